@@ -1,0 +1,136 @@
+//! The contract between the tensor graph and a place that computes: [`Backend`], about ten methods, object-safe.
+//! A backend can live in any crate; `Device::new` takes it. See `kernel.rs` for the work it is given.
+
+use std::{any::Any, fmt, future::Future, pin::Pin, sync::Arc};
+
+use crate::{DType, Launch, Result};
+
+/// Memory on a device, owned by its backend and shared by the tensors that view it. Dropping the last handle gives it back.
+pub type Storage = Arc<dyn Buffer>;
+
+/// What every backend's buffer can say of itself. The backend finds its own type again by `&dyn Any`.
+pub trait Buffer: Any + fmt::Debug + Send + Sync {
+    /// The dtype of the elements.
+    fn dtype(&self) -> DType;
+
+    /// The number of elements it was allocated for.
+    fn numel(&self) -> usize;
+}
+
+/// The bytes of a read from a device, when they come.
+pub type Download<'a> = Pin<Box<dyn Future<Output = Result<Vec<u8>>> + Send + 'a>>;
+
+/// A place that holds buffers and runs kernels.
+///
+/// All calls may come from several threads at once. Kernels run, or seem to run, in the order of the calls.
+pub trait Backend: fmt::Debug + Send + Sync + 'static {
+    /// What this device is.
+    fn info(&self) -> &DeviceInfo;
+
+    /// A buffer for `numel` elements with unspecified contents (0 elements are allowed).
+    ///
+    /// # Errors
+    /// `OutOfMemory` when the budget is used up even after the cache was freed, `TooLarge` for more than one buffer may
+    /// hold, `Unsupported` for a dtype that the device lacks, `DeviceLost`.
+    fn allocate(&self, dtype: DType, numel: usize) -> Result<Storage>;
+
+    /// A buffer with these elements, in host byte order.
+    fn upload(&self, dtype: DType, bytes: &[u8]) -> Result<Storage>;
+
+    /// Reads `out.len()` bytes of elements, from element `start` on; waits for the work that makes them.
+    ///
+    /// # Errors
+    /// Any failure of work handed over earlier that was not reported yet, as well as this read's own.
+    fn download(&self, storage: &Storage, start: usize, out: &mut [u8]) -> Result<()>;
+
+    /// Like [`Backend::download`] for `numel` elements, without blocking the thread.
+    fn download_async<'a>(&'a self, storage: &'a Storage, start: usize, numel: usize) -> Download<'a> {
+        Box::pin(async move {
+            let mut out = vec![0; numel * storage.dtype().size()];
+            self.download(storage, start, &mut out)?;
+            Ok(out)
+        })
+    }
+
+    /// Runs a kernel, or queues it.
+    ///
+    /// # Errors
+    /// `Unsupported` for a kernel or dtype that the backend lacks: never a silent detour over the host.
+    fn run(&self, launch: &Launch<'_>) -> Result<()>;
+
+    /// Waits until all queued work is done, and reports its failures.
+    fn synchronize(&self) -> Result<()>;
+
+    /// How much memory is in use.
+    fn memory(&self) -> MemoryStats;
+
+    /// Sets `peak` back to what is allocated now.
+    fn reset_peak(&self);
+
+    /// Gives cached free memory back to the system.
+    fn empty_cache(&self);
+}
+
+/// What a device is.
+#[derive(Clone, Debug)]
+pub struct DeviceInfo {
+    /// The name that `taper::device` takes: `cpu`, `wgpu:0`.
+    pub name: String,
+    /// The processor or adapter, in its maker's words.
+    pub description: String,
+    /// The API and driver behind it, such as `Vulkan, llvmpipe (LLVM 15.0.6)`.
+    pub driver: String,
+    /// What kind of processor it is.
+    pub kind: DeviceKind,
+    /// Its memory in bytes, when known.
+    pub memory: Option<u64>,
+    /// The dtypes it stores and computes.
+    pub dtypes: Vec<DType>,
+    /// How much it takes at once.
+    pub limits: Limits,
+}
+
+/// What kind of processor a device is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DeviceKind {
+    /// The host's own processor.
+    Cpu,
+    /// A graphics processor with its own memory.
+    DiscreteGpu,
+    /// A graphics processor that shares the host's memory.
+    IntegratedGpu,
+    /// A graphics processor of a virtual machine.
+    VirtualGpu,
+    /// A graphics API implemented on the host's processor.
+    SoftwareGpu,
+    /// Something else.
+    Other,
+}
+
+/// How much a device takes in one kernel: the scheduler stays within these.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes of one buffer.
+    pub max_buffer_bytes: u64,
+    /// Inputs of one map or reduction.
+    pub max_inputs: usize,
+    /// Outputs of one map.
+    pub max_outputs: usize,
+    /// Instructions of one program.
+    pub max_instrs: usize,
+}
+
+/// A device's memory, in bytes unless said otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryStats {
+    /// In live tensors and work under way.
+    pub allocated: u64,
+    /// Held from the driver or system: allocated, and cached for reuse.
+    pub reserved: u64,
+    /// The greatest `allocated` since the start or the last `reset_peak`.
+    pub peak: u64,
+    /// Allocations asked for since the start (a count).
+    pub allocations: u64,
+    /// The budget, when there is one.
+    pub limit: Option<u64>,
+}

@@ -1,0 +1,101 @@
+//! [`Device`]: the run-time choice of where tensors live.
+
+use std::{fmt, sync::Arc, sync::Mutex};
+
+use crate::{Backend, DType, DeviceInfo, Error, MemoryStats, Result, schedule::PlanCache};
+
+/// A place for tensors: a cheap handle on a backend. Prints as `cpu` or `wgpu:0`.
+#[derive(Clone)]
+pub struct Device(Arc<Shared>);
+
+struct Shared {
+    backend: Arc<dyn Backend>,
+    plans: Mutex<PlanCache>,
+}
+
+impl Device {
+    /// A device on a backend. Handles cloned from one call are equal; two calls make two devices.
+    pub fn new(backend: Arc<dyn Backend>) -> Device {
+        Device(Arc::new(Shared { backend, plans: Mutex::default() }))
+    }
+
+    /// The backend.
+    pub fn backend(&self) -> &Arc<dyn Backend> {
+        &self.0.backend
+    }
+
+    /// The name: `cpu`, `wgpu:0`.
+    pub fn name(&self) -> &str {
+        &self.info().name
+    }
+
+    /// What this device is.
+    pub fn info(&self) -> &DeviceInfo {
+        self.0.backend.info()
+    }
+
+    /// Whether the device stores and computes `dtype`.
+    pub fn supports(&self, dtype: DType) -> bool {
+        self.info().dtypes.contains(&dtype)
+    }
+
+    /// An error that offers a cast, unless the device supports `dtype`.
+    pub(crate) fn require(&self, dtype: DType, op: &'static str) -> Result<()> {
+        if self.supports(dtype) {
+            return Ok(());
+        }
+        let other = if dtype.is_float() { "F32" } else { "I32" };
+        Err(Error::Unsupported {
+            op,
+            device: self.name().into(),
+            dtype,
+            hint: format!(
+                "cast first with .to_dtype(DType::{other}) on a device that has it, or stay on the cpu"
+            ),
+        })
+    }
+
+    /// Evaluation on one device is serialised by this lock, which also keeps the plans.
+    pub(crate) fn plans(&self) -> &Mutex<PlanCache> {
+        &self.0.plans
+    }
+
+    /// Memory in use.
+    pub fn memory(&self) -> MemoryStats {
+        self.0.backend.memory()
+    }
+
+    /// Sets the peak back to what is allocated now.
+    pub fn reset_peak(&self) {
+        self.0.backend.reset_peak();
+    }
+
+    /// Gives cached free memory back to the system.
+    pub fn empty_cache(&self) {
+        self.0.backend.empty_cache();
+    }
+
+    /// Waits for all work on the device and reports its failures.
+    pub fn synchronize(&self) -> Result<()> {
+        self.0.backend.synchronize()
+    }
+}
+
+impl PartialEq for Device {
+    fn eq(&self, other: &Device) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+impl Eq for Device {}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Device({})", self.name())
+    }
+}

@@ -1,0 +1,289 @@
+//! What the scheduler hands to a backend: a few typed kernels, shapes and layouts resolved.
+//! A kernel is structure only; scalars come at launch, so that one plan and one pipeline serve every step of a training.
+
+use std::{
+    any::Any,
+    sync::{Arc, OnceLock},
+};
+
+use smallvec::SmallVec;
+
+use crate::{
+    ArgReduceOp, BinaryOp, CompareOp, DType, Layout, RandomKind, ReduceOp, Result, Scalar, Shape, UnaryOp,
+    backend::Storage,
+};
+
+/// A value inside a [`Program`]: the index of the instruction that makes it.
+pub type Reg = u16;
+
+/// One step of an elementwise program. Registers name earlier instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Instr {
+    /// The element of input `n` at this position.
+    Load(u16),
+    /// The `n`-th scalar of the launch, already cast to this instruction's dtype.
+    Scalar(u16),
+    /// `start + step·i`, of two scalars of the launch, at flat row-major index `i` of the index space.
+    /// Floats compute in their own dtype, integers wrap.
+    Arange {
+        /// Scalar slot of the first value.
+        start: u16,
+        /// Scalar slot of the difference.
+        step: u16,
+    },
+    /// A random number for flat row-major index `i`: see [`RandomKind`] for the formula.
+    Random {
+        /// Which distribution.
+        kind: RandomKind,
+        /// Scalar slot of the seed (the `i64` with the same bits).
+        seed: u16,
+        /// Scalar slot of the offset (the `i64` with the same bits).
+        offset: u16,
+    },
+    /// A function of one value.
+    Unary(UnaryOp, Reg),
+    /// A value to a constant integer power, by repeated multiplication.
+    Powi(i32, Reg),
+    /// A function of two values of one dtype, which is also the result's.
+    Binary(BinaryOp, Reg, Reg),
+    /// A comparison of two values of one dtype; the result is bool.
+    Compare(CompareOp, Reg, Reg),
+    /// `Select(condition, a, b)`: a where the bool condition holds, else b.
+    Select(Reg, Reg, Reg),
+    /// The value converted to this instruction's dtype as Rust's `as` does: floats to integers cut toward zero and
+    /// saturate with NaN → 0; to bool is `≠ 0`; from bool is 0 or 1.
+    Cast(Reg),
+}
+
+/// A straight-line elementwise program: what a fused kernel computes at each position.
+///
+/// Instruction `i` makes register `i`, of dtype `dtypes[i]`. `f16` and `bf16` registers are computed in f32 and
+/// rounded to their own dtype when stored, and may be kept wider in between.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Program {
+    /// The instructions, in order of evaluation.
+    pub instrs: Vec<Instr>,
+    /// The dtype of each instruction's result.
+    pub dtypes: Vec<DType>,
+    /// The dtype of each input buffer.
+    pub inputs: Vec<DType>,
+    /// The dtype of each scalar slot (`I64` for seeds and offsets).
+    pub scalars: Vec<DType>,
+    /// The registers that are the results.
+    pub outputs: Vec<Reg>,
+}
+
+impl Program {
+    /// The dtype of output `n`.
+    pub fn output_dtype(&self, n: usize) -> DType {
+        self.dtypes[self.outputs[n] as usize]
+    }
+}
+
+/// One unit of work for a backend. Outputs are always fresh row-major buffers, or (for `Map`) an input's own buffer.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Kernel {
+    /// A fused elementwise expression with one or several outputs.
+    Map(MapKernel),
+    /// A reduction with an elementwise prologue.
+    Reduce(ReduceKernel),
+    /// The index of an extreme along one axis.
+    ArgReduce(ArgReduceKernel),
+    /// A batched matrix product.
+    MatMul(MatMulKernel),
+    /// Reading by index along an axis.
+    Gather(GatherKernel),
+    /// Adding by index along an axis.
+    ScatterAdd(ScatterAddKernel),
+    /// Strided copies into one output: concatenation, padding.
+    Copy(CopyKernel),
+}
+
+/// `outputs[o][p] = program(inputs at p)` for every position p of `shape`.
+///
+/// Every layout in `inputs` has the shape `shape`. Outputs are row-major, all of `shape`. An output may be given an
+/// input's own buffer: then that input's layout is row-major at offset 0 with the output's dtype, and any other input
+/// that shares the buffer has the same layout.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct MapKernel {
+    /// The index space.
+    pub shape: Shape,
+    /// How each input is read over the index space.
+    pub inputs: SmallVec<[Layout; 4]>,
+    /// What is computed at each position.
+    pub program: Program,
+}
+
+/// `output[kept] = reduce(op, program(inputs at p))` over all positions p whose kept axes are `kept`.
+///
+/// The program has one output, of the same dtype as the result (f16 and bf16 accumulate in f32). The output is
+/// row-major over the kept axes in their order.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ReduceKernel {
+    /// Which reduction.
+    pub op: ReduceOp,
+    /// The index space before the reduction.
+    pub shape: Shape,
+    /// The axes reduced, ascending.
+    pub axes: SmallVec<[usize; 5]>,
+    /// How each input is read over the index space.
+    pub inputs: SmallVec<[Layout; 4]>,
+    /// The prologue: what is reduced.
+    pub program: Program,
+}
+
+/// The i32 index along `axis` of the extreme element of input 0. The output is row-major over the other axes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ArgReduceKernel {
+    /// Which extreme.
+    pub op: ArgReduceOp,
+    /// The axis reduced; its size is not 0.
+    pub axis: usize,
+    /// The input's dtype.
+    pub dtype: DType,
+    /// The input's layout.
+    pub input: Layout,
+}
+
+/// `output[b, i, j] = Σₖ lhs[b, i, k] · rhs[b, k, j]`, row-major. Half types accumulate in f32; integers wrap.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct MatMulKernel {
+    /// The leading axes, broadcast; empty for a plain product.
+    pub batch: Shape,
+    /// Rows of the result.
+    pub m: usize,
+    /// Columns of the result.
+    pub n: usize,
+    /// The inner size.
+    pub k: usize,
+    /// The dtype of both inputs and of the output.
+    pub dtype: DType,
+    /// `[batch…, m, k]`, any strides: 0 where broadcast, swapped where transposed, negative where flipped.
+    pub lhs: Layout,
+    /// `[batch…, k, n]`, any strides.
+    pub rhs: Layout,
+}
+
+/// `output[p] = input[p with axis := index[p]]`, row-major of the index's shape. Inputs: the tensor, the index.
+///
+/// Off the axis, the index's sizes are at most the input's. An index outside the axis is
+/// [`crate::Error::IndexOutOfRange`], at once or at the next read of anything from the device.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct GatherKernel {
+    /// The axis indexed.
+    pub axis: usize,
+    /// The dtype of the input and the output.
+    pub dtype: DType,
+    /// The dtype of the index: i32, i64, u32 or u8.
+    pub index_dtype: DType,
+    /// The input's layout.
+    pub input: Layout,
+    /// The index's layout; its shape is the output's. An axis may have stride 0 (index_select does).
+    pub index: Layout,
+}
+
+/// `output = base; output[p with axis := index[p]] += src[p]`, row-major of the base's shape. Inputs: base, index, src.
+///
+/// Repeated indices add in ascending order of position along the axis. Out-of-range indices are as in [`GatherKernel`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ScatterAddKernel {
+    /// The axis indexed.
+    pub axis: usize,
+    /// The dtype of base, src and output.
+    pub dtype: DType,
+    /// The dtype of the index: i32, i64, u32 or u8.
+    pub index_dtype: DType,
+    /// The base's layout; its shape is the output's.
+    pub base: Layout,
+    /// The index's layout, of src's shape.
+    pub index: Layout,
+    /// The source's layout.
+    pub src: Layout,
+}
+
+/// An output of `shape`, row-major, filled with scalar 0 of the launch if `fill`, then overwritten by each region in order.
+/// Without `fill` the regions cover the whole output. Regions do not overlap.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct CopyKernel {
+    /// The output's shape.
+    pub shape: Shape,
+    /// The dtype of everything.
+    pub dtype: DType,
+    /// Whether positions outside the regions take the launch's scalar.
+    pub fill: bool,
+    /// For each input, where it goes in the output buffer and how it is read. Both layouts have one shape.
+    pub regions: SmallVec<[Region; 4]>,
+}
+
+/// One strided copy of a [`CopyKernel`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Region {
+    /// Where the elements go in the output's buffer.
+    pub dst: Layout,
+    /// Where they are read in the input's buffer.
+    pub src: Layout,
+}
+
+impl Kernel {
+    /// The kernel's name, for errors and profiles.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Kernel::Map(_) => "map",
+            Kernel::Reduce(k) => k.op.name(),
+            Kernel::ArgReduce(k) => k.op.name(),
+            Kernel::MatMul(_) => "matmul",
+            Kernel::Gather(_) => "gather",
+            Kernel::ScatterAdd(_) => "scatter_add",
+            Kernel::Copy(_) => "copy",
+        }
+    }
+
+    /// The shape and dtype of each output.
+    pub fn outputs(&self) -> SmallVec<[(Shape, DType); 2]> {
+        let one = |shape: Shape, dtype: DType| SmallVec::from_iter([(shape, dtype)]);
+        match self {
+            Kernel::Map(k) => {
+                (0..k.program.outputs.len()).map(|o| (k.shape.clone(), k.program.output_dtype(o))).collect()
+            }
+            Kernel::Reduce(k) => one(k.shape.reduced(&k.axes, false), k.program.output_dtype(0)),
+            Kernel::ArgReduce(k) => one(k.input.shape().reduced(&[k.axis], false), DType::I32),
+            Kernel::MatMul(k) => one(k.batch.iter().copied().chain([k.m, k.n]).collect(), k.dtype),
+            Kernel::Gather(k) => one(k.index.shape().clone(), k.dtype),
+            Kernel::ScatterAdd(k) => one(k.base.shape().clone(), k.dtype),
+            Kernel::Copy(k) => one(k.shape.clone(), k.dtype),
+        }
+    }
+}
+
+/// A slot in which a backend keeps what it made of a kernel (bytecode, a pipeline), for as long as the plan lives.
+#[derive(Debug, Default)]
+pub struct Compiled(OnceLock<Arc<dyn Any + Send + Sync>>);
+
+impl Compiled {
+    /// What is kept here, made by `make` the first time. `None` if something of another type is kept.
+    pub fn get_or_try<T: Any + Send + Sync>(&self, make: impl FnOnce() -> Result<T>) -> Result<Option<&T>> {
+        if self.0.get().is_none() {
+            let made: Arc<dyn Any + Send + Sync> = Arc::new(make()?);
+            // Two threads may race; one wins, both made the same.
+            let _ = self.0.set(made);
+        }
+        Ok(self.0.get().and_then(|kept| kept.downcast_ref()))
+    }
+}
+
+/// A kernel with what it needs for one run.
+#[derive(Debug)]
+pub struct Launch<'a> {
+    /// What to do.
+    pub kernel: &'a Kernel,
+    /// Where the backend may keep what it made of the kernel.
+    pub compiled: &'a Compiled,
+    /// The scalars, each already cast to the dtype that the program gives its slot.
+    pub scalars: &'a [Scalar],
+    /// The input buffers, in the kernel's order. One buffer may come twice.
+    pub inputs: &'a [Storage],
+    /// The output buffers, in the kernel's order, each at least as large as the output.
+    pub outputs: &'a [Storage],
+}

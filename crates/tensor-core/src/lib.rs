@@ -1,0 +1,38 @@
+//! The ground floor of Taper: tensors as nodes of a lazy graph, the scheduler that fuses them into kernels, and the
+//! contract that a backend fulfils.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`Tensor`] | the handle a user holds, and every operation on it |
+//! | [`Op`] | operations as data |
+//! | [`kernel`] | what the scheduler hands to a backend |
+//! | [`backend`] | the contract of a backend; [`Device`] is the handle on one |
+//! | [`Error`] | everything that can go wrong |
+
+pub mod backend;
+mod device;
+mod dtype;
+mod error;
+pub mod kernel;
+mod layout;
+mod op;
+mod philox;
+mod scalar;
+mod schedule;
+mod shape;
+mod tensor;
+
+pub use backend::{Backend, Buffer, DeviceInfo, DeviceKind, Limits, MemoryStats, Storage};
+pub use device::Device;
+pub use dtype::{DType, Element};
+pub use error::{Error, Result};
+pub use kernel::{Kernel, Launch};
+pub use layout::{Collapsed, Layout, Strides, collapse};
+pub use op::{ArgReduceOp, BinaryOp, CompareOp, CustomOp, Op, RandomKind, ReduceOp, Saved, UnaryOp};
+pub use philox::philox;
+pub use scalar::Scalar;
+pub use shape::{Axes, Dims, Shape};
+pub use tensor::Tensor;
+
+#[doc(no_inline)]
+pub use half::{bf16, f16};

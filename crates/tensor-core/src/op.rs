@@ -1,0 +1,420 @@
+//! Operations as data. Everything a tensor can be made by is a value of [`Op`]; all else is a composition.
+//! The scheduler, the gradient rules, the graph pictures and the kernels each match on it in one place.
+
+use std::{fmt, sync::Arc};
+
+use smallvec::SmallVec;
+
+use crate::{DType, Result, Scalar, Shape, Tensor};
+
+macro_rules! names {
+    ($(#[$m:meta])* $v:vis enum $name:ident { $($(#[$d:meta])* $variant:ident => $text:literal,)* }) => {
+        $(#[$m])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        $v enum $name { $($(#[$d])* $variant,)* }
+        impl $name {
+            /// Every one of them.
+            pub const ALL: &'static [$name] = &[$($name::$variant,)*];
+            /// The method's name.
+            pub const fn name(self) -> &'static str {
+                match self { $($name::$variant => $text,)* }
+            }
+        }
+    };
+}
+
+names! {
+    /// Elementwise functions of one tensor. NaN in gives NaN out; formulas are for `x` real.
+    pub enum UnaryOp {
+        /// −x; wraps for integers.
+        Neg => "neg",
+        /// |x|; wraps for integers.
+        Abs => "abs",
+        /// −1, 0 or 1 by the sign of x; NaN for NaN, 0 for both zeros.
+        Sign => "sign",
+        /// eˣ.
+        Exp => "exp",
+        /// eˣ − 1, accurate near 0.
+        Expm1 => "expm1",
+        /// ln x; −∞ at 0, NaN below.
+        Log => "log",
+        /// ln(1 + x), accurate near 0.
+        Log1p => "log1p",
+        /// √x; NaN below 0.
+        Sqrt => "sqrt",
+        /// 1 / √x.
+        Rsqrt => "rsqrt",
+        /// 1 / x.
+        Reciprocal => "reciprocal",
+        /// sin x, radians.
+        Sin => "sin",
+        /// cos x, radians.
+        Cos => "cos",
+        /// tan x, radians.
+        Tan => "tan",
+        /// tanh x.
+        Tanh => "tanh",
+        /// 1 / (1 + e⁻ˣ).
+        Sigmoid => "sigmoid",
+        /// max(x, 0); NaN for NaN.
+        Relu => "relu",
+        /// The error function, 2/√π ∫₀ˣ e^(−t²) dt.
+        Erf => "erf",
+        /// The greatest integer ≤ x.
+        Floor => "floor",
+        /// The least integer ≥ x.
+        Ceil => "ceil",
+        /// The nearest integer, halves to even.
+        Round => "round",
+        /// x cut toward zero.
+        Trunc => "trunc",
+        /// Logical not of a bool, bitwise not of an integer.
+        Not => "not",
+        /// Whether x is NaN; gives bool.
+        IsNan => "isnan",
+        /// Whether x is +∞ or −∞; gives bool.
+        IsInf => "isinf",
+    }
+}
+
+names! {
+    /// Elementwise functions of two tensors of one dtype, broadcast together.
+    pub enum BinaryOp {
+        /// a + b; integers wrap. Logical or for bool.
+        Add => "add",
+        /// a − b; integers wrap. Not for bool.
+        Sub => "sub",
+        /// a · b; integers wrap. Logical and for bool.
+        Mul => "mul",
+        /// a / b, floats only (the method casts integers to f32 first).
+        Div => "div",
+        /// ⌊a / b⌋. For integers b = 0 gives 0.
+        FloorDiv => "floor_divide",
+        /// a − b·⌊a / b⌋: the remainder with the sign of b. For integers b = 0 gives 0.
+        Remainder => "remainder",
+        /// aᵇ as IEEE `pow`; a negative base with an integral exponent is defined. For integers a negative
+        /// exponent gives 0 except for bases 1 and −1, and products wrap.
+        Pow => "pow",
+        /// The greater; NaN if either is NaN.
+        Maximum => "maximum",
+        /// The lesser; NaN if either is NaN.
+        Minimum => "minimum",
+        /// The angle of the point (b, a), in (−π, π].
+        Atan2 => "atan2",
+        /// Logical or bitwise and (bool and integers).
+        And => "bitwise_and",
+        /// Logical or bitwise or (bool and integers).
+        Or => "bitwise_or",
+        /// Logical or bitwise exclusive or (bool and integers).
+        Xor => "bitwise_xor",
+    }
+}
+
+names! {
+    /// Elementwise comparisons of two tensors of one dtype; they give bool. A NaN makes all but `Ne` false.
+    pub enum CompareOp {
+        /// a = b.
+        Eq => "eq",
+        /// a ≠ b.
+        Ne => "ne",
+        /// a < b.
+        Lt => "lt",
+        /// a ≤ b.
+        Le => "le",
+        /// a > b.
+        Gt => "gt",
+        /// a ≥ b.
+        Ge => "ge",
+    }
+}
+
+names! {
+    /// Reductions along axes. `Max` and `Min` pass NaN on.
+    pub enum ReduceOp {
+        /// Σx; 0 over nothing.
+        Sum => "sum",
+        /// Σx / n; NaN over nothing. Floats only.
+        Mean => "mean",
+        /// Πx; 1 over nothing.
+        Prod => "prod",
+        /// The greatest.
+        Max => "max",
+        /// The least.
+        Min => "min",
+        /// Whether any is true; bool only.
+        Any => "any",
+        /// Whether all are true; bool only.
+        All => "all",
+    }
+}
+
+names! {
+    /// Reductions to the index of an element. The first among equals wins; a NaN counts as the extreme.
+    pub enum ArgReduceOp {
+        /// The index of the greatest.
+        ArgMax => "argmax",
+        /// The index of the least.
+        ArgMin => "argmin",
+    }
+}
+
+names! {
+    /// Counter-based random numbers (Philox4x32-10, Salmon et al. 2011). Element `i` of a draw uses the block with
+    /// key = the generator's seed and counter = [lo, hi, 0, 0] of `offset + i`, whose words are w0..w3.
+    pub enum RandomKind {
+        /// Uniform on [0, 1): `(w0 >> 8)·2⁻²⁴` in f32, `((w0·2³² + w1) >> 11)·2⁻⁵³` in f64.
+        Uniform => "rand",
+        /// Standard normal by Box and Muller: √(−2 ln u₁)·cos(2π u₂), with u₁ = ((w0 >> 8) + 1)·2⁻²⁴ and
+        /// u₂ = (w1 >> 8)·2⁻²⁴ in f32; in f64, u₁ = (((w0·2³² + w1) >> 11) + 1)·2⁻⁵³ and u₂ likewise of w2, w3 without the + 1.
+        Normal => "randn",
+        /// The word w0 as u32.
+        Bits => "random_bits",
+    }
+}
+
+/// How a tensor was made from its inputs.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Op {
+    /// Data from the host or another device, or a parameter: nothing to compute.
+    Leaf,
+    /// One value everywhere.
+    Full(Scalar),
+    /// `start + step·i` at flat index `i`, in the tensor's dtype (integers wrap).
+    Arange {
+        /// The first value.
+        start: Scalar,
+        /// The difference of neighbours.
+        step: Scalar,
+    },
+    /// Random numbers from a block of a generator's stream.
+    Random {
+        /// Which distribution.
+        kind: RandomKind,
+        /// The generator's seed.
+        seed: u64,
+        /// The counter of the first element.
+        offset: u64,
+    },
+    /// An elementwise function.
+    Unary(UnaryOp),
+    /// xⁿ by repeated multiplication (n < 0: of the reciprocal).
+    Powi(i32),
+    /// An elementwise function of two broadcast inputs.
+    Binary(BinaryOp),
+    /// An elementwise comparison of two broadcast inputs.
+    Compare(CompareOp),
+    /// `condition ? a : b`, inputs in that order, broadcast.
+    Where,
+    /// Conversion to this tensor's dtype.
+    Cast,
+    /// The same elements under another shape.
+    Reshape,
+    /// Axes reordered: output axis `i` is input axis `axes[i]`.
+    Permute(SmallVec<[usize; 5]>),
+    /// Broadcast to this tensor's shape.
+    Expand,
+    /// Every `step`-th element from `start` along one axis; a negative step walks backwards.
+    Slice {
+        /// The axis.
+        axis: usize,
+        /// Index of the first element taken.
+        start: usize,
+        /// Distance between elements taken; not 0.
+        step: isize,
+    },
+    /// The inputs one after the other along an axis.
+    Concat {
+        /// The axis.
+        axis: usize,
+    },
+    /// The input placed in a larger tensor of `value`: along each axis, element `i` goes to `before + i·(1 + interior)`.
+    Pad {
+        /// Per axis: elements before the first.
+        before: SmallVec<[usize; 5]>,
+        /// Per axis: elements between neighbours.
+        interior: SmallVec<[usize; 5]>,
+        /// What fills the rest.
+        value: Scalar,
+    },
+    /// A reduction along `axes` (ascending).
+    Reduce {
+        /// Which.
+        op: ReduceOp,
+        /// The axes reduced, ascending.
+        axes: SmallVec<[usize; 5]>,
+        /// Whether reduced axes stay, with size 1.
+        keepdim: bool,
+    },
+    /// The index of an extreme along one axis, i32.
+    ArgReduce {
+        /// Which.
+        op: ArgReduceOp,
+        /// The axis reduced.
+        axis: usize,
+        /// Whether the axis stays, with size 1.
+        keepdim: bool,
+    },
+    /// Matrix product of `[…, m, k]` and `[…, k, n]`; leading axes broadcast.
+    MatMul,
+    /// `out[i][j][k] = input[i][index[i][j][k]][k]` (for axis 1 of 3): inputs are the tensor and an index.
+    Gather {
+        /// The axis indexed.
+        axis: usize,
+    },
+    /// `out = base; out[i][index[i][j][k]][k] += src[i][j][k]` (for axis 1 of 3): inputs base, index, src.
+    /// Repeated indices add up in ascending order of j, so that results repeat bit by bit.
+    ScatterAdd {
+        /// The axis indexed.
+        axis: usize,
+    },
+    /// A copy from another device.
+    ToDevice,
+    /// A user's own differentiable function: the last input is its value, computed by other operations (or by a kernel
+    /// of the user's own) without a tape; the inputs before it are what it was computed from.
+    Custom(Arc<dyn CustomOp>),
+}
+
+/// A differentiable function with a gradient of its own. See the `autograd` crate for the way to call one.
+pub trait CustomOp: fmt::Debug + Send + Sync {
+    /// The name shown as `grad_fn` and in graphs.
+    fn name(&self) -> &'static str;
+
+    /// Gradients for each input, given the inputs, the output, and the gradient with respect to the output.
+    /// `None` where an input has no gradient.
+    fn backward(&self, inputs: &[Tensor], output: &Tensor, grad: &Tensor) -> Result<Vec<Option<Tensor>>>;
+}
+
+/// Which tensors a gradient rule reads: so that evaluation keeps these and no others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Saved {
+    /// Bit `i` is set when the rule reads input `i`.
+    pub inputs: u32,
+    /// Whether the rule reads the output.
+    pub output: bool,
+}
+
+impl Op {
+    /// The name in error messages, in PyTorch's words.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Op::Leaf => "leaf",
+            Op::Full(_) => "full",
+            Op::Arange { .. } => "arange",
+            Op::Random { kind, .. } => kind.name(),
+            Op::Unary(op) => op.name(),
+            Op::Powi(_) => "powi",
+            Op::Binary(op) => op.name(),
+            Op::Compare(op) => op.name(),
+            Op::Where => "where",
+            Op::Cast => "to_dtype",
+            Op::Reshape => "reshape",
+            Op::Permute(_) => "permute",
+            Op::Expand => "expand",
+            Op::Slice { .. } => "slice",
+            Op::Concat { .. } => "concat",
+            Op::Pad { .. } => "pad",
+            Op::Reduce { op, .. } => op.name(),
+            Op::ArgReduce { op, .. } => op.name(),
+            Op::MatMul => "matmul",
+            Op::Gather { .. } => "gather",
+            Op::ScatterAdd { .. } => "scatter_add",
+            Op::ToDevice => "to",
+            Op::Custom(op) => op.name(),
+        }
+    }
+
+    /// The name as it is printed after `grad_fn=`: the operation's, in capitals, as in `Mean` or `MatMul`.
+    pub fn grad_name(&self) -> String {
+        match self {
+            Op::MatMul => "MatMul".into(),
+            Op::Powi(_) => "Pow".into(),
+            Op::Custom(op) => op.name().into(),
+            other => other
+                .name()
+                .split('_')
+                .flat_map(|word| {
+                    let mut chars = word.chars();
+                    chars.next().into_iter().flat_map(char::to_uppercase).chain(chars).collect::<Vec<_>>()
+                })
+                .collect(),
+        }
+    }
+
+    /// Whether the output is computed element by element over one index space, and so can fuse.
+    pub fn is_elementwise(&self) -> bool {
+        matches!(
+            self,
+            Op::Full(_)
+                | Op::Arange { .. }
+                | Op::Random { .. }
+                | Op::Unary(_)
+                | Op::Powi(_)
+                | Op::Binary(_)
+                | Op::Compare(_)
+                | Op::Where
+                | Op::Cast
+        )
+    }
+
+    /// Whether the output is another view of the last input's buffer, where strides can express it.
+    pub fn is_view(&self) -> bool {
+        matches!(
+            self,
+            Op::Reshape | Op::Permute(_) | Op::Expand | Op::Slice { .. } | Op::ToDevice | Op::Custom(_)
+        )
+    }
+
+    /// What this operation's gradient rule reads. A rule that reads more still works, at the price of computing it anew.
+    pub fn saved(&self) -> Saved {
+        use BinaryOp as B;
+        use UnaryOp as U;
+        let (inputs, output) = match self {
+            Op::Unary(op) => match op {
+                U::Exp
+                | U::Expm1
+                | U::Sqrt
+                | U::Rsqrt
+                | U::Reciprocal
+                | U::Tan
+                | U::Tanh
+                | U::Sigmoid
+                | U::Relu => (0, true),
+                U::Abs | U::Log | U::Log1p | U::Sin | U::Cos | U::Erf => (1, false),
+                _ => (0, false),
+            },
+            Op::Powi(_) => (1, false),
+            Op::Binary(op) => match op {
+                B::Mul | B::Remainder | B::Maximum | B::Minimum | B::Atan2 => (0b11, false),
+                B::Div | B::Pow => (0b11, true),
+                _ => (0, false),
+            },
+            Op::Where => (0b001, false),
+            Op::Reduce { op, .. } => match op {
+                ReduceOp::Max | ReduceOp::Min | ReduceOp::Prod => (1, true),
+                _ => (0, false),
+            },
+            Op::MatMul => (0b11, false),
+            Op::Gather { .. } => (0b10, false),
+            Op::ScatterAdd { .. } => (0b10, false),
+            Op::Custom(_) => (u32::MAX, true),
+            _ => (0, false),
+        };
+        Saved { inputs, output }
+    }
+}
+
+/// The dtype of `op` applied to a tensor of dtype `dtype`.
+pub(crate) fn unary_dtype(op: UnaryOp, dtype: DType) -> DType {
+    match op {
+        UnaryOp::IsNan | UnaryOp::IsInf => DType::Bool,
+        _ => dtype,
+    }
+}
+
+/// The shape of `pad` over `shape`: `before + after` more along each axis, and `interior` between neighbours.
+pub(crate) fn padded(shape: &Shape, before: &[usize], after: &[usize], interior: &[usize]) -> Shape {
+    (0..shape.rank())
+        .map(|i| before[i] + shape[i] + shape[i].saturating_sub(1) * interior[i] + after[i])
+        .collect()
+}

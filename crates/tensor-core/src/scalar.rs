@@ -1,0 +1,128 @@
+//! A single number of any dtype, as operations carry it.
+
+use std::fmt;
+
+use crate::DType;
+
+/// A number given to an operation beside its tensors, as in `&x + 2.0`.
+///
+/// It takes its tensor's dtype where the category allows (`f32` tensor `+ 2` stays `f32`), as in PyTorch; a
+/// float scalar with an integer tensor gives `f32`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Scalar {
+    /// A floating-point number.
+    Float(f64),
+    /// An integer.
+    Int(i64),
+    /// A truth value.
+    Bool(bool),
+}
+
+impl Scalar {
+    /// The dtype of a tensor made from this scalar alone: `f32`, `i64` or `bool`, PyTorch's defaults.
+    pub fn default_dtype(self) -> DType {
+        match self {
+            Scalar::Float(_) => DType::F32,
+            Scalar::Int(_) => DType::I64,
+            Scalar::Bool(_) => DType::Bool,
+        }
+    }
+
+    /// The value as `f64` (an integer above 2^53 is rounded; true is 1).
+    pub fn as_f64(self) -> f64 {
+        match self {
+            Scalar::Float(v) => v,
+            Scalar::Int(v) => v as f64,
+            Scalar::Bool(v) => f64::from(u8::from(v)),
+        }
+    }
+
+    /// The value as `i64`: a float is cut toward zero, and saturates; NaN is 0.
+    pub fn as_i64(self) -> i64 {
+        match self {
+            Scalar::Float(v) => v as i64,
+            Scalar::Int(v) => v,
+            Scalar::Bool(v) => i64::from(v),
+        }
+    }
+
+    /// Whether the value is other than zero.
+    pub fn as_bool(self) -> bool {
+        match self {
+            Scalar::Float(v) => v != 0.0,
+            Scalar::Int(v) => v != 0,
+            Scalar::Bool(v) => v,
+        }
+    }
+
+    /// The dtype of `tensor op scalar` for a tensor of the given dtype.
+    pub fn promote_with(self, tensor: DType) -> DType {
+        match self {
+            Scalar::Float(_) if !tensor.is_float() => DType::F32,
+            Scalar::Int(_) if tensor == DType::Bool => DType::I64,
+            _ => tensor,
+        }
+    }
+
+    /// The scalar as an element of `dtype` would hold it: converted in category and rounded or wrapped to width.
+    pub fn cast(self, dtype: DType) -> Scalar {
+        match dtype {
+            DType::Bool => Scalar::Bool(self.as_bool()),
+            DType::U8 => Scalar::Int(match self {
+                Scalar::Float(v) => i64::from(v as u8),
+                other => i64::from(other.as_i64() as u8),
+            }),
+            DType::U32 => Scalar::Int(match self {
+                Scalar::Float(v) => i64::from(v as u32),
+                other => i64::from(other.as_i64() as u32),
+            }),
+            DType::I32 => Scalar::Int(match self {
+                Scalar::Float(v) => i64::from(v as i32),
+                other => i64::from(other.as_i64() as i32),
+            }),
+            DType::I64 => Scalar::Int(self.as_i64()),
+            DType::F16 => Scalar::Float(half::f16::from_f64(self.as_f64()).to_f64()),
+            DType::BF16 => Scalar::Float(half::bf16::from_f64(self.as_f64()).to_f64()),
+            DType::F32 => Scalar::Float(f64::from(self.as_f64() as f32)),
+            DType::F64 => Scalar::Float(self.as_f64()),
+        }
+    }
+
+    /// The value's 64 bits, for keys: equal bits mean the same value of the same category.
+    pub(crate) fn bits(self) -> u64 {
+        match self {
+            Scalar::Float(v) => v.to_bits(),
+            Scalar::Int(v) => v as u64,
+            Scalar::Bool(v) => u64::from(v),
+        }
+    }
+}
+
+impl fmt::Display for Scalar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Scalar::Float(v) => v.fmt(f),
+            Scalar::Int(v) => v.fmt(f),
+            Scalar::Bool(v) => v.fmt(f),
+        }
+    }
+}
+
+macro_rules! from {
+    ($($t:ty => $v:ident => $e:expr;)*) => {$(
+        impl From<$t> for Scalar { fn from($v: $t) -> Scalar { $e } }
+    )*};
+}
+
+from! {
+    f64 => v => Scalar::Float(v);
+    f32 => v => Scalar::Float(f64::from(v));
+    half::f16 => v => Scalar::Float(v.to_f64());
+    half::bf16 => v => Scalar::Float(v.to_f64());
+    i64 => v => Scalar::Int(v);
+    i32 => v => Scalar::Int(i64::from(v));
+    u32 => v => Scalar::Int(i64::from(v));
+    u8 => v => Scalar::Int(i64::from(v));
+    usize => v => Scalar::Int(v as i64);
+    bool => v => Scalar::Bool(v);
+}

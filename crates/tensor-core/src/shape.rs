@@ -1,0 +1,319 @@
+//! Shapes and axes: sizes along each dimension, the ways a user may write them, and broadcasting.
+//! Where elements lie in memory is `layout.rs`.
+
+use std::{fmt, ops::Deref};
+
+use smallvec::SmallVec;
+
+use crate::{Error, Result};
+
+/// The sizes of a tensor along its axes, outermost first; `[]` is a scalar with one element.
+#[derive(Clone, PartialEq, Eq, Hash, Default)]
+pub struct Shape(SmallVec<[usize; 5]>);
+
+impl Shape {
+    /// The shape of a scalar.
+    pub fn scalar() -> Shape {
+        Shape::default()
+    }
+
+    /// The sizes as a slice.
+    pub fn dims(&self) -> &[usize] {
+        &self.0
+    }
+
+    /// The number of axes.
+    pub fn rank(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The number of elements: the product of the sizes.
+    pub fn numel(&self) -> usize {
+        self.0.iter().product()
+    }
+
+    /// The number of elements, or `None` where it does not fit a `usize`.
+    pub fn checked_numel(&self) -> Option<usize> {
+        // A zero anywhere makes the product zero, whatever the others are.
+        if self.0.contains(&0) {
+            return Some(0);
+        }
+        self.0.iter().try_fold(1usize, |n, &d| n.checked_mul(d))
+    }
+
+    /// Row-major strides, in elements.
+    pub fn contiguous_strides(&self) -> SmallVec<[isize; 5]> {
+        let mut strides: SmallVec<[isize; 5]> = SmallVec::from_elem(1, self.rank());
+        for axis in (1..self.rank()).rev() {
+            strides[axis - 1] = strides[axis] * self.0[axis].max(1) as isize;
+        }
+        strides
+    }
+
+    /// The shape to which `self` and `other` broadcast by NumPy's rule: aligned at the right, each pair of sizes
+    /// equal or one of them 1. `op` names the operation in the error.
+    pub fn broadcast(&self, other: &Shape, op: &'static str) -> Result<Shape> {
+        if self == other {
+            return Ok(self.clone());
+        }
+        let rank = self.rank().max(other.rank());
+        let mut dims = SmallVec::from_elem(1, rank);
+        for i in 0..rank {
+            let a = if i < self.rank() { self.0[self.rank() - 1 - i] } else { 1 };
+            let b = if i < other.rank() { other.0[other.rank() - 1 - i] } else { 1 };
+            dims[rank - 1 - i] = match (a, b) {
+                _ if a == b => a,
+                (1, _) => b,
+                (_, 1) => a,
+                _ => {
+                    return Err(Error::ShapeMismatch {
+                        op,
+                        lhs: self.clone(),
+                        rhs: other.clone(),
+                        hint: format!(
+                            "sizes {a} and {b} at axis -{} differ and neither is 1; reshape or expand one of them",
+                            i + 1
+                        ),
+                    });
+                }
+            };
+        }
+        Ok(Shape(dims))
+    }
+
+    /// The axis meant by `axis`, which may count from the end.
+    pub fn axis(&self, axis: isize, op: &'static str) -> Result<usize> {
+        let rank = self.rank() as isize;
+        let resolved = if axis < 0 { axis + rank } else { axis };
+        if (0..rank).contains(&resolved) {
+            Ok(resolved as usize)
+        } else {
+            Err(Error::AxisOutOfRange { op, axis, shape: self.clone() })
+        }
+    }
+
+    /// Axes meant by `axes`, resolved, in ascending order. None given means every one. A repeated axis is an error.
+    pub fn axes(&self, axes: &Axes, op: &'static str) -> Result<SmallVec<[usize; 5]>> {
+        let Some(list) = &axes.0 else { return Ok((0..self.rank()).collect()) };
+        let mut out: SmallVec<[usize; 5]> = SmallVec::new();
+        for &axis in list {
+            let resolved = self.axis(axis, op)?;
+            if out.contains(&resolved) {
+                return Err(Error::invalid(
+                    op,
+                    format!("axis {resolved} is given twice for shape {self}; name each axis once"),
+                ));
+            }
+            out.push(resolved);
+        }
+        out.sort_unstable();
+        Ok(out)
+    }
+
+    /// This shape with `axes` (ascending) reduced: removed, or set to 1 when `keepdim`.
+    pub fn reduced(&self, axes: &[usize], keepdim: bool) -> Shape {
+        let kept = |axis: usize| !axes.contains(&axis);
+        let dims = self.0.iter().enumerate();
+        if keepdim {
+            dims.map(|(i, &d)| if kept(i) { d } else { 1 }).collect()
+        } else {
+            dims.filter(|(i, _)| kept(*i)).map(|(_, &d)| d).collect()
+        }
+    }
+}
+
+impl Deref for Shape {
+    type Target = [usize];
+    fn deref(&self) -> &[usize] {
+        &self.0
+    }
+}
+
+impl FromIterator<usize> for Shape {
+    fn from_iter<I: IntoIterator<Item = usize>>(iter: I) -> Shape {
+        Shape(iter.into_iter().collect())
+    }
+}
+
+impl fmt::Debug for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0.as_slice(), f)
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0.as_slice(), f)
+    }
+}
+
+impl From<()> for Shape {
+    fn from(_: ()) -> Shape {
+        Shape::scalar()
+    }
+}
+impl From<usize> for Shape {
+    fn from(n: usize) -> Shape {
+        Shape(SmallVec::from_elem(n, 1))
+    }
+}
+impl<const N: usize> From<[usize; N]> for Shape {
+    fn from(dims: [usize; N]) -> Shape {
+        Shape(SmallVec::from_slice(&dims))
+    }
+}
+impl From<&[usize]> for Shape {
+    fn from(dims: &[usize]) -> Shape {
+        Shape(SmallVec::from_slice(dims))
+    }
+}
+impl From<Vec<usize>> for Shape {
+    fn from(dims: Vec<usize>) -> Shape {
+        Shape(SmallVec::from_vec(dims))
+    }
+}
+impl From<&Shape> for Shape {
+    fn from(shape: &Shape) -> Shape {
+        shape.clone()
+    }
+}
+
+impl PartialEq<[usize]> for Shape {
+    fn eq(&self, other: &[usize]) -> bool {
+        self.dims() == other
+    }
+}
+impl<const N: usize> PartialEq<[usize; N]> for Shape {
+    fn eq(&self, other: &[usize; N]) -> bool {
+        self.dims() == other
+    }
+}
+
+/// Axes as a user names them: one (`1`, `-1`), several (`[0, -1]`), or all of them (`..`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Axes(pub(crate) Option<SmallVec<[isize; 4]>>);
+
+impl Axes {
+    /// Every axis, as `..` means.
+    pub fn all() -> Axes {
+        Axes(None)
+    }
+
+    /// The axes as given, or `None` for all of them.
+    pub fn given(&self) -> Option<&[isize]> {
+        self.0.as_deref()
+    }
+}
+
+impl From<std::ops::RangeFull> for Axes {
+    fn from(_: std::ops::RangeFull) -> Axes {
+        Axes(None)
+    }
+}
+
+/// The sizes asked of `reshape`: one of them may be -1, which takes what is left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dims(pub(crate) SmallVec<[isize; 5]>);
+
+impl Dims {
+    /// The shape that these sizes mean for `numel` elements that now have the shape `from`.
+    pub fn resolve(&self, from: &Shape) -> Result<Shape> {
+        let bad =
+            |why: String| Error::invalid("reshape", format!("{from} to {:?}: {why}", self.0.as_slice()));
+        let numel = from.numel();
+        let mut known = 1usize;
+        let mut open = None;
+        for (i, &d) in self.0.iter().enumerate() {
+            match d {
+                -1 if open.is_some() => return Err(bad("only one size may be -1".into())),
+                -1 => open = Some(i),
+                d if d < 0 => return Err(bad(format!("{d} is not a size"))),
+                d => {
+                    known = known.checked_mul(d as usize).ok_or_else(|| bad("the sizes overflow".into()))?;
+                }
+            }
+        }
+        let mut dims: SmallVec<[usize; 5]> = self.0.iter().map(|&d| d.max(0) as usize).collect();
+        match open {
+            Some(i) if known > 0 && numel % known == 0 => dims[i] = numel / known,
+            Some(_) if known == 0 => return Err(bad("-1 beside a size of 0 could be anything".into())),
+            Some(_) => return Err(bad(format!("{numel} elements do not divide by {known}"))),
+            None if known != numel => {
+                return Err(bad(format!(
+                    "{numel} elements are not {known}; -1 for one size takes what is left"
+                )));
+            }
+            None => {}
+        }
+        Ok(Shape(dims))
+    }
+}
+
+macro_rules! from_ints {
+    ($($t:ty),*) => {$(
+        impl From<$t> for Axes { fn from(axis: $t) -> Axes { Axes(Some(SmallVec::from_elem(axis as isize, 1))) } }
+        impl<const N: usize> From<[$t; N]> for Axes {
+            fn from(axes: [$t; N]) -> Axes { Axes(Some(axes.iter().map(|&a| a as isize).collect())) }
+        }
+        impl From<&[$t]> for Axes {
+            fn from(axes: &[$t]) -> Axes { Axes(Some(axes.iter().map(|&a| a as isize).collect())) }
+        }
+        impl From<Vec<$t>> for Axes { fn from(axes: Vec<$t>) -> Axes { Axes::from(axes.as_slice()) } }
+        impl From<$t> for Dims { fn from(d: $t) -> Dims { Dims(SmallVec::from_elem(d as isize, 1)) } }
+        impl<const N: usize> From<[$t; N]> for Dims {
+            fn from(dims: [$t; N]) -> Dims { Dims(dims.iter().map(|&d| d as isize).collect()) }
+        }
+        impl From<&[$t]> for Dims {
+            fn from(dims: &[$t]) -> Dims { Dims(dims.iter().map(|&d| d as isize).collect()) }
+        }
+        impl From<Vec<$t>> for Dims { fn from(dims: Vec<$t>) -> Dims { Dims::from(dims.as_slice()) } }
+    )*};
+}
+from_ints!(i32, i64, isize, usize);
+
+impl From<()> for Dims {
+    fn from(_: ()) -> Dims {
+        Dims(SmallVec::new())
+    }
+}
+impl From<&Shape> for Dims {
+    fn from(shape: &Shape) -> Dims {
+        Dims::from(shape.dims())
+    }
+}
+impl From<Shape> for Dims {
+    fn from(shape: Shape) -> Dims {
+        Dims::from(shape.dims())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn broadcast_follows_numpy() {
+        let b = |a: &[usize], c: &[usize]| Shape::from(a).broadcast(&Shape::from(c), "add");
+        assert_eq!(b(&[3, 1], &[4]).unwrap(), [3, 4]);
+        assert_eq!(b(&[], &[2, 2]).unwrap(), [2, 2]);
+        assert_eq!(b(&[0], &[1]).unwrap(), [0]);
+        let err = b(&[3], &[4]).unwrap_err().to_string();
+        assert!(err.contains("[3]") && err.contains("[4]") && err.contains("add"), "{err}");
+    }
+
+    #[test]
+    fn reshape_resolves_one_open_size() {
+        let from = Shape::from([2, 6]);
+        assert_eq!(Dims::from([3, -1]).resolve(&from).unwrap(), [3, 4]);
+        assert_eq!(Dims::from([12]).resolve(&from).unwrap(), [12]);
+        for bad in [vec![-1, -1], vec![5, -1], vec![-2, 6], vec![0, -1], vec![13]] {
+            assert!(Dims::from(bad).resolve(&from).is_err());
+        }
+        assert!(Dims::from([i64::MAX, 8]).resolve(&from).is_err());
+    }
+
+    #[test]
+    fn strides_of_empty_axes_stay_positive() {
+        assert_eq!(Shape::from([2, 0, 3]).contiguous_strides().as_slice(), [3, 3, 1]);
+    }
+}

@@ -1,0 +1,3 @@
+/// stub
+#[derive(Clone, Debug)]
+pub struct Tensor;
