@@ -1,0 +1,86 @@
+//! `+ - * /` and unary `-` on tensors, references to them, and scalars on either side.
+//! They panic on a misfit, as slice indexing does, with the message of their checked twins.
+
+use std::ops;
+
+use super::Tensor;
+use crate::{BinaryOp, Scalar};
+
+macro_rules! operator {
+    ($($trait:ident, $method:ident, $op:ident;)*) => {$(
+        impl ops::$trait<&Tensor> for &Tensor {
+            type Output = Tensor;
+            #[track_caller]
+            #[allow(clippy::panic)] // an operator cannot return an error; `Tensor::add` and its kin can
+            fn $method(self, rhs: &Tensor) -> Tensor {
+                match self.binary(BinaryOp::$op, rhs) {
+                    Ok(out) => out,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+        impl ops::$trait<Tensor> for &Tensor {
+            type Output = Tensor;
+            #[track_caller]
+            fn $method(self, rhs: Tensor) -> Tensor { ops::$trait::$method(self, &rhs) }
+        }
+        impl ops::$trait<&Tensor> for Tensor {
+            type Output = Tensor;
+            #[track_caller]
+            fn $method(self, rhs: &Tensor) -> Tensor { ops::$trait::$method(&self, rhs) }
+        }
+        impl ops::$trait<Tensor> for Tensor {
+            type Output = Tensor;
+            #[track_caller]
+            fn $method(self, rhs: Tensor) -> Tensor { ops::$trait::$method(&self, &rhs) }
+        }
+        scalar_operator!($trait, $method, $op: f64, f32, i64, i32, u32, u8, usize);
+    )*};
+}
+
+macro_rules! scalar_operator {
+    ($trait:ident, $method:ident, $op:ident: $($s:ty),*) => {$(
+        impl ops::$trait<$s> for &Tensor {
+            type Output = Tensor;
+            #[track_caller]
+            fn $method(self, rhs: $s) -> Tensor { self.with_scalar(BinaryOp::$op, Scalar::from(rhs), false) }
+        }
+        impl ops::$trait<$s> for Tensor {
+            type Output = Tensor;
+            #[track_caller]
+            fn $method(self, rhs: $s) -> Tensor { self.with_scalar(BinaryOp::$op, Scalar::from(rhs), false) }
+        }
+        impl ops::$trait<&Tensor> for $s {
+            type Output = Tensor;
+            #[track_caller]
+            fn $method(self, rhs: &Tensor) -> Tensor { rhs.with_scalar(BinaryOp::$op, Scalar::from(self), true) }
+        }
+        impl ops::$trait<Tensor> for $s {
+            type Output = Tensor;
+            #[track_caller]
+            fn $method(self, rhs: Tensor) -> Tensor { rhs.with_scalar(BinaryOp::$op, Scalar::from(self), true) }
+        }
+    )*};
+}
+
+operator! {
+    Add, add, Add;
+    Sub, sub, Sub;
+    Mul, mul, Mul;
+    Div, div, Div;
+}
+
+impl ops::Neg for &Tensor {
+    type Output = Tensor;
+    #[track_caller]
+    fn neg(self) -> Tensor {
+        Tensor::neg(self)
+    }
+}
+impl ops::Neg for Tensor {
+    type Output = Tensor;
+    #[track_caller]
+    fn neg(self) -> Tensor {
+        Tensor::neg(&self)
+    }
+}
