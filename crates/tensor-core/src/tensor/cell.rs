@@ -1,11 +1,8 @@
 //! Leaves and cells: tensors that want gradients, whose value can be replaced, and what autograd needs to know of them.
 
-use std::{
-    panic::Location,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicBool, Ordering},
 };
 
 use super::Tensor;
@@ -13,6 +10,7 @@ use crate::{
     Device, Error, Op, Result,
     grad_mode::set_grad_enabled,
     node::{Inputs, Node, Value, Variable, lock},
+    origin::here,
 };
 
 impl Tensor {
@@ -42,7 +40,7 @@ impl Tensor {
             Inputs::new(),
             None,
             requires_grad,
-            Location::caller(),
+            here(),
         );
         outer.variable = Some(Box::new(Variable {
             current: Mutex::new(current.clone()),
@@ -221,7 +219,7 @@ impl Tensor {
             inputs,
             Some(value),
             tracked,
-            Location::caller(),
+            here(),
         );
         Ok(Tensor::from_node(Arc::new(node)))
     }
@@ -236,16 +234,8 @@ fn cell_value(node: &Arc<Node>, tracked: bool) -> Tensor {
         false => (Op::Leaf, Inputs::new()),
         true => (Op::Reshape, Inputs::from_iter([node.clone()])),
     };
-    let fresh = Node::new(
-        op,
-        node.shape.clone(),
-        node.dtype,
-        node.device.clone(),
-        inputs,
-        value,
-        tracked,
-        Location::caller(),
-    );
+    let fresh =
+        Node::new(op, node.shape.clone(), node.dtype, node.device.clone(), inputs, value, tracked, here());
     let tensor = Tensor::from_node(Arc::new(fresh));
     if tracked {
         // A leaf's own making is nobody's business: drop it as soon as it is computed.

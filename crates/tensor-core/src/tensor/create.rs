@@ -1,12 +1,12 @@
 //! Making tensors: from host data, and from nothing (zeros, ranges, identity).
 
-use std::panic::Location;
 use std::sync::Arc;
 
 use super::Tensor;
 use crate::{
     DType, Device, Element, Error, Layout, Op, Result, Scalar, Shape,
     node::{Inputs, Node, Value},
+    origin::here,
     schedule::pending,
 };
 
@@ -52,8 +52,7 @@ impl Tensor {
 
     #[track_caller]
     pub(crate) fn source_unchecked(op: Op, shape: Shape, dtype: DType, device: &Device) -> Tensor {
-        let node =
-            Node::new(op, shape, dtype, device.clone(), Inputs::new(), None, false, Location::caller());
+        let node = Node::new(op, shape, dtype, device.clone(), Inputs::new(), None, false, here());
         Tensor::from_node(Arc::new(node))
     }
 

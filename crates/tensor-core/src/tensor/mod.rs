@@ -27,6 +27,7 @@ use crate::{
     DType, Device, Error, Op, Result, Shape,
     grad_mode::is_grad_enabled,
     node::{Inputs, Node, Value, lock},
+    origin::here,
     schedule,
 };
 
@@ -163,7 +164,7 @@ impl Tensor {
     fn build_on(op: Op, shape: Shape, dtype: DType, device: Device, inputs: Inputs) -> Tensor {
         let tracked = dtype.is_float() && inputs.iter().any(|n| n.is_tracked()) && is_grad_enabled();
         let waits = !inputs.is_empty();
-        let node = Node::new(op, shape, dtype, device, inputs, None, tracked, Location::caller());
+        let node = Node::new(op, shape, dtype, device, inputs, None, tracked, here());
         let tensor = Tensor::from_node(Arc::new(node));
         if waits {
             schedule::pending::register(&tensor.0);
@@ -174,8 +175,17 @@ impl Tensor {
     /// A node that has its value.
     #[track_caller]
     pub(crate) fn ready(op: Op, shape: Shape, dtype: DType, device: Device, value: Value) -> Tensor {
-        let node = Node::new(op, shape, dtype, device, Inputs::new(), Some(value), false, Location::caller());
+        let node = Node::new(op, shape, dtype, device, Inputs::new(), Some(value), false, here());
         Tensor::from_node(Arc::new(node))
+    }
+
+    /// The result of a user's own differentiable function: `value`, computed from `inputs` without a tape, with `op`'s
+    /// gradient. The `autograd` crate's `apply` is the comfortable way here.
+    #[track_caller]
+    pub fn custom(op: Arc<dyn crate::CustomOp>, inputs: &[&Tensor], value: &Tensor) -> Tensor {
+        let all: Vec<&Tensor> = inputs.iter().copied().chain([value]).collect();
+        let nodes: Inputs = all.iter().map(|t| t.node()).collect();
+        Tensor::build_on(Op::Custom(op), value.shape().clone(), value.dtype(), value.device(), nodes)
     }
 
     /// An error unless all tensors are on one device.
