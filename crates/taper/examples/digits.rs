@@ -53,7 +53,11 @@ impl SimpleNet {
 }
 
 /// The share of a loader's images that the model recognises, and its mean loss.
-fn evaluate(model: &SimpleNet, loader: &DataLoader<impl Dataset<Item = (Tensor, Tensor)> + 'static>, device: &Device) -> Result<(f64, f64)> {
+fn evaluate(
+    model: &SimpleNet,
+    loader: &DataLoader<impl Dataset<Item = (Tensor, Tensor)> + 'static>,
+    device: &Device,
+) -> Result<(f64, f64)> {
     no_grad(|| {
         let (mut right, mut loss, mut seen) = (0.0, 0.0, 0);
         for batch in loader.iter() {

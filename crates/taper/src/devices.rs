@@ -89,6 +89,7 @@ fn automatic() -> Result<Device> {
     #[cfg(not(feature = "cpu"))]
     Err(Error::UnknownDevice {
         asked: "auto".into(),
-        hint: "taper was built without a backend; turn on one of its features cpu, wgpu, vulkan, metal, dx12".into(),
+        hint: "taper was built without a backend; turn on one of its features cpu, wgpu, vulkan, metal, dx12"
+            .into(),
     })
 }
