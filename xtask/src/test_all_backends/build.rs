@@ -54,6 +54,8 @@ pub(crate) fn build(workspace: &Workspace) -> Result<Built> {
             }
         }
     }
+    // Cargo tells of them as they are done; the table keeps one order.
+    built.tests.sort_by(|a, b| (&a.package, &a.path).cmp(&(&b.package, &b.path)));
     built.whole = child.wait().map_err(|e| format!("cargo was lost: {e}"))?.success();
     Ok(built)
 }

@@ -62,14 +62,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     report(&table)
 }
 
-/// Targets that did not compile are failures of their crates.
+/// Targets that were not built, for they or what they need did not compile, are failures of their crates.
 fn record_missing(built: &Built, workspace: &Workspace, table: &mut Table) {
     if built.whole {
         return;
     }
     let missing = built.missing(workspace);
     for (package, target) in &missing {
-        table.add(own_backend(package), package, failure(format!("{target} does not compile")));
+        table.add(own_backend(package), package, failure(format!("{target} was not built, see above")));
     }
     if missing.is_empty() {
         table.add("-", "build", failure("the workspace does not compile"));
@@ -152,6 +152,8 @@ struct Runner {
     filter: Option<String>,
     skip_log: PathBuf,
     directories: BTreeMap<String, PathBuf>,
+    /// Whether what the programs print is passed on.
+    echo: bool,
 }
 
 impl Runner {
@@ -168,12 +170,8 @@ impl Runner {
             environment.push(("TAPER_REQUIRE_WGPU", "1".into()));
         }
         let directories = workspace.packages.iter().map(|p| (p.name.clone(), p.dir.clone())).collect();
-        Ok(Self {
-            environment,
-            filter: args.filter.clone(),
-            skip_log: target.join("taper-skips.log"),
-            directories,
-        })
+        let skip_log = target.join("taper-skips.log");
+        Ok(Self { environment, filter: args.filter.clone(), skip_log, directories, echo: true })
     }
 
     fn prepare(&self, command: &mut Command) {
@@ -213,7 +211,15 @@ impl Runner {
     fn run(&self, mut command: Command, name: &str) -> Tally {
         let _ = fs::remove_file(&self.skip_log);
         let mut tally = Tally::default();
-        match stream(&mut command, |line| tally.read(line)) {
+        let each_line = |line: &[u8]| {
+            if self.echo {
+                let mut terminal = std::io::stdout().lock();
+                // A terminal that went away does not change the outcome.
+                let _ = terminal.write_all(line).and_then(|()| terminal.flush());
+            }
+            tally.read(&String::from_utf8_lossy(line));
+        };
+        match stream(&mut command, each_line) {
             Ok(status) if status.success() => {
                 // A program of its own making, with no harness.
                 if tally.results == 0 && name != "doctests" {
@@ -232,9 +238,9 @@ impl Runner {
     }
 }
 
-/// Runs a command with its output and its errors in one pipe, so that their order is kept, printing each line as it
+/// Runs a command with its output and its errors in one pipe, so that their order is kept, and hands on each line as it
 /// comes.
-fn stream(command: &mut Command, mut read: impl FnMut(&str)) -> Result<std::process::ExitStatus> {
+fn stream(command: &mut Command, mut each_line: impl FnMut(&[u8])) -> Result<std::process::ExitStatus> {
     let words = in_words(command);
     let failed = |e: std::io::Error| format!("{words} cannot be run: {e}");
     let (reader, writer): (PipeReader, _) = std::io::pipe().map_err(failed)?;
@@ -246,10 +252,7 @@ fn stream(command: &mut Command, mut read: impl FnMut(&str)) -> Result<std::proc
     let mut reader = BufReader::new(reader);
     let mut line = Vec::new();
     while reader.read_until(b'\n', &mut line).map_err(failed)? > 0 {
-        let mut terminal = std::io::stdout().lock();
-        // A terminal that went away does not change the outcome.
-        let _ = terminal.write_all(&line).and_then(|()| terminal.flush());
-        read(&String::from_utf8_lossy(&line));
+        each_line(&line);
         line.clear();
     }
     child.wait().map_err(failed)
@@ -294,6 +297,7 @@ mod tests {
             filter: filter.map(str::to_string),
             skip_log: std::env::temp_dir().join(format!("taper-skips-{}", std::process::id())),
             directories: BTreeMap::new(),
+            echo: false,
         }
     }
 
@@ -343,7 +347,7 @@ mod tests {
         let tally = shell("echo running 3 tests; kill -SEGV $$");
         assert_eq!((tally.passed, tally.failed), (0, 1));
         assert!(tally.failures[0].contains("signal: 11"), "{:?}", tally.failures);
-        // No harness, and content.
+        // No harness, and no complaint.
         assert_eq!(shell("true").passed, 1);
     }
 }
