@@ -31,17 +31,13 @@ pub(crate) struct Executable {
     pub(crate) path: PathBuf,
 }
 
-/// Builds; cargo's messages go to the terminal as they come.
+/// Builds; cargo's messages go to the terminal as they come. What `cargo test --no-run` would build, but that one stops
+/// at the first crate that does not compile.
 pub(crate) fn build(workspace: &Workspace) -> Result<Built> {
     let mut command = cargo();
     command
-        .args([
-            "test",
-            "--workspace",
-            "--no-run",
-            "--no-fail-fast",
-            "--message-format=json-render-diagnostics",
-        ])
+        .args(["build", "--workspace", "--tests", "--examples", "--keep-going"])
+        .arg("--message-format=json-render-diagnostics")
         .current_dir(&workspace.root)
         .stdout(Stdio::piped());
     let mut child = command.spawn().map_err(|e| format!("cargo cannot be run: {e}"))?;
