@@ -86,6 +86,9 @@ pub(crate) struct Facts<'a> {
     /// The `full` node that an item repeats, if it does.
     pub(crate) constant: Vec<Option<u32>>,
     class: Vec<Class>,
+    /// Whether an elementwise value depends on its flat position (ranges, random numbers): a reduction, which may go through
+    /// its elements in another order, reads it from memory.
+    positional: Vec<bool>,
     /// Whether the item gets a buffer.
     materialised: Vec<bool>,
     /// The kernel that makes the item's buffer.
@@ -132,6 +135,7 @@ fn classify(items: &[Item]) -> Facts<'_> {
     let n = items.len();
     let mut constant = vec![None; n];
     let mut class = Vec::with_capacity(n);
+    let mut positional = vec![false; n];
     for (i, item) in items.iter().enumerate() {
         let op = &item.node.op;
         class.push(if item.value.is_some() {
@@ -143,6 +147,8 @@ fn classify(items: &[Item]) -> Facts<'_> {
             constant[i] = constant[item.inputs[0] as usize];
             if constant[i].is_some() { Class::Constant } else { Class::View }
         } else if op.is_elementwise() {
+            positional[i] = matches!(op, Op::Arange { .. } | Op::Random { .. })
+                || item.inputs.iter().any(|&j| positional[j as usize]);
             Class::Elementwise
         } else {
             Class::Opaque
@@ -213,7 +219,7 @@ fn choose_materialised(facts: &mut Facts<'_>) {
             let j = j as usize;
             let takes_expressions = match facts.class[i] {
                 Class::Elementwise => facts.items[j].node.shape == item.node.shape,
-                _ => matches!(op, Op::Reduce { .. }),
+                _ => matches!(op, Op::Reduce { .. }) && !facts.positional[j],
             };
             match facts.class[j] {
                 Class::Elementwise => facts.materialised[j] |= !takes_expressions,
