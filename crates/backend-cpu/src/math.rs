@@ -133,8 +133,7 @@ const MAX_ANGLE: f32 = 1e5;
 
 #[inline(always)]
 pub(crate) fn is_wide_angle(x: f32) -> bool {
-    // Also true for NaN and infinities.
-    !(x.abs() <= MAX_ANGLE)
+    x.is_nan() || x.abs() > MAX_ANGLE
 }
 
 /// (sin x, cos x) for |x| ≤ 10⁵.

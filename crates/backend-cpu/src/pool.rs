@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn classes_are_dense_and_large_enough() {
-        let mut last = (0, 0);
+        let mut last = class_of(0);
         for bytes in (0..200_000).chain([1 << 30, (1 << 30) + 1, isize::MAX as usize]) {
             let (class, size) = class_of(bytes);
             assert!(size >= bytes && (bytes < 1024 || size - bytes <= bytes / 7), "{bytes} {size}");

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::{
     collect::Item,
-    program::{Builder, Part, ScalarRef},
+    program::{Builder, Fused, Part, ScalarRef},
 };
 use crate::{
     DType, Layout, Limits, Op, Shape, UnaryOp,
@@ -158,6 +158,7 @@ fn classify(items: &[Item]) -> Facts<'_> {
         items,
         constant,
         class,
+        positional,
         materialised: vec![false; n],
         kernel: vec![NONE; n],
         places: vec![None; n],
@@ -463,9 +464,9 @@ fn write_kernels(facts: &Facts<'_>, groups: &[Group]) -> Vec<Draft> {
             let kept = || group.roots.iter().zip(&regs).filter(|(i, _)| needed[**i as usize]);
             let results: SmallVec<[u32; 2]> = kept().map(|(&i, _)| i).collect();
             let outputs = kept().map(|(_, &reg)| reg).collect();
-            let (program, sources, inputs, scalars) = builder.finish(outputs);
+            let Fused { program, sources, layouts, scalars } = builder.finish(outputs);
             drafts.push(Draft {
-                kernel: Kernel::Map(MapKernel { shape: group.shape.clone(), inputs, program }),
+                kernel: Kernel::Map(MapKernel { shape: group.shape.clone(), inputs: layouts, program }),
                 sources,
                 scalars,
                 origin: results.first().copied().unwrap_or(group.roots[0]),
@@ -494,9 +495,10 @@ fn opaque(facts: &Facts<'_>, g: u32, i: u32) -> Draft {
             let shape = facts.shape(item.inputs[0]).clone();
             let mut builder = Builder::new(facts, g, shape.clone());
             let reg = builder.value(item.inputs[0]);
-            let (program, from, inputs, given) = builder.finish(vec![reg]);
-            sources = from;
-            scalars = given;
+            let fused = builder.finish(vec![reg]);
+            sources = fused.sources;
+            scalars = fused.scalars;
+            let (inputs, program) = (fused.layouts, fused.program);
             Kernel::Reduce(ReduceKernel { op: *op, shape, axes: axes.clone(), inputs, program })
         }
         Op::ArgReduce { op, axis, .. } => {
