@@ -9,11 +9,23 @@ use crate::Shape;
 pub type Strides = SmallVec<[isize; 5]>;
 
 /// A strided window on a buffer: element `[i, j, …]` lies at `offset + i·strides[0] + j·strides[1] + …`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Layout {
     shape: Shape,
     strides: Strides,
     offset: usize,
+}
+
+/// Copied as a block: layouts are cloned with every value.
+impl Clone for Layout {
+    #[inline]
+    fn clone(&self) -> Layout {
+        Layout {
+            shape: self.shape.clone(),
+            strides: SmallVec::from_slice(&self.strides),
+            offset: self.offset,
+        }
+    }
 }
 
 impl Layout {

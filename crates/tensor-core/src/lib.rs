@@ -37,7 +37,7 @@ pub use origin::with_location;
 pub use philox::philox;
 pub use scalar::Scalar;
 pub use shape::{Axes, Dims, Shape};
-pub use tensor::{Generator, Nested, Tensor, TensorOptions, eval_pending};
+pub use tensor::{Generator, Nested, Number, Tensor, TensorOptions, eval_pending};
 
 #[doc(no_inline)]
 pub use half::{bf16, f16};

@@ -21,5 +21,9 @@ pub fn with_location<R>(location: &'static Location<'static>, f: impl FnOnce() -
 /// The line that what is built now belongs to.
 #[track_caller]
 pub(crate) fn here() -> &'static Location<'static> {
-    ORIGIN.get().unwrap_or_else(Location::caller)
+    // Not `unwrap_or_else(Location::caller)`: called by the standard library, it would name a line there.
+    match ORIGIN.get() {
+        Some(location) => location,
+        None => Location::caller(),
+    }
 }

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use crate::{Error, Result};
 
 /// The sizes of a tensor along its axes, outermost first; `[]` is a scalar with one element.
-#[derive(Clone, PartialEq, Eq, Hash, Default)]
+#[derive(PartialEq, Eq, Hash, Default)]
 pub struct Shape(SmallVec<[usize; 5]>);
 
 impl Shape {
@@ -119,6 +119,14 @@ impl Shape {
         } else {
             dims.filter(|(i, _)| kept(*i)).map(|(_, &d)| d).collect()
         }
+    }
+}
+
+/// Copied as a block: shapes are cloned with every node.
+impl Clone for Shape {
+    #[inline]
+    fn clone(&self) -> Shape {
+        Shape(SmallVec::from_slice(&self.0))
     }
 }
 

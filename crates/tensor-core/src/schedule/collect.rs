@@ -1,8 +1,11 @@
 //! The waiting part of a graph in topological order, what each node must leave behind, and a key of its form.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU32, Ordering},
+use std::{
+    cell::RefCell,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 use smallvec::SmallVec;
@@ -31,6 +34,23 @@ pub(crate) struct Collector {
     key: Vec<u64>,
     frames: Vec<Frame>,
     epoch: u32,
+    /// Scratch of `decide_what_stays`, kept for its memory.
+    edges: Vec<u32>,
+    let_go: Vec<bool>,
+    asked: Vec<bool>,
+}
+
+thread_local! {
+    /// The memory of the last evaluation's items, for the next.
+    static SPARE: RefCell<Vec<Item>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Drops the items of a finished evaluation, and keeps their list's memory.
+pub(crate) fn discard(mut items: Vec<Item>) {
+    items.clear();
+    if items.capacity() <= 1 << 14 {
+        SPARE.set(items);
+    }
 }
 
 struct Frame {
@@ -54,8 +74,7 @@ impl Collector {
 
     /// The items, for dropping outside the device's lock.
     pub(crate) fn take(&mut self) -> Vec<Item> {
-        let capacity = self.items.len();
-        std::mem::replace(&mut self.items, Vec::with_capacity(capacity.min(256)))
+        std::mem::replace(&mut self.items, SPARE.take())
     }
 
     pub(crate) fn collect(&mut self, targets: &[Arc<Node>]) {
@@ -131,19 +150,23 @@ impl Collector {
     /// From the consumers down: who must keep a value, and who is gone afterwards.
     fn decide_what_stays(&mut self) {
         let n = self.items.len();
-        let mut edges = vec![0usize; n];
+        let (edges, let_go, asked) = (&mut self.edges, &mut self.let_go, &mut self.asked);
+        edges.clear();
+        edges.resize(n, 0);
+        // Whether every reader of a node lets go of it, and whether a gradient rule will ask for it.
+        let_go.clear();
+        let_go.resize(n, true);
+        asked.clear();
+        asked.resize(n, false);
         for item in &self.items {
             for &input in &item.inputs {
                 edges[input as usize] += 1;
             }
         }
-        // Whether every reader of a node lets go of it, and whether a gradient rule will ask for it.
-        let mut let_go = vec![true; n];
-        let mut asked = vec![false; n];
         for i in (0..n).rev() {
             let item = &self.items[i];
             let held = item.node.held();
-            let elsewhere = Arc::strong_count(&item.node) > 1 + edges[i];
+            let elsewhere = Arc::strong_count(&item.node) > 1 + edges[i] as usize;
             // A target's own reference by the caller counts as one elsewhere.
             let dies = !item.store && !held && !elsewhere && let_go[i];
             if let Some(value) = &item.value {

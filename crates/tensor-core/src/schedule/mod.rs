@@ -79,6 +79,6 @@ pub(crate) fn evaluate(targets: &[Arc<Node>]) -> Result<()> {
     let result = execute::execute(&plan, cache.collector.items(), device.backend().as_ref());
     let spent = cache.collector.take();
     drop(cache);
-    drop(spent);
+    collect::discard(spent);
     result
 }

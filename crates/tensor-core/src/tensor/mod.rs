@@ -21,6 +21,7 @@ use std::{
 
 pub use create::TensorOptions;
 pub use nested::Nested;
+pub use operators::Number;
 pub use random::Generator;
 
 use crate::{

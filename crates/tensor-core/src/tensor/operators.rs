@@ -6,6 +6,13 @@ use std::ops;
 use super::Tensor;
 use crate::{BinaryOp, Scalar};
 
+/// A Rust number on the right of an operator.
+pub trait Number: Into<Scalar> {}
+macro_rules! number {
+    ($($t:ty),*) => {$( impl Number for $t {} )*};
+}
+number!(f64, f32, half::f16, half::bf16, i64, i32, u32, u8, usize);
+
 macro_rules! operator {
     ($($trait:ident, $method:ident, $op:ident;)*) => {$(
         impl ops::$trait<&Tensor> for &Tensor {
@@ -34,22 +41,23 @@ macro_rules! operator {
             #[track_caller]
             fn $method(self, rhs: Tensor) -> Tensor { ops::$trait::$method(&self, &rhs) }
         }
-        scalar_operator!($trait, $method, $op: f64, f32, i64, i32, u32, u8, usize);
+        impl<S: Number> ops::$trait<S> for &Tensor {
+            type Output = Tensor;
+            #[track_caller]
+            fn $method(self, rhs: S) -> Tensor { self.with_scalar(BinaryOp::$op, rhs.into(), false) }
+        }
+        impl<S: Number> ops::$trait<S> for Tensor {
+            type Output = Tensor;
+            #[track_caller]
+            fn $method(self, rhs: S) -> Tensor { self.with_scalar(BinaryOp::$op, rhs.into(), false) }
+        }
+        left_scalar!($trait, $method, $op: f64, i32);
     )*};
 }
 
-macro_rules! scalar_operator {
+/// One type for each kind of literal, or `(1.0 - &x).mean()` would be ambiguous.
+macro_rules! left_scalar {
     ($trait:ident, $method:ident, $op:ident: $($s:ty),*) => {$(
-        impl ops::$trait<$s> for &Tensor {
-            type Output = Tensor;
-            #[track_caller]
-            fn $method(self, rhs: $s) -> Tensor { self.with_scalar(BinaryOp::$op, Scalar::from(rhs), false) }
-        }
-        impl ops::$trait<$s> for Tensor {
-            type Output = Tensor;
-            #[track_caller]
-            fn $method(self, rhs: $s) -> Tensor { self.with_scalar(BinaryOp::$op, Scalar::from(rhs), false) }
-        }
         impl ops::$trait<&Tensor> for $s {
             type Output = Tensor;
             #[track_caller]
