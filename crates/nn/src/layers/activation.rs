@@ -2,8 +2,7 @@
 
 use tensor_core::{Result, Tensor};
 
-use super::stateless;
-use crate::Layer;
+use super::{layer, stateless};
 
 macro_rules! activation {
     ($($(#[$doc:meta])* $name:ident => $method:ident;)*) => {$(
@@ -11,12 +10,17 @@ macro_rules! activation {
         #[derive(Clone, Copy, Debug, Default)]
         pub struct $name;
 
-        stateless!($name);
-
-        impl Layer for $name {
+        impl $name {
+            /// The function of every element.
+            ///
+            /// # Errors
+            /// None; the signature is that of every layer.
             #[track_caller]
-            fn forward(&self, input: &Tensor) -> Result<Tensor> { Ok(input.$method()) }
+            pub fn forward(&self, input: &Tensor) -> Result<Tensor> { Ok(input.$method()) }
         }
+
+        layer!($name);
+        stateless!($name);
     )*};
 }
 
@@ -44,14 +48,17 @@ macro_rules! along_axis {
         impl $name {
             /// Along this axis, which may count from the end.
             pub fn new(axis: isize) -> $name { $name { axis } }
-        }
 
-        stateless!($name);
-
-        impl Layer for $name {
+            /// The function of every line along the axis.
+            ///
+            /// # Errors
+            /// No such axis, or a dtype that is not floating-point.
             #[track_caller]
-            fn forward(&self, input: &Tensor) -> Result<Tensor> { input.$method(self.axis) }
+            pub fn forward(&self, input: &Tensor) -> Result<Tensor> { input.$method(self.axis) }
         }
+
+        layer!($name);
+        stateless!($name);
     )*};
 }
 

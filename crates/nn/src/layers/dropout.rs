@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tensor_core::{Error, Generator, Result, Tensor};
 
-use crate::{Field, Layer, Module, Training, Visitor, VisitorMut};
+use super::layer;
+use crate::{Field, Module, Training, Visitor, VisitorMut};
 
 /// In training, each element is set to 0 with probability p and the others are scaled by 1 / (1 − p); in evaluation,
 /// the input itself. `torch.nn.Dropout`.
@@ -43,9 +44,13 @@ impl Dropout {
     }
 }
 
-impl Layer for Dropout {
+impl Dropout {
+    /// The input with elements dropped, if the layer trains.
+    ///
+    /// # Errors
+    /// A device that cannot draw so many numbers.
     #[track_caller]
-    fn forward(&self, input: &Tensor) -> Result<Tensor> {
+    pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
         if !*self.training || self.p == 0.0 {
             return Ok(input.clone());
         }
@@ -56,6 +61,8 @@ impl Layer for Dropout {
         input.mul(&kept.to_dtype(dtype)?.mul_scalar(1.0 / (1.0 - self.p)))
     }
 }
+
+layer!(Dropout);
 
 impl Module for Dropout {
     fn visit<'a>(&'a self, _: &mut Visitor<'a>) {}

@@ -2,8 +2,8 @@
 
 use tensor_core::{DType, Error, Generator, Result, Tensor};
 
-use super::linear::parameter;
-use crate::{Layer, Module, Visitor, VisitorMut};
+use super::{layer, linear::parameter};
+use crate::{Module, Visitor, VisitorMut};
 
 /// The row of a table for each index: `[…]` of an integer dtype to `[…, features]`. `torch.nn.Embedding`.
 ///
@@ -30,16 +30,20 @@ impl Embedding {
     }
 }
 
-impl Layer for Embedding {
+impl Embedding {
+    /// The rows for these indices.
+    ///
     /// # Errors
     /// Indices that are not integers. An index outside the table shows when the result is computed.
     #[track_caller]
-    fn forward(&self, indices: &Tensor) -> Result<Tensor> {
+    pub fn forward(&self, indices: &Tensor) -> Result<Tensor> {
         let features = self.weight.dim(1)?;
         let shape: Vec<usize> = indices.dims().iter().copied().chain([features]).collect();
         self.weight.index_select(0, &indices.flatten_all())?.reshape(shape)
     }
 }
+
+layer!(Embedding);
 
 impl Module for Embedding {
     fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {

@@ -2,8 +2,7 @@
 
 use tensor_core::{Result, Tensor};
 
-use super::stateless;
-use crate::Layer;
+use super::{layer, stateless};
 
 /// Several axes made one: by default all but the first, `[N, …]` to `[N, features]`. `torch.nn.Flatten`.
 #[derive(Clone, Copy, Debug)]
@@ -20,9 +19,13 @@ impl Default for Flatten {
     }
 }
 
-impl Layer for Flatten {
+impl Flatten {
+    /// The input with those axes merged.
+    ///
+    /// # Errors
+    /// No such axes.
     #[track_caller]
-    fn forward(&self, input: &Tensor) -> Result<Tensor> {
+    pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
         input.flatten(self.start, self.end)
     }
 }
@@ -31,10 +34,15 @@ impl Layer for Flatten {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Identity;
 
-impl Layer for Identity {
-    fn forward(&self, input: &Tensor) -> Result<Tensor> {
+impl Identity {
+    /// The input.
+    ///
+    /// # Errors
+    /// None.
+    pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
         Ok(input.clone())
     }
 }
 
+layer!(Flatten, Identity);
 stateless!(Flatten, Identity);

@@ -2,8 +2,9 @@
 
 use tensor_core::{DType, Error, Generator, Result, Tensor};
 
+use super::layer;
 use crate::{
-    Layer, Module, Visitor, VisitorMut,
+    Module, Visitor, VisitorMut,
     init::{self, Fan, Nonlinearity},
 };
 
@@ -12,7 +13,7 @@ use crate::{
 /// `weight` has the shape `[out, in]` and `bias` the shape `[out]`; both begin uniform on (−1/√in, 1/√in), PyTorch's default.
 ///
 /// ```
-/// use nn::{Layer, Linear, Module};
+/// use nn::{Linear, Module};
 /// use tensor_core::{Generator, Tensor};
 /// # fn main() -> tensor_core::Result<()> {
 /// let device = backend_cpu::cpu();
@@ -116,13 +117,13 @@ pub(super) fn parameter(value: Tensor, dtype: DType) -> Result<Tensor> {
     value.into_cell(true)
 }
 
-impl Layer for Linear {
-    /// `[…, in]` to `[…, out]`.
+impl Linear {
+    /// The output for an input: `[…, in]` to `[…, out]`.
     ///
     /// # Errors
     /// A last axis of another size, another dtype, or another device.
     #[track_caller]
-    fn forward(&self, input: &Tensor) -> Result<Tensor> {
+    pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
         let Some((&features, lead)) = input.dims().split_last() else { return Err(self.misfit(input)) };
         if features != self.in_features() {
             return Err(self.misfit(input));
@@ -141,6 +142,8 @@ impl Layer for Linear {
         Ok(out)
     }
 }
+
+layer!(Linear);
 
 impl Module for Linear {
     fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {

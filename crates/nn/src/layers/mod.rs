@@ -34,6 +34,19 @@ impl<L: Layer + ?Sized> Layer for Box<L> {
     }
 }
 
+/// A layer whose own `forward` is [`Layer::forward`], so that it can be called without the trait at hand.
+macro_rules! layer {
+    ($($layer:ty),*) => {$(
+        impl $crate::Layer for $layer {
+            #[track_caller]
+            fn forward(&self, input: &tensor_core::Tensor) -> tensor_core::Result<tensor_core::Tensor> {
+                <$layer>::forward(self, input)
+            }
+        }
+    )*};
+}
+pub(crate) use layer;
+
 /// A layer without parameters is a module without tensors.
 macro_rules! stateless {
     ($($layer:ty),*) => {$(

@@ -2,12 +2,13 @@
 
 use tensor_core::{Result, Tensor};
 
+use super::layer;
 use crate::{Layer, Module, Visitor, VisitorMut};
 
 /// Layers one after the other; parameters are named by position, `0.weight`. `torch.nn.Sequential`.
 ///
 /// ```
-/// use nn::{Layer, Linear, Module, ReLU, Sequential};
+/// use nn::{Linear, Module, ReLU, Sequential};
 /// use tensor_core::{Generator, Tensor};
 /// # fn main() -> tensor_core::Result<()> {
 /// let device = backend_cpu::cpu();
@@ -51,9 +52,13 @@ impl Sequential {
     }
 }
 
-impl Layer for Sequential {
+impl Sequential {
+    /// The output of the last layer.
+    ///
+    /// # Errors
+    /// The first failure of a layer.
     #[track_caller]
-    fn forward(&self, input: &Tensor) -> Result<Tensor> {
+    pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
         let mut out = input.clone();
         for layer in &self.layers {
             out = layer.forward(&out)?;
@@ -61,6 +66,8 @@ impl Layer for Sequential {
         Ok(out)
     }
 }
+
+layer!(Sequential);
 
 impl Module for Sequential {
     fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {
