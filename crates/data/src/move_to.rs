@@ -5,7 +5,7 @@ use std::{
     hash::{BuildHasher, Hash},
 };
 
-use tensor_core::{Device, Result, Tensor};
+use tensor_core::{Device, Error, Result, Tensor};
 
 /// Something made of tensors that can move to a device: tuples, arrays, `Vec`, `Option`, and maps of them. Numbers and
 /// strings beside them stay as they are.
@@ -43,25 +43,8 @@ impl<T: ToDevice> ToDevice for Vec<T> {
 
 impl<T: ToDevice, const N: usize> ToDevice for [T; N] {
     fn to(&self, device: &Device) -> Result<[T; N]> {
-        let mut failure = None;
-        let moved = self.each_ref().map(|inner| match (&failure, inner.to(device)) {
-            (None, Ok(moved)) => Some(moved),
-            (None, Err(error)) => {
-                failure = Some(error);
-                None
-            }
-            _ => None,
-        });
-        match (failure, moved) {
-            (Some(error), _) => Err(error),
-            (None, moved) => {
-                // Every place is filled where nothing failed.
-                let whole: Option<Vec<T>> = moved.into_iter().collect();
-                whole
-                    .and_then(|whole| whole.try_into().ok())
-                    .ok_or_else(|| tensor_core::Error::invalid("to", "an array lost an element on its way"))
-            }
-        }
+        let moved = self.iter().map(|inner| inner.to(device)).collect::<Result<Vec<T>>>()?;
+        moved.try_into().map_err(|_| Error::invalid("to", "an array lost an element on its way"))
     }
 }
 
