@@ -73,7 +73,7 @@ impl Visit<'_> {
         if *generic {
             let child = Ident::new("child", Span::mixed_site());
             quote_spanned! {ty.span()=>
-                #visitor.child(#name, |#child| #home::Module::visit(&self.#member, #child));
+                #visitor.child(#name, |#child| #home::Field::visit_field(&self.#member, #child));
             }
         } else {
             quote! {{
@@ -88,7 +88,7 @@ impl Visit<'_> {
         if *generic {
             let child = Ident::new("child", Span::mixed_site());
             quote_spanned! {ty.span()=>
-                #visitor.child(#name, |#child| #home::Module::visit_mut(&mut self.#member, #child));
+                #visitor.child(#name, |#child| #home::Field::visit_field_mut(&mut self.#member, #child));
             }
         } else {
             quote! {{

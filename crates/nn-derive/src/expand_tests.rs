@@ -61,7 +61,7 @@ fn a_field_of_a_generic_type_must_be_a_module() {
             impl<'visit, const N: usize, M: Module> ::nn::Module for Block<'visit, N, M> where M: Clone {
                 #[allow(unused_variables)]
                 fn visit<'visit1>(&'visit1 self, visitor: &mut ::nn::Visitor<'visit1>) {
-                    visitor.child("inner", |child| ::nn::Module::visit(&self.inner, child));
+                    visitor.child("inner", |child| ::nn::Field::visit_field(&self.inner, child));
                     {
                         use ::nn::derive_support::{VisitModule as _, VisitPlain as _};
                         ::nn::derive_support::FieldRef(&self.name).visit_field("name", visitor);
@@ -69,7 +69,7 @@ fn a_field_of_a_generic_type_must_be_a_module() {
                 }
                 #[allow(unused_variables)]
                 fn visit_mut<'visit1>(&'visit1 mut self, visitor: &mut ::nn::VisitorMut<'visit1>) {
-                    visitor.child("inner", |child| ::nn::Module::visit_mut(&mut self.inner, child));
+                    visitor.child("inner", |child| ::nn::Field::visit_field_mut(&mut self.inner, child));
                     {
                         use ::nn::derive_support::{VisitModuleMut as _, VisitPlainMut as _};
                         ::nn::derive_support::FieldMut(&mut self.name).visit_field_mut("name", visitor);

@@ -7,7 +7,7 @@ mod attributes;
 mod expand;
 mod home;
 
-/// Implements `Module` for a struct: each field that is itself a `Module` is visited under its own name.
+/// Implements `Module` for a struct: each field that is a `Field` (a tensor, a module) is visited under its own name.
 ///
 /// ```text
 /// use taper::prelude::*;
@@ -16,19 +16,19 @@ mod home;
 /// struct SimpleNet {
 ///     fc1: Linear,      // gives fc1.weight and fc1.bias, as in PyTorch
 ///     fc2: Linear,
-///     classes: usize,   // no Module: passed over
+///     classes: usize,   // no Field: passed over
 /// }
 /// ```
 ///
 /// | field | what happens |
 /// |---|---|
-/// | its type is a `Module`: a layer, a `Tensor`, an `Option`, `Vec` or `Box` of such | visited |
+/// | its type is a `Field`: a layer, a `Tensor`, an `Option`, `Vec` or `Box` of such | visited |
 /// | any other concrete type: `usize`, `String`, a configuration struct | passed over |
-/// | its type names a type parameter of the struct: `M`, `Vec<M>` | visited; the compiler asks for the bound `M: Module` |
+/// | its type names a type parameter of the struct: `M`, `Vec<M>` | visited; the compiler asks for the bound `M: Field`, which every `Module` fulfils |
 /// | `PhantomData<..>` | passed over |
 /// | marked `#[module(skip)]` | passed over, whatever its type |
 ///
-/// A field of a generic type is never passed over in silence: give its parameter a bound that implies `Module`, or mark
+/// A field of a generic type is never passed over in silence: give its parameter the bound `Module` or `Field`, or mark
 /// the field `#[module(skip)]`. Fields of a tuple struct are named `0`, `1` and so on; `r#type` is named `type`.
 /// Enums and unions are refused: implement `Module` for them by hand.
 ///

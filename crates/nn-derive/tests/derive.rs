@@ -15,6 +15,20 @@ pub trait Module {
     fn visit_mut<'a>(&'a mut self, visitor: &mut VisitorMut<'a>);
 }
 
+pub trait Field {
+    fn visit_field<'a>(&'a self, visitor: &mut Visitor<'a>);
+    fn visit_field_mut<'a>(&'a mut self, visitor: &mut VisitorMut<'a>);
+}
+
+impl<M: Module + ?Sized> Field for M {
+    fn visit_field<'a>(&'a self, visitor: &mut Visitor<'a>) {
+        self.visit(visitor);
+    }
+    fn visit_field_mut<'a>(&'a mut self, visitor: &mut VisitorMut<'a>) {
+        self.visit_mut(visitor);
+    }
+}
+
 #[derive(Default)]
 pub struct Visitor<'a> {
     path: Vec<&'static str>,
