@@ -56,9 +56,9 @@ pub fn gradcheck(f: impl Fn(&[Tensor]) -> Result<Tensor>, inputs: &[Tensor]) -> 
         };
         for i in 0..values.len() {
             let (above, below) = (at(i, STEP)?, at(i, -STEP)?);
-            for j in 0..outputs {
+            for (j, row) in rows.iter().enumerate() {
                 let expected = (above[j] - below[j]) / (2.0 * STEP);
-                let found = rows[j][k][i];
+                let found = row[k][i];
                 if (found - expected).abs() > ATOL + RTOL * expected.abs()
                     || found.is_nan() != expected.is_nan()
                 {

@@ -77,10 +77,10 @@ impl Layout {
         true
     }
 
-    /// The smallest and one past the greatest buffer index that this layout touches; `(offset, offset)` when empty.
+    /// The smallest and one past the greatest buffer index that this layout touches; `(0, 0)` when empty.
     pub fn span(&self) -> (usize, usize) {
         if self.shape.contains(&0) {
-            return (self.offset, self.offset);
+            return (0, 0);
         }
         let (mut low, mut high) = (self.offset as isize, self.offset as isize);
         for (&d, &s) in self.shape.iter().zip(&self.strides) {

@@ -243,7 +243,7 @@ impl Dims {
         }
         let mut dims: SmallVec<[usize; 5]> = self.0.iter().map(|&d| d.max(0) as usize).collect();
         match open {
-            Some(i) if known > 0 && numel % known == 0 => dims[i] = numel / known,
+            Some(i) if known > 0 && numel.is_multiple_of(known) => dims[i] = numel / known,
             Some(_) if known == 0 => return Err(bad("-1 beside a size of 0 could be anything".into())),
             Some(_) => return Err(bad(format!("{numel} elements do not divide by {known}"))),
             None if known != numel => {

@@ -1,4 +1,5 @@
 //! The lazy graph and its scheduler, on the plain reference backend: what fuses, what is stored, what is let go.
+#![allow(clippy::unwrap_used)]
 
 mod reference;
 

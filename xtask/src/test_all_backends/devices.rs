@@ -36,13 +36,15 @@ pub(crate) fn list(built: &Built, prepare: impl FnOnce(&mut Command)) -> Result<
     }
 }
 
-/// Lines of `name<TAB>description<TAB>memory`; others are passed over.
+/// Lines of `name<TAB>description<TAB>memory`, the memory in bytes if it is known; others are passed over.
 fn parse(listing: &str) -> Vec<Device> {
     let device = |line: &str| {
         let mut fields = line.split('\t').map(str::trim);
         let (name, description) = (fields.next()?, fields.next()?);
-        let memory = fields.next().filter(|memory| !memory.is_empty());
-        let description = memory.map_or(description.to_string(), |memory| format!("{description}, {memory}"));
+        let memory = fields.next().and_then(|bytes| bytes.parse::<u64>().ok());
+        let description = memory.map_or(description.to_string(), |bytes| {
+            format!("{description}, {:.1} GiB", bytes as f64 / f64::from(1 << 30))
+        });
         (!name.is_empty()).then(|| Device { name: name.to_string(), description })
     };
     listing.lines().filter_map(device).collect()
@@ -63,8 +65,9 @@ mod tests {
 
     #[test]
     fn a_listing_is_read() {
-        let devices =
-            parse("cpu\tAMD EPYC, 2 threads\t8.0 GiB\nwgpu:0\tllvmpipe (Vulkan)\t\nnote: none\n\n\tx\t\n");
+        let devices = parse(
+            "cpu\tAMD EPYC, 2 threads\t8589934592\nwgpu:0\tllvmpipe (Vulkan)\tunknown\nnote: none\n\n\tx\t\n",
+        );
         assert_eq!(
             devices,
             [

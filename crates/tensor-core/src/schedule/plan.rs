@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::{
     collect::Item,
-    program::{Builder, Part, ScalarRef},
+    program::{Builder, Fused, Part, ScalarRef},
 };
 use crate::{
     DType, Layout, Limits, Op, Shape, UnaryOp,
@@ -86,6 +86,9 @@ pub(crate) struct Facts<'a> {
     /// The `full` node that an item repeats, if it does.
     pub(crate) constant: Vec<Option<u32>>,
     class: Vec<Class>,
+    /// Whether an elementwise value depends on its flat position (ranges, random numbers): a reduction, which may go through
+    /// its elements in another order, reads it from memory.
+    positional: Vec<bool>,
     /// Whether the item gets a buffer.
     materialised: Vec<bool>,
     /// The kernel that makes the item's buffer.
@@ -132,6 +135,7 @@ fn classify(items: &[Item]) -> Facts<'_> {
     let n = items.len();
     let mut constant = vec![None; n];
     let mut class = Vec::with_capacity(n);
+    let mut positional = vec![false; n];
     for (i, item) in items.iter().enumerate() {
         let op = &item.node.op;
         class.push(if item.value.is_some() {
@@ -143,6 +147,8 @@ fn classify(items: &[Item]) -> Facts<'_> {
             constant[i] = constant[item.inputs[0] as usize];
             if constant[i].is_some() { Class::Constant } else { Class::View }
         } else if op.is_elementwise() {
+            positional[i] = matches!(op, Op::Arange { .. } | Op::Random { .. })
+                || item.inputs.iter().any(|&j| positional[j as usize]);
             Class::Elementwise
         } else {
             Class::Opaque
@@ -152,6 +158,7 @@ fn classify(items: &[Item]) -> Facts<'_> {
         items,
         constant,
         class,
+        positional,
         materialised: vec![false; n],
         kernel: vec![NONE; n],
         places: vec![None; n],
@@ -213,7 +220,7 @@ fn choose_materialised(facts: &mut Facts<'_>) {
             let j = j as usize;
             let takes_expressions = match facts.class[i] {
                 Class::Elementwise => facts.items[j].node.shape == item.node.shape,
-                _ => matches!(op, Op::Reduce { .. }),
+                _ => matches!(op, Op::Reduce { .. }) && !facts.positional[j],
             };
             match facts.class[j] {
                 Class::Elementwise => facts.materialised[j] |= !takes_expressions,
@@ -457,9 +464,9 @@ fn write_kernels(facts: &Facts<'_>, groups: &[Group]) -> Vec<Draft> {
             let kept = || group.roots.iter().zip(&regs).filter(|(i, _)| needed[**i as usize]);
             let results: SmallVec<[u32; 2]> = kept().map(|(&i, _)| i).collect();
             let outputs = kept().map(|(_, &reg)| reg).collect();
-            let (program, sources, inputs, scalars) = builder.finish(outputs);
+            let Fused { program, sources, layouts, scalars } = builder.finish(outputs);
             drafts.push(Draft {
-                kernel: Kernel::Map(MapKernel { shape: group.shape.clone(), inputs, program }),
+                kernel: Kernel::Map(MapKernel { shape: group.shape.clone(), inputs: layouts, program }),
                 sources,
                 scalars,
                 origin: results.first().copied().unwrap_or(group.roots[0]),
@@ -488,9 +495,10 @@ fn opaque(facts: &Facts<'_>, g: u32, i: u32) -> Draft {
             let shape = facts.shape(item.inputs[0]).clone();
             let mut builder = Builder::new(facts, g, shape.clone());
             let reg = builder.value(item.inputs[0]);
-            let (program, from, inputs, given) = builder.finish(vec![reg]);
-            sources = from;
-            scalars = given;
+            let fused = builder.finish(vec![reg]);
+            sources = fused.sources;
+            scalars = fused.scalars;
+            let (inputs, program) = (fused.layouts, fused.program);
             Kernel::Reduce(ReduceKernel { op: *op, shape, axes: axes.clone(), inputs, program })
         }
         Op::ArgReduce { op, axis, .. } => {

@@ -34,6 +34,15 @@ pub(crate) enum Part {
     Offset,
 }
 
+/// A finished program, and what its inputs and scalars are.
+pub(crate) struct Fused {
+    pub(crate) program: Program,
+    /// The item whose buffer each input reads.
+    pub(crate) sources: SmallVec<[u32; 4]>,
+    pub(crate) layouts: SmallVec<[Layout; 4]>,
+    pub(crate) scalars: SmallVec<[ScalarRef; 4]>,
+}
+
 /// A fused kernel in the making.
 pub(crate) struct Builder<'a> {
     facts: &'a Facts<'a>,
@@ -43,8 +52,8 @@ pub(crate) struct Builder<'a> {
     program: Program,
     /// The item whose buffer each input reads.
     pub(crate) sources: SmallVec<[u32; 4]>,
-    pub(crate) layouts: SmallVec<[Layout; 4]>,
-    pub(crate) scalars: SmallVec<[ScalarRef; 4]>,
+    layouts: SmallVec<[Layout; 4]>,
+    scalars: SmallVec<[ScalarRef; 4]>,
     regs: FxHashMap<u32, Reg>,
     seen: FxHashMap<(Instr, DType), Reg>,
 }
@@ -64,12 +73,9 @@ impl<'a> Builder<'a> {
         }
     }
 
-    pub(crate) fn finish(
-        mut self,
-        outputs: Vec<Reg>,
-    ) -> (Program, SmallVec<[u32; 4]>, SmallVec<[Layout; 4]>, SmallVec<[ScalarRef; 4]>) {
+    pub(crate) fn finish(mut self, outputs: Vec<Reg>) -> Fused {
         self.program.outputs = outputs;
-        (self.program, self.sources, self.layouts, self.scalars)
+        Fused { program: self.program, sources: self.sources, layouts: self.layouts, scalars: self.scalars }
     }
 
     /// The register of an item's value at each position of this kernel.

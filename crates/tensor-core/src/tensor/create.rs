@@ -209,6 +209,6 @@ impl Tensor {
         let dtype = options.dtype.unwrap_or(DType::F32);
         check("eye", &Shape::from([n, n]), dtype, &options.device)?;
         let index = Tensor::arange(0i64, n as i64, 1i64, (DType::I32, &options.device))?;
-        Ok(index.reshape([n, 1])?.eq(&index)?.to_dtype(dtype)?)
+        index.reshape([n, 1])?.eq(&index)?.to_dtype(dtype)
     }
 }
