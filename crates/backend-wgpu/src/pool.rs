@@ -98,7 +98,7 @@ impl Pool {
     }
 
     pub(crate) fn take(self: &Arc<Pool>, health: &Health, dtype: DType, numel: usize) -> Result<WgpuBuffer> {
-        let asked = (numel as u64).checked_mul(lane_size(dtype) as u64).unwrap_or(u64::MAX);
+        let asked = (numel as u64).saturating_mul(lane_size(dtype) as u64);
         if asked > self.max_buffer {
             return Err(Error::TooLarge { device: self.name.clone(), asked, limit: self.max_buffer });
         }

@@ -9,6 +9,7 @@ use std::{
 use tensor_core::{Error, Result};
 
 use crate::{
+    backend::WgpuBackend,
     pool::{WgpuBuffer, lock},
     state::Health,
 };
@@ -67,7 +68,7 @@ struct State {
     in_flight: VecDeque<wgpu::SubmissionIndex>,
     uploaded: u64,
     staging: Vec<wgpu::Buffer>,
-    /// Launches since the status was last read that it may name, from 1 on.
+    /// Launches that the status may name, from 1 on: each kind once, so the list stays short.
     indexings: Vec<Indexing>,
 }
 
@@ -105,7 +106,6 @@ impl Queue {
     /// Takes note of a launch that reads indices, and gives the number that blames it.
     pub(crate) fn note(&self, indexing: Indexing) -> u32 {
         let mut state = lock(&self.state);
-        // Launches alike share a number, so that a loop that never reads does not grow the list.
         let known = state.indexings.iter().position(|i| *i == indexing);
         let at = known.unwrap_or_else(|| {
             state.indexings.push(indexing);
@@ -250,7 +250,7 @@ impl Queue {
         wait: bool,
     ) -> Result<Vec<u8>> {
         self.health.check()?;
-        let (staging, receiver, indexings) = {
+        let (staging, receiver) = {
             let mut state = lock(&self.state);
             let staging = self.take_staging(&mut state, len + STATUS_BYTES);
             self.submit(&mut state, |encoder| {
@@ -260,7 +260,6 @@ impl Queue {
                 encoder.copy_buffer_to_buffer(&self.status, 0, &staging, 0, STATUS_BYTES);
                 encoder.clear_buffer(&self.status, 0, None);
             })?;
-            let indexings = std::mem::take(&mut state.indexings);
             let (sender, receiver) = mpsc::channel();
             staging.map_async(wgpu::MapMode::Read, 0..len + STATUS_BYTES, move |result| {
                 // The receiver may be gone when the read was given up.
@@ -271,7 +270,7 @@ impl Queue {
                 state.in_flight.clear();
                 self.wait(last)?;
             }
-            (staging, receiver, indexings)
+            (staging, receiver)
         };
         let mapped = loop {
             match receiver.try_recv() {
@@ -296,12 +295,11 @@ impl Queue {
         if state.staging.len() < 4 {
             state.staging.push(staging);
         }
-        drop(state);
         self.health.check()?;
         let word = |i: usize| {
             bytes.get(i * 4..i * 4 + 4).map_or(0, |b| u32::from_ne_bytes([b[0], b[1], b[2], b[3]]))
         };
-        if let Some(blamed) = (word(0) as usize).checked_sub(1).and_then(|i| indexings.get(i)) {
+        if let Some(blamed) = (word(0) as usize).checked_sub(1).and_then(|i| state.indexings.get(i)) {
             let index = if word(2) == 1 { i64::from(word(1) as i32) } else { i64::from(word(1)) };
             return Err(Error::IndexOutOfRange {
                 op: blamed.op,
@@ -346,6 +344,18 @@ impl Future for YieldOnce {
     }
 }
 
+/// A shader to be made a pipeline of.
+pub(crate) struct Source<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) text: String,
+    /// How many buffers are bound before the parameters.
+    pub(crate) buffers: usize,
+    /// Bit i is set when binding i is written.
+    pub(crate) written: u32,
+    /// Whether the status buffer is bound too.
+    pub(crate) status: bool,
+}
+
 /// A pipeline with the layout of its bindings.
 pub(crate) struct Pipeline {
     pub(crate) pipeline: wgpu::ComputePipeline,
@@ -357,22 +367,14 @@ pub(crate) struct Pipeline {
 pub(crate) struct Pipelines(Mutex<rustc_hash::FxHashMap<(String, u32, bool), Arc<Pipeline>>>);
 
 impl Pipelines {
-    /// The pipeline of a source whose bindings 0..n are buffers (bit i of `written`: read_write), n the parameters, and 9 the
-    /// status if `status`.
+    /// The pipeline of a source: bindings 0..n are its buffers, n the parameters, 9 the status.
     ///
     /// # Errors
     /// A source that does not compile: it is named, and so is what the compiler said.
-    pub(crate) fn get(
-        &self,
-        device: &wgpu::Device,
-        health: &Health,
-        name: &str,
-        source: String,
-        buffers: usize,
-        written: u32,
-        status: bool,
-    ) -> Result<Arc<Pipeline>> {
-        let key = (source, written, status);
+    pub(crate) fn get(&self, backend: &WgpuBackend, shader: Source<'_>) -> Result<Arc<Pipeline>> {
+        let (device, health) = (&backend.device, &backend.health);
+        let Source { name, text, buffers, written, status } = shader;
+        let key = (text, written, status);
         if let Some(known) = lock(&self.0).get(&key) {
             return Ok(known.clone());
         }

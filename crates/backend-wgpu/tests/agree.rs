@@ -155,22 +155,6 @@ fn indices_copies_extremes_and_random_numbers() {
 }
 
 #[test]
-fn a_bad_index_is_an_error_and_the_device_goes_on() -> Result<()> {
-    let Some(device) = device() else { return Ok(()) };
-    let x = floats(&[4, 3], 1, &device)?;
-    for bad in [3i32, -1, 1000] {
-        let picked = x.index_select(1, &Tensor::from_vec(vec![0, bad], [2], &device)?)?;
-        let error = picked.to_vec::<f32>().unwrap_err();
-        assert!(
-            matches!(error.root(), Error::IndexOutOfRange { index, size: 3, .. } if *index == i64::from(bad)),
-            "{error}"
-        );
-    }
-    assert_eq!(x.to_vec::<f32>()?.len(), 12);
-    Ok(())
-}
-
-#[test]
 fn memory_faults_are_errors_and_lose_nothing() -> Result<()> {
     let Some(device) = device() else { return Ok(()) };
     let x = floats(&[10], 1, &device)?;

@@ -11,7 +11,7 @@ use crate::{
     backend::WgpuBackend,
     expression::scalar,
     lanes::{lane, scalar_words, unsupported, word},
-    queue::{Dispatch, Indexing},
+    queue::{Dispatch, Indexing, Source},
 };
 
 /// Names given to bindings by a shader, in the order of the launch's inputs and outputs.
@@ -45,13 +45,14 @@ impl Shader<'_> {
             self.body.iter().for_each(|part| source += part);
             let written = 1 << bindings.inputs.len();
             let pipeline = backend.pipelines.get(
-                &backend.device,
-                &backend.health,
-                self.name,
-                source,
-                buffers,
-                written,
-                self.status,
+                backend,
+                Source {
+                    name: self.name,
+                    text: source,
+                    buffers: buffers,
+                    written: written,
+                    status: self.status,
+                },
             )?;
             Ok(Prepared { pipeline, words: Vec::new() })
         })?;

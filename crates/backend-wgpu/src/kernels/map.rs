@@ -9,7 +9,7 @@ use crate::{
     backend::WgpuBackend,
     expression::{library, statements},
     lanes::{scalar_words, word},
-    queue::Dispatch,
+    queue::{Dispatch, Source},
 };
 
 const WORKGROUP: u32 = 256;
@@ -67,13 +67,14 @@ fn prepare(backend: &WgpuBackend, kernel: &MapKernel, bindings: &Bindings<'_>) -
     }
     let source = bindings.declare() + &library(&kernel.program) + &head(WORKGROUP) + &text + "}\n";
     let pipeline = backend.pipelines.get(
-        &backend.device,
-        &backend.health,
-        "map",
-        source,
-        bindings.buffers.len(),
-        bindings.written,
-        false,
+        backend,
+        Source {
+            name: "map",
+            text: source,
+            buffers: bindings.buffers.len(),
+            written: bindings.written,
+            status: false,
+        },
     )?;
     Ok(Prepared { pipeline, words })
 }

@@ -17,7 +17,7 @@ use crate::{
     backend::WgpuBackend,
     expression::{library, statements, stored},
     lanes::{lane, scalar_words, unsupported, word},
-    queue::Dispatch,
+    queue::{Dispatch, Source},
 };
 
 const WORKGROUP: u32 = 64;
@@ -176,13 +176,14 @@ impl Pass<'_> {
         );
         let source = bindings.declare() + &library(program) + &head(WORKGROUP) + &text + "}\n";
         let pipeline = backend.pipelines.get(
-            &backend.device,
-            &backend.health,
-            self.op.name(),
-            source,
-            bindings.buffers.len(),
-            bindings.written,
-            false,
+            backend,
+            Source {
+                name: self.op.name(),
+                text: source,
+                buffers: bindings.buffers.len(),
+                written: bindings.written,
+                status: false,
+            },
         )?;
         Ok(Prepared { pipeline, words })
     }
