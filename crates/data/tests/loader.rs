@@ -1,5 +1,5 @@
 //! Loading: order, batches, workers, and what goes wrong.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
 
