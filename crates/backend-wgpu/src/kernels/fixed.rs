@@ -46,13 +46,7 @@ impl Shader<'_> {
             let written = 1 << bindings.inputs.len();
             let pipeline = backend.pipelines.get(
                 backend,
-                Source {
-                    name: self.name,
-                    text: source,
-                    buffers: buffers,
-                    written: written,
-                    status: self.status,
-                },
+                Source { name: self.name, text: source, buffers, written, status: self.status },
             )?;
             Ok(Prepared { pipeline, words: Vec::new() })
         })?;

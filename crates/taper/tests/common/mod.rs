@@ -1,5 +1,5 @@
 //! What every test file needs: the device under test, the plain reference to compare with, and how closely.
-#![allow(dead_code, clippy::unwrap_used)]
+#![allow(dead_code, clippy::unwrap_used, clippy::panic)]
 
 #[path = "../../../tensor-core/tests/reference/mod.rs"]
 pub(crate) mod reference;
