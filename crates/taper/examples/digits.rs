@@ -7,7 +7,7 @@ use std::{io::IsTerminal, path::PathBuf, time::Instant};
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use taper::{
-    data::{Digits, Mnist, TensorDataset, random_split},
+    data::{Digits, Mnist, random_split},
     prelude::*,
 };
 

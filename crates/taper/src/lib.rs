@@ -49,7 +49,7 @@ pub use tensor_core::{
 pub mod prelude {
     pub use crate::{DType, Device, Error, Generator, Result, Tensor, no_grad};
     pub use autograd::TensorGrad;
-    pub use data::{DataLoader, Dataset, ToDevice};
-    pub use nn::{Linear, Module, ReLU, Sequential, cross_entropy};
+    pub use data::{DataLoader, Dataset, TensorDataset, ToDevice};
+    pub use nn::{Layer, Linear, Module, ReLU, Sequential, cross_entropy};
     pub use optim::{Optimizer, Sgd, SgdConfig};
 }

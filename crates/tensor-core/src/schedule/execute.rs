@@ -3,8 +3,8 @@
 use smallvec::SmallVec;
 
 use super::{
+    assemble::{Output, Plan, Step},
     collect::Item,
-    plan::{Output, Plan, Step},
     program::{Part, ScalarRef},
 };
 use crate::{Backend, Error, Launch, Layout, Op, Result, Scalar, Storage, node::Value};

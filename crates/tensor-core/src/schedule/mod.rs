@@ -1,9 +1,11 @@
 //! From the waiting part of the graph to kernels that ran.
 //!
-//! [`evaluate`] collects what waits (`collect`), looks up or makes a plan for a graph of this form (`plan`, which decides
-//! what fuses; `program` writes the fused expressions), and runs it (`execute`). `pending` bounds what waits.
+//! [`evaluate`] collects what waits (`collect`), looks up or makes a plan for a graph of this form (`plan` decides
+//! what fuses, `draft` and `program` write the kernels, `assemble` gives them buffers), and runs it (`execute`). `pending` bounds what waits.
 
+mod assemble;
 mod collect;
+mod draft;
 mod execute;
 pub(crate) mod pending;
 mod plan;
@@ -28,7 +30,7 @@ pub(crate) struct PlanCache {
 }
 
 struct Entry {
-    plan: Arc<plan::Plan>,
+    plan: Arc<assemble::Plan>,
     used: u64,
 }
 
@@ -36,7 +38,7 @@ struct Entry {
 const MAX_PLANS: usize = 512;
 
 impl PlanCache {
-    fn plan(&mut self, device: &Device) -> Arc<plan::Plan> {
+    fn plan(&mut self, device: &Device) -> Arc<assemble::Plan> {
         self.clock += 1;
         let key = self.collector.key();
         if let Some(entry) = self.plans.get_mut(key) {

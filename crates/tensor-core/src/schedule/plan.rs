@@ -7,61 +7,11 @@
 use smallvec::SmallVec;
 
 use super::{
+    assemble::{Plan, assemble},
     collect::Item,
-    program::{Builder, Fused, Part, ScalarRef},
+    draft::write_kernels,
 };
-use crate::{
-    DType, Layout, Limits, Op, Shape, UnaryOp,
-    kernel::{
-        ArgReduceKernel, Compiled, CopyKernel, GatherKernel, Kernel, MapKernel, MatMulKernel, ReduceKernel,
-        Region, ScatterAddKernel,
-    },
-};
-
-/// Kernels in order, with where their buffers come from and go to.
-pub(crate) struct Plan {
-    pub(crate) steps: Vec<Step>,
-    pub(crate) slots: usize,
-    /// Computed nodes that are read, and the slots their buffers go in.
-    pub(crate) leaves: Vec<(u32, u32)>,
-    /// Stored views of computed nodes: nothing to run.
-    pub(crate) views: Vec<(u32, u32, Layout)>,
-}
-
-pub(crate) struct Step {
-    pub(crate) kernel: Kernel,
-    pub(crate) compiled: Compiled,
-    pub(crate) inputs: SmallVec<[u32; 4]>,
-    pub(crate) outputs: SmallVec<[Output; 2]>,
-    pub(crate) scalars: SmallVec<[ScalarRef; 4]>,
-    /// Nodes that get their value once this kernel ran, views of its outputs among them.
-    pub(crate) stores: Vec<(u32, u32, Layout)>,
-    /// Every node that an output of this kernel is the value of.
-    pub(crate) made: SmallVec<[(u32, u32, Layout); 2]>,
-    /// Slots read here for the last time.
-    pub(crate) last_uses: SmallVec<[u32; 4]>,
-    /// Slots written here that no later kernel reads.
-    pub(crate) unread: SmallVec<[u32; 2]>,
-    /// The node that a failure is blamed on.
-    pub(crate) origin: u32,
-    /// Whether there is nothing to compute.
-    pub(crate) empty: bool,
-}
-
-/// Where an output's buffer comes from.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Output {
-    Fresh {
-        slot: u32,
-        dtype: DType,
-        numel: usize,
-    },
-    /// The buffer of the `input`-th input, which nobody reads afterwards.
-    Reused {
-        slot: u32,
-        input: u32,
-    },
-}
+use crate::{Layout, Limits, Op, Shape, UnaryOp};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Class {
@@ -77,7 +27,7 @@ enum Class {
     Opaque,
 }
 
-const NONE: u32 = u32::MAX;
+pub(super) const NONE: u32 = u32::MAX;
 const SEVERAL: u32 = u32::MAX - 1;
 
 /// What the planner knows of each item.
@@ -94,7 +44,7 @@ pub(crate) struct Facts<'a> {
     /// The kernel that makes the item's buffer.
     kernel: Vec<u32>,
     /// Where the value of a ready, materialised or view item lies: an item with a buffer, and a layout over it.
-    places: Vec<Option<(u32, Layout)>>,
+    pub(super) places: Vec<Option<(u32, Layout)>>,
 }
 
 impl Facts<'_> {
@@ -116,7 +66,7 @@ impl Facts<'_> {
         })
     }
 
-    fn shape(&self, i: u32) -> &Shape {
+    pub(super) fn shape(&self, i: u32) -> &Shape {
         &self.items[i as usize].node.shape
     }
 }
@@ -237,7 +187,7 @@ fn choose_materialised(facts: &mut Facts<'_>) {
 
 /// What an inlined expression consists of: its operations, and the items it loads. Sorted, without repeats.
 #[derive(Clone, Default)]
-struct Parts {
+pub(super) struct Parts {
     members: SmallVec<[u32; 8]>,
     loads: SmallVec<[u32; 8]>,
 }
@@ -340,11 +290,11 @@ fn view(op: &Op, base: &Layout, shape: &Shape) -> Option<Layout> {
 }
 
 /// A kernel to be: a fused map with several results, or one other item.
-struct Group {
-    shape: Shape,
-    roots: SmallVec<[u32; 4]>,
+pub(super) struct Group {
+    pub(super) shape: Shape,
+    pub(super) roots: SmallVec<[u32; 4]>,
     /// Of fused maps; `None` for anything else.
-    parts: Option<Parts>,
+    pub(super) parts: Option<Parts>,
 }
 
 fn group(facts: &mut Facts<'_>, parts: &[Parts], limits: &Limits) -> Vec<Group> {
@@ -416,261 +366,4 @@ fn group(facts: &mut Facts<'_>, parts: &[Parts], limits: &Limits) -> Vec<Group> 
         facts.kernel[at] = g as u32;
     }
     groups
-}
-
-/// A kernel with its inputs and outputs named by items.
-struct Draft {
-    kernel: Kernel,
-    sources: SmallVec<[u32; 4]>,
-    scalars: SmallVec<[ScalarRef; 4]>,
-    /// The items whose values the outputs are.
-    results: SmallVec<[u32; 2]>,
-    origin: u32,
-}
-
-fn write_kernels(facts: &Facts<'_>, groups: &[Group]) -> Vec<Draft> {
-    // What some kernel other than its own reads, or a node keeps, must be written to memory.
-    let mut needed = vec![false; facts.items.len()];
-    for (i, item) in facts.items.iter().enumerate() {
-        if item.store
-            && let Some((source, _)) = &facts.places[i]
-        {
-            needed[*source as usize] = true;
-        }
-    }
-    let mut drafts: Vec<Draft> = Vec::with_capacity(groups.len());
-    let mut builders = Vec::new();
-    for (g, group) in groups.iter().enumerate() {
-        let builder = group.parts.as_ref().map(|_| {
-            let mut builder = Builder::new(facts, g as u32, group.shape.clone());
-            let regs: Vec<_> = group.roots.iter().map(|&i| builder.value(i)).collect();
-            for &source in &builder.sources {
-                needed[source as usize] = true;
-            }
-            (builder, regs)
-        });
-        let draft = if builder.is_none() { Some(opaque(facts, g as u32, group.roots[0])) } else { None };
-        if let Some(draft) = &draft {
-            for &source in &draft.sources {
-                needed[source as usize] = true;
-            }
-        }
-        builders.push((builder, draft));
-    }
-    for (group, (builder, draft)) in groups.iter().zip(builders) {
-        if let Some(draft) = draft {
-            drafts.push(draft);
-        } else if let Some((builder, regs)) = builder {
-            let kept = || group.roots.iter().zip(&regs).filter(|(i, _)| needed[**i as usize]);
-            let results: SmallVec<[u32; 2]> = kept().map(|(&i, _)| i).collect();
-            let outputs = kept().map(|(_, &reg)| reg).collect();
-            let Fused { program, sources, layouts, scalars } = builder.finish(outputs);
-            drafts.push(Draft {
-                kernel: Kernel::Map(MapKernel { shape: group.shape.clone(), inputs: layouts, program }),
-                sources,
-                scalars,
-                origin: results.first().copied().unwrap_or(group.roots[0]),
-                results,
-            });
-        }
-    }
-    drafts
-}
-
-/// The kernel of an item that is no map.
-fn opaque(facts: &Facts<'_>, g: u32, i: u32) -> Draft {
-    let item = &facts.items[i as usize];
-    let dtype = item.node.dtype;
-    let input = |k: usize| facts.place(item.inputs[k]);
-    let input_dtype = |k: usize| facts.items[item.inputs[k] as usize].node.dtype;
-    let mut sources: SmallVec<[u32; 4]> = SmallVec::new();
-    let mut scalars: SmallVec<[ScalarRef; 4]> = SmallVec::new();
-    let mut read = |k: usize| {
-        let (source, layout) = input(k);
-        sources.push(source);
-        layout
-    };
-    let kernel = match &item.node.op {
-        Op::Reduce { op, axes, .. } => {
-            let shape = facts.shape(item.inputs[0]).clone();
-            let mut builder = Builder::new(facts, g, shape.clone());
-            let reg = builder.value(item.inputs[0]);
-            let fused = builder.finish(vec![reg]);
-            sources = fused.sources;
-            scalars = fused.scalars;
-            let (inputs, program) = (fused.layouts, fused.program);
-            Kernel::Reduce(ReduceKernel { op: *op, shape, axes: axes.clone(), inputs, program })
-        }
-        Op::ArgReduce { op, axis, .. } => {
-            Kernel::ArgReduce(ArgReduceKernel { op: *op, axis: *axis, dtype: input_dtype(0), input: read(0) })
-        }
-        Op::MatMul => {
-            let rank = item.node.shape.rank();
-            let batch: Shape = item.node.shape[..rank - 2].iter().copied().collect();
-            let (m, n) = (item.node.shape[rank - 2], item.node.shape[rank - 1]);
-            let (lhs, rhs) = (read(0), read(1));
-            let k = lhs.shape()[lhs.shape().rank() - 1];
-            let wide = |layout: Layout, rows: usize, columns: usize| {
-                layout.expand(&batch.iter().copied().chain([rows, columns]).collect())
-            };
-            Kernel::MatMul(MatMulKernel { lhs: wide(lhs, m, k), rhs: wide(rhs, k, n), batch, m, n, k, dtype })
-        }
-        Op::Gather { axis } => Kernel::Gather(GatherKernel {
-            axis: *axis,
-            dtype,
-            index_dtype: input_dtype(1),
-            input: read(0),
-            index: read(1),
-        }),
-        Op::ScatterAdd { axis } => Kernel::ScatterAdd(ScatterAddKernel {
-            axis: *axis,
-            dtype,
-            index_dtype: input_dtype(1),
-            base: read(0),
-            index: read(1),
-            src: read(2),
-        }),
-        Op::Pad { before, interior, .. } => {
-            scalars.push(ScalarRef { item: i, part: Part::Value, dtype });
-            let src = read(0);
-            let mut dst = Layout::contiguous(item.node.shape.clone());
-            for (axis, &size) in src.shape().iter().enumerate() {
-                dst = dst.slice(axis, before[axis], size, interior[axis] as isize + 1);
-            }
-            let fill = item.node.shape.numel() != src.numel();
-            Kernel::Copy(CopyKernel {
-                shape: item.node.shape.clone(),
-                dtype,
-                fill,
-                regions: SmallVec::from_iter([Region { dst, src }]),
-            })
-        }
-        // What is left is concatenation.
-        op => {
-            let axis = if let Op::Concat { axis } = op { *axis } else { 0 };
-            let whole = Layout::contiguous(item.node.shape.clone());
-            let mut start = 0;
-            let mut regions = SmallVec::new();
-            for k in 0..item.inputs.len() {
-                let size = facts.shape(item.inputs[k]).get(axis).copied().unwrap_or(0);
-                if facts.shape(item.inputs[k]).numel() > 0 {
-                    regions.push(Region { dst: whole.slice(axis, start, size, 1), src: read(k) });
-                }
-                start += size;
-            }
-            Kernel::Copy(CopyKernel { shape: item.node.shape.clone(), dtype, fill: false, regions })
-        }
-    };
-    Draft { kernel, sources, scalars, results: SmallVec::from_elem(i, 1), origin: i }
-}
-
-/// Slots, lifetimes, and reuse of buffers in place.
-fn assemble(facts: &Facts<'_>, drafts: Vec<Draft>) -> Plan {
-    let n = facts.items.len();
-    let mut slot_of = vec![NONE; n];
-    let mut slots = 0u32;
-    let mut leaves = Vec::new();
-    let mut last_read = vec![NONE; n];
-    for (g, draft) in drafts.iter().enumerate() {
-        for &source in &draft.sources {
-            last_read[source as usize] = g as u32;
-        }
-    }
-    let mut kept = vec![false; n];
-    let mut stores_by_source: Vec<SmallVec<[u32; 1]>> = vec![SmallVec::new(); n];
-    for (i, item) in facts.items.iter().enumerate() {
-        if item.value.is_none()
-            && item.store
-            && let Some((source, _)) = &facts.places[i]
-        {
-            kept[*source as usize] = true;
-            stores_by_source[*source as usize].push(i as u32);
-        }
-        if item.value.is_some() {
-            slot_of[i] = slots;
-            leaves.push((i as u32, slots));
-            slots += 1;
-        }
-    }
-    let stores_of = |source: u32, slot: u32| {
-        stores_by_source[source as usize]
-            .iter()
-            .map(move |&i| (i, slot, facts.place(i).1))
-            .collect::<Vec<_>>()
-    };
-    let views = leaves.iter().flat_map(|&(item, slot)| stores_of(item, slot)).collect();
-    let mut steps = Vec::with_capacity(drafts.len());
-    for (g, draft) in drafts.into_iter().enumerate() {
-        let g = g as u32;
-        let ends = |source: u32| last_read[source as usize] == g;
-        let inputs: SmallVec<[u32; 4]> = draft.sources.iter().map(|&s| slot_of[s as usize]).collect();
-        let mut taken: SmallVec<[u32; 2]> = SmallVec::new();
-        let mut outputs = SmallVec::new();
-        let mut stores = Vec::new();
-        let mut made = SmallVec::new();
-        let mut unread = SmallVec::new();
-        let specs = draft.kernel.outputs();
-        for (&result, (shape, dtype)) in draft.results.iter().zip(&specs) {
-            let slot = slots;
-            slots += 1;
-            slot_of[result as usize] = slot;
-            let reusable = match &draft.kernel {
-                Kernel::Map(map) => reusable_input(facts, map, &draft.sources, &kept, &taken, *dtype, &ends),
-                _ => None,
-            };
-            outputs.push(match reusable {
-                Some(input) => {
-                    taken.push(draft.sources[input]);
-                    Output::Reused { slot, input: input as u32 }
-                }
-                None => Output::Fresh { slot, dtype: *dtype, numel: shape.numel() },
-            });
-            made.push((result, slot, Layout::contiguous(facts.shape(result).clone())));
-            stores.extend(stores_of(result, slot));
-            if last_read[result as usize] == NONE {
-                unread.push(slot);
-            }
-        }
-        let mut last_uses: SmallVec<[u32; 4]> =
-            draft.sources.iter().filter(|&&s| ends(s)).map(|&s| slot_of[s as usize]).collect();
-        last_uses.sort_unstable();
-        last_uses.dedup();
-        steps.push(Step {
-            empty: specs.iter().all(|(shape, _)| shape.numel() == 0),
-            kernel: draft.kernel,
-            compiled: Compiled::default(),
-            inputs,
-            outputs,
-            scalars: draft.scalars,
-            stores,
-            made,
-            last_uses,
-            unread,
-            origin: draft.origin,
-        });
-    }
-    Plan { steps, slots: slots as usize, leaves, views }
-}
-
-/// An input of a map that nobody reads afterwards and whose buffer fits an output of `dtype`.
-fn reusable_input(
-    facts: &Facts<'_>,
-    map: &MapKernel,
-    sources: &[u32],
-    kept: &[bool],
-    taken: &[u32],
-    dtype: DType,
-    ends: &impl Fn(u32) -> bool,
-) -> Option<usize> {
-    let plain = Layout::contiguous(map.shape.clone());
-    (0..sources.len()).find(|&k| {
-        let source = sources[k];
-        let item = &facts.items[source as usize];
-        let free = !kept[source as usize] && (item.value.is_none() || item.dies);
-        free && ends(source)
-            && !taken.contains(&source)
-            && item.node.dtype == dtype
-            && item.node.shape.numel() == map.shape.numel()
-            && sources.iter().zip(&map.inputs).all(|(s, layout)| *s != source || *layout == plain)
-    })
 }

@@ -1,0 +1,169 @@
+//! From kernels to a plan: which slot each buffer goes in, how long it lives, and which are overwritten in place.
+
+use smallvec::SmallVec;
+
+use super::{
+    draft::Draft,
+    plan::{Facts, NONE},
+    program::ScalarRef,
+};
+use crate::{
+    DType, Layout,
+    kernel::{Compiled, Kernel, MapKernel},
+};
+
+/// Kernels in order, with where their buffers come from and go to.
+pub(crate) struct Plan {
+    pub(crate) steps: Vec<Step>,
+    pub(crate) slots: usize,
+    /// Computed nodes that are read, and the slots their buffers go in.
+    pub(crate) leaves: Vec<(u32, u32)>,
+    /// Stored views of computed nodes: nothing to run.
+    pub(crate) views: Vec<(u32, u32, Layout)>,
+}
+
+pub(crate) struct Step {
+    pub(crate) kernel: Kernel,
+    pub(crate) compiled: Compiled,
+    pub(crate) inputs: SmallVec<[u32; 4]>,
+    pub(crate) outputs: SmallVec<[Output; 2]>,
+    pub(crate) scalars: SmallVec<[ScalarRef; 4]>,
+    /// Nodes that get their value once this kernel ran, views of its outputs among them.
+    pub(crate) stores: Vec<(u32, u32, Layout)>,
+    /// Every node that an output of this kernel is the value of.
+    pub(crate) made: SmallVec<[(u32, u32, Layout); 2]>,
+    /// Slots read here for the last time.
+    pub(crate) last_uses: SmallVec<[u32; 4]>,
+    /// Slots written here that no later kernel reads.
+    pub(crate) unread: SmallVec<[u32; 2]>,
+    /// The node that a failure is blamed on.
+    pub(crate) origin: u32,
+    /// Whether there is nothing to compute.
+    pub(crate) empty: bool,
+}
+
+/// Where an output's buffer comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Output {
+    Fresh {
+        slot: u32,
+        dtype: DType,
+        numel: usize,
+    },
+    /// The buffer of the `input`-th input, which nobody reads afterwards.
+    Reused {
+        slot: u32,
+        input: u32,
+    },
+}
+
+/// Slots, lifetimes, and reuse of buffers in place.
+pub(super) fn assemble(facts: &Facts<'_>, drafts: Vec<Draft>) -> Plan {
+    let n = facts.items.len();
+    let mut slot_of = vec![NONE; n];
+    let mut slots = 0u32;
+    let mut leaves = Vec::new();
+    let mut last_read = vec![NONE; n];
+    for (g, draft) in drafts.iter().enumerate() {
+        for &source in &draft.sources {
+            last_read[source as usize] = g as u32;
+        }
+    }
+    let mut kept = vec![false; n];
+    let mut stores_by_source: Vec<SmallVec<[u32; 1]>> = vec![SmallVec::new(); n];
+    for (i, item) in facts.items.iter().enumerate() {
+        if item.value.is_none()
+            && item.store
+            && let Some((source, _)) = &facts.places[i]
+        {
+            kept[*source as usize] = true;
+            stores_by_source[*source as usize].push(i as u32);
+        }
+        if item.value.is_some() {
+            slot_of[i] = slots;
+            leaves.push((i as u32, slots));
+            slots += 1;
+        }
+    }
+    let stores_of = |source: u32, slot: u32| {
+        stores_by_source[source as usize]
+            .iter()
+            .map(move |&i| (i, slot, facts.place(i).1))
+            .collect::<Vec<_>>()
+    };
+    let views = leaves.iter().flat_map(|&(item, slot)| stores_of(item, slot)).collect();
+    let mut steps = Vec::with_capacity(drafts.len());
+    for (g, draft) in drafts.into_iter().enumerate() {
+        let g = g as u32;
+        let ends = |source: u32| last_read[source as usize] == g;
+        let inputs: SmallVec<[u32; 4]> = draft.sources.iter().map(|&s| slot_of[s as usize]).collect();
+        let mut taken: SmallVec<[u32; 2]> = SmallVec::new();
+        let mut outputs = SmallVec::new();
+        let mut stores = Vec::new();
+        let mut made = SmallVec::new();
+        let mut unread = SmallVec::new();
+        let specs = draft.kernel.outputs();
+        for (&result, (shape, dtype)) in draft.results.iter().zip(&specs) {
+            let slot = slots;
+            slots += 1;
+            slot_of[result as usize] = slot;
+            let reusable = match &draft.kernel {
+                Kernel::Map(map) => reusable_input(facts, map, &draft.sources, &kept, &taken, *dtype, &ends),
+                _ => None,
+            };
+            outputs.push(match reusable {
+                Some(input) => {
+                    taken.push(draft.sources[input]);
+                    Output::Reused { slot, input: input as u32 }
+                }
+                None => Output::Fresh { slot, dtype: *dtype, numel: shape.numel() },
+            });
+            made.push((result, slot, Layout::contiguous(facts.shape(result).clone())));
+            stores.extend(stores_of(result, slot));
+            if last_read[result as usize] == NONE {
+                unread.push(slot);
+            }
+        }
+        let mut last_uses: SmallVec<[u32; 4]> =
+            draft.sources.iter().filter(|&&s| ends(s)).map(|&s| slot_of[s as usize]).collect();
+        last_uses.sort_unstable();
+        last_uses.dedup();
+        steps.push(Step {
+            empty: specs.iter().all(|(shape, _)| shape.numel() == 0),
+            kernel: draft.kernel,
+            compiled: Compiled::default(),
+            inputs,
+            outputs,
+            scalars: draft.scalars,
+            stores,
+            made,
+            last_uses,
+            unread,
+            origin: draft.origin,
+        });
+    }
+    Plan { steps, slots: slots as usize, leaves, views }
+}
+
+/// An input of a map that nobody reads afterwards and whose buffer fits an output of `dtype`.
+fn reusable_input(
+    facts: &Facts<'_>,
+    map: &MapKernel,
+    sources: &[u32],
+    kept: &[bool],
+    taken: &[u32],
+    dtype: DType,
+    ends: &impl Fn(u32) -> bool,
+) -> Option<usize> {
+    let plain = Layout::contiguous(map.shape.clone());
+    (0..sources.len()).find(|&k| {
+        let source = sources[k];
+        let item = &facts.items[source as usize];
+        let free = !kept[source as usize] && (item.value.is_none() || item.dies);
+        free && ends(source)
+            && !taken.contains(&source)
+            && item.node.dtype == dtype
+            && item.node.shape.numel() == map.shape.numel()
+            && sources.iter().zip(&map.inputs).all(|(s, layout)| *s != source || *layout == plain)
+    })
+}

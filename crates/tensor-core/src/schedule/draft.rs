@@ -1,0 +1,161 @@
+//! From groups of nodes to typed kernels, whose inputs and outputs are still named by nodes.
+
+use smallvec::SmallVec;
+
+use super::{
+    plan::{Facts, Group},
+    program::{Builder, Fused, Part, ScalarRef},
+};
+use crate::{
+    Layout, Op, Shape,
+    kernel::{
+        ArgReduceKernel, CopyKernel, GatherKernel, Kernel, MapKernel, MatMulKernel, ReduceKernel, Region,
+        ScatterAddKernel,
+    },
+};
+
+/// A kernel with its inputs and outputs named by items.
+pub(super) struct Draft {
+    pub(super) kernel: Kernel,
+    pub(super) sources: SmallVec<[u32; 4]>,
+    pub(super) scalars: SmallVec<[ScalarRef; 4]>,
+    /// The items whose values the outputs are.
+    pub(super) results: SmallVec<[u32; 2]>,
+    pub(super) origin: u32,
+}
+
+pub(super) fn write_kernels(facts: &Facts<'_>, groups: &[Group]) -> Vec<Draft> {
+    // What some kernel other than its own reads, or a node keeps, must be written to memory.
+    let mut needed = vec![false; facts.items.len()];
+    for (i, item) in facts.items.iter().enumerate() {
+        if item.store
+            && let Some((source, _)) = &facts.places[i]
+        {
+            needed[*source as usize] = true;
+        }
+    }
+    let mut drafts: Vec<Draft> = Vec::with_capacity(groups.len());
+    let mut builders = Vec::new();
+    for (g, group) in groups.iter().enumerate() {
+        let builder = group.parts.as_ref().map(|_| {
+            let mut builder = Builder::new(facts, g as u32, group.shape.clone());
+            let regs: Vec<_> = group.roots.iter().map(|&i| builder.value(i)).collect();
+            for &source in &builder.sources {
+                needed[source as usize] = true;
+            }
+            (builder, regs)
+        });
+        let draft = if builder.is_none() { Some(opaque(facts, g as u32, group.roots[0])) } else { None };
+        if let Some(draft) = &draft {
+            for &source in &draft.sources {
+                needed[source as usize] = true;
+            }
+        }
+        builders.push((builder, draft));
+    }
+    for (group, (builder, draft)) in groups.iter().zip(builders) {
+        if let Some(draft) = draft {
+            drafts.push(draft);
+        } else if let Some((builder, regs)) = builder {
+            let kept = || group.roots.iter().zip(&regs).filter(|(i, _)| needed[**i as usize]);
+            let results: SmallVec<[u32; 2]> = kept().map(|(&i, _)| i).collect();
+            let outputs = kept().map(|(_, &reg)| reg).collect();
+            let Fused { program, sources, layouts, scalars } = builder.finish(outputs);
+            drafts.push(Draft {
+                kernel: Kernel::Map(MapKernel { shape: group.shape.clone(), inputs: layouts, program }),
+                sources,
+                scalars,
+                origin: results.first().copied().unwrap_or(group.roots[0]),
+                results,
+            });
+        }
+    }
+    drafts
+}
+
+/// The kernel of an item that is no map.
+fn opaque(facts: &Facts<'_>, g: u32, i: u32) -> Draft {
+    let item = &facts.items[i as usize];
+    let dtype = item.node.dtype;
+    let input = |k: usize| facts.place(item.inputs[k]);
+    let input_dtype = |k: usize| facts.items[item.inputs[k] as usize].node.dtype;
+    let mut sources: SmallVec<[u32; 4]> = SmallVec::new();
+    let mut scalars: SmallVec<[ScalarRef; 4]> = SmallVec::new();
+    let mut read = |k: usize| {
+        let (source, layout) = input(k);
+        sources.push(source);
+        layout
+    };
+    let kernel = match &item.node.op {
+        Op::Reduce { op, axes, .. } => {
+            let shape = facts.shape(item.inputs[0]).clone();
+            let mut builder = Builder::new(facts, g, shape.clone());
+            let reg = builder.value(item.inputs[0]);
+            let fused = builder.finish(vec![reg]);
+            sources = fused.sources;
+            scalars = fused.scalars;
+            let (inputs, program) = (fused.layouts, fused.program);
+            Kernel::Reduce(ReduceKernel { op: *op, shape, axes: axes.clone(), inputs, program })
+        }
+        Op::ArgReduce { op, axis, .. } => {
+            Kernel::ArgReduce(ArgReduceKernel { op: *op, axis: *axis, dtype: input_dtype(0), input: read(0) })
+        }
+        Op::MatMul => {
+            let rank = item.node.shape.rank();
+            let batch: Shape = item.node.shape[..rank - 2].iter().copied().collect();
+            let (m, n) = (item.node.shape[rank - 2], item.node.shape[rank - 1]);
+            let (lhs, rhs) = (read(0), read(1));
+            let k = lhs.shape()[lhs.shape().rank() - 1];
+            let wide = |layout: Layout, rows: usize, columns: usize| {
+                layout.expand(&batch.iter().copied().chain([rows, columns]).collect())
+            };
+            Kernel::MatMul(MatMulKernel { lhs: wide(lhs, m, k), rhs: wide(rhs, k, n), batch, m, n, k, dtype })
+        }
+        Op::Gather { axis } => Kernel::Gather(GatherKernel {
+            axis: *axis,
+            dtype,
+            index_dtype: input_dtype(1),
+            input: read(0),
+            index: read(1),
+        }),
+        Op::ScatterAdd { axis } => Kernel::ScatterAdd(ScatterAddKernel {
+            axis: *axis,
+            dtype,
+            index_dtype: input_dtype(1),
+            base: read(0),
+            index: read(1),
+            src: read(2),
+        }),
+        Op::Pad { before, interior, .. } => {
+            scalars.push(ScalarRef { item: i, part: Part::Value, dtype });
+            let src = read(0);
+            let mut dst = Layout::contiguous(item.node.shape.clone());
+            for (axis, &size) in src.shape().iter().enumerate() {
+                dst = dst.slice(axis, before[axis], size, interior[axis] as isize + 1);
+            }
+            let fill = item.node.shape.numel() != src.numel();
+            Kernel::Copy(CopyKernel {
+                shape: item.node.shape.clone(),
+                dtype,
+                fill,
+                regions: SmallVec::from_iter([Region { dst, src }]),
+            })
+        }
+        // What is left is concatenation.
+        op => {
+            let axis = if let Op::Concat { axis } = op { *axis } else { 0 };
+            let whole = Layout::contiguous(item.node.shape.clone());
+            let mut start = 0;
+            let mut regions = SmallVec::new();
+            for k in 0..item.inputs.len() {
+                let size = facts.shape(item.inputs[k]).get(axis).copied().unwrap_or(0);
+                if facts.shape(item.inputs[k]).numel() > 0 {
+                    regions.push(Region { dst: whole.slice(axis, start, size, 1), src: read(k) });
+                }
+                start += size;
+            }
+            Kernel::Copy(CopyKernel { shape: item.node.shape.clone(), dtype, fill: false, regions })
+        }
+    };
+    Draft { kernel, sources, scalars, results: SmallVec::from_elem(i, 1), origin: i }
+}
