@@ -4,7 +4,7 @@
 mod common;
 
 use common::{VIEWS, agree, agree_within, device, has, of, reference_device, tensor};
-use proptest::prelude::*;
+use proptest::{prelude::*, test_runner::RngSeed};
 use taper::{DType, Device, Generator, Result, Tensor, bf16, f16};
 
 #[test]
@@ -209,7 +209,7 @@ fn apply(mut x: Tensor, moves: &[Move]) -> Result<Tensor> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 48, rng_seed: RngSeed::Fixed(2026), ..ProptestConfig::default() })]
     #[test]
     fn views_of_views_agree(
         moves in prop::collection::vec(
