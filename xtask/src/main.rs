@@ -1,2 +1,37 @@
-//! xtask
-fn main() {}
+//! The commands that look after the workspace: `cargo xtask <command>`. Each is a file of its own with a `run`; a new
+//! one is a line in [`Command`] and a line in [`main`].
+
+mod check_layers;
+mod test_all_backends;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// What went wrong, in words for the one who typed the command.
+type Result<T, E = String> = std::result::Result<T, E>;
+
+/// Looks after the Taper workspace.
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask")]
+enum Command {
+    /// Check that crates depend on each other only as the design allows
+    CheckLayers,
+    /// Run every test, the behaviour suite once on each device, and print one table
+    TestAllBackends(test_all_backends::Args),
+}
+
+fn main() -> ExitCode {
+    let result = match Command::parse() {
+        Command::CheckLayers => check_layers::run(),
+        Command::TestAllBackends(args) => test_all_backends::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("error: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,1 +1,29 @@
-//! autograd
+//! Gradients for Taper's tensors.
+//!
+//! [`TensorGrad`] marks leaves and plays the tape backwards; [`grad`] returns gradients instead of accumulating them, and can
+//! record them for higher derivatives; [`no_grad`] stops recording; [`Function`] is a differentiable function of your own;
+//! [`gradcheck`] compares any of it with finite differences; [`dot`] draws a graph. One rule per operation: `rules/`.
+
+mod dot;
+mod function;
+mod gradcheck;
+mod rules;
+mod tape;
+
+pub use dot::dot;
+pub use function::{Function, apply};
+pub use gradcheck::{gradcheck, gradgradcheck};
+pub use tape::{TensorGrad, grad};
+pub use tensor_core::{is_grad_enabled, set_grad_enabled};
+
+/// Runs `f` without recording: what it computes has no history. `torch.no_grad`.
+///
+/// Recording is a property of the thread; it is restored when `f` returns or panics.
+pub fn no_grad<R>(f: impl FnOnce() -> R) -> R {
+    set_grad_enabled(false, f)
+}
+
+/// Runs `f` with recording on, inside a [`no_grad`]. `torch.enable_grad`.
+pub fn enable_grad<R>(f: impl FnOnce() -> R) -> R {
+    set_grad_enabled(true, f)
+}

@@ -1,1 +1,137 @@
-//! backend-cpu
+//! Taper's backend for the host's processor.
+//!
+//! Fused expressions run through a block engine (`engine`): about a thousand positions at a time, all temporaries in the
+//! first-level cache, in loops compiled for AVX-512, AVX2 and a baseline and picked at run time. Products go to the `gemm`
+//! crate, strided walks to `ndarray`, threads to `rayon`; memory comes from a pool, since fresh pages cost more than arithmetic.
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `TAPER_CPU_ISA` | `avx512`, `avx2` or `baseline`: the instruction set, where the processor has it |
+//! | `TAPER_CPU_MEMORY_LIMIT` | the memory budget in bytes |
+//! | `RAYON_NUM_THREADS` | how many threads share large kernels |
+
+mod buffer;
+mod engine;
+mod host;
+mod isa;
+mod loops;
+mod lower;
+mod map;
+mod math;
+mod matmul;
+mod pool;
+mod reduce;
+mod table;
+mod views;
+
+use std::sync::{Arc, OnceLock};
+
+use tensor_core::{
+    Backend, DType, Device, DeviceInfo, DeviceKind, Error, Kernel, Launch, Limits, MemoryStats, Result,
+    Storage,
+};
+
+use crate::{buffer::CpuBuffer, isa::Isa, pool::Pool};
+
+/// The host's processor as a place for tensors.
+#[derive(Debug)]
+pub struct CpuBackend {
+    info: DeviceInfo,
+    isa: Isa,
+    pool: Arc<Pool>,
+}
+
+impl CpuBackend {
+    /// A backend with a memory pool of its own. Most programs want [`cpu`], the one that all share.
+    pub fn new() -> CpuBackend {
+        CpuBackend::with(Isa::choose(), host::budget())
+    }
+
+    fn with(isa: Isa, budget: Option<u64>) -> CpuBackend {
+        CpuBackend {
+            info: DeviceInfo {
+                name: "cpu".into(),
+                description: host::processor(),
+                driver: isa.name().into(),
+                kind: DeviceKind::Cpu,
+                memory: host::memory(),
+                dtypes: DType::ALL.to_vec(),
+                limits: Limits {
+                    max_buffer_bytes: isize::MAX as u64,
+                    max_inputs: 64,
+                    max_outputs: 32,
+                    max_instrs: 256,
+                },
+            },
+            isa,
+            pool: Arc::new(Pool::new(budget)),
+        }
+    }
+}
+
+impl Default for CpuBackend {
+    fn default() -> CpuBackend {
+        CpuBackend::new()
+    }
+}
+
+/// The device that all tensors on the host's processor share; it prints as `cpu`.
+pub fn cpu() -> Device {
+    static CPU: OnceLock<Device> = OnceLock::new();
+    CPU.get_or_init(|| Device::new(Arc::new(CpuBackend::new()))).clone()
+}
+
+impl Backend for CpuBackend {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn allocate(&self, dtype: DType, numel: usize) -> Result<Storage> {
+        Ok(Arc::new(CpuBuffer::new(&self.pool, dtype, numel)?))
+    }
+
+    fn upload(&self, dtype: DType, bytes: &[u8]) -> Result<Storage> {
+        let buffer = CpuBuffer::new(&self.pool, dtype, bytes.len() / dtype.size())?;
+        buffer.write(bytes);
+        Ok(Arc::new(buffer))
+    }
+
+    fn download(&self, storage: &Storage, start: usize, out: &mut [u8]) -> Result<()> {
+        CpuBuffer::of(storage)?.read(start, out)
+    }
+
+    fn run(&self, launch: &Launch<'_>) -> Result<()> {
+        match launch.kernel {
+            Kernel::Map(kernel) => map::run(self.isa, kernel, launch),
+            Kernel::Reduce(kernel) => reduce::run(self.isa, kernel, launch),
+            Kernel::MatMul(kernel) => matmul::run(kernel, launch),
+            Kernel::Copy(kernel) => views::copy(kernel, launch),
+            Kernel::ArgReduce(kernel) => views::arg_reduce(kernel, launch),
+            Kernel::Gather(kernel) => views::gather(kernel, launch),
+            Kernel::ScatterAdd(kernel) => views::scatter_add(kernel, launch),
+            other => Err(Error::Unsupported {
+                op: other.name(),
+                device: "cpu".into(),
+                dtype: other.outputs().first().map_or(DType::F32, |o| o.1),
+                hint: "this version of the cpu backend does not know the kernel; update it".into(),
+            }),
+        }
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        // Kernels are done when `run` returns.
+        Ok(())
+    }
+
+    fn memory(&self) -> MemoryStats {
+        self.pool.stats()
+    }
+
+    fn reset_peak(&self) {
+        self.pool.reset_peak();
+    }
+
+    fn empty_cache(&self) {
+        self.pool.trim();
+    }
+}

@@ -1,1 +1,55 @@
-//! taper
+//! Deep learning in pure Rust that feels like PyTorch and runs on any GPU.
+//!
+//! A tensor remembers how it was made; gradients come from that memory; the device is picked at run time.
+//!
+//! ```
+//! use taper::prelude::*;
+//!
+//! let device = taper::best_device();
+//! let x = Tensor::arange(1.0, 4.0, 1.0, &device)?.requires_grad();
+//! let y = ((&x + 2.0).powi(2) + 3.0).mean();
+//! y.backward()?;
+//! assert_eq!(y.item::<f32>()?, 59.0 / 3.0);
+//! assert_eq!(x.grad().unwrap().to_vec::<f32>()?, [2.0, 8.0 / 3.0, 10.0 / 3.0]);
+//! # Ok::<(), taper::Error>(())
+//! ```
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`prelude`] | what nearly every program needs |
+//! | [`device`], [`devices`], [`best_device`] | where tensors live |
+//! | [`nn`] | modules, layers, losses, state dicts |
+//! | [`optim`] | optimizers and schedules |
+//! | [`data`] | datasets and loaders |
+//! | [`autograd`] | gradients, custom functions, graphs as pictures |
+//! | [`core`](tensor_core) | tensors, the scheduler, the contract of a backend |
+
+mod devices;
+
+pub use autograd;
+pub use data;
+pub use nn;
+pub use optim;
+pub use tensor_core;
+
+pub use autograd::{dot, enable_grad, grad, no_grad};
+#[cfg(feature = "cpu")]
+pub use devices::best_device;
+#[cfg(feature = "cpu")]
+pub use devices::cpu;
+#[cfg(feature = "gpu")]
+pub use devices::wgpu;
+pub use devices::{device, devices};
+pub use tensor_core::{
+    DType, Device, DeviceInfo, DeviceKind, Element, Error, Generator, Layout, MemoryStats, Op, Result,
+    Scalar, Shape, Tensor, TensorOptions, bf16, eval_pending, f16,
+};
+
+/// What nearly every program needs: `use taper::prelude::*;`.
+pub mod prelude {
+    pub use crate::{DType, Device, Error, Generator, Result, Tensor, no_grad};
+    pub use autograd::TensorGrad;
+    pub use data::{DataLoader, Dataset, ToDevice};
+    pub use nn::{Linear, Module, ReLU, Sequential, cross_entropy};
+    pub use optim::{Optimizer, Sgd, SgdConfig};
+}

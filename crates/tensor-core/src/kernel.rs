@@ -118,8 +118,9 @@ pub struct MapKernel {
 
 /// `output[kept] = reduce(op, program(inputs at p))` over all positions p whose kept axes are `kept`.
 ///
-/// The program has one output, of the same dtype as the result (f16 and bf16 accumulate in f32). The output is
-/// row-major over the kept axes in their order.
+/// The program has one output, of the same dtype as the result (f16 and bf16 accumulate in f32), and no instruction that
+/// depends on the flat position, so the index space may be walked in any order. The output is row-major over the kept axes in
+/// their order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ReduceKernel {
     /// Which reduction.

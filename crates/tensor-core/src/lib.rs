@@ -13,9 +13,12 @@ pub mod backend;
 mod device;
 mod dtype;
 mod error;
+mod grad_mode;
 pub mod kernel;
 mod layout;
+mod node;
 mod op;
+mod origin;
 mod philox;
 mod scalar;
 mod schedule;
@@ -26,13 +29,15 @@ pub use backend::{Backend, Buffer, DeviceInfo, DeviceKind, Limits, MemoryStats, 
 pub use device::Device;
 pub use dtype::{DType, Element};
 pub use error::{Error, Result};
+pub use grad_mode::{is_grad_enabled, set_grad_enabled};
 pub use kernel::{Kernel, Launch};
 pub use layout::{Collapsed, Layout, Strides, collapse};
 pub use op::{ArgReduceOp, BinaryOp, CompareOp, CustomOp, Op, RandomKind, ReduceOp, Saved, UnaryOp};
+pub use origin::with_location;
 pub use philox::philox;
 pub use scalar::Scalar;
 pub use shape::{Axes, Dims, Shape};
-pub use tensor::Tensor;
+pub use tensor::{Generator, Nested, Number, Tensor, TensorOptions, eval_pending};
 
 #[doc(no_inline)]
 pub use half::{bf16, f16};

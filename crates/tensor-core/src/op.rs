@@ -390,10 +390,7 @@ impl Op {
                 _ => (0, false),
             },
             Op::Where => (0b001, false),
-            Op::Reduce { op, .. } => match op {
-                ReduceOp::Max | ReduceOp::Min | ReduceOp::Prod => (1, true),
-                _ => (0, false),
-            },
+            Op::Reduce { op: ReduceOp::Max | ReduceOp::Min | ReduceOp::Prod, .. } => (1, true),
             Op::MatMul => (0b11, false),
             Op::Gather { .. } => (0b10, false),
             Op::ScatterAdd { .. } => (0b10, false),

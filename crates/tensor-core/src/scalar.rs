@@ -87,15 +87,6 @@ impl Scalar {
             DType::F64 => Scalar::Float(self.as_f64()),
         }
     }
-
-    /// The value's 64 bits, for keys: equal bits mean the same value of the same category.
-    pub(crate) fn bits(self) -> u64 {
-        match self {
-            Scalar::Float(v) => v.to_bits(),
-            Scalar::Int(v) => v as u64,
-            Scalar::Bool(v) => u64::from(v),
-        }
-    }
 }
 
 impl fmt::Display for Scalar {

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use crate::{Error, Result};
 
 /// The sizes of a tensor along its axes, outermost first; `[]` is a scalar with one element.
-#[derive(Clone, PartialEq, Eq, Hash, Default)]
+#[derive(PartialEq, Eq, Hash, Default)]
 pub struct Shape(SmallVec<[usize; 5]>);
 
 impl Shape {
@@ -119,6 +119,14 @@ impl Shape {
         } else {
             dims.filter(|(i, _)| kept(*i)).map(|(_, &d)| d).collect()
         }
+    }
+}
+
+/// Copied as a block: shapes are cloned with every node.
+impl Clone for Shape {
+    #[inline]
+    fn clone(&self) -> Shape {
+        Shape(SmallVec::from_slice(&self.0))
     }
 }
 
@@ -235,7 +243,7 @@ impl Dims {
         }
         let mut dims: SmallVec<[usize; 5]> = self.0.iter().map(|&d| d.max(0) as usize).collect();
         match open {
-            Some(i) if known > 0 && numel % known == 0 => dims[i] = numel / known,
+            Some(i) if known > 0 && numel.is_multiple_of(known) => dims[i] = numel / known,
             Some(_) if known == 0 => return Err(bad("-1 beside a size of 0 could be anything".into())),
             Some(_) => return Err(bad(format!("{numel} elements do not divide by {known}"))),
             None if known != numel => {

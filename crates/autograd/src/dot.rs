@@ -1,0 +1,55 @@
+//! A graph as a picture, in Graphviz's DOT language.
+
+use std::{collections::HashSet, fmt::Write};
+
+use tensor_core::{Op, Tensor};
+
+/// The graph that `outputs` were made by, as DOT: arrows run from inputs to results, as in PyTorch's pictures (torchviz).
+///
+/// Leaves that want gradients are blue, other data grey, results green; each node shows its operation, shape, dtype and
+/// the id of its value. What an evaluated, untracked tensor was made from is forgotten, so draw before looking.
+pub fn dot(outputs: &[&Tensor]) -> String {
+    let mut text = String::from(
+        "digraph taper {\n  rankdir=TB;\n  node [shape=box, style=filled, fillcolor=white, fontname=\"monospace\"];\n",
+    );
+    let mut seen: HashSet<u64> = HashSet::new();
+    let mut stack: Vec<Tensor> = outputs.iter().map(|t| (*t).clone()).collect();
+    let results: HashSet<u64> = stack.iter().map(Tensor::id).collect();
+    let mut edges = Vec::new();
+    while let Some(node) = stack.pop() {
+        if !seen.insert(node.id()) {
+            continue;
+        }
+        let inputs = node.inputs();
+        let (name, mut colour) = match node.op() {
+            Op::Full(value) => (value.to_string(), "grey90"),
+            Op::Leaf if node.is_tracked() => ("leaf".to_string(), "lightblue"),
+            _ if node.is_cell() => ("leaf".to_string(), "lightblue"),
+            Op::Leaf => ("data".to_string(), "grey90"),
+            op => (op.grad_name(), "white"),
+        };
+        if results.contains(&node.id()) {
+            colour = "darkolivegreen1";
+        }
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            text,
+            "  n{} [label=\"{}\\n{} {}\\n#{}\", fillcolor={}];",
+            node.id(),
+            name.replace('"', "'"),
+            node.shape(),
+            node.dtype(),
+            node.id(),
+            colour
+        );
+        for input in inputs {
+            edges.push((input.id(), node.id()));
+            stack.push(input);
+        }
+    }
+    for (from, to) in edges {
+        let _ = writeln!(text, "  n{from} -> n{to};");
+    }
+    text.push_str("}\n");
+    text
+}

@@ -1,0 +1,98 @@
+//! Gradients of elementwise operations: one table of derivatives. x is the input, y the output, g the gradient of y.
+
+use std::f64::consts::FRAC_2_SQRT_PI;
+
+use tensor_core::{BinaryOp, CompareOp, Error, Result, Tensor, UnaryOp};
+
+use super::{Gradients, Step};
+
+pub(super) fn unary(op: UnaryOp, x: &Tensor, y: &Tensor, g: &Tensor) -> Result<Tensor> {
+    use UnaryOp as U;
+    match op {
+        U::Neg => Ok(g.neg()),
+        U::Abs => g.mul(&x.sign()),
+        U::Exp => g.mul(y),
+        U::Expm1 => g.mul(&(y + 1.0)),
+        U::Log => g.div(x),
+        U::Log1p => g.div(&(x + 1.0)),
+        U::Sqrt => g.div(&(y * 2.0)),
+        U::Rsqrt => g.mul(&(y.powi(3) * -0.5)),
+        U::Reciprocal => g.mul(&-y.powi(2)),
+        U::Sin => g.mul(&x.cos()),
+        U::Cos => g.mul(&-x.sin()),
+        U::Tan => g.mul(&(y.powi(2) + 1.0)),
+        U::Tanh => g.mul(&(1.0 - y.powi(2))),
+        U::Sigmoid => g.mul(&(y * &(1.0 - y))),
+        // NaN passes its gradient on, as in PyTorch.
+        U::Relu => g.masked_fill(&y.le_scalar(0.0), 0.0),
+        U::Erf => g.mul(&((-x.powi(2)).exp() * FRAC_2_SQRT_PI)),
+        // Steps: flat wherever they have a derivative at all.
+        U::Sign | U::Floor | U::Ceil | U::Round | U::Trunc => Ok(g.zeros_like()),
+        U::Not | U::IsNan | U::IsInf => Err(Error::Autograd {
+            op: "backward",
+            message: format!("{} gives no floating-point values, so it has no gradient", op.name()),
+        }),
+    }
+}
+
+pub(super) fn powi(n: i32, x: &Tensor, g: &Tensor) -> Result<Tensor> {
+    match n {
+        0 => Ok(g.zeros_like()),
+        1 => Ok(g.clone()),
+        _ => g.mul(&(x.powi(n - 1) * f64::from(n))),
+    }
+}
+
+pub(super) fn binary(op: BinaryOp, step: &Step<'_>) -> Gradients {
+    use BinaryOp as B;
+    let (a, b, y, g) = (&step.inputs[0], &step.inputs[1], step.node, step.gradient);
+    // Among equals the gradient is shared; a loser gets none.
+    let winner = |loses: CompareOp| {
+        g.div_scalar(2.0)
+            .masked_fill(&a.ne(b)?, 0.0)?
+            .add(&g.masked_fill(&a.eq(b)?.bitwise_or(&a.compare(loses, b)?)?, 0.0)?)
+    };
+    let (da, db) = match op {
+        B::Add => (step.when(0, || Ok(g.clone()))?, step.when(1, || Ok(g.clone()))?),
+        B::Sub => (step.when(0, || Ok(g.clone()))?, step.when(1, || Ok(g.neg()))?),
+        B::Mul => (step.when(0, || g.mul(b))?, step.when(1, || g.mul(a))?),
+        B::Div => (step.when(0, || g.div(b))?, step.when(1, || g.mul(y)?.div(b).map(|d| d.neg()))?),
+        B::FloorDiv => (step.when(0, || Ok(g.zeros_like()))?, step.when(1, || Ok(g.zeros_like()))?),
+        B::Remainder => {
+            (step.when(0, || Ok(g.clone()))?, step.when(1, || g.mul(&a.floor_divide(b)?).map(|d| d.neg()))?)
+        }
+        B::Pow => (
+            // b·aᵇ⁻¹, and 0 for b = 0 even where a is 0.
+            step.when(0, || g.mul(b)?.mul(&a.pow(&(b - 1.0))?)?.masked_fill(&b.eq_scalar(0.0), 0.0))?,
+            // aᵇ·ln a, and 0 where a is 0 and b is not negative.
+            step.when(1, || {
+                let flat = a.eq_scalar(0.0).bitwise_and(&b.ge_scalar(0.0))?;
+                g.mul(y)?.mul(&a.log())?.masked_fill(&flat, 0.0)
+            })?,
+        ),
+        B::Maximum => (step.when(0, || winner(CompareOp::Lt))?, step.when(1, || winner(CompareOp::Gt))?),
+        B::Minimum => (step.when(0, || winner(CompareOp::Gt))?, step.when(1, || winner(CompareOp::Lt))?),
+        B::Atan2 => {
+            let square = a.powi(2).add(&b.powi(2))?;
+            (
+                step.when(0, || g.mul(b)?.div(&square))?,
+                step.when(1, || g.mul(a)?.div(&square).map(|d| d.neg()))?,
+            )
+        }
+        B::And | B::Or | B::Xor => {
+            return Err(Error::Autograd {
+                op: "backward",
+                message: format!("{} gives no floating-point values, so it has no gradient", op.name()),
+            });
+        }
+    };
+    Ok(vec![da, db])
+}
+
+/// `where`: each side gets the gradient where it was taken.
+pub(super) fn select(step: &Step<'_>) -> Gradients {
+    let (condition, g) = (&step.inputs[0], step.gradient);
+    let da = step.when(1, || g.masked_fill(&condition.logical_not(), 0.0))?;
+    let db = step.when(2, || g.masked_fill(condition, 0.0))?;
+    Ok(vec![None, da, db])
+}

@@ -1,0 +1,124 @@
+//! The gradient of every operation, one `match`. Rules are written in tensor operations, so gradients have gradients.
+//! A rule may read what [`tensor_core::Op::saved`] names for free; anything else is computed anew.
+
+mod elementwise;
+mod movement;
+mod reduce;
+
+use tensor_core::{Error, Op, Result, Shape, Tensor};
+
+/// One operation on the tape, met from behind.
+pub(crate) struct Step<'a> {
+    /// The operation and its output.
+    pub(crate) node: &'a Tensor,
+    pub(crate) inputs: &'a [Tensor],
+    /// The gradient with respect to the output, of its shape and dtype.
+    pub(crate) gradient: &'a Tensor,
+    /// Which inputs want a gradient.
+    pub(crate) needs: &'a [bool],
+}
+
+pub(crate) type Gradients = Result<Vec<Option<Tensor>>>;
+
+impl Step<'_> {
+    /// `rule` if input `k` wants a gradient.
+    pub(crate) fn when(&self, k: usize, rule: impl FnOnce() -> Result<Tensor>) -> Result<Option<Tensor>> {
+        if self.needs.get(k).copied().unwrap_or(false) { rule().map(Some) } else { Ok(None) }
+    }
+}
+
+/// The gradients with respect to each input. Those of broadcast inputs may still have the output's shape.
+pub(crate) fn gradients(step: &Step<'_>) -> Gradients {
+    let (g, inputs) = (step.gradient, step.inputs);
+    match step.node.op() {
+        Op::Unary(op) => elementwise::unary(*op, &inputs[0], step.node, g).map(|d| vec![Some(d)]),
+        Op::Powi(n) => elementwise::powi(*n, &inputs[0], g).map(|d| vec![Some(d)]),
+        Op::Binary(op) => elementwise::binary(*op, step),
+        Op::Where => elementwise::select(step),
+        Op::Cast => Ok(vec![step.when(0, || g.to_dtype(inputs[0].dtype()))?]),
+        Op::Reshape => Ok(vec![Some(g.reshape(inputs[0].shape())?)]),
+        Op::Expand => Ok(vec![Some(g.clone())]),
+        Op::Permute(axes) => movement::permute(axes, g),
+        Op::Slice { axis, start, step } => movement::slice(*axis, *start, *step, &inputs[0], g),
+        Op::Concat { axis } => movement::concat(*axis, step),
+        Op::Pad { before, interior, .. } => movement::pad(before, interior, &inputs[0], g),
+        Op::Reduce { op, axes, .. } => reduce::reduce(*op, axes, step),
+        Op::MatMul => matmul(step),
+        Op::Gather { axis } => {
+            let axis = *axis as isize;
+            let input = &inputs[0];
+            Ok(vec![step.when(0, || input.zeros_like().scatter_add(axis, &inputs[1], g))?, None])
+        }
+        Op::ScatterAdd { axis } => {
+            let axis = *axis as isize;
+            Ok(vec![Some(g.clone()), None, step.when(2, || g.gather(axis, &inputs[1]))?])
+        }
+        Op::ToDevice => Ok(vec![Some(g.to(&inputs[0].device())?)]),
+        Op::Custom(op) => custom(op.as_ref(), step),
+        op => Err(Error::Autograd {
+            op: "backward",
+            message: format!("{} has no gradient; detach its input, or compute it under no_grad", op.name()),
+        }),
+    }
+}
+
+/// A gradient summed over the axes along which its input was broadcast, to the input's shape.
+pub(crate) fn sum_to(gradient: &Tensor, shape: &Shape) -> Result<Tensor> {
+    if gradient.shape() == shape {
+        return Ok(gradient.clone());
+    }
+    let lead = gradient.rank().saturating_sub(shape.rank());
+    let axes: Vec<usize> = (0..gradient.rank())
+        .filter(|&axis| axis < lead || (shape[axis - lead] == 1 && gradient.dims()[axis] != 1))
+        .collect();
+    gradient.sum_axis(axes, true)?.reshape(shape)
+}
+
+/// dA = dC·Bᵀ, dB = Aᵀ·dC.
+fn matmul(step: &Step<'_>) -> Gradients {
+    let (a, b, g) = (&step.inputs[0], &step.inputs[1], step.gradient);
+    let da = step.when(0, || g.matmul(&b.transpose(-2, -1)?))?;
+    let db = step.when(1, || {
+        if b.rank() == 2 && a.rank() > 2 {
+            // One long product instead of many short ones and a sum.
+            let rows = |t: &Tensor| {
+                let columns = t.dims()[t.rank() - 1];
+                t.reshape([t.numel() / columns.max(1), columns])
+            };
+            if a.numel() > 0 && g.numel() > 0 {
+                return rows(a)?.t()?.matmul(&rows(g)?);
+            }
+        }
+        a.transpose(-2, -1)?.matmul(g)
+    })?;
+    Ok(vec![da, db])
+}
+
+fn custom(op: &dyn tensor_core::CustomOp, step: &Step<'_>) -> Gradients {
+    let inputs = &step.inputs[..step.inputs.len() - 1];
+    let mut found = op.backward(inputs, step.node, step.gradient)?;
+    if found.len() != inputs.len() {
+        return Err(Error::Autograd {
+            op: op.name(),
+            message: format!(
+                "its backward gave {} gradients for {} inputs; give one each, or None",
+                found.len(),
+                inputs.len()
+            ),
+        });
+    }
+    for (gradient, input) in found.iter().zip(inputs) {
+        if let Some(gradient) = gradient
+            && gradient.shape() != input.shape()
+        {
+            return Err(Error::ShapeMismatch {
+                op: op.name(),
+                lhs: input.shape().clone(),
+                rhs: gradient.shape().clone(),
+                hint: "a gradient must have its input's shape".into(),
+            });
+        }
+    }
+    found.push(None);
+    Ok(found)
+}

@@ -1,0 +1,56 @@
+//! Gradients of operations that move elements: each moves the gradient back.
+
+use smallvec::SmallVec;
+use tensor_core::{Scalar, Tensor};
+
+use super::{Gradients, Step};
+
+pub(super) fn permute(axes: &[usize], g: &Tensor) -> Gradients {
+    let mut inverse = vec![0; axes.len()];
+    for (i, &axis) in axes.iter().enumerate() {
+        inverse[axis] = i;
+    }
+    Ok(vec![Some(g.permute(inverse)?)])
+}
+
+/// The taken elements go back to where they were, zeros elsewhere.
+pub(super) fn slice(axis: usize, start: usize, step: isize, x: &Tensor, g: &Tensor) -> Gradients {
+    let len = g.dims()[axis];
+    if len == 0 {
+        return Ok(vec![Some(x.zeros_like())]);
+    }
+    let (g, first) =
+        if step < 0 { (g.flip(axis)?, start - (len - 1) * step.unsigned_abs()) } else { (g.clone(), start) };
+    if len == x.dims()[axis] {
+        return Ok(vec![Some(g)]);
+    }
+    let mut before: SmallVec<[usize; 5]> = SmallVec::from_elem(0, x.rank());
+    let mut interior = before.clone();
+    before[axis] = first;
+    interior[axis] = step.unsigned_abs() - 1;
+    Ok(vec![Some(g.pad_unchecked(before, interior, x.shape().clone(), Scalar::Float(0.0)))])
+}
+
+pub(super) fn concat(axis: usize, step: &Step<'_>) -> Gradients {
+    let mut start = 0;
+    let mut out = Vec::with_capacity(step.inputs.len());
+    for (k, input) in step.inputs.iter().enumerate() {
+        let len = input.dims()[axis];
+        out.push(step.when(k, || step.gradient.narrow(axis as isize, start, len))?);
+        start += len;
+    }
+    Ok(out)
+}
+
+/// Only the places where the input went count.
+pub(super) fn pad(before: &[usize], interior: &[usize], x: &Tensor, g: &Tensor) -> Gradients {
+    let mut out = g.clone();
+    for axis in 0..x.rank() {
+        let n = x.dims()[axis];
+        let step = interior[axis] as isize + 1;
+        let first = before[axis] as isize;
+        let end = if n == 0 { first } else { first + (n as isize - 1) * step + 1 };
+        out = out.slice_step(axis as isize, first, end, step)?;
+    }
+    Ok(vec![Some(out)])
+}

@@ -1,0 +1,323 @@
+//! The tape: the recorded graph in topological order, played backwards with one rule per operation.
+
+use std::collections::HashMap;
+
+use tensor_core::{DType, Error, Result, Tensor, set_grad_enabled, with_location};
+
+use crate::rules;
+
+/// What gradients add to a tensor: marking leaves, going backwards.
+pub trait TensorGrad: Sized {
+    /// This tensor as a leaf in which gradients accumulate. What is recorded already stays as it is.
+    ///
+    /// # Panics
+    /// For a dtype that is not floating-point. [`Tensor::into_cell`] is the checked twin.
+    fn requires_grad(self) -> Tensor;
+
+    /// Computes the gradient of this scalar with respect to every leaf it was made from, and adds it to the leaves'
+    /// [`Tensor::grad`]. The graph is used up; [`TensorGrad::backward_retain`] keeps it.
+    ///
+    /// # Errors
+    /// More than one element (give a gradient to [`TensorGrad::backward_with`]), nothing recorded, a graph already used up,
+    /// or an operation without a gradient.
+    fn backward(&self) -> Result<()>;
+
+    /// Like [`TensorGrad::backward`], for any shape: `gradient` is that of some scalar with respect to this tensor.
+    ///
+    /// # Errors
+    /// Also a gradient of another shape, dtype or device.
+    fn backward_with(&self, gradient: &Tensor) -> Result<()>;
+
+    /// Like [`TensorGrad::backward`], but the graph can be played again. `retain_graph=True`.
+    ///
+    /// # Errors
+    /// As [`TensorGrad::backward`].
+    fn backward_retain(&self) -> Result<()>;
+
+    /// Clears the gradient of this leaf.
+    fn zero_grad(&self);
+}
+
+impl TensorGrad for Tensor {
+    #[track_caller]
+    #[allow(clippy::panic)] // like an operator's misfit; `into_cell` is the checked twin
+    fn requires_grad(self) -> Tensor {
+        if self.is_tracked() {
+            return self;
+        }
+        match self.into_cell(true) {
+            Ok(leaf) => leaf,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn backward(&self) -> Result<()> {
+        accumulate(self, &scalar_seed(self, "backward")?, false)
+    }
+
+    fn backward_with(&self, gradient: &Tensor) -> Result<()> {
+        check_seed("backward", self, gradient)?;
+        accumulate(self, gradient, false)
+    }
+
+    fn backward_retain(&self) -> Result<()> {
+        accumulate(self, &scalar_seed(self, "backward")?, true)
+    }
+
+    fn zero_grad(&self) {
+        self.set_grad(None);
+    }
+}
+
+/// The gradients of `Σ outputs` (each a scalar) with respect to each of `inputs`: `None` for one that no output depends on.
+///
+/// Leaves' own gradients are not touched, and the graph stays. With `create_graph` the gradients are recorded in turn, so
+/// that they can be differentiated again. `torch.autograd.grad`.
+///
+/// # Errors
+/// An output with more than one element or nothing recorded, an input that is not tracked, a graph already used up, or an
+/// operation without a gradient.
+pub fn grad(outputs: &[&Tensor], inputs: &[&Tensor], create_graph: bool) -> Result<Vec<Option<Tensor>>> {
+    const OP: &str = "grad";
+    for input in inputs {
+        if !input.is_tracked() {
+            return Err(Error::Autograd {
+                op: OP,
+                message: "an input is not tracked: mark it with .requires_grad() before it is used".into(),
+            });
+        }
+    }
+    let seeds =
+        outputs.iter().map(|y| Ok(((*y).clone(), scalar_seed(y, OP)?))).collect::<Result<Vec<_>>>()?;
+    let tape = Tape::record(outputs)?;
+    // A leaf is found by itself, any other tensor by its node.
+    let wanted: Vec<u64> = inputs.iter().map(|t| t.resolve().id()).collect();
+    let leaves: Vec<Option<u64>> = inputs.iter().map(|t| t.leaf().map(|l| l.id())).collect();
+    let mut found: Vec<Option<Tensor>> = vec![None; inputs.len()];
+    let wants = |node: &Tensor, k: usize| {
+        node.id() == wanted[k] || (leaves[k].is_some() && node.leaf().map(|l| l.id()) == leaves[k])
+    };
+    let ends: Vec<bool> = tape.nodes.iter().map(|n| (0..inputs.len()).any(|k| wants(n, k))).collect();
+    set_grad_enabled(create_graph, || {
+        tape.play(&seeds, Some(&ends), |node, gradient| {
+            for (k, slot) in found.iter_mut().enumerate() {
+                if wants(node, k) {
+                    *slot = Some(match slot.take() {
+                        Some(sum) => sum.add(gradient)?,
+                        None => gradient.clone(),
+                    });
+                }
+            }
+            Ok(())
+        })
+    })?;
+    Ok(found)
+}
+
+fn accumulate(output: &Tensor, seed: &Tensor, retain: bool) -> Result<()> {
+    let tape = Tape::record(&[output])?;
+    let mut gradients: Vec<(Tensor, Tensor)> = Vec::new();
+    set_grad_enabled(false, || {
+        tape.play(&[(output.clone(), seed.clone())], None, |node, gradient| {
+            if let Some(leaf) = node.leaf() {
+                gradients.push((leaf, gradient.clone()));
+            }
+            Ok(())
+        })?;
+        // Only now, when nothing can fail any more, do leaves change.
+        let mut sums = Vec::with_capacity(gradients.len());
+        for (leaf, gradient) in &gradients {
+            sums.push(match leaf.grad() {
+                Some(sum) if sum.device() == gradient.device() => Some(sum.add(gradient)?),
+                _ => None,
+            });
+        }
+        let mut seen: HashMap<u64, Tensor> = HashMap::new();
+        for ((leaf, gradient), sum) in gradients.into_iter().zip(sums) {
+            // A leaf that took several values in one graph meets its gradient several times.
+            let total = match (seen.get(&leaf.id()), sum) {
+                (Some(earlier), _) => earlier.add(&gradient)?,
+                (None, Some(sum)) => sum,
+                (None, None) => gradient,
+            };
+            seen.insert(leaf.id(), total.clone());
+            leaf.set_grad(Some(total));
+        }
+        Ok(())
+    })?;
+    if !retain {
+        tape.nodes.iter().filter(|n| !n.is_leaf_value()).for_each(Tensor::release_graph);
+    }
+    Ok(())
+}
+
+fn scalar_seed(output: &Tensor, op: &'static str) -> Result<Tensor> {
+    if output.numel() != 1 {
+        return Err(Error::Autograd {
+            op,
+            message: format!(
+                "shape {} has {} elements; reduce it to one, as with .mean(), or give a gradient to backward_with",
+                output.shape(),
+                output.numel()
+            ),
+        });
+    }
+    Ok(output.ones_like())
+}
+
+fn check_seed(op: &'static str, output: &Tensor, gradient: &Tensor) -> Result<()> {
+    if gradient.shape() != output.shape() {
+        return Err(Error::ShapeMismatch {
+            op,
+            lhs: output.shape().clone(),
+            rhs: gradient.shape().clone(),
+            hint: "the gradient must have the output's shape".into(),
+        });
+    }
+    if gradient.dtype() != output.dtype() {
+        let cast = format!("cast the gradient with .to_dtype(DType::{:?})?", output.dtype());
+        return Err(Error::DTypeMismatch { op, lhs: output.dtype(), rhs: gradient.dtype(), hint: cast });
+    }
+    if gradient.device() != output.device() {
+        return Err(Error::DeviceMismatch {
+            op,
+            lhs: output.device().name().into(),
+            rhs: gradient.device().name().into(),
+        });
+    }
+    Ok(())
+}
+
+/// The tracked nodes under some outputs, inputs before what is made of them.
+struct Tape {
+    nodes: Vec<Tensor>,
+    /// The inputs of each node as recorded, and their places where they are tracked.
+    inputs: Vec<(Vec<Tensor>, Vec<Option<usize>>)>,
+    place: HashMap<u64, usize>,
+}
+
+impl Tape {
+    /// Depth first, in a loop: a chain may be millions long.
+    fn record(outputs: &[&Tensor]) -> Result<Tape> {
+        let mut tape = Tape { nodes: Vec::new(), inputs: Vec::new(), place: HashMap::new() };
+        let mut stack: Vec<(Tensor, Vec<Tensor>, usize)> = Vec::new();
+        for output in outputs {
+            if !output.is_tracked() {
+                return Err(Error::Autograd {
+                    op: "backward",
+                    message: "nothing was recorded for this tensor: no input required a gradient, or it was made under \
+                              no_grad; mark a leaf with .requires_grad() before computing"
+                        .into(),
+                });
+            }
+            let root = output.resolve();
+            if !tape.place.contains_key(&root.id()) {
+                let inputs = Tape::open(&root)?;
+                stack.push((root, inputs, 0));
+            }
+            while let Some((node, inputs, next)) = stack.last_mut() {
+                if let Some(input) = inputs.get(*next) {
+                    *next += 1;
+                    if input.is_tracked() && !tape.place.contains_key(&input.id()) {
+                        let input = input.clone();
+                        let below = Tape::open(&input)?;
+                        stack.push((input, below, 0));
+                    }
+                } else {
+                    tape.place.insert(node.id(), tape.nodes.len());
+                    if let Some((node, inputs, _)) = stack.pop() {
+                        let places = inputs.iter().map(|i| tape.place.get(&i.id()).copied()).collect();
+                        tape.nodes.push(node);
+                        tape.inputs.push((inputs, places));
+                    }
+                }
+            }
+        }
+        Ok(tape)
+    }
+
+    /// A node's inputs; none for a leaf, where the graph ends.
+    fn open(node: &Tensor) -> Result<Vec<Tensor>> {
+        if node.is_leaf_value() {
+            return Ok(Vec::new());
+        }
+        if node.is_released() {
+            return Err(Error::Autograd {
+                op: "backward",
+                message: format!(
+                    "the graph was used up by an earlier backward ({} built at {}); use backward_retain for all but the \
+                     last, or build the graph again",
+                    node.op().name(),
+                    node.location()
+                ),
+            });
+        }
+        Ok(node.recorded_inputs())
+    }
+
+    /// Plays the tape backwards. `visit` meets every leaf, or with `ends` every node marked there, with its gradient.
+    fn play(
+        &self,
+        seeds: &[(Tensor, Tensor)],
+        ends: Option<&[bool]>,
+        mut visit: impl FnMut(&Tensor, &Tensor) -> Result<()>,
+    ) -> Result<()> {
+        let n = self.nodes.len();
+        // With chosen ends, only what lies between them and the outputs is worth a gradient.
+        let mut useful = vec![ends.is_none(); n];
+        if let Some(ends) = ends {
+            for i in 0..n {
+                useful[i] = ends[i] || self.inputs[i].1.iter().flatten().any(|&j| useful[j]);
+            }
+        }
+        let mut gradients: Vec<Option<Tensor>> = vec![None; n];
+        let add = |slot: &mut Option<Tensor>, gradient: Tensor| -> Result<()> {
+            *slot = Some(match slot.take() {
+                Some(sum) => sum.add(&gradient)?,
+                None => gradient,
+            });
+            Ok(())
+        };
+        for (output, seed) in seeds {
+            if let Some(&i) = self.place.get(&output.resolve().id()) {
+                add(&mut gradients[i], seed.clone())?;
+            }
+        }
+        for i in (0..n).rev() {
+            // Letting go at once keeps one gradient a node alive, not all of them.
+            let Some(gradient) = gradients[i].take() else { continue };
+            let node = &self.nodes[i];
+            let ended = match ends {
+                Some(ends) => ends[i],
+                None => node.is_leaf_value(),
+            };
+            if ended {
+                visit(node, &gradient)?;
+            }
+            let (inputs, places) = &self.inputs[i];
+            if inputs.is_empty() {
+                continue;
+            }
+            let needs: Vec<bool> = inputs
+                .iter()
+                .zip(places)
+                .map(|(t, p)| p.is_some_and(|j| useful[j]) && t.dtype().is_float())
+                .collect();
+            if !needs.contains(&true) {
+                continue;
+            }
+            let step = rules::Step { node, inputs, gradient: &gradient, needs: &needs };
+            let found = with_location(node.location(), || rules::gradients(&step))?;
+            for ((gradient, input), place) in found.into_iter().zip(inputs).zip(places) {
+                if let (Some(gradient), Some(j)) = (gradient, *place)
+                    && useful[j]
+                {
+                    let fitted = with_location(node.location(), || rules::sum_to(&gradient, input.shape()))?;
+                    debug_assert!(fitted.dtype() == input.dtype() || input.dtype() == DType::Bool);
+                    add(&mut gradients[j], fitted)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

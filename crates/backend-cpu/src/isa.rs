@@ -1,0 +1,102 @@
+//! Which instruction set the inner loops run on. Every loop is written once as a [`Job`], compiled for AVX-512,
+//! AVX2 with FMA and the target's baseline (which has NEON on aarch64), and chosen at run time.
+//!
+//! No formula uses a fused multiply-add, so all of them give the same bits.
+#![allow(unsafe_code)]
+
+use std::fmt;
+
+/// The instruction sets with loops of their own. Private, so that an [`Isa`] is proof of detection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Level {
+    Baseline,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
+/// An instruction set that this processor has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Isa(Level);
+
+/// A loop to be compiled for every instruction set. `run` must be `#[inline(always)]`, and so must what it calls.
+pub(crate) trait Job {
+    type Output;
+    fn run(self) -> Self::Output;
+}
+
+impl Isa {
+    /// Every instruction set of this processor, best first.
+    pub(crate) fn available() -> Vec<Isa> {
+        let mut all = Vec::new();
+        #[cfg(target_arch = "x86_64")]
+        {
+            macro_rules! has { ($($feature:tt),*) => { $(is_x86_feature_detected!($feature))&&* } }
+            let avx2 = has!("avx2", "fma", "bmi1", "bmi2", "f16c", "lzcnt", "popcnt");
+            if avx2 && has!("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl") {
+                all.push(Isa(Level::Avx512));
+            }
+            if avx2 {
+                all.push(Isa(Level::Avx2));
+            }
+        }
+        all.push(Isa(Level::Baseline));
+        all
+    }
+
+    /// The best one, or the one that `TAPER_CPU_ISA` names if the processor has it.
+    pub(crate) fn choose() -> Isa {
+        let all = Isa::available();
+        let wanted = std::env::var("TAPER_CPU_ISA").unwrap_or_default();
+        let plain = wanted == "baseline";
+        all.iter()
+            .copied()
+            .find(|isa| isa.name() == wanted || (plain && isa.0 == Level::Baseline))
+            .unwrap_or(all[0])
+    }
+
+    /// `avx512`, `avx2`, `neon` or `baseline`.
+    pub(crate) fn name(self) -> &'static str {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => "avx512",
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => "avx2",
+            Level::Baseline if cfg!(target_arch = "aarch64") => "neon",
+            Level::Baseline => "baseline",
+        }
+    }
+
+    /// Runs the job as compiled for this instruction set.
+    #[inline]
+    pub(crate) fn run<J: Job>(self, job: J) -> J::Output {
+        match self.0 {
+            // SAFETY: `available` makes this value only where the processor has the features.
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => unsafe { avx512(job) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => unsafe { avx2(job) },
+            Level::Baseline => job.run(),
+        }
+    }
+}
+
+impl fmt::Debug for Isa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,fma,bmi1,bmi2,f16c,lzcnt,popcnt")]
+fn avx512<J: Job>(job: J) -> J::Output {
+    job.run()
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,bmi1,bmi2,f16c,lzcnt,popcnt")]
+fn avx2<J: Job>(job: J) -> J::Output {
+    job.run()
+}

@@ -1,0 +1,73 @@
+//! Fused elementwise kernels.
+
+use rayon::prelude::*;
+use tensor_core::{Error, Launch, Result, kernel::MapKernel};
+
+use crate::{
+    buffer::{Bound, Memory},
+    engine::{BLOCK, with_evaluator},
+    isa::Isa,
+    lower::{Lowered, lower},
+};
+
+/// Work (positions times steps) below which a kernel stays on the calling thread: waking others costs microseconds.
+pub(crate) const PARALLEL: usize = 1 << 18;
+
+/// The lowered form of a kernel, made at its first launch.
+pub(crate) fn lowered<'a>(launch: &Launch<'a>, make: impl FnOnce() -> Lowered) -> Result<&'a Lowered> {
+    launch.compiled.get_or_try(|| Ok(make()))?.ok_or_else(|| {
+        Error::invalid(
+            "launch",
+            "the kernel was compiled by another backend; use a fresh Compiled for each device",
+        )
+    })
+}
+
+/// Fails unless every input layout stays within its buffer.
+pub(crate) fn check_inputs(
+    op: &'static str,
+    program: &Lowered,
+    inputs: &[Memory],
+    scalars: usize,
+) -> Result<()> {
+    if inputs.len() != program.inputs.len() || scalars != program.scalars.len() {
+        return Err(Error::invalid(op, "the launch has other inputs or scalars than the kernel"));
+    }
+    if program.numel == 0 {
+        return Ok(());
+    }
+    program
+        .inputs
+        .iter()
+        .zip(inputs)
+        .try_for_each(|(access, memory)| memory.require(op, access.dtype, access.end))
+}
+
+pub(crate) fn run(isa: Isa, kernel: &MapKernel, launch: &Launch<'_>) -> Result<()> {
+    let program = lowered(launch, || lower(&kernel.program, &kernel.shape, &kernel.inputs))?;
+    let bound = Bound::new(launch.inputs, launch.outputs)?;
+    check_inputs("map", program, &bound.inputs, launch.scalars.len())?;
+    bound.require("map", program.inputs.len(), program.outputs.len())?;
+    for (output, &(_, dtype)) in bound.outputs.iter().zip(&program.outputs) {
+        output.require("map", dtype, program.numel)?;
+    }
+    let (inputs, outputs) = (bound.inputs.as_slice(), bound.outputs.as_slice());
+    let range = |start: usize, end: usize| {
+        with_evaluator(isa, program, inputs, launch.scalars, outputs, |evaluator| {
+            let mut pos = start;
+            while pos < end {
+                let n = evaluator.block_len(pos, end);
+                evaluator.block(pos, n, outputs, pos)?;
+                pos += n;
+            }
+            Ok(())
+        })
+    };
+    let numel = program.numel;
+    if numel * (program.steps.len() + 1) < PARALLEL || rayon::current_num_threads() == 1 {
+        return range(0, numel);
+    }
+    // A few pieces a thread even out what disturbs one of them.
+    let piece = numel.div_ceil(rayon::current_num_threads() * 4).next_multiple_of(BLOCK);
+    (0..numel.div_ceil(piece)).into_par_iter().try_for_each(|i| range(i * piece, numel.min((i + 1) * piece)))
+}

@@ -1,0 +1,260 @@
+//! A caching pool for buffers: fresh pages cost more than most arithmetic on them, so freed memory is kept by size
+//! class and handed out again. Memory is zeroed when it comes from the system, so it never holds uninitialised bytes.
+#![allow(unsafe_code)]
+
+use std::{
+    alloc::Layout,
+    ptr::NonNull,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use tensor_core::{Error, MemoryStats, Result};
+
+/// Alignment of every buffer: a cache line, and a whole AVX-512 register.
+pub(crate) const ALIGN: usize = 64;
+
+/// The cache keeps this much however small the peak was.
+const KEEP_AT_LEAST: u64 = 1 << 30;
+
+/// Exact classes up to `EXACT · ALIGN` bytes, then eight to each power of two, so that at most an eighth is wasted.
+const EXACT: usize = 16;
+
+/// A piece of memory of one size class.
+#[derive(Debug)]
+pub(crate) struct Chunk {
+    /// What the system gave; `data` is the first aligned byte in it.
+    base: NonNull<u8>,
+    data: NonNull<u8>,
+    size: usize,
+    class: usize,
+}
+
+// SAFETY: a chunk is the only owner of its memory; access to the bytes is ordered by the lock around it.
+unsafe impl Send for Chunk {}
+// SAFETY: as above; a shared reference gives only the address.
+unsafe impl Sync for Chunk {}
+
+impl Chunk {
+    /// The first byte.
+    pub(crate) fn data(&self) -> *mut u8 {
+        self.data.as_ptr()
+    }
+
+    /// Zeroed memory from the system, or `None` when it has none.
+    fn fresh(size: usize, class: usize) -> Option<Chunk> {
+        let layout = Chunk::layout(size)?;
+        // SAFETY: the layout's size is not 0.
+        let base = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })?;
+        let skip = base.as_ptr().align_offset(ALIGN);
+        // SAFETY: `skip < ALIGN`, and `layout` has room for `ALIGN` bytes more than the size.
+        let data = unsafe { base.add(skip) };
+        Some(Chunk { base, data, size, class })
+    }
+
+    /// A larger alignment would make `alloc_zeroed` write every page; so the alignment is made by hand.
+    fn layout(size: usize) -> Option<Layout> {
+        Layout::from_size_align(size.checked_add(ALIGN)?, 16).ok()
+    }
+
+    fn give_back(self) {
+        if let Some(layout) = Chunk::layout(self.size) {
+            // SAFETY: `fresh` allocated `base` with this layout, and the chunk, its only owner, ends here.
+            unsafe { std::alloc::dealloc(self.base.as_ptr(), layout) }
+        }
+    }
+}
+
+/// The class of a size: its number and the bytes that a chunk of the class holds.
+fn class_of(bytes: usize) -> (usize, usize) {
+    let units = bytes.div_ceil(ALIGN).max(1);
+    if units <= EXACT {
+        return (units - 1, units * ALIGN);
+    }
+    let shift = (units - 1).ilog2() - 3;
+    let steps = ((units - 1) >> shift) + 1;
+    (EXACT + (shift as usize - 1) * 8 + steps - 9, (steps << shift) * ALIGN)
+}
+
+#[derive(Debug, Default)]
+struct State {
+    free: Vec<Vec<Chunk>>,
+    /// Bytes in `free`.
+    cached: u64,
+    stats: MemoryStats,
+}
+
+impl State {
+    fn trim(&mut self) {
+        for chunk in self.free.drain(..).flatten() {
+            self.stats.reserved -= chunk.size as u64;
+            chunk.give_back();
+        }
+        self.cached = 0;
+    }
+}
+
+/// The pool of one device.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    state: Mutex<State>,
+    limit: Option<u64>,
+}
+
+impl Pool {
+    /// A pool that reserves at most `limit` bytes.
+    pub(crate) fn new(limit: Option<u64>) -> Pool {
+        Pool { state: Mutex::default(), limit }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // The state is consistent between statements, so a panic elsewhere does not spoil it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A chunk of at least `bytes` bytes: a cached one, or a fresh one within the budget.
+    pub(crate) fn take(&self, bytes: usize) -> Result<Chunk> {
+        if bytes > isize::MAX as usize {
+            return Err(too_large(bytes as u64));
+        }
+        let (class, size) = class_of(bytes);
+        let mut state = self.state();
+        let chunk = match state.free.get_mut(class).and_then(Vec::pop) {
+            Some(chunk) => {
+                state.cached -= size as u64;
+                chunk
+            }
+            None => {
+                let chunk = self.fresh(&mut state, class, size).ok_or_else(|| Error::OutOfMemory {
+                    device: "cpu".into(),
+                    asked: bytes as u64,
+                    in_use: state.stats.allocated,
+                    reserved: state.stats.reserved,
+                    limit: self.limit,
+                })?;
+                state.stats.reserved += size as u64;
+                chunk
+            }
+        };
+        let stats = &mut state.stats;
+        stats.allocated += bytes as u64;
+        stats.peak = stats.peak.max(stats.allocated);
+        stats.allocations += 1;
+        Ok(chunk)
+    }
+
+    /// Tries as things are, then once more with the cache given back.
+    fn fresh(&self, state: &mut State, class: usize, size: usize) -> Option<Chunk> {
+        for last in [false, true] {
+            let within = self.limit.is_none_or(|limit| {
+                state.stats.reserved.checked_add(size as u64).is_some_and(|total| total <= limit)
+            });
+            if let Some(chunk) = within.then(|| Chunk::fresh(size, class)).flatten() {
+                return Some(chunk);
+            }
+            if !last {
+                state.trim();
+            }
+        }
+        None
+    }
+
+    /// Takes back a chunk that was taken for `bytes` bytes.
+    pub(crate) fn release(&self, chunk: Chunk, bytes: usize) {
+        let mut state = self.state();
+        state.stats.allocated -= bytes as u64;
+        let size = chunk.size as u64;
+        if state.cached + size > state.stats.peak.max(KEEP_AT_LEAST) {
+            state.stats.reserved -= size;
+            drop(state);
+            chunk.give_back();
+            return;
+        }
+        state.cached += size;
+        let class = chunk.class;
+        if state.free.len() <= class {
+            state.free.resize_with(class + 1, Vec::new);
+        }
+        state.free[class].push(chunk);
+    }
+
+    pub(crate) fn stats(&self) -> MemoryStats {
+        MemoryStats { limit: self.limit, ..self.state().stats }
+    }
+
+    pub(crate) fn reset_peak(&self) {
+        let stats = &mut self.state().stats;
+        stats.peak = stats.allocated;
+    }
+
+    pub(crate) fn trim(&self) {
+        self.state().trim();
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.trim();
+    }
+}
+
+/// More than an address space can hold in one piece.
+pub(crate) fn too_large(asked: u64) -> Error {
+    Error::TooLarge { device: "cpu".into(), asked, limit: isize::MAX as u64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_are_dense_and_large_enough() {
+        let mut last = class_of(0);
+        for bytes in (0..200_000).chain([1 << 30, (1 << 30) + 1, isize::MAX as usize]) {
+            let (class, size) = class_of(bytes);
+            assert!(size >= bytes && (bytes < 1024 || size - bytes <= bytes / 7), "{bytes} {size}");
+            assert!(class >= last.0 && (class > last.0) == (size > last.1), "{bytes}");
+            last = (class, size);
+        }
+    }
+
+    #[test]
+    fn statistics_return_to_zero() {
+        let pool = Pool::new(Some(1 << 20));
+        let a = pool.take(1000).unwrap();
+        let b = pool.take(5000).unwrap();
+        assert_eq!(a.data() as usize % ALIGN, 0);
+        assert_eq!((pool.stats().allocated, pool.stats().peak), (6000, 6000));
+        let first = a.data();
+        pool.release(a, 1000);
+        let again = pool.take(990).unwrap();
+        assert_eq!(again.data(), first);
+        pool.release(again, 990);
+        pool.release(b, 5000);
+        assert!(pool.stats().reserved > 0);
+        pool.trim();
+        pool.reset_peak();
+        let stats = pool.stats();
+        assert_eq!((stats.allocated, stats.reserved, stats.peak, stats.allocations), (0, 0, 0, 3));
+    }
+
+    #[test]
+    fn the_budget_counts_the_cache_last() {
+        let pool = Pool::new(Some(10_000));
+        let a = pool.take(6000).unwrap();
+        assert!(matches!(pool.take(6000), Err(Error::OutOfMemory { asked: 6000, in_use: 6000, .. })));
+        pool.release(a, 6000);
+        let b = pool.take(8000).unwrap();
+        assert_eq!(pool.stats().allocated, 8000);
+        pool.release(b, 8000);
+    }
+
+    #[test]
+    fn a_terabyte_is_an_error() {
+        let pool = Pool::new(Some(1 << 34));
+        assert!(matches!(pool.take(1 << 40), Err(Error::OutOfMemory { .. })));
+        assert!(matches!(pool.take(isize::MAX as usize), Err(Error::OutOfMemory { .. })));
+        assert!(matches!(Pool::new(None).take(isize::MAX as usize), Err(Error::OutOfMemory { .. })));
+        assert!(matches!(pool.take(usize::MAX), Err(Error::TooLarge { .. })));
+        assert_eq!(pool.stats().allocated, 0);
+    }
+}

@@ -1,0 +1,130 @@
+//! The CPU backend against the plain reference: every kernel, over layouts that matter to it.
+#![allow(clippy::unwrap_used)]
+
+#[path = "../../tensor-core/tests/reference/mod.rs"]
+mod reference;
+
+use tensor_core::{DType, Device, Result, Tensor};
+
+/// Numbers between −2 and 2 without a pattern.
+fn numbers(n: usize, seed: u64) -> Vec<f64> {
+    (0..n)
+        .map(|i| f64::from(tensor_core::philox(seed, i as u64)[0]) / f64::from(u32::MAX) * 4.0 - 2.0)
+        .collect()
+}
+
+fn floats(shape: &[usize], seed: u64, device: &Device) -> Result<Tensor> {
+    Tensor::from_vec(numbers(shape.iter().product(), seed).iter().map(|&v| v as f32).collect(), shape, device)
+}
+
+fn agree(what: &str, rtol: f64, f: impl Fn(&Device) -> Result<Tensor>) {
+    let found = f(&backend_cpu::cpu()).unwrap();
+    let expected = f(&reference::reference()).unwrap();
+    assert_eq!((found.shape(), found.dtype()), (expected.shape(), expected.dtype()), "{what}");
+    let (found, expected) = (found.to_f64_vec().unwrap(), expected.to_f64_vec().unwrap());
+    for (i, (f, e)) in found.iter().zip(&expected).enumerate() {
+        let same = (f.is_nan() && e.is_nan()) || f == e || (f - e).abs() <= rtol * (1.0 + e.abs());
+        assert!(same, "{what}: element {i} is {f}, expected {e}");
+    }
+}
+
+#[test]
+fn maps_over_every_kind_of_input() {
+    for shape in
+        [vec![], vec![0], vec![7], vec![1023], vec![1025], vec![5, 1000], vec![3, 700, 4], vec![300, 40]]
+    {
+        agree("contiguous", 1e-6, |d| Ok((floats(&shape, 1, d)? * 2.0 + 1.0).tanh().exp()));
+        agree("two", 1e-6, |d| floats(&shape, 1, d)?.div(&floats(&shape, 2, d)?));
+    }
+    agree("broadcast row", 1e-6, |d| floats(&[50, 300], 1, d)?.add(&floats(&[300], 2, d)?));
+    agree("broadcast column", 1e-6, |d| floats(&[50, 300], 1, d)?.mul(&floats(&[50, 1], 2, d)?));
+    agree("transposed", 1e-6, |d| floats(&[50, 300], 1, d)?.mul(&floats(&[300, 50], 2, d)?.t()?));
+    agree("sliced", 1e-6, |d| Ok(floats(&[50, 300], 1, d)?.slice_step(1, 3, 290, 7)?.flip(0)?.sigmoid()));
+    agree("halves", 2e-2, |d| {
+        let x = floats(&[50, 300], 1, d)?.to_dtype(DType::F16)?;
+        Ok((&x * 2.0 + x.t()?.t()?.relu()).to_dtype(DType::BF16)?.abs())
+    });
+    agree("integers", 0.0, |d| {
+        let x = (floats(&[40, 30], 1, d)? * 50.0).to_dtype(DType::I32)?;
+        x.remainder_scalar(7).pow(&x.floor_divide_scalar(20))
+    });
+}
+
+#[test]
+fn outputs_may_overwrite_their_inputs() -> Result<()> {
+    for n in [10, 5000, 400_000] {
+        let device = backend_cpu::cpu();
+        let b = floats(&[n], 2, &device)?;
+        let mut r = floats(&[n], 1, &device)?;
+        let expected: Vec<f32> =
+            r.to_vec::<f32>()?.iter().zip(b.to_vec::<f32>()?).map(|(r, b)| (r * b + r).sin() * r).collect();
+        r = {
+            let old = r;
+            (&old * &b + &old).sin() * old
+        };
+        let found = r.to_vec::<f32>()?;
+        for (f, e) in found.iter().zip(expected) {
+            assert!((f - e).abs() < 1e-6);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn reductions_over_every_axis() {
+    for shape in [
+        vec![3, 4, 5],
+        vec![2, 3000],
+        vec![3000, 2],
+        vec![200, 150],
+        vec![5, 64, 70],
+        vec![70, 5, 64],
+        vec![100_000],
+    ] {
+        for mask in 1u32..1 << shape.len() {
+            let axes: Vec<usize> = (0..shape.len()).filter(|a| mask >> a & 1 == 1).collect();
+            let what = format!("{shape:?} over {axes:?}");
+            agree(&what, 1e-6, |d| (floats(&shape, 1, d)? + 0.5).exp().mean_axis(axes.clone(), false));
+            agree(&what, 1e-6, |d| floats(&shape, 1, d)?.abs().sum_axis(axes.clone(), true));
+            agree(&what, 0.0, |d| floats(&shape, 1, d)?.max_axis(axes.clone(), false));
+            agree(&what, 0.0, |d| {
+                (floats(&shape, 1, d)? * 9.0).to_dtype(DType::I32)?.sum_axis(axes.clone(), false)
+            });
+            agree(&what, 0.0, |d| {
+                floats(&shape, 1, d)?.gt_scalar(1.9).reduce(tensor_core::ReduceOp::Any, axes.clone(), false)
+            });
+        }
+    }
+}
+
+#[test]
+fn products_of_every_shape_and_layout() {
+    for (m, k, n) in [(1, 1, 1), (7, 13, 5), (64, 100, 33), (1, 50, 1), (4, 0, 3), (0, 3, 4), (65, 129, 33)] {
+        agree("nn", 1e-5, |d| floats(&[m, k], 1, d)?.matmul(&floats(&[k, n], 2, d)?));
+        agree("nt", 1e-5, |d| floats(&[m, k], 1, d)?.matmul(&floats(&[n, k], 2, d)?.t()?));
+        agree("tn", 1e-5, |d| floats(&[k, m], 1, d)?.t()?.matmul(&floats(&[k, n], 2, d)?));
+        agree("flipped", 1e-5, |d| floats(&[m, k], 1, d)?.flip([0, 1])?.matmul(&floats(&[k, n], 2, d)?));
+        agree("batched", 1e-5, |d| floats(&[3, 1, m, k], 1, d)?.matmul(&floats(&[2, k, n], 2, d)?));
+        agree("integers", 0.0, |d| {
+            let ints = |t: Tensor| (t * 5.0).to_dtype(DType::I32);
+            ints(floats(&[m, k], 1, d)?)?.matmul(&ints(floats(&[k, n], 2, d)?)?)
+        });
+        agree("halves", 2e-2, |d| {
+            floats(&[m, k], 1, d)?.to_dtype(DType::F16)?.matmul(&floats(&[k, n], 2, d)?.to_dtype(DType::F16)?)
+        });
+    }
+}
+
+#[test]
+fn indices_copies_and_extremes() {
+    let index = |d: &Device| Tensor::from_vec(vec![2i32, 0, 2, 1, 1], [5], d);
+    agree("index_select", 0.0, |d| floats(&[4, 3, 5], 1, d)?.index_select(1, &index(d)?));
+    agree("index_add", 1e-6, |d| floats(&[4, 3], 1, d)?.index_add(1, &index(d)?, &floats(&[4, 5], 2, d)?));
+    agree("concat", 0.0, |d| {
+        Tensor::concat(&[&floats(&[4, 3], 1, d)?, &floats(&[2, 4], 2, d)?.t()?.slice(1, 0, 1)?], 1)
+    });
+    agree("pad", 0.0, |d| floats(&[4, 3], 1, d)?.t()?.pad(&[(1, 2), (0, 3)], 7.5));
+    agree("argmax", 0.0, |d| floats(&[40, 30], 1, d)?.argmax_axis(0, false));
+    agree("random", 1e-6, |d| Tensor::randn([1000], &tensor_core::Generator::seed(3, d)));
+    agree("uniform", 0.0, |d| Tensor::rand([1000], &tensor_core::Generator::seed(3, d)));
+}

@@ -1,0 +1,151 @@
+//! From single items to a batch: tensors are stacked, numbers become a 1-D tensor, tuples go part by part.
+
+use std::collections::BTreeMap;
+
+use tensor_core::{Device, Element, Error, Result, Tensor, set_grad_enabled};
+
+/// Items of which several make a batch. `torch.utils.data.default_collate`.
+pub trait Collate: Send + Sized {
+    /// Several of them.
+    type Batch: Send;
+
+    /// The device that an item brings along, if it does.
+    fn device(&self) -> Option<Device> {
+        None
+    }
+
+    /// One batch of the items, on `device`, or else on the one that the items bring along.
+    ///
+    /// # Errors
+    /// No items, tensors of several shapes, or numbers without a device to go to.
+    fn collate(items: Vec<Self>, device: Option<&Device>) -> Result<Self::Batch>;
+}
+
+fn nothing() -> Error {
+    Error::invalid("collate", "no items are given; a batch has at least one")
+}
+
+impl Collate for Tensor {
+    type Batch = Tensor;
+
+    fn device(&self) -> Option<Device> {
+        Some(Tensor::device(self))
+    }
+
+    /// `[…]` of each becomes `[N, …]`, computed here and now, on the thread that prepares the batch.
+    fn collate(items: Vec<Tensor>, device: Option<&Device>) -> Result<Tensor> {
+        set_grad_enabled(false, || {
+            let stacked = Tensor::stack(&items.iter().collect::<Vec<_>>(), 0)?;
+            stacked.eval()?;
+            device.map_or(Ok(stacked.clone()), |device| stacked.to(device))
+        })
+    }
+}
+
+/// The device that the first item brings along, unless one is given.
+fn device_of<T: Collate>(items: &[T], device: Option<&Device>) -> Option<Device> {
+    device.cloned().or_else(|| items.first().and_then(T::device))
+}
+
+fn numbers<T: Element>(items: &[T], device: Option<&Device>) -> Result<Tensor> {
+    let Some(device) = device else {
+        return Err(Error::invalid(
+            "collate",
+            "a batch of numbers has no device to go to; name one with DataLoader::device",
+        ));
+    };
+    Tensor::from_slice(items, [items.len()], device)
+}
+
+macro_rules! number {
+    ($($t:ty),*) => {$(
+        impl Collate for $t {
+            type Batch = Tensor;
+            fn collate(items: Vec<$t>, device: Option<&Device>) -> Result<Tensor> { numbers(&items, device) }
+        }
+    )*};
+}
+number!(f32, f64, i32, i64, u32, u8, bool);
+
+/// Class indices: i32, as all labels are.
+impl Collate for usize {
+    type Batch = Tensor;
+    fn collate(items: Vec<usize>, device: Option<&Device>) -> Result<Tensor> {
+        let narrow = |item: usize| {
+            i32::try_from(item).map_err(|_| Error::invalid("collate", format!("{item} does not fit an i32")))
+        };
+        numbers(&items.into_iter().map(narrow).collect::<Result<Vec<_>>>()?, device)
+    }
+}
+
+/// Text stays text.
+impl Collate for String {
+    type Batch = Vec<String>;
+    fn collate(items: Vec<String>, _: Option<&Device>) -> Result<Vec<String>> {
+        Ok(items)
+    }
+}
+
+/// Maps with the same keys become one map.
+impl<K: Clone + Ord + Send, V: Collate> Collate for BTreeMap<K, V> {
+    type Batch = BTreeMap<K, V::Batch>;
+
+    fn device(&self) -> Option<Device> {
+        self.values().find_map(V::device)
+    }
+
+    fn collate(items: Vec<Self>, device: Option<&Device>) -> Result<Self::Batch> {
+        let device = device_of(&items, device);
+        let keys: Vec<K> = items.first().ok_or_else(nothing)?.keys().cloned().collect();
+        let mut columns: Vec<Vec<V>> = keys.iter().map(|_| Vec::with_capacity(items.len())).collect();
+        for item in items {
+            if !item.keys().eq(&keys) {
+                return Err(Error::invalid("collate", "maps in one batch differ in their keys"));
+            }
+            columns.iter_mut().zip(item.into_values()).for_each(|(column, value)| column.push(value));
+        }
+        let batches = columns.into_iter().map(|column| V::collate(column, device.as_ref()));
+        keys.into_iter().zip(batches).map(|(key, batch)| Ok((key, batch?))).collect()
+    }
+}
+
+macro_rules! tuple {
+    ($($T:ident $i:tt $column:ident),*) => {
+        impl<$($T: Collate),*> Collate for ($($T,)*) {
+            type Batch = ($($T::Batch,)*);
+
+            fn device(&self) -> Option<Device> {
+                None$(.or_else(|| self.$i.device()))*
+            }
+
+            fn collate(items: Vec<Self>, device: Option<&Device>) -> Result<Self::Batch> {
+                let device = device_of(&items, device);
+                $(let mut $column = Vec::with_capacity(items.len());)*
+                for item in items {
+                    $($column.push(item.$i);)*
+                }
+                Ok(($($T::collate($column, device.as_ref())?,)*))
+            }
+        }
+    };
+}
+tuple!(A 0 a);
+tuple!(A 0 a, B 1 b);
+tuple!(A 0 a, B 1 b, C 2 c);
+tuple!(A 0 a, B 1 b, C 2 c, D 3 d);
+tuple!(A 0 a, B 1 b, C 2 c, D 3 d, E 4 e);
+tuple!(A 0 a, B 1 b, C 2 c, D 3 d, E 4 e, F 5 f);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_want_a_device() {
+        let message = i32::collate(vec![1, 2], None).unwrap_err().to_string();
+        assert!(message.contains("DataLoader::device"), "{message}");
+        assert_eq!(String::collate(vec!["a".into()], None).unwrap(), ["a"]);
+        let maps = vec![BTreeMap::from([(1, "a".to_string())]), BTreeMap::from([(2, "b".to_string())])];
+        assert!(BTreeMap::collate(maps, None).is_err());
+    }
+}

@@ -1,0 +1,198 @@
+//! [`Dataset`]: items by index; parts of one, and random splits.
+
+use std::sync::Arc;
+
+use tensor_core::{Device, Error, Result};
+
+use crate::{Collate, shuffle::permutation};
+
+/// Items by index, such as an image with its label. `torch.utils.data.Dataset`.
+pub trait Dataset: Send + Sync {
+    /// One item.
+    type Item: Send;
+
+    /// The number of items.
+    fn len(&self) -> usize;
+
+    /// The item at `index`, which is below [`Dataset::len`].
+    ///
+    /// # Errors
+    /// An index past the end, or whatever keeps the item from being read.
+    fn get(&self, index: usize) -> Result<Self::Item>;
+
+    /// Whether there are no items.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The items at `indices` as one batch, on `device` if one is given. A dataset that holds its items side by side
+    /// gathers them faster than one at a time.
+    ///
+    /// # Errors
+    /// The first item that cannot be read, or items that do not go together.
+    fn batch(&self, indices: &[usize], device: Option<&Device>) -> Result<<Self::Item as Collate>::Batch>
+    where
+        Self::Item: Collate,
+    {
+        let items = indices.iter().map(|&index| self.get(index)).collect::<Result<Vec<_>>>()?;
+        Self::Item::collate(items, device)
+    }
+}
+
+macro_rules! through {
+    ($($pointer:ty),*) => {$(
+        impl<D: Dataset + ?Sized> Dataset for $pointer {
+            type Item = D::Item;
+            fn len(&self) -> usize { (**self).len() }
+            fn get(&self, index: usize) -> Result<D::Item> { (**self).get(index) }
+            fn batch(&self, indices: &[usize], device: Option<&Device>) -> Result<<D::Item as Collate>::Batch>
+            where
+                D::Item: Collate,
+            {
+                (**self).batch(indices, device)
+            }
+        }
+    )*};
+}
+through!(&D, Arc<D>, Box<D>);
+
+/// Items in memory, such as pairs of a string and a label.
+#[derive(Clone, Debug)]
+pub struct ItemDataset<T>(pub Vec<T>);
+
+impl<T: Clone + Send + Sync> Dataset for ItemDataset<T> {
+    type Item = T;
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+    fn get(&self, index: usize) -> Result<T> {
+        self.0.get(index).cloned().ok_or_else(|| out_of_range(index, self.0.len()))
+    }
+}
+
+pub(crate) fn out_of_range(index: usize, size: usize) -> Error {
+    Error::IndexOutOfRange { op: "Dataset::get", index: index as i64, axis: 0, size }
+}
+
+/// Some items of a dataset, in an order of their own. `torch.utils.data.Subset`.
+#[derive(Clone, Debug)]
+pub struct Subset<D> {
+    dataset: Arc<D>,
+    indices: Vec<usize>,
+}
+
+impl<D: Dataset> Subset<D> {
+    /// The items at `indices`, which may repeat.
+    ///
+    /// # Errors
+    /// An index past the end.
+    pub fn new(dataset: D, indices: Vec<usize>) -> Result<Subset<D>> {
+        let dataset = Arc::new(dataset);
+        let size = dataset.len();
+        match indices.iter().find(|&&index| index >= size) {
+            Some(&index) => Err(out_of_range(index, size)),
+            None => Ok(Subset { dataset, indices }),
+        }
+    }
+
+    /// The places of the items in the whole dataset.
+    pub fn indices(&self) -> &[usize] {
+        &self.indices
+    }
+}
+
+impl<D: Dataset> Dataset for Subset<D> {
+    type Item = D::Item;
+    fn len(&self) -> usize {
+        self.indices.len()
+    }
+    fn get(&self, index: usize) -> Result<D::Item> {
+        let at = self.indices.get(index).ok_or_else(|| out_of_range(index, self.indices.len()))?;
+        self.dataset.get(*at)
+    }
+    fn batch(&self, indices: &[usize], device: Option<&Device>) -> Result<<D::Item as Collate>::Batch>
+    where
+        D::Item: Collate,
+    {
+        let place =
+            |&i: &usize| self.indices.get(i).copied().ok_or_else(|| out_of_range(i, self.indices.len()));
+        self.dataset.batch(&indices.iter().map(place).collect::<Result<Vec<_>>>()?, device)
+    }
+}
+
+/// Cuts a dataset into random parts of these lengths, the same ones for the same seed. `torch.utils.data.random_split`.
+///
+/// # Errors
+/// Lengths that do not add up to the dataset's.
+pub fn random_split<D: Dataset>(dataset: D, lengths: &[usize], seed: u64) -> Result<Vec<Subset<D>>> {
+    let dataset = Arc::new(dataset);
+    let total = lengths.iter().try_fold(0usize, |sum, &length| sum.checked_add(length));
+    if total != Some(dataset.len()) {
+        let message = format!("lengths {lengths:?} do not add up to the {} items there are", dataset.len());
+        return Err(Error::invalid("random_split", message));
+    }
+    let order = permutation(dataset.len(), seed, 0);
+    let mut rest = order.as_slice();
+    let mut parts = Vec::with_capacity(lengths.len());
+    for &length in lengths {
+        let (part, later) = rest.split_at(length);
+        parts.push(Subset { dataset: dataset.clone(), indices: part.to_vec() });
+        rest = later;
+    }
+    Ok(parts)
+}
+
+/// Cuts a dataset into random parts by fractions that add up to 1; items left over by rounding down go to the first parts,
+/// one each, as in PyTorch.
+///
+/// # Errors
+/// Fractions outside [0, 1], or that do not add up to 1.
+pub fn random_split_fractions<D: Dataset>(
+    dataset: D,
+    fractions: &[f64],
+    seed: u64,
+) -> Result<Vec<Subset<D>>> {
+    let sum: f64 = fractions.iter().sum();
+    if fractions.iter().any(|f| !(0.0..=1.0).contains(f)) || (sum - 1.0).abs() > 1e-6 {
+        let message = format!("fractions {fractions:?} must each be from 0 to 1 and add up to 1, not {sum}");
+        return Err(Error::invalid("random_split", message));
+    }
+    let mut lengths: Vec<usize> = fractions.iter().map(|f| (dataset.len() as f64 * f) as usize).collect();
+    let left = dataset.len().saturating_sub(lengths.iter().sum());
+    let parts = lengths.len();
+    (0..left).for_each(|i| lengths[i % parts] += 1);
+    random_split(dataset, &lengths, seed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn splits_are_random_whole_and_repeatable() {
+        let all = ItemDataset((0..10).collect::<Vec<i32>>());
+        let parts = random_split(all.clone(), &[7, 3], 1).unwrap();
+        let mut seen: Vec<usize> = parts.iter().flat_map(|p| p.indices().to_vec()).collect();
+        assert_ne!(seen, (0..10).collect::<Vec<_>>());
+        assert_eq!(random_split(all.clone(), &[7, 3], 1).unwrap()[0].indices(), parts[0].indices());
+        assert_ne!(random_split(all.clone(), &[7, 3], 2).unwrap()[0].indices(), parts[0].indices());
+        seen.sort_unstable();
+        assert_eq!(seen, (0..10).collect::<Vec<_>>());
+        assert_eq!(parts[1].get(0).unwrap(), parts[1].indices()[0] as i32);
+        assert!(parts[1].get(3).is_err() && Subset::new(&all, vec![10]).is_err());
+        assert!(random_split(all, &[7, 4], 1).is_err());
+    }
+
+    #[test]
+    fn fractions_round_down_and_share_what_is_left() {
+        let lengths = |f: &[f64]| {
+            let parts = random_split_fractions(ItemDataset(vec![0; 10]), f, 0)?;
+            Ok::<_, Error>(parts.iter().map(Dataset::len).collect::<Vec<_>>())
+        };
+        assert_eq!(lengths(&[0.25, 0.25, 0.5]).unwrap(), [3, 2, 5]);
+        assert_eq!(lengths(&[1.0]).unwrap(), [10]);
+        for bad in [&[0.5, 0.4][..], &[1.5, -0.5], &[f64::NAN, 1.0], &[]] {
+            assert!(lengths(bad).is_err());
+        }
+    }
+}

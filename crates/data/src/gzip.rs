@@ -1,0 +1,51 @@
+//! Files that may be gzipped: told by their first two bytes, not by their names.
+
+use std::{
+    fs::File,
+    io::{BufRead, BufReader, Read},
+    path::Path,
+};
+
+use flate2::bufread::MultiGzDecoder;
+use tensor_core::{Error, Result};
+
+/// Deflate cannot shrink data to less than about 1/1032 of its size: one byte holds at most four matches of 258.
+const GREATEST_RATIO: u64 = 1032;
+
+/// The content of a file, decompressed on the way if it is gzipped.
+pub(crate) struct Content {
+    pub(crate) reader: Box<dyn BufRead>,
+    /// No more bytes than this can come: the file's size if it is plain.
+    pub(crate) at_most: u64,
+    pub(crate) gzipped: bool,
+}
+
+/// Opens a file whose content may be gzipped.
+pub(crate) fn open(path: &Path) -> Result<Content> {
+    let failed = |error: std::io::Error| file_error(path, format!("cannot be opened: {error}"));
+    let file = File::open(path).map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    if metadata.is_dir() {
+        return Err(file_error(path, "is a directory; expected a file"));
+    }
+    let mut reader = BufReader::new(file);
+    let gzipped = reader.fill_buf().map_err(failed)?.starts_with(&[0x1f, 0x8b]);
+    // A pipe has no size.
+    let size = if metadata.is_file() { metadata.len() } else { u64::MAX };
+    Ok(if gzipped {
+        let at_most = size.saturating_mul(GREATEST_RATIO);
+        Content { reader: Box::new(BufReader::new(MultiGzDecoder::new(reader))), at_most, gzipped }
+    } else {
+        Content { reader: Box::new(reader), at_most: size, gzipped }
+    })
+}
+
+/// Decompresses `bytes` if they are gzipped; `name` stands for them in errors.
+pub(crate) fn reader_of<'a>(bytes: &'a [u8]) -> Box<dyn Read + 'a> {
+    if bytes.starts_with(&[0x1f, 0x8b]) { Box::new(MultiGzDecoder::new(bytes)) } else { Box::new(bytes) }
+}
+
+/// An [`Error::File`].
+pub(crate) fn file_error(path: &Path, message: impl Into<String>) -> Error {
+    Error::File { path: path.to_path_buf(), message: message.into() }
+}

@@ -1,0 +1,243 @@
+//! IDX, the file format of MNIST and its kin (Fashion-MNIST, EMNIST, KMNIST …): a header of big-endian sizes, then
+//! the bytes. Nothing that a header claims is believed before the file's own size has confirmed it.
+
+use std::{
+    fmt::Write as _,
+    io::Read,
+    path::{Path, PathBuf},
+};
+
+use tensor_core::Result;
+
+use crate::gzip::{Content, file_error, open};
+
+/// An array of bytes as an IDX file holds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Idx {
+    /// The sizes, outermost first: `[N, 28, 28]` for MNIST's images, `[N]` for its labels.
+    pub shape: Vec<usize>,
+    /// The elements in row-major order.
+    pub data: Vec<u8>,
+}
+
+/// Reads an IDX file of unsigned bytes, of any rank, plain or gzipped.
+///
+/// # Errors
+///
+/// `Error::File` if the file cannot be read or is not what its header promises. The message names the byte, what stands
+/// there, and what was expected; for a gzipped file, bytes count in the decompressed content.
+pub fn read_idx(path: impl AsRef<Path>) -> Result<Idx> {
+    let path = path.as_ref();
+    read(open(path)?).map_err(|message| file_error(path, message))
+}
+
+fn read(Content { mut reader, at_most, gzipped }: Content) -> Result<Idx, String> {
+    let unit = if gzipped { " of the decompressed content" } else { "" };
+    let mut magic = [0; 4];
+    fill(&mut reader, &mut magic, 0, "a magic number of 4 bytes")?;
+    let [zero, zero_too, element, rank] = magic;
+    if (zero, zero_too) != (0, 0) {
+        return Err(format!(
+            "not an IDX file: bytes 0 and 1{unit} are 0x{zero:02x} 0x{zero_too:02x}, expected 0x00 0x00"
+        ));
+    }
+    if element != 0x08 {
+        let kind = match element {
+            0x09 => "i8",
+            0x0b => "i16",
+            0x0c => "i32",
+            0x0d => "f32",
+            0x0e => "f64",
+            _ => "no type that IDX knows",
+        };
+        return Err(format!(
+            "byte 2{unit} gives the element type 0x{element:02x} ({kind}), expected 0x08 (u8), the only one that is read"
+        ));
+    }
+    if rank == 0 {
+        return Err(format!("byte 3{unit} gives rank 0, expected 1 to 255 sizes"));
+    }
+
+    let mut shape = Vec::with_capacity(usize::from(rank));
+    for axis in 0..rank {
+        let mut size = [0; 4];
+        let at = 4 + 4 * u64::from(axis);
+        fill(&mut reader, &mut size, at, &format!("the size of axis {axis} of {rank}, 4 bytes"))?;
+        shape.push(u32::from_be_bytes(size));
+    }
+    let header = 4 + 4 * u64::from(rank);
+    let promised = elements(&shape)
+        .and_then(|n| n.checked_add(header))
+        .filter(|end| usize::try_from(*end).is_ok())
+        .ok_or_else(|| {
+            format!("the sizes {shape:?} in bytes 4 to {} multiply to more than memory can hold", header - 1)
+        })?;
+    if promised > at_most {
+        let limit = if gzipped { "can decompress to at most" } else { "has" };
+        return Err(format!(
+            "truncated or corrupt: the sizes {shape:?} in bytes 4 to {} promise {promised} bytes in all, and the file \
+             {limit} {at_most}",
+            header - 1
+        ));
+    }
+
+    let length = promised - header;
+    // Reserved at once only where the file is known to hold it; else as it comes.
+    let reserved = if promised == at_most { length } else { length.min(1 << 20) };
+    let mut data = Vec::with_capacity(reserved as usize);
+    let read = reader.by_ref().take(length).read_to_end(&mut data);
+    let found = header + data.len() as u64;
+    read.map_err(|error| format!("broken off at byte {found}{unit} of {promised}: {error}"))?;
+    if found < promised {
+        return Err(format!(
+            "truncated: the sizes {shape:?} promise {promised} bytes in all, and the content ends at byte {found}{unit}"
+        ));
+    }
+    let mut more = [0];
+    // Reading past the end also has the gzip checksum verified.
+    match reader.read(&mut more) {
+        Ok(0) => {}
+        Ok(_) => {
+            return Err(format!(
+                "bytes left over: the sizes {shape:?} promise {promised} bytes in all, and byte {promised}{unit} is \
+                 0x{:02x}, expected the end",
+                more[0]
+            ));
+        }
+        Err(error) => return Err(format!("corrupt at its end, byte {promised}{unit}: {error}")),
+    }
+    Ok(Idx { shape: shape.into_iter().map(|size| size as usize).collect(), data })
+}
+
+/// The product of the sizes. A zero among them makes it zero whatever the rest.
+fn elements(shape: &[u32]) -> Option<u64> {
+    if shape.contains(&0) {
+        return Some(0);
+    }
+    shape.iter().try_fold(1u64, |product, size| product.checked_mul(u64::from(*size)))
+}
+
+/// Fills `buffer` from byte `at` on, or says where the content ends.
+fn fill(reader: &mut impl Read, buffer: &mut [u8], at: u64, expected: &str) -> Result<(), String> {
+    let mut found = 0;
+    while found < buffer.len() {
+        match reader.read(&mut buffer[found..]) {
+            Ok(0) => {
+                let end = at + found as u64;
+                return Err(format!("truncated: ends at byte {end}, expected {expected}, from byte {at} on"));
+            }
+            Ok(count) => found += count,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(format!("cannot be read at byte {}: {error}", at + found as u64)),
+        }
+    }
+    Ok(())
+}
+
+/// Where the four files of MNIST, or of a dataset in its form, are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MnistFiles {
+    /// 60,000 images of 28 x 28.
+    pub train_images: PathBuf,
+    /// Their labels.
+    pub train_labels: PathBuf,
+    /// 10,000 images to test with.
+    pub test_images: PathBuf,
+    /// Their labels.
+    pub test_labels: PathBuf,
+}
+
+impl MnistFiles {
+    /// The images `[N, H, W]` and labels `[N]` to train with.
+    ///
+    /// # Errors
+    ///
+    /// `Error::File` if either file is corrupt, or if they do not go together.
+    pub fn read_train(&self) -> Result<(Idx, Idx)> {
+        read_pair(&self.train_images, &self.train_labels)
+    }
+
+    /// The images `[N, H, W]` and labels `[N]` to test with.
+    ///
+    /// # Errors
+    ///
+    /// `Error::File` if either file is corrupt, or if they do not go together.
+    pub fn read_test(&self) -> Result<(Idx, Idx)> {
+        read_pair(&self.test_images, &self.test_labels)
+    }
+}
+
+fn read_pair(images_path: &Path, labels_path: &Path) -> Result<(Idx, Idx)> {
+    let images = read_idx(images_path)?;
+    if images.shape.len() != 3 {
+        let message = format!("holds sizes {:?}, expected images: [count, height, width]", images.shape);
+        return Err(file_error(images_path, message));
+    }
+    let labels = read_idx(labels_path)?;
+    if labels.shape.len() != 1 {
+        return Err(file_error(
+            labels_path,
+            format!("holds sizes {:?}, expected labels: [count]", labels.shape),
+        ));
+    }
+    if images.shape[0] != labels.shape[0] {
+        let message = format!(
+            "holds {} labels, and {} holds {} images; expected a label for each",
+            labels.shape[0],
+            images_path.display(),
+            images.shape[0]
+        );
+        return Err(file_error(labels_path, message));
+    }
+    Ok((images, labels))
+}
+
+/// Finds the four files of MNIST in a directory: `train-images-idx3-ubyte` and the like, with `-idx` or `.idx`,
+/// gzipped (`.gz`) or not. Of a plain file and its gzipped twin, the plain one is taken.
+///
+/// # Errors
+///
+/// `Error::File` that names the files that are missing, and says where to get them.
+pub fn find_mnist(dir: impl AsRef<Path>) -> Result<MnistFiles> {
+    let dir = dir.as_ref();
+    let mut missing = Vec::new();
+    let mut find = |part: &str, kind: &str| {
+        let names = ["-", "."].map(|mark| format!("{part}{mark}{kind}-ubyte"));
+        let found = ["", ".gz"]
+            .iter()
+            .flat_map(|end| names.iter().map(move |name| dir.join(format!("{name}{end}"))))
+            .find(|path| path.is_file());
+        if found.is_none() {
+            missing.push(names[0].clone());
+        }
+        found.unwrap_or_default()
+    };
+    let files = MnistFiles {
+        train_images: find("train-images", "idx3"),
+        train_labels: find("train-labels", "idx1"),
+        test_images: find("t10k-images", "idx3"),
+        test_labels: find("t10k-labels", "idx1"),
+    };
+    if missing.is_empty() {
+        return Ok(files);
+    }
+    let mut message = String::new();
+    if !dir.is_dir() {
+        message.push_str("is not a directory; expected one that holds ");
+    } else if missing.len() < 4 {
+        message.push_str("holds some of MNIST's four files, and lacks ");
+    } else {
+        message.push_str("holds none of MNIST's four files: ");
+    }
+    let _ = write!(
+        message,
+        "{} (each with or without .gz). Get MNIST from https://ossci-datasets.s3.amazonaws.com/mnist/ or \
+         Fashion-MNIST from https://github.com/zalandoresearch/fashion-mnist",
+        missing.join(", ")
+    );
+    Err(file_error(dir, message))
+}
+
+#[cfg(test)]
+#[path = "idx_tests.rs"]
+mod tests;

@@ -1,0 +1,213 @@
+//! Tensors as a dataset: item i is row i of each. Rows are kept on the host, so that a batch is one copy and one upload.
+
+use std::{fmt, sync::Arc};
+
+use tensor_core::{DType, Device, Element, Error, Result, Shape, Tensor, bf16, f16};
+
+use crate::{Collate, Dataset, dataset::out_of_range};
+
+/// Rows of one tensor on the host, whatever their dtype.
+trait Rows: Send + Sync {
+    /// The rows at `indices`, which are in range, as `[n, …]`.
+    fn gather(&self, indices: &[usize], device: &Device) -> Result<Tensor>;
+
+    /// One row, as `[…]`.
+    fn row(&self, index: usize, device: &Device) -> Result<Tensor>;
+}
+
+struct HostRows<T> {
+    data: Vec<T>,
+    row_shape: Shape,
+}
+
+impl<T: Element> Rows for HostRows<T> {
+    fn gather(&self, indices: &[usize], device: &Device) -> Result<Tensor> {
+        let width = self.row_shape.numel();
+        let mut picked = Vec::with_capacity(indices.len() * width);
+        for &index in indices {
+            picked.extend_from_slice(&self.data[index * width..(index + 1) * width]);
+        }
+        let shape: Shape = [indices.len()].iter().chain(self.row_shape.iter()).copied().collect();
+        Tensor::from_vec(picked, shape, device)
+    }
+
+    fn row(&self, index: usize, device: &Device) -> Result<Tensor> {
+        let width = self.row_shape.numel();
+        Tensor::from_slice(&self.data[index * width..(index + 1) * width], &self.row_shape, device)
+    }
+}
+
+/// The rows of a tensor with at least one axis.
+fn host_rows(tensor: &Tensor) -> Result<Arc<dyn Rows>> {
+    fn read<T: Element>(tensor: &Tensor) -> Result<Arc<dyn Rows>> {
+        let row_shape = tensor.dims().iter().skip(1).copied().collect();
+        Ok(Arc::new(HostRows { data: tensor.detach().to_vec::<T>()?, row_shape }))
+    }
+    match tensor.dtype() {
+        DType::Bool => read::<bool>(tensor),
+        DType::U8 => read::<u8>(tensor),
+        DType::U32 => read::<u32>(tensor),
+        DType::I32 => read::<i32>(tensor),
+        DType::I64 => read::<i64>(tensor),
+        DType::F16 => read::<f16>(tensor),
+        DType::BF16 => read::<bf16>(tensor),
+        DType::F32 => read::<f32>(tensor),
+        DType::F64 => read::<f64>(tensor),
+    }
+}
+
+/// Tensors whose rows go together: a tensor, or a tuple of up to six.
+pub trait Columns: Collate<Batch = Self> + Clone + Sync {
+    /// The tensors.
+    fn tensors(&self) -> Vec<&Tensor>;
+
+    /// As many tensors as [`Columns::tensors`] gives, made by `next` in that order.
+    ///
+    /// # Errors
+    /// The first of `next`.
+    fn try_build(next: &mut dyn FnMut() -> Result<Tensor>) -> Result<Self>;
+}
+
+impl Columns for Tensor {
+    fn tensors(&self) -> Vec<&Tensor> {
+        vec![self]
+    }
+    fn try_build(next: &mut dyn FnMut() -> Result<Tensor>) -> Result<Tensor> {
+        next()
+    }
+}
+
+macro_rules! tuple {
+    ($($T:ident $i:tt),*) => {
+        impl Columns for ($($T,)*) {
+            fn tensors(&self) -> Vec<&Tensor> { vec![$(&self.$i),*] }
+            fn try_build(next: &mut dyn FnMut() -> Result<Tensor>) -> Result<Self> {
+                Ok(($(<$T as Columns>::try_build(next)?,)*))
+            }
+        }
+    };
+}
+tuple!(Tensor 0);
+tuple!(Tensor 0, Tensor 1);
+tuple!(Tensor 0, Tensor 1, Tensor 2);
+tuple!(Tensor 0, Tensor 1, Tensor 2, Tensor 3);
+tuple!(Tensor 0, Tensor 1, Tensor 2, Tensor 3, Tensor 4);
+tuple!(Tensor 0, Tensor 1, Tensor 2, Tensor 3, Tensor 4, Tensor 5);
+
+/// Tensors of one first axis as a dataset: item i is row i of each. `torch.utils.data.TensorDataset`.
+///
+/// The rows are read to the host once. Items and batches go to the device that the first tensor came from, unless the
+/// loader names another.
+///
+/// ```
+/// use data::{Dataset, TensorDataset};
+/// use tensor_core::Tensor;
+/// # fn main() -> tensor_core::Result<()> {
+/// let device = backend_cpu::cpu();
+/// let images = Tensor::ones([5, 28, 28], &device)?;
+/// let labels = Tensor::new([3i32, 1, 4, 1, 5], &device)?;
+/// let dataset = TensorDataset::new((images, labels))?;
+/// let (image, label) = dataset.get(2)?;
+/// assert_eq!((image.dims(), label.item::<i32>()?), (&[28, 28][..], 4));
+/// # Ok(()) }
+/// ```
+pub struct TensorDataset<T = (Tensor, Tensor)> {
+    columns: T,
+    rows: Vec<Arc<dyn Rows>>,
+    len: usize,
+    device: Device,
+}
+
+impl<T: Columns> TensorDataset<T> {
+    /// A dataset of a tensor or a tuple of tensors.
+    ///
+    /// # Errors
+    /// Tensors without axes or of different first axes, or a value that cannot be computed.
+    pub fn new(columns: T) -> Result<TensorDataset<T>> {
+        const OP: &str = "TensorDataset";
+        let tensors = columns.tensors();
+        let Some(first) = tensors.first() else {
+            return Err(Error::invalid(OP, "there are no tensors; give at least one"));
+        };
+        let device = first.device();
+        let len = *first
+            .dims()
+            .first()
+            .ok_or_else(|| Error::invalid(OP, "a 0-d tensor has no rows; give one of shape [N, …]"))?;
+        if let Some(other) = tensors.iter().find(|t| t.dims().first() != Some(&len)) {
+            return Err(Error::ShapeMismatch {
+                op: OP,
+                lhs: first.shape().clone(),
+                rhs: other.shape().clone(),
+                hint: "the first axes must have one size, that of the dataset".into(),
+            });
+        }
+        let rows = tensors.iter().map(|tensor| host_rows(tensor)).collect::<Result<_>>()?;
+        Ok(TensorDataset { columns, rows, len, device })
+    }
+
+    /// The whole tensors.
+    pub fn tensors(&self) -> &T {
+        &self.columns
+    }
+
+    /// The number of rows.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no rows.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// A dataset of the rows at `indices`, in that order.
+    ///
+    /// # Errors
+    /// An index past the end, or no memory.
+    pub fn select(&self, indices: &[usize]) -> Result<TensorDataset<T>> {
+        TensorDataset::new(self.batch(indices, None)?)
+    }
+
+    fn check(&self, indices: &[usize]) -> Result<()> {
+        match indices.iter().find(|&&index| index >= self.len) {
+            Some(&index) => Err(out_of_range(index, self.len)),
+            None => Ok(()),
+        }
+    }
+
+    /// A tensor from each column.
+    fn build(&self, make: impl Fn(&dyn Rows) -> Result<Tensor>) -> Result<T> {
+        let mut rows = self.rows.iter();
+        T::try_build(&mut || match rows.next() {
+            Some(rows) => make(rows.as_ref()),
+            None => Err(Error::invalid("TensorDataset", "more tensors are asked for than there are")),
+        })
+    }
+}
+
+impl<T: Columns> Dataset for TensorDataset<T> {
+    type Item = T;
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn get(&self, index: usize) -> Result<T> {
+        self.check(&[index])?;
+        self.build(|rows| rows.row(index, &self.device))
+    }
+
+    fn batch(&self, indices: &[usize], device: Option<&Device>) -> Result<T> {
+        self.check(indices)?;
+        let device = device.unwrap_or(&self.device);
+        self.build(|rows| rows.gather(indices, device))
+    }
+}
+
+impl<T: Columns> fmt::Debug for TensorDataset<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shapes: Vec<&Shape> = self.columns.tensors().into_iter().map(Tensor::shape).collect();
+        f.debug_struct("TensorDataset").field("len", &self.len).field("shapes", &shapes).finish()
+    }
+}

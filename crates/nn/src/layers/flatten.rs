@@ -1,0 +1,48 @@
+//! Layers that change nothing but the shape, or nothing at all.
+
+use tensor_core::{Result, Tensor};
+
+use super::{layer, stateless};
+
+/// Several axes made one: by default all but the first, `[N, …]` to `[N, features]`. `torch.nn.Flatten`.
+#[derive(Clone, Copy, Debug)]
+pub struct Flatten {
+    /// The first axis to merge.
+    pub start: isize,
+    /// The last axis to merge.
+    pub end: isize,
+}
+
+impl Default for Flatten {
+    fn default() -> Flatten {
+        Flatten { start: 1, end: -1 }
+    }
+}
+
+impl Flatten {
+    /// The input with those axes merged.
+    ///
+    /// # Errors
+    /// No such axes.
+    #[track_caller]
+    pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        input.flatten(self.start, self.end)
+    }
+}
+
+/// The input itself. `torch.nn.Identity`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Identity;
+
+impl Identity {
+    /// The input.
+    ///
+    /// # Errors
+    /// None.
+    pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        Ok(input.clone())
+    }
+}
+
+layer!(Flatten, Identity);
+stateless!(Flatten, Identity);

@@ -1,0 +1,161 @@
+//! The fully connected layer.
+
+use tensor_core::{DType, Error, Generator, Result, Tensor};
+
+use super::layer;
+use crate::{
+    Module, Visitor, VisitorMut,
+    init::{self, Fan, Nonlinearity},
+};
+
+/// y = x · Wᵀ + b, from `[…, in]` to `[…, out]`. `torch.nn.Linear`.
+///
+/// `weight` has the shape `[out, in]` and `bias` the shape `[out]`; both begin uniform on (−1/√in, 1/√in), PyTorch's default.
+///
+/// ```
+/// use nn::{Linear, Module};
+/// use tensor_core::{Generator, Tensor};
+/// # fn main() -> tensor_core::Result<()> {
+/// let device = backend_cpu::cpu();
+/// let layer = Linear::new(3, 2, &Generator::seed(0, &device))?;
+/// let y = layer.forward(&Tensor::ones([4, 3], &device)?)?;
+/// assert_eq!(y.dims(), [4, 2]);
+/// let names: Vec<String> = layer.named_parameters().into_iter().map(|(name, _)| name).collect();
+/// assert_eq!(names, ["weight", "bias"]);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Linear {
+    /// `[out, in]`.
+    pub weight: Tensor,
+    /// `[out]`, unless the layer has none.
+    pub bias: Option<Tensor>,
+}
+
+/// What a [`Linear`] layer may have otherwise than usual.
+#[derive(Clone, Copy, Debug)]
+pub struct LinearConfig {
+    /// Whether there is a bias; there is by default.
+    pub bias: bool,
+    /// The dtype of the parameters, f32 by default.
+    pub dtype: DType,
+}
+
+impl Default for LinearConfig {
+    fn default() -> LinearConfig {
+        LinearConfig { bias: true, dtype: DType::F32 }
+    }
+}
+
+impl Linear {
+    /// A layer from `in_features` to `out_features`, on the generator's device.
+    ///
+    /// # Errors
+    /// No features on either side, or no memory.
+    pub fn new(in_features: usize, out_features: usize, rng: &Generator) -> Result<Linear> {
+        Linear::with_config(in_features, out_features, LinearConfig::default(), rng)
+    }
+
+    /// A layer without a bias, or of another dtype.
+    ///
+    /// # Errors
+    /// No features on either side, a dtype that is not floating-point or that the device lacks, or no memory.
+    pub fn with_config(
+        in_features: usize,
+        out_features: usize,
+        config: LinearConfig,
+        rng: &Generator,
+    ) -> Result<Linear> {
+        if in_features == 0 || out_features == 0 {
+            return Err(Error::invalid(
+                "Linear",
+                format!("{in_features} inputs and {out_features} outputs: give at least one of each"),
+            ));
+        }
+        let shape = [out_features, in_features];
+        let weight = init::kaiming_uniform(shape, Fan::In, Nonlinearity::LeakyRelu(5f64.sqrt()), rng)?;
+        let bound = 1.0 / (in_features as f64).sqrt();
+        let bias = match config.bias {
+            true => Some(parameter(Tensor::uniform([out_features], -bound, bound, rng)?, config.dtype)?),
+            false => None,
+        };
+        Ok(Linear { weight: parameter(weight, config.dtype)?, bias })
+    }
+
+    /// The size of the last axis of an input.
+    pub fn in_features(&self) -> usize {
+        self.weight.dims().last().copied().unwrap_or(0)
+    }
+
+    /// The size of the last axis of an output.
+    pub fn out_features(&self) -> usize {
+        self.weight.dims().first().copied().unwrap_or(0)
+    }
+
+    fn misfit(&self, input: &Tensor) -> Error {
+        let (inputs, outputs) = (self.in_features(), self.out_features());
+        let hint = match input.dims().last() {
+            None => format!("a scalar has no features; Linear({inputs}, {outputs}) takes […, {inputs}]"),
+            Some(size) => format!(
+                "Linear({inputs}, {outputs}) takes {inputs} features on the last axis, the input has {size}; \
+                 flatten or reshape the input to […, {inputs}]"
+            ),
+        };
+        Error::ShapeMismatch {
+            op: "linear",
+            lhs: input.shape().clone(),
+            rhs: self.weight.shape().clone(),
+            hint,
+        }
+    }
+}
+
+/// A parameter that begins with this value, computed now so that a failure shows where the layer is made.
+pub(super) fn parameter(value: Tensor, dtype: DType) -> Result<Tensor> {
+    let value = value.to_dtype(dtype)?;
+    value.eval()?;
+    value.into_cell(true)
+}
+
+impl Linear {
+    /// The output for an input: `[…, in]` to `[…, out]`.
+    ///
+    /// # Errors
+    /// A last axis of another size, another dtype, or another device.
+    #[track_caller]
+    pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        let Some((&features, lead)) = input.dims().split_last() else { return Err(self.misfit(input)) };
+        if features != self.in_features() {
+            return Err(self.misfit(input));
+        }
+        // Leading axes are made one, so that there is one matrix product, and one for each gradient.
+        let wide = lead.len() > 1;
+        let rows = if wide { input.reshape([lead.iter().product(), features])? } else { input.clone() };
+        let mut out = rows.matmul(&self.weight.t()?)?;
+        if let Some(bias) = &self.bias {
+            out = out.add(bias)?;
+        }
+        if wide {
+            let shape: Vec<usize> = lead.iter().copied().chain([self.out_features()]).collect();
+            out = out.reshape(shape)?;
+        }
+        Ok(out)
+    }
+}
+
+layer!(Linear);
+
+impl Module for Linear {
+    fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {
+        visitor.parameter("weight", &self.weight);
+        if let Some(bias) = &self.bias {
+            visitor.parameter("bias", bias);
+        }
+    }
+    fn visit_mut<'a>(&'a mut self, visitor: &mut VisitorMut<'a>) {
+        visitor.parameter("weight", &mut self.weight);
+        if let Some(bias) = &mut self.bias {
+            visitor.parameter("bias", bias);
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Binary cross-entropy, from logits.
+
+use tensor_core::{Result, Tensor};
+
+use super::{Reduction, check_pair};
+
+/// −w · y · ln σ(x) − (1 − y) · ln(1 − σ(x)) for logits x and targets y in [0, 1]. `torch.nn.BCEWithLogitsLoss`.
+///
+/// With softplus(z) = ln(1 + eᶻ) it is computed as (1 − y) · x + (1 + (w − 1) · y) · softplus(−x), which neither
+/// overflows nor loses small values.
+#[derive(Clone, Debug, Default)]
+pub struct BceWithLogitsLoss {
+    /// What is returned: the mean by default.
+    pub reduction: Reduction,
+    /// w, the weight of positive targets, broadcast to the logits; 1 by default.
+    pub pos_weight: Option<Tensor>,
+}
+
+impl BceWithLogitsLoss {
+    /// The loss of `logits` against `targets`, of one shape.
+    ///
+    /// # Errors
+    /// Two shapes, a weight that does not broadcast, dtypes that are not floating-point, or two devices.
+    #[track_caller]
+    pub fn forward(&self, logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
+        check_pair("binary_cross_entropy_with_logits", logits, targets)?;
+        let mut tail = softplus(&logits.neg())?;
+        if let Some(weight) = &self.pos_weight {
+            tail = tail.mul(&weight.sub_scalar(1.0).mul(targets)?.add_scalar(1.0))?;
+        }
+        let losses = targets.neg().add_scalar(1.0).mul(logits)?.add(&tail)?;
+        Ok(self.reduction.apply(&losses))
+    }
+}
+
+/// ln(1 + eᶻ) as max(z, 0) + ln(1 + e^−|z|), written so that its derivative is σ(z) also at 0.
+#[track_caller]
+fn softplus(z: &Tensor) -> Result<Tensor> {
+    let positive = z.gt_scalar(0.0);
+    let folded = positive.where_cond(&z.neg(), z)?;
+    z.masked_fill(&positive.logical_not(), 0.0)?.add(&folded.exp().log1p())
+}
+
+/// The mean binary cross-entropy of logits. See [`BceWithLogitsLoss`].
+///
+/// # Errors
+/// Two shapes, dtypes that are not floating-point, or two devices.
+#[track_caller]
+pub fn binary_cross_entropy_with_logits(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
+    BceWithLogitsLoss::default().forward(logits, targets)
+}

@@ -1,0 +1,60 @@
+//! Losses: how far an output is from what it should be. By default each is the mean, as in PyTorch.
+
+mod binary;
+mod cross_entropy;
+mod nll;
+mod regression;
+
+pub use binary::{BceWithLogitsLoss, binary_cross_entropy_with_logits};
+pub use cross_entropy::{CrossEntropy, cross_entropy};
+pub use nll::{NllLoss, nll_loss};
+pub use regression::{L1Loss, MseLoss, l1_loss, mse_loss};
+
+use tensor_core::{DType, Error, Result, Tensor};
+
+/// How the losses of single elements become the result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Reduction {
+    /// Their mean, 0-d; NaN over nothing.
+    #[default]
+    Mean,
+    /// Their sum, 0-d.
+    Sum,
+    /// All of them, as they are.
+    None,
+}
+
+impl Reduction {
+    /// Applies this reduction.
+    #[track_caller]
+    pub fn apply(self, losses: &Tensor) -> Tensor {
+        match self {
+            Reduction::Mean => losses.mean(),
+            Reduction::Sum => losses.sum(),
+            Reduction::None => losses.clone(),
+        }
+    }
+}
+
+/// Outputs and targets of elementwise losses: one shape, floating-point.
+fn check_pair(op: &'static str, input: &Tensor, target: &Tensor) -> Result<()> {
+    if input.shape() != target.shape() {
+        return Err(Error::ShapeMismatch {
+            op,
+            lhs: input.shape().clone(),
+            rhs: target.shape().clone(),
+            hint: "input and target must have one shape; reshape or expand one of them".into(),
+        });
+    }
+    for tensor in [input, target] {
+        if !tensor.dtype().is_float() {
+            return Err(Error::DTypeMismatch {
+                op,
+                lhs: tensor.dtype(),
+                rhs: DType::F32,
+                hint: "floating-point tensors are needed: cast with .to_dtype(DType::F32)?".into(),
+            });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,234 @@
+//! The negative log-likelihood of class labels, on which cross-entropy stands.
+
+use tensor_core::{DType, Error, Result, Shape, Tensor};
+
+use super::Reduction;
+
+/// −weight[y] · x[y] for log-probabilities x and labels y. `torch.nn.NLLLoss`.
+///
+/// Shapes are those of [`crate::CrossEntropy`]. The mean divides by the sum of the labels' weights.
+#[derive(Clone, Debug)]
+pub struct NllLoss {
+    /// What is returned: the mean by default.
+    pub reduction: Reduction,
+    /// A label that counts for nothing, −100 by default; `None` for none.
+    pub ignore_index: Option<i64>,
+    /// A weight for each class, `[C]`; 1 by default.
+    pub weight: Option<Tensor>,
+}
+
+impl Default for NllLoss {
+    fn default() -> NllLoss {
+        NllLoss { reduction: Reduction::Mean, ignore_index: Some(-100), weight: None }
+    }
+}
+
+impl NllLoss {
+    /// The loss of log-probabilities against class labels.
+    ///
+    /// # Errors
+    /// As for [`crate::CrossEntropy::forward`].
+    #[track_caller]
+    pub fn forward(&self, log_probabilities: &Tensor, targets: &Tensor) -> Result<Tensor> {
+        let labels =
+            Labels::new("nll_loss", log_probabilities, targets, self.weight.as_ref(), self.ignore_index)?;
+        let losses = labels.nll(log_probabilities)?;
+        labels.reduce(&losses, self.reduction)
+    }
+}
+
+/// The mean negative log-likelihood. See [`NllLoss`].
+///
+/// # Errors
+/// As for [`crate::CrossEntropy::forward`].
+#[track_caller]
+pub fn nll_loss(log_probabilities: &Tensor, targets: &Tensor) -> Result<Tensor> {
+    NllLoss::default().forward(log_probabilities, targets)
+}
+
+/// Class labels, checked against the scores they are for.
+pub(super) struct Labels<'a> {
+    /// The axis of the classes.
+    pub(super) axis: isize,
+    /// The number of classes.
+    pub(super) classes: usize,
+    /// The dtype of the scores.
+    dtype: DType,
+    /// The labels, with class 0 in place of those to be ignored, so that none of them is looked up.
+    safe: Tensor,
+    /// Where labels are ignored, if any can be.
+    ignored: Option<Tensor>,
+    /// The weight of each class.
+    weight: Option<&'a Tensor>,
+}
+
+impl<'a> Labels<'a> {
+    /// Checks everything that can be checked before the labels are looked at.
+    #[track_caller]
+    pub(super) fn new(
+        op: &'static str,
+        scores: &Tensor,
+        targets: &Tensor,
+        weight: Option<&'a Tensor>,
+        ignore_index: Option<i64>,
+    ) -> Result<Labels<'a>> {
+        let axis = match scores.rank() {
+            0 => {
+                return Err(Error::invalid(
+                    op,
+                    "scores of shape [] have no classes; give [C], [N, C] or [N, C, …]",
+                ));
+            }
+            1 => 0,
+            _ => 1,
+        };
+        let classes = scores.dims()[axis];
+        check_dtypes(op, scores, targets)?;
+        if classes == 0 {
+            let message = format!("scores of shape {} have no classes along axis {axis}", scores.shape());
+            return Err(Error::invalid(op, message));
+        }
+        let expected: Shape = scores.shape().reduced(&[axis], false);
+        if *targets.shape() != expected {
+            return Err(Error::ShapeMismatch {
+                op,
+                lhs: scores.shape().clone(),
+                rhs: targets.shape().clone(),
+                hint: format!(
+                    "scores {} take labels of shape {expected}, one for each place off class axis {axis}",
+                    scores.shape()
+                ),
+            });
+        }
+        if let Some(weight) = weight {
+            check_weight(op, weight, classes, scores.dtype())?;
+        }
+        let ignored =
+            ignore_index.filter(|&label| holds(targets.dtype(), label)).map(|label| targets.eq_scalar(label));
+        let safe = match &ignored {
+            Some(mask) => targets.masked_fill(mask, 0)?,
+            None => targets.clone(),
+        };
+        Ok(Labels { axis: axis as isize, classes, dtype: scores.dtype(), safe, ignored, weight })
+    }
+
+    /// −weight[y] · x[y] for each label, 0 for those ignored.
+    #[track_caller]
+    pub(super) fn nll(&self, log_probabilities: &Tensor) -> Result<Tensor> {
+        let index = self.safe.unsqueeze(self.axis)?;
+        let mut losses = log_probabilities.gather(self.axis, &index)?.squeeze(self.axis)?.neg();
+        if let Some(weight) = self.weight_of_labels()? {
+            losses = losses.mul(&weight)?;
+        }
+        self.silence(losses)
+    }
+
+    /// 0 where labels are ignored.
+    #[track_caller]
+    pub(super) fn silence(&self, losses: Tensor) -> Result<Tensor> {
+        match &self.ignored {
+            Some(mask) => losses.masked_fill(mask, 0.0),
+            None => Ok(losses),
+        }
+    }
+
+    /// The classes' weights, shaped to multiply scores.
+    #[track_caller]
+    pub(super) fn weight_along_classes(&self) -> Result<Option<Tensor>> {
+        let trailing = self.safe.rank().saturating_sub(1);
+        let shape: Vec<usize> = [self.classes].into_iter().chain(vec![1; trailing]).collect();
+        self.weight.map(|weight| weight.reshape(shape)).transpose()
+    }
+
+    /// The weight of each label's class.
+    #[track_caller]
+    fn weight_of_labels(&self) -> Result<Option<Tensor>> {
+        let Some(weight) = self.weight else { return Ok(None) };
+        let of_labels = weight.gather(0, &self.safe.flatten_all())?.reshape(self.safe.shape())?;
+        Ok(Some(of_labels))
+    }
+
+    /// Reduces losses of single labels, which are 0 where ignored. The mean divides by the weights of those that count.
+    #[track_caller]
+    pub(super) fn reduce(&self, losses: &Tensor, reduction: Reduction) -> Result<Tensor> {
+        if reduction == Reduction::None {
+            return Ok(losses.clone());
+        }
+        // Half precision would lose count at 2048 labels: it is summed in f32.
+        let losses = losses.to_dtype(self.dtype.compute())?;
+        if reduction == Reduction::Sum {
+            return losses.sum().to_dtype(self.dtype);
+        }
+        let weights = match (self.weight_of_labels()?, &self.ignored) {
+            (Some(weights), _) => self.silence(weights.to_dtype(losses.dtype())?)?.sum(),
+            (None, Some(ignored)) => ignored.logical_not().to_dtype(losses.dtype())?.sum(),
+            (None, None) => return losses.mean().to_dtype(self.dtype),
+        };
+        losses.sum().div(&weights)?.to_dtype(self.dtype)
+    }
+}
+
+fn check_dtypes(op: &'static str, scores: &Tensor, targets: &Tensor) -> Result<()> {
+    if !scores.dtype().is_float() {
+        return Err(Error::DTypeMismatch {
+            op,
+            lhs: scores.dtype(),
+            rhs: DType::F32,
+            hint: "scores must be floating-point: cast them with .to_dtype(DType::F32)?".into(),
+        });
+    }
+    if !targets.dtype().is_int() {
+        return Err(Error::DTypeMismatch {
+            op,
+            lhs: targets.dtype(),
+            rhs: DType::I32,
+            hint: "targets are class labels, whole numbers from 0 to C - 1: cast them with .to_dtype(DType::I32)?, \
+                   or take .argmax_axis(1, false)? of one-hot rows"
+                .into(),
+        });
+    }
+    Ok(())
+}
+
+fn check_weight(op: &'static str, weight: &Tensor, classes: usize, dtype: DType) -> Result<()> {
+    if weight.dims() != [classes] {
+        return Err(Error::ShapeMismatch {
+            op,
+            lhs: [classes].into(),
+            rhs: weight.shape().clone(),
+            hint: format!("the weight needs one number for each of the {classes} classes, shape [{classes}]"),
+        });
+    }
+    if weight.dtype() != dtype {
+        return Err(Error::DTypeMismatch {
+            op,
+            lhs: weight.dtype(),
+            rhs: dtype,
+            hint: format!(
+                "the weight must be of the scores' dtype: cast it with .to_dtype(DType::{dtype:?})?"
+            ),
+        });
+    }
+    Ok(())
+}
+
+/// Whether an integer dtype has this value: −100 as a u8 would be 156, a label like any other.
+fn holds(dtype: DType, label: i64) -> bool {
+    match dtype {
+        DType::U8 => u8::try_from(label).is_ok(),
+        DType::U32 => u32::try_from(label).is_ok(),
+        DType::I32 => i32::try_from(label).is_ok(),
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ignored_labels_of_narrow_dtypes_do_not_wrap() {
+        assert!(!holds(DType::U8, -100) && !holds(DType::U32, -100) && !holds(DType::I32, 1 << 31));
+        assert!(holds(DType::U8, 255) && holds(DType::I32, -100) && holds(DType::I64, i64::MIN));
+    }
+}

@@ -1,0 +1,27 @@
+//! What every optimizer can do.
+
+use tensor_core::{Result, Tensor};
+
+/// Changes parameters by their gradients. `torch.optim.Optimizer`.
+pub trait Optimizer {
+    /// One step: every parameter that has a gradient gets its new value, which is computed now, and with it whatever else
+    /// waits on this thread and is still held. No graph is recorded.
+    ///
+    /// # Errors
+    /// Settings that make no sense, or a failure to compute. Nothing has changed then: no parameter, and no state.
+    fn step(&mut self) -> Result<()>;
+
+    /// The parameters of all groups, in order.
+    fn parameters(&self) -> Vec<Tensor>;
+
+    /// The learning rate of each group.
+    fn learning_rates(&self) -> Vec<f64>;
+
+    /// Sets the learning rate of each group; groups without one in the list keep theirs.
+    fn set_learning_rates(&mut self, rates: &[f64]);
+
+    /// Clears the gradients of all parameters: they become `None`.
+    fn zero_grad(&self) {
+        self.parameters().iter().for_each(|parameter| parameter.set_grad(None));
+    }
+}

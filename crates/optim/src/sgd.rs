@@ -1,0 +1,307 @@
+//! Stochastic gradient descent, update for update as PyTorch computes it.
+
+use std::collections::{BTreeMap, HashSet};
+
+use autograd::no_grad;
+use tensor_core::{Error, Result, Tensor, eval_pending};
+
+use crate::Optimizer;
+
+/// The settings of [`Sgd`], PyTorch's with PyTorch's defaults.
+///
+/// [`Optimizer::step`] checks them, since they may change between steps: a rate, momentum or decay that is negative, NaN or
+/// infinite is an error there, and so is Nesterov momentum without momentum or with dampening.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SgdConfig {
+    /// The learning rate, 0.001 by default.
+    pub lr: f64,
+    /// μ: how much of the last step goes into this one. 0 by default: none.
+    pub momentum: f64,
+    /// τ: how much of the gradient stays out of the momentum. 0 by default.
+    pub dampening: f64,
+    /// λ: the L2 penalty, which adds λ·θ to the gradient. 0 by default.
+    pub weight_decay: f64,
+    /// Looks ahead by the momentum (Nesterov). Off by default.
+    pub nesterov: bool,
+    /// Climbs in place of descending. Off by default.
+    pub maximize: bool,
+}
+
+impl Default for SgdConfig {
+    fn default() -> SgdConfig {
+        SgdConfig {
+            lr: 1e-3,
+            momentum: 0.0,
+            dampening: 0.0,
+            weight_decay: 0.0,
+            nesterov: false,
+            maximize: false,
+        }
+    }
+}
+
+impl SgdConfig {
+    fn check(&self) -> Result<()> {
+        let SgdConfig { lr, momentum, dampening, weight_decay, nesterov, .. } = *self;
+        let wrong = |message: String| Err(Error::invalid("Sgd", message));
+        for (name, value) in [("lr", lr), ("momentum", momentum), ("weight_decay", weight_decay)] {
+            if !(value.is_finite() && value >= 0.0) {
+                return wrong(format!("{name} {value}: give a finite number that is not negative"));
+            }
+        }
+        if !dampening.is_finite() {
+            return wrong(format!("dampening {dampening}: give a finite number"));
+        }
+        if nesterov && (momentum == 0.0 || dampening != 0.0) {
+            return wrong(format!(
+                "nesterov with momentum {momentum} and dampening {dampening}: it needs a momentum above 0 and a \
+                 dampening of 0"
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Parameters with settings of their own.
+#[derive(Debug)]
+pub struct SgdGroup {
+    /// The settings, which may be changed between steps.
+    pub config: SgdConfig,
+    parameters: Vec<Tensor>,
+    /// The momentum of each parameter, once it has taken a step with momentum.
+    momenta: Vec<Option<Tensor>>,
+}
+
+impl SgdGroup {
+    fn new(parameters: impl IntoIterator<Item = Tensor>, config: SgdConfig) -> SgdGroup {
+        let parameters: Vec<Tensor> = parameters.into_iter().collect();
+        SgdGroup { config, momenta: vec![None; parameters.len()], parameters }
+    }
+
+    /// The parameters of the group.
+    pub fn parameters(&self) -> &[Tensor] {
+        &self.parameters
+    }
+}
+
+/// Stochastic gradient descent with momentum. `torch.optim.SGD`.
+///
+/// For a parameter θ with gradient g:
+///
+/// ```text
+/// g ← −g                                if maximize
+/// g ← g + λ·θ                           if weight_decay λ is not 0
+/// b ← μ·b + (1 − τ)·g, at first b ← g   if momentum μ is not 0
+/// g ← g + μ·b if nesterov, else b       if momentum μ is not 0
+/// θ ← θ − lr·g
+/// ```
+///
+/// Parameters without a gradient are passed over. They may be on several devices.
+///
+/// [`Sgd::new`] does not fail: what is wrong with the settings or the parameters, [`Optimizer::step`] says before it
+/// changes anything.
+#[derive(Debug)]
+pub struct Sgd {
+    groups: Vec<SgdGroup>,
+    /// Whether the parameters are known to be cells, each given once.
+    parameters_checked: bool,
+}
+
+impl Sgd {
+    /// An optimizer of these parameters, in one group.
+    pub fn new(parameters: impl IntoIterator<Item = Tensor>, config: SgdConfig) -> Sgd {
+        Sgd { groups: vec![SgdGroup::new(parameters, config)], parameters_checked: false }
+    }
+
+    /// Adds parameters with settings of their own.
+    pub fn add_group(&mut self, parameters: impl IntoIterator<Item = Tensor>, config: SgdConfig) {
+        self.groups.push(SgdGroup::new(parameters, config));
+        self.parameters_checked = false;
+    }
+
+    /// The groups, in order of their making.
+    pub fn groups(&self) -> &[SgdGroup] {
+        &self.groups
+    }
+
+    /// The groups, to change their settings: `sgd.groups_mut()[0].config.lr = 0.01`.
+    pub fn groups_mut(&mut self) -> &mut [SgdGroup] {
+        &mut self.groups
+    }
+
+    /// The momenta, by the position of their parameter among all: `3.momentum_buffer`. A snapshot.
+    pub fn state_dict(&self) -> BTreeMap<String, Tensor> {
+        let momenta = self.groups.iter().flat_map(|group| &group.momenta).enumerate();
+        momenta
+            .filter_map(|(i, momentum)| Some((format!("{i}.momentum_buffer"), momentum.clone()?)))
+            .collect()
+    }
+
+    /// Takes over the momenta of a state dict, moved to where their parameters are. Parameters that it does not name begin
+    /// afresh. The settings are not touched.
+    ///
+    /// # Errors
+    /// [`Error::StateDict`] for a name that means no parameter, or for another shape or dtype; a failure to move. Nothing
+    /// has changed then.
+    pub fn load_state_dict(&mut self, dict: &BTreeMap<String, Tensor>) -> Result<()> {
+        let parameters = self.parameters();
+        let mut momenta = vec![None; parameters.len()];
+        let (mut unexpected, mut mismatched) = (Vec::new(), Vec::new());
+        for (name, value) in dict {
+            let index = name.strip_suffix(".momentum_buffer").and_then(|i| i.parse::<usize>().ok());
+            let Some((i, parameter)) = index.and_then(|i| Some((i, parameters.get(i)?))) else {
+                unexpected.push(name.clone());
+                continue;
+            };
+            if value.shape() != parameter.shape() || value.dtype() != parameter.dtype() {
+                mismatched.push(format!(
+                    "{name}: {} {} in the dict, {} {} in the parameter",
+                    value.dtype(),
+                    value.shape(),
+                    parameter.dtype(),
+                    parameter.shape()
+                ));
+                continue;
+            }
+            let value = no_grad(|| value.detach().to(&parameter.device()))?;
+            value.eval()?;
+            momenta[i] = Some(value);
+        }
+        if !(unexpected.is_empty() && mismatched.is_empty()) {
+            return Err(Error::StateDict { missing: Vec::new(), unexpected, mismatched });
+        }
+        let mut momenta = momenta.into_iter();
+        for slot in self.groups.iter_mut().flat_map(|group| &mut group.momenta) {
+            *slot = momenta.next().flatten();
+        }
+        Ok(())
+    }
+
+    /// An error for what is no cell, and for a parameter given twice, which would take two steps at once.
+    fn check_parameters(&mut self) -> Result<()> {
+        if self.parameters_checked {
+            return Ok(());
+        }
+        let parameters = self.parameters();
+        if parameters.is_empty() {
+            return Err(Error::invalid("Sgd", "there are no parameters; give model.parameters()"));
+        }
+        let mut seen = HashSet::new();
+        for (i, parameter) in parameters.iter().enumerate() {
+            if !parameter.is_cell() {
+                let message = format!(
+                    "tensor {i} of shape {} is no parameter; use .requires_grad()",
+                    parameter.shape()
+                );
+                return Err(Error::invalid("Sgd", message));
+            }
+            if !seen.insert(parameter.id()) {
+                let message = format!("parameter {i} of shape {} is given twice", parameter.shape());
+                return Err(Error::invalid("Sgd", message));
+            }
+        }
+        self.parameters_checked = true;
+        Ok(())
+    }
+}
+
+/// What a step will make of one parameter.
+struct Update {
+    group: usize,
+    index: usize,
+    value: Tensor,
+    momentum: Option<Tensor>,
+}
+
+/// The new value and momentum of a parameter, by the formulas of [`Sgd`].
+fn update(
+    config: &SgdConfig,
+    parameter: &Tensor,
+    grad: &Tensor,
+    momentum: Option<&Tensor>,
+) -> Result<(Tensor, Option<Tensor>)> {
+    let mut step = if config.maximize { grad.neg() } else { grad.clone() };
+    if config.weight_decay != 0.0 {
+        step = step.add(&parameter.mul_scalar(config.weight_decay))?;
+    }
+    let mut next = None;
+    if config.momentum != 0.0 {
+        let buffer = match momentum {
+            None => step.detach(),
+            Some(last) => last
+                .to(&parameter.device())?
+                .mul_scalar(config.momentum)
+                .add(&step.mul_scalar(1.0 - config.dampening))?,
+        };
+        step = if config.nesterov { step.add(&buffer.mul_scalar(config.momentum))? } else { buffer.clone() };
+        next = Some(buffer);
+    }
+    Ok((parameter.sub(&step.mul_scalar(config.lr))?, next))
+}
+
+/// A gradient that someone set by hand may be anything.
+fn check_grad(parameter: &Tensor, grad: &Tensor) -> Result<()> {
+    if grad.shape() != parameter.shape() {
+        return Err(Error::ShapeMismatch {
+            op: "Sgd",
+            lhs: parameter.shape().clone(),
+            rhs: grad.shape().clone(),
+            hint: "a gradient has the shape of its parameter".into(),
+        });
+    }
+    if grad.dtype() != parameter.dtype() {
+        return Err(Error::DTypeMismatch {
+            op: "Sgd",
+            lhs: parameter.dtype(),
+            rhs: grad.dtype(),
+            hint: "a gradient has the dtype of its parameter".into(),
+        });
+    }
+    Ok(())
+}
+
+impl Optimizer for Sgd {
+    fn step(&mut self) -> Result<()> {
+        self.groups.iter().try_for_each(|group| group.config.check())?;
+        self.check_parameters()?;
+        let mut updates = Vec::new();
+        no_grad(|| -> Result<()> {
+            for (g, group) in self.groups.iter().enumerate() {
+                for (i, parameter) in group.parameters.iter().enumerate() {
+                    let Some(grad) = parameter.grad() else { continue };
+                    check_grad(parameter, &grad)?;
+                    let (value, momentum) =
+                        update(&group.config, parameter, &grad, group.momenta[i].as_ref())?;
+                    updates.push(Update { group: g, index: i, value, momentum });
+                }
+            }
+            Ok(())
+        })?;
+        // All at once, and before any parameter changes, so that a failure changes none.
+        eval_pending()?;
+        for update in &updates {
+            update.value.eval()?;
+            update.momentum.iter().try_for_each(Tensor::eval)?;
+        }
+        for Update { group, index, value, momentum } in updates {
+            let group = &mut self.groups[group];
+            group.parameters[index].assign(&value)?;
+            if momentum.is_some() {
+                group.momenta[index] = momentum;
+            }
+        }
+        Ok(())
+    }
+
+    fn parameters(&self) -> Vec<Tensor> {
+        self.groups.iter().flat_map(|group| group.parameters.iter().cloned()).collect()
+    }
+
+    fn learning_rates(&self) -> Vec<f64> {
+        self.groups.iter().map(|group| group.config.lr).collect()
+    }
+
+    fn set_learning_rates(&mut self, rates: &[f64]) {
+        self.groups.iter_mut().zip(rates).for_each(|(group, rate)| group.config.lr = *rate);
+    }
+}

@@ -1,0 +1,95 @@
+//! Choosing a device at run time.
+
+use tensor_core::{Device, DeviceInfo, Error, Result};
+
+/// The host's processor.
+#[cfg(feature = "cpu")]
+pub fn cpu() -> Device {
+    backend_cpu::cpu()
+}
+
+/// The `index`-th GPU adapter, hardware first. Asking again gives the same device, unless it was lost in between.
+///
+/// # Errors
+/// No such adapter, which names those there are, or one that cannot be opened.
+#[cfg(feature = "gpu")]
+pub fn wgpu(index: usize) -> Result<Device> {
+    backend_wgpu::wgpu(index)
+}
+
+/// The device of a name: `cpu`, `wgpu` (the first adapter), `wgpu:1`, or `auto`.
+///
+/// `auto` is what the environment variable `TAPER_DEVICE` names, or else the first GPU of hardware, or else the CPU.
+///
+/// # Errors
+/// A name that means nothing here, or an adapter that does not exist.
+pub fn device(name: &str) -> Result<Device> {
+    let unknown = |hint: String| Err(Error::UnknownDevice { asked: name.into(), hint });
+    match name.trim() {
+        "auto" => match std::env::var("TAPER_DEVICE") {
+            Ok(chosen) if !chosen.trim().is_empty() && chosen.trim() != "auto" => device(chosen.trim()),
+            _ => automatic(),
+        },
+        #[cfg(feature = "cpu")]
+        "cpu" => Ok(cpu()),
+        #[cfg(feature = "gpu")]
+        "wgpu" | "gpu" => wgpu(0),
+        #[cfg(feature = "gpu")]
+        other if other.starts_with("wgpu:") => match other["wgpu:".len()..].parse() {
+            Ok(index) => wgpu(index),
+            Err(_) => unknown("the part after wgpu: must be a number, as in wgpu:0".into()),
+        },
+        _ => {
+            let names: Vec<String> = devices().into_iter().map(|d| d.name).collect();
+            unknown(format!(
+                "there are {}, and auto; a backend that is missing may be a feature of taper that is turned off",
+                names.join(", ")
+            ))
+        }
+    }
+}
+
+/// Every device there is, the CPU first: names (as [`device`] takes them), makers' names, memory.
+pub fn devices() -> Vec<DeviceInfo> {
+    let mut all = Vec::new();
+    #[cfg(feature = "cpu")]
+    all.push(cpu().info().clone());
+    #[cfg(feature = "gpu")]
+    all.extend(backend_wgpu::adapters());
+    all
+}
+
+/// The best device: what `TAPER_DEVICE` names, or else the first GPU of hardware, or else the CPU.
+///
+/// A `TAPER_DEVICE` that cannot be had is said on stderr and passed over; [`device`]`("auto")` makes it an error.
+#[cfg(feature = "cpu")]
+pub fn best_device() -> Device {
+    device("auto").unwrap_or_else(|error| {
+        eprintln!("taper: {error}; using the cpu");
+        cpu()
+    })
+}
+
+fn automatic() -> Result<Device> {
+    #[cfg(feature = "gpu")]
+    {
+        use tensor_core::DeviceKind;
+        // A software adapter is slower than the CPU backend on the same processor.
+        let hardware =
+            |d: &DeviceInfo| !matches!(d.kind, DeviceKind::Cpu | DeviceKind::SoftwareGpu | DeviceKind::Other);
+        let adapters = backend_wgpu::adapters();
+        let chosen = adapters.iter().position(hardware);
+        let chosen = if cfg!(feature = "cpu") { chosen } else { chosen.or(Some(0)) };
+        if let Some(index) = chosen {
+            return wgpu(index);
+        }
+    }
+    #[cfg(feature = "cpu")]
+    return Ok(cpu());
+    #[cfg(not(feature = "cpu"))]
+    Err(Error::UnknownDevice {
+        asked: "auto".into(),
+        hint: "taper was built without a backend; turn on one of its features cpu, wgpu, vulkan, metal, dx12"
+            .into(),
+    })
+}

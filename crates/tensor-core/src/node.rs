@@ -1,0 +1,152 @@
+//! The graph's nodes. A node knows how it was made (an [`Op`] and its inputs) and, once computed, its value.
+//! Users hold [`Tensor`](crate::Tensor)s, which are counted handles on nodes; the scheduler and autograd work on nodes.
+
+use std::{
+    panic::Location,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering},
+    },
+};
+
+use smallvec::SmallVec;
+
+use crate::{DType, Device, Layout, Op, Shape, Storage, Tensor};
+
+/// The inputs of a node.
+pub(crate) type Inputs = SmallVec<[Arc<Node>; 2]>;
+
+/// Elements in memory: a buffer and a view of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Value {
+    pub(crate) storage: Storage,
+    pub(crate) layout: Layout,
+}
+
+/// What changes in a node's life: it gains a value, and then (unless a tape needs them) forgets its inputs.
+pub(crate) struct State {
+    pub(crate) inputs: Inputs,
+    pub(crate) value: Option<Value>,
+}
+
+pub(crate) struct Node {
+    pub(crate) id: u64,
+    pub(crate) op: Op,
+    pub(crate) dtype: DType,
+    flags: AtomicU8,
+    /// How many `Tensor`s a user holds on this node, apart from the graph's own references.
+    pub(crate) handles: AtomicU32,
+    pub(crate) shape: Shape,
+    pub(crate) device: Device,
+    pub(crate) location: &'static Location<'static>,
+    pub(crate) state: Mutex<State>,
+    /// Scratch of the evaluation under way on this node's device: its epoch and the node's place in its order.
+    pub(crate) mark: AtomicU64,
+    /// The variable whose value this node is or was; gradients that arrive here accumulate there.
+    pub(crate) leaf: OnceLock<Weak<Node>>,
+    /// Present in the outer node of a variable only, which is never computed itself.
+    pub(crate) variable: Option<Box<Variable>>,
+}
+
+/// A cell whose value can be replaced: a parameter, or a buffer of a module.
+pub(crate) struct Variable {
+    pub(crate) current: Mutex<Tensor>,
+    pub(crate) requires_grad: AtomicBool,
+    pub(crate) grad: Mutex<Option<Tensor>>,
+}
+
+const TRACKED: u8 = 1;
+const RELEASED: u8 = 2;
+
+/// Locks, whatever became of an earlier holder: every critical section leaves its data whole.
+pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Node {
+    #[allow(clippy::too_many_arguments)] // one constructor, called from two places
+    pub(crate) fn new(
+        op: Op,
+        shape: Shape,
+        dtype: DType,
+        device: Device,
+        inputs: Inputs,
+        value: Option<Value>,
+        tracked: bool,
+        location: &'static Location<'static>,
+    ) -> Node {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Node {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            op,
+            dtype,
+            flags: AtomicU8::new(if tracked { TRACKED } else { 0 }),
+            handles: AtomicU32::new(0),
+            shape,
+            device,
+            location,
+            state: Mutex::new(State { inputs, value }),
+            mark: AtomicU64::new(0),
+            leaf: OnceLock::new(),
+            variable: None,
+        }
+    }
+
+    pub(crate) fn is_tracked(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & TRACKED != 0
+    }
+
+    /// Whether a backward pass used this node up: its inputs go as soon as its value is there.
+    pub(crate) fn is_released(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & RELEASED != 0
+    }
+
+    /// Whether the node keeps its inputs once computed.
+    pub(crate) fn keeps_inputs(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & (TRACKED | RELEASED) == TRACKED
+    }
+
+    /// Gives up the tape at this node.
+    pub(crate) fn release(&self) {
+        self.flags.fetch_or(RELEASED, Ordering::Relaxed);
+        let gone = {
+            let mut state = lock(&self.state);
+            if state.value.is_some() { std::mem::take(&mut state.inputs) } else { Inputs::new() }
+        };
+        drop(gone);
+    }
+
+    pub(crate) fn has_value(&self) -> bool {
+        lock(&self.state).value.is_some()
+    }
+
+    pub(crate) fn held(&self) -> bool {
+        self.handles.load(Ordering::Relaxed) > 0
+    }
+
+    /// Gives the node its value, unless another thread was first, and forgets the inputs where no tape needs them.
+    pub(crate) fn attach(&self, value: Value) {
+        let gone = {
+            let mut state = lock(&self.state);
+            if state.value.is_none() {
+                state.value = Some(value);
+            }
+            if self.keeps_inputs() { Inputs::new() } else { std::mem::take(&mut state.inputs) }
+        };
+        drop(gone);
+    }
+}
+
+/// A long chain is dropped in a loop: the default would recurse once a node and overflow the stack.
+impl Drop for Node {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let mut stack = std::mem::take(&mut state.inputs);
+        while let Some(next) = stack.pop() {
+            if let Some(mut last) = Arc::into_inner(next) {
+                let state = last.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+                stack.append(&mut state.inputs);
+            }
+        }
+    }
+}

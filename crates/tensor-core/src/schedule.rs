@@ -1,2 +1,0 @@
-#[derive(Default)]
-pub(crate) struct PlanCache;

@@ -1,0 +1,298 @@
+//! The waiting part of a graph in topological order, what each node must leave behind, and a key of its form.
+
+use std::{
+    cell::RefCell,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+};
+
+use smallvec::SmallVec;
+
+use crate::{
+    Layout, Op,
+    node::{Inputs, Node, Value, lock},
+};
+
+/// A node of the evaluation under way: one that waits, or a computed one that it reads.
+pub(crate) struct Item {
+    pub(crate) node: Arc<Node>,
+    /// Places of the inputs in the order; none for a computed node.
+    pub(crate) inputs: SmallVec<[u32; 3]>,
+    /// The value, of a node that has one.
+    pub(crate) value: Option<Value>,
+    /// Whether the node must have its value afterwards.
+    pub(crate) store: bool,
+    /// Whether nobody can reach the node afterwards: a computed one's buffer may be overwritten by its last reader.
+    pub(crate) dies: bool,
+}
+
+#[derive(Default)]
+pub(crate) struct Collector {
+    items: Vec<Item>,
+    key: Vec<u64>,
+    frames: Vec<Frame>,
+    epoch: u32,
+    /// Scratch of `decide_what_stays`, kept for its memory.
+    edges: Vec<u32>,
+    let_go: Vec<bool>,
+    asked: Vec<bool>,
+}
+
+thread_local! {
+    /// The memory of the last evaluation's items, for the next.
+    static SPARE: RefCell<Vec<Item>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Drops the items of a finished evaluation, and keeps their list's memory.
+pub(crate) fn discard(mut items: Vec<Item>) {
+    items.clear();
+    if items.capacity() <= 1 << 14 {
+        SPARE.set(items);
+    }
+}
+
+struct Frame {
+    node: Arc<Node>,
+    inputs: Inputs,
+    next: usize,
+}
+
+impl Collector {
+    pub(crate) fn items(&self) -> &[Item] {
+        &self.items
+    }
+
+    pub(crate) fn key(&self) -> &[u64] {
+        &self.key
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// The items, for dropping outside the device's lock.
+    pub(crate) fn take(&mut self) -> Vec<Item> {
+        std::mem::replace(&mut self.items, SPARE.take())
+    }
+
+    pub(crate) fn collect(&mut self, targets: &[Arc<Node>]) {
+        static EPOCH: AtomicU32 = AtomicU32::new(1);
+        self.epoch = EPOCH.fetch_add(1, Ordering::Relaxed);
+        self.items.clear();
+        for target in targets {
+            if self.place(target).is_none() && !target.has_value() {
+                self.visit(target.clone());
+            }
+        }
+        if !self.items.is_empty() {
+            for target in targets {
+                if let Some(i) = self.place(target) {
+                    self.items[i as usize].store = true;
+                }
+            }
+            self.decide_what_stays();
+            self.write_key();
+        }
+    }
+
+    /// The node's place in the order, if it was met in this evaluation.
+    fn place(&self, node: &Node) -> Option<u32> {
+        let mark = node.mark.load(Ordering::Relaxed);
+        ((mark >> 32) as u32 == self.epoch).then_some(mark as u32)
+    }
+
+    fn push(&mut self, node: Arc<Node>, inputs: SmallVec<[u32; 3]>, value: Option<Value>) {
+        let mark = u64::from(self.epoch) << 32 | self.items.len() as u64;
+        node.mark.store(mark, Ordering::Relaxed);
+        self.items.push(Item { node, inputs, value, store: false, dies: false });
+    }
+
+    /// Depth first, in a loop: a chain may be millions long.
+    fn visit(&mut self, root: Arc<Node>) {
+        let Some(frame) = self.enter(root) else { return };
+        self.frames.push(frame);
+        while let Some(top) = self.frames.last_mut() {
+            if let Some(input) = top.inputs.get(top.next) {
+                top.next += 1;
+                let input = input.clone();
+                if self.place(&input).is_none()
+                    && let Some(frame) = self.enter(input)
+                {
+                    self.frames.push(frame);
+                }
+            } else if let Some(done) = self.frames.pop() {
+                let places = done.inputs.iter().map(|n| n.mark.load(Ordering::Relaxed) as u32).collect();
+                self.push(done.node, places, None);
+            }
+        }
+    }
+
+    /// A frame for a node that waits; a computed one goes straight into the order.
+    fn enter(&mut self, node: Arc<Node>) -> Option<Frame> {
+        let state = lock(&node.state);
+        if let Some(value) = &state.value {
+            let value = value.clone();
+            drop(state);
+            self.push(node, SmallVec::new(), Some(value));
+            return None;
+        }
+        let inputs = match node.op {
+            // Only its value matters here; what it was computed from is the tape's business.
+            Op::Custom(_) => state.inputs.last().cloned().into_iter().collect(),
+            _ => state.inputs.clone(),
+        };
+        drop(state);
+        Some(Frame { node, inputs, next: 0 })
+    }
+
+    /// From the consumers down: who must keep a value, and who is gone afterwards.
+    fn decide_what_stays(&mut self) {
+        let n = self.items.len();
+        let (edges, let_go, asked) = (&mut self.edges, &mut self.let_go, &mut self.asked);
+        edges.clear();
+        edges.resize(n, 0);
+        // Whether every reader of a node lets go of it, and whether a gradient rule will ask for it.
+        let_go.clear();
+        let_go.resize(n, true);
+        asked.clear();
+        asked.resize(n, false);
+        for item in &self.items {
+            for &input in &item.inputs {
+                edges[input as usize] += 1;
+            }
+        }
+        for i in (0..n).rev() {
+            let item = &self.items[i];
+            let held = item.node.held();
+            let elsewhere = Arc::strong_count(&item.node) > 1 + edges[i] as usize;
+            // A target's own reference by the caller counts as one elsewhere.
+            let dies = !item.store && !held && !elsewhere && let_go[i];
+            if let Some(value) = &item.value {
+                let dies = dies
+                    && Arc::strong_count(&value.storage) == 2
+                    && value.storage.numel() == value.layout.numel()
+                    && value.layout == Layout::contiguous(value.layout.shape().clone());
+                self.items[i].dies = dies;
+                continue;
+            }
+            let keeps_inputs = item.node.keeps_inputs();
+            let saved = item.node.op.saved();
+            let wanted = held || asked[i] || (keeps_inputs && !dies && saved.output);
+            let store = item.store || (wanted && !matches!(item.node.op, Op::Full(_)));
+            let lets_go = dies || (store && !keeps_inputs);
+            for (k, &input) in item.inputs.iter().enumerate() {
+                let input = input as usize;
+                let_go[input] &= lets_go;
+                asked[input] |= keeps_inputs && !dies && saved.inputs >> k.min(31) & 1 == 1;
+            }
+            let item = &mut self.items[i];
+            item.store = store;
+            item.dies = dies;
+        }
+    }
+
+    /// Everything that a plan depends on, and nothing else: scalars, seeds and buffers stay out.
+    fn write_key(&mut self) {
+        let key = &mut self.key;
+        key.clear();
+        for item in &self.items {
+            let node = &item.node;
+            let flags =
+                u64::from(item.store) | u64::from(item.dies) << 1 | u64::from(item.value.is_some()) << 2;
+            let (code, payload) = op_words(&node.op);
+            let head = code
+                | (node.dtype as u64) << 8
+                | flags << 16
+                | (item.inputs.len() as u64) << 24
+                | (node.shape.rank() as u64) << 48;
+            key.push(head);
+            key.extend(node.shape.iter().map(|&d| d as u64));
+            match &item.value {
+                Some(value) => {
+                    key.push(value.layout.offset() as u64);
+                    key.extend(value.layout.strides().iter().map(|&s| s as u64));
+                }
+                None => {
+                    key.extend(item.inputs.iter().map(|&i| u64::from(i)));
+                    key.extend(payload);
+                }
+            }
+        }
+    }
+}
+
+/// The operation in words: a code, and those parameters that shape the plan.
+fn op_words(op: &Op) -> (u64, SmallVec<[u64; 4]>) {
+    let mut words: SmallVec<[u64; 4]> = SmallVec::new();
+    let code = match op {
+        Op::Leaf => 0,
+        Op::Full(_) => 1,
+        Op::Arange { .. } => 2,
+        Op::Random { kind, .. } => {
+            words.push(*kind as u64);
+            3
+        }
+        Op::Unary(op) => {
+            words.push(*op as u64);
+            4
+        }
+        Op::Powi(n) => {
+            words.push(*n as u64);
+            5
+        }
+        Op::Binary(op) => {
+            words.push(*op as u64);
+            6
+        }
+        Op::Compare(op) => {
+            words.push(*op as u64);
+            7
+        }
+        Op::Where => 8,
+        Op::Cast => 9,
+        Op::Reshape => 10,
+        Op::Permute(axes) => {
+            words.extend(axes.iter().map(|&a| a as u64));
+            11
+        }
+        Op::Expand => 12,
+        Op::Slice { axis, start, step } => {
+            words.extend([*axis as u64, *start as u64, *step as u64]);
+            13
+        }
+        Op::Concat { axis } => {
+            words.push(*axis as u64);
+            14
+        }
+        Op::Pad { before, interior, .. } => {
+            words.extend(before.iter().chain(interior).map(|&v| v as u64));
+            15
+        }
+        Op::Reduce { op, axes, keepdim } => {
+            words.extend([
+                *op as u64,
+                u64::from(*keepdim),
+                axes.iter().fold(0, |m, &a| m | 1 << (a as u64 & 63)),
+            ]);
+            16
+        }
+        Op::ArgReduce { op, axis, keepdim } => {
+            words.extend([*op as u64, *axis as u64, u64::from(*keepdim)]);
+            17
+        }
+        Op::MatMul => 18,
+        Op::Gather { axis } => {
+            words.push(*axis as u64);
+            19
+        }
+        Op::ScatterAdd { axis } => {
+            words.push(*axis as u64);
+            20
+        }
+        Op::ToDevice => 21,
+        Op::Custom(_) => 22,
+    };
+    (code, words)
+}

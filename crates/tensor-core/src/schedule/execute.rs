@@ -1,0 +1,95 @@
+//! Runs a plan: allocates, launches, hands values to their nodes, lets go of buffers as soon as nobody reads them.
+
+use smallvec::SmallVec;
+
+use super::{
+    collect::Item,
+    plan::{Output, Plan, Step},
+    program::{Part, ScalarRef},
+};
+use crate::{Backend, Error, Launch, Layout, Op, Result, Scalar, Storage, node::Value};
+
+pub(crate) fn execute(plan: &Plan, items: &[Item], backend: &dyn Backend) -> Result<()> {
+    let mut slots: Vec<Option<Storage>> = Vec::with_capacity(plan.slots);
+    slots.resize(plan.slots, None);
+    for &(item, slot) in &plan.leaves {
+        slots[slot as usize] = items[item as usize].value.as_ref().map(|v| v.storage.clone());
+    }
+    for (item, slot, layout) in &plan.views {
+        hand_over(items, *item, &slots[*slot as usize], layout);
+    }
+    for (at, step) in plan.steps.iter().enumerate() {
+        if let Err(error) = run(step, items, &mut slots, backend) {
+            // What is computed and still there is kept, so that another try goes on from here.
+            for done in &plan.steps[..at] {
+                for (item, slot, layout) in done.made.iter() {
+                    hand_over(items, *item, &slots[*slot as usize], layout);
+                }
+            }
+            let node = &items[step.origin as usize].node;
+            return Err(match error {
+                Error::At { .. } => error,
+                other => Error::At { op: node.op.name(), location: node.location, source: Box::new(other) },
+            });
+        }
+    }
+    Ok(())
+}
+
+fn run(step: &Step, items: &[Item], slots: &mut [Option<Storage>], backend: &dyn Backend) -> Result<()> {
+    let mut inputs: SmallVec<[Storage; 4]> = SmallVec::new();
+    for &slot in &step.inputs {
+        inputs.extend(slots[slot as usize].clone());
+    }
+    let mut outputs: SmallVec<[Storage; 2]> = SmallVec::new();
+    for output in &step.outputs {
+        outputs.push(match *output {
+            Output::Fresh { dtype, numel, .. } => backend.allocate(dtype, numel)?,
+            Output::Reused { input, .. } => inputs[input as usize].clone(),
+        });
+    }
+    debug_assert_eq!(inputs.len(), step.inputs.len());
+    if !step.empty {
+        let scalars: SmallVec<[Scalar; 4]> = step.scalars.iter().map(|s| scalar(s, items)).collect();
+        backend.run(&Launch {
+            kernel: &step.kernel,
+            compiled: &step.compiled,
+            scalars: &scalars,
+            inputs: &inputs,
+            outputs: &outputs,
+        })?;
+    }
+    drop(inputs);
+    for &slot in &step.last_uses {
+        slots[slot as usize] = None;
+    }
+    for (output, storage) in step.outputs.iter().zip(outputs) {
+        let (Output::Fresh { slot, .. } | Output::Reused { slot, .. }) = *output;
+        slots[slot as usize] = Some(storage);
+    }
+    for (item, slot, layout) in &step.stores {
+        hand_over(items, *item, &slots[*slot as usize], layout);
+    }
+    for &slot in &step.unread {
+        slots[slot as usize] = None;
+    }
+    Ok(())
+}
+
+fn hand_over(items: &[Item], item: u32, storage: &Option<Storage>, layout: &Layout) {
+    if let Some(storage) = storage {
+        items[item as usize].node.attach(Value { storage: storage.clone(), layout: layout.clone() });
+    }
+}
+
+fn scalar(wanted: &ScalarRef, items: &[Item]) -> Scalar {
+    let value = match (&items[wanted.item as usize].node.op, wanted.part) {
+        (Op::Full(value), _) | (Op::Pad { value, .. }, _) => *value,
+        (Op::Arange { start, .. }, Part::Start) => *start,
+        (Op::Arange { step, .. }, _) => *step,
+        (Op::Random { seed, .. }, Part::Seed) => Scalar::Int(*seed as i64),
+        (Op::Random { offset, .. }, _) => Scalar::Int(*offset as i64),
+        _ => Scalar::Int(0),
+    };
+    value.cast(wanted.dtype)
+}

@@ -1,0 +1,64 @@
+//! What waits to be computed on this thread, so that a loop that never looks still runs in bounded memory, and so that an
+//! optimizer's step can compute whatever is still held.
+
+use std::{
+    cell::RefCell,
+    sync::{Arc, Weak},
+};
+
+use crate::{Result, node::Node};
+
+/// Nodes that may wait before those still held are computed.
+const MAX_NODES: usize = 4096;
+/// Bytes of new buffers that waiting nodes may hold on to before those still held are computed.
+const MAX_BYTES: usize = 256 << 20;
+
+#[derive(Default)]
+struct Pending {
+    nodes: Vec<Weak<Node>>,
+    bytes: usize,
+}
+
+thread_local! {
+    static PENDING: RefCell<Pending> = RefCell::default();
+}
+
+/// Takes note of a node that waits; computes what is held when too much waits.
+pub(crate) fn register(node: &Arc<Node>) {
+    let full = PENDING.with_borrow_mut(|pending| {
+        pending.nodes.push(Arc::downgrade(node));
+        pending.nodes.len() >= MAX_NODES || pending.bytes >= MAX_BYTES
+    });
+    if full {
+        // A failure leaves the nodes as they are: who looks at one of them meets the error there.
+        let _ = flush();
+    }
+}
+
+/// Takes note of a new buffer that waiting nodes may come to hold.
+pub(crate) fn note_bytes(bytes: usize) {
+    PENDING.with_borrow_mut(|pending| {
+        if !pending.nodes.is_empty() {
+            pending.bytes += bytes;
+        }
+    });
+}
+
+/// Computes every node built on this thread that still waits and that a user still holds.
+pub(crate) fn flush() -> Result<()> {
+    let nodes = PENDING.with_borrow_mut(|pending| {
+        pending.bytes = 0;
+        std::mem::take(&mut pending.nodes)
+    });
+    let held: Vec<Arc<Node>> =
+        nodes.iter().filter_map(Weak::upgrade).filter(|node| node.held() && !node.has_value()).collect();
+    let result = super::evaluate(&held);
+    // Keep the list's memory for the next round.
+    PENDING.with_borrow_mut(|pending| {
+        if pending.nodes.is_empty() {
+            pending.nodes = nodes;
+            pending.nodes.clear();
+        }
+    });
+    result
+}

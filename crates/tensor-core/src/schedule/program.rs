@@ -1,0 +1,166 @@
+//! Writes the program of one fused kernel, instruction by instruction, each subexpression once.
+
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use super::{collect::Item, plan::Facts};
+use crate::{
+    DType, Layout, Op, Shape,
+    kernel::{Instr, Program, Reg},
+};
+
+/// A scalar of a launch: read from a node each time, so that the plan serves any value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ScalarRef {
+    /// The node's place in the order.
+    pub(crate) item: u32,
+    /// Which of its scalars.
+    pub(crate) part: Part,
+    /// The dtype it is cast to.
+    pub(crate) dtype: DType,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Part {
+    /// The value of `full`, or what `pad` fills with.
+    Value,
+    /// The first value of `arange`.
+    Start,
+    /// The step of `arange`.
+    Step,
+    /// The seed of a random draw.
+    Seed,
+    /// The offset of a random draw.
+    Offset,
+}
+
+/// A finished program, and what its inputs and scalars are.
+pub(crate) struct Fused {
+    pub(crate) program: Program,
+    /// The item whose buffer each input reads.
+    pub(crate) sources: SmallVec<[u32; 4]>,
+    pub(crate) layouts: SmallVec<[Layout; 4]>,
+    pub(crate) scalars: SmallVec<[ScalarRef; 4]>,
+}
+
+/// A fused kernel in the making.
+pub(crate) struct Builder<'a> {
+    facts: &'a Facts<'a>,
+    /// The kernel's place, to tell its own results from what it must load.
+    kernel: u32,
+    shape: Shape,
+    program: Program,
+    /// The item whose buffer each input reads.
+    pub(crate) sources: SmallVec<[u32; 4]>,
+    layouts: SmallVec<[Layout; 4]>,
+    scalars: SmallVec<[ScalarRef; 4]>,
+    regs: FxHashMap<u32, Reg>,
+    seen: FxHashMap<(Instr, DType), Reg>,
+}
+
+impl<'a> Builder<'a> {
+    pub(crate) fn new(facts: &'a Facts<'a>, kernel: u32, shape: Shape) -> Builder<'a> {
+        Builder {
+            facts,
+            kernel,
+            shape,
+            program: Program::default(),
+            sources: SmallVec::new(),
+            layouts: SmallVec::new(),
+            scalars: SmallVec::new(),
+            regs: FxHashMap::default(),
+            seen: FxHashMap::default(),
+        }
+    }
+
+    pub(crate) fn finish(mut self, outputs: Vec<Reg>) -> Fused {
+        self.program.outputs = outputs;
+        Fused { program: self.program, sources: self.sources, layouts: self.layouts, scalars: self.scalars }
+    }
+
+    /// The register of an item's value at each position of this kernel.
+    pub(crate) fn value(&mut self, i: u32) -> Reg {
+        if let Some(&reg) = self.regs.get(&i) {
+            return reg;
+        }
+        let facts = self.facts;
+        let item: &Item = &facts.items[i as usize];
+        let reg = if let Some(constant) = facts.constant[i as usize] {
+            self.scalar(constant, Part::Value, item.node.dtype)
+        } else if facts.computed_in(i, self.kernel) {
+            self.compute(i)
+        } else {
+            self.load(i)
+        };
+        self.regs.insert(i, reg);
+        reg
+    }
+
+    /// The register of an item that is this kernel's own result or an inlined part of one.
+    fn compute(&mut self, i: u32) -> Reg {
+        let item = &self.facts.items[i as usize];
+        let dtype = item.node.dtype;
+        let input = |k: usize| item.inputs[k];
+        let instr = match &item.node.op {
+            // A copy into row-major order.
+            Op::Reshape => return self.load(input(0)),
+            Op::Arange { .. } => {
+                let start = self.slot(i, Part::Start, dtype);
+                let step = self.slot(i, Part::Step, dtype);
+                Instr::Arange { start, step }
+            }
+            Op::Random { kind, .. } => {
+                let seed = self.slot(i, Part::Seed, DType::I64);
+                let offset = self.slot(i, Part::Offset, DType::I64);
+                Instr::Random { kind: *kind, seed, offset }
+            }
+            Op::Unary(op) => Instr::Unary(*op, self.value(input(0))),
+            Op::Powi(n) => Instr::Powi(*n, self.value(input(0))),
+            Op::Binary(op) => Instr::Binary(*op, self.value(input(0)), self.value(input(1))),
+            Op::Compare(op) => Instr::Compare(*op, self.value(input(0)), self.value(input(1))),
+            Op::Where => Instr::Select(self.value(input(0)), self.value(input(1)), self.value(input(2))),
+            Op::Cast => Instr::Cast(self.value(input(0))),
+            // Nothing else is elementwise; its value is loaded.
+            _ => return self.load(i),
+        };
+        self.emit(instr, dtype)
+    }
+
+    fn load(&mut self, i: u32) -> Reg {
+        let (source, layout) = self.facts.place(i);
+        let layout = layout.expand(&self.shape);
+        let dtype = self.facts.items[i as usize].node.dtype;
+        let known = self.sources.iter().zip(&self.layouts).position(|(s, l)| *s == source && *l == layout);
+        let slot = known.unwrap_or_else(|| {
+            self.sources.push(source);
+            self.layouts.push(layout);
+            self.program.inputs.push(dtype);
+            self.sources.len() - 1
+        });
+        self.emit(Instr::Load(slot as u16), dtype)
+    }
+
+    fn scalar(&mut self, item: u32, part: Part, dtype: DType) -> Reg {
+        let slot = self.slot(item, part, dtype);
+        self.emit(Instr::Scalar(slot), dtype)
+    }
+
+    fn slot(&mut self, item: u32, part: Part, dtype: DType) -> u16 {
+        let wanted = ScalarRef { item, part, dtype };
+        let slot = self.scalars.iter().position(|s| *s == wanted).unwrap_or_else(|| {
+            self.scalars.push(wanted);
+            self.program.scalars.push(dtype);
+            self.scalars.len() - 1
+        });
+        slot as u16
+    }
+
+    fn emit(&mut self, instr: Instr, dtype: DType) -> Reg {
+        let program = &mut self.program;
+        *self.seen.entry((instr, dtype)).or_insert_with(|| {
+            program.instrs.push(instr);
+            program.dtypes.push(dtype);
+            (program.instrs.len() - 1) as Reg
+        })
+    }
+}

@@ -1,0 +1,258 @@
+//! Leaves and cells: tensors that want gradients, whose value can be replaced, and what autograd needs to know of them.
+
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicBool, Ordering},
+};
+
+use super::Tensor;
+use crate::{
+    Device, Error, Op, Result,
+    grad_mode::set_grad_enabled,
+    node::{Inputs, Node, Value, Variable, lock},
+    origin::here,
+};
+
+impl Tensor {
+    /// A cell that holds this tensor's value, which [`Tensor::assign`] can replace for all its handles at once.
+    ///
+    /// With `requires_grad` it is a leaf of the graph: gradients accumulate in it. Without, it is a buffer, such as a
+    /// running mean. A cell given is returned as it is, with the flag set as asked.
+    ///
+    /// # Errors
+    /// `requires_grad` of a dtype that is not floating-point.
+    #[track_caller]
+    pub fn into_cell(self, requires_grad: bool) -> Result<Tensor> {
+        if self.0.variable.is_some() {
+            self.set_requires_grad(requires_grad)?;
+            return Ok(self);
+        }
+        if requires_grad && !self.dtype().is_float() {
+            return Err(not_float(&self));
+        }
+        let current = cell_value(&self.node(), requires_grad);
+        let node = &current.0;
+        let mut outer = Node::new(
+            Op::Leaf,
+            node.shape.clone(),
+            node.dtype,
+            node.device.clone(),
+            Inputs::new(),
+            None,
+            requires_grad,
+            here(),
+        );
+        outer.variable = Some(Box::new(Variable {
+            current: Mutex::new(current.clone()),
+            requires_grad: AtomicBool::new(requires_grad),
+            grad: Mutex::new(None),
+        }));
+        let outer = Arc::new(outer);
+        let _ = node.leaf.set(Arc::downgrade(&outer));
+        Ok(Tensor::from_node(outer))
+    }
+
+    /// Whether this tensor is a cell: made by `requires_grad` or [`Tensor::into_cell`], or a module's parameter.
+    pub fn is_cell(&self) -> bool {
+        self.0.variable.is_some()
+    }
+
+    /// Replaces the value of this cell, for every handle on it. Graphs built before keep the old value. The gradient stays.
+    ///
+    /// # Errors
+    /// Not a cell, another shape or another dtype; nothing is changed then. Another device is fine: the cell moves there.
+    #[track_caller]
+    pub fn assign(&self, value: &Tensor) -> Result<()> {
+        let Some(variable) = &self.0.variable else {
+            return Err(Error::invalid(
+                "assign",
+                "this tensor is not a cell; make one with .requires_grad() or .into_cell(false)",
+            ));
+        };
+        if value.shape() != self.shape() {
+            return Err(Error::ShapeMismatch {
+                op: "assign",
+                lhs: self.shape().clone(),
+                rhs: value.shape().clone(),
+                hint: "a cell keeps its shape".into(),
+            });
+        }
+        if value.dtype() != self.dtype() {
+            return Err(Error::DTypeMismatch {
+                op: "assign",
+                lhs: self.dtype(),
+                rhs: value.dtype(),
+                hint: format!(
+                    "a cell keeps its dtype: cast the value with .to_dtype(DType::{:?})",
+                    self.dtype()
+                ),
+            });
+        }
+        let next = cell_value(&value.node(), variable.requires_grad.load(Ordering::Relaxed));
+        let _ = next.0.leaf.set(Arc::downgrade(&self.0));
+        let old = std::mem::replace(&mut *lock(&variable.current), next);
+        drop(old);
+        Ok(())
+    }
+
+    /// Whether gradients are wanted for this cell or recorded for this result.
+    pub fn is_tracked(&self) -> bool {
+        match &self.0.variable {
+            Some(variable) => variable.requires_grad.load(Ordering::Relaxed),
+            None => self.0.is_tracked(),
+        }
+    }
+
+    /// Turns the wish for gradients of a cell on or off (to freeze a parameter). Graphs built before are not touched.
+    ///
+    /// # Errors
+    /// Not a cell, or on for a dtype that is not floating-point.
+    #[track_caller]
+    pub fn set_requires_grad(&self, requires_grad: bool) -> Result<()> {
+        let Some(variable) = &self.0.variable else {
+            return Err(Error::invalid(
+                "set_requires_grad",
+                "this tensor is not a cell; make one with .requires_grad() or .into_cell(false)",
+            ));
+        };
+        if requires_grad && !self.dtype().is_float() {
+            return Err(not_float(self));
+        }
+        if variable.requires_grad.swap(requires_grad, Ordering::Relaxed) != requires_grad {
+            let current = lock(&variable.current).clone();
+            self.assign(&current)?;
+        }
+        Ok(())
+    }
+
+    /// Whether this tensor begins a graph: a cell, or anything not recorded from a tracked input.
+    pub fn is_leaf(&self) -> bool {
+        self.0.variable.is_some() || !self.0.is_tracked()
+    }
+
+    /// The gradient accumulated in this leaf so far, if there is one.
+    pub fn grad(&self) -> Option<Tensor> {
+        self.0.variable.as_ref().and_then(|variable| lock(&variable.grad).clone())
+    }
+
+    /// Replaces the gradient of this leaf; `None` clears it. Does nothing for a tensor that is not a cell.
+    pub fn set_grad(&self, grad: Option<Tensor>) {
+        if let Some(variable) = &self.0.variable {
+            let old = std::mem::replace(&mut *lock(&variable.grad), grad);
+            drop(old);
+        }
+    }
+
+    /// The same value without its history: no gradient flows through the result.
+    #[track_caller]
+    pub fn detach(&self) -> Tensor {
+        set_grad_enabled(false, || {
+            let node = self.node();
+            if !node.is_tracked() && node.leaf.get().is_none() && self.0.variable.is_none() {
+                return self.clone();
+            }
+            cell_value(&node, false)
+        })
+    }
+
+    /// Whether a backward pass has already used this tensor's graph up.
+    #[doc(hidden)]
+    pub fn is_released(&self) -> bool {
+        self.0.is_released()
+    }
+
+    /// Lets go of what this tensor was recorded from, once it has its value.
+    #[doc(hidden)]
+    pub fn release_graph(&self) {
+        self.0.release();
+    }
+
+    /// The cell itself for any of its values, and a handle on the value's own node otherwise.
+    #[doc(hidden)]
+    pub fn resolve(&self) -> Tensor {
+        Tensor::from_node(self.node())
+    }
+
+    /// The leaf in which gradients that arrive at this value accumulate.
+    #[doc(hidden)]
+    pub fn leaf(&self) -> Option<Tensor> {
+        match &self.0.variable {
+            Some(_) => Some(self.clone()),
+            None => self.0.leaf.get().and_then(std::sync::Weak::upgrade).map(Tensor::from_node),
+        }
+    }
+
+    /// Whether this is a value of a leaf, live or gone.
+    #[doc(hidden)]
+    pub fn is_leaf_value(&self) -> bool {
+        self.0.variable.is_some() || self.0.leaf.get().is_some()
+    }
+
+    /// The nodes this one was made from, values of leaves as they were then.
+    #[doc(hidden)]
+    pub fn recorded_inputs(&self) -> Vec<Tensor> {
+        lock(&self.0.state).inputs.iter().cloned().map(Tensor::from_node).collect()
+    }
+
+    /// This tensor on `device`; the tensor itself if it is there already. Gradients flow back to where it came from.
+    ///
+    /// # Errors
+    /// A failure to compute it here, to allocate there, or a dtype that the other device lacks.
+    #[track_caller]
+    pub fn to(&self, device: &Device) -> Result<Tensor> {
+        if self.device() == *device {
+            return Ok(self.clone());
+        }
+        device.require(self.dtype(), "to")?;
+        let bytes = self.read_bytes()?;
+        let storage = device.backend().upload(self.dtype(), &bytes)?;
+        let value = Value { storage, layout: crate::Layout::contiguous(self.shape().clone()) };
+        let inputs = Inputs::from_iter([self.node()]);
+        let tracked = inputs[0].is_tracked() && crate::grad_mode::is_grad_enabled();
+        let inputs = if tracked { inputs } else { Inputs::new() };
+        let op = if tracked { Op::ToDevice } else { Op::Leaf };
+        let node = Node::new(
+            op,
+            self.shape().clone(),
+            self.dtype(),
+            device.clone(),
+            inputs,
+            Some(value),
+            tracked,
+            here(),
+        );
+        Ok(Tensor::from_node(Arc::new(node)))
+    }
+}
+
+/// A node of its own for a value that already has one: the same buffer if computed, an alias if not.
+#[track_caller]
+fn cell_value(node: &Arc<Node>, tracked: bool) -> Tensor {
+    let value = lock(&node.state).value.clone();
+    let waits = value.is_none();
+    let (op, inputs) = match waits {
+        false => (Op::Leaf, Inputs::new()),
+        true => (Op::Reshape, Inputs::from_iter([node.clone()])),
+    };
+    let fresh =
+        Node::new(op, node.shape.clone(), node.dtype, node.device.clone(), inputs, value, tracked, here());
+    let tensor = Tensor::from_node(Arc::new(fresh));
+    if tracked {
+        // A leaf's own making is nobody's business: drop it as soon as it is computed.
+        tensor.0.release();
+    }
+    if waits {
+        crate::schedule::pending::register(&tensor.0);
+    }
+    tensor
+}
+
+fn not_float(tensor: &Tensor) -> Error {
+    Error::Autograd {
+        op: "requires_grad",
+        message: format!(
+            "only floating-point tensors can have gradients, this one is {}; cast it with .to_dtype(DType::F32)",
+            tensor.dtype()
+        ),
+    }
+}

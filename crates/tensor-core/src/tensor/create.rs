@@ -1,0 +1,214 @@
+//! Making tensors: from host data, and from nothing (zeros, ranges, identity).
+
+use std::sync::Arc;
+
+use super::Tensor;
+use crate::{
+    DType, Device, Element, Error, Layout, Op, Result, Scalar, Shape,
+    node::{Inputs, Node, Value},
+    origin::here,
+    schedule::pending,
+};
+
+/// Where a new tensor goes, and its dtype: `&device` (f32) or `(DType::F64, &device)`.
+#[derive(Clone, Debug)]
+pub struct TensorOptions {
+    pub(crate) dtype: Option<DType>,
+    pub(crate) device: Device,
+}
+
+impl From<&Device> for TensorOptions {
+    fn from(device: &Device) -> TensorOptions {
+        TensorOptions { dtype: None, device: device.clone() }
+    }
+}
+impl From<(DType, &Device)> for TensorOptions {
+    fn from((dtype, device): (DType, &Device)) -> TensorOptions {
+        TensorOptions { dtype: Some(dtype), device: device.clone() }
+    }
+}
+
+/// A shape that the device can hold in one buffer, and a dtype it has.
+pub(crate) fn check(op: &'static str, shape: &Shape, dtype: DType, device: &Device) -> Result<()> {
+    device.require(dtype, op)?;
+    let limit = device.info().limits.max_buffer_bytes;
+    let asked = shape
+        .checked_numel()
+        .and_then(|n| n.checked_mul(dtype.size()))
+        .map_or(u64::MAX, |bytes| bytes as u64);
+    if asked > limit || asked > isize::MAX as u64 {
+        return Err(Error::TooLarge { device: device.name().into(), asked, limit });
+    }
+    Ok(())
+}
+
+impl Tensor {
+    /// A source node: no inputs, no value yet.
+    #[track_caller]
+    pub(crate) fn source(op: Op, shape: Shape, dtype: DType, device: &Device) -> Result<Tensor> {
+        check(op.name(), &shape, dtype, device)?;
+        Ok(Tensor::source_unchecked(op, shape, dtype, device))
+    }
+
+    #[track_caller]
+    pub(crate) fn source_unchecked(op: Op, shape: Shape, dtype: DType, device: &Device) -> Tensor {
+        let node = Node::new(op, shape, dtype, device.clone(), Inputs::new(), None, false, here());
+        Tensor::from_node(Arc::new(node))
+    }
+
+    /// A tensor of `data` in row-major order.
+    ///
+    /// # Errors
+    /// `data` and `shape` of different sizes, a dtype that the device lacks, or no memory.
+    #[track_caller]
+    pub fn from_slice<T: Element>(data: &[T], shape: impl Into<Shape>, device: &Device) -> Result<Tensor> {
+        let shape = shape.into();
+        if shape.checked_numel() != Some(data.len()) {
+            return Err(Error::invalid(
+                "from_slice",
+                format!("{} elements do not fill shape {shape}, which has {}", data.len(), shape.numel()),
+            ));
+        }
+        check("from_slice", &shape, T::DTYPE, device)?;
+        let bytes = T::as_bytes(data);
+        let storage = device.backend().upload(T::DTYPE, bytes)?;
+        pending::note_bytes(bytes.len());
+        let value = Value { storage, layout: Layout::contiguous(shape.clone()) };
+        Ok(Tensor::ready(Op::Leaf, shape, T::DTYPE, device.clone(), value))
+    }
+
+    /// A tensor of `data` in row-major order. See [`Tensor::from_slice`].
+    #[track_caller]
+    pub fn from_vec<T: Element>(data: Vec<T>, shape: impl Into<Shape>, device: &Device) -> Result<Tensor> {
+        Tensor::from_slice(&data, shape, device)
+    }
+
+    /// `value` everywhere. Without a dtype in `options`: f32 for a float, i64 for an integer, bool for a bool.
+    #[track_caller]
+    pub fn full(
+        shape: impl Into<Shape>,
+        value: impl Into<Scalar>,
+        options: impl Into<TensorOptions>,
+    ) -> Result<Tensor> {
+        let (value, options) = (value.into(), options.into());
+        let dtype = options.dtype.unwrap_or(value.default_dtype());
+        Tensor::source(Op::Full(value.cast(dtype)), shape.into(), dtype, &options.device)
+    }
+
+    /// Zeros, f32 unless `options` says otherwise.
+    #[track_caller]
+    pub fn zeros(shape: impl Into<Shape>, options: impl Into<TensorOptions>) -> Result<Tensor> {
+        Tensor::full(shape, 0.0, options)
+    }
+
+    /// Ones, f32 unless `options` says otherwise.
+    #[track_caller]
+    pub fn ones(shape: impl Into<Shape>, options: impl Into<TensorOptions>) -> Result<Tensor> {
+        Tensor::full(shape, 1.0, options)
+    }
+
+    /// `value` everywhere, with this tensor's shape, dtype and device.
+    #[track_caller]
+    pub fn full_like(&self, value: impl Into<Scalar>) -> Tensor {
+        let value = value.into().cast(self.dtype());
+        Tensor::source_unchecked(Op::Full(value), self.shape().clone(), self.dtype(), &self.device())
+    }
+
+    /// Zeros with this tensor's shape, dtype and device.
+    #[track_caller]
+    pub fn zeros_like(&self) -> Tensor {
+        self.full_like(0.0)
+    }
+
+    /// Ones with this tensor's shape, dtype and device.
+    #[track_caller]
+    pub fn ones_like(&self) -> Tensor {
+        self.full_like(1.0)
+    }
+
+    /// `start, start + step, …` up to but without `end`: ⌈(end − start) / step⌉ values.
+    ///
+    /// Without a dtype in `options`: i64 if all three are integers, else f32.
+    ///
+    /// # Errors
+    /// A step of zero, one that leads away from `end`, or numbers that are not finite.
+    #[track_caller]
+    pub fn arange(
+        start: impl Into<Scalar>,
+        end: impl Into<Scalar>,
+        step: impl Into<Scalar>,
+        options: impl Into<TensorOptions>,
+    ) -> Result<Tensor> {
+        let (start, end, step, options) = (start.into(), end.into(), step.into(), options.into());
+        let all_int = [start, end, step].iter().all(|s| matches!(s, Scalar::Int(_)));
+        let dtype = options.dtype.unwrap_or(if all_int { DType::I64 } else { DType::F32 });
+        let bad = |why: &str| Error::invalid("arange", format!("from {start} to {end} by {step}: {why}"));
+        let (a, b, s) = (start.as_f64(), end.as_f64(), step.as_f64());
+        if ![a, b, s].iter().all(|v| v.is_finite()) {
+            return Err(bad("start, end and step must be finite"));
+        }
+        if s == 0.0 {
+            return Err(bad("the step must not be 0"));
+        }
+        if (b - a) / s < 0.0 {
+            return Err(bad("the step leads away from the end; change its sign"));
+        }
+        if dtype == DType::Bool {
+            return Err(bad("bool has no ranges"));
+        }
+        let n = match (all_int, start, end, step) {
+            (true, Scalar::Int(a), Scalar::Int(b), Scalar::Int(s)) => {
+                let span = (i128::from(b) - i128::from(a)).unsigned_abs();
+                span.div_ceil(i128::from(s).unsigned_abs()) as usize
+            }
+            _ => ((b - a) / s).ceil() as usize,
+        };
+        let shape = Shape::from([n]);
+        Tensor::source(
+            Op::Arange { start: start.cast(dtype), step: step.cast(dtype) },
+            shape,
+            dtype,
+            &options.device,
+        )
+    }
+
+    /// `n` values evenly spaced from `start` to `end`, both included. f32 unless `options` says otherwise.
+    ///
+    /// # Errors
+    /// An integer or bool dtype.
+    #[track_caller]
+    pub fn linspace(start: f64, end: f64, n: usize, options: impl Into<TensorOptions>) -> Result<Tensor> {
+        let options = options.into();
+        let dtype = options.dtype.unwrap_or(DType::F32);
+        if !dtype.is_float() {
+            return Err(Error::invalid("linspace", format!("a floating-point dtype is needed, not {dtype}")));
+        }
+        // From both ends toward the middle, so that both ends are exact.
+        let step = if n > 1 { (end - start) / (n - 1) as f64 } else { 0.0 };
+        let at = |i: usize| {
+            if i < n.div_ceil(2) { start + step * i as f64 } else { end - step * (n - 1 - i) as f64 }
+        };
+        let device = &options.device;
+        check("linspace", &Shape::from([n]), dtype, device)?;
+        match dtype {
+            DType::F64 => Tensor::from_vec((0..n).map(at).collect::<Vec<f64>>(), [n], device),
+            DType::F32 => Tensor::from_vec((0..n).map(|i| at(i) as f32).collect::<Vec<_>>(), [n], device),
+            DType::F16 => {
+                Tensor::from_vec((0..n).map(|i| half::f16::from_f64(at(i))).collect::<Vec<_>>(), [n], device)
+            }
+            _ => {
+                Tensor::from_vec((0..n).map(|i| half::bf16::from_f64(at(i))).collect::<Vec<_>>(), [n], device)
+            }
+        }
+    }
+
+    /// The `n` by `n` identity matrix, f32 unless `options` says otherwise.
+    #[track_caller]
+    pub fn eye(n: usize, options: impl Into<TensorOptions>) -> Result<Tensor> {
+        let options = options.into();
+        let dtype = options.dtype.unwrap_or(DType::F32);
+        check("eye", &Shape::from([n, n]), dtype, &options.device)?;
+        let index = Tensor::arange(0i64, n as i64, 1i64, (DType::I32, &options.device))?;
+        index.reshape([n, 1])?.eq(&index)?.to_dtype(dtype)
+    }
+}

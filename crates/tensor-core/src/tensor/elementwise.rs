@@ -1,0 +1,381 @@
+//! Elementwise operations: one table of functions of one tensor, one of two, comparisons, `where`, casts.
+
+use super::Tensor;
+use crate::{BinaryOp, CompareOp, DType, Error, Op, Result, Scalar, UnaryOp, op::unary_dtype};
+
+impl Tensor {
+    /// An elementwise function of this tensor. Integers and bools are cast to f32 first where the function is real-valued.
+    #[track_caller]
+    pub fn unary(&self, op: UnaryOp) -> Tensor {
+        use UnaryOp as U;
+        let dtype = self.dtype();
+        let keeps = match op {
+            U::Neg | U::Abs | U::Sign | U::Relu => dtype != DType::Bool,
+            U::Floor | U::Ceil | U::Round | U::Trunc if !dtype.is_float() => return self.clone(),
+            U::Not if dtype.is_float() => {
+                let cast = self.cast_unchecked(DType::Bool);
+                return cast.unary(op);
+            }
+            U::Not => true,
+            _ => dtype.is_float(),
+        };
+        if !keeps {
+            return self.cast_unchecked(DType::F32).unary(op);
+        }
+        if let (U::Abs | U::Sign | U::Relu, DType::U8 | DType::U32) = (op, dtype) {
+            return match op {
+                U::Sign => self.compare_scalar(CompareOp::Ne, 0).cast_unchecked(dtype),
+                _ => self.clone(),
+            };
+        }
+        Tensor::build(Op::Unary(op), self.shape().clone(), unary_dtype(op, dtype), &[self])
+    }
+
+    /// An elementwise function of two tensors, broadcast, in their promoted dtype.
+    ///
+    /// # Errors
+    /// Shapes that do not broadcast, two devices, or a dtype that the function does not take.
+    #[track_caller]
+    pub fn binary(&self, op: BinaryOp, rhs: &Tensor) -> Result<Tensor> {
+        Tensor::same_device(op.name(), &[self, rhs])?;
+        let shape = self.shape().broadcast(rhs.shape(), op.name())?;
+        let dtype = promoted(self, rhs);
+        check_binary(op, dtype)?;
+        let dtype = match op {
+            BinaryOp::Div | BinaryOp::Atan2 if !dtype.is_float() => DType::F32,
+            _ => dtype,
+        };
+        let (a, b) = (self.cast_if(dtype)?, rhs.cast_if(dtype)?);
+        Ok(Tensor::build(Op::Binary(op), shape, dtype, &[&a, &b]))
+    }
+
+    /// `self op scalar`, or `scalar op self` when `flipped`. Bools meet an arithmetic scalar as i64, integers a float one
+    /// as f32; nothing can fail.
+    #[track_caller]
+    pub(crate) fn with_scalar(&self, op: BinaryOp, scalar: Scalar, flipped: bool) -> Tensor {
+        let mut dtype = scalar.promote_with(self.dtype());
+        if matches!(op, BinaryOp::Div | BinaryOp::Atan2) && !dtype.is_float() {
+            dtype = DType::F32;
+        }
+        if dtype == DType::Bool && op == BinaryOp::Sub {
+            dtype = DType::I32;
+        }
+        let this = self.cast_unchecked(dtype);
+        let constant =
+            Tensor::source_unchecked(Op::Full(scalar.cast(dtype)), ().into(), dtype, &self.device());
+        let inputs = if flipped { [&constant, &this] } else { [&this, &constant] };
+        Tensor::build(Op::Binary(op), self.shape().clone(), dtype, &inputs)
+    }
+
+    /// A comparison with another tensor, broadcast, in their promoted dtype; gives bool.
+    ///
+    /// # Errors
+    /// Shapes that do not broadcast, or two devices.
+    #[track_caller]
+    pub fn compare(&self, op: CompareOp, rhs: &Tensor) -> Result<Tensor> {
+        Tensor::same_device(op.name(), &[self, rhs])?;
+        let shape = self.shape().broadcast(rhs.shape(), op.name())?;
+        let dtype = promoted(self, rhs);
+        let (a, b) = (self.cast_if(dtype)?, rhs.cast_if(dtype)?);
+        Ok(Tensor::build(Op::Compare(op), shape, DType::Bool, &[&a, &b]))
+    }
+
+    /// A comparison with a scalar; gives bool.
+    #[track_caller]
+    pub fn compare_scalar(&self, op: CompareOp, scalar: impl Into<Scalar>) -> Tensor {
+        let scalar = scalar.into();
+        let dtype = scalar.promote_with(self.dtype());
+        let this = self.cast_unchecked(dtype);
+        let constant =
+            Tensor::source_unchecked(Op::Full(scalar.cast(dtype)), ().into(), dtype, &self.device());
+        Tensor::build(Op::Compare(op), self.shape().clone(), DType::Bool, &[&this, &constant])
+    }
+
+    /// Elements of `a` where this bool tensor is true, of `b` elsewhere; all three broadcast. `torch.where`.
+    ///
+    /// # Errors
+    /// A condition that is not bool, shapes that do not broadcast, or several devices.
+    #[track_caller]
+    pub fn where_cond(&self, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+        if self.dtype() != DType::Bool {
+            return Err(Error::DTypeMismatch {
+                op: "where",
+                lhs: self.dtype(),
+                rhs: DType::Bool,
+                hint: "the condition must be bool: compare it, as in x.gt_scalar(0.0)".into(),
+            });
+        }
+        Tensor::same_device("where", &[self, a, b])?;
+        let shape = self.shape().broadcast(a.shape(), "where")?.broadcast(b.shape(), "where")?;
+        let dtype = promoted(a, b);
+        let (a, b) = (a.cast_if(dtype)?, b.cast_if(dtype)?);
+        Ok(Tensor::build(Op::Where, shape, dtype, &[self, &a, &b]))
+    }
+
+    /// This tensor with `value` where the bool `mask` (broadcast to this shape) is true. `torch.masked_fill`.
+    #[track_caller]
+    pub fn masked_fill(&self, mask: &Tensor, value: impl Into<Scalar>) -> Result<Tensor> {
+        let value = Tensor::source_unchecked(
+            Op::Full(value.into().cast(self.dtype())),
+            ().into(),
+            self.dtype(),
+            &self.device(),
+        );
+        mask.where_cond(&value, self)
+    }
+
+    /// This tensor in another dtype; itself if it has it already. Floats to integers cut toward zero and saturate.
+    ///
+    /// # Errors
+    /// A dtype that the device lacks.
+    #[track_caller]
+    pub fn to_dtype(&self, dtype: DType) -> Result<Tensor> {
+        self.device().require(dtype, "to_dtype")?;
+        Ok(self.cast_unchecked(dtype))
+    }
+
+    #[track_caller]
+    fn cast_if(&self, dtype: DType) -> Result<Tensor> {
+        if self.dtype() == dtype { Ok(self.clone()) } else { self.to_dtype(dtype) }
+    }
+
+    #[track_caller]
+    pub(crate) fn cast_unchecked(&self, dtype: DType) -> Tensor {
+        if self.dtype() == dtype {
+            return self.clone();
+        }
+        Tensor::build(Op::Cast, self.shape().clone(), dtype, &[self])
+    }
+
+    /// xⁿ by repeated multiplication; for n < 0, of 1/x (integers are cast to f32 then).
+    #[track_caller]
+    pub fn powi(&self, n: i32) -> Tensor {
+        let this = match self.dtype() {
+            DType::Bool => self.cast_unchecked(DType::F32),
+            d if n < 0 && !d.is_float() => self.cast_unchecked(DType::F32),
+            _ => self.clone(),
+        };
+        Tensor::build(Op::Powi(n), this.shape().clone(), this.dtype(), &[&this])
+    }
+
+    /// xᵖ. A small integral `p` is computed by repeated multiplication.
+    #[track_caller]
+    pub fn powf(&self, p: f64) -> Tensor {
+        if p.fract() == 0.0 && p.abs() <= 8.0 { self.powi(p as i32) } else { self.pow_scalar(p) }
+    }
+
+    /// Elements held within [low, high]; NaN stays NaN. Integers given float bounds become f32, as in PyTorch.
+    #[track_caller]
+    pub fn clamp(&self, low: impl Into<Scalar>, high: impl Into<Scalar>) -> Tensor {
+        self.maximum_scalar(low).minimum_scalar(high)
+    }
+
+    /// The natural logarithm in another base: log₂.
+    #[track_caller]
+    pub fn log2(&self) -> Tensor {
+        self.log().mul_scalar(std::f64::consts::LOG2_E)
+    }
+
+    /// The decimal logarithm.
+    #[track_caller]
+    pub fn log10(&self) -> Tensor {
+        self.log().mul_scalar(std::f64::consts::LOG10_E)
+    }
+
+    /// x · sigmoid(x), also called swish.
+    #[track_caller]
+    pub fn silu(&self) -> Tensor {
+        let x = if self.dtype().is_float() { self.clone() } else { self.cast_unchecked(DType::F32) };
+        Tensor::build(Op::Binary(BinaryOp::Mul), x.shape().clone(), x.dtype(), &[&x, &x.sigmoid()])
+    }
+
+    /// x · Φ(x) with Φ the standard normal distribution function, by the error function (PyTorch's default form).
+    #[track_caller]
+    pub fn gelu(&self) -> Tensor {
+        let x = if self.dtype().is_float() { self.clone() } else { self.cast_unchecked(DType::F32) };
+        let phi = x.mul_scalar(std::f64::consts::FRAC_1_SQRT_2).erf().add_scalar(1.0).mul_scalar(0.5);
+        Tensor::build(Op::Binary(BinaryOp::Mul), x.shape().clone(), x.dtype(), &[&x, &phi])
+    }
+}
+
+/// The dtype of two tensors' elementwise result: promoted, except that a 0-d tensor gives way within its category
+/// (bool, integer, float), as in PyTorch.
+fn promoted(a: &Tensor, b: &Tensor) -> DType {
+    let category = |d: DType| if d.is_float() { 2 } else { u8::from(d.is_int()) };
+    let (da, db) = (a.dtype(), b.dtype());
+    match (a.rank(), b.rank()) {
+        (0, 1..) if category(db) >= category(da) => db,
+        (1.., 0) if category(da) >= category(db) => da,
+        _ => da.promote(db),
+    }
+}
+
+fn check_binary(op: BinaryOp, dtype: DType) -> Result<()> {
+    use BinaryOp as B;
+    let (fits, hint) = match op {
+        B::And | B::Or | B::Xor => (!dtype.is_float(), "bool or integers are needed; compare first, or cast"),
+        B::Sub | B::FloorDiv | B::Remainder | B::Pow => (
+            dtype != DType::Bool,
+            "bool has no such operation; cast with .to_dtype(DType::I32), or use logical ones",
+        ),
+        _ => (true, ""),
+    };
+    if fits { Ok(()) } else { Err(Error::invalid(op.name(), format!("dtype {dtype}: {hint}"))) }
+}
+
+macro_rules! unary {
+    ($($(#[$doc:meta])* $name:ident => $op:ident;)*) => {
+        impl Tensor {$(
+            $(#[$doc])*
+            #[track_caller]
+            pub fn $name(&self) -> Tensor { self.unary(UnaryOp::$op) }
+        )*}
+    };
+}
+
+unary! {
+    /// −x.
+    neg => Neg;
+    /// |x|.
+    abs => Abs;
+    /// −1, 0 or 1 by the sign of x.
+    sign => Sign;
+    /// eˣ.
+    exp => Exp;
+    /// eˣ − 1, accurate near 0.
+    expm1 => Expm1;
+    /// ln x.
+    log => Log;
+    /// ln(1 + x), accurate near 0.
+    log1p => Log1p;
+    /// √x.
+    sqrt => Sqrt;
+    /// 1 / √x.
+    rsqrt => Rsqrt;
+    /// 1 / x.
+    reciprocal => Reciprocal;
+    /// sin x, radians.
+    sin => Sin;
+    /// cos x, radians.
+    cos => Cos;
+    /// tan x, radians.
+    tan => Tan;
+    /// tanh x.
+    tanh => Tanh;
+    /// 1 / (1 + e⁻ˣ).
+    sigmoid => Sigmoid;
+    /// max(x, 0).
+    relu => Relu;
+    /// The error function.
+    erf => Erf;
+    /// The greatest integer ≤ x.
+    floor => Floor;
+    /// The least integer ≥ x.
+    ceil => Ceil;
+    /// The nearest integer, halves to even.
+    round => Round;
+    /// x cut toward zero.
+    trunc => Trunc;
+    /// Logical not of a bool (or of `x ≠ 0` for floats), bitwise not of an integer.
+    logical_not => Not;
+    /// Whether x is NaN; gives bool.
+    isnan => IsNan;
+    /// Whether x is infinite; gives bool.
+    isinf => IsInf;
+}
+
+macro_rules! binary {
+    ($($(#[$doc:meta])* $name:ident, $scalar:ident => $op:ident;)*) => {
+        impl Tensor {$(
+            $(#[$doc])*
+            ///
+            /// # Errors
+            /// Shapes that do not broadcast, two devices, or a dtype the operation does not take.
+            #[track_caller]
+            pub fn $name(&self, rhs: &Tensor) -> Result<Tensor> { self.binary(BinaryOp::$op, rhs) }
+
+            $(#[$doc])*
+            /// With a scalar for b.
+            #[track_caller]
+            pub fn $scalar(&self, rhs: impl Into<Scalar>) -> Tensor {
+                self.with_scalar(BinaryOp::$op, rhs.into(), false)
+            }
+        )*}
+    };
+}
+
+binary! {
+    /// a + b, broadcast.
+    add, add_scalar => Add;
+    /// a − b, broadcast.
+    sub, sub_scalar => Sub;
+    /// a · b elementwise, broadcast.
+    mul, mul_scalar => Mul;
+    /// a / b, broadcast; integers give f32.
+    div, div_scalar => Div;
+    /// ⌊a / b⌋, broadcast; for integers b = 0 gives 0.
+    floor_divide, floor_divide_scalar => FloorDiv;
+    /// The remainder of a / b with the sign of b, broadcast; for integers b = 0 gives 0.
+    remainder, remainder_scalar => Remainder;
+    /// aᵇ, broadcast.
+    pow, pow_scalar => Pow;
+    /// The greater of a and b, broadcast; NaN if either is.
+    maximum, maximum_scalar => Maximum;
+    /// The lesser of a and b, broadcast; NaN if either is.
+    minimum, minimum_scalar => Minimum;
+    /// The angle of the point (b, a), broadcast.
+    atan2, atan2_scalar => Atan2;
+}
+
+impl Tensor {
+    /// a and b, of bools or bit by bit of integers, broadcast.
+    #[track_caller]
+    pub fn bitwise_and(&self, rhs: &Tensor) -> Result<Tensor> {
+        self.binary(BinaryOp::And, rhs)
+    }
+
+    /// a or b, of bools or bit by bit of integers, broadcast.
+    #[track_caller]
+    pub fn bitwise_or(&self, rhs: &Tensor) -> Result<Tensor> {
+        self.binary(BinaryOp::Or, rhs)
+    }
+
+    /// a or b but not both, of bools or bit by bit of integers, broadcast.
+    #[track_caller]
+    pub fn bitwise_xor(&self, rhs: &Tensor) -> Result<Tensor> {
+        self.binary(BinaryOp::Xor, rhs)
+    }
+}
+
+macro_rules! compare {
+    ($($(#[$doc:meta])* $name:ident, $scalar:ident => $op:ident;)*) => {
+        impl Tensor {$(
+            $(#[$doc])*
+            ///
+            /// # Errors
+            /// Shapes that do not broadcast, or two devices.
+            #[track_caller]
+            pub fn $name(&self, rhs: &Tensor) -> Result<Tensor> { self.compare(CompareOp::$op, rhs) }
+
+            $(#[$doc])*
+            /// With a scalar for b.
+            #[track_caller]
+            pub fn $scalar(&self, rhs: impl Into<Scalar>) -> Tensor { self.compare_scalar(CompareOp::$op, rhs) }
+        )*}
+    };
+}
+
+compare! {
+    /// Whether a = b, elementwise.
+    eq, eq_scalar => Eq;
+    /// Whether a ≠ b, elementwise.
+    ne, ne_scalar => Ne;
+    /// Whether a < b, elementwise.
+    lt, lt_scalar => Lt;
+    /// Whether a ≤ b, elementwise.
+    le, le_scalar => Le;
+    /// Whether a > b, elementwise.
+    gt, gt_scalar => Gt;
+    /// Whether a ≥ b, elementwise.
+    ge, ge_scalar => Ge;
+}

@@ -1,0 +1,73 @@
+//! Matrix products.
+
+use smallvec::SmallVec;
+
+use super::Tensor;
+use crate::{DType, Error, Op, Result, Shape};
+
+impl Tensor {
+    /// The matrix product of `[…, m, k]` and `[…, k, n]`, leading axes broadcast: `[…, m, n]`.
+    ///
+    /// A vector on the left is a row, on the right a column; its axis goes again, as in PyTorch.
+    ///
+    /// # Errors
+    /// Inner sizes that differ, leading axes that do not broadcast, a 0-d operand, two dtypes, or two devices.
+    #[track_caller]
+    pub fn matmul(&self, rhs: &Tensor) -> Result<Tensor> {
+        const OP: &str = "matmul";
+        Tensor::same_device(OP, &[self, rhs])?;
+        let misfit = |hint: String| Error::ShapeMismatch {
+            op: OP,
+            lhs: self.shape().clone(),
+            rhs: rhs.shape().clone(),
+            hint,
+        };
+        if self.rank() == 0 || rhs.rank() == 0 {
+            return Err(misfit("a scalar is no matrix; multiply with * instead".into()));
+        }
+        if self.dtype() != rhs.dtype() {
+            return Err(Error::DTypeMismatch {
+                op: OP,
+                lhs: self.dtype(),
+                rhs: rhs.dtype(),
+                hint: format!("cast one, as in .to_dtype(DType::{:?})?", self.dtype().promote(rhs.dtype())),
+            });
+        }
+        if self.dtype() == DType::Bool {
+            return Err(Error::invalid(OP, "bool matrices have no product; cast with .to_dtype(DType::F32)"));
+        }
+        let row = self.rank() == 1;
+        let column = rhs.rank() == 1;
+        let lhs = if row { self.unsqueeze(0)? } else { self.clone() };
+        let rhs_matrix = if column { rhs.unsqueeze(1)? } else { rhs.clone() };
+        let (lead_l, &[m, k]) = split(&lhs) else { return Err(misfit("two axes are needed".into())) };
+        let (lead_r, &[k2, n]) = split(&rhs_matrix) else { return Err(misfit("two axes are needed".into())) };
+        if k != k2 {
+            let hint = if !column && rhs.dims()[rhs.rank() - 1] == k {
+                "; did you mean rhs.t()?"
+            } else if !row && self.dims()[self.rank() - 2] == k2 {
+                "; did you mean lhs.t()?"
+            } else {
+                ""
+            };
+            return Err(misfit(format!("inner sizes {k} and {k2} differ{hint}")));
+        }
+        let batch = Shape::from(lead_l)
+            .broadcast(&Shape::from(lead_r), OP)
+            .map_err(|_| misfit(format!("leading axes {lead_l:?} and {lead_r:?} do not broadcast")))?;
+        let shape: Shape = batch.iter().copied().chain([m, n]).collect();
+        let out = Tensor::build(Op::MatMul, shape.clone(), self.dtype(), &[&lhs, &rhs_matrix]);
+        let mut gone: SmallVec<[usize; 5]> = SmallVec::new();
+        if row {
+            gone.push(shape.rank() - 2);
+        }
+        if column {
+            gone.push(shape.rank() - 1);
+        }
+        Ok(if gone.is_empty() { out } else { out.reshape_unchecked(shape.reduced(&gone, false)) })
+    }
+}
+
+fn split(t: &Tensor) -> (&[usize], &[usize]) {
+    t.dims().split_at(t.rank() - 2)
+}

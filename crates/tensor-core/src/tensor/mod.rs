@@ -1,0 +1,228 @@
+//! [`Tensor`]: the handle that users hold, what it can say of itself, and how operations become nodes.
+//! The operations themselves are in the files beside this one, a family each.
+
+mod cell;
+mod create;
+mod display;
+mod elementwise;
+mod indexing;
+mod linear;
+mod movement;
+mod nested;
+mod operators;
+mod random;
+mod read;
+mod reduce;
+
+use std::{
+    panic::Location,
+    sync::{Arc, atomic::Ordering},
+};
+
+pub use create::TensorOptions;
+pub use nested::Nested;
+pub use operators::Number;
+pub use random::Generator;
+
+use crate::{
+    DType, Device, Error, Op, Result, Shape,
+    grad_mode::is_grad_enabled,
+    node::{Inputs, Node, Value, lock},
+    origin::here,
+    schedule,
+};
+
+/// An n-dimensional array on a device, and how it was made.
+///
+/// A tensor is a cheap, shareable handle on a node of a graph. An operation makes a new node and computes nothing; the
+/// value is computed when someone looks ([`Tensor::to_vec`], [`Tensor::item`], printing, [`Tensor::eval`]). Cloning a
+/// tensor clones the handle.
+///
+/// What cannot fail returns a `Tensor`; what can returns a `Result`. The operators `+ - * /` panic on a misfit like slice
+/// indexing does; [`Tensor::add`] and its kin are their checked twins.
+pub struct Tensor(Arc<Node>);
+
+impl Tensor {
+    /// A handle on a node.
+    pub(crate) fn from_node(node: Arc<Node>) -> Tensor {
+        node.handles.fetch_add(1, Ordering::Relaxed);
+        Tensor(node)
+    }
+
+    /// The node that holds this tensor's value now.
+    pub(crate) fn node(&self) -> Arc<Node> {
+        match &self.0.variable {
+            None => self.0.clone(),
+            Some(variable) => lock(&variable.current).0.clone(),
+        }
+    }
+
+    /// The sizes along each axis.
+    pub fn shape(&self) -> &Shape {
+        &self.0.shape
+    }
+
+    /// The sizes along each axis, as a slice.
+    pub fn dims(&self) -> &[usize] {
+        self.0.shape.dims()
+    }
+
+    /// The number of axes.
+    pub fn rank(&self) -> usize {
+        self.0.shape.rank()
+    }
+
+    /// The number of elements.
+    pub fn numel(&self) -> usize {
+        self.0.shape.numel()
+    }
+
+    /// The size along one axis, which may count from the end.
+    pub fn dim(&self, axis: isize) -> Result<usize> {
+        Ok(self.shape()[self.shape().axis(axis, "dim")?])
+    }
+
+    /// The type of the elements.
+    pub fn dtype(&self) -> DType {
+        self.0.dtype
+    }
+
+    /// The device the elements are on.
+    pub fn device(&self) -> Device {
+        match &self.0.variable {
+            None => self.0.device.clone(),
+            Some(variable) => lock(&variable.current).0.device.clone(),
+        }
+    }
+
+    /// A number that no other node of this process has.
+    pub fn id(&self) -> u64 {
+        self.0.id
+    }
+
+    /// How this tensor was made.
+    pub fn op(&self) -> &Op {
+        &self.0.op
+    }
+
+    /// The user's source line that built this tensor.
+    pub fn location(&self) -> &'static Location<'static> {
+        self.0.location
+    }
+
+    /// What this tensor was made from. Empty for leaves, and once an untracked tensor has its value.
+    pub fn inputs(&self) -> Vec<Tensor> {
+        let node = &self.0;
+        if node.variable.is_some() {
+            return Vec::new();
+        }
+        let inputs = lock(&node.state).inputs.clone();
+        inputs.into_iter().map(|input| Tensor::from_node(input).canonical()).collect()
+    }
+
+    /// The variable whose value this is, if it is one: so that a graph shows a parameter as itself.
+    fn canonical(self) -> Tensor {
+        match self.0.leaf.get().and_then(std::sync::Weak::upgrade) {
+            Some(variable) => Tensor::from_node(variable),
+            None => self,
+        }
+    }
+
+    /// Computes the value now, where it is not known yet. Other tensors that wait are left alone.
+    ///
+    /// # Errors
+    /// Whatever the device reports: memory, a lost device, an index out of range. The failing operation and the source
+    /// line that built it are named, and this tensor stays as it was.
+    pub fn eval(&self) -> Result<()> {
+        schedule::evaluate(&[self.node()])
+    }
+
+    /// Whether the value is known already.
+    pub fn is_evaluated(&self) -> bool {
+        self.node().has_value()
+    }
+
+    /// The value, computed if need be.
+    pub(crate) fn value(&self) -> Result<Value> {
+        let node = self.node();
+        loop {
+            if let Some(value) = &lock(&node.state).value {
+                return Ok(value.clone());
+            }
+            schedule::evaluate(std::slice::from_ref(&node))?;
+        }
+    }
+
+    /// A new node made by `op` from `inputs`, which the caller has checked: on one device, shapes and dtypes fitting.
+    #[track_caller]
+    pub(crate) fn build(op: Op, shape: Shape, dtype: DType, inputs: &[&Tensor]) -> Tensor {
+        let nodes: Inputs = inputs.iter().map(|t| t.node()).collect();
+        let device = nodes[0].device.clone();
+        Tensor::build_on(op, shape, dtype, device, nodes)
+    }
+
+    #[track_caller]
+    fn build_on(op: Op, shape: Shape, dtype: DType, device: Device, inputs: Inputs) -> Tensor {
+        let tracked = dtype.is_float() && inputs.iter().any(|n| n.is_tracked()) && is_grad_enabled();
+        let waits = !inputs.is_empty();
+        let node = Node::new(op, shape, dtype, device, inputs, None, tracked, here());
+        let tensor = Tensor::from_node(Arc::new(node));
+        if waits {
+            schedule::pending::register(&tensor.0);
+        }
+        tensor
+    }
+
+    /// A node that has its value.
+    #[track_caller]
+    pub(crate) fn ready(op: Op, shape: Shape, dtype: DType, device: Device, value: Value) -> Tensor {
+        let node = Node::new(op, shape, dtype, device, Inputs::new(), Some(value), false, here());
+        Tensor::from_node(Arc::new(node))
+    }
+
+    /// The result of a user's own differentiable function: `value`, computed from `inputs` without a tape, with `op`'s
+    /// gradient. The `autograd` crate's `apply` is the comfortable way here.
+    #[track_caller]
+    pub fn custom(op: Arc<dyn crate::CustomOp>, inputs: &[&Tensor], value: &Tensor) -> Tensor {
+        let all: Vec<&Tensor> = inputs.iter().copied().chain([value]).collect();
+        let nodes: Inputs = all.iter().map(|t| t.node()).collect();
+        Tensor::build_on(Op::Custom(op), value.shape().clone(), value.dtype(), value.device(), nodes)
+    }
+
+    /// An error unless all tensors are on one device.
+    pub(crate) fn same_device(op: &'static str, tensors: &[&Tensor]) -> Result<()> {
+        let Some((first, rest)) = tensors.split_first() else { return Ok(()) };
+        let device = first.device();
+        for tensor in rest {
+            let other = tensor.device();
+            if other != device {
+                return Err(Error::DeviceMismatch {
+                    op,
+                    lhs: device.name().into(),
+                    rhs: other.name().into(),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Clone for Tensor {
+    fn clone(&self) -> Tensor {
+        Tensor::from_node(self.0.clone())
+    }
+}
+
+impl Drop for Tensor {
+    fn drop(&mut self) {
+        self.0.handles.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Computes everything that waits, is still held, and was built on this thread: what an optimizer's step ends with.
+///
+/// # Errors
+/// The first failure; what could be computed stays computed.
+pub fn eval_pending() -> Result<()> {
+    schedule::pending::flush()
+}

@@ -1,0 +1,394 @@
+//! Moving elements about: views (reshape, permute, expand, slice, flip), and concat, stack, pad.
+
+use smallvec::SmallVec;
+
+use super::Tensor;
+use crate::{Axes, BinaryOp, DType, Dims, Error, Op, Result, Scalar, Shape, op::padded};
+
+impl Tensor {
+    /// The same elements in the same order under another shape; one size may be -1 and takes what is left.
+    ///
+    /// # Errors
+    /// Sizes that do not hold this many elements.
+    #[track_caller]
+    pub fn reshape(&self, dims: impl Into<Dims>) -> Result<Tensor> {
+        let shape = dims.into().resolve(self.shape())?;
+        Ok(self.reshape_unchecked(shape))
+    }
+
+    #[track_caller]
+    pub(crate) fn reshape_unchecked(&self, shape: Shape) -> Tensor {
+        if shape == *self.shape() {
+            return self.clone();
+        }
+        Tensor::build(Op::Reshape, shape, self.dtype(), &[self])
+    }
+
+    /// All elements in one axis.
+    #[track_caller]
+    pub fn flatten_all(&self) -> Tensor {
+        self.reshape_unchecked([self.numel()].into())
+    }
+
+    /// Axes `start..=end` made one. `flatten(1, -1)` keeps a batch axis.
+    #[track_caller]
+    pub fn flatten(&self, start: isize, end: isize) -> Result<Tensor> {
+        if self.rank() == 0 {
+            return Ok(self.reshape_unchecked([1].into()));
+        }
+        let (start, end) = (self.shape().axis(start, "flatten")?, self.shape().axis(end, "flatten")?);
+        if start > end {
+            return Err(Error::invalid("flatten", format!("axis {start} comes after axis {end}")));
+        }
+        let dims = self.dims();
+        let merged = dims[start..=end].iter().product();
+        let shape =
+            dims[..start].iter().copied().chain([merged]).chain(dims[end + 1..].iter().copied()).collect();
+        Ok(self.reshape_unchecked(shape))
+    }
+
+    /// Axes reordered: axis `i` of the result is axis `axes[i]` of this tensor.
+    ///
+    /// # Errors
+    /// Not every axis named exactly once.
+    #[track_caller]
+    pub fn permute(&self, axes: impl Into<Axes>) -> Result<Tensor> {
+        let axes = axes.into();
+        let mut order: SmallVec<[usize; 5]> = SmallVec::new();
+        for &axis in axes.given().unwrap_or(&[]) {
+            let axis = self.shape().axis(axis, "permute")?;
+            if order.contains(&axis) {
+                return Err(Error::invalid("permute", format!("axis {axis} is given twice")));
+            }
+            order.push(axis);
+        }
+        if order.len() != self.rank() {
+            return Err(Error::invalid(
+                "permute",
+                format!(
+                    "{} axes are given for shape {}; name each of its axes once",
+                    order.len(),
+                    self.shape()
+                ),
+            ));
+        }
+        Ok(self.permute_unchecked(order))
+    }
+
+    #[track_caller]
+    pub(crate) fn permute_unchecked(&self, order: SmallVec<[usize; 5]>) -> Tensor {
+        if order.iter().enumerate().all(|(i, &a)| i == a) {
+            return self.clone();
+        }
+        let shape = order.iter().map(|&a| self.dims()[a]).collect();
+        Tensor::build(Op::Permute(order), shape, self.dtype(), &[self])
+    }
+
+    /// Two axes exchanged.
+    #[track_caller]
+    pub fn transpose(&self, a: isize, b: isize) -> Result<Tensor> {
+        let (a, b) = (self.shape().axis(a, "transpose")?, self.shape().axis(b, "transpose")?);
+        let mut order: SmallVec<[usize; 5]> = (0..self.rank()).collect();
+        order.swap(a, b);
+        Ok(self.permute_unchecked(order))
+    }
+
+    /// The transpose of a matrix.
+    ///
+    /// # Errors
+    /// More than two axes (use [`Tensor::transpose`]). A vector or scalar is itself, as in PyTorch.
+    #[track_caller]
+    pub fn t(&self) -> Result<Tensor> {
+        match self.rank() {
+            0 | 1 => Ok(self.clone()),
+            2 => self.transpose(0, 1),
+            _ => Err(Error::invalid(
+                "t",
+                format!("shape {} has more than two axes; use .transpose(-2, -1)?", self.shape()),
+            )),
+        }
+    }
+
+    /// Axes of size 1 removed: those named (others of them stay as they are), or all with `..`.
+    #[track_caller]
+    pub fn squeeze(&self, axes: impl Into<Axes>) -> Result<Tensor> {
+        let axes = self.shape().axes(&axes.into(), "squeeze")?;
+        let gone: SmallVec<[usize; 5]> = axes.into_iter().filter(|&a| self.dims()[a] == 1).collect();
+        Ok(self.reshape_unchecked(self.shape().reduced(&gone, false)))
+    }
+
+    /// A new axis of size 1 at `axis` of the result; -1 is after the last.
+    #[track_caller]
+    pub fn unsqueeze(&self, axis: isize) -> Result<Tensor> {
+        let rank = self.rank() as isize + 1;
+        let at = if axis < 0 { axis + rank } else { axis };
+        if !(0..rank).contains(&at) {
+            return Err(Error::AxisOutOfRange { op: "unsqueeze", axis, shape: self.shape().clone() });
+        }
+        let (head, tail) = self.dims().split_at(at as usize);
+        let shape = head.iter().copied().chain([1]).chain(tail.iter().copied()).collect();
+        Ok(self.reshape_unchecked(shape))
+    }
+
+    /// Broadcast to `shape` without copying; -1 keeps a size.
+    ///
+    /// # Errors
+    /// A shape to which this one does not broadcast.
+    #[track_caller]
+    pub fn expand(&self, dims: impl Into<Dims>) -> Result<Tensor> {
+        let dims = dims.into().0;
+        let lead = dims.len().wrapping_sub(self.rank());
+        let mut shape: SmallVec<[usize; 5]> = SmallVec::new();
+        for (i, &d) in dims.iter().enumerate() {
+            shape.push(match d {
+                -1 if dims.len() >= self.rank() && i >= lead => self.dims()[i - lead],
+                d if d >= 0 => d as usize,
+                _ => {
+                    return Err(Error::invalid(
+                        "expand",
+                        format!("{} to {dims:?}: {d} is no size here", self.shape()),
+                    ));
+                }
+            });
+        }
+        let shape = Shape::from(shape.as_slice());
+        if self.shape().broadcast(&shape, "expand")? != shape {
+            return Err(Error::ShapeMismatch {
+                op: "expand",
+                lhs: self.shape().clone(),
+                rhs: shape,
+                hint: "only axes of size 1, and new ones in front, can be widened".into(),
+            });
+        }
+        Ok(self.expand_unchecked(shape))
+    }
+
+    #[track_caller]
+    pub(crate) fn expand_unchecked(&self, shape: Shape) -> Tensor {
+        if shape == *self.shape() {
+            return self.clone();
+        }
+        Tensor::build(Op::Expand, shape, self.dtype(), &[self])
+    }
+
+    /// Elements `start..end` of an axis. Negative bounds count from the end; bounds past an end are held to it, as in
+    /// Python.
+    #[track_caller]
+    pub fn slice(&self, axis: isize, start: isize, end: isize) -> Result<Tensor> {
+        self.slice_step(axis, start, end, 1)
+    }
+
+    /// Every `step`-th element of `start..end` of an axis, for a positive `step`.
+    ///
+    /// # Errors
+    /// A step below 1 (use [`Tensor::flip`] to reverse), or no such axis.
+    #[track_caller]
+    pub fn slice_step(&self, axis: isize, start: isize, end: isize, step: isize) -> Result<Tensor> {
+        let axis = self.shape().axis(axis, "slice")?;
+        if step < 1 {
+            return Err(Error::invalid(
+                "slice",
+                format!("step {step}: give one of at least 1, and flip to reverse"),
+            ));
+        }
+        let size = self.dims()[axis] as isize;
+        let hold = |i: isize| (if i < 0 { i.saturating_add(size) } else { i }).clamp(0, size);
+        let (start, end) = (hold(start), hold(end));
+        let len = (end - start).max(0).unsigned_abs().div_ceil(step.unsigned_abs());
+        if len == self.dims()[axis] && step == 1 {
+            return Ok(self.clone());
+        }
+        Ok(self.slice_unchecked(axis, start as usize, len, step))
+    }
+
+    #[track_caller]
+    pub(crate) fn slice_unchecked(&self, axis: usize, start: usize, len: usize, step: isize) -> Tensor {
+        let shape = self.dims().iter().enumerate().map(|(i, &d)| if i == axis { len } else { d }).collect();
+        Tensor::build(Op::Slice { axis, start, step }, shape, self.dtype(), &[self])
+    }
+
+    /// `len` elements of an axis from `start` on. `torch.narrow`.
+    ///
+    /// # Errors
+    /// A window that leaves the axis.
+    #[track_caller]
+    pub fn narrow(&self, axis: isize, start: usize, len: usize) -> Result<Tensor> {
+        let at = self.shape().axis(axis, "narrow")?;
+        let size = self.dims()[at];
+        if start.checked_add(len).is_none_or(|end| end > size) {
+            return Err(Error::invalid(
+                "narrow",
+                format!(
+                    "{len} elements from {start} leave axis {at} of size {size} of shape {}",
+                    self.shape()
+                ),
+            ));
+        }
+        if len == size {
+            return Ok(self.clone());
+        }
+        Ok(self.slice_unchecked(at, start, len, 1))
+    }
+
+    /// One element of an axis, which goes. Negative counts from the end. `torch.select`.
+    ///
+    /// # Errors
+    /// An index outside the axis.
+    #[track_caller]
+    pub fn select(&self, axis: isize, index: isize) -> Result<Tensor> {
+        let at = self.shape().axis(axis, "select")?;
+        let size = self.dims()[at];
+        let resolved = if index < 0 { index + size as isize } else { index };
+        if !(0..size as isize).contains(&resolved) {
+            return Err(Error::IndexOutOfRange { op: "select", index: index as i64, axis: at, size });
+        }
+        let one = self.slice_unchecked(at, resolved as usize, 1, 1);
+        let shape = self.shape().reduced(&[at], false);
+        Ok(one.reshape_unchecked(shape))
+    }
+
+    /// The order of elements reversed along `axes`.
+    #[track_caller]
+    pub fn flip(&self, axes: impl Into<Axes>) -> Result<Tensor> {
+        let axes = self.shape().axes(&axes.into(), "flip")?;
+        let mut out = self.clone();
+        for axis in axes {
+            let n = self.dims()[axis];
+            if n > 1 {
+                out = out.slice_unchecked(axis, n - 1, n, -1);
+            }
+        }
+        Ok(out)
+    }
+
+    /// Tensors one after the other along an axis, in their promoted dtype. `torch.cat`.
+    ///
+    /// # Errors
+    /// None given, sizes that differ off the axis, or several devices.
+    #[track_caller]
+    pub fn concat(tensors: &[&Tensor], axis: isize) -> Result<Tensor> {
+        let Some(first) = tensors.first() else {
+            return Err(Error::invalid("concat", "no tensors are given; give at least one"));
+        };
+        Tensor::same_device("concat", tensors)?;
+        let axis = first.shape().axis(axis, "concat")?;
+        let mut size = 0;
+        let mut dtype = first.dtype();
+        for tensor in tensors {
+            let fits = tensor.rank() == first.rank()
+                && tensor.dims().iter().zip(first.dims()).enumerate().all(|(i, (a, b))| i == axis || a == b);
+            if !fits {
+                return Err(Error::ShapeMismatch {
+                    op: "concat",
+                    lhs: first.shape().clone(),
+                    rhs: tensor.shape().clone(),
+                    hint: format!("sizes must agree on every axis but {axis}"),
+                });
+            }
+            size += tensor.dims()[axis];
+            dtype = dtype.promote(tensor.dtype());
+        }
+        if tensors.len() == 1 {
+            return Ok((*first).clone());
+        }
+        let shape = first.dims().iter().enumerate().map(|(i, &d)| if i == axis { size } else { d }).collect();
+        let cast = tensors.iter().map(|t| t.to_dtype(dtype)).collect::<Result<Vec<_>>>()?;
+        Ok(Tensor::build(Op::Concat { axis }, shape, dtype, &cast.iter().collect::<Vec<_>>()))
+    }
+
+    /// Tensors of one shape along a new axis.
+    #[track_caller]
+    pub fn stack(tensors: &[&Tensor], axis: isize) -> Result<Tensor> {
+        let Some(first) = tensors.first() else {
+            return Err(Error::invalid("stack", "no tensors are given; give at least one"));
+        };
+        if let Some(other) = tensors.iter().find(|t| t.shape() != first.shape()) {
+            return Err(Error::ShapeMismatch {
+                op: "stack",
+                lhs: first.shape().clone(),
+                rhs: other.shape().clone(),
+                hint: "all must have one shape".into(),
+            });
+        }
+        let wide = tensors.iter().map(|t| t.unsqueeze(axis)).collect::<Result<Vec<_>>>()?;
+        Tensor::concat(&wide.iter().collect::<Vec<_>>(), axis)
+    }
+
+    /// The axis cut in pieces of `size`; the last may be smaller. `torch.split`.
+    #[track_caller]
+    pub fn split(&self, size: usize, axis: isize) -> Result<Vec<Tensor>> {
+        let at = self.shape().axis(axis, "split")?;
+        if size == 0 {
+            return Err(Error::invalid("split", "pieces of size 0 never end; give at least 1"));
+        }
+        let n = self.dims()[at];
+        (0..n).step_by(size).map(|start| self.narrow(at as isize, start, size.min(n - start))).collect()
+    }
+
+    /// Padded with `value`: `padding[i]` elements before and after along axis `i`.
+    ///
+    /// # Errors
+    /// Not one pair for each axis.
+    #[track_caller]
+    pub fn pad(&self, padding: &[(usize, usize)], value: impl Into<Scalar>) -> Result<Tensor> {
+        if padding.len() != self.rank() {
+            return Err(Error::invalid(
+                "pad",
+                format!(
+                    "{} pairs are given for shape {}; give one for each axis",
+                    padding.len(),
+                    self.shape()
+                ),
+            ));
+        }
+        let before: SmallVec<[usize; 5]> = padding.iter().map(|p| p.0).collect();
+        let after: SmallVec<[usize; 5]> = padding.iter().map(|p| p.1).collect();
+        let interior = SmallVec::from_elem(0, self.rank());
+        let shape = padded(self.shape(), &before, &after, &interior);
+        super::create::check("pad", &shape, self.dtype(), &self.device())?;
+        Ok(self.pad_unchecked(before, interior, shape, value.into()))
+    }
+
+    /// The general form of padding: element `i` of an axis goes to `before + i·(1 + interior)` of `shape`, and `value`
+    /// fills the rest. The gradient of a strided slice.
+    #[doc(hidden)]
+    #[track_caller]
+    pub fn pad_unchecked(
+        &self,
+        before: SmallVec<[usize; 5]>,
+        interior: SmallVec<[usize; 5]>,
+        shape: Shape,
+        value: Scalar,
+    ) -> Tensor {
+        let op = Op::Pad { before, interior, value: value.cast(self.dtype()) };
+        Tensor::build(op, shape, self.dtype(), &[self])
+    }
+
+    /// The lower triangle of a matrix or of the last two axes: elements above the `diagonal` set to 0. `torch.tril`.
+    #[track_caller]
+    pub fn tril(&self, diagonal: i32) -> Result<Tensor> {
+        self.triangle("tril", diagonal, true)
+    }
+
+    /// The upper triangle: elements below the `diagonal` set to 0. `torch.triu`.
+    #[track_caller]
+    pub fn triu(&self, diagonal: i32) -> Result<Tensor> {
+        self.triangle("triu", diagonal, false)
+    }
+
+    #[track_caller]
+    fn triangle(&self, op: &'static str, diagonal: i32, lower: bool) -> Result<Tensor> {
+        let [.., rows, columns] = *self.dims() else {
+            return Err(Error::invalid(
+                op,
+                format!("shape {} is no matrix; two axes are needed", self.shape()),
+            ));
+        };
+        let options = (DType::I32, &self.device());
+        let row = Tensor::arange(0i64, rows as i64, 1i64, options)?.reshape([rows, 1])?;
+        let column = Tensor::arange(0i64, columns as i64, 1i64, options)?;
+        let distance = column.binary(BinaryOp::Sub, &row)?;
+        let kept = if lower { distance.le_scalar(diagonal) } else { distance.ge_scalar(diagonal) };
+        kept.where_cond(self, &Tensor::full((), 0.0, (self.dtype(), &self.device()))?)
+    }
+}

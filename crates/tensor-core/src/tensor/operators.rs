@@ -1,0 +1,94 @@
+//! `+ - * /` and unary `-` on tensors, references to them, and scalars on either side.
+//! They panic on a misfit, as slice indexing does, with the message of their checked twins.
+
+use std::ops;
+
+use super::Tensor;
+use crate::{BinaryOp, Scalar};
+
+/// A Rust number on the right of an operator.
+pub trait Number: Into<Scalar> {}
+macro_rules! number {
+    ($($t:ty),*) => {$( impl Number for $t {} )*};
+}
+number!(f64, f32, half::f16, half::bf16, i64, i32, u32, u8, usize);
+
+macro_rules! operator {
+    ($($trait:ident, $method:ident, $op:ident;)*) => {$(
+        impl ops::$trait<&Tensor> for &Tensor {
+            type Output = Tensor;
+            #[track_caller]
+            #[allow(clippy::panic)] // an operator cannot return an error; `Tensor::add` and its kin can
+            fn $method(self, rhs: &Tensor) -> Tensor {
+                match self.binary(BinaryOp::$op, rhs) {
+                    Ok(out) => out,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+        impl ops::$trait<Tensor> for &Tensor {
+            type Output = Tensor;
+            #[track_caller]
+            fn $method(self, rhs: Tensor) -> Tensor { ops::$trait::$method(self, &rhs) }
+        }
+        impl ops::$trait<&Tensor> for Tensor {
+            type Output = Tensor;
+            #[track_caller]
+            fn $method(self, rhs: &Tensor) -> Tensor { ops::$trait::$method(&self, rhs) }
+        }
+        impl ops::$trait<Tensor> for Tensor {
+            type Output = Tensor;
+            #[track_caller]
+            fn $method(self, rhs: Tensor) -> Tensor { ops::$trait::$method(&self, &rhs) }
+        }
+        impl<S: Number> ops::$trait<S> for &Tensor {
+            type Output = Tensor;
+            #[track_caller]
+            fn $method(self, rhs: S) -> Tensor { self.with_scalar(BinaryOp::$op, rhs.into(), false) }
+        }
+        impl<S: Number> ops::$trait<S> for Tensor {
+            type Output = Tensor;
+            #[track_caller]
+            fn $method(self, rhs: S) -> Tensor { self.with_scalar(BinaryOp::$op, rhs.into(), false) }
+        }
+        left_scalar!($trait, $method, $op: f64, i32);
+    )*};
+}
+
+/// One type for each kind of literal, or `(1.0 - &x).mean()` would be ambiguous.
+macro_rules! left_scalar {
+    ($trait:ident, $method:ident, $op:ident: $($s:ty),*) => {$(
+        impl ops::$trait<&Tensor> for $s {
+            type Output = Tensor;
+            #[track_caller]
+            fn $method(self, rhs: &Tensor) -> Tensor { rhs.with_scalar(BinaryOp::$op, Scalar::from(self), true) }
+        }
+        impl ops::$trait<Tensor> for $s {
+            type Output = Tensor;
+            #[track_caller]
+            fn $method(self, rhs: Tensor) -> Tensor { rhs.with_scalar(BinaryOp::$op, Scalar::from(self), true) }
+        }
+    )*};
+}
+
+operator! {
+    Add, add, Add;
+    Sub, sub, Sub;
+    Mul, mul, Mul;
+    Div, div, Div;
+}
+
+impl ops::Neg for &Tensor {
+    type Output = Tensor;
+    #[track_caller]
+    fn neg(self) -> Tensor {
+        Tensor::neg(self)
+    }
+}
+impl ops::Neg for Tensor {
+    type Output = Tensor;
+    #[track_caller]
+    fn neg(self) -> Tensor {
+        Tensor::neg(&self)
+    }
+}

@@ -1,0 +1,117 @@
+//! Looking at values: what makes a lazy tensor be computed.
+
+use super::Tensor;
+use crate::{DType, Element, Error, Layout, Result, Scalar};
+
+impl Tensor {
+    /// The elements in row-major order.
+    ///
+    /// # Errors
+    /// A `T` other than this tensor's dtype (cast first), or whatever the device reports.
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
+        self.expect_dtype::<T>("to_vec")?;
+        Ok(T::from_bytes(&self.read_bytes()?))
+    }
+
+    /// The only element.
+    ///
+    /// # Errors
+    /// More or fewer elements than one, or a `T` other than this tensor's dtype.
+    pub fn item<T: Element>(&self) -> Result<T> {
+        if self.numel() != 1 {
+            return Err(Error::invalid(
+                "item",
+                format!(
+                    "shape {} has {} elements, not one; use to_vec, or select one",
+                    self.shape(),
+                    self.numel()
+                ),
+            ));
+        }
+        self.expect_dtype::<T>("item")?;
+        let mut bytes = [0u8; 8];
+        let value = self.value()?;
+        let out = &mut bytes[..self.dtype().size()];
+        self.device().backend().download(&value.storage, value.layout.offset(), out)?;
+        T::from_bytes(out).first().copied().ok_or_else(|| Error::invalid("item", "nothing was read"))
+    }
+
+    fn expect_dtype<T: Element>(&self, op: &'static str) -> Result<()> {
+        if T::DTYPE == self.dtype() {
+            return Ok(());
+        }
+        Err(Error::DTypeMismatch {
+            op,
+            lhs: self.dtype(),
+            rhs: T::DTYPE,
+            hint: format!(
+                "read it as {}, or cast first with .to_dtype(DType::{:?})?",
+                self.dtype(),
+                T::DTYPE
+            ),
+        })
+    }
+
+    /// The elements' bytes in row-major order, host byte order.
+    pub fn read_bytes(&self) -> Result<Vec<u8>> {
+        let value = self.contiguous_value()?;
+        let mut out = vec![0; self.numel() * self.dtype().size()];
+        if !out.is_empty() {
+            self.device().backend().download(&value.storage, value.layout.offset(), &mut out)?;
+        }
+        Ok(out)
+    }
+
+    /// The elements in row-major order, without blocking the thread while the device works.
+    pub async fn to_vec_async<T: Element>(&self) -> Result<Vec<T>> {
+        self.expect_dtype::<T>("to_vec_async")?;
+        let value = self.contiguous_value()?;
+        let device = self.device();
+        let bytes =
+            device.backend().download_async(&value.storage, value.layout.offset(), self.numel()).await?;
+        Ok(T::from_bytes(&bytes))
+    }
+
+    fn contiguous_value(&self) -> Result<crate::node::Value> {
+        let value = self.value()?;
+        if value.layout.is_contiguous() { Ok(value) } else { self.detach().contiguous_copy().value() }
+    }
+
+    /// A fresh row-major copy of the elements.
+    #[track_caller]
+    fn contiguous_copy(&self) -> Tensor {
+        // Padding by nothing is the plainest copy there is.
+        let none: smallvec::SmallVec<[usize; 5]> = smallvec::SmallVec::from_elem(0, self.rank());
+        self.pad_unchecked(none.clone(), none, self.shape().clone(), Scalar::Int(0))
+    }
+
+    /// This tensor's value in row-major order in memory: a copy where it is a strided view, else itself. Computes it.
+    #[track_caller]
+    pub fn contiguous(&self) -> Result<Tensor> {
+        let value = self.value()?;
+        let plain = value.layout == Layout::contiguous(self.shape().clone());
+        Ok(if plain { self.clone() } else { self.contiguous_copy() })
+    }
+
+    /// The elements as f64, whatever the dtype: for printing and comparing.
+    ///
+    /// # Errors
+    /// Whatever the device reports.
+    pub fn to_f64_vec(&self) -> Result<Vec<f64>> {
+        let bytes = self.read_bytes()?;
+        fn wide<T: Element>(bytes: &[u8]) -> Vec<f64> {
+            T::from_bytes(bytes).into_iter().map(|v| v.to_scalar().as_f64()).collect()
+        }
+        Ok(match self.dtype() {
+            DType::Bool => wide::<bool>(&bytes),
+            DType::U8 => wide::<u8>(&bytes),
+            DType::U32 => wide::<u32>(&bytes),
+            DType::I32 => wide::<i32>(&bytes),
+            DType::I64 => wide::<i64>(&bytes),
+            DType::F16 => wide::<half::f16>(&bytes),
+            DType::BF16 => wide::<half::bf16>(&bytes),
+            DType::F32 => wide::<f32>(&bytes),
+            DType::F64 => wide::<f64>(&bytes),
+        })
+    }
+}

@@ -1,0 +1,247 @@
+//! Reductions over all or some axes, and what is made of them: softmax, variance, norms.
+
+use super::Tensor;
+use crate::{ArgReduceOp, Axes, DType, Error, Op, ReduceOp, Result, Shape};
+
+impl Tensor {
+    /// A reduction along `axes` (`..` for all).
+    ///
+    /// Sums and products of integers and bools are taken in i64 (i32 on a device without i64); means of them in f32.
+    ///
+    /// # Errors
+    /// No such axis; a greatest or least over nothing.
+    #[track_caller]
+    pub fn reduce(&self, op: ReduceOp, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
+        let axes = self.shape().axes(&axes.into(), op.name())?;
+        let shape = self.shape().reduced(&axes, keepdim);
+        let nothing = axes.iter().any(|&a| self.dims()[a] == 0);
+        if nothing && shape.numel() > 0 && matches!(op, ReduceOp::Max | ReduceOp::Min) {
+            return Err(Error::invalid(
+                op.name(),
+                format!(
+                    "shape {} has no elements along axes {axes:?}: nothing is greatest or least",
+                    self.shape()
+                ),
+            ));
+        }
+        let this = self.reducible(op);
+        if axes.is_empty() {
+            return Ok(this);
+        }
+        let dtype = this.dtype();
+        Ok(Tensor::build(Op::Reduce { op, axes, keepdim }, shape, dtype, &[&this]))
+    }
+
+    /// This tensor in the dtype in which `op` reduces it.
+    #[track_caller]
+    fn reducible(&self, op: ReduceOp) -> Tensor {
+        match op {
+            ReduceOp::Mean if !self.dtype().is_float() => self.cast_unchecked(DType::F32),
+            ReduceOp::Sum | ReduceOp::Prod if !self.dtype().is_float() => {
+                self.cast_unchecked(integer_sum(self))
+            }
+            ReduceOp::Any | ReduceOp::All => self.cast_unchecked(DType::Bool),
+            _ => self.clone(),
+        }
+    }
+
+    /// A reduction to one element, of an operation that is defined over nothing.
+    #[track_caller]
+    fn reduce_all(&self, op: ReduceOp) -> Tensor {
+        let this = self.reducible(op);
+        let axes = (0..self.rank()).collect();
+        Tensor::build(Op::Reduce { op, axes, keepdim: false }, Shape::scalar(), this.dtype(), &[&this])
+    }
+
+    /// Σx over all elements, 0-d. Integers and bools are summed in i64 (in i32 on a device without i64).
+    #[track_caller]
+    pub fn sum(&self) -> Tensor {
+        self.reduce_all(ReduceOp::Sum)
+    }
+
+    /// Σx / n over all elements, 0-d; NaN over nothing. Integers and bools give f32.
+    #[track_caller]
+    pub fn mean(&self) -> Tensor {
+        self.reduce_all(ReduceOp::Mean)
+    }
+
+    /// Whether any element is true (or not 0), 0-d bool.
+    #[track_caller]
+    pub fn any(&self) -> Tensor {
+        self.reduce_all(ReduceOp::Any)
+    }
+
+    /// Whether all elements are true (or not 0), 0-d bool.
+    #[track_caller]
+    pub fn all(&self) -> Tensor {
+        self.reduce_all(ReduceOp::All)
+    }
+
+    /// The greatest element, 0-d; NaN if any is.
+    ///
+    /// # Errors
+    /// No elements.
+    #[track_caller]
+    pub fn max(&self) -> Result<Tensor> {
+        self.reduce(ReduceOp::Max, .., false)
+    }
+
+    /// The least element, 0-d; NaN if any is.
+    ///
+    /// # Errors
+    /// No elements.
+    #[track_caller]
+    pub fn min(&self) -> Result<Tensor> {
+        self.reduce(ReduceOp::Min, .., false)
+    }
+
+    /// Σx along `axes`, which stay with size 1 if `keepdim`.
+    #[track_caller]
+    pub fn sum_axis(&self, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
+        self.reduce(ReduceOp::Sum, axes, keepdim)
+    }
+
+    /// The mean along `axes`, which stay with size 1 if `keepdim`.
+    #[track_caller]
+    pub fn mean_axis(&self, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
+        self.reduce(ReduceOp::Mean, axes, keepdim)
+    }
+
+    /// Πx along `axes`, which stay with size 1 if `keepdim`.
+    #[track_caller]
+    pub fn prod_axis(&self, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
+        self.reduce(ReduceOp::Prod, axes, keepdim)
+    }
+
+    /// The greatest along `axes`, which stay with size 1 if `keepdim`. `torch.amax`: gradients are shared among equals.
+    #[track_caller]
+    pub fn max_axis(&self, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
+        self.reduce(ReduceOp::Max, axes, keepdim)
+    }
+
+    /// The least along `axes`, which stay with size 1 if `keepdim`. `torch.amin`: gradients are shared among equals.
+    #[track_caller]
+    pub fn min_axis(&self, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
+        self.reduce(ReduceOp::Min, axes, keepdim)
+    }
+
+    /// The index of an extreme along one axis, i32; the first among equals, a NaN before all else.
+    ///
+    /// # Errors
+    /// No such axis, or no elements along it.
+    #[track_caller]
+    pub fn arg_reduce(&self, op: ArgReduceOp, axis: isize, keepdim: bool) -> Result<Tensor> {
+        let axis = self.shape().axis(axis, op.name())?;
+        if self.dims()[axis] == 0 {
+            return Err(Error::invalid(
+                op.name(),
+                format!("shape {} has no elements along axis {axis}", self.shape()),
+            ));
+        }
+        if self.dims()[axis] > i32::MAX as usize {
+            return Err(Error::invalid(
+                op.name(),
+                format!("axis {axis} of shape {} passes i32 indices", self.shape()),
+            ));
+        }
+        let shape = self.shape().reduced(&[axis], keepdim);
+        Ok(Tensor::build(Op::ArgReduce { op, axis, keepdim }, shape, DType::I32, &[self]))
+    }
+
+    /// The flat index of the greatest element, 0-d i32.
+    #[track_caller]
+    pub fn argmax(&self) -> Result<Tensor> {
+        self.flatten_all().arg_reduce(ArgReduceOp::ArgMax, 0, false)
+    }
+
+    /// The flat index of the least element, 0-d i32.
+    #[track_caller]
+    pub fn argmin(&self) -> Result<Tensor> {
+        self.flatten_all().arg_reduce(ArgReduceOp::ArgMin, 0, false)
+    }
+
+    /// The index of the greatest element along an axis, i32.
+    #[track_caller]
+    pub fn argmax_axis(&self, axis: isize, keepdim: bool) -> Result<Tensor> {
+        self.arg_reduce(ArgReduceOp::ArgMax, axis, keepdim)
+    }
+
+    /// The index of the least element along an axis, i32.
+    #[track_caller]
+    pub fn argmin_axis(&self, axis: isize, keepdim: bool) -> Result<Tensor> {
+        self.arg_reduce(ArgReduceOp::ArgMin, axis, keepdim)
+    }
+
+    /// The variance along `axes`: Σ(x − mean)² / (n − correction). `correction` 1 is unbiased, PyTorch's default.
+    #[track_caller]
+    pub fn var_axis(&self, axes: impl Into<Axes>, correction: f64, keepdim: bool) -> Result<Tensor> {
+        let axes = axes.into();
+        let resolved = self.shape().axes(&axes, "var")?;
+        let n: usize = resolved.iter().map(|&a| self.dims()[a]).product();
+        let mean = self.mean_axis(axes.clone(), true)?;
+        let squares = self.sub(&mean)?.powi(2).sum_axis(axes, keepdim)?;
+        Ok(squares.div_scalar((n as f64 - correction).max(0.0)))
+    }
+
+    /// The standard deviation along `axes`: the root of [`Tensor::var_axis`].
+    #[track_caller]
+    pub fn std_axis(&self, axes: impl Into<Axes>, correction: f64, keepdim: bool) -> Result<Tensor> {
+        Ok(self.var_axis(axes, correction, keepdim)?.sqrt())
+    }
+
+    /// eˣ / Σeˣ along an axis, computed from x − max x.
+    ///
+    /// # Errors
+    /// No such axis, or a dtype that is not floating-point.
+    #[track_caller]
+    pub fn softmax(&self, axis: isize) -> Result<Tensor> {
+        let Some(shifted) = self.shifted("softmax", axis)? else { return Ok(self.clone()) };
+        let exp = shifted.exp();
+        exp.div(&exp.sum_axis(axis, true)?)
+    }
+
+    /// x − ln Σeˣ along an axis, computed from x − max x.
+    ///
+    /// # Errors
+    /// No such axis, or a dtype that is not floating-point.
+    #[track_caller]
+    pub fn log_softmax(&self, axis: isize) -> Result<Tensor> {
+        let Some(shifted) = self.shifted("log_softmax", axis)? else { return Ok(self.clone()) };
+        shifted.sub(&shifted.exp().sum_axis(axis, true)?.log())
+    }
+
+    /// ln Σeˣ along `axes`, computed from x − max x; the axes stay with size 1 if `keepdim`.
+    #[track_caller]
+    pub fn logsumexp(&self, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
+        let axes = axes.into();
+        let max = self.detach().max_axis(axes.clone(), true)?;
+        // An infinite greatest element would give ∞ − ∞: shift by 0 there.
+        let infinite = max.isinf();
+        let max = max.masked_fill(&infinite, 0.0)?;
+        let log = self.sub(&max)?.exp().sum_axis(axes, keepdim)?.log();
+        log.add(&max.reshape_unchecked(log.shape().clone()))
+    }
+
+    /// x − max x along an axis, where the greatest carries no gradient: it cancels. `None` when there is nothing.
+    #[track_caller]
+    fn shifted(&self, op: &'static str, axis: isize) -> Result<Option<Tensor>> {
+        self.shape().axis(axis, op)?;
+        if !self.dtype().is_float() {
+            return Err(Error::DTypeMismatch {
+                op,
+                lhs: self.dtype(),
+                rhs: DType::F32,
+                hint: "a floating-point tensor is needed: cast it with .to_dtype(DType::F32)".into(),
+            });
+        }
+        if self.numel() == 0 {
+            return Ok(None);
+        }
+        self.sub(&self.detach().max_axis(axis, true)?).map(Some)
+    }
+}
+
+/// The dtype in which integers are summed: i64 where the device has it.
+fn integer_sum(tensor: &Tensor) -> DType {
+    if tensor.device().supports(DType::I64) { DType::I64 } else { DType::I32 }
+}

@@ -1,0 +1,598 @@
+//! A backend that computes the slow and plain way: one element at a time, every intermediate rounded to its dtype, real
+//! functions in f64. What the other backends are compared with, and the shortest example of writing a backend.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::{
+    any::Any,
+    collections::HashMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use tensor_core::{
+    ArgReduceOp, Backend, BinaryOp, Buffer, CompareOp, DType, Device, DeviceInfo, DeviceKind, Element, Error,
+    Kernel, Launch, Layout, Limits, MemoryStats, RandomKind, ReduceOp, Result, Scalar, Storage, UnaryOp,
+    bf16, f16,
+    kernel::{Instr, Program},
+    philox,
+};
+
+#[derive(Debug)]
+pub(crate) struct Reference {
+    info: DeviceInfo,
+    live: Arc<AtomicU64>,
+    /// Kernels run so far, by name.
+    pub(crate) kernels: Mutex<HashMap<&'static str, usize>>,
+    /// Makes the n-th allocation from now fail, when not 0.
+    pub(crate) fail_in: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Memory {
+    dtype: DType,
+    numel: usize,
+    data: Mutex<Vec<Scalar>>,
+    live: Arc<AtomicU64>,
+}
+
+impl Buffer for Memory {
+    fn dtype(&self) -> DType {
+        self.dtype
+    }
+    fn numel(&self) -> usize {
+        self.numel
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        self.live.fetch_sub((self.numel * self.dtype.size()) as u64, Ordering::Relaxed);
+    }
+}
+
+/// A device of its own on a fresh reference backend, and that backend.
+#[allow(dead_code)]
+pub(crate) fn reference_backend() -> (Device, Arc<Reference>) {
+    let backend = Arc::new(Reference {
+        info: DeviceInfo {
+            name: "reference".into(),
+            description: "plain loops".into(),
+            driver: "none".into(),
+            kind: DeviceKind::Cpu,
+            memory: None,
+            dtypes: DType::ALL.to_vec(),
+            limits: Limits { max_buffer_bytes: 1 << 30, max_inputs: 8, max_outputs: 4, max_instrs: 32 },
+        },
+        live: Arc::default(),
+        kernels: Mutex::default(),
+        fail_in: AtomicU64::new(0),
+    });
+    (Device::new(backend.clone()), backend)
+}
+
+#[allow(dead_code)]
+pub(crate) fn reference() -> Device {
+    reference_backend().0
+}
+
+fn memory(storage: &Storage) -> &Memory {
+    let any: &dyn Any = storage.as_ref();
+    any.downcast_ref().expect("a buffer of this backend")
+}
+
+fn read(storage: &Storage) -> Vec<Scalar> {
+    memory(storage).data.lock().unwrap().clone()
+}
+
+fn scalars(dtype: DType, bytes: &[u8]) -> Vec<Scalar> {
+    fn of<T: Element>(bytes: &[u8]) -> Vec<Scalar> {
+        T::from_bytes(bytes).into_iter().map(Element::to_scalar).collect()
+    }
+    match dtype {
+        DType::Bool => of::<bool>(bytes),
+        DType::U8 => of::<u8>(bytes),
+        DType::U32 => of::<u32>(bytes),
+        DType::I32 => of::<i32>(bytes),
+        DType::I64 => of::<i64>(bytes),
+        DType::F16 => of::<f16>(bytes),
+        DType::BF16 => of::<bf16>(bytes),
+        DType::F32 => of::<f32>(bytes),
+        DType::F64 => of::<f64>(bytes),
+    }
+}
+
+fn bytes(dtype: DType, values: &[Scalar]) -> Vec<u8> {
+    fn of<T: Element>(values: &[Scalar], f: impl Fn(Scalar) -> T) -> Vec<u8> {
+        T::as_bytes(&values.iter().map(|&v| f(v)).collect::<Vec<T>>()).to_vec()
+    }
+    match dtype {
+        DType::Bool => of(values, Scalar::as_bool),
+        DType::U8 => of(values, |v| v.as_i64() as u8),
+        DType::U32 => of(values, |v| v.as_i64() as u32),
+        DType::I32 => of(values, |v| v.as_i64() as i32),
+        DType::I64 => of(values, Scalar::as_i64),
+        DType::F16 => of(values, |v| f16::from_f64(v.as_f64())),
+        DType::BF16 => of(values, |v| bf16::from_f64(v.as_f64())),
+        DType::F32 => of(values, |v| v.as_f64() as f32),
+        DType::F64 => of(values, Scalar::as_f64),
+    }
+}
+
+impl Backend for Reference {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn allocate(&self, dtype: DType, numel: usize) -> Result<Storage> {
+        if self.fail_in.load(Ordering::Relaxed) > 0 && self.fail_in.fetch_sub(1, Ordering::Relaxed) == 1 {
+            return Err(Error::OutOfMemory {
+                device: "reference".into(),
+                asked: numel as u64,
+                in_use: self.live.load(Ordering::Relaxed),
+                reserved: 0,
+                limit: None,
+            });
+        }
+        self.live.fetch_add((numel * dtype.size()) as u64, Ordering::Relaxed);
+        // Nothing may rely on what fresh memory holds.
+        let junk = Scalar::Int(113).cast(dtype);
+        let data = Mutex::new(vec![junk; numel]);
+        Ok(Arc::new(Memory { dtype, numel, data, live: self.live.clone() }))
+    }
+
+    fn upload(&self, dtype: DType, bytes: &[u8]) -> Result<Storage> {
+        let storage = self.allocate(dtype, bytes.len() / dtype.size())?;
+        *memory(&storage).data.lock().unwrap() = scalars(dtype, bytes);
+        Ok(storage)
+    }
+
+    fn download(&self, storage: &Storage, start: usize, out: &mut [u8]) -> Result<()> {
+        let dtype = storage.dtype();
+        let n = out.len() / dtype.size();
+        out.copy_from_slice(&bytes(dtype, &read(storage)[start..start + n]));
+        Ok(())
+    }
+
+    fn run(&self, launch: &Launch<'_>) -> Result<()> {
+        *self.kernels.lock().unwrap().entry(launch.kernel.name()).or_default() += 1;
+        let inputs: Vec<Vec<Scalar>> = launch.inputs.iter().map(read).collect();
+        let results = compute(launch, &inputs)?;
+        assert_eq!(results.len(), launch.outputs.len());
+        for ((mut result, output), (shape, dtype)) in
+            results.into_iter().zip(launch.outputs).zip(launch.kernel.outputs())
+        {
+            assert_eq!((output.numel(), output.dtype()), (shape.numel(), dtype), "{}", launch.kernel.name());
+            result.iter_mut().for_each(|v| *v = v.cast(dtype));
+            *memory(output).data.lock().unwrap() = result;
+        }
+        Ok(())
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn memory(&self) -> MemoryStats {
+        let allocated = self.live.load(Ordering::Relaxed);
+        MemoryStats { allocated, reserved: allocated, peak: allocated, allocations: 0, limit: None }
+    }
+
+    fn reset_peak(&self) {}
+
+    fn empty_cache(&self) {}
+}
+
+/// Every multi-index of a shape, in row-major order.
+pub(crate) fn indices(shape: &[usize]) -> Vec<Vec<usize>> {
+    let n = shape.iter().product();
+    (0..n)
+        .map(|mut flat: usize| {
+            let mut index = vec![0; shape.len()];
+            for axis in (0..shape.len()).rev() {
+                index[axis] = flat % shape[axis];
+                flat /= shape[axis];
+            }
+            index
+        })
+        .collect()
+}
+
+fn offset(layout: &Layout, index: &[usize]) -> usize {
+    let delta: isize = index.iter().zip(layout.strides()).map(|(&i, &s)| i as isize * s).sum();
+    (layout.offset() as isize + delta) as usize
+}
+
+fn compute(launch: &Launch<'_>, inputs: &[Vec<Scalar>]) -> Result<Vec<Vec<Scalar>>> {
+    let at = |k: usize, layout: &Layout, index: &[usize]| inputs[k][offset(layout, index)];
+    let elementwise = |program: &Program, layouts: &[Layout], shape: &[usize]| -> Vec<Vec<Scalar>> {
+        assert!(layouts.iter().all(|l| l.shape().dims() == shape));
+        indices(shape)
+            .iter()
+            .enumerate()
+            .map(|(flat, index)| {
+                let loads: Vec<Scalar> = layouts.iter().enumerate().map(|(k, l)| at(k, l, index)).collect();
+                evaluate(program, &loads, launch.scalars, flat as u64)
+            })
+            .collect()
+    };
+    Ok(match launch.kernel {
+        Kernel::Map(k) => {
+            let rows = elementwise(&k.program, &k.inputs, &k.shape);
+            (0..k.program.outputs.len()).map(|o| rows.iter().map(|r| r[o]).collect()).collect()
+        }
+        Kernel::Reduce(k) => {
+            let rows = elementwise(&k.program, &k.inputs, &k.shape);
+            let kept = |index: &[usize]| -> Vec<usize> {
+                index.iter().enumerate().filter(|(a, _)| !k.axes.contains(a)).map(|(_, &i)| i).collect()
+            };
+            let out = Layout::contiguous(k.shape.reduced(&k.axes, false));
+            let mut groups: Vec<Vec<Scalar>> = vec![Vec::new(); out.numel()];
+            for (index, row) in indices(&k.shape).iter().zip(rows) {
+                groups[offset(&out, &kept(index))].push(row[0]);
+            }
+            vec![groups.iter().map(|g| reduce(k.op, g, k.program.output_dtype(0))).collect()]
+        }
+        Kernel::ArgReduce(k) => {
+            let out = k.input.shape().reduced(&[k.axis], false);
+            let n = k.input.shape()[k.axis];
+            vec![
+                indices(&out)
+                    .iter()
+                    .map(|index| {
+                        let value = |i: usize| {
+                            let mut full = index.clone();
+                            full.insert(k.axis, i);
+                            at(0, &k.input, &full).as_f64()
+                        };
+                        let better = |a: f64, b: f64| match k.op {
+                            _ if b.is_nan() => false,
+                            _ if a.is_nan() => true,
+                            ArgReduceOp::ArgMax => a > b,
+                            ArgReduceOp::ArgMin => a < b,
+                        };
+                        Scalar::Int(
+                            (1..n).fold(0, |best, i| if better(value(i), value(best)) { i } else { best })
+                                as i64,
+                        )
+                    })
+                    .collect(),
+            ]
+        }
+        Kernel::MatMul(k) => {
+            let shape: Vec<usize> = k.batch.iter().copied().chain([k.m, k.n]).collect();
+            vec![
+                indices(&shape)
+                    .iter()
+                    .map(|index| {
+                        let (batch, cell) = index.split_at(k.batch.rank());
+                        let left = |x| at(0, &k.lhs, &[batch, &[cell[0], x]].concat());
+                        let right = |x| at(1, &k.rhs, &[batch, &[x, cell[1]]].concat());
+                        if k.dtype.is_float() {
+                            Scalar::Float((0..k.k).map(|x| left(x).as_f64() * right(x).as_f64()).sum())
+                        } else {
+                            Scalar::Int((0..k.k).fold(0i64, |sum, x| {
+                                sum.wrapping_add(left(x).as_i64().wrapping_mul(right(x).as_i64()))
+                            }))
+                        }
+                    })
+                    .collect(),
+            ]
+        }
+        Kernel::Gather(k) => {
+            let mut out = Vec::new();
+            for index in indices(k.index.shape()) {
+                let mut from = index.clone();
+                from[k.axis] = checked("gather", at(1, &k.index, &index), k.axis, k.input.shape()[k.axis])?;
+                out.push(at(0, &k.input, &from));
+            }
+            vec![out]
+        }
+        Kernel::ScatterAdd(k) => {
+            let plain = Layout::contiguous(k.base.shape().clone());
+            let mut out: Vec<Scalar> = indices(k.base.shape()).iter().map(|i| at(0, &k.base, i)).collect();
+            for index in indices(k.index.shape()) {
+                let mut to = index.clone();
+                to[k.axis] = checked("scatter_add", at(1, &k.index, &index), k.axis, k.base.shape()[k.axis])?;
+                let cell = &mut out[offset(&plain, &to)];
+                *cell = binary(BinaryOp::Add, *cell, at(2, &k.src, &index), k.dtype).cast(k.dtype);
+            }
+            vec![out]
+        }
+        Kernel::Copy(k) => {
+            let fill = if k.fill { launch.scalars[0] } else { Scalar::Int(77) };
+            let mut out = vec![fill; k.shape.numel()];
+            for (i, region) in k.regions.iter().enumerate() {
+                assert_eq!(region.dst.shape(), region.src.shape());
+                for index in indices(region.dst.shape()) {
+                    out[offset(&region.dst, &index)] = at(i, &region.src, &index);
+                }
+            }
+            vec![out]
+        }
+        other => panic!("a kernel this backend does not know: {other:?}"),
+    })
+}
+
+fn checked(op: &'static str, index: Scalar, axis: usize, size: usize) -> Result<usize> {
+    let index = index.as_i64();
+    if (0..size as i64).contains(&index) {
+        Ok(index as usize)
+    } else {
+        Err(Error::IndexOutOfRange { op, index, axis, size })
+    }
+}
+
+fn reduce(op: ReduceOp, group: &[Scalar], dtype: DType) -> Scalar {
+    let floats = || group.iter().map(|v| v.as_f64());
+    let extreme = |pick: BinaryOp| {
+        group.iter().copied().reduce(|a, b| binary(pick, a, b, dtype)).unwrap_or(Scalar::Float(f64::NAN))
+    };
+    match op {
+        ReduceOp::Sum if dtype.is_float() => Scalar::Float(floats().sum()),
+        ReduceOp::Sum => Scalar::Int(group.iter().fold(0, |s, v| s.wrapping_add(v.as_i64()))),
+        ReduceOp::Mean => Scalar::Float(floats().sum::<f64>() / group.len() as f64),
+        ReduceOp::Prod if dtype.is_float() => Scalar::Float(floats().product()),
+        ReduceOp::Prod => Scalar::Int(group.iter().fold(1, |s, v| s.wrapping_mul(v.as_i64()))),
+        ReduceOp::Max => extreme(BinaryOp::Maximum),
+        ReduceOp::Min => extreme(BinaryOp::Minimum),
+        ReduceOp::Any => Scalar::Bool(group.iter().any(|v| v.as_bool())),
+        ReduceOp::All => Scalar::Bool(group.iter().all(|v| v.as_bool())),
+    }
+}
+
+fn evaluate(program: &Program, loads: &[Scalar], scalars: &[Scalar], flat: u64) -> Vec<Scalar> {
+    let mut regs: Vec<Scalar> = Vec::with_capacity(program.instrs.len());
+    for (instr, &dtype) in program.instrs.iter().zip(&program.dtypes) {
+        let r = |reg: u16| regs[reg as usize];
+        let of = |reg: u16| program.dtypes[reg as usize];
+        let value = match *instr {
+            Instr::Load(n) => loads[n as usize],
+            Instr::Scalar(n) => scalars[n as usize],
+            Instr::Arange { start, step } => {
+                let (start, step) = (scalars[start as usize], scalars[step as usize]);
+                if dtype.is_float() {
+                    let product = Scalar::Float(flat as f64).cast(dtype.compute()).as_f64() * step.as_f64();
+                    Scalar::Float(Scalar::Float(product).cast(dtype.compute()).as_f64() + start.as_f64())
+                } else {
+                    Scalar::Int(start.as_i64().wrapping_add(step.as_i64().wrapping_mul(flat as i64)))
+                }
+            }
+            Instr::Random { kind, seed, offset } => {
+                let seed = scalars[seed as usize].as_i64() as u64;
+                let offset = scalars[offset as usize].as_i64() as u64;
+                random(kind, philox(seed, offset.wrapping_add(flat)), dtype)
+            }
+            Instr::Unary(op, a) => unary(op, r(a), of(a)),
+            Instr::Powi(n, a) => {
+                let (base, times) = (r(a), n.unsigned_abs());
+                let one = Scalar::Int(1).cast(dtype);
+                let product = (0..times).fold(one, |p, _| {
+                    if dtype.is_float() {
+                        Scalar::Float(p.as_f64() * base.as_f64())
+                    } else {
+                        binary(BinaryOp::Mul, p, base, dtype)
+                    }
+                });
+                if n < 0 { Scalar::Float(1.0 / product.as_f64()) } else { product }
+            }
+            Instr::Binary(op, a, b) => binary(op, r(a), r(b), dtype),
+            Instr::Compare(op, a, b) => {
+                let (a, b, float) = (r(a), r(b), of(a).is_float());
+                let order = if float {
+                    a.as_f64().partial_cmp(&b.as_f64())
+                } else {
+                    Some(a.as_i64().cmp(&b.as_i64()))
+                };
+                Scalar::Bool(match op {
+                    CompareOp::Eq => order.is_some_and(|o| o.is_eq()),
+                    CompareOp::Ne => order.is_none_or(|o| o.is_ne()),
+                    CompareOp::Lt => order.is_some_and(|o| o.is_lt()),
+                    CompareOp::Le => order.is_some_and(|o| o.is_le()),
+                    CompareOp::Gt => order.is_some_and(|o| o.is_gt()),
+                    CompareOp::Ge => order.is_some_and(|o| o.is_ge()),
+                })
+            }
+            Instr::Select(c, a, b) => {
+                if r(c).as_bool() {
+                    r(a)
+                } else {
+                    r(b)
+                }
+            }
+            Instr::Cast(a) => r(a),
+            other => panic!("an instruction this backend does not know: {other:?}"),
+        };
+        regs.push(value.cast(dtype.compute()).cast(if dtype == dtype.compute() {
+            dtype
+        } else {
+            dtype.compute()
+        }));
+    }
+    program.outputs.iter().map(|&o| regs[o as usize]).collect()
+}
+
+fn random(kind: RandomKind, w: [u32; 4], dtype: DType) -> Scalar {
+    let wide = |a: u32, b: u32| ((u64::from(a) << 32 | u64::from(b)) >> 11) as f64;
+    let (e24, e53) = (2f64.powi(-24), 2f64.powi(-53));
+    Scalar::Float(match (kind, dtype) {
+        (RandomKind::Bits, _) => return Scalar::Int(i64::from(w[0])),
+        (RandomKind::Uniform, DType::F64) => wide(w[0], w[1]) * e53,
+        (RandomKind::Uniform, _) => f64::from(w[0] >> 8) * e24,
+        (RandomKind::Normal, _) => {
+            let (u1, u2) = if dtype == DType::F64 {
+                ((wide(w[0], w[1]) + 1.0) * e53, wide(w[2], w[3]) * e53)
+            } else {
+                (f64::from((w[0] >> 8) + 1) * e24, f64::from(w[1] >> 8) * e24)
+            };
+            (-2.0 * u1.ln()).sqrt() * (std::f64::consts::TAU * u2).cos()
+        }
+    })
+}
+
+fn unary(op: UnaryOp, value: Scalar, dtype: DType) -> Scalar {
+    use UnaryOp as U;
+    if !dtype.is_float() {
+        let v = value.as_i64();
+        return match op {
+            U::Neg => Scalar::Int(v.wrapping_neg()),
+            U::Abs => Scalar::Int(v.wrapping_abs()),
+            U::Sign => Scalar::Int(v.signum()),
+            U::Relu => Scalar::Int(v.max(0)),
+            U::Not if dtype == DType::Bool => Scalar::Bool(!value.as_bool()),
+            U::Not => Scalar::Int(!v),
+            other => panic!("{other:?} of {dtype}"),
+        };
+    }
+    let x = value.as_f64();
+    Scalar::Float(match op {
+        U::Neg => -x,
+        U::Abs => x.abs(),
+        U::Sign => {
+            if x.is_nan() {
+                x
+            } else if x == 0.0 {
+                0.0
+            } else {
+                x.signum()
+            }
+        }
+        U::Exp => x.exp(),
+        U::Expm1 => x.exp_m1(),
+        U::Log => x.ln(),
+        U::Log1p => x.ln_1p(),
+        U::Sqrt => x.sqrt(),
+        U::Rsqrt => 1.0 / x.sqrt(),
+        U::Reciprocal => 1.0 / x,
+        U::Sin => x.sin(),
+        U::Cos => x.cos(),
+        U::Tan => x.tan(),
+        U::Tanh => x.tanh(),
+        U::Sigmoid => {
+            if x < 0.0 {
+                x.exp() / (1.0 + x.exp())
+            } else {
+                1.0 / (1.0 + (-x).exp())
+            }
+        }
+        U::Relu => {
+            if x > 0.0 || x.is_nan() {
+                x
+            } else {
+                0.0
+            }
+        }
+        U::Erf => erf(x),
+        U::Floor => x.floor(),
+        U::Ceil => x.ceil(),
+        U::Round => x.round_ties_even(),
+        U::Trunc => x.trunc(),
+        U::IsNan => return Scalar::Bool(x.is_nan()),
+        U::IsInf => return Scalar::Bool(x.is_infinite()),
+        U::Not => panic!("not of a float"),
+    })
+}
+
+/// The error function: its power series near 0, the continued fraction of its complement (Lentz) beyond.
+fn erf(x: f64) -> f64 {
+    let a = x.abs();
+    if a < 2.5 {
+        let mut term = a;
+        let mut sum = a;
+        for n in 1..80 {
+            term *= -a * a / f64::from(n);
+            sum += term / f64::from(2 * n + 1);
+        }
+        return (sum * std::f64::consts::FRAC_2_SQRT_PI).copysign(x);
+    }
+    if a.is_nan() || a > 6.5 {
+        return if a.is_nan() { x } else { 1f64.copysign(x) };
+    }
+    let mut tail = 0.0;
+    for n in (1..120).rev() {
+        tail = f64::from(n) / 2.0 / (a + tail);
+    }
+    (1.0 - (-a * a).exp() / (std::f64::consts::PI.sqrt() * (a + tail))).copysign(x)
+}
+
+fn binary(op: BinaryOp, a: Scalar, b: Scalar, dtype: DType) -> Scalar {
+    use BinaryOp as B;
+    if !dtype.is_float() {
+        let bits = dtype == DType::Bool;
+        let (x, y) = (a.as_i64(), b.as_i64());
+        let floor = |x: i64, y: i64| {
+            let q = x.wrapping_div(y);
+            if x.wrapping_rem(y) != 0 && (x < 0) != (y < 0) { q - 1 } else { q }
+        };
+        let v = match op {
+            B::Add if bits => x | y,
+            B::Mul if bits => x & y,
+            B::Add => x.wrapping_add(y),
+            B::Sub => x.wrapping_sub(y),
+            B::Mul => x.wrapping_mul(y),
+            B::FloorDiv => {
+                if y == 0 {
+                    0
+                } else {
+                    floor(x, y)
+                }
+            }
+            B::Remainder => {
+                if y == 0 {
+                    0
+                } else {
+                    x.wrapping_sub(floor(x, y).wrapping_mul(y))
+                }
+            }
+            B::Pow if y < 0 => match x {
+                1 => 1,
+                -1 => {
+                    if y % 2 == 0 {
+                        1
+                    } else {
+                        -1
+                    }
+                }
+                _ => 0,
+            },
+            B::Pow => x.wrapping_pow(y as u32),
+            B::Maximum => x.max(y),
+            B::Minimum => x.min(y),
+            B::And => x & y,
+            B::Or => x | y,
+            B::Xor => x ^ y,
+            B::Div | B::Atan2 => panic!("{op:?} of {dtype}"),
+        };
+        return if bits { Scalar::Bool(v != 0) } else { Scalar::Int(v) };
+    }
+    let (x, y) = (a.as_f64(), b.as_f64());
+    Scalar::Float(match op {
+        B::Add => x + y,
+        B::Sub => x - y,
+        B::Mul => x * y,
+        B::Div => x / y,
+        B::FloorDiv => (x / y).floor(),
+        B::Remainder => {
+            let r = x % y;
+            if r != 0.0 && (r < 0.0) != (y < 0.0) { r + y } else { r }
+        }
+        B::Pow => x.powf(y),
+        B::Maximum => {
+            if x.is_nan() || y.is_nan() {
+                f64::NAN
+            } else {
+                x.max(y)
+            }
+        }
+        B::Minimum => {
+            if x.is_nan() || y.is_nan() {
+                f64::NAN
+            } else {
+                x.min(y)
+            }
+        }
+        B::Atan2 => x.atan2(y),
+        B::And | B::Or | B::Xor => panic!("{op:?} of a float"),
+    })
+}

@@ -1,0 +1,342 @@
+#!/usr/bin/env python3
+"""Numbers from PyTorch for the tests to compare with: crates/taper/tests/fixtures/*.json.
+
+    python3 -m venv .venv && .venv/bin/pip install torch numpy --index-url https://download.pytorch.org/whl/cpu
+    .venv/bin/python scripts/torch_fixtures.py                # writes all files
+    .venv/bin/python scripts/torch_fixtures.py sgd print      # or some of them
+
+The files are checked in, so the tests need neither PyTorch nor Python. Run this again only to add cases; the same
+version of PyTorch writes the same files.
+
+How to read them:
+- every file is {"torch": version, ..., "cases": [...]}, with one case a line;
+- a tensor is {"shape": [..], "data": [..]}, row-major; one named only by its data says so below;
+- infinities and NaN, which JSON lacks, are the strings "inf", "-inf" and "nan";
+- inputs are exact in float32; float32 results are written so that parsing as f64 and rounding gives them back.
+"""
+import json
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+FIXTURES = Path(__file__).resolve().parent.parent / "crates/taper/tests/fixtures"
+torch.set_num_threads(1)
+
+
+def number(x, dtype=torch.float64):
+    """A JSON value for one element."""
+    if isinstance(x, (bool, int)):
+        return x
+    if math.isnan(x):
+        return "nan"
+    if math.isinf(x):
+        return "inf" if x > 0 else "-inf"
+    return float(str(np.float32(x))) if dtype != torch.float64 else x
+
+
+def data(t):
+    return [number(x, t.dtype) for x in t.detach().reshape(-1).tolist()]
+
+
+def tensor(t):
+    return {"shape": list(t.shape), "data": data(t)}
+
+
+def uniform(generator, *shape, low=-1.0, high=1.0):
+    """Float64 values that are multiples of 1/64: short to write and exact in every float type."""
+    t = torch.rand(*shape, generator=generator, dtype=torch.float64) * (high - low) + low
+    return (t * 64).round() / 64
+
+
+def write(name, cases, **shared):
+    FIXTURES.mkdir(parents=True, exist_ok=True)
+    head = {"torch": torch.__version__.split("+")[0], **shared}
+    lines = ",\n".join(json.dumps(case, separators=(",", ":"), allow_nan=False) for case in cases)
+    path = FIXTURES / f"{name}.json"
+    path.write_text(json.dumps(head, separators=(",", ":"), allow_nan=False)[:-1] + f',"cases":[\n{lines}\n]}}\n')
+    print(f"{path.name}: {len(cases)} cases, {path.stat().st_size} bytes")
+
+
+def sgd():
+    """Twenty steps of SGD on Linear(8, 6), ReLU, Linear(6, 4) with the mean cross-entropy of one fixed batch.
+
+    Shared: "initial" weights by name, "inputs", "targets", "steps". Each case: the options of torch.optim.SGD, the
+    dtype, the loss before each step, and the weights after the last.
+    """
+    steps = 20
+    g = torch.Generator().manual_seed(1)
+    initial = {
+        "fc1.weight": uniform(g, 6, 8),
+        "fc1.bias": uniform(g, 6),
+        "fc2.weight": uniform(g, 4, 6),
+        "fc2.bias": uniform(g, 4),
+    }
+    inputs = uniform(g, 16, 8, low=-2.0, high=2.0)
+    targets = torch.randint(0, 4, (16,), generator=g)
+    options = {
+        "plain": dict(lr=0.1),
+        "momentum_weight_decay": dict(lr=0.1, momentum=0.9, weight_decay=1e-2),
+        "nesterov": dict(lr=0.1, momentum=0.9, nesterov=True),
+        "dampening": dict(lr=0.1, momentum=0.5, dampening=0.1),
+        "maximize": dict(lr=0.1, maximize=True),
+    }
+    defaults = dict(momentum=0.0, dampening=0.0, weight_decay=0.0, nesterov=False, maximize=False)
+    cases = []
+    for name, option in options.items():
+        for dtype in (torch.float32, torch.float64):
+            p = {k: v.to(dtype).clone().requires_grad_() for k, v in initial.items()}
+            optimizer = torch.optim.SGD(p.values(), foreach=False, **option)
+            losses = []
+            for _ in range(steps):
+                optimizer.zero_grad()
+                hidden = F.relu(F.linear(inputs.to(dtype), p["fc1.weight"], p["fc1.bias"]))
+                loss = F.cross_entropy(F.linear(hidden, p["fc2.weight"], p["fc2.bias"]), targets)
+                loss.backward()
+                losses.append(number(loss.item(), dtype))
+                optimizer.step()
+            cases.append({
+                "name": name,
+                "dtype": str(dtype).removeprefix("torch."),
+                "options": {**defaults, **option},
+                "losses": losses,
+                "final": {k: tensor(v) for k, v in p.items()},
+            })
+    write("sgd", cases, steps=steps, initial={k: tensor(v) for k, v in initial.items()}, inputs=tensor(inputs),
+          targets=targets.tolist())
+
+
+def cross_entropy():
+    """F.cross_entropy in float64, with its gradient in the logits: of the loss itself, or for the reduction "none" of
+    the sum of losses times the input's cotangent.
+
+    Shared: "inputs", a list of logits [N, C, ..], targets, weight [C] and cotangent. Each case: the index of its
+    input, the options (ignore_index is never null: -100 ignores nothing), loss, and grad by its data.
+    """
+    g = torch.Generator().manual_seed(2)
+    inputs = []
+    for shape in ((5, 4), (2, 3, 4)):
+        target_shape = (shape[0], *shape[2:])
+        inputs.append({
+            "logits": uniform(g, *shape, low=-4.0, high=4.0),
+            "targets": torch.randint(0, shape[1], target_shape, generator=g),
+            "weight": uniform(g, shape[1], low=0.25, high=2.0),
+            "cotangent": uniform(g, *target_shape),
+        })
+    inputs[0]["logits"][1] = torch.tensor([80.0, -80.0, 0.0, 79.0])  # where a careless softmax overflows
+    everything = [
+        (which, reduction, smoothing, ignore, weighted)
+        for which in (0, 1)
+        for reduction in ("mean", "sum", "none")
+        for smoothing in (0.0, 0.1)
+        for ignore in (-100, 1)
+        for weighted in (False, True)
+    ]
+    cases = []
+    for which, reduction, smoothing, ignore, weighted in everything:
+        given = inputs[which]
+        cases.append(cross_entropy_case(which, given, given["targets"], reduction, smoothing, ignore, weighted))
+    # Nothing left to average over.
+    for reduction in ("mean", "sum", "none"):
+        given = inputs[0]
+        targets = torch.full_like(given["targets"], 2)
+        cases.append(cross_entropy_case(0, given, targets, reduction, 0.0, 2, False) | {"targets": targets.tolist()})
+    shared = [
+        {"logits": tensor(i["logits"]), "targets": {"shape": list(i["targets"].shape), "data": data(i["targets"])},
+         "weight": data(i["weight"]), "cotangent": tensor(i["cotangent"])}
+        for i in inputs
+    ]
+    write("cross_entropy", cases, inputs=shared)
+
+
+def cross_entropy_case(which, given, targets, reduction, smoothing, ignore, weighted):
+    logits = given["logits"].clone().requires_grad_()
+    weight = given["weight"] if weighted else None
+    loss = F.cross_entropy(logits, targets, weight=weight, ignore_index=ignore, reduction=reduction,
+                           label_smoothing=smoothing)
+    (loss * given["cotangent"] if reduction == "none" else loss).sum().backward()
+    return {
+        "input": which,
+        "reduction": reduction,
+        "label_smoothing": smoothing,
+        "ignore_index": ignore,
+        "weighted": weighted,
+        "loss": tensor(loss),
+        "grad": data(logits.grad),
+    }
+
+
+def operations():
+    """The operations: (name, arguments by name, function of the inputs, the inputs as float64)."""
+    g = torch.Generator().manual_seed(3)
+
+    def points(*values):
+        return torch.tensor(values, dtype=torch.float64)
+
+    anywhere = points(-3.0, -1.5, -0.5, -0.0078125, 0.0, 0.0078125, 0.5, 1.0, 2.5, 4.0)
+    positive = points(0.0078125, 0.25, 0.5, 1.0, 1.5, 2.0, 10.0, 100.0)
+    halves = points(-2.5, -1.75, -1.5, -0.5, 0.0, 0.5, 1.5, 1.75, 2.5)
+    for name in ("neg", "abs", "sign", "exp", "expm1", "sin", "cos", "tan", "tanh", "sigmoid", "relu", "erf", "square"):
+        yield name, {}, getattr(torch, name), [anywhere]
+    for name in ("log", "log1p", "sqrt", "rsqrt", "reciprocal"):
+        yield name, {}, getattr(torch, name), [positive]
+    for name in ("floor", "ceil", "round", "trunc"):
+        yield name, {}, getattr(torch, name), [halves]
+    yield "silu", {}, F.silu, [anywhere]
+    yield "gelu", {}, F.gelu, [anywhere]
+    yield "gelu", {"approximate": "tanh"}, lambda x: F.gelu(x, approximate="tanh"), [anywhere]
+    yield "softplus", {}, F.softplus, [torch.cat([anywhere, points(-40.0, 19.0, 30.0)])]
+    yield "leaky_relu", {"negative_slope": 0.125}, lambda x: F.leaky_relu(x, 0.125), [anywhere]
+    yield "elu", {"alpha": 1.5}, lambda x: F.elu(x, 1.5), [anywhere]
+    yield "clamp", {"min": -0.5, "max": 1.0}, lambda x: x.clamp(-0.5, 1.0), [anywhere]
+    yield "pow_scalar", {"exponent": 3}, lambda x: x**3, [anywhere]
+    yield "pow_scalar", {"exponent": 2.5}, lambda x: x**2.5, [positive]
+
+    matrix, row, column = uniform(g, 3, 4), uniform(g, 4), uniform(g, 3, 1)
+    for name in ("add", "sub", "mul", "div", "maximum", "minimum"):
+        # Away from 0, for the division; no ties, but in the case after these.
+        other = uniform(g, 4, low=0.5, high=2.0)
+        yield name, {}, getattr(torch, name), [matrix, other]
+        yield name, {}, getattr(torch, name), [column, other]
+    ties = points(1.0, 2.0, -1.0, 0.0)
+    for name in ("maximum", "minimum"):
+        yield name, {}, getattr(torch, name), [ties, points(1.0, 1.0, -1.0, 3.0)]
+    yield "pow", {}, torch.pow, [points(0.5, 1.0, 2.0, 3.0), points(-1.5, 2.0, 0.0, 0.5)]
+    signs = [points(-5.5, -5.5, 5.5, 5.5, 7.0), points(2.0, -2.0, 2.0, -2.0, 0.75)]
+    yield "remainder", {}, torch.remainder, signs
+    yield "floor_divide", {}, torch.floor_divide, [t.clone() for t in signs]
+    yield "atan2", {}, torch.atan2, [points(1.0, -1.0, 0.5, -2.0), points(2.0, -0.5, -3.0, 1.0)]
+    mask = torch.tensor([True, False, True, False])
+    yield "where", {"condition": mask.tolist()}, lambda a, b: torch.where(mask, a, b), [matrix, row]
+
+    cube = uniform(g, 2, 3, 4, low=-2.0, high=2.0)
+    for axes in (None, [0], [-1], [0, 2]):
+        for keepdim in (False, True) if axes else (False,):
+            for name in ("sum", "mean", "amax", "amin"):
+                f = getattr(torch, name)
+                whole = () if axes is None else tuple(axes)
+                yield (name, {"axes": axes, "keepdim": keepdim},
+                       lambda x, f=f, whole=whole, keepdim=keepdim: f(x, dim=whole or (0, 1, 2), keepdim=keepdim), [cube])
+    for correction in (0, 1):
+        for name in ("var", "std"):
+            f = getattr(torch, name)
+            yield (name, {"axes": [1], "correction": correction},
+                   lambda x, f=f, correction=correction: f(x, dim=1, correction=correction), [cube])
+    yield "prod", {"axes": [1]}, lambda x: x.prod(1), [cube]
+    tied = points(1.0, 3.0, 3.0, 2.0).reshape(2, 2).repeat(1, 2)
+    yield "amax", {"axes": [1], "keepdim": False}, lambda x: x.amax(1), [tied]
+    yield "max", {"axes": [1], "keepdim": False}, lambda x: x.max(1).values, [tied]
+    yield "min", {"axes": [1], "keepdim": False}, lambda x: x.min(1).values, [tied]
+    for axis in (0, 1, -1):
+        for name in ("softmax", "log_softmax", "logsumexp", "cumsum", "cumprod"):
+            f = getattr(torch, name)
+            yield name, {"axis": axis}, lambda x, f=f, axis=axis: f(x, dim=axis), [cube]
+    extreme = points(1000.0, 999.0, -1000.0, 0.0)
+    for name in ("softmax", "log_softmax", "logsumexp"):
+        f = getattr(torch, name)
+        yield name, {"axis": 0}, lambda x, f=f: f(x, dim=0), [extreme]
+
+    yield "matmul", {}, torch.matmul, [uniform(g, 3, 5), uniform(g, 5, 2)]
+    yield "matmul", {}, torch.matmul, [uniform(g, 4), uniform(g, 4)]
+    yield "matmul", {}, torch.matmul, [uniform(g, 2, 3, 4), uniform(g, 4, 2)]
+    yield "matmul", {}, torch.matmul, [uniform(g, 2, 1, 3, 4), uniform(g, 5, 4, 2)]
+    yield "linear", {}, F.linear, [uniform(g, 3, 5), uniform(g, 2, 5), uniform(g, 2)]
+    yield ("layer_norm", {"eps": 1e-5}, lambda x, w, b: F.layer_norm(x, (4,), w, b, 1e-5),
+           [cube, uniform(g, 4), uniform(g, 4)])
+
+
+def ops():
+    """Each case: the operation and its arguments, inputs, a cotangent of the output's shape, and for float32 and
+    float64 the output and the gradient in each input of the sum of output times cotangent, all by their data; null
+    where PyTorch has no gradient.
+
+    "sign", "floor" and the like have gradient 0; "amax" and "amin" share the gradient among equals, "max" and "min"
+    give it to the first; "maximum" and "minimum" halve it at a tie.
+    """
+    g = torch.Generator().manual_seed(4)
+    cases = []
+    for name, arguments, function, inputs in operations():
+        shape = function(*inputs).shape
+        cotangent = uniform(g, *shape) if shape else uniform(g, 1).reshape(())
+        case = {"op": name, "args": arguments, "inputs": [tensor(t) for t in inputs], "cotangent": tensor(cotangent)}
+        for dtype in (torch.float32, torch.float64):
+            leaves = [t.to(dtype).clone().requires_grad_() for t in inputs]
+            output = function(*leaves)
+            grads = [None] * len(leaves)
+            if name != "floor_divide":  # for which PyTorch has no rule
+                grads = torch.autograd.grad((output * cotangent.to(dtype)).sum(), leaves, allow_unused=True)
+            key = "f32" if dtype == torch.float32 else "f64"
+            case[key] = {"output": data(output), "grads": [None if d is None else data(d) for d in grads]}
+        cases.append(case)
+    write("ops", cases)
+
+
+def printed():
+    """Each case: dtype, shape, data, and what `print(tensor)` writes under PyTorch's default options."""
+    inf, nan = math.inf, math.nan
+    f = torch.float32
+    tensors = {
+        "scalar": torch.tensor(19.6666667),
+        "scalar_whole": torch.tensor(3.0),
+        "scalar_int": torch.tensor(42),
+        "scalar_bool": torch.tensor(True),
+        "scalar_large": torch.tensor(1.5e9),
+        "scalar_small": torch.tensor(-2.5e-7),
+        "scalar_nan": torch.tensor(nan),
+        "vector": torch.tensor([2.0, 2.66666667, 3.3333333]),
+        "whole": torch.tensor([1.0, 2.0, -3.0]),
+        "whole_large": torch.tensor([1.0, 100000.0]),
+        "whole_huge": torch.tensor([1.0, 1e9]),
+        "negative": torch.tensor([-0.5, 0.25, -12.125]),
+        "negative_zero": torch.tensor([-0.0, 0.0]),
+        "mixed_magnitudes": torch.tensor([1e-5, 1000.0]),
+        "small": torch.tensor([0.00001, 0.00002]),
+        "ratio_over_1000": torch.tensor([0.001, 1.5, 10.5]),
+        "large_fractions": torch.tensor([123456.789, 0.5]),
+        "past_1e8": torch.tensor([1.5e8, 2.25e8]),
+        "rounds_up": torch.tensor([0.99999, 9.99999]),
+        "specials": torch.tensor([1.0, inf, -inf, nan]),
+        "specials_fractions": torch.tensor([0.5, inf, -inf, nan]),
+        "only_specials": torch.tensor([nan, inf]),
+        "ints": torch.tensor([1, -20, 300]),
+        "ints_i32": torch.tensor([[7, 8], [-9, 10]], dtype=torch.int32),
+        "bytes": torch.tensor([0, 255], dtype=torch.uint8),
+        "bools": torch.tensor([[True, False], [False, True]]),
+        "double": torch.tensor([0.1, 0.2], dtype=torch.float64),
+        "half": torch.tensor([0.1, 0.25], dtype=torch.float16),
+        "empty": torch.empty(0),
+        "empty_2d": torch.empty(0, 3),
+        "empty_inner": torch.empty(2, 0, 3),
+        "matrix": torch.arange(6, dtype=f).reshape(2, 3) / 4,
+        "matrix_widths": torch.tensor([[1.5, -22.25], [333.125, 0.0]]),
+        "column": torch.tensor([[1.0], [2.5]]),
+        "cube": torch.arange(12, dtype=f).reshape(2, 3, 2),
+        "rank_4": torch.arange(8).reshape(2, 2, 1, 2),
+        "wraps": torch.arange(30, dtype=f) / 8,
+        "wraps_ints": torch.arange(100),
+        "wraps_bools": torch.arange(40) % 3 == 0,
+        "exactly_1000": torch.arange(1000),
+        "summarised": torch.arange(2000, dtype=f),
+        "summarised_ints": torch.arange(1001),
+        "summarised_matrix": torch.arange(1200, dtype=f).reshape(30, 40) / 16,
+        "summarised_cube": (torch.arange(1050).reshape(7, 10, 15)),
+        "summarised_long_and_thin": torch.arange(1002, dtype=f).reshape(501, 2),
+        "summarised_short_and_wide": torch.arange(1002).reshape(2, 501),
+    }
+    cases = []
+    for name, t in tensors.items():
+        dtype = str(t.dtype).removeprefix("torch.")
+        cases.append({"name": name, "dtype": dtype, **tensor(t), "text": str(t)})
+    write("print", cases)
+
+
+FILES = {"sgd": sgd, "cross_entropy": cross_entropy, "ops": ops, "print": printed}
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or FILES:
+        if name not in FILES:
+            sys.exit(f"no fixtures named {name}; there are {', '.join(FILES)}")
+        FILES[name]()

@@ -1,0 +1,353 @@
+//! `cargo xtask test-all-backends`: every test of the workspace, and the behaviour suite once per device.
+//!
+//! The suite is `crates/taper/tests/*.rs`: ordinary tests that take their device from `TAPER_TEST_DEVICE`. All other
+//! crates' tests need no device or bring their own, and run once, as do the doctests. A test that finds at run time that
+//! its device lacks something appends a line `name<TAB>reason` to the file named by `TAPER_SKIP_LOG` and returns; it then
+//! counts as skipped.
+
+mod build;
+mod devices;
+mod libtest;
+mod table;
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    fs,
+    io::{BufRead, BufReader, PipeReader, Write as _},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use self::{
+    build::{Built, Executable, build},
+    devices::{list, no_adapter},
+    libtest::Tally,
+    table::Table,
+};
+use crate::{
+    Result,
+    workspace::{Workspace, cargo, in_words, output},
+};
+
+/// The crate whose tests are the behaviour suite.
+const SUITE: &str = "taper";
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Fail if there is no such device (`wgpu`, or one by name: `wgpu:1`)
+    #[arg(long, value_name = "DEVICE")]
+    require: Vec<String>,
+    /// Run only the tests whose names contain this
+    #[arg(long, value_name = "TEXT")]
+    filter: Option<String>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let workspace = Workspace::read()?;
+    let runner = Runner::new(&workspace, args)?;
+    let mut table = Table::default();
+
+    let built = build(&workspace)?;
+    record_missing(&built, &workspace, &mut table);
+    for test in built.tests.iter().filter(|test| test.package != SUITE) {
+        table.add(own_backend(&test.package), &test.package, runner.test(test, None));
+    }
+    if built.whole {
+        table.add("-", "doctests", runner.doctests());
+    }
+    let devices = list(&built, |command| runner.prepare(command));
+    run_suite(&runner, &built, devices, &args.require, &mut table);
+
+    report(&table)
+}
+
+/// Targets that were not built, for they or what they need did not compile, are failures of their crates.
+fn record_missing(built: &Built, workspace: &Workspace, table: &mut Table) {
+    if built.whole {
+        return;
+    }
+    let missing = built.missing(workspace);
+    for (package, target) in &missing {
+        table.add(own_backend(package), package, failure(format!("{target} was not built, see above")));
+    }
+    if missing.is_empty() {
+        table.add("-", "build", failure("the workspace does not compile"));
+    }
+}
+
+/// The behaviour suite, once per device, and a row for what should be there and is not.
+fn run_suite(
+    runner: &Runner,
+    built: &Built,
+    devices: Result<Vec<devices::Device>>,
+    required: &[String],
+    table: &mut Table,
+) {
+    let devices = devices.unwrap_or_else(|message| {
+        table.add("-", "devices", failure(message));
+        Vec::new()
+    });
+    let mut suite_size = 0;
+    for device in &devices {
+        println!("\n==== {}: {}", device.name, device.description);
+        let mut tally = Tally::default();
+        for test in built.tests.iter().filter(|test| test.package == SUITE) {
+            tally.add(runner.test(test, Some(&device.name)));
+        }
+        if tally.total() == 0 && runner.filter.is_none() {
+            tally.fail("no test ran");
+        }
+        suite_size = suite_size.max(tally.total());
+        table.add(&device.name, SUITE, tally);
+    }
+    let mut wanted = required.to_vec();
+    if !devices.is_empty() && !wanted.iter().any(|asked| asked.starts_with("wgpu")) {
+        wanted.push("wgpu".to_string());
+    }
+    for asked in wanted.iter().filter(|asked| !devices.iter().any(|device| device.is(asked))) {
+        let why = if asked.starts_with("wgpu") { no_adapter() } else { "no such device" };
+        if required.contains(asked) {
+            table.add(asked, SUITE, failure(why));
+        } else {
+            let reasons = BTreeMap::from([(why.to_string(), suite_size)]);
+            table.add(asked, SUITE, Tally { skipped: suite_size, reasons, ..Default::default() });
+        }
+    }
+}
+
+/// The backend that a crate tests by itself.
+fn own_backend(package: &str) -> &'static str {
+    match package {
+        "backend-cpu" => "cpu",
+        "backend-wgpu" => "wgpu",
+        _ => "-",
+    }
+}
+
+fn failure(what: impl Into<String>) -> Tally {
+    let mut tally = Tally::default();
+    tally.fail(what);
+    tally
+}
+
+/// Prints the failures, the table and the last line.
+fn report(table: &Table) -> Result<()> {
+    let failures: Vec<String> = table.failures().collect();
+    if !failures.is_empty() {
+        println!("\nfailures:\n  {}", failures.join("\n  "));
+    }
+    let Tally { passed, failed, skipped, .. } = table.total();
+    println!("\n{table}\n{passed} passed, {failed} failed, {skipped} skipped");
+    match (failed, passed) {
+        (0, 0) => Err("no test ran".to_string()),
+        (0, _) => Ok(()),
+        _ => Err(format!("{failed} failed")),
+    }
+}
+
+/// Runs test programs in one environment.
+struct Runner {
+    environment: Vec<(&'static str, OsString)>,
+    filter: Option<String>,
+    skip_log: PathBuf,
+    directories: BTreeMap<String, PathBuf>,
+    /// Whether what the programs print is passed on.
+    echo: bool,
+}
+
+impl Runner {
+    fn new(workspace: &Workspace, args: &Args) -> Result<Self> {
+        let target = &workspace.target;
+        let mut environment = vec![(LIBRARY_PATH, library_path()?)];
+        if std::env::var_os("XDG_RUNTIME_DIR").is_none() {
+            environment.push(("XDG_RUNTIME_DIR", private_directory(&target.join("xdg-runtime"))?.into()));
+        }
+        if std::env::var_os("MESA_SHADER_CACHE_DIR").is_none() {
+            environment.push(("MESA_SHADER_CACHE_DIR", private_directory(&target.join("mesa"))?.into()));
+        }
+        if args.require.iter().any(|asked| asked.starts_with("wgpu")) {
+            environment.push(("TAPER_REQUIRE_WGPU", "1".into()));
+        }
+        let directories = workspace.packages.iter().map(|p| (p.name.clone(), p.dir.clone())).collect();
+        let skip_log = target.join("taper-skips.log");
+        Ok(Self { environment, filter: args.filter.clone(), skip_log, directories, echo: true })
+    }
+
+    fn prepare(&self, command: &mut Command) {
+        command.envs(self.environment.iter().map(|(name, value)| (name, value))).stdin(Stdio::null());
+        command.env("TAPER_SKIP_LOG", &self.skip_log).env_remove("TAPER_TEST_DEVICE");
+    }
+
+    /// Runs one test program, on a device if it is of the suite.
+    fn test(&self, test: &Executable, device: Option<&str>) -> Tally {
+        let on = device.map(|device| format!(" on {device}")).unwrap_or_default();
+        println!("\n     Running {} of {}{on}", test.target, test.package);
+        let mut command = Command::new(&test.path);
+        self.prepare(&mut command);
+        command.args(&self.filter);
+        if let Some(device) = device {
+            command.env("TAPER_TEST_DEVICE", device);
+        }
+        // As cargo would have it.
+        if let Some(directory) = self.directories.get(&test.package) {
+            command.current_dir(directory).env("CARGO_MANIFEST_DIR", directory);
+        }
+        self.run(command, &test.target)
+    }
+
+    fn doctests(&self) -> Tally {
+        println!();
+        let mut command = cargo();
+        self.prepare(&mut command);
+        command.args(["test", "--workspace", "--doc", "--no-fail-fast"]);
+        if let Some(filter) = &self.filter {
+            command.args(["--", filter]);
+        }
+        self.run(command, "doctests")
+    }
+
+    /// Runs a command whose output, streamed to the terminal, is that of test harnesses.
+    fn run(&self, mut command: Command, name: &str) -> Tally {
+        let _ = fs::remove_file(&self.skip_log);
+        let mut tally = Tally::default();
+        let each_line = |line: &[u8]| {
+            if self.echo {
+                let mut terminal = std::io::stdout().lock();
+                // A terminal that went away does not change the outcome.
+                let _ = terminal.write_all(line).and_then(|()| terminal.flush());
+            }
+            tally.read(&String::from_utf8_lossy(line));
+        };
+        match stream(&mut command, each_line) {
+            Ok(status) if status.success() => {
+                // A program of its own making, with no harness.
+                if tally.results == 0 && name != "doctests" {
+                    tally.passed += 1;
+                }
+            }
+            // The harness has counted what failed.
+            Ok(_) if tally.failed > 0 => {}
+            Ok(status) => tally.fail(format!("{name}: {status}")),
+            Err(message) => tally.fail(message),
+        }
+        if let Ok(log) = fs::read_to_string(&self.skip_log) {
+            tally.skip(&log);
+        }
+        tally
+    }
+}
+
+/// Runs a command with its output and its errors in one pipe, so that their order is kept, and hands on each line as it
+/// comes.
+fn stream(command: &mut Command, mut each_line: impl FnMut(&[u8])) -> Result<std::process::ExitStatus> {
+    let words = in_words(command);
+    let failed = |e: std::io::Error| format!("{words} cannot be run: {e}");
+    let (reader, writer): (PipeReader, _) = std::io::pipe().map_err(failed)?;
+    command.stdout(writer.try_clone().map_err(failed)?).stderr(writer);
+    let mut child = command.spawn().map_err(failed)?;
+    // The command holds the writing ends; the pipe would never end.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+
+    let mut reader = BufReader::new(reader);
+    let mut line = Vec::new();
+    while reader.read_until(b'\n', &mut line).map_err(failed)? > 0 {
+        each_line(&line);
+        line.clear();
+    }
+    child.wait().map_err(failed)
+}
+
+/// Where the system looks for shared libraries; tests of procedural macros link the compiler's.
+const LIBRARY_PATH: &str = if cfg!(windows) {
+    "PATH"
+} else if cfg!(target_os = "macos") {
+    "DYLD_FALLBACK_LIBRARY_PATH"
+} else {
+    "LD_LIBRARY_PATH"
+};
+
+fn library_path() -> Result<OsString> {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let sysroot = PathBuf::from(output(Command::new(rustc).args(["--print", "sysroot"]))?.trim());
+    let libraries = sysroot.join(if cfg!(windows) { "bin" } else { "lib" });
+    let present = std::env::var_os(LIBRARY_PATH).unwrap_or_default();
+    let present = std::env::split_paths(&present).filter(|path| !path.as_os_str().is_empty());
+    std::env::join_paths(present.chain([libraries]))
+        .map_err(|e| format!("{LIBRARY_PATH} cannot be extended: {e}"))
+}
+
+/// Makes a directory for the user alone, as the XDG specification asks.
+fn private_directory(path: &Path) -> Result<&Path> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(path).map_err(|e| format!("{} cannot be made: {e}", path.display()))?;
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn runner(filter: Option<&str>) -> Runner {
+        Runner {
+            environment: Vec::new(),
+            filter: filter.map(str::to_string),
+            skip_log: std::env::temp_dir().join(format!("taper-skips-{}", std::process::id())),
+            directories: BTreeMap::new(),
+            echo: false,
+        }
+    }
+
+    fn device(name: &str) -> devices::Device {
+        devices::Device { name: name.to_string(), description: String::new() }
+    }
+
+    #[test]
+    fn a_missing_adapter_is_said_or_is_a_failure() {
+        for (required, failed, skipped) in [(vec![], 1, 1), (vec!["wgpu".to_string()], 2, 0)] {
+            let mut table = Table::default();
+            run_suite(&runner(None), &Built::default(), Ok(vec![device("cpu")]), &required, &mut table);
+            // On the CPU, "no test ran"; on wgpu, "no adapter".
+            assert_eq!((table.total().failed, table.total().skipped), (failed, skipped));
+            assert!(table.to_string().contains(no_adapter()));
+            assert!(report(&table).is_err());
+        }
+    }
+
+    #[test]
+    fn devices_that_are_not_known_are_a_failure() {
+        let mut table = Table::default();
+        run_suite(&runner(None), &Built::default(), Err("no example".to_string()), &[], &mut table);
+        assert_eq!(table.failures().collect::<Vec<_>>(), ["devices: no example"]);
+    }
+
+    #[test]
+    fn no_test_at_all_is_a_failure() {
+        assert_eq!(report(&Table::default()), Err("no test ran".to_string()));
+        let mut table = Table::default();
+        table.add("-", "nn", Tally { passed: 1, ..Default::default() });
+        assert_eq!(report(&table), Ok(()));
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn programs_are_streamed_counted_and_caught_when_they_crash() {
+        let shell = |script: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            runner(None).run(command, "script")
+        };
+        let tally = shell(
+            "echo 'test a ... FAILED' >&2; echo 'test result: FAILED. 2 passed; 1 failed; 0 ignored'; exit 101",
+        );
+        assert_eq!((tally.passed, tally.failed, tally.failures), (2, 1, vec!["a".to_string()]));
+        let tally = shell("echo running 3 tests; kill -SEGV $$");
+        assert_eq!((tally.passed, tally.failed), (0, 1));
+        assert!(tally.failures[0].contains("signal: 11"), "{:?}", tally.failures);
+        // No harness, and no complaint.
+        assert_eq!(shell("true").passed, 1);
+    }
+}

@@ -1,0 +1,130 @@
+//! What cargo says about the workspace.
+
+use std::{
+    path::PathBuf,
+    process::{Command, Stdio},
+};
+
+use serde_json::Value;
+
+use crate::Result;
+
+/// The packages of the workspace, from `cargo metadata`.
+pub(crate) struct Workspace {
+    pub(crate) root: PathBuf,
+    pub(crate) target: PathBuf,
+    pub(crate) packages: Vec<Package>,
+}
+
+pub(crate) struct Package {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    /// The directory of its Cargo.toml.
+    pub(crate) dir: PathBuf,
+    pub(crate) dependencies: Vec<Dependency>,
+    pub(crate) targets: Vec<Target>,
+}
+
+pub(crate) struct Dependency {
+    /// The package's own name, whatever the dependent calls it.
+    pub(crate) name: String,
+    pub(crate) kind: Kind,
+    /// The feature that switches it on, if it is optional.
+    pub(crate) optional: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Normal,
+    Build,
+    Dev,
+}
+
+pub(crate) struct Target {
+    pub(crate) name: String,
+    /// Whether `cargo test` makes a test executable of it.
+    pub(crate) tested: bool,
+}
+
+impl Workspace {
+    pub(crate) fn read() -> Result<Self> {
+        let metadata = output(cargo().args(["metadata", "--format-version", "1", "--no-deps"]))?;
+        let metadata =
+            serde_json::from_str(&metadata).map_err(|e| format!("cargo metadata is not JSON: {e}"))?;
+        Self::parse(&metadata).ok_or_else(|| "cargo metadata has another form than expected".to_string())
+    }
+
+    pub(crate) fn parse(metadata: &Value) -> Option<Self> {
+        Some(Self {
+            root: metadata["workspace_root"].as_str()?.into(),
+            target: metadata["target_directory"].as_str()?.into(),
+            packages: metadata["packages"].as_array()?.iter().map(package).collect::<Option<_>>()?,
+        })
+    }
+
+    pub(crate) fn by_id(&self, id: &str) -> Option<&Package> {
+        self.packages.iter().find(|package| package.id == id)
+    }
+}
+
+fn package(package: &Value) -> Option<Package> {
+    let mut dir = PathBuf::from(package["manifest_path"].as_str()?);
+    dir.pop();
+    Some(Package {
+        id: package["id"].as_str()?.to_string(),
+        name: package["name"].as_str()?.to_string(),
+        dir,
+        dependencies: package["dependencies"].as_array()?.iter().map(dependency).collect::<Option<_>>()?,
+        targets: package["targets"].as_array()?.iter().map(target).collect::<Option<_>>()?,
+    })
+}
+
+fn dependency(dependency: &Value) -> Option<Dependency> {
+    Some(Dependency {
+        name: dependency["name"].as_str()?.to_string(),
+        kind: match dependency["kind"].as_str() {
+            Some("dev") => Kind::Dev,
+            Some("build") => Kind::Build,
+            _ => Kind::Normal,
+        },
+        optional: dependency["optional"].as_bool()?,
+    })
+}
+
+fn target(target: &Value) -> Option<Target> {
+    // Behind a feature that may be off.
+    let conditional = target["required-features"].as_array().is_some_and(|features| !features.is_empty());
+    Some(Target {
+        name: target["name"].as_str()?.to_string(),
+        tested: target["test"].as_bool()? && !conditional,
+    })
+}
+
+/// The cargo that runs this program.
+pub(crate) fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.stdin(Stdio::null());
+    command
+}
+
+/// What a command prints, or why it failed, with what it said.
+pub(crate) fn output(command: &mut Command) -> Result<String> {
+    let words = in_words(command);
+    let output = command.output().map_err(|e| format!("{words} cannot be run: {e}"))?;
+    if !output.status.success() {
+        return Err(format!(
+            "{words}: {}\n{}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr).trim_end()
+        ));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The command as one would type it.
+pub(crate) fn in_words(command: &Command) -> String {
+    let program = PathBuf::from(command.get_program());
+    let program = program.file_stem().unwrap_or(command.get_program());
+    let words = std::iter::once(program).chain(command.get_args());
+    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}
