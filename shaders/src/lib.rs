@@ -1,1 +1,110 @@
-//! shaders
+//! The WGSL of Taper's wgpu backend.
+//!
+//! Two kinds of source live in `wgsl/`. *Libraries* ([`LIBRARIES`]) are collections of functions; [`link`] puts the
+//! functions that a kernel mentions in front of it, so that a kernel carries no text it does not use. *Kernels*
+//! ([`KERNELS`]) are entry points that expect a short header of aliases, constants and bindings from the backend.
+//! Nothing here needs a device: the tests validate every function and every specialised kernel with naga.
+
+use std::{collections::HashMap, sync::LazyLock};
+
+/// The libraries of functions, by file name.
+pub const LIBRARIES: &[(&str, &str)] = &[
+    ("integer", include_str!("../wgsl/integer.wgsl")),
+    ("float32", include_str!("../wgsl/float32.wgsl")),
+    ("half", include_str!("../wgsl/half.wgsl")),
+    ("philox", include_str!("../wgsl/philox.wgsl")),
+    ("integer64", include_str!("../wgsl/integer64.wgsl")),
+    ("float64", include_str!("../wgsl/float64.wgsl")),
+];
+
+/// The product of a tile of 64 × 64 in shared memory, 4 × 4 results a thread.
+pub const MATMUL_TILE: &str = include_str!("../wgsl/matmul_tile.wgsl");
+/// Reading by index along an axis.
+pub const GATHER: &str = include_str!("../wgsl/gather.wgsl");
+/// Adding by index, one thread for each element of the output.
+pub const SCATTER_ELEMENT: &str = include_str!("../wgsl/scatter_element.wgsl");
+/// Adding by index, one thread for each line along the axis.
+pub const SCATTER_LINE: &str = include_str!("../wgsl/scatter_line.wgsl");
+
+/// The kernels that are whole files, by name. Each header it needs is listed at its top.
+pub const KERNELS: &[(&str, &str)] = &[
+    ("matmul_tile", MATMUL_TILE),
+    ("gather", GATHER),
+    ("scatter_element", SCATTER_ELEMENT),
+    ("scatter_line", SCATTER_LINE),
+];
+
+/// How a generated kernel opens, as the kernel files do: `group` is the number of the workgroup over rows of at most
+/// 65,535, `lane` the number of the thread in it.
+pub const ENTRY: &str = "fn main(@builtin(workgroup_id) group_id: vec3<u32>, \
+    @builtin(num_workgroups) group_count: vec3<u32>, @builtin(local_invocation_index) lane: u32) {\n    \
+    let group = group_id.y * group_count.x + group_id.x;\n";
+
+struct Function {
+    text: &'static str,
+    calls: Vec<&'static str>,
+}
+
+static FUNCTIONS: LazyLock<HashMap<&'static str, Function>> = LazyLock::new(|| {
+    let mut all = HashMap::new();
+    for (_, library) in LIBRARIES {
+        for (start, _) in library.match_indices("\nfn ") {
+            let text = &library[start + 1..];
+            let Some(end) = text.find("\n}\n") else { continue };
+            let text = &text[..end + 3];
+            let name = text[3..].split('(').next().unwrap_or_default();
+            all.insert(name, Function { text, calls: calls(text).filter(|&c| c != name).collect() });
+        }
+    }
+    all
+});
+
+/// Every identifier in `text` that is followed by an opening parenthesis.
+fn calls(text: &str) -> impl Iterator<Item = &str> {
+    text.match_indices('(').filter_map(|(at, _)| {
+        let head = &text[..at];
+        let start = head.rfind(|c: char| !c.is_ascii_alphanumeric() && c != '_').map_or(0, |i| i + 1);
+        (start < at).then(|| &head[start..])
+    })
+}
+
+/// The names of all library functions, sorted.
+pub fn functions() -> Vec<&'static str> {
+    let mut names: Vec<&str> = FUNCTIONS.keys().copied().collect();
+    names.sort_unstable();
+    names
+}
+
+/// `body` with every library function that it calls, directly or through others, put in front.
+pub fn link(body: &str) -> String {
+    let mut wanted: Vec<&'static str> = Vec::new();
+    let add = |name: &str, wanted: &mut Vec<&'static str>| {
+        if let Some((&name, _)) = FUNCTIONS.get_key_value(name)
+            && !wanted.contains(&name)
+        {
+            wanted.push(name);
+        }
+    };
+    for name in calls(body) {
+        add(name, &mut wanted);
+    }
+    let mut next = 0;
+    while next < wanted.len() {
+        if let Some(function) = FUNCTIONS.get(wanted[next]) {
+            for name in &function.calls {
+                add(name, &mut wanted);
+            }
+        }
+        next += 1;
+    }
+    wanted.sort_unstable();
+    let mut out = String::new();
+    for name in wanted {
+        if let Some(function) = FUNCTIONS.get(name) {
+            out.push_str(function.text);
+            out.push('\n');
+        }
+    }
+    out.push_str(body);
+    out
+}

@@ -1,0 +1,190 @@
+//! [`WgpuBackend`]: the contract of `tensor_core::Backend`, over the device of `gpu.rs`.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex},
+    task::{Context, Poll, Waker},
+};
+
+use smallvec::SmallVec;
+use tensor_core::{
+    Backend, Buffer, DType, DeviceInfo, Error, Kernel, Launch, MemoryStats, Result, Storage, backend::Download,
+};
+
+use crate::{
+    arg_reduce, by_index, copy,
+    draft::{Drafts, Facts},
+    dtypes::{is_plain, to_lanes},
+    faults::lock,
+    gpu::Gpu,
+    map::{self, Aliases},
+    matmul,
+    pipeline::{Plan, assemble},
+    reduce,
+};
+
+/// A graphics adapter as a place for tensors.
+#[derive(Debug)]
+pub struct WgpuBackend {
+    pub(crate) gpu: Arc<Gpu>,
+}
+
+/// The plans of a kernel, by which of its inputs live in an output's buffer.
+struct Plans {
+    device: u64,
+    made: Mutex<SmallVec<[(Aliases, Arc<Plan>); 1]>>,
+}
+
+/// The drafts of a kernel.
+pub(crate) fn drafts(kernel: &Kernel, aliases: &Aliases, facts: &Facts<'_>) -> Result<Drafts> {
+    match kernel {
+        Kernel::Map(k) => map::draft(k, aliases, facts),
+        Kernel::Reduce(k) => reduce::draft(k, facts),
+        Kernel::ArgReduce(k) => arg_reduce::draft(k, facts),
+        Kernel::MatMul(k) => matmul::draft(k, facts),
+        Kernel::Gather(k) => by_index::gather(k),
+        Kernel::ScatterAdd(k) => by_index::scatter_add(k, facts),
+        Kernel::Copy(k) => Ok(copy::draft(k)),
+        other => Err(facts.unsupported(other.name(), DType::F32, "compute it on the cpu")),
+    }
+}
+
+impl WgpuBackend {
+    fn make(&self, kernel: &Kernel, aliases: &Aliases) -> Result<Arc<Plan>> {
+        let gpu = &self.gpu;
+        let facts = Facts { info: &gpu.info, direct: gpu.facts.direct, threads: gpu.facts.threads };
+        let elsewhere = kernel.outputs().iter().find(|(_, d)| !gpu.info.dtypes.contains(d)).map(|o| o.1);
+        if let Some(dtype) = elsewhere {
+            return Err(facts.unsupported(kernel.name(), dtype, "cast first, or compute it on the cpu"));
+        }
+        Ok(Arc::new(assemble(gpu, drafts(kernel, aliases, &facts)?)?))
+    }
+
+    /// The plan of a launch: kept with it, or made.
+    fn plan(&self, launch: &Launch<'_>, aliases: Aliases) -> Result<Arc<Plan>> {
+        let device = self.gpu.id;
+        let kept = launch.compiled.get_or_try(|| Ok(Plans { device, made: Mutex::default() }))?;
+        let Some(plans) = kept.filter(|p| p.device == device) else {
+            return self.make(launch.kernel, &aliases);
+        };
+        if let Some((_, plan)) = lock(&plans.made).iter().find(|(a, _)| *a == aliases) {
+            return Ok(Arc::clone(plan));
+        }
+        let plan = self.make(launch.kernel, &aliases)?;
+        lock(&plans.made).push((aliases, Arc::clone(&plan)));
+        Ok(plan)
+    }
+
+    /// Pipelines made so far.
+    #[doc(hidden)]
+    pub fn pipelines(&self) -> usize {
+        self.gpu.pipelines.len()
+    }
+}
+
+impl Backend for WgpuBackend {
+    fn info(&self) -> &DeviceInfo {
+        &self.gpu.info
+    }
+
+    fn allocate(&self, dtype: DType, numel: usize) -> Result<Storage> {
+        Ok(Arc::new(self.gpu.allocate(dtype, numel)?.0))
+    }
+
+    fn upload(&self, dtype: DType, bytes: &[u8]) -> Result<Storage> {
+        let (buffer, batch) = self.gpu.allocate(dtype, bytes.len() / dtype.size())?;
+        if let Some(raw) = buffer.raw() {
+            if is_plain(dtype) {
+                self.gpu.write(raw, batch, &bytes[..buffer.numel() * dtype.size()])?;
+            } else {
+                self.gpu.write(raw, batch, &to_lanes(dtype, bytes))?;
+            }
+        }
+        Ok(Arc::new(buffer))
+    }
+
+    fn download(&self, storage: &Storage, start: usize, out: &mut [u8]) -> Result<()> {
+        self.gpu.read(storage, start, out)
+    }
+
+    fn download_async<'a>(&'a self, storage: &'a Storage, start: usize, numel: usize) -> Download<'a> {
+        let gpu = Arc::clone(&self.gpu);
+        let storage = Arc::clone(storage);
+        Box::pin(OnThread::new(move || gpu.read_vec(&storage, start, numel)))
+    }
+
+    fn run(&self, launch: &Launch<'_>) -> Result<()> {
+        self.gpu.faults.alive(self.gpu.name())?;
+        let same = |a: &Storage, b: &Storage| Arc::as_ptr(a).cast::<()>() == Arc::as_ptr(b).cast::<()>();
+        let aliases: Aliases = launch
+            .inputs
+            .iter()
+            .map(|i| launch.outputs.iter().position(|o| same(i, o)).map(|o| o as u8))
+            .collect();
+        let plan = self.plan(launch, aliases)?;
+        self.gpu.encode(&plan, launch.scalars, launch.inputs, launch.outputs)
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.gpu.finish()
+    }
+
+    fn memory(&self) -> MemoryStats {
+        self.gpu.pool.stats()
+    }
+
+    fn reset_peak(&self) {
+        self.gpu.pool.reset_peak();
+    }
+
+    fn empty_cache(&self) {
+        self.gpu.empty_cache();
+    }
+}
+
+/// A future whose work runs on a thread of its own: the device only answers while somebody waits for it.
+struct OnThread<T> {
+    shared: Arc<Mutex<(Option<T>, Option<Waker>)>>,
+    work: Option<Box<dyn FnOnce() -> T + Send>>,
+}
+
+impl<T: Send + 'static> OnThread<T> {
+    fn new(work: impl FnOnce() -> T + Send + 'static) -> OnThread<T> {
+        OnThread { shared: Arc::default(), work: Some(Box::new(work)) }
+    }
+}
+
+impl<T> Unpin for OnThread<T> {}
+
+impl<T: Send + 'static> Future for OnThread<Result<T>> {
+    type Output = Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
+        {
+            let mut shared = lock(&self.shared);
+            if let Some(done) = shared.0.take() {
+                return Poll::Ready(done);
+            }
+            shared.1 = Some(context.waker().clone());
+        }
+        if let Some(work) = self.work.take() {
+            let shared = Arc::clone(&self.shared);
+            let spawned = std::thread::Builder::new().name("taper-read".into()).spawn(move || {
+                let done = work();
+                let waker = {
+                    let mut shared = lock(&shared);
+                    shared.0 = Some(done);
+                    shared.1.take()
+                };
+                if let Some(waker) = waker {
+                    waker.wake();
+                }
+            });
+            if let Err(error) = spawned {
+                return Poll::Ready(Err(Error::invalid("download", format!("no thread to wait on: {error}"))));
+            }
+        }
+        Poll::Pending
+    }
+}
