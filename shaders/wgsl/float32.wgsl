@@ -476,7 +476,23 @@ fn floordiv_f32(a: f32, b: f32) -> f32 {
     return floor(a / b);
 }
 
-// a − b·⌊a/b⌋, mended where the quotient was rounded across an integer.
+// The whole number m and the exponent e of finite x = m·2^e ≥ 0, with the top bit of m set.
+fn take_apart_f32(x: f32, e: ptr<function, i32>) -> u32 {
+    let bits = bitcast<u32>(x);
+    var m = bits & 0x7fffffu;
+    *e = i32(bits >> 23u) - 150;
+    if (bits >= 0x800000u) {
+        return m | 0x800000u;
+    }
+    *e += 1;
+    while (m != 0u && m < 0x800000u) {
+        m = m << 1u;
+        *e -= 1;
+    }
+    return m;
+}
+
+// The remainder with the sign of b, exact: a long division of the mantissas, bit by bit.
 fn remainder_f32(a: f32, b: f32) -> f32 {
     if (is_nan_f32(a) || is_nan_f32(b) || is_inf_f32(a) || b == 0.0) {
         return nan_f32();
@@ -484,20 +500,22 @@ fn remainder_f32(a: f32, b: f32) -> f32 {
     if (is_inf_f32(b)) {
         return select(a, b, a != 0.0 && (a < 0.0) != (b < 0.0));
     }
-    let m = abs(b);
     var r = abs(a);
-    // Subtract the multiple of b that the leading bits of the quotient give, until what is left is less than b.
-    for (var step = 0; step < 16 && r >= m; step += 1) {
-        let q = r / m;
-        if (q < 4096.0) {
-            r = fma(-trunc(q), m, r);
-        } else {
-            let shift = i32((bitcast<u32>(q) >> 23u) & 0xffu) - 127 - 11;
-            r = fma(-trunc(scale2_f32(q, -shift)), scale2_f32(m, shift), r);
+    if (r >= abs(b)) {
+        var ea: i32;
+        var eb: i32;
+        var m = take_apart_f32(r, &ea);
+        let n = take_apart_f32(abs(b), &eb);
+        for (; ea > eb; ea -= 1) {
+            if (m >= n) {
+                m -= n;
+            }
+            m = m << 1u;
         }
-        if (r < 0.0) {
-            r += m;
+        if (m >= n) {
+            m -= n;
         }
+        r = scale2_f32(f32(m), eb);
     }
     r = select(r, -r, a < 0.0);
     return select(r, r + b, r != 0.0 && (r < 0.0) != (b < 0.0));

@@ -397,6 +397,23 @@ fn floordiv_f64(a: f64, b: f64) -> f64 {
     return floor(a / b);
 }
 
+// The whole number m and the exponent e of finite x = m·2^e ≥ 0, with the top bit of m set.
+fn take_apart_f64(x: f64, e: ptr<function, i32>) -> u64 {
+    let bits = bitcast<u64>(x);
+    var m = bits & 0xffffffffffffflu;
+    *e = i32(u32(bits >> 52u)) - 1075;
+    if (bits >= 0x10000000000000lu) {
+        return m | 0x10000000000000lu;
+    }
+    *e += 1;
+    while (m != 0lu && m < 0x10000000000000lu) {
+        m = m << 1u;
+        *e -= 1;
+    }
+    return m;
+}
+
+// The remainder with the sign of b, exact: a long division of the mantissas, bit by bit.
 fn remainder_f64(a: f64, b: f64) -> f64 {
     if (is_nan_f64(a) || is_nan_f64(b) || is_inf_f64(a) || b == 0.0lf) {
         return nan_f64();
@@ -404,19 +421,22 @@ fn remainder_f64(a: f64, b: f64) -> f64 {
     if (is_inf_f64(b)) {
         return select(a, b, a != 0.0lf && (a < 0.0lf) != (b < 0.0lf));
     }
-    let m = abs(b);
     var r = abs(a);
-    for (var step = 0; step < 90 && r >= m; step += 1) {
-        let q = r / m;
-        if (q < 16777216.0lf) {
-            r = fma(-trunc(q), m, r);
-        } else {
-            let shift = i32(u32(bitcast<u64>(q) >> 52u) & 0x7ffu) - 1023 - 23;
-            r = fma(-trunc(scale2_f64(q, -shift)), scale2_f64(m, shift), r);
+    if (r >= abs(b)) {
+        var ea: i32;
+        var eb: i32;
+        var m = take_apart_f64(r, &ea);
+        let n = take_apart_f64(abs(b), &eb);
+        for (; ea > eb; ea -= 1) {
+            if (m >= n) {
+                m -= n;
+            }
+            m = m << 1u;
         }
-        if (r < 0.0lf) {
-            r += m;
+        if (m >= n) {
+            m -= n;
         }
+        r = scale2_f64(f64(m), eb);
     }
     r = select(r, -r, a < 0.0lf);
     return select(r, r + b, r != 0.0lf && (r < 0.0lf) != (b < 0.0lf));

@@ -138,8 +138,14 @@ fn describe(index: usize, adapter: wgpu::Adapter, info: &wgpu::AdapterInfo) -> F
 /// The machine's memory, where the system says.
 fn system_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let kib: u64 =
-        text.lines().find_map(|l| l.strip_prefix("MemTotal:"))?.trim().trim_end_matches("kB").trim().parse().ok()?;
+    let kib: u64 = text
+        .lines()
+        .find_map(|l| l.strip_prefix("MemTotal:"))?
+        .trim()
+        .trim_end_matches("kB")
+        .trim()
+        .parse()
+        .ok()?;
     Some(kib * 1024)
 }
 
@@ -168,10 +174,10 @@ pub(crate) fn find(index: usize) -> Result<Found> {
     if at >= all.len() {
         return Err(Error::UnknownDevice { asked, hint: format!("there are {}", list()) });
     }
-    let mut found = all.into_iter().nth(at).ok_or_else(|| Error::UnknownDevice {
-        asked: asked.clone(),
-        hint: HINT.into(),
-    })?;
+    let mut found = all
+        .into_iter()
+        .nth(at)
+        .ok_or_else(|| Error::UnknownDevice { asked: asked.clone(), hint: HINT.into() })?;
     found.info.name = asked;
     Ok(found)
 }

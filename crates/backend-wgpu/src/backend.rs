@@ -9,7 +9,8 @@ use std::{
 
 use smallvec::SmallVec;
 use tensor_core::{
-    Backend, Buffer, DType, DeviceInfo, Error, Kernel, Launch, MemoryStats, Result, Storage, backend::Download,
+    Backend, Buffer, DType, DeviceInfo, Error, Kernel, Launch, MemoryStats, Result, Storage,
+    backend::Download,
 };
 
 use crate::{
@@ -182,7 +183,10 @@ impl<T: Send + 'static> Future for OnThread<Result<T>> {
                 }
             });
             if let Err(error) = spawned {
-                return Poll::Ready(Err(Error::invalid("download", format!("no thread to wait on: {error}"))));
+                return Poll::Ready(Err(Error::invalid(
+                    "download",
+                    format!("no thread to wait on: {error}"),
+                )));
             }
         }
         Poll::Pending

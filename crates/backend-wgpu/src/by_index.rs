@@ -98,7 +98,8 @@ pub(crate) fn scatter_add(kernel: &ScatterAddKernel, facts: &Facts<'_>) -> Resul
     let wide = dtype.compute() == *dtype;
     let t = lane(*dtype);
     let mut functions = format!("fn add(a: {t}, b: {t}) -> {t} {{\n    return {sum};\n}}\n");
-    let _ = writeln!(functions, "fn store(x: {t}) -> {t} {{\n    return {};\n}}", formulas::store(*dtype, "x"));
+    let _ =
+        writeln!(functions, "fn store(x: {t}) -> {t} {{\n    return {};\n}}", formulas::store(*dtype, "x"));
 
     let mut d = Draft::new("scatter_add");
     d.params.size("size", size);
@@ -159,10 +160,8 @@ pub(crate) fn scatter_add(kernel: &ScatterAddKernel, facts: &Facts<'_>) -> Resul
         d.params.size(format!("step{a}"), strides[a].unsigned_abs());
         d.params.size(format!("size{a}"), out_shape[a]);
         d.params.size(format!("reach{a}"), src_shape[a]);
-        let _ = writeln!(
-            body,
-            "    inside = inside && (i / params.step{a}) % params.size{a} < params.reach{a};"
-        );
+        let _ =
+            writeln!(body, "    inside = inside && (i / params.step{a}) % params.size{a} < params.reach{a};");
     }
     body.push_str("    return inside;\n}\n");
     body.push_str(taper_shaders::SCATTER_ELEMENT);

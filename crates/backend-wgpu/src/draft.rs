@@ -153,8 +153,7 @@ impl Draft {
         if immediates {
             out.push_str("var<immediate> params: Params;\n");
         } else {
-            let _ =
-                writeln!(out, "@group(0) @binding({}) var<uniform> params: Params;", self.bindings.len());
+            let _ = writeln!(out, "@group(0) @binding({}) var<uniform> params: Params;", self.bindings.len());
         }
         for (i, b) in self.bindings.iter().enumerate() {
             let access = if b.write { "read_write" } else { "read" };

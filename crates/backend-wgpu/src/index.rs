@@ -63,8 +63,5 @@ pub(crate) fn function(
     let space = Space::new(name, shape, params);
     params.size(format!("{name}_offset"), offset);
     let sum = space.offset(name, strides, params);
-    format!(
-        "fn {name}(i: u32) -> u32 {{\n{}    return params.{name}_offset{sum};\n}}\n",
-        space.unravel("i")
-    )
+    format!("fn {name}(i: u32) -> u32 {{\n{}    return params.{name}_offset{sum};\n}}\n", space.unravel("i"))
 }

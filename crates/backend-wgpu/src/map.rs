@@ -114,7 +114,11 @@ pub(crate) fn draft(kernel: &MapKernel, aliases: &Aliases, facts: &Facts<'_>) ->
     for lane in 0..unit {
         let list: String = arguments
             .iter()
-            .map(|(v, wide)| if *wide { format!(", {v}.{}", ["x", "y", "z", "w"][lane]) } else { format!(", {v}") })
+            .map(
+                |(v, wide)| {
+                    if *wide { format!(", {v}.{}", ["x", "y", "z", "w"][lane]) } else { format!(", {v}") }
+                },
+            )
             .collect();
         let i = if vectors { format!("u * 4u + {lane}u") } else { "u".into() };
         let _ = writeln!(body, "    let y{lane} = program({i}{list});");

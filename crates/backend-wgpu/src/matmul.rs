@@ -51,17 +51,12 @@ pub(crate) fn draft(kernel: &MatMulKernel, facts: &Facts<'_>) -> Result<Drafts> 
     let t = lane(kernel.dtype);
     let batch = kernel.batch.numel();
     let mut functions = format!("alias T = {t};\n");
-    let stored = if kernel.dtype == DType::U8 { "x & 255u".into() } else { formulas::store(kernel.dtype, "x") };
+    let stored =
+        if kernel.dtype == DType::U8 { "x & 255u".into() } else { formulas::store(kernel.dtype, "x") };
     let _ = writeln!(functions, "fn store(x: T) -> T {{\n    return {stored};\n}}");
     for (name, layout) in [("lhs_at", &kernel.lhs), ("rhs_at", &kernel.rhs)] {
         let strides: SmallVec<[isize; 8]> = layout.strides()[..kernel.batch.rank()].iter().copied().collect();
-        functions.push_str(&index::function(
-            name,
-            &kernel.batch,
-            &strides,
-            layout.offset(),
-            &mut d.params,
-        ));
+        functions.push_str(&index::function(name, &kernel.batch, &strides, layout.offset(), &mut d.params));
     }
     d.params.size("m", kernel.m);
     d.params.size("n", kernel.n);
@@ -107,8 +102,7 @@ pub(crate) fn draft(kernel: &MatMulKernel, facts: &Facts<'_>) -> Result<Drafts> 
     d.params.size("blocks_m", blocks_m);
     d.params.size("blocks_n", blocks_n);
     d.params.size("total", blocks_m * blocks_n * batch);
-    let element =
-        |v: Vectors| if v == Vectors::No { t.to_string() } else { format!("vec4<{t}>") };
+    let element = |v: Vectors| if v == Vectors::No { t.to_string() } else { format!("vec4<{t}>") };
     d.bind("lhs", element(lhs_vectors), false, Slot::Input(0));
     d.bind("rhs", element(rhs_vectors), false, Slot::Input(1));
     d.bind("output", t, true, Slot::Output(0));
@@ -191,10 +185,7 @@ fn blocked(rows: usize, columns: usize, lhs: Vectors, rhs: Vectors) -> String {
     s.push_str("    }\n");
     for r in 0..rows {
         let _ = writeln!(s, "    if (row0 + {r}u < params.m) {{");
-        let _ = writeln!(
-            s,
-            "        let at = (batch * params.m + row0 + {r}u) * params.n + col0;"
-        );
+        let _ = writeln!(s, "        let at = (batch * params.m + row0 + {r}u) * params.n + col0;");
         for c in 0..columns {
             let x = ["x", "y", "z", "w"][c % 4];
             let _ = writeln!(

@@ -67,7 +67,8 @@ impl Pool {
     /// A cached buffer of at least `size` bytes with not too much to spare, with the batch that last used it.
     pub(crate) fn take(&self, size: u64) -> Option<(wgpu::Buffer, u64)> {
         let mut inner = lock(&self.inner);
-        let (&class, list) = inner.free.range_mut(size..=size + size / 4).find(|(_, list)| !list.is_empty())?;
+        let (&class, list) =
+            inner.free.range_mut(size..=size + size / 4).find(|(_, list)| !list.is_empty())?;
         let free = list.pop()?;
         inner.cached -= class;
         Some((free.raw, free.batch))

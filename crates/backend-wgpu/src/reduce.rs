@@ -55,7 +55,9 @@ pub(crate) fn draft(kernel: &ReduceKernel, facts: &Facts<'_>) -> Result<Drafts> 
     if length >= u32::MAX as usize / 2 {
         return Err(Error::invalid(
             kernel.op.name(),
-            format!("a reduction over {length} elements is more than a wgpu device counts; reduce one axis at a time"),
+            format!(
+                "a reduction over {length} elements is more than a wgpu device counts; reduce one axis at a time"
+            ),
         ));
     }
 
@@ -160,7 +162,9 @@ impl Pass<'_> {
             // Every thread stays to the end, for the barriers; surplus groups repeat the last.
             body.push_str("    let g = min(group, params.total - 1u);\n");
         } else {
-            body.push_str("    let g = group * 64u + lane;\n    if (g >= params.total) {\n        return;\n    }\n");
+            body.push_str(
+                "    let g = group * 64u + lane;\n    if (g >= params.total) {\n        return;\n    }\n",
+            );
         }
         body.push_str("    let result = g / params.splits;\n");
         body.push_str("    let begin = (g - result * params.splits) * params.chunk;\n");
@@ -168,10 +172,10 @@ impl Pass<'_> {
         body.push_str(&kept.unravel("result"));
         body.push_str(&bases);
         let (first, step) = if self.tree { ("begin + lane", "256u") } else { ("begin", "1u") };
-        // Sums of sums of 128: the error grows with the number of blocks, not of elements.
+        // Sums of 16, sums of 16 of those, and a total: the error grows with the number of blocks, not of elements.
         let _ = write!(
             body,
-            "    var total = {identity};\n    var block = {identity};\n    var count = 0u;\n    for (var r = {first}; r < end; r += {step}) {{\n{}    block = combine(block, program(0u{elements}));\n    count += 1u;\n    if ((count & 127u) == 0u) {{\n        total = combine(total, block);\n        block = {identity};\n    }}\n    }}\n    total = combine(total, block);\n",
+            "    var total = {identity};\n    var middle = {identity};\n    var block = {identity};\n    var count = 0u;\n    for (var r = {first}; r < end; r += {step}) {{\n{}    block = combine(block, program(0u{elements}));\n    count += 1u;\n    if ((count & 15u) == 0u) {{\n        middle = combine(middle, block);\n        block = {identity};\n        if ((count & 255u) == 0u) {{\n            total = combine(total, middle);\n            middle = {identity};\n        }}\n    }}\n    }}\n    total = combine(total, combine(middle, block));\n",
             gone.unravel("r")
         );
         if self.tree {

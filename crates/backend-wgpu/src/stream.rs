@@ -100,8 +100,7 @@ impl Stream {
     }
 
     fn pass(&mut self, device: &wgpu::Device) -> &mut wgpu::ComputePass<'static> {
-        let encoder =
-            self.encoder.get_or_insert_with(|| device.create_command_encoder(&Default::default()));
+        let encoder = self.encoder.get_or_insert_with(|| device.create_command_encoder(&Default::default()));
         self.pass.get_or_insert_with(|| encoder.begin_compute_pass(&Default::default()).forget_lifetime())
     }
 }
@@ -246,8 +245,7 @@ impl Gpu {
     }
 
     fn wait(&self, index: wgpu::SubmissionIndex) -> Result<()> {
-        let waited =
-            self.device.poll(wgpu::PollType::Wait { submission_index: Some(index), timeout: None });
+        let waited = self.device.poll(wgpu::PollType::Wait { submission_index: Some(index), timeout: None });
         self.faults.alive(self.name())?;
         waited.map(|_| ()).map_err(|e| self.error(format!("waiting for the device: {e}")))
     }
@@ -314,11 +312,7 @@ impl Gpu {
     }
 
     /// Records the copy of a piece (or only of the status) into a staging buffer, submits, and asks for the mapping.
-    fn begin_read(
-        &self,
-        stream: &mut Stream,
-        piece: Option<(&wgpu::Buffer, u64, usize)>,
-    ) -> Result<Reading> {
+    fn begin_read(&self, stream: &mut Stream, piece: Option<(&wgpu::Buffer, u64, usize)>) -> Result<Reading> {
         let bytes = piece.map_or(0, |(_, _, bytes)| bytes);
         let need = bytes as u64 + STATUS_BYTES;
         let staging = self.staging(stream, need)?;
@@ -410,7 +404,12 @@ impl Gpu {
     }
 
     /// Shared with the thread of an asynchronous read.
-    pub(crate) fn read_vec(self: &Arc<Gpu>, storage: &Storage, start: usize, numel: usize) -> Result<Vec<u8>> {
+    pub(crate) fn read_vec(
+        self: &Arc<Gpu>,
+        storage: &Storage,
+        start: usize,
+        numel: usize,
+    ) -> Result<Vec<u8>> {
         let mut out = vec![0; numel * storage.dtype().size()];
         self.read(storage, start, &mut out)?;
         Ok(out)

@@ -144,7 +144,8 @@ fn accuracy_in_units_of_the_last_place() {
 fn pow_in_units_of_the_last_place() {
     let Some(device) = device() else { return };
     let n = 30_000;
-    let a: Vec<f64> = (0..n).map(|i| f64::from((10f64.powf(-6.0 + 12.0 * i as f64 / n as f64)) as f32)).collect();
+    let a: Vec<f64> =
+        (0..n).map(|i| f64::from((10f64.powf(-6.0 + 12.0 * i as f64 / n as f64)) as f32)).collect();
     let b: Vec<f64> = numbers(n, 3).iter().map(|x| f64::from((x * 3.0) as f32)).collect();
     let kernel = pointwise(&[DType::F32; 2], Instr::Binary(BinaryOp::Pow, 0, 1), DType::F32, n);
     let found = run(device, &kernel, &[], &[(DType::F32, a.clone()), (DType::F32, b.clone())]).unwrap();
@@ -159,8 +160,22 @@ fn pow_in_units_of_the_last_place() {
 
 #[test]
 fn binary_functions_of_floats() {
-    let special =
-        [0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, 3.0, 7.25, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 1e-3, -100.0];
+    let special = [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        2.0,
+        -2.0,
+        0.5,
+        3.0,
+        7.25,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        f64::NAN,
+        1e-3,
+        -100.0,
+    ];
     let (mut a, mut b) = (Vec::new(), Vec::new());
     for x in special {
         for y in special {
@@ -186,7 +201,13 @@ fn binary_functions_of_floats() {
         }
         for &op in CompareOp::ALL {
             let kernel = pointwise(&[dtype; 2], Instr::Compare(op, 0, 1), DType::Bool, a.len());
-            agree(&format!("{op:?} of {dtype}"), &kernel, &[], &[(dtype, a.clone()), (dtype, b.clone())], 0.0);
+            agree(
+                &format!("{op:?} of {dtype}"),
+                &kernel,
+                &[],
+                &[(dtype, a.clone()), (dtype, b.clone())],
+                0.0,
+            );
         }
     }
 }
@@ -211,19 +232,31 @@ fn functions_of_integers() {
         for &op in BinaryOp::ALL {
             let lacking = match op {
                 BinaryOp::Div | BinaryOp::Atan2 => true,
-                BinaryOp::Sub | BinaryOp::FloorDiv | BinaryOp::Remainder | BinaryOp::Pow => dtype == DType::Bool,
+                BinaryOp::Sub | BinaryOp::FloorDiv | BinaryOp::Remainder | BinaryOp::Pow => {
+                    dtype == DType::Bool
+                }
                 _ => false,
             };
             if !lacking {
                 let kernel = pointwise(&[dtype; 2], Instr::Binary(op, 0, 1), dtype, n);
                 // The reference counts a power's exponent in 32 bits.
-                let b = if op == BinaryOp::Pow { b.iter().map(|v: &f64| v.clamp(-9.0, 31.0)).collect() } else { b.clone() };
+                let b = if op == BinaryOp::Pow {
+                    b.iter().map(|v: &f64| v.clamp(-9.0, 31.0)).collect()
+                } else {
+                    b.clone()
+                };
                 agree(&format!("{op:?} of {dtype}"), &kernel, &[], &[(dtype, a.clone()), (dtype, b)], 0.0);
             }
         }
         for &op in CompareOp::ALL {
             let kernel = pointwise(&[dtype; 2], Instr::Compare(op, 0, 1), DType::Bool, n);
-            agree(&format!("{op:?} of {dtype}"), &kernel, &[], &[(dtype, a.clone()), (dtype, b.clone())], 0.0);
+            agree(
+                &format!("{op:?} of {dtype}"),
+                &kernel,
+                &[],
+                &[(dtype, a.clone()), (dtype, b.clone())],
+                0.0,
+            );
         }
         use UnaryOp as U;
         for op in [U::Neg, U::Abs, U::Sign, U::Relu, U::Not] {
@@ -249,9 +282,39 @@ fn functions_of_integers() {
 #[test]
 fn casts_between_all_dtypes() {
     let values = [
-        0.0, 1.0, -1.0, 0.5, 1.5, 2.5, -2.5, 100.0, 200.0, 255.0, 256.0, 300.0, -300.0, 65504.0, 65520.0, 70000.0,
-        1e-7, 6e-8, 3e-8, 1e9, 3e9, -3e9, 5e9, 1e19, -1e19, 1e38, f64::INFINITY, f64::NEG_INFINITY, f64::NAN,
-        0.333333, 1.0009765625, 1.00048828125, 1.00146484375,
+        0.0,
+        1.0,
+        -1.0,
+        0.5,
+        1.5,
+        2.5,
+        -2.5,
+        100.0,
+        200.0,
+        255.0,
+        256.0,
+        300.0,
+        -300.0,
+        65504.0,
+        65520.0,
+        70000.0,
+        1e-7,
+        6e-8,
+        3e-8,
+        1e9,
+        3e9,
+        -3e9,
+        5e9,
+        1e19,
+        -1e19,
+        1e38,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        f64::NAN,
+        0.333333,
+        1.0009765625,
+        1.00048828125,
+        1.00146484375,
     ];
     for from in DType::ALL {
         for to in DType::ALL {
@@ -283,7 +346,10 @@ fn every_kind_of_layout() {
         ("flipped", whole.flip(0).flip(2)),
         ("expanded inside", whole.slice(2, 3, 1, 1).expand(&Shape::from([6, 8, 12]))),
         ("expanded outside", whole.slice(0, 0, 1, 1).expand(&Shape::from([6, 8, 12]))),
-        ("one value", whole.slice(0, 1, 1, 1).slice(1, 1, 1, 1).slice(2, 1, 1, 1).expand(&Shape::from([6, 8, 12]))),
+        (
+            "one value",
+            whole.slice(0, 1, 1, 1).slice(1, 1, 1, 1).slice(2, 1, 1, 1).expand(&Shape::from([6, 8, 12])),
+        ),
         ("empty", whole.slice(1, 0, 0, 1)),
         ("scalar", Layout::new(Shape::scalar(), &[], 5)),
     ];
@@ -292,8 +358,16 @@ fn every_kind_of_layout() {
             let shape = view.shape().clone();
             let plain = Layout::contiguous(shape.clone());
             let inputs = [(dtype, numbers(n, 1)), (dtype, numbers(n, 2))];
-            for layouts in [vec![view.clone(), plain.clone()], vec![plain, view.clone()], vec![view.clone(); 2]] {
-                agree(&format!("{name} of {dtype}"), &map(&shape, layouts, add(dtype)), &[], &inputs, tolerance(dtype));
+            for layouts in
+                [vec![view.clone(), plain.clone()], vec![plain, view.clone()], vec![view.clone(); 2]]
+            {
+                agree(
+                    &format!("{name} of {dtype}"),
+                    &map(&shape, layouts, add(dtype)),
+                    &[],
+                    &inputs,
+                    tolerance(dtype),
+                );
             }
         }
     }
@@ -343,10 +417,30 @@ fn scalars_of_every_kind_and_several_outputs() {
             );
         }
     }
-    let p = program(&[DType::I64], &[(Instr::Scalar(0), DType::I64), (Instr::Binary(BinaryOp::Add, 0, 1), DType::I64)], &[DType::I64]);
-    agree("i64", &map(&[9], vec![Layout::contiguous([9])], p), &[Scalar::Int(-5_000_000_000)], &[(DType::I64, numbers(9, 1))], 0.0);
-    let p = program(&[DType::F64], &[(Instr::Scalar(0), DType::F64), (Instr::Binary(BinaryOp::Mul, 0, 1), DType::F64)], &[DType::F64]);
-    agree("f64", &map(&[9], vec![Layout::contiguous([9])], p), &[Scalar::Float(1.0 / 3.0)], &[(DType::F64, numbers(9, 1))], 1e-15);
+    let p = program(
+        &[DType::I64],
+        &[(Instr::Scalar(0), DType::I64), (Instr::Binary(BinaryOp::Add, 0, 1), DType::I64)],
+        &[DType::I64],
+    );
+    agree(
+        "i64",
+        &map(&[9], vec![Layout::contiguous([9])], p),
+        &[Scalar::Int(-5_000_000_000)],
+        &[(DType::I64, numbers(9, 1))],
+        0.0,
+    );
+    let p = program(
+        &[DType::F64],
+        &[(Instr::Scalar(0), DType::F64), (Instr::Binary(BinaryOp::Mul, 0, 1), DType::F64)],
+        &[DType::F64],
+    );
+    agree(
+        "f64",
+        &map(&[9], vec![Layout::contiguous([9])], p),
+        &[Scalar::Float(1.0 / 3.0)],
+        &[(DType::F64, numbers(9, 1))],
+        1e-15,
+    );
 }
 
 #[test]
@@ -379,7 +473,9 @@ fn an_output_may_be_an_inputs_own_buffer() {
             let other = backend.allocate(DType::F32, n).unwrap();
             // r comes in twice and is written over; the same kernel then runs without the overlap.
             let compiled = Compiled::default();
-            for outputs in [[r.clone(), other.clone()], [backend.allocate(DType::F32, n).unwrap(), other.clone()]] {
+            for outputs in
+                [[r.clone(), other.clone()], [backend.allocate(DType::F32, n).unwrap(), other.clone()]]
+            {
                 let before = read(device, &r).unwrap();
                 backend
                     .run(&Launch {

@@ -9,7 +9,6 @@ use std::sync::OnceLock;
 use backend_wgpu::{Form, Options};
 use tensor_core::{DType, Device, Kernel, Launch, Result, Scalar, Storage, bf16, f16, kernel::Compiled};
 
-
 /// The devices under test, each opened once: as it comes, with parameters in uniform buffers, and with each form of
 /// kernel forced. Empty, and said on stderr, when there is no adapter; `TAPER_REQUIRE_WGPU=1` makes that a failure.
 pub(crate) fn devices() -> &'static [(&'static str, Device)] {
@@ -128,7 +127,8 @@ pub(crate) fn agree(what: &str, kernel: &Kernel, scalars: &[Scalar], inputs: &[I
     }
     let expected = run(&reference::reference(), kernel, scalars, inputs).unwrap();
     for (name, device) in devices() {
-        if inputs.iter().map(|i| i.0).chain(kernel.outputs().iter().map(|o| o.1)).any(|d| !device.supports(d)) {
+        if inputs.iter().map(|i| i.0).chain(kernel.outputs().iter().map(|o| o.1)).any(|d| !device.supports(d))
+        {
             continue;
         }
         let found = run(device, kernel, scalars, inputs).unwrap_or_else(|e| panic!("{what} on {name}: {e}"));
