@@ -1,4 +1,5 @@
 //! Every library function and every kernel file, parsed and validated by naga with no device.
+#![allow(clippy::panic)]
 
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 

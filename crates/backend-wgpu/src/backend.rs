@@ -34,8 +34,10 @@ pub struct WgpuBackend {
 /// The plans of a kernel, by which of its inputs live in an output's buffer.
 struct Plans {
     device: u64,
-    made: Mutex<SmallVec<[(Aliases, Arc<Plan>); 1]>>,
+    made: Mutex<Variants>,
 }
+
+type Variants = SmallVec<[(Aliases, Arc<Plan>); 1]>;
 
 /// The drafts of a kernel.
 pub(crate) fn drafts(kernel: &Kernel, aliases: &Aliases, facts: &Facts<'_>) -> Result<Drafts> {

@@ -199,6 +199,7 @@ pub(crate) fn reduction(op: ReduceOp, dtype: DType) -> Option<(String, BinaryOp)
     use ReduceOp as R;
     let t = value(dtype);
     Some(match op {
+        R::Mean if !dtype.is_float() => return None,
         R::Sum | R::Mean => (literal(dtype, 0), BinaryOp::Add),
         R::Prod => (literal(dtype, 1), BinaryOp::Mul),
         R::Any if dtype == DType::Bool => ("false".into(), BinaryOp::Or),

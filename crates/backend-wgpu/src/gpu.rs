@@ -171,7 +171,7 @@ impl Gpu {
             });
         }
         let limit = self.info.limits.max_buffer_bytes;
-        let bytes = (numel as u64).checked_mul(lane_size(dtype) as u64).unwrap_or(u64::MAX);
+        let bytes = (numel as u64).saturating_mul(lane_size(dtype) as u64);
         if bytes > limit {
             return Err(Error::TooLarge { device: self.name().into(), asked: bytes, limit });
         }

@@ -30,7 +30,7 @@ fn matrix(layout: &Layout, dtype: DType) -> (isize, isize, Vectors) {
     let (row, column) = (layout.strides()[rank - 2], layout.strides()[rank - 1]);
     let batches = layout.shape().iter().zip(layout.strides()).take(rank - 2);
     let aligned = lane_size(dtype) == 4
-        && layout.offset() % 4 == 0
+        && layout.offset().is_multiple_of(4)
         && batches.clone().all(|(&n, &s)| n == 1 || s % 4 == 0);
     let vectors = if aligned && column == 1 && row % 4 == 0 && columns >= 4 {
         Vectors::Last
@@ -82,11 +82,11 @@ pub(crate) fn draft(kernel: &MatMulKernel, facts: &Facts<'_>) -> Result<Drafts> 
 
     // Edges are met by clamping to the last block that lies inside, which needs whole vectors there.
     let lhs_vectors = match lhs_vectors {
-        Vectors::First if kernel.m % 4 != 0 => Vectors::No,
+        Vectors::First if !kernel.m.is_multiple_of(4) => Vectors::No,
         other => other,
     };
     let rhs_vectors = match rhs_vectors {
-        Vectors::Last if kernel.n % 4 != 0 => Vectors::No,
+        Vectors::Last if !kernel.n.is_multiple_of(4) => Vectors::No,
         other => other,
     };
     let blocks = |size: usize| kernel.m.div_ceil(size) * kernel.n.div_ceil(size) * batch;

@@ -9,8 +9,10 @@ use tensor_core::{Device, DeviceInfo, Error, Result};
 
 use crate::{Options, WgpuBackend, adapter, faults::lock, gpu::Gpu};
 
+type ByIndex = HashMap<usize, (Device, Weak<WgpuBackend>)>;
+
 /// The devices handed out by index.
-static BY_INDEX: Mutex<Option<HashMap<usize, (Device, Weak<WgpuBackend>)>>> = Mutex::new(None);
+static BY_INDEX: Mutex<Option<ByIndex>> = Mutex::new(None);
 /// Every device open in this process.
 static OPEN: Mutex<Vec<Weak<WgpuBackend>>> = Mutex::new(Vec::new());
 
@@ -46,10 +48,10 @@ pub fn wgpu(index: usize) -> Result<Device> {
     Ok(device)
 }
 
-/// Opens adapter `index` with options of its own: a device apart from the one that [`wgpu`] gives.
+/// Opens adapter `index` with options of its own: a device apart from the one that [`wgpu()`] gives.
 ///
 /// # Errors
-/// As [`wgpu`].
+/// As [`wgpu()`].
 pub fn open(index: usize, options: &Options) -> Result<Device> {
     Ok(open_backend(index, options)?.0)
 }
@@ -65,7 +67,7 @@ fn open_backend(index: usize, options: &Options) -> Result<(Device, Weak<WgpuBac
 }
 
 /// Ends a device for good, as a driver reset would: from now on everything on it is `DeviceLost`. The next call of
-/// [`wgpu`] opens a new one.
+/// [`wgpu()`] opens a new one.
 ///
 /// # Errors
 /// `Invalid` for a device of another backend.

@@ -1,5 +1,5 @@
 //! Matrix products: sizes at and off every tile, any strides, batches, dtypes, in every form.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
 

@@ -1,5 +1,5 @@
 //! Random numbers: word for word the stream of `tensor_core::philox`, and what is made of it.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
 

@@ -1,5 +1,5 @@
 //! What every test here stands on: the devices under test, and a kernel run on them and on the plain reference.
-#![allow(dead_code, clippy::unwrap_used)]
+#![allow(dead_code, clippy::unwrap_used, clippy::panic)]
 
 #[path = "../../../tensor-core/tests/reference/mod.rs"]
 mod reference;
