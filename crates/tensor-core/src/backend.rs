@@ -23,7 +23,7 @@ pub type Download<'a> = Pin<Box<dyn Future<Output = Result<Vec<u8>>> + Send + 'a
 /// A place that holds buffers and runs kernels.
 ///
 /// All calls may come from several threads at once. Kernels run, or seem to run, in the order of the calls.
-pub trait Backend: fmt::Debug + Send + Sync + 'static {
+pub trait Backend: Any + fmt::Debug + Send + Sync {
     /// What this device is.
     fn info(&self) -> &DeviceInfo;
 

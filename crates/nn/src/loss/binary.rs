@@ -6,8 +6,8 @@ use super::{Reduction, check_pair};
 
 /// −w · y · ln σ(x) − (1 − y) · ln(1 − σ(x)) for logits x and targets y in [0, 1]. `torch.nn.BCEWithLogitsLoss`.
 ///
-/// With softplus(z) = ln(1 + eᶻ) it is computed as (1 − y) · x + (1 + (w − 1) · y) · softplus(−x), which neither
-/// overflows nor loses small values.
+/// With softplus(z) = ln(1 + eᶻ) it is computed as w · y · softplus(−x) + (1 − y) · softplus(x), which neither overflows nor
+/// loses small values.
 #[derive(Clone, Debug, Default)]
 pub struct BceWithLogitsLoss {
     /// What is returned: the mean by default.
@@ -24,11 +24,13 @@ impl BceWithLogitsLoss {
     #[track_caller]
     pub fn forward(&self, logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
         check_pair("binary_cross_entropy_with_logits", logits, targets)?;
-        let mut tail = softplus(&logits.neg())?;
+        let mut positive = softplus(&logits.neg())?.mul(targets)?;
         if let Some(weight) = &self.pos_weight {
-            tail = tail.mul(&weight.sub_scalar(1.0).mul(targets)?.add_scalar(1.0))?;
+            // It broadcasts to the logits, never the other way round.
+            positive = positive.mul(&weight.expand(logits.shape())?)?;
         }
-        let losses = targets.neg().add_scalar(1.0).mul(logits)?.add(&tail)?;
+        let negative = softplus(logits)?.mul(&targets.neg().add_scalar(1.0))?;
+        let losses = positive.add(&negative)?;
         Ok(self.reduction.apply(&losses))
     }
 }

@@ -4,7 +4,7 @@ use tensor_core::{Error, Result, Tensor};
 
 use super::{Reduction, nll::Labels};
 
-/// The cross-entropy of logits x against labels y, −ln softmax(x)[y], with all of PyTorch's options.
+/// The cross-entropy of logits x against labels y, `−ln softmax(x)[y]`, with all of PyTorch's options.
 /// `torch.nn.CrossEntropyLoss`.
 ///
 /// | logits | targets |
@@ -14,8 +14,8 @@ use super::{Reduction, nll::Labels};
 /// | `[N, C, d₁, …]` | `[N, d₁, …]` |
 ///
 /// With smoothing ε and weights w, the loss of one label is
-/// −(1 − ε) · w[y] · ln softmax(x)[y] − ε / C · Σ_c w[c] · ln softmax(x)[c],
-/// and the mean divides the sum of these by Σ w[y] over the labels that are not ignored (NaN if all are).
+/// `−(1 − ε) · w[y] · ln softmax(x)[y] − ε / C · Σ_c w[c] · ln softmax(x)[c]`,
+/// and the mean divides the sum of these by `Σ w[y]` over the labels that are not ignored (NaN if all are).
 ///
 /// ```
 /// use nn::CrossEntropy;

@@ -4,7 +4,7 @@ use tensor_core::{DType, Error, Result, Shape, Tensor};
 
 use super::Reduction;
 
-/// −weight[y] · x[y] for log-probabilities x and labels y. `torch.nn.NLLLoss`.
+/// `−weight[y] · x[y]` for log-probabilities x and labels y. `torch.nn.NLLLoss`.
 ///
 /// Shapes are those of [`crate::CrossEntropy`]. The mean divides by the sum of the labels' weights.
 #[derive(Clone, Debug)]
@@ -112,7 +112,7 @@ impl<'a> Labels<'a> {
         Ok(Labels { axis: axis as isize, classes, dtype: scores.dtype(), safe, ignored, weight })
     }
 
-    /// −weight[y] · x[y] for each label, 0 for those ignored.
+    /// `−weight[y] · x[y]` for each label, 0 for those ignored.
     #[track_caller]
     pub(super) fn nll(&self, log_probabilities: &Tensor) -> Result<Tensor> {
         let index = self.safe.unsqueeze(self.axis)?;

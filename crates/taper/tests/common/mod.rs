@@ -1,5 +1,5 @@
 //! What every test file needs: the device under test, the plain reference to compare with, and how closely.
-#![allow(dead_code, clippy::unwrap_used)]
+#![allow(dead_code, clippy::unwrap_used, clippy::panic)]
 
 #[path = "../../../tensor-core/tests/reference/mod.rs"]
 pub(crate) mod reference;
@@ -31,6 +31,21 @@ pub(crate) fn has(device: &Device, dtype: DType) -> bool {
         eprintln!("note: {device} has no {dtype}: this part is not tested here");
     }
     has
+}
+
+/// Whether a whole test that needs `dtype` can run here. If not, the summary of `cargo xtask test-all-backends` counts it as
+/// skipped, and says why.
+pub(crate) fn needs(device: &Device, dtype: DType) -> bool {
+    if has(device, dtype) {
+        return true;
+    }
+    if let Ok(log) = std::env::var("TAPER_SKIP_LOG") {
+        use std::io::Write;
+        let mut log = std::fs::OpenOptions::new().append(true).create(true).open(log).unwrap();
+        let name = std::thread::current().name().unwrap_or("a test").to_string();
+        writeln!(log, "{name}\t{device} has no {dtype}").unwrap();
+    }
+    false
 }
 
 /// Relative and absolute closeness that a dtype's results can be held to after a handful of operations.
@@ -81,7 +96,9 @@ pub(crate) fn agree_within(what: &str, within: Option<(f64, f64)>, f: impl Fn(&D
 
 /// Numbers between −2 and 2 without a pattern, the same on every device.
 pub(crate) fn numbers(n: usize, seed: u64) -> Vec<f64> {
-    (0..n).map(|i| f64::from(taper::tensor_core::philox(seed, i as u64)[0]) / f64::from(u32::MAX) * 4.0 - 2.0).collect()
+    (0..n)
+        .map(|i| f64::from(taper::tensor_core::philox(seed, i as u64)[0]) / f64::from(u32::MAX) * 4.0 - 2.0)
+        .collect()
 }
 
 /// A tensor of [`numbers`], in a dtype.
@@ -96,8 +113,12 @@ pub(crate) fn of(values: &[f64], shape: &[usize], dtype: DType, device: &Device)
     match dtype {
         DType::F64 => Tensor::from_slice(values, shape, device),
         DType::F32 => Tensor::from_vec(values.iter().map(|&v| v as f32).collect(), shape, device),
-        DType::F16 => Tensor::from_vec(values.iter().map(|&v| taper::f16::from_f64(v)).collect(), shape, device),
-        DType::BF16 => Tensor::from_vec(values.iter().map(|&v| taper::bf16::from_f64(v)).collect(), shape, device),
+        DType::F16 => {
+            Tensor::from_vec(values.iter().map(|&v| taper::f16::from_f64(v)).collect(), shape, device)
+        }
+        DType::BF16 => {
+            Tensor::from_vec(values.iter().map(|&v| taper::bf16::from_f64(v)).collect(), shape, device)
+        }
         DType::I64 => Tensor::from_vec(values.iter().map(|&v| v as i64).collect(), shape, device),
         DType::I32 => Tensor::from_vec(values.iter().map(|&v| v as i32).collect(), shape, device),
         DType::U32 => Tensor::from_vec(values.iter().map(|&v| v.abs() as u32).collect(), shape, device),

@@ -50,7 +50,7 @@ fn render(tensor: &Tensor) -> Result<String> {
     }
     if tensor.is_tracked() {
         suffixes.push(if tensor.is_leaf() {
-            "requires_grad=true".into()
+            "requires_grad=True".into()
         } else {
             format!("grad_fn={}", tensor.op().grad_name())
         });
@@ -99,7 +99,8 @@ impl<'a> Page<'a> {
             Page { dims, values: Vec::new(), words: Vec::new(), summarize, style: Style::Words, width: 1 };
         match tensor.dtype() {
             DType::Bool => {
-                page.words = tensor.to_vec::<bool>()?.iter().map(bool::to_string).collect();
+                let word = |&v: &bool| if v { "True" } else { "False" }.to_string();
+                page.words = tensor.to_vec::<bool>()?.iter().map(word).collect();
             }
             DType::I64 => page.words = tensor.to_vec::<i64>()?.iter().map(i64::to_string).collect(),
             d if !d.is_float() => {

@@ -164,10 +164,19 @@ impl Tensor {
         if p.fract() == 0.0 && p.abs() <= 8.0 { self.powi(p as i32) } else { self.pow_scalar(p) }
     }
 
-    /// Elements held within [low, high]; NaN stays NaN. Integers given float bounds become f32, as in PyTorch.
+    /// Elements held within [low, high]; NaN stays NaN. Integers given float bounds become f32, as in PyTorch; where a bound holds,
+    /// and at the bounds themselves, no gradient flows.
     #[track_caller]
     pub fn clamp(&self, low: impl Into<Scalar>, high: impl Into<Scalar>) -> Tensor {
-        self.maximum_scalar(low).minimum_scalar(high)
+        let (low, high) = (low.into(), high.into());
+        let dtype = high.promote_with(low.promote_with(self.dtype()));
+        let x = self.cast_unchecked(dtype);
+        let held = |x: &Tensor, op: CompareOp, bound: Scalar| {
+            let beyond = x.compare_scalar(op, bound);
+            let bound = Tensor::source_unchecked(Op::Full(bound.cast(dtype)), ().into(), dtype, &x.device());
+            Tensor::build(Op::Where, x.shape().clone(), dtype, &[&beyond, &bound, x])
+        };
+        held(&held(&x, CompareOp::Le, low), CompareOp::Ge, high)
     }
 
     /// The natural logarithm in another base: log₂.

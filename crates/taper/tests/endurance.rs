@@ -1,0 +1,136 @@
+//! Long runs: memory stays flat, dropped graphs are gone, threads share a device, a million operations fit a small stack.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use common::{device, tensor};
+use taper::prelude::*;
+use taper::{Scalar, eval_pending};
+
+#[test]
+fn a_million_additions_build_evaluate_differentiate_and_drop_on_a_small_stack() {
+    let run = || -> Result<()> {
+        let d = device();
+        let x = Tensor::zeros([2], &d)?.requires_grad();
+        let mut y = &x * 1.0;
+        for _ in 0..1_000_000 {
+            y = &y + 1.0;
+        }
+        assert_eq!(y.to_vec::<f32>()?, [1e6, 1e6]);
+        y.sum().backward()?;
+        assert_eq!(x.grad().unwrap().to_vec::<f32>()?, [1.0, 1.0]);
+        Ok(())
+    };
+    std::thread::Builder::new().stack_size(2 << 20).spawn(run).unwrap().join().unwrap().unwrap();
+}
+
+#[derive(Module)]
+struct SimpleNet {
+    fc1: Linear,
+    fc2: Linear,
+}
+
+#[test]
+fn two_thousand_training_steps_hold_memory_flat() -> Result<()> {
+    let d = device();
+    let rng = Generator::seed(1, &d);
+    let net = SimpleNet { fc1: Linear::new(16, 32, &rng)?, fc2: Linear::new(32, 4, &rng)? };
+    let mut sgd = Sgd::new(net.parameters(), SgdConfig { lr: 0.05, momentum: 0.9, ..Default::default() });
+    let x = tensor(&[24, 16], 1, DType::F32, &d)?;
+    let labels = Tensor::from_vec((0..24).map(|i| i % 4).collect::<Vec<i32>>(), [24], &d)?;
+    let mut losses = Vec::new();
+    let mut after_warm_up = (0, 0);
+    for step in 0..2000 {
+        sgd.zero_grad();
+        let loss = cross_entropy(&net.fc2.forward(&net.fc1.forward(&x)?.relu())?, &labels)?;
+        loss.backward()?;
+        sgd.step()?;
+        // Kept results pin one number each, not a graph.
+        if step % 100 == 0 {
+            losses.push(loss.detach());
+        }
+        if step == 100 {
+            let memory = d.memory();
+            after_warm_up = (memory.allocated, memory.reserved);
+        }
+    }
+    d.synchronize()?;
+    let memory = d.memory();
+    // Other tests of this file run beside it on the same device: their share is bounded.
+    assert!(memory.allocated <= after_warm_up.0 + (64 << 20), "{memory:?} after {after_warm_up:?}");
+    assert!(memory.reserved <= after_warm_up.1 + (256 << 20), "{memory:?} after {after_warm_up:?}");
+    let (first, last) = (losses[0].item::<f32>()?, losses[19].item::<f32>()?);
+    assert!(last < first / 2.0, "{first} to {last}");
+    Ok(())
+}
+
+#[test]
+fn dropped_graphs_are_gone() -> Result<()> {
+    let d = device();
+    let x = tensor(&[64], 1, DType::F32, &d)?.requires_grad();
+    for _ in 0..200_000 {
+        let _ = &x * 2.0;
+    }
+    eval_pending()?;
+    assert!(d.memory().allocated < 64 << 20);
+    x.powi(2).sum().backward()?;
+    assert_eq!(x.grad().unwrap().numel(), 64);
+    Ok(())
+}
+
+#[test]
+fn threads_build_and_evaluate_graphs_that_share_nodes() -> Result<()> {
+    let d = device();
+    let x = tensor(&[100], 1, DType::F32, &d)?.requires_grad();
+    let shared = (&x * 2.0).exp();
+    let expected = shared.sum().item::<f32>()?;
+    let fresh = (&x * 2.0).exp();
+    let threads: Vec<_> = (0..4)
+        .map(|i| {
+            let fresh = fresh.clone();
+            std::thread::spawn(move || -> Result<f32> {
+                let mut found = 0.0;
+                for _ in 0..20 {
+                    found = (&fresh + f64::from(i)).sum().item::<f32>()? - i as f32 * 100.0;
+                }
+                Ok(found)
+            })
+        })
+        .collect();
+    for thread in threads {
+        let found = thread.join().unwrap()?;
+        assert!((found - expected).abs() < 1e-2 * expected.abs(), "{found} {expected}");
+    }
+    Ok(())
+}
+
+#[test]
+fn the_same_program_gives_the_same_bits() -> Result<()> {
+    let d = device();
+    let run = || -> Result<Vec<f32>> {
+        let rng = Generator::seed(9, &d);
+        let x = Tensor::randn([50, 20], &rng)?;
+        let w = Tensor::randn([20, 10], &rng)?.requires_grad();
+        x.matmul(&w)?.tanh().log_softmax(1)?.mean().backward()?;
+        w.grad().unwrap().to_vec::<f32>()
+    };
+    let first = run()?;
+    assert_eq!(run()?, first);
+    assert_eq!(run()?, first);
+    Ok(())
+}
+
+#[test]
+fn failures_of_memory_leave_the_device_usable() -> Result<()> {
+    let d = device();
+    let x = tensor(&[10], 1, DType::F32, &d)?;
+    let before = x.to_vec::<f32>()?;
+    let absurd = Tensor::full([1 << 60], Scalar::Float(1.0), &d).and_then(|t| t.eval());
+    let error = absurd.unwrap_err();
+    assert!(matches!(error.root(), Error::TooLarge { .. } | Error::OutOfMemory { .. }), "{error}");
+    let terabyte = Tensor::zeros([1 << 38], &d).and_then(|t| t.eval());
+    let error = terabyte.unwrap_err();
+    assert!(matches!(error.root(), Error::TooLarge { .. } | Error::OutOfMemory { .. }), "{error}");
+    assert_eq!(x.to_vec::<f32>()?, before);
+    Ok(())
+}

@@ -1,0 +1,89 @@
+//! Random graphs, evaluated all at once and step by step, here and on the reference: fusion changes nothing.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use common::{assert_close, device, reference_device, tensor};
+use proptest::prelude::*;
+use taper::{DType, Device, Result, Tensor};
+
+/// One operation on earlier results, chosen by numbers.
+#[derive(Clone, Debug)]
+struct Pick {
+    what: u8,
+    a: usize,
+    b: usize,
+    c: usize,
+}
+
+/// Builds the graph on a device; with `eager`, each operation is computed before the next is built.
+fn build(picks: &[Pick], d: &Device, eager: bool) -> Result<Vec<Tensor>> {
+    let mut all = vec![
+        tensor(&[4, 6], 1, DType::F32, d)?,
+        tensor(&[4, 6], 2, DType::F32, d)?,
+        tensor(&[6], 3, DType::F32, d)?,
+    ];
+    for pick in picks {
+        let at = |i: usize| &all[i % all.len()];
+        let (a, b, c) = (at(pick.a), at(pick.b), at(pick.c));
+        let fits =
+            |x: &Tensor, y: &Tensor| x.shape().broadcast(y.shape(), "test").is_ok_and(|s| s.numel() < 5000);
+        let next = match pick.what % 16 {
+            0 => a.tanh(),
+            1 => (a * 0.5 + 0.25).sin(),
+            2 if fits(a, b) => a.add(b)?,
+            3 if fits(a, b) => a.mul(b)?.tanh(),
+            4 if fits(a, b) => a.maximum(b)?,
+            5 if fits(a, b) && fits(b, c) && fits(a, c) => a.gt_scalar(0.0).where_cond(b, c)?,
+            6 if a.rank() > 0 && a.numel() > 0 => {
+                a.mean_axis((pick.b % a.rank()) as isize, pick.c % 2 == 0)?
+            }
+            7 if a.rank() > 0 && a.numel() > 0 => a.max_axis((pick.b % a.rank()) as isize, true)?,
+            8 if a.rank() == 2 => a.t()?,
+            9 if a.rank() == 2 && b.rank() == 2 && a.dims()[1] == b.dims()[0] => (a.matmul(b)? * 0.1).tanh(),
+            10 => a.flatten_all(),
+            11 if a.rank() > 0 => a.flip((pick.b % a.rank()) as isize)?,
+            12 if a.rank() > 0 && a.dims()[0] > 1 => a.slice(0, 1, isize::MAX)?,
+            13 if a.rank() > 0 && a.numel() > 0 => a.softmax(-1)?,
+            14 => a.relu().to_dtype(DType::I32)?.to_dtype(DType::F32)?,
+            _ => a.sigmoid() * 2.0 - 1.0,
+        };
+        if eager {
+            next.eval()?;
+        }
+        all.push(next);
+    }
+    // Some are dropped before anything is looked at, as in a user's program.
+    Ok(all.into_iter().enumerate().filter(|(i, _)| i % 3 != 1 || eager).map(|(_, t)| t).collect())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: if device().name() == "cpu" { 300 } else { 24 }, ..ProptestConfig::default() })]
+    #[test]
+    fn fused_and_unfused_agree(
+        picks in prop::collection::vec(
+            (any::<u8>(), 0usize..40, 0usize..40, 0usize..40).prop_map(|(what, a, b, c)| Pick { what, a, b, c }),
+            1..24,
+        )
+    ) {
+        let d = device();
+        let lazy = build(&picks, &d, false).unwrap();
+        // The last first, so that the rest is computed on the way or not at all.
+        let found: Vec<Vec<f64>> = lazy.iter().rev().map(|t| t.to_f64_vec().unwrap()).collect();
+        let eager = build(&picks, &d, true).unwrap();
+        let eager: Vec<&Tensor> = eager.iter().enumerate().filter(|(i, _)| i % 3 != 1).map(|(_, t)| t).collect();
+        let plain = build(&picks, &reference_device(), false).unwrap();
+        for (i, found) in found.iter().rev().enumerate() {
+            let unfused = eager[i].to_f64_vec().unwrap();
+            let reference = plain[i].to_f64_vec().unwrap();
+            if d.name() == "cpu" {
+                prop_assert_eq!(found, &unfused, "fused and unfused differ at {}", i);
+            }
+            assert_close(found, &unfused, (1e-3, 1e-4), "fused and unfused");
+            // A cast to integers may fall either way of a whole number.
+            if !picks.iter().any(|p| p.what % 16 == 14) {
+                assert_close(found, &reference, (1e-3, 1e-4), "the reference");
+            }
+        }
+    }
+}
