@@ -154,3 +154,21 @@ fn nothing_is_something_too() {
         assert!(read(device, &empty).unwrap().is_empty());
     }
 }
+
+/// The environment is read once a process asks for a device: so a process of its own asks here.
+#[test]
+fn a_name_that_no_adapter_has_lists_those_there_are() {
+    const NAME: &str = "no such card";
+    if std::env::var("TAPER_ADAPTER").is_ok_and(|v| v == NAME) {
+        let text = backend_wgpu::wgpu(0).unwrap_err().to_string();
+        let listed = text.contains(NAME) && text.contains("TAPER_ADAPTER") && text.contains("wgpu:0");
+        assert!(listed || text.contains("apt-get install"), "{text}");
+        return;
+    }
+    let child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_name_that_no_adapter_has_lists_those_there_are"])
+        .env("TAPER_ADAPTER", NAME)
+        .output()
+        .unwrap();
+    assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout));
+}
