@@ -1,164 +1,196 @@
-//! The backend itself: a device with its pool, queue and pipelines.
+//! [`WgpuBackend`]: the contract of `tensor_core::Backend`, over the device of `gpu.rs`.
 
-use std::{fmt, sync::Arc};
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex},
+    task::{Context, Poll, Waker},
+};
 
+use smallvec::SmallVec;
 use tensor_core::{
-    Backend, DType, DeviceInfo, DeviceKind, Error, Kernel, Launch, MemoryStats, Result, Storage,
+    Backend, Buffer, DType, DeviceInfo, Error, Kernel, Launch, MemoryStats, Result, Storage,
     backend::Download,
 };
 
 use crate::{
-    kernels,
-    lanes::{from_lanes, lane_size, to_lanes, unsupported},
-    pool::{Pool, WgpuBuffer},
-    queue::{Pipelines, Queue},
-    state::Health,
+    arg_reduce, by_index, copy,
+    draft::{Drafts, Facts},
+    dtypes::{is_plain, to_lanes},
+    faults::lock,
+    gpu::Gpu,
+    map::{self, Aliases},
+    matmul,
+    pipeline::{Plan, assemble},
+    reduce,
 };
 
-/// A GPU adapter as a place for tensors.
+/// A graphics adapter as a place for tensors.
+#[derive(Debug)]
 pub struct WgpuBackend {
-    pub(crate) info: DeviceInfo,
-    pub(crate) device: wgpu::Device,
-    pub(crate) health: Health,
-    pub(crate) pool: Arc<Pool>,
-    pub(crate) queue: Queue,
-    pub(crate) pipelines: Pipelines,
+    pub(crate) gpu: Arc<Gpu>,
 }
 
-impl fmt::Debug for WgpuBackend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "WgpuBackend({}, {})", self.info.name, self.info.description)
+/// The plans of a kernel, by which of its inputs live in an output's buffer.
+struct Plans {
+    device: u64,
+    made: Mutex<Variants>,
+}
+
+type Variants = SmallVec<[(Aliases, Arc<Plan>); 1]>;
+
+/// The drafts of a kernel.
+pub(crate) fn drafts(kernel: &Kernel, aliases: &Aliases, facts: &Facts<'_>) -> Result<Drafts> {
+    match kernel {
+        Kernel::Map(k) => map::draft(k, aliases, facts),
+        Kernel::Reduce(k) => reduce::draft(k, facts),
+        Kernel::ArgReduce(k) => arg_reduce::draft(k, facts),
+        Kernel::MatMul(k) => matmul::draft(k, facts),
+        Kernel::Gather(k) => by_index::gather(k),
+        Kernel::ScatterAdd(k) => by_index::scatter_add(k, facts),
+        Kernel::Copy(k) => Ok(copy::draft(k)),
+        other => Err(facts.unsupported(other.name(), DType::F32, "compute it on the cpu")),
     }
 }
 
 impl WgpuBackend {
-    pub(crate) fn open(adapter: &wgpu::Adapter, info: DeviceInfo) -> Result<WgpuBackend> {
-        let name = info.name.clone();
-        let (device, queue) = pollster::block_on(adapter.request_device(&wgpu::DeviceDescriptor {
-            label: Some(&name),
-            required_features: adapter.features() & wgpu::Features::SHADER_INT64,
-            required_limits: adapter.limits(),
-            memory_hints: wgpu::MemoryHints::MemoryUsage,
-            ..Default::default()
-        }))
-        .map_err(|error| Error::Backend {
-            device: name.clone(),
-            message: format!("cannot be opened: {error}"),
-        })?;
-        let health = Health::watch(&name, &device);
-        let asked = std::env::var("TAPER_WGPU_MEMORY_LIMIT").ok().and_then(|v| v.parse().ok());
-        // A software adapter promises more than the host has.
-        let limit = asked.or(match info.kind {
-            DeviceKind::SoftwareGpu => info.memory.map(|m| m / 4 * 3),
-            _ => None,
-        });
-        let pool = Arc::new(Pool::new(device.clone(), name, info.limits.max_buffer_bytes, limit));
-        let queue = Queue::new(device.clone(), queue, health.clone());
-        Ok(WgpuBackend { info, device, health, pool, queue, pipelines: Pipelines::default() })
-    }
-
-    /// Whether the device is gone for good.
-    pub(crate) fn is_lost(&self) -> bool {
-        self.health.is_lost()
-    }
-
-    /// Destroys the device, as a driver's reset would: for tests of what happens then.
-    #[doc(hidden)]
-    pub fn destroy(&self) {
-        self.device.destroy();
-        let _ = self.device.poll(wgpu::PollType::wait_indefinitely());
-    }
-
-    fn require(&self, op: &'static str, dtype: DType) -> Result<()> {
-        if self.info.dtypes.contains(&dtype) { Ok(()) } else { Err(unsupported(op, &self.info.name, dtype)) }
-    }
-
-    fn range(&self, storage: &Storage, start: usize, numel: usize) -> Result<(u64, u64)> {
-        let buffer = WgpuBuffer::of(storage)?;
-        if start.checked_add(numel).is_none_or(|end| end > buffer.numel) {
-            return Err(Error::invalid(
-                "download",
-                format!("elements {start} to {start} + {numel} leave a buffer of {}", buffer.numel),
-            ));
+    fn make(&self, kernel: &Kernel, aliases: &Aliases) -> Result<Arc<Plan>> {
+        let gpu = &self.gpu;
+        let facts = Facts { info: &gpu.info, direct: gpu.facts.direct, threads: gpu.facts.threads };
+        let elsewhere = kernel.outputs().iter().find(|(_, d)| !gpu.info.dtypes.contains(d)).map(|o| o.1);
+        if let Some(dtype) = elsewhere {
+            return Err(facts.unsupported(kernel.name(), dtype, "cast first, or compute it on the cpu"));
         }
-        let size = lane_size(buffer.dtype) as u64;
-        Ok((start as u64 * size, numel as u64 * size))
+        Ok(Arc::new(assemble(gpu, drafts(kernel, aliases, &facts)?)?))
+    }
+
+    /// The plan of a launch: kept with it, or made.
+    fn plan(&self, launch: &Launch<'_>, aliases: Aliases) -> Result<Arc<Plan>> {
+        let device = self.gpu.id;
+        let kept = launch.compiled.get_or_try(|| Ok(Plans { device, made: Mutex::default() }))?;
+        let Some(plans) = kept.filter(|p| p.device == device) else {
+            return self.make(launch.kernel, &aliases);
+        };
+        if let Some((_, plan)) = lock(&plans.made).iter().find(|(a, _)| *a == aliases) {
+            return Ok(Arc::clone(plan));
+        }
+        let plan = self.make(launch.kernel, &aliases)?;
+        lock(&plans.made).push((aliases, Arc::clone(&plan)));
+        Ok(plan)
+    }
+
+    /// Pipelines made so far.
+    #[doc(hidden)]
+    pub fn pipelines(&self) -> usize {
+        self.gpu.pipelines.len()
     }
 }
 
 impl Backend for WgpuBackend {
     fn info(&self) -> &DeviceInfo {
-        &self.info
+        &self.gpu.info
     }
 
     fn allocate(&self, dtype: DType, numel: usize) -> Result<Storage> {
-        self.require("allocate", dtype)?;
-        Ok(Arc::new(self.pool.take(&self.health, dtype, numel)?))
+        Ok(Arc::new(self.gpu.allocate(dtype, numel)?.0))
     }
 
     fn upload(&self, dtype: DType, bytes: &[u8]) -> Result<Storage> {
-        self.require("upload", dtype)?;
-        let buffer = self.pool.take(&self.health, dtype, bytes.len() / dtype.size())?;
-        if !bytes.is_empty() {
-            self.queue.write(&buffer, &to_lanes(dtype, bytes))?;
+        let (buffer, batch) = self.gpu.allocate(dtype, bytes.len() / dtype.size())?;
+        if let Some(raw) = buffer.raw() {
+            if is_plain(dtype) {
+                self.gpu.write(raw, batch, &bytes[..buffer.numel() * dtype.size()])?;
+            } else {
+                self.gpu.write(raw, batch, &to_lanes(dtype, bytes))?;
+            }
         }
         Ok(Arc::new(buffer))
     }
 
     fn download(&self, storage: &Storage, start: usize, out: &mut [u8]) -> Result<()> {
-        let dtype = storage.dtype();
-        let (offset, len) = self.range(storage, start, out.len() / dtype.size())?;
-        let lanes = self.queue.read(WgpuBuffer::of(storage)?, offset, len)?;
-        from_lanes(dtype, &lanes, out);
-        Ok(())
+        self.gpu.read(storage, start, out)
     }
 
     fn download_async<'a>(&'a self, storage: &'a Storage, start: usize, numel: usize) -> Download<'a> {
-        Box::pin(async move {
-            let dtype = storage.dtype();
-            let (offset, len) = self.range(storage, start, numel)?;
-            let lanes = self.queue.read_async(WgpuBuffer::of(storage)?, offset, len, false).await?;
-            let mut out = vec![0; numel * dtype.size()];
-            from_lanes(dtype, &lanes, &mut out);
-            Ok(out)
-        })
+        let gpu = Arc::clone(&self.gpu);
+        let storage = Arc::clone(storage);
+        Box::pin(OnThread::new(move || gpu.read_vec(&storage, start, numel)))
     }
 
     fn run(&self, launch: &Launch<'_>) -> Result<()> {
-        self.health.check()?;
-        match launch.kernel {
-            Kernel::Map(kernel) => kernels::map::run(self, kernel, launch),
-            Kernel::Reduce(kernel) => kernels::reduce::run(self, kernel, launch),
-            Kernel::MatMul(kernel) => kernels::fixed::matmul(self, kernel, launch),
-            Kernel::Copy(kernel) => kernels::fixed::copy(self, kernel, launch),
-            Kernel::ArgReduce(kernel) => kernels::fixed::arg_reduce(self, kernel, launch),
-            Kernel::Gather(kernel) => kernels::fixed::gather(self, kernel, launch),
-            Kernel::ScatterAdd(kernel) => kernels::fixed::scatter_add(self, kernel, launch),
-            other => Err(unsupported(
-                other.name(),
-                &self.info.name,
-                other.outputs().first().map_or(DType::F32, |o| o.1),
-            )),
-        }
+        self.gpu.faults.alive(self.gpu.name())?;
+        let same = |a: &Storage, b: &Storage| Arc::as_ptr(a).cast::<()>() == Arc::as_ptr(b).cast::<()>();
+        let aliases: Aliases = launch
+            .inputs
+            .iter()
+            .map(|i| launch.outputs.iter().position(|o| same(i, o)).map(|o| o as u8))
+            .collect();
+        let plan = self.plan(launch, aliases)?;
+        self.gpu.encode(&plan, launch.scalars, launch.inputs, launch.outputs)
     }
 
     fn synchronize(&self) -> Result<()> {
-        // A read of nothing waits for everything, and brings the status along.
-        let nothing = self.pool.take(&self.health, DType::U32, 0)?;
-        self.queue.read(&nothing, 0, 0).map(|_| ())
+        self.gpu.finish()
     }
 
     fn memory(&self) -> MemoryStats {
-        self.pool.stats()
+        self.gpu.pool.stats()
     }
 
     fn reset_peak(&self) {
-        self.pool.reset_peak();
+        self.gpu.pool.reset_peak();
     }
 
     fn empty_cache(&self) {
-        self.pool.trim();
-        self.queue.trim();
-        let _ = self.device.poll(wgpu::PollType::Poll);
+        self.gpu.empty_cache();
+    }
+}
+
+/// A future whose work runs on a thread of its own: the device only answers while somebody waits for it.
+struct OnThread<T> {
+    shared: Arc<Mutex<(Option<T>, Option<Waker>)>>,
+    work: Option<Box<dyn FnOnce() -> T + Send>>,
+}
+
+impl<T: Send + 'static> OnThread<T> {
+    fn new(work: impl FnOnce() -> T + Send + 'static) -> OnThread<T> {
+        OnThread { shared: Arc::default(), work: Some(Box::new(work)) }
+    }
+}
+
+impl<T> Unpin for OnThread<T> {}
+
+impl<T: Send + 'static> Future for OnThread<Result<T>> {
+    type Output = Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
+        {
+            let mut shared = lock(&self.shared);
+            if let Some(done) = shared.0.take() {
+                return Poll::Ready(done);
+            }
+            shared.1 = Some(context.waker().clone());
+        }
+        if let Some(work) = self.work.take() {
+            let shared = Arc::clone(&self.shared);
+            let spawned = std::thread::Builder::new().name("taper-read".into()).spawn(move || {
+                let done = work();
+                let waker = {
+                    let mut shared = lock(&shared);
+                    shared.0 = Some(done);
+                    shared.1.take()
+                };
+                if let Some(waker) = waker {
+                    waker.wake();
+                }
+            });
+            if let Err(error) = spawned {
+                return Poll::Ready(Err(Error::invalid(
+                    "download",
+                    format!("no thread to wait on: {error}"),
+                )));
+            }
+        }
+        Poll::Pending
     }
 }

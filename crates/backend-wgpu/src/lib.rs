@@ -1,32 +1,74 @@
-//! Taper's backend for GPUs, by wgpu: Vulkan, Metal and DX12, or a software adapter.
+//! Taper on any GPU: the [`tensor_core::Backend`] over wgpu (Vulkan, Metal, DX12).
 //!
-//! One buffer a tensor comes from a pool (`pool`); kernels are recorded into one open command buffer and submitted together
-//! (`queue`); fused expressions become WGSL (`expression`, `kernels`), all else is specialised from the `taper-shaders` crate.
-//! Sizes, strides and scalars are parameters, never text, so that a new shape compiles nothing. Failures of the driver, late or
-//! early, are errors (`state`).
+//! ```no_run
+//! # fn main() -> tensor_core::Result<()> {
+//! let device = backend_wgpu::wgpu(0)?;
+//! let x = tensor_core::Tensor::arange(0.0, 10.0, 1.0, &device)?;
+//! println!("{}", x.sum());
+//! # Ok(())
+//! # }
+//! ```
 //!
-//! | variable | meaning |
+//! | module | what lives there |
 //! |---|---|
-//! | `TAPER_ADAPTER` | part of the name of the adapter that `wgpu:0` is |
-//! | `TAPER_WGPU_MEMORY_LIMIT` | the memory budget in bytes |
+//! | `registry`, `adapter` | which adapters there are, and the devices open on them |
+//! | `gpu`, `pool`, `stream`, `faults` | one open device: memory, command batches, failures |
+//! | `draft`, `pipeline`, `index`, `formulas` | how a kernel becomes WGSL and a pipeline |
+//! | `map`, `reduce`, `arg_reduce`, `matmul`, `by_index`, `copy` | the kernels |
+//!
+//! The WGSL that is not generated is in the crate `taper-shaders`. No type of wgpu appears in this interface.
 
-mod adapters;
+mod adapter;
+mod arg_reduce;
 mod backend;
-mod expression;
-mod kernels;
-mod lanes;
+mod by_index;
+mod copy;
+mod draft;
+mod dtypes;
+mod faults;
+mod formulas;
+mod gpu;
+mod index;
+mod map;
+mod matmul;
+mod pipeline;
 mod pool;
-mod queue;
-mod state;
+mod reduce;
+mod registry;
+mod stream;
+#[cfg(test)]
+mod validate;
 
-pub use adapters::{adapters, wgpu};
 pub use backend::WgpuBackend;
+pub use draft::Form;
+pub use registry::{adapters, destroy, open, wgpu};
 
-/// Destroys the device behind a `wgpu` device, as a driver's reset would: for tests of what happens then.
-#[doc(hidden)]
-pub fn destroy(device: &tensor_core::Device) {
-    let backend: &dyn std::any::Any = device.backend().as_ref();
-    if let Some(backend) = backend.downcast_ref::<WgpuBackend>() {
-        backend.destroy();
+/// How to open a device, where the defaults will not do.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Whether parameters of kernels go as immediates (push constants) where the adapter has them, or through a
+    /// uniform buffer always.
+    pub immediates: bool,
+    /// The memory budget in bytes; without one, three quarters of the system's memory on software adapters, and the
+    /// driver's word on others.
+    pub memory_limit: Option<u64>,
+    /// Which family of kernels to use.
+    pub form: Form,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { immediates: true, memory_limit: None, form: Form::Auto }
+    }
+}
+
+impl Options {
+    /// The defaults, changed by `TAPER_WGPU_MEMORY_LIMIT` (bytes) and `TAPER_WGPU_NO_IMMEDIATES=1`.
+    pub fn from_env() -> Options {
+        Options {
+            immediates: std::env::var_os("TAPER_WGPU_NO_IMMEDIATES").is_none_or(|v| v != "1"),
+            memory_limit: std::env::var("TAPER_WGPU_MEMORY_LIMIT").ok().and_then(|v| v.trim().parse().ok()),
+            form: Form::Auto,
+        }
     }
 }

@@ -1,62 +1,170 @@
-//! Device memory: one buffer a tensor, from a pool of size classes, within a budget. A buffer given back can be used again at
-//! once: the queue keeps the order.
+//! Device memory: one wgpu buffer per tensor, out of size classes, kept for reuse when freed.
+//! A freed buffer is reusable at once, because the queue runs everything in order. Every byte is counted.
 
 use std::{
-    any::Any,
     collections::BTreeMap,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 
-use tensor_core::{Buffer, DType, Error, MemoryStats, Result, Storage};
+use tensor_core::{Buffer, DType, MemoryStats};
 
-use crate::{lanes::lane_size, state::Health};
+use crate::{dtypes::lane_size, faults::lock};
 
-/// Locks, whatever became of an earlier holder: every critical section leaves its data whole.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// The least size of a buffer, and the unit of all sizes: a multiple of every alignment that matters here.
+const UNIT: u64 = 256;
+/// Free memory that is kept whatever is in use.
+const CACHE_FLOOR: u64 = 64 << 20;
+
+/// The sizes that buffers come in, at most `most`: eight between each power of two and the next, so at most an eighth is wasted.
+pub(crate) fn size_class(bytes: u64, most: u64) -> u64 {
+    let bytes = bytes.max(1);
+    let step = (bytes.next_power_of_two() / 16).max(UNIT);
+    // Rounding up must not push a tensor that fits over the adapter's limit (itself a multiple of 16).
+    bytes.next_multiple_of(step).min(most)
 }
 
-pub(crate) struct Pool {
-    device: wgpu::Device,
-    name: String,
-    max_buffer: u64,
-    limit: Option<u64>,
-    free: Mutex<Free>,
+/// A freed buffer.
+struct Free {
+    raw: wgpu::Buffer,
+    /// The batch of commands that was open when it was freed: its last possible use.
+    batch: u64,
 }
 
 #[derive(Default)]
-struct Free {
-    buffers: BTreeMap<u64, Vec<wgpu::Buffer>>,
+struct Inner {
+    free: BTreeMap<u64, Vec<Free>>,
+    cached: u64,
     stats: MemoryStats,
+}
+
+/// The memory of one device.
+pub(crate) struct Pool {
+    inner: Mutex<Inner>,
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pool({:?})", self.stats())
+    }
+}
+
+impl Pool {
+    pub(crate) fn new(limit: Option<u64>) -> Arc<Pool> {
+        let inner = Inner { stats: MemoryStats { limit, ..Default::default() }, ..Default::default() };
+        Arc::new(Pool { inner: Mutex::new(inner) })
+    }
+
+    pub(crate) fn stats(&self) -> MemoryStats {
+        lock(&self.inner).stats
+    }
+
+    pub(crate) fn reset_peak(&self) {
+        let mut inner = lock(&self.inner);
+        inner.stats.peak = inner.stats.allocated;
+    }
+
+    /// A cached buffer of at least `size` bytes with not too much to spare, with the batch that last used it.
+    pub(crate) fn take(&self, size: u64) -> Option<(wgpu::Buffer, u64)> {
+        let mut inner = lock(&self.inner);
+        let (&class, list) =
+            inner.free.range_mut(size..=size + size / 4).find(|(_, list)| !list.is_empty())?;
+        let free = list.pop()?;
+        inner.cached -= class;
+        Some((free.raw, free.batch))
+    }
+
+    /// Whether `size` more bytes stay within the budget; if so they count as reserved from now on.
+    pub(crate) fn reserve(&self, size: u64) -> bool {
+        let mut inner = lock(&self.inner);
+        let after = inner.stats.reserved + size;
+        if inner.stats.limit.is_some_and(|limit| after > limit) {
+            return false;
+        }
+        inner.stats.reserved = after;
+        true
+    }
+
+    /// Takes back a reservation, or counts a buffer that goes back to the driver.
+    pub(crate) fn release(&self, size: u64) {
+        let mut inner = lock(&self.inner);
+        inner.stats.reserved = inner.stats.reserved.saturating_sub(size);
+    }
+
+    /// Counts a buffer that a tensor took.
+    pub(crate) fn count(&self, bytes: u64) {
+        let mut inner = lock(&self.inner);
+        inner.stats.allocations += 1;
+        inner.stats.allocated += bytes;
+        inner.stats.peak = inner.stats.peak.max(inner.stats.allocated);
+    }
+
+    /// A tensor's buffer comes back.
+    fn give_back(&self, raw: wgpu::Buffer, bytes: u64, batch: u64) {
+        let size = raw.size();
+        let dropped;
+        {
+            let mut inner = lock(&self.inner);
+            inner.stats.allocated = inner.stats.allocated.saturating_sub(bytes);
+            // What is cached stays below what was ever in use at one time; beyond that the driver has it back.
+            if inner.cached + size <= inner.stats.peak.max(CACHE_FLOOR) {
+                inner.free.entry(size).or_default().push(Free { raw, batch });
+                inner.cached += size;
+                dropped = None;
+            } else {
+                inner.stats.reserved = inner.stats.reserved.saturating_sub(size);
+                dropped = Some(raw);
+            }
+        }
+        // wgpu's own locks are taken outside ours.
+        drop(dropped);
+    }
+
+    /// Drops every cached buffer.
+    pub(crate) fn trim(&self) {
+        let dropped = {
+            let mut inner = lock(&self.inner);
+            inner.stats.reserved = inner.stats.reserved.saturating_sub(inner.cached);
+            inner.cached = 0;
+            std::mem::take(&mut inner.free)
+        };
+        drop(dropped);
+    }
 }
 
 /// A tensor's memory on the device.
 pub(crate) struct WgpuBuffer {
-    pub(crate) dtype: DType,
-    pub(crate) numel: usize,
-    /// Whether the memory was used for something else before.
-    pub(crate) reused: bool,
-    buffer: wgpu::Buffer,
-    class: u64,
-    asked: u64,
+    raw: Option<wgpu::Buffer>,
     pool: Arc<Pool>,
+    batch: Arc<std::sync::atomic::AtomicU64>,
+    device: u64,
+    bytes: u64,
+    dtype: DType,
+    numel: usize,
 }
 
 impl WgpuBuffer {
-    pub(crate) fn raw(&self) -> &wgpu::Buffer {
-        &self.buffer
+    pub(crate) fn new(
+        raw: Option<wgpu::Buffer>,
+        pool: &Arc<Pool>,
+        batch: &Arc<std::sync::atomic::AtomicU64>,
+        device: u64,
+        dtype: DType,
+        numel: usize,
+    ) -> WgpuBuffer {
+        let bytes = (numel * lane_size(dtype)) as u64;
+        pool.count(bytes);
+        WgpuBuffer { raw, pool: Arc::clone(pool), batch: Arc::clone(batch), device, bytes, dtype, numel }
     }
 
-    /// The buffer behind a storage handle.
-    pub(crate) fn of(storage: &Storage) -> Result<&WgpuBuffer> {
-        let any: &dyn Any = &**storage;
-        any.downcast_ref().ok_or_else(|| {
-            Error::invalid(
-                "wgpu",
-                "a buffer of another device was handed to a GPU; move it with .to(&device)?",
-            )
-        })
+    /// The wgpu buffer; none for no elements.
+    pub(crate) fn raw(&self) -> Option<&wgpu::Buffer> {
+        self.raw.as_ref()
+    }
+
+    /// The number of the device it lives on.
+    pub(crate) fn device(&self) -> u64 {
+        self.device
     }
 }
 
@@ -64,132 +172,22 @@ impl Buffer for WgpuBuffer {
     fn dtype(&self) -> DType {
         self.dtype
     }
+
     fn numel(&self) -> usize {
         self.numel
+    }
+}
+
+impl Drop for WgpuBuffer {
+    fn drop(&mut self) {
+        if let Some(raw) = self.raw.take() {
+            self.pool.give_back(raw, self.bytes, self.batch.load(std::sync::atomic::Ordering::Acquire));
+        }
     }
 }
 
 impl fmt::Debug for WgpuBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "WgpuBuffer({} x {})", self.numel, self.dtype)
-    }
-}
-
-impl Drop for WgpuBuffer {
-    fn drop(&mut self) {
-        let mut free = lock(&self.pool.free);
-        free.stats.allocated -= self.asked;
-        free.buffers.entry(self.class).or_default().push(self.buffer.clone());
-    }
-}
-
-/// Bytes of the class that holds `bytes`: powers of two and three steps between them, from 256 on.
-fn class_of(bytes: u64) -> u64 {
-    let bytes = bytes.max(256);
-    let step = (bytes.next_power_of_two() / 8).max(64);
-    bytes.div_ceil(step) * step
-}
-
-impl Pool {
-    pub(crate) fn new(device: wgpu::Device, name: String, max_buffer: u64, limit: Option<u64>) -> Pool {
-        let free =
-            Mutex::new(Free { stats: MemoryStats { limit, ..Default::default() }, ..Default::default() });
-        Pool { device, name, max_buffer, limit, free }
-    }
-
-    pub(crate) fn take(self: &Arc<Pool>, health: &Health, dtype: DType, numel: usize) -> Result<WgpuBuffer> {
-        let asked = (numel as u64).saturating_mul(lane_size(dtype) as u64);
-        if asked > self.max_buffer {
-            return Err(Error::TooLarge { device: self.name.clone(), asked, limit: self.max_buffer });
-        }
-        let class = class_of(asked).min(self.max_buffer.max(256));
-        let mut free = lock(&self.free);
-        let cached = free.buffers.get_mut(&class).and_then(Vec::pop);
-        let reused = cached.is_some();
-        let buffer = match cached {
-            Some(buffer) => buffer,
-            None => {
-                if self.limit.is_some_and(|limit| free.stats.reserved + class > limit) {
-                    free.trim();
-                }
-                let over = self.limit.is_some_and(|limit| free.stats.reserved + class > limit);
-                let made = if over { None } else { self.create(health, class)? };
-                // The driver may have had less than the budget says: once more without the cache.
-                let made = match made {
-                    None if !over => {
-                        free.trim();
-                        self.create(health, class)?
-                    }
-                    other => other,
-                };
-                let Some(buffer) = made else {
-                    return Err(Error::OutOfMemory {
-                        device: self.name.clone(),
-                        asked,
-                        in_use: free.stats.allocated,
-                        reserved: free.stats.reserved,
-                        limit: self.limit,
-                    });
-                };
-                free.stats.reserved += class;
-                buffer
-            }
-        };
-        free.stats.allocated += asked;
-        free.stats.allocations += 1;
-        free.stats.peak = free.stats.peak.max(free.stats.allocated);
-        Ok(WgpuBuffer { dtype, numel, reused, buffer, class, asked, pool: self.clone() })
-    }
-
-    /// A new buffer, or `None` where the driver has no memory for it.
-    fn create(&self, health: &Health, size: u64) -> Result<Option<wgpu::Buffer>> {
-        let memory = self.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
-        let validation = self.device.push_error_scope(wgpu::ErrorFilter::Validation);
-        let buffer = self.device.create_buffer(&wgpu::BufferDescriptor {
-            label: None,
-            size,
-            usage: wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST,
-            mapped_at_creation: false,
-        });
-        let failed = pollster::block_on(validation.pop()).is_some();
-        let failed = pollster::block_on(memory.pop()).is_some() || failed;
-        health.check()?;
-        Ok((!failed).then_some(buffer))
-    }
-
-    pub(crate) fn stats(&self) -> MemoryStats {
-        lock(&self.free).stats
-    }
-
-    pub(crate) fn reset_peak(&self) {
-        let mut free = lock(&self.free);
-        free.stats.peak = free.stats.allocated;
-    }
-
-    pub(crate) fn trim(&self) {
-        lock(&self.free).trim();
-    }
-}
-
-impl Free {
-    fn trim(&mut self) {
-        for (class, buffers) in std::mem::take(&mut self.buffers) {
-            self.stats.reserved -= class * buffers.len() as u64;
-            // Dropped, not destroyed: commands under way may still use them.
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::class_of;
-
-    #[test]
-    fn classes_waste_little() {
-        for bytes in (1..10_000).chain([1 << 20, (1 << 20) + 1, 100_000_000]) {
-            let class = class_of(bytes);
-            assert!(class >= bytes && class.is_multiple_of(4));
-            assert!(bytes < 512 || class - bytes <= bytes / 4, "{bytes} in {class}");
-        }
     }
 }

@@ -12,7 +12,7 @@ fn a_lost_device_is_an_error_and_can_be_opened_again() -> Result<()> {
     };
     let x = Tensor::from_vec(vec![1f32, 2.0], [2], &device)?;
     let y = &x + 1.0;
-    backend_wgpu::destroy(&device);
+    backend_wgpu::destroy(&device)?;
     let error = y.to_vec::<f32>().unwrap_err();
     assert!(matches!(error.root(), Error::DeviceLost { .. }), "{error}");
     let error = x.to_vec::<f32>().unwrap_err();

@@ -1,0 +1,244 @@
+//! One open device: the wgpu handles, what the adapter allows, its memory, pipelines and command stream.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use tensor_core::{DType, DeviceInfo, Error, Result, Storage};
+
+use crate::{
+    adapter::Found,
+    dtypes::lane_size,
+    faults::{Caught, Faults, scoped},
+    pipeline::Pipelines,
+    pool::{Pool, WgpuBuffer, size_class},
+    stream::Stream,
+};
+
+/// What this device allows, and how it is to be used.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Abilities {
+    /// Bytes of immediates; 0 where there are none or they are turned off.
+    pub(crate) immediate_bytes: u32,
+    pub(crate) uniform_alignment: u32,
+    pub(crate) max_groups: u32,
+    /// Barrier-free kernels.
+    pub(crate) direct: bool,
+    pub(crate) threads: usize,
+}
+
+/// An open device.
+pub(crate) struct Gpu {
+    pub(crate) device: wgpu::Device,
+    pub(crate) queue: wgpu::Queue,
+    pub(crate) info: DeviceInfo,
+    pub(crate) facts: Abilities,
+    pub(crate) faults: Arc<Faults>,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) pipelines: Pipelines,
+    pub(crate) stream: Mutex<Stream>,
+    /// The number of the open batch of commands.
+    pub(crate) batch: Arc<AtomicU64>,
+    /// A number of its own among all devices of the process.
+    pub(crate) id: u64,
+    /// Bound in place of an input of no elements.
+    pub(crate) dummy: wgpu::Buffer,
+}
+
+impl fmt::Debug for Gpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Gpu({}, {:?}, {:?})", self.info.name, self.pool, self.pipelines)
+    }
+}
+
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+impl Gpu {
+    /// Opens `found`.
+    pub(crate) fn open(found: &Found, options: &crate::Options) -> Result<Gpu> {
+        let name = found.info.name.clone();
+        let backend = |message: String| Error::Backend { device: name.clone(), message };
+        let limits = found.adapter.limits();
+        let wanted = wgpu::Features::SHADER_INT64
+            | wgpu::Features::SHADER_F64
+            | wgpu::Features::IMMEDIATES
+            | wgpu::Features::TIMESTAMP_QUERY
+            | wgpu::Features::SUBGROUP;
+        let features = found.adapter.features() & wanted;
+        let descriptor = wgpu::DeviceDescriptor {
+            label: Some("taper"),
+            required_features: features,
+            required_limits: limits.clone(),
+            experimental_features: wgpu::ExperimentalFeatures::disabled(),
+            memory_hints: wgpu::MemoryHints::MemoryUsage,
+            trace: wgpu::Trace::Off,
+        };
+        let (device, queue) = pollster::block_on(found.adapter.request_device(&descriptor))
+            .map_err(|e| backend(format!("the adapter gave no device: {e}")))?;
+        let faults = Faults::watch(&device);
+        let software = found.software;
+        let immediates = features.contains(wgpu::Features::IMMEDIATES) && options.immediates;
+        let facts = Abilities {
+            immediate_bytes: if immediates { limits.max_immediate_size.min(128) } else { 0 },
+            uniform_alignment: limits.min_uniform_buffer_offset_alignment.max(4),
+            max_groups: limits.max_compute_workgroups_per_dimension.max(1),
+            direct: match options.form {
+                crate::Form::Auto => software,
+                crate::Form::Direct => true,
+                crate::Form::Tiled => false,
+            },
+            threads: if software { 1024 } else { 65_536 },
+        };
+        let buffer = |label, size, usage| {
+            device.create_buffer(&wgpu::BufferDescriptor {
+                label: Some(label),
+                size,
+                usage,
+                mapped_at_creation: false,
+            })
+        };
+        let (made, caught) = scoped(&device, || {
+            (
+                buffer("dummy", 256, wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST),
+                Stream::new(&device),
+            )
+        });
+        if let Some(Caught::Other(message)) = caught {
+            return Err(backend(message));
+        }
+        let (dummy, stream) = made;
+        Ok(Gpu {
+            queue,
+            info: found.info.clone(),
+            facts,
+            faults,
+            pool: Pool::new(options.memory_limit.or(found.memory_limit)),
+            pipelines: Pipelines::default(),
+            stream: Mutex::new(stream),
+            batch: Arc::new(AtomicU64::new(1)),
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            dummy,
+            device,
+        })
+    }
+
+    /// The device's name.
+    pub(crate) fn name(&self) -> &str {
+        &self.info.name
+    }
+
+    /// An [`Error::Backend`] of this device.
+    pub(crate) fn error(&self, message: impl Into<String>) -> Error {
+        Error::Backend { device: self.name().into(), message: message.into() }
+    }
+
+    /// Runs `work` in error scopes; whatever they catch is an error here.
+    pub(crate) fn scoped<T>(&self, what: &str, work: impl FnOnce() -> T) -> Result<T> {
+        self.faults.alive(self.name())?;
+        let (out, caught) = scoped(&self.device, work);
+        self.faults.alive(self.name())?;
+        match caught {
+            None => Ok(out),
+            Some(Caught::OutOfMemory) => Err(self.out_of_memory(0)),
+            Some(Caught::Other(message)) => Err(self.error(format!("{what}: {message}"))),
+        }
+    }
+
+    fn out_of_memory(&self, asked: u64) -> Error {
+        let stats = self.pool.stats();
+        Error::OutOfMemory {
+            device: self.name().into(),
+            asked,
+            in_use: stats.allocated,
+            reserved: stats.reserved,
+            limit: stats.limit,
+        }
+    }
+
+    /// A buffer for `numel` elements, and the batch that last used it (0 for a fresh one).
+    pub(crate) fn allocate(&self, dtype: DType, numel: usize) -> Result<(WgpuBuffer, u64)> {
+        self.faults.alive(self.name())?;
+        if !self.info.dtypes.contains(&dtype) {
+            return Err(Error::Unsupported {
+                op: "allocate",
+                device: self.name().into(),
+                dtype,
+                hint: "this adapter has no such numbers; cast first, or stay on the cpu".into(),
+            });
+        }
+        let limit = self.info.limits.max_buffer_bytes;
+        let bytes = (numel as u64).saturating_mul(lane_size(dtype) as u64);
+        if bytes > limit {
+            return Err(Error::TooLarge { device: self.name().into(), asked: bytes, limit });
+        }
+        let wrap = |raw| WgpuBuffer::new(raw, &self.pool, &self.batch, self.id, dtype, numel);
+        if numel == 0 {
+            return Ok((wrap(None), 0));
+        }
+        let size = size_class(bytes, limit);
+        if let Some((raw, batch)) = self.pool.take(size) {
+            return Ok((wrap(Some(raw)), batch));
+        }
+        let raw = match self.create(size)? {
+            Some(raw) => raw,
+            None => {
+                // Finish what is under way, give the cache back, and try once more.
+                self.reclaim()?;
+                self.create(size)?.ok_or_else(|| self.out_of_memory(bytes))?
+            }
+        };
+        Ok((wrap(Some(raw)), 0))
+    }
+
+    /// A new buffer from the driver; none when the budget or the driver's memory is used up.
+    fn create(&self, size: u64) -> Result<Option<wgpu::Buffer>> {
+        if !self.pool.reserve(size) {
+            return Ok(None);
+        }
+        let (raw, caught) = scoped(&self.device, || {
+            self.device.create_buffer(&wgpu::BufferDescriptor {
+                label: None,
+                size,
+                usage: wgpu::BufferUsages::STORAGE
+                    | wgpu::BufferUsages::COPY_SRC
+                    | wgpu::BufferUsages::COPY_DST,
+                mapped_at_creation: false,
+            })
+        });
+        let failed = match (self.faults.alive(self.name()), caught) {
+            (Err(lost), _) => Err(lost),
+            (Ok(()), None) => return Ok(Some(raw)),
+            (Ok(()), Some(Caught::OutOfMemory)) => Ok(None),
+            (Ok(()), Some(Caught::Other(message))) => Err(self.error(message)),
+        };
+        self.pool.release(size);
+        failed
+    }
+
+    /// Waits for all work and gives every cached buffer back to the driver.
+    pub(crate) fn reclaim(&self) -> Result<()> {
+        let flushed = self.finish();
+        self.pool.trim();
+        // The driver frees memory when it is polled after the last use.
+        let _ = self.device.poll(wgpu::PollType::Poll);
+        flushed
+    }
+
+    /// The buffer of a storage, if it is one of this device.
+    pub(crate) fn buffer<'a>(&self, storage: &'a Storage) -> Result<&'a WgpuBuffer> {
+        let any: &dyn std::any::Any = storage.as_ref();
+        let buffer = any
+            .downcast_ref::<WgpuBuffer>()
+            .ok_or_else(|| self.error("a buffer of another backend was handed to this device"))?;
+        if buffer.device() != self.id {
+            return Err(self.error(
+                "a buffer of another device was handed to this one; if the device was reopened, reload the tensor",
+            ));
+        }
+        Ok(buffer)
+    }
+}

@@ -1,0 +1,272 @@
+//! Matrix products. Two forms: barrier-free, where each thread keeps a block of results in registers and reads four
+//! elements at a time wherever strides allow; and tiles in shared memory. Both take any strides and any sizes.
+
+use std::fmt::Write;
+
+use smallvec::SmallVec;
+use tensor_core::{DType, Layout, Result, kernel::MatMulKernel};
+
+use crate::{
+    draft::{Draft, Drafts, Facts, Slot},
+    dtypes::{lane, lane_size},
+    formulas, index,
+};
+
+/// The axis of an operand along which four elements are read at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Vectors {
+    /// None: one element at a time.
+    No,
+    /// The last (k of the left, n of the right operand).
+    Last,
+    /// The one before it.
+    First,
+}
+
+/// The strides of the two matrix axes, and whether vectors can be read.
+fn matrix(layout: &Layout, dtype: DType) -> (isize, isize, Vectors) {
+    let rank = layout.shape().rank();
+    let (rows, columns) = (layout.shape()[rank - 2], layout.shape()[rank - 1]);
+    let (row, column) = (layout.strides()[rank - 2], layout.strides()[rank - 1]);
+    let batches = layout.shape().iter().zip(layout.strides()).take(rank - 2);
+    let aligned = lane_size(dtype) == 4
+        && layout.offset().is_multiple_of(4)
+        && batches.clone().all(|(&n, &s)| n == 1 || s % 4 == 0);
+    let vectors = if aligned && column == 1 && row % 4 == 0 && columns >= 4 {
+        Vectors::Last
+    } else if aligned && row == 1 && column % 4 == 0 && rows >= 4 {
+        Vectors::First
+    } else {
+        Vectors::No
+    };
+    (row, column, vectors)
+}
+
+/// The draft of a matrix product.
+pub(crate) fn draft(kernel: &MatMulKernel, facts: &Facts<'_>) -> Result<Drafts> {
+    if kernel.dtype == DType::Bool {
+        return Err(facts.unsupported("matmul", kernel.dtype, "cast first with .to_dtype(DType::I32)"));
+    }
+    let mut d = Draft::new("matmul");
+    let t = lane(kernel.dtype);
+    let batch = kernel.batch.numel();
+    let mut functions = format!("alias T = {t};\n");
+    let stored =
+        if kernel.dtype == DType::U8 { "x & 255u".into() } else { formulas::store(kernel.dtype, "x") };
+    let _ = writeln!(functions, "fn store(x: T) -> T {{\n    return {stored};\n}}");
+    for (name, layout) in [("lhs_at", &kernel.lhs), ("rhs_at", &kernel.rhs)] {
+        let strides: SmallVec<[isize; 8]> = layout.strides()[..kernel.batch.rank()].iter().copied().collect();
+        functions.push_str(&index::function(name, &kernel.batch, &strides, layout.offset(), &mut d.params));
+    }
+    d.params.size("m", kernel.m);
+    d.params.size("n", kernel.n);
+    d.params.size("k", kernel.k);
+    let (lhs_row, lhs_col, lhs_vectors) = matrix(&kernel.lhs, kernel.dtype);
+    let (rhs_row, rhs_col, rhs_vectors) = matrix(&kernel.rhs, kernel.dtype);
+    d.params.stride("lhs_row", lhs_row);
+    d.params.stride("lhs_col", lhs_col);
+    d.params.stride("rhs_row", rhs_row);
+    d.params.stride("rhs_col", rhs_col);
+    if !facts.direct {
+        let (tiles_m, tiles_n) = (kernel.m.div_ceil(64), kernel.n.div_ceil(64));
+        d.groups = tiles_m * tiles_n * batch;
+        d.params.size("tiles_m", tiles_m);
+        d.params.size("tiles_n", tiles_n);
+        d.params.size("groups", d.groups);
+        d.bind("lhs", t, false, Slot::Input(0));
+        d.bind("rhs", t, false, Slot::Input(1));
+        d.bind("output", t, true, Slot::Output(0));
+        d.body = functions + taper_shaders::MATMUL_TILE;
+        return Ok(d.into());
+    }
+
+    // Edges are met by clamping to the last block that lies inside, which needs whole vectors there.
+    let lhs_vectors = match lhs_vectors {
+        Vectors::First if !kernel.m.is_multiple_of(4) => Vectors::No,
+        other => other,
+    };
+    let rhs_vectors = match rhs_vectors {
+        Vectors::Last if !kernel.n.is_multiple_of(4) => Vectors::No,
+        other => other,
+    };
+    let blocks = |size: usize| kernel.m.div_ceil(size) * kernel.n.div_ceil(size) * batch;
+    // Register blocks as large as still leave every thread something to do.
+    let (rows, columns) = if kernel.m == 1 {
+        (1, 4)
+    } else if kernel.n <= 4 || blocks(8) < facts.threads / 4 || lane_size(kernel.dtype) == 8 {
+        (4, 4)
+    } else {
+        (8, 8)
+    };
+    let (blocks_m, blocks_n) = (kernel.m.div_ceil(rows), kernel.n.div_ceil(columns));
+    d.params.size("blocks_m", blocks_m);
+    d.params.size("blocks_n", blocks_n);
+    d.params.size("total", blocks_m * blocks_n * batch);
+    let element = |v: Vectors| if v == Vectors::No { t.to_string() } else { format!("vec4<{t}>") };
+    d.bind("lhs", element(lhs_vectors), false, Slot::Input(0));
+    d.bind("rhs", element(rhs_vectors), false, Slot::Input(1));
+    d.bind("output", t, true, Slot::Output(0));
+    d.body = functions + &blocked(rows, columns, lhs_vectors, rhs_vectors);
+    d.groups = (blocks_m * blocks_n * batch).div_ceil(64);
+    Ok(d.into())
+}
+
+/// The barrier-free kernel with `rows` × `columns` results a thread, unrolled. Four steps along k are taken at a time:
+/// `a<row>` holds four elements of a row of the left operand, `b<step>_<c>` four columns of a row of the right one.
+fn blocked(rows: usize, columns: usize, lhs: Vectors, rhs: Vectors) -> String {
+    let fours = columns / 4;
+    let mut s = format!(
+        "\n@compute @workgroup_size(64)\n{}    let g = group * 64u + lane;\n    if (g >= params.total) {{\n        return;\n    }}\n    let block_n = g % params.blocks_n;\n    let block_m = (g / params.blocks_n) % params.blocks_m;\n    let batch = g / (params.blocks_n * params.blocks_m);\n    let lhs_base = lhs_at(batch);\n    let rhs_base = rhs_at(batch);\n    let row0 = block_m * {rows}u;\n    let col0 = block_n * {columns}u;\n",
+        taper_shaders::ENTRY
+    );
+    // Reads beyond the edge repeat the last row or column; their results are not written.
+    if lhs == Vectors::First {
+        for q in 0..rows.div_ceil(4) {
+            let _ = writeln!(s, "    let lr{q} = lhs_base + min(row0 + {}u, params.m - 4u);", 4 * q);
+        }
+    } else {
+        for r in 0..rows {
+            let _ =
+                writeln!(s, "    let lr{r} = lhs_base + min(row0 + {r}u, params.m - 1u) * params.lhs_row;");
+        }
+    }
+    if rhs == Vectors::Last {
+        for c in 0..fours {
+            let _ = writeln!(s, "    let rc{c} = rhs_base + min(col0 + {}u, params.n - 4u);", 4 * c);
+        }
+    } else {
+        for c in 0..columns {
+            let _ =
+                writeln!(s, "    let rc{c} = rhs_base + min(col0 + {c}u, params.n - 1u) * params.rhs_col;");
+        }
+    }
+    for r in 0..rows {
+        for c in 0..fours {
+            let _ = writeln!(s, "    var acc{r}_{c} = vec4<T>();");
+        }
+    }
+    s.push_str("    var k = 0u;\n    for (; k + 4u <= params.k; k += 4u) {\n");
+    load_lhs(rows, lhs, &mut s);
+    load_rhs(columns, rhs, &mut s);
+    for step in 0..4 {
+        for r in 0..rows {
+            for c in 0..fours {
+                let x = ["x", "y", "z", "w"][step];
+                let _ = writeln!(s, "        acc{r}_{c} += a{r}.{x} * b{step}_{c};");
+            }
+        }
+    }
+    s.push_str("    }\n    for (; k < params.k; k += 1u) {\n");
+    let at = |name: &str, v: Vectors, at: String| {
+        if v == Vectors::No { format!("{name}[{at}]") } else { format!("{name}[({at}) >> 2u][({at}) & 3u]") }
+    };
+    for r in 0..rows {
+        let row = match lhs {
+            Vectors::First => format!("lr{} + {}u", r / 4, r % 4),
+            _ => format!("lr{r}"),
+        };
+        let _ = writeln!(s, "        let a{r} = {};", at("lhs", lhs, format!("{row} + k * params.lhs_col")));
+    }
+    for c in 0..fours {
+        let four: Vec<String> = (0..4)
+            .map(|i| {
+                let column = match rhs {
+                    Vectors::Last => format!("rc{c} + {i}u"),
+                    _ => format!("rc{}", 4 * c + i),
+                };
+                at("rhs", rhs, format!("{column} + k * params.rhs_row"))
+            })
+            .collect();
+        let _ = writeln!(s, "        let b{c} = vec4<T>({});", four.join(", "));
+        for r in 0..rows {
+            let _ = writeln!(s, "        acc{r}_{c} += a{r} * b{c};");
+        }
+    }
+    s.push_str("    }\n");
+    for r in 0..rows {
+        let _ = writeln!(s, "    if (row0 + {r}u < params.m) {{");
+        let _ = writeln!(s, "        let at = (batch * params.m + row0 + {r}u) * params.n + col0;");
+        for c in 0..columns {
+            let x = ["x", "y", "z", "w"][c % 4];
+            let _ = writeln!(
+                s,
+                "        if (col0 + {c}u < params.n) {{ output[at + {c}u] = store(acc{r}_{}.{x}); }}",
+                c / 4
+            );
+        }
+        s.push_str("    }\n");
+    }
+    s.push_str("}\n");
+    s
+}
+
+fn load_lhs(rows: usize, lhs: Vectors, s: &mut String) {
+    match lhs {
+        Vectors::Last => {
+            for r in 0..rows {
+                let _ = writeln!(s, "        let a{r} = lhs[(lr{r} + k) >> 2u];");
+            }
+        }
+        Vectors::First => {
+            for q in 0..rows.div_ceil(4) {
+                for step in 0..4 {
+                    let _ = writeln!(
+                        s,
+                        "        let t{q}_{step} = lhs[(lr{q} + (k + {step}u) * params.lhs_col) >> 2u];"
+                    );
+                }
+            }
+            for r in 0..rows {
+                let (q, x) = (r / 4, ["x", "y", "z", "w"][r % 4]);
+                let _ = writeln!(
+                    s,
+                    "        let a{r} = vec4<T>(t{q}_0.{x}, t{q}_1.{x}, t{q}_2.{x}, t{q}_3.{x});"
+                );
+            }
+        }
+        Vectors::No => {
+            for r in 0..rows {
+                let four: Vec<String> =
+                    (0..4).map(|step| format!("lhs[lr{r} + (k + {step}u) * params.lhs_col]")).collect();
+                let _ = writeln!(s, "        let a{r} = vec4<T>({});", four.join(", "));
+            }
+        }
+    }
+}
+
+fn load_rhs(columns: usize, rhs: Vectors, s: &mut String) {
+    match rhs {
+        Vectors::Last => {
+            for step in 0..4 {
+                for c in 0..columns / 4 {
+                    let _ = writeln!(
+                        s,
+                        "        let b{step}_{c} = rhs[(rc{c} + (k + {step}u) * params.rhs_row) >> 2u];"
+                    );
+                }
+            }
+        }
+        Vectors::First => {
+            for c in 0..columns {
+                let _ = writeln!(s, "        let u{c} = rhs[(rc{c} + k) >> 2u];");
+            }
+            for step in 0..4 {
+                let x = ["x", "y", "z", "w"][step];
+                for c in 0..columns / 4 {
+                    let four: Vec<String> = (0..4).map(|i| format!("u{}.{x}", 4 * c + i)).collect();
+                    let _ = writeln!(s, "        let b{step}_{c} = vec4<T>({});", four.join(", "));
+                }
+            }
+        }
+        Vectors::No => {
+            for step in 0..4 {
+                for c in 0..columns / 4 {
+                    let four: Vec<String> = (0..4)
+                        .map(|i| format!("rhs[rc{} + (k + {step}u) * params.rhs_row]", 4 * c + i))
+                        .collect();
+                    let _ = writeln!(s, "        let b{step}_{c} = vec4<T>({});", four.join(", "));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Pipelines, cached by their whole source: a key that misses nothing that shapes the code.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex},
+};
+
+use rustc_hash::FxHashMap;
+use tensor_core::{DType, Result};
+
+use crate::{
+    draft::{Draft, Drafts, Params, Slot},
+    faults::lock,
+    gpu::Gpu,
+};
+
+/// A compiled kernel and the layout of its bindings.
+pub(crate) struct Pipeline {
+    pub(crate) raw: wgpu::ComputePipeline,
+    pub(crate) layout: wgpu::BindGroupLayout,
+}
+
+/// One dispatch, ready but for its buffers and scalars.
+pub(crate) struct Step {
+    pub(crate) label: &'static str,
+    pub(crate) pipeline: Arc<Pipeline>,
+    pub(crate) params: Params,
+    pub(crate) slots: Vec<Slot>,
+    pub(crate) groups: usize,
+    /// Whether the parameters go as immediates, or else in a uniform buffer.
+    pub(crate) immediates: bool,
+}
+
+/// What is kept of a kernel between launches.
+pub(crate) struct Plan {
+    pub(crate) steps: Vec<Step>,
+    pub(crate) temps: Vec<(DType, usize)>,
+}
+
+/// The pipelines of one device.
+#[derive(Default)]
+pub(crate) struct Pipelines {
+    made: Mutex<FxHashMap<String, Arc<Pipeline>>>,
+}
+
+impl fmt::Debug for Pipelines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pipelines({})", lock(&self.made).len())
+    }
+}
+
+impl Pipelines {
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        lock(&self.made).len()
+    }
+}
+
+/// Pipelines for all steps of a kernel; steps with nothing to do are left out.
+pub(crate) fn assemble(gpu: &Gpu, drafts: Drafts) -> Result<Plan> {
+    let steps = drafts
+        .steps
+        .into_iter()
+        .filter(|d| d.groups > 0)
+        .map(|draft| {
+            let immediates = draft.params.len() * 4 <= gpu.facts.immediate_bytes as usize;
+            Ok(Step {
+                label: draft.label,
+                pipeline: pipeline(gpu, &draft, immediates)?,
+                slots: draft.bindings.iter().map(|b| b.slot).collect(),
+                groups: draft.groups,
+                params: draft.params,
+                immediates,
+            })
+        })
+        .collect::<Result<_>>()?;
+    Ok(Plan { steps, temps: drafts.temps })
+}
+
+fn pipeline(gpu: &Gpu, draft: &Draft, immediates: bool) -> Result<Arc<Pipeline>> {
+    let text = draft.text(immediates);
+    if let Some(made) = lock(&gpu.pipelines.made).get(&text) {
+        return Ok(Arc::clone(made));
+    }
+    // Compiled outside the lock: two threads may make the same one, and the first stays.
+    let made = gpu.scoped(draft.label, || create(&gpu.device, draft, &text, immediates))?;
+    Ok(Arc::clone(lock(&gpu.pipelines.made).entry(text).or_insert_with(|| Arc::new(made))))
+}
+
+fn create(device: &wgpu::Device, draft: &Draft, text: &str, immediates: bool) -> Pipeline {
+    let module = device.create_shader_module(wgpu::ShaderModuleDescriptor {
+        label: Some(draft.label),
+        source: wgpu::ShaderSource::Wgsl(text.into()),
+    });
+    let buffer = |binding: usize, ty: wgpu::BufferBindingType| wgpu::BindGroupLayoutEntry {
+        binding: binding as u32,
+        visibility: wgpu::ShaderStages::COMPUTE,
+        ty: wgpu::BindingType::Buffer { ty, has_dynamic_offset: false, min_binding_size: None },
+        count: None,
+    };
+    let mut entries: Vec<wgpu::BindGroupLayoutEntry> = draft
+        .bindings
+        .iter()
+        .enumerate()
+        .map(|(i, b)| buffer(i, wgpu::BufferBindingType::Storage { read_only: !b.write }))
+        .collect();
+    if !immediates {
+        entries.push(buffer(entries.len(), wgpu::BufferBindingType::Uniform));
+    }
+    let layout = device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
+        label: Some(draft.label),
+        entries: &entries,
+    });
+    let pipeline_layout = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
+        label: Some(draft.label),
+        bind_group_layouts: &[Some(&layout)],
+        immediate_size: if immediates { draft.params.len() as u32 * 4 } else { 0 },
+    });
+    let raw = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+        label: Some(draft.label),
+        layout: Some(&pipeline_layout),
+        module: &module,
+        entry_point: Some("main"),
+        // Every kernel writes its shared memory before it reads it.
+        compilation_options: wgpu::PipelineCompilationOptions {
+            zero_initialize_workgroup_memory: false,
+            ..Default::default()
+        },
+        cache: None,
+    });
+    Pipeline { raw, layout }
+}

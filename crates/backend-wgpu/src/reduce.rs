@@ -1,0 +1,211 @@
+//! Reductions with their prologue inlined. Two forms: a thread for each result (or part of one), and a workgroup with
+//! a tree in shared memory. When results are few and long, parts go to a temporary that a second step reduces.
+//! The order of additions depends on shapes alone, so results repeat bit by bit.
+
+use std::fmt::Write;
+
+use smallvec::SmallVec;
+use tensor_core::{
+    DType, Error, Layout, ReduceOp, Result, collapse,
+    kernel::{Instr, Program, ReduceKernel},
+};
+
+use crate::{
+    draft::{Draft, Drafts, Facts, Slot},
+    dtypes::{lane, value},
+    formulas,
+    index::Space,
+};
+
+/// One pass: the merged axes that stay and those that go, over all inputs.
+struct Pass<'a> {
+    op: ReduceOp,
+    program: &'a Program,
+    offsets: SmallVec<[usize; 8]>,
+    kept: (SmallVec<[usize; 8]>, Vec<SmallVec<[isize; 8]>>),
+    gone: (SmallVec<[usize; 8]>, Vec<SmallVec<[isize; 8]>>),
+    /// Parts that each result is split into.
+    splits: usize,
+    /// The dtype stored: the result's, or the temporary's.
+    stored: DType,
+    /// Divide by this number (for a mean, in the last pass).
+    divide: Option<usize>,
+    tree: bool,
+    output: Slot,
+}
+
+/// The draft of a reduction.
+pub(crate) fn draft(kernel: &ReduceKernel, facts: &Facts<'_>) -> Result<Drafts> {
+    let pick = |keep: bool| {
+        let axes: SmallVec<[usize; 8]> =
+            (0..kernel.shape.rank()).filter(|a| kernel.axes.contains(a) != keep).collect();
+        let shape: SmallVec<[usize; 8]> = axes.iter().map(|&a| kernel.shape[a]).collect();
+        let strides: Vec<SmallVec<[isize; 8]>> =
+            kernel.inputs.iter().map(|l| axes.iter().map(|&a| l.strides()[a]).collect()).collect();
+        let borrowed: Vec<&[isize]> = strides.iter().map(|s| &s[..]).collect();
+        let merged = collapse(&shape, &borrowed);
+        let strides: Vec<SmallVec<[isize; 8]>> =
+            merged.strides.iter().map(|s| s.iter().copied().collect()).collect();
+        (merged.shape.iter().copied().collect::<SmallVec<[usize; 8]>>(), strides)
+    };
+    let (kept, gone) = (pick(true), pick(false));
+    let results: usize = kept.0.iter().product();
+    let length: usize = gone.0.iter().product();
+    let dtype = kernel.program.output_dtype(0);
+    if length >= u32::MAX as usize / 2 {
+        return Err(Error::invalid(
+            kernel.op.name(),
+            format!(
+                "a reduction over {length} elements is more than a wgpu device counts; reduce one axis at a time"
+            ),
+        ));
+    }
+
+    // A tree pays where neighbours in memory are reduced together and there is enough to share.
+    let dense = gone.1.iter().zip(&kept.1).all(|(gone, kept)| {
+        gone.last().is_none_or(|s| s.unsigned_abs() <= 1) || kept.last().is_some_and(|&s| s == 0)
+    });
+    let tree = !facts.direct && length >= 128 && (dense || results < facts.threads / 4);
+    let units = if tree { facts.threads / 256 } else { facts.threads };
+    let least = if tree { 4096 } else { 512 };
+    let splits = if results >= units { 1 } else { (length / least).clamp(1, units.div_ceil(results.max(1))) };
+
+    let mean = (kernel.op == ReduceOp::Mean).then_some(length);
+    let offsets = kernel.inputs.iter().map(Layout::offset).collect();
+    let mut pass = Pass {
+        op: kernel.op,
+        program: &kernel.program,
+        offsets,
+        kept,
+        gone,
+        splits,
+        stored: dtype,
+        divide: mean,
+        tree,
+        output: Slot::Output(0),
+    };
+    if splits == 1 {
+        return Ok(pass.draft(facts)?.into());
+    }
+    pass.stored = dtype.compute();
+    pass.divide = None;
+    pass.output = Slot::Temp(0);
+    let first = pass.draft(facts)?;
+    let identity = Program {
+        instrs: vec![Instr::Load(0)],
+        dtypes: vec![pass.stored],
+        inputs: vec![pass.stored],
+        scalars: vec![],
+        outputs: vec![0],
+    };
+    let second = Pass {
+        op: kernel.op,
+        program: &identity,
+        offsets: SmallVec::from_slice(&[0]),
+        kept: (SmallVec::from_slice(&[results]), vec![SmallVec::from_slice(&[splits as isize])]),
+        gone: (SmallVec::from_slice(&[splits]), vec![SmallVec::from_slice(&[1])]),
+        splits: 1,
+        stored: dtype,
+        divide: mean,
+        tree: tree && splits >= 64,
+        output: Slot::Output(0),
+    };
+    let mut second = second.draft(facts)?;
+    second.bindings[0].slot = Slot::Temp(0);
+    Ok(Drafts { steps: vec![first, second], temps: vec![(pass.stored, results * splits)] })
+}
+
+impl Pass<'_> {
+    fn draft(&self, facts: &Facts<'_>) -> Result<Draft> {
+        let program = self.program;
+        let dtype = program.output_dtype(0);
+        let Some((identity, combine)) = formulas::reduction(self.op, dtype) else {
+            return Err(facts.unsupported(self.op.name(), dtype, "cast first with .to_dtype(DType::F32)"));
+        };
+        let Some(combined) = formulas::binary(combine, dtype, "a", "b") else {
+            return Err(facts.unsupported(self.op.name(), dtype, "cast first with .to_dtype(DType::F32)"));
+        };
+        let results: usize = self.kept.0.iter().product();
+        let length: usize = self.gone.0.iter().product();
+        let chunk = length.div_ceil(self.splits);
+
+        let mut d = Draft::new("reduce");
+        d.params.size("total", results * self.splits);
+        d.params.size("length", length);
+        d.params.size("splits", self.splits);
+        d.params.size("chunk", chunk);
+        let function = formulas::function(program, true, &mut d.params, facts)?;
+        let kept = Space::new("d", &self.kept.0, &mut d.params);
+        let gone = Space::new("e", &self.gone.0, &mut d.params);
+        let mut bases = String::new();
+        let mut elements = String::new();
+        for (k, &offset) in self.offsets.iter().enumerate() {
+            d.params.size(format!("o{k}"), offset);
+            let base = kept.offset(&format!("t{k}"), &self.kept.1[k], &mut d.params);
+            let _ = writeln!(bases, "    let base{k} = params.o{k}{base};");
+            let sum = gone.offset(&format!("t{k}"), &self.gone.1[k], &mut d.params);
+            let _ = write!(elements, ", in{k}[base{k}{sum}]");
+            d.bind(format!("in{k}"), lane(program.inputs[k]), false, Slot::Input(k));
+        }
+        d.bind("output", lane(self.stored), true, self.output);
+        let finish = self.finish(dtype, &mut d);
+
+        let t = value(dtype);
+        let mut body = function;
+        let _ = writeln!(body, "fn combine(a: {t}, b: {t}) -> {t} {{\n    return {combined};\n}}");
+        if self.tree {
+            let _ = writeln!(body, "var<workgroup> shared_parts: array<{t}, 256>;");
+        }
+        let width = if self.tree { 256 } else { 64 };
+        let _ = write!(body, "\n@compute @workgroup_size({width})\n{}", taper_shaders::ENTRY);
+        if self.tree {
+            // Every thread stays to the end, for the barriers; surplus groups repeat the last.
+            body.push_str("    let g = min(group, params.total - 1u);\n");
+        } else {
+            body.push_str(
+                "    let g = group * 64u + lane;\n    if (g >= params.total) {\n        return;\n    }\n",
+            );
+        }
+        body.push_str("    let result = g / params.splits;\n");
+        body.push_str("    let begin = (g - result * params.splits) * params.chunk;\n");
+        body.push_str("    let end = min(begin + params.chunk, params.length);\n");
+        body.push_str(&kept.unravel("result"));
+        body.push_str(&bases);
+        let (first, step) = if self.tree { ("begin + lane", "256u") } else { ("begin", "1u") };
+        // Sums of 16, sums of 16 of those, and a total: the error grows with the number of blocks, not of elements.
+        let _ = write!(
+            body,
+            "    var total = {identity};\n    var middle = {identity};\n    var block = {identity};\n    var count = 0u;\n    for (var r = {first}; r < end; r += {step}) {{\n{}    block = combine(block, program(0u{elements}));\n    count += 1u;\n    if ((count & 15u) == 0u) {{\n        middle = combine(middle, block);\n        block = {identity};\n        if ((count & 255u) == 0u) {{\n            total = combine(total, middle);\n            middle = {identity};\n        }}\n    }}\n    }}\n    total = combine(total, combine(middle, block));\n",
+            gone.unravel("r")
+        );
+        if self.tree {
+            body.push_str(
+                "    shared_parts[lane] = total;\n    workgroupBarrier();\n    for (var half = 128u; half > 0u; half >>= 1u) {\n        if (lane < half) {\n            shared_parts[lane] = combine(shared_parts[lane], shared_parts[lane + half]);\n        }\n        workgroupBarrier();\n    }\n    total = shared_parts[0];\n    if (lane != 0u || group >= params.total) {\n        return;\n    }\n",
+            );
+        }
+        let _ = writeln!(body, "    output[g] = {finish};\n}}");
+        d.body = body;
+        d.groups = if self.tree { results * self.splits } else { (results * self.splits).div_ceil(64) };
+        Ok(d)
+    }
+
+    /// The expression of what is stored, from `total`.
+    fn finish(&self, dtype: DType, d: &mut Draft) -> String {
+        let mut total = "total".to_string();
+        if let Some(n) = self.divide {
+            if value(dtype) == "f64" {
+                let bits = (n as f64).to_bits();
+                d.params.word("count", bits as u32);
+                d.params.word("count_h", (bits >> 32) as u32);
+                total = "(total / f64_from_words(params.count, params.count_h))".into();
+            } else {
+                d.params.word("count", (n as f32).to_bits());
+                total = "(total / bitcast<f32>(params.count))".into();
+            }
+            if n == 0 {
+                total = format!("nan_{}()", value(dtype));
+            }
+        }
+        formulas::store(self.stored, &total)
+    }
+}

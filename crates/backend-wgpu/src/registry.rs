@@ -1,0 +1,85 @@
+//! Devices of this process: each adapter is opened once, and again only when it was lost.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, Weak},
+};
+
+use tensor_core::{Device, DeviceInfo, Error, Result};
+
+use crate::{Options, WgpuBackend, adapter, faults::lock, gpu::Gpu};
+
+type ByIndex = HashMap<usize, (Device, Weak<WgpuBackend>)>;
+
+/// The devices handed out by index.
+static BY_INDEX: Mutex<Option<ByIndex>> = Mutex::new(None);
+/// Every device open in this process.
+static OPEN: Mutex<Vec<Weak<WgpuBackend>>> = Mutex::new(Vec::new());
+
+/// The graphics adapters of this machine, best first, by the names that devices have: hardware before software.
+///
+/// ```
+/// for adapter in backend_wgpu::adapters() {
+///     println!("{}: {}", adapter.name, adapter.description);
+/// }
+/// ```
+pub fn adapters() -> Vec<DeviceInfo> {
+    adapter::all().into_iter().map(|f| f.info).collect()
+}
+
+/// The device on adapter `index` of [`adapters`]: the same one at every call, or a new one if that was lost.
+///
+/// `TAPER_ADAPTER` picks the adapter of index 0 by a part of its name, `TAPER_WGPU_MEMORY_LIMIT` sets the memory
+/// budget in bytes, and `TAPER_WGPU_NO_IMMEDIATES=1` sends parameters through uniform buffers.
+///
+/// # Errors
+/// `UnknownDevice` when there is no such adapter, with those there are, or with what to install when there are none;
+/// `Backend` when the driver refuses.
+pub fn wgpu(index: usize) -> Result<Device> {
+    let mut by_index = lock(&BY_INDEX);
+    let devices = by_index.get_or_insert_default();
+    if let Some((device, backend)) = devices.get(&index)
+        && backend.upgrade().is_some_and(|b| !b.gpu.faults.is_lost())
+    {
+        return Ok(device.clone());
+    }
+    let (device, backend) = open_backend(index, &Options::from_env())?;
+    devices.insert(index, (device.clone(), backend));
+    Ok(device)
+}
+
+/// Opens adapter `index` with options of its own: a device apart from the one that [`wgpu()`] gives.
+///
+/// # Errors
+/// As [`wgpu()`].
+pub fn open(index: usize, options: &Options) -> Result<Device> {
+    Ok(open_backend(index, options)?.0)
+}
+
+fn open_backend(index: usize, options: &Options) -> Result<(Device, Weak<WgpuBackend>)> {
+    let found = adapter::find(index)?;
+    let backend = Arc::new(WgpuBackend { gpu: Arc::new(Gpu::open(&found, options)?) });
+    let weak = Arc::downgrade(&backend);
+    let mut open = lock(&OPEN);
+    open.retain(|w| w.strong_count() > 0);
+    open.push(Weak::clone(&weak));
+    Ok((Device::new(backend), weak))
+}
+
+/// Ends a device for good, as a driver reset would: from now on everything on it is `DeviceLost`. The next call of
+/// [`wgpu()`] opens a new one.
+///
+/// # Errors
+/// `Invalid` for a device of another backend.
+pub fn destroy(device: &Device) -> Result<()> {
+    let wanted = Arc::as_ptr(device.backend()).cast::<()>();
+    let backend = lock(&OPEN)
+        .iter()
+        .filter_map(Weak::upgrade)
+        .find(|b| Arc::as_ptr(b).cast::<()>() == wanted)
+        .ok_or_else(|| Error::invalid("destroy", format!("{device} is not a device of this backend")))?;
+    let gpu = &backend.gpu;
+    gpu.device.destroy();
+    gpu.faults.lose("it was destroyed".into());
+    Ok(())
+}

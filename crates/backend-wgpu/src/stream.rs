@@ -1,0 +1,417 @@
+//! Commands on their way to the device: one open encoder and compute pass, sent when somebody reads, when enough has
+//! gathered, or when a host write must not overtake it. Submissions in flight are bounded.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, atomic::Ordering, mpsc},
+};
+
+use tensor_core::{Buffer, Error, Result, Storage};
+
+use crate::{
+    by_index::{STATUS_WORDS, fault},
+    draft::Slot,
+    dtypes::{from_lanes, lane_size},
+    faults::lock,
+    gpu::Gpu,
+    pipeline::{Plan, Step},
+    pool::WgpuBuffer,
+};
+
+/// Dispatches in one submission.
+const MAX_DISPATCHES: usize = 256;
+/// Bytes bound by the dispatches of one submission: so that a device starts early on large work.
+const MAX_BYTES: u64 = 256 << 20;
+/// Bytes of host writes between submissions: wgpu holds a copy of each until then.
+const MAX_WRITTEN: u64 = 32 << 20;
+/// Submissions that may be under way at once.
+const MAX_IN_FLIGHT: usize = 4;
+/// Bytes of parameters in one submission, where they go through a uniform buffer.
+const UNIFORM_BYTES: u64 = 256 << 10;
+/// The greatest piece of one read-back.
+const READ_BYTES: usize = 32 << 20;
+const STATUS_BYTES: u64 = STATUS_WORDS as u64 * 4;
+
+/// What is recorded and not submitted, and what is submitted and not done.
+pub(crate) struct Stream {
+    encoder: Option<wgpu::CommandEncoder>,
+    pass: Option<wgpu::ComputePass<'static>>,
+    dispatches: usize,
+    bytes: u64,
+    written: u64,
+    in_flight: VecDeque<wgpu::SubmissionIndex>,
+    uniforms: wgpu::Buffer,
+    uniform_bytes: Vec<u8>,
+    status: wgpu::Buffer,
+    /// Whether a kernel that checks indices ran since the status was last read.
+    unchecked: bool,
+    /// Buffers for reading back, reused.
+    staging: Vec<wgpu::Buffer>,
+    words: Vec<u32>,
+}
+
+/// A read under way.
+struct Reading {
+    staging: wgpu::Buffer,
+    mapped: mpsc::Receiver<bool>,
+    index: wgpu::SubmissionIndex,
+    bytes: usize,
+    with_status: bool,
+}
+
+impl Stream {
+    pub(crate) fn new(device: &wgpu::Device) -> Stream {
+        let buffer = |label, size, usage| {
+            device.create_buffer(&wgpu::BufferDescriptor {
+                label: Some(label),
+                size,
+                usage,
+                mapped_at_creation: false,
+            })
+        };
+        Stream {
+            encoder: None,
+            pass: None,
+            dispatches: 0,
+            bytes: 0,
+            written: 0,
+            in_flight: VecDeque::new(),
+            uniforms: buffer(
+                "uniforms",
+                UNIFORM_BYTES,
+                wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::COPY_DST,
+            ),
+            uniform_bytes: Vec::new(),
+            status: buffer(
+                "status",
+                STATUS_BYTES,
+                wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST,
+            ),
+            unchecked: false,
+            staging: Vec::new(),
+            words: Vec::new(),
+        }
+    }
+
+    fn encoder(&mut self, device: &wgpu::Device) -> &mut wgpu::CommandEncoder {
+        // A pass borrows its encoder: end it before anything else is recorded.
+        self.pass = None;
+        self.encoder.get_or_insert_with(|| device.create_command_encoder(&Default::default()))
+    }
+
+    fn pass(&mut self, device: &wgpu::Device) -> &mut wgpu::ComputePass<'static> {
+        let encoder = self.encoder.get_or_insert_with(|| device.create_command_encoder(&Default::default()));
+        self.pass.get_or_insert_with(|| encoder.begin_compute_pass(&Default::default()).forget_lifetime())
+    }
+}
+
+impl Gpu {
+    /// Records all steps of a plan.
+    pub(crate) fn encode(
+        &self,
+        plan: &Plan,
+        scalars: &[tensor_core::Scalar],
+        inputs: &[Storage],
+        outputs: &[Storage],
+    ) -> Result<()> {
+        // Temporaries come first: making them may have to flush.
+        let temps: Vec<WgpuBuffer> =
+            plan.temps.iter().map(|&(dtype, n)| Ok(self.allocate(dtype, n)?.0)).collect::<Result<_>>()?;
+        let mut stream = lock(&self.stream);
+        for step in &plan.steps {
+            self.record(&mut stream, step, scalars, inputs, outputs, &temps)?;
+        }
+        if stream.dispatches >= MAX_DISPATCHES || stream.bytes >= MAX_BYTES {
+            self.flush(&mut stream)?;
+        }
+        Ok(())
+    }
+
+    fn record(
+        &self,
+        stream: &mut Stream,
+        step: &Step,
+        scalars: &[tensor_core::Scalar],
+        inputs: &[Storage],
+        outputs: &[Storage],
+        temps: &[WgpuBuffer],
+    ) -> Result<()> {
+        let mut words = std::mem::take(&mut stream.words);
+        step.params.fill(scalars, &mut words);
+        let mut uniform = None;
+        if !step.immediates {
+            let room = (words.len() * 4).next_multiple_of(self.facts.uniform_alignment as usize);
+            if room as u64 > UNIFORM_BYTES {
+                return Err(self.error(format!("{}: too many parameters for one kernel", step.label)));
+            }
+            if (stream.uniform_bytes.len() + room) as u64 > UNIFORM_BYTES {
+                self.flush(stream)?;
+            }
+            let at = stream.uniform_bytes.len();
+            stream.uniform_bytes.extend_from_slice(bytemuck::cast_slice(&words));
+            stream.uniform_bytes.resize(at + room, 0);
+            uniform = Some((at as u64, words.len() as u64 * 4));
+        }
+
+        let mut entries = Vec::with_capacity(step.slots.len() + 1);
+        let mut bytes = 0;
+        for (i, slot) in step.slots.iter().enumerate() {
+            let storage = |list: &[Storage], k: usize| -> Result<wgpu::Buffer> {
+                let storage = list.get(k).ok_or_else(|| self.error("a launch lacks a buffer"))?;
+                // wgpu's handles are counted references; a clone copies no memory.
+                Ok(self.buffer(storage)?.raw().unwrap_or(&self.dummy).clone())
+            };
+            let buffer = match *slot {
+                Slot::Input(k) => storage(inputs, k)?,
+                Slot::Output(k) => storage(outputs, k)?,
+                Slot::Temp(k) => temps.get(k).and_then(WgpuBuffer::raw).unwrap_or(&self.dummy).clone(),
+                Slot::Status => {
+                    stream.unchecked = true;
+                    stream.status.clone()
+                }
+            };
+            bytes += buffer.size();
+            entries.push((i as u32, buffer));
+        }
+        let mut bound: Vec<wgpu::BindGroupEntry<'_>> = entries
+            .iter()
+            .map(|(i, b)| wgpu::BindGroupEntry { binding: *i, resource: b.as_entire_binding() })
+            .collect();
+        if let Some((offset, size)) = uniform {
+            bound.push(wgpu::BindGroupEntry {
+                binding: step.slots.len() as u32,
+                resource: wgpu::BindingResource::Buffer(wgpu::BufferBinding {
+                    buffer: &stream.uniforms,
+                    offset,
+                    size: std::num::NonZeroU64::new(size),
+                }),
+            });
+        }
+        // A failure here has no scope; the uncaptured-error handler keeps it for the next read.
+        let group = self.device.create_bind_group(&wgpu::BindGroupDescriptor {
+            label: None,
+            layout: &step.pipeline.layout,
+            entries: &bound,
+        });
+        drop(bound);
+        let most = self.facts.max_groups as usize;
+        let x = step.groups.min(most);
+        let y = step.groups.div_ceil(x.max(1));
+        if y > most {
+            return Err(self.error(format!("{}: {} workgroups are too many", step.label, step.groups)));
+        }
+        let pass = stream.pass(&self.device);
+        pass.set_pipeline(&step.pipeline.raw);
+        pass.set_bind_group(0, &group, &[]);
+        if step.immediates {
+            pass.set_immediates(0, bytemuck::cast_slice(&words));
+        }
+        pass.dispatch_workgroups(x as u32, y as u32, 1);
+        stream.dispatches += 1;
+        stream.bytes += bytes;
+        stream.words = words;
+        Ok(())
+    }
+
+    /// Sends what is recorded to the device.
+    fn flush(&self, stream: &mut Stream) -> Result<wgpu::SubmissionIndex> {
+        self.faults.alive(self.name())?;
+        stream.pass = None;
+        let encoder = stream.encoder.take();
+        let uniform_bytes = std::mem::take(&mut stream.uniform_bytes);
+        stream.dispatches = 0;
+        stream.bytes = 0;
+        stream.written = 0;
+        self.batch.fetch_add(1, Ordering::AcqRel);
+        let index = self.scoped("submit", || {
+            let commands = encoder.map(wgpu::CommandEncoder::finish);
+            // Writes run before this submission and after all earlier ones: the one buffer serves every batch.
+            if !uniform_bytes.is_empty() {
+                self.queue.write_buffer(&stream.uniforms, 0, &uniform_bytes);
+            }
+            self.queue.submit(commands)
+        });
+        stream.uniform_bytes = uniform_bytes;
+        stream.uniform_bytes.clear();
+        let index = index?;
+        stream.in_flight.push_back(index.clone());
+        while stream.in_flight.len() > MAX_IN_FLIGHT {
+            if let Some(oldest) = stream.in_flight.pop_front() {
+                self.wait(oldest)?;
+            }
+        }
+        let _ = self.device.poll(wgpu::PollType::Poll);
+        Ok(index)
+    }
+
+    fn wait(&self, index: wgpu::SubmissionIndex) -> Result<()> {
+        let waited = self.device.poll(wgpu::PollType::Wait { submission_index: Some(index), timeout: None });
+        self.faults.alive(self.name())?;
+        waited.map(|_| ()).map_err(|e| self.error(format!("waiting for the device: {e}")))
+    }
+
+    /// Fills a buffer that `allocate` gave (with the batch it came with) from the host.
+    pub(crate) fn write(&self, raw: &wgpu::Buffer, batch: u64, lanes: &[u8]) -> Result<()> {
+        let mut stream = lock(&self.stream);
+        // A host write overtakes recorded commands, and those may still use this memory for its former tensor.
+        if stream.encoder.is_some() && batch == self.batch.load(Ordering::Acquire) {
+            self.flush(&mut stream)?;
+        }
+        self.scoped("upload", || self.queue.write_buffer(raw, 0, lanes))?;
+        stream.written += lanes.len() as u64;
+        if stream.written >= MAX_WRITTEN {
+            self.flush(&mut stream)?;
+        }
+        Ok(())
+    }
+
+    /// Sends everything, waits for it, and reports what went wrong.
+    pub(crate) fn finish(&self) -> Result<()> {
+        let reading = {
+            let mut stream = lock(&self.stream);
+            if stream.unchecked {
+                Some(self.begin_read(&mut stream, None)?)
+            } else {
+                let index = self.flush(&mut stream)?;
+                stream.in_flight.clear();
+                self.wait(index)?;
+                None
+            }
+        };
+        if let Some(reading) = reading {
+            self.end_read(reading, |_| {})?;
+        }
+        self.faults.check(self.name())
+    }
+
+    /// Reads elements of a buffer into host bytes.
+    pub(crate) fn read(&self, storage: &Storage, start: usize, out: &mut [u8]) -> Result<()> {
+        self.faults.check(self.name())?;
+        let buffer = self.buffer(storage)?;
+        let (dtype, lane) = (buffer.dtype(), lane_size(buffer.dtype()));
+        let numel = out.len() / dtype.size();
+        if start.checked_add(numel).is_none_or(|end| end > buffer.numel()) {
+            return Err(Error::invalid(
+                "download",
+                format!("elements {start}..{start}+{numel} of a buffer of {}", buffer.numel()),
+            ));
+        }
+        let Some(raw) = buffer.raw().filter(|_| numel > 0) else { return self.finish() };
+        let piece = READ_BYTES / lane;
+        for begin in (0..numel).step_by(piece) {
+            let n = piece.min(numel - begin);
+            let from = ((start + begin) * lane) as u64;
+            let reading = {
+                let mut stream = lock(&self.stream);
+                self.begin_read(&mut stream, Some((raw, from, n * lane)))?
+            };
+            let to = &mut out[begin * dtype.size()..(begin + n) * dtype.size()];
+            self.end_read(reading, |lanes| from_lanes(dtype, lanes, to))?;
+        }
+        Ok(())
+    }
+
+    /// Records the copy of a piece (or only of the status) into a staging buffer, submits, and asks for the mapping.
+    fn begin_read(&self, stream: &mut Stream, piece: Option<(&wgpu::Buffer, u64, usize)>) -> Result<Reading> {
+        let bytes = piece.map_or(0, |(_, _, bytes)| bytes);
+        let need = bytes as u64 + STATUS_BYTES;
+        let staging = self.staging(stream, need)?;
+        let with_status = std::mem::take(&mut stream.unchecked);
+        let status = stream.status.clone();
+        let encoder = stream.encoder(&self.device);
+        if let Some((raw, from, bytes)) = piece {
+            encoder.copy_buffer_to_buffer(raw, from, &staging, 0, bytes as u64);
+        }
+        if with_status {
+            encoder.copy_buffer_to_buffer(&status, 0, &staging, bytes as u64, STATUS_BYTES);
+            encoder.clear_buffer(&status, 0, None);
+        }
+        let index = self.flush(stream)?;
+        let (sender, mapped) = mpsc::channel();
+        self.scoped("read", || {
+            staging.map_async(wgpu::MapMode::Read, ..need.next_multiple_of(8), move |result| {
+                let _ = sender.send(result.is_ok());
+            });
+        })?;
+        Ok(Reading { staging, mapped, index, bytes, with_status })
+    }
+
+    /// Waits for a reading, looks for failures, and shows the lanes.
+    fn end_read(&self, reading: Reading, show: impl FnOnce(&[u8])) -> Result<()> {
+        let Reading { staging, mapped, index, bytes, with_status } = reading;
+        self.wait(index)?;
+        // The wait ran the callback; if another thread's poll did, its message is there too.
+        let ok = mapped.recv_timeout(std::time::Duration::from_secs(60)).unwrap_or(false);
+        self.faults.check(self.name())?;
+        if !ok {
+            return Err(self.error("the memory read back could not be mapped"));
+        }
+        let mut failed = None;
+        {
+            let view = staging
+                .get_mapped_range(..(bytes as u64 + STATUS_BYTES).next_multiple_of(8))
+                .map_err(|e| self.error(format!("the memory read back could not be mapped: {e}")))?;
+            if with_status {
+                let words: Vec<u32> =
+                    bytemuck::pod_collect_to_vec(&view[bytes..bytes + STATUS_BYTES as usize]);
+                failed = fault(&words);
+            }
+            if failed.is_none() {
+                show(&view[..bytes]);
+            }
+        }
+        staging.unmap();
+        self.keep_staging(staging);
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// A buffer for reading back `need` bytes.
+    fn staging(&self, stream: &mut Stream, need: u64) -> Result<wgpu::Buffer> {
+        if let Some(i) = stream.staging.iter().position(|b| b.size() >= need) {
+            return Ok(stream.staging.swap_remove(i));
+        }
+        let size = need.next_power_of_two().max(64 << 10);
+        self.scoped("read", || {
+            self.device.create_buffer(&wgpu::BufferDescriptor {
+                label: Some("staging"),
+                size,
+                usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
+                mapped_at_creation: false,
+            })
+        })
+    }
+
+    /// Keeps a few staging buffers, the larger ones first.
+    fn keep_staging(&self, staging: wgpu::Buffer) {
+        let mut stream = lock(&self.stream);
+        stream.staging.push(staging);
+        stream.staging.sort_by_key(wgpu::Buffer::size);
+        if stream.staging.len() > 4 {
+            stream.staging.remove(0);
+        }
+    }
+
+    /// Gives staging buffers and cached memory back to the driver.
+    pub(crate) fn empty_cache(&self) {
+        lock(&self.stream).staging.clear();
+        // A failure of earlier work belongs to whoever reads its result, not to the caller here.
+        if let Err(error) = self.reclaim() {
+            match error {
+                Error::DeviceLost { .. } => {}
+                other => self.faults.keep(other),
+            }
+        }
+    }
+
+    /// Shared with the thread of an asynchronous read.
+    pub(crate) fn read_vec(
+        self: &Arc<Gpu>,
+        storage: &Storage,
+        start: usize,
+        numel: usize,
+    ) -> Result<Vec<u8>> {
+        let mut out = vec![0; numel * storage.dtype().size()];
+        self.read(storage, start, &mut out)?;
+        Ok(out)
+    }
+}

@@ -1,0 +1,218 @@
+//! Generated shaders of every kind, validated by naga with no device.
+
+use naga::valid::{Capabilities, ValidationFlags, Validator};
+use smallvec::SmallVec;
+use tensor_core::{
+    ArgReduceOp, BinaryOp, CompareOp, DType, DeviceInfo, DeviceKind, Kernel, Layout, Limits, RandomKind,
+    ReduceOp, Shape, UnaryOp,
+    kernel::{
+        ArgReduceKernel, CopyKernel, GatherKernel, Instr, MapKernel, MatMulKernel, Program, ReduceKernel,
+        Region, ScatterAddKernel,
+    },
+};
+
+use crate::{backend::drafts, draft::Facts, map::Aliases};
+
+fn info() -> DeviceInfo {
+    DeviceInfo {
+        name: "wgpu:0".into(),
+        description: String::new(),
+        driver: String::new(),
+        kind: DeviceKind::Other,
+        memory: None,
+        dtypes: DType::ALL.to_vec(),
+        limits: Limits { max_buffer_bytes: 1 << 30, max_inputs: 10, max_outputs: 4, max_instrs: 64 },
+    }
+}
+
+/// Validates all shaders of a kernel, in both forms and with parameters in both places; gives how many there were.
+/// A kernel that is `Unsupported` counts as none.
+fn validate(kernel: &Kernel, aliases: &Aliases) -> usize {
+    let info = info();
+    let mut count = 0;
+    for direct in [true, false] {
+        let facts = Facts { info: &info, direct, threads: 1024 };
+        let Ok(made) = drafts(kernel, aliases, &facts) else { continue };
+        for draft in made.steps {
+            for immediates in [true, false] {
+                let source = draft.text(immediates);
+                let module = naga::front::wgsl::parse_str(&source)
+                    .unwrap_or_else(|e| panic!("{kernel:?}: {}\n{source}", e.emit_to_string(&source)));
+                let mut validator = Validator::new(ValidationFlags::all(), Capabilities::all());
+                if let Err(e) = validator.validate(&module) {
+                    panic!("{kernel:?}: {}\n{source}", e.emit_to_string(&source));
+                }
+                count += 1;
+            }
+        }
+    }
+    count
+}
+
+fn map(inputs: &[DType], rest: &[(Instr, DType)], scalars: &[DType], layouts: &[Layout]) -> Kernel {
+    let mut program = Program { inputs: inputs.to_vec(), scalars: scalars.to_vec(), ..Program::default() };
+    for (k, &d) in inputs.iter().enumerate() {
+        program.instrs.push(Instr::Load(k as u16));
+        program.dtypes.push(d);
+    }
+    for &(instr, dtype) in rest {
+        program.instrs.push(instr);
+        program.dtypes.push(dtype);
+        program.outputs.push(program.instrs.len() as u16 - 1);
+    }
+    let shape = layouts.first().map_or(Shape::from([6, 8]), |l| l.shape().clone());
+    Kernel::Map(MapKernel { shape, inputs: layouts.iter().cloned().collect(), program })
+}
+
+fn layouts() -> Vec<Layout> {
+    let whole = Layout::contiguous([6, 8]);
+    vec![
+        whole.clone(),
+        Layout::contiguous([8, 6]).permute(&[1, 0]),
+        Layout::new([6, 8], &[0, 1], 4),
+        Layout::new([6, 8], &[1, 0], 3),
+        Layout::new([6, 8], &[0, 0], 3),
+        whole.flip(1),
+    ]
+}
+
+#[test]
+fn maps_of_every_function_and_dtype() {
+    let none = Aliases::from_elem(None, 3);
+    let mut count = 0;
+    for dtype in DType::ALL {
+        let plain = [Layout::contiguous([6, 8]), Layout::contiguous([6, 8])];
+        for &op in UnaryOp::ALL {
+            let out = if matches!(op, UnaryOp::IsNan | UnaryOp::IsInf) { DType::Bool } else { dtype };
+            count += validate(&map(&[dtype], &[(Instr::Unary(op, 0), out)], &[], &plain[..1]), &none);
+        }
+        for &op in BinaryOp::ALL {
+            count += validate(&map(&[dtype; 2], &[(Instr::Binary(op, 0, 1), dtype)], &[], &plain), &none);
+        }
+        for &op in CompareOp::ALL {
+            count +=
+                validate(&map(&[dtype; 2], &[(Instr::Compare(op, 0, 1), DType::Bool)], &[], &plain), &none);
+        }
+        for to in DType::ALL {
+            count += validate(&map(&[dtype], &[(Instr::Cast(0), to)], &[], &plain[..1]), &none);
+        }
+        for n in [i32::MIN, -3, -1, 0, 1, 2, 3, 1000, i32::MAX] {
+            count += validate(&map(&[dtype], &[(Instr::Powi(n, 0), dtype)], &[], &plain[..1]), &none);
+        }
+        let scalar = [(Instr::Scalar(0), dtype), (Instr::Arange { start: 0, step: 1 }, dtype)];
+        count += validate(&map(&[], &scalar[..1], &[dtype; 2], &[]), &none);
+        if dtype != DType::Bool {
+            count += validate(&map(&[], &scalar, &[dtype; 2], &[]), &none);
+        }
+        for kind in [RandomKind::Uniform, RandomKind::Normal, RandomKind::Bits] {
+            let random = [(Instr::Random { kind, seed: 0, offset: 1 }, dtype)];
+            count += validate(&map(&[], &random, &[DType::I64; 2], &[]), &none);
+        }
+    }
+    assert!(count > 1500, "{count}");
+}
+
+#[test]
+fn maps_of_every_layout_and_overlap() {
+    let mut count = 0;
+    for dtype in [DType::F32, DType::Bool, DType::F64] {
+        for a in layouts() {
+            for b in layouts() {
+                let select = [
+                    (Instr::Compare(CompareOp::Lt, 0, 1), DType::Bool),
+                    (Instr::Select(2, 0, 1), dtype),
+                    (Instr::Unary(UnaryOp::IsNan, 0), DType::Bool),
+                ];
+                let kernel = map(&[dtype; 2], &select, &[], &[a.clone(), b.clone()]);
+                count += validate(&kernel, &Aliases::from_elem(None, 2));
+                if a.is_contiguous() && a.offset() == 0 {
+                    count += validate(&kernel, &Aliases::from_slice(&[Some(1), None]));
+                }
+            }
+        }
+    }
+    assert!(count > 400, "{count}");
+}
+
+#[test]
+fn reductions_of_every_kind() {
+    let mut count = 0;
+    for dtype in DType::ALL {
+        let program = Program {
+            instrs: vec![Instr::Load(0)],
+            dtypes: vec![dtype],
+            inputs: vec![dtype],
+            scalars: vec![],
+            outputs: vec![0],
+        };
+        for &op in ReduceOp::ALL {
+            for (shape, axes) in
+                [([6, 8], vec![0]), ([6, 8000], vec![1]), ([600, 800], vec![0, 1]), ([3, 0], vec![1])]
+            {
+                for layout in
+                    [Layout::contiguous(shape), Layout::contiguous([shape[1], shape[0]]).permute(&[1, 0])]
+                {
+                    count += validate(
+                        &Kernel::Reduce(ReduceKernel {
+                            op,
+                            shape: shape.into(),
+                            axes: SmallVec::from_vec(axes.clone()),
+                            inputs: SmallVec::from_vec(vec![layout]),
+                            program: program.clone(),
+                        }),
+                        &Aliases::new(),
+                    );
+                }
+            }
+        }
+        for op in [ArgReduceOp::ArgMax, ArgReduceOp::ArgMin] {
+            for shape in [[6, 8], [2, 100_000]] {
+                let kernel = ArgReduceKernel { op, axis: 1, dtype, input: Layout::contiguous(shape) };
+                count += validate(&Kernel::ArgReduce(kernel), &Aliases::new());
+            }
+        }
+    }
+    assert!(count > 1000, "{count}");
+}
+
+#[test]
+fn products_indexing_and_copies_of_every_dtype() {
+    let none = Aliases::new();
+    let mut count = 0;
+    for dtype in DType::ALL {
+        for (m, n, k) in [(1, 8, 8), (12, 12, 8), (300, 300, 20), (5, 7, 3)] {
+            let left = [Layout::contiguous([m, k]), Layout::contiguous([k, m]).permute(&[1, 0])];
+            let right = [Layout::contiguous([k, n]), Layout::contiguous([n, k]).permute(&[1, 0])];
+            for lhs in &left {
+                for rhs in &right {
+                    let (lhs, rhs) = (lhs.clone(), rhs.clone());
+                    let kernel = MatMulKernel { batch: Shape::scalar(), m, n, k, dtype, lhs, rhs };
+                    count += validate(&Kernel::MatMul(kernel), &none);
+                }
+            }
+        }
+        for index_dtype in [DType::I32, DType::U32, DType::U8, DType::I64] {
+            let (input, index) = (Layout::contiguous([9, 8]), Layout::contiguous([4, 5]));
+            count += validate(
+                &Kernel::Gather(GatherKernel { axis: 1, dtype, index_dtype, input, index: index.clone() }),
+                &none,
+            );
+            for base in [Layout::contiguous([9, 8]), Layout::new([9000, 800], &[0, 0], 0)] {
+                let (index, src) = (index.clone(), index.clone());
+                let kernel = ScatterAddKernel { axis: 0, dtype, index_dtype, base, index, src };
+                count += validate(&Kernel::ScatterAdd(kernel), &none);
+            }
+        }
+        let src = Layout::contiguous([8, 6]);
+        let regions =
+            [src.clone(), src.permute(&[1, 0]).reshape(&Shape::from([6, 8])).unwrap_or(src.clone())];
+        for src in regions {
+            let dst = Layout::contiguous(src.shape().clone());
+            let shape = dst.shape().clone();
+            let regions =
+                SmallVec::from_vec(vec![Region { dst: dst.flip(0), src: src.clone() }, Region { dst, src }]);
+            count += validate(&Kernel::Copy(CopyKernel { shape, dtype, fill: true, regions }), &none);
+        }
+    }
+    assert!(count > 500, "{count}");
+}

@@ -1,0 +1,154 @@
+//! What every test here stands on: the devices under test, and a kernel run on them and on the plain reference.
+#![allow(dead_code, clippy::unwrap_used, clippy::panic)]
+
+#[path = "../../../tensor-core/tests/reference/mod.rs"]
+mod reference;
+
+use std::sync::OnceLock;
+
+use backend_wgpu::{Form, Options};
+use tensor_core::{DType, Device, Kernel, Launch, Result, Scalar, Storage, bf16, f16, kernel::Compiled};
+
+/// The devices under test, each opened once: as it comes, with parameters in uniform buffers, and with each form of
+/// kernel forced. Empty, and said on stderr, when there is no adapter; `TAPER_REQUIRE_WGPU=1` makes that a failure.
+pub(crate) fn devices() -> &'static [(&'static str, Device)] {
+    static DEVICES: OnceLock<Vec<(&'static str, Device)>> = OnceLock::new();
+    DEVICES.get_or_init(|| {
+        let plain = match backend_wgpu::wgpu(0) {
+            Ok(device) => device,
+            Err(error) => {
+                let required = std::env::var_os("TAPER_REQUIRE_WGPU").is_some_and(|v| v == "1");
+                assert!(!required, "TAPER_REQUIRE_WGPU=1, but {error}");
+                // Past the test harness's capture, so that it shows in an ordinary run.
+                let text = format!("SKIPPED: the tests of backend-wgpu did not run: {error}\n");
+                let _ = std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes());
+                return Vec::new();
+            }
+        };
+        let other = |immediates, form| {
+            backend_wgpu::open(0, &Options { immediates, form, ..Options::default() }).unwrap()
+        };
+        vec![
+            ("default", plain),
+            ("uniforms, direct", other(false, Form::Direct)),
+            ("tiled", other(true, Form::Tiled)),
+        ]
+    })
+}
+
+/// The first of them.
+pub(crate) fn device() -> Option<&'static Device> {
+    devices().first().map(|(_, d)| d)
+}
+
+/// Numbers between −2 and 2 without a pattern.
+pub(crate) fn numbers(n: usize, seed: u64) -> Vec<f64> {
+    (0..n)
+        .map(|i| f64::from(tensor_core::philox(seed, i as u64)[0]) / f64::from(u32::MAX) * 4.0 - 2.0)
+        .collect()
+}
+
+/// Numbers as elements of `dtype`, in bytes: floats round, integers are cut.
+pub(crate) fn to_bytes(dtype: DType, values: &[f64]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(values.len() * dtype.size());
+    for &v in values {
+        match dtype {
+            DType::Bool => out.push(u8::from(v != 0.0)),
+            DType::U8 => out.push(v as i64 as u8),
+            DType::U32 => out.extend((v as i64 as u32).to_ne_bytes()),
+            DType::I32 => out.extend((v as i32).to_ne_bytes()),
+            DType::I64 => out.extend((v as i64).to_ne_bytes()),
+            DType::F16 => out.extend(f16::from_f64(v).to_ne_bytes()),
+            DType::BF16 => out.extend(bf16::from_f64(v).to_ne_bytes()),
+            DType::F32 => out.extend((v as f32).to_ne_bytes()),
+            DType::F64 => out.extend(v.to_ne_bytes()),
+        }
+    }
+    out
+}
+
+/// Elements in bytes as numbers.
+pub(crate) fn to_numbers(dtype: DType, bytes: &[u8]) -> Vec<f64> {
+    let chunk = |c: &[u8]| -> f64 {
+        match dtype {
+            DType::Bool | DType::U8 => f64::from(c[0]),
+            DType::U32 => f64::from(u32::from_ne_bytes(c.try_into().unwrap())),
+            DType::I32 => f64::from(i32::from_ne_bytes(c.try_into().unwrap())),
+            DType::I64 => i64::from_ne_bytes(c.try_into().unwrap()) as f64,
+            DType::F16 => f16::from_ne_bytes(c.try_into().unwrap()).to_f64(),
+            DType::BF16 => bf16::from_ne_bytes(c.try_into().unwrap()).to_f64(),
+            DType::F32 => f64::from(f32::from_ne_bytes(c.try_into().unwrap())),
+            DType::F64 => f64::from_ne_bytes(c.try_into().unwrap()),
+        }
+    };
+    bytes.chunks_exact(dtype.size()).map(chunk).collect()
+}
+
+/// One input: its dtype, its buffer's numbers.
+pub(crate) type Input = (DType, Vec<f64>);
+
+/// Runs a kernel and reads all its outputs.
+pub(crate) fn run(
+    device: &Device,
+    kernel: &Kernel,
+    scalars: &[Scalar],
+    inputs: &[Input],
+) -> Result<Vec<Vec<f64>>> {
+    let backend = device.backend();
+    let inputs: Vec<Storage> =
+        inputs.iter().map(|(d, v)| backend.upload(*d, &to_bytes(*d, v))).collect::<Result<_>>()?;
+    let outputs: Vec<Storage> =
+        kernel.outputs().iter().map(|(s, d)| backend.allocate(*d, s.numel())).collect::<Result<_>>()?;
+    let compiled = Compiled::default();
+    backend.run(&Launch { kernel, compiled: &compiled, scalars, inputs: &inputs, outputs: &outputs })?;
+    outputs.iter().map(|o| read(device, o)).collect()
+}
+
+/// All elements of a buffer.
+pub(crate) fn read(device: &Device, storage: &Storage) -> Result<Vec<f64>> {
+    let mut bytes = vec![0; storage.numel() * storage.dtype().size()];
+    device.backend().download(storage, 0, &mut bytes)?;
+    Ok(to_numbers(storage.dtype(), &bytes))
+}
+
+/// Whether two numbers agree to `tolerance`, relative to the expected or (below 1) absolute. NaN agrees with NaN.
+pub(crate) fn close(found: f64, expected: f64, tolerance: f64) -> bool {
+    found == expected
+        || found.is_nan() && expected.is_nan()
+        || (found - expected).abs() <= tolerance * expected.abs().max(1.0)
+}
+
+/// Runs a kernel on every device and on the reference, and compares. Devices that lack a dtype are passed over.
+pub(crate) fn agree(what: &str, kernel: &Kernel, scalars: &[Scalar], inputs: &[Input], tolerance: f64) {
+    if devices().is_empty() {
+        return;
+    }
+    let expected = run(&reference::reference(), kernel, scalars, inputs).unwrap();
+    for (name, device) in devices() {
+        if inputs.iter().map(|i| i.0).chain(kernel.outputs().iter().map(|o| o.1)).any(|d| !device.supports(d))
+        {
+            continue;
+        }
+        let found = run(device, kernel, scalars, inputs).unwrap_or_else(|e| panic!("{what} on {name}: {e}"));
+        for (o, (found, expected)) in found.iter().zip(&expected).enumerate() {
+            assert_eq!(found.len(), expected.len());
+            for (i, (&f, &e)) in found.iter().zip(expected).enumerate() {
+                assert!(
+                    close(f, e, tolerance),
+                    "{what} on {name}: element {i} of output {o} is {f}, expected {e}"
+                );
+            }
+        }
+    }
+}
+
+/// How far results of a dtype may be from those of f64.
+pub(crate) fn tolerance(dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 => 2e-3,
+        DType::BF16 => 1.6e-2,
+        DType::F32 => 2e-6,
+        DType::F64 => 1e-14,
+        _ => 0.0,
+    }
+}

@@ -1,0 +1,174 @@
+//! Everything that can go wrong becomes an `Error`, and the device goes on (or, when lost, can be opened again).
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use common::{device, numbers, read, run, to_bytes};
+use smallvec::SmallVec;
+use tensor_core::{
+    DType, Device, Error, Kernel, Layout, Result, Scalar,
+    kernel::{CopyKernel, Instr, MapKernel, Program},
+};
+
+fn open(memory_limit: Option<u64>) -> Option<Device> {
+    device()?;
+    let options = backend_wgpu::Options { memory_limit, ..Default::default() };
+    Some(backend_wgpu::open(0, &options).unwrap())
+}
+
+fn fill(n: usize) -> Kernel {
+    Kernel::Copy(CopyKernel { shape: n.into(), dtype: DType::F32, fill: true, regions: SmallVec::new() })
+}
+
+#[test]
+fn a_terabyte_is_too_large() {
+    let Some(device) = device() else { return };
+    for numel in [1usize << 38, usize::MAX, device.info().limits.max_buffer_bytes as usize / 4 + 1] {
+        let found = device.backend().allocate(DType::F32, numel);
+        assert!(matches!(found, Err(Error::TooLarge { .. })), "{found:?}");
+    }
+    // As much as there may be in one buffer works, to its last element.
+    let most = device.info().limits.max_buffer_bytes as usize / 4;
+    if most <= 1 << 26 {
+        let buffer = device.backend().allocate(DType::F32, most).unwrap();
+        let mut last = [1; 4];
+        device.backend().download(&buffer, most - 1, &mut last).unwrap();
+    }
+}
+
+#[test]
+fn the_budget_is_kept_and_freed_memory_serves_again() {
+    let Some(device) = open(Some(8 << 20)) else { return };
+    let backend = device.backend();
+    for _ in 0..3 {
+        let mut held = Vec::new();
+        let error = loop {
+            match backend.allocate(DType::F32, 1 << 18) {
+                Ok(buffer) => held.push(buffer),
+                Err(error) => break error,
+            }
+            assert!(held.len() <= 8);
+        };
+        assert!(
+            matches!(error, Error::OutOfMemory { asked: 1_048_576, limit: Some(8_388_608), .. }),
+            "{error}"
+        );
+        assert!(held.len() >= 7, "{}", held.len());
+        assert!(backend.memory().reserved <= 8 << 20);
+        // What is held still works, and so does the device after it is freed, at another size.
+        assert_eq!(run(&device, &fill(10), &[Scalar::Float(2.0)], &[]).is_ok(), held.len() < 8);
+        drop(held);
+        assert_eq!(run(&device, &fill(1 << 20), &[Scalar::Float(2.0)], &[]).unwrap()[0][77], 2.0);
+    }
+    assert_eq!(backend.memory().allocated, 0);
+    device.empty_cache();
+    assert_eq!(backend.memory().reserved, 0);
+}
+
+#[test]
+fn a_lost_device_stays_lost_and_can_be_opened_again() {
+    let Some(device) = open(None) else { return };
+    let backend = device.backend();
+    let kept = backend.upload(DType::F32, &to_bytes(DType::F32, &numbers(100, 1))).unwrap();
+    backend_wgpu::destroy(&device).unwrap();
+    let lost = |result: Result<()>| assert!(matches!(result, Err(Error::DeviceLost { .. })), "{result:?}");
+    for _ in 0..2 {
+        lost(backend.allocate(DType::F32, 10).map(drop));
+        lost(backend.upload(DType::F32, &[0; 40]).map(drop));
+        lost(backend.download(&kept, 0, &mut [0; 400]));
+        lost(backend.synchronize());
+        lost(run(&device, &fill(10), &[Scalar::Float(2.0)], &[]).map(drop));
+    }
+    device.empty_cache();
+    drop(kept);
+    drop(device);
+    let again = open(None).unwrap();
+    assert_eq!(run(&again, &fill(3), &[Scalar::Float(2.0)], &[]).unwrap()[0], [2.0; 3]);
+}
+
+#[test]
+fn the_device_of_an_index_is_one_until_it_is_lost() {
+    if device().is_none() {
+        return;
+    }
+    // Index 0 again through the registry; a device of its own for the destruction would not be in it.
+    let last = backend_wgpu::adapters().len() - 1;
+    let first = backend_wgpu::wgpu(last).unwrap();
+    assert_eq!(first, backend_wgpu::wgpu(last).unwrap());
+    assert_eq!(first.name(), format!("wgpu:{last}"));
+    if last > 0 {
+        backend_wgpu::destroy(&first).unwrap();
+        let second = backend_wgpu::wgpu(last).unwrap();
+        assert_ne!(first, second);
+        assert!(run(&second, &fill(3), &[Scalar::Float(2.0)], &[]).is_ok());
+    }
+}
+
+#[test]
+fn an_index_past_the_last_lists_what_there_is() {
+    let error = backend_wgpu::wgpu(99).unwrap_err();
+    let text = error.to_string();
+    assert!(matches!(error, Error::UnknownDevice { .. }));
+    assert!(text.contains("wgpu:99"), "{text}");
+    assert!(text.contains("wgpu:0") || text.contains("apt-get install"), "{text}");
+}
+
+#[test]
+fn what_is_lacking_is_unsupported() {
+    let Some(device) = device() else { return };
+    let program = Program {
+        instrs: vec![Instr::Load(0), Instr::Unary(tensor_core::UnaryOp::Exp, 0)],
+        dtypes: vec![DType::I32, DType::I32],
+        inputs: vec![DType::I32],
+        scalars: vec![],
+        outputs: vec![1],
+    };
+    let kernel = Kernel::Map(MapKernel {
+        shape: 4.into(),
+        inputs: SmallVec::from_iter([Layout::contiguous([4])]),
+        program,
+    });
+    let found = run(device, &kernel, &[], &[(DType::I32, vec![1.0; 4])]);
+    assert!(matches!(found, Err(Error::Unsupported { op: "exp", dtype: DType::I32, .. })), "{found:?}");
+}
+
+#[test]
+fn buffers_of_other_devices_are_refused() {
+    let (Some(one), Some(two)) = (open(None), open(None)) else { return };
+    let buffer = one.backend().upload(DType::F32, &[0; 16]).unwrap();
+    assert!(two.backend().download(&buffer, 0, &mut [0; 16]).is_err());
+    assert!(one.backend().download(&buffer, 2, &mut [0; 16]).is_err(), "past the end");
+    drop(one);
+    // Freed after its device is gone.
+    drop(buffer);
+}
+
+#[test]
+fn nothing_is_something_too() {
+    let Some(device) = device() else { return };
+    let backend = device.backend();
+    for dtype in [DType::F32, DType::Bool] {
+        let empty = backend.upload(dtype, &[]).unwrap();
+        assert_eq!(empty.numel(), 0);
+        backend.download(&empty, 0, &mut []).unwrap();
+        assert!(read(device, &empty).unwrap().is_empty());
+    }
+}
+
+/// The environment is read once a process asks for a device: so a process of its own asks here.
+#[test]
+fn a_name_that_no_adapter_has_lists_those_there_are() {
+    const NAME: &str = "no such card";
+    if std::env::var("TAPER_ADAPTER").is_ok_and(|v| v == NAME) {
+        let text = backend_wgpu::wgpu(0).unwrap_err().to_string();
+        let listed = text.contains(NAME) && text.contains("TAPER_ADAPTER") && text.contains("wgpu:0");
+        assert!(listed || text.contains("apt-get install"), "{text}");
+        return;
+    }
+    let child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_name_that_no_adapter_has_lists_those_there_are"])
+        .env("TAPER_ADAPTER", NAME)
+        .output()
+        .unwrap();
+    assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout));
+}

@@ -1,0 +1,242 @@
+//! Gather, scatter-add and copies: axes, layouts, dtypes, bad indices.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use common::{Input, agree, devices, numbers, run, tolerance};
+use smallvec::SmallVec;
+use tensor_core::{
+    DType, Error, Kernel, Layout, Scalar, Shape,
+    kernel::{CopyKernel, GatherKernel, Region, ScatterAddKernel},
+};
+
+const INDEX_DTYPES: [DType; 4] = [DType::I32, DType::U32, DType::U8, DType::I64];
+
+/// `n` whole numbers below `below`.
+fn whole(n: usize, below: usize, seed: u64) -> Vec<f64> {
+    (0..n).map(|i| f64::from(tensor_core::philox(seed, i as u64)[0] % below as u32)).collect()
+}
+
+#[test]
+fn gathers() {
+    for dtype in DType::ALL {
+        for index_dtype in INDEX_DTYPES {
+            for axis in 0..3 {
+                let input = Layout::contiguous([6, 7, 8]).permute(&[2, 0, 1]).flip(1);
+                let mut shape = [4, 3, 5];
+                shape[axis] = 9;
+                let n: usize = shape.iter().product();
+                let index = Layout::contiguous(shape);
+                let kernel =
+                    Kernel::Gather(GatherKernel { axis, dtype, index_dtype, index, input: input.clone() });
+                let size = input.shape()[axis];
+                agree(
+                    &format!("gather {dtype} by {index_dtype} along {axis}"),
+                    &kernel,
+                    &[],
+                    &[(dtype, numbers(336, 1)), (index_dtype, whole(n, size, 2))],
+                    tolerance(dtype),
+                );
+            }
+        }
+    }
+    // Rows of a table, as an embedding reads them.
+    let index = Layout::new([5, 16], &[1, 0], 0);
+    let kernel = Kernel::Gather(GatherKernel {
+        axis: 0,
+        dtype: DType::F32,
+        index_dtype: DType::I32,
+        input: Layout::contiguous([10, 16]),
+        index,
+    });
+    agree("rows", &kernel, &[], &[(DType::F32, numbers(160, 1)), (DType::I32, whole(5, 10, 3))], 0.0);
+}
+
+fn scatter(
+    axis: usize,
+    dtype: DType,
+    index_dtype: DType,
+    base: Layout,
+    index: Layout,
+    src: Layout,
+) -> Kernel {
+    Kernel::ScatterAdd(ScatterAddKernel { axis, dtype, index_dtype, base, index, src })
+}
+
+#[test]
+fn scatters_add() {
+    for dtype in [DType::F32, DType::BF16, DType::I32, DType::U8, DType::U32, DType::I64, DType::F64] {
+        for index_dtype in INDEX_DTYPES {
+            for axis in 0..3 {
+                let base = Layout::contiguous([6, 5, 4]);
+                let mut shape = [3, 5, 2];
+                shape[axis] = 11;
+                let n: usize = shape.iter().product();
+                let kernel = scatter(
+                    axis,
+                    dtype,
+                    index_dtype,
+                    base.clone(),
+                    Layout::contiguous(shape),
+                    Layout::contiguous(shape).flip(axis),
+                );
+                let inputs: [Input; 3] = [
+                    (dtype, numbers(120, 1)),
+                    (index_dtype, whole(n, base.shape()[axis], 2)),
+                    (dtype, numbers(n, 3)),
+                ];
+                // The reference rounds a half after each addition.
+                agree(&format!("scatter {dtype}"), &kernel, &[], &inputs, tolerance(dtype) * 8.0);
+            }
+        }
+    }
+}
+
+#[test]
+fn scatters_by_lines() {
+    // Few long lines and many: both forms of the kernel, and a base that is one value spread out.
+    for (rows, columns, length) in [(300, 64, 200), (2000, 1, 50), (3, 700, 40)] {
+        let base = Layout::new([rows, columns], &[0, 0], 0);
+        let index = Layout::new([length, columns], &[1, 0], 0);
+        let src = Layout::contiguous([length, columns]);
+        let kernel = scatter(0, DType::F32, DType::I32, base, index, src);
+        let inputs = [
+            (DType::F32, vec![0.5]),
+            (DType::I32, whole(length, rows, 2)),
+            (DType::F32, numbers(length * columns, 3)),
+        ];
+        agree("lines", &kernel, &[], &inputs, 1e-5);
+    }
+    let kernel = scatter(
+        0,
+        DType::F32,
+        DType::I32,
+        Layout::contiguous([4]),
+        Layout::contiguous([0]),
+        Layout::contiguous([0]),
+    );
+    let inputs = [(DType::F32, numbers(4, 1)), (DType::I32, vec![]), (DType::F32, vec![])];
+    agree("nothing to add", &kernel, &[], &inputs, 0.0);
+}
+
+#[test]
+fn a_bad_index_is_an_error_at_the_next_read() {
+    for (name, device) in devices() {
+        for index_dtype in INDEX_DTYPES {
+            if !device.supports(index_dtype) {
+                continue;
+            }
+            let bad = if matches!(index_dtype, DType::I32 | DType::I64) { -1.0 } else { 4.0 };
+            let gather = Kernel::Gather(GatherKernel {
+                axis: 0,
+                dtype: DType::F32,
+                index_dtype,
+                input: Layout::contiguous([4, 2]),
+                index: Layout::new([3, 2], &[1, 0], 0),
+            });
+            let add = scatter(
+                1,
+                DType::F32,
+                index_dtype,
+                Layout::contiguous([2, 4]),
+                Layout::new([2, 3], &[0, 1], 0),
+                Layout::contiguous([2, 3]),
+            );
+            let index = (index_dtype, vec![0.0, bad, 1.0]);
+            let cases = [
+                ("gather", 0, &gather, vec![(DType::F32, numbers(8, 1)), index.clone()]),
+                (
+                    "scatter_add",
+                    1,
+                    &add,
+                    vec![(DType::F32, numbers(8, 1)), index, (DType::F32, numbers(6, 1))],
+                ),
+            ];
+            for (wanted, at, kernel, inputs) in cases {
+                match run(device, kernel, &[], &inputs) {
+                    Err(Error::IndexOutOfRange { op, index, axis, size }) => {
+                        assert_eq!((op, index as f64, axis, size), (wanted, bad, at, 4), "{name}");
+                    }
+                    other => panic!("{name}: {other:?}"),
+                }
+                // Told once; the device goes on.
+                device.synchronize().unwrap();
+                let mut inputs = inputs;
+                inputs[1].1 = vec![0.0, 3.0, 1.0];
+                run(device, kernel, &[], &inputs).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn an_index_of_64_bits_is_not_cut_to_32() {
+    for (name, device) in devices().iter().filter(|(_, d)| d.supports(DType::I64)) {
+        let gather = Kernel::Gather(GatherKernel {
+            axis: 0,
+            dtype: DType::F32,
+            index_dtype: DType::I64,
+            input: Layout::contiguous([4]),
+            index: Layout::contiguous([1]),
+        });
+        let found =
+            run(device, &gather, &[], &[(DType::F32, numbers(4, 1)), (DType::I64, vec![4294967297.0])]);
+        assert!(matches!(found, Err(Error::IndexOutOfRange { index: 4294967297, .. })), "{name}: {found:?}");
+    }
+}
+
+#[test]
+fn copies_and_fills() {
+    for dtype in DType::ALL {
+        // A concatenation along axis 1 and a padding with gaps.
+        let out = Layout::contiguous([4, 10]);
+        let concat = Kernel::Copy(CopyKernel {
+            shape: Shape::from([4, 10]),
+            dtype,
+            fill: false,
+            regions: SmallVec::from_vec(vec![
+                Region { dst: out.slice(1, 0, 3, 1), src: Layout::contiguous([3, 4]).permute(&[1, 0]) },
+                Region { dst: out.slice(1, 3, 7, 1), src: Layout::contiguous([4, 7]).flip(0) },
+            ]),
+        });
+        agree("concat", &concat, &[], &[(dtype, numbers(12, 1)), (dtype, numbers(28, 2))], tolerance(dtype));
+        for value in [0.0, 1.0, f64::INFINITY, f64::NAN] {
+            let pad = Kernel::Copy(CopyKernel {
+                shape: Shape::from([4, 10]),
+                dtype,
+                fill: true,
+                regions: SmallVec::from_vec(vec![Region {
+                    dst: out.slice(0, 1, 2, 1).slice(1, 1, 4, 2),
+                    src: Layout::contiguous([2, 4]),
+                }]),
+            });
+            agree(
+                "pad",
+                &pad,
+                &[Scalar::Float(value).cast(dtype)],
+                &[(dtype, numbers(8, 1))],
+                tolerance(dtype),
+            );
+        }
+        // One run into another, in vectors and off them.
+        for (offset, n) in [(0, 64), (4, 64), (1, 64), (0, 63)] {
+            let dense = Kernel::Copy(CopyKernel {
+                shape: Shape::from([n]),
+                dtype,
+                fill: false,
+                regions: SmallVec::from_vec(vec![Region {
+                    dst: Layout::contiguous([n]),
+                    src: Layout::new([n], &[1], offset),
+                }]),
+            });
+            agree("dense", &dense, &[], &[(dtype, numbers(70, 1))], tolerance(dtype));
+        }
+        let empty = Kernel::Copy(CopyKernel {
+            shape: Shape::from([0, 3]),
+            dtype,
+            fill: true,
+            regions: SmallVec::new(),
+        });
+        agree("empty", &empty, &[Scalar::Int(1).cast(dtype)], &[], 0.0);
+    }
+}

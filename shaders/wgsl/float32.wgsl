@@ -1,0 +1,522 @@
+// Real functions of f32, within a few units in the last place on every driver.
+// WGSL lets a compiler assume that NaN and infinity do not occur, and rearrange sums: so NaN is tested on the bits,
+// infinities come from bits, and no formula here needs (a + b) - a to be anything in particular.
+
+fn is_nan_f32(x: f32) -> bool {
+    return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u;
+}
+
+fn is_inf_f32(x: f32) -> bool {
+    return (bitcast<u32>(x) & 0x7fffffffu) == 0x7f800000u;
+}
+
+// Infinity and NaN from a value that the compiler does not know.
+fn inf_f32() -> f32 {
+    return bitcast<f32>(0x7f800000u);
+}
+
+fn nan_f32() -> f32 {
+    var bits = 0x7fc00000u;
+    return bitcast<f32>(bits);
+}
+
+fn eq_f32(a: f32, b: f32) -> bool {
+    return a == b && !is_nan_f32(a) && !is_nan_f32(b);
+}
+
+fn lt_f32(a: f32, b: f32) -> bool {
+    return a < b && !is_nan_f32(a) && !is_nan_f32(b);
+}
+
+fn le_f32(a: f32, b: f32) -> bool {
+    return a <= b && !is_nan_f32(a) && !is_nan_f32(b);
+}
+
+fn max_f32(a: f32, b: f32) -> f32 {
+    return select(select(select(b, a, a > b), b, is_nan_f32(b)), a, is_nan_f32(a));
+}
+
+fn min_f32(a: f32, b: f32) -> f32 {
+    return select(select(select(b, a, a < b), b, is_nan_f32(b)), a, is_nan_f32(a));
+}
+
+fn relu_f32(x: f32) -> f32 {
+    return select(max(x, 0.0), x, is_nan_f32(x));
+}
+
+fn sign_f32(x: f32) -> f32 {
+    return select(sign(x), x, is_nan_f32(x));
+}
+
+fn sqrt_f32(x: f32) -> f32 {
+    if (x < 0.0) {
+        return nan_f32();
+    }
+    return select(sqrt(x), x, is_nan_f32(x) || is_inf_f32(x));
+}
+
+fn rsqrt_f32(x: f32) -> f32 {
+    return 1.0 / sqrt_f32(x);
+}
+
+// y·2^k for k in -300..300, in two steps so that each factor is finite.
+fn scale2_f32(y: f32, k: i32) -> f32 {
+    let half = k >> 1u;
+    let rest = k - half;
+    return (y * bitcast<f32>(u32(half + 127) << 23u)) * bitcast<f32>(u32(rest + 127) << 23u);
+}
+
+// e^x: x = k·ln 2 + r, a polynomial in r (Cephes), times 2^k.
+fn exp_f32(x: f32) -> f32 {
+    if (is_nan_f32(x)) {
+        return x;
+    }
+    if (x > 88.722839) {
+        return inf_f32();
+    }
+    if (x < -103.97208) {
+        return 0.0;
+    }
+    let k = round(x * 1.44269504);
+    let r = (x - k * 0.693359375) + k * 2.12194440e-4;
+    var p = 1.9875691500e-4;
+    p = p * r + 1.3981999507e-3;
+    p = p * r + 8.3334519073e-3;
+    p = p * r + 4.1665795894e-2;
+    p = p * r + 1.6666665459e-1;
+    p = p * r + 5.0000001201e-1;
+    return scale2_f32((p * r * r + r) + 1.0, i32(k));
+}
+
+// e^x - 1: a Taylor polynomial near 0, where the subtraction would cancel.
+fn expm1_f32(x: f32) -> f32 {
+    if (!(abs(x) < 0.5) || is_nan_f32(x)) {
+        return exp_f32(x) - 1.0;
+    }
+    var p = 2.7557319e-6;
+    p = p * x + 2.4801587e-5;
+    p = p * x + 1.9841270e-4;
+    p = p * x + 1.3888889e-3;
+    p = p * x + 8.3333333e-3;
+    p = p * x + 4.1666667e-2;
+    p = p * x + 0.16666667;
+    p = p * x + 0.5;
+    return x + x * x * p;
+}
+
+// What ln(1 + f) is less than f, for 1 + f between √½ and √2 (fdlibm).
+fn log1p_tail_f32(f: f32) -> f32 {
+    let s = f / (2.0 + f);
+    let z = s * s;
+    let r = z * (0.66666662693 + z * (0.40000972152 + z * (0.28498786688 + z * 0.24279078841)));
+    let h = 0.5 * f * f;
+    return s * (h + r) - h;
+}
+
+// ln x: the exponent apart, the mantissa between √½ and √2; denormals are scaled as integers.
+fn log_f32(x: f32) -> f32 {
+    var bits = bitcast<u32>(x);
+    if ((bits & 0x7fffffffu) == 0u) {
+        return -inf_f32();
+    }
+    if (is_nan_f32(x)) {
+        return x;
+    }
+    if (bits >= 0x80000000u) {
+        return nan_f32();
+    }
+    if (bits == 0x7f800000u) {
+        return x;
+    }
+    var k = -127;
+    if (bits < 0x00800000u) {
+        let shift = countLeadingZeros(bits) - 8u;
+        bits = bits << shift;
+        k -= i32(shift);
+    }
+    bits += 0x3f800000u - 0x3f3504f3u;
+    k += i32(bits >> 23u);
+    let f = bitcast<f32>((bits & 0x007fffffu) + 0x3f3504f3u) - 1.0;
+    let dk = f32(k);
+    return (log1p_tail_f32(f) + dk * 9.0580006145e-06) + f + dk * 6.9313812256e-01;
+}
+
+fn log1p_f32(x: f32) -> f32 {
+    if (x > -0.29 && x < 0.41) {
+        return x + log1p_tail_f32(x);
+    }
+    return log_f32(1.0 + x);
+}
+
+fn tanh_f32(x: f32) -> f32 {
+    let a = abs(x);
+    if (is_nan_f32(x)) {
+        return x;
+    }
+    if (a < 0.625) {
+        let z = x * x;
+        var p = -5.70498872745e-3;
+        p = p * z + 2.06390887954e-2;
+        p = p * z - 5.37397155531e-2;
+        p = p * z + 1.33314422036e-1;
+        p = p * z - 3.33332819422e-1;
+        return x + x * z * p;
+    }
+    let t = 1.0 - 2.0 / (exp_f32(2.0 * min(a, 20.0)) + 1.0);
+    return select(t, -t, x < 0.0);
+}
+
+fn sigmoid_f32(x: f32) -> f32 {
+    if (is_nan_f32(x)) {
+        return x;
+    }
+    let e = exp_f32(-abs(x));
+    return select(1.0 / (1.0 + e), e / (1.0 + e), x < 0.0);
+}
+
+// Cephes: a polynomial below 1, one minus the complement above.
+fn erf_f32(x: f32) -> f32 {
+    if (is_nan_f32(x)) {
+        return x;
+    }
+    let a = abs(x);
+    let z = x * x;
+    if (a < 1.0) {
+        var p = 7.853861353153693e-5;
+        p = p * z - 8.010193625184903e-4;
+        p = p * z + 5.188327685732524e-3;
+        p = p * z - 2.685381193529856e-2;
+        p = p * z + 1.128358514861418e-1;
+        p = p * z - 3.761262582423300e-1;
+        p = p * z + 1.128379165726710e+0;
+        return x * p;
+    }
+    if (a > 4.0) {
+        return select(1.0, -1.0, x < 0.0);
+    }
+    let q = 1.0 / a;
+    let y = q * q;
+    var p: f32;
+    if (a < 2.0) {
+        p = 2.326819970068386e-2;
+        p = p * y - 1.387039388740657e-1;
+        p = p * y + 3.687424674597105e-1;
+        p = p * y - 5.824733027278666e-1;
+        p = p * y + 6.210004621745983e-1;
+        p = p * y - 4.944515323274145e-1;
+        p = p * y + 3.404879937665872e-1;
+        p = p * y - 2.741127028184656e-1;
+        p = p * y + 5.638259427386472e-1;
+    } else {
+        p = -1.047766399936249e+1;
+        p = p * y + 1.297719955372516e+1;
+        p = p * y - 7.495518717768503e+0;
+        p = p * y + 2.921019019210786e+0;
+        p = p * y - 1.015265279202700e+0;
+        p = p * y + 4.218463358204948e-1;
+        p = p * y - 2.820767439740514e-1;
+        p = p * y + 5.641895067754075e-1;
+    }
+    let r = 1.0 - exp_f32(-z) * q * p;
+    return select(r, -r, x < 0.0);
+}
+
+// Payne and Hanek: |x| over 2π with 96 bits of 1/2π, for arguments too large to subtract multiples of π/2 from.
+fn reduce_large_f32(x: f32, r: ptr<function, f32>) -> i32 {
+    var table = array<u32, 7>(
+        0x28be60dbu, 0x9391054au, 0x7f09d5f4u, 0x7d4d3770u, 0x36d8a566u, 0x4f10e410u, 0x7f9458eau,
+    );
+    let bits = bitcast<u32>(x);
+    let m = (bits << 8u) | 0x80000000u;
+    let e = ((bits >> 23u) & 0xffu) - 126u;
+    let i = e >> 5u;
+    let s = e & 31u;
+    var hi = 0u;
+    if (i > 0u) {
+        hi = table[i - 1u];
+    }
+    var mid = table[i];
+    var lo = table[i + 1u];
+    if (s > 0u) {
+        let next = table[min(i + 2u, 6u)];
+        hi = (hi << s) | (mid >> (32u - s));
+        mid = (mid << s) | (lo >> (32u - s));
+        lo = (lo << s) | (next >> (32u - s));
+    }
+    let low = mul_wide(m, lo).y;
+    let middle = mul_wide(m, mid);
+    var p_lo = middle.x + low;
+    var p_hi = middle.y + select(0u, 1u, p_lo < low) + m * hi;
+    var q = i32(p_hi >> 30u);
+    p_hi &= 0x3fffffffu;
+    var negative = false;
+    if ((p_hi & 0x20000000u) != 0u) {
+        q += 1;
+        negative = true;
+        p_hi = 0x40000000u - p_hi - select(0u, 1u, p_lo != 0u);
+        p_lo = 0u - p_lo;
+    }
+    var t = (f32(p_hi) * 4294967296.0 + f32(p_lo)) * 3.4061215800304e-19;
+    if (negative != (x < 0.0)) {
+        t = -t;
+    }
+    *r = t;
+    return select(q, -q, x < 0.0);
+}
+
+// x = q·π/2 + r with |r| ≤ π/4; gives q.
+fn reduce_f32(x: f32, r: ptr<function, f32>) -> i32 {
+    if (abs(x) < 2000.0) {
+        let k = round(x * 0.636619772);
+        *r = ((x - k * 1.5703125) - k * 4.837512969970703125e-4) - k * 7.549789948768648e-8;
+        return i32(k);
+    }
+    return reduce_large_f32(x, r);
+}
+
+fn sin_kernel_f32(r: f32) -> f32 {
+    let z = r * r;
+    return ((-1.9515295891e-4 * z + 8.3321608736e-3) * z - 1.6666654611e-1) * z * r + r;
+}
+
+fn cos_kernel_f32(r: f32) -> f32 {
+    let z = r * r;
+    return ((2.443315711809948e-5 * z - 1.388731625493765e-3) * z + 4.166664568298827e-2) * z * z - 0.5 * z + 1.0;
+}
+
+fn sin_f32(x: f32) -> f32 {
+    if (is_nan_f32(x) || is_inf_f32(x)) {
+        return nan_f32();
+    }
+    var r: f32;
+    let q = reduce_f32(x, &r);
+    var y: f32;
+    if ((q & 1) == 0) {
+        y = sin_kernel_f32(r);
+    } else {
+        y = cos_kernel_f32(r);
+    }
+    return select(y, -y, (q & 2) != 0);
+}
+
+fn cos_f32(x: f32) -> f32 {
+    if (is_nan_f32(x) || is_inf_f32(x)) {
+        return nan_f32();
+    }
+    var r: f32;
+    let q = reduce_f32(x, &r);
+    var y: f32;
+    if ((q & 1) == 0) {
+        y = cos_kernel_f32(r);
+    } else {
+        y = sin_kernel_f32(r);
+    }
+    return select(y, -y, ((q + 1) & 2) != 0);
+}
+
+fn tan_f32(x: f32) -> f32 {
+    if (is_nan_f32(x) || is_inf_f32(x)) {
+        return nan_f32();
+    }
+    var r: f32;
+    let q = reduce_f32(x, &r);
+    let s = sin_kernel_f32(r);
+    let c = cos_kernel_f32(r);
+    if ((q & 1) == 0) {
+        return s / c;
+    }
+    return -c / s;
+}
+
+// The quotient of the smaller by the greater leg, an arctangent on [0, 1] (Cephes), then the octant.
+fn atan2_f32(y: f32, x: f32) -> f32 {
+    if (is_nan_f32(x) || is_nan_f32(y)) {
+        return nan_f32();
+    }
+    let ax = abs(x);
+    let ay = abs(y);
+    var t = 0.0;
+    if (is_inf_f32(x) && is_inf_f32(y)) {
+        t = 1.0;
+    } else if (is_inf_f32(x) || is_inf_f32(y)) {
+        t = 0.0;
+    } else if (max(ax, ay) > 0.0) {
+        t = min(ax, ay) / max(ax, ay);
+    }
+    var base = 0.0;
+    if (t > 0.41421356) {
+        base = 0.78539816;
+        t = (t - 1.0) / (t + 1.0);
+    }
+    let z = t * t;
+    var p = 8.05374449538e-2;
+    p = p * z - 1.38776856032e-1;
+    p = p * z + 1.99777106478e-1;
+    p = p * z - 3.33329491539e-1;
+    var a = base + (p * z * t + t);
+    if (ay > ax) {
+        a = 1.57079633 - a;
+    }
+    if (bitcast<u32>(x) >= 0x80000000u) {
+        a = 3.14159265 - a;
+    }
+    return bitcast<f32>(bitcast<u32>(a) | (bitcast<u32>(y) & 0x80000000u));
+}
+
+// The leading bits of x, so that a product of two such is exact.
+fn head_f32(x: f32) -> f32 {
+    return bitcast<f32>(bitcast<u32>(x) & 0xfffff000u);
+}
+
+// a^b for finite a > 0, a ≠ 1, in two-part arithmetic (fdlibm's e_powf.c): log2 a in a head and a tail, times b in the
+// same way, then 2 to that.
+fn pow_positive_f32(a: f32, b: f32) -> f32 {
+    var n = -127;
+    var ix = bitcast<u32>(a);
+    if (ix < 0x00800000u) {
+        let shift = countLeadingZeros(ix) - 8u;
+        ix = ix << shift;
+        n -= i32(shift);
+    }
+    n += i32(ix >> 23u);
+    let j = ix & 0x007fffffu;
+    ix = j | 0x3f800000u;
+    var k = 0u;
+    if (j > 0x1cc471u) {
+        if (j < 0x5db3d7u) {
+            k = 1u;
+        } else {
+            n += 1;
+            ix -= 0x00800000u;
+        }
+    }
+    let bp = select(1.0, 1.5, k == 1u);
+    let dp_h = select(0.0, bitcast<f32>(0x3f15c000u), k == 1u);
+    let dp_l = select(0.0, bitcast<f32>(0x35d1cfdcu), k == 1u);
+    let ax = bitcast<f32>(ix);
+    var u = ax - bp;
+    var v = 1.0 / (ax + bp);
+    let s = u * v;
+    let s_h = head_f32(s);
+    var t_h = bitcast<f32>((((ix >> 1u) & 0xfffff000u) | 0x20000000u) + 0x00400000u + (k << 21u));
+    var t_l = ax - (t_h - bp);
+    let s_l = v * ((u - s_h * t_h) - s_h * t_l);
+    var s2 = s * s;
+    var r = s2 * s2 * (6.0000002384e-01 + s2 * (4.2857143283e-01 + s2 * (3.3333334327e-01
+        + s2 * (2.7272811532e-01 + s2 * (2.3066075146e-01 + s2 * 2.0697501302e-01)))));
+    r += s_l * (s_h + s);
+    s2 = s_h * s_h;
+    t_h = head_f32(3.0 + s2 + r);
+    t_l = r - ((t_h - 3.0) - s2);
+    u = s_h * t_h;
+    v = s_l * t_h + t_l * s;
+    var p_h = head_f32(u + v);
+    var p_l = v - (p_h - u);
+    let z_h = bitcast<f32>(0x3f764000u) * p_h;
+    let z_l = bitcast<f32>(0xb8f623c6u) * p_h + p_l * bitcast<f32>(0x3f76384fu) + dp_l;
+    let t = f32(n);
+    let t1 = head_f32(((z_h + z_l) + dp_h) + t);
+    let t2 = z_l - (((t1 - t) - dp_h) - z_h);
+    let b1 = head_f32(b);
+    p_l = (b - b1) * t1 + b * t2;
+    p_h = b1 * t1;
+    let z = p_l + p_h;
+    if (z >= 128.0) {
+        return inf_f32();
+    }
+    if (z < -151.0) {
+        return 0.0;
+    }
+    let e = round(z);
+    p_h -= e;
+    let w_h = bitcast<f32>(bitcast<u32>(p_l + p_h) & 0xffff8000u);
+    let w_l = (p_l - (w_h - p_h)) * 6.9314718246e-01 + w_h * bitcast<f32>(0x35bfbe8cu);
+    let x = w_h * bitcast<f32>(0x3f317200u) + w_l;
+    let xx = x * x;
+    let c = x - xx * (1.6666667163e-01 + xx * (-2.7777778450e-03 + xx * (6.6137559770e-05
+        + xx * (-1.6533901999e-06 + xx * 4.1381369442e-08))));
+    let y = 1.0 - (x * c / (c - 2.0) - x);
+    return scale2_f32(y, i32(e));
+}
+
+// a^b with IEEE's special cases.
+fn pow_f32(a: f32, b: f32) -> f32 {
+    if (b == 0.0 && !is_nan_f32(b)) {
+        return 1.0;
+    }
+    if (a == 1.0 && !is_nan_f32(a)) {
+        return 1.0;
+    }
+    if (is_nan_f32(a) || is_nan_f32(b)) {
+        return nan_f32();
+    }
+    let aa = abs(a);
+    let ab = abs(b);
+    let integral = ab >= 16777216.0 || trunc(b) == b;
+    let odd = ab < 16777216.0 && integral && (u32(ab) & 1u) == 1u;
+    let negative = bitcast<u32>(a) >= 0x80000000u;
+    var y: f32;
+    if (aa == 1.0) {
+        y = 1.0;
+    } else if (ab > 1.0e10 || aa == 0.0 || is_inf_f32(a)) {
+        y = select(0.0, inf_f32(), (aa > 1.0) == (b > 0.0));
+    } else {
+        y = pow_positive_f32(aa, b);
+    }
+    if (negative) {
+        if (!integral && aa != 0.0 && !is_inf_f32(a)) {
+            return nan_f32();
+        }
+        return select(y, -y, odd);
+    }
+    return y;
+}
+
+fn floordiv_f32(a: f32, b: f32) -> f32 {
+    return floor(a / b);
+}
+
+// The whole number m and the exponent e of finite x = m·2^e ≥ 0, with the top bit of m set.
+fn take_apart_f32(x: f32, e: ptr<function, i32>) -> u32 {
+    let bits = bitcast<u32>(x);
+    var m = bits & 0x7fffffu;
+    *e = i32(bits >> 23u) - 150;
+    if (bits >= 0x800000u) {
+        return m | 0x800000u;
+    }
+    *e += 1;
+    while (m != 0u && m < 0x800000u) {
+        m = m << 1u;
+        *e -= 1;
+    }
+    return m;
+}
+
+// The remainder with the sign of b, exact: a long division of the mantissas, bit by bit.
+fn remainder_f32(a: f32, b: f32) -> f32 {
+    if (is_nan_f32(a) || is_nan_f32(b) || is_inf_f32(a) || b == 0.0) {
+        return nan_f32();
+    }
+    if (is_inf_f32(b)) {
+        return select(a, b, a != 0.0 && (a < 0.0) != (b < 0.0));
+    }
+    var r = abs(a);
+    if (r >= abs(b)) {
+        var ea: i32;
+        var eb: i32;
+        var m = take_apart_f32(r, &ea);
+        let n = take_apart_f32(abs(b), &eb);
+        for (; ea > eb; ea -= 1) {
+            if (m >= n) {
+                m -= n;
+            }
+            m = m << 1u;
+        }
+        if (m >= n) {
+            m -= n;
+        }
+        r = scale2_f32(f32(m), eb);
+    }
+    r = select(r, -r, a < 0.0);
+    return select(r, r + b, r != 0.0 && (r < 0.0) != (b < 0.0));
+}

@@ -1,0 +1,81 @@
+// Integers of 64 bits (with the adapter feature SHADER_INT64): as in integer.wgsl.
+
+fn i64_from_words(low: u32, high: u32) -> i64 {
+    return bitcast<i64>((u64(high) << 32u) | u64(low));
+}
+
+fn i64_from_u32(x: u32) -> i64 {
+    return bitcast<i64>(u64(x));
+}
+
+fn u32_from_i64(x: i64) -> u32 {
+    return u32(bitcast<u64>(x) & 0xfffffffflu);
+}
+
+fn floordiv_i64(a: i64, b: i64) -> i64 {
+    if (b == 0li) {
+        return 0li;
+    }
+    if (b == -1li) {
+        return 0li - a;
+    }
+    let q = a / b;
+    return select(q, q - 1li, q * b != a && (a < 0li) != (b < 0li));
+}
+
+fn remainder_i64(a: i64, b: i64) -> i64 {
+    return select(a - b * floordiv_i64(a, b), 0li, b == 0li);
+}
+
+fn sign_i64(x: i64) -> i64 {
+    return select(select(0li, 1li, x > 0li), -1li, x < 0li);
+}
+
+fn pow_i64(a: i64, b: i64) -> i64 {
+    if (b < 0li) {
+        if (a == 1li) {
+            return 1li;
+        }
+        if (a == -1li) {
+            return select(-1li, 1li, (b & 1li) == 0li);
+        }
+        return 0li;
+    }
+    var base = a;
+    var left = b;
+    var y = 1li;
+    while (left > 0li) {
+        if ((left & 1li) == 1li) {
+            y *= base;
+        }
+        base *= base;
+        left = left / 2li;
+    }
+    return y;
+}
+
+fn i64_from_f32(x: f32) -> i64 {
+    if (is_nan_f32(x)) {
+        return 0li;
+    }
+    if (x >= 9223372036854775808.0) {
+        return 9223372036854775807li;
+    }
+    if (x <= -9223372036854775808.0) {
+        return -9223372036854775807li - 1li;
+    }
+    return i64(x);
+}
+
+fn i64_from_f64(x: f64) -> i64 {
+    if (is_nan_f64(x)) {
+        return 0li;
+    }
+    if (x >= 9223372036854775808.0lf) {
+        return 9223372036854775807li;
+    }
+    if (x <= -9223372036854775808.0lf) {
+        return -9223372036854775807li - 1li;
+    }
+    return i64(x);
+}
