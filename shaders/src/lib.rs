@@ -3,6 +3,7 @@
 //! Two kinds of source live in `wgsl/`. *Libraries* ([`LIBRARIES`]) are collections of functions; [`link`] puts the
 //! functions that a kernel mentions in front of it, so that a kernel carries no text it does not use. *Kernels*
 //! ([`KERNELS`]) are entry points that expect a short header of aliases, constants and bindings from the backend.
+//! Fused maps, reductions and the unrolled blocks of matrix products are text made by the backend.
 //! Nothing here needs a device: the tests validate every function and every specialised kernel with naga.
 
 use std::{collections::HashMap, sync::LazyLock};
@@ -17,8 +18,6 @@ pub const LIBRARIES: &[(&str, &str)] = &[
     ("float64", include_str!("../wgsl/float64.wgsl")),
 ];
 
-/// The product of a tile of 64 × 64 in shared memory, 4 × 4 results a thread.
-pub const MATMUL_TILE: &str = include_str!("../wgsl/matmul_tile.wgsl");
 /// Reading by index along an axis.
 pub const GATHER: &str = include_str!("../wgsl/gather.wgsl");
 /// Adding by index, one thread for each element of the output.
@@ -27,12 +26,8 @@ pub const SCATTER_ELEMENT: &str = include_str!("../wgsl/scatter_element.wgsl");
 pub const SCATTER_LINE: &str = include_str!("../wgsl/scatter_line.wgsl");
 
 /// The kernels that are whole files, by name. Each header it needs is listed at its top.
-pub const KERNELS: &[(&str, &str)] = &[
-    ("matmul_tile", MATMUL_TILE),
-    ("gather", GATHER),
-    ("scatter_element", SCATTER_ELEMENT),
-    ("scatter_line", SCATTER_LINE),
-];
+pub const KERNELS: &[(&str, &str)] =
+    &[("gather", GATHER), ("scatter_element", SCATTER_ELEMENT), ("scatter_line", SCATTER_LINE)];
 
 /// How a generated kernel opens, as the kernel files do: `group` is the number of the workgroup over rows of at most
 /// 65,535, `lane` the number of the thread in it.

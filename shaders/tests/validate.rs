@@ -42,19 +42,6 @@ fn every_kernel_validates_in_every_element_type() {
         format!("@group(0) @binding({n}) var<storage, {access}> {name}: array<{ty}>;\n")
     };
     for t in ["f32", "i32", "u32", "i64", "f64"] {
-        validate(
-            "matmul_tile",
-            &kernel(
-                taper_shaders::MATMUL_TILE,
-                "m: u32, n: u32, k: u32, tiles_m: u32, tiles_n: u32, groups: u32, lhs_row: u32, lhs_col: u32, rhs_row: u32, rhs_col: u32",
-                &(binding(0, "lhs", t, "read")
-                    + &binding(1, "rhs", t, "read")
-                    + &binding(2, "output", t, "read_write")),
-                &format!(
-                    "alias T = {t};\nfn lhs_at(b: u32) -> u32 {{ return b; }}\nfn rhs_at(b: u32) -> u32 {{ return b; }}\nfn store(x: T) -> T {{ return x; }}"
-                ),
-            ),
-        );
         let params = "total: u32, size: u32, length: u32, index_stride: u32, src_stride: u32, output_stride: u32, axis_stride: u32";
         let functions = format!(
             "alias T = {t};\nalias Word = {};\nalias IndexWord = i32;\n{}\nfn inside(i: u32) -> bool {{ return true; }}\nfn index_value(w: i32) -> vec2<u32> {{ return vec2<u32>(u32(w), 0u); }}\nfn report(w: i32) {{}}\nfn store(x: T) -> T {{ return x; }}\nfn add(a: T, b: T) -> T {{ return a + b; }}",

@@ -56,7 +56,12 @@ pub(crate) fn drafts(kernel: &Kernel, aliases: &Aliases, facts: &Facts<'_>) -> R
 impl WgpuBackend {
     fn make(&self, kernel: &Kernel, aliases: &Aliases) -> Result<Arc<Plan>> {
         let gpu = &self.gpu;
-        let facts = Facts { info: &gpu.info, direct: gpu.facts.direct, threads: gpu.facts.threads };
+        let facts = Facts {
+            info: &gpu.info,
+            direct: gpu.facts.direct,
+            threads: gpu.facts.threads,
+            shared_bytes: gpu.facts.shared_bytes,
+        };
         let elsewhere = kernel.outputs().iter().find(|(_, d)| !gpu.info.dtypes.contains(d)).map(|o| o.1);
         if let Some(dtype) = elsewhere {
             return Err(facts.unsupported(kernel.name(), dtype, "cast first, or compute it on the cpu"));

@@ -28,6 +28,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) direct: bool,
     /// How many threads it takes to keep the device busy.
     pub(crate) threads: usize,
+    /// Bytes of shared memory of a workgroup.
+    pub(crate) shared_bytes: usize,
 }
 
 impl Facts<'_> {

@@ -29,6 +29,7 @@ pub(crate) struct Abilities {
     /// Barrier-free kernels.
     pub(crate) direct: bool,
     pub(crate) threads: usize,
+    pub(crate) shared_bytes: usize,
 }
 
 /// An open device.
@@ -92,6 +93,7 @@ impl Gpu {
                 crate::Form::Tiled => false,
             },
             threads: if software { 1024 } else { 65_536 },
+            shared_bytes: limits.max_compute_workgroup_storage_size as usize,
         };
         let buffer = |label, size, usage| {
             device.create_buffer(&wgpu::BufferDescriptor {

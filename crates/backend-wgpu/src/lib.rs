@@ -14,7 +14,7 @@
 //! | `registry`, `adapter` | which adapters there are, and the devices open on them |
 //! | `gpu`, `pool`, `stream`, `faults` | one open device: memory, command batches, failures |
 //! | `draft`, `pipeline`, `index`, `formulas` | how a kernel becomes WGSL and a pipeline |
-//! | `map`, `reduce`, `arg_reduce`, `matmul`, `by_index`, `copy` | the kernels |
+//! | `map`, `reduce`, `arg_reduce`, `matmul`, `tile`, `by_index`, `copy` | the kernels |
 //!
 //! The WGSL that is not generated is in the crate `taper-shaders`. No type of wgpu appears in this interface.
 
@@ -36,6 +36,7 @@ mod pool;
 mod reduce;
 mod registry;
 mod stream;
+mod tile;
 #[cfg(test)]
 mod validate;
 

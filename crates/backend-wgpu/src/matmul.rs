@@ -1,5 +1,5 @@
 //! Matrix products. Two forms: barrier-free, where each thread keeps a block of results in registers and reads four
-//! elements at a time wherever strides allow; and tiles in shared memory. Both take any strides and any sizes.
+//! elements at a time wherever strides allow; and tiles in shared memory (`tile.rs`). Both take any strides and sizes.
 
 use std::fmt::Write;
 
@@ -10,6 +10,7 @@ use crate::{
     draft::{Draft, Drafts, Facts, Slot},
     dtypes::{lane, lane_size},
     formulas, index,
+    tile::{self, Access, Dense, Tile},
 };
 
 /// The axis of an operand along which four elements are read at once.
@@ -42,6 +43,23 @@ fn matrix(layout: &Layout, dtype: DType) -> (isize, isize, Vectors) {
     (row, column, vectors)
 }
 
+/// The largest tile of which there are enough to keep the device busy.
+fn choose(kernel: &MatMulKernel, batch: usize, facts: &Facts<'_>) -> Tile {
+    let tiles = |tile: Tile| kernel.m.div_ceil(tile.side) * kernel.n.div_ceil(tile.side) * batch;
+    if lane_size(kernel.dtype) == 8 {
+        Tile::SMALL
+    } else if kernel.m.min(kernel.n) > 64
+        && tiles(Tile::LARGE) >= facts.threads / 256
+        && Tile::LARGE.shared_bytes() <= facts.shared_bytes
+    {
+        Tile::LARGE
+    } else if kernel.m.min(kernel.n) > 32 && tiles(Tile::MEDIUM) >= facts.threads / 512 {
+        Tile::MEDIUM
+    } else {
+        Tile::SMALL
+    }
+}
+
 /// The draft of a matrix product.
 pub(crate) fn draft(kernel: &MatMulKernel, facts: &Facts<'_>) -> Result<Drafts> {
     if kernel.dtype == DType::Bool {
@@ -67,16 +85,32 @@ pub(crate) fn draft(kernel: &MatMulKernel, facts: &Facts<'_>) -> Result<Drafts> 
     d.params.stride("lhs_col", lhs_col);
     d.params.stride("rhs_row", rhs_row);
     d.params.stride("rhs_col", rhs_col);
-    if !facts.direct {
-        let (tiles_m, tiles_n) = (kernel.m.div_ceil(64), kernel.n.div_ceil(64));
+    // A result of one or a few rows is read best by a thread for each four columns, on every kind of device.
+    if !facts.direct && kernel.m > 4 {
+        let access = Access {
+            lhs: match lhs_vectors {
+                Vectors::Last if kernel.k.is_multiple_of(4) => Dense::Inner,
+                Vectors::First if kernel.m.is_multiple_of(4) => Dense::Outer,
+                _ => Dense::Neither,
+            },
+            rhs: match rhs_vectors {
+                Vectors::Last if kernel.n.is_multiple_of(4) => Dense::Outer,
+                Vectors::First if kernel.k.is_multiple_of(4) => Dense::Inner,
+                _ => Dense::Neither,
+            },
+            wide_output: lane_size(kernel.dtype) == 4 && kernel.n.is_multiple_of(4),
+        };
+        let tile = choose(kernel, batch, facts);
+        let (tiles_m, tiles_n) = (kernel.m.div_ceil(tile.side), kernel.n.div_ceil(tile.side));
         d.groups = tiles_m * tiles_n * batch;
         d.params.size("tiles_m", tiles_m);
         d.params.size("tiles_n", tiles_n);
         d.params.size("groups", d.groups);
-        d.bind("lhs", t, false, Slot::Input(0));
-        d.bind("rhs", t, false, Slot::Input(1));
-        d.bind("output", t, true, Slot::Output(0));
-        d.body = functions + taper_shaders::MATMUL_TILE;
+        let element = |wide: bool| if wide { format!("vec4<{t}>") } else { t.to_string() };
+        d.bind("lhs", element(access.lhs != Dense::Neither), false, Slot::Input(0));
+        d.bind("rhs", element(access.rhs != Dense::Neither), false, Slot::Input(1));
+        d.bind("output", element(access.wide_output), true, Slot::Output(0));
+        d.body = functions + &tile::text(tile, &access);
         return Ok(d.into());
     }
 

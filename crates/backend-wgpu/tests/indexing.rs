@@ -170,6 +170,23 @@ fn a_bad_index_is_an_error_at_the_next_read() {
 }
 
 #[test]
+fn an_index_into_nothing_is_an_error_too() {
+    for (name, device) in devices() {
+        for dtype in [DType::F32, DType::BF16] {
+            let index = Layout::contiguous([3, 2]);
+            let kernel = scatter(0, dtype, DType::I32, Layout::contiguous([0, 2]), index.clone(), index);
+            let inputs = [(dtype, vec![]), (DType::I32, vec![1.0; 6]), (dtype, vec![1.0; 6])];
+            let found = run(device, &kernel, &[], &inputs);
+            assert!(
+                matches!(found, Err(Error::IndexOutOfRange { index: 1, axis: 0, size: 0, .. })),
+                "{name}: {found:?}"
+            );
+            device.synchronize().unwrap();
+        }
+    }
+}
+
+#[test]
 fn an_index_of_64_bits_is_not_cut_to_32() {
     for (name, device) in devices().iter().filter(|(_, d)| d.supports(DType::I64)) {
         let gather = Kernel::Gather(GatherKernel {

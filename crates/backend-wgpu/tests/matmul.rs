@@ -80,18 +80,20 @@ fn batches_and_dtypes() {
     for dtype in
         [DType::F32, DType::F16, DType::BF16, DType::I32, DType::U32, DType::U8, DType::I64, DType::F64]
     {
-        let (m, n, k) = (9, 12, 10);
-        let shape = Shape::from([2, 3]);
-        let lhs = Layout::contiguous([3, m, k]).expand(&Shape::from([2, 3, m, k]));
-        let rhs = Layout::contiguous([2, 1, k, n]).expand(&Shape::from([2, 3, k, n]));
-        let inputs = [(dtype, values(dtype, 3 * m * k, 1)), (dtype, values(dtype, 2 * k * n, 2))];
-        agree(
-            &format!("batched {dtype}"),
-            &matmul(&shape, m, n, k, dtype, lhs, rhs),
-            &[],
-            &inputs,
-            tolerance(dtype) * 4.0,
-        );
+        // A small tile, one in the middle, and one of the largest, with vectors and without.
+        for (m, n, k) in [(9, 12, 10), (72, 68, 20), (130, 66, 7)] {
+            let shape = Shape::from([2, 3]);
+            let lhs = Layout::contiguous([3, m, k]).expand(&Shape::from([2, 3, m, k]));
+            let rhs = Layout::contiguous([2, 1, k, n]).expand(&Shape::from([2, 3, k, n]));
+            let inputs = [(dtype, values(dtype, 3 * m * k, 1)), (dtype, values(dtype, 2 * k * n, 2))];
+            agree(
+                &format!("batched {dtype}, {m} x {k} x {n}"),
+                &matmul(&shape, m, n, k, dtype, lhs, rhs),
+                &[],
+                &inputs,
+                tolerance(dtype) * 4.0,
+            );
+        }
     }
 }
 
