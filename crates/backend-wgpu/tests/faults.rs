@@ -87,6 +87,43 @@ fn a_lost_device_stays_lost_and_can_be_opened_again() {
 }
 
 #[test]
+fn a_device_lost_under_load_gives_right_results_or_an_error() {
+    let Some(device) = open(None) else { return };
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                // Once lost, lost for good; until then every number is right.
+                for i in 0.. {
+                    let value = f64::from(i % 1000);
+                    match run(&device, &fill(100), &[Scalar::Float(value)], &[]) {
+                        Ok(found) => assert_eq!(found[0], [value; 100]),
+                        Err(error) => {
+                            assert!(matches!(error, Error::DeviceLost { .. }), "{error}");
+                            break;
+                        }
+                    }
+                }
+                assert!(run(&device, &fill(100), &[Scalar::Float(1.0)], &[]).is_err());
+            });
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        backend_wgpu::destroy(&device).unwrap();
+    });
+}
+
+#[test]
+fn an_asynchronous_read_fails_as_the_others_do() {
+    let Some(device) = open(None) else { return };
+    let buffer = device.backend().upload(DType::F32, &[0; 400]).unwrap();
+    let read = |start| pollster::block_on(device.backend().download_async(&buffer, start, 100));
+    drop(device.backend().download_async(&buffer, 0, 100));
+    assert_eq!(read(0).unwrap(), [0; 400]);
+    assert!(matches!(read(1), Err(Error::Invalid { .. })), "past the end");
+    backend_wgpu::destroy(&device).unwrap();
+    assert!(matches!(read(0), Err(Error::DeviceLost { .. })));
+}
+
+#[test]
 fn the_device_of_an_index_is_one_until_it_is_lost() {
     if device().is_none() {
         return;
