@@ -21,6 +21,7 @@ mod math;
 mod matmul;
 mod pool;
 mod reduce;
+mod strided;
 mod table;
 mod views;
 
