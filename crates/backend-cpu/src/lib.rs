@@ -23,6 +23,7 @@ mod pool;
 mod reduce;
 mod strided;
 mod table;
+mod threads;
 mod views;
 
 use std::sync::{Arc, OnceLock};

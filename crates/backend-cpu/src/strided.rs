@@ -5,6 +5,8 @@
 use rayon::prelude::*;
 use tensor_core::{Collapsed, collapse};
 
+use crate::threads;
+
 /// Rows and columns of a tile: a cache line of 4-byte elements each way.
 const TILE: usize = 16;
 /// Elements below which a copy stays on the calling thread.
@@ -104,7 +106,7 @@ pub(crate) unsafe fn copy<T: Copy + Default + Send + Sync>(
         }
     };
     let rows = tail.first().copied().unwrap_or(1);
-    if numel < PARALLEL || rayon::current_num_threads() == 1 {
+    if numel < PARALLEL || threads::available() == 1 {
         (0..blocks).for_each(|b| block(b, 0..rows));
     } else if blocks > 1 {
         (0..blocks)
@@ -112,7 +114,7 @@ pub(crate) unsafe fn copy<T: Copy + Default + Send + Sync>(
             .with_min_len((PARALLEL * blocks / numel / 4).max(1))
             .for_each(|b| block(b, 0..rows));
     } else {
-        let piece = rows.div_ceil(rayon::current_num_threads() * 4).next_multiple_of(TILE);
+        let piece = rows.div_ceil(threads::available() * 4).next_multiple_of(TILE);
         (0..rows.div_ceil(piece))
             .into_par_iter()
             .for_each(|i| block(0, i * piece..rows.min((i + 1) * piece)));
