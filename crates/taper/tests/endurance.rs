@@ -143,15 +143,7 @@ fn work_inside_rayons_own_threads_never_waits_for_itself() {
         .into_par_iter()
         .map(|i| {
             let x = Tensor::full([600, 600], i as f64, &d).unwrap();
-            x.matmul(&x)
-                .unwrap()
-                .exp()
-                .mul_scalar(0.0)
-                .add(&x)
-                .unwrap()
-                .mean()
-                .item::<f32>()
-                .unwrap_or(f32::NAN)
+            x.matmul(&x).unwrap().mul_scalar(0.0).add(&x).unwrap().mean().item::<f32>().unwrap()
         })
         .collect();
     assert!(sums.iter().enumerate().all(|(i, s)| (s - i as f32).abs() < 1e-3), "{sums:?}");
