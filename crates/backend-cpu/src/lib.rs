@@ -21,7 +21,9 @@ mod math;
 mod matmul;
 mod pool;
 mod reduce;
+mod strided;
 mod table;
+mod threads;
 mod views;
 
 use std::sync::{Arc, OnceLock};

@@ -8,6 +8,7 @@ use crate::{
     engine::{BLOCK, with_evaluator},
     isa::Isa,
     lower::{Lowered, lower},
+    threads,
 };
 
 /// Work (positions times steps) below which a kernel stays on the calling thread: waking others costs microseconds.
@@ -64,10 +65,10 @@ pub(crate) fn run(isa: Isa, kernel: &MapKernel, launch: &Launch<'_>) -> Result<(
         })
     };
     let numel = program.numel;
-    if numel * (program.steps.len() + 1) < PARALLEL || rayon::current_num_threads() == 1 {
+    if numel * (program.steps.len() + 1) < PARALLEL || threads::available() == 1 {
         return range(0, numel);
     }
     // A few pieces a thread even out what disturbs one of them.
-    let piece = numel.div_ceil(rayon::current_num_threads() * 4).next_multiple_of(BLOCK);
+    let piece = numel.div_ceil(threads::available() * 4).next_multiple_of(BLOCK);
     (0..numel.div_ceil(piece)).into_par_iter().try_for_each(|i| range(i * piece, numel.min((i + 1) * piece)))
 }

@@ -5,7 +5,10 @@ use gemm::Parallelism;
 use rayon::prelude::*;
 use tensor_core::{DType, Launch, Layout, Result, bf16, f16, kernel::MatMulKernel};
 
-use crate::buffer::{Bound, Memory};
+use crate::{
+    buffer::{Bound, Memory},
+    threads,
+};
 
 /// Multiplications below which a product stays on the calling thread.
 const SERIAL: usize = 1 << 18;
@@ -97,12 +100,12 @@ fn float<T: Copy + Send + Sync + 'static>(
         }
     };
     let batches = kernel.batch.numel();
-    let threads = rayon::current_num_threads();
+    let available = threads::available();
     match m * n * k {
-        work if work * batches < SERIAL || threads == 1 => {
+        work if work * batches < SERIAL || available == 1 => {
             (0..batches).for_each(|b| product(b, Parallelism::None))
         }
-        _ if batches >= threads => (0..batches).into_par_iter().for_each(|b| product(b, Parallelism::None)),
+        _ if batches >= available => (0..batches).into_par_iter().for_each(|b| product(b, Parallelism::None)),
         _ => (0..batches).for_each(|b| product(b, Parallelism::Rayon(0))),
     }
 }
@@ -155,7 +158,7 @@ fn integer<T: Copy + Default + Send + Sync>(
         }
     };
     let rows = kernel.batch.numel() * kernel.m;
-    if rows * kernel.n * kernel.k < SERIAL {
+    if rows * kernel.n * kernel.k < SERIAL || threads::available() == 1 {
         (0..rows).for_each(row);
     } else {
         (0..rows).into_par_iter().for_each(row);

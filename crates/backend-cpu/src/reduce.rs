@@ -19,6 +19,7 @@ use crate::{
     loops::{fold, map2},
     lower::{Lowered, lower},
     map::{PARALLEL, check_inputs},
+    threads,
 };
 
 /// Elements of one result that one task folds.
@@ -159,7 +160,7 @@ impl Task<'_> {
 
     fn is_large(&self) -> bool {
         self.reduction.program.numel * (self.reduction.program.steps.len() + 1) >= PARALLEL
-            && rayon::current_num_threads() > 1
+            && threads::available() > 1
     }
 
     fn rows<W: Wide>(&self, partials: &mut [W], pieces: usize) -> Result<()> {
@@ -199,13 +200,13 @@ impl Task<'_> {
         if !self.is_large() {
             return some(0, partials);
         }
-        let size = partials.len().div_ceil(rayon::current_num_threads() * 4).max(1);
+        let size = partials.len().div_ceil(threads::available() * 4).max(1);
         partials.par_chunks_mut(size).enumerate().try_for_each(|(i, chunk)| some(i * size, chunk))
     }
 
     fn columns<W: Wide>(&self, partials: &mut [W], pieces: usize) -> Result<()> {
         let r = self.reduction;
-        let narrow = BLOCK.min(r.columns.div_ceil(rayon::current_num_threads()).next_multiple_of(64));
+        let narrow = BLOCK.min(r.columns.div_ceil(threads::available()).next_multiple_of(64));
         let some = |first: usize, start: usize, sums: &mut [W]| {
             // `first` numbers the piece, `start` the column within it.
             let (o, piece) = (first / pieces, first % pieces);

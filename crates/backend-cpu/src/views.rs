@@ -1,4 +1,5 @@
-//! Kernels that walk strides: copies, extremes' indices, reading and adding by index. `ndarray` does the walking.
+//! Kernels that walk strides: copies (`strided`), extremes' indices, reading and adding by index. `ndarray` does the walking
+//! where speed is not at stake.
 #![allow(unsafe_code)]
 
 use ndarray::{ArrayViewD, ArrayViewMutD, Axis, Dimension, IxDyn, ShapeBuilder, Zip};
@@ -7,7 +8,10 @@ use tensor_core::{
     kernel::{ArgReduceKernel, CopyKernel, GatherKernel, ScatterAddKernel},
 };
 
-use crate::buffer::{Bound, Memory};
+use crate::{
+    buffer::{Bound, Memory},
+    strided,
+};
 
 /// The address of a layout's lowest element, its non-negative strides, and the axes to turn round for the true order.
 fn parts<T>(memory: Memory, layout: &Layout) -> (*mut T, ndarray::StrideShape<IxDyn>, Vec<usize>) {
@@ -75,14 +79,26 @@ pub(crate) fn copy(kernel: &CopyKernel, launch: &Launch<'_>) -> Result<()> {
         }
     }
     for (region, &input) in kernel.regions.iter().zip(&bound.inputs) {
-        // SAFETY: both layouts were checked; regions of the output are apart from every input.
-        unsafe {
-            match kernel.dtype.size() {
-                1 => view_mut::<u8>(out, &region.dst).assign(&view::<u8>(input, &region.src)),
-                2 => view_mut::<u16>(out, &region.dst).assign(&view::<u16>(input, &region.src)),
-                4 => view_mut::<u32>(out, &region.dst).assign(&view::<u32>(input, &region.src)),
-                _ => view_mut::<u64>(out, &region.dst).assign(&view::<u64>(input, &region.src)),
-            }
+        let (src, dst) = (&region.src, &region.dst);
+        macro_rules! go {
+            ($t:ty) => {
+                // SAFETY: both layouts were checked; regions of the output are apart from each other and from every input.
+                unsafe {
+                    strided::copy::<$t>(
+                        src.shape(),
+                        input.at::<$t>(src.offset()).cast_const(),
+                        src.strides(),
+                        out.at::<$t>(dst.offset()),
+                        dst.strides(),
+                    )
+                }
+            };
+        }
+        match kernel.dtype.size() {
+            1 => go!(u8),
+            2 => go!(u16),
+            4 => go!(u32),
+            _ => go!(u64),
         }
     }
     Ok(())

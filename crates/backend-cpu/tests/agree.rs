@@ -124,6 +124,15 @@ fn indices_copies_and_extremes() {
         Tensor::concat(&[&floats(&[4, 3], 1, d)?, &floats(&[2, 4], 2, d)?.t()?.slice(1, 0, 1)?], 1)
     });
     agree("pad", 0.0, |d| floats(&[4, 3], 1, d)?.t()?.pad(&[(1, 2), (0, 3)], 7.5));
+    for shape in [vec![37, 50], vec![3, 37, 50], vec![2, 3, 20, 17], vec![700, 800]] {
+        for dtype in [DType::F32, DType::F64, DType::F16, DType::U8] {
+            agree("transposed copies", 0.0, |d| {
+                let x = (floats(&shape, 1, d)?.abs() * 50.0).to_dtype(dtype)?;
+                let last = shape.len() as isize - 1;
+                x.transpose(0, last)?.contiguous()?.flip(0)?.slice_step(last, 1, 100, 2)?.contiguous()
+            });
+        }
+    }
     agree("argmax", 0.0, |d| floats(&[40, 30], 1, d)?.argmax_axis(0, false));
     agree("random", 1e-6, |d| Tensor::randn([1000], &tensor_core::Generator::seed(3, d)));
     agree("uniform", 0.0, |d| Tensor::rand([1000], &tensor_core::Generator::seed(3, d)));

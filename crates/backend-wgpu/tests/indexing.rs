@@ -1,16 +1,14 @@
-//! Gather, scatter-add and copies: axes, layouts, dtypes, bad indices.
+//! Gather, scatter-add and copies: axes, layouts, dtypes.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
 
-use common::{Input, agree, devices, numbers, run, tolerance};
+use common::{INDEX_DTYPES, Input, agree, numbers, scatter, tolerance};
 use smallvec::SmallVec;
 use tensor_core::{
-    DType, Error, Kernel, Layout, Scalar, Shape,
-    kernel::{CopyKernel, GatherKernel, Region, ScatterAddKernel},
+    DType, Kernel, Layout, Scalar, Shape,
+    kernel::{CopyKernel, GatherKernel, Region},
 };
-
-const INDEX_DTYPES: [DType; 4] = [DType::I32, DType::U32, DType::U8, DType::I64];
 
 /// `n` whole numbers below `below`.
 fn whole(n: usize, below: usize, seed: u64) -> Vec<f64> {
@@ -50,17 +48,6 @@ fn gathers() {
         index,
     });
     agree("rows", &kernel, &[], &[(DType::F32, numbers(160, 1)), (DType::I32, whole(5, 10, 3))], 0.0);
-}
-
-fn scatter(
-    axis: usize,
-    dtype: DType,
-    index_dtype: DType,
-    base: Layout,
-    index: Layout,
-    src: Layout,
-) -> Kernel {
-    Kernel::ScatterAdd(ScatterAddKernel { axis, dtype, index_dtype, base, index, src })
 }
 
 #[test]
@@ -117,89 +104,6 @@ fn scatters_by_lines() {
     );
     let inputs = [(DType::F32, numbers(4, 1)), (DType::I32, vec![]), (DType::F32, vec![])];
     agree("nothing to add", &kernel, &[], &inputs, 0.0);
-}
-
-#[test]
-fn a_bad_index_is_an_error_at_the_next_read() {
-    for (name, device) in devices() {
-        for index_dtype in INDEX_DTYPES {
-            if !device.supports(index_dtype) {
-                continue;
-            }
-            let bad = if matches!(index_dtype, DType::I32 | DType::I64) { -1.0 } else { 4.0 };
-            let gather = Kernel::Gather(GatherKernel {
-                axis: 0,
-                dtype: DType::F32,
-                index_dtype,
-                input: Layout::contiguous([4, 2]),
-                index: Layout::new([3, 2], &[1, 0], 0),
-            });
-            let add = scatter(
-                1,
-                DType::F32,
-                index_dtype,
-                Layout::contiguous([2, 4]),
-                Layout::new([2, 3], &[0, 1], 0),
-                Layout::contiguous([2, 3]),
-            );
-            let index = (index_dtype, vec![0.0, bad, 1.0]);
-            let cases = [
-                ("gather", 0, &gather, vec![(DType::F32, numbers(8, 1)), index.clone()]),
-                (
-                    "scatter_add",
-                    1,
-                    &add,
-                    vec![(DType::F32, numbers(8, 1)), index, (DType::F32, numbers(6, 1))],
-                ),
-            ];
-            for (wanted, at, kernel, inputs) in cases {
-                match run(device, kernel, &[], &inputs) {
-                    Err(Error::IndexOutOfRange { op, index, axis, size }) => {
-                        assert_eq!((op, index as f64, axis, size), (wanted, bad, at, 4), "{name}");
-                    }
-                    other => panic!("{name}: {other:?}"),
-                }
-                // Told once; the device goes on.
-                device.synchronize().unwrap();
-                let mut inputs = inputs;
-                inputs[1].1 = vec![0.0, 3.0, 1.0];
-                run(device, kernel, &[], &inputs).unwrap();
-            }
-        }
-    }
-}
-
-#[test]
-fn an_index_into_nothing_is_an_error_too() {
-    for (name, device) in devices() {
-        for dtype in [DType::F32, DType::BF16] {
-            let index = Layout::contiguous([3, 2]);
-            let kernel = scatter(0, dtype, DType::I32, Layout::contiguous([0, 2]), index.clone(), index);
-            let inputs = [(dtype, vec![]), (DType::I32, vec![1.0; 6]), (dtype, vec![1.0; 6])];
-            let found = run(device, &kernel, &[], &inputs);
-            assert!(
-                matches!(found, Err(Error::IndexOutOfRange { index: 1, axis: 0, size: 0, .. })),
-                "{name}: {found:?}"
-            );
-            device.synchronize().unwrap();
-        }
-    }
-}
-
-#[test]
-fn an_index_of_64_bits_is_not_cut_to_32() {
-    for (name, device) in devices().iter().filter(|(_, d)| d.supports(DType::I64)) {
-        let gather = Kernel::Gather(GatherKernel {
-            axis: 0,
-            dtype: DType::F32,
-            index_dtype: DType::I64,
-            input: Layout::contiguous([4]),
-            index: Layout::contiguous([1]),
-        });
-        let found =
-            run(device, &gather, &[], &[(DType::F32, numbers(4, 1)), (DType::I64, vec![4294967297.0])]);
-        assert!(matches!(found, Err(Error::IndexOutOfRange { index: 4294967297, .. })), "{name}: {found:?}");
-    }
 }
 
 #[test]

@@ -134,3 +134,17 @@ fn failures_of_memory_leave_the_device_usable() -> Result<()> {
     assert_eq!(x.to_vec::<f32>()?, before);
     Ok(())
 }
+
+#[test]
+fn work_inside_rayons_own_threads_never_waits_for_itself() {
+    use rayon::prelude::*;
+    let d = device();
+    let sums: Vec<f32> = (0..16usize)
+        .into_par_iter()
+        .map(|i| {
+            let x = Tensor::full([600, 600], i as f64, &d).unwrap();
+            x.matmul(&x).unwrap().mul_scalar(0.0).add(&x).unwrap().mean().item::<f32>().unwrap()
+        })
+        .collect();
+    assert!(sums.iter().enumerate().all(|(i, s)| (s - i as f32).abs() < 1e-3), "{sums:?}");
+}

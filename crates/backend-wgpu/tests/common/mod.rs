@@ -152,3 +152,18 @@ pub(crate) fn tolerance(dtype: DType) -> f64 {
         _ => 0.0,
     }
 }
+
+/// Every dtype that an index may have.
+pub(crate) const INDEX_DTYPES: [DType; 4] = [DType::I32, DType::U32, DType::U8, DType::I64];
+
+/// A scatter-add by its parts.
+pub(crate) fn scatter(
+    axis: usize,
+    dtype: DType,
+    index_dtype: DType,
+    base: tensor_core::Layout,
+    index: tensor_core::Layout,
+    src: tensor_core::Layout,
+) -> Kernel {
+    Kernel::ScatterAdd(tensor_core::kernel::ScatterAddKernel { axis, dtype, index_dtype, base, index, src })
+}
