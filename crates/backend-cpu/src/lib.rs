@@ -21,6 +21,7 @@ mod math;
 mod matmul;
 mod pool;
 mod reduce;
+mod rows;
 mod strided;
 mod table;
 mod threads;
@@ -63,6 +64,7 @@ impl CpuBackend {
                     max_inputs: 64,
                     max_outputs: 32,
                     max_instrs: 256,
+                    max_row: 1 << 16,
                 },
             },
             isa,
@@ -106,6 +108,7 @@ impl Backend for CpuBackend {
         match launch.kernel {
             Kernel::Map(kernel) => map::run(self.isa, kernel, launch),
             Kernel::Reduce(kernel) => reduce::run(self.isa, kernel, launch),
+            Kernel::Rows(kernel) => rows::run(self.isa, kernel, launch),
             Kernel::MatMul(kernel) => matmul::run(kernel, launch),
             Kernel::Copy(kernel) => views::copy(kernel, launch),
             Kernel::ArgReduce(kernel) => views::arg_reduce(kernel, launch),

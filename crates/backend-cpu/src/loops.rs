@@ -56,6 +56,37 @@ looped!(map1, Map1, A a);
 looped!(map2, Map2, A a, B b);
 looped!(map3, Map3, A a, B b, C c);
 
+struct Fill<T> {
+    out: *mut T,
+    n: usize,
+    value: T,
+}
+
+impl<T: Copy> Job for Fill<T> {
+    type Output = ();
+    #[inline(always)]
+    fn run(self) {
+        for i in 0..self.n {
+            // SAFETY: the caller gives room for `n` elements.
+            unsafe { self.out.add(i).write(self.value) };
+        }
+    }
+}
+
+/// `out[i] = value` for i < n.
+///
+/// # Safety
+/// `out` is good for `n` elements, aligned.
+#[inline]
+pub(crate) unsafe fn fill<T: Copy>(isa: Isa, out: *mut T, n: usize, value: T) {
+    if n < LANES {
+        // SAFETY: the caller's promise.
+        (0..n).for_each(|i| unsafe { out.add(i).write(value) });
+    } else {
+        isa.run(Fill { out, n, value });
+    }
+}
+
 struct Fold<T, A, F, G> {
     data: *const T,
     n: usize,

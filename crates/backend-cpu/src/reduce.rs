@@ -97,7 +97,7 @@ struct Task<'a> {
 }
 
 /// What partial results are held in: f64 for floats, i64 (whose low bits wrap as any integer's do) for the rest.
-trait Wide: Copy + Send + Sync {
+pub(crate) trait Wide: Copy + Send + Sync {
     fn identity(op: ReduceOp) -> Self;
     fn join(op: ReduceOp, a: Self, b: Self) -> Self;
     /// The fold of a block of the compute dtype.

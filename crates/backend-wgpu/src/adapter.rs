@@ -128,6 +128,7 @@ fn describe(index: usize, adapter: wgpu::Adapter, info: &wgpu::AdapterInfo) -> F
                 max_inputs,
                 max_outputs,
                 max_instrs: 64,
+                max_row: 0,
             },
         },
         software,
