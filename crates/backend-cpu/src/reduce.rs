@@ -8,6 +8,8 @@
 //! are joined in f64.
 #![allow(unsafe_code)]
 
+use std::sync::Arc;
+
 use rayon::prelude::*;
 use smallvec::SmallVec;
 use tensor_core::{DType, Launch, Layout, ReduceOp, Result, bf16, f16, kernel::ReduceKernel};
@@ -19,6 +21,7 @@ use crate::{
     loops::{fold, map2},
     lower::{Lowered, lower},
     map::{PARALLEL, check_inputs},
+    pool::Pool,
     threads,
 };
 
@@ -70,13 +73,13 @@ fn prepare(kernel: &ReduceKernel) -> Reduction {
     }
 }
 
-pub(crate) fn run(isa: Isa, kernel: &ReduceKernel, launch: &Launch<'_>) -> Result<()> {
+pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, kernel: &ReduceKernel, launch: &Launch<'_>) -> Result<()> {
     let reduction = launch
         .compiled
         .get_or_try(|| Ok(prepare(kernel)))?
         .ok_or_else(|| tensor_core::Error::invalid("launch", "the kernel was compiled by another backend"))?;
     let name = kernel.op.name();
-    let bound = Bound::new(launch.inputs, launch.outputs)?;
+    let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
     check_inputs(name, &reduction.program, &bound.inputs, launch.scalars.len())?;
     bound.require(name, reduction.program.inputs.len(), 1)?;
     bound.require_apart(name)?;

@@ -5,6 +5,8 @@
 //! at once. What a later pass needs again is kept for the tile if it is dear, and computed again if it is cheap.
 #![allow(unsafe_code)]
 
+use std::sync::Arc;
+
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -19,6 +21,7 @@ use crate::{
     isa::Isa,
     lower::{Lowered, lower},
     map::PARALLEL,
+    pool::Pool,
     reduce::Wide,
     threads,
 };
@@ -377,13 +380,13 @@ fn map_operands(instr: Instr, mut f: impl FnMut(Reg) -> Reg) -> Instr {
     }
 }
 
-pub(crate) fn run(isa: Isa, kernel: &RowKernel, launch: &Launch<'_>) -> Result<()> {
+pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, kernel: &RowKernel, launch: &Launch<'_>) -> Result<()> {
     const OP: &str = "rows";
     let rows = launch
         .compiled
         .get_or_try(|| Ok(compile(kernel)))?
         .ok_or_else(|| Error::invalid("launch", "the kernel was compiled by another backend"))?;
-    let bound = Bound::new(launch.inputs, launch.outputs)?;
+    let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
     bound.require(OP, rows.ends.len(), kernel.program.outputs.len())?;
     bound.require_apart(OP)?;
     if launch.scalars.len() != kernel.program.scalars.len() {
