@@ -108,5 +108,9 @@ fn milliseconds(ms: f64) -> String {
 
 /// A ratio as in the chart: `0.87x`, `12x`.
 pub(crate) fn ratio(ratio: f64) -> String {
-    if ratio < 10.0 { format!("{ratio:.2}x") } else { format!("{ratio:.1}x") }
+    match ratio {
+        ratio if ratio < 0.1 => format!("{ratio:.3}x"),
+        ratio if ratio < 10.0 => format!("{ratio:.2}x"),
+        ratio => format!("{ratio:.1}x"),
+    }
 }

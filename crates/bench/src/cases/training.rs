@@ -71,7 +71,8 @@ fn step(name: &str, batch: usize, widths: &'static [usize], activation: Activati
             let relative = part(&results[0].device(), 1e-5);
             let (loss, gradients) = mlp.loss_and_gradients(&before);
             all("loss", &host(&results[0])?, &[loss], relative)?;
-            if loss > last {
+            // At rest, rounding may lift it a little.
+            if loss > last * (1.0 + relative) {
                 return Err(format!("wrong result: the loss grew from {last} to {loss}").into());
             }
             for (i, (after, gradient)) in results[1..].iter().zip(&gradients).enumerate() {
