@@ -14,7 +14,7 @@ pub(crate) fn host(tensor: &Tensor) -> Result<Vec<f32>> {
 
 /// Positions below `n`: all of a few, else some spread unevenly, the first and the last among them.
 pub(crate) fn positions(n: usize, samples: usize) -> impl Iterator<Item = usize> {
-    let step = if n <= samples { 1 } else { n / samples | 1 };
+    let step = if n <= samples { 1 } else { (n / samples) | 1 };
     // The drift by one at each step visits every place of a block, a vector or a row.
     let drift = usize::from(step > 1);
     (0..n.min(samples)).map(move |i| (i * step + i * drift) % n).chain(n.checked_sub(1))

@@ -10,6 +10,9 @@ use crate::{
 
 const N: usize = 10_000_000;
 
+type Function = fn(&Tensor) -> Tensor;
+type Reference = fn(f64) -> f64;
+
 pub(super) fn listed() -> Vec<Case> {
     let mut cases = vec![
         chain("elementwise_chain"),
@@ -17,7 +20,7 @@ pub(super) fn listed() -> Vec<Case> {
         unary_chain("unary_chain"),
         unary_chain("unary_chain_compiled"),
     ];
-    let functions: [(&str, fn(&Tensor) -> Tensor, fn(f64) -> f64); 7] = [
+    let functions: [(&str, Function, Reference); 7] = [
         ("exp", Tensor::exp, f64::exp),
         ("tanh", Tensor::tanh, f64::tanh),
         ("sqrt", Tensor::sqrt, f64::sqrt),
@@ -58,7 +61,7 @@ fn chain(name: &str) -> Case {
     .elements(3 * N)
 }
 
-fn unary(name: &str, function: fn(&Tensor) -> Tensor, reference: fn(f64) -> f64) -> Case {
+fn unary(name: &str, function: Function, reference: Reference) -> Case {
     Case::new(name, move |inputs| {
         let x = inputs.rand([N])?;
         let input = x.clone();

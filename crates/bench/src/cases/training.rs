@@ -82,7 +82,8 @@ fn step(name: &str, batch: usize, widths: &'static [usize], activation: Activati
                 let allowed = 10.0 * relative * most * LR + 1e-7 * f64::from(rounding);
                 for ((after, before), gradient) in host(after)?.into_iter().zip(&before[i]).zip(gradient) {
                     let want = f64::from(*before) - LR * gradient;
-                    if !((f64::from(after) - want).abs() <= allowed) {
+                    let apart = (f64::from(after) - want).abs();
+                    if apart > allowed || apart.is_nan() {
                         return Err(
                             format!("wrong result: parameter {i} became {after}, expected {want}").into()
                         );
