@@ -112,6 +112,61 @@ pub(crate) unsafe fn fold<T: Copy, A: Copy>(
     isa.run(Fold { data, n, start, f, join })
 }
 
+struct Accumulate<'a, T, A, F> {
+    sums: &'a mut [A],
+    data: *const T,
+    stride: usize,
+    rows: usize,
+    f: F,
+}
+
+impl<T: Copy, A: Copy, F: Fn(A, T) -> A> Accumulate<'_, T, A, F> {
+    /// `R` rows from row `row` on, in order.
+    #[inline(always)]
+    fn rows<const R: usize>(&mut self, row: usize) {
+        let data = self.data.wrapping_add(row * self.stride);
+        for (i, sum) in self.sums.iter_mut().enumerate() {
+            let mut total = *sum;
+            for r in 0..R {
+                // SAFETY: the caller gives as many elements in each of these rows as there are sums.
+                total = (self.f)(total, unsafe { data.wrapping_add(r * self.stride + i).read() });
+            }
+            *sum = total;
+        }
+    }
+}
+
+impl<T: Copy, A: Copy, F: Fn(A, T) -> A> Job for Accumulate<'_, T, A, F> {
+    type Output = ();
+    #[inline(always)]
+    fn run(mut self) {
+        let mut row = 0;
+        while row + 4 <= self.rows {
+            self.rows::<4>(row);
+            row += 4;
+        }
+        while row < self.rows {
+            self.rows::<1>(row);
+            row += 1;
+        }
+    }
+}
+
+/// `sums[i] = f(sums[i], data[r · stride + i])` for each row r < rows in order.
+///
+/// # Safety
+/// Each row holds as many initialised elements, aligned, as there are sums.
+pub(crate) unsafe fn accumulate<T: Copy, A: Copy>(
+    isa: Isa,
+    sums: &mut [A],
+    data: *const T,
+    stride: usize,
+    rows: usize,
+    f: impl Fn(A, T) -> A,
+) {
+    isa.run(Accumulate { sums, data, stride, rows, f });
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
