@@ -7,7 +7,7 @@ use tensor_core::{BinaryOp, CompareOp, DType, Error, Result, UnaryOp};
 
 use crate::{
     isa::Isa,
-    loops::{map1, map2, map3},
+    loops::{fold, map1, map2, map3},
     math,
 };
 
@@ -25,12 +25,19 @@ fn lacking(op: &'static str, dtype: DType) -> Error {
 /// # Safety
 /// As [`map1`]; `x` must still hold the operand.
 unsafe fn patch(
+    isa: Isa,
     x: *const f32,
     out: *mut f32,
     n: usize,
     outside: impl Fn(f32) -> bool,
     f: impl Fn(f64) -> f64,
 ) {
+    // Most blocks have none, which a vector pass tells.
+    // SAFETY: the caller's promise.
+    let any = unsafe { fold(isa, x, n, 0u32, |any, v| any | u32::from(outside(v)), |a, b| a | b) };
+    if any == 0 {
+        return;
+    }
     for i in 0..n {
         // SAFETY: the caller's promise.
         unsafe {
@@ -67,7 +74,7 @@ pub(crate) unsafe fn unary(
             // SAFETY: the caller's promise.
             unsafe {
                 map1::<f32, f32>(isa, x.cast(), out.cast(), n, |v| $fast(v));
-                patch(x.cast(), out.cast(), n, math::is_wide_angle, $wide);
+                patch(isa, x.cast(), out.cast(), n, math::is_wide_angle, $wide);
             }
             return Ok(());
         }};
