@@ -131,7 +131,7 @@ struct Task<'a> {
 
 /// Rows of elements, `stride` elements apart.
 #[derive(Clone, Copy)]
-struct Rows {
+pub(crate) struct Rows {
     data: *const u8,
     stride: usize,
     count: usize,
