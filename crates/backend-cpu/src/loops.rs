@@ -76,7 +76,7 @@ impl<T: Copy> Job for Fill<T> {
 /// `out` is good for `n` elements, aligned.
 #[inline]
 pub(crate) unsafe fn fill<T: Copy>(isa: Isa, out: *mut T, n: usize, value: T) {
-    if n < LANES {
+    if n < 32 {
         // SAFETY: the caller's promise.
         (0..n).for_each(|i| unsafe { out.add(i).write(value) });
     } else {
@@ -92,34 +92,34 @@ struct Fold<T, A, F, G> {
     join: G,
 }
 
-/// Accumulators kept side by side.
-const LANES: usize = 32;
+/// Accumulators kept side by side: so many that they are a loop of their own, which compilers vectorise, and few for a short
+/// run, which would spend its time on joining them.
+const LANES: usize = 128;
+const FEW: usize = 8;
 
-impl<T: Copy, A: Copy, F: Fn(A, T) -> A, G: Fn(A, A) -> A> Job for Fold<T, A, F, G> {
-    type Output = A;
+impl<T: Copy, A: Copy, F: Fn(A, T) -> A, G: Fn(A, A) -> A> Fold<T, A, F, G> {
     #[inline(always)]
-    fn run(self) -> A {
-        let mut lanes = [self.start; LANES];
-        let whole = self.n / LANES * LANES;
+    fn lanes<const N: usize>(self) -> A {
+        let mut lanes = [self.start; N];
+        let whole = self.n / N * N;
         let mut i = 0;
         while i < whole {
-            // SAFETY: the caller gives `n` elements, and i + LANES ≤ n.
-            let chunk = unsafe { self.data.add(i).cast::<[T; LANES]>().read_unaligned() };
-            for j in 0..LANES {
-                lanes[j] = (self.f)(lanes[j], chunk[j]);
+            for (j, lane) in lanes.iter_mut().enumerate() {
+                // SAFETY: the caller gives `n` elements, and i + N ≤ n.
+                *lane = (self.f)(*lane, unsafe { self.data.add(i + j).read() });
             }
-            i += LANES;
+            i += N;
         }
-        while i < self.n {
-            // SAFETY: i < n.
-            lanes[i - whole] = (self.f)(lanes[i - whole], unsafe { self.data.add(i).read() });
-            i += 1;
+        for (j, lane) in lanes[..self.n - whole].iter_mut().enumerate() {
+            // SAFETY: whole + j < n.
+            *lane = (self.f)(*lane, unsafe { self.data.add(whole + j).read() });
         }
         // Halves onto halves: pairwise.
-        let mut width = LANES / 2;
+        let mut width = N / 2;
         while width > 0 {
-            for j in 0..width {
-                lanes[j] = (self.join)(lanes[j], lanes[j + width]);
+            let (low, high) = lanes.split_at_mut(width);
+            for (a, &b) in low.iter_mut().zip(high.iter()) {
+                *a = (self.join)(*a, b);
             }
             width /= 2;
         }
@@ -127,8 +127,16 @@ impl<T: Copy, A: Copy, F: Fn(A, T) -> A, G: Fn(A, A) -> A> Job for Fold<T, A, F,
     }
 }
 
-/// Folds `n` elements with `f` in 32 interleaved accumulators from `start`, and those pairwise with `join`: always in the same
-/// order, whatever the instruction set.
+impl<T: Copy, A: Copy, F: Fn(A, T) -> A, G: Fn(A, A) -> A> Job for Fold<T, A, F, G> {
+    type Output = A;
+    #[inline(always)]
+    fn run(self) -> A {
+        if self.n < LANES { self.lanes::<FEW>() } else { self.lanes::<LANES>() }
+    }
+}
+
+/// Folds `n` elements with `f` in interleaved accumulators from `start`, and those pairwise with `join`: in an order that depends
+/// on `n` alone, whatever the instruction set.
 ///
 /// # Safety
 /// `data` is good for `n` initialised elements, aligned.

@@ -1,6 +1,6 @@
 //! Reductions. The prologue runs through the block engine over an index space in one of two orders:
 //!
-//! - *rows*: reduced axes innermost, each block folded in 32 interleaved lanes;
+//! - *rows*: reduced axes innermost, each block folded in interleaved lanes;
 //! - *columns*: a long kept axis innermost, whole blocks of neighbouring results accumulated row by row, so that memory is
 //!   read in order.
 //!

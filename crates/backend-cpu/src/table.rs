@@ -69,11 +69,25 @@ pub(crate) unsafe fn unary(
             return Ok(());
         }};
     }
+    // A function that comes with and without fused multiply-add.
+    macro_rules! real {
+        ($f:ident) => {
+            if isa.has_fma() {
+                go!(f32, f32, |v| math::$f::<true>(v))
+            } else {
+                go!(f32, f32, |v| math::$f::<false>(v))
+            }
+        };
+    }
     macro_rules! angle {
-        ($fast:path, $wide:expr) => {{
+        ($fast:expr, $fused:expr, $wide:expr) => {{
             // SAFETY: the caller's promise.
             unsafe {
-                map1::<f32, f32>(isa, x.cast(), out.cast(), n, |v| $fast(v));
+                if isa.has_fma() {
+                    map1::<f32, f32>(isa, x.cast(), out.cast(), n, |v| $fused(v));
+                } else {
+                    map1::<f32, f32>(isa, x.cast(), out.cast(), n, |v| $fast(v));
+                }
                 patch(isa, x.cast(), out.cast(), n, math::is_wide_angle, $wide);
             }
             return Ok(());
@@ -132,16 +146,16 @@ pub(crate) unsafe fn unary(
         DType::F32 => {
             float!(f32);
             match op {
-                U::Exp => go!(f32, f32, |v| math::exp(v)),
+                U::Exp => real!(exp),
                 U::Expm1 => go!(f32, f32, |v| math::expm1(v)),
-                U::Log => go!(f32, f32, |v| math::log(v)),
+                U::Log => real!(log),
                 U::Log1p => go!(f32, f32, |v| math::log1p(v)),
-                U::Tanh => go!(f32, f32, |v| math::tanh(v)),
-                U::Sigmoid => go!(f32, f32, |v| math::sigmoid(v)),
+                U::Tanh => real!(tanh),
+                U::Sigmoid => real!(sigmoid),
                 U::Erf => go!(f32, f32, |v| libm::erff(v)),
-                U::Sin => angle!(math::sin, f64::sin),
-                U::Cos => angle!(math::cos, f64::cos),
-                U::Tan => angle!(math::tan, f64::tan),
+                U::Sin => angle!(math::sin::<false>, math::sin::<true>, f64::sin),
+                U::Cos => angle!(math::cos::<false>, math::cos::<true>, f64::cos),
+                U::Tan => angle!(math::tan, math::tan, f64::tan),
                 _ => {}
             }
         }
