@@ -107,7 +107,7 @@ impl Backend for CpuBackend {
             Kernel::Map(kernel) => map::run(self.isa, kernel, launch),
             Kernel::Reduce(kernel) => reduce::run(self.isa, kernel, launch),
             Kernel::MatMul(kernel) => matmul::run(kernel, launch),
-            Kernel::Copy(kernel) => views::copy(kernel, launch),
+            Kernel::Copy(kernel) => views::copy(self.isa, kernel, launch),
             Kernel::ArgReduce(kernel) => views::arg_reduce(kernel, launch),
             Kernel::Gather(kernel) => views::gather(kernel, launch),
             Kernel::ScatterAdd(kernel) => views::scatter_add(kernel, launch),
