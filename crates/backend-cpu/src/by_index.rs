@@ -13,6 +13,7 @@ use tensor_core::{
 
 use crate::{
     buffer::{Bound, Memory},
+    isa::Isa,
     pool::Pool,
     strided, threads,
 };
@@ -183,7 +184,12 @@ pub(crate) fn gather(pool: &Arc<Pool>, kernel: &GatherKernel, launch: &Launch<'_
     Ok(())
 }
 
-pub(crate) fn scatter_add(pool: &Arc<Pool>, kernel: &ScatterAddKernel, launch: &Launch<'_>) -> Result<()> {
+pub(crate) fn scatter_add(
+    isa: Isa,
+    pool: &Arc<Pool>,
+    kernel: &ScatterAddKernel,
+    launch: &Launch<'_>,
+) -> Result<()> {
     const OP: &str = "scatter_add";
     let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
     bound.require(OP, 3, 1)?;
@@ -206,6 +212,7 @@ pub(crate) fn scatter_add(pool: &Arc<Pool>, kernel: &ScatterAddKernel, launch: &
             // SAFETY: both layouts were checked, and the output lies apart.
             unsafe {
                 strided::copy::<$t>(
+                    isa,
                     shape,
                     base.at::<$t>(kernel.base.offset()).cast_const(),
                     kernel.base.strides(),

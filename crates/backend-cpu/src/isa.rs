@@ -78,6 +78,12 @@ impl Isa {
         }
     }
 
+    /// Whether this is AVX-512 with its byte, word, doubleword and vector-length parts.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn is_avx512(self) -> bool {
+        self.0 == Level::Avx512
+    }
+
     /// Runs the job as compiled for this instruction set.
     #[inline]
     pub(crate) fn run<J: Job>(self, job: J) -> J::Output {

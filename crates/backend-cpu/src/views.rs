@@ -11,6 +11,7 @@ use tensor_core::{
 
 use crate::{
     buffer::{Bound, Memory},
+    isa::Isa,
     pool::Pool,
     strided,
 };
@@ -48,7 +49,7 @@ fn require(op: &'static str, memory: Memory, dtype: DType, layout: &Layout) -> R
     memory.require(op, dtype, layout.span().1)
 }
 
-pub(crate) fn copy(pool: &Arc<Pool>, kernel: &CopyKernel, launch: &Launch<'_>) -> Result<()> {
+pub(crate) fn copy(isa: Isa, pool: &Arc<Pool>, kernel: &CopyKernel, launch: &Launch<'_>) -> Result<()> {
     const OP: &str = "copy";
     let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
     bound.require(OP, kernel.regions.len(), 1)?;
@@ -87,6 +88,7 @@ pub(crate) fn copy(pool: &Arc<Pool>, kernel: &CopyKernel, launch: &Launch<'_>) -
                 // SAFETY: both layouts were checked; regions of the output are apart from each other and from every input.
                 unsafe {
                     strided::copy::<$t>(
+                        isa,
                         src.shape(),
                         input.at::<$t>(src.offset()).cast_const(),
                         src.strides(),
