@@ -89,6 +89,12 @@ impl WgpuBackend {
     pub fn pipelines(&self) -> usize {
         self.gpu.pipelines.len()
     }
+
+    /// The file that pipelines are kept in, if they are.
+    #[doc(hidden)]
+    pub fn cache_file(&self) -> Option<&std::path::Path> {
+        self.gpu.disk_cache.as_ref().map(|c| c.path())
+    }
 }
 
 impl Backend for WgpuBackend {

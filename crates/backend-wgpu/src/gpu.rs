@@ -12,6 +12,7 @@ use tensor_core::{DType, DeviceInfo, Error, Result, Storage};
 
 use crate::{
     adapter::Found,
+    disk_cache::DiskCache,
     dtypes::lane_size,
     faults::{Caught, Faults, scoped},
     pipeline::Pipelines,
@@ -41,6 +42,8 @@ pub(crate) struct Gpu {
     pub(crate) faults: Arc<Faults>,
     pub(crate) pool: Arc<Pool>,
     pub(crate) pipelines: Pipelines,
+    /// Where pipelines outlive the process, if anywhere.
+    pub(crate) disk_cache: Option<DiskCache>,
     pub(crate) stream: Mutex<Stream>,
     /// The number of the open batch of commands.
     pub(crate) batch: Arc<AtomicU64>,
@@ -56,6 +59,14 @@ impl fmt::Debug for Gpu {
     }
 }
 
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        if let Some(cache) = self.disk_cache.as_ref().filter(|_| !self.faults.is_lost()) {
+            cache.close(self.pipelines.len());
+        }
+    }
+}
+
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 impl Gpu {
@@ -67,6 +78,7 @@ impl Gpu {
         let wanted = wgpu::Features::SHADER_INT64
             | wgpu::Features::SHADER_F64
             | wgpu::Features::IMMEDIATES
+            | wgpu::Features::PIPELINE_CACHE
             | wgpu::Features::TIMESTAMP_QUERY
             | wgpu::Features::SUBGROUP;
         let features = found.adapter.features() & wanted;
@@ -113,6 +125,10 @@ impl Gpu {
             return Err(backend(message));
         }
         let (dummy, stream) = made;
+        let disk_cache = options
+            .cache_dir
+            .as_deref()
+            .and_then(|dir| DiskCache::open(&device, &found.adapter.get_info(), dir));
         Ok(Gpu {
             queue,
             info: found.info.clone(),
@@ -120,12 +136,20 @@ impl Gpu {
             faults,
             pool: Pool::new(options.memory_limit.or(found.memory_limit)),
             pipelines: Pipelines::default(),
+            disk_cache,
             stream: Mutex::new(stream),
             batch: Arc::new(AtomicU64::new(1)),
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             dummy,
             device,
         })
+    }
+
+    /// Has new pipelines written to disk, now and then.
+    pub(crate) fn keep_pipelines(&self, now: bool) {
+        if let Some(cache) = &self.disk_cache {
+            cache.save(self.pipelines.len(), now);
+        }
     }
 
     /// The device's name.

@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 use tensor_core::{DType, Result};
 
 use crate::{
+    disk_cache::DiskCache,
     draft::{Draft, Drafts, Params, Slot},
     faults::lock,
     gpu::Gpu,
@@ -83,11 +84,12 @@ fn pipeline(gpu: &Gpu, draft: &Draft, immediates: bool) -> Result<Arc<Pipeline>>
         return Ok(Arc::clone(made));
     }
     // Compiled outside the lock: two threads may make the same one, and the first stays.
-    let made = gpu.scoped(draft.label, || create(&gpu.device, draft, &text, immediates))?;
+    let made = gpu.scoped(draft.label, || create(gpu, draft, &text, immediates))?;
     Ok(Arc::clone(lock(&gpu.pipelines.made).entry(text).or_insert_with(|| Arc::new(made))))
 }
 
-fn create(device: &wgpu::Device, draft: &Draft, text: &str, immediates: bool) -> Pipeline {
+fn create(gpu: &Gpu, draft: &Draft, text: &str, immediates: bool) -> Pipeline {
+    let device = &gpu.device;
     let module = device.create_shader_module(wgpu::ShaderModuleDescriptor {
         label: Some(draft.label),
         source: wgpu::ShaderSource::Wgsl(text.into()),
@@ -126,7 +128,7 @@ fn create(device: &wgpu::Device, draft: &Draft, text: &str, immediates: bool) ->
             zero_initialize_workgroup_memory: false,
             ..Default::default()
         },
-        cache: None,
+        cache: gpu.disk_cache.as_ref().map(DiskCache::raw),
     });
     Pipeline { raw, layout }
 }

@@ -281,6 +281,7 @@ impl Gpu {
         if let Some(reading) = reading {
             self.end_read(reading, |_| {})?;
         }
+        self.keep_pipelines(true);
         self.faults.check(self.name())
     }
 
@@ -362,6 +363,7 @@ impl Gpu {
         }
         staging.unmap();
         self.keep_staging(staging);
+        self.keep_pipelines(false);
         failed.map_or(Ok(()), Err)
     }
 

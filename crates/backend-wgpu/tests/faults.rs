@@ -209,3 +209,48 @@ fn a_name_that_no_adapter_has_lists_those_there_are() {
         .unwrap();
     assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout));
 }
+
+#[test]
+fn a_memory_limit_that_cannot_be_read_is_told() {
+    const NAME: &str = "TAPER_WGPU_MEMORY_LIMIT";
+    if let Ok(value) = std::env::var(NAME) {
+        let error = backend_wgpu::wgpu(0).unwrap_err();
+        let text = error.to_string();
+        assert!(matches!(error, Error::Invalid { .. }) && text.contains(NAME), "{text}");
+        assert!(text.contains(&format!("{value:?}")), "{text}");
+        return;
+    }
+    for value in ["8 GB", "-1", "0", "1e9"] {
+        let child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "a_memory_limit_that_cannot_be_read_is_told"])
+            .env(NAME, value)
+            .output()
+            .unwrap();
+        assert!(child.status.success(), "{value}: {}", String::from_utf8_lossy(&child.stdout));
+    }
+}
+
+/// Upper and lower case are one, and a part of the name will do.
+#[test]
+fn an_adapter_is_chosen_by_a_part_of_its_name() {
+    const MARK: &str = "TAPER_TEST_CHOSEN";
+    if device().is_none() {
+        return;
+    }
+    if std::env::var_os(MARK).is_some() {
+        let wanted = std::env::var("TAPER_ADAPTER").unwrap().to_lowercase();
+        let device = backend_wgpu::wgpu(0).unwrap();
+        assert!(device.info().description.to_lowercase().contains(&wanted), "{:?}", device.info());
+        return;
+    }
+    for adapter in backend_wgpu::adapters() {
+        let part: String = adapter.description.chars().take(6).collect::<String>().to_uppercase();
+        let child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "an_adapter_is_chosen_by_a_part_of_its_name"])
+            .env("TAPER_ADAPTER", &part)
+            .env(MARK, "1")
+            .output()
+            .unwrap();
+        assert!(child.status.success(), "{part}: {}", String::from_utf8_lossy(&child.stdout));
+    }
+}
