@@ -69,11 +69,8 @@ impl DiskCache {
         let path = dir.join(format!("{name}-{:016x}.pipelines", checksum(key.as_bytes())));
         let data = read(&path, &key);
         let (raw, caught) = scoped(device, || create(device, data.as_deref()));
-        let saved = Saved {
-            checksum: data.as_deref().map_or(0, checksum),
-            pipelines: 0,
-            not_before: Instant::now(),
-        };
+        let saved =
+            Saved { checksum: data.as_deref().map_or(0, checksum), pipelines: 0, not_before: Instant::now() };
         caught.is_none().then(|| DiskCache { raw, path, key, saved: Mutex::new(saved) })
     }
 

@@ -27,8 +27,12 @@ fn file(device: &Device) -> Option<PathBuf> {
 }
 
 fn works(device: &Device) {
-    let fill =
-        Kernel::Copy(CopyKernel { shape: 10.into(), dtype: DType::F32, fill: true, regions: SmallVec::new() });
+    let fill = Kernel::Copy(CopyKernel {
+        shape: 10.into(),
+        dtype: DType::F32,
+        fill: true,
+        regions: SmallVec::new(),
+    });
     assert_eq!(run(device, &fill, &[Scalar::Float(2.0)], &[]).unwrap()[0], [2.0; 10]);
 }
 
