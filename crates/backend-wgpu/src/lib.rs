@@ -14,6 +14,7 @@
 //! | `registry`, `adapter` | which adapters there are, and the devices open on them |
 //! | `gpu`, `pool`, `stream`, `faults` | one open device: memory, command batches, failures |
 //! | `draft`, `pipeline`, `disk_cache`, `index`, `formulas` | how a kernel becomes WGSL and a pipeline |
+//! | `window` | kernels over more of a buffer than one binding shows |
 //! | `map`, `reduce`, `arg_reduce`, `matmul`, `tile`, `by_index`, `copy` | the kernels |
 //!
 //! The WGSL that is not generated is in the crate `taper-shaders`. No type of wgpu appears in this interface.
@@ -40,6 +41,7 @@ mod stream;
 mod tile;
 #[cfg(test)]
 mod validate;
+mod window;
 
 use std::{ffi::OsStr, path::PathBuf};
 
@@ -63,6 +65,21 @@ pub struct Options {
     /// The directory where compiled pipelines are kept from one process to the next, where the driver hands them out;
     /// none keeps none.
     pub cache_dir: Option<PathBuf>,
+    /// Limits below the adapter's own.
+    pub caps: Caps,
+}
+
+/// Limits below an adapter's own, so that tests meet with small tensors what large ones and lesser adapters meet.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Caps {
+    /// Bytes of one binding: larger tensors are worked through in windows. At least 512.
+    pub binding_bytes: Option<u64>,
+    /// Workgroups in each dimension of a dispatch.
+    pub groups: Option<u32>,
+    /// Storage buffers of one kernel; every adapter has 8.
+    pub storage_buffers: Option<u32>,
+    /// Elementary steps in one dispatch; longer ones are split, lest the system take the device for hung.
+    pub dispatch_work: Option<u64>,
 }
 
 impl Default for Options {
@@ -72,6 +89,7 @@ impl Default for Options {
             memory_limit: None,
             form: Form::Auto,
             cache_dir: disk_cache::directory(None),
+            caps: Caps::default(),
         }
     }
 }
@@ -92,6 +110,7 @@ impl Options {
             memory_limit,
             form: Form::Auto,
             cache_dir: disk_cache::directory(std::env::var_os("TAPER_CACHE_DIR").as_deref()),
+            caps: Caps::default(),
         })
     }
 }

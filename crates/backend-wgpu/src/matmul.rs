@@ -103,6 +103,7 @@ pub(crate) fn draft(kernel: &MatMulKernel, facts: &Facts<'_>) -> Result<Drafts> 
         let tile = choose(kernel, batch, facts);
         let (tiles_m, tiles_n) = (kernel.m.div_ceil(tile.side), kernel.n.div_ceil(tile.side));
         d.groups = tiles_m * tiles_n * batch;
+        d.work = tile.side * tile.side * kernel.k.max(1);
         d.params.size("tiles_m", tiles_m);
         d.params.size("tiles_n", tiles_n);
         d.params.size("groups", d.groups);
@@ -142,6 +143,7 @@ pub(crate) fn draft(kernel: &MatMulKernel, facts: &Facts<'_>) -> Result<Drafts> 
     d.bind("output", t, true, Slot::Output(0));
     d.body = functions + &blocked(rows, columns, lhs_vectors, rhs_vectors);
     d.groups = (blocks_m * blocks_n * batch).div_ceil(64);
+    d.work = 64 * rows * columns * kernel.k.max(1);
     Ok(d.into())
 }
 

@@ -26,8 +26,13 @@ pub(crate) struct Step {
     pub(crate) label: &'static str,
     pub(crate) pipeline: Arc<Pipeline>,
     pub(crate) params: Params,
-    pub(crate) slots: Vec<Slot>,
+    /// Whose buffer each binding is, and the byte where it starts.
+    pub(crate) slots: Vec<(Slot, u64)>,
     pub(crate) groups: usize,
+    /// Workgroups in one dispatch at most.
+    pub(crate) most: usize,
+    /// Work of a workgroup.
+    pub(crate) work: usize,
     /// Whether the parameters go as immediates, or else in a uniform buffer.
     pub(crate) immediates: bool,
 }
@@ -68,14 +73,24 @@ pub(crate) fn assemble(gpu: &Gpu, drafts: Drafts) -> Result<Plan> {
             Ok(Step {
                 label: draft.label,
                 pipeline: pipeline(gpu, &draft, immediates)?,
-                slots: draft.bindings.iter().map(|b| b.slot).collect(),
+                slots: draft.bindings.iter().map(|b| (b.slot, b.start)).collect(),
                 groups: draft.groups,
+                most: dispatch_groups(gpu.facts.max_groups, gpu.facts.dispatch_work, draft.work),
+                work: draft.work,
                 params: draft.params,
                 immediates,
             })
         })
         .collect::<Result<_>>()?;
     Ok(Plan { steps, temps: drafts.temps })
+}
+
+/// Workgroups of so much work each that go into one dispatch: whole rows of the greatest length, so that dispatches
+/// meet without a gap or an overlap, and not so many that a system takes the device for hung.
+fn dispatch_groups(row: u32, dispatch_work: u64, work: usize) -> usize {
+    let row = row as usize;
+    let most = (dispatch_work / work.max(1) as u64).max(1) as usize;
+    if most <= row { most } else { row * (most / row).min(row) }
 }
 
 fn pipeline(gpu: &Gpu, draft: &Draft, immediates: bool) -> Result<Arc<Pipeline>> {
@@ -131,4 +146,24 @@ fn create(gpu: &Gpu, draft: &Draft, text: &str, immediates: bool) -> Pipeline {
         cache: gpu.disk_cache.as_ref().map(DiskCache::raw),
     });
     Pipeline { raw, layout }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dispatches_hold_whole_rows_and_bounded_work() {
+        for row in [1, 5, 65_535] {
+            for dispatch_work in [1, 1000, 1 << 20, 1 << 33, 1 << 37, u64::MAX] {
+                for work in [0, 1, 256, 1 << 20, 1 << 40] {
+                    let groups = dispatch_groups(row, dispatch_work, work);
+                    let row = row as usize;
+                    assert!(groups >= 1 && (groups <= row || groups.is_multiple_of(row)));
+                    assert!(groups.div_ceil(row) <= row);
+                    assert!(groups == 1 || groups as u128 * work as u128 <= dispatch_work.into());
+                }
+            }
+        }
+    }
 }

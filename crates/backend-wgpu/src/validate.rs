@@ -11,7 +11,7 @@ use tensor_core::{
     },
 };
 
-use crate::{backend::drafts, draft::Facts, map::Aliases};
+use crate::{draft::Facts, map::Aliases};
 
 fn info() -> DeviceInfo {
     DeviceInfo {
@@ -31,8 +31,9 @@ fn validate(kernel: &Kernel, aliases: &Aliases) -> usize {
     let info = info();
     let mut count = 0;
     for direct in [true, false] {
-        let facts = Facts { info: &info, direct, threads: 1024, shared_bytes: 32 << 10 };
-        let Ok(made) = drafts(kernel, aliases, &facts) else { continue };
+        let facts =
+            Facts { info: &info, direct, threads: 1024, shared_bytes: 32 << 10, binding_bytes: 1 << 30 };
+        let Ok(made) = crate::window::drafts(kernel, aliases, &facts) else { continue };
         for draft in made.steps {
             for immediates in [true, false] {
                 let source = draft.text(immediates);
