@@ -181,7 +181,9 @@ fn products_indexing_and_copies_of_every_dtype() {
     let none = Aliases::new();
     let mut count = 0;
     for dtype in DType::ALL {
-        for (m, n, k) in [(1, 8, 8), (12, 12, 8), (100, 100, 8), (301, 300, 20), (300, 300, 20), (5, 7, 3)] {
+        for (m, n, k) in
+            [(1, 8, 8), (8, 1, 8), (12, 12, 8), (100, 100, 8), (301, 300, 20), (300, 300, 20), (5, 7, 3)]
+        {
             let left = [Layout::contiguous([m, k]), Layout::contiguous([k, m]).permute(&[1, 0])];
             let right = [Layout::contiguous([k, n]), Layout::contiguous([n, k]).permute(&[1, 0])];
             for lhs in &left {
