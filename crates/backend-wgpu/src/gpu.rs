@@ -86,7 +86,7 @@ impl Gpu {
     pub(crate) fn open(found: &Found, options: &crate::Options) -> Result<Gpu> {
         let name = found.info.name.clone();
         let backend = |message: String| Error::Backend { device: name.clone(), message };
-        let Caps { binding_bytes, groups, storage_buffers, dispatch_work } = options.caps;
+        let Caps { binding_bytes, groups, storage_buffers, dispatch_work, without } = options.caps;
         let mut limits = found.adapter.limits();
         // Asked of wgpu too, so that it watches over them.
         lower(&mut limits.max_storage_buffer_binding_size, binding_bytes);
@@ -94,6 +94,7 @@ impl Gpu {
         lower(&mut limits.max_storage_buffers_per_shader_stage, storage_buffers);
         let mut info = found.info.clone();
         info.limits = adapter::limits(&limits);
+        info.dtypes.retain(|d| !without.contains(d));
         let wanted = wgpu::Features::SHADER_INT64
             | wgpu::Features::SHADER_F64
             | wgpu::Features::IMMEDIATES

@@ -45,7 +45,7 @@ mod window;
 
 use std::{ffi::OsStr, path::PathBuf};
 
-use tensor_core::{Error, Result};
+use tensor_core::{DType, Error, Result};
 
 pub use backend::WgpuBackend;
 pub use draft::Form;
@@ -80,6 +80,8 @@ pub struct Caps {
     pub storage_buffers: Option<u32>,
     /// Elementary steps in one dispatch; longer ones are split, lest the system take the device for hung.
     pub dispatch_work: Option<u64>,
+    /// Dtypes to do without.
+    pub without: &'static [DType],
 }
 
 impl Default for Options {

@@ -149,8 +149,42 @@ fn create(gpu: &Gpu, draft: &Draft, text: &str, immediates: bool) -> Pipeline {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
+    use tensor_core::Error;
+
     use super::*;
+
+    #[test]
+    fn a_shader_that_does_not_compile_names_itself_and_its_source() {
+        let found = match crate::adapter::find(0) {
+            Ok(found) => found,
+            Err(error) => {
+                let required = std::env::var_os("TAPER_REQUIRE_WGPU").is_some_and(|v| v == "1");
+                assert!(!required, "TAPER_REQUIRE_WGPU=1, but {error}");
+                eprintln!("skipped: {error}");
+                return;
+            }
+        };
+        let gpu = Gpu::open(&found, &crate::Options::default()).unwrap();
+        let mut draft = Draft::new("crooked");
+        draft.body =
+            "@compute @workgroup_size(1)\nfn main() {\n    let seven = no_such_function(6);\n}\n".into();
+        for immediates in [true, false] {
+            match pipeline(&gpu, &draft, immediates) {
+                Err(Error::Backend { device, message }) => {
+                    assert_eq!(device, "wgpu:0");
+                    assert!(message.contains("crooked") && message.contains("no_such_function"), "{message}");
+                }
+                other => assert!(other.is_err(), "a pipeline of a crooked shader"),
+            }
+        }
+        // Nothing of it is kept, and the device goes on.
+        assert_eq!(gpu.pipelines.len(), 0);
+        draft.body = "@compute @workgroup_size(1)\nfn main() {\n}\n".into();
+        assert!(pipeline(&gpu, &draft, false).is_ok());
+        gpu.finish().unwrap();
+    }
 
     #[test]
     fn dispatches_hold_whole_rows_and_bounded_work() {

@@ -4,10 +4,11 @@
 
 mod common;
 
+use backend_wgpu::{Caps, Options};
 use common::{device, scatter, to_bytes, to_numbers};
 use smallvec::SmallVec;
 use tensor_core::{
-    ArgReduceOp, DType, Device, Kernel, Launch, Layout, Scalar, Storage,
+    ArgReduceOp, DType, Device, Kernel, Launch, Layout, Scalar, Storage, Tensor,
     kernel::{ArgReduceKernel, Compiled, CopyKernel, GatherKernel, Region},
 };
 
@@ -78,4 +79,22 @@ fn indices_of_extremes() {
     let kernel =
         Kernel::ArgReduce(ArgReduceKernel { op: ArgReduceOp::ArgMax, axis: 1, dtype: DType::F32, input });
     assert_eq!(run(device, &kernel, &[], &[(DType::F32, vec![4.0, 5.0])]), [1.0; 12]);
+}
+
+/// The scheduler keeps to what 8 bindings allow, and wgpu refuses more.
+#[test]
+fn more_inputs_in_one_expression_than_bindings() {
+    if device().is_none() {
+        return;
+    }
+    let caps = Caps { storage_buffers: Some(8), ..Caps::default() };
+    let device = backend_wgpu::open(0, &Options { caps, ..Options::default() }).unwrap();
+    let limits = device.info().limits;
+    assert!(limits.max_inputs + limits.max_outputs < 8, "{limits:?}");
+    let tensor = |i: usize| Tensor::from_vec(vec![i as f32; 100], [100], &device).unwrap();
+    let sum = (1..20).fold(tensor(0), |sum, i| sum + tensor(i));
+    let (mean, square) = (sum.mean(), &sum * &sum);
+    assert_eq!(sum.to_vec::<f32>().unwrap(), [190.0; 100]);
+    assert_eq!(mean.item::<f32>().unwrap(), 190.0);
+    assert_eq!(square.to_vec::<f32>().unwrap(), [36_100.0; 100]);
 }

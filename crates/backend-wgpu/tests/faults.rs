@@ -255,3 +255,55 @@ fn an_adapter_is_chosen_by_a_part_of_its_name() {
         assert!(child.status.success(), "{part}: {}", String::from_utf8_lossy(&child.stdout));
     }
 }
+
+#[test]
+fn without_an_adapter_the_error_says_what_to_install() {
+    const MARK: &str = "TAPER_TEST_NO_ADAPTER";
+    if std::env::var_os(MARK).is_some() {
+        // Where the loader takes no such word there is still an adapter; then this shows nothing.
+        match backend_wgpu::wgpu(0) {
+            Err(error) => {
+                assert!(matches!(error, Error::UnknownDevice { .. }), "{error}");
+                assert!(error.to_string().contains("apt-get install"), "{error}");
+                assert!(backend_wgpu::adapters().is_empty());
+            }
+            Ok(_) => assert!(!cfg!(target_os = "linux"), "an adapter in spite of an empty list of drivers"),
+        }
+        return;
+    }
+    let child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "without_an_adapter_the_error_says_what_to_install"])
+        .env(MARK, "1")
+        .env("VK_DRIVER_FILES", "/nowhere.json")
+        .env("VK_ICD_FILENAMES", "/nowhere.json")
+        .output()
+        .unwrap();
+    assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout));
+}
+
+#[test]
+fn a_dtype_that_the_adapter_lacks_is_told_with_the_cast() {
+    if device().is_none() {
+        return;
+    }
+    let without: &[DType] = &[DType::F64, DType::I64, DType::F16];
+    let caps = backend_wgpu::Caps { without, ..Default::default() };
+    let device = backend_wgpu::open(0, &backend_wgpu::Options { caps, ..Default::default() }).unwrap();
+    for dtype in without.iter().copied() {
+        assert!(!device.supports(dtype));
+        let found = [
+            device.backend().allocate(dtype, 10).map(drop),
+            tensor_core::Tensor::zeros([3], (dtype, &device)).map(drop),
+            tensor_core::Tensor::zeros([3], &device).and_then(|t| t.to_dtype(dtype)?.eval()),
+        ];
+        for found in found {
+            let error = found.unwrap_err();
+            assert!(
+                matches!(error.root(), Error::Unsupported { dtype: d, .. } if *d == dtype),
+                "{dtype}: {error}"
+            );
+            assert!(error.to_string().contains("cast") || error.to_string().contains("to_dtype"), "{error}");
+        }
+    }
+    assert!(run(&device, &fill(3), &[Scalar::Float(2.0)], &[]).is_ok());
+}
