@@ -12,7 +12,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | `registry`, `adapter` | which adapters there are, and the devices open on them |
-//! | `gpu`, `pool`, `stream`, `faults` | one open device: memory, command batches, failures |
+//! | `gpu`, `pool`, `stream`, `profile`, `faults` | one open device: memory, command batches, times, failures |
 //! | `draft`, `pipeline`, `disk_cache`, `index`, `formulas` | how a kernel becomes WGSL and a pipeline |
 //! | `window` | kernels over more of a buffer than one binding shows |
 //! | `map`, `reduce`, `arg_reduce`, `matmul`, `tile`, `by_index`, `copy` | the kernels |
@@ -35,6 +35,7 @@ mod map;
 mod matmul;
 mod pipeline;
 mod pool;
+mod profile;
 mod reduce;
 mod registry;
 mod stream;
@@ -49,6 +50,7 @@ use tensor_core::{DType, Error, Result};
 
 pub use backend::WgpuBackend;
 pub use draft::Form;
+pub use profile::{KernelTime, profile};
 pub use registry::{adapters, destroy, open, wgpu};
 
 /// How to open a device, where the defaults will not do.

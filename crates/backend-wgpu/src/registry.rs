@@ -68,18 +68,20 @@ fn open_backend(index: usize, options: &Options) -> Result<(Device, Weak<WgpuBac
     Ok((Device::new(backend), weak))
 }
 
+/// The backend of a device, for `op`.
+pub(crate) fn backend_of(device: &Device, op: &'static str) -> Result<Arc<WgpuBackend>> {
+    let wanted = Arc::as_ptr(device.backend()).cast::<()>();
+    let found = lock(&OPEN).iter().filter_map(Weak::upgrade).find(|b| Arc::as_ptr(b).cast::<()>() == wanted);
+    found.ok_or_else(|| Error::invalid(op, format!("{device} is not a device of this backend")))
+}
+
 /// Ends a device for good, as a driver reset would: from now on everything on it is `DeviceLost`. The next call of
 /// [`wgpu()`] opens a new one.
 ///
 /// # Errors
 /// `Invalid` for a device of another backend.
 pub fn destroy(device: &Device) -> Result<()> {
-    let wanted = Arc::as_ptr(device.backend()).cast::<()>();
-    let backend = lock(&OPEN)
-        .iter()
-        .filter_map(Weak::upgrade)
-        .find(|b| Arc::as_ptr(b).cast::<()>() == wanted)
-        .ok_or_else(|| Error::invalid("destroy", format!("{device} is not a device of this backend")))?;
+    let backend = backend_of(device, "destroy")?;
     let gpu = &backend.gpu;
     gpu.device.destroy();
     gpu.faults.lose("it was destroyed".into());

@@ -16,10 +16,11 @@ use crate::{
     gpu::Gpu,
     pipeline::{Plan, Step},
     pool::WgpuBuffer,
+    profile::Profiler,
 };
 
 /// Dispatches in one submission.
-const MAX_DISPATCHES: usize = 256;
+pub(crate) const MAX_DISPATCHES: usize = 256;
 /// Bytes bound by the dispatches of one submission: so that a device starts early on large work.
 const MAX_BYTES: u64 = 256 << 20;
 /// Dispatches' worth of the most work that one submission holds.
@@ -52,6 +53,8 @@ pub(crate) struct Stream {
     /// Buffers for reading back, reused.
     staging: Vec<wgpu::Buffer>,
     words: Vec<u32>,
+    /// While somebody asks how long kernels take.
+    pub(crate) profiler: Option<Profiler>,
 }
 
 /// A read under way.
@@ -95,6 +98,7 @@ impl Stream {
             unchecked: false,
             staging: Vec::new(),
             words: Vec::new(),
+            profiler: None,
         }
     }
 
@@ -104,8 +108,12 @@ impl Stream {
         self.encoder.get_or_insert_with(|| device.create_command_encoder(&Default::default()))
     }
 
-    fn pass(&mut self, device: &wgpu::Device) -> &mut wgpu::ComputePass<'static> {
+    fn pass(&mut self, device: &wgpu::Device, label: &'static str) -> &mut wgpu::ComputePass<'static> {
         let encoder = self.encoder.get_or_insert_with(|| device.create_command_encoder(&Default::default()));
+        if let Some(profiler) = &mut self.profiler {
+            self.pass = None;
+            return self.pass.insert(profiler.pass(encoder, label));
+        }
         self.pass.get_or_insert_with(|| encoder.begin_compute_pass(&Default::default()).forget_lifetime())
     }
 }
@@ -210,7 +218,7 @@ impl Gpu {
         let groups = (step.groups - first).min(step.most);
         let x = groups.min(self.facts.max_groups as usize);
         let y = groups.div_ceil(x);
-        let pass = stream.pass(&self.device);
+        let pass = stream.pass(&self.device, step.label);
         pass.set_pipeline(&step.pipeline.raw);
         pass.set_bind_group(0, &group, &[]);
         if step.immediates {
@@ -226,7 +234,10 @@ impl Gpu {
     fn flush(&self, stream: &mut Stream) -> Result<wgpu::SubmissionIndex> {
         self.faults.alive(self.name())?;
         stream.pass = None;
-        let encoder = stream.encoder.take();
+        let mut encoder = stream.encoder.take();
+        if let (Some(encoder), Some(profiler)) = (&mut encoder, &stream.profiler) {
+            profiler.resolve(encoder);
+        }
         let uniform_bytes = std::mem::take(&mut stream.uniform_bytes);
         stream.dispatches = 0;
         stream.bytes = 0;
@@ -244,6 +255,11 @@ impl Gpu {
         stream.uniform_bytes = uniform_bytes;
         stream.uniform_bytes.clear();
         let index = index?;
+        if let Some(mut profiler) = stream.profiler.take() {
+            let collected = profiler.collect(self, index.clone());
+            stream.profiler = Some(profiler);
+            collected?;
+        }
         stream.in_flight.push_back(index.clone());
         while stream.in_flight.len() > MAX_IN_FLIGHT {
             if let Some(oldest) = stream.in_flight.pop_front() {
@@ -254,7 +270,7 @@ impl Gpu {
         Ok(index)
     }
 
-    fn wait(&self, index: wgpu::SubmissionIndex) -> Result<()> {
+    pub(crate) fn wait(&self, index: wgpu::SubmissionIndex) -> Result<()> {
         let waited = self.device.poll(wgpu::PollType::Wait { submission_index: Some(index), timeout: None });
         self.faults.alive(self.name())?;
         waited.map(|_| ()).map_err(|e| self.error(format!("waiting for the device: {e}")))
