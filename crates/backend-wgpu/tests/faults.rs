@@ -267,7 +267,8 @@ fn without_an_adapter_the_error_says_what_to_install() {
                 assert!(error.to_string().contains("apt-get install"), "{error}");
                 assert!(backend_wgpu::adapters().is_empty());
             }
-            Ok(_) => assert!(!cfg!(target_os = "linux"), "an adapter in spite of an empty list of drivers"),
+            Ok(_) if cfg!(target_os = "linux") => panic!("an adapter in spite of an empty list of drivers"),
+            Ok(_) => {}
         }
         return;
     }
