@@ -2,10 +2,13 @@
 
 use crate::{
     Result,
-    workspace::{Dependency, Kind, Workspace, cargo, output},
+    workspace::{Dependency, Kind, Package, Workspace, cargo, output},
 };
 
-/// Which crates a crate may depend on. Only `xtask` stands outside.
+/// The tools: each may depend on any crate, and no crate on it.
+const TOOLS: &[&str] = &["xtask", "taper-bench"];
+
+/// Which crates every other crate may depend on.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("taper", &["data", "optim", "nn", "autograd", "tensor-core", "backend-cpu", "backend-wgpu"]),
     ("data", &["autograd", "tensor-core"]),
@@ -53,7 +56,11 @@ pub(crate) fn run() -> Result<()> {
 fn wrong_arrows(workspace: &Workspace) -> Vec<String> {
     let ours = |name: &str| workspace.packages.iter().any(|package| package.name == name);
     let mut wrongs = Vec::new();
-    for package in workspace.packages.iter().filter(|package| package.name != "xtask") {
+    for package in workspace.packages.iter() {
+        if TOOLS.contains(&package.name.as_str()) {
+            wrongs.extend(on_tools(package));
+            continue;
+        }
         let Some((_, allowed)) = ALLOWED.iter().find(|(name, _)| *name == package.name) else {
             wrongs.push(format!(
                 "{} has no place in the layers; give it one in xtask/src/check_layers.rs",
@@ -80,6 +87,14 @@ fn wrong_arrows(workspace: &Workspace) -> Vec<String> {
     wrongs
 }
 
+/// Arrows from a tool to a tool: they point nowhere that is down.
+fn on_tools(tool: &Package) -> impl Iterator<Item = String> {
+    tool.dependencies
+        .iter()
+        .filter(|dependency| TOOLS.contains(&dependency.name.as_str()))
+        .map(|dependency| format!("{} -> {}: nothing may depend on a tool", tool.name, dependency.name))
+}
+
 /// The packages of a tree whose names begin with one of `forbidden`, each once.
 fn heavy(tree: &str, forbidden: &[&str]) -> impl Iterator<Item = String> {
     let mut found: Vec<String> = tree
@@ -101,7 +116,7 @@ mod tests {
 
     /// A workspace with these arrows: from, kind, to.
     fn workspace(arrows: &[(&str, Option<&str>, &str)]) -> Workspace {
-        let names = ALLOWED.iter().map(|(name, _)| *name).chain(["xtask"]);
+        let names = ALLOWED.iter().map(|(name, _)| *name).chain(TOOLS.iter().copied());
         let packages: Vec<Value> = names
             .map(|name| {
                 let dependencies: Vec<Value> = arrows
@@ -124,6 +139,8 @@ mod tests {
             .flat_map(|(from, allowed)| allowed.iter().map(move |to| (*from, None, *to)))
             .chain([
                 ("xtask", None, "taper"),
+                ("taper-bench", None, "taper"),
+                ("taper-bench", None, "tensor-core"),
                 ("tensor-core", None, "smallvec"),
                 ("taper", Some("build"), "nn"),
             ])
@@ -156,6 +173,15 @@ mod tests {
                     "{wrongs:?}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn nothing_depends_on_a_tool() {
+        for from in ["taper", "nn", "xtask"] {
+            let wrongs = wrong_arrows(&workspace(&[(from, None, "taper-bench")]));
+            assert_eq!(wrongs.len(), 1, "{from}");
+            assert!(wrongs[0].starts_with(&format!("{from} -> taper-bench")), "{wrongs:?}");
         }
     }
 

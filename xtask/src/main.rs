@@ -1,6 +1,7 @@
 //! The commands that look after the workspace: `cargo xtask <command>`. Each is a file of its own with a `run`; a new
 //! one is a line in [`Command`] and a line in [`main`].
 
+mod bench;
 mod check_layers;
 mod test_all_backends;
 mod workspace;
@@ -16,6 +17,9 @@ type Result<T, E = String> = std::result::Result<T, E>;
 #[derive(Parser)]
 #[command(bin_name = "cargo xtask")]
 enum Command {
+    /// Time Taper's operations, beside the machine's limits and PyTorch: `bench --help` says how
+    #[command(disable_help_flag = true)]
+    Bench(bench::Args),
     /// Check that crates depend on each other only as the design allows
     CheckLayers,
     /// Run every test, the behaviour suite once on each device, and print one table
@@ -24,6 +28,8 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Command::parse() {
+        // Says itself what is wrong, and ends as the program that it runs.
+        Command::Bench(args) => return bench::run(&args),
         Command::CheckLayers => check_layers::run(),
         Command::TestAllBackends(args) => test_all_backends::run(&args),
     };

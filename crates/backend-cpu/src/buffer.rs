@@ -1,12 +1,12 @@
-//! Buffers, and the locks that a launch takes on them: one per distinct buffer, in the order of their addresses, so
-//! that two launches can never wait for each other.
+//! Buffers, and the one lock that orders access to them: a launch holds the pool's gate for itself, reads share it. A lock for
+//! each buffer would cost more than a small kernel; launches on one device come one at a time anyway.
 #![allow(unsafe_code)]
 
 use std::{
     any::Any,
     fmt,
     mem::ManuallyDrop,
-    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    sync::{Arc, RwLockWriteGuard},
 };
 
 use smallvec::SmallVec;
@@ -18,15 +18,16 @@ use crate::pool::{Chunk, Pool, too_large};
 pub(crate) struct CpuBuffer {
     dtype: DType,
     numel: usize,
-    memory: RwLock<ManuallyDrop<Chunk>>,
+    /// Read and written under the pool's gate only, once the buffer is shared.
+    chunk: ManuallyDrop<Chunk>,
     pool: Arc<Pool>,
 }
 
 impl CpuBuffer {
     pub(crate) fn new(pool: &Arc<Pool>, dtype: DType, numel: usize) -> Result<CpuBuffer> {
         let bytes = numel.checked_mul(dtype.size()).ok_or_else(|| too_large(u64::MAX))?;
-        let memory = RwLock::new(ManuallyDrop::new(pool.take(bytes)?));
-        Ok(CpuBuffer { dtype, numel, memory, pool: pool.clone() })
+        let chunk = ManuallyDrop::new(pool.take(bytes)?);
+        Ok(CpuBuffer { dtype, numel, chunk, pool: pool.clone() })
     }
 
     fn bytes(&self) -> usize {
@@ -36,20 +37,14 @@ impl CpuBuffer {
     /// The buffer behind a storage handle.
     pub(crate) fn of(storage: &Storage) -> Result<&CpuBuffer> {
         let any: &dyn Any = &**storage;
-        any.downcast_ref().ok_or_else(|| {
-            Error::invalid(
-                "cpu",
-                "a buffer of another device was handed to the cpu; move it with .to(&device)?",
-            )
-        })
+        any.downcast_ref().ok_or_else(foreign)
     }
 
     /// Copies bytes in, from the start of the buffer; what does not fit is left out.
-    pub(crate) fn write(&self, bytes: &[u8]) {
-        let guard = self.memory.write().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn write(&mut self, bytes: &[u8]) {
         let len = bytes.len().min(self.bytes());
-        // SAFETY: the chunk holds `self.bytes()` bytes, and the write lock makes this the only access.
-        let memory = unsafe { std::slice::from_raw_parts_mut(guard.data(), len) };
+        // SAFETY: the chunk holds `self.bytes()` bytes, and nobody else has the buffer yet.
+        let memory = unsafe { std::slice::from_raw_parts_mut(self.chunk.data(), len) };
         if self.dtype == DType::Bool {
             // The loops count on truth values of 0 and 1.
             memory.iter_mut().zip(bytes).for_each(|(to, &from)| *to = u8::from(from != 0));
@@ -60,9 +55,9 @@ impl CpuBuffer {
 
     /// Copies bytes out, from element `start` on.
     pub(crate) fn read(&self, start: usize, out: &mut [u8]) -> Result<()> {
-        let guard = self.memory.read().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the chunk holds `self.bytes()` initialised bytes, and the read lock keeps writers away.
-        let memory = unsafe { std::slice::from_raw_parts(guard.data(), self.bytes()) };
+        let _shared = self.pool.read_gate();
+        // SAFETY: the chunk holds `self.bytes()` initialised bytes, and the gate keeps writers away.
+        let memory = unsafe { std::slice::from_raw_parts(self.chunk.data(), self.bytes()) };
         let begin = start.checked_mul(self.dtype.size());
         let range = begin.and_then(|begin| Some(begin..begin.checked_add(out.len())?));
         let Some(from) = range.and_then(|range| memory.get(range)) else {
@@ -78,6 +73,10 @@ impl CpuBuffer {
         out.copy_from_slice(from);
         Ok(())
     }
+}
+
+fn foreign() -> Error {
+    Error::invalid("cpu", "a buffer of another device was handed to the cpu; move it with .to(&device)?")
 }
 
 impl Buffer for CpuBuffer {
@@ -99,28 +98,13 @@ impl fmt::Debug for CpuBuffer {
 impl Drop for CpuBuffer {
     fn drop(&mut self) {
         let bytes = self.bytes();
-        let memory = self.memory.get_mut().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the buffer ends here, so nobody looks at the chunk again.
-        let chunk = unsafe { ManuallyDrop::take(memory) };
+        let chunk = unsafe { ManuallyDrop::take(&mut self.chunk) };
         self.pool.release(chunk, bytes);
     }
 }
 
-enum Guard<'a> {
-    Read(RwLockReadGuard<'a, ManuallyDrop<Chunk>>),
-    Write(RwLockWriteGuard<'a, ManuallyDrop<Chunk>>),
-}
-
-impl Guard<'_> {
-    fn data(&self) -> *mut u8 {
-        match self {
-            Guard::Read(chunk) => chunk.data(),
-            Guard::Write(chunk) => chunk.data(),
-        }
-    }
-}
-
-/// The memory of one locked buffer. The pointer is good for `numel` elements of `dtype` while its [`Bound`] lives.
+/// The memory of one buffer of a launch. The pointer is good for `numel` elements of `dtype` while its [`Bound`] lives.
 #[derive(Clone, Copy)]
 pub(crate) struct Memory {
     pub(crate) ptr: *mut u8,
@@ -128,7 +112,7 @@ pub(crate) struct Memory {
     pub(crate) dtype: DType,
 }
 
-// SAFETY: the launch holds the buffer's lock; the kernels divide what they write among their threads.
+// SAFETY: the launch holds the gate; the kernels divide what they write among their threads.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
@@ -155,45 +139,34 @@ impl Memory {
     }
 }
 
-/// A launch's buffers, locked: outputs for writing, all else for reading.
+/// A launch's buffers, held for it alone.
 pub(crate) struct Bound<'a> {
-    _guards: SmallVec<[Guard<'a>; 4]>,
+    _gate: RwLockWriteGuard<'a, ()>,
     pub(crate) inputs: SmallVec<[Memory; 4]>,
     pub(crate) outputs: SmallVec<[Memory; 2]>,
 }
 
 impl<'a> Bound<'a> {
-    pub(crate) fn new(inputs: &'a [Storage], outputs: &'a [Storage]) -> Result<Bound<'a>> {
-        let mut order: SmallVec<[(&CpuBuffer, bool, usize); 6]> = SmallVec::new();
-        for (i, storage) in outputs.iter().chain(inputs).enumerate() {
-            order.push((CpuBuffer::of(storage)?, i < outputs.len(), i));
-        }
-        // Among equal addresses the stable sort leaves the output first, so that the stronger lock is taken.
-        order.sort_by_key(|&(buffer, _, _)| std::ptr::from_ref(buffer).addr());
-        let mut guards: SmallVec<[Guard<'a>; 4]> = SmallVec::new();
-        let nothing = Memory { ptr: std::ptr::null_mut(), numel: 0, dtype: DType::U8 };
-        let mut all: SmallVec<[Memory; 6]> = SmallVec::from_elem(nothing, order.len());
-        let mut last: Option<&CpuBuffer> = None;
-        for (buffer, writes, i) in order {
-            if !last.is_some_and(|last| std::ptr::eq(last, buffer)) {
-                guards.push(if writes {
-                    Guard::Write(buffer.memory.write().unwrap_or_else(PoisonError::into_inner))
-                } else {
-                    Guard::Read(buffer.memory.read().unwrap_or_else(PoisonError::into_inner))
-                });
-                last = Some(buffer);
-            } else if writes {
+    pub(crate) fn new(pool: &'a Arc<Pool>, inputs: &[Storage], outputs: &[Storage]) -> Result<Bound<'a>> {
+        let gate = pool.write_gate();
+        let memory = |storage: &Storage| {
+            let buffer = CpuBuffer::of(storage)?;
+            if !Arc::ptr_eq(&buffer.pool, pool) {
+                return Err(foreign());
+            }
+            Ok(Memory { ptr: buffer.chunk.data(), numel: buffer.numel, dtype: buffer.dtype })
+        };
+        let bound = Bound {
+            _gate: gate,
+            inputs: inputs.iter().map(memory).collect::<Result<_>>()?,
+            outputs: outputs.iter().map(memory).collect::<Result<_>>()?,
+        };
+        for (o, output) in bound.outputs.iter().enumerate() {
+            if bound.outputs[..o].iter().any(|other| other.ptr == output.ptr) {
                 return Err(Error::invalid("launch", "one buffer was given for two outputs"));
             }
-            let ptr = guards.last().map_or(std::ptr::null_mut(), Guard::data);
-            all[i] = Memory { ptr, numel: buffer.numel, dtype: buffer.dtype };
         }
-        let outs = outputs.len();
-        Ok(Bound {
-            _guards: guards,
-            inputs: SmallVec::from_slice(&all[outs..]),
-            outputs: SmallVec::from_slice(&all[..outs]),
-        })
+        Ok(bound)
     }
 
     /// Whether the output's memory is also an input's.

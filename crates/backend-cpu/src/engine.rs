@@ -9,6 +9,7 @@ use tensor_core::{BinaryOp, DType, Error, RandomKind, Result, Scalar, UnaryOp, b
 use crate::{
     buffer::Memory,
     isa::Isa,
+    loops::fill,
     lower::{Access, Code, Lowered, Src, Step, operands},
     table,
 };
@@ -19,8 +20,26 @@ pub(crate) const BLOCK: usize = 1024;
 const SHORT_RUN: usize = 128;
 
 thread_local! {
-    /// The registers' memory, kept from launch to launch. 8 bytes a position serve every dtype.
+    /// The registers' memory, kept from launch to launch.
     static SCRATCH: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Words of scratch memory that a program's registers take: 8 bytes a position serve every dtype.
+pub(crate) fn words(program: &Lowered) -> usize {
+    program.registers * BLOCK
+}
+
+/// Runs `f` with `words` words of this thread's scratch memory, aligned to a cache line.
+pub(crate) fn with_scratch<R>(words: usize, f: impl FnOnce(*mut u64) -> R) -> R {
+    const LINE: usize = 64 / size_of::<u64>();
+    let mut memory = SCRATCH.take();
+    if memory.len() < words + LINE {
+        memory.resize(words + LINE, 0);
+    }
+    let start = memory.as_mut_ptr();
+    let result = f(start.wrapping_add(start.align_offset(64).min(LINE)));
+    SCRATCH.set(memory);
+    result
 }
 
 /// Runs `f` with an evaluator on this thread's registers.
@@ -32,24 +51,9 @@ pub(crate) fn with_evaluator<R>(
     outputs: &[Memory],
     f: impl FnOnce(&mut Evaluator<'_>) -> Result<R>,
 ) -> Result<R> {
-    let mut memory = SCRATCH.take();
-    let needed = program.registers * BLOCK;
-    if memory.len() < needed {
-        memory.resize(needed, 0);
-    }
-    let mut evaluator = Evaluator {
-        isa,
-        program,
-        inputs,
-        scalars,
-        registers: memory.as_mut_ptr(),
-        fresh: true,
-        block: BLOCK.min(program.numel.max(1)),
-        direct: direct_outputs(program, inputs, outputs),
-    };
-    let result = f(&mut evaluator);
-    SCRATCH.set(memory);
-    result
+    with_scratch(words(program), |registers| {
+        f(&mut Evaluator::new(isa, program, inputs.into(), scalars, outputs, registers))
+    })
 }
 
 /// Which steps may write their output's memory straight away: unless it is an input's that is still read later.
@@ -76,18 +80,51 @@ fn direct_outputs(program: &Lowered, inputs: &[Memory], outputs: &[Memory]) -> S
 pub(crate) struct Evaluator<'a> {
     isa: Isa,
     program: &'a Lowered,
-    inputs: &'a [Memory],
+    pub(crate) inputs: SmallVec<[Memory; 4]>,
     scalars: &'a [Scalar],
     registers: *mut u64,
+    /// Where each register's block lies just now (its own memory, or an output's), and after them each input's.
+    places: SmallVec<[*const u8; 24]>,
     fresh: bool,
     /// How much of the constant registers is filled.
     block: usize,
     direct: SmallVec<[bool; 16]>,
 }
 
-impl Evaluator<'_> {
+impl<'a> Evaluator<'a> {
+    /// `registers` is good for [`words`] words.
+    pub(crate) fn new(
+        isa: Isa,
+        program: &'a Lowered,
+        inputs: SmallVec<[Memory; 4]>,
+        scalars: &'a [Scalar],
+        outputs: &[Memory],
+        registers: *mut u64,
+    ) -> Evaluator<'a> {
+        let own = |r: usize| registers.wrapping_add(r * BLOCK).cast::<u8>().cast_const();
+        let nowhere = inputs.iter().map(|_| std::ptr::null());
+        Evaluator {
+            isa,
+            program,
+            scalars,
+            registers,
+            places: (0..program.registers).map(own).chain(nowhere).collect(),
+            fresh: true,
+            block: BLOCK.min(program.numel.max(1)),
+            direct: direct_outputs(program, &inputs, outputs),
+            inputs,
+        }
+    }
+
     fn register(&self, r: u16) -> *mut u8 {
         self.registers.wrapping_add(r as usize * BLOCK).cast()
+    }
+
+    fn place(&self, src: Src) -> *const u8 {
+        match src {
+            Src::Reg(r) => self.places[r as usize],
+            Src::Input(k) => self.places[self.program.registers + k as usize],
+        }
     }
 
     /// The length of the next block from `pos` on, at most to `end`.
@@ -111,21 +148,13 @@ impl Evaluator<'_> {
             self.fresh = false;
         }
         let program = self.program;
-        let mut loaded: SmallVec<[*const u8; 8]> = SmallVec::new();
+        let inner = program.inner();
+        let spot = if program.dims.len() > 1 { (pos / inner, pos % inner) } else { (0, pos) };
         for (k, access) in program.inputs.iter().enumerate() {
-            loaded.push(self.load(k as u16, access, pos, n));
+            let at = self.load(k as u16, access, pos, spot, n);
+            self.places[program.registers + k] = at;
         }
-        // Where a register's value lies if it was written to an output instead.
-        let mut moved: SmallVec<[(u16, *const u8); 4]> = SmallVec::new();
         for (index, step) in program.steps.iter().enumerate() {
-            let find = |src: Src| match src {
-                Src::Input(k) => loaded[k as usize],
-                Src::Reg(r) => moved
-                    .iter()
-                    .rev()
-                    .find(|(reg, _)| *reg == r)
-                    .map_or(self.register(r).cast_const(), |(_, p)| *p),
-            };
             let target = match step.output.and_then(|o| targets.get(o as usize)) {
                 Some(target) if self.direct[index] => {
                     Some(target.at::<u8>(0).wrapping_add(at * step.to.size()))
@@ -133,22 +162,12 @@ impl Evaluator<'_> {
                 _ => None,
             };
             let out = target.unwrap_or_else(|| self.register(step.dst));
-            self.run(step, find, out, pos, n)?;
-            moved.retain(|(reg, _)| *reg != step.dst);
-            if target.is_some() {
-                moved.push((step.dst, out));
-            }
+            self.run(step, out, pos, n)?;
+            self.places[step.dst as usize] = out;
         }
         let mut results: SmallVec<[*const u8; 4]> = SmallVec::new();
         for (o, &(src, dtype)) in program.outputs.iter().enumerate() {
-            let from = match src {
-                Src::Input(k) => loaded[k as usize],
-                Src::Reg(r) => moved
-                    .iter()
-                    .rev()
-                    .find(|(reg, _)| *reg == r)
-                    .map_or(self.register(r).cast_const(), |(_, p)| *p),
-            };
+            let from = self.place(src);
             if let Some(target) = targets.get(o) {
                 let to = target.at::<u8>(0).wrapping_add(at * dtype.size());
                 if !std::ptr::eq(to, from) {
@@ -188,13 +207,21 @@ impl Evaluator<'_> {
                 let strides: SmallVec<[isize; 5]> = SmallVec::from_slice(&[0]);
                 let register = self.register(self.program.input_register(k as u16));
                 // SAFETY: the launch checked that the element exists.
-                unsafe { gather(access, &strides, &[n.max(1)], self.inputs[k], 0, n, register) };
+                unsafe { gather(self.isa, access, &strides, &[n.max(1)], self.inputs[k], 0, n, register) };
             }
         }
     }
 
-    /// Where input `k`'s elements of this block lie, after gathering them if need be.
-    fn load(&self, k: u16, access: &Access, pos: usize, n: usize) -> *const u8 {
+    /// Where input `k`'s elements of this block lie, after gathering them if need be. The block begins at position `pos`, in row
+    /// `row` of the innermost axis, `column` elements into it.
+    fn load(
+        &self,
+        k: u16,
+        access: &Access,
+        pos: usize,
+        (row, column): (usize, usize),
+        n: usize,
+    ) -> *const u8 {
         let memory = self.inputs[k as usize];
         let register = self.register(self.program.input_register(k));
         if access.single {
@@ -205,25 +232,33 @@ impl Evaluator<'_> {
             return memory.at::<u8>(0).wrapping_add((access.offset + pos) * access.dtype.size());
         }
         let dims = &self.program.dims;
-        let inner = self.program.inner();
-        if plain && access.strides.last() == Some(&1) && pos % inner + n <= inner {
-            let row = offset_of(access, dims, pos);
-            return memory.at::<u8>(0).wrapping_add(row * access.dtype.size());
+        if plain && column + n <= self.program.inner() {
+            let at = || {
+                memory.at::<u8>(0).wrapping_add(offset_of(access, dims, row, column) * access.dtype.size())
+            };
+            match access.strides.last() {
+                Some(1) => return at(),
+                // SAFETY: the launch checked that the layout stays within the buffer; a register holds BLOCK elements.
+                Some(0) => unsafe {
+                    let at = at();
+                    match access.dtype.size() {
+                        1 => fill(self.isa, register, n, at.read()),
+                        4 => fill(self.isa, register.cast::<u32>(), n, at.cast::<u32>().read()),
+                        _ => fill(self.isa, register.cast::<u64>(), n, at.cast::<u64>().read()),
+                    }
+                    return register;
+                },
+                _ => {}
+            }
         }
         // SAFETY: the launch checked that the layout stays within the buffer; a register holds BLOCK elements.
-        unsafe { gather(access, &access.strides, dims, memory, pos, n, register) };
+        unsafe { gather(self.isa, access, &access.strides, dims, memory, pos, n, register) };
         register
     }
 
-    fn run(
-        &self,
-        step: &Step,
-        find: impl Fn(Src) -> *const u8,
-        out: *mut u8,
-        pos: usize,
-        n: usize,
-    ) -> Result<()> {
+    fn run(&self, step: &Step, out: *mut u8, pos: usize, n: usize) -> Result<()> {
         let isa = self.isa;
+        let find = |src: Src| self.place(src);
         // SAFETY: every operand is a block of n elements of its dtype, and `out` is one that no operand shares unless
         // `direct_outputs` allowed it.
         unsafe {
@@ -338,12 +373,17 @@ impl Evaluator<'_> {
     }
 }
 
-/// The element of the buffer at flat position `pos` of the space.
-fn offset_of(access: &Access, dims: &[usize], mut pos: usize) -> usize {
-    let mut at = access.offset as isize;
-    for (&d, &s) in dims.iter().zip(&access.strides).rev() {
-        at += (pos % d) as isize * s;
-        pos /= d;
+/// The element of the buffer at `column` of row `row` of the space's innermost axis.
+fn offset_of(access: &Access, dims: &[usize], mut row: usize, column: usize) -> usize {
+    let Some((&inner, outer)) = access.strides.split_last() else { return access.offset };
+    let mut at = access.offset as isize + column as isize * inner;
+    // The outermost axis needs no remainder.
+    for (axis, &stride) in outer.iter().enumerate().skip(1).rev() {
+        at += (row % dims[axis]) as isize * stride;
+        row /= dims[axis];
+    }
+    if let Some(&stride) = outer.first() {
+        at += row as isize * stride;
     }
     at as usize
 }
@@ -352,7 +392,9 @@ fn offset_of(access: &Access, dims: &[usize], mut pos: usize) -> usize {
 ///
 /// # Safety
 /// Every position's element lies in `memory`; `out` holds `n` elements of the compute dtype.
+#[allow(clippy::too_many_arguments)]
 unsafe fn gather(
+    isa: Isa,
     access: &Access,
     strides: &[isize],
     dims: &[usize],
@@ -366,9 +408,11 @@ unsafe fn gather(
             // SAFETY: the caller's promise.
             unsafe {
                 runs(access.offset, strides, dims, pos, n, |done, at, stride, len| {
-                    let from = memory.at::<$t>(0).cast_const().offset(at);
+                    let from = memory.at::<$t>(0).cast_const().wrapping_offset(at);
                     let to = out.cast::<$o>().add(done);
-                    if stride == 1 {
+                    if stride == 0 {
+                        fill(isa, to, len, $f(from.read()));
+                    } else if stride == 1 {
                         (0..len).for_each(|i| to.add(i).write($f(from.add(i).read())));
                     } else {
                         (0..len as isize)

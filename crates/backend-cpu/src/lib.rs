@@ -21,6 +21,7 @@ mod math;
 mod matmul;
 mod pool;
 mod reduce;
+mod rows;
 mod strided;
 mod table;
 mod threads;
@@ -63,6 +64,7 @@ impl CpuBackend {
                     max_inputs: 64,
                     max_outputs: 32,
                     max_instrs: 256,
+                    max_row: 1 << 16,
                 },
             },
             isa,
@@ -93,7 +95,7 @@ impl Backend for CpuBackend {
     }
 
     fn upload(&self, dtype: DType, bytes: &[u8]) -> Result<Storage> {
-        let buffer = CpuBuffer::new(&self.pool, dtype, bytes.len() / dtype.size())?;
+        let mut buffer = CpuBuffer::new(&self.pool, dtype, bytes.len() / dtype.size())?;
         buffer.write(bytes);
         Ok(Arc::new(buffer))
     }
@@ -104,13 +106,14 @@ impl Backend for CpuBackend {
 
     fn run(&self, launch: &Launch<'_>) -> Result<()> {
         match launch.kernel {
-            Kernel::Map(kernel) => map::run(self.isa, kernel, launch),
-            Kernel::Reduce(kernel) => reduce::run(self.isa, kernel, launch),
-            Kernel::MatMul(kernel) => matmul::run(kernel, launch),
-            Kernel::Copy(kernel) => views::copy(kernel, launch),
-            Kernel::ArgReduce(kernel) => views::arg_reduce(kernel, launch),
-            Kernel::Gather(kernel) => views::gather(kernel, launch),
-            Kernel::ScatterAdd(kernel) => views::scatter_add(kernel, launch),
+            Kernel::Map(kernel) => map::run(self.isa, &self.pool, kernel, launch),
+            Kernel::Reduce(kernel) => reduce::run(self.isa, &self.pool, kernel, launch),
+            Kernel::Rows(kernel) => rows::run(self.isa, &self.pool, kernel, launch),
+            Kernel::MatMul(kernel) => matmul::run(&self.pool, kernel, launch),
+            Kernel::Copy(kernel) => views::copy(&self.pool, kernel, launch),
+            Kernel::ArgReduce(kernel) => views::arg_reduce(&self.pool, kernel, launch),
+            Kernel::Gather(kernel) => views::gather(&self.pool, kernel, launch),
+            Kernel::ScatterAdd(kernel) => views::scatter_add(&self.pool, kernel, launch),
             other => Err(Error::Unsupported {
                 op: other.name(),
                 device: "cpu".into(),

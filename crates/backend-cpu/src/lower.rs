@@ -150,19 +150,10 @@ pub(crate) fn operands(code: &Code) -> SmallVec<[Src; 3]> {
     }
 }
 
-fn reads(instr: &Instr) -> SmallVec<[Reg; 3]> {
-    match *instr {
-        Instr::Unary(_, a) | Instr::Powi(_, a) | Instr::Cast(a) => SmallVec::from_slice(&[a]),
-        Instr::Binary(_, a, b) | Instr::Compare(_, a, b) => SmallVec::from_slice(&[a, b]),
-        Instr::Select(c, a, b) => SmallVec::from_slice(&[c, a, b]),
-        _ => SmallVec::new(),
-    }
-}
-
 fn last_uses(program: &Program) -> Vec<usize> {
     let mut last = vec![0; program.instrs.len()];
     for (i, instr) in program.instrs.iter().enumerate() {
-        reads(instr).iter().for_each(|&r| last[r as usize] = i);
+        instr.operands().iter().for_each(|&r| last[r as usize] = i);
     }
     // Results live to the end of the block.
     program.outputs.iter().for_each(|&o| last[o as usize] = usize::MAX);
@@ -209,7 +200,7 @@ impl Lowering<'_> {
             self.registers += 1;
             (self.registers - 1) as u16
         });
-        for r in reads(&program.instrs[i]) {
+        for r in program.instrs[i].operands() {
             if self.last_use[r as usize] == i
                 && let Src::Reg(reg) = self.place[r as usize]
                 && reg as usize >= program.scalars.len() + program.inputs.len()

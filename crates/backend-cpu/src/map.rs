@@ -1,5 +1,7 @@
 //! Fused elementwise kernels.
 
+use std::sync::Arc;
+
 use rayon::prelude::*;
 use tensor_core::{Error, Launch, Result, kernel::MapKernel};
 
@@ -8,6 +10,7 @@ use crate::{
     engine::{BLOCK, with_evaluator},
     isa::Isa,
     lower::{Lowered, lower},
+    pool::Pool,
     threads,
 };
 
@@ -44,9 +47,9 @@ pub(crate) fn check_inputs(
         .try_for_each(|(access, memory)| memory.require(op, access.dtype, access.end))
 }
 
-pub(crate) fn run(isa: Isa, kernel: &MapKernel, launch: &Launch<'_>) -> Result<()> {
+pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, kernel: &MapKernel, launch: &Launch<'_>) -> Result<()> {
     let program = lowered(launch, || lower(&kernel.program, &kernel.shape, &kernel.inputs))?;
-    let bound = Bound::new(launch.inputs, launch.outputs)?;
+    let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
     check_inputs("map", program, &bound.inputs, launch.scalars.len())?;
     bound.require("map", program.inputs.len(), program.outputs.len())?;
     for (output, &(_, dtype)) in bound.outputs.iter().zip(&program.outputs) {

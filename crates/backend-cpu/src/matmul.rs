@@ -1,21 +1,24 @@
 //! Matrix products: the `gemm` crate for floats, plain loops for integers. Operands are read in place by their strides.
 #![allow(unsafe_code)]
 
+use std::sync::Arc;
+
 use gemm::Parallelism;
 use rayon::prelude::*;
 use tensor_core::{DType, Launch, Layout, Result, bf16, f16, kernel::MatMulKernel};
 
 use crate::{
     buffer::{Bound, Memory},
+    pool::Pool,
     threads,
 };
 
 /// Multiplications below which a product stays on the calling thread.
 const SERIAL: usize = 1 << 18;
 
-pub(crate) fn run(kernel: &MatMulKernel, launch: &Launch<'_>) -> Result<()> {
+pub(crate) fn run(pool: &Arc<Pool>, kernel: &MatMulKernel, launch: &Launch<'_>) -> Result<()> {
     const OP: &str = "matmul";
-    let bound = Bound::new(launch.inputs, launch.outputs)?;
+    let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
     bound.require(OP, 2, 1)?;
     bound.require_apart(OP)?;
     let (lhs, rhs, out) = (bound.inputs[0], bound.inputs[1], bound.outputs[0]);

@@ -5,7 +5,7 @@
 use std::{
     alloc::Layout,
     ptr::NonNull,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
 use tensor_core::{Error, MemoryStats, Result};
@@ -29,7 +29,7 @@ pub(crate) struct Chunk {
     class: usize,
 }
 
-// SAFETY: a chunk is the only owner of its memory; access to the bytes is ordered by the lock around it.
+// SAFETY: a chunk is the only owner of its memory; access to the bytes is ordered by the pool's gate.
 unsafe impl Send for Chunk {}
 // SAFETY: as above; a shared reference gives only the address.
 unsafe impl Sync for Chunk {}
@@ -98,12 +98,22 @@ impl State {
 pub(crate) struct Pool {
     state: Mutex<State>,
     limit: Option<u64>,
+    /// Held by whoever touches the contents of buffers: a launch for itself, reads together.
+    gate: RwLock<()>,
 }
 
 impl Pool {
     /// A pool that reserves at most `limit` bytes.
     pub(crate) fn new(limit: Option<u64>) -> Pool {
-        Pool { state: Mutex::default(), limit }
+        Pool { state: Mutex::default(), limit, gate: RwLock::new(()) }
+    }
+
+    pub(crate) fn read_gate(&self) -> RwLockReadGuard<'_, ()> {
+        self.gate.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn write_gate(&self) -> RwLockWriteGuard<'_, ()> {
+        self.gate.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

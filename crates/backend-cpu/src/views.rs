@@ -2,6 +2,8 @@
 //! where speed is not at stake.
 #![allow(unsafe_code)]
 
+use std::sync::Arc;
+
 use ndarray::{ArrayViewD, ArrayViewMutD, Axis, Dimension, IxDyn, ShapeBuilder, Zip};
 use tensor_core::{
     ArgReduceOp, DType, Error, Launch, Layout, Result, bf16, f16,
@@ -10,6 +12,7 @@ use tensor_core::{
 
 use crate::{
     buffer::{Bound, Memory},
+    pool::Pool,
     strided,
 };
 
@@ -46,9 +49,9 @@ fn require(op: &'static str, memory: Memory, dtype: DType, layout: &Layout) -> R
     memory.require(op, dtype, layout.span().1)
 }
 
-pub(crate) fn copy(kernel: &CopyKernel, launch: &Launch<'_>) -> Result<()> {
+pub(crate) fn copy(pool: &Arc<Pool>, kernel: &CopyKernel, launch: &Launch<'_>) -> Result<()> {
     const OP: &str = "copy";
-    let bound = Bound::new(launch.inputs, launch.outputs)?;
+    let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
     bound.require(OP, kernel.regions.len(), 1)?;
     bound.require_apart(OP)?;
     let out = bound.outputs[0];
@@ -104,9 +107,9 @@ pub(crate) fn copy(kernel: &CopyKernel, launch: &Launch<'_>) -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn arg_reduce(kernel: &ArgReduceKernel, launch: &Launch<'_>) -> Result<()> {
+pub(crate) fn arg_reduce(pool: &Arc<Pool>, kernel: &ArgReduceKernel, launch: &Launch<'_>) -> Result<()> {
     let op = kernel.op.name();
-    let bound = Bound::new(launch.inputs, launch.outputs)?;
+    let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
     bound.require(op, 1, 1)?;
     bound.require_apart(op)?;
     let (input, out) = (bound.inputs[0], bound.outputs[0]);
@@ -185,9 +188,9 @@ fn indices(
     }
 }
 
-pub(crate) fn gather(kernel: &GatherKernel, launch: &Launch<'_>) -> Result<()> {
+pub(crate) fn gather(pool: &Arc<Pool>, kernel: &GatherKernel, launch: &Launch<'_>) -> Result<()> {
     const OP: &str = "gather";
-    let bound = Bound::new(launch.inputs, launch.outputs)?;
+    let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
     bound.require(OP, 2, 1)?;
     bound.require_apart(OP)?;
     let (input, out) = (bound.inputs[0], bound.outputs[0]);
@@ -228,9 +231,9 @@ fn place(at: &[usize], strides: &[isize], axis: usize, i: usize) -> isize {
     at.iter().zip(strides).enumerate().map(|(a, (&p, &s))| if a == axis { i } else { p } as isize * s).sum()
 }
 
-pub(crate) fn scatter_add(kernel: &ScatterAddKernel, launch: &Launch<'_>) -> Result<()> {
+pub(crate) fn scatter_add(pool: &Arc<Pool>, kernel: &ScatterAddKernel, launch: &Launch<'_>) -> Result<()> {
     const OP: &str = "scatter_add";
-    let bound = Bound::new(launch.inputs, launch.outputs)?;
+    let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
     bound.require(OP, 3, 1)?;
     bound.require_apart(OP)?;
     let (base, src, out) = (bound.inputs[0], bound.inputs[2], bound.outputs[0]);

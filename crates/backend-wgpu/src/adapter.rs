@@ -133,6 +133,7 @@ pub(crate) fn limits(limits: &wgpu::Limits) -> Limits {
         max_inputs,
         max_outputs,
         max_instrs: 64,
+        max_row: 0,
     }
 }
 

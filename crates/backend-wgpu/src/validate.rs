@@ -21,7 +21,13 @@ fn info() -> DeviceInfo {
         kind: DeviceKind::Other,
         memory: None,
         dtypes: DType::ALL.to_vec(),
-        limits: Limits { max_buffer_bytes: 1 << 30, max_inputs: 10, max_outputs: 4, max_instrs: 64 },
+        limits: Limits {
+            max_buffer_bytes: 1 << 30,
+            max_inputs: 10,
+            max_outputs: 4,
+            max_instrs: 64,
+            max_row: 0,
+        },
     }
 }
 

@@ -22,6 +22,8 @@ fn build(picks: &[Pick], d: &Device, eager: bool) -> Result<Vec<Tensor>> {
         tensor(&[4, 6], 1, DType::F32, d)?,
         tensor(&[4, 6], 2, DType::F32, d)?,
         tensor(&[6], 3, DType::F32, d)?,
+        // One size along both axes: a vector may number the rows or the columns.
+        tensor(&[6, 6], 4, DType::F32, d)?,
     ];
     for pick in picks {
         let at = |i: usize| &all[i % all.len()];
@@ -45,6 +47,15 @@ fn build(picks: &[Pick], d: &Device, eager: bool) -> Result<Vec<Tensor>> {
             11 if a.rank() > 0 => a.flip((pick.b % a.rank()) as isize)?,
             12 if a.rank() > 0 && a.dims()[0] > 1 => a.slice(0, 1, isize::MAX)?,
             13 if a.rank() > 0 && a.numel() > 0 => a.softmax(-1)?,
+            14 if a.rank() == 2 && a.numel() > 0 && pick.b % 2 == 0 => {
+                // One value a row, as a vector, seen along the rows or the columns again.
+                let scale = ((a * a).sum_axis(1, false)? + 1.0).rsqrt();
+                if pick.c % 2 == 0 && fits(a, &scale) {
+                    a.mul(&scale)?
+                } else {
+                    a.mul(&scale.unsqueeze(1)?)?.sub(&a.max_axis(-1, true)?)?
+                }
+            }
             14 => a.relu().to_dtype(DType::I32)?.to_dtype(DType::F32)?,
             _ => a.sigmoid() * 2.0 - 1.0,
         };

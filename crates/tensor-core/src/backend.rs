@@ -114,10 +114,12 @@ pub struct Limits {
     pub max_buffer_bytes: u64,
     /// Inputs of one map or reduction.
     pub max_inputs: usize,
-    /// Outputs of one map.
+    /// Outputs of one map or row kernel.
     pub max_outputs: usize,
     /// Instructions of one program.
     pub max_instrs: usize,
+    /// Elements in a row of a [`crate::kernel::RowKernel`]; 0 where the backend has none.
+    pub max_row: usize,
 }
 
 /// A device's memory, in bytes unless said otherwise.

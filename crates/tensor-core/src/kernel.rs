@@ -54,6 +54,24 @@ pub enum Instr {
     /// The value converted to this instruction's dtype as Rust's `as` does: floats to integers cut toward zero and
     /// saturate with NaN → 0; to bool is `≠ 0`; from bool is 0 or 1.
     Cast(Reg),
+    /// The reduction of a value over the row that this position lies in. Only in a [`RowKernel`].
+    Fold(ReduceOp, Reg),
+}
+
+impl Instr {
+    /// The registers that the instruction reads.
+    pub fn operands(&self) -> SmallVec<[Reg; 3]> {
+        match *self {
+            Instr::Unary(_, a) | Instr::Powi(_, a) | Instr::Cast(a) | Instr::Fold(_, a) => {
+                SmallVec::from_slice(&[a])
+            }
+            Instr::Binary(_, a, b) | Instr::Compare(_, a, b) => SmallVec::from_slice(&[a, b]),
+            Instr::Select(c, a, b) => SmallVec::from_slice(&[c, a, b]),
+            Instr::Load(_) | Instr::Scalar(_) | Instr::Arange { .. } | Instr::Random { .. } => {
+                SmallVec::new()
+            }
+        }
+    }
 }
 
 /// A straight-line elementwise program: what a fused kernel computes at each position.
@@ -89,6 +107,8 @@ pub enum Kernel {
     Map(MapKernel),
     /// A reduction with an elementwise prologue.
     Reduce(ReduceKernel),
+    /// Elementwise expressions and reductions along rows, together: softmax, layer norm and their like.
+    Rows(RowKernel),
     /// The index of an extreme along one axis.
     ArgReduce(ArgReduceKernel),
     /// A batched matrix product.
@@ -133,6 +153,51 @@ pub struct ReduceKernel {
     pub inputs: SmallVec<[Layout; 4]>,
     /// The prologue: what is reduced.
     pub program: Program,
+}
+
+/// A program over rows: the last `row_axes` axes of `shape` make a row, those before them count the rows. [`Instr::Fold`]
+/// reduces a value over each row; its result is one value everywhere in the row.
+///
+/// Outputs are row-major: one marked in `per_row` holds one value a row (its register is the same all along a row), of the
+/// shape without the row's axes; any other a value for each position. Outputs are never an input's buffer. A row has at
+/// most [`crate::Limits::max_row`] elements.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RowKernel {
+    /// The index space.
+    pub shape: Shape,
+    /// How many axes, the last ones, make a row.
+    pub row_axes: usize,
+    /// How each input is read over the index space: stride 0 along the row's axes for one value a row.
+    pub inputs: SmallVec<[Layout; 4]>,
+    /// What is computed at each position.
+    pub program: Program,
+    /// For each output, whether it holds one value a row.
+    pub per_row: SmallVec<[bool; 4]>,
+}
+
+impl RowKernel {
+    /// The shape of the rows' numbering: the axes before the row's.
+    pub fn rows(&self) -> Shape {
+        self.shape[..self.shape.rank() - self.row_axes].iter().copied().collect()
+    }
+
+    /// For each register, whether it is the same all along a row.
+    pub fn uniform(&self) -> Vec<bool> {
+        let lead = self.shape.rank() - self.row_axes;
+        let steady = |layout: &Layout| {
+            layout.strides()[lead..].iter().zip(&self.shape[lead..]).all(|(&s, &d)| s == 0 || d == 1)
+        };
+        let mut uniform: Vec<bool> = Vec::with_capacity(self.program.instrs.len());
+        for instr in &self.program.instrs {
+            uniform.push(match instr {
+                Instr::Load(k) => steady(&self.inputs[*k as usize]),
+                Instr::Scalar(_) | Instr::Fold(..) => true,
+                Instr::Arange { .. } | Instr::Random { .. } => false,
+                _ => instr.operands().iter().all(|&r| uniform[r as usize]),
+            });
+        }
+        uniform
+    }
 }
 
 /// The i32 index along `axis` of the extreme element of input 0. The output is row-major over the other axes.
@@ -233,6 +298,7 @@ impl Kernel {
         match self {
             Kernel::Map(_) => "map",
             Kernel::Reduce(k) => k.op.name(),
+            Kernel::Rows(_) => "rows",
             Kernel::ArgReduce(k) => k.op.name(),
             Kernel::MatMul(_) => "matmul",
             Kernel::Gather(_) => "gather",
@@ -248,6 +314,12 @@ impl Kernel {
             Kernel::Map(k) => {
                 (0..k.program.outputs.len()).map(|o| (k.shape.clone(), k.program.output_dtype(o))).collect()
             }
+            Kernel::Rows(k) => (0..k.program.outputs.len())
+                .map(|o| {
+                    let shape = if k.per_row[o] { k.rows() } else { k.shape.clone() };
+                    (shape, k.program.output_dtype(o))
+                })
+                .collect(),
             Kernel::Reduce(k) => one(k.shape.reduced(&k.axes, false), k.program.output_dtype(0)),
             Kernel::ArgReduce(k) => one(k.input.shape().reduced(&[k.axis], false), DType::I32),
             Kernel::MatMul(k) => one(k.batch.iter().copied().chain([k.m, k.n]).collect(), k.dtype),

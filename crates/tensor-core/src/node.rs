@@ -2,6 +2,7 @@
 //! Users hold [`Tensor`](crate::Tensor)s, which are counted handles on nodes; the scheduler and autograd work on nodes.
 
 use std::{
+    cell::Cell,
     panic::Location,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
@@ -63,6 +64,21 @@ pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// A number that no other node has. Threads take them in blocks: an atomic for each would cost as much as the rest.
+fn next_id() -> u64 {
+    const BLOCK: u64 = 1 << 10;
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    thread_local! {
+        static OWN: Cell<u64> = const { Cell::new(0) };
+    }
+    let mut id = OWN.get();
+    if id.is_multiple_of(BLOCK) {
+        id = NEXT.fetch_add(1, Ordering::Relaxed) * BLOCK;
+    }
+    OWN.set(id + 1);
+    id
+}
+
 impl Node {
     #[allow(clippy::too_many_arguments)] // one constructor, called from two places
     pub(crate) fn new(
@@ -75,9 +91,8 @@ impl Node {
         tracked: bool,
         location: &'static Location<'static>,
     ) -> Node {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
         Node {
-            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            id: next_id(),
             op,
             dtype,
             flags: AtomicU8::new(if tracked { TRACKED } else { 0 }),

@@ -365,8 +365,11 @@ impl Op {
         )
     }
 
-    /// What this operation's gradient rule reads. A rule that reads more still works, at the price of computing it anew.
-    pub fn saved(&self) -> Saved {
+    /// What this operation's gradient rule reads when the inputs in `wanted` (a bit each) want gradients. A rule that reads
+    /// more still works, at the price of computing it anew.
+    pub fn saved(&self, wanted: u32) -> Saved {
+        // Of a product, each factor is read for the other's gradient.
+        let others = (wanted & 1) << 1 | (wanted >> 1 & 1);
         use BinaryOp as B;
         use UnaryOp as U;
         let (inputs, output) = match self {
@@ -385,13 +388,15 @@ impl Op {
             },
             Op::Powi(_) => (1, false),
             Op::Binary(op) => match op {
-                B::Mul | B::Remainder | B::Maximum | B::Minimum | B::Atan2 => (0b11, false),
-                B::Div | B::Pow => (0b11, true),
+                B::Mul => (others, false),
+                B::Div => (0b10, wanted & 0b10 != 0),
+                B::Remainder | B::Maximum | B::Minimum | B::Atan2 => (0b11, false),
+                B::Pow => (0b11, true),
                 _ => (0, false),
             },
             Op::Where => (0b001, false),
             Op::Reduce { op: ReduceOp::Max | ReduceOp::Min | ReduceOp::Prod, .. } => (1, true),
-            Op::MatMul => (0b11, false),
+            Op::MatMul => (others, false),
             Op::Gather { .. } => (0b10, false),
             Op::ScatterAdd { .. } => (0b10, false),
             Op::Custom(_) => (u32::MAX, true),

@@ -55,6 +55,14 @@ impl Scalar {
         }
     }
 
+    /// Whether both are one number in one category, signs of zero and NaNs told apart.
+    pub(crate) fn same_bits(self, other: Scalar) -> bool {
+        match (self, other) {
+            (Scalar::Float(a), Scalar::Float(b)) => a.to_bits() == b.to_bits(),
+            _ => self == other,
+        }
+    }
+
     /// The dtype of `tensor op scalar` for a tensor of the given dtype.
     pub fn promote_with(self, tensor: DType) -> DType {
         match self {

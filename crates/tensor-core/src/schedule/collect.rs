@@ -178,7 +178,7 @@ impl Collector {
                 continue;
             }
             let keeps_inputs = item.node.keeps_inputs();
-            let saved = item.node.op.saved();
+            let saved = item.node.op.saved(if keeps_inputs { wanted_inputs(&self.items, item) } else { 0 });
             let wanted = held || asked[i] || (keeps_inputs && !dies && saved.output);
             let store = item.store || (wanted && !matches!(item.node.op, Op::Full(_)));
             let lets_go = dies || (store && !keeps_inputs);
@@ -223,8 +223,14 @@ impl Collector {
     }
 }
 
+/// Which inputs of a tracked item want gradients, a bit each.
+fn wanted_inputs(items: &[Item], item: &Item) -> u32 {
+    let tracked = |i: u32| items[i as usize].node.is_tracked();
+    item.inputs.iter().enumerate().fold(0, |bits, (k, &i)| bits | u32::from(tracked(i)) << k.min(31))
+}
+
 /// The operation in words: a code, and those parameters that shape the plan.
-fn op_words(op: &Op) -> (u64, SmallVec<[u64; 4]>) {
+pub(super) fn op_words(op: &Op) -> (u64, SmallVec<[u64; 4]>) {
     let mut words: SmallVec<[u64; 4]> = SmallVec::new();
     let code = match op {
         Op::Leaf => 0,

@@ -10,7 +10,7 @@ use crate::{
     Layout, Op, Shape,
     kernel::{
         ArgReduceKernel, CopyKernel, GatherKernel, Kernel, MapKernel, MatMulKernel, ReduceKernel, Region,
-        ScatterAddKernel,
+        RowKernel, ScatterAddKernel,
     },
 };
 
@@ -37,9 +37,12 @@ pub(super) fn write_kernels(facts: &Facts<'_>, groups: &[Group]) -> Vec<Draft> {
     let mut drafts: Vec<Draft> = Vec::with_capacity(groups.len());
     let mut builders = Vec::new();
     for (g, group) in groups.iter().enumerate() {
-        let builder = group.parts.as_ref().map(|_| {
-            let mut builder = Builder::new(facts, g as u32, group.shape.clone());
-            let regs: Vec<_> = group.roots.iter().map(|&i| builder.value(i)).collect();
+        // A reduction by itself is better served by the kernel that is made for it.
+        let alone = group.roots.len() == 1 && facts.is_reduction(group.roots[0]);
+        let builder = group.parts.as_ref().filter(|_| !alone).map(|_| {
+            let row_axes = group.row_axes.unwrap_or(0);
+            let mut builder = Builder::new(facts, g as u32, group.shape.clone(), row_axes);
+            let regs: Vec<_> = group.roots.iter().map(|&i| builder.value(i, facts.shape(i))).collect();
             for &source in &builder.sources {
                 needed[source as usize] = true;
             }
@@ -60,9 +63,21 @@ pub(super) fn write_kernels(facts: &Facts<'_>, groups: &[Group]) -> Vec<Draft> {
             let kept = || group.roots.iter().zip(&regs).filter(|(i, _)| needed[**i as usize]);
             let results: SmallVec<[u32; 2]> = kept().map(|(&i, _)| i).collect();
             let outputs = kept().map(|(_, &reg)| reg).collect();
-            let Fused { program, sources, layouts, scalars } = builder.finish(outputs);
+            let Fused { program, sources, layouts: inputs, scalars } = builder.finish(outputs);
+            let shape = group.shape.clone();
+            let per_row = |&i: &u32| facts.is_per_row_in(i, &shape);
+            let kernel = match group.row_axes {
+                Some(row_axes) => Kernel::Rows(RowKernel {
+                    per_row: results.iter().map(per_row).collect(),
+                    shape,
+                    row_axes,
+                    inputs,
+                    program,
+                }),
+                None => Kernel::Map(MapKernel { shape, inputs, program }),
+            };
             drafts.push(Draft {
-                kernel: Kernel::Map(MapKernel { shape: group.shape.clone(), inputs: layouts, program }),
+                kernel,
                 sources,
                 scalars,
                 origin: results.first().copied().unwrap_or(group.roots[0]),
@@ -89,8 +104,8 @@ fn opaque(facts: &Facts<'_>, g: u32, i: u32) -> Draft {
     let kernel = match &item.node.op {
         Op::Reduce { op, axes, .. } => {
             let shape = facts.shape(item.inputs[0]).clone();
-            let mut builder = Builder::new(facts, g, shape.clone());
-            let reg = builder.value(item.inputs[0]);
+            let mut builder = Builder::new(facts, g, shape.clone(), 0);
+            let reg = builder.value(item.inputs[0], &shape);
             let fused = builder.finish(vec![reg]);
             sources = fused.sources;
             scalars = fused.scalars;

@@ -7,7 +7,10 @@ use super::{
     collect::Item,
     program::{Part, ScalarRef},
 };
-use crate::{Backend, Error, Launch, Layout, Op, Result, Scalar, Storage, node::Value};
+use crate::{
+    Backend, Error, Launch, Layout, Op, Result, Scalar, Storage,
+    node::{Node, Value},
+};
 
 pub(crate) fn execute(plan: &Plan, items: &[Item], backend: &dyn Backend) -> Result<()> {
     let mut slots: Vec<Option<Storage>> = Vec::with_capacity(plan.slots);
@@ -26,21 +29,27 @@ pub(crate) fn execute(plan: &Plan, items: &[Item], backend: &dyn Backend) -> Res
                     hand_over(items, *item, &slots[*slot as usize], layout);
                 }
             }
-            let node = &items[step.origin as usize].node;
-            return Err(match error {
-                Error::At { .. } => error,
-                other => Error::At { op: node.op.name(), location: node.location, source: Box::new(other) },
-            });
+            return Err(blame(&items[step.origin as usize].node, error));
         }
     }
     Ok(())
 }
 
-fn run(step: &Step, items: &[Item], slots: &mut [Option<Storage>], backend: &dyn Backend) -> Result<()> {
-    let mut inputs: SmallVec<[Storage; 4]> = SmallVec::new();
-    for &slot in &step.inputs {
-        inputs.extend(slots[slot as usize].clone());
+/// The error, with the operation and the line it belongs to.
+pub(super) fn blame(node: &Node, error: Error) -> Error {
+    match error {
+        Error::At { .. } => error,
+        other => Error::At { op: node.op.name(), location: node.location, source: Box::new(other) },
     }
+}
+
+/// Allocates a kernel's outputs and launches it.
+pub(super) fn launch(
+    step: &Step,
+    inputs: &[Storage],
+    scalars: &[Scalar],
+    backend: &dyn Backend,
+) -> Result<SmallVec<[Storage; 2]>> {
     let mut outputs: SmallVec<[Storage; 2]> = SmallVec::new();
     for output in &step.outputs {
         outputs.push(match *output {
@@ -48,17 +57,22 @@ fn run(step: &Step, items: &[Item], slots: &mut [Option<Storage>], backend: &dyn
             Output::Reused { input, .. } => inputs[input as usize].clone(),
         });
     }
-    debug_assert_eq!(inputs.len(), step.inputs.len());
     if !step.empty {
-        let scalars: SmallVec<[Scalar; 4]> = step.scalars.iter().map(|s| scalar(s, items)).collect();
-        backend.run(&Launch {
-            kernel: &step.kernel,
-            compiled: &step.compiled,
-            scalars: &scalars,
-            inputs: &inputs,
-            outputs: &outputs,
-        })?;
+        let (kernel, compiled) = (&step.kernel, &step.compiled);
+        backend.run(&Launch { kernel, compiled, scalars, inputs, outputs: &outputs })?;
     }
+    Ok(outputs)
+}
+
+fn run(step: &Step, items: &[Item], slots: &mut [Option<Storage>], backend: &dyn Backend) -> Result<()> {
+    let mut inputs: SmallVec<[Storage; 4]> = SmallVec::new();
+    for &slot in &step.inputs {
+        inputs.extend(slots[slot as usize].clone());
+    }
+    debug_assert_eq!(inputs.len(), step.inputs.len());
+    let scalars: SmallVec<[Scalar; 4]> =
+        step.scalars.iter().map(|s| scalar(s, &items[s.item as usize].node.op)).collect();
+    let outputs = launch(step, &inputs, &scalars, backend)?;
     drop(inputs);
     for &slot in &step.last_uses {
         slots[slot as usize] = None;
@@ -82,8 +96,9 @@ fn hand_over(items: &[Item], item: u32, storage: &Option<Storage>, layout: &Layo
     }
 }
 
-fn scalar(wanted: &ScalarRef, items: &[Item]) -> Scalar {
-    let value = match (&items[wanted.item as usize].node.op, wanted.part) {
+/// The scalar that a node's operation holds.
+pub(super) fn scalar(wanted: &ScalarRef, op: &Op) -> Scalar {
+    let value = match (op, wanted.part) {
         (Op::Full(value), _) | (Op::Pad { value, .. }, _) => *value,
         (Op::Arange { start, .. }, Part::Start) => *start,
         (Op::Arange { step, .. }, _) => *step,

@@ -10,6 +10,7 @@ mod execute;
 pub(crate) mod pending;
 mod plan;
 mod program;
+mod single;
 
 use std::sync::Arc;
 
@@ -27,6 +28,7 @@ pub(crate) struct PlanCache {
     /// Counts lookups, so that plans not asked for in a long time can go.
     clock: u64,
     collector: collect::Collector,
+    singles: single::Singles,
 }
 
 struct Entry {
@@ -73,11 +75,22 @@ pub(crate) fn evaluate(targets: &[Arc<Node>]) -> Result<()> {
     }
     // One evaluation at a time for a device: two threads never compute, or give away, the same buffer.
     let mut cache = lock(device.plans());
+    let key = match targets {
+        [one] => match cache.singles.evaluate(one, device.backend().as_ref()) {
+            Ok(result) => return result,
+            Err(key) => key,
+        },
+        _ => None,
+    };
     cache.collector.collect(targets);
     if cache.collector.is_empty() {
         return Ok(());
     }
     let plan = cache.plan(&device);
+    if let Some(key) = key {
+        let PlanCache { singles, collector, .. } = &mut *cache;
+        singles.learn(key, &plan, collector.items());
+    }
     let result = execute::execute(&plan, cache.collector.items(), device.backend().as_ref());
     let spent = cache.collector.take();
     drop(cache);

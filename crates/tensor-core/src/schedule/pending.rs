@@ -35,6 +35,15 @@ pub(crate) fn register(node: &Arc<Node>) {
     }
 }
 
+/// Forgets a node that was computed as soon as it was built, so that its memory can be used again.
+pub(super) fn forget_last(node: &Arc<Node>) {
+    PENDING.with_borrow_mut(|pending| {
+        if pending.nodes.last().is_some_and(|last| std::ptr::eq(last.as_ptr(), Arc::as_ptr(node))) {
+            pending.nodes.pop();
+        }
+    });
+}
+
 /// Takes note of a new buffer that waiting nodes may come to hold.
 pub(crate) fn note_bytes(bytes: usize) {
     PENDING.with_borrow_mut(|pending| {

@@ -53,8 +53,18 @@ impl Facts<'_> {
         let i = i as usize;
         match self.class[i] {
             Class::Elementwise | Class::Constant => !self.materialised[i] || self.kernel[i] == kernel,
-            _ => self.materialised[i] && self.class[i] == Class::View && self.kernel[i] == kernel,
+            _ => self.materialised[i] && self.kernel[i] == kernel,
         }
+    }
+
+    /// The result of kernel `kernel` that the item is a view of, if it is one. Inside a row kernel such a view is the value itself.
+    pub(crate) fn viewed_in(&self, i: u32, kernel: u32) -> Option<u32> {
+        let (source, _) = self.places[i as usize].as_ref()?;
+        (*source != i && self.kernel[*source as usize] == kernel).then_some(*source)
+    }
+
+    pub(super) fn is_reduction(&self, i: u32) -> bool {
+        matches!(self.items[i as usize].node.op, Op::Reduce { .. }) && self.class[i as usize] == Class::Opaque
     }
 
     /// Where the value of an item that is not inlined lies.
@@ -64,6 +74,11 @@ impl Facts<'_> {
             debug_assert!(false, "item {i} has no place");
             (i, Layout::contiguous(self.items[i as usize].node.shape.clone()))
         })
+    }
+
+    /// Whether a result of a row kernel over `space` is one value a row. (A copy has the space's elements under another shape.)
+    pub(super) fn is_per_row_in(&self, i: u32, space: &Shape) -> bool {
+        self.is_reduction(i) || (self.class[i as usize] == Class::Elementwise && self.shape(i) != space)
     }
 
     pub(super) fn shape(&self, i: u32) -> &Shape {
@@ -193,6 +208,13 @@ pub(super) struct Parts {
 }
 
 impl Parts {
+    /// Takes in what another root needs; results of the kernel itself are not loaded.
+    fn join(&mut self, other: &Parts, roots: &[u32], facts: &Facts<'_>) {
+        Parts::add(&mut self.members, &other.members);
+        Parts::add(&mut self.loads, &other.loads);
+        self.loads.retain(|j| !roots.contains(j) || facts.class[*j as usize] == Class::View);
+    }
+
     fn add(set: &mut SmallVec<[u32; 8]>, other: &[u32]) {
         for &x in other {
             if let Err(at) = set.binary_search(&x) {
@@ -289,12 +311,78 @@ fn view(op: &Op, base: &Layout, shape: &Shape) -> Option<Layout> {
     }
 }
 
-/// A kernel to be: a fused map with several results, or one other item.
+/// A kernel to be: a fused map or row kernel with several results, or one other item.
 pub(super) struct Group {
     pub(super) shape: Shape,
+    /// How many axes make a row, once a reduction over the last axes is among the roots.
+    pub(super) row_axes: Option<usize>,
     pub(super) roots: SmallVec<[u32; 4]>,
-    /// Of fused maps; `None` for anything else.
+    /// Of maps and row kernels; `None` for anything else.
     pub(super) parts: Option<Parts>,
+}
+
+/// An item about to be given to a kernel.
+struct Candidate {
+    root: u32,
+    /// The index space that it is computed over.
+    shape: Shape,
+    /// Of a reduction over the last axes whose rows the device takes: how many axes.
+    row_axes: Option<usize>,
+    parts: Parts,
+}
+
+impl Group {
+    /// Whether the candidate can be computed in this kernel, given that everything it reads is there in time.
+    fn takes(&self, new: &Candidate, facts: &Facts<'_>) -> bool {
+        if self.shape == new.shape && self.row_axes.is_none_or(|k| new.row_axes.is_none_or(|n| n == k)) {
+            // A map that has nothing to do with the rows would only be slowed by them.
+            let rows = self.row_axes.is_some() || new.row_axes.is_some();
+            return !rows || self.reads_own(new, facts);
+        }
+        // One value a row, computed from what the row kernel makes.
+        let Some(k) = self.row_axes else { return false };
+        new.row_axes.is_none() && is_per_row(&new.shape, &self.shape, k) && self.reads_own(new, facts)
+    }
+
+    fn reads_own(&self, new: &Candidate, facts: &Facts<'_>) -> bool {
+        new.parts.loads.iter().any(|&j| {
+            facts.places[j as usize].as_ref().is_some_and(|(source, _)| self.roots.contains(source))
+        })
+    }
+}
+
+/// Whether `shape` numbers the rows of `space`: its leading axes, with or without axes of size 1 for the row's.
+fn is_per_row(shape: &Shape, space: &Shape, row_axes: usize) -> bool {
+    let lead = space.rank() - row_axes;
+    shape.len() >= lead && shape[..lead] == space[..lead] && {
+        let rest = &shape[lead..];
+        rest.is_empty() || (rest.len() == row_axes && rest.iter().all(|&d| d == 1))
+    }
+}
+
+/// How something that lies in `layout`, and is read over `shape`, is read over `space`: the same shape, or a row kernel's space
+/// of which `shape` numbers the rows.
+pub(super) fn over_space(layout: &Layout, shape: &Shape, space: &Shape, row_axes: usize) -> Layout {
+    let read = layout.expand(shape);
+    if shape == space {
+        return read;
+    }
+    let lead = space.rank() - row_axes;
+    let strides: SmallVec<[isize; 5]> =
+        read.strides()[..lead].iter().copied().chain((0..row_axes).map(|_| 0)).collect();
+    Layout::new(space.clone(), &strides, read.offset())
+}
+
+/// Whether a layout over `space` reads element `r` of a row-major buffer everywhere in row `r`.
+fn numbers_rows(layout: &Layout, space: &Shape, row_axes: usize) -> bool {
+    let lead = space.rank() - row_axes;
+    let rows: Shape = space[..lead].iter().copied().collect();
+    let plain = rows.contiguous_strides();
+    layout.offset() == 0
+        && (0..space.rank()).all(|a| {
+            let wanted = if a < lead { plain[a] } else { 0 };
+            space[a] == 1 || layout.strides()[a] == wanted
+        })
 }
 
 fn group(facts: &mut Facts<'_>, parts: &[Parts], limits: &Limits) -> Vec<Group> {
@@ -306,64 +394,110 @@ fn group(facts: &mut Facts<'_>, parts: &[Parts], limits: &Limits) -> Vec<Group> 
         if !facts.materialised[at] {
             continue;
         }
-        let fused = facts.class[at] != Class::Opaque;
-        if !fused {
+        let Some(new) = candidate(facts, parts, limits, i) else {
             facts.kernel[at] = groups.len() as u32;
             groups.push(Group {
                 shape: facts.shape(i).clone(),
+                row_axes: None,
                 roots: SmallVec::from_elem(i, 1),
                 parts: None,
             });
             continue;
-        }
-        // A copy runs over the shape it reads; all else over its own.
-        let copy = facts.class[at] == Class::View;
-        let mut mine = if copy {
-            Parts { members: SmallVec::new(), loads: SmallVec::from_elem(facts.items[at].inputs[0], 1) }
-        } else {
-            parts[at].clone()
         };
-        if mine.members.is_empty() {
-            mine.members.push(i);
-        }
-        let shape =
-            if copy { facts.shape(facts.items[at].inputs[0]).clone() } else { facts.shape(i).clone() };
-        let mut earliest = 0u32;
-        for &j in &mine.loads {
-            let Some((source, _)) = facts.places[j as usize] else { continue };
-            let made_in = facts.kernel[source as usize];
-            if made_in != NONE {
-                // A fused result of the same shape can be read from its register, in the same kernel.
-                let direct =
-                    source == j && facts.class[j as usize] == Class::Elementwise && *facts.shape(j) == shape;
-                earliest = earliest.max(if direct { made_in } else { made_in + 1 });
-            }
-        }
-        let first = (earliest as usize).max(groups.len().saturating_sub(WINDOW));
+        let first = (0..new.parts.loads.len()).fold(groups.len().saturating_sub(WINDOW), |first, k| {
+            first.max(readable_from(facts, &groups, &new, new.parts.loads[k]))
+        });
         let joined = (first..groups.len()).find(|&g| {
             let Some(theirs) = &groups[g].parts else { return false };
-            if groups[g].shape != shape || groups[g].roots.len() >= limits.max_outputs {
+            if groups[g].roots.len() >= limits.max_outputs || !groups[g].takes(&new, facts) {
                 return false;
             }
             let mut both = theirs.clone();
-            Parts::add(&mut both.members, &mine.members);
-            Parts::add(&mut both.loads, &mine.loads);
-            both.loads.retain(|j| !groups[g].roots.contains(j) || facts.class[*j as usize] == Class::View);
+            both.join(&new.parts, &groups[g].roots, facts);
             both.fits(limits)
         });
         let g = joined.unwrap_or_else(|| {
-            groups.push(Group { shape, roots: SmallVec::new(), parts: Some(Parts::default()) });
+            groups.push(Group {
+                shape: new.shape.clone(),
+                row_axes: None,
+                roots: SmallVec::new(),
+                parts: Some(Parts::default()),
+            });
             groups.len() - 1
         });
-        let group = &mut groups[g];
-        if let Some(theirs) = &mut group.parts {
-            Parts::add(&mut theirs.members, &mine.members);
-            Parts::add(&mut theirs.loads, &mine.loads);
-            let roots = &group.roots;
-            theirs.loads.retain(|j| !roots.contains(j) || facts.class[*j as usize] == Class::View);
+        let Group { row_axes, roots, parts, .. } = &mut groups[g];
+        *row_axes = row_axes.or(new.row_axes);
+        if let Some(theirs) = parts {
+            theirs.join(&new.parts, roots, facts);
         }
-        group.roots.push(i);
+        roots.push(i);
         facts.kernel[at] = g as u32;
     }
     groups
+}
+
+/// What it takes to compute an item within a map or row kernel; `None` for one that needs a kernel of its own.
+fn candidate(facts: &Facts<'_>, parts: &[Parts], limits: &Limits, i: u32) -> Option<Candidate> {
+    let at = i as usize;
+    let item = &facts.items[at];
+    let only = |j: u32| Parts { members: SmallVec::from_elem(i, 1), loads: SmallVec::from_elem(j, 1) };
+    match facts.class[at] {
+        Class::Opaque => {
+            let Op::Reduce { axes, .. } = &item.node.op else { return None };
+            let source = item.inputs[0];
+            let shape = facts.shape(source).clone();
+            let lead = shape.rank() - axes.len();
+            let row: usize = axes.iter().map(|&a| shape[a]).product();
+            if axes.iter().enumerate().any(|(k, &a)| a != lead + k) || row == 0 || row > limits.max_row {
+                return None;
+            }
+            let inlined =
+                facts.class[source as usize] == Class::Elementwise && !facts.materialised[source as usize];
+            let mut parts = if inlined { parts[source as usize].clone() } else { only(source) };
+            Parts::add(&mut parts.members, &[i]);
+            Some(Candidate { root: i, shape, row_axes: Some(axes.len()), parts })
+        }
+        // A copy runs over the shape it reads; all else over its own.
+        Class::View => {
+            let source = item.inputs[0];
+            Some(Candidate {
+                root: i,
+                shape: facts.shape(source).clone(),
+                row_axes: None,
+                parts: only(source),
+            })
+        }
+        _ => {
+            let mut parts = parts[at].clone();
+            if parts.members.is_empty() {
+                parts.members.push(i);
+            }
+            Some(Candidate { root: i, shape: facts.shape(i).clone(), row_axes: None, parts })
+        }
+    }
+}
+
+/// The first kernel in which the candidate can read item `j`.
+fn readable_from(facts: &Facts<'_>, groups: &[Group], new: &Candidate, j: u32) -> usize {
+    let Some((source, layout)) = &facts.places[j as usize] else { return 0 };
+    let made_in = facts.kernel[*source as usize];
+    if made_in == NONE {
+        return 0;
+    }
+    // A result of the same kernel can be read from its register: a map's at the same position, a reduction's and what is made
+    // of it all along the row. A copy reads memory.
+    let group = &groups[made_in as usize];
+    let copies = facts.class[new.root as usize] == Class::View;
+    let source_shape = facts.shape(*source);
+    let direct = !copies
+        && match group.row_axes {
+            Some(k) if facts.is_per_row_in(*source, &group.shape) => {
+                let space = &group.shape;
+                let within = new.shape == *space || is_per_row(&new.shape, space, k);
+                // As the reader broadcasts it, and as the reader itself lies in the space.
+                within && numbers_rows(&over_space(layout, &new.shape, space, k), space, k)
+            }
+            _ => *source == j && facts.class[j as usize] == Class::Elementwise && *source_shape == new.shape,
+        };
+    if direct { made_in as usize } else { made_in as usize + 1 }
 }

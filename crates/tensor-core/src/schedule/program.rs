@@ -3,7 +3,10 @@
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use super::{collect::Item, plan::Facts};
+use super::{
+    collect::Item,
+    plan::{Facts, over_space},
+};
 use crate::{
     DType, Layout, Op, Shape,
     kernel::{Instr, Program, Reg},
@@ -49,6 +52,8 @@ pub(crate) struct Builder<'a> {
     /// The kernel's place, to tell its own results from what it must load.
     kernel: u32,
     shape: Shape,
+    /// How many axes make a row, in a row kernel; 0 in any other.
+    row_axes: usize,
     program: Program,
     /// The item whose buffer each input reads.
     pub(crate) sources: SmallVec<[u32; 4]>,
@@ -59,11 +64,12 @@ pub(crate) struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    pub(crate) fn new(facts: &'a Facts<'a>, kernel: u32, shape: Shape) -> Builder<'a> {
+    pub(crate) fn new(facts: &'a Facts<'a>, kernel: u32, shape: Shape, row_axes: usize) -> Builder<'a> {
         Builder {
             facts,
             kernel,
             shape,
+            row_axes,
             program: Program::default(),
             sources: SmallVec::new(),
             layouts: SmallVec::new(),
@@ -78,8 +84,8 @@ impl<'a> Builder<'a> {
         Fused { program: self.program, sources: self.sources, layouts: self.layouts, scalars: self.scalars }
     }
 
-    /// The register of an item's value at each position of this kernel.
-    pub(crate) fn value(&mut self, i: u32) -> Reg {
+    /// The register of an item's value at each position of this kernel, as a reader of shape `over` sees it.
+    pub(crate) fn value(&mut self, i: u32, over: &Shape) -> Reg {
         if let Some(&reg) = self.regs.get(&i) {
             return reg;
         }
@@ -89,8 +95,11 @@ impl<'a> Builder<'a> {
             self.scalar(constant, Part::Value, item.node.dtype)
         } else if facts.computed_in(i, self.kernel) {
             self.compute(i)
+        } else if let Some(source) = facts.viewed_in(i, self.kernel) {
+            self.value(source, over)
         } else {
-            self.load(i)
+            // Not kept: readers of other shapes see other elements.
+            return self.load(i, over);
         };
         self.regs.insert(i, reg);
         reg
@@ -98,12 +107,14 @@ impl<'a> Builder<'a> {
 
     /// The register of an item that is this kernel's own result or an inlined part of one.
     fn compute(&mut self, i: u32) -> Reg {
-        let item = &self.facts.items[i as usize];
+        let facts = self.facts;
+        let item = &facts.items[i as usize];
         let dtype = item.node.dtype;
         let input = |k: usize| item.inputs[k];
+        let over = &item.node.shape;
         let instr = match &item.node.op {
             // A copy into row-major order.
-            Op::Reshape => return self.load(input(0)),
+            Op::Reshape => return self.load(input(0), facts.shape(input(0))),
             Op::Arange { .. } => {
                 let start = self.slot(i, Part::Start, dtype);
                 let step = self.slot(i, Part::Step, dtype);
@@ -114,21 +125,25 @@ impl<'a> Builder<'a> {
                 let offset = self.slot(i, Part::Offset, DType::I64);
                 Instr::Random { kind: *kind, seed, offset }
             }
-            Op::Unary(op) => Instr::Unary(*op, self.value(input(0))),
-            Op::Powi(n) => Instr::Powi(*n, self.value(input(0))),
-            Op::Binary(op) => Instr::Binary(*op, self.value(input(0)), self.value(input(1))),
-            Op::Compare(op) => Instr::Compare(*op, self.value(input(0)), self.value(input(1))),
-            Op::Where => Instr::Select(self.value(input(0)), self.value(input(1)), self.value(input(2))),
-            Op::Cast => Instr::Cast(self.value(input(0))),
+            Op::Unary(op) => Instr::Unary(*op, self.value(input(0), over)),
+            Op::Powi(n) => Instr::Powi(*n, self.value(input(0), over)),
+            Op::Binary(op) => Instr::Binary(*op, self.value(input(0), over), self.value(input(1), over)),
+            Op::Compare(op) => Instr::Compare(*op, self.value(input(0), over), self.value(input(1), over)),
+            Op::Where => {
+                let condition = self.value(input(0), over);
+                Instr::Select(condition, self.value(input(1), over), self.value(input(2), over))
+            }
+            Op::Cast => Instr::Cast(self.value(input(0), over)),
+            Op::Reduce { op, .. } => Instr::Fold(*op, self.value(input(0), facts.shape(input(0)))),
             // Nothing else is elementwise; its value is loaded.
-            _ => return self.load(i),
+            _ => return self.load(i, over),
         };
         self.emit(instr, dtype)
     }
 
-    fn load(&mut self, i: u32) -> Reg {
+    fn load(&mut self, i: u32, over: &Shape) -> Reg {
         let (source, layout) = self.facts.place(i);
-        let layout = layout.expand(&self.shape);
+        let layout = over_space(&layout, over, &self.shape, self.row_axes);
         let dtype = self.facts.items[i as usize].node.dtype;
         let known = self.sources.iter().zip(&self.layouts).position(|(s, l)| *s == source && *l == layout);
         let slot = known.unwrap_or_else(|| {

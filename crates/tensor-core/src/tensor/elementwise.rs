@@ -1,7 +1,12 @@
 //! Elementwise operations: one table of functions of one tensor, one of two, comparisons, `where`, casts.
 
+use std::{
+    cell::RefCell,
+    sync::{Arc, Weak},
+};
+
 use super::Tensor;
-use crate::{BinaryOp, CompareOp, DType, Error, Op, Result, Scalar, UnaryOp, op::unary_dtype};
+use crate::{BinaryOp, CompareOp, DType, Error, Op, Result, Scalar, UnaryOp, node::Node, op::unary_dtype};
 
 impl Tensor {
     /// An elementwise function of this tensor. Integers and bools are cast to f32 first where the function is real-valued.
@@ -45,6 +50,9 @@ impl Tensor {
             BinaryOp::Div | BinaryOp::Atan2 if !dtype.is_float() => DType::F32,
             _ => dtype,
         };
+        if self.dtype() == dtype && rhs.dtype() == dtype {
+            return Ok(Tensor::build(Op::Binary(op), shape, dtype, &[self, rhs]));
+        }
         let (a, b) = (self.cast_if(dtype)?, rhs.cast_if(dtype)?);
         Ok(Tensor::build(Op::Binary(op), shape, dtype, &[&a, &b]))
     }
@@ -61,8 +69,7 @@ impl Tensor {
             dtype = DType::I32;
         }
         let this = self.cast_unchecked(dtype);
-        let constant =
-            Tensor::source_unchecked(Op::Full(scalar.cast(dtype)), ().into(), dtype, &self.device());
+        let constant = this.constant(scalar);
         let inputs = if flipped { [&constant, &this] } else { [&this, &constant] };
         Tensor::build(Op::Binary(op), self.shape().clone(), dtype, &inputs)
     }
@@ -86,8 +93,7 @@ impl Tensor {
         let scalar = scalar.into();
         let dtype = scalar.promote_with(self.dtype());
         let this = self.cast_unchecked(dtype);
-        let constant =
-            Tensor::source_unchecked(Op::Full(scalar.cast(dtype)), ().into(), dtype, &self.device());
+        let constant = this.constant(scalar);
         Tensor::build(Op::Compare(op), self.shape().clone(), DType::Bool, &[&this, &constant])
     }
 
@@ -115,12 +121,7 @@ impl Tensor {
     /// This tensor with `value` where the bool `mask` (broadcast to this shape) is true. `torch.masked_fill`.
     #[track_caller]
     pub fn masked_fill(&self, mask: &Tensor, value: impl Into<Scalar>) -> Result<Tensor> {
-        let value = Tensor::source_unchecked(
-            Op::Full(value.into().cast(self.dtype())),
-            ().into(),
-            self.dtype(),
-            &self.device(),
-        );
+        let value = self.constant(value.into());
         mask.where_cond(&value, self)
     }
 
@@ -132,6 +133,35 @@ impl Tensor {
     pub fn to_dtype(&self, dtype: DType) -> Result<Tensor> {
         self.device().require(dtype, "to_dtype")?;
         Ok(self.cast_unchecked(dtype))
+    }
+
+    /// A 0-d tensor of this one's dtype and device. Constants in use on this thread are shared, so that a loop of
+    /// `x * 0.5` makes one.
+    #[track_caller]
+    fn constant(&self, value: Scalar) -> Tensor {
+        const KEPT: usize = 8;
+        type Kept = (DType, Scalar, Weak<Node>);
+        thread_local! {
+            static RECENT: RefCell<(usize, [Kept; KEPT])> =
+                const { RefCell::new((0, [const { (DType::Bool, Scalar::Int(0), Weak::new()) }; KEPT])) };
+        }
+        let (value, dtype) = (value.cast(self.dtype()), self.dtype());
+        let device = self.device();
+        RECENT.with_borrow_mut(|(next, kept)| {
+            for (d, v, node) in kept.iter() {
+                if *d == dtype
+                    && v.same_bits(value)
+                    && let Some(node) = node.upgrade()
+                    && node.device == device
+                {
+                    return Tensor::from_node(node);
+                }
+            }
+            let fresh = Tensor::source_unchecked(Op::Full(value), ().into(), dtype, &device);
+            kept[*next] = (dtype, value, Arc::downgrade(&fresh.0));
+            *next = (*next + 1) % KEPT;
+            fresh
+        })
     }
 
     #[track_caller]
@@ -173,7 +203,7 @@ impl Tensor {
         let x = self.cast_unchecked(dtype);
         let held = |x: &Tensor, op: CompareOp, bound: Scalar| {
             let beyond = x.compare_scalar(op, bound);
-            let bound = Tensor::source_unchecked(Op::Full(bound.cast(dtype)), ().into(), dtype, &x.device());
+            let bound = x.constant(bound);
             Tensor::build(Op::Where, x.shape().clone(), dtype, &[&beyond, &bound, x])
         };
         held(&held(&x, CompareOp::Le, low), CompareOp::Ge, high)

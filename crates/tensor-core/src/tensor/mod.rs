@@ -156,7 +156,10 @@ impl Tensor {
     /// A new node made by `op` from `inputs`, which the caller has checked: on one device, shapes and dtypes fitting.
     #[track_caller]
     pub(crate) fn build(op: Op, shape: Shape, dtype: DType, inputs: &[&Tensor]) -> Tensor {
-        let nodes: Inputs = inputs.iter().map(|t| t.node()).collect();
+        let nodes: Inputs = match inputs {
+            [a, b] => Inputs::from_buf([a.node(), b.node()]),
+            _ => inputs.iter().map(|t| t.node()).collect(),
+        };
         let device = nodes[0].device.clone();
         Tensor::build_on(op, shape, dtype, device, nodes)
     }
@@ -192,6 +195,10 @@ impl Tensor {
     /// An error unless all tensors are on one device.
     pub(crate) fn same_device(op: &'static str, tensors: &[&Tensor]) -> Result<()> {
         let Some((first, rest)) = tensors.split_first() else { return Ok(()) };
+        // Only a cell's device can change; all others are compared where they are.
+        if tensors.iter().all(|t| t.0.variable.is_none() && t.0.device == first.0.device) {
+            return Ok(());
+        }
         let device = first.device();
         for tensor in rest {
             let other = tensor.device();

@@ -63,7 +63,13 @@ pub(crate) fn reference_backend() -> (Device, Arc<Reference>) {
             kind: DeviceKind::Cpu,
             memory: None,
             dtypes: DType::ALL.to_vec(),
-            limits: Limits { max_buffer_bytes: 1 << 30, max_inputs: 8, max_outputs: 4, max_instrs: 32 },
+            limits: Limits {
+                max_buffer_bytes: 1 << 30,
+                max_inputs: 8,
+                max_outputs: 4,
+                max_instrs: 32,
+                max_row: 64,
+            },
         },
         live: Arc::default(),
         kernels: Mutex::default(),
@@ -234,6 +240,41 @@ fn compute(launch: &Launch<'_>, inputs: &[Vec<Scalar>]) -> Result<Vec<Vec<Scalar
             }
             vec![groups.iter().map(|g| reduce(k.op, g, k.program.output_dtype(0))).collect()]
         }
+        Kernel::Rows(k) => {
+            let length: usize = k.shape[k.shape.rank() - k.row_axes..].iter().product();
+            assert!(k.inputs.iter().all(|l| l.shape() == &k.shape) && length <= 64);
+            let program = &k.program;
+            // Instruction by instruction: a fold wants its whole row.
+            let mut regs: Vec<Vec<Scalar>> = Vec::new();
+            for (i, instr) in program.instrs.iter().enumerate() {
+                let values = match instr {
+                    Instr::Fold(op, a) => {
+                        let rows = regs[*a as usize].chunks(length);
+                        rows.flat_map(|row| vec![reduce(*op, row, program.dtypes[i]); length])
+                            .map(|v| v.cast(program.dtypes[i].compute()))
+                            .collect()
+                    }
+                    _ => indices(&k.shape)
+                        .iter()
+                        .enumerate()
+                        .map(|(flat, index)| {
+                            let loads: Vec<Scalar> =
+                                k.inputs.iter().enumerate().map(|(n, l)| at(n, l, index)).collect();
+                            let r = |reg: u16| regs[reg as usize][flat];
+                            instruction(program, i, r, &loads, launch.scalars, flat as u64)
+                        })
+                        .collect(),
+                };
+                regs.push(values);
+            }
+            let uniform = k.uniform();
+            let output = |o: usize| {
+                let (reg, all) = (program.outputs[o], &regs[program.outputs[o] as usize]);
+                assert!(!k.per_row[o] || uniform[reg as usize]);
+                all.iter().step_by(if k.per_row[o] { length } else { 1 }).copied().collect()
+            };
+            (0..program.outputs.len()).map(output).collect()
+        }
         Kernel::ArgReduce(k) => {
             let out = k.input.shape().reduced(&[k.axis], false);
             let n = k.input.shape()[k.axis];
@@ -344,73 +385,78 @@ fn reduce(op: ReduceOp, group: &[Scalar], dtype: DType) -> Scalar {
 
 fn evaluate(program: &Program, loads: &[Scalar], scalars: &[Scalar], flat: u64) -> Vec<Scalar> {
     let mut regs: Vec<Scalar> = Vec::with_capacity(program.instrs.len());
-    for (instr, &dtype) in program.instrs.iter().zip(&program.dtypes) {
-        let r = |reg: u16| regs[reg as usize];
-        let of = |reg: u16| program.dtypes[reg as usize];
-        let value = match *instr {
-            Instr::Load(n) => loads[n as usize],
-            Instr::Scalar(n) => scalars[n as usize],
-            Instr::Arange { start, step } => {
-                let (start, step) = (scalars[start as usize], scalars[step as usize]);
-                if dtype.is_float() {
-                    let product = Scalar::Float(flat as f64).cast(dtype.compute()).as_f64() * step.as_f64();
-                    Scalar::Float(Scalar::Float(product).cast(dtype.compute()).as_f64() + start.as_f64())
-                } else {
-                    Scalar::Int(start.as_i64().wrapping_add(step.as_i64().wrapping_mul(flat as i64)))
-                }
-            }
-            Instr::Random { kind, seed, offset } => {
-                let seed = scalars[seed as usize].as_i64() as u64;
-                let offset = scalars[offset as usize].as_i64() as u64;
-                random(kind, philox(seed, offset.wrapping_add(flat)), dtype)
-            }
-            Instr::Unary(op, a) => unary(op, r(a), of(a)),
-            Instr::Powi(n, a) => {
-                let (base, times) = (r(a), n.unsigned_abs());
-                let one = Scalar::Int(1).cast(dtype);
-                let product = (0..times).fold(one, |p, _| {
-                    if dtype.is_float() {
-                        Scalar::Float(p.as_f64() * base.as_f64())
-                    } else {
-                        binary(BinaryOp::Mul, p, base, dtype)
-                    }
-                });
-                if n < 0 { Scalar::Float(1.0 / product.as_f64()) } else { product }
-            }
-            Instr::Binary(op, a, b) => binary(op, r(a), r(b), dtype),
-            Instr::Compare(op, a, b) => {
-                let (a, b, float) = (r(a), r(b), of(a).is_float());
-                let order = if float {
-                    a.as_f64().partial_cmp(&b.as_f64())
-                } else {
-                    Some(a.as_i64().cmp(&b.as_i64()))
-                };
-                Scalar::Bool(match op {
-                    CompareOp::Eq => order.is_some_and(|o| o.is_eq()),
-                    CompareOp::Ne => order.is_none_or(|o| o.is_ne()),
-                    CompareOp::Lt => order.is_some_and(|o| o.is_lt()),
-                    CompareOp::Le => order.is_some_and(|o| o.is_le()),
-                    CompareOp::Gt => order.is_some_and(|o| o.is_gt()),
-                    CompareOp::Ge => order.is_some_and(|o| o.is_ge()),
-                })
-            }
-            Instr::Select(c, a, b) => {
-                if r(c).as_bool() {
-                    r(a)
-                } else {
-                    r(b)
-                }
-            }
-            Instr::Cast(a) => r(a),
-            other => panic!("an instruction this backend does not know: {other:?}"),
-        };
-        regs.push(value.cast(dtype.compute()).cast(if dtype == dtype.compute() {
-            dtype
-        } else {
-            dtype.compute()
-        }));
+    for i in 0..program.instrs.len() {
+        regs.push(instruction(program, i, |reg| regs[reg as usize], loads, scalars, flat));
     }
     program.outputs.iter().map(|&o| regs[o as usize]).collect()
+}
+
+/// The value of instruction `i` at one position, given those of earlier ones.
+fn instruction(
+    program: &Program,
+    i: usize,
+    r: impl Fn(u16) -> Scalar,
+    loads: &[Scalar],
+    scalars: &[Scalar],
+    flat: u64,
+) -> Scalar {
+    let dtype = program.dtypes[i];
+    let of = |reg: u16| program.dtypes[reg as usize];
+    let value = match program.instrs[i] {
+        Instr::Load(n) => loads[n as usize],
+        Instr::Scalar(n) => scalars[n as usize],
+        Instr::Arange { start, step } => {
+            let (start, step) = (scalars[start as usize], scalars[step as usize]);
+            if dtype.is_float() {
+                let product = Scalar::Float(flat as f64).cast(dtype.compute()).as_f64() * step.as_f64();
+                Scalar::Float(Scalar::Float(product).cast(dtype.compute()).as_f64() + start.as_f64())
+            } else {
+                Scalar::Int(start.as_i64().wrapping_add(step.as_i64().wrapping_mul(flat as i64)))
+            }
+        }
+        Instr::Random { kind, seed, offset } => {
+            let seed = scalars[seed as usize].as_i64() as u64;
+            let offset = scalars[offset as usize].as_i64() as u64;
+            random(kind, philox(seed, offset.wrapping_add(flat)), dtype)
+        }
+        Instr::Unary(op, a) => unary(op, r(a), of(a)),
+        Instr::Powi(n, a) => {
+            let (base, times) = (r(a), n.unsigned_abs());
+            let one = Scalar::Int(1).cast(dtype);
+            let product = (0..times).fold(one, |p, _| {
+                if dtype.is_float() {
+                    Scalar::Float(p.as_f64() * base.as_f64())
+                } else {
+                    binary(BinaryOp::Mul, p, base, dtype)
+                }
+            });
+            if n < 0 { Scalar::Float(1.0 / product.as_f64()) } else { product }
+        }
+        Instr::Binary(op, a, b) => binary(op, r(a), r(b), dtype),
+        Instr::Compare(op, a, b) => {
+            let (a, b, float) = (r(a), r(b), of(a).is_float());
+            let order =
+                if float { a.as_f64().partial_cmp(&b.as_f64()) } else { Some(a.as_i64().cmp(&b.as_i64())) };
+            Scalar::Bool(match op {
+                CompareOp::Eq => order.is_some_and(|o| o.is_eq()),
+                CompareOp::Ne => order.is_none_or(|o| o.is_ne()),
+                CompareOp::Lt => order.is_some_and(|o| o.is_lt()),
+                CompareOp::Le => order.is_some_and(|o| o.is_le()),
+                CompareOp::Gt => order.is_some_and(|o| o.is_gt()),
+                CompareOp::Ge => order.is_some_and(|o| o.is_ge()),
+            })
+        }
+        Instr::Select(c, a, b) => {
+            if r(c).as_bool() {
+                r(a)
+            } else {
+                r(b)
+            }
+        }
+        Instr::Cast(a) => r(a),
+        other => panic!("an instruction this backend does not know: {other:?}"),
+    };
+    value.cast(dtype.compute())
 }
 
 fn random(kind: RandomKind, w: [u32; 4], dtype: DType) -> Scalar {

@@ -1,0 +1,631 @@
+//! Row kernels: elementwise expressions and reductions along rows, a few rows at a time in cache.
+//!
+//! The program is cut at its folds into passes over the rows. A pass computes, block by block, what the next folds reduce and
+//! the outputs that are ready by then; between two passes the values that are one a row are computed for all rows of the tile
+//! at once. What a later pass needs again is kept for the tile if it is dear, and computed again if it is cheap.
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+
+use rayon::prelude::*;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+use tensor_core::{
+    DType, Error, Launch, Layout, ReduceOp, Result, Scalar, Shape, UnaryOp,
+    kernel::{Instr, Program, Reg, RowKernel},
+};
+
+use crate::{
+    buffer::{Bound, Memory},
+    engine::{BLOCK, Evaluator, with_scratch, words},
+    isa::Isa,
+    lower::{Lowered, lower},
+    map::PARALLEL,
+    pool::Pool,
+    reduce::Wide,
+    threads,
+};
+
+/// Positions in a tile, as far as whole rows allow: what a pass keeps for the next stays in the first-level cache.
+const TILE: usize = 1 << 13;
+/// A value that costs this many simple operations or fewer is computed again in a later pass rather than kept.
+const CHEAP: u32 = 2;
+
+/// Where a pass finds an input.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum From {
+    /// The kernel's.
+    Input(u16),
+    /// Kept for the tile by an earlier pass.
+    Saved(u16),
+    /// One value a row.
+    Row(u16),
+}
+
+/// Where a pass leaves a result.
+#[derive(Clone, Copy)]
+enum To {
+    /// An output of the kernel.
+    Output(u16),
+    Saved(u16),
+    Row(u16),
+}
+
+/// A reduction of one of a pass's results.
+struct Fold {
+    op: ReduceOp,
+    dtype: DType,
+    row: u16,
+}
+
+/// A run over a tile: over its positions, or over its rows.
+struct Pass {
+    program: Lowered,
+    inputs: SmallVec<[From; 4]>,
+    outputs: SmallVec<[To; 4]>,
+    /// Of the results after the outputs.
+    folds: SmallVec<[Fold; 2]>,
+    by_row: bool,
+}
+
+/// A kernel ready to run.
+pub(crate) struct Rows {
+    passes: Vec<Pass>,
+    /// Number and length of the rows.
+    rows: usize,
+    length: usize,
+    /// Rows in a tile: whole rows, and of short rows whole blocks.
+    tile: usize,
+    /// The dtype of each value kept for a tile, and of each value that is one a row.
+    saved: Vec<DType>,
+    row_values: Vec<DType>,
+    /// One past the greatest element that each input reads.
+    ends: Vec<usize>,
+    steps: usize,
+}
+
+struct Compiler<'a> {
+    kernel: &'a RowKernel,
+    uniform: Vec<bool>,
+    /// How many folds deep each register lies.
+    phase: Vec<usize>,
+    saved: FxHashMap<Reg, u16>,
+    row: FxHashMap<Reg, u16>,
+    saved_types: Vec<DType>,
+    row_types: Vec<DType>,
+    rows: Shape,
+}
+
+/// A pass's program in the making.
+struct Draft {
+    program: Program,
+    inputs: SmallVec<[From; 4]>,
+    layouts: Vec<Layout>,
+    regs: FxHashMap<Reg, Reg>,
+}
+
+pub(crate) fn compile(kernel: &RowKernel) -> Rows {
+    let program = &kernel.program;
+    let uniform = kernel.uniform();
+    let mut phase: Vec<usize> = Vec::with_capacity(program.instrs.len());
+    for instr in &program.instrs {
+        let deepest = instr.operands().iter().map(|&r| phase[r as usize]).max().unwrap_or(0);
+        phase.push(deepest + usize::from(matches!(instr, Instr::Fold(..))));
+    }
+    let mut compiler = Compiler {
+        kernel,
+        uniform,
+        phase,
+        saved: FxHashMap::default(),
+        row: FxHashMap::default(),
+        saved_types: Vec::new(),
+        row_types: Vec::new(),
+        rows: kernel.rows(),
+    };
+    compiler.choose_kept();
+    let last = compiler.phase.iter().copied().max().unwrap_or(0);
+    let mut passes = Vec::new();
+    for phase in 0..=last {
+        passes.extend(compiler.row_pass(phase));
+        passes.extend(compiler.full_pass(phase));
+    }
+    let rows = compiler.rows.numel();
+    let length = kernel.shape.numel() / rows.max(1);
+    let tile = (TILE / length.max(1)).max(1);
+    Rows {
+        rows,
+        length,
+        tile,
+        saved: compiler.saved_types,
+        row_values: compiler.row_types,
+        ends: kernel.inputs.iter().map(|l| l.span().1).collect(),
+        steps: passes.iter().map(|p| p.program.steps.len() + 1).sum(),
+        passes,
+    }
+}
+
+/// What an instruction costs beside an addition.
+fn price(instr: &Instr) -> u32 {
+    match instr {
+        Instr::Unary(UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Relu | UnaryOp::Not, _) => 1,
+        Instr::Unary(..) | Instr::Random { .. } => 8,
+        Instr::Powi(..) => 2,
+        _ => 1,
+    }
+}
+
+impl Compiler<'_> {
+    fn instr(&self, r: Reg) -> Instr {
+        self.kernel.program.instrs[r as usize]
+    }
+
+    fn is_fold(&self, r: Reg) -> bool {
+        matches!(self.instr(r), Instr::Fold(..))
+    }
+
+    /// Whether a register is read from memory or from the launch.
+    fn is_given(&self, r: Reg) -> bool {
+        matches!(self.instr(r), Instr::Load(_) | Instr::Scalar(_))
+    }
+
+    /// Which values are kept for the tile, and which one a row.
+    fn choose_kept(&mut self) {
+        let program = &self.kernel.program;
+        let n = program.instrs.len();
+        let mut later = vec![false; n];
+        let mut read = vec![false; n];
+        for (i, instr) in program.instrs.iter().enumerate() {
+            // A fold's operand is read in the pass before.
+            let reader = self.phase[i] - usize::from(matches!(instr, Instr::Fold(..)));
+            for r in instr.operands() {
+                later[r as usize] |= reader > self.phase[r as usize];
+                // Of what is one a row, what some other pass reads.
+                read[r as usize] |=
+                    !self.uniform[i] || self.is_fold(i as Reg) || self.phase[i] > self.phase[r as usize];
+            }
+        }
+        for (&o, &per_row) in program.outputs.iter().zip(&self.kernel.per_row) {
+            read[o as usize] |= !per_row;
+        }
+        let mut cost = vec![0u32; n];
+        for i in 0..n {
+            let r = i as Reg;
+            let dtype = program.dtypes[i].compute();
+            if self.is_fold(r) || (self.uniform[i] && !self.is_given(r) && read[i]) {
+                self.row.insert(r, self.row_types.len() as u16);
+                self.row_types.push(dtype);
+            } else if !self.uniform[i] && !self.is_given(r) {
+                let operands = program.instrs[i].operands();
+                let below = operands.iter().fold(0u32, |sum, &a| sum.saturating_add(cost[a as usize]));
+                cost[i] = below.saturating_add(price(&program.instrs[i]));
+                if later[i] && cost[i] > CHEAP {
+                    cost[i] = 0;
+                    self.saved.insert(r, self.saved_types.len() as u16);
+                    self.saved_types.push(dtype);
+                }
+            }
+        }
+    }
+
+    /// What is one a row, after `phase` folds.
+    fn row_pass(&self, phase: usize) -> Option<Pass> {
+        let program = &self.kernel.program;
+        let mut draft = Draft::new();
+        let mut wanted: Vec<(Reg, To)> = Vec::new();
+        for i in 0..program.instrs.len() {
+            let r = i as Reg;
+            if self.uniform[i]
+                && self.phase[i] == phase
+                && !self.is_fold(r)
+                && let Some(&row) = self.row.get(&r)
+            {
+                wanted.push((r, To::Row(row)));
+            }
+        }
+        for (o, &r) in program.outputs.iter().enumerate() {
+            if self.kernel.per_row[o] && self.phase[r as usize] == phase {
+                wanted.push((r, To::Output(o as u16)));
+            }
+        }
+        if wanted.is_empty() {
+            return None;
+        }
+        let regs: Vec<Reg> = wanted.iter().map(|&(r, _)| self.emit_row(&mut draft, r, phase)).collect();
+        Some(self.finish(draft, regs, wanted.into_iter().map(|w| w.1).collect(), SmallVec::new(), true))
+    }
+
+    fn emit_row(&self, draft: &mut Draft, r: Reg, phase: usize) -> Reg {
+        if let Some(&known) = draft.regs.get(&r) {
+            return known;
+        }
+        let dtype = self.kernel.program.dtypes[r as usize];
+        let reg = match self.instr(r) {
+            Instr::Load(k) => {
+                let layout = &self.kernel.inputs[k as usize];
+                let lead = self.rows.rank();
+                let layout = Layout::new(self.rows.clone(), &layout.strides()[..lead], layout.offset());
+                draft.load(From::Input(k), layout, self.kernel.program.inputs[k as usize], dtype)
+            }
+            _ if let Some(&row) =
+                self.row.get(&r).filter(|_| self.is_fold(r) || self.phase[r as usize] < phase) =>
+            {
+                draft.load(From::Row(row), Layout::contiguous(self.rows.clone()), dtype.compute(), dtype)
+            }
+            instr => {
+                let instr = map_operands(instr, |a| self.emit_row(draft, a, phase));
+                draft.push(instr, dtype)
+            }
+        };
+        draft.regs.insert(r, reg);
+        reg
+    }
+
+    /// Everything over positions that is ready after `phase` folds.
+    fn full_pass(&self, phase: usize) -> Option<Pass> {
+        let program = &self.kernel.program;
+        let mut draft = Draft::new();
+        let (mut wanted, mut outputs) = (Vec::new(), SmallVec::new());
+        for (o, &r) in program.outputs.iter().enumerate() {
+            if !self.kernel.per_row[o] && self.phase[r as usize] == phase {
+                wanted.push(r);
+                outputs.push(To::Output(o as u16));
+            }
+        }
+        for i in 0..program.instrs.len() {
+            if self.phase[i] == phase
+                && let Some(&saved) = self.saved.get(&(i as Reg))
+            {
+                wanted.push(i as Reg);
+                outputs.push(To::Saved(saved));
+            }
+        }
+        let mut folds = SmallVec::new();
+        for (i, instr) in program.instrs.iter().enumerate() {
+            if let Instr::Fold(op, a) = *instr
+                && self.phase[i] == phase + 1
+                && let Some(&row) = self.row.get(&(i as Reg))
+            {
+                wanted.push(a);
+                folds.push(Fold { op, dtype: program.dtypes[i], row });
+            }
+        }
+        if wanted.is_empty() {
+            return None;
+        }
+        let regs: Vec<Reg> = wanted.iter().map(|&r| self.emit_full(&mut draft, r, phase)).collect();
+        Some(self.finish(draft, regs, outputs, folds, false))
+    }
+
+    fn emit_full(&self, draft: &mut Draft, r: Reg, phase: usize) -> Reg {
+        if let Some(&known) = draft.regs.get(&r) {
+            return known;
+        }
+        let dtype = self.kernel.program.dtypes[r as usize];
+        let shape = &self.kernel.shape;
+        let reg = match self.instr(r) {
+            Instr::Load(k) => {
+                let layout = self.kernel.inputs[k as usize].clone();
+                draft.load(From::Input(k), layout, self.kernel.program.inputs[k as usize], dtype)
+            }
+            _ if let Some(&row) = self.row.get(&r) => {
+                let mut strides = self.rows.contiguous_strides();
+                strides.resize(shape.rank(), 0);
+                draft.load(From::Row(row), Layout::new(shape.clone(), &strides, 0), dtype.compute(), dtype)
+            }
+            _ if let Some(&saved) = self.saved.get(&r).filter(|_| self.phase[r as usize] < phase) => {
+                draft.load(From::Saved(saved), Layout::contiguous(shape.clone()), dtype.compute(), dtype)
+            }
+            instr => {
+                let instr = map_operands(instr, |a| self.emit_full(draft, a, phase));
+                draft.push(instr, dtype)
+            }
+        };
+        draft.regs.insert(r, reg);
+        reg
+    }
+
+    fn finish(
+        &self,
+        mut draft: Draft,
+        regs: Vec<Reg>,
+        outputs: SmallVec<[To; 4]>,
+        folds: SmallVec<[Fold; 2]>,
+        by_row: bool,
+    ) -> Pass {
+        draft.program.scalars = self.kernel.program.scalars.clone();
+        draft.program.outputs = regs;
+        let shape = if by_row { &self.rows } else { &self.kernel.shape };
+        let mut program = lower(&draft.program, shape, &draft.layouts);
+        for (out, to) in program.outputs.iter_mut().zip(&outputs) {
+            // What stays in the tile keeps the width it was computed in.
+            if !matches!(to, To::Output(_)) {
+                out.1 = out.1.compute();
+            }
+        }
+        Pass { program, inputs: draft.inputs, outputs, folds, by_row }
+    }
+}
+
+impl Draft {
+    fn new() -> Draft {
+        Draft {
+            program: Program::default(),
+            inputs: SmallVec::new(),
+            layouts: Vec::new(),
+            regs: FxHashMap::default(),
+        }
+    }
+
+    fn push(&mut self, instr: Instr, dtype: DType) -> Reg {
+        self.program.instrs.push(instr);
+        self.program.dtypes.push(dtype);
+        (self.program.instrs.len() - 1) as Reg
+    }
+
+    /// `stored` is the dtype in memory, `dtype` the register's.
+    fn load(&mut self, from: From, layout: Layout, stored: DType, dtype: DType) -> Reg {
+        self.inputs.push(from);
+        self.layouts.push(layout);
+        self.program.inputs.push(stored);
+        let slot = (self.inputs.len() - 1) as u16;
+        self.push(Instr::Load(slot), dtype)
+    }
+}
+
+fn map_operands(instr: Instr, mut f: impl FnMut(Reg) -> Reg) -> Instr {
+    match instr {
+        Instr::Unary(op, a) => Instr::Unary(op, f(a)),
+        Instr::Powi(n, a) => Instr::Powi(n, f(a)),
+        Instr::Cast(a) => Instr::Cast(f(a)),
+        Instr::Binary(op, a, b) => Instr::Binary(op, f(a), f(b)),
+        Instr::Compare(op, a, b) => Instr::Compare(op, f(a), f(b)),
+        Instr::Select(c, a, b) => Instr::Select(f(c), f(a), f(b)),
+        // Without operands, or a fold, which is read from its row's value.
+        other => other,
+    }
+}
+
+pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, kernel: &RowKernel, launch: &Launch<'_>) -> Result<()> {
+    const OP: &str = "rows";
+    let rows = launch
+        .compiled
+        .get_or_try(|| Ok(compile(kernel)))?
+        .ok_or_else(|| Error::invalid("launch", "the kernel was compiled by another backend"))?;
+    let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
+    bound.require(OP, rows.ends.len(), kernel.program.outputs.len())?;
+    bound.require_apart(OP)?;
+    if launch.scalars.len() != kernel.program.scalars.len() {
+        return Err(Error::invalid(OP, "the launch has other scalars than the kernel"));
+    }
+    for ((input, &dtype), &end) in bound.inputs.iter().zip(&kernel.program.inputs).zip(&rows.ends) {
+        input.require(OP, dtype, end)?;
+    }
+    let specs = launch.kernel.outputs();
+    for (output, (shape, dtype)) in bound.outputs.iter().zip(&specs) {
+        output.require(OP, *dtype, shape.numel())?;
+    }
+    if rows.rows * rows.length == 0 {
+        return Ok(());
+    }
+    let task = Task { isa, rows, scalars: launch.scalars, inputs: &bound.inputs, outputs: &bound.outputs };
+    let tile = rows.tile;
+    let large = rows.rows * rows.length * rows.steps >= PARALLEL && threads::available() > 1;
+    let piece =
+        if large { rows.rows.div_ceil(threads::available() * 4).next_multiple_of(tile) } else { rows.rows };
+    let pieces = rows.rows.div_ceil(piece);
+    let one = |i: usize| task.some(i * piece, rows.rows.min((i + 1) * piece), tile);
+    if pieces == 1 { one(0) } else { (0..pieces).into_par_iter().try_for_each(one) }
+}
+
+struct Task<'a> {
+    isa: Isa,
+    rows: &'a Rows,
+    scalars: &'a [Scalar],
+    inputs: &'a [Memory],
+    outputs: &'a [Memory],
+}
+
+impl Task<'_> {
+    /// Rows `first..end`, a tile at a time.
+    fn some(&self, first: usize, end: usize, tile: usize) -> Result<()> {
+        let rows = self.rows;
+        // 8 bytes an element serve every dtype; each piece begins on a cache line.
+        let (row_words, saved_words) = (tile.next_multiple_of(8), (tile * rows.length).next_multiple_of(8));
+        let registers: usize = rows.passes.iter().map(|p| words(&p.program)).sum();
+        let total = registers + rows.row_values.len() * row_words + rows.saved.len() * saved_words;
+        with_scratch(total, |scratch| {
+            let row_at = |r: u16| scratch.wrapping_add(registers + r as usize * row_words);
+            let saved_base = registers + rows.row_values.len() * row_words;
+            let saved_at = |s: u16| scratch.wrapping_add(saved_base + s as usize * saved_words);
+            // The tile's values, addressed as if those of all rows were there.
+            let row_value = |r: u16, from: usize| {
+                let dtype = rows.row_values[r as usize];
+                let ptr = row_at(r).cast::<u8>().wrapping_sub(from * dtype.size());
+                Memory { ptr, numel: rows.rows, dtype }
+            };
+            let saved_value = |s: u16, from: usize| {
+                let dtype = rows.saved[s as usize];
+                let ptr = saved_at(s).cast::<u8>().wrapping_sub(from * rows.length * dtype.size());
+                Memory { ptr, numel: rows.rows * rows.length, dtype }
+            };
+            let inputs = |pass: &Pass, from: usize| -> SmallVec<[Memory; 4]> {
+                let place = |f: &From| match *f {
+                    From::Input(k) => self.inputs[k as usize],
+                    From::Saved(s) => saved_value(s, from),
+                    From::Row(r) => row_value(r, from),
+                };
+                pass.inputs.iter().map(place).collect()
+            };
+            let outputs = |pass: &Pass, from: usize| -> SmallVec<[Memory; 4]> {
+                let place = |t: &To| match *t {
+                    To::Output(o) => self.outputs[o as usize],
+                    To::Saved(s) => saved_value(s, from),
+                    To::Row(r) => row_value(r, from),
+                };
+                pass.outputs.iter().map(place).collect()
+            };
+            let mut used = 0;
+            let mut evaluators: SmallVec<[(Evaluator<'_>, SmallVec<[Memory; 4]>); 6]> = SmallVec::new();
+            for pass in &rows.passes {
+                let own = scratch.wrapping_add(used);
+                used += words(&pass.program);
+                let (inputs, targets) = (inputs(pass, first), outputs(pass, first));
+                let evaluator = Evaluator::new(self.isa, &pass.program, inputs, self.scalars, &targets, own);
+                evaluators.push((evaluator, targets));
+            }
+            // What lies in the tile stays where it is while the rows move on.
+            let shift = |memory: &mut Memory, elements: usize| {
+                memory.ptr = memory.ptr.wrapping_sub(elements * memory.dtype.size());
+            };
+            for from in (first..end).step_by(tile) {
+                let to = end.min(from + tile);
+                for (pass, (evaluator, targets)) in rows.passes.iter().zip(&mut evaluators) {
+                    if from > first {
+                        for (memory, place) in evaluator.inputs.iter_mut().zip(&pass.inputs) {
+                            match place {
+                                From::Input(_) => {}
+                                From::Saved(_) => shift(memory, tile * rows.length),
+                                From::Row(_) => shift(memory, tile),
+                            }
+                        }
+                        for (memory, place) in targets.iter_mut().zip(&pass.outputs) {
+                            match place {
+                                To::Output(_) => {}
+                                To::Saved(_) => shift(memory, tile * rows.length),
+                                To::Row(_) => shift(memory, tile),
+                            }
+                        }
+                    }
+                    if pass.by_row {
+                        blocks(from, to, |row, n| evaluator.block(row, n, targets, row).map(|_| ()))?;
+                    } else {
+                        self.full(pass, evaluator, targets, from, to, &row_value)?;
+                    }
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// One pass over the positions of rows `from..to`.
+    fn full(
+        &self,
+        pass: &Pass,
+        evaluator: &mut Evaluator<'_>,
+        targets: &[Memory],
+        from: usize,
+        to: usize,
+        row_value: &impl Fn(u16, usize) -> Memory,
+    ) -> Result<()> {
+        let length = self.rows.length;
+        let stored = targets.len();
+        if pass.folds.is_empty() {
+            let mut pos = from * length;
+            while pos < to * length {
+                let n = evaluator.block_len(pos, to * length);
+                evaluator.block(pos, n, targets, pos)?;
+                pos += n;
+            }
+            return Ok(());
+        }
+        if length <= BLOCK / 2 {
+            // Several short rows a block.
+            return blocks_of(from, to, BLOCK / length, |row, n| {
+                let data = evaluator.block(row * length, n * length, targets, row * length)?;
+                for (f, fold) in pass.folds.iter().enumerate() {
+                    let size = fold.dtype.compute().size();
+                    for i in 0..n {
+                        let mut total = Total::start(fold);
+                        // SAFETY: the block holds these rows.
+                        unsafe {
+                            total.add(
+                                self.isa,
+                                fold,
+                                data[stored + f].wrapping_add(i * length * size),
+                                length,
+                            )
+                        };
+                        // SAFETY: the tile has a value for each of its rows.
+                        unsafe { total.finish(fold, length, row_value(fold.row, from), row + i) };
+                    }
+                }
+                Ok(())
+            });
+        }
+        for row in from..to {
+            let mut totals: SmallVec<[Total; 2]> = pass.folds.iter().map(Total::start).collect();
+            blocks(row * length, (row + 1) * length, |pos, n| {
+                let data = evaluator.block(pos, n, targets, pos)?;
+                for ((fold, total), &data) in pass.folds.iter().zip(&mut totals).zip(&data[stored..]) {
+                    // SAFETY: the block holds n elements.
+                    unsafe { total.add(self.isa, fold, data, n) };
+                }
+                Ok(())
+            })?;
+            for (fold, total) in pass.folds.iter().zip(&totals) {
+                // SAFETY: the tile has a value for each of its rows.
+                unsafe { total.finish(fold, length, row_value(fold.row, from), row) };
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Calls `f(start, n)` for pieces of `from..to` of at most a block.
+fn blocks(from: usize, to: usize, f: impl FnMut(usize, usize) -> Result<()>) -> Result<()> {
+    blocks_of(from, to, BLOCK, f)
+}
+
+fn blocks_of(
+    from: usize,
+    to: usize,
+    size: usize,
+    mut f: impl FnMut(usize, usize) -> Result<()>,
+) -> Result<()> {
+    (from..to).step_by(size).try_for_each(|start| f(start, size.min(to - start)))
+}
+
+/// A row's reduction under way.
+enum Total {
+    Float(f64),
+    Int(i64),
+}
+
+impl Total {
+    fn start(fold: &Fold) -> Total {
+        if fold.dtype.is_float() {
+            Total::Float(<f64 as Wide>::identity(fold.op))
+        } else {
+            Total::Int(<i64 as Wide>::identity(fold.op))
+        }
+    }
+
+    /// # Safety
+    /// `data` holds `n` elements of the fold's compute dtype.
+    unsafe fn add(&mut self, isa: Isa, fold: &Fold, data: *const u8, n: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                Total::Float(sum) => {
+                    *sum = Wide::join(fold.op, *sum, Wide::fold(isa, fold.op, fold.dtype, data, n))
+                }
+                Total::Int(sum) => {
+                    *sum = Wide::join(fold.op, *sum, Wide::fold(isa, fold.op, fold.dtype, data, n))
+                }
+            }
+        }
+    }
+
+    /// # Safety
+    /// `out` has room at `row`.
+    unsafe fn finish(&self, fold: &Fold, count: usize, out: Memory, row: usize) {
+        let here = Memory { ptr: out.ptr.wrapping_add(row * out.dtype.size()), numel: 1, dtype: out.dtype };
+        // SAFETY: the caller's promise.
+        unsafe {
+            match *self {
+                Total::Float(sum) => Wide::finish(fold.op, out.dtype, count, &[sum], here),
+                Total::Int(sum) => Wide::finish(fold.op, out.dtype, count, &[sum], here),
+            }
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! The flags, and what is wrong with them, said before anything is measured.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+
+use crate::{Result, case::Case};
+
+/// Times Taper's operations, each result checked, with the machine's limits measured beside them.
+#[derive(Parser)]
+#[command(name = "taper-bench", bin_name = "cargo xtask bench")]
+pub(crate) struct Args {
+    /// Print a JSON line for each case, in place of the table
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// auto, cpu, wgpu, or wgpu:N
+    #[arg(long, default_value = "cpu")]
+    pub(crate) device: String,
+    /// Threads of the host's processor [default: all cores]
+    #[arg(long, allow_negative_numbers = true)]
+    threads: Option<usize>,
+    /// Only cases whose name contains this; may be given again for more
+    #[arg(long, value_name = "TEXT")]
+    filter: Vec<String>,
+    /// Seconds for each case; every case is run ten times at least
+    #[arg(long, default_value_t = 2.0, value_name = "SECONDS", allow_negative_numbers = true)]
+    pub(crate) budget: f64,
+    /// Run PyTorch's twin of each case right after it, and compare
+    #[arg(long)]
+    pub(crate) vs_torch: bool,
+    /// A Python that has torch [default: python3]
+    #[arg(long, value_name = "PATH", requires = "vs_torch")]
+    python: Option<PathBuf>,
+    /// Write the table into this Markdown file, between its marks, and with --vs-torch a chart beside it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
+    /// What the case `import` starts: prints one result and ends
+    #[arg(long, hide = true)]
+    pub(crate) first_result: bool,
+}
+
+impl Args {
+    /// The number of threads, checked.
+    pub(crate) fn threads(&self) -> Result<usize> {
+        let cores = cores();
+        match self.threads {
+            None => Ok(cores),
+            Some(0) => Err("--threads 0: at least one thread is needed".into()),
+            Some(n) if n > cores => {
+                Err(format!("--threads {n}: there are only {cores} cores here, give at most {cores}").into())
+            }
+            Some(n) => Ok(n),
+        }
+    }
+
+    pub(crate) fn check_budget(&self) -> Result<()> {
+        if self.budget.is_finite() && self.budget > 0.0 && self.budget <= 86_400.0 {
+            return Ok(());
+        }
+        Err(format!("--budget {}: give a number of seconds above 0, a day at most", self.budget).into())
+    }
+
+    pub(crate) fn python(&self) -> PathBuf {
+        self.python.clone().unwrap_or_else(|| "python3".into())
+    }
+
+    /// The cases that the filters let through. Each filter must let some through.
+    pub(crate) fn select(&self, cases: Vec<Case>) -> Result<Vec<Case>> {
+        for text in &self.filter {
+            if !cases.iter().any(|case| case.name.contains(text.as_str())) {
+                let names: Vec<&str> = cases.iter().map(|case| case.name.as_str()).collect();
+                return Err(
+                    format!("--filter {text}: no such case; there are\n  {}", names.join("\n  ")).into()
+                );
+            }
+        }
+        let wanted = |case: &Case| {
+            self.filter.is_empty() || self.filter.iter().any(|text| case.name.contains(text.as_str()))
+        };
+        Ok(cases.into_iter().filter(wanted).collect())
+    }
+}
+
+/// The cores that this process may use.
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}

@@ -1,0 +1,199 @@
+//! A case: what is built before the clock, what is timed, what is checked after it, and how the timing goes.
+//!
+//! Taper is lazy, so the rule is: a timed call ends when its results are in memory. [`Timed::run`] looks that they are.
+
+use std::time::{Duration, Instant};
+
+use taper::{Device, Generator, Tensor};
+
+use crate::{
+    Result,
+    line::{Line, Times},
+    machine::Machine,
+    round,
+};
+
+/// A named piece of work.
+pub(crate) struct Case {
+    pub(crate) name: String,
+    pub(crate) work: Work,
+}
+
+pub(crate) enum Work {
+    /// Taper has no such operation: why.
+    Absent(&'static str),
+    Timed(Timed),
+    /// Work that is not a call repeated: gives its own line.
+    Alone(fn(&Bench, &str) -> Result<Line>),
+    /// One of [`Machine::CASES`], by its place there.
+    Machine(usize),
+}
+
+/// What all cases share.
+pub(crate) struct Bench {
+    pub(crate) device: Device,
+    pub(crate) threads: usize,
+    pub(crate) budget: Duration,
+    pub(crate) machine: Machine,
+}
+
+/// Where a case gets its inputs: random numbers, in the device's memory before the clock starts.
+pub(crate) struct Inputs {
+    pub(crate) device: Device,
+    pub(crate) rng: Generator,
+}
+
+impl Inputs {
+    pub(crate) fn new(device: &Device) -> Inputs {
+        Inputs { device: device.clone(), rng: Generator::seed(0, device) }
+    }
+
+    /// Uniform on [0, 1).
+    pub(crate) fn rand(&self, shape: impl Into<taper::Shape>) -> Result<Tensor> {
+        let tensor = Tensor::rand(shape, &self.rng)?;
+        tensor.eval()?;
+        Ok(tensor)
+    }
+
+    /// Integers below `bound`, i32.
+    pub(crate) fn indices(&self, bound: usize, n: usize) -> Result<Tensor> {
+        let tensor = Tensor::randint(0, i32::try_from(bound)?, [n], &self.rng)?;
+        tensor.eval()?;
+        Ok(tensor)
+    }
+}
+
+/// One timed call: gives every result, evaluated.
+pub(crate) type Call = Box<dyn FnMut() -> taper::Result<Vec<Tensor>>>;
+/// Compares the last timed call's results with a reference; may call once more, where the reference needs the state before.
+pub(crate) type Check = Box<dyn FnOnce(&[Tensor], &mut Call) -> Result<()>>;
+type Make = Box<dyn Fn(&Inputs) -> Result<(Call, Check)>>;
+
+pub(crate) struct Timed {
+    make: Make,
+    flop: Option<f64>,
+    bytes: Option<f64>,
+    ops: Option<f64>,
+    min_reps: usize,
+    max_reps: usize,
+}
+
+impl Case {
+    /// A case of which `make` builds the inputs, and gives the call to time and the check of its results.
+    pub(crate) fn new(
+        name: impl Into<String>,
+        make: impl Fn(&Inputs) -> Result<(Call, Check)> + 'static,
+    ) -> Case {
+        let timed =
+            Timed { make: Box::new(make), flop: None, bytes: None, ops: None, min_reps: 10, max_reps: 2000 };
+        Case { name: name.into(), work: Work::Timed(timed) }
+    }
+
+    pub(crate) fn absent(name: impl Into<String>, why: &'static str) -> Case {
+        Case { name: name.into(), work: Work::Absent(why) }
+    }
+
+    pub(crate) fn alone(name: &str, run: fn(&Bench, &str) -> Result<Line>) -> Case {
+        Case { name: name.into(), work: Work::Alone(run) }
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Timed)) -> Case {
+        if let Work::Timed(timed) = &mut self.work {
+            change(timed);
+        }
+        self
+    }
+
+    /// The multiplications and additions of a call: its limit is the processor's peak.
+    pub(crate) fn flop(self, flop: usize) -> Case {
+        self.with(|timed| timed.flop = Some(flop as f64))
+    }
+
+    /// The f32 elements that a call must read and write at least: its limit is the memory.
+    pub(crate) fn elements(self, elements: usize) -> Case {
+        self.with(|timed| timed.bytes = Some(elements as f64 * 4.0))
+    }
+
+    /// The operations of a call, for the time of each.
+    pub(crate) fn ops(self, ops: usize) -> Case {
+        self.with(|timed| timed.ops = Some(ops as f64))
+    }
+
+    pub(crate) fn max_reps(self, reps: usize) -> Case {
+        self.with(|timed| timed.max_reps = reps)
+    }
+}
+
+impl Bench {
+    /// Runs a case. A wrong result is told in its line.
+    pub(crate) fn run(&self, case: &Case) -> Line {
+        let line = match &case.work {
+            Work::Absent(why) => Ok(Line::absent("taper", &case.name, why)),
+            Work::Machine(i) => Ok(self.machine.lines[*i].clone()),
+            Work::Alone(run) => run(self, &case.name),
+            Work::Timed(timed) => timed.run(self, &case.name),
+        };
+        let mut line = line.unwrap_or_else(|error| Line {
+            peer: "taper".into(),
+            case: case.name.clone(),
+            wrong: Some(error.to_string()),
+            ..Line::default()
+        });
+        line.device.get_or_insert_with(|| self.device.name().into());
+        line.threads = Some(self.threads);
+        // What a case leaves behind is no concern of the next one.
+        self.device.empty_cache();
+        line
+    }
+}
+
+impl Timed {
+    fn run(&self, bench: &Bench, name: &str) -> Result<Line> {
+        let (mut call, check) = (self.make)(&Inputs::new(&bench.device))?;
+        let mut last = Vec::new();
+        let mut times = Vec::new();
+        // As PyTorch's script does: the former result is dropped within the clock, the last one is kept to be checked.
+        let mut once = |last: &mut Vec<Tensor>| -> Result<f64> {
+            let start = Instant::now();
+            last.clear();
+            *last = call()?;
+            bench.device.synchronize()?;
+            Ok(start.elapsed().as_secs_f64() * 1e3)
+        };
+        for _ in 0..3 {
+            once(&mut last)?;
+        }
+        let start = Instant::now();
+        while times.len() < self.min_reps || (start.elapsed() < bench.budget && times.len() < self.max_reps) {
+            times.push(once(&mut last)?);
+        }
+        if last.is_empty() || !last.iter().all(Tensor::is_evaluated) {
+            return Err("a result was not evaluated within the clock".into());
+        }
+        let times = Times::of(times);
+        let mut line = self.line(name, &times, bench);
+        if let Err(error) = check(&last, &mut call) {
+            line.wrong = Some(error.to_string());
+        }
+        Ok(line)
+    }
+
+    fn line(&self, name: &str, times: &Times, bench: &Bench) -> Line {
+        let seconds = times.median() / 1e3;
+        let mut line = Line::timed("taper", name, times);
+        // The limits are those of the host's processor and memory.
+        let here = bench.device.name() == "cpu";
+        if let Some(flop) = self.flop {
+            let gflops = flop / seconds / 1e9;
+            line.gflops = Some(round(gflops, 1));
+            line.limit_share = here.then(|| round(gflops / bench.machine.peak_gflops, 3));
+        }
+        if let Some(bytes) = self.bytes {
+            let gb_per_s = bytes / seconds / 1e9;
+            line.gb_per_s = Some(round(gb_per_s, 2));
+            line.limit_share = here.then(|| round(gb_per_s / bench.machine.copy_gb_per_s, 3));
+        }
+        line.ns_per_op = self.ops.map(|ops| round(seconds * 1e9 / ops, 1));
+        line
+    }
+}

@@ -1,0 +1,118 @@
+//! Cases that are not a call repeated: a process from its start to its first result, and graphs that are dropped.
+
+use std::{process::Command, time::Instant};
+
+use taper::{Device, Tensor, prelude::TensorGrad};
+
+use crate::{
+    Result,
+    case::{Case, Inputs},
+    check::{all, host, part},
+    line::{Line, Times},
+    round,
+};
+
+const SIDE: usize = 64;
+
+/// A process of its own, from its start to its end; in between it makes a device, two matrices, and their product.
+pub(super) fn import() -> Case {
+    Case::alone("import", |bench, name| {
+        let program = std::env::current_exe()?;
+        let (a, b) = operands(&bench.device)?;
+        let (a, b) = (host(&a)?, host(&b)?);
+        let want: f64 = (0..SIDE).map(|k| f64::from(a[k]) * f64::from(b[k * SIDE])).sum();
+        let mut times = Vec::new();
+        let begin = Instant::now();
+        // The first one reads the program from the disk, and does not count.
+        while times.len() < 11 || (times.len() < 41 && begin.elapsed() < bench.budget) {
+            let mut child = Command::new(&program);
+            child.args(["--first-result", "--device", bench.device.name()]);
+            child.args(["--threads", &bench.threads.to_string()]);
+            let start = Instant::now();
+            let output = child.output()?;
+            times.push(start.elapsed().as_secs_f64() * 1e3);
+            let said = String::from_utf8_lossy(&output.stdout);
+            let got: f32 = said.trim().parse().map_err(|_| {
+                format!("the child said {said:?} and {:?}", String::from_utf8_lossy(&output.stderr))
+            })?;
+            all("product", &[got], &[want], part(&bench.device, 1e-5))?;
+        }
+        times.remove(0);
+        let mut line = Line::timed("taper", name, &Times::of(times));
+        line.extra.insert("version".into(), env!("CARGO_PKG_VERSION").into());
+        Ok(line)
+    })
+}
+
+/// What the child process of [`import`] prints: the first element of a matrix product.
+pub(crate) fn first_result(device: &Device) -> Result<f32> {
+    let (a, b) = operands(device)?;
+    let product = a.matmul(&b)?.to_vec::<f32>()?;
+    Ok(product[0])
+}
+
+fn operands(device: &Device) -> Result<(Tensor, Tensor)> {
+    let inputs = Inputs::new(device);
+    Ok((inputs.rand([SIDE, SIDE])?, inputs.rand([SIDE, SIDE])?))
+}
+
+/// Tracked results that are computed and dropped without a backward pass. Neither the memory nor the time of a backward
+/// pass afterwards may tell that they were there.
+pub(super) fn dropped_graphs() -> Case {
+    const DROPPED: usize = 200_000;
+    Case::alone("dropped_graphs", |bench, name| {
+        let inputs = Inputs::new(&bench.device);
+        let (a, b) = (inputs.rand([16])?.requires_grad(), inputs.rand([16])?);
+        let drop_all = || -> Result<f64> {
+            let start = Instant::now();
+            for _ in 0..DROPPED {
+                a.add(&b)?.eval()?;
+            }
+            bench.device.synchronize()?;
+            Ok(start.elapsed().as_secs_f64() * 1e3)
+        };
+        // One of the dropped ones, and the backward, to warm up.
+        a.add(&b)?.eval()?;
+        backward(&a, &b)?;
+        let before = backward(&a, &b)?;
+        let allocated = bench.device.memory().allocated;
+        let mut times = Vec::new();
+        let begin = Instant::now();
+        while times.len() < 3 || (times.len() < 10 && begin.elapsed() < bench.budget) {
+            times.push(drop_all()?);
+        }
+        let grown = i128::from(bench.device.memory().allocated) - i128::from(allocated);
+        let after = backward(&a, &b)?;
+        let (kept, other) = (host(&a.add(&b)?)?, host(&a)?.into_iter().zip(host(&b)?));
+        let want: Vec<f64> = other.map(|(a, b)| f64::from(a) + f64::from(b)).collect();
+        let times = Times::of(times);
+        let mut line = Line::timed("taper", name, &times);
+        line.ns_per_op = Some(round(times.median() * 1e6 / DROPPED as f64, 1));
+        line.extra.insert("backward_after_over_before".into(), round(after / before, 3).into());
+        line.extra.insert("memory_grown_bytes".into(), (grown as i64).into());
+        if grown > 0 {
+            line.wrong = Some(format!("{DROPPED} dropped results left {grown} bytes behind"));
+        }
+        all("sum", &kept, &want, 1e-6)?;
+        Ok(line)
+    })
+}
+
+/// The median time of one fixed backward pass, in milliseconds.
+fn backward(a: &Tensor, b: &Tensor) -> Result<f64> {
+    let mut times = Vec::new();
+    for _ in 0..101 {
+        let start = Instant::now();
+        a.zero_grad();
+        let mut r = a.clone();
+        for _ in 0..20 {
+            r = r.mul(b)?;
+        }
+        r.sum().backward()?;
+        let gradient = a.grad().ok_or("backward left no gradient")?;
+        gradient.eval()?;
+        times.push(start.elapsed().as_secs_f64() * 1e3);
+    }
+    a.zero_grad();
+    Ok(Times::of(times).median())
+}

@@ -1,0 +1,88 @@
+//! The cases, a file for each kind of work, in the order of the table.
+
+mod alone;
+mod elementwise;
+mod indexing;
+mod matmul;
+mod overhead;
+mod reduce;
+mod rows;
+mod training;
+
+use taper::Tensor;
+
+use crate::{
+    Result,
+    case::{Call, Case, Check, Work},
+    machine::Machine,
+};
+
+pub(crate) use alone::first_result;
+
+const NO_CONVOLUTION: &str = "taper has no convolution yet";
+const NO_POOLING: &str = "taper has no pooling yet";
+const NO_LINEAR_ALGEBRA: &str = "taper has no matrix decompositions yet";
+
+/// Every case there is.
+pub(crate) fn all() -> Vec<Case> {
+    let mut cases: Vec<Case> = Machine::CASES
+        .iter()
+        .enumerate()
+        .map(|(i, name)| Case { name: (*name).into(), work: Work::Machine(i) })
+        .collect();
+    cases.push(alone::import());
+    cases.extend(matmul::listed());
+    cases.extend(elementwise::listed());
+    cases.extend(reduce::listed());
+    cases.extend(rows::listed());
+    cases.extend(["conv2d_fwd", "conv2d_fwd_bwd"].map(|name| Case::absent(name, NO_CONVOLUTION)));
+    cases.push(Case::absent("max_pool2d", NO_POOLING));
+    cases.extend(training::listed());
+    cases.extend(overhead::listed());
+    cases.push(alone::dropped_graphs());
+    cases.extend(
+        ["pinv_500", "pinv_1000", "svd_1000", "solve_1000"].map(|n| Case::absent(n, NO_LINEAR_ALGEBRA)),
+    );
+    cases.extend(matmul::more());
+    cases.extend(elementwise::more());
+    cases.extend(reduce::more());
+    cases.extend(rows::more());
+    cases.extend(training::more());
+    cases.extend(indexing::more());
+    cases
+}
+
+/// A call and its check, boxed.
+fn pair(
+    call: impl FnMut() -> taper::Result<Vec<Tensor>> + 'static,
+    check: impl FnOnce(&[Tensor], &mut Call) -> Result<()> + 'static,
+) -> Result<(Call, Check)> {
+    Ok((Box::new(call), Box::new(check)))
+}
+
+/// A call that gives one tensor, which is evaluated within it, and the check of that tensor.
+fn one(
+    build: impl Fn() -> taper::Result<Tensor> + 'static,
+    check: impl FnOnce(&Tensor) -> Result<()> + 'static,
+) -> Result<(Call, Check)> {
+    let call = move || {
+        let result = build()?;
+        result.eval()?;
+        Ok(vec![result])
+    };
+    pair(call, |results, _| check(&results[0]))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn names_are_unique() {
+        let cases = all();
+        let names: HashSet<&str> = cases.iter().map(|case| case.name.as_str()).collect();
+        assert_eq!(names.len(), cases.len());
+    }
+}

@@ -1,0 +1,134 @@
+//! Comparing results with plain loops in f64, outside the clock.
+
+use taper::Tensor;
+
+use crate::Result;
+
+/// Elements, or lines of elements, that are looked at in a large result.
+const SAMPLES: usize = 1000;
+
+/// A tensor's elements on the host.
+pub(crate) fn host(tensor: &Tensor) -> Result<Vec<f32>> {
+    Ok(tensor.to_vec::<f32>()?)
+}
+
+/// Positions below `n`: all of a few, else some spread unevenly, the first and the last among them.
+pub(crate) fn positions(n: usize, samples: usize) -> impl Iterator<Item = usize> {
+    let step = if n <= samples { 1 } else { (n / samples) | 1 };
+    // The drift by one at each step visits every place of a block, a vector or a row.
+    let drift = usize::from(step > 1);
+    (0..n.min(samples)).map(move |i| (i * step + i * drift) % n).chain(n.checked_sub(1))
+}
+
+/// How far a result may lie from its reference, in parts of it. A GPU's functions are less exact than the host's.
+fn allowed(result: &Tensor, relative: f64) -> f64 {
+    if result.device().name() == "cpu" { relative } else { relative * 100.0 }
+}
+
+/// An error unless `got` is `want`, but for a part `relative` of it or of `scale`, the size of what it was made of.
+fn close(got: f32, want: f64, relative: f64, scale: f64) -> bool {
+    let got = f64::from(got);
+    got == want || (got - want).abs() <= relative * (want.abs() + scale) || (got.is_nan() && want.is_nan())
+}
+
+/// Compares elements of a result with `want(position)`.
+pub(crate) fn elements(
+    result: &Tensor,
+    shape: &[usize],
+    relative: f64,
+    want: impl Fn(usize) -> f64,
+) -> Result<()> {
+    shape_is(result, shape)?;
+    let values = host(result)?;
+    let relative = allowed(result, relative);
+    for i in positions(values.len(), 20 * SAMPLES) {
+        compare(values[i], want(i), relative, 0.1, || format!("element {i}"))?;
+    }
+    Ok(())
+}
+
+/// Compares lines of a result along an axis: for a tensor seen as `[outer, n, inner]`, `want(o, i)` is the whole line.
+pub(crate) fn lines(
+    result: &Tensor,
+    [outer, n, inner]: [usize; 3],
+    relative: f64,
+    want: impl Fn(usize, usize) -> Vec<f64>,
+) -> Result<()> {
+    let values = host(result)?;
+    if values.len() != outer * n * inner {
+        return Err(format!("{} elements, expected {}", values.len(), outer * n * inner).into());
+    }
+    let relative = allowed(result, relative);
+    for line in positions(outer * inner, SAMPLES / 4) {
+        let (o, i) = (line / inner, line % inner);
+        let want = want(o, i);
+        // What cancels is compared with the size of the line, not of what is left.
+        let scale = want.iter().fold(0.0, |most: f64, v| most.max(v.abs()));
+        for (j, &want) in want.iter().enumerate() {
+            let at = (o * n + j) * inner + i;
+            compare(values[at], want, relative, scale, || format!("element {at}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Compares all of two lists, with respect to the greatest of the reference.
+pub(crate) fn all(what: &str, got: &[f32], want: &[f64], relative: f64) -> Result<()> {
+    if got.len() != want.len() {
+        return Err(format!("{what}: {} elements, expected {}", got.len(), want.len()).into());
+    }
+    let scale = want.iter().fold(0.0, |most: f64, v| most.max(v.abs()));
+    for (i, (&got, &want)) in got.iter().zip(want).enumerate() {
+        compare(got, want, relative, scale, || format!("{what}, element {i}"))?;
+    }
+    Ok(())
+}
+
+/// The part by which results of this device may differ in [`all`].
+pub(crate) fn part(device: &taper::Device, relative: f64) -> f64 {
+    if device.name() == "cpu" { relative } else { relative * 100.0 }
+}
+
+fn compare(got: f32, want: f64, relative: f64, scale: f64, what: impl Fn() -> String) -> Result<()> {
+    if close(got, want, relative, scale) {
+        return Ok(());
+    }
+    Err(format!("wrong result: {} is {got}, expected {want}", what()).into())
+}
+
+fn shape_is(result: &Tensor, shape: &[usize]) -> Result<()> {
+    if result.dims() == shape {
+        return Ok(());
+    }
+    Err(format!("wrong result: shape {}, expected {shape:?}", result.shape()).into())
+}
+
+/// The element `[o, j, i]` for every j, of a tensor seen as `[outer, n, inner]`.
+pub(crate) fn line(values: &[f32], n: usize, inner: usize, o: usize, i: usize) -> Vec<f64> {
+    (0..n).map(|j| f64::from(values[(o * n + j) * inner + i])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_lie_within_and_include_the_ends() {
+        for n in [1, 7, 1000, 1001, 123_457] {
+            let all: Vec<usize> = positions(n, 1000).collect();
+            assert!(all.iter().all(|&i| i < n));
+            assert!(all.contains(&0) && all.contains(&(n - 1)));
+        }
+    }
+
+    #[test]
+    fn wrong_results_are_named() {
+        let cpu = taper::cpu();
+        let x = Tensor::from_vec(vec![1.0_f32, 2.5], [2], &cpu).unwrap();
+        assert!(elements(&x, &[2], 1e-5, |i| [1.0, 2.5][i]).is_ok());
+        let error = elements(&x, &[2], 1e-5, |i| [1.0, 2.6][i]).unwrap_err();
+        assert_eq!(error.to_string(), "wrong result: element 1 is 2.5, expected 2.6");
+        assert!(elements(&x, &[2, 1], 1e-5, |_| 0.0).is_err());
+        assert!(lines(&x, [1, 2, 1], 1e-5, |_, _| vec![1.0, 2.4]).is_err());
+    }
+}

@@ -1,0 +1,122 @@
+//! Taper's benchmark: `cargo xtask bench` runs this program.
+//!
+//! | look for | in |
+//! |---|---|
+//! | what is timed, and how it is checked | `cases`, a file for each kind of work |
+//! | how the clock runs | `case` |
+//! | the machine's own limits | `machine`, `fma` |
+//! | PyTorch beside us | `torch`, and `scripts/bench_torch.py` |
+//! | what comes out | `line` (JSON), `table`, `report` (Markdown), `chart` (SVG) |
+
+mod args;
+mod case;
+mod cases;
+mod chart;
+mod check;
+mod fma;
+mod line;
+mod machine;
+mod reference;
+mod report;
+mod table;
+mod torch;
+
+use std::{
+    io::Write,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use clap::Parser;
+
+use crate::{args::Args, case::Bench, line::Line, machine::Machine, report::Report, torch::Torch};
+
+/// What went wrong, in words for the one who typed the command.
+type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
+
+/// How long the threads of one library are given to fall asleep before the other's turn.
+const SETTLE: Duration = Duration::from_millis(100);
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    match run(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<()> {
+    let threads = args.threads()?;
+    args.check_budget()?;
+    // Before anything else: whoever comes first decides how many threads there are.
+    rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()?;
+    let device = taper::device(&args.device)?;
+    if args.first_result {
+        println!("{}", cases::first_result(&device)?);
+        return Ok(());
+    }
+    let cases = args.select(cases::all())?;
+    let report = args.report.as_ref().map(|path| Report::open(path)).transpose()?;
+    let torch_device = if device.name() == "cpu" { "cpu" } else { "gpu" };
+    let mut torch = match args.vs_torch {
+        true => Some(Torch::start(&args.python(), threads, torch_device, args.budget)?),
+        false => None,
+    };
+    let started = Instant::now();
+    let machine = Machine::measure(args.budget);
+    let bench = Bench { device, threads, budget: Duration::from_secs_f64(args.budget), machine };
+    let layout = table::Table { torch: torch.is_some() };
+    if !args.json {
+        print!("{}", layout.head());
+    }
+    let mut rows: Vec<(Line, Option<Line>)> = Vec::new();
+    for case in &cases {
+        if torch.is_some() {
+            std::thread::sleep(SETTLE);
+        }
+        let ours = bench.run(case);
+        let theirs = match &mut torch {
+            Some(torch) => {
+                std::thread::sleep(SETTLE);
+                Some(torch.ask(&case.name)?)
+            }
+            None => None,
+        };
+        if args.json {
+            for line in std::iter::once(&ours).chain(&theirs) {
+                // A line without times begins with a space: JSON all the same, and passed over by scripts that look for `{`.
+                let indent = if line.median_ms.is_none() { " " } else { "" };
+                println!("{indent}{}", serde_json::to_string(line)?);
+            }
+        } else {
+            print!("{}", layout.row(&ours, theirs.as_ref()));
+        }
+        std::io::stdout().flush()?;
+        rows.push((ours, theirs));
+    }
+    if !args.json {
+        print!("{}", layout.summary(&rows));
+    }
+    let wrong: Vec<String> = rows
+        .iter()
+        .filter_map(|(line, _)| Some(format!("{}: {}", line.case, line.wrong.as_ref()?)))
+        .collect();
+    if !wrong.is_empty() {
+        return Err(
+            format!("{} of {} cases are wrong\n  {}", wrong.len(), rows.len(), wrong.join("\n  ")).into()
+        );
+    }
+    if let Some(report) = report {
+        report.write(&bench, torch.as_ref(), &rows, started.elapsed())?;
+    }
+    Ok(())
+}
+
+/// `x` with so many digits after the point.
+fn round(x: f64, digits: i32) -> f64 {
+    let unit = 10_f64.powi(digits);
+    (x * unit).round() / unit
+}

@@ -1,0 +1,160 @@
+//! The short way for one operation on computed inputs: no graph to search, one kernel to look up and run.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use super::{
+    MAX_PLANS,
+    assemble::{Output, Plan},
+    collect::{Item, op_words},
+    execute::{blame, launch, scalar},
+    pending,
+};
+use crate::{
+    Backend, Layout, Op, Result, Scalar, Storage,
+    node::{Node, Value, lock},
+};
+
+/// The form of an operation and its inputs: all that its kernel depends on.
+type Key = SmallVec<[u64; 32]>;
+
+/// Kernels of single operations seen before.
+#[derive(Default)]
+pub(super) struct Singles(FxHashMap<Key, Single>);
+
+struct Single {
+    /// A plan of one step.
+    plan: Arc<Plan>,
+    /// Which of the operation's inputs each of the kernel's reads.
+    inputs: SmallVec<[u8; 4]>,
+    /// Whose scalar each of the kernel's is: an input's, or past them the operation's own.
+    scalars: SmallVec<[u8; 4]>,
+    layout: Layout,
+}
+
+impl Singles {
+    /// Computes the node if it is an operation seen before, on computed inputs and constants. Otherwise gives back the form to
+    /// learn it by, if it has one.
+    pub(super) fn evaluate(
+        &self,
+        node: &Arc<Node>,
+        backend: &dyn Backend,
+    ) -> Result<Result<()>, Option<Key>> {
+        if node.op.is_view() {
+            return Err(None);
+        }
+        let mut values: SmallVec<[Option<Storage>; 3]> = SmallVec::new();
+        let mut constants: SmallVec<[Scalar; 3]> = SmallVec::new();
+        let mut key = Key::new();
+        {
+            let state = lock(&node.state);
+            let inputs = &state.inputs;
+            if state.value.is_some() {
+                return Ok(Ok(()));
+            }
+            if inputs.is_empty() || inputs.len() > 3 {
+                return Err(None);
+            }
+            let (code, words) = op_words(&node.op);
+            key.push(code | (node.dtype as u64) << 8 | (node.shape.rank() as u64) << 16);
+            key.extend_from_slice(&words);
+            node.shape.iter().for_each(|&d| key.push(d as u64));
+            for (k, input) in inputs.iter().enumerate() {
+                let same = |j: &usize| Arc::ptr_eq(&inputs[*j], input);
+                let first = (0..k).find(same).unwrap_or(k);
+                let state = lock(&input.state);
+                let (value, kind) = match (&state.value, &input.op) {
+                    (Some(value), _) => {
+                        // What only this operation still holds may be overwritten: a longer story.
+                        let edges = (0..inputs.len()).filter(same).count();
+                        if !node.keeps_inputs() && Arc::strong_count(input) == edges {
+                            return Err(None);
+                        }
+                        (Some(value.storage.clone()), 1)
+                    }
+                    (None, Op::Full(_)) => (None, 2),
+                    _ => return Err(None),
+                };
+                let rank = input.shape.rank() as u64;
+                key.push(kind | (input.dtype as u64) << 8 | rank << 16 | (first as u64) << 32);
+                input.shape.iter().for_each(|&d| key.push(d as u64));
+                if let Some(value) = &state.value {
+                    key.push(value.layout.offset() as u64);
+                    value.layout.strides().iter().for_each(|&s| key.push(s as u64));
+                }
+                constants.push(match &input.op {
+                    Op::Full(value) => *value,
+                    _ => Scalar::Int(0),
+                });
+                values.push(value);
+            }
+        }
+        let Some(single) = self.0.get(&key) else { return Err(Some(key)) };
+        let step = &single.plan.steps[0];
+        let mut inputs: SmallVec<[Storage; 4]> = SmallVec::new();
+        for &k in &single.inputs {
+            inputs.extend(values[k as usize].take());
+        }
+        let scalars: SmallVec<[Scalar; 4]> = step
+            .scalars
+            .iter()
+            .zip(&single.scalars)
+            .map(|(wanted, &k)| match constants.get(k as usize) {
+                Some(value) => value.cast(wanted.dtype),
+                None => scalar(wanted, &node.op),
+            })
+            .collect();
+        Ok(match launch(step, &inputs, &scalars, backend) {
+            Ok(mut outputs) => {
+                if let Some(storage) = outputs.pop() {
+                    node.attach(Value { storage, layout: single.layout.clone() });
+                }
+                pending::forget_last(node);
+                Ok(())
+            }
+            Err(error) => Err(blame(node, error)),
+        })
+    }
+
+    /// Keeps the plan of a graph that turned out to be one kernel with one new buffer.
+    pub(super) fn learn(&mut self, key: Key, plan: &Arc<Plan>, items: &[Item]) {
+        let ([step], [Output::Fresh { .. }]) =
+            (plan.steps.as_slice(), plan.steps.first().map_or(&[][..], |s| &s.outputs))
+        else {
+            return;
+        };
+        let Some(target) = items.len().checked_sub(1) else { return };
+        let [(stored, _, layout)] = step.stores.as_slice() else { return };
+        if *stored as usize != target || !plan.views.is_empty() {
+            return;
+        }
+        // The target's inputs in its own order, by their places among the items.
+        let places = &items[target].inputs;
+        let which = |item: u32| places.iter().position(|&p| p == item).map(|k| k as u8);
+        // An input that comes twice is read from both its places, so that each is taken once.
+        let mut free: SmallVec<[bool; 4]> = SmallVec::from_elem(true, places.len());
+        let inputs: Option<_> = step
+            .inputs
+            .iter()
+            .map(|&slot| {
+                let (item, _) = plan.leaves.iter().find(|(_, s)| *s == slot)?;
+                let k = (0..places.len()).find(|&k| places[k] == *item && free[k])?;
+                free[k] = false;
+                Some(k as u8)
+            })
+            .collect();
+        let scalars: Option<_> = step
+            .scalars
+            .iter()
+            .map(|s| if s.item as usize == target { Some(places.len() as u8) } else { which(s.item) })
+            .collect();
+        if let (Some(inputs), Some(scalars)) = (inputs, scalars) {
+            if self.0.len() >= MAX_PLANS {
+                self.0.clear();
+            }
+            self.0.insert(key, Single { plan: plan.clone(), inputs, scalars, layout: layout.clone() });
+        }
+    }
+}

@@ -1,0 +1,333 @@
+#!/usr/bin/env python3
+"""PyTorch's side of `cargo xtask bench`: the same cases by the same names on the same work.
+
+    pip install torch numpy
+    cargo xtask bench --vs-torch --python PYTHON       # runs this file, a case at a time, right after Taper's
+    python scripts/bench_torch.py --threads 2 matmul   # alone: every case whose name contains "matmul"
+
+A JSON line for each case. Inputs are random float32 numbers that lie on the device before the clock starts; on a GPU,
+each timed call waits for the device. With --serve, names come in on stdin, one a line, and each is answered at once.
+"""
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--threads", type=int, default=2)
+parser.add_argument("--device", default="cpu", help="cpu, gpu (if there is one), or a device's name in torch")
+parser.add_argument("--budget", type=float, default=2.0, help="seconds a case")
+parser.add_argument("--serve", action="store_true", help="read names of cases from stdin")
+parser.add_argument("texts", nargs="*", help="only cases whose name contains one of these")
+args = parser.parse_args()
+
+try:
+    import torch
+    import torch.nn.functional as F
+except ImportError as error:
+    print(json.dumps({"error": str(error)}), flush=True)
+    sys.exit(2)
+
+torch.set_num_threads(args.threads)
+torch.manual_seed(0)
+device = args.device
+if device == "gpu":
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+on_gpu = device.startswith("cuda")
+TEN_MILLION = (10_000_000,)
+cases = {}
+
+
+def rand(*shape):
+    return torch.rand(*shape, device=device)
+
+
+def indices(bound, n):
+    return torch.randint(0, bound, (n,), device=device)
+
+
+def leaf(*shape):
+    return rand(*shape).requires_grad_()
+
+
+def wait():
+    if on_gpu:
+        torch.cuda.synchronize()
+
+
+def case(name, make, flop=None, ops=None, least=10, most=2000):
+    """`make` builds the inputs and gives the call to time."""
+    cases[name] = dict(make=make, flop=flop, ops=ops, least=least, most=most)
+
+
+def on(function, *shapes):
+    """A case that applies `function` to random inputs of these shapes."""
+    def make():
+        inputs = [rand(*shape) for shape in shapes]
+        return lambda: function(*inputs)
+    return make
+
+
+def compiled(make):
+    return lambda: torch.compile(make())
+
+
+def run(name):
+    spec = cases[name]
+    call = spec["make"]()
+    for _ in range(3):
+        call()
+    wait()
+    times = []
+    begin = time.perf_counter()
+    while len(times) < spec["least"] or (time.perf_counter() - begin < args.budget and len(times) < spec["most"]):
+        start = time.perf_counter()
+        call()
+        wait()
+        times.append((time.perf_counter() - start) * 1e3)
+    extra = {}
+    median = statistics.median(times)
+    if spec["flop"]:
+        extra["gflops"] = round(spec["flop"] / median / 1e6, 1)
+    if spec["ops"]:
+        extra["ns_per_op"] = round(median * 1e6 / spec["ops"], 1)
+    return line(name, times, **extra)
+
+
+def line(name, times, **extra):
+    return dict(peer="torch", case=name, median_ms=round(statistics.median(times), 6), min_ms=round(min(times), 6),
+                reps=len(times), device=device, threads=args.threads, **extra)
+
+
+def start_to_first_result(name):
+    """A process of its own, from its start to its end; in between it makes two matrices and their product."""
+    program = f"import torch; torch.set_num_threads({args.threads}); " \
+              f"print((torch.rand(64, 64, device={device!r}) @ torch.rand(64, 64, device={device!r}))[0, 0].item())"
+    times = []
+    for _ in range(4):
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL)
+        times.append((time.perf_counter() - start) * 1e3)
+    return line(name, times[1:], version=torch.__version__)
+
+
+# Matrix products.
+for n in (64, 256, 512, 1024, 2048):
+    case(f"matmul_{n}", on(torch.matmul, (n, n), (n, n)), flop=2 * n**3)
+LAYER = 2 * 64 * 784 * 128
+case("matmul_nn_64x784x128", on(torch.matmul, (64, 784), (784, 128)), flop=LAYER)
+case("matmul_nt_64x784x128", on(lambda a, b: a @ b.t(), (64, 784), (128, 784)), flop=LAYER)
+case("matmul_tn_784x64x128", on(lambda a, b: a.t() @ b, (64, 784), (64, 128)), flop=LAYER)
+case("bmm_32x128", on(torch.matmul, (32, 128, 128), (32, 128, 128)), flop=2 * 32 * 128**3)
+case("more_matmul_333x517x129", on(torch.matmul, (333, 517), (517, 129)), flop=2 * 333 * 517 * 129)
+case("more_matmul_1x1024x1024", on(torch.matmul, (1, 1024), (1024, 1024)), flop=2 * 1024**2)
+case("more_matmul_1024x1024x1", on(torch.matmul, (1024, 1024), (1024, 1)), flop=2 * 1024**2)
+case("more_bmm_16x65x77x33", on(torch.matmul, (16, 65, 77), (16, 77, 33)), flop=2 * 16 * 65 * 77 * 33)
+
+
+# Elementwise work.
+def chain_of_20():
+    a, b = rand(10, 1000, 1000), rand(10, 1000, 1000)
+
+    def call():
+        r = torch.zeros(10, 1000, 1000, device=device)
+        for _ in range(20):
+            r = r + a * b
+        return r
+    return call
+
+
+def unary_chain(x):
+    return torch.tanh(x * 2 + 1).exp().sqrt()
+
+
+def branches(a, b):
+    return torch.where(a > 0.5, (a * b).clamp(0.1, 0.8), (-a).exp()) * b + a.sqrt()
+
+
+case("elementwise_chain", chain_of_20)
+case("elementwise_chain_compiled", compiled(chain_of_20))
+case("unary_chain", on(unary_chain, TEN_MILLION))
+case("unary_chain_compiled", compiled(on(unary_chain, TEN_MILLION)))
+for function in (torch.exp, torch.tanh, torch.sqrt, torch.relu, torch.sigmoid, torch.log, torch.sin):
+    case(f"unary_{function.__name__}_10M", on(function, TEN_MILLION))
+case("add_10M", on(torch.add, TEN_MILLION, TEN_MILLION))
+case("more_chain_where_10M", on(branches, TEN_MILLION, TEN_MILLION))
+case("more_concat_4x64x128x512", on(lambda *parts: torch.cat(parts, 1), *[(64, 128, 512)] * 4))
+
+# Reductions, and what normalises rows.
+SQUARE = (4096, 4096)
+case("sum_all_10M", on(torch.sum, TEN_MILLION))
+case("sum_axis0_4096", on(lambda x: x.sum(0), SQUARE))
+case("sum_axis1_4096", on(lambda x: x.sum(1), SQUARE))
+case("more_sum_axis1_64x128x512", on(lambda x: x.sum(1), (64, 128, 512)))
+case("more_var_axis1_4096", on(lambda x: x.var(1), SQUARE))
+case("broadcast_add_4096x1000", on(torch.add, (4096, 1000), (1000,)))
+case("transpose_copy_4096", on(lambda x: x.t().contiguous(), SQUARE))
+case("softmax_4096x1000", on(lambda x: F.softmax(x, -1), (4096, 1000)))
+case("more_log_softmax_4096x1000", on(lambda x: F.log_softmax(x, -1), (4096, 1000)))
+case("more_softmax_axis1_64x128x512", on(lambda x: F.softmax(x, 1), (64, 128, 512)))
+case("layer_norm_4096x1024", on(lambda x: F.layer_norm(x, (1024,)), (4096, 1024)))
+
+
+def weighted_backward(function, shape):
+    """The sum of function(x) weighted at random, and the gradient of x."""
+    def make():
+        x, weight = leaf(*shape), rand(*shape)
+
+        def call():
+            x.grad = None
+            (function(x) * weight).sum().backward()
+        return call
+    return make
+
+
+case("more_softmax_fwd_bwd", weighted_backward(lambda x: F.softmax(x, -1), (4096, 1000)))
+case("more_layer_norm_fwd_bwd", weighted_backward(lambda x: F.layer_norm(x, (1024,)), (4096, 1024)))
+
+
+# Convolution and pooling.
+CONVOLUTION = 2 * 16 * 32 * 28 * 28 * 16 * 9
+IMAGES, KERNEL = (16, 16, 28, 28), (32, 16, 3, 3)
+
+
+def convolution_backward():
+    x, weight = leaf(*IMAGES), leaf(*KERNEL)
+
+    def call():
+        x.grad = weight.grad = None
+        F.conv2d(x, weight, padding=1).sum().backward()
+    return call
+
+
+case("conv2d_fwd", on(lambda x, w: F.conv2d(x, w, padding=1), IMAGES, KERNEL), flop=CONVOLUTION)
+case("conv2d_fwd_bwd", convolution_backward, flop=3 * CONVOLUTION)
+case("max_pool2d", on(lambda x: F.max_pool2d(x, 2), (16, 32, 28, 28)))
+
+
+# Training.
+def training_step(batch, widths, activation):
+    def make():
+        layers = []
+        for i, (inputs, outputs) in enumerate(zip(widths, widths[1:])):
+            layers += [activation()] * (i > 0) + [torch.nn.Linear(inputs, outputs)]
+        net = torch.nn.Sequential(*layers).to(device)
+        sgd = torch.optim.SGD(net.parameters(), lr=0.01)
+        x, y = rand(batch, widths[0]), indices(widths[-1], batch)
+
+        def call():
+            sgd.zero_grad()
+            F.cross_entropy(net(x), y).backward()
+            sgd.step()
+        return call
+    return make
+
+
+def cross_entropy_backward():
+    x, y = leaf(1024, 1000), indices(1000, 1024)
+
+    def call():
+        x.grad = None
+        F.cross_entropy(x, y).backward()
+    return call
+
+
+def momentum_step():
+    parameters = [leaf(256, 256) for _ in range(20)]
+    for parameter in parameters:
+        parameter.grad = rand(256, 256)
+    return torch.optim.SGD(parameters, lr=1e-3, momentum=0.9).step
+
+
+for batch in (64, 1024):
+    case(f"simplenet_step_{batch}", training_step(batch, (784, 128, 10), torch.nn.ReLU))
+case("more_mlp_step_gelu_256x512", training_step(256, (512, 512, 512, 512), torch.nn.GELU))
+case("more_cross_entropy_fwd_bwd_1024x1000", cross_entropy_backward)
+case("more_sgd_momentum_20x256x256", momentum_step)
+
+
+# An embedding.
+def embedding_select():
+    table, index = rand(50_000, 256), indices(50_000, 8192)
+    return lambda: table.index_select(0, index)
+
+
+def embedding_backward():
+    table, index, weight = leaf(50_000, 256), indices(50_000, 8192), rand(8192, 256)
+
+    def call():
+        table.grad = None
+        (F.embedding(index, table) * weight).sum().backward()
+    return call
+
+
+case("more_index_select_50000x256", embedding_select)
+case("more_embedding_fwd_bwd_50000x256", embedding_backward)
+
+
+# What an operation costs beside its arithmetic.
+def small_adds(grad, times=10_000):
+    def make():
+        a, b = rand(16).requires_grad_(grad), rand(16)
+
+        def call():
+            for _ in range(times):
+                a + b
+        return call
+    return make
+
+
+def small_add_batch():
+    left, right = [rand(16) for _ in range(100)], [rand(16) for _ in range(100)]
+    return lambda: [a + b for a in left for b in right]
+
+
+def chain_of_1000(backward):
+    def make():
+        s = leaf(1)
+
+        def call():
+            r = s
+            for _ in range(500):
+                r = r * 1.0001 + 0.1
+            r.backward() if backward else r.detach().item()
+        return call
+    return make
+
+
+case("small_add_nograd", small_adds(False), ops=10_000, most=50)
+case("small_add_grad", small_adds(True), ops=10_000, most=50)
+case("small_add_batch", small_add_batch, ops=10_000, most=50)
+case("chain1000_forward", chain_of_1000(False), ops=1000, most=200)
+case("chain1000_forward_backward", chain_of_1000(True), ops=1000, most=200)
+case("dropped_graphs", small_adds(True, 200_000), ops=200_000, least=3, most=10)
+
+# Linear algebra.
+for n in (500, 1000):
+    case(f"pinv_{n}", on(torch.linalg.pinv, (n, n)), least=5)
+case("svd_1000", on(torch.linalg.svd, (1000, 1000)), least=5)
+case("solve_1000", on(torch.linalg.solve, (1000, 1000), (1000, 1)), least=5)
+
+
+def answer(name):
+    try:
+        if name == "import":
+            return start_to_first_result(name)
+        if name in cases:
+            return run(name)
+        return dict(peer="torch", case=name, absent="not PyTorch's to measure")
+    except Exception as error:  # torch.compile without a C++ compiler, above all
+        why = str(error).strip() or type(error).__name__
+        return dict(peer="torch", case=name, absent=why.splitlines()[0][:120])
+
+
+if args.serve:
+    print(json.dumps({"version": torch.__version__}), flush=True)
+    for name in sys.stdin:
+        print(json.dumps(answer(name.strip())), flush=True)
+else:
+    for name in ["import", *cases]:
+        if not args.texts or any(text in name for text in args.texts):
+            print(json.dumps(answer(name)), flush=True)
