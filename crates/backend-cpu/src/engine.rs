@@ -73,7 +73,11 @@ fn direct_outputs(program: &Lowered, inputs: &[Memory], outputs: &[Memory]) -> S
             ) && operands(&step.code).iter().any(|s| matches!(s, Src::Input(k) if shares(*k as usize)));
         !later && !twice
     };
-    program.steps.iter().enumerate().map(|(at, step)| safe(at, step)).collect()
+    let mut direct = SmallVec::from_elem(false, program.steps.len());
+    for (at, step) in program.steps.iter().enumerate() {
+        direct[at] = safe(at, step);
+    }
+    direct
 }
 
 /// A program with its inputs, on one thread.
@@ -101,14 +105,16 @@ impl<'a> Evaluator<'a> {
         outputs: &[Memory],
         registers: *mut u64,
     ) -> Evaluator<'a> {
-        let own = |r: usize| registers.wrapping_add(r * BLOCK).cast::<u8>().cast_const();
-        let nowhere = inputs.iter().map(|_| std::ptr::null());
+        let mut places = SmallVec::from_elem(std::ptr::null(), program.registers + inputs.len());
+        for (r, place) in places[..program.registers].iter_mut().enumerate() {
+            *place = registers.wrapping_add(r * BLOCK).cast::<u8>().cast_const();
+        }
         Evaluator {
             isa,
             program,
             scalars,
             registers,
-            places: (0..program.registers).map(own).chain(nowhere).collect(),
+            places,
             fresh: true,
             block: BLOCK.min(program.numel.max(1)),
             direct: direct_outputs(program, &inputs, outputs),

@@ -18,12 +18,12 @@ use crate::{
 };
 
 /// The form of an operation and its inputs: all that its kernel depends on.
-type Key = SmallVec<[u64; 32]>;
+type Key = Vec<u64>;
 
 /// Kernels of single operations seen before.
 #[derive(Default)]
 pub(super) struct Singles {
-    known: FxHashMap<Key, Single>,
+    known: FxHashMap<Box<[u64]>, Single>,
     /// The form of the node last asked for.
     key: Key,
 }
@@ -70,7 +70,7 @@ impl Singles {
             let (code, words) = op_words(&node.op);
             key.push(code | (node.dtype as u64) << 8 | (node.shape.rank() as u64) << 16);
             key.extend_from_slice(&words);
-            node.shape.iter().for_each(|&d| key.push(d as u64));
+            key.extend(node.shape.iter().map(|&d| d as u64));
             for (k, input) in inputs.iter().enumerate() {
                 let same = |j: &usize| Arc::ptr_eq(&inputs[*j], input);
                 let first = (0..k).find(same).unwrap_or(k);
@@ -89,10 +89,10 @@ impl Singles {
                 };
                 let rank = input.shape.rank() as u64;
                 key.push(kind | (input.dtype as u64) << 8 | rank << 16 | (first as u64) << 32);
-                input.shape.iter().for_each(|&d| key.push(d as u64));
+                key.extend(input.shape.iter().map(|&d| d as u64));
                 if let Some(value) = &state.value {
                     key.push(value.layout.offset() as u64);
-                    value.layout.strides().iter().for_each(|&s| key.push(s as u64));
+                    key.extend(value.layout.strides().iter().map(|&s| s as u64));
                 }
                 constants.push(match &input.op {
                     Op::Full(value) => *value,
@@ -101,7 +101,7 @@ impl Singles {
                 values.push(value);
             }
         }
-        let Some(single) = self.known.get(key) else { return Outcome::New };
+        let Some(single) = self.known.get(key.as_slice()) else { return Outcome::New };
         let step = &single.plan.steps[0];
         let mut inputs: SmallVec<[Storage; 4]> = SmallVec::new();
         for &k in &single.inputs {
@@ -165,7 +165,7 @@ impl Singles {
                 self.known.clear();
             }
             self.known.insert(
-                self.key.clone(),
+                self.key.as_slice().into(),
                 Single { plan: plan.clone(), inputs, scalars, layout: layout.clone() },
             );
         }
