@@ -62,7 +62,7 @@ struct Fold<T, A, F, G> {
 }
 
 /// Accumulators kept side by side.
-const LANES: usize = 32;
+const LANES: usize = 64;
 
 impl<T: Copy, A: Copy, F: Fn(A, T) -> A, G: Fn(A, A) -> A> Job for Fold<T, A, F, G> {
     type Output = A;
@@ -96,7 +96,7 @@ impl<T: Copy, A: Copy, F: Fn(A, T) -> A, G: Fn(A, A) -> A> Job for Fold<T, A, F,
     }
 }
 
-/// Folds `n` elements with `f` in 32 interleaved accumulators from `start`, and those pairwise with `join`: always in the same
+/// Folds `n` elements with `f` in 64 interleaved accumulators from `start`, and those pairwise with `join`: always in the same
 /// order, whatever the instruction set.
 ///
 /// # Safety

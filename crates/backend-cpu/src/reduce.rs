@@ -1,6 +1,6 @@
 //! Reductions. The prologue runs through the block engine over an index space in one of two orders:
 //!
-//! - *rows*: reduced axes innermost, each block folded in 32 interleaved lanes;
+//! - *rows*: reduced axes innermost, each block folded in 64 interleaved lanes;
 //! - *columns*: a long kept axis innermost, whole blocks of neighbouring results accumulated row by row, so that memory is
 //!   read in order.
 //!
@@ -103,7 +103,8 @@ enum Blocks<'a, 'b> {
 impl Blocks<'_, '_> {
     fn block_len(&self, pos: usize, end: usize) -> usize {
         match self {
-            Blocks::InPlace(..) => BLOCK.min(end - pos),
+            // No registers to hold: 32 elements for each lane of a fold.
+            Blocks::InPlace(..) => (2 * BLOCK).min(end - pos),
             Blocks::Computed(evaluator) => evaluator.block_len(pos, end),
         }
     }
