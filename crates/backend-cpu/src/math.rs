@@ -226,7 +226,7 @@ pub(crate) fn tanh<const FUSED: bool>(x: f32) -> f32 {
     let z = x * x;
     let p = polynomial::<FUSED, 5>(
         z,
-        [-5.704_988_7e-3, 2.063_908_9e-2, -5.373_971_5e-2, 1.333_144_2e-1, -3.333_328e-1],
+        [-5.704_988_7e-3, 2.063_909e-2, -5.373_971_5e-2, 1.333_144_2e-1, -3.333_328e-1],
     );
     let small = mul_add::<FUSED>(x, z * p, x);
     let small = if x == 0.0 { x } else { small };

@@ -1,7 +1,11 @@
 //! Matrix products: the `gemm` crate for floats, plain loops for integers. Operands are read in place by their strides.
+//!
+//! Threads take rectangles of the result, each a product of its own, rather than share one: then each packs what it needs and
+//! no more, and nobody waits. A rectangle is one whose sums `gemm` forms in the same order as those of the whole, so that
+//! results are the same bits on any number of threads.
 #![allow(unsafe_code)]
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use gemm::Parallelism;
 use rayon::prelude::*;
@@ -13,8 +17,14 @@ use crate::{
     threads,
 };
 
-/// Multiplications below which a product stays on the calling thread.
+/// Multiplications below which products, all together, stay on the calling thread.
 const SERIAL: usize = 1 << 18;
+/// Multiplications that are worth a thread: fewer for a matrix with a vector, which reads an element for each.
+const GRAIN: usize = 1 << 19;
+const VECTOR_GRAIN: usize = 1 << 17;
+/// Rectangles begin at multiples of these, which are multiples of the sides of `gemm`'s own tiles or near them.
+const ROWS: usize = 12;
+const COLUMNS: usize = 64;
 
 pub(crate) fn run(pool: &Arc<Pool>, kernel: &MatMulKernel, launch: &Launch<'_>) -> Result<()> {
     const OP: &str = "matmul";
@@ -76,21 +86,25 @@ fn float<T: Copy + Send + Sync + 'static>(
 ) {
     let (m, n, k) = (kernel.m, kernel.n, kernel.k);
     let ((lr, lc), (rr, rc)) = (strides(&kernel.lhs), strides(&kernel.rhs));
-    let product = |b: usize, parallelism: Parallelism| {
+    let product = |b: usize, rows: Range<usize>, columns: Range<usize>| {
         // SAFETY: the launch checked that both layouts and the output stay within their buffers, which lie apart.
         unsafe {
             gemm::gemm(
-                m,
-                n,
+                rows.len(),
+                columns.len(),
                 k,
-                out.at::<T>(b * m * n),
+                out.at::<T>((b * m + rows.start) * n + columns.start),
                 1,
                 n as isize,
                 false,
-                lhs.at::<T>(0).offset(start(&kernel.lhs, &kernel.batch, b)).cast_const(),
+                lhs.at::<T>(0)
+                    .offset(start(&kernel.lhs, &kernel.batch, b) + rows.start as isize * lr)
+                    .cast_const(),
                 lc,
                 lr,
-                rhs.at::<T>(0).offset(start(&kernel.rhs, &kernel.batch, b)).cast_const(),
+                rhs.at::<T>(0)
+                    .offset(start(&kernel.rhs, &kernel.batch, b) + columns.start as isize * rc)
+                    .cast_const(),
                 rc,
                 rr,
                 zero,
@@ -98,19 +112,89 @@ fn float<T: Copy + Send + Sync + 'static>(
                 false,
                 false,
                 false,
-                parallelism,
+                Parallelism::None,
             );
         }
     };
     let batches = kernel.batch.numel();
     let available = threads::available();
-    match m * n * k {
-        work if work * batches < SERIAL || available == 1 => {
-            (0..batches).for_each(|b| product(b, Parallelism::None))
-        }
-        _ if batches >= available => (0..batches).into_par_iter().for_each(|b| product(b, Parallelism::None)),
-        _ => (0..batches).for_each(|b| product(b, Parallelism::Rayon(0))),
+    if m * n * k * batches < SERIAL {
+        return (0..batches).for_each(|b| product(b, 0..m, 0..n));
     }
+    let fixed = fixed_columns(m, n, k);
+    let rectangle = |b: usize, (down, across): (usize, usize), i: usize| {
+        product(b, part(m, ROWS, down, i / across), part(n, COLUMNS, across, i % across));
+    };
+    let alone = |b: usize| (0..fixed).for_each(|i| rectangle(b, (1, fixed), i));
+    if available == 1 {
+        (0..batches).for_each(alone);
+    } else if batches >= available {
+        (0..batches).into_par_iter().with_min_len(batches / (available * 4)).for_each(alone);
+    } else {
+        let (cut, least) = match fixed {
+            1 => (grid(m, n, k, lc != 1, available), 1),
+            _ => ((1, fixed), GRAIN * fixed / (m * n * k)),
+        };
+        for b in 0..batches {
+            match cut.0 * cut.1 {
+                1 => product(b, 0..m, 0..n),
+                parts => (0..parts).into_par_iter().with_min_len(least).for_each(|i| rectangle(b, cut, i)),
+            }
+        }
+    }
+}
+
+/// Into how many columns of rectangles a product is cut whatever the number of threads: a few rows, whose sums `gemm` would form
+/// in another order in parts of the best width, one tile.
+fn fixed_columns(m: usize, n: usize, k: usize) -> usize {
+    if k > 512 && (5..=64).contains(&m) && n >= 2 * COLUMNS { n / COLUMNS } else { 1 }
+}
+
+/// The `i`th of `parts` nearly equal parts of `size`, which begin at multiples of `unit`.
+fn part(size: usize, unit: usize, parts: usize, i: usize) -> Range<usize> {
+    let begin = |i: usize| if i == parts { size } else { size * i / parts / unit * unit };
+    begin(i)..begin(i + 1)
+}
+
+/// How many rectangles, down and across, a product is cut into for so many threads.
+///
+/// Columns of the right operand are always packed, rows of the left one if they are not contiguous (`packs_lhs`). What is packed
+/// is cut rather than packed twice.
+fn grid(m: usize, n: usize, k: usize, packs_lhs: bool, threads: usize) -> (usize, usize) {
+    let grain = if m == 1 || n == 1 { VECTOR_GRAIN } else { GRAIN };
+    let threads = threads.min(m * n * k / grain).max(1);
+    let most_down = (m / (2 * ROWS)).max(1);
+    let most_across = (n / (2 * COLUMNS)).max(1);
+    let (mut down, mut across);
+    if packs_lhs && m >= n {
+        down = threads.min(most_down);
+        across = (threads / down).min(most_across);
+    } else {
+        across = threads.min(most_across);
+        down = (threads / across).min(most_down);
+    }
+    let alike = |down: usize, across: usize| {
+        (0..down).all(|i| {
+            (0..across).all(|j| {
+                let (rows, columns) = (part(m, ROWS, down, i).len(), part(n, COLUMNS, across, j).len());
+                order_of_sums(rows, columns, k) == order_of_sums(m, n, k)
+            })
+        })
+    };
+    while down * across > 1 && !alike(down, across) {
+        if across > 1 {
+            across -= 1;
+        } else {
+            down -= 1;
+        }
+    }
+    (down, across)
+}
+
+/// What in a product's shape decides in which order `gemm` adds up: kernels of their own for very small results and for vectors,
+/// and long sums cut elsewhere for small results.
+fn order_of_sums(m: usize, n: usize, k: usize) -> (bool, bool, bool, bool) {
+    (m * n <= 16 * 16, k > 512 && m <= 64 && n <= 64, m == 1, n == 1)
 }
 
 /// Half types: widened to f32, multiplied, rounded once.
@@ -165,5 +249,41 @@ fn integer<T: Copy + Default + Send + Sync>(
         (0..rows).for_each(row);
     } else {
         (0..rows).into_par_iter().for_each(row);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rectangles_cover_the_result_once_and_sum_in_one_order() {
+        for (m, n, k) in [(1, 1, 1 << 22), (13, 5000, 900), (5000, 13, 900), (64, 128, 784), (2048, 2048, 64)]
+        {
+            for threads in 1..40 {
+                let (down, across) = grid(m, n, k, threads % 2 == 0, threads);
+                assert!(down * across <= threads);
+                for (size, unit, parts) in [(m, ROWS, down), (n, COLUMNS, across)] {
+                    let mut next = 0;
+                    for i in 0..parts {
+                        let range = part(size, unit, parts, i);
+                        assert!(range.start == next && !range.is_empty());
+                        next = range.end;
+                    }
+                    assert_eq!(next, size);
+                }
+                if down * across > 1 {
+                    let least = (part(m, ROWS, down, 0).len(), part(n, COLUMNS, across, 0).len());
+                    assert_eq!(order_of_sums(least.0, least.1, k), order_of_sums(m, n, k));
+                }
+            }
+        }
+        assert_eq!(grid(512, 512, 512, false, 2), (1, 2));
+        assert_eq!(grid(512, 512, 512, true, 2), (2, 1));
+        assert_eq!(
+            (fixed_columns(64, 130, 784), fixed_columns(64, 128, 128), fixed_columns(1, 999, 784)),
+            (2, 1, 1)
+        );
+        assert_eq!(grid(64, 64, 64, false, 2), (1, 1));
     }
 }

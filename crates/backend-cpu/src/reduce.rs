@@ -106,7 +106,8 @@ enum Blocks<'a, 'b> {
 impl Blocks<'_, '_> {
     fn block_len(&self, pos: usize, end: usize) -> usize {
         match self {
-            Blocks::InPlace(..) => BLOCK.min(end - pos),
+            // No registers to hold: 32 elements for each lane of a fold.
+            Blocks::InPlace(..) => (2 * BLOCK).min(end - pos),
             Blocks::Computed(evaluator) => evaluator.block_len(pos, end),
         }
     }

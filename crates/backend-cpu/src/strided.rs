@@ -116,11 +116,10 @@ unsafe fn transpose<T: Copy + Default>(isa: Isa, from: *const T, sc: isize, to: 
         // SAFETY: the caller's promise.
         *column = unsafe { from.wrapping_offset(j as isize * sc).cast::<[T; TILE]>().read_unaligned() };
     }
+    // Indexed, since the row of one is the column of the other.
+    #[allow(clippy::needless_range_loop)]
     for i in 0..TILE {
-        let mut row = [T::default(); TILE];
-        for j in 0..TILE {
-            row[j] = tile[j][i];
-        }
+        let row: [T; TILE] = std::array::from_fn(|j| tile[j][i]);
         // SAFETY: the caller's promise.
         unsafe { to.wrapping_offset(i as isize * dr).cast::<[T; TILE]>().write_unaligned(row) };
     }

@@ -154,6 +154,41 @@ fn products_of_every_shape_and_layout() {
     }
 }
 
+/// On a thread of rayon's own a kernel has no other threads.
+#[test]
+fn products_are_the_same_bits_on_one_thread_and_on_all() -> Result<()> {
+    let device = backend_cpu::cpu();
+    let one = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+    for (m, k, n) in [
+        (128, 128, 128),
+        (131, 700, 137),
+        (64, 784, 128),
+        (40, 600, 1010),
+        (5, 4000, 300),
+        (130, 784, 64),
+        (1024, 130, 10),
+        (10, 130, 1024),
+        (1, 1500, 1100),
+        (1100, 1500, 1),
+        (2, 2000, 600),
+        (49, 3000, 64),
+        (300, 1100, 520),
+        (64, 8200, 64),
+    ] {
+        for (ta, tb) in [(false, false), (false, true), (true, false), (true, true)] {
+            let product = || {
+                let a = if ta { floats(&[k, m], 1, &device)?.t()? } else { floats(&[m, k], 1, &device)? };
+                let b = if tb { floats(&[n, k], 2, &device)?.t()? } else { floats(&[k, n], 2, &device)? };
+                a.matmul(&b)?.to_vec::<f32>()
+            };
+            let bits = |v: Vec<f32>| v.into_iter().map(f32::to_bits).collect::<Vec<_>>();
+            let (all, alone) = (bits(product()?), bits(one.install(product)?));
+            assert!(all == alone, "{m} x {k} x {n}, transposed {ta} {tb}");
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn indices_copies_and_extremes() {
     let index = |d: &Device| Tensor::from_vec(vec![2i32, 0, 2, 1, 1], [5], d);
