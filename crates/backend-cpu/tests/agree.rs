@@ -211,3 +211,59 @@ fn indices_copies_and_extremes() {
     agree("random", 1e-6, |d| Tensor::randn([1000], &tensor_core::Generator::seed(3, d)));
     agree("uniform", 0.0, |d| Tensor::rand([1000], &tensor_core::Generator::seed(3, d)));
 }
+
+#[test]
+fn rows_of_every_length() {
+    let normalised = |x: &Tensor| -> Result<Tensor> {
+        let centred = x.sub(&x.mean_axis(-1, true)?)?;
+        centred.mul(&(centred.powi(2).mean_axis(-1, true)? + 1e-5).rsqrt())
+    };
+    // Several rows a block, about one, several blocks, several tiles; few rows, and enough for all threads.
+    for (rows, length) in [
+        (1, 1),
+        (3, 1),
+        (700, 3),
+        (50, 10),
+        (40, 511),
+        (9, 512),
+        (7, 513),
+        (300, 1000),
+        (5, 1025),
+        (70, 5000),
+    ] {
+        let x = |d: &Device| floats(&[rows, length], 1, d);
+        agree("softmax", 1e-6, |d| x(d)?.softmax(-1));
+        agree("log_softmax", 1e-6, |d| (x(d)? * 3.0).log_softmax(-1));
+        agree("layer norm", 1e-5, |d| normalised(&x(d)?));
+        agree("scaled and shifted", 1e-5, |d| {
+            normalised(&x(d)?)?.mul(&floats(&[length], 2, d)?)?.add(&floats(&[rows, 1], 3, d)?)
+        });
+        agree("one value a row", 1e-6, |d| {
+            let x = x(d)?;
+            (x.powi(2).sum_axis(-1, false)? + 1.0).sqrt().div(&(x.max_axis(-1, false)? + 3.0))
+        });
+        agree("integers", 0.0, |d| {
+            let x = (x(d)? * 100.0).to_dtype(DType::I32)?;
+            x.sub(&x.max_axis(-1, true)?)?.mul(&x.sum_axis(-1, true)?)
+        });
+        agree("halves", 2e-2, |d| x(d)?.to_dtype(DType::BF16)?.softmax(-1));
+    }
+    agree("two axes a row", 1e-5, |d| {
+        let x = floats(&[6, 20, 30], 1, d)?;
+        x.sub(&x.mean_axis([1, 2], true)?)?.mul(&x.max_axis([1, 2], true)?)
+    });
+    agree("a transposed input", 1e-5, |d| normalised(&floats(&[300, 70], 1, d)?.t()?));
+}
+
+#[test]
+fn rows_with_special_values() -> Result<()> {
+    let device = backend_cpu::cpu();
+    let (inf, nan) = (f32::INFINITY, f32::NAN);
+    let x = Tensor::from_vec(vec![0.0, 0.0, inf, 0.0, nan, 1.0, -inf, 0.0], [4, 2], &device)?;
+    let y = x.softmax(-1)?.to_vec::<f32>()?;
+    assert_eq!((y[0], y[1], y[6], y[7]), (0.5, 0.5, 0.0, 1.0));
+    assert!(y[2..6].iter().filter(|v| v.is_nan()).count() >= 3, "{y:?}");
+    let none = Tensor::from_vec(Vec::<f32>::new(), [0, 5], &device)?.softmax(-1)?;
+    assert_eq!(none.to_vec::<f32>()?, Vec::<f32>::new());
+    Ok(())
+}

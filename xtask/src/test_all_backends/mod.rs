@@ -101,6 +101,15 @@ fn run_suite(
         suite_size = suite_size.max(tally.total());
         table.add(&device.name, SUITE, tally);
     }
+    for (device, set) in devices.iter().flat_map(|d| lesser_instruction_sets(d).map(move |set| (d, set))) {
+        println!("\n==== {} with {set}", device.name);
+        let mut tally = Tally::default();
+        let ours = |test: &&Executable| test.package == SUITE || test.package == "backend-cpu";
+        for test in built.tests.iter().filter(ours) {
+            tally.add(runner.with("TAPER_CPU_ISA", set).test(test, Some(&device.name)));
+        }
+        table.add(&format!("{} ({set})", device.name), "taper, backend-cpu", tally);
+    }
     let mut wanted = required.to_vec();
     if !devices.is_empty() && !wanted.iter().any(|asked| asked.starts_with("wgpu")) {
         wanted.push("wgpu".to_string());
@@ -114,6 +123,14 @@ fn run_suite(
             table.add(asked, SUITE, Tally { skipped: suite_size, reasons, ..Default::default() });
         }
     }
+}
+
+/// The instruction sets below the one that the CPU's backend chose, which its description ends with: each can be forced.
+fn lesser_instruction_sets(device: &devices::Device) -> impl Iterator<Item = &'static str> + use<> {
+    const SETS: [&str; 3] = ["avx512", "avx2", "baseline"];
+    let chosen = SETS.iter().position(|set| device.description.ends_with(&format!("({set})")));
+    let from = if device.name == "cpu" { chosen.map_or(SETS.len(), |at| at + 1) } else { SETS.len() };
+    SETS[from..].iter().copied()
 }
 
 /// The backend that a crate tests by itself.
@@ -147,6 +164,7 @@ fn report(table: &Table) -> Result<()> {
 }
 
 /// Runs test programs in one environment.
+#[derive(Clone)]
 struct Runner {
     environment: Vec<(&'static str, OsString)>,
     filter: Option<String>,
@@ -172,6 +190,13 @@ impl Runner {
         let directories = workspace.packages.iter().map(|p| (p.name.clone(), p.dir.clone())).collect();
         let skip_log = target.join("taper-skips.log");
         Ok(Self { environment, filter: args.filter.clone(), skip_log, directories, echo: true })
+    }
+
+    /// The same with a variable more in the tests' environment.
+    fn with(&self, name: &'static str, value: &str) -> Self {
+        let mut environment = self.environment.clone();
+        environment.push((name, value.into()));
+        Self { environment, ..self.clone() }
     }
 
     fn prepare(&self, command: &mut Command) {
