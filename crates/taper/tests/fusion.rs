@@ -42,7 +42,12 @@ fn build(picks: &[Pick], d: &Device, eager: bool) -> Result<Vec<Tensor>> {
             }
             7 if a.rank() > 0 && a.numel() > 0 => a.max_axis((pick.b % a.rank()) as isize, true)?,
             8 if a.rank() == 2 => a.t()?,
-            9 if a.rank() == 2 && b.rank() == 2 && a.dims()[1] == b.dims()[0] => (a.matmul(b)? * 0.1).tanh(),
+            9 if a.rank() == 2 && b.rank() == 2 && a.dims()[1] == b.dims()[0] => {
+                let product = a.matmul(b)?;
+                // Read as it is, or only the other way round.
+                let product = if pick.c % 2 == 0 { product } else { product.t()? };
+                (product * 0.1).tanh()
+            }
             10 => a.flatten_all(),
             11 if a.rank() > 0 => a.flip((pick.b % a.rank()) as isize)?,
             12 if a.rank() > 0 && a.dims()[0] > 1 => a.slice(0, 1, isize::MAX)?,

@@ -118,7 +118,7 @@ pub(super) fn assemble(facts: &Facts<'_>, drafts: Vec<Draft>) -> Plan {
                 }
                 None => Output::Fresh { slot, dtype: *dtype, numel: shape.numel() },
             });
-            made.push((result, slot, Layout::contiguous(facts.shape(result).clone())));
+            made.push((result, slot, facts.place(result).1));
             stores.extend(stores_of(result, slot));
             if last_read[result as usize] == NONE {
                 unread.push(slot);

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::{
-    plan::{Facts, Group},
+    plan::{Facts, Group, last_two_swapped},
     program::{Builder, Fused, Part, ScalarRef},
 };
 use crate::{
@@ -88,6 +88,10 @@ pub(super) fn write_kernels(facts: &Facts<'_>, groups: &[Group]) -> Vec<Draft> {
     drafts
 }
 
+fn swapped(layout: &Layout) -> Layout {
+    layout.permute(&last_two_swapped(layout.shape().rank()))
+}
+
 /// The kernel of an item that is no map.
 fn opaque(facts: &Facts<'_>, g: u32, i: u32) -> Draft {
     let item = &facts.items[i as usize];
@@ -124,7 +128,15 @@ fn opaque(facts: &Facts<'_>, g: u32, i: u32) -> Draft {
             let wide = |layout: Layout, rows: usize, columns: usize| {
                 layout.expand(&batch.iter().copied().chain([rows, columns]).collect())
             };
-            Kernel::MatMul(MatMulKernel { lhs: wide(lhs, m, k), rhs: wide(rhs, k, n), batch, m, n, k, dtype })
+            let (lhs, rhs) = (wide(lhs, m, k), wide(rhs, k, n));
+            if facts.place(i).1.is_contiguous() {
+                Kernel::MatMul(MatMulKernel { lhs, rhs, batch, m, n, k, dtype })
+            } else {
+                // Stored with its last axes swapped: (A·B)ᵀ = Bᵀ·Aᵀ.
+                sources.swap(0, 1);
+                let (lhs, rhs) = (swapped(&rhs), swapped(&lhs));
+                Kernel::MatMul(MatMulKernel { lhs, rhs, batch, m: n, n: m, k, dtype })
+            }
         }
         Op::Gather { axis } => Kernel::Gather(GatherKernel {
             axis: *axis,

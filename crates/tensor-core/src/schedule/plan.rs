@@ -279,11 +279,17 @@ fn fit_limits(facts: &mut Facts<'_>, limits: &Limits) -> Vec<Parts> {
 
 /// Layouts of everything that lies in memory. A reshape that strides cannot express becomes a copy.
 fn find_places(facts: &mut Facts<'_>) {
+    let turned = turned_products(facts);
     for i in 0..facts.items.len() {
         let item = &facts.items[i];
         let own = |shape: &Shape| Some((i as u32, Layout::contiguous(shape.clone())));
         facts.places[i] = match facts.class[i] {
             Class::Ready => item.value.as_ref().map(|v| (i as u32, v.layout.clone())),
+            Class::Opaque if turned[i] => {
+                let swapped = last_two_swapped(item.node.shape.rank());
+                let stored: Shape = swapped.iter().map(|&a| item.node.shape[a]).collect();
+                Some((i as u32, Layout::contiguous(stored).permute(&swapped)))
+            }
             Class::Opaque => own(&item.node.shape),
             Class::Constant | Class::Elementwise if facts.materialised[i] => own(&item.node.shape),
             Class::Constant | Class::Elementwise => None,
@@ -299,6 +305,32 @@ fn find_places(facts: &mut Facts<'_>) {
             }
         };
     }
+}
+
+/// Products that are only ever read with their last two axes swapped, as the gradient of `x.matmul(&w.t()?)` is: they are
+/// computed that way round, so that who reads them walks memory in order.
+fn turned_products(facts: &Facts<'_>) -> Vec<bool> {
+    let mut turned: Vec<bool> = facts
+        .items
+        .iter()
+        .map(|i| matches!(i.node.op, Op::MatMul) && i.value.is_none() && !i.store)
+        .collect();
+    for item in facts.items.iter().filter(|item| item.value.is_none()) {
+        for &input in &item.inputs {
+            let rank = facts.shape(input).rank();
+            turned[input as usize] &=
+                matches!(&item.node.op, Op::Permute(axes) if **axes == *last_two_swapped(rank));
+        }
+    }
+    turned
+}
+
+pub(super) fn last_two_swapped(rank: usize) -> SmallVec<[usize; 5]> {
+    let mut axes: SmallVec<[usize; 5]> = (0..rank).collect();
+    if rank >= 2 {
+        axes.swap(rank - 2, rank - 1);
+    }
+    axes
 }
 
 /// The layout of a view operation over `base`, where strides can express it.
