@@ -128,7 +128,8 @@ fn describe(index: usize, adapter: wgpu::Adapter, info: &wgpu::AdapterInfo) -> F
                 max_inputs,
                 max_outputs,
                 max_instrs: 64,
-                max_row: 0,
+                // A vocabulary's worth. Longer rows are few, and keep a device busier in parts, which reductions have.
+                max_row: 1 << 16,
             },
         },
         software,

@@ -22,7 +22,7 @@ use crate::{
     map::{self, Aliases},
     matmul,
     pipeline::{Plan, assemble},
-    reduce,
+    reduce, rows,
 };
 
 /// A graphics adapter as a place for tensors.
@@ -44,6 +44,7 @@ pub(crate) fn drafts(kernel: &Kernel, aliases: &Aliases, facts: &Facts<'_>) -> R
     match kernel {
         Kernel::Map(k) => map::draft(k, aliases, facts),
         Kernel::Reduce(k) => reduce::draft(k, facts),
+        Kernel::Rows(k) => rows::draft(k, 0, facts),
         Kernel::ArgReduce(k) => arg_reduce::draft(k, facts),
         Kernel::MatMul(k) => matmul::draft(k, facts),
         Kernel::Gather(k) => by_index::gather(k),

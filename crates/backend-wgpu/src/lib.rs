@@ -14,7 +14,7 @@
 //! | `registry`, `adapter` | which adapters there are, and the devices open on them |
 //! | `gpu`, `pool`, `stream`, `faults` | one open device: memory, command batches, failures |
 //! | `draft`, `pipeline`, `index`, `formulas` | how a kernel becomes WGSL and a pipeline |
-//! | `map`, `reduce`, `arg_reduce`, `matmul`, `tile`, `by_index`, `copy` | the kernels |
+//! | `map`, `reduce`, `rows`, `arg_reduce`, `matmul`, `tile`, `by_index`, `copy` | the kernels |
 //!
 //! The WGSL that is not generated is in the crate `taper-shaders`. No type of wgpu appears in this interface.
 
@@ -35,6 +35,7 @@ mod pipeline;
 mod pool;
 mod reduce;
 mod registry;
+mod rows;
 mod stream;
 mod tile;
 #[cfg(test)]
