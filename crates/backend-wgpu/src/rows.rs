@@ -9,7 +9,7 @@ use std::fmt::Write;
 
 use smallvec::SmallVec;
 use tensor_core::{
-    Layout, ReduceOp, Result, UnaryOp, collapse,
+    ReduceOp, Result, UnaryOp, collapse,
     kernel::{Instr, Program, Reg, RowKernel},
 };
 
