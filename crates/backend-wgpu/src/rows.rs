@@ -212,12 +212,11 @@ impl<'a> Writer<'a> {
                 }
                 let dtype = self.program.dtypes[r];
                 // Its own buffer, where nothing is rounded away, or one that is written later.
-                let fits = |&o: &usize| {
-                    let whole = self.program.outputs[o] as usize == r && dtype == dtype.compute();
-                    (whole || self.phase[self.program.outputs[o] as usize] >= until)
-                        && lane(self.program.output_dtype(o)) == value(dtype)
-                };
-                if let Some(output) = free.iter().copied().find(fits) {
+                let alike = |&o: &usize| lane(self.program.output_dtype(o)) == value(dtype);
+                let own = |&o: &usize| self.program.outputs[o] as usize == r && dtype == dtype.compute();
+                let later = |&o: &usize| self.phase[self.program.outputs[o] as usize] >= until;
+                let mut places = free.iter().copied().filter(alike);
+                if let Some(output) = places.clone().find(own).or_else(|| places.find(later)) {
                     best = Some((cost[r], r, Kept { output, from }));
                 }
             }
