@@ -128,8 +128,9 @@ fn describe(index: usize, adapter: wgpu::Adapter, info: &wgpu::AdapterInfo) -> F
                 max_inputs,
                 max_outputs,
                 max_instrs: 64,
-                // A vocabulary's worth. Longer rows are few, and keep a device busier in parts, which reductions have.
-                max_row: 1 << 16,
+                // Longer rows leave the cache between a kernel's phases, so that one kernel reads memory no less than
+                // several; and where they are few, reductions in parts keep more of the device busy.
+                max_row: 1 << 14,
             },
         },
         software,

@@ -26,7 +26,7 @@ fn info() -> DeviceInfo {
             max_inputs: 10,
             max_outputs: 4,
             max_instrs: 64,
-            max_row: 1 << 16,
+            max_row: 1 << 14,
         },
     }
 }
