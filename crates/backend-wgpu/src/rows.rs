@@ -205,7 +205,7 @@ impl<'a> Writer<'a> {
                     instr.operands().iter().fold(0u32, |sum, &a| sum.saturating_add(cost[a as usize]));
                 cost[r] = below.saturating_add(price(instr));
                 let mut phases = (0..=self.last).filter(|&phase| needed[phase][r]);
-                let (Some(from), Some(until)) = (phases.next(), phases.last()) else { continue };
+                let (Some(from), Some(until)) = (phases.next(), phases.next_back()) else { continue };
                 let dear = cost[r] > CHEAP && best.is_none_or(|(most, ..)| cost[r] >= most);
                 if !dear || matches!(instr, Instr::Load(_)) {
                     continue;
