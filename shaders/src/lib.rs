@@ -29,11 +29,11 @@ pub const SCATTER_LINE: &str = include_str!("../wgsl/scatter_line.wgsl");
 pub const KERNELS: &[(&str, &str)] =
     &[("gather", GATHER), ("scatter_element", SCATTER_ELEMENT), ("scatter_line", SCATTER_LINE)];
 
-/// How a generated kernel opens, as the kernel files do: `group` is the number of the workgroup over rows of at most
-/// 65,535, `lane` the number of the thread in it.
+/// How a generated kernel opens, as the kernel files do: `group` is the number of the workgroup over dispatches and
+/// rows of at most 65,535, `lane` the number of the thread in it.
 pub const ENTRY: &str = "fn main(@builtin(workgroup_id) group_id: vec3<u32>, \
     @builtin(num_workgroups) group_count: vec3<u32>, @builtin(local_invocation_index) lane: u32) {\n    \
-    let group = group_id.y * group_count.x + group_id.x;\n";
+    let group = params.first_group + group_id.y * group_count.x + group_id.x;\n";
 
 struct Function {
     text: &'static str,

@@ -1,6 +1,6 @@
 // output = base; output[p with axis := index[p]] += src[p], gathered: each element of the output walks the positions
 // along the axis in ascending order and takes what is meant for it.
-// Header: alias T and IndexWord, `params` with `total`, `size`, `length`, `index_stride`, `src_stride`; bindings `base`,
+// Header: alias T and IndexWord, `params` with `first_group`, `total`, `size`, `length`, `index_stride`, `src_stride`; bindings `base`,
 // `index`, `src`, `output`, `status`; functions base_at(i), inside(i), along(i), index_at(i), src_at(i) (with the axis at 0),
 // index_value(word), load(x), store(x), add(a, b) and const OP.
 
@@ -10,7 +10,7 @@ fn main(
     @builtin(num_workgroups) group_count: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    let group = group_id.y * group_count.x + group_id.x;
+    let group = params.first_group + group_id.y * group_count.x + group_id.x;
     let i = group * 256u + lane;
     if (i >= params.total) {
         return;

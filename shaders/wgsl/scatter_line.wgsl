@@ -8,7 +8,7 @@ fn main(
     @builtin(num_workgroups) group_count: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    let group = group_id.y * group_count.x + group_id.x;
+    let group = params.first_group + group_id.y * group_count.x + group_id.x;
     let i = group * 64u + lane;
     if (i >= params.total) {
         return;

@@ -156,11 +156,13 @@ impl<'a> Bound<'a> {
             }
             Ok(Memory { ptr: buffer.chunk.data(), numel: buffer.numel, dtype: buffer.dtype })
         };
-        let bound = Bound {
-            _gate: gate,
-            inputs: inputs.iter().map(memory).collect::<Result<_>>()?,
-            outputs: outputs.iter().map(memory).collect::<Result<_>>()?,
-        };
+        let mut bound = Bound { _gate: gate, inputs: SmallVec::new(), outputs: SmallVec::new() };
+        for storage in inputs {
+            bound.inputs.push(memory(storage)?);
+        }
+        for storage in outputs {
+            bound.outputs.push(memory(storage)?);
+        }
         for (o, output) in bound.outputs.iter().enumerate() {
             if bound.outputs[..o].iter().any(|other| other.ptr == output.ptr) {
                 return Err(Error::invalid("launch", "one buffer was given for two outputs"));

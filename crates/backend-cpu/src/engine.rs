@@ -73,7 +73,11 @@ fn direct_outputs(program: &Lowered, inputs: &[Memory], outputs: &[Memory]) -> S
             ) && operands(&step.code).iter().any(|s| matches!(s, Src::Input(k) if shares(*k as usize)));
         !later && !twice
     };
-    program.steps.iter().enumerate().map(|(at, step)| safe(at, step)).collect()
+    let mut direct = SmallVec::from_elem(false, program.steps.len());
+    for (at, step) in program.steps.iter().enumerate() {
+        direct[at] = safe(at, step);
+    }
+    direct
 }
 
 /// A program with its inputs, on one thread.
@@ -101,14 +105,16 @@ impl<'a> Evaluator<'a> {
         outputs: &[Memory],
         registers: *mut u64,
     ) -> Evaluator<'a> {
-        let own = |r: usize| registers.wrapping_add(r * BLOCK).cast::<u8>().cast_const();
-        let nowhere = inputs.iter().map(|_| std::ptr::null());
+        let mut places = SmallVec::from_elem(std::ptr::null(), program.registers + inputs.len());
+        for (r, place) in places[..program.registers].iter_mut().enumerate() {
+            *place = registers.wrapping_add(r * BLOCK).cast::<u8>().cast_const();
+        }
         Evaluator {
             isa,
             program,
             scalars,
             registers,
-            places: (0..program.registers).map(own).chain(nowhere).collect(),
+            places,
             fresh: true,
             block: BLOCK.min(program.numel.max(1)),
             direct: direct_outputs(program, &inputs, outputs),
@@ -148,8 +154,11 @@ impl<'a> Evaluator<'a> {
             self.fresh = false;
         }
         let program = self.program;
+        let inner = program.inner();
+        let spot = if program.dims.len() > 1 { (pos / inner, pos % inner) } else { (0, pos) };
         for (k, access) in program.inputs.iter().enumerate() {
-            self.places[program.registers + k] = self.load(k as u16, access, pos, n);
+            let at = self.load(k as u16, access, pos, spot, n);
+            self.places[program.registers + k] = at;
         }
         for (index, step) in program.steps.iter().enumerate() {
             let target = match step.output.and_then(|o| targets.get(o as usize)) {
@@ -209,8 +218,16 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Where input `k`'s elements of this block lie, after gathering them if need be.
-    fn load(&self, k: u16, access: &Access, pos: usize, n: usize) -> *const u8 {
+    /// Where input `k`'s elements of this block lie, after gathering them if need be. The block begins at position `pos`, in row
+    /// `row` of the innermost axis, `column` elements into it.
+    fn load(
+        &self,
+        k: u16,
+        access: &Access,
+        pos: usize,
+        (row, column): (usize, usize),
+        n: usize,
+    ) -> *const u8 {
         let memory = self.inputs[k as usize];
         let register = self.register(self.program.input_register(k));
         if access.single {
@@ -221,10 +238,24 @@ impl<'a> Evaluator<'a> {
             return memory.at::<u8>(0).wrapping_add((access.offset + pos) * access.dtype.size());
         }
         let dims = &self.program.dims;
-        let inner = self.program.inner();
-        if plain && access.strides.last() == Some(&1) && pos % inner + n <= inner {
-            let row = offset_of(access, dims, pos);
-            return memory.at::<u8>(0).wrapping_add(row * access.dtype.size());
+        if plain && column + n <= self.program.inner() {
+            let at = || {
+                memory.at::<u8>(0).wrapping_add(offset_of(access, dims, row, column) * access.dtype.size())
+            };
+            match access.strides.last() {
+                Some(1) => return at(),
+                // SAFETY: the launch checked that the layout stays within the buffer; a register holds BLOCK elements.
+                Some(0) => unsafe {
+                    let at = at();
+                    match access.dtype.size() {
+                        1 => fill(self.isa, register, n, at.read()),
+                        4 => fill(self.isa, register.cast::<u32>(), n, at.cast::<u32>().read()),
+                        _ => fill(self.isa, register.cast::<u64>(), n, at.cast::<u64>().read()),
+                    }
+                    return register;
+                },
+                _ => {}
+            }
         }
         // SAFETY: the launch checked that the layout stays within the buffer; a register holds BLOCK elements.
         unsafe { gather(self.isa, access, &access.strides, dims, memory, pos, n, register) };
@@ -348,12 +379,17 @@ impl<'a> Evaluator<'a> {
     }
 }
 
-/// The element of the buffer at flat position `pos` of the space.
-fn offset_of(access: &Access, dims: &[usize], mut pos: usize) -> usize {
-    let mut at = access.offset as isize;
-    for (&d, &s) in dims.iter().zip(&access.strides).rev() {
-        at += (pos % d) as isize * s;
-        pos /= d;
+/// The element of the buffer at `column` of row `row` of the space's innermost axis.
+fn offset_of(access: &Access, dims: &[usize], mut row: usize, column: usize) -> usize {
+    let Some((&inner, outer)) = access.strides.split_last() else { return access.offset };
+    let mut at = access.offset as isize + column as isize * inner;
+    // The outermost axis needs no remainder.
+    for (axis, &stride) in outer.iter().enumerate().skip(1).rev() {
+        at += (row % dims[axis]) as isize * stride;
+        row /= dims[axis];
+    }
+    if let Some(&stride) = outer.first() {
+        at += row as isize * stride;
     }
     at as usize
 }

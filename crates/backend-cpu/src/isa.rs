@@ -1,7 +1,8 @@
 //! Which instruction set the inner loops run on. Every loop is written once as a [`Job`], compiled for AVX-512,
 //! AVX2 with FMA and the target's baseline (which has NEON on aarch64), and chosen at run time.
 //!
-//! No formula uses a fused multiply-add, so all of them give the same bits.
+//! Every one of them gives the same bits always; sets with fused multiply-add differ from the others in the last bits of those
+//! real functions that use it (see `math`), and in nothing else.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -66,6 +67,21 @@ impl Isa {
             Level::Baseline if cfg!(target_arch = "aarch64") => "neon",
             Level::Baseline => "baseline",
         }
+    }
+
+    /// Whether a multiplication and an addition can be one instruction.
+    pub(crate) fn has_fma(self) -> bool {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 | Level::Avx2 => true,
+            Level::Baseline => cfg!(any(target_arch = "aarch64", target_feature = "fma")),
+        }
+    }
+
+    /// Whether this is AVX-512 with its byte, word, doubleword and vector-length parts.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn is_avx512(self) -> bool {
+        self.0 == Level::Avx512
     }
 
     /// Runs the job as compiled for this instruction set.

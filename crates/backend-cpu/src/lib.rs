@@ -11,6 +11,7 @@
 //! | `RAYON_NUM_THREADS` | how many threads share large kernels |
 
 mod buffer;
+mod by_index;
 mod engine;
 mod host;
 mod isa;
@@ -110,10 +111,10 @@ impl Backend for CpuBackend {
             Kernel::Reduce(kernel) => reduce::run(self.isa, &self.pool, kernel, launch),
             Kernel::Rows(kernel) => rows::run(self.isa, &self.pool, kernel, launch),
             Kernel::MatMul(kernel) => matmul::run(&self.pool, kernel, launch),
-            Kernel::Copy(kernel) => views::copy(&self.pool, kernel, launch),
+            Kernel::Copy(kernel) => views::copy(self.isa, &self.pool, kernel, launch),
             Kernel::ArgReduce(kernel) => views::arg_reduce(&self.pool, kernel, launch),
-            Kernel::Gather(kernel) => views::gather(&self.pool, kernel, launch),
-            Kernel::ScatterAdd(kernel) => views::scatter_add(&self.pool, kernel, launch),
+            Kernel::Gather(kernel) => by_index::gather(&self.pool, kernel, launch),
+            Kernel::ScatterAdd(kernel) => by_index::scatter_add(self.isa, &self.pool, kernel, launch),
             other => Err(Error::Unsupported {
                 op: other.name(),
                 device: "cpu".into(),

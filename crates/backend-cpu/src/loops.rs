@@ -1,39 +1,36 @@
-//! The inner loops: a function applied along one, two or three blocks. Elements are read in chunks before any of the
-//! chunk is written, so that an output may be an operand's own memory, and chunks of fixed size vectorise.
+//! The inner loops: a function applied along one, two or three blocks, and folds.
+//!
+//! The loops are as plain as can be, one position a turn, so that compilers vectorise them. An output may be an operand's own
+//! memory: that case has a loop of its own, in which the two are visibly one address.
 #![allow(unsafe_code)]
 
 use crate::isa::{Isa, Job};
-
-/// Elements read before they are written.
-const CHUNK: usize = 32;
 
 macro_rules! looped {
     ($name:ident, $job:ident, $($T:ident $ptr:ident),+) => {
         struct $job<$($T,)+ O, F> { $($ptr: *const $T,)+ out: *mut O, n: usize, f: F }
 
+        impl<$($T: Copy,)+ O: Copy, F: Fn($($T),+) -> O> $job<$($T,)+ O, F> {
+            #[inline(always)]
+            fn each(self) {
+                for i in 0..self.n {
+                    // SAFETY: the caller gives `n` elements behind each pointer; a position is read before it is written.
+                    unsafe { self.out.add(i).write((self.f)($(self.$ptr.add(i).read()),+)) };
+                }
+            }
+        }
+
         impl<$($T: Copy,)+ O: Copy, F: Fn($($T),+) -> O> Job for $job<$($T,)+ O, F> {
             type Output = ();
             #[inline(always)]
             fn run(self) {
-                let whole = self.n / CHUNK * CHUNK;
-                let mut i = 0;
-                while i < whole {
-                    // SAFETY: the caller gives `n` elements behind each pointer, and i + CHUNK ≤ n.
-                    unsafe {
-                        $(let $ptr = self.$ptr.add(i).cast::<[$T; CHUNK]>().read_unaligned();)+
-                        let mut out = [(self.f)($($ptr[0]),+); CHUNK];
-                        for j in 0..CHUNK {
-                            out[j] = (self.f)($($ptr[j]),+);
-                        }
-                        self.out.add(i).cast::<[O; CHUNK]>().write_unaligned(out);
+                let out = self.out.cast_const();
+                $(
+                    if self.$ptr.cast() == out {
+                        return $job { $ptr: out.cast(), ..self }.each();
                     }
-                    i += CHUNK;
-                }
-                while i < self.n {
-                    // SAFETY: i < n.
-                    unsafe { self.out.add(i).write((self.f)($(self.$ptr.add(i).read()),+)) };
-                    i += 1;
-                }
+                )+
+                self.each();
             }
         }
 
@@ -79,7 +76,7 @@ impl<T: Copy> Job for Fill<T> {
 /// `out` is good for `n` elements, aligned.
 #[inline]
 pub(crate) unsafe fn fill<T: Copy>(isa: Isa, out: *mut T, n: usize, value: T) {
-    if n < LANES {
+    if n < 32 {
         // SAFETY: the caller's promise.
         (0..n).for_each(|i| unsafe { out.add(i).write(value) });
     } else {
@@ -95,34 +92,34 @@ struct Fold<T, A, F, G> {
     join: G,
 }
 
-/// Accumulators kept side by side.
-const LANES: usize = 32;
+/// Accumulators kept side by side: so many that they are a loop of their own, which compilers vectorise, and few for a short
+/// run, which would spend its time on joining them.
+const LANES: usize = 128;
+const FEW: usize = 8;
 
-impl<T: Copy, A: Copy, F: Fn(A, T) -> A, G: Fn(A, A) -> A> Job for Fold<T, A, F, G> {
-    type Output = A;
+impl<T: Copy, A: Copy, F: Fn(A, T) -> A, G: Fn(A, A) -> A> Fold<T, A, F, G> {
     #[inline(always)]
-    fn run(self) -> A {
-        let mut lanes = [self.start; LANES];
-        let whole = self.n / LANES * LANES;
+    fn lanes<const N: usize>(self) -> A {
+        let mut lanes = [self.start; N];
+        let whole = self.n / N * N;
         let mut i = 0;
         while i < whole {
-            // SAFETY: the caller gives `n` elements, and i + LANES ≤ n.
-            let chunk = unsafe { self.data.add(i).cast::<[T; LANES]>().read_unaligned() };
-            for j in 0..LANES {
-                lanes[j] = (self.f)(lanes[j], chunk[j]);
+            for (j, lane) in lanes.iter_mut().enumerate() {
+                // SAFETY: the caller gives `n` elements, and i + N ≤ n.
+                *lane = (self.f)(*lane, unsafe { self.data.add(i + j).read() });
             }
-            i += LANES;
+            i += N;
         }
-        while i < self.n {
-            // SAFETY: i < n.
-            lanes[i - whole] = (self.f)(lanes[i - whole], unsafe { self.data.add(i).read() });
-            i += 1;
+        for (j, lane) in lanes[..self.n - whole].iter_mut().enumerate() {
+            // SAFETY: whole + j < n.
+            *lane = (self.f)(*lane, unsafe { self.data.add(whole + j).read() });
         }
         // Halves onto halves: pairwise.
-        let mut width = LANES / 2;
+        let mut width = N / 2;
         while width > 0 {
-            for j in 0..width {
-                lanes[j] = (self.join)(lanes[j], lanes[j + width]);
+            let (low, high) = lanes.split_at_mut(width);
+            for (a, &b) in low.iter_mut().zip(high.iter()) {
+                *a = (self.join)(*a, b);
             }
             width /= 2;
         }
@@ -130,8 +127,16 @@ impl<T: Copy, A: Copy, F: Fn(A, T) -> A, G: Fn(A, A) -> A> Job for Fold<T, A, F,
     }
 }
 
-/// Folds `n` elements with `f` in 32 interleaved accumulators from `start`, and those pairwise with `join`: always in the same
-/// order, whatever the instruction set.
+impl<T: Copy, A: Copy, F: Fn(A, T) -> A, G: Fn(A, A) -> A> Job for Fold<T, A, F, G> {
+    type Output = A;
+    #[inline(always)]
+    fn run(self) -> A {
+        if self.n < LANES { self.lanes::<FEW>() } else { self.lanes::<LANES>() }
+    }
+}
+
+/// Folds `n` elements with `f` in interleaved accumulators from `start`, and those pairwise with `join`: in an order that depends
+/// on `n` alone, whatever the instruction set.
 ///
 /// # Safety
 /// `data` is good for `n` initialised elements, aligned.
@@ -144,4 +149,110 @@ pub(crate) unsafe fn fold<T: Copy, A: Copy>(
     join: impl Fn(A, A) -> A,
 ) -> A {
     isa.run(Fold { data, n, start, f, join })
+}
+
+struct Accumulate<'a, T, A, F> {
+    sums: &'a mut [A],
+    data: *const T,
+    stride: usize,
+    rows: usize,
+    f: F,
+}
+
+impl<T: Copy, A: Copy, F: Fn(A, T) -> A> Accumulate<'_, T, A, F> {
+    /// `R` rows from row `row` on, in order.
+    #[inline(always)]
+    fn rows<const R: usize>(&mut self, row: usize) {
+        let data = self.data.wrapping_add(row * self.stride);
+        for (i, sum) in self.sums.iter_mut().enumerate() {
+            let mut total = *sum;
+            for r in 0..R {
+                // SAFETY: the caller gives as many elements in each of these rows as there are sums.
+                total = (self.f)(total, unsafe { data.wrapping_add(r * self.stride + i).read() });
+            }
+            *sum = total;
+        }
+    }
+}
+
+impl<T: Copy, A: Copy, F: Fn(A, T) -> A> Job for Accumulate<'_, T, A, F> {
+    type Output = ();
+    #[inline(always)]
+    fn run(mut self) {
+        let mut row = 0;
+        while row + 4 <= self.rows {
+            self.rows::<4>(row);
+            row += 4;
+        }
+        while row < self.rows {
+            self.rows::<1>(row);
+            row += 1;
+        }
+    }
+}
+
+/// `sums[i] = f(sums[i], data[r · stride + i])` for each row r < rows in order.
+///
+/// # Safety
+/// Each row holds as many initialised elements, aligned, as there are sums.
+pub(crate) unsafe fn accumulate<T: Copy, A: Copy>(
+    isa: Isa,
+    sums: &mut [A],
+    data: *const T,
+    stride: usize,
+    rows: usize,
+    f: impl Fn(A, T) -> A,
+) {
+    isa.run(Accumulate { sums, data, stride, rows, f });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every way in which an output may be an operand's memory, on every instruction set, over lengths with and without a rest.
+    #[test]
+    fn outputs_in_place_and_apart_agree() {
+        for isa in Isa::available() {
+            for n in (0..140).chain([1000, 1024]) {
+                let a: Vec<f32> = (0..n).map(|i| i as f32 - 7.5).collect();
+                let b: Vec<u32> = (0..n as u32).map(|i| i * i).collect();
+                let c: Vec<i32> = (0..n as i32).map(|i| 3 - i).collect();
+                let two = |a: f32, b: u32| a * 2.0 + b as f32;
+                let three = |a: f32, b: u32, c: i32| a - b as f32 * c as f32;
+                let expected2: Vec<f32> = a.iter().zip(&b).map(|(&a, &b)| two(a, b)).collect();
+                let expected3: Vec<f32> = (0..n).map(|i| three(a[i], b[i], c[i])).collect();
+                let mut apart = vec![0f32; n];
+                let (mut a2, mut b2, mut a3, mut b3, mut c3) =
+                    (a.clone(), b.clone(), a.clone(), b.clone(), c.clone());
+                // SAFETY: all hold n elements of 4 bytes; an output is one operand's memory or apart.
+                unsafe {
+                    let (pa, pb, pc) = (a.as_ptr(), b.as_ptr(), c.as_ptr());
+                    map2(isa, pa, pb, apart.as_mut_ptr(), n, two);
+                    assert_eq!(apart, expected2);
+                    let p = a2.as_mut_ptr();
+                    map2(isa, p, pb, p, n, two);
+                    let p = b2.as_mut_ptr();
+                    map2(isa, pa, p, p.cast::<f32>(), n, two);
+                    map3(isa, pa, pb, pc, apart.as_mut_ptr(), n, three);
+                    assert_eq!(apart, expected3);
+                    let p = a3.as_mut_ptr();
+                    map3(isa, p, pb, pc, p, n, three);
+                    let p = b3.as_mut_ptr();
+                    map3(isa, pa, p, pc, p.cast::<f32>(), n, three);
+                    let p = c3.as_mut_ptr();
+                    map3(isa, pa, pb, p, p.cast::<f32>(), n, three);
+                    let mut squares = a.clone();
+                    let p = squares.as_mut_ptr();
+                    map2(isa, p, p, p, n, |a: f32, b: f32| a * b);
+                    assert!(squares.iter().zip(&a).all(|(s, a)| *s == a * a));
+                }
+                let bits = |v: &[f32]| v.iter().map(|v| v.to_bits()).collect::<Vec<u32>>();
+                assert_eq!((a2, a3), (expected2.clone(), expected3.clone()));
+                assert_eq!(b2, bits(&expected2));
+                assert_eq!(b3, bits(&expected3));
+                assert_eq!(c3.iter().map(|&c| c as u32).collect::<Vec<_>>(), bits(&expected3));
+            }
+        }
+    }
 }

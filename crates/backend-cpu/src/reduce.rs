@@ -1,11 +1,13 @@
 //! Reductions. The prologue runs through the block engine over an index space in one of two orders:
 //!
-//! - *rows*: reduced axes innermost, each block folded in 32 interleaved lanes;
+//! - *rows*: reduced axes innermost, each block folded in interleaved lanes;
 //! - *columns*: a long kept axis innermost, whole blocks of neighbouring results accumulated row by row, so that memory is
 //!   read in order.
 //!
+//! An input reduced as it lies, with no prologue, is read in place without the engine.
+//!
 //! Pieces are cut by the shape alone, and joined in order, so that results are the same bits on any number of threads. Floats
-//! are joined in f64.
+//! are accumulated some 32 at a time in their own precision, and these sums joined in f64.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -18,8 +20,8 @@ use crate::{
     buffer::{Bound, Memory},
     engine::{BLOCK, Evaluator, with_evaluator},
     isa::Isa,
-    loops::{fold, map2},
-    lower::{Lowered, lower},
+    loops::{accumulate, fold, map2},
+    lower::{Lowered, Src, lower},
     map::{PARALLEL, check_inputs},
     pool::Pool,
     threads,
@@ -29,6 +31,10 @@ use crate::{
 const PIECE: usize = 1 << 16;
 /// Rows that one task accumulates.
 const ROWS: usize = 1 << 10;
+/// Rows that are accumulated in f32 before they are joined in f64.
+const GROUP: usize = 32;
+/// Neighbouring results that are accumulated together when no block limits them: long runs of memory, read in order.
+const STRIP: usize = 4096;
 /// Fewer neighbouring results than this are not worth a block.
 const MIN_COLUMNS: usize = 32;
 
@@ -90,6 +96,30 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, kernel: &ReduceKernel, launch: &La
     if dtype.is_float() { task.run::<f64>(bound.outputs[0]) } else { task.run::<i64>(bound.outputs[0]) }
 }
 
+/// Where the elements to be reduced come from.
+enum Blocks<'a, 'b> {
+    /// The first of them and an element's size.
+    InPlace(*const u8, usize),
+    Computed(&'a mut Evaluator<'b>),
+}
+
+impl Blocks<'_, '_> {
+    fn block_len(&self, pos: usize, end: usize) -> usize {
+        match self {
+            Blocks::InPlace(..) => BLOCK.min(end - pos),
+            Blocks::Computed(evaluator) => evaluator.block_len(pos, end),
+        }
+    }
+
+    /// Where positions `pos..pos + n` lie.
+    fn block(&mut self, pos: usize, n: usize) -> Result<*const u8> {
+        match self {
+            Blocks::InPlace(first, size) => Ok(first.wrapping_add(pos * *size)),
+            Blocks::Computed(evaluator) => Ok(evaluator.block(pos, n, &[], 0)?[0]),
+        }
+    }
+}
+
 struct Task<'a> {
     isa: Isa,
     op: ReduceOp,
@@ -97,6 +127,14 @@ struct Task<'a> {
     reduction: &'a Reduction,
     inputs: &'a [Memory],
     launch: &'a Launch<'a>,
+}
+
+/// Rows of elements, `stride` elements apart.
+#[derive(Clone, Copy)]
+pub(crate) struct Rows {
+    data: *const u8,
+    stride: usize,
+    count: usize,
 }
 
 /// What partial results are held in: f64 for floats, i64 (whose low bits wrap as any integer's do) for the rest.
@@ -108,11 +146,21 @@ pub(crate) trait Wide: Copy + Send + Sync {
     /// # Safety
     /// `data` holds `n` elements of the dtype's compute dtype.
     unsafe fn fold(isa: Isa, op: ReduceOp, dtype: DType, data: *const u8, n: usize) -> Self;
-    /// Joins a block of the compute dtype to `sums`, element by element.
+    /// Joins rows of the compute dtype to `sums`, element by element; or to `narrow` where that is its own precision, between
+    /// [`Wide::open`], which empties it, and [`Wide::close`], which joins it to `sums`.
     ///
     /// # Safety
-    /// As `fold`, for `sums.len()` elements.
-    unsafe fn join_block(isa: Isa, op: ReduceOp, dtype: DType, sums: &mut [Self], data: *const u8);
+    /// Each row holds as many elements of the dtype's compute dtype as there are sums.
+    unsafe fn accumulate(
+        isa: Isa,
+        op: ReduceOp,
+        dtype: DType,
+        sums: &mut [Self],
+        narrow: &mut [f32],
+        rows: Rows,
+    );
+    fn open(op: ReduceOp, dtype: DType, narrow: &mut [f32]);
+    fn close(isa: Isa, op: ReduceOp, dtype: DType, sums: &mut [Self], narrow: &[f32]);
     /// # Safety
     /// `out` has room for `all.len()` elements of `dtype`.
     unsafe fn finish(op: ReduceOp, dtype: DType, count: usize, all: &[Self], out: Memory);
@@ -157,8 +205,27 @@ impl Task<'_> {
         Ok(())
     }
 
-    fn evaluator<R>(&self, f: impl FnOnce(&mut Evaluator<'_>) -> Result<R>) -> Result<R> {
-        with_evaluator(self.isa, &self.reduction.program, self.inputs, self.launch.scalars, &[], f)
+    /// The input's first element if it is reduced as it lies in memory.
+    fn in_place(&self) -> Option<*const u8> {
+        let program = &self.reduction.program;
+        let Some(&(Src::Input(k), _)) = program.outputs.first() else { return None };
+        let access = &program.inputs[k as usize];
+        (access.contiguous && access.dtype == access.dtype.compute())
+            .then(|| self.inputs[k as usize].at::<u8>(access.offset).cast_const())
+    }
+
+    fn read<R>(&self, f: impl FnOnce(&mut Blocks<'_, '_>) -> Result<R>) -> Result<R> {
+        if let Some(first) = self.in_place() {
+            return f(&mut Blocks::InPlace(first, self.dtype.size()));
+        }
+        with_evaluator(
+            self.isa,
+            &self.reduction.program,
+            self.inputs,
+            self.launch.scalars,
+            &[],
+            |evaluator| f(&mut Blocks::Computed(evaluator)),
+        )
     }
 
     fn is_large(&self) -> bool {
@@ -169,13 +236,13 @@ impl Task<'_> {
     fn rows<W: Wide>(&self, partials: &mut [W], pieces: usize) -> Result<()> {
         let count = self.reduction.count;
         let some = |first: usize, chunk: &mut [W]| {
-            self.evaluator(|evaluator| {
+            self.read(|blocks| {
                 if count <= BLOCK / 2 {
                     // Several short rows a block.
                     let rows = BLOCK / count;
                     for (i, results) in chunk.chunks_mut(rows).enumerate() {
                         let pos = (first + i * rows) * count;
-                        let data = evaluator.block(pos, results.len() * count, &[], 0)?[0];
+                        let data = blocks.block(pos, results.len() * count)?;
                         for (j, result) in results.iter_mut().enumerate() {
                             let row = data.wrapping_add(j * count * self.dtype.compute().size());
                             // SAFETY: the block holds these rows.
@@ -189,8 +256,8 @@ impl Task<'_> {
                     let mut pos = row * count + piece * PIECE;
                     let end = (row * count + count).min(pos + PIECE);
                     while pos < end {
-                        let n = evaluator.block_len(pos, end);
-                        let data = evaluator.block(pos, n, &[], 0)?[0];
+                        let n = blocks.block_len(pos, end);
+                        let data = blocks.block(pos, n)?;
                         // SAFETY: the block holds n elements.
                         let folded = unsafe { W::fold(self.isa, self.op, self.dtype, data, n) };
                         *result = W::join(self.op, *result, folded);
@@ -209,16 +276,30 @@ impl Task<'_> {
 
     fn columns<W: Wide>(&self, partials: &mut [W], pieces: usize) -> Result<()> {
         let r = self.reduction;
-        let narrow = BLOCK.min(r.columns.div_ceil(threads::available()).next_multiple_of(64));
+        let in_place = self.in_place().is_some();
+        let widest = if in_place { STRIP } else { BLOCK };
+        // Strips narrow enough to go round, of whole cache lines.
+        let tasks = (threads::available() * 2).div_ceil(r.outer * pieces);
+        let width = widest.min(r.columns.div_ceil(tasks).next_multiple_of(64));
         let some = |first: usize, start: usize, sums: &mut [W]| {
             // `first` numbers the piece, `start` the column within it.
             let (o, piece) = (first / pieces, first % pieces);
-            self.evaluator(|evaluator| {
-                for row in piece * ROWS..r.count.min((piece + 1) * ROWS) {
-                    let pos = (o * r.count + row) * r.columns + start;
-                    let data = evaluator.block(pos, sums.len(), &[], 0)?[0];
-                    // SAFETY: the block holds as many elements as there are sums.
-                    unsafe { W::join_block(self.isa, self.op, self.dtype, sums, data) };
+            let rows = piece * ROWS..r.count.min((piece + 1) * ROWS);
+            let pos = |row: usize| (o * r.count + row) * r.columns + start;
+            self.read(|blocks| {
+                // Rows that one block gives.
+                let step = if in_place { GROUP } else { 1 };
+                let mut narrow = [0f32; STRIP];
+                for group in rows.clone().step_by(GROUP) {
+                    let end = rows.end.min(group + GROUP);
+                    W::open(self.op, self.dtype, &mut narrow[..sums.len()]);
+                    for row in (group..end).step_by(step) {
+                        let data = blocks.block(pos(row), sums.len())?;
+                        let some = Rows { data, stride: r.columns, count: step.min(end - row) };
+                        // SAFETY: the block holds as many elements as there are sums, and in place so do the rows after it.
+                        unsafe { W::accumulate(self.isa, self.op, self.dtype, sums, &mut narrow, some) };
+                    }
+                    W::close(self.isa, self.op, self.dtype, sums, &narrow);
                 }
                 Ok(())
             })
@@ -227,7 +308,7 @@ impl Task<'_> {
             .chunks_mut(r.columns)
             .enumerate()
             .flat_map(|(i, piece)| {
-                piece.chunks_mut(narrow).enumerate().map(move |(j, sums)| (i, j * narrow, sums))
+                piece.chunks_mut(width).enumerate().map(move |(j, sums)| (i, j * width, sums))
             })
             .collect();
         if self.is_large() {
@@ -236,6 +317,11 @@ impl Task<'_> {
             work.into_iter().try_for_each(|(i, start, sums)| some(i, start, sums))
         }
     }
+}
+
+/// Whether floats are accumulated in f32 within a group.
+fn is_narrow(op: ReduceOp, dtype: DType) -> bool {
+    dtype != DType::F64 && op != ReduceOp::Prod
 }
 
 impl Wide for f64 {
@@ -296,28 +382,58 @@ impl Wide for f64 {
         if dtype == DType::F64 { go!(f64) } else { go!(f32) }
     }
 
-    unsafe fn join_block(isa: Isa, op: ReduceOp, dtype: DType, sums: &mut [f64], data: *const u8) {
+    unsafe fn accumulate(
+        isa: Isa,
+        op: ReduceOp,
+        dtype: DType,
+        sums: &mut [f64],
+        narrow: &mut [f32],
+        rows: Rows,
+    ) {
         macro_rules! go {
-            ($t:ty) => {{
-                let (n, sums, data) = (sums.len(), sums.as_mut_ptr(), data.cast::<$t>());
-                // SAFETY: the caller's promise; sums and data lie apart.
-                unsafe {
-                    match op {
-                        ReduceOp::Prod => map2(isa, sums, data, sums, n, |a: f64, v: $t| a * f64::from(v)),
-                        ReduceOp::Max => map2(isa, sums, data, sums, n, |a: f64, v: $t| {
-                            let v = f64::from(v);
-                            if a > v || a.is_nan() { a } else { v }
-                        }),
-                        ReduceOp::Min => map2(isa, sums, data, sums, n, |a: f64, v: $t| {
-                            let v = f64::from(v);
-                            if a < v || a.is_nan() { a } else { v }
-                        }),
-                        _ => map2(isa, sums, data, sums, n, |a: f64, v: $t| a + f64::from(v)),
-                    }
-                }
+            ($t:ty, $to:expr, $f:expr) => {{
+                let data = rows.data.cast::<$t>();
+                // SAFETY: the caller's promise.
+                unsafe { accumulate(isa, $to, data, rows.stride, rows.count, $f) }
             }};
         }
-        if dtype == DType::F64 { go!(f64) } else { go!(f32) }
+        let narrow = &mut narrow[..sums.len()];
+        match (dtype == DType::F64, op) {
+            (true, ReduceOp::Prod) => go!(f64, sums, |a, v| a * v),
+            (true, ReduceOp::Max) => go!(f64, sums, |a, v| if a > v || a.is_nan() { a } else { v }),
+            (true, ReduceOp::Min) => go!(f64, sums, |a, v| if a < v || a.is_nan() { a } else { v }),
+            (true, _) => go!(f64, sums, |a, v| a + v),
+            // Products leave the range of f32 too easily.
+            (false, ReduceOp::Prod) => go!(f32, sums, |a, v| a * f64::from(v)),
+            (false, ReduceOp::Max) => go!(f32, narrow, |a, v| if a > v || a.is_nan() { a } else { v }),
+            (false, ReduceOp::Min) => go!(f32, narrow, |a, v| if a < v || a.is_nan() { a } else { v }),
+            (false, _) => go!(f32, narrow, |a, v| a + v),
+        }
+    }
+
+    fn open(op: ReduceOp, dtype: DType, narrow: &mut [f32]) {
+        if is_narrow(op, dtype) {
+            narrow.fill(f64::identity(op) as f32);
+        }
+    }
+
+    fn close(isa: Isa, op: ReduceOp, dtype: DType, sums: &mut [f64], narrow: &[f32]) {
+        if !is_narrow(op, dtype) {
+            return;
+        }
+        let (n, sums, narrow) = (sums.len().min(narrow.len()), sums.as_mut_ptr(), narrow.as_ptr());
+        // SAFETY: both hold n elements.
+        unsafe {
+            match op {
+                ReduceOp::Max => {
+                    map2(isa, sums, narrow, sums, n, |a, v| f64::join(ReduceOp::Max, a, f64::from(v)))
+                }
+                ReduceOp::Min => {
+                    map2(isa, sums, narrow, sums, n, |a, v| f64::join(ReduceOp::Min, a, f64::from(v)))
+                }
+                _ => map2(isa, sums, narrow, sums, n, |a, v| a + f64::from(v)),
+            }
+        }
     }
 
     unsafe fn finish(op: ReduceOp, dtype: DType, count: usize, all: &[f64], out: Memory) {
@@ -405,15 +521,15 @@ impl Wide for i64 {
         }
     }
 
-    unsafe fn join_block(isa: Isa, op: ReduceOp, dtype: DType, sums: &mut [i64], data: *const u8) {
-        let (n, sums) = (sums.len(), sums.as_mut_ptr());
+    unsafe fn accumulate(isa: Isa, op: ReduceOp, dtype: DType, sums: &mut [i64], _: &mut [f32], rows: Rows) {
         macro_rules! go {
-            ($t:ty) => {
+            ($t:ty) => {{
+                let data = rows.data.cast::<$t>();
                 // SAFETY: the caller's promise.
                 unsafe {
-                    map2(isa, sums, data.cast::<$t>(), sums, n, |a: i64, v: $t| i64::join(op, a, v as i64))
+                    accumulate(isa, sums, data, rows.stride, rows.count, |a, v| i64::join(op, a, v as i64))
                 }
-            };
+            }};
         }
         match dtype {
             DType::I64 => go!(i64),
@@ -422,6 +538,10 @@ impl Wide for i64 {
             _ => go!(u8),
         }
     }
+
+    fn open(_: ReduceOp, _: DType, _: &mut [f32]) {}
+
+    fn close(_: Isa, _: ReduceOp, _: DType, _: &mut [i64], _: &[f32]) {}
 
     unsafe fn finish(_: ReduceOp, dtype: DType, _: usize, all: &[i64], out: Memory) {
         for (i, &v) in all.iter().enumerate() {

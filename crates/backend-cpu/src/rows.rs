@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Positions in a tile, as far as whole rows allow: what a pass keeps for the next stays in the first-level cache.
-const TILE: usize = 1 << 12;
+const TILE: usize = 1 << 13;
 /// A value that costs this many simple operations or fewer is computed again in a later pass rather than kept.
 const CHEAP: u32 = 2;
 
@@ -74,6 +74,8 @@ pub(crate) struct Rows {
     /// Number and length of the rows.
     rows: usize,
     length: usize,
+    /// Rows in a tile: whole rows, and of short rows whole blocks.
+    tile: usize,
     /// The dtype of each value kept for a tile, and of each value that is one a row.
     saved: Vec<DType>,
     row_values: Vec<DType>,
@@ -128,9 +130,12 @@ pub(crate) fn compile(kernel: &RowKernel) -> Rows {
         passes.extend(compiler.full_pass(phase));
     }
     let rows = compiler.rows.numel();
+    let length = kernel.shape.numel() / rows.max(1);
+    let tile = (TILE / length.max(1)).max(1);
     Rows {
         rows,
-        length: kernel.shape.numel() / rows.max(1),
+        length,
+        tile,
         saved: compiler.saved_types,
         row_values: compiler.row_types,
         ends: kernel.inputs.iter().map(|l| l.span().1).collect(),
@@ -403,8 +408,7 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, kernel: &RowKernel, launch: &Launc
         return Ok(());
     }
     let task = Task { isa, rows, scalars: launch.scalars, inputs: &bound.inputs, outputs: &bound.outputs };
-    // Whole rows, and of short rows whole blocks.
-    let tile = (TILE / rows.length).max(1);
+    let tile = rows.tile;
     let large = rows.rows * rows.length * rows.steps >= PARALLEL && threads::available() > 1;
     let piece =
         if large { rows.rows.div_ceil(threads::available() * 4).next_multiple_of(tile) } else { rows.rows };
@@ -461,30 +465,41 @@ impl Task<'_> {
                 pass.outputs.iter().map(place).collect()
             };
             let mut used = 0;
-            let mut evaluators: SmallVec<[Evaluator<'_>; 6]> = SmallVec::new();
+            let mut evaluators: SmallVec<[(Evaluator<'_>, SmallVec<[Memory; 4]>); 6]> = SmallVec::new();
             for pass in &rows.passes {
                 let own = scratch.wrapping_add(used);
                 used += words(&pass.program);
-                evaluators.push(Evaluator::new(
-                    self.isa,
-                    &pass.program,
-                    inputs(pass, first),
-                    self.scalars,
-                    &outputs(pass, first),
-                    own,
-                ));
+                let (inputs, targets) = (inputs(pass, first), outputs(pass, first));
+                let evaluator = Evaluator::new(self.isa, &pass.program, inputs, self.scalars, &targets, own);
+                evaluators.push((evaluator, targets));
             }
+            // What lies in the tile stays where it is while the rows move on.
+            let shift = |memory: &mut Memory, elements: usize| {
+                memory.ptr = memory.ptr.wrapping_sub(elements * memory.dtype.size());
+            };
             for from in (first..end).step_by(tile) {
                 let to = end.min(from + tile);
-                for (pass, evaluator) in rows.passes.iter().zip(&mut evaluators) {
+                for (pass, (evaluator, targets)) in rows.passes.iter().zip(&mut evaluators) {
                     if from > first {
-                        evaluator.inputs = inputs(pass, from);
+                        for (memory, place) in evaluator.inputs.iter_mut().zip(&pass.inputs) {
+                            match place {
+                                From::Input(_) => {}
+                                From::Saved(_) => shift(memory, tile * rows.length),
+                                From::Row(_) => shift(memory, tile),
+                            }
+                        }
+                        for (memory, place) in targets.iter_mut().zip(&pass.outputs) {
+                            match place {
+                                To::Output(_) => {}
+                                To::Saved(_) => shift(memory, tile * rows.length),
+                                To::Row(_) => shift(memory, tile),
+                            }
+                        }
                     }
-                    let targets = outputs(pass, from);
                     if pass.by_row {
-                        blocks(from, to, |row, n| evaluator.block(row, n, &targets, row).map(|_| ()))?;
+                        blocks(from, to, |row, n| evaluator.block(row, n, targets, row).map(|_| ()))?;
                     } else {
-                        self.full(pass, evaluator, &targets, from, to, &row_value)?;
+                        self.full(pass, evaluator, targets, from, to, &row_value)?;
                     }
                 }
             }

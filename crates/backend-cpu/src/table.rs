@@ -7,7 +7,7 @@ use tensor_core::{BinaryOp, CompareOp, DType, Error, Result, UnaryOp};
 
 use crate::{
     isa::Isa,
-    loops::{map1, map2, map3},
+    loops::{fold, map1, map2, map3},
     math,
 };
 
@@ -25,12 +25,19 @@ fn lacking(op: &'static str, dtype: DType) -> Error {
 /// # Safety
 /// As [`map1`]; `x` must still hold the operand.
 unsafe fn patch(
+    isa: Isa,
     x: *const f32,
     out: *mut f32,
     n: usize,
     outside: impl Fn(f32) -> bool,
     f: impl Fn(f64) -> f64,
 ) {
+    // Most blocks have none, which a vector pass tells.
+    // SAFETY: the caller's promise.
+    let any = unsafe { fold(isa, x, n, 0u32, |any, v| any | u32::from(outside(v)), |a, b| a | b) };
+    if any == 0 {
+        return;
+    }
     for i in 0..n {
         // SAFETY: the caller's promise.
         unsafe {
@@ -62,12 +69,26 @@ pub(crate) unsafe fn unary(
             return Ok(());
         }};
     }
+    // A function that comes with and without fused multiply-add.
+    macro_rules! real {
+        ($f:ident) => {
+            if isa.has_fma() {
+                go!(f32, f32, |v| math::$f::<true>(v))
+            } else {
+                go!(f32, f32, |v| math::$f::<false>(v))
+            }
+        };
+    }
     macro_rules! angle {
-        ($fast:path, $wide:expr) => {{
+        ($fast:expr, $fused:expr, $wide:expr) => {{
             // SAFETY: the caller's promise.
             unsafe {
-                map1::<f32, f32>(isa, x.cast(), out.cast(), n, |v| $fast(v));
-                patch(x.cast(), out.cast(), n, math::is_wide_angle, $wide);
+                if isa.has_fma() {
+                    map1::<f32, f32>(isa, x.cast(), out.cast(), n, |v| $fused(v));
+                } else {
+                    map1::<f32, f32>(isa, x.cast(), out.cast(), n, |v| $fast(v));
+                }
+                patch(isa, x.cast(), out.cast(), n, math::is_wide_angle, $wide);
             }
             return Ok(());
         }};
@@ -125,16 +146,16 @@ pub(crate) unsafe fn unary(
         DType::F32 => {
             float!(f32);
             match op {
-                U::Exp => go!(f32, f32, |v| math::exp(v)),
+                U::Exp => real!(exp),
                 U::Expm1 => go!(f32, f32, |v| math::expm1(v)),
-                U::Log => go!(f32, f32, |v| math::log(v)),
+                U::Log => real!(log),
                 U::Log1p => go!(f32, f32, |v| math::log1p(v)),
-                U::Tanh => go!(f32, f32, |v| math::tanh(v)),
-                U::Sigmoid => go!(f32, f32, |v| math::sigmoid(v)),
+                U::Tanh => real!(tanh),
+                U::Sigmoid => real!(sigmoid),
                 U::Erf => go!(f32, f32, |v| libm::erff(v)),
-                U::Sin => angle!(math::sin, f64::sin),
-                U::Cos => angle!(math::cos, f64::cos),
-                U::Tan => angle!(math::tan, f64::tan),
+                U::Sin => angle!(math::sin::<false>, math::sin::<true>, f64::sin),
+                U::Cos => angle!(math::cos::<false>, math::cos::<true>, f64::cos),
+                U::Tan => angle!(math::tan, math::tan, f64::tan),
                 _ => {}
             }
         }

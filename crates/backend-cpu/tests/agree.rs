@@ -98,6 +98,45 @@ fn reductions_over_every_axis() {
 }
 
 #[test]
+fn reductions_of_memory_as_it_lies() -> Result<()> {
+    // Strips, groups of rows and pieces, with a rest of each; from the start of a buffer and from within.
+    for (rows, columns) in [(1, 33), (33, 4097), (1100, 65)] {
+        for first in [0, 1] {
+            let part =
+                |d: &Device| floats(&[rows + 1, columns], 1, d)?.slice(0, first, first + rows as isize);
+            for axis in [0isize, 1] {
+                let what = format!("[{rows}, {columns}] from row {first} over {axis}");
+                // Signs cancel: what is left may be small beside the summands.
+                agree(&what, 1e-5, |d| part(d)?.sum_axis(axis, false));
+                agree(&what, 1e-6, |d| part(d)?.abs().sum_axis(axis, false));
+                agree(&what, 0.0, |d| part(d)?.max_axis(axis, false));
+                agree(&what, 0.0, |d| part(d)?.min_axis(axis, false));
+                agree(&what, 1e-4, |d| (part(d)? * 0.01 + 1.0).prod_axis(axis, false));
+                agree(&what, 1e-12, |d| part(d)?.to_dtype(DType::F64)?.sum_axis(axis, false));
+                agree(&what, 0.0, |d| (part(d)? * 99.0).to_dtype(DType::I32)?.sum_axis(axis, false));
+                agree(&what, 0.0, |d| (part(d)?.abs() * 99.0).to_dtype(DType::U8)?.max_axis(axis, false));
+                agree(&what, 0.0, |d| {
+                    part(d)?.gt_scalar(1.9).reduce(tensor_core::ReduceOp::Any, [axis], false)
+                });
+            }
+        }
+    }
+    let device = backend_cpu::cpu();
+    let mut values = vec![1f32; 50 * 40];
+    values[45 * 40 + 3] = f32::NAN;
+    values[2 * 40 + 5] = f32::INFINITY;
+    values[49 * 40 + 6] = f32::NEG_INFINITY;
+    let x = Tensor::from_vec(values, [50, 40], &device)?;
+    for found in [x.sum_axis(0, false)?, x.max_axis(0, false)?, x.min_axis(0, false)?] {
+        assert!(found.to_vec::<f32>()?[3].is_nan());
+    }
+    assert_eq!(x.sum_axis(0, false)?.to_vec::<f32>()?[4..7], [50.0, f32::INFINITY, f32::NEG_INFINITY]);
+    assert_eq!(x.max_axis(0, false)?.to_vec::<f32>()?[4..7], [1.0, f32::INFINITY, 1.0]);
+    assert_eq!(x.min_axis(0, false)?.to_vec::<f32>()?[4..7], [1.0, 1.0, f32::NEG_INFINITY]);
+    Ok(())
+}
+
+#[test]
 fn products_of_every_shape_and_layout() {
     for (m, k, n) in [(1, 1, 1), (7, 13, 5), (64, 100, 33), (1, 50, 1), (4, 0, 3), (0, 3, 4), (65, 129, 33)] {
         agree("nn", 1e-5, |d| floats(&[m, k], 1, d)?.matmul(&floats(&[k, n], 2, d)?));

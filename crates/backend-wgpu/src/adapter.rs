@@ -101,9 +101,6 @@ fn describe(index: usize, adapter: wgpu::Adapter, info: &wgpu::AdapterInfo) -> F
             dtypes.push(DType::F64);
         }
     }
-    // The status of indices and the parameters need a place beside inputs and outputs.
-    let (max_inputs, max_outputs) =
-        if limits.max_storage_buffers_per_shader_stage >= 16 { (10, 4) } else { (5, 2) };
     let software = info.device_type == wgpu::DeviceType::Cpu;
     let memory = if software { system_memory() } else { None };
     let driver = [format!("{:?}", info.backend), info.driver.clone(), info.driver_info.clone()];
@@ -117,24 +114,28 @@ fn describe(index: usize, adapter: wgpu::Adapter, info: &wgpu::AdapterInfo) -> F
             kind: kind(info.device_type),
             memory,
             dtypes,
-            limits: Limits {
-                // Whole vectors of 16 bytes, and element numbers that fit 31 bits.
-                max_buffer_bytes: limits
-                    .max_buffer_size
-                    .min(limits.max_storage_buffer_binding_size)
-                    .min((1 << 33) - 16)
-                    / 16
-                    * 16,
-                max_inputs,
-                max_outputs,
-                max_instrs: 64,
-                // Longer rows leave the cache between a kernel's phases, so that one kernel reads memory no less than
-                // several; and where they are few, reductions in parts keep more of the device busy.
-                max_row: 1 << 14,
-            },
+            limits: self::limits(&limits),
         },
         software,
         memory_limit: memory.map(|bytes| bytes / 4 * 3),
+    }
+}
+
+/// What the scheduler may ask for within an adapter's limits.
+pub(crate) fn limits(limits: &wgpu::Limits) -> Limits {
+    // The status of indices needs a place beside inputs and outputs.
+    let (max_inputs, max_outputs) =
+        if limits.max_storage_buffers_per_shader_stage >= 16 { (10, 4) } else { (5, 2) };
+    Limits {
+        // Whole vectors of 16 bytes, and element numbers that fit 31 bits. What is larger than one binding is worked
+        // through in windows.
+        max_buffer_bytes: limits.max_buffer_size.min((1 << 33) - 16) / 16 * 16,
+        max_inputs,
+        max_outputs,
+        max_instrs: 64,
+        // Longer rows leave the cache between a kernel's phases, so that one kernel reads memory no less than several;
+        // and where they are few, reductions in parts keep more of the device busy.
+        max_row: 1 << 14,
     }
 }
 

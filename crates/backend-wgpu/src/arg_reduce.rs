@@ -74,5 +74,6 @@ fn step(kernel: &ArgReduceKernel, length: usize, splits: usize, winners: bool, o
     );
     d.body = body;
     d.groups = (results * splits).div_ceil(64);
+    d.work = 64 * length.div_ceil(splits);
     d
 }

@@ -22,7 +22,7 @@ use crate::{
     map::{self, Aliases},
     matmul,
     pipeline::{Plan, assemble},
-    reduce, rows,
+    reduce, rows, window,
 };
 
 /// A graphics adapter as a place for tensors.
@@ -39,12 +39,13 @@ struct Plans {
 
 type Variants = SmallVec<[(Aliases, Arc<Plan>); 1]>;
 
-/// The drafts of a kernel.
-pub(crate) fn drafts(kernel: &Kernel, aliases: &Aliases, facts: &Facts<'_>) -> Result<Drafts> {
+/// The drafts of a kernel whose operands fit a binding each; `first` is the flat index of its first output element, where
+/// it is a part of a larger kernel.
+pub(crate) fn drafts(kernel: &Kernel, aliases: &Aliases, first: usize, facts: &Facts<'_>) -> Result<Drafts> {
     match kernel {
-        Kernel::Map(k) => map::draft(k, aliases, facts),
+        Kernel::Map(k) => map::draft(k, aliases, first, facts),
         Kernel::Reduce(k) => reduce::draft(k, facts),
-        Kernel::Rows(k) => rows::draft(k, 0, facts),
+        Kernel::Rows(k) => rows::draft(k, first, facts),
         Kernel::ArgReduce(k) => arg_reduce::draft(k, facts),
         Kernel::MatMul(k) => matmul::draft(k, facts),
         Kernel::Gather(k) => by_index::gather(k),
@@ -62,12 +63,13 @@ impl WgpuBackend {
             direct: gpu.facts.direct,
             threads: gpu.facts.threads,
             shared_bytes: gpu.facts.shared_bytes,
+            binding_bytes: gpu.facts.binding_bytes,
         };
         let elsewhere = kernel.outputs().iter().find(|(_, d)| !gpu.info.dtypes.contains(d)).map(|o| o.1);
         if let Some(dtype) = elsewhere {
             return Err(facts.unsupported(kernel.name(), dtype, "cast first, or compute it on the cpu"));
         }
-        Ok(Arc::new(assemble(gpu, drafts(kernel, aliases, &facts)?)?))
+        Ok(Arc::new(assemble(gpu, window::drafts(kernel, aliases, &facts)?)?))
     }
 
     /// The plan of a launch: kept with it, or made.
@@ -89,6 +91,12 @@ impl WgpuBackend {
     #[doc(hidden)]
     pub fn pipelines(&self) -> usize {
         self.gpu.pipelines.len()
+    }
+
+    /// The file that pipelines are kept in, if they are.
+    #[doc(hidden)]
+    pub fn cache_file(&self) -> Option<&std::path::Path> {
+        self.gpu.disk_cache.as_ref().map(|c| c.path())
     }
 }
 

@@ -79,6 +79,7 @@ pub(crate) fn gather(kernel: &GatherKernel) -> Result<Drafts> {
     body.push_str(taper_shaders::GATHER);
     d.body = body;
     d.groups = total.div_ceil(256);
+    d.work = 256;
     Ok(d.into())
 }
 
@@ -130,6 +131,7 @@ pub(crate) fn scatter_add(kernel: &ScatterAddKernel, facts: &Facts<'_>) -> Resul
         body.push_str(taper_shaders::SCATTER_LINE);
         d.body = body;
         d.groups = lines.div_ceil(64);
+        d.work = 64 * length;
         let mut steps: Vec<Draft> = copy.into_iter().collect();
         if lines * length > 0 {
             steps.push(d);
@@ -169,5 +171,6 @@ pub(crate) fn scatter_add(kernel: &ScatterAddKernel, facts: &Facts<'_>) -> Resul
     body.push_str(taper_shaders::SCATTER_ELEMENT);
     d.body = body;
     d.groups = out_shape.numel().div_ceil(256);
+    d.work = 256 * length.max(1);
     Ok(d.into())
 }

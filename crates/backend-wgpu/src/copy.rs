@@ -12,24 +12,30 @@ use crate::{
 pub(crate) fn draft(kernel: &CopyKernel) -> Drafts {
     let mut steps = Vec::new();
     let numel = kernel.shape.numel();
-    let word = word(kernel.dtype);
     if kernel.fill && numel > 0 {
-        let mut d = Draft::new("fill");
-        d.params.size("total", numel);
-        d.params.scalar(0, kernel.dtype);
-        d.bind("output", word, true, Slot::Output(0));
-        let value = if word == "u32" { "params.s0" } else { "vec2<u32>(params.s0, params.s0h)" };
-        d.body = format!(
-            "@compute @workgroup_size(256)\n{}    let i = group * 256u + lane;\n    if (i < params.total) {{\n        output[i] = {value};\n    }}\n}}\n",
-            taper_shaders::ENTRY
-        );
-        d.groups = numel.div_ceil(256);
-        steps.push(d);
+        steps.push(fill(numel, kernel.dtype));
     }
     for (k, region) in kernel.regions.iter().enumerate() {
         steps.extend(copy("copy", &region.src, &region.dst, kernel.dtype, k));
     }
     Drafts { steps, temps: Vec::new() }
+}
+
+/// Scalar 0 of the launch into `numel` elements of the output.
+pub(crate) fn fill(numel: usize, dtype: DType) -> Draft {
+    let word = word(dtype);
+    let mut d = Draft::new("fill");
+    d.params.size("total", numel);
+    d.params.scalar(0, dtype);
+    d.bind("output", word, true, Slot::Output(0));
+    let value = if word == "u32" { "params.s0" } else { "vec2<u32>(params.s0, params.s0h)" };
+    d.body = format!(
+        "@compute @workgroup_size(256)\n{}    let i = group * 256u + lane;\n    if (i < params.total) {{\n        output[i] = {value};\n    }}\n}}\n",
+        taper_shaders::ENTRY
+    );
+    d.groups = numel.div_ceil(256);
+    d.work = 256;
+    d
 }
 
 /// The words that elements move as.
@@ -43,7 +49,7 @@ pub(crate) fn whole(label: &'static str, src: &Layout, dtype: DType, k: usize) -
 }
 
 /// Input `k` through `src` to the output through `dst`.
-fn copy(label: &'static str, src: &Layout, dst: &Layout, dtype: DType, k: usize) -> Option<Draft> {
+pub(crate) fn copy(label: &'static str, src: &Layout, dst: &Layout, dtype: DType, k: usize) -> Option<Draft> {
     let numel = src.numel();
     if numel == 0 {
         return None;
@@ -71,5 +77,6 @@ fn copy(label: &'static str, src: &Layout, dst: &Layout, dtype: DType, k: usize)
         taper_shaders::ENTRY
     );
     d.groups = total.div_ceil(256);
+    d.work = 256 * unit;
     Some(d)
 }

@@ -30,6 +30,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) threads: usize,
     /// Bytes of shared memory of a workgroup.
     pub(crate) shared_bytes: usize,
+    /// Bytes of a buffer that a kernel sees at once.
+    pub(crate) binding_bytes: u64,
 }
 
 impl Facts<'_> {
@@ -60,9 +62,12 @@ pub(crate) struct Binding {
     pub(crate) element: String,
     pub(crate) write: bool,
     pub(crate) slot: Slot,
+    /// The byte of the buffer where the binding starts.
+    pub(crate) start: u64,
 }
 
-/// The run-time numbers of a kernel: the words of `params`, and which of them are scalars of the launch.
+/// The run-time numbers of a kernel: the words of `params`, and which of them are scalars of the launch. Before all others
+/// comes `first_group`, the number of a dispatch's first workgroup, which is set at every dispatch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Params {
     names: Vec<String>,
@@ -99,13 +104,14 @@ impl Params {
     /// The words for one launch.
     pub(crate) fn fill(&self, scalars: &[tensor_core::Scalar], out: &mut Vec<u32>) {
         out.clear();
+        out.push(0);
         out.extend_from_slice(&self.words);
         for &(at, slot, dtype) in &self.scalars {
             if let Some(&scalar) = scalars.get(slot) {
                 let [low, high] = scalar_words(scalar, dtype);
-                out[at] = low;
+                out[at + 1] = low;
                 if lane_size(dtype) == 8 {
-                    out[at + 1] = high;
+                    out[at + 2] = high;
                 }
             }
         }
@@ -113,7 +119,7 @@ impl Params {
 
     /// How many words there are.
     pub(crate) fn len(&self) -> usize {
-        self.words.len()
+        1 + self.words.len()
     }
 }
 
@@ -127,6 +133,8 @@ pub(crate) struct Draft {
     pub(crate) body: String,
     /// Workgroups, in all.
     pub(crate) groups: usize,
+    /// About how many instructions of the program, or additions, a workgroup carries out.
+    pub(crate) work: usize,
 }
 
 impl Draft {
@@ -142,12 +150,12 @@ impl Draft {
         write: bool,
         slot: Slot,
     ) {
-        self.bindings.push(Binding { name: name.into(), element: element.into(), write, slot });
+        self.bindings.push(Binding { name: name.into(), element: element.into(), write, slot, start: 0 });
     }
 
     /// The whole WGSL. Parameters are immediates, or else a uniform buffer at the binding after the last.
     pub(crate) fn text(&self, immediates: bool) -> String {
-        let mut out = String::from("struct Params {\n");
+        let mut out = String::from("struct Params {\n    first_group: u32,\n");
         for name in &self.params.names {
             let _ = writeln!(out, "    {name}: u32,");
         }
@@ -177,6 +185,20 @@ pub(crate) struct Drafts {
     pub(crate) steps: Vec<Draft>,
     /// Temporaries, by dtype and number of elements.
     pub(crate) temps: Vec<(DType, usize)>,
+}
+
+impl Drafts {
+    /// Adds what comes after. Temporaries of one number are one buffer, used in turn.
+    pub(crate) fn append(&mut self, next: Drafts) {
+        self.steps.extend(next.steps);
+        for (k, (dtype, numel)) in next.temps.into_iter().enumerate() {
+            match self.temps.get_mut(k) {
+                Some(temp) if temp.1 * lane_size(temp.0) >= numel * lane_size(dtype) => {}
+                Some(temp) => *temp = (dtype, numel),
+                None => self.temps.push((dtype, numel)),
+            }
+        }
+    }
 }
 
 impl From<Draft> for Drafts {

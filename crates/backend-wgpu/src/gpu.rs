@@ -8,10 +8,12 @@ use std::{
     },
 };
 
-use tensor_core::{DType, DeviceInfo, Error, Result, Storage};
+use tensor_core::{DType, DeviceInfo, DeviceKind, Error, Result, Storage};
 
 use crate::{
-    adapter::Found,
+    Caps,
+    adapter::{self, Found},
+    disk_cache::DiskCache,
     dtypes::lane_size,
     faults::{Caught, Faults, scoped},
     pipeline::Pipelines,
@@ -25,7 +27,12 @@ pub(crate) struct Abilities {
     /// Bytes of immediates; 0 where there are none or they are turned off.
     pub(crate) immediate_bytes: u32,
     pub(crate) uniform_alignment: u32,
+    /// Workgroups in each dimension of a dispatch.
     pub(crate) max_groups: u32,
+    /// Work in one dispatch, in the measure of `Draft::work`.
+    pub(crate) dispatch_work: u64,
+    /// Bytes of one binding, a multiple of 256.
+    pub(crate) binding_bytes: u64,
     /// Barrier-free kernels.
     pub(crate) direct: bool,
     pub(crate) threads: usize,
@@ -41,6 +48,8 @@ pub(crate) struct Gpu {
     pub(crate) faults: Arc<Faults>,
     pub(crate) pool: Arc<Pool>,
     pub(crate) pipelines: Pipelines,
+    /// Where pipelines outlive the process, if anywhere.
+    pub(crate) disk_cache: Option<DiskCache>,
     pub(crate) stream: Mutex<Stream>,
     /// The number of the open batch of commands.
     pub(crate) batch: Arc<AtomicU64>,
@@ -56,6 +65,20 @@ impl fmt::Debug for Gpu {
     }
 }
 
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        if let Some(cache) = self.disk_cache.as_ref().filter(|_| !self.faults.is_lost()) {
+            cache.close(self.pipelines.len());
+        }
+    }
+}
+
+fn lower<T: Ord>(limit: &mut T, cap: Option<T>) {
+    if let Some(cap) = cap.filter(|cap| cap < limit) {
+        *limit = cap;
+    }
+}
+
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 impl Gpu {
@@ -63,10 +86,19 @@ impl Gpu {
     pub(crate) fn open(found: &Found, options: &crate::Options) -> Result<Gpu> {
         let name = found.info.name.clone();
         let backend = |message: String| Error::Backend { device: name.clone(), message };
-        let limits = found.adapter.limits();
+        let Caps { binding_bytes, groups, storage_buffers, dispatch_work, without } = options.caps;
+        let mut limits = found.adapter.limits();
+        // Asked of wgpu too, so that it watches over them.
+        lower(&mut limits.max_storage_buffer_binding_size, binding_bytes);
+        lower(&mut limits.max_compute_workgroups_per_dimension, groups);
+        lower(&mut limits.max_storage_buffers_per_shader_stage, storage_buffers);
+        let mut info = found.info.clone();
+        info.limits = adapter::limits(&limits);
+        info.dtypes.retain(|d| !without.contains(d));
         let wanted = wgpu::Features::SHADER_INT64
             | wgpu::Features::SHADER_F64
             | wgpu::Features::IMMEDIATES
+            | wgpu::Features::PIPELINE_CACHE
             | wgpu::Features::TIMESTAMP_QUERY
             | wgpu::Features::SUBGROUP;
         let features = found.adapter.features() & wanted;
@@ -87,6 +119,11 @@ impl Gpu {
             immediate_bytes: if immediates { limits.max_immediate_size.min(128) } else { 0 },
             uniform_alignment: limits.min_uniform_buffer_offset_alignment.max(4),
             max_groups: limits.max_compute_workgroups_per_dimension.max(1),
+            dispatch_work: dispatch_work.unwrap_or(match found.info.kind {
+                DeviceKind::DiscreteGpu => 1 << 37,
+                _ => 1 << 33,
+            }),
+            binding_bytes: limits.max_storage_buffer_binding_size.max(512) / 256 * 256,
             direct: match options.form {
                 crate::Form::Auto => software,
                 crate::Form::Direct => true,
@@ -113,19 +150,31 @@ impl Gpu {
             return Err(backend(message));
         }
         let (dummy, stream) = made;
+        let disk_cache = options
+            .cache_dir
+            .as_deref()
+            .and_then(|dir| DiskCache::open(&device, &found.adapter.get_info(), dir));
         Ok(Gpu {
             queue,
-            info: found.info.clone(),
+            info,
             facts,
             faults,
             pool: Pool::new(options.memory_limit.or(found.memory_limit)),
             pipelines: Pipelines::default(),
+            disk_cache,
             stream: Mutex::new(stream),
             batch: Arc::new(AtomicU64::new(1)),
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             dummy,
             device,
         })
+    }
+
+    /// Has new pipelines written to disk, now and then.
+    pub(crate) fn keep_pipelines(&self, now: bool) {
+        if let Some(cache) = &self.disk_cache {
+            cache.save(self.pipelines.len(), now);
+        }
     }
 
     /// The device's name.

@@ -26,8 +26,14 @@ enum Read {
     Strided,
 }
 
-/// The draft of a map. `aliases` says which inputs live in an output's buffer.
-pub(crate) fn draft(kernel: &MapKernel, aliases: &Aliases, facts: &Facts<'_>) -> Result<Drafts> {
+/// The draft of a map. `aliases` says which inputs live in an output's buffer; `first` is the flat index of its first
+/// position, where it is a part of a larger one.
+pub(crate) fn draft(
+    kernel: &MapKernel,
+    aliases: &Aliases,
+    first: usize,
+    facts: &Facts<'_>,
+) -> Result<Drafts> {
     let numel = kernel.shape.numel();
     let program = &kernel.program;
     let layouts: SmallVec<[&[isize]; 8]> = kernel.inputs.iter().map(Layout::strides).collect();
@@ -53,6 +59,10 @@ pub(crate) fn draft(kernel: &MapKernel, aliases: &Aliases, facts: &Facts<'_>) ->
 
     let mut d = Draft::new("map");
     d.params.size("total", total);
+    let from = if first == 0 { "" } else { "params.first + " };
+    if first > 0 {
+        d.params.size("first", first);
+    }
     let function = formulas::function(program, false, &mut d.params, facts)?;
     let space = Space::new("d", &space_shape, &mut d.params);
     let contiguous = tensor_core::Shape::from(shape.as_slice()).contiguous_strides();
@@ -120,7 +130,7 @@ pub(crate) fn draft(kernel: &MapKernel, aliases: &Aliases, facts: &Facts<'_>) ->
                 },
             )
             .collect();
-        let i = if vectors { format!("u * 4u + {lane}u") } else { "u".into() };
+        let i = if vectors { format!("{from}u * 4u + {lane}u") } else { format!("{from}u") };
         let _ = writeln!(body, "    let y{lane} = program({i}{list});");
     }
     for o in 0..program.outputs.len() {
@@ -136,5 +146,6 @@ pub(crate) fn draft(kernel: &MapKernel, aliases: &Aliases, facts: &Facts<'_>) ->
     body.push_str("}\n");
     d.body = body;
     d.groups = total.div_ceil(256);
+    d.work = 256 * unit * program.instrs.len().max(1);
     Ok(d.into())
 }

@@ -1,15 +1,20 @@
 //! Matrix products. Two forms: barrier-free, where each thread keeps a block of results in registers and reads four
 //! elements at a time wherever strides allow; and tiles in shared memory (`tile.rs`). Both take any strides and sizes.
+//! A vector times a matrix, or a matrix times a vector, is a row of results: a reduction where they are too few to keep
+//! the device busy.
 
 use std::fmt::Write;
 
 use smallvec::SmallVec;
-use tensor_core::{DType, Layout, Result, kernel::MatMulKernel};
+use tensor_core::{
+    BinaryOp, DType, Layout, ReduceOp, Result, Shape,
+    kernel::{Instr, MatMulKernel, Program, ReduceKernel},
+};
 
 use crate::{
     draft::{Draft, Drafts, Facts, Slot},
     dtypes::{lane, lane_size},
-    formulas, index,
+    formulas, index, reduce,
     tile::{self, Access, Dense, Tile},
 };
 
@@ -60,10 +65,61 @@ fn choose(kernel: &MatMulKernel, batch: usize, facts: &Facts<'_>) -> Tile {
     }
 }
 
+/// The product whose result has this one's elements as a row: a matrix times a vector, seen from the vector.
+fn turned(kernel: &MatMulKernel) -> MatMulKernel {
+    let batches = kernel.batch.rank();
+    let swap: SmallVec<[usize; 8]> = (0..batches).chain([batches + 1, batches]).collect();
+    MatMulKernel {
+        batch: kernel.batch.clone(),
+        m: kernel.n,
+        n: kernel.m,
+        k: kernel.k,
+        dtype: kernel.dtype,
+        lhs: kernel.rhs.permute(&swap),
+        rhs: kernel.lhs.permute(&swap),
+    }
+}
+
+/// A product with one row, as the reduction that it is: its few sums are split among threads.
+fn vector(kernel: &MatMulKernel) -> ReduceKernel {
+    let batches = kernel.batch.rank();
+    let shape: Shape = kernel.batch.iter().copied().chain([kernel.n, kernel.k]).collect();
+    // Over [batch…, n, k]: the row is the same for every n.
+    let over = |layout: &Layout, along: isize, inner: isize| {
+        let batch = layout.strides()[..batches].iter().copied();
+        let strides: SmallVec<[isize; 8]> = batch.chain([along, inner]).collect();
+        Layout::new(shape.clone(), &strides, layout.offset())
+    };
+    let (lhs, rhs) = (kernel.lhs.strides(), kernel.rhs.strides());
+    let inputs = [over(&kernel.lhs, 0, lhs[batches + 1]), over(&kernel.rhs, rhs[batches + 1], rhs[batches])];
+    let dtype = kernel.dtype;
+    let program = Program {
+        instrs: vec![Instr::Load(0), Instr::Load(1), Instr::Binary(BinaryOp::Mul, 0, 1)],
+        dtypes: vec![dtype; 3],
+        inputs: vec![dtype; 2],
+        scalars: vec![],
+        outputs: vec![2],
+    };
+    let axes = SmallVec::from_slice(&[batches + 1]);
+    ReduceKernel { op: ReduceOp::Sum, shape, axes, inputs: SmallVec::from_iter(inputs), program }
+}
+
 /// The draft of a matrix product.
 pub(crate) fn draft(kernel: &MatMulKernel, facts: &Facts<'_>) -> Result<Drafts> {
     if kernel.dtype == DType::Bool {
         return Err(facts.unsupported("matmul", kernel.dtype, "cast first with .to_dtype(DType::I32)"));
+    }
+    if kernel.n == 1 && kernel.m > 1 {
+        let mut made = draft(&turned(kernel), facts)?;
+        for binding in made.steps.iter_mut().flat_map(|d| &mut d.bindings) {
+            if let Slot::Input(k) = binding.slot {
+                binding.slot = Slot::Input(1 - k);
+            }
+        }
+        return Ok(made);
+    }
+    if kernel.m == 1 && !facts.direct && kernel.n * kernel.batch.numel() < facts.threads {
+        return reduce::draft(&vector(kernel), facts);
     }
     let mut d = Draft::new("matmul");
     let t = lane(kernel.dtype);
@@ -103,6 +159,7 @@ pub(crate) fn draft(kernel: &MatMulKernel, facts: &Facts<'_>) -> Result<Drafts> 
         let tile = choose(kernel, batch, facts);
         let (tiles_m, tiles_n) = (kernel.m.div_ceil(tile.side), kernel.n.div_ceil(tile.side));
         d.groups = tiles_m * tiles_n * batch;
+        d.work = tile.side * tile.side * kernel.k.max(1);
         d.params.size("tiles_m", tiles_m);
         d.params.size("tiles_n", tiles_n);
         d.params.size("groups", d.groups);
@@ -142,6 +199,7 @@ pub(crate) fn draft(kernel: &MatMulKernel, facts: &Facts<'_>) -> Result<Drafts> 
     d.bind("output", t, true, Slot::Output(0));
     d.body = functions + &blocked(rows, columns, lhs_vectors, rhs_vectors);
     d.groups = (blocks_m * blocks_n * batch).div_ceil(64);
+    d.work = 64 * rows * columns * kernel.k.max(1);
     Ok(d.into())
 }
 

@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 use tensor_core::{DType, Result};
 
 use crate::{
+    disk_cache::DiskCache,
     draft::{Draft, Drafts, Params, Slot},
     faults::lock,
     gpu::Gpu,
@@ -25,8 +26,13 @@ pub(crate) struct Step {
     pub(crate) label: &'static str,
     pub(crate) pipeline: Arc<Pipeline>,
     pub(crate) params: Params,
-    pub(crate) slots: Vec<Slot>,
+    /// Whose buffer each binding is, and the byte where it starts.
+    pub(crate) slots: Vec<(Slot, u64)>,
     pub(crate) groups: usize,
+    /// Workgroups in one dispatch at most.
+    pub(crate) most: usize,
+    /// Work of a workgroup.
+    pub(crate) work: usize,
     /// Whether the parameters go as immediates, or else in a uniform buffer.
     pub(crate) immediates: bool,
 }
@@ -67,8 +73,10 @@ pub(crate) fn assemble(gpu: &Gpu, drafts: Drafts) -> Result<Plan> {
             Ok(Step {
                 label: draft.label,
                 pipeline: pipeline(gpu, &draft, immediates)?,
-                slots: draft.bindings.iter().map(|b| b.slot).collect(),
+                slots: draft.bindings.iter().map(|b| (b.slot, b.start)).collect(),
                 groups: draft.groups,
+                most: dispatch_groups(gpu.facts.max_groups, gpu.facts.dispatch_work, draft.work),
+                work: draft.work,
                 params: draft.params,
                 immediates,
             })
@@ -77,17 +85,26 @@ pub(crate) fn assemble(gpu: &Gpu, drafts: Drafts) -> Result<Plan> {
     Ok(Plan { steps, temps: drafts.temps })
 }
 
+/// Workgroups of so much work each that go into one dispatch: whole rows of the greatest length, so that dispatches
+/// meet without a gap or an overlap, and not so many that a system takes the device for hung.
+fn dispatch_groups(row: u32, dispatch_work: u64, work: usize) -> usize {
+    let row = row as usize;
+    let most = (dispatch_work / work.max(1) as u64).max(1) as usize;
+    if most <= row { most } else { row * (most / row).min(row) }
+}
+
 fn pipeline(gpu: &Gpu, draft: &Draft, immediates: bool) -> Result<Arc<Pipeline>> {
     let text = draft.text(immediates);
     if let Some(made) = lock(&gpu.pipelines.made).get(&text) {
         return Ok(Arc::clone(made));
     }
     // Compiled outside the lock: two threads may make the same one, and the first stays.
-    let made = gpu.scoped(draft.label, || create(&gpu.device, draft, &text, immediates))?;
+    let made = gpu.scoped(draft.label, || create(gpu, draft, &text, immediates))?;
     Ok(Arc::clone(lock(&gpu.pipelines.made).entry(text).or_insert_with(|| Arc::new(made))))
 }
 
-fn create(device: &wgpu::Device, draft: &Draft, text: &str, immediates: bool) -> Pipeline {
+fn create(gpu: &Gpu, draft: &Draft, text: &str, immediates: bool) -> Pipeline {
+    let device = &gpu.device;
     let module = device.create_shader_module(wgpu::ShaderModuleDescriptor {
         label: Some(draft.label),
         source: wgpu::ShaderSource::Wgsl(text.into()),
@@ -126,7 +143,61 @@ fn create(device: &wgpu::Device, draft: &Draft, text: &str, immediates: bool) ->
             zero_initialize_workgroup_memory: false,
             ..Default::default()
         },
-        cache: None,
+        cache: gpu.disk_cache.as_ref().map(DiskCache::raw),
     });
     Pipeline { raw, layout }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use tensor_core::Error;
+
+    use super::*;
+
+    #[test]
+    fn a_shader_that_does_not_compile_names_itself_and_its_source() {
+        let found = match crate::adapter::find(0) {
+            Ok(found) => found,
+            Err(error) => {
+                let required = std::env::var_os("TAPER_REQUIRE_WGPU").is_some_and(|v| v == "1");
+                assert!(!required, "TAPER_REQUIRE_WGPU=1, but {error}");
+                eprintln!("skipped: {error}");
+                return;
+            }
+        };
+        let gpu = Gpu::open(&found, &crate::Options::default()).unwrap();
+        let mut draft = Draft::new("crooked");
+        draft.body =
+            "@compute @workgroup_size(1)\nfn main() {\n    let seven = no_such_function(6);\n}\n".into();
+        for immediates in [true, false] {
+            match pipeline(&gpu, &draft, immediates) {
+                Err(Error::Backend { device, message }) => {
+                    assert_eq!(device, "wgpu:0");
+                    assert!(message.contains("crooked") && message.contains("no_such_function"), "{message}");
+                }
+                other => assert!(other.is_err(), "a pipeline of a crooked shader"),
+            }
+        }
+        // Nothing of it is kept, and the device goes on.
+        assert_eq!(gpu.pipelines.len(), 0);
+        draft.body = "@compute @workgroup_size(1)\nfn main() {\n}\n".into();
+        assert!(pipeline(&gpu, &draft, false).is_ok());
+        gpu.finish().unwrap();
+    }
+
+    #[test]
+    fn dispatches_hold_whole_rows_and_bounded_work() {
+        for row in [1, 5, 65_535] {
+            for dispatch_work in [1, 1000, 1 << 20, 1 << 33, 1 << 37, u64::MAX] {
+                for work in [0, 1, 256, 1 << 20, 1 << 40] {
+                    let groups = dispatch_groups(row, dispatch_work, work);
+                    let row = row as usize;
+                    assert!(groups >= 1 && (groups <= row || groups.is_multiple_of(row)));
+                    assert!(groups.div_ceil(row) <= row);
+                    assert!(groups == 1 || groups as u128 * work as u128 <= dispatch_work.into());
+                }
+            }
+        }
+    }
 }

@@ -36,6 +36,66 @@ struct Pass<'a> {
 
 /// The draft of a reduction.
 pub(crate) fn draft(kernel: &ReduceKernel, facts: &Facts<'_>) -> Result<Drafts> {
+    steps(kernel, kernel.program.output_dtype(0), mean_over(kernel), Slot::Output(0), facts)
+}
+
+/// The draft of a part of a reduction, not rounded and not divided, into `output`; [`join`] brings the parts together.
+pub(crate) fn part(kernel: &ReduceKernel, output: Slot, facts: &Facts<'_>) -> Result<Drafts> {
+    steps(kernel, kernel.program.output_dtype(0).compute(), None, output, facts)
+}
+
+/// The draft of the step that makes the result of the whole `kernel` from `parts`, which lie in `from`, `pitch` elements
+/// from one to the next.
+pub(crate) fn join(
+    kernel: &ReduceKernel,
+    parts: usize,
+    pitch: usize,
+    from: Slot,
+    facts: &Facts<'_>,
+) -> Result<Draft> {
+    let dtype = kernel.program.output_dtype(0);
+    let results = kernel.shape.reduced(&kernel.axes, false).numel();
+    let identity = load(dtype.compute());
+    let pass = Pass {
+        op: kernel.op,
+        program: &identity,
+        offsets: SmallVec::from_slice(&[0]),
+        kept: (SmallVec::from_slice(&[results]), vec![SmallVec::from_slice(&[1])]),
+        gone: (SmallVec::from_slice(&[parts]), vec![SmallVec::from_slice(&[pitch as isize])]),
+        splits: 1,
+        stored: dtype,
+        divide: mean_over(kernel),
+        tree: false,
+        output: Slot::Output(0),
+    };
+    let mut draft = pass.draft(facts)?;
+    draft.bindings[0].slot = from;
+    Ok(draft)
+}
+
+/// By how many the sum is divided, for a mean.
+fn mean_over(kernel: &ReduceKernel) -> Option<usize> {
+    (kernel.op == ReduceOp::Mean).then(|| kernel.axes.iter().map(|&a| kernel.shape[a]).product())
+}
+
+/// The program that is its one input.
+fn load(dtype: DType) -> Program {
+    Program {
+        instrs: vec![Instr::Load(0)],
+        dtypes: vec![dtype],
+        inputs: vec![dtype],
+        scalars: vec![],
+        outputs: vec![0],
+    }
+}
+
+fn steps(
+    kernel: &ReduceKernel,
+    stored: DType,
+    divide: Option<usize>,
+    output: Slot,
+    facts: &Facts<'_>,
+) -> Result<Drafts> {
     let pick = |keep: bool| {
         let axes: SmallVec<[usize; 8]> =
             (0..kernel.shape.rank()).filter(|a| kernel.axes.contains(a) != keep).collect();
@@ -70,7 +130,6 @@ pub(crate) fn draft(kernel: &ReduceKernel, facts: &Facts<'_>) -> Result<Drafts> 
     let least = if tree { 4096 } else { 512 };
     let splits = if results >= units { 1 } else { (length / least).clamp(1, units.div_ceil(results.max(1))) };
 
-    let mean = (kernel.op == ReduceOp::Mean).then_some(length);
     let offsets = kernel.inputs.iter().map(Layout::offset).collect();
     let mut pass = Pass {
         op: kernel.op,
@@ -79,10 +138,10 @@ pub(crate) fn draft(kernel: &ReduceKernel, facts: &Facts<'_>) -> Result<Drafts> 
         kept,
         gone,
         splits,
-        stored: dtype,
-        divide: mean,
+        stored,
+        divide,
         tree,
-        output: Slot::Output(0),
+        output,
     };
     if splits == 1 {
         return Ok(pass.draft(facts)?.into());
@@ -91,13 +150,7 @@ pub(crate) fn draft(kernel: &ReduceKernel, facts: &Facts<'_>) -> Result<Drafts> 
     pass.divide = None;
     pass.output = Slot::Temp(0);
     let first = pass.draft(facts)?;
-    let identity = Program {
-        instrs: vec![Instr::Load(0)],
-        dtypes: vec![pass.stored],
-        inputs: vec![pass.stored],
-        scalars: vec![],
-        outputs: vec![0],
-    };
+    let identity = load(pass.stored);
     let second = Pass {
         op: kernel.op,
         program: &identity,
@@ -105,10 +158,10 @@ pub(crate) fn draft(kernel: &ReduceKernel, facts: &Facts<'_>) -> Result<Drafts> 
         kept: (SmallVec::from_slice(&[results]), vec![SmallVec::from_slice(&[splits as isize])]),
         gone: (SmallVec::from_slice(&[splits]), vec![SmallVec::from_slice(&[1])]),
         splits: 1,
-        stored: dtype,
-        divide: mean,
+        stored,
+        divide,
         tree: tree && splits >= 64,
-        output: Slot::Output(0),
+        output,
     };
     let mut second = second.draft(facts)?;
     second.bindings[0].slot = Slot::Temp(0);
@@ -182,6 +235,7 @@ impl Pass<'_> {
         }
         let _ = writeln!(body, "    output[g] = {finish};\n}}");
         d.body = body;
+        d.work = chunk.max(1) * program.instrs.len() * if self.tree { 1 } else { 64 };
         d.groups = if self.tree { results * self.splits } else { (results * self.splits).div_ceil(64) };
         Ok(d)
     }

@@ -30,11 +30,13 @@ pub fn adapters() -> Vec<DeviceInfo> {
 /// The device on adapter `index` of [`adapters`]: the same one at every call, or a new one if that was lost.
 ///
 /// `TAPER_ADAPTER` picks the adapter of index 0 by a part of its name, `TAPER_WGPU_MEMORY_LIMIT` sets the memory
-/// budget in bytes, and `TAPER_WGPU_NO_IMMEDIATES=1` sends parameters through uniform buffers.
+/// budget in bytes, and `TAPER_WGPU_NO_IMMEDIATES=1` sends parameters through uniform buffers. Compiled pipelines
+/// are kept in the user's cache directory where the driver hands them out; `TAPER_CACHE_DIR` moves them, and
+/// `TAPER_CACHE_DIR=off` keeps none.
 ///
 /// # Errors
-/// `UnknownDevice` when there is no such adapter, with those there are, or with what to install when there are none;
-/// `Backend` when the driver refuses.
+/// `Invalid` for a memory limit that is not a number of bytes; `UnknownDevice` when there is no such adapter, with those
+/// there are, or with what to install when there are none; `Backend` when the driver refuses.
 pub fn wgpu(index: usize) -> Result<Device> {
     let mut by_index = lock(&BY_INDEX);
     let devices = by_index.get_or_insert_default();
@@ -43,7 +45,7 @@ pub fn wgpu(index: usize) -> Result<Device> {
     {
         return Ok(device.clone());
     }
-    let (device, backend) = open_backend(index, &Options::from_env())?;
+    let (device, backend) = open_backend(index, &Options::from_env()?)?;
     devices.insert(index, (device.clone(), backend));
     Ok(device)
 }
@@ -66,18 +68,20 @@ fn open_backend(index: usize, options: &Options) -> Result<(Device, Weak<WgpuBac
     Ok((Device::new(backend), weak))
 }
 
+/// The backend of a device, for `op`.
+pub(crate) fn backend_of(device: &Device, op: &'static str) -> Result<Arc<WgpuBackend>> {
+    let wanted = Arc::as_ptr(device.backend()).cast::<()>();
+    let found = lock(&OPEN).iter().filter_map(Weak::upgrade).find(|b| Arc::as_ptr(b).cast::<()>() == wanted);
+    found.ok_or_else(|| Error::invalid(op, format!("{device} is not a device of this backend")))
+}
+
 /// Ends a device for good, as a driver reset would: from now on everything on it is `DeviceLost`. The next call of
 /// [`wgpu()`] opens a new one.
 ///
 /// # Errors
 /// `Invalid` for a device of another backend.
 pub fn destroy(device: &Device) -> Result<()> {
-    let wanted = Arc::as_ptr(device.backend()).cast::<()>();
-    let backend = lock(&OPEN)
-        .iter()
-        .filter_map(Weak::upgrade)
-        .find(|b| Arc::as_ptr(b).cast::<()>() == wanted)
-        .ok_or_else(|| Error::invalid("destroy", format!("{device} is not a device of this backend")))?;
+    let backend = backend_of(device, "destroy")?;
     let gpu = &backend.gpu;
     gpu.device.destroy();
     gpu.faults.lose("it was destroyed".into());

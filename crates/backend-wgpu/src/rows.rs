@@ -88,7 +88,9 @@ pub(crate) fn draft(kernel: &RowKernel, first: usize, facts: &Facts<'_>) -> Resu
     body.push_str(&phases);
     body.push_str("}\n");
     d.body = body;
-    d.groups = rows.div_ceil(if facts.direct { APART } else { SHARED / lanes });
+    let together = if facts.direct { APART } else { SHARED / lanes };
+    d.work = together * length.max(1) * writer.work();
+    d.groups = rows.div_ceil(together);
     Ok(d.into())
 }
 
@@ -185,6 +187,14 @@ impl<'a> Writer<'a> {
             }
         }
         needed
+    }
+
+    /// Instructions for each position, over all loops.
+    fn work(&self) -> usize {
+        (0..=self.last)
+            .map(|phase| self.needed(phase).into_iter().filter(|&n| n).count())
+            .sum::<usize>()
+            .max(1)
     }
 
     /// Chooses values to keep: the dearest of those that several phases need, as long as there are outputs that come later.

@@ -16,12 +16,15 @@ use crate::{
     gpu::Gpu,
     pipeline::{Plan, Step},
     pool::WgpuBuffer,
+    profile::Profiler,
 };
 
 /// Dispatches in one submission.
-const MAX_DISPATCHES: usize = 256;
+pub(crate) const MAX_DISPATCHES: usize = 256;
 /// Bytes bound by the dispatches of one submission: so that a device starts early on large work.
 const MAX_BYTES: u64 = 256 << 20;
+/// Dispatches' worth of the most work that one submission holds.
+const MAX_WORK: u64 = 4;
 /// Bytes of host writes between submissions: wgpu holds a copy of each until then.
 const MAX_WRITTEN: u64 = 32 << 20;
 /// Submissions that may be under way at once.
@@ -38,6 +41,8 @@ pub(crate) struct Stream {
     pass: Option<wgpu::ComputePass<'static>>,
     dispatches: usize,
     bytes: u64,
+    /// Of the dispatches since the last submission.
+    work: u64,
     written: u64,
     in_flight: VecDeque<wgpu::SubmissionIndex>,
     uniforms: wgpu::Buffer,
@@ -48,6 +53,8 @@ pub(crate) struct Stream {
     /// Buffers for reading back, reused.
     staging: Vec<wgpu::Buffer>,
     words: Vec<u32>,
+    /// While somebody asks how long kernels take.
+    pub(crate) profiler: Option<Profiler>,
 }
 
 /// A read under way.
@@ -74,6 +81,7 @@ impl Stream {
             pass: None,
             dispatches: 0,
             bytes: 0,
+            work: 0,
             written: 0,
             in_flight: VecDeque::new(),
             uniforms: buffer(
@@ -90,6 +98,7 @@ impl Stream {
             unchecked: false,
             staging: Vec::new(),
             words: Vec::new(),
+            profiler: None,
         }
     }
 
@@ -99,8 +108,12 @@ impl Stream {
         self.encoder.get_or_insert_with(|| device.create_command_encoder(&Default::default()))
     }
 
-    fn pass(&mut self, device: &wgpu::Device) -> &mut wgpu::ComputePass<'static> {
+    fn pass(&mut self, device: &wgpu::Device, label: &'static str) -> &mut wgpu::ComputePass<'static> {
         let encoder = self.encoder.get_or_insert_with(|| device.create_command_encoder(&Default::default()));
+        if let Some(profiler) = &mut self.profiler {
+            self.pass = None;
+            return self.pass.insert(profiler.pass(encoder, label));
+        }
         self.pass.get_or_insert_with(|| encoder.begin_compute_pass(&Default::default()).forget_lifetime())
     }
 }
@@ -119,25 +132,34 @@ impl Gpu {
             plan.temps.iter().map(|&(dtype, n)| Ok(self.allocate(dtype, n)?.0)).collect::<Result<_>>()?;
         let mut stream = lock(&self.stream);
         for step in &plan.steps {
-            self.record(&mut stream, step, scalars, inputs, outputs, &temps)?;
-        }
-        if stream.dispatches >= MAX_DISPATCHES || stream.bytes >= MAX_BYTES {
-            self.flush(&mut stream)?;
+            let mut words = std::mem::take(&mut stream.words);
+            step.params.fill(scalars, &mut words);
+            for first in (0..step.groups).step_by(step.most) {
+                // The first of all parameters.
+                words[0] = first as u32;
+                self.record(&mut stream, step, first, &words, [inputs, outputs], &temps)?;
+                if stream.dispatches >= MAX_DISPATCHES
+                    || stream.bytes >= MAX_BYTES
+                    || stream.work / MAX_WORK >= self.facts.dispatch_work
+                {
+                    self.flush(&mut stream)?;
+                }
+            }
+            stream.words = words;
         }
         Ok(())
     }
 
+    /// Records one dispatch: the workgroups of a step from `first` on, with these parameters.
     fn record(
         &self,
         stream: &mut Stream,
         step: &Step,
-        scalars: &[tensor_core::Scalar],
-        inputs: &[Storage],
-        outputs: &[Storage],
+        first: usize,
+        words: &[u32],
+        [inputs, outputs]: [&[Storage]; 2],
         temps: &[WgpuBuffer],
     ) -> Result<()> {
-        let mut words = std::mem::take(&mut stream.words);
-        step.params.fill(scalars, &mut words);
         let mut uniform = None;
         if !step.immediates {
             let room = (words.len() * 4).next_multiple_of(self.facts.uniform_alignment as usize);
@@ -148,20 +170,19 @@ impl Gpu {
                 self.flush(stream)?;
             }
             let at = stream.uniform_bytes.len();
-            stream.uniform_bytes.extend_from_slice(bytemuck::cast_slice(&words));
+            stream.uniform_bytes.extend_from_slice(bytemuck::cast_slice(words));
             stream.uniform_bytes.resize(at + room, 0);
             uniform = Some((at as u64, words.len() as u64 * 4));
         }
 
-        let mut entries = Vec::with_capacity(step.slots.len() + 1);
-        let mut bytes = 0;
-        for (i, slot) in step.slots.iter().enumerate() {
+        let mut bound = Vec::with_capacity(step.slots.len());
+        for &(slot, start) in &step.slots {
             let storage = |list: &[Storage], k: usize| -> Result<wgpu::Buffer> {
                 let storage = list.get(k).ok_or_else(|| self.error("a launch lacks a buffer"))?;
                 // wgpu's handles are counted references; a clone copies no memory.
                 Ok(self.buffer(storage)?.raw().unwrap_or(&self.dummy).clone())
             };
-            let buffer = match *slot {
+            let buffer = match slot {
                 Slot::Input(k) => storage(inputs, k)?,
                 Slot::Output(k) => storage(outputs, k)?,
                 Slot::Temp(k) => temps.get(k).and_then(WgpuBuffer::raw).unwrap_or(&self.dummy).clone(),
@@ -170,46 +191,42 @@ impl Gpu {
                     stream.status.clone()
                 }
             };
-            bytes += buffer.size();
-            entries.push((i as u32, buffer));
+            // A larger buffer shows as much of itself as a binding may.
+            let size = buffer.size().saturating_sub(start).min(self.facts.binding_bytes);
+            stream.bytes += size;
+            bound.push((buffer, start, size));
         }
-        let mut bound: Vec<wgpu::BindGroupEntry<'_>> = entries
+        bound.extend(uniform.map(|(offset, size)| (stream.uniforms.clone(), offset, size)));
+        let entries: Vec<wgpu::BindGroupEntry<'_>> = bound
             .iter()
-            .map(|(i, b)| wgpu::BindGroupEntry { binding: *i, resource: b.as_entire_binding() })
-            .collect();
-        if let Some((offset, size)) = uniform {
-            bound.push(wgpu::BindGroupEntry {
-                binding: step.slots.len() as u32,
+            .zip(0..)
+            .map(|((buffer, offset, size), binding)| wgpu::BindGroupEntry {
+                binding,
                 resource: wgpu::BindingResource::Buffer(wgpu::BufferBinding {
-                    buffer: &stream.uniforms,
-                    offset,
-                    size: std::num::NonZeroU64::new(size),
+                    buffer,
+                    offset: *offset,
+                    size: std::num::NonZeroU64::new(*size),
                 }),
-            });
-        }
+            })
+            .collect();
         // A failure here has no scope; the uncaptured-error handler keeps it for the next read.
         let group = self.device.create_bind_group(&wgpu::BindGroupDescriptor {
             label: None,
             layout: &step.pipeline.layout,
-            entries: &bound,
+            entries: &entries,
         });
-        drop(bound);
-        let most = self.facts.max_groups as usize;
-        let x = step.groups.min(most);
-        let y = step.groups.div_ceil(x.max(1));
-        if y > most {
-            return Err(self.error(format!("{}: {} workgroups are too many", step.label, step.groups)));
-        }
-        let pass = stream.pass(&self.device);
+        let groups = (step.groups - first).min(step.most);
+        let x = groups.min(self.facts.max_groups as usize);
+        let y = groups.div_ceil(x);
+        let pass = stream.pass(&self.device, step.label);
         pass.set_pipeline(&step.pipeline.raw);
         pass.set_bind_group(0, &group, &[]);
         if step.immediates {
-            pass.set_immediates(0, bytemuck::cast_slice(&words));
+            pass.set_immediates(0, bytemuck::cast_slice(words));
         }
         pass.dispatch_workgroups(x as u32, y as u32, 1);
         stream.dispatches += 1;
-        stream.bytes += bytes;
-        stream.words = words;
+        stream.work = stream.work.saturating_add(groups as u64 * step.work as u64);
         Ok(())
     }
 
@@ -217,10 +234,14 @@ impl Gpu {
     fn flush(&self, stream: &mut Stream) -> Result<wgpu::SubmissionIndex> {
         self.faults.alive(self.name())?;
         stream.pass = None;
-        let encoder = stream.encoder.take();
+        let mut encoder = stream.encoder.take();
+        if let (Some(encoder), Some(profiler)) = (&mut encoder, &stream.profiler) {
+            profiler.resolve(encoder);
+        }
         let uniform_bytes = std::mem::take(&mut stream.uniform_bytes);
         stream.dispatches = 0;
         stream.bytes = 0;
+        stream.work = 0;
         stream.written = 0;
         self.batch.fetch_add(1, Ordering::AcqRel);
         let index = self.scoped("submit", || {
@@ -234,6 +255,11 @@ impl Gpu {
         stream.uniform_bytes = uniform_bytes;
         stream.uniform_bytes.clear();
         let index = index?;
+        if let Some(mut profiler) = stream.profiler.take() {
+            let collected = profiler.collect(self, index.clone());
+            stream.profiler = Some(profiler);
+            collected?;
+        }
         stream.in_flight.push_back(index.clone());
         while stream.in_flight.len() > MAX_IN_FLIGHT {
             if let Some(oldest) = stream.in_flight.pop_front() {
@@ -244,7 +270,7 @@ impl Gpu {
         Ok(index)
     }
 
-    fn wait(&self, index: wgpu::SubmissionIndex) -> Result<()> {
+    pub(crate) fn wait(&self, index: wgpu::SubmissionIndex) -> Result<()> {
         let waited = self.device.poll(wgpu::PollType::Wait { submission_index: Some(index), timeout: None });
         self.faults.alive(self.name())?;
         waited.map(|_| ()).map_err(|e| self.error(format!("waiting for the device: {e}")))
@@ -281,6 +307,7 @@ impl Gpu {
         if let Some(reading) = reading {
             self.end_read(reading, |_| {})?;
         }
+        self.keep_pipelines(true);
         self.faults.check(self.name())
     }
 
@@ -362,6 +389,7 @@ impl Gpu {
         }
         staging.unmap();
         self.keep_staging(staging);
+        self.keep_pipelines(false);
         failed.map_or(Ok(()), Err)
     }
 

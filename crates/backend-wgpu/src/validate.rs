@@ -11,7 +11,7 @@ use tensor_core::{
     },
 };
 
-use crate::{backend::drafts, draft::Facts, map::Aliases};
+use crate::{draft::Facts, map::Aliases};
 
 fn info() -> DeviceInfo {
     DeviceInfo {
@@ -37,8 +37,9 @@ fn validate(kernel: &Kernel, aliases: &Aliases) -> usize {
     let info = info();
     let mut count = 0;
     for direct in [true, false] {
-        let facts = Facts { info: &info, direct, threads: 1024, shared_bytes: 32 << 10 };
-        let Ok(made) = drafts(kernel, aliases, &facts) else { continue };
+        let facts =
+            Facts { info: &info, direct, threads: 1024, shared_bytes: 32 << 10, binding_bytes: 1 << 30 };
+        let Ok(made) = crate::window::drafts(kernel, aliases, &facts) else { continue };
         for draft in made.steps {
             for immediates in [true, false] {
                 let source = draft.text(immediates);
@@ -186,7 +187,9 @@ fn products_indexing_and_copies_of_every_dtype() {
     let none = Aliases::new();
     let mut count = 0;
     for dtype in DType::ALL {
-        for (m, n, k) in [(1, 8, 8), (12, 12, 8), (100, 100, 8), (301, 300, 20), (300, 300, 20), (5, 7, 3)] {
+        for (m, n, k) in
+            [(1, 8, 8), (8, 1, 8), (12, 12, 8), (100, 100, 8), (301, 300, 20), (300, 300, 20), (5, 7, 3)]
+        {
             let left = [Layout::contiguous([m, k]), Layout::contiguous([k, m]).permute(&[1, 0])];
             let right = [Layout::contiguous([k, n]), Layout::contiguous([n, k]).permute(&[1, 0])];
             for lhs in &left {

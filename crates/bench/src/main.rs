@@ -87,7 +87,9 @@ fn run(args: &Args) -> Result<()> {
         };
         if args.json {
             for line in std::iter::once(&ours).chain(&theirs) {
-                println!("{}", serde_json::to_string(line)?);
+                // A line without times begins with a space: JSON all the same, and passed over by scripts that look for `{`.
+                let indent = if line.median_ms.is_none() { " " } else { "" };
+                println!("{indent}{}", serde_json::to_string(line)?);
             }
         } else {
             print!("{}", layout.row(&ours, theirs.as_ref()));

@@ -6,11 +6,12 @@ mod reference;
 
 use std::sync::OnceLock;
 
-use backend_wgpu::{Form, Options};
+use backend_wgpu::{Caps, Form, Options};
 use tensor_core::{DType, Device, Kernel, Launch, Result, Scalar, Storage, bf16, f16, kernel::Compiled};
 
-/// The devices under test, each opened once: as it comes, with parameters in uniform buffers, and with each form of
-/// kernel forced. Empty, and said on stderr, when there is no adapter; `TAPER_REQUIRE_WGPU=1` makes that a failure.
+/// The devices under test, each opened once: as it comes; with parameters in uniform buffers, barrier-free kernels, the
+/// fewest bindings, and dispatches of 5 × 5 workgroups at most; and with kernels in shared memory, split into short
+/// dispatches. Empty, and said on stderr, when there is no adapter; `TAPER_REQUIRE_WGPU=1` makes that a failure.
 pub(crate) fn devices() -> &'static [(&'static str, Device)] {
     static DEVICES: OnceLock<Vec<(&'static str, Device)>> = OnceLock::new();
     DEVICES.get_or_init(|| {
@@ -25,13 +26,15 @@ pub(crate) fn devices() -> &'static [(&'static str, Device)] {
                 return Vec::new();
             }
         };
-        let other = |immediates, form| {
-            backend_wgpu::open(0, &Options { immediates, form, ..Options::default() }).unwrap()
+        let other = |immediates, form, caps| {
+            backend_wgpu::open(0, &Options { immediates, form, caps, ..Options::default() }).unwrap()
         };
+        let few = Caps { groups: Some(5), storage_buffers: Some(8), ..Caps::default() };
+        let short = Caps { dispatch_work: Some(1 << 16), ..Caps::default() };
         vec![
             ("default", plain),
-            ("uniforms, direct", other(false, Form::Direct)),
-            ("tiled", other(true, Form::Tiled)),
+            ("uniforms, direct, few workgroups and bindings", other(false, Form::Direct, few)),
+            ("tiled, short dispatches", other(true, Form::Tiled, short)),
         ]
     })
 }
@@ -120,18 +123,30 @@ pub(crate) fn close(found: f64, expected: f64, tolerance: f64) -> bool {
 
 /// Runs a kernel on every device and on the reference, and compares. Devices that lack a dtype are passed over.
 pub(crate) fn agree(what: &str, kernel: &Kernel, scalars: &[Scalar], inputs: &[Input], tolerance: f64) {
-    if devices().is_empty() {
+    agree_on(devices(), what, kernel, scalars, inputs, tolerance);
+}
+
+/// [`agree`] on some devices.
+pub(crate) fn agree_on(
+    devices: &[(&'static str, Device)],
+    what: &str,
+    kernel: &Kernel,
+    scalars: &[Scalar],
+    inputs: &[Input],
+    tolerance: f64,
+) {
+    if devices.is_empty() {
         return;
     }
     let expected = run(&reference::reference(), kernel, scalars, inputs).unwrap();
-    for (name, device) in devices() {
+    for (name, device) in devices {
         if inputs.iter().map(|i| i.0).chain(kernel.outputs().iter().map(|o| o.1)).any(|d| !device.supports(d))
         {
             continue;
         }
         let found = run(device, kernel, scalars, inputs).unwrap_or_else(|e| panic!("{what} on {name}: {e}"));
         for (o, (found, expected)) in found.iter().zip(&expected).enumerate() {
-            assert_eq!(found.len(), expected.len());
+            assert_eq!(found.len(), expected.len(), "{what} on {name}: output {o}");
             for (i, (&f, &e)) in found.iter().zip(expected).enumerate() {
                 assert!(
                     close(f, e, tolerance),

@@ -75,21 +75,22 @@ pub(crate) fn evaluate(targets: &[Arc<Node>]) -> Result<()> {
     }
     // One evaluation at a time for a device: two threads never compute, or give away, the same buffer.
     let mut cache = lock(device.plans());
-    let key = match targets {
+    let new = match targets {
         [one] => match cache.singles.evaluate(one, device.backend().as_ref()) {
-            Ok(result) => return result,
-            Err(key) => key,
+            single::Outcome::Done(result) => return result,
+            single::Outcome::New => true,
+            single::Outcome::Other => false,
         },
-        _ => None,
+        _ => false,
     };
     cache.collector.collect(targets);
     if cache.collector.is_empty() {
         return Ok(());
     }
     let plan = cache.plan(&device);
-    if let Some(key) = key {
+    if new {
         let PlanCache { singles, collector, .. } = &mut *cache;
-        singles.learn(key, &plan, collector.items());
+        singles.learn(&plan, collector.items());
     }
     let result = execute::execute(&plan, cache.collector.items(), device.backend().as_ref());
     let spent = cache.collector.take();

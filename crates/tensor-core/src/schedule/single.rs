@@ -18,11 +18,25 @@ use crate::{
 };
 
 /// The form of an operation and its inputs: all that its kernel depends on.
-type Key = SmallVec<[u64; 32]>;
+type Key = Vec<u64>;
 
 /// Kernels of single operations seen before.
 #[derive(Default)]
-pub(super) struct Singles(FxHashMap<Key, Single>);
+pub(super) struct Singles {
+    known: FxHashMap<Box<[u64]>, Single>,
+    /// The form of the node last asked for.
+    key: Key,
+}
+
+/// What came of asking for a node.
+pub(super) enum Outcome {
+    /// It was computed, or failed.
+    Done(Result<()>),
+    /// An operation not seen before, which [`Singles::learn`] may keep.
+    New,
+    /// More than one operation on computed inputs.
+    Other,
+}
 
 struct Single {
     /// A plan of one step.
@@ -35,32 +49,28 @@ struct Single {
 }
 
 impl Singles {
-    /// Computes the node if it is an operation seen before, on computed inputs and constants. Otherwise gives back the form to
-    /// learn it by, if it has one.
-    pub(super) fn evaluate(
-        &self,
-        node: &Arc<Node>,
-        backend: &dyn Backend,
-    ) -> Result<Result<()>, Option<Key>> {
+    /// Computes the node if it is an operation seen before, on computed inputs and constants.
+    pub(super) fn evaluate(&mut self, node: &Arc<Node>, backend: &dyn Backend) -> Outcome {
         if node.op.is_view() {
-            return Err(None);
+            return Outcome::Other;
         }
         let mut values: SmallVec<[Option<Storage>; 3]> = SmallVec::new();
         let mut constants: SmallVec<[Scalar; 3]> = SmallVec::new();
-        let mut key = Key::new();
+        let key = &mut self.key;
+        key.clear();
         {
             let state = lock(&node.state);
             let inputs = &state.inputs;
             if state.value.is_some() {
-                return Ok(Ok(()));
+                return Outcome::Done(Ok(()));
             }
             if inputs.is_empty() || inputs.len() > 3 {
-                return Err(None);
+                return Outcome::Other;
             }
             let (code, words) = op_words(&node.op);
             key.push(code | (node.dtype as u64) << 8 | (node.shape.rank() as u64) << 16);
             key.extend_from_slice(&words);
-            node.shape.iter().for_each(|&d| key.push(d as u64));
+            key.extend(node.shape.iter().map(|&d| d as u64));
             for (k, input) in inputs.iter().enumerate() {
                 let same = |j: &usize| Arc::ptr_eq(&inputs[*j], input);
                 let first = (0..k).find(same).unwrap_or(k);
@@ -70,19 +80,19 @@ impl Singles {
                         // What only this operation still holds may be overwritten: a longer story.
                         let edges = (0..inputs.len()).filter(same).count();
                         if !node.keeps_inputs() && Arc::strong_count(input) == edges {
-                            return Err(None);
+                            return Outcome::Other;
                         }
                         (Some(value.storage.clone()), 1)
                     }
                     (None, Op::Full(_)) => (None, 2),
-                    _ => return Err(None),
+                    _ => return Outcome::Other,
                 };
                 let rank = input.shape.rank() as u64;
                 key.push(kind | (input.dtype as u64) << 8 | rank << 16 | (first as u64) << 32);
-                input.shape.iter().for_each(|&d| key.push(d as u64));
+                key.extend(input.shape.iter().map(|&d| d as u64));
                 if let Some(value) = &state.value {
                     key.push(value.layout.offset() as u64);
-                    value.layout.strides().iter().for_each(|&s| key.push(s as u64));
+                    key.extend(value.layout.strides().iter().map(|&s| s as u64));
                 }
                 constants.push(match &input.op {
                     Op::Full(value) => *value,
@@ -91,7 +101,7 @@ impl Singles {
                 values.push(value);
             }
         }
-        let Some(single) = self.0.get(&key) else { return Err(Some(key)) };
+        let Some(single) = self.known.get(key.as_slice()) else { return Outcome::New };
         let step = &single.plan.steps[0];
         let mut inputs: SmallVec<[Storage; 4]> = SmallVec::new();
         for &k in &single.inputs {
@@ -106,7 +116,7 @@ impl Singles {
                 None => scalar(wanted, &node.op),
             })
             .collect();
-        Ok(match launch(step, &inputs, &scalars, backend) {
+        Outcome::Done(match launch(step, &inputs, &scalars, backend) {
             Ok(mut outputs) => {
                 if let Some(storage) = outputs.pop() {
                     node.attach(Value { storage, layout: single.layout.clone() });
@@ -118,8 +128,8 @@ impl Singles {
         })
     }
 
-    /// Keeps the plan of a graph that turned out to be one kernel with one new buffer.
-    pub(super) fn learn(&mut self, key: Key, plan: &Arc<Plan>, items: &[Item]) {
+    /// Keeps the plan of the node last asked for, whose graph turned out to be one kernel with one new buffer.
+    pub(super) fn learn(&mut self, plan: &Arc<Plan>, items: &[Item]) {
         let ([step], [Output::Fresh { .. }]) =
             (plan.steps.as_slice(), plan.steps.first().map_or(&[][..], |s| &s.outputs))
         else {
@@ -151,10 +161,13 @@ impl Singles {
             .map(|s| if s.item as usize == target { Some(places.len() as u8) } else { which(s.item) })
             .collect();
         if let (Some(inputs), Some(scalars)) = (inputs, scalars) {
-            if self.0.len() >= MAX_PLANS {
-                self.0.clear();
+            if self.known.len() >= MAX_PLANS {
+                self.known.clear();
             }
-            self.0.insert(key, Single { plan: plan.clone(), inputs, scalars, layout: layout.clone() });
+            self.known.insert(
+                self.key.as_slice().into(),
+                Single { plan: plan.clone(), inputs, scalars, layout: layout.clone() },
+            );
         }
     }
 }

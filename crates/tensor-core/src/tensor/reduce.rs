@@ -197,7 +197,8 @@ impl Tensor {
     pub fn softmax(&self, axis: isize) -> Result<Tensor> {
         let Some(shifted) = self.shifted("softmax", axis)? else { return Ok(self.clone()) };
         let exp = shifted.exp();
-        exp.div(&exp.sum_axis(axis, true)?)
+        // One division a row.
+        exp.mul(&exp.sum_axis(axis, true)?.reciprocal())
     }
 
     /// x − ln Σeˣ along an axis, computed from x − max x.

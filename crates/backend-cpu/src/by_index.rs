@@ -1,0 +1,269 @@
+//! Reading and adding by index. The index is read once, over the axes along which it varies; behind them lie blocks that move as
+//! one (whole rows of an embedding), and a block is contiguous more often than not.
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+
+use rayon::prelude::*;
+use smallvec::SmallVec;
+use tensor_core::{
+    DType, Error, Launch, Layout, Result, bf16, f16,
+    kernel::{GatherKernel, ScatterAddKernel},
+};
+
+use crate::{
+    buffer::{Bound, Memory},
+    isa::Isa,
+    pool::Pool,
+    strided, threads,
+};
+
+/// Elements below which the work stays on the calling thread.
+const PARALLEL: usize = 1 << 17;
+
+/// An index over the axes along which it varies, and the shape of the blocks behind them.
+struct Picks {
+    lead: SmallVec<[usize; 5]>,
+    numbers: Vec<usize>,
+    block: SmallVec<[usize; 5]>,
+}
+
+impl Picks {
+    fn read(
+        op: &'static str,
+        memory: Memory,
+        dtype: DType,
+        layout: &Layout,
+        axis: usize,
+        size: usize,
+    ) -> Result<Picks> {
+        memory.require(op, dtype, layout.span().1)?;
+        let dims = layout.shape().dims();
+        let steady = |a: usize| layout.strides()[a] == 0 || dims[a] == 1;
+        let first = (axis + 1..dims.len()).rev().take_while(|&a| steady(a)).last().unwrap_or(dims.len());
+        let (lead, block) = dims.split_at(first);
+        let count = if layout.numel() == 0 { 0 } else { lead.iter().product() };
+        let mut numbers = Vec::with_capacity(count);
+        let mut walk = Walk::new(lead, &layout.strides()[..first], 0);
+        macro_rules! go {
+            ($t:ty) => {
+                for _ in 0..count {
+                    // SAFETY: the span was checked.
+                    let index = unsafe { memory.at::<$t>(layout.offset()).offset(walk.offset).read() } as i64;
+                    if !(0..size as i64).contains(&index) {
+                        return Err(Error::IndexOutOfRange { op, index, axis, size });
+                    }
+                    numbers.push(index as usize);
+                    walk.next();
+                }
+            };
+        }
+        match dtype {
+            DType::I64 => go!(i64),
+            DType::I32 => go!(i32),
+            DType::U32 => go!(u32),
+            DType::U8 => go!(u8),
+            other => {
+                return Err(Error::invalid(op, format!("an index cannot be {other}; cast it to I32")));
+            }
+        }
+        Ok(Picks { lead: lead.into(), numbers, block: block.into() })
+    }
+
+    /// Strides over the leading axes, without the one that is picked from.
+    fn off_axis(&self, strides: &[isize], axis: usize) -> SmallVec<[isize; 5]> {
+        strides[..self.lead.len()].iter().enumerate().map(|(a, &s)| if a == axis { 0 } else { s }).collect()
+    }
+}
+
+/// The distance from the first element as the positions of a shape go by in row-major order.
+struct Walk<'a> {
+    dims: &'a [usize],
+    strides: &'a [isize],
+    index: SmallVec<[usize; 5]>,
+    offset: isize,
+}
+
+impl<'a> Walk<'a> {
+    /// A walk that begins at flat position `start`.
+    fn new(dims: &'a [usize], strides: &'a [isize], start: usize) -> Walk<'a> {
+        let mut walk = Walk { dims, strides, index: SmallVec::from_elem(0, dims.len()), offset: 0 };
+        let mut rest = start;
+        for axis in (0..dims.len()).rev() {
+            walk.index[axis] = rest % dims[axis].max(1);
+            rest /= dims[axis].max(1);
+            walk.offset += walk.index[axis] as isize * strides[axis];
+        }
+        walk
+    }
+
+    fn next(&mut self) {
+        for axis in (0..self.dims.len()).rev() {
+            self.index[axis] += 1;
+            self.offset += self.strides[axis];
+            if self.index[axis] < self.dims[axis] {
+                return;
+            }
+            self.offset -= self.strides[axis] * self.dims[axis] as isize;
+            self.index[axis] = 0;
+        }
+    }
+}
+
+/// Whether a block with these strides is one run of memory.
+fn is_run(block: &[usize], strides: &[isize]) -> bool {
+    let mut expected = 1;
+    for (&d, &s) in block.iter().zip(strides).rev() {
+        if d != 1 && s != expected {
+            return false;
+        }
+        expected *= d as isize;
+    }
+    true
+}
+
+/// `0..count` in a few pieces, side by side where the work is worth it.
+fn pieces(count: usize, work: usize, f: impl Fn(usize, usize) + Sync) {
+    let threads = threads::available();
+    if work < PARALLEL || threads == 1 {
+        return f(0, count);
+    }
+    let piece = count.div_ceil(threads * 4).max(1);
+    (0..count.div_ceil(piece)).into_par_iter().for_each(|i| f(i * piece, count.min((i + 1) * piece)));
+}
+
+pub(crate) fn gather(pool: &Arc<Pool>, kernel: &GatherKernel, launch: &Launch<'_>) -> Result<()> {
+    const OP: &str = "gather";
+    let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
+    bound.require(OP, 2, 1)?;
+    bound.require_apart(OP)?;
+    let (input, out) = (bound.inputs[0], bound.outputs[0]);
+    input.require(OP, kernel.dtype, kernel.input.span().1)?;
+    out.require(OP, kernel.dtype, kernel.index.numel())?;
+    let (axis, size) = (kernel.axis, kernel.input.shape()[kernel.axis]);
+    let picks = Picks::read(OP, bound.inputs[1], kernel.index_dtype, &kernel.index, axis, size)?;
+    let strides = kernel.input.strides();
+    let (off_axis, along) = (picks.off_axis(strides, axis), strides[axis]);
+    let within = &strides[picks.lead.len()..];
+    let length: usize = picks.block.iter().product();
+    let run = is_run(&picks.block, within);
+    macro_rules! go {
+        ($t:ty) => {
+            pieces(picks.numbers.len(), picks.numbers.len() * length, |start, end| {
+                let mut walk = Walk::new(&picks.lead, &off_axis, start);
+                for (i, &number) in picks.numbers[start..end].iter().enumerate() {
+                    let from = walk.offset + number as isize * along;
+                    // SAFETY: an index beyond the axis was refused, and off the axis the index is no larger than the input,
+                    // whose span was checked; each piece writes blocks of its own.
+                    unsafe {
+                        let from = input.at::<$t>(kernel.input.offset()).offset(from).cast_const();
+                        let to = out.at::<$t>((start + i) * length);
+                        match length {
+                            1 => to.write(from.read()),
+                            _ if run => std::ptr::copy_nonoverlapping(from, to, length),
+                            _ => {
+                                let mut inner = Walk::new(&picks.block, within, 0);
+                                for j in 0..length {
+                                    to.add(j).write(from.offset(inner.offset).read());
+                                    inner.next();
+                                }
+                            }
+                        }
+                    }
+                    walk.next();
+                }
+            })
+        };
+    }
+    match kernel.dtype.size() {
+        1 => go!(u8),
+        2 => go!(u16),
+        4 => go!(u32),
+        _ => go!(u64),
+    }
+    Ok(())
+}
+
+pub(crate) fn scatter_add(
+    isa: Isa,
+    pool: &Arc<Pool>,
+    kernel: &ScatterAddKernel,
+    launch: &Launch<'_>,
+) -> Result<()> {
+    const OP: &str = "scatter_add";
+    let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
+    bound.require(OP, 3, 1)?;
+    bound.require_apart(OP)?;
+    let (base, src, out) = (bound.inputs[0], bound.inputs[2], bound.outputs[0]);
+    base.require(OP, kernel.dtype, kernel.base.span().1)?;
+    src.require(OP, kernel.dtype, kernel.src.span().1)?;
+    let shape = kernel.base.shape();
+    out.require(OP, kernel.dtype, shape.numel())?;
+    let axis = kernel.axis;
+    let picks = Picks::read(OP, bound.inputs[1], kernel.index_dtype, &kernel.index, axis, shape[axis])?;
+    let plain = shape.contiguous_strides();
+    let lead = picks.lead.len();
+    let (off_axis, along) = (picks.off_axis(&plain, axis), plain[axis]);
+    let (src_lead, src_within) = kernel.src.strides().split_at(lead);
+    let length: usize = picks.block.iter().product();
+    let runs = is_run(&picks.block, src_within) && is_run(&picks.block, &plain[lead..]);
+    macro_rules! go {
+        ($t:ty, $add:expr) => {{
+            // SAFETY: both layouts were checked, and the output lies apart.
+            unsafe {
+                strided::copy::<$t>(
+                    isa,
+                    shape,
+                    base.at::<$t>(kernel.base.offset()).cast_const(),
+                    kernel.base.strides(),
+                    out.at::<$t>(0),
+                    &plain,
+                );
+            }
+            // Every pick in order of position, so that repeated indices add up the same way each time; a thread has some
+            // elements of each block.
+            let some = |start: usize, end: usize| {
+                let mut to = Walk::new(&picks.lead, &off_axis, 0);
+                let mut from = Walk::new(&picks.lead, src_lead, 0);
+                for &number in &picks.numbers {
+                    // SAFETY: as in `gather`, for the output and the source.
+                    unsafe {
+                        let to = out.at::<$t>(0).offset(to.offset + number as isize * along);
+                        let from = src.at::<$t>(kernel.src.offset()).offset(from.offset).cast_const();
+                        if runs {
+                            for j in start..end {
+                                to.add(j).write($add(to.add(j).read(), from.add(j).read()));
+                            }
+                        } else {
+                            let mut a = Walk::new(&picks.block, &plain[lead..], start);
+                            let mut b = Walk::new(&picks.block, src_within, start);
+                            for _ in start..end {
+                                let to = to.offset(a.offset);
+                                to.write($add(to.read(), from.offset(b.offset).read()));
+                                a.next();
+                                b.next();
+                            }
+                        }
+                    }
+                    to.next();
+                    from.next();
+                }
+            };
+            // Narrow blocks are not worth dividing.
+            let work = if length >= 64 { picks.numbers.len() * length } else { 0 };
+            pieces(length, work, some);
+        }};
+    }
+    match kernel.dtype {
+        DType::F64 => go!(f64, |a: f64, b: f64| a + b),
+        DType::F32 => go!(f32, |a: f32, b: f32| a + b),
+        DType::F16 => go!(f16, |a: f16, b: f16| f16::from_f32(a.to_f32() + b.to_f32())),
+        DType::BF16 => go!(bf16, |a: bf16, b: bf16| bf16::from_f32(a.to_f32() + b.to_f32())),
+        DType::I64 => go!(i64, i64::wrapping_add),
+        DType::I32 => go!(i32, i32::wrapping_add),
+        DType::U32 => go!(u32, u32::wrapping_add),
+        DType::U8 => go!(u8, u8::wrapping_add),
+        DType::Bool => go!(bool, |a: bool, b: bool| a | b),
+    }
+    Ok(())
+}

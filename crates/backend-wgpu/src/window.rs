@@ -1,0 +1,500 @@
+//! Kernels over more of a buffer than one binding shows. Such a kernel is cut along its output's outermost axes into
+//! pieces whose operands fit; each piece is an ordinary kernel on bindings that start further on in the buffers. A
+//! reduction is cut along the axes reduced where that is what helps, and its parts are brought together; an operand
+//! that no cut makes fit, because it lies across the output, is first copied into the output's order.
+
+use smallvec::SmallVec;
+use tensor_core::{
+    DType, Kernel, Layout, Result, Shape, collapse,
+    kernel::{CopyKernel, MapKernel, ReduceKernel, RowKernel},
+};
+
+use crate::{
+    backend, copy,
+    draft::{Draft, Drafts, Facts, Slot},
+    dtypes::lane_size,
+    map::Aliases,
+    reduce,
+};
+
+/// Windows start at multiples of so many elements: 256 bytes, which every adapter takes, or more.
+const ALIGN: usize = 64;
+/// A kernel in more pieces than this is refused.
+const MAX_PIECES: usize = 4096;
+
+/// A part of a kernel, and the flat index of its first output element, or its first row.
+type Piece = (Kernel, usize);
+
+/// The drafts of a kernel, in as many pieces as its operands need.
+pub(crate) fn drafts(kernel: &Kernel, aliases: &Aliases, facts: &Facts<'_>) -> Result<Drafts> {
+    if let Kernel::Copy(kernel) = kernel {
+        return copies(kernel, facts);
+    }
+    if fits(kernel, facts) {
+        return piece(kernel.clone(), 0, aliases, facts);
+    }
+    match pieces(&merged(kernel), facts) {
+        Ok(pieces) => all(pieces, aliases, facts),
+        Err(error) => reordered(kernel, aliases, facts).unwrap_or(Err(error)),
+    }
+}
+
+fn all(pieces: Vec<Piece>, aliases: &Aliases, facts: &Facts<'_>) -> Result<Drafts> {
+    let mut out = Drafts::default();
+    for (kernel, first) in pieces {
+        out.append(match &kernel {
+            Kernel::Reduce(k) if !fits(&kernel, facts) => in_parts(k, first, facts)?,
+            _ => piece(kernel, first, aliases, facts)?,
+        });
+    }
+    Ok(out)
+}
+
+/// The operands that are read, in the order of the launch.
+fn operands(kernel: &mut Kernel) -> SmallVec<[(&mut Layout, DType); 4]> {
+    match kernel {
+        Kernel::Map(k) => k.inputs.iter_mut().zip(k.program.inputs.iter().copied()).collect(),
+        Kernel::Reduce(k) => k.inputs.iter_mut().zip(k.program.inputs.iter().copied()).collect(),
+        Kernel::Rows(k) => k.inputs.iter_mut().zip(k.program.inputs.iter().copied()).collect(),
+        Kernel::ArgReduce(k) => SmallVec::from_iter([(&mut k.input, k.dtype)]),
+        Kernel::MatMul(k) => SmallVec::from_iter([(&mut k.lhs, k.dtype), (&mut k.rhs, k.dtype)]),
+        Kernel::Gather(k) => SmallVec::from_iter([(&mut k.input, k.dtype), (&mut k.index, k.index_dtype)]),
+        Kernel::ScatterAdd(k) => SmallVec::from_iter([
+            (&mut k.base, k.dtype),
+            (&mut k.index, k.index_dtype),
+            (&mut k.src, k.dtype),
+        ]),
+        _ => SmallVec::new(),
+    }
+}
+
+/// Where the window over an operand starts, in elements; none if it does not fit one.
+fn window(layout: &Layout, dtype: DType, facts: &Facts<'_>) -> Option<usize> {
+    let (low, high) = layout.span();
+    let shown = |start: usize| ((high - start) * lane_size(dtype)) as u64 <= facts.binding_bytes;
+    [0, low / ALIGN * ALIGN].into_iter().find(|&start| shown(start))
+}
+
+/// The same elements in a buffer that starts `start` elements later.
+fn shifted(layout: &Layout, start: usize) -> Layout {
+    Layout::new(layout.shape().clone(), layout.strides(), layout.offset().saturating_sub(start))
+}
+
+/// The first operand that does not fit a window.
+fn too_wide(kernel: &Kernel, facts: &Facts<'_>) -> Option<(Layout, DType)> {
+    let mut kernel = kernel.clone();
+    operands(&mut kernel)
+        .into_iter()
+        .find(|(layout, dtype)| window(layout, *dtype, facts).is_none())
+        .map(|(layout, dtype)| (layout.clone(), dtype))
+}
+
+fn fits(kernel: &Kernel, facts: &Facts<'_>) -> bool {
+    let room =
+        |(shape, dtype): &(Shape, DType)| (shape.numel() * lane_size(*dtype)) as u64 <= facts.binding_bytes;
+    kernel.outputs().iter().all(room) && too_wide(kernel, facts).is_none()
+}
+
+/// The refusal of a kernel that cannot be cut.
+fn refused(kernel: &Kernel, facts: &Facts<'_>) -> tensor_core::Error {
+    let (shape, dtype) = kernel.outputs()[0].clone();
+    let (layout, dtype) = too_wide(kernel, facts).unwrap_or((Layout::contiguous(shape), dtype));
+    let (low, high) = layout.span();
+    let hint = format!(
+        "one operand lies over {} bytes, one binding of this adapter shows {} (max_storage_buffer_binding_size), and \
+         this kernel cannot be worked through in windows; split the tensor, or compute it on the cpu",
+        (high - low) * lane_size(dtype),
+        facts.binding_bytes
+    );
+    facts.unsupported(kernel.name(), dtype, &hint)
+}
+
+/// A map with its axes merged: fewer and longer axes leave more places to cut.
+fn merged(kernel: &Kernel) -> Kernel {
+    let Kernel::Map(k) = kernel else { return kernel.clone() };
+    let strides: SmallVec<[&[isize]; 8]> = k.inputs.iter().map(Layout::strides).collect();
+    let merged = collapse(&k.shape, &strides);
+    let shape = Shape::from(&merged.shape[..]);
+    let inputs = k.inputs.iter().zip(&merged.strides);
+    let inputs = inputs.map(|(layout, s)| Layout::new(shape.clone(), s, layout.offset())).collect();
+    Kernel::Map(MapKernel { shape, inputs, program: k.program.clone() })
+}
+
+/// Pieces that fit, or reductions to be worked through in parts.
+fn pieces(kernel: &Kernel, facts: &Facts<'_>) -> Result<Vec<Piece>> {
+    let mut done = Vec::new();
+    let mut open = vec![(kernel.clone(), 0)];
+    while let Some((kernel, first)) = open.pop() {
+        let shape = match &kernel {
+            Kernel::Rows(k) => k.rows(),
+            other => other.outputs()[0].0.clone(),
+        };
+        if shape.numel() == 0 || fits(&kernel, facts) {
+            done.push((kernel, first));
+            continue;
+        }
+        let in_parts = matches!(&kernel, Kernel::Reduce(k) if parts(k, facts).is_some());
+        if in_parts && reduced_most(&kernel, facts) {
+            done.push((kernel, first));
+            continue;
+        }
+        match cut(&kernel, &shape, first) {
+            // The earlier half comes off the stack first.
+            Some([one, two]) if done.len() + open.len() < MAX_PIECES => open.extend([two, one]),
+            None if in_parts => done.push((kernel, first)),
+            _ => return Err(refused(&kernel, facts)),
+        }
+    }
+    Ok(done)
+}
+
+/// Two halves along the outermost axis of more than one position, each starting where a window may if possible.
+fn cut(kernel: &Kernel, shape: &Shape, first: usize) -> Option<[Piece; 2]> {
+    let axis = shape.iter().position(|&n| n > 1)?;
+    let row: usize = shape[axis + 1..].iter().product();
+    let unit = ALIGN >> row.trailing_zeros().min(ALIGN.trailing_zeros());
+    let n = shape[axis];
+    let mut half = n.div_ceil(2).next_multiple_of(unit);
+    if half >= n {
+        // Where no window starts: see `land`.
+        half = n.div_ceil(2);
+    }
+    let one = narrow(kernel, axis, 0, half)?;
+    let two = narrow(kernel, axis, half, n - half)?;
+    Some([(one, first), (two, first + half * row)])
+}
+
+/// The part of a kernel that makes `len` positions of its output from `start` on along `axis`.
+fn narrow(kernel: &Kernel, axis: usize, start: usize, len: usize) -> Option<Kernel> {
+    let slice = |layout: &Layout, axis| layout.slice(axis, start, len, 1);
+    let shortened = |shape: &Shape, axis| -> Shape {
+        shape.iter().enumerate().map(|(a, &n)| if a == axis { len } else { n }).collect()
+    };
+    let mut kernel = kernel.clone();
+    match &mut kernel {
+        Kernel::Map(k) => {
+            k.shape = shortened(&k.shape, axis);
+            k.inputs.iter_mut().for_each(|l| *l = slice(l, axis));
+        }
+        Kernel::Rows(k) => {
+            k.shape = shortened(&k.shape, axis);
+            k.inputs.iter_mut().for_each(|l| *l = slice(l, axis));
+        }
+        Kernel::Reduce(k) => {
+            let axis = (0..k.shape.rank()).filter(|a| !k.axes.contains(a)).nth(axis)?;
+            k.shape = shortened(&k.shape, axis);
+            k.inputs.iter_mut().for_each(|l| *l = slice(l, axis));
+        }
+        Kernel::ArgReduce(k) => k.input = slice(&k.input, axis + usize::from(axis >= k.axis)),
+        Kernel::MatMul(k) => {
+            let batches = k.batch.rank();
+            if axis < batches {
+                k.batch = shortened(&k.batch, axis);
+            }
+            if axis != batches + 1 {
+                k.lhs = slice(&k.lhs, axis);
+            }
+            if axis != batches {
+                k.rhs = slice(&k.rhs, axis);
+            }
+            match axis.checked_sub(batches) {
+                Some(0) => k.m = len,
+                Some(_) => k.n = len,
+                None => {}
+            }
+        }
+        Kernel::Gather(k) => {
+            k.index = slice(&k.index, axis);
+            if axis != k.axis {
+                k.input = slice(&k.input, axis);
+            }
+        }
+        Kernel::ScatterAdd(k) if axis != k.axis => {
+            k.base = slice(&k.base, axis);
+            // The source may end before the base does.
+            let reach = k.src.shape()[axis];
+            let (from, to) = (start.min(reach), (start + len).min(reach));
+            k.index = k.index.slice(axis, from, to - from, 1);
+            k.src = k.src.slice(axis, from, to - from, 1);
+        }
+        _ => return None,
+    }
+    Some(kernel)
+}
+
+/// The drafts of a piece, with its bindings put where they start.
+fn piece(mut kernel: Kernel, first: usize, aliases: &Aliases, facts: &Facts<'_>) -> Result<Drafts> {
+    // Off the windows' starts the output is made elsewhere, and is not an input's own buffer.
+    let apart = Aliases::from_elem(None, aliases.len());
+    let aliases = if first.is_multiple_of(ALIGN) { aliases } else { &apart };
+    let starts = shift(&mut kernel, first, aliases, facts);
+    let position = match &kernel {
+        Kernel::Rows(k) => first * length(k),
+        _ => first,
+    };
+    let mut made = backend::drafts(&kernel, aliases, position, facts)?;
+    made.steps.iter_mut().for_each(|d| place(d, &starts, &[]));
+    land(&mut made, &kernel, first, facts);
+    Ok(made)
+}
+
+/// Elements in a row.
+fn length(kernel: &RowKernel) -> usize {
+    kernel.shape[kernel.rows().rank()..].iter().product()
+}
+
+/// Where output `o` of a piece starts in its buffer, in elements.
+fn start(kernel: &Kernel, o: usize, first: usize) -> usize {
+    match kernel {
+        Kernel::Rows(k) if !k.per_row[o] => first * length(k),
+        _ => first,
+    }
+}
+
+/// Puts the outputs of a kernel where they start in their buffers: by where their bindings start, or, where a window
+/// cannot start, by way of a temporary that is copied there.
+fn land(made: &mut Drafts, kernel: &Kernel, first: usize, facts: &Facts<'_>) {
+    let outputs = kernel.outputs();
+    if (0..outputs.len()).all(|o| start(kernel, o, first).is_multiple_of(ALIGN)) {
+        for binding in made.steps.iter_mut().flat_map(|d| &mut d.bindings) {
+            if let Slot::Output(o) = binding.slot {
+                binding.start = (start(kernel, o, first) * lane_size(outputs[o].1)) as u64;
+            }
+        }
+        return;
+    }
+    let temps = made.temps.len();
+    for binding in made.steps.iter_mut().flat_map(|d| &mut d.bindings) {
+        if let Slot::Output(o) = binding.slot {
+            binding.slot = Slot::Temp(temps + o);
+        }
+    }
+    for (o, (shape, dtype)) in outputs.iter().enumerate() {
+        let numel = shape.numel();
+        made.temps.push((*dtype, numel));
+        let (src, dst) = (Layout::contiguous([numel]), Layout::new([numel], &[1], start(kernel, o, first)));
+        let mut copied = Vec::new();
+        // Along one axis there are never too many.
+        let _ = copy_in_blocks(&src, &dst, *dtype, 0, facts, &mut copied);
+        for binding in copied.iter_mut().flat_map(|d| &mut d.bindings) {
+            binding.slot = match binding.slot {
+                Slot::Output(_) => Slot::Output(o),
+                _ => Slot::Temp(temps + o),
+            };
+        }
+        made.steps.extend(copied);
+    }
+}
+
+/// Makes the operands' layouts relative to their windows; gives the bytes where those start.
+fn shift(kernel: &mut Kernel, first: usize, aliases: &Aliases, facts: &Facts<'_>) -> SmallVec<[u64; 8]> {
+    let mut starts = SmallVec::new();
+    for (k, (layout, dtype)) in operands(kernel).into_iter().enumerate() {
+        // An operand in an output's buffer is seen through the output's binding.
+        let aliased = aliases.get(k).copied().flatten().is_some();
+        let start = if aliased { first } else { window(layout, dtype, facts).unwrap_or(0) };
+        *layout = shifted(layout, start);
+        starts.push((start * lane_size(dtype)) as u64);
+    }
+    starts
+}
+
+fn place(draft: &mut Draft, inputs: &[u64], outputs: &[u64]) {
+    for binding in &mut draft.bindings {
+        binding.start = match binding.slot {
+            Slot::Input(k) => inputs.get(k).copied().unwrap_or(0),
+            Slot::Output(o) => outputs.get(o).copied().unwrap_or(0),
+            Slot::Temp(_) | Slot::Status => binding.start,
+        };
+    }
+}
+
+/// The axis of more than one position over which a layout reaches furthest.
+fn widest(layout: &Layout, among: impl Fn(usize) -> bool) -> Option<usize> {
+    let sizes = layout.shape().iter().zip(layout.strides()).enumerate();
+    sizes
+        .filter(|&(axis, (&n, _))| n > 1 && among(axis))
+        .max_by_key(|&(_, (&n, &stride))| (n - 1) * stride.unsigned_abs())
+        .map(|(axis, _)| axis)
+}
+
+/// The reduced axis whose halving makes an operand that is too wide narrower; none if no operand is.
+fn reduced_axis(kernel: &ReduceKernel, facts: &Facts<'_>) -> Option<usize> {
+    let inputs = kernel.inputs.iter().zip(&kernel.program.inputs);
+    let (layout, _) = inputs.into_iter().find(|(layout, dtype)| window(layout, **dtype, facts).is_none())?;
+    widest(layout, |axis| kernel.axes.contains(&axis) && layout.strides()[axis] != 0)
+}
+
+/// Whether a reduction's operand is too wide along an axis that is reduced more than along one that is kept.
+fn reduced_most(kernel: &Kernel, facts: &Facts<'_>) -> bool {
+    let Kernel::Reduce(k) = kernel else { return false };
+    too_wide(kernel, facts)
+        .and_then(|(layout, _)| widest(&layout, |_| true))
+        .is_some_and(|axis| k.axes.contains(&axis))
+}
+
+/// Elements from the results of one part of a reduction to those of the next.
+fn pitch(kernel: &ReduceKernel) -> usize {
+    kernel.shape.reduced(&kernel.axes, false).numel().next_multiple_of(ALIGN)
+}
+
+/// A reduction cut along the axes reduced, into parts that fit and whose results fit too; none if that cannot be.
+fn parts(kernel: &ReduceKernel, facts: &Facts<'_>) -> Option<Vec<ReduceKernel>> {
+    let stored = lane_size(kernel.program.output_dtype(0).compute());
+    let most = facts.binding_bytes as usize / stored / pitch(kernel);
+    let mut parts = Vec::new();
+    let mut open = vec![kernel.clone()];
+    while let Some(part) = open.pop() {
+        if too_wide(&Kernel::Reduce(part.clone()), facts).is_none() {
+            parts.push(part);
+            continue;
+        }
+        let axis = reduced_axis(&part, facts)?;
+        if parts.len() + open.len() >= most.min(MAX_PIECES) {
+            return None;
+        }
+        let n = part.shape[axis];
+        for (start, len) in [(n / 2, n - n / 2), (0, n / 2)] {
+            let mut half = part.clone();
+            half.shape =
+                part.shape.iter().enumerate().map(|(a, &n)| if a == axis { len } else { n }).collect();
+            half.inputs.iter_mut().for_each(|l| *l = l.slice(axis, start, len, 1));
+            open.push(half);
+        }
+    }
+
+    (parts.len() <= most).then_some(parts)
+}
+
+/// The drafts of a reduction cut along the axes reduced: parts into a temporary, and then the result from those.
+fn in_parts(kernel: &ReduceKernel, first: usize, facts: &Facts<'_>) -> Result<Drafts> {
+    // Temporary 0 is for what a part needs itself.
+    const PARTS: Slot = Slot::Temp(1);
+    let parts = parts(kernel, facts).ok_or_else(|| refused(&Kernel::Reduce(kernel.clone()), facts))?;
+    let dtype = kernel.program.output_dtype(0);
+    let (stored, pitch) = (dtype.compute(), pitch(kernel));
+    let all = parts.len() * pitch;
+    let mut out = Drafts { steps: Vec::new(), temps: vec![(stored, 1), (stored, all)] };
+    for (p, part) in parts.iter().enumerate() {
+        let mut part = Kernel::Reduce(part.clone());
+        let starts = shift(&mut part, 0, &Aliases::new(), facts);
+        let Kernel::Reduce(part) = part else { continue };
+        let mut made = reduce::part(&part, PARTS, facts)?;
+        for draft in &mut made.steps {
+            place(draft, &starts, &[]);
+            for binding in draft.bindings.iter_mut().filter(|b| b.slot == PARTS) {
+                binding.start = (p * pitch * lane_size(stored)) as u64;
+            }
+        }
+        out.append(made);
+    }
+    out.steps.push(reduce::join(kernel, parts.len(), pitch, PARTS, facts)?);
+    land(&mut out, &Kernel::Reduce(kernel.clone()), first, facts);
+    Ok(out)
+}
+
+/// The drafts of a kernel whose operands that are too wide are first copied into row-major temporaries; none if there
+/// is none that this would help.
+fn reordered(kernel: &Kernel, aliases: &Aliases, facts: &Facts<'_>) -> Option<Result<Drafts>> {
+    let mut kernel = kernel.clone();
+    let mut copied = Drafts::default();
+    let mut moved: SmallVec<[usize; 4]> = SmallVec::new();
+    for (k, (layout, dtype)) in operands(&mut kernel).into_iter().enumerate() {
+        if window(layout, dtype, facts).is_some() || layout.is_contiguous() {
+            continue;
+        }
+        let whole = Layout::contiguous(layout.shape().clone());
+        let mut made = Vec::new();
+        copy_in_blocks(layout, &whole, dtype, k, facts, &mut made)?;
+        let bindings = made.iter_mut().flat_map(|d| &mut d.bindings);
+        bindings.filter(|b| b.slot == Slot::Output(0)).for_each(|b| b.slot = Slot::Temp(moved.len()));
+        copied.steps.extend(made);
+        copied.temps.push((dtype, whole.numel()));
+        moved.push(k);
+        *layout = whole;
+    }
+    if moved.is_empty() {
+        return None;
+    }
+    let made = pieces(&merged(&kernel), facts).and_then(|pieces| all(pieces, aliases, facts));
+    Some(made.map(|made| {
+        let Drafts { mut steps, temps } = made;
+        for binding in steps.iter_mut().flat_map(|d| &mut d.bindings) {
+            binding.slot = match binding.slot {
+                Slot::Input(k) => moved.iter().position(|&m| m == k).map_or(Slot::Input(k), Slot::Temp),
+                Slot::Temp(t) => Slot::Temp(t + moved.len()),
+                other => other,
+            };
+        }
+        copied.steps.extend(steps);
+        copied.temps.extend(temps);
+        copied
+    }))
+}
+
+/// The drafts of a copy kernel.
+fn copies(kernel: &CopyKernel, facts: &Facts<'_>) -> Result<Drafts> {
+    let room = (facts.binding_bytes as usize / lane_size(kernel.dtype) / ALIGN * ALIGN).max(ALIGN);
+    let whole = kernel.shape.numel();
+    let dtype = kernel.dtype;
+    let small =
+        whole <= room && kernel.regions.iter().all(|r| matches!(window(&r.src, dtype, facts), Some(0)));
+    if small {
+        return Ok(copy::draft(kernel));
+    }
+    let mut out = Drafts::default();
+    if kernel.fill {
+        for first in (0..whole).step_by(room) {
+            let mut draft = copy::fill(room.min(whole - first), dtype);
+            place(&mut draft, &[], &[(first * lane_size(dtype)) as u64]);
+            out.steps.push(draft);
+        }
+    }
+    for (k, region) in kernel.regions.iter().enumerate() {
+        copy_in_blocks(&region.src, &region.dst, dtype, k, facts, &mut out.steps)
+            .ok_or_else(|| refused(&Kernel::Copy(kernel.clone()), facts))?;
+    }
+    Ok(out)
+}
+
+/// Copies of input `k`, cut along any axes until both sides fit a window; none if that takes too many.
+fn copy_in_blocks(
+    src: &Layout,
+    dst: &Layout,
+    dtype: DType,
+    k: usize,
+    facts: &Facts<'_>,
+    out: &mut Vec<Draft>,
+) -> Option<()> {
+    let most = out.len() + MAX_PIECES;
+    let mut open = vec![(src.clone(), dst.clone())];
+    while let Some((src, dst)) = open.pop() {
+        let wide = match (window(&src, dtype, facts), window(&dst, dtype, facts)) {
+            (Some(from), Some(to)) => {
+                if let Some(mut draft) =
+                    copy::copy("copy", &shifted(&src, from), &shifted(&dst, to), dtype, k)
+                {
+                    let bytes = |n: usize| (n * lane_size(dtype)) as u64;
+                    let mut inputs: SmallVec<[u64; 8]> = SmallVec::from_elem(0, k + 1);
+                    inputs[k] = bytes(from);
+                    place(&mut draft, &inputs, &[bytes(to)]);
+                    out.push(draft);
+                }
+                continue;
+            }
+            (None, _) => &src,
+            (_, None) => &dst,
+        };
+        let axis = widest(wide, |_| true)?;
+        if out.len() + open.len() >= most {
+            return None;
+        }
+        let n = src.shape()[axis];
+        // Whole vectors, where there are enough.
+        let half = if n >= 2 * ALIGN { n.div_ceil(2).next_multiple_of(ALIGN) } else { n.div_ceil(2) };
+        for (start, len) in [(half, n - half), (0, half)] {
+            open.push((src.slice(axis, start, len, 1), dst.slice(axis, start, len, 1)));
+        }
+    }
+    Some(())
+}

@@ -1,0 +1,427 @@
+//! Tensors larger than one binding, with bindings of 16 KiB: every kind of kernel in pieces, and what cannot be cut.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use std::sync::OnceLock;
+
+use backend_wgpu::{Caps, Form, Options};
+use common::{agree_on, device, numbers, read, scatter, to_bytes};
+use smallvec::SmallVec;
+use tensor_core::{
+    ArgReduceOp, BinaryOp, DType, Device, Error, Kernel, Launch, Layout, RandomKind, ReduceOp, Scalar, Shape,
+    kernel::{
+        ArgReduceKernel, Compiled, CopyKernel, GatherKernel, Instr, MapKernel, MatMulKernel, Program,
+        ReduceKernel, Region, RowKernel,
+    },
+};
+
+/// Elements of four bytes in one binding.
+const BINDING: usize = 4096;
+
+fn devices() -> &'static [(&'static str, Device)] {
+    static DEVICES: OnceLock<Vec<(&'static str, Device)>> = OnceLock::new();
+    DEVICES.get_or_init(|| {
+        if device().is_none() {
+            return Vec::new();
+        }
+        let open = |immediates, form| {
+            let caps = Caps { binding_bytes: Some(4 * BINDING as u64), ..Caps::default() };
+            backend_wgpu::open(0, &Options { immediates, form, caps, ..Options::default() }).unwrap()
+        };
+        vec![("direct", open(true, Form::Direct)), ("tiled", open(false, Form::Tiled))]
+    })
+}
+
+fn agree(what: &str, kernel: &Kernel, scalars: &[Scalar], inputs: &[common::Input], tolerance: f64) {
+    agree_on(devices(), what, kernel, scalars, inputs, tolerance);
+}
+
+/// What adds or multiplies all inputs.
+fn program(dtype: DType, inputs: u16, op: BinaryOp) -> Program {
+    let mut p = Program { inputs: vec![dtype; usize::from(inputs)], ..Program::default() };
+    p.instrs.extend((0..inputs).map(Instr::Load));
+    for k in 1..inputs {
+        let before = if k == 1 { 0 } else { p.instrs.len() as u16 - 1 };
+        p.instrs.push(Instr::Binary(op, before, k));
+    }
+    p.dtypes = vec![dtype; p.instrs.len()];
+    p.outputs = vec![p.instrs.len() as u16 - 1];
+    p
+}
+
+fn map(shape: &[usize], inputs: Vec<Layout>, program: Program) -> Kernel {
+    Kernel::Map(MapKernel { shape: shape.into(), inputs: SmallVec::from_vec(inputs), program })
+}
+
+#[test]
+fn maps() {
+    for (rows, columns) in [(100, 100), (3, 5001), (5000, 3), (1, 7777), (70, 64), (129, 33), (3, 4095)] {
+        let shape = [rows, columns];
+        let n = rows * columns;
+        let whole = Layout::contiguous(shape);
+        let operands = [
+            ("contiguous", whole.clone()),
+            ("a row for all", Layout::new(shape, &[0, 1], 3)),
+            ("a column for all", Layout::new(shape, &[1, 0], 5)),
+            ("backwards", whole.flip(0).flip(1)),
+            // These lie across the output, and are brought into its order first.
+            ("transposed", Layout::contiguous([columns, rows]).permute(&[1, 0])),
+            ("transposed and backwards", Layout::contiguous([columns, rows]).permute(&[1, 0]).flip(0)),
+        ];
+        for (what, other) in operands {
+            for dtype in [DType::F32, DType::F64, DType::F16] {
+                let kernel =
+                    map(&shape, vec![whole.clone(), other.clone()], program(dtype, 2, BinaryOp::Add));
+                let inputs = [(dtype, numbers(n, 1)), (dtype, numbers(n + 8, 2))];
+                agree(&format!("{what} {dtype} of {shape:?}"), &kernel, &[], &inputs, 4e-3);
+            }
+        }
+    }
+}
+
+#[test]
+fn positions_count_through_the_whole() {
+    let p = Program {
+        instrs: vec![
+            Instr::Arange { start: 0, step: 1 },
+            Instr::Random { kind: RandomKind::Bits, seed: 2, offset: 3 },
+        ],
+        dtypes: vec![DType::I32, DType::U32],
+        inputs: vec![],
+        scalars: vec![DType::I32, DType::I32, DType::I64, DType::I64],
+        outputs: vec![0, 1],
+    };
+    let scalars = [Scalar::Int(5), Scalar::Int(-3), Scalar::Int(77), Scalar::Int((1 << 32) - 900)];
+    for n in [4096, 4097, 19_999] {
+        agree("positions", &map(&[n], vec![], p.clone()), &scalars, &[], 0.0);
+    }
+}
+
+#[test]
+fn an_output_in_an_inputs_buffer() {
+    for (name, device) in devices() {
+        let n = 10_001;
+        let backend = device.backend();
+        let values = numbers(n, 1);
+        let x = backend.upload(DType::F32, &to_bytes(DType::F32, &values)).unwrap();
+        let one = backend.upload(DType::F32, &to_bytes(DType::F32, &[1.0])).unwrap();
+        let layouts = vec![Layout::contiguous([n]), Layout::new([n], &[0], 0)];
+        let kernel = map(&[n], layouts, program(DType::F32, 2, BinaryOp::Add));
+        let compiled = Compiled::default();
+        for _ in 0..3 {
+            let launch = Launch {
+                kernel: &kernel,
+                compiled: &compiled,
+                scalars: &[],
+                inputs: &[x.clone(), one.clone()],
+                outputs: std::slice::from_ref(&x),
+            };
+            backend.run(&launch).unwrap();
+        }
+        for (found, value) in read(device, &x).unwrap().iter().zip(values) {
+            assert_eq!(*found, f64::from(value as f32 + 1.0 + 1.0 + 1.0), "{name}");
+        }
+    }
+}
+
+#[test]
+fn reductions() {
+    for shape in [vec![100, 100], vec![20_000], vec![3, 5000], vec![5000, 3], vec![6, 30, 70], vec![2, 4096]]
+    {
+        for mask in 1u32..1 << shape.len() {
+            let axes: SmallVec<[usize; 5]> = (0..shape.len()).filter(|a| mask >> a & 1 == 1).collect();
+            for dtype in [DType::F32, DType::F16, DType::F64] {
+                for op in [ReduceOp::Sum, ReduceOp::Mean, ReduceOp::Max] {
+                    let layout = Layout::contiguous(&shape[..]);
+                    let n = layout.numel();
+                    let kernel = Kernel::Reduce(ReduceKernel {
+                        op,
+                        shape: shape[..].into(),
+                        axes: axes.clone(),
+                        inputs: SmallVec::from_vec(vec![layout.clone(), layout]),
+                        program: program(dtype, 2, BinaryOp::Mul),
+                    });
+                    let inputs = [(dtype, numbers(n, 3)), (dtype, numbers(n, 4))];
+                    let tolerance = match dtype {
+                        DType::F16 => 4e-3,
+                        _ => 1e-5,
+                    };
+                    agree(
+                        &format!("{op:?} {dtype} of {shape:?} over {axes:?}"),
+                        &kernel,
+                        &[],
+                        &inputs,
+                        tolerance,
+                    );
+                }
+            }
+        }
+    }
+    // Many results of few elements, in an order that is not the memory's.
+    let layout = Layout::contiguous([2, 6400]).permute(&[1, 0]);
+    let kernel = Kernel::Reduce(ReduceKernel {
+        op: ReduceOp::Sum,
+        shape: Shape::from([6400, 2]),
+        axes: SmallVec::from_slice(&[1]),
+        inputs: SmallVec::from_vec(vec![layout]),
+        program: program(DType::F32, 1, BinaryOp::Add),
+    });
+    agree("pairs", &kernel, &[], &[(DType::F32, numbers(12_800, 3))], 1e-6);
+}
+
+#[test]
+fn rows() {
+    let p = Program {
+        instrs: vec![
+            Instr::Load(0),
+            Instr::Load(1),
+            Instr::Arange { start: 0, step: 1 },
+            Instr::Binary(BinaryOp::Mul, 0, 1),
+            Instr::Binary(BinaryOp::Add, 3, 2),
+            Instr::Fold(ReduceOp::Mean, 4),
+            Instr::Binary(BinaryOp::Sub, 4, 5),
+        ],
+        dtypes: vec![DType::F32; 7],
+        inputs: vec![DType::F32; 2],
+        scalars: vec![DType::F32; 2],
+        outputs: vec![6, 5],
+    };
+    let scalars = [Scalar::Float(1.0), Scalar::Float(1e-4)];
+    for (shape, row_axes) in [
+        (vec![200, 60], 1),
+        (vec![9000, 1], 1),
+        (vec![5000, 3], 1),
+        (vec![3, 50, 40], 1),
+        (vec![40, 70, 4, 3], 2),
+        (vec![5, 31, 64], 1),
+    ] {
+        let whole = Layout::contiguous(Shape::from(&shape[..]));
+        let n = whole.numel();
+        let mut turned: Vec<usize> = (1..shape.len()).collect();
+        turned.push(0);
+        let first_last: Shape = [&shape[shape.len() - 1..], &shape[..shape.len() - 1]].concat().into();
+        let across = Layout::contiguous(first_last).permute(&turned);
+        let lead = shape.len() - row_axes;
+        let mut strides = Shape::from(&shape[..lead]).contiguous_strides();
+        strides.resize(shape.len(), 0);
+        for (x, y) in [
+            (&whole, &whole),
+            (&across, &whole.flip(0)),
+            (&whole, &Layout::new(shape.as_slice(), &strides, 3)),
+        ] {
+            let kernel = Kernel::Rows(RowKernel {
+                shape: shape.as_slice().into(),
+                row_axes,
+                inputs: SmallVec::from_iter([x.clone(), y.clone()]),
+                program: p.clone(),
+                per_row: SmallVec::from_slice(&[false, true]),
+            });
+            let inputs = [(DType::F32, numbers(n, 1)), (DType::F32, numbers(n + 3, 2))];
+            agree(&format!("{row_axes} axes of {shape:?}, {x:?}"), &kernel, &scalars, &inputs, 2e-5);
+        }
+    }
+}
+
+#[test]
+fn indices_of_extremes() {
+    for (shape, axis) in [(vec![640, 20], 1), (vec![64, 30, 10], 2), (vec![64, 30, 10], 1)] {
+        let layout = Layout::contiguous(&shape[..]);
+        let n = layout.numel();
+        let kernel = ArgReduceKernel { op: ArgReduceOp::ArgMax, axis, dtype: DType::F32, input: layout };
+        let inputs = [(DType::F32, numbers(n, 3))];
+        agree(&format!("{shape:?} over {axis}"), &Kernel::ArgReduce(kernel), &[], &inputs, 0.0);
+    }
+}
+
+#[test]
+fn products() {
+    let plain = |r: usize, c: usize| Layout::contiguous([r, c]);
+    let turned = |r: usize, c: usize| Layout::contiguous([c, r]).permute(&[1, 0]);
+    // Rows by the window; one row, whose columns are cut; and a left operand that lies across the rows.
+    for (m, n, k) in [(640, 16, 40), (3000, 1, 7), (300, 64, 10), (1, 6400, 4), (64, 200, 16)] {
+        for lhs in [plain(m, k), turned(m, k)] {
+            for rhs in [plain(k, n), turned(k, n)] {
+                if k * n > BINDING && (m > 1 || rhs.is_contiguous()) {
+                    continue;
+                }
+                let kernel = Kernel::MatMul(MatMulKernel {
+                    batch: Shape::scalar(),
+                    m,
+                    n,
+                    k,
+                    dtype: DType::F32,
+                    lhs: lhs.clone(),
+                    rhs,
+                });
+                let inputs = [(DType::F32, numbers(m * k, 1)), (DType::F32, numbers(k * n, 2))];
+                agree(&format!("{m} x {k} x {n} of {lhs:?}"), &kernel, &[], &inputs, 1e-5);
+            }
+        }
+    }
+    let (batch, m, n, k) = (Shape::from([6, 4]), 16, 24, 20);
+    let kernel = Kernel::MatMul(MatMulKernel {
+        batch,
+        m,
+        n,
+        k,
+        dtype: DType::F32,
+        lhs: Layout::contiguous([6, 4, m, k]),
+        rhs: Layout::contiguous([6, 1, k, n]).expand(&Shape::from([6, 4, k, n])),
+    });
+    let inputs = [(DType::F32, numbers(24 * m * k, 1)), (DType::F32, numbers(6 * k * n, 2))];
+    agree("batches", &kernel, &[], &inputs, 1e-5);
+}
+
+#[test]
+fn by_index() {
+    let whole = |n: usize, below: u32| -> Vec<f64> {
+        (0..n as u64).map(|i| f64::from(tensor_core::philox(9, i)[0] % below)).collect()
+    };
+    for dtype in [DType::F32, DType::F64] {
+        // A small table read often, and large rows read along themselves.
+        for (table, index, axis) in [([10, 20], [640, 20], 0), ([640, 20], [640, 30], 1)] {
+            let kernel = Kernel::Gather(GatherKernel {
+                axis,
+                dtype,
+                index_dtype: DType::I32,
+                input: Layout::contiguous(table),
+                index: Layout::contiguous(index),
+            });
+            let positions = whole(index[0] * index[1], table[axis] as u32);
+            let inputs = [(dtype, numbers(table[0] * table[1], 1)), (DType::I32, positions)];
+            agree(&format!("gather {dtype} along {axis}"), &kernel, &[], &inputs, 0.0);
+        }
+        for reach in [640, 500] {
+            let (base, index) = (Layout::contiguous([640, 20]), Layout::contiguous([reach, 30]));
+            let kernel = scatter(1, dtype, DType::I32, base, index.clone(), index);
+            let inputs = [
+                (dtype, numbers(640 * 20, 1)),
+                (DType::I32, whole(reach * 30, 20)),
+                (dtype, numbers(reach * 30, 2)),
+            ];
+            agree(&format!("scatter {dtype} of {reach}"), &kernel, &[], &inputs, 1e-5);
+        }
+    }
+}
+
+#[test]
+fn copies() {
+    for dtype in [DType::F32, DType::U8, DType::F64] {
+        let out = Layout::contiguous([100, 130]);
+        let kernel = Kernel::Copy(CopyKernel {
+            shape: Shape::from([100, 130]),
+            dtype,
+            fill: true,
+            regions: SmallVec::from_vec(vec![
+                Region { dst: out.slice(1, 0, 60, 1), src: Layout::contiguous([60, 100]).permute(&[1, 0]) },
+                Region { dst: out.slice(1, 65, 30, 2), src: Layout::contiguous([100, 30]).flip(0) },
+            ]),
+        });
+        let positive = |n, seed| numbers(n, seed).iter().map(|v| (v * 50.0).abs()).collect();
+        let inputs = [(dtype, positive(6000, 1)), (dtype, positive(3000, 2))];
+        agree(&format!("copies of {dtype}"), &kernel, &[Scalar::Int(7).cast(dtype)], &inputs, 1e-6);
+    }
+}
+
+#[test]
+fn what_cannot_be_cut_is_told_and_leaves_the_device_usable() {
+    for (name, device) in devices() {
+        let (table, index) = (Layout::contiguous([2300, 2]), Layout::contiguous([8, 2]));
+        let refused = [
+            Kernel::MatMul(MatMulKernel {
+                batch: Shape::scalar(),
+                m: 64,
+                n: 72,
+                k: 64,
+                dtype: DType::F32,
+                lhs: Layout::contiguous([64, 64]),
+                rhs: Layout::contiguous([64, 72]),
+            }),
+            Kernel::Gather(GatherKernel {
+                axis: 0,
+                dtype: DType::F32,
+                index_dtype: DType::I32,
+                input: table.clone(),
+                index: index.clone(),
+            }),
+            scatter(0, DType::F32, DType::I32, table, index.clone(), index),
+            Kernel::ArgReduce(ArgReduceKernel {
+                op: ArgReduceOp::ArgMin,
+                axis: 0,
+                dtype: DType::F32,
+                input: Layout::contiguous([5000]),
+            }),
+        ];
+        for kernel in refused {
+            let inputs = [(DType::F32, numbers(5000, 1)), (DType::I32, vec![0.0; 5000])];
+            let inputs = [inputs[0].clone(), inputs[1].clone(), inputs[0].clone()];
+            match common::run(device, &kernel, &[], &inputs) {
+                Err(Error::Unsupported { hint, .. }) => {
+                    assert!(hint.contains("16384") && hint.contains("binding"), "{name}: {hint}");
+                }
+                other => panic!("{name}: {}: {:?}", kernel.name(), other.map(|_| "a result")),
+            }
+            device.synchronize().unwrap();
+            let n = 30_000;
+            let works = map(&[n], vec![Layout::contiguous([n])], program(DType::F32, 1, BinaryOp::Add));
+            assert!(
+                common::run(device, &works, &[], &[(DType::F32, vec![1.5; n])]).unwrap()[0] == vec![1.5; n]
+            );
+        }
+    }
+}
+
+/// On the adapter as it is: two tensors of more than it shows in one binding, where such may exist.
+#[test]
+fn a_tensor_over_the_adapters_own_binding() {
+    let Some(device) = device() else { return };
+    // lavapipe shows 128 MiB; elsewhere this is an ordinary tensor.
+    let n = (128 << 20) / 4 + 1000;
+    if device.info().limits.max_buffer_bytes < 4 * n as u64 {
+        let found = device.backend().allocate(DType::F32, n);
+        assert!(matches!(found, Err(Error::TooLarge { .. })), "{found:?}");
+        return;
+    }
+    let p = Program {
+        instrs: vec![Instr::Arange { start: 0, step: 1 }],
+        dtypes: vec![DType::I32],
+        inputs: vec![],
+        scalars: vec![DType::I32, DType::I32],
+        outputs: vec![0],
+    };
+    let backend = device.backend();
+    let out = backend.allocate(DType::I32, n).unwrap();
+    let kernel = map(&[n], vec![], p);
+    let scalars = [Scalar::Int(1), Scalar::Int(1)];
+    let launch = Launch {
+        kernel: &kernel,
+        compiled: &Compiled::default(),
+        scalars: &scalars,
+        inputs: &[],
+        outputs: std::slice::from_ref(&out),
+    };
+    backend.run(&launch).unwrap();
+    let sum = Kernel::Reduce(ReduceKernel {
+        op: ReduceOp::Max,
+        shape: n.into(),
+        axes: SmallVec::from_slice(&[0]),
+        inputs: SmallVec::from_vec(vec![Layout::contiguous([n])]),
+        program: program(DType::I32, 1, BinaryOp::Add),
+    });
+    let most = backend.allocate(DType::I32, 1).unwrap();
+    let launch = Launch {
+        kernel: &sum,
+        compiled: &Compiled::default(),
+        scalars: &[],
+        inputs: std::slice::from_ref(&out),
+        outputs: std::slice::from_ref(&most),
+    };
+    backend.run(&launch).unwrap();
+    assert_eq!(read(device, &most).unwrap(), [n as f64]);
+    for at in [0, n / 2, n - 1] {
+        let mut bytes = [0; 4];
+        backend.download(&out, at, &mut bytes).unwrap();
+        assert_eq!(i32::from_ne_bytes(bytes), at as i32 + 1);
+    }
+}
