@@ -312,3 +312,19 @@ fn row_kernels_of_every_kind() {
     }
     assert!(count > 700, "{count}");
 }
+
+#[test]
+fn row_kernels_of_other_shapes_are_one_text() {
+    let info = info();
+    for direct in [true, false] {
+        let facts =
+            Facts { info: &info, direct, threads: 1024, shared_bytes: 32 << 10, binding_bytes: 1 << 30 };
+        let text = |shape: [usize; 2]| {
+            let kernel = softmax(&shape, 1, &Layout::contiguous(shape), DType::F32);
+            let made = crate::window::drafts(&kernel, &Aliases::from_elem(None, 2), &facts);
+            made.map(|made| made.steps.iter().map(|d| d.text(true)).collect::<Vec<_>>()).ok()
+        };
+        assert!(text([6, 8]).is_some());
+        assert!([[7, 3], [100_000, 64], [2, 5000]].into_iter().all(|shape| text(shape) == text([6, 8])));
+    }
+}
