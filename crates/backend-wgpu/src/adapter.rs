@@ -133,7 +133,9 @@ pub(crate) fn limits(limits: &wgpu::Limits) -> Limits {
         max_inputs,
         max_outputs,
         max_instrs: 64,
-        max_row: 0,
+        // Longer rows leave the cache between a kernel's phases, so that one kernel reads memory no less than several;
+        // and where they are few, reductions in parts keep more of the device busy.
+        max_row: 1 << 14,
     }
 }
 

@@ -22,7 +22,7 @@ use crate::{
     map::{self, Aliases},
     matmul,
     pipeline::{Plan, assemble},
-    reduce, window,
+    reduce, rows, window,
 };
 
 /// A graphics adapter as a place for tensors.
@@ -45,6 +45,7 @@ pub(crate) fn drafts(kernel: &Kernel, aliases: &Aliases, first: usize, facts: &F
     match kernel {
         Kernel::Map(k) => map::draft(k, aliases, first, facts),
         Kernel::Reduce(k) => reduce::draft(k, facts),
+        Kernel::Rows(k) => rows::draft(k, first, facts),
         Kernel::ArgReduce(k) => arg_reduce::draft(k, facts),
         Kernel::MatMul(k) => matmul::draft(k, facts),
         Kernel::Gather(k) => by_index::gather(k),

@@ -288,6 +288,61 @@ fn instr_name(instr: Instr) -> &'static str {
     }
 }
 
+/// Writes `let r<n> = …;`: instruction `n` from the registers before it, the lanes `x<k>` of the inputs and the flat
+/// position `i`. The scalars are parameters.
+pub(crate) fn statement(program: &Program, n: usize, facts: &Facts<'_>, out: &mut String) -> Result<()> {
+    let (instr, dtype) = (program.instrs[n], program.dtypes[n]);
+    let r = |reg: Reg| format!("r{reg}");
+    if !facts.info.dtypes.contains(&dtype) {
+        return Err(facts.unsupported(
+            instr_name(instr),
+            dtype,
+            "this adapter has no such numbers; cast first, or compute on the cpu",
+        ));
+    }
+    let of = |reg: Reg| program.dtypes[reg as usize];
+    let words = |slot: u16| format!("vec2<u32>(params.s{slot}, params.s{slot}h)");
+    let expression = match instr {
+        Instr::Load(input) => {
+            Some(cast(program.inputs[input as usize], dtype, &load(dtype, &format!("x{input}"))))
+        }
+        Instr::Scalar(slot) => Some(scalar(program, slot)),
+        Instr::Arange { start, step } => {
+            let i = match value(dtype) {
+                "u32" => "i".to_string(),
+                "bool" => "(i != 0u)".into(),
+                _ => cast(DType::U32, dtype.compute(), "i"),
+            };
+            Some(wrapped(dtype, format!("({} + {} * {i})", scalar(program, start), scalar(program, step))))
+        }
+        Instr::Random { kind, seed, offset } => {
+            let block = format!("philox_at({}, {}, i)", words(seed), words(offset));
+            match (kind, value(dtype)) {
+                (RandomKind::Bits, "u32") => Some(wrapped(dtype, format!("{block}.x"))),
+                (RandomKind::Uniform, t @ ("f32" | "f64")) => Some(format!("uniform_{t}({block})")),
+                (RandomKind::Normal, t @ ("f32" | "f64")) => Some(format!("normal_{t}({block})")),
+                _ => None,
+            }
+        }
+        Instr::Unary(op, x) => unary(op, of(x), &r(x)),
+        Instr::Powi(p, x) => powi(p, dtype, &r(x), n, out),
+        Instr::Binary(op, a, b) => binary(op, dtype, &r(a), &r(b)),
+        Instr::Compare(op, a, b) => Some(compare(op, of(a), &r(a), &r(b))),
+        Instr::Select(c, a, b) => Some(format!("select({}, {}, {})", r(b), r(a), r(c))),
+        Instr::Cast(x) => Some(cast(of(x), dtype, &r(x))),
+        _ => None,
+    };
+    let Some(expression) = expression else {
+        return Err(facts.unsupported(
+            instr_name(instr),
+            dtype,
+            "there is no such function of this dtype here; cast first, or compute on the cpu",
+        ));
+    };
+    let _ = writeln!(out, "    let r{n} = {expression};");
+    Ok(())
+}
+
 /// `fn program(i, x0, x1, …) -> Results`: the program at flat position `i` with the lanes of its inputs there, giving
 /// lanes (or, for a reduction's prologue, a value, when `raw`). One result comes bare, several as `o0`, `o1`, ….
 /// Adds the scalars to the parameters.
@@ -302,57 +357,8 @@ pub(crate) fn function(
     }
     let mut body = String::new();
     let r = |reg: Reg| format!("r{reg}");
-    for (n, (&instr, &dtype)) in program.instrs.iter().zip(&program.dtypes).enumerate() {
-        if !facts.info.dtypes.contains(&dtype) {
-            return Err(facts.unsupported(
-                instr_name(instr),
-                dtype,
-                "this adapter has no such numbers; cast first, or compute on the cpu",
-            ));
-        }
-        let of = |reg: Reg| program.dtypes[reg as usize];
-        let words = |slot: u16| format!("vec2<u32>(params.s{slot}, params.s{slot}h)");
-        let expression = match instr {
-            Instr::Load(input) => {
-                Some(cast(program.inputs[input as usize], dtype, &load(dtype, &format!("x{input}"))))
-            }
-            Instr::Scalar(slot) => Some(scalar(program, slot)),
-            Instr::Arange { start, step } => {
-                let i = match value(dtype) {
-                    "u32" => "i".to_string(),
-                    "bool" => "(i != 0u)".into(),
-                    _ => cast(DType::U32, dtype.compute(), "i"),
-                };
-                Some(wrapped(
-                    dtype,
-                    format!("({} + {} * {i})", scalar(program, start), scalar(program, step)),
-                ))
-            }
-            Instr::Random { kind, seed, offset } => {
-                let block = format!("philox_at({}, {}, i)", words(seed), words(offset));
-                match (kind, value(dtype)) {
-                    (RandomKind::Bits, "u32") => Some(wrapped(dtype, format!("{block}.x"))),
-                    (RandomKind::Uniform, t @ ("f32" | "f64")) => Some(format!("uniform_{t}({block})")),
-                    (RandomKind::Normal, t @ ("f32" | "f64")) => Some(format!("normal_{t}({block})")),
-                    _ => None,
-                }
-            }
-            Instr::Unary(op, x) => unary(op, of(x), &r(x)),
-            Instr::Powi(p, x) => powi(p, dtype, &r(x), n, &mut body),
-            Instr::Binary(op, a, b) => binary(op, dtype, &r(a), &r(b)),
-            Instr::Compare(op, a, b) => Some(compare(op, of(a), &r(a), &r(b))),
-            Instr::Select(c, a, b) => Some(format!("select({}, {}, {})", r(b), r(a), r(c))),
-            Instr::Cast(x) => Some(cast(of(x), dtype, &r(x))),
-            _ => None,
-        };
-        let Some(expression) = expression else {
-            return Err(facts.unsupported(
-                instr_name(instr),
-                dtype,
-                "there is no such function of this dtype here; cast first, or compute on the cpu",
-            ));
-        };
-        let _ = writeln!(body, "    let r{n} = {expression};");
+    for n in 0..program.instrs.len() {
+        statement(program, n, facts, &mut body)?;
     }
     let inputs: String =
         program.inputs.iter().enumerate().map(|(k, &d)| format!(", x{k}: {}", lane(d))).collect();

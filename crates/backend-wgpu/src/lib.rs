@@ -15,7 +15,7 @@
 //! | `gpu`, `pool`, `stream`, `profile`, `faults` | one open device: memory, command batches, times, failures |
 //! | `draft`, `pipeline`, `disk_cache`, `index`, `formulas` | how a kernel becomes WGSL and a pipeline |
 //! | `window` | kernels over more of a buffer than one binding shows |
-//! | `map`, `reduce`, `arg_reduce`, `matmul`, `tile`, `by_index`, `copy` | the kernels |
+//! | `map`, `reduce`, `rows`, `arg_reduce`, `matmul`, `tile`, `by_index`, `copy` | the kernels |
 //!
 //! The WGSL that is not generated is in the crate `taper-shaders`. No type of wgpu appears in this interface.
 
@@ -38,6 +38,7 @@ mod pool;
 mod profile;
 mod reduce;
 mod registry;
+mod rows;
 mod stream;
 mod tile;
 #[cfg(test)]

@@ -11,7 +11,7 @@ use tensor_core::{
 };
 
 use crate::{
-    draft::{Draft, Drafts, Facts, Slot},
+    draft::{Draft, Drafts, Facts, Params, Slot},
     dtypes::{lane, value},
     formulas,
     index::Space,
@@ -172,12 +172,7 @@ impl Pass<'_> {
     fn draft(&self, facts: &Facts<'_>) -> Result<Draft> {
         let program = self.program;
         let dtype = program.output_dtype(0);
-        let Some((identity, combine)) = formulas::reduction(self.op, dtype) else {
-            return Err(facts.unsupported(self.op.name(), dtype, "cast first with .to_dtype(DType::F32)"));
-        };
-        let Some(combined) = formulas::binary(combine, dtype, "a", "b") else {
-            return Err(facts.unsupported(self.op.name(), dtype, "cast first with .to_dtype(DType::F32)"));
-        };
+        let fold = Fold::new(self.op, dtype, "", facts)?;
         let results: usize = self.kept.0.iter().product();
         let length: usize = self.gone.0.iter().product();
         let chunk = length.div_ceil(self.splits);
@@ -205,7 +200,7 @@ impl Pass<'_> {
 
         let t = value(dtype);
         let mut body = function;
-        let _ = writeln!(body, "fn combine(a: {t}, b: {t}) -> {t} {{\n    return {combined};\n}}");
+        body.push_str(&fold.function());
         if self.tree {
             let _ = writeln!(body, "var<workgroup> shared_parts: array<{t}, 256>;");
         }
@@ -225,11 +220,13 @@ impl Pass<'_> {
         body.push_str(&kept.unravel("result"));
         body.push_str(&bases);
         let (first, step) = if self.tree { ("begin + lane", "256u") } else { ("begin", "1u") };
-        // Sums of 16, sums of 16 of those, and a total: the error grows with the number of blocks, not of elements.
         let _ = write!(
             body,
-            "    var total = {identity};\n    var middle = {identity};\n    var block = {identity};\n    var count = 0u;\n    for (var r = {first}; r < end; r += {step}) {{\n{}    block = combine(block, program(0u{elements}));\n    count += 1u;\n    if ((count & 15u) == 0u) {{\n        middle = combine(middle, block);\n        block = {identity};\n        if ((count & 255u) == 0u) {{\n            total = combine(total, middle);\n            middle = {identity};\n        }}\n    }}\n    }}\n    total = combine(total, combine(middle, block));\n",
-            gone.unravel("r")
+            "{}    for (var r = {first}; r < end; r += {step}) {{\n{}{}    }}\n{}",
+            fold.start(),
+            gone.unravel("r"),
+            fold.add(&format!("program(0u{elements})")),
+            fold.end()
         );
         if self.tree {
             body.push_str(
@@ -247,19 +244,88 @@ impl Pass<'_> {
     fn finish(&self, dtype: DType, d: &mut Draft) -> String {
         let mut total = "total".to_string();
         if let Some(n) = self.divide {
-            if value(dtype) == "f64" {
-                let bits = (n as f64).to_bits();
-                d.params.word("count", bits as u32);
-                d.params.word("count_h", (bits >> 32) as u32);
-                total = "(total / f64_from_words(params.count, params.count_h))".into();
-            } else {
-                d.params.word("count", (n as f32).to_bits());
-                total = "(total / bitcast<f32>(params.count))".into();
-            }
-            if n == 0 {
-                total = format!("nan_{}()", value(dtype));
-            }
+            total = mean(&total, n, dtype, "count", &mut d.params);
         }
         formulas::store(self.stored, &total)
+    }
+}
+
+/// The loop of a reduction in WGSL: how one thread brings many values together as `total<name>`.
+pub(crate) struct Fold {
+    name: String,
+    dtype: DType,
+    identity: String,
+    combined: String,
+    /// Whether additions round, so that their order matters.
+    rounds: bool,
+}
+
+impl Fold {
+    pub(crate) fn new(
+        op: ReduceOp,
+        dtype: DType,
+        name: impl Into<String>,
+        facts: &Facts<'_>,
+    ) -> Result<Fold> {
+        let lacking = || facts.unsupported(op.name(), dtype, "cast first with .to_dtype(DType::F32)");
+        let (identity, combine) = formulas::reduction(op, dtype).ok_or_else(lacking)?;
+        let combined = formulas::binary(combine, dtype, "a", "b").ok_or_else(lacking)?;
+        let rounds = dtype.is_float() && !matches!(op, ReduceOp::Max | ReduceOp::Min);
+        Ok(Fold { name: name.into(), dtype, identity, combined, rounds })
+    }
+
+    /// The function `combine<name>` of two values.
+    pub(crate) fn function(&self) -> String {
+        let (t, n, combined) = (value(self.dtype), &self.name, &self.combined);
+        format!("fn combine{n}(a: {t}, b: {t}) -> {t} {{\n    return {combined};\n}}\n")
+    }
+
+    /// What goes before the loop.
+    pub(crate) fn start(&self) -> String {
+        let Fold { name: n, identity, .. } = self;
+        let sums: &[&str] = if self.rounds { &["total", "middle", "block"] } else { &["total"] };
+        let mut out: String = sums.iter().map(|sum| format!("    var {sum}{n} = {identity};\n")).collect();
+        if self.rounds {
+            let _ = writeln!(out, "    var count{n} = 0u;");
+        }
+        out
+    }
+
+    /// What adds `x` in the loop: to sums of 16, those to sums of 16, and those to a total, so that the error grows with
+    /// the number of blocks, not of elements.
+    pub(crate) fn add(&self, x: &str) -> String {
+        let Fold { name: n, identity, .. } = self;
+        if !self.rounds {
+            return format!("    total{n} = combine{n}(total{n}, {x});\n");
+        }
+        format!(
+            "    block{n} = combine{n}(block{n}, {x});\n    count{n} += 1u;\n    if ((count{n} & 15u) == 0u) {{\n        middle{n} = combine{n}(middle{n}, block{n});\n        block{n} = {identity};\n        if ((count{n} & 255u) == 0u) {{\n            total{n} = combine{n}(total{n}, middle{n});\n            middle{n} = {identity};\n        }}\n    }}\n"
+        )
+    }
+
+    /// What goes after the loop.
+    pub(crate) fn end(&self) -> String {
+        let n = &self.name;
+        if self.rounds {
+            format!("    total{n} = combine{n}(total{n}, combine{n}(middle{n}, block{n}));\n")
+        } else {
+            String::new()
+        }
+    }
+}
+
+/// The sum `total` of `n` values divided by their number, which becomes the parameter `name`.
+pub(crate) fn mean(total: &str, n: usize, dtype: DType, name: &str, params: &mut Params) -> String {
+    if n == 0 {
+        return format!("nan_{}()", value(dtype));
+    }
+    if value(dtype) == "f64" {
+        let bits = (n as f64).to_bits();
+        params.word(name, bits as u32);
+        params.word(format!("{name}_h"), (bits >> 32) as u32);
+        format!("({total} / f64_from_words(params.{name}, params.{name}_h))")
+    } else {
+        params.word(name, (n as f32).to_bits());
+        format!("({total} / bitcast<f32>(params.{name}))")
     }
 }

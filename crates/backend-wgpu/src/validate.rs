@@ -7,7 +7,7 @@ use tensor_core::{
     ReduceOp, Shape, UnaryOp,
     kernel::{
         ArgReduceKernel, CopyKernel, GatherKernel, Instr, MapKernel, MatMulKernel, Program, ReduceKernel,
-        Region, ScatterAddKernel,
+        Region, RowKernel, ScatterAddKernel,
     },
 };
 
@@ -26,7 +26,7 @@ fn info() -> DeviceInfo {
             max_inputs: 10,
             max_outputs: 4,
             max_instrs: 64,
-            max_row: 0,
+            max_row: 1 << 14,
         },
     }
 }
@@ -224,4 +224,107 @@ fn products_indexing_and_copies_of_every_dtype() {
         }
     }
     assert!(count > 500, "{count}");
+}
+
+/// Softmax, its logarithm and the row's extreme: folds of a fold, outputs at several depths.
+fn softmax(shape: &[usize], row_axes: usize, layout: &Layout, dtype: DType) -> Kernel {
+    let program = Program {
+        instrs: vec![
+            Instr::Load(0),
+            Instr::Load(1),
+            Instr::Binary(BinaryOp::Add, 0, 1),
+            Instr::Fold(ReduceOp::Max, 2),
+            Instr::Fold(ReduceOp::Mean, 2),
+            Instr::Binary(BinaryOp::Sub, 2, 3),
+            Instr::Unary(UnaryOp::Exp, 5),
+            Instr::Fold(ReduceOp::Sum, 6),
+            Instr::Binary(BinaryOp::Div, 6, 7),
+            Instr::Binary(BinaryOp::Add, 8, 4),
+            Instr::Unary(UnaryOp::Log, 9),
+        ],
+        dtypes: vec![dtype; 11],
+        inputs: vec![dtype; 2],
+        scalars: vec![],
+        outputs: vec![8, 3, 10, 6],
+    };
+    let steady = Layout::new(shape, &vec![0; shape.len()], 3);
+    Kernel::Rows(RowKernel {
+        shape: shape.into(),
+        row_axes,
+        inputs: SmallVec::from_iter([layout.clone(), steady]),
+        program,
+        per_row: SmallVec::from_slice(&[false, true, false, false]),
+    })
+}
+
+#[test]
+fn row_kernels_of_every_kind() {
+    let none = Aliases::from_elem(None, 2);
+    let mut count = 0;
+    for dtype in DType::ALL {
+        for row_axes in 1..=3 {
+            for shape in [[6, 8, 5], [1, 1, 1], [1, 70, 3000]] {
+                let whole = Layout::contiguous(shape);
+                let turned = Layout::contiguous([shape[2], shape[0], shape[1]]).permute(&[1, 2, 0]);
+                for layout in [&whole, &turned, &whole.flip(1), &whole.flip(2)] {
+                    count += validate(&softmax(&shape, row_axes, layout, dtype), &none);
+                }
+            }
+        }
+        // A fold of the sum of two, of each kind the dtype has, beside a random number and a count.
+        for &op in ReduceOp::ALL {
+            for out in [DType::U32, DType::F32] {
+                let counted =
+                    if dtype == DType::Bool { Instr::Load(0) } else { Instr::Arange { start: 0, step: 0 } };
+                let random = Instr::Random {
+                    kind: if out == DType::U32 { RandomKind::Bits } else { RandomKind::Normal },
+                    seed: 1,
+                    offset: 1,
+                };
+                let program = Program {
+                    instrs: vec![
+                        Instr::Load(0),
+                        counted,
+                        Instr::Binary(BinaryOp::Maximum, 0, 1),
+                        Instr::Fold(op, 2),
+                        Instr::Fold(op, 3),
+                        Instr::Fold(op, 0),
+                        random,
+                        Instr::Binary(BinaryOp::Maximum, 5, 4),
+                    ],
+                    dtypes: vec![dtype, dtype, dtype, dtype, dtype, dtype, out, dtype],
+                    inputs: vec![dtype],
+                    scalars: vec![dtype, DType::I64],
+                    outputs: vec![6, 7, 2],
+                };
+                count += validate(
+                    &Kernel::Rows(RowKernel {
+                        shape: Shape::from([6, 80]),
+                        row_axes: 1,
+                        inputs: SmallVec::from_iter([Layout::contiguous([6, 80])]),
+                        program,
+                        per_row: SmallVec::from_slice(&[false, true, false]),
+                    }),
+                    &none,
+                );
+            }
+        }
+    }
+    assert!(count > 700, "{count}");
+}
+
+#[test]
+fn row_kernels_of_other_shapes_are_one_text() {
+    let info = info();
+    for direct in [true, false] {
+        let facts =
+            Facts { info: &info, direct, threads: 1024, shared_bytes: 32 << 10, binding_bytes: 1 << 30 };
+        let text = |shape: [usize; 2]| {
+            let kernel = softmax(&shape, 1, &Layout::contiguous(shape), DType::F32);
+            let made = crate::window::drafts(&kernel, &Aliases::from_elem(None, 2), &facts);
+            made.map(|made| made.steps.iter().map(|d| d.text(true)).collect::<Vec<_>>()).ok()
+        };
+        assert!(text([6, 8]).is_some());
+        assert!([[7, 3], [100_000, 64], [2, 5000]].into_iter().all(|shape| text(shape) == text([6, 8])));
+    }
 }

@@ -6,7 +6,7 @@
 use smallvec::SmallVec;
 use tensor_core::{
     DType, Kernel, Layout, Result, Shape, collapse,
-    kernel::{CopyKernel, MapKernel, ReduceKernel},
+    kernel::{CopyKernel, MapKernel, ReduceKernel, RowKernel},
 };
 
 use crate::{
@@ -22,7 +22,7 @@ const ALIGN: usize = 64;
 /// A kernel in more pieces than this is refused.
 const MAX_PIECES: usize = 4096;
 
-/// A part of a kernel, and the flat index of its first output element.
+/// A part of a kernel, and the flat index of its first output element, or its first row.
 type Piece = (Kernel, usize);
 
 /// The drafts of a kernel, in as many pieces as its operands need.
@@ -55,6 +55,7 @@ fn operands(kernel: &mut Kernel) -> SmallVec<[(&mut Layout, DType); 4]> {
     match kernel {
         Kernel::Map(k) => k.inputs.iter_mut().zip(k.program.inputs.iter().copied()).collect(),
         Kernel::Reduce(k) => k.inputs.iter_mut().zip(k.program.inputs.iter().copied()).collect(),
+        Kernel::Rows(k) => k.inputs.iter_mut().zip(k.program.inputs.iter().copied()).collect(),
         Kernel::ArgReduce(k) => SmallVec::from_iter([(&mut k.input, k.dtype)]),
         Kernel::MatMul(k) => SmallVec::from_iter([(&mut k.lhs, k.dtype), (&mut k.rhs, k.dtype)]),
         Kernel::Gather(k) => SmallVec::from_iter([(&mut k.input, k.dtype), (&mut k.index, k.index_dtype)]),
@@ -124,7 +125,10 @@ fn pieces(kernel: &Kernel, facts: &Facts<'_>) -> Result<Vec<Piece>> {
     let mut done = Vec::new();
     let mut open = vec![(kernel.clone(), 0)];
     while let Some((kernel, first)) = open.pop() {
-        let shape = kernel.outputs()[0].0.clone();
+        let shape = match &kernel {
+            Kernel::Rows(k) => k.rows(),
+            other => other.outputs()[0].0.clone(),
+        };
         if shape.numel() == 0 || fits(&kernel, facts) {
             done.push((kernel, first));
             continue;
@@ -169,6 +173,10 @@ fn narrow(kernel: &Kernel, axis: usize, start: usize, len: usize) -> Option<Kern
     let mut kernel = kernel.clone();
     match &mut kernel {
         Kernel::Map(k) => {
+            k.shape = shortened(&k.shape, axis);
+            k.inputs.iter_mut().for_each(|l| *l = slice(l, axis));
+        }
+        Kernel::Rows(k) => {
             k.shape = shortened(&k.shape, axis);
             k.inputs.iter_mut().for_each(|l| *l = slice(l, axis));
         }
@@ -220,20 +228,37 @@ fn piece(mut kernel: Kernel, first: usize, aliases: &Aliases, facts: &Facts<'_>)
     let apart = Aliases::from_elem(None, aliases.len());
     let aliases = if first.is_multiple_of(ALIGN) { aliases } else { &apart };
     let starts = shift(&mut kernel, first, aliases, facts);
-    let mut made = backend::drafts(&kernel, aliases, first, facts)?;
+    let position = match &kernel {
+        Kernel::Rows(k) => first * length(k),
+        _ => first,
+    };
+    let mut made = backend::drafts(&kernel, aliases, position, facts)?;
     made.steps.iter_mut().for_each(|d| place(d, &starts, &[]));
     land(&mut made, &kernel, first, facts);
     Ok(made)
 }
 
-/// Puts the outputs of a kernel at element `first` of their buffers: by where their bindings start, or, where a window
+/// Elements in a row.
+fn length(kernel: &RowKernel) -> usize {
+    kernel.shape[kernel.rows().rank()..].iter().product()
+}
+
+/// Where output `o` of a piece starts in its buffer, in elements.
+fn start(kernel: &Kernel, o: usize, first: usize) -> usize {
+    match kernel {
+        Kernel::Rows(k) if !k.per_row[o] => first * length(k),
+        _ => first,
+    }
+}
+
+/// Puts the outputs of a kernel where they start in their buffers: by where their bindings start, or, where a window
 /// cannot start, by way of a temporary that is copied there.
 fn land(made: &mut Drafts, kernel: &Kernel, first: usize, facts: &Facts<'_>) {
     let outputs = kernel.outputs();
-    if first.is_multiple_of(ALIGN) {
+    if (0..outputs.len()).all(|o| start(kernel, o, first).is_multiple_of(ALIGN)) {
         for binding in made.steps.iter_mut().flat_map(|d| &mut d.bindings) {
             if let Slot::Output(o) = binding.slot {
-                binding.start = (first * lane_size(outputs[o].1)) as u64;
+                binding.start = (start(kernel, o, first) * lane_size(outputs[o].1)) as u64;
             }
         }
         return;
@@ -247,7 +272,7 @@ fn land(made: &mut Drafts, kernel: &Kernel, first: usize, facts: &Facts<'_>) {
     for (o, (shape, dtype)) in outputs.iter().enumerate() {
         let numel = shape.numel();
         made.temps.push((*dtype, numel));
-        let (src, dst) = (Layout::contiguous([numel]), Layout::new([numel], &[1], first));
+        let (src, dst) = (Layout::contiguous([numel]), Layout::new([numel], &[1], start(kernel, o, first)));
         let mut copied = Vec::new();
         // Along one axis there are never too many.
         let _ = copy_in_blocks(&src, &dst, *dtype, 0, facts, &mut copied);

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use tensor_core::{
     ArgReduceOp, BinaryOp, DType, Kernel, Layout, ReduceOp, Shape,
     kernel::{
-        ArgReduceKernel, GatherKernel, Instr, MapKernel, MatMulKernel, Program, ReduceKernel,
+        ArgReduceKernel, GatherKernel, Instr, MapKernel, MatMulKernel, Program, ReduceKernel, RowKernel,
         ScatterAddKernel,
     },
     philox,
@@ -129,6 +129,7 @@ fn elementwise(draw: &mut Draw, round: u64, shape: &[usize], dtype: DType, toler
     let map = MapKernel { shape: shape.into(), inputs: inputs.clone(), program: both };
     let buffers = [x, y];
     agree(&what, &Kernel::Map(map), &[], &buffers, tolerance);
+    rows(draw, &what, shape, dtype, &inputs, &buffers, tolerance * 20.0);
     let axes: SmallVec<[usize; 5]> = (0..shape.len()).filter(|_| draw.below(2) == 0).collect();
     let nothing = axes.iter().any(|&a| shape[a] == 0);
     let op = if dtype.is_float() && !nothing {
@@ -139,6 +140,49 @@ fn elementwise(draw: &mut Draw, round: u64, shape: &[usize], dtype: DType, toler
     let what = format!("{op:?} over {axes:?}, {what}");
     let reduce = ReduceKernel { op, shape: shape.into(), axes, inputs, program };
     agree(&what, &Kernel::Reduce(reduce), &[], &buffers, tolerance * 20.0);
+}
+
+/// The program above less its row's extreme, and the row's sum of that. One row is as long as the reference takes.
+fn rows(
+    draw: &mut Draw,
+    what: &str,
+    shape: &[usize],
+    dtype: DType,
+    inputs: &[Layout],
+    buffers: &[Input],
+    tolerance: f64,
+) {
+    let most = (1..=shape.len())
+        .take_while(|&k| (1..=64).contains(&shape[shape.len() - k..].iter().product::<usize>()));
+    let most = most.count();
+    if most == 0 {
+        return;
+    }
+    let row_axes = 1 + draw.below(most);
+    let op = draw.of(&[ReduceOp::Max, ReduceOp::Min]);
+    let program = Program {
+        instrs: vec![
+            Instr::Load(0),
+            Instr::Load(1),
+            Instr::Binary(BinaryOp::Mul, 0, 1),
+            Instr::Fold(op, 2),
+            Instr::Binary(BinaryOp::Sub, 2, 3),
+            Instr::Fold(ReduceOp::Sum, 4),
+            Instr::Binary(BinaryOp::Add, 4, 0),
+        ],
+        dtypes: vec![dtype; 7],
+        inputs: vec![dtype; 2],
+        scalars: vec![],
+        outputs: vec![6, 5],
+    };
+    let kernel = RowKernel {
+        shape: shape.into(),
+        row_axes,
+        inputs: inputs.iter().cloned().collect(),
+        program,
+        per_row: SmallVec::from_slice(&[false, true]),
+    };
+    agree(&format!("{row_axes} axes, {what}"), &Kernel::Rows(kernel), &[], buffers, tolerance);
 }
 
 fn by_index(draw: &mut Draw, round: u64, shape: &[usize], axis: usize, dtype: DType, tolerance: f64) {

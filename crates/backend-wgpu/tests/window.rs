@@ -12,7 +12,7 @@ use tensor_core::{
     ArgReduceOp, BinaryOp, DType, Device, Error, Kernel, Launch, Layout, RandomKind, ReduceOp, Scalar, Shape,
     kernel::{
         ArgReduceKernel, Compiled, CopyKernel, GatherKernel, Instr, MapKernel, MatMulKernel, Program,
-        ReduceKernel, Region,
+        ReduceKernel, Region, RowKernel,
     },
 };
 
@@ -168,6 +168,59 @@ fn reductions() {
         program: program(DType::F32, 1, BinaryOp::Add),
     });
     agree("pairs", &kernel, &[], &[(DType::F32, numbers(12_800, 3))], 1e-6);
+}
+
+#[test]
+fn rows() {
+    let p = Program {
+        instrs: vec![
+            Instr::Load(0),
+            Instr::Load(1),
+            Instr::Arange { start: 0, step: 1 },
+            Instr::Binary(BinaryOp::Mul, 0, 1),
+            Instr::Binary(BinaryOp::Add, 3, 2),
+            Instr::Fold(ReduceOp::Mean, 4),
+            Instr::Binary(BinaryOp::Sub, 4, 5),
+        ],
+        dtypes: vec![DType::F32; 7],
+        inputs: vec![DType::F32; 2],
+        scalars: vec![DType::F32; 2],
+        outputs: vec![6, 5],
+    };
+    let scalars = [Scalar::Float(1.0), Scalar::Float(1e-4)];
+    for (shape, row_axes) in [
+        (vec![200, 60], 1),
+        (vec![9000, 1], 1),
+        (vec![5000, 3], 1),
+        (vec![3, 50, 40], 1),
+        (vec![40, 70, 4, 3], 2),
+        (vec![5, 31, 64], 1),
+    ] {
+        let whole = Layout::contiguous(Shape::from(&shape[..]));
+        let n = whole.numel();
+        let mut turned: Vec<usize> = (1..shape.len()).collect();
+        turned.push(0);
+        let first_last: Shape = [&shape[shape.len() - 1..], &shape[..shape.len() - 1]].concat().into();
+        let across = Layout::contiguous(first_last).permute(&turned);
+        let lead = shape.len() - row_axes;
+        let mut strides = Shape::from(&shape[..lead]).contiguous_strides();
+        strides.resize(shape.len(), 0);
+        for (x, y) in [
+            (&whole, &whole),
+            (&across, &whole.flip(0)),
+            (&whole, &Layout::new(shape.as_slice(), &strides, 3)),
+        ] {
+            let kernel = Kernel::Rows(RowKernel {
+                shape: shape.as_slice().into(),
+                row_axes,
+                inputs: SmallVec::from_iter([x.clone(), y.clone()]),
+                program: p.clone(),
+                per_row: SmallVec::from_slice(&[false, true]),
+            });
+            let inputs = [(DType::F32, numbers(n, 1)), (DType::F32, numbers(n + 3, 2))];
+            agree(&format!("{row_axes} axes of {shape:?}, {x:?}"), &kernel, &scalars, &inputs, 2e-5);
+        }
+    }
 }
 
 #[test]

@@ -1,0 +1,400 @@
+//! Row kernels: softmax, layer norm and their like in one dispatch. Two forms: a thread for each row, with no barrier, and
+//! some threads of a workgroup for each row, which share their folds by a tree in shared memory.
+//!
+//! The program is cut at its folds into phases. What is one value a row is a local of every thread of the row; what varies
+//! along the row is computed in one loop over it for each phase, and again where a later phase needs it: on a GPU the
+//! memory is the limit. A thread with a row to itself keeps dear values in the buffers of outputs that are not yet due.
+
+use std::fmt::Write;
+
+use smallvec::SmallVec;
+use tensor_core::{
+    ReduceOp, Result, UnaryOp, collapse,
+    kernel::{Instr, Program, Reg, RowKernel},
+};
+
+use crate::{
+    draft::{Draft, Drafts, Facts, Slot},
+    dtypes::{lane, lane_size, value},
+    formulas,
+    index::Space,
+    reduce::{Fold, mean},
+};
+
+/// Threads of a workgroup that share rows.
+const SHARED: usize = 256;
+/// Threads of a workgroup that have a row each.
+const APART: usize = 64;
+/// Folds that go through shared memory together, where it has room for them.
+const TOGETHER: usize = 4;
+/// A value that costs this many simple operations or fewer is computed again rather than kept.
+const CHEAP: u32 = 4;
+
+/// The draft of a row kernel; `first` is the flat index of its first position, where it is a part of a larger one.
+pub(crate) fn draft(kernel: &RowKernel, first: usize, facts: &Facts<'_>) -> Result<Drafts> {
+    let program = &kernel.program;
+    let lead = kernel.shape.rank() - kernel.row_axes;
+    let part = |from: usize, to: usize| {
+        let strides: SmallVec<[&[isize]; 8]> = kernel.inputs.iter().map(|l| &l.strides()[from..to]).collect();
+        collapse(&kernel.shape[from..to], &strides)
+    };
+    let (across, along) = (part(0, lead), part(lead, kernel.shape.rank()));
+    let rows: usize = kernel.shape[..lead].iter().product();
+    let length: usize = kernel.shape[lead..].iter().product();
+
+    let mut d = Draft::new("rows");
+    d.params.size("rows", rows);
+    d.params.size("length", length);
+    let lanes = lanes(length);
+    if !facts.direct {
+        d.params.size("lanes", lanes);
+    }
+    if first > 0 {
+        d.params.size("first", first);
+    }
+    for (slot, &dtype) in program.scalars.iter().enumerate() {
+        d.params.scalar(slot, dtype);
+    }
+    let by_row = Space::new("d", &across.shape, &mut d.params);
+    let in_row = Space::new("e", &along.shape, &mut d.params);
+    let mut bases = String::new();
+    let mut steps = Vec::new();
+    for (k, layout) in kernel.inputs.iter().enumerate() {
+        d.params.size(format!("o{k}"), layout.offset());
+        let base = by_row.offset(&format!("t{k}"), &across.strides[k], &mut d.params);
+        let _ = writeln!(bases, "    let base{k} = params.o{k}{base};");
+        let steady = along.strides[k].iter().all(|&s| s == 0);
+        steps.push((!steady).then(|| in_row.offset(&format!("t{k}"), &along.strides[k], &mut d.params)));
+        d.bind(format!("in{k}"), lane(program.inputs[k]), false, Slot::Input(k));
+    }
+    for o in 0..program.outputs.len() {
+        d.bind(format!("out{o}"), lane(program.output_dtype(o)), true, Slot::Output(o));
+    }
+    let writer = Writer::new(kernel, facts, steps, in_row.unravel("j"), first > 0);
+    let (functions, phases) = writer.write(length, &mut d)?;
+
+    let mut body = functions;
+    let width = if facts.direct { APART } else { SHARED };
+    let _ = write!(body, "\n@compute @workgroup_size({width})\n{}", taper_shaders::ENTRY);
+    body.push_str(if facts.direct {
+        "    let row = group * 64u + lane;\n    if (row >= params.rows) {\n        return;\n    }\n    let end = params.length;\n"
+    } else {
+        // Every thread stays to the end, for the barriers; those past the last row find nothing in it.
+        "    let l = lane & (params.lanes - 1u);\n    let own = group * (256u / params.lanes) + lane / params.lanes;\n    let row = min(own, params.rows - 1u);\n    let end = select(0u, params.length, own < params.rows);\n"
+    });
+    body.push_str("    let at = row * params.length;\n");
+    body.push_str(&by_row.unravel("row"));
+    body.push_str(&bases);
+    body.push_str(&phases);
+    body.push_str("}\n");
+    d.body = body;
+    let together = if facts.direct { APART } else { SHARED / lanes };
+    d.work = together * length.max(1) * writer.work();
+    d.groups = rows.div_ceil(together);
+    Ok(d.into())
+}
+
+/// How many threads share a row: about four elements each, but whole memory transactions, up to a workgroup.
+fn lanes(length: usize) -> usize {
+    let least = length.next_power_of_two().min(32);
+    length.div_ceil(4).next_power_of_two().clamp(least, SHARED)
+}
+
+/// What an instruction costs beside an addition.
+fn price(instr: &Instr) -> u32 {
+    match instr {
+        Instr::Unary(UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Relu | UnaryOp::Not, _) => 1,
+        Instr::Unary(..) | Instr::Random { .. } => 8,
+        Instr::Powi(..) => 2,
+        _ => 1,
+    }
+}
+
+/// A value that waits in the buffer of output `output` from the loop of phase `from` on.
+#[derive(Clone, Copy)]
+struct Kept {
+    output: usize,
+    from: usize,
+}
+
+/// The program in phases.
+struct Writer<'a> {
+    kernel: &'a RowKernel,
+    program: &'a Program,
+    facts: &'a Facts<'a>,
+    uniform: Vec<bool>,
+    /// How many folds deep each register lies.
+    phase: Vec<usize>,
+    last: usize,
+    kept: Vec<Option<Kept>>,
+    /// For each input that varies along the row, the offset from its base.
+    steps: Vec<Option<String>>,
+    /// The coordinates in the row.
+    unravel: String,
+    /// Whether flat positions start at a parameter.
+    later: bool,
+}
+
+impl<'a> Writer<'a> {
+    fn new(
+        kernel: &'a RowKernel,
+        facts: &'a Facts<'a>,
+        steps: Vec<Option<String>>,
+        unravel: String,
+        later: bool,
+    ) -> Writer<'a> {
+        let program = &kernel.program;
+        let mut phase: Vec<usize> = Vec::with_capacity(program.instrs.len());
+        for instr in &program.instrs {
+            let deepest = instr.operands().iter().map(|&r| phase[r as usize]).max().unwrap_or(0);
+            phase.push(deepest + usize::from(matches!(instr, Instr::Fold(..))));
+        }
+        let last = phase.iter().copied().max().unwrap_or(0);
+        let uniform = kernel.uniform();
+        let kept = vec![None; program.instrs.len()];
+        let mut writer = Writer { kernel, program, facts, uniform, phase, last, kept, steps, unravel, later };
+        if facts.direct {
+            writer.keep();
+        }
+        writer
+    }
+
+    /// The folds whose results are there after `phase` folds.
+    fn folds(&self, phase: usize) -> impl Iterator<Item = (usize, ReduceOp, Reg)> {
+        let instrs = self.program.instrs.iter().enumerate();
+        instrs.filter_map(move |(n, instr)| match *instr {
+            Instr::Fold(op, a) if self.phase[n] == phase => Some((n, op, a)),
+            _ => None,
+        })
+    }
+
+    /// The outputs that are due after `phase` folds, of one value a row or of all positions.
+    fn due(&self, phase: usize, per_row: bool) -> impl Iterator<Item = (usize, Reg)> {
+        let outputs = self.program.outputs.iter().copied().enumerate();
+        outputs.filter(move |&(o, r)| self.phase[r as usize] == phase && self.kernel.per_row[o] == per_row)
+    }
+
+    /// The registers that the loop of a phase computes or reads back.
+    fn needed(&self, phase: usize) -> Vec<bool> {
+        let mut needed = vec![false; self.program.instrs.len()];
+        let stored = self.due(phase, false).map(|(_, r)| r);
+        stored.chain(self.folds(phase + 1).map(|(_, _, a)| a)).for_each(|r| needed[r as usize] = true);
+        for n in (0..needed.len()).rev() {
+            if self.uniform[n] {
+                needed[n] = false;
+            } else if needed[n] && self.kept[n].is_none_or(|kept| kept.from >= phase) {
+                self.program.instrs[n].operands().iter().for_each(|&r| needed[r as usize] = true);
+            }
+        }
+        needed
+    }
+
+    /// Instructions for each position, over all loops.
+    fn work(&self) -> usize {
+        (0..=self.last)
+            .map(|phase| self.needed(phase).into_iter().filter(|&n| n).count())
+            .sum::<usize>()
+            .max(1)
+    }
+
+    /// Chooses values to keep: the dearest of those that several phases need, as long as there are outputs that come later.
+    fn keep(&mut self) {
+        let n = self.program.instrs.len();
+        let mut free: Vec<usize> =
+            (0..self.program.outputs.len()).filter(|&o| !self.kernel.per_row[o]).collect();
+        loop {
+            let needed: Vec<Vec<bool>> = (0..=self.last).map(|phase| self.needed(phase)).collect();
+            let mut cost = vec![0u32; n];
+            let mut best: Option<(u32, usize, Kept)> = None;
+            for r in 0..n {
+                let instr = &self.program.instrs[r];
+                if self.uniform[r] || self.kept[r].is_some() {
+                    continue;
+                }
+                let below =
+                    instr.operands().iter().fold(0u32, |sum, &a| sum.saturating_add(cost[a as usize]));
+                cost[r] = below.saturating_add(price(instr));
+                let mut phases = (0..=self.last).filter(|&phase| needed[phase][r]);
+                let (Some(from), Some(until)) = (phases.next(), phases.next_back()) else { continue };
+                let dear = cost[r] > CHEAP && best.is_none_or(|(most, ..)| cost[r] >= most);
+                if !dear || matches!(instr, Instr::Load(_)) {
+                    continue;
+                }
+                let dtype = self.program.dtypes[r];
+                // Its own buffer, where nothing is rounded away, or one that is written later.
+                let alike = |&o: &usize| lane(self.program.output_dtype(o)) == value(dtype);
+                let own = |&o: &usize| self.program.outputs[o] as usize == r && dtype == dtype.compute();
+                let later = |&o: &usize| self.phase[self.program.outputs[o] as usize] >= until;
+                let mut places = free.iter().copied().filter(alike);
+                if let Some(output) = places.clone().find(own).or_else(|| places.find(later)) {
+                    best = Some((cost[r], r, Kept { output, from }));
+                }
+            }
+            let Some((_, r, kept)) = best else { return };
+            self.kept[r] = Some(kept);
+            free.retain(|&o| o != kept.output);
+        }
+    }
+
+    /// The functions and shared arrays, and the statements after the row's bases.
+    fn write(&self, length: usize, d: &mut Draft) -> Result<(String, String)> {
+        let (mut functions, mut out) = (String::new(), String::new());
+        let mut folds: Vec<Option<Fold>> = Vec::new();
+        for (n, instr) in self.program.instrs.iter().enumerate() {
+            let Instr::Fold(op, _) = *instr else {
+                folds.push(None);
+                continue;
+            };
+            let fold = Fold::new(op, self.program.dtypes[n], n.to_string(), self.facts)?;
+            functions.push_str(&fold.function());
+            folds.push(Some(fold));
+        }
+        let mut shared = Shared::new(self.together());
+        for phase in 0..=self.last {
+            self.steady(phase, &mut out)?;
+            self.along(phase, &folds, &mut out)?;
+            if !self.facts.direct {
+                let made = self.folds(phase + 1).map(|(n, ..)| (n, value(self.program.dtypes[n])));
+                shared.trees(&made.collect::<Vec<_>>(), &mut out);
+            }
+            for (n, op, _) in self.folds(phase + 1) {
+                let mut total = format!("total{n}");
+                if op == ReduceOp::Mean {
+                    total = mean(&total, length, self.program.dtypes[n], &format!("n{n}"), &mut d.params);
+                }
+                let _ = writeln!(out, "    let r{n} = {total};");
+            }
+        }
+        functions.push_str(&shared.arrays);
+        Ok((functions, out))
+    }
+
+    /// How many folds go through shared memory together.
+    fn together(&self) -> usize {
+        let of = |n: usize| lane_size(self.program.dtypes[n]) * SHARED * TOGETHER;
+        // Each dtype has arrays of its own.
+        let bytes: usize = (1..=self.last).flat_map(|phase| self.folds(phase)).map(|(n, ..)| of(n)).sum();
+        if bytes <= self.facts.shared_bytes { TOGETHER } else { 1 }
+    }
+
+    /// What is one value a row, after `phase` folds.
+    fn steady(&self, phase: usize, out: &mut String) -> Result<()> {
+        let mut loaded = Vec::new();
+        for n in 0..self.program.instrs.len() {
+            let instr = self.program.instrs[n];
+            if !self.uniform[n] || self.phase[n] != phase || matches!(instr, Instr::Fold(..)) {
+                continue;
+            }
+            if let Instr::Load(k) = instr
+                && !loaded.contains(&k)
+            {
+                let _ = writeln!(out, "    let x{k} = in{k}[base{k}];");
+                loaded.push(k);
+            }
+            formulas::statement(self.program, n, self.facts, out)?;
+        }
+        for (o, r) in self.due(phase, true) {
+            let stored = formulas::store(self.program.output_dtype(o), &format!("r{r}"));
+            let _ = if self.facts.direct {
+                writeln!(out, "    out{o}[row] = {stored};")
+            } else {
+                writeln!(
+                    out,
+                    "    if (l == 0u && own < params.rows) {{\n        out{o}[row] = {stored};\n    }}"
+                )
+            };
+        }
+        Ok(())
+    }
+
+    /// The loop along the row after `phase` folds.
+    fn along(&self, phase: usize, folds: &[Option<Fold>], out: &mut String) -> Result<()> {
+        let wanted: Vec<(&Fold, Reg)> =
+            self.folds(phase + 1).filter_map(|(n, _, a)| folds[n].as_ref().map(|fold| (fold, a))).collect();
+        let due: Vec<(usize, Reg)> = self.due(phase, false).collect();
+        if wanted.is_empty() && due.is_empty() {
+            return Ok(());
+        }
+        wanted.iter().for_each(|(fold, _)| out.push_str(&fold.start()));
+        let (start, step) = if self.facts.direct { ("0u", "1u") } else { ("l", "params.lanes") };
+        let _ = writeln!(out, "    for (var j = {start}; j < end; j += {step}) {{");
+        let first = if self.later { "params.first + " } else { "" };
+        let _ = writeln!(out, "    let i = {first}at + j;");
+        out.push_str(&self.unravel);
+        let needed = self.needed(phase);
+        let mut loaded = Vec::new();
+        for n in (0..needed.len()).filter(|&n| needed[n]) {
+            match (self.program.instrs[n], self.kept[n]) {
+                (_, Some(kept)) if kept.from < phase => {
+                    let _ = writeln!(out, "    let r{n} = out{}[at + j];", kept.output);
+                    continue;
+                }
+                (Instr::Load(k), _) if !loaded.contains(&k) => {
+                    let step = self.steps[k as usize].as_deref().unwrap_or_default();
+                    let _ = writeln!(out, "    let x{k} = in{k}[base{k}{step}];");
+                    loaded.push(k);
+                }
+                _ => {}
+            }
+            formulas::statement(self.program, n, self.facts, out)?;
+        }
+        // What is kept is written last, after what was kept there before is read.
+        for n in (0..needed.len()).filter(|&n| needed[n]) {
+            let stored = |kept: &Kept| due.contains(&(kept.output, n as Reg));
+            if let Some(kept) = self.kept[n].filter(|kept| kept.from == phase && !stored(kept)) {
+                let _ = writeln!(out, "    out{}[at + j] = r{n};", kept.output);
+            }
+        }
+        for &(o, r) in &due {
+            let stored = formulas::store(self.program.output_dtype(o), &format!("r{r}"));
+            let _ = writeln!(out, "    out{o}[at + j] = {stored};");
+        }
+        wanted.iter().for_each(|(fold, a)| out.push_str(&fold.add(&format!("r{a}"))));
+        out.push_str("    }\n");
+        wanted.iter().for_each(|(fold, _)| out.push_str(&fold.end()));
+        Ok(())
+    }
+}
+
+/// The trees in shared memory.
+struct Shared {
+    together: usize,
+    arrays: String,
+    names: Vec<String>,
+    /// Whether a tree came before, whose result must be read by all before the array is used again.
+    used: bool,
+}
+
+impl Shared {
+    fn new(together: usize) -> Shared {
+        Shared { together, arrays: String::new(), names: Vec::new(), used: false }
+    }
+
+    /// Brings `total<n>` of a row's threads together, for each fold and its type: all threads have the result.
+    fn trees(&mut self, folds: &[(usize, &'static str)], out: &mut String) {
+        for some in folds.chunks(self.together) {
+            if std::mem::replace(&mut self.used, true) {
+                out.push_str("    workgroupBarrier();\n");
+            }
+            let mut joins = String::new();
+            let mut results = String::new();
+            for (slot, &(n, t)) in some.iter().enumerate() {
+                let name = format!("shared_{t}_{slot}");
+                if !self.names.contains(&name) {
+                    let _ = writeln!(self.arrays, "var<workgroup> {name}: array<{t}, {SHARED}>;");
+                    self.names.push(name.clone());
+                }
+                let _ = writeln!(out, "    {name}[lane] = total{n};");
+                let _ = writeln!(
+                    joins,
+                    "            {name}[lane] = combine{n}({name}[lane], {name}[lane + half]);"
+                );
+                let _ = writeln!(results, "    total{n} = {name}[lane - l];");
+            }
+            let _ = write!(
+                out,
+                "    workgroupBarrier();\n    for (var half = params.lanes >> 1u; half > 0u; half >>= 1u) {{\n        if (l < half) {{\n{joins}        }}\n        workgroupBarrier();\n    }}\n{results}"
+            );
+        }
+    }
+}
