@@ -279,13 +279,12 @@ fn fit_limits(facts: &mut Facts<'_>, limits: &Limits) -> Vec<Parts> {
 
 /// Layouts of everything that lies in memory. A reshape that strides cannot express becomes a copy.
 fn find_places(facts: &mut Facts<'_>) {
-    let turned = turned_products(facts);
-    for i in 0..facts.items.len() {
+    for (i, turned) in turned_products(facts).into_iter().enumerate() {
         let item = &facts.items[i];
         let own = |shape: &Shape| Some((i as u32, Layout::contiguous(shape.clone())));
         facts.places[i] = match facts.class[i] {
             Class::Ready => item.value.as_ref().map(|v| (i as u32, v.layout.clone())),
-            Class::Opaque if turned[i] => {
+            Class::Opaque if turned => {
                 let swapped = last_two_swapped(item.node.shape.rank());
                 let stored: Shape = swapped.iter().map(|&a| item.node.shape[a]).collect();
                 Some((i as u32, Layout::contiguous(stored).permute(&swapped)))
