@@ -182,9 +182,12 @@ impl Gpu {
         &self.info.name
     }
 
-    /// An [`Error::Backend`] of this device.
+    /// An [`Error::Backend`] of this device; `DeviceLost` if that is why.
     pub(crate) fn error(&self, message: impl Into<String>) -> Error {
-        Error::Backend { device: self.name().into(), message: message.into() }
+        match self.faults.alive(self.name()) {
+            Err(lost) => lost,
+            Ok(()) => Error::Backend { device: self.name().into(), message: message.into() },
+        }
     }
 
     /// Runs `work` in error scopes; whatever they catch is an error here.

@@ -83,7 +83,8 @@ pub(crate) fn backend_of(device: &Device, op: &'static str) -> Result<Arc<WgpuBa
 pub fn destroy(device: &Device) -> Result<()> {
     let backend = backend_of(device, "destroy")?;
     let gpu = &backend.gpu;
-    gpu.device.destroy();
+    // Marked first: whoever meets what is destroyed finds out why.
     gpu.faults.lose("it was destroyed".into());
+    gpu.device.destroy();
     Ok(())
 }
