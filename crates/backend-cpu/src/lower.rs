@@ -6,6 +6,8 @@ use tensor_core::{
     kernel::{Instr, Program, Reg},
 };
 
+use crate::table::takes_number;
+
 /// Where a step finds an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Src {
@@ -50,6 +52,8 @@ pub(crate) struct Access {
     pub(crate) contiguous: bool,
     /// One element everywhere.
     pub(crate) single: bool,
+    /// One element along the innermost axis, and every reader takes it as one number.
+    pub(crate) number: bool,
     /// The last step that reads it; `usize::MAX` when it is an output itself.
     pub(crate) last_use: usize,
     /// One past the greatest element touched.
@@ -99,6 +103,7 @@ pub(crate) fn lower(program: &Program, shape: &[usize], layouts: &[Layout]) -> L
             offset: layout.offset(),
             contiguous: strides.as_slice() == plain.as_slice(),
             single: strides.iter().all(|&s| s == 0),
+            number: strides.last() == Some(&0) && dtype == DType::F32,
             strides: strides.clone(),
             last_use: 0,
             end: layout.span().1,
@@ -128,6 +133,24 @@ pub(crate) fn lower(program: &Program, shape: &[usize], layouts: &[Layout]) -> L
     for (src, _) in &outputs {
         if let Src::Input(k) = src {
             inputs[*k as usize].last_use = usize::MAX;
+            inputs[*k as usize].number = false;
+        }
+    }
+    for step in &lowering.steps {
+        // One of two operands may be a number.
+        let taken = match step.code {
+            Code::Binary(op, Src::Input(a), Src::Input(b)) if takes_number(op, step.from) => {
+                if inputs[b as usize].number { Some(b) } else { Some(a) }.filter(|_| a != b)
+            }
+            Code::Binary(op, Src::Input(k), _) | Code::Binary(op, _, Src::Input(k)) if takes_number(op, step.from) => Some(k),
+            _ => None,
+        };
+        for src in operands(&step.code) {
+            if let Src::Input(k) = src
+                && taken != Some(k)
+            {
+                inputs[k as usize].number = false;
+            }
         }
     }
     Lowered {

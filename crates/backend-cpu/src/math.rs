@@ -124,38 +124,41 @@ fn exp_reduced<const FUSED: bool>(x: f32) -> (f32, f32, f32) {
     (r, p, shifted)
 }
 
-/// The integer in the low bits of `k + MAGIC_F32`.
+/// e^x as (y, k + [`MAGIC_F32`]) with e^x = y · 2^k and y in [0.7, 1.42], for x within ±150; y is within 0.8 units in the last
+/// place.
 #[inline(always)]
-fn low_integer(shifted: f32) -> i32 {
-    shifted.to_bits().wrapping_sub(MAGIC_F32.to_bits()) as i32
-}
-
-/// e^x as (y, k) with e^x = y · 2^k and y in [0.7, 1.42], for x within ±150; y is within 0.8 units in the last place.
-#[inline(always)]
-fn exp_parts<const FUSED: bool>(x: f32) -> (f32, i32) {
+fn exp_parts<const FUSED: bool>(x: f32) -> (f32, f32) {
     let (r, p, shifted) = exp_reduced::<FUSED>(x);
     // What the sum rounds away of r counts.
     let y = 1.0 + r;
     let rest = r - (y - 1.0);
-    (y + mul_add::<FUSED>(p, r * r, rest), low_integer(shifted))
+    (y + mul_add::<FUSED>(p, r * r, rest), shifted)
 }
 
-/// y · 2^k for |k| ≤ 250, in two factors so that neither leaves the range.
+/// 2^(k + n) for the integer k in the low bits of `k + MAGIC_F32`, |k + n| ≤ 126: what stands above those is shifted out.
 #[inline(always)]
-fn scale(y: f32, k: i32) -> f32 {
-    let half = k >> 1;
-    let two_to = |k: i32| f32::from_bits((k.wrapping_add(127) as u32) << 23);
-    y * two_to(half) * two_to(k.wrapping_sub(half))
+fn two_to(shifted: f32, n: i32) -> f32 {
+    f32::from_bits(shifted.to_bits().wrapping_add(127i32.wrapping_add(n) as u32) << 23)
 }
 
-/// e^x. Past the ends of f32 it gives infinity and 0; results below the smallest normal number are rounded twice.
+/// y · 2^k for k + [`MAGIC_F32`], y in [½, 2), and k in −150..=0 if `negative`, in 0..=128 if not. The power is kept within the
+/// range by an offset; taking that away again is the only rounding, and the only way out of the range.
+#[inline(always)]
+fn scale(y: f32, shifted: f32, negative: bool) -> f32 {
+    const OFFSET: i32 = 64;
+    let offset = if negative { OFFSET } else { -OFFSET };
+    let back = if negative { two_to(MAGIC_F32, -OFFSET) } else { two_to(MAGIC_F32, OFFSET) };
+    y * two_to(shifted, offset) * back
+}
+
+/// e^x. Past the ends of f32 it gives infinity and 0.
 #[inline(always)]
 pub(crate) fn exp<const FUSED: bool>(x: f32) -> f32 {
     // Comparisons are false for NaN, which passes.
     let x = if x < -104.0 { -104.0 } else { x };
     let x = if x > 89.0 { 89.0 } else { x };
     let (r, p, shifted) = exp_reduced::<FUSED>(x);
-    scale(1.0 + mul_add::<FUSED>(p, r * r, r), low_integer(shifted))
+    scale(1.0 + mul_add::<FUSED>(p, r * r, r), shifted, x < 0.0)
 }
 
 #[inline(always)]
@@ -219,8 +222,8 @@ pub(crate) fn tanh<const FUSED: bool>(x: f32) -> f32 {
     let size = x.abs();
     // Beyond 10 the result is 1.
     let bounded = if size > 10.0 { 10.0 } else { size };
-    let (y, k) = exp_parts::<FUSED>(bounded + bounded);
-    let e = y * f32::from_bits((k.wrapping_add(127) as u32) << 23);
+    let (y, shifted) = exp_parts::<FUSED>(bounded + bounded);
+    let e = y * two_to(shifted, 0);
     let large = 1.0 - 2.0 / (e + 1.0);
     let large = if x < 0.0 { -large } else { large };
     let z = x * x;
@@ -238,8 +241,8 @@ pub(crate) fn sigmoid<const FUSED: bool>(x: f32) -> f32 {
     // e^−|x| never overflows.
     let size = x.abs();
     let size = if size > 104.0 { 104.0 } else { size };
-    let (y, k) = exp_parts::<FUSED>(-size);
-    let e = scale(y, k);
+    let (y, shifted) = exp_parts::<FUSED>(-size);
+    let e = scale(y, shifted, true);
     let top = if x < 0.0 { e } else { 1.0 };
     let sum = 1.0 + e;
     // What the sum rounded away counts, times 1 / sum, for which 1 − e/2 is near enough where it matters.

@@ -19,7 +19,7 @@ use crate::{
     buffer::{Bound, Memory},
     engine::{BLOCK, Evaluator, with_scratch, words},
     isa::Isa,
-    lower::{Lowered, lower},
+    lower::{Lowered, Src, lower},
     map::PARALLEL,
     pool::Pool,
     reduce::Wide,
@@ -66,6 +66,22 @@ struct Pass {
     /// Of the results after the outputs.
     folds: SmallVec<[Fold; 2]>,
     by_row: bool,
+}
+
+impl Pass {
+    /// The first element of what each fold reads, if they read inputs as they lie in memory and nothing is computed.
+    fn in_place(&self, inputs: &[Memory]) -> Option<SmallVec<[*const u8; 2]>> {
+        let source = |&(src, dtype): &(Src, DType)| {
+            let Src::Input(k) = src else { return None };
+            let access = &self.program.inputs[k as usize];
+            (access.contiguous && dtype == dtype.compute())
+                .then(|| inputs[k as usize].at::<u8>(0).wrapping_add(access.offset * dtype.size()).cast_const())
+        };
+        if !self.outputs.is_empty() {
+            return None;
+        }
+        self.program.outputs.iter().map(source).collect()
+    }
 }
 
 /// A kernel ready to run.
@@ -525,6 +541,23 @@ impl Task<'_> {
                 let n = evaluator.block_len(pos, to * length);
                 evaluator.block(pos, n, targets, pos)?;
                 pos += n;
+            }
+            return Ok(());
+        }
+        if let Some(sources) = pass.in_place(&evaluator.inputs) {
+            for row in from..to {
+                for (fold, source) in pass.folds.iter().zip(&sources) {
+                    let size = fold.dtype.size();
+                    let mut total = Total::start(fold);
+                    blocks(0, length, |start, n| {
+                        let data = source.wrapping_add((row * length + start) * size);
+                        // SAFETY: the launch checked that every row lies in the buffer.
+                        unsafe { total.add(self.isa, fold, data, n) };
+                        Ok(())
+                    })?;
+                    // SAFETY: the tile has a value for each of its rows.
+                    unsafe { total.finish(fold, length, row_value(fold.row, from), row) };
+                }
             }
             return Ok(());
         }
