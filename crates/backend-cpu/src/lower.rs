@@ -142,7 +142,11 @@ pub(crate) fn lower(program: &Program, shape: &[usize], layouts: &[Layout]) -> L
             Code::Binary(op, Src::Input(a), Src::Input(b)) if takes_number(op, step.from) => {
                 if inputs[b as usize].number { Some(b) } else { Some(a) }.filter(|_| a != b)
             }
-            Code::Binary(op, Src::Input(k), _) | Code::Binary(op, _, Src::Input(k)) if takes_number(op, step.from) => Some(k),
+            Code::Binary(op, Src::Input(k), _) | Code::Binary(op, _, Src::Input(k))
+                if takes_number(op, step.from) =>
+            {
+                Some(k)
+            }
             _ => None,
         };
         for src in operands(&step.code) {

@@ -74,8 +74,9 @@ impl Pass {
         let source = |&(src, dtype): &(Src, DType)| {
             let Src::Input(k) = src else { return None };
             let access = &self.program.inputs[k as usize];
-            (access.contiguous && dtype == dtype.compute())
-                .then(|| inputs[k as usize].at::<u8>(0).wrapping_add(access.offset * dtype.size()).cast_const())
+            (access.contiguous && dtype == dtype.compute()).then(|| {
+                inputs[k as usize].at::<u8>(0).wrapping_add(access.offset * dtype.size()).cast_const()
+            })
         };
         if !self.outputs.is_empty() {
             return None;

@@ -5,6 +5,8 @@
 
 use tensor_core::{BinaryOp, CompareOp, DType, Error, Result, UnaryOp};
 
+#[cfg(target_arch = "x86_64")]
+use crate::vector;
 use crate::{
     isa::Isa,
     loops::{fold, map1, map2, map3},
@@ -146,7 +148,14 @@ pub(crate) unsafe fn unary(
         DType::F32 => {
             float!(f32);
             match op {
-                U::Exp => real!(exp),
+                #[cfg(target_arch = "x86_64")]
+                U::Exp if isa.is_avx512() => {
+                    // SAFETY: the caller's promise.
+                    unsafe { vector::map(isa, x.cast(), out.cast(), n, math::Exp) };
+                    return Ok(());
+                }
+                U::Exp if isa.has_fma() => go!(f32, f32, |v| math::exp::<true, f32>(v)),
+                U::Exp => go!(f32, f32, |v| math::exp::<false, f32>(v)),
                 U::Expm1 => go!(f32, f32, |v| math::expm1(v)),
                 U::Log => real!(log),
                 U::Log1p => go!(f32, f32, |v| math::log1p(v)),
