@@ -48,6 +48,7 @@ impl Chunk {
         let skip = base.as_ptr().align_offset(ALIGN);
         // SAFETY: `skip < ALIGN`, and `layout` has room for `ALIGN` bytes more than the size.
         let data = unsafe { base.add(skip) };
+        want_huge_pages(data, size);
         Some(Chunk { base, data, size, class })
     }
 
@@ -63,6 +64,22 @@ impl Chunk {
         }
     }
 }
+
+/// Asks for huge pages where a chunk has whole ones: fewer faults when it is first written, fewer misses in the tables of pages.
+#[cfg(target_os = "linux")]
+fn want_huge_pages(data: NonNull<u8>, size: usize) {
+    const HUGE: usize = 1 << 21;
+    let skip = data.as_ptr().align_offset(HUGE);
+    let whole = size.saturating_sub(skip) / HUGE * HUGE;
+    if whole >= HUGE {
+        // Where there are none, the call fails and all is as it was.
+        // SAFETY: the range lies within the chunk, and its contents stay.
+        unsafe { libc::madvise(data.as_ptr().add(skip).cast(), whole, libc::MADV_HUGEPAGE) };
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn want_huge_pages(_: NonNull<u8>, _: usize) {}
 
 /// The class of a size: its number and the bytes that a chunk of the class holds.
 fn class_of(bytes: usize) -> (usize, usize) {
