@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 
-use rayon::prelude::*;
 use smallvec::SmallVec;
 use tensor_core::{
     DType, Error, Launch, Layout, Result, bf16, f16,
@@ -15,11 +14,9 @@ use crate::{
     buffer::{Bound, Memory},
     isa::Isa,
     pool::Pool,
-    strided, threads,
+    strided,
+    walk::{Walk, pieces},
 };
-
-/// Elements below which the work stays on the calling thread.
-const PARALLEL: usize = 1 << 17;
 
 /// An index over the axes along which it varies, and the shape of the blocks behind them.
 struct Picks {
@@ -76,40 +73,6 @@ impl Picks {
     }
 }
 
-/// The distance from the first element as the positions of a shape go by in row-major order.
-struct Walk<'a> {
-    dims: &'a [usize],
-    strides: &'a [isize],
-    index: SmallVec<[usize; 5]>,
-    offset: isize,
-}
-
-impl<'a> Walk<'a> {
-    /// A walk that begins at flat position `start`.
-    fn new(dims: &'a [usize], strides: &'a [isize], start: usize) -> Walk<'a> {
-        let mut walk = Walk { dims, strides, index: SmallVec::from_elem(0, dims.len()), offset: 0 };
-        let mut rest = start;
-        for axis in (0..dims.len()).rev() {
-            walk.index[axis] = rest % dims[axis].max(1);
-            rest /= dims[axis].max(1);
-            walk.offset += walk.index[axis] as isize * strides[axis];
-        }
-        walk
-    }
-
-    fn next(&mut self) {
-        for axis in (0..self.dims.len()).rev() {
-            self.index[axis] += 1;
-            self.offset += self.strides[axis];
-            if self.index[axis] < self.dims[axis] {
-                return;
-            }
-            self.offset -= self.strides[axis] * self.dims[axis] as isize;
-            self.index[axis] = 0;
-        }
-    }
-}
-
 /// Whether a block with these strides is one run of memory.
 fn is_run(block: &[usize], strides: &[isize]) -> bool {
     let mut expected = 1;
@@ -120,16 +83,6 @@ fn is_run(block: &[usize], strides: &[isize]) -> bool {
         expected *= d as isize;
     }
     true
-}
-
-/// `0..count` in a few pieces, side by side where the work is worth it.
-fn pieces(count: usize, work: usize, f: impl Fn(usize, usize) + Sync) {
-    let threads = threads::available();
-    if work < PARALLEL || threads == 1 {
-        return f(0, count);
-    }
-    let piece = count.div_ceil(threads * 4).max(1);
-    (0..count.div_ceil(piece)).into_par_iter().for_each(|i| f(i * piece, count.min((i + 1) * piece)));
 }
 
 pub(crate) fn gather(pool: &Arc<Pool>, kernel: &GatherKernel, launch: &Launch<'_>) -> Result<()> {
