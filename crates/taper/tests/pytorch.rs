@@ -195,6 +195,57 @@ fn operations_and_their_gradients() -> Result<()> {
 }
 
 #[derive(Deserialize)]
+struct Orders {
+    cases: Vec<OrderCase>,
+}
+
+#[derive(Deserialize)]
+struct OrderCase {
+    dtype: String,
+    input: Array,
+    axis: isize,
+    ascending: Vec<i32>,
+    descending: Vec<i32>,
+    cummax: Vec<i32>,
+    cummin: Vec<i32>,
+}
+
+fn dtype_of(name: &str) -> (DType, &'static str) {
+    match name {
+        "float32" => (DType::F32, "f32"),
+        "float64" => (DType::F64, "f64"),
+        "float16" => (DType::F16, "f16"),
+        "bfloat16" => (DType::BF16, "bf16"),
+        "int64" => (DType::I64, "i64"),
+        "int32" => (DType::I32, "i32"),
+        "uint8" => (DType::U8, "u8"),
+        _ => (DType::Bool, "bool"),
+    }
+}
+
+#[test]
+fn indices_among_equals_and_nan() -> Result<()> {
+    let orders: Orders = fixture("order");
+    assert!(orders.cases.len() >= 20);
+    for case in &orders.cases {
+        let (dtype, name) = dtype_of(&case.dtype);
+        if !has(&device(), dtype) {
+            continue;
+        }
+        let x = case.input.tensor(dtype)?;
+        let what = format!("{name} along {}", case.axis);
+        assert_eq!(x.argsort(case.axis, false)?.to_vec::<i32>()?, case.ascending, "argsort, {what}");
+        assert_eq!(x.argsort(case.axis, true)?.to_vec::<i32>()?, case.descending, "descending, {what}");
+        assert_eq!(x.cummax(case.axis)?.1.to_vec::<i32>()?, case.cummax, "cummax, {what}");
+        assert_eq!(x.cummin(case.axis)?.1.to_vec::<i32>()?, case.cummin, "cummin, {what}");
+        let order = Tensor::from_slice(&case.descending, case.input.shape.as_slice(), &device())?;
+        let first = order.narrow(case.axis, 0, 2)?.to_vec::<i32>()?;
+        assert_eq!(x.topk(2, case.axis, true)?.1.to_vec::<i32>()?, first, "topk, {what}");
+    }
+    Ok(())
+}
+
+#[derive(Deserialize)]
 struct CrossEntropies {
     inputs: Vec<EntropyInput>,
     cases: Vec<EntropyCase>,
@@ -365,16 +416,7 @@ fn tensors_print_as_pytorchs_do() -> Result<()> {
     // Elsewhere the device is printed too, which may break lines at other places.
     let d = taper::cpu();
     for case in &prints.cases {
-        let (dtype, name) = match case.dtype.as_str() {
-            "float32" => (DType::F32, "f32"),
-            "float64" => (DType::F64, "f64"),
-            "float16" => (DType::F16, "f16"),
-            "bfloat16" => (DType::BF16, "bf16"),
-            "int64" => (DType::I64, "i64"),
-            "int32" => (DType::I32, "i32"),
-            "uint8" => (DType::U8, "u8"),
-            _ => (DType::Bool, "bool"),
-        };
+        let (dtype, name) = dtype_of(&case.dtype);
         let expected = case.text.replace(&format!("torch.{}", case.dtype), name);
         let found = of(&numbers(&case.data), &case.shape, dtype, &d)?.to_string();
         assert_eq!(found, expected, "{}", case.name);

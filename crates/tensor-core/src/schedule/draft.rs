@@ -9,8 +9,8 @@ use super::{
 use crate::{
     Layout, Op, Shape,
     kernel::{
-        ArgReduceKernel, ArgSortKernel, CopyKernel, CumulativeKernel, GatherKernel, Kernel, MapKernel, MatMulKernel, ReduceKernel, Region,
-        RowKernel, ScatterAddKernel,
+        ArgReduceKernel, ArgSortKernel, CopyKernel, CumulativeKernel, GatherKernel, Kernel, MapKernel,
+        MatMulKernel, ReduceKernel, Region, RowKernel, ScatterAddKernel,
     },
 };
 

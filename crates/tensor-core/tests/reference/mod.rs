@@ -12,9 +12,9 @@ use std::{
 };
 
 use tensor_core::{
-    ArgReduceOp, Backend, BinaryOp, Buffer, CompareOp, CumulativeOp, DType, Device, DeviceInfo, DeviceKind, Element, Error,
-    Kernel, Launch, Layout, Limits, MemoryStats, RandomKind, ReduceOp, Result, Scalar, Storage, UnaryOp,
-    bf16, f16,
+    ArgReduceOp, Backend, BinaryOp, Buffer, CompareOp, CumulativeOp, DType, Device, DeviceInfo, DeviceKind,
+    Element, Error, Kernel, Launch, Layout, Limits, MemoryStats, RandomKind, ReduceOp, Result, Scalar,
+    Storage, UnaryOp, bf16, f16,
     kernel::{Instr, Program},
     philox,
 };
@@ -435,7 +435,11 @@ fn cumulate(
                 (_, Scalar::Float(x)) if x.is_nan() => true,
                 (Scalar::Float(best), _) if best.is_nan() => false,
                 (Scalar::Float(best), Scalar::Float(x)) => {
-                    if op == CumulativeOp::ArgMax { x >= best } else { x <= best }
+                    if op == CumulativeOp::ArgMax {
+                        x >= best
+                    } else {
+                        x <= best
+                    }
                 }
                 _ if op == CumulativeOp::ArgMax => x.as_i64() >= best.as_i64(),
                 _ => x.as_i64() <= best.as_i64(),
