@@ -3,9 +3,7 @@
 
 use std::fmt::Write;
 
-use tensor_core::{
-    BinaryOp, CompareOp, CumulativeOp, DType, ReduceOp, Result, kernel::CumulativeKernel,
-};
+use tensor_core::{BinaryOp, CompareOp, CumulativeOp, DType, ReduceOp, Result, kernel::CumulativeKernel};
 
 use crate::{
     draft::{Draft, Drafts, Facts, Slot},

@@ -3,11 +3,11 @@
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 use smallvec::SmallVec;
 use tensor_core::{
-    ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, DType, DeviceInfo, DeviceKind, Kernel, Layout, Limits, RandomKind,
-    ReduceOp, Shape, UnaryOp,
+    ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, DType, DeviceInfo, DeviceKind, Kernel, Layout, Limits,
+    RandomKind, ReduceOp, Shape, UnaryOp,
     kernel::{
-        ArgReduceKernel, ArgSortKernel, CopyKernel, CumulativeKernel, GatherKernel, Instr, MapKernel, MatMulKernel, Program, ReduceKernel,
-        Region, RowKernel, ScatterAddKernel,
+        ArgReduceKernel, ArgSortKernel, CopyKernel, CumulativeKernel, GatherKernel, Instr, MapKernel,
+        MatMulKernel, Program, ReduceKernel, Region, RowKernel, ScatterAddKernel,
     },
 };
 

@@ -104,7 +104,11 @@ fn fits(kernel: &Kernel, facts: &Facts<'_>) -> bool {
 
 /// The refusal of a kernel that cannot be cut.
 fn refused(kernel: &Kernel, facts: &Facts<'_>) -> tensor_core::Error {
-    let (shape, dtype) = kernel.outputs()[0].clone();
+    let (shape, dtype) = match kernel {
+        // Of its keys.
+        Kernel::ArgSort(k) => (k.input.shape().clone(), k.dtype),
+        _ => kernel.outputs()[0].clone(),
+    };
     let (layout, dtype) = too_wide(kernel, facts).unwrap_or((Layout::contiguous(shape), dtype));
     let (low, high) = layout.span();
     let hint = format!(
