@@ -214,3 +214,48 @@ fn by_digits<I: Item>(items: &mut [I], digits: usize, spare: &mut Vec<I>) {
         to.copy_from_slice(from);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Items with keys that repeat, as made by `key`.
+    fn items<I: Item>(n: usize, key: impl Fn(u64) -> u64) -> Vec<I> {
+        (0..n).map(|i| I::new(key(i as u64), i)).collect()
+    }
+
+    fn check<I: Item + std::fmt::Debug>(digits: usize, mask: u64) {
+        for n in [1, 63, 64, 65, 1000, LONG - 1, LONG, 3 * LONG + 1] {
+            let kinds: [fn(u64) -> u64; 5] = [
+                |_| 7,
+                |i| i,
+                |i| u64::MAX - i,
+                |i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+                |i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 62,
+            ];
+            for kind in kinds {
+                let given: Vec<I> = items(n, |i| kind(i) & mask);
+                let mut expected = given.clone();
+                expected.sort();
+                for k in [1, 2, n / 9, n / 8, n / 3, n / 2, n - 1, n] {
+                    let k = k.clamp(1, n);
+                    let mut items = given.clone();
+                    let mut spare = Vec::new();
+                    assert_eq!(
+                        first_in_order(&mut items, k, digits, &mut spare),
+                        &expected[..k],
+                        "{k} of {n}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_few_of_any_order() {
+        check::<u64>(1, 0xff);
+        check::<u64>(2, 0xffff);
+        check::<u64>(4, u64::MAX >> 32);
+        check::<u128>(8, u64::MAX);
+    }
+}

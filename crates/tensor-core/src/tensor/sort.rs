@@ -20,7 +20,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn sort(&self, axis: isize, descending: bool) -> Result<(Tensor, Tensor)> {
-        let indices = self.argsort(axis, descending)?;
+        let indices = self.whole_order("sort", axis, descending)?;
         Ok((self.gather(axis, &indices)?, indices))
     }
 
@@ -30,9 +30,7 @@ impl Tensor {
     /// No such axis, or one longer than i32 reaches.
     #[track_caller]
     pub fn argsort(&self, axis: isize, descending: bool) -> Result<Tensor> {
-        const OP: &str = "argsort";
-        let axis = self.shape().axis(axis, OP)?;
-        self.first_of_order(OP, axis, self.dims()[axis], descending)
+        self.whole_order("argsort", axis, descending)
     }
 
     /// The `k` greatest elements along an axis (or least, if not `largest`) in order from the extreme on, and their indices, i32.
@@ -57,6 +55,12 @@ impl Tensor {
         }
         let indices = self.first_of_order(OP, at, k, largest)?;
         Ok((self.gather(axis, &indices)?, indices))
+    }
+
+    #[track_caller]
+    fn whole_order(&self, op: &'static str, axis: isize, descending: bool) -> Result<Tensor> {
+        let axis = self.shape().axis(axis, op)?;
+        self.first_of_order(op, axis, self.dims()[axis], descending)
     }
 
     #[track_caller]
