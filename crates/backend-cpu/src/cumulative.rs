@@ -130,17 +130,17 @@ impl Pass<'_> {
     ) {
         let numel = self.layout.numel();
         let output = Layout::contiguous(self.layout.shape().clone());
-        let lines = Lines::new(self.layout, &output, self.axis);
-        let width = if lines.across.1 == 1 { WIDE } else { ROWS };
+        let lines = Lines::new([self.layout, &output], self.axis);
+        let width = if lines.across[1] == 1 { WIDE } else { ROWS };
         let last = lines.length as isize - 1;
         let (begin, step) = if self.reverse { (last, -1) } else { (0, 1) };
-        lines.for_each(width, numel, |Band { lines: count, from, to }| {
-            let from = from + begin * lines.along.0;
-            let to = to + begin * lines.along.1;
+        lines.for_each(width, numel, |Band { lines: count, starts: [from, to] }| {
+            let from = from + begin * lines.along[0];
+            let to = to + begin * lines.along[1];
             self.isa.run(Some {
                 from: self.input.at::<X>(self.layout.offset()).wrapping_offset(from).cast_const(),
                 to: self.out.at::<Y>(0).wrapping_offset(to),
-                along: (step * lines.along.0, step * lines.along.1),
+                along: lines.along.map(|stride| step * stride),
                 across: lines.across,
                 count,
                 length: lines.length,
@@ -157,8 +157,8 @@ impl Pass<'_> {
 struct Some<X, Y, F, G, H> {
     from: *const X,
     to: *mut Y,
-    along: (isize, isize),
-    across: (isize, isize),
+    along: [isize; 2],
+    across: [isize; 2],
     count: usize,
     length: usize,
     /// The index of the first element, and the distance to the next.
@@ -183,19 +183,19 @@ where
         let mut states: [std::mem::MaybeUninit<S>; WIDE] = [const { std::mem::MaybeUninit::uninit() }; WIDE];
         let states = &mut states[..self.count];
         let read = |i: usize, j: usize, across: isize| {
-            let at = i as isize * self.along.0 + j as isize * across;
+            let at = i as isize * self.along[0] + j as isize * across;
             // SAFETY: the caller's promise: element i of line j.
             unsafe { self.from.wrapping_offset(at).read() }
         };
         let write = |i: usize, j: usize, across: isize, state: S| {
-            let at = i as isize * self.along.1 + j as isize * across;
+            let at = i as isize * self.along[1] + j as isize * across;
             // SAFETY: as above.
             unsafe { self.to.wrapping_offset(at).write((self.close)(state)) };
         };
         for (j, state) in states.iter_mut().enumerate() {
-            let opened = (self.open)(read(0, j, self.across.0), self.index.0);
+            let opened = (self.open)(read(0, j, self.across[0]), self.index.0);
             state.write(opened);
-            write(0, j, self.across.1, opened);
+            write(0, j, self.across[1], opened);
         }
         macro_rules! rest {
             ($states:expr, $from:expr, $to:expr) => {
@@ -211,8 +211,8 @@ where
             };
         }
         match self.across {
-            (1, 1) => rest!(states, 1, 1),
-            (from, to) => match <&mut [_; ROWS]>::try_from(&mut *states) {
+            [1, 1] => rest!(states, 1, 1),
+            [from, to] => match <&mut [_; ROWS]>::try_from(&mut *states) {
                 Ok(rows) => rest!(rows, from, to),
                 Err(_) => rest!(states, from, to),
             },

@@ -102,16 +102,16 @@ fn sort<T: Copy, I: Item>(
     digits: usize,
     key: impl Fn(T) -> u64 + Sync,
 ) {
-    let lines = Lines::new(&kernel.input, output, kernel.axis);
+    let lines = Lines::new([&kernel.input, output], kernel.axis);
     let (n, k) = (lines.length, kernel.k);
-    let apart = lines.across.0.unsigned_abs() < lines.along.0.unsigned_abs();
+    let apart = lines.side_by_side();
     let width = (if apart { LOADED.0 } else { LOADED.1 } / n).clamp(1, TOGETHER);
     let work = kernel.input.numel() * 8;
-    lines.for_each(width, work, |Band { lines: count, from, to }| {
+    lines.for_each(width, work, |Band { lines: count, starts: [from, to] }| {
         let from = input.at::<T>(kernel.input.offset()).wrapping_offset(from).cast_const();
         let to = out.at::<i32>(0).wrapping_offset(to);
         let item = |line: usize, i: usize| {
-            let at = i as isize * lines.along.0 + line as isize * lines.across.0;
+            let at = i as isize * lines.along[0] + line as isize * lines.across[0];
             // SAFETY: the input's span was checked.
             I::new(key(unsafe { from.wrapping_offset(at).read() }), i)
         };
@@ -128,7 +128,7 @@ fn sort<T: Copy, I: Item>(
         for (line, items) in items.chunks_exact_mut(n).enumerate() {
             let first = first_in_order(items, k, digits, &mut spare);
             for (i, item) in first.iter().enumerate() {
-                let at = i as isize * lines.along.1 + line as isize * lines.across.1;
+                let at = i as isize * lines.along[1] + line as isize * lines.across[1];
                 // SAFETY: the output holds `k` elements a line, and each line has its own.
                 unsafe { to.wrapping_offset(at).write(item.index()) };
             }

@@ -53,67 +53,67 @@ pub(crate) fn pieces(count: usize, work: usize, f: impl Fn(usize, usize) + Sync)
     (0..count.div_ceil(piece)).into_par_iter().for_each(|i| f(i * piece, count.min((i + 1) * piece)));
 }
 
-/// All lines along one axis of an input and a row-major output, which may be shorter along it. The other axes are merged where both
-/// allow it; lines that are neighbours on the last of them make a band.
-pub(crate) struct Lines {
+/// All lines along one axis of several layouts, which agree on the other axes' sizes as far as the first reaches. Those axes are
+/// merged where every layout allows it; lines that are neighbours on the last of them make a band.
+pub(crate) struct Lines<const N: usize> {
     dims: SmallVec<[usize; 5]>,
-    from: Strides,
-    to: Strides,
-    /// Lines of a band, and the distance from one to the next.
-    pub(crate) band: usize,
-    pub(crate) across: (isize, isize),
+    strides: [Strides; N],
+    band: usize,
+    /// The distance from one line of a band to the next, in each layout.
+    pub(crate) across: [isize; N],
     /// The distance from one element of a line to the next.
-    pub(crate) along: (isize, isize),
-    /// Elements of an input's line.
+    pub(crate) along: [isize; N],
+    /// Elements of the first layout's line.
     pub(crate) length: usize,
 }
 
-/// Some neighbouring lines: how many, and the first elements of the first, from those of the layouts.
-pub(crate) struct Band {
+/// Some neighbouring lines: how many, and in each layout how far the first one starts from the first element of all.
+pub(crate) struct Band<const N: usize> {
     pub(crate) lines: usize,
-    pub(crate) from: isize,
-    pub(crate) to: isize,
+    pub(crate) starts: [isize; N],
 }
 
-impl Lines {
-    pub(crate) fn new(input: &Layout, output: &Layout, axis: usize) -> Lines {
+impl<const N: usize> Lines<N> {
+    pub(crate) fn new(layouts: [&Layout; N], axis: usize) -> Lines<N> {
         let others = |all: &[isize]| -> Strides {
             all.iter().enumerate().filter(|(a, _)| *a != axis).map(|(_, &s)| s).collect()
         };
-        let sizes = input.shape().iter().enumerate().filter(|(a, _)| *a != axis);
+        let shape = layouts[0].shape();
+        let sizes = shape.iter().enumerate().filter(|(a, _)| *a != axis);
         let sizes: SmallVec<[usize; 5]> = sizes.map(|(_, &n)| n).collect();
-        let merged = collapse(&sizes, &[&others(input.strides()), &others(output.strides())]);
-        let (mut dims, mut from) = (merged.shape, merged.strides[0].clone());
-        let mut to = merged.strides[1].clone();
-        let band = dims.pop().unwrap_or(1);
+        let strides = layouts.map(|layout| others(layout.strides()));
+        let merged = collapse(&sizes, &strides.each_ref().map(|s| s.as_slice()));
+        let mut dims = merged.shape;
+        let mut strides: [Strides; N] = std::array::from_fn(|l| merged.strides[l].clone());
         Lines {
-            band,
-            across: (from.pop().unwrap_or(0), to.pop().unwrap_or(0)),
-            along: (input.strides()[axis], output.strides()[axis]),
-            length: input.shape()[axis],
+            band: dims.pop().unwrap_or(1),
+            across: strides.each_mut().map(|s| s.pop().unwrap_or(0)),
+            along: layouts.map(|layout| layout.strides()[axis]),
+            length: shape[axis],
             dims,
-            from,
-            to,
+            strides,
         }
     }
 
+    /// Whether neighbours of the first layout lie in neighbouring lines rather than in one.
+    pub(crate) fn side_by_side(&self) -> bool {
+        self.band > 1 && self.across[0].unsigned_abs() < self.along[0].unsigned_abs()
+    }
+
     /// Calls `f` with all lines, at most `width` at a time, side by side where `work` is worth it.
-    pub(crate) fn for_each(&self, width: usize, work: usize, f: impl Fn(Band) + Sync) {
+    pub(crate) fn for_each(&self, width: usize, work: usize, f: impl Fn(Band<N>) + Sync) {
         let blocks = self.band.div_ceil(width);
         let bands: usize = self.dims.iter().product();
         pieces(bands * blocks, work, |start, end| {
-            let mut from = Walk::new(&self.dims, &self.from, start / blocks.max(1));
-            let mut to = Walk::new(&self.dims, &self.to, start / blocks.max(1));
+            let mut walks = self.strides.each_ref().map(|s| Walk::new(&self.dims, s, start / blocks.max(1)));
             for task in start..end {
                 let first = task % blocks * width;
                 f(Band {
                     lines: width.min(self.band - first),
-                    from: from.offset + first as isize * self.across.0,
-                    to: to.offset + first as isize * self.across.1,
+                    starts: std::array::from_fn(|l| walks[l].offset + first as isize * self.across[l]),
                 });
                 if task % blocks + 1 == blocks {
-                    from.next();
-                    to.next();
+                    walks.iter_mut().for_each(Walk::next);
                 }
             }
         });
