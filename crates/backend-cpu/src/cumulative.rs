@@ -9,6 +9,7 @@ use tensor_core::{CumulativeOp, DType, Error, Launch, Layout, Result, bf16, f16,
 use crate::{
     buffer::{Bound, Memory},
     isa::{Isa, Job},
+    order::{Ordered, opposite},
     pool::Pool,
     walk::{Band, Lines},
 };
@@ -49,7 +50,7 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, kernel: &CumulativeKernel, launch:
                 CumulativeOp::LogSumExp => {
                     pass.go(|x: $t, _| $wide(x), |s, x: $t, _| log_add_exp(s, $wide(x)), $narrow)
                 }
-                _ => index!($t, |x: $t| x.is_nan()),
+                _ => index!($t),
             }
         };
     }
@@ -60,25 +61,28 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, kernel: &CumulativeKernel, launch:
                     arithmetic!($t, |x: $t| x, <$t>::wrapping_add, <$t>::wrapping_mul, |s: $t| s)
                 }
                 CumulativeOp::LogSumExp => return Err(lacking(op, kernel.dtype)),
-                _ => index!($t, |_: $t| false),
+                _ => index!($t),
             }
         };
     }
+    // The greatest key so far, and where it was last met.
     macro_rules! index {
-        ($t:ty, $nan:expr) => {{
-            let open = |x: $t, i: i32| (x, i);
-            let index = |s: ($t, i32)| s.1;
+        ($t:ty) => {{
+            macro_rules! last_greatest {
+                ($key:expr) => {
+                    pass.go(
+                        |x: $t, i| ($key(x), i),
+                        |s, x: $t, i| {
+                            let key = $key(x);
+                            if key >= s.0 { (key, i) } else { s }
+                        },
+                        |s| s.1,
+                    )
+                };
+            }
             match kernel.op {
-                CumulativeOp::ArgMax => pass.go(
-                    open,
-                    |s, x: $t, i| if $nan(x) || (!$nan(s.0) && x >= s.0) { (x, i) } else { s },
-                    index,
-                ),
-                _ => pass.go(
-                    open,
-                    |s, x: $t, i| if $nan(x) || (!$nan(s.0) && x <= s.0) { (x, i) } else { s },
-                    index,
-                ),
+                CumulativeOp::ArgMax => last_greatest!(Ordered::key),
+                _ => last_greatest!(opposite),
             }
         }};
     }
@@ -91,7 +95,7 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, kernel: &CumulativeKernel, launch:
         DType::I32 => integer!(i32),
         DType::U32 => integer!(u32),
         DType::U8 => integer!(u8),
-        DType::Bool if kernel.op.is_arg() => index!(bool, |_: bool| false),
+        DType::Bool if kernel.op.is_arg() => index!(bool),
         DType::Bool => return Err(lacking(op, kernel.dtype)),
     }
     Ok(())

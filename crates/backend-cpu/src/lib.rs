@@ -21,6 +21,7 @@ mod lower;
 mod map;
 mod math;
 mod matmul;
+mod order;
 mod pool;
 mod reduce;
 mod rows;

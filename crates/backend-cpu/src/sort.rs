@@ -1,5 +1,5 @@
-//! Sorting along an axis. Elements become keys whose order as unsigned integers is theirs, with the index below: so all items
-//! differ, any sort of them is stable, and NaN and the two zeros need no care. Long lines are sorted by their digits; when few of
+//! Sorting along an axis. Elements become keys (see `order`) with the index below: so all items differ, and any sort of them is
+//! stable. Long lines are sorted by their digits; when few of
 //! a line are wanted, the rest is never sorted.
 #![allow(unsafe_code)]
 
@@ -9,6 +9,7 @@ use tensor_core::{DType, Launch, Layout, Result, bf16, f16, kernel::ArgSortKerne
 
 use crate::{
     buffer::{Bound, Memory},
+    order::Ordered,
     pool::Pool,
     walk::{Band, Lines},
 };
@@ -49,17 +50,6 @@ macro_rules! item {
 item!(u64, 4);
 item!(u128, 8);
 
-/// The key of a float from its bits: negative ones turned round, every NaN the greatest, both zeros one.
-fn float_key<const BITS: u32>(bits: u64, nan: bool) -> u64 {
-    let (sign, mask) = (1 << (BITS - 1), u64::MAX >> (64 - BITS));
-    match bits {
-        _ if nan => mask,
-        _ if bits == sign => sign,
-        _ if bits & sign != 0 => !bits & mask,
-        _ => bits | sign,
-    }
-}
-
 pub(crate) fn run(pool: &Arc<Pool>, kernel: &ArgSortKernel, launch: &Launch<'_>) -> Result<()> {
     const OP: &str = "argsort";
     let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
@@ -74,34 +64,27 @@ pub(crate) fn run(pool: &Arc<Pool>, kernel: &ArgSortKernel, launch: &Launch<'_>)
     }
     let output = Layout::contiguous(shape);
     macro_rules! go {
-        ($t:ty, $item:ty, $bits:literal, $key:expr) => {{
-            let flip = if kernel.descending { u64::MAX >> (64 - $bits) } else { 0 };
-            sort::<$t, $item>(kernel, &output, input, out, $bits / 8, |x| $key(x) ^ flip)
-        }};
+        ($t:ty, $item:ty) => {
+            sort::<$t, $item>(kernel, &output, input, out)
+        };
     }
     match kernel.dtype {
-        DType::F64 => go!(f64, u128, 64, |x: f64| float_key::<64>(x.to_bits(), x.is_nan())),
-        DType::F32 => go!(f32, u64, 32, |x: f32| float_key::<32>(x.to_bits().into(), x.is_nan())),
-        DType::F16 => go!(f16, u64, 16, |x: f16| float_key::<16>(x.to_bits().into(), x.is_nan())),
-        DType::BF16 => go!(bf16, u64, 16, |x: bf16| float_key::<16>(x.to_bits().into(), x.is_nan())),
-        DType::I64 => go!(i64, u128, 64, |x: i64| x as u64 ^ 1 << 63),
-        DType::I32 => go!(i32, u64, 32, |x: i32| u64::from(x as u32 ^ 1 << 31)),
-        DType::U32 => go!(u32, u64, 32, |x: u32| u64::from(x)),
-        DType::U8 => go!(u8, u64, 8, |x: u8| u64::from(x)),
-        DType::Bool => go!(bool, u64, 8, |x: bool| u64::from(x)),
+        DType::F64 => go!(f64, u128),
+        DType::F32 => go!(f32, u64),
+        DType::F16 => go!(f16, u64),
+        DType::BF16 => go!(bf16, u64),
+        DType::I64 => go!(i64, u128),
+        DType::I32 => go!(i32, u64),
+        DType::U32 => go!(u32, u64),
+        DType::U8 => go!(u8, u64),
+        DType::Bool => go!(bool, u64),
     }
     Ok(())
 }
 
-/// Sorts every line; `digits` bytes of the keys differ at most.
-fn sort<T: Copy, I: Item>(
-    kernel: &ArgSortKernel,
-    output: &Layout,
-    input: Memory,
-    out: Memory,
-    digits: usize,
-    key: impl Fn(T) -> u64 + Sync,
-) {
+/// Sorts every line.
+fn sort<T: Ordered, I: Item>(kernel: &ArgSortKernel, output: &Layout, input: Memory, out: Memory) {
+    let digits = size_of::<T::Key>();
     let lines = Lines::new([&kernel.input, output], kernel.axis);
     let (n, k) = (lines.length, kernel.k);
     let apart = lines.side_by_side();
@@ -113,7 +96,8 @@ fn sort<T: Copy, I: Item>(
         let item = |line: usize, i: usize| {
             let at = i as isize * lines.along[0] + line as isize * lines.across[0];
             // SAFETY: the input's span was checked.
-            I::new(key(unsafe { from.wrapping_offset(at).read() }), i)
+            let key = unsafe { from.wrapping_offset(at).read() }.key();
+            I::new(if kernel.descending { !key } else { key }.into(), i)
         };
         let mut items: Vec<I> = Vec::with_capacity(count * n);
         if apart && count > 1 {

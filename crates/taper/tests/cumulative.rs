@@ -75,7 +75,7 @@ fn long_lines_and_many() -> Result<()> {
         let inner: usize = shape[axis + 1..].iter().product();
         for reverse in [false, true] {
             let mut sums = values.clone();
-            let places = (0..n).filter(|i| i / inner % shape[axis] > 0);
+            let places = (0..n).filter(|i| !(i / inner).is_multiple_of(shape[axis]));
             if reverse {
                 places.rev().for_each(|i| sums[i - inner] += sums[i]);
             } else {
