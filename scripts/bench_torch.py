@@ -171,6 +171,16 @@ case("more_log_softmax_4096x1000", on(lambda x: F.log_softmax(x, -1), (4096, 100
 case("more_softmax_axis1_64x128x512", on(lambda x: F.softmax(x, 1), (64, 128, 512)))
 case("layer_norm_4096x1024", on(lambda x: F.layer_norm(x, (1024,)), (4096, 1024)))
 
+# Cumulative operations and sorts; stable ones, as Taper's are.
+case("more_cumsum_10M", on(lambda x: x.cumsum(0), TEN_MILLION))
+case("more_cumsum_axis0_4096", on(lambda x: x.cumsum(0), SQUARE))
+case("more_cumsum_axis1_4096", on(lambda x: x.cumsum(1), SQUARE))
+case("more_cummax_axis1_4096x1000", on(lambda x: x.cummax(1).values, (4096, 1000)))
+case("more_sort_1M", on(lambda x: x.sort(dim=0, stable=True), (1_000_000,)))
+case("more_sort_axis0_1000x4096", on(lambda x: x.sort(dim=0, stable=True), (1000, 4096)))
+case("more_sort_axis1_4096x1000", on(lambda x: x.sort(dim=1, stable=True), (4096, 1000)))
+case("more_topk10_64x50000", on(lambda x: x.topk(10, dim=1), (64, 50_000)))
+
 
 def weighted_backward(function, shape):
     """The sum of function(x) weighted at random, and the gradient of x."""

@@ -247,6 +247,46 @@ def operations():
     yield ("layer_norm", {"eps": 1e-5}, lambda x, w, b: F.layer_norm(x, (4,), w, b, 1e-5),
            [cube, uniform(g, 4), uniform(g, 4)])
 
+    zeros = points(2.0, 0.0, 3.0, 0.0, 0.5, -1.0, 2.0, 0.0, 0.0).reshape(3, 3)
+    yield "cumprod", {"axis": 1}, lambda x: x.cumprod(1), [zeros]
+    for axis in (0, -1):
+        yield "logcumsumexp", {"axis": axis}, lambda x, axis=axis: x.logcumsumexp(axis), [cube * 3]
+        for name in ("cummax", "cummin"):
+            f = getattr(torch, name)
+            yield name, {"axis": axis}, lambda x, f=f, axis=axis: f(x, dim=axis).values, [cube]
+        for down in (False, True):
+            yield ("sort", {"axis": axis, "descending": down},
+                   lambda x, axis=axis, down=down: x.sort(axis, descending=down).values, [cube])
+            yield ("topk", {"axis": axis, "k": 2, "largest": down},
+                   lambda x, axis=axis, down=down: x.topk(2, axis, largest=down).values, [cube])
+
+
+def order():
+    """Each case: a dtype, an input, an axis, and the indices of the stable sort both ways, of cummax and cummin.
+
+    Among them are equal numbers, zeros of both signs, infinities and NaN.
+    """
+    inf, nan = math.inf, math.nan
+    special = torch.tensor([[1.0, -0.0, nan, 0.0, -inf], [2.0, 2.0, inf, nan, -1.0], [nan, 0.0, -0.0, 0.0, 2.0]])
+    g = torch.Generator().manual_seed(5)
+    few = torch.randint(0, 4, (4, 9), generator=g)
+    cases = []
+    for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8,
+                  torch.bool):
+        for given in ([special, few] if dtype.is_floating_point else [few]):
+            for axis in (0, 1):
+                x = given.to(dtype)
+                cases.append({
+                    "dtype": str(dtype).removeprefix("torch."),
+                    "input": tensor(x),
+                    "axis": axis,
+                    "ascending": x.sort(dim=axis, stable=True).indices.flatten().tolist(),
+                    "descending": x.sort(dim=axis, stable=True, descending=True).indices.flatten().tolist(),
+                    "cummax": x.cummax(axis).indices.flatten().tolist(),
+                    "cummin": x.cummin(axis).indices.flatten().tolist(),
+                })
+    write("order", cases)
+
 
 def ops():
     """Each case: the operation and its arguments, inputs, a cotangent of the output's shape, and for float32 and
@@ -333,7 +373,7 @@ def printed():
     write("print", cases)
 
 
-FILES = {"sgd": sgd, "cross_entropy": cross_entropy, "ops": ops, "print": printed}
+FILES = {"sgd": sgd, "cross_entropy": cross_entropy, "ops": ops, "order": order, "print": printed}
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or FILES:

@@ -12,6 +12,7 @@ use std::{collections::HashMap, sync::LazyLock};
 pub const LIBRARIES: &[(&str, &str)] = &[
     ("integer", include_str!("../wgsl/integer.wgsl")),
     ("float32", include_str!("../wgsl/float32.wgsl")),
+    ("order", include_str!("../wgsl/order.wgsl")),
     ("half", include_str!("../wgsl/half.wgsl")),
     ("philox", include_str!("../wgsl/philox.wgsl")),
     ("integer64", include_str!("../wgsl/integer64.wgsl")),
@@ -25,9 +26,28 @@ pub const SCATTER_ELEMENT: &str = include_str!("../wgsl/scatter_element.wgsl");
 /// Adding by index, one thread for each line along the axis.
 pub const SCATTER_LINE: &str = include_str!("../wgsl/scatter_line.wgsl");
 
+/// A cumulative operation, one thread for each part of a line.
+pub const CUMULATIVE_LINE: &str = include_str!("../wgsl/cumulative_line.wgsl");
+/// A cumulative operation, one workgroup for each part of a line.
+pub const CUMULATIVE_TILE: &str = include_str!("../wgsl/cumulative_tile.wgsl");
+/// The first step of a sort, one thread for each block.
+pub const SORT_BLOCK: &str = include_str!("../wgsl/sort_block.wgsl");
+/// The first step of a sort, one workgroup for each block.
+pub const SORT_TILE: &str = include_str!("../wgsl/sort_tile.wgsl");
+/// The later steps of a sort.
+pub const SORT_MERGE: &str = include_str!("../wgsl/sort_merge.wgsl");
+
 /// The kernels that are whole files, by name. Each header it needs is listed at its top.
-pub const KERNELS: &[(&str, &str)] =
-    &[("gather", GATHER), ("scatter_element", SCATTER_ELEMENT), ("scatter_line", SCATTER_LINE)];
+pub const KERNELS: &[(&str, &str)] = &[
+    ("gather", GATHER),
+    ("scatter_element", SCATTER_ELEMENT),
+    ("scatter_line", SCATTER_LINE),
+    ("cumulative_line", CUMULATIVE_LINE),
+    ("cumulative_tile", CUMULATIVE_TILE),
+    ("sort_block", SORT_BLOCK),
+    ("sort_tile", SORT_TILE),
+    ("sort_merge", SORT_MERGE),
+];
 
 /// How a generated kernel opens, as the kernel files do: `group` is the number of the workgroup over dispatches and
 /// rows of at most 65,535, `lane` the number of the thread in it.

@@ -37,6 +37,26 @@ fn kernel(source: &str, params: &str, bindings: &str, functions: &str) -> String
 }
 
 #[test]
+fn every_sorting_kernel_validates() {
+    for (key, less) in [("u32", "a < b"), ("vec2<u32>", "a.x < b.x || (a.x == b.x && a.y < b.y)")] {
+        let functions = format!(
+            "alias Key = {key};\nfn input_at(i: u32) -> u32 {{ return i; }}\nfn element(base: u32, r: u32) -> Key {{ return keys_in[base + r]; }}\nfn last_key() -> Key {{ return ~Key(); }}\nfn less(a: Key, b: Key) -> bool {{ return {less}; }}\nfn put(line: u32, place: u32, key: Key, index: u32) {{ indices_out[line + place] = index; }}"
+        );
+        let params = "first_group: u32, total: u32, length: u32, blocks: u32, width: u32, count: u32, pairs: u32, kept: u32, parts: u32";
+        let bindings = format!(
+            "@group(0) @binding(0) var<storage, read> keys_in: array<{key}>;\n@group(0) @binding(1) var<storage, read> indices_in: array<u32>;\n@group(0) @binding(2) var<storage, read_write> indices_out: array<u32>;"
+        );
+        for (name, source) in [
+            ("block", taper_shaders::SORT_BLOCK),
+            ("tile", taper_shaders::SORT_TILE),
+            ("merge", taper_shaders::SORT_MERGE),
+        ] {
+            validate(name, &kernel(source, params, &bindings, &functions));
+        }
+    }
+}
+
+#[test]
 fn every_kernel_validates_in_every_element_type() {
     let binding = |n: usize, name: &str, ty: &str, access: &str| {
         format!("@group(0) @binding({n}) var<storage, {access}> {name}: array<{ty}>;\n")
@@ -62,6 +82,16 @@ fn every_kernel_validates_in_every_element_type() {
                 &functions,
             ),
         );
+        let states = format!(
+            "alias T = {t};\nalias State = T;\nconst CARRIED = true;\nconst ROUNDS = true;\nfn input_at(i: u32) -> u32 {{ return i; }}\nfn output_at(i: u32) -> u32 {{ return i; }}\nfn element(line: u32, base: u32, r: u32) -> T {{ return input[base + r]; }}\nfn combine(a: T, b: T) -> T {{ return a + b; }}\nfn identity() -> T {{ return T(); }}\nfn before(g: u32, base: u32) -> T {{ return input[g]; }}\nfn keep(g: u32, base: u32, r: u32, last: u32, x: T) {{ output[base + r] = x; }}"
+        );
+        for (name, source) in
+            [("line", taper_shaders::CUMULATIVE_LINE), ("tile", taper_shaders::CUMULATIVE_TILE)]
+        {
+            let params = "first_group: u32, total: u32, length: u32, splits: u32, chunk: u32";
+            let bindings = binding(0, "input", t, "read") + &binding(1, "output", t, "read_write");
+            validate(name, &kernel(source, params, &bindings, &states));
+        }
         for (name, source) in
             [("element", taper_shaders::SCATTER_ELEMENT), ("line", taper_shaders::SCATTER_LINE)]
         {

@@ -148,6 +148,15 @@ fn log1p_f32(x: f32) -> f32 {
     return log_f32(1.0 + x);
 }
 
+// ln(eᵃ + eᵇ).
+fn log_add_exp_f32(a: f32, b: f32) -> f32 {
+    let greater = max_f32(a, b);
+    if (is_nan_f32(greater) || is_inf_f32(greater)) {
+        return greater;
+    }
+    return greater + log1p_f32(exp_f32(min(a, b) - greater));
+}
+
 fn tanh_f32(x: f32) -> f32 {
     let a = abs(x);
     if (is_nan_f32(x)) {

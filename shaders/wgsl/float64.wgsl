@@ -157,6 +157,15 @@ fn log1p_f64(x: f64) -> f64 {
     return log_f64(1.0lf + x);
 }
 
+// ln(eᵃ + eᵇ).
+fn log_add_exp_f64(a: f64, b: f64) -> f64 {
+    let greater = max_f64(a, b);
+    if (is_nan_f64(greater) || is_inf_f64(greater)) {
+        return greater;
+    }
+    return greater + log1p_f64(exp_f64(min(a, b) - greater));
+}
+
 fn tanh_f64(x: f64) -> f64 {
     if (is_nan_f64(x)) {
         return x;

@@ -1,10 +1,10 @@
-//! Reading and adding by index. The index is read once, over the axes along which it varies; behind them lie blocks that move as
-//! one (whole rows of an embedding), and a block is contiguous more often than not.
+//! Reading and adding by index. Where the index varies along all axes, so do the elements that move: line by line along the axis
+//! indexed. Else the index is read once, over the axes along which it varies; behind them lie blocks that move as one (whole rows of
+//! an embedding), and a block is contiguous more often than not.
 #![allow(unsafe_code)]
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use rayon::prelude::*;
 use smallvec::SmallVec;
 use tensor_core::{
     DType, Error, Launch, Layout, Result, bf16, f16,
@@ -15,11 +15,111 @@ use crate::{
     buffer::{Bound, Memory},
     isa::Isa,
     pool::Pool,
-    strided, threads,
+    strided,
+    walk::{Band, Lines, Walk, pieces},
 };
 
-/// Elements below which the work stays on the calling thread.
-const PARALLEL: usize = 1 << 17;
+/// Calls a macro with the element type of a dtype and how two are added.
+macro_rules! sums {
+    ($dtype:expr, $go:ident) => {
+        match $dtype {
+            DType::F64 => $go!(f64, |a: f64, b: f64| a + b),
+            DType::F32 => $go!(f32, |a: f32, b: f32| a + b),
+            DType::F16 => $go!(f16, |a: f16, b: f16| f16::from_f32(a.to_f32() + b.to_f32())),
+            DType::BF16 => $go!(bf16, |a: bf16, b: bf16| bf16::from_f32(a.to_f32() + b.to_f32())),
+            DType::I64 => $go!(i64, i64::wrapping_add),
+            DType::I32 => $go!(i32, i32::wrapping_add),
+            DType::U32 => $go!(u32, u32::wrapping_add),
+            DType::U8 => $go!(u8, u8::wrapping_add),
+            DType::Bool => $go!(bool, |a: bool, b: bool| a | b),
+        }
+    };
+}
+
+/// Whether an index differs from place to place along every axis of more than one.
+fn varies(index: &Layout) -> bool {
+    index.shape().iter().zip(index.strides()).all(|(&n, &stride)| n == 1 || stride != 0)
+}
+
+/// Lines that are worked on together.
+const WIDE: usize = 1024;
+
+/// Elements that each have an index of their own: lines of the index, of what lies as the index does, and of what is indexed.
+struct ByLines<'a> {
+    op: &'static str,
+    index: Memory,
+    index_layout: &'a Layout,
+    axis: usize,
+    size: usize,
+    lines: Lines<3>,
+}
+
+impl ByLines<'_> {
+    /// Calls `f` with the distance of each element that lies as the index does, and of the one that its index means. Along a
+    /// line in ascending order; each line comes from one thread.
+    fn go(&self, f: impl Fn(isize, isize) + Sync) -> Result<()> {
+        self.index.require(self.op, self.index.dtype, self.index_layout.span().1)?;
+        let first_bad: Mutex<Option<(isize, i64)>> = Mutex::new(None);
+        let bad = |at: isize, index: i64| {
+            let mut first = first_bad.lock().unwrap_or_else(PoisonError::into_inner);
+            // The one that comes first in memory, whichever thread met it.
+            if first.is_none_or(|(other, _)| at < other) {
+                *first = Some((at, index));
+            }
+        };
+        macro_rules! go {
+            ($t:ty) => {
+                self.run::<$t>(|x| x as i64, &f, &bad)
+            };
+        }
+        match self.index.dtype {
+            DType::I64 => go!(i64),
+            DType::I32 => go!(i32),
+            DType::U32 => go!(u32),
+            DType::U8 => go!(u8),
+            other => return Err(no_index(self.op, other)),
+        }
+        match first_bad.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Some((_, index)) => {
+                Err(Error::IndexOutOfRange { op: self.op, index, axis: self.axis, size: self.size })
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn run<T: Copy>(
+        &self,
+        number: impl Fn(T) -> i64 + Sync,
+        f: &(impl Fn(isize, isize) + Sync),
+        bad: &(impl Fn(isize, i64) + Sync),
+    ) {
+        let lines = &self.lines;
+        let by_columns = lines.side_by_side();
+        lines.for_each(WIDE, self.index_layout.numel(), |Band { lines: count, starts }| {
+            let index = self.index.at::<T>(self.index_layout.offset()).cast_const();
+            let (outer, inner) = if by_columns { (lines.length, count) } else { (count, lines.length) };
+            let (over, within) =
+                if by_columns { (lines.along, lines.across) } else { (lines.across, lines.along) };
+            // Along the axis itself, what is indexed stays where its line starts.
+            let still = |strides: [isize; 3], along: bool| if along { 0 } else { strides[2] };
+            let (over_far, within_far) = (still(over, by_columns), still(within, !by_columns));
+            for i in 0..outer as isize {
+                let start = [0, 1].map(|l| starts[l] + i * over[l]);
+                let far = starts[2] + i * over_far;
+                for j in 0..inner as isize {
+                    let at = start[0] + j * within[0];
+                    // SAFETY: the index's span was checked.
+                    let picked = number(unsafe { index.wrapping_offset(at).read() });
+                    if (0..self.size as i64).contains(&picked) {
+                        f(start[1] + j * within[1], far + j * within_far + picked as isize * lines.along[2]);
+                    } else {
+                        bad(at, picked);
+                    }
+                }
+            }
+        });
+    }
+}
 
 /// An index over the axes along which it varies, and the shape of the blocks behind them.
 struct Picks {
@@ -63,9 +163,7 @@ impl Picks {
             DType::I32 => go!(i32),
             DType::U32 => go!(u32),
             DType::U8 => go!(u8),
-            other => {
-                return Err(Error::invalid(op, format!("an index cannot be {other}; cast it to I32")));
-            }
+            other => return Err(no_index(op, other)),
         }
         Ok(Picks { lead: lead.into(), numbers, block: block.into() })
     }
@@ -76,38 +174,8 @@ impl Picks {
     }
 }
 
-/// The distance from the first element as the positions of a shape go by in row-major order.
-struct Walk<'a> {
-    dims: &'a [usize],
-    strides: &'a [isize],
-    index: SmallVec<[usize; 5]>,
-    offset: isize,
-}
-
-impl<'a> Walk<'a> {
-    /// A walk that begins at flat position `start`.
-    fn new(dims: &'a [usize], strides: &'a [isize], start: usize) -> Walk<'a> {
-        let mut walk = Walk { dims, strides, index: SmallVec::from_elem(0, dims.len()), offset: 0 };
-        let mut rest = start;
-        for axis in (0..dims.len()).rev() {
-            walk.index[axis] = rest % dims[axis].max(1);
-            rest /= dims[axis].max(1);
-            walk.offset += walk.index[axis] as isize * strides[axis];
-        }
-        walk
-    }
-
-    fn next(&mut self) {
-        for axis in (0..self.dims.len()).rev() {
-            self.index[axis] += 1;
-            self.offset += self.strides[axis];
-            if self.index[axis] < self.dims[axis] {
-                return;
-            }
-            self.offset -= self.strides[axis] * self.dims[axis] as isize;
-            self.index[axis] = 0;
-        }
-    }
+fn no_index(op: &'static str, dtype: DType) -> Error {
+    Error::invalid(op, format!("an index cannot be {dtype}; cast it to I32"))
 }
 
 /// Whether a block with these strides is one run of memory.
@@ -122,16 +190,6 @@ fn is_run(block: &[usize], strides: &[isize]) -> bool {
     true
 }
 
-/// `0..count` in a few pieces, side by side where the work is worth it.
-fn pieces(count: usize, work: usize, f: impl Fn(usize, usize) + Sync) {
-    let threads = threads::available();
-    if work < PARALLEL || threads == 1 {
-        return f(0, count);
-    }
-    let piece = count.div_ceil(threads * 4).max(1);
-    (0..count.div_ceil(piece)).into_par_iter().for_each(|i| f(i * piece, count.min((i + 1) * piece)));
-}
-
 pub(crate) fn gather(pool: &Arc<Pool>, kernel: &GatherKernel, launch: &Launch<'_>) -> Result<()> {
     const OP: &str = "gather";
     let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
@@ -141,6 +199,33 @@ pub(crate) fn gather(pool: &Arc<Pool>, kernel: &GatherKernel, launch: &Launch<'_
     input.require(OP, kernel.dtype, kernel.input.span().1)?;
     out.require(OP, kernel.dtype, kernel.index.numel())?;
     let (axis, size) = (kernel.axis, kernel.input.shape()[kernel.axis]);
+    if varies(&kernel.index) {
+        let output = Layout::contiguous(kernel.index.shape().clone());
+        let pass = ByLines {
+            op: OP,
+            index: bound.inputs[1],
+            index_layout: &kernel.index,
+            axis,
+            size,
+            lines: Lines::new([&kernel.index, &output, &kernel.input], axis),
+        };
+        macro_rules! lines {
+            ($t:ty) => {{
+                // SAFETY: as below: `ByLines` refuses an index beyond the axis, and the spans were checked.
+                let take = |to: isize, from: isize| unsafe {
+                    let from = input.at::<$t>(kernel.input.offset()).offset(from).cast_const();
+                    out.at::<$t>(0).offset(to).write(from.read());
+                };
+                pass.go(take)
+            }};
+        }
+        return match kernel.dtype.size() {
+            1 => lines!(u8),
+            2 => lines!(u16),
+            4 => lines!(u32),
+            _ => lines!(u64),
+        };
+    }
     let picks = Picks::read(OP, bound.inputs[1], kernel.index_dtype, &kernel.index, axis, size)?;
     let strides = kernel.input.strides();
     let (off_axis, along) = (picks.off_axis(strides, axis), strides[axis]);
@@ -200,8 +285,34 @@ pub(crate) fn scatter_add(
     let shape = kernel.base.shape();
     out.require(OP, kernel.dtype, shape.numel())?;
     let axis = kernel.axis;
-    let picks = Picks::read(OP, bound.inputs[1], kernel.index_dtype, &kernel.index, axis, shape[axis])?;
     let plain = shape.contiguous_strides();
+    if varies(&kernel.index) {
+        let output = Layout::contiguous(shape.clone());
+        let pass = ByLines {
+            op: OP,
+            index: bound.inputs[1],
+            index_layout: &kernel.index,
+            axis,
+            size: shape[axis],
+            lines: Lines::new([&kernel.index, &kernel.src, &output], axis),
+        };
+        macro_rules! lines {
+            ($t:ty, $add:expr) => {{
+                // SAFETY: both layouts were checked, and the output lies apart.
+                unsafe { copy_base::<$t>(isa, kernel, base, out) };
+                // SAFETY: as below: `ByLines` refuses an index beyond the axis, and the spans were checked; each line of the
+                // output is one thread's.
+                let add = |from: isize, to: isize| unsafe {
+                    let from = src.at::<$t>(kernel.src.offset()).offset(from);
+                    let to = out.at::<$t>(0).offset(to);
+                    to.write($add(to.read(), from.read()));
+                };
+                pass.go(add)
+            }};
+        }
+        return sums!(kernel.dtype, lines);
+    }
+    let picks = Picks::read(OP, bound.inputs[1], kernel.index_dtype, &kernel.index, axis, shape[axis])?;
     let lead = picks.lead.len();
     let (off_axis, along) = (picks.off_axis(&plain, axis), plain[axis]);
     let (src_lead, src_within) = kernel.src.strides().split_at(lead);
@@ -210,16 +321,7 @@ pub(crate) fn scatter_add(
     macro_rules! go {
         ($t:ty, $add:expr) => {{
             // SAFETY: both layouts were checked, and the output lies apart.
-            unsafe {
-                strided::copy::<$t>(
-                    isa,
-                    shape,
-                    base.at::<$t>(kernel.base.offset()).cast_const(),
-                    kernel.base.strides(),
-                    out.at::<$t>(0),
-                    &plain,
-                );
-            }
+            unsafe { copy_base::<$t>(isa, kernel, base, out) };
             // Every pick in order of position, so that repeated indices add up the same way each time; a thread has some
             // elements of each block.
             let some = |start: usize, end: usize| {
@@ -254,16 +356,31 @@ pub(crate) fn scatter_add(
             pieces(length, work, some);
         }};
     }
-    match kernel.dtype {
-        DType::F64 => go!(f64, |a: f64, b: f64| a + b),
-        DType::F32 => go!(f32, |a: f32, b: f32| a + b),
-        DType::F16 => go!(f16, |a: f16, b: f16| f16::from_f32(a.to_f32() + b.to_f32())),
-        DType::BF16 => go!(bf16, |a: bf16, b: bf16| bf16::from_f32(a.to_f32() + b.to_f32())),
-        DType::I64 => go!(i64, i64::wrapping_add),
-        DType::I32 => go!(i32, i32::wrapping_add),
-        DType::U32 => go!(u32, u32::wrapping_add),
-        DType::U8 => go!(u8, u8::wrapping_add),
-        DType::Bool => go!(bool, |a: bool, b: bool| a | b),
-    }
+    sums!(kernel.dtype, go);
     Ok(())
+}
+
+/// The base of a scatter-add into its output.
+///
+/// # Safety
+/// Both lie in the memory given, and the output apart.
+unsafe fn copy_base<T: Copy + Default + Send + Sync>(
+    isa: Isa,
+    kernel: &ScatterAddKernel,
+    base: Memory,
+    out: Memory,
+) {
+    let shape = kernel.base.shape();
+    let from = base.at::<T>(kernel.base.offset()).cast_const();
+    // SAFETY: the caller's promise.
+    unsafe {
+        strided::copy::<T>(
+            isa,
+            shape,
+            from,
+            kernel.base.strides(),
+            out.at::<T>(0),
+            &shape.contiguous_strides(),
+        );
+    }
 }

@@ -12,6 +12,7 @@
 
 mod buffer;
 mod by_index;
+mod cumulative;
 mod engine;
 mod gemv;
 mod host;
@@ -21,14 +22,17 @@ mod lower;
 mod map;
 mod math;
 mod matmul;
+mod order;
 mod pool;
 mod reduce;
 mod rows;
+mod sort;
 mod strided;
 mod table;
 mod threads;
 mod vector;
 mod views;
+mod walk;
 
 use std::sync::{Arc, OnceLock};
 
@@ -115,6 +119,8 @@ impl Backend for CpuBackend {
             Kernel::MatMul(kernel) => matmul::run(self.isa, &self.pool, kernel, launch),
             Kernel::Copy(kernel) => views::copy(self.isa, &self.pool, kernel, launch),
             Kernel::ArgReduce(kernel) => views::arg_reduce(&self.pool, kernel, launch),
+            Kernel::Cumulative(kernel) => cumulative::run(self.isa, &self.pool, kernel, launch),
+            Kernel::ArgSort(kernel) => sort::run(&self.pool, kernel, launch),
             Kernel::Gather(kernel) => by_index::gather(&self.pool, kernel, launch),
             Kernel::ScatterAdd(kernel) => by_index::scatter_add(self.isa, &self.pool, kernel, launch),
             other => Err(Error::Unsupported {

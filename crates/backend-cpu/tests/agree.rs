@@ -217,6 +217,61 @@ fn indices_copies_and_extremes() {
     agree("uniform", 0.0, |d| Tensor::rand([1000], &tensor_core::Generator::seed(3, d)));
 }
 
+/// The transpose of what has more than one axis.
+fn turned(x: &Tensor) -> Result<Tensor> {
+    if x.rank() < 2 { Ok(x.clone()) } else { x.transpose(0, -1) }
+}
+
+#[test]
+fn cumulative_operations_of_every_width() {
+    use tensor_core::CumulativeOp;
+    // Few lines and many, side by side and apart, with a rest of each; enough for all threads, too.
+    for (shape, axis) in [
+        (vec![5000], 0),
+        (vec![19, 300], 1),
+        (vec![300, 19], 0),
+        (vec![7, 5, 600], 1),
+        (vec![3, 1000, 1], 1),
+        (vec![20, 30, 300], 0),
+        (vec![700, 200], 1),
+    ] {
+        let what = format!("along {axis} of {shape:?}");
+        for &op in CumulativeOp::ALL {
+            for reverse in [false, true] {
+                agree(&what, 1e-6, |d| {
+                    let x = floats(&shape, 1, d)?;
+                    let x = if op == CumulativeOp::Prod { x * 0.05 + 1.0 } else { x };
+                    x.cumulative(op, axis, reverse)
+                });
+            }
+        }
+        agree(&what, 0.0, |d| (floats(&shape, 1, d)? * 9.0).to_dtype(DType::I32)?.cumsum(axis));
+        agree(&what, 1e-6, |d| turned(&floats(&shape, 1, d)?)?.flip(0)?.cumsum(0));
+        agree(&what, 2e-3, |d| floats(&shape, 1, d)?.to_dtype(DType::F16)?.cumsum(axis));
+    }
+}
+
+#[test]
+fn sorts_of_every_length_and_layout() {
+    for (shape, axis) in
+        [(vec![19, 30], 1), (vec![2100], 0), (vec![30, 19], 0), (vec![2, 300, 18], 1), (vec![17, 2100], 1)]
+    {
+        let what = format!("along {axis} of {shape:?}");
+        for descending in [false, true] {
+            let few = [DType::F32, DType::F64, DType::BF16, DType::I32, DType::I64, DType::U8];
+            for &dtype in if shape.iter().product::<usize>() > 10_000 { &few[..1] } else { &few[..] } {
+                let x = |d: &Device| (floats(&shape, 1, d)? * 30.0).to_dtype(dtype);
+                agree(&what, 0.0, |d| x(d)?.argsort(axis, descending));
+                for k in [1, 200] {
+                    let k = k.min(shape[axis as usize]);
+                    agree(&what, 0.0, |d| Ok(x(d)?.topk(k, axis, descending)?.1));
+                }
+            }
+            agree(&what, 0.0, |d| turned(&floats(&shape, 1, d)?)?.flip(0)?.argsort(0, descending));
+        }
+    }
+}
+
 #[test]
 fn rows_of_every_length() {
     let normalised = |x: &Tensor| -> Result<Tensor> {

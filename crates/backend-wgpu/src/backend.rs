@@ -14,7 +14,7 @@ use tensor_core::{
 };
 
 use crate::{
-    arg_reduce, by_index, copy,
+    arg_reduce, by_index, copy, cumulative,
     draft::{Drafts, Facts},
     dtypes::{is_plain, to_lanes},
     faults::lock,
@@ -22,7 +22,7 @@ use crate::{
     map::{self, Aliases},
     matmul,
     pipeline::{Plan, assemble},
-    reduce, rows, window,
+    reduce, rows, sort, window,
 };
 
 /// A graphics adapter as a place for tensors.
@@ -47,6 +47,8 @@ pub(crate) fn drafts(kernel: &Kernel, aliases: &Aliases, first: usize, facts: &F
         Kernel::Reduce(k) => reduce::draft(k, facts),
         Kernel::Rows(k) => rows::draft(k, first, facts),
         Kernel::ArgReduce(k) => arg_reduce::draft(k, facts),
+        Kernel::Cumulative(k) => cumulative::draft(k, facts),
+        Kernel::ArgSort(k) => sort::draft(k, facts),
         Kernel::MatMul(k) => matmul::draft(k, facts),
         Kernel::Gather(k) => by_index::gather(k),
         Kernel::ScatterAdd(k) => by_index::scatter_add(k, facts),

@@ -13,9 +13,9 @@
 //! |---|---|
 //! | `registry`, `adapter` | which adapters there are, and the devices open on them |
 //! | `gpu`, `pool`, `stream`, `profile`, `faults` | one open device: memory, command batches, times, failures |
-//! | `draft`, `pipeline`, `disk_cache`, `index`, `formulas` | how a kernel becomes WGSL and a pipeline |
+//! | `draft`, `pipeline`, `disk_cache`, `index`, `lines`, `formulas` | how a kernel becomes WGSL and a pipeline |
 //! | `window` | kernels over more of a buffer than one binding shows |
-//! | `map`, `reduce`, `rows`, `arg_reduce`, `matmul`, `tile`, `by_index`, `copy` | the kernels |
+//! | `map`, `reduce`, `rows`, `arg_reduce`, `cumulative`, `sort`, `matmul`, `tile`, `by_index`, `copy` | the kernels |
 //!
 //! The WGSL that is not generated is in the crate `taper-shaders`. No type of wgpu appears in this interface.
 
@@ -24,6 +24,7 @@ mod arg_reduce;
 mod backend;
 mod by_index;
 mod copy;
+mod cumulative;
 mod disk_cache;
 mod draft;
 mod dtypes;
@@ -31,6 +32,7 @@ mod faults;
 mod formulas;
 mod gpu;
 mod index;
+mod lines;
 mod map;
 mod matmul;
 mod pipeline;
@@ -39,6 +41,7 @@ mod profile;
 mod reduce;
 mod registry;
 mod rows;
+mod sort;
 mod stream;
 mod tile;
 #[cfg(test)]

@@ -3,11 +3,11 @@
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 use smallvec::SmallVec;
 use tensor_core::{
-    ArgReduceOp, BinaryOp, CompareOp, DType, DeviceInfo, DeviceKind, Kernel, Layout, Limits, RandomKind,
-    ReduceOp, Shape, UnaryOp,
+    ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, DType, DeviceInfo, DeviceKind, Kernel, Layout, Limits,
+    RandomKind, ReduceOp, Shape, UnaryOp,
     kernel::{
-        ArgReduceKernel, CopyKernel, GatherKernel, Instr, MapKernel, MatMulKernel, Program, ReduceKernel,
-        Region, RowKernel, ScatterAddKernel,
+        ArgReduceKernel, ArgSortKernel, CopyKernel, CumulativeKernel, GatherKernel, Instr, MapKernel,
+        MatMulKernel, Program, ReduceKernel, Region, RowKernel, ScatterAddKernel,
     },
 };
 
@@ -180,6 +180,32 @@ fn reductions_of_every_kind() {
         }
     }
     assert!(count > 1000, "{count}");
+}
+
+#[test]
+fn cumulative_operations_and_sorts_of_every_dtype() {
+    let none = Aliases::new();
+    let mut count = 0;
+    for dtype in DType::ALL {
+        for (shape, axis) in [([600, 8], 0), ([6, 80_000], 1), ([3, 1], 1)] {
+            for input in
+                [Layout::contiguous(shape), Layout::contiguous([shape[1], shape[0]]).permute(&[1, 0])]
+            {
+                for &op in CumulativeOp::ALL {
+                    for reverse in [false, true] {
+                        let kernel = CumulativeKernel { op, axis, reverse, dtype, input: input.clone() };
+                        count += validate(&Kernel::Cumulative(kernel), &none);
+                    }
+                }
+                for k in [1, 3, shape[axis]] {
+                    let k = k.min(shape[axis]);
+                    let kernel = ArgSortKernel { axis, descending: k == 3, k, dtype, input: input.clone() };
+                    count += validate(&Kernel::ArgSort(kernel), &none);
+                }
+            }
+        }
+    }
+    assert!(count > 2000, "{count}");
 }
 
 #[test]

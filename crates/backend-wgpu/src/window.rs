@@ -57,6 +57,8 @@ fn operands(kernel: &mut Kernel) -> SmallVec<[(&mut Layout, DType); 4]> {
         Kernel::Reduce(k) => k.inputs.iter_mut().zip(k.program.inputs.iter().copied()).collect(),
         Kernel::Rows(k) => k.inputs.iter_mut().zip(k.program.inputs.iter().copied()).collect(),
         Kernel::ArgReduce(k) => SmallVec::from_iter([(&mut k.input, k.dtype)]),
+        Kernel::Cumulative(k) => SmallVec::from_iter([(&mut k.input, k.dtype)]),
+        Kernel::ArgSort(k) => SmallVec::from_iter([(&mut k.input, k.dtype)]),
         Kernel::MatMul(k) => SmallVec::from_iter([(&mut k.lhs, k.dtype), (&mut k.rhs, k.dtype)]),
         Kernel::Gather(k) => SmallVec::from_iter([(&mut k.input, k.dtype), (&mut k.index, k.index_dtype)]),
         Kernel::ScatterAdd(k) => SmallVec::from_iter([
@@ -92,12 +94,21 @@ fn too_wide(kernel: &Kernel, facts: &Facts<'_>) -> Option<(Layout, DType)> {
 fn fits(kernel: &Kernel, facts: &Facts<'_>) -> bool {
     let room =
         |(shape, dtype): &(Shape, DType)| (shape.numel() * lane_size(*dtype)) as u64 <= facts.binding_bytes;
-    kernel.outputs().iter().all(room) && too_wide(kernel, facts).is_none()
+    // A sort has temporaries of so many keys, though its input be one element for all or its output a few.
+    let keys = match kernel {
+        Kernel::ArgSort(k) => room(&(k.input.shape().clone(), k.dtype)),
+        _ => true,
+    };
+    keys && kernel.outputs().iter().all(room) && too_wide(kernel, facts).is_none()
 }
 
 /// The refusal of a kernel that cannot be cut.
 fn refused(kernel: &Kernel, facts: &Facts<'_>) -> tensor_core::Error {
-    let (shape, dtype) = kernel.outputs()[0].clone();
+    let (shape, dtype) = match kernel {
+        // Of its keys.
+        Kernel::ArgSort(k) => (k.input.shape().clone(), k.dtype),
+        _ => kernel.outputs()[0].clone(),
+    };
     let (layout, dtype) = too_wide(kernel, facts).unwrap_or((Layout::contiguous(shape), dtype));
     let (low, high) = layout.span();
     let hint = format!(
@@ -186,6 +197,8 @@ fn narrow(kernel: &Kernel, axis: usize, start: usize, len: usize) -> Option<Kern
             k.inputs.iter_mut().for_each(|l| *l = slice(l, axis));
         }
         Kernel::ArgReduce(k) => k.input = slice(&k.input, axis + usize::from(axis >= k.axis)),
+        Kernel::Cumulative(k) if axis != k.axis => k.input = slice(&k.input, axis),
+        Kernel::ArgSort(k) if axis != k.axis => k.input = slice(&k.input, axis),
         Kernel::MatMul(k) => {
             let batches = k.batch.rank();
             if axis < batches {

@@ -7,10 +7,10 @@ mod common;
 use common::{Input, agree, numbers};
 use smallvec::SmallVec;
 use tensor_core::{
-    ArgReduceOp, BinaryOp, DType, Kernel, Layout, ReduceOp, Shape,
+    ArgReduceOp, BinaryOp, CumulativeOp, DType, Kernel, Layout, ReduceOp, Shape,
     kernel::{
-        ArgReduceKernel, GatherKernel, Instr, MapKernel, MatMulKernel, Program, ReduceKernel, RowKernel,
-        ScatterAddKernel,
+        ArgReduceKernel, ArgSortKernel, CumulativeKernel, GatherKernel, Instr, MapKernel, MatMulKernel,
+        Program, ReduceKernel, RowKernel, ScatterAddKernel,
     },
     philox,
 };
@@ -191,6 +191,12 @@ fn by_index(draw: &mut Draw, round: u64, shape: &[usize], axis: usize, dtype: DT
     let arg = ArgReduceKernel { op, axis, dtype, input: input.clone() };
     let what = format!("round {round}: axis {axis} of {dtype} {input:?}");
     agree(&format!("{op:?}, {what}"), &Kernel::ArgReduce(arg), &[], std::slice::from_ref(&x), 0.0);
+    let (op, reverse) = (draw.of(&[CumulativeOp::Sum, CumulativeOp::ArgMax]), draw.below(2) == 0);
+    let running = CumulativeKernel { op, axis, reverse, dtype, input: input.clone() };
+    agree(&format!("{op:?}, {what}"), &Kernel::Cumulative(running), &[], std::slice::from_ref(&x), tolerance);
+    let k = 1 + draw.below(shape[axis]);
+    let sort = ArgSortKernel { axis, descending: !reverse, k, dtype, input: input.clone() };
+    agree(&format!("the first {k}, {what}"), &Kernel::ArgSort(sort), &[], std::slice::from_ref(&x), 0.0);
 
     let mut reach: Vec<usize> = shape.iter().map(|&n| if n == 0 { 0 } else { 1 + draw.below(n) }).collect();
     reach[axis] = draw.below(7);

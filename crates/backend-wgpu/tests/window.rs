@@ -9,10 +9,11 @@ use backend_wgpu::{Caps, Form, Options};
 use common::{agree_on, device, numbers, read, scatter, to_bytes};
 use smallvec::SmallVec;
 use tensor_core::{
-    ArgReduceOp, BinaryOp, DType, Device, Error, Kernel, Launch, Layout, RandomKind, ReduceOp, Scalar, Shape,
+    ArgReduceOp, BinaryOp, CumulativeOp, DType, Device, Error, Kernel, Launch, Layout, RandomKind, ReduceOp,
+    Scalar, Shape,
     kernel::{
-        ArgReduceKernel, Compiled, CopyKernel, GatherKernel, Instr, MapKernel, MatMulKernel, Program,
-        ReduceKernel, Region, RowKernel,
+        ArgReduceKernel, ArgSortKernel, Compiled, CopyKernel, CumulativeKernel, GatherKernel, Instr,
+        MapKernel, MatMulKernel, Program, ReduceKernel, Region, RowKernel,
     },
 };
 
@@ -235,6 +236,33 @@ fn indices_of_extremes() {
 }
 
 #[test]
+fn lines() {
+    let dtype = DType::F32;
+    for (shape, axis) in [([640, 20], 1), ([7, 1500], 1), ([3, 3000], 1), ([40, 300], 1)] {
+        let whole = Layout::contiguous(shape);
+        let turned = Layout::contiguous([shape[1], shape[0]]).permute(&[1, 0]);
+        for input in [whole, turned, Layout::new(shape, &[0, 1], 3), Layout::new(shape, &[1, 0], 3)] {
+            let values = numbers(shape[0] * shape[1] + 3, 4).iter().map(|x| (x * 3.0).round()).collect();
+            let inputs = [(dtype, values)];
+            let what = format!("{input:?} along {axis}");
+            for op in [CumulativeOp::Sum, CumulativeOp::ArgMax] {
+                let kernel = CumulativeKernel { op, axis, reverse: true, dtype, input: input.clone() };
+                agree(&what, &Kernel::Cumulative(kernel), &[], &inputs, 0.0);
+            }
+            for k in [2, 100, shape[axis]] {
+                let k = k.min(shape[axis]);
+                let kernel = ArgSortKernel { axis, descending: k == 2, k, dtype, input: input.clone() };
+                agree(&format!("{k} of {what}"), &Kernel::ArgSort(kernel), &[], &inputs, 0.0);
+            }
+        }
+    }
+    // The keys of a sort, twice as wide as its indices, need room too.
+    let input = Layout::new([4, 1500], &[0, 1], 0);
+    let kernel = ArgSortKernel { axis: 1, descending: false, k: 1500, dtype: DType::F64, input };
+    agree("a row for all", &Kernel::ArgSort(kernel), &[], &[(DType::F64, numbers(1500, 2))], 0.0);
+}
+
+#[test]
 fn products() {
     let plain = |r: usize, c: usize| Layout::contiguous([r, c]);
     let turned = |r: usize, c: usize| Layout::contiguous([c, r]).permute(&[1, 0]);
@@ -351,6 +379,21 @@ fn what_cannot_be_cut_is_told_and_leaves_the_device_usable() {
                 axis: 0,
                 dtype: DType::F32,
                 input: Layout::contiguous([5000]),
+            }),
+            Kernel::Cumulative(CumulativeKernel {
+                op: CumulativeOp::Sum,
+                axis: 0,
+                reverse: false,
+                dtype: DType::F32,
+                input: Layout::contiguous([5000]),
+            }),
+            // Its keys have no room, though its input and output do.
+            Kernel::ArgSort(ArgSortKernel {
+                axis: 0,
+                descending: false,
+                k: 3,
+                dtype: DType::F32,
+                input: Layout::new([5000], &[0], 0),
             }),
         ];
         for kernel in refused {

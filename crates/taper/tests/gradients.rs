@@ -6,7 +6,7 @@ mod common;
 
 use common::{assert_close, device, of, reference_device, tensor};
 use taper::autograd::{Function, TensorGrad, apply, dot, grad, gradcheck, gradgradcheck};
-use taper::tensor_core::{BinaryOp, ReduceOp, UnaryOp};
+use taper::tensor_core::{BinaryOp, CumulativeOp, ReduceOp, UnaryOp};
 use taper::{DType, Device, Error, Result, Tensor, enable_grad, no_grad};
 
 /// Checks a function's gradient: by differences in f64 where the device has it; and always in f32 against the reference.
@@ -149,6 +149,48 @@ fn reduction_rules_over_every_axis() {
 }
 
 #[test]
+fn cumulative_rules_along_every_axis() {
+    for &op in CumulativeOp::ALL.iter().filter(|op| !op.is_arg()) {
+        for axis in 0..3 {
+            for reverse in [false, true] {
+                let what = format!("{} along {axis}, reversed: {reverse}", op.name());
+                check(&what, |x| x[0].cumulative(op, axis, reverse), &[&[2, 3, 4]]);
+            }
+        }
+    }
+    check("cummax", |x| Ok(x[0].cummax(1)?.0), &[&[3, 7]]);
+    check("cummin", |x| Ok(x[0].cummin(0)?.0), &[&[7, 3]]);
+    // Products without a zero, with one, with two, and with nothing else.
+    for reverse in [false, true] {
+        check_at(
+            "zeros in a cumprod",
+            |x| x[0].cumulative(CumulativeOp::Prod, 1, reverse),
+            |_, dtype, d| {
+                let rows = [[2.0, 3.0, -1.0, 0.5], [2.0, 0.0, 4.0, 3.0], [0.0, 3.0, 0.0, 2.0], [0.0; 4]];
+                of(&rows.concat(), &[4, 4], dtype, d)
+            },
+            1,
+        );
+    }
+    // Where nothing was added up yet, and nothing comes back.
+    check_at(
+        "infinities in a logcumsumexp",
+        |x| Ok(x[0].logcumsumexp(0)?.exp()),
+        |_, dtype, d| of(&[f64::NEG_INFINITY, f64::NEG_INFINITY, 1.0, -700.0, 0.5], &[5], dtype, d),
+        1,
+    );
+}
+
+#[test]
+fn sorting_rules() {
+    for (axis, descending) in [(0, false), (1, true), (-1, false)] {
+        check("sort", |x| Ok(x[0].sort(axis, descending)?.0), &[&[3, 5]]);
+        check("topk", |x| Ok(x[0].topk(2, axis, descending)?.0), &[&[3, 5]]);
+    }
+    check("the middle", |x| Ok(x[0].sort(0, false)?.0.select(0, 3)?.powi(2)), &[&[7, 2]]);
+}
+
+#[test]
 fn product_and_index_rules() {
     for (a, b) in [
         (vec![3, 4], vec![4, 2]),
@@ -196,6 +238,16 @@ fn second_derivatives() {
     check("softmax", &|x| x[0].softmax(1), &[at(&[2, 3], 1)]);
     check("mean of slices", &|x| x[0].slice(1, 0, 2)?.powi(2).mean_axis(0, false), &[at(&[2, 3], 1)]);
     check("pow", &|x| x[0].pow(&x[1]), &[at(&[3], 1), at(&[3], 2)]);
+    check("sort", &|x| Ok(x[0].sort(1, true)?.0.powi(3)), &[at(&[2, 4], 1)]);
+    check("topk", &|x| Ok(x[0].topk(2, 1, true)?.0.powi(3)), &[at(&[2, 4], 1)]);
+    check("cummax", &|x| Ok(x[0].cummax(1)?.0.powi(3)), &[at(&[2, 4], 1)]);
+    for reverse in [false, true] {
+        for op in [CumulativeOp::Sum, CumulativeOp::Prod, CumulativeOp::LogSumExp] {
+            check(op.name(), &|x| Ok(x[0].cumulative(op, 1, reverse)?.powi(2)), &[at(&[2, 4], 1)]);
+        }
+        let zeros = of(&[2.0, 0.0, 3.0, 0.0, 1.5, 0.5, 0.0, 2.0, 0.7], &[3, 3], DType::F64, &d).unwrap();
+        check("zeros", &|x| x[0].cumulative(CumulativeOp::Prod, 1, reverse), &[zeros]);
+    }
 }
 
 #[test]

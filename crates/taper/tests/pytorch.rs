@@ -64,9 +64,6 @@ struct Expected {
     grads: Vec<Option<Vec<Value>>>,
 }
 
-/// What Taper does not have yet.
-const ABSENT: [&str; 2] = ["cumsum", "cumprod"];
-
 impl OpCase {
     fn axes(&self) -> taper::tensor_core::Axes {
         match self.args.get("axes").or(self.args.get("axis")) {
@@ -140,6 +137,16 @@ impl OpCase {
             "softmax" => a.softmax(axis())?,
             "log_softmax" => a.log_softmax(axis())?,
             "logsumexp" => a.logsumexp(axis(), keep)?,
+            "cumsum" => a.cumsum(axis())?,
+            "cumprod" => a.cumprod(axis())?,
+            "logcumsumexp" => a.logcumsumexp(axis())?,
+            "cummax" => a.cummax(axis())?.0,
+            "cummin" => a.cummin(axis())?.0,
+            "sort" => a.sort(axis(), self.args["descending"].as_bool().unwrap())?.0,
+            "topk" => {
+                let k = self.args["k"].as_u64().unwrap() as usize;
+                a.topk(k, axis(), self.args["largest"].as_bool().unwrap())?.0
+            }
             "matmul" => a.matmul(&x[1])?,
             "linear" => a.matmul(&x[1].t()?)?.add(&x[2])?,
             "layer_norm" => {
@@ -157,9 +164,6 @@ fn operations_and_their_gradients() -> Result<()> {
     let ops: Ops = fixture("ops");
     let mut checked = 0;
     for case in &ops.cases {
-        if ABSENT.contains(&case.op.as_str()) {
-            continue;
-        }
         // Where several are greatest, torch.max gives all of the gradient to one; ours is torch.amax.
         let ties = matches!(case.op.as_str(), "max" | "min");
         for (dtype, expected, within) in
@@ -187,6 +191,57 @@ fn operations_and_their_gradients() -> Result<()> {
         }
     }
     assert!(checked >= 100, "{checked}");
+    Ok(())
+}
+
+#[derive(Deserialize)]
+struct Orders {
+    cases: Vec<OrderCase>,
+}
+
+#[derive(Deserialize)]
+struct OrderCase {
+    dtype: String,
+    input: Array,
+    axis: isize,
+    ascending: Vec<i32>,
+    descending: Vec<i32>,
+    cummax: Vec<i32>,
+    cummin: Vec<i32>,
+}
+
+fn dtype_of(name: &str) -> (DType, &'static str) {
+    match name {
+        "float32" => (DType::F32, "f32"),
+        "float64" => (DType::F64, "f64"),
+        "float16" => (DType::F16, "f16"),
+        "bfloat16" => (DType::BF16, "bf16"),
+        "int64" => (DType::I64, "i64"),
+        "int32" => (DType::I32, "i32"),
+        "uint8" => (DType::U8, "u8"),
+        _ => (DType::Bool, "bool"),
+    }
+}
+
+#[test]
+fn indices_among_equals_and_nan() -> Result<()> {
+    let orders: Orders = fixture("order");
+    assert!(orders.cases.len() >= 20);
+    for case in &orders.cases {
+        let (dtype, name) = dtype_of(&case.dtype);
+        if !has(&device(), dtype) {
+            continue;
+        }
+        let x = case.input.tensor(dtype)?;
+        let what = format!("{name} along {}", case.axis);
+        assert_eq!(x.argsort(case.axis, false)?.to_vec::<i32>()?, case.ascending, "argsort, {what}");
+        assert_eq!(x.argsort(case.axis, true)?.to_vec::<i32>()?, case.descending, "descending, {what}");
+        assert_eq!(x.cummax(case.axis)?.1.to_vec::<i32>()?, case.cummax, "cummax, {what}");
+        assert_eq!(x.cummin(case.axis)?.1.to_vec::<i32>()?, case.cummin, "cummin, {what}");
+        let order = Tensor::from_slice(&case.descending, case.input.shape.as_slice(), &device())?;
+        let first = order.narrow(case.axis, 0, 2)?.to_vec::<i32>()?;
+        assert_eq!(x.topk(2, case.axis, true)?.1.to_vec::<i32>()?, first, "topk, {what}");
+    }
     Ok(())
 }
 
@@ -361,16 +416,7 @@ fn tensors_print_as_pytorchs_do() -> Result<()> {
     // Elsewhere the device is printed too, which may break lines at other places.
     let d = taper::cpu();
     for case in &prints.cases {
-        let (dtype, name) = match case.dtype.as_str() {
-            "float32" => (DType::F32, "f32"),
-            "float64" => (DType::F64, "f64"),
-            "float16" => (DType::F16, "f16"),
-            "bfloat16" => (DType::BF16, "bf16"),
-            "int64" => (DType::I64, "i64"),
-            "int32" => (DType::I32, "i32"),
-            "uint8" => (DType::U8, "u8"),
-            _ => (DType::Bool, "bool"),
-        };
+        let (dtype, name) = dtype_of(&case.dtype);
         let expected = case.text.replace(&format!("torch.{}", case.dtype), name);
         let found = of(&numbers(&case.data), &case.shape, dtype, &d)?.to_string();
         assert_eq!(found, expected, "{}", case.name);

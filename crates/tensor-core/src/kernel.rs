@@ -9,8 +9,8 @@ use std::{
 use smallvec::SmallVec;
 
 use crate::{
-    ArgReduceOp, BinaryOp, CompareOp, DType, Layout, RandomKind, ReduceOp, Result, Scalar, Shape, UnaryOp,
-    backend::Storage,
+    ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, DType, Layout, RandomKind, ReduceOp, Result, Scalar,
+    Shape, UnaryOp, backend::Storage,
 };
 
 /// A value inside a [`Program`]: the index of the instruction that makes it.
@@ -111,6 +111,10 @@ pub enum Kernel {
     Rows(RowKernel),
     /// The index of an extreme along one axis.
     ArgReduce(ArgReduceKernel),
+    /// A cumulative operation along one axis.
+    Cumulative(CumulativeKernel),
+    /// The indices of the elements along one axis in order.
+    ArgSort(ArgSortKernel),
     /// A batched matrix product.
     MatMul(MatMulKernel),
     /// Reading by index along an axis.
@@ -213,6 +217,40 @@ pub struct ArgReduceKernel {
     pub input: Layout,
 }
 
+/// `output[i][j][k] = op(input[i][0][k], …, input[i][j][k])` (for axis 1 of 3), row-major; with `reverse`, of `input[i][j..][k]`.
+///
+/// Sums and products of half types are taken in f32 and rounded where they are stored. Indices are i32.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct CumulativeKernel {
+    /// Which operation.
+    pub op: CumulativeOp,
+    /// The axis.
+    pub axis: usize,
+    /// Whether it runs from the end of the axis to its start.
+    pub reverse: bool,
+    /// The input's dtype; the output's too, but for indices.
+    pub dtype: DType,
+    /// The input's layout.
+    pub input: Layout,
+}
+
+/// The i32 indices of the first `k` elements along `axis` in order, row-major; equal elements in the order of their indices.
+///
+/// NaN is greater than all else and equal to NaN, and −0 is equal to 0, so that every device gives the same.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ArgSortKernel {
+    /// The axis.
+    pub axis: usize,
+    /// Whether the greatest come first.
+    pub descending: bool,
+    /// How many are wanted: at most the axis's size.
+    pub k: usize,
+    /// The input's dtype.
+    pub dtype: DType,
+    /// The input's layout.
+    pub input: Layout,
+}
+
 /// `output[b, i, j] = Σₖ lhs[b, i, k] · rhs[b, k, j]`, row-major. Half types accumulate in f32; integers wrap.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MatMulKernel {
@@ -300,6 +338,8 @@ impl Kernel {
             Kernel::Reduce(k) => k.op.name(),
             Kernel::Rows(_) => "rows",
             Kernel::ArgReduce(k) => k.op.name(),
+            Kernel::Cumulative(k) => k.op.name(),
+            Kernel::ArgSort(_) => "argsort",
             Kernel::MatMul(_) => "matmul",
             Kernel::Gather(_) => "gather",
             Kernel::ScatterAdd(_) => "scatter_add",
@@ -322,6 +362,13 @@ impl Kernel {
                 .collect(),
             Kernel::Reduce(k) => one(k.shape.reduced(&k.axes, false), k.program.output_dtype(0)),
             Kernel::ArgReduce(k) => one(k.input.shape().reduced(&[k.axis], false), DType::I32),
+            Kernel::Cumulative(k) => {
+                one(k.input.shape().clone(), if k.op.is_arg() { DType::I32 } else { k.dtype })
+            }
+            Kernel::ArgSort(k) => {
+                let sizes = k.input.shape().iter().enumerate();
+                one(sizes.map(|(a, &n)| if a == k.axis { k.k } else { n }).collect(), DType::I32)
+            }
             Kernel::MatMul(k) => one(k.batch.iter().copied().chain([k.m, k.n]).collect(), k.dtype),
             Kernel::Gather(k) => one(k.index.shape().clone(), k.dtype),
             Kernel::ScatterAdd(k) => one(k.base.shape().clone(), k.dtype),

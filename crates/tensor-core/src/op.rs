@@ -159,6 +159,29 @@ names! {
 }
 
 names! {
+    /// Cumulative operations along an axis: element i is made of the elements 0..=i.
+    pub enum CumulativeOp {
+        /// Σx. Half types are summed in f32, and each output is rounded once; integers wrap.
+        Sum => "cumsum",
+        /// Πx; otherwise as the sum.
+        Prod => "cumprod",
+        /// ln Σeˣ, floats only.
+        LogSumExp => "logcumsumexp",
+        /// The index of the greatest so far, i32: the last among equals, and of the last NaN once there is one.
+        ArgMax => "cummax",
+        /// The index of the least so far, as the greatest.
+        ArgMin => "cummin",
+    }
+}
+
+impl CumulativeOp {
+    /// Whether the results are indices.
+    pub const fn is_arg(self) -> bool {
+        matches!(self, CumulativeOp::ArgMax | CumulativeOp::ArgMin)
+    }
+}
+
+names! {
     /// Counter-based random numbers (Philox4x32-10, Salmon et al. 2011). Element `i` of a draw uses the block with
     /// key = the generator's seed and counter = [lo, hi, 0, 0] of `offset + i`, whose words are w0..w3.
     pub enum RandomKind {
@@ -255,6 +278,23 @@ pub enum Op {
         /// Whether the axis stays, with size 1.
         keepdim: bool,
     },
+    /// A cumulative operation along one axis.
+    Cumulative {
+        /// Which.
+        op: CumulativeOp,
+        /// The axis.
+        axis: usize,
+        /// Whether element i is made of the elements i.. instead of those up to it.
+        reverse: bool,
+    },
+    /// The i32 indices along one axis of the elements in order, equal ones in that of their indices. NaN is the greatest. As many
+    /// as this tensor has along the axis, the first ones.
+    ArgSort {
+        /// The axis.
+        axis: usize,
+        /// Whether the greatest come first.
+        descending: bool,
+    },
     /// Matrix product of `[…, m, k]` and `[…, k, n]`; leading axes broadcast.
     MatMul,
     /// `out[i][j][k] = input[i][index[i][j][k]][k]` (for axis 1 of 3): inputs are the tensor and an index.
@@ -316,6 +356,8 @@ impl Op {
             Op::Pad { .. } => "pad",
             Op::Reduce { op, .. } => op.name(),
             Op::ArgReduce { op, .. } => op.name(),
+            Op::Cumulative { op, .. } => op.name(),
+            Op::ArgSort { .. } => "argsort",
             Op::MatMul => "matmul",
             Op::Gather { .. } => "gather",
             Op::ScatterAdd { .. } => "scatter_add",
@@ -396,6 +438,7 @@ impl Op {
             },
             Op::Where => (0b001, false),
             Op::Reduce { op: ReduceOp::Max | ReduceOp::Min | ReduceOp::Prod, .. } => (1, true),
+            Op::Cumulative { op: CumulativeOp::Prod | CumulativeOp::LogSumExp, .. } => (1, true),
             Op::MatMul => (others, false),
             Op::Gather { .. } => (0b10, false),
             Op::ScatterAdd { .. } => (0b10, false),

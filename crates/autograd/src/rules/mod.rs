@@ -1,6 +1,7 @@
 //! The gradient of every operation, one `match`. Rules are written in tensor operations, so gradients have gradients.
 //! A rule may read what [`tensor_core::Op::saved`] names for free; anything else is computed anew.
 
+mod cumulative;
 mod elementwise;
 mod movement;
 mod reduce;
@@ -43,6 +44,7 @@ pub(crate) fn gradients(step: &Step<'_>) -> Gradients {
         Op::Concat { axis } => movement::concat(*axis, step),
         Op::Pad { before, interior, .. } => movement::pad(before, interior, &inputs[0], g),
         Op::Reduce { op, axes, .. } => reduce::reduce(*op, axes, step),
+        Op::Cumulative { op, axis, reverse } => cumulative::cumulative(*op, *axis, *reverse, step),
         Op::MatMul => matmul(step),
         Op::Gather { axis } => Ok(vec![step.when(0, || gathered(*axis, &inputs[0], &inputs[1], g))?, None]),
         Op::ScatterAdd { axis } => {

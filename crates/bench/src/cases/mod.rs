@@ -1,6 +1,7 @@
 //! The cases, a file for each kind of work, in the order of the table.
 
 mod alone;
+mod along;
 mod elementwise;
 mod indexing;
 mod matmul;
@@ -49,6 +50,7 @@ pub(crate) fn all() -> Vec<Case> {
     cases.extend(rows::more());
     cases.extend(training::more());
     cases.extend(indexing::more());
+    cases.extend(along::more());
     cases
 }
 

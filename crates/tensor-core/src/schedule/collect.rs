@@ -299,6 +299,14 @@ pub(super) fn op_words(op: &Op) -> (u64, SmallVec<[u64; 4]>) {
         }
         Op::ToDevice => 21,
         Op::Custom(_) => 22,
+        Op::Cumulative { op, axis, reverse } => {
+            words.extend([*op as u64, *axis as u64, u64::from(*reverse)]);
+            23
+        }
+        Op::ArgSort { axis, descending } => {
+            words.extend([*axis as u64, u64::from(*descending)]);
+            24
+        }
     };
     (code, words)
 }

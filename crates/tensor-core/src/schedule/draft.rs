@@ -9,8 +9,8 @@ use super::{
 use crate::{
     Layout, Op, Shape,
     kernel::{
-        ArgReduceKernel, CopyKernel, GatherKernel, Kernel, MapKernel, MatMulKernel, ReduceKernel, Region,
-        RowKernel, ScatterAddKernel,
+        ArgReduceKernel, ArgSortKernel, CopyKernel, CumulativeKernel, GatherKernel, Kernel, MapKernel,
+        MatMulKernel, ReduceKernel, Region, RowKernel, ScatterAddKernel,
     },
 };
 
@@ -119,6 +119,20 @@ fn opaque(facts: &Facts<'_>, g: u32, i: u32) -> Draft {
         Op::ArgReduce { op, axis, .. } => {
             Kernel::ArgReduce(ArgReduceKernel { op: *op, axis: *axis, dtype: input_dtype(0), input: read(0) })
         }
+        Op::Cumulative { op, axis, reverse } => Kernel::Cumulative(CumulativeKernel {
+            op: *op,
+            axis: *axis,
+            reverse: *reverse,
+            dtype: input_dtype(0),
+            input: read(0),
+        }),
+        Op::ArgSort { axis, descending } => Kernel::ArgSort(ArgSortKernel {
+            axis: *axis,
+            descending: *descending,
+            k: item.node.shape[*axis],
+            dtype: input_dtype(0),
+            input: read(0),
+        }),
         Op::MatMul => {
             let rank = item.node.shape.rank();
             let batch: Shape = item.node.shape[..rank - 2].iter().copied().collect();

@@ -3,6 +3,7 @@
 
 mod cell;
 mod create;
+mod cumulative;
 mod display;
 mod elementwise;
 mod indexing;
@@ -13,6 +14,7 @@ mod operators;
 mod random;
 mod read;
 mod reduce;
+mod sort;
 
 use std::{
     panic::Location,

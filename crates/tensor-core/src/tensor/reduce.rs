@@ -34,7 +34,7 @@ impl Tensor {
 
     /// This tensor in the dtype in which `op` reduces it.
     #[track_caller]
-    fn reducible(&self, op: ReduceOp) -> Tensor {
+    pub(super) fn reducible(&self, op: ReduceOp) -> Tensor {
         match op {
             ReduceOp::Mean if !self.dtype().is_float() => self.cast_unchecked(DType::F32),
             ReduceOp::Sum | ReduceOp::Prod if !self.dtype().is_float() => {
@@ -138,14 +138,17 @@ impl Tensor {
                 format!("shape {} has no elements along axis {axis}", self.shape()),
             ));
         }
-        if self.dims()[axis] > i32::MAX as usize {
-            return Err(Error::invalid(
-                op.name(),
-                format!("axis {axis} of shape {} passes i32 indices", self.shape()),
-            ));
-        }
+        self.check_indices(op.name(), axis)?;
         let shape = self.shape().reduced(&[axis], keepdim);
         Ok(Tensor::build(Op::ArgReduce { op, axis, keepdim }, shape, DType::I32, &[self]))
+    }
+
+    /// Fails for an axis longer than i32 indices reach.
+    pub(super) fn check_indices(&self, op: &'static str, axis: usize) -> Result<()> {
+        if self.dims()[axis] <= i32::MAX as usize {
+            return Ok(());
+        }
+        Err(Error::invalid(op, format!("axis {axis} of shape {} passes i32 indices", self.shape())))
     }
 
     /// The flat index of the greatest element, 0-d i32.
@@ -227,18 +230,24 @@ impl Tensor {
     #[track_caller]
     fn shifted(&self, op: &'static str, axis: isize) -> Result<Option<Tensor>> {
         self.shape().axis(axis, op)?;
-        if !self.dtype().is_float() {
-            return Err(Error::DTypeMismatch {
-                op,
-                lhs: self.dtype(),
-                rhs: DType::F32,
-                hint: "a floating-point tensor is needed: cast it with .to_dtype(DType::F32)".into(),
-            });
-        }
+        self.require_float(op)?;
         if self.numel() == 0 {
             return Ok(None);
         }
         self.sub(&self.detach().max_axis(axis, true)?).map(Some)
+    }
+
+    /// Fails for a dtype that is not floating-point.
+    pub(super) fn require_float(&self, op: &'static str) -> Result<()> {
+        if self.dtype().is_float() {
+            return Ok(());
+        }
+        Err(Error::DTypeMismatch {
+            op,
+            lhs: self.dtype(),
+            rhs: DType::F32,
+            hint: "a floating-point tensor is needed: cast it with .to_dtype(DType::F32)".into(),
+        })
     }
 }
 

@@ -12,9 +12,9 @@ use std::{
 };
 
 use tensor_core::{
-    ArgReduceOp, Backend, BinaryOp, Buffer, CompareOp, DType, Device, DeviceInfo, DeviceKind, Element, Error,
-    Kernel, Launch, Layout, Limits, MemoryStats, RandomKind, ReduceOp, Result, Scalar, Storage, UnaryOp,
-    bf16, f16,
+    ArgReduceOp, Backend, BinaryOp, Buffer, CompareOp, CumulativeOp, DType, Device, DeviceInfo, DeviceKind,
+    Element, Error, Kernel, Launch, Layout, Limits, MemoryStats, RandomKind, ReduceOp, Result, Scalar,
+    Storage, UnaryOp, bf16, f16,
     kernel::{Instr, Program},
     philox,
 };
@@ -301,6 +301,40 @@ fn compute(launch: &Launch<'_>, inputs: &[Vec<Scalar>]) -> Result<Vec<Vec<Scalar
                     .collect(),
             ]
         }
+        Kernel::Cumulative(k) => {
+            let mut out = vec![Scalar::Int(0); k.input.numel()];
+            for (line, places) in lines(k.input.shape(), k.axis) {
+                let value = |i: usize| at(0, &k.input, &place(&line, k.axis, i));
+                let n = places.len();
+                let mut so_far: Option<Scalar> = None;
+                for step in 0..n {
+                    let i = if k.reverse { n - 1 - step } else { step };
+                    let state = cumulate(k.op, k.dtype, so_far, i, &value);
+                    out[places[i]] = state;
+                    so_far = Some(state);
+                }
+            }
+            vec![out]
+        }
+        Kernel::ArgSort(k) => {
+            let sizes = launch.kernel.outputs()[0].0.clone();
+            let mut out = vec![Scalar::Int(0); sizes.numel()];
+            for ((line, _), (_, places)) in lines(k.input.shape(), k.axis).iter().zip(lines(&sizes, k.axis)) {
+                let value = |i: usize| at(0, &k.input, &place(line, k.axis, i));
+                let mut order: Vec<usize> = (0..k.input.shape()[k.axis]).collect();
+                order.sort_by(|&a, &b| {
+                    let (a, b) = if k.descending { (value(b), value(a)) } else { (value(a), value(b)) };
+                    match (a, b) {
+                        (Scalar::Float(a), Scalar::Float(b)) => {
+                            a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
+                        }
+                        _ => a.as_i64().cmp(&b.as_i64()),
+                    }
+                });
+                places.iter().zip(order).for_each(|(&to, i)| out[to] = Scalar::Int(i as i64));
+            }
+            vec![out]
+        }
         Kernel::MatMul(k) => {
             let shape: Vec<usize> = k.batch.iter().copied().chain([k.m, k.n]).collect();
             vec![
@@ -354,6 +388,65 @@ fn compute(launch: &Launch<'_>, inputs: &[Vec<Scalar>]) -> Result<Vec<Vec<Scalar
         }
         other => panic!("a kernel this backend does not know: {other:?}"),
     })
+}
+
+/// Every line along an axis: its index without the axis, and the flat places of its elements.
+fn lines(shape: &[usize], axis: usize) -> Vec<(Vec<usize>, Vec<usize>)> {
+    let whole = Layout::contiguous(shape);
+    let mut others = shape.to_vec();
+    others.remove(axis);
+    let places = |line: &[usize]| (0..shape[axis]).map(|i| offset(&whole, &place(line, axis, i))).collect();
+    indices(&others).into_iter().map(|line| (line.clone(), places(&line))).collect()
+}
+
+/// A line's index with a position along the axis put in.
+fn place(line: &[usize], axis: usize, i: usize) -> Vec<usize> {
+    let mut full = line.to_vec();
+    full.insert(axis, i);
+    full
+}
+
+/// What comes of one more element, the one at `i`.
+fn cumulate(
+    op: CumulativeOp,
+    dtype: DType,
+    so_far: Option<Scalar>,
+    i: usize,
+    value: &impl Fn(usize) -> Scalar,
+) -> Scalar {
+    let x = value(i);
+    let Some(so_far) = so_far else {
+        return if op.is_arg() { Scalar::Int(i as i64) } else { x };
+    };
+    let (a, b) = (so_far.as_f64(), x.as_f64());
+    match op {
+        CumulativeOp::Sum if dtype.is_float() => Scalar::Float(a + b),
+        CumulativeOp::Sum => Scalar::Int(so_far.as_i64().wrapping_add(x.as_i64())),
+        CumulativeOp::Prod if dtype.is_float() => Scalar::Float(a * b),
+        CumulativeOp::Prod => Scalar::Int(so_far.as_i64().wrapping_mul(x.as_i64())),
+        CumulativeOp::LogSumExp => Scalar::Float(match a.max(b) {
+            _ if a.is_nan() || b.is_nan() => f64::NAN,
+            greater if greater.is_infinite() => greater,
+            greater => greater + (-(a - b).abs()).exp().ln_1p(),
+        }),
+        CumulativeOp::ArgMax | CumulativeOp::ArgMin => {
+            let best = value(so_far.as_i64() as usize);
+            let better = match (best, x) {
+                (_, Scalar::Float(x)) if x.is_nan() => true,
+                (Scalar::Float(best), _) if best.is_nan() => false,
+                (Scalar::Float(best), Scalar::Float(x)) => {
+                    if op == CumulativeOp::ArgMax {
+                        x >= best
+                    } else {
+                        x <= best
+                    }
+                }
+                _ if op == CumulativeOp::ArgMax => x.as_i64() >= best.as_i64(),
+                _ => x.as_i64() <= best.as_i64(),
+            };
+            if better { Scalar::Int(i as i64) } else { so_far }
+        }
+    }
 }
 
 fn checked(op: &'static str, index: Scalar, axis: usize, size: usize) -> Result<usize> {

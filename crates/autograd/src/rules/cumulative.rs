@@ -1,0 +1,91 @@
+//! Gradients of cumulative operations: what comes after an element gathers in it, so each is a cumulative operation the other way.
+
+use tensor_core::{CumulativeOp, DType, Error, Result, Tensor, is_grad_enabled};
+
+use super::{Gradients, Step};
+
+pub(super) fn cumulative(op: CumulativeOp, axis: usize, reverse: bool, step: &Step<'_>) -> Gradients {
+    let along = Along { axis: axis as isize, reverse };
+    let (x, y, g) = (&step.inputs[0], step.node, step.gradient);
+    let dx = match op {
+        CumulativeOp::Sum => along.back(CumulativeOp::Sum, g)?,
+        CumulativeOp::Prod => along.product(x, y, g)?,
+        CumulativeOp::LogSumExp => along.log_sum_exp(x, y, g)?,
+        CumulativeOp::ArgMax | CumulativeOp::ArgMin => {
+            return Err(Error::Autograd {
+                op: "backward",
+                message: format!("the indices of {} have no gradient", op.name()),
+            });
+        }
+    };
+    Ok(vec![Some(dx)])
+}
+
+#[derive(Clone, Copy)]
+struct Along {
+    axis: isize,
+    reverse: bool,
+}
+
+impl Along {
+    fn back(self, op: CumulativeOp, t: &Tensor) -> Result<Tensor> {
+        t.cumulative(op, self.axis, !self.reverse)
+    }
+
+    /// Σᵢ gᵢ·yᵢ / x over all i from an element on. Where a zero stands this says nothing, and PyTorch's way is taken: up to the
+    /// first zero it holds, at the first zero x is left out of the products, and after it every product is 0.
+    fn product(self, x: &Tensor, y: &Tensor, g: &Tensor) -> Result<Tensor> {
+        if x.numel() == 0 {
+            return Ok(g.clone());
+        }
+        let zero = x.eq_scalar(0.0);
+        // Those masks are constants, which is wrong where the gradient itself is to be differentiated.
+        if is_grad_enabled() && zero.any().item::<bool>()? {
+            return self.product_of_others(x, g);
+        }
+        let zeros = zero.cumulative(CumulativeOp::Sum, self.axis, self.reverse)?;
+        let one = x.masked_fill(&zero, 1.0)?;
+        let before = self.back(CumulativeOp::Sum, &g.mul(y)?)?.div(&one)?;
+        let first = zero.bitwise_and(&zeros.eq_scalar(1))?;
+        // The products without the first zero, from that zero to the second.
+        let without = x
+            .masked_fill(&first, 1.0)?
+            .cumulative(CumulativeOp::Prod, self.axis, self.reverse)?
+            .masked_fill(&zeros.eq_scalar(0), 0.0)?;
+        let at_zero = self.back(CumulativeOp::Sum, &g.mul(&without)?)?;
+        first.where_cond(&at_zero, &before.masked_fill(&zeros.gt_scalar(0), 0.0)?)
+    }
+
+    /// Σₖ gₖ·∏ᵢ xᵢ over k from an element on and all i up to k but that element, by the square of the axis's length: right for
+    /// every x, and differentiable.
+    fn product_of_others(self, x: &Tensor, g: &Tensor) -> Result<Tensor> {
+        let (axis, device) = (self.axis, x.device());
+        let n = x.dims()[axis as usize];
+        // An axis for the element before that for i and k, with its mask of all other i and of all k from it on.
+        let square = |keep: &dyn Fn(&Tensor, &Tensor) -> Result<Tensor>| {
+            let numbers = Tensor::arange(0, n as i64, 1, &device)?.to_dtype(DType::I32)?;
+            let mut shape = vec![1; x.rank() + 1];
+            shape[axis as usize] = n;
+            let element = numbers.reshape(shape.as_slice())?;
+            shape.swap(axis as usize, axis as usize + 1);
+            keep(&element, &numbers.reshape(shape.as_slice())?)
+        };
+        let own = square(&|element, i| element.eq(i))?;
+        let early = square(&|element, k| if self.reverse { k.gt(element) } else { k.lt(element) })?;
+        let others = own.where_cond(&x.ones_like().unsqueeze(axis)?, &x.unsqueeze(axis)?)?;
+        let products = others.cumulative(CumulativeOp::Prod, axis + 1, self.reverse)?;
+        let shares = products.mul(&g.unsqueeze(axis)?)?.masked_fill(&early, 0.0)?;
+        shares.sum_axis(axis + 1, false)
+    }
+
+    /// Σᵢ gᵢ·e^(x − yᵢ) over all i from an element on, in logarithms: of the positive g and the negative ones apart.
+    fn log_sum_exp(self, x: &Tensor, y: &Tensor, g: &Tensor) -> Result<Tensor> {
+        let share = |g: &Tensor| -> Result<Tensor> {
+            // With nothing to share, −∞; so it is where y is −∞, since x is there too.
+            let none = g.le_scalar(0.0).bitwise_or(&y.eq_scalar(f64::NEG_INFINITY))?;
+            let log = g.masked_fill(&none, 1.0)?.log().sub(y)?.masked_fill(&none, f64::NEG_INFINITY)?;
+            Ok(self.back(CumulativeOp::LogSumExp, &log)?.add(x)?.exp())
+        };
+        share(g)?.sub(&share(&g.neg())?)
+    }
+}

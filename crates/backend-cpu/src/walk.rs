@@ -1,0 +1,121 @@
+//! Positions of a shape in row-major order, what it takes to go along one axis, and work shared among threads.
+
+use rayon::prelude::*;
+use smallvec::SmallVec;
+use tensor_core::{Layout, Strides, collapse};
+
+use crate::threads;
+
+/// Elements below which the work stays on the calling thread.
+const PARALLEL: usize = 1 << 17;
+
+/// The distance from the first element as the positions of a shape go by in row-major order.
+pub(crate) struct Walk<'a> {
+    dims: &'a [usize],
+    strides: &'a [isize],
+    index: SmallVec<[usize; 5]>,
+    pub(crate) offset: isize,
+}
+
+impl<'a> Walk<'a> {
+    /// A walk that begins at flat position `start`.
+    pub(crate) fn new(dims: &'a [usize], strides: &'a [isize], start: usize) -> Walk<'a> {
+        let mut walk = Walk { dims, strides, index: SmallVec::from_elem(0, dims.len()), offset: 0 };
+        let mut rest = start;
+        for axis in (0..dims.len()).rev() {
+            walk.index[axis] = rest % dims[axis].max(1);
+            rest /= dims[axis].max(1);
+            walk.offset += walk.index[axis] as isize * strides[axis];
+        }
+        walk
+    }
+
+    pub(crate) fn next(&mut self) {
+        for axis in (0..self.dims.len()).rev() {
+            self.index[axis] += 1;
+            self.offset += self.strides[axis];
+            if self.index[axis] < self.dims[axis] {
+                return;
+            }
+            self.offset -= self.strides[axis] * self.dims[axis] as isize;
+            self.index[axis] = 0;
+        }
+    }
+}
+
+/// `0..count` in a few pieces, side by side where the work is worth it.
+pub(crate) fn pieces(count: usize, work: usize, f: impl Fn(usize, usize) + Sync) {
+    let threads = threads::available();
+    if work < PARALLEL || threads == 1 {
+        return f(0, count);
+    }
+    let piece = count.div_ceil(threads * 4).max(1);
+    (0..count.div_ceil(piece)).into_par_iter().for_each(|i| f(i * piece, count.min((i + 1) * piece)));
+}
+
+/// All lines along one axis of several layouts, which agree on the other axes' sizes as far as the first reaches. Those axes are
+/// merged where every layout allows it; lines that are neighbours on the last of them make a band.
+pub(crate) struct Lines<const N: usize> {
+    dims: SmallVec<[usize; 5]>,
+    strides: [Strides; N],
+    band: usize,
+    /// The distance from one line of a band to the next, in each layout.
+    pub(crate) across: [isize; N],
+    /// The distance from one element of a line to the next.
+    pub(crate) along: [isize; N],
+    /// Elements of the first layout's line.
+    pub(crate) length: usize,
+}
+
+/// Some neighbouring lines: how many, and in each layout how far the first one starts from the first element of all.
+pub(crate) struct Band<const N: usize> {
+    pub(crate) lines: usize,
+    pub(crate) starts: [isize; N],
+}
+
+impl<const N: usize> Lines<N> {
+    pub(crate) fn new(layouts: [&Layout; N], axis: usize) -> Lines<N> {
+        let others = |all: &[isize]| -> Strides {
+            all.iter().enumerate().filter(|(a, _)| *a != axis).map(|(_, &s)| s).collect()
+        };
+        let shape = layouts[0].shape();
+        let sizes = shape.iter().enumerate().filter(|(a, _)| *a != axis);
+        let sizes: SmallVec<[usize; 5]> = sizes.map(|(_, &n)| n).collect();
+        let strides = layouts.map(|layout| others(layout.strides()));
+        let merged = collapse(&sizes, &strides.each_ref().map(|s| s.as_slice()));
+        let mut dims = merged.shape;
+        let mut strides: [Strides; N] = std::array::from_fn(|l| merged.strides[l].clone());
+        Lines {
+            band: dims.pop().unwrap_or(1),
+            across: strides.each_mut().map(|s| s.pop().unwrap_or(0)),
+            along: layouts.map(|layout| layout.strides()[axis]),
+            length: shape[axis],
+            dims,
+            strides,
+        }
+    }
+
+    /// Whether neighbours of the first layout lie in neighbouring lines rather than in one.
+    pub(crate) fn side_by_side(&self) -> bool {
+        self.band > 1 && self.across[0].unsigned_abs() < self.along[0].unsigned_abs()
+    }
+
+    /// Calls `f` with all lines, at most `width` at a time, side by side where `work` is worth it.
+    pub(crate) fn for_each(&self, width: usize, work: usize, f: impl Fn(Band<N>) + Sync) {
+        let blocks = self.band.div_ceil(width);
+        let bands: usize = self.dims.iter().product();
+        pieces(bands * blocks, work, |start, end| {
+            let mut walks = self.strides.each_ref().map(|s| Walk::new(&self.dims, s, start / blocks.max(1)));
+            for task in start..end {
+                let first = task % blocks * width;
+                f(Band {
+                    lines: width.min(self.band - first),
+                    starts: std::array::from_fn(|l| walks[l].offset + first as isize * self.across[l]),
+                });
+                if task % blocks + 1 == blocks {
+                    walks.iter_mut().for_each(Walk::next);
+                }
+            }
+        });
+    }
+}

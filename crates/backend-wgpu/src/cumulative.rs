@@ -1,0 +1,185 @@
+//! Cumulative operations. Two forms: a thread for each line (or part of one), and a workgroup with prefixes in shared memory. When
+//! lines are few and long, a first step makes the totals of their parts and a second what comes before each part.
+
+use std::fmt::Write;
+
+use tensor_core::{BinaryOp, CompareOp, CumulativeOp, DType, ReduceOp, Result, kernel::CumulativeKernel};
+
+use crate::{
+    draft::{Draft, Drafts, Facts, Slot},
+    dtypes::lane,
+    formulas,
+    lines::Lines,
+};
+
+/// What a step makes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// The results, from the start of each line.
+    Whole,
+    /// The total of each part, into temporary 0.
+    Totals,
+    /// What has come up to the end of each part, from the totals, into temporary 1.
+    Carries,
+    /// The results, each part from what came before it.
+    Parts,
+}
+
+/// The draft of a cumulative operation.
+pub(crate) fn draft(kernel: &CumulativeKernel, facts: &Facts<'_>) -> Result<Drafts> {
+    let shape = kernel.input.shape();
+    let lines = Lines { input: &kernel.input, output: shape, axis: kernel.axis };
+    let (count, length) = (lines.count(), lines.length());
+    if count * length == 0 {
+        return Ok(Drafts::default());
+    }
+    // A part's product may overflow where the whole one does not: each line goes from its start to its end.
+    let whole = kernel.op == CumulativeOp::Prod && kernel.dtype.is_float();
+    let dense = lines.stride().unsigned_abs() <= 1;
+    let tile = !facts.direct && !whole && length >= 128 && (dense || count < facts.threads / 4);
+    let (units, least) = if tile { (facts.threads / 256, 4096) } else { (facts.threads, 512) };
+    let splits = if whole || count >= units { 1 } else { (length / least).clamp(1, units.div_ceil(count)) };
+    let chunk = length.div_ceil(splits);
+    // No part is empty.
+    let splits = length.div_ceil(chunk);
+    let step = |role, tile| Step { kernel, lines: &lines, role, splits, chunk, tile }.draft(facts);
+    if splits == 1 {
+        return Ok(step(Role::Whole, tile)?.into());
+    }
+    let kept = if kernel.op.is_arg() { DType::I32 } else { kernel.dtype.compute() };
+    Ok(Drafts {
+        steps: vec![step(Role::Totals, tile)?, step(Role::Carries, false)?, step(Role::Parts, tile)?],
+        temps: vec![(kept, count * splits); 2],
+    })
+}
+
+struct Step<'a> {
+    kernel: &'a CumulativeKernel,
+    lines: &'a Lines<'a>,
+    role: Role,
+    splits: usize,
+    chunk: usize,
+    tile: bool,
+}
+
+impl Step<'_> {
+    fn draft(&self, facts: &Facts<'_>) -> Result<Draft> {
+        let Step { kernel, lines, role, splits, chunk, tile } = *self;
+        // Indices need the elements' order alone, in which false comes before true as 0 before 1.
+        let dtype = match kernel.dtype {
+            DType::Bool if kernel.op.is_arg() => DType::U8,
+            dtype => dtype,
+        };
+        let (length, splits, chunk) =
+            if role == Role::Carries { (splits, 1, splits) } else { (lines.length(), splits, chunk) };
+        let total = lines.count() * splits;
+        let mut d = Draft::new("cumulative");
+        d.params.size("total", total);
+        d.params.size("length", length);
+        d.params.size("splits", splits);
+        d.params.size("chunk", chunk);
+        let (t, kept) = (lane(dtype), if kernel.op.is_arg() { "i32" } else { lane(dtype) });
+        let first = if kernel.reverse { lines.length() - 1 } else { 0 };
+        let step = if kernel.reverse { -1 } else { 1 };
+        d.params.stride("stride", step * lines.stride());
+        d.params.stride("output_stride", step * lines.output_stride());
+        d.params.size("index_first", first);
+        d.params.stride("index_step", step);
+        let reads_input = kernel.op.is_arg() || role != Role::Carries;
+        if reads_input {
+            d.bind("input", t, false, Slot::Input(0));
+        }
+        match role {
+            Role::Carries => d.bind("totals", kept, false, Slot::Temp(0)),
+            Role::Parts => d.bind("carries", kept, false, Slot::Temp(1)),
+            Role::Whole | Role::Totals => {}
+        }
+        let output = match role {
+            Role::Totals => Slot::Temp(0),
+            Role::Carries => Slot::Temp(1),
+            Role::Whole | Role::Parts => Slot::Output(0),
+        };
+        d.bind("output", kept, true, output);
+
+        let mut body = state(kernel.op, dtype, facts)?;
+        body.push_str(&lines.input_at(first, &mut d.params));
+        body.push_str(&lines.output_at(first, &mut d.params));
+        let element = match role {
+            Role::Carries => "restore(base, totals[line * params.length + r])",
+            _ => "open(base, r)",
+        };
+        let before = if role == Role::Parts { "restore(base, carries[g - 1u])" } else { "open(base, 0u)" };
+        let keep = match role {
+            Role::Totals => "if (r == last) {\n        output[g] = stash(state);\n    }".into(),
+            Role::Carries => "output[g * params.length + r] = stash(state);".into(),
+            Role::Whole | Role::Parts => {
+                let stored = if kernel.op.is_arg() {
+                    "stash(state)".into()
+                } else {
+                    formulas::store(kernel.dtype, "stash(state)")
+                };
+                format!("output[base + r * params.output_stride] = {stored};")
+            }
+        };
+        let (open, restore) = if kernel.op.is_arg() {
+            (
+                "State(input[base + r * params.stride], bitcast<i32>(params.index_first + r * params.index_step))",
+                "State(input[base + (bitcast<u32>(at) - params.index_first) * params.index_step * params.stride], at)",
+            )
+        } else if reads_input {
+            ("input[base + r * params.stride]", "at")
+        } else {
+            ("identity()", "at")
+        };
+        let _ = write!(
+            body,
+            "const CARRIED = {};\n\
+             fn open(base: u32, r: u32) -> State {{\n    return {open};\n}}\n\
+             fn restore(base: u32, at: {kept}) -> State {{\n    return {restore};\n}}\n\
+             fn element(line: u32, base: u32, r: u32) -> State {{\n    return {element};\n}}\n\
+             fn before(g: u32, base: u32) -> State {{\n    return {before};\n}}\n\
+             fn keep(g: u32, base: u32, r: u32, last: u32, state: State) {{\n    {keep}\n}}\n",
+            role == Role::Parts,
+        );
+        body.push_str(if tile { taper_shaders::CUMULATIVE_TILE } else { taper_shaders::CUMULATIVE_LINE });
+        d.body = body;
+        d.groups = if tile { total } else { total.div_ceil(64) };
+        d.work = chunk * if tile { 8 } else { 64 };
+        Ok(d)
+    }
+}
+
+/// The type of what is carried along, and what becomes of two: the one table of operations.
+fn state(op: CumulativeOp, dtype: DType, facts: &Facts<'_>) -> Result<String> {
+    let t = lane(dtype);
+    if op.is_arg() {
+        let sign = if op == CumulativeOp::ArgMax { CompareOp::Ge } else { CompareOp::Le };
+        let mut better = formulas::compare(sign, dtype, "b.x", "a.x");
+        if dtype.is_float() {
+            better = format!("is_nan_{t}(b.x) || (!is_nan_{t}(a.x) && {better})");
+        }
+        return Ok(format!(
+            "struct State {{\n    x: {t},\n    at: i32,\n}}\nconst ROUNDS = false;\n\
+             fn combine(a: State, b: State) -> State {{\n    if ({better}) {{\n        return b;\n    }}\n    return a;\n}}\n\
+             fn identity() -> State {{\n    return State();\n}}\n\
+             fn stash(state: State) -> i32 {{\n    return state.at;\n}}\n"
+        ));
+    }
+    let formula = match op {
+        CumulativeOp::LogSumExp => dtype.is_float().then(|| format!("log_add_exp_{t}(a, b)")),
+        _ if dtype == DType::Bool => None,
+        CumulativeOp::Sum => formulas::binary(BinaryOp::Add, dtype, "a", "b"),
+        _ => formulas::binary(BinaryOp::Mul, dtype, "a", "b"),
+    };
+    let Some((formula, (zero, _))) = formula.zip(formulas::reduction(ReduceOp::Sum, dtype)) else {
+        return Err(facts.unsupported(op.name(), dtype, "cast first with .to_dtype(DType::F32)"));
+    };
+    // The identity is only ever asked for where additions round.
+    Ok(format!(
+        "alias State = {t};\nconst ROUNDS = {};\n\
+         fn combine(a: State, b: State) -> State {{\n    return {formula};\n}}\n\
+         fn identity() -> State {{\n    return {zero};\n}}\n\
+         fn stash(state: State) -> {t} {{\n    return state;\n}}\n",
+        op == CumulativeOp::Sum && dtype.is_float(),
+    ))
+}

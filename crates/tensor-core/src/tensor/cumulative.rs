@@ -1,0 +1,83 @@
+//! Cumulative operations along an axis: running sums, products and extremes.
+
+use super::Tensor;
+use crate::{CumulativeOp, DType, Op, ReduceOp, Result};
+
+impl Tensor {
+    /// A cumulative operation along one axis: element i is made of the elements 0..=i, or with `reverse` of i and all after it.
+    /// [`CumulativeOp`] says what each gives.
+    ///
+    /// Sums and products of integers and bools are taken in i64 (i32 on a device without i64).
+    ///
+    /// # Errors
+    /// No such axis; for indices, an axis longer than i32 reaches; for [`CumulativeOp::LogSumExp`], a dtype that is not
+    /// floating-point.
+    #[track_caller]
+    pub fn cumulative(&self, op: CumulativeOp, axis: isize, reverse: bool) -> Result<Tensor> {
+        let axis = self.shape().axis(axis, op.name())?;
+        let (this, dtype) = match op {
+            CumulativeOp::ArgMax | CumulativeOp::ArgMin => {
+                self.check_indices(op.name(), axis)?;
+                (self.clone(), DType::I32)
+            }
+            CumulativeOp::LogSumExp => {
+                self.require_float(op.name())?;
+                (self.clone(), self.dtype())
+            }
+            CumulativeOp::Sum | CumulativeOp::Prod => {
+                let this = self.reducible(ReduceOp::Sum);
+                let dtype = this.dtype();
+                (this, dtype)
+            }
+        };
+        Ok(Tensor::build(Op::Cumulative { op, axis, reverse }, this.shape().clone(), dtype, &[&this]))
+    }
+
+    /// The running sum along an axis: `y[i] = x[0] + … + x[i]`. Integers and bools are summed in i64 (in i32 on a device without
+    /// i64).
+    ///
+    /// # Errors
+    /// No such axis.
+    #[track_caller]
+    pub fn cumsum(&self, axis: isize) -> Result<Tensor> {
+        self.cumulative(CumulativeOp::Sum, axis, false)
+    }
+
+    /// The running product along an axis: `y[i] = x[0] · … · x[i]`, in the dtype of [`Tensor::cumsum`].
+    ///
+    /// # Errors
+    /// No such axis.
+    #[track_caller]
+    pub fn cumprod(&self, axis: isize) -> Result<Tensor> {
+        self.cumulative(CumulativeOp::Prod, axis, false)
+    }
+
+    /// ln(e^x\[0\] + … + e^x\[i\]) along an axis, without overflow.
+    ///
+    /// # Errors
+    /// No such axis, or a dtype that is not floating-point.
+    #[track_caller]
+    pub fn logcumsumexp(&self, axis: isize) -> Result<Tensor> {
+        self.cumulative(CumulativeOp::LogSumExp, axis, false)
+    }
+
+    /// The greatest so far along an axis, and its index, i32: the last among equals. A NaN stays.
+    ///
+    /// # Errors
+    /// No such axis, or one longer than i32 reaches.
+    #[track_caller]
+    pub fn cummax(&self, axis: isize) -> Result<(Tensor, Tensor)> {
+        let indices = self.cumulative(CumulativeOp::ArgMax, axis, false)?;
+        Ok((self.gather(axis, &indices)?, indices))
+    }
+
+    /// The least so far along an axis, and its index, i32: the last among equals. A NaN stays.
+    ///
+    /// # Errors
+    /// No such axis, or one longer than i32 reaches.
+    #[track_caller]
+    pub fn cummin(&self, axis: isize) -> Result<(Tensor, Tensor)> {
+        let indices = self.cumulative(CumulativeOp::ArgMin, axis, false)?;
+        Ok((self.gather(axis, &indices)?, indices))
+    }
+}

@@ -1,0 +1,73 @@
+//! Sorting along an axis, and the first few of the order. Values are gathered by the indices, which brings their gradients along.
+
+use super::Tensor;
+use crate::{DType, Error, Op, Result, Shape};
+
+impl Tensor {
+    /// The elements along an axis in ascending or descending order, and their indices, i32.
+    ///
+    /// Equal elements keep their order, in either direction, and NaN is the greatest: every device gives the same.
+    /// `torch.sort(stable=True)`.
+    ///
+    /// # Errors
+    /// No such axis, or one longer than i32 reaches.
+    ///
+    /// ```
+    /// # fn f(x: &tensor_core::Tensor) -> tensor_core::Result<()> {
+    /// let (values, indices) = x.sort(-1, true)?; // of [1, 3, 3]: [3, 3, 1] and [1, 2, 0]
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn sort(&self, axis: isize, descending: bool) -> Result<(Tensor, Tensor)> {
+        let indices = self.whole_order("sort", axis, descending)?;
+        Ok((self.gather(axis, &indices)?, indices))
+    }
+
+    /// The indices that sort an axis, i32: those of [`Tensor::sort`].
+    ///
+    /// # Errors
+    /// No such axis, or one longer than i32 reaches.
+    #[track_caller]
+    pub fn argsort(&self, axis: isize, descending: bool) -> Result<Tensor> {
+        self.whole_order("argsort", axis, descending)
+    }
+
+    /// The `k` greatest elements along an axis (or least, if not `largest`) in order from the extreme on, and their indices, i32.
+    ///
+    /// They are the first `k` of [`Tensor::sort`]: among equals the lower index comes first, and NaN is the greatest.
+    ///
+    /// # Errors
+    /// No such axis, one longer than i32 reaches, or fewer than `k` elements along it.
+    #[track_caller]
+    pub fn topk(&self, k: usize, axis: isize, largest: bool) -> Result<(Tensor, Tensor)> {
+        const OP: &str = "topk";
+        let at = self.shape().axis(axis, OP)?;
+        if k > self.dims()[at] {
+            return Err(Error::invalid(
+                OP,
+                format!(
+                    "k = {k} of {} elements along axis {at} of shape {}; take fewer",
+                    self.dims()[at],
+                    self.shape()
+                ),
+            ));
+        }
+        let indices = self.first_of_order(OP, at, k, largest)?;
+        Ok((self.gather(axis, &indices)?, indices))
+    }
+
+    #[track_caller]
+    fn whole_order(&self, op: &'static str, axis: isize, descending: bool) -> Result<Tensor> {
+        let axis = self.shape().axis(axis, op)?;
+        self.first_of_order(op, axis, self.dims()[axis], descending)
+    }
+
+    #[track_caller]
+    fn first_of_order(&self, op: &'static str, axis: usize, k: usize, descending: bool) -> Result<Tensor> {
+        self.check_indices(op, axis)?;
+        let shape: Shape =
+            self.dims().iter().enumerate().map(|(a, &n)| if a == axis { k } else { n }).collect();
+        Ok(Tensor::build(Op::ArgSort { axis, descending }, shape, DType::I32, &[self]))
+    }
+}

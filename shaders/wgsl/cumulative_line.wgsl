@@ -1,0 +1,53 @@
+// A cumulative operation, one thread for each part of a line along the axis, which it walks in order.
+// Header: alias State, `params` with `first_group`, `total`, `length`, `splits`, `chunk`; functions input_at(line), output_at(line),
+// element(line, base, r), combine(a, b) (a comes first), identity(), before(g, base) (all that comes before part g, where CARRIED) and
+// keep(g, base, r, last, state), which takes what has come of element r in part g; const CARRIED, and ROUNDS where additions round:
+// then sums of 16 and of 256 elements are kept apart, so that the error grows with their number. No part is empty.
+
+@compute @workgroup_size(64)
+fn main(
+    @builtin(workgroup_id) group_id: vec3<u32>,
+    @builtin(num_workgroups) group_count: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let group = params.first_group + group_id.y * group_count.x + group_id.x;
+    let g = group * 64u + lane;
+    if (g >= params.total) {
+        return;
+    }
+    let line = g / params.splits;
+    let part = g - line * params.splits;
+    let begin = part * params.chunk;
+    let end = min(begin + params.chunk, params.length);
+    let base = input_at(line);
+    let output_base = output_at(line);
+    let last = end - 1u;
+    var total = element(line, base, begin);
+    if (CARRIED && part > 0u) {
+        total = combine(before(g, base), total);
+    }
+    keep(g, output_base, begin, last, total);
+    if (ROUNDS) {
+        var middle = identity();
+        var block = identity();
+        var count = 0u;
+        for (var r = begin + 1u; r < end; r += 1u) {
+            block = combine(block, element(line, base, r));
+            count += 1u;
+            keep(g, output_base, r, last, combine(total, combine(middle, block)));
+            if ((count & 15u) == 0u) {
+                middle = combine(middle, block);
+                block = identity();
+                if ((count & 255u) == 0u) {
+                    total = combine(total, middle);
+                    middle = identity();
+                }
+            }
+        }
+    } else {
+        for (var r = begin + 1u; r < end; r += 1u) {
+            total = combine(total, element(line, base, r));
+            keep(g, output_base, r, last, total);
+        }
+    }
+}

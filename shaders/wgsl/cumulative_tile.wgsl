@@ -1,0 +1,79 @@
+// A cumulative operation, one workgroup for each part of a line along the axis: tiles of 1024 elements one after the other, four
+// to a thread, whose totals become prefixes in shared memory.
+// Header: as cumulative_line, but for ROUNDS and identity().
+
+var<workgroup> prefixes: array<State, 256>;
+
+@compute @workgroup_size(256)
+fn main(
+    @builtin(workgroup_id) group_id: vec3<u32>,
+    @builtin(num_workgroups) group_count: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let group = params.first_group + group_id.y * group_count.x + group_id.x;
+    // Every thread stays to the end, for the barriers; surplus groups repeat the last.
+    let g = min(group, params.total - 1u);
+    let line = g / params.splits;
+    let part = g - line * params.splits;
+    let begin = part * params.chunk;
+    let end = min(begin + params.chunk, params.length);
+    let last = end - 1u;
+    let base = input_at(line);
+    let output_base = output_at(line);
+    var carried = CARRIED && part > 0u;
+    var carry = element(line, base, begin);
+    if (carried) {
+        carry = before(g, base);
+    }
+    for (var first = begin; first < end; first += 1024u) {
+        let mine = first + lane * 4u;
+        // What stands for elements past the end comes after everything that is kept.
+        var s0 = element(line, base, min(mine, last));
+        var s1 = combine(s0, element(line, base, min(mine + 1u, last)));
+        var s2 = combine(s1, element(line, base, min(mine + 2u, last)));
+        var s3 = combine(s2, element(line, base, min(mine + 3u, last)));
+        prefixes[lane] = s3;
+        workgroupBarrier();
+        for (var step = 1u; step < 256u; step <<= 1u) {
+            var sum = prefixes[lane];
+            if (lane >= step) {
+                sum = combine(prefixes[lane - step], sum);
+            }
+            workgroupBarrier();
+            prefixes[lane] = sum;
+            workgroupBarrier();
+        }
+        if (lane > 0u) {
+            let earlier = prefixes[lane - 1u];
+            s0 = combine(earlier, s0);
+            s1 = combine(earlier, s1);
+            s2 = combine(earlier, s2);
+            s3 = combine(earlier, s3);
+        }
+        var tile = prefixes[255];
+        if (carried) {
+            s0 = combine(carry, s0);
+            s1 = combine(carry, s1);
+            s2 = combine(carry, s2);
+            s3 = combine(carry, s3);
+            tile = combine(carry, tile);
+        }
+        carry = tile;
+        carried = true;
+        if (group < params.total) {
+            if (mine < end) {
+                keep(g, output_base, mine, last, s0);
+            }
+            if (mine + 1u < end) {
+                keep(g, output_base, mine + 1u, last, s1);
+            }
+            if (mine + 2u < end) {
+                keep(g, output_base, mine + 2u, last, s2);
+            }
+            if (mine + 3u < end) {
+                keep(g, output_base, mine + 3u, last, s3);
+            }
+        }
+        workgroupBarrier();
+    }
+}

@@ -1,0 +1,35 @@
+// Keys whose order as unsigned integers is that of the elements they are made of, from the bits of these. NaN is the greatest, and
+// both zeros are one. Eight-byte elements come as two words, the low one first; their keys have the high one first.
+
+fn order_u32(x: u32) -> u32 {
+    return x;
+}
+
+fn order_i32(x: u32) -> u32 {
+    return x ^ 0x80000000u;
+}
+
+fn order_f32(x: u32) -> u32 {
+    if ((x & 0x7fffffffu) > 0x7f800000u) {
+        return 0xffffffffu;
+    }
+    if (x > 0x80000000u) {
+        return ~x;
+    }
+    return x | 0x80000000u;
+}
+
+fn order_i64(x: vec2<u32>) -> vec2<u32> {
+    return vec2<u32>(x.y ^ 0x80000000u, x.x);
+}
+
+fn order_f64(x: vec2<u32>) -> vec2<u32> {
+    let size = x.y & 0x7fffffffu;
+    if (size > 0x7ff00000u || (size == 0x7ff00000u && x.x != 0u)) {
+        return vec2<u32>(0xffffffffu, 0xffffffffu);
+    }
+    if (x.y > 0x80000000u || (x.y == 0x80000000u && x.x != 0u)) {
+        return vec2<u32>(~x.y, ~x.x);
+    }
+    return vec2<u32>(x.y | 0x80000000u, x.x);
+}

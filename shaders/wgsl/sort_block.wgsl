@@ -1,0 +1,37 @@
+// The first step of a sort, one thread for each block of 16 elements along the axis, by insertion; equal keys stay in order.
+// Header: alias Word and Key, `params` with `first_group`, `total`, `length`, `blocks`, `width` (elements kept of a block, at most);
+// bindings `input` and outputs; functions input_at(line), element(base, r) (a key), last_key(), less(a, b) and put(line, place, key, index).
+
+@compute @workgroup_size(64)
+fn main(
+    @builtin(workgroup_id) group_id: vec3<u32>,
+    @builtin(num_workgroups) group_count: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let group = params.first_group + group_id.y * group_count.x + group_id.x;
+    let g = group * 64u + lane;
+    if (g >= params.total) {
+        return;
+    }
+    let line = g / params.blocks;
+    let block = g - line * params.blocks;
+    let begin = block * 16u;
+    let count = min(16u, params.length - begin);
+    let base = input_at(line);
+    var keys: array<Key, 16>;
+    var indices: array<u32, 16>;
+    for (var i = 0u; i < count; i += 1u) {
+        let key = element(base, begin + i);
+        var at = i;
+        while (at > 0u && less(key, keys[at - 1u])) {
+            keys[at] = keys[at - 1u];
+            indices[at] = indices[at - 1u];
+            at -= 1u;
+        }
+        keys[at] = key;
+        indices[at] = begin + i;
+    }
+    for (var i = 0u; i < min(count, params.width); i += 1u) {
+        put(line, block * params.width + i, keys[i], indices[i]);
+    }
+}

@@ -1,0 +1,59 @@
+// A step of a sort: neighbouring runs of a line are merged, of which the first few are kept. One thread makes 8 neighbours; where
+// its part of the two runs begins is found by bisection (merge path: Odeh, Green, Mwassi, Shmueli and Birk 2012).
+// Header: alias Key, `params` with `first_group`, `total`, `count` (elements of a line), `width` (of a run), `pairs`, `kept` (of a merged
+// run, at most), `parts` (threads for each merged run); bindings `keys_in`, `indices_in` and outputs; functions less(a, b) and
+// put(line, place, key, index).
+
+@compute @workgroup_size(64)
+fn main(
+    @builtin(workgroup_id) group_id: vec3<u32>,
+    @builtin(num_workgroups) group_count: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let group = params.first_group + group_id.y * group_count.x + group_id.x;
+    let g = group * 64u + lane;
+    if (g >= params.total) {
+        return;
+    }
+    let merged = g / params.parts;
+    let part = g - merged * params.parts;
+    let line = merged / params.pairs;
+    let pair = merged - line * params.pairs;
+    let start = 2u * pair * params.width;
+    let count_a = min(params.width, params.count - start);
+    let count_b = min(params.width, params.count - start - count_a);
+    let a = line * params.count + start;
+    let b = a + count_a;
+    let first = part * 8u;
+    let end = min(first + 8u, min(count_a + count_b, params.kept));
+    if (first >= end) {
+        return;
+    }
+    // How many of the first run come before `first`; among equals they all do.
+    var low = first - min(first, count_b);
+    var high = min(first, count_a);
+    while (low < high) {
+        let middle = (low + high) / 2u;
+        if (less(keys_in[b + first - 1u - middle], keys_in[a + middle])) {
+            high = middle;
+        } else {
+            low = middle + 1u;
+        }
+    }
+    var i = low;
+    var j = first - low;
+    var key_a = keys_in[min(a + i, b - 1u)];
+    var key_b = keys_in[min(b + j, b + count_b - 1u)];
+    for (var p = first; p < end; p += 1u) {
+        let place = pair * params.kept + p;
+        if (i < count_a && (j >= count_b || !less(key_b, key_a))) {
+            put(line, place, key_a, indices_in[a + i]);
+            i += 1u;
+            key_a = keys_in[min(a + i, b - 1u)];
+        } else {
+            put(line, place, key_b, indices_in[b + j]);
+            j += 1u;
+            key_b = keys_in[min(b + j, b + count_b - 1u)];
+        }
+    }
+}

@@ -1,0 +1,56 @@
+// The first step of a sort, one workgroup for each block of 1024 elements along the axis, by a bitonic network (Batcher 1968) in
+// shared memory. Equal keys are told apart by their indices, so that they stay in order.
+// Header: as sort_block.
+
+var<workgroup> keys: array<Key, 1024>;
+var<workgroup> indices: array<u32, 1024>;
+
+@compute @workgroup_size(256)
+fn main(
+    @builtin(workgroup_id) group_id: vec3<u32>,
+    @builtin(num_workgroups) group_count: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let group = params.first_group + group_id.y * group_count.x + group_id.x;
+    // Every thread stays to the end, for the barriers; surplus groups repeat the last.
+    let g = min(group, params.total - 1u);
+    let line = g / params.blocks;
+    let block = g - line * params.blocks;
+    let begin = block * 1024u;
+    let count = min(1024u, params.length - begin);
+    let base = input_at(line);
+    for (var i = lane; i < 1024u; i += 256u) {
+        // What fills the block up has indices beyond all others, and a key that none is greater than.
+        keys[i] = last_key();
+        indices[i] = begin + i;
+        if (i < count) {
+            keys[i] = element(base, begin + i);
+        }
+    }
+    workgroupBarrier();
+    for (var run = 2u; run <= 1024u; run <<= 1u) {
+        for (var step = run >> 1u; step > 0u; step >>= 1u) {
+            for (var pair = lane; pair < 512u; pair += 256u) {
+                let i = 2u * pair - (pair & (step - 1u));
+                let j = i + step;
+                let key_i = keys[i];
+                let key_j = keys[j];
+                let index_i = indices[i];
+                let index_j = indices[j];
+                let swapped = less(key_j, key_i) || (!less(key_i, key_j) && index_j < index_i);
+                if (swapped == ((i & run) == 0u)) {
+                    keys[i] = key_j;
+                    keys[j] = key_i;
+                    indices[i] = index_j;
+                    indices[j] = index_i;
+                }
+            }
+            workgroupBarrier();
+        }
+    }
+    if (group < params.total) {
+        for (var i = lane; i < min(count, params.width); i += 256u) {
+            put(line, block * params.width + i, keys[i], indices[i]);
+        }
+    }
+}
