@@ -79,7 +79,7 @@ fn mean_over(kernel: &ReduceKernel) -> Option<usize> {
 }
 
 /// The program that is its one input.
-fn load(dtype: DType) -> Program {
+pub(crate) fn load(dtype: DType) -> Program {
     Program {
         instrs: vec![Instr::Load(0)],
         dtypes: vec![dtype],
