@@ -1,16 +1,10 @@
 //! [`WgpuBackend`]: the contract of `tensor_core::Backend`, over the device of `gpu.rs`.
 
-use std::{
-    future::Future,
-    pin::Pin,
-    sync::{Arc, Mutex},
-    task::{Context, Poll, Waker},
-};
+use std::sync::{Arc, Mutex};
 
 use smallvec::SmallVec;
 use tensor_core::{
-    Backend, Buffer, DType, DeviceInfo, Error, Kernel, Launch, MemoryStats, Result, Storage,
-    backend::Download,
+    Backend, Buffer, DType, DeviceInfo, Kernel, Launch, MemoryStats, Result, Storage, backend::Download,
 };
 
 use crate::{
@@ -126,9 +120,7 @@ impl Backend for WgpuBackend {
     }
 
     fn download_async<'a>(&'a self, storage: &'a Storage, start: usize, numel: usize) -> Download<'a> {
-        let gpu = Arc::clone(&self.gpu);
-        let storage = Arc::clone(storage);
-        Box::pin(OnThread::new(move || gpu.read_vec(&storage, start, numel)))
+        Box::pin(Arc::clone(&self.gpu).read_async(Arc::clone(storage), start, numel))
     }
 
     fn run(&self, launch: &Launch<'_>) -> Result<()> {
@@ -157,54 +149,5 @@ impl Backend for WgpuBackend {
 
     fn empty_cache(&self) {
         self.gpu.empty_cache();
-    }
-}
-
-/// A future whose work runs on a thread of its own: the device only answers while somebody waits for it.
-struct OnThread<T> {
-    shared: Arc<Mutex<(Option<T>, Option<Waker>)>>,
-    work: Option<Box<dyn FnOnce() -> T + Send>>,
-}
-
-impl<T: Send + 'static> OnThread<T> {
-    fn new(work: impl FnOnce() -> T + Send + 'static) -> OnThread<T> {
-        OnThread { shared: Arc::default(), work: Some(Box::new(work)) }
-    }
-}
-
-impl<T> Unpin for OnThread<T> {}
-
-impl<T: Send + 'static> Future for OnThread<Result<T>> {
-    type Output = Result<T>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
-        {
-            let mut shared = lock(&self.shared);
-            if let Some(done) = shared.0.take() {
-                return Poll::Ready(done);
-            }
-            shared.1 = Some(context.waker().clone());
-        }
-        if let Some(work) = self.work.take() {
-            let shared = Arc::clone(&self.shared);
-            let spawned = std::thread::Builder::new().name("taper-read".into()).spawn(move || {
-                let done = work();
-                let waker = {
-                    let mut shared = lock(&shared);
-                    shared.0 = Some(done);
-                    shared.1.take()
-                };
-                if let Some(waker) = waker {
-                    waker.wake();
-                }
-            });
-            if let Err(error) = spawned {
-                return Poll::Ready(Err(Error::invalid(
-                    "download",
-                    format!("no thread to wait on: {error}"),
-                )));
-            }
-        }
-        Poll::Pending
     }
 }

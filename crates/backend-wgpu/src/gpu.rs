@@ -18,6 +18,7 @@ use crate::{
     faults::{Caught, Faults, scoped},
     pipeline::Pipelines,
     pool::{Pool, WgpuBuffer, size_class},
+    read_back::Waiting,
     stream::Stream,
 };
 
@@ -51,6 +52,8 @@ pub(crate) struct Gpu {
     /// Where pipelines outlive the process, if anywhere.
     pub(crate) disk_cache: Option<DiskCache>,
     pub(crate) stream: Mutex<Stream>,
+    /// Reads that somebody awaits.
+    pub(crate) waiting: Waiting,
     /// The number of the open batch of commands.
     pub(crate) batch: Arc<AtomicU64>,
     /// A number of its own among all devices of the process.
@@ -163,6 +166,7 @@ impl Gpu {
             pipelines: Pipelines::default(),
             disk_cache,
             stream: Mutex::new(stream),
+            waiting: Waiting::default(),
             batch: Arc::new(AtomicU64::new(1)),
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             dummy,

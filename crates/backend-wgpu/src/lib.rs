@@ -12,7 +12,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | `registry`, `adapter`, `options` | which adapters there are, and the devices open on them |
-//! | `gpu`, `pool`, `stream`, `profile`, `faults` | one open device: memory, command batches, times, failures |
+//! | `gpu`, `pool`, `stream`, `read_back`, `profile`, `faults` | one open device: memory, command batches, reads, times, failures |
 //! | `draft`, `pipeline`, `disk_cache`, `index`, `formulas` | how a kernel becomes WGSL and a pipeline |
 //! | `window` | kernels over more of a buffer than one binding shows |
 //! | `map`, `reduce`, `rows`, `arg_reduce`, `matmul`, `tile`, `by_index`, `copy` | the kernels |
@@ -37,6 +37,7 @@ mod options;
 mod pipeline;
 mod pool;
 mod profile;
+mod read_back;
 mod reduce;
 mod registry;
 mod rows;
