@@ -40,6 +40,7 @@ mod reduce;
 mod registry;
 mod rows;
 mod stream;
+mod strip;
 mod tile;
 #[cfg(test)]
 mod validate;
@@ -85,6 +86,8 @@ pub struct Caps {
     pub dispatch_work: Option<u64>,
     /// Dtypes to do without.
     pub without: &'static [DType],
+    /// Kernels use no subgroups, as where an adapter has none or their size varies.
+    pub no_subgroups: bool,
 }
 
 impl Default for Options {
