@@ -57,6 +57,7 @@ impl WgpuBackend {
             direct: gpu.facts.direct,
             threads: gpu.facts.threads,
             shared_bytes: gpu.facts.shared_bytes,
+            subgroup: gpu.facts.subgroup,
             binding_bytes: gpu.facts.binding_bytes,
         };
         let elsewhere = kernel.outputs().iter().find(|(_, d)| !gpu.info.dtypes.contains(d)).map(|o| o.1);

@@ -30,6 +30,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) threads: usize,
     /// Bytes of shared memory of a workgroup.
     pub(crate) shared_bytes: usize,
+    /// Lanes of a subgroup; 0 where kernels have no subgroups or their size varies.
+    pub(crate) subgroup: usize,
     /// Bytes of a buffer that a kernel sees at once.
     pub(crate) binding_bytes: u64,
 }

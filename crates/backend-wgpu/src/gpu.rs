@@ -38,6 +38,8 @@ pub(crate) struct Abilities {
     pub(crate) direct: bool,
     pub(crate) threads: usize,
     pub(crate) shared_bytes: usize,
+    /// Lanes of a subgroup, where that is one number.
+    pub(crate) subgroup: usize,
 }
 
 /// An open device.
@@ -82,6 +84,13 @@ fn lower<T: Ord>(limit: &mut T, cap: Option<T>) {
     }
 }
 
+/// The size of subgroups, if kernels may use them and it never varies.
+fn subgroup(info: &wgpu::AdapterInfo, features: wgpu::Features) -> usize {
+    let (least, most) = (info.subgroup_min_size, info.subgroup_max_size);
+    let known = features.contains(wgpu::Features::SUBGROUP) && least == most && (4..=64).contains(&most);
+    if known { most as usize } else { 0 }
+}
+
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 impl Gpu {
@@ -89,7 +98,8 @@ impl Gpu {
     pub(crate) fn open(found: &Found, options: &crate::Options) -> Result<Gpu> {
         let name = found.info.name.clone();
         let backend = |message: String| Error::Backend { device: name.clone(), message };
-        let Caps { binding_bytes, groups, storage_buffers, dispatch_work, without } = options.caps;
+        let Caps { binding_bytes, groups, storage_buffers, dispatch_work, without, no_subgroups } =
+            options.caps;
         let mut limits = found.adapter.limits();
         // Asked of wgpu too, so that it watches over them.
         lower(&mut limits.max_storage_buffer_binding_size, binding_bytes);
@@ -134,6 +144,7 @@ impl Gpu {
             },
             threads: if software { 1024 } else { 65_536 },
             shared_bytes: limits.max_compute_workgroup_storage_size as usize,
+            subgroup: if no_subgroups { 0 } else { subgroup(&found.adapter.get_info(), features) },
         };
         let buffer = |label, size, usage| {
             device.create_buffer(&wgpu::BufferDescriptor {

@@ -42,6 +42,7 @@ mod reduce;
 mod registry;
 mod rows;
 mod stream;
+mod strip;
 mod tile;
 #[cfg(test)]
 mod validate;

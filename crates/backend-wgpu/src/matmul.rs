@@ -1,5 +1,6 @@
-//! Matrix products. Two forms: barrier-free, where each thread keeps a block of results in registers and reads four
-//! elements at a time wherever strides allow; and tiles in shared memory (`tile.rs`). Both take any strides and sizes.
+//! Matrix products. Three forms: barrier-free, where each thread keeps a block of results in registers and reads four
+//! elements at a time wherever strides allow; the same by subgroups whose lanes read for each other (`strip.rs`), where their
+//! size is known; and tiles in shared memory (`tile.rs`). All take any strides and sizes.
 //! A vector times a matrix, or a matrix times a vector, is a row of results: a reduction where they are too few to keep
 //! the device busy.
 
@@ -15,12 +16,13 @@ use crate::{
     draft::{Draft, Drafts, Facts, Slot},
     dtypes::{lane, lane_size},
     formulas, index, reduce,
+    strip::{self, Strips},
     tile::{self, Access, Dense, Tile},
 };
 
 /// The axis of an operand along which four elements are read at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Vectors {
+pub(crate) enum Vectors {
     /// None: one element at a time.
     No,
     /// The last (k of the left, n of the right operand).
@@ -104,26 +106,19 @@ fn vector(kernel: &MatMulKernel) -> ReduceKernel {
     ReduceKernel { op: ReduceOp::Sum, shape, axes, inputs: SmallVec::from_iter(inputs), program }
 }
 
-/// The draft of a matrix product.
-pub(crate) fn draft(kernel: &MatMulKernel, facts: &Facts<'_>) -> Result<Drafts> {
-    if kernel.dtype == DType::Bool {
-        return Err(facts.unsupported("matmul", kernel.dtype, "cast first with .to_dtype(DType::I32)"));
-    }
-    if kernel.n == 1 && kernel.m > 1 {
-        let mut made = draft(&turned(kernel), facts)?;
-        for binding in made.steps.iter_mut().flat_map(|d| &mut d.bindings) {
-            if let Slot::Input(k) = binding.slot {
-                binding.slot = Slot::Input(1 - k);
-            }
+/// The draft of a turned product, on the operands of the product itself.
+fn swap_inputs(draft: &mut Draft) {
+    for binding in &mut draft.bindings {
+        if let Slot::Input(k) = binding.slot {
+            binding.slot = Slot::Input(1 - k);
         }
-        return Ok(made);
     }
-    if kernel.m == 1 && !facts.direct && kernel.n * kernel.batch.numel() < facts.threads {
-        return reduce::draft(&vector(kernel), facts);
-    }
+}
+
+/// A draft with the parameters that every form takes, and the functions.
+fn opened(kernel: &MatMulKernel) -> (Draft, String) {
     let mut d = Draft::new("matmul");
     let t = lane(kernel.dtype);
-    let batch = kernel.batch.numel();
     let mut functions = format!("alias T = {t};\n");
     let stored =
         if kernel.dtype == DType::U8 { "x & 255u".into() } else { formulas::store(kernel.dtype, "x") };
@@ -135,12 +130,80 @@ pub(crate) fn draft(kernel: &MatMulKernel, facts: &Facts<'_>) -> Result<Drafts> 
     d.params.size("m", kernel.m);
     d.params.size("n", kernel.n);
     d.params.size("k", kernel.k);
-    let (lhs_row, lhs_col, lhs_vectors) = matrix(&kernel.lhs, kernel.dtype);
-    let (rhs_row, rhs_col, rhs_vectors) = matrix(&kernel.rhs, kernel.dtype);
+    let (lhs_row, lhs_col, _) = matrix(&kernel.lhs, kernel.dtype);
+    let (rhs_row, rhs_col, _) = matrix(&kernel.rhs, kernel.dtype);
     d.params.stride("lhs_row", lhs_row);
     d.params.stride("lhs_col", lhs_col);
     d.params.stride("rhs_row", rhs_row);
     d.params.stride("rhs_col", rhs_col);
+    (d, functions)
+}
+
+/// The vectors in which the operands are read where edges are met by clamping to the last block that lies inside.
+fn clamped(kernel: &MatMulKernel) -> (Vectors, Vectors) {
+    let (_, _, lhs) = matrix(&kernel.lhs, kernel.dtype);
+    let (_, _, rhs) = matrix(&kernel.rhs, kernel.dtype);
+    let lhs = if lhs == Vectors::First && !kernel.m.is_multiple_of(4) { Vectors::No } else { lhs };
+    let rhs = if rhs == Vectors::Last && !kernel.n.is_multiple_of(4) { Vectors::No } else { rhs };
+    (lhs, rhs)
+}
+
+/// The draft by subgroups. The result of a `crosswise` product is written with its two axes swapped.
+fn in_strips(kernel: &MatMulKernel, strips: Strips, crosswise: bool) -> Draft {
+    let (mut d, functions) = opened(kernel);
+    let t = lane(kernel.dtype);
+    let (lhs, rhs) = clamped(kernel);
+    let wide = !crosswise && kernel.n.is_multiple_of(4);
+    let batch = kernel.batch.numel();
+    d.groups = strips.groups(kernel.m, kernel.n, batch);
+    d.work = strips.lanes * strip::COLUMNS * strips.rows * kernel.k.max(1);
+    d.params.size("blocks_m", kernel.m.div_ceil(strips.rows));
+    d.params.size("strips_n", kernel.n.div_ceil(strips.lanes * strip::COLUMNS));
+    d.params.size("groups", d.groups);
+    let (row, column) = if crosswise { (1, kernel.m) } else { (kernel.n, 1) };
+    d.params.size("out_row", row);
+    d.params.size("out_col", column);
+    let element = |v: bool| if v { format!("vec4<{t}>") } else { t.to_string() };
+    d.bind("lhs", element(lhs != Vectors::No), false, Slot::Input(0));
+    d.bind("rhs", element(rhs != Vectors::No), false, Slot::Input(1));
+    d.bind("output", element(wide), true, Slot::Output(0));
+    d.body = functions + &strip::text(strips, lhs, rhs, wide);
+    d
+}
+
+/// The draft of a matrix product.
+pub(crate) fn draft(kernel: &MatMulKernel, facts: &Facts<'_>) -> Result<Drafts> {
+    if kernel.dtype == DType::Bool {
+        return Err(facts.unsupported("matmul", kernel.dtype, "cast first with .to_dtype(DType::I32)"));
+    }
+    if kernel.n == 1 && kernel.m > 1 {
+        let mut made = draft(&turned(kernel), facts)?;
+        made.steps.iter_mut().for_each(swap_inputs);
+        return Ok(made);
+    }
+    if kernel.m == 1 && !facts.direct && kernel.n * kernel.batch.numel() < facts.threads {
+        return reduce::draft(&vector(kernel), facts);
+    }
+    if facts.direct && facts.subgroup > 0 && kernel.m > 1 && lane_size(kernel.dtype) == 4 {
+        let batch = kernel.batch.numel();
+        let best = |m, n| Strips::best(m, n, batch, facts.subgroup);
+        let (strips, cost) = best(kernel.m, kernel.n);
+        let (crosswise, less) = best(kernel.n, kernel.m);
+        // The lanes stand along the longer side, where that leaves fewer of them idle.
+        return Ok(if less < cost {
+            let mut made = in_strips(&turned(kernel), crosswise, true);
+            swap_inputs(&mut made);
+            made
+        } else {
+            in_strips(kernel, strips, false)
+        }
+        .into());
+    }
+    let (mut d, functions) = opened(kernel);
+    let t = lane(kernel.dtype);
+    let batch = kernel.batch.numel();
+    let (_, _, lhs_vectors) = matrix(&kernel.lhs, kernel.dtype);
+    let (_, _, rhs_vectors) = matrix(&kernel.rhs, kernel.dtype);
     // A result of one or a few rows is read best by a thread for each four columns, on every kind of device.
     if !facts.direct && kernel.m > 4 {
         let access = Access {
@@ -171,15 +234,7 @@ pub(crate) fn draft(kernel: &MatMulKernel, facts: &Facts<'_>) -> Result<Drafts> 
         return Ok(d.into());
     }
 
-    // Edges are met by clamping to the last block that lies inside, which needs whole vectors there.
-    let lhs_vectors = match lhs_vectors {
-        Vectors::First if !kernel.m.is_multiple_of(4) => Vectors::No,
-        other => other,
-    };
-    let rhs_vectors = match rhs_vectors {
-        Vectors::Last if !kernel.n.is_multiple_of(4) => Vectors::No,
-        other => other,
-    };
+    let (lhs_vectors, rhs_vectors) = clamped(kernel);
     let blocks = |size: usize| kernel.m.div_ceil(size) * kernel.n.div_ceil(size) * batch;
     // Register blocks as large as still leave every thread something to do.
     let (rows, columns) = if kernel.m == 1 {
@@ -249,15 +304,16 @@ fn blocked(rows: usize, columns: usize, lhs: Vectors, rhs: Vectors) -> String {
         }
     }
     s.push_str("    }\n    for (; k < params.k; k += 1u) {\n");
-    let at = |name: &str, v: Vectors, at: String| {
-        if v == Vectors::No { format!("{name}[{at}]") } else { format!("{name}[({at}) >> 2u][({at}) & 3u]") }
-    };
     for r in 0..rows {
         let row = match lhs {
             Vectors::First => format!("lr{} + {}u", r / 4, r % 4),
             _ => format!("lr{r}"),
         };
-        let _ = writeln!(s, "        let a{r} = {};", at("lhs", lhs, format!("{row} + k * params.lhs_col")));
+        let _ = writeln!(
+            s,
+            "        let a{r} = {};",
+            element("lhs", lhs, &format!("{row} + k * params.lhs_col"))
+        );
     }
     for c in 0..fours {
         let four: Vec<String> = (0..4)
@@ -266,7 +322,7 @@ fn blocked(rows: usize, columns: usize, lhs: Vectors, rhs: Vectors) -> String {
                     Vectors::Last => format!("rc{c} + {i}u"),
                     _ => format!("rc{}", 4 * c + i),
                 };
-                at("rhs", rhs, format!("{column} + k * params.rhs_row"))
+                element("rhs", rhs, &format!("{column} + k * params.rhs_row"))
             })
             .collect();
         let _ = writeln!(s, "        let b{c} = vec4<T>({});", four.join(", "));
@@ -290,6 +346,15 @@ fn blocked(rows: usize, columns: usize, lhs: Vectors, rhs: Vectors) -> String {
     }
     s.push_str("}\n");
     s
+}
+
+/// One element of an operand that may be bound in vectors.
+pub(crate) fn element(name: &str, vectors: Vectors, at: &str) -> String {
+    if vectors == Vectors::No {
+        format!("{name}[{at}]")
+    } else {
+        format!("{name}[({at}) >> 2u][({at}) & 3u]")
+    }
 }
 
 fn load_lhs(rows: usize, lhs: Vectors, s: &mut String) {
@@ -326,7 +391,7 @@ fn load_lhs(rows: usize, lhs: Vectors, s: &mut String) {
     }
 }
 
-fn load_rhs(columns: usize, rhs: Vectors, s: &mut String) {
+pub(crate) fn load_rhs(columns: usize, rhs: Vectors, s: &mut String) {
     match rhs {
         Vectors::Last => {
             for step in 0..4 {

@@ -42,6 +42,8 @@ pub struct Caps {
     pub dispatch_work: Option<u64>,
     /// Dtypes to do without.
     pub without: &'static [DType],
+    /// Kernels use no subgroups, as where an adapter has none or their size varies.
+    pub no_subgroups: bool,
 }
 
 impl Default for Options {
@@ -65,6 +67,7 @@ impl Options {
     /// | `TAPER_CACHE_DIR` | a directory for compiled pipelines, or `off` |
     /// | `TAPER_WGPU_FORM` | the family of kernels: `auto`, `direct` or `tiled` |
     /// | `TAPER_WGPU_NO_IMMEDIATES` | `1` sends parameters through uniform buffers |
+    /// | `TAPER_WGPU_NO_SUBGROUPS` | `1` makes kernels without subgroups |
     /// | `TAPER_WGPU_BINDING_BYTES` | bytes of one binding, 512 or more, if the adapter has no fewer |
     /// | `TAPER_WGPU_STORAGE_BUFFERS` | storage buffers of one kernel, 8 or more, if the adapter has no fewer |
     ///
@@ -94,6 +97,7 @@ impl Options {
                 storage_buffers: set("TAPER_WGPU_STORAGE_BUFFERS")
                     .number(LEAST_BUFFERS, "buffers, 8 or more")?
                     .map(|n| u32::try_from(n).unwrap_or(u32::MAX)),
+                no_subgroups: set("TAPER_WGPU_NO_SUBGROUPS").flag()?,
                 ..default.caps
             },
         })
@@ -156,6 +160,7 @@ mod tests {
         assert_eq!(read("TAPER_WGPU_FORM", "").unwrap().form, Form::Auto);
         assert!(!read("TAPER_WGPU_NO_IMMEDIATES", "1").unwrap().immediates);
         assert!(read("TAPER_WGPU_NO_IMMEDIATES", "0").unwrap().immediates);
+        assert!(read("TAPER_WGPU_NO_SUBGROUPS", "1").unwrap().caps.no_subgroups);
         assert_eq!(read("TAPER_WGPU_MEMORY_LIMIT", " 99 ").unwrap().memory_limit, Some(99));
         assert_eq!(read("TAPER_WGPU_BINDING_BYTES", "512").unwrap().caps.binding_bytes, Some(512));
         assert_eq!(read("TAPER_WGPU_STORAGE_BUFFERS", "8").unwrap().caps.storage_buffers, Some(8));

@@ -36,9 +36,15 @@ fn info() -> DeviceInfo {
 fn validate(kernel: &Kernel, aliases: &Aliases) -> usize {
     let info = info();
     let mut count = 0;
-    for direct in [true, false] {
-        let facts =
-            Facts { info: &info, direct, threads: 1024, shared_bytes: 32 << 10, binding_bytes: 1 << 30 };
+    for (direct, subgroup) in [(true, 0), (true, 8), (true, 32), (false, 32)] {
+        let facts = Facts {
+            info: &info,
+            direct,
+            threads: 1024,
+            shared_bytes: 32 << 10,
+            subgroup,
+            binding_bytes: 1 << 30,
+        };
         let Ok(made) = crate::window::drafts(kernel, aliases, &facts) else { continue };
         for draft in made.steps {
             for immediates in [true, false] {
@@ -317,8 +323,14 @@ fn row_kernels_of_every_kind() {
 fn row_kernels_of_other_shapes_are_one_text() {
     let info = info();
     for direct in [true, false] {
-        let facts =
-            Facts { info: &info, direct, threads: 1024, shared_bytes: 32 << 10, binding_bytes: 1 << 30 };
+        let facts = Facts {
+            info: &info,
+            direct,
+            threads: 1024,
+            shared_bytes: 32 << 10,
+            subgroup: 8,
+            binding_bytes: 1 << 30,
+        };
         let text = |shape: [usize; 2]| {
             let kernel = softmax(&shape, 1, &Layout::contiguous(shape), DType::F32);
             let made = crate::window::drafts(&kernel, &Aliases::from_elem(None, 2), &facts);

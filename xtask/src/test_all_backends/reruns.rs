@@ -29,11 +29,12 @@ const fn set(label: &'static str, variables: &'static [(&'static str, &'static s
 const FORMS: [Rerun; 3] = [
     form("tiled", &[("TAPER_WGPU_FORM", "tiled")]),
     form(
-        "direct, uniforms, 8 buffers",
+        "direct, uniforms, 8 buffers, no subgroups",
         &[
             ("TAPER_WGPU_FORM", "direct"),
             ("TAPER_WGPU_NO_IMMEDIATES", "1"),
             ("TAPER_WGPU_STORAGE_BUFFERS", "8"),
+            ("TAPER_WGPU_NO_SUBGROUPS", "1"),
         ],
     ),
     // Larger than what the suite cannot do without, smaller than its larger tensors.
