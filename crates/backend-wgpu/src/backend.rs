@@ -50,20 +50,22 @@ pub(crate) fn drafts(kernel: &Kernel, aliases: &Aliases, first: usize, facts: &F
 }
 
 impl WgpuBackend {
-    fn make(&self, kernel: &Kernel, aliases: &Aliases) -> Result<Arc<Plan>> {
-        let gpu = &self.gpu;
-        let facts = Facts {
+    fn make(&self, launch: &Launch<'_>, aliases: &Aliases) -> Result<Arc<Plan>> {
+        let (gpu, kernel) = (&self.gpu, launch.kernel);
+        let mut facts = Facts {
             info: &gpu.info,
             direct: gpu.facts.direct,
             threads: gpu.facts.threads,
             shared_bytes: gpu.facts.shared_bytes,
             subgroup: gpu.facts.subgroup,
             binding_bytes: gpu.facts.binding_bytes,
+            way: None,
         };
         let elsewhere = kernel.outputs().iter().find(|(_, d)| !gpu.info.dtypes.contains(d)).map(|o| o.1);
         if let Some(dtype) = elsewhere {
             return Err(facts.unsupported(kernel.name(), dtype, "cast first, or compute it on the cpu"));
         }
+        facts.way = gpu.tuned(launch, &facts)?;
         Ok(Arc::new(assemble(gpu, window::drafts(kernel, aliases, &facts)?)?))
     }
 
@@ -72,12 +74,12 @@ impl WgpuBackend {
         let device = self.gpu.id;
         let kept = launch.compiled.get_or_try(|| Ok(Plans { device, made: Mutex::default() }))?;
         let Some(plans) = kept.filter(|p| p.device == device) else {
-            return self.make(launch.kernel, &aliases);
+            return self.make(launch, &aliases);
         };
         if let Some((_, plan)) = lock(&plans.made).iter().find(|(a, _)| *a == aliases) {
             return Ok(Arc::clone(plan));
         }
-        let plan = self.make(launch.kernel, &aliases)?;
+        let plan = self.make(launch, &aliases)?;
         lock(&plans.made).push((aliases, Arc::clone(&plan)));
         Ok(plan)
     }
@@ -86,6 +88,12 @@ impl WgpuBackend {
     #[doc(hidden)]
     pub fn pipelines(&self) -> usize {
         self.gpu.pipelines.len()
+    }
+
+    /// The file that measured choices are kept in, if they are.
+    #[doc(hidden)]
+    pub fn tuning_file(&self) -> Option<&std::path::Path> {
+        self.gpu.tuning.as_ref().and_then(|t| t.path())
     }
 
     /// The file that pipelines are kept in, if they are.

@@ -5,7 +5,10 @@ use std::fmt::Write;
 
 use tensor_core::{DType, DeviceInfo, Error};
 
-use crate::dtypes::{lane_size, scalar_words};
+use crate::{
+    dtypes::{lane_size, scalar_words},
+    matmul::Way,
+};
 
 /// Which family of kernels to use where there are two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -34,6 +37,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) subgroup: usize,
     /// Bytes of a buffer that a kernel sees at once.
     pub(crate) binding_bytes: u64,
+    /// How a matrix product is to be computed, where that was measured.
+    pub(crate) way: Option<Way>,
 }
 
 impl Facts<'_> {

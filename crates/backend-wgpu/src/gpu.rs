@@ -20,6 +20,7 @@ use crate::{
     pool::{Pool, WgpuBuffer, size_class},
     read_back::Waiting,
     stream::Stream,
+    tuning::Tuning,
 };
 
 /// What this device allows, and how it is to be used.
@@ -53,6 +54,8 @@ pub(crate) struct Gpu {
     pub(crate) pipelines: Pipelines,
     /// Where pipelines outlive the process, if anywhere.
     pub(crate) disk_cache: Option<DiskCache>,
+    /// Measured choices, where they are asked for.
+    pub(crate) tuning: Option<Tuning>,
     pub(crate) stream: Mutex<Stream>,
     /// Reads that somebody awaits.
     pub(crate) waiting: Waiting,
@@ -168,6 +171,9 @@ impl Gpu {
             .cache_dir
             .as_deref()
             .and_then(|dir| DiskCache::open(&device, &found.adapter.get_info(), dir));
+        let tuning = options
+            .autotune
+            .then(|| Tuning::open(options.form, &found.adapter.get_info(), options.cache_dir.as_deref()));
         Ok(Gpu {
             queue,
             info,
@@ -176,6 +182,7 @@ impl Gpu {
             pool: Pool::new(options.memory_limit.or(found.memory_limit)),
             pipelines: Pipelines::default(),
             disk_cache,
+            tuning,
             stream: Mutex::new(stream),
             waiting: Waiting::default(),
             batch: Arc::new(AtomicU64::new(1)),

@@ -14,6 +14,7 @@
 //! | `registry`, `adapter`, `options` | which adapters there are, and the devices open on them |
 //! | `gpu`, `pool`, `stream`, `read_back`, `profile`, `faults` | one open device: memory, command batches, reads, times, failures |
 //! | `draft`, `pipeline`, `disk_cache`, `index`, `formulas` | how a kernel becomes WGSL and a pipeline |
+//! | `tuning` | the ways of matrix products, measured |
 //! | `window` | kernels over more of a buffer than one binding shows |
 //! | `map`, `reduce`, `rows`, `arg_reduce`, `matmul`, `tile`, `by_index`, `copy` | the kernels |
 //!
@@ -44,6 +45,7 @@ mod rows;
 mod stream;
 mod strip;
 mod tile;
+mod tuning;
 #[cfg(test)]
 mod validate;
 mod window;

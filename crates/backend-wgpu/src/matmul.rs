@@ -13,7 +13,7 @@ use tensor_core::{
 };
 
 use crate::{
-    draft::{Draft, Drafts, Facts, Slot},
+    draft::{Draft, Drafts, Facts, Form, Slot},
     dtypes::{lane, lane_size},
     formulas, index, reduce,
     strip::{self, Strips},
@@ -29,6 +29,50 @@ pub(crate) enum Vectors {
     Last,
     /// The one before it.
     First,
+}
+
+/// One way to compute a product of several rows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Way {
+    /// By subgroups.
+    Strips,
+    /// A square of so many results on a side for each thread.
+    Blocks(usize),
+    /// Tiles with so many results on a side.
+    Tile(usize),
+}
+
+/// The ways in which this product can be computed on this device, of a family of forms; one or none where there is no choice.
+pub(crate) fn ways(kernel: &MatMulKernel, form: Form, facts: &Facts<'_>) -> SmallVec<[Way; 8]> {
+    let mut ways = SmallVec::new();
+    if kernel.m.min(kernel.n) <= 1 || kernel.dtype == DType::Bool {
+        return ways;
+    }
+    let narrow = lane_size(kernel.dtype) == 4;
+    if form != Form::Tiled {
+        // Which lane of a subgroup a thread is, only processors are known to keep to.
+        if facts.direct && facts.subgroup > 0 && narrow {
+            ways.push(Way::Strips);
+        }
+        ways.push(Way::Blocks(4));
+        if narrow {
+            ways.push(Way::Blocks(8));
+        }
+    }
+    if form != Form::Direct {
+        let fit = |tile: &&Tile| **tile == Tile::SMALL || narrow && tile.shared_bytes() <= facts.shared_bytes;
+        ways.extend(Tile::ALL.iter().filter(fit).map(|tile| Way::Tile(tile.side)));
+    }
+    ways
+}
+
+/// What decides which way is best: the dtype, the sizes to a power of two, and how the operands can be read.
+pub(crate) fn class(kernel: &MatMulKernel) -> String {
+    let [m, n, k, batch] =
+        [kernel.m, kernel.n, kernel.k, kernel.batch.numel()].map(|size| size.max(1).next_power_of_two());
+    let (_, _, lhs) = matrix(&kernel.lhs, kernel.dtype);
+    let (_, _, rhs) = matrix(&kernel.rhs, kernel.dtype);
+    format!("{} {m} {n} {k} {batch} {lhs:?} {rhs:?}", kernel.dtype)
 }
 
 /// The strides of the two matrix axes, and whether vectors can be read.
@@ -64,6 +108,23 @@ fn choose(kernel: &MatMulKernel, batch: usize, facts: &Facts<'_>) -> Tile {
         Tile::MEDIUM
     } else {
         Tile::SMALL
+    }
+}
+
+/// The way of the fixed table.
+fn fixed(kernel: &MatMulKernel, facts: &Facts<'_>) -> Way {
+    let batch = kernel.batch.numel();
+    let blocks = |size: usize| kernel.m.div_ceil(size) * kernel.n.div_ceil(size) * batch;
+    // A result of one or a few rows is read best by a thread for each four columns, on every kind of device.
+    if facts.direct && facts.subgroup > 0 && kernel.m > 1 && lane_size(kernel.dtype) == 4 {
+        Way::Strips
+    } else if !facts.direct && kernel.m > 4 {
+        Way::Tile(choose(kernel, batch, facts).side)
+    } else if kernel.n <= 4 || blocks(8) < facts.threads / 4 || lane_size(kernel.dtype) == 8 {
+        // Register blocks as large as still leave every thread something to do.
+        Way::Blocks(4)
+    } else {
+        Way::Blocks(8)
     }
 }
 
@@ -184,7 +245,8 @@ pub(crate) fn draft(kernel: &MatMulKernel, facts: &Facts<'_>) -> Result<Drafts> 
     if kernel.m == 1 && !facts.direct && kernel.n * kernel.batch.numel() < facts.threads {
         return reduce::draft(&vector(kernel), facts);
     }
-    if facts.direct && facts.subgroup > 0 && kernel.m > 1 && lane_size(kernel.dtype) == 4 {
+    let way = facts.way.filter(|_| kernel.m > 1).unwrap_or_else(|| fixed(kernel, facts));
+    if way == Way::Strips {
         let batch = kernel.batch.numel();
         let best = |m, n| Strips::best(m, n, batch, facts.subgroup);
         let (strips, cost) = best(kernel.m, kernel.n);
@@ -204,8 +266,7 @@ pub(crate) fn draft(kernel: &MatMulKernel, facts: &Facts<'_>) -> Result<Drafts> 
     let batch = kernel.batch.numel();
     let (_, _, lhs_vectors) = matrix(&kernel.lhs, kernel.dtype);
     let (_, _, rhs_vectors) = matrix(&kernel.rhs, kernel.dtype);
-    // A result of one or a few rows is read best by a thread for each four columns, on every kind of device.
-    if !facts.direct && kernel.m > 4 {
+    if let Way::Tile(side) = way {
         let access = Access {
             lhs: match lhs_vectors {
                 Vectors::Last if kernel.k.is_multiple_of(4) => Dense::Inner,
@@ -219,7 +280,7 @@ pub(crate) fn draft(kernel: &MatMulKernel, facts: &Facts<'_>) -> Result<Drafts> 
             },
             wide_output: lane_size(kernel.dtype) == 4 && kernel.n.is_multiple_of(4),
         };
-        let tile = choose(kernel, batch, facts);
+        let tile = Tile::ALL.into_iter().find(|tile| tile.side == side).unwrap_or(Tile::SMALL);
         let (tiles_m, tiles_n) = (kernel.m.div_ceil(tile.side), kernel.n.div_ceil(tile.side));
         d.groups = tiles_m * tiles_n * batch;
         d.work = tile.side * tile.side * kernel.k.max(1);
@@ -235,14 +296,10 @@ pub(crate) fn draft(kernel: &MatMulKernel, facts: &Facts<'_>) -> Result<Drafts> 
     }
 
     let (lhs_vectors, rhs_vectors) = clamped(kernel);
-    let blocks = |size: usize| kernel.m.div_ceil(size) * kernel.n.div_ceil(size) * batch;
-    // Register blocks as large as still leave every thread something to do.
-    let (rows, columns) = if kernel.m == 1 {
-        (1, 4)
-    } else if kernel.n <= 4 || blocks(8) < facts.threads / 4 || lane_size(kernel.dtype) == 8 {
-        (4, 4)
-    } else {
-        (8, 8)
+    let (rows, columns) = match way {
+        _ if kernel.m == 1 => (1, 4),
+        Way::Blocks(8) => (8, 8),
+        _ => (4, 4),
     };
     let (blocks_m, blocks_n) = (kernel.m.div_ceil(rows), kernel.n.div_ceil(columns));
     d.params.size("blocks_m", blocks_m);

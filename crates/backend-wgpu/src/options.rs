@@ -22,8 +22,12 @@ pub struct Options {
     pub memory_limit: Option<u64>,
     /// Which family of kernels to use.
     pub form: Form,
-    /// The directory where compiled pipelines are kept from one process to the next, where the driver hands them out;
-    /// none keeps none.
+    /// Whether the ways to compute a matrix product are timed on the first of each class (dtype, sizes to a power of two,
+    /// layouts), rather than chosen by a fixed table. What is found is kept in `cache_dir` for the same adapter, driver and
+    /// version; until then the first product of a class takes longer. Another way may round otherwise in the last bits.
+    pub autotune: bool,
+    /// The directory where compiled pipelines, where the driver hands them out, and what autotuning found are kept from one
+    /// process to the next; none keeps none.
     pub cache_dir: Option<PathBuf>,
     /// Limits below the adapter's own.
     pub caps: Caps,
@@ -52,6 +56,7 @@ impl Default for Options {
             immediates: true,
             memory_limit: None,
             form: Form::Auto,
+            autotune: false,
             cache_dir: disk_cache::directory(None),
             caps: Caps::default(),
         }
@@ -64,7 +69,8 @@ impl Options {
     /// | variable | sets |
     /// |---|---|
     /// | `TAPER_WGPU_MEMORY_LIMIT` | the memory budget in bytes |
-    /// | `TAPER_CACHE_DIR` | a directory for compiled pipelines, or `off` |
+    /// | `TAPER_CACHE_DIR` | a directory for compiled pipelines and what autotuning found, or `off` |
+    /// | `TAPER_WGPU_AUTOTUNE` | `1` times the ways of matrix products: see [`Options::autotune`] |
     /// | `TAPER_WGPU_FORM` | the family of kernels: `auto`, `direct` or `tiled` |
     /// | `TAPER_WGPU_NO_IMMEDIATES` | `1` sends parameters through uniform buffers |
     /// | `TAPER_WGPU_NO_SUBGROUPS` | `1` makes kernels without subgroups |
@@ -91,6 +97,7 @@ impl Options {
                 ("direct", Form::Direct),
                 ("tiled", Form::Tiled),
             ])?,
+            autotune: set("TAPER_WGPU_AUTOTUNE").flag()?,
             cache_dir: disk_cache::directory(variable("TAPER_CACHE_DIR").as_deref()),
             caps: Caps {
                 binding_bytes: set("TAPER_WGPU_BINDING_BYTES").number(LEAST_BINDING, "bytes, 512 or more")?,
@@ -155,6 +162,7 @@ mod tests {
     fn variables_are_read() {
         let none = Options::read(|_| None).unwrap();
         assert!(none.immediates && none.form == Form::Auto && none.memory_limit.is_none());
+        assert!(!none.autotune && read("TAPER_WGPU_AUTOTUNE", "1").unwrap().autotune);
         assert_eq!(read("TAPER_WGPU_FORM", "direct").unwrap().form, Form::Direct);
         assert_eq!(read("TAPER_WGPU_FORM", "tiled").unwrap().form, Form::Tiled);
         assert_eq!(read("TAPER_WGPU_FORM", "").unwrap().form, Form::Auto);

@@ -276,21 +276,26 @@ impl Gpu {
         Ok(())
     }
 
+    /// Sends everything and waits for it. What went wrong is for others to tell.
+    pub(crate) fn settle(&self) -> Result<()> {
+        let index = {
+            let mut stream = lock(&self.stream);
+            let index = self.flush(&mut stream)?;
+            stream.in_flight.clear();
+            index
+        };
+        self.wait(index)
+    }
+
     /// Sends everything, waits for it, and reports what went wrong.
     pub(crate) fn finish(&self) -> Result<()> {
         let reading = {
             let mut stream = lock(&self.stream);
-            if stream.unchecked {
-                Some(self.begin_read(&mut stream, None)?)
-            } else {
-                let index = self.flush(&mut stream)?;
-                stream.in_flight.clear();
-                self.wait(index)?;
-                None
-            }
+            if stream.unchecked { Some(self.begin_read(&mut stream, None)?) } else { None }
         };
-        if let Some(reading) = reading {
-            self.end_read(reading, |_| {})?;
+        match reading {
+            Some(reading) => self.end_read(reading, |_| {})?,
+            None => self.settle()?,
         }
         self.keep_pipelines(true);
         self.faults.check(self.name())
