@@ -72,10 +72,10 @@ fn one_thread_awaits_many_reads() -> Result<()> {
     let d = device();
     let x = Tensor::arange(0.0, 1000.0, 1.0, &d)?;
     let tensors: Vec<Tensor> = (0..200).map(|i| &x + f64::from(i)).collect();
-    let mut reads: Vec<(usize, Pin<Box<dyn Future<Output = Result<Vec<f32>>> + Send + '_>>)> = Vec::new();
-    for (i, tensor) in tensors.iter().enumerate() {
-        reads.push((i, Box::pin(tensor.to_vec_async::<f32>())));
-    }
+    // Boxed as an executor would have them: they may go to another thread.
+    type Read<'a> = Pin<Box<dyn Future<Output = Result<Vec<f32>>> + Send + 'a>>;
+    let begin = |tensor| -> Read<'_> { Box::pin(Tensor::to_vec_async::<f32>(tensor)) };
+    let mut reads: Vec<(usize, Read<'_>)> = tensors.iter().map(begin).enumerate().collect();
     let wakes = Arc::new(Unpark(thread::current(), AtomicUsize::new(0)));
     let waker = Waker::from(Arc::clone(&wakes));
     let mut context = Context::from_waker(&waker);
