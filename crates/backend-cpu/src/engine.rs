@@ -1,7 +1,7 @@
 //! The block engine: runs a lowered program on some thousand positions at a time, all temporaries in the first-level cache.
 #![allow(unsafe_code)]
 
-use std::cell::RefCell;
+use std::{cell::RefCell, ops::Range};
 
 use smallvec::SmallVec;
 use tensor_core::{BinaryOp, DType, Error, RandomKind, Result, Scalar, UnaryOp, bf16, f16, philox};
@@ -11,11 +11,15 @@ use crate::{
     isa::Isa,
     loops::fill,
     lower::{Access, Code, Lowered, Src, Step, operands},
-    table,
+    table::{self, Number},
 };
 
 /// Positions in a block: measured best among 512 to 4096 for f32 with a first-level cache of 48 KiB.
 pub(crate) const BLOCK: usize = 1024;
+/// Elements of the dearest step between two looks ahead: as many cache lines as can be under way at once.
+const PART: usize = 256;
+/// Positions from which on memory lies so far away that looking ahead pays.
+pub(crate) const FAR: usize = 1 << 18;
 /// Runs shorter than this are gathered across rows instead of ending a block.
 const SHORT_RUN: usize = 128;
 
@@ -56,6 +60,39 @@ pub(crate) fn with_evaluator<R>(
     })
 }
 
+/// Memory that will be wanted soon.
+#[derive(Clone, Copy)]
+pub(crate) struct Stream {
+    pub(crate) at: *const u8,
+    pub(crate) bytes: usize,
+    /// Whether it will be written.
+    pub(crate) write: bool,
+}
+
+impl Stream {
+    /// Asks for the cache lines of `part` of `parts`: a hint that changes nothing, and may point anywhere.
+    fn fetch(&self, part: usize, parts: usize) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::{_MM_HINT_ET0, _MM_HINT_T0, _mm_prefetch};
+            let lines = self.bytes.div_ceil(64);
+            for line in lines * part / parts..lines * (part + 1) / parts {
+                let at = self.at.wrapping_add(line * 64).cast::<i8>();
+                // SAFETY: prefetching does not access memory.
+                unsafe {
+                    if self.write {
+                        _mm_prefetch::<_MM_HINT_ET0>(at);
+                    } else {
+                        _mm_prefetch::<_MM_HINT_T0>(at);
+                    }
+                }
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = (part, parts);
+    }
+}
+
 /// Which steps may write their output's memory straight away: unless it is an input's that is still read later.
 fn direct_outputs(program: &Lowered, inputs: &[Memory], outputs: &[Memory]) -> SmallVec<[bool; 16]> {
     let safe = |at: usize, step: &Step| {
@@ -89,6 +126,10 @@ pub(crate) struct Evaluator<'a> {
     registers: *mut u64,
     /// Where each register's block lies just now (its own memory, or an output's), and after them each input's.
     places: SmallVec<[*const u8; 24]>,
+    /// Bit `k` is set where input `k` is one number for this block, and its place is that number's.
+    numbers: u64,
+    /// Fetched while the next block's dearest step computes: a processor looks ahead within a loop, not from one to the next.
+    pub(crate) ahead: SmallVec<[Stream; 4]>,
     fresh: bool,
     /// How much of the constant registers is filled.
     block: usize,
@@ -115,6 +156,8 @@ impl<'a> Evaluator<'a> {
             scalars,
             registers,
             places,
+            numbers: 0,
+            ahead: SmallVec::new(),
             fresh: true,
             block: BLOCK.min(program.numel.max(1)),
             direct: direct_outputs(program, &inputs, outputs),
@@ -124,6 +167,10 @@ impl<'a> Evaluator<'a> {
 
     fn register(&self, r: u16) -> *mut u8 {
         self.registers.wrapping_add(r as usize * BLOCK).cast()
+    }
+
+    fn is_number(&self, src: Src) -> bool {
+        matches!(src, Src::Input(k) if k < 64 && self.numbers >> k & 1 == 1)
     }
 
     fn place(&self, src: Src) -> *const u8 {
@@ -156,6 +203,7 @@ impl<'a> Evaluator<'a> {
         let program = self.program;
         let inner = program.inner();
         let spot = if program.dims.len() > 1 { (pos / inner, pos % inner) } else { (0, pos) };
+        self.numbers = 0;
         for (k, access) in program.inputs.iter().enumerate() {
             let at = self.load(k as u16, access, pos, spot, n);
             self.places[program.registers + k] = at;
@@ -168,7 +216,16 @@ impl<'a> Evaluator<'a> {
                 _ => None,
             };
             let out = target.unwrap_or_else(|| self.register(step.dst));
-            self.run(step, out, pos, n)?;
+            if index == program.dearest && !self.ahead.is_empty() {
+                let parts = n.div_ceil(PART);
+                for part in 0..parts {
+                    self.run(step, out, pos, part * PART..n.min((part + 1) * PART))?;
+                    self.ahead.iter().for_each(|stream| stream.fetch(part, parts));
+                }
+                self.ahead.clear();
+            } else {
+                self.run(step, out, pos, 0..n)?;
+            }
             self.places[step.dst as usize] = out;
         }
         let mut results: SmallVec<[*const u8; 4]> = SmallVec::new();
@@ -221,7 +278,7 @@ impl<'a> Evaluator<'a> {
     /// Where input `k`'s elements of this block lie, after gathering them if need be. The block begins at position `pos`, in row
     /// `row` of the innermost axis, `column` elements into it.
     fn load(
-        &self,
+        &mut self,
         k: u16,
         access: &Access,
         pos: usize,
@@ -244,6 +301,10 @@ impl<'a> Evaluator<'a> {
             };
             match access.strides.last() {
                 Some(1) => return at(),
+                Some(0) if access.number && k < 64 => {
+                    self.numbers |= 1 << k;
+                    return at();
+                }
                 // SAFETY: the launch checked that the layout stays within the buffer; a register holds BLOCK elements.
                 Some(0) => unsafe {
                     let at = at();
@@ -262,18 +323,34 @@ impl<'a> Evaluator<'a> {
         register
     }
 
-    fn run(&self, step: &Step, out: *mut u8, pos: usize, n: usize) -> Result<()> {
+    /// Runs a step on a `part` of the block that begins at position `pos`.
+    fn run(&self, step: &Step, out: *mut u8, pos: usize, part: Range<usize>) -> Result<()> {
         let isa = self.isa;
-        let find = |src: Src| self.place(src);
+        let (pos, n) = (pos + part.start, part.len());
+        let out = out.wrapping_add(part.start * step.to.compute().size());
+        let find_as = |src: Src, dtype: DType| {
+            let skip = if self.is_number(src) { 0 } else { part.start * dtype.compute().size() };
+            self.place(src).wrapping_add(skip)
+        };
+        let find = |src: Src| find_as(src, step.from);
         // SAFETY: every operand is a block of n elements of its dtype, and `out` is one that no operand shares unless
         // `direct_outputs` allowed it.
         unsafe {
             match step.code {
                 Code::Unary(op, a) => table::unary(isa, op, step.from, find(a), out, n)?,
                 Code::Powi(p, a) => table::powi(isa, p, step.from, find(a), out, n)?,
-                Code::Binary(op, a, b) => table::binary(isa, op, step.from, find(a), find(b), out, n)?,
+                Code::Binary(op, a, b) => {
+                    let number = match (self.is_number(a), self.is_number(b)) {
+                        (true, _) => Number::Left,
+                        (_, true) => Number::Right,
+                        _ => Number::Neither,
+                    };
+                    table::binary(isa, op, step.from, find(a), find(b), number, out, n)?;
+                }
                 Code::Compare(op, a, b) => table::compare(isa, op, step.from, find(a), find(b), out, n),
-                Code::Select(c, a, b) => table::select(isa, step.to, find(c), find(a), find(b), out, n),
+                Code::Select(c, a, b) => {
+                    table::select(isa, step.to, find_as(c, DType::Bool), find(a), find(b), out, n)
+                }
                 Code::Cast(a) => table::cast(isa, step.from, step.to, find(a), out, n),
                 Code::Arange { start, step: by } => self.arange(step.to, start, by, out, pos, n)?,
                 Code::Random { kind, seed, offset } => {

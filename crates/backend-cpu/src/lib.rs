@@ -26,6 +26,7 @@ mod rows;
 mod strided;
 mod table;
 mod threads;
+mod vector;
 mod views;
 
 use std::sync::{Arc, OnceLock};

@@ -84,7 +84,8 @@ pub(crate) unsafe fn fill<T: Copy>(isa: Isa, out: *mut T, n: usize, value: T) {
     }
 }
 
-struct Fold<T, A, F, G> {
+/// A fold in `N` lanes.
+struct Fold<const N: usize, T, A, F, G> {
     data: *const T,
     n: usize,
     start: A,
@@ -94,44 +95,33 @@ struct Fold<T, A, F, G> {
 
 /// Accumulators kept side by side: so many that they are a loop of their own, which compilers vectorise, and few for a short
 /// run, which would spend its time on joining them.
-const LANES: usize = 128;
+const LANES: usize = 64;
 const FEW: usize = 8;
 
-impl<T: Copy, A: Copy, F: Fn(A, T) -> A, G: Fn(A, A) -> A> Fold<T, A, F, G> {
+impl<const N: usize, T: Copy, A: Copy, F: Fn(A, T) -> A, G: Fn(A, A) -> A> Job for Fold<N, T, A, F, G> {
+    type Output = A;
     #[inline(always)]
-    fn lanes<const N: usize>(self) -> A {
+    fn run(self) -> A {
         let mut lanes = [self.start; N];
-        let whole = self.n / N * N;
-        let mut i = 0;
-        while i < whole {
-            for (j, lane) in lanes.iter_mut().enumerate() {
-                // SAFETY: the caller gives `n` elements, and i + N ≤ n.
-                *lane = (self.f)(*lane, unsafe { self.data.add(i + j).read() });
-            }
-            i += N;
+        let whole = self.n / N;
+        for i in 0..whole {
+            // SAFETY: the caller gives `n` elements, aligned.
+            let chunk: [T; N] = unsafe { self.data.cast::<[T; N]>().add(i).read() };
+            lanes = std::array::from_fn(|j| (self.f)(lanes[j], chunk[j]));
         }
-        for (j, lane) in lanes[..self.n - whole].iter_mut().enumerate() {
-            // SAFETY: whole + j < n.
-            *lane = (self.f)(*lane, unsafe { self.data.add(whole + j).read() });
+        for (j, i) in (whole * N..self.n).enumerate() {
+            // SAFETY: i < n.
+            lanes[j % N] = (self.f)(lanes[j % N], unsafe { self.data.add(i).read() });
         }
         // Halves onto halves: pairwise.
         let mut width = N / 2;
         while width > 0 {
-            let (low, high) = lanes.split_at_mut(width);
-            for (a, &b) in low.iter_mut().zip(high.iter()) {
-                *a = (self.join)(*a, b);
+            for j in 0..width {
+                lanes[j] = (self.join)(lanes[j], lanes[j + width]);
             }
             width /= 2;
         }
         lanes[0]
-    }
-}
-
-impl<T: Copy, A: Copy, F: Fn(A, T) -> A, G: Fn(A, A) -> A> Job for Fold<T, A, F, G> {
-    type Output = A;
-    #[inline(always)]
-    fn run(self) -> A {
-        if self.n < LANES { self.lanes::<FEW>() } else { self.lanes::<LANES>() }
     }
 }
 
@@ -148,7 +138,11 @@ pub(crate) unsafe fn fold<T: Copy, A: Copy>(
     f: impl Fn(A, T) -> A,
     join: impl Fn(A, A) -> A,
 ) -> A {
-    isa.run(Fold { data, n, start, f, join })
+    if n < LANES {
+        isa.run(Fold::<FEW, _, _, _, _> { data, n, start, f, join })
+    } else {
+        isa.run(Fold::<LANES, _, _, _, _> { data, n, start, f, join })
+    }
 }
 
 struct Accumulate<'a, T, A, F> {

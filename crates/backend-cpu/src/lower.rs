@@ -6,6 +6,8 @@ use tensor_core::{
     kernel::{Instr, Program, Reg},
 };
 
+use crate::table::takes_number;
+
 /// Where a step finds an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Src {
@@ -50,6 +52,8 @@ pub(crate) struct Access {
     pub(crate) contiguous: bool,
     /// One element everywhere.
     pub(crate) single: bool,
+    /// One element along the innermost axis, and every reader takes it as one number.
+    pub(crate) number: bool,
     /// The last step that reads it; `usize::MAX` when it is an output itself.
     pub(crate) last_use: usize,
     /// One past the greatest element touched.
@@ -60,6 +64,10 @@ pub(crate) struct Access {
 #[derive(Debug)]
 pub(crate) struct Lowered {
     pub(crate) steps: Vec<Step>,
+    /// The step that takes the longest; 0 where there is none.
+    pub(crate) dearest: usize,
+    /// What all steps cost a position, in additions.
+    pub(crate) cost: u32,
     /// Registers in all: scalars first, then one for each input, then temporaries.
     pub(crate) registers: usize,
     pub(crate) scalars: Vec<DType>,
@@ -81,6 +89,16 @@ impl Lowered {
     }
 }
 
+/// What an instruction costs, in additions.
+pub(crate) fn price(instr: &Instr) -> u32 {
+    match instr {
+        Instr::Unary(UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Relu | UnaryOp::Not, _) => 1,
+        Instr::Unary(..) | Instr::Random { .. } => 8,
+        Instr::Powi(..) => 2,
+        _ => 1,
+    }
+}
+
 pub(crate) fn lower(program: &Program, shape: &[usize], layouts: &[Layout]) -> Lowered {
     let strides: SmallVec<[&[isize]; 4]> = layouts.iter().map(Layout::strides).collect();
     // The flat position itself takes part, so that merging never reorders the space.
@@ -99,6 +117,7 @@ pub(crate) fn lower(program: &Program, shape: &[usize], layouts: &[Layout]) -> L
             offset: layout.offset(),
             contiguous: strides.as_slice() == plain.as_slice(),
             single: strides.iter().all(|&s| s == 0),
+            number: strides.last() == Some(&0) && dtype == DType::F32,
             strides: strides.clone(),
             last_use: 0,
             end: layout.span().1,
@@ -128,10 +147,38 @@ pub(crate) fn lower(program: &Program, shape: &[usize], layouts: &[Layout]) -> L
     for (src, _) in &outputs {
         if let Src::Input(k) = src {
             inputs[*k as usize].last_use = usize::MAX;
+            inputs[*k as usize].number = false;
         }
     }
+    for step in &lowering.steps {
+        // One of two operands may be a number.
+        let taken = match step.code {
+            Code::Binary(op, Src::Input(a), Src::Input(b)) if takes_number(op, step.from) => {
+                if inputs[b as usize].number { Some(b) } else { Some(a) }.filter(|_| a != b)
+            }
+            Code::Binary(op, Src::Input(k), _) | Code::Binary(op, _, Src::Input(k))
+                if takes_number(op, step.from) =>
+            {
+                Some(k)
+            }
+            _ => None,
+        };
+        for src in operands(&step.code) {
+            if let Src::Input(k) = src
+                && taken != Some(k)
+            {
+                inputs[k as usize].number = false;
+            }
+        }
+    }
+    // The first among equals.
+    let computed = program.instrs.iter().filter(|i| !matches!(i, Instr::Load(_) | Instr::Scalar(_)));
+    let prices: Vec<u32> = computed.map(price).collect();
+    let dearest = (0..prices.len()).rev().max_by_key(|&i| prices[i]).unwrap_or(0);
     Lowered {
         steps: lowering.steps,
+        dearest,
+        cost: prices.iter().sum(),
         registers: lowering.registers,
         scalars: program.scalars.clone(),
         inputs,

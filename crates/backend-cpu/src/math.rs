@@ -7,6 +7,8 @@
 //!
 //! `FUSED` functions multiply and add in one step, for instruction sets that can: a third fewer operations, and other last bits.
 
+use crate::vector::{Function, Real, two_to};
+
 /// Adding and subtracting it rounds an f64 of moderate size to an integer, which then stands in its low bits.
 const MAGIC: f64 = 6_755_399_441_055_744.0; // 1.5 · 2^52
 
@@ -87,19 +89,13 @@ fn ln_wide(x: f64) -> f64 {
     f64::from(e as i32) * std::f64::consts::LN_2 + s * p
 }
 
-/// a · b + c: in one step, rounded once, if `FUSED`.
-#[inline(always)]
-fn mul_add<const FUSED: bool>(a: f32, b: f32, c: f32) -> f32 {
-    if FUSED { a.mul_add(b, c) } else { a * b + c }
-}
-
 /// The polynomial with these coefficients, the highest power's first.
 #[inline(always)]
-fn polynomial<const FUSED: bool, const N: usize>(x: f32, coefficients: [f32; N]) -> f32 {
-    let mut p = coefficients[0];
+fn polynomial<const FUSED: bool, const N: usize, V: Real>(x: V, coefficients: [f32; N]) -> V {
+    let mut p = V::splat(coefficients[0]);
     let mut i = 1;
     while i < N {
-        p = mul_add::<FUSED>(p, x, coefficients[i]);
+        p = p.mul_add::<FUSED>(x, V::splat(coefficients[i]));
         i += 1;
     }
     p
@@ -108,54 +104,58 @@ fn polynomial<const FUSED: bool, const N: usize>(x: f32, coefficients: [f32; N])
 /// As [`MAGIC`], for f32.
 const MAGIC_F32: f32 = 12_582_912.0; // 1.5 · 2^23
 
-/// x = k·ln 2 + r: (r, r²·p(r), k + [`MAGIC_F32`]) with e^r = 1 + r + r²·p(r), for x within ±150.
+/// x = k·ln 2 + r with e^r = 1 + r + r²·p.
+struct Reduced<V> {
+    r: V,
+    p: V,
+    k: V,
+    /// k + [`MAGIC_F32`].
+    shifted: V,
+}
+
+/// For x within ±150.
 #[inline(always)]
-fn exp_reduced<const FUSED: bool>(x: f32) -> (f32, f32, f32) {
+fn exp_reduced<const FUSED: bool, V: Real>(x: V) -> Reduced<V> {
     // ln 2 in two parts: a product of the first with an exponent is exact.
     const HIGH: f32 = 0.693_359_4;
     const LOW: f32 = -2.121_944_4e-4;
-    let shifted = mul_add::<FUSED>(x, std::f32::consts::LOG2_E, MAGIC_F32);
-    let k = shifted - MAGIC_F32;
-    let r = mul_add::<FUSED>(-k, LOW, mul_add::<FUSED>(-k, HIGH, x));
-    let p = polynomial::<FUSED, 6>(
+    let magic = V::splat(MAGIC_F32);
+    let shifted = x.mul_add::<FUSED>(V::splat(std::f32::consts::LOG2_E), magic);
+    let k = shifted.sub(magic);
+    let r = k.mul_add::<FUSED>(V::splat(-LOW), k.mul_add::<FUSED>(V::splat(-HIGH), x));
+    let p = polynomial::<FUSED, 6, V>(
         r,
         [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5],
     );
-    (r, p, shifted)
+    Reduced { r, p, k, shifted }
 }
 
-/// The integer in the low bits of `k + MAGIC_F32`.
+/// e^x as y · 2^k with y in [0.7, 1.42], for x within ±150: (y, k, k + [`MAGIC_F32`]). y is within 0.8 units in the last place.
 #[inline(always)]
-fn low_integer(shifted: f32) -> i32 {
-    shifted.to_bits().wrapping_sub(MAGIC_F32.to_bits()) as i32
-}
-
-/// e^x as (y, k) with e^x = y · 2^k and y in [0.7, 1.42], for x within ±150; y is within 0.8 units in the last place.
-#[inline(always)]
-fn exp_parts<const FUSED: bool>(x: f32) -> (f32, i32) {
-    let (r, p, shifted) = exp_reduced::<FUSED>(x);
+fn exp_parts<const FUSED: bool>(x: f32) -> (f32, f32, f32) {
+    let Reduced { r, p, k, shifted } = exp_reduced::<FUSED, f32>(x);
     // What the sum rounds away of r counts.
     let y = 1.0 + r;
     let rest = r - (y - 1.0);
-    (y + mul_add::<FUSED>(p, r * r, rest), low_integer(shifted))
+    (y + Real::mul_add::<FUSED>(p, r * r, rest), k, shifted)
 }
 
-/// y · 2^k for |k| ≤ 250, in two factors so that neither leaves the range.
+/// e^x. Past the ends of f32 it gives infinity and 0.
 #[inline(always)]
-fn scale(y: f32, k: i32) -> f32 {
-    let half = k >> 1;
-    let two_to = |k: i32| f32::from_bits((k.wrapping_add(127) as u32) << 23);
-    y * two_to(half) * two_to(k.wrapping_sub(half))
+pub(crate) fn exp<const FUSED: bool, V: Real>(x: V) -> V {
+    let x = x.at_least(-104.0).at_most(89.0);
+    let Reduced { r, p, k, shifted } = exp_reduced::<FUSED, V>(x);
+    V::splat(1.0).add(p.mul_add::<FUSED>(r.mul(r), r)).times_two_to(k, shifted)
 }
 
-/// e^x. Past the ends of f32 it gives infinity and 0; results below the smallest normal number are rounded twice.
-#[inline(always)]
-pub(crate) fn exp<const FUSED: bool>(x: f32) -> f32 {
-    // Comparisons are false for NaN, which passes.
-    let x = if x < -104.0 { -104.0 } else { x };
-    let x = if x > 89.0 { 89.0 } else { x };
-    let (r, p, shifted) = exp_reduced::<FUSED>(x);
-    scale(1.0 + mul_add::<FUSED>(p, r * r, r), low_integer(shifted))
+/// [`exp`] with fused multiply-add.
+pub(crate) struct Exp;
+
+impl Function for Exp {
+    #[inline(always)]
+    fn of<V: Real>(&self, x: V) -> V {
+        exp::<true, V>(x)
+    }
 }
 
 #[inline(always)]
@@ -178,7 +178,7 @@ pub(crate) fn log<const FUSED: bool>(x: f32) -> f32 {
     let f = f32::from_bits(bits.wrapping_sub((exponent as u32) << 23)) - 1.0;
     let e = exponent as f32 + extra;
     let z = f * f;
-    let p = polynomial::<FUSED, 9>(
+    let p = polynomial::<FUSED, 9, f32>(
         f,
         [
             7.037_683_6e-2,
@@ -193,9 +193,9 @@ pub(crate) fn log<const FUSED: bool>(x: f32) -> f32 {
         ],
     );
     // ln 2 in two parts, the small one first.
-    let y = mul_add::<FUSED>(e, -2.121_944_4e-4, f * z * p);
-    let y = mul_add::<FUSED>(-0.5, z, y) + f;
-    let y = mul_add::<FUSED>(e, 0.693_359_4, y);
+    let y = Real::mul_add::<FUSED>(e, -2.121_944_4e-4, f * z * p);
+    let y = Real::mul_add::<FUSED>(-0.5, z, y) + f;
+    let y = Real::mul_add::<FUSED>(e, 0.693_359_4, y);
     let y = if x == 0.0 { f32::NEG_INFINITY } else { y };
     let y = if x < 0.0 { f32::NAN } else { y };
     if x < f32::INFINITY { y } else { x }
@@ -219,16 +219,16 @@ pub(crate) fn tanh<const FUSED: bool>(x: f32) -> f32 {
     let size = x.abs();
     // Beyond 10 the result is 1.
     let bounded = if size > 10.0 { 10.0 } else { size };
-    let (y, k) = exp_parts::<FUSED>(bounded + bounded);
-    let e = y * f32::from_bits((k.wrapping_add(127) as u32) << 23);
+    let (y, _, shifted) = exp_parts::<FUSED>(bounded + bounded);
+    let e = y * two_to(shifted, 0);
     let large = 1.0 - 2.0 / (e + 1.0);
     let large = if x < 0.0 { -large } else { large };
     let z = x * x;
-    let p = polynomial::<FUSED, 5>(
+    let p = polynomial::<FUSED, 5, f32>(
         z,
         [-5.704_988_7e-3, 2.063_909e-2, -5.373_971_5e-2, 1.333_144_2e-1, -3.333_328e-1],
     );
-    let small = mul_add::<FUSED>(x, z * p, x);
+    let small = Real::mul_add::<FUSED>(x, z * p, x);
     let small = if x == 0.0 { x } else { small };
     if size < 0.625 { small } else { large }
 }
@@ -238,8 +238,8 @@ pub(crate) fn sigmoid<const FUSED: bool>(x: f32) -> f32 {
     // e^−|x| never overflows.
     let size = x.abs();
     let size = if size > 104.0 { 104.0 } else { size };
-    let (y, k) = exp_parts::<FUSED>(-size);
-    let e = scale(y, k);
+    let (y, k, shifted) = exp_parts::<FUSED>(-size);
+    let e = y.times_two_to(k, shifted);
     let top = if x < 0.0 { e } else { 1.0 };
     let sum = 1.0 + e;
     // What the sum rounded away counts, times 1 / sum, for which 1 − e/2 is near enough where it matters.
@@ -296,9 +296,9 @@ fn sin_cos<const FUSED: bool>(x: f32) -> (f32, f32) {
     let k = f64::from(shifted - MAGIC_F32);
     let r = ((f64::from(x) - k * HALF_PI_HIGH) - k * HALF_PI_LOW) as f32;
     let z = r * r;
-    let s = polynomial::<FUSED, 3>(z, [-1.951_529_6e-4, 8.332_161e-3, -1.666_665_5e-1]);
-    let s = mul_add::<FUSED>(r, z * s, r);
-    let c = polynomial::<FUSED, 5>(z, [2.443_315_7e-5, -1.388_731_6e-3, 4.166_664_6e-2, -0.5, 1.0]);
+    let s = polynomial::<FUSED, 3, f32>(z, [-1.951_529_6e-4, 8.332_161e-3, -1.666_665_5e-1]);
+    let s = Real::mul_add::<FUSED>(r, z * s, r);
+    let c = polynomial::<FUSED, 5, f32>(z, [2.443_315_7e-5, -1.388_731_6e-3, 4.166_664_6e-2, -0.5, 1.0]);
     let swapped = quadrant & 1 == 1;
     let (sin, cos) = if swapped { (c, s) } else { (s, c) };
     let sin = f32::from_bits(sin.to_bits() ^ (quadrant & 2) << 30);
@@ -384,7 +384,7 @@ mod tests {
     fn check_both<const FUSED: bool>() {
         let all = |_: f32| true;
         let logistic = |x: f64| if x < -700.0 { 0.0 } else { 1.0 / (1.0 + (-x).exp()) };
-        check("exp", exp::<FUSED>, f64::exp, all);
+        check("exp", exp::<FUSED, f32>, f64::exp, all);
         check("log", log::<FUSED>, f64::ln, all);
         check("tanh", tanh::<FUSED>, f64::tanh, all);
         check("sigmoid", sigmoid::<FUSED>, logistic, all);

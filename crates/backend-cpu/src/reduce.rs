@@ -320,6 +320,22 @@ impl Task<'_> {
     }
 }
 
+/// The greater of two floats, or whichever is NaN: three vector instructions.
+macro_rules! greater {
+    ($a:expr, $v:expr) => {{
+        let greater = if $v > $a { $v } else { $a };
+        if $v.is_nan() { $v } else { greater }
+    }};
+}
+
+/// The lesser of two floats, or whichever is NaN.
+macro_rules! lesser {
+    ($a:expr, $v:expr) => {{
+        let lesser = if $v < $a { $v } else { $a };
+        if $v.is_nan() { $v } else { lesser }
+    }};
+}
+
 /// Whether floats are accumulated in f32 within a group.
 fn is_narrow(op: ReduceOp, dtype: DType) -> bool {
     dtype != DType::F64 && op != ReduceOp::Prod
@@ -339,20 +355,8 @@ impl Wide for f64 {
     fn join(op: ReduceOp, a: f64, b: f64) -> f64 {
         match op {
             ReduceOp::Prod => a * b,
-            ReduceOp::Max => {
-                if a > b || a.is_nan() {
-                    a
-                } else {
-                    b
-                }
-            }
-            ReduceOp::Min => {
-                if a < b || a.is_nan() {
-                    a
-                } else {
-                    b
-                }
-            }
+            ReduceOp::Max => greater!(a, b),
+            ReduceOp::Min => lesser!(a, b),
             _ => a + b,
         }
     }
@@ -368,11 +372,11 @@ impl Wide for f64 {
                             f64::from(fold(isa, data, n, 1.0 as $t, |a, v| a * v, |a, b| a * b))
                         }
                         ReduceOp::Max => {
-                            let pick = |a: $t, v: $t| if a > v || a.is_nan() { a } else { v };
+                            let pick = |a: $t, v: $t| greater!(a, v);
                             f64::from(fold(isa, data, n, <$t>::NEG_INFINITY, pick, pick))
                         }
                         ReduceOp::Min => {
-                            let pick = |a: $t, v: $t| if a < v || a.is_nan() { a } else { v };
+                            let pick = |a: $t, v: $t| lesser!(a, v);
                             f64::from(fold(isa, data, n, <$t>::INFINITY, pick, pick))
                         }
                         _ => f64::from(fold(isa, data, n, 0.0 as $t, |a, v| a + v, |a, b| a + b)),
@@ -401,13 +405,13 @@ impl Wide for f64 {
         let narrow = &mut narrow[..sums.len()];
         match (dtype == DType::F64, op) {
             (true, ReduceOp::Prod) => go!(f64, sums, |a, v| a * v),
-            (true, ReduceOp::Max) => go!(f64, sums, |a, v| if a > v || a.is_nan() { a } else { v }),
-            (true, ReduceOp::Min) => go!(f64, sums, |a, v| if a < v || a.is_nan() { a } else { v }),
+            (true, ReduceOp::Max) => go!(f64, sums, |a, v| greater!(a, v)),
+            (true, ReduceOp::Min) => go!(f64, sums, |a, v| lesser!(a, v)),
             (true, _) => go!(f64, sums, |a, v| a + v),
             // Products leave the range of f32 too easily.
             (false, ReduceOp::Prod) => go!(f32, sums, |a, v| a * f64::from(v)),
-            (false, ReduceOp::Max) => go!(f32, narrow, |a, v| if a > v || a.is_nan() { a } else { v }),
-            (false, ReduceOp::Min) => go!(f32, narrow, |a, v| if a < v || a.is_nan() { a } else { v }),
+            (false, ReduceOp::Max) => go!(f32, narrow, |a, v| greater!(a, v)),
+            (false, ReduceOp::Min) => go!(f32, narrow, |a, v| lesser!(a, v)),
             (false, _) => go!(f32, narrow, |a, v| a + v),
         }
     }

@@ -5,21 +5,21 @@
 //! at once. What a later pass needs again is kept for the tile if it is dear, and computed again if it is cheap.
 #![allow(unsafe_code)]
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use tensor_core::{
-    DType, Error, Launch, Layout, ReduceOp, Result, Scalar, Shape, UnaryOp,
+    DType, Error, Launch, Layout, ReduceOp, Result, Scalar, Shape,
     kernel::{Instr, Program, Reg, RowKernel},
 };
 
 use crate::{
     buffer::{Bound, Memory},
-    engine::{BLOCK, Evaluator, with_scratch, words},
+    engine::{BLOCK, Evaluator, FAR, Stream, with_scratch, words},
     isa::Isa,
-    lower::{Lowered, lower},
+    lower::{Lowered, Src, lower, price},
     map::PARALLEL,
     pool::Pool,
     reduce::Wide,
@@ -68,6 +68,23 @@ struct Pass {
     by_row: bool,
 }
 
+impl Pass {
+    /// The first element of what each fold reads, if they read inputs as they lie in memory and nothing is computed.
+    fn in_place(&self, inputs: &[Memory]) -> Option<SmallVec<[*const u8; 2]>> {
+        let source = |&(src, dtype): &(Src, DType)| {
+            let Src::Input(k) = src else { return None };
+            let access = &self.program.inputs[k as usize];
+            (access.contiguous && dtype == dtype.compute()).then(|| {
+                inputs[k as usize].at::<u8>(0).wrapping_add(access.offset * dtype.size()).cast_const()
+            })
+        };
+        if !self.outputs.is_empty() {
+            return None;
+        }
+        self.program.outputs.iter().map(source).collect()
+    }
+}
+
 /// A kernel ready to run.
 pub(crate) struct Rows {
     passes: Vec<Pass>,
@@ -82,6 +99,45 @@ pub(crate) struct Rows {
     /// One past the greatest element that each input reads.
     ends: Vec<usize>,
     steps: usize,
+    /// The pass that leaves memory the longest in peace, and what it looks ahead for.
+    busy: usize,
+    ahead: Vec<Wanted>,
+}
+
+/// Memory to look ahead for, in the busy pass.
+struct Wanted {
+    /// The number of the input, or of the output if it is written.
+    index: u16,
+    write: bool,
+    /// The place of its first element, and an element's bytes.
+    offset: usize,
+    size: usize,
+    /// Whether the pass comes too late for the tile that it is at, and looks for the next one's.
+    next: bool,
+}
+
+/// What the busy pass looks ahead for: all that lies in order, but for what an earlier pass has had in its hands.
+fn wanted(kernel: &RowKernel, passes: &[Pass], busy: usize) -> Vec<Wanted> {
+    let mut wanted: Vec<Wanted> = Vec::new();
+    for (at, pass) in passes.iter().enumerate().filter(|(_, pass)| !pass.by_row) {
+        let next = at <= busy;
+        for (place, access) in pass.inputs.iter().zip(&pass.program.inputs) {
+            if let From::Input(index) = *place
+                && access.contiguous
+                && wanted.iter().all(|w| w.write || w.index != index)
+            {
+                let (offset, size) = (access.offset, access.dtype.size());
+                wanted.push(Wanted { index, write: false, offset, size, next });
+            }
+        }
+        for to in &pass.outputs {
+            if let To::Output(index) = *to {
+                let size = kernel.program.dtypes[kernel.program.outputs[index as usize] as usize].size();
+                wanted.push(Wanted { index, write: true, offset: 0, size, next });
+            }
+        }
+    }
+    wanted
 }
 
 struct Compiler<'a> {
@@ -132,7 +188,11 @@ pub(crate) fn compile(kernel: &RowKernel) -> Rows {
     let rows = compiler.rows.numel();
     let length = kernel.shape.numel() / rows.max(1);
     let tile = (TILE / length.max(1)).max(1);
+    let cost = |pass: &Pass| if pass.by_row { 0 } else { pass.program.cost };
+    let busy = (0..passes.len()).rev().max_by_key(|&i| cost(&passes[i])).unwrap_or(0);
     Rows {
+        ahead: wanted(kernel, &passes, busy),
+        busy,
         rows,
         length,
         tile,
@@ -141,16 +201,6 @@ pub(crate) fn compile(kernel: &RowKernel) -> Rows {
         ends: kernel.inputs.iter().map(|l| l.span().1).collect(),
         steps: passes.iter().map(|p| p.program.steps.len() + 1).sum(),
         passes,
-    }
-}
-
-/// What an instruction costs beside an addition.
-fn price(instr: &Instr) -> u32 {
-    match instr {
-        Instr::Unary(UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Relu | UnaryOp::Not, _) => 1,
-        Instr::Unary(..) | Instr::Random { .. } => 8,
-        Instr::Powi(..) => 2,
-        _ => 1,
     }
 }
 
@@ -407,7 +457,9 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, kernel: &RowKernel, launch: &Launc
     if rows.rows * rows.length == 0 {
         return Ok(());
     }
-    let task = Task { isa, rows, scalars: launch.scalars, inputs: &bound.inputs, outputs: &bound.outputs };
+    let far = rows.rows * rows.length >= FAR;
+    let task =
+        Task { isa, rows, scalars: launch.scalars, inputs: &bound.inputs, outputs: &bound.outputs, far };
     let tile = rows.tile;
     let large = rows.rows * rows.length * rows.steps >= PARALLEL && threads::available() > 1;
     let piece =
@@ -423,6 +475,8 @@ struct Task<'a> {
     scalars: &'a [Scalar],
     inputs: &'a [Memory],
     outputs: &'a [Memory],
+    /// Whether looking ahead is worth it.
+    far: bool,
 }
 
 impl Task<'_> {
@@ -479,7 +533,8 @@ impl Task<'_> {
             };
             for from in (first..end).step_by(tile) {
                 let to = end.min(from + tile);
-                for (pass, (evaluator, targets)) in rows.passes.iter().zip(&mut evaluators) {
+                for (at, (pass, (evaluator, targets))) in rows.passes.iter().zip(&mut evaluators).enumerate()
+                {
                     if from > first {
                         for (memory, place) in evaluator.inputs.iter_mut().zip(&pass.inputs) {
                             match place {
@@ -499,7 +554,8 @@ impl Task<'_> {
                     if pass.by_row {
                         blocks(from, to, |row, n| evaluator.block(row, n, targets, row).map(|_| ()))?;
                     } else {
-                        self.full(pass, evaluator, targets, from, to, &row_value)?;
+                        let far = self.far && at == rows.busy;
+                        self.full(pass, evaluator, targets, from..to, far, &row_value)?;
                     }
                 }
             }
@@ -513,24 +569,57 @@ impl Task<'_> {
         pass: &Pass,
         evaluator: &mut Evaluator<'_>,
         targets: &[Memory],
-        from: usize,
-        to: usize,
+        rows: Range<usize>,
+        far: bool,
         row_value: &impl Fn(u16, usize) -> Memory,
     ) -> Result<()> {
+        let Range { start: from, end: to } = rows;
         let length = self.rows.length;
+        let look_ahead = |evaluator: &mut Evaluator<'_>, pos: usize, n: usize| {
+            if far {
+                evaluator.ahead.extend(self.rows.ahead.iter().map(|w| {
+                    let memory = if w.write {
+                        &self.outputs[w.index as usize]
+                    } else {
+                        &self.inputs[w.index as usize]
+                    };
+                    let first = w.offset + pos + if w.next { self.rows.tile * length } else { 0 };
+                    Stream { at: memory.ptr.wrapping_add(first * w.size), bytes: n * w.size, write: w.write }
+                }));
+            }
+        };
         let stored = targets.len();
         if pass.folds.is_empty() {
             let mut pos = from * length;
             while pos < to * length {
                 let n = evaluator.block_len(pos, to * length);
+                look_ahead(evaluator, pos, n);
                 evaluator.block(pos, n, targets, pos)?;
                 pos += n;
+            }
+            return Ok(());
+        }
+        if let Some(sources) = pass.in_place(&evaluator.inputs) {
+            for row in from..to {
+                for (fold, source) in pass.folds.iter().zip(&sources) {
+                    let size = fold.dtype.size();
+                    let mut total = Total::start(fold);
+                    blocks(0, length, |start, n| {
+                        let data = source.wrapping_add((row * length + start) * size);
+                        // SAFETY: the launch checked that every row lies in the buffer.
+                        unsafe { total.add(self.isa, fold, data, n) };
+                        Ok(())
+                    })?;
+                    // SAFETY: the tile has a value for each of its rows.
+                    unsafe { total.finish(fold, length, row_value(fold.row, from), row) };
+                }
             }
             return Ok(());
         }
         if length <= BLOCK / 2 {
             // Several short rows a block.
             return blocks_of(from, to, BLOCK / length, |row, n| {
+                look_ahead(evaluator, row * length, n * length);
                 let data = evaluator.block(row * length, n * length, targets, row * length)?;
                 for (f, fold) in pass.folds.iter().enumerate() {
                     let size = fold.dtype.compute().size();
@@ -555,6 +644,7 @@ impl Task<'_> {
         for row in from..to {
             let mut totals: SmallVec<[Total; 2]> = pass.folds.iter().map(Total::start).collect();
             blocks(row * length, (row + 1) * length, |pos, n| {
+                look_ahead(evaluator, pos, n);
                 let data = evaluator.block(pos, n, targets, pos)?;
                 for ((fold, total), &data) in pass.folds.iter().zip(&mut totals).zip(&data[stored..]) {
                     // SAFETY: the block holds n elements.

@@ -5,6 +5,8 @@
 
 use tensor_core::{BinaryOp, CompareOp, DType, Error, Result, UnaryOp};
 
+#[cfg(target_arch = "x86_64")]
+use crate::vector;
 use crate::{
     isa::Isa,
     loops::{fold, map1, map2, map3},
@@ -146,7 +148,14 @@ pub(crate) unsafe fn unary(
         DType::F32 => {
             float!(f32);
             match op {
-                U::Exp => real!(exp),
+                #[cfg(target_arch = "x86_64")]
+                U::Exp if isa.is_avx512() => {
+                    // SAFETY: the caller's promise.
+                    unsafe { vector::map(isa, x.cast(), out.cast(), n, math::Exp) };
+                    return Ok(());
+                }
+                U::Exp if isa.has_fma() => go!(f32, f32, |v| math::exp::<true, f32>(v)),
+                U::Exp => go!(f32, f32, |v| math::exp::<false, f32>(v)),
                 U::Expm1 => go!(f32, f32, |v| math::expm1(v)),
                 U::Log => real!(log),
                 U::Log1p => go!(f32, f32, |v| math::log1p(v)),
@@ -237,20 +246,61 @@ pub(crate) unsafe fn powi(
     }
 }
 
+/// Whether [`binary`] takes a single number for an operand.
+pub(crate) fn takes_number(op: BinaryOp, dtype: DType) -> bool {
+    matches!(op, BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul | BinaryOp::Div) && dtype == DType::F32
+}
+
+/// Which operand of a binary operation is one number for the whole block.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Number {
+    Neither,
+    Left,
+    Right,
+}
+
 /// `out = op(a, b)` over `n` elements of `dtype`.
 ///
 /// # Safety
-/// All are good for `n` elements of `dtype`, aligned. `out` is not an operand for `pow`.
+/// All are good for `n` elements of `dtype`, aligned, but for a `number`, which is good for one; that only where [`takes_number`].
+/// `out` is not an operand for `pow`, nor a number.
+#[allow(clippy::too_many_arguments)]
 pub(crate) unsafe fn binary(
     isa: Isa,
     op: BinaryOp,
     dtype: DType,
     a: *const u8,
     b: *const u8,
+    number: Number,
     out: *mut u8,
     n: usize,
 ) -> Result<()> {
     use BinaryOp as B;
+    if number != Number::Neither {
+        let (a, b, out) = (a.cast::<f32>(), b.cast::<f32>(), out.cast::<f32>());
+        macro_rules! go {
+            ($f:expr) => {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    if number == Number::Left {
+                        let x = a.read();
+                        map1(isa, b, out, n, |y| $f(x, y));
+                    } else {
+                        let y = b.read();
+                        map1(isa, a, out, n, |x| $f(x, y));
+                    }
+                }
+            };
+        }
+        match op {
+            B::Add => go!(|x: f32, y: f32| x + y),
+            B::Sub => go!(|x: f32, y: f32| x - y),
+            B::Mul => go!(|x: f32, y: f32| x * y),
+            B::Div => go!(|x: f32, y: f32| x / y),
+            _ => return Err(lacking(op.name(), dtype)),
+        }
+        return Ok(());
+    }
     macro_rules! go {
         ($t:ty, $f:expr) => {{
             // SAFETY: the caller's promise.
