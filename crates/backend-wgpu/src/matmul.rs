@@ -228,7 +228,7 @@ fn in_strips(kernel: &MatMulKernel, strips: Strips, crosswise: bool) -> Draft {
     d.bind("lhs", element(lhs != Vectors::No), false, Slot::Input(0));
     d.bind("rhs", element(rhs != Vectors::No), false, Slot::Input(1));
     d.bind("output", element(wide), true, Slot::Output(0));
-    d.body = functions + &strip::text(strips, lhs, rhs, wide);
+    d.body = functions + &strip::text(strips, lhs, rhs, wide, !kernel.k.is_multiple_of(4));
     d
 }
 
@@ -248,7 +248,7 @@ pub(crate) fn draft(kernel: &MatMulKernel, facts: &Facts<'_>) -> Result<Drafts> 
     let way = facts.way.filter(|_| kernel.m > 1).unwrap_or_else(|| fixed(kernel, facts));
     if way == Way::Strips {
         let batch = kernel.batch.numel();
-        let best = |m, n| Strips::best(m, n, batch, facts.subgroup);
+        let best = |m, n| Strips::best([m, n, kernel.k], batch, facts.subgroup);
         let (strips, cost) = best(kernel.m, kernel.n);
         let (crosswise, less) = best(kernel.n, kernel.m);
         // The lanes stand along the longer side, where that leaves fewer of them idle.

@@ -13,7 +13,9 @@ pub(crate) const COLUMNS: usize = 4;
 /// The numbers of rows that a subgroup may have.
 const ROWS: [usize; 4] = [32, 16, 8, 4];
 /// Subgroups that keep the threads of a processor busy.
-const ENOUGH: usize = 8;
+const ENOUGH: usize = 16;
+/// Multiply-adds from which the most rows pay: their text takes a driver several times as long to compile.
+const LARGE: usize = 1 << 24;
 
 /// How a product is shared out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,9 +27,9 @@ pub(crate) struct Strips {
 }
 
 impl Strips {
-    /// The best for a result of m × n, and about what one step along k costs then: a read takes as long as 1.5
+    /// The best for a result of m × n with sums over k, and about what one step along k costs then: a read takes as long as 1.5
     /// multiply-adds (measured on lavapipe).
-    pub(crate) fn best(m: usize, n: usize, batch: usize, lanes: usize) -> (Strips, usize) {
+    pub(crate) fn best([m, n, k]: [usize; 3], batch: usize, lanes: usize) -> (Strips, usize) {
         let across = n.div_ceil(lanes * COLUMNS) * batch;
         let cost = |rows: usize| {
             let groups = m.div_ceil(rows) * across;
@@ -35,7 +37,8 @@ impl Strips {
             // What is left over of the last round keeps a thread waiting.
             one * groups.max(ENOUGH)
         };
-        let rows = ROWS.into_iter().min_by_key(|&rows| cost(rows)).unwrap_or(ROWS[0]);
+        let small = m.saturating_mul(n).saturating_mul(k).saturating_mul(batch) < LARGE;
+        let rows = ROWS.into_iter().skip(small.into()).min_by_key(|&rows| cost(rows)).unwrap_or(ROWS[1]);
         (Strips { rows, lanes }, cost(rows))
     }
 
@@ -47,8 +50,8 @@ impl Strips {
 
 /// The entry point, with a workgroup of one subgroup. It expects an alias T, `params` with `m`, `n`, `k`, `blocks_m`,
 /// `strips_n`, `groups`, the strides `lhs_row`, `lhs_col`, `rhs_row`, `rhs_col`, `out_row`, `out_col`, bindings `lhs`, `rhs`,
-/// `output` (in vectors if `wide`), and functions lhs_at, rhs_at and store.
-pub(crate) fn text(strips: Strips, lhs: Vectors, rhs: Vectors, wide: bool) -> String {
+/// `output` (in vectors if `wide`), and functions lhs_at, rhs_at and store. Without a `tail`, k is a multiple of four.
+pub(crate) fn text(strips: Strips, lhs: Vectors, rhs: Vectors, wide: bool, tail: bool) -> String {
     let Strips { rows, lanes } = strips;
     // No lane leaves early: all are wanted to read for the others. Those beyond an edge repeat what lies inside.
     let mut s = format!(
@@ -62,7 +65,10 @@ pub(crate) fn text(strips: Strips, lhs: Vectors, rhs: Vectors, wide: bool) -> St
         let row = if lhs == Vectors::First { format!("(i{q} >> 2u) * 4u") } else { format!("i{q}") };
         let stride = if lhs == Vectors::First { "" } else { " * params.lhs_row" };
         let _ = writeln!(s, "    let lr{q} = lhs_base + min(row0 + {row}, params.m - {last}u){stride};");
-        let _ = writeln!(s, "    let tail{q} = lhs_base + min(row0 + i{q}, params.m - 1u) * params.lhs_row;");
+        if tail {
+            let _ =
+                writeln!(s, "    let tail{q} = lhs_base + min(row0 + i{q}, params.m - 1u) * params.lhs_row;");
+        }
     }
     if rhs == Vectors::Last {
         s.push_str("    let rc0 = rhs_base + min(col0, params.n - 4u);\n");
@@ -89,7 +95,7 @@ pub(crate) fn text(strips: Strips, lhs: Vectors, rhs: Vectors, wide: bool) -> St
         let _ = writeln!(s, "        let t{q} = {read};");
     }
     load_rhs(COLUMNS, rhs, &mut s);
-    let handed = |i: usize| format!("subgroupBroadcast(t{}, {}u)", i / lanes, i % lanes);
+    let handed = |i: usize| handed(i, lanes);
     for r in 0..rows {
         let steps: [String; 4] = if lhs == Vectors::First {
             let x = ["x", "y", "z", "w"][r % 4];
@@ -109,25 +115,11 @@ pub(crate) fn text(strips: Strips, lhs: Vectors, rhs: Vectors, wide: bool) -> St
         });
         let _ = writeln!(s, "        acc{r} = {sum};");
     }
-    s.push_str("    }\n    for (; k < params.k; k += 1u) {\n");
-    for q in 0..rows.div_ceil(lanes) {
-        let _ = writeln!(
-            s,
-            "        let t{q} = {};",
-            element("lhs", lhs, &format!("tail{q} + k * params.lhs_col"))
-        );
+    s.push_str("    }\n");
+    if tail {
+        one_by_one(strips, lhs, rhs, &mut s);
     }
-    let four: Vec<String> = (0..COLUMNS)
-        .map(|c| {
-            let column = if rhs == Vectors::Last { format!("rc0 + {c}u") } else { format!("rc{c}") };
-            element("rhs", rhs, &format!("{column} + k * params.rhs_row"))
-        })
-        .collect();
-    let _ = writeln!(s, "        let b = vec4<T>({});", four.join(", "));
-    for r in 0..rows {
-        let _ = writeln!(s, "        acc{r} += {} * b;", handed(r));
-    }
-    s.push_str("    }\n    if (group >= params.groups) {\n        return;\n    }\n");
+    s.push_str("    if (group >= params.groups) {\n        return;\n    }\n");
     let _ = writeln!(s, "    let at = batch * params.m * params.n + col0 * params.out_col;");
     for r in 0..rows {
         let _ = writeln!(s, "    if (row0 + {r}u < params.m) {{");
@@ -152,4 +144,33 @@ pub(crate) fn text(strips: Strips, lhs: Vectors, rhs: Vectors, wide: bool) -> St
     }
     s.push_str("}\n");
     s
+}
+
+/// What a lane read for all.
+fn handed(i: usize, lanes: usize) -> String {
+    format!("subgroupBroadcast(t{}, {}u)", i / lanes, i % lanes)
+}
+
+/// The steps along k that are left when no four are.
+fn one_by_one(strips: Strips, lhs: Vectors, rhs: Vectors, s: &mut String) {
+    let Strips { rows, lanes } = strips;
+    s.push_str("    for (; k < params.k; k += 1u) {\n");
+    for q in 0..rows.div_ceil(lanes) {
+        let _ = writeln!(
+            s,
+            "        let t{q} = {};",
+            element("lhs", lhs, &format!("tail{q} + k * params.lhs_col"))
+        );
+    }
+    let four: Vec<String> = (0..COLUMNS)
+        .map(|c| {
+            let column = if rhs == Vectors::Last { format!("rc0 + {c}u") } else { format!("rc{c}") };
+            element("rhs", rhs, &format!("{column} + k * params.rhs_row"))
+        })
+        .collect();
+    let _ = writeln!(s, "        let b = vec4<T>({});", four.join(", "));
+    for r in 0..rows {
+        let _ = writeln!(s, "        acc{r} += {} * b;", handed(r, lanes));
+    }
+    s.push_str("    }\n");
 }

@@ -1,5 +1,5 @@
-//! burn's side of `cargo xtask bench`: the same cases by the same names on the same work, on burn's wgpu backend over
-//! Vulkan with kernel fusion and autotuning.
+//! burn's side of `cargo xtask bench`: the same cases by the same names on the same work, on burn's wgpu backend with
+//! kernel fusion and autotuning.
 //!
 //!     cargo xtask bench --device wgpu --vs-burn                   # runs this program, a case at a time, after Taper's
 //!     cargo run --release -- matmul                               # alone: every case whose name contains "matmul"
@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 
 /// What `Cargo.toml` asks for, exactly.
 const BURN: &str = "0.22.1";
+const SHADERS: &str = if cfg!(feature = "vulkan") { "wgpu (SPIR-V)" } else { "wgpu (WGSL)" };
 
 /// A timed call: gives its results, which live until the device is done with them.
 type Call = Box<dyn FnMut() -> Box<dyn Any>>;
@@ -100,14 +101,14 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<(), String> {
-    let inputs = Inputs { device: Device::vulkan(DeviceKind::DefaultDevice) };
+    let inputs = Inputs { device: Device::wgpu(DeviceKind::DefaultDevice) };
     if args.first_steps {
         return first_steps(&inputs);
     }
     inputs.device.seed(0);
     let cases = cases::all();
     if args.serve {
-        say(&json!({ "version": BURN, "device": "vulkan" }));
+        say(&json!({ "version": BURN, "device": SHADERS }));
         for name in std::io::stdin().lock().lines() {
             let name = name.map_err(|e| e.to_string())?;
             say(&answer(&cases, name.trim(), &inputs, args));
@@ -134,7 +135,7 @@ fn answer(cases: &[Case], name: &str, inputs: &Inputs, args: &Args) -> Value {
         (_, Some(case)) => timed(case, inputs, args.budget),
         _ => Err("not burn's to measure".into()),
     };
-    let mut line = json!({ "peer": "burn", "case": name, "device": "vulkan", "threads": args.threads });
+    let mut line = json!({ "peer": "burn", "case": name, "device": SHADERS, "threads": args.threads });
     match times {
         Err(why) => line["absent"] = why.into(),
         Ok(mut times) => {
@@ -198,8 +199,8 @@ fn training_starts(first: bool) -> Result<Vec<f64>, String> {
     let program = std::env::current_exe().map_err(|e| e.to_string())?;
     let mut times = Vec::new();
     for i in 0..5 {
-        let cache = std::env::temp_dir().join(format!("bench_burn-{}-{i}", std::process::id()));
-        std::fs::create_dir(&cache).map_err(|e| e.to_string())?;
+        let cache = std::env::temp_dir().join(format!("bench_burn-{}-{i}-{first}", std::process::id()));
+        std::fs::create_dir(&cache).map_err(|e| format!("{}: {e}", cache.display()))?;
         let start = Instant::now();
         let child = Command::new(&program)
             .arg("--first-steps")
