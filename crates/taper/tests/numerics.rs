@@ -223,7 +223,8 @@ fn the_least_numbers_are_computed_with_or_taken_for_zero() -> Result<()> {
     let least = [1e-40f32, -1e-40, f32::from_bits(1), -f32::from_bits(1), 1.1e-38];
     let x = Tensor::from_slice(&least, [least.len()], &d)?;
     let exact = d.name() == "cpu";
-    let cases: [(&str, Tensor, fn(f32) -> f32); 5] = [
+    type Case = (&'static str, Tensor, fn(f32) -> f32);
+    let cases: [Case; 5] = [
         ("neg", x.neg(), |v| -v),
         ("abs", x.abs(), f32::abs),
         ("half", &x * 0.5, |v| v * 0.5),
