@@ -124,6 +124,35 @@ fn an_asynchronous_read_fails_as_the_others_do() {
     assert!(matches!(read(0), Err(Error::DeviceLost { .. })));
 }
 
+/// Lost or read: never neither.
+#[test]
+fn a_read_under_way_when_the_device_is_lost_ends() {
+    for round in 0..20 {
+        let Some(device) = open(None) else { return };
+        let buffer = device.backend().upload(DType::U32, &[7; 400_000]).unwrap();
+        let mut reads: Vec<_> =
+            (0..5).map(|_| device.backend().download_async(&buffer, 0, 100_000)).collect();
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        reads.retain_mut(|read| match read.as_mut().poll(&mut context) {
+            std::task::Poll::Pending => true,
+            std::task::Poll::Ready(found) => {
+                assert!(found.unwrap() == [7; 400_000]);
+                false
+            }
+        });
+        if round % 2 == 1 {
+            std::thread::sleep(std::time::Duration::from_micros(50 * round));
+        }
+        backend_wgpu::destroy(&device).unwrap();
+        for read in reads {
+            match pollster::block_on(read) {
+                Ok(found) => assert!(found == [7; 400_000]),
+                Err(error) => assert!(matches!(error, Error::DeviceLost { .. }), "{error}"),
+            }
+        }
+    }
+}
+
 /// Threads of this process that wait for devices on behalf of reads, where the system tells.
 fn reading_threads() -> Option<usize> {
     let tasks = std::fs::read_dir("/proc/self/task").ok()?;
