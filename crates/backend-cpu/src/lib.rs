@@ -13,6 +13,7 @@
 mod buffer;
 mod by_index;
 mod engine;
+mod gemv;
 mod host;
 mod isa;
 mod loops;
@@ -111,7 +112,7 @@ impl Backend for CpuBackend {
             Kernel::Map(kernel) => map::run(self.isa, &self.pool, kernel, launch),
             Kernel::Reduce(kernel) => reduce::run(self.isa, &self.pool, kernel, launch),
             Kernel::Rows(kernel) => rows::run(self.isa, &self.pool, kernel, launch),
-            Kernel::MatMul(kernel) => matmul::run(&self.pool, kernel, launch),
+            Kernel::MatMul(kernel) => matmul::run(self.isa, &self.pool, kernel, launch),
             Kernel::Copy(kernel) => views::copy(self.isa, &self.pool, kernel, launch),
             Kernel::ArgReduce(kernel) => views::arg_reduce(&self.pool, kernel, launch),
             Kernel::Gather(kernel) => by_index::gather(&self.pool, kernel, launch),

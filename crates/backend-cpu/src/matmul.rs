@@ -13,6 +13,8 @@ use tensor_core::{DType, Launch, Layout, Result, bf16, f16, kernel::MatMulKernel
 
 use crate::{
     buffer::{Bound, Memory},
+    gemv::{self, Float, Matrix},
+    isa::Isa,
     pool::Pool,
     threads,
 };
@@ -26,7 +28,7 @@ const VECTOR_GRAIN: usize = 1 << 17;
 const ROWS: usize = 12;
 const COLUMNS: usize = 64;
 
-pub(crate) fn run(pool: &Arc<Pool>, kernel: &MatMulKernel, launch: &Launch<'_>) -> Result<()> {
+pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, kernel: &MatMulKernel, launch: &Launch<'_>) -> Result<()> {
     const OP: &str = "matmul";
     let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
     bound.require(OP, 2, 1)?;
@@ -40,10 +42,10 @@ pub(crate) fn run(pool: &Arc<Pool>, kernel: &MatMulKernel, launch: &Launch<'_>) 
         return Ok(());
     }
     match kernel.dtype {
-        DType::F32 => float::<f32>(kernel, lhs, rhs, out, 0.0, 1.0),
-        DType::F64 => float::<f64>(kernel, lhs, rhs, out, 0.0, 1.0),
-        DType::F16 => half(kernel, lhs, rhs, out, f16::to_f32, f16::from_f32),
-        DType::BF16 => half(kernel, lhs, rhs, out, bf16::to_f32, bf16::from_f32),
+        DType::F32 => float::<f32>(isa, kernel, lhs, rhs, out, 0.0, 1.0),
+        DType::F64 => float::<f64>(isa, kernel, lhs, rhs, out, 0.0, 1.0),
+        DType::F16 => half(isa, kernel, lhs, rhs, out, f16::to_f32, f16::from_f32),
+        DType::BF16 => half(isa, kernel, lhs, rhs, out, bf16::to_f32, bf16::from_f32),
         DType::I64 => integer::<i64>(kernel, lhs, rhs, out, |s, a, b| s.wrapping_add(a.wrapping_mul(b))),
         DType::I32 => integer::<i32>(kernel, lhs, rhs, out, |s, a, b| s.wrapping_add(a.wrapping_mul(b))),
         DType::U32 => integer::<u32>(kernel, lhs, rhs, out, |s, a, b| s.wrapping_add(a.wrapping_mul(b))),
@@ -76,7 +78,8 @@ fn strides(layout: &Layout) -> (isize, isize) {
     (s[s.len() - 2], s[s.len() - 1])
 }
 
-fn float<T: Copy + Send + Sync + 'static>(
+fn float<T: Float + 'static>(
+    isa: Isa,
     kernel: &MatMulKernel,
     lhs: Memory,
     rhs: Memory,
@@ -117,6 +120,31 @@ fn float<T: Copy + Send + Sync + 'static>(
         }
     };
     let batches = kernel.batch.numel();
+    // A product with one row or one column is a vector times a matrix.
+    let vector = match (m, n) {
+        (1, _) => Some((n, (rr, rc), (lc, rhs, &kernel.rhs), (lhs, &kernel.lhs))),
+        (_, 1) => Some((m, (lc, lr), (rr, lhs, &kernel.lhs), (rhs, &kernel.rhs))),
+        _ => None,
+    };
+    if let Some((count, (row, column), (x_stride, matrix, matrix_layout), (x, x_layout))) = vector
+        && (row == 1 || column == 1)
+    {
+        let one = |b: usize| {
+            // SAFETY: the launch checked that both layouts and the output stay within their buffers, which lie apart.
+            unsafe {
+                let at = matrix.at::<T>(0).offset(start(matrix_layout, &kernel.batch, b)).cast_const();
+                let x = x.at::<T>(0).offset(start(x_layout, &kernel.batch, b)).cast_const();
+                let y = std::slice::from_raw_parts_mut(out.at::<T>(b * count), count);
+                gemv::run(isa, x, x_stride, k, Matrix { at, row, column }, y);
+            }
+        };
+        let threads = threads::available().min(batches);
+        return if threads == 1 || batches * m * n * k < SERIAL {
+            (0..batches).for_each(one)
+        } else {
+            (0..batches).into_par_iter().with_min_len((batches / (threads * 4)).max(1)).for_each(one)
+        };
+    }
     let available = threads::available();
     if m * n * k * batches < SERIAL {
         return (0..batches).for_each(|b| product(b, 0..m, 0..n));
@@ -199,6 +227,7 @@ fn order_of_sums(m: usize, n: usize, k: usize) -> (bool, bool, bool, bool) {
 
 /// Half types: widened to f32, multiplied, rounded once.
 fn half<H: Copy + Send + Sync>(
+    isa: Isa,
     kernel: &MatMulKernel,
     lhs: Memory,
     rhs: Memory,
@@ -213,7 +242,7 @@ fn half<H: Copy + Send + Sync>(
     let (mut a, mut b) = (spread(lhs, &kernel.lhs), spread(rhs, &kernel.rhs));
     let mut c = vec![0f32; kernel.batch.numel() * kernel.m * kernel.n];
     let memory = |v: &mut Vec<f32>| Memory { ptr: v.as_mut_ptr().cast(), numel: v.len(), dtype: DType::F32 };
-    float::<f32>(kernel, memory(&mut a), memory(&mut b), memory(&mut c), 0.0, 1.0);
+    float::<f32>(isa, kernel, memory(&mut a), memory(&mut b), memory(&mut c), 0.0, 1.0);
     for (i, &v) in c.iter().enumerate() {
         // SAFETY: the launch checked the output's size.
         unsafe { out.at::<H>(i).write(narrow(v)) };

@@ -161,7 +161,7 @@ pub(crate) unsafe fn unary(
                 U::Log1p => go!(f32, f32, |v| math::log1p(v)),
                 U::Tanh => real!(tanh),
                 U::Sigmoid => real!(sigmoid),
-                U::Erf => go!(f32, f32, |v| libm::erff(v)),
+                U::Erf => real!(erf),
                 U::Sin => angle!(math::sin::<false>, math::sin::<true>, f64::sin),
                 U::Cos => angle!(math::cos::<false>, math::cos::<true>, f64::cos),
                 U::Tan => angle!(math::tan, math::tan, f64::tan),

@@ -138,7 +138,10 @@ fn reductions_of_memory_as_it_lies() -> Result<()> {
 
 #[test]
 fn products_of_every_shape_and_layout() {
-    for (m, k, n) in [(1, 1, 1), (7, 13, 5), (64, 100, 33), (1, 50, 1), (4, 0, 3), (0, 3, 4), (65, 129, 33)] {
+    for (m, k, n) in [(1, 1, 1), (7, 13, 5), (64, 100, 33), (1, 50, 1), (4, 0, 3), (0, 3, 4), (65, 129, 33)]
+        .into_iter()
+        .chain([(1, 300, 77), (77, 300, 1), (1, 0, 3), (1, 13, 200), (6, 31, 1)])
+    {
         agree("nn", 1e-5, |d| floats(&[m, k], 1, d)?.matmul(&floats(&[k, n], 2, d)?));
         agree("nt", 1e-5, |d| floats(&[m, k], 1, d)?.matmul(&floats(&[n, k], 2, d)?.t()?));
         agree("tn", 1e-5, |d| floats(&[k, m], 1, d)?.t()?.matmul(&floats(&[k, n], 2, d)?));
@@ -169,6 +172,8 @@ fn products_are_the_same_bits_on_one_thread_and_on_all() -> Result<()> {
         (1024, 130, 10),
         (10, 130, 1024),
         (1, 1500, 1100),
+        (1, 70_000, 70),
+        (70, 70_000, 1),
         (1100, 1500, 1),
         (2, 2000, 600),
         (49, 3000, 64),

@@ -44,11 +44,7 @@ pub(crate) fn gradients(step: &Step<'_>) -> Gradients {
         Op::Pad { before, interior, .. } => movement::pad(before, interior, &inputs[0], g),
         Op::Reduce { op, axes, .. } => reduce::reduce(*op, axes, step),
         Op::MatMul => matmul(step),
-        Op::Gather { axis } => {
-            let axis = *axis as isize;
-            let input = &inputs[0];
-            Ok(vec![step.when(0, || input.zeros_like().scatter_add(axis, &inputs[1], g))?, None])
-        }
+        Op::Gather { axis } => Ok(vec![step.when(0, || gathered(*axis, &inputs[0], &inputs[1], g))?, None]),
         Op::ScatterAdd { axis } => {
             let axis = *axis as isize;
             Ok(vec![Some(g.clone()), None, step.when(2, || g.gather(axis, &inputs[1]))?])
@@ -72,6 +68,20 @@ pub(crate) fn sum_to(gradient: &Tensor, shape: &Shape) -> Result<Tensor> {
         .filter(|&axis| axis < lead || (shape[axis - lead] == 1 && gradient.dims()[axis] != 1))
         .collect();
     gradient.sum_axis(axes, true)?.reshape(shape)
+}
+
+/// What was gathered goes back to where it came from, and adds up there.
+fn gathered(axis: usize, input: &Tensor, index: &Tensor, g: &Tensor) -> Result<Tensor> {
+    let alone = index.dims()[axis] == 1
+        && (0..input.rank()).all(|other| other == axis || index.dims()[other] == input.dims()[other]);
+    if !alone {
+        return input.zeros_like().scatter_add(axis as isize, index, g);
+    }
+    // One element of each line, as of the scores of classes: an expression, which becomes a part of what it is used in.
+    let n = input.dims()[axis];
+    let line: Shape = (0..input.rank()).map(|other| if other == axis { n } else { 1 }).collect();
+    let places = Tensor::arange(0, n, 1, (index.dtype(), &input.device()))?.reshape(line)?;
+    index.eq(&places)?.where_cond(g, &g.zeros_like())
 }
 
 /// dA = dC·Bᵀ, dB = Aᵀ·dC.
