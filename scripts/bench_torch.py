@@ -17,7 +17,7 @@ import time
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--threads", type=int, default=2)
-parser.add_argument("--device", default="cpu", help="cpu, gpu (if there is one), or a device's name in torch")
+parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:N, or gpu: cuda if torch has it, else cpu")
 parser.add_argument("--budget", type=float, default=2.0, help="seconds a case")
 parser.add_argument("--serve", action="store_true", help="read names of cases from stdin")
 parser.add_argument("texts", nargs="*", help="only cases whose name contains one of these")
@@ -36,6 +36,9 @@ device = args.device
 if device == "gpu":
     device = "cuda" if torch.cuda.is_available() else "cpu"
 on_gpu = device.startswith("cuda")
+if on_gpu and not torch.cuda.is_available():
+    print(json.dumps({"error": f"--device {device}: torch finds no CUDA device"}), flush=True)
+    sys.exit(2)
 TEN_MILLION = (10_000_000,)
 cases = {}
 
@@ -321,6 +324,10 @@ case("svd_1000", on(torch.linalg.svd, (1000, 1000)), least=5)
 case("solve_1000", on(torch.linalg.solve, (1000, 1000), (1000, 1)), least=5)
 
 
+def named(device):
+    return f"{device} ({torch.cuda.get_device_name(device)})" if on_gpu else device
+
+
 def answer(name):
     try:
         if name == "import":
@@ -334,7 +341,7 @@ def answer(name):
 
 
 if args.serve:
-    print(json.dumps({"version": torch.__version__}), flush=True)
+    print(json.dumps({"version": torch.__version__, "device": named(device)}), flush=True)
     for name in sys.stdin:
         print(json.dumps(answer(name.strip())), flush=True)
 else:

@@ -90,6 +90,10 @@ fn exp_f32(x: f32) -> f32 {
 
 // e^x - 1: a Taylor polynomial near 0, where the subtraction would cancel.
 fn expm1_f32(x: f32) -> f32 {
+    // Sums below would lose the sign of a zero.
+    if (x == 0.0) {
+        return x;
+    }
     if (!(abs(x) < 0.5) || is_nan_f32(x)) {
         return exp_f32(x) - 1.0;
     }
@@ -142,6 +146,10 @@ fn log_f32(x: f32) -> f32 {
 }
 
 fn log1p_f32(x: f32) -> f32 {
+    // Sums below would lose the sign of a zero.
+    if (x == 0.0) {
+        return x;
+    }
     if (x > -0.29 && x < 0.41) {
         return x + log1p_tail_f32(x);
     }
@@ -159,7 +167,8 @@ fn log_add_exp_f32(a: f32, b: f32) -> f32 {
 
 fn tanh_f32(x: f32) -> f32 {
     let a = abs(x);
-    if (is_nan_f32(x)) {
+    // Sums below would lose the sign of a zero.
+    if (is_nan_f32(x) || x == 0.0) {
         return x;
     }
     if (a < 0.625) {
@@ -185,7 +194,8 @@ fn sigmoid_f32(x: f32) -> f32 {
 
 // Cephes: a polynomial below 1, one minus the complement above.
 fn erf_f32(x: f32) -> f32 {
-    if (is_nan_f32(x)) {
+    // Sums below would lose the sign of a zero.
+    if (is_nan_f32(x) || x == 0.0) {
         return x;
     }
     let a = abs(x);
@@ -297,6 +307,10 @@ fn sin_f32(x: f32) -> f32 {
     if (is_nan_f32(x) || is_inf_f32(x)) {
         return nan_f32();
     }
+    // Sums below would lose the sign of a zero.
+    if (x == 0.0) {
+        return x;
+    }
     var r: f32;
     let q = reduce_f32(x, &r);
     var y: f32;
@@ -326,6 +340,10 @@ fn cos_f32(x: f32) -> f32 {
 fn tan_f32(x: f32) -> f32 {
     if (is_nan_f32(x) || is_inf_f32(x)) {
         return nan_f32();
+    }
+    // Sums below would lose the sign of a zero.
+    if (x == 0.0) {
+        return x;
     }
     var r: f32;
     let q = reduce_f32(x, &r);

@@ -104,6 +104,10 @@ fn exp_f64(x: f64) -> f64 {
 }
 
 fn expm1_f64(x: f64) -> f64 {
+    // Sums below would lose the sign of a zero.
+    if (x == 0.0lf) {
+        return x;
+    }
     if (!(abs(x) < 1.0lf) || is_nan_f64(x)) {
         return exp_f64(x) - 1.0lf;
     }
@@ -151,6 +155,10 @@ fn log_f64(x: f64) -> f64 {
 }
 
 fn log1p_f64(x: f64) -> f64 {
+    // Sums below would lose the sign of a zero.
+    if (x == 0.0lf) {
+        return x;
+    }
     if (x > -0.29lf && x < 0.41lf) {
         return x + log1p_tail_f64(x);
     }
@@ -167,7 +175,8 @@ fn log_add_exp_f64(a: f64, b: f64) -> f64 {
 }
 
 fn tanh_f64(x: f64) -> f64 {
-    if (is_nan_f64(x)) {
+    // Sums below would lose the sign of a zero.
+    if (is_nan_f64(x) || x == 0.0lf) {
         return x;
     }
     let t = expm1_f64(2.0lf * min_f64(abs(x), 30.0lf));
@@ -185,7 +194,8 @@ fn sigmoid_f64(x: f64) -> f64 {
 
 // A series of positive terms below 3, the continued fraction of the complement above.
 fn erf_f64(x: f64) -> f64 {
-    if (is_nan_f64(x)) {
+    // Sums below would lose the sign of a zero.
+    if (is_nan_f64(x) || x == 0.0lf) {
         return x;
     }
     let a = abs(x);
@@ -230,6 +240,10 @@ fn cos_kernel_f64(r: f64) -> f64 {
 fn sin_f64(x: f64) -> f64 {
     if (is_nan_f64(x) || is_inf_f64(x)) {
         return nan_f64();
+    }
+    // Sums below would lose the sign of a zero.
+    if (x == 0.0lf) {
+        return x;
     }
     var r: f64;
     let q = reduce_f64(x, &r);

@@ -17,7 +17,7 @@ type Result<T, E = String> = std::result::Result<T, E>;
 #[derive(Parser)]
 #[command(bin_name = "cargo xtask")]
 enum Command {
-    /// Time Taper's operations, beside the machine's limits and PyTorch: `bench --help` says how
+    /// Time Taper's operations, beside the machine's limits, PyTorch or burn: `bench --help` says how
     #[command(disable_help_flag = true)]
     Bench(bench::Args),
     /// Check that crates depend on each other only as the design allows

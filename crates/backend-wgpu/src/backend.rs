@@ -1,16 +1,10 @@
 //! [`WgpuBackend`]: the contract of `tensor_core::Backend`, over the device of `gpu.rs`.
 
-use std::{
-    future::Future,
-    pin::Pin,
-    sync::{Arc, Mutex},
-    task::{Context, Poll, Waker},
-};
+use std::sync::{Arc, Mutex};
 
 use smallvec::SmallVec;
 use tensor_core::{
-    Backend, Buffer, DType, DeviceInfo, Error, Kernel, Launch, MemoryStats, Result, Storage,
-    backend::Download,
+    Backend, Buffer, DType, DeviceInfo, Kernel, Launch, MemoryStats, Result, Storage, backend::Download,
 };
 
 use crate::{
@@ -58,19 +52,22 @@ pub(crate) fn drafts(kernel: &Kernel, aliases: &Aliases, first: usize, facts: &F
 }
 
 impl WgpuBackend {
-    fn make(&self, kernel: &Kernel, aliases: &Aliases) -> Result<Arc<Plan>> {
-        let gpu = &self.gpu;
-        let facts = Facts {
+    fn make(&self, launch: &Launch<'_>, aliases: &Aliases) -> Result<Arc<Plan>> {
+        let (gpu, kernel) = (&self.gpu, launch.kernel);
+        let mut facts = Facts {
             info: &gpu.info,
             direct: gpu.facts.direct,
             threads: gpu.facts.threads,
             shared_bytes: gpu.facts.shared_bytes,
+            subgroup: gpu.facts.subgroup,
             binding_bytes: gpu.facts.binding_bytes,
+            way: None,
         };
         let elsewhere = kernel.outputs().iter().find(|(_, d)| !gpu.info.dtypes.contains(d)).map(|o| o.1);
         if let Some(dtype) = elsewhere {
             return Err(facts.unsupported(kernel.name(), dtype, "cast first, or compute it on the cpu"));
         }
+        facts.way = gpu.tuned(launch, &facts)?;
         Ok(Arc::new(assemble(gpu, window::drafts(kernel, aliases, &facts)?)?))
     }
 
@@ -79,12 +76,12 @@ impl WgpuBackend {
         let device = self.gpu.id;
         let kept = launch.compiled.get_or_try(|| Ok(Plans { device, made: Mutex::default() }))?;
         let Some(plans) = kept.filter(|p| p.device == device) else {
-            return self.make(launch.kernel, &aliases);
+            return self.make(launch, &aliases);
         };
         if let Some((_, plan)) = lock(&plans.made).iter().find(|(a, _)| *a == aliases) {
             return Ok(Arc::clone(plan));
         }
-        let plan = self.make(launch.kernel, &aliases)?;
+        let plan = self.make(launch, &aliases)?;
         lock(&plans.made).push((aliases, Arc::clone(&plan)));
         Ok(plan)
     }
@@ -93,6 +90,12 @@ impl WgpuBackend {
     #[doc(hidden)]
     pub fn pipelines(&self) -> usize {
         self.gpu.pipelines.len()
+    }
+
+    /// The file that measured choices are kept in, if they are.
+    #[doc(hidden)]
+    pub fn tuning_file(&self) -> Option<&std::path::Path> {
+        self.gpu.tuning.as_ref().and_then(|t| t.path())
     }
 
     /// The file that pipelines are kept in, if they are.
@@ -128,9 +131,7 @@ impl Backend for WgpuBackend {
     }
 
     fn download_async<'a>(&'a self, storage: &'a Storage, start: usize, numel: usize) -> Download<'a> {
-        let gpu = Arc::clone(&self.gpu);
-        let storage = Arc::clone(storage);
-        Box::pin(OnThread::new(move || gpu.read_vec(&storage, start, numel)))
+        Box::pin(Arc::clone(&self.gpu).read_async(Arc::clone(storage), start, numel))
     }
 
     fn run(&self, launch: &Launch<'_>) -> Result<()> {
@@ -159,54 +160,5 @@ impl Backend for WgpuBackend {
 
     fn empty_cache(&self) {
         self.gpu.empty_cache();
-    }
-}
-
-/// A future whose work runs on a thread of its own: the device only answers while somebody waits for it.
-struct OnThread<T> {
-    shared: Arc<Mutex<(Option<T>, Option<Waker>)>>,
-    work: Option<Box<dyn FnOnce() -> T + Send>>,
-}
-
-impl<T: Send + 'static> OnThread<T> {
-    fn new(work: impl FnOnce() -> T + Send + 'static) -> OnThread<T> {
-        OnThread { shared: Arc::default(), work: Some(Box::new(work)) }
-    }
-}
-
-impl<T> Unpin for OnThread<T> {}
-
-impl<T: Send + 'static> Future for OnThread<Result<T>> {
-    type Output = Result<T>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
-        {
-            let mut shared = lock(&self.shared);
-            if let Some(done) = shared.0.take() {
-                return Poll::Ready(done);
-            }
-            shared.1 = Some(context.waker().clone());
-        }
-        if let Some(work) = self.work.take() {
-            let shared = Arc::clone(&self.shared);
-            let spawned = std::thread::Builder::new().name("taper-read".into()).spawn(move || {
-                let done = work();
-                let waker = {
-                    let mut shared = lock(&shared);
-                    shared.0 = Some(done);
-                    shared.1.take()
-                };
-                if let Some(waker) = waker {
-                    waker.wake();
-                }
-            });
-            if let Err(error) = spawned {
-                return Poll::Ready(Err(Error::invalid(
-                    "download",
-                    format!("no thread to wait on: {error}"),
-                )));
-            }
-        }
-        Poll::Pending
     }
 }

@@ -1,5 +1,6 @@
-//! Compiled pipelines kept on disk between processes, one file for each adapter and driver, where the driver hands
-//! them out (Vulkan). A file that is missing, damaged or another driver's is as good as none; nothing here fails.
+//! What is kept on disk between processes, one file of a kind for each adapter and driver: compiled pipelines, where the driver
+//! hands them out (Vulkan), and measured choices (`tuning.rs`). A file that is missing, damaged or another driver's is as
+//! good as none; nothing here fails.
 #![allow(unsafe_code)]
 
 use std::{
@@ -15,7 +16,6 @@ use crate::faults::{lock, scoped};
 
 /// Files above this are begun anew: drivers only ever add to them.
 const MAX_BYTES: u64 = 256 << 20;
-const MAGIC: &str = "taper pipelines 1";
 
 /// The directory for pipelines: `TAPER_CACHE_DIR`, none if that is `off`, or else a place in the user's cache directory.
 pub(crate) fn directory(setting: Option<&std::ffi::OsStr>) -> Option<PathBuf> {
@@ -29,11 +29,79 @@ pub(crate) fn directory(setting: Option<&std::ffi::OsStr>) -> Option<PathBuf> {
     }
 }
 
-/// The cache of one device.
-pub(crate) struct DiskCache {
-    raw: wgpu::PipelineCache,
+/// A file of one kind, and whose it is.
+pub(crate) struct Kept {
+    kind: &'static str,
     path: PathBuf,
     key: String,
+}
+
+impl Kept {
+    /// The file in `dir` for an adapter with its driver.
+    pub(crate) fn new(kind: &'static str, info: &wgpu::AdapterInfo, dir: &Path) -> Kept {
+        // Other versions make other shaders; a file of their own keeps the old ones from piling up in this one.
+        let key = format!(
+            "{}, {:?}, {:x}:{:x}, {}, {}, {}",
+            env!("CARGO_PKG_VERSION"),
+            info.backend,
+            info.vendor,
+            info.device,
+            info.name,
+            info.driver,
+            info.driver_info
+        )
+        .replace('\n', " ");
+        let name: String =
+            info.name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(40).collect();
+        let path = dir.join(format!("{name}-{:016x}.{kind}", checksum(key.as_bytes())));
+        Kept { kind, path, key }
+    }
+
+    /// The file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn header(&self, data: &[u8]) -> String {
+        format!("taper {} 1\n{}\n{:016x}\n", self.kind, self.key, checksum(data))
+    }
+
+    /// What is in the file, if it is whole and has this key.
+    pub(crate) fn read(&self) -> Option<Vec<u8>> {
+        if std::fs::metadata(&self.path).ok()?.len() > MAX_BYTES {
+            return None;
+        }
+        let mut bytes = std::fs::read(&self.path).ok()?;
+        let head = self.header(&[]).len();
+        let data = bytes.get(head..)?;
+        if !bytes.starts_with(self.header(data).as_bytes()) {
+            return None;
+        }
+        bytes.drain(..head);
+        Some(bytes)
+    }
+
+    /// Writes a file beside the old one and puts it in its place, so that no reader ever sees half of it.
+    pub(crate) fn write(&self, data: &[u8]) -> std::io::Result<()> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        if let Some(dir) = self.path.parent() {
+            std::fs::create_dir_all(dir)?;
+        }
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let temporary = self.path.with_extension(format!("{}-{number}.tmp", std::process::id()));
+        let written = std::fs::write(&temporary, [self.header(data).as_bytes(), data].concat())
+            .and_then(|()| std::fs::rename(&temporary, &self.path));
+        if written.is_err() {
+            let _ = std::fs::remove_file(&temporary);
+        }
+        written
+    }
+}
+
+/// The pipelines of one device.
+pub(crate) struct DiskCache {
+    raw: wgpu::PipelineCache,
+    file: Kept,
     saved: Mutex<Saved>,
 }
 
@@ -52,26 +120,12 @@ impl DiskCache {
         if !device.features().contains(wgpu::Features::PIPELINE_CACHE) {
             return None;
         }
-        // Other versions make other shaders; a file of their own keeps the old ones from piling up in this one.
-        let key = format!(
-            "{}, {:?}, {:x}:{:x}, {}, {}, {}",
-            env!("CARGO_PKG_VERSION"),
-            info.backend,
-            info.vendor,
-            info.device,
-            info.name,
-            info.driver,
-            info.driver_info
-        )
-        .replace('\n', " ");
-        let name: String =
-            info.name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(40).collect();
-        let path = dir.join(format!("{name}-{:016x}.pipelines", checksum(key.as_bytes())));
-        let data = read(&path, &key);
+        let file = Kept::new("pipelines", info, dir);
+        let data = file.read();
         let (raw, caught) = scoped(device, || create(device, data.as_deref()));
         let saved =
             Saved { checksum: data.as_deref().map_or(0, checksum), pipelines: 0, not_before: Instant::now() };
-        caught.is_none().then(|| DiskCache { raw, path, key, saved: Mutex::new(saved) })
+        caught.is_none().then(|| DiskCache { raw, file, saved: Mutex::new(saved) })
     }
 
     /// What pipelines are made with.
@@ -81,7 +135,7 @@ impl DiskCache {
 
     /// The file.
     pub(crate) fn path(&self) -> &Path {
-        &self.path
+        self.file.path()
     }
 
     /// Writes the file if there are other pipelines than when it was last written and that was not just now, or `now`.
@@ -95,7 +149,7 @@ impl DiskCache {
         saved.pipelines = pipelines;
         if let Some(data) = self.raw.get_data() {
             let sum = checksum(&data);
-            if sum != saved.checksum && write(&self.path, &self.key, &data).is_ok() {
+            if sum != saved.checksum && self.file.write(&data).is_ok() {
                 saved.checksum = sum;
             }
         }
@@ -111,7 +165,7 @@ impl DiskCache {
 
 fn create(device: &wgpu::Device, data: Option<&[u8]>) -> wgpu::PipelineCache {
     let descriptor = wgpu::PipelineCacheDescriptor { label: Some("pipelines"), data, fallback: true };
-    // SAFETY: `data` is what `PipelineCache::get_data` gave for the same adapter and driver: `read` compares the key and
+    // SAFETY: `data` is what `PipelineCache::get_data` gave for the same adapter and driver: `Kept::read` compares the key and
     // a checksum. The driver checks its own header as well, and with `fallback` refuses in silence.
     unsafe { device.create_pipeline_cache(&descriptor) }
 }
@@ -124,41 +178,6 @@ fn checksum(bytes: &[u8]) -> u64 {
     rest.iter().fold(sum ^ bytes.len() as u64, |sum, &byte| step(sum, u64::from(byte)))
 }
 
-fn header(key: &str, data: &[u8]) -> String {
-    format!("{MAGIC}\n{key}\n{:016x}\n", checksum(data))
-}
-
-/// The data in a file, if it is whole and has this key.
-fn read(path: &Path, key: &str) -> Option<Vec<u8>> {
-    if std::fs::metadata(path).ok()?.len() > MAX_BYTES {
-        return None;
-    }
-    let mut bytes = std::fs::read(path).ok()?;
-    let head = header(key, &[]).len();
-    let data = bytes.get(head..)?;
-    if !bytes.starts_with(header(key, data).as_bytes()) {
-        return None;
-    }
-    bytes.drain(..head);
-    Some(bytes)
-}
-
-/// Writes a file beside the old one and puts it in its place, so that no reader ever sees half of it.
-fn write(path: &Path, key: &str, data: &[u8]) -> std::io::Result<()> {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    if let Some(dir) = path.parent() {
-        std::fs::create_dir_all(dir)?;
-    }
-    let number = COUNT.fetch_add(1, Ordering::Relaxed);
-    let temporary = path.with_extension(format!("{}-{number}.tmp", std::process::id()));
-    let written = std::fs::write(&temporary, [header(key, data).as_bytes(), data].concat())
-        .and_then(|()| std::fs::rename(&temporary, path));
-    if written.is_err() {
-        let _ = std::fs::remove_file(&temporary);
-    }
-    written
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -168,11 +187,14 @@ mod tests {
     fn a_file_is_read_whole_or_not_at_all() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("deep/down/card.pipelines");
-        assert_eq!(read(&path, "card"), None);
+        let file = |kind, key: &str| Kept { kind, path: path.clone(), key: key.into() };
+        let card = file("pipelines", "card");
+        assert_eq!(card.read(), None);
         let data: Vec<u8> = (0..1000u32).map(|i| (i * 7) as u8).collect();
-        write(&path, "card", &data).unwrap();
-        assert_eq!(read(&path, "card").as_deref(), Some(&data[..]));
-        assert_eq!(read(&path, "another card"), None);
+        card.write(&data).unwrap();
+        assert_eq!(card.read().as_deref(), Some(&data[..]));
+        assert_eq!(file("pipelines", "another card").read(), None);
+        assert_eq!(file("tuning", "card").read(), None);
         // Nothing but the file is left in the directory.
         assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
         let whole = std::fs::read(&path).unwrap();
@@ -180,14 +202,14 @@ mod tests {
             let mut damaged = whole.clone();
             damaged[at] ^= 0x10;
             std::fs::write(&path, &damaged).unwrap();
-            assert_eq!(read(&path, "card"), None, "byte {at}");
+            assert_eq!(card.read(), None, "byte {at}");
         }
         for length in [0, 1, 20, whole.len() - 1] {
             std::fs::write(&path, &whole[..length]).unwrap();
-            assert_eq!(read(&path, "card"), None, "{length} bytes");
+            assert_eq!(card.read(), None, "{length} bytes");
         }
         std::fs::write(&path, [&whole[..], b"more"].concat()).unwrap();
-        assert_eq!(read(&path, "card"), None);
+        assert_eq!(card.read(), None);
     }
 
     #[test]

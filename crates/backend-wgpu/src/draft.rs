@@ -5,7 +5,10 @@ use std::fmt::Write;
 
 use tensor_core::{DType, DeviceInfo, Error};
 
-use crate::dtypes::{lane_size, scalar_words};
+use crate::{
+    dtypes::{lane_size, scalar_words},
+    matmul::Way,
+};
 
 /// Which family of kernels to use where there are two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -30,8 +33,12 @@ pub(crate) struct Facts<'a> {
     pub(crate) threads: usize,
     /// Bytes of shared memory of a workgroup.
     pub(crate) shared_bytes: usize,
+    /// Lanes of a subgroup; 0 where kernels have no subgroups or their size varies.
+    pub(crate) subgroup: usize,
     /// Bytes of a buffer that a kernel sees at once.
     pub(crate) binding_bytes: u64,
+    /// How a matrix product is to be computed, where that was measured.
+    pub(crate) way: Option<Way>,
 }
 
 impl Facts<'_> {

@@ -18,7 +18,9 @@ use crate::{
     faults::{Caught, Faults, scoped},
     pipeline::Pipelines,
     pool::{Pool, WgpuBuffer, size_class},
+    read_back::Waiting,
     stream::Stream,
+    tuning::Tuning,
 };
 
 /// What this device allows, and how it is to be used.
@@ -37,6 +39,8 @@ pub(crate) struct Abilities {
     pub(crate) direct: bool,
     pub(crate) threads: usize,
     pub(crate) shared_bytes: usize,
+    /// Lanes of a subgroup, where that is one number.
+    pub(crate) subgroup: usize,
 }
 
 /// An open device.
@@ -50,7 +54,11 @@ pub(crate) struct Gpu {
     pub(crate) pipelines: Pipelines,
     /// Where pipelines outlive the process, if anywhere.
     pub(crate) disk_cache: Option<DiskCache>,
+    /// Measured choices, where they are asked for.
+    pub(crate) tuning: Option<Tuning>,
     pub(crate) stream: Mutex<Stream>,
+    /// Reads that somebody awaits.
+    pub(crate) waiting: Waiting,
     /// The number of the open batch of commands.
     pub(crate) batch: Arc<AtomicU64>,
     /// A number of its own among all devices of the process.
@@ -79,6 +87,13 @@ fn lower<T: Ord>(limit: &mut T, cap: Option<T>) {
     }
 }
 
+/// The size of subgroups, if kernels may use them and it never varies.
+fn subgroup(info: &wgpu::AdapterInfo, features: wgpu::Features) -> usize {
+    let (least, most) = (info.subgroup_min_size, info.subgroup_max_size);
+    let known = features.contains(wgpu::Features::SUBGROUP) && least == most && (4..=64).contains(&most);
+    if known { most as usize } else { 0 }
+}
+
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 impl Gpu {
@@ -86,7 +101,8 @@ impl Gpu {
     pub(crate) fn open(found: &Found, options: &crate::Options) -> Result<Gpu> {
         let name = found.info.name.clone();
         let backend = |message: String| Error::Backend { device: name.clone(), message };
-        let Caps { binding_bytes, groups, storage_buffers, dispatch_work, without } = options.caps;
+        let Caps { binding_bytes, groups, storage_buffers, dispatch_work, without, no_subgroups } =
+            options.caps;
         let mut limits = found.adapter.limits();
         // Asked of wgpu too, so that it watches over them.
         lower(&mut limits.max_storage_buffer_binding_size, binding_bytes);
@@ -131,6 +147,7 @@ impl Gpu {
             },
             threads: if software { 1024 } else { 65_536 },
             shared_bytes: limits.max_compute_workgroup_storage_size as usize,
+            subgroup: if no_subgroups { 0 } else { subgroup(&found.adapter.get_info(), features) },
         };
         let buffer = |label, size, usage| {
             device.create_buffer(&wgpu::BufferDescriptor {
@@ -154,6 +171,9 @@ impl Gpu {
             .cache_dir
             .as_deref()
             .and_then(|dir| DiskCache::open(&device, &found.adapter.get_info(), dir));
+        let tuning = options
+            .autotune
+            .then(|| Tuning::open(options.form, &found.adapter.get_info(), options.cache_dir.as_deref()));
         Ok(Gpu {
             queue,
             info,
@@ -162,7 +182,9 @@ impl Gpu {
             pool: Pool::new(options.memory_limit.or(found.memory_limit)),
             pipelines: Pipelines::default(),
             disk_cache,
+            tuning,
             stream: Mutex::new(stream),
+            waiting: Waiting::default(),
             batch: Arc::new(AtomicU64::new(1)),
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             dummy,

@@ -3,9 +3,13 @@
 use std::fmt::Write;
 
 use smallvec::SmallVec;
-use tensor_core::{Layout, Result, collapse, kernel::MapKernel};
+use tensor_core::{
+    Layout, Result, collapse,
+    kernel::{Instr, MapKernel},
+};
 
 use crate::{
+    copy,
     draft::{Draft, Drafts, Facts, Slot},
     dtypes::{lane, lane_size},
     formulas,
@@ -36,6 +40,14 @@ pub(crate) fn draft(
 ) -> Result<Drafts> {
     let numel = kernel.shape.numel();
     let program = &kernel.program;
+    // Nothing but a read: a copy, which knows how to go about a transpose.
+    if let ([Instr::Load(0)], [0], [layout], [None]) =
+        (&program.instrs[..], &program.outputs[..], &kernel.inputs[..], &aliases[..])
+        && program.inputs[0] == program.dtypes[0]
+        && let Some(copied) = copy::transposed("map", layout, program.inputs[0])
+    {
+        return Ok(copied.into());
+    }
     let layouts: SmallVec<[&[isize]; 8]> = kernel.inputs.iter().map(Layout::strides).collect();
     let merged = collapse(&kernel.shape, &layouts);
     let (shape, strides) = (&merged.shape, &merged.strides);

@@ -1,5 +1,6 @@
-//! Matrix products. Two forms: barrier-free, where each thread keeps a block of results in registers and reads four
-//! elements at a time wherever strides allow; and tiles in shared memory (`tile.rs`). Both take any strides and sizes.
+//! Matrix products. Three forms: barrier-free, where each thread keeps a block of results in registers and reads four
+//! elements at a time wherever strides allow; the same by subgroups whose lanes read for each other (`strip.rs`), where their
+//! size is known; and tiles in shared memory (`tile.rs`). All take any strides and sizes.
 //! A vector times a matrix, or a matrix times a vector, is a row of results: a reduction where they are too few to keep
 //! the device busy.
 
@@ -12,21 +13,66 @@ use tensor_core::{
 };
 
 use crate::{
-    draft::{Draft, Drafts, Facts, Slot},
+    draft::{Draft, Drafts, Facts, Form, Slot},
     dtypes::{lane, lane_size},
     formulas, index, reduce,
+    strip::{self, Strips},
     tile::{self, Access, Dense, Tile},
 };
 
 /// The axis of an operand along which four elements are read at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Vectors {
+pub(crate) enum Vectors {
     /// None: one element at a time.
     No,
     /// The last (k of the left, n of the right operand).
     Last,
     /// The one before it.
     First,
+}
+
+/// One way to compute a product of several rows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Way {
+    /// By subgroups.
+    Strips,
+    /// A square of so many results on a side for each thread.
+    Blocks(usize),
+    /// Tiles with so many results on a side.
+    Tile(usize),
+}
+
+/// The ways in which this product can be computed on this device, of a family of forms; one or none where there is no choice.
+pub(crate) fn ways(kernel: &MatMulKernel, form: Form, facts: &Facts<'_>) -> SmallVec<[Way; 8]> {
+    let mut ways = SmallVec::new();
+    if kernel.m.min(kernel.n) <= 1 || kernel.dtype == DType::Bool {
+        return ways;
+    }
+    let narrow = lane_size(kernel.dtype) == 4;
+    if form != Form::Tiled {
+        // Which lane of a subgroup a thread is, only processors are known to keep to.
+        if facts.direct && facts.subgroup > 0 && narrow {
+            ways.push(Way::Strips);
+        }
+        ways.push(Way::Blocks(4));
+        if narrow {
+            ways.push(Way::Blocks(8));
+        }
+    }
+    if form != Form::Direct {
+        let fit = |tile: &&Tile| **tile == Tile::SMALL || narrow && tile.shared_bytes() <= facts.shared_bytes;
+        ways.extend(Tile::ALL.iter().filter(fit).map(|tile| Way::Tile(tile.side)));
+    }
+    ways
+}
+
+/// What decides which way is best: the dtype, the sizes to a power of two, and how the operands can be read.
+pub(crate) fn class(kernel: &MatMulKernel) -> String {
+    let [m, n, k, batch] =
+        [kernel.m, kernel.n, kernel.k, kernel.batch.numel()].map(|size| size.max(1).next_power_of_two());
+    let (_, _, lhs) = matrix(&kernel.lhs, kernel.dtype);
+    let (_, _, rhs) = matrix(&kernel.rhs, kernel.dtype);
+    format!("{} {m} {n} {k} {batch} {lhs:?} {rhs:?}", kernel.dtype)
 }
 
 /// The strides of the two matrix axes, and whether vectors can be read.
@@ -62,6 +108,23 @@ fn choose(kernel: &MatMulKernel, batch: usize, facts: &Facts<'_>) -> Tile {
         Tile::MEDIUM
     } else {
         Tile::SMALL
+    }
+}
+
+/// The way of the fixed table.
+fn fixed(kernel: &MatMulKernel, facts: &Facts<'_>) -> Way {
+    let batch = kernel.batch.numel();
+    let blocks = |size: usize| kernel.m.div_ceil(size) * kernel.n.div_ceil(size) * batch;
+    // A result of one or a few rows is read best by a thread for each four columns, on every kind of device.
+    if facts.direct && facts.subgroup > 0 && kernel.m > 1 && lane_size(kernel.dtype) == 4 {
+        Way::Strips
+    } else if !facts.direct && kernel.m > 4 {
+        Way::Tile(choose(kernel, batch, facts).side)
+    } else if kernel.n <= 4 || blocks(8) < facts.threads / 4 || lane_size(kernel.dtype) == 8 {
+        // Register blocks as large as still leave every thread something to do.
+        Way::Blocks(4)
+    } else {
+        Way::Blocks(8)
     }
 }
 
@@ -104,26 +167,19 @@ fn vector(kernel: &MatMulKernel) -> ReduceKernel {
     ReduceKernel { op: ReduceOp::Sum, shape, axes, inputs: SmallVec::from_iter(inputs), program }
 }
 
-/// The draft of a matrix product.
-pub(crate) fn draft(kernel: &MatMulKernel, facts: &Facts<'_>) -> Result<Drafts> {
-    if kernel.dtype == DType::Bool {
-        return Err(facts.unsupported("matmul", kernel.dtype, "cast first with .to_dtype(DType::I32)"));
-    }
-    if kernel.n == 1 && kernel.m > 1 {
-        let mut made = draft(&turned(kernel), facts)?;
-        for binding in made.steps.iter_mut().flat_map(|d| &mut d.bindings) {
-            if let Slot::Input(k) = binding.slot {
-                binding.slot = Slot::Input(1 - k);
-            }
+/// The draft of a turned product, on the operands of the product itself.
+fn swap_inputs(draft: &mut Draft) {
+    for binding in &mut draft.bindings {
+        if let Slot::Input(k) = binding.slot {
+            binding.slot = Slot::Input(1 - k);
         }
-        return Ok(made);
     }
-    if kernel.m == 1 && !facts.direct && kernel.n * kernel.batch.numel() < facts.threads {
-        return reduce::draft(&vector(kernel), facts);
-    }
+}
+
+/// A draft with the parameters that every form takes, and the functions.
+fn opened(kernel: &MatMulKernel) -> (Draft, String) {
     let mut d = Draft::new("matmul");
     let t = lane(kernel.dtype);
-    let batch = kernel.batch.numel();
     let mut functions = format!("alias T = {t};\n");
     let stored =
         if kernel.dtype == DType::U8 { "x & 255u".into() } else { formulas::store(kernel.dtype, "x") };
@@ -135,14 +191,82 @@ pub(crate) fn draft(kernel: &MatMulKernel, facts: &Facts<'_>) -> Result<Drafts> 
     d.params.size("m", kernel.m);
     d.params.size("n", kernel.n);
     d.params.size("k", kernel.k);
-    let (lhs_row, lhs_col, lhs_vectors) = matrix(&kernel.lhs, kernel.dtype);
-    let (rhs_row, rhs_col, rhs_vectors) = matrix(&kernel.rhs, kernel.dtype);
+    let (lhs_row, lhs_col, _) = matrix(&kernel.lhs, kernel.dtype);
+    let (rhs_row, rhs_col, _) = matrix(&kernel.rhs, kernel.dtype);
     d.params.stride("lhs_row", lhs_row);
     d.params.stride("lhs_col", lhs_col);
     d.params.stride("rhs_row", rhs_row);
     d.params.stride("rhs_col", rhs_col);
-    // A result of one or a few rows is read best by a thread for each four columns, on every kind of device.
-    if !facts.direct && kernel.m > 4 {
+    (d, functions)
+}
+
+/// The vectors in which the operands are read where edges are met by clamping to the last block that lies inside.
+fn clamped(kernel: &MatMulKernel) -> (Vectors, Vectors) {
+    let (_, _, lhs) = matrix(&kernel.lhs, kernel.dtype);
+    let (_, _, rhs) = matrix(&kernel.rhs, kernel.dtype);
+    let lhs = if lhs == Vectors::First && !kernel.m.is_multiple_of(4) { Vectors::No } else { lhs };
+    let rhs = if rhs == Vectors::Last && !kernel.n.is_multiple_of(4) { Vectors::No } else { rhs };
+    (lhs, rhs)
+}
+
+/// The draft by subgroups. The result of a `crosswise` product is written with its two axes swapped.
+fn in_strips(kernel: &MatMulKernel, strips: Strips, crosswise: bool) -> Draft {
+    let (mut d, functions) = opened(kernel);
+    let t = lane(kernel.dtype);
+    let (lhs, rhs) = clamped(kernel);
+    let wide = !crosswise && kernel.n.is_multiple_of(4);
+    let batch = kernel.batch.numel();
+    d.groups = strips.groups(kernel.m, kernel.n, batch);
+    d.work = strips.lanes * strip::COLUMNS * strips.rows * kernel.k.max(1);
+    d.params.size("blocks_m", kernel.m.div_ceil(strips.rows));
+    d.params.size("strips_n", kernel.n.div_ceil(strips.lanes * strip::COLUMNS));
+    d.params.size("groups", d.groups);
+    let (row, column) = if crosswise { (1, kernel.m) } else { (kernel.n, 1) };
+    d.params.size("out_row", row);
+    d.params.size("out_col", column);
+    let element = |v: bool| if v { format!("vec4<{t}>") } else { t.to_string() };
+    d.bind("lhs", element(lhs != Vectors::No), false, Slot::Input(0));
+    d.bind("rhs", element(rhs != Vectors::No), false, Slot::Input(1));
+    d.bind("output", element(wide), true, Slot::Output(0));
+    d.body = functions + &strip::text(strips, lhs, rhs, wide, !kernel.k.is_multiple_of(4));
+    d
+}
+
+/// The draft of a matrix product.
+pub(crate) fn draft(kernel: &MatMulKernel, facts: &Facts<'_>) -> Result<Drafts> {
+    if kernel.dtype == DType::Bool {
+        return Err(facts.unsupported("matmul", kernel.dtype, "cast first with .to_dtype(DType::I32)"));
+    }
+    if kernel.n == 1 && kernel.m > 1 {
+        let mut made = draft(&turned(kernel), facts)?;
+        made.steps.iter_mut().for_each(swap_inputs);
+        return Ok(made);
+    }
+    if kernel.m == 1 && !facts.direct && kernel.n * kernel.batch.numel() < facts.threads {
+        return reduce::draft(&vector(kernel), facts);
+    }
+    let way = facts.way.filter(|_| kernel.m > 1).unwrap_or_else(|| fixed(kernel, facts));
+    if way == Way::Strips {
+        let batch = kernel.batch.numel();
+        let best = |m, n| Strips::best([m, n, kernel.k], batch, facts.subgroup);
+        let (strips, cost) = best(kernel.m, kernel.n);
+        let (crosswise, less) = best(kernel.n, kernel.m);
+        // The lanes stand along the longer side, where that leaves fewer of them idle.
+        return Ok(if less < cost {
+            let mut made = in_strips(&turned(kernel), crosswise, true);
+            swap_inputs(&mut made);
+            made
+        } else {
+            in_strips(kernel, strips, false)
+        }
+        .into());
+    }
+    let (mut d, functions) = opened(kernel);
+    let t = lane(kernel.dtype);
+    let batch = kernel.batch.numel();
+    let (_, _, lhs_vectors) = matrix(&kernel.lhs, kernel.dtype);
+    let (_, _, rhs_vectors) = matrix(&kernel.rhs, kernel.dtype);
+    if let Way::Tile(side) = way {
         let access = Access {
             lhs: match lhs_vectors {
                 Vectors::Last if kernel.k.is_multiple_of(4) => Dense::Inner,
@@ -156,7 +280,7 @@ pub(crate) fn draft(kernel: &MatMulKernel, facts: &Facts<'_>) -> Result<Drafts> 
             },
             wide_output: lane_size(kernel.dtype) == 4 && kernel.n.is_multiple_of(4),
         };
-        let tile = choose(kernel, batch, facts);
+        let tile = Tile::ALL.into_iter().find(|tile| tile.side == side).unwrap_or(Tile::SMALL);
         let (tiles_m, tiles_n) = (kernel.m.div_ceil(tile.side), kernel.n.div_ceil(tile.side));
         d.groups = tiles_m * tiles_n * batch;
         d.work = tile.side * tile.side * kernel.k.max(1);
@@ -171,23 +295,11 @@ pub(crate) fn draft(kernel: &MatMulKernel, facts: &Facts<'_>) -> Result<Drafts> 
         return Ok(d.into());
     }
 
-    // Edges are met by clamping to the last block that lies inside, which needs whole vectors there.
-    let lhs_vectors = match lhs_vectors {
-        Vectors::First if !kernel.m.is_multiple_of(4) => Vectors::No,
-        other => other,
-    };
-    let rhs_vectors = match rhs_vectors {
-        Vectors::Last if !kernel.n.is_multiple_of(4) => Vectors::No,
-        other => other,
-    };
-    let blocks = |size: usize| kernel.m.div_ceil(size) * kernel.n.div_ceil(size) * batch;
-    // Register blocks as large as still leave every thread something to do.
-    let (rows, columns) = if kernel.m == 1 {
-        (1, 4)
-    } else if kernel.n <= 4 || blocks(8) < facts.threads / 4 || lane_size(kernel.dtype) == 8 {
-        (4, 4)
-    } else {
-        (8, 8)
+    let (lhs_vectors, rhs_vectors) = clamped(kernel);
+    let (rows, columns) = match way {
+        _ if kernel.m == 1 => (1, 4),
+        Way::Blocks(8) => (8, 8),
+        _ => (4, 4),
     };
     let (blocks_m, blocks_n) = (kernel.m.div_ceil(rows), kernel.n.div_ceil(columns));
     d.params.size("blocks_m", blocks_m);
@@ -249,15 +361,16 @@ fn blocked(rows: usize, columns: usize, lhs: Vectors, rhs: Vectors) -> String {
         }
     }
     s.push_str("    }\n    for (; k < params.k; k += 1u) {\n");
-    let at = |name: &str, v: Vectors, at: String| {
-        if v == Vectors::No { format!("{name}[{at}]") } else { format!("{name}[({at}) >> 2u][({at}) & 3u]") }
-    };
     for r in 0..rows {
         let row = match lhs {
             Vectors::First => format!("lr{} + {}u", r / 4, r % 4),
             _ => format!("lr{r}"),
         };
-        let _ = writeln!(s, "        let a{r} = {};", at("lhs", lhs, format!("{row} + k * params.lhs_col")));
+        let _ = writeln!(
+            s,
+            "        let a{r} = {};",
+            element("lhs", lhs, &format!("{row} + k * params.lhs_col"))
+        );
     }
     for c in 0..fours {
         let four: Vec<String> = (0..4)
@@ -266,7 +379,7 @@ fn blocked(rows: usize, columns: usize, lhs: Vectors, rhs: Vectors) -> String {
                     Vectors::Last => format!("rc{c} + {i}u"),
                     _ => format!("rc{}", 4 * c + i),
                 };
-                at("rhs", rhs, format!("{column} + k * params.rhs_row"))
+                element("rhs", rhs, &format!("{column} + k * params.rhs_row"))
             })
             .collect();
         let _ = writeln!(s, "        let b{c} = vec4<T>({});", four.join(", "));
@@ -290,6 +403,15 @@ fn blocked(rows: usize, columns: usize, lhs: Vectors, rhs: Vectors) -> String {
     }
     s.push_str("}\n");
     s
+}
+
+/// One element of an operand that may be bound in vectors.
+pub(crate) fn element(name: &str, vectors: Vectors, at: &str) -> String {
+    if vectors == Vectors::No {
+        format!("{name}[{at}]")
+    } else {
+        format!("{name}[({at}) >> 2u][({at}) & 3u]")
+    }
 }
 
 fn load_lhs(rows: usize, lhs: Vectors, s: &mut String) {
@@ -326,7 +448,7 @@ fn load_lhs(rows: usize, lhs: Vectors, s: &mut String) {
     }
 }
 
-fn load_rhs(columns: usize, rhs: Vectors, s: &mut String) {
+pub(crate) fn load_rhs(columns: usize, rhs: Vectors, s: &mut String) {
     match rhs {
         Vectors::Last => {
             for step in 0..4 {

@@ -12,18 +12,23 @@ use tensor_core::{
 
 use crate::{
     draft::{Draft, Drafts, Facts, Params, Slot},
-    dtypes::{lane, value},
+    dtypes::{lane, lane_size, value},
     formulas,
     index::Space,
 };
+
+/// Sizes of merged axes.
+type Sizes = SmallVec<[usize; 8]>;
+/// Strides of an input over them.
+type Steps = SmallVec<[isize; 8]>;
 
 /// One pass: the merged axes that stay and those that go, over all inputs.
 struct Pass<'a> {
     op: ReduceOp,
     program: &'a Program,
     offsets: SmallVec<[usize; 8]>,
-    kept: (SmallVec<[usize; 8]>, Vec<SmallVec<[isize; 8]>>),
-    gone: (SmallVec<[usize; 8]>, Vec<SmallVec<[isize; 8]>>),
+    kept: (Sizes, Vec<Steps>),
+    gone: (Sizes, Vec<Steps>),
     /// Parts that each result is split into.
     splits: usize,
     /// The dtype stored: the result's, or the temporary's.
@@ -32,6 +37,17 @@ struct Pass<'a> {
     divide: Option<usize>,
     tree: bool,
     output: Slot,
+}
+
+/// What a thread reads four of at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Wide {
+    /// Nothing: one element at a time.
+    No,
+    /// Neighbouring results, all of which it makes.
+    Kept,
+    /// Neighbouring elements of one result.
+    Gone,
 }
 
 /// The draft of a reduction.
@@ -79,7 +95,7 @@ fn mean_over(kernel: &ReduceKernel) -> Option<usize> {
 }
 
 /// The program that is its one input.
-fn load(dtype: DType) -> Program {
+pub(crate) fn load(dtype: DType) -> Program {
     Program {
         instrs: vec![Instr::Load(0)],
         dtypes: vec![dtype],
@@ -169,38 +185,92 @@ fn steps(
 }
 
 impl Pass<'_> {
+    /// Vectors of four, where all operands have them along the same axis: a processor reads memory lane by lane, and four
+    /// elements of a lane cost it little more than one.
+    fn wide(&self) -> Wide {
+        let narrow = |dtype: &DType| lane_size(*dtype) == 4;
+        if self.tree || !self.program.inputs.iter().chain([&self.stored]).all(narrow) {
+            return Wide::No;
+        }
+        let aligned = |(shape, along): &(Sizes, Vec<Steps>), others: &[Steps]| {
+            let dense = |k: usize| {
+                let (own, other) = (&along[k], &others[k]);
+                let Some((&last, rest)) = own.split_last() else { return false };
+                let fits = self.offsets[k].is_multiple_of(4) && rest.iter().chain(other).all(|s| s % 4 == 0);
+                last == 0 || (last == 1 && fits)
+            };
+            shape.last().is_some_and(|n| *n >= 4 && n.is_multiple_of(4))
+                && (0..self.offsets.len()).all(dense)
+                && along.iter().any(|s| s.last() == Some(&1))
+        };
+        if aligned(&self.gone, &self.kept.1) {
+            Wide::Gone
+        } else if aligned(&self.kept, &self.gone.1) && self.splits == 1 {
+            Wide::Kept
+        } else {
+            Wide::No
+        }
+    }
+
     fn draft(&self, facts: &Facts<'_>) -> Result<Draft> {
         let program = self.program;
         let dtype = program.output_dtype(0);
-        let fold = Fold::new(self.op, dtype, "", facts)?;
+        let wide = self.wide();
         let results: usize = self.kept.0.iter().product();
         let length: usize = self.gone.0.iter().product();
-        let chunk = length.div_ceil(self.splits);
+        // What a thread makes and reads at once.
+        let (made, read) = match wide {
+            Wide::No => (1, 1),
+            Wide::Kept => (4, 1),
+            Wide::Gone => (1, 4),
+        };
+        let names: SmallVec<[&str; 4]> = ["", "_y", "_z", "_w"].into_iter().take(made).collect();
+        let folds: SmallVec<[Fold; 4]> =
+            names.iter().map(|&n| Fold::new(self.op, dtype, n, facts)).collect::<Result<_>>()?;
+        let chunk = length.div_ceil(self.splits).next_multiple_of(read);
+        let threads = results / made * self.splits;
 
         let mut d = Draft::new("reduce");
-        d.params.size("total", results * self.splits);
+        d.params.size("total", threads);
         d.params.size("length", length);
         d.params.size("splits", self.splits);
         d.params.size("chunk", chunk);
         let function = formulas::function(program, true, &mut d.params, facts)?;
         let kept = Space::new("d", &self.kept.0, &mut d.params);
         let gone = Space::new("e", &self.gone.0, &mut d.params);
-        let mut bases = String::new();
-        let mut elements = String::new();
+        let (mut bases, mut loads) = (String::new(), String::new());
+        let mut elements: [String; 4] = Default::default();
         for (k, &offset) in self.offsets.iter().enumerate() {
             d.params.size(format!("o{k}"), offset);
             let base = kept.offset(&format!("t{k}"), &self.kept.1[k], &mut d.params);
             let _ = writeln!(bases, "    let base{k} = params.o{k}{base};");
             let sum = gone.offset(&format!("t{k}"), &self.gone.1[k], &mut d.params);
-            let _ = write!(elements, ", in{k}[base{k}{sum}]");
-            d.bind(format!("in{k}"), lane(program.inputs[k]), false, Slot::Input(k));
+            let along = match wide {
+                Wide::No => None,
+                Wide::Kept => self.kept.1[k].last(),
+                Wide::Gone => self.gone.1[k].last(),
+            };
+            let vector = along.is_some_and(|&s| s != 0);
+            let element = lane(program.inputs[k]);
+            let element = if vector { format!("vec4<{element}>") } else { element.into() };
+            d.bind(format!("in{k}"), element, false, Slot::Input(k));
+            let at = if vector { format!("(base{k}{sum}) >> 2u") } else { format!("base{k}{sum}") };
+            let _ = writeln!(loads, "    let x{k} = in{k}[{at}];");
+            for (list, field) in elements.iter_mut().zip(["x", "y", "z", "w"]) {
+                let _ = if vector { write!(list, ", x{k}.{field}") } else { write!(list, ", x{k}") };
+            }
         }
-        d.bind("output", lane(self.stored), true, self.output);
-        let finish = self.finish(dtype, &mut d);
+        let out = if wide == Wide::Kept {
+            format!("vec4<{}>", lane(self.stored))
+        } else {
+            lane(self.stored).into()
+        };
+        d.bind("output", out, true, self.output);
+        let finish = self.finish(dtype, &names, &mut d);
 
         let t = value(dtype);
         let mut body = function;
-        body.push_str(&fold.function());
+        folds.iter().for_each(|fold| body.push_str(&fold.function()));
         if self.tree {
             let _ = writeln!(body, "var<workgroup> shared_parts: array<{t}, 256>;");
         }
@@ -217,17 +287,23 @@ impl Pass<'_> {
         body.push_str("    let result = g / params.splits;\n");
         body.push_str("    let begin = (g - result * params.splits) * params.chunk;\n");
         body.push_str("    let end = min(begin + params.chunk, params.length);\n");
-        body.push_str(&kept.unravel("result"));
+        body.push_str(&kept.unravel(if made == 4 { "(result * 4u)" } else { "result" }));
         body.push_str(&bases);
-        let (first, step) = if self.tree { ("begin + lane", "256u") } else { ("begin", "1u") };
-        let _ = write!(
-            body,
-            "{}    for (var r = {first}; r < end; r += {step}) {{\n{}{}    }}\n{}",
-            fold.start(),
-            gone.unravel("r"),
-            fold.add(&format!("program(0u{elements})")),
-            fold.end()
-        );
+        folds.iter().for_each(|fold| body.push_str(&fold.start()));
+        let (first, step) =
+            if self.tree { ("begin + lane", "256u") } else { ("begin", ["1u", "4u"][read / 4]) };
+        let _ =
+            write!(body, "    for (var r = {first}; r < end; r += {step}) {{\n{}{loads}", gone.unravel("r"));
+        if wide == Wide::Gone {
+            let four = elements.each_ref().map(|list| format!("program(0u{list})"));
+            body.push_str(&folds[0].add_four(&four));
+        } else {
+            for (fold, list) in folds.iter().zip(&elements) {
+                body.push_str(&fold.add(&format!("program(0u{list})")));
+            }
+        }
+        body.push_str("    }\n");
+        folds.iter().for_each(|fold| body.push_str(&fold.end()));
         if self.tree {
             body.push_str(
                 "    shared_parts[lane] = total;\n    workgroupBarrier();\n    for (var half = 128u; half > 0u; half >>= 1u) {\n        if (lane < half) {\n            shared_parts[lane] = combine(shared_parts[lane], shared_parts[lane + half]);\n        }\n        workgroupBarrier();\n    }\n    total = shared_parts[0];\n    if (lane != 0u || group >= params.total) {\n        return;\n    }\n",
@@ -235,18 +311,25 @@ impl Pass<'_> {
         }
         let _ = writeln!(body, "    output[g] = {finish};\n}}");
         d.body = body;
-        d.work = chunk.max(1) * program.instrs.len() * if self.tree { 1 } else { 64 };
-        d.groups = if self.tree { results * self.splits } else { (results * self.splits).div_ceil(64) };
+        d.work = chunk.max(1) * program.instrs.len() * made * if self.tree { 1 } else { 64 };
+        d.groups = if self.tree { threads } else { threads.div_ceil(64) };
         Ok(d)
     }
 
-    /// The expression of what is stored, from `total`.
-    fn finish(&self, dtype: DType, d: &mut Draft) -> String {
-        let mut total = "total".to_string();
-        if let Some(n) = self.divide {
-            total = mean(&total, n, dtype, "count", &mut d.params);
+    /// The expression of what is stored, from `total` with each of these names after it.
+    fn finish(&self, dtype: DType, names: &[&str], d: &mut Draft) -> String {
+        let mut stored: Vec<String> = Vec::new();
+        for name in names {
+            let mut total = format!("total{name}");
+            if let Some(n) = self.divide {
+                total = mean(&total, n, dtype, &format!("count{name}"), &mut d.params);
+            }
+            stored.push(formulas::store(self.stored, &total));
         }
-        formulas::store(self.stored, &total)
+        if stored.len() == 1 {
+            return stored.remove(0);
+        }
+        format!("vec4<{}>({})", lane(self.stored), stored.join(", "))
     }
 }
 
@@ -294,13 +377,24 @@ impl Fold {
     /// What adds `x` in the loop: to sums of 16, those to sums of 16, and those to a total, so that the error grows with
     /// the number of blocks, not of elements.
     pub(crate) fn add(&self, x: &str) -> String {
+        self.add_some(x, 1)
+    }
+
+    fn add_some(&self, x: &str, count: usize) -> String {
         let Fold { name: n, identity, .. } = self;
         if !self.rounds {
             return format!("    total{n} = combine{n}(total{n}, {x});\n");
         }
         format!(
-            "    block{n} = combine{n}(block{n}, {x});\n    count{n} += 1u;\n    if ((count{n} & 15u) == 0u) {{\n        middle{n} = combine{n}(middle{n}, block{n});\n        block{n} = {identity};\n        if ((count{n} & 255u) == 0u) {{\n            total{n} = combine{n}(total{n}, middle{n});\n            middle{n} = {identity};\n        }}\n    }}\n"
+            "    block{n} = combine{n}(block{n}, {x});\n    count{n} += {count}u;\n    if ((count{n} & 15u) == 0u) {{\n        middle{n} = combine{n}(middle{n}, block{n});\n        block{n} = {identity};\n        if ((count{n} & 255u) == 0u) {{\n            total{n} = combine{n}(total{n}, middle{n});\n            middle{n} = {identity};\n        }}\n    }}\n"
         )
+    }
+
+    /// What adds four values of a loop that takes four at a time, from a multiple of four on.
+    pub(crate) fn add_four(&self, [a, b, c, d]: &[String; 4]) -> String {
+        let n = &self.name;
+        let x = format!("combine{n}(combine{n}({a}, {b}), combine{n}({c}, {d}))");
+        self.add_some(&x, 4)
     }
 
     /// What goes after the loop.

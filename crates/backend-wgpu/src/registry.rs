@@ -29,13 +29,11 @@ pub fn adapters() -> Vec<DeviceInfo> {
 
 /// The device on adapter `index` of [`adapters`]: the same one at every call, or a new one if that was lost.
 ///
-/// `TAPER_ADAPTER` picks the adapter of index 0 by a part of its name, `TAPER_WGPU_MEMORY_LIMIT` sets the memory
-/// budget in bytes, and `TAPER_WGPU_NO_IMMEDIATES=1` sends parameters through uniform buffers. Compiled pipelines
-/// are kept in the user's cache directory where the driver hands them out; `TAPER_CACHE_DIR` moves them, and
-/// `TAPER_CACHE_DIR=off` keeps none.
+/// `TAPER_ADAPTER` picks the adapter of index 0 by a part of its name; how it is opened, [`Options::from_env`] says.
+/// Compiled pipelines are kept in the user's cache directory where the driver hands them out.
 ///
 /// # Errors
-/// `Invalid` for a memory limit that is not a number of bytes; `UnknownDevice` when there is no such adapter, with those
+/// `Invalid` for an environment variable that cannot be read; `UnknownDevice` when there is no such adapter, with those
 /// there are, or with what to install when there are none; `Backend` when the driver refuses.
 pub fn wgpu(index: usize) -> Result<Device> {
     let mut by_index = lock(&BY_INDEX);

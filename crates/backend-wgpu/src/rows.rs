@@ -9,7 +9,7 @@ use std::fmt::Write;
 
 use smallvec::SmallVec;
 use tensor_core::{
-    ReduceOp, Result, UnaryOp, collapse,
+    DType, ReduceOp, Result, Strides, UnaryOp, collapse,
     kernel::{Instr, Program, Reg, RowKernel},
 };
 
@@ -42,6 +42,8 @@ pub(crate) fn draft(kernel: &RowKernel, first: usize, facts: &Facts<'_>) -> Resu
     let rows: usize = kernel.shape[..lead].iter().product();
     let length: usize = kernel.shape[lead..].iter().product();
 
+    let wide = facts.direct && vectors(kernel, length, &across.strides, &along.strides);
+
     let mut d = Draft::new("rows");
     d.params.size("rows", rows);
     d.params.size("length", length);
@@ -65,12 +67,13 @@ pub(crate) fn draft(kernel: &RowKernel, first: usize, facts: &Facts<'_>) -> Resu
         let _ = writeln!(bases, "    let base{k} = params.o{k}{base};");
         let steady = along.strides[k].iter().all(|&s| s == 0);
         steps.push((!steady).then(|| in_row.offset(&format!("t{k}"), &along.strides[k], &mut d.params)));
-        d.bind(format!("in{k}"), lane(program.inputs[k]), false, Slot::Input(k));
+        d.bind(format!("in{k}"), element(program.inputs[k], wide && !steady), false, Slot::Input(k));
     }
     for o in 0..program.outputs.len() {
-        d.bind(format!("out{o}"), lane(program.output_dtype(o)), true, Slot::Output(o));
+        let element = element(program.output_dtype(o), wide && !kernel.per_row[o]);
+        d.bind(format!("out{o}"), element, true, Slot::Output(o));
     }
-    let writer = Writer::new(kernel, facts, steps, in_row.unravel("j"), first > 0);
+    let writer = Writer::new(kernel, facts, wide, steps, in_row.unravel("j"), first > 0);
     let (functions, phases) = writer.write(length, &mut d)?;
 
     let mut body = functions;
@@ -92,6 +95,28 @@ pub(crate) fn draft(kernel: &RowKernel, first: usize, facts: &Facts<'_>) -> Resu
     d.work = together * length.max(1) * writer.work();
     d.groups = rows.div_ceil(together);
     Ok(d.into())
+}
+
+/// The type of a buffer's elements, in vectors of four or not.
+fn element(dtype: DType, vectors: bool) -> String {
+    if vectors { format!("vec4<{}>", lane(dtype)) } else { lane(dtype).into() }
+}
+
+/// Whether rows can be read and written four elements at a time: a processor reads memory thread by thread, and four
+/// elements of a thread cost it little more than one.
+fn vectors(kernel: &RowKernel, length: usize, across: &[Strides], along: &[Strides]) -> bool {
+    let outputs = (0..kernel.program.outputs.len()).filter(|&o| !kernel.per_row[o]);
+    let mut dtypes =
+        outputs.map(|o| kernel.program.output_dtype(o)).chain(kernel.program.inputs.iter().copied());
+    let aligned = kernel.inputs.iter().zip(across.iter().zip(along)).all(|(layout, (across, along))| {
+        let Some((&last, rest)) = along.split_last() else { return true };
+        let steady = along.iter().all(|&s| s == 0);
+        let multiple =
+            rest.iter().chain(across.iter()).all(|s| s % 4 == 0) && layout.offset().is_multiple_of(4);
+        steady || (last == 1 && multiple)
+    });
+    let dense = along.iter().all(|along| along.len() <= 1) || kernel.shape.last().is_some_and(|n| n % 4 == 0);
+    length >= 8 && length.is_multiple_of(4) && dense && aligned && dtypes.all(|d| lane_size(d) == 4)
 }
 
 /// How many threads share a row: about four elements each, but whole memory transactions, up to a workgroup.
@@ -122,6 +147,8 @@ struct Writer<'a> {
     kernel: &'a RowKernel,
     program: &'a Program,
     facts: &'a Facts<'a>,
+    /// Whether positions are taken four at a time.
+    wide: bool,
     uniform: Vec<bool>,
     /// How many folds deep each register lies.
     phase: Vec<usize>,
@@ -139,6 +166,7 @@ impl<'a> Writer<'a> {
     fn new(
         kernel: &'a RowKernel,
         facts: &'a Facts<'a>,
+        wide: bool,
         steps: Vec<Option<String>>,
         unravel: String,
         later: bool,
@@ -152,7 +180,8 @@ impl<'a> Writer<'a> {
         let last = phase.iter().copied().max().unwrap_or(0);
         let uniform = kernel.uniform();
         let kept = vec![None; program.instrs.len()];
-        let mut writer = Writer { kernel, program, facts, uniform, phase, last, kept, steps, unravel, later };
+        let mut writer =
+            Writer { kernel, program, facts, wide, uniform, phase, last, kept, steps, unravel, later };
         if facts.direct {
             writer.keep();
         }
@@ -316,40 +345,92 @@ impl<'a> Writer<'a> {
             return Ok(());
         }
         wanted.iter().for_each(|(fold, _)| out.push_str(&fold.start()));
-        let (start, step) = if self.facts.direct { ("0u", "1u") } else { ("l", "params.lanes") };
+        let (start, step) = match (self.facts.direct, self.wide) {
+            (true, true) => ("0u", "4u"),
+            (true, false) => ("0u", "1u"),
+            _ => ("l", "params.lanes"),
+        };
         let _ = writeln!(out, "    for (var j = {start}; j < end; j += {step}) {{");
-        let first = if self.later { "params.first + " } else { "" };
-        let _ = writeln!(out, "    let i = {first}at + j;");
         out.push_str(&self.unravel);
         let needed = self.needed(phase);
+        // Memory is read first, then everything is computed for each position, then memory is written.
+        let place = if self.wide { "(at + j) >> 2u" } else { "at + j" };
+        let mut taken = String::new();
         let mut loaded = Vec::new();
+        let vector = |name: &str| if self.wide { format!("{name}[c]") } else { name.to_string() };
         for n in (0..needed.len()).filter(|&n| needed[n]) {
             match (self.program.instrs[n], self.kept[n]) {
                 (_, Some(kept)) if kept.from < phase => {
-                    let _ = writeln!(out, "    let r{n} = out{}[at + j];", kept.output);
-                    continue;
+                    let _ = writeln!(out, "    let was{n} = out{}[{place}];", kept.output);
+                    let _ = writeln!(taken, "    let r{n} = {};", vector(&format!("was{n}")));
                 }
                 (Instr::Load(k), _) if !loaded.contains(&k) => {
                     let step = self.steps[k as usize].as_deref().unwrap_or_default();
-                    let _ = writeln!(out, "    let x{k} = in{k}[base{k}{step}];");
+                    let at = format!("base{k}{step}");
+                    let at = if self.wide { format!("({at}) >> 2u") } else { at };
+                    let _ = writeln!(out, "    let read{k} = in{k}[{at}];");
+                    let _ = writeln!(taken, "    let x{k} = {};", vector(&format!("read{k}")));
                     loaded.push(k);
                 }
                 _ => {}
             }
-            formulas::statement(self.program, n, self.facts, out)?;
+        }
+        let mut computed = taken;
+        for n in (0..needed.len()).filter(|&n| needed[n]) {
+            if self.kept[n].is_none_or(|kept| kept.from >= phase) {
+                formulas::statement(self.program, n, self.facts, &mut computed)?;
+            }
         }
         // What is kept is written last, after what was kept there before is read.
+        let mut stored: Vec<(usize, String, &str)> = Vec::new();
         for n in (0..needed.len()).filter(|&n| needed[n]) {
-            let stored = |kept: &Kept| due.contains(&(kept.output, n as Reg));
-            if let Some(kept) = self.kept[n].filter(|kept| kept.from == phase && !stored(kept)) {
-                let _ = writeln!(out, "    out{}[at + j] = r{n};", kept.output);
+            let is_due = |kept: &Kept| due.contains(&(kept.output, n as Reg));
+            if let Some(kept) = self.kept[n].filter(|kept| kept.from == phase && !is_due(kept)) {
+                stored.push((kept.output, format!("r{n}"), value(self.program.dtypes[n])));
             }
         }
         for &(o, r) in &due {
-            let stored = formulas::store(self.program.output_dtype(o), &format!("r{r}"));
-            let _ = writeln!(out, "    out{o}[at + j] = {stored};");
+            let dtype = self.program.output_dtype(o);
+            stored.push((o, formulas::store(dtype, &format!("r{r}")), lane(dtype)));
         }
-        wanted.iter().for_each(|(fold, a)| out.push_str(&fold.add(&format!("r{a}"))));
+        let first = if self.later { "params.first + " } else { "" };
+        if self.wide {
+            for (o, _, t) in &stored {
+                let _ = writeln!(out, "    var new{o} = vec4<{t}>();");
+            }
+            let mut folded: Vec<Reg> = wanted.iter().map(|&(_, a)| a).collect();
+            folded.sort_unstable();
+            folded.dedup();
+            for a in &folded {
+                let _ =
+                    writeln!(out, "    var all{a} = vec4<{}>();", value(self.program.dtypes[*a as usize]));
+            }
+            // Unrolled here: few compilers unroll a loop of four.
+            for c in 0..4 {
+                let _ = writeln!(out, "    {{\n    let i = {first}at + j + {c}u;");
+                out.push_str(&computed.replace("[c]", &format!("[{c}]")));
+                for (o, x, _) in &stored {
+                    let _ = writeln!(out, "    new{o}[{c}] = {x};");
+                }
+                for a in &folded {
+                    let _ = writeln!(out, "    all{a}[{c}] = r{a};");
+                }
+                out.push_str("    }\n");
+            }
+            for (o, ..) in &stored {
+                let _ = writeln!(out, "    out{o}[{place}] = new{o};");
+            }
+            for (fold, a) in &wanted {
+                out.push_str(&fold.add_four(&[0, 1, 2, 3].map(|c| format!("all{a}[{c}]"))));
+            }
+        } else {
+            let _ = writeln!(out, "    let i = {first}at + j;");
+            out.push_str(&computed);
+            for (o, x, _) in &stored {
+                let _ = writeln!(out, "    out{o}[{place}] = {x};");
+            }
+            wanted.iter().for_each(|(fold, a)| out.push_str(&fold.add(&format!("r{a}"))));
+        }
         out.push_str("    }\n");
         wanted.iter().for_each(|(fold, _)| out.push_str(&fold.end()));
         Ok(())

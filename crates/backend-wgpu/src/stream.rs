@@ -1,17 +1,13 @@
 //! Commands on their way to the device: one open encoder and compute pass, sent when somebody reads, when enough has
 //! gathered, or when a host write must not overtake it. Submissions in flight are bounded.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, atomic::Ordering, mpsc},
-};
+use std::{collections::VecDeque, sync::atomic::Ordering};
 
-use tensor_core::{Buffer, Error, Result, Storage};
+use tensor_core::{Error, Result, Storage};
 
 use crate::{
-    by_index::{STATUS_WORDS, fault},
+    by_index::STATUS_WORDS,
     draft::Slot,
-    dtypes::{from_lanes, lane_size},
     faults::lock,
     gpu::Gpu,
     pipeline::{Plan, Step},
@@ -31,9 +27,7 @@ const MAX_WRITTEN: u64 = 32 << 20;
 const MAX_IN_FLIGHT: usize = 4;
 /// Bytes of parameters in one submission, where they go through a uniform buffer.
 const UNIFORM_BYTES: u64 = 256 << 10;
-/// The greatest piece of one read-back.
-const READ_BYTES: usize = 32 << 20;
-const STATUS_BYTES: u64 = STATUS_WORDS as u64 * 4;
+pub(crate) const STATUS_BYTES: u64 = STATUS_WORDS as u64 * 4;
 
 /// What is recorded and not submitted, and what is submitted and not done.
 pub(crate) struct Stream {
@@ -47,23 +41,14 @@ pub(crate) struct Stream {
     in_flight: VecDeque<wgpu::SubmissionIndex>,
     uniforms: wgpu::Buffer,
     uniform_bytes: Vec<u8>,
-    status: wgpu::Buffer,
+    pub(crate) status: wgpu::Buffer,
     /// Whether a kernel that checks indices ran since the status was last read.
-    unchecked: bool,
+    pub(crate) unchecked: bool,
     /// Buffers for reading back, reused.
-    staging: Vec<wgpu::Buffer>,
+    pub(crate) staging: Vec<wgpu::Buffer>,
     words: Vec<u32>,
     /// While somebody asks how long kernels take.
     pub(crate) profiler: Option<Profiler>,
-}
-
-/// A read under way.
-struct Reading {
-    staging: wgpu::Buffer,
-    mapped: mpsc::Receiver<bool>,
-    index: wgpu::SubmissionIndex,
-    bytes: usize,
-    with_status: bool,
 }
 
 impl Stream {
@@ -102,7 +87,7 @@ impl Stream {
         }
     }
 
-    fn encoder(&mut self, device: &wgpu::Device) -> &mut wgpu::CommandEncoder {
+    pub(crate) fn encoder(&mut self, device: &wgpu::Device) -> &mut wgpu::CommandEncoder {
         // A pass borrows its encoder: end it before anything else is recorded.
         self.pass = None;
         self.encoder.get_or_insert_with(|| device.create_command_encoder(&Default::default()))
@@ -231,7 +216,7 @@ impl Gpu {
     }
 
     /// Sends what is recorded to the device.
-    fn flush(&self, stream: &mut Stream) -> Result<wgpu::SubmissionIndex> {
+    pub(crate) fn flush(&self, stream: &mut Stream) -> Result<wgpu::SubmissionIndex> {
         self.faults.alive(self.name())?;
         stream.pass = None;
         let mut encoder = stream.encoder.take();
@@ -291,132 +276,29 @@ impl Gpu {
         Ok(())
     }
 
+    /// Sends everything and waits for it. What went wrong is for others to tell.
+    pub(crate) fn settle(&self) -> Result<()> {
+        let index = {
+            let mut stream = lock(&self.stream);
+            let index = self.flush(&mut stream)?;
+            stream.in_flight.clear();
+            index
+        };
+        self.wait(index)
+    }
+
     /// Sends everything, waits for it, and reports what went wrong.
     pub(crate) fn finish(&self) -> Result<()> {
         let reading = {
             let mut stream = lock(&self.stream);
-            if stream.unchecked {
-                Some(self.begin_read(&mut stream, None)?)
-            } else {
-                let index = self.flush(&mut stream)?;
-                stream.in_flight.clear();
-                self.wait(index)?;
-                None
-            }
+            if stream.unchecked { Some(self.begin_read(&mut stream, None)?) } else { None }
         };
-        if let Some(reading) = reading {
-            self.end_read(reading, |_| {})?;
+        match reading {
+            Some(reading) => self.end_read(reading, |_| {})?,
+            None => self.settle()?,
         }
         self.keep_pipelines(true);
         self.faults.check(self.name())
-    }
-
-    /// Reads elements of a buffer into host bytes.
-    pub(crate) fn read(&self, storage: &Storage, start: usize, out: &mut [u8]) -> Result<()> {
-        self.faults.check(self.name())?;
-        let buffer = self.buffer(storage)?;
-        let (dtype, lane) = (buffer.dtype(), lane_size(buffer.dtype()));
-        let numel = out.len() / dtype.size();
-        if start.checked_add(numel).is_none_or(|end| end > buffer.numel()) {
-            return Err(Error::invalid(
-                "download",
-                format!("elements {start}..{start}+{numel} of a buffer of {}", buffer.numel()),
-            ));
-        }
-        let Some(raw) = buffer.raw().filter(|_| numel > 0) else { return self.finish() };
-        let piece = READ_BYTES / lane;
-        for begin in (0..numel).step_by(piece) {
-            let n = piece.min(numel - begin);
-            let from = ((start + begin) * lane) as u64;
-            let reading = {
-                let mut stream = lock(&self.stream);
-                self.begin_read(&mut stream, Some((raw, from, n * lane)))?
-            };
-            let to = &mut out[begin * dtype.size()..(begin + n) * dtype.size()];
-            self.end_read(reading, |lanes| from_lanes(dtype, lanes, to))?;
-        }
-        Ok(())
-    }
-
-    /// Records the copy of a piece (or only of the status) into a staging buffer, submits, and asks for the mapping.
-    fn begin_read(&self, stream: &mut Stream, piece: Option<(&wgpu::Buffer, u64, usize)>) -> Result<Reading> {
-        let bytes = piece.map_or(0, |(_, _, bytes)| bytes);
-        let need = bytes as u64 + STATUS_BYTES;
-        let staging = self.staging(stream, need)?;
-        let with_status = std::mem::take(&mut stream.unchecked);
-        let status = stream.status.clone();
-        let encoder = stream.encoder(&self.device);
-        if let Some((raw, from, bytes)) = piece {
-            encoder.copy_buffer_to_buffer(raw, from, &staging, 0, bytes as u64);
-        }
-        if with_status {
-            encoder.copy_buffer_to_buffer(&status, 0, &staging, bytes as u64, STATUS_BYTES);
-            encoder.clear_buffer(&status, 0, None);
-        }
-        let index = self.flush(stream)?;
-        let (sender, mapped) = mpsc::channel();
-        self.scoped("read", || {
-            staging.map_async(wgpu::MapMode::Read, ..need.next_multiple_of(8), move |result| {
-                let _ = sender.send(result.is_ok());
-            });
-        })?;
-        Ok(Reading { staging, mapped, index, bytes, with_status })
-    }
-
-    /// Waits for a reading, looks for failures, and shows the lanes.
-    fn end_read(&self, reading: Reading, show: impl FnOnce(&[u8])) -> Result<()> {
-        let Reading { staging, mapped, index, bytes, with_status } = reading;
-        self.wait(index)?;
-        // The wait ran the callback; if another thread's poll did, its message is there too.
-        let ok = mapped.recv_timeout(std::time::Duration::from_secs(60)).unwrap_or(false);
-        self.faults.check(self.name())?;
-        if !ok {
-            return Err(self.error("the memory read back could not be mapped"));
-        }
-        let mut failed = None;
-        {
-            let view = staging
-                .get_mapped_range(..(bytes as u64 + STATUS_BYTES).next_multiple_of(8))
-                .map_err(|e| self.error(format!("the memory read back could not be mapped: {e}")))?;
-            if with_status {
-                let words: Vec<u32> =
-                    bytemuck::pod_collect_to_vec(&view[bytes..bytes + STATUS_BYTES as usize]);
-                failed = fault(&words);
-            }
-            if failed.is_none() {
-                show(&view[..bytes]);
-            }
-        }
-        staging.unmap();
-        self.keep_staging(staging);
-        self.keep_pipelines(false);
-        failed.map_or(Ok(()), Err)
-    }
-
-    /// A buffer for reading back `need` bytes.
-    fn staging(&self, stream: &mut Stream, need: u64) -> Result<wgpu::Buffer> {
-        if let Some(i) = stream.staging.iter().position(|b| b.size() >= need) {
-            return Ok(stream.staging.swap_remove(i));
-        }
-        let size = need.next_power_of_two().max(64 << 10);
-        self.scoped("read", || {
-            self.device.create_buffer(&wgpu::BufferDescriptor {
-                label: Some("staging"),
-                size,
-                usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
-                mapped_at_creation: false,
-            })
-        })
-    }
-
-    /// Keeps a few staging buffers, the larger ones first.
-    fn keep_staging(&self, staging: wgpu::Buffer) {
-        let mut stream = lock(&self.stream);
-        stream.staging.push(staging);
-        stream.staging.sort_by_key(wgpu::Buffer::size);
-        if stream.staging.len() > 4 {
-            stream.staging.remove(0);
-        }
     }
 
     /// Gives staging buffers and cached memory back to the driver.
@@ -429,17 +311,5 @@ impl Gpu {
                 other => self.faults.keep(other),
             }
         }
-    }
-
-    /// Shared with the thread of an asynchronous read.
-    pub(crate) fn read_vec(
-        self: &Arc<Gpu>,
-        storage: &Storage,
-        start: usize,
-        numel: usize,
-    ) -> Result<Vec<u8>> {
-        let mut out = vec![0; numel * storage.dtype().size()];
-        self.read(storage, start, &mut out)?;
-        Ok(out)
     }
 }

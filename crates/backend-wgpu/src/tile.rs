@@ -35,6 +35,9 @@ impl Tile {
     /// 128 × 128 by 256 threads.
     pub(crate) const LARGE: Tile = Tile { side: 128, fours: 2 };
 
+    /// All of them.
+    pub(crate) const ALL: [Tile; 3] = [Tile::SMALL, Tile::MEDIUM, Tile::LARGE];
+
     /// Threads along one side of a workgroup.
     fn across(self) -> usize {
         self.side / (4 * self.fours)

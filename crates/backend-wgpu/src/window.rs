@@ -1,12 +1,15 @@
 //! Kernels over more of a buffer than one binding shows. Such a kernel is cut along its output's outermost axes into
 //! pieces whose operands fit; each piece is an ordinary kernel on bindings that start further on in the buffers. A
-//! reduction is cut along the axes reduced where that is what helps, and its parts are brought together; an operand
-//! that no cut makes fit, because it lies across the output, is first copied into the output's order.
+//! reduction or a product is cut along what it sums over where that is what helps, and its parts are brought together
+//! (`parts.rs`); an operand that no cut makes fit, because it lies across the output, is first copied into the output's
+//! order.
+
+mod parts;
 
 use smallvec::SmallVec;
 use tensor_core::{
     DType, Kernel, Layout, Result, Shape, collapse,
-    kernel::{CopyKernel, MapKernel, ReduceKernel, RowKernel},
+    kernel::{CopyKernel, MapKernel, RowKernel},
 };
 
 use crate::{
@@ -14,8 +17,9 @@ use crate::{
     draft::{Draft, Drafts, Facts, Slot},
     dtypes::lane_size,
     map::Aliases,
-    reduce,
 };
+
+use parts::{in_parts, parts, sums_most};
 
 /// Windows start at multiples of so many elements: 256 bytes, which every adapter takes, or more.
 const ALIGN: usize = 64;
@@ -42,9 +46,11 @@ pub(crate) fn drafts(kernel: &Kernel, aliases: &Aliases, facts: &Facts<'_>) -> R
 fn all(pieces: Vec<Piece>, aliases: &Aliases, facts: &Facts<'_>) -> Result<Drafts> {
     let mut out = Drafts::default();
     for (kernel, first) in pieces {
-        out.append(match &kernel {
-            Kernel::Reduce(k) if !fits(&kernel, facts) => in_parts(k, first, facts)?,
-            _ => piece(kernel, first, aliases, facts)?,
+        let whole = kernel.outputs()[0].0.numel() == 0 || fits(&kernel, facts);
+        out.append(if whole {
+            piece(kernel, first, aliases, facts)?
+        } else {
+            in_parts(&kernel, first, facts)?
         });
     }
     Ok(out)
@@ -131,7 +137,7 @@ fn merged(kernel: &Kernel) -> Kernel {
     Kernel::Map(MapKernel { shape, inputs, program: k.program.clone() })
 }
 
-/// Pieces that fit, or reductions to be worked through in parts.
+/// Pieces that fit, or that are to be worked through in parts.
 fn pieces(kernel: &Kernel, facts: &Facts<'_>) -> Result<Vec<Piece>> {
     let mut done = Vec::new();
     let mut open = vec![(kernel.clone(), 0)];
@@ -144,8 +150,8 @@ fn pieces(kernel: &Kernel, facts: &Facts<'_>) -> Result<Vec<Piece>> {
             done.push((kernel, first));
             continue;
         }
-        let in_parts = matches!(&kernel, Kernel::Reduce(k) if parts(k, facts).is_some());
-        if in_parts && reduced_most(&kernel, facts) {
+        let in_parts = parts(&kernel, facts).is_some();
+        if in_parts && sums_most(&kernel, facts) {
             done.push((kernel, first));
             continue;
         }
@@ -329,81 +335,6 @@ fn widest(layout: &Layout, among: impl Fn(usize) -> bool) -> Option<usize> {
         .filter(|&(axis, (&n, _))| n > 1 && among(axis))
         .max_by_key(|&(_, (&n, &stride))| (n - 1) * stride.unsigned_abs())
         .map(|(axis, _)| axis)
-}
-
-/// The reduced axis whose halving makes an operand that is too wide narrower; none if no operand is.
-fn reduced_axis(kernel: &ReduceKernel, facts: &Facts<'_>) -> Option<usize> {
-    let inputs = kernel.inputs.iter().zip(&kernel.program.inputs);
-    let (layout, _) = inputs.into_iter().find(|(layout, dtype)| window(layout, **dtype, facts).is_none())?;
-    widest(layout, |axis| kernel.axes.contains(&axis) && layout.strides()[axis] != 0)
-}
-
-/// Whether a reduction's operand is too wide along an axis that is reduced more than along one that is kept.
-fn reduced_most(kernel: &Kernel, facts: &Facts<'_>) -> bool {
-    let Kernel::Reduce(k) = kernel else { return false };
-    too_wide(kernel, facts)
-        .and_then(|(layout, _)| widest(&layout, |_| true))
-        .is_some_and(|axis| k.axes.contains(&axis))
-}
-
-/// Elements from the results of one part of a reduction to those of the next.
-fn pitch(kernel: &ReduceKernel) -> usize {
-    kernel.shape.reduced(&kernel.axes, false).numel().next_multiple_of(ALIGN)
-}
-
-/// A reduction cut along the axes reduced, into parts that fit and whose results fit too; none if that cannot be.
-fn parts(kernel: &ReduceKernel, facts: &Facts<'_>) -> Option<Vec<ReduceKernel>> {
-    let stored = lane_size(kernel.program.output_dtype(0).compute());
-    let most = facts.binding_bytes as usize / stored / pitch(kernel);
-    let mut parts = Vec::new();
-    let mut open = vec![kernel.clone()];
-    while let Some(part) = open.pop() {
-        if too_wide(&Kernel::Reduce(part.clone()), facts).is_none() {
-            parts.push(part);
-            continue;
-        }
-        let axis = reduced_axis(&part, facts)?;
-        if parts.len() + open.len() >= most.min(MAX_PIECES) {
-            return None;
-        }
-        let n = part.shape[axis];
-        for (start, len) in [(n / 2, n - n / 2), (0, n / 2)] {
-            let mut half = part.clone();
-            half.shape =
-                part.shape.iter().enumerate().map(|(a, &n)| if a == axis { len } else { n }).collect();
-            half.inputs.iter_mut().for_each(|l| *l = l.slice(axis, start, len, 1));
-            open.push(half);
-        }
-    }
-
-    (parts.len() <= most).then_some(parts)
-}
-
-/// The drafts of a reduction cut along the axes reduced: parts into a temporary, and then the result from those.
-fn in_parts(kernel: &ReduceKernel, first: usize, facts: &Facts<'_>) -> Result<Drafts> {
-    // Temporary 0 is for what a part needs itself.
-    const PARTS: Slot = Slot::Temp(1);
-    let parts = parts(kernel, facts).ok_or_else(|| refused(&Kernel::Reduce(kernel.clone()), facts))?;
-    let dtype = kernel.program.output_dtype(0);
-    let (stored, pitch) = (dtype.compute(), pitch(kernel));
-    let all = parts.len() * pitch;
-    let mut out = Drafts { steps: Vec::new(), temps: vec![(stored, 1), (stored, all)] };
-    for (p, part) in parts.iter().enumerate() {
-        let mut part = Kernel::Reduce(part.clone());
-        let starts = shift(&mut part, 0, &Aliases::new(), facts);
-        let Kernel::Reduce(part) = part else { continue };
-        let mut made = reduce::part(&part, PARTS, facts)?;
-        for draft in &mut made.steps {
-            place(draft, &starts, &[]);
-            for binding in draft.bindings.iter_mut().filter(|b| b.slot == PARTS) {
-                binding.start = (p * pitch * lane_size(stored)) as u64;
-            }
-        }
-        out.append(made);
-    }
-    out.steps.push(reduce::join(kernel, parts.len(), pitch, PARTS, facts)?);
-    land(&mut out, &Kernel::Reduce(kernel.clone()), first, facts);
-    Ok(out)
 }
 
 /// The drafts of a kernel whose operands that are too wide are first copied into row-major temporaries; none if there

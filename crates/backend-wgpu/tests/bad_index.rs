@@ -4,7 +4,10 @@
 mod common;
 
 use common::{INDEX_DTYPES, devices, numbers, run, scatter};
-use tensor_core::{DType, Error, Kernel, Layout, kernel::GatherKernel};
+use tensor_core::{
+    DType, Error, Kernel, Launch, Layout,
+    kernel::{Compiled, GatherKernel},
+};
 
 /// One test, for the same reason: in turn.
 #[test]
@@ -12,6 +15,7 @@ fn bad_indices_are_errors_at_the_next_read() {
     a_bad_index_is_told_once();
     an_index_of_64_bits_is_not_cut_to_32();
     an_index_into_nothing_is_told_too();
+    a_dropped_read_leaves_what_it_found_to_the_next();
 }
 
 fn a_bad_index_is_told_once() {
@@ -91,5 +95,45 @@ fn an_index_into_nothing_is_told_too() {
             );
             device.synchronize().unwrap();
         }
+    }
+}
+
+/// An awaited read takes the record of bad indices with it; nobody awaits this one any more.
+fn a_dropped_read_leaves_what_it_found_to_the_next() {
+    for (name, device) in devices() {
+        let backend = device.backend();
+        let (table, index) = (Layout::contiguous([4]), Layout::contiguous([2]));
+        let kernel = Kernel::Gather(GatherKernel {
+            axis: 0,
+            dtype: DType::F32,
+            index_dtype: DType::I32,
+            input: table,
+            index,
+        });
+        let inputs =
+            [backend.upload(DType::F32, &[0; 16]).unwrap(), backend.upload(DType::I32, &[9; 8]).unwrap()];
+        let output = backend.allocate(DType::F32, 2).unwrap();
+        let launch = Launch {
+            kernel: &kernel,
+            compiled: &Compiled::default(),
+            scalars: &[],
+            inputs: &inputs,
+            outputs: std::slice::from_ref(&output),
+        };
+        backend.run(&launch).unwrap();
+        let mut read = backend.download_async(&output, 0, 2);
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        if let std::task::Poll::Ready(found) = read.as_mut().poll(&mut context) {
+            assert!(matches!(found, Err(Error::IndexOutOfRange { .. })), "{name}: {found:?}");
+            continue;
+        }
+        drop(read);
+        // It is told once the device has answered.
+        let told = (0..10_000).find_map(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            backend.synchronize().err()
+        });
+        assert!(matches!(told, Some(Error::IndexOutOfRange { .. })), "{name}: {told:?}");
+        backend.synchronize().unwrap();
     }
 }

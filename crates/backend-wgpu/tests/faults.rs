@@ -124,6 +124,81 @@ fn an_asynchronous_read_fails_as_the_others_do() {
     assert!(matches!(read(0), Err(Error::DeviceLost { .. })));
 }
 
+/// Lost or read: never neither.
+#[test]
+fn a_read_under_way_when_the_device_is_lost_ends() {
+    for round in 0..20 {
+        let Some(device) = open(None) else { return };
+        let buffer = device.backend().upload(DType::U32, &[7; 400_000]).unwrap();
+        let mut reads: Vec<_> =
+            (0..5).map(|_| device.backend().download_async(&buffer, 0, 100_000)).collect();
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        reads.retain_mut(|read| match read.as_mut().poll(&mut context) {
+            std::task::Poll::Pending => true,
+            std::task::Poll::Ready(found) => {
+                assert!(found.unwrap() == [7; 400_000]);
+                false
+            }
+        });
+        if round % 2 == 1 {
+            std::thread::sleep(std::time::Duration::from_micros(50 * round));
+        }
+        backend_wgpu::destroy(&device).unwrap();
+        for read in reads {
+            match pollster::block_on(read) {
+                Ok(found) => assert!(found == [7; 400_000]),
+                Err(error) => assert!(matches!(error, Error::DeviceLost { .. }), "{error}"),
+            }
+        }
+    }
+}
+
+/// Threads of this process that wait for devices on behalf of reads, where the system tells.
+fn reading_threads() -> Option<usize> {
+    let tasks = std::fs::read_dir("/proc/self/task").ok()?;
+    let name = |task: std::io::Result<std::fs::DirEntry>| {
+        std::fs::read_to_string(task.ok()?.path().join("comm")).ok()
+    };
+    Some(tasks.filter_map(name).filter(|name| name.trim() == "taper-read").count())
+}
+
+/// In a process of its own: other tests read too.
+#[test]
+fn one_thread_waits_for_all_reads_of_a_device_and_ends() {
+    const MARK: &str = "TAPER_TEST_READERS";
+    if device().is_none() {
+        return;
+    }
+    if std::env::var_os(MARK).is_none() {
+        let child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "one_thread_waits_for_all_reads_of_a_device_and_ends"])
+            .env(MARK, "1")
+            .output()
+            .unwrap();
+        assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout));
+        return;
+    }
+    let Some(device) = open(None) else { return };
+    let buffer = device.backend().upload(DType::U32, &[7; 4000]).unwrap();
+    let mut reads: Vec<_> = (0..100).map(|_| device.backend().download_async(&buffer, 0, 1000)).collect();
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let mut most = 0;
+    reads.retain_mut(|read| {
+        let waiting = read.as_mut().poll(&mut context).is_pending();
+        most = most.max(reading_threads().unwrap_or(0));
+        waiting
+    });
+    // One may still be ending while the next begins.
+    assert!(most < 10, "{most} threads for {} reads", reads.len());
+    for read in reads {
+        assert_eq!(pollster::block_on(read).unwrap(), [7; 4000]);
+    }
+    // It ends by itself; if it does not, this does not either.
+    while reading_threads().is_some_and(|n| n > 0) {
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn the_device_of_an_index_is_one_until_it_is_lost() {
     if device().is_none() {

@@ -116,7 +116,11 @@ fn larger_blocks() {
 
 #[test]
 fn more_tiles_than_workgroups_of_one_axis() {
-    // 70,000 batches of one tile each.
+    // 70,000 batches of one tile each, and of one block where there are no tiles.
+    let (lhs, rhs) = (Layout::new([70_000, 5, 2], &[0, 2, 1], 0), Layout::new([70_000, 2, 6], &[0, 6, 1], 0));
+    let inputs = [(DType::F32, numbers(10, 1)), (DType::F32, numbers(12, 2))];
+    agree("many tiles", &matmul(&[70_000], 5, 6, 2, DType::F32, lhs, rhs), &[], &inputs, 1e-6);
+    // And of one element.
     let lhs = Layout::new([70_000, 1, 2], &[0, 2, 1], 0);
     let rhs = Layout::new([70_000, 2, 1], &[0, 1, 1], 0);
     agree(

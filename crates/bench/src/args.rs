@@ -28,15 +28,21 @@ pub(crate) struct Args {
     /// Run PyTorch's twin of each case right after it, and compare
     #[arg(long)]
     pub(crate) vs_torch: bool,
+    /// The same with burn on Vulkan, for a GPU's times; builds scripts/bench_burn, which takes minutes the first time
+    #[arg(long, conflicts_with = "vs_torch")]
+    pub(crate) vs_burn: bool,
     /// A Python that has torch [default: python3]
     #[arg(long, value_name = "PATH", requires = "vs_torch")]
     python: Option<PathBuf>,
-    /// Write the table into this Markdown file, between its marks, and with --vs-torch a chart beside it
+    /// Write the table into this Markdown file, between its marks, and where there is something to compare with a chart beside it
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
     /// What the case `import` starts: prints one result and ends
     #[arg(long, hide = true)]
     pub(crate) first_result: bool,
+    /// What the cases `first_step` and `hundredth_step` start
+    #[arg(long, hide = true)]
+    pub(crate) first_steps: bool,
 }
 
 impl Args {

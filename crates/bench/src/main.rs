@@ -5,7 +5,7 @@
 //! | what is timed, and how it is checked | `cases`, a file for each kind of work |
 //! | how the clock runs | `case` |
 //! | the machine's own limits | `machine`, `fma` |
-//! | PyTorch beside us | `torch`, and `scripts/bench_torch.py` |
+//! | PyTorch or burn beside us | `peer`, and `scripts/bench_torch.py`, `scripts/bench_burn` |
 //! | what comes out | `line` (JSON), `table`, `report` (Markdown), `chart` (SVG) |
 
 mod args;
@@ -16,10 +16,10 @@ mod check;
 mod fma;
 mod line;
 mod machine;
+mod peer;
 mod reference;
 mod report;
 mod table;
-mod torch;
 
 use std::{
     io::Write,
@@ -29,7 +29,7 @@ use std::{
 
 use clap::Parser;
 
-use crate::{args::Args, case::Bench, line::Line, machine::Machine, report::Report, torch::Torch};
+use crate::{args::Args, case::Bench, line::Line, machine::Machine, peer::Peer, report::Report};
 
 /// What went wrong, in words for the one who typed the command.
 type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
@@ -58,30 +58,29 @@ fn run(args: &Args) -> Result<()> {
         println!("{}", cases::first_result(&device)?);
         return Ok(());
     }
+    if args.first_steps {
+        return cases::first_steps(&device);
+    }
     let cases = args.select(cases::all())?;
     let report = args.report.as_ref().map(|path| Report::open(path)).transpose()?;
-    let torch_device = if device.name() == "cpu" { "cpu" } else { "gpu" };
-    let mut torch = match args.vs_torch {
-        true => Some(Torch::start(&args.python(), threads, torch_device, args.budget)?),
-        false => None,
-    };
+    let mut peer = start_peer(args, &device, threads)?;
     let started = Instant::now();
     let machine = Machine::measure(args.budget);
     let bench = Bench { device, threads, budget: Duration::from_secs_f64(args.budget), machine };
-    let layout = table::Table { torch: torch.is_some() };
+    let layout = table::Table { peer: peer.as_ref().map(|peer| peer.name) };
     if !args.json {
         print!("{}", layout.head());
     }
     let mut rows: Vec<(Line, Option<Line>)> = Vec::new();
     for case in &cases {
-        if torch.is_some() {
+        if peer.is_some() {
             std::thread::sleep(SETTLE);
         }
         let ours = bench.run(case);
-        let theirs = match &mut torch {
-            Some(torch) => {
+        let theirs = match &mut peer {
+            Some(peer) => {
                 std::thread::sleep(SETTLE);
-                Some(torch.ask(&case.name)?)
+                Some(peer.ask(&case.name)?)
             }
             None => None,
         };
@@ -110,9 +109,22 @@ fn run(args: &Args) -> Result<()> {
         );
     }
     if let Some(report) = report {
-        report.write(&bench, torch.as_ref(), &rows, started.elapsed())?;
+        report.write(&bench, peer.as_ref(), &rows, started.elapsed())?;
     }
     Ok(())
+}
+
+/// The library to compare with, if one is asked for.
+fn start_peer(args: &Args, device: &taper::Device, threads: usize) -> Result<Option<Peer>> {
+    let on_cpu = device.name() == "cpu";
+    if args.vs_torch {
+        let device = if on_cpu { "cpu" } else { "gpu" };
+        return Ok(Some(Peer::torch(&args.python(), threads, device, args.budget)?));
+    }
+    if args.vs_burn && on_cpu {
+        return Err("--vs-burn compares with burn on Vulkan: give --device wgpu".into());
+    }
+    args.vs_burn.then(|| Peer::burn(threads, args.budget)).transpose()
 }
 
 /// `x` with so many digits after the point.

@@ -14,8 +14,8 @@ use crate::{
     case::Bench,
     chart,
     line::Line,
+    peer::Peer,
     table::{Cells, ratios},
-    torch::Torch,
 };
 
 const BEGIN: &str = "<!-- bench:begin -->";
@@ -54,28 +54,27 @@ impl Report {
     pub(crate) fn write(
         &self,
         bench: &Bench,
-        torch: Option<&Torch>,
+        peer: Option<&Peer>,
         rows: &[(Line, Option<Line>)],
         took: Duration,
     ) -> Result<()> {
-        let mut text = head(bench, torch, took)?;
+        let mut text = head(bench, peer, took)?;
         let ratios = ratios(rows);
-        if !ratios.is_empty() {
+        if let Some(Peer { name, version, .. }) = peer.filter(|_| !ratios.is_empty()) {
             let picture = self.path.with_extension("svg");
-            let version = torch.map_or("", |torch| torch.version.as_str());
-            let title = format!("Taper's speed over that of PyTorch {version}, {} threads", bench.threads);
+            let title = format!("Taper's speed over that of {name} {version}, {} threads", bench.threads);
             chart::draw(&picture, &title, &ratios)?;
-            let name = picture.file_name().unwrap_or_default().to_string_lossy();
-            let _ = writeln!(text, "![How many times faster than PyTorch each case is]({name})\n");
+            let file = picture.file_name().unwrap_or_default().to_string_lossy();
+            let _ = writeln!(text, "![How many times faster than {name} each case is]({file})\n");
         }
-        text += &table(rows, torch.is_some());
+        text += &table(rows, peer.map(|peer| peer.name));
         fs::write(&self.path, format!("{}{BEGIN}\n{text}{END}{}", self.before, self.after))?;
         Ok(())
     }
 }
 
 /// When, on what, with what.
-fn head(bench: &Bench, torch: Option<&Torch>, took: Duration) -> Result<String> {
+fn head(bench: &Bench, peer: Option<&Peer>, took: Duration) -> Result<String> {
     let days = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs() / 86_400;
     let commit = said("git", &["rev-parse", "--short", "HEAD"]).map(|c| format!(", commit {c}"));
     let mut facts = vec![
@@ -87,8 +86,8 @@ fn head(bench: &Bench, torch: Option<&Torch>, took: Duration) -> Result<String> 
         ("Rust", said("rustc", &["--version"]).unwrap_or_else(|| "unknown".into())),
         ("Taper", format!("{}{}", env!("CARGO_PKG_VERSION"), commit.unwrap_or_default())),
     ];
-    if let Some(torch) = torch {
-        facts.push(("PyTorch", torch.version.clone()));
+    if let Some(peer) = peer {
+        facts.push((peer.name, format!("{} on {}", peer.version, peer.device)));
     }
     facts.push(("command", format!("`{}`", command(std::env::args().skip(1)))));
     facts.push(("took", format!("{:.0} s", took.as_secs_f64())));
@@ -99,11 +98,13 @@ fn head(bench: &Bench, torch: Option<&Torch>, took: Duration) -> Result<String> 
     Ok(text + "\n")
 }
 
-fn table(rows: &[(Line, Option<Line>)], torch: bool) -> String {
+fn table(rows: &[(Line, Option<Line>)], peer: Option<&str>) -> String {
     let mut text = String::from("| case | median ms | least ms | rate | of the limit |");
-    text += if torch { " PyTorch ms | ratio |" } else { "" };
+    if let Some(peer) = peer {
+        let _ = write!(text, " {peer} ms | ratio |");
+    }
     text += " note |\n|---|---:|---:|---:|---:|";
-    text += if torch { "---:|---:|" } else { "" };
+    text += if peer.is_some() { "---:|---:|" } else { "" };
     text += "---|\n";
     for (ours, theirs) in rows {
         let cells = Cells::of(ours, theirs.as_ref());
@@ -112,8 +113,8 @@ fn table(rows: &[(Line, Option<Line>)], torch: bool) -> String {
             "| {} | {} | {} | {} | {} |",
             ours.case, cells.median, cells.min, cells.rate, cells.share
         );
-        if torch {
-            let _ = write!(text, " {} | {} |", cells.torch, cells.ratio);
+        if peer.is_some() {
+            let _ = write!(text, " {} | {} |", cells.theirs, cells.ratio);
         }
         let _ = writeln!(text, " {} |", cells.note.replace('|', "/").replace('\n', " "));
     }

@@ -6,7 +6,8 @@ use crate::line::Line;
 
 /// Which columns there are.
 pub(crate) struct Table {
-    pub(crate) torch: bool,
+    /// Who is compared with.
+    pub(crate) peer: Option<&'static str>,
 }
 
 /// A row's cells, already words. An absent case has its reason in place of the times.
@@ -15,7 +16,7 @@ pub(crate) struct Cells {
     pub(crate) min: String,
     pub(crate) rate: String,
     pub(crate) share: String,
-    pub(crate) torch: String,
+    pub(crate) theirs: String,
     pub(crate) ratio: String,
     pub(crate) note: String,
 }
@@ -41,15 +42,17 @@ impl Cells {
         {
             notes.push(format!("a backward takes {ratio} of before, memory grew by {bytes} bytes"));
         }
-        if let Some(why) = theirs.and_then(|line| line.absent.as_ref()).filter(|_| ours.absent.is_none()) {
-            notes.push(format!("torch: {why}"));
+        if let Some(theirs) = theirs.filter(|_| ours.absent.is_none())
+            && let Some(why) = &theirs.absent
+        {
+            notes.push(format!("{}: {why}", theirs.peer));
         }
         Cells {
             median: ours.median_ms.map(milliseconds).unwrap_or_default(),
             min: ours.min_ms.map(milliseconds).unwrap_or_default(),
             rate,
             share: ours.limit_share.map(|share| format!("{:.0} %", share * 100.0)).unwrap_or_default(),
-            torch: theirs.and_then(|line| line.median_ms).map(milliseconds).unwrap_or_default(),
+            theirs: theirs.and_then(|line| line.median_ms).map(milliseconds).unwrap_or_default(),
             ratio: theirs.and_then(|t| ours.ratio(t)).map(ratio).unwrap_or_default(),
             note: notes.join("; "),
         }
@@ -60,8 +63,8 @@ impl Table {
     pub(crate) fn head(&self) -> String {
         let mut head =
             format!("{:38}{:>11}{:>11}{:>17}{:>9}", "case", "median ms", "least ms", "rate", "limit");
-        if self.torch {
-            let _ = write!(head, "{:>11}{:>9}", "torch ms", "ratio");
+        if let Some(peer) = self.peer {
+            let _ = write!(head, "{:>11}{:>9}", format!("{peer} ms"), "ratio");
         }
         head + "\n"
     }
@@ -72,8 +75,8 @@ impl Table {
             "{:38}{:>11}{:>11}{:>17}{:>9}",
             ours.case, cells.median, cells.min, cells.rate, cells.share
         );
-        if self.torch {
-            let _ = write!(row, "{:>11}{:>9}", cells.torch, cells.ratio);
+        if self.peer.is_some() {
+            let _ = write!(row, "{:>11}{:>9}", cells.theirs, cells.ratio);
         }
         let row = if cells.note.is_empty() { row } else { format!("{row}  {}", cells.note) };
         row.trim_end().to_string() + "\n"
@@ -82,11 +85,9 @@ impl Table {
     /// In how many cases who is ahead.
     pub(crate) fn summary(&self, rows: &[(Line, Option<Line>)]) -> String {
         let ratios = ratios(rows);
-        if ratios.is_empty() {
-            return String::new();
-        }
+        let Some(peer) = self.peer.filter(|_| !ratios.is_empty()) else { return String::new() };
         let ahead = ratios.iter().filter(|(_, ratio)| *ratio > 1.0).count();
-        format!("ratio: PyTorch's time over ours. Taper is faster in {ahead} of {} cases\n", ratios.len())
+        format!("ratio: {peer}'s time over ours. Taper is faster in {ahead} of {} cases\n", ratios.len())
     }
 }
 

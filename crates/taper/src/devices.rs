@@ -51,12 +51,12 @@ pub fn device(name: &str) -> Result<Device> {
 
 /// Every device there is, the CPU first: names (as [`device`] takes them), makers' names, memory.
 pub fn devices() -> Vec<DeviceInfo> {
-    let mut all = Vec::new();
+    let all = std::iter::empty();
     #[cfg(feature = "cpu")]
-    all.push(cpu().info().clone());
+    let all = all.chain([cpu().info().clone()]);
     #[cfg(feature = "gpu")]
-    all.extend(backend_wgpu::adapters());
-    all
+    let all = all.chain(backend_wgpu::adapters());
+    all.collect()
 }
 
 /// The best device: what `TAPER_DEVICE` names, or else the first GPU of hardware, or else the CPU.

@@ -1,4 +1,4 @@
-//! Long runs: memory stays flat, dropped graphs are gone, threads share a device, a million operations fit a small stack.
+//! Long runs: dropped graphs are gone, threads share a device, a million operations fit a small stack.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -22,46 +22,6 @@ fn a_million_additions_build_evaluate_differentiate_and_drop_on_a_small_stack() 
         Ok(())
     };
     std::thread::Builder::new().stack_size(2 << 20).spawn(run).unwrap().join().unwrap().unwrap();
-}
-
-#[derive(Module)]
-struct SimpleNet {
-    fc1: Linear,
-    fc2: Linear,
-}
-
-#[test]
-fn two_thousand_training_steps_hold_memory_flat() -> Result<()> {
-    let d = device();
-    let rng = Generator::seed(1, &d);
-    let net = SimpleNet { fc1: Linear::new(16, 32, &rng)?, fc2: Linear::new(32, 4, &rng)? };
-    let mut sgd = Sgd::new(net.parameters(), SgdConfig { lr: 0.05, momentum: 0.9, ..Default::default() });
-    let x = tensor(&[24, 16], 1, DType::F32, &d)?;
-    let labels = Tensor::from_vec((0..24).map(|i| i % 4).collect::<Vec<i32>>(), [24], &d)?;
-    let mut losses = Vec::new();
-    let mut after_warm_up = (0, 0);
-    for step in 0..2000 {
-        sgd.zero_grad();
-        let loss = cross_entropy(&net.fc2.forward(&net.fc1.forward(&x)?.relu())?, &labels)?;
-        loss.backward()?;
-        sgd.step()?;
-        // Kept results pin one number each, not a graph.
-        if step % 100 == 0 {
-            losses.push(loss.detach());
-        }
-        if step == 100 {
-            let memory = d.memory();
-            after_warm_up = (memory.allocated, memory.reserved);
-        }
-    }
-    d.synchronize()?;
-    let memory = d.memory();
-    // Other tests of this file run beside it on the same device: their share is bounded.
-    assert!(memory.allocated <= after_warm_up.0 + (64 << 20), "{memory:?} after {after_warm_up:?}");
-    assert!(memory.reserved <= after_warm_up.1 + (256 << 20), "{memory:?} after {after_warm_up:?}");
-    let (first, last) = (losses[0].item::<f32>()?, losses[19].item::<f32>()?);
-    assert!(last < first / 2.0, "{first} to {last}");
-    Ok(())
 }
 
 #[test]

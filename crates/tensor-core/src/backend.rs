@@ -43,7 +43,8 @@ pub trait Backend: Any + fmt::Debug + Send + Sync {
     /// Any failure of work handed over earlier that was not reported yet, as well as this read's own.
     fn download(&self, storage: &Storage, start: usize, out: &mut [u8]) -> Result<()>;
 
-    /// Like [`Backend::download`] for `numel` elements, without blocking the thread.
+    /// Like [`Backend::download`] for `numel` elements, without blocking the thread while the device works. The default is
+    /// for devices that compute on the calling thread: done at the first poll.
     fn download_async<'a>(&'a self, storage: &'a Storage, start: usize, numel: usize) -> Download<'a> {
         Box::pin(async move {
             let mut out = vec![0; numel * storage.dtype().size()];

@@ -1,13 +1,15 @@
 //! `cargo xtask test-all-backends`: every test of the workspace, and the behaviour suite once per device.
 //!
 //! The suite is `crates/taper/tests/*.rs`: ordinary tests that take their device from `TAPER_TEST_DEVICE`. All other
-//! crates' tests need no device or bring their own, and run once, as do the doctests. A test that finds at run time that
+//! crates' tests need no device or bring their own, and run once, as do the doctests. The suite runs again with what a device
+//! would not choose by itself (`reruns.rs`). A test that finds at run time that
 //! its device lacks something appends a line `name<TAB>reason` to the file named by `TAPER_SKIP_LOG` and returns; it then
 //! counts as skipped.
 
 mod build;
 mod devices;
 mod libtest;
+mod reruns;
 mod table;
 
 use std::{
@@ -101,14 +103,15 @@ fn run_suite(
         suite_size = suite_size.max(tally.total());
         table.add(&device.name, SUITE, tally);
     }
-    for (device, set) in devices.iter().flat_map(|d| lesser_instruction_sets(d).map(move |set| (d, set))) {
-        println!("\n==== {} with {set}", device.name);
+    for (device, rerun) in devices.iter().flat_map(|d| reruns::of(d).into_iter().map(move |rerun| (d, rerun)))
+    {
+        println!("\n==== {} with {}", device.name, rerun.label);
+        let runner = runner.with(rerun.variables);
         let mut tally = Tally::default();
-        let ours = |test: &&Executable| test.package == SUITE || test.package == "backend-cpu";
-        for test in built.tests.iter().filter(ours) {
-            tally.add(runner.with("TAPER_CPU_ISA", set).test(test, Some(&device.name)));
+        for test in built.tests.iter().filter(|test| rerun.covers(test)) {
+            tally.add(runner.test(test, Some(&device.name)));
         }
-        table.add(&format!("{} ({set})", device.name), "taper, backend-cpu", tally);
+        table.add(&format!("{} ({})", device.name, rerun.label), rerun.crates, tally);
     }
     let mut wanted = required.to_vec();
     if !devices.is_empty() && !wanted.iter().any(|asked| asked.starts_with("wgpu")) {
@@ -123,14 +126,6 @@ fn run_suite(
             table.add(asked, SUITE, Tally { skipped: suite_size, reasons, ..Default::default() });
         }
     }
-}
-
-/// The instruction sets below the one that the CPU's backend chose, which its description ends with: each can be forced.
-fn lesser_instruction_sets(device: &devices::Device) -> impl Iterator<Item = &'static str> + use<> {
-    const SETS: [&str; 3] = ["avx512", "avx2", "baseline"];
-    let chosen = SETS.iter().position(|set| device.description.ends_with(&format!("({set})")));
-    let from = if device.name == "cpu" { chosen.map_or(SETS.len(), |at| at + 1) } else { SETS.len() };
-    SETS[from..].iter().copied()
 }
 
 /// The backend that a crate tests by itself.
@@ -192,10 +187,10 @@ impl Runner {
         Ok(Self { environment, filter: args.filter.clone(), skip_log, directories, echo: true })
     }
 
-    /// The same with a variable more in the tests' environment.
-    fn with(&self, name: &'static str, value: &str) -> Self {
+    /// The same with more variables in the tests' environment.
+    fn with(&self, variables: &[(&'static str, &str)]) -> Self {
         let mut environment = self.environment.clone();
-        environment.push((name, value.into()));
+        environment.extend(variables.iter().map(|&(name, value)| (name, value.into())));
         Self { environment, ..self.clone() }
     }
 

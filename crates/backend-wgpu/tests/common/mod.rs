@@ -29,11 +29,11 @@ pub(crate) fn devices() -> &'static [(&'static str, Device)] {
         let other = |immediates, form, caps| {
             backend_wgpu::open(0, &Options { immediates, form, caps, ..Options::default() }).unwrap()
         };
-        let few = Caps { groups: Some(5), storage_buffers: Some(8), ..Caps::default() };
+        let few = Caps { groups: Some(5), storage_buffers: Some(8), no_subgroups: true, ..Caps::default() };
         let short = Caps { dispatch_work: Some(1 << 16), ..Caps::default() };
         vec![
             ("default", plain),
-            ("uniforms, direct, few workgroups and bindings", other(false, Form::Direct, few)),
+            ("uniforms, direct, few workgroups and bindings, no subgroups", other(false, Form::Direct, few)),
             ("tiled, short dispatches", other(true, Form::Tiled, short)),
         ]
     })

@@ -1,12 +1,18 @@
-//! Cases that are not a call repeated: a process from its start to its first result, and graphs that are dropped.
+//! Cases that are not a call repeated: a process from its start to its first result or training step, and graphs that are
+//! dropped.
 
-use std::{process::Command, time::Instant};
+use std::{
+    io::{BufRead, BufReader},
+    process::{Command, Stdio},
+    time::Instant,
+};
 
 use taper::{Device, Tensor, prelude::TensorGrad};
 
+use super::training::simplenet;
 use crate::{
     Result,
-    case::{Case, Inputs},
+    case::{Bench, Case, Inputs},
     check::{all, host, part},
     line::{Line, Times},
     round,
@@ -54,6 +60,67 @@ pub(crate) fn first_result(device: &Device) -> Result<f32> {
 fn operands(device: &Device) -> Result<(Tensor, Tensor)> {
     let inputs = Inputs::new(device);
     Ok((inputs.rand([SIDE, SIDE])?, inputs.rand([SIDE, SIDE])?))
+}
+
+/// A process of its own that trains with empty caches of compiled kernels: from its start until the first step is done, and
+/// what its hundredth step takes.
+pub(super) fn training_starts() -> [Case; 2] {
+    [
+        Case::alone("first_step", |bench, name| starts(bench, name, |[first, _]| first)),
+        Case::alone("hundredth_step", |bench, name| starts(bench, name, |[_, hundredth]| hundredth)),
+    ]
+}
+
+fn starts(bench: &Bench, name: &str, which: fn([f64; 2]) -> f64) -> Result<Line> {
+    let times: Vec<f64> = (0..5).map(|_| Ok(which(start(bench)?))).collect::<Result<_>>()?;
+    Ok(Line::timed("taper", name, &Times::of(times)))
+}
+
+/// Milliseconds until the first step is done, and those of the hundredth.
+fn start(bench: &Bench) -> Result<[f64; 2]> {
+    // Mesa keeps compiled shaders, too.
+    let cache = tempfile::tempdir()?;
+    let mut command = Command::new(std::env::current_exe()?);
+    command
+        .args(["--first-steps", "--device", bench.device.name(), "--threads", &bench.threads.to_string()])
+        .envs([("TAPER_CACHE_DIR", "off".as_ref()), ("MESA_SHADER_CACHE_DIR", cache.path().as_os_str())])
+        .stdout(Stdio::piped());
+    let begin = Instant::now();
+    let mut child = command.spawn()?;
+    let out = child.stdout.take().ok_or("a child process without its pipe")?;
+    let mut lines = BufReader::new(out).lines();
+    let mut number = || -> Result<f64> {
+        let line = lines.next().ok_or("the child process ended early; it said why above")??;
+        Ok(line.trim().parse()?)
+    };
+    let first_loss = number()?;
+    let first = begin.elapsed().as_secs_f64() * 1e3;
+    let (hundredth, last_loss) = (number()?, number()?);
+    if !child.wait()?.success() || last_loss.is_nan() || last_loss >= first_loss {
+        return Err(format!("wrong result: the loss went from {first_loss} to {last_loss}").into());
+    }
+    Ok([first, hundredth])
+}
+
+/// What the child process of [`training_starts`] prints: the loss of the first step as soon as it is done; then the
+/// milliseconds of the hundredth, and its loss.
+pub(crate) fn first_steps(device: &Device) -> Result<()> {
+    let mut call = simplenet(&Inputs::new(device))?;
+    let (mut took, mut loss) = (0.0, f32::NAN);
+    for step in 1..=100 {
+        let begin = Instant::now();
+        let results = call()?;
+        device.synchronize()?;
+        took = begin.elapsed().as_secs_f64() * 1e3;
+        if step == 1 || step == 100 {
+            loss = results[0].item::<f32>()?;
+        }
+        if step == 1 {
+            println!("{loss}");
+        }
+    }
+    println!("{took}\n{loss}");
+    Ok(())
 }
 
 /// Tracked results that are computed and dropped without a backward pass. Neither the memory nor the time of a backward

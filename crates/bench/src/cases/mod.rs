@@ -18,7 +18,7 @@ use crate::{
     machine::Machine,
 };
 
-pub(crate) use alone::first_result;
+pub(crate) use alone::{first_result, first_steps};
 
 const NO_CONVOLUTION: &str = "taper has no convolution yet";
 const NO_POOLING: &str = "taper has no pooling yet";
@@ -39,6 +39,7 @@ pub(crate) fn all() -> Vec<Case> {
     cases.extend(["conv2d_fwd", "conv2d_fwd_bwd"].map(|name| Case::absent(name, NO_CONVOLUTION)));
     cases.push(Case::absent("max_pool2d", NO_POOLING));
     cases.extend(training::listed());
+    cases.extend(alone::training_starts());
     cases.extend(overhead::listed());
     cases.push(alone::dropped_graphs());
     cases.extend(

@@ -12,7 +12,7 @@ use taper::{
 use super::{pair, rows};
 use crate::{
     Result,
-    case::{Call, Case},
+    case::{Call, Case, Inputs},
     check::{all, host, part},
     reference::{Activation, Mlp},
 };
@@ -34,12 +34,17 @@ pub(super) fn more() -> Vec<Case> {
     ]
 }
 
-/// A step of a network whose layers have these widths, with an activation between them and SGD without momentum.
-fn step(name: &str, batch: usize, widths: &'static [usize], activation: Activation) -> Case {
-    let forward: usize = widths.windows(2).map(|w| 2 * batch * w[0] * w[1]).sum();
-    // The first layer's input needs no gradient.
-    let flop = 3 * forward - 2 * batch * widths[0] * widths[1];
-    Case::new(name, move |inputs| {
+/// A network with its data, and the call that is one step of training it.
+struct Training {
+    parameters: Vec<Tensor>,
+    x: Tensor,
+    y: Tensor,
+    call: Call,
+}
+
+impl Training {
+    /// Layers of these widths with an activation between them, and SGD without momentum.
+    fn new(inputs: &Inputs, batch: usize, widths: &[usize], activation: Activation) -> Result<Training> {
         let mut net = Sequential::new();
         for (i, w) in widths.windows(2).enumerate() {
             net = match activation {
@@ -62,6 +67,21 @@ fn step(name: &str, batch: usize, widths: &'static [usize], activation: Activati
             loss.eval()?;
             Ok(with_values(&loss, &updated))
         };
+        Ok(Training { parameters, x, y, call: Box::new(call) })
+    }
+}
+
+/// A step of the network of `simplenet_step_64`, for the cases that start with it.
+pub(super) fn simplenet(inputs: &Inputs) -> Result<Call> {
+    Ok(Training::new(inputs, 64, &[784, 128, 10], Activation::Relu)?.call)
+}
+
+fn step(name: &str, batch: usize, widths: &'static [usize], activation: Activation) -> Case {
+    let forward: usize = widths.windows(2).map(|w| 2 * batch * w[0] * w[1]).sum();
+    // The first layer's input needs no gradient.
+    let flop = 3 * forward - 2 * batch * widths[0] * widths[1];
+    Case::new(name, move |inputs| {
+        let Training { parameters, x, y, call } = Training::new(inputs, batch, widths, activation)?;
         pair(call, move |results, again| {
             let last = f64::from(results[0].item::<f32>()?);
             let before = parameters.iter().map(host).collect::<Result<Vec<_>>>()?;

@@ -18,9 +18,18 @@ impl Tensor {
     /// # Errors
     /// More or fewer elements than one, or a `T` other than this tensor's dtype.
     pub fn item<T: Element>(&self) -> Result<T> {
+        self.expect_item::<T>("item")?;
+        let mut bytes = [0u8; 8];
+        let value = self.value()?;
+        let out = &mut bytes[..self.dtype().size()];
+        self.device().backend().download(&value.storage, value.layout.offset(), out)?;
+        only(out, "item")
+    }
+
+    fn expect_item<T: Element>(&self, op: &'static str) -> Result<()> {
         if self.numel() != 1 {
             return Err(Error::invalid(
-                "item",
+                op,
                 format!(
                     "shape {} has {} elements, not one; use to_vec, or select one",
                     self.shape(),
@@ -28,12 +37,7 @@ impl Tensor {
                 ),
             ));
         }
-        self.expect_dtype::<T>("item")?;
-        let mut bytes = [0u8; 8];
-        let value = self.value()?;
-        let out = &mut bytes[..self.dtype().size()];
-        self.device().backend().download(&value.storage, value.layout.offset(), out)?;
-        T::from_bytes(out).first().copied().ok_or_else(|| Error::invalid("item", "nothing was read"))
+        self.expect_dtype::<T>(op)
     }
 
     fn expect_dtype<T: Element>(&self, op: &'static str) -> Result<()> {
@@ -62,14 +66,32 @@ impl Tensor {
         Ok(out)
     }
 
-    /// The elements in row-major order, without blocking the thread while the device works.
+    /// The elements in row-major order, as [`Tensor::to_vec`] gives them, without blocking the thread while the device works.
+    ///
+    /// The first poll hands all work to the device, and later ones only look whether it is done. A device that computes on
+    /// the calling thread, as the CPU does, is done at the first poll; a GPU wakes the task when the elements are there.
+    /// Any executor will do.
+    ///
+    /// # Errors
+    /// A `T` other than this tensor's dtype (cast first), or whatever the device reports.
     pub async fn to_vec_async<T: Element>(&self) -> Result<Vec<T>> {
         self.expect_dtype::<T>("to_vec_async")?;
-        let value = self.contiguous_value()?;
+        Ok(T::from_bytes(&self.download_async(self.contiguous_value()?).await?))
+    }
+
+    /// The only element, as [`Tensor::item`] gives it, without blocking the thread while the device works: see
+    /// [`Tensor::to_vec_async`].
+    ///
+    /// # Errors
+    /// More or fewer elements than one, or a `T` other than this tensor's dtype.
+    pub async fn item_async<T: Element>(&self) -> Result<T> {
+        self.expect_item::<T>("item_async")?;
+        only(&self.download_async(self.value()?).await?, "item_async")
+    }
+
+    async fn download_async(&self, value: crate::node::Value) -> Result<Vec<u8>> {
         let device = self.device();
-        let bytes =
-            device.backend().download_async(&value.storage, value.layout.offset(), self.numel()).await?;
-        Ok(T::from_bytes(&bytes))
+        device.backend().download_async(&value.storage, value.layout.offset(), self.numel()).await
     }
 
     fn contiguous_value(&self) -> Result<crate::node::Value> {
@@ -114,4 +136,9 @@ impl Tensor {
             DType::F64 => wide::<f64>(&bytes),
         })
     }
+}
+
+/// The element that `bytes` hold.
+fn only<T: Element>(bytes: &[u8], op: &'static str) -> Result<T> {
+    T::from_bytes(bytes).first().copied().ok_or_else(|| Error::invalid(op, "nothing was read"))
 }

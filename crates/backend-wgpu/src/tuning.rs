@@ -1,0 +1,177 @@
+//! Matrix products by measurement: where it is asked for, the ways to compute a product that the device has are timed on the
+//! first product of each class (its dtype, sizes to a power of two, and layouts), and the fastest is kept, on disk too.
+//!
+//! Every way adds up each result in the order of k; only how a device contracts multiplications and additions may differ.
+
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::Mutex,
+    time::{Duration, Instant},
+};
+
+use tensor_core::{Kernel, Launch, Result};
+
+use crate::{
+    Form,
+    disk_cache::Kept,
+    draft::Facts,
+    faults::lock,
+    gpu::Gpu,
+    map::Aliases,
+    matmul::{self, Way},
+    pipeline::assemble,
+    window,
+};
+
+/// Products of fewer multiplications take the fixed table's way: they are over before a clock could tell.
+const LEAST_WORK: usize = 1 << 20;
+/// How long one way is timed, if it takes less than this.
+const TIMED: Duration = Duration::from_millis(4);
+/// Runs of one way in a row, at most.
+const MOST_RUNS: u32 = 16;
+
+/// The ways found best on one device.
+pub(crate) struct Tuning {
+    form: Form,
+    /// By form and class.
+    best: Mutex<BTreeMap<String, Way>>,
+    file: Option<Kept>,
+    /// One at a time: two measurements would disturb each other.
+    measuring: Mutex<()>,
+}
+
+impl Tuning {
+    /// What was found in earlier processes, where it is kept in `dir`.
+    pub(crate) fn open(form: Form, info: &wgpu::AdapterInfo, dir: Option<&Path>) -> Tuning {
+        let file = dir.map(|dir| Kept::new("tuning", info, dir));
+        let best = file.as_ref().and_then(Kept::read).map_or_else(BTreeMap::new, |text| parse(&text));
+        Tuning { form, best: Mutex::new(best), file, measuring: Mutex::new(()) }
+    }
+
+    /// The file, if there is to be one.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.file.as_ref().map(Kept::path)
+    }
+
+    fn keep(&self, class: String, way: Way) {
+        let mut best = lock(&self.best);
+        best.insert(class, way);
+        if let Some(file) = &self.file {
+            // Another process may have found others meanwhile.
+            let mut all = file.read().map_or_else(BTreeMap::new, |text| parse(&text));
+            all.extend(best.iter().map(|(class, &way)| (class.clone(), way)));
+            // A directory that cannot be written costs the next process its own measurements, no more.
+            let _ = file.write(text(&all).as_bytes());
+        }
+    }
+}
+
+/// A line for each class: `auto f32 1024 1024 512 1 Last Last = tile 64`.
+fn text(best: &BTreeMap<String, Way>) -> String {
+    let line = |(class, way): (&String, &Way)| {
+        let way = match way {
+            Way::Strips => "strips".to_string(),
+            Way::Blocks(side) => format!("blocks {side}"),
+            Way::Tile(side) => format!("tile {side}"),
+        };
+        format!("{class} = {way}\n")
+    };
+    best.iter().map(line).collect()
+}
+
+/// Lines that say nothing known are passed over.
+fn parse(bytes: &[u8]) -> BTreeMap<String, Way> {
+    let line = |line: &str| {
+        let (class, way) = line.split_once(" = ")?;
+        let way = match way.split_once(' ') {
+            None if way == "strips" => Way::Strips,
+            Some(("blocks", side)) => Way::Blocks(side.parse().ok()?),
+            Some(("tile", side)) => Way::Tile(side.parse().ok()?),
+            _ => return None,
+        };
+        Some((class.to_string(), way))
+    };
+    std::str::from_utf8(bytes).unwrap_or_default().lines().filter_map(line).collect()
+}
+
+impl Gpu {
+    /// The best way to compute what `launch` computes, measured now if it was not before; none where nothing is to be chosen.
+    pub(crate) fn tuned(&self, launch: &Launch<'_>, facts: &Facts<'_>) -> Result<Option<Way>> {
+        let (Some(tuning), Kernel::MatMul(kernel)) = (&self.tuning, launch.kernel) else { return Ok(None) };
+        let sizes = [kernel.m, kernel.n, kernel.k, kernel.batch.numel()];
+        let ways = matmul::ways(kernel, tuning.form, facts);
+        if ways.len() < 2 || sizes.iter().fold(1usize, |all, &n| all.saturating_mul(n)) < LEAST_WORK {
+            return Ok(None);
+        }
+        let class = format!("{:?} {}", tuning.form, matmul::class(kernel)).to_lowercase();
+        let known = || lock(&tuning.best).get(&class).copied().filter(|way| ways.contains(way));
+        if let Some(way) = known() {
+            return Ok(Some(way));
+        }
+        let _alone = lock(&tuning.measuring);
+        if let Some(way) = known() {
+            return Ok(Some(way));
+        }
+        let mut best: Option<(Duration, Way)> = None;
+        for way in ways {
+            let slowest = best.map_or(Duration::MAX, |(time, _)| time * 4);
+            match self.time(launch, &Facts { way: Some(way), ..*facts }, slowest)? {
+                Some(time) if best.is_none_or(|(least, _)| time < least) => best = Some((time, way)),
+                _ => {}
+            }
+        }
+        Ok(best.map(|(_, way)| {
+            tuning.keep(class.clone(), way);
+            way
+        }))
+    }
+
+    /// How long one run takes with these facts, on the launch's own buffers: each run writes the same result. None where the
+    /// device refuses the kernel, or once it has taken longer than `slowest`.
+    fn time(&self, launch: &Launch<'_>, facts: &Facts<'_>, slowest: Duration) -> Result<Option<Duration>> {
+        let made =
+            window::drafts(launch.kernel, &Aliases::new(), facts).and_then(|made| assemble(self, made));
+        let Ok(plan) = made else {
+            // A lost device refuses everything.
+            return self.faults.alive(self.name()).map(|()| None);
+        };
+        let runs = |count: u32| -> Result<Duration> {
+            self.settle()?;
+            let start = Instant::now();
+            for _ in 0..count {
+                self.encode(&plan, launch.scalars, launch.inputs, launch.outputs)?;
+            }
+            self.settle()?;
+            Ok(start.elapsed() / count)
+        };
+        // The first run compiles.
+        runs(1)?;
+        let once = runs(1)?;
+        if once > slowest {
+            return Ok(None);
+        }
+        let count = TIMED.as_nanos() / once.as_nanos().max(1);
+        let count = u32::try_from(count).unwrap_or(MOST_RUNS).clamp(1, MOST_RUNS);
+        Ok(Some(once.min(runs(count)?).min(runs(count)?)))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_is_read_again_and_nonsense_is_not() {
+        let best = BTreeMap::from([
+            ("auto f32 64 64 64 1 last last".to_string(), Way::Tile(128)),
+            ("auto f32 64 64 64 2 last last".to_string(), Way::Blocks(8)),
+            ("direct f64 64 64 64 1 no first".to_string(), Way::Strips),
+        ]);
+        assert_eq!(parse(text(&best).as_bytes()), best);
+        let more = format!("{}nonsense\na = tile\nb = tile x\nc = wheel 4\nd =\n\n", text(&best));
+        assert_eq!(parse(more.as_bytes()), best);
+        assert!(parse(&[0xff, 0xfe]).is_empty());
+    }
+}

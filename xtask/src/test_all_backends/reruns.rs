@@ -1,0 +1,114 @@
+//! What a device would not choose by itself, forced by the environment: the suite runs once more with each.
+
+use super::{SUITE, build::Executable, devices::Device};
+
+/// One more run on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rerun {
+    /// What is forced, for the table.
+    pub(crate) label: &'static str,
+    pub(crate) variables: &'static [(&'static str, &'static str)],
+    /// The crates whose tests run, for the table.
+    pub(crate) crates: &'static str,
+    /// A crate beside the suite, and the one test target of it to run, or all of them.
+    own: Option<(&'static str, Option<&'static str>)>,
+}
+
+/// The instruction sets of the CPU's backend, best first.
+const SETS: [Rerun; 3] = [
+    set("avx512", &[("TAPER_CPU_ISA", "avx512")]),
+    set("avx2", &[("TAPER_CPU_ISA", "avx2")]),
+    set("baseline", &[("TAPER_CPU_ISA", "baseline")]),
+];
+
+const fn set(label: &'static str, variables: &'static [(&'static str, &'static str)]) -> Rerun {
+    Rerun { label, variables, crates: "taper, backend-cpu", own: Some(("backend-cpu", None)) }
+}
+
+/// The ways a GPU's kernels can be made. Its crate's other tests open devices for each by themselves.
+const FORMS: [Rerun; 3] = [
+    form("tiled", &[("TAPER_WGPU_FORM", "tiled")]),
+    form(
+        "direct, uniforms, 8 buffers, no subgroups",
+        &[
+            ("TAPER_WGPU_FORM", "direct"),
+            ("TAPER_WGPU_NO_IMMEDIATES", "1"),
+            ("TAPER_WGPU_STORAGE_BUFFERS", "8"),
+            ("TAPER_WGPU_NO_SUBGROUPS", "1"),
+        ],
+    ),
+    // Larger than what the suite cannot do without, smaller than its larger tensors.
+    form("windows of 128 KiB", &[("TAPER_WGPU_BINDING_BYTES", "131072")]),
+];
+
+const fn form(label: &'static str, variables: &'static [(&'static str, &'static str)]) -> Rerun {
+    Rerun { label, variables, crates: "taper, backend-wgpu", own: Some(("backend-wgpu", Some("agree"))) }
+}
+
+impl Rerun {
+    /// Whether a test program takes part.
+    pub(crate) fn covers(&self, test: &Executable) -> bool {
+        let own = |(package, target): (&str, Option<&str>)| {
+            test.package == package && target.is_none_or(|target| test.target == target)
+        };
+        test.package == SUITE || self.own.is_some_and(own)
+    }
+}
+
+/// The further runs on a device: on the CPU with the instruction sets below the one it chose, which its description
+/// names; on a GPU with each form of its kernels.
+pub(crate) fn of(device: &Device) -> Vec<Rerun> {
+    if device.is("cpu") {
+        let chosen = SETS.iter().position(|set| device.description.contains(&format!("({})", set.label)));
+        return chosen.map_or(Vec::new(), |at| SETS[at + 1..].to_vec());
+    }
+    if !device.is("wgpu") {
+        return Vec::new();
+    }
+    // The crate's own tests take the first adapter.
+    let first = device.name == "wgpu:0";
+    let suite_alone = |form: Rerun| Rerun { crates: SUITE, own: None, ..form };
+    FORMS.into_iter().map(|form| if first { form } else { suite_alone(form) }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(name: &str, description: &str) -> Vec<&'static str> {
+        let device = Device { name: name.to_string(), description: description.to_string() };
+        of(&device).into_iter().map(|rerun| rerun.label).collect()
+    }
+
+    #[test]
+    fn a_cpu_runs_with_lesser_instruction_sets_and_a_gpu_with_every_form() {
+        // As `devices` lists it, with the memory where that is known.
+        assert_eq!(labels("cpu", "AMD EPYC (avx512), 8.0 GiB"), ["avx2", "baseline"]);
+        assert_eq!(labels("cpu", "AMD EPYC (avx512)"), ["avx2", "baseline"]);
+        assert_eq!(labels("cpu", "AMD EPYC (baseline)"), Vec::<&str>::new());
+        assert_eq!(labels("wgpu:1", "llvmpipe"), FORMS.map(|form| form.label));
+        assert_eq!(labels("mine", "of another backend"), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn programs_that_take_part() {
+        let program = |package: &str, target: &str| Executable {
+            package: package.to_string(),
+            target: target.to_string(),
+            path: target.into(),
+        };
+        let covered = |rerun: &Rerun| {
+            [
+                ("taper", "reduce"),
+                ("backend-cpu", "agree"),
+                ("backend-wgpu", "agree"),
+                ("backend-wgpu", "maps"),
+            ]
+            .map(|(package, target)| rerun.covers(&program(package, target)))
+        };
+        assert_eq!(covered(&SETS[0]), [true, true, false, false]);
+        assert_eq!(covered(&FORMS[0]), [true, false, true, false]);
+        let second = Device { name: "wgpu:1".to_string(), description: String::new() };
+        assert_eq!(covered(&of(&second)[0]), [true, false, false, false]);
+    }
+}
