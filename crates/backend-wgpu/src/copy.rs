@@ -67,9 +67,15 @@ pub(crate) fn copy(label: &'static str, src: &Layout, dst: &Layout, dtype: DType
     if let Some(d) = Transpose::of(src, dst) {
         return Some(d.draft(label, dtype, k));
     }
-    let dense = src.is_contiguous() && dst.is_contiguous();
-    let aligned = [numel, src.offset(), dst.offset()].iter().all(|n| n % 4 == 0);
-    let vectors = dense && aligned && lane_size(dtype) == 4;
+    let merged = collapse(src.shape(), &[src.strides(), dst.strides()]);
+    // Both sides dense along the last axis, and everything else in multiples of four: elements move by four.
+    let split = |k: usize| merged.strides[k].split_last();
+    let multiple =
+        |k: usize| split(k).is_some_and(|(&last, rest)| last == 1 && rest.iter().all(|s| s % 4 == 0));
+    let vectors = lane_size(dtype) == 4
+        && merged.shape.last().is_some_and(|n| n % 4 == 0)
+        && [src.offset(), dst.offset()].iter().all(|n| n % 4 == 0)
+        && (0..2).all(multiple);
     let unit = if vectors { 4 } else { 1 };
     let word = if vectors { "vec4<u32>" } else { word(dtype) };
     let total = numel / unit;
@@ -77,13 +83,18 @@ pub(crate) fn copy(label: &'static str, src: &Layout, dst: &Layout, dtype: DType
     d.params.size("total", total);
     d.bind("input", word, false, Slot::Input(k));
     d.bind("output", word, true, Slot::Output(0));
+    let mut shape = merged.shape.clone();
+    if let Some(last) = shape.last_mut() {
+        *last /= unit;
+    }
     let mut functions = String::new();
-    for (name, layout) in [("src_at", src), ("dst_at", dst)] {
-        functions.push_str(&if dense {
-            index::function(name, &[total], &[1], layout.offset() / unit, &mut d.params)
-        } else {
-            index::function(name, layout.shape(), layout.strides(), layout.offset(), &mut d.params)
-        });
+    for (name, layout, strides) in [("src_at", src, &merged.strides[0]), ("dst_at", dst, &merged.strides[1])]
+    {
+        let mut strides: SmallVec<[isize; 8]> = strides.iter().map(|s| s / unit as isize).collect();
+        if let (true, Some(last)) = (vectors, strides.last_mut()) {
+            *last = 1;
+        }
+        functions += &index::function(name, &shape, &strides, layout.offset() / unit, &mut d.params);
     }
     d.body = format!(
         "{functions}\n@compute @workgroup_size(256)\n{}    let i = group * 256u + lane;\n    if (i < params.total) {{\n        output[dst_at(i)] = input[src_at(i)];\n    }}\n}}\n",

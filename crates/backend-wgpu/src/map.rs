@@ -10,7 +10,7 @@ use tensor_core::{
 
 use crate::{
     copy,
-    draft::{Draft, Drafts, Facts, Slot},
+    draft::{Draft, Drafts, Facts, Params, Slot},
     dtypes::{lane, lane_size},
     formulas,
     index::Space,
@@ -124,11 +124,15 @@ pub(crate) fn draft(
     }
 
     let mut body = function;
-    let _ = write!(
-        body,
-        "\n@compute @workgroup_size(256)\n{}    let u = group * 256u + lane;\n    if (u >= params.total) {{\n        return;\n    }}\n",
-        taper_shaders::ENTRY
-    );
+    let _ = write!(body, "\n@compute @workgroup_size(256)\n{}", taper_shaders::ENTRY);
+    d.groups = match crosswise(shape, strides).filter(|_| !vectors) {
+        Some(axis) => in_squares(shape, axis, &mut d.params, &mut body),
+        None => {
+            body.push_str("    let u = group * 256u + lane;\n");
+            total.div_ceil(256)
+        }
+    };
+    body.push_str("    if (u >= params.total) {\n        return;\n    }\n");
     if coordinates {
         body.push_str(&space.unravel("u"));
     }
@@ -157,7 +161,37 @@ pub(crate) fn draft(
     }
     body.push_str("}\n");
     d.body = body;
-    d.groups = total.div_ceil(256);
     d.work = 256 * unit * program.instrs.len().max(1);
     Ok(d.into())
+}
+
+/// The side of the square of positions that a workgroup takes where an input lies crosswise.
+const SQUARE: usize = 16;
+
+/// The axis, other than the last, along which some input is dense that is not dense along the last.
+fn crosswise(shape: &[usize], strides: &[impl std::ops::Deref<Target = [isize]>]) -> Option<usize> {
+    let wide = |axis: usize| shape[axis] >= SQUARE;
+    let last = shape.len().checked_sub(1).filter(|&last| wide(last))?;
+    strides
+        .iter()
+        .filter(|s| s[last].unsigned_abs() > 1)
+        .find_map(|s| (0..last).find(|&axis| s[axis].unsigned_abs() == 1 && wide(axis)))
+}
+
+/// Statements that give a thread its position `u` in squares along `axis` and the last axis, so that inputs dense along
+/// either use all of the memory that they touch; beyond an edge, `u` is `params.total`. Gives how many workgroups that takes.
+fn in_squares(shape: &[usize], axis: usize, params: &mut Params, body: &mut String) -> usize {
+    let inner = shape.last().copied().unwrap_or(1);
+    let (rows, middle) = (shape[axis], shape[axis + 1..shape.len() - 1].iter().product::<usize>());
+    let (across, along) = (inner.div_ceil(SQUARE), rows.div_ceil(SQUARE));
+    params.size("inner", inner);
+    params.size("rows", rows);
+    params.size("middle", middle);
+    params.size("across", across);
+    params.size("along", along);
+    let _ = writeln!(
+        body,
+        "    let square = group / params.across;\n    let batch = square / params.along;\n    let ci = (group - square * params.across) * {SQUARE}u + lane % {SQUARE}u;\n    let cr = (square - batch * params.along) * {SQUARE}u + lane / {SQUARE}u;\n    let outer = batch / params.middle;\n    let line = (outer * params.rows + cr) * params.middle + (batch - outer * params.middle);\n    let u = select(params.total, line * params.inner + ci, ci < params.inner && cr < params.rows);"
+    );
+    across * along * (shape.iter().product::<usize>() / (inner * rows))
 }

@@ -376,6 +376,35 @@ fn every_kind_of_layout() {
     }
 }
 
+/// Squares of positions, whole and cut off at the edges, with axes before and between.
+#[test]
+fn inputs_that_lie_crosswise() {
+    for (shape, order) in [
+        (vec![33, 50], [1, 0].as_slice()),
+        (vec![16, 16], &[1, 0]),
+        (vec![64, 36], &[1, 0]),
+        (vec![3, 20, 40], &[0, 2, 1]),
+        (vec![17, 3, 20], &[2, 1, 0]),
+        (vec![2, 24, 3, 32], &[0, 3, 2, 1]),
+        (vec![40, 5, 4, 4], &[2, 3, 1, 0]),
+    ] {
+        let whole: Vec<usize> = order.iter().map(|&axis| shape[axis]).collect();
+        let n: usize = shape.iter().product();
+        let back: Vec<usize> =
+            (0..order.len()).map(|a| order.iter().position(|&o| o == a).unwrap()).collect();
+        let (plain, turned) =
+            (Layout::contiguous(shape.as_slice()), Layout::contiguous(whole.as_slice()).permute(&back));
+        for dtype in [DType::F32, DType::F64] {
+            let inputs = [(dtype, numbers(n, 1)), (dtype, numbers(n, 2))];
+            let alone = map(&shape, vec![turned.clone()], program(&[dtype], &[], &[]));
+            agree(&format!("{shape:?} alone"), &alone, &[], &inputs[..1], 0.0);
+            let sum = program(&[dtype; 2], &[(Instr::Binary(BinaryOp::Add, 0, 1), dtype)], &[]);
+            let sum = map(&shape, vec![plain.clone(), turned.clone()], sum);
+            agree(&format!("{shape:?} added"), &sum, &[], &inputs, 1e-6);
+        }
+    }
+}
+
 #[test]
 fn bias_rows_and_columns() {
     let shape = Shape::from([33, 40]);

@@ -99,6 +99,24 @@ fn every_axis_and_layout() {
     }
 }
 
+/// Results and elements in fours, from places that are multiples of four and others.
+#[test]
+fn neighbours_are_read_together() {
+    let big = Layout::contiguous([24, 48]);
+    for (start, size) in [(0, 48), (4, 40), (4, 42), (3, 40), (1, 3)] {
+        for axis in [0, 1] {
+            let layout = big.slice(1, start, size, 1);
+            for op in [ReduceOp::Sum, ReduceOp::Max, ReduceOp::Mean] {
+                for dtype in [DType::F32, DType::F64] {
+                    let kernel = reduce(op, &[axis], &layout, dtype);
+                    let what = format!("{op:?} of {start}..+{size} along {axis}");
+                    agree(&what, &kernel, &[], &[(dtype, numbers(24 * 48, 4))], 1e-5);
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn long_reductions_go_in_parts() {
     for (shape, axes) in [
