@@ -32,7 +32,10 @@ pub use error::{Error, Result};
 pub use grad_mode::{is_grad_enabled, set_grad_enabled};
 pub use kernel::{Kernel, Launch};
 pub use layout::{Collapsed, Layout, Strides, collapse};
-pub use op::{ArgReduceOp, BinaryOp, CompareOp, CustomOp, Op, RandomKind, ReduceOp, Saved, UnaryOp};
+pub use op::{
+    ArgReduceOp, BinaryOp, CompareOp, CustomOp, Op, OpAxes, Padding, Progression, RandomKind, ReduceOp,
+    Saved, UnaryOp,
+};
 pub use origin::with_location;
 pub use philox::philox;
 pub use scalar::Scalar;

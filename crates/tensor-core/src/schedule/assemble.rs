@@ -10,6 +10,7 @@ use super::{
 use crate::{
     DType, Layout,
     kernel::{Compiled, Kernel, MapKernel},
+    node::{View, view},
 };
 
 /// Kernels in order, with where their buffers come from and go to.
@@ -19,7 +20,7 @@ pub(crate) struct Plan {
     /// Computed nodes that are read, and the slots their buffers go in.
     pub(crate) leaves: Vec<(u32, u32)>,
     /// Stored views of computed nodes: nothing to run.
-    pub(crate) views: Vec<(u32, u32, Layout)>,
+    pub(crate) views: Vec<(u32, u32, View)>,
 }
 
 pub(crate) struct Step {
@@ -29,9 +30,9 @@ pub(crate) struct Step {
     pub(crate) outputs: SmallVec<[Output; 2]>,
     pub(crate) scalars: SmallVec<[ScalarRef; 4]>,
     /// Nodes that get their value once this kernel ran, views of its outputs among them.
-    pub(crate) stores: Vec<(u32, u32, Layout)>,
+    pub(crate) stores: Vec<(u32, u32, View)>,
     /// Every node that an output of this kernel is the value of.
-    pub(crate) made: SmallVec<[(u32, u32, Layout); 2]>,
+    pub(crate) made: SmallVec<[(u32, u32, View); 2]>,
     /// Slots read here for the last time.
     pub(crate) last_uses: SmallVec<[u32; 4]>,
     /// Slots written here that no later kernel reads.
@@ -88,7 +89,7 @@ pub(super) fn assemble(facts: &Facts<'_>, drafts: Vec<Draft>) -> Plan {
     let stores_of = |source: u32, slot: u32| {
         stores_by_source[source as usize]
             .iter()
-            .map(move |&i| (i, slot, facts.place(i).1))
+            .map(move |&i| (i, slot, view(facts.place(i).1)))
             .collect::<Vec<_>>()
     };
     let views = leaves.iter().flat_map(|&(item, slot)| stores_of(item, slot)).collect();
@@ -118,7 +119,7 @@ pub(super) fn assemble(facts: &Facts<'_>, drafts: Vec<Draft>) -> Plan {
                 }
                 None => Output::Fresh { slot, dtype: *dtype, numel: shape.numel() },
             });
-            made.push((result, slot, facts.place(result).1));
+            made.push((result, slot, view(facts.place(result).1)));
             stores.extend(stores_of(result, slot));
             if last_read[result as usize] == NONE {
                 unread.push(slot);

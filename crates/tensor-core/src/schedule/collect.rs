@@ -172,8 +172,8 @@ impl Collector {
             if let Some(value) = &item.value {
                 let dies = dies
                     && Arc::strong_count(&value.storage) == 2
-                    && value.storage.numel() == value.layout.numel()
-                    && value.layout == Layout::contiguous(value.layout.shape().clone());
+                    && value.storage.numel() == item.node.shape.numel()
+                    && value.view.is_none();
                 self.items[i].dies = dies;
                 continue;
             }
@@ -199,8 +199,11 @@ impl Collector {
         key.clear();
         for item in &self.items {
             let node = &item.node;
-            let flags =
-                u64::from(item.store) | u64::from(item.dies) << 1 | u64::from(item.value.is_some()) << 2;
+            let view = item.value.as_ref().and_then(|value| value.view.as_deref());
+            let flags = u64::from(item.store)
+                | u64::from(item.dies) << 1
+                | u64::from(item.value.is_some()) << 2
+                | u64::from(view.is_some()) << 3;
             let (code, payload) = op_words(&node.op);
             let head = code
                 | (node.dtype as u64) << 8
@@ -209,15 +212,11 @@ impl Collector {
                 | (node.shape.rank() as u64) << 48;
             key.push(head);
             key.extend(node.shape.iter().map(|&d| d as u64));
-            match &item.value {
-                Some(value) => {
-                    key.push(value.layout.offset() as u64);
-                    key.extend(value.layout.strides().iter().map(|&s| s as u64));
-                }
-                None => {
-                    key.extend(item.inputs.iter().map(|&i| u64::from(i)));
-                    key.extend(payload);
-                }
+            if item.value.is_some() {
+                key.extend(view.into_iter().flat_map(layout_words));
+            } else {
+                key.extend(item.inputs.iter().map(|&i| u64::from(i)));
+                key.extend(payload);
             }
         }
     }
@@ -229,13 +228,18 @@ fn wanted_inputs(items: &[Item], item: &Item) -> u32 {
     item.inputs.iter().enumerate().fold(0, |bits, (k, &i)| bits | u32::from(tracked(i)) << k.min(31))
 }
 
+/// How a buffer is read, in words.
+pub(super) fn layout_words(layout: &Layout) -> impl Iterator<Item = u64> {
+    std::iter::once(layout.offset() as u64).chain(layout.strides().iter().map(|&s| s as u64))
+}
+
 /// The operation in words: a code, and those parameters that shape the plan.
 pub(super) fn op_words(op: &Op) -> (u64, SmallVec<[u64; 4]>) {
     let mut words: SmallVec<[u64; 4]> = SmallVec::new();
     let code = match op {
         Op::Leaf => 0,
         Op::Full(_) => 1,
-        Op::Arange { .. } => 2,
+        Op::Arange(_) => 2,
         Op::Random { kind, .. } => {
             words.push(*kind as u64);
             3
@@ -272,8 +276,8 @@ pub(super) fn op_words(op: &Op) -> (u64, SmallVec<[u64; 4]>) {
             words.push(*axis as u64);
             14
         }
-        Op::Pad { before, interior, .. } => {
-            words.extend(before.iter().chain(interior).map(|&v| v as u64));
+        Op::Pad(padding) => {
+            words.extend(padding.before.iter().chain(&padding.interior).map(|&v| v as u64));
             15
         }
         Op::Reduce { op, axes, keepdim } => {

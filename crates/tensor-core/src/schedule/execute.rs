@@ -8,8 +8,8 @@ use super::{
     program::{Part, ScalarRef},
 };
 use crate::{
-    Backend, Error, Launch, Layout, Op, Result, Scalar, Storage,
-    node::{Node, Value},
+    Backend, Error, Launch, Op, Result, Scalar, Storage,
+    node::{Node, Value, View},
 };
 
 pub(crate) fn execute(plan: &Plan, items: &[Item], backend: &dyn Backend) -> Result<()> {
@@ -18,15 +18,15 @@ pub(crate) fn execute(plan: &Plan, items: &[Item], backend: &dyn Backend) -> Res
     for &(item, slot) in &plan.leaves {
         slots[slot as usize] = items[item as usize].value.as_ref().map(|v| v.storage.clone());
     }
-    for (item, slot, layout) in &plan.views {
-        hand_over(items, *item, &slots[*slot as usize], layout);
+    for (item, slot, view) in &plan.views {
+        hand_over(items, *item, &slots[*slot as usize], view);
     }
     for (at, step) in plan.steps.iter().enumerate() {
         if let Err(error) = run(step, items, &mut slots, backend) {
             // What is computed and still there is kept, so that another try goes on from here.
             for done in &plan.steps[..at] {
-                for (item, slot, layout) in done.made.iter() {
-                    hand_over(items, *item, &slots[*slot as usize], layout);
+                for (item, slot, view) in done.made.iter() {
+                    hand_over(items, *item, &slots[*slot as usize], view);
                 }
             }
             return Err(blame(&items[step.origin as usize].node, error));
@@ -81,8 +81,8 @@ fn run(step: &Step, items: &[Item], slots: &mut [Option<Storage>], backend: &dyn
         let (Output::Fresh { slot, .. } | Output::Reused { slot, .. }) = *output;
         slots[slot as usize] = Some(storage);
     }
-    for (item, slot, layout) in &step.stores {
-        hand_over(items, *item, &slots[*slot as usize], layout);
+    for (item, slot, view) in &step.stores {
+        hand_over(items, *item, &slots[*slot as usize], view);
     }
     for &slot in &step.unread {
         slots[slot as usize] = None;
@@ -90,18 +90,19 @@ fn run(step: &Step, items: &[Item], slots: &mut [Option<Storage>], backend: &dyn
     Ok(())
 }
 
-fn hand_over(items: &[Item], item: u32, storage: &Option<Storage>, layout: &Layout) {
+fn hand_over(items: &[Item], item: u32, storage: &Option<Storage>, view: &View) {
     if let Some(storage) = storage {
-        items[item as usize].node.attach(Value { storage: storage.clone(), layout: layout.clone() });
+        items[item as usize].node.attach(Value { storage: storage.clone(), view: view.clone() });
     }
 }
 
 /// The scalar that a node's operation holds.
 pub(super) fn scalar(wanted: &ScalarRef, op: &Op) -> Scalar {
     let value = match (op, wanted.part) {
-        (Op::Full(value), _) | (Op::Pad { value, .. }, _) => *value,
-        (Op::Arange { start, .. }, Part::Start) => *start,
-        (Op::Arange { step, .. }, _) => *step,
+        (Op::Full(value), _) => *value,
+        (Op::Pad(padding), _) => padding.value,
+        (Op::Arange(range), Part::Start) => range.start,
+        (Op::Arange(range), _) => range.step,
         (Op::Random { seed, .. }, Part::Seed) => Scalar::Int(*seed as i64),
         (Op::Random { offset, .. }, _) => Scalar::Int(*offset as i64),
         _ => Scalar::Int(0),

@@ -8,13 +8,13 @@ use smallvec::SmallVec;
 use super::{
     MAX_PLANS,
     assemble::{Output, Plan},
-    collect::{Item, op_words},
+    collect::{Item, layout_words, op_words},
     execute::{blame, launch, scalar},
     pending,
 };
 use crate::{
-    Backend, Layout, Op, Result, Scalar, Storage,
-    node::{Node, Value, lock},
+    Backend, Op, Result, Scalar, Storage,
+    node::{Node, Value, View, lock},
 };
 
 /// The form of an operation and its inputs: all that its kernel depends on.
@@ -45,7 +45,7 @@ struct Single {
     inputs: SmallVec<[u8; 4]>,
     /// Whose scalar each of the kernel's is: an input's, or past them the operation's own.
     scalars: SmallVec<[u8; 4]>,
-    layout: Layout,
+    view: View,
 }
 
 impl Singles {
@@ -87,13 +87,12 @@ impl Singles {
                     (None, Op::Full(_)) => (None, 2),
                     _ => return Outcome::Other,
                 };
+                let view = state.value.as_ref().and_then(|value| value.view.as_deref());
                 let rank = input.shape.rank() as u64;
-                key.push(kind | (input.dtype as u64) << 8 | rank << 16 | (first as u64) << 32);
+                let head = kind | u64::from(view.is_some()) << 2;
+                key.push(head | (input.dtype as u64) << 8 | rank << 16 | (first as u64) << 32);
                 key.extend(input.shape.iter().map(|&d| d as u64));
-                if let Some(value) = &state.value {
-                    key.push(value.layout.offset() as u64);
-                    key.extend(value.layout.strides().iter().map(|&s| s as u64));
-                }
+                key.extend(view.into_iter().flat_map(layout_words));
                 constants.push(match &input.op {
                     Op::Full(value) => *value,
                     _ => Scalar::Int(0),
@@ -119,7 +118,7 @@ impl Singles {
         Outcome::Done(match launch(step, &inputs, &scalars, backend) {
             Ok(mut outputs) => {
                 if let Some(storage) = outputs.pop() {
-                    node.attach(Value { storage, layout: single.layout.clone() });
+                    node.attach(Value { storage, view: single.view.clone() });
                 }
                 pending::forget_last(node);
                 Ok(())
@@ -136,7 +135,7 @@ impl Singles {
             return;
         };
         let Some(target) = items.len().checked_sub(1) else { return };
-        let [(stored, _, layout)] = step.stores.as_slice() else { return };
+        let [(stored, _, view)] = step.stores.as_slice() else { return };
         if *stored as usize != target || !plan.views.is_empty() {
             return;
         }
@@ -166,7 +165,7 @@ impl Singles {
             }
             self.known.insert(
                 self.key.as_slice().into(),
-                Single { plan: plan.clone(), inputs, scalars, layout: layout.clone() },
+                Single { plan: plan.clone(), inputs, scalars, view: view.clone() },
             );
         }
     }

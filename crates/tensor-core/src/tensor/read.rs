@@ -1,7 +1,7 @@
 //! Looking at values: what makes a lazy tensor be computed.
 
 use super::Tensor;
-use crate::{DType, Element, Error, Layout, Result, Scalar};
+use crate::{DType, Element, Error, Result, Scalar};
 
 impl Tensor {
     /// The elements in row-major order.
@@ -32,7 +32,7 @@ impl Tensor {
         let mut bytes = [0u8; 8];
         let value = self.value()?;
         let out = &mut bytes[..self.dtype().size()];
-        self.device().backend().download(&value.storage, value.layout.offset(), out)?;
+        self.device().backend().download(&value.storage, value.offset(), out)?;
         T::from_bytes(out).first().copied().ok_or_else(|| Error::invalid("item", "nothing was read"))
     }
 
@@ -57,7 +57,7 @@ impl Tensor {
         let value = self.contiguous_value()?;
         let mut out = vec![0; self.numel() * self.dtype().size()];
         if !out.is_empty() {
-            self.device().backend().download(&value.storage, value.layout.offset(), &mut out)?;
+            self.device().backend().download(&value.storage, value.offset(), &mut out)?;
         }
         Ok(out)
     }
@@ -67,14 +67,13 @@ impl Tensor {
         self.expect_dtype::<T>("to_vec_async")?;
         let value = self.contiguous_value()?;
         let device = self.device();
-        let bytes =
-            device.backend().download_async(&value.storage, value.layout.offset(), self.numel()).await?;
+        let bytes = device.backend().download_async(&value.storage, value.offset(), self.numel()).await?;
         Ok(T::from_bytes(&bytes))
     }
 
     fn contiguous_value(&self) -> Result<crate::node::Value> {
         let value = self.value()?;
-        if value.layout.is_contiguous() { Ok(value) } else { self.detach().contiguous_copy().value() }
+        if value.is_contiguous() { Ok(value) } else { self.detach().contiguous_copy().value() }
     }
 
     /// A fresh row-major copy of the elements.
@@ -88,9 +87,8 @@ impl Tensor {
     /// This tensor's value in row-major order in memory: a copy where it is a strided view, else itself. Computes it.
     #[track_caller]
     pub fn contiguous(&self) -> Result<Tensor> {
-        let value = self.value()?;
-        let plain = value.layout == Layout::contiguous(self.shape().clone());
-        Ok(if plain { self.clone() } else { self.contiguous_copy() })
+        let row_major = self.value()?.view.is_none();
+        Ok(if row_major { self.clone() } else { self.contiguous_copy() })
     }
 
     /// The elements as f64, whatever the dtype: for printing and comparing.
