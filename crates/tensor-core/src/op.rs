@@ -368,6 +368,11 @@ impl Op {
         )
     }
 
+    /// Whether there are no inputs.
+    pub(crate) fn is_source(&self) -> bool {
+        matches!(self, Op::Leaf | Op::Full(_) | Op::Arange(_) | Op::Random { .. })
+    }
+
     /// Whether the output is another view of the last input's buffer, where strides can express it.
     pub fn is_view(&self) -> bool {
         matches!(

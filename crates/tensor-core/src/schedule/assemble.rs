@@ -20,7 +20,14 @@ pub(crate) struct Plan {
     /// Computed nodes that are read, and the slots their buffers go in.
     pub(crate) leaves: Vec<(u32, u32)>,
     /// Stored views of computed nodes: nothing to run.
-    pub(crate) views: Vec<(u32, u32, View)>,
+    pub(crate) views: Vec<Store>,
+}
+
+/// A node's value: which slot's buffer it is, and how it lies in it.
+pub(crate) struct Store {
+    pub(crate) item: u32,
+    pub(crate) slot: u32,
+    pub(crate) view: View,
 }
 
 pub(crate) struct Step {
@@ -30,13 +37,13 @@ pub(crate) struct Step {
     pub(crate) outputs: SmallVec<[Output; 2]>,
     pub(crate) scalars: SmallVec<[ScalarRef; 4]>,
     /// Nodes that get their value once this kernel ran, views of its outputs among them.
-    pub(crate) stores: Vec<(u32, u32, View)>,
+    pub(crate) stores: Vec<Store>,
     /// Every node that an output of this kernel is the value of.
-    pub(crate) made: SmallVec<[(u32, u32, View); 2]>,
+    pub(crate) made: SmallVec<[Store; 2]>,
     /// Slots read here for the last time.
     pub(crate) last_uses: SmallVec<[u32; 4]>,
-    /// Slots written here that no later kernel reads.
-    pub(crate) unread: SmallVec<[u32; 2]>,
+    /// Slots written here that no later kernel reads, emptied for the node that keeps the buffer, if one does.
+    pub(crate) unread: SmallVec<[(u32, Option<Store>); 2]>,
     /// The node that a failure is blamed on.
     pub(crate) origin: u32,
     /// Whether there is nothing to compute.
@@ -89,7 +96,7 @@ pub(super) fn assemble(facts: &Facts<'_>, drafts: Vec<Draft>) -> Plan {
     let stores_of = |source: u32, slot: u32| {
         stores_by_source[source as usize]
             .iter()
-            .map(move |&i| (i, slot, view(facts.place(i).1)))
+            .map(move |&i| Store { item: i, slot, view: view(facts.place(i).1) })
             .collect::<Vec<_>>()
     };
     let views = leaves.iter().flat_map(|&(item, slot)| stores_of(item, slot)).collect();
@@ -119,10 +126,10 @@ pub(super) fn assemble(facts: &Facts<'_>, drafts: Vec<Draft>) -> Plan {
                 }
                 None => Output::Fresh { slot, dtype: *dtype, numel: shape.numel() },
             });
-            made.push((result, slot, view(facts.place(result).1)));
+            made.push(Store { item: result, slot, view: view(facts.place(result).1) });
             stores.extend(stores_of(result, slot));
             if last_read[result as usize] == NONE {
-                unread.push(slot);
+                unread.push((slot, stores.pop_if(|store: &mut Store| store.slot == slot)));
             }
         }
         let mut last_uses: SmallVec<[u32; 4]> =

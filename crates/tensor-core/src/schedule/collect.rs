@@ -83,7 +83,7 @@ impl Collector {
         self.items.clear();
         for target in targets {
             if self.place(target).is_none() && !target.has_value() {
-                self.visit(target.clone());
+                self.visit(target);
             }
         }
         if !self.items.is_empty() {
@@ -110,7 +110,7 @@ impl Collector {
     }
 
     /// Depth first, in a loop: a chain may be millions long.
-    fn visit(&mut self, root: Arc<Node>) {
+    fn visit(&mut self, root: &Arc<Node>) {
         let Some(frame) = self.enter(root) else { return };
         self.frames.push(frame);
         while let Some(top) = self.frames.last_mut() {
@@ -118,7 +118,7 @@ impl Collector {
                 top.next += 1;
                 let input = input.clone();
                 if self.place(&input).is_none()
-                    && let Some(frame) = self.enter(input)
+                    && let Some(frame) = self.enter(&input)
                 {
                     self.frames.push(frame);
                 }
@@ -129,22 +129,38 @@ impl Collector {
         }
     }
 
-    /// A frame for a node that waits; a computed one goes straight into the order.
-    fn enter(&mut self, node: Arc<Node>) -> Option<Frame> {
+    /// A frame for a node with inputs that wait; any other goes straight into the order.
+    fn enter(&mut self, node: &Arc<Node>) -> Option<Frame> {
         let state = lock(&node.state);
         if let Some(value) = &state.value {
-            let value = value.clone();
-            drop(state);
-            self.push(node, SmallVec::new(), Some(value));
+            self.push(node.clone(), SmallVec::new(), Some(value.clone()));
             return None;
         }
         let inputs = match node.op {
             // Only its value matters here; what it was computed from is the tape's business.
-            Op::Custom(_) => state.inputs.last().cloned().into_iter().collect(),
-            _ => state.inputs.clone(),
+            Op::Custom(_) => &state.inputs[state.inputs.len().saturating_sub(1)..],
+            _ => &state.inputs[..],
         };
-        drop(state);
-        Some(Frame { node, inputs, next: 0 })
+        let mut places = SmallVec::new();
+        for input in inputs {
+            match self.place(input).or_else(|| self.enter_source(input)) {
+                Some(place) => places.push(place),
+                None => return Some(Frame { node: node.clone(), inputs: inputs.into(), next: places.len() }),
+            }
+        }
+        self.push(node.clone(), places, None);
+        None
+    }
+
+    /// The place of a node that has its value or is made from nothing; none for one with inputs to go through first.
+    fn enter_source(&mut self, node: &Arc<Node>) -> Option<u32> {
+        let value = match node.has_value() {
+            true => lock(&node.state).value.clone(),
+            false if node.op.is_source() => None,
+            false => return None,
+        };
+        self.push(node.clone(), SmallVec::new(), value);
+        self.place(node)
     }
 
     /// From the consumers down: who must keep a value, and who is gone afterwards.
@@ -204,19 +220,15 @@ impl Collector {
                 | u64::from(item.dies) << 1
                 | u64::from(item.value.is_some()) << 2
                 | u64::from(view.is_some()) << 3;
-            let (code, payload) = op_words(&node.op);
-            let head = code
-                | (node.dtype as u64) << 8
-                | flags << 16
-                | (item.inputs.len() as u64) << 24
-                | (node.shape.rank() as u64) << 48;
-            key.push(head);
+            let counts = (item.inputs.len() as u64) << 24 | (node.shape.rank() as u64) << 48;
+            // How something that has its value was computed is all the same.
+            let op = if item.value.is_some() { &Op::Leaf } else { &node.op };
+            write_op(key, op, (node.dtype as u64) << 16 | flags << 20 | counts);
             key.extend(node.shape.iter().map(|&d| d as u64));
-            if item.value.is_some() {
-                key.extend(view.into_iter().flat_map(layout_words));
-            } else {
-                key.extend(item.inputs.iter().map(|&i| u64::from(i)));
-                key.extend(payload);
+            let pairs = item.inputs.chunks(2);
+            key.extend(pairs.map(|p| u64::from(p[0]) | p.get(1).map_or(0, |&i| u64::from(i) << 32)));
+            if let Some(layout) = view {
+                write_layout(key, layout);
             }
         }
     }
@@ -229,80 +241,48 @@ fn wanted_inputs(items: &[Item], item: &Item) -> u32 {
 }
 
 /// How a buffer is read, in words.
-pub(super) fn layout_words(layout: &Layout) -> impl Iterator<Item = u64> {
-    std::iter::once(layout.offset() as u64).chain(layout.strides().iter().map(|&s| s as u64))
+pub(super) fn write_layout(key: &mut Vec<u64>, layout: &Layout) {
+    key.push(layout.offset() as u64);
+    key.extend(layout.strides().iter().map(|&s| s as u64));
 }
 
-/// The operation in words: a code, and those parameters that shape the plan.
-pub(super) fn op_words(op: &Op) -> (u64, SmallVec<[u64; 4]>) {
-    let mut words: SmallVec<[u64; 4]> = SmallVec::new();
-    let code = match op {
-        Op::Leaf => 0,
-        Op::Full(_) => 1,
-        Op::Arange(_) => 2,
-        Op::Random { kind, .. } => {
-            words.push(*kind as u64);
-            3
-        }
-        Op::Unary(op) => {
-            words.push(*op as u64);
-            4
-        }
-        Op::Powi(n) => {
-            words.push(*n as u64);
-            5
-        }
-        Op::Binary(op) => {
-            words.push(*op as u64);
-            6
-        }
-        Op::Compare(op) => {
-            words.push(*op as u64);
-            7
-        }
-        Op::Where => 8,
-        Op::Cast => 9,
-        Op::Reshape => 10,
-        Op::Permute(axes) => {
-            words.extend(axes.iter().map(|&a| a as u64));
-            11
-        }
-        Op::Expand => 12,
-        Op::Slice { axis, start, step } => {
-            words.extend([*axis as u64, *start as u64, *step as u64]);
-            13
-        }
-        Op::Concat { axis } => {
-            words.push(*axis as u64);
-            14
-        }
-        Op::Pad(padding) => {
-            words.extend(padding.before.iter().chain(&padding.interior).map(|&v| v as u64));
-            15
-        }
-        Op::Reduce { op, axes, keepdim } => {
-            words.extend([
-                *op as u64,
-                u64::from(*keepdim),
-                axes.iter().fold(0, |m, &a| m | 1 << (a as u64 & 63)),
-            ]);
-            16
-        }
-        Op::ArgReduce { op, axis, keepdim } => {
-            words.extend([*op as u64, *axis as u64, u64::from(*keepdim)]);
-            17
-        }
-        Op::MatMul => 18,
-        Op::Gather { axis } => {
-            words.push(*axis as u64);
-            19
-        }
-        Op::ScatterAdd { axis } => {
-            words.push(*axis as u64);
-            20
-        }
-        Op::ToDevice => 21,
-        Op::Custom(_) => 22,
+/// The operation in words: which, with those parameters that shape the plan. The first word's upper six bytes are `rest`.
+pub(super) fn write_op(key: &mut Vec<u64>, op: &Op, rest: u64) {
+    let (code, kind) = match op {
+        Op::Leaf => (0, 0),
+        Op::Full(_) => (1, 0),
+        Op::Arange(_) => (2, 0),
+        Op::Random { kind, .. } => (3, *kind as u64),
+        Op::Unary(op) => (4, *op as u64),
+        Op::Powi(_) => (5, 0),
+        Op::Binary(op) => (6, *op as u64),
+        Op::Compare(op) => (7, *op as u64),
+        Op::Where => (8, 0),
+        Op::Cast => (9, 0),
+        Op::Reshape => (10, 0),
+        Op::Permute(_) => (11, 0),
+        Op::Expand => (12, 0),
+        Op::Slice { .. } => (13, 0),
+        Op::Concat { .. } => (14, 0),
+        Op::Pad(_) => (15, 0),
+        Op::Reduce { op, keepdim, .. } => (16, *op as u64 | u64::from(*keepdim) << 7),
+        Op::ArgReduce { op, keepdim, .. } => (17, *op as u64 | u64::from(*keepdim) << 7),
+        Op::MatMul => (18, 0),
+        Op::Gather { .. } => (19, 0),
+        Op::ScatterAdd { .. } => (20, 0),
+        Op::ToDevice => (21, 0),
+        Op::Custom(_) => (22, 0),
     };
-    (code, words)
+    key.push(code | kind << 8 | rest);
+    match op {
+        Op::Powi(n) => key.push(*n as u64),
+        Op::Permute(axes) => key.extend(axes.iter().map(|&a| a as u64)),
+        Op::Slice { axis, start, step } => key.extend([*axis as u64, *start as u64, *step as u64]),
+        Op::Pad(padding) => key.extend(padding.before.iter().chain(&padding.interior).map(|&v| v as u64)),
+        Op::Reduce { axes, .. } => key.push(axes.iter().fold(0, |m, &a| m | 1 << (a as u64 & 63))),
+        Op::Concat { axis } | Op::ArgReduce { axis, .. } | Op::Gather { axis } | Op::ScatterAdd { axis } => {
+            key.push(*axis as u64);
+        }
+        _ => {}
+    }
 }

@@ -3,13 +3,13 @@
 use smallvec::SmallVec;
 
 use super::{
-    assemble::{Output, Plan, Step},
+    assemble::{Output, Plan, Step, Store},
     collect::Item,
     program::{Part, ScalarRef},
 };
 use crate::{
     Backend, Error, Launch, Op, Result, Scalar, Storage,
-    node::{Node, Value, View},
+    node::{Node, Value},
 };
 
 pub(crate) fn execute(plan: &Plan, items: &[Item], backend: &dyn Backend) -> Result<()> {
@@ -18,16 +18,12 @@ pub(crate) fn execute(plan: &Plan, items: &[Item], backend: &dyn Backend) -> Res
     for &(item, slot) in &plan.leaves {
         slots[slot as usize] = items[item as usize].value.as_ref().map(|v| v.storage.clone());
     }
-    for (item, slot, view) in &plan.views {
-        hand_over(items, *item, &slots[*slot as usize], view);
-    }
+    plan.views.iter().for_each(|store| hand_over(items, &slots, store));
     for (at, step) in plan.steps.iter().enumerate() {
         if let Err(error) = run(step, items, &mut slots, backend) {
             // What is computed and still there is kept, so that another try goes on from here.
             for done in &plan.steps[..at] {
-                for (item, slot, view) in done.made.iter() {
-                    hand_over(items, *item, &slots[*slot as usize], view);
-                }
+                done.made.iter().for_each(|store| hand_over(items, &slots, store));
             }
             return Err(blame(&items[step.origin as usize].node, error));
         }
@@ -81,18 +77,20 @@ fn run(step: &Step, items: &[Item], slots: &mut [Option<Storage>], backend: &dyn
         let (Output::Fresh { slot, .. } | Output::Reused { slot, .. }) = *output;
         slots[slot as usize] = Some(storage);
     }
-    for (item, slot, view) in &step.stores {
-        hand_over(items, *item, &slots[*slot as usize], view);
-    }
-    for &slot in &step.unread {
-        slots[slot as usize] = None;
+    step.stores.iter().for_each(|store| hand_over(items, slots, store));
+    for (slot, keeper) in &step.unread {
+        let storage = slots[*slot as usize].take();
+        if let (Some(store), Some(storage)) = (keeper, storage) {
+            items[store.item as usize].node.attach(Value { storage, view: store.view.clone() });
+        }
     }
     Ok(())
 }
 
-fn hand_over(items: &[Item], item: u32, storage: &Option<Storage>, view: &View) {
-    if let Some(storage) = storage {
-        items[item as usize].node.attach(Value { storage: storage.clone(), view: view.clone() });
+fn hand_over(items: &[Item], slots: &[Option<Storage>], store: &Store) {
+    if let Some(storage) = &slots[store.slot as usize] {
+        let value = Value { storage: storage.clone(), view: store.view.clone() };
+        items[store.item as usize].node.attach(value);
     }
 }
 
