@@ -4,6 +4,7 @@
 
 use std::{
     any::Any,
+    cell::UnsafeCell,
     fmt,
     mem::ManuallyDrop,
     sync::{Arc, RwLockWriteGuard},
@@ -12,22 +13,46 @@ use std::{
 use smallvec::SmallVec;
 use tensor_core::{Buffer, DType, Error, Result, Storage};
 
-use crate::pool::{Chunk, Pool, too_large};
+use crate::pool::{Chunk, INLINE, Pool, too_large};
 
-/// Elements in memory from the pool.
+/// Elements in memory that the pool accounts for.
 pub(crate) struct CpuBuffer {
     dtype: DType,
     numel: usize,
-    /// Read and written under the pool's gate only, once the buffer is shared.
-    chunk: ManuallyDrop<Chunk>,
+    memory: Elements,
     pool: Arc<Pool>,
+}
+
+/// Read and written under the pool's gate only, once the buffer is shared.
+enum Elements {
+    /// A few lie in the buffer itself: a chunk would cost more time and memory than they do.
+    Inline(UnsafeCell<[u64; INLINE / 8]>),
+    Pooled(ManuallyDrop<Chunk>),
+}
+
+// SAFETY: the gate orders access to what lies inline, as it does for chunks.
+unsafe impl Sync for Elements {}
+
+impl Elements {
+    /// The first byte. Good until the buffer moves, which it does not once it is shared.
+    fn data(&self) -> *mut u8 {
+        match self {
+            Elements::Inline(words) => words.get().cast(),
+            Elements::Pooled(chunk) => chunk.data(),
+        }
+    }
 }
 
 impl CpuBuffer {
     pub(crate) fn new(pool: &Arc<Pool>, dtype: DType, numel: usize) -> Result<CpuBuffer> {
         let bytes = numel.checked_mul(dtype.size()).ok_or_else(|| too_large(u64::MAX))?;
-        let chunk = ManuallyDrop::new(pool.take(bytes)?);
-        Ok(CpuBuffer { dtype, numel, chunk, pool: pool.clone() })
+        let memory = if bytes <= INLINE {
+            pool.take_inline(bytes)?;
+            Elements::Inline(UnsafeCell::new([0; INLINE / 8]))
+        } else {
+            Elements::Pooled(ManuallyDrop::new(pool.take(bytes)?))
+        };
+        Ok(CpuBuffer { dtype, numel, memory, pool: pool.clone() })
     }
 
     fn bytes(&self) -> usize {
@@ -43,8 +68,8 @@ impl CpuBuffer {
     /// Copies bytes in, from the start of the buffer; what does not fit is left out.
     pub(crate) fn write(&mut self, bytes: &[u8]) {
         let len = bytes.len().min(self.bytes());
-        // SAFETY: the chunk holds `self.bytes()` bytes, and nobody else has the buffer yet.
-        let memory = unsafe { std::slice::from_raw_parts_mut(self.chunk.data(), len) };
+        // SAFETY: the memory holds `self.bytes()` bytes, and nobody else has the buffer yet.
+        let memory = unsafe { std::slice::from_raw_parts_mut(self.memory.data(), len) };
         if self.dtype == DType::Bool {
             // The loops count on truth values of 0 and 1.
             memory.iter_mut().zip(bytes).for_each(|(to, &from)| *to = u8::from(from != 0));
@@ -56,8 +81,8 @@ impl CpuBuffer {
     /// Copies bytes out, from element `start` on.
     pub(crate) fn read(&self, start: usize, out: &mut [u8]) -> Result<()> {
         let _shared = self.pool.read_gate();
-        // SAFETY: the chunk holds `self.bytes()` initialised bytes, and the gate keeps writers away.
-        let memory = unsafe { std::slice::from_raw_parts(self.chunk.data(), self.bytes()) };
+        // SAFETY: the memory holds `self.bytes()` initialised bytes, and the gate keeps writers away.
+        let memory = unsafe { std::slice::from_raw_parts(self.memory.data(), self.bytes()) };
         let begin = start.checked_mul(self.dtype.size());
         let range = begin.and_then(|begin| Some(begin..begin.checked_add(out.len())?));
         let Some(from) = range.and_then(|range| memory.get(range)) else {
@@ -98,9 +123,14 @@ impl fmt::Debug for CpuBuffer {
 impl Drop for CpuBuffer {
     fn drop(&mut self) {
         let bytes = self.bytes();
-        // SAFETY: the buffer ends here, so nobody looks at the chunk again.
-        let chunk = unsafe { ManuallyDrop::take(&mut self.chunk) };
-        self.pool.release(chunk, bytes);
+        match &mut self.memory {
+            Elements::Inline(_) => self.pool.release_inline(bytes),
+            Elements::Pooled(chunk) => {
+                // SAFETY: the buffer ends here, so nobody looks at the chunk again.
+                let chunk = unsafe { ManuallyDrop::take(chunk) };
+                self.pool.release(chunk, bytes);
+            }
+        }
     }
 }
 
@@ -154,7 +184,7 @@ impl<'a> Bound<'a> {
             if !Arc::ptr_eq(&buffer.pool, pool) {
                 return Err(foreign());
             }
-            Ok(Memory { ptr: buffer.chunk.data(), numel: buffer.numel, dtype: buffer.dtype })
+            Ok(Memory { ptr: buffer.memory.data(), numel: buffer.numel, dtype: buffer.dtype })
         };
         let mut bound = Bound { _gate: gate, inputs: SmallVec::new(), outputs: SmallVec::new() };
         for storage in inputs {

@@ -1,4 +1,5 @@
 //! Fused elementwise kernels.
+#![allow(unsafe_code)]
 
 use std::sync::Arc;
 
@@ -9,9 +10,9 @@ use crate::{
     buffer::{Bound, Memory},
     engine::{BLOCK, with_evaluator},
     isa::Isa,
-    lower::{Lowered, lower},
+    lower::{Code, Lowered, Src, lower},
     pool::Pool,
-    threads,
+    table, threads,
 };
 
 /// Work (positions times steps) below which a kernel stays on the calling thread: waking others costs microseconds.
@@ -55,6 +56,9 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, kernel: &MapKernel, launch: &Launc
     for (output, &(_, dtype)) in bound.outputs.iter().zip(&program.outputs) {
         output.require("map", dtype, program.numel)?;
     }
+    if let Some(done) = single_step(isa, program, &bound) {
+        return done;
+    }
     let (inputs, outputs) = (bound.inputs.as_slice(), bound.outputs.as_slice());
     let range = |start: usize, end: usize| {
         with_evaluator(isa, program, inputs, launch.scalars, outputs, |evaluator| {
@@ -74,4 +78,31 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, kernel: &MapKernel, launch: &Launc
     // A few pieces a thread even out what disturbs one of them.
     let piece = numel.div_ceil(threads::available() * 4).next_multiple_of(BLOCK);
     (0..numel.div_ceil(piece)).into_par_iter().try_for_each(|i| range(i * piece, numel.min((i + 1) * piece)))
+}
+
+/// One operation on a few elements that are read as they lie, and written elsewhere: what registers the engine would set up for
+/// it take longer than the arithmetic. `None` for anything else.
+fn single_step(isa: Isa, program: &Lowered, bound: &Bound<'_>) -> Option<Result<()>> {
+    let ([step], [output]) = (program.steps.as_slice(), bound.outputs.as_slice()) else { return None };
+    let n = program.numel;
+    if n > BLOCK || step.output.is_none() || bound.is_in_place(0) {
+        return None;
+    }
+    let place = |src: Src| match src {
+        Src::Input(k) => {
+            let (access, memory) = (&program.inputs[k as usize], bound.inputs[k as usize]);
+            let as_it_lies = access.contiguous && access.dtype == access.dtype.compute();
+            as_it_lies.then(|| memory.at::<u8>(access.offset).cast_const())
+        }
+        Src::Reg(_) => None,
+    };
+    let out = output.at::<u8>(0);
+    // SAFETY: the launch checked that the inputs hold n elements from their offset on, and the output n, which is no input's.
+    unsafe {
+        match step.code {
+            Code::Unary(op, a) => Some(table::unary(isa, op, step.from, place(a)?, out, n)),
+            Code::Binary(op, a, b) => Some(table::binary(isa, op, step.from, place(a)?, place(b)?, out, n)),
+            _ => None,
+        }
+    }
 }
