@@ -5,6 +5,8 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
+use smallvec::SmallVec;
+
 use super::Tensor;
 use crate::{
     Device, Error, Op, Result,
@@ -190,7 +192,7 @@ impl Tensor {
 
     /// The nodes this one was made from, values of leaves as they were then.
     #[doc(hidden)]
-    pub fn recorded_inputs(&self) -> Vec<Tensor> {
+    pub fn recorded_inputs(&self) -> SmallVec<[Tensor; 2]> {
         lock(&self.0.state).inputs.iter().cloned().map(Tensor::from_node).collect()
     }
 
