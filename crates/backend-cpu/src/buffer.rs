@@ -186,7 +186,11 @@ impl<'a> Bound<'a> {
             }
             Ok(Memory { ptr: buffer.memory.data(), numel: buffer.numel, dtype: buffer.dtype })
         };
-        let mut bound = Bound { _gate: gate, inputs: SmallVec::new(), outputs: SmallVec::new() };
+        let mut bound = Bound {
+            _gate: gate,
+            inputs: SmallVec::with_capacity(inputs.len()),
+            outputs: SmallVec::with_capacity(outputs.len()),
+        };
         for storage in inputs {
             bound.inputs.push(memory(storage)?);
         }

@@ -15,11 +15,14 @@ use crate::{
     node::{Inputs, Node, Value, lock},
 };
 
+/// Places of nodes in the order.
+type Places = SmallVec<[u32; 3]>;
+
 /// A node of the evaluation under way: one that waits, or a computed one that it reads.
 pub(crate) struct Item {
     pub(crate) node: Arc<Node>,
     /// Places of the inputs in the order; none for a computed node.
-    pub(crate) inputs: SmallVec<[u32; 3]>,
+    pub(crate) inputs: Places,
     /// The value, of a node that has one.
     pub(crate) value: Option<Value>,
     /// Whether the node must have its value afterwards.
@@ -53,10 +56,17 @@ pub(crate) fn discard(mut items: Vec<Item>) {
     }
 }
 
+/// A node whose inputs are gone through.
 struct Frame {
     node: Arc<Node>,
-    inputs: Inputs,
-    next: usize,
+    /// Those still to come.
+    inputs: smallvec::IntoIter<[Arc<Node>; 2]>,
+    places: Places,
+}
+
+enum Entry {
+    Placed(u32),
+    Waiting(Frame),
 }
 
 impl Collector {
@@ -77,21 +87,20 @@ impl Collector {
         std::mem::replace(&mut self.items, SPARE.take())
     }
 
-    pub(crate) fn collect(&mut self, targets: &[Arc<Node>]) {
+    /// Brings into order what the targets, taken out of their list, wait for.
+    pub(crate) fn collect(&mut self, targets: &mut Vec<Arc<Node>>) {
         static EPOCH: AtomicU32 = AtomicU32::new(1);
         self.epoch = EPOCH.fetch_add(1, Ordering::Relaxed);
         self.items.clear();
-        for target in targets {
-            if self.place(target).is_none() && !target.has_value() {
-                self.visit(target);
-            }
+        for target in targets.drain(..) {
+            let place = match self.place(&target) {
+                Some(place) => place,
+                None if target.has_value() => continue,
+                None => self.visit(target),
+            };
+            self.items[place as usize].store = true;
         }
         if !self.items.is_empty() {
-            for target in targets {
-                if let Some(i) = self.place(target) {
-                    self.items[i as usize].store = true;
-                }
-            }
             self.decide_what_stays();
             self.write_key();
         }
@@ -103,53 +112,70 @@ impl Collector {
         ((mark >> 32) as u32 == self.epoch).then_some(mark as u32)
     }
 
-    fn push(&mut self, node: Arc<Node>, inputs: SmallVec<[u32; 3]>, value: Option<Value>) {
-        let mark = u64::from(self.epoch) << 32 | self.items.len() as u64;
-        node.mark.store(mark, Ordering::Relaxed);
+    /// Puts a node next in the order.
+    fn push(&mut self, node: Arc<Node>, inputs: Places, value: Option<Value>) -> u32 {
+        let place = self.items.len() as u32;
+        node.mark.store(u64::from(self.epoch) << 32 | u64::from(place), Ordering::Relaxed);
         self.items.push(Item { node, inputs, value, store: false, dies: false });
+        place
     }
 
-    /// Depth first, in a loop: a chain may be millions long.
-    fn visit(&mut self, root: &Arc<Node>) {
-        let Some(frame) = self.enter(root) else { return };
-        self.frames.push(frame);
-        while let Some(top) = self.frames.last_mut() {
-            if let Some(input) = top.inputs.get(top.next) {
-                top.next += 1;
-                let input = input.clone();
-                if self.place(&input).is_none()
-                    && let Some(frame) = self.enter(&input)
-                {
-                    self.frames.push(frame);
+    /// Depth first, in a loop: a chain may be millions long. Gives the place of the root.
+    fn visit(&mut self, root: Arc<Node>) -> u32 {
+        let mut top = match self.enter(root) {
+            Entry::Placed(place) => return place,
+            Entry::Waiting(frame) => frame,
+        };
+        loop {
+            let placed = match top.inputs.next() {
+                Some(input) => match self.place(&input) {
+                    Some(place) => place,
+                    None => match self.enter(input) {
+                        Entry::Placed(place) => place,
+                        Entry::Waiting(frame) => {
+                            self.frames.push(std::mem::replace(&mut top, frame));
+                            continue;
+                        }
+                    },
+                },
+                None => {
+                    let place = self.push(top.node, top.places, None);
+                    match self.frames.pop() {
+                        Some(reader) => top = reader,
+                        None => return place,
+                    }
+                    place
                 }
-            } else if let Some(done) = self.frames.pop() {
-                let places = done.inputs.iter().map(|n| n.mark.load(Ordering::Relaxed) as u32).collect();
-                self.push(done.node, places, None);
-            }
+            };
+            top.places.push(placed);
         }
     }
 
-    /// A frame for a node with inputs that wait; any other goes straight into the order.
-    fn enter(&mut self, node: &Arc<Node>) -> Option<Frame> {
+    /// A node with inputs that wait is entered with a frame; any other goes straight into the order.
+    fn enter(&mut self, node: Arc<Node>) -> Entry {
         let state = lock(&node.state);
-        if let Some(value) = &state.value {
-            self.push(node.clone(), SmallVec::new(), Some(value.clone()));
-            return None;
+        if let Some(value) = state.value.clone() {
+            drop(state);
+            return Entry::Placed(self.push(node, Places::new(), Some(value)));
         }
         let inputs = match node.op {
             // Only its value matters here; what it was computed from is the tape's business.
             Op::Custom(_) => &state.inputs[state.inputs.len().saturating_sub(1)..],
             _ => &state.inputs[..],
         };
-        let mut places = SmallVec::new();
-        for input in inputs {
+        let mut places = Places::new();
+        for (k, input) in inputs.iter().enumerate() {
             match self.place(input).or_else(|| self.enter_source(input)) {
                 Some(place) => places.push(place),
-                None => return Some(Frame { node: node.clone(), inputs: inputs.into(), next: places.len() }),
+                None => {
+                    let inputs = Inputs::from(&inputs[k..]).into_iter();
+                    drop(state);
+                    return Entry::Waiting(Frame { node, inputs, places });
+                }
             }
         }
-        self.push(node.clone(), places, None);
-        None
+        drop(state);
+        Entry::Placed(self.push(node, places, None))
     }
 
     /// The place of a node that has its value or is made from nothing; none for one with inputs to go through first.
@@ -159,8 +185,7 @@ impl Collector {
             false if node.op.is_source() => None,
             false => return None,
         };
-        self.push(node.clone(), SmallVec::new(), value);
-        self.place(node)
+        Some(self.push(node.clone(), Places::new(), value))
     }
 
     /// From the consumers down: who must keep a value, and who is gone afterwards.

@@ -46,7 +46,7 @@ pub(super) fn launch(
     scalars: &[Scalar],
     backend: &dyn Backend,
 ) -> Result<SmallVec<[Storage; 2]>> {
-    let mut outputs: SmallVec<[Storage; 2]> = SmallVec::new();
+    let mut outputs: SmallVec<[Storage; 2]> = SmallVec::with_capacity(step.outputs.len());
     for output in &step.outputs {
         outputs.push(match *output {
             Output::Fresh { dtype, numel, .. } => backend.allocate(dtype, numel)?,
@@ -61,9 +61,11 @@ pub(super) fn launch(
 }
 
 fn run(step: &Step, items: &[Item], slots: &mut [Option<Storage>], backend: &dyn Backend) -> Result<()> {
-    let mut inputs: SmallVec<[Storage; 4]> = SmallVec::new();
+    let mut inputs: SmallVec<[Storage; 4]> = SmallVec::with_capacity(step.inputs.len());
     for &slot in &step.inputs {
-        inputs.extend(slots[slot as usize].clone());
+        if let Some(storage) = &slots[slot as usize] {
+            inputs.push(storage.clone());
+        }
     }
     debug_assert_eq!(inputs.len(), step.inputs.len());
     let scalars: SmallVec<[Scalar; 4]> =

@@ -111,7 +111,9 @@ impl Singles {
         let step = &single.plan.steps[0];
         let mut inputs: SmallVec<[Storage; 4]> = SmallVec::new();
         for &k in &single.inputs {
-            inputs.extend(values[k as usize].take());
+            if let Some(storage) = values[k as usize].take() {
+                inputs.push(storage);
+            }
         }
         let scalars: SmallVec<[Scalar; 4]> = step
             .scalars

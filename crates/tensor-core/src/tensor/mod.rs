@@ -140,8 +140,8 @@ impl Tensor {
     /// line that built it are named, and this tensor stays as it was.
     pub fn eval(&self) -> Result<()> {
         match &self.0.variable {
-            None => schedule::evaluate(std::slice::from_ref(&self.0)),
-            Some(_) => schedule::evaluate(&[self.node()]),
+            None => schedule::evaluate_one(&self.0),
+            Some(_) => schedule::evaluate_one(&self.node()),
         }
     }
 
@@ -157,7 +157,7 @@ impl Tensor {
             if let Some(value) = &lock(&node.state).value {
                 return Ok(value.clone());
             }
-            schedule::evaluate(std::slice::from_ref(&node))?;
+            schedule::evaluate_one(&node)?;
         }
     }
 
