@@ -194,7 +194,9 @@ impl Drop for Node {
         while let Some(next) = stack.pop() {
             if let Some(mut last) = Arc::into_inner(next) {
                 let state = last.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-                stack.append(&mut state.inputs);
+                while let Some(input) = state.inputs.pop() {
+                    stack.push(input);
+                }
             }
         }
     }
