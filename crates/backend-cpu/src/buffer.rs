@@ -174,6 +174,8 @@ pub(crate) struct Bound<'a> {
     _gate: RwLockWriteGuard<'a, ()>,
     pub(crate) inputs: SmallVec<[Memory; 4]>,
     pub(crate) outputs: SmallVec<[Memory; 2]>,
+    /// Whether some output is held elsewhere too: if none is, none is an input, or given twice.
+    shared: bool,
 }
 
 impl<'a> Bound<'a> {
@@ -190,6 +192,7 @@ impl<'a> Bound<'a> {
             _gate: gate,
             inputs: SmallVec::with_capacity(inputs.len()),
             outputs: SmallVec::with_capacity(outputs.len()),
+            shared: outputs.iter().any(|output| Arc::strong_count(output) > 1),
         };
         for storage in inputs {
             bound.inputs.push(memory(storage)?);
@@ -198,7 +201,7 @@ impl<'a> Bound<'a> {
             bound.outputs.push(memory(storage)?);
         }
         for (o, output) in bound.outputs.iter().enumerate() {
-            if bound.outputs[..o].iter().any(|other| other.ptr == output.ptr) {
+            if bound.shared && bound.outputs[..o].iter().any(|other| other.ptr == output.ptr) {
                 return Err(Error::invalid("launch", "one buffer was given for two outputs"));
             }
         }
@@ -207,7 +210,12 @@ impl<'a> Bound<'a> {
 
     /// Whether the output's memory is also an input's.
     pub(crate) fn is_in_place(&self, output: usize) -> bool {
-        self.inputs.iter().any(|input| input.ptr == self.outputs[output].ptr)
+        self.shared && self.inputs.iter().any(|input| input.ptr == self.outputs[output].ptr)
+    }
+
+    /// Whether no output is an input's buffer too.
+    pub(crate) fn are_apart(&self) -> bool {
+        !(0..self.outputs.len()).any(|o| self.is_in_place(o))
     }
 
     /// Fails unless there are this many inputs and outputs.
@@ -227,9 +235,11 @@ impl<'a> Bound<'a> {
 
     /// Fails when an output is an input's buffer too: only a map may work in place.
     pub(crate) fn require_apart(&self, op: &'static str) -> Result<()> {
-        match (0..self.outputs.len()).any(|o| self.is_in_place(o)) {
-            true => Err(Error::invalid(op, "the output is an input's own buffer; only a map works in place")),
-            false => Ok(()),
+        match self.are_apart() {
+            true => Ok(()),
+            false => {
+                Err(Error::invalid(op, "the output is an input's own buffer; only a map works in place"))
+            }
         }
     }
 }

@@ -56,8 +56,8 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, kernel: &MapKernel, launch: &Launc
     for (output, &(_, dtype)) in bound.outputs.iter().zip(&program.outputs) {
         output.require("map", dtype, program.numel)?;
     }
-    if let Some(done) = single_step(isa, program, &bound) {
-        return done;
+    if program.direct && program.numel <= BLOCK && bound.are_apart() {
+        return run_direct(isa, program, &bound);
     }
     let (inputs, outputs) = (bound.inputs.as_slice(), bound.outputs.as_slice());
     let range = |start: usize, end: usize| {
@@ -80,29 +80,29 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, kernel: &MapKernel, launch: &Launc
     (0..numel.div_ceil(piece)).into_par_iter().try_for_each(|i| range(i * piece, numel.min((i + 1) * piece)))
 }
 
-/// One operation on a few elements that are read as they lie, and written elsewhere: what registers the engine would set up for
-/// it take longer than the arithmetic. `None` for anything else.
-fn single_step(isa: Isa, program: &Lowered, bound: &Bound<'_>) -> Option<Result<()>> {
-    let ([step], [output]) = (program.steps.as_slice(), bound.outputs.as_slice()) else { return None };
+/// Operations on a few elements that are read as they lie, and written elsewhere: the registers that the engine would set up for
+/// them take longer than the arithmetic.
+fn run_direct(isa: Isa, program: &Lowered, bound: &Bound<'_>) -> Result<()> {
     let n = program.numel;
-    if n > BLOCK || step.output.is_none() || bound.is_in_place(0) {
-        return None;
-    }
     let place = |src: Src| match src {
         Src::Input(k) => {
-            let (access, memory) = (&program.inputs[k as usize], bound.inputs[k as usize]);
-            let as_it_lies = access.contiguous && access.dtype == access.dtype.compute();
-            as_it_lies.then(|| memory.at::<u8>(access.offset).cast_const())
+            let at = program.inputs[k as usize].offset;
+            bound.inputs[k as usize].at::<u8>(at).cast_const()
         }
-        Src::Reg(_) => None,
+        Src::Reg(_) => std::ptr::null(),
     };
-    let out = output.at::<u8>(0);
-    // SAFETY: the launch checked that the inputs hold n elements from their offset on, and the output n, which is no input's.
-    unsafe {
-        match step.code {
-            Code::Unary(op, a) => Some(table::unary(isa, op, step.from, place(a)?, out, n)),
-            Code::Binary(op, a, b) => Some(table::binary(isa, op, step.from, place(a)?, place(b)?, out, n)),
-            _ => None,
+    for step in &program.steps {
+        let Some(o) = step.output else { continue };
+        let out = bound.outputs[o as usize].at::<u8>(0);
+        // SAFETY: the operands are inputs, which the launch checked to hold n elements from their offset on, and the output holds
+        // n and is no input.
+        unsafe {
+            match step.code {
+                Code::Unary(op, a) => table::unary(isa, op, step.from, place(a), out, n)?,
+                Code::Binary(op, a, b) => table::binary(isa, op, step.from, place(a), place(b), out, n)?,
+                _ => {}
+            }
         }
     }
+    Ok(())
 }
