@@ -35,15 +35,17 @@ pub(crate) struct Step {
     pub(crate) compiled: Compiled,
     pub(crate) inputs: SmallVec<[u32; 4]>,
     pub(crate) outputs: SmallVec<[Output; 2]>,
+    /// For each output, where its buffer goes.
+    pub(crate) targets: SmallVec<[Target; 2]>,
     pub(crate) scalars: SmallVec<[ScalarRef; 4]>,
     /// Nodes that get their value once this kernel ran, views of its outputs among them.
     pub(crate) stores: Vec<Store>,
-    /// Every node that an output of this kernel is the value of.
+    /// The nodes that the outputs in slots are the values of.
     pub(crate) made: SmallVec<[Store; 2]>,
     /// Slots read here for the last time.
     pub(crate) last_uses: SmallVec<[u32; 4]>,
-    /// Slots written here that no later kernel reads, emptied for the node that keeps the buffer, if one does.
-    pub(crate) unread: SmallVec<[(u32, Option<Store>); 2]>,
+    /// Slots written here that no later kernel reads.
+    pub(crate) unread: SmallVec<[u32; 2]>,
     /// The node that a failure is blamed on.
     pub(crate) origin: u32,
     /// Whether there is nothing to compute.
@@ -54,15 +56,21 @@ pub(crate) struct Step {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Output {
     Fresh {
-        slot: u32,
         dtype: DType,
         numel: usize,
     },
     /// The buffer of the `input`-th input, which nobody reads afterwards.
     Reused {
-        slot: u32,
         input: u32,
     },
+}
+
+/// Where an output's buffer goes.
+pub(crate) enum Target {
+    /// To be read by later kernels, or kept by several nodes.
+    Slot(u32),
+    /// Straight to the one node that keeps it.
+    Node { item: u32, view: View },
 }
 
 /// Slots, lifetimes, and reuse of buffers in place.
@@ -106,15 +114,12 @@ pub(super) fn assemble(facts: &Facts<'_>, drafts: Vec<Draft>) -> Plan {
         let ends = |source: u32| last_read[source as usize] == g;
         let inputs: SmallVec<[u32; 4]> = draft.sources.iter().map(|&s| slot_of[s as usize]).collect();
         let mut taken: SmallVec<[u32; 2]> = SmallVec::new();
-        let mut outputs = SmallVec::new();
+        let (mut outputs, mut targets) = (SmallVec::new(), SmallVec::new());
         let mut stores = Vec::new();
         let mut made = SmallVec::new();
         let mut unread = SmallVec::new();
         let specs = draft.kernel.outputs();
         for (&result, (shape, dtype)) in draft.results.iter().zip(&specs) {
-            let slot = slots;
-            slots += 1;
-            slot_of[result as usize] = slot;
             let reusable = match &draft.kernel {
                 Kernel::Map(map) => reusable_input(facts, map, &draft.sources, &kept, &taken, *dtype, &ends),
                 _ => None,
@@ -122,14 +127,23 @@ pub(super) fn assemble(facts: &Facts<'_>, drafts: Vec<Draft>) -> Plan {
             outputs.push(match reusable {
                 Some(input) => {
                     taken.push(draft.sources[input]);
-                    Output::Reused { slot, input: input as u32 }
+                    Output::Reused { input: input as u32 }
                 }
-                None => Output::Fresh { slot, dtype: *dtype, numel: shape.numel() },
+                None => Output::Fresh { dtype: *dtype, numel: shape.numel() },
             });
+            let is_read = last_read[result as usize] != NONE;
+            if let ([item], false) = (stores_by_source[result as usize].as_slice(), is_read) {
+                targets.push(Target::Node { item: *item, view: view(facts.place(*item).1) });
+                continue;
+            }
+            let slot = slots;
+            slots += 1;
+            slot_of[result as usize] = slot;
+            targets.push(Target::Slot(slot));
             made.push(Store { item: result, slot, view: view(facts.place(result).1) });
             stores.extend(stores_of(result, slot));
-            if last_read[result as usize] == NONE {
-                unread.push((slot, stores.pop_if(|store: &mut Store| store.slot == slot)));
+            if !is_read {
+                unread.push(slot);
             }
         }
         let mut last_uses: SmallVec<[u32; 4]> =
@@ -142,6 +156,7 @@ pub(super) fn assemble(facts: &Facts<'_>, drafts: Vec<Draft>) -> Plan {
             compiled: Compiled::default(),
             inputs,
             outputs,
+            targets,
             scalars: draft.scalars,
             stores,
             made,

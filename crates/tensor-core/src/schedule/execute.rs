@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::{
-    assemble::{Output, Plan, Step, Store},
+    assemble::{Output, Plan, Step, Store, Target},
     collect::Item,
     program::{Part, ScalarRef},
 };
@@ -49,8 +49,8 @@ pub(super) fn launch(
     let mut outputs: SmallVec<[Storage; 2]> = SmallVec::with_capacity(step.outputs.len());
     for output in &step.outputs {
         outputs.push(match *output {
-            Output::Fresh { dtype, numel, .. } => backend.allocate(dtype, numel)?,
-            Output::Reused { input, .. } => inputs[input as usize].clone(),
+            Output::Fresh { dtype, numel } => backend.allocate(dtype, numel)?,
+            Output::Reused { input } => inputs[input as usize].clone(),
         });
     }
     if !step.empty {
@@ -75,16 +75,17 @@ fn run(step: &Step, items: &[Item], slots: &mut [Option<Storage>], backend: &dyn
     for &slot in &step.last_uses {
         slots[slot as usize] = None;
     }
-    for (output, storage) in step.outputs.iter().zip(outputs) {
-        let (Output::Fresh { slot, .. } | Output::Reused { slot, .. }) = *output;
-        slots[slot as usize] = Some(storage);
+    for (target, storage) in step.targets.iter().zip(outputs) {
+        match target {
+            Target::Slot(slot) => slots[*slot as usize] = Some(storage),
+            Target::Node { item, view } => {
+                items[*item as usize].node.attach(Value { storage, view: view.clone() });
+            }
+        }
     }
     step.stores.iter().for_each(|store| hand_over(items, slots, store));
-    for (slot, keeper) in &step.unread {
-        let storage = slots[*slot as usize].take();
-        if let (Some(store), Some(storage)) = (keeper, storage) {
-            items[store.item as usize].node.attach(Value { storage, view: store.view.clone() });
-        }
+    for &slot in &step.unread {
+        slots[slot as usize] = None;
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::{
     MAX_PLANS,
-    assemble::{Output, Plan},
+    assemble::{Output, Plan, Target},
     collect::{Item, write_layout, write_op},
     execute::{blame, launch, scalar},
     pending,
@@ -144,8 +144,8 @@ impl Singles {
             return;
         };
         let Some(target) = items.len().checked_sub(1) else { return };
-        let [(_, Some(store))] = step.unread.as_slice() else { return };
-        if store.item as usize != target || !step.stores.is_empty() || !plan.views.is_empty() {
+        let [Target::Node { item: stored, view }] = step.targets.as_slice() else { return };
+        if *stored as usize != target || !plan.views.is_empty() {
             return;
         }
         // The target's inputs in its own order, by their places among the items.
@@ -174,7 +174,7 @@ impl Singles {
             }
             self.known.insert(
                 self.key.as_slice().into(),
-                Single { plan: plan.clone(), inputs, scalars, view: store.view.clone() },
+                Single { plan: plan.clone(), inputs, scalars, view: view.clone() },
             );
         }
     }
