@@ -1,7 +1,7 @@
 //! The tape: the recorded graph in topological order, played backwards with one rule per operation.
 
-use std::collections::HashMap;
-
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 use tensor_core::{DType, Error, Result, Tensor, set_grad_enabled, with_location};
 
 use crate::rules;
@@ -132,7 +132,7 @@ fn accumulate(output: &Tensor, seed: &Tensor, retain: bool) -> Result<()> {
                 _ => None,
             });
         }
-        let mut seen: HashMap<u64, Tensor> = HashMap::new();
+        let mut seen: FxHashMap<u64, Tensor> = FxHashMap::default();
         for ((leaf, gradient), sum) in gradients.into_iter().zip(sums) {
             // A leaf that took several values in one graph meets its gradient several times.
             let total = match (seen.get(&leaf.id()), sum) {
@@ -192,15 +192,17 @@ fn check_seed(op: &'static str, output: &Tensor, gradient: &Tensor) -> Result<()
 struct Tape {
     nodes: Vec<Tensor>,
     /// The inputs of each node as recorded, and their places where they are tracked.
-    inputs: Vec<(Vec<Tensor>, Vec<Option<usize>>)>,
-    place: HashMap<u64, usize>,
+    inputs: Vec<(Inputs, SmallVec<[Option<usize>; 2]>)>,
+    place: FxHashMap<u64, usize>,
 }
+
+type Inputs = SmallVec<[Tensor; 2]>;
 
 impl Tape {
     /// Depth first, in a loop: a chain may be millions long.
     fn record(outputs: &[&Tensor]) -> Result<Tape> {
-        let mut tape = Tape { nodes: Vec::new(), inputs: Vec::new(), place: HashMap::new() };
-        let mut stack: Vec<(Tensor, Vec<Tensor>, usize)> = Vec::new();
+        let mut tape = Tape { nodes: Vec::new(), inputs: Vec::new(), place: FxHashMap::default() };
+        let mut stack: Vec<(Tensor, Inputs, usize)> = Vec::new();
         for output in outputs {
             if !output.is_tracked() {
                 return Err(Error::Autograd {
@@ -237,9 +239,9 @@ impl Tape {
     }
 
     /// A node's inputs; none for a leaf, where the graph ends.
-    fn open(node: &Tensor) -> Result<Vec<Tensor>> {
+    fn open(node: &Tensor) -> Result<Inputs> {
         if node.is_leaf_value() {
-            return Ok(Vec::new());
+            return Ok(Inputs::new());
         }
         if node.is_released() {
             return Err(Error::Autograd {
@@ -298,7 +300,7 @@ impl Tape {
             if inputs.is_empty() {
                 continue;
             }
-            let needs: Vec<bool> = inputs
+            let needs: SmallVec<[bool; 8]> = inputs
                 .iter()
                 .zip(places)
                 .map(|(t, p)| p.is_some_and(|j| useful[j]) && t.dtype().is_float())

@@ -4,6 +4,7 @@
 
 use std::{
     any::Any,
+    cell::UnsafeCell,
     fmt,
     mem::ManuallyDrop,
     sync::{Arc, RwLockWriteGuard},
@@ -12,22 +13,46 @@ use std::{
 use smallvec::SmallVec;
 use tensor_core::{Buffer, DType, Error, Result, Storage};
 
-use crate::pool::{Chunk, Pool, too_large};
+use crate::pool::{Chunk, INLINE, Pool, too_large};
 
-/// Elements in memory from the pool.
+/// Elements in memory that the pool accounts for.
 pub(crate) struct CpuBuffer {
     dtype: DType,
     numel: usize,
-    /// Read and written under the pool's gate only, once the buffer is shared.
-    chunk: ManuallyDrop<Chunk>,
+    memory: Elements,
     pool: Arc<Pool>,
+}
+
+/// Read and written under the pool's gate only, once the buffer is shared.
+enum Elements {
+    /// A few lie in the buffer itself: a chunk would cost more time and memory than they do.
+    Inline(UnsafeCell<[u64; INLINE / 8]>),
+    Pooled(ManuallyDrop<Chunk>),
+}
+
+// SAFETY: the gate orders access to what lies inline, as it does for chunks.
+unsafe impl Sync for Elements {}
+
+impl Elements {
+    /// The first byte. Good until the buffer moves, which it does not once it is shared.
+    fn data(&self) -> *mut u8 {
+        match self {
+            Elements::Inline(words) => words.get().cast(),
+            Elements::Pooled(chunk) => chunk.data(),
+        }
+    }
 }
 
 impl CpuBuffer {
     pub(crate) fn new(pool: &Arc<Pool>, dtype: DType, numel: usize) -> Result<CpuBuffer> {
         let bytes = numel.checked_mul(dtype.size()).ok_or_else(|| too_large(u64::MAX))?;
-        let chunk = ManuallyDrop::new(pool.take(bytes)?);
-        Ok(CpuBuffer { dtype, numel, chunk, pool: pool.clone() })
+        let memory = if bytes <= INLINE {
+            pool.take_inline(bytes)?;
+            Elements::Inline(UnsafeCell::new([0; INLINE / 8]))
+        } else {
+            Elements::Pooled(ManuallyDrop::new(pool.take(bytes)?))
+        };
+        Ok(CpuBuffer { dtype, numel, memory, pool: pool.clone() })
     }
 
     fn bytes(&self) -> usize {
@@ -43,8 +68,8 @@ impl CpuBuffer {
     /// Copies bytes in, from the start of the buffer; what does not fit is left out.
     pub(crate) fn write(&mut self, bytes: &[u8]) {
         let len = bytes.len().min(self.bytes());
-        // SAFETY: the chunk holds `self.bytes()` bytes, and nobody else has the buffer yet.
-        let memory = unsafe { std::slice::from_raw_parts_mut(self.chunk.data(), len) };
+        // SAFETY: the memory holds `self.bytes()` bytes, and nobody else has the buffer yet.
+        let memory = unsafe { std::slice::from_raw_parts_mut(self.memory.data(), len) };
         if self.dtype == DType::Bool {
             // The loops count on truth values of 0 and 1.
             memory.iter_mut().zip(bytes).for_each(|(to, &from)| *to = u8::from(from != 0));
@@ -56,8 +81,8 @@ impl CpuBuffer {
     /// Copies bytes out, from element `start` on.
     pub(crate) fn read(&self, start: usize, out: &mut [u8]) -> Result<()> {
         let _shared = self.pool.read_gate();
-        // SAFETY: the chunk holds `self.bytes()` initialised bytes, and the gate keeps writers away.
-        let memory = unsafe { std::slice::from_raw_parts(self.chunk.data(), self.bytes()) };
+        // SAFETY: the memory holds `self.bytes()` initialised bytes, and the gate keeps writers away.
+        let memory = unsafe { std::slice::from_raw_parts(self.memory.data(), self.bytes()) };
         let begin = start.checked_mul(self.dtype.size());
         let range = begin.and_then(|begin| Some(begin..begin.checked_add(out.len())?));
         let Some(from) = range.and_then(|range| memory.get(range)) else {
@@ -98,9 +123,14 @@ impl fmt::Debug for CpuBuffer {
 impl Drop for CpuBuffer {
     fn drop(&mut self) {
         let bytes = self.bytes();
-        // SAFETY: the buffer ends here, so nobody looks at the chunk again.
-        let chunk = unsafe { ManuallyDrop::take(&mut self.chunk) };
-        self.pool.release(chunk, bytes);
+        match &mut self.memory {
+            Elements::Inline(_) => self.pool.release_inline(bytes),
+            Elements::Pooled(chunk) => {
+                // SAFETY: the buffer ends here, so nobody looks at the chunk again.
+                let chunk = unsafe { ManuallyDrop::take(chunk) };
+                self.pool.release(chunk, bytes);
+            }
+        }
     }
 }
 
@@ -144,6 +174,8 @@ pub(crate) struct Bound<'a> {
     _gate: RwLockWriteGuard<'a, ()>,
     pub(crate) inputs: SmallVec<[Memory; 4]>,
     pub(crate) outputs: SmallVec<[Memory; 2]>,
+    /// Whether some output is held elsewhere too: if none is, none is an input, or given twice.
+    shared: bool,
 }
 
 impl<'a> Bound<'a> {
@@ -154,9 +186,14 @@ impl<'a> Bound<'a> {
             if !Arc::ptr_eq(&buffer.pool, pool) {
                 return Err(foreign());
             }
-            Ok(Memory { ptr: buffer.chunk.data(), numel: buffer.numel, dtype: buffer.dtype })
+            Ok(Memory { ptr: buffer.memory.data(), numel: buffer.numel, dtype: buffer.dtype })
         };
-        let mut bound = Bound { _gate: gate, inputs: SmallVec::new(), outputs: SmallVec::new() };
+        let mut bound = Bound {
+            _gate: gate,
+            inputs: SmallVec::with_capacity(inputs.len()),
+            outputs: SmallVec::with_capacity(outputs.len()),
+            shared: outputs.iter().any(|output| Arc::strong_count(output) > 1),
+        };
         for storage in inputs {
             bound.inputs.push(memory(storage)?);
         }
@@ -164,7 +201,7 @@ impl<'a> Bound<'a> {
             bound.outputs.push(memory(storage)?);
         }
         for (o, output) in bound.outputs.iter().enumerate() {
-            if bound.outputs[..o].iter().any(|other| other.ptr == output.ptr) {
+            if bound.shared && bound.outputs[..o].iter().any(|other| other.ptr == output.ptr) {
                 return Err(Error::invalid("launch", "one buffer was given for two outputs"));
             }
         }
@@ -173,7 +210,12 @@ impl<'a> Bound<'a> {
 
     /// Whether the output's memory is also an input's.
     pub(crate) fn is_in_place(&self, output: usize) -> bool {
-        self.inputs.iter().any(|input| input.ptr == self.outputs[output].ptr)
+        self.shared && self.inputs.iter().any(|input| input.ptr == self.outputs[output].ptr)
+    }
+
+    /// Whether no output is an input's buffer too.
+    pub(crate) fn are_apart(&self) -> bool {
+        !(0..self.outputs.len()).any(|o| self.is_in_place(o))
     }
 
     /// Fails unless there are this many inputs and outputs.
@@ -193,9 +235,11 @@ impl<'a> Bound<'a> {
 
     /// Fails when an output is an input's buffer too: only a map may work in place.
     pub(crate) fn require_apart(&self, op: &'static str) -> Result<()> {
-        match (0..self.outputs.len()).any(|o| self.is_in_place(o)) {
-            true => Err(Error::invalid(op, "the output is an input's own buffer; only a map works in place")),
-            false => Ok(()),
+        match self.are_apart() {
+            true => Ok(()),
+            false => {
+                Err(Error::invalid(op, "the output is an input's own buffer; only a map works in place"))
+            }
         }
     }
 }

@@ -73,6 +73,8 @@ pub(crate) struct Lowered {
     pub(crate) scalars: Vec<DType>,
     pub(crate) inputs: Vec<Access>,
     pub(crate) outputs: Vec<(Src, DType)>,
+    /// Whether each step is a function of inputs as they lie and gives an output: there is nothing to hold in registers.
+    pub(crate) direct: bool,
     /// The collapsed index space, innermost last; empty for one element.
     pub(crate) dims: SmallVec<[usize; 5]>,
     pub(crate) numel: usize,
@@ -175,7 +177,21 @@ pub(crate) fn lower(program: &Program, shape: &[usize], layouts: &[Layout]) -> L
     let computed = program.instrs.iter().filter(|i| !matches!(i, Instr::Load(_) | Instr::Scalar(_)));
     let prices: Vec<u32> = computed.map(price).collect();
     let dearest = (0..prices.len()).rev().max_by_key(|&i| prices[i]).unwrap_or(0);
+    let as_it_lies = |src: &Src| match src {
+        Src::Input(k) => {
+            let access: &Access = &inputs[*k as usize];
+            access.contiguous && access.dtype == access.dtype.compute()
+        }
+        Src::Reg(_) => false,
+    };
+    let direct = lowering.steps.len() == outputs.len()
+        && lowering.steps.iter().all(|step| {
+            matches!(step.code, Code::Unary(..) | Code::Binary(..))
+                && step.output.is_some()
+                && operands(&step.code).iter().all(as_it_lies)
+        });
     Lowered {
+        direct,
         steps: lowering.steps,
         dearest,
         cost: prices.iter().sum(),

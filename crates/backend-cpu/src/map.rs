@@ -1,4 +1,5 @@
 //! Fused elementwise kernels.
+#![allow(unsafe_code)]
 
 use std::sync::Arc;
 
@@ -9,8 +10,9 @@ use crate::{
     buffer::{Bound, Memory},
     engine::{BLOCK, with_evaluator},
     isa::Isa,
-    lower::{Lowered, lower},
+    lower::{Code, Lowered, Src, lower},
     pool::Pool,
+    table::{self, Number},
     threads,
 };
 
@@ -55,6 +57,9 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, kernel: &MapKernel, launch: &Launc
     for (output, &(_, dtype)) in bound.outputs.iter().zip(&program.outputs) {
         output.require("map", dtype, program.numel)?;
     }
+    if program.direct && program.numel <= BLOCK && bound.are_apart() {
+        return run_direct(isa, program, &bound);
+    }
     let (inputs, outputs) = (bound.inputs.as_slice(), bound.outputs.as_slice());
     let range = |start: usize, end: usize| {
         with_evaluator(isa, program, inputs, launch.scalars, outputs, |evaluator| {
@@ -74,4 +79,34 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, kernel: &MapKernel, launch: &Launc
     // A few pieces a thread even out what disturbs one of them.
     let piece = numel.div_ceil(threads::available() * 4).next_multiple_of(BLOCK);
     (0..numel.div_ceil(piece)).into_par_iter().try_for_each(|i| range(i * piece, numel.min((i + 1) * piece)))
+}
+
+/// Operations on a few elements that are read as they lie, and written elsewhere: the registers that the engine would set up for
+/// them take longer than the arithmetic.
+fn run_direct(isa: Isa, program: &Lowered, bound: &Bound<'_>) -> Result<()> {
+    let n = program.numel;
+    let place = |src: Src| match src {
+        Src::Input(k) => {
+            let access = &program.inputs[k as usize];
+            let at = access.offset * access.dtype.size();
+            bound.inputs[k as usize].at::<u8>(at).cast_const()
+        }
+        Src::Reg(_) => std::ptr::null(),
+    };
+    for step in &program.steps {
+        let Some(o) = step.output else { continue };
+        let out = bound.outputs[o as usize].at::<u8>(0);
+        // SAFETY: the operands are inputs, which the launch checked to hold n elements from their offset on, and the output holds
+        // n and is no input.
+        unsafe {
+            match step.code {
+                Code::Unary(op, a) => table::unary(isa, op, step.from, place(a), out, n)?,
+                Code::Binary(op, a, b) => {
+                    table::binary(isa, op, step.from, place(a), place(b), Number::Neither, out, n)?;
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(())
 }

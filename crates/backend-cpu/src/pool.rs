@@ -13,6 +13,9 @@ use tensor_core::{Error, MemoryStats, Result};
 /// Alignment of every buffer: a cache line, and a whole AVX-512 register.
 pub(crate) const ALIGN: usize = 64;
 
+/// Bytes up to which elements lie in their buffer, and the pool only counts them.
+pub(crate) const INLINE: usize = ALIGN;
+
 /// The cache keeps this much however small the peak was.
 const KEEP_AT_LEAST: u64 = 1 << 30;
 
@@ -101,6 +104,14 @@ struct State {
 }
 
 impl State {
+    /// Counts a new buffer.
+    fn count(&mut self, bytes: usize) {
+        let stats = &mut self.stats;
+        stats.allocated += bytes as u64;
+        stats.peak = stats.peak.max(stats.allocated);
+        stats.allocations += 1;
+    }
+
     fn trim(&mut self) {
         for chunk in self.free.drain(..).flatten() {
             self.stats.reserved -= chunk.size as u64;
@@ -150,39 +161,54 @@ impl Pool {
                 state.cached -= size as u64;
                 chunk
             }
-            None => {
-                let chunk = self.fresh(&mut state, class, size).ok_or_else(|| Error::OutOfMemory {
-                    device: "cpu".into(),
-                    asked: bytes as u64,
-                    in_use: state.stats.allocated,
-                    reserved: state.stats.reserved,
-                    limit: self.limit,
-                })?;
-                state.stats.reserved += size as u64;
-                chunk
-            }
+            None => self.reserve(&mut state, bytes, size, || Chunk::fresh(size, class))?,
         };
-        let stats = &mut state.stats;
-        stats.allocated += bytes as u64;
-        stats.peak = stats.peak.max(stats.allocated);
-        stats.allocations += 1;
+        state.count(bytes);
         Ok(chunk)
     }
 
-    /// Tries as things are, then once more with the cache given back.
-    fn fresh(&self, state: &mut State, class: usize, size: usize) -> Option<Chunk> {
+    /// Counts `bytes` bytes that lie in their buffer, at most [`INLINE`].
+    pub(crate) fn take_inline(&self, bytes: usize) -> Result<()> {
+        let mut state = self.state();
+        self.reserve(&mut state, bytes, INLINE, || Some(()))?;
+        state.count(bytes);
+        Ok(())
+    }
+
+    /// Memory of `size` bytes within the budget, for a buffer of `bytes`: as things are, or else with the cache given back.
+    fn reserve<T>(
+        &self,
+        state: &mut State,
+        bytes: usize,
+        size: usize,
+        get: impl Fn() -> Option<T>,
+    ) -> Result<T> {
         for last in [false, true] {
             let within = self.limit.is_none_or(|limit| {
                 state.stats.reserved.checked_add(size as u64).is_some_and(|total| total <= limit)
             });
-            if let Some(chunk) = within.then(|| Chunk::fresh(size, class)).flatten() {
-                return Some(chunk);
+            if within && let Some(memory) = get() {
+                state.stats.reserved += size as u64;
+                return Ok(memory);
             }
             if !last {
                 state.trim();
             }
         }
-        None
+        Err(Error::OutOfMemory {
+            device: "cpu".into(),
+            asked: bytes as u64,
+            in_use: state.stats.allocated,
+            reserved: state.stats.reserved,
+            limit: self.limit,
+        })
+    }
+
+    /// Counts the end of a buffer of `bytes` bytes that lay in it.
+    pub(crate) fn release_inline(&self, bytes: usize) {
+        let stats = &mut self.state().stats;
+        stats.allocated -= bytes as u64;
+        stats.reserved -= INLINE as u64;
     }
 
     /// Takes back a chunk that was taken for `bytes` bytes.
@@ -262,6 +288,21 @@ mod tests {
         pool.reset_peak();
         let stats = pool.stats();
         assert_eq!((stats.allocated, stats.reserved, stats.peak, stats.allocations), (0, 0, 0, 3));
+    }
+
+    #[test]
+    fn what_lies_in_its_buffer_is_counted() {
+        let pool = Pool::new(Some(200));
+        pool.take_inline(40).unwrap();
+        let stats = pool.stats();
+        assert_eq!((stats.allocated, stats.reserved, stats.peak, stats.allocations), (40, 64, 40, 1));
+        pool.release(pool.take(128).unwrap(), 128);
+        // The cache makes room, and then the budget is used up.
+        pool.take_inline(1).unwrap();
+        pool.take_inline(64).unwrap();
+        assert!(matches!(pool.take_inline(1), Err(Error::OutOfMemory { asked: 1, in_use: 105, .. })));
+        [40, 1, 64].into_iter().for_each(|bytes| pool.release_inline(bytes));
+        assert_eq!((pool.stats().allocated, pool.stats().reserved), (0, 0));
     }
 
     #[test]

@@ -36,6 +36,18 @@ fn maps_over_every_kind_of_input() {
         agree("contiguous", 1e-6, |d| Ok((floats(&shape, 1, d)? * 2.0 + 1.0).tanh().exp()));
         agree("two", 1e-6, |d| floats(&shape, 1, d)?.div(&floats(&shape, 2, d)?));
     }
+    // From the middle of a buffer, small and large.
+    for rows in [3, 60] {
+        agree("a part", 1e-6, |d| {
+            let part = |seed| floats(&[rows + 4, 50], seed, d)?.narrow(0, 2, rows);
+            let (a, b) = (part(1)?, part(2)?);
+            (a.eval()?, b.eval()?);
+            a.sub(&b)
+        });
+        agree("the logarithm of a part", 1e-6, |d| {
+            Ok(floats(&[rows + 4, 50], 1, d)?.abs().narrow(0, 2, rows)?.log1p())
+        });
+    }
     agree("broadcast row", 1e-6, |d| floats(&[50, 300], 1, d)?.add(&floats(&[300], 2, d)?));
     agree("broadcast column", 1e-6, |d| floats(&[50, 300], 1, d)?.mul(&floats(&[50, 1], 2, d)?));
     agree("transposed", 1e-6, |d| floats(&[50, 300], 1, d)?.mul(&floats(&[300, 50], 2, d)?.t()?));

@@ -33,7 +33,8 @@ pub use grad_mode::{is_grad_enabled, set_grad_enabled};
 pub use kernel::{Kernel, Launch};
 pub use layout::{Collapsed, Layout, Strides, collapse};
 pub use op::{
-    ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, CustomOp, Op, RandomKind, ReduceOp, Saved, UnaryOp,
+    ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, CustomOp, Op, OpAxes, Padding, Progression, RandomKind,
+    ReduceOp, Saved, UnaryOp,
 };
 pub use origin::with_location;
 pub use philox::philox;

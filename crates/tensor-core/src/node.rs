@@ -17,11 +17,41 @@ use crate::{DType, Device, Layout, Op, Shape, Storage, Tensor};
 /// The inputs of a node.
 pub(crate) type Inputs = SmallVec<[Arc<Node>; 2]>;
 
-/// Elements in memory: a buffer and a view of it.
+/// How a buffer is read: `None` for row-major from its first element on, as nearly all are.
+pub(crate) type View = Option<Arc<Layout>>;
+
+/// The view of a layout.
+pub(crate) fn view(layout: Layout) -> View {
+    (layout != Layout::contiguous(layout.shape().clone())).then(|| Arc::new(layout))
+}
+
+/// Elements in memory: a buffer, and how its node's shape lies in it.
 #[derive(Clone, Debug)]
 pub(crate) struct Value {
     pub(crate) storage: Storage,
-    pub(crate) layout: Layout,
+    pub(crate) view: View,
+}
+
+impl Value {
+    /// A buffer that holds the elements in row-major order.
+    pub(crate) fn row_major(storage: Storage) -> Value {
+        Value { storage, view: None }
+    }
+
+    /// The layout, of a node of this shape.
+    pub(crate) fn layout(&self, shape: &Shape) -> Layout {
+        self.view.as_deref().cloned().unwrap_or_else(|| Layout::contiguous(shape.clone()))
+    }
+
+    /// The buffer index of the first element.
+    pub(crate) fn offset(&self) -> usize {
+        self.view.as_ref().map_or(0, |layout| layout.offset())
+    }
+
+    /// Whether elements lie in row-major order without gaps.
+    pub(crate) fn is_contiguous(&self) -> bool {
+        self.view.as_ref().is_none_or(|layout| layout.is_contiguous())
+    }
 }
 
 /// What changes in a node's life: it gains a value, and then (unless a tape needs them) forgets its inputs.
@@ -35,12 +65,14 @@ pub(crate) struct Node {
     pub(crate) op: Op,
     pub(crate) dtype: DType,
     flags: AtomicU8,
-    /// How many `Tensor`s a user holds on this node, apart from the graph's own references.
+    /// How many `Tensor`s a user holds on this node, apart from the graph's own references: one when it is made.
     pub(crate) handles: AtomicU32,
     pub(crate) shape: Shape,
     pub(crate) device: Device,
     pub(crate) location: &'static Location<'static>,
     pub(crate) state: Mutex<State>,
+    /// Whether `state` has its value, which never goes again: to be asked without the lock.
+    computed: AtomicBool,
     /// Scratch of the evaluation under way on this node's device: its epoch and the node's place in its order.
     pub(crate) mark: AtomicU64,
     /// The variable whose value this node is or was; gradients that arrive here accumulate there.
@@ -96,10 +128,11 @@ impl Node {
             op,
             dtype,
             flags: AtomicU8::new(if tracked { TRACKED } else { 0 }),
-            handles: AtomicU32::new(0),
+            handles: AtomicU32::new(1),
             shape,
             device,
             location,
+            computed: AtomicBool::new(value.is_some()),
             state: Mutex::new(State { inputs, value }),
             mark: AtomicU64::new(0),
             leaf: OnceLock::new(),
@@ -132,7 +165,7 @@ impl Node {
     }
 
     pub(crate) fn has_value(&self) -> bool {
-        lock(&self.state).value.is_some()
+        self.computed.load(Ordering::Acquire)
     }
 
     pub(crate) fn held(&self) -> bool {
@@ -145,6 +178,7 @@ impl Node {
             let mut state = lock(&self.state);
             if state.value.is_none() {
                 state.value = Some(value);
+                self.computed.store(true, Ordering::Release);
             }
             if self.keeps_inputs() { Inputs::new() } else { std::mem::take(&mut state.inputs) }
         };
@@ -160,7 +194,9 @@ impl Drop for Node {
         while let Some(next) = stack.pop() {
             if let Some(mut last) = Arc::into_inner(next) {
                 let state = last.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-                stack.append(&mut state.inputs);
+                while let Some(input) = state.inputs.pop() {
+                    stack.push(input);
+                }
             }
         }
     }

@@ -195,7 +195,30 @@ names! {
     }
 }
 
-/// How a tensor was made from its inputs.
+/// The axes of an operation: two in place, more elsewhere, so that nodes stay small.
+pub type OpAxes = SmallVec<[usize; 2]>;
+
+/// What [`Op::Arange`] counts by.
+#[derive(Clone, Debug)]
+pub struct Progression {
+    /// The first value.
+    pub start: Scalar,
+    /// The difference of neighbours.
+    pub step: Scalar,
+}
+
+/// Where [`Op::Pad`] puts its input, and what it puts round it.
+#[derive(Clone, Debug)]
+pub struct Padding {
+    /// Per axis: elements before the first.
+    pub before: SmallVec<[usize; 5]>,
+    /// Per axis: elements between neighbours.
+    pub interior: SmallVec<[usize; 5]>,
+    /// What fills the rest.
+    pub value: Scalar,
+}
+
+/// How a tensor was made from its inputs. What is rare and large is boxed: every node holds one of these.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Op {
@@ -204,12 +227,7 @@ pub enum Op {
     /// One value everywhere.
     Full(Scalar),
     /// `start + step·i` at flat index `i`, in the tensor's dtype (integers wrap).
-    Arange {
-        /// The first value.
-        start: Scalar,
-        /// The difference of neighbours.
-        step: Scalar,
-    },
+    Arange(Box<Progression>),
     /// Random numbers from a block of a generator's stream.
     Random {
         /// Which distribution.
@@ -234,7 +252,7 @@ pub enum Op {
     /// The same elements under another shape.
     Reshape,
     /// Axes reordered: output axis `i` is input axis `axes[i]`.
-    Permute(SmallVec<[usize; 5]>),
+    Permute(OpAxes),
     /// Broadcast to this tensor's shape.
     Expand,
     /// Every `step`-th element from `start` along one axis; a negative step walks backwards.
@@ -252,20 +270,13 @@ pub enum Op {
         axis: usize,
     },
     /// The input placed in a larger tensor of `value`: along each axis, element `i` goes to `before + i·(1 + interior)`.
-    Pad {
-        /// Per axis: elements before the first.
-        before: SmallVec<[usize; 5]>,
-        /// Per axis: elements between neighbours.
-        interior: SmallVec<[usize; 5]>,
-        /// What fills the rest.
-        value: Scalar,
-    },
+    Pad(Box<Padding>),
     /// A reduction along `axes` (ascending).
     Reduce {
         /// Which.
         op: ReduceOp,
         /// The axes reduced, ascending.
-        axes: SmallVec<[usize; 5]>,
+        axes: OpAxes,
         /// Whether reduced axes stay, with size 1.
         keepdim: bool,
     },
@@ -340,7 +351,7 @@ impl Op {
         match self {
             Op::Leaf => "leaf",
             Op::Full(_) => "full",
-            Op::Arange { .. } => "arange",
+            Op::Arange(_) => "arange",
             Op::Random { kind, .. } => kind.name(),
             Op::Unary(op) => op.name(),
             Op::Powi(_) => "powi",
@@ -353,7 +364,7 @@ impl Op {
             Op::Expand => "expand",
             Op::Slice { .. } => "slice",
             Op::Concat { .. } => "concat",
-            Op::Pad { .. } => "pad",
+            Op::Pad(_) => "pad",
             Op::Reduce { op, .. } => op.name(),
             Op::ArgReduce { op, .. } => op.name(),
             Op::Cumulative { op, .. } => op.name(),
@@ -388,7 +399,7 @@ impl Op {
         matches!(
             self,
             Op::Full(_)
-                | Op::Arange { .. }
+                | Op::Arange(_)
                 | Op::Random { .. }
                 | Op::Unary(_)
                 | Op::Powi(_)
@@ -397,6 +408,11 @@ impl Op {
                 | Op::Where
                 | Op::Cast
         )
+    }
+
+    /// Whether there are no inputs.
+    pub(crate) fn is_source(&self) -> bool {
+        matches!(self, Op::Leaf | Op::Full(_) | Op::Arange(_) | Op::Random { .. })
     }
 
     /// Whether the output is another view of the last input's buffer, where strides can express it.
@@ -462,4 +478,15 @@ pub(crate) fn padded(shape: &Shape, before: &[usize], after: &[usize], interior:
     (0..shape.rank())
         .map(|i| before[i] + shape[i] + shape[i].saturating_sub(1) * interior[i] + after[i])
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ten thousand waiting nodes hold as many operations.
+    #[test]
+    fn operations_stay_small() {
+        assert!(size_of::<Op>() <= 32, "{} bytes", size_of::<Op>());
+    }
 }

@@ -42,7 +42,7 @@ pub(crate) fn gradients(step: &Step<'_>) -> Gradients {
         Op::Permute(axes) => movement::permute(axes, g),
         Op::Slice { axis, start, step } => movement::slice(*axis, *start, *step, &inputs[0], g),
         Op::Concat { axis } => movement::concat(*axis, step),
-        Op::Pad { before, interior, .. } => movement::pad(before, interior, &inputs[0], g),
+        Op::Pad(padding) => movement::pad(padding, &inputs[0], g),
         Op::Reduce { op, axes, .. } => reduce::reduce(*op, axes, step),
         Op::Cumulative { op, axis, reverse } => cumulative::cumulative(*op, *axis, *reverse, step),
         Op::MatMul => matmul(step),

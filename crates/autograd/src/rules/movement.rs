@@ -1,7 +1,7 @@
 //! Gradients of operations that move elements: each moves the gradient back.
 
 use smallvec::SmallVec;
-use tensor_core::{Scalar, Tensor};
+use tensor_core::{Padding, Scalar, Tensor};
 
 use super::{Gradients, Step};
 
@@ -43,12 +43,12 @@ pub(super) fn concat(axis: usize, step: &Step<'_>) -> Gradients {
 }
 
 /// Only the places where the input went count.
-pub(super) fn pad(before: &[usize], interior: &[usize], x: &Tensor, g: &Tensor) -> Gradients {
+pub(super) fn pad(padding: &Padding, x: &Tensor, g: &Tensor) -> Gradients {
     let mut out = g.clone();
     for axis in 0..x.rank() {
         let n = x.dims()[axis];
-        let step = interior[axis] as isize + 1;
-        let first = before[axis] as isize;
+        let step = padding.interior[axis] as isize + 1;
+        let first = padding.before[axis] as isize;
         let end = if n == 0 { first } else { first + (n as isize - 1) * step + 1 };
         out = out.slice_step(axis as isize, first, end, step)?;
     }

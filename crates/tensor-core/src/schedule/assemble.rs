@@ -10,6 +10,7 @@ use super::{
 use crate::{
     DType, Layout,
     kernel::{Compiled, Kernel, MapKernel},
+    node::{View, view},
 };
 
 /// Kernels in order, with where their buffers come from and go to.
@@ -19,7 +20,14 @@ pub(crate) struct Plan {
     /// Computed nodes that are read, and the slots their buffers go in.
     pub(crate) leaves: Vec<(u32, u32)>,
     /// Stored views of computed nodes: nothing to run.
-    pub(crate) views: Vec<(u32, u32, Layout)>,
+    pub(crate) views: Vec<Store>,
+}
+
+/// A node's value: which slot's buffer it is, and how it lies in it.
+pub(crate) struct Store {
+    pub(crate) item: u32,
+    pub(crate) slot: u32,
+    pub(crate) view: View,
 }
 
 pub(crate) struct Step {
@@ -27,11 +35,13 @@ pub(crate) struct Step {
     pub(crate) compiled: Compiled,
     pub(crate) inputs: SmallVec<[u32; 4]>,
     pub(crate) outputs: SmallVec<[Output; 2]>,
+    /// For each output, where its buffer goes.
+    pub(crate) targets: SmallVec<[Target; 2]>,
     pub(crate) scalars: SmallVec<[ScalarRef; 4]>,
     /// Nodes that get their value once this kernel ran, views of its outputs among them.
-    pub(crate) stores: Vec<(u32, u32, Layout)>,
-    /// Every node that an output of this kernel is the value of.
-    pub(crate) made: SmallVec<[(u32, u32, Layout); 2]>,
+    pub(crate) stores: Vec<Store>,
+    /// The nodes that the outputs in slots are the values of.
+    pub(crate) made: SmallVec<[Store; 2]>,
     /// Slots read here for the last time.
     pub(crate) last_uses: SmallVec<[u32; 4]>,
     /// Slots written here that no later kernel reads.
@@ -46,15 +56,21 @@ pub(crate) struct Step {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Output {
     Fresh {
-        slot: u32,
         dtype: DType,
         numel: usize,
     },
     /// The buffer of the `input`-th input, which nobody reads afterwards.
     Reused {
-        slot: u32,
         input: u32,
     },
+}
+
+/// Where an output's buffer goes.
+pub(crate) enum Target {
+    /// To be read by later kernels, or kept by several nodes.
+    Slot(u32),
+    /// Straight to the one node that keeps it.
+    Node { item: u32, view: View },
 }
 
 /// Slots, lifetimes, and reuse of buffers in place.
@@ -88,7 +104,7 @@ pub(super) fn assemble(facts: &Facts<'_>, drafts: Vec<Draft>) -> Plan {
     let stores_of = |source: u32, slot: u32| {
         stores_by_source[source as usize]
             .iter()
-            .map(move |&i| (i, slot, facts.place(i).1))
+            .map(move |&i| Store { item: i, slot, view: view(facts.place(i).1) })
             .collect::<Vec<_>>()
     };
     let views = leaves.iter().flat_map(|&(item, slot)| stores_of(item, slot)).collect();
@@ -98,15 +114,12 @@ pub(super) fn assemble(facts: &Facts<'_>, drafts: Vec<Draft>) -> Plan {
         let ends = |source: u32| last_read[source as usize] == g;
         let inputs: SmallVec<[u32; 4]> = draft.sources.iter().map(|&s| slot_of[s as usize]).collect();
         let mut taken: SmallVec<[u32; 2]> = SmallVec::new();
-        let mut outputs = SmallVec::new();
+        let (mut outputs, mut targets) = (SmallVec::new(), SmallVec::new());
         let mut stores = Vec::new();
         let mut made = SmallVec::new();
         let mut unread = SmallVec::new();
         let specs = draft.kernel.outputs();
         for (&result, (shape, dtype)) in draft.results.iter().zip(&specs) {
-            let slot = slots;
-            slots += 1;
-            slot_of[result as usize] = slot;
             let reusable = match &draft.kernel {
                 Kernel::Map(map) => reusable_input(facts, map, &draft.sources, &kept, &taken, *dtype, &ends),
                 _ => None,
@@ -114,13 +127,22 @@ pub(super) fn assemble(facts: &Facts<'_>, drafts: Vec<Draft>) -> Plan {
             outputs.push(match reusable {
                 Some(input) => {
                     taken.push(draft.sources[input]);
-                    Output::Reused { slot, input: input as u32 }
+                    Output::Reused { input: input as u32 }
                 }
-                None => Output::Fresh { slot, dtype: *dtype, numel: shape.numel() },
+                None => Output::Fresh { dtype: *dtype, numel: shape.numel() },
             });
-            made.push((result, slot, facts.place(result).1));
+            let is_read = last_read[result as usize] != NONE;
+            if let ([item], false) = (stores_by_source[result as usize].as_slice(), is_read) {
+                targets.push(Target::Node { item: *item, view: view(facts.place(*item).1) });
+                continue;
+            }
+            let slot = slots;
+            slots += 1;
+            slot_of[result as usize] = slot;
+            targets.push(Target::Slot(slot));
+            made.push(Store { item: result, slot, view: view(facts.place(result).1) });
             stores.extend(stores_of(result, slot));
-            if last_read[result as usize] == NONE {
+            if !is_read {
                 unread.push(slot);
             }
         }
@@ -134,6 +156,7 @@ pub(super) fn assemble(facts: &Facts<'_>, drafts: Vec<Draft>) -> Plan {
             compiled: Compiled::default(),
             inputs,
             outputs,
+            targets,
             scalars: draft.scalars,
             stores,
             made,

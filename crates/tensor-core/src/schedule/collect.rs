@@ -15,11 +15,14 @@ use crate::{
     node::{Inputs, Node, Value, lock},
 };
 
+/// Places of nodes in the order.
+type Places = SmallVec<[u32; 3]>;
+
 /// A node of the evaluation under way: one that waits, or a computed one that it reads.
 pub(crate) struct Item {
     pub(crate) node: Arc<Node>,
     /// Places of the inputs in the order; none for a computed node.
-    pub(crate) inputs: SmallVec<[u32; 3]>,
+    pub(crate) inputs: Places,
     /// The value, of a node that has one.
     pub(crate) value: Option<Value>,
     /// Whether the node must have its value afterwards.
@@ -53,10 +56,17 @@ pub(crate) fn discard(mut items: Vec<Item>) {
     }
 }
 
+/// A node whose inputs are gone through.
 struct Frame {
     node: Arc<Node>,
-    inputs: Inputs,
-    next: usize,
+    /// Those still to come.
+    inputs: smallvec::IntoIter<[Arc<Node>; 2]>,
+    places: Places,
+}
+
+enum Entry {
+    Placed(u32),
+    Waiting(Frame),
 }
 
 impl Collector {
@@ -77,21 +87,20 @@ impl Collector {
         std::mem::replace(&mut self.items, SPARE.take())
     }
 
-    pub(crate) fn collect(&mut self, targets: &[Arc<Node>]) {
+    /// Brings into order what the targets, taken out of their list, wait for.
+    pub(crate) fn collect(&mut self, targets: &mut Vec<Arc<Node>>) {
         static EPOCH: AtomicU32 = AtomicU32::new(1);
         self.epoch = EPOCH.fetch_add(1, Ordering::Relaxed);
         self.items.clear();
-        for target in targets {
-            if self.place(target).is_none() && !target.has_value() {
-                self.visit(target.clone());
-            }
+        for target in targets.drain(..) {
+            let place = match self.place(&target) {
+                Some(place) => place,
+                None if target.has_value() => continue,
+                None => self.visit(target),
+            };
+            self.items[place as usize].store = true;
         }
         if !self.items.is_empty() {
-            for target in targets {
-                if let Some(i) = self.place(target) {
-                    self.items[i as usize].store = true;
-                }
-            }
             self.decide_what_stays();
             self.write_key();
         }
@@ -103,48 +112,80 @@ impl Collector {
         ((mark >> 32) as u32 == self.epoch).then_some(mark as u32)
     }
 
-    fn push(&mut self, node: Arc<Node>, inputs: SmallVec<[u32; 3]>, value: Option<Value>) {
-        let mark = u64::from(self.epoch) << 32 | self.items.len() as u64;
-        node.mark.store(mark, Ordering::Relaxed);
+    /// Puts a node next in the order.
+    fn push(&mut self, node: Arc<Node>, inputs: Places, value: Option<Value>) -> u32 {
+        let place = self.items.len() as u32;
+        node.mark.store(u64::from(self.epoch) << 32 | u64::from(place), Ordering::Relaxed);
         self.items.push(Item { node, inputs, value, store: false, dies: false });
+        place
     }
 
-    /// Depth first, in a loop: a chain may be millions long.
-    fn visit(&mut self, root: Arc<Node>) {
-        let Some(frame) = self.enter(root) else { return };
-        self.frames.push(frame);
-        while let Some(top) = self.frames.last_mut() {
-            if let Some(input) = top.inputs.get(top.next) {
-                top.next += 1;
-                let input = input.clone();
-                if self.place(&input).is_none()
-                    && let Some(frame) = self.enter(input)
-                {
-                    self.frames.push(frame);
+    /// Depth first, in a loop: a chain may be millions long. Gives the place of the root.
+    fn visit(&mut self, root: Arc<Node>) -> u32 {
+        let mut top = match self.enter(root) {
+            Entry::Placed(place) => return place,
+            Entry::Waiting(frame) => frame,
+        };
+        loop {
+            let placed = match top.inputs.next() {
+                Some(input) => match self.place(&input) {
+                    Some(place) => place,
+                    None => match self.enter(input) {
+                        Entry::Placed(place) => place,
+                        Entry::Waiting(frame) => {
+                            self.frames.push(std::mem::replace(&mut top, frame));
+                            continue;
+                        }
+                    },
+                },
+                None => {
+                    let place = self.push(top.node, top.places, None);
+                    match self.frames.pop() {
+                        Some(reader) => top = reader,
+                        None => return place,
+                    }
+                    place
                 }
-            } else if let Some(done) = self.frames.pop() {
-                let places = done.inputs.iter().map(|n| n.mark.load(Ordering::Relaxed) as u32).collect();
-                self.push(done.node, places, None);
-            }
+            };
+            top.places.push(placed);
         }
     }
 
-    /// A frame for a node that waits; a computed one goes straight into the order.
-    fn enter(&mut self, node: Arc<Node>) -> Option<Frame> {
+    /// A node with inputs that wait is entered with a frame; any other goes straight into the order.
+    fn enter(&mut self, node: Arc<Node>) -> Entry {
         let state = lock(&node.state);
-        if let Some(value) = &state.value {
-            let value = value.clone();
+        if let Some(value) = state.value.clone() {
             drop(state);
-            self.push(node, SmallVec::new(), Some(value));
-            return None;
+            return Entry::Placed(self.push(node, Places::new(), Some(value)));
         }
         let inputs = match node.op {
             // Only its value matters here; what it was computed from is the tape's business.
-            Op::Custom(_) => state.inputs.last().cloned().into_iter().collect(),
-            _ => state.inputs.clone(),
+            Op::Custom(_) => &state.inputs[state.inputs.len().saturating_sub(1)..],
+            _ => &state.inputs[..],
         };
+        let mut places = Places::new();
+        for (k, input) in inputs.iter().enumerate() {
+            match self.place(input).or_else(|| self.enter_source(input)) {
+                Some(place) => places.push(place),
+                None => {
+                    let inputs = Inputs::from(&inputs[k..]).into_iter();
+                    drop(state);
+                    return Entry::Waiting(Frame { node, inputs, places });
+                }
+            }
+        }
         drop(state);
-        Some(Frame { node, inputs, next: 0 })
+        Entry::Placed(self.push(node, places, None))
+    }
+
+    /// The place of a node that has its value or is made from nothing; none for one with inputs to go through first.
+    fn enter_source(&mut self, node: &Arc<Node>) -> Option<u32> {
+        let value = match node.has_value() {
+            true => lock(&node.state).value.clone(),
+            false if node.op.is_source() => None,
+            false => return None,
+        };
+        Some(self.push(node.clone(), Places::new(), value))
     }
 
     /// From the consumers down: who must keep a value, and who is gone afterwards.
@@ -172,8 +213,8 @@ impl Collector {
             if let Some(value) = &item.value {
                 let dies = dies
                     && Arc::strong_count(&value.storage) == 2
-                    && value.storage.numel() == value.layout.numel()
-                    && value.layout == Layout::contiguous(value.layout.shape().clone());
+                    && value.storage.numel() == item.node.shape.numel()
+                    && value.view.is_none();
                 self.items[i].dies = dies;
                 continue;
             }
@@ -199,25 +240,20 @@ impl Collector {
         key.clear();
         for item in &self.items {
             let node = &item.node;
-            let flags =
-                u64::from(item.store) | u64::from(item.dies) << 1 | u64::from(item.value.is_some()) << 2;
-            let (code, payload) = op_words(&node.op);
-            let head = code
-                | (node.dtype as u64) << 8
-                | flags << 16
-                | (item.inputs.len() as u64) << 24
-                | (node.shape.rank() as u64) << 48;
-            key.push(head);
+            let view = item.value.as_ref().and_then(|value| value.view.as_deref());
+            let flags = u64::from(item.store)
+                | u64::from(item.dies) << 1
+                | u64::from(item.value.is_some()) << 2
+                | u64::from(view.is_some()) << 3;
+            let counts = (item.inputs.len() as u64) << 24 | (node.shape.rank() as u64) << 48;
+            // How something that has its value was computed is all the same.
+            let op = if item.value.is_some() { &Op::Leaf } else { &node.op };
+            write_op(key, op, (node.dtype as u64) << 16 | flags << 20 | counts);
             key.extend(node.shape.iter().map(|&d| d as u64));
-            match &item.value {
-                Some(value) => {
-                    key.push(value.layout.offset() as u64);
-                    key.extend(value.layout.strides().iter().map(|&s| s as u64));
-                }
-                None => {
-                    key.extend(item.inputs.iter().map(|&i| u64::from(i)));
-                    key.extend(payload);
-                }
+            let pairs = item.inputs.chunks(2);
+            key.extend(pairs.map(|p| u64::from(p[0]) | p.get(1).map_or(0, |&i| u64::from(i) << 32)));
+            if let Some(layout) = view {
+                write_layout(key, layout);
             }
         }
     }
@@ -229,84 +265,54 @@ fn wanted_inputs(items: &[Item], item: &Item) -> u32 {
     item.inputs.iter().enumerate().fold(0, |bits, (k, &i)| bits | u32::from(tracked(i)) << k.min(31))
 }
 
-/// The operation in words: a code, and those parameters that shape the plan.
-pub(super) fn op_words(op: &Op) -> (u64, SmallVec<[u64; 4]>) {
-    let mut words: SmallVec<[u64; 4]> = SmallVec::new();
-    let code = match op {
-        Op::Leaf => 0,
-        Op::Full(_) => 1,
-        Op::Arange { .. } => 2,
-        Op::Random { kind, .. } => {
-            words.push(*kind as u64);
-            3
-        }
-        Op::Unary(op) => {
-            words.push(*op as u64);
-            4
-        }
-        Op::Powi(n) => {
-            words.push(*n as u64);
-            5
-        }
-        Op::Binary(op) => {
-            words.push(*op as u64);
-            6
-        }
-        Op::Compare(op) => {
-            words.push(*op as u64);
-            7
-        }
-        Op::Where => 8,
-        Op::Cast => 9,
-        Op::Reshape => 10,
-        Op::Permute(axes) => {
-            words.extend(axes.iter().map(|&a| a as u64));
-            11
-        }
-        Op::Expand => 12,
-        Op::Slice { axis, start, step } => {
-            words.extend([*axis as u64, *start as u64, *step as u64]);
-            13
-        }
-        Op::Concat { axis } => {
-            words.push(*axis as u64);
-            14
-        }
-        Op::Pad { before, interior, .. } => {
-            words.extend(before.iter().chain(interior).map(|&v| v as u64));
-            15
-        }
-        Op::Reduce { op, axes, keepdim } => {
-            words.extend([
-                *op as u64,
-                u64::from(*keepdim),
-                axes.iter().fold(0, |m, &a| m | 1 << (a as u64 & 63)),
-            ]);
-            16
-        }
-        Op::ArgReduce { op, axis, keepdim } => {
-            words.extend([*op as u64, *axis as u64, u64::from(*keepdim)]);
-            17
-        }
-        Op::MatMul => 18,
-        Op::Gather { axis } => {
-            words.push(*axis as u64);
-            19
-        }
-        Op::ScatterAdd { axis } => {
-            words.push(*axis as u64);
-            20
-        }
-        Op::ToDevice => 21,
-        Op::Custom(_) => 22,
-        Op::Cumulative { op, axis, reverse } => {
-            words.extend([*op as u64, *axis as u64, u64::from(*reverse)]);
-            23
-        }
-        Op::ArgSort { axis, descending } => {
-            words.extend([*axis as u64, u64::from(*descending)]);
-            24
-        }
+/// How a buffer is read, in words.
+pub(super) fn write_layout(key: &mut Vec<u64>, layout: &Layout) {
+    key.push(layout.offset() as u64);
+    key.extend(layout.strides().iter().map(|&s| s as u64));
+}
+
+/// The operation in words: which, with those parameters that shape the plan. The first word's upper six bytes are `rest`.
+pub(super) fn write_op(key: &mut Vec<u64>, op: &Op, rest: u64) {
+    let (code, kind) = match op {
+        Op::Leaf => (0, 0),
+        Op::Full(_) => (1, 0),
+        Op::Arange(_) => (2, 0),
+        Op::Random { kind, .. } => (3, *kind as u64),
+        Op::Unary(op) => (4, *op as u64),
+        Op::Powi(_) => (5, 0),
+        Op::Binary(op) => (6, *op as u64),
+        Op::Compare(op) => (7, *op as u64),
+        Op::Where => (8, 0),
+        Op::Cast => (9, 0),
+        Op::Reshape => (10, 0),
+        Op::Permute(_) => (11, 0),
+        Op::Expand => (12, 0),
+        Op::Slice { .. } => (13, 0),
+        Op::Concat { .. } => (14, 0),
+        Op::Pad(_) => (15, 0),
+        Op::Reduce { op, keepdim, .. } => (16, *op as u64 | u64::from(*keepdim) << 7),
+        Op::ArgReduce { op, keepdim, .. } => (17, *op as u64 | u64::from(*keepdim) << 7),
+        Op::MatMul => (18, 0),
+        Op::Gather { .. } => (19, 0),
+        Op::ScatterAdd { .. } => (20, 0),
+        Op::ToDevice => (21, 0),
+        Op::Custom(_) => (22, 0),
+        Op::Cumulative { op, reverse, .. } => (23, *op as u64 | u64::from(*reverse) << 7),
+        Op::ArgSort { descending, .. } => (24, u64::from(*descending)),
     };
-    (code, words)
+    key.push(code | kind << 8 | rest);
+    match op {
+        Op::Powi(n) => key.push(*n as u64),
+        Op::Permute(axes) => key.extend(axes.iter().map(|&a| a as u64)),
+        Op::Slice { axis, start, step } => key.extend([*axis as u64, *start as u64, *step as u64]),
+        Op::Pad(padding) => key.extend(padding.before.iter().chain(&padding.interior).map(|&v| v as u64)),
+        Op::Reduce { axes, .. } => key.push(axes.iter().fold(0, |m, &a| m | 1 << (a as u64 & 63))),
+        Op::Concat { axis }
+        | Op::ArgReduce { axis, .. }
+        | Op::Gather { axis }
+        | Op::ScatterAdd { axis }
+        | Op::Cumulative { axis, .. }
+        | Op::ArgSort { axis, .. } => key.push(*axis as u64),
+        _ => {}
+    }
 }

@@ -114,7 +114,7 @@ fn opaque(facts: &Facts<'_>, g: u32, i: u32) -> Draft {
             sources = fused.sources;
             scalars = fused.scalars;
             let (inputs, program) = (fused.layouts, fused.program);
-            Kernel::Reduce(ReduceKernel { op: *op, shape, axes: axes.clone(), inputs, program })
+            Kernel::Reduce(ReduceKernel { op: *op, shape, axes: axes.as_slice().into(), inputs, program })
         }
         Op::ArgReduce { op, axis, .. } => {
             Kernel::ArgReduce(ArgReduceKernel { op: *op, axis: *axis, dtype: input_dtype(0), input: read(0) })
@@ -167,12 +167,12 @@ fn opaque(facts: &Facts<'_>, g: u32, i: u32) -> Draft {
             index: read(1),
             src: read(2),
         }),
-        Op::Pad { before, interior, .. } => {
+        Op::Pad(padding) => {
             scalars.push(ScalarRef { item: i, part: Part::Value, dtype });
             let src = read(0);
             let mut dst = Layout::contiguous(item.node.shape.clone());
             for (axis, &size) in src.shape().iter().enumerate() {
-                dst = dst.slice(axis, before[axis], size, interior[axis] as isize + 1);
+                dst = dst.slice(axis, padding.before[axis], size, padding.interior[axis] as isize + 1);
             }
             let fill = item.node.shape.numel() != src.numel();
             Kernel::Copy(CopyKernel {

@@ -3,12 +3,12 @@
 use smallvec::SmallVec;
 
 use super::{
-    assemble::{Output, Plan, Step},
+    assemble::{Output, Plan, Step, Store, Target},
     collect::Item,
     program::{Part, ScalarRef},
 };
 use crate::{
-    Backend, Error, Launch, Layout, Op, Result, Scalar, Storage,
+    Backend, Error, Launch, Op, Result, Scalar, Storage,
     node::{Node, Value},
 };
 
@@ -18,16 +18,12 @@ pub(crate) fn execute(plan: &Plan, items: &[Item], backend: &dyn Backend) -> Res
     for &(item, slot) in &plan.leaves {
         slots[slot as usize] = items[item as usize].value.as_ref().map(|v| v.storage.clone());
     }
-    for (item, slot, layout) in &plan.views {
-        hand_over(items, *item, &slots[*slot as usize], layout);
-    }
+    plan.views.iter().for_each(|store| hand_over(items, &slots, store));
     for (at, step) in plan.steps.iter().enumerate() {
         if let Err(error) = run(step, items, &mut slots, backend) {
             // What is computed and still there is kept, so that another try goes on from here.
             for done in &plan.steps[..at] {
-                for (item, slot, layout) in done.made.iter() {
-                    hand_over(items, *item, &slots[*slot as usize], layout);
-                }
+                done.made.iter().for_each(|store| hand_over(items, &slots, store));
             }
             return Err(blame(&items[step.origin as usize].node, error));
         }
@@ -50,11 +46,11 @@ pub(super) fn launch(
     scalars: &[Scalar],
     backend: &dyn Backend,
 ) -> Result<SmallVec<[Storage; 2]>> {
-    let mut outputs: SmallVec<[Storage; 2]> = SmallVec::new();
+    let mut outputs: SmallVec<[Storage; 2]> = SmallVec::with_capacity(step.outputs.len());
     for output in &step.outputs {
         outputs.push(match *output {
-            Output::Fresh { dtype, numel, .. } => backend.allocate(dtype, numel)?,
-            Output::Reused { input, .. } => inputs[input as usize].clone(),
+            Output::Fresh { dtype, numel } => backend.allocate(dtype, numel)?,
+            Output::Reused { input } => inputs[input as usize].clone(),
         });
     }
     if !step.empty {
@@ -65,9 +61,11 @@ pub(super) fn launch(
 }
 
 fn run(step: &Step, items: &[Item], slots: &mut [Option<Storage>], backend: &dyn Backend) -> Result<()> {
-    let mut inputs: SmallVec<[Storage; 4]> = SmallVec::new();
+    let mut inputs: SmallVec<[Storage; 4]> = SmallVec::with_capacity(step.inputs.len());
     for &slot in &step.inputs {
-        inputs.extend(slots[slot as usize].clone());
+        if let Some(storage) = &slots[slot as usize] {
+            inputs.push(storage.clone());
+        }
     }
     debug_assert_eq!(inputs.len(), step.inputs.len());
     let scalars: SmallVec<[Scalar; 4]> =
@@ -77,31 +75,35 @@ fn run(step: &Step, items: &[Item], slots: &mut [Option<Storage>], backend: &dyn
     for &slot in &step.last_uses {
         slots[slot as usize] = None;
     }
-    for (output, storage) in step.outputs.iter().zip(outputs) {
-        let (Output::Fresh { slot, .. } | Output::Reused { slot, .. }) = *output;
-        slots[slot as usize] = Some(storage);
+    for (target, storage) in step.targets.iter().zip(outputs) {
+        match target {
+            Target::Slot(slot) => slots[*slot as usize] = Some(storage),
+            Target::Node { item, view } => {
+                items[*item as usize].node.attach(Value { storage, view: view.clone() });
+            }
+        }
     }
-    for (item, slot, layout) in &step.stores {
-        hand_over(items, *item, &slots[*slot as usize], layout);
-    }
+    step.stores.iter().for_each(|store| hand_over(items, slots, store));
     for &slot in &step.unread {
         slots[slot as usize] = None;
     }
     Ok(())
 }
 
-fn hand_over(items: &[Item], item: u32, storage: &Option<Storage>, layout: &Layout) {
-    if let Some(storage) = storage {
-        items[item as usize].node.attach(Value { storage: storage.clone(), layout: layout.clone() });
+fn hand_over(items: &[Item], slots: &[Option<Storage>], store: &Store) {
+    if let Some(storage) = &slots[store.slot as usize] {
+        let value = Value { storage: storage.clone(), view: store.view.clone() };
+        items[store.item as usize].node.attach(value);
     }
 }
 
 /// The scalar that a node's operation holds.
 pub(super) fn scalar(wanted: &ScalarRef, op: &Op) -> Scalar {
     let value = match (op, wanted.part) {
-        (Op::Full(value), _) | (Op::Pad { value, .. }, _) => *value,
-        (Op::Arange { start, .. }, Part::Start) => *start,
-        (Op::Arange { step, .. }, _) => *step,
+        (Op::Full(value), _) => *value,
+        (Op::Pad(padding), _) => padding.value,
+        (Op::Arange(range), Part::Start) => range.start,
+        (Op::Arange(range), _) => range.step,
         (Op::Random { seed, .. }, Part::Seed) => Scalar::Int(*seed as i64),
         (Op::Random { offset, .. }, _) => Scalar::Int(*offset as i64),
         _ => Scalar::Int(0),

@@ -12,7 +12,7 @@ mod plan;
 mod program;
 mod single;
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 
 use rustc_hash::FxHashMap;
 
@@ -59,35 +59,51 @@ impl PlanCache {
     }
 }
 
+/// Computes the value of one node, and with it whatever is held on the way. As [`evaluate`].
+pub(crate) fn evaluate_one(target: &Arc<Node>) -> Result<()> {
+    let device = &target.device;
+    let mut cache = lock(device.plans());
+    let new = match cache.singles.evaluate(target, device.backend().as_ref()) {
+        single::Outcome::Done(result) => return result,
+        single::Outcome::New => true,
+        single::Outcome::Other => false,
+    };
+    run(cache, device, &mut vec![target.clone()], new)
+}
+
 /// Computes the values of `targets`, and with them whatever is held on the way.
 ///
 /// # Errors
 /// The first failure, with the operation and source line it belongs to. What was computed before it stays computed, and
 /// everything else stays as it was.
-pub(crate) fn evaluate(targets: &[Arc<Node>]) -> Result<()> {
+pub(crate) fn evaluate(mut targets: Vec<Arc<Node>>) -> Result<()> {
     let Some(first) = targets.first() else { return Ok(()) };
+    if let [one] = targets.as_slice() {
+        return evaluate_one(one);
+    }
     let device = first.device.clone();
     if targets.iter().any(|t| t.device != device) {
         // One device after the other: nothing that waits crosses devices.
-        let (here, elsewhere): (Vec<_>, Vec<_>) = targets.iter().cloned().partition(|t| t.device == device);
-        let first = evaluate(&here);
-        return evaluate(&elsewhere).and(first);
+        let (here, elsewhere): (Vec<_>, Vec<_>) = targets.into_iter().partition(|t| t.device == device);
+        let first = evaluate(here);
+        return evaluate(elsewhere).and(first);
     }
-    // One evaluation at a time for a device: two threads never compute, or give away, the same buffer.
-    let mut cache = lock(device.plans());
-    let new = match targets {
-        [one] => match cache.singles.evaluate(one, device.backend().as_ref()) {
-            single::Outcome::Done(result) => return result,
-            single::Outcome::New => true,
-            single::Outcome::Other => false,
-        },
-        _ => false,
-    };
+    run(lock(device.plans()), &device, &mut targets, false)
+}
+
+/// One evaluation at a time for a device: two threads never compute, or give away, the same buffer. `new` asks to learn the one
+/// target's kernel.
+fn run(
+    mut cache: MutexGuard<'_, PlanCache>,
+    device: &Device,
+    targets: &mut Vec<Arc<Node>>,
+    new: bool,
+) -> Result<()> {
     cache.collector.collect(targets);
     if cache.collector.is_empty() {
         return Ok(());
     }
-    let plan = cache.plan(&device);
+    let plan = cache.plan(device);
     if new {
         let PlanCache { singles, collector, .. } = &mut *cache;
         singles.learn(&plan, collector.items());

@@ -61,7 +61,7 @@ pub(crate) fn flush() -> Result<()> {
     });
     let held: Vec<Arc<Node>> =
         nodes.iter().filter_map(Weak::upgrade).filter(|node| node.held() && !node.has_value()).collect();
-    let result = super::evaluate(&held);
+    let result = super::evaluate(held);
     // Keep the list's memory for the next round.
     PENDING.with_borrow_mut(|pending| {
         if pending.nodes.is_empty() {

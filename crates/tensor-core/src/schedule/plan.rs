@@ -112,7 +112,7 @@ fn classify(items: &[Item]) -> Facts<'_> {
             constant[i] = constant[item.inputs[0] as usize];
             if constant[i].is_some() { Class::Constant } else { Class::View }
         } else if op.is_elementwise() {
-            positional[i] = matches!(op, Op::Arange { .. } | Op::Random { .. })
+            positional[i] = matches!(op, Op::Arange(_) | Op::Random { .. })
                 || item.inputs.iter().any(|&j| positional[j as usize]);
             Class::Elementwise
         } else {
@@ -283,7 +283,7 @@ fn find_places(facts: &mut Facts<'_>) {
         let item = &facts.items[i];
         let own = |shape: &Shape| Some((i as u32, Layout::contiguous(shape.clone())));
         facts.places[i] = match facts.class[i] {
-            Class::Ready => item.value.as_ref().map(|v| (i as u32, v.layout.clone())),
+            Class::Ready => item.value.as_ref().map(|v| (i as u32, v.layout(&item.node.shape))),
             Class::Opaque if turned => {
                 let swapped = last_two_swapped(item.node.shape.rank());
                 let stored: Shape = swapped.iter().map(|&a| item.node.shape[a]).collect();

@@ -115,7 +115,7 @@ impl<'a> Builder<'a> {
         let instr = match &item.node.op {
             // A copy into row-major order.
             Op::Reshape => return self.load(input(0), facts.shape(input(0))),
-            Op::Arange { .. } => {
+            Op::Arange(_) => {
                 let start = self.slot(i, Part::Start, dtype);
                 let step = self.slot(i, Part::Step, dtype);
                 Instr::Arange { start, step }

@@ -7,15 +7,18 @@ use smallvec::SmallVec;
 
 use super::{
     MAX_PLANS,
-    assemble::{Output, Plan},
-    collect::{Item, op_words},
+    assemble::{Output, Plan, Target},
+    collect::{Item, write_layout, write_op},
     execute::{blame, launch, scalar},
     pending,
 };
 use crate::{
-    Backend, Layout, Op, Result, Scalar, Storage,
-    node::{Node, Value, lock},
+    Backend, Op, Result, Scalar, Storage,
+    node::{Node, Value, View, lock},
 };
+
+/// Inputs of an operation that goes the short way: a condition and two branches.
+const MAX_INPUTS: usize = 3;
 
 /// The form of an operation and its inputs: all that its kernel depends on.
 type Key = Vec<u64>;
@@ -45,7 +48,7 @@ struct Single {
     inputs: SmallVec<[u8; 4]>,
     /// Whose scalar each of the kernel's is: an input's, or past them the operation's own.
     scalars: SmallVec<[u8; 4]>,
-    layout: Layout,
+    view: View,
 }
 
 impl Singles {
@@ -54,64 +57,69 @@ impl Singles {
         if node.op.is_view() {
             return Outcome::Other;
         }
-        let mut values: SmallVec<[Option<Storage>; 3]> = SmallVec::new();
-        let mut constants: SmallVec<[Scalar; 3]> = SmallVec::new();
+        let mut values = [const { None }; MAX_INPUTS];
+        let mut constants = [Scalar::Int(0); MAX_INPUTS];
         let key = &mut self.key;
         key.clear();
+        let count;
         {
             let state = lock(&node.state);
             let inputs = &state.inputs;
             if state.value.is_some() {
                 return Outcome::Done(Ok(()));
             }
-            if inputs.is_empty() || inputs.len() > 3 {
+            count = inputs.len();
+            if count == 0 || count > MAX_INPUTS {
                 return Outcome::Other;
             }
-            let (code, words) = op_words(&node.op);
-            key.push(code | (node.dtype as u64) << 8 | (node.shape.rank() as u64) << 16);
-            key.extend_from_slice(&words);
+            write_op(key, &node.op, (node.dtype as u64) << 16 | (node.shape.rank() as u64) << 48);
             key.extend(node.shape.iter().map(|&d| d as u64));
             for (k, input) in inputs.iter().enumerate() {
-                let same = |j: &usize| Arc::ptr_eq(&inputs[*j], input);
-                let first = (0..k).find(same).unwrap_or(k);
+                let same = |other: &Arc<Node>| Arc::ptr_eq(other, input);
+                let first = inputs[..k].iter().position(same).unwrap_or(k);
                 let state = lock(&input.state);
-                let (value, kind) = match (&state.value, &input.op) {
+                let kind = match (&state.value, &input.op) {
                     (Some(value), _) => {
                         // What only this operation still holds may be overwritten: a longer story.
-                        let edges = (0..inputs.len()).filter(same).count();
-                        if !node.keeps_inputs() && Arc::strong_count(input) == edges {
-                            return Outcome::Other;
+                        let holders = Arc::strong_count(input);
+                        if holders <= count && !node.keeps_inputs() {
+                            let edges = inputs.iter().filter(|other| same(other)).count();
+                            if holders == edges {
+                                return Outcome::Other;
+                            }
                         }
-                        (Some(value.storage.clone()), 1)
+                        values[k] = Some(value.storage.clone());
+                        1
                     }
-                    (None, Op::Full(_)) => (None, 2),
+                    (None, Op::Full(value)) => {
+                        constants[k] = *value;
+                        2
+                    }
                     _ => return Outcome::Other,
                 };
+                let view = state.value.as_ref().and_then(|value| value.view.as_deref());
                 let rank = input.shape.rank() as u64;
-                key.push(kind | (input.dtype as u64) << 8 | rank << 16 | (first as u64) << 32);
+                let head = kind | u64::from(view.is_some()) << 2;
+                key.push(head | (input.dtype as u64) << 8 | rank << 16 | (first as u64) << 32);
                 key.extend(input.shape.iter().map(|&d| d as u64));
-                if let Some(value) = &state.value {
-                    key.push(value.layout.offset() as u64);
-                    key.extend(value.layout.strides().iter().map(|&s| s as u64));
+                if let Some(layout) = view {
+                    write_layout(key, layout);
                 }
-                constants.push(match &input.op {
-                    Op::Full(value) => *value,
-                    _ => Scalar::Int(0),
-                });
-                values.push(value);
             }
         }
         let Some(single) = self.known.get(key.as_slice()) else { return Outcome::New };
         let step = &single.plan.steps[0];
         let mut inputs: SmallVec<[Storage; 4]> = SmallVec::new();
         for &k in &single.inputs {
-            inputs.extend(values[k as usize].take());
+            if let Some(storage) = values[k as usize].take() {
+                inputs.push(storage);
+            }
         }
         let scalars: SmallVec<[Scalar; 4]> = step
             .scalars
             .iter()
             .zip(&single.scalars)
-            .map(|(wanted, &k)| match constants.get(k as usize) {
+            .map(|(wanted, &k)| match constants[..count].get(k as usize) {
                 Some(value) => value.cast(wanted.dtype),
                 None => scalar(wanted, &node.op),
             })
@@ -119,7 +127,7 @@ impl Singles {
         Outcome::Done(match launch(step, &inputs, &scalars, backend) {
             Ok(mut outputs) => {
                 if let Some(storage) = outputs.pop() {
-                    node.attach(Value { storage, layout: single.layout.clone() });
+                    node.attach(Value { storage, view: single.view.clone() });
                 }
                 pending::forget_last(node);
                 Ok(())
@@ -136,7 +144,7 @@ impl Singles {
             return;
         };
         let Some(target) = items.len().checked_sub(1) else { return };
-        let [(stored, _, layout)] = step.stores.as_slice() else { return };
+        let [Target::Node { item: stored, view }] = step.targets.as_slice() else { return };
         if *stored as usize != target || !plan.views.is_empty() {
             return;
         }
@@ -166,7 +174,7 @@ impl Singles {
             }
             self.known.insert(
                 self.key.as_slice().into(),
-                Single { plan: plan.clone(), inputs, scalars, layout: layout.clone() },
+                Single { plan: plan.clone(), inputs, scalars, view: view.clone() },
             );
         }
     }

@@ -5,6 +5,8 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
+use smallvec::SmallVec;
+
 use super::Tensor;
 use crate::{
     Device, Error, Op, Result,
@@ -47,9 +49,9 @@ impl Tensor {
             requires_grad: AtomicBool::new(requires_grad),
             grad: Mutex::new(None),
         }));
-        let outer = Arc::new(outer);
-        let _ = node.leaf.set(Arc::downgrade(&outer));
-        Ok(Tensor::from_node(outer))
+        let outer = Tensor::first(outer);
+        let _ = node.leaf.set(Arc::downgrade(&outer.0));
+        Ok(outer)
     }
 
     /// Whether this tensor is a cell: made by `requires_grad` or [`Tensor::into_cell`], or a module's parameter.
@@ -190,7 +192,7 @@ impl Tensor {
 
     /// The nodes this one was made from, values of leaves as they were then.
     #[doc(hidden)]
-    pub fn recorded_inputs(&self) -> Vec<Tensor> {
+    pub fn recorded_inputs(&self) -> SmallVec<[Tensor; 2]> {
         lock(&self.0.state).inputs.iter().cloned().map(Tensor::from_node).collect()
     }
 
@@ -206,7 +208,7 @@ impl Tensor {
         device.require(self.dtype(), "to")?;
         let bytes = self.read_bytes()?;
         let storage = device.backend().upload(self.dtype(), &bytes)?;
-        let value = Value { storage, layout: crate::Layout::contiguous(self.shape().clone()) };
+        let value = Value::row_major(storage);
         let inputs = Inputs::from_iter([self.node()]);
         let tracked = inputs[0].is_tracked() && crate::grad_mode::is_grad_enabled();
         let inputs = if tracked { inputs } else { Inputs::new() };
@@ -221,7 +223,7 @@ impl Tensor {
             tracked,
             here(),
         );
-        Ok(Tensor::from_node(Arc::new(node)))
+        Ok(Tensor::first(node))
     }
 }
 
@@ -236,7 +238,7 @@ fn cell_value(node: &Arc<Node>, tracked: bool) -> Tensor {
     };
     let fresh =
         Node::new(op, node.shape.clone(), node.dtype, node.device.clone(), inputs, value, tracked, here());
-    let tensor = Tensor::from_node(Arc::new(fresh));
+    let tensor = Tensor::first(fresh);
     if tracked {
         // A leaf's own making is nobody's business: drop it as soon as it is computed.
         tensor.0.release();

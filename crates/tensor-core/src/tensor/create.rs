@@ -1,10 +1,8 @@
 //! Making tensors: from host data, and from nothing (zeros, ranges, identity).
 
-use std::sync::Arc;
-
 use super::Tensor;
 use crate::{
-    DType, Device, Element, Error, Layout, Op, Result, Scalar, Shape,
+    DType, Device, Element, Error, Op, Progression, Result, Scalar, Shape,
     node::{Inputs, Node, Value},
     origin::here,
     schedule::pending,
@@ -53,7 +51,7 @@ impl Tensor {
     #[track_caller]
     pub(crate) fn source_unchecked(op: Op, shape: Shape, dtype: DType, device: &Device) -> Tensor {
         let node = Node::new(op, shape, dtype, device.clone(), Inputs::new(), None, false, here());
-        Tensor::from_node(Arc::new(node))
+        Tensor::first(node)
     }
 
     /// A tensor of `data` in row-major order.
@@ -73,8 +71,7 @@ impl Tensor {
         let bytes = T::as_bytes(data);
         let storage = device.backend().upload(T::DTYPE, bytes)?;
         pending::note_bytes(bytes.len());
-        let value = Value { storage, layout: Layout::contiguous(shape.clone()) };
-        Ok(Tensor::ready(Op::Leaf, shape, T::DTYPE, device.clone(), value))
+        Ok(Tensor::ready(Op::Leaf, shape, T::DTYPE, device.clone(), Value::row_major(storage)))
     }
 
     /// A tensor of `data` in row-major order. See [`Tensor::from_slice`].
@@ -165,7 +162,7 @@ impl Tensor {
         };
         let shape = Shape::from([n]);
         Tensor::source(
-            Op::Arange { start: start.cast(dtype), step: step.cast(dtype) },
+            Op::Arange(Box::new(Progression { start: start.cast(dtype), step: step.cast(dtype) })),
             shape,
             dtype,
             &options.device,

@@ -45,7 +45,12 @@ use crate::{
 pub struct Tensor(Arc<Node>);
 
 impl Tensor {
-    /// A handle on a node.
+    /// The handle that a new node is made for.
+    pub(crate) fn first(node: Node) -> Tensor {
+        Tensor(Arc::new(node))
+    }
+
+    /// One more handle on a node.
     pub(crate) fn from_node(node: Arc<Node>) -> Tensor {
         node.handles.fetch_add(1, Ordering::Relaxed);
         Tensor(node)
@@ -136,7 +141,10 @@ impl Tensor {
     /// Whatever the device reports: memory, a lost device, an index out of range. The failing operation and the source
     /// line that built it are named, and this tensor stays as it was.
     pub fn eval(&self) -> Result<()> {
-        schedule::evaluate(&[self.node()])
+        match &self.0.variable {
+            None => schedule::evaluate_one(&self.0),
+            Some(_) => schedule::evaluate_one(&self.node()),
+        }
     }
 
     /// Whether the value is known already.
@@ -151,7 +159,7 @@ impl Tensor {
             if let Some(value) = &lock(&node.state).value {
                 return Ok(value.clone());
             }
-            schedule::evaluate(std::slice::from_ref(&node))?;
+            schedule::evaluate_one(&node)?;
         }
     }
 
@@ -171,7 +179,7 @@ impl Tensor {
         let tracked = dtype.is_float() && inputs.iter().any(|n| n.is_tracked()) && is_grad_enabled();
         let waits = !inputs.is_empty();
         let node = Node::new(op, shape, dtype, device, inputs, None, tracked, here());
-        let tensor = Tensor::from_node(Arc::new(node));
+        let tensor = Tensor::first(node);
         if waits {
             schedule::pending::register(&tensor.0);
         }
@@ -182,7 +190,7 @@ impl Tensor {
     #[track_caller]
     pub(crate) fn ready(op: Op, shape: Shape, dtype: DType, device: Device, value: Value) -> Tensor {
         let node = Node::new(op, shape, dtype, device, Inputs::new(), Some(value), false, here());
-        Tensor::from_node(Arc::new(node))
+        Tensor::first(node)
     }
 
     /// The result of a user's own differentiable function: `value`, computed from `inputs` without a tape, with `op`'s
@@ -224,7 +232,10 @@ impl Clone for Tensor {
 
 impl Drop for Tensor {
     fn drop(&mut self) {
-        self.0.handles.fetch_sub(1, Ordering::Relaxed);
+        // Of a node that ends with this handle, nobody asks how many are left.
+        if Arc::strong_count(&self.0) > 1 {
+            self.0.handles.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::Tensor;
-use crate::{Axes, BinaryOp, DType, Dims, Error, Op, Result, Scalar, Shape, op::padded};
+use crate::{Axes, BinaryOp, DType, Dims, Error, Op, Padding, Result, Scalar, Shape, op::padded};
 
 impl Tensor {
     /// The same elements in the same order under another shape; one size may be -1 and takes what is left.
@@ -81,7 +81,7 @@ impl Tensor {
             return self.clone();
         }
         let shape = order.iter().map(|&a| self.dims()[a]).collect();
-        Tensor::build(Op::Permute(order), shape, self.dtype(), &[self])
+        Tensor::build(Op::Permute(order.as_slice().into()), shape, self.dtype(), &[self])
     }
 
     /// Two axes exchanged.
@@ -360,7 +360,7 @@ impl Tensor {
         shape: Shape,
         value: Scalar,
     ) -> Tensor {
-        let op = Op::Pad { before, interior, value: value.cast(self.dtype()) };
+        let op = Op::Pad(Box::new(Padding { before, interior, value: value.cast(self.dtype()) }));
         Tensor::build(op, shape, self.dtype(), &[self])
     }
 

@@ -1,7 +1,7 @@
 //! Looking at values: what makes a lazy tensor be computed.
 
 use super::Tensor;
-use crate::{DType, Element, Error, Layout, Result, Scalar};
+use crate::{DType, Element, Error, Result, Scalar};
 
 impl Tensor {
     /// The elements in row-major order.
@@ -22,7 +22,7 @@ impl Tensor {
         let mut bytes = [0u8; 8];
         let value = self.value()?;
         let out = &mut bytes[..self.dtype().size()];
-        self.device().backend().download(&value.storage, value.layout.offset(), out)?;
+        self.device().backend().download(&value.storage, value.offset(), out)?;
         only(out, "item")
     }
 
@@ -61,7 +61,7 @@ impl Tensor {
         let value = self.contiguous_value()?;
         let mut out = vec![0; self.numel() * self.dtype().size()];
         if !out.is_empty() {
-            self.device().backend().download(&value.storage, value.layout.offset(), &mut out)?;
+            self.device().backend().download(&value.storage, value.offset(), &mut out)?;
         }
         Ok(out)
     }
@@ -91,12 +91,12 @@ impl Tensor {
 
     async fn download_async(&self, value: crate::node::Value) -> Result<Vec<u8>> {
         let device = self.device();
-        device.backend().download_async(&value.storage, value.layout.offset(), self.numel()).await
+        device.backend().download_async(&value.storage, value.offset(), self.numel()).await
     }
 
     fn contiguous_value(&self) -> Result<crate::node::Value> {
         let value = self.value()?;
-        if value.layout.is_contiguous() { Ok(value) } else { self.detach().contiguous_copy().value() }
+        if value.is_contiguous() { Ok(value) } else { self.detach().contiguous_copy().value() }
     }
 
     /// A fresh row-major copy of the elements.
@@ -110,9 +110,8 @@ impl Tensor {
     /// This tensor's value in row-major order in memory: a copy where it is a strided view, else itself. Computes it.
     #[track_caller]
     pub fn contiguous(&self) -> Result<Tensor> {
-        let value = self.value()?;
-        let plain = value.layout == Layout::contiguous(self.shape().clone());
-        Ok(if plain { self.clone() } else { self.contiguous_copy() })
+        let row_major = self.value()?.view.is_none();
+        Ok(if row_major { self.clone() } else { self.contiguous_copy() })
     }
 
     /// The elements as f64, whatever the dtype: for printing and comparing.

@@ -29,6 +29,7 @@ impl Tensor {
             return Ok(this);
         }
         let dtype = this.dtype();
+        let axes = axes.as_slice().into();
         Ok(Tensor::build(Op::Reduce { op, axes, keepdim }, shape, dtype, &[&this]))
     }
 
