@@ -87,9 +87,8 @@ fn run_direct(isa: Isa, program: &Lowered, bound: &Bound<'_>) -> Result<()> {
     let n = program.numel;
     let place = |src: Src| match src {
         Src::Input(k) => {
-            let access = &program.inputs[k as usize];
-            let at = access.offset * access.dtype.size();
-            bound.inputs[k as usize].at::<u8>(at).cast_const()
+            let first = program.inputs[k as usize].offset;
+            bound.inputs[k as usize].at::<u8>(first).cast_const()
         }
         Src::Reg(_) => std::ptr::null(),
     };
