@@ -10,7 +10,7 @@ use std::{
 
 use tensor_core::{Error, MemoryStats, Result};
 
-/// Alignment of every buffer: a cache line, and a whole AVX-512 register.
+/// Alignment of every chunk: a cache line, and a whole AVX-512 register.
 pub(crate) const ALIGN: usize = 64;
 
 /// Bytes up to which elements lie in their buffer, and the pool only counts them.
