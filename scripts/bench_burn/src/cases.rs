@@ -293,8 +293,5 @@ fn embedding() -> Vec<Case> {
             (table.grad(&loss.backward()), loss)
         })
     };
-    vec![
-        case("more_index_select_50000x256", select),
-        case("more_embedding_fwd_bwd_50000x256", backward),
-    ]
+    vec![case("more_index_select_50000x256", select), case("more_embedding_fwd_bwd_50000x256", backward)]
 }

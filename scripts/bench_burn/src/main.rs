@@ -13,6 +13,7 @@ use std::{
     any::Any,
     io::{BufRead, Write},
     process::{Command, ExitCode, Stdio},
+    sync::OnceLock,
     time::{Duration, Instant},
 };
 
@@ -193,32 +194,36 @@ fn wait(inputs: &Inputs) {
     }
 }
 
-/// A process of its own, from its start until the first training step is done; or what its hundredth step took. Mesa's
-/// cache of compiled shaders is empty.
+/// The times of processes of their own, from their start until the first training step is done, or what their hundredth step
+/// took. Mesa's cache of compiled shaders is empty. Each takes a minute on a software device, so both cases share them.
 fn training_starts(first: bool) -> Result<Vec<f64>, String> {
+    static STARTED: OnceLock<Result<Vec<[f64; 2]>, String>> = OnceLock::new();
+    let started = STARTED.get_or_init(|| (0..3).map(training_start).collect());
+    started
+        .clone()
+        .map(|times| times.into_iter().map(|[begin, later]| if first { begin } else { later }).collect())
+}
+
+fn training_start(i: usize) -> Result<[f64; 2], String> {
     let program = std::env::current_exe().map_err(|e| e.to_string())?;
-    let mut times = Vec::new();
-    for i in 0..5 {
-        let cache = std::env::temp_dir().join(format!("bench_burn-{}-{i}-{first}", std::process::id()));
-        std::fs::create_dir(&cache).map_err(|e| format!("{}: {e}", cache.display()))?;
-        let start = Instant::now();
-        let child = Command::new(&program)
-            .arg("--first-steps")
-            .env("MESA_SHADER_CACHE_DIR", &cache)
-            .stdout(Stdio::piped())
-            .spawn();
-        let mut child = child.map_err(|e| e.to_string())?;
-        let out = child.stdout.take().ok_or("a child process without its pipe")?;
-        let mut lines = std::io::BufReader::new(out).lines();
-        let mut line = || lines.next().and_then(Result::ok).ok_or("the child process ended early");
-        line()?;
-        let until_first = start.elapsed().as_secs_f64() * 1e3;
-        let hundredth: f64 = line()?.trim().parse().map_err(|e| format!("the child process: {e}"))?;
-        times.push(if first { until_first } else { hundredth });
-        let _ = child.wait();
-        let _ = std::fs::remove_dir_all(&cache);
-    }
-    Ok(times)
+    let cache = std::env::temp_dir().join(format!("bench_burn-{}-{i}", std::process::id()));
+    std::fs::create_dir(&cache).map_err(|e| format!("{}: {e}", cache.display()))?;
+    let start = Instant::now();
+    let child = Command::new(&program)
+        .arg("--first-steps")
+        .env("MESA_SHADER_CACHE_DIR", &cache)
+        .stdout(Stdio::piped())
+        .spawn();
+    let mut child = child.map_err(|e| e.to_string())?;
+    let out = child.stdout.take().ok_or("a child process without its pipe")?;
+    let mut lines = std::io::BufReader::new(out).lines();
+    let mut line = || lines.next().and_then(Result::ok).ok_or("the child process ended early");
+    line()?;
+    let until_first = start.elapsed().as_secs_f64() * 1e3;
+    let hundredth: f64 = line()?.trim().parse().map_err(|e| format!("the child process: {e}"))?;
+    let _ = child.wait();
+    let _ = std::fs::remove_dir_all(&cache);
+    Ok([until_first, hundredth])
 }
 
 /// What the child process of [`training_starts`] does: a line after the first step, and one with what the hundredth took.
