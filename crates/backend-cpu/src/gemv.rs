@@ -105,7 +105,11 @@ impl<T: Float, const FUSED: bool> Part<'_, T, FUSED> {
                 // SAFETY: as above; the chunk ends within the column.
                 let a: [T; LANES] =
                     unsafe { columns[d].add(c * LANES).cast::<[T; LANES]>().read_unaligned() };
-                sums[d] = from_fn(|l| x[l].times_plus::<FUSED>(a[l], sums[d][l]));
+                let mut sum = sums[d];
+                for l in 0..LANES {
+                    sum[l] = x[l].times_plus::<FUSED>(a[l], sum[l]);
+                }
+                sums[d] = sum;
             }
         }
         for d in 0..D {
@@ -134,13 +138,26 @@ impl<T: Float, const FUSED: bool> Job for Part<'_, T, FUSED> {
         let (rows, columns) = (self.x.len(), self.y.len());
         if self.a.column == 1 {
             self.y.fill(T::ZERO);
-            let whole = rows / ROWS * ROWS;
-            (0..whole).step_by(ROWS).for_each(|i| self.rows::<ROWS>(i));
-            (whole..rows).for_each(|i| self.rows::<1>(i));
+            // Loops, not closures: a closure that is not inlined is compiled without the instruction set.
+            let mut i = 0;
+            while i + ROWS <= rows {
+                self.rows::<ROWS>(i);
+                i += ROWS;
+            }
+            while i < rows {
+                self.rows::<1>(i);
+                i += 1;
+            }
         } else {
-            let whole = columns / DOTS * DOTS;
-            (0..whole).step_by(DOTS).for_each(|j| self.dots::<DOTS>(j));
-            (whole..columns).for_each(|j| self.dots::<1>(j));
+            let mut j = 0;
+            while j + DOTS <= columns {
+                self.dots::<DOTS>(j);
+                j += DOTS;
+            }
+            while j < columns {
+                self.dots::<1>(j);
+                j += 1;
+            }
         }
     }
 }
