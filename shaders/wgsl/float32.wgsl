@@ -117,32 +117,19 @@ fn log1p_tail_f32(f: f32) -> f32 {
     return s * (h + r) - h;
 }
 
-// ln x: the exponent apart, the mantissa between √½ and √2; denormals are scaled as integers.
+// ln x: the exponent apart, the mantissa between √½ and √2. What is special is selected at the end, without branches.
 fn log_f32(x: f32) -> f32 {
-    var bits = bitcast<u32>(x);
-    if ((bits & 0x7fffffffu) == 0u) {
-        return -inf_f32();
-    }
-    if (is_nan_f32(x)) {
-        return x;
-    }
-    if (bits >= 0x80000000u) {
-        return nan_f32();
-    }
-    if (bits == 0x7f800000u) {
-        return x;
-    }
-    var k = -127;
-    if (bits < 0x00800000u) {
-        let shift = countLeadingZeros(bits) - 8u;
-        bits = bits << shift;
-        k -= i32(shift);
-    }
-    bits += 0x3f800000u - 0x3f3504f3u;
-    k += i32(bits >> 23u);
+    let given = bitcast<u32>(x);
+    // As a number, the bits of a denormal are 2^149 times as much as it is.
+    let denormal = given < 0x00800000u;
+    let scaled = select(given, bitcast<u32>(f32(given)), denormal);
+    let bits = scaled + (0x3f800000u - 0x3f3504f3u);
+    let dk = f32(select(-127, -276, denormal) + i32(bits >> 23u));
     let f = bitcast<f32>((bits & 0x007fffffu) + 0x3f3504f3u) - 1.0;
-    let dk = f32(k);
-    return (log1p_tail_f32(f) + dk * 9.0580006145e-06) + f + dk * 6.9313812256e-01;
+    let y = (log1p_tail_f32(f) + dk * 9.0580006145e-06) + f + dk * 6.9313812256e-01;
+    let positive = select(y, nan_f32(), given > 0x80000000u);
+    let finite = select(positive, -inf_f32(), (given & 0x7fffffffu) == 0u);
+    return select(finite, x, given == 0x7f800000u || is_nan_f32(x));
 }
 
 fn log1p_f32(x: f32) -> f32 {

@@ -169,7 +169,7 @@ impl Transpose {
         }
         let _ = write!(
             body,
-            "\n@compute @workgroup_size(64)\n{}    if (group >= params.groups) {{\n        return;\n    }}\n    let tile = group / params.tiles_w;\n    let batch = tile / params.tiles_r;\n    let r = (tile - batch * params.tiles_r) * {SQUARE}u + (lane & 7u) * 4u;\n    let w = (group - tile * params.tiles_w) * {SQUARE}u + (lane >> 3u) * 4u;\n    if (r >= params.size_r || w >= params.size_w) {{\n        return;\n    }}\n    let source = src_at(batch) + r + w * params.src_step;\n    let goal = dst_at(batch) + w + r * params.dst_step;\n",
+            "\n@compute @workgroup_size(64)\n{}    if (group >= params.groups) {{\n        return;\n    }}\n    let tile = group / params.tiles_w;\n    let batch = tile / params.tiles_r;\n    let r = (tile - batch * params.tiles_r) * {SQUARE}u + (lane >> 3u) * 4u;\n    let w = (group - tile * params.tiles_w) * {SQUARE}u + (lane & 7u) * 4u;\n    if (r >= params.size_r || w >= params.size_w) {{\n        return;\n    }}\n    let source = src_at(batch) + r + w * params.src_step;\n    let goal = dst_at(batch) + w + r * params.dst_step;\n",
             taper_shaders::ENTRY
         );
         if vectors {

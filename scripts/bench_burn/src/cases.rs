@@ -7,7 +7,7 @@ use burn::{
     nn::{Gelu, Linear, LinearConfig, Relu, loss::CrossEntropyLossConfig},
     optim::{GradientsParams, SgdConfig},
     tensor::{
-        Int, Tensor,
+        Device, Int, Tensor, TensorData,
         activation::{log_softmax, relu, sigmoid, softmax},
         module::layer_norm,
     },
@@ -19,7 +19,7 @@ const TEN_MILLION: [usize; 1] = [10_000_000];
 const LR: f64 = 0.01;
 
 fn case(name: impl Into<String>, make: impl Fn(&Inputs) -> Call + 'static) -> Case {
-    Case { name: name.into(), make: Box::new(make), flop: None, ops: None, most: 2000 }
+    Case { name: name.into(), make: Box::new(make), flop: None, ops: None, most: 2000, check: None }
 }
 
 impl Case {
@@ -46,6 +46,30 @@ fn on<const D: usize, const E: usize>(
         let x = inputs.rand(shape);
         call(move || function(x.clone()))
     })
+}
+
+/// As `on`, with a look at the sum of the result, which is to be `total(input)`.
+fn summed<const D: usize, const E: usize>(
+    name: &str,
+    shape: [usize; D],
+    function: impl Fn(Tensor<D>) -> Tensor<E> + Copy + 'static,
+    total: fn(&[f32]) -> f64,
+) -> Case {
+    let check = move |inputs: &Inputs| {
+        let x = inputs.rand(shape);
+        let host = |data: TensorData| data.to_vec::<f32>().map_err(|e| format!("{e:?}"));
+        let got = add_up(&host(function(x.clone()).into_data())?);
+        let want = total(&host(x.into_data())?);
+        if (got - want).abs() <= 1e-3 * want.abs() {
+            return Ok(());
+        }
+        Err(format!("burn's result is wrong on this device: it adds up to {got}, not {want}"))
+    };
+    Case { check: Some(Box::new(check)), ..on(name, shape, function) }
+}
+
+fn add_up(values: &[f32]) -> f64 {
+    values.iter().map(|&x| f64::from(x)).sum()
 }
 
 /// A function of two random inputs.
@@ -143,15 +167,15 @@ fn reductions_and_rows() -> Vec<Case> {
         layer_norm(x, gamma, None, 1e-5)
     });
     vec![
-        on("sum_all_10M", TEN_MILLION, Tensor::sum),
-        on("sum_axis0_4096", SQUARE, |x| x.sum_dim(0)),
-        on("sum_axis1_4096", SQUARE, |x| x.sum_dim(1)),
-        on("more_sum_axis1_64x128x512", MIDDLE, |x| x.sum_dim(1)),
+        summed("sum_all_10M", TEN_MILLION, Tensor::sum, add_up),
+        summed("sum_axis0_4096", SQUARE, |x| x.sum_dim(0), add_up),
+        summed("sum_axis1_4096", SQUARE, |x| x.sum_dim(1), add_up),
+        summed("more_sum_axis1_64x128x512", MIDDLE, |x| x.sum_dim(1), add_up),
         on("more_var_axis1_4096", SQUARE, |x| x.var(1)),
         on2("broadcast_add_4096x1000", [ROWS, [1, 1000]], |a, b| a + b),
         // burn has no call that makes a transpose contiguous: something must be computed from it.
         on("transpose_copy_4096", SQUARE, |x| x.transpose() + 1.0),
-        on("softmax_4096x1000", ROWS, |x| softmax(x, 1)),
+        summed("softmax_4096x1000", ROWS, |x| softmax(x, 1), |_| ROWS[0] as f64),
         on("more_log_softmax_4096x1000", ROWS, |x| log_softmax(x, 1)),
         on("more_softmax_axis1_64x128x512", MIDDLE, |x| softmax(x, 1)),
         norm,
@@ -238,12 +262,15 @@ fn training() -> Vec<Case> {
 /// What an operation costs beside its arithmetic.
 fn overhead() -> Vec<Case> {
     const ADDITIONS: usize = 10_000;
-    fn adds(a: Tensor<1>, b: Tensor<1>) -> Call {
+    /// Each sum is handed to the device before the next is built: without `flush`, burn leaves out what nobody looks at.
+    fn adds(a: Tensor<1>, b: Tensor<1>, device: Device) -> Call {
         call(move || {
-            for _ in 1..ADDITIONS {
-                let _ = a.clone() + b.clone();
+            let mut last = None;
+            for _ in 0..ADDITIONS {
+                last = Some(a.clone() + b.clone());
+                device.flush().expect("a working device");
             }
-            a.clone() + b.clone()
+            last
         })
     }
     fn chain(s: &Tensor<1>) -> Tensor<1> {
@@ -269,9 +296,12 @@ fn overhead() -> Vec<Case> {
         call(move || s.grad(&chain(&s).backward()))
     };
     vec![
-        case("small_add_nograd", |inputs| adds(inputs.rand([16]), inputs.rand([16]))).ops(ADDITIONS, 50),
-        case("small_add_grad", |inputs| adds(inputs.leaf([16]), inputs.rand([16]).autodiff()))
+        case("small_add_nograd", |inputs| adds(inputs.rand([16]), inputs.rand([16]), inputs.device.clone()))
             .ops(ADDITIONS, 50),
+        case("small_add_grad", |inputs| {
+            adds(inputs.leaf([16]), inputs.rand([16]).autodiff(), inputs.device.clone())
+        })
+        .ops(ADDITIONS, 50),
         case("small_add_batch", batch).ops(ADDITIONS, 50),
         case("chain1000_forward", forward).ops(1000, 200),
         case("chain1000_forward_backward", backward).ops(1000, 200),
