@@ -78,7 +78,7 @@ fn a_python_that_is_not_there() {
     let dir = tempfile::tempdir().unwrap();
     let python = dir.path().join("python");
     let python = python.to_str().unwrap();
-    assert_says(&["--vs-torch", "--python", python], &format!("error: --python {python} cannot be run: "));
+    assert_says(&["--vs-torch", "--python", python], &format!("error: --python {python}: cannot be run: "));
     assert_says(&["--python", python], "--vs-torch");
 }
 
@@ -99,12 +99,14 @@ fn a_python_without_torch() {
     let python = script(dir.path(), r#"echo "{\"error\": \"No module named 'torch'\"}"; exit 2"#);
     assert_says(
         &["--vs-torch", "--python", &python],
-        &format!("error: --python {python} has no torch (No module named 'torch'); install it there with"),
+        &format!(
+            "error: --python {python}: No module named 'torch'; name a Python that has torch, or `pip install"
+        ),
     );
     // The real script, where there is a Python: without site-packages it finds no torch.
     if Command::new("python3").arg("--version").output().is_ok_and(|output| output.status.success()) {
         let python = script(dir.path(), r#"exec python3 -I -S "$@""#);
-        assert_says(&["--vs-torch", "--python", &python], "has no torch (No module named 'torch')");
+        assert_says(&["--vs-torch", "--python", &python], "No module named 'torch'; name a Python");
     }
 }
 
@@ -113,7 +115,13 @@ fn a_python_without_torch() {
 fn a_python_that_is_none() {
     let dir = tempfile::tempdir().unwrap();
     let python = script(dir.path(), "exit 0");
-    assert_says(&["--vs-torch", "--python", &python], "ended at once: is it a Python?");
+    assert_says(&["--vs-torch", "--python", &python], "it ended at once; name a Python that has torch");
+}
+
+#[test]
+fn burn_is_for_gpus() {
+    assert_says(&["--vs-burn"], "error: --vs-burn compares with burn on Vulkan: give --device wgpu");
+    assert_says(&["--vs-burn", "--vs-torch"], "cannot be used with");
 }
 
 #[test]
@@ -189,7 +197,7 @@ fn a_report_beside_torch() {
     let dir = tempfile::tempdir().unwrap();
     let python = script(
         dir.path(),
-        r#"echo noise; echo "{\"version\": \"0.0\"}"
+        r#"echo noise; echo "{\"version\": \"0.0\", \"device\": \"cpu\"}"
            while read name; do
                echo "{\"peer\": \"torch\", \"case\": \"$name\", \"median_ms\": 1000.0, \"min_ms\": 999.0}"
            done"#,
@@ -207,7 +215,7 @@ fn a_report_beside_torch() {
     );
     for part in [
         "| matmul_64 |",
-        "| PyTorch | 0.0 |",
+        "| PyTorch | 0.0 on cpu |",
         "--python python --budget 0.01 --filter matmul_64",
         "--report report.md`",
         "(report.svg)",
