@@ -102,7 +102,8 @@ fn long_sums_are_accurate() -> Result<()> {
     let x = Tensor::full([n], 0.1, &device())?.contiguous()?.cumsum(0)?.to_vec::<f32>()?;
     for i in (0..n).step_by(997) {
         let exact = f64::from(0.1f32) * (i + 1) as f64;
-        assert!((f64::from(x[i]) / exact - 1.0).abs() < 2e-6, "{i}: {} for {exact}", x[i]);
+        // Parts and their totals: some 150 roundings of 2⁻²⁴ at most, where adding one by one would take 400,000.
+        assert!((f64::from(x[i]) / exact - 1.0).abs() < 1e-5, "{i}: {} for {exact}", x[i]);
     }
     Ok(())
 }

@@ -79,11 +79,14 @@ fn gathered(axis: usize, input: &Tensor, index: &Tensor, g: &Tensor) -> Result<T
     if !alone {
         return input.zeros_like().scatter_add(axis as isize, index, g);
     }
-    // One element of each line, as of the scores of classes: an expression, which becomes a part of what it is used in.
+    // One element of each line, as of the scores of classes: an expression, which becomes a part of what it is used in. An
+    // index that is nowhere would give no gradient in silence: zeros gathered by it make that an error.
     let n = input.dims()[axis];
     let line: Shape = (0..input.rank()).map(|other| if other == axis { n } else { 1 }).collect();
     let places = Tensor::arange(0, n, 1, (index.dtype(), &input.device()))?.reshape(line)?;
-    index.eq(&places)?.where_cond(g, &g.zeros_like())
+    let zero = Tensor::zeros(Shape::scalar(), (g.dtype(), &input.device()))?;
+    let checked = g.add(&zero.expand(input.shape())?.gather(axis as isize, index)?)?;
+    index.eq(&places)?.where_cond(&checked, &zero)
 }
 
 /// dA = dC·Bᵀ, dB = Aᵀ·dC.
