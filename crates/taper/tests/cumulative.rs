@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{VIEWS, agree, assert_close, device, has, numbers, of, tensor};
+use common::{VIEWS, agree, assert_close, device, has, numbers, of, refused, tensor};
 use proptest::prelude::*;
 use taper::tensor_core::CumulativeOp;
 use taper::{DType, Error, Result, Tensor};
@@ -73,6 +73,10 @@ fn long_lines_and_many() -> Result<()> {
         let values: Vec<f32> = numbers(n, 1).iter().map(|x| (x * 4.0).round() as f32).collect();
         let x = Tensor::from_slice(&values, shape.as_slice(), &d)?;
         let inner: usize = shape[axis + 1..].iter().product();
+        let span = 4 * shape[axis] * inner;
+        if refused(span, || x.cumsum(axis as isize)?.to_vec::<f32>()) {
+            continue;
+        }
         for reverse in [false, true] {
             let mut sums = values.clone();
             let places = (0..n).filter(|i| !(i / inner).is_multiple_of(shape[axis]));
@@ -99,7 +103,11 @@ fn long_lines_and_many() -> Result<()> {
 #[test]
 fn long_sums_are_accurate() -> Result<()> {
     let n = 400_000;
-    let x = Tensor::full([n], 0.1, &device())?.contiguous()?.cumsum(0)?.to_vec::<f32>()?;
+    let x = Tensor::full([n], 0.1, &device())?.contiguous()?.cumsum(0)?;
+    if refused(4 * n, || x.to_vec::<f32>()) {
+        return Ok(());
+    }
+    let x = x.to_vec::<f32>()?;
     for i in (0..n).step_by(997) {
         let exact = f64::from(0.1f32) * (i + 1) as f64;
         // Parts and their totals: some 150 roundings of 2⁻²⁴ at most, where adding one by one would take 400,000.

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{VIEWS, agree, device, has, numbers, of, tensor};
+use common::{VIEWS, agree, device, has, numbers, of, refused, tensor};
 use proptest::prelude::*;
 use taper::autograd::TensorGrad;
 use taper::{DType, Error, Result, Tensor};
@@ -50,6 +50,9 @@ fn lines_of_every_length() -> Result<()> {
         let values: Vec<f32> = numbers(lines * n, 3).iter().map(|x| (x * 300.0).round() as f32).collect();
         let rows = Tensor::from_slice(&values, [lines, n], &d)?;
         let columns = rows.t()?.contiguous()?;
+        if refused(4 * n, || rows.argsort(1, false)?.to_vec::<i32>()) {
+            continue;
+        }
         for descending in [false, true] {
             let expected: Vec<Vec<i32>> = values.chunks(n).map(|line| order(line, descending)).collect();
             let found = rows.argsort(1, descending)?.to_vec::<i32>()?;

@@ -4,7 +4,7 @@
 #[path = "../../../tensor-core/tests/reference/mod.rs"]
 pub(crate) mod reference;
 
-use taper::{DType, Device, Result, Tensor};
+use taper::{DType, Device, Error, Result, Tensor};
 
 /// The device under test: `TAPER_TEST_DEVICE`, or the CPU. `cargo xtask test-all-backends` runs the suite on each.
 pub(crate) fn device() -> Device {
@@ -46,6 +46,19 @@ pub(crate) fn needs(device: &Device, dtype: DType) -> bool {
         writeln!(log, "{name}\t{device} has no {dtype}").unwrap();
     }
     false
+}
+
+/// Whether a line over so many bytes is longer than the bindings that `TAPER_WGPU_BINDING_BYTES` forces. An operation that takes
+/// lines whole must then refuse it, and be usable afterwards.
+pub(crate) fn refused<T>(bytes: usize, result: impl FnOnce() -> Result<T>) -> bool {
+    let forced = std::env::var("TAPER_WGPU_BINDING_BYTES").ok().and_then(|v| v.parse::<usize>().ok());
+    if forced.is_none_or(|binding| bytes <= binding) || !device().name().starts_with("wgpu") {
+        return false;
+    }
+    let error = result().map(|_| ()).unwrap_err();
+    assert!(matches!(error.root(), Error::Unsupported { .. }), "{error}");
+    assert!(error.to_string().contains("split the tensor"), "{error}");
+    true
 }
 
 /// Relative and absolute closeness that a dtype's results can be held to after a handful of operations.
