@@ -27,7 +27,7 @@ const LANES: usize = 32;
 const DOTS: usize = 4;
 
 /// A floating-point number.
-pub(crate) trait Float: Copy + Send + Sync {
+pub(crate) trait Float: Copy + Default + Send + Sync {
     const ZERO: Self;
     /// self · b + c, rounded once if `FUSED`.
     fn times_plus<const FUSED: bool>(self, b: Self, c: Self) -> Self;
@@ -66,7 +66,7 @@ unsafe impl<T: Sync> Send for Matrix<T> {}
 unsafe impl<T: Sync> Sync for Matrix<T> {}
 
 impl<T> Matrix<T> {
-    fn element(&self, i: usize, j: usize) -> *const T {
+    pub(crate) fn element(&self, i: usize, j: usize) -> *const T {
         self.at.wrapping_offset(i as isize * self.row + j as isize * self.column)
     }
 }

@@ -84,6 +84,12 @@ impl Isa {
         self.0 == Level::Avx512
     }
 
+    /// Whether this is AVX2 with fused multiply-add.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn is_avx2(self) -> bool {
+        self.0 == Level::Avx2
+    }
+
     /// Runs the job as compiled for this instruction set.
     #[inline]
     pub(crate) fn run<J: Job>(self, job: J) -> J::Output {
@@ -105,14 +111,16 @@ impl fmt::Debug for Isa {
     }
 }
 
+/// The job as compiled for AVX-512.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,fma,bmi1,bmi2,f16c,lzcnt,popcnt")]
-fn avx512<J: Job>(job: J) -> J::Output {
+pub(crate) fn avx512<J: Job>(job: J) -> J::Output {
     job.run()
 }
 
+/// The job as compiled for AVX2 with fused multiply-add.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,bmi1,bmi2,f16c,lzcnt,popcnt")]
-fn avx2<J: Job>(job: J) -> J::Output {
+pub(crate) fn avx2<J: Job>(job: J) -> J::Output {
     job.run()
 }

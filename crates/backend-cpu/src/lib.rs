@@ -1,8 +1,9 @@
 //! Taper's backend for the host's processor.
 //!
 //! Fused expressions run through a block engine (`engine`): about a thousand positions at a time, all temporaries in the
-//! first-level cache, in loops compiled for AVX-512, AVX2 and a baseline and picked at run time. Products go to the `gemm`
-//! crate, strided walks to `ndarray`, threads to `rayon`; memory comes from a pool, since fresh pages cost more than arithmetic.
+//! first-level cache, in loops compiled for AVX-512, AVX2 and a baseline and picked at run time. Products go to tiles of the
+//! result in registers (`product`, `tile`), compiled likewise, strided walks to `ndarray`, threads to `rayon`; memory comes from a
+//! pool, since fresh pages cost more than arithmetic.
 //!
 //! | variable | meaning |
 //! |---|---|
@@ -24,12 +25,14 @@ mod math;
 mod matmul;
 mod order;
 mod pool;
+mod product;
 mod reduce;
 mod rows;
 mod sort;
 mod strided;
 mod table;
 mod threads;
+mod tile;
 mod vector;
 mod views;
 mod walk;

@@ -1,32 +1,29 @@
-//! Matrix products: the `gemm` crate for floats, plain loops for integers. Operands are read in place by their strides.
-//!
-//! Threads take rectangles of the result, each a product of its own, rather than share one: then each packs what it needs and
-//! no more, and nobody waits. A rectangle is one whose sums `gemm` forms in the same order as those of the whole, so that
-//! results are the same bits on any number of threads.
+//! Matrix products: of floats in [tiles](crate::tile), which threads share by rectangles of the result; plain loops for integers.
+//! Operands are read in place by their strides.
 #![allow(unsafe_code)]
 
 use std::{ops::Range, sync::Arc};
 
-use gemm::Parallelism;
 use rayon::prelude::*;
 use tensor_core::{DType, Launch, Layout, Result, bf16, f16, kernel::MatMulKernel};
 
 use crate::{
     buffer::{Bound, Memory},
-    gemv::{self, Float, Matrix},
+    gemv::{self, Matrix},
     isa::Isa,
     pool::Pool,
+    product::Product,
     threads,
+    tile::Tiled,
 };
 
 /// Multiplications below which products, all together, stay on the calling thread.
 const SERIAL: usize = 1 << 18;
-/// Multiplications that are worth a thread: fewer for a matrix with a vector, which reads an element for each.
-const GRAIN: usize = 1 << 19;
-const VECTOR_GRAIN: usize = 1 << 17;
-/// Rectangles begin at multiples of these, which are multiples of the sides of `gemm`'s own tiles or near them.
-const ROWS: usize = 12;
-const COLUMNS: usize = 64;
+/// Multiplications that are worth a thread.
+const GRAIN: usize = 1 << 18;
+/// Rectangles begin at multiples of these: of a tile's rows, and of the widest registers.
+const ROWS: usize = 8;
+const COLUMNS: usize = 16;
 
 pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, kernel: &MatMulKernel, launch: &Launch<'_>) -> Result<()> {
     const OP: &str = "matmul";
@@ -42,8 +39,8 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, kernel: &MatMulKernel, launch: &La
         return Ok(());
     }
     match kernel.dtype {
-        DType::F32 => float::<f32>(isa, kernel, lhs, rhs, out, 0.0, 1.0),
-        DType::F64 => float::<f64>(isa, kernel, lhs, rhs, out, 0.0, 1.0),
+        DType::F32 => float::<f32>(isa, kernel, lhs, rhs, out),
+        DType::F64 => float::<f64>(isa, kernel, lhs, rhs, out),
         DType::F16 => half(isa, kernel, lhs, rhs, out, f16::to_f32, f16::from_f32),
         DType::BF16 => half(isa, kernel, lhs, rhs, out, bf16::to_f32, bf16::from_f32),
         DType::I64 => integer::<i64>(kernel, lhs, rhs, out, |s, a, b| s.wrapping_add(a.wrapping_mul(b))),
@@ -78,104 +75,63 @@ fn strides(layout: &Layout) -> (isize, isize) {
     (s[s.len() - 2], s[s.len() - 1])
 }
 
-fn float<T: Float + 'static>(
-    isa: Isa,
-    kernel: &MatMulKernel,
-    lhs: Memory,
-    rhs: Memory,
-    out: Memory,
-    zero: T,
-    one: T,
-) {
+fn float<T: Tiled>(isa: Isa, kernel: &MatMulKernel, lhs: Memory, rhs: Memory, out: Memory) {
     let (m, n, k) = (kernel.m, kernel.n, kernel.k);
     let ((lr, lc), (rr, rc)) = (strides(&kernel.lhs), strides(&kernel.rhs));
-    let product = |b: usize, rows: Range<usize>, columns: Range<usize>| {
-        // SAFETY: the launch checked that both layouts and the output stay within their buffers, which lie apart.
+    let product = |b: usize| {
+        // SAFETY: the launch checked that both layouts and the output stay within their buffers.
         unsafe {
-            gemm::gemm(
-                rows.len(),
-                columns.len(),
+            let a = lhs.at::<T>(0).offset(start(&kernel.lhs, &kernel.batch, b)).cast_const();
+            let right = rhs.at::<T>(0).offset(start(&kernel.rhs, &kernel.batch, b)).cast_const();
+            Product {
+                n,
                 k,
-                out.at::<T>((b * m + rows.start) * n + columns.start),
-                1,
-                n as isize,
-                false,
-                lhs.at::<T>(0)
-                    .offset(start(&kernel.lhs, &kernel.batch, b) + rows.start as isize * lr)
-                    .cast_const(),
-                lc,
-                lr,
-                rhs.at::<T>(0)
-                    .offset(start(&kernel.rhs, &kernel.batch, b) + columns.start as isize * rc)
-                    .cast_const(),
-                rc,
-                rr,
-                zero,
-                one,
-                false,
-                false,
-                false,
-                Parallelism::None,
-            );
+                a: Matrix { at: a, row: lr, column: lc },
+                b: Matrix { at: right, row: rr, column: rc },
+                to: out.at::<T>(b * m * n),
+            }
         }
     };
     let batches = kernel.batch.numel();
     // A product with one row or one column is a vector times a matrix.
-    let vector = match (m, n) {
-        (1, _) => Some((n, (rr, rc), (lc, rhs, &kernel.rhs), (lhs, &kernel.lhs))),
-        (_, 1) => Some((m, (lc, lr), (rr, lhs, &kernel.lhs), (rhs, &kernel.rhs))),
-        _ => None,
-    };
-    if let Some((count, (row, column), (x_stride, matrix, matrix_layout), (x, x_layout))) = vector
-        && (row == 1 || column == 1)
-    {
-        let one = |b: usize| {
-            // SAFETY: the launch checked that both layouts and the output stay within their buffers, which lie apart.
-            unsafe {
-                let at = matrix.at::<T>(0).offset(start(matrix_layout, &kernel.batch, b)).cast_const();
-                let x = x.at::<T>(0).offset(start(x_layout, &kernel.batch, b)).cast_const();
-                let y = std::slice::from_raw_parts_mut(out.at::<T>(b * count), count);
-                gemv::run(isa, x, x_stride, k, Matrix { at, row, column }, y);
+    let vector = (m == 1 && (rr == 1 || rc == 1)) || (n == 1 && (lr == 1 || lc == 1));
+    let alone = |b: usize| {
+        let p = product(b);
+        // SAFETY: the launch checked that the operands and the output lie apart.
+        unsafe {
+            if !vector {
+                return p.run(isa, 0..m, 0..n);
             }
-        };
-        let threads = threads::available().min(batches);
-        return if threads == 1 || batches * m * n * k < SERIAL {
-            (0..batches).for_each(one)
-        } else {
-            (0..batches).into_par_iter().with_min_len((batches / (threads * 4)).max(1)).for_each(one)
-        };
-    }
-    let available = threads::available();
-    if m * n * k * batches < SERIAL {
-        return (0..batches).for_each(|b| product(b, 0..m, 0..n));
-    }
-    let fixed = fixed_columns(m, n, k);
-    let rectangle = |b: usize, (down, across): (usize, usize), i: usize| {
-        product(b, part(m, ROWS, down, i / across), part(n, COLUMNS, across, i % across));
+            let (x, stride, matrix) = match m {
+                1 => (p.a.at, lc, p.b),
+                _ => (p.b.at, rr, Matrix { at: p.a.at, row: lc, column: lr }),
+            };
+            gemv::run(isa, x, stride, k, matrix, std::slice::from_raw_parts_mut(p.to, m * n));
+        }
     };
-    let alone = |b: usize| (0..fixed).for_each(|i| rectangle(b, (1, fixed), i));
-    if available == 1 {
+    let available = threads::available();
+    if available == 1 || batches * m * n * k < SERIAL {
         (0..batches).for_each(alone);
     } else if batches >= available {
-        (0..batches).into_par_iter().with_min_len(batches / (available * 4)).for_each(alone);
+        (0..batches).into_par_iter().with_min_len((batches / (available * 4)).max(1)).for_each(alone);
+    } else if vector {
+        // It shares the work itself.
+        (0..batches).for_each(alone);
     } else {
-        let (cut, least) = match fixed {
-            1 => (grid(m, n, k, lc != 1, available), 1),
-            _ => ((1, fixed), GRAIN * fixed / (m * n * k)),
-        };
+        let (down, across) = grid(m, n, k, available);
         for b in 0..batches {
-            match cut.0 * cut.1 {
-                1 => product(b, 0..m, 0..n),
-                parts => (0..parts).into_par_iter().with_min_len(least).for_each(|i| rectangle(b, cut, i)),
+            let p = product(b);
+            let rectangle = |i: usize| {
+                let (rows, columns) = (part(m, ROWS, down, i / across), part(n, COLUMNS, across, i % across));
+                // SAFETY: as above, and the rectangles are apart.
+                unsafe { p.run(isa, rows, columns) }
+            };
+            match down * across {
+                1 => rectangle(0),
+                parts => (0..parts).into_par_iter().for_each(rectangle),
             }
         }
     }
-}
-
-/// Into how many columns of rectangles a product is cut whatever the number of threads: a few rows, whose sums `gemm` would form
-/// in another order in parts of the best width, one tile.
-fn fixed_columns(m: usize, n: usize, k: usize) -> usize {
-    if k > 512 && (5..=64).contains(&m) && n >= 2 * COLUMNS { n / COLUMNS } else { 1 }
 }
 
 /// The `i`th of `parts` nearly equal parts of `size`, which begin at multiples of `unit`.
@@ -184,45 +140,19 @@ fn part(size: usize, unit: usize, parts: usize, i: usize) -> Range<usize> {
     begin(i)..begin(i + 1)
 }
 
-/// How many rectangles, down and across, a product is cut into for so many threads.
-///
-/// Columns of the right operand are always packed, rows of the left one if they are not contiguous (`packs_lhs`). What is packed
-/// is cut rather than packed twice.
-fn grid(m: usize, n: usize, k: usize, packs_lhs: bool, threads: usize) -> (usize, usize) {
-    let grain = if m == 1 || n == 1 { VECTOR_GRAIN } else { GRAIN };
-    let threads = threads.min(m * n * k / grain).max(1);
+/// How many rectangles, down and across, a product is cut into for so many threads. Across if it can be: threads that share columns
+/// would each copy them.
+fn grid(m: usize, n: usize, k: usize, threads: usize) -> (usize, usize) {
+    let threads = threads.min(m * n * k / GRAIN).max(1);
     let most_down = (m / (2 * ROWS)).max(1);
-    let most_across = (n / (2 * COLUMNS)).max(1);
-    let (mut down, mut across);
-    if packs_lhs && m >= n {
-        down = threads.min(most_down);
-        across = (threads / down).min(most_across);
+    let most_across = (n / (4 * COLUMNS)).max(1);
+    if m > 4 * n {
+        let down = threads.min(most_down);
+        (down, (threads / down).min(most_across))
     } else {
-        across = threads.min(most_across);
-        down = (threads / across).min(most_down);
+        let across = threads.min(most_across);
+        ((threads / across).min(most_down), across)
     }
-    let alike = |down: usize, across: usize| {
-        (0..down).all(|i| {
-            (0..across).all(|j| {
-                let (rows, columns) = (part(m, ROWS, down, i).len(), part(n, COLUMNS, across, j).len());
-                order_of_sums(rows, columns, k) == order_of_sums(m, n, k)
-            })
-        })
-    };
-    while down * across > 1 && !alike(down, across) {
-        if across > 1 {
-            across -= 1;
-        } else {
-            down -= 1;
-        }
-    }
-    (down, across)
-}
-
-/// What in a product's shape decides in which order `gemm` adds up: kernels of their own for very small results and for vectors,
-/// and long sums cut elsewhere for small results.
-fn order_of_sums(m: usize, n: usize, k: usize) -> (bool, bool, bool, bool) {
-    (m * n <= 16 * 16, k > 512 && m <= 64 && n <= 64, m == 1, n == 1)
 }
 
 /// Half types: widened to f32, multiplied, rounded once.
@@ -242,7 +172,7 @@ fn half<H: Copy + Send + Sync>(
     let (mut a, mut b) = (spread(lhs, &kernel.lhs), spread(rhs, &kernel.rhs));
     let mut c = vec![0f32; kernel.batch.numel() * kernel.m * kernel.n];
     let memory = |v: &mut Vec<f32>| Memory { ptr: v.as_mut_ptr().cast(), numel: v.len(), dtype: DType::F32 };
-    float::<f32>(isa, kernel, memory(&mut a), memory(&mut b), memory(&mut c), 0.0, 1.0);
+    float::<f32>(isa, kernel, memory(&mut a), memory(&mut b), memory(&mut c));
     for (i, &v) in c.iter().enumerate() {
         // SAFETY: the launch checked the output's size.
         unsafe { out.at::<H>(i).write(narrow(v)) };
@@ -286,11 +216,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rectangles_cover_the_result_once_and_sum_in_one_order() {
+    fn rectangles_cover_the_result_once() {
         for (m, n, k) in [(1, 1, 1 << 22), (13, 5000, 900), (5000, 13, 900), (64, 128, 784), (2048, 2048, 64)]
         {
             for threads in 1..40 {
-                let (down, across) = grid(m, n, k, threads % 2 == 0, threads);
+                let (down, across) = grid(m, n, k, threads);
                 assert!(down * across <= threads);
                 for (size, unit, parts) in [(m, ROWS, down), (n, COLUMNS, across)] {
                     let mut next = 0;
@@ -301,18 +231,10 @@ mod tests {
                     }
                     assert_eq!(next, size);
                 }
-                if down * across > 1 {
-                    let least = (part(m, ROWS, down, 0).len(), part(n, COLUMNS, across, 0).len());
-                    assert_eq!(order_of_sums(least.0, least.1, k), order_of_sums(m, n, k));
-                }
             }
         }
-        assert_eq!(grid(512, 512, 512, false, 2), (1, 2));
-        assert_eq!(grid(512, 512, 512, true, 2), (2, 1));
-        assert_eq!(
-            (fixed_columns(64, 130, 784), fixed_columns(64, 128, 128), fixed_columns(1, 999, 784)),
-            (2, 1, 1)
-        );
-        assert_eq!(grid(64, 64, 64, false, 2), (1, 1));
+        assert_eq!(grid(512, 512, 512, 2), (1, 2));
+        assert_eq!(grid(784, 128, 64, 2), (2, 1));
+        assert_eq!(grid(64, 32, 64, 2), (1, 1));
     }
 }

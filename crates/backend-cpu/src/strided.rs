@@ -173,6 +173,35 @@ unsafe fn transpose_avx512(from: *const i32, sc: isize, to: *mut i32, dr: isize)
     }
 }
 
+/// Copies a block of so many rows and columns on the calling thread. Strides are those from row to row and column to column.
+///
+/// # Safety
+/// Every position of both lies in memory that the caller holds: `from` for reading, `to` for writing; they lie apart, and no two
+/// positions of `to` are one.
+pub(crate) unsafe fn block<T: Copy + Default>(
+    isa: Isa,
+    [rows, columns]: [usize; 2],
+    from: *const T,
+    [sr, sc]: [isize; 2],
+    to: *mut T,
+    [dr, dc]: [isize; 2],
+) {
+    if sc == 1 && dc == 1 {
+        for r in 0..rows as isize {
+            // SAFETY: the caller's promise.
+            unsafe {
+                std::ptr::copy_nonoverlapping(
+                    from.wrapping_offset(r * sr),
+                    to.wrapping_offset(r * dr),
+                    columns,
+                );
+            }
+        }
+    } else {
+        isa.run(Walk { isa, rows: 0..rows, columns, from, sr, sc, to, dr, dc });
+    }
+}
+
 /// Copies `shape` elements from `src` to `dst`, both given by the address of their first element and their strides.
 ///
 /// # Safety

@@ -1,0 +1,435 @@
+//! A product of two matrices on one thread: cut into runs of terms, each into panels of columns, and those into tiles.
+//!
+//! A panel of the right operand is read again for every few rows, so panels are copied into the order that they are read in, as many
+//! as the second-level cache holds, unless there are too few rows to pay for it. The left operand is mostly read where it
+//! lies: a few of its rows stay in the first-level cache while panel after panel streams by.
+//!
+//! An element is the sum of its runs, each the sum of its terms in order, and the runs depend on the number of terms alone: however
+//! a result is cut among threads, its bits are the same.
+#![allow(unsafe_code)]
+
+use std::{cell::RefCell, ops::Range};
+
+use crate::{
+    gemv::Matrix,
+    isa::Isa,
+    strided,
+    tile::{REGISTERS, ROWS, Tile, Tiled, Tiles, prefetch},
+};
+
+/// Bytes of a run's terms of one row: eight rows of them, and what streams by, are a first-level cache.
+const RUN_BYTES: usize = 1536;
+/// Bytes of the panels that are kept at hand: a part of a second-level cache.
+const PANELS_BYTES: usize = 768 << 10;
+/// Rows up to which panels are read where they lie, and up to which they are if their rows lie near each other.
+const FEW_ROWS: usize = 128;
+const SOME_ROWS: usize = 320;
+/// Bytes from row to row that are near.
+const NEAR: usize = 2048;
+/// Panels for which a few rows of a left operand are copied that lies along its columns.
+const MANY_PANELS: usize = 4;
+
+/// The operands and the result of matrices with `k` terms an element; the result's rows are contiguous, `n` apart.
+#[derive(Clone, Copy)]
+pub(crate) struct Product<T> {
+    pub(crate) n: usize,
+    pub(crate) k: usize,
+    pub(crate) a: Matrix<T>,
+    pub(crate) b: Matrix<T>,
+    pub(crate) to: *mut T,
+}
+
+// SAFETY: places in memory; `run` says what must hold of them, and whoever calls it on several threads gives each its own elements.
+unsafe impl<T: Sync> Send for Product<T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for Product<T> {}
+
+/// A cache line, so that what is copied begins at one.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Line([u64; 8]);
+
+thread_local! {
+    /// Where panels and rows are copied to: less than two [`PANELS_BYTES`] a thread.
+    static COPIES: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Room for so many numbers, all of them initialised, for as long as `f` takes.
+fn with_copies<T, R>(numbers: usize, f: impl FnOnce(*mut T) -> R) -> R {
+    if numbers == 0 {
+        return f(std::ptr::dangling_mut());
+    }
+    COPIES.with_borrow_mut(|lines| {
+        let needed = (numbers * size_of::<T>()).div_ceil(size_of::<Line>());
+        if lines.len() < needed {
+            lines.resize(needed, Line([0; 8]));
+        }
+        f(lines.as_mut_ptr().cast())
+    })
+}
+
+/// Columns cut into panels: so many of three registers, then of two, then of one.
+#[derive(Clone, Copy, Debug)]
+struct Panels {
+    width: usize,
+    counts: [usize; REGISTERS],
+}
+
+impl Panels {
+    fn of(columns: usize, width: usize, most: usize) -> Panels {
+        let registers = columns.div_ceil(width);
+        let counts = match (most, registers, registers % most) {
+            // Two and two do more with what they read than three and one.
+            (3, 4.., 1) => [registers / 3 - 1, 2, 0],
+            (3, _, 2) => [registers / 3, 1, 0],
+            (3, _, rest) => [registers / 3, 0, rest],
+            (2, _, rest) => [0, registers / 2, rest],
+            _ => [0, 0, registers],
+        };
+        Panels { width, counts }
+    }
+
+    fn count(&self) -> usize {
+        self.counts.iter().sum()
+    }
+
+    /// Registers of the widest.
+    fn most(&self) -> usize {
+        REGISTERS - self.counts.iter().position(|&count| count > 0).unwrap_or(0)
+    }
+
+    /// The first column of a panel, and its registers.
+    fn place(&self, panel: usize) -> (usize, usize) {
+        let [threes, twos, _] = self.counts;
+        let (before, registers) = if panel < threes {
+            (3 * panel, 3)
+        } else if panel < threes + twos {
+            (3 * threes + 2 * (panel - threes), 2)
+        } else {
+            (3 * threes + 2 * twos + (panel - threes - twos), 1)
+        };
+        (before * self.width, registers)
+    }
+}
+
+/// The `i`th of `parts` parts of `size`, which differ by one at most.
+fn even(size: usize, parts: usize, i: usize) -> Range<usize> {
+    size * i / parts..size * (i + 1) / parts
+}
+
+/// Into how many runs so many terms are cut.
+fn runs<T>(k: usize) -> usize {
+    k.div_ceil(RUN_BYTES / size_of::<T>()).max(1)
+}
+
+/// The `i`th run. All but the last one end at multiples of what transposes and loops take at once.
+fn run<T>(k: usize, i: usize) -> Range<usize> {
+    const UNIT: usize = 16;
+    let begin = |i: usize| if i == runs::<T>(k) { k } else { k * i / runs::<T>(k) / UNIT * UNIT };
+    begin(i)..begin(i + 1)
+}
+
+impl<T: Tiled> Product<T> {
+    /// Forms a rectangle of the result.
+    ///
+    /// # Safety
+    /// The operands' elements are initialised, the result's are nobody else's and lie apart from them.
+    pub(crate) unsafe fn run(&self, isa: Isa, rows: Range<usize>, columns: Range<usize>) {
+        if rows.is_empty() || columns.is_empty() {
+            return;
+        }
+        let tiles = T::tiles(isa);
+        let panels = Panels::of(columns.len(), tiles.width, tiles.registers());
+        let longest = (0..runs::<T>(self.k)).map(|i| run::<T>(self.k, i).len()).max().unwrap_or(0);
+        let widest = (PANELS_BYTES / size_of::<T>() / longest.max(1)).max(REGISTERS * tiles.width);
+        let groups = columns.len().div_ceil(widest);
+        let (count, near) = (rows.len(), self.b.row.unsigned_abs() * size_of::<T>() <= NEAR);
+        let in_place = self.b.column == 1 && (count <= FEW_ROWS || near && count <= SOME_ROWS);
+        let panel_columns = match in_place {
+            // The last panel reads whole registers, which may end where the operand does not.
+            true => REGISTERS * tiles.width * usize::from(!columns.len().is_multiple_of(tiles.width)),
+            false => panels.count().div_ceil(groups) * REGISTERS * tiles.width,
+        };
+        let lies = self.a.column == 1 || (self.a.row == 1 && panels.count() < MANY_PANELS);
+        let copied_rows = if lies { 0 } else { ROWS };
+        let part = Part { product: self, isa, tiles, rows, columns, panels, in_place, copied_rows };
+        with_copies::<T, _>((panel_columns + copied_rows) * longest, |copies| {
+            for i in 0..runs::<T>(self.k) {
+                for group in 0..groups {
+                    let group = even(panels.count(), groups, group);
+                    // SAFETY: the caller's promise; the copies have room for these panels and rows.
+                    unsafe { part.group(&run::<T>(self.k, i), group, copies) };
+                }
+            }
+        });
+    }
+}
+
+/// A rectangle of a product, and how it is formed.
+struct Part<'a, T: Tiled> {
+    product: &'a Product<T>,
+    isa: Isa,
+    tiles: Tiles<T>,
+    rows: Range<usize>,
+    columns: Range<usize>,
+    panels: Panels,
+    /// Whether panels are read where they lie, apart from one whose last register is partly filled.
+    in_place: bool,
+    /// Rows of the left operand that are copied, or 0.
+    copied_rows: usize,
+}
+
+/// A panel's first column in the operand, how many it has, its registers and what they hold, and whether it is copied.
+struct Place {
+    first: usize,
+    columns: usize,
+    registers: usize,
+    width: usize,
+    copied: bool,
+}
+
+impl<T: Tiled> Part<'_, T> {
+    /// Adds a run of terms to the columns of some panels.
+    ///
+    /// # Safety
+    /// As [`Product::run`], and `copies` has room for the group's panels (or the last one) and the rows that are copied.
+    unsafe fn group(&self, terms: &Range<usize>, group: Range<usize>, copies: *mut T) {
+        let p = self.product;
+        let mut next = copies;
+        for panel in group.clone() {
+            let place = self.place(panel);
+            if place.copied {
+                // SAFETY: the caller's promise.
+                unsafe { self.copy_panel(terms, &place, next) };
+                next = next.wrapping_add(place.width * terms.len());
+            }
+        }
+        let row_copies = next;
+        let parts = self.rows.len().div_ceil(self.tiles.rows(self.panels.most()));
+        for i in 0..parts {
+            let rows = even(self.rows.len(), parts, i);
+            let (first_row, height) = (self.rows.start + rows.start, rows.len());
+            let mut a = Matrix { at: p.a.element(first_row, terms.start), ..p.a };
+            if self.copied_rows > 0 {
+                // SAFETY: the caller's promise; a tile has no more rows than there is room for.
+                unsafe { self.copy_rows(terms.len(), height, a, row_copies) };
+                a = Matrix { at: row_copies, row: 1, column: height as isize };
+            }
+            let along = a.column == 1;
+            let mut next = copies.cast_const();
+            for panel in group.clone() {
+                let ahead = first_row + height..self.rows.end.min(first_row + 2 * height);
+                self.prefetch(terms, ahead, panel - group.start, group.len());
+                let place = self.place(panel);
+                let (b, b_term) = match place.copied {
+                    true => (next, place.width as isize),
+                    false => (p.b.element(terms.start, place.first), p.b.row),
+                };
+                if place.copied {
+                    next = next.wrapping_add(place.width * terms.len());
+                }
+                let tile = Tile {
+                    terms: terms.len(),
+                    a: a.at,
+                    a_stride: if along { a.row } else { a.column },
+                    a_along: along,
+                    b,
+                    b_term,
+                    to: p.to.wrapping_add(first_row * p.n + place.first),
+                    to_row: p.n,
+                    last: place.columns - (place.registers - 1) * self.tiles.width,
+                    add: terms.start > 0,
+                };
+                // SAFETY: the caller's promise; whole registers are read of copies, and of columns that all are there.
+                unsafe { self.tiles.run(height, place.registers, &tile) };
+            }
+        }
+    }
+
+    fn place(&self, panel: usize) -> Place {
+        let (first, registers) = self.panels.place(panel);
+        let first = self.columns.start + first;
+        let width = registers * self.tiles.width;
+        let columns = width.min(self.columns.end - first);
+        Place { first, columns, registers, width, copied: !self.in_place || columns < width }
+    }
+
+    /// Asks for a `part` of `parts` of the next rows of the left operand.
+    fn prefetch(&self, terms: &Range<usize>, rows: Range<usize>, part: usize, parts: usize) {
+        let a = self.product.a;
+        if a.column != 1 || parts < MANY_PANELS {
+            return;
+        }
+        let lines = (terms.len() * size_of::<T>()).div_ceil(size_of::<Line>());
+        let per = size_of::<Line>() / size_of::<T>();
+        let lines = even(lines, parts, part);
+        for row in rows {
+            for line in lines.clone() {
+                prefetch::<false, _>(a.element(row, terms.start + line * per));
+            }
+        }
+    }
+
+    /// Copies a panel's terms one after the other, with zeros past its columns.
+    ///
+    /// # Safety
+    /// `to` has room for them.
+    unsafe fn copy_panel(&self, terms: &Range<usize>, place: &Place, to: *mut T) {
+        let (b, &Place { first, columns, registers, width, .. }) = (self.product.b, place);
+        let from = b.element(terms.start, first);
+        // SAFETY: the caller's promise, and that of `Product::run`.
+        unsafe {
+            if b.column == 1 && columns == width {
+                return self.tiles.copy(registers, terms.len(), from, b.row, to);
+            }
+            if columns < width {
+                for i in 0..terms.len() {
+                    std::slice::from_raw_parts_mut(to.add(i * width + columns), width - columns)
+                        .fill(T::ZERO);
+                }
+            }
+            let (from_strides, to_strides) = ([b.row, b.column], [width as isize, 1]);
+            strided::block(self.isa, [terms.len(), columns], from, from_strides, to, to_strides);
+        }
+    }
+
+    /// Copies the terms of a few rows, a term's rows side by side.
+    ///
+    /// # Safety
+    /// `to` has room for them.
+    unsafe fn copy_rows(&self, terms: usize, rows: usize, a: Matrix<T>, to: *mut T) {
+        // SAFETY: the caller's promise, and that of `Product::run`.
+        unsafe {
+            if a.row != 1 {
+                let to_strides = [rows as isize, 1];
+                return strided::block(self.isa, [terms, rows], a.at, [a.column, a.row], to, to_strides);
+            }
+            const AT_ONCE: usize = 4;
+            for i in 0..terms {
+                let (from, to) = (a.element(0, i), to.add(i * rows));
+                let mut r = 0;
+                while r + AT_ONCE <= rows {
+                    let some = from.add(r).cast::<[T; AT_ONCE]>().read_unaligned();
+                    to.add(r).cast::<[T; AT_ONCE]>().write_unaligned(some);
+                    r += AT_ONCE;
+                }
+                while r < rows {
+                    to.add(r).write(from.add(r).read());
+                    r += 1;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn panels_cover_the_columns() {
+        for columns in 1..400 {
+            for (width, most) in [(2, 3), (4, 2), (8, 1), (16, 3)] {
+                let panels = Panels::of(columns, width, most);
+                let mut next = 0;
+                for panel in 0..panels.count() {
+                    let (first, registers) = panels.place(panel);
+                    assert!(first == next && (1..=panels.most()).contains(&registers), "{columns} {width}");
+                    next += registers * width;
+                }
+                assert_eq!(next, columns.next_multiple_of(width));
+            }
+        }
+        assert_eq!(Panels::of(128, 16, 3).counts, [2, 1, 0]);
+        assert_eq!(Panels::of(64, 16, 3).counts, [0, 2, 0]);
+    }
+
+    fn numbers<T>(n: usize, mut seed: u64, number: impl Fn(f64) -> T) -> Vec<T> {
+        (0..n)
+            .map(|_| {
+                seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                number((seed >> 40) as f64 / (1 << 24) as f64 - 0.5)
+            })
+            .collect()
+    }
+
+    /// The left operand's and the right one's strides, in four ways each.
+    fn strides(way: usize, rows: usize, columns: usize) -> (isize, isize, usize) {
+        let (r, c) = (rows as isize, columns as isize);
+        match way {
+            0 => (c, 1, 0),
+            1 => (1, r, 0),
+            2 => (2 * c + 3, 2, 0),
+            _ => (-c, -1, rows * columns - 1),
+        }
+    }
+
+    fn check<T: Tiled + Into<f64> + PartialEq + std::fmt::Debug>(
+        number: impl Fn(f64) -> T + Copy,
+        epsilon: f64,
+    ) {
+        let shapes = [
+            (1, 1, 1),
+            (3, 5, 0),
+            (8, 48, 64),
+            (13, 33, 400),
+            (64, 130, 784),
+            (129, 47, 70),
+            (330, 70, 390),
+            (7, 300, 1000),
+            (25, 10, 33),
+        ];
+        for isa in Isa::available() {
+            for (m, n, k) in shapes {
+                for way in 0..16 {
+                    let (ar, ac, a0) = strides(way / 4, m, k);
+                    let (br, bc, b0) = strides(way % 4, k, n);
+                    let a = numbers((m * k + 1) * 4 + k * 8, 1, number);
+                    let b = numbers((k * n + 1) * 4 + n * 8, 2, number);
+                    let mut c = numbers(m * n, 3, number);
+                    let product = Product {
+                        n,
+                        k,
+                        a: Matrix { at: a[a0.min(a.len())..].as_ptr(), row: ar, column: ac },
+                        b: Matrix { at: b[b0.min(b.len())..].as_ptr(), row: br, column: bc },
+                        to: c.as_mut_ptr(),
+                    };
+                    // SAFETY: all elements lie in the vectors.
+                    unsafe { product.run(isa, 0..m, 0..n) };
+                    let mut cut = numbers(m * n, 4, number);
+                    let pieces = Product { to: cut.as_mut_ptr(), ..product };
+                    for rows in [0..m / 3, m / 3..m] {
+                        for columns in [0..n / 2, n / 2..n] {
+                            // SAFETY: as above.
+                            unsafe { pieces.run(isa, rows.clone(), columns) };
+                        }
+                    }
+                    assert_eq!(c, cut, "{isa:?} {m} {n} {k} way {way}: another sum in pieces");
+                    for i in 0..m {
+                        for j in (i % 7..n).step_by(7) {
+                            let (mut sum, mut size) = (0.0, 0.0);
+                            for x in 0..k {
+                                let left = a[(a0 as isize + i as isize * ar + x as isize * ac) as usize];
+                                let right = b[(b0 as isize + x as isize * br + j as isize * bc) as usize];
+                                sum += left.into() * right.into();
+                                size += (left.into() * right.into()).abs();
+                            }
+                            let got: f64 = c[i * n + j].into();
+                            let bound = size * epsilon * (k as f64).sqrt().max(2.0);
+                            assert!(
+                                (got - sum).abs() <= bound,
+                                "{isa:?} {m} {n} {k} way {way} at {i}, {j}: {got}, not {sum}"
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn sums_are_right_and_the_same_in_pieces() {
+        check::<f32>(|x| x as f32, f32::EPSILON.into());
+        check::<f64>(|x| x, f64::EPSILON);
+    }
+}
