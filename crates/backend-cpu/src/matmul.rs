@@ -4,6 +4,7 @@
 
 use std::{ops::Range, sync::Arc};
 
+use half::slice::HalfFloatSliceExt;
 use rayon::prelude::*;
 use tensor_core::{DType, Launch, Layout, Result, bf16, f16, kernel::MatMulKernel};
 
@@ -21,6 +22,8 @@ use crate::{
 const SERIAL: usize = 1 << 18;
 /// Multiplications that are worth a thread.
 const GRAIN: usize = 1 << 18;
+/// Halves that a thread converts at once.
+const CONVERTED: usize = 1 << 16;
 /// Rectangles begin at multiples of these: of a tile's rows, and of the widest registers.
 const ROWS: usize = 8;
 const COLUMNS: usize = 16;
@@ -41,8 +44,8 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, kernel: &MatMulKernel, launch: &La
     match kernel.dtype {
         DType::F32 => float::<f32>(isa, kernel, lhs, rhs, out),
         DType::F64 => float::<f64>(isa, kernel, lhs, rhs, out),
-        DType::F16 => half(isa, kernel, lhs, rhs, out, f16::to_f32, f16::from_f32),
-        DType::BF16 => half(isa, kernel, lhs, rhs, out, bf16::to_f32, bf16::from_f32),
+        DType::F16 => half::<f16>(isa, kernel, lhs, rhs, out),
+        DType::BF16 => half::<bf16>(isa, kernel, lhs, rhs, out),
         DType::I64 => integer::<i64>(kernel, lhs, rhs, out, |s, a, b| s.wrapping_add(a.wrapping_mul(b))),
         DType::I32 => integer::<i32>(kernel, lhs, rhs, out, |s, a, b| s.wrapping_add(a.wrapping_mul(b))),
         DType::U32 => integer::<u32>(kernel, lhs, rhs, out, |s, a, b| s.wrapping_add(a.wrapping_mul(b))),
@@ -156,27 +159,29 @@ fn grid(m: usize, n: usize, k: usize, threads: usize) -> (usize, usize) {
 }
 
 /// Half types: widened to f32, multiplied, rounded once.
-fn half<H: Copy + Send + Sync>(
-    isa: Isa,
-    kernel: &MatMulKernel,
-    lhs: Memory,
-    rhs: Memory,
-    out: Memory,
-    wide: impl Fn(H) -> f32,
-    narrow: impl Fn(f32) -> H,
-) {
+fn half<H: Copy + Send + Sync>(isa: Isa, kernel: &MatMulKernel, lhs: Memory, rhs: Memory, out: Memory)
+where
+    [H]: HalfFloatSliceExt,
+{
     let spread = |memory: Memory, layout: &Layout| -> Vec<f32> {
         // SAFETY: the launch checked the layout's span.
-        (0..layout.span().1).map(|i| wide(unsafe { memory.at::<H>(i).read() })).collect()
+        let halves = unsafe { std::slice::from_raw_parts(memory.at::<H>(0), layout.span().1) };
+        let mut wide = vec![0f32; halves.len()];
+        wide.par_chunks_mut(CONVERTED)
+            .zip(halves.par_chunks(CONVERTED))
+            .for_each(|(wide, halves)| halves.convert_to_f32_slice(wide));
+        wide
     };
     let (mut a, mut b) = (spread(lhs, &kernel.lhs), spread(rhs, &kernel.rhs));
     let mut c = vec![0f32; kernel.batch.numel() * kernel.m * kernel.n];
     let memory = |v: &mut Vec<f32>| Memory { ptr: v.as_mut_ptr().cast(), numel: v.len(), dtype: DType::F32 };
     float::<f32>(isa, kernel, memory(&mut a), memory(&mut b), memory(&mut c));
-    for (i, &v) in c.iter().enumerate() {
-        // SAFETY: the launch checked the output's size.
-        unsafe { out.at::<H>(i).write(narrow(v)) };
-    }
+    // SAFETY: the launch checked the output's size, and that it lies apart.
+    let halves = unsafe { std::slice::from_raw_parts_mut(out.at::<H>(0), c.len()) };
+    halves
+        .par_chunks_mut(CONVERTED)
+        .zip(c.par_chunks(CONVERTED))
+        .for_each(|(halves, wide)| halves.convert_from_f32_slice(wide));
 }
 
 fn integer<T: Copy + Default + Send + Sync>(
