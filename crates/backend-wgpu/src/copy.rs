@@ -68,36 +68,51 @@ pub(crate) fn copy(label: &'static str, src: &Layout, dst: &Layout, dtype: DType
         return Some(d.draft(label, dtype, k));
     }
     let merged = collapse(src.shape(), &[src.strides(), dst.strides()]);
-    // Both sides dense along the last axis, and everything else in multiples of four: elements move by four.
-    let split = |k: usize| merged.strides[k].split_last();
-    let multiple =
-        |k: usize| split(k).is_some_and(|(&last, rest)| last == 1 && rest.iter().all(|s| s % 4 == 0));
-    let vectors = lane_size(dtype) == 4
-        && merged.shape.last().is_some_and(|n| n % 4 == 0)
-        && [src.offset(), dst.offset()].iter().all(|n| n % 4 == 0)
-        && (0..2).all(multiple);
+    let mut strides = merged.strides;
+    let last = [0, 1].map(|k| strides[k].last().copied().unwrap_or(0));
+    // A side that is dense along the last axis, with everything else in multiples of four, has four elements at once.
+    let fours = |k: usize, offset: usize| {
+        last[k] == 1 && offset.is_multiple_of(4) && strides[k].iter().rev().skip(1).all(|s| s % 4 == 0)
+    };
+    let vectors =
+        lane_size(dtype) == 4 && merged.shape.last().is_some_and(|n| n % 4 == 0) && fours(1, dst.offset());
     let unit = if vectors { 4 } else { 1 };
-    let word = if vectors { "vec4<u32>" } else { word(dtype) };
+    // Elements of the source that a position of `src_at` stands for.
+    let read = if vectors && fours(0, src.offset()) { 4 } else { 1 };
+    let word = word(dtype);
+    let vector = |n: usize| if n == 4 { "vec4<u32>" } else { word };
     let total = numel / unit;
     let mut d = Draft::new(label);
     d.params.size("total", total);
-    d.bind("input", word, false, Slot::Input(k));
-    d.bind("output", word, true, Slot::Output(0));
-    let mut shape = merged.shape.clone();
-    if let Some(last) = shape.last_mut() {
-        *last /= unit;
+    d.bind("input", vector(read), false, Slot::Input(k));
+    d.bind("output", vector(unit), true, Slot::Output(0));
+    let value = match (vectors, read, last[0]) {
+        (false, ..) | (true, 4, _) => "input[source]".into(),
+        (true, _, 0) => "vec4<u32>(input[source])".into(),
+        _ => {
+            d.params.stride("src_step", last[0]);
+            let four = [0, 1, 2, 3].map(|j| format!("input[source + {j}u * params.src_step]"));
+            format!("vec4<u32>({})", four.join(", "))
+        }
+    };
+    let mut shape = merged.shape;
+    if let Some(n) = shape.last_mut() {
+        *n /= unit;
+    }
+    for ((strides, each), last) in strides.iter_mut().zip([read, unit]).zip(last) {
+        strides.iter_mut().for_each(|s| *s /= each as isize);
+        if let Some(s) = strides.last_mut() {
+            *s = last * (unit / each) as isize;
+        }
     }
     let mut functions = String::new();
-    for (name, layout, strides) in [("src_at", src, &merged.strides[0]), ("dst_at", dst, &merged.strides[1])]
+    for (name, strides, offset) in
+        [("src_at", &strides[0], src.offset() / read), ("dst_at", &strides[1], dst.offset() / unit)]
     {
-        let mut strides: SmallVec<[isize; 8]> = strides.iter().map(|s| s / unit as isize).collect();
-        if let (true, Some(last)) = (vectors, strides.last_mut()) {
-            *last = 1;
-        }
-        functions += &index::function(name, &shape, &strides, layout.offset() / unit, &mut d.params);
+        functions += &index::function(name, &shape, strides, offset, &mut d.params);
     }
     d.body = format!(
-        "{functions}\n@compute @workgroup_size(256)\n{}    let i = group * 256u + lane;\n    if (i < params.total) {{\n        output[dst_at(i)] = input[src_at(i)];\n    }}\n}}\n",
+        "{functions}\n@compute @workgroup_size(256)\n{}    let i = group * 256u + lane;\n    if (i < params.total) {{\n        let source = src_at(i);\n        output[dst_at(i)] = {value};\n    }}\n}}\n",
         taper_shaders::ENTRY
     );
     d.groups = total.div_ceil(256);

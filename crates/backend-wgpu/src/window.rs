@@ -13,7 +13,9 @@ use tensor_core::{
 };
 
 use crate::{
-    backend, copy,
+    backend,
+    by_index::Along,
+    copy,
     draft::{Draft, Drafts, Facts, Slot},
     dtypes::lane_size,
     map::Aliases,
@@ -251,7 +253,7 @@ fn piece(mut kernel: Kernel, first: usize, aliases: &Aliases, facts: &Facts<'_>)
         Kernel::Rows(k) => first * length(k),
         _ => first,
     };
-    let mut made = backend::drafts(&kernel, aliases, position, facts)?;
+    let mut made = backend::drafts(&kernel, aliases, position, Along::whole(&kernel), facts)?;
     made.steps.iter_mut().for_each(|d| place(d, &starts, &[]));
     land(&mut made, &kernel, first, facts);
     Ok(made)
