@@ -1,9 +1,8 @@
 // output[p] = input[p with axis := index[p]], in runs of elements that one index is for. What an index finds outside the input,
 // which may be a part of what is indexed, from `start` on, is left to the other parts.
-// Header: alias Word, const STEP (the words of a run that one thread moves), `params` with `first_group`, `total` (threads), `run`
-// (words of a run), `parts` (threads of a run), `run_stride`, `start`, `count`, `size`, `axis`, `axis_stride`; bindings `input`,
-// `index`, `output`, `status`; functions places(run) (in the index, and in the input with the axis at its start), index_value(word)
-// and report(word).
+// Header: alias Word, `params` with `first_group`, `total` (threads), `run` (words of a run), `parts` (threads of a run), `step` (the
+// words that one thread moves), `run_stride`, `start`, `count`, `size`, `axis`, `axis_stride`; bindings `input`, `index`, `output`,
+// `status`; functions places(run) (in the index, and in the input with the axis at its start), index_value(word) and report(word).
 
 @compute @workgroup_size(256)
 fn main(
@@ -17,8 +16,8 @@ fn main(
         return;
     }
     let run = i / params.parts;
-    let begin = (i - run * params.parts) * STEP;
-    let end = min(begin + STEP, params.run);
+    let begin = (i - run * params.parts) * params.step;
+    let end = min(begin + params.step, params.run);
     let goal = run * params.run;
     let place = places(run);
     let word = index[place.x];

@@ -54,7 +54,7 @@ pub(crate) fn drafts(
         Kernel::MatMul(k) => matmul::draft(k, facts),
         Kernel::Gather(k) => Ok(by_index::gather(k, along, facts).into()),
         Kernel::ScatterAdd(k) => by_index::scatter_add(k, along, facts),
-        Kernel::Copy(k) => Ok(copy::draft(k)),
+        Kernel::Copy(k) => Ok(copy::draft(k, facts)),
         other => Err(facts.unsupported(other.name(), DType::F32, "compute it on the cpu")),
     }
 }

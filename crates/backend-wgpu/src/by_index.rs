@@ -10,6 +10,7 @@ use tensor_core::{
 };
 
 use crate::{
+    copy,
     draft::{Draft, Drafts, Facts, Slot},
     dtypes::{lane, lane_size},
     formulas, index,
@@ -106,14 +107,8 @@ pub(crate) fn gather(kernel: &GatherKernel, along: Along, facts: &Facts<'_>) -> 
         (run, offset, axis_stride) = (run / 4, offset / 4, axis_stride / 4);
         strides[1].iter_mut().for_each(|s| *s /= 4);
     }
-    // Neighbouring threads move neighbouring words, except on processors, where one moves several.
-    let step = if facts.direct { STEP } else { 1 };
-    let parts = run.div_ceil(step).max(1);
-    let total = shape.iter().product::<usize>() * parts * usize::from(run > 0);
     let mut d = Draft::new("gather");
-    d.params.size("total", total);
-    d.params.size("run", run);
-    d.params.size("parts", parts);
+    copy::in_runs(shape.iter().product(), run, STEP, &mut d, facts);
     d.params.stride("run_stride", run_stride);
     d.params.size("start", along.start);
     d.params.size("count", input.shape()[*axis]);
@@ -122,30 +117,28 @@ pub(crate) fn gather(kernel: &GatherKernel, along: Along, facts: &Facts<'_>) -> 
     d.bind("input", word, false, Slot::Input(0));
     d.bind("index", lane(*index_dtype), false, Slot::Input(1));
     d.bind("output", word, true, Slot::Output(0));
-    let mut body = format!("alias Word = {word};\nconst STEP = {step}u;\n");
+    let mut body = format!("alias Word = {word};\n");
     body.push_str(&index_functions(*index_dtype, GATHER, *axis, &mut d));
     let operands = [(&strides[0][..], index.offset()), (&strides[1][..], offset)];
     body.push_str(&index::places(&shape, &operands, &mut d.params));
     body.push_str(taper_shaders::GATHER);
     d.body = body;
-    d.groups = total.div_ceil(256);
-    d.work = 256 * step;
     d
 }
 
-/// The words of a run that one thread of a processor moves.
-const STEP: usize = 4;
+/// The most words that one thread of a processor reads from one place.
+const STEP: usize = 64;
 
 /// The drafts of a scatter-add to the part of the result that the kernel has.
 pub(crate) fn scatter_add(kernel: &ScatterAddKernel, along: Along, facts: &Facts<'_>) -> Result<Drafts> {
-    let mut steps: Vec<Draft> = scatter_base(kernel).into_iter().collect();
+    let mut steps: Vec<Draft> = scatter_base(kernel, facts).into_iter().collect();
     steps.extend(scatter_more(kernel, along, true, facts)?);
     Ok(Drafts { steps, temps: Vec::new() })
 }
 
 /// The first step of a scatter-add: the base to the output.
-pub(crate) fn scatter_base(kernel: &ScatterAddKernel) -> Option<Draft> {
-    crate::copy::whole("scatter_base", &kernel.base, kernel.dtype, 0)
+pub(crate) fn scatter_base(kernel: &ScatterAddKernel, facts: &Facts<'_>) -> Option<Draft> {
+    copy::whole("scatter_base", &kernel.base, kernel.dtype, 0, facts)
 }
 
 /// The step of a scatter-add that adds to the output; `last` if no other adds to it afterwards.

@@ -386,7 +386,7 @@ fn copies(kernel: &CopyKernel, facts: &Facts<'_>) -> Result<Drafts> {
     let small =
         whole <= room && kernel.regions.iter().all(|r| matches!(window(&r.src, dtype, facts), Some(0)));
     if small {
-        return Ok(copy::draft(kernel));
+        return Ok(copy::draft(kernel, facts));
     }
     let mut out = Drafts::default();
     if kernel.fill {
@@ -418,7 +418,7 @@ fn copy_in_blocks(
         let wide = match (window(&src, dtype, facts), window(&dst, dtype, facts)) {
             (Some(from), Some(to)) => {
                 if let Some(mut draft) =
-                    copy::copy("copy", &shifted(&src, from), &shifted(&dst, to), dtype, k)
+                    copy::copy("copy", &shifted(&src, from), &shifted(&dst, to), dtype, k, facts)
                 {
                     let bytes = |n: usize| (n * lane_size(dtype)) as u64;
                     let mut inputs: SmallVec<[u64; 8]> = SmallVec::from_elem(0, k + 1);
