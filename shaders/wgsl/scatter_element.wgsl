@@ -3,7 +3,7 @@
 // `start` on.
 // Header: alias T, `params` with `first_group`, `total`, `start`, `size`, `length`, `index_stride`, `src_stride`; bindings `index`,
 // `src`, `output`, `status`; functions inside(i), along(i), places(i) (in the index and in src, with the axis at 0),
-// index_value(word), report(word), store(x) and add(a, b).
+// index_value(word), report(word) and add(a, b).
 
 @compute @workgroup_size(256)
 fn main(
@@ -30,5 +30,5 @@ fn main(
             sum = add(sum, src[place.y + j * params.src_stride]);
         }
     }
-    output[i] = store(sum);
+    output[i] = sum;
 }

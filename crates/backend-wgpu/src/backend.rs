@@ -48,7 +48,7 @@ pub(crate) fn drafts(
         Kernel::Map(k) => map::draft(k, aliases, first, facts),
         Kernel::Reduce(k) => reduce::draft(k, facts),
         Kernel::Rows(k) => rows::draft(k, first, facts),
-        Kernel::ArgReduce(k) => arg_reduce::draft(k, facts),
+        Kernel::ArgReduce(k) => Ok(arg_reduce::draft(k, facts)),
         Kernel::Cumulative(k) => cumulative::draft(k, facts),
         Kernel::ArgSort(k) => sort::draft(k, facts),
         Kernel::MatMul(k) => matmul::draft(k, facts),

@@ -129,23 +129,16 @@ pub(crate) fn gather(kernel: &GatherKernel, along: Along, facts: &Facts<'_>) -> 
 /// The most words that one thread of a processor reads from one place.
 const STEP: usize = 64;
 
-/// The drafts of a scatter-add to the part of the result that the kernel has.
+/// The drafts of a scatter-add to the part of the result that the kernel has, whose base is in the output already.
 pub(crate) fn scatter_add(kernel: &ScatterAddKernel, along: Along, facts: &Facts<'_>) -> Result<Drafts> {
-    let mut steps: Vec<Draft> = scatter_base(kernel, facts).into_iter().collect();
-    steps.extend(scatter_more(kernel, along, true, facts)?);
-    Ok(Drafts { steps, temps: Vec::new() })
+    let steps = scatter_more(kernel, along, facts)?.into_iter().chain(scatter_round(kernel));
+    Ok(Drafts { steps: steps.collect(), temps: Vec::new() })
 }
 
-/// The first step of a scatter-add: the base to the output.
-pub(crate) fn scatter_base(kernel: &ScatterAddKernel, facts: &Facts<'_>) -> Option<Draft> {
-    copy::whole("scatter_base", &kernel.base, kernel.dtype, 0, facts)
-}
-
-/// The step of a scatter-add that adds to the output; `last` if no other adds to it afterwards.
+/// The step of a scatter-add that adds to the output, not rounded.
 pub(crate) fn scatter_more(
     kernel: &ScatterAddKernel,
     along: Along,
-    last: bool,
     facts: &Facts<'_>,
 ) -> Result<Option<Draft>> {
     let ScatterAddKernel { axis, dtype, base, src, .. } = kernel;
@@ -159,17 +152,36 @@ pub(crate) fn scatter_more(
     if lines * length == 0 {
         return Ok(None);
     }
-    // What the slowest thread does in each form; half types must not round after every addition.
-    let by_element = out_shape.numel().div_ceil(facts.threads) * length;
-    let by_line = lines.div_ceil(facts.threads) * length;
-    let wide = dtype.compute() == *dtype;
+    // What the slowest thread does in each form. The threads that keep a processor busy run a few at a time.
+    let threads = if facts.direct { facts.threads / 16 } else { facts.threads };
+    let by_element = out_shape.numel().div_ceil(threads) * length;
+    let by_line = lines.div_ceil(threads) * length;
     // With no output to own, only the lines still look at every index, and tell of it: each is out of range.
     let nowhere = out_shape.numel() == 0;
-    Ok(Some(if nowhere || wide && by_line.saturating_mul(2) < by_element {
+    Ok(Some(if nowhere || by_line.saturating_mul(2) < by_element {
         scatter_lines(kernel, along, lines, &sum, facts)
     } else {
-        scatter_elements(kernel, along, last, &sum)
+        scatter_elements(kernel, along, &sum)
     }))
+}
+
+/// The last step of a scatter-add of a half type: sums are rounded when all is added, and not after every addition.
+pub(crate) fn scatter_round(kernel: &ScatterAddKernel) -> Option<Draft> {
+    let (dtype, total) = (kernel.dtype, kernel.base.numel());
+    if dtype.compute() == dtype || total == 0 || kernel.src.numel() == 0 {
+        return None;
+    }
+    let mut d = Draft::new("scatter_round");
+    d.params.size("total", total);
+    d.bind("output", lane(dtype), true, Slot::Output(0));
+    d.body = format!(
+        "@compute @workgroup_size(256)\n{}    let i = group * 256u + lane;\n    if (i < params.total) {{\n        output[i] = {};\n    }}\n}}\n",
+        taper_shaders::ENTRY,
+        formulas::store(dtype, "output[i]")
+    );
+    d.groups = total.div_ceil(256);
+    d.work = 256;
+    Some(d)
 }
 
 /// What both forms of a scatter-add begin with: the draft, and functions to read an index and to add.
@@ -246,16 +258,13 @@ fn scatter_lines(
 }
 
 /// A thread for each element of the output.
-fn scatter_elements(kernel: &ScatterAddKernel, along: Along, last: bool, sum: &str) -> Draft {
+fn scatter_elements(kernel: &ScatterAddKernel, along: Along, sum: &str) -> Draft {
     let ScatterAddKernel { axis, dtype, base, index, src, .. } = kernel;
     let (shape, src_shape) = (base.shape(), src.shape());
     let t = lane(*dtype);
     let (mut d, mut body) = scatter_draft(kernel, along, t, sum);
     d.params.size("total", shape.numel());
     d.params.stride("src_stride", src.strides()[*axis]);
-    // Between two parts nothing is rounded.
-    let stored = if last { formulas::store(*dtype, "x") } else { "x".into() };
-    let _ = writeln!(body, "fn store(x: {t}) -> {t} {{\n    return {stored};\n}}");
     let operands = [
         (&off_axis(index.strides(), *axis)[..], index.offset()),
         (&off_axis(src.strides(), *axis)[..], src.offset()),

@@ -47,17 +47,6 @@ fn word(dtype: DType) -> &'static str {
     if lane_size(dtype) == 8 { "vec2<u32>" } else { "u32" }
 }
 
-/// Input `k`, through its layout, to the whole output.
-pub(crate) fn whole(
-    label: &'static str,
-    src: &Layout,
-    dtype: DType,
-    k: usize,
-    facts: &Facts<'_>,
-) -> Option<Draft> {
-    copy(label, src, &Layout::contiguous(src.shape().clone()), dtype, k, facts)
-}
-
 /// Input 0, through its layout, to the whole output, if that lies crosswise to it.
 pub(crate) fn transposed(
     label: &'static str,
