@@ -315,8 +315,9 @@ fn indices_along_long_axes() -> Result<()> {
         of(&places, &[picked], DType::I32, d)
     };
     agree("index_select", |d| tensor(&[rows, width], 1, DType::F32, d)?.index_select(0, &index(d)?));
-    for dtype in [DType::F32, DType::BF16] {
-        agree_within("index_add", Some((2e-2, 2e-2)), |d| {
+    // The reference rounds a half after each addition.
+    for (dtype, within) in [(DType::F32, None), (DType::BF16, Some((3.2e-2, 2e-2)))] {
+        agree_within("index_add", within, |d| {
             let base = tensor(&[rows, width], 1, dtype, d)?;
             base.index_add(0, &index(d)?, &tensor(&[picked, width], 2, dtype, d)?)
         });
