@@ -59,7 +59,7 @@ fn refused(backend: &str, variable: &str, value: &str) {
                     .and_then(|x| x.to_vec::<f32>())
                     .unwrap_err(),
             );
-            told(Tensor::arange(0, 9, 1, &taper::cpu()).and_then(|x| x.to_vec::<f32>()).unwrap_err());
+            told(Tensor::arange(0.0, 9.0, 1.0, &taper::cpu()).and_then(|x| x.to_vec::<f32>()).unwrap_err());
         }
     }
 }
