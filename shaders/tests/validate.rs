@@ -62,26 +62,26 @@ fn every_kernel_validates_in_every_element_type() {
         format!("@group(0) @binding({n}) var<storage, {access}> {name}: array<{ty}>;\n")
     };
     for t in ["f32", "i32", "u32", "i64", "f64"] {
-        let params = "first_group: u32, total: u32, size: u32, length: u32, index_stride: u32, src_stride: u32, output_stride: u32, axis_stride: u32";
-        let functions = format!(
-            "alias T = {t};\nalias Word = {};\nalias IndexWord = i32;\n{}\nfn inside(i: u32) -> bool {{ return true; }}\nfn index_value(w: i32) -> vec2<u32> {{ return vec2<u32>(u32(w), 0u); }}\nfn report(w: i32) {{}}\nfn store(x: T) -> T {{ return x; }}\nfn add(a: T, b: T) -> T {{ return a + b; }}",
-            if t.ends_with("64") { "vec2<u32>" } else { "u32" },
-            ["input_at", "index_at", "src_at", "base_at", "output_at", "along"]
-                .map(|f| format!("fn {f}(i: u32) -> u32 {{ return i; }}\n"))
-                .concat(),
-        );
+        let params = "first_group: u32, total: u32, run: u32, parts: u32, step: u32, run_stride: u32, start: u32, count: u32, size: u32, length: u32, index_stride: u32, src_stride: u32, output_stride: u32, axis_stride: u32";
+        let by_index = |element: &str, word: &str, places: usize| {
+            format!(
+                "alias T = {element};\nalias Word = {word};\nconst GROUP = 8u;\nfn places(i: u32) -> vec{places}<u32> {{ return vec{places}<u32>(i); }}\nfn along(i: u32) -> u32 {{ return i; }}\nfn inside(i: u32) -> bool {{ return true; }}\nfn index_value(w: i32) -> vec2<u32> {{ return vec2<u32>(u32(w), 0u); }}\nfn report(w: i32) {{}}\nfn add(a: T, b: T) -> T {{ return a + b; }}",
+            )
+        };
         let word = if t.ends_with("64") { "vec2<u32>" } else { "u32" };
-        validate(
-            "gather",
-            &kernel(
-                taper_shaders::GATHER,
-                params,
-                &(binding(0, "input", word, "read")
-                    + &binding(1, "index", "i32", "read")
-                    + &binding(2, "output", word, "read_write")),
-                &functions,
-            ),
-        );
+        for word in [word, "vec4<u32>"] {
+            validate(
+                "gather",
+                &kernel(
+                    taper_shaders::GATHER,
+                    params,
+                    &(binding(0, "input", word, "read")
+                        + &binding(1, "index", "i32", "read")
+                        + &binding(2, "output", word, "read_write")),
+                    &by_index(t, word, 2),
+                ),
+            );
+        }
         let states = format!(
             "alias T = {t};\nalias State = T;\nconst CARRIED = true;\nconst ROUNDS = true;\nfn input_at(i: u32) -> u32 {{ return i; }}\nfn output_at(i: u32) -> u32 {{ return i; }}\nfn element(line: u32, base: u32, r: u32) -> T {{ return input[base + r]; }}\nfn combine(a: T, b: T) -> T {{ return a + b; }}\nfn identity() -> T {{ return T(); }}\nfn before(g: u32, base: u32) -> T {{ return input[g]; }}\nfn keep(g: u32, base: u32, r: u32, last: u32, x: T) {{ output[base + r] = x; }}"
         );
@@ -92,19 +92,21 @@ fn every_kernel_validates_in_every_element_type() {
             let bindings = binding(0, "input", t, "read") + &binding(1, "output", t, "read_write");
             validate(name, &kernel(source, params, &bindings, &states));
         }
-        for (name, source) in
-            [("element", taper_shaders::SCATTER_ELEMENT), ("line", taper_shaders::SCATTER_LINE)]
-        {
+        let vector = format!("vec4<{t}>");
+        for (name, source, element, places) in [
+            ("element", taper_shaders::SCATTER_ELEMENT, t, 2),
+            ("line", taper_shaders::SCATTER_LINE, t, 3),
+            ("line", taper_shaders::SCATTER_LINE, &vector, 3),
+        ] {
             validate(
                 name,
                 &kernel(
                     source,
                     params,
-                    &(binding(0, "base", t, "read")
-                        + &binding(1, "index", "i32", "read")
-                        + &binding(2, "src", t, "read")
-                        + &binding(3, "output", t, "read_write")),
-                    &functions,
+                    &(binding(0, "index", "i32", "read")
+                        + &binding(1, "src", element, "read")
+                        + &binding(2, "output", element, "read_write")),
+                    &by_index(element, word, places),
                 ),
             );
         }

@@ -1,7 +1,8 @@
-// output[p] = input[p with axis := index[p]].
-// Header: alias Word (u32 or vec2<u32>) and IndexWord, `params` with `first_group`, `total`, `size`, `axis`, `axis_stride`; bindings
-// `input`, `index`, `output`, `status`; functions input_at(i) (with the axis at 0), index_at(i), index_value(word),
-// and const OP.
+// output[p] = input[p with axis := index[p]], in runs of elements that one index is for. What an index finds outside the input,
+// which may be a part of what is indexed, from `start` on, is left to the other parts.
+// Header: alias Word, `params` with `first_group`, `total` (threads), `run` (words of a run), `parts` (threads of a run), `step` (the
+// words that one thread moves), `run_stride`, `start`, `count`, `size`, `axis`, `axis_stride`; bindings `input`, `index`, `output`,
+// `status`; functions places(run) (in the index, and in the input with the axis at its start), index_value(word) and report(word).
 
 @compute @workgroup_size(256)
 fn main(
@@ -14,12 +15,27 @@ fn main(
     if (i >= params.total) {
         return;
     }
-    let word = index[index_at(i)];
+    let run = i / params.parts;
+    let begin = (i - run * params.parts) * params.step;
+    let end = min(begin + params.step, params.run);
+    let goal = run * params.run;
+    let place = places(run);
+    let word = index[place.x];
     let at = index_value(word);
     if (at.y != 0u || at.x >= params.size) {
         report(word);
-        output[i] = Word();
+        for (var k = begin; k < end; k += 1u) {
+            output[goal + k] = Word();
+        }
         return;
     }
-    output[i] = input[input_at(i) + at.x * params.axis_stride];
+    // Modulo 2^32, what comes before the part is far behind it.
+    let along = at.x - params.start;
+    if (along >= params.count) {
+        return;
+    }
+    let source = place.y + along * params.axis_stride;
+    for (var k = begin; k < end; k += 1u) {
+        output[goal + k] = input[source + k * params.run_stride];
+    }
 }

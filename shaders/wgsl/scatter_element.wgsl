@@ -1,8 +1,9 @@
-// output = base; output[p with axis := index[p]] += src[p], gathered: each element of the output walks the positions
-// along the axis in ascending order and takes what is meant for it.
-// Header: alias T and IndexWord, `params` with `first_group`, `total`, `size`, `length`, `index_stride`, `src_stride`; bindings `base`,
-// `index`, `src`, `output`, `status`; functions base_at(i), inside(i), along(i), index_at(i), src_at(i) (with the axis at 0),
-// index_value(word), load(x), store(x), add(a, b) and const OP.
+// output[p with axis := index[p]] += src[p], gathered, where output holds base already: each element of the output walks the
+// positions along the axis in ascending order and takes what is meant for it. The output may be a part of what is indexed, from
+// `start` on.
+// Header: alias T, `params` with `first_group`, `total`, `start`, `size`, `length`, `index_stride`, `src_stride`; bindings `index`,
+// `src`, `output`, `status`; functions inside(i), along(i), places(i) (in the index and in src, with the axis at 0),
+// index_value(word), report(word) and add(a, b).
 
 @compute @workgroup_size(256)
 fn main(
@@ -12,25 +13,22 @@ fn main(
 ) {
     let group = params.first_group + group_id.y * group_count.x + group_id.x;
     let i = group * 256u + lane;
-    if (i >= params.total) {
+    if (i >= params.total || !inside(i)) {
         return;
     }
-    var sum = base[base_at(i)];
-    if (inside(i)) {
-        let mine = along(i);
-        let index_base = index_at(i);
-        let src_base = src_at(i);
-        for (var j = 0u; j < params.length; j += 1u) {
-            let word = index[index_base + j * params.index_stride];
-            let at = index_value(word);
-            if (at.y != 0u || at.x >= params.size) {
-                if (mine == 0u) {
-                    report(word);
-                }
-            } else if (at.x == mine) {
-                sum = add(sum, src[src_base + j * params.src_stride]);
+    let mine = params.start + along(i);
+    let place = places(i);
+    var sum = output[i];
+    for (var j = 0u; j < params.length; j += 1u) {
+        let word = index[place.x + j * params.index_stride];
+        let at = index_value(word);
+        if (at.y != 0u || at.x >= params.size) {
+            if (mine == params.start) {
+                report(word);
             }
+        } else if (at.x == mine) {
+            sum = add(sum, src[place.y + j * params.src_stride]);
         }
     }
-    output[i] = store(sum);
+    output[i] = sum;
 }

@@ -1,29 +1,33 @@
-// output[p with axis := index[p]] += src[p], where output holds base already: one thread owns each line along the axis
-// and walks it in ascending order.
-// Header: as scatter_element, but for `output_at(line)` (with the axis at 0) and `output_stride`, and no base.
+// output[p with axis := index[p]] += src[p], where output holds base already: one thread owns each line along the axis, or as many
+// of them as a T has elements, and walks it in ascending order. The output may be a part of what is indexed: `count` from `start` on.
+// Header: alias T, const GROUP, `params` with `first_group`, `total`, `start`, `count`, `size`, `length`, `index_stride`,
+// `src_stride`, `output_stride`; bindings `index`, `src`, `output`, `status`; functions places(line) (in the index, in src and in the
+// output, with the axis at 0), index_value(word), report(word) and add(a, b).
 
-@compute @workgroup_size(64)
+@compute @workgroup_size(GROUP)
 fn main(
     @builtin(workgroup_id) group_id: vec3<u32>,
     @builtin(num_workgroups) group_count: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
     let group = params.first_group + group_id.y * group_count.x + group_id.x;
-    let i = group * 64u + lane;
+    let i = group * GROUP + lane;
     if (i >= params.total) {
         return;
     }
-    let index_base = index_at(i);
-    let src_base = src_at(i);
-    let output_base = output_at(i);
+    let place = places(i);
     for (var j = 0u; j < params.length; j += 1u) {
-        let word = index[index_base + j * params.index_stride];
+        let word = index[place.x + j * params.index_stride];
         let at = index_value(word);
         if (at.y != 0u || at.x >= params.size) {
             report(word);
         } else {
-            let o = output_base + at.x * params.output_stride;
-            output[o] = add(output[o], src[src_base + j * params.src_stride]);
+            // Modulo 2^32, what comes before the part is far behind it.
+            let along = at.x - params.start;
+            if (along < params.count) {
+                let o = place.z + along * params.output_stride;
+                output[o] = add(output[o], src[place.y + j * params.src_stride]);
+            }
         }
     }
 }

@@ -26,8 +26,3 @@ pub(crate) fn memory() -> Option<u64> {
         .find_map(|path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok());
     Some(group.map_or(total, |group| group.min(total)))
 }
-
-/// The budget for buffers: `TAPER_CPU_MEMORY_LIMIT` in bytes, else all the memory there is.
-pub(crate) fn budget() -> Option<u64> {
-    std::env::var("TAPER_CPU_MEMORY_LIMIT").ok().and_then(|text| text.trim().parse().ok()).or_else(memory)
-}

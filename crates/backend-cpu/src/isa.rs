@@ -46,15 +46,9 @@ impl Isa {
         all
     }
 
-    /// The best one, or the one that `TAPER_CPU_ISA` names if the processor has it.
-    pub(crate) fn choose() -> Isa {
-        let all = Isa::available();
-        let wanted = std::env::var("TAPER_CPU_ISA").unwrap_or_default();
-        let plain = wanted == "baseline";
-        all.iter()
-            .copied()
-            .find(|isa| isa.name() == wanted || (plain && isa.0 == Level::Baseline))
-            .unwrap_or(all[0])
+    /// Whether this is what is called so; what every processor of an architecture has may be called `baseline` on any.
+    pub(crate) fn is(self, name: &str) -> bool {
+        self.name() == name || name == "baseline" && self.0 == Level::Baseline
     }
 
     /// `avx512`, `avx2`, `neon` or `baseline`.

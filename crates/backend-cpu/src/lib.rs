@@ -7,9 +7,11 @@
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `TAPER_CPU_ISA` | `avx512`, `avx2` or `baseline`: the instruction set, where the processor has it |
+//! | `TAPER_CPU_ISA` | `avx512`, `avx2` or `baseline`: the instruction set, which the processor must have |
 //! | `TAPER_CPU_MEMORY_LIMIT` | the memory budget in bytes |
 //! | `RAYON_NUM_THREADS` | how many threads share large kernels |
+//!
+//! A value of the first two that cannot be read is an error of [`open`], and of every use of memory of [`cpu`]'s device.
 
 mod buffer;
 mod by_index;
@@ -28,6 +30,7 @@ mod pool;
 mod product;
 mod reduce;
 mod rows;
+mod settings;
 mod sort;
 mod strided;
 mod table;
@@ -44,7 +47,12 @@ use tensor_core::{
     Storage,
 };
 
-use crate::{buffer::CpuBuffer, isa::Isa, pool::Pool};
+use crate::{
+    buffer::CpuBuffer,
+    isa::Isa,
+    pool::Pool,
+    settings::{Misread, Settings},
+};
 
 /// The host's processor as a place for tensors.
 #[derive(Debug)]
@@ -52,12 +60,27 @@ pub struct CpuBackend {
     info: DeviceInfo,
     isa: Isa,
     pool: Arc<Pool>,
+    /// What in the environment could not be read.
+    misread: Option<Misread>,
 }
 
 impl CpuBackend {
     /// A backend with a memory pool of its own. Most programs want [`cpu`], the one that all share.
+    ///
+    /// Where a variable of the environment cannot be read, each of its allocations is the error that says so.
     pub fn new() -> CpuBackend {
-        CpuBackend::with(Isa::choose(), host::budget())
+        match Settings::from_env() {
+            Ok(Settings { isa, budget }) => CpuBackend::with(isa, budget),
+            Err(misread) => {
+                let backend = CpuBackend::with(Isa::available()[0], host::memory());
+                CpuBackend { misread: Some(misread), ..backend }
+            }
+        }
+    }
+
+    /// The error of the environment, if there is one.
+    fn settled(&self) -> Result<()> {
+        self.misread.as_ref().map_or(Ok(()), |misread| Err(misread.error()))
     }
 
     fn with(isa: Isa, budget: Option<u64>) -> CpuBackend {
@@ -79,6 +102,7 @@ impl CpuBackend {
             },
             isa,
             pool: Arc::new(Pool::new(budget)),
+            misread: None,
         }
     }
 }
@@ -90,9 +114,28 @@ impl Default for CpuBackend {
 }
 
 /// The device that all tensors on the host's processor share; it prints as `cpu`.
+///
+/// Where a variable of the environment cannot be read, making a tensor on it is the error that says so; [`open`] tells at once.
 pub fn cpu() -> Device {
-    static CPU: OnceLock<Device> = OnceLock::new();
-    CPU.get_or_init(|| Device::new(Arc::new(CpuBackend::new()))).clone()
+    shared().0.clone()
+}
+
+/// The same device as [`cpu`].
+///
+/// # Errors
+/// `Invalid` for a variable of the environment that cannot be read, with what it can be.
+pub fn open() -> Result<Device> {
+    let (device, backend) = shared();
+    backend.settled().map(|()| device.clone())
+}
+
+fn shared() -> &'static (Device, Arc<CpuBackend>) {
+    static CPU: OnceLock<(Device, Arc<CpuBackend>)> = OnceLock::new();
+    CPU.get_or_init(|| {
+        let backend = Arc::new(CpuBackend::new());
+        let shared: Arc<CpuBackend> = Arc::clone(&backend);
+        (Device::new(shared), backend)
+    })
 }
 
 impl Backend for CpuBackend {
@@ -101,10 +144,12 @@ impl Backend for CpuBackend {
     }
 
     fn allocate(&self, dtype: DType, numel: usize) -> Result<Storage> {
+        self.settled()?;
         Ok(Arc::new(CpuBuffer::new(&self.pool, dtype, numel)?))
     }
 
     fn upload(&self, dtype: DType, bytes: &[u8]) -> Result<Storage> {
+        self.settled()?;
         let mut buffer = CpuBuffer::new(&self.pool, dtype, bytes.len() / dtype.size())?;
         buffer.write(bytes);
         Ok(Arc::new(buffer))

@@ -165,9 +165,9 @@ pub(crate) fn find(index: usize) -> Result<Found> {
     }
     let mut at = index;
     if index == 0
-        && let Ok(wanted) = std::env::var("TAPER_ADAPTER")
-        && !wanted.is_empty()
+        && let Some(wanted) = std::env::var_os("TAPER_ADAPTER").filter(|wanted| !wanted.is_empty())
     {
+        let wanted = wanted.to_string_lossy().to_string();
         let wanted_lower = wanted.to_lowercase();
         let found = all.iter().position(|f| f.info.description.to_lowercase().contains(&wanted_lower));
         at = found.ok_or_else(|| Error::UnknownDevice {

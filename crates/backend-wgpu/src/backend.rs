@@ -8,7 +8,9 @@ use tensor_core::{
 };
 
 use crate::{
-    arg_reduce, by_index, copy, cumulative,
+    arg_reduce,
+    by_index::{self, Along},
+    copy, cumulative,
     draft::{Drafts, Facts},
     dtypes::{is_plain, to_lanes},
     faults::lock,
@@ -33,20 +35,26 @@ struct Plans {
 
 type Variants = SmallVec<[(Aliases, Arc<Plan>); 1]>;
 
-/// The drafts of a kernel whose operands fit a binding each; `first` is the flat index of its first output element, where
-/// it is a part of a larger kernel.
-pub(crate) fn drafts(kernel: &Kernel, aliases: &Aliases, first: usize, facts: &Facts<'_>) -> Result<Drafts> {
+/// The drafts of a kernel whose operands fit a binding each. Where it is a part of a larger kernel, `first` is the flat index of
+/// its first output element, and `along` which part it has of the axis that is indexed.
+pub(crate) fn drafts(
+    kernel: &Kernel,
+    aliases: &Aliases,
+    first: usize,
+    along: Along,
+    facts: &Facts<'_>,
+) -> Result<Drafts> {
     match kernel {
         Kernel::Map(k) => map::draft(k, aliases, first, facts),
         Kernel::Reduce(k) => reduce::draft(k, facts),
         Kernel::Rows(k) => rows::draft(k, first, facts),
-        Kernel::ArgReduce(k) => arg_reduce::draft(k, facts),
+        Kernel::ArgReduce(k) => Ok(arg_reduce::draft(k, facts)),
         Kernel::Cumulative(k) => cumulative::draft(k, facts),
         Kernel::ArgSort(k) => sort::draft(k, facts),
         Kernel::MatMul(k) => matmul::draft(k, facts),
-        Kernel::Gather(k) => by_index::gather(k),
-        Kernel::ScatterAdd(k) => by_index::scatter_add(k, facts),
-        Kernel::Copy(k) => Ok(copy::draft(k)),
+        Kernel::Gather(k) => Ok(by_index::gather(k, along, facts).into()),
+        Kernel::ScatterAdd(k) => by_index::scatter_add(k, along, facts),
+        Kernel::Copy(k) => Ok(copy::draft(k, facts)),
         other => Err(facts.unsupported(other.name(), DType::F32, "compute it on the cpu")),
     }
 }

@@ -5,11 +5,12 @@ use std::fmt::Write;
 
 use smallvec::SmallVec;
 use tensor_core::{
-    BinaryOp, DType, Error, Layout, Result,
+    BinaryOp, DType, Error, Kernel, Result, Strides, collapse,
     kernel::{GatherKernel, ScatterAddKernel},
 };
 
 use crate::{
+    copy,
     draft::{Draft, Drafts, Facts, Slot},
     dtypes::{lane, lane_size},
     formulas, index,
@@ -48,121 +49,236 @@ fn index_functions(dtype: DType, op: u32, axis: usize, d: &mut Draft) -> String 
     )
 }
 
-/// The strides of a layout with the one along `axis` set to 0, so that walking it stays at the axis's start.
-fn off_axis(layout: &Layout, axis: usize) -> SmallVec<[isize; 8]> {
-    layout.strides().iter().enumerate().map(|(a, &s)| if a == axis { 0 } else { s }).collect()
+/// Which part of the axis that is indexed a kernel's table or result has: a kernel over more of it than one binding shows is
+/// several, each over a part.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Along {
+    /// Where the part starts.
+    pub(crate) start: usize,
+    /// The size of the whole axis: of all that an index may name.
+    pub(crate) size: usize,
 }
 
-/// The draft of a gather.
-pub(crate) fn gather(kernel: &GatherKernel) -> Result<Drafts> {
+impl Along {
+    /// The whole axis of a kernel that goes by indices; nothing for others.
+    pub(crate) fn whole(kernel: &Kernel) -> Along {
+        let size = match kernel {
+            Kernel::Gather(k) => k.input.shape()[k.axis],
+            Kernel::ScatterAdd(k) => k.base.shape()[k.axis],
+            _ => 0,
+        };
+        Along { start: 0, size }
+    }
+}
+
+/// The strides of a layout with the one along `axis` set to 0, so that walking it stays at the axis's start.
+fn off_axis(strides: &[isize], axis: usize) -> Strides {
+    strides.iter().enumerate().map(|(a, &s)| if a == axis { 0 } else { s }).collect()
+}
+
+fn fours(numbers: &[isize]) -> bool {
+    numbers.iter().all(|n| n % 4 == 0)
+}
+
+/// The draft of a gather from the part of the table that the kernel has.
+pub(crate) fn gather(kernel: &GatherKernel, along: Along, facts: &Facts<'_>) -> Draft {
     let GatherKernel { axis, dtype, index_dtype, input, index } = kernel;
-    let shape = index.shape();
-    let total = shape.numel();
+    let merged = collapse(index.shape(), &[index.strides(), &off_axis(input.strides(), *axis)]);
+    let (mut shape, mut strides) = (merged.shape, merged.strides);
+    let mut axis_stride = input.strides()[*axis];
+    let mut offset = input.offset();
+    // The elements that one index is for, one after another in the output.
+    let (mut run, mut run_stride) = (1, 0);
+    if let (Some(&n), Some(0)) = (shape.last(), strides[0].last()) {
+        shape.pop();
+        strides[0].pop();
+        (run, run_stride) = (n, strides[1].pop().unwrap_or(0));
+    }
+    let vectors = lane_size(*dtype) == 4
+        && run_stride == 1
+        && fours(&[run as isize, axis_stride, offset as isize])
+        && fours(&strides[1]);
+    let word = match lane_size(*dtype) {
+        8 => "vec2<u32>",
+        _ if vectors => "vec4<u32>",
+        _ => "u32",
+    };
+    if vectors {
+        (run, offset, axis_stride) = (run / 4, offset / 4, axis_stride / 4);
+        strides[1].iter_mut().for_each(|s| *s /= 4);
+    }
     let mut d = Draft::new("gather");
-    d.params.size("total", total);
-    d.params.size("size", input.shape()[*axis]);
-    d.params.stride("axis_stride", input.strides()[*axis]);
-    let word = if lane_size(*dtype) == 8 { "vec2<u32>" } else { "u32" };
+    copy::in_runs(shape.iter().product(), run, STEP, &mut d, facts);
+    d.params.stride("run_stride", run_stride);
+    d.params.size("start", along.start);
+    d.params.size("count", input.shape()[*axis]);
+    d.params.size("size", along.size);
+    d.params.stride("axis_stride", axis_stride);
     d.bind("input", word, false, Slot::Input(0));
     d.bind("index", lane(*index_dtype), false, Slot::Input(1));
     d.bind("output", word, true, Slot::Output(0));
     let mut body = format!("alias Word = {word};\n");
     body.push_str(&index_functions(*index_dtype, GATHER, *axis, &mut d));
-    body.push_str(&index::function(
-        "input_at",
-        shape,
-        &off_axis(input, *axis),
-        input.offset(),
-        &mut d.params,
-    ));
-    body.push_str(&index::function("index_at", shape, index.strides(), index.offset(), &mut d.params));
+    let operands = [(&strides[0][..], index.offset()), (&strides[1][..], offset)];
+    body.push_str(&index::places(&shape, &operands, &mut d.params));
     body.push_str(taper_shaders::GATHER);
     d.body = body;
-    d.groups = total.div_ceil(256);
-    d.work = 256;
-    Ok(d.into())
+    d
 }
 
-/// The draft of a scatter-add.
-pub(crate) fn scatter_add(kernel: &ScatterAddKernel, facts: &Facts<'_>) -> Result<Drafts> {
-    let ScatterAddKernel { axis, dtype, index_dtype, base, index, src } = kernel;
+/// The most words that one thread of a processor reads from one place.
+const STEP: usize = 64;
+
+/// The drafts of a scatter-add to the part of the result that the kernel has, whose base is in the output already.
+pub(crate) fn scatter_add(kernel: &ScatterAddKernel, along: Along, facts: &Facts<'_>) -> Result<Drafts> {
+    let steps = scatter_more(kernel, along, facts)?.into_iter().chain(scatter_round(kernel));
+    Ok(Drafts { steps: steps.collect(), temps: Vec::new() })
+}
+
+/// The step of a scatter-add that adds to the output, not rounded.
+pub(crate) fn scatter_more(
+    kernel: &ScatterAddKernel,
+    along: Along,
+    facts: &Facts<'_>,
+) -> Result<Option<Draft>> {
+    let ScatterAddKernel { axis, dtype, base, src, .. } = kernel;
     let (out_shape, src_shape) = (base.shape(), src.shape());
-    let (size, length) = (out_shape[*axis], src_shape[*axis]);
+    let length = src_shape[*axis];
     let lines = src_shape.iter().enumerate().filter(|&(a, _)| a != *axis).map(|(_, &n)| n).product::<usize>();
     let Some(sum) = formulas::binary(BinaryOp::Add, *dtype, "a", "b").filter(|_| *dtype != DType::Bool)
     else {
         return Err(facts.unsupported("scatter_add", *dtype, "cast first with .to_dtype(DType::F32)"));
     };
-    // What the slowest thread does in each form; half types must not round after every addition.
-    let by_element = out_shape.numel().div_ceil(facts.threads) * length;
-    let by_line = lines.div_ceil(facts.threads) * length;
-    let wide = dtype.compute() == *dtype;
-    let t = lane(*dtype);
-    let mut functions = format!("fn add(a: {t}, b: {t}) -> {t} {{\n    return {sum};\n}}\n");
-    let _ =
-        writeln!(functions, "fn store(x: {t}) -> {t} {{\n    return {};\n}}", formulas::store(*dtype, "x"));
-
-    let mut d = Draft::new("scatter_add");
-    d.params.size("size", size);
-    d.params.size("length", length);
-    d.params.stride("index_stride", index.strides()[*axis]);
-    d.params.stride("src_stride", src.strides()[*axis]);
+    if lines * length == 0 {
+        return Ok(None);
+    }
+    // What the slowest thread does in each form. The threads that keep a processor busy run a few at a time.
+    let threads = if facts.direct { facts.threads / 16 } else { facts.threads };
+    let by_element = out_shape.numel().div_ceil(threads) * length;
+    let by_line = lines.div_ceil(threads) * length;
     // With no output to own, only the lines still look at every index, and tell of it: each is out of range.
     let nowhere = out_shape.numel() == 0;
-    if nowhere || wide && by_line.saturating_mul(2) < by_element {
-        let copy = crate::copy::whole("scatter_base", base, *dtype, 0);
-        d.params.size("total", lines);
-        d.bind("index", lane(*index_dtype), false, Slot::Input(1));
-        d.bind("src", t, false, Slot::Input(2));
-        d.bind("output", t, true, Slot::Output(0));
-        let mut body = functions;
-        body.push_str(&index_functions(*index_dtype, SCATTER_ADD, *axis, &mut d));
-        let mut shape: SmallVec<[usize; 8]> = src_shape.iter().copied().collect();
-        shape[*axis] = 1;
-        let strides = out_shape.contiguous_strides();
-        d.params.stride("output_stride", strides[*axis]);
-        for (name, strides, offset) in [
-            ("index_at", index.strides(), index.offset()),
-            ("src_at", src.strides(), src.offset()),
-            ("output_at", &strides[..], 0),
-        ] {
-            body.push_str(&index::function(name, &shape, strides, offset, &mut d.params));
-        }
-        body.push_str(taper_shaders::SCATTER_LINE);
-        d.body = body;
-        d.groups = lines.div_ceil(64);
-        d.work = 64 * length;
-        let mut steps: Vec<Draft> = copy.into_iter().collect();
-        if lines * length > 0 {
-            steps.push(d);
-        }
-        return Ok(Drafts { steps, temps: Vec::new() });
-    }
+    Ok(Some(if nowhere || by_line.saturating_mul(2) < by_element {
+        scatter_lines(kernel, along, lines, &sum, facts)
+    } else {
+        scatter_elements(kernel, along, &sum)
+    }))
+}
 
-    d.params.size("total", out_shape.numel());
-    d.bind("base", t, false, Slot::Input(0));
+/// The last step of a scatter-add of a half type: sums are rounded when all is added, and not after every addition.
+pub(crate) fn scatter_round(kernel: &ScatterAddKernel) -> Option<Draft> {
+    let (dtype, total) = (kernel.dtype, kernel.base.numel());
+    if dtype.compute() == dtype || total == 0 || kernel.src.numel() == 0 {
+        return None;
+    }
+    let mut d = Draft::new("scatter_round");
+    d.params.size("total", total);
+    d.bind("output", lane(dtype), true, Slot::Output(0));
+    d.body = format!(
+        "@compute @workgroup_size(256)\n{}    let i = group * 256u + lane;\n    if (i < params.total) {{\n        output[i] = {};\n    }}\n}}\n",
+        taper_shaders::ENTRY,
+        formulas::store(dtype, "output[i]")
+    );
+    d.groups = total.div_ceil(256);
+    d.work = 256;
+    Some(d)
+}
+
+/// What both forms of a scatter-add begin with: the draft, and functions to read an index and to add.
+fn scatter_draft(kernel: &ScatterAddKernel, along: Along, element: &str, sum: &str) -> (Draft, String) {
+    let ScatterAddKernel { axis, index_dtype, index, src, .. } = kernel;
+    let mut d = Draft::new("scatter_add");
+    d.params.size("start", along.start);
+    d.params.size("size", along.size);
+    d.params.size("length", src.shape()[*axis]);
+    d.params.stride("index_stride", index.strides()[*axis]);
     d.bind("index", lane(*index_dtype), false, Slot::Input(1));
-    d.bind("src", t, false, Slot::Input(2));
-    d.bind("output", t, true, Slot::Output(0));
-    let mut body = functions;
-    body.push_str(&index_functions(*index_dtype, SCATTER_ADD, *axis, &mut d));
-    body.push_str(&index::function("base_at", out_shape, base.strides(), base.offset(), &mut d.params));
-    body.push_str(&index::function(
-        "index_at",
-        out_shape,
-        &off_axis(index, *axis),
-        index.offset(),
-        &mut d.params,
-    ));
-    body.push_str(&index::function("src_at", out_shape, &off_axis(src, *axis), src.offset(), &mut d.params));
+    d.bind("src", element, false, Slot::Input(2));
+    d.bind("output", element, true, Slot::Output(0));
+    let add = format!(
+        "alias T = {element};\nfn add(a: {element}, b: {element}) -> {element} {{\n    return {sum};\n}}\n"
+    );
+    let body = add + &index_functions(*index_dtype, SCATTER_ADD, *axis, &mut d);
+    (d, body)
+}
+
+/// A thread for each line along the axis, or for four that lie side by side.
+fn scatter_lines(
+    kernel: &ScatterAddKernel,
+    along: Along,
+    lines: usize,
+    sum: &str,
+    facts: &Facts<'_>,
+) -> Draft {
+    let ScatterAddKernel { axis, dtype, base, index, src, .. } = kernel;
+    let mut shape: SmallVec<[usize; 8]> = src.shape().iter().copied().collect();
+    shape[*axis] = 1;
+    let output = base.shape().contiguous_strides();
+    let merged = collapse(&shape, &[index.strides(), src.strides(), &output]);
+    let (mut shape, mut strides) = (merged.shape, merged.strides);
+    let mut steps = [src.strides()[*axis], output[*axis]];
+    let mut offset = src.offset();
+    let side_by_side = |strides: &[Strides]| {
+        strides.iter().map(|s| s.last().copied()).eq([Some(0), Some(1), Some(1)])
+            && strides[1..].iter().all(|s| fours(&s[..s.len() - 1]))
+    };
+    let vectors = matches!(dtype, DType::F32 | DType::I32 | DType::U32)
+        && shape.last().is_some_and(|n| n % 4 == 0)
+        && fours(&[steps[0], steps[1], offset as isize])
+        && side_by_side(&strides);
+    let unit = if vectors { 4 } else { 1 };
+    if vectors {
+        shape.iter_mut().rev().take(1).for_each(|n| *n /= 4);
+        for strides in &mut strides[1..] {
+            let last = strides.len() - 1;
+            strides[..last].iter_mut().for_each(|s| *s /= 4);
+        }
+        steps.iter_mut().for_each(|s| *s /= 4);
+        offset /= 4;
+    }
+    let t = lane(*dtype);
+    let element = if vectors { format!("vec4<{t}>") } else { t.into() };
+    let (mut d, mut body) = scatter_draft(kernel, along, &element, sum);
+    // Few threads with much to do each: small groups keep every core of a processor busy.
+    let group = if facts.direct { 8 } else { 64 };
+    d.params.size("total", lines / unit);
+    d.params.size("count", base.shape()[*axis]);
+    d.params.stride("src_stride", steps[0]);
+    d.params.stride("output_stride", steps[1]);
+    let offsets = [index.offset(), offset, 0];
+    let operands: SmallVec<[(&[isize], usize); 3]> =
+        strides.iter().zip(offsets).map(|(s, offset)| (&s[..], offset)).collect();
+    body.push_str(&index::places(&shape, &operands, &mut d.params));
+    let _ = writeln!(body, "const GROUP = {group}u;");
+    body.push_str(taper_shaders::SCATTER_LINE);
+    d.body = body;
+    d.groups = (lines / unit).div_ceil(group);
+    d.work = group * src.shape()[*axis];
+    d
+}
+
+/// A thread for each element of the output.
+fn scatter_elements(kernel: &ScatterAddKernel, along: Along, sum: &str) -> Draft {
+    let ScatterAddKernel { axis, dtype, base, index, src, .. } = kernel;
+    let (shape, src_shape) = (base.shape(), src.shape());
+    let t = lane(*dtype);
+    let (mut d, mut body) = scatter_draft(kernel, along, t, sum);
+    d.params.size("total", shape.numel());
+    d.params.stride("src_stride", src.strides()[*axis]);
+    let operands = [
+        (&off_axis(index.strides(), *axis)[..], index.offset()),
+        (&off_axis(src.strides(), *axis)[..], src.offset()),
+    ];
+    body.push_str(&index::places(shape, &operands, &mut d.params));
     // Coordinates of an output element: along the axis, and whether the source reaches it off the axis.
-    let strides = out_shape.contiguous_strides();
+    let strides = shape.contiguous_strides();
     d.params.size("axis_step", strides[*axis].unsigned_abs());
-    body.push_str("fn along(i: u32) -> u32 {\n    return (i / params.axis_step) % params.size;\n}\n");
+    d.params.size("count", shape[*axis]);
+    body.push_str("fn along(i: u32) -> u32 {\n    return (i / params.axis_step) % params.count;\n}\n");
     body.push_str("fn inside(i: u32) -> bool {\n    var inside = true;\n");
-    for a in (0..out_shape.rank()).filter(|&a| a != *axis && src_shape[a] < out_shape[a]) {
+    for a in (0..shape.rank()).filter(|&a| a != *axis && src_shape[a] < shape[a]) {
         d.params.size(format!("step{a}"), strides[a].unsigned_abs());
-        d.params.size(format!("size{a}"), out_shape[a]);
+        d.params.size(format!("size{a}"), shape[a]);
         d.params.size(format!("reach{a}"), src_shape[a]);
         let _ =
             writeln!(body, "    inside = inside && (i / params.step{a}) % params.size{a} < params.reach{a};");
@@ -170,7 +286,7 @@ pub(crate) fn scatter_add(kernel: &ScatterAddKernel, facts: &Facts<'_>) -> Resul
     body.push_str("    return inside;\n}\n");
     body.push_str(taper_shaders::SCATTER_ELEMENT);
     d.body = body;
-    d.groups = out_shape.numel().div_ceil(256);
-    d.work = 256 * length.max(1);
-    Ok(d.into())
+    d.groups = shape.numel().div_ceil(256);
+    d.work = 256 * src_shape[*axis];
+    d
 }

@@ -3,6 +3,8 @@
 
 use std::fmt::Write;
 
+use smallvec::SmallVec;
+
 use crate::draft::Params;
 
 /// An index space in a draft: its axes are parameters `<space><axis>`, its coordinates locals `<space>c<axis>`.
@@ -64,4 +66,26 @@ pub(crate) fn function(
     params.size(format!("{name}_offset"), offset);
     let sum = space.offset(name, strides, params);
     format!("fn {name}(i: u32) -> u32 {{\n{}    return params.{name}_offset{sum};\n}}\n", space.unravel("i"))
+}
+
+/// A function `places(i) -> vec2<u32>` or `vec3<u32>`: the buffer indices at flat position `i` of `shape`, for two or three
+/// operands with their strides and offsets. Axes are merged first, those that all operands can merge.
+pub(crate) fn places(shape: &[usize], operands: &[(&[isize], usize)], params: &mut Params) -> String {
+    let strides: SmallVec<[&[isize]; 3]> = operands.iter().map(|&(strides, _)| strides).collect();
+    let merged = tensor_core::collapse(shape, &strides);
+    let space = Space::new("p", &merged.shape, params);
+    let sums: Vec<String> = ["a", "b", "c"]
+        .into_iter()
+        .zip(operands)
+        .zip(&merged.strides)
+        .map(|((name, &(_, offset)), strides)| {
+            params.size(format!("{name}_offset"), offset);
+            format!("params.{name}_offset{}", space.offset(name, strides, params))
+        })
+        .collect();
+    let (count, sums) = (sums.len(), sums.join(", "));
+    format!(
+        "fn places(i: u32) -> vec{count}<u32> {{\n{}    return vec{count}<u32>({sums});\n}}\n",
+        space.unravel("i")
+    )
 }

@@ -44,7 +44,7 @@ pub(crate) fn draft(
     if let ([Instr::Load(0)], [0], [layout], [None]) =
         (&program.instrs[..], &program.outputs[..], &kernel.inputs[..], &aliases[..])
         && program.inputs[0] == program.dtypes[0]
-        && let Some(copied) = copy::transposed("map", layout, program.inputs[0])
+        && let Some(copied) = copy::transposed("map", layout, program.inputs[0], facts)
     {
         return Ok(copied.into());
     }

@@ -1,41 +1,57 @@
 //! Kernels over more of a buffer than one binding shows. Such a kernel is cut along its output's outermost axes into
 //! pieces whose operands fit; each piece is an ordinary kernel on bindings that start further on in the buffers. A
-//! reduction or a product is cut along what it sums over where that is what helps, and its parts are brought together
-//! (`parts.rs`); an operand that no cut makes fit, because it lies across the output, is first copied into the output's
-//! order.
+//! kernel that sums, searches or indexes along an axis is cut along that where that is what helps, and its parts are brought
+//! together (`parts.rs`); an operand that no cut makes fit, because it lies across the output, is first copied into the
+//! output's order.
 
 mod parts;
 
 use smallvec::SmallVec;
 use tensor_core::{
     DType, Kernel, Layout, Result, Shape, collapse,
-    kernel::{CopyKernel, MapKernel, RowKernel},
+    kernel::{CopyKernel, MapKernel, RowKernel, ScatterAddKernel},
 };
 
 use crate::{
-    backend, copy,
+    backend,
+    by_index::Along,
+    copy,
     draft::{Draft, Drafts, Facts, Slot},
     dtypes::lane_size,
     map::Aliases,
 };
 
-use parts::{in_parts, parts, sums_most};
+use parts::{in_parts, parts, parts_first};
 
 /// Windows start at multiples of so many elements: 256 bytes, which every adapter takes, or more.
 const ALIGN: usize = 64;
 /// A kernel in more pieces than this is refused.
 const MAX_PIECES: usize = 4096;
 
-/// A part of a kernel, and the flat index of its first output element, or its first row.
-type Piece = (Kernel, usize);
+/// A part of a kernel.
+struct Piece {
+    kernel: Kernel,
+    /// The flat index of its first output element, or its first row.
+    first: usize,
+    /// Which part it has of the axis that is indexed.
+    along: Along,
+}
 
 /// The drafts of a kernel, in as many pieces as its operands need.
 pub(crate) fn drafts(kernel: &Kernel, aliases: &Aliases, facts: &Facts<'_>) -> Result<Drafts> {
     if let Kernel::Copy(kernel) = kernel {
         return copies(kernel, facts);
     }
+    if let Kernel::ScatterAdd(scatter) = kernel {
+        return scattered(scatter, aliases, facts);
+    }
+    in_place(kernel, aliases, facts)
+}
+
+/// The drafts of a kernel that finds in its output what it adds to, if it adds to anything.
+fn in_place(kernel: &Kernel, aliases: &Aliases, facts: &Facts<'_>) -> Result<Drafts> {
     if fits(kernel, facts) {
-        return piece(kernel.clone(), 0, aliases, facts);
+        return piece(whole(kernel.clone()), aliases, facts);
     }
     match pieces(&merged(kernel), facts) {
         Ok(pieces) => all(pieces, aliases, facts),
@@ -43,15 +59,28 @@ pub(crate) fn drafts(kernel: &Kernel, aliases: &Aliases, facts: &Facts<'_>) -> R
     }
 }
 
+/// The drafts of a scatter-add: the base into the output, and what is added to it there.
+fn scattered(kernel: &ScatterAddKernel, aliases: &Aliases, facts: &Facts<'_>) -> Result<Drafts> {
+    let whole = Layout::contiguous(kernel.base.shape().clone());
+    let mut out = Drafts::default();
+    copy_in_blocks(&kernel.base, &whole, kernel.dtype, 0, facts, &mut out.steps)
+        .ok_or_else(|| refused(&Kernel::ScatterAdd(kernel.clone()), facts))?;
+    let added = Kernel::ScatterAdd(ScatterAddKernel { base: whole, ..kernel.clone() });
+    out.append(in_place(&added, aliases, facts)?);
+    Ok(out)
+}
+
+/// A kernel as the one piece of itself.
+fn whole(kernel: Kernel) -> Piece {
+    let along = Along::whole(&kernel);
+    Piece { kernel, first: 0, along }
+}
+
 fn all(pieces: Vec<Piece>, aliases: &Aliases, facts: &Facts<'_>) -> Result<Drafts> {
     let mut out = Drafts::default();
-    for (kernel, first) in pieces {
-        let whole = kernel.outputs()[0].0.numel() == 0 || fits(&kernel, facts);
-        out.append(if whole {
-            piece(kernel, first, aliases, facts)?
-        } else {
-            in_parts(&kernel, first, facts)?
-        });
+    for one in pieces {
+        let whole = one.kernel.outputs()[0].0.numel() == 0 || fits(&one.kernel, facts);
+        out.append(if whole { piece(one, aliases, facts)? } else { in_parts(&one, facts)? });
     }
     Ok(out)
 }
@@ -140,33 +169,34 @@ fn merged(kernel: &Kernel) -> Kernel {
 /// Pieces that fit, or that are to be worked through in parts.
 fn pieces(kernel: &Kernel, facts: &Facts<'_>) -> Result<Vec<Piece>> {
     let mut done = Vec::new();
-    let mut open = vec![(kernel.clone(), 0)];
-    while let Some((kernel, first)) = open.pop() {
-        let shape = match &kernel {
+    let mut open = vec![whole(kernel.clone())];
+    while let Some(piece) = open.pop() {
+        let kernel = &piece.kernel;
+        let shape = match kernel {
             Kernel::Rows(k) => k.rows(),
             other => other.outputs()[0].0.clone(),
         };
-        if shape.numel() == 0 || fits(&kernel, facts) {
-            done.push((kernel, first));
+        if shape.numel() == 0 || fits(kernel, facts) {
+            done.push(piece);
             continue;
         }
-        let in_parts = parts(&kernel, facts).is_some();
-        if in_parts && sums_most(&kernel, facts) {
-            done.push((kernel, first));
+        let in_parts = parts(kernel, facts).is_some();
+        if in_parts && parts_first(kernel, facts) {
+            done.push(piece);
             continue;
         }
-        match cut(&kernel, &shape, first) {
+        match cut(&piece, &shape) {
             // The earlier half comes off the stack first.
             Some([one, two]) if done.len() + open.len() < MAX_PIECES => open.extend([two, one]),
-            None if in_parts => done.push((kernel, first)),
-            _ => return Err(refused(&kernel, facts)),
+            None if in_parts => done.push(piece),
+            _ => return Err(refused(kernel, facts)),
         }
     }
     Ok(done)
 }
 
 /// Two halves along the outermost axis of more than one position, each starting where a window may if possible.
-fn cut(kernel: &Kernel, shape: &Shape, first: usize) -> Option<[Piece; 2]> {
+fn cut(piece: &Piece, shape: &Shape) -> Option<[Piece; 2]> {
     let axis = shape.iter().position(|&n| n > 1)?;
     let row: usize = shape[axis + 1..].iter().product();
     let unit = ALIGN >> row.trailing_zeros().min(ALIGN.trailing_zeros());
@@ -176,9 +206,15 @@ fn cut(kernel: &Kernel, shape: &Shape, first: usize) -> Option<[Piece; 2]> {
         // Where no window starts: see `land`.
         half = n.div_ceil(2);
     }
-    let one = narrow(kernel, axis, 0, half)?;
-    let two = narrow(kernel, axis, half, n - half)?;
-    Some([(one, first), (two, first + half * row)])
+    let part = |start: usize, len: usize| {
+        let mut along = piece.along;
+        if matches!(&piece.kernel, Kernel::ScatterAdd(k) if k.axis == axis) {
+            along.start += start;
+        }
+        let kernel = narrow(&piece.kernel, axis, start, len)?;
+        Some(Piece { kernel, first: piece.first + start * row, along })
+    };
+    Some([part(0, half)?, part(half, n - half)?])
 }
 
 /// The part of a kernel that makes `len` positions of its output from `start` on along `axis`.
@@ -228,7 +264,8 @@ fn narrow(kernel: &Kernel, axis: usize, start: usize, len: usize) -> Option<Kern
                 k.input = slice(&k.input, axis);
             }
         }
-        Kernel::ScatterAdd(k) if axis != k.axis => {
+        Kernel::ScatterAdd(k) if axis == k.axis => k.base = slice(&k.base, axis),
+        Kernel::ScatterAdd(k) => {
             k.base = slice(&k.base, axis);
             // The source may end before the base does.
             let reach = k.src.shape()[axis];
@@ -242,7 +279,8 @@ fn narrow(kernel: &Kernel, axis: usize, start: usize, len: usize) -> Option<Kern
 }
 
 /// The drafts of a piece, with its bindings put where they start.
-fn piece(mut kernel: Kernel, first: usize, aliases: &Aliases, facts: &Facts<'_>) -> Result<Drafts> {
+fn piece(piece: Piece, aliases: &Aliases, facts: &Facts<'_>) -> Result<Drafts> {
+    let Piece { mut kernel, first, along } = piece;
     // Off the windows' starts the output is made elsewhere, and is not an input's own buffer.
     let apart = Aliases::from_elem(None, aliases.len());
     let aliases = if first.is_multiple_of(ALIGN) { aliases } else { &apart };
@@ -251,7 +289,7 @@ fn piece(mut kernel: Kernel, first: usize, aliases: &Aliases, facts: &Facts<'_>)
         Kernel::Rows(k) => first * length(k),
         _ => first,
     };
-    let mut made = backend::drafts(&kernel, aliases, position, facts)?;
+    let mut made = backend::drafts(&kernel, aliases, position, along, facts)?;
     made.steps.iter_mut().for_each(|d| place(d, &starts, &[]));
     land(&mut made, &kernel, first, facts);
     Ok(made)
@@ -288,20 +326,26 @@ fn land(made: &mut Drafts, kernel: &Kernel, first: usize, facts: &Facts<'_>) {
             binding.slot = Slot::Temp(temps + o);
         }
     }
+    let adds = matches!(kernel, Kernel::ScatterAdd(_));
     for (o, (shape, dtype)) in outputs.iter().enumerate() {
         let numel = shape.numel();
         made.temps.push((*dtype, numel));
-        let (src, dst) = (Layout::contiguous([numel]), Layout::new([numel], &[1], start(kernel, o, first)));
-        let mut copied = Vec::new();
-        // Along one axis there are never too many.
-        let _ = copy_in_blocks(&src, &dst, *dtype, 0, facts, &mut copied);
-        for binding in copied.iter_mut().flat_map(|d| &mut d.bindings) {
-            binding.slot = match binding.slot {
-                Slot::Output(_) => Slot::Output(o),
-                _ => Slot::Temp(temps + o),
-            };
+        let (temp, goal) = (Layout::contiguous([numel]), Layout::new([numel], &[1], start(kernel, o, first)));
+        let copied = |src, dst, slots: [Slot; 2]| {
+            let mut copied = Vec::new();
+            // Along one axis there are never too many.
+            let _ = copy_in_blocks(src, dst, *dtype, 0, facts, &mut copied);
+            for binding in copied.iter_mut().flat_map(|d| &mut d.bindings) {
+                binding.slot = slots[usize::from(binding.slot == Slot::Output(0))];
+            }
+            copied
+        };
+        let slots = [Slot::Temp(temps + o), Slot::Output(o)];
+        if adds {
+            // To what is in the output.
+            made.steps.splice(0..0, copied(&goal, &temp, [slots[1], slots[0]]));
         }
-        made.steps.extend(copied);
+        made.steps.extend(copied(&temp, &goal, slots));
     }
 }
 
@@ -384,7 +428,7 @@ fn copies(kernel: &CopyKernel, facts: &Facts<'_>) -> Result<Drafts> {
     let small =
         whole <= room && kernel.regions.iter().all(|r| matches!(window(&r.src, dtype, facts), Some(0)));
     if small {
-        return Ok(copy::draft(kernel));
+        return Ok(copy::draft(kernel, facts));
     }
     let mut out = Drafts::default();
     if kernel.fill {
@@ -416,7 +460,7 @@ fn copy_in_blocks(
         let wide = match (window(&src, dtype, facts), window(&dst, dtype, facts)) {
             (Some(from), Some(to)) => {
                 if let Some(mut draft) =
-                    copy::copy("copy", &shifted(&src, from), &shifted(&dst, to), dtype, k)
+                    copy::copy("copy", &shifted(&src, from), &shifted(&dst, to), dtype, k, facts)
                 {
                     let bytes = |n: usize| (n * lane_size(dtype)) as u64;
                     let mut inputs: SmallVec<[u64; 8]> = SmallVec::from_elem(0, k + 1);

@@ -38,16 +38,25 @@ fn gathers() {
             }
         }
     }
-    // Rows of a table, as an embedding reads them.
-    let index = Layout::new([5, 16], &[1, 0], 0);
-    let kernel = Kernel::Gather(GatherKernel {
-        axis: 0,
-        dtype: DType::F32,
-        index_dtype: DType::I32,
-        input: Layout::contiguous([10, 16]),
-        index,
-    });
-    agree("rows", &kernel, &[], &[(DType::F32, numbers(160, 1)), (DType::I32, whole(5, 10, 3))], 0.0);
+    // Rows of a table, as an embedding reads them: in vectors and off them, forwards and backwards, wide and narrow.
+    for (columns, offset) in [(16, 0), (300, 0), (18, 0), (16, 2), (1, 0)] {
+        for dtype in [DType::F32, DType::U8, DType::F64] {
+            let table = Layout::new([10, columns], &[columns as isize, 1], offset);
+            let tables = [table.flip(0), table.flip(1), table];
+            for input in tables {
+                let index = Layout::new([500, columns], &[1, 0], 0);
+                let kernel = Kernel::Gather(GatherKernel {
+                    axis: 0,
+                    dtype,
+                    index_dtype: DType::I32,
+                    input: input.clone(),
+                    index,
+                });
+                let inputs = [(dtype, numbers(10 * columns + offset, 1)), (DType::I32, whole(500, 10, 3))];
+                agree(&format!("rows of {input:?}"), &kernel, &[], &inputs, tolerance(dtype));
+            }
+        }
+    }
 }
 
 #[test]
@@ -159,5 +168,40 @@ fn copies_and_fills() {
             regions: SmallVec::new(),
         });
         agree("empty", &empty, &[Scalar::Int(1).cast(dtype)], &[], 0.0);
+    }
+}
+
+/// Transposes of every size about a thread's block, and copies whose source is spread, strided or off the vectors.
+#[test]
+fn copies_of_views() {
+    let dtype = DType::F32;
+    let copy = |src: &Layout| {
+        let dst = Layout::contiguous(src.shape().clone());
+        let shape = src.shape().clone();
+        let regions = SmallVec::from_vec(vec![Region { dst, src: src.clone() }]);
+        Kernel::Copy(CopyKernel { shape, dtype, fill: false, regions })
+    };
+    let inputs = [(dtype, numbers(25_000, 1))];
+    for (rows, columns) in [(4, 4), (16, 16), (20, 36), (36, 20), (132, 60), (52, 100), (17, 33), (64, 6)] {
+        for batch in [1, 3] {
+            let src = Layout::contiguous([batch, columns, rows]).permute(&[0, 2, 1]);
+            agree(&format!("{rows} x {columns} turned"), &copy(&src), &[], &inputs, 0.0);
+        }
+    }
+    for (columns, strides, offset) in [
+        (64, [0, 0], 5),
+        (64, [1, 0], 0),
+        (64, [70, 1], 0),
+        (64, [68, 1], 4),
+        (64, [64, 1], 3),
+        (64, [200, 3], 1),
+        (64, [64, -1], 63),
+        (63, [64, 1], 0),
+        (63, [0, 2], 1),
+        (4, [4, 1], 0),
+        (1, [7, 1], 0),
+    ] {
+        let src = Layout::new([50, columns], &strides, offset);
+        agree(&format!("{src:?}"), &copy(&src), &[], &inputs, 0.0);
     }
 }

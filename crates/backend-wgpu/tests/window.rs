@@ -226,12 +226,35 @@ fn rows() {
 
 #[test]
 fn indices_of_extremes() {
-    for (shape, axis) in [(vec![640, 20], 1), (vec![64, 30, 10], 2), (vec![64, 30, 10], 1)] {
-        let layout = Layout::contiguous(&shape[..]);
+    // Lines that fit a binding, and lines longer than one, in memory's order and across it.
+    let turned = Layout::contiguous([3, 6000]).permute(&[1, 0]);
+    for (layout, axis) in [
+        (Layout::contiguous([640, 20]), 1),
+        (Layout::contiguous([640, 20]), 0),
+        (Layout::contiguous([64, 30, 10]), 2),
+        (Layout::contiguous([64, 30, 10]), 1),
+        (Layout::contiguous([64, 30, 10]), 0),
+        (Layout::contiguous([20_000]), 0),
+        (Layout::contiguous([20_000]).flip(0), 0),
+        (Layout::contiguous([3, 5000]), 1),
+        (Layout::contiguous([5, 3000]), 0),
+        (turned.clone(), 0),
+        (turned, 1),
+    ] {
         let n = layout.numel();
-        let kernel = ArgReduceKernel { op: ArgReduceOp::ArgMax, axis, dtype: DType::F32, input: layout };
-        let inputs = [(DType::F32, numbers(n, 3))];
-        agree(&format!("{shape:?} over {axis}"), &Kernel::ArgReduce(kernel), &[], &inputs, 0.0);
+        for dtype in [DType::F32, DType::F16, DType::I32, DType::F64] {
+            // Equal numbers, of which the first wins, and now and then a NaN, which wins over all.
+            let mut values: Vec<f64> = numbers(n, 3).iter().map(|x| (x * 9.0).round()).collect();
+            let nan = if dtype.is_float() { f64::NAN } else { 0.0 };
+            for at in [n / 2, n / 2 + 1, n - 2] {
+                values[at] = nan;
+            }
+            for op in [ArgReduceOp::ArgMax, ArgReduceOp::ArgMin] {
+                let kernel = ArgReduceKernel { op, axis, dtype, input: layout.clone() };
+                let what = format!("{op:?} {dtype} of {layout:?} over {axis}");
+                agree(&what, &Kernel::ArgReduce(kernel), &[], &[(dtype, values.clone())], 0.0);
+            }
+        }
     }
 }
 
@@ -362,6 +385,96 @@ fn by_index() {
     }
 }
 
+/// Tables, results, indices and sources longer than a binding along the axis that is indexed.
+#[test]
+fn by_index_over_more_than_a_binding() {
+    let whole = |n: usize, below: usize| -> Vec<f64> {
+        (0..n as u64).map(|i| f64::from(tensor_core::philox(9, i)[0] % below as u32)).collect()
+    };
+    let rows = |n: usize, columns: usize| Layout::new([n, columns], &[1, 0], 0);
+    let across = |n: usize, columns: usize| Layout::contiguous([columns, n]).permute(&[1, 0]);
+    for dtype in [DType::F32, DType::F64, DType::BF16] {
+        for (table, picked, columns) in
+            [(2300, 8, 2), (700, 300, 33), (700, 3000, 16), (3, 5, 9000), (9000, 9000, 1), (65, 40, 64)]
+        {
+            for input in [
+                Layout::contiguous([table, columns]),
+                Layout::contiguous([table, columns]).flip(0),
+                across(table, columns),
+            ] {
+                for index in [rows(picked, columns), Layout::contiguous([picked, columns])] {
+                    let kernel = Kernel::Gather(GatherKernel {
+                        axis: 0,
+                        dtype,
+                        index_dtype: DType::I32,
+                        input: input.clone(),
+                        index,
+                    });
+                    let inputs =
+                        [(dtype, numbers(table * columns, 1)), (DType::I32, whole(picked * columns, table))];
+                    agree(&format!("gather {dtype} {picked} of {input:?}"), &kernel, &[], &inputs, 0.0);
+                }
+            }
+            let spread = Layout::new([table, columns], &[0, 0], 0);
+            for base in [Layout::contiguous([table, columns]), spread, across(table, columns)] {
+                for (index, src) in [
+                    (rows(picked, columns), Layout::contiguous([picked, columns])),
+                    (rows(picked, columns), across(picked, columns)),
+                    (Layout::contiguous([picked, columns]), Layout::new([picked, columns], &[0, 0], 0)),
+                ] {
+                    let what = format!("scatter {dtype} {picked} to {base:?}");
+                    let kernel = scatter(0, dtype, DType::I32, base.clone(), index, src);
+                    let inputs = [
+                        (dtype, numbers(table * columns, 1)),
+                        (DType::I32, whole(picked * columns, table)),
+                        (dtype, numbers(picked * columns, 2)),
+                    ];
+                    // The reference rounds a half after each addition.
+                    agree(&what, &kernel, &[], &inputs, common::tolerance(dtype) * 16.0);
+                }
+            }
+        }
+    }
+    // Along an axis in the middle, where the source does not reach all of the others.
+    let (base, index) = (Layout::contiguous([2, 900, 5]), Layout::contiguous([1, 2500, 4]));
+    let kernel = scatter(1, DType::F32, DType::I32, base, index.clone(), index);
+    let inputs =
+        [(DType::F32, numbers(9000, 1)), (DType::I32, whole(10_000, 900)), (DType::F32, numbers(10_000, 2))];
+    agree("in the middle", &kernel, &[], &inputs, 1e-5);
+}
+
+#[test]
+fn an_index_outside_all_parts_is_told() {
+    for (name, device) in devices() {
+        let (table, index) = (Layout::contiguous([5000, 2]), Layout::new([3, 2], &[1, 0], 0));
+        let gather = Kernel::Gather(GatherKernel {
+            axis: 0,
+            dtype: DType::F32,
+            index_dtype: DType::I32,
+            input: table.clone(),
+            index: index.clone(),
+        });
+        let add = scatter(0, DType::F32, DType::I32, table, index, Layout::contiguous([3, 2]));
+        for bad in [-1, 5000, 8192] {
+            let inputs = [
+                (DType::F32, numbers(10_000, 1)),
+                (DType::I32, vec![4999.0, f64::from(bad), 0.0]),
+                (DType::F32, numbers(6, 1)),
+            ];
+            for (wanted, kernel, inputs) in
+                [("gather", &gather, &inputs[..2]), ("scatter_add", &add, &inputs)]
+            {
+                match common::run(device, kernel, &[], inputs) {
+                    Err(Error::IndexOutOfRange { op, index, axis, size }) => {
+                        assert_eq!((op, index, axis, size), (wanted, i64::from(bad), 0, 5000), "{name}");
+                    }
+                    other => panic!("{name}: {other:?}"),
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn copies() {
     for dtype in [DType::F32, DType::U8, DType::F64] {
@@ -384,22 +497,7 @@ fn copies() {
 #[test]
 fn what_cannot_be_cut_is_told_and_leaves_the_device_usable() {
     for (name, device) in devices() {
-        let (table, index) = (Layout::contiguous([2300, 2]), Layout::contiguous([8, 2]));
         let refused = [
-            Kernel::Gather(GatherKernel {
-                axis: 0,
-                dtype: DType::F32,
-                index_dtype: DType::I32,
-                input: table.clone(),
-                index: index.clone(),
-            }),
-            scatter(0, DType::F32, DType::I32, table, index.clone(), index),
-            Kernel::ArgReduce(ArgReduceKernel {
-                op: ArgReduceOp::ArgMin,
-                axis: 0,
-                dtype: DType::F32,
-                input: Layout::contiguous([5000]),
-            }),
             Kernel::Cumulative(CumulativeKernel {
                 op: CumulativeOp::Sum,
                 axis: 0,

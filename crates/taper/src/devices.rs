@@ -3,6 +3,9 @@
 use tensor_core::{Device, DeviceInfo, Error, Result};
 
 /// The host's processor.
+///
+/// A variable of the environment that sets it up and cannot be read is an error of whatever makes a tensor on it;
+/// [`device`]`("cpu")` tells at once.
 #[cfg(feature = "cpu")]
 pub fn cpu() -> Device {
     backend_cpu::cpu()
@@ -22,16 +25,18 @@ pub fn wgpu(index: usize) -> Result<Device> {
 /// `auto` is what the environment variable `TAPER_DEVICE` names, or else the first GPU of hardware, or else the CPU.
 ///
 /// # Errors
-/// A name that means nothing here, or an adapter that does not exist.
+/// A name that means nothing here, an adapter that does not exist, or a variable of the environment that cannot be read.
 pub fn device(name: &str) -> Result<Device> {
     let unknown = |hint: String| Err(Error::UnknownDevice { asked: name.into(), hint });
     match name.trim() {
-        "auto" => match std::env::var("TAPER_DEVICE") {
-            Ok(chosen) if !chosen.trim().is_empty() && chosen.trim() != "auto" => device(chosen.trim()),
-            _ => automatic(),
-        },
+        "auto" => {
+            match std::env::var_os("TAPER_DEVICE").map(|name| name.to_string_lossy().trim().to_string()) {
+                Some(chosen) if !chosen.is_empty() && chosen != "auto" => device(&chosen),
+                _ => automatic(),
+            }
+        }
         #[cfg(feature = "cpu")]
-        "cpu" => Ok(cpu()),
+        "cpu" => backend_cpu::open(),
         #[cfg(feature = "gpu")]
         "wgpu" | "gpu" => wgpu(0),
         #[cfg(feature = "gpu")]
@@ -85,7 +90,7 @@ fn automatic() -> Result<Device> {
         }
     }
     #[cfg(feature = "cpu")]
-    return Ok(cpu());
+    return backend_cpu::open();
     #[cfg(not(feature = "cpu"))]
     Err(Error::UnknownDevice {
         asked: "auto".into(),

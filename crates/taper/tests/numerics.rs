@@ -304,3 +304,31 @@ fn indexing_adds_nan_and_infinity_where_they_belong() -> Result<()> {
     });
     Ok(())
 }
+
+/// A table, what is picked from it, and a line, each over more than the bindings that the suite's run in windows has.
+#[test]
+fn indices_along_long_axes() -> Result<()> {
+    let (rows, width, picked) = (3001, 16, 5000);
+    let index = |d: &Device| {
+        let places =
+            numbers(picked, 7).iter().map(|x| ((x + 2.0) / 4.0 * 3000.0).floor()).collect::<Vec<_>>();
+        of(&places, &[picked], DType::I32, d)
+    };
+    agree("index_select", |d| tensor(&[rows, width], 1, DType::F32, d)?.index_select(0, &index(d)?));
+    // The reference rounds a half after each addition.
+    for (dtype, within) in [(DType::F32, None), (DType::BF16, Some((3.2e-2, 2e-2)))] {
+        agree_within("index_add", within, |d| {
+            let base = tensor(&[rows, width], 1, dtype, d)?;
+            base.index_add(0, &index(d)?, &tensor(&[picked, width], 2, dtype, d)?)
+        });
+    }
+    agree("the gradient of index_select", |d| {
+        let table = tensor(&[rows, width], 1, DType::F32, d)?.requires_grad();
+        let weight = tensor(&[picked, width], 2, DType::F32, d)?;
+        table.index_select(0, &index(d)?)?.mul(&weight)?.sum().backward()?;
+        Ok(table.grad().unwrap())
+    });
+    agree("argmax", |d| tensor(&[100_003], 3, DType::F32, d)?.argmax());
+    agree("argmin of columns", |d| tensor(&[20_001, 3], 4, DType::F32, d)?.argmin_axis(0, false));
+    Ok(())
+}

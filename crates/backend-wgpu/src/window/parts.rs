@@ -1,13 +1,17 @@
-//! Reductions and matrix products cut along what they sum over: parts into a temporary, and the result from those.
+//! Kernels cut along an axis that their result does not have, or has from an index: reductions and matrix products along what
+//! they sum over, and arg-reductions, in parts into a temporary and the result from those; gathers and scatter-adds along what
+//! is indexed, in parts that each add to the result what it finds there.
 
 use smallvec::SmallVec;
 use tensor_core::{
-    Kernel, Layout, ReduceOp, Result, Shape,
-    kernel::{MatMulKernel, ReduceKernel},
+    DType, Kernel, Layout, ReduceOp, Result, Shape,
+    kernel::{ArgReduceKernel, GatherKernel, MatMulKernel, ReduceKernel, ScatterAddKernel},
 };
 
-use super::{ALIGN, MAX_PIECES, fits, land, place, refused, shift, too_wide, widest, window};
+use super::{ALIGN, MAX_PIECES, Piece, fits, land, place, refused, shift, too_wide, widest, window};
 use crate::{
+    arg_reduce,
+    by_index::{self, Along},
     draft::{Drafts, Facts, Slot},
     dtypes::lane_size,
     map::Aliases,
@@ -21,8 +25,9 @@ fn reduced_axis(kernel: &ReduceKernel, facts: &Facts<'_>) -> Option<usize> {
     widest(layout, |axis| kernel.axes.contains(&axis) && layout.strides()[axis] != 0)
 }
 
-/// Whether an operand is too wide along what is summed over more than along an axis that is kept.
-pub(super) fn sums_most(kernel: &Kernel, facts: &Facts<'_>) -> bool {
+/// Whether a kernel that has parts is better off with them than cut along its result: because an operand is too wide along what
+/// the parts divide more than along an axis that is kept.
+pub(super) fn parts_first(kernel: &Kernel, facts: &Facts<'_>) -> bool {
     match kernel {
         Kernel::Reduce(k) => too_wide(kernel, facts)
             .and_then(|(layout, _)| widest(&layout, |_| true))
@@ -31,11 +36,13 @@ pub(super) fn sums_most(kernel: &Kernel, facts: &Facts<'_>) -> bool {
         Kernel::MatMul(k) => {
             k.batch.numel() == 1 && (k.m * k.n * lane_size(k.dtype)) as u64 <= facts.binding_bytes
         }
+        // These have parts along no other axis.
+        Kernel::ArgReduce(_) | Kernel::Gather(_) | Kernel::ScatterAdd(_) => true,
         _ => false,
     }
 }
 
-/// The two halves of a kernel along what it sums over, where that makes an operand that is too wide narrower.
+/// The two halves of a kernel along what its parts divide, where that makes an operand that is too wide narrower.
 fn halves(kernel: &Kernel, facts: &Facts<'_>) -> Option<[Kernel; 2]> {
     match kernel {
         Kernel::Reduce(k) => {
@@ -69,8 +76,45 @@ fn halves(kernel: &Kernel, facts: &Facts<'_>) -> Option<[Kernel; 2]> {
             let half = if k.k >= 8 { (k.k / 2).next_multiple_of(4) } else { k.k / 2 };
             Some([part(0, half), part(half, k.k - half)])
         }
+        Kernel::ArgReduce(k) => {
+            let [one, two] = in_half(&[(&k.input, k.dtype)], k.axis, facts)?;
+            Some(
+                [one, two]
+                    .map(|mut l| Kernel::ArgReduce(ArgReduceKernel { input: l.remove(0), ..k.clone() })),
+            )
+        }
+        Kernel::Gather(k) => {
+            let [one, two] = in_half(&[(&k.input, k.dtype)], k.axis, facts)?;
+            Some([one, two].map(|mut l| Kernel::Gather(GatherKernel { input: l.remove(0), ..k.clone() })))
+        }
+        Kernel::ScatterAdd(k) => {
+            let operands = [(&k.index, k.index_dtype), (&k.src, k.dtype)];
+            let [one, two] = in_half(&operands, k.axis, facts)?;
+            Some([one, two].map(|mut l| {
+                let (index, src) = (l.remove(0), l.remove(0));
+                Kernel::ScatterAdd(ScatterAddKernel { index, src, ..k.clone() })
+            }))
+        }
         _ => None,
     }
+}
+
+/// Two halves of operands along an axis, if one of them is too wide and each that is reaches furthest along that axis.
+fn in_half(
+    operands: &[(&Layout, DType)],
+    axis: usize,
+    facts: &Facts<'_>,
+) -> Option<[SmallVec<[Layout; 2]>; 2]> {
+    let mut wide =
+        operands.iter().filter(|(layout, dtype)| window(layout, *dtype, facts).is_none()).peekable();
+    wide.peek()?;
+    if wide.any(|(layout, _)| widest(layout, |_| true) != Some(axis)) {
+        return None;
+    }
+    let n = operands[0].0.shape()[axis];
+    let half = n / 2;
+    let of = |start: usize, len: usize| operands.iter().map(|(l, _)| l.slice(axis, start, len, 1)).collect();
+    Some([of(0, half), of(half, n - half)])
 }
 
 /// Elements from the results of one part to those of the next.
@@ -78,14 +122,24 @@ fn pitch(kernel: &Kernel) -> usize {
     kernel.outputs()[0].0.numel().next_multiple_of(ALIGN)
 }
 
-/// A reduction or product cut along what it sums over, into parts that fit and whose results fit too; none if that
-/// cannot be, or for another kernel.
+/// How many parts of a kernel there may be; none if it has none.
+fn most(kernel: &Kernel, facts: &Facts<'_>) -> Option<usize> {
+    let (shape, dtype) = kernel.outputs()[0].clone();
+    let room = |dtype: DType| facts.binding_bytes as usize / lane_size(dtype);
+    Some(match kernel {
+        // The results of all parts go into one temporary.
+        _ if joined(kernel) => room(dtype.compute()) / pitch(kernel).max(1),
+        // The same, and their values.
+        Kernel::ArgReduce(k) => room(k.dtype).min(room(dtype)) / shape.numel().max(1),
+        // Each part writes to the result itself.
+        Kernel::Gather(_) | Kernel::ScatterAdd(_) if shape.numel() <= room(dtype) => MAX_PIECES,
+        _ => return None,
+    })
+}
+
+/// A kernel cut into parts that fit and whose results fit too; none if that cannot be, or for a kernel that has no parts.
 pub(super) fn parts(kernel: &Kernel, facts: &Facts<'_>) -> Option<Vec<Kernel>> {
-    if !matches!(kernel, Kernel::Reduce(_) | Kernel::MatMul(_)) {
-        return None;
-    }
-    let stored = lane_size(kernel.outputs()[0].1.compute());
-    let most = facts.binding_bytes as usize / stored / pitch(kernel).max(1);
+    let most = most(kernel, facts)?;
     let mut parts = Vec::new();
     let mut open = vec![kernel.clone()];
     while let Some(part) = open.pop() {
@@ -137,27 +191,62 @@ fn whole(kernel: &Kernel) -> ReduceKernel {
     }
 }
 
-/// The drafts of a kernel cut along what it sums over.
-pub(super) fn in_parts(kernel: &Kernel, first: usize, facts: &Facts<'_>) -> Result<Drafts> {
+/// The drafts of a piece in parts.
+pub(super) fn in_parts(piece: &Piece, facts: &Facts<'_>) -> Result<Drafts> {
     // Temporary 0 is for what a part needs itself.
     const PARTS: Slot = Slot::Temp(1);
+    let kernel = &piece.kernel;
     let parts = parts(kernel, facts).ok_or_else(|| refused(kernel, facts))?;
-    let (stored, pitch) = (kernel.outputs()[0].1.compute(), pitch(kernel));
-    let all = parts.len() * pitch;
-    let mut out = Drafts { steps: Vec::new(), temps: vec![(stored, 1), (stored, all)] };
+    let (count, pitch) = (parts.len(), pitch(kernel));
+    let stored = kernel.outputs()[0].1.compute();
+    // Positions of the divided axis, and winners, of the parts so far.
+    let (mut first, mut winners) = (0, 0);
+    let mut out = Drafts::default();
     for (p, mut one) in parts.into_iter().enumerate() {
         debug_assert!(fits(&one, facts), "parts have narrow operands and a whole kernel's result");
         let starts = shift(&mut one, 0, &Aliases::new(), facts);
-        let mut made = part(&one, PARTS, facts)?;
+        let mut made = match &one {
+            Kernel::Gather(k) => {
+                let along = Along { start: first, ..piece.along };
+                first += k.input.shape()[k.axis];
+                by_index::gather(k, along, facts).into()
+            }
+            Kernel::ScatterAdd(k) => {
+                let more = by_index::scatter_more(k, piece.along, facts)?;
+                let round = if p + 1 == count { by_index::scatter_round(k) } else { None };
+                Drafts { steps: more.into_iter().chain(round).collect(), temps: Vec::new() }
+            }
+            Kernel::ArgReduce(k) => {
+                let splits = arg_reduce::splits(k, facts).min(most(kernel, facts).unwrap_or(0) / count);
+                let made = arg_reduce::search(k, first, splits.max(1), Some(winners));
+                first += k.input.shape()[k.axis];
+                winners += splits.max(1);
+                made.into()
+            }
+            _ => part(&one, PARTS, facts)?,
+        };
         for draft in &mut made.steps {
             place(draft, &starts, &[]);
-            for binding in draft.bindings.iter_mut().filter(|b| b.slot == PARTS) {
+            for binding in draft.bindings.iter_mut().filter(|b| joined(kernel) && b.slot == PARTS) {
                 binding.start = (p * pitch * lane_size(stored)) as u64;
             }
         }
         out.append(made);
     }
-    out.steps.push(reduce::join(&whole(kernel), all / pitch, pitch, PARTS, facts)?);
-    land(&mut out, kernel, first, facts);
+    match kernel {
+        Kernel::ArgReduce(k) => out.append(arg_reduce::compare(k, winners)),
+        _ if joined(kernel) => {
+            let all = count * pitch;
+            let steps = vec![reduce::join(&whole(kernel), count, pitch, PARTS, facts)?];
+            out.append(Drafts { steps, temps: vec![(stored, 1), (stored, all)] });
+        }
+        _ => {}
+    }
+    land(&mut out, kernel, piece.first, facts);
     Ok(out)
+}
+
+/// Whether the results of parts are of the kernel's own kind, and a reduction of them is its result.
+fn joined(kernel: &Kernel) -> bool {
+    matches!(kernel, Kernel::Reduce(_) | Kernel::MatMul(_))
 }

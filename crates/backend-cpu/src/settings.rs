@@ -1,0 +1,113 @@
+//! What the environment says of the device, read when it is opened.
+
+use std::ffi::OsString;
+
+use tensor_core::{Error, Result};
+
+use crate::{host, isa::Isa};
+
+/// How the device is to be.
+pub(crate) struct Settings {
+    pub(crate) isa: Isa,
+    /// The bytes that buffers may take.
+    pub(crate) budget: Option<u64>,
+}
+
+/// A variable whose value means nothing.
+#[derive(Debug)]
+pub(crate) struct Misread {
+    name: &'static str,
+    message: String,
+}
+
+impl Misread {
+    pub(crate) fn error(&self) -> Error {
+        Error::invalid(self.name, self.message.clone())
+    }
+}
+
+/// A variable that is set to something.
+struct Variable {
+    name: &'static str,
+    text: String,
+}
+
+impl Variable {
+    fn of(name: &'static str, text: Option<OsString>) -> Option<Variable> {
+        // What is no Unicode is no value of any of them, and is shown as well as it can be.
+        let text = text?.to_string_lossy().trim().to_string();
+        (!text.is_empty()).then_some(Variable { name, text })
+    }
+
+    fn misread(&self, expected: &str) -> Misread {
+        Misread { name: self.name, message: format!("{:?} is not {expected}", self.text) }
+    }
+}
+
+impl Settings {
+    pub(crate) fn from_env() -> Result<Settings, Misread> {
+        Settings::read(|name| std::env::var_os(name))
+    }
+
+    fn read(variable: impl Fn(&str) -> Option<OsString>) -> Result<Settings, Misread> {
+        let set = |name| Variable::of(name, variable(name));
+        let all = Isa::available();
+        let isa = set("TAPER_CPU_ISA").map(|wanted| {
+            let found = all.iter().copied().find(|isa| isa.is(&wanted.text));
+            found.ok_or_else(|| {
+                let names: Vec<&str> = all.iter().map(|isa| isa.name()).collect();
+                wanted
+                    .misread(&format!("an instruction set of this processor; there are {}", names.join(", ")))
+            })
+        });
+        let budget = set("TAPER_CPU_MEMORY_LIMIT").map(|wanted| {
+            let bytes = wanted.text.parse().ok().filter(|&bytes: &u64| bytes > 0);
+            bytes.ok_or_else(|| wanted.misread("a number of bytes; write it out, as in 8589934592"))
+        });
+        Ok(Settings {
+            isa: isa.transpose()?.unwrap_or(all[0]),
+            budget: budget.transpose()?.or_else(host::memory),
+        })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn read(name: &'static str, value: &'static str) -> Result<Settings, Misread> {
+        Settings::read(|asked| (asked == name).then(|| value.into()))
+    }
+
+    #[test]
+    fn variables_are_read() {
+        let none = Settings::read(|_| None).unwrap();
+        assert_eq!(none.isa, Isa::available()[0]);
+        assert_eq!(none.budget, host::memory());
+        for isa in Isa::available() {
+            assert_eq!(read("TAPER_CPU_ISA", isa.name()).unwrap().isa, isa);
+        }
+        let last = Isa::available().last().copied();
+        assert_eq!(Some(read("TAPER_CPU_ISA", "baseline").unwrap().isa), last);
+        assert_eq!(read("TAPER_CPU_MEMORY_LIMIT", " 99 ").unwrap().budget, Some(99));
+        assert_eq!(read("TAPER_CPU_MEMORY_LIMIT", " ").unwrap().budget, host::memory());
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_an_error_that_names_the_variable() {
+        for (name, value) in [
+            ("TAPER_CPU_ISA", "AVX2"),
+            ("TAPER_CPU_ISA", "sse9"),
+            ("TAPER_CPU_MEMORY_LIMIT", "8 GB"),
+            ("TAPER_CPU_MEMORY_LIMIT", "0"),
+            ("TAPER_CPU_MEMORY_LIMIT", "-1"),
+            ("TAPER_CPU_MEMORY_LIMIT", "1e9"),
+        ] {
+            let error = read(name, value).err().unwrap().error();
+            let text = error.to_string();
+            assert!(matches!(error, Error::Invalid { .. }), "{text}");
+            assert!(text.contains(name) && text.contains(&format!("{value:?}")), "{text}");
+        }
+    }
+}
