@@ -176,6 +176,13 @@ fn maps_of_every_layout_and_overlap() {
             }
         }
     }
+    // So many that threads take eight each.
+    let large = [Layout::contiguous([150, 120]), Layout::new([150, 120], &[0, 1], 4)];
+    let angles =
+        [(Instr::Unary(UnaryOp::Sin, 0), DType::F32), (Instr::Binary(BinaryOp::Mul, 1, 2), DType::F32)];
+    for overlap in [[None, None], [Some(1), None]] {
+        count += validate(&map(&[DType::F32; 2], &angles, &[], &large), &Aliases::from_slice(&overlap));
+    }
     assert!(count > 400, "{count}");
 }
 
