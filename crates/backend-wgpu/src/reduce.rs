@@ -467,11 +467,9 @@ impl Fold {
         )
     }
 
-    /// What adds four values of a loop that takes four at a time, from a multiple of four on.
-    pub(crate) fn add_four(&self, [a, b, c, d]: &[String; 4]) -> String {
-        let n = &self.name;
-        let x = format!("combine{n}(combine{n}({a}, {b}), combine{n}({c}, {d}))");
-        self.add_some(&x, 4)
+    /// What adds the values of a loop that takes so many at a time, four or eight, from a multiple of as many on.
+    pub(crate) fn add_all(&self, values: &[String]) -> String {
+        self.add_some(&self.all(values), values.len())
     }
 
     /// What adds `x` to the block, or to the total where the order does not matter.
