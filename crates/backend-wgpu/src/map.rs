@@ -146,11 +146,8 @@ pub(crate) fn draft(
         arguments.push((k, wide));
     }
     // Eight elements are written as four pairs, unless an input is read from there.
-    let paired = |o: usize| {
-        unit == 8
-            && facts.info.dtypes.contains(&DType::I64)
-            && !aliases.iter().any(|&alias| alias == Some(o as u8))
-    };
+    let paired =
+        |o: usize| unit == 8 && facts.info.dtypes.contains(&DType::I64) && !aliases.contains(&Some(o as u8));
     for o in 0..program.outputs.len() {
         let element = lane(program.output_dtype(o));
         let element = match (paired(o), vectors) {
