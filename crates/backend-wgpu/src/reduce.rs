@@ -230,7 +230,7 @@ impl Pass<'_> {
             return Wide::Gone(by);
         }
         // Fewer threads must still be enough.
-        let many = self.kept.0.iter().product::<usize>() / 8 >= facts.threads;
+        let many = self.kept.0.iter().product::<usize>() / 8 >= facts.threads / 2;
         let kept = |by| self.splits == 1 && aligned(&self.kept, &self.gone.1, by);
         match choose((pairs && many).then_some(8), (twice && many).then_some(8), &kept) {
             Some(by) => Wide::Kept(by),
