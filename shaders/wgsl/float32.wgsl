@@ -48,11 +48,11 @@ fn sign_f32(x: f32) -> f32 {
     return select(sign(x), x, is_nan_f32(x));
 }
 
+// What is special is selected by the bits: below zero, infinite or NaN.
 fn sqrt_f32(x: f32) -> f32 {
-    if (x < 0.0) {
-        return nan_f32();
-    }
-    return select(sqrt(x), x, is_nan_f32(x) || is_inf_f32(x));
+    let bits = bitcast<u32>(x);
+    let special = select(x, nan_f32(), bits > 0x80000000u);
+    return select(sqrt(x), special, bits >= 0x7f800000u);
 }
 
 fn rsqrt_f32(x: f32) -> f32 {
@@ -66,26 +66,33 @@ fn scale2_f32(y: f32, k: i32) -> f32 {
     return (y * bitcast<f32>(u32(half + 127) << 23u)) * bitcast<f32>(u32(rest + 127) << 23u);
 }
 
-// e^x: x = k·ln 2 + r, a polynomial in r (Cephes), times 2^k.
-fn exp_f32(x: f32) -> f32 {
-    if (is_nan_f32(x)) {
-        return x;
-    }
-    if (x > 88.722839) {
-        return inf_f32();
-    }
-    if (x < -103.97208) {
-        return 0.0;
-    }
+// e^r - 1 for |r| ≤ ½ ln 2: the polynomial through (e^r - 1 - r)/r² at Chebyshev's nodes.
+fn expm1_reduced_f32(r: f32) -> f32 {
+    var p = 1.392621314e-3;
+    p = p * r + 8.363203146e-3;
+    p = p * r + 4.166655615e-2;
+    p = p * r + 0.1666657627;
+    p = p * r + 0.5;
+    return r * r * p + r;
+}
+
+// The bits of whole k, of at most nine bits, in the place of an exponent: those of a float that has k in its last bits.
+fn exponent_f32(k: f32) -> u32 {
+    return bitcast<u32>(k + 12582912.0) << 23u;
+}
+
+// e^x for x in -104..89: x = k·ln 2 + r, a polynomial in r, times 2^k in two steps, so that either factor is finite.
+fn exp_within_f32(x: f32) -> f32 {
     let k = round(x * 1.44269504);
     let r = (x - k * 0.693359375) + k * 2.12194440e-4;
-    var p = 1.9875691500e-4;
-    p = p * r + 1.3981999507e-3;
-    p = p * r + 8.3334519073e-3;
-    p = p * r + 4.1665795894e-2;
-    p = p * r + 1.6666665459e-1;
-    p = p * r + 5.0000001201e-1;
-    return scale2_f32((p * r * r + r) + 1.0, i32(k));
+    let whole = exponent_f32(k);
+    let half = bitcast<u32>(bitcast<i32>(whole) >> 1u) & 0xff800000u;
+    let y = bitcast<f32>(bitcast<u32>(expm1_reduced_f32(r) + 1.0) + half);
+    return y * bitcast<f32>(whole - half + 0x3f800000u);
+}
+
+fn exp_f32(x: f32) -> f32 {
+    return select(exp_within_f32(clamp(x, -104.0, 89.0)), x, is_nan_f32(x));
 }
 
 // e^x - 1: a Taylor polynomial near 0, where the subtraction would cancel.
@@ -152,31 +159,22 @@ fn log_add_exp_f32(a: f32, b: f32) -> f32 {
     return greater + log1p_f32(exp_f32(min(a, b) - greater));
 }
 
+// By e = e^2|x| - 1, which loses nothing near 0, as e/(e + 2). Beyond 10 it is 1. The sign is put on at the end: sums would
+// lose that of a zero.
 fn tanh_f32(x: f32) -> f32 {
-    let a = abs(x);
-    // Sums below would lose the sign of a zero.
-    if (is_nan_f32(x) || x == 0.0) {
-        return x;
-    }
-    if (a < 0.625) {
-        let z = x * x;
-        var p = -5.70498872745e-3;
-        p = p * z + 2.06390887954e-2;
-        p = p * z - 5.37397155531e-2;
-        p = p * z + 1.33314422036e-1;
-        p = p * z - 3.33332819422e-1;
-        return x + x * z * p;
-    }
-    let t = 1.0 - 2.0 / (exp_f32(2.0 * min(a, 20.0)) + 1.0);
-    return select(t, -t, x < 0.0);
+    let a = min(abs(x), 10.0);
+    let k = round(a * 2.88539008);
+    // The product is exact where the error would count.
+    let r = (a + a) - k * 0.69314718;
+    let s = bitcast<f32>(exponent_f32(k) + 0x3f800000u);
+    let e = s * expm1_reduced_f32(r) + (s - 1.0);
+    let y = bitcast<u32>(e / (e + 2.0)) | (bitcast<u32>(x) & 0x80000000u);
+    return select(bitcast<f32>(y), x, is_nan_f32(x));
 }
 
 fn sigmoid_f32(x: f32) -> f32 {
-    if (is_nan_f32(x)) {
-        return x;
-    }
-    let e = exp_f32(-abs(x));
-    return select(1.0 / (1.0 + e), e / (1.0 + e), x < 0.0);
+    let e = exp_within_f32(max(-abs(x), -104.0));
+    return select(select(1.0, e, x < 0.0) / (1.0 + e), x, is_nan_f32(x));
 }
 
 // Cephes: a polynomial below 1, one minus the complement above.
@@ -229,26 +227,31 @@ fn erf_f32(x: f32) -> f32 {
 
 // Payne and Hanek: |x| over 2π with 96 bits of 1/2π, for arguments too large to subtract multiples of π/2 from.
 fn reduce_large_f32(x: f32, r: ptr<function, f32>) -> i32 {
-    var table = array<u32, 7>(
-        0x28be60dbu, 0x9391054au, 0x7f09d5f4u, 0x7d4d3770u, 0x36d8a566u, 0x4f10e410u, 0x7f9458eau,
-    );
     let bits = bitcast<u32>(x);
     let m = (bits << 8u) | 0x80000000u;
+    // The four words of 1/2π from 32·⌊e/32⌋ - 32 bits on: selected, as a table in memory is dear on a processor.
     let e = ((bits >> 23u) & 0xffu) - 126u;
-    let i = e >> 5u;
+    let by_four = e >= 128u;
+    let a0 = select(0u, 0x7d4d3770u, by_four);
+    let a1 = select(0x28be60dbu, 0x36d8a566u, by_four);
+    let a2 = select(0x9391054au, 0x4f10e410u, by_four);
+    let a3 = select(0x7f09d5f4u, 0x7f9458eau, by_four);
+    let by_two = (e & 64u) != 0u;
+    let b0 = select(a0, a2, by_two);
+    let b1 = select(a1, a3, by_two);
+    let b2 = select(a2, 0x7d4d3770u, by_two);
+    let b3 = select(a3, 0x36d8a566u, by_two);
+    let b4 = select(0x7d4d3770u, 0x4f10e410u, by_two);
+    let by_one = (e & 32u) != 0u;
+    let c0 = select(b0, b1, by_one);
+    let c1 = select(b1, b2, by_one);
+    let c2 = select(b2, b3, by_one);
+    let c3 = select(b3, b4, by_one);
     let s = e & 31u;
-    var hi = 0u;
-    if (i > 0u) {
-        hi = table[i - 1u];
-    }
-    var mid = table[i];
-    var lo = table[i + 1u];
-    if (s > 0u) {
-        let next = table[min(i + 2u, 6u)];
-        hi = (hi << s) | (mid >> (32u - s));
-        mid = (mid << s) | (lo >> (32u - s));
-        lo = (lo << s) | (next >> (32u - s));
-    }
+    let t = 31u - s;
+    let hi = (c0 << s) | ((c1 >> 1u) >> t);
+    let mid = (c1 << s) | ((c2 >> 1u) >> t);
+    let lo = (c2 << s) | ((c3 >> 1u) >> t);
     let low = mul_wide(m, lo).y;
     let middle = mul_wide(m, mid);
     var p_lo = middle.x + low;
@@ -262,22 +265,9 @@ fn reduce_large_f32(x: f32, r: ptr<function, f32>) -> i32 {
         p_hi = 0x40000000u - p_hi - select(0u, 1u, p_lo != 0u);
         p_lo = 0u - p_lo;
     }
-    var t = (f32(p_hi) * 4294967296.0 + f32(p_lo)) * 3.4061215800304e-19;
-    if (negative != (x < 0.0)) {
-        t = -t;
-    }
-    *r = t;
+    let size = (f32(p_hi) * 4294967296.0 + f32(p_lo)) * 3.4061215800304e-19;
+    *r = select(size, -size, negative != (x < 0.0));
     return select(q, -q, x < 0.0);
-}
-
-// x = q·π/2 + r with |r| ≤ π/4; gives q.
-fn reduce_f32(x: f32, r: ptr<function, f32>) -> i32 {
-    if (abs(x) < 2000.0) {
-        let k = round(x * 0.636619772);
-        *r = ((x - k * 1.5703125) - k * 4.837512969970703125e-4) - k * 7.549789948768648e-8;
-        return i32(k);
-    }
-    return reduce_large_f32(x, r);
 }
 
 fn sin_kernel_f32(r: f32) -> f32 {
@@ -290,50 +280,77 @@ fn cos_kernel_f32(r: f32) -> f32 {
     return ((2.443315711809948e-5 * z - 1.388731625493765e-3) * z + 4.166664568298827e-2) * z * z - 0.5 * z + 1.0;
 }
 
+// |x| less q·π/2, which has at most 11 bits, so that the products with the first two parts of π/2 are exact; |x| < 2000.
+fn reduce_near_f32(x: f32, q: ptr<function, u32>) -> f32 {
+    let k = round(abs(x) * 0.636619772);
+    *q = bitcast<u32>(k + 12582912.0);
+    return ((abs(x) - k * 1.5703125) - k * 4.837512969970703125e-4) - k * 7.549789948768648e-8;
+}
+
+// y, negative if bit 1 of q is set and, once more, if x is: the sine is odd, and keeps the sign of a zero.
+fn with_sign_f32(y: f32, q: u32, x: f32) -> f32 {
+    return bitcast<f32>(bitcast<u32>(y) ^ ((q & 2u) << 30u) ^ (bitcast<u32>(x) & 0x80000000u));
+}
+
+// The functions of an angle |x| < 2000, without branches.
+fn sin_near_f32(x: f32) -> f32 {
+    var q: u32;
+    let r = reduce_near_f32(x, &q);
+    return with_sign_f32(select(sin_kernel_f32(r), cos_kernel_f32(r), (q & 1u) != 0u), q, x);
+}
+
+fn cos_near_f32(x: f32) -> f32 {
+    var q: u32;
+    let r = reduce_near_f32(x, &q);
+    return with_sign_f32(select(cos_kernel_f32(r), sin_kernel_f32(r), (q & 1u) != 0u), q + 1u, 0.0);
+}
+
+fn tan_near_f32(x: f32) -> f32 {
+    var q: u32;
+    let r = reduce_near_f32(x, &q);
+    let s = sin_kernel_f32(r);
+    let c = cos_kernel_f32(r);
+    let odd = (q & 1u) != 0u;
+    return with_sign_f32(select(s, c, odd) / select(c, s, odd), q << 1u, x);
+}
+
+fn is_near_f32(x: f32) -> bool {
+    return (bitcast<u32>(x) & 0x7fffffffu) < 0x44fa0000u;
+}
+
 fn sin_f32(x: f32) -> f32 {
+    if (is_near_f32(x)) {
+        return sin_near_f32(x);
+    }
     if (is_nan_f32(x) || is_inf_f32(x)) {
         return nan_f32();
     }
-    // Sums below would lose the sign of a zero.
-    if (x == 0.0) {
-        return x;
-    }
     var r: f32;
-    let q = reduce_f32(x, &r);
-    var y: f32;
-    if ((q & 1) == 0) {
-        y = sin_kernel_f32(r);
-    } else {
-        y = cos_kernel_f32(r);
-    }
-    return select(y, -y, (q & 2) != 0);
+    let q = reduce_large_f32(x, &r);
+    return with_sign_f32(select(sin_kernel_f32(r), cos_kernel_f32(r), (q & 1) != 0), bitcast<u32>(q), 0.0);
 }
 
 fn cos_f32(x: f32) -> f32 {
+    if (is_near_f32(x)) {
+        return cos_near_f32(x);
+    }
     if (is_nan_f32(x) || is_inf_f32(x)) {
         return nan_f32();
     }
     var r: f32;
-    let q = reduce_f32(x, &r);
-    var y: f32;
-    if ((q & 1) == 0) {
-        y = cos_kernel_f32(r);
-    } else {
-        y = sin_kernel_f32(r);
-    }
-    return select(y, -y, ((q + 1) & 2) != 0);
+    let q = reduce_large_f32(x, &r);
+    return with_sign_f32(select(cos_kernel_f32(r), sin_kernel_f32(r), (q & 1) != 0), bitcast<u32>(q + 1), 0.0);
 }
 
 fn tan_f32(x: f32) -> f32 {
+    if (is_near_f32(x)) {
+        return tan_near_f32(x);
+    }
     if (is_nan_f32(x) || is_inf_f32(x)) {
         return nan_f32();
     }
-    // Sums below would lose the sign of a zero.
-    if (x == 0.0) {
-        return x;
-    }
     var r: f32;
-    let q = reduce_f32(x, &r);
+    let q = reduce_large_f32(x, &r);
     let s = sin_kernel_f32(r);
     let c = cos_kernel_f32(r);
     if ((q & 1) == 0) {

@@ -1,7 +1,11 @@
 // Integers of 64 bits (with the adapter feature SHADER_INT64): as in integer.wgsl.
 
+fn u64_from_words(low: u32, high: u32) -> u64 {
+    return u64(low) | (u64(high) << 32u);
+}
+
 fn i64_from_words(low: u32, high: u32) -> i64 {
-    return bitcast<i64>((u64(high) << 32u) | u64(low));
+    return bitcast<i64>(u64_from_words(low, high));
 }
 
 fn i64_from_u32(x: u32) -> i64 {

@@ -343,6 +343,33 @@ pub(crate) fn statement(program: &Program, n: usize, facts: &Facts<'_>, out: &mu
     Ok(())
 }
 
+/// The bits of the least argument that is far for the functions of [`near`]: 2000.
+pub(crate) const FAR: u32 = 0x44fa_0000;
+
+/// `fn program_near`, made of the text of `fn program`: with sines and their like that know arguments nearer than [`FAR`]
+/// alone, and that keep the farthest of the arguments' bits in `farthest`. None for a program without them.
+pub(crate) fn near(function: &str) -> Option<String> {
+    const DEAR: [&str; 3] = ["sin", "cos", "tan"];
+    let start = function.find("fn program(")?;
+    let mut found = false;
+    let mut out = String::from("var<private> farthest: u32;\n");
+    for line in function[start..].lines() {
+        let argument = DEAR.iter().find_map(|f| {
+            let (head, rest) = line.split_once(&format!(" = {f}_f32("))?;
+            Some((head, *f, rest.strip_suffix(");")?))
+        });
+        if let Some((head, f, x)) = argument {
+            found = true;
+            let _ = writeln!(out, "    farthest = max(farthest, bitcast<u32>({x}) & 0x7fffffffu);");
+            let _ = writeln!(out, "{head} = {f}_near_f32({x});");
+        } else {
+            out.push_str(line);
+            out.push('\n');
+        }
+    }
+    found.then(|| out.replacen("fn program(", "fn program_near(", 1))
+}
+
 /// `fn program(i, x0, x1, …) -> Results`: the program at flat position `i` with the lanes of its inputs there, giving
 /// lanes (or, for a reduction's prologue, a value, when `raw`). One result comes bare, several as `o0`, `o1`, ….
 /// Adds the scalars to the parameters.

@@ -1,10 +1,11 @@
-//! Fused elementwise kernels: one thread for each element, or for four where every operand allows vectors.
+//! Fused elementwise kernels: one thread for each element, or for four where every operand allows vectors. A processor
+//! reads and writes memory thread by thread, in a loop with branches: there a thread takes eight where there are many.
 
 use std::fmt::Write;
 
 use smallvec::SmallVec;
 use tensor_core::{
-    Layout, Result, collapse,
+    DType, Layout, Result, collapse,
     kernel::{Instr, MapKernel},
 };
 
@@ -18,6 +19,12 @@ use crate::{
 
 /// For each input, the output whose buffer it shares, if any.
 pub(crate) type Aliases = SmallVec<[Option<u8>; 8]>;
+
+/// From so many elements on, a thread of a processor takes eight: below, the time to compile twice the text counts more.
+const MANY: usize = 1 << 14;
+/// Instructions of a program that is written out eight times, at most.
+const SHORT: usize = 128;
+const FIELDS: [&str; 4] = ["x", "y", "z", "w"];
 
 /// How an input is read.
 #[derive(Clone, Copy, PartialEq)]
@@ -61,7 +68,18 @@ pub(crate) fn draft(
             Some((1, rest)) => layout.offset() % 4 == 0 && rest.iter().all(|s| s % 4 == 0),
             _ => false,
         });
-    let unit = if vectors { 4 } else { 1 };
+    let eight = vectors
+        && facts.direct
+        && numel >= MANY
+        && program.instrs.len() <= SHORT
+        && (shape.len() <= 1 || inner % 8 == 0);
+    // A thread's elements, in vectors of four where there is more than one.
+    let unit: usize = match (eight, vectors) {
+        (true, _) => 8,
+        (_, true) => 4,
+        _ => 1,
+    };
+    let pieces = unit.div_ceil(4);
     // The index space in units; the innermost axis counts vectors.
     let mut space_shape = shape.clone();
     if let Some(last) = space_shape.last_mut() {
@@ -75,11 +93,13 @@ pub(crate) fn draft(
     if first > 0 {
         d.params.size("first", first);
     }
-    let function = formulas::function(program, false, &mut d.params, facts)?;
+    let mut function = formulas::function(program, false, &mut d.params, facts)?;
+    // A processor computes both sides of a branch; what is rare and dear is computed apart there.
+    let near = if vectors && facts.direct { formulas::near(&function) } else { None };
     let space = Space::new("d", &space_shape, &mut d.params);
     let contiguous = tensor_core::Shape::from(shape.as_slice()).contiguous_strides();
     let mut loads = String::new();
-    let mut arguments: Vec<(String, bool)> = Vec::new();
+    let mut arguments: Vec<(usize, bool)> = Vec::new();
     let mut coordinates = false;
     for (k, (layout, s)) in kernel.inputs.iter().zip(strides).enumerate() {
         let read = if s.iter().all(|&s| s == 0) {
@@ -94,13 +114,14 @@ pub(crate) fn draft(
         d.params.size(format!("o{k}"), layout.offset() / scale);
         let at = match read {
             Read::Splat => format!("params.o{k}"),
+            Read::Linear if wide && pieces > 1 => format!("params.o{k} + u * {pieces}u"),
             Read::Linear => format!("params.o{k} + u"),
             Read::Strided => {
                 coordinates = true;
                 let mut per_unit: SmallVec<[isize; 8]> =
                     s.iter().map(|&s| if wide { s / 4 } else { s }).collect();
                 if let (true, Some(last)) = (wide, per_unit.last_mut()) {
-                    *last = 1;
+                    *last = pieces as isize;
                 }
                 format!("params.o{k}{}", space.offset(&format!("t{k}"), &per_unit, &mut d.params))
             }
@@ -114,13 +135,30 @@ pub(crate) fn draft(
                 format!("in{k}")
             }
         };
-        let _ = writeln!(loads, "    let v{k} = {name}[{at}];");
-        arguments.push((format!("v{k}"), wide));
+        if wide {
+            for piece in 0..pieces {
+                let then = if piece == 0 { String::new() } else { format!(" + {piece}u") };
+                let _ = writeln!(loads, "    let v{k}_{piece} = {name}[{at}{then}];");
+            }
+        } else {
+            let _ = writeln!(loads, "    let v{k} = {name}[{at}];");
+        }
+        arguments.push((k, wide));
     }
+    // Eight elements are written as four pairs, unless an input is read from there.
+    let paired =
+        |o: usize| unit == 8 && facts.info.dtypes.contains(&DType::I64) && !aliases.contains(&Some(o as u8));
     for o in 0..program.outputs.len() {
         let element = lane(program.output_dtype(o));
-        let element = if vectors { format!("vec4<{element}>") } else { element.into() };
+        let element = match (paired(o), vectors) {
+            (true, _) => "vec4<u64>".into(),
+            (_, true) => format!("vec4<{element}>"),
+            _ => element.into(),
+        };
         d.bind(format!("out{o}"), element, true, Slot::Output(o));
+    }
+    if let Some(near) = &near {
+        function.push_str(near);
     }
 
     let mut body = function;
@@ -137,32 +175,73 @@ pub(crate) fn draft(
         body.push_str(&space.unravel("u"));
     }
     body.push_str(&loads);
-    for lane in 0..unit {
-        let list: String = arguments
-            .iter()
-            .map(
-                |(v, wide)| {
-                    if *wide { format!(", {v}.{}", ["x", "y", "z", "w"][lane]) } else { format!(", {v}") }
-                },
-            )
-            .collect();
-        let i = if vectors { format!("{from}u * 4u + {lane}u") } else { format!("{from}u") };
-        let _ = writeln!(body, "    let y{lane} = program({i}{list});");
+    let element = |k: usize, wide: bool, e: usize| {
+        if wide { format!("v{k}_{}.{}", e / 4, FIELDS[e % 4]) } else { format!("v{k}") }
+    };
+    let of_unit = if unit == 1 { format!("{from}u") } else { format!("{from}u * {unit}u") };
+    let (bind, program_name) = if near.is_some() { ("var", "program_near") } else { ("let", "program") };
+    for e in 0..unit {
+        let list: String = arguments.iter().map(|&(k, wide)| format!(", {}", element(k, wide, e))).collect();
+        let i = if unit == 1 { of_unit.clone() } else { format!("{of_unit} + {e}u") };
+        let _ = writeln!(body, "    {bind} y{e} = {program_name}({i}{list});");
+    }
+    if near.is_some() {
+        again(unit, &of_unit, &arguments, element, &mut body);
     }
     for o in 0..program.outputs.len() {
         let field = if program.outputs.len() > 1 { format!(".o{o}") } else { String::new() };
-        let value = if vectors {
-            let ty = lane(program.output_dtype(o));
-            format!("vec4<{ty}>(y0{field}, y1{field}, y2{field}, y3{field})")
+        let ty = lane(program.output_dtype(o));
+        let y = |e: usize| format!("y{e}{field}");
+        if unit == 1 {
+            let _ = writeln!(body, "    out{o}[u] = {};", y(0));
+        } else if paired(o) {
+            let pairs = [0, 2, 4, 6].map(|e| {
+                let [low, high] = [e, e + 1].map(|e| format!("bitcast<u32>({})", y(e)));
+                format!("u64_from_words({low}, {high})")
+            });
+            let _ = writeln!(body, "    out{o}[u] = vec4<u64>({});", pairs.join(", "));
         } else {
-            format!("y0{field}")
-        };
-        let _ = writeln!(body, "    out{o}[u] = {value};");
+            for piece in 0..pieces {
+                let at = if pieces == 1 { "u".into() } else { format!("u * {pieces}u + {piece}u") };
+                let all = [0, 1, 2, 3].map(|e| y(piece * 4 + e)).join(", ");
+                let _ = writeln!(body, "    out{o}[{at}] = vec4<{ty}>({all});");
+            }
+        }
     }
     body.push_str("}\n");
     d.body = body;
     d.work = 256 * unit * program.instrs.len().max(1);
     Ok(d.into())
+}
+
+/// Statements that compute the elements of a thread once more by the whole `program`, where `program_near` met an argument that
+/// was not near. In a loop over the elements, so that its text is carried out once where there are none.
+fn again(
+    unit: usize,
+    of_unit: &str,
+    arguments: &[(usize, bool)],
+    element: impl Fn(usize, bool, usize) -> String,
+    body: &mut String,
+) {
+    let _ = writeln!(body, "    for (var e = 0u; farthest >= {}u && e < {unit}u; e += 1u) {{", formulas::FAR);
+    let mut list = String::new();
+    for &(k, wide) in arguments {
+        if !wide {
+            let _ = write!(list, ", v{k}");
+            continue;
+        }
+        let mut chosen = element(k, wide, 0);
+        for e in 1..unit {
+            chosen = format!("select({chosen}, {}, e == {e}u)", element(k, wide, e));
+        }
+        let _ = writeln!(body, "    let a{k} = {chosen};");
+        let _ = write!(list, ", a{k}");
+    }
+    let _ = writeln!(body, "    let y = program({of_unit} + e{list});");
+    for e in 0..unit {
+        let _ = writeln!(body, "    if (e == {e}u) {{\n        y{e} = y;\n    }}");
+    }
+    body.push_str("    }\n");
 }
 
 /// The side of the square of positions that a workgroup takes where an input lies crosswise.

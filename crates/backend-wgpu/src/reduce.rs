@@ -39,16 +39,29 @@ struct Pass<'a> {
     output: Slot,
 }
 
-/// What a thread reads four of at once.
+/// What a thread takes several of at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Wide {
     /// Nothing: one element at a time.
     No,
     /// Neighbouring results, all of which it makes.
-    Kept,
+    Kept(Vectors),
     /// Neighbouring elements of one result.
-    Gone,
+    Gone(Vectors),
 }
+
+/// So many neighbouring elements, and how memory is read for them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Vectors {
+    elements: usize,
+    /// Elements of one read: four, or four pairs, as 64-bit words.
+    read: usize,
+}
+
+const FIELDS: [&str; 4] = ["x", "y", "z", "w"];
+/// A program of so many instructions is light beside its reads; one of at most `SHORT` is written out eight times.
+const LIGHT: usize = 4;
+const SHORT: usize = 32;
 
 /// The draft of a reduction.
 pub(crate) fn draft(kernel: &ReduceKernel, facts: &Facts<'_>) -> Result<Drafts> {
@@ -185,48 +198,62 @@ fn steps(
 }
 
 impl Pass<'_> {
-    /// Vectors of four, where all operands have them along the same axis: a processor reads memory lane by lane, and four
-    /// elements of a lane cost it little more than one.
-    fn wide(&self) -> Wide {
+    /// Vectors, where all operands have them along the same axis: a processor reads memory lane by lane, and four elements
+    /// of a lane cost it little more than one.
+    fn wide(&self, facts: &Facts<'_>) -> Wide {
         let narrow = |dtype: &DType| lane_size(*dtype) == 4;
         if self.tree || !self.program.inputs.iter().chain([&self.stored]).all(narrow) {
             return Wide::No;
         }
-        let aligned = |(shape, along): &(Sizes, Vec<Steps>), others: &[Steps]| {
+        let aligned = |(shape, along): &(Sizes, Vec<Steps>), others: &[Steps], by: Vectors| {
             let dense = |k: usize| {
                 let (own, other) = (&along[k], &others[k]);
                 let Some((&last, rest)) = own.split_last() else { return false };
-                let fits = self.offsets[k].is_multiple_of(4) && rest.iter().chain(other).all(|s| s % 4 == 0);
+                let fits = self.offsets[k].is_multiple_of(by.read)
+                    && rest.iter().chain(other).all(|s| s.unsigned_abs().is_multiple_of(by.read));
                 last == 0 || (last == 1 && fits)
             };
-            shape.last().is_some_and(|n| *n >= 4 && n.is_multiple_of(4))
+            shape.last().is_some_and(|n| *n >= by.elements && n.is_multiple_of(by.elements))
                 && (0..self.offsets.len()).all(dense)
                 && along.iter().any(|s| s.last() == Some(&1))
         };
-        if aligned(&self.gone, &self.kept.1) {
-            Wide::Gone
-        } else if aligned(&self.kept, &self.gone.1) && self.splits == 1 {
-            Wide::Kept
-        } else {
-            Wide::No
+        let instrs = self.program.instrs.len();
+        let pairs = facts.direct && instrs <= LIGHT && facts.info.dtypes.contains(&DType::I64);
+        let twice = facts.direct && instrs <= SHORT;
+        let choose = |pairs: Option<usize>, twice: Option<usize>, fits: &dyn Fn(Vectors) -> bool| {
+            let pairs = pairs.map(|elements| Vectors { elements, read: 8 });
+            let twice = twice.map(|elements| Vectors { elements, read: 4 });
+            [pairs, twice, Some(Vectors { elements: 4, read: 4 })].into_iter().flatten().find(|&by| fits(by))
+        };
+        let gone = |by| aligned(&self.gone, &self.kept.1, by);
+        if let Some(by) = choose(pairs.then_some(16), twice.then_some(8), &gone) {
+            return Wide::Gone(by);
+        }
+        // Fewer threads must still be enough.
+        let many = self.kept.0.iter().product::<usize>() / 8 >= facts.threads / 2;
+        let kept = |by| self.splits == 1 && aligned(&self.kept, &self.gone.1, by);
+        match choose((pairs && many).then_some(8), (twice && many).then_some(8), &kept) {
+            Some(by) => Wide::Kept(by),
+            None => Wide::No,
         }
     }
 
     fn draft(&self, facts: &Facts<'_>) -> Result<Draft> {
         let program = self.program;
         let dtype = program.output_dtype(0);
-        let wide = self.wide();
+        let wide = self.wide(facts);
         let results: usize = self.kept.0.iter().product();
         let length: usize = self.gone.0.iter().product();
         // What a thread makes and reads at once.
         let (made, read) = match wide {
             Wide::No => (1, 1),
-            Wide::Kept => (4, 1),
-            Wide::Gone => (1, 4),
+            Wide::Kept(by) => (by.elements, 1),
+            Wide::Gone(by) => (1, by.elements),
         };
-        let names: SmallVec<[&str; 4]> = ["", "_y", "_z", "_w"].into_iter().take(made).collect();
-        let folds: SmallVec<[Fold; 4]> =
-            names.iter().map(|&n| Fold::new(self.op, dtype, n, facts)).collect::<Result<_>>()?;
+        let names: SmallVec<[String; 8]> =
+            (0..made).map(|m| if made == 1 { String::new() } else { format!("_{m}") }).collect();
+        let folds: SmallVec<[Fold; 8]> =
+            names.iter().map(|n| Fold::new(self.op, dtype, n.as_str(), facts)).collect::<Result<_>>()?;
         let chunk = length.div_ceil(self.splits).next_multiple_of(read);
         let threads = results / made * self.splits;
 
@@ -239,7 +266,7 @@ impl Pass<'_> {
         let kept = Space::new("d", &self.kept.0, &mut d.params);
         let gone = Space::new("e", &self.gone.0, &mut d.params);
         let (mut bases, mut loads) = (String::new(), String::new());
-        let mut elements: [String; 4] = Default::default();
+        let mut elements = vec![String::new(); made.max(read)];
         for (k, &offset) in self.offsets.iter().enumerate() {
             d.params.size(format!("o{k}"), offset);
             let base = kept.offset(&format!("t{k}"), &self.kept.1[k], &mut d.params);
@@ -247,24 +274,35 @@ impl Pass<'_> {
             let sum = gone.offset(&format!("t{k}"), &self.gone.1[k], &mut d.params);
             let along = match wide {
                 Wide::No => None,
-                Wide::Kept => self.kept.1[k].last(),
-                Wide::Gone => self.gone.1[k].last(),
+                Wide::Kept(by) => self.kept.1[k].last().map(|&s| (s, by)),
+                Wide::Gone(by) => self.gone.1[k].last().map(|&s| (s, by)),
             };
-            let vector = along.is_some_and(|&s| s != 0);
             let element = lane(program.inputs[k]);
-            let element = if vector { format!("vec4<{element}>") } else { element.into() };
-            d.bind(format!("in{k}"), element, false, Slot::Input(k));
-            let at = if vector { format!("(base{k}{sum}) >> 2u") } else { format!("base{k}{sum}") };
-            let _ = writeln!(loads, "    let x{k} = in{k}[{at}];");
-            for (list, field) in elements.iter_mut().zip(["x", "y", "z", "w"]) {
-                let _ = if vector { write!(list, ", x{k}.{field}") } else { write!(list, ", x{k}") };
+            let Some((_, by)) = along.filter(|&(s, _)| s != 0) else {
+                d.bind(format!("in{k}"), element, false, Slot::Input(k));
+                let _ = writeln!(loads, "    let x{k} = in{k}[base{k}{sum}];");
+                elements.iter_mut().for_each(|list| list.push_str(&format!(", x{k}")));
+                continue;
+            };
+            let pairs = by.read == 8;
+            let vector = if pairs { "vec4<u64>".to_string() } else { format!("vec4<{element}>") };
+            d.bind(format!("in{k}"), vector, false, Slot::Input(k));
+            let _ = writeln!(loads, "    let at{k} = (base{k}{sum}) / {}u;", by.read);
+            for piece in 0..by.elements / by.read {
+                let _ = writeln!(loads, "    let x{k}_{piece} = in{k}[at{k} + {piece}u];");
+            }
+            for (e, list) in elements.iter_mut().enumerate() {
+                let (piece, e) = (e / by.read, e % by.read);
+                let _ = if pairs {
+                    let half = ["", " >> 32u"][e % 2];
+                    write!(list, ", bitcast<{element}>(u32(x{k}_{piece}.{}{half}))", FIELDS[e / 2])
+                } else {
+                    write!(list, ", x{k}_{piece}.{}", FIELDS[e])
+                };
             }
         }
-        let out = if wide == Wide::Kept {
-            format!("vec4<{}>", lane(self.stored))
-        } else {
-            lane(self.stored).into()
-        };
+        let element = lane(self.stored);
+        let out = if made > 1 { format!("vec4<{element}>") } else { element.into() };
         d.bind("output", out, true, self.output);
         let finish = self.finish(dtype, &names, &mut d);
 
@@ -287,50 +325,89 @@ impl Pass<'_> {
         body.push_str("    let result = g / params.splits;\n");
         body.push_str("    let begin = (g - result * params.splits) * params.chunk;\n");
         body.push_str("    let end = min(begin + params.chunk, params.length);\n");
-        body.push_str(&kept.unravel(if made == 4 { "(result * 4u)" } else { "result" }));
+        body.push_str(&kept.unravel(&if made > 1 { format!("(result * {made}u)") } else { "result".into() }));
         body.push_str(&bases);
         folds.iter().for_each(|fold| body.push_str(&fold.start()));
-        let (first, step) =
-            if self.tree { ("begin + lane", "256u") } else { ("begin", ["1u", "4u"][read / 4]) };
-        let _ =
-            write!(body, "    for (var r = {first}; r < end; r += {step}) {{\n{}{loads}", gone.unravel("r"));
-        if wide == Wide::Gone {
-            let four = elements.each_ref().map(|list| format!("program(0u{list})"));
-            body.push_str(&folds[0].add_four(&four));
+        if self.tree {
+            let _ = write!(
+                body,
+                "    for (var r = begin + lane; r < end; r += 256u) {{\n{}{loads}",
+                gone.unravel("r")
+            );
+            body.push_str(&folds[0].add(&format!("program(0u{})", elements[0])));
+            body.push_str("    }\n");
         } else {
-            for (fold, list) in folds.iter().zip(&elements) {
-                body.push_str(&fold.add(&format!("program(0u{list})")));
+            let mut adds = gone.unravel("r") + &loads;
+            if read > 1 {
+                let all: Vec<String> = elements.iter().map(|list| format!("program(0u{list})")).collect();
+                let _ = writeln!(adds, "    let some = {};", folds[0].all(&all));
+                adds.push_str(&folds[0].gather("some"));
+            } else {
+                for (fold, list) in folds.iter().zip(&elements) {
+                    adds.push_str(&fold.gather(&format!("program(0u{list})")));
+                }
             }
+            body.push_str(&blocks(&folds, read, &adds));
         }
-        body.push_str("    }\n");
         folds.iter().for_each(|fold| body.push_str(&fold.end()));
         if self.tree {
             body.push_str(
                 "    shared_parts[lane] = total;\n    workgroupBarrier();\n    for (var half = 128u; half > 0u; half >>= 1u) {\n        if (lane < half) {\n            shared_parts[lane] = combine(shared_parts[lane], shared_parts[lane + half]);\n        }\n        workgroupBarrier();\n    }\n    total = shared_parts[0];\n    if (lane != 0u || group >= params.total) {\n        return;\n    }\n",
             );
         }
-        let _ = writeln!(body, "    output[g] = {finish};\n}}");
+        if made > 1 {
+            for (piece, four) in finish.chunks(4).enumerate() {
+                let at = if made == 4 { "g".into() } else { format!("g * {}u + {piece}u", made / 4) };
+                let _ = writeln!(body, "    output[{at}] = vec4<{element}>({});", four.join(", "));
+            }
+        } else {
+            let _ = writeln!(body, "    output[g] = {};", finish[0]);
+        }
+        body.push_str("}\n");
         d.body = body;
         d.work = chunk.max(1) * program.instrs.len() * made * if self.tree { 1 } else { 64 };
         d.groups = if self.tree { threads } else { threads.div_ceil(64) };
         Ok(d)
     }
 
-    /// The expression of what is stored, from `total` with each of these names after it.
-    fn finish(&self, dtype: DType, names: &[&str], d: &mut Draft) -> String {
-        let mut stored: Vec<String> = Vec::new();
-        for name in names {
+    /// The expressions of what is stored, from `total` with each of these names after it.
+    fn finish(&self, dtype: DType, names: &[String], d: &mut Draft) -> Vec<String> {
+        let stored = |name: &String| {
             let mut total = format!("total{name}");
             if let Some(n) = self.divide {
                 total = mean(&total, n, dtype, &format!("count{name}"), &mut d.params);
             }
-            stored.push(formulas::store(self.stored, &total));
-        }
-        if stored.len() == 1 {
-            return stored.remove(0);
-        }
-        format!("vec4<{}>({})", lane(self.stored), stored.join(", "))
+            formulas::store(self.stored, &total)
+        };
+        names.iter().map(stored).collect()
     }
+}
+
+/// The loop of a thread from `begin` to `end` in which `adds` gathers `read` values at `r` into the `block` of each fold: to
+/// sums of 16, those to sums of 256, and those to a total, so that the error grows with the number of blocks, not of elements.
+/// Loops in loops: a processor computes both sides of a branch.
+fn blocks(folds: &[Fold], read: usize, adds: &str) -> String {
+    if !folds.iter().any(|fold| fold.rounds) {
+        return format!("    for (var r = begin; r < end; r += {read}u) {{\n{adds}    }}\n");
+    }
+    let close = |finer: &str, coarser: &str| -> String {
+        let line = |fold: &Fold| {
+            let Fold { name: n, identity, .. } = fold;
+            format!(
+                "    {coarser}{n} = combine{n}({coarser}{n}, {finer}{n});\n    {finer}{n} = {identity};\n"
+            )
+        };
+        folds.iter().map(line).collect()
+    };
+    let (to_middle, to_total) = (close("block", "middle"), close("middle", "total"));
+    let inner = if read >= 16 {
+        format!("    {{\n{adds}    }}\n    r += {read}u;\n")
+    } else {
+        format!("    let stop = min(r + 16u, end);\n    for (; r < stop; r += {read}u) {{\n{adds}    }}\n")
+    };
+    format!(
+        "    var blocks = 0u;\n    for (var r = begin; r < end;) {{\n{inner}{to_middle}    blocks += 1u;\n    if ((blocks & 15u) == 0u) {{\n{to_total}    }}\n    }}\n"
+    )
 }
 
 /// The loop of a reduction in WGSL: how one thread brings many values together as `total<name>`.
@@ -390,11 +467,27 @@ impl Fold {
         )
     }
 
-    /// What adds four values of a loop that takes four at a time, from a multiple of four on.
-    pub(crate) fn add_four(&self, [a, b, c, d]: &[String; 4]) -> String {
+    /// What adds the values of a loop that takes so many at a time, four or eight, from a multiple of as many on.
+    pub(crate) fn add_all(&self, values: &[String]) -> String {
+        self.add_some(&self.all(values), values.len())
+    }
+
+    /// What adds `x` to the block, or to the total where the order does not matter.
+    fn gather(&self, x: &str) -> String {
+        let sum = if self.rounds { "block" } else { "total" };
         let n = &self.name;
-        let x = format!("combine{n}(combine{n}({a}, {b}), combine{n}({c}, {d}))");
-        self.add_some(&x, 4)
+        format!("    {sum}{n} = combine{n}({sum}{n}, {x});\n")
+    }
+
+    /// The expression that brings several values together, two by two.
+    fn all(&self, values: &[String]) -> String {
+        match values {
+            [x] => x.clone(),
+            _ => {
+                let (left, right) = values.split_at(values.len() / 2);
+                format!("combine{}({}, {})", self.name, self.all(left), self.all(right))
+            }
+        }
     }
 
     /// What goes after the loop.

@@ -27,6 +27,9 @@ const SHARED: usize = 256;
 const APART: usize = 64;
 /// Folds that go through shared memory together, where it has room for them.
 const TOGETHER: usize = 4;
+/// From so many positions on, and for programs of at most `SHORT` instructions, a thread takes eight positions at a time.
+const MANY: usize = 1 << 14;
+const SHORT: usize = 32;
 /// A value that costs this many simple operations or fewer is computed again rather than kept.
 const CHEAP: u32 = 4;
 
@@ -42,7 +45,15 @@ pub(crate) fn draft(kernel: &RowKernel, first: usize, facts: &Facts<'_>) -> Resu
     let rows: usize = kernel.shape[..lead].iter().product();
     let length: usize = kernel.shape[lead..].iter().product();
 
-    let wide = facts.direct && vectors(kernel, length, &across.strides, &along.strides);
+    let fits = |by: usize| vectors(kernel, length, by, &across.strides, &along.strides);
+    let eight = rows * length >= MANY && program.instrs.len() <= SHORT && fits(8);
+    let unit = match facts.direct {
+        true if eight => 8,
+        true if fits(4) => 4,
+        _ => 1,
+    };
+    let wide = unit > 1;
+    let pairs = eight && wide && facts.info.dtypes.contains(&DType::I64);
 
     let mut d = Draft::new("rows");
     d.params.size("rows", rows);
@@ -70,10 +81,14 @@ pub(crate) fn draft(kernel: &RowKernel, first: usize, facts: &Facts<'_>) -> Resu
         d.bind(format!("in{k}"), element(program.inputs[k], wide && !steady), false, Slot::Input(k));
     }
     for o in 0..program.outputs.len() {
-        let element = element(program.output_dtype(o), wide && !kernel.per_row[o]);
+        let vectors = wide && !kernel.per_row[o];
+        let element = match vectors && pairs {
+            true => "vec4<u64>".into(),
+            false => element(program.output_dtype(o), vectors),
+        };
         d.bind(format!("out{o}"), element, true, Slot::Output(o));
     }
-    let writer = Writer::new(kernel, facts, wide, steps, in_row.unravel("j"), first > 0);
+    let writer = Writer::new(kernel, facts, (unit, pairs), steps, in_row.unravel("j"), first > 0);
     let (functions, phases) = writer.write(length, &mut d)?;
 
     let mut body = functions;
@@ -102,9 +117,9 @@ fn element(dtype: DType, vectors: bool) -> String {
     if vectors { format!("vec4<{}>", lane(dtype)) } else { lane(dtype).into() }
 }
 
-/// Whether rows can be read and written four elements at a time: a processor reads memory thread by thread, and four
-/// elements of a thread cost it little more than one.
-fn vectors(kernel: &RowKernel, length: usize, across: &[Strides], along: &[Strides]) -> bool {
+/// Whether rows can be taken by so many elements at a time and read in vectors of four: a processor reads memory thread by
+/// thread, and four elements of a thread cost it little more than one.
+fn vectors(kernel: &RowKernel, length: usize, by: usize, across: &[Strides], along: &[Strides]) -> bool {
     let outputs = (0..kernel.program.outputs.len()).filter(|&o| !kernel.per_row[o]);
     let mut dtypes =
         outputs.map(|o| kernel.program.output_dtype(o)).chain(kernel.program.inputs.iter().copied());
@@ -115,8 +130,9 @@ fn vectors(kernel: &RowKernel, length: usize, across: &[Strides], along: &[Strid
             rest.iter().chain(across.iter()).all(|s| s % 4 == 0) && layout.offset().is_multiple_of(4);
         steady || (last == 1 && multiple)
     });
-    let dense = along.iter().all(|along| along.len() <= 1) || kernel.shape.last().is_some_and(|n| n % 4 == 0);
-    length >= 8 && length.is_multiple_of(4) && dense && aligned && dtypes.all(|d| lane_size(d) == 4)
+    let dense =
+        along.iter().all(|along| along.len() <= 1) || kernel.shape.last().is_some_and(|n| n % by == 0);
+    length >= 8 && length.is_multiple_of(by) && dense && aligned && dtypes.all(|d| lane_size(d) == 4)
 }
 
 /// How many threads share a row: about four elements each, but whole memory transactions, up to a workgroup.
@@ -147,8 +163,10 @@ struct Writer<'a> {
     kernel: &'a RowKernel,
     program: &'a Program,
     facts: &'a Facts<'a>,
-    /// Whether positions are taken four at a time.
-    wide: bool,
+    /// How many positions are taken at a time: 1, or 4 or 8 in vectors of four.
+    unit: usize,
+    /// Whether outputs of all positions are four pairs of lanes, as 64-bit words.
+    pairs: bool,
     uniform: Vec<bool>,
     /// How many folds deep each register lies.
     phase: Vec<usize>,
@@ -166,7 +184,7 @@ impl<'a> Writer<'a> {
     fn new(
         kernel: &'a RowKernel,
         facts: &'a Facts<'a>,
-        wide: bool,
+        (unit, pairs): (usize, bool),
         steps: Vec<Option<String>>,
         unravel: String,
         later: bool,
@@ -181,7 +199,7 @@ impl<'a> Writer<'a> {
         let uniform = kernel.uniform();
         let kept = vec![None; program.instrs.len()];
         let mut writer =
-            Writer { kernel, program, facts, wide, uniform, phase, last, kept, steps, unravel, later };
+            Writer { kernel, program, facts, unit, pairs, uniform, phase, last, kept, steps, unravel, later };
         if facts.direct {
             writer.keep();
         }
@@ -345,31 +363,60 @@ impl<'a> Writer<'a> {
             return Ok(());
         }
         wanted.iter().for_each(|(fold, _)| out.push_str(&fold.start()));
-        let (start, step) = match (self.facts.direct, self.wide) {
-            (true, true) => ("0u", "4u"),
-            (true, false) => ("0u", "1u"),
-            _ => ("l", "params.lanes"),
+        let wide = self.unit > 1;
+        let (start, step) = match self.facts.direct {
+            true => ("0u", format!("{}u", self.unit)),
+            false => ("l", "params.lanes".into()),
         };
         let _ = writeln!(out, "    for (var j = {start}; j < end; j += {step}) {{");
         out.push_str(&self.unravel);
         let needed = self.needed(phase);
         // Memory is read first, then everything is computed for each position, then memory is written.
-        let place = if self.wide { "(at + j) >> 2u" } else { "at + j" };
+        let pieces = self.unit.div_ceil(4);
+        let place = |piece: usize| match (wide, piece) {
+            (false, _) => "at + j".to_string(),
+            (_, 0) => "((at + j) >> 2u)".into(),
+            _ => format!("((at + j) >> 2u) + {piece}u"),
+        };
         let mut taken = String::new();
         let mut loaded = Vec::new();
-        let vector = |name: &str| if self.wide { format!("{name}[c]") } else { name.to_string() };
+        // The element `[c]` of vectors, or what was read.
+        let taken_from = |name: &str| if wide { format!("{name}[c]") } else { name.to_string() };
         for n in (0..needed.len()).filter(|&n| needed[n]) {
             match (self.program.instrs[n], self.kept[n]) {
                 (_, Some(kept)) if kept.from < phase => {
-                    let _ = writeln!(out, "    let was{n} = out{}[{place}];", kept.output);
-                    let _ = writeln!(taken, "    let r{n} = {};", vector(&format!("was{n}")));
+                    let o = kept.output;
+                    let t = value(self.program.dtypes[n]);
+                    if self.pairs {
+                        let _ = writeln!(out, "    let pairs{n} = out{o}[(at + j) >> 3u];");
+                    }
+                    for piece in 0..pieces {
+                        let _ = if self.pairs {
+                            let halves = [0, 1].map(|p| {
+                                let pair = ["x", "y", "z", "w"][piece * 2 + p];
+                                format!("bitcast<{t}>(u32(pairs{n}.{pair})), bitcast<{t}>(u32(pairs{n}.{pair} >> 32u))")
+                            });
+                            writeln!(out, "    let was{n}_{piece} = vec4<{t}>({});", halves.join(", "))
+                        } else if wide {
+                            writeln!(out, "    let was{n}_{piece} = out{o}[{}];", place(piece))
+                        } else {
+                            writeln!(out, "    let was{n} = out{o}[{}];", place(0))
+                        };
+                    }
+                    let _ = writeln!(taken, "    let r{n} = {};", taken_from(&format!("was{n}")));
                 }
                 (Instr::Load(k), _) if !loaded.contains(&k) => {
                     let step = self.steps[k as usize].as_deref().unwrap_or_default();
                     let at = format!("base{k}{step}");
-                    let at = if self.wide { format!("({at}) >> 2u") } else { at };
-                    let _ = writeln!(out, "    let read{k} = in{k}[{at}];");
-                    let _ = writeln!(taken, "    let x{k} = {};", vector(&format!("read{k}")));
+                    if wide {
+                        let _ = writeln!(out, "    let from{k} = ({at}) >> 2u;");
+                        for piece in 0..pieces {
+                            let _ = writeln!(out, "    let read{k}_{piece} = in{k}[from{k} + {piece}u];");
+                        }
+                    } else {
+                        let _ = writeln!(out, "    let read{k} = in{k}[{at}];");
+                    }
+                    let _ = writeln!(taken, "    let x{k} = {};", taken_from(&format!("read{k}")));
                     loaded.push(k);
                 }
                 _ => {}
@@ -394,40 +441,60 @@ impl<'a> Writer<'a> {
             stored.push((o, formulas::store(dtype, &format!("r{r}")), lane(dtype)));
         }
         let first = if self.later { "params.first + " } else { "" };
-        if self.wide {
-            for (o, _, t) in &stored {
-                let _ = writeln!(out, "    var new{o} = vec4<{t}>();");
-            }
+        if wide {
             let mut folded: Vec<Reg> = wanted.iter().map(|&(_, a)| a).collect();
             folded.sort_unstable();
             folded.dedup();
-            for a in &folded {
-                let _ =
-                    writeln!(out, "    var all{a} = vec4<{}>();", value(self.program.dtypes[*a as usize]));
-            }
-            // Unrolled here: few compilers unroll a loop of four.
-            for c in 0..4 {
-                let _ = writeln!(out, "    {{\n    let i = {first}at + j + {c}u;");
-                out.push_str(&computed.replace("[c]", &format!("[{c}]")));
-                for (o, x, _) in &stored {
-                    let _ = writeln!(out, "    new{o}[{c}] = {x};");
+            for piece in 0..pieces {
+                for (o, _, t) in &stored {
+                    let _ = writeln!(out, "    var new{o}_{piece} = vec4<{t}>();");
                 }
                 for a in &folded {
-                    let _ = writeln!(out, "    all{a}[{c}] = r{a};");
+                    let t = value(self.program.dtypes[*a as usize]);
+                    let _ = writeln!(out, "    var all{a}_{piece} = vec4<{t}>();");
+                }
+            }
+            // Unrolled here: few compilers unroll a loop of four.
+            for c in 0..self.unit {
+                let element = format!("_{}[{}]", c / 4, c % 4);
+                let _ = writeln!(out, "    {{\n    let i = {first}at + j + {c}u;");
+                out.push_str(&computed.replace("[c]", &element));
+                for (o, x, _) in &stored {
+                    let _ = writeln!(out, "    new{o}{element} = {x};");
+                }
+                for a in &folded {
+                    let _ = writeln!(out, "    all{a}{element} = r{a};");
                 }
                 out.push_str("    }\n");
             }
             for (o, ..) in &stored {
-                let _ = writeln!(out, "    out{o}[{place}] = new{o};");
+                if self.pairs {
+                    let words = [0, 1].map(|p| {
+                        let pair = |x: &str, y: &str| {
+                            format!(
+                                "u64_from_words(bitcast<u32>(new{o}_{p}.{x}), bitcast<u32>(new{o}_{p}.{y}))"
+                            )
+                        };
+                        format!("{}, {}", pair("x", "y"), pair("z", "w"))
+                    });
+                    let _ =
+                        writeln!(out, "    out{o}[(at + j) >> 3u] = vec4<u64>({}, {});", words[0], words[1]);
+                } else {
+                    for piece in 0..pieces {
+                        let _ = writeln!(out, "    out{o}[{}] = new{o}_{piece};", place(piece));
+                    }
+                }
             }
             for (fold, a) in &wanted {
-                out.push_str(&fold.add_four(&[0, 1, 2, 3].map(|c| format!("all{a}[{c}]"))));
+                let all: Vec<String> =
+                    (0..self.unit).map(|c| format!("all{a}_{}[{}]", c / 4, c % 4)).collect();
+                out.push_str(&fold.add_all(&all));
             }
         } else {
             let _ = writeln!(out, "    let i = {first}at + j;");
             out.push_str(&computed);
             for (o, x, _) in &stored {
-                let _ = writeln!(out, "    out{o}[{place}] = {x};");
+                let _ = writeln!(out, "    out{o}[{}] = {x};", place(0));
             }
             wanted.iter().for_each(|(fold, a)| out.push_str(&fold.add(&format!("r{a}"))));
         }

@@ -176,6 +176,13 @@ fn maps_of_every_layout_and_overlap() {
             }
         }
     }
+    // So many that threads take eight each.
+    let large = [Layout::contiguous([150, 120]), Layout::new([150, 120], &[0, 1], 4)];
+    let angles =
+        [(Instr::Unary(UnaryOp::Sin, 0), DType::F32), (Instr::Binary(BinaryOp::Mul, 1, 2), DType::F32)];
+    for overlap in [[None, None], [Some(1), None]] {
+        count += validate(&map(&[DType::F32; 2], &angles, &[], &large), &Aliases::from_slice(&overlap));
+    }
     assert!(count > 400, "{count}");
 }
 
@@ -396,11 +403,15 @@ fn row_kernels_of_other_shapes_are_one_text() {
             let made = crate::window::drafts(&kernel, &Aliases::from_elem(None, 2), &facts);
             made.map(|made| made.steps.iter().map(|d| d.text(true)).collect::<Vec<_>>()).ok()
         };
-        // A processor reads rows in vectors of four where their length allows: that is one text more.
-        for shapes in [[[6, 8], [100_000, 64], [2, 5000]], [[7, 3], [100_000, 65], [2, 5001]]] {
+        // A processor takes rows by four elements where their length allows, and many by eight: that is two texts more.
+        for shapes in [
+            [[6, 8], [100_000, 68], [2, 5000]],
+            [[512, 32], [100_000, 64], [4, 5000]],
+            [[7, 3], [100_000, 65], [2, 5001]],
+        ] {
             assert!(text(shapes[0]).is_some());
             assert!(shapes.into_iter().all(|shape| text(shape) == text(shapes[0])));
         }
-        assert!(direct || text([7, 3]) == text([6, 8]));
+        assert!(direct || [[6, 8], [512, 32]].into_iter().all(|shape| text(shape) == text([7, 3])));
     }
 }

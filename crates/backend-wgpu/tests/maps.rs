@@ -376,6 +376,89 @@ fn every_kind_of_layout() {
     }
 }
 
+/// So many that a thread of a processor takes eight: whole eights and a rest, beside inputs that lie otherwise.
+#[test]
+fn many_elements() {
+    let add = |dtype| program(&[dtype; 2], &[(Instr::Binary(BinaryOp::Add, 0, 1), dtype)], &[]);
+    for n in 16_384..16_384 + 9 {
+        for dtype in [DType::F32, DType::F16, DType::I32, DType::U8, DType::Bool] {
+            let layouts = vec![Layout::contiguous([n]), Layout::new([n], &[0], 3)];
+            let inputs = [(dtype, numbers(n, 1)), (dtype, numbers(5, 2))];
+            agree(
+                &format!("{n} of {dtype}"),
+                &map(&[n], layouts, add(dtype)),
+                &[],
+                &inputs,
+                tolerance(dtype),
+            );
+        }
+    }
+    for width in [120, 124, 125] {
+        let shape = Shape::from([150, width]);
+        let wider = Layout::contiguous([150, 200]);
+        let plain = Layout::contiguous(shape.clone());
+        for (name, other) in [
+            ("contiguous", plain.clone()),
+            ("sliced", wider.slice(1, 8, width, 1)),
+            ("sliced at half", wider.slice(1, 4, width, 1)),
+            ("sliced askew", wider.slice(1, 3, width, 1)),
+            ("one row", Layout::new(shape.clone(), &[0, 1], 4)),
+            ("one column", Layout::new(shape.clone(), &[1, 0], 3)),
+            ("transposed", Layout::contiguous([width, 150]).permute(&[1, 0])),
+        ] {
+            for layouts in [vec![plain.clone(), other.clone()], vec![other.clone(), plain.clone()]] {
+                let inputs = [(DType::F32, numbers(150 * 200, 1)), (DType::F32, numbers(150 * 200, 2))];
+                agree(
+                    &format!("{name} of {width}"),
+                    &map(&shape, layouts, add(DType::F32)),
+                    &[],
+                    &inputs,
+                    1e-6,
+                );
+            }
+        }
+    }
+}
+
+/// Where there are no pairs of lanes to write.
+#[test]
+fn many_elements_without_64_bit_integers() {
+    let caps = backend_wgpu::Caps { without: &[DType::I64], ..Default::default() };
+    let options = backend_wgpu::Options { form: backend_wgpu::Form::Direct, caps, ..Default::default() };
+    let Ok(device) = backend_wgpu::open(0, &options) else { return };
+    let n = 20_003;
+    let rest =
+        [(Instr::Binary(BinaryOp::Add, 0, 1), DType::F32), (Instr::Unary(UnaryOp::Sin, 2), DType::F32)];
+    let kernel = map(&[n], vec![Layout::contiguous([n]); 2], program(&[DType::F32; 2], &rest, &[]));
+    let inputs = [(DType::F32, numbers(n, 1)), (DType::F32, numbers(n, 2))];
+    common::agree_on(&[("without i64", device)], "sine of a sum", &kernel, &[], &inputs, 2e-6);
+}
+
+/// Few angles among many are so large that they are reduced apart, in one program with others.
+#[test]
+fn large_angles_among_small() {
+    for (n, dtype) in [(500, DType::F32), (20_003, DType::F32), (20_000, DType::F16)] {
+        let mut angles = numbers(n, 7);
+        for (i, angle) in angles.iter_mut().enumerate() {
+            let large = [3e4, -5e4, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 1999.9, 2000.0];
+            *angle = if i % 37 == 5 { large[i / 37 % large.len()] } else { *angle * 40.0 };
+        }
+        let rest = [
+            (Instr::Unary(UnaryOp::Sin, 0), dtype),
+            (Instr::Unary(UnaryOp::Cos, 1), dtype),
+            (Instr::Binary(BinaryOp::Mul, 2, 3), dtype),
+            (Instr::Unary(UnaryOp::Tan, 1), dtype),
+        ];
+        let mut p = program(&[dtype; 2], &rest, &[]);
+        p.outputs = vec![4, 2, 5];
+        let kernel = map(&[n], vec![Layout::contiguous([n]), Layout::new([n], &[0], 0)], p);
+        for other in [0.5, 7e4] {
+            let inputs = [(dtype, angles.clone()), (dtype, vec![other])];
+            agree(&format!("{n} angles of {dtype}"), &kernel, &[], &inputs, tolerance(dtype) * 4.0);
+        }
+    }
+}
+
 /// Squares of positions, whole and cut off at the edges, with axes before and between.
 #[test]
 fn inputs_that_lie_crosswise() {

@@ -71,6 +71,55 @@ fn every_reduction_of_every_dtype() {
     }
 }
 
+/// Rows and columns that a thread takes by 4, 8 or 16 elements, or for 8 results, and those that it cannot.
+#[test]
+fn vectors_of_every_width() {
+    let with = |instrs: usize| {
+        let mut program = load(DType::F32);
+        for n in 0..instrs as u16 {
+            program.instrs.push(Instr::Binary(BinaryOp::Add, n, 0));
+            program.dtypes.push(DType::F32);
+        }
+        program.outputs = vec![instrs as u16];
+        program
+    };
+    let shapes: [(&[usize], usize); 10] = [
+        (&[40, 48], 1),
+        (&[40, 40], 1),
+        (&[40, 36], 1),
+        (&[3, 5008], 1),
+        (&[9, 7, 64], 1),
+        (&[3, 19, 8192], 1),
+        (&[1, 270, 8200], 1),
+        (&[1, 20, 8196], 1),
+        (&[70_000], 0),
+        (&[2, 30_008], 1),
+    ];
+    for (shape, axis) in shapes {
+        let whole = Shape::from(shape);
+        let strides = whole.contiguous_strides();
+        for instrs in if whole.numel() < 100_000 { &[0, 2, 6, 40][..] } else { &[0, 6] } {
+            let instrs = *instrs;
+            for (op, offset) in
+                [(ReduceOp::Sum, 0), (ReduceOp::Sum, 4), (ReduceOp::Max, 8), (ReduceOp::Mean, 1)]
+            {
+                let layout = Layout::new(whole.clone(), &strides, offset);
+                let kernel = Kernel::Reduce(ReduceKernel {
+                    op,
+                    shape: whole.clone(),
+                    axes: SmallVec::from_slice(&[axis]),
+                    inputs: SmallVec::from_vec(vec![layout]),
+                    program: with(instrs),
+                });
+                let values: Vec<f64> =
+                    numbers(whole.numel() + offset, 3).into_iter().map(|x| x / (instrs + 1) as f64).collect();
+                let what = format!("{op:?} of {shape:?} from {offset}, {instrs} instructions");
+                agree(&what, &kernel, &[], &[(DType::F32, values)], 2e-4);
+            }
+        }
+    }
+}
+
 #[test]
 fn every_axis_and_layout() {
     let whole = Layout::contiguous([4, 6, 10, 3]);

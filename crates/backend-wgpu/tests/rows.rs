@@ -118,7 +118,9 @@ fn expected_layer_norm(row: &[f64]) -> Vec<f64> {
 #[test]
 fn rows_of_every_length() {
     let few = [1, 3, 10, 63, 64, 65, 1000, 1025, 5000].map(|n| (7, n));
-    for (count, n) in few.into_iter().chain([(1, 20_000), (100_000, 3), (513, 129)]) {
+    for (count, n) in
+        few.into_iter().chain([(1, 20_000), (100_000, 3), (513, 129), (1030, 16), (17, 1000), (17, 1004)])
+    {
         let x: Vec<f64> = numbers(count * n, n as u64).iter().map(|v| v * 3.0 + 1.0).collect();
         let shape = [count, n];
         let whole = [Layout::contiguous(shape)];
@@ -276,7 +278,13 @@ fn outputs_at_every_depth() {
         ];
         for outputs in [[11, 2, 12, 13], [12, 11, 5, 6], [7, 12, 11, 3], [8, 4, 2, 9], [2, 11, 4, 12]] {
             let per_row = outputs.map(|r| matches!(r, 3 | 6 | 9 | 13));
-            for (shape, row_axes) in [(vec![4, 40], 1), (vec![3, 2, 5, 4], 2), (vec![64], 1)] {
+            for (shape, row_axes) in [
+                (vec![4, 40], 1),
+                (vec![3, 2, 5, 4], 2),
+                (vec![64], 1),
+                (vec![420, 40], 1),
+                (vec![300, 7, 8], 2),
+            ] {
                 let p = program(&[dtype; 2], &rest.map(|i| (i, dtype)), &outputs);
                 let whole = Layout::contiguous(Shape::from(&shape[..]));
                 // The second is one number a row.
