@@ -6,7 +6,6 @@
 
 use std::array::from_fn;
 
-use rayon::prelude::*;
 use smallvec::SmallVec;
 
 use crate::{
@@ -204,10 +203,10 @@ pub(crate) unsafe fn run<T: Float>(
         if width >= n {
             return part(0, 0, y);
         }
-        return y.par_chunks_mut(width).enumerate().for_each(|(i, y)| part(0, i * width, y));
+        return threads::share_chunks(y, width, |i, y| part(0, i * width, y));
     }
     let mut partial = vec![T::ZERO; pieces * n];
-    let tasks: Vec<(usize, usize, &mut [T])> = partial
+    let mut tasks: Vec<(usize, usize, &mut [T])> = partial
         .chunks_mut(n)
         .enumerate()
         .flat_map(|(piece, y)| y.chunks_mut(width).enumerate().map(move |(i, y)| (piece, i * width, y)))
@@ -215,7 +214,9 @@ pub(crate) unsafe fn run<T: Float>(
     if threads == 1 {
         tasks.into_iter().for_each(|(piece, first, y)| part(piece, first, y));
     } else {
-        tasks.into_par_iter().for_each(|(piece, first, y)| part(piece, first, y));
+        threads::share_chunks(&mut tasks, 1, |_, one| {
+            one.iter_mut().for_each(|(piece, first, y)| part(*piece, *first, y));
+        });
     }
     y.copy_from_slice(&partial[..n]);
     for piece in partial[n..].chunks(n) {

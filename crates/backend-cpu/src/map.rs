@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use rayon::prelude::*;
 use tensor_core::{Error, Launch, Result, kernel::MapKernel};
 
 use crate::{
@@ -78,7 +77,7 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, kernel: &MapKernel, launch: &Launc
     }
     // A few pieces a thread even out what disturbs one of them.
     let piece = numel.div_ceil(threads::available() * 4).next_multiple_of(BLOCK);
-    (0..numel.div_ceil(piece)).into_par_iter().try_for_each(|i| range(i * piece, numel.min((i + 1) * piece)))
+    threads::try_share(numel.div_ceil(piece), |i| range(i * piece, numel.min((i + 1) * piece)))
 }
 
 /// Operations on a few elements that are read as they lie, and written elsewhere: the registers that the engine would set up for

@@ -5,7 +5,6 @@
 use std::{ops::Range, sync::Arc};
 
 use half::slice::HalfFloatSliceExt;
-use rayon::prelude::*;
 use tensor_core::{DType, Launch, Layout, Result, bf16, f16, kernel::MatMulKernel};
 
 use crate::{
@@ -116,7 +115,10 @@ fn float<T: Tiled>(isa: Isa, kernel: &MatMulKernel, lhs: Memory, rhs: Memory, ou
     if available == 1 || batches * m * n * k < SERIAL {
         (0..batches).for_each(alone);
     } else if batches >= available {
-        (0..batches).into_par_iter().with_min_len((batches / (available * 4)).max(1)).for_each(alone);
+        let piece = (batches / (available * 16)).max(1);
+        threads::share(batches.div_ceil(piece), |i| {
+            (i * piece..batches.min((i + 1) * piece)).for_each(alone)
+        });
     } else if vector {
         // It shares the work itself.
         (0..batches).for_each(alone);
@@ -129,10 +131,7 @@ fn float<T: Tiled>(isa: Isa, kernel: &MatMulKernel, lhs: Memory, rhs: Memory, ou
                 // SAFETY: as above, and the rectangles are apart.
                 unsafe { p.run(isa, rows, columns) }
             };
-            match down * across {
-                1 => rectangle(0),
-                parts => (0..parts).into_par_iter().for_each(rectangle),
-            }
+            threads::share(down * across, rectangle);
         }
     }
 }
@@ -167,9 +166,9 @@ where
         // SAFETY: the launch checked the layout's span.
         let halves = unsafe { std::slice::from_raw_parts(memory.at::<H>(0), layout.span().1) };
         let mut wide = vec![0f32; halves.len()];
-        wide.par_chunks_mut(CONVERTED)
-            .zip(halves.par_chunks(CONVERTED))
-            .for_each(|(wide, halves)| halves.convert_to_f32_slice(wide));
+        threads::share_chunks(&mut wide, CONVERTED, |i, wide| {
+            halves[i * CONVERTED..][..wide.len()].convert_to_f32_slice(wide);
+        });
         wide
     };
     let (mut a, mut b) = (spread(lhs, &kernel.lhs), spread(rhs, &kernel.rhs));
@@ -178,10 +177,9 @@ where
     float::<f32>(isa, kernel, memory(&mut a), memory(&mut b), memory(&mut c));
     // SAFETY: the launch checked the output's size, and that it lies apart.
     let halves = unsafe { std::slice::from_raw_parts_mut(out.at::<H>(0), c.len()) };
-    halves
-        .par_chunks_mut(CONVERTED)
-        .zip(c.par_chunks(CONVERTED))
-        .for_each(|(halves, wide)| halves.convert_from_f32_slice(wide));
+    threads::share_chunks(halves, CONVERTED, |i, halves| {
+        halves.convert_from_f32_slice(&c[i * CONVERTED..][..halves.len()]);
+    });
 }
 
 fn integer<T: Copy + Default + Send + Sync>(
@@ -212,7 +210,7 @@ fn integer<T: Copy + Default + Send + Sync>(
     if rows * kernel.n * kernel.k < SERIAL || threads::available() == 1 {
         (0..rows).for_each(row);
     } else {
-        (0..rows).into_par_iter().for_each(row);
+        threads::share(rows, row);
     }
 }
 

@@ -12,7 +12,6 @@
 
 use std::sync::Arc;
 
-use rayon::prelude::*;
 use smallvec::SmallVec;
 use tensor_core::{DType, Launch, Layout, ReduceOp, Result, bf16, f16, kernel::ReduceKernel};
 
@@ -272,7 +271,7 @@ impl Task<'_> {
             return some(0, partials);
         }
         let size = partials.len().div_ceil(threads::available() * 4).max(1);
-        partials.par_chunks_mut(size).enumerate().try_for_each(|(i, chunk)| some(i * size, chunk))
+        threads::try_share_chunks(partials, size, |i, chunk| some(i * size, chunk))
     }
 
     fn columns<W: Wide>(&self, partials: &mut [W], pieces: usize) -> Result<()> {
@@ -305,7 +304,7 @@ impl Task<'_> {
                 Ok(())
             })
         };
-        let work: Vec<(usize, usize, &mut [W])> = partials
+        let mut work: Vec<(usize, usize, &mut [W])> = partials
             .chunks_mut(r.columns)
             .enumerate()
             .flat_map(|(i, piece)| {
@@ -313,7 +312,9 @@ impl Task<'_> {
             })
             .collect();
         if self.is_large() {
-            work.into_par_iter().try_for_each(|(i, start, sums)| some(i, start, sums))
+            threads::try_share_chunks(&mut work, 1, |_, one| {
+                one.iter_mut().try_for_each(|(i, start, sums)| some(*i, *start, sums))
+            })
         } else {
             work.into_iter().try_for_each(|(i, start, sums)| some(i, start, sums))
         }

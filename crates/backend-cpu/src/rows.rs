@@ -7,7 +7,6 @@
 
 use std::{ops::Range, sync::Arc};
 
-use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use tensor_core::{
@@ -466,7 +465,7 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, kernel: &RowKernel, launch: &Launc
         if large { rows.rows.div_ceil(threads::available() * 4).next_multiple_of(tile) } else { rows.rows };
     let pieces = rows.rows.div_ceil(piece);
     let one = |i: usize| task.some(i * piece, rows.rows.min((i + 1) * piece), tile);
-    if pieces == 1 { one(0) } else { (0..pieces).into_par_iter().try_for_each(one) }
+    threads::try_share(pieces, one)
 }
 
 struct Task<'a> {

@@ -4,7 +4,6 @@
 
 use std::ops::Range;
 
-use rayon::prelude::*;
 use tensor_core::{Collapsed, collapse};
 
 use crate::{
@@ -268,14 +267,12 @@ pub(crate) unsafe fn copy<T: Copy + Default + Send + Sync>(
     if numel < PARALLEL || threads::available() == 1 {
         (0..blocks).for_each(|b| block(b, 0..rows));
     } else if blocks > 1 {
-        (0..blocks)
-            .into_par_iter()
-            .with_min_len((PARALLEL * blocks / numel / 4).max(1))
-            .for_each(|b| block(b, 0..rows));
+        let piece = (PARALLEL * blocks / numel / 4).max(blocks / (threads::available() * 16)).max(1);
+        threads::share(blocks.div_ceil(piece), |i| {
+            (i * piece..blocks.min((i + 1) * piece)).for_each(|b| block(b, 0..rows));
+        });
     } else {
         let piece = rows.div_ceil(threads::available() * 4).next_multiple_of(TILE);
-        (0..rows.div_ceil(piece))
-            .into_par_iter()
-            .for_each(|i| block(0, i * piece..rows.min((i + 1) * piece)));
+        threads::share(rows.div_ceil(piece), |i| block(0, i * piece..rows.min((i + 1) * piece)));
     }
 }

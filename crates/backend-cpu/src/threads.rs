@@ -1,9 +1,204 @@
-//! How many threads may share a kernel.
+//! How kernels share their work among threads.
+//!
+//! The calling thread takes part from the first moment on, and threads of rayon's pool join when they have woken up: a kernel of some
+//! tens of microseconds would otherwise be over before its caller had been put to sleep and woken again. Tasks are taken in order
+//! by whoever is free.
+#![allow(unsafe_code)]
 
-/// The threads that a kernel started here may use.
+use std::{
+    any::Any,
+    cell::Cell,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread::Thread,
+};
+
+use tensor_core::Result;
+
+thread_local! {
+    /// Whether this thread is carrying out a task.
+    static BUSY: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The threads that a kernel started here may use, this one among them.
 ///
-/// One on a thread of rayon's own: waiting for others there would take up unrelated work of its caller's, which may want the very
-/// device that is being waited for.
+/// One on a thread of rayon's own, and within a task: waiting for others there would take up unrelated work of its caller's, which
+/// may want the very device that is being waited for.
 pub(crate) fn available() -> usize {
-    if rayon::current_thread_index().is_some() { 1 } else { rayon::current_num_threads() }
+    if BUSY.get() || rayon::current_thread_index().is_some() { 1 } else { rayon::current_num_threads() }
+}
+
+/// Calls `f` with each number below `count`, on this thread and on others that are free.
+pub(crate) fn share(count: usize, f: impl Fn(usize) + Sync) {
+    let helpers = (available() - 1).min(count.saturating_sub(1));
+    if helpers == 0 {
+        return (0..count).for_each(f);
+    }
+    let f: &(dyn Fn(usize) + Sync) = &f;
+    // SAFETY: only the lifetime changes. Nobody calls it after `Work::finish`, which comes before its end.
+    let f: *const (dyn Fn(usize) + Sync) =
+        unsafe { std::mem::transmute::<&(dyn Fn(usize) + Sync), &'static (dyn Fn(usize) + Sync)>(f) };
+    let work = Arc::new(Work {
+        f,
+        count,
+        next: AtomicUsize::new(0),
+        inside: AtomicUsize::new(0),
+        panic: Mutex::new(None),
+        caller: std::thread::current(),
+    });
+    for _ in 0..helpers {
+        let work = Arc::clone(&work);
+        rayon::spawn(move || work.help());
+    }
+    work.take_tasks();
+    work.finish();
+    let panic = work.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(panic) = panic {
+        resume_unwind(panic);
+    }
+}
+
+/// As [`share`], with the error of one of the tasks if any fails. Tasks that have not begun by then are left out.
+pub(crate) fn try_share(count: usize, f: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
+    let error = Mutex::new(None);
+    let failed = AtomicUsize::new(0);
+    share(count, |i| {
+        if failed.load(Ordering::Relaxed) == 0
+            && let Err(e) = f(i)
+        {
+            failed.store(1, Ordering::Relaxed);
+            error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
+        }
+    });
+    error.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+}
+
+/// As [`share`], with each piece of so many elements of `all` and its number.
+pub(crate) fn share_chunks<T: Send>(all: &mut [T], size: usize, f: impl Fn(usize, &mut [T]) + Sync) {
+    let chunks: Vec<Mutex<&mut [T]>> = all.chunks_mut(size).map(Mutex::new).collect();
+    // Each lock is taken once, by whoever has the task.
+    share(chunks.len(), |i| f(i, &mut chunks[i].lock().unwrap_or_else(PoisonError::into_inner)));
+}
+
+/// As [`try_share`], with each piece of so many elements of `all` and its number.
+pub(crate) fn try_share_chunks<T: Send>(
+    all: &mut [T],
+    size: usize,
+    f: impl Fn(usize, &mut [T]) -> Result<()> + Sync,
+) -> Result<()> {
+    let chunks: Vec<Mutex<&mut [T]>> = all.chunks_mut(size).map(Mutex::new).collect();
+    // Each lock is taken once, by whoever has the task.
+    try_share(chunks.len(), |i| f(i, &mut chunks[i].lock().unwrap_or_else(PoisonError::into_inner)))
+}
+
+/// Set in [`Work::inside`] once no more threads may join.
+const CLOSED: usize = 1 << (usize::BITS - 1);
+/// Rounds to wait for others before going to sleep: some tens of microseconds.
+const SPINS: usize = 1 << 12;
+
+/// Tasks that several threads take from.
+struct Work {
+    f: *const (dyn Fn(usize) + Sync),
+    count: usize,
+    next: AtomicUsize,
+    /// Helpers that are at it, and [`CLOSED`].
+    inside: AtomicUsize,
+    /// What the first panicking task threw.
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+    caller: Thread,
+}
+
+// SAFETY: the function is `Sync`, and called only while `share` waits.
+unsafe impl Send for Work {}
+// SAFETY: as above.
+unsafe impl Sync for Work {}
+
+impl Work {
+    /// Carries out tasks until there are none left. Only for the caller before [`Work::finish`], and for helpers that got inside.
+    fn take_tasks(&self) {
+        let before = BUSY.replace(true);
+        loop {
+            let i = self.next.fetch_add(1, Ordering::Relaxed);
+            if i >= self.count {
+                break;
+            }
+            // SAFETY: `share` has not returned, since it waits for whoever is inside.
+            let f = unsafe { &*self.f };
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| f(i))) {
+                self.next.store(self.count, Ordering::Relaxed);
+                self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
+            }
+        }
+        BUSY.set(before);
+    }
+
+    fn help(&self) {
+        if self.inside.fetch_add(1, Ordering::Acquire) & CLOSED == 0 {
+            self.take_tasks();
+        }
+        // What was written is to be seen by the caller, who waits for the last one.
+        if self.inside.fetch_sub(1, Ordering::Release) == CLOSED | 1 {
+            self.caller.unpark();
+        }
+    }
+
+    /// Lets nobody in any more, and waits for those who are inside.
+    fn finish(&self) {
+        self.inside.fetch_or(CLOSED, Ordering::Acquire);
+        let mut rounds = 0;
+        while self.inside.load(Ordering::Acquire) != CLOSED {
+            if rounds < SPINS {
+                std::hint::spin_loop();
+                rounds += 1;
+            } else {
+                std::thread::park();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tensor_core::Error;
+
+    use super::*;
+
+    #[test]
+    fn every_task_is_carried_out_once() {
+        for count in [0, 1, 2, 3, 10, 1000] {
+            for _ in 0..50 {
+                let times: Vec<AtomicUsize> = (0..count).map(|_| AtomicUsize::new(0)).collect();
+                share(count, |i| {
+                    assert!(available() == 1 || count == 1);
+                    times[i].fetch_add(1, Ordering::Relaxed);
+                });
+                assert!(times.iter().all(|times| times.load(Ordering::Relaxed) == 1));
+            }
+        }
+    }
+
+    #[test]
+    fn chunks_are_each_given_once() {
+        let mut all = vec![0usize; 1003];
+        try_share_chunks(&mut all, 10, |i, chunk| {
+            chunk.iter_mut().enumerate().for_each(|(j, x)| *x += i * 10 + j);
+            Ok(())
+        })
+        .unwrap();
+        assert!(all.iter().enumerate().all(|(i, &x)| i == x));
+    }
+
+    #[test]
+    fn errors_and_panics_come_out() {
+        let wrong = || Error::TooLarge { device: "cpu".into(), asked: 1, limit: 0 };
+        let error = try_share(100, |i| if i == 40 { Err(wrong()) } else { Ok(()) });
+        assert!(matches!(error, Err(Error::TooLarge { asked: 1, .. })));
+        let panic = catch_unwind(|| share(100, |i| assert!(i != 70, "seventy")));
+        assert_eq!(panic.unwrap_err().downcast_ref::<&str>(), Some(&"seventy"));
+        // And the thread may go on sharing.
+        assert!(available() >= 1 && !BUSY.get());
+    }
 }

@@ -1,6 +1,5 @@
 //! Positions of a shape in row-major order, what it takes to go along one axis, and work shared among threads.
 
-use rayon::prelude::*;
 use smallvec::SmallVec;
 use tensor_core::{Layout, Strides, collapse};
 
@@ -50,7 +49,7 @@ pub(crate) fn pieces(count: usize, work: usize, f: impl Fn(usize, usize) + Sync)
         return f(0, count);
     }
     let piece = count.div_ceil(threads * 4).max(1);
-    (0..count.div_ceil(piece)).into_par_iter().for_each(|i| f(i * piece, count.min((i + 1) * piece)));
+    threads::share(count.div_ceil(piece), |i| f(i * piece, count.min((i + 1) * piece)));
 }
 
 /// All lines along one axis of several layouts, which agree on the other axes' sizes as far as the first reaches. Those axes are

@@ -42,6 +42,9 @@ pub(crate) struct Mlp<'a> {
     /// `[batch, widths[0]]`.
     pub(crate) x: Vec<f32>,
     pub(crate) labels: Vec<usize>,
+    /// How far beyond its kink an activation is taken to bend: where a step rounded in f32 may see a value on the other side of it,
+    /// the gradients for a small one on either side are the two that it may get.
+    pub(crate) kink: f64,
 }
 
 impl Mlp<'_> {
@@ -63,7 +66,8 @@ impl Mlp<'_> {
                 })
                 .collect();
             if l + 1 < layers.len() {
-                let (values, slope) = out.iter().map(|&x| self.activation.at(x)).unzip();
+                let slope = |&x: &f64| (self.activation.at(x).0, self.activation.at(x - self.kink).1);
+                let (values, slope) = out.iter().map(slope).unzip();
                 given.push(values);
                 slopes.push(slope);
             }
@@ -130,6 +134,7 @@ mod tests {
                 activation,
                 x: (0..6).map(|i| (i * 7 % 5) as f32 / 5.0 - 0.3).collect(),
                 labels: vec![1, 0],
+                kink: 0.0,
             };
             let numbers = |n: usize, k: usize| (0..n).map(|i| (i * k % 11) as f32 / 11.0 - 0.4).collect();
             let parameters: Vec<Vec<f32>> = vec![numbers(12, 3), numbers(4, 5), numbers(8, 7), numbers(2, 9)];
