@@ -1,8 +1,8 @@
 //! How kernels share their work among threads.
 //!
 //! The calling thread takes part from the first moment on, and threads of rayon's pool join when they have woken up: a kernel of some
-//! tens of microseconds would otherwise be over before its caller had been put to sleep and woken again. Tasks are taken in order
-//! by whoever is free.
+//! tens of microseconds would otherwise be over before its caller had been put to sleep and woken again. A thread that has joined
+//! stays awake for a moment, since one kernel mostly follows another. Tasks are taken in order by whoever is free.
 #![allow(unsafe_code)]
 
 use std::{
@@ -10,10 +10,11 @@ use std::{
     cell::Cell,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
     thread::Thread,
+    time::{Duration, Instant},
 };
 
 use tensor_core::Result;
@@ -49,11 +50,9 @@ pub(crate) fn share(count: usize, f: impl Fn(usize) + Sync) {
         panic: Mutex::new(None),
         caller: std::thread::current(),
     });
-    for _ in 0..helpers {
-        let work = Arc::clone(&work);
-        rayon::spawn(move || work.help());
-    }
+    BOARD.put(&work, helpers);
     work.take_tasks();
+    BOARD.remove(&work);
     work.finish();
     let panic = work.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(panic) = panic {
@@ -92,6 +91,82 @@ pub(crate) fn try_share_chunks<T: Send>(
     let chunks: Vec<Mutex<&mut [T]>> = all.chunks_mut(size).map(Mutex::new).collect();
     // Each lock is taken once, by whoever has the task.
     try_share(chunks.len(), |i| f(i, &mut chunks[i].lock().unwrap_or_else(PoisonError::into_inner)))
+}
+
+/// How long a helper stays awake for more work, and pauses between two looks.
+const AWAKE: Duration = Duration::from_micros(50);
+const PAUSES: usize = 16;
+
+/// Where work waits for helpers.
+struct Board {
+    /// Work that has room for so many more helpers.
+    waiting: Mutex<Vec<(Arc<Work>, usize)>>,
+    /// How many times work was put here.
+    news: AtomicUsize,
+    /// Helpers without work that look at `news`.
+    idle: AtomicUsize,
+}
+
+static BOARD: Board =
+    Board { waiting: Mutex::new(Vec::new()), news: AtomicUsize::new(0), idle: AtomicUsize::new(0) };
+
+impl Board {
+    fn waiting(&self) -> MutexGuard<'_, Vec<(Arc<Work>, usize)>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Offers work to helpers, and sends for as many as are not at hand.
+    fn put(&'static self, work: &Arc<Work>, helpers: usize) {
+        self.waiting().push((Arc::clone(work), helpers));
+        self.news.fetch_add(1, Ordering::SeqCst);
+        // Whoever is counted here and leaves looks at the board once more after that.
+        for _ in self.idle.load(Ordering::SeqCst)..helpers {
+            rayon::spawn(|| self.help());
+        }
+    }
+
+    fn remove(&self, work: &Arc<Work>) {
+        self.waiting().retain(|(other, _)| !Arc::ptr_eq(other, work));
+    }
+
+    fn take(&self) -> Option<Arc<Work>> {
+        let mut waiting = self.waiting();
+        let (work, room) = waiting.first_mut()?;
+        *room -= 1;
+        if *room > 0 {
+            return Some(Arc::clone(work));
+        }
+        Some(waiting.remove(0).0)
+    }
+
+    /// Helps with what there is and what comes soon.
+    fn help(&self) {
+        loop {
+            let seen = self.news.load(Ordering::SeqCst);
+            if let Some(work) = self.take() {
+                work.help();
+            } else if !self.wait(seen) {
+                // `put` may have counted on this thread until just now.
+                match self.take() {
+                    Some(work) => work.help(),
+                    None => return,
+                }
+            }
+        }
+    }
+
+    /// Stays awake until there are other news than those `seen`: whether there are.
+    fn wait(&self, seen: usize) -> bool {
+        self.idle.fetch_add(1, Ordering::SeqCst);
+        let since = Instant::now();
+        let mut more = false;
+        while !more && since.elapsed() < AWAKE {
+            (0..PAUSES).for_each(|_| std::hint::spin_loop());
+            more = self.news.load(Ordering::SeqCst) != seen;
+        }
+        self.idle.fetch_sub(1, Ordering::SeqCst);
+        more
+    }
 }
 
 /// Set in [`Work::inside`] once no more threads may join.
