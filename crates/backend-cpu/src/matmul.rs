@@ -12,7 +12,7 @@ use crate::{
     gemv::{self, Matrix},
     isa::Isa,
     pool::Pool,
-    product::Product,
+    product::{Product, WIDEST},
     threads,
     tile::Tiled,
 };
@@ -23,9 +23,8 @@ const SERIAL: usize = 1 << 18;
 const GRAIN: usize = 1 << 18;
 /// Halves that a thread converts at once.
 const CONVERTED: usize = 1 << 16;
-/// Rectangles begin at multiples of these: of a tile's rows, and of the widest registers.
+/// Rectangles begin at multiples of these rows, a tile's, and of [`WIDEST`] columns.
 const ROWS: usize = 8;
-const COLUMNS: usize = 16;
 
 pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, kernel: &MatMulKernel, launch: &Launch<'_>) -> Result<()> {
     const OP: &str = "matmul";
@@ -123,11 +122,11 @@ fn float<T: Tiled>(isa: Isa, kernel: &MatMulKernel, lhs: Memory, rhs: Memory, ou
         // It shares the work itself.
         (0..batches).for_each(alone);
     } else {
-        let (down, across) = grid(m, n, k, available);
         for b in 0..batches {
             let p = product(b);
+            let (down, across) = grid(m, n, k, available, |rows, columns| p.cost(rows, columns));
             let rectangle = |i: usize| {
-                let (rows, columns) = (part(m, ROWS, down, i / across), part(n, COLUMNS, across, i % across));
+                let (rows, columns) = (part(m, ROWS, down, i / across), part(n, WIDEST, across, i % across));
                 // SAFETY: as above, and the rectangles are apart.
                 unsafe { p.run(isa, rows, columns) }
             };
@@ -142,19 +141,29 @@ fn part(size: usize, unit: usize, parts: usize, i: usize) -> Range<usize> {
     begin(i)..begin(i + 1)
 }
 
-/// How many rectangles, down and across, a product is cut into for so many threads. Across if it can be: threads that share columns
-/// would each copy them.
-fn grid(m: usize, n: usize, k: usize, threads: usize) -> (usize, usize) {
+/// Into how many rectangles, down and across, a product is cut for so many threads: what takes the least time by `cost`, which is
+/// given rows and columns. If several do, the one with the most rows of rectangles: those are whole pieces of memory, as
+/// elementwise kernels cut it.
+fn grid(
+    m: usize,
+    n: usize,
+    k: usize,
+    threads: usize,
+    cost: impl Fn(usize, usize) -> usize,
+) -> (usize, usize) {
     let threads = threads.min(m * n * k / GRAIN).max(1);
-    let most_down = (m / (2 * ROWS)).max(1);
-    let most_across = (n / (4 * COLUMNS)).max(1);
-    if m > 4 * n {
-        let down = threads.min(most_down);
-        (down, (threads / down).min(most_across))
-    } else {
-        let across = threads.min(most_across);
-        ((threads / across).min(most_down), across)
-    }
+    let most = |size: usize, unit: usize| (size / unit).max(1);
+    let time = |(down, across): (usize, usize)| {
+        let longest = |size: usize, unit: usize, parts: usize| {
+            (0..parts).map(|i| part(size, unit, parts, i).len()).max().unwrap_or(size)
+        };
+        cost(longest(m, ROWS, down), longest(n, WIDEST, across))
+    };
+    (1..=threads.min(most(m, 2 * ROWS)))
+        .rev()
+        .map(|down| (down, (threads / down).min(most(n, 2 * WIDEST))))
+        .min_by_key(|&cut| time(cut))
+        .unwrap_or((1, 1))
 }
 
 /// Half types: widened to f32, multiplied, rounded once.
@@ -220,12 +229,13 @@ mod tests {
 
     #[test]
     fn rectangles_cover_the_result_once() {
+        let cost = |rows: usize, columns: usize| columns.div_ceil(WIDEST) * (rows + 8);
         for (m, n, k) in [(1, 1, 1 << 22), (13, 5000, 900), (5000, 13, 900), (64, 128, 784), (2048, 2048, 64)]
         {
             for threads in 1..40 {
-                let (down, across) = grid(m, n, k, threads);
+                let (down, across) = grid(m, n, k, threads, cost);
                 assert!(down * across <= threads);
-                for (size, unit, parts) in [(m, ROWS, down), (n, COLUMNS, across)] {
+                for (size, unit, parts) in [(m, ROWS, down), (n, WIDEST, across)] {
                     let mut next = 0;
                     for i in 0..parts {
                         let range = part(size, unit, parts, i);
@@ -236,8 +246,10 @@ mod tests {
                 }
             }
         }
-        assert_eq!(grid(512, 512, 512, 2), (1, 2));
-        assert_eq!(grid(784, 128, 64, 2), (2, 1));
-        assert_eq!(grid(64, 32, 64, 2), (1, 1));
+        // Threads that share columns would each copy them; a register partly filled costs as much as a full one.
+        assert_eq!(grid(512, 512, 512, 2, cost), (1, 2));
+        assert_eq!(grid(333, 129, 517, 2, cost), (2, 1));
+        assert_eq!(grid(64, 32, 64, 2, cost), (1, 1));
+        assert_eq!(grid(128, 784, 64, 2, |rows, columns| rows * columns), (2, 1));
     }
 }

@@ -26,6 +26,8 @@ const FEW_ROWS: usize = 128;
 const SOME_ROWS: usize = 320;
 /// Bytes from row to row that are near.
 const NEAR: usize = 2048;
+/// Numbers in the widest registers.
+pub(crate) const WIDEST: usize = 16;
 /// Panels for which a few rows of a left operand are copied that lies along its columns.
 const MANY_PANELS: usize = 4;
 
@@ -130,6 +132,22 @@ fn run<T>(k: usize, i: usize) -> Range<usize> {
 }
 
 impl<T: Tiled> Product<T> {
+    /// Whether the right operand is read where it lies when so many rows are formed.
+    fn reads_in_place(&self, rows: usize) -> bool {
+        let near = self.b.row.unsigned_abs() * size_of::<T>() <= NEAR;
+        self.b.column == 1 && (rows <= FEW_ROWS || near && rows <= SOME_ROWS)
+    }
+
+    /// Roughly what it takes to form so many rows and columns, in products of a row with a register of columns.
+    pub(crate) fn cost(&self, rows: usize, columns: usize) -> usize {
+        let copies = match (self.reads_in_place(rows), self.b.column) {
+            (true, _) => 0,
+            (false, 1) => 8,
+            _ => 16,
+        };
+        columns.div_ceil(WIDEST) * (rows + copies)
+    }
+
     /// Forms a rectangle of the result.
     ///
     /// # Safety
@@ -143,8 +161,7 @@ impl<T: Tiled> Product<T> {
         let longest = (0..runs::<T>(self.k)).map(|i| run::<T>(self.k, i).len()).max().unwrap_or(0);
         let widest = (PANELS_BYTES / size_of::<T>() / longest.max(1)).max(REGISTERS * tiles.width);
         let groups = columns.len().div_ceil(widest);
-        let (count, near) = (rows.len(), self.b.row.unsigned_abs() * size_of::<T>() <= NEAR);
-        let in_place = self.b.column == 1 && (count <= FEW_ROWS || near && count <= SOME_ROWS);
+        let in_place = self.reads_in_place(rows.len());
         let panel_columns = match in_place {
             // The last panel reads whole registers, which may end where the operand does not.
             true => REGISTERS * tiles.width * usize::from(!columns.len().is_multiple_of(tiles.width)),

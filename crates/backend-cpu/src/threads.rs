@@ -45,13 +45,13 @@ pub(crate) fn share(count: usize, f: impl Fn(usize) + Sync) {
     let work = Arc::new(Work {
         f,
         count,
-        next: AtomicUsize::new(0),
+        next: (0..=helpers).map(|_| AtomicUsize::new(0)).collect(),
         inside: AtomicUsize::new(0),
         panic: Mutex::new(None),
         caller: std::thread::current(),
     });
     BOARD.put(&work, helpers);
-    work.take_tasks();
+    work.take_tasks(0);
     BOARD.remove(&work);
     work.finish();
     let panic = work.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -178,7 +178,8 @@ const SPINS: usize = 1 << 12;
 struct Work {
     f: *const (dyn Fn(usize) + Sync),
     count: usize,
-    next: AtomicUsize,
+    /// How many tasks of each part were taken; the first part is the caller's.
+    next: Vec<AtomicUsize>,
     /// Helpers that are at it, and [`CLOSED`].
     inside: AtomicUsize,
     /// What the first panicking task threw.
@@ -192,19 +193,24 @@ unsafe impl Send for Work {}
 unsafe impl Sync for Work {}
 
 impl Work {
-    /// Carries out tasks until there are none left. Only for the caller before [`Work::finish`], and for helpers that got inside.
-    fn take_tasks(&self) {
+    /// Carries out tasks until there are none left, those of a part first. Only for the caller before [`Work::finish`], and for
+    /// helpers that got inside.
+    fn take_tasks(&self, part: usize) {
         let before = BUSY.replace(true);
-        loop {
-            let i = self.next.fetch_add(1, Ordering::Relaxed);
-            if i >= self.count {
-                break;
-            }
-            // SAFETY: `share` has not returned, since it waits for whoever is inside.
-            let f = unsafe { &*self.f };
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| f(i))) {
-                self.next.store(self.count, Ordering::Relaxed);
-                self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
+        let parts = self.next.len();
+        for part in (part..parts).chain(0..part) {
+            let tasks = self.count * part / parts..self.count * (part + 1) / parts;
+            loop {
+                let i = tasks.start + self.next[part].fetch_add(1, Ordering::Relaxed);
+                if i >= tasks.end {
+                    break;
+                }
+                // SAFETY: `share` has not returned, since it waits for whoever is inside.
+                let f = unsafe { &*self.f };
+                if let Err(panic) = catch_unwind(AssertUnwindSafe(|| f(i))) {
+                    self.next.iter().for_each(|next| next.store(self.count, Ordering::Relaxed));
+                    self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
+                }
             }
         }
         BUSY.set(before);
@@ -212,7 +218,8 @@ impl Work {
 
     fn help(&self) {
         if self.inside.fetch_add(1, Ordering::Acquire) & CLOSED == 0 {
-            self.take_tasks();
+            let helpers = self.next.len() - 1;
+            self.take_tasks(1 + rayon::current_thread_index().unwrap_or(0) % helpers);
         }
         // What was written is to be seen by the caller, who waits for the last one.
         if self.inside.fetch_sub(1, Ordering::Release) == CLOSED | 1 {
