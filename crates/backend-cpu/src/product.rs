@@ -145,7 +145,8 @@ impl<T: Tiled> Product<T> {
             (false, 1) => 8,
             _ => 16,
         };
-        columns.div_ceil(WIDEST) * (rows + copies)
+        // A row is read once, which counts for little.
+        columns.div_ceil(WIDEST) * (rows + copies) + rows / 4
     }
 
     /// Forms a rectangle of the result.

@@ -28,7 +28,9 @@ pub(crate) fn draft(kernel: &ArgReduceKernel, facts: &Facts<'_>) -> Drafts {
 /// How many threads search for one result.
 pub(crate) fn splits(kernel: &ArgReduceKernel, facts: &Facts<'_>) -> usize {
     let (results, length) = (results(kernel), kernel.input.shape()[kernel.axis]);
-    if results >= facts.threads { 1 } else { (length / 512).clamp(1, facts.threads.div_ceil(results.max(1))) }
+    let few = (length / 512).clamp(1, facts.threads.div_ceil(results.max(1)));
+    let splits = if results >= facts.threads { 1 } else { few };
+    splits.max(length.div_ceil(facts.rounds))
 }
 
 /// How many results there are.

@@ -69,6 +69,7 @@ impl WgpuBackend {
             shared_bytes: gpu.facts.shared_bytes,
             subgroup: gpu.facts.subgroup,
             binding_bytes: gpu.facts.binding_bytes,
+            rounds: gpu.facts.rounds,
             way: None,
         };
         let elsewhere = kernel.outputs().iter().find(|(_, d)| !gpu.info.dtypes.contains(d)).map(|o| o.1);

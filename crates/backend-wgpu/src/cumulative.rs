@@ -39,6 +39,15 @@ pub(crate) fn draft(kernel: &CumulativeKernel, facts: &Facts<'_>) -> Result<Draf
     let tile = !facts.direct && !whole && length >= 128 && (dense || count < facts.threads / 4);
     let (units, least) = if tile { (facts.threads / 256, 4096) } else { (facts.threads, 512) };
     let splits = if whole || count >= units { 1 } else { (length / least).clamp(1, units.div_ceil(count)) };
+    let splits = splits.max(length.div_ceil(facts.rounds));
+    if whole && splits > 1 {
+        let hint = format!(
+            "this adapter goes round a loop {} times at most, and a product is not formed in parts, since one of them might \
+             overflow; compute it on the cpu",
+            facts.rounds
+        );
+        return Err(facts.unsupported("cumprod", kernel.dtype, &hint));
+    }
     let chunk = length.div_ceil(splits);
     // No part is empty.
     let splits = length.div_ceil(chunk);

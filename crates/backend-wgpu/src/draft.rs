@@ -37,6 +37,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) subgroup: usize,
     /// Bytes of a buffer that a kernel sees at once.
     pub(crate) binding_bytes: u64,
+    /// How many times a thread may go round its loops, all together.
+    pub(crate) rounds: usize,
     /// How a matrix product is to be computed, where that was measured.
     pub(crate) way: Option<Way>,
 }

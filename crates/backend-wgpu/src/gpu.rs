@@ -35,6 +35,8 @@ pub(crate) struct Abilities {
     pub(crate) dispatch_work: u64,
     /// Bytes of one binding, a multiple of 256.
     pub(crate) binding_bytes: u64,
+    /// How many times a thread may go round its loops, all together.
+    pub(crate) rounds: usize,
     /// Barrier-free kernels.
     pub(crate) direct: bool,
     pub(crate) threads: usize,
@@ -140,6 +142,8 @@ impl Gpu {
                 _ => 1 << 33,
             }),
             binding_bytes: limits.max_storage_buffer_binding_size.max(512) / 256 * 256,
+            // lavapipe leaves a thread's loops after 65,535 rounds, and says nothing. Half of it is left to inner loops.
+            rounds: if software { 1 << 15 } else { usize::MAX },
             direct: match options.form {
                 crate::Form::Auto => software,
                 crate::Form::Direct => true,

@@ -36,6 +36,11 @@ const CHEAP: u32 = 4;
 /// The draft of a row kernel; `first` is the flat index of its first position, where it is a part of a larger one.
 pub(crate) fn draft(kernel: &RowKernel, first: usize, facts: &Facts<'_>) -> Result<Drafts> {
     let program = &kernel.program;
+    let folds = program.instrs.iter().filter(|i| matches!(i, Instr::Fold(..))).count();
+    let shared = Facts { direct: false, ..*facts };
+    // A thread with a row to itself may have too far to go.
+    let far = (folds + 1) * kernel.shape[kernel.shape.rank() - kernel.row_axes..].iter().product::<usize>();
+    let facts = if far > facts.rounds { &shared } else { facts };
     let lead = kernel.shape.rank() - kernel.row_axes;
     let part = |from: usize, to: usize| {
         let strides: SmallVec<[&[isize]; 8]> = kernel.inputs.iter().map(|l| &l.strides()[from..to]).collect();

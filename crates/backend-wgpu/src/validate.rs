@@ -44,6 +44,7 @@ fn validate(kernel: &Kernel, aliases: &Aliases) -> usize {
             shared_bytes: 32 << 10,
             subgroup,
             binding_bytes: 1 << 30,
+            rounds: 1 << 15,
             way: None,
         };
         count += validate_drafts(kernel, aliases, &facts);
@@ -79,6 +80,7 @@ fn validate_ways(kernel: &MatMulKernel) -> usize {
         shared_bytes: 48 << 10,
         subgroup: 8,
         binding_bytes: 1 << 30,
+        rounds: 1 << 15,
         way: None,
     };
     let ways = crate::matmul::ways(kernel, crate::Form::Auto, &facts);
@@ -396,6 +398,7 @@ fn row_kernels_of_other_shapes_are_one_text() {
             shared_bytes: 32 << 10,
             subgroup: 8,
             binding_bytes: 1 << 30,
+            rounds: 1 << 15,
             way: None,
         };
         let text = |shape: [usize; 2]| {

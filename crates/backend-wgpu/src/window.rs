@@ -134,7 +134,21 @@ fn fits(kernel: &Kernel, facts: &Facts<'_>) -> bool {
         Kernel::ArgSort(k) => room(&(k.input.shape().clone(), k.dtype)),
         _ => true,
     };
-    keys && kernel.outputs().iter().all(room) && too_wide(kernel, facts).is_none()
+    keys && kernel.outputs().iter().all(room) && is_within(kernel, facts)
+}
+
+/// Whether a kernel's operands fit, and its threads go round their loops no more than they may.
+fn is_within(kernel: &Kernel, facts: &Facts<'_>) -> bool {
+    rounds(kernel) <= facts.rounds && too_wide(kernel, facts).is_none()
+}
+
+/// How often a thread of a kernel goes round a loop that the kernel itself does not share among more threads.
+fn rounds(kernel: &Kernel) -> usize {
+    match kernel {
+        Kernel::MatMul(k) => k.k,
+        Kernel::ScatterAdd(k) => k.src.shape()[k.axis],
+        _ => 0,
+    }
 }
 
 /// The refusal of a kernel that cannot be cut.

@@ -8,7 +8,9 @@ use tensor_core::{
     kernel::{ArgReduceKernel, GatherKernel, MatMulKernel, ReduceKernel, ScatterAddKernel},
 };
 
-use super::{ALIGN, MAX_PIECES, Piece, fits, land, place, refused, shift, too_wide, widest, window};
+use super::{
+    ALIGN, MAX_PIECES, Piece, fits, is_within, land, place, refused, rounds, shift, too_wide, widest, window,
+};
 use crate::{
     arg_reduce,
     by_index::{self, Along},
@@ -89,7 +91,10 @@ fn halves(kernel: &Kernel, facts: &Facts<'_>) -> Option<[Kernel; 2]> {
         }
         Kernel::ScatterAdd(k) => {
             let operands = [(&k.index, k.index_dtype), (&k.src, k.dtype)];
-            let [one, two] = in_half(&operands, k.axis, facts)?;
+            let [one, two] = match rounds(kernel) > facts.rounds {
+                true => halved(&operands, k.axis),
+                false => in_half(&operands, k.axis, facts)?,
+            };
             Some([one, two].map(|mut l| {
                 let (index, src) = (l.remove(0), l.remove(0));
                 Kernel::ScatterAdd(ScatterAddKernel { index, src, ..k.clone() })
@@ -111,10 +116,15 @@ fn in_half(
     if wide.any(|(layout, _)| widest(layout, |_| true) != Some(axis)) {
         return None;
     }
+    Some(halved(operands, axis))
+}
+
+/// Two halves of operands along an axis.
+fn halved(operands: &[(&Layout, DType)], axis: usize) -> [SmallVec<[Layout; 2]>; 2] {
     let n = operands[0].0.shape()[axis];
     let half = n / 2;
     let of = |start: usize, len: usize| operands.iter().map(|(l, _)| l.slice(axis, start, len, 1)).collect();
-    Some([of(0, half), of(half, n - half)])
+    [of(0, half), of(half, n - half)]
 }
 
 /// Elements from the results of one part to those of the next.
@@ -143,7 +153,7 @@ pub(super) fn parts(kernel: &Kernel, facts: &Facts<'_>) -> Option<Vec<Kernel>> {
     let mut parts = Vec::new();
     let mut open = vec![kernel.clone()];
     while let Some(part) = open.pop() {
-        if too_wide(&part, facts).is_none() {
+        if is_within(&part, facts) {
             parts.push(part);
             continue;
         }
