@@ -378,7 +378,7 @@ mod tests {
             0 => (c, 1, 0),
             1 => (1, r, 0),
             2 => (2 * c + 3, 2, 0),
-            _ => (-c, -1, rows * columns - 1),
+            _ => (-c, -1, (rows * columns).saturating_sub(1)),
         }
     }
 
