@@ -1,7 +1,7 @@
 //! Fused elementwise kernels.
 #![allow(unsafe_code)]
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use tensor_core::{Error, Launch, Result, kernel::MapKernel};
 
@@ -60,11 +60,11 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, kernel: &MapKernel, launch: &Launc
         return run_direct(isa, program, &bound);
     }
     let (inputs, outputs) = (bound.inputs.as_slice(), bound.outputs.as_slice());
-    let range = |start: usize, end: usize| {
+    let some = |range: Range<usize>| {
         with_evaluator(isa, program, inputs, launch.scalars, outputs, |evaluator| {
-            let mut pos = start;
-            while pos < end {
-                let n = evaluator.block_len(pos, end);
+            let mut pos = range.start;
+            while pos < range.end {
+                let n = evaluator.block_len(pos, range.end);
                 evaluator.block(pos, n, outputs, pos)?;
                 pos += n;
             }
@@ -73,11 +73,9 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, kernel: &MapKernel, launch: &Launc
     };
     let numel = program.numel;
     if numel * (program.steps.len() + 1) < PARALLEL || threads::available() == 1 {
-        return range(0, numel);
+        return some(0..numel);
     }
-    // A few pieces a thread even out what disturbs one of them.
-    let piece = numel.div_ceil(threads::available() * 4).next_multiple_of(BLOCK);
-    threads::try_share(numel.div_ceil(piece), |i| range(i * piece, numel.min((i + 1) * piece)))
+    threads::try_share_ranges(numel, BLOCK, some)
 }
 
 /// Operations on a few elements that are read as they lie, and written elsewhere: the registers that the engine would set up for

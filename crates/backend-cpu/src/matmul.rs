@@ -2,7 +2,7 @@
 //! Operands are read in place by their strides.
 #![allow(unsafe_code)]
 
-use std::{ops::Range, sync::Arc};
+use std::sync::Arc;
 
 use half::slice::HalfFloatSliceExt;
 use tensor_core::{DType, Launch, Layout, Result, bf16, f16, kernel::MatMulKernel};
@@ -13,7 +13,7 @@ use crate::{
     isa::Isa,
     pool::Pool,
     product::{Product, WIDEST},
-    threads,
+    threads::{self, part},
     tile::Tiled,
 };
 
@@ -133,12 +133,6 @@ fn float<T: Tiled>(isa: Isa, kernel: &MatMulKernel, lhs: Memory, rhs: Memory, ou
             threads::share(down * across, rectangle);
         }
     }
-}
-
-/// The `i`th of `parts` nearly equal parts of `size`, which begin at multiples of `unit`.
-fn part(size: usize, unit: usize, parts: usize, i: usize) -> Range<usize> {
-    let begin = |i: usize| if i == parts { size } else { size * i / parts / unit * unit };
-    begin(i)..begin(i + 1)
 }
 
 /// Into how many rectangles, down and across, a product is cut for so many threads: what takes the least time by `cost`, which is

@@ -13,7 +13,7 @@ use std::{cell::RefCell, ops::Range};
 use crate::{
     gemv::Matrix,
     isa::Isa,
-    strided,
+    strided, threads,
     tile::{REGISTERS, ROWS, Tile, Tiled, Tiles, prefetch},
 };
 
@@ -114,11 +114,6 @@ impl Panels {
     }
 }
 
-/// The `i`th of `parts` parts of `size`, which differ by one at most.
-fn even(size: usize, parts: usize, i: usize) -> Range<usize> {
-    size * i / parts..size * (i + 1) / parts
-}
-
 /// Into how many runs so many terms are cut.
 fn runs<T>(k: usize) -> usize {
     k.div_ceil(RUN_BYTES / size_of::<T>()).max(1)
@@ -126,9 +121,7 @@ fn runs<T>(k: usize) -> usize {
 
 /// The `i`th run. All but the last one end at multiples of what transposes and loops take at once.
 fn run<T>(k: usize, i: usize) -> Range<usize> {
-    const UNIT: usize = 16;
-    let begin = |i: usize| if i == runs::<T>(k) { k } else { k * i / runs::<T>(k) / UNIT * UNIT };
-    begin(i)..begin(i + 1)
+    threads::part(k, 16, runs::<T>(k), i)
 }
 
 impl<T: Tiled> Product<T> {
@@ -174,7 +167,7 @@ impl<T: Tiled> Product<T> {
         with_copies::<T, _>((panel_columns + copied_rows) * longest, |copies| {
             for i in 0..runs::<T>(self.k) {
                 for group in 0..groups {
-                    let group = even(panels.count(), groups, group);
+                    let group = threads::part(panels.count(), 1, groups, group);
                     // SAFETY: the caller's promise; the copies have room for these panels and rows.
                     unsafe { part.group(&run::<T>(self.k, i), group, copies) };
                 }
@@ -225,7 +218,7 @@ impl<T: Tiled> Part<'_, T> {
         let row_copies = next;
         let parts = self.rows.len().div_ceil(self.tiles.rows(self.panels.most()));
         for i in 0..parts {
-            let rows = even(self.rows.len(), parts, i);
+            let rows = threads::part(self.rows.len(), 1, parts, i);
             let (first_row, height) = (self.rows.start + rows.start, rows.len());
             let mut a = Matrix { at: p.a.element(first_row, terms.start), ..p.a };
             if self.copied_rows > 0 {
@@ -280,7 +273,7 @@ impl<T: Tiled> Part<'_, T> {
         }
         let lines = (terms.len() * size_of::<T>()).div_ceil(size_of::<Line>());
         let per = size_of::<Line>() / size_of::<T>();
-        let lines = even(lines, parts, part);
+        let lines = threads::part(lines, 1, parts, part);
         for row in rows {
             for line in lines.clone() {
                 prefetch::<false, _>(a.element(row, terms.start + line * per));

@@ -270,7 +270,7 @@ impl Task<'_> {
         if !self.is_large() {
             return some(0, partials);
         }
-        let size = partials.len().div_ceil(threads::available() * 4).max(1);
+        let size = threads::piece(partials.len(), 1);
         threads::try_share_chunks(partials, size, |i, chunk| some(i * size, chunk))
     }
 

@@ -461,11 +461,10 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, kernel: &RowKernel, launch: &Launc
         Task { isa, rows, scalars: launch.scalars, inputs: &bound.inputs, outputs: &bound.outputs, far };
     let tile = rows.tile;
     let large = rows.rows * rows.length * rows.steps >= PARALLEL && threads::available() > 1;
-    let piece =
-        if large { rows.rows.div_ceil(threads::available() * 4).next_multiple_of(tile) } else { rows.rows };
-    let pieces = rows.rows.div_ceil(piece);
-    let one = |i: usize| task.some(i * piece, rows.rows.min((i + 1) * piece), tile);
-    threads::try_share(pieces, one)
+    if !large {
+        return task.some(0, rows.rows, tile);
+    }
+    threads::try_share_ranges(rows.rows, tile, |some| task.some(some.start, some.end, tile))
 }
 
 struct Task<'a> {

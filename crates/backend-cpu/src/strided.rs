@@ -272,7 +272,6 @@ pub(crate) unsafe fn copy<T: Copy + Default + Send + Sync>(
             (i * piece..blocks.min((i + 1) * piece)).for_each(|b| block(b, 0..rows));
         });
     } else {
-        let piece = rows.div_ceil(threads::available() * 4).next_multiple_of(TILE);
-        threads::share(rows.div_ceil(piece), |i| block(0, i * piece..rows.min((i + 1) * piece)));
+        threads::share_ranges(rows, TILE, |some| block(0, some));
     }
 }

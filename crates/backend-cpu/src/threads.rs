@@ -8,10 +8,11 @@
 use std::{
     any::Any,
     cell::Cell,
+    ops::Range,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread::Thread,
     time::{Duration, Instant},
@@ -63,16 +64,43 @@ pub(crate) fn share(count: usize, f: impl Fn(usize) + Sync) {
 /// As [`share`], with the error of one of the tasks if any fails. Tasks that have not begun by then are left out.
 pub(crate) fn try_share(count: usize, f: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
     let error = Mutex::new(None);
-    let failed = AtomicUsize::new(0);
+    let failed = AtomicBool::new(false);
     share(count, |i| {
-        if failed.load(Ordering::Relaxed) == 0
+        if !failed.load(Ordering::Relaxed)
             && let Err(e) = f(i)
         {
-            failed.store(1, Ordering::Relaxed);
+            failed.store(true, Ordering::Relaxed);
             error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
         }
     });
     error.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+}
+
+/// The `i`th of `parts` nearly equal parts of `size`, which begin at multiples of `unit`.
+pub(crate) fn part(size: usize, unit: usize, parts: usize, i: usize) -> Range<usize> {
+    let begin = |i: usize| if i == parts { size } else { size * i / parts / unit * unit };
+    begin(i)..begin(i + 1)
+}
+
+/// The size of pieces, in multiples of `unit`, of which each thread has a few: that evens out what disturbs one of them.
+pub(crate) fn piece(count: usize, unit: usize) -> usize {
+    count.div_ceil(available() * 4).max(1).next_multiple_of(unit)
+}
+
+/// As [`share`], with ranges that cover what lies below `count` and begin at multiples of `unit`, a few for each thread.
+pub(crate) fn share_ranges(count: usize, unit: usize, f: impl Fn(Range<usize>) + Sync) {
+    let piece = piece(count, unit);
+    share(count.div_ceil(piece), |i| f(i * piece..count.min((i + 1) * piece)));
+}
+
+/// As [`share_ranges`] and [`try_share`].
+pub(crate) fn try_share_ranges(
+    count: usize,
+    unit: usize,
+    f: impl Fn(Range<usize>) -> Result<()> + Sync,
+) -> Result<()> {
+    let piece = piece(count, unit);
+    try_share(count.div_ceil(piece), |i| f(i * piece..count.min((i + 1) * piece)))
 }
 
 /// As [`share`], with each piece of so many elements of `all` and its number.
@@ -199,7 +227,7 @@ impl Work {
         let before = BUSY.replace(true);
         let parts = self.next.len();
         for part in (part..parts).chain(0..part) {
-            let tasks = self.count * part / parts..self.count * (part + 1) / parts;
+            let tasks = self::part(self.count, 1, parts, part);
             loop {
                 let i = tasks.start + self.next[part].fetch_add(1, Ordering::Relaxed);
                 if i >= tasks.end {

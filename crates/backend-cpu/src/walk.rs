@@ -44,12 +44,10 @@ impl<'a> Walk<'a> {
 
 /// `0..count` in a few pieces, side by side where the work is worth it.
 pub(crate) fn pieces(count: usize, work: usize, f: impl Fn(usize, usize) + Sync) {
-    let threads = threads::available();
-    if work < PARALLEL || threads == 1 {
+    if work < PARALLEL || threads::available() == 1 {
         return f(0, count);
     }
-    let piece = count.div_ceil(threads * 4).max(1);
-    threads::share(count.div_ceil(piece), |i| f(i * piece, count.min((i + 1) * piece)));
+    threads::share_ranges(count, 1, |some| f(some.start, some.end));
 }
 
 /// All lines along one axis of several layouts, which agree on the other axes' sizes as far as the first reaches. Those axes are

@@ -8,7 +8,7 @@ use tensor_core::{DType, Layout, collapse, kernel::CopyKernel};
 
 use crate::{
     draft::{Draft, Drafts, Facts, Slot},
-    dtypes::lane_size,
+    dtypes::{FIELDS, lane_size},
     index,
 };
 
@@ -187,7 +187,7 @@ impl Transpose {
             }
         }
         for i in 0..deep {
-            let four = [0, 1, 2, 3].map(|k| format!("v{k}_{}.{}", i / 4, ["x", "y", "z", "w"][i % 4]));
+            let four = [0, 1, 2, 3].map(|k| format!("v{k}_{}.{}", i / 4, FIELDS[i % 4]));
             let _ = writeln!(
                 text,
                 "        output[(goal + {i}u * params.dst_step) >> 2u] = vec4<u32>({});",

@@ -30,6 +30,25 @@ pub(crate) const fn lane_size(dtype: DType) -> usize {
     }
 }
 
+/// The elements of a vector of four.
+pub(crate) const FIELDS: [&str; 4] = ["x", "y", "z", "w"];
+
+/// From so many elements on, a thread of a processor takes eight: below, the time to compile twice the text counts more.
+pub(crate) const MANY: usize = 1 << 14;
+
+/// Eight lanes of 32 bits as four pairs, a `vec4<u64>`, which a processor writes for little more than one lane.
+pub(crate) fn pairs(lanes: [String; 8]) -> String {
+    let pair = |p: usize| {
+        format!("u64_from_words(bitcast<u32>({}), bitcast<u32>({}))", lanes[2 * p], lanes[2 * p + 1])
+    };
+    format!("vec4<u64>({})", [0, 1, 2, 3].map(pair).join(", "))
+}
+
+/// The `e`th of the eight lanes in four `pairs`, as a `value` of 32 bits.
+pub(crate) fn of_pairs(pairs: &str, e: usize, value: &str) -> String {
+    format!("bitcast<{value}>(u32({pairs}.{}{}))", FIELDS[e / 2], ["", " >> 32u"][e % 2])
+}
+
 /// Whether lanes hold the host's bytes as they are.
 pub(crate) fn is_plain(dtype: DType) -> bool {
     lane_size(dtype) == dtype.size()

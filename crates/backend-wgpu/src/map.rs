@@ -12,7 +12,7 @@ use tensor_core::{
 use crate::{
     copy,
     draft::{Draft, Drafts, Facts, Params, Slot},
-    dtypes::{lane, lane_size},
+    dtypes::{FIELDS, MANY, lane, lane_size, pairs},
     formulas,
     index::Space,
 };
@@ -20,11 +20,8 @@ use crate::{
 /// For each input, the output whose buffer it shares, if any.
 pub(crate) type Aliases = SmallVec<[Option<u8>; 8]>;
 
-/// From so many elements on, a thread of a processor takes eight: below, the time to compile twice the text counts more.
-const MANY: usize = 1 << 14;
 /// Instructions of a program that is written out eight times, at most.
 const SHORT: usize = 128;
-const FIELDS: [&str; 4] = ["x", "y", "z", "w"];
 
 /// How an input is read.
 #[derive(Clone, Copy, PartialEq)]
@@ -195,11 +192,7 @@ pub(crate) fn draft(
         if unit == 1 {
             let _ = writeln!(body, "    out{o}[u] = {};", y(0));
         } else if paired(o) {
-            let pairs = [0, 2, 4, 6].map(|e| {
-                let [low, high] = [e, e + 1].map(|e| format!("bitcast<u32>({})", y(e)));
-                format!("u64_from_words({low}, {high})")
-            });
-            let _ = writeln!(body, "    out{o}[u] = vec4<u64>({});", pairs.join(", "));
+            let _ = writeln!(body, "    out{o}[u] = {};", pairs(std::array::from_fn(y)));
         } else {
             for piece in 0..pieces {
                 let at = if pieces == 1 { "u".into() } else { format!("u * {pieces}u + {piece}u") };

@@ -12,7 +12,7 @@ use tensor_core::{
 
 use crate::{
     draft::{Draft, Drafts, Facts, Params, Slot},
-    dtypes::{lane, lane_size, value},
+    dtypes::{FIELDS, lane, lane_size, of_pairs, value},
     formulas,
     index::Space,
 };
@@ -58,7 +58,6 @@ struct Vectors {
     read: usize,
 }
 
-const FIELDS: [&str; 4] = ["x", "y", "z", "w"];
 /// A program of so many instructions is light beside its reads; one of at most `SHORT` is written out eight times.
 const LIGHT: usize = 4;
 const SHORT: usize = 32;
@@ -295,8 +294,7 @@ impl Pass<'_> {
             for (e, list) in elements.iter_mut().enumerate() {
                 let (piece, e) = (e / by.read, e % by.read);
                 let _ = if pairs {
-                    let half = ["", " >> 32u"][e % 2];
-                    write!(list, ", bitcast<{element}>(u32(x{k}_{piece}.{}{half}))", FIELDS[e / 2])
+                    write!(list, ", {}", of_pairs(&format!("x{k}_{piece}"), e, element))
                 } else {
                     write!(list, ", x{k}_{piece}.{}", FIELDS[e])
                 };

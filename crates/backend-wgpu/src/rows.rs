@@ -15,7 +15,7 @@ use tensor_core::{
 
 use crate::{
     draft::{Draft, Drafts, Facts, Slot},
-    dtypes::{lane, lane_size, value},
+    dtypes::{FIELDS, MANY, lane, lane_size, of_pairs, pairs, value},
     formulas,
     index::Space,
     reduce::{Fold, mean},
@@ -27,8 +27,7 @@ const SHARED: usize = 256;
 const APART: usize = 64;
 /// Folds that go through shared memory together, where it has room for them.
 const TOGETHER: usize = 4;
-/// From so many positions on, and for programs of at most `SHORT` instructions, a thread takes eight positions at a time.
-const MANY: usize = 1 << 14;
+/// Instructions of a program of which a thread takes eight positions at a time, at most.
 const SHORT: usize = 32;
 /// A value that costs this many simple operations or fewer is computed again rather than kept.
 const CHEAP: u32 = 4;
@@ -397,10 +396,8 @@ impl<'a> Writer<'a> {
                     }
                     for piece in 0..pieces {
                         let _ = if self.pairs {
-                            let halves = [0, 1].map(|p| {
-                                let pair = ["x", "y", "z", "w"][piece * 2 + p];
-                                format!("bitcast<{t}>(u32(pairs{n}.{pair})), bitcast<{t}>(u32(pairs{n}.{pair} >> 32u))")
-                            });
+                            let halves =
+                                [0, 1, 2, 3].map(|c| of_pairs(&format!("pairs{n}"), piece * 4 + c, t));
                             writeln!(out, "    let was{n}_{piece} = vec4<{t}>({});", halves.join(", "))
                         } else if wide {
                             writeln!(out, "    let was{n}_{piece} = out{o}[{}];", place(piece))
@@ -474,16 +471,8 @@ impl<'a> Writer<'a> {
             }
             for (o, ..) in &stored {
                 if self.pairs {
-                    let words = [0, 1].map(|p| {
-                        let pair = |x: &str, y: &str| {
-                            format!(
-                                "u64_from_words(bitcast<u32>(new{o}_{p}.{x}), bitcast<u32>(new{o}_{p}.{y}))"
-                            )
-                        };
-                        format!("{}, {}", pair("x", "y"), pair("z", "w"))
-                    });
-                    let _ =
-                        writeln!(out, "    out{o}[(at + j) >> 3u] = vec4<u64>({}, {});", words[0], words[1]);
+                    let lanes = std::array::from_fn(|e| format!("new{o}_{}.{}", e / 4, FIELDS[e % 4]));
+                    let _ = writeln!(out, "    out{o}[(at + j) >> 3u] = {};", pairs(lanes));
                 } else {
                     for piece in 0..pieces {
                         let _ = writeln!(out, "    out{o}[{}] = new{o}_{piece};", place(piece));
