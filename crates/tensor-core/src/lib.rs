@@ -15,6 +15,7 @@ mod dtype;
 mod error;
 mod grad_mode;
 pub mod kernel;
+mod launch;
 mod layout;
 mod node;
 mod op;
