@@ -21,6 +21,7 @@ mod node;
 mod op;
 mod origin;
 mod philox;
+mod rounding;
 mod scalar;
 mod schedule;
 mod shape;
@@ -39,6 +40,7 @@ pub use op::{
 };
 pub use origin::with_location;
 pub use philox::philox;
+pub use rounding::round_to_odd;
 pub use scalar::Scalar;
 pub use shape::{Axes, Dims, Shape};
 pub use tensor::{Generator, Nested, Number, Tensor, TensorOptions, eval_pending};
