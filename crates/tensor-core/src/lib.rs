@@ -12,6 +12,7 @@
 pub mod backend;
 mod device;
 mod dtype;
+pub mod environment;
 mod error;
 mod grad_mode;
 pub mod kernel;
