@@ -410,6 +410,11 @@ impl Op {
         )
     }
 
+    /// Whether an element depends on its flat position, and so means nothing in a kernel over another space.
+    pub(crate) fn is_positional(&self) -> bool {
+        matches!(self, Op::Arange(_) | Op::Random { .. })
+    }
+
     /// Whether there are no inputs.
     pub(crate) fn is_source(&self) -> bool {
         matches!(self, Op::Leaf | Op::Full(_) | Op::Arange(_) | Op::Random { .. })
