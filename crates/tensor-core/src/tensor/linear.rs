@@ -55,7 +55,11 @@ impl Tensor {
         let batch = Shape::from(lead_l)
             .broadcast(&Shape::from(lead_r), OP)
             .map_err(|_| misfit(format!("leading axes {lead_l:?} and {lead_r:?} do not broadcast")))?;
-        let shape: Shape = batch.iter().copied().chain([m, n]).collect();
+        let wide = |rows: usize, columns: usize| -> Result<Shape> {
+            batch.iter().copied().chain([rows, columns]).collect::<Shape>().checked(OP)
+        };
+        // The operands as the product reads them: all of the batch, whatever they were broadcast from.
+        let (shape, _, _) = (wide(m, n)?, wide(m, k)?, wide(k, n)?);
         let out = Tensor::build(Op::MatMul, shape.clone(), self.dtype(), &[&lhs, &rhs_matrix]);
         let mut gone: SmallVec<[usize; 5]> = SmallVec::new();
         if row {
