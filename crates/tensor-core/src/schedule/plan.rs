@@ -112,8 +112,7 @@ fn classify(items: &[Item]) -> Facts<'_> {
             constant[i] = constant[item.inputs[0] as usize];
             if constant[i].is_some() { Class::Constant } else { Class::View }
         } else if op.is_elementwise() {
-            positional[i] = op.is_positional()
-                || item.inputs.iter().any(|&j| positional[j as usize]);
+            positional[i] = op.is_positional() || item.inputs.iter().any(|&j| positional[j as usize]);
             Class::Elementwise
         } else {
             Class::Opaque
