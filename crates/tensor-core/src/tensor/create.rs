@@ -2,7 +2,7 @@
 
 use super::Tensor;
 use crate::{
-    DType, Device, Element, Error, Op, Progression, Result, Scalar, Shape,
+    DType, Device, Element, Error, ErrorKind, Op, Progression, Result, Scalar, Shape,
     node::{Inputs, Node, Value},
     origin::here,
     schedule::pending,
@@ -27,6 +27,7 @@ impl From<(DType, &Device)> for TensorOptions {
 }
 
 /// A shape that the device can hold in one buffer, and a dtype it has.
+#[track_caller]
 pub(crate) fn check(op: &'static str, shape: &Shape, dtype: DType, device: &Device) -> Result<()> {
     device.require(dtype, op)?;
     let limit = device.info().limits.max_buffer_bytes;
@@ -35,7 +36,7 @@ pub(crate) fn check(op: &'static str, shape: &Shape, dtype: DType, device: &Devi
         .and_then(|n| n.checked_mul(dtype.size()))
         .map_or(u64::MAX, |bytes| bytes as u64);
     if asked > limit || asked > isize::MAX as u64 {
-        return Err(Error::TooLarge { device: device.name().into(), asked, limit });
+        return Err(Error::new(ErrorKind::TooLarge { device: device.name().into(), asked, limit }));
     }
     Ok(())
 }
