@@ -1,6 +1,6 @@
 //! Choosing a device at run time.
 
-use tensor_core::{Device, DeviceInfo, Error, Result};
+use tensor_core::{Device, DeviceInfo, Error, ErrorKind, Result};
 
 /// The host's processor.
 ///
@@ -16,6 +16,7 @@ pub fn cpu() -> Device {
 /// # Errors
 /// No such adapter, which names those there are, or one that cannot be opened.
 #[cfg(feature = "gpu")]
+#[track_caller]
 pub fn wgpu(index: usize) -> Result<Device> {
     backend_wgpu::wgpu(index)
 }
@@ -26,8 +27,9 @@ pub fn wgpu(index: usize) -> Result<Device> {
 ///
 /// # Errors
 /// A name that means nothing here, an adapter that does not exist, or a variable of the environment that cannot be read.
+#[track_caller]
 pub fn device(name: &str) -> Result<Device> {
-    let unknown = |hint: String| Err(Error::UnknownDevice { asked: name.into(), hint });
+    let unknown = |hint: String| Err(Error::new(ErrorKind::UnknownDevice { asked: name.into(), hint }));
     match name.trim() {
         "auto" => {
             match std::env::var_os("TAPER_DEVICE").map(|name| name.to_string_lossy().trim().to_string()) {
@@ -75,6 +77,7 @@ pub fn best_device() -> Device {
     })
 }
 
+#[track_caller]
 fn automatic() -> Result<Device> {
     #[cfg(feature = "gpu")]
     {
@@ -92,9 +95,9 @@ fn automatic() -> Result<Device> {
     #[cfg(feature = "cpu")]
     return backend_cpu::open();
     #[cfg(not(feature = "cpu"))]
-    Err(Error::UnknownDevice {
+    Err(Error::new(ErrorKind::UnknownDevice {
         asked: "auto".into(),
         hint: "taper was built without a backend; turn on one of its features cpu, wgpu, vulkan, metal, dx12"
             .into(),
-    })
+    }))
 }

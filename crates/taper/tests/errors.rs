@@ -10,7 +10,11 @@ use taper::prelude::*;
 fn says<T>(result: Result<T>, words: &[&str]) {
     let text = match result {
         Ok(_) => panic!("no error where one that says {words:?} was expected"),
-        Err(error) => error.to_string(),
+        Err(error) => {
+            let line = error.location().unwrap_or_else(|| panic!("no line: {error}"));
+            assert_eq!(line.file(), file!(), "{error}");
+            error.to_string()
+        }
     };
     for word in words {
         assert!(text.contains(word), "{word:?} is missing in: {text}");

@@ -5,7 +5,7 @@ use std::{fmt, ops::Deref};
 
 use smallvec::SmallVec;
 
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 
 /// The most elements that a tensor, or a view of one, may have: their bytes fit an `isize` in every dtype, and so does every
 /// stride.
@@ -54,6 +54,7 @@ impl Shape {
     ///
     /// # Errors
     /// A product of the sizes, those of 0 left out, above [`MAX_ELEMENTS`].
+    #[track_caller]
     pub fn checked(self, op: &'static str) -> Result<Shape> {
         if self.fits() {
             return Ok(self);
@@ -77,6 +78,7 @@ impl Shape {
 
     /// The shape to which `self` and `other` broadcast by NumPy's rule: aligned at the right, each pair of sizes
     /// equal or one of them 1. `op` names the operation in the error.
+    #[track_caller]
     pub fn broadcast(&self, other: &Shape, op: &'static str) -> Result<Shape> {
         if self == other {
             return Ok(self.clone());
@@ -91,7 +93,7 @@ impl Shape {
                 (1, _) => b,
                 (_, 1) => a,
                 _ => {
-                    return Err(Error::ShapeMismatch {
+                    return Err(Error::new(ErrorKind::ShapeMismatch {
                         op,
                         lhs: self.clone(),
                         rhs: other.clone(),
@@ -99,7 +101,7 @@ impl Shape {
                             "sizes {a} and {b} at axis -{} differ and neither is 1; reshape or expand one of them",
                             i + 1
                         ),
-                    });
+                    }));
                 }
             };
         }
@@ -107,17 +109,19 @@ impl Shape {
     }
 
     /// The axis meant by `axis`, which may count from the end.
+    #[track_caller]
     pub fn axis(&self, axis: isize, op: &'static str) -> Result<usize> {
         let rank = self.rank() as isize;
         let resolved = if axis < 0 { axis + rank } else { axis };
         if (0..rank).contains(&resolved) {
             Ok(resolved as usize)
         } else {
-            Err(Error::AxisOutOfRange { op, axis, shape: self.clone() })
+            Err(Error::new(ErrorKind::AxisOutOfRange { op, axis, shape: self.clone() }))
         }
     }
 
     /// Axes meant by `axes`, resolved, in ascending order. None given means every one. A repeated axis is an error.
+    #[track_caller]
     pub fn axes(&self, axes: &Axes, op: &'static str) -> Result<SmallVec<[usize; 5]>> {
         let Some(list) = &axes.0 else { return Ok((0..self.rank()).collect()) };
         let mut out: SmallVec<[usize; 5]> = SmallVec::new();
@@ -250,6 +254,7 @@ pub struct Dims(pub(crate) SmallVec<[isize; 5]>);
 
 impl Dims {
     /// The shape that these sizes mean for `numel` elements that now have the shape `from`.
+    #[track_caller]
     pub fn resolve(&self, from: &Shape) -> Result<Shape> {
         let bad =
             |why: String| Error::invalid("reshape", format!("{from} to {:?}: {why}", self.0.as_slice()));

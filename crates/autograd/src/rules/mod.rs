@@ -6,7 +6,7 @@ mod elementwise;
 mod movement;
 mod reduce;
 
-use tensor_core::{DType, Error, Op, Result, Shape, Tensor};
+use tensor_core::{DType, Error, ErrorKind, Op, Result, Shape, Tensor};
 
 /// One operation on the tape, met from behind.
 pub(crate) struct Step<'a> {
@@ -53,10 +53,10 @@ pub(crate) fn gradients(step: &Step<'_>) -> Gradients {
         }
         Op::ToDevice => Ok(vec![Some(g.to(&inputs[0].device())?)]),
         Op::Custom(op) => custom(op.as_ref(), step),
-        op => Err(Error::Autograd {
+        op => Err(Error::new(ErrorKind::Autograd {
             op: "backward",
             message: format!("{} has no gradient; detach its input, or compute it under no_grad", op.name()),
-        }),
+        })),
     }
 }
 
@@ -129,14 +129,14 @@ fn custom(op: &dyn tensor_core::CustomOp, step: &Step<'_>) -> Gradients {
     let inputs = &step.inputs[..step.inputs.len() - 1];
     let mut found = op.backward(inputs, step.node, step.gradient)?;
     if found.len() != inputs.len() {
-        return Err(Error::Autograd {
+        return Err(Error::new(ErrorKind::Autograd {
             op: op.name(),
             message: format!(
                 "its backward gave {} gradients for {} inputs; give one each, or None",
                 found.len(),
                 inputs.len()
             ),
-        });
+        }));
     }
     for (k, (gradient, input)) in found.iter().zip(inputs).enumerate() {
         if let Some(gradient) = gradient {
@@ -148,18 +148,19 @@ fn custom(op: &dyn tensor_core::CustomOp, step: &Step<'_>) -> Gradients {
 }
 
 /// A user's gradient must be of its input's kind: the tape would store anything else in a leaf.
+#[track_caller]
 fn check_custom(op: &'static str, k: usize, gradient: &Tensor, input: &Tensor) -> Result<()> {
     if gradient.shape() != input.shape() {
-        return Err(Error::ShapeMismatch {
+        return Err(Error::new(ErrorKind::ShapeMismatch {
             op,
             lhs: input.shape().clone(),
             rhs: gradient.shape().clone(),
             hint: format!("the gradient that its backward gives for input {k} must have the input's shape"),
-        });
+        }));
     }
     // Of an input that has no gradient, as an index, whatever is given is left alone.
     if input.dtype().is_float() && gradient.dtype() != input.dtype() {
-        return Err(Error::DTypeMismatch {
+        return Err(Error::new(ErrorKind::DTypeMismatch {
             op,
             lhs: input.dtype(),
             rhs: gradient.dtype(),
@@ -168,14 +169,14 @@ fn check_custom(op: &'static str, k: usize, gradient: &Tensor, input: &Tensor) -
                  .to_dtype(DType::{:?})?",
                 input.dtype()
             ),
-        });
+        }));
     }
     if gradient.device() != input.device() {
-        return Err(Error::DeviceMismatch {
+        return Err(Error::new(ErrorKind::DeviceMismatch {
             op,
             lhs: input.device().name().into(),
             rhs: gradient.device().name().into(),
-        });
+        }));
     }
     Ok(())
 }

@@ -4,7 +4,7 @@
 #[path = "../../../tensor-core/tests/reference/mod.rs"]
 pub(crate) mod reference;
 
-use taper::{DType, Device, Error, Result, Tensor};
+use taper::{DType, Device, ErrorKind, Result, Tensor};
 
 /// The device under test: `TAPER_TEST_DEVICE`, or the CPU. `cargo xtask test-all-backends` runs the suite on each.
 pub(crate) fn device() -> Device {
@@ -56,7 +56,7 @@ pub(crate) fn refused<T>(bytes: usize, result: impl FnOnce() -> Result<T>) -> bo
         return false;
     }
     let error = result().map(|_| ()).unwrap_err();
-    assert!(matches!(error.root(), Error::Unsupported { .. }), "{error}");
+    assert!(matches!(error.kind(), ErrorKind::Unsupported { .. }), "{error}");
     assert!(error.to_string().contains("split the tensor"), "{error}");
     true
 }

@@ -2,7 +2,7 @@
 
 use super::Tensor;
 use crate::{
-    DType, Device, Element, Error, Op, Progression, Result, Scalar, Shape,
+    DType, Device, Element, Error, ErrorKind, Op, Progression, Result, Scalar, Shape,
     node::{Inputs, Node, Value},
     origin::here,
     schedule::pending,
@@ -27,11 +27,14 @@ impl From<(DType, &Device)> for TensorOptions {
 }
 
 /// A shape that the device can hold in one buffer, and a dtype it has.
+#[track_caller]
 pub(crate) fn check(op: &'static str, shape: &Shape, dtype: DType, device: &Device) -> Result<()> {
     device.require(dtype, op)?;
     let limit = device.info().limits.max_buffer_bytes;
     match shape.iter().try_fold(dtype.size() as u64, |bytes, &d| bytes.checked_mul(d as u64)) {
-        Some(asked) if asked > limit => Err(Error::TooLarge { device: device.name().into(), asked, limit }),
+        Some(asked) if asked > limit => {
+            Err(Error::new(ErrorKind::TooLarge { device: device.name().into(), asked, limit }))
+        }
         Some(_) if shape.fits() => Ok(()),
         _ => shape.clone().checked(op).map(|_| ()),
     }

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::Tensor;
-use crate::{DType, Error, Op, Result, Shape};
+use crate::{DType, Error, ErrorKind, Op, Result, Shape};
 
 impl Tensor {
     /// The matrix product of `[…, m, k]` and `[…, k, n]`, leading axes broadcast: `[…, m, n]`.
@@ -16,22 +16,24 @@ impl Tensor {
     pub fn matmul(&self, rhs: &Tensor) -> Result<Tensor> {
         const OP: &str = "matmul";
         Tensor::same_device(OP, &[self, rhs])?;
-        let misfit = |hint: String| Error::ShapeMismatch {
-            op: OP,
-            lhs: self.shape().clone(),
-            rhs: rhs.shape().clone(),
-            hint,
+        let misfit = |hint: String| {
+            Error::new(ErrorKind::ShapeMismatch {
+                op: OP,
+                lhs: self.shape().clone(),
+                rhs: rhs.shape().clone(),
+                hint,
+            })
         };
         if self.rank() == 0 || rhs.rank() == 0 {
             return Err(misfit("a scalar is no matrix; multiply with * instead".into()));
         }
         if self.dtype() != rhs.dtype() {
-            return Err(Error::DTypeMismatch {
+            return Err(Error::new(ErrorKind::DTypeMismatch {
                 op: OP,
                 lhs: self.dtype(),
                 rhs: rhs.dtype(),
                 hint: format!("cast one, as in .to_dtype(DType::{:?})?", self.dtype().promote(rhs.dtype())),
-            });
+            }));
         }
         if self.dtype() == DType::Bool {
             return Err(Error::invalid(OP, "bool matrices have no product; cast with .to_dtype(DType::F32)"));

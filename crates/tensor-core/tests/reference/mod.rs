@@ -13,8 +13,8 @@ use std::{
 
 use tensor_core::{
     ArgReduceOp, Backend, BinaryOp, Buffer, CompareOp, CumulativeOp, DType, Device, DeviceInfo, DeviceKind,
-    Element, Error, Kernel, Launch, Layout, Limits, MemoryStats, RandomKind, ReduceOp, Result, Scalar,
-    Storage, UnaryOp, bf16, f16,
+    Element, Error, ErrorKind, Kernel, Launch, Layout, Limits, MemoryStats, RandomKind, ReduceOp, Result,
+    Scalar, Storage, UnaryOp, bf16, f16,
     kernel::{Instr, Program},
     philox,
 };
@@ -133,13 +133,13 @@ impl Backend for Reference {
 
     fn allocate(&self, dtype: DType, numel: usize) -> Result<Storage> {
         if self.fail_in.load(Ordering::Relaxed) > 0 && self.fail_in.fetch_sub(1, Ordering::Relaxed) == 1 {
-            return Err(Error::OutOfMemory {
+            return Err(Error::new(ErrorKind::OutOfMemory {
                 device: "reference".into(),
                 asked: numel as u64,
                 in_use: self.live.load(Ordering::Relaxed),
                 reserved: 0,
                 limit: None,
-            });
+            }));
         }
         self.live.fetch_add((numel * dtype.size()) as u64, Ordering::Relaxed);
         // Nothing may rely on what fresh memory holds.
@@ -454,7 +454,7 @@ fn checked(op: &'static str, index: Scalar, axis: usize, size: usize) -> Result<
     if (0..size as i64).contains(&index) {
         Ok(index as usize)
     } else {
-        Err(Error::IndexOutOfRange { op, index, axis, size })
+        Err(Error::new(ErrorKind::IndexOutOfRange { op, index, axis, size }))
     }
 }
 
