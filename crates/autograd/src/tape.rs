@@ -287,10 +287,12 @@ impl Tape {
         if node.is_leaf_value() {
             return Ok(Inputs::new());
         }
+        let inputs = node.recorded_inputs();
+        // Asked last: another thread that uses the node up says so before it takes the inputs away.
         if node.is_released() {
             return Err(used_up(node));
         }
-        Ok(node.recorded_inputs())
+        Ok(inputs)
     }
 
     /// Plays the tape backwards. `visit` meets every leaf, or with `ends` every node marked there, with its gradient.
