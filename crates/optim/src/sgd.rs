@@ -44,20 +44,23 @@ impl SgdConfig {
     #[track_caller]
     fn check(&self) -> Result<()> {
         let SgdConfig { lr, momentum, dampening, weight_decay, nesterov, .. } = *self;
-        let wrong = |message: String| Err(Error::invalid("Sgd", message));
+        let wrong = |message: String| Error::invalid("Sgd", message);
         for (name, value) in [("lr", lr), ("momentum", momentum), ("weight_decay", weight_decay)] {
             if !(value.is_finite() && value >= 0.0) {
-                return wrong(format!("{name} {value}: give a finite number that is not negative"));
+                return Err(
+                    wrong(format!("{name} {value}: give a finite number that is not negative")).here()
+                );
             }
         }
         if !dampening.is_finite() {
-            return wrong(format!("dampening {dampening}: give a finite number"));
+            return Err(wrong(format!("dampening {dampening}: give a finite number")).here());
         }
         if nesterov && (momentum == 0.0 || dampening != 0.0) {
-            return wrong(format!(
+            return Err(wrong(format!(
                 "nesterov with momentum {momentum} and dampening {dampening}: it needs a momentum above 0 and a \
                  dampening of 0"
-            ));
+            ))
+            .here());
         }
         Ok(())
     }

@@ -143,16 +143,16 @@ impl Tensor {
         let bad = |why: &str| Error::invalid("arange", format!("from {start} to {end} by {step}: {why}"));
         let (a, b, s) = (start.as_f64(), end.as_f64(), step.as_f64());
         if ![a, b, s].iter().all(|v| v.is_finite()) {
-            return Err(bad("start, end and step must be finite"));
+            return Err(bad("start, end and step must be finite").here());
         }
         if s == 0.0 {
-            return Err(bad("the step must not be 0"));
+            return Err(bad("the step must not be 0").here());
         }
         if (b - a) / s < 0.0 {
-            return Err(bad("the step leads away from the end; change its sign"));
+            return Err(bad("the step leads away from the end; change its sign").here());
         }
         if dtype == DType::Bool {
-            return Err(bad("bool has no ranges"));
+            return Err(bad("bool has no ranges").here());
         }
         let n = match (all_int, start, end, step) {
             (true, Scalar::Int(a), Scalar::Int(b), Scalar::Int(s)) => {
