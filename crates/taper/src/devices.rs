@@ -18,7 +18,16 @@ pub fn cpu() -> Device {
 #[cfg(feature = "gpu")]
 #[track_caller]
 pub fn wgpu(index: usize) -> Result<Device> {
-    backend_wgpu::wgpu(index)
+    opened(backend_wgpu::wgpu(index))
+}
+
+/// What a backend gave, a failure with the line of the caller.
+#[track_caller]
+fn opened(device: Result<Device>) -> Result<Device> {
+    match device {
+        Ok(device) => Ok(device),
+        Err(error) => Err(error.here()),
+    }
 }
 
 /// The device of a name: `cpu`, `wgpu` (the first adapter), `wgpu:1`, or `auto`.
@@ -38,7 +47,7 @@ pub fn device(name: &str) -> Result<Device> {
             }
         }
         #[cfg(feature = "cpu")]
-        "cpu" => backend_cpu::open(),
+        "cpu" => opened(backend_cpu::open()),
         #[cfg(feature = "gpu")]
         "wgpu" | "gpu" => wgpu(0),
         #[cfg(feature = "gpu")]
