@@ -1,12 +1,10 @@
 //! What every test here stands on: the devices under test, and a kernel run on them and on the plain reference.
-#![allow(dead_code, clippy::unwrap_used, clippy::panic)]
-
-#[path = "../../../tensor-core/tests/reference/mod.rs"]
-mod reference;
+#![allow(dead_code, unused_imports, clippy::unwrap_used, clippy::panic)]
 
 use std::sync::OnceLock;
 
 use backend_wgpu::{Caps, Form, Options};
+pub(crate) use taper_testing::numbers;
 use tensor_core::{DType, Device, Kernel, Launch, Result, Scalar, Storage, bf16, f16, kernel::Compiled};
 
 /// The devices under test, each opened once: as it comes; with parameters in uniform buffers, barrier-free kernels, the
@@ -42,13 +40,6 @@ pub(crate) fn devices() -> &'static [(&'static str, Device)] {
 /// The first of them.
 pub(crate) fn device() -> Option<&'static Device> {
     devices().first().map(|(_, d)| d)
-}
-
-/// Numbers between −2 and 2 without a pattern.
-pub(crate) fn numbers(n: usize, seed: u64) -> Vec<f64> {
-    (0..n)
-        .map(|i| f64::from(tensor_core::philox(seed, i as u64)[0]) / f64::from(u32::MAX) * 4.0 - 2.0)
-        .collect()
 }
 
 /// Numbers as elements of `dtype`, in bytes: floats round, integers are cut.
@@ -138,7 +129,7 @@ pub(crate) fn agree_on(
     if devices.is_empty() {
         return;
     }
-    let expected = run(&reference::reference(), kernel, scalars, inputs).unwrap();
+    let expected = run(&taper_testing::reference(), kernel, scalars, inputs).unwrap();
     for (name, device) in devices {
         if inputs.iter().map(|i| i.0).chain(kernel.outputs().iter().map(|o| o.1)).any(|d| !device.supports(d))
         {
