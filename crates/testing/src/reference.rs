@@ -15,7 +15,7 @@ use tensor_core::{
     Element, Error, ErrorKind, Kernel, Launch, Layout, Limits, MemoryStats, RandomKind, ReduceOp, Result,
     Scalar, Storage, UnaryOp, bf16, f16,
     kernel::{Instr, Program},
-    philox,
+    philox, round_to_odd,
 };
 
 /// The plain backend. A test may count its kernels, and make its memory run out.
@@ -126,8 +126,8 @@ fn bytes(dtype: DType, values: &[Scalar]) -> Vec<u8> {
         DType::U32 => of(values, |v| v.as_i64() as u32),
         DType::I32 => of(values, |v| v.as_i64() as i32),
         DType::I64 => of(values, Scalar::as_i64),
-        DType::F16 => of(values, |v| f16::from_f64(v.as_f64())),
-        DType::BF16 => of(values, |v| bf16::from_f64(v.as_f64())),
+        DType::F16 => of(values, |v| f16::from_f32(round_to_odd(v.as_f64()))),
+        DType::BF16 => of(values, |v| bf16::from_f32(round_to_odd(v.as_f64()))),
         DType::F32 => of(values, |v| v.as_f64() as f32),
         DType::F64 => of(values, Scalar::as_f64),
     }

@@ -52,7 +52,11 @@ pub(super) fn launch(
     }
     if !step.empty {
         let (kernel, compiled) = (&step.kernel, &step.compiled);
-        backend.run(&Launch { kernel, compiled, scalars, inputs, outputs: &outputs })?;
+        let launch = Launch { kernel, compiled, scalars, inputs, outputs: &outputs };
+        if cfg!(debug_assertions) {
+            launch.check()?;
+        }
+        backend.run(&launch)?;
     }
     Ok(outputs)
 }

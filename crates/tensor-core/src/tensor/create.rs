@@ -5,6 +5,7 @@ use crate::{
     DType, Device, Element, Error, ErrorKind, Op, Progression, Result, Scalar, Shape,
     node::{Inputs, Node, Value},
     origin::here,
+    round_to_odd,
     schedule::pending,
 };
 
@@ -192,10 +193,12 @@ impl Tensor {
             DType::F64 => Tensor::from_vec((0..n).map(at).collect::<Vec<f64>>(), [n], device),
             DType::F32 => Tensor::from_vec((0..n).map(|i| at(i) as f32).collect::<Vec<_>>(), [n], device),
             DType::F16 => {
-                Tensor::from_vec((0..n).map(|i| half::f16::from_f64(at(i))).collect::<Vec<_>>(), [n], device)
+                let halves = (0..n).map(|i| half::f16::from_f32(round_to_odd(at(i))));
+                Tensor::from_vec(halves.collect::<Vec<_>>(), [n], device)
             }
             _ => {
-                Tensor::from_vec((0..n).map(|i| half::bf16::from_f64(at(i))).collect::<Vec<_>>(), [n], device)
+                let halves = (0..n).map(|i| half::bf16::from_f32(round_to_odd(at(i))));
+                Tensor::from_vec(halves.collect::<Vec<_>>(), [n], device)
             }
         }
     }
