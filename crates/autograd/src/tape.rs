@@ -1,5 +1,7 @@
 //! The tape: the recorded graph in topological order, played backwards with one rule per operation.
 
+use std::collections::hash_map::Entry;
+
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use tensor_core::{DType, Error, ErrorKind, Result, Tensor, set_grad_enabled, with_location};
@@ -124,39 +126,64 @@ pub fn grad(outputs: &[&Tensor], inputs: &[&Tensor], create_graph: bool) -> Resu
 #[track_caller]
 fn accumulate(output: &Tensor, seed: &Tensor, retain: bool) -> Result<()> {
     let tape = Tape::record(&[output])?;
+    // The leaves met, each with its whole gradient: one that took several values in the graph is met several times.
     let mut gradients: Vec<(Tensor, Tensor)> = Vec::new();
+    let mut place: FxHashMap<u64, usize> = FxHashMap::default();
+    let recorded = || tape.nodes.iter().filter(|node| !node.is_leaf_value());
     set_grad_enabled(false, || {
         tape.play(&[(output.clone(), seed.clone())], None, |node, gradient| {
-            if let Some(leaf) = node.leaf() {
-                gradients.push((leaf, gradient.clone()));
+            let Some(leaf) = node.leaf() else { return Ok(()) };
+            match place.entry(leaf.id()) {
+                Entry::Occupied(at) => {
+                    let sum = &mut gradients[*at.get()].1;
+                    *sum = sum.add(gradient)?;
+                }
+                Entry::Vacant(free) => {
+                    free.insert(gradients.len());
+                    gradients.push((leaf, gradient.clone()));
+                }
             }
             Ok(())
         })?;
-        // Only now, when nothing can fail any more, do leaves change.
-        let mut sums = Vec::with_capacity(gradients.len());
-        for (leaf, gradient) in &gradients {
-            sums.push(match leaf.grad() {
-                Some(sum) if sum.device() == gradient.device() => Some(sum.add(gradient)?),
-                _ => None,
-            });
-        }
-        let mut seen: FxHashMap<u64, Tensor> = FxHashMap::default();
-        for ((leaf, gradient), sum) in gradients.into_iter().zip(sums) {
-            // A leaf that took several values in one graph meets its gradient several times.
-            let total = match (seen.get(&leaf.id()), sum) {
-                (Some(earlier), _) => earlier.add(&gradient)?,
-                (None, Some(sum)) => sum,
-                (None, None) => gradient,
+        let summed = |leaf: &Tensor, gradient: &Tensor| -> Result<(Option<Tensor>, Tensor)> {
+            let seen = leaf.grad();
+            let sum = match &seen {
+                Some(sum) if sum.device() == gradient.device() => sum.add(gradient)?,
+                _ => gradient.clone(),
             };
-            seen.insert(leaf.id(), total.clone());
-            leaf.set_grad(Some(total));
+            Ok((seen, sum))
+        };
+        let sums =
+            gradients.iter().map(|(leaf, gradient)| summed(leaf, gradient)).collect::<Result<Vec<_>>>()?;
+        // Only now, when nothing can fail any more, is the graph used up, and do leaves change.
+        if !retain {
+            Tensor::claim_graph(recorded()).map_err(used_up)?;
+        }
+        for ((leaf, gradient), (mut seen, mut sum)) in gradients.iter().zip(sums) {
+            while !leaf.exchange_grad(seen.as_ref(), &sum) {
+                // Another thread added to it, or cleared it, in between.
+                (seen, sum) = summed(leaf, gradient)?;
+            }
         }
         Ok(())
     })?;
     if !retain {
-        tape.nodes.iter().filter(|n| !n.is_leaf_value()).for_each(Tensor::release_graph);
+        recorded().for_each(Tensor::release_graph);
     }
     Ok(())
+}
+
+#[track_caller]
+fn used_up(node: &Tensor) -> Error {
+    Error::new(ErrorKind::Autograd {
+        op: "backward",
+        message: format!(
+            "the graph was used up by an earlier backward ({} built at {}); use backward_retain for all but the last, or \
+             build the graph again",
+            node.op().name(),
+            node.location()
+        ),
+    })
 }
 
 #[track_caller]
@@ -261,15 +288,7 @@ impl Tape {
             return Ok(Inputs::new());
         }
         if node.is_released() {
-            return Err(Error::new(ErrorKind::Autograd {
-                op: "backward",
-                message: format!(
-                    "the graph was used up by an earlier backward ({} built at {}); use backward_retain for all but the \
-                     last, or build the graph again",
-                    node.op().name(),
-                    node.location()
-                ),
-            }));
+            return Err(used_up(node));
         }
         Ok(node.recorded_inputs())
     }

@@ -5,7 +5,8 @@
 use std::sync::Arc;
 
 use tensor_core::{
-    CumulativeOp, DType, Error, ErrorKind, Launch, Layout, Result, bf16, f16, kernel::CumulativeKernel, round_to_odd,
+    CumulativeOp, DType, Error, ErrorKind, Launch, Layout, Result, bf16, f16, kernel::CumulativeKernel,
+    round_to_odd,
 };
 
 use crate::{

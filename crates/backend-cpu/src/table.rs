@@ -105,12 +105,12 @@ pub(crate) unsafe fn unary(
                 } else if v < 0.0 {
                     -1.0
                 } else {
-                    v * 0.0 + 0.0
+                    0.0
                 }),
                 U::Sqrt => go!($t, $t, |v| v.sqrt()),
                 U::Rsqrt => go!($t, $t, |v| 1.0 / v.sqrt()),
                 U::Reciprocal => go!($t, $t, |v| 1.0 / v),
-                U::Relu => go!($t, $t, |v| if v <= 0.0 { 0.0 } else { v }),
+                U::Relu => go!($t, $t, |v| if v < 0.0 { 0.0 } else { v }),
                 U::Floor => go!($t, $t, |v| v.floor()),
                 U::Ceil => go!($t, $t, |v| v.ceil()),
                 U::Round => go!($t, $t, |v| v.round_ties_even()),

@@ -42,7 +42,7 @@ pub use origin::with_location;
 pub use philox::philox;
 pub use rounding::round_to_odd;
 pub use scalar::Scalar;
-pub use shape::{Axes, Dims, Shape};
+pub use shape::{Axes, Dims, MAX_ELEMENTS, Shape};
 pub use tensor::{Generator, Nested, Number, Tensor, TensorOptions, eval_pending};
 
 #[doc(no_inline)]

@@ -72,6 +72,20 @@ impl Scalar {
         }
     }
 
+    /// The scalar held to the least and the greatest number of an integer dtype; as it is for any other.
+    pub(crate) fn saturate(self, dtype: DType) -> Scalar {
+        let held = |low: i64, high: i64| match self {
+            Scalar::Int(v) => Scalar::Int(v.clamp(low, high)),
+            Scalar::Float(_) | Scalar::Bool(_) => self,
+        };
+        match dtype {
+            DType::U8 => held(0, i64::from(u8::MAX)),
+            DType::U32 => held(0, i64::from(u32::MAX)),
+            DType::I32 => held(i64::from(i32::MIN), i64::from(i32::MAX)),
+            DType::I64 | DType::Bool | DType::F16 | DType::BF16 | DType::F32 | DType::F64 => self,
+        }
+    }
+
     /// The scalar as an element of `dtype` would hold it: converted in category and rounded or wrapped to width.
     pub fn cast(self, dtype: DType) -> Scalar {
         match dtype {

@@ -596,9 +596,7 @@ fn unary(op: UnaryOp, value: Scalar, dtype: DType) -> Scalar {
         U::Neg => -x,
         U::Abs => x.abs(),
         U::Sign => {
-            if x.is_nan() {
-                x
-            } else if x == 0.0 {
+            if x.is_nan() || x == 0.0 {
                 0.0
             } else {
                 x.signum()
@@ -623,10 +621,10 @@ fn unary(op: UnaryOp, value: Scalar, dtype: DType) -> Scalar {
             }
         }
         U::Relu => {
-            if x > 0.0 || x.is_nan() {
-                x
-            } else {
+            if x < 0.0 {
                 0.0
+            } else {
+                x
             }
         }
         U::Erf => erf(x),

@@ -145,6 +145,21 @@ impl Tensor {
         }
     }
 
+    /// Replaces the gradient of this leaf if it is still the one that was `seen`; says whether it was. So threads that add to one
+    /// leaf lose nothing: who came second adds to what is there now.
+    #[doc(hidden)]
+    pub fn exchange_grad(&self, seen: Option<&Tensor>, next: &Tensor) -> bool {
+        let Some(variable) = &self.0.variable else { return true };
+        let mut slot = lock(&variable.grad);
+        if slot.as_ref().map(Tensor::id) != seen.map(Tensor::id) {
+            return false;
+        }
+        let old = slot.replace(next.clone());
+        drop(slot);
+        drop(old);
+        true
+    }
+
     /// The same value without its history: no gradient flows through the result.
     #[track_caller]
     pub fn detach(&self) -> Tensor {
@@ -161,6 +176,19 @@ impl Tensor {
     #[doc(hidden)]
     pub fn is_released(&self) -> bool {
         self.0.is_released()
+    }
+
+    /// Marks the nodes as used up by a backward pass, all of them or none: of two passes that share a node, one gets them. An error
+    /// is the first node that was used up before.
+    #[doc(hidden)]
+    pub fn claim_graph<'a>(nodes: impl Iterator<Item = &'a Tensor> + Clone) -> Result<(), &'a Tensor> {
+        static CLAIMS: Mutex<()> = Mutex::new(());
+        let _one_at_a_time = lock(&CLAIMS);
+        if let Some(used) = nodes.clone().find(|node| node.0.is_released()) {
+            return Err(used);
+        }
+        nodes.for_each(|node| node.0.claim());
+        Ok(())
     }
 
     /// Lets go of what this tensor was recorded from, once it has its value.

@@ -32,14 +32,13 @@ impl From<(DType, &Device)> for TensorOptions {
 pub(crate) fn check(op: &'static str, shape: &Shape, dtype: DType, device: &Device) -> Result<()> {
     device.require(dtype, op)?;
     let limit = device.info().limits.max_buffer_bytes;
-    let asked = shape
-        .checked_numel()
-        .and_then(|n| n.checked_mul(dtype.size()))
-        .map_or(u64::MAX, |bytes| bytes as u64);
-    if asked > limit || asked > isize::MAX as u64 {
-        return Err(Error::new(ErrorKind::TooLarge { device: device.name().into(), asked, limit }));
+    match shape.iter().try_fold(dtype.size() as u64, |bytes, &d| bytes.checked_mul(d as u64)) {
+        Some(asked) if asked > limit => {
+            Err(Error::new(ErrorKind::TooLarge { device: device.name().into(), asked, limit }))
+        }
+        Some(_) if shape.fits() => Ok(()),
+        _ => shape.clone().checked(op).map(|_| ()),
     }
-    Ok(())
 }
 
 impl Tensor {
@@ -62,7 +61,7 @@ impl Tensor {
     /// `data` and `shape` of different sizes, a dtype that the device lacks, or no memory.
     #[track_caller]
     pub fn from_slice<T: Element>(data: &[T], shape: impl Into<Shape>, device: &Device) -> Result<Tensor> {
-        let shape = shape.into();
+        let shape = shape.into().checked("from_slice")?;
         if shape.checked_numel() != Some(data.len()) {
             return Err(Error::invalid(
                 "from_slice",
@@ -158,7 +157,7 @@ impl Tensor {
         let n = match (all_int, start, end, step) {
             (true, Scalar::Int(a), Scalar::Int(b), Scalar::Int(s)) => {
                 let span = (i128::from(b) - i128::from(a)).unsigned_abs();
-                span.div_ceil(i128::from(s).unsigned_abs()) as usize
+                usize::try_from(span.div_ceil(i128::from(s).unsigned_abs())).unwrap_or(usize::MAX)
             }
             _ => ((b - a) / s).ceil() as usize,
         };

@@ -197,7 +197,7 @@ impl<'a> Page<'a> {
                 .into_iter()
                 .map(|at| at.map_or(" ...".to_string(), |at| self.cell(start + at)))
                 .collect();
-            let a_line = ((LINE_WIDTH - indent) / (self.width + 2)).max(1);
+            let a_line = (LINE_WIDTH.saturating_sub(indent) / (self.width + 2)).max(1);
             let lines: Vec<String> = cells.chunks(a_line).map(|line| line.join(", ")).collect();
             return format!("[{}]", lines.join(&format!(",\n{}", " ".repeat(indent + 1))));
         }

@@ -77,7 +77,7 @@ impl Tensor {
         let line: Shape = (0..self.rank()).map(|i| if i == axis { index.numel() } else { 1 }).collect();
         let full: Shape =
             self.dims().iter().enumerate().map(|(i, &d)| if i == axis { index.numel() } else { d }).collect();
-        Ok((index.reshape_unchecked(line).expand_unchecked(full), axis))
+        Ok((index.reshape_unchecked(line).expand_unchecked(full.checked(op)?), axis))
     }
 }
 

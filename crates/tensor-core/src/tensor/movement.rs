@@ -155,7 +155,7 @@ impl Tensor {
                 }
             });
         }
-        let shape = Shape::from(shape.as_slice());
+        let shape = Shape::from(shape.as_slice()).checked("expand")?;
         if self.shape().broadcast(&shape, "expand")? != shape {
             return Err(Error::new(ErrorKind::ShapeMismatch {
                 op: "expand",
@@ -281,7 +281,7 @@ impl Tensor {
         };
         Tensor::same_device("concat", tensors)?;
         let axis = first.shape().axis(axis, "concat")?;
-        let mut size = 0;
+        let mut size = 0usize;
         let mut dtype = first.dtype();
         for tensor in tensors {
             let fits = tensor.rank() == first.rank()
@@ -294,13 +294,15 @@ impl Tensor {
                     hint: format!("sizes must agree on every axis but {axis}"),
                 }));
             }
-            size += tensor.dims()[axis];
+            size = size.saturating_add(tensor.dims()[axis]);
             dtype = dtype.promote(tensor.dtype());
         }
         if tensors.len() == 1 {
             return Ok((*first).clone());
         }
-        let shape = first.dims().iter().enumerate().map(|(i, &d)| if i == axis { size } else { d }).collect();
+        let sizes = first.dims().iter().enumerate();
+        let shape: Shape = sizes.map(|(i, &d)| if i == axis { size } else { d }).collect();
+        let shape = shape.checked("concat")?;
         let cast = tensors.iter().map(|t| t.to_dtype(dtype)).collect::<Result<Vec<_>>>()?;
         Ok(Tensor::build(Op::Concat { axis }, shape, dtype, &cast.iter().collect::<Vec<_>>()))
     }
@@ -351,9 +353,8 @@ impl Tensor {
             ));
         }
         let before: SmallVec<[usize; 5]> = padding.iter().map(|p| p.0).collect();
-        let after: SmallVec<[usize; 5]> = padding.iter().map(|p| p.1).collect();
         let interior = SmallVec::from_elem(0, self.rank());
-        let shape = padded(self.shape(), &before, &after, &interior);
+        let shape = padded(self.shape(), padding);
         super::create::check("pad", &shape, self.dtype(), &self.device())?;
         Ok(self.pad_unchecked(before, interior, shape, value.into()))
     }

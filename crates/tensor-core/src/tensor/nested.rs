@@ -89,9 +89,9 @@ impl Tensor {
     /// Rows of different lengths, a dtype that the device lacks, or no memory.
     #[track_caller]
     pub fn new(data: impl Nested, device: &Device) -> Result<Tensor> {
-        let shape = data.shape()?;
-        let mut flat = Vec::with_capacity(shape.iter().product());
+        let shape = Shape::from(data.shape()?).checked("tensor")?;
+        let mut flat = Vec::with_capacity(shape.numel());
         data.flatten(&mut flat);
-        Tensor::from_slice(&flat, Shape::from(shape), device)
+        Tensor::from_slice(&flat, shape, device)
     }
 }

@@ -216,10 +216,14 @@ impl Tensor {
         shifted.sub(&shifted.exp().sum_axis(axis, true)?.log())
     }
 
-    /// ln Σeˣ along `axes`, computed from x − max x; the axes stay with size 1 if `keepdim`.
+    /// ln Σeˣ along `axes`, computed from x − max x; −∞ over nothing. The axes stay with size 1 if `keepdim`.
     #[track_caller]
     pub fn logsumexp(&self, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
         let axes = axes.into();
+        if self.shape().axes(&axes, "logsumexp")?.iter().any(|&a| self.dims()[a] == 0) {
+            // Nothing is greatest, and nothing can overflow.
+            return Ok(self.exp().sum_axis(axes, keepdim)?.log());
+        }
         let max = self.detach().max_axis(axes.clone(), true)?;
         // An infinite greatest element would give ∞ − ∞: shift by 0 there.
         let infinite = max.isinf();
