@@ -152,6 +152,7 @@ fn a_failure_before_is_told_by_the_read_that_follows() {
             scalars: &[],
             inputs,
             outputs: std::slice::from_ref(&output),
+            ticket: None,
         };
         backend.run(&launch).unwrap();
         output

@@ -119,6 +119,7 @@ fn a_dropped_read_leaves_what_it_found_to_the_next() {
             scalars: &[],
             inputs: &inputs,
             outputs: std::slice::from_ref(&output),
+            ticket: None,
         };
         backend.run(&launch).unwrap();
         let mut read = backend.download_async(&output, 0, 2);

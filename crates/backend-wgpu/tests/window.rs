@@ -117,6 +117,7 @@ fn an_output_in_an_inputs_buffer() {
                 scalars: &[],
                 inputs: &[x.clone(), one.clone()],
                 outputs: std::slice::from_ref(&x),
+                ticket: None,
             };
             backend.run(&launch).unwrap();
         }
@@ -561,6 +562,7 @@ fn a_tensor_over_the_adapters_own_binding() {
         scalars: &scalars,
         inputs: &[],
         outputs: std::slice::from_ref(&out),
+        ticket: None,
     };
     backend.run(&launch).unwrap();
     let sum = Kernel::Reduce(ReduceKernel {
@@ -577,6 +579,7 @@ fn a_tensor_over_the_adapters_own_binding() {
         scalars: &[],
         inputs: std::slice::from_ref(&out),
         outputs: std::slice::from_ref(&most),
+        ticket: None,
     };
     backend.run(&launch).unwrap();
     assert_eq!(read(device, &most).unwrap(), [n as f64]);
