@@ -4,10 +4,12 @@
 #[path = "../../../tensor-core/tests/reference/mod.rs"]
 mod reference;
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use backend_wgpu::{Caps, Form, Options};
-use tensor_core::{DType, Device, Kernel, Launch, Result, Scalar, Storage, bf16, f16, kernel::Compiled};
+use tensor_core::{
+    DType, Device, Error, Kernel, Launch, Result, Scalar, Storage, Ticket, bf16, f16, kernel::Compiled,
+};
 
 /// The devices under test, each opened once: as it comes; with parameters in uniform buffers, barrier-free kernels, the
 /// fewest bindings, and dispatches of 5 × 5 workgroups at most; and with kernels in shared memory, split into short
@@ -102,16 +104,33 @@ pub(crate) fn run(
         inputs.iter().map(|(d, v)| backend.upload(*d, &to_bytes(*d, v))).collect::<Result<_>>()?;
     let outputs: Vec<Storage> =
         kernel.outputs().iter().map(|(s, d)| backend.allocate(*d, s.numel())).collect::<Result<_>>()?;
-    let compiled = Compiled::default();
+    let ticket = ticket(kernel);
     backend.run(&Launch {
         kernel,
-        compiled: &compiled,
+        compiled: &Compiled::default(),
         scalars,
         inputs: &inputs,
         outputs: &outputs,
-        ticket: None,
+        ticket: ticket.as_ref(),
     })?;
-    outputs.iter().map(|o| read(device, o)).collect()
+    let found = outputs.iter().map(|o| read(device, o)).collect();
+    backend.settle()?;
+    ticket.map_or(Ok(()), |ticket| told(&ticket))?;
+    found
+}
+
+/// A ticket for a launch, if it goes by indices.
+#[track_caller]
+pub(crate) fn ticket(kernel: &Kernel) -> Option<Arc<Ticket>> {
+    Ticket::new(kernel, kernel.name(), std::panic::Location::caller()).map(Arc::new)
+}
+
+/// What a ticket tells, without the line it belongs to.
+pub(crate) fn told(ticket: &Ticket) -> Result<()> {
+    match ticket.result() {
+        Err(Error::At { source, .. }) => Err(*source),
+        other => other,
+    }
 }
 
 /// All elements of a buffer.
