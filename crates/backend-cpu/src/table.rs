@@ -3,7 +3,7 @@
 // Closures are inlined into the loops; a function's pointer need not be.
 #![allow(clippy::redundant_closure)]
 
-use tensor_core::{BinaryOp, CompareOp, DType, Error, Result, UnaryOp};
+use tensor_core::{BinaryOp, CompareOp, DType, Error, ErrorKind, Result, UnaryOp};
 
 #[cfg(target_arch = "x86_64")]
 use crate::vector;
@@ -14,12 +14,12 @@ use crate::{
 };
 
 fn lacking(op: &'static str, dtype: DType) -> Error {
-    Error::Unsupported {
+    Error::new(ErrorKind::Unsupported {
         op,
         device: "cpu".into(),
         dtype,
         hint: "cast the operand to a dtype that the operation takes, such as F32".into(),
-    }
+    })
 }
 
 /// Scalar passes for what has no vector form, over the elements that `outside` picks.

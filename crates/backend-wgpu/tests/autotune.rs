@@ -8,7 +8,7 @@ use std::path::Path;
 use backend_wgpu::{Form, Options, WgpuBackend};
 use common::{close, device, numbers, run};
 use tensor_core::{
-    DType, Device, Error, Kernel, Launch, Layout,
+    DType, Device, ErrorKind, Kernel, Launch, Layout,
     kernel::{Compiled, GatherKernel, MatMulKernel},
 };
 
@@ -171,8 +171,8 @@ fn a_bad_index_before_a_measurement_is_told_by_its_own_ticket() {
     let (output, none) = launch(&product(N, N, N, DType::F32), &[numbers.clone(), numbers], N * N);
     assert!(none.is_none());
     backend.download(&output, 0, &mut [0; 4]).unwrap();
-    let error = common::told(&ticket.unwrap()).unwrap_err();
-    assert!(matches!(error, Error::IndexOutOfRange { op: "gather", .. }), "{error}");
+    let error = ticket.unwrap().result().unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::IndexOutOfRange { op: "gather", .. }), "{error}");
 }
 
 /// Whatever a clock would choose: each way gives the product, at sizes on and off its edges.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::{Backend, DType, Error, Result, Ticket};
+use crate::{Backend, DType, Error, ErrorKind, Result, Ticket};
 
 /// The range in which all integers of a buffer lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,13 +97,12 @@ impl Facts {
         if self.tickets.list().iter().any(|ticket| ticket.is_open()) {
             backend.settle()?;
         }
-        self.tickets.list().iter().try_for_each(|ticket| ticket.result()).map_err(|error| match error {
-            Error::Invalid { op, .. } => Error::Backend {
-                device: backend.info().name.clone(),
-                message: format!("the backend deferred the check of {op}'s indices and did not settle it"),
-            },
-            other => other,
-        })
+        if self.tickets.list().iter().any(|ticket| ticket.is_open()) {
+            let message =
+                "the backend deferred the check of a launch's indices, and did not settle it".into();
+            return Err(Error::new(ErrorKind::Backend { device: backend.info().name.clone(), message }));
+        }
+        self.check()
     }
 }
 

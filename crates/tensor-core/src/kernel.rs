@@ -273,7 +273,7 @@ pub struct MatMulKernel {
 /// `output[p] = input[p with axis := index[p]]`, row-major of the index's shape. Inputs: the tensor, the index.
 ///
 /// Off the axis, the index's sizes are at most the input's. An index outside the axis is
-/// [`crate::Error::IndexOutOfRange`]: of [`crate::Backend::run`] at once, or by the launch's [`Ticket`].
+/// [`crate::ErrorKind::IndexOutOfRange`]: of [`crate::Backend::run`] at once, or by the launch's [`Ticket`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct GatherKernel {
     /// The axis indexed.

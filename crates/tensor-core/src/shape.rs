@@ -5,7 +5,7 @@ use std::{fmt, ops::Deref};
 
 use smallvec::SmallVec;
 
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 
 /// The sizes of a tensor along its axes, outermost first; `[]` is a scalar with one element.
 #[derive(PartialEq, Eq, Hash, Default)]
@@ -52,6 +52,7 @@ impl Shape {
 
     /// The shape to which `self` and `other` broadcast by NumPy's rule: aligned at the right, each pair of sizes
     /// equal or one of them 1. `op` names the operation in the error.
+    #[track_caller]
     pub fn broadcast(&self, other: &Shape, op: &'static str) -> Result<Shape> {
         if self == other {
             return Ok(self.clone());
@@ -66,7 +67,7 @@ impl Shape {
                 (1, _) => b,
                 (_, 1) => a,
                 _ => {
-                    return Err(Error::ShapeMismatch {
+                    return Err(Error::new(ErrorKind::ShapeMismatch {
                         op,
                         lhs: self.clone(),
                         rhs: other.clone(),
@@ -74,7 +75,7 @@ impl Shape {
                             "sizes {a} and {b} at axis -{} differ and neither is 1; reshape or expand one of them",
                             i + 1
                         ),
-                    });
+                    }));
                 }
             };
         }
@@ -82,17 +83,19 @@ impl Shape {
     }
 
     /// The axis meant by `axis`, which may count from the end.
+    #[track_caller]
     pub fn axis(&self, axis: isize, op: &'static str) -> Result<usize> {
         let rank = self.rank() as isize;
         let resolved = if axis < 0 { axis + rank } else { axis };
         if (0..rank).contains(&resolved) {
             Ok(resolved as usize)
         } else {
-            Err(Error::AxisOutOfRange { op, axis, shape: self.clone() })
+            Err(Error::new(ErrorKind::AxisOutOfRange { op, axis, shape: self.clone() }))
         }
     }
 
     /// Axes meant by `axes`, resolved, in ascending order. None given means every one. A repeated axis is an error.
+    #[track_caller]
     pub fn axes(&self, axes: &Axes, op: &'static str) -> Result<SmallVec<[usize; 5]>> {
         let Some(list) = &axes.0 else { return Ok((0..self.rank()).collect()) };
         let mut out: SmallVec<[usize; 5]> = SmallVec::new();
@@ -225,6 +228,7 @@ pub struct Dims(pub(crate) SmallVec<[isize; 5]>);
 
 impl Dims {
     /// The shape that these sizes mean for `numel` elements that now have the shape `from`.
+    #[track_caller]
     pub fn resolve(&self, from: &Shape) -> Result<Shape> {
         let bad =
             |why: String| Error::invalid("reshape", format!("{from} to {:?}: {why}", self.0.as_slice()));
@@ -233,23 +237,27 @@ impl Dims {
         let mut open = None;
         for (i, &d) in self.0.iter().enumerate() {
             match d {
-                -1 if open.is_some() => return Err(bad("only one size may be -1".into())),
+                -1 if open.is_some() => return Err(bad("only one size may be -1".into()).here()),
                 -1 => open = Some(i),
-                d if d < 0 => return Err(bad(format!("{d} is not a size"))),
+                d if d < 0 => return Err(bad(format!("{d} is not a size")).here()),
                 d => {
-                    known = known.checked_mul(d as usize).ok_or_else(|| bad("the sizes overflow".into()))?;
+                    let Some(product) = known.checked_mul(d as usize) else {
+                        return Err(bad("the sizes overflow".into()).here());
+                    };
+                    known = product;
                 }
             }
         }
         let mut dims: SmallVec<[usize; 5]> = self.0.iter().map(|&d| d.max(0) as usize).collect();
         match open {
             Some(i) if known > 0 && numel.is_multiple_of(known) => dims[i] = numel / known,
-            Some(_) if known == 0 => return Err(bad("-1 beside a size of 0 could be anything".into())),
-            Some(_) => return Err(bad(format!("{numel} elements do not divide by {known}"))),
+            Some(_) if known == 0 => return Err(bad("-1 beside a size of 0 could be anything".into()).here()),
+            Some(_) => return Err(bad(format!("{numel} elements do not divide by {known}")).here()),
             None if known != numel => {
                 return Err(bad(format!(
                     "{numel} elements are not {known}; -1 for one size takes what is left"
-                )));
+                ))
+                .here());
             }
             None => {}
         }

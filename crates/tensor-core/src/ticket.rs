@@ -5,7 +5,7 @@ use std::{
     sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering},
 };
 
-use crate::{Error, Kernel, Result};
+use crate::{Error, ErrorKind, Kernel, Result};
 
 /// The check of one launch's indices, where it was not certain beforehand that all are in range.
 ///
@@ -80,23 +80,20 @@ impl Ticket {
     /// What is known of the launch's indices.
     ///
     /// # Errors
-    /// [`Error::IndexOutOfRange`] with the operation and the source line, each time this is asked. [`Error::Invalid`] while the
+    /// [`ErrorKind::IndexOutOfRange`] with the operation and the source line, each time this is asked. [`ErrorKind::Invalid`] while the
     /// check is still to come.
     pub fn result(&self) -> Result<()> {
         match self.state.load(Ordering::Acquire) {
             PASSED => Ok(()),
-            FAILED => Err(Error::At {
-                op: self.op,
-                location: self.location,
-                source: Box::new(self.out_of_range(self.index.load(Ordering::Relaxed))),
-            }),
+            FAILED => Err(self.out_of_range(self.index.load(Ordering::Relaxed))),
             _ => Err(Error::invalid(self.op, "the device has not checked the indices yet: settle it first")),
         }
     }
 
-    /// The error of an index, without the operation and line that it belongs to.
+    /// The error of an index.
     pub(crate) fn out_of_range(&self, index: i64) -> Error {
-        Error::IndexOutOfRange { op: self.kernel, index, axis: self.axis, size: self.size }
+        let (op, axis, size) = (self.kernel, self.axis, self.size);
+        Error::new(ErrorKind::IndexOutOfRange { op, index, axis, size }).computing(self.op, self.location)
     }
 
     /// Later tickets have greater numbers.

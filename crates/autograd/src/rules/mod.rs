@@ -6,7 +6,7 @@ mod elementwise;
 mod movement;
 mod reduce;
 
-use tensor_core::{Error, Op, Result, Shape, Tensor};
+use tensor_core::{Error, ErrorKind, Op, Result, Shape, Tensor};
 
 /// One operation on the tape, met from behind.
 pub(crate) struct Step<'a> {
@@ -53,10 +53,10 @@ pub(crate) fn gradients(step: &Step<'_>) -> Gradients {
         }
         Op::ToDevice => Ok(vec![Some(g.to(&inputs[0].device())?)]),
         Op::Custom(op) => custom(op.as_ref(), step),
-        op => Err(Error::Autograd {
+        op => Err(Error::new(ErrorKind::Autograd {
             op: "backward",
             message: format!("{} has no gradient; detach its input, or compute it under no_grad", op.name()),
-        }),
+        })),
     }
 }
 
@@ -113,25 +113,25 @@ fn custom(op: &dyn tensor_core::CustomOp, step: &Step<'_>) -> Gradients {
     let inputs = &step.inputs[..step.inputs.len() - 1];
     let mut found = op.backward(inputs, step.node, step.gradient)?;
     if found.len() != inputs.len() {
-        return Err(Error::Autograd {
+        return Err(Error::new(ErrorKind::Autograd {
             op: op.name(),
             message: format!(
                 "its backward gave {} gradients for {} inputs; give one each, or None",
                 found.len(),
                 inputs.len()
             ),
-        });
+        }));
     }
     for (gradient, input) in found.iter().zip(inputs) {
         if let Some(gradient) = gradient
             && gradient.shape() != input.shape()
         {
-            return Err(Error::ShapeMismatch {
+            return Err(Error::new(ErrorKind::ShapeMismatch {
                 op: op.name(),
                 lhs: input.shape().clone(),
                 rhs: gradient.shape().clone(),
                 hint: "a gradient must have its input's shape".into(),
-            });
+            }));
         }
     }
     found.push(None);

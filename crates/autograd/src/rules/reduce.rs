@@ -1,6 +1,6 @@
 //! Gradients of reductions: each element's share of what its group got.
 
-use tensor_core::{Error, ReduceOp, Result, Tensor};
+use tensor_core::{Error, ErrorKind, ReduceOp, Result, Tensor};
 
 use super::{Gradients, Step};
 
@@ -24,10 +24,10 @@ pub(super) fn reduce(op: ReduceOp, axes: &[usize], step: &Step<'_>) -> Gradients
         }
         ReduceOp::Prod => g.mul(&product_of_others(x, &wide(y)?, axes)?)?,
         ReduceOp::Any | ReduceOp::All => {
-            return Err(Error::Autograd {
+            return Err(Error::new(ErrorKind::Autograd {
                 op: "backward",
                 message: format!("{} gives no floating-point values, so it has no gradient", op.name()),
-            });
+            }));
         }
     };
     Ok(vec![Some(dx)])

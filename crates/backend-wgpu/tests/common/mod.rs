@@ -1,14 +1,12 @@
 //! What every test here stands on: the devices under test, and a kernel run on them and on the plain reference.
-#![allow(dead_code, clippy::unwrap_used, clippy::panic)]
-
-#[path = "../../../tensor-core/tests/reference/mod.rs"]
-mod reference;
+#![allow(dead_code, unused_imports, clippy::unwrap_used, clippy::panic)]
 
 use std::sync::{Arc, OnceLock};
 
 use backend_wgpu::{Caps, Form, Options};
+pub(crate) use taper_testing::numbers;
 use tensor_core::{
-    DType, Device, Error, Kernel, Launch, Result, Scalar, Storage, Ticket, bf16, f16, kernel::Compiled,
+    DType, Device, Kernel, Launch, Result, Scalar, Storage, Ticket, bf16, f16, kernel::Compiled,
 };
 
 /// The devices under test, each opened once: as it comes; with parameters in uniform buffers, barrier-free kernels, the
@@ -44,13 +42,6 @@ pub(crate) fn devices() -> &'static [(&'static str, Device)] {
 /// The first of them.
 pub(crate) fn device() -> Option<&'static Device> {
     devices().first().map(|(_, d)| d)
-}
-
-/// Numbers between −2 and 2 without a pattern.
-pub(crate) fn numbers(n: usize, seed: u64) -> Vec<f64> {
-    (0..n)
-        .map(|i| f64::from(tensor_core::philox(seed, i as u64)[0]) / f64::from(u32::MAX) * 4.0 - 2.0)
-        .collect()
 }
 
 /// Numbers as elements of `dtype`, in bytes: floats round, integers are cut.
@@ -115,7 +106,7 @@ pub(crate) fn run(
     })?;
     let found = outputs.iter().map(|o| read(device, o)).collect();
     backend.settle()?;
-    ticket.map_or(Ok(()), |ticket| told(&ticket))?;
+    ticket.map_or(Ok(()), |ticket| ticket.result())?;
     found
 }
 
@@ -123,14 +114,6 @@ pub(crate) fn run(
 #[track_caller]
 pub(crate) fn ticket(kernel: &Kernel) -> Option<Arc<Ticket>> {
     Ticket::new(kernel, kernel.name(), std::panic::Location::caller()).map(Arc::new)
-}
-
-/// What a ticket tells, without the line it belongs to.
-pub(crate) fn told(ticket: &Ticket) -> Result<()> {
-    match ticket.result() {
-        Err(Error::At { source, .. }) => Err(*source),
-        other => other,
-    }
 }
 
 /// All elements of a buffer.
@@ -164,7 +147,7 @@ pub(crate) fn agree_on(
     if devices.is_empty() {
         return;
     }
-    let expected = run(&reference::reference(), kernel, scalars, inputs).unwrap();
+    let expected = run(&taper_testing::reference(), kernel, scalars, inputs).unwrap();
     for (name, device) in devices {
         if inputs.iter().map(|i| i.0).chain(kernel.outputs().iter().map(|o| o.1)).any(|d| !device.supports(d))
         {

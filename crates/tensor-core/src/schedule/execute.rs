@@ -41,10 +41,7 @@ pub(crate) fn execute(plan: &Plan, items: &[Item], backend: &dyn Backend) -> Res
 
 /// The error, with the operation and the line it belongs to.
 pub(super) fn blame(node: &Node, error: Error) -> Error {
-    match error {
-        Error::At { .. } => error,
-        other => Error::At { op: node.op.name(), location: node.location, source: Box::new(other) },
-    }
+    error.computing(node.op.name(), node.location)
 }
 
 /// Allocates a kernel's outputs and launches it on behalf of `node`. `facts` are those of the inputs.

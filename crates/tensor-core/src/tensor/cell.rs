@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::Tensor;
 use crate::{
-    Device, Error, Op, Result,
+    Device, Error, ErrorKind, Op, Result,
     grad_mode::set_grad_enabled,
     node::{Inputs, Node, Value, Variable, lock},
     origin::here,
@@ -72,15 +72,15 @@ impl Tensor {
             ));
         };
         if value.shape() != self.shape() {
-            return Err(Error::ShapeMismatch {
+            return Err(Error::new(ErrorKind::ShapeMismatch {
                 op: "assign",
                 lhs: self.shape().clone(),
                 rhs: value.shape().clone(),
                 hint: "a cell keeps its shape".into(),
-            });
+            }));
         }
         if value.dtype() != self.dtype() {
-            return Err(Error::DTypeMismatch {
+            return Err(Error::new(ErrorKind::DTypeMismatch {
                 op: "assign",
                 lhs: self.dtype(),
                 rhs: value.dtype(),
@@ -88,7 +88,7 @@ impl Tensor {
                     "a cell keeps its dtype: cast the value with .to_dtype(DType::{:?})",
                     self.dtype()
                 ),
-            });
+            }));
         }
         let next = cell_value(&value.node(), variable.requires_grad.load(Ordering::Relaxed));
         let _ = next.0.leaf.set(Arc::downgrade(&self.0));
@@ -249,11 +249,11 @@ fn cell_value(node: &Arc<Node>, tracked: bool) -> Tensor {
 }
 
 fn not_float(tensor: &Tensor) -> Error {
-    Error::Autograd {
+    Error::new(ErrorKind::Autograd {
         op: "requires_grad",
         message: format!(
             "only floating-point tensors can have gradients, this one is {}; cast it with .to_dtype(DType::F32)",
             tensor.dtype()
         ),
-    }
+    })
 }

@@ -2,7 +2,7 @@
 
 use super::Tensor;
 use crate::{
-    DType, Device, Element, Error, Op, Progression, Result, Scalar, Shape,
+    DType, Device, Element, Error, ErrorKind, Op, Progression, Result, Scalar, Shape,
     node::{Inputs, Node, Value},
     origin::here,
     schedule::pending,
@@ -27,6 +27,7 @@ impl From<(DType, &Device)> for TensorOptions {
 }
 
 /// A shape that the device can hold in one buffer, and a dtype it has.
+#[track_caller]
 pub(crate) fn check(op: &'static str, shape: &Shape, dtype: DType, device: &Device) -> Result<()> {
     device.require(dtype, op)?;
     let limit = device.info().limits.max_buffer_bytes;
@@ -35,7 +36,7 @@ pub(crate) fn check(op: &'static str, shape: &Shape, dtype: DType, device: &Devi
         .and_then(|n| n.checked_mul(dtype.size()))
         .map_or(u64::MAX, |bytes| bytes as u64);
     if asked > limit || asked > isize::MAX as u64 {
-        return Err(Error::TooLarge { device: device.name().into(), asked, limit });
+        return Err(Error::new(ErrorKind::TooLarge { device: device.name().into(), asked, limit }));
     }
     Ok(())
 }
@@ -142,16 +143,16 @@ impl Tensor {
         let bad = |why: &str| Error::invalid("arange", format!("from {start} to {end} by {step}: {why}"));
         let (a, b, s) = (start.as_f64(), end.as_f64(), step.as_f64());
         if ![a, b, s].iter().all(|v| v.is_finite()) {
-            return Err(bad("start, end and step must be finite"));
+            return Err(bad("start, end and step must be finite").here());
         }
         if s == 0.0 {
-            return Err(bad("the step must not be 0"));
+            return Err(bad("the step must not be 0").here());
         }
         if (b - a) / s < 0.0 {
-            return Err(bad("the step leads away from the end; change its sign"));
+            return Err(bad("the step leads away from the end; change its sign").here());
         }
         if dtype == DType::Bool {
-            return Err(bad("bool has no ranges"));
+            return Err(bad("bool has no ranges").here());
         }
         let n = match (all_int, start, end, step) {
             (true, Scalar::Int(a), Scalar::Int(b), Scalar::Int(s)) => {

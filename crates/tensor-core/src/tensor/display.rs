@@ -28,6 +28,7 @@ impl fmt::Debug for Tensor {
     }
 }
 
+#[track_caller]
 fn render(tensor: &Tensor) -> Result<String> {
     let dims = tensor.dims();
     let mut suffixes = Vec::new();
@@ -92,6 +93,7 @@ struct Page<'a> {
 }
 
 impl<'a> Page<'a> {
+    #[track_caller]
     fn new(tensor: &'a Tensor) -> Result<Page<'a>> {
         let dims = tensor.dims();
         let summarize = tensor.numel() > THRESHOLD;

@@ -6,7 +6,9 @@ use std::{
 };
 
 use super::Tensor;
-use crate::{BinaryOp, CompareOp, DType, Error, Op, Result, Scalar, UnaryOp, node::Node, op::unary_dtype};
+use crate::{
+    BinaryOp, CompareOp, DType, Error, ErrorKind, Op, Result, Scalar, UnaryOp, node::Node, op::unary_dtype,
+};
 
 impl Tensor {
     /// An elementwise function of this tensor. Integers and bools are cast to f32 first where the function is real-valued.
@@ -104,12 +106,12 @@ impl Tensor {
     #[track_caller]
     pub fn where_cond(&self, a: &Tensor, b: &Tensor) -> Result<Tensor> {
         if self.dtype() != DType::Bool {
-            return Err(Error::DTypeMismatch {
+            return Err(Error::new(ErrorKind::DTypeMismatch {
                 op: "where",
                 lhs: self.dtype(),
                 rhs: DType::Bool,
                 hint: "the condition must be bool: compare it, as in x.gt_scalar(0.0)".into(),
-            });
+            }));
         }
         Tensor::same_device("where", &[self, a, b])?;
         let shape = self.shape().broadcast(a.shape(), "where")?.broadcast(b.shape(), "where")?;
@@ -249,6 +251,7 @@ fn promoted(a: &Tensor, b: &Tensor) -> DType {
     }
 }
 
+#[track_caller]
 fn check_binary(op: BinaryOp, dtype: DType) -> Result<()> {
     use BinaryOp as B;
     let (fits, hint) = match op {

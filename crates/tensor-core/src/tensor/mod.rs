@@ -27,7 +27,7 @@ pub use operators::Number;
 pub use random::Generator;
 
 use crate::{
-    DType, Device, Error, Op, Result, Shape,
+    DType, Device, Error, ErrorKind, Op, Result, Shape,
     grad_mode::is_grad_enabled,
     node::{Inputs, Node, Value, lock},
     origin::here,
@@ -85,6 +85,7 @@ impl Tensor {
     }
 
     /// The size along one axis, which may count from the end.
+    #[track_caller]
     pub fn dim(&self, axis: isize) -> Result<usize> {
         Ok(self.shape()[self.shape().axis(axis, "dim")?])
     }
@@ -141,6 +142,7 @@ impl Tensor {
     /// Whatever the device reports: memory, a lost device, an index out of range. The failing operation and the source
     /// line that built it are named, and this tensor stays as it was. If the value depends on indices that only the device can
     /// check, this waits for that check, and each later call gives the same error.
+    #[track_caller]
     pub fn eval(&self) -> Result<()> {
         let node = self.node();
         node_value(&node)?.facts.settle(node.device.backend().as_ref())
@@ -152,6 +154,7 @@ impl Tensor {
     }
 
     /// The value, computed if need be.
+    #[track_caller]
     pub(crate) fn value(&self) -> Result<Value> {
         node_value(&self.node())
     }
@@ -196,6 +199,7 @@ impl Tensor {
     }
 
     /// An error unless all tensors are on one device.
+    #[track_caller]
     pub(crate) fn same_device(op: &'static str, tensors: &[&Tensor]) -> Result<()> {
         let Some((first, rest)) = tensors.split_first() else { return Ok(()) };
         // Only a cell's device can change; all others are compared where they are.
@@ -206,11 +210,11 @@ impl Tensor {
         for tensor in rest {
             let other = tensor.device();
             if other != device {
-                return Err(Error::DeviceMismatch {
+                return Err(Error::new(ErrorKind::DeviceMismatch {
                     op,
                     lhs: device.name().into(),
                     rhs: other.name().into(),
-                });
+                }));
             }
         }
         Ok(())
@@ -260,6 +264,7 @@ pub fn eval_all(tensors: &[&Tensor]) -> Result<()> {
 ///
 /// # Errors
 /// The first failure; what could be computed stays computed.
+#[track_caller]
 pub fn eval_pending() -> Result<()> {
     schedule::pending::flush()
 }

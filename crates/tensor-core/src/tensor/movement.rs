@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::Tensor;
-use crate::{Axes, BinaryOp, DType, Dims, Error, Op, Padding, Result, Scalar, Shape, op::padded};
+use crate::{Axes, BinaryOp, DType, Dims, Error, ErrorKind, Op, Padding, Result, Scalar, Shape, op::padded};
 
 impl Tensor {
     /// The same elements in the same order under another shape; one size may be -1 and takes what is left.
@@ -123,7 +123,11 @@ impl Tensor {
         let rank = self.rank() as isize + 1;
         let at = if axis < 0 { axis + rank } else { axis };
         if !(0..rank).contains(&at) {
-            return Err(Error::AxisOutOfRange { op: "unsqueeze", axis, shape: self.shape().clone() });
+            return Err(Error::new(ErrorKind::AxisOutOfRange {
+                op: "unsqueeze",
+                axis,
+                shape: self.shape().clone(),
+            }));
         }
         let (head, tail) = self.dims().split_at(at as usize);
         let shape = head.iter().copied().chain([1]).chain(tail.iter().copied()).collect();
@@ -153,12 +157,12 @@ impl Tensor {
         }
         let shape = Shape::from(shape.as_slice());
         if self.shape().broadcast(&shape, "expand")? != shape {
-            return Err(Error::ShapeMismatch {
+            return Err(Error::new(ErrorKind::ShapeMismatch {
                 op: "expand",
                 lhs: self.shape().clone(),
                 rhs: shape,
                 hint: "only axes of size 1, and new ones in front, can be widened".into(),
-            });
+            }));
         }
         Ok(self.expand_unchecked(shape))
     }
@@ -240,7 +244,12 @@ impl Tensor {
         let size = self.dims()[at];
         let resolved = if index < 0 { index + size as isize } else { index };
         if !(0..size as isize).contains(&resolved) {
-            return Err(Error::IndexOutOfRange { op: "select", index: index as i64, axis: at, size });
+            return Err(Error::new(ErrorKind::IndexOutOfRange {
+                op: "select",
+                index: index as i64,
+                axis: at,
+                size,
+            }));
         }
         let one = self.slice_unchecked(at, resolved as usize, 1, 1);
         let shape = self.shape().reduced(&[at], false);
@@ -278,12 +287,12 @@ impl Tensor {
             let fits = tensor.rank() == first.rank()
                 && tensor.dims().iter().zip(first.dims()).enumerate().all(|(i, (a, b))| i == axis || a == b);
             if !fits {
-                return Err(Error::ShapeMismatch {
+                return Err(Error::new(ErrorKind::ShapeMismatch {
                     op: "concat",
                     lhs: first.shape().clone(),
                     rhs: tensor.shape().clone(),
                     hint: format!("sizes must agree on every axis but {axis}"),
-                });
+                }));
             }
             size += tensor.dims()[axis];
             dtype = dtype.promote(tensor.dtype());
@@ -303,12 +312,12 @@ impl Tensor {
             return Err(Error::invalid("stack", "no tensors are given; give at least one"));
         };
         if let Some(other) = tensors.iter().find(|t| t.shape() != first.shape()) {
-            return Err(Error::ShapeMismatch {
+            return Err(Error::new(ErrorKind::ShapeMismatch {
                 op: "stack",
                 lhs: first.shape().clone(),
                 rhs: other.shape().clone(),
                 hint: "all must have one shape".into(),
-            });
+            }));
         }
         let wide = tensors.iter().map(|t| t.unsqueeze(axis)).collect::<Result<Vec<_>>>()?;
         Tensor::concat(&wide.iter().collect::<Vec<_>>(), axis)

@@ -1,7 +1,7 @@
 //! Reductions over all or some axes, and what is made of them: softmax, variance, norms.
 
 use super::Tensor;
-use crate::{ArgReduceOp, Axes, DType, Error, Op, ReduceOp, Result, Shape};
+use crate::{ArgReduceOp, Axes, DType, Error, ErrorKind, Op, ReduceOp, Result, Shape};
 
 impl Tensor {
     /// A reduction along `axes` (`..` for all).
@@ -145,6 +145,7 @@ impl Tensor {
     }
 
     /// Fails for an axis longer than i32 indices reach.
+    #[track_caller]
     pub(super) fn check_indices(&self, op: &'static str, axis: usize) -> Result<()> {
         if self.dims()[axis] <= i32::MAX as usize {
             return Ok(());
@@ -239,16 +240,17 @@ impl Tensor {
     }
 
     /// Fails for a dtype that is not floating-point.
+    #[track_caller]
     pub(super) fn require_float(&self, op: &'static str) -> Result<()> {
         if self.dtype().is_float() {
             return Ok(());
         }
-        Err(Error::DTypeMismatch {
+        Err(Error::new(ErrorKind::DTypeMismatch {
             op,
             lhs: self.dtype(),
             rhs: DType::F32,
             hint: "a floating-point tensor is needed: cast it with .to_dtype(DType::F32)".into(),
-        })
+        }))
     }
 }
 
