@@ -61,7 +61,8 @@ fn sizes_that_overflow_are_errors_where_they_are_written() {
     says(one.expand([huge, huge]), &["expand", big]);
     says(f(&[1, 0]).expand([large >> 1, 0]), &["expand", big]);
     says(one.expand([1usize << 60]), &["expand", big]);
-    let (tall, wide) = (f(&[1, 1]).expand([1usize << 31, 1]).unwrap(), f(&[1, 1]).expand([1, 1usize << 31]).unwrap());
+    let (tall, wide) =
+        (f(&[1, 1]).expand([1usize << 31, 1]).unwrap(), f(&[1, 1]).expand([1, 1usize << 31]).unwrap());
     says(tall.add(&wide), &["add", big]);
     says(tall.lt(&wide), &["lt", big]);
     says(tall.gt_scalar(0.0).where_cond(&wide, &one), &["where", big]);
