@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use autograd::no_grad;
-use tensor_core::{Error, ErrorKind, Result, Tensor, eval_pending};
+use tensor_core::{Error, ErrorKind, Result, Tensor, eval_all, eval_pending};
 
 use crate::Optimizer;
 
@@ -44,20 +44,23 @@ impl SgdConfig {
     #[track_caller]
     fn check(&self) -> Result<()> {
         let SgdConfig { lr, momentum, dampening, weight_decay, nesterov, .. } = *self;
-        let wrong = |message: String| Err(Error::invalid("Sgd", message));
+        let wrong = |message: String| Error::invalid("Sgd", message);
         for (name, value) in [("lr", lr), ("momentum", momentum), ("weight_decay", weight_decay)] {
             if !(value.is_finite() && value >= 0.0) {
-                return wrong(format!("{name} {value}: give a finite number that is not negative"));
+                return Err(
+                    wrong(format!("{name} {value}: give a finite number that is not negative")).here()
+                );
             }
         }
         if !dampening.is_finite() {
-            return wrong(format!("dampening {dampening}: give a finite number"));
+            return Err(wrong(format!("dampening {dampening}: give a finite number")).here());
         }
         if nesterov && (momentum == 0.0 || dampening != 0.0) {
-            return wrong(format!(
+            return Err(wrong(format!(
                 "nesterov with momentum {momentum} and dampening {dampening}: it needs a momentum above 0 and a \
                  dampening of 0"
-            ));
+            ))
+            .here());
         }
         Ok(())
     }
@@ -284,11 +287,13 @@ impl Optimizer for Sgd {
             Ok(())
         })?;
         // All at once, and before any parameter changes, so that a failure changes none.
-        eval_pending()?;
-        for update in &updates {
-            update.value.eval()?;
-            update.momentum.iter().try_for_each(Tensor::eval)?;
+        match eval_pending() {
+            // Of something else that waits, this is told to whoever asks for it; of an update, below.
+            Err(error) if !matches!(error.kind(), ErrorKind::IndexOutOfRange { .. }) => return Err(error),
+            _ => {}
         }
+        let made = updates.iter().flat_map(|update| [Some(&update.value), update.momentum.as_ref()]);
+        eval_all(&made.flatten().collect::<Vec<_>>())?;
         for Update { group, index, value, momentum } in updates {
             let group = &mut self.groups[group];
             group.parameters[index].assign(&value)?;

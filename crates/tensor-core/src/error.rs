@@ -62,6 +62,17 @@ impl Error {
         self.0.op
     }
 
+    /// The same failure, met at the line that called into the library, unless a line is known already: for an error that was
+    /// made in a closure, which hides its caller's line.
+    #[must_use]
+    #[track_caller]
+    pub fn here(mut self) -> Error {
+        if self.0.location.is_none() {
+            self.0.location = outside(here());
+        }
+        self
+    }
+
     /// The same failure, met when a tensor was computed that `op` made at `location`. What is known already stays.
     pub(crate) fn computing(mut self, op: &'static str, location: &'static Location<'static>) -> Error {
         if self.0.op.is_none() {

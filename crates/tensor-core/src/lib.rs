@@ -13,17 +13,21 @@ pub mod backend;
 mod device;
 mod dtype;
 mod error;
+mod facts;
 mod grad_mode;
 pub mod kernel;
+mod launch;
 mod layout;
 mod node;
 mod op;
 mod origin;
 mod philox;
+mod rounding;
 mod scalar;
 mod schedule;
 mod shape;
 mod tensor;
+mod ticket;
 
 pub use backend::{Backend, Buffer, DeviceInfo, DeviceKind, Limits, MemoryStats, Storage};
 pub use device::Device;
@@ -38,9 +42,11 @@ pub use op::{
 };
 pub use origin::with_location;
 pub use philox::philox;
+pub use rounding::round_to_odd;
 pub use scalar::Scalar;
 pub use shape::{Axes, Dims, MAX_ELEMENTS, Shape};
-pub use tensor::{Generator, Nested, Number, Tensor, TensorOptions, eval_pending};
+pub use tensor::{Generator, Nested, Number, Tensor, TensorOptions, eval_all, eval_pending};
+pub use ticket::Ticket;
 
 #[doc(no_inline)]
 pub use half::{bf16, f16};

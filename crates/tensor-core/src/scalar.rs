@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::DType;
+use crate::{DType, round_to_odd};
 
 /// A number given to an operation beside its tensors, as in `&x + 2.0`.
 ///
@@ -103,8 +103,8 @@ impl Scalar {
                 other => i64::from(other.as_i64() as i32),
             }),
             DType::I64 => Scalar::Int(self.as_i64()),
-            DType::F16 => Scalar::Float(half::f16::from_f64(self.as_f64()).to_f64()),
-            DType::BF16 => Scalar::Float(half::bf16::from_f64(self.as_f64()).to_f64()),
+            DType::F16 => Scalar::Float(half::f16::from_f32(round_to_odd(self.as_f64())).to_f64()),
+            DType::BF16 => Scalar::Float(half::bf16::from_f32(round_to_odd(self.as_f64())).to_f64()),
             DType::F32 => Scalar::Float(f64::from(self.as_f64() as f32)),
             DType::F64 => Scalar::Float(self.as_f64()),
         }

@@ -264,21 +264,22 @@ impl Dims {
         let mut open = None;
         for (i, &d) in self.0.iter().enumerate() {
             match d {
-                -1 if open.is_some() => return Err(bad("only one size may be -1".into())),
+                -1 if open.is_some() => return Err(bad("only one size may be -1".into()).here()),
                 -1 => open = Some(i),
-                d if d < 0 => return Err(bad(format!("{d} is not a size"))),
+                d if d < 0 => return Err(bad(format!("{d} is not a size")).here()),
                 d => known = known.saturating_mul(d as usize),
             }
         }
         let mut dims: SmallVec<[usize; 5]> = self.0.iter().map(|&d| d.max(0) as usize).collect();
         match open {
             Some(i) if known > 0 && numel.is_multiple_of(known) => dims[i] = numel / known,
-            Some(_) if known == 0 => return Err(bad("-1 beside a size of 0 could be anything".into())),
-            Some(_) => return Err(bad(format!("{numel} elements do not divide by {known}"))),
+            Some(_) if known == 0 => return Err(bad("-1 beside a size of 0 could be anything".into()).here()),
+            Some(_) => return Err(bad(format!("{numel} elements do not divide by {known}")).here()),
             None if known != numel => {
                 return Err(bad(format!(
                     "{numel} elements are not {known}; -1 for one size takes what is left"
-                )));
+                ))
+                .here());
             }
             None => {}
         }

@@ -1,14 +1,12 @@
 //! The lazy graph and its scheduler, on the plain reference backend: what fuses, what is stored, what is let go.
 #![allow(clippy::unwrap_used)]
 
-mod reference;
-
 use std::sync::atomic::Ordering;
 
-use reference::{reference, reference_backend};
+use taper_testing::{Reference, reference, reference_backend};
 use tensor_core::{DType, ErrorKind, Generator, Result, Tensor, eval_pending, set_grad_enabled};
 
-fn kernels(backend: &reference::Reference) -> usize {
+fn kernels(backend: &Reference) -> usize {
     backend.kernels.lock().unwrap().values().sum()
 }
 

@@ -5,6 +5,7 @@ use crate::{
     DType, Device, Element, Error, ErrorKind, Op, Progression, Result, Scalar, Shape,
     node::{Inputs, Node, Value},
     origin::here,
+    round_to_odd,
     schedule::pending,
 };
 
@@ -69,9 +70,9 @@ impl Tensor {
         }
         check("from_slice", &shape, T::DTYPE, device)?;
         let bytes = T::as_bytes(data);
-        let storage = device.backend().upload(T::DTYPE, bytes)?;
+        let value = Value::upload(device, T::DTYPE, bytes)?;
         pending::note_bytes(bytes.len());
-        Ok(Tensor::ready(Op::Leaf, shape, T::DTYPE, device.clone(), Value::row_major(storage)))
+        Ok(Tensor::ready(Op::Leaf, shape, T::DTYPE, device.clone(), value))
     }
 
     /// A tensor of `data` in row-major order. See [`Tensor::from_slice`].
@@ -142,16 +143,16 @@ impl Tensor {
         let bad = |why: &str| Error::invalid("arange", format!("from {start} to {end} by {step}: {why}"));
         let (a, b, s) = (start.as_f64(), end.as_f64(), step.as_f64());
         if ![a, b, s].iter().all(|v| v.is_finite()) {
-            return Err(bad("start, end and step must be finite"));
+            return Err(bad("start, end and step must be finite").here());
         }
         if s == 0.0 {
-            return Err(bad("the step must not be 0"));
+            return Err(bad("the step must not be 0").here());
         }
         if (b - a) / s < 0.0 {
-            return Err(bad("the step leads away from the end; change its sign"));
+            return Err(bad("the step leads away from the end; change its sign").here());
         }
         if dtype == DType::Bool {
-            return Err(bad("bool has no ranges"));
+            return Err(bad("bool has no ranges").here());
         }
         let n = match (all_int, start, end, step) {
             (true, Scalar::Int(a), Scalar::Int(b), Scalar::Int(s)) => {
@@ -191,10 +192,12 @@ impl Tensor {
             DType::F64 => Tensor::from_vec((0..n).map(at).collect::<Vec<f64>>(), [n], device),
             DType::F32 => Tensor::from_vec((0..n).map(|i| at(i) as f32).collect::<Vec<_>>(), [n], device),
             DType::F16 => {
-                Tensor::from_vec((0..n).map(|i| half::f16::from_f64(at(i))).collect::<Vec<_>>(), [n], device)
+                let halves = (0..n).map(|i| half::f16::from_f32(round_to_odd(at(i))));
+                Tensor::from_vec(halves.collect::<Vec<_>>(), [n], device)
             }
             _ => {
-                Tensor::from_vec((0..n).map(|i| half::bf16::from_f64(at(i))).collect::<Vec<_>>(), [n], device)
+                let halves = (0..n).map(|i| half::bf16::from_f32(round_to_odd(at(i))));
+                Tensor::from_vec(halves.collect::<Vec<_>>(), [n], device)
             }
         }
     }

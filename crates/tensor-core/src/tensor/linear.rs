@@ -25,7 +25,7 @@ impl Tensor {
             })
         };
         if self.rank() == 0 || rhs.rank() == 0 {
-            return Err(misfit("a scalar is no matrix; multiply with * instead".into()));
+            return Err(misfit("a scalar is no matrix; multiply with * instead".into()).here());
         }
         if self.dtype() != rhs.dtype() {
             return Err(Error::new(ErrorKind::DTypeMismatch {
@@ -42,8 +42,10 @@ impl Tensor {
         let column = rhs.rank() == 1;
         let lhs = if row { self.unsqueeze(0)? } else { self.clone() };
         let rhs_matrix = if column { rhs.unsqueeze(1)? } else { rhs.clone() };
-        let (lead_l, &[m, k]) = split(&lhs) else { return Err(misfit("two axes are needed".into())) };
-        let (lead_r, &[k2, n]) = split(&rhs_matrix) else { return Err(misfit("two axes are needed".into())) };
+        let (lead_l, &[m, k]) = split(&lhs) else { return Err(misfit("two axes are needed".into()).here()) };
+        let (lead_r, &[k2, n]) = split(&rhs_matrix) else {
+            return Err(misfit("two axes are needed".into()).here());
+        };
         if k != k2 {
             let hint = if !column && rhs.dims()[rhs.rank() - 1] == k {
                 "; did you mean rhs.t()?"
@@ -52,16 +54,17 @@ impl Tensor {
             } else {
                 ""
             };
-            return Err(misfit(format!("inner sizes {k} and {k2} differ{hint}")));
+            return Err(misfit(format!("inner sizes {k} and {k2} differ{hint}")).here());
         }
-        let batch = Shape::from(lead_l)
-            .broadcast(&Shape::from(lead_r), OP)
-            .map_err(|_| misfit(format!("leading axes {lead_l:?} and {lead_r:?} do not broadcast")))?;
-        let wide = |rows: usize, columns: usize| -> Result<Shape> {
-            batch.iter().copied().chain([rows, columns]).collect::<Shape>().checked(OP)
+        let Ok(batch) = Shape::from(lead_l).broadcast(&Shape::from(lead_r), OP) else {
+            return Err(misfit(format!("leading axes {lead_l:?} and {lead_r:?} do not broadcast")).here());
         };
         // The operands as the product reads them: all of the batch, whatever they were broadcast from.
-        let (shape, _, _) = (wide(m, n)?, wide(m, k)?, wide(k, n)?);
+        let wide =
+            |rows: usize, columns: usize| batch.iter().copied().chain([rows, columns]).collect::<Shape>();
+        wide(m, k).checked(OP)?;
+        wide(k, n).checked(OP)?;
+        let shape = wide(m, n).checked(OP)?;
         let out = Tensor::build(Op::MatMul, shape.clone(), self.dtype(), &[&lhs, &rhs_matrix]);
         let mut gone: SmallVec<[usize; 5]> = SmallVec::new();
         if row {
