@@ -39,7 +39,7 @@ pub use op::{
 pub use origin::with_location;
 pub use philox::philox;
 pub use scalar::Scalar;
-pub use shape::{Axes, Dims, Shape};
+pub use shape::{Axes, Axis, Dims, Int, Shape};
 pub use tensor::{Generator, Nested, Number, Tensor, TensorOptions, eval_pending};
 
 #[doc(no_inline)]
