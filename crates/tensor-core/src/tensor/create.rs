@@ -87,9 +87,13 @@ impl Tensor {
         value: impl Into<Scalar>,
         options: impl Into<TensorOptions>,
     ) -> Result<Tensor> {
-        let (value, options) = (value.into(), options.into());
+        Tensor::full_by(shape.into(), value.into(), options.into())
+    }
+
+    #[track_caller]
+    fn full_by(shape: Shape, value: Scalar, options: TensorOptions) -> Result<Tensor> {
         let dtype = options.dtype.unwrap_or(value.default_dtype());
-        Tensor::source(Op::Full(value.cast(dtype)), shape.into(), dtype, &options.device)
+        Tensor::source(Op::Full(value.cast(dtype)), shape, dtype, &options.device)
     }
 
     /// Zeros, f32 unless `options` says otherwise.
@@ -107,7 +111,12 @@ impl Tensor {
     /// `value` everywhere, with this tensor's shape, dtype and device.
     #[track_caller]
     pub fn full_like(&self, value: impl Into<Scalar>) -> Tensor {
-        let value = value.into().cast(self.dtype());
+        self.full_like_by(value.into())
+    }
+
+    #[track_caller]
+    fn full_like_by(&self, value: Scalar) -> Tensor {
+        let value = value.cast(self.dtype());
         Tensor::source_unchecked(Op::Full(value), self.shape().clone(), self.dtype(), &self.device())
     }
 
@@ -136,7 +145,11 @@ impl Tensor {
         step: impl Into<Scalar>,
         options: impl Into<TensorOptions>,
     ) -> Result<Tensor> {
-        let (start, end, step, options) = (start.into(), end.into(), step.into(), options.into());
+        Tensor::arange_by(start.into(), end.into(), step.into(), options.into())
+    }
+
+    #[track_caller]
+    fn arange_by(start: Scalar, end: Scalar, step: Scalar, options: TensorOptions) -> Result<Tensor> {
         let all_int = [start, end, step].iter().all(|s| matches!(s, Scalar::Int(_)));
         let dtype = options.dtype.unwrap_or(if all_int { DType::I64 } else { DType::F32 });
         let bad = |why: &str| Error::invalid("arange", format!("from {start} to {end} by {step}: {why}"));
@@ -175,7 +188,11 @@ impl Tensor {
     /// An integer or bool dtype.
     #[track_caller]
     pub fn linspace(start: f64, end: f64, n: usize, options: impl Into<TensorOptions>) -> Result<Tensor> {
-        let options = options.into();
+        Tensor::linspace_by(start, end, n, options.into())
+    }
+
+    #[track_caller]
+    fn linspace_by(start: f64, end: f64, n: usize, options: TensorOptions) -> Result<Tensor> {
         let dtype = options.dtype.unwrap_or(DType::F32);
         if !dtype.is_float() {
             return Err(Error::invalid("linspace", format!("a floating-point dtype is needed, not {dtype}")));
@@ -202,7 +219,11 @@ impl Tensor {
     /// The `n` by `n` identity matrix, f32 unless `options` says otherwise.
     #[track_caller]
     pub fn eye(n: usize, options: impl Into<TensorOptions>) -> Result<Tensor> {
-        let options = options.into();
+        Tensor::eye_by(n, options.into())
+    }
+
+    #[track_caller]
+    fn eye_by(n: usize, options: TensorOptions) -> Result<Tensor> {
         let dtype = options.dtype.unwrap_or(DType::F32);
         check("eye", &Shape::from([n, n]), dtype, &options.device)?;
         let index = Tensor::arange(0i64, n as i64, 1i64, (DType::I32, &options.device))?;

@@ -1,7 +1,7 @@
 //! Cumulative operations along an axis: running sums, products and extremes.
 
 use super::Tensor;
-use crate::{CumulativeOp, DType, Op, ReduceOp, Result};
+use crate::{Axis, CumulativeOp, DType, Op, ReduceOp, Result};
 
 impl Tensor {
     /// A cumulative operation along one axis: element i is made of the elements 0..=i, or with `reverse` of i and all after it.
@@ -13,7 +13,12 @@ impl Tensor {
     /// No such axis; for indices, an axis longer than i32 reaches; for [`CumulativeOp::LogSumExp`], a dtype that is not
     /// floating-point.
     #[track_caller]
-    pub fn cumulative(&self, op: CumulativeOp, axis: isize, reverse: bool) -> Result<Tensor> {
+    pub fn cumulative(&self, op: CumulativeOp, axis: impl Into<Axis>, reverse: bool) -> Result<Tensor> {
+        self.cumulative_by(op, axis.into(), reverse)
+    }
+
+    #[track_caller]
+    fn cumulative_by(&self, op: CumulativeOp, axis: Axis, reverse: bool) -> Result<Tensor> {
         let axis = self.shape().axis(axis, op.name())?;
         let (this, dtype) = match op {
             CumulativeOp::ArgMax | CumulativeOp::ArgMin => {
@@ -39,7 +44,7 @@ impl Tensor {
     /// # Errors
     /// No such axis.
     #[track_caller]
-    pub fn cumsum(&self, axis: isize) -> Result<Tensor> {
+    pub fn cumsum(&self, axis: impl Into<Axis>) -> Result<Tensor> {
         self.cumulative(CumulativeOp::Sum, axis, false)
     }
 
@@ -48,7 +53,7 @@ impl Tensor {
     /// # Errors
     /// No such axis.
     #[track_caller]
-    pub fn cumprod(&self, axis: isize) -> Result<Tensor> {
+    pub fn cumprod(&self, axis: impl Into<Axis>) -> Result<Tensor> {
         self.cumulative(CumulativeOp::Prod, axis, false)
     }
 
@@ -57,7 +62,7 @@ impl Tensor {
     /// # Errors
     /// No such axis, or a dtype that is not floating-point.
     #[track_caller]
-    pub fn logcumsumexp(&self, axis: isize) -> Result<Tensor> {
+    pub fn logcumsumexp(&self, axis: impl Into<Axis>) -> Result<Tensor> {
         self.cumulative(CumulativeOp::LogSumExp, axis, false)
     }
 
@@ -66,7 +71,12 @@ impl Tensor {
     /// # Errors
     /// No such axis, or one longer than i32 reaches.
     #[track_caller]
-    pub fn cummax(&self, axis: isize) -> Result<(Tensor, Tensor)> {
+    pub fn cummax(&self, axis: impl Into<Axis>) -> Result<(Tensor, Tensor)> {
+        self.cummax_by(axis.into())
+    }
+
+    #[track_caller]
+    fn cummax_by(&self, axis: Axis) -> Result<(Tensor, Tensor)> {
         let indices = self.cumulative(CumulativeOp::ArgMax, axis, false)?;
         Ok((self.gather(axis, &indices)?, indices))
     }
@@ -76,7 +86,12 @@ impl Tensor {
     /// # Errors
     /// No such axis, or one longer than i32 reaches.
     #[track_caller]
-    pub fn cummin(&self, axis: isize) -> Result<(Tensor, Tensor)> {
+    pub fn cummin(&self, axis: impl Into<Axis>) -> Result<(Tensor, Tensor)> {
+        self.cummin_by(axis.into())
+    }
+
+    #[track_caller]
+    fn cummin_by(&self, axis: Axis) -> Result<(Tensor, Tensor)> {
         let indices = self.cumulative(CumulativeOp::ArgMin, axis, false)?;
         Ok((self.gather(axis, &indices)?, indices))
     }

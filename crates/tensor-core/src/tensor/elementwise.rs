@@ -90,7 +90,11 @@ impl Tensor {
     /// A comparison with a scalar; gives bool.
     #[track_caller]
     pub fn compare_scalar(&self, op: CompareOp, scalar: impl Into<Scalar>) -> Tensor {
-        let scalar = scalar.into();
+        self.compare_scalar_by(op, scalar.into())
+    }
+
+    #[track_caller]
+    fn compare_scalar_by(&self, op: CompareOp, scalar: Scalar) -> Tensor {
         let dtype = scalar.promote_with(self.dtype());
         let this = self.cast_unchecked(dtype);
         let constant = this.constant(scalar);
@@ -121,7 +125,12 @@ impl Tensor {
     /// This tensor with `value` where the bool `mask` (broadcast to this shape) is true. `torch.masked_fill`.
     #[track_caller]
     pub fn masked_fill(&self, mask: &Tensor, value: impl Into<Scalar>) -> Result<Tensor> {
-        let value = self.constant(value.into());
+        self.masked_fill_by(mask, value.into())
+    }
+
+    #[track_caller]
+    fn masked_fill_by(&self, mask: &Tensor, value: Scalar) -> Result<Tensor> {
+        let value = self.constant(value);
         mask.where_cond(&value, self)
     }
 
@@ -198,7 +207,11 @@ impl Tensor {
     /// and at the bounds themselves, no gradient flows.
     #[track_caller]
     pub fn clamp(&self, low: impl Into<Scalar>, high: impl Into<Scalar>) -> Tensor {
-        let (low, high) = (low.into(), high.into());
+        self.clamp_by(low.into(), high.into())
+    }
+
+    #[track_caller]
+    fn clamp_by(&self, low: Scalar, high: Scalar) -> Tensor {
         let dtype = high.promote_with(low.promote_with(self.dtype()));
         let x = self.cast_unchecked(dtype);
         let held = |x: &Tensor, op: CompareOp, bound: Scalar| {

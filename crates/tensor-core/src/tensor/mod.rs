@@ -27,7 +27,7 @@ pub use operators::Number;
 pub use random::Generator;
 
 use crate::{
-    DType, Device, Error, Op, Result, Shape,
+    Axis, DType, Device, Error, Op, Result, Shape,
     grad_mode::is_grad_enabled,
     node::{Inputs, Node, Value, lock},
     origin::here,
@@ -85,7 +85,8 @@ impl Tensor {
     }
 
     /// The size along one axis, which may count from the end.
-    pub fn dim(&self, axis: isize) -> Result<usize> {
+    #[track_caller]
+    pub fn dim(&self, axis: impl Into<Axis>) -> Result<usize> {
         Ok(self.shape()[self.shape().axis(axis, "dim")?])
     }
 

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::Tensor;
-use crate::{Axes, BinaryOp, DType, Dims, Error, Op, Padding, Result, Scalar, Shape, op::padded};
+use crate::{Axes, Axis, BinaryOp, DType, Dims, Error, Int, Op, Padding, Result, Scalar, Shape, op::padded};
 
 impl Tensor {
     /// The same elements in the same order under another shape; one size may be -1 and takes what is left.
@@ -12,7 +12,12 @@ impl Tensor {
     /// Sizes that do not hold this many elements.
     #[track_caller]
     pub fn reshape(&self, dims: impl Into<Dims>) -> Result<Tensor> {
-        let shape = dims.into().resolve(self.shape())?;
+        self.reshape_by(dims.into())
+    }
+
+    #[track_caller]
+    fn reshape_by(&self, dims: Dims) -> Result<Tensor> {
+        let shape = dims.resolve(self.shape())?;
         Ok(self.reshape_unchecked(shape))
     }
 
@@ -32,7 +37,12 @@ impl Tensor {
 
     /// Axes `start..=end` made one. `flatten(1, -1)` keeps a batch axis.
     #[track_caller]
-    pub fn flatten(&self, start: isize, end: isize) -> Result<Tensor> {
+    pub fn flatten(&self, start: impl Into<Axis>, end: impl Into<Axis>) -> Result<Tensor> {
+        self.flatten_by(start.into(), end.into())
+    }
+
+    #[track_caller]
+    fn flatten_by(&self, start: Axis, end: Axis) -> Result<Tensor> {
         if self.rank() == 0 {
             return Ok(self.reshape_unchecked([1].into()));
         }
@@ -53,7 +63,11 @@ impl Tensor {
     /// Not every axis named exactly once.
     #[track_caller]
     pub fn permute(&self, axes: impl Into<Axes>) -> Result<Tensor> {
-        let axes = axes.into();
+        self.permute_by(axes.into())
+    }
+
+    #[track_caller]
+    fn permute_by(&self, axes: Axes) -> Result<Tensor> {
         let mut order: SmallVec<[usize; 5]> = SmallVec::new();
         for &axis in axes.given().unwrap_or(&[]) {
             let axis = self.shape().axis(axis, "permute")?;
@@ -86,7 +100,12 @@ impl Tensor {
 
     /// Two axes exchanged.
     #[track_caller]
-    pub fn transpose(&self, a: isize, b: isize) -> Result<Tensor> {
+    pub fn transpose(&self, a: impl Into<Axis>, b: impl Into<Axis>) -> Result<Tensor> {
+        self.transpose_by(a.into(), b.into())
+    }
+
+    #[track_caller]
+    fn transpose_by(&self, a: Axis, b: Axis) -> Result<Tensor> {
         let (a, b) = (self.shape().axis(a, "transpose")?, self.shape().axis(b, "transpose")?);
         let mut order: SmallVec<[usize; 5]> = (0..self.rank()).collect();
         order.swap(a, b);
@@ -112,14 +131,25 @@ impl Tensor {
     /// Axes of size 1 removed: those named (others of them stay as they are), or all with `..`.
     #[track_caller]
     pub fn squeeze(&self, axes: impl Into<Axes>) -> Result<Tensor> {
-        let axes = self.shape().axes(&axes.into(), "squeeze")?;
+        self.squeeze_by(axes.into())
+    }
+
+    #[track_caller]
+    fn squeeze_by(&self, axes: Axes) -> Result<Tensor> {
+        let axes = self.shape().axes(&axes, "squeeze")?;
         let gone: SmallVec<[usize; 5]> = axes.into_iter().filter(|&a| self.dims()[a] == 1).collect();
         Ok(self.reshape_unchecked(self.shape().reduced(&gone, false)))
     }
 
     /// A new axis of size 1 at `axis` of the result; -1 is after the last.
     #[track_caller]
-    pub fn unsqueeze(&self, axis: isize) -> Result<Tensor> {
+    pub fn unsqueeze(&self, axis: impl Into<Axis>) -> Result<Tensor> {
+        self.unsqueeze_by(axis.into())
+    }
+
+    #[track_caller]
+    fn unsqueeze_by(&self, axis: Axis) -> Result<Tensor> {
+        let Axis(axis) = axis;
         let rank = self.rank() as isize + 1;
         let at = if axis < 0 { axis + rank } else { axis };
         if !(0..rank).contains(&at) {
@@ -136,7 +166,12 @@ impl Tensor {
     /// A shape to which this one does not broadcast.
     #[track_caller]
     pub fn expand(&self, dims: impl Into<Dims>) -> Result<Tensor> {
-        let dims = dims.into().0;
+        self.expand_by(dims.into())
+    }
+
+    #[track_caller]
+    fn expand_by(&self, dims: Dims) -> Result<Tensor> {
+        let dims = dims.0;
         let lead = dims.len().wrapping_sub(self.rank());
         let mut shape: SmallVec<[usize; 5]> = SmallVec::new();
         for (i, &d) in dims.iter().enumerate() {
@@ -174,7 +209,7 @@ impl Tensor {
     /// Elements `start..end` of an axis. Negative bounds count from the end; bounds past an end are held to it, as in
     /// Python.
     #[track_caller]
-    pub fn slice(&self, axis: isize, start: isize, end: isize) -> Result<Tensor> {
+    pub fn slice(&self, axis: impl Into<Axis>, start: isize, end: isize) -> Result<Tensor> {
         self.slice_step(axis, start, end, 1)
     }
 
@@ -183,7 +218,12 @@ impl Tensor {
     /// # Errors
     /// A step below 1 (use [`Tensor::flip`] to reverse), or no such axis.
     #[track_caller]
-    pub fn slice_step(&self, axis: isize, start: isize, end: isize, step: isize) -> Result<Tensor> {
+    pub fn slice_step(&self, axis: impl Into<Axis>, start: isize, end: isize, step: isize) -> Result<Tensor> {
+        self.slice_step_by(axis.into(), start, end, step)
+    }
+
+    #[track_caller]
+    fn slice_step_by(&self, axis: Axis, start: isize, end: isize, step: isize) -> Result<Tensor> {
         let axis = self.shape().axis(axis, "slice")?;
         if step < 1 {
             return Err(Error::invalid(
@@ -212,7 +252,12 @@ impl Tensor {
     /// # Errors
     /// A window that leaves the axis.
     #[track_caller]
-    pub fn narrow(&self, axis: isize, start: usize, len: usize) -> Result<Tensor> {
+    pub fn narrow(&self, axis: impl Into<Axis>, start: usize, len: usize) -> Result<Tensor> {
+        self.narrow_by(axis.into(), start, len)
+    }
+
+    #[track_caller]
+    fn narrow_by(&self, axis: Axis, start: usize, len: usize) -> Result<Tensor> {
         let at = self.shape().axis(axis, "narrow")?;
         let size = self.dims()[at];
         if start.checked_add(len).is_none_or(|end| end > size) {
@@ -235,7 +280,12 @@ impl Tensor {
     /// # Errors
     /// An index outside the axis.
     #[track_caller]
-    pub fn select(&self, axis: isize, index: isize) -> Result<Tensor> {
+    pub fn select(&self, axis: impl Into<Axis>, index: impl Int) -> Result<Tensor> {
+        self.select_by(axis.into(), index.as_isize())
+    }
+
+    #[track_caller]
+    fn select_by(&self, axis: Axis, index: isize) -> Result<Tensor> {
         let at = self.shape().axis(axis, "select")?;
         let size = self.dims()[at];
         let resolved = if index < 0 { index + size as isize } else { index };
@@ -250,7 +300,12 @@ impl Tensor {
     /// The order of elements reversed along `axes`.
     #[track_caller]
     pub fn flip(&self, axes: impl Into<Axes>) -> Result<Tensor> {
-        let axes = self.shape().axes(&axes.into(), "flip")?;
+        self.flip_by(axes.into())
+    }
+
+    #[track_caller]
+    fn flip_by(&self, axes: Axes) -> Result<Tensor> {
+        let axes = self.shape().axes(&axes, "flip")?;
         let mut out = self.clone();
         for axis in axes {
             let n = self.dims()[axis];
@@ -266,7 +321,12 @@ impl Tensor {
     /// # Errors
     /// None given, sizes that differ off the axis, or several devices.
     #[track_caller]
-    pub fn concat(tensors: &[&Tensor], axis: isize) -> Result<Tensor> {
+    pub fn concat(tensors: &[&Tensor], axis: impl Into<Axis>) -> Result<Tensor> {
+        Tensor::concat_by(tensors, axis.into())
+    }
+
+    #[track_caller]
+    fn concat_by(tensors: &[&Tensor], axis: Axis) -> Result<Tensor> {
         let Some(first) = tensors.first() else {
             return Err(Error::invalid("concat", "no tensors are given; give at least one"));
         };
@@ -298,7 +358,12 @@ impl Tensor {
 
     /// Tensors of one shape along a new axis.
     #[track_caller]
-    pub fn stack(tensors: &[&Tensor], axis: isize) -> Result<Tensor> {
+    pub fn stack(tensors: &[&Tensor], axis: impl Into<Axis>) -> Result<Tensor> {
+        Tensor::stack_by(tensors, axis.into())
+    }
+
+    #[track_caller]
+    fn stack_by(tensors: &[&Tensor], axis: Axis) -> Result<Tensor> {
         let Some(first) = tensors.first() else {
             return Err(Error::invalid("stack", "no tensors are given; give at least one"));
         };
@@ -316,13 +381,18 @@ impl Tensor {
 
     /// The axis cut in pieces of `size`; the last may be smaller. `torch.split`.
     #[track_caller]
-    pub fn split(&self, size: usize, axis: isize) -> Result<Vec<Tensor>> {
+    pub fn split(&self, size: usize, axis: impl Into<Axis>) -> Result<Vec<Tensor>> {
+        self.split_by(size, axis.into())
+    }
+
+    #[track_caller]
+    fn split_by(&self, size: usize, axis: Axis) -> Result<Vec<Tensor>> {
         let at = self.shape().axis(axis, "split")?;
         if size == 0 {
             return Err(Error::invalid("split", "pieces of size 0 never end; give at least 1"));
         }
         let n = self.dims()[at];
-        (0..n).step_by(size).map(|start| self.narrow(at as isize, start, size.min(n - start))).collect()
+        (0..n).step_by(size).map(|start| self.narrow(at, start, size.min(n - start))).collect()
     }
 
     /// Padded with `value`: `padding[i]` elements before and after along axis `i`.
@@ -331,6 +401,11 @@ impl Tensor {
     /// Not one pair for each axis.
     #[track_caller]
     pub fn pad(&self, padding: &[(usize, usize)], value: impl Into<Scalar>) -> Result<Tensor> {
+        self.pad_by(padding, value.into())
+    }
+
+    #[track_caller]
+    fn pad_by(&self, padding: &[(usize, usize)], value: Scalar) -> Result<Tensor> {
         if padding.len() != self.rank() {
             return Err(Error::invalid(
                 "pad",
@@ -346,7 +421,7 @@ impl Tensor {
         let interior = SmallVec::from_elem(0, self.rank());
         let shape = padded(self.shape(), &before, &after, &interior);
         super::create::check("pad", &shape, self.dtype(), &self.device())?;
-        Ok(self.pad_unchecked(before, interior, shape, value.into()))
+        Ok(self.pad_unchecked(before, interior, shape, value))
     }
 
     /// The general form of padding: element `i` of an axis goes to `before + i·(1 + interior)` of `shape`, and `value`

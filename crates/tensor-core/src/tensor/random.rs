@@ -118,6 +118,11 @@ impl Tensor {
     /// Uniform numbers on [low, high), f32.
     #[track_caller]
     pub fn uniform(shape: impl Into<Shape>, low: f64, high: f64, rng: &Generator) -> Result<Tensor> {
+        Tensor::uniform_by(shape.into(), low, high, rng)
+    }
+
+    #[track_caller]
+    fn uniform_by(shape: Shape, low: f64, high: f64, rng: &Generator) -> Result<Tensor> {
         if !(low.is_finite() && high.is_finite() && low <= high) {
             return Err(Error::invalid(
                 "uniform",
@@ -134,6 +139,11 @@ impl Tensor {
     /// An empty range, or one wider than 2³¹ − 1.
     #[track_caller]
     pub fn randint(low: i32, high: i32, shape: impl Into<Shape>, rng: &Generator) -> Result<Tensor> {
+        Tensor::randint_by(low, high, shape.into(), rng)
+    }
+
+    #[track_caller]
+    fn randint_by(low: i32, high: i32, shape: Shape, rng: &Generator) -> Result<Tensor> {
         let width = i64::from(high) - i64::from(low);
         if width <= 0 || width > i64::from(i32::MAX) {
             return Err(Error::invalid(
@@ -141,7 +151,7 @@ impl Tensor {
                 format!("from {low} to {high}: the range must hold between 1 and {} integers", i32::MAX),
             ));
         }
-        let bits = Tensor::draw(RandomKind::Bits, shape.into(), DType::U32, rng)?;
+        let bits = Tensor::draw(RandomKind::Bits, shape, DType::U32, rng)?;
         let width = bits.full_like(width);
         let within = bits.binary(BinaryOp::Remainder, &width)?.to_dtype(DType::I32)?;
         Ok(within.add_scalar(low))

@@ -1,7 +1,7 @@
 //! Reductions over all or some axes, and what is made of them: softmax, variance, norms.
 
 use super::Tensor;
-use crate::{ArgReduceOp, Axes, DType, Error, Op, ReduceOp, Result, Shape};
+use crate::{ArgReduceOp, Axes, Axis, DType, Error, Op, ReduceOp, Result, Shape};
 
 impl Tensor {
     /// A reduction along `axes` (`..` for all).
@@ -12,7 +12,12 @@ impl Tensor {
     /// No such axis; a greatest or least over nothing.
     #[track_caller]
     pub fn reduce(&self, op: ReduceOp, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
-        let axes = self.shape().axes(&axes.into(), op.name())?;
+        self.reduce_by(op, axes.into(), keepdim)
+    }
+
+    #[track_caller]
+    fn reduce_by(&self, op: ReduceOp, axes: Axes, keepdim: bool) -> Result<Tensor> {
+        let axes = self.shape().axes(&axes, op.name())?;
         let shape = self.shape().reduced(&axes, keepdim);
         let nothing = axes.iter().any(|&a| self.dims()[a] == 0);
         if nothing && shape.numel() > 0 && matches!(op, ReduceOp::Max | ReduceOp::Min) {
@@ -131,7 +136,12 @@ impl Tensor {
     /// # Errors
     /// No such axis, or no elements along it.
     #[track_caller]
-    pub fn arg_reduce(&self, op: ArgReduceOp, axis: isize, keepdim: bool) -> Result<Tensor> {
+    pub fn arg_reduce(&self, op: ArgReduceOp, axis: impl Into<Axis>, keepdim: bool) -> Result<Tensor> {
+        self.arg_reduce_by(op, axis.into(), keepdim)
+    }
+
+    #[track_caller]
+    fn arg_reduce_by(&self, op: ArgReduceOp, axis: Axis, keepdim: bool) -> Result<Tensor> {
         let axis = self.shape().axis(axis, op.name())?;
         if self.dims()[axis] == 0 {
             return Err(Error::invalid(
@@ -166,20 +176,24 @@ impl Tensor {
 
     /// The index of the greatest element along an axis, i32.
     #[track_caller]
-    pub fn argmax_axis(&self, axis: isize, keepdim: bool) -> Result<Tensor> {
+    pub fn argmax_axis(&self, axis: impl Into<Axis>, keepdim: bool) -> Result<Tensor> {
         self.arg_reduce(ArgReduceOp::ArgMax, axis, keepdim)
     }
 
     /// The index of the least element along an axis, i32.
     #[track_caller]
-    pub fn argmin_axis(&self, axis: isize, keepdim: bool) -> Result<Tensor> {
+    pub fn argmin_axis(&self, axis: impl Into<Axis>, keepdim: bool) -> Result<Tensor> {
         self.arg_reduce(ArgReduceOp::ArgMin, axis, keepdim)
     }
 
     /// The variance along `axes`: Σ(x − mean)² / (n − correction). `correction` 1 is unbiased, PyTorch's default.
     #[track_caller]
     pub fn var_axis(&self, axes: impl Into<Axes>, correction: f64, keepdim: bool) -> Result<Tensor> {
-        let axes = axes.into();
+        self.var_axis_by(axes.into(), correction, keepdim)
+    }
+
+    #[track_caller]
+    fn var_axis_by(&self, axes: Axes, correction: f64, keepdim: bool) -> Result<Tensor> {
         let resolved = self.shape().axes(&axes, "var")?;
         let n: usize = resolved.iter().map(|&a| self.dims()[a]).product();
         let mean = self.mean_axis(axes.clone(), true)?;
@@ -198,7 +212,12 @@ impl Tensor {
     /// # Errors
     /// No such axis, or a dtype that is not floating-point.
     #[track_caller]
-    pub fn softmax(&self, axis: isize) -> Result<Tensor> {
+    pub fn softmax(&self, axis: impl Into<Axis>) -> Result<Tensor> {
+        self.softmax_by(axis.into())
+    }
+
+    #[track_caller]
+    fn softmax_by(&self, axis: Axis) -> Result<Tensor> {
         let Some(shifted) = self.shifted("softmax", axis)? else { return Ok(self.clone()) };
         let exp = shifted.exp();
         // One division a row.
@@ -210,7 +229,12 @@ impl Tensor {
     /// # Errors
     /// No such axis, or a dtype that is not floating-point.
     #[track_caller]
-    pub fn log_softmax(&self, axis: isize) -> Result<Tensor> {
+    pub fn log_softmax(&self, axis: impl Into<Axis>) -> Result<Tensor> {
+        self.log_softmax_by(axis.into())
+    }
+
+    #[track_caller]
+    fn log_softmax_by(&self, axis: Axis) -> Result<Tensor> {
         let Some(shifted) = self.shifted("log_softmax", axis)? else { return Ok(self.clone()) };
         shifted.sub(&shifted.exp().sum_axis(axis, true)?.log())
     }
@@ -218,7 +242,11 @@ impl Tensor {
     /// ln Σeˣ along `axes`, computed from x − max x; the axes stay with size 1 if `keepdim`.
     #[track_caller]
     pub fn logsumexp(&self, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
-        let axes = axes.into();
+        self.logsumexp_by(axes.into(), keepdim)
+    }
+
+    #[track_caller]
+    fn logsumexp_by(&self, axes: Axes, keepdim: bool) -> Result<Tensor> {
         let max = self.detach().max_axis(axes.clone(), true)?;
         // An infinite greatest element would give ∞ − ∞: shift by 0 there.
         let infinite = max.isinf();
@@ -229,7 +257,7 @@ impl Tensor {
 
     /// x − max x along an axis, where the greatest carries no gradient: it cancels. `None` when there is nothing.
     #[track_caller]
-    fn shifted(&self, op: &'static str, axis: isize) -> Result<Option<Tensor>> {
+    fn shifted(&self, op: &'static str, axis: Axis) -> Result<Option<Tensor>> {
         self.shape().axis(axis, op)?;
         self.require_float(op)?;
         if self.numel() == 0 {

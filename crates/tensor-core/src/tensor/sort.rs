@@ -1,7 +1,7 @@
 //! Sorting along an axis, and the first few of the order. Values are gathered by the indices, which brings their gradients along.
 
 use super::Tensor;
-use crate::{DType, Error, Op, Result, Shape};
+use crate::{Axis, DType, Error, Op, Result, Shape};
 
 impl Tensor {
     /// The elements along an axis in ascending or descending order, and their indices, i32.
@@ -19,7 +19,12 @@ impl Tensor {
     /// # }
     /// ```
     #[track_caller]
-    pub fn sort(&self, axis: isize, descending: bool) -> Result<(Tensor, Tensor)> {
+    pub fn sort(&self, axis: impl Into<Axis>, descending: bool) -> Result<(Tensor, Tensor)> {
+        self.sort_by(axis.into(), descending)
+    }
+
+    #[track_caller]
+    fn sort_by(&self, axis: Axis, descending: bool) -> Result<(Tensor, Tensor)> {
         let indices = self.whole_order("sort", axis, descending)?;
         Ok((self.gather(axis, &indices)?, indices))
     }
@@ -29,8 +34,8 @@ impl Tensor {
     /// # Errors
     /// No such axis, or one longer than i32 reaches.
     #[track_caller]
-    pub fn argsort(&self, axis: isize, descending: bool) -> Result<Tensor> {
-        self.whole_order("argsort", axis, descending)
+    pub fn argsort(&self, axis: impl Into<Axis>, descending: bool) -> Result<Tensor> {
+        self.whole_order("argsort", axis.into(), descending)
     }
 
     /// The `k` greatest elements along an axis (or least, if not `largest`) in order from the extreme on, and their indices, i32.
@@ -40,7 +45,12 @@ impl Tensor {
     /// # Errors
     /// No such axis, one longer than i32 reaches, or fewer than `k` elements along it.
     #[track_caller]
-    pub fn topk(&self, k: usize, axis: isize, largest: bool) -> Result<(Tensor, Tensor)> {
+    pub fn topk(&self, k: usize, axis: impl Into<Axis>, largest: bool) -> Result<(Tensor, Tensor)> {
+        self.topk_by(k, axis.into(), largest)
+    }
+
+    #[track_caller]
+    fn topk_by(&self, k: usize, axis: Axis, largest: bool) -> Result<(Tensor, Tensor)> {
         const OP: &str = "topk";
         let at = self.shape().axis(axis, OP)?;
         if k > self.dims()[at] {
@@ -58,7 +68,7 @@ impl Tensor {
     }
 
     #[track_caller]
-    fn whole_order(&self, op: &'static str, axis: isize, descending: bool) -> Result<Tensor> {
+    fn whole_order(&self, op: &'static str, axis: Axis, descending: bool) -> Result<Tensor> {
         let axis = self.shape().axis(axis, op)?;
         self.first_of_order(op, axis, self.dims()[axis], descending)
     }
