@@ -35,7 +35,7 @@ fn misfits_of_shape_name_both() {
     says(f(&[2, 3]).expand([3, 3]), &["expand", "[2, 3]"]);
     says(f(&[2, 3]).permute([0, 0]), &["permute", "twice"]);
     says(Tensor::concat(&[&f(&[2, 3]), &f(&[3, 2])], 0), &["concat", "[2, 3]", "[3, 2]"]);
-    says(Tensor::concat(&[], 0), &["no tensors"]);
+    says(Tensor::concat::<Tensor>(&[], 0), &["no tensors"]);
     says(Tensor::stack(&[&f(&[2]), &f(&[3])], 0), &["stack"]);
     says(f(&[2, 3]).t().and_then(|_| f(&[2, 3, 4]).t()), &["transpose(-2, -1)"]);
     says(Tensor::from_vec(vec![1f32; 5], [2, 3], &device()), &["5 elements", "[2, 3]"]);
@@ -50,7 +50,7 @@ fn misfits_of_axis_index_and_size() {
     says(f(&[2, 3]).sum_axis([0, 0], false), &["axis 0 is given twice"]);
     says(f(&[2, 3]).narrow(1, 2, 2), &["narrow", "[2, 3]"]);
     says(f(&[2, 3]).select(0, 2), &["select", "index 2", "size 2"]);
-    says(f(&[2, 3]).slice_step(0, 0, 2, 0), &["step 0"]);
+    says(f(&[2, 3]).slice_step(0, 0..2, 0), &["step 0"]);
     says(f(&[2, 0]).max(), &["max", "[2, 0]"]);
     says(f(&[2, 0]).argmax_axis(1, false), &["argmax"]);
     says(f(&[2, 3]).item::<f32>(), &["item", "6 elements", "to_vec"]);

@@ -10,6 +10,7 @@
 //! | [`Error`] | everything that can go wrong |
 
 pub mod backend;
+mod defaults;
 mod device;
 mod dtype;
 mod error;
@@ -26,6 +27,7 @@ mod shape;
 mod tensor;
 
 pub use backend::{Backend, Buffer, DeviceInfo, DeviceKind, Limits, MemoryStats, Storage};
+pub use defaults::{default_dtype, set_default_dtype};
 pub use device::Device;
 pub use dtype::{DType, Element};
 pub use error::{Error, Result};
@@ -40,7 +42,10 @@ pub use origin::with_location;
 pub use philox::philox;
 pub use scalar::Scalar;
 pub use shape::{Axes, Axis, Dims, Int, Shape};
-pub use tensor::{Generator, Nested, Number, Tensor, TensorOptions, eval_pending};
+pub use tensor::{
+    Ellipsis, Generator, Index, Indices, Nested, NewAxis, Number, Operand, Span, Step, Tensor, TensorOptions,
+    eval_pending,
+};
 
 #[doc(no_inline)]
 pub use half::{bf16, f16};

@@ -2,13 +2,13 @@
 
 use super::Tensor;
 use crate::{
-    DType, Device, Element, Error, Op, Progression, Result, Scalar, Shape,
+    DType, Device, Element, Error, Op, Progression, Result, Scalar, Shape, default_dtype,
     node::{Inputs, Node, Value},
     origin::here,
     schedule::pending,
 };
 
-/// Where a new tensor goes, and its dtype: `&device` (f32) or `(DType::F64, &device)`.
+/// Where a new tensor goes, and its dtype: `&device` (the dtype that [`default_dtype`] says) or `(DType::F64, &device)`.
 #[derive(Clone, Debug)]
 pub struct TensorOptions {
     pub(crate) dtype: Option<DType>,
@@ -27,6 +27,7 @@ impl From<(DType, &Device)> for TensorOptions {
 }
 
 /// A shape that the device can hold in one buffer, and a dtype it has.
+#[track_caller]
 pub(crate) fn check(op: &'static str, shape: &Shape, dtype: DType, device: &Device) -> Result<()> {
     device.require(dtype, op)?;
     let limit = device.info().limits.max_buffer_bytes;
@@ -59,19 +60,33 @@ impl Tensor {
     /// # Errors
     /// `data` and `shape` of different sizes, a dtype that the device lacks, or no memory.
     #[track_caller]
+    #[doc(alias("from_numpy", "frombuffer"))]
     pub fn from_slice<T: Element>(data: &[T], shape: impl Into<Shape>, device: &Device) -> Result<Tensor> {
-        let shape = shape.into();
-        if shape.checked_numel() != Some(data.len()) {
+        Tensor::from_bytes("from_slice", T::DTYPE, T::as_bytes(data), shape.into(), device)
+    }
+
+    /// A tensor of elements whose bytes, in host order, are `bytes`.
+    #[track_caller]
+    pub(super) fn from_bytes(
+        op: &'static str,
+        dtype: DType,
+        bytes: &[u8],
+        shape: Shape,
+        device: &Device,
+    ) -> Result<Tensor> {
+        let count = bytes.len() / dtype.size();
+        if shape.checked_numel() != Some(count) {
+            let needed =
+                shape.checked_numel().map_or("more than can be counted".to_string(), |n| n.to_string());
             return Err(Error::invalid(
-                "from_slice",
-                format!("{} elements do not fill shape {shape}, which has {}", data.len(), shape.numel()),
+                op,
+                format!("{count} elements do not fill shape {shape}, which has {needed}"),
             ));
         }
-        check("from_slice", &shape, T::DTYPE, device)?;
-        let bytes = T::as_bytes(data);
-        let storage = device.backend().upload(T::DTYPE, bytes)?;
+        check(op, &shape, dtype, device)?;
+        let storage = device.backend().upload(dtype, bytes)?;
         pending::note_bytes(bytes.len());
-        Ok(Tensor::ready(Op::Leaf, shape, T::DTYPE, device.clone(), Value::row_major(storage)))
+        Ok(Tensor::ready(Op::Leaf, shape, dtype, device.clone(), Value::row_major(storage)))
     }
 
     /// A tensor of `data` in row-major order. See [`Tensor::from_slice`].
@@ -80,7 +95,8 @@ impl Tensor {
         Tensor::from_slice(&data, shape, device)
     }
 
-    /// `value` everywhere. Without a dtype in `options`: f32 for a float, i64 for an integer, bool for a bool.
+    /// `value` everywhere. Without a dtype in `options`: the default dtype (f32) for a float, i64 for an
+    /// integer (i32 on a device without), bool for a bool. See [`default_dtype`].
     #[track_caller]
     pub fn full(
         shape: impl Into<Shape>,
@@ -92,17 +108,17 @@ impl Tensor {
 
     #[track_caller]
     fn full_by(shape: Shape, value: Scalar, options: TensorOptions) -> Result<Tensor> {
-        let dtype = options.dtype.unwrap_or(value.default_dtype());
+        let dtype = options.dtype.unwrap_or(value.default_dtype(&options.device));
         Tensor::source(Op::Full(value.cast(dtype)), shape, dtype, &options.device)
     }
 
-    /// Zeros, f32 unless `options` says otherwise.
+    /// Zeros, of the default dtype (f32) unless `options` says otherwise.
     #[track_caller]
     pub fn zeros(shape: impl Into<Shape>, options: impl Into<TensorOptions>) -> Result<Tensor> {
         Tensor::full(shape, 0.0, options)
     }
 
-    /// Ones, f32 unless `options` says otherwise.
+    /// Ones, of the default dtype (f32) unless `options` says otherwise.
     #[track_caller]
     pub fn ones(shape: impl Into<Shape>, options: impl Into<TensorOptions>) -> Result<Tensor> {
         Tensor::full(shape, 1.0, options)
@@ -134,7 +150,8 @@ impl Tensor {
 
     /// `start, start + step, …` up to but without `end`: ⌈(end − start) / step⌉ values.
     ///
-    /// Without a dtype in `options`: i64 if all three are integers, else f32.
+    /// Without a dtype in `options`: i64 if all three are integers (i32 on a device without), else the default dtype
+    /// (f32). See [`default_dtype`].
     ///
     /// # Errors
     /// A step of zero, one that leads away from `end`, or numbers that are not finite.
@@ -151,7 +168,8 @@ impl Tensor {
     #[track_caller]
     fn arange_by(start: Scalar, end: Scalar, step: Scalar, options: TensorOptions) -> Result<Tensor> {
         let all_int = [start, end, step].iter().all(|s| matches!(s, Scalar::Int(_)));
-        let dtype = options.dtype.unwrap_or(if all_int { DType::I64 } else { DType::F32 });
+        let dtype =
+            options.dtype.unwrap_or(if all_int { options.device.int_dtype() } else { default_dtype() });
         let bad = |why: &str| Error::invalid("arange", format!("from {start} to {end} by {step}: {why}"));
         let (a, b, s) = (start.as_f64(), end.as_f64(), step.as_f64());
         if ![a, b, s].iter().all(|v| v.is_finite()) {
@@ -182,7 +200,7 @@ impl Tensor {
         )
     }
 
-    /// `n` values evenly spaced from `start` to `end`, both included. f32 unless `options` says otherwise.
+    /// `n` values evenly spaced from `start` to `end`, both included. The default dtype (f32) unless `options` says otherwise.
     ///
     /// # Errors
     /// An integer or bool dtype.
@@ -193,7 +211,7 @@ impl Tensor {
 
     #[track_caller]
     fn linspace_by(start: f64, end: f64, n: usize, options: TensorOptions) -> Result<Tensor> {
-        let dtype = options.dtype.unwrap_or(DType::F32);
+        let dtype = options.dtype.unwrap_or_else(default_dtype);
         if !dtype.is_float() {
             return Err(Error::invalid("linspace", format!("a floating-point dtype is needed, not {dtype}")));
         }
@@ -216,7 +234,7 @@ impl Tensor {
         }
     }
 
-    /// The `n` by `n` identity matrix, f32 unless `options` says otherwise.
+    /// The `n` by `n` identity matrix, of the default dtype (f32) unless `options` says otherwise.
     #[track_caller]
     pub fn eye(n: usize, options: impl Into<TensorOptions>) -> Result<Tensor> {
         Tensor::eye_by(n, options.into())
@@ -224,7 +242,7 @@ impl Tensor {
 
     #[track_caller]
     fn eye_by(n: usize, options: TensorOptions) -> Result<Tensor> {
-        let dtype = options.dtype.unwrap_or(DType::F32);
+        let dtype = options.dtype.unwrap_or_else(default_dtype);
         check("eye", &Shape::from([n, n]), dtype, &options.device)?;
         let index = Tensor::arange(0i64, n as i64, 1i64, (DType::I32, &options.device))?;
         index.reshape([n, 1])?.eq(&index)?.to_dtype(dtype)

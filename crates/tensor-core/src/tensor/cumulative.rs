@@ -14,9 +14,14 @@ impl Tensor {
     /// floating-point.
     #[track_caller]
     pub fn cumulative(&self, op: CumulativeOp, axis: impl Into<Axis>, reverse: bool) -> Result<Tensor> {
-        self.cumulative_by(op, axis.into(), reverse)
+        let result = self.cumulative_by(op, axis.into(), reverse)?;
+        Ok(match op {
+            CumulativeOp::ArgMax | CumulativeOp::ArgMin => result.as_index(),
+            CumulativeOp::Sum | CumulativeOp::Prod | CumulativeOp::LogSumExp => result,
+        })
     }
 
+    /// As the operation gives it: indices are i32.
     #[track_caller]
     fn cumulative_by(&self, op: CumulativeOp, axis: Axis, reverse: bool) -> Result<Tensor> {
         let axis = self.shape().axis(axis, op.name())?;
@@ -45,7 +50,7 @@ impl Tensor {
     /// No such axis.
     #[track_caller]
     pub fn cumsum(&self, axis: impl Into<Axis>) -> Result<Tensor> {
-        self.cumulative(CumulativeOp::Sum, axis, false)
+        self.cumulative_by(CumulativeOp::Sum, axis.into(), false)
     }
 
     /// The running product along an axis: `y[i] = x[0] · … · x[i]`, in the dtype of [`Tensor::cumsum`].
@@ -54,7 +59,7 @@ impl Tensor {
     /// No such axis.
     #[track_caller]
     pub fn cumprod(&self, axis: impl Into<Axis>) -> Result<Tensor> {
-        self.cumulative(CumulativeOp::Prod, axis, false)
+        self.cumulative_by(CumulativeOp::Prod, axis.into(), false)
     }
 
     /// ln(e^x\[0\] + … + e^x\[i\]) along an axis, without overflow.
@@ -63,10 +68,10 @@ impl Tensor {
     /// No such axis, or a dtype that is not floating-point.
     #[track_caller]
     pub fn logcumsumexp(&self, axis: impl Into<Axis>) -> Result<Tensor> {
-        self.cumulative(CumulativeOp::LogSumExp, axis, false)
+        self.cumulative_by(CumulativeOp::LogSumExp, axis.into(), false)
     }
 
-    /// The greatest so far along an axis, and its index, i32: the last among equals. A NaN stays.
+    /// The greatest so far along an axis, and its index, i64 (i32 on a device without): the last among equals. A NaN stays.
     ///
     /// # Errors
     /// No such axis, or one longer than i32 reaches.
@@ -77,11 +82,11 @@ impl Tensor {
 
     #[track_caller]
     fn cummax_by(&self, axis: Axis) -> Result<(Tensor, Tensor)> {
-        let indices = self.cumulative(CumulativeOp::ArgMax, axis, false)?;
-        Ok((self.gather(axis, &indices)?, indices))
+        let indices = self.cumulative_by(CumulativeOp::ArgMax, axis, false)?;
+        Ok((self.gather(axis, &indices)?, indices.as_index()))
     }
 
-    /// The least so far along an axis, and its index, i32: the last among equals. A NaN stays.
+    /// The least so far along an axis, and its index, i64 (i32 on a device without): the last among equals. A NaN stays.
     ///
     /// # Errors
     /// No such axis, or one longer than i32 reaches.
@@ -92,7 +97,7 @@ impl Tensor {
 
     #[track_caller]
     fn cummin_by(&self, axis: Axis) -> Result<(Tensor, Tensor)> {
-        let indices = self.cumulative(CumulativeOp::ArgMin, axis, false)?;
-        Ok((self.gather(axis, &indices)?, indices))
+        let indices = self.cumulative_by(CumulativeOp::ArgMin, axis, false)?;
+        Ok((self.gather(axis, &indices)?, indices.as_index()))
     }
 }

@@ -9,7 +9,7 @@ use super::Tensor;
 use crate::{BinaryOp, CompareOp, DType, Error, Op, Result, Scalar, UnaryOp, node::Node, op::unary_dtype};
 
 impl Tensor {
-    /// An elementwise function of this tensor. Integers and bools are cast to f32 first where the function is real-valued.
+    /// An elementwise function of this tensor. Integers and bools are cast to the default dtype first where the function is real-valued.
     #[track_caller]
     pub fn unary(&self, op: UnaryOp) -> Tensor {
         use UnaryOp as U;
@@ -25,7 +25,7 @@ impl Tensor {
             _ => dtype.is_float(),
         };
         if !keeps {
-            return self.cast_unchecked(DType::F32).unary(op);
+            return self.cast_unchecked(self.device().float_dtype()).unary(op);
         }
         if let (U::Abs | U::Sign | U::Relu, DType::U8 | DType::U32) = (op, dtype) {
             return match op {
@@ -47,7 +47,7 @@ impl Tensor {
         let dtype = promoted(self, rhs);
         check_binary(op, dtype)?;
         let dtype = match op {
-            BinaryOp::Div | BinaryOp::Atan2 if !dtype.is_float() => DType::F32,
+            BinaryOp::Div | BinaryOp::Atan2 if !dtype.is_float() => self.device().float_dtype(),
             _ => dtype,
         };
         if self.dtype() == dtype && rhs.dtype() == dtype {
@@ -57,13 +57,13 @@ impl Tensor {
         Ok(Tensor::build(Op::Binary(op), shape, dtype, &[&a, &b]))
     }
 
-    /// `self op scalar`, or `scalar op self` when `flipped`. Bools meet an arithmetic scalar as i64, integers a float one
-    /// as f32; nothing can fail.
+    /// `self op scalar`, or `scalar op self` when `flipped`. Bools meet an integer as i64 (i32 on a device without), integers a
+    /// float as the default dtype; nothing can fail.
     #[track_caller]
     pub(crate) fn with_scalar(&self, op: BinaryOp, scalar: Scalar, flipped: bool) -> Tensor {
-        let mut dtype = scalar.promote_with(self.dtype());
+        let mut dtype = self.promoted_with(scalar);
         if matches!(op, BinaryOp::Div | BinaryOp::Atan2) && !dtype.is_float() {
-            dtype = DType::F32;
+            dtype = self.device().float_dtype();
         }
         if dtype == DType::Bool && op == BinaryOp::Sub {
             dtype = DType::I32;
@@ -95,7 +95,7 @@ impl Tensor {
 
     #[track_caller]
     fn compare_scalar_by(&self, op: CompareOp, scalar: Scalar) -> Tensor {
-        let dtype = scalar.promote_with(self.dtype());
+        let dtype = self.promoted_with(scalar);
         let this = self.cast_unchecked(dtype);
         let constant = this.constant(scalar);
         Tensor::build(Op::Compare(op), self.shape().clone(), DType::Bool, &[&this, &constant])
@@ -147,7 +147,7 @@ impl Tensor {
     /// A 0-d tensor of this one's dtype and device. Constants in use on this thread are shared, so that a loop of
     /// `x * 0.5` makes one.
     #[track_caller]
-    fn constant(&self, value: Scalar) -> Tensor {
+    pub(super) fn constant(&self, value: Scalar) -> Tensor {
         const KEPT: usize = 8;
         type Kept = (DType, Scalar, Weak<Node>);
         thread_local! {
@@ -173,6 +173,20 @@ impl Tensor {
         })
     }
 
+    /// The dtype of this tensor with a scalar.
+    fn promoted_with(&self, scalar: Scalar) -> DType {
+        match (self.dtype(), scalar) {
+            (dtype, _) if dtype.is_float() => dtype,
+            (dtype, scalar) => scalar.promote_with(dtype, &self.device()),
+        }
+    }
+
+    /// This tensor, or a cast to the default dtype if it is of integers or bools.
+    #[track_caller]
+    pub(super) fn floating(&self) -> Tensor {
+        if self.dtype().is_float() { self.clone() } else { self.cast_unchecked(self.device().float_dtype()) }
+    }
+
     #[track_caller]
     fn cast_if(&self, dtype: DType) -> Result<Tensor> {
         if self.dtype() == dtype { Ok(self.clone()) } else { self.to_dtype(dtype) }
@@ -186,12 +200,12 @@ impl Tensor {
         Tensor::build(Op::Cast, self.shape().clone(), dtype, &[self])
     }
 
-    /// xⁿ by repeated multiplication; for n < 0, of 1/x (integers are cast to f32 then).
+    /// xⁿ by repeated multiplication; for n < 0, of 1/x (integers are cast to the default dtype then).
     #[track_caller]
     pub fn powi(&self, n: i32) -> Tensor {
         let this = match self.dtype() {
-            DType::Bool => self.cast_unchecked(DType::F32),
-            d if n < 0 && !d.is_float() => self.cast_unchecked(DType::F32),
+            DType::Bool => self.floating(),
+            d if n < 0 && !d.is_float() => self.floating(),
             _ => self.clone(),
         };
         Tensor::build(Op::Powi(n), this.shape().clone(), this.dtype(), &[&this])
@@ -203,7 +217,7 @@ impl Tensor {
         if p.fract() == 0.0 && p.abs() <= 8.0 { self.powi(p as i32) } else { self.pow_scalar(p) }
     }
 
-    /// Elements held within [low, high]; NaN stays NaN. Integers given float bounds become f32, as in PyTorch; where a bound holds,
+    /// Elements held within [low, high]; NaN stays NaN. Integers given float bounds become the default dtype, as in PyTorch; where a bound holds,
     /// and at the bounds themselves, no gradient flows.
     #[track_caller]
     pub fn clamp(&self, low: impl Into<Scalar>, high: impl Into<Scalar>) -> Tensor {
@@ -212,7 +226,7 @@ impl Tensor {
 
     #[track_caller]
     fn clamp_by(&self, low: Scalar, high: Scalar) -> Tensor {
-        let dtype = high.promote_with(low.promote_with(self.dtype()));
+        let dtype = high.promote_with(self.promoted_with(low), &self.device());
         let x = self.cast_unchecked(dtype);
         let held = |x: &Tensor, op: CompareOp, bound: Scalar| {
             let beyond = x.compare_scalar(op, bound);
@@ -237,14 +251,14 @@ impl Tensor {
     /// x · sigmoid(x), also called swish.
     #[track_caller]
     pub fn silu(&self) -> Tensor {
-        let x = if self.dtype().is_float() { self.clone() } else { self.cast_unchecked(DType::F32) };
+        let x = self.floating();
         Tensor::build(Op::Binary(BinaryOp::Mul), x.shape().clone(), x.dtype(), &[&x, &x.sigmoid()])
     }
 
     /// x · Φ(x) with Φ the standard normal distribution function, by the error function (PyTorch's default form).
     #[track_caller]
     pub fn gelu(&self) -> Tensor {
-        let x = if self.dtype().is_float() { self.clone() } else { self.cast_unchecked(DType::F32) };
+        let x = self.floating();
         let phi = x.mul_scalar(std::f64::consts::FRAC_1_SQRT_2).erf().add_scalar(1.0).mul_scalar(0.5);
         Tensor::build(Op::Binary(BinaryOp::Mul), x.shape().clone(), x.dtype(), &[&x, &phi])
     }
@@ -363,7 +377,7 @@ binary! {
     sub, sub_scalar => Sub;
     /// a · b elementwise, broadcast.
     mul, mul_scalar => Mul;
-    /// a / b, broadcast; integers give f32.
+    /// a / b, broadcast; integers give the default dtype.
     div, div_scalar => Div;
     /// ⌊a / b⌋, broadcast; for integers b = 0 gives 0.
     floor_divide, floor_divide_scalar => FloorDiv;

@@ -6,6 +6,7 @@ mod create;
 mod cumulative;
 mod display;
 mod elementwise;
+mod index;
 mod indexing;
 mod linear;
 mod movement;
@@ -22,6 +23,7 @@ use std::{
 };
 
 pub use create::TensorOptions;
+pub use index::{Ellipsis, Index, Indices, NewAxis, Operand, Span, Step};
 pub use nested::Nested;
 pub use operators::Number;
 pub use random::Generator;
@@ -42,6 +44,13 @@ use crate::{
 ///
 /// What cannot fail returns a `Tensor`; what can returns a `Result`. The operators `+ - * /` panic on a misfit like slice
 /// indexing does; [`Tensor::add`] and its kin are their checked twins.
+///
+/// No operation changes a tensor: each gives a new one, and the compiler warns where that is dropped. Only a cell (a parameter, a
+/// buffer) can be given another value, by [`Tensor::assign`] and [`Tensor::index_assign`].
+///
+/// `x == y` does not compile, since Rust's `==` is one answer, known at once: [`Tensor::eq`] compares elementwise and gives a bool
+/// tensor, as PyTorch's `==` does; [`Tensor::equal`] says whether all elements are equal, and [`Tensor::allclose`] whether nearly.
+#[must_use = "operations give a new tensor and leave this one as it is: use the result, as in `let y = x.relu();` or `x = x.to(&d)?;`"]
 pub struct Tensor(Arc<Node>);
 
 impl Tensor {
@@ -141,6 +150,7 @@ impl Tensor {
     /// # Errors
     /// Whatever the device reports: memory, a lost device, an index out of range. The failing operation and the source
     /// line that built it are named, and this tensor stays as it was.
+    #[track_caller]
     pub fn eval(&self) -> Result<()> {
         match &self.0.variable {
             None => schedule::evaluate_one(&self.0),
@@ -154,6 +164,7 @@ impl Tensor {
     }
 
     /// The value, computed if need be.
+    #[track_caller]
     pub(crate) fn value(&self) -> Result<Value> {
         let node = self.node();
         loop {
@@ -204,6 +215,7 @@ impl Tensor {
     }
 
     /// An error unless all tensors are on one device.
+    #[track_caller]
     pub(crate) fn same_device(op: &'static str, tensors: &[&Tensor]) -> Result<()> {
         let Some((first, rest)) = tensors.split_first() else { return Ok(()) };
         // Only a cell's device can change; all others are compared where they are.
@@ -222,6 +234,30 @@ impl Tensor {
             }
         }
         Ok(())
+    }
+}
+
+/// Two shapes that do not go together.
+#[track_caller]
+pub(super) fn shape_misfit(op: &'static str, lhs: &Shape, rhs: &Shape, hint: impl Into<String>) -> Error {
+    Error::ShapeMismatch { op, lhs: lhs.clone(), rhs: rhs.clone(), hint: hint.into() }
+}
+
+/// Two dtypes that do not go together.
+#[track_caller]
+pub(super) fn dtype_misfit(op: &'static str, lhs: DType, rhs: DType, hint: impl Into<String>) -> Error {
+    Error::DTypeMismatch { op, lhs, rhs, hint: hint.into() }
+}
+
+/// Something that gradients do not allow.
+#[track_caller]
+pub(super) fn autograd_misuse(op: &'static str, message: &str) -> Error {
+    Error::Autograd { op, message: message.into() }
+}
+
+impl AsRef<Tensor> for Tensor {
+    fn as_ref(&self) -> &Tensor {
+        self
     }
 }
 
@@ -244,6 +280,7 @@ impl Drop for Tensor {
 ///
 /// # Errors
 /// The first failure; what could be computed stays computed.
+#[track_caller]
 pub fn eval_pending() -> Result<()> {
     schedule::pending::flush()
 }

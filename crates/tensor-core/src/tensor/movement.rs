@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::Tensor;
+use super::{Span, Tensor, shape_misfit};
 use crate::{Axes, Axis, BinaryOp, DType, Dims, Error, Int, Op, Padding, Result, Scalar, Shape, op::padded};
 
 impl Tensor {
@@ -206,39 +206,50 @@ impl Tensor {
         Tensor::build(Op::Expand, shape, self.dtype(), &[self])
     }
 
-    /// Elements `start..end` of an axis. Negative bounds count from the end; bounds past an end are held to it, as in
-    /// Python.
+    /// A range of an axis, as in `x.slice(1, 2..)?`: any Rust range of any integers. Negative bounds count from the end; bounds past
+    /// an end are held to it, as in Python. [`Tensor::i`] takes ranges of several axes.
+    ///
+    /// # Errors
+    /// No such axis.
     #[track_caller]
-    pub fn slice(&self, axis: impl Into<Axis>, start: isize, end: isize) -> Result<Tensor> {
-        self.slice_step(axis, start, end, 1)
+    pub fn slice(&self, axis: impl Into<Axis>, range: impl Into<Span>) -> Result<Tensor> {
+        self.slice_step_by(axis.into(), range.into(), 1)
     }
 
-    /// Every `step`-th element of `start..end` of an axis, for a positive `step`.
+    /// Every `step`-th element of a range of an axis, for a positive `step`: `x.slice_step(0, 1.., 2)?` is Python's `x[1::2]`.
     ///
     /// # Errors
     /// A step below 1 (use [`Tensor::flip`] to reverse), or no such axis.
     #[track_caller]
-    pub fn slice_step(&self, axis: impl Into<Axis>, start: isize, end: isize, step: isize) -> Result<Tensor> {
-        self.slice_step_by(axis.into(), start, end, step)
+    pub fn slice_step(
+        &self,
+        axis: impl Into<Axis>,
+        range: impl Into<Span>,
+        step: impl Int,
+    ) -> Result<Tensor> {
+        self.slice_step_by(axis.into(), range.into(), step.as_isize())
     }
 
     #[track_caller]
-    fn slice_step_by(&self, axis: Axis, start: isize, end: isize, step: isize) -> Result<Tensor> {
+    fn slice_step_by(&self, axis: Axis, range: Span, step: isize) -> Result<Tensor> {
         let axis = self.shape().axis(axis, "slice")?;
+        self.slice_by("slice", axis, range, step)
+    }
+
+    #[track_caller]
+    pub(super) fn slice_by(&self, op: &'static str, axis: usize, range: Span, step: isize) -> Result<Tensor> {
         if step < 1 {
             return Err(Error::invalid(
-                "slice",
+                op,
                 format!("step {step}: give one of at least 1, and flip to reverse"),
             ));
         }
-        let size = self.dims()[axis] as isize;
-        let hold = |i: isize| (if i < 0 { i.saturating_add(size) } else { i }).clamp(0, size);
-        let (start, end) = (hold(start), hold(end));
-        let len = (end - start).max(0).unsigned_abs().div_ceil(step.unsigned_abs());
+        let (start, end) = range.resolve(self.dims()[axis]);
+        let len = (end - start).div_ceil(step.unsigned_abs());
         if len == self.dims()[axis] && step == 1 {
             return Ok(self.clone());
         }
-        Ok(self.slice_unchecked(axis, start as usize, len, step))
+        Ok(self.slice_unchecked(axis, start, len, step))
     }
 
     #[track_caller]
@@ -287,12 +298,8 @@ impl Tensor {
     #[track_caller]
     fn select_by(&self, axis: Axis, index: isize) -> Result<Tensor> {
         let at = self.shape().axis(axis, "select")?;
-        let size = self.dims()[at];
-        let resolved = if index < 0 { index + size as isize } else { index };
-        if !(0..size as isize).contains(&resolved) {
-            return Err(Error::IndexOutOfRange { op: "select", index: index as i64, axis: at, size });
-        }
-        let one = self.slice_unchecked(at, resolved as usize, 1, 1);
+        let place = Tensor::place("select", index, at, self.dims()[at])?;
+        let one = self.slice_unchecked(at, place, 1, 1);
         let shape = self.shape().reduced(&[at], false);
         Ok(one.reshape_unchecked(shape))
     }
@@ -321,8 +328,8 @@ impl Tensor {
     /// # Errors
     /// None given, sizes that differ off the axis, or several devices.
     #[track_caller]
-    pub fn concat(tensors: &[&Tensor], axis: impl Into<Axis>) -> Result<Tensor> {
-        Tensor::concat_by(tensors, axis.into())
+    pub fn concat<T: AsRef<Tensor>>(tensors: &[T], axis: impl Into<Axis>) -> Result<Tensor> {
+        Tensor::concat_by(&references(tensors), axis.into())
     }
 
     #[track_caller]
@@ -334,16 +341,22 @@ impl Tensor {
         let axis = first.shape().axis(axis, "concat")?;
         let mut size = 0;
         let mut dtype = first.dtype();
-        for tensor in tensors {
-            let fits = tensor.rank() == first.rank()
-                && tensor.dims().iter().zip(first.dims()).enumerate().all(|(i, (a, b))| i == axis || a == b);
-            if !fits {
-                return Err(Error::ShapeMismatch {
-                    op: "concat",
-                    lhs: first.shape().clone(),
-                    rhs: tensor.shape().clone(),
-                    hint: format!("sizes must agree on every axis but {axis}"),
-                });
+        for (i, tensor) in tensors.iter().enumerate() {
+            let misfit = |what: String| shape_misfit("concat", first.shape(), tensor.shape(), what);
+            if tensor.rank() != first.rank() {
+                return Err(misfit(format!(
+                    "tensor 0 has {} axes and tensor {i} has {}; all need as many",
+                    first.rank(),
+                    tensor.rank()
+                )));
+            }
+            let differs = (0..first.rank()).find(|&a| a != axis && tensor.dims()[a] != first.dims()[a]);
+            if let Some(a) = differs {
+                return Err(misfit(format!(
+                    "tensor {i} has size {} at axis {a}, where tensor 0 has {}; sizes must agree on every axis but {axis}",
+                    tensor.dims()[a],
+                    first.dims()[a]
+                )));
             }
             size += tensor.dims()[axis];
             dtype = dtype.promote(tensor.dtype());
@@ -358,8 +371,8 @@ impl Tensor {
 
     /// Tensors of one shape along a new axis.
     #[track_caller]
-    pub fn stack(tensors: &[&Tensor], axis: impl Into<Axis>) -> Result<Tensor> {
-        Tensor::stack_by(tensors, axis.into())
+    pub fn stack<T: AsRef<Tensor>>(tensors: &[T], axis: impl Into<Axis>) -> Result<Tensor> {
+        Tensor::stack_by(&references(tensors), axis.into())
     }
 
     #[track_caller]
@@ -367,13 +380,23 @@ impl Tensor {
         let Some(first) = tensors.first() else {
             return Err(Error::invalid("stack", "no tensors are given; give at least one"));
         };
-        if let Some(other) = tensors.iter().find(|t| t.shape() != first.shape()) {
-            return Err(Error::ShapeMismatch {
-                op: "stack",
-                lhs: first.shape().clone(),
-                rhs: other.shape().clone(),
-                hint: "all must have one shape".into(),
-            });
+        if let Some(i) = tensors.iter().position(|t| t.shape() != first.shape()) {
+            let other = tensors[i].shape();
+            let at = (0..first.rank().min(other.rank())).find(|&a| first.dims()[a] != other[a]);
+            let hint = match at {
+                Some(a) if first.rank() == other.rank() => format!(
+                    "tensor {i} has size {} at axis {a}, where tensor 0 has {}; all must have one shape (concat joins along an \
+                     axis that there is)",
+                    other[a],
+                    first.dims()[a]
+                ),
+                _ => format!(
+                    "tensor {i} has {} axes, tensor 0 has {}; all must have one shape",
+                    other.rank(),
+                    first.rank()
+                ),
+            };
+            return Err(shape_misfit("stack", first.shape(), other, hint));
         }
         let wide = tensors.iter().map(|t| t.unsqueeze(axis)).collect::<Result<Vec<_>>>()?;
         Tensor::concat(&wide.iter().collect::<Vec<_>>(), axis)
@@ -466,4 +489,9 @@ impl Tensor {
         let kept = if lower { distance.le_scalar(diagonal) } else { distance.ge_scalar(diagonal) };
         kept.where_cond(self, &Tensor::full((), 0.0, (self.dtype(), &self.device()))?)
     }
+}
+
+/// The tensors of a list that a user gives.
+fn references<T: AsRef<Tensor>>(tensors: &[T]) -> SmallVec<[&Tensor; 8]> {
+    tensors.iter().map(AsRef::as_ref).collect()
 }

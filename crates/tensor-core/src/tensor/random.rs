@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use super::Tensor;
-use crate::{BinaryOp, DType, Device, Error, Op, RandomKind, Result, Shape};
+use crate::{BinaryOp, DType, Device, Error, Op, RandomKind, Result, Shape, default_dtype};
 
 /// A stream of random numbers for tensors of one device, as `torch.Generator`. Clones share the stream.
 ///
@@ -91,16 +91,16 @@ impl Tensor {
         }
     }
 
-    /// Uniform numbers on [0, 1), f32.
+    /// Uniform numbers on [0, 1), of the default dtype (f32).
     #[track_caller]
     pub fn rand(shape: impl Into<Shape>, rng: &Generator) -> Result<Tensor> {
-        Tensor::draw(RandomKind::Uniform, shape.into(), DType::F32, rng)
+        Tensor::draw_float(RandomKind::Uniform, shape.into(), default_dtype(), rng)
     }
 
-    /// Standard normal numbers, f32.
+    /// Standard normal numbers, of the default dtype (f32).
     #[track_caller]
     pub fn randn(shape: impl Into<Shape>, rng: &Generator) -> Result<Tensor> {
-        Tensor::draw(RandomKind::Normal, shape.into(), DType::F32, rng)
+        Tensor::draw_float(RandomKind::Normal, shape.into(), default_dtype(), rng)
     }
 
     /// Uniform numbers on [0, 1) of a floating-point dtype.
@@ -115,7 +115,7 @@ impl Tensor {
         Tensor::draw_float(RandomKind::Normal, shape.into(), dtype, rng)
     }
 
-    /// Uniform numbers on [low, high), f32.
+    /// Uniform numbers on [low, high), of the default dtype (f32).
     #[track_caller]
     pub fn uniform(shape: impl Into<Shape>, low: f64, high: f64, rng: &Generator) -> Result<Tensor> {
         Tensor::uniform_by(shape.into(), low, high, rng)
@@ -133,7 +133,7 @@ impl Tensor {
         Ok(unit.mul_scalar(high - low).add_scalar(low))
     }
 
-    /// Integers of [low, high), each equally likely up to 2⁻³² · (high − low), i32.
+    /// Integers of [low, high), each equally likely up to 2⁻³² · (high − low), i64 (i32 on a device without).
     ///
     /// # Errors
     /// An empty range, or one wider than 2³¹ − 1.
@@ -154,13 +154,12 @@ impl Tensor {
         let bits = Tensor::draw(RandomKind::Bits, shape, DType::U32, rng)?;
         let width = bits.full_like(width);
         let within = bits.binary(BinaryOp::Remainder, &width)?.to_dtype(DType::I32)?;
-        Ok(within.add_scalar(low))
+        Ok(within.add_scalar(low).as_index())
     }
 
-    /// The numbers 0..n in random order, i32.
+    /// The numbers 0..n in random order, i64 (i32 on a device without).
     #[track_caller]
     pub fn randperm(n: usize, rng: &Generator) -> Result<Tensor> {
-        let order: Vec<i32> = rng.permutation(n).into_iter().map(|i| i as i32).collect();
-        Tensor::from_vec(order, [n], &rng.device)
+        super::index::host_index(&rng.permutation(n), Shape::from([n]), &rng.device)
     }
 }

@@ -6,7 +6,7 @@ use crate::{ArgReduceOp, Axes, Axis, DType, Error, Op, ReduceOp, Result, Shape};
 impl Tensor {
     /// A reduction along `axes` (`..` for all).
     ///
-    /// Sums and products of integers and bools are taken in i64 (i32 on a device without i64); means of them in f32.
+    /// Sums and products of integers and bools are taken in i64 (i32 on a device without i64); means of them in the default dtype.
     ///
     /// # Errors
     /// No such axis; a greatest or least over nothing.
@@ -42,9 +42,9 @@ impl Tensor {
     #[track_caller]
     pub(super) fn reducible(&self, op: ReduceOp) -> Tensor {
         match op {
-            ReduceOp::Mean if !self.dtype().is_float() => self.cast_unchecked(DType::F32),
+            ReduceOp::Mean => self.floating(),
             ReduceOp::Sum | ReduceOp::Prod if !self.dtype().is_float() => {
-                self.cast_unchecked(integer_sum(self))
+                self.cast_unchecked(self.device().int_dtype())
             }
             ReduceOp::Any | ReduceOp::All => self.cast_unchecked(DType::Bool),
             _ => self.clone(),
@@ -65,7 +65,7 @@ impl Tensor {
         self.reduce_all(ReduceOp::Sum)
     }
 
-    /// Σx / n over all elements, 0-d; NaN over nothing. Integers and bools give f32.
+    /// Σx / n over all elements, 0-d; NaN over nothing. Integers and bools give the default dtype.
     #[track_caller]
     pub fn mean(&self) -> Tensor {
         self.reduce_all(ReduceOp::Mean)
@@ -119,19 +119,43 @@ impl Tensor {
         self.reduce(ReduceOp::Prod, axes, keepdim)
     }
 
-    /// The greatest along `axes`, which stay with size 1 if `keepdim`. `torch.amax`: gradients are shared among equals.
+    /// The greatest along `axes`, which stay with size 1 if `keepdim`; NaN if any is. Gradients are shared among equals.
+    ///
+    /// # Errors
+    /// No such axis, or nothing along one.
+    #[track_caller]
+    pub fn amax(&self, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
+        self.reduce_by(ReduceOp::Max, axes.into(), keepdim)
+    }
+
+    /// The least along `axes`, which stay with size 1 if `keepdim`; NaN if any is. Gradients are shared among equals.
+    ///
+    /// # Errors
+    /// No such axis, or nothing along one.
+    #[track_caller]
+    pub fn amin(&self, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
+        self.reduce_by(ReduceOp::Min, axes.into(), keepdim)
+    }
+
+    /// [`Tensor::amax`], named as [`Tensor::sum_axis`] is.
+    ///
+    /// # Errors
+    /// As [`Tensor::amax`].
     #[track_caller]
     pub fn max_axis(&self, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
-        self.reduce(ReduceOp::Max, axes, keepdim)
+        self.amax(axes, keepdim)
     }
 
-    /// The least along `axes`, which stay with size 1 if `keepdim`. `torch.amin`: gradients are shared among equals.
+    /// [`Tensor::amin`], named as [`Tensor::sum_axis`] is.
+    ///
+    /// # Errors
+    /// As [`Tensor::amin`].
     #[track_caller]
     pub fn min_axis(&self, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
-        self.reduce(ReduceOp::Min, axes, keepdim)
+        self.amin(axes, keepdim)
     }
 
-    /// The index of an extreme along one axis, i32; the first among equals, a NaN before all else.
+    /// The index of an extreme along one axis; the first among equals, a NaN before all else.
     ///
     /// # Errors
     /// No such axis, or no elements along it.
@@ -151,10 +175,18 @@ impl Tensor {
         }
         self.check_indices(op.name(), axis)?;
         let shape = self.shape().reduced(&[axis], keepdim);
-        Ok(Tensor::build(Op::ArgReduce { op, axis, keepdim }, shape, DType::I32, &[self]))
+        let index = Tensor::build(Op::ArgReduce { op, axis, keepdim }, shape, DType::I32, &[self]);
+        Ok(index.as_index())
+    }
+
+    /// An i32 index in the dtype that users meet: that of integers on its device.
+    #[track_caller]
+    pub(super) fn as_index(&self) -> Tensor {
+        self.cast_unchecked(self.device().int_dtype())
     }
 
     /// Fails for an axis longer than i32 indices reach.
+    #[track_caller]
     pub(super) fn check_indices(&self, op: &'static str, axis: usize) -> Result<()> {
         if self.dims()[axis] <= i32::MAX as usize {
             return Ok(());
@@ -162,25 +194,25 @@ impl Tensor {
         Err(Error::invalid(op, format!("axis {axis} of shape {} passes i32 indices", self.shape())))
     }
 
-    /// The flat index of the greatest element, 0-d i32.
+    /// The flat index of the greatest element, 0-d, i64 (i32 on a device without).
     #[track_caller]
     pub fn argmax(&self) -> Result<Tensor> {
         self.flatten_all().arg_reduce(ArgReduceOp::ArgMax, 0, false)
     }
 
-    /// The flat index of the least element, 0-d i32.
+    /// The flat index of the least element, 0-d, i64 (i32 on a device without).
     #[track_caller]
     pub fn argmin(&self) -> Result<Tensor> {
         self.flatten_all().arg_reduce(ArgReduceOp::ArgMin, 0, false)
     }
 
-    /// The index of the greatest element along an axis, i32.
+    /// The index of the greatest element along an axis, i64 (i32 on a device without).
     #[track_caller]
     pub fn argmax_axis(&self, axis: impl Into<Axis>, keepdim: bool) -> Result<Tensor> {
         self.arg_reduce(ArgReduceOp::ArgMax, axis, keepdim)
     }
 
-    /// The index of the least element along an axis, i32.
+    /// The index of the least element along an axis, i64 (i32 on a device without).
     #[track_caller]
     pub fn argmin_axis(&self, axis: impl Into<Axis>, keepdim: bool) -> Result<Tensor> {
         self.arg_reduce(ArgReduceOp::ArgMin, axis, keepdim)
@@ -267,6 +299,7 @@ impl Tensor {
     }
 
     /// Fails for a dtype that is not floating-point.
+    #[track_caller]
     pub(super) fn require_float(&self, op: &'static str) -> Result<()> {
         if self.dtype().is_float() {
             return Ok(());
@@ -278,9 +311,4 @@ impl Tensor {
             hint: "a floating-point tensor is needed: cast it with .to_dtype(DType::F32)".into(),
         })
     }
-}
-
-/// The dtype in which integers are summed: i64 where the device has it.
-fn integer_sum(tensor: &Tensor) -> DType {
-    if tensor.device().supports(DType::I64) { DType::I64 } else { DType::I32 }
 }

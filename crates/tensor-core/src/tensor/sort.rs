@@ -4,7 +4,7 @@ use super::Tensor;
 use crate::{Axis, DType, Error, Op, Result, Shape};
 
 impl Tensor {
-    /// The elements along an axis in ascending or descending order, and their indices, i32.
+    /// The elements along an axis in ascending or descending order, and their indices, i64 (i32 on a device without).
     ///
     /// Equal elements keep their order, in either direction, and NaN is the greatest: every device gives the same.
     /// `torch.sort(stable=True)`.
@@ -26,19 +26,19 @@ impl Tensor {
     #[track_caller]
     fn sort_by(&self, axis: Axis, descending: bool) -> Result<(Tensor, Tensor)> {
         let indices = self.whole_order("sort", axis, descending)?;
-        Ok((self.gather(axis, &indices)?, indices))
+        Ok((self.gather(axis, &indices)?, indices.as_index()))
     }
 
-    /// The indices that sort an axis, i32: those of [`Tensor::sort`].
+    /// The indices that sort an axis, i64 (i32 on a device without): those of [`Tensor::sort`].
     ///
     /// # Errors
     /// No such axis, or one longer than i32 reaches.
     #[track_caller]
     pub fn argsort(&self, axis: impl Into<Axis>, descending: bool) -> Result<Tensor> {
-        self.whole_order("argsort", axis.into(), descending)
+        Ok(self.whole_order("argsort", axis.into(), descending)?.as_index())
     }
 
-    /// The `k` greatest elements along an axis (or least, if not `largest`) in order from the extreme on, and their indices, i32.
+    /// The `k` greatest elements along an axis (or least, if not `largest`) in order from the extreme on, and their indices, i64 (i32 on a device without).
     ///
     /// They are the first `k` of [`Tensor::sort`]: among equals the lower index comes first, and NaN is the greatest.
     ///
@@ -64,7 +64,7 @@ impl Tensor {
             ));
         }
         let indices = self.first_of_order(OP, at, k, largest)?;
-        Ok((self.gather(axis, &indices)?, indices))
+        Ok((self.gather(axis, &indices)?, indices.as_index()))
     }
 
     #[track_caller]
@@ -76,8 +76,14 @@ impl Tensor {
     #[track_caller]
     fn first_of_order(&self, op: &'static str, axis: usize, k: usize, descending: bool) -> Result<Tensor> {
         self.check_indices(op, axis)?;
+        Ok(self.order(axis, k, descending))
+    }
+
+    /// The i32 places along an axis of the first `k` elements of its order.
+    #[track_caller]
+    pub(super) fn order(&self, axis: usize, k: usize, descending: bool) -> Tensor {
         let shape: Shape =
             self.dims().iter().enumerate().map(|(a, &n)| if a == axis { k } else { n }).collect();
-        Ok(Tensor::build(Op::ArgSort { axis, descending }, shape, DType::I32, &[self]))
+        Tensor::build(Op::ArgSort { axis, descending }, shape, DType::I32, &[self])
     }
 }
