@@ -36,10 +36,10 @@ pub use tensor_core;
 pub use autograd::{dot, enable_grad, grad, grad_of, no_grad};
 #[cfg(feature = "cpu")]
 pub use devices::best_device;
-#[cfg(feature = "cpu")]
-pub use devices::cpu;
 #[cfg(feature = "gpu")]
 pub use devices::wgpu;
+#[cfg(feature = "cpu")]
+pub use devices::{TensorExt, cpu};
 pub use devices::{device, devices};
 pub use tensor_core::{
     Axes, Axis, DType, Device, DeviceInfo, DeviceKind, Element, Ellipsis, Error, Generator, Index, Layout,
@@ -49,6 +49,8 @@ pub use tensor_core::{
 
 /// What nearly every program needs: `use taper::prelude::*;`.
 pub mod prelude {
+    #[cfg(feature = "cpu")]
+    pub use crate::TensorExt;
     pub use crate::{DType, Device, Ellipsis, Error, Generator, NewAxis, Result, Step, Tensor, no_grad};
     pub use autograd::TensorGrad;
     pub use data::{DataLoader, Dataset, TensorDataset, ToDevice};

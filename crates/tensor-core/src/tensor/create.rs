@@ -91,6 +91,7 @@ impl Tensor {
 
     /// A tensor of `data` in row-major order. See [`Tensor::from_slice`].
     #[track_caller]
+    #[doc(alias = "from_numpy")]
     pub fn from_vec<T: Element>(data: Vec<T>, shape: impl Into<Shape>, device: &Device) -> Result<Tensor> {
         Tensor::from_slice(&data, shape, device)
     }
@@ -98,6 +99,7 @@ impl Tensor {
     /// `value` everywhere. Without a dtype in `options`: the default dtype (f32) for a float, i64 for an
     /// integer (i32 on a device without), bool for a bool. See [`default_dtype`].
     #[track_caller]
+    #[doc(alias = "new_full")]
     pub fn full(
         shape: impl Into<Shape>,
         value: impl Into<Scalar>,
@@ -114,12 +116,14 @@ impl Tensor {
 
     /// Zeros, of the default dtype (f32) unless `options` says otherwise.
     #[track_caller]
+    #[doc(alias = "new_zeros")]
     pub fn zeros(shape: impl Into<Shape>, options: impl Into<TensorOptions>) -> Result<Tensor> {
         Tensor::full(shape, 0.0, options)
     }
 
     /// Ones, of the default dtype (f32) unless `options` says otherwise.
     #[track_caller]
+    #[doc(alias = "new_ones")]
     pub fn ones(shape: impl Into<Shape>, options: impl Into<TensorOptions>) -> Result<Tensor> {
         Tensor::full(shape, 1.0, options)
     }
@@ -156,6 +160,7 @@ impl Tensor {
     /// # Errors
     /// A step of zero, one that leads away from `end`, or numbers that are not finite.
     #[track_caller]
+    #[doc(alias = "range")]
     pub fn arange(
         start: impl Into<Scalar>,
         end: impl Into<Scalar>,
@@ -236,6 +241,7 @@ impl Tensor {
 
     /// The `n` by `n` identity matrix, of the default dtype (f32) unless `options` says otherwise.
     #[track_caller]
+    #[doc(alias = "identity")]
     pub fn eye(n: usize, options: impl Into<TensorOptions>) -> Result<Tensor> {
         Tensor::eye_by(n, options.into())
     }

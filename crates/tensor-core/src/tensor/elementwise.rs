@@ -89,6 +89,7 @@ impl Tensor {
 
     /// A comparison with a scalar; gives bool.
     #[track_caller]
+    #[doc(alias = "eq")]
     pub fn compare_scalar(&self, op: CompareOp, scalar: impl Into<Scalar>) -> Tensor {
         self.compare_scalar_by(op, scalar.into())
     }
@@ -106,6 +107,7 @@ impl Tensor {
     /// # Errors
     /// A condition that is not bool, shapes that do not broadcast, or several devices.
     #[track_caller]
+    #[doc(alias = "where")]
     pub fn where_cond(&self, a: &Tensor, b: &Tensor) -> Result<Tensor> {
         if self.dtype() != DType::Bool {
             return Err(Error::DTypeMismatch {
@@ -124,6 +126,7 @@ impl Tensor {
 
     /// This tensor with `value` where the bool `mask` (broadcast to this shape) is true. `torch.masked_fill`.
     #[track_caller]
+    #[doc(alias = "masked_fill_")]
     pub fn masked_fill(&self, mask: &Tensor, value: impl Into<Scalar>) -> Result<Tensor> {
         self.masked_fill_by(mask, value.into())
     }
@@ -139,6 +142,7 @@ impl Tensor {
     /// # Errors
     /// A dtype that the device lacks.
     #[track_caller]
+    #[doc(alias("type", "astype", "cast", "float", "double", "half", "long", "int", "bool", "to"))]
     pub fn to_dtype(&self, dtype: DType) -> Result<Tensor> {
         self.device().require(dtype, "to_dtype")?;
         Ok(self.cast_unchecked(dtype))
@@ -202,6 +206,7 @@ impl Tensor {
 
     /// xⁿ by repeated multiplication; for n < 0, of 1/x (integers are cast to the default dtype then).
     #[track_caller]
+    #[doc(alias("pow", "square"))]
     pub fn powi(&self, n: i32) -> Tensor {
         let this = match self.dtype() {
             DType::Bool => self.floating(),
@@ -213,6 +218,7 @@ impl Tensor {
 
     /// xᵖ. A small integral `p` is computed by repeated multiplication.
     #[track_caller]
+    #[doc(alias = "pow")]
     pub fn powf(&self, p: f64) -> Tensor {
         if p.fract() == 0.0 && p.abs() <= 8.0 { self.powi(p as i32) } else { self.pow_scalar(p) }
     }
@@ -220,6 +226,7 @@ impl Tensor {
     /// Elements held within [low, high]; NaN stays NaN. Integers given float bounds become the default dtype, as in PyTorch; where a bound holds,
     /// and at the bounds themselves, no gradient flows.
     #[track_caller]
+    #[doc(alias("clip", "clamp_min", "clamp_max"))]
     pub fn clamp(&self, low: impl Into<Scalar>, high: impl Into<Scalar>) -> Tensor {
         self.clamp_by(low.into(), high.into())
     }
@@ -250,6 +257,7 @@ impl Tensor {
 
     /// x · sigmoid(x), also called swish.
     #[track_caller]
+    #[doc(alias = "swish")]
     pub fn silu(&self) -> Tensor {
         let x = self.floating();
         Tensor::build(Op::Binary(BinaryOp::Mul), x.shape().clone(), x.dtype(), &[&x, &x.sigmoid()])
@@ -301,16 +309,20 @@ macro_rules! unary {
 
 unary! {
     /// −x.
+    #[doc(alias = "negative")]
     neg => Neg;
     /// |x|.
+    #[doc(alias = "absolute")]
     abs => Abs;
     /// −1, 0 or 1 by the sign of x.
+    #[doc(alias = "sgn")]
     sign => Sign;
     /// eˣ.
     exp => Exp;
     /// eˣ − 1, accurate near 0.
     expm1 => Expm1;
     /// ln x.
+    #[doc(alias = "ln")]
     log => Log;
     /// ln(1 + x), accurate near 0.
     log1p => Log1p;
@@ -329,6 +341,7 @@ unary! {
     /// tanh x.
     tanh => Tanh;
     /// 1 / (1 + e⁻ˣ).
+    #[doc(alias = "expit")]
     sigmoid => Sigmoid;
     /// max(x, 0).
     relu => Relu;
@@ -341,12 +354,15 @@ unary! {
     /// The nearest integer, halves to even.
     round => Round;
     /// x cut toward zero.
+    #[doc(alias = "fix")]
     trunc => Trunc;
     /// Logical not of a bool (or of `x ≠ 0` for floats), bitwise not of an integer.
     logical_not => Not;
     /// Whether x is NaN; gives bool.
+    #[doc(alias = "is_nan")]
     isnan => IsNan;
     /// Whether x is infinite; gives bool.
+    #[doc(alias = "is_infinite")]
     isinf => IsInf;
 }
 
@@ -374,16 +390,22 @@ binary! {
     /// a + b, broadcast.
     add, add_scalar => Add;
     /// a − b, broadcast.
+    #[doc(alias = "subtract")]
     sub, sub_scalar => Sub;
     /// a · b elementwise, broadcast.
+    #[doc(alias = "multiply")]
     mul, mul_scalar => Mul;
     /// a / b, broadcast; integers give the default dtype.
+    #[doc(alias = "true_divide")]
     div, div_scalar => Div;
     /// ⌊a / b⌋, broadcast; for integers b = 0 gives 0.
+    #[doc(alias = "//")]
     floor_divide, floor_divide_scalar => FloorDiv;
     /// The remainder of a / b with the sign of b, broadcast; for integers b = 0 gives 0.
+    #[doc(alias = "%")]
     remainder, remainder_scalar => Remainder;
     /// aᵇ, broadcast.
+    #[doc(alias = "**")]
     pow, pow_scalar => Pow;
     /// The greater of a and b, broadcast; NaN if either is.
     maximum, maximum_scalar => Maximum;
@@ -396,18 +418,21 @@ binary! {
 impl Tensor {
     /// a and b, of bools or bit by bit of integers, broadcast.
     #[track_caller]
+    #[doc(alias("&", "logical_and"))]
     pub fn bitwise_and(&self, rhs: &Tensor) -> Result<Tensor> {
         self.binary(BinaryOp::And, rhs)
     }
 
     /// a or b, of bools or bit by bit of integers, broadcast.
     #[track_caller]
+    #[doc(alias("|", "logical_or"))]
     pub fn bitwise_or(&self, rhs: &Tensor) -> Result<Tensor> {
         self.binary(BinaryOp::Or, rhs)
     }
 
     /// a or b but not both, of bools or bit by bit of integers, broadcast.
     #[track_caller]
+    #[doc(alias("^", "logical_xor"))]
     pub fn bitwise_xor(&self, rhs: &Tensor) -> Result<Tensor> {
         self.binary(BinaryOp::Xor, rhs)
     }
@@ -433,15 +458,21 @@ macro_rules! compare {
 
 compare! {
     /// Whether a = b, elementwise.
+    #[doc(alias = "==")]
     eq, eq_scalar => Eq;
     /// Whether a ≠ b, elementwise.
+    #[doc(alias = "!=")]
     ne, ne_scalar => Ne;
     /// Whether a < b, elementwise.
+    #[doc(alias = "<")]
     lt, lt_scalar => Lt;
     /// Whether a ≤ b, elementwise.
+    #[doc(alias = "<=")]
     le, le_scalar => Le;
     /// Whether a > b, elementwise.
+    #[doc(alias = ">")]
     gt, gt_scalar => Gt;
     /// Whether a ≥ b, elementwise.
+    #[doc(alias = ">=")]
     ge, ge_scalar => Ge;
 }

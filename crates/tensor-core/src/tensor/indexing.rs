@@ -10,6 +10,7 @@ impl Tensor {
     /// Another number of axes, an index larger than this tensor off the axis, an index dtype that is not an integer, or two
     /// devices. An index outside the axis is [`Error::IndexOutOfRange`] when the result is computed.
     #[track_caller]
+    #[doc(alias = "take_along_dim")]
     pub fn gather(&self, axis: impl Into<Axis>, index: &Tensor) -> Result<Tensor> {
         self.gather_by(axis.into(), index)
     }
@@ -28,6 +29,7 @@ impl Tensor {
     /// # Errors
     /// Shapes, dtypes and devices that do not fit. An index outside the axis shows when the result is computed.
     #[track_caller]
+    #[doc(alias = "scatter_add_")]
     pub fn scatter_add(&self, axis: impl Into<Axis>, index: &Tensor, src: &Tensor) -> Result<Tensor> {
         self.scatter_add_by(axis.into(), index, src)
     }
@@ -62,6 +64,7 @@ impl Tensor {
     /// # Errors
     /// An index that is not 1-D or not of an integer dtype. An index outside the axis shows when the result is computed.
     #[track_caller]
+    #[doc(alias("take", "embedding"))]
     pub fn index_select(&self, axis: impl Into<Axis>, index: &Tensor) -> Result<Tensor> {
         self.index_select_by(axis.into(), index)
     }
@@ -74,6 +77,7 @@ impl Tensor {
 
     /// A copy of this tensor with the slices of `src` added at the places of an axis that a 1-D index names. `torch.index_add`.
     #[track_caller]
+    #[doc(alias = "index_add_")]
     pub fn index_add(&self, axis: impl Into<Axis>, index: &Tensor, src: &Tensor) -> Result<Tensor> {
         self.index_add_by(axis.into(), index, src)
     }

@@ -74,37 +74,48 @@ impl Tensor {
     }
 
     /// The sizes along each axis.
+    #[doc(alias = "size")]
+    #[must_use]
     pub fn shape(&self) -> &Shape {
         &self.0.shape
     }
 
     /// The sizes along each axis, as a slice.
+    #[doc(alias("size", "shape"))]
+    #[must_use]
     pub fn dims(&self) -> &[usize] {
         self.0.shape.dims()
     }
 
     /// The number of axes.
+    #[doc(alias("ndim", "dim", "ndimension"))]
+    #[must_use]
     pub fn rank(&self) -> usize {
         self.0.shape.rank()
     }
 
     /// The number of elements.
+    #[doc(alias("nelement", "len"))]
+    #[must_use]
     pub fn numel(&self) -> usize {
         self.0.shape.numel()
     }
 
     /// The size along one axis, which may count from the end.
     #[track_caller]
+    #[doc(alias = "size")]
     pub fn dim(&self, axis: impl Into<Axis>) -> Result<usize> {
         Ok(self.shape()[self.shape().axis(axis, "dim")?])
     }
 
     /// The type of the elements.
+    #[must_use]
     pub fn dtype(&self) -> DType {
         self.0.dtype
     }
 
     /// The device the elements are on.
+    #[must_use]
     pub fn device(&self) -> Device {
         match &self.0.variable {
             None => self.0.device.clone(),
@@ -113,21 +124,26 @@ impl Tensor {
     }
 
     /// A number that no other node of this process has.
+    #[must_use]
     pub fn id(&self) -> u64 {
         self.0.id
     }
 
     /// How this tensor was made.
+    #[doc(alias = "grad_fn")]
+    #[must_use]
     pub fn op(&self) -> &Op {
         &self.0.op
     }
 
     /// The user's source line that built this tensor.
+    #[must_use]
     pub fn location(&self) -> &'static Location<'static> {
         self.0.location
     }
 
     /// What this tensor was made from. Empty for leaves, and once an untracked tensor has its value.
+    #[must_use]
     pub fn inputs(&self) -> Vec<Tensor> {
         let node = &self.0;
         if node.variable.is_some() {
@@ -159,6 +175,7 @@ impl Tensor {
     }
 
     /// Whether the value is known already.
+    #[must_use]
     pub fn is_evaluated(&self) -> bool {
         self.node().has_value()
     }
@@ -208,6 +225,7 @@ impl Tensor {
     /// The result of a user's own differentiable function: `value`, computed from `inputs` without a tape, with `op`'s
     /// gradient. The `autograd` crate's `apply` is the comfortable way here.
     #[track_caller]
+    #[doc(alias = "Function")]
     pub fn custom(op: Arc<dyn crate::CustomOp>, inputs: &[&Tensor], value: &Tensor) -> Tensor {
         let all: Vec<&Tensor> = inputs.iter().copied().chain([value]).collect();
         let nodes: Inputs = all.iter().map(|t| t.node()).collect();

@@ -11,6 +11,7 @@ impl Tensor {
     /// # Errors
     /// Sizes that do not hold this many elements.
     #[track_caller]
+    #[doc(alias("view", "view_as", "unflatten"))]
     pub fn reshape(&self, dims: impl Into<Dims>) -> Result<Tensor> {
         self.reshape_by(dims.into())
     }
@@ -31,6 +32,7 @@ impl Tensor {
 
     /// All elements in one axis.
     #[track_caller]
+    #[doc(alias("flatten", "ravel"))]
     pub fn flatten_all(&self) -> Tensor {
         self.reshape_unchecked([self.numel()].into())
     }
@@ -62,6 +64,7 @@ impl Tensor {
     /// # Errors
     /// Not every axis named exactly once.
     #[track_caller]
+    #[doc(alias("transpose", "moveaxis"))]
     pub fn permute(&self, axes: impl Into<Axes>) -> Result<Tensor> {
         self.permute_by(axes.into())
     }
@@ -100,6 +103,7 @@ impl Tensor {
 
     /// Two axes exchanged.
     #[track_caller]
+    #[doc(alias("swapaxes", "swapdims", "movedim"))]
     pub fn transpose(&self, a: impl Into<Axis>, b: impl Into<Axis>) -> Result<Tensor> {
         self.transpose_by(a.into(), b.into())
     }
@@ -117,6 +121,7 @@ impl Tensor {
     /// # Errors
     /// More than two axes (use [`Tensor::transpose`]). A vector or scalar is itself, as in PyTorch.
     #[track_caller]
+    #[doc(alias("T", "mT"))]
     pub fn t(&self) -> Result<Tensor> {
         match self.rank() {
             0 | 1 => Ok(self.clone()),
@@ -143,6 +148,7 @@ impl Tensor {
 
     /// A new axis of size 1 at `axis` of the result; -1 is after the last.
     #[track_caller]
+    #[doc(alias("newaxis", "expand_dims"))]
     pub fn unsqueeze(&self, axis: impl Into<Axis>) -> Result<Tensor> {
         self.unsqueeze_by(axis.into())
     }
@@ -165,6 +171,7 @@ impl Tensor {
     /// # Errors
     /// A shape to which this one does not broadcast.
     #[track_caller]
+    #[doc(alias("expand_as", "broadcast_to"))]
     pub fn expand(&self, dims: impl Into<Dims>) -> Result<Tensor> {
         self.expand_by(dims.into())
     }
@@ -212,6 +219,7 @@ impl Tensor {
     /// # Errors
     /// No such axis.
     #[track_caller]
+    #[doc(alias = "index")]
     pub fn slice(&self, axis: impl Into<Axis>, range: impl Into<Span>) -> Result<Tensor> {
         self.slice_step_by(axis.into(), range.into(), 1)
     }
@@ -291,6 +299,7 @@ impl Tensor {
     /// # Errors
     /// An index outside the axis.
     #[track_caller]
+    #[doc(alias = "index")]
     pub fn select(&self, axis: impl Into<Axis>, index: impl Int) -> Result<Tensor> {
         self.select_by(axis.into(), index.as_isize())
     }
@@ -306,6 +315,7 @@ impl Tensor {
 
     /// The order of elements reversed along `axes`.
     #[track_caller]
+    #[doc(alias("fliplr", "flipud"))]
     pub fn flip(&self, axes: impl Into<Axes>) -> Result<Tensor> {
         self.flip_by(axes.into())
     }
@@ -328,6 +338,7 @@ impl Tensor {
     /// # Errors
     /// None given, sizes that differ off the axis, or several devices.
     #[track_caller]
+    #[doc(alias("cat", "concatenate", "hstack", "vstack"))]
     pub fn concat<T: AsRef<Tensor>>(tensors: &[T], axis: impl Into<Axis>) -> Result<Tensor> {
         Tensor::concat_by(&references(tensors), axis.into())
     }
@@ -404,6 +415,7 @@ impl Tensor {
 
     /// The axis cut in pieces of `size`; the last may be smaller. `torch.split`.
     #[track_caller]
+    #[doc(alias = "chunk")]
     pub fn split(&self, size: usize, axis: impl Into<Axis>) -> Result<Vec<Tensor>> {
         self.split_by(size, axis.into())
     }
@@ -423,6 +435,7 @@ impl Tensor {
     /// # Errors
     /// Not one pair for each axis.
     #[track_caller]
+    #[doc(alias = "constant_pad_nd")]
     pub fn pad(&self, padding: &[(usize, usize)], value: impl Into<Scalar>) -> Result<Tensor> {
         self.pad_by(padding, value.into())
     }

@@ -13,6 +13,7 @@ use crate::{BinaryOp, DType, Device, Error, Op, RandomKind, Result, Shape, defau
 /// A draw of n elements takes the next n blocks of the stream, whatever the device, so a program draws the same numbers on
 /// each. Philox4x32-10; see [`RandomKind`] for the formulas.
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct Generator {
     seed: u64,
     next: Arc<AtomicU64>,
@@ -21,6 +22,7 @@ pub struct Generator {
 
 impl Generator {
     /// The stream of `seed`, from its start, for tensors on `device`.
+    #[doc(alias = "manual_seed")]
     pub fn seed(seed: u64, device: &Device) -> Generator {
         Generator { seed, next: Arc::default(), device: device.clone() }
     }
@@ -31,11 +33,13 @@ impl Generator {
     }
 
     /// How many blocks have been drawn: with the seed, the whole state.
+    #[doc(alias = "get_state")]
     pub fn offset(&self) -> u64 {
         self.next.load(Ordering::Relaxed)
     }
 
     /// Goes to another place in the stream.
+    #[doc(alias = "set_state")]
     pub fn set_offset(&self, offset: u64) {
         self.next.store(offset, Ordering::Relaxed);
     }
@@ -105,18 +109,21 @@ impl Tensor {
 
     /// Uniform numbers on [0, 1) of a floating-point dtype.
     #[track_caller]
+    #[doc(alias = "rand")]
     pub fn rand_dtype(shape: impl Into<Shape>, dtype: DType, rng: &Generator) -> Result<Tensor> {
         Tensor::draw_float(RandomKind::Uniform, shape.into(), dtype, rng)
     }
 
     /// Standard normal numbers of a floating-point dtype.
     #[track_caller]
+    #[doc(alias = "randn")]
     pub fn randn_dtype(shape: impl Into<Shape>, dtype: DType, rng: &Generator) -> Result<Tensor> {
         Tensor::draw_float(RandomKind::Normal, shape.into(), dtype, rng)
     }
 
     /// Uniform numbers on [low, high), of the default dtype (f32).
     #[track_caller]
+    #[doc(alias = "uniform_")]
     pub fn uniform(shape: impl Into<Shape>, low: f64, high: f64, rng: &Generator) -> Result<Tensor> {
         Tensor::uniform_by(shape.into(), low, high, rng)
     }

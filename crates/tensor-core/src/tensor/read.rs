@@ -124,6 +124,7 @@ impl Tensor {
     /// # Errors
     /// Whatever the device reports.
     #[track_caller]
+    #[doc(alias = "numpy")]
     pub fn read_bytes(&self) -> Result<Vec<u8>> {
         let value = self.contiguous_value()?;
         let mut out = vec![0; self.numel() * self.dtype().size()];
@@ -189,6 +190,7 @@ impl Tensor {
     ///
     /// # Errors
     /// Whatever the device reports.
+    #[doc(alias("tolist", "numpy"))]
     pub fn to_f64_vec(&self) -> Result<Vec<f64>> {
         let bytes = self.read_bytes()?;
         Ok(scalars(self.dtype(), &bytes).into_iter().map(Scalar::as_f64).collect())

@@ -103,18 +103,21 @@ impl Tensor {
 
     /// Σx along `axes`, which stay with size 1 if `keepdim`.
     #[track_caller]
+    #[doc(alias = "sum")]
     pub fn sum_axis(&self, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
         self.reduce(ReduceOp::Sum, axes, keepdim)
     }
 
     /// The mean along `axes`, which stay with size 1 if `keepdim`.
     #[track_caller]
+    #[doc(alias = "mean")]
     pub fn mean_axis(&self, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
         self.reduce(ReduceOp::Mean, axes, keepdim)
     }
 
     /// Πx along `axes`, which stay with size 1 if `keepdim`.
     #[track_caller]
+    #[doc(alias = "prod")]
     pub fn prod_axis(&self, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
         self.reduce(ReduceOp::Prod, axes, keepdim)
     }
@@ -124,6 +127,7 @@ impl Tensor {
     /// # Errors
     /// No such axis, or nothing along one.
     #[track_caller]
+    #[doc(alias = "max")]
     pub fn amax(&self, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
         self.reduce_by(ReduceOp::Max, axes.into(), keepdim)
     }
@@ -133,6 +137,7 @@ impl Tensor {
     /// # Errors
     /// No such axis, or nothing along one.
     #[track_caller]
+    #[doc(alias = "min")]
     pub fn amin(&self, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
         self.reduce_by(ReduceOp::Min, axes.into(), keepdim)
     }
@@ -142,6 +147,7 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::amax`].
     #[track_caller]
+    #[doc(alias("amax", "max"))]
     pub fn max_axis(&self, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
         self.amax(axes, keepdim)
     }
@@ -151,6 +157,7 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::amin`].
     #[track_caller]
+    #[doc(alias("amin", "min"))]
     pub fn min_axis(&self, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
         self.amin(axes, keepdim)
     }
@@ -208,18 +215,21 @@ impl Tensor {
 
     /// The index of the greatest element along an axis, i64 (i32 on a device without).
     #[track_caller]
+    #[doc(alias = "argmax")]
     pub fn argmax_axis(&self, axis: impl Into<Axis>, keepdim: bool) -> Result<Tensor> {
         self.arg_reduce(ArgReduceOp::ArgMax, axis, keepdim)
     }
 
     /// The index of the least element along an axis, i64 (i32 on a device without).
     #[track_caller]
+    #[doc(alias = "argmin")]
     pub fn argmin_axis(&self, axis: impl Into<Axis>, keepdim: bool) -> Result<Tensor> {
         self.arg_reduce(ArgReduceOp::ArgMin, axis, keepdim)
     }
 
     /// The variance along `axes`: Σ(x − mean)² / (n − correction). `correction` 1 is unbiased, PyTorch's default.
     #[track_caller]
+    #[doc(alias = "var")]
     pub fn var_axis(&self, axes: impl Into<Axes>, correction: f64, keepdim: bool) -> Result<Tensor> {
         self.var_axis_by(axes.into(), correction, keepdim)
     }
@@ -235,6 +245,7 @@ impl Tensor {
 
     /// The standard deviation along `axes`: the root of [`Tensor::var_axis`].
     #[track_caller]
+    #[doc(alias = "std")]
     pub fn std_axis(&self, axes: impl Into<Axes>, correction: f64, keepdim: bool) -> Result<Tensor> {
         Ok(self.var_axis(axes, correction, keepdim)?.sqrt())
     }
