@@ -91,6 +91,7 @@ pub fn clip_grad_value<T: AsRef<Tensor>>(parameters: &[T], limit: f64) -> Result
     Ok(())
 }
 
+#[track_caller]
 fn check(op: &'static str, name: &str, limit: f64) -> Result<()> {
     if limit >= 0.0 {
         return Ok(());

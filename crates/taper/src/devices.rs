@@ -2,7 +2,7 @@
 
 #[cfg(feature = "cpu")]
 use tensor_core::Tensor;
-use tensor_core::{Device, DeviceInfo, Error, Result};
+use tensor_core::{Device, DeviceInfo, Error, ErrorKind, Result};
 
 /// The host's processor.
 ///
@@ -20,7 +20,16 @@ pub fn cpu() -> Device {
 #[cfg(feature = "gpu")]
 #[track_caller]
 pub fn wgpu(index: usize) -> Result<Device> {
-    backend_wgpu::wgpu(index)
+    opened(backend_wgpu::wgpu(index))
+}
+
+/// What a backend gave, a failure with the line of the caller.
+#[track_caller]
+fn opened(device: Result<Device>) -> Result<Device> {
+    match device {
+        Ok(device) => Ok(device),
+        Err(error) => Err(error.here()),
+    }
 }
 
 /// The device of a name, in any case: `cpu`, `wgpu` (the first adapter; also `gpu`), `wgpu:1`, or `auto`.
@@ -54,7 +63,7 @@ pub fn device(name: &str) -> Result<Device> {
             }
         }
         #[cfg(feature = "cpu")]
-        ("cpu", None | Some("0")) => backend_cpu::open(),
+        ("cpu", None | Some("0")) => opened(backend_cpu::open()),
         #[cfg(feature = "gpu")]
         ("wgpu" | "gpu", None) => wgpu(0),
         #[cfg(feature = "gpu")]
@@ -68,7 +77,7 @@ pub fn device(name: &str) -> Result<Device> {
 
 #[track_caller]
 fn unknown(name: &str, hint: String) -> Error {
-    Error::UnknownDevice { asked: name.into(), hint }
+    Error::new(ErrorKind::UnknownDevice { asked: name.into(), hint })
 }
 
 /// What to say to a name of this kind.
@@ -154,9 +163,9 @@ fn automatic() -> Result<Device> {
     #[cfg(feature = "cpu")]
     return backend_cpu::open();
     #[cfg(not(feature = "cpu"))]
-    Err(Error::UnknownDevice {
+    Err(Error::new(ErrorKind::UnknownDevice {
         asked: "auto".into(),
         hint: "taper was built without a backend; turn on one of its features cpu, wgpu, vulkan, metal, dx12"
             .into(),
-    })
+    }))
 }

@@ -42,9 +42,9 @@ pub use devices::wgpu;
 pub use devices::{TensorExt, cpu};
 pub use devices::{device, devices};
 pub use tensor_core::{
-    Axes, Axis, DType, Device, DeviceInfo, DeviceKind, Element, Ellipsis, Error, Generator, Index, Layout,
-    MemoryStats, NewAxis, Op, Result, Scalar, Shape, Step, Tensor, TensorOptions, bf16, default_dtype,
-    eval_pending, f16, set_default_dtype,
+    Axes, Axis, DType, Device, DeviceInfo, DeviceKind, Element, Ellipsis, Error, ErrorKind, Generator, Index,
+    Layout, MemoryStats, NewAxis, Op, Result, Scalar, Shape, Step, Tensor, TensorOptions, bf16,
+    default_dtype, eval_pending, f16, set_default_dtype,
 };
 
 /// What nearly every program needs: `use taper::prelude::*;`.

@@ -7,7 +7,8 @@ use smallvec::SmallVec;
 
 use super::{Tensor, autograd_misuse, dtype_misfit, shape_misfit};
 use crate::{
-    CompareOp, DType, Device, Error, Int, Op, Result, Scalar, Shape, is_grad_enabled, set_grad_enabled,
+    CompareOp, DType, Device, Error, ErrorKind, Int, Op, Result, Scalar, Shape, is_grad_enabled,
+    set_grad_enabled,
 };
 
 /// A range of one axis: any Rust range of any integers. Negative bounds count from the end, and bounds past an end are held to it, as
@@ -255,7 +256,7 @@ impl Tensor {
     /// # Errors
     /// More parts than axes, two ellipses, an integer or a list's number outside its axis, a step below 1, index tensors that do not
     /// broadcast or are neither integers nor bool, a mask of another shape than the axes it stands for, two devices. A number of an
-    /// index tensor that is outside its axis is [`crate::Error::IndexOutOfRange`] when the result is computed.
+    /// index tensor that is outside its axis is [`crate::ErrorKind::IndexOutOfRange`] when the result is computed.
     ///
     /// ```
     /// # use tensor_core::{Device, DType, Ellipsis, NewAxis, Step, Tensor, Result};
@@ -472,7 +473,7 @@ impl Tensor {
     pub(super) fn place(op: &'static str, index: isize, axis: usize, size: usize) -> Result<usize> {
         let at = if index < 0 { index.checked_add_unsigned(size).unwrap_or(-1) } else { index };
         if at < 0 || at.unsigned_abs() >= size {
-            return Err(Error::IndexOutOfRange { op, index: index as i64, axis, size });
+            return Err(Error::new(ErrorKind::IndexOutOfRange { op, index: index as i64, axis, size }));
         }
         Ok(at.unsigned_abs())
     }
@@ -612,8 +613,9 @@ impl Tensor {
                 Index::Span(span, step) => {
                     let (start, end) = span.resolve(self.dims()[axis]);
                     before[axis] = start;
-                    interior[axis] = step.unsigned_abs() - 1;
                     sizes[axis] = (end - start).div_ceil(step.unsigned_abs());
+                    // Of one element there are no gaps, however long the step.
+                    interior[axis] = if sizes[axis] > 1 { step.unsigned_abs() - 1 } else { 0 };
                 }
                 Index::Ellipsis => axis += rank - named,
                 Index::NewAxis | Index::Tensor(_) | Index::List(_) => {}

@@ -3,7 +3,9 @@
 use smallvec::SmallVec;
 
 use super::{Span, Tensor, shape_misfit};
-use crate::{Axes, Axis, BinaryOp, DType, Dims, Error, Int, Op, Padding, Result, Scalar, Shape, op::padded};
+use crate::{
+    Axes, Axis, BinaryOp, DType, Dims, Error, ErrorKind, Int, Op, Padding, Result, Scalar, Shape, op::padded,
+};
 
 impl Tensor {
     /// The same elements in the same order under another shape; one size may be -1 and takes what is left.
@@ -159,7 +161,11 @@ impl Tensor {
         let rank = self.rank() as isize + 1;
         let at = if axis < 0 { axis + rank } else { axis };
         if !(0..rank).contains(&at) {
-            return Err(Error::AxisOutOfRange { op: "unsqueeze", axis, shape: self.shape().clone() });
+            return Err(Error::new(ErrorKind::AxisOutOfRange {
+                op: "unsqueeze",
+                axis,
+                shape: self.shape().clone(),
+            }));
         }
         let (head, tail) = self.dims().split_at(at as usize);
         let shape = head.iter().copied().chain([1]).chain(tail.iter().copied()).collect();
@@ -193,14 +199,14 @@ impl Tensor {
                 }
             });
         }
-        let shape = Shape::from(shape.as_slice());
+        let shape = Shape::from(shape.as_slice()).checked("expand")?;
         if self.shape().broadcast(&shape, "expand")? != shape {
-            return Err(Error::ShapeMismatch {
+            return Err(Error::new(ErrorKind::ShapeMismatch {
                 op: "expand",
                 lhs: self.shape().clone(),
                 rhs: shape,
                 hint: "only axes of size 1, and new ones in front, can be widened".into(),
-            });
+            }));
         }
         Ok(self.expand_unchecked(shape))
     }
@@ -350,7 +356,7 @@ impl Tensor {
         };
         Tensor::same_device("concat", tensors)?;
         let axis = first.shape().axis(axis, "concat")?;
-        let mut size = 0;
+        let mut size = 0usize;
         let mut dtype = first.dtype();
         for (i, tensor) in tensors.iter().enumerate() {
             let misfit = |what: String| shape_misfit("concat", first.shape(), tensor.shape(), what);
@@ -369,13 +375,15 @@ impl Tensor {
                     first.dims()[a]
                 )));
             }
-            size += tensor.dims()[axis];
+            size = size.saturating_add(tensor.dims()[axis]);
             dtype = dtype.promote(tensor.dtype());
         }
         if tensors.len() == 1 {
             return Ok((*first).clone());
         }
-        let shape = first.dims().iter().enumerate().map(|(i, &d)| if i == axis { size } else { d }).collect();
+        let sizes = first.dims().iter().enumerate();
+        let shape: Shape = sizes.map(|(i, &d)| if i == axis { size } else { d }).collect();
+        let shape = shape.checked("concat")?;
         let cast = tensors.iter().map(|t| t.to_dtype(dtype)).collect::<Result<Vec<_>>>()?;
         Ok(Tensor::build(Op::Concat { axis }, shape, dtype, &cast.iter().collect::<Vec<_>>()))
     }
@@ -453,9 +461,8 @@ impl Tensor {
             ));
         }
         let before: SmallVec<[usize; 5]> = padding.iter().map(|p| p.0).collect();
-        let after: SmallVec<[usize; 5]> = padding.iter().map(|p| p.1).collect();
         let interior = SmallVec::from_elem(0, self.rank());
-        let shape = padded(self.shape(), &before, &after, &interior);
+        let shape = padded(self.shape(), padding);
         super::create::check("pad", &shape, self.dtype(), &self.device())?;
         Ok(self.pad_unchecked(before, interior, shape, value))
     }

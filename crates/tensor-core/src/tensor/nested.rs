@@ -12,6 +12,7 @@ pub trait Nested {
     ///
     /// # Errors
     /// Rows of different lengths.
+    #[track_caller]
     fn shape(&self) -> Result<Vec<usize>>;
 
     /// Appends the numbers in row-major order.
@@ -22,6 +23,7 @@ macro_rules! number {
     ($($t:ty),*) => {$(
         impl Nested for $t {
             type Elem = $t;
+            #[track_caller]
             fn shape(&self) -> Result<Vec<usize>> { Ok(Vec::new()) }
             fn flatten(&self, out: &mut Vec<$t>) { out.push(*self); }
         }
@@ -43,6 +45,7 @@ word!(usize, isize);
 
 impl<N: Nested> Nested for [N] {
     type Elem = N::Elem;
+    #[track_caller]
     fn shape(&self) -> Result<Vec<usize>> {
         let mut inner = Vec::new();
         for (i, row) in self.iter().enumerate() {
@@ -70,6 +73,7 @@ macro_rules! through_slice {
     ($([$($g:tt)*] $t:ty),*) => {$(
         impl<N: Nested, $($g)*> Nested for $t {
             type Elem = N::Elem;
+            #[track_caller]
             fn shape(&self) -> Result<Vec<usize>> { <[N] as Nested>::shape(self) }
             fn flatten(&self, out: &mut Vec<N::Elem>) { <[N] as Nested>::flatten(self, out) }
         }
@@ -79,6 +83,7 @@ through_slice!([const S: usize] [N; S], [] Vec<N>);
 
 impl<N: Nested + ?Sized> Nested for &N {
     type Elem = N::Elem;
+    #[track_caller]
     fn shape(&self) -> Result<Vec<usize>> {
         (**self).shape()
     }
@@ -110,10 +115,10 @@ impl Tensor {
     #[track_caller]
     #[doc(alias("tensor", "as_tensor"))]
     pub fn new<N: Nested>(data: N, options: impl Into<TensorOptions>) -> Result<Tensor> {
-        let shape = data.shape()?;
-        let mut flat = Vec::with_capacity(shape.iter().product());
+        let shape = Shape::from(data.shape()?).checked("tensor")?;
+        let mut flat = Vec::with_capacity(shape.numel());
         data.flatten(&mut flat);
-        Tensor::from_literal(N::Elem::DTYPE, N::Elem::as_bytes(&flat), shape.into(), options.into())
+        Tensor::from_literal(N::Elem::DTYPE, N::Elem::as_bytes(&flat), shape, options.into())
     }
 
     /// A tensor of numbers of a Rust type, in the dtype that `options` or the rule of [`Tensor::new`] say.

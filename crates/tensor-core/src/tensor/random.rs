@@ -122,6 +122,9 @@ impl Tensor {
     }
 
     /// Uniform numbers on [low, high), of the default dtype (f32).
+    ///
+    /// # Errors
+    /// Bounds out of order, or not finite in f32.
     #[track_caller]
     #[doc(alias = "uniform_")]
     pub fn uniform(shape: impl Into<Shape>, low: f64, high: f64, rng: &Generator) -> Result<Tensor> {
@@ -130,14 +133,20 @@ impl Tensor {
 
     #[track_caller]
     fn uniform_by(shape: Shape, low: f64, high: f64, rng: &Generator) -> Result<Tensor> {
-        if !(low.is_finite() && high.is_finite() && low <= high) {
+        if !(low.abs() <= f64::from(f32::MAX) && high.abs() <= f64::from(f32::MAX) && low <= high) {
             return Err(Error::invalid(
                 "uniform",
-                format!("from {low} to {high}: give finite bounds in order"),
+                format!("from {low} to {high}: give bounds in order that are finite in f32"),
             ));
         }
         let unit = Tensor::rand(shape, rng)?;
-        Ok(unit.mul_scalar(high - low).add_scalar(low))
+        let width = high - low;
+        if width <= f64::from(f32::MAX) {
+            return Ok(unit.mul_scalar(width).add_scalar(low));
+        }
+        // The width passes f32 where the numbers do not: from the middle, by half of it.
+        let half = high / 2.0 - low / 2.0;
+        Ok(unit.mul_scalar(2.0).sub_scalar(1.0).mul_scalar(half).add_scalar(low / 2.0 + high / 2.0))
     }
 
     /// Integers of [low, high), each equally likely up to 2⁻³² · (high − low), i64 (i32 on a device without).
@@ -165,8 +174,17 @@ impl Tensor {
     }
 
     /// The numbers 0..n in random order, i64 (i32 on a device without).
+    ///
+    /// # Errors
+    /// More numbers than the dtype or the device holds.
     #[track_caller]
     pub fn randperm(n: usize, rng: &Generator) -> Result<Tensor> {
+        const OP: &str = "randperm";
+        let dtype = rng.device.int_dtype();
+        super::create::check(OP, &Shape::from([n]), dtype, &rng.device)?;
+        if dtype == DType::I32 && n > i32::MAX as usize {
+            return Err(Error::invalid(OP, format!("{n} numbers pass i32")));
+        }
         super::index::host_index(&rng.permutation(n), Shape::from([n]), &rng.device)
     }
 }

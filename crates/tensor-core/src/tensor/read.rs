@@ -4,7 +4,7 @@ use super::{
     Tensor, dtype_misfit,
     nested::{bytes_of, scalars},
 };
-use crate::{DType, Element, Error, Result, Scalar};
+use crate::{DType, Element, Error, Result, Scalar, node::Value};
 
 impl Tensor {
     /// The elements in row-major order. `tensor.tolist()`.
@@ -64,9 +64,8 @@ impl Tensor {
         self.one_element(op)?;
         self.readable(op, wanted)?;
         let mut bytes = [0u8; 8];
-        let value = self.value()?;
         let out = &mut bytes[..self.dtype().size()];
-        self.device().backend().download(&value.storage, value.offset(), out)?;
+        self.download(&self.value()?, out)?;
         self.in_dtype(op, out.to_vec(), wanted)
     }
 
@@ -128,9 +127,7 @@ impl Tensor {
     pub fn read_bytes(&self) -> Result<Vec<u8>> {
         let value = self.contiguous_value()?;
         let mut out = vec![0; self.numel() * self.dtype().size()];
-        if !out.is_empty() {
-            self.device().backend().download(&value.storage, value.offset(), &mut out)?;
-        }
+        self.download(&value, &mut out)?;
         Ok(out)
     }
 
@@ -160,13 +157,27 @@ impl Tensor {
         only(&self.in_dtype("item_async", bytes, T::DTYPE)?, "item_async")
     }
 
-    async fn download_async(&self, value: crate::node::Value) -> Result<Vec<u8>> {
+    /// Elements from where the value begins on, once it is certain that they are right.
+    fn download(&self, value: &Value, out: &mut [u8]) -> Result<()> {
+        value.facts.check()?;
         let device = self.device();
-        device.backend().download_async(&value.storage, value.offset(), self.numel()).await
+        if !out.is_empty() {
+            device.backend().download(&value.storage, value.offset(), out)?;
+        }
+        // The download decided what was open: nothing is waited for here.
+        value.facts.settle(device.backend().as_ref())
+    }
+
+    async fn download_async(&self, value: Value) -> Result<Vec<u8>> {
+        value.facts.check()?;
+        let device = self.device();
+        let bytes = device.backend().download_async(&value.storage, value.offset(), self.numel()).await?;
+        value.facts.settle(device.backend().as_ref())?;
+        Ok(bytes)
     }
 
     #[track_caller]
-    fn contiguous_value(&self) -> Result<crate::node::Value> {
+    fn contiguous_value(&self) -> Result<Value> {
         let value = self.value()?;
         if value.is_contiguous() { Ok(value) } else { self.detach().contiguous_copy().value() }
     }
@@ -191,6 +202,7 @@ impl Tensor {
     /// # Errors
     /// Whatever the device reports.
     #[doc(alias("tolist", "numpy"))]
+    #[track_caller]
     pub fn to_f64_vec(&self) -> Result<Vec<f64>> {
         let bytes = self.read_bytes()?;
         Ok(scalars(self.dtype(), &bytes).into_iter().map(Scalar::as_f64).collect())
