@@ -19,7 +19,7 @@
 //! |---|---|
 //! | [`prelude`] | what nearly every program needs |
 //! | [`device`], [`devices`], [`best_device`] | where tensors live |
-//! | [`nn`] | modules, layers, losses, state dicts |
+//! | [`nn`] | modules, layers, losses, state dicts, checkpoints |
 //! | [`optim`] | optimizers and schedules |
 //! | [`data`] | datasets and loaders |
 //! | [`autograd`] | gradients, custom functions, graphs as pictures |
@@ -43,14 +43,14 @@ pub use devices::wgpu;
 pub use devices::{device, devices};
 pub use tensor_core::{
     DType, Device, DeviceInfo, DeviceKind, Element, Error, Generator, Layout, MemoryStats, Op, Result,
-    Scalar, Shape, Tensor, TensorOptions, bf16, eval_pending, f16,
+    Scalar, Shape, State, StateReader, StateValue, Stateful, Tensor, TensorOptions, bf16, eval_pending, f16,
 };
 
 /// What nearly every program needs: `use taper::prelude::*;`.
 pub mod prelude {
-    pub use crate::{DType, Device, Error, Generator, Result, Tensor, no_grad};
+    pub use crate::{DType, Device, Error, Generator, Result, Stateful, Tensor, no_grad};
     pub use autograd::TensorGrad;
     pub use data::{DataLoader, Dataset, TensorDataset, ToDevice};
-    pub use nn::{Layer, Linear, Module, ReLU, Sequential, cross_entropy};
+    pub use nn::{Checkpoint, Layer, Linear, Module, Relu, Sequential, cross_entropy};
     pub use optim::{Optimizer, Sgd, SgdConfig};
 }

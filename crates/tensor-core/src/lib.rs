@@ -23,6 +23,7 @@ mod philox;
 mod scalar;
 mod schedule;
 mod shape;
+mod state;
 mod tensor;
 
 pub use backend::{Backend, Buffer, DeviceInfo, DeviceKind, Limits, MemoryStats, Storage};
@@ -40,6 +41,7 @@ pub use origin::with_location;
 pub use philox::philox;
 pub use scalar::Scalar;
 pub use shape::{Axes, Dims, Shape};
+pub use state::{State, StateReader, StateValue, Stateful};
 pub use tensor::{Generator, Nested, Number, Tensor, TensorOptions, eval_pending};
 
 #[doc(no_inline)]
