@@ -20,6 +20,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("backend-wgpu", &["tensor-core", "taper-shaders"]),
     ("taper-shaders", &[]),
     ("tensor-core", &[]),
+    // For tests: none of the above may depend on it but as a dev-dependency.
+    ("taper-testing", &["tensor-core"]),
 ];
 
 /// Crates that a way of building must not pull in: the arguments of `cargo tree`, and the beginnings of their names.

@@ -1,31 +1,11 @@
 //! The CPU backend against the plain reference: every kernel, over layouts that matter to it.
 #![allow(clippy::unwrap_used)]
 
-#[path = "../../tensor-core/tests/reference/mod.rs"]
-mod reference;
-
+use taper_testing::floats;
 use tensor_core::{DType, Device, Result, Tensor};
 
-/// Numbers between −2 and 2 without a pattern.
-fn numbers(n: usize, seed: u64) -> Vec<f64> {
-    (0..n)
-        .map(|i| f64::from(tensor_core::philox(seed, i as u64)[0]) / f64::from(u32::MAX) * 4.0 - 2.0)
-        .collect()
-}
-
-fn floats(shape: &[usize], seed: u64, device: &Device) -> Result<Tensor> {
-    Tensor::from_vec(numbers(shape.iter().product(), seed).iter().map(|&v| v as f32).collect(), shape, device)
-}
-
 fn agree(what: &str, rtol: f64, f: impl Fn(&Device) -> Result<Tensor>) {
-    let found = f(&backend_cpu::cpu()).unwrap();
-    let expected = f(&reference::reference()).unwrap();
-    assert_eq!((found.shape(), found.dtype()), (expected.shape(), expected.dtype()), "{what}");
-    let (found, expected) = (found.to_f64_vec().unwrap(), expected.to_f64_vec().unwrap());
-    for (i, (f, e)) in found.iter().zip(&expected).enumerate() {
-        let same = (f.is_nan() && e.is_nan()) || f == e || (f - e).abs() <= rtol * (1.0 + e.abs());
-        assert!(same, "{what}: element {i} is {f}, expected {e}");
-    }
+    taper_testing::agree(&backend_cpu::cpu(), what, Some((rtol, rtol)), f);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::{
     path::Path,
 };
 
-use tensor_core::{DType, Device, Error, Result, Scalar, State, StateValue, Stateful};
+use tensor_core::{DType, Device, Error, ErrorKind, Result, Scalar, State, StateValue, Stateful};
 
 use crate::{
     Module, StateDict,
@@ -118,6 +118,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// Two parts of one name, or a name with a dot; a value that cannot be computed; whatever the file system reports.
+    #[track_caller]
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         if let Some(problem) = &self.problem {
@@ -149,6 +150,7 @@ impl Checkpoint {
     /// # Errors
     /// A `File` error for a file that cannot be read, is cut off, or is no checkpoint; a dtype that the device lacks; no
     /// memory there.
+    #[track_caller]
     pub fn load(path: impl AsRef<Path>, device: &Device) -> Result<Checkpoint> {
         let path = path.as_ref();
         let file = SafetensorsFile::open(path)?;
@@ -242,6 +244,7 @@ impl<'a> Restore<'a> {
     /// # Errors
     /// `StateDict` with the names of all that is missing, unexpected or misshapen in the first part that does not fit; a
     /// value that cannot be moved. Everything is as it was then.
+    #[track_caller]
     pub fn finish(self) -> Result<()> {
         let state = &self.checkpoint.state;
         let mut undo: Vec<Undo<'_>> = Vec::new();
@@ -292,14 +295,15 @@ impl Undo<'_> {
 }
 
 /// A misfit with its names under a prefix.
+#[track_caller]
 fn under(prefix: &str, error: Error) -> Error {
-    let all = |names: Vec<String>| names.into_iter().map(|name| format!("{prefix}.{name}")).collect();
-    match error {
-        Error::StateDict { missing, unexpected, mismatched } => Error::StateDict {
+    let all = |names: &[String]| names.iter().map(|name| format!("{prefix}.{name}")).collect();
+    match error.kind() {
+        ErrorKind::StateDict { missing, unexpected, mismatched } => Error::new(ErrorKind::StateDict {
             missing: all(missing),
             unexpected: all(unexpected),
             mismatched: all(mismatched),
-        },
-        other => other,
+        }),
+        _ => error,
     }
 }

@@ -1,6 +1,6 @@
 //! Layers as functions of their parameters: `torch.nn.functional`. Activations are methods of [`Tensor`].
 
-use tensor_core::{DType, Error, Generator, Result, Tensor};
+use tensor_core::{DType, Error, ErrorKind, Generator, Result, Tensor};
 
 pub use crate::loss::{binary_cross_entropy_with_logits, cross_entropy, l1_loss, mse_loss, nll_loss};
 
@@ -37,12 +37,12 @@ pub fn linear(input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<
     if let Some(bias) = bias
         && bias.dims() != [outputs]
     {
-        return Err(Error::ShapeMismatch {
+        return Err(Error::new(ErrorKind::ShapeMismatch {
             op: "linear",
             lhs: weight.shape().clone(),
             rhs: bias.shape().clone(),
             hint: format!("a weight [{outputs}, {inputs}] takes a bias [{outputs}]"),
-        });
+        }));
     }
     // Leading axes are made one, so that there is one matrix product, and one for each gradient.
     let wide = lead.len() > 1;
@@ -58,6 +58,7 @@ pub fn linear(input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<
     Ok(out)
 }
 
+#[track_caller]
 fn features_misfit(input: &Tensor, weight: &Tensor, inputs: usize, outputs: usize) -> Error {
     let hint = match input.dims().last() {
         None => format!("a scalar has no features; Linear({inputs}, {outputs}) takes […, {inputs}]"),
@@ -66,20 +67,26 @@ fn features_misfit(input: &Tensor, weight: &Tensor, inputs: usize, outputs: usiz
              flatten or reshape the input to […, {inputs}]"
         ),
     };
-    Error::ShapeMismatch { op: "linear", lhs: input.shape().clone(), rhs: weight.shape().clone(), hint }
+    Error::new(ErrorKind::ShapeMismatch {
+        op: "linear",
+        lhs: input.shape().clone(),
+        rhs: weight.shape().clone(),
+        hint,
+    })
 }
 
 /// The weights are what was trained, so it is the input that is cast.
+#[track_caller]
 fn dtype_misfit(input: &Tensor, weight: &Tensor) -> Error {
     let (found, dtype) = (input.dtype(), weight.dtype());
-    Error::DTypeMismatch {
+    Error::new(ErrorKind::DTypeMismatch {
         op: "linear",
         lhs: found,
         rhs: dtype,
         hint: format!(
             "the input is {found} and the weights are {dtype}: cast the input with .to_dtype(DType::{dtype:?})?"
         ),
-    }
+    })
 }
 
 /// The rows of `weight` `[rows, features]` at `indices` `[…]` of an integer dtype: `[…, features]`.
@@ -95,13 +102,13 @@ pub fn embedding(indices: &Tensor, weight: &Tensor) -> Result<Tensor> {
         return Err(Error::invalid("embedding", message));
     };
     if !indices.dtype().is_int() {
-        return Err(Error::DTypeMismatch {
+        return Err(Error::new(ErrorKind::DTypeMismatch {
             op: "embedding",
             lhs: indices.dtype(),
             rhs: DType::I64,
             hint: "indices are whole numbers: make them of an integer dtype, or cast with .to_dtype(DType::I32)?"
                 .into(),
-        });
+        }));
     }
     let shape: Vec<usize> = indices.dims().iter().copied().chain([features]).collect();
     weight.index_select(0, &indices.flatten_all())?.reshape(shape)

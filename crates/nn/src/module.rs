@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use tensor_core::{DType, Device, Error, Result, State, Stateful, Tensor, set_grad_enabled};
+use tensor_core::{DType, Device, Error, ErrorKind, Result, State, Stateful, Tensor, set_grad_enabled};
 
 use crate::{Entry, Role, Visitor, VisitorMut};
 
@@ -98,6 +98,7 @@ pub trait Module {
     /// # Errors
     /// `StateDict` with all that is missing, unexpected, misshapen or of a dtype that is not cast; or a value that cannot be
     /// computed or moved. The module is as it was then.
+    #[track_caller]
     fn load_state_dict(&self, dict: &StateDict) -> Result<()> {
         load(&self.state(), dict, true).map(drop)
     }
@@ -108,6 +109,7 @@ pub trait Module {
     /// # Errors
     /// A shape that differs under a shared name or a dtype that is not cast, or a value that cannot be computed or moved. The
     /// module is as it was then.
+    #[track_caller]
     fn load_matching(&self, dict: &StateDict) -> Result<Unmatched> {
         load(&self.state(), dict, false)
     }
@@ -129,6 +131,7 @@ pub trait Module {
     ///
     /// # Errors
     /// `StateDict` if these are not this module's streams. Nothing has changed then.
+    #[track_caller]
     fn load_rng_state(&self, state: &State) -> Result<()> {
         let mut reader = state.reader();
         let mut found = Vec::new();
@@ -150,6 +153,7 @@ pub trait Module {
     /// # Errors
     /// No memory there, a dtype that it lacks, or a constant (a tensor that is no parameter or buffer) behind a pointer that
     /// others hold as well. Nothing has moved then.
+    #[track_caller]
     fn to(&mut self, device: &Device) -> Result<()> {
         let entries = entries(self);
         let replacements = set_grad_enabled(false, || move_all(&entries, device))?;
@@ -177,6 +181,7 @@ pub trait Module {
     ///
     /// # Errors
     /// Gradients asked for parameters of an integer dtype.
+    #[track_caller]
     fn set_requires_grad(&self, requires_grad: bool) -> Result<()> {
         self.entries_of(Role::Parameter).iter().try_for_each(|e| e.tensor.set_requires_grad(requires_grad))
     }
@@ -200,6 +205,7 @@ pub trait Module {
     ///
     /// # Errors
     /// A value that cannot be computed, or a parameter or buffer behind a pointer (`Arc`, `Rc`) that a clone shares.
+    #[track_caller]
     fn deep_copy(&self) -> Result<Self>
     where
         Self: Clone + Sized,
@@ -256,6 +262,7 @@ fn distinct(mut entries: Vec<Entry>) -> Vec<Entry> {
 }
 
 /// Checks everything, then moves everything, then assigns: a failure leaves the module as it was.
+#[track_caller]
 fn load(state: &[Entry], dict: &StateDict, strict: bool) -> Result<Unmatched> {
     let mut unmatched = Unmatched::default();
     let mut mismatched = Vec::new();
@@ -282,7 +289,7 @@ fn load(state: &[Entry], dict: &StateDict, strict: bool) -> Result<Unmatched> {
     let misfit = strict && unmatched != Unmatched::default();
     if misfit || !mismatched.is_empty() {
         let Unmatched { missing, unexpected } = unmatched;
-        return Err(Error::StateDict { missing, unexpected, mismatched });
+        return Err(Error::new(ErrorKind::StateDict { missing, unexpected, mismatched }));
     }
     set_grad_enabled(false, || {
         let mut values = Vec::with_capacity(pairs.len());
@@ -302,6 +309,7 @@ fn can_cast(from: DType, to: DType) -> bool {
 }
 
 /// The value in the dtype of its target. Where it is: the target's device may lack the value's dtype.
+#[track_caller]
 fn cast(name: &str, value: &Tensor, dtype: DType) -> Result<Tensor> {
     if value.dtype() == dtype {
         return Ok(value.clone());
@@ -309,12 +317,17 @@ fn cast(name: &str, value: &Tensor, dtype: DType) -> Result<Tensor> {
     let cast = value.to_dtype(dtype)?;
     if dtype.is_int() && cast.to_dtype(value.dtype())?.to_f64_vec()? != value.to_f64_vec()? {
         let mismatched = vec![format!("{name}: {} values that {dtype} does not hold", value.dtype())];
-        return Err(Error::StateDict { missing: Vec::new(), unexpected: Vec::new(), mismatched });
+        return Err(Error::new(ErrorKind::StateDict {
+            missing: Vec::new(),
+            unexpected: Vec::new(),
+            mismatched,
+        }));
     }
     Ok(cast)
 }
 
 /// Copies everything to `device`, and only then lets the cells have it. Gives what is to take the place of constants.
+#[track_caller]
 fn move_all(entries: &[Entry], device: &Device) -> Result<HashMap<u64, Tensor>> {
     // By id, so that a tensor used in several places is moved once and stays shared.
     let mut moved: HashMap<u64, (Tensor, Option<Tensor>)> = HashMap::new();

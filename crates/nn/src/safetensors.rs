@@ -10,7 +10,7 @@ use std::{
 };
 
 use ::safetensors::{Dtype, SafeTensors, serialize, tensor::TensorView};
-use tensor_core::{DType, Device, Element, Error, Result, Scalar, Shape, Tensor, bf16, f16};
+use tensor_core::{DType, Device, Element, Error, ErrorKind, Result, Scalar, Shape, Tensor, bf16, f16};
 
 use crate::{StateDict, write_file::write_whole};
 
@@ -38,6 +38,7 @@ use crate::{StateDict, write_file::write_whole};
 /// # Errors
 /// A value that cannot be computed, the name `__metadata__`, which the format keeps for itself, or a `File` error for
 /// whatever the file system reports.
+#[track_caller]
 pub fn save_safetensors(path: impl AsRef<Path>, dict: &StateDict) -> Result<()> {
     let mut parts = Vec::with_capacity(dict.len());
     for (name, tensor) in dict {
@@ -54,6 +55,7 @@ pub fn save_safetensors(path: impl AsRef<Path>, dict: &StateDict) -> Result<()> 
 /// # Errors
 /// A `File` error for a file that cannot be read, is cut off or is no safetensors file, or a tensor of a dtype that has no
 /// like here; a dtype that the device lacks; no memory there.
+#[track_caller]
 pub fn load_safetensors(path: impl AsRef<Path>, device: &Device) -> Result<StateDict> {
     SafetensorsFile::open(path)?.state_dict(device)
 }
@@ -96,6 +98,7 @@ impl SafetensorsFile {
     /// # Errors
     /// A `File` error for a file that cannot be read, is cut off, or is no safetensors file. One of PyTorch's own (`.pt`,
     /// `.pth`, `.bin`) is named as such, with the way to convert it.
+    #[track_caller]
     pub fn open(path: impl AsRef<Path>) -> Result<SafetensorsFile> {
         let path = path.as_ref();
         let bytes = read(path)?;
@@ -134,6 +137,7 @@ impl SafetensorsFile {
     /// # Errors
     /// A `File` error for a name that is not there, or a dtype that has no like here; a dtype that the device lacks; no
     /// memory there.
+    #[track_caller]
     pub fn tensor(&self, name: &str, device: &Device) -> Result<Tensor> {
         let Some(stored) = self.tensors.get(name) else {
             let names: Vec<&str> = self.names().take(10).collect();
@@ -154,6 +158,7 @@ impl SafetensorsFile {
     }
 
     /// A 0-d tensor of f64, i64 or bool as the number it is, wherever tensors of that dtype can be.
+    #[track_caller]
     pub(crate) fn number(&self, name: &str) -> Result<Scalar> {
         let stored = self.tensors.get(name);
         let word = stored.and_then(|s| Some((s, self.bytes.get(s.range.clone())?)));
@@ -179,6 +184,7 @@ impl SafetensorsFile {
 }
 
 /// The file's content, or what else it is.
+#[track_caller]
 fn read(path: &Path) -> Result<Vec<u8>> {
     let failed = |e: std::io::Error| file_error(path, format!("cannot be read: {e}"));
     let mut file = File::open(path).map_err(failed)?;
@@ -228,8 +234,9 @@ fn another_format(path: &Path, start: &[u8]) -> Option<String> {
     Some(format!("is {kind}, not a safetensors file"))
 }
 
+#[track_caller]
 pub(crate) fn file_error(path: &Path, message: String) -> Error {
-    Error::File { path: path.to_path_buf(), message }
+    Error::new(ErrorKind::File { path: path.to_path_buf(), message })
 }
 
 /// A tensor to be written.
@@ -247,6 +254,7 @@ impl<'a> Part<'a> {
     }
 }
 
+#[track_caller]
 pub(crate) fn write(path: &Path, parts: &[Part<'_>], mut metadata: HashMap<String, String>) -> Result<()> {
     let mut views = Vec::with_capacity(parts.len());
     for part in parts {
@@ -279,12 +287,15 @@ fn file_dtype(dtype: DType) -> Dtype {
 }
 
 /// The tensor that is stored, or `None` for a dtype without a like.
+#[track_caller]
 fn make(stored: &Stored, bytes: &[u8], device: &Device) -> Option<Result<Tensor>> {
     let Stored { dtype, shape, .. } = stored;
+    #[track_caller]
     fn upload<T: Element>(bytes: &[u8], shape: &[usize], device: &Device) -> Result<Tensor> {
         Tensor::from_vec(T::from_bytes(bytes), shape, device)
     }
     /// Numbers of N bytes, each made one that Taper has.
+    #[track_caller]
     fn widen<T: Element, const N: usize>(
         bytes: &[u8],
         shape: &[usize],

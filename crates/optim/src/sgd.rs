@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use autograd::no_grad;
-use tensor_core::{Error, Result, State, StateValue, Stateful, Tensor, eval_pending};
+use tensor_core::{Error, ErrorKind, Result, State, StateValue, Stateful, Tensor, eval_all, eval_pending};
 
 use crate::Optimizer;
 
@@ -41,22 +41,26 @@ impl Default for SgdConfig {
 }
 
 impl SgdConfig {
+    #[track_caller]
     fn check(&self) -> Result<()> {
         let SgdConfig { lr, momentum, dampening, weight_decay, nesterov, .. } = *self;
-        let wrong = |message: String| Err(Error::invalid("Sgd", message));
+        let wrong = |message: String| Error::invalid("Sgd", message);
         for (name, value) in [("lr", lr), ("momentum", momentum), ("weight_decay", weight_decay)] {
             if !(value.is_finite() && value >= 0.0) {
-                return wrong(format!("{name} {value}: give a finite number that is not negative"));
+                return Err(
+                    wrong(format!("{name} {value}: give a finite number that is not negative")).here()
+                );
             }
         }
         if !dampening.is_finite() {
-            return wrong(format!("dampening {dampening}: give a finite number"));
+            return Err(wrong(format!("dampening {dampening}: give a finite number")).here());
         }
         if nesterov && (momentum == 0.0 || dampening != 0.0) {
-            return wrong(format!(
+            return Err(wrong(format!(
                 "nesterov with momentum {momentum} and dampening {dampening}: it needs a momentum above 0 and a \
                  dampening of 0"
-            ));
+            ))
+            .here());
         }
         Ok(())
     }
@@ -130,6 +134,7 @@ impl Sgd {
     }
 
     /// An error for what is no cell, and for a parameter given twice, which would take two steps at once.
+    #[track_caller]
     fn check_parameters(&mut self) -> Result<()> {
         if self.parameters_checked {
             return Ok(());
@@ -245,6 +250,7 @@ struct Update {
 }
 
 /// The new value and momentum of a parameter, by the formulas of [`Sgd`].
+#[track_caller]
 fn update(
     config: &SgdConfig,
     parameter: &Tensor,
@@ -271,27 +277,29 @@ fn update(
 }
 
 /// A gradient that someone set by hand may be anything.
+#[track_caller]
 fn check_grad(parameter: &Tensor, grad: &Tensor) -> Result<()> {
     if grad.shape() != parameter.shape() {
-        return Err(Error::ShapeMismatch {
+        return Err(Error::new(ErrorKind::ShapeMismatch {
             op: "Sgd",
             lhs: parameter.shape().clone(),
             rhs: grad.shape().clone(),
             hint: "a gradient has the shape of its parameter".into(),
-        });
+        }));
     }
     if grad.dtype() != parameter.dtype() {
-        return Err(Error::DTypeMismatch {
+        return Err(Error::new(ErrorKind::DTypeMismatch {
             op: "Sgd",
             lhs: parameter.dtype(),
             rhs: grad.dtype(),
             hint: "a gradient has the dtype of its parameter".into(),
-        });
+        }));
     }
     Ok(())
 }
 
 impl Optimizer for Sgd {
+    #[track_caller]
     fn step(&mut self) -> Result<()> {
         self.groups.iter().try_for_each(|group| group.config.check())?;
         self.check_parameters()?;
@@ -309,11 +317,13 @@ impl Optimizer for Sgd {
             Ok(())
         })?;
         // All at once, and before any parameter changes, so that a failure changes none.
-        eval_pending()?;
-        for update in &updates {
-            update.value.eval()?;
-            update.momentum.iter().try_for_each(Tensor::eval)?;
+        match eval_pending() {
+            // Of something else that waits, this is told to whoever asks for it; of an update, below.
+            Err(error) if !matches!(error.kind(), ErrorKind::IndexOutOfRange { .. }) => return Err(error),
+            _ => {}
         }
+        let made = updates.iter().flat_map(|update| [Some(&update.value), update.momentum.as_ref()]);
+        eval_all(&made.flatten().collect::<Vec<_>>())?;
         for Update { group, index, value, momentum } in updates {
             let group = &mut self.groups[group];
             group.parameters[index].assign(&value)?;

@@ -6,7 +6,7 @@ use std::{
     fmt,
 };
 
-use crate::{Error, Result, Scalar, Tensor};
+use crate::{Error, ErrorKind, Result, Scalar, Tensor};
 
 /// One part of a [`State`].
 #[derive(Clone, Debug)]
@@ -272,13 +272,14 @@ impl<'a> StateReader<'a> {
     ///
     /// # Errors
     /// `StateDict` with what was asked for and is missing, what was not asked for, and what did not fit.
+    #[track_caller]
     pub fn finish(self) -> Result<()> {
         let StateReader { state, read, missing, mismatched } = self;
         let unexpected: Vec<String> = state.0.keys().filter(|name| !read.contains(*name)).cloned().collect();
         if missing.is_empty() && unexpected.is_empty() && mismatched.is_empty() {
             return Ok(());
         }
-        Err(Error::StateDict { missing, unexpected, mismatched })
+        Err(Error::new(ErrorKind::StateDict { missing, unexpected, mismatched }))
     }
 }
 
@@ -292,5 +293,6 @@ pub trait Stateful {
     ///
     /// # Errors
     /// `StateDict` for a state of something else. Nothing has changed then.
+    #[track_caller]
     fn load_state_dict(&mut self, state: &State) -> Result<()>;
 }

@@ -41,6 +41,7 @@ impl Identity {
     ///
     /// # Errors
     /// None.
+    #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
         record(self, Ok(input.clone()))
     }

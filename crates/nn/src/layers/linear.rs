@@ -57,6 +57,7 @@ impl Linear {
     ///
     /// # Errors
     /// No features on either side, or no memory.
+    #[track_caller]
     pub fn new(in_features: usize, out_features: usize, rng: &Generator) -> Result<Linear> {
         Linear::with_config(in_features, out_features, LinearConfig::default(), rng)
     }
@@ -65,6 +66,7 @@ impl Linear {
     ///
     /// # Errors
     /// No features on either side, a dtype that is not floating-point or that the device lacks, or no memory.
+    #[track_caller]
     pub fn with_config(
         in_features: usize,
         out_features: usize,
@@ -99,6 +101,7 @@ impl Linear {
 }
 
 /// A parameter that begins with this value, computed now so that a failure shows where the layer is made.
+#[track_caller]
 pub(super) fn parameter(value: Tensor, dtype: DType) -> Result<Tensor> {
     let value = value.to_dtype(dtype)?;
     value.eval()?;

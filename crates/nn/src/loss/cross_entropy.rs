@@ -1,6 +1,6 @@
 //! Cross-entropy of logits against class labels or class probabilities.
 
-use tensor_core::{Error, Result, Tensor};
+use tensor_core::{Error, ErrorKind, Result, Tensor};
 
 use super::{
     Reduction,
@@ -101,7 +101,7 @@ impl CrossEntropyLoss {
         let classes = logits.dims()[axis];
         if targets.shape() != logits.shape() {
             let labels = logits.shape().reduced(&[axis], false);
-            return Err(Error::ShapeMismatch {
+            return Err(Error::new(ErrorKind::ShapeMismatch {
                 op,
                 lhs: logits.shape().clone(),
                 rhs: targets.shape().clone(),
@@ -110,10 +110,10 @@ impl CrossEntropyLoss {
                      integers of shape {labels}: cast them with .to_dtype(DType::I32)?",
                     logits.shape()
                 ),
-            });
+            }));
         }
         if targets.dtype() != logits.dtype() {
-            return Err(Error::DTypeMismatch {
+            return Err(Error::new(ErrorKind::DTypeMismatch {
                 op,
                 lhs: logits.dtype(),
                 rhs: targets.dtype(),
@@ -121,7 +121,7 @@ impl CrossEntropyLoss {
                     "class probabilities have the logits' dtype: cast them with .to_dtype(DType::{:?})?",
                     logits.dtype()
                 ),
-            });
+            }));
         }
         if let Some(label) = self.ignore_index.filter(|&label| label >= 0) {
             let message = format!("ignore_index {label}: there are no labels to ignore among probabilities");

@@ -1,6 +1,6 @@
 //! The negative log-likelihood of class labels, on which cross-entropy stands.
 
-use tensor_core::{DType, Error, Result, Shape, Tensor};
+use tensor_core::{DType, Error, ErrorKind, Result, Shape, Tensor};
 
 use super::Reduction;
 
@@ -77,7 +77,7 @@ impl<'a> Labels<'a> {
         check_dtypes(op, scores, targets)?;
         let expected: Shape = scores.shape().reduced(&[axis], false);
         if *targets.shape() != expected {
-            return Err(Error::ShapeMismatch {
+            return Err(Error::new(ErrorKind::ShapeMismatch {
                 op,
                 lhs: scores.shape().clone(),
                 rhs: targets.shape().clone(),
@@ -93,7 +93,7 @@ impl<'a> Labels<'a> {
                         scores.shape()
                     ),
                 },
-            });
+            }));
         }
         if let Some(weight) = weight {
             check_weight(op, weight, classes, scores.dtype())?;
@@ -164,6 +164,7 @@ impl<'a> Labels<'a> {
 }
 
 /// The axis of the classes: the second, or the only one.
+#[track_caller]
 pub(super) fn class_axis(op: &'static str, scores: &Tensor) -> Result<usize> {
     let axis = match scores.rank() {
         0 => {
@@ -182,51 +183,54 @@ pub(super) fn class_axis(op: &'static str, scores: &Tensor) -> Result<usize> {
     Ok(axis)
 }
 
+#[track_caller]
 pub(super) fn check_scores(op: &'static str, scores: &Tensor) -> Result<()> {
     if scores.dtype().is_float() {
         return Ok(());
     }
-    Err(Error::DTypeMismatch {
+    Err(Error::new(ErrorKind::DTypeMismatch {
         op,
         lhs: scores.dtype(),
         rhs: DType::F32,
         hint: "scores must be floating-point: cast them with .to_dtype(DType::F32)?".into(),
-    })
+    }))
 }
 
+#[track_caller]
 fn check_dtypes(op: &'static str, scores: &Tensor, targets: &Tensor) -> Result<()> {
     check_scores(op, scores)?;
     if !targets.dtype().is_int() {
-        return Err(Error::DTypeMismatch {
+        return Err(Error::new(ErrorKind::DTypeMismatch {
             op,
             lhs: targets.dtype(),
             rhs: DType::I32,
             hint: "targets are class labels, whole numbers from 0 to C - 1: cast them with .to_dtype(DType::I32)?, \
                    or take .argmax_axis(1, false)? of one-hot rows"
                 .into(),
-        });
+        }));
     }
     Ok(())
 }
 
+#[track_caller]
 pub(super) fn check_weight(op: &'static str, weight: &Tensor, classes: usize, dtype: DType) -> Result<()> {
     if weight.dims() != [classes] {
-        return Err(Error::ShapeMismatch {
+        return Err(Error::new(ErrorKind::ShapeMismatch {
             op,
             lhs: [classes].into(),
             rhs: weight.shape().clone(),
             hint: format!("the weight needs one number for each of the {classes} classes, shape [{classes}]"),
-        });
+        }));
     }
     if weight.dtype() != dtype {
-        return Err(Error::DTypeMismatch {
+        return Err(Error::new(ErrorKind::DTypeMismatch {
             op,
             lhs: weight.dtype(),
             rhs: dtype,
             hint: format!(
                 "the weight must be of the scores' dtype: cast it with .to_dtype(DType::{dtype:?})?"
             ),
-        });
+        }));
     }
     Ok(())
 }

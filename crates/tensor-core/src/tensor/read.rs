@@ -1,13 +1,14 @@
 //! Looking at values: what makes a lazy tensor be computed.
 
 use super::Tensor;
-use crate::{DType, Element, Error, Result, Scalar};
+use crate::{DType, Element, Error, ErrorKind, Result, Scalar, node::Value};
 
 impl Tensor {
     /// The elements in row-major order.
     ///
     /// # Errors
     /// A `T` other than this tensor's dtype (cast first), or whatever the device reports.
+    #[track_caller]
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         self.expect_dtype::<T>("to_vec")?;
         Ok(T::from_bytes(&self.read_bytes()?))
@@ -17,15 +18,16 @@ impl Tensor {
     ///
     /// # Errors
     /// More or fewer elements than one, or a `T` other than this tensor's dtype.
+    #[track_caller]
     pub fn item<T: Element>(&self) -> Result<T> {
         self.expect_item::<T>("item")?;
         let mut bytes = [0u8; 8];
-        let value = self.value()?;
         let out = &mut bytes[..self.dtype().size()];
-        self.device().backend().download(&value.storage, value.offset(), out)?;
+        self.download(&self.value()?, out)?;
         only(out, "item")
     }
 
+    #[track_caller]
     fn expect_item<T: Element>(&self, op: &'static str) -> Result<()> {
         if self.numel() != 1 {
             return Err(Error::invalid(
@@ -40,11 +42,12 @@ impl Tensor {
         self.expect_dtype::<T>(op)
     }
 
+    #[track_caller]
     fn expect_dtype<T: Element>(&self, op: &'static str) -> Result<()> {
         if T::DTYPE == self.dtype() {
             return Ok(());
         }
-        Err(Error::DTypeMismatch {
+        Err(Error::new(ErrorKind::DTypeMismatch {
             op,
             lhs: self.dtype(),
             rhs: T::DTYPE,
@@ -53,16 +56,15 @@ impl Tensor {
                 self.dtype(),
                 T::DTYPE
             ),
-        })
+        }))
     }
 
     /// The elements' bytes in row-major order, host byte order.
+    #[track_caller]
     pub fn read_bytes(&self) -> Result<Vec<u8>> {
         let value = self.contiguous_value()?;
         let mut out = vec![0; self.numel() * self.dtype().size()];
-        if !out.is_empty() {
-            self.device().backend().download(&value.storage, value.offset(), &mut out)?;
-        }
+        self.download(&value, &mut out)?;
         Ok(out)
     }
 
@@ -89,12 +91,27 @@ impl Tensor {
         only(&self.download_async(self.value()?).await?, "item_async")
     }
 
-    async fn download_async(&self, value: crate::node::Value) -> Result<Vec<u8>> {
+    /// Elements from where the value begins on, once it is certain that they are right.
+    fn download(&self, value: &Value, out: &mut [u8]) -> Result<()> {
+        value.facts.check()?;
         let device = self.device();
-        device.backend().download_async(&value.storage, value.offset(), self.numel()).await
+        if !out.is_empty() {
+            device.backend().download(&value.storage, value.offset(), out)?;
+        }
+        // The download decided what was open: nothing is waited for here.
+        value.facts.settle(device.backend().as_ref())
     }
 
-    fn contiguous_value(&self) -> Result<crate::node::Value> {
+    async fn download_async(&self, value: Value) -> Result<Vec<u8>> {
+        value.facts.check()?;
+        let device = self.device();
+        let bytes = device.backend().download_async(&value.storage, value.offset(), self.numel()).await?;
+        value.facts.settle(device.backend().as_ref())?;
+        Ok(bytes)
+    }
+
+    #[track_caller]
+    fn contiguous_value(&self) -> Result<Value> {
         let value = self.value()?;
         if value.is_contiguous() { Ok(value) } else { self.detach().contiguous_copy().value() }
     }
@@ -118,6 +135,7 @@ impl Tensor {
     ///
     /// # Errors
     /// Whatever the device reports.
+    #[track_caller]
     pub fn to_f64_vec(&self) -> Result<Vec<f64>> {
         let bytes = self.read_bytes()?;
         fn wide<T: Element>(bytes: &[u8]) -> Vec<f64> {
@@ -138,6 +156,7 @@ impl Tensor {
 }
 
 /// The element that `bytes` hold.
+#[track_caller]
 fn only<T: Element>(bytes: &[u8], op: &'static str) -> Result<T> {
     T::from_bytes(bytes).first().copied().ok_or_else(|| Error::invalid(op, "nothing was read"))
 }
