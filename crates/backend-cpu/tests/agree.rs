@@ -1,7 +1,7 @@
 //! The CPU backend against the plain reference: every kernel, over layouts that matter to it.
 #![allow(clippy::unwrap_used)]
 
-use taper_testing::{floats, numbers};
+use taper_testing::floats;
 use tensor_core::{DType, Device, Result, Tensor};
 
 fn agree(what: &str, rtol: f64, f: impl Fn(&Device) -> Result<Tensor>) {
