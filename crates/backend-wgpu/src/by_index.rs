@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use smallvec::SmallVec;
 use tensor_core::{
-    BinaryOp, DType, Error, Kernel, Result, Strides, collapse,
+    BinaryOp, DType, Error, ErrorKind, Kernel, Result, Strides, collapse,
     kernel::{GatherKernel, ScatterAddKernel},
 };
 
@@ -25,11 +25,13 @@ const SCATTER_ADD: u32 = 2;
 /// The error that the status buffer tells of, if any.
 pub(crate) fn fault(words: &[u32]) -> Option<Error> {
     let &[taken, op, axis, size, low, high, ..] = words else { return None };
-    (taken != 0).then(|| Error::IndexOutOfRange {
-        op: if op == SCATTER_ADD { "scatter_add" } else { "gather" },
-        index: (u64::from(low) | u64::from(high) << 32) as i64,
-        axis: axis as usize,
-        size: size as usize,
+    (taken != 0).then(|| {
+        Error::new(ErrorKind::IndexOutOfRange {
+            op: if op == SCATTER_ADD { "scatter_add" } else { "gather" },
+            index: (u64::from(low) | u64::from(high) << 32) as i64,
+            axis: axis as usize,
+            size: size as usize,
+        })
     })
 }
 

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use tensor_core::{DType, DeviceInfo, Error};
+use tensor_core::{DType, DeviceInfo, Error, ErrorKind};
 
 use crate::{
     dtypes::{lane_size, scalar_words},
@@ -46,7 +46,7 @@ pub(crate) struct Facts<'a> {
 impl Facts<'_> {
     /// An `Unsupported` error.
     pub(crate) fn unsupported(&self, op: &'static str, dtype: DType, hint: &str) -> Error {
-        Error::Unsupported { op, device: self.info.name.clone(), dtype, hint: hint.into() }
+        Error::new(ErrorKind::Unsupported { op, device: self.info.name.clone(), dtype, hint: hint.into() })
     }
 }
 

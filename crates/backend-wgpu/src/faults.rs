@@ -6,7 +6,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use tensor_core::{Error, Result};
+use tensor_core::{Error, ErrorKind, Result};
 
 /// A lock whose holder panicked is still a lock: what it guards here is valid between any two statements.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -70,7 +70,10 @@ impl Faults {
     /// `DeviceLost` if the device is gone.
     pub(crate) fn alive(&self, device: &str) -> Result<()> {
         if self.is_lost() {
-            return Err(Error::DeviceLost { device: device.into(), reason: lock(&self.reason).clone() });
+            return Err(Error::new(ErrorKind::DeviceLost {
+                device: device.into(),
+                reason: lock(&self.reason).clone(),
+            }));
         }
         Ok(())
     }
@@ -82,7 +85,7 @@ impl Faults {
             && let Some(fault) = lock(&self.pending).take()
         {
             return Err(match fault {
-                Fault::Message(message) => Error::Backend { device: device.into(), message },
+                Fault::Message(message) => Error::new(ErrorKind::Backend { device: device.into(), message }),
                 Fault::Error(error) => error,
             });
         }

@@ -3,7 +3,7 @@
 
 use std::{collections::VecDeque, sync::atomic::Ordering};
 
-use tensor_core::{Error, Result, Storage};
+use tensor_core::{ErrorKind, Result, Storage};
 
 use crate::{
     by_index::STATUS_WORDS,
@@ -306,9 +306,8 @@ impl Gpu {
         lock(&self.stream).staging.clear();
         // A failure of earlier work belongs to whoever reads its result, not to the caller here.
         if let Err(error) = self.reclaim() {
-            match error {
-                Error::DeviceLost { .. } => {}
-                other => self.faults.keep(other),
+            if !matches!(error.kind(), ErrorKind::DeviceLost { .. }) {
+                self.faults.keep(error);
             }
         }
     }

@@ -95,8 +95,9 @@ pub struct CsvTable<T> {
 ///
 /// # Errors
 ///
-/// `Error::File` if the file cannot be read, a row has another number of fields than the first, or a field is not a
+/// `ErrorKind::File` if the file cannot be read, a row has another number of fields than the first, or a field is not a
 /// number in its range. The message names the line and the column, both counted from 1.
+#[track_caller]
 pub fn read_csv<T: CsvNumber>(path: impl AsRef<Path>, options: &CsvOptions<T>) -> Result<CsvTable<T>> {
     let path = path.as_ref();
     parse_csv(open(path)?.reader, path, options)
@@ -107,6 +108,7 @@ pub fn read_csv<T: CsvNumber>(path: impl AsRef<Path>, options: &CsvOptions<T>) -
 /// # Errors
 ///
 /// As [`read_csv`].
+#[track_caller]
 pub fn parse_csv<T: CsvNumber>(
     reader: impl Read,
     name: impl AsRef<Path>,
@@ -115,6 +117,7 @@ pub fn parse_csv<T: CsvNumber>(
     parse(reader, options).map_err(|message| file_error(name.as_ref(), message))
 }
 
+#[track_caller]
 fn parse<T: CsvNumber>(reader: impl Read, options: &CsvOptions<T>) -> Result<CsvTable<T>, String> {
     let mut reader = csv::ReaderBuilder::new()
         .has_headers(options.has_headers)
@@ -170,6 +173,7 @@ struct Columns {
 }
 
 impl Columns {
+    #[track_caller]
     fn of(count: usize, label: LabelColumn) -> Result<Self, String> {
         let label = match label {
             LabelColumn::None => None,
@@ -188,6 +192,7 @@ impl Columns {
     }
 }
 
+#[track_caller]
 fn number<T: CsvNumber>(field: &str, what: &str, range: Option<&RangeInclusive<T>>) -> Result<T, String> {
     let value: T = field.parse().map_err(|_| {
         format!(

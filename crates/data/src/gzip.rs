@@ -7,7 +7,7 @@ use std::{
 };
 
 use flate2::bufread::MultiGzDecoder;
-use tensor_core::{Error, Result};
+use tensor_core::{Error, ErrorKind, Result};
 
 /// Deflate cannot shrink data to less than about 1/1032 of its size: one byte holds at most four matches of 258.
 const GREATEST_RATIO: u64 = 1032;
@@ -21,6 +21,7 @@ pub(crate) struct Content {
 }
 
 /// Opens a file whose content may be gzipped.
+#[track_caller]
 pub(crate) fn open(path: &Path) -> Result<Content> {
     let failed = |error: std::io::Error| file_error(path, format!("cannot be opened: {error}"));
     let file = File::open(path).map_err(failed)?;
@@ -45,7 +46,7 @@ pub(crate) fn reader_of<'a>(bytes: &'a [u8]) -> Box<dyn Read + 'a> {
     if bytes.starts_with(&[0x1f, 0x8b]) { Box::new(MultiGzDecoder::new(bytes)) } else { Box::new(bytes) }
 }
 
-/// An [`Error::File`].
+/// An [`ErrorKind::File`].
 pub(crate) fn file_error(path: &Path, message: impl Into<String>) -> Error {
-    Error::File { path: path.to_path_buf(), message: message.into() }
+    Error::new(ErrorKind::File { path: path.to_path_buf(), message: message.into() })
 }

@@ -42,6 +42,7 @@ impl<D: Dataset> DataLoader<D> {
     ///
     /// # Errors
     /// A batch size of 0, or a dataset without items.
+    #[track_caller]
     pub fn new(dataset: D, batch_size: usize) -> Result<DataLoader<D>> {
         if batch_size == 0 {
             return Err(Error::invalid("DataLoader", "batch size 0: give at least 1"));
@@ -165,6 +166,7 @@ where
     D::Item: Collate,
 {
     /// Batch `index`.
+    #[track_caller]
     pub(crate) fn batch(&self, index: usize) -> Result<<D::Item as Collate>::Batch> {
         let start = index * self.batch_size;
         let end = (start + self.batch_size).min(self.order.len());

@@ -49,6 +49,7 @@ impl<B: Send + 'static> Workers<B> {
 
 impl<B> Workers<B> {
     /// Batch `index`; batches are asked for in order.
+    #[track_caller]
     pub(crate) fn receive(&self, index: usize) -> Result<B> {
         let worker = index % self.queues.len();
         self.queues[worker].recv().unwrap_or_else(|_| {

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use tensor_core::{Device, Error, Result, Tensor, set_grad_enabled};
+use tensor_core::{Device, Error, ErrorKind, Result, Tensor, set_grad_enabled};
 
 use crate::{Entry, Role, Visitor, VisitorMut};
 
@@ -85,8 +85,9 @@ pub trait Module {
     /// The values are moved to the devices of the parameters. Gradients and optimizers are not touched.
     ///
     /// # Errors
-    /// [`Error::StateDict`] with all that is missing, unexpected or misshapen; or a value that cannot be computed or
+    /// [`ErrorKind::StateDict`] with all that is missing, unexpected or misshapen; or a value that cannot be computed or
     /// moved. The module is as it was then.
+    #[track_caller]
     fn load_state_dict(&self, dict: &StateDict) -> Result<()> {
         load(&self.state(), dict, true).map(drop)
     }
@@ -97,6 +98,7 @@ pub trait Module {
     /// # Errors
     /// A shape or dtype that differs under a shared name, or a value that cannot be computed or moved. The module is as
     /// it was then.
+    #[track_caller]
     fn load_matching(&self, dict: &StateDict) -> Result<Unmatched> {
         load(&self.state(), dict, false)
     }
@@ -106,6 +108,7 @@ pub trait Module {
     ///
     /// # Errors
     /// No memory there, or a dtype that it lacks. Nothing has moved then.
+    #[track_caller]
     fn to(&mut self, device: &Device) -> Result<()> {
         let mut visitor = VisitorMut::new();
         self.visit_mut(&mut visitor);
@@ -132,6 +135,7 @@ pub trait Module {
     ///
     /// # Errors
     /// Gradients asked for parameters of an integer dtype.
+    #[track_caller]
     fn set_requires_grad(&self, requires_grad: bool) -> Result<()> {
         self.entries_of(Role::Parameter).iter().try_for_each(|e| e.tensor.set_requires_grad(requires_grad))
     }
@@ -167,6 +171,7 @@ fn set_training<M: Module + ?Sized>(module: &mut M, training: bool) {
 }
 
 /// Checks everything, then moves everything, then assigns: a failure leaves the module as it was.
+#[track_caller]
 fn load(state: &[Entry<'_>], dict: &StateDict, strict: bool) -> Result<Unmatched> {
     let mut unmatched = Unmatched::default();
     let mut mismatched = Vec::new();
@@ -193,7 +198,7 @@ fn load(state: &[Entry<'_>], dict: &StateDict, strict: bool) -> Result<Unmatched
     let misfit = strict && unmatched != Unmatched::default();
     if misfit || !mismatched.is_empty() {
         let Unmatched { missing, unexpected } = unmatched;
-        return Err(Error::StateDict { missing, unexpected, mismatched });
+        return Err(Error::new(ErrorKind::StateDict { missing, unexpected, mismatched }));
     }
     set_grad_enabled(false, || {
         let mut values = Vec::with_capacity(pairs.len());
@@ -208,6 +213,7 @@ fn load(state: &[Entry<'_>], dict: &StateDict, strict: bool) -> Result<Unmatched
 }
 
 /// Copies everything to `device`, and only then lets the module have it.
+#[track_caller]
 fn move_all(tensors: Vec<(String, &mut Tensor)>, device: &Device) -> Result<()> {
     // By id, so that a tensor used in several places is moved once and stays shared.
     let mut moved: HashMap<u64, (Tensor, Option<Tensor>)> = HashMap::new();

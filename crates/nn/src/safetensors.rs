@@ -9,7 +9,7 @@ use std::{
 };
 
 use ::safetensors::{Dtype, SafeTensors, serialize, tensor::TensorView};
-use tensor_core::{DType, Device, Element, Error, Result, Tensor, bf16, f16};
+use tensor_core::{DType, Device, Element, Error, ErrorKind, Result, Tensor, bf16, f16};
 
 use crate::StateDict;
 
@@ -32,7 +32,8 @@ use crate::StateDict;
 /// ```
 ///
 /// # Errors
-/// A value that cannot be computed, or [`Error::File`] for whatever the file system reports.
+/// A value that cannot be computed, or [`ErrorKind::File`] for whatever the file system reports.
+#[track_caller]
 pub fn save_safetensors(path: impl AsRef<Path>, dict: &StateDict) -> Result<()> {
     let path = path.as_ref();
     let mut parts = Vec::with_capacity(dict.len());
@@ -54,8 +55,9 @@ pub fn save_safetensors(path: impl AsRef<Path>, dict: &StateDict) -> Result<()> 
 /// Reads a safetensors file; every tensor goes to `device`.
 ///
 /// # Errors
-/// [`Error::File`] for a file that cannot be read, is cut off or is no safetensors file, or a tensor of a dtype that Taper
+/// [`ErrorKind::File`] for a file that cannot be read, is cut off or is no safetensors file, or a tensor of a dtype that Taper
 /// lacks; a dtype that the device lacks; no memory there.
+#[track_caller]
 pub fn load_safetensors(path: impl AsRef<Path>, device: &Device) -> Result<StateDict> {
     let path = path.as_ref();
     let bytes = fs::read(path).map_err(|e| file_error(path, format!("cannot be read: {e}")))?;
@@ -76,7 +78,7 @@ pub fn load_safetensors(path: impl AsRef<Path>, device: &Device) -> Result<State
 }
 
 fn file_error(path: &Path, message: String) -> Error {
-    Error::File { path: path.to_path_buf(), message }
+    Error::new(ErrorKind::File { path: path.to_path_buf(), message })
 }
 
 fn file_dtype(dtype: DType) -> Dtype {
@@ -95,6 +97,7 @@ fn file_dtype(dtype: DType) -> Dtype {
 
 /// The tensor of a view, or `None` for a dtype without a like.
 fn read_view(view: &TensorView<'_>, device: &Device) -> Option<Result<Tensor>> {
+    #[track_caller]
     fn upload<T: Element>(view: &TensorView<'_>, device: &Device) -> Result<Tensor> {
         Tensor::from_vec(T::from_bytes(view.data()), view.shape(), device)
     }

@@ -11,6 +11,7 @@ use tensor_core::{DType, Error, Result, Tensor};
 ///
 /// # Errors
 /// A `max_norm` that is negative or NaN, no parameters, or a failure to move between devices.
+#[track_caller]
 pub fn clip_grad_norm(parameters: &[Tensor], max_norm: f64) -> Result<Tensor> {
     const OP: &str = "clip_grad_norm";
     check(OP, "max_norm", max_norm)?;
@@ -45,6 +46,7 @@ pub fn clip_grad_norm(parameters: &[Tensor], max_norm: f64) -> Result<Tensor> {
 ///
 /// # Errors
 /// A `limit` that is negative or NaN.
+#[track_caller]
 pub fn clip_grad_value(parameters: &[Tensor], limit: f64) -> Result<()> {
     check("clip_grad_value", "limit", limit)?;
     no_grad(|| {
@@ -57,6 +59,7 @@ pub fn clip_grad_value(parameters: &[Tensor], limit: f64) -> Result<()> {
     Ok(())
 }
 
+#[track_caller]
 fn check(op: &'static str, name: &str, limit: f64) -> Result<()> {
     if limit >= 0.0 {
         return Ok(());

@@ -9,6 +9,7 @@ pub trait Optimizer {
     ///
     /// # Errors
     /// Settings that make no sense, or a failure to compute. Nothing has changed then: no parameter, and no state.
+    #[track_caller]
     fn step(&mut self) -> Result<()>;
 
     /// The parameters of all groups, in order.

@@ -20,6 +20,7 @@ pub struct StepLr {
 impl StepLr {
     /// # Errors
     /// A period of 0.
+    #[track_caller]
     pub fn new(period: u64, gamma: f64) -> Result<StepLr> {
         at_least_one("StepLr", "period", period)?;
         Ok(StepLr { period, gamma })
@@ -64,6 +65,7 @@ pub struct CosineAnnealingLr {
 impl CosineAnnealingLr {
     /// # Errors
     /// No steps.
+    #[track_caller]
     pub fn new(steps: u64, least: f64) -> Result<CosineAnnealingLr> {
         at_least_one("CosineAnnealingLr", "steps", steps)?;
         Ok(CosineAnnealingLr { steps, least })
@@ -88,6 +90,7 @@ pub struct LinearWarmup {
 impl LinearWarmup {
     /// # Errors
     /// No steps.
+    #[track_caller]
     pub fn new(steps: u64, start: f64) -> Result<LinearWarmup> {
         at_least_one("LinearWarmup", "steps", steps)?;
         Ok(LinearWarmup { steps, start })
@@ -100,6 +103,7 @@ impl LrSchedule for LinearWarmup {
     }
 }
 
+#[track_caller]
 fn at_least_one(op: &'static str, name: &str, value: u64) -> Result<()> {
     if value > 0 { Ok(()) } else { Err(Error::invalid(op, format!("{name} 0: give at least 1"))) }
 }

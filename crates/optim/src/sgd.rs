@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use autograd::no_grad;
-use tensor_core::{Error, Result, Tensor, eval_pending};
+use tensor_core::{Error, ErrorKind, Result, Tensor, eval_pending};
 
 use crate::Optimizer;
 
@@ -41,22 +41,26 @@ impl Default for SgdConfig {
 }
 
 impl SgdConfig {
+    #[track_caller]
     fn check(&self) -> Result<()> {
         let SgdConfig { lr, momentum, dampening, weight_decay, nesterov, .. } = *self;
-        let wrong = |message: String| Err(Error::invalid("Sgd", message));
+        let wrong = |message: String| Error::invalid("Sgd", message);
         for (name, value) in [("lr", lr), ("momentum", momentum), ("weight_decay", weight_decay)] {
             if !(value.is_finite() && value >= 0.0) {
-                return wrong(format!("{name} {value}: give a finite number that is not negative"));
+                return Err(
+                    wrong(format!("{name} {value}: give a finite number that is not negative")).here()
+                );
             }
         }
         if !dampening.is_finite() {
-            return wrong(format!("dampening {dampening}: give a finite number"));
+            return Err(wrong(format!("dampening {dampening}: give a finite number")).here());
         }
         if nesterov && (momentum == 0.0 || dampening != 0.0) {
-            return wrong(format!(
+            return Err(wrong(format!(
                 "nesterov with momentum {momentum} and dampening {dampening}: it needs a momentum above 0 and a \
                  dampening of 0"
-            ));
+            ))
+            .here());
         }
         Ok(())
     }
@@ -141,8 +145,9 @@ impl Sgd {
     /// afresh. The settings are not touched.
     ///
     /// # Errors
-    /// [`Error::StateDict`] for a name that means no parameter, or for another shape or dtype; a failure to move. Nothing
+    /// [`ErrorKind::StateDict`] for a name that means no parameter, or for another shape or dtype; a failure to move. Nothing
     /// has changed then.
+    #[track_caller]
     pub fn load_state_dict(&mut self, dict: &BTreeMap<String, Tensor>) -> Result<()> {
         let parameters = self.parameters();
         let mut momenta = vec![None; parameters.len()];
@@ -168,7 +173,7 @@ impl Sgd {
             momenta[i] = Some(value);
         }
         if !(unexpected.is_empty() && mismatched.is_empty()) {
-            return Err(Error::StateDict { missing: Vec::new(), unexpected, mismatched });
+            return Err(Error::new(ErrorKind::StateDict { missing: Vec::new(), unexpected, mismatched }));
         }
         let mut momenta = momenta.into_iter();
         for slot in self.groups.iter_mut().flat_map(|group| &mut group.momenta) {
@@ -178,6 +183,7 @@ impl Sgd {
     }
 
     /// An error for what is no cell, and for a parameter given twice, which would take two steps at once.
+    #[track_caller]
     fn check_parameters(&mut self) -> Result<()> {
         if self.parameters_checked {
             return Ok(());
@@ -214,6 +220,7 @@ struct Update {
 }
 
 /// The new value and momentum of a parameter, by the formulas of [`Sgd`].
+#[track_caller]
 fn update(
     config: &SgdConfig,
     parameter: &Tensor,
@@ -240,27 +247,29 @@ fn update(
 }
 
 /// A gradient that someone set by hand may be anything.
+#[track_caller]
 fn check_grad(parameter: &Tensor, grad: &Tensor) -> Result<()> {
     if grad.shape() != parameter.shape() {
-        return Err(Error::ShapeMismatch {
+        return Err(Error::new(ErrorKind::ShapeMismatch {
             op: "Sgd",
             lhs: parameter.shape().clone(),
             rhs: grad.shape().clone(),
             hint: "a gradient has the shape of its parameter".into(),
-        });
+        }));
     }
     if grad.dtype() != parameter.dtype() {
-        return Err(Error::DTypeMismatch {
+        return Err(Error::new(ErrorKind::DTypeMismatch {
             op: "Sgd",
             lhs: parameter.dtype(),
             rhs: grad.dtype(),
             hint: "a gradient has the dtype of its parameter".into(),
-        });
+        }));
     }
     Ok(())
 }
 
 impl Optimizer for Sgd {
+    #[track_caller]
     fn step(&mut self) -> Result<()> {
         self.groups.iter().try_for_each(|group| group.config.check())?;
         self.check_parameters()?;

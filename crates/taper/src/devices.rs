@@ -1,6 +1,6 @@
 //! Choosing a device at run time.
 
-use tensor_core::{Device, DeviceInfo, Error, Result};
+use tensor_core::{Device, DeviceInfo, Error, ErrorKind, Result};
 
 /// The host's processor.
 ///
@@ -16,8 +16,18 @@ pub fn cpu() -> Device {
 /// # Errors
 /// No such adapter, which names those there are, or one that cannot be opened.
 #[cfg(feature = "gpu")]
+#[track_caller]
 pub fn wgpu(index: usize) -> Result<Device> {
-    backend_wgpu::wgpu(index)
+    opened(backend_wgpu::wgpu(index))
+}
+
+/// What a backend gave, a failure with the line of the caller.
+#[track_caller]
+fn opened(device: Result<Device>) -> Result<Device> {
+    match device {
+        Ok(device) => Ok(device),
+        Err(error) => Err(error.here()),
+    }
 }
 
 /// The device of a name: `cpu`, `wgpu` (the first adapter), `wgpu:1`, or `auto`.
@@ -26,8 +36,9 @@ pub fn wgpu(index: usize) -> Result<Device> {
 ///
 /// # Errors
 /// A name that means nothing here, an adapter that does not exist, or a variable of the environment that cannot be read.
+#[track_caller]
 pub fn device(name: &str) -> Result<Device> {
-    let unknown = |hint: String| Err(Error::UnknownDevice { asked: name.into(), hint });
+    let unknown = |hint: String| Error::new(ErrorKind::UnknownDevice { asked: name.into(), hint });
     match name.trim() {
         "auto" => {
             match std::env::var_os("TAPER_DEVICE").map(|name| name.to_string_lossy().trim().to_string()) {
@@ -36,20 +47,21 @@ pub fn device(name: &str) -> Result<Device> {
             }
         }
         #[cfg(feature = "cpu")]
-        "cpu" => backend_cpu::open(),
+        "cpu" => opened(backend_cpu::open()),
         #[cfg(feature = "gpu")]
         "wgpu" | "gpu" => wgpu(0),
         #[cfg(feature = "gpu")]
         other if other.starts_with("wgpu:") => match other["wgpu:".len()..].parse() {
             Ok(index) => wgpu(index),
-            Err(_) => unknown("the part after wgpu: must be a number, as in wgpu:0".into()),
+            Err(_) => Err(unknown("the part after wgpu: must be a number, as in wgpu:0".into()).here()),
         },
         _ => {
             let names: Vec<String> = devices().into_iter().map(|d| d.name).collect();
-            unknown(format!(
+            Err(unknown(format!(
                 "there are {}, and auto; a backend that is missing may be a feature of taper that is turned off",
                 names.join(", ")
             ))
+            .here())
         }
     }
 }
@@ -75,6 +87,7 @@ pub fn best_device() -> Device {
     })
 }
 
+#[track_caller]
 fn automatic() -> Result<Device> {
     #[cfg(feature = "gpu")]
     {
@@ -92,9 +105,9 @@ fn automatic() -> Result<Device> {
     #[cfg(feature = "cpu")]
     return backend_cpu::open();
     #[cfg(not(feature = "cpu"))]
-    Err(Error::UnknownDevice {
+    Err(Error::new(ErrorKind::UnknownDevice {
         asked: "auto".into(),
         hint: "taper was built without a backend; turn on one of its features cpu, wgpu, vulkan, metal, dx12"
             .into(),
-    })
+    }))
 }

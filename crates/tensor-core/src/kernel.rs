@@ -273,7 +273,7 @@ pub struct MatMulKernel {
 /// `output[p] = input[p with axis := index[p]]`, row-major of the index's shape. Inputs: the tensor, the index.
 ///
 /// Off the axis, the index's sizes are at most the input's. An index outside the axis is
-/// [`crate::Error::IndexOutOfRange`], at once or at the next read of anything from the device.
+/// [`crate::ErrorKind::IndexOutOfRange`], at once or at the next read of anything from the device.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct GatherKernel {
     /// The axis indexed.
@@ -393,7 +393,7 @@ impl Compiled {
     }
 }
 
-/// A kernel with what it needs for one run.
+/// A kernel with what it needs for one run. [`Launch::check`] holds it to the kernel's contract.
 #[derive(Debug)]
 pub struct Launch<'a> {
     /// What to do.

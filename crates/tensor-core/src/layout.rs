@@ -123,7 +123,10 @@ impl Layout {
         if len > 0 {
             out.offset = (self.offset as isize + start as isize * self.strides[axis]) as usize;
         }
-        out.strides[axis] = self.strides[axis] * step;
+        // The stride of one element is never taken, and a step that leaves the axis may be as long as it likes.
+        if len > 1 {
+            out.strides[axis] = self.strides[axis] * step;
+        }
         out.shape = self.shape.iter().enumerate().map(|(i, &d)| if i == axis { len } else { d }).collect();
         out
     }

@@ -15,11 +15,13 @@ mod dtype;
 mod error;
 mod grad_mode;
 pub mod kernel;
+mod launch;
 mod layout;
 mod node;
 mod op;
 mod origin;
 mod philox;
+mod rounding;
 mod scalar;
 mod schedule;
 mod shape;
@@ -28,7 +30,7 @@ mod tensor;
 pub use backend::{Backend, Buffer, DeviceInfo, DeviceKind, Limits, MemoryStats, Storage};
 pub use device::Device;
 pub use dtype::{DType, Element};
-pub use error::{Error, Result};
+pub use error::{Error, ErrorKind, Result};
 pub use grad_mode::{is_grad_enabled, set_grad_enabled};
 pub use kernel::{Kernel, Launch};
 pub use layout::{Collapsed, Layout, Strides, collapse};
@@ -38,8 +40,9 @@ pub use op::{
 };
 pub use origin::with_location;
 pub use philox::philox;
+pub use rounding::round_to_odd;
 pub use scalar::Scalar;
-pub use shape::{Axes, Dims, Shape};
+pub use shape::{Axes, Dims, MAX_ELEMENTS, Shape};
 pub use tensor::{Generator, Nested, Number, Tensor, TensorOptions, eval_pending};
 
 #[doc(no_inline)]

@@ -12,10 +12,10 @@ use std::{
 
 use tensor_core::{
     ArgReduceOp, Backend, BinaryOp, Buffer, CompareOp, CumulativeOp, DType, Device, DeviceInfo, DeviceKind,
-    Element, Error, Kernel, Launch, Layout, Limits, MemoryStats, RandomKind, ReduceOp, Result, Scalar,
-    Storage, UnaryOp, bf16, f16,
+    Element, Error, ErrorKind, Kernel, Launch, Layout, Limits, MemoryStats, RandomKind, ReduceOp, Result,
+    Scalar, Storage, UnaryOp, bf16, f16,
     kernel::{Instr, Program},
-    philox,
+    philox, round_to_odd,
 };
 
 /// The plain backend. A test may count its kernels, and make its memory run out.
@@ -131,8 +131,8 @@ pub(crate) fn bytes(dtype: DType, values: &[Scalar]) -> Vec<u8> {
         DType::U32 => of(values, |v| v.as_i64() as u32),
         DType::I32 => of(values, |v| v.as_i64() as i32),
         DType::I64 => of(values, Scalar::as_i64),
-        DType::F16 => of(values, |v| f16::from_f64(v.as_f64())),
-        DType::BF16 => of(values, |v| bf16::from_f64(v.as_f64())),
+        DType::F16 => of(values, |v| f16::from_f32(round_to_odd(v.as_f64()))),
+        DType::BF16 => of(values, |v| bf16::from_f32(round_to_odd(v.as_f64()))),
         DType::F32 => of(values, |v| v.as_f64() as f32),
         DType::F64 => of(values, Scalar::as_f64),
     }
@@ -145,13 +145,13 @@ impl Backend for Reference {
 
     fn allocate(&self, dtype: DType, numel: usize) -> Result<Storage> {
         if self.fail_in.load(Ordering::Relaxed) > 0 && self.fail_in.fetch_sub(1, Ordering::Relaxed) == 1 {
-            return Err(Error::OutOfMemory {
+            return Err(Error::new(ErrorKind::OutOfMemory {
                 device: "reference".into(),
                 asked: numel as u64,
                 in_use: self.live.load(Ordering::Relaxed),
                 reserved: 0,
                 limit: None,
-            });
+            }));
         }
         self.live.fetch_add((numel * dtype.size()) as u64, Ordering::Relaxed);
         // Nothing may rely on what fresh memory holds.
@@ -466,7 +466,7 @@ fn checked(op: &'static str, index: Scalar, axis: usize, size: usize) -> Result<
     if (0..size as i64).contains(&index) {
         Ok(index as usize)
     } else {
-        Err(Error::IndexOutOfRange { op, index, axis, size })
+        Err(Error::new(ErrorKind::IndexOutOfRange { op, index, axis, size }))
     }
 }
 
@@ -601,9 +601,7 @@ fn unary(op: UnaryOp, value: Scalar, dtype: DType) -> Scalar {
         U::Neg => -x,
         U::Abs => x.abs(),
         U::Sign => {
-            if x.is_nan() {
-                x
-            } else if x == 0.0 {
+            if x.is_nan() || x == 0.0 {
                 0.0
             } else {
                 x.signum()
@@ -628,10 +626,10 @@ fn unary(op: UnaryOp, value: Scalar, dtype: DType) -> Scalar {
             }
         }
         U::Relu => {
-            if x > 0.0 || x.is_nan() {
-                x
-            } else {
+            if x < 0.0 {
                 0.0
+            } else {
+                x
             }
         }
         U::Erf => erf(x),

@@ -6,7 +6,7 @@ mod elementwise;
 mod movement;
 mod reduce;
 
-use tensor_core::{Error, Op, Result, Shape, Tensor};
+use tensor_core::{DType, Error, ErrorKind, Op, Result, Shape, Tensor};
 
 /// One operation on the tape, met from behind.
 pub(crate) struct Step<'a> {
@@ -53,10 +53,10 @@ pub(crate) fn gradients(step: &Step<'_>) -> Gradients {
         }
         Op::ToDevice => Ok(vec![Some(g.to(&inputs[0].device())?)]),
         Op::Custom(op) => custom(op.as_ref(), step),
-        op => Err(Error::Autograd {
+        op => Err(Error::new(ErrorKind::Autograd {
             op: "backward",
             message: format!("{} has no gradient; detach its input, or compute it under no_grad", op.name()),
-        }),
+        })),
     }
 }
 
@@ -82,11 +82,27 @@ fn gathered(axis: usize, input: &Tensor, index: &Tensor, g: &Tensor) -> Result<T
     // One element of each line, as of the scores of classes: an expression, which becomes a part of what it is used in. An
     // index that is nowhere would give no gradient in silence: zeros gathered by it make that an error.
     let n = input.dims()[axis];
+    // Places are counted in a dtype that reaches the end of the axis: the index's own may not.
+    let counts = [index.dtype(), DType::I32, DType::I64].into_iter();
+    let Some(dtype) = counts.filter(|d| input.device().supports(*d)).find(|d| counts_to(*d, n)) else {
+        return input.zeros_like().scatter_add(axis as isize, index, g);
+    };
     let line: Shape = (0..input.rank()).map(|other| if other == axis { n } else { 1 }).collect();
-    let places = Tensor::arange(0, n, 1, (index.dtype(), &input.device()))?.reshape(line)?;
+    let places = Tensor::arange(0, n, 1, (dtype, &input.device()))?.reshape(line)?;
     let zero = Tensor::zeros(Shape::scalar(), (g.dtype(), &input.device()))?;
     let checked = g.add(&zero.expand(input.shape())?.gather(axis as isize, index)?)?;
-    index.eq(&places)?.where_cond(&checked, &zero)
+    index.to_dtype(dtype)?.eq(&places)?.where_cond(&checked, &zero)
+}
+
+/// Whether a dtype has the integers 0..n.
+fn counts_to(dtype: DType, n: usize) -> bool {
+    match dtype {
+        DType::U8 => n <= 1 << 8,
+        DType::I32 => n as u64 <= 1 << 31,
+        DType::U32 => n as u64 <= 1 << 32,
+        DType::I64 => true,
+        DType::Bool | DType::F16 | DType::BF16 | DType::F32 | DType::F64 => false,
+    }
 }
 
 /// dA = dC·Bᵀ, dB = Aᵀ·dC.
@@ -113,27 +129,54 @@ fn custom(op: &dyn tensor_core::CustomOp, step: &Step<'_>) -> Gradients {
     let inputs = &step.inputs[..step.inputs.len() - 1];
     let mut found = op.backward(inputs, step.node, step.gradient)?;
     if found.len() != inputs.len() {
-        return Err(Error::Autograd {
+        return Err(Error::new(ErrorKind::Autograd {
             op: op.name(),
             message: format!(
                 "its backward gave {} gradients for {} inputs; give one each, or None",
                 found.len(),
                 inputs.len()
             ),
-        });
+        }));
     }
-    for (gradient, input) in found.iter().zip(inputs) {
-        if let Some(gradient) = gradient
-            && gradient.shape() != input.shape()
-        {
-            return Err(Error::ShapeMismatch {
-                op: op.name(),
-                lhs: input.shape().clone(),
-                rhs: gradient.shape().clone(),
-                hint: "a gradient must have its input's shape".into(),
-            });
+    for (k, (gradient, input)) in found.iter().zip(inputs).enumerate() {
+        if let Some(gradient) = gradient {
+            check_custom(op.name(), k, gradient, input)?;
         }
     }
     found.push(None);
     Ok(found)
+}
+
+/// A user's gradient must be of its input's kind: the tape would store anything else in a leaf.
+#[track_caller]
+fn check_custom(op: &'static str, k: usize, gradient: &Tensor, input: &Tensor) -> Result<()> {
+    if gradient.shape() != input.shape() {
+        return Err(Error::new(ErrorKind::ShapeMismatch {
+            op,
+            lhs: input.shape().clone(),
+            rhs: gradient.shape().clone(),
+            hint: format!("the gradient that its backward gives for input {k} must have the input's shape"),
+        }));
+    }
+    // Of an input that has no gradient, as an index, whatever is given is left alone.
+    if input.dtype().is_float() && gradient.dtype() != input.dtype() {
+        return Err(Error::new(ErrorKind::DTypeMismatch {
+            op,
+            lhs: input.dtype(),
+            rhs: gradient.dtype(),
+            hint: format!(
+                "the gradient that its backward gives for input {k} must have the input's dtype: cast it with \
+                 .to_dtype(DType::{:?})?",
+                input.dtype()
+            ),
+        }));
+    }
+    if gradient.device() != input.device() {
+        return Err(Error::new(ErrorKind::DeviceMismatch {
+            op,
+            lhs: input.device().name().into(),
+            rhs: gradient.device().name().into(),
+        }));
+    }
+    Ok(())
 }

@@ -28,6 +28,7 @@ impl Dropout {
     ///
     /// # Errors
     /// A `p` outside [0, 1).
+    #[track_caller]
     pub fn new(p: f64, rng: &Generator) -> Result<Dropout> {
         if !(0.0..1.0).contains(&p) {
             return Err(Error::invalid(

@@ -19,6 +19,7 @@ impl Embedding {
     ///
     /// # Errors
     /// No rows, no features, or no memory.
+    #[track_caller]
     pub fn new(rows: usize, features: usize, rng: &Generator) -> Result<Embedding> {
         if rows == 0 || features == 0 {
             return Err(Error::invalid(

@@ -39,6 +39,7 @@ impl Identity {
     ///
     /// # Errors
     /// None.
+    #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
         Ok(input.clone())
     }

@@ -1,6 +1,6 @@
 //! The fully connected layer.
 
-use tensor_core::{DType, Error, Generator, Result, Tensor};
+use tensor_core::{DType, Error, ErrorKind, Generator, Result, Tensor};
 
 use super::layer;
 use crate::{
@@ -52,6 +52,7 @@ impl Linear {
     ///
     /// # Errors
     /// No features on either side, or no memory.
+    #[track_caller]
     pub fn new(in_features: usize, out_features: usize, rng: &Generator) -> Result<Linear> {
         Linear::with_config(in_features, out_features, LinearConfig::default(), rng)
     }
@@ -60,6 +61,7 @@ impl Linear {
     ///
     /// # Errors
     /// No features on either side, a dtype that is not floating-point or that the device lacks, or no memory.
+    #[track_caller]
     pub fn with_config(
         in_features: usize,
         out_features: usize,
@@ -101,16 +103,17 @@ impl Linear {
                  flatten or reshape the input to […, {inputs}]"
             ),
         };
-        Error::ShapeMismatch {
+        Error::new(ErrorKind::ShapeMismatch {
             op: "linear",
             lhs: input.shape().clone(),
             rhs: self.weight.shape().clone(),
             hint,
-        }
+        })
     }
 }
 
 /// A parameter that begins with this value, computed now so that a failure shows where the layer is made.
+#[track_caller]
 pub(super) fn parameter(value: Tensor, dtype: DType) -> Result<Tensor> {
     let value = value.to_dtype(dtype)?;
     value.eval()?;

@@ -24,6 +24,7 @@ pub trait Layer: Module + Send + Sync {
     ///
     /// # Errors
     /// An input that does not fit the layer.
+    #[track_caller]
     fn forward(&self, input: &Tensor) -> Result<Tensor>;
 }
 

@@ -57,7 +57,7 @@ impl CrossEntropy {
     /// # Errors
     /// No classes, targets of another shape than the logits without their class axis, targets that are not integers, a
     /// weight that is not one number of the logits' dtype for each class, smoothing outside [0, 1], or several devices.
-    /// A label outside the classes is [`Error::IndexOutOfRange`] when the loss is computed.
+    /// A label outside the classes is [`tensor_core::ErrorKind::IndexOutOfRange`] when the loss is computed.
     #[track_caller]
     pub fn forward(&self, logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
         const OP: &str = "cross_entropy";

@@ -1,6 +1,6 @@
 //! The negative log-likelihood of class labels, on which cross-entropy stands.
 
-use tensor_core::{DType, Error, Result, Shape, Tensor};
+use tensor_core::{DType, Error, ErrorKind, Result, Shape, Tensor};
 
 use super::Reduction;
 
@@ -90,7 +90,7 @@ impl<'a> Labels<'a> {
         }
         let expected: Shape = scores.shape().reduced(&[axis], false);
         if *targets.shape() != expected {
-            return Err(Error::ShapeMismatch {
+            return Err(Error::new(ErrorKind::ShapeMismatch {
                 op,
                 lhs: scores.shape().clone(),
                 rhs: targets.shape().clone(),
@@ -98,7 +98,7 @@ impl<'a> Labels<'a> {
                     "scores {} take labels of shape {expected}, one for each place off class axis {axis}",
                     scores.shape()
                 ),
-            });
+            }));
         }
         if let Some(weight) = weight {
             check_weight(op, weight, classes, scores.dtype())?;
@@ -168,46 +168,48 @@ impl<'a> Labels<'a> {
     }
 }
 
+#[track_caller]
 fn check_dtypes(op: &'static str, scores: &Tensor, targets: &Tensor) -> Result<()> {
     if !scores.dtype().is_float() {
-        return Err(Error::DTypeMismatch {
+        return Err(Error::new(ErrorKind::DTypeMismatch {
             op,
             lhs: scores.dtype(),
             rhs: DType::F32,
             hint: "scores must be floating-point: cast them with .to_dtype(DType::F32)?".into(),
-        });
+        }));
     }
     if !targets.dtype().is_int() {
-        return Err(Error::DTypeMismatch {
+        return Err(Error::new(ErrorKind::DTypeMismatch {
             op,
             lhs: targets.dtype(),
             rhs: DType::I32,
             hint: "targets are class labels, whole numbers from 0 to C - 1: cast them with .to_dtype(DType::I32)?, \
                    or take .argmax_axis(1, false)? of one-hot rows"
                 .into(),
-        });
+        }));
     }
     Ok(())
 }
 
+#[track_caller]
 fn check_weight(op: &'static str, weight: &Tensor, classes: usize, dtype: DType) -> Result<()> {
     if weight.dims() != [classes] {
-        return Err(Error::ShapeMismatch {
+        return Err(Error::new(ErrorKind::ShapeMismatch {
             op,
             lhs: [classes].into(),
             rhs: weight.shape().clone(),
             hint: format!("the weight needs one number for each of the {classes} classes, shape [{classes}]"),
-        });
+        }));
     }
     if weight.dtype() != dtype {
-        return Err(Error::DTypeMismatch {
+        return Err(Error::new(ErrorKind::DTypeMismatch {
             op,
             lhs: weight.dtype(),
             rhs: dtype,
             hint: format!(
                 "the weight must be of the scores' dtype: cast it with .to_dtype(DType::{dtype:?})?"
             ),
-        });
+        }));
     }
     Ok(())
 }

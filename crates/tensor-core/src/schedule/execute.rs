@@ -33,10 +33,7 @@ pub(crate) fn execute(plan: &Plan, items: &[Item], backend: &dyn Backend) -> Res
 
 /// The error, with the operation and the line it belongs to.
 pub(super) fn blame(node: &Node, error: Error) -> Error {
-    match error {
-        Error::At { .. } => error,
-        other => Error::At { op: node.op.name(), location: node.location, source: Box::new(other) },
-    }
+    error.computing(node.op.name(), node.location)
 }
 
 /// Allocates a kernel's outputs and launches it.
@@ -55,7 +52,11 @@ pub(super) fn launch(
     }
     if !step.empty {
         let (kernel, compiled) = (&step.kernel, &step.compiled);
-        backend.run(&Launch { kernel, compiled, scalars, inputs, outputs: &outputs })?;
+        let launch = Launch { kernel, compiled, scalars, inputs, outputs: &outputs };
+        if cfg!(debug_assertions) {
+            launch.check()?;
+        }
+        backend.run(&launch)?;
     }
     Ok(outputs)
 }

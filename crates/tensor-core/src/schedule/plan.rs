@@ -112,8 +112,7 @@ fn classify(items: &[Item]) -> Facts<'_> {
             constant[i] = constant[item.inputs[0] as usize];
             if constant[i].is_some() { Class::Constant } else { Class::View }
         } else if op.is_elementwise() {
-            positional[i] = matches!(op, Op::Arange(_) | Op::Random { .. })
-                || item.inputs.iter().any(|&j| positional[j as usize]);
+            positional[i] = op.is_positional() || item.inputs.iter().any(|&j| positional[j as usize]);
             Class::Elementwise
         } else {
             Class::Opaque
@@ -226,6 +225,11 @@ impl Parts {
     fn size(&self) -> usize {
         // Two for an arange or random draw's scalars would be exact; they are rare.
         self.members.len() + self.loads.len()
+    }
+
+    /// Whether a value in it depends on its flat position: such an expression means something else over another space.
+    fn is_positional(&self, facts: &Facts<'_>) -> bool {
+        self.members.iter().any(|&i| facts.items[i as usize].node.op.is_positional())
     }
 
     fn fits(&self, limits: &Limits) -> bool {
@@ -370,9 +374,13 @@ impl Group {
             let rows = self.row_axes.is_some() || new.row_axes.is_some();
             return !rows || self.reads_own(new, facts);
         }
-        // One value a row, computed from what the row kernel makes.
+        // One value a row, computed from what the row kernel makes. It is computed at every position of the row, so it must not
+        // depend on which.
         let Some(k) = self.row_axes else { return false };
-        new.row_axes.is_none() && is_per_row(&new.shape, &self.shape, k) && self.reads_own(new, facts)
+        new.row_axes.is_none()
+            && is_per_row(&new.shape, &self.shape, k)
+            && !new.parts.is_positional(facts)
+            && self.reads_own(new, facts)
     }
 
     fn reads_own(&self, new: &Candidate, facts: &Facts<'_>) -> bool {

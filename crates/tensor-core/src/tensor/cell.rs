@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::Tensor;
 use crate::{
-    Device, Error, Op, Result,
+    Device, Error, ErrorKind, Op, Result,
     grad_mode::set_grad_enabled,
     node::{Inputs, Node, Value, Variable, lock},
     origin::here,
@@ -72,15 +72,15 @@ impl Tensor {
             ));
         };
         if value.shape() != self.shape() {
-            return Err(Error::ShapeMismatch {
+            return Err(Error::new(ErrorKind::ShapeMismatch {
                 op: "assign",
                 lhs: self.shape().clone(),
                 rhs: value.shape().clone(),
                 hint: "a cell keeps its shape".into(),
-            });
+            }));
         }
         if value.dtype() != self.dtype() {
-            return Err(Error::DTypeMismatch {
+            return Err(Error::new(ErrorKind::DTypeMismatch {
                 op: "assign",
                 lhs: self.dtype(),
                 rhs: value.dtype(),
@@ -88,7 +88,7 @@ impl Tensor {
                     "a cell keeps its dtype: cast the value with .to_dtype(DType::{:?})",
                     self.dtype()
                 ),
-            });
+            }));
         }
         let next = cell_value(&value.node(), variable.requires_grad.load(Ordering::Relaxed));
         let _ = next.0.leaf.set(Arc::downgrade(&self.0));
@@ -145,6 +145,21 @@ impl Tensor {
         }
     }
 
+    /// Replaces the gradient of this leaf if it is still the one that was `seen`; says whether it was. So threads that add to one
+    /// leaf lose nothing: who came second adds to what is there now.
+    #[doc(hidden)]
+    pub fn exchange_grad(&self, seen: Option<&Tensor>, next: &Tensor) -> bool {
+        let Some(variable) = &self.0.variable else { return true };
+        let mut slot = lock(&variable.grad);
+        if slot.as_ref().map(Tensor::id) != seen.map(Tensor::id) {
+            return false;
+        }
+        let old = slot.replace(next.clone());
+        drop(slot);
+        drop(old);
+        true
+    }
+
     /// The same value without its history: no gradient flows through the result.
     #[track_caller]
     pub fn detach(&self) -> Tensor {
@@ -161,6 +176,19 @@ impl Tensor {
     #[doc(hidden)]
     pub fn is_released(&self) -> bool {
         self.0.is_released()
+    }
+
+    /// Marks the nodes as used up by a backward pass, all of them or none: of two passes that share a node, one gets them. An error
+    /// is the first node that was used up before.
+    #[doc(hidden)]
+    pub fn claim_graph<'a>(nodes: impl Iterator<Item = &'a Tensor> + Clone) -> Result<(), &'a Tensor> {
+        static CLAIMS: Mutex<()> = Mutex::new(());
+        let _one_at_a_time = lock(&CLAIMS);
+        if let Some(used) = nodes.clone().find(|node| node.0.is_released()) {
+            return Err(used);
+        }
+        nodes.for_each(|node| node.0.claim());
+        Ok(())
     }
 
     /// Lets go of what this tensor was recorded from, once it has its value.
@@ -250,11 +278,11 @@ fn cell_value(node: &Arc<Node>, tracked: bool) -> Tensor {
 }
 
 fn not_float(tensor: &Tensor) -> Error {
-    Error::Autograd {
+    Error::new(ErrorKind::Autograd {
         op: "requires_grad",
         message: format!(
             "only floating-point tensors can have gradients, this one is {}; cast it with .to_dtype(DType::F32)",
             tensor.dtype()
         ),
-    }
+    })
 }

@@ -2,9 +2,10 @@
 
 use super::Tensor;
 use crate::{
-    DType, Device, Element, Error, Op, Progression, Result, Scalar, Shape,
+    DType, Device, Element, Error, ErrorKind, Op, Progression, Result, Scalar, Shape,
     node::{Inputs, Node, Value},
     origin::here,
+    round_to_odd,
     schedule::pending,
 };
 
@@ -27,17 +28,17 @@ impl From<(DType, &Device)> for TensorOptions {
 }
 
 /// A shape that the device can hold in one buffer, and a dtype it has.
+#[track_caller]
 pub(crate) fn check(op: &'static str, shape: &Shape, dtype: DType, device: &Device) -> Result<()> {
     device.require(dtype, op)?;
     let limit = device.info().limits.max_buffer_bytes;
-    let asked = shape
-        .checked_numel()
-        .and_then(|n| n.checked_mul(dtype.size()))
-        .map_or(u64::MAX, |bytes| bytes as u64);
-    if asked > limit || asked > isize::MAX as u64 {
-        return Err(Error::TooLarge { device: device.name().into(), asked, limit });
+    match shape.iter().try_fold(dtype.size() as u64, |bytes, &d| bytes.checked_mul(d as u64)) {
+        Some(asked) if asked > limit => {
+            Err(Error::new(ErrorKind::TooLarge { device: device.name().into(), asked, limit }))
+        }
+        Some(_) if shape.fits() => Ok(()),
+        _ => shape.clone().checked(op).map(|_| ()),
     }
-    Ok(())
 }
 
 impl Tensor {
@@ -60,7 +61,7 @@ impl Tensor {
     /// `data` and `shape` of different sizes, a dtype that the device lacks, or no memory.
     #[track_caller]
     pub fn from_slice<T: Element>(data: &[T], shape: impl Into<Shape>, device: &Device) -> Result<Tensor> {
-        let shape = shape.into();
+        let shape = shape.into().checked("from_slice")?;
         if shape.checked_numel() != Some(data.len()) {
             return Err(Error::invalid(
                 "from_slice",
@@ -142,21 +143,21 @@ impl Tensor {
         let bad = |why: &str| Error::invalid("arange", format!("from {start} to {end} by {step}: {why}"));
         let (a, b, s) = (start.as_f64(), end.as_f64(), step.as_f64());
         if ![a, b, s].iter().all(|v| v.is_finite()) {
-            return Err(bad("start, end and step must be finite"));
+            return Err(bad("start, end and step must be finite").here());
         }
         if s == 0.0 {
-            return Err(bad("the step must not be 0"));
+            return Err(bad("the step must not be 0").here());
         }
         if (b - a) / s < 0.0 {
-            return Err(bad("the step leads away from the end; change its sign"));
+            return Err(bad("the step leads away from the end; change its sign").here());
         }
         if dtype == DType::Bool {
-            return Err(bad("bool has no ranges"));
+            return Err(bad("bool has no ranges").here());
         }
         let n = match (all_int, start, end, step) {
             (true, Scalar::Int(a), Scalar::Int(b), Scalar::Int(s)) => {
                 let span = (i128::from(b) - i128::from(a)).unsigned_abs();
-                span.div_ceil(i128::from(s).unsigned_abs()) as usize
+                usize::try_from(span.div_ceil(i128::from(s).unsigned_abs())).unwrap_or(usize::MAX)
             }
             _ => ((b - a) / s).ceil() as usize,
         };
@@ -191,10 +192,12 @@ impl Tensor {
             DType::F64 => Tensor::from_vec((0..n).map(at).collect::<Vec<f64>>(), [n], device),
             DType::F32 => Tensor::from_vec((0..n).map(|i| at(i) as f32).collect::<Vec<_>>(), [n], device),
             DType::F16 => {
-                Tensor::from_vec((0..n).map(|i| half::f16::from_f64(at(i))).collect::<Vec<_>>(), [n], device)
+                let halves = (0..n).map(|i| half::f16::from_f32(round_to_odd(at(i))));
+                Tensor::from_vec(halves.collect::<Vec<_>>(), [n], device)
             }
             _ => {
-                Tensor::from_vec((0..n).map(|i| half::bf16::from_f64(at(i))).collect::<Vec<_>>(), [n], device)
+                let halves = (0..n).map(|i| half::bf16::from_f32(round_to_odd(at(i))));
+                Tensor::from_vec(halves.collect::<Vec<_>>(), [n], device)
             }
         }
     }

@@ -28,6 +28,7 @@ impl fmt::Debug for Tensor {
     }
 }
 
+#[track_caller]
 fn render(tensor: &Tensor) -> Result<String> {
     let dims = tensor.dims();
     let mut suffixes = Vec::new();
@@ -92,6 +93,7 @@ struct Page<'a> {
 }
 
 impl<'a> Page<'a> {
+    #[track_caller]
     fn new(tensor: &'a Tensor) -> Result<Page<'a>> {
         let dims = tensor.dims();
         let summarize = tensor.numel() > THRESHOLD;
@@ -195,7 +197,7 @@ impl<'a> Page<'a> {
                 .into_iter()
                 .map(|at| at.map_or(" ...".to_string(), |at| self.cell(start + at)))
                 .collect();
-            let a_line = ((LINE_WIDTH - indent) / (self.width + 2)).max(1);
+            let a_line = (LINE_WIDTH.saturating_sub(indent) / (self.width + 2)).max(1);
             let lines: Vec<String> = cells.chunks(a_line).map(|line| line.join(", ")).collect();
             return format!("[{}]", lines.join(&format!(",\n{}", " ".repeat(indent + 1))));
         }

@@ -6,7 +6,9 @@ use std::{
 };
 
 use super::Tensor;
-use crate::{BinaryOp, CompareOp, DType, Error, Op, Result, Scalar, UnaryOp, node::Node, op::unary_dtype};
+use crate::{
+    BinaryOp, CompareOp, DType, Error, ErrorKind, Op, Result, Scalar, UnaryOp, node::Node, op::unary_dtype,
+};
 
 impl Tensor {
     /// An elementwise function of this tensor. Integers and bools are cast to f32 first where the function is real-valued.
@@ -65,8 +67,26 @@ impl Tensor {
         if matches!(op, BinaryOp::Div | BinaryOp::Atan2) && !dtype.is_float() {
             dtype = DType::F32;
         }
-        if dtype == DType::Bool && op == BinaryOp::Sub {
-            dtype = DType::I32;
+        if dtype == DType::Bool {
+            // Bool with bool.
+            match op {
+                // b¹ is b, b⁰ is true.
+                BinaryOp::Pow if !flipped => {
+                    return if scalar.as_bool() { self.clone() } else { self.full_like(true) };
+                }
+                BinaryOp::Sub | BinaryOp::FloorDiv | BinaryOp::Remainder | BinaryOp::Pow => {
+                    dtype = DType::I32
+                }
+                BinaryOp::Add
+                | BinaryOp::Mul
+                | BinaryOp::Div
+                | BinaryOp::Maximum
+                | BinaryOp::Minimum
+                | BinaryOp::Atan2
+                | BinaryOp::And
+                | BinaryOp::Or
+                | BinaryOp::Xor => {}
+            }
         }
         let this = self.cast_unchecked(dtype);
         let constant = this.constant(scalar);
@@ -87,11 +107,23 @@ impl Tensor {
         Ok(Tensor::build(Op::Compare(op), shape, DType::Bool, &[&a, &b]))
     }
 
-    /// A comparison with a scalar; gives bool.
+    /// A comparison with a scalar; gives bool. An integer that the dtype does not reach is below or above all elements.
     #[track_caller]
     pub fn compare_scalar(&self, op: CompareOp, scalar: impl Into<Scalar>) -> Tensor {
         let scalar = scalar.into();
         let dtype = scalar.promote_with(self.dtype());
+        if let (Scalar::Int(asked), Scalar::Int(nearest)) = (scalar, scalar.saturate(dtype))
+            && asked != nearest
+        {
+            let answer = match op {
+                CompareOp::Eq => false,
+                CompareOp::Ne => true,
+                CompareOp::Lt | CompareOp::Le => asked > nearest,
+                CompareOp::Gt | CompareOp::Ge => asked < nearest,
+            };
+            let op = Op::Full(Scalar::Bool(answer));
+            return Tensor::source_unchecked(op, self.shape().clone(), DType::Bool, &self.device());
+        }
         let this = self.cast_unchecked(dtype);
         let constant = this.constant(scalar);
         Tensor::build(Op::Compare(op), self.shape().clone(), DType::Bool, &[&this, &constant])
@@ -104,12 +136,12 @@ impl Tensor {
     #[track_caller]
     pub fn where_cond(&self, a: &Tensor, b: &Tensor) -> Result<Tensor> {
         if self.dtype() != DType::Bool {
-            return Err(Error::DTypeMismatch {
+            return Err(Error::new(ErrorKind::DTypeMismatch {
                 op: "where",
                 lhs: self.dtype(),
                 rhs: DType::Bool,
                 hint: "the condition must be bool: compare it, as in x.gt_scalar(0.0)".into(),
-            });
+            }));
         }
         Tensor::same_device("where", &[self, a, b])?;
         let shape = self.shape().broadcast(a.shape(), "where")?.broadcast(b.shape(), "where")?;
@@ -194,15 +226,25 @@ impl Tensor {
         if p.fract() == 0.0 && p.abs() <= 8.0 { self.powi(p as i32) } else { self.pow_scalar(p) }
     }
 
-    /// Elements held within [low, high]; NaN stays NaN. Integers given float bounds become f32, as in PyTorch; where a bound holds,
-    /// and at the bounds themselves, no gradient flows.
+    /// Elements held within [low, high]; NaN stays NaN, and a bound that is NaN makes everything so. A bound that an integer dtype
+    /// does not reach is held to what it does. Integers given float bounds become f32, as in PyTorch; where a bound holds, and at
+    /// the bounds themselves, no gradient flows.
     #[track_caller]
     pub fn clamp(&self, low: impl Into<Scalar>, high: impl Into<Scalar>) -> Tensor {
         let (low, high) = (low.into(), high.into());
         let dtype = high.promote_with(low.promote_with(self.dtype()));
         let x = self.cast_unchecked(dtype);
         let held = |x: &Tensor, op: CompareOp, bound: Scalar| {
-            let beyond = x.compare_scalar(op, bound);
+            let bound = bound.saturate(dtype);
+            let beyond = match bound {
+                Scalar::Float(b) if b.is_nan() => Tensor::source_unchecked(
+                    Op::Full(Scalar::Bool(true)),
+                    ().into(),
+                    DType::Bool,
+                    &x.device(),
+                ),
+                _ => x.compare_scalar(op, bound),
+            };
             let bound = x.constant(bound);
             Tensor::build(Op::Where, x.shape().clone(), dtype, &[&beyond, &bound, x])
         };
@@ -249,6 +291,7 @@ fn promoted(a: &Tensor, b: &Tensor) -> DType {
     }
 }
 
+#[track_caller]
 fn check_binary(op: BinaryOp, dtype: DType) -> Result<()> {
     use BinaryOp as B;
     let (fits, hint) = match op {
@@ -277,7 +320,7 @@ unary! {
     neg => Neg;
     /// |x|.
     abs => Abs;
-    /// −1, 0 or 1 by the sign of x.
+    /// −1, 0 or 1 by the sign of x; 0 for NaN.
     sign => Sign;
     /// eˣ.
     exp => Exp;
@@ -303,7 +346,7 @@ unary! {
     tanh => Tanh;
     /// 1 / (1 + e⁻ˣ).
     sigmoid => Sigmoid;
-    /// max(x, 0).
+    /// max(x, 0); NaN for NaN, −0 for −0.
     relu => Relu;
     /// The error function.
     erf => Erf;
@@ -315,8 +358,6 @@ unary! {
     round => Round;
     /// x cut toward zero.
     trunc => Trunc;
-    /// Logical not of a bool (or of `x ≠ 0` for floats), bitwise not of an integer.
-    logical_not => Not;
     /// Whether x is NaN; gives bool.
     isnan => IsNan;
     /// Whether x is infinite; gives bool.
@@ -367,6 +408,30 @@ binary! {
 }
 
 impl Tensor {
+    /// Whether x is false, or 0; gives bool. NaN is not 0.
+    #[track_caller]
+    pub fn logical_not(&self) -> Tensor {
+        match self.dtype() {
+            DType::Bool => self.unary(UnaryOp::Not),
+            _ => self.compare_scalar(CompareOp::Eq, 0),
+        }
+    }
+
+    /// Every bit of an integer changed, −x − 1 of a signed one; of a bool, whether it is false.
+    ///
+    /// # Errors
+    /// A floating-point dtype.
+    #[track_caller]
+    pub fn bitwise_not(&self) -> Result<Tensor> {
+        if self.dtype().is_float() {
+            return Err(Error::invalid(
+                "bitwise_not",
+                format!("dtype {}: bool or integers are needed; use logical_not, or cast", self.dtype()),
+            ));
+        }
+        Ok(self.unary(UnaryOp::Not))
+    }
+
     /// a and b, of bools or bit by bit of integers, broadcast.
     #[track_caller]
     pub fn bitwise_and(&self, rhs: &Tensor) -> Result<Tensor> {

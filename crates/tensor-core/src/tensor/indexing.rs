@@ -1,14 +1,14 @@
 //! Reading and adding by index.
 
 use super::Tensor;
-use crate::{DType, Error, Op, Result, Shape};
+use crate::{DType, Error, ErrorKind, Op, Result, Shape};
 
 impl Tensor {
     /// `out[i][j][k] = self[i][index[i][j][k]][k]` for axis 1 of 3; the result has the index's shape. `torch.gather`.
     ///
     /// # Errors
     /// Another number of axes, an index larger than this tensor off the axis, an index dtype that is not an integer, or two
-    /// devices. An index outside the axis is [`Error::IndexOutOfRange`] when the result is computed.
+    /// devices. An index outside the axis is [`ErrorKind::IndexOutOfRange`] when the result is computed.
     #[track_caller]
     pub fn gather(&self, axis: isize, index: &Tensor) -> Result<Tensor> {
         let axis = check(self, "gather", axis, index, self.shape())?;
@@ -28,20 +28,20 @@ impl Tensor {
         let axis = check(self, OP, axis, index, self.shape())?;
         Tensor::same_device(OP, &[self, src])?;
         if src.shape() != index.shape() {
-            return Err(Error::ShapeMismatch {
+            return Err(Error::new(ErrorKind::ShapeMismatch {
                 op: OP,
                 lhs: index.shape().clone(),
                 rhs: src.shape().clone(),
                 hint: "index and source must have one shape".into(),
-            });
+            }));
         }
         if src.dtype() != self.dtype() {
-            return Err(Error::DTypeMismatch {
+            return Err(Error::new(ErrorKind::DTypeMismatch {
                 op: OP,
                 lhs: self.dtype(),
                 rhs: src.dtype(),
                 hint: format!("cast the source with .to_dtype(DType::{:?})?", self.dtype()),
-            });
+            }));
         }
         let index = index_dtype(OP, index)?;
         Ok(Tensor::build(Op::ScatterAdd { axis }, self.shape().clone(), self.dtype(), &[self, &index, src]))
@@ -77,10 +77,11 @@ impl Tensor {
         let line: Shape = (0..self.rank()).map(|i| if i == axis { index.numel() } else { 1 }).collect();
         let full: Shape =
             self.dims().iter().enumerate().map(|(i, &d)| if i == axis { index.numel() } else { d }).collect();
-        Ok((index.reshape_unchecked(line).expand_unchecked(full), axis))
+        Ok((index.reshape_unchecked(line).expand_unchecked(full.checked(op)?), axis))
     }
 }
 
+#[track_caller]
 fn check(tensor: &Tensor, op: &'static str, axis: isize, index: &Tensor, limit: &Shape) -> Result<usize> {
     let axis = tensor.shape().axis(axis, op)?;
     Tensor::same_device(op, &[tensor, index])?;
@@ -89,22 +90,23 @@ fn check(tensor: &Tensor, op: &'static str, axis: isize, index: &Tensor, limit: 
     if fits {
         return Ok(axis);
     }
-    Err(Error::ShapeMismatch {
+    Err(Error::new(ErrorKind::ShapeMismatch {
         op,
         lhs: limit.clone(),
         rhs: index.shape().clone(),
         hint: format!("the index needs as many axes, and on those other than {axis} no larger sizes"),
-    })
+    }))
 }
 
+#[track_caller]
 fn index_dtype(op: &'static str, index: &Tensor) -> Result<Tensor> {
     if index.dtype().is_int() {
         return Ok(index.clone());
     }
-    Err(Error::DTypeMismatch {
+    Err(Error::new(ErrorKind::DTypeMismatch {
         op,
         lhs: index.dtype(),
         rhs: DType::I32,
         hint: "an index must be of an integer dtype: cast it with .to_dtype(DType::I32)?".into(),
-    })
+    }))
 }

@@ -27,7 +27,7 @@ pub use operators::Number;
 pub use random::Generator;
 
 use crate::{
-    DType, Device, Error, Op, Result, Shape,
+    DType, Device, Error, ErrorKind, Op, Result, Shape,
     grad_mode::is_grad_enabled,
     node::{Inputs, Node, Value, lock},
     origin::here,
@@ -85,6 +85,7 @@ impl Tensor {
     }
 
     /// The size along one axis, which may count from the end.
+    #[track_caller]
     pub fn dim(&self, axis: isize) -> Result<usize> {
         Ok(self.shape()[self.shape().axis(axis, "dim")?])
     }
@@ -140,6 +141,7 @@ impl Tensor {
     /// # Errors
     /// Whatever the device reports: memory, a lost device, an index out of range. The failing operation and the source
     /// line that built it are named, and this tensor stays as it was.
+    #[track_caller]
     pub fn eval(&self) -> Result<()> {
         match &self.0.variable {
             None => schedule::evaluate_one(&self.0),
@@ -153,6 +155,7 @@ impl Tensor {
     }
 
     /// The value, computed if need be.
+    #[track_caller]
     pub(crate) fn value(&self) -> Result<Value> {
         let node = self.node();
         loop {
@@ -203,6 +206,7 @@ impl Tensor {
     }
 
     /// An error unless all tensors are on one device.
+    #[track_caller]
     pub(crate) fn same_device(op: &'static str, tensors: &[&Tensor]) -> Result<()> {
         let Some((first, rest)) = tensors.split_first() else { return Ok(()) };
         // Only a cell's device can change; all others are compared where they are.
@@ -213,11 +217,11 @@ impl Tensor {
         for tensor in rest {
             let other = tensor.device();
             if other != device {
-                return Err(Error::DeviceMismatch {
+                return Err(Error::new(ErrorKind::DeviceMismatch {
                     op,
                     lhs: device.name().into(),
                     rhs: other.name().into(),
-                });
+                }));
             }
         }
         Ok(())
@@ -243,6 +247,7 @@ impl Drop for Tensor {
 ///
 /// # Errors
 /// The first failure; what could be computed stays computed.
+#[track_caller]
 pub fn eval_pending() -> Result<()> {
     schedule::pending::flush()
 }

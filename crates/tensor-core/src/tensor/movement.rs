@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::Tensor;
-use crate::{Axes, BinaryOp, DType, Dims, Error, Op, Padding, Result, Scalar, Shape, op::padded};
+use crate::{Axes, BinaryOp, DType, Dims, Error, ErrorKind, Op, Padding, Result, Scalar, Shape, op::padded};
 
 impl Tensor {
     /// The same elements in the same order under another shape; one size may be -1 and takes what is left.
@@ -123,7 +123,11 @@ impl Tensor {
         let rank = self.rank() as isize + 1;
         let at = if axis < 0 { axis + rank } else { axis };
         if !(0..rank).contains(&at) {
-            return Err(Error::AxisOutOfRange { op: "unsqueeze", axis, shape: self.shape().clone() });
+            return Err(Error::new(ErrorKind::AxisOutOfRange {
+                op: "unsqueeze",
+                axis,
+                shape: self.shape().clone(),
+            }));
         }
         let (head, tail) = self.dims().split_at(at as usize);
         let shape = head.iter().copied().chain([1]).chain(tail.iter().copied()).collect();
@@ -151,14 +155,14 @@ impl Tensor {
                 }
             });
         }
-        let shape = Shape::from(shape.as_slice());
+        let shape = Shape::from(shape.as_slice()).checked("expand")?;
         if self.shape().broadcast(&shape, "expand")? != shape {
-            return Err(Error::ShapeMismatch {
+            return Err(Error::new(ErrorKind::ShapeMismatch {
                 op: "expand",
                 lhs: self.shape().clone(),
                 rhs: shape,
                 hint: "only axes of size 1, and new ones in front, can be widened".into(),
-            });
+            }));
         }
         Ok(self.expand_unchecked(shape))
     }
@@ -240,7 +244,12 @@ impl Tensor {
         let size = self.dims()[at];
         let resolved = if index < 0 { index + size as isize } else { index };
         if !(0..size as isize).contains(&resolved) {
-            return Err(Error::IndexOutOfRange { op: "select", index: index as i64, axis: at, size });
+            return Err(Error::new(ErrorKind::IndexOutOfRange {
+                op: "select",
+                index: index as i64,
+                axis: at,
+                size,
+            }));
         }
         let one = self.slice_unchecked(at, resolved as usize, 1, 1);
         let shape = self.shape().reduced(&[at], false);
@@ -272,26 +281,28 @@ impl Tensor {
         };
         Tensor::same_device("concat", tensors)?;
         let axis = first.shape().axis(axis, "concat")?;
-        let mut size = 0;
+        let mut size = 0usize;
         let mut dtype = first.dtype();
         for tensor in tensors {
             let fits = tensor.rank() == first.rank()
                 && tensor.dims().iter().zip(first.dims()).enumerate().all(|(i, (a, b))| i == axis || a == b);
             if !fits {
-                return Err(Error::ShapeMismatch {
+                return Err(Error::new(ErrorKind::ShapeMismatch {
                     op: "concat",
                     lhs: first.shape().clone(),
                     rhs: tensor.shape().clone(),
                     hint: format!("sizes must agree on every axis but {axis}"),
-                });
+                }));
             }
-            size += tensor.dims()[axis];
+            size = size.saturating_add(tensor.dims()[axis]);
             dtype = dtype.promote(tensor.dtype());
         }
         if tensors.len() == 1 {
             return Ok((*first).clone());
         }
-        let shape = first.dims().iter().enumerate().map(|(i, &d)| if i == axis { size } else { d }).collect();
+        let sizes = first.dims().iter().enumerate();
+        let shape: Shape = sizes.map(|(i, &d)| if i == axis { size } else { d }).collect();
+        let shape = shape.checked("concat")?;
         let cast = tensors.iter().map(|t| t.to_dtype(dtype)).collect::<Result<Vec<_>>>()?;
         Ok(Tensor::build(Op::Concat { axis }, shape, dtype, &cast.iter().collect::<Vec<_>>()))
     }
@@ -303,12 +314,12 @@ impl Tensor {
             return Err(Error::invalid("stack", "no tensors are given; give at least one"));
         };
         if let Some(other) = tensors.iter().find(|t| t.shape() != first.shape()) {
-            return Err(Error::ShapeMismatch {
+            return Err(Error::new(ErrorKind::ShapeMismatch {
                 op: "stack",
                 lhs: first.shape().clone(),
                 rhs: other.shape().clone(),
                 hint: "all must have one shape".into(),
-            });
+            }));
         }
         let wide = tensors.iter().map(|t| t.unsqueeze(axis)).collect::<Result<Vec<_>>>()?;
         Tensor::concat(&wide.iter().collect::<Vec<_>>(), axis)
@@ -342,9 +353,8 @@ impl Tensor {
             ));
         }
         let before: SmallVec<[usize; 5]> = padding.iter().map(|p| p.0).collect();
-        let after: SmallVec<[usize; 5]> = padding.iter().map(|p| p.1).collect();
         let interior = SmallVec::from_elem(0, self.rank());
-        let shape = padded(self.shape(), &before, &after, &interior);
+        let shape = padded(self.shape(), padding);
         super::create::check("pad", &shape, self.dtype(), &self.device())?;
         Ok(self.pad_unchecked(before, interior, shape, value.into()))
     }

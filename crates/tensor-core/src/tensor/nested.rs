@@ -12,6 +12,7 @@ pub trait Nested {
     ///
     /// # Errors
     /// Rows of different lengths.
+    #[track_caller]
     fn shape(&self) -> Result<Vec<usize>>;
 
     /// Appends the numbers in row-major order.
@@ -22,6 +23,7 @@ macro_rules! number {
     ($($t:ty),*) => {$(
         impl Nested for $t {
             type Elem = $t;
+            #[track_caller]
             fn shape(&self) -> Result<Vec<usize>> { Ok(Vec::new()) }
             fn flatten(&self, out: &mut Vec<$t>) { out.push(*self); }
         }
@@ -31,6 +33,7 @@ number!(f32, f64, half::f16, half::bf16, i64, i32, u32, u8, bool);
 
 impl<N: Nested> Nested for [N] {
     type Elem = N::Elem;
+    #[track_caller]
     fn shape(&self) -> Result<Vec<usize>> {
         let mut inner = Vec::new();
         for (i, row) in self.iter().enumerate() {
@@ -58,6 +61,7 @@ macro_rules! through_slice {
     ($([$($g:tt)*] $t:ty),*) => {$(
         impl<N: Nested, $($g)*> Nested for $t {
             type Elem = N::Elem;
+            #[track_caller]
             fn shape(&self) -> Result<Vec<usize>> { <[N] as Nested>::shape(self) }
             fn flatten(&self, out: &mut Vec<N::Elem>) { <[N] as Nested>::flatten(self, out) }
         }
@@ -67,6 +71,7 @@ through_slice!([const S: usize] [N; S], [] Vec<N>);
 
 impl<N: Nested + ?Sized> Nested for &N {
     type Elem = N::Elem;
+    #[track_caller]
     fn shape(&self) -> Result<Vec<usize>> {
         (**self).shape()
     }
@@ -84,9 +89,9 @@ impl Tensor {
     /// Rows of different lengths, a dtype that the device lacks, or no memory.
     #[track_caller]
     pub fn new(data: impl Nested, device: &Device) -> Result<Tensor> {
-        let shape = data.shape()?;
-        let mut flat = Vec::with_capacity(shape.iter().product());
+        let shape = Shape::from(data.shape()?).checked("tensor")?;
+        let mut flat = Vec::with_capacity(shape.numel());
         data.flatten(&mut flat);
-        Tensor::from_slice(&flat, Shape::from(shape), device)
+        Tensor::from_slice(&flat, shape, device)
     }
 }

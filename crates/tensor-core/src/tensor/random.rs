@@ -116,16 +116,25 @@ impl Tensor {
     }
 
     /// Uniform numbers on [low, high), f32.
+    ///
+    /// # Errors
+    /// Bounds out of order, or not finite in f32.
     #[track_caller]
     pub fn uniform(shape: impl Into<Shape>, low: f64, high: f64, rng: &Generator) -> Result<Tensor> {
-        if !(low.is_finite() && high.is_finite() && low <= high) {
+        if !(low.abs() <= f64::from(f32::MAX) && high.abs() <= f64::from(f32::MAX) && low <= high) {
             return Err(Error::invalid(
                 "uniform",
-                format!("from {low} to {high}: give finite bounds in order"),
+                format!("from {low} to {high}: give bounds in order that are finite in f32"),
             ));
         }
         let unit = Tensor::rand(shape, rng)?;
-        Ok(unit.mul_scalar(high - low).add_scalar(low))
+        let width = high - low;
+        if width <= f64::from(f32::MAX) {
+            return Ok(unit.mul_scalar(width).add_scalar(low));
+        }
+        // The width passes f32 where the numbers do not: from the middle, by half of it.
+        let half = high / 2.0 - low / 2.0;
+        Ok(unit.mul_scalar(2.0).sub_scalar(1.0).mul_scalar(half).add_scalar(low / 2.0 + high / 2.0))
     }
 
     /// Integers of [low, high), each equally likely up to 2⁻³² · (high − low), i32.
@@ -148,8 +157,16 @@ impl Tensor {
     }
 
     /// The numbers 0..n in random order, i32.
+    ///
+    /// # Errors
+    /// More numbers than i32 or the device holds.
     #[track_caller]
     pub fn randperm(n: usize, rng: &Generator) -> Result<Tensor> {
+        const OP: &str = "randperm";
+        super::create::check(OP, &Shape::from([n]), DType::I32, &rng.device)?;
+        if n > i32::MAX as usize {
+            return Err(Error::invalid(OP, format!("{n} numbers pass i32")));
+        }
         let order: Vec<i32> = rng.permutation(n).into_iter().map(|i| i as i32).collect();
         Tensor::from_vec(order, [n], &rng.device)
     }

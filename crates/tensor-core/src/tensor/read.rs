@@ -1,13 +1,14 @@
 //! Looking at values: what makes a lazy tensor be computed.
 
 use super::Tensor;
-use crate::{DType, Element, Error, Result, Scalar};
+use crate::{DType, Element, Error, ErrorKind, Result, Scalar};
 
 impl Tensor {
     /// The elements in row-major order.
     ///
     /// # Errors
     /// A `T` other than this tensor's dtype (cast first), or whatever the device reports.
+    #[track_caller]
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         self.expect_dtype::<T>("to_vec")?;
         Ok(T::from_bytes(&self.read_bytes()?))
@@ -17,6 +18,7 @@ impl Tensor {
     ///
     /// # Errors
     /// More or fewer elements than one, or a `T` other than this tensor's dtype.
+    #[track_caller]
     pub fn item<T: Element>(&self) -> Result<T> {
         self.expect_item::<T>("item")?;
         let mut bytes = [0u8; 8];
@@ -26,6 +28,7 @@ impl Tensor {
         only(out, "item")
     }
 
+    #[track_caller]
     fn expect_item<T: Element>(&self, op: &'static str) -> Result<()> {
         if self.numel() != 1 {
             return Err(Error::invalid(
@@ -40,11 +43,12 @@ impl Tensor {
         self.expect_dtype::<T>(op)
     }
 
+    #[track_caller]
     fn expect_dtype<T: Element>(&self, op: &'static str) -> Result<()> {
         if T::DTYPE == self.dtype() {
             return Ok(());
         }
-        Err(Error::DTypeMismatch {
+        Err(Error::new(ErrorKind::DTypeMismatch {
             op,
             lhs: self.dtype(),
             rhs: T::DTYPE,
@@ -53,10 +57,11 @@ impl Tensor {
                 self.dtype(),
                 T::DTYPE
             ),
-        })
+        }))
     }
 
     /// The elements' bytes in row-major order, host byte order.
+    #[track_caller]
     pub fn read_bytes(&self) -> Result<Vec<u8>> {
         let value = self.contiguous_value()?;
         let mut out = vec![0; self.numel() * self.dtype().size()];
@@ -94,6 +99,7 @@ impl Tensor {
         device.backend().download_async(&value.storage, value.offset(), self.numel()).await
     }
 
+    #[track_caller]
     fn contiguous_value(&self) -> Result<crate::node::Value> {
         let value = self.value()?;
         if value.is_contiguous() { Ok(value) } else { self.detach().contiguous_copy().value() }
@@ -118,6 +124,7 @@ impl Tensor {
     ///
     /// # Errors
     /// Whatever the device reports.
+    #[track_caller]
     pub fn to_f64_vec(&self) -> Result<Vec<f64>> {
         let bytes = self.read_bytes()?;
         fn wide<T: Element>(bytes: &[u8]) -> Vec<f64> {
@@ -138,6 +145,7 @@ impl Tensor {
 }
 
 /// The element that `bytes` hold.
+#[track_caller]
 fn only<T: Element>(bytes: &[u8], op: &'static str) -> Result<T> {
     T::from_bytes(bytes).first().copied().ok_or_else(|| Error::invalid(op, "nothing was read"))
 }

@@ -1,7 +1,7 @@
 //! Reductions over all or some axes, and what is made of them: softmax, variance, norms.
 
 use super::Tensor;
-use crate::{ArgReduceOp, Axes, DType, Error, Op, ReduceOp, Result, Shape};
+use crate::{ArgReduceOp, Axes, DType, Error, ErrorKind, Op, ReduceOp, Result, Shape};
 
 impl Tensor {
     /// A reduction along `axes` (`..` for all).
@@ -145,6 +145,7 @@ impl Tensor {
     }
 
     /// Fails for an axis longer than i32 indices reach.
+    #[track_caller]
     pub(super) fn check_indices(&self, op: &'static str, axis: usize) -> Result<()> {
         if self.dims()[axis] <= i32::MAX as usize {
             return Ok(());
@@ -215,10 +216,14 @@ impl Tensor {
         shifted.sub(&shifted.exp().sum_axis(axis, true)?.log())
     }
 
-    /// ln Σeˣ along `axes`, computed from x − max x; the axes stay with size 1 if `keepdim`.
+    /// ln Σeˣ along `axes`, computed from x − max x; −∞ over nothing. The axes stay with size 1 if `keepdim`.
     #[track_caller]
     pub fn logsumexp(&self, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
         let axes = axes.into();
+        if self.shape().axes(&axes, "logsumexp")?.iter().any(|&a| self.dims()[a] == 0) {
+            // Nothing is greatest, and nothing can overflow.
+            return Ok(self.exp().sum_axis(axes, keepdim)?.log());
+        }
         let max = self.detach().max_axis(axes.clone(), true)?;
         // An infinite greatest element would give ∞ − ∞: shift by 0 there.
         let infinite = max.isinf();
@@ -239,16 +244,17 @@ impl Tensor {
     }
 
     /// Fails for a dtype that is not floating-point.
+    #[track_caller]
     pub(super) fn require_float(&self, op: &'static str) -> Result<()> {
         if self.dtype().is_float() {
             return Ok(());
         }
-        Err(Error::DTypeMismatch {
+        Err(Error::new(ErrorKind::DTypeMismatch {
             op,
             lhs: self.dtype(),
             rhs: DType::F32,
             hint: "a floating-point tensor is needed: cast it with .to_dtype(DType::F32)".into(),
-        })
+        }))
     }
 }
 
