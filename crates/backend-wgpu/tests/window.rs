@@ -117,6 +117,7 @@ fn an_output_in_an_inputs_buffer() {
                 scalars: &[],
                 inputs: &[x.clone(), one.clone()],
                 outputs: std::slice::from_ref(&x),
+                ticket: None,
             };
             backend.run(&launch).unwrap();
         }
@@ -559,6 +560,7 @@ fn a_tensor_over_the_adapters_own_binding() {
         scalars: &scalars,
         inputs: &[],
         outputs: std::slice::from_ref(&out),
+        ticket: None,
     };
     backend.run(&launch).unwrap();
     let sum = Kernel::Reduce(ReduceKernel {
@@ -575,6 +577,7 @@ fn a_tensor_over_the_adapters_own_binding() {
         scalars: &[],
         inputs: std::slice::from_ref(&out),
         outputs: std::slice::from_ref(&most),
+        ticket: None,
     };
     backend.run(&launch).unwrap();
     assert_eq!(read(device, &most).unwrap(), [n as f64]);

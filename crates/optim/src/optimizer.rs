@@ -8,7 +8,8 @@ pub trait Optimizer {
     /// waits on this thread and is still held. No graph is recorded.
     ///
     /// # Errors
-    /// Settings that make no sense, or a failure to compute. Nothing has changed then: no parameter, and no state.
+    /// Settings that make no sense, or a failure to compute what the new values depend on, such as a label outside the classes:
+    /// if only the device can find that, this waits until it has looked. Nothing has changed then: no parameter, and no state.
     #[track_caller]
     fn step(&mut self) -> Result<()>;
 

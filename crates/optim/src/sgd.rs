@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use autograd::no_grad;
-use tensor_core::{Error, ErrorKind, Result, Tensor, eval_pending};
+use tensor_core::{Error, ErrorKind, Result, Tensor, eval_all, eval_pending};
 
 use crate::Optimizer;
 
@@ -287,11 +287,13 @@ impl Optimizer for Sgd {
             Ok(())
         })?;
         // All at once, and before any parameter changes, so that a failure changes none.
-        eval_pending()?;
-        for update in &updates {
-            update.value.eval()?;
-            update.momentum.iter().try_for_each(Tensor::eval)?;
+        match eval_pending() {
+            // Of something else that waits, this is told to whoever asks for it; of an update, below.
+            Err(error) if !matches!(error.kind(), ErrorKind::IndexOutOfRange { .. }) => return Err(error),
+            _ => {}
         }
+        let made = updates.iter().flat_map(|update| [Some(&update.value), update.momentum.as_ref()]);
+        eval_all(&made.flatten().collect::<Vec<_>>())?;
         for Update { group, index, value, momentum } in updates {
             let group = &mut self.groups[group];
             group.parameters[index].assign(&value)?;

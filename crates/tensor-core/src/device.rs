@@ -76,7 +76,10 @@ impl Device {
         self.0.backend.empty_cache();
     }
 
-    /// Waits for all work on the device and reports its failures.
+    /// Waits for all work on the device.
+    ///
+    /// # Errors
+    /// What is wrong with the device as a whole. A bad index is told to those who ask for what depends on it.
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
         self.0.backend.synchronize()

@@ -13,6 +13,7 @@ pub mod backend;
 mod device;
 mod dtype;
 mod error;
+mod facts;
 mod grad_mode;
 pub mod kernel;
 mod launch;
@@ -26,6 +27,7 @@ mod scalar;
 mod schedule;
 mod shape;
 mod tensor;
+mod ticket;
 
 pub use backend::{Backend, Buffer, DeviceInfo, DeviceKind, Limits, MemoryStats, Storage};
 pub use device::Device;
@@ -43,7 +45,8 @@ pub use philox::philox;
 pub use rounding::round_to_odd;
 pub use scalar::Scalar;
 pub use shape::{Axes, Dims, MAX_ELEMENTS, Shape};
-pub use tensor::{Generator, Nested, Number, Tensor, TensorOptions, eval_pending};
+pub use tensor::{Generator, Nested, Number, Tensor, TensorOptions, eval_all, eval_pending};
+pub use ticket::Ticket;
 
 #[doc(no_inline)]
 pub use half::{bf16, f16};

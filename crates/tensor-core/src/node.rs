@@ -12,7 +12,7 @@ use std::{
 
 use smallvec::SmallVec;
 
-use crate::{CustomOp, DType, Device, Layout, Op, Shape, Storage, Tensor};
+use crate::{CustomOp, DType, Device, Layout, Op, Result, Shape, Storage, Tensor, facts::Facts};
 
 /// The inputs of a node.
 pub(crate) type Inputs = SmallVec<[Arc<Node>; 2]>;
@@ -25,17 +25,19 @@ pub(crate) fn view(layout: Layout) -> View {
     (layout != Layout::contiguous(layout.shape().clone())).then(|| Arc::new(layout))
 }
 
-/// Elements in memory: a buffer, and how its node's shape lies in it.
+/// Elements in memory: a buffer, what is known of its contents, and how its node's shape lies in it.
 #[derive(Clone, Debug)]
 pub(crate) struct Value {
     pub(crate) storage: Storage,
+    pub(crate) facts: Facts,
     pub(crate) view: View,
 }
 
 impl Value {
-    /// A buffer that holds the elements in row-major order.
-    pub(crate) fn row_major(storage: Storage) -> Value {
-        Value { storage, view: None }
+    /// The elements in `bytes`, uploaded in row-major order.
+    pub(crate) fn upload(device: &Device, dtype: DType, bytes: &[u8]) -> Result<Value> {
+        let storage = device.backend().upload(dtype, bytes)?;
+        Ok(Value { storage, facts: Facts::of_bytes(dtype, bytes), view: None })
     }
 
     /// The layout, of a node of this shape.

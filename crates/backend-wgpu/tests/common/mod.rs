@@ -1,11 +1,13 @@
 //! What every test here stands on: the devices under test, and a kernel run on them and on the plain reference.
 #![allow(dead_code, unused_imports, clippy::unwrap_used, clippy::panic)]
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use backend_wgpu::{Caps, Form, Options};
 pub(crate) use taper_testing::numbers;
-use tensor_core::{DType, Device, Kernel, Launch, Result, Scalar, Storage, bf16, f16, kernel::Compiled};
+use tensor_core::{
+    DType, Device, Kernel, Launch, Result, Scalar, Storage, Ticket, bf16, f16, kernel::Compiled,
+};
 
 /// The devices under test, each opened once: as it comes; with parameters in uniform buffers, barrier-free kernels, the
 /// fewest bindings, and dispatches of 5 × 5 workgroups at most; and with kernels in shared memory, split into short
@@ -93,9 +95,25 @@ pub(crate) fn run(
         inputs.iter().map(|(d, v)| backend.upload(*d, &to_bytes(*d, v))).collect::<Result<_>>()?;
     let outputs: Vec<Storage> =
         kernel.outputs().iter().map(|(s, d)| backend.allocate(*d, s.numel())).collect::<Result<_>>()?;
-    let compiled = Compiled::default();
-    backend.run(&Launch { kernel, compiled: &compiled, scalars, inputs: &inputs, outputs: &outputs })?;
-    outputs.iter().map(|o| read(device, o)).collect()
+    let ticket = ticket(kernel);
+    backend.run(&Launch {
+        kernel,
+        compiled: &Compiled::default(),
+        scalars,
+        inputs: &inputs,
+        outputs: &outputs,
+        ticket: ticket.as_ref(),
+    })?;
+    let found = outputs.iter().map(|o| read(device, o)).collect();
+    backend.settle()?;
+    ticket.map_or(Ok(()), |ticket| ticket.result())?;
+    found
+}
+
+/// A ticket for a launch, if it goes by indices.
+#[track_caller]
+pub(crate) fn ticket(kernel: &Kernel) -> Option<Arc<Ticket>> {
+    Ticket::new(kernel, kernel.name(), std::panic::Location::caller()).map(Arc::new)
 }
 
 /// All elements of a buffer.

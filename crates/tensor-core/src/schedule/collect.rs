@@ -306,7 +306,10 @@ pub(super) fn write_op(key: &mut Vec<u64>, op: &Op, rest: u64) {
         Op::Permute(axes) => key.extend(axes.iter().map(|&a| a as u64)),
         Op::Slice { axis, start, step } => key.extend([*axis as u64, *start as u64, *step as u64]),
         Op::Pad(padding) => key.extend(padding.before.iter().chain(&padding.interior).map(|&v| v as u64)),
-        Op::Reduce { axes, .. } => key.push(axes.iter().fold(0, |m, &a| m | 1 << (a as u64 & 63))),
+        Op::Reduce { axes, .. } => {
+            key.push(axes.len() as u64);
+            key.extend(axes.iter().map(|&a| a as u64));
+        }
         Op::Concat { axis }
         | Op::ArgReduce { axis, .. }
         | Op::Gather { axis }

@@ -4,6 +4,7 @@
 //! what fuses, `draft` and `program` write the kernels, `assemble` gives them buffers), and runs it (`execute`). `pending` bounds what waits.
 
 mod assemble;
+mod bounds;
 mod collect;
 mod draft;
 mod execute;

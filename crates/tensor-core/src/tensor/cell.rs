@@ -235,8 +235,7 @@ impl Tensor {
         }
         device.require(self.dtype(), "to")?;
         let bytes = self.read_bytes()?;
-        let storage = device.backend().upload(self.dtype(), &bytes)?;
-        let value = Value::row_major(storage);
+        let value = Value::upload(device, self.dtype(), &bytes)?;
         let inputs = Inputs::from_iter([self.node()]);
         let tracked = inputs[0].is_tracked() && crate::grad_mode::is_grad_enabled();
         let inputs = if tracked { inputs } else { Inputs::new() };

@@ -70,9 +70,9 @@ impl Tensor {
         }
         check("from_slice", &shape, T::DTYPE, device)?;
         let bytes = T::as_bytes(data);
-        let storage = device.backend().upload(T::DTYPE, bytes)?;
+        let value = Value::upload(device, T::DTYPE, bytes)?;
         pending::note_bytes(bytes.len());
-        Ok(Tensor::ready(Op::Leaf, shape, T::DTYPE, device.clone(), Value::row_major(storage)))
+        Ok(Tensor::ready(Op::Leaf, shape, T::DTYPE, device.clone(), value))
     }
 
     /// A tensor of `data` in row-major order. See [`Tensor::from_slice`].

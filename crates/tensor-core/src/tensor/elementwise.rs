@@ -7,7 +7,11 @@ use std::{
 
 use super::Tensor;
 use crate::{
-    BinaryOp, CompareOp, DType, Error, ErrorKind, Op, Result, Scalar, UnaryOp, node::Node, op::unary_dtype,
+    BinaryOp, CompareOp, DType, Error, ErrorKind, Op, Result, Scalar, UnaryOp,
+    grad_mode::set_grad_enabled,
+    node::Node,
+    op::unary_dtype,
+    origin::{here, with_location},
 };
 
 impl Tensor {
@@ -226,7 +230,7 @@ impl Tensor {
         if p.fract() == 0.0 && p.abs() <= 8.0 { self.powi(p as i32) } else { self.pow_scalar(p) }
     }
 
-    /// Elements held within [low, high]; NaN stays NaN, and a bound that is NaN makes everything so. A bound that an integer dtype
+    /// Elements held within [low, high]; NaN stays NaN, without a gradient, and a bound that is NaN makes everything so. A bound that an integer dtype
     /// does not reach is held to what it does. Integers given float bounds become f32, as in PyTorch; where a bound holds, and at
     /// the bounds themselves, no gradient flows.
     #[track_caller]
@@ -234,21 +238,18 @@ impl Tensor {
         let (low, high) = (low.into(), high.into());
         let dtype = high.promote_with(low.promote_with(self.dtype()));
         let x = self.cast_unchecked(dtype);
-        let held = |x: &Tensor, op: CompareOp, bound: Scalar| {
-            let bound = bound.saturate(dtype);
-            let beyond = match bound {
-                Scalar::Float(b) if b.is_nan() => Tensor::source_unchecked(
-                    Op::Full(Scalar::Bool(true)),
-                    ().into(),
-                    DType::Bool,
-                    &x.device(),
-                ),
-                _ => x.compare_scalar(op, bound),
-            };
-            let bound = x.constant(bound);
-            Tensor::build(Op::Where, x.shape().clone(), dtype, &[&beyond, &bound, x])
-        };
-        held(&held(&x, CompareOp::Le, low), CompareOp::Ge, high)
+        let low = x.held(CompareOp::Gt, BinaryOp::Maximum, low.saturate(dtype));
+        low.held(CompareOp::Lt, BinaryOp::Minimum, high.saturate(dtype))
+    }
+
+    /// The elements that compare with the bound as `inside` says; elsewhere the bound, or a NaN of either, and no gradient.
+    #[track_caller]
+    fn held(&self, inside: CompareOp, extreme: BinaryOp, bound: Scalar) -> Tensor {
+        let user = here();
+        let inside = self.compare_scalar(inside, bound);
+        let edge =
+            set_grad_enabled(false, || with_location(user, || self.with_scalar(extreme, bound, false)));
+        Tensor::build(Op::Where, self.shape().clone(), self.dtype(), &[&inside, self, &edge])
     }
 
     /// The natural logarithm in another base: log₂.

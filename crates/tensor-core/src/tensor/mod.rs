@@ -140,13 +140,12 @@ impl Tensor {
     ///
     /// # Errors
     /// Whatever the device reports: memory, a lost device, an index out of range. The failing operation and the source
-    /// line that built it are named, and this tensor stays as it was.
+    /// line that built it are named, and this tensor stays as it was. If the value depends on indices that only the device can
+    /// check, this waits for that check, and each later call gives the same error.
     #[track_caller]
     pub fn eval(&self) -> Result<()> {
-        match &self.0.variable {
-            None => schedule::evaluate_one(&self.0),
-            Some(_) => schedule::evaluate_one(&self.node()),
-        }
+        let node = self.node();
+        node_value(&node)?.facts.settle(node.device.backend().as_ref())
     }
 
     /// Whether the value is known already.
@@ -157,13 +156,7 @@ impl Tensor {
     /// The value, computed if need be.
     #[track_caller]
     pub(crate) fn value(&self) -> Result<Value> {
-        let node = self.node();
-        loop {
-            if let Some(value) = &lock(&node.state).value {
-                return Ok(value.clone());
-            }
-            schedule::evaluate_one(&node)?;
-        }
+        node_value(&self.node())
     }
 
     /// A new node made by `op` from `inputs`, which the caller has checked: on one device, shapes and dtypes fitting.
@@ -243,7 +236,31 @@ impl Drop for Tensor {
     }
 }
 
+/// The value of a node, computed if need be.
+fn node_value(node: &Arc<Node>) -> Result<Value> {
+    loop {
+        if let Some(value) = &lock(&node.state).value {
+            return Ok(value.clone());
+        }
+        schedule::evaluate_one(node)?;
+    }
+}
+
+/// Computes all of `tensors` together, and returns when it is certain that each of them has its value: what an optimizer calls
+/// before it changes anything.
+///
+/// # Errors
+/// As for [`Tensor::eval`], of any of them.
+pub fn eval_all(tensors: &[&Tensor]) -> Result<()> {
+    let nodes: Vec<Arc<Node>> = tensors.iter().map(|tensor| tensor.node()).collect();
+    schedule::evaluate(nodes.iter().filter(|node| !node.has_value()).cloned().collect())?;
+    // The first wait on a device decides the checks of all.
+    nodes.iter().try_for_each(|node| node_value(node)?.facts.settle(node.device.backend().as_ref()))
+}
+
 /// Computes everything that waits, is still held, and was built on this thread: what an optimizer's step ends with.
+///
+/// It waits for no device: a bad index that only the device finds is told to those who ask for what depends on it.
 ///
 /// # Errors
 /// The first failure; what could be computed stays computed.

@@ -1,7 +1,7 @@
 //! Looking at values: what makes a lazy tensor be computed.
 
 use super::Tensor;
-use crate::{DType, Element, Error, ErrorKind, Result, Scalar};
+use crate::{DType, Element, Error, ErrorKind, Result, Scalar, node::Value};
 
 impl Tensor {
     /// The elements in row-major order.
@@ -22,9 +22,8 @@ impl Tensor {
     pub fn item<T: Element>(&self) -> Result<T> {
         self.expect_item::<T>("item")?;
         let mut bytes = [0u8; 8];
-        let value = self.value()?;
         let out = &mut bytes[..self.dtype().size()];
-        self.device().backend().download(&value.storage, value.offset(), out)?;
+        self.download(&self.value()?, out)?;
         only(out, "item")
     }
 
@@ -65,9 +64,7 @@ impl Tensor {
     pub fn read_bytes(&self) -> Result<Vec<u8>> {
         let value = self.contiguous_value()?;
         let mut out = vec![0; self.numel() * self.dtype().size()];
-        if !out.is_empty() {
-            self.device().backend().download(&value.storage, value.offset(), &mut out)?;
-        }
+        self.download(&value, &mut out)?;
         Ok(out)
     }
 
@@ -94,13 +91,27 @@ impl Tensor {
         only(&self.download_async(self.value()?).await?, "item_async")
     }
 
-    async fn download_async(&self, value: crate::node::Value) -> Result<Vec<u8>> {
+    /// Elements from where the value begins on, once it is certain that they are right.
+    fn download(&self, value: &Value, out: &mut [u8]) -> Result<()> {
+        value.facts.check()?;
         let device = self.device();
-        device.backend().download_async(&value.storage, value.offset(), self.numel()).await
+        if !out.is_empty() {
+            device.backend().download(&value.storage, value.offset(), out)?;
+        }
+        // The download decided what was open: nothing is waited for here.
+        value.facts.settle(device.backend().as_ref())
+    }
+
+    async fn download_async(&self, value: Value) -> Result<Vec<u8>> {
+        value.facts.check()?;
+        let device = self.device();
+        let bytes = device.backend().download_async(&value.storage, value.offset(), self.numel()).await?;
+        value.facts.settle(device.backend().as_ref())?;
+        Ok(bytes)
     }
 
     #[track_caller]
-    fn contiguous_value(&self) -> Result<crate::node::Value> {
+    fn contiguous_value(&self) -> Result<Value> {
         let value = self.value()?;
         if value.is_contiguous() { Ok(value) } else { self.detach().contiguous_copy().value() }
     }
