@@ -35,7 +35,7 @@ impl Taste {
             special: rng.one_in(4),
             subnormals: device.info().kind == DeviceKind::Cpu && rng.one_in(2),
             smooth: rng.one_in(3),
-            steps: 3 + rng.below(16),
+            steps: 4 + rng.below(24),
         }
     }
 }
@@ -52,11 +52,11 @@ pub fn program(rng: &mut Rng, taste: &Taste) -> (Program, Oracle) {
     let floats: Vec<DType> = writer.dtypes(DType::is_float);
     let any = *writer.rng.pick(&floats);
     writer.favourite = if writer.rng.one_in(3) { any } else { DType::F32 };
-    writer.source();
+    while writer.source().is_none() {}
     let mut tries = 0;
     while writer.program.steps.len() < taste.steps && tries < 200 {
         tries += 1;
-        if writer.rng.one_in(8) {
+        if writer.rng.one_in(16) {
             writer.source();
         } else {
             writer.operation();
@@ -199,6 +199,16 @@ impl Writer<'_> {
 
     /// An earlier step, a late one rather.
     fn any(&mut self) -> usize {
+        for _ in 0..4 {
+            let found = self.one();
+            if self.known(found).numel() > 0 {
+                return found;
+            }
+        }
+        self.one()
+    }
+
+    fn one(&mut self) -> usize {
         let n = self.program.steps.len();
         let back = self.rng.below(n.min(4)) * (1 + self.rng.below(2));
         if self.rng.one_in(4) { self.rng.below(n) } else { n - 1 - back.min(n - 1) }
@@ -271,14 +281,14 @@ impl Writer<'_> {
 
     fn operation(&mut self) -> Option<usize> {
         match self.rng.below(20) {
-            0..=2 => self.elementwise_one(),
-            3..=6 => self.elementwise_two(),
-            7..=10 => self.view(),
-            11 => self.join(),
-            12..=14 => self.reduction(),
-            15 => self.along(),
-            16 => self.rows(),
-            17 => self.product(),
+            0..=3 => self.elementwise_one(),
+            4..=8 => self.elementwise_two(),
+            9..=11 => self.view(),
+            12 => self.join(),
+            13..=15 => self.reduction(),
+            16 => self.along(),
+            17 => self.rows(),
+            18 => self.product(),
             _ => self.by_index(),
         }
     }

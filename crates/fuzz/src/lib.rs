@@ -19,6 +19,8 @@ pub mod oracle;
 pub mod program;
 pub mod rng;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use minimise::Failure;
 use modes::Plan;
 use rng::Rng;
@@ -40,7 +42,11 @@ pub struct Report {
 pub fn program_case(seed: u64, case: u64, device: &Device) -> Result<(), Report> {
     let mut rng = Rng::new(seed, case);
     let taste = generate::Taste::of(device, &mut rng);
-    let (program, oracle) = generate::program(&mut rng, &taste);
+    let written = catch_unwind(AssertUnwindSafe(|| generate::program(&mut rng, &taste)));
+    let (program, oracle) = written.map_err(|panic| Report {
+        what: format!("panicked while the program was thought of: {}", modes::message(panic.as_ref())),
+        code: String::new(),
+    })?;
     for plan in Plan::all(&program, &mut rng) {
         if let Err(what) = modes::check(&program, &plan, &oracle, device) {
             let found = Failure { program, plan, what };
@@ -49,4 +55,18 @@ pub fn program_case(seed: u64, case: u64, device: &Device) -> Result<(), Report>
         }
     }
     Ok(())
+}
+
+/// The program of a case as Rust, with what is known of each step.
+pub fn show(seed: u64, case: u64, device: &Device) -> String {
+    let mut rng = Rng::new(seed, case);
+    let taste = generate::Taste::of(device, &mut rng);
+    let (program, oracle) = generate::program(&mut rng, &taste);
+    let mut out = String::new();
+    for (i, (step, known)) in program.steps.iter().zip(&oracle.known).enumerate() {
+        let x: Vec<String> = step.inputs.iter().map(|j| format!("t{j}")).collect();
+        let exact = if known.is_exact() { "exact" } else { "rounded" };
+        out += &format!("let t{i} = {}; // {:?} {} {exact}\n", step.action.rust(&x), known.shape, known.dtype);
+    }
+    out
 }

@@ -22,6 +22,9 @@ struct Args {
     /// Only this case, as a failure names it
     #[arg(long)]
     case: Option<u64>,
+    /// Print the programs in place of running them
+    #[arg(long)]
+    show: bool,
     /// Go on after a failure
     #[arg(long)]
     keep_going: bool,
@@ -36,7 +39,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    std::panic::set_hook(Box::new(|_| ()));
+    taper_fuzz::modes::keep_panics();
     let cases = match args.case {
         Some(case) => case..case + 1,
         None => 0..args.programs,
@@ -47,6 +50,12 @@ fn main() -> ExitCode {
     } else {
         ProgressBar::hidden()
     };
+    if args.show {
+        for case in cases {
+            println!("// case {case}\n{}", taper_fuzz::show(args.seed, case, &device));
+        }
+        return ExitCode::SUCCESS;
+    }
     let mut failed = 0;
     for case in cases.clone() {
         if let Err(Report { what, code }) = program_case(args.seed, case, &device) {

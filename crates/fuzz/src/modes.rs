@@ -1,7 +1,10 @@
 //! Ways to evaluate one program: lazily, step by step, half and half, tracked or not, with handles let go early or late, and
 //! results read in any order. All must give what the oracle knows.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Mutex, PoisonError},
+};
 
 use taper::{Device, Generator, Scalar, Tensor, prelude::TensorGrad};
 use taper_testing::to_scalars;
@@ -80,12 +83,25 @@ impl Plan {
 pub fn check(program: &Program, plan: &Plan, oracle: &Oracle, device: &Device) -> Result<(), String> {
     match catch_unwind(AssertUnwindSafe(|| run(program, plan, oracle, device))) {
         Ok(result) => result,
-        Err(panic) => Err(format!("panicked: {}", message(&panic))),
+        Err(panic) => Err(format!("panicked: {}", message(panic.as_ref()))),
     }
 }
 
-/// What a panic said.
-pub(crate) fn message(panic: &Box<dyn std::any::Any + Send>) -> String {
+static LAST_PANIC: Mutex<String> = Mutex::new(String::new());
+
+/// Panics are findings: from now on they are kept in place of being printed.
+pub fn keep_panics() {
+    std::panic::set_hook(Box::new(|info| {
+        *LAST_PANIC.lock().unwrap_or_else(PoisonError::into_inner) = info.to_string();
+    }));
+}
+
+/// What a panic said, and where, if [`keep_panics`] was called.
+pub(crate) fn message(panic: &(dyn std::any::Any + Send)) -> String {
+    let kept = std::mem::take(&mut *LAST_PANIC.lock().unwrap_or_else(PoisonError::into_inner));
+    if !kept.is_empty() {
+        return kept;
+    }
     let text = panic.downcast_ref::<String>().cloned();
     text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default()
 }
