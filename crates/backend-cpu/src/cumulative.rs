@@ -5,7 +5,8 @@
 use std::sync::Arc;
 
 use tensor_core::{
-    CumulativeOp, DType, Error, Launch, Layout, Result, bf16, f16, kernel::CumulativeKernel, round_to_odd,
+    CumulativeOp, DType, Error, ErrorKind, Launch, Layout, Result, bf16, f16, kernel::CumulativeKernel,
+    round_to_odd,
 };
 
 use crate::{
@@ -109,7 +110,7 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, kernel: &CumulativeKernel, launch:
 
 fn lacking(op: &'static str, dtype: DType) -> Error {
     let hint = "cast first with .to_dtype(DType::F32)".into();
-    Error::Unsupported { op, device: "cpu".into(), dtype, hint }
+    Error::new(ErrorKind::Unsupported { op, device: "cpu".into(), dtype, hint })
 }
 
 /// ln(eᵃ + eᵇ).

@@ -45,8 +45,8 @@ mod walk;
 use std::sync::{Arc, OnceLock};
 
 use tensor_core::{
-    Backend, DType, Device, DeviceInfo, DeviceKind, Error, Kernel, Launch, Limits, MemoryStats, Result,
-    Storage,
+    Backend, DType, Device, DeviceInfo, DeviceKind, Error, ErrorKind, Kernel, Launch, Limits, MemoryStats,
+    Result, Storage,
 };
 
 pub use crate::threads::{num_threads, set_num_threads};
@@ -177,12 +177,12 @@ impl Backend for CpuBackend {
             Kernel::ArgSort(kernel) => sort::run(&self.pool, kernel, launch),
             Kernel::Gather(kernel) => by_index::gather(&self.pool, kernel, launch),
             Kernel::ScatterAdd(kernel) => by_index::scatter_add(self.isa, &self.pool, kernel, launch),
-            other => Err(Error::Unsupported {
+            other => Err(Error::new(ErrorKind::Unsupported {
                 op: other.name(),
                 device: "cpu".into(),
                 dtype: other.outputs().first().map_or(DType::F32, |o| o.1),
                 hint: "this version of the cpu backend does not know the kernel; update it".into(),
-            }),
+            })),
         }
     }
 

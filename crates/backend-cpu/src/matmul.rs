@@ -49,12 +49,12 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, kernel: &MatMulKernel, launch: &La
         DType::U32 => integer::<u32>(kernel, lhs, rhs, out, |s, a, b| s.wrapping_add(a.wrapping_mul(b))),
         DType::U8 => integer::<u8>(kernel, lhs, rhs, out, |s, a, b| s.wrapping_add(a.wrapping_mul(b))),
         DType::Bool => {
-            return Err(tensor_core::Error::Unsupported {
+            return Err(tensor_core::Error::new(tensor_core::ErrorKind::Unsupported {
                 op: OP,
                 device: "cpu".into(),
                 dtype: kernel.dtype,
                 hint: "cast with .to_dtype(DType::F32)".into(),
-            });
+            }));
         }
     }
     Ok(())

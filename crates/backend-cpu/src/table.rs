@@ -3,7 +3,7 @@
 // Closures are inlined into the loops; a function's pointer need not be.
 #![allow(clippy::redundant_closure)]
 
-use tensor_core::{BinaryOp, CompareOp, DType, Error, Result, UnaryOp, bf16, f16, round_to_odd};
+use tensor_core::{BinaryOp, CompareOp, DType, Error, ErrorKind, Result, UnaryOp, bf16, f16, round_to_odd};
 
 #[cfg(target_arch = "x86_64")]
 use crate::vector;
@@ -14,12 +14,12 @@ use crate::{
 };
 
 fn lacking(op: &'static str, dtype: DType) -> Error {
-    Error::Unsupported {
+    Error::new(ErrorKind::Unsupported {
         op,
         device: "cpu".into(),
         dtype,
         hint: "cast the operand to a dtype that the operation takes, such as F32".into(),
-    }
+    })
 }
 
 /// Scalar passes for what has no vector form, over the elements that `outside` picks.
@@ -105,12 +105,12 @@ pub(crate) unsafe fn unary(
                 } else if v < 0.0 {
                     -1.0
                 } else {
-                    v * 0.0 + 0.0
+                    0.0
                 }),
                 U::Sqrt => go!($t, $t, |v| v.sqrt()),
                 U::Rsqrt => go!($t, $t, |v| 1.0 / v.sqrt()),
                 U::Reciprocal => go!($t, $t, |v| 1.0 / v),
-                U::Relu => go!($t, $t, |v| if v <= 0.0 { 0.0 } else { v }),
+                U::Relu => go!($t, $t, |v| if v < 0.0 { 0.0 } else { v }),
                 U::Floor => go!($t, $t, |v| v.floor()),
                 U::Ceil => go!($t, $t, |v| v.ceil()),
                 U::Round => go!($t, $t, |v| v.round_ties_even()),

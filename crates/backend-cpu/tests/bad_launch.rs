@@ -28,12 +28,22 @@ impl Try {
         Try { kernel, scalars: vec![], inputs: buffers(inputs), outputs: buffers(&outputs) }
     }
 
+    fn launch<R>(&self, f: impl FnOnce(&Launch<'_>) -> R) -> R {
+        f(&Launch {
+            kernel: &self.kernel,
+            compiled: &Compiled::default(),
+            scalars: &self.scalars,
+            inputs: &self.inputs,
+            outputs: &self.outputs,
+            ticket: None,
+        })
+    }
+
     fn run(&self) -> Result<()> {
-        let (compiled, scalars) = (&Compiled::default(), self.scalars.as_slice());
-        let launch =
-            Launch { kernel: &self.kernel, compiled, scalars, inputs: &self.inputs, outputs: &self.outputs };
-        launch.check()?;
-        backend().run(&launch)
+        self.launch(|launch| {
+            launch.check()?;
+            backend().run(launch)
+        })
     }
 
     fn with(mut self, change: impl FnOnce(&mut Try)) -> Try {
@@ -54,15 +64,8 @@ impl Try {
         let error = self.run().unwrap_err().to_string();
         assert!(error.contains(words) && error.contains(self.kernel.name()), "{error}");
         if cfg!(debug_assertions) {
-            let (compiled, scalars) = (&Compiled::default(), self.scalars.as_slice());
-            let launch = Launch {
-                kernel: &self.kernel,
-                compiled,
-                scalars,
-                inputs: &self.inputs,
-                outputs: &self.outputs,
-            };
-            assert_eq!(backend().run(&launch).unwrap_err().to_string(), error);
+            let again = self.launch(|launch| backend().run(launch)).unwrap_err();
+            assert_eq!(again.to_string(), error);
         }
     }
 }
