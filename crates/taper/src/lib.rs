@@ -35,6 +35,8 @@ pub use tensor_core;
 
 pub use autograd::{dot, enable_grad, grad, grad_of, no_grad};
 #[cfg(feature = "cpu")]
+pub use backend_cpu::{num_threads, set_num_threads};
+#[cfg(feature = "cpu")]
 pub use devices::best_device;
 #[cfg(feature = "gpu")]
 pub use devices::wgpu;
