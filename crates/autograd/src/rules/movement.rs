@@ -50,7 +50,7 @@ pub(super) fn pad(padding: &Padding, x: &Tensor, g: &Tensor) -> Gradients {
         let step = padding.interior[axis] as isize + 1;
         let first = padding.before[axis] as isize;
         let end = if n == 0 { first } else { first + (n as isize - 1) * step + 1 };
-        out = out.slice_step(axis as isize, first, end, step)?;
+        out = out.slice_step(axis, first..end, step)?;
     }
     Ok(vec![Some(out)])
 }
