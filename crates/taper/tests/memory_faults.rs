@@ -5,7 +5,7 @@
 mod common;
 
 use common::{device, tensor};
-use taper::{ErrorKind, prelude::*};
+use taper::{ErrorKind, prelude::*, tensor_core::MAX_ELEMENTS};
 
 /// The budget, in bytes.
 const LIMIT: u64 = 32 << 20;
