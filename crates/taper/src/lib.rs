@@ -43,7 +43,7 @@ pub use devices::wgpu;
 pub use devices::{device, devices};
 pub use tensor_core::{
     DType, Device, DeviceInfo, DeviceKind, Element, Error, ErrorKind, Generator, Layout, MemoryStats, Op,
-    Result, Scalar, Shape, Tensor, TensorOptions, bf16, eval_pending, f16,
+    Result, Scalar, Shape, Tensor, TensorOptions, bf16, eval_all, eval_pending, f16,
 };
 
 /// What nearly every program needs: `use taper::prelude::*;`.
