@@ -1,6 +1,9 @@
 //! Every library function and every kernel file, parsed and validated by naga with no device.
-#![allow(clippy::panic)]
+#![allow(clippy::panic, clippy::unwrap_used)]
 
+mod constants;
+
+use constants::refused;
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 
 fn validate(what: &str, source: &str) {
@@ -9,16 +12,41 @@ fn validate(what: &str, source: &str) {
     if let Err(e) = Validator::new(ValidationFlags::all(), Capabilities::all()).validate(&module) {
         panic!("{what}: {}\n{source}", e.emit_to_string(source));
     }
+    if let Some(constant) = refused(&module) {
+        panic!("{what}: {constant}\n{source}");
+    }
 }
+
+/// The least that a kernel declares: functions may take what every kernel is given from it.
+const PARAMS: &str =
+    "struct Params { first_group: u32 }\n@group(0) @binding(9) var<uniform> params: Params;\n";
 
 #[test]
 fn every_function_links_and_validates() {
     let names = taper_shaders::functions();
     assert!(names.len() > 60, "{names:?}");
     let calls: String = names.iter().map(|n| format!("// {n}()\n")).collect();
-    validate("all functions", &taper_shaders::link(&calls));
+    validate("all functions", &taper_shaders::link(&format!("{PARAMS}{calls}")));
     for name in names {
-        validate(name, &taper_shaders::link(&format!("// {name}()\n")));
+        validate(name, &taper_shaders::link(&format!("{PARAMS}// {name}()\n")));
+    }
+}
+
+#[test]
+fn constants_that_chromium_refuses_are_found() {
+    let f = |body: &str| format!("fn f(x: f32) -> f32 {{ {body} }}");
+    for body in [
+        "return bitcast<f32>(0x7f800000u);",
+        "return -bitcast<f32>(0x7fc00000u) + x;",
+        "return bitcast<f32>(vec2<u32>(0u, 0xff800000u)).x;",
+        "const bits = 0x7f800000u; return bitcast<f32>(bits);",
+    ] {
+        let module = naga::front::wgsl::parse_str(&f(body)).unwrap();
+        assert!(refused(&module).is_some(), "{body}");
+    }
+    for body in ["return bitcast<f32>(0x7f7fffffu);", "var bits = 0x7f800000u; return bitcast<f32>(bits);"] {
+        let module = naga::front::wgsl::parse_str(&f(body)).unwrap();
+        assert_eq!(refused(&module), None, "{body}");
     }
 }
 

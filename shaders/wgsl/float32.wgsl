@@ -2,6 +2,13 @@
 // WGSL lets a compiler assume that NaN and infinity do not occur, and rearrange sums: so NaN is tested on the bits,
 // infinities come from bits, and no formula here needs (a + b) - a to be anything in particular.
 
+// x, of which the compiler knows nothing: it takes no sum, product or quotient apart that goes through here, and nothing
+// cancels. The number of a workgroup has no top bit, but only we know. The code of fused kernels has this around every float
+// that one operation hands to another.
+fn opaque_f32(x: f32) -> f32 {
+    return bitcast<f32>(bitcast<u32>(x) ^ (params.first_group >> 31u));
+}
+
 fn is_nan_f32(x: f32) -> bool {
     return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u;
 }
@@ -10,9 +17,10 @@ fn is_inf_f32(x: f32) -> bool {
     return (bitcast<u32>(x) & 0x7fffffffu) == 0x7f800000u;
 }
 
-// Infinity and NaN from a value that the compiler does not know.
+// Infinity and NaN by way of a variable: a constant expression must not give either, and Chromium's compiler refuses it.
 fn inf_f32() -> f32 {
-    return bitcast<f32>(0x7f800000u);
+    var bits = 0x7f800000u;
+    return bitcast<f32>(bits);
 }
 
 fn nan_f32() -> f32 {
@@ -40,12 +48,17 @@ fn min_f32(a: f32, b: f32) -> f32 {
     return select(select(select(b, a, a < b), b, is_nan_f32(b)), a, is_nan_f32(a));
 }
 
+// Below zero by the bits: NaN and -0 stay.
 fn relu_f32(x: f32) -> f32 {
-    return select(max(x, 0.0), x, is_nan_f32(x));
+    let bits = bitcast<u32>(x);
+    return select(x, 0.0, bits > 0x80000000u && bits <= 0xff800000u);
 }
 
+// By the bits: 0 for both zeros and for NaN.
 fn sign_f32(x: f32) -> f32 {
-    return select(sign(x), x, is_nan_f32(x));
+    let bits = bitcast<u32>(x);
+    let size = bits & 0x7fffffffu;
+    return select(select(1.0, -1.0, bits != size), 0.0, size == 0u || size > 0x7f800000u);
 }
 
 // What is special is selected by the bits: below zero, infinite or NaN.
@@ -503,51 +516,67 @@ fn pow_f32(a: f32, b: f32) -> f32 {
     return y;
 }
 
-fn floordiv_f32(a: f32, b: f32) -> f32 {
-    return floor(a / b);
-}
-
-// The whole number m and the exponent e of finite x = m·2^e ≥ 0, with the top bit of m set.
+// The whole number m and the exponent e of finite x = m·2^e > 0, with the top bit of m set.
 fn take_apart_f32(x: f32, e: ptr<function, i32>) -> u32 {
     let bits = bitcast<u32>(x);
-    var m = bits & 0x7fffffu;
-    *e = i32(bits >> 23u) - 150;
-    if (bits >= 0x800000u) {
-        return m | 0x800000u;
-    }
-    *e += 1;
-    while (m != 0u && m < 0x800000u) {
-        m = m << 1u;
-        *e -= 1;
-    }
-    return m;
+    let m = bits & 0x7fffffu;
+    let normal = bits >= 0x800000u;
+    let shift = select(countLeadingZeros(m) - 8u, 0u, normal);
+    *e = select(-149, i32(bits >> 23u) - 150, normal) - i32(shift);
+    return select(m << shift, m | 0x800000u, normal);
 }
 
-// The remainder with the sign of b, exact: a long division of the mantissas, bit by bit.
-fn remainder_f32(a: f32, b: f32) -> f32 {
-    if (is_nan_f32(a) || is_nan_f32(b) || is_inf_f32(a) || b == 0.0) {
+// The remainder of a by b with the sign of a (C's fmod), exact: a long division of the mantissas, eight bits at a time, which
+// is 35 rounds at most.
+fn fmod_f32(a: f32, b: f32) -> f32 {
+    let size_a = bitcast<u32>(a) & 0x7fffffffu;
+    let size_b = bitcast<u32>(b) & 0x7fffffffu;
+    if (size_a >= 0x7f800000u || size_b > 0x7f800000u || b == 0.0) {
         return nan_f32();
     }
-    if (is_inf_f32(b)) {
-        return select(a, b, a != 0.0 && (a < 0.0) != (b < 0.0));
+    if (size_a < size_b) {
+        return a;
     }
-    var r = abs(a);
-    if (r >= abs(b)) {
-        var ea: i32;
-        var eb: i32;
-        var m = take_apart_f32(r, &ea);
-        let n = take_apart_f32(abs(b), &eb);
-        for (; ea > eb; ea -= 1) {
-            if (m >= n) {
-                m -= n;
-            }
-            m = m << 1u;
-        }
-        if (m >= n) {
-            m -= n;
-        }
-        r = scale2_f32(f32(m), eb);
+    var ea: i32;
+    var eb: i32;
+    var m = take_apart_f32(abs(a), &ea);
+    let n = take_apart_f32(abs(b), &eb);
+    m = m % n;
+    for (var left = ea - eb; left > 0; left -= 8) {
+        m = (m << u32(min(left, 8))) % n;
     }
-    r = select(r, -r, a < 0.0);
-    return select(r, r + b, r != 0.0 && (r < 0.0) != (b < 0.0));
+    return bitcast<f32>(bitcast<u32>(scale2_f32(f32(m), eb)) | (bitcast<u32>(a) & 0x80000000u));
+}
+
+// Whether a and b, neither of them NaN, are of different signs and a is not zero.
+fn opposite_f32(a: f32, b: f32) -> bool {
+    let bits = bitcast<u32>(a);
+    return (bits & 0x7fffffffu) != 0u && ((bits ^ bitcast<u32>(b)) & 0x80000000u) != 0u;
+}
+
+// The remainder with the sign of b.
+fn remainder_f32(a: f32, b: f32) -> f32 {
+    let m = fmod_f32(a, b);
+    return select(m, m + b, opposite_f32(m, b) && !is_nan_f32(m));
+}
+
+// ⌊a/b⌋ by way of the exact remainder, as PyTorch and Python have it: ⌊1/0.1⌋ is 9, as 0.1 is a little more than a tenth, where
+// the rounded quotient is 10. A quotient that underflows has its sign all the same.
+fn floordiv_f32(a: f32, b: f32) -> f32 {
+    if (b == 0.0) {
+        return a / b;
+    }
+    let m = fmod_f32(a, b);
+    if (is_nan_f32(m)) {
+        return m;
+    }
+    var d = (a - m) / b;
+    if (opposite_f32(m, b)) {
+        d -= 1.0;
+    }
+    if (d == 0.0) {
+        return bitcast<f32>((bitcast<u32>(a) ^ bitcast<u32>(b)) & 0x80000000u);
+    }
+    let low = floor(d);
+    return select(low, low + 1.0, d - low > 0.5);
 }

@@ -1,6 +1,11 @@
 // Real functions of f64 (with the adapter features SHADER_F64 and SHADER_INT64). Neither WGSL nor the drivers have
 // them; most follow fdlibm.
 
+// As opaque_f32.
+fn opaque_f64(x: f64) -> f64 {
+    return bitcast<f64>(bitcast<u64>(x) ^ u64(params.first_group >> 31u));
+}
+
 fn is_nan_f64(x: f64) -> bool {
     return (bitcast<u64>(x) & 0x7ffffffffffffffflu) > 0x7ff0000000000000lu;
 }
@@ -14,7 +19,8 @@ fn sign_bit_f64(x: f64) -> bool {
 }
 
 fn inf_f64() -> f64 {
-    return bitcast<f64>(0x7ff0000000000000lu);
+    var bits = 0x7ff0000000000000lu;
+    return bitcast<f64>(bits);
 }
 
 fn nan_f64() -> f64 {
@@ -47,11 +53,11 @@ fn min_f64(a: f64, b: f64) -> f64 {
 }
 
 fn relu_f64(x: f64) -> f64 {
-    return select(select(0.0lf, x, x > 0.0lf), x, is_nan_f64(x));
+    return select(x, 0.0lf, x < 0.0lf);
 }
 
 fn sign_f64(x: f64) -> f64 {
-    return select(select(select(0.0lf, 1.0lf, x > 0.0lf), -1.0lf, x < 0.0lf), x, is_nan_f64(x));
+    return select(select(0.0lf, 1.0lf, x > 0.0lf), -1.0lf, x < 0.0lf);
 }
 
 fn sqrt_f64(x: f64) -> f64 {
@@ -416,11 +422,7 @@ fn pow_f64(a: f64, b: f64) -> f64 {
     return y;
 }
 
-fn floordiv_f64(a: f64, b: f64) -> f64 {
-    return floor(a / b);
-}
-
-// The whole number m and the exponent e of finite x = m·2^e ≥ 0, with the top bit of m set.
+// The whole number m and the exponent e of finite x = m·2^e > 0, with the top bit of m set.
 fn take_apart_f64(x: f64, e: ptr<function, i32>) -> u64 {
     let bits = bitcast<u64>(x);
     var m = bits & 0xffffffffffffflu;
@@ -436,33 +438,55 @@ fn take_apart_f64(x: f64, e: ptr<function, i32>) -> u64 {
     return m;
 }
 
-// The remainder with the sign of b, exact: a long division of the mantissas, bit by bit.
-fn remainder_f64(a: f64, b: f64) -> f64 {
-    if (is_nan_f64(a) || is_nan_f64(b) || is_inf_f64(a) || b == 0.0lf) {
+// The remainder of a by b with the sign of a, as fmod_f32.
+fn fmod_f64(a: f64, b: f64) -> f64 {
+    let size_a = bitcast<u64>(a) & 0x7ffffffffffffffflu;
+    let size_b = bitcast<u64>(b) & 0x7ffffffffffffffflu;
+    if (size_a >= 0x7ff0000000000000lu || size_b > 0x7ff0000000000000lu || b == 0.0lf) {
         return nan_f64();
     }
-    if (is_inf_f64(b)) {
-        return select(a, b, a != 0.0lf && (a < 0.0lf) != (b < 0.0lf));
+    if (size_a < size_b) {
+        return a;
     }
-    var r = abs(a);
-    if (r >= abs(b)) {
-        var ea: i32;
-        var eb: i32;
-        var m = take_apart_f64(r, &ea);
-        let n = take_apart_f64(abs(b), &eb);
-        for (; ea > eb; ea -= 1) {
-            if (m >= n) {
-                m -= n;
-            }
-            m = m << 1u;
-        }
-        if (m >= n) {
-            m -= n;
-        }
-        r = scale2_f64(f64(m), eb);
+    var ea: i32;
+    var eb: i32;
+    var m = take_apart_f64(abs(a), &ea);
+    let n = take_apart_f64(abs(b), &eb);
+    m = m % n;
+    for (var left = ea - eb; left > 0; left -= 11) {
+        m = (m << u32(min(left, 11))) % n;
     }
-    r = select(r, -r, a < 0.0lf);
-    return select(r, r + b, r != 0.0lf && (r < 0.0lf) != (b < 0.0lf));
+    let r = scale2_f64(f64(m), eb);
+    return select(r, -r, sign_bit_f64(a));
+}
+
+// Whether a and b, neither of them NaN, are of different signs and a is not zero.
+fn opposite_f64(a: f64, b: f64) -> bool {
+    return (bitcast<u64>(a) & 0x7ffffffffffffffflu) != 0lu && sign_bit_f64(a) != sign_bit_f64(b);
+}
+
+fn remainder_f64(a: f64, b: f64) -> f64 {
+    let m = fmod_f64(a, b);
+    return select(m, m + b, opposite_f64(m, b) && !is_nan_f64(m));
+}
+
+fn floordiv_f64(a: f64, b: f64) -> f64 {
+    if (b == 0.0lf) {
+        return a / b;
+    }
+    let m = fmod_f64(a, b);
+    if (is_nan_f64(m)) {
+        return m;
+    }
+    var d = (a - m) / b;
+    if (opposite_f64(m, b)) {
+        d -= 1.0lf;
+    }
+    if (d == 0.0lf) {
+        return select(0.0lf, -0.0lf, sign_bit_f64(a) != sign_bit_f64(b));
+    }
+    let low = floor(d);
+    return select(low, low + 1.0lf, d - low > 0.5lf);
 }
 
 fn i32_from_f64(x: f64) -> i32 {

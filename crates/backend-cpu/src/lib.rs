@@ -160,6 +160,9 @@ impl Backend for CpuBackend {
     }
 
     fn run(&self, launch: &Launch<'_>) -> Result<()> {
+        if cfg!(debug_assertions) {
+            launch.check()?;
+        }
         match launch.kernel {
             Kernel::Map(kernel) => map::run(self.isa, &self.pool, kernel, launch),
             Kernel::Reduce(kernel) => reduce::run(self.isa, &self.pool, kernel, launch),

@@ -326,6 +326,10 @@ pub(crate) fn statement(program: &Program, n: usize, facts: &Facts<'_>, out: &mu
         }
         Instr::Unary(op, x) => unary(op, of(x), &r(x)),
         Instr::Powi(p, x) => powi(p, dtype, &r(x), n, out),
+        // A compiler takes x - x for 0 and x / x for 1.
+        Instr::Binary(op @ (BinaryOp::Sub | BinaryOp::Div), a, b) if may_be_one(program, a, b) => {
+            binary(op, dtype, &opaque(dtype, &r(a)), &r(b))
+        }
         Instr::Binary(op, a, b) => binary(op, dtype, &r(a), &r(b)),
         Instr::Compare(op, a, b) => Some(compare(op, of(a), &r(a), &r(b))),
         Instr::Select(c, a, b) => Some(format!("select({}, {}, {})", r(b), r(a), r(c))),
@@ -339,8 +343,46 @@ pub(crate) fn statement(program: &Program, n: usize, facts: &Facts<'_>, out: &mu
             "there is no such function of this dtype here; cast first, or compute on the cpu",
         ));
     };
-    let _ = writeln!(out, "    let r{n} = {expression};");
+    if is_opaque(program, n) {
+        let _ = writeln!(out, "    let plain{n} = {expression};");
+        let _ = writeln!(out, "    let r{n} = {};", opaque(dtype, &format!("plain{n}")));
+    } else {
+        let _ = writeln!(out, "    let r{n} = {expression};");
+    }
     Ok(())
+}
+
+/// The same value, of which a compiler knows nothing: see `opaque_f32`.
+pub(crate) fn opaque(dtype: DType, x: &str) -> String {
+    if dtype.is_float() { format!("opaque_{}({x})", suffix(dtype)) } else { x.into() }
+}
+
+/// Whether instruction `n` makes a float that another instruction computes with. Compilers of WGSL may take such chains apart
+/// as if there were neither NaN nor infinity nor rounding, and do: (x + y) - x would be y. What only sums of a reduction take in
+/// need not be opaque, as no compiler knows what is in a sum.
+fn is_opaque(program: &Program, n: usize) -> bool {
+    let computed = match program.instrs[n] {
+        Instr::Load(_) | Instr::Scalar(_) => false,
+        _ => program.dtypes[n].is_float(),
+    };
+    let takes = |instr: &Instr| match instr {
+        Instr::Fold(..) | Instr::Unary(UnaryOp::IsNan | UnaryOp::IsInf, _) => false,
+        _ => instr.operands().contains(&(n as Reg)),
+    };
+    computed && program.instrs[n + 1..].iter().any(takes)
+}
+
+/// Whether a compiler may find two registers to hold one value: a register and itself, or x + y and y + x. (What they are made of
+/// is opaque to it.)
+fn may_be_one(program: &Program, a: Reg, b: Reg) -> bool {
+    match (program.instrs[a as usize], program.instrs[b as usize]) {
+        _ if a == b => true,
+        (Instr::Binary(one, ..), Instr::Binary(other, ..)) => one == other,
+        // x^2 and x * x.
+        (Instr::Powi(..), Instr::Binary(BinaryOp::Mul, ..) | Instr::Powi(..))
+        | (Instr::Binary(BinaryOp::Mul, ..), Instr::Powi(..)) => true,
+        _ => false,
+    }
 }
 
 /// The bits of the least argument that is far for the functions of [`near`]: 2000.

@@ -313,7 +313,7 @@ impl<'a> Writer<'a> {
                 if op == ReduceOp::Mean {
                     total = mean(&total, length, self.program.dtypes[n], &format!("n{n}"), &mut d.params);
                 }
-                let _ = writeln!(out, "    let r{n} = {total};");
+                let _ = writeln!(out, "    let r{n} = {};", formulas::opaque(self.program.dtypes[n], &total));
             }
         }
         functions.push_str(&shared.arrays);

@@ -13,6 +13,9 @@ use tensor_core::{
 
 use crate::{draft::Facts, map::Aliases};
 
+#[path = "../../../shaders/tests/constants/mod.rs"]
+mod constants;
+
 fn info() -> DeviceInfo {
     DeviceInfo {
         name: "wgpu:0".into(),
@@ -63,6 +66,9 @@ fn validate_drafts(kernel: &Kernel, aliases: &Aliases, facts: &Facts<'_>) -> usi
             let mut validator = Validator::new(ValidationFlags::all(), Capabilities::all());
             if let Err(e) = validator.validate(&module) {
                 panic!("{kernel:?}: {}\n{source}", e.emit_to_string(&source));
+            }
+            if let Some(constant) = constants::refused(&module) {
+                panic!("{kernel:?}: {constant}\n{source}");
             }
             count += 1;
         }

@@ -80,7 +80,9 @@ fn a_label_outside_the_classes_never_trains_the_model() -> Result<()> {
         let mut sgd = Sgd::new(net.parameters(), config);
         let x = tensor(&[4, 5], 1, DType::F32, &d)?;
         let bits = |sgd: &Sgd| -> Result<Vec<Vec<u32>>> {
-            let all = net.parameters().into_iter().chain(sgd.state_dict().into_values());
+            let state = sgd.state_dict();
+            let momenta = state.iter().filter_map(|(name, _)| state.tensor(name).cloned());
+            let all = net.parameters().into_iter().chain(momenta);
             all.map(|t| Ok(t.to_vec::<f32>()?.into_iter().map(f32::to_bits).collect())).collect()
         };
         let step = |labels: &Tensor, sgd: &mut Sgd| -> (Tensor, Result<()>) {

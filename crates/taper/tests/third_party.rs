@@ -182,7 +182,9 @@ fn a_backend_may_tell_of_a_bad_index_late() -> Result<()> {
     let mut sgd = Sgd::new(net.parameters(), SgdConfig { lr: 0.1, momentum: 0.9, ..Default::default() });
     let x = Tensor::randn([4, 5], &rng)?;
     let values = |sgd: &Sgd| -> Result<Vec<Vec<f32>>> {
-        let all = net.parameters().into_iter().chain(sgd.state_dict().into_values());
+        let state = sgd.state_dict();
+        let momenta = state.iter().filter_map(|(name, _)| state.tensor(name).cloned());
+        let all = net.parameters().into_iter().chain(momenta);
         all.map(|tensor| tensor.to_vec::<f32>()).collect()
     };
     let labels = |last: i32| Tensor::from_vec(vec![0, 1, 2, last], [4, 1], &device)?.sum_axis(1, false);

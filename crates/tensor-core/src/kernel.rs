@@ -409,7 +409,7 @@ impl Compiled {
     }
 }
 
-/// A kernel with what it needs for one run.
+/// A kernel with what it needs for one run. [`Launch::check`] holds it to the kernel's contract.
 #[derive(Debug)]
 pub struct Launch<'a> {
     /// What to do.

@@ -15,7 +15,7 @@ use tensor_core::{
     Element, Error, ErrorKind, Kernel, Launch, Layout, Limits, MemoryStats, RandomKind, ReduceOp, Result,
     Scalar, Storage, UnaryOp, bf16, f16,
     kernel::{Instr, Program},
-    philox,
+    philox, round_to_odd,
 };
 
 /// The plain backend. A test may count its kernels, and make its memory run out.
@@ -54,6 +54,11 @@ impl Drop for Memory {
 
 /// A device of its own on a fresh reference backend, and that backend.
 pub fn reference_backend() -> (Device, Arc<Reference>) {
+    reference_with(&DType::ALL)
+}
+
+/// A reference that has these dtypes alone: what sums of integers are taken in depends on them.
+pub fn reference_with(dtypes: &[DType]) -> (Device, Arc<Reference>) {
     let backend = Arc::new(Reference {
         info: DeviceInfo {
             name: "reference".into(),
@@ -61,7 +66,7 @@ pub fn reference_backend() -> (Device, Arc<Reference>) {
             driver: "none".into(),
             kind: DeviceKind::Cpu,
             memory: None,
-            dtypes: DType::ALL.to_vec(),
+            dtypes: dtypes.to_vec(),
             limits: Limits {
                 max_buffer_bytes: 1 << 30,
                 max_inputs: 8,
@@ -99,7 +104,7 @@ fn read(storage: &Storage) -> Vec<Scalar> {
     memory(storage).data.lock().unwrap().clone()
 }
 
-fn scalars(dtype: DType, bytes: &[u8]) -> Vec<Scalar> {
+pub(crate) fn scalars(dtype: DType, bytes: &[u8]) -> Vec<Scalar> {
     fn of<T: Element>(bytes: &[u8]) -> Vec<Scalar> {
         T::from_bytes(bytes).into_iter().map(Element::to_scalar).collect()
     }
@@ -116,7 +121,7 @@ fn scalars(dtype: DType, bytes: &[u8]) -> Vec<Scalar> {
     }
 }
 
-fn bytes(dtype: DType, values: &[Scalar]) -> Vec<u8> {
+pub(crate) fn bytes(dtype: DType, values: &[Scalar]) -> Vec<u8> {
     fn of<T: Element>(values: &[Scalar], f: impl Fn(Scalar) -> T) -> Vec<u8> {
         T::as_bytes(&values.iter().map(|&v| f(v)).collect::<Vec<T>>()).to_vec()
     }
@@ -126,8 +131,8 @@ fn bytes(dtype: DType, values: &[Scalar]) -> Vec<u8> {
         DType::U32 => of(values, |v| v.as_i64() as u32),
         DType::I32 => of(values, |v| v.as_i64() as i32),
         DType::I64 => of(values, Scalar::as_i64),
-        DType::F16 => of(values, |v| f16::from_f64(v.as_f64())),
-        DType::BF16 => of(values, |v| bf16::from_f64(v.as_f64())),
+        DType::F16 => of(values, |v| f16::from_f32(round_to_odd(v.as_f64()))),
+        DType::BF16 => of(values, |v| bf16::from_f32(round_to_odd(v.as_f64()))),
         DType::F32 => of(values, |v| v.as_f64() as f32),
         DType::F64 => of(values, Scalar::as_f64),
     }
@@ -596,9 +601,7 @@ fn unary(op: UnaryOp, value: Scalar, dtype: DType) -> Scalar {
         U::Neg => -x,
         U::Abs => x.abs(),
         U::Sign => {
-            if x.is_nan() {
-                x
-            } else if x == 0.0 {
+            if x.is_nan() || x == 0.0 {
                 0.0
             } else {
                 x.signum()
@@ -623,10 +626,10 @@ fn unary(op: UnaryOp, value: Scalar, dtype: DType) -> Scalar {
             }
         }
         U::Relu => {
-            if x > 0.0 || x.is_nan() {
-                x
-            } else {
+            if x < 0.0 {
                 0.0
+            } else {
+                x
             }
         }
         U::Erf => erf(x),

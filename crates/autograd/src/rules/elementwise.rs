@@ -39,7 +39,11 @@ pub(super) fn powi(n: i32, x: &Tensor, g: &Tensor) -> Result<Tensor> {
     match n {
         0 => Ok(g.zeros_like()),
         1 => Ok(g.clone()),
-        _ => g.mul(&(x.powi(n - 1) * f64::from(n))),
+        _ => {
+            // The least exponent has none below it that fits.
+            let lower = n.checked_sub(1).map_or_else(|| x.pow_scalar(f64::from(n) - 1.0), |m| x.powi(m));
+            g.mul(&(lower * f64::from(n)))
+        }
     }
 }
 

@@ -13,6 +13,7 @@ impl Tensor {
     /// # Errors
     /// Inner sizes that differ, leading axes that do not broadcast, a 0-d operand, two dtypes, or two devices.
     #[track_caller]
+    #[doc(alias("mm", "bmm", "mv", "dot", "@"))]
     pub fn matmul(&self, rhs: &Tensor) -> Result<Tensor> {
         const OP: &str = "matmul";
         Tensor::same_device(OP, &[self, rhs])?;
@@ -59,7 +60,12 @@ impl Tensor {
         let Ok(batch) = Shape::from(lead_l).broadcast(&Shape::from(lead_r), OP) else {
             return Err(misfit(format!("leading axes {lead_l:?} and {lead_r:?} do not broadcast")).here());
         };
-        let shape: Shape = batch.iter().copied().chain([m, n]).collect();
+        // The operands as the product reads them: all of the batch, whatever they were broadcast from.
+        let wide =
+            |rows: usize, columns: usize| batch.iter().copied().chain([rows, columns]).collect::<Shape>();
+        wide(m, k).checked(OP)?;
+        wide(k, n).checked(OP)?;
+        let shape = wide(m, n).checked(OP)?;
         let out = Tensor::build(Op::MatMul, shape.clone(), self.dtype(), &[&lhs, &rhs_matrix]);
         let mut gone: SmallVec<[usize; 5]> = SmallVec::new();
         if row {
