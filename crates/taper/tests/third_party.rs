@@ -208,6 +208,23 @@ fn a_backend_may_tell_of_a_bad_index_late() -> Result<()> {
     Ok(())
 }
 
+/// Results that one kernel computes together answer each for what it depends on.
+#[test]
+fn a_result_computed_beside_a_bad_one_is_good() -> Result<()> {
+    let (device, _) = wrapped(Some(Mutex::default()));
+    let x = Tensor::arange(0.0, 4.0, 1.0, &device)?;
+    let index = Tensor::from_vec(vec![0, 1, 2, 4], [4, 1], &device)?.sum_axis(1, false)?;
+    let bad = x.index_select(0, &index)?;
+    bad.sum().eval().unwrap_err();
+    let (innocent, both, worse) = (&x * 2.0, x.add(&bad)?, bad.mul_scalar(3.0));
+    taper::eval_pending()?;
+    assert_eq!(innocent.to_vec::<f32>()?, [0.0, 2.0, 4.0, 6.0]);
+    for tensor in [both, worse] {
+        assert!(matches!(tensor.eval().unwrap_err().kind(), ErrorKind::IndexOutOfRange { index: 4, .. }));
+    }
+    Ok(())
+}
+
 /// A wrapper that forgets to pass `settle` on must not make wrong values look right.
 #[test]
 fn a_check_that_is_never_settled_is_an_error() -> Result<()> {

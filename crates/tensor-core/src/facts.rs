@@ -112,6 +112,10 @@ impl Facts {
 }
 
 impl Tickets {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
     fn list(&self) -> &[Arc<Ticket>] {
         self.0.as_deref().unwrap_or_default()
     }
