@@ -46,7 +46,7 @@ pub use devices::{device, devices};
 pub use tensor_core::{
     Axes, Axis, DType, Device, DeviceInfo, DeviceKind, Element, Ellipsis, Error, ErrorKind, Generator, Index,
     Layout, MemoryStats, NewAxis, Op, Result, Scalar, Shape, State, StateReader, StateValue, Stateful, Step,
-    Tensor, TensorOptions, bf16, default_dtype, eval_pending, f16, set_default_dtype,
+    Tensor, TensorOptions, bf16, default_dtype, eval_all, eval_pending, f16, set_default_dtype,
 };
 
 /// What nearly every program needs: `use taper::prelude::*;`.
