@@ -314,6 +314,62 @@ def ops():
     write("ops", cases)
 
 
+def edges():
+    """Numbers at the edges, where the sign of a zero and a NaN count. Each case: the operation and its arguments, an input
+    with its dtype, the output with its dtype, and for floats the gradient of the output's sum, or null.
+
+    "prod" and "cumprod" have an axis and "weights": the output is the gradient of the sum of the gradients of the sum, times
+    the weights, a second derivative at zeros.
+    """
+    inf, nan = math.inf, math.nan
+    cases = []
+
+    def case(op, arguments, function, x):
+        leaf = x.clone().requires_grad_(x.is_floating_point())
+        output = function(leaf)
+        grad = None
+        if output.requires_grad:
+            grad = torch.autograd.grad(output.sum(), leaf)[0]
+        name = lambda t: str(t.dtype).removeprefix("torch.")
+        cases.append({"op": op, "args": arguments, "dtype": name(x), "input": tensor(x), "output_dtype": name(output),
+                      "output": tensor(output), "grad": None if grad is None else data(grad)})
+
+    for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
+        x = torch.tensor([nan, -0.0, 0.0, -2.0, 3.0, inf, -inf, -0.0, nan], dtype=dtype)
+        for name in ("sign", "abs", "relu", "logical_not"):
+            case(name, {}, getattr(torch, name), x)
+    for dtype in (torch.int64, torch.int32, torch.uint8, torch.bool):
+        x = torch.tensor([7, 0, 1, 255, 0], dtype=dtype)
+        for name in ("logical_not", "bitwise_not"):
+            case(name, {}, getattr(torch, name), x)
+    bytes_ = torch.tensor([0, 4, 44, 255], dtype=torch.uint8)
+    for low, high in ((-5, 300), (-5, 100), (4, 300)):
+        case("clamp", {"min": low, "max": high}, lambda x: x.clamp(low, high), bytes_)
+    ints = torch.tensor([-2**31, -3, 0, 2**31 - 1], dtype=torch.int32)
+    case("clamp", {"min": -2**40, "max": 2**40}, lambda x: x.clamp(-2**40, 2**40), ints)
+    x = torch.tensor([-1.0, 0.0, 0.5, 1.0, nan, inf])
+    for low, high in ((nan, 1.0), (0.0, nan), (nan, nan), (1.0, 0.0), (0.0, 1.0)):
+        case("clamp", {"min": number(low), "max": number(high)}, lambda x: x.clamp(low, high), x)
+    for exponent in (2, True, False):
+        case("pow_scalar", {"exponent": exponent}, lambda x: x**exponent, torch.tensor([True, False]))
+    for shape in ((2, 0), (0,), (0, 3)):
+        case("logsumexp", {"axis": -1}, lambda x: x.logsumexp(-1), torch.zeros(shape))
+
+    def twice(f, weights):
+        def second(x):
+            x = x.detach().requires_grad_()
+            first, = torch.autograd.grad(f(x).sum(), x, create_graph=True)
+            return torch.autograd.grad((first * torch.tensor(weights, dtype=x.dtype)).sum(), x)[0]
+        return second
+
+    weights = [1.0, 10.0, 100.0, 1000.0]
+    for values in ([2.0, 5.0, 3.0, 7.0], [2.0, 0.0, 3.0, 7.0], [2.0, 0.0, 0.0, 3.0], [0.0, 0.0, 0.0, 3.0], [0.0] * 4):
+        x = torch.tensor(values)
+        case("prod", {"axis": 0, "weights": weights}, twice(lambda x: x.prod(0), weights), x)
+        case("cumprod", {"axis": 0, "weights": weights}, twice(lambda x: x.cumprod(0), weights), x)
+    write("edges", cases)
+
+
 def printed():
     """Each case: dtype, shape, data, and what `print(tensor)` writes under PyTorch's default options."""
     inf, nan = math.inf, math.nan
@@ -373,7 +429,7 @@ def printed():
     write("print", cases)
 
 
-FILES = {"sgd": sgd, "cross_entropy": cross_entropy, "ops": ops, "order": order, "print": printed}
+FILES = {"sgd": sgd, "cross_entropy": cross_entropy, "ops": ops, "order": order, "edges": edges, "print": printed}
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or FILES:

@@ -48,12 +48,17 @@ fn min_f32(a: f32, b: f32) -> f32 {
     return select(select(select(b, a, a < b), b, is_nan_f32(b)), a, is_nan_f32(a));
 }
 
+// Below zero by the bits: NaN and -0 stay.
 fn relu_f32(x: f32) -> f32 {
-    return select(max(x, 0.0), x, is_nan_f32(x));
+    let bits = bitcast<u32>(x);
+    return select(x, 0.0, bits > 0x80000000u && bits <= 0xff800000u);
 }
 
+// By the bits: 0 for both zeros and for NaN.
 fn sign_f32(x: f32) -> f32 {
-    return select(sign(x), x, is_nan_f32(x));
+    let bits = bitcast<u32>(x);
+    let size = bits & 0x7fffffffu;
+    return select(select(1.0, -1.0, bits != size), 0.0, size == 0u || size > 0x7f800000u);
 }
 
 // What is special is selected by the bits: below zero, infinite or NaN.

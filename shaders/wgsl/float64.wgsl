@@ -53,11 +53,11 @@ fn min_f64(a: f64, b: f64) -> f64 {
 }
 
 fn relu_f64(x: f64) -> f64 {
-    return select(select(0.0lf, x, x > 0.0lf), x, is_nan_f64(x));
+    return select(x, 0.0lf, x < 0.0lf);
 }
 
 fn sign_f64(x: f64) -> f64 {
-    return select(select(select(0.0lf, 1.0lf, x > 0.0lf), -1.0lf, x < 0.0lf), x, is_nan_f64(x));
+    return select(select(0.0lf, 1.0lf, x > 0.0lf), -1.0lf, x < 0.0lf);
 }
 
 fn sqrt_f64(x: f64) -> f64 {

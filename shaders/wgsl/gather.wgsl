@@ -1,8 +1,8 @@
 // output[p] = input[p with axis := index[p]], in runs of elements that one index is for. What an index finds outside the input,
 // which may be a part of what is indexed, from `start` on, is left to the other parts.
 // Header: alias Word, `params` with `first_group`, `total` (threads), `run` (words of a run), `parts` (threads of a run), `step` (the
-// words that one thread moves), `run_stride`, `start`, `count`, `size`, `axis`, `axis_stride`; bindings `input`, `index`, `output`,
-// `status`; functions places(run) (in the index, and in the input with the axis at its start), index_value(word) and report(word).
+// words that one thread moves), `run_stride`, `start`, `count`, `size`, `axis_stride`; bindings `input`, `index`, `output`,
+// `faults`; functions places(run) (in the index, and in the input with the axis at its start), index_value(word) and report(word).
 
 @compute @workgroup_size(256)
 fn main(

@@ -2,7 +2,7 @@
 // positions along the axis in ascending order and takes what is meant for it. The output may be a part of what is indexed, from
 // `start` on.
 // Header: alias T, `params` with `first_group`, `total`, `start`, `size`, `length`, `index_stride`, `src_stride`; bindings `index`,
-// `src`, `output`, `status`; functions inside(i), along(i), places(i) (in the index and in src, with the axis at 0),
+// `src`, `output`, `faults`; functions inside(i), along(i), places(i) (in the index and in src, with the axis at 0),
 // index_value(word), report(word) and add(a, b).
 
 @compute @workgroup_size(256)

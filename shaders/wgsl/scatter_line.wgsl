@@ -1,7 +1,7 @@
 // output[p with axis := index[p]] += src[p], where output holds base already: one thread owns each line along the axis, or as many
 // of them as a T has elements, and walks it in ascending order. The output may be a part of what is indexed: `count` from `start` on.
 // Header: alias T, const GROUP, `params` with `first_group`, `total`, `start`, `count`, `size`, `length`, `index_stride`,
-// `src_stride`, `output_stride`; bindings `index`, `src`, `output`, `status`; functions places(line) (in the index, in src and in the
+// `src_stride`, `output_stride`; bindings `index`, `src`, `output`, `faults`; functions places(line) (in the index, in src and in the
 // output, with the axis at 0), index_value(word), report(word) and add(a, b).
 
 @compute @workgroup_size(GROUP)

@@ -6,7 +6,7 @@ use crate::{
 };
 
 /// The tools: each may depend on any crate, and no crate on it.
-const TOOLS: &[&str] = &["xtask", "taper-bench"];
+const TOOLS: &[&str] = &["xtask", "taper-bench", "taper-fuzz"];
 
 /// Which crates every other crate may depend on.
 const ALLOWED: &[(&str, &[&str])] = &[
@@ -20,6 +20,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("backend-wgpu", &["tensor-core", "taper-shaders"]),
     ("taper-shaders", &[]),
     ("tensor-core", &[]),
+    // For tests: none of the above may depend on it but as a dev-dependency.
+    ("taper-testing", &["tensor-core"]),
 ];
 
 /// Crates that a way of building must not pull in: the arguments of `cargo tree`, and the beginnings of their names.

@@ -17,12 +17,14 @@ pub trait Function: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// Whatever its operations give.
+    #[track_caller]
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor>;
 
     /// For each input the gradient, given that with respect to the output; `None` for an input without one.
     ///
     /// # Errors
     /// Whatever its operations give.
+    #[track_caller]
     fn backward(&self, inputs: &[Tensor], output: &Tensor, gradient: &Tensor) -> Result<Vec<Option<Tensor>>>;
 }
 
@@ -33,6 +35,7 @@ impl<F: Function> CustomOp for Custom<F> {
     fn name(&self) -> &'static str {
         self.0.name()
     }
+    #[track_caller]
     fn backward(&self, inputs: &[Tensor], output: &Tensor, grad: &Tensor) -> Result<Vec<Option<Tensor>>> {
         self.0.backward(inputs, output, grad)
     }
@@ -64,7 +67,8 @@ impl<F: Function> CustomOp for Custom<F> {
 /// # Ok::<(), tensor_core::Error>(())
 /// ```
 #[track_caller]
-pub fn apply(function: impl Function, inputs: &[&Tensor]) -> Result<Tensor> {
-    let value = no_grad(|| function.forward(inputs))?;
-    Ok(Tensor::custom(Arc::new(Custom(function)), inputs, &value))
+pub fn apply<T: AsRef<Tensor>>(function: impl Function, inputs: &[T]) -> Result<Tensor> {
+    let inputs: Vec<&Tensor> = inputs.iter().map(AsRef::as_ref).collect();
+    let value = no_grad(|| function.forward(&inputs))?;
+    Ok(Tensor::custom(Arc::new(Custom(function)), &inputs, &value))
 }

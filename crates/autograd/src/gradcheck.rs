@@ -1,6 +1,6 @@
 //! Gradients against finite differences.
 
-use tensor_core::{DType, Error, Result, Tensor};
+use tensor_core::{DType, Error, ErrorKind, Result, Tensor};
 
 use crate::{TensorGrad, enable_grad, grad, no_grad};
 
@@ -12,17 +12,18 @@ const RTOL: f64 = 1e-3;
 /// 10⁻⁵ + 10⁻³·|difference quotient|. `torch.autograd.gradcheck`.
 ///
 /// # Errors
-/// Inputs that are not f64, whatever `f` gives, and an [`Error::Autograd`] that names the first entry that disagrees.
+/// Inputs that are not f64, whatever `f` gives, and an [`ErrorKind::Autograd`] that names the first entry that disagrees.
+#[track_caller]
 pub fn gradcheck(f: impl Fn(&[Tensor]) -> Result<Tensor>, inputs: &[Tensor]) -> Result<()> {
     const OP: &str = "gradcheck";
     for input in inputs {
         if input.dtype() != DType::F64 {
-            return Err(Error::DTypeMismatch {
+            return Err(Error::new(ErrorKind::DTypeMismatch {
                 op: OP,
                 lhs: input.dtype(),
                 rhs: DType::F64,
                 hint: "differences need f64: cast with .to_dtype(DType::F64)?".into(),
-            });
+            }));
         }
     }
     let leaves: Vec<Tensor> = inputs.iter().map(|t| t.detach().into_cell(true)).collect::<Result<_>>()?;
@@ -62,12 +63,12 @@ pub fn gradcheck(f: impl Fn(&[Tensor]) -> Result<Tensor>, inputs: &[Tensor]) -> 
                 if (found - expected).abs() > ATOL + RTOL * expected.abs()
                     || found.is_nan() != expected.is_nan()
                 {
-                    return Err(Error::Autograd {
+                    return Err(Error::new(ErrorKind::Autograd {
                         op: OP,
                         message: format!(
                             "d output[{j}] / d input {k}[{i}] is {found}, but differences give {expected}"
                         ),
-                    });
+                    }));
                 }
             }
         }
@@ -79,6 +80,7 @@ pub fn gradcheck(f: impl Fn(&[Tensor]) -> Result<Tensor>, inputs: &[Tensor]) -> 
 ///
 /// # Errors
 /// As [`gradcheck`].
+#[track_caller]
 pub fn gradgradcheck(f: impl Fn(&[Tensor]) -> Result<Tensor>, inputs: &[Tensor]) -> Result<()> {
     gradcheck(
         |xs| {

@@ -1,8 +1,10 @@
 //! The tape: the recorded graph in topological order, played backwards with one rule per operation.
 
+use std::collections::hash_map::Entry;
+
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use tensor_core::{DType, Error, Result, Tensor, set_grad_enabled, with_location};
+use tensor_core::{DType, Error, ErrorKind, Result, Tensor, set_grad_enabled, with_location};
 
 use crate::rules;
 
@@ -12,6 +14,7 @@ pub trait TensorGrad: Sized {
     ///
     /// # Panics
     /// For a dtype that is not floating-point. [`Tensor::into_cell`] is the checked twin.
+    #[track_caller]
     fn requires_grad(self) -> Tensor;
 
     /// Computes the gradient of this scalar with respect to every leaf it was made from, and adds it to the leaves'
@@ -20,18 +23,21 @@ pub trait TensorGrad: Sized {
     /// # Errors
     /// More than one element (give a gradient to [`TensorGrad::backward_with`]), nothing recorded, a graph already used up,
     /// or an operation without a gradient.
+    #[track_caller]
     fn backward(&self) -> Result<()>;
 
     /// Like [`TensorGrad::backward`], for any shape: `gradient` is that of some scalar with respect to this tensor.
     ///
     /// # Errors
     /// Also a gradient of another shape, dtype or device.
+    #[track_caller]
     fn backward_with(&self, gradient: &Tensor) -> Result<()>;
 
     /// Like [`TensorGrad::backward`], but the graph can be played again. `retain_graph=True`.
     ///
     /// # Errors
     /// As [`TensorGrad::backward`].
+    #[track_caller]
     fn backward_retain(&self) -> Result<()>;
 
     /// Clears the gradient of this leaf.
@@ -51,15 +57,18 @@ impl TensorGrad for Tensor {
         }
     }
 
+    #[track_caller]
     fn backward(&self) -> Result<()> {
         accumulate(self, &scalar_seed(self, "backward")?, false)
     }
 
+    #[track_caller]
     fn backward_with(&self, gradient: &Tensor) -> Result<()> {
         check_seed("backward", self, gradient)?;
         accumulate(self, gradient, false)
     }
 
+    #[track_caller]
     fn backward_retain(&self) -> Result<()> {
         accumulate(self, &scalar_seed(self, "backward")?, true)
     }
@@ -72,19 +81,57 @@ impl TensorGrad for Tensor {
 /// The gradients of `Σ outputs` (each a scalar) with respect to each of `inputs`: `None` for one that no output depends on.
 ///
 /// Leaves' own gradients are not touched, and the graph stays. With `create_graph` the gradients are recorded in turn, so
-/// that they can be differentiated again. `torch.autograd.grad`.
+/// that they can be differentiated again. `torch.autograd.grad`. [`grad_of`] is the form for one output and one input.
 ///
 /// # Errors
 /// An output with more than one element or nothing recorded, an input that is not tracked, a graph already used up, or an
 /// operation without a gradient.
-pub fn grad(outputs: &[&Tensor], inputs: &[&Tensor], create_graph: bool) -> Result<Vec<Option<Tensor>>> {
+#[track_caller]
+pub fn grad<Y: AsRef<Tensor>, X: AsRef<Tensor>>(
+    outputs: &[Y],
+    inputs: &[X],
+    create_graph: bool,
+) -> Result<Vec<Option<Tensor>>> {
+    let outputs: Vec<&Tensor> = outputs.iter().map(AsRef::as_ref).collect();
+    let inputs: Vec<&Tensor> = inputs.iter().map(AsRef::as_ref).collect();
+    gradients_of(&outputs, &inputs, create_graph)
+}
+
+/// The gradient of one scalar with respect to one tensor: [`grad`] for the most common case.
+///
+/// # Errors
+/// Those of [`grad`], and an output that does not depend on the input.
+///
+/// ```
+/// use autograd::{TensorGrad, grad_of};
+/// use tensor_core::Tensor;
+///
+/// let x = Tensor::new([2.0, 3.0], &backend_cpu::cpu())?.requires_grad();
+/// let slope = grad_of(&x.powi(3).sum(), &x, true)?; // 3x²
+/// let curvature = grad_of(&slope.sum(), &x, false)?; // 6x
+/// assert_eq!(curvature.to_vec::<f32>()?, [12.0, 18.0]);
+/// # Ok::<(), tensor_core::Error>(())
+/// ```
+#[track_caller]
+pub fn grad_of(output: &Tensor, input: &Tensor, create_graph: bool) -> Result<Tensor> {
+    match gradients_of(&[output], &[input], create_graph)?.pop().flatten() {
+        Some(gradient) => Ok(gradient),
+        None => Err(Error::new(ErrorKind::Autograd {
+            op: "grad_of",
+            message: "the output does not depend on the input; grad(&[y], &[x], ..) gives None there".into(),
+        })),
+    }
+}
+
+#[track_caller]
+fn gradients_of(outputs: &[&Tensor], inputs: &[&Tensor], create_graph: bool) -> Result<Vec<Option<Tensor>>> {
     const OP: &str = "grad";
     for input in inputs {
         if !input.is_tracked() {
-            return Err(Error::Autograd {
+            return Err(Error::new(ErrorKind::Autograd {
                 op: OP,
                 message: "an input is not tracked: mark it with .requires_grad() before it is used".into(),
-            });
+            }));
         }
     }
     let seeds =
@@ -114,76 +161,110 @@ pub fn grad(outputs: &[&Tensor], inputs: &[&Tensor], create_graph: bool) -> Resu
     Ok(found)
 }
 
+#[track_caller]
 fn accumulate(output: &Tensor, seed: &Tensor, retain: bool) -> Result<()> {
     let tape = Tape::record(&[output])?;
+    // The leaves met, each with its whole gradient: one that took several values in the graph is met several times.
     let mut gradients: Vec<(Tensor, Tensor)> = Vec::new();
-    set_grad_enabled(false, || {
+    let mut place: FxHashMap<u64, usize> = FxHashMap::default();
+    let recorded = || tape.nodes.iter().filter(|node| !node.is_leaf_value());
+    let summed = |leaf: &Tensor, gradient: &Tensor| -> Result<(Option<Tensor>, Tensor)> {
+        let seen = leaf.grad();
+        let sum = match &seen {
+            Some(sum) if sum.device() == gradient.device() => sum.add(gradient)?,
+            _ => gradient.clone(),
+        };
+        Ok((seen, sum))
+    };
+    let sums = set_grad_enabled(false, || {
         tape.play(&[(output.clone(), seed.clone())], None, |node, gradient| {
-            if let Some(leaf) = node.leaf() {
-                gradients.push((leaf, gradient.clone()));
+            let Some(leaf) = node.leaf() else { return Ok(()) };
+            match place.entry(leaf.id()) {
+                Entry::Occupied(at) => {
+                    let sum = &mut gradients[*at.get()].1;
+                    *sum = sum.add(gradient)?;
+                }
+                Entry::Vacant(free) => {
+                    free.insert(gradients.len());
+                    gradients.push((leaf, gradient.clone()));
+                }
             }
             Ok(())
         })?;
-        // Only now, when nothing can fail any more, do leaves change.
-        let mut sums = Vec::with_capacity(gradients.len());
-        for (leaf, gradient) in &gradients {
-            sums.push(match leaf.grad() {
-                Some(sum) if sum.device() == gradient.device() => Some(sum.add(gradient)?),
-                _ => None,
-            });
-        }
-        let mut seen: FxHashMap<u64, Tensor> = FxHashMap::default();
-        for ((leaf, gradient), sum) in gradients.into_iter().zip(sums) {
-            // A leaf that took several values in one graph meets its gradient several times.
-            let total = match (seen.get(&leaf.id()), sum) {
-                (Some(earlier), _) => earlier.add(&gradient)?,
-                (None, Some(sum)) => sum,
-                (None, None) => gradient,
-            };
-            seen.insert(leaf.id(), total.clone());
-            leaf.set_grad(Some(total));
+        gradients.iter().map(|(leaf, gradient)| summed(leaf, gradient)).collect::<Result<Vec<_>>>()
+    })?;
+    // Only now, when nothing can fail any more, is the graph used up, and do leaves change.
+    if !retain && let Err(node) = Tensor::claim_graph(recorded()) {
+        return Err(used_up(node));
+    }
+    set_grad_enabled(false, || -> Result<()> {
+        for ((leaf, gradient), (mut seen, mut sum)) in gradients.iter().zip(sums) {
+            while !leaf.exchange_grad(seen.as_ref(), &sum) {
+                // Another thread added to it, or cleared it, in between.
+                (seen, sum) = summed(leaf, gradient)?;
+            }
         }
         Ok(())
     })?;
     if !retain {
-        tape.nodes.iter().filter(|n| !n.is_leaf_value()).for_each(Tensor::release_graph);
+        recorded().for_each(Tensor::release_graph);
     }
     Ok(())
 }
 
+#[track_caller]
+fn used_up(node: &Tensor) -> Error {
+    Error::new(ErrorKind::Autograd {
+        op: "backward",
+        message: format!(
+            "the graph was used up by an earlier backward ({} built at {}); use backward_retain for all but the last, or \
+             build the graph again",
+            node.op().name(),
+            node.location()
+        ),
+    })
+}
+
+#[track_caller]
 fn scalar_seed(output: &Tensor, op: &'static str) -> Result<Tensor> {
     if output.numel() != 1 {
-        return Err(Error::Autograd {
+        return Err(Error::new(ErrorKind::Autograd {
             op,
             message: format!(
                 "shape {} has {} elements; reduce it to one, as with .mean(), or give a gradient to backward_with",
                 output.shape(),
                 output.numel()
             ),
-        });
+        }));
     }
     Ok(output.ones_like())
 }
 
+#[track_caller]
 fn check_seed(op: &'static str, output: &Tensor, gradient: &Tensor) -> Result<()> {
     if gradient.shape() != output.shape() {
-        return Err(Error::ShapeMismatch {
+        return Err(Error::new(ErrorKind::ShapeMismatch {
             op,
             lhs: output.shape().clone(),
             rhs: gradient.shape().clone(),
             hint: "the gradient must have the output's shape".into(),
-        });
+        }));
     }
     if gradient.dtype() != output.dtype() {
         let cast = format!("cast the gradient with .to_dtype(DType::{:?})?", output.dtype());
-        return Err(Error::DTypeMismatch { op, lhs: output.dtype(), rhs: gradient.dtype(), hint: cast });
+        return Err(Error::new(ErrorKind::DTypeMismatch {
+            op,
+            lhs: output.dtype(),
+            rhs: gradient.dtype(),
+            hint: cast,
+        }));
     }
     if gradient.device() != output.device() {
-        return Err(Error::DeviceMismatch {
+        return Err(Error::new(ErrorKind::DeviceMismatch {
             op,
             lhs: output.device().name().into(),
             rhs: gradient.device().name().into(),
-        });
+        }));
     }
     Ok(())
 }
@@ -200,17 +281,18 @@ type Inputs = SmallVec<[Tensor; 2]>;
 
 impl Tape {
     /// Depth first, in a loop: a chain may be millions long.
+    #[track_caller]
     fn record(outputs: &[&Tensor]) -> Result<Tape> {
         let mut tape = Tape { nodes: Vec::new(), inputs: Vec::new(), place: FxHashMap::default() };
         let mut stack: Vec<(Tensor, Inputs, usize)> = Vec::new();
         for output in outputs {
             if !output.is_tracked() {
-                return Err(Error::Autograd {
+                return Err(Error::new(ErrorKind::Autograd {
                     op: "backward",
                     message: "nothing was recorded for this tensor: no input required a gradient, or it was made under \
                               no_grad; mark a leaf with .requires_grad() before computing"
                         .into(),
-                });
+                }));
             }
             let root = output.resolve();
             if !tape.place.contains_key(&root.id()) {
@@ -239,25 +321,21 @@ impl Tape {
     }
 
     /// A node's inputs; none for a leaf, where the graph ends.
+    #[track_caller]
     fn open(node: &Tensor) -> Result<Inputs> {
         if node.is_leaf_value() {
             return Ok(Inputs::new());
         }
+        let inputs = node.recorded_inputs();
+        // Asked last: another thread that uses the node up says so before it takes the inputs away.
         if node.is_released() {
-            return Err(Error::Autograd {
-                op: "backward",
-                message: format!(
-                    "the graph was used up by an earlier backward ({} built at {}); use backward_retain for all but the \
-                     last, or build the graph again",
-                    node.op().name(),
-                    node.location()
-                ),
-            });
+            return Err(used_up(node));
         }
-        Ok(node.recorded_inputs())
+        Ok(inputs)
     }
 
     /// Plays the tape backwards. `visit` meets every leaf, or with `ends` every node marked there, with its gradient.
+    #[track_caller]
     fn play(
         &self,
         seeds: &[(Tensor, Tensor)],

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use smallvec::SmallVec;
 use tensor_core::{
-    DType, Error, Launch, Layout, Result, bf16, f16,
+    DType, Error, ErrorKind, Launch, Layout, Result, bf16, f16,
     kernel::{GatherKernel, ScatterAddKernel},
 };
 
@@ -80,9 +80,12 @@ impl ByLines<'_> {
             other => return Err(no_index(self.op, other)),
         }
         match first_bad.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            Some((_, index)) => {
-                Err(Error::IndexOutOfRange { op: self.op, index, axis: self.axis, size: self.size })
-            }
+            Some((_, index)) => Err(Error::new(ErrorKind::IndexOutOfRange {
+                op: self.op,
+                index,
+                axis: self.axis,
+                size: self.size,
+            })),
             None => Ok(()),
         }
     }
@@ -151,7 +154,7 @@ impl Picks {
                     // SAFETY: the span was checked.
                     let index = unsafe { memory.at::<$t>(layout.offset()).offset(walk.offset).read() } as i64;
                     if !(0..size as i64).contains(&index) {
-                        return Err(Error::IndexOutOfRange { op, index, axis, size });
+                        return Err(Error::new(ErrorKind::IndexOutOfRange { op, index, axis, size }));
                     }
                     numbers.push(index as usize);
                     walk.next();

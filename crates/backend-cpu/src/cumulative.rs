@@ -4,7 +4,10 @@
 
 use std::sync::Arc;
 
-use tensor_core::{CumulativeOp, DType, Error, Launch, Layout, Result, bf16, f16, kernel::CumulativeKernel};
+use tensor_core::{
+    CumulativeOp, DType, Error, ErrorKind, Launch, Layout, Result, bf16, f16, kernel::CumulativeKernel,
+    round_to_odd,
+};
 
 use crate::{
     buffer::{Bound, Memory},
@@ -89,8 +92,12 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, kernel: &CumulativeKernel, launch:
     match kernel.dtype {
         DType::F64 => float!(f64, |x: f64| x, |s: f64| s, |x: f64| x, |s: f64| s),
         DType::F32 => float!(f32, f64::from, |s: f64| s as f32, f64::from, |s: f64| s as f32),
-        DType::F16 => float!(f16, f16::to_f32, f16::from_f32, f16::to_f64, f16::from_f64),
-        DType::BF16 => float!(bf16, bf16::to_f32, bf16::from_f32, bf16::to_f64, bf16::from_f64),
+        DType::F16 => {
+            float!(f16, f16::to_f32, f16::from_f32, f16::to_f64, |s: f64| f16::from_f32(round_to_odd(s)))
+        }
+        DType::BF16 => {
+            float!(bf16, bf16::to_f32, bf16::from_f32, bf16::to_f64, |s: f64| bf16::from_f32(round_to_odd(s)))
+        }
         DType::I64 => integer!(i64),
         DType::I32 => integer!(i32),
         DType::U32 => integer!(u32),
@@ -103,7 +110,7 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, kernel: &CumulativeKernel, launch:
 
 fn lacking(op: &'static str, dtype: DType) -> Error {
     let hint = "cast first with .to_dtype(DType::F32)".into();
-    Error::Unsupported { op, device: "cpu".into(), dtype, hint }
+    Error::new(ErrorKind::Unsupported { op, device: "cpu".into(), dtype, hint })
 }
 
 /// ln(eᵃ + eᵇ).

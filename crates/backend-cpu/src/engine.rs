@@ -4,7 +4,9 @@
 use std::{cell::RefCell, ops::Range};
 
 use smallvec::SmallVec;
-use tensor_core::{BinaryOp, DType, Error, RandomKind, Result, Scalar, UnaryOp, bf16, f16, philox};
+use tensor_core::{
+    BinaryOp, DType, Error, ErrorKind, RandomKind, Result, Scalar, UnaryOp, bf16, f16, philox,
+};
 
 use crate::{
     buffer::Memory,
@@ -442,12 +444,12 @@ impl<'a> Evaluator<'a> {
                         out.cast::<f64>().add(i).write(z);
                     }
                     _ => {
-                        return Err(Error::Unsupported {
+                        return Err(Error::new(ErrorKind::Unsupported {
                             op: kind.name(),
                             device: "cpu".into(),
                             dtype,
                             hint: "draw in F32 or F64 and cast".into(),
-                        });
+                        }));
                     }
                 }
             }

@@ -173,6 +173,7 @@ pub(crate) unsafe fn run<T: Float>(
     a: Matrix<T>,
     y: &mut [T],
 ) {
+    debug_assert!(a.row == 1 || a.column == 1, "no axis of the matrix has unit stride");
     if k == 0 {
         return y.fill(T::ZERO);
     }

@@ -43,8 +43,8 @@ mod walk;
 use std::sync::{Arc, OnceLock};
 
 use tensor_core::{
-    Backend, DType, Device, DeviceInfo, DeviceKind, Error, Kernel, Launch, Limits, MemoryStats, Result,
-    Storage,
+    Backend, DType, Device, DeviceInfo, DeviceKind, Error, ErrorKind, Kernel, Launch, Limits, MemoryStats,
+    Result, Storage,
 };
 
 use crate::{
@@ -160,6 +160,9 @@ impl Backend for CpuBackend {
     }
 
     fn run(&self, launch: &Launch<'_>) -> Result<()> {
+        if cfg!(debug_assertions) {
+            launch.check()?;
+        }
         match launch.kernel {
             Kernel::Map(kernel) => map::run(self.isa, &self.pool, kernel, launch),
             Kernel::Reduce(kernel) => reduce::run(self.isa, &self.pool, kernel, launch),
@@ -171,12 +174,12 @@ impl Backend for CpuBackend {
             Kernel::ArgSort(kernel) => sort::run(&self.pool, kernel, launch),
             Kernel::Gather(kernel) => by_index::gather(&self.pool, kernel, launch),
             Kernel::ScatterAdd(kernel) => by_index::scatter_add(self.isa, &self.pool, kernel, launch),
-            other => Err(Error::Unsupported {
+            other => Err(Error::new(ErrorKind::Unsupported {
                 op: other.name(),
                 device: "cpu".into(),
                 dtype: other.outputs().first().map_or(DType::F32, |o| o.1),
                 hint: "this version of the cpu backend does not know the kernel; update it".into(),
-            }),
+            })),
         }
     }
 

@@ -49,12 +49,12 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, kernel: &MatMulKernel, launch: &La
         DType::U32 => integer::<u32>(kernel, lhs, rhs, out, |s, a, b| s.wrapping_add(a.wrapping_mul(b))),
         DType::U8 => integer::<u8>(kernel, lhs, rhs, out, |s, a, b| s.wrapping_add(a.wrapping_mul(b))),
         DType::Bool => {
-            return Err(tensor_core::Error::Unsupported {
+            return Err(tensor_core::Error::new(tensor_core::ErrorKind::Unsupported {
                 op: OP,
                 device: "cpu".into(),
                 dtype: kernel.dtype,
                 hint: "cast with .to_dtype(DType::F32)".into(),
-            });
+            }));
         }
     }
     Ok(())
@@ -76,6 +76,17 @@ fn strides(layout: &Layout) -> (isize, isize) {
     (s[s.len() - 2], s[s.len() - 1])
 }
 
+/// How a product of floats is computed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// The left operand, a row, times the right one.
+    Row,
+    /// The left operand times the right one, a column.
+    Column,
+    /// Both are matrices, or the one that is has no axis of unit stride.
+    Tiles,
+}
+
 fn float<T: Tiled>(isa: Isa, kernel: &MatMulKernel, lhs: Memory, rhs: Memory, out: Memory) {
     let (m, n, k) = (kernel.m, kernel.n, kernel.k);
     let ((lr, lc), (rr, rc)) = (strides(&kernel.lhs), strides(&kernel.rhs));
@@ -94,18 +105,22 @@ fn float<T: Tiled>(isa: Isa, kernel: &MatMulKernel, lhs: Memory, rhs: Memory, ou
         }
     };
     let batches = kernel.batch.numel();
-    // A product with one row or one column is a vector times a matrix.
-    let vector = (m == 1 && (rr == 1 || rc == 1)) || (n == 1 && (lr == 1 || lc == 1));
+    // A product with one row or one column is a vector times a matrix, whose own strides decide whether `gemv` can walk it.
+    let form = if m == 1 && (rr == 1 || rc == 1) {
+        Form::Row
+    } else if n == 1 && (lr == 1 || lc == 1) {
+        Form::Column
+    } else {
+        Form::Tiles
+    };
     let alone = |b: usize| {
         let p = product(b);
-        // SAFETY: the launch checked that the operands and the output lie apart.
+        // SAFETY: the launch checked that the operands and the output lie apart; `form` was chosen by the matrix's strides.
         unsafe {
-            if !vector {
-                return p.run(isa, 0..m, 0..n);
-            }
-            let (x, stride, matrix) = match m {
-                1 => (p.a.at, lc, p.b),
-                _ => (p.b.at, rr, Matrix { at: p.a.at, row: lc, column: lr }),
+            let (x, stride, matrix) = match form {
+                Form::Tiles => return p.run(isa, 0..m, 0..n),
+                Form::Row => (p.a.at, lc, p.b),
+                Form::Column => (p.b.at, rr, Matrix { at: p.a.at, row: lc, column: lr }),
             };
             gemv::run(isa, x, stride, k, matrix, std::slice::from_raw_parts_mut(p.to, m * n));
         }
@@ -118,8 +133,8 @@ fn float<T: Tiled>(isa: Isa, kernel: &MatMulKernel, lhs: Memory, rhs: Memory, ou
         threads::share(batches.div_ceil(piece), |i| {
             (i * piece..batches.min((i + 1) * piece)).for_each(alone)
         });
-    } else if vector {
-        // It shares the work itself.
+    } else if form != Form::Tiles {
+        // A vector times a matrix shares its work itself.
         (0..batches).for_each(alone);
     } else {
         for b in 0..batches {

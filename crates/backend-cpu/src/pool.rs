@@ -8,7 +8,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
-use tensor_core::{Error, MemoryStats, Result};
+use tensor_core::{Error, ErrorKind, MemoryStats, Result};
 
 /// Alignment of every chunk: a cache line, and a whole AVX-512 register.
 pub(crate) const ALIGN: usize = 64;
@@ -195,13 +195,13 @@ impl Pool {
                 state.trim();
             }
         }
-        Err(Error::OutOfMemory {
+        Err(Error::new(ErrorKind::OutOfMemory {
             device: "cpu".into(),
             asked: bytes as u64,
             in_use: state.stats.allocated,
             reserved: state.stats.reserved,
             limit: self.limit,
-        })
+        }))
     }
 
     /// Counts the end of a buffer of `bytes` bytes that lay in it.
@@ -252,7 +252,7 @@ impl Drop for Pool {
 
 /// More than an address space can hold in one piece.
 pub(crate) fn too_large(asked: u64) -> Error {
-    Error::TooLarge { device: "cpu".into(), asked, limit: isize::MAX as u64 }
+    Error::new(ErrorKind::TooLarge { device: "cpu".into(), asked, limit: isize::MAX as u64 })
 }
 
 #[cfg(test)]
@@ -300,7 +300,10 @@ mod tests {
         // The cache makes room, and then the budget is used up.
         pool.take_inline(1).unwrap();
         pool.take_inline(64).unwrap();
-        assert!(matches!(pool.take_inline(1), Err(Error::OutOfMemory { asked: 1, in_use: 105, .. })));
+        assert!(matches!(
+            pool.take_inline(1).unwrap_err().kind(),
+            ErrorKind::OutOfMemory { asked: 1, in_use: 105, .. }
+        ));
         [40, 1, 64].into_iter().for_each(|bytes| pool.release_inline(bytes));
         assert_eq!((pool.stats().allocated, pool.stats().reserved), (0, 0));
     }
@@ -309,7 +312,10 @@ mod tests {
     fn the_budget_counts_the_cache_last() {
         let pool = Pool::new(Some(10_000));
         let a = pool.take(6000).unwrap();
-        assert!(matches!(pool.take(6000), Err(Error::OutOfMemory { asked: 6000, in_use: 6000, .. })));
+        assert!(matches!(
+            pool.take(6000).unwrap_err().kind(),
+            ErrorKind::OutOfMemory { asked: 6000, in_use: 6000, .. }
+        ));
         pool.release(a, 6000);
         let b = pool.take(8000).unwrap();
         assert_eq!(pool.stats().allocated, 8000);
@@ -319,10 +325,13 @@ mod tests {
     #[test]
     fn a_terabyte_is_an_error() {
         let pool = Pool::new(Some(1 << 34));
-        assert!(matches!(pool.take(1 << 40), Err(Error::OutOfMemory { .. })));
-        assert!(matches!(pool.take(isize::MAX as usize), Err(Error::OutOfMemory { .. })));
-        assert!(matches!(Pool::new(None).take(isize::MAX as usize), Err(Error::OutOfMemory { .. })));
-        assert!(matches!(pool.take(usize::MAX), Err(Error::TooLarge { .. })));
+        assert!(matches!(pool.take(1 << 40).unwrap_err().kind(), ErrorKind::OutOfMemory { .. }));
+        assert!(matches!(pool.take(isize::MAX as usize).unwrap_err().kind(), ErrorKind::OutOfMemory { .. }));
+        assert!(matches!(
+            Pool::new(None).take(isize::MAX as usize).unwrap_err().kind(),
+            ErrorKind::OutOfMemory { .. }
+        ));
+        assert!(matches!(pool.take(usize::MAX).unwrap_err().kind(), ErrorKind::TooLarge { .. }));
         assert_eq!(pool.stats().allocated, 0);
     }
 }

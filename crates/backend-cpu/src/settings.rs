@@ -74,6 +74,8 @@ impl Settings {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use tensor_core::ErrorKind;
+
     use super::*;
 
     fn read(name: &'static str, value: &'static str) -> Result<Settings, Misread> {
@@ -106,7 +108,7 @@ mod tests {
         ] {
             let error = read(name, value).err().unwrap().error();
             let text = error.to_string();
-            assert!(matches!(error, Error::Invalid { .. }), "{text}");
+            assert!(matches!(error.kind(), ErrorKind::Invalid { .. }), "{text}");
             assert!(text.contains(name) && text.contains(&format!("{value:?}")), "{text}");
         }
     }

@@ -3,7 +3,7 @@
 // Closures are inlined into the loops; a function's pointer need not be.
 #![allow(clippy::redundant_closure)]
 
-use tensor_core::{BinaryOp, CompareOp, DType, Error, Result, UnaryOp};
+use tensor_core::{BinaryOp, CompareOp, DType, Error, ErrorKind, Result, UnaryOp, bf16, f16, round_to_odd};
 
 #[cfg(target_arch = "x86_64")]
 use crate::vector;
@@ -14,12 +14,12 @@ use crate::{
 };
 
 fn lacking(op: &'static str, dtype: DType) -> Error {
-    Error::Unsupported {
+    Error::new(ErrorKind::Unsupported {
         op,
         device: "cpu".into(),
         dtype,
         hint: "cast the operand to a dtype that the operation takes, such as F32".into(),
-    }
+    })
 }
 
 /// Scalar passes for what has no vector form, over the elements that `outside` picks.
@@ -105,12 +105,12 @@ pub(crate) unsafe fn unary(
                 } else if v < 0.0 {
                     -1.0
                 } else {
-                    v * 0.0 + 0.0
+                    0.0
                 }),
                 U::Sqrt => go!($t, $t, |v| v.sqrt()),
                 U::Rsqrt => go!($t, $t, |v| 1.0 / v.sqrt()),
                 U::Reciprocal => go!($t, $t, |v| 1.0 / v),
-                U::Relu => go!($t, $t, |v| if v <= 0.0 { 0.0 } else { v }),
+                U::Relu => go!($t, $t, |v| if v < 0.0 { 0.0 } else { v }),
                 U::Floor => go!($t, $t, |v| v.floor()),
                 U::Ceil => go!($t, $t, |v| v.ceil()),
                 U::Round => go!($t, $t, |v| v.round_ties_even()),
@@ -504,8 +504,9 @@ pub(crate) unsafe fn cast(isa: Isa, from: DType, to: DType, x: *const u8, out: *
             unsafe { map1::<$f, $t>(isa, x.cast(), out.cast(), n, $e) }
         };
     }
+    // `$narrow` gives an f32 that rounds to the half types as the number itself does.
     macro_rules! number {
-        ($f:ty, $zero:expr) => {
+        ($f:ty, $zero:expr, $narrow:expr) => {
             match to {
                 DType::Bool => go!($f, bool, |v| v != $zero),
                 DType::U8 => go!($f, u8, |v| v as u8),
@@ -514,8 +515,8 @@ pub(crate) unsafe fn cast(isa: Isa, from: DType, to: DType, x: *const u8, out: *
                 DType::I64 => go!($f, i64, |v| v as i64),
                 DType::F64 => go!($f, f64, |v| v as f64),
                 DType::F32 => go!($f, f32, |v| v as f32),
-                DType::F16 => go!($f, f32, |v| half::f16::from_f64(v as f64).to_f32()),
-                DType::BF16 => go!($f, f32, |v| half::bf16::from_f64(v as f64).to_f32()),
+                DType::F16 => go!($f, f32, |v| f16::from_f32($narrow(v)).to_f32()),
+                DType::BF16 => go!($f, f32, |v| bf16::from_f32($narrow(v)).to_f32()),
             }
         };
     }
@@ -536,11 +537,11 @@ pub(crate) unsafe fn cast(isa: Isa, from: DType, to: DType, x: *const u8, out: *
                 _ => truth!(f32),
             }
         }
-        DType::U8 => number!(u8, 0),
-        DType::U32 => number!(u32, 0),
-        DType::I32 => number!(i32, 0),
-        DType::I64 => number!(i64, 0),
-        DType::F64 => number!(f64, 0.0),
-        _ => number!(f32, 0.0),
+        DType::U8 => number!(u8, 0, |v: u8| f32::from(v)),
+        DType::U32 => number!(u32, 0, |v: u32| round_to_odd(f64::from(v))),
+        DType::I32 => number!(i32, 0, |v: i32| round_to_odd(f64::from(v))),
+        DType::I64 => number!(i64, 0, |v: i64| round_to_odd(v as f64)),
+        DType::F64 => number!(f64, 0.0, round_to_odd),
+        _ => number!(f32, 0.0, |v: f32| v),
     }
 }

@@ -272,7 +272,7 @@ impl Work {
 
 #[cfg(test)]
 mod tests {
-    use tensor_core::Error;
+    use tensor_core::{Error, ErrorKind};
 
     use super::*;
 
@@ -303,9 +303,9 @@ mod tests {
 
     #[test]
     fn errors_and_panics_come_out() {
-        let wrong = || Error::TooLarge { device: "cpu".into(), asked: 1, limit: 0 };
+        let wrong = || Error::new(ErrorKind::TooLarge { device: "cpu".into(), asked: 1, limit: 0 });
         let error = try_share(100, |i| if i == 40 { Err(wrong()) } else { Ok(()) });
-        assert!(matches!(error, Err(Error::TooLarge { asked: 1, .. })));
+        assert!(matches!(error.unwrap_err().kind(), ErrorKind::TooLarge { asked: 1, .. }));
         let panic = catch_unwind(|| share(100, |i| assert!(i != 70, "seventy")));
         assert_eq!(panic.unwrap_err().downcast_ref::<&str>(), Some(&"seventy"));
         // And the thread may go on sharing.

@@ -7,6 +7,7 @@ use ndarray::{ArrayViewD, ArrayViewMutD, Axis, IxDyn, ShapeBuilder, Zip};
 use tensor_core::{
     ArgReduceOp, DType, Launch, Layout, Result, bf16, f16,
     kernel::{ArgReduceKernel, CopyKernel},
+    round_to_odd,
 };
 
 use crate::{
@@ -72,8 +73,8 @@ pub(crate) fn copy(isa: Isa, pool: &Arc<Pool>, kernel: &CopyKernel, launch: &Lau
         match kernel.dtype {
             DType::F64 => fill!(f64, value.as_f64()),
             DType::F32 => fill!(f32, value.as_f64() as f32),
-            DType::F16 => fill!(f16, f16::from_f64(value.as_f64())),
-            DType::BF16 => fill!(bf16, bf16::from_f64(value.as_f64())),
+            DType::F16 => fill!(f16, f16::from_f32(round_to_odd(value.as_f64()))),
+            DType::BF16 => fill!(bf16, bf16::from_f32(round_to_odd(value.as_f64()))),
             DType::I64 => fill!(i64, value.as_i64()),
             DType::I32 => fill!(i32, value.as_i64() as i32),
             DType::U32 => fill!(u32, value.as_i64() as u32),

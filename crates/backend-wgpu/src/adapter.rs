@@ -1,6 +1,6 @@
 //! The adapters of this machine, in a stable order: hardware first, processors that play GPU last.
 
-use tensor_core::{DType, DeviceInfo, DeviceKind, Error, Limits, Result};
+use tensor_core::{DType, DeviceInfo, DeviceKind, Error, ErrorKind, Limits, Result};
 
 use crate::instance::instance;
 
@@ -147,7 +147,7 @@ pub(crate) fn find(index: usize) -> Result<Found> {
     };
     let asked = format!("wgpu:{index}");
     if all.is_empty() {
-        return Err(Error::UnknownDevice { asked, hint: HINT.into() });
+        return Err(Error::new(ErrorKind::UnknownDevice { asked, hint: HINT.into() }));
     }
     let mut at = index;
     if index == 0
@@ -156,18 +156,20 @@ pub(crate) fn find(index: usize) -> Result<Found> {
         let wanted = wanted.to_string_lossy().to_string();
         let wanted_lower = wanted.to_lowercase();
         let found = all.iter().position(|f| f.info.description.to_lowercase().contains(&wanted_lower));
-        at = found.ok_or_else(|| Error::UnknownDevice {
-            asked: wanted.clone(),
-            hint: format!("TAPER_ADAPTER names no adapter; there are {}", list()),
+        at = found.ok_or_else(|| {
+            Error::new(ErrorKind::UnknownDevice {
+                asked: wanted.clone(),
+                hint: format!("TAPER_ADAPTER names no adapter; there are {}", list()),
+            })
         })?;
     }
     if at >= all.len() {
-        return Err(Error::UnknownDevice { asked, hint: format!("there are {}", list()) });
+        return Err(Error::new(ErrorKind::UnknownDevice { asked, hint: format!("there are {}", list()) }));
     }
     let mut found = all
         .into_iter()
         .nth(at)
-        .ok_or_else(|| Error::UnknownDevice { asked: asked.clone(), hint: HINT.into() })?;
+        .ok_or_else(|| Error::new(ErrorKind::UnknownDevice { asked: asked.clone(), hint: HINT.into() }))?;
     found.info.name = asked;
     Ok(found)
 }

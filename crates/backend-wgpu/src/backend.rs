@@ -152,7 +152,11 @@ impl Backend for WgpuBackend {
             .map(|i| launch.outputs.iter().position(|o| same(i, o)).map(|o| o as u8))
             .collect();
         let plan = self.plan(launch, aliases)?;
-        self.gpu.encode(&plan, launch.scalars, launch.inputs, launch.outputs)
+        self.gpu.encode(&plan, launch)
+    }
+
+    fn settle(&self) -> Result<()> {
+        self.gpu.settle_tickets()
     }
 
     fn synchronize(&self) -> Result<()> {

@@ -1,11 +1,11 @@
-//! Gather and scatter-add. A bad index reads as 0 (or is not added) and is written down in the device's status
-//! buffer, which every read-back looks at.
+//! Gather and scatter-add. A bad index reads as 0 (or is not added) and is written down in the launch's slot of the device's
+//! fault table.
 
 use std::fmt::Write;
 
 use smallvec::SmallVec;
 use tensor_core::{
-    BinaryOp, DType, Error, Kernel, Result, Strides, collapse,
+    BinaryOp, DType, Kernel, Result, Strides, collapse,
     kernel::{GatherKernel, ScatterAddKernel},
 };
 
@@ -16,27 +16,10 @@ use crate::{
     formulas, index,
 };
 
-/// Words of the status buffer: whether taken, the operation, axis, size, and the index in two words.
-pub(crate) const STATUS_WORDS: usize = 8;
-
-const GATHER: u32 = 1;
-const SCATTER_ADD: u32 = 2;
-
-/// The error that the status buffer tells of, if any.
-pub(crate) fn fault(words: &[u32]) -> Option<Error> {
-    let &[taken, op, axis, size, low, high, ..] = words else { return None };
-    (taken != 0).then(|| Error::IndexOutOfRange {
-        op: if op == SCATTER_ADD { "scatter_add" } else { "gather" },
-        index: (u64::from(low) | u64::from(high) << 32) as i64,
-        axis: axis as usize,
-        size: size as usize,
-    })
-}
-
 /// Functions to read an index: its value with a mark when it does not fit a word, and the report of a bad one.
-fn index_functions(dtype: DType, op: u32, axis: usize, d: &mut Draft) -> String {
-    d.params.size("axis", axis);
-    d.bind("status", "atomic<u32>", true, Slot::Status);
+fn index_functions(dtype: DType, d: &mut Draft) -> String {
+    d.params.fault();
+    d.bind("faults", "atomic<u32>", true, Slot::Faults);
     let t = lane(dtype);
     let (low, high) = match t {
         "u32" => ("word", "0u"),
@@ -45,7 +28,7 @@ fn index_functions(dtype: DType, op: u32, axis: usize, d: &mut Draft) -> String 
     };
     format!(
         "fn index_value(word: {t}) -> vec2<u32> {{\n    return vec2<u32>({low}, {high});\n}}\n\
-         fn report(word: {t}) {{\n    if (atomicExchange(&status[0], 1u) == 0u) {{\n        atomicStore(&status[1], {op}u);\n        atomicStore(&status[2], params.axis);\n        atomicStore(&status[3], params.size);\n        atomicStore(&status[4], {low});\n        atomicStore(&status[5], {high});\n    }}\n}}\n"
+         fn report(word: {t}) {{\n    if (atomicExchange(&faults[params.fault], 1u) == 0u) {{\n        atomicStore(&faults[params.fault + 1u], {low});\n        atomicStore(&faults[params.fault + 2u], {high});\n    }}\n}}\n"
     )
 }
 
@@ -118,7 +101,7 @@ pub(crate) fn gather(kernel: &GatherKernel, along: Along, facts: &Facts<'_>) -> 
     d.bind("index", lane(*index_dtype), false, Slot::Input(1));
     d.bind("output", word, true, Slot::Output(0));
     let mut body = format!("alias Word = {word};\n");
-    body.push_str(&index_functions(*index_dtype, GATHER, *axis, &mut d));
+    body.push_str(&index_functions(*index_dtype, &mut d));
     let operands = [(&strides[0][..], index.offset()), (&strides[1][..], offset)];
     body.push_str(&index::places(&shape, &operands, &mut d.params));
     body.push_str(taper_shaders::GATHER);
@@ -198,7 +181,7 @@ fn scatter_draft(kernel: &ScatterAddKernel, along: Along, element: &str, sum: &s
     let add = format!(
         "alias T = {element};\nfn add(a: {element}, b: {element}) -> {element} {{\n    return {sum};\n}}\n"
     );
-    let body = add + &index_functions(*index_dtype, SCATTER_ADD, *axis, &mut d);
+    let body = add + &index_functions(*index_dtype, &mut d);
     (d, body)
 }
 

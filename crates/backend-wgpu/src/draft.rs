@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use tensor_core::{DType, DeviceInfo, Error};
+use tensor_core::{DType, DeviceInfo, Error, ErrorKind};
 
 use crate::{
     dtypes::{lane_size, scalar_words},
@@ -46,7 +46,7 @@ pub(crate) struct Facts<'a> {
 impl Facts<'_> {
     /// An `Unsupported` error.
     pub(crate) fn unsupported(&self, op: &'static str, dtype: DType, hint: &str) -> Error {
-        Error::Unsupported { op, device: self.info.name.clone(), dtype, hint: hint.into() }
+        Error::new(ErrorKind::Unsupported { op, device: self.info.name.clone(), dtype, hint: hint.into() })
     }
 }
 
@@ -59,8 +59,8 @@ pub(crate) enum Slot {
     Output(usize),
     /// A temporary of this kernel.
     Temp(usize),
-    /// The device's record of bad indices.
-    Status,
+    /// The device's record of bad indices: see `fault_table.rs`.
+    Faults,
 }
 
 /// One storage buffer of a draft.
@@ -82,6 +82,8 @@ pub(crate) struct Params {
     names: Vec<String>,
     words: Vec<u32>,
     scalars: Vec<(usize, usize, DType)>,
+    /// Where the launch's place in the fault table goes.
+    fault: Option<usize>,
 }
 
 impl Params {
@@ -110,11 +112,20 @@ impl Params {
         }
     }
 
+    /// Adds the first word of the launch's slot in the fault table, `params.fault`.
+    pub(crate) fn fault(&mut self) {
+        self.fault = Some(self.words.len());
+        self.word("fault", 0);
+    }
+
     /// The words for one launch.
-    pub(crate) fn fill(&self, scalars: &[tensor_core::Scalar], out: &mut Vec<u32>) {
+    pub(crate) fn fill(&self, scalars: &[tensor_core::Scalar], fault: u32, out: &mut Vec<u32>) {
         out.clear();
         out.push(0);
         out.extend_from_slice(&self.words);
+        if let Some(at) = self.fault {
+            out[at + 1] = fault;
+        }
         for &(at, slot, dtype) in &self.scalars {
             if let Some(&scalar) = scalars.get(slot) {
                 let [low, high] = scalar_words(scalar, dtype);

@@ -1,31 +1,23 @@
-//! Failures that wgpu reports from the side: errors outside every scope, and the loss of the device.
-//! They are stored here, never a panic, and read before any result is believed.
+//! Failures that wgpu reports from the side: errors outside every scope, and the loss of the device. Either leaves results that
+//! nobody can trust, so both make the device lost: never a panic, and never told to one reader only.
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
     atomic::{AtomicBool, Ordering},
 };
 
-use tensor_core::{Error, Result};
+use tensor_core::{Error, ErrorKind, Result};
 
 /// A lock whose holder panicked is still a lock: what it guards here is valid between any two statements.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-#[derive(Debug)]
-enum Fault {
-    Message(String),
-    Error(Error),
-}
-
-/// What went wrong on one device and was not told yet.
+/// Whether one device is lost. Once it is, every call says so until it is opened again.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     lost: AtomicBool,
     reason: Mutex<String>,
-    pending: Mutex<Option<Fault>>,
-    any: AtomicBool,
 }
 
 impl Faults {
@@ -33,7 +25,10 @@ impl Faults {
     pub(crate) fn watch(device: &wgpu::Device) -> Arc<Faults> {
         let faults = Arc::new(Faults::default());
         let other = Arc::clone(&faults);
-        device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| other.store(error.to_string())));
+        // Some command did not do what it should, and nobody knows which results depend on it.
+        device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
+            other.lose(format!("a command failed, and results that depend on it are wrong: {error}"));
+        }));
         let other = Arc::clone(&faults);
         device.set_device_lost_callback(move |reason, message| {
             other.lose(if message.is_empty() { format!("{reason:?}") } else { message });
@@ -41,19 +36,7 @@ impl Faults {
         faults
     }
 
-    /// Keeps the first message until somebody looks.
-    pub(crate) fn store(&self, message: String) {
-        lock(&self.pending).get_or_insert(Fault::Message(message));
-        self.any.store(true, Ordering::Release);
-    }
-
-    /// Keeps an error that came up where nobody could be told.
-    pub(crate) fn keep(&self, error: Error) {
-        lock(&self.pending).get_or_insert(Fault::Error(error));
-        self.any.store(true, Ordering::Release);
-    }
-
-    /// Marks the device as gone for good.
+    /// Marks the device as gone for good. The first reason stays.
     pub(crate) fn lose(&self, reason: String) {
         let mut kept = lock(&self.reason);
         if kept.is_empty() {
@@ -70,21 +53,10 @@ impl Faults {
     /// `DeviceLost` if the device is gone.
     pub(crate) fn alive(&self, device: &str) -> Result<()> {
         if self.is_lost() {
-            return Err(Error::DeviceLost { device: device.into(), reason: lock(&self.reason).clone() });
-        }
-        Ok(())
-    }
-
-    /// `DeviceLost`, or the failure that was stored and not told yet.
-    pub(crate) fn check(&self, device: &str) -> Result<()> {
-        self.alive(device)?;
-        if self.any.swap(false, Ordering::AcqRel)
-            && let Some(fault) = lock(&self.pending).take()
-        {
-            return Err(match fault {
-                Fault::Message(message) => Error::Backend { device: device.into(), message },
-                Fault::Error(error) => error,
-            });
+            return Err(Error::new(ErrorKind::DeviceLost {
+                device: device.into(),
+                reason: lock(&self.reason).clone(),
+            }));
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use tensor_core::{DType, DeviceInfo, DeviceKind, Error, Result, Storage};
+use tensor_core::{DType, DeviceInfo, DeviceKind, Error, ErrorKind, Result, Storage};
 
 use crate::{
     Caps,
@@ -104,7 +104,7 @@ impl Gpu {
     /// Opens `found`.
     pub(crate) fn open(found: &Found, options: &crate::Options) -> Result<Gpu> {
         let name = found.info.name.clone();
-        let backend = |message: String| Error::Backend { device: name.clone(), message };
+        let backend = |message: String| Error::new(ErrorKind::Backend { device: name.clone(), message });
         let Caps { binding_bytes, groups, storage_buffers, dispatch_work, without, no_subgroups } =
             options.caps;
         let mut limits = found.adapter.limits();
@@ -211,11 +211,11 @@ impl Gpu {
         &self.info.name
     }
 
-    /// An [`Error::Backend`] of this device; `DeviceLost` if that is why.
+    /// An [`ErrorKind::Backend`] of this device; `DeviceLost` if that is why.
     pub(crate) fn error(&self, message: impl Into<String>) -> Error {
         match self.faults.alive(self.name()) {
             Err(lost) => lost,
-            Ok(()) => Error::Backend { device: self.name().into(), message: message.into() },
+            Ok(()) => Error::new(ErrorKind::Backend { device: self.name().into(), message: message.into() }),
         }
     }
 
@@ -233,30 +233,30 @@ impl Gpu {
 
     fn out_of_memory(&self, asked: u64) -> Error {
         let stats = self.pool.stats();
-        Error::OutOfMemory {
+        Error::new(ErrorKind::OutOfMemory {
             device: self.name().into(),
             asked,
             in_use: stats.allocated,
             reserved: stats.reserved,
             limit: stats.limit,
-        }
+        })
     }
 
     /// A buffer for `numel` elements, and the batch that last used it (0 for a fresh one).
     pub(crate) fn allocate(&self, dtype: DType, numel: usize) -> Result<(WgpuBuffer, u64)> {
         self.faults.alive(self.name())?;
         if !self.info.dtypes.contains(&dtype) {
-            return Err(Error::Unsupported {
+            return Err(Error::new(ErrorKind::Unsupported {
                 op: "allocate",
                 device: self.name().into(),
                 dtype,
                 hint: "this adapter has no such numbers; cast first, or stay on the cpu".into(),
-            });
+            }));
         }
         let limit = self.info.limits.max_buffer_bytes;
         let bytes = (numel as u64).saturating_mul(lane_size(dtype) as u64);
         if bytes > limit {
-            return Err(Error::TooLarge { device: self.name().into(), asked: bytes, limit });
+            return Err(Error::new(ErrorKind::TooLarge { device: self.name().into(), asked: bytes, limit }));
         }
         let wrap = |raw| WgpuBuffer::new(raw, &self.pool, &self.batch, self.id, dtype, numel);
         if numel == 0 {

@@ -12,7 +12,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | `registry`, `instance`, `adapter`, `options` | which adapters there are, and the devices open on them |
-//! | `gpu`, `pool`, `stream`, `read_back`, `profile`, `faults` | one open device: memory, command batches, reads, times, failures |
+//! | `gpu`, `pool`, `stream`, `read_back`, `profile`, `fault_table`, `faults` | one open device: memory, command batches, reads, times, failures |
 //! | `draft`, `pipeline`, `first_use`, `disk_cache`, `index`, `lines`, `formulas` | how a kernel becomes WGSL and a pipeline |
 //! | `tuning` | the ways of matrix products, measured |
 //! | `window` | kernels over more of a buffer than one binding shows |
@@ -29,6 +29,7 @@ mod cumulative;
 mod disk_cache;
 mod draft;
 mod dtypes;
+mod fault_table;
 mod faults;
 mod first_use;
 mod formulas;

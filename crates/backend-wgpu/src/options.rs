@@ -152,6 +152,8 @@ impl Setting {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use tensor_core::ErrorKind;
+
     use super::*;
 
     fn read(name: &'static str, value: &'static str) -> Result<Options> {
@@ -190,7 +192,7 @@ mod tests {
         ] {
             let error = read(name, value).unwrap_err();
             let text = error.to_string();
-            assert!(matches!(error, Error::Invalid { .. }), "{text}");
+            assert!(matches!(error.kind(), ErrorKind::Invalid { .. }), "{text}");
             assert!(text.contains(name) && text.contains(&format!("{value:?}")), "{text}");
         }
     }

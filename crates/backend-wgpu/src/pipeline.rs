@@ -154,7 +154,7 @@ fn create(gpu: &Gpu, draft: &Draft, text: &str, immediates: bool) -> Pipeline {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use tensor_core::Error;
+    use tensor_core::ErrorKind;
 
     use super::*;
 
@@ -174,13 +174,12 @@ mod tests {
         draft.body =
             "@compute @workgroup_size(1)\nfn main() {\n    let seven = no_such_function(6);\n}\n".into();
         for immediates in [true, false] {
-            match pipeline(&gpu, &draft, immediates) {
-                Err(Error::Backend { device, message }) => {
-                    assert_eq!(device, "wgpu:0");
-                    assert!(message.contains("crooked") && message.contains("no_such_function"), "{message}");
-                }
-                other => assert!(other.is_err(), "a pipeline of a crooked shader"),
-            }
+            let Err(error) = pipeline(&gpu, &draft, immediates) else {
+                panic!("a pipeline of a crooked shader")
+            };
+            let ErrorKind::Backend { device, message } = error.kind() else { panic!("{error}") };
+            assert_eq!(device, "wgpu:0");
+            assert!(message.contains("crooked") && message.contains("no_such_function"), "{message}");
         }
         // Nothing of it is kept, and the device goes on.
         assert_eq!(gpu.pipelines.len(), 0);

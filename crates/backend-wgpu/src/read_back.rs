@@ -13,12 +13,12 @@ use std::{
 use tensor_core::{Buffer, DType, Error, Result, Storage};
 
 use crate::{
-    by_index::fault,
     dtypes::{from_lanes, lane_size},
+    fault_table::Snapshot,
     faults::lock,
     gpu::Gpu,
     pool::WgpuBuffer,
-    stream::{STATUS_BYTES, Stream},
+    stream::Stream,
 };
 
 /// The greatest piece of one read-back.
@@ -47,7 +47,8 @@ pub(crate) struct Reading {
     mapped: mpsc::Receiver<bool>,
     index: wgpu::SubmissionIndex,
     bytes: usize,
-    with_status: bool,
+    /// What the copy of the fault table behind the bytes tells of.
+    faults: Option<Snapshot>,
 }
 
 impl Gpu {
@@ -55,7 +56,7 @@ impl Gpu {
     pub(crate) fn read(&self, storage: &Storage, start: usize, out: &mut [u8]) -> Result<()> {
         let numel = out.len() / storage.dtype().size();
         let buffer = self.readable(storage, start, numel)?;
-        let Some(raw) = buffer.raw().filter(|_| numel > 0) else { return self.finish() };
+        let Some(raw) = buffer.raw().filter(|_| numel > 0) else { return Ok(()) };
         let dtype = buffer.dtype();
         for piece in pieces(numel, dtype) {
             let reading = self.begin_read(&mut lock(&self.stream), Some(place(raw, start, &piece, dtype)))?;
@@ -76,9 +77,7 @@ impl Gpu {
         let dtype = buffer.dtype();
         let mut out = vec![0; numel * dtype.size()];
         let Some(raw) = buffer.raw().filter(|_| numel > 0) else {
-            // Failures of earlier work are told all the same.
-            let reading = self.begin_read(&mut lock(&self.stream), None)?;
-            return Awaited::new(&self, reading, out, |_, _| ()).await;
+            return Ok(out);
         };
         for piece in pieces(numel, dtype) {
             let reading = self.begin_read(&mut lock(&self.stream), Some(place(raw, start, &piece, dtype)))?;
@@ -91,7 +90,7 @@ impl Gpu {
 
     /// The buffer of a storage, if nothing is wrong and it has `numel` elements from `start` on.
     fn readable<'a>(&self, storage: &'a Storage, start: usize, numel: usize) -> Result<&'a WgpuBuffer> {
-        self.faults.check(self.name())?;
+        self.faults.alive(self.name())?;
         let buffer = self.buffer(storage)?;
         if start.checked_add(numel).is_none_or(|end| end > buffer.numel()) {
             return Err(Error::invalid(
@@ -102,24 +101,24 @@ impl Gpu {
         Ok(buffer)
     }
 
-    /// Records the copy of a piece (or only of the status) into a staging buffer, submits, and asks for the mapping.
+    /// Records the copy of a piece, if any, and of the fault table, where tickets are open, into a staging buffer, submits, and asks
+    /// for the mapping.
     pub(crate) fn begin_read(
         &self,
         stream: &mut Stream,
         piece: Option<(&wgpu::Buffer, u64, usize)>,
     ) -> Result<Reading> {
         let bytes = piece.map_or(0, |(_, _, bytes)| bytes);
-        let need = bytes as u64 + STATUS_BYTES;
+        let faults = stream.faults.snapshot();
+        let need = bytes as u64 + faults.map_or(0, |snapshot| snapshot.bytes);
         let staging = self.staging(stream, need)?;
-        let with_status = std::mem::take(&mut stream.unchecked);
-        let status = stream.status.clone();
+        let table = stream.faults.raw.clone();
         let encoder = stream.encoder(&self.device);
         if let Some((raw, from, bytes)) = piece {
             encoder.copy_buffer_to_buffer(raw, from, &staging, 0, bytes as u64);
         }
-        if with_status {
-            encoder.copy_buffer_to_buffer(&status, 0, &staging, bytes as u64, STATUS_BYTES);
-            encoder.clear_buffer(&status, 0, None);
+        if let Some(snapshot) = faults {
+            encoder.copy_buffer_to_buffer(&table, 0, &staging, bytes as u64, snapshot.bytes);
         }
         let index = self.flush(stream)?;
         let (sender, mapped) = mpsc::channel();
@@ -128,37 +127,34 @@ impl Gpu {
                 let _ = sender.send(result.is_ok());
             });
         })?;
-        Ok(Reading { staging, mapped, index, bytes, with_status })
+        Ok(Reading { staging, mapped, index, bytes, faults })
     }
 
-    /// Waits for a reading, looks for failures, and shows the lanes.
+    /// Waits for a reading, decides the tickets that it tells of, and shows the lanes.
     pub(crate) fn end_read(&self, reading: Reading, show: impl FnOnce(&[u8])) -> Result<()> {
-        let Reading { staging, mapped, index, bytes, with_status } = reading;
+        let Reading { staging, mapped, index, bytes, faults } = reading;
         self.wait(index)?;
         // The wait ran the callback; if another thread's poll did, its message is there too.
         let ok = mapped.recv_timeout(std::time::Duration::from_secs(60)).unwrap_or(false);
-        self.faults.check(self.name())?;
+        self.faults.alive(self.name())?;
         if !ok {
             return Err(self.error("the memory read back could not be mapped"));
         }
-        let mut failed = None;
         {
+            let end = bytes as u64 + faults.map_or(0, |snapshot| snapshot.bytes);
             let view = staging
-                .get_mapped_range(..(bytes as u64 + STATUS_BYTES).next_multiple_of(8))
+                .get_mapped_range(..end.next_multiple_of(8))
                 .map_err(|e| self.error(format!("the memory read back could not be mapped: {e}")))?;
-            if with_status {
-                let words: Vec<u32> =
-                    bytemuck::pod_collect_to_vec(&view[bytes..bytes + STATUS_BYTES as usize]);
-                failed = fault(&words);
+            if let Some(snapshot) = faults {
+                let words: Vec<u32> = bytemuck::pod_collect_to_vec(&view[bytes..end as usize]);
+                lock(&self.stream).faults.decide(snapshot, &words);
             }
-            if failed.is_none() {
-                show(&view[..bytes]);
-            }
+            show(&view[..bytes]);
         }
         staging.unmap();
         self.keep_staging(staging);
         self.keep_pipelines(false);
-        failed.map_or(Ok(()), Err)
+        Ok(())
     }
 
     /// A buffer for reading back `need` bytes.
@@ -239,7 +235,6 @@ impl Waiting {
 
 /// A read under way that somebody awaits: the bytes, once they are there.
 struct Awaited {
-    gpu: Arc<Gpu>,
     shared: Arc<Mutex<Shared>>,
 }
 
@@ -247,8 +242,6 @@ struct Awaited {
 struct Shared {
     done: Option<Result<Vec<u8>>>,
     waker: Option<Waker>,
-    /// Nobody awaits it any more.
-    dropped: bool,
 }
 
 impl Awaited {
@@ -264,11 +257,6 @@ impl Awaited {
         let job = move |gpu: &Gpu| {
             let result = gpu.end_read(reading, |lanes| show(lanes, &mut out)).map(|()| out);
             let mut shared = lock(&other);
-            if shared.dropped {
-                // A failure of work on the device is still somebody's to hear.
-                result.err().into_iter().for_each(|error| gpu.faults.keep(error));
-                return;
-            }
             shared.done = Some(result);
             let waker = shared.waker.take();
             drop(shared);
@@ -277,7 +265,7 @@ impl Awaited {
             }
         };
         Waiting::push(gpu, Box::new(job));
-        Awaited { gpu: Arc::clone(gpu), shared }
+        Awaited { shared }
     }
 }
 
@@ -292,16 +280,6 @@ impl Future for Awaited {
                 shared.waker = Some(context.waker().clone());
                 Poll::Pending
             }
-        }
-    }
-}
-
-impl Drop for Awaited {
-    fn drop(&mut self) {
-        let mut shared = lock(&self.shared);
-        shared.dropped = true;
-        if let Some(Err(error)) = shared.done.take() {
-            self.gpu.faults.keep(error);
         }
     }
 }

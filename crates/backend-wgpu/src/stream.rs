@@ -7,11 +7,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tensor_core::{Error, Result, Storage};
+use tensor_core::{Launch, Result, Storage};
 
 use crate::{
-    by_index::STATUS_WORDS,
     draft::Slot,
+    fault_table::FaultTable,
     faults::lock,
     gpu::Gpu,
     pipeline::{Plan, Step},
@@ -31,7 +31,6 @@ const MAX_WRITTEN: u64 = 32 << 20;
 const MAX_IN_FLIGHT: usize = 4;
 /// Bytes of parameters in one submission, where they go through a uniform buffer.
 const UNIFORM_BYTES: u64 = 256 << 10;
-pub(crate) const STATUS_BYTES: u64 = STATUS_WORDS as u64 * 4;
 
 /// What is recorded and not submitted, and what is submitted and not done.
 pub(crate) struct Stream {
@@ -45,9 +44,7 @@ pub(crate) struct Stream {
     in_flight: VecDeque<wgpu::SubmissionIndex>,
     uniforms: wgpu::Buffer,
     uniform_bytes: Vec<u8>,
-    pub(crate) status: wgpu::Buffer,
-    /// Whether a kernel that checks indices ran since the status was last read.
-    pub(crate) unchecked: bool,
+    pub(crate) faults: FaultTable,
     /// Buffers for reading back, reused.
     pub(crate) staging: Vec<wgpu::Buffer>,
     words: Vec<u32>,
@@ -79,12 +76,7 @@ impl Stream {
                 wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::COPY_DST,
             ),
             uniform_bytes: Vec::new(),
-            status: buffer(
-                "status",
-                STATUS_BYTES,
-                wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST,
-            ),
-            unchecked: false,
+            faults: FaultTable::new(device),
             staging: Vec::new(),
             words: Vec::new(),
             profiler: None,
@@ -109,24 +101,18 @@ impl Stream {
 
 impl Gpu {
     /// Records all steps of a plan.
-    pub(crate) fn encode(
-        &self,
-        plan: &Plan,
-        scalars: &[tensor_core::Scalar],
-        inputs: &[Storage],
-        outputs: &[Storage],
-    ) -> Result<()> {
+    pub(crate) fn encode(&self, plan: &Plan, launch: &Launch<'_>) -> Result<()> {
         // Temporaries come first: making them may have to flush.
         let temps: Vec<WgpuBuffer> =
             plan.temps.iter().map(|&(dtype, n)| Ok(self.allocate(dtype, n)?.0)).collect::<Result<_>>()?;
-        let mut stream = lock(&self.stream);
+        let (fault, mut stream) = self.fault_slot(launch.ticket)?;
         for step in &plan.steps {
             let mut words = std::mem::take(&mut stream.words);
-            step.params.fill(scalars, &mut words);
+            step.params.fill(launch.scalars, fault, &mut words);
             for first in (0..step.groups).step_by(step.most) {
                 // The first of all parameters.
                 words[0] = first as u32;
-                self.record(&mut stream, step, first, &words, [inputs, outputs], &temps)?;
+                self.record(&mut stream, step, first, &words, [launch.inputs, launch.outputs], &temps)?;
                 if stream.dispatches >= MAX_DISPATCHES
                     || stream.bytes >= MAX_BYTES
                     || stream.work / MAX_WORK >= self.facts.dispatch_work
@@ -175,10 +161,7 @@ impl Gpu {
                 Slot::Input(k) => storage(inputs, k)?,
                 Slot::Output(k) => storage(outputs, k)?,
                 Slot::Temp(k) => temps.get(k).and_then(WgpuBuffer::raw).unwrap_or(&self.dummy).clone(),
-                Slot::Status => {
-                    stream.unchecked = true;
-                    stream.status.clone()
-                }
+                Slot::Faults => stream.faults.raw.clone(),
             };
             // A larger buffer shows as much of itself as a binding may.
             let size = buffer.size().saturating_sub(start).min(self.facts.binding_bytes);
@@ -198,7 +181,7 @@ impl Gpu {
                 }),
             })
             .collect();
-        // A failure here has no scope; the uncaptured-error handler keeps it for the next read.
+        // A failure here has no scope: the uncaptured-error handler takes the device for lost.
         let group = self.device.create_bind_group(&wgpu::BindGroupDescriptor {
             label: None,
             layout: &step.pipeline.layout,
@@ -243,7 +226,10 @@ impl Gpu {
         });
         stream.uniform_bytes = uniform_bytes;
         stream.uniform_bytes.clear();
-        let index = index?;
+        // Whose commands they were, nobody knows: every result on the device may be wrong.
+        let index = index.inspect_err(|error| {
+            self.faults.lose(format!("commands were lost, and the results of them with them: {error}"));
+        })?;
         if let Some(mut profiler) = stream.profiler.take() {
             let collected = profiler.collect(self, index.clone());
             stream.profiler = Some(profiler);
@@ -291,7 +277,7 @@ impl Gpu {
         Ok(())
     }
 
-    /// Sends everything and waits for it. What went wrong is for others to tell.
+    /// Sends everything and waits for it.
     pub(crate) fn settle(&self) -> Result<()> {
         let index = {
             let mut stream = lock(&self.stream);
@@ -302,29 +288,17 @@ impl Gpu {
         self.wait(index)
     }
 
-    /// Sends everything, waits for it, and reports what went wrong.
+    /// Sends everything, waits for it, and writes new pipelines to disk.
     pub(crate) fn finish(&self) -> Result<()> {
-        let reading = {
-            let mut stream = lock(&self.stream);
-            if stream.unchecked { Some(self.begin_read(&mut stream, None)?) } else { None }
-        };
-        match reading {
-            Some(reading) => self.end_read(reading, |_| {})?,
-            None => self.settle()?,
-        }
+        self.settle()?;
         self.keep_pipelines(true);
-        self.faults.check(self.name())
+        Ok(())
     }
 
     /// Gives staging buffers and cached memory back to the driver.
     pub(crate) fn empty_cache(&self) {
         lock(&self.stream).staging.clear();
-        // A failure of earlier work belongs to whoever reads its result, not to the caller here.
-        if let Err(error) = self.reclaim() {
-            match error {
-                Error::DeviceLost { .. } => {}
-                other => self.faults.keep(other),
-            }
-        }
+        // A device that is lost says so to whoever uses it next; there is nobody to tell here.
+        let _ = self.reclaim();
     }
 }

@@ -140,7 +140,7 @@ impl Gpu {
             self.settle()?;
             let start = Instant::now();
             for _ in 0..count {
-                self.encode(&plan, launch.scalars, launch.inputs, launch.outputs)?;
+                self.encode(&plan, launch)?;
             }
             self.settle()?;
             Ok(start.elapsed() / count)

@@ -391,7 +391,7 @@ fn place(draft: &mut Draft, inputs: &[u64], outputs: &[u64]) {
         binding.start = match binding.slot {
             Slot::Input(k) => inputs.get(k).copied().unwrap_or(0),
             Slot::Output(o) => outputs.get(o).copied().unwrap_or(0),
-            Slot::Temp(_) | Slot::Status => binding.start,
+            Slot::Temp(_) | Slot::Faults => binding.start,
         };
     }
 }

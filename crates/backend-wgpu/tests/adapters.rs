@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use backend_wgpu::Options;
-use tensor_core::{Device, Error, Result, Tensor};
+use tensor_core::{Device, ErrorKind, Result, Tensor};
 
 /// What the Vulkan loader knows as lavapipe, on Linux.
 fn software_driver() -> Option<PathBuf> {
@@ -107,7 +107,7 @@ fn on_two_adapters() -> Result<()> {
     let moved = x.to(two)?;
     assert_eq!((moved.device(), moved.to_vec::<f32>()?), (two.clone(), x.to_vec::<f32>()?));
     let error = x.add(&moved).unwrap_err();
-    assert!(matches!(error.root(), Error::DeviceMismatch { .. }), "{error}");
+    assert!(matches!(error.kind(), ErrorKind::DeviceMismatch { .. }), "{error}");
     assert!(error.to_string().contains("wgpu:0") && error.to_string().contains("wgpu:1"), "{error}");
     assert!(x.add(&Tensor::ones([100], &more[0])?).is_err(), "two devices of one adapter");
 
@@ -119,7 +119,7 @@ fn on_two_adapters() -> Result<()> {
     let gone = Tensor::ones([10], &lost)? * 2.0;
     backend_wgpu::destroy(&lost)?;
     let error = gone.to_vec::<f32>().unwrap_err();
-    assert!(matches!(error.root(), Error::DeviceLost { .. }), "{error}");
+    assert!(matches!(error.kind(), ErrorKind::DeviceLost { .. }), "{error}");
     drop(lost);
     assert!(gone.eval().is_err());
     drop(gone);

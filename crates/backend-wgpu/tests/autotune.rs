@@ -8,7 +8,7 @@ use std::path::Path;
 use backend_wgpu::{Form, Options, WgpuBackend};
 use common::{close, device, numbers, run};
 use tensor_core::{
-    DType, Device, Error, Kernel, Launch, Layout,
+    DType, Device, ErrorKind, Kernel, Launch, Layout,
     kernel::{Compiled, GatherKernel, MatMulKernel},
 };
 
@@ -138,13 +138,14 @@ fn nothing_is_measured_or_kept_where_it_is_not_asked_for() {
 
 /// Measuring waits for the device, and what it meets of earlier work is for the next read to tell.
 #[test]
-fn a_failure_before_is_told_by_the_read_that_follows() {
+fn a_bad_index_before_a_measurement_is_told_by_its_own_ticket() {
     if device().is_none() {
         return;
     }
     let device = open(None, true, Form::Auto);
     let backend = device.backend();
     let launch = |kernel: &Kernel, inputs: &[tensor_core::Storage], numel: usize| {
+        let ticket = common::ticket(kernel);
         let output = backend.allocate(DType::F32, numel).unwrap();
         let launch = Launch {
             kernel,
@@ -152,9 +153,10 @@ fn a_failure_before_is_told_by_the_read_that_follows() {
             scalars: &[],
             inputs,
             outputs: std::slice::from_ref(&output),
+            ticket: ticket.as_ref(),
         };
         backend.run(&launch).unwrap();
-        output
+        (output, ticket)
     };
     let numbers = backend.upload(DType::F32, &[0; 4 * N * N]).unwrap();
     let index = backend.upload(DType::I32, &[9; 8]).unwrap();
@@ -165,10 +167,12 @@ fn a_failure_before_is_told_by_the_read_that_follows() {
         input: Layout::contiguous([4]),
         index: Layout::contiguous([2]),
     });
-    launch(&gather, &[numbers.clone(), index], 2);
-    let output = launch(&product(N, N, N, DType::F32), &[numbers.clone(), numbers], N * N);
-    let error = backend.download(&output, 0, &mut [0; 4]).unwrap_err();
-    assert!(matches!(error, Error::IndexOutOfRange { op: "gather", .. }), "{error}");
+    let (_, ticket) = launch(&gather, &[numbers.clone(), index], 2);
+    let (output, none) = launch(&product(N, N, N, DType::F32), &[numbers.clone(), numbers], N * N);
+    assert!(none.is_none());
+    backend.download(&output, 0, &mut [0; 4]).unwrap();
+    let error = ticket.unwrap().result().unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::IndexOutOfRange { op: "gather", .. }), "{error}");
 }
 
 /// Whatever a clock would choose: each way gives the product, at sizes on and off its edges.

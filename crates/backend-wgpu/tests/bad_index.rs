@@ -1,24 +1,18 @@
-//! Bad indices, in a process of their own: they are reported at the next read of anything, which could be another test's.
+//! Bad indices: the ticket of a launch tells of its own, and nothing else does.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
 
-use common::{INDEX_DTYPES, devices, numbers, run, scatter};
+use std::sync::Arc;
+
+use common::{INDEX_DTYPES, devices, numbers, run, scatter, ticket};
 use tensor_core::{
-    DType, Error, Kernel, Launch, Layout,
+    DType, Device, ErrorKind, Kernel, Launch, Layout, Storage, Ticket,
     kernel::{Compiled, GatherKernel},
 };
 
-/// One test, for the same reason: in turn.
 #[test]
-fn bad_indices_are_errors_at_the_next_read() {
-    a_bad_index_is_told_once();
-    an_index_of_64_bits_is_not_cut_to_32();
-    an_index_into_nothing_is_told_too();
-    a_dropped_read_leaves_what_it_found_to_the_next();
-}
-
-fn a_bad_index_is_told_once() {
+fn a_bad_index_is_told_by_its_ticket() {
     for (name, device) in devices() {
         for index_dtype in INDEX_DTYPES {
             if !device.supports(index_dtype) {
@@ -51,13 +45,12 @@ fn a_bad_index_is_told_once() {
                 ),
             ];
             for (wanted, at, kernel, inputs) in cases {
-                match run(device, kernel, &[], &inputs) {
-                    Err(Error::IndexOutOfRange { op, index, axis, size }) => {
-                        assert_eq!((op, index as f64, axis, size), (wanted, bad, at, 4), "{name}");
-                    }
-                    other => panic!("{name}: {other:?}"),
-                }
-                // Told once; the device goes on.
+                let error = run(device, kernel, &[], &inputs).unwrap_err();
+                let ErrorKind::IndexOutOfRange { op, index, axis, size } = *error.kind() else {
+                    panic!("{name}: {error}")
+                };
+                assert_eq!((op, index as f64, axis, size), (wanted, bad, at, 4), "{name}");
+                // Nobody else hears of it; the device goes on.
                 device.synchronize().unwrap();
                 let mut inputs = inputs;
                 inputs[1].1 = vec![0.0, 3.0, 1.0];
@@ -67,6 +60,7 @@ fn a_bad_index_is_told_once() {
     }
 }
 
+#[test]
 fn an_index_of_64_bits_is_not_cut_to_32() {
     for (name, device) in devices().iter().filter(|(_, d)| d.supports(DType::I64)) {
         let gather = Kernel::Gather(GatherKernel {
@@ -78,10 +72,17 @@ fn an_index_of_64_bits_is_not_cut_to_32() {
         });
         let found =
             run(device, &gather, &[], &[(DType::F32, numbers(4, 1)), (DType::I64, vec![4294967297.0])]);
-        assert!(matches!(found, Err(Error::IndexOutOfRange { index: 4294967297, .. })), "{name}: {found:?}");
+        assert!(
+            matches!(
+                found.as_ref().map_err(|e| e.kind()),
+                Err(ErrorKind::IndexOutOfRange { index: 4294967297, .. })
+            ),
+            "{name}: {found:?}"
+        );
     }
 }
 
+#[test]
 fn an_index_into_nothing_is_told_too() {
     for (name, device) in devices() {
         for dtype in [DType::F32, DType::BF16] {
@@ -90,7 +91,10 @@ fn an_index_into_nothing_is_told_too() {
             let inputs = [(dtype, vec![]), (DType::I32, vec![1.0; 6]), (dtype, vec![1.0; 6])];
             let found = run(device, &kernel, &[], &inputs);
             assert!(
-                matches!(found, Err(Error::IndexOutOfRange { index: 1, axis: 0, size: 0, .. })),
+                matches!(
+                    found.as_ref().map_err(|e| e.kind()),
+                    Err(ErrorKind::IndexOutOfRange { index: 1, axis: 0, size: 0, .. })
+                ),
                 "{name}: {found:?}"
             );
             device.synchronize().unwrap();
@@ -98,42 +102,103 @@ fn an_index_into_nothing_is_told_too() {
     }
 }
 
-/// An awaited read takes the record of bad indices with it; nobody awaits this one any more.
-fn a_dropped_read_leaves_what_it_found_to_the_next() {
+/// A gather of `index` from four numbers, its output, and its ticket.
+fn gathered(device: &Device, index: &[i32], read: bool) -> (Storage, Arc<Ticket>) {
+    let backend = device.backend();
+    let kernel = Kernel::Gather(GatherKernel {
+        axis: 0,
+        dtype: DType::F32,
+        index_dtype: DType::I32,
+        input: Layout::contiguous([4]),
+        index: Layout::contiguous([index.len()]),
+    });
+    let bytes: Vec<u8> = index.iter().flat_map(|i| i.to_ne_bytes()).collect();
+    let inputs = [
+        backend.upload(DType::F32, &[1.0f32, 2.0, 3.0, 4.0].map(f32::to_ne_bytes).concat()).unwrap(),
+        backend.upload(DType::I32, &bytes).unwrap(),
+    ];
+    let output = backend.allocate(DType::F32, index.len()).unwrap();
+    let ticket = ticket(&kernel).unwrap();
+    let launch = Launch {
+        kernel: &kernel,
+        compiled: &Compiled::default(),
+        scalars: &[],
+        inputs: &inputs,
+        outputs: std::slice::from_ref(&output),
+        ticket: Some(&ticket),
+    };
+    backend.run(&launch).unwrap();
+    if read {
+        backend.download(&output, 0, &mut vec![0; 4 * index.len()]).unwrap();
+    }
+    (output, ticket)
+}
+
+#[test]
+fn a_dropped_read_leaves_the_ticket_to_the_next() {
     for (name, device) in devices() {
         let backend = device.backend();
-        let (table, index) = (Layout::contiguous([4]), Layout::contiguous([2]));
-        let kernel = Kernel::Gather(GatherKernel {
-            axis: 0,
-            dtype: DType::F32,
-            index_dtype: DType::I32,
-            input: table,
-            index,
-        });
-        let inputs =
-            [backend.upload(DType::F32, &[0; 16]).unwrap(), backend.upload(DType::I32, &[9; 8]).unwrap()];
-        let output = backend.allocate(DType::F32, 2).unwrap();
-        let launch = Launch {
-            kernel: &kernel,
-            compiled: &Compiled::default(),
-            scalars: &[],
-            inputs: &inputs,
-            outputs: std::slice::from_ref(&output),
-        };
-        backend.run(&launch).unwrap();
+        let (output, ticket) = gathered(device, &[9, 9], false);
         let mut read = backend.download_async(&output, 0, 2);
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-        if let std::task::Poll::Ready(found) = read.as_mut().poll(&mut context) {
-            assert!(matches!(found, Err(Error::IndexOutOfRange { .. })), "{name}: {found:?}");
-            continue;
-        }
+        let _ = read.as_mut().poll(&mut context);
         drop(read);
-        // It is told once the device has answered.
-        let told = (0..10_000).find_map(|_| {
-            std::thread::sleep(std::time::Duration::from_millis(1));
-            backend.synchronize().err()
-        });
-        assert!(matches!(told, Some(Error::IndexOutOfRange { .. })), "{name}: {told:?}");
+        backend.settle().unwrap();
+        for _ in 0..2 {
+            let error = ticket.result().unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::IndexOutOfRange { index: 9, .. }), "{name}: {error}");
+        }
         backend.synchronize().unwrap();
+    }
+}
+
+#[test]
+fn every_ticket_is_decided_for_itself() {
+    for (name, device) in devices() {
+        // More than there are slots, with bad ones among them, none of which is read for itself.
+        let bad = |i: i32| if i % 7 == 3 { 4 + i } else { i % 4 };
+        let all: Vec<_> = (0..2500).map(|i| gathered(device, &[0, bad(i)], false)).collect();
+        device.backend().settle().unwrap();
+        for (i, (_, ticket)) in (0..).zip(&all) {
+            match ticket.result() {
+                Ok(()) => assert_ne!(i % 7, 3, "{name}: {i}"),
+                Err(error) => {
+                    let found = matches!(error.kind(), ErrorKind::IndexOutOfRange { index, .. } if *index == 4 + i64::from(i));
+                    assert!(found && i % 7 == 3, "{name}: {i}: {error}");
+                }
+            }
+        }
+        // The slots of bad ones serve again.
+        for _ in 0..3 {
+            gathered(device, &[1, 2], true).1.result().unwrap();
+            assert!(gathered(device, &[1, 4], true).1.result().is_err(), "{name}");
+        }
+        // Nobody asks for these: their slots are cleared before they serve again.
+        for _ in 0..3000 {
+            gathered(device, &[7, 8], false);
+        }
+        for _ in 0..1500 {
+            let (_output, ticket) = gathered(device, &[1, 2], false);
+            drop(_output);
+            drop(ticket);
+        }
+        gathered(device, &[1, 2], true).1.result().unwrap();
+    }
+}
+
+#[test]
+fn threads_settle_what_others_launched() {
+    for (name, device) in devices() {
+        std::thread::scope(|scope| {
+            for t in 0..4 {
+                scope.spawn(move || {
+                    for i in 0..50 {
+                        let bad = (i + t) % 3 == 0;
+                        let (_output, ticket) = gathered(device, &[0, if bad { 100 + i } else { 3 }], true);
+                        assert_eq!(ticket.result().is_err(), bad, "{name}");
+                    }
+                });
+            }
+        });
     }
 }

@@ -6,7 +6,7 @@ mod common;
 use common::{device, numbers, read, run, to_bytes};
 use smallvec::SmallVec;
 use tensor_core::{
-    DType, Device, Error, Kernel, Layout, Result, Scalar,
+    DType, Device, ErrorKind, Kernel, Layout, Result, Scalar,
     kernel::{CopyKernel, Instr, MapKernel, Program},
 };
 
@@ -25,7 +25,7 @@ fn a_terabyte_is_too_large() {
     let Some(device) = device() else { return };
     for numel in [1usize << 38, usize::MAX, device.info().limits.max_buffer_bytes as usize / 4 + 1] {
         let found = device.backend().allocate(DType::F32, numel);
-        assert!(matches!(found, Err(Error::TooLarge { .. })), "{found:?}");
+        assert!(matches!(found.as_ref().map_err(|e| e.kind()), Err(ErrorKind::TooLarge { .. })), "{found:?}");
     }
     // As much as there may be in one buffer works, to its last element, where that is not most of the memory.
     let Some(device) = open(None) else { return };
@@ -51,7 +51,7 @@ fn the_budget_is_kept_and_freed_memory_serves_again() {
             assert!(held.len() <= 8);
         };
         assert!(
-            matches!(error, Error::OutOfMemory { asked: 1_048_576, limit: Some(8_388_608), .. }),
+            matches!(error.kind(), ErrorKind::OutOfMemory { asked: 1_048_576, limit: Some(8_388_608), .. }),
             "{error}"
         );
         assert!(held.len() >= 7, "{}", held.len());
@@ -72,7 +72,12 @@ fn a_lost_device_stays_lost_and_can_be_opened_again() {
     let backend = device.backend();
     let kept = backend.upload(DType::F32, &to_bytes(DType::F32, &numbers(100, 1))).unwrap();
     backend_wgpu::destroy(&device).unwrap();
-    let lost = |result: Result<()>| assert!(matches!(result, Err(Error::DeviceLost { .. })), "{result:?}");
+    let lost = |result: Result<()>| {
+        assert!(
+            matches!(result.as_ref().map_err(|e| e.kind()), Err(ErrorKind::DeviceLost { .. })),
+            "{result:?}"
+        )
+    };
     for _ in 0..2 {
         lost(backend.allocate(DType::F32, 10).map(drop));
         lost(backend.upload(DType::F32, &[0; 40]).map(drop));
@@ -99,7 +104,7 @@ fn a_device_lost_under_load_gives_right_results_or_an_error() {
                     match run(&device, &fill(100), &[Scalar::Float(value)], &[]) {
                         Ok(found) => assert_eq!(found[0], [value; 100]),
                         Err(error) => {
-                            assert!(matches!(error, Error::DeviceLost { .. }), "{error}");
+                            assert!(matches!(error.kind(), ErrorKind::DeviceLost { .. }), "{error}");
                             break;
                         }
                     }
@@ -119,9 +124,9 @@ fn an_asynchronous_read_fails_as_the_others_do() {
     let read = |start| pollster::block_on(device.backend().download_async(&buffer, start, 100));
     drop(device.backend().download_async(&buffer, 0, 100));
     assert_eq!(read(0).unwrap(), [0; 400]);
-    assert!(matches!(read(1), Err(Error::Invalid { .. })), "past the end");
+    assert!(matches!(read(1).as_ref().map_err(|e| e.kind()), Err(ErrorKind::Invalid { .. })), "past the end");
     backend_wgpu::destroy(&device).unwrap();
-    assert!(matches!(read(0), Err(Error::DeviceLost { .. })));
+    assert!(matches!(read(0).as_ref().map_err(|e| e.kind()), Err(ErrorKind::DeviceLost { .. })));
 }
 
 /// Lost or read: never neither.
@@ -147,7 +152,7 @@ fn a_read_under_way_when_the_device_is_lost_ends() {
         for read in reads {
             match pollster::block_on(read) {
                 Ok(found) => assert!(found == [7; 400_000]),
-                Err(error) => assert!(matches!(error, Error::DeviceLost { .. }), "{error}"),
+                Err(error) => assert!(matches!(error.kind(), ErrorKind::DeviceLost { .. }), "{error}"),
             }
         }
     }
@@ -221,7 +226,7 @@ fn the_device_of_an_index_is_one_until_it_is_lost() {
 fn an_index_past_the_last_lists_what_there_is() {
     let error = backend_wgpu::wgpu(99).unwrap_err();
     let text = error.to_string();
-    assert!(matches!(error, Error::UnknownDevice { .. }));
+    assert!(matches!(error.kind(), ErrorKind::UnknownDevice { .. }));
     assert!(text.contains("wgpu:99"), "{text}");
     assert!(text.contains("wgpu:0") || text.contains("apt-get install"), "{text}");
 }
@@ -242,7 +247,13 @@ fn what_is_lacking_is_unsupported() {
         program,
     });
     let found = run(device, &kernel, &[], &[(DType::I32, vec![1.0; 4])]);
-    assert!(matches!(found, Err(Error::Unsupported { op: "exp", dtype: DType::I32, .. })), "{found:?}");
+    assert!(
+        matches!(
+            found.as_ref().map_err(|e| e.kind()),
+            Err(ErrorKind::Unsupported { op: "exp", dtype: DType::I32, .. })
+        ),
+        "{found:?}"
+    );
 }
 
 #[test]
@@ -292,7 +303,7 @@ fn a_memory_limit_that_cannot_be_read_is_told() {
     if let Ok(value) = std::env::var(NAME) {
         let error = backend_wgpu::wgpu(0).unwrap_err();
         let text = error.to_string();
-        assert!(matches!(error, Error::Invalid { .. }) && text.contains(NAME), "{text}");
+        assert!(matches!(error.kind(), ErrorKind::Invalid { .. }) && text.contains(NAME), "{text}");
         assert!(text.contains(&format!("{value:?}")), "{text}");
         return;
     }
@@ -338,7 +349,7 @@ fn without_an_adapter_the_error_says_what_to_install() {
         // Where the loader takes no such word there is still an adapter; then this shows nothing.
         match backend_wgpu::wgpu(0) {
             Err(error) => {
-                assert!(matches!(error, Error::UnknownDevice { .. }), "{error}");
+                assert!(matches!(error.kind(), ErrorKind::UnknownDevice { .. }), "{error}");
                 assert!(error.to_string().contains("apt-get install"), "{error}");
                 assert!(backend_wgpu::adapters().is_empty());
             }
@@ -375,7 +386,7 @@ fn a_dtype_that_the_adapter_lacks_is_told_with_the_cast() {
         for found in found {
             let error = found.unwrap_err();
             assert!(
-                matches!(error.root(), Error::Unsupported { dtype: d, .. } if *d == dtype),
+                matches!(error.kind(), ErrorKind::Unsupported { dtype: d, .. } if *d == dtype),
                 "{dtype}: {error}"
             );
             assert!(error.to_string().contains("cast") || error.to_string().contains("to_dtype"), "{error}");

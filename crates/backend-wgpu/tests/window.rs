@@ -9,8 +9,8 @@ use backend_wgpu::{Caps, Form, Options};
 use common::{agree_on, device, numbers, read, scatter, to_bytes};
 use smallvec::SmallVec;
 use tensor_core::{
-    ArgReduceOp, BinaryOp, CumulativeOp, DType, Device, Error, Kernel, Launch, Layout, RandomKind, ReduceOp,
-    Scalar, Shape,
+    ArgReduceOp, BinaryOp, CumulativeOp, DType, Device, ErrorKind, Kernel, Launch, Layout, RandomKind,
+    ReduceOp, Scalar, Shape,
     kernel::{
         ArgReduceKernel, ArgSortKernel, Compiled, CopyKernel, CumulativeKernel, GatherKernel, Instr,
         MapKernel, MatMulKernel, Program, ReduceKernel, Region, RowKernel,
@@ -117,6 +117,7 @@ fn an_output_in_an_inputs_buffer() {
                 scalars: &[],
                 inputs: &[x.clone(), one.clone()],
                 outputs: std::slice::from_ref(&x),
+                ticket: None,
             };
             backend.run(&launch).unwrap();
         }
@@ -464,12 +465,11 @@ fn an_index_outside_all_parts_is_told() {
             for (wanted, kernel, inputs) in
                 [("gather", &gather, &inputs[..2]), ("scatter_add", &add, &inputs)]
             {
-                match common::run(device, kernel, &[], inputs) {
-                    Err(Error::IndexOutOfRange { op, index, axis, size }) => {
-                        assert_eq!((op, index, axis, size), (wanted, i64::from(bad), 0, 5000), "{name}");
-                    }
-                    other => panic!("{name}: {other:?}"),
-                }
+                let error = common::run(device, kernel, &[], inputs).unwrap_err();
+                let ErrorKind::IndexOutOfRange { op, index, axis, size } = *error.kind() else {
+                    panic!("{name}: {error}")
+                };
+                assert_eq!((op, index, axis, size), (wanted, i64::from(bad), 0, 5000), "{name}");
             }
         }
     }
@@ -517,12 +517,11 @@ fn what_cannot_be_cut_is_told_and_leaves_the_device_usable() {
         for kernel in refused {
             let inputs = [(DType::F32, numbers(5000, 1)), (DType::I32, vec![0.0; 5000])];
             let inputs = [inputs[0].clone(), inputs[1].clone(), inputs[0].clone()];
-            match common::run(device, &kernel, &[], &inputs) {
-                Err(Error::Unsupported { hint, .. }) => {
-                    assert!(hint.contains("16384") && hint.contains("binding"), "{name}: {hint}");
-                }
-                other => panic!("{name}: {}: {:?}", kernel.name(), other.map(|_| "a result")),
-            }
+            let error = common::run(device, &kernel, &[], &inputs).unwrap_err();
+            let ErrorKind::Unsupported { hint, .. } = error.kind() else {
+                panic!("{name}: {}: {error}", kernel.name())
+            };
+            assert!(hint.contains("16384") && hint.contains("binding"), "{name}: {hint}");
             device.synchronize().unwrap();
             let n = 30_000;
             let works = map(&[n], vec![Layout::contiguous([n])], program(DType::F32, 1, BinaryOp::Add));
@@ -541,7 +540,7 @@ fn a_tensor_over_the_adapters_own_binding() {
     let n = (128 << 20) / 4 + 1000;
     if device.info().limits.max_buffer_bytes < 4 * n as u64 {
         let found = device.backend().allocate(DType::F32, n);
-        assert!(matches!(found, Err(Error::TooLarge { .. })), "{found:?}");
+        assert!(matches!(found.as_ref().map_err(|e| e.kind()), Err(ErrorKind::TooLarge { .. })), "{found:?}");
         return;
     }
     let p = Program {
@@ -561,6 +560,7 @@ fn a_tensor_over_the_adapters_own_binding() {
         scalars: &scalars,
         inputs: &[],
         outputs: std::slice::from_ref(&out),
+        ticket: None,
     };
     backend.run(&launch).unwrap();
     let sum = Kernel::Reduce(ReduceKernel {
@@ -577,6 +577,7 @@ fn a_tensor_over_the_adapters_own_binding() {
         scalars: &[],
         inputs: std::slice::from_ref(&out),
         outputs: std::slice::from_ref(&most),
+        ticket: None,
     };
     backend.run(&launch).unwrap();
     assert_eq!(read(device, &most).unwrap(), [n as f64]);

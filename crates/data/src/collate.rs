@@ -18,6 +18,7 @@ pub trait Collate: Send + Sized {
     ///
     /// # Errors
     /// No items, tensors of several shapes, or numbers without a device to go to.
+    #[track_caller]
     fn collate(items: Vec<Self>, device: Option<&Device>) -> Result<Self::Batch>;
 }
 
@@ -33,6 +34,7 @@ impl Collate for Tensor {
     }
 
     /// `[…]` of each becomes `[N, …]`, computed here and now, on the thread that prepares the batch.
+    #[track_caller]
     fn collate(items: Vec<Tensor>, device: Option<&Device>) -> Result<Tensor> {
         set_grad_enabled(false, || {
             let stacked = Tensor::stack(&items.iter().collect::<Vec<_>>(), 0)?;
@@ -47,6 +49,7 @@ fn device_of<T: Collate>(items: &[T], device: Option<&Device>) -> Option<Device>
     device.cloned().or_else(|| items.first().and_then(T::device))
 }
 
+#[track_caller]
 fn numbers<T: Element>(items: &[T], device: Option<&Device>) -> Result<Tensor> {
     let Some(device) = device else {
         return Err(Error::invalid(
@@ -61,6 +64,7 @@ macro_rules! number {
     ($($t:ty),*) => {$(
         impl Collate for $t {
             type Batch = Tensor;
+            #[track_caller]
             fn collate(items: Vec<$t>, device: Option<&Device>) -> Result<Tensor> { numbers(&items, device) }
         }
     )*};
@@ -70,6 +74,7 @@ number!(f32, f64, i32, i64, u32, u8, bool);
 /// Class indices: i32, as all labels are.
 impl Collate for usize {
     type Batch = Tensor;
+    #[track_caller]
     fn collate(items: Vec<usize>, device: Option<&Device>) -> Result<Tensor> {
         let narrow = |item: usize| {
             i32::try_from(item).map_err(|_| Error::invalid("collate", format!("{item} does not fit an i32")))
@@ -81,6 +86,7 @@ impl Collate for usize {
 /// Text stays text.
 impl Collate for String {
     type Batch = Vec<String>;
+    #[track_caller]
     fn collate(items: Vec<String>, _: Option<&Device>) -> Result<Vec<String>> {
         Ok(items)
     }
@@ -94,6 +100,7 @@ impl<K: Clone + Ord + Send, V: Collate> Collate for BTreeMap<K, V> {
         self.values().find_map(V::device)
     }
 
+    #[track_caller]
     fn collate(items: Vec<Self>, device: Option<&Device>) -> Result<Self::Batch> {
         let device = device_of(&items, device);
         let keys: Vec<K> = items.first().ok_or_else(nothing)?.keys().cloned().collect();
@@ -118,6 +125,7 @@ macro_rules! tuple {
                 None$(.or_else(|| self.$i.device()))*
             }
 
+            #[track_caller]
             fn collate(items: Vec<Self>, device: Option<&Device>) -> Result<Self::Batch> {
                 let device = device_of(&items, device);
                 $(let mut $column = Vec::with_capacity(items.len());)*

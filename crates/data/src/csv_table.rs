@@ -12,7 +12,7 @@ use std::{
 use csv::{ErrorKind, Position, StringRecord};
 use tensor_core::Result;
 
-use crate::gzip::{file_error, open};
+use crate::gzip::{Bounded, file_error, open};
 
 /// Which column holds the labels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,6 +41,9 @@ pub struct CsvOptions<T> {
     pub features_in: Option<RangeInclusive<T>>,
     /// The range outside which a label is an error. None by default.
     pub labels_in: Option<RangeInclusive<i64>>,
+    /// How many bytes a gzipped file may decompress to before that is an error: 1 GiB by default. A few kilobytes can
+    /// promise no size and hold a thousand times their own. What a plain file holds is not bounded.
+    pub max_decompressed: u64,
 }
 
 impl<T> Default for CsvOptions<T> {
@@ -51,6 +54,7 @@ impl<T> Default for CsvOptions<T> {
             delimiter: b',',
             features_in: None,
             labels_in: None,
+            max_decompressed: 1 << 30,
         }
     }
 }
@@ -95,11 +99,16 @@ pub struct CsvTable<T> {
 ///
 /// # Errors
 ///
-/// `Error::File` if the file cannot be read, a row has another number of fields than the first, or a field is not a
+/// `ErrorKind::File` if the file cannot be read, a row has another number of fields than the first, or a field is not a
 /// number in its range. The message names the line and the column, both counted from 1.
+#[track_caller]
 pub fn read_csv<T: CsvNumber>(path: impl AsRef<Path>, options: &CsvOptions<T>) -> Result<CsvTable<T>> {
     let path = path.as_ref();
-    parse_csv(open(path)?.reader, path, options)
+    let content = open(path)?;
+    if content.gzipped {
+        return parse_csv(Bounded::new(content.reader, options.max_decompressed), path, options);
+    }
+    parse_csv(content.reader, path, options)
 }
 
 /// As [`read_csv`], from anything that can be read; `name` stands for it in errors.
@@ -107,6 +116,7 @@ pub fn read_csv<T: CsvNumber>(path: impl AsRef<Path>, options: &CsvOptions<T>) -
 /// # Errors
 ///
 /// As [`read_csv`].
+#[track_caller]
 pub fn parse_csv<T: CsvNumber>(
     reader: impl Read,
     name: impl AsRef<Path>,
@@ -115,6 +125,7 @@ pub fn parse_csv<T: CsvNumber>(
     parse(reader, options).map_err(|message| file_error(name.as_ref(), message))
 }
 
+#[track_caller]
 fn parse<T: CsvNumber>(reader: impl Read, options: &CsvOptions<T>) -> Result<CsvTable<T>, String> {
     let mut reader = csv::ReaderBuilder::new()
         .has_headers(options.has_headers)
@@ -170,6 +181,7 @@ struct Columns {
 }
 
 impl Columns {
+    #[track_caller]
     fn of(count: usize, label: LabelColumn) -> Result<Self, String> {
         let label = match label {
             LabelColumn::None => None,
@@ -188,6 +200,7 @@ impl Columns {
     }
 }
 
+#[track_caller]
 fn number<T: CsvNumber>(field: &str, what: &str, range: Option<&RangeInclusive<T>>) -> Result<T, String> {
     let value: T = field.parse().map_err(|_| {
         format!(

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tensor_core::{Device, Error, Result};
+use tensor_core::{Device, Error, ErrorKind, Result};
 
 use crate::{Collate, shuffle::permutation};
 
@@ -18,6 +18,7 @@ pub trait Dataset: Send + Sync {
     ///
     /// # Errors
     /// An index past the end, or whatever keeps the item from being read.
+    #[track_caller]
     fn get(&self, index: usize) -> Result<Self::Item>;
 
     /// Whether there are no items.
@@ -30,6 +31,7 @@ pub trait Dataset: Send + Sync {
     ///
     /// # Errors
     /// The first item that cannot be read, or items that do not go together.
+    #[track_caller]
     fn batch(&self, indices: &[usize], device: Option<&Device>) -> Result<<Self::Item as Collate>::Batch>
     where
         Self::Item: Collate,
@@ -44,7 +46,9 @@ macro_rules! through {
         impl<D: Dataset + ?Sized> Dataset for $pointer {
             type Item = D::Item;
             fn len(&self) -> usize { (**self).len() }
+            #[track_caller]
             fn get(&self, index: usize) -> Result<D::Item> { (**self).get(index) }
+            #[track_caller]
             fn batch(&self, indices: &[usize], device: Option<&Device>) -> Result<<D::Item as Collate>::Batch>
             where
                 D::Item: Collate,
@@ -65,13 +69,14 @@ impl<T: Clone + Send + Sync> Dataset for ItemDataset<T> {
     fn len(&self) -> usize {
         self.0.len()
     }
+    #[track_caller]
     fn get(&self, index: usize) -> Result<T> {
         self.0.get(index).cloned().ok_or_else(|| out_of_range(index, self.0.len()))
     }
 }
 
 pub(crate) fn out_of_range(index: usize, size: usize) -> Error {
-    Error::IndexOutOfRange { op: "Dataset::get", index: index as i64, axis: 0, size }
+    Error::new(ErrorKind::IndexOutOfRange { op: "Dataset::get", index: index as i64, axis: 0, size })
 }
 
 /// Some items of a dataset, in an order of their own. `torch.utils.data.Subset`.
@@ -86,6 +91,7 @@ impl<D: Dataset> Subset<D> {
     ///
     /// # Errors
     /// An index past the end.
+    #[track_caller]
     pub fn new(dataset: D, indices: Vec<usize>) -> Result<Subset<D>> {
         let dataset = Arc::new(dataset);
         let size = dataset.len();
@@ -106,10 +112,12 @@ impl<D: Dataset> Dataset for Subset<D> {
     fn len(&self) -> usize {
         self.indices.len()
     }
+    #[track_caller]
     fn get(&self, index: usize) -> Result<D::Item> {
         let at = self.indices.get(index).ok_or_else(|| out_of_range(index, self.indices.len()))?;
         self.dataset.get(*at)
     }
+    #[track_caller]
     fn batch(&self, indices: &[usize], device: Option<&Device>) -> Result<<D::Item as Collate>::Batch>
     where
         D::Item: Collate,
@@ -124,6 +132,7 @@ impl<D: Dataset> Dataset for Subset<D> {
 ///
 /// # Errors
 /// Lengths that do not add up to the dataset's.
+#[track_caller]
 pub fn random_split<D: Dataset>(dataset: D, lengths: &[usize], seed: u64) -> Result<Vec<Subset<D>>> {
     let dataset = Arc::new(dataset);
     let total = lengths.iter().try_fold(0usize, |sum, &length| sum.checked_add(length));
@@ -147,6 +156,7 @@ pub fn random_split<D: Dataset>(dataset: D, lengths: &[usize], seed: u64) -> Res
 ///
 /// # Errors
 /// Fractions outside [0, 1], or that do not add up to 1.
+#[track_caller]
 pub fn random_split_fractions<D: Dataset>(
     dataset: D,
     fractions: &[f64],

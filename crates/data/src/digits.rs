@@ -25,7 +25,8 @@ const FILE: &[u8] = include_bytes!("../assets/digits.csv.gz");
 ///
 /// # Errors
 ///
-/// `Error::File` if the embedded file is corrupt, which a test rules out.
+/// `ErrorKind::File` if the embedded file is corrupt, which a test rules out.
+#[track_caller]
 pub fn digits_bytes() -> Result<(Vec<u8>, Vec<u8>)> {
     let (pixels, labels) = parse_digits(FILE, Path::new("assets/digits.csv.gz"))?;
     if labels.len() != DIGITS_COUNT {
@@ -36,6 +37,7 @@ pub fn digits_bytes() -> Result<(Vec<u8>, Vec<u8>)> {
 }
 
 /// Reads digits from the bytes of a CSV file, plain or gzipped: no headers, 64 pixels of 0 to 16, then the label.
+#[track_caller]
 fn parse_digits(file: &[u8], name: &Path) -> Result<(Vec<u8>, Vec<u8>)> {
     let options = CsvOptions {
         label: LabelColumn::Last,

@@ -7,7 +7,7 @@ use std::{
 };
 
 use flate2::bufread::MultiGzDecoder;
-use tensor_core::{Error, Result};
+use tensor_core::{Error, ErrorKind, Result};
 
 /// Deflate cannot shrink data to less than about 1/1032 of its size: one byte holds at most four matches of 258.
 const GREATEST_RATIO: u64 = 1032;
@@ -21,6 +21,7 @@ pub(crate) struct Content {
 }
 
 /// Opens a file whose content may be gzipped.
+#[track_caller]
 pub(crate) fn open(path: &Path) -> Result<Content> {
     let failed = |error: std::io::Error| file_error(path, format!("cannot be opened: {error}"));
     let file = File::open(path).map_err(failed)?;
@@ -40,12 +41,44 @@ pub(crate) fn open(path: &Path) -> Result<Content> {
     })
 }
 
+/// A reader that fails where more than so many bytes come.
+pub(crate) struct Bounded<R> {
+    reader: R,
+    limit: u64,
+    left: u64,
+}
+
+impl<R: Read> Bounded<R> {
+    pub(crate) fn new(reader: R, limit: u64) -> Bounded<R> {
+        Bounded { reader, limit, left: limit }
+    }
+}
+
+impl<R: Read> Read for Bounded<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        // At the limit one more byte is asked for, to tell the end from what goes on.
+        let most = usize::try_from(self.left).unwrap_or(usize::MAX).clamp(1, buffer.len().max(1));
+        let most = most.min(buffer.len());
+        let found = self.reader.read(&mut buffer[..most])?;
+        match self.left.checked_sub(found as u64) {
+            Some(left) => self.left = left,
+            None => {
+                return Err(std::io::Error::other(format!(
+                    "it decompresses to more than {} bytes; if that is right, raise CsvOptions::max_decompressed",
+                    self.limit
+                )));
+            }
+        }
+        Ok(found)
+    }
+}
+
 /// Decompresses `bytes` if they are gzipped; `name` stands for them in errors.
 pub(crate) fn reader_of<'a>(bytes: &'a [u8]) -> Box<dyn Read + 'a> {
     if bytes.starts_with(&[0x1f, 0x8b]) { Box::new(MultiGzDecoder::new(bytes)) } else { Box::new(bytes) }
 }
 
-/// An [`Error::File`].
+/// An [`ErrorKind::File`].
 pub(crate) fn file_error(path: &Path, message: impl Into<String>) -> Error {
-    Error::File { path: path.to_path_buf(), message: message.into() }
+    Error::new(ErrorKind::File { path: path.to_path_buf(), message: message.into() })
 }

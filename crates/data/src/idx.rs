@@ -24,8 +24,9 @@ pub struct Idx {
 ///
 /// # Errors
 ///
-/// `Error::File` if the file cannot be read or is not what its header promises. The message names the byte, what stands
+/// `ErrorKind::File` if the file cannot be read or is not what its header promises. The message names the byte, what stands
 /// there, and what was expected; for a gzipped file, bytes count in the decompressed content.
+#[track_caller]
 pub fn read_idx(path: impl AsRef<Path>) -> Result<Idx> {
     let path = path.as_ref();
     read(open(path)?).map_err(|message| file_error(path, message))
@@ -118,6 +119,7 @@ fn elements(shape: &[u32]) -> Option<u64> {
 }
 
 /// Fills `buffer` from byte `at` on, or says where the content ends.
+#[track_caller]
 fn fill(reader: &mut impl Read, buffer: &mut [u8], at: u64, expected: &str) -> Result<(), String> {
     let mut found = 0;
     while found < buffer.len() {
@@ -152,7 +154,8 @@ impl MnistFiles {
     ///
     /// # Errors
     ///
-    /// `Error::File` if either file is corrupt, or if they do not go together.
+    /// `ErrorKind::File` if either file is corrupt, or if they do not go together.
+    #[track_caller]
     pub fn read_train(&self) -> Result<(Idx, Idx)> {
         read_pair(&self.train_images, &self.train_labels)
     }
@@ -161,12 +164,14 @@ impl MnistFiles {
     ///
     /// # Errors
     ///
-    /// `Error::File` if either file is corrupt, or if they do not go together.
+    /// `ErrorKind::File` if either file is corrupt, or if they do not go together.
+    #[track_caller]
     pub fn read_test(&self) -> Result<(Idx, Idx)> {
         read_pair(&self.test_images, &self.test_labels)
     }
 }
 
+#[track_caller]
 fn read_pair(images_path: &Path, labels_path: &Path) -> Result<(Idx, Idx)> {
     let images = read_idx(images_path)?;
     if images.shape.len() != 3 {
@@ -197,7 +202,8 @@ fn read_pair(images_path: &Path, labels_path: &Path) -> Result<(Idx, Idx)> {
 ///
 /// # Errors
 ///
-/// `Error::File` that names the files that are missing, and says where to get them.
+/// `ErrorKind::File` that names the files that are missing, and says where to get them.
+#[track_caller]
 pub fn find_mnist(dir: impl AsRef<Path>) -> Result<MnistFiles> {
     let dir = dir.as_ref();
     let mut missing = Vec::new();

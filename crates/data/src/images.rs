@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tensor_core::{Device, Error, Result, Tensor};
+use tensor_core::{Device, Error, ErrorKind, Result, Tensor};
 
 use crate::{DIGITS_COUNT, DIGITS_MAX_PIXEL, DIGITS_SIZE, TensorDataset, digits_bytes, find_mnist};
 
@@ -26,6 +26,7 @@ impl Digits {
     ///
     /// # Errors
     /// No memory on the device.
+    #[track_caller]
     pub fn load(device: &Device) -> Result<TensorDataset> {
         let (pixels, labels) = digits_bytes()?;
         let shape = [DIGITS_COUNT, DIGITS_SIZE * DIGITS_SIZE];
@@ -42,8 +43,9 @@ impl Mnist {
     /// 10,000 to test with.
     ///
     /// # Errors
-    /// [`Error::File`] for a file that is missing or corrupt, images and labels of different number, or a label above 9; no
+    /// [`ErrorKind::File`] for a file that is missing or corrupt, images and labels of different number, or a label above 9; no
     /// memory on the device.
+    #[track_caller]
     pub fn load(folder: impl AsRef<Path>, train: bool, device: &Device) -> Result<TensorDataset> {
         let files = find_mnist(folder)?;
         let ((images, labels), labels_path) = match train {
@@ -52,7 +54,7 @@ impl Mnist {
         };
         if let Some(at) = labels.data.iter().position(|&label| label > 9) {
             let message = format!("label {at} is {}, expected 0 to 9", labels.data[at]);
-            return Err(Error::File { path: labels_path.clone(), message });
+            return Err(Error::new(ErrorKind::File { path: labels_path.clone(), message }));
         }
         let count = labels.data.len();
         let pixels = images.shape.iter().skip(1).product();

@@ -14,34 +14,40 @@ pub trait ToDevice: Sized {
     ///
     /// # Errors
     /// The first failure to compute, copy or hold a tensor.
+    #[track_caller]
     fn to(&self, device: &Device) -> Result<Self>;
 }
 
 impl ToDevice for Tensor {
+    #[track_caller]
     fn to(&self, device: &Device) -> Result<Tensor> {
         Tensor::to(self, device)
     }
 }
 
 impl<T: ToDevice> ToDevice for Option<T> {
+    #[track_caller]
     fn to(&self, device: &Device) -> Result<Option<T>> {
         self.as_ref().map(|inner| inner.to(device)).transpose()
     }
 }
 
 impl<T: ToDevice> ToDevice for Box<T> {
+    #[track_caller]
     fn to(&self, device: &Device) -> Result<Box<T>> {
         (**self).to(device).map(Box::new)
     }
 }
 
 impl<T: ToDevice> ToDevice for Vec<T> {
+    #[track_caller]
     fn to(&self, device: &Device) -> Result<Vec<T>> {
         self.iter().map(|inner| inner.to(device)).collect()
     }
 }
 
 impl<T: ToDevice, const N: usize> ToDevice for [T; N] {
+    #[track_caller]
     fn to(&self, device: &Device) -> Result<[T; N]> {
         let moved = self.iter().map(|inner| inner.to(device)).collect::<Result<Vec<T>>>()?;
         moved.try_into().map_err(|_| Error::invalid("to", "an array lost an element on its way"))
@@ -49,12 +55,14 @@ impl<T: ToDevice, const N: usize> ToDevice for [T; N] {
 }
 
 impl<K: Clone + Eq + Hash, V: ToDevice, S: BuildHasher + Default> ToDevice for HashMap<K, V, S> {
+    #[track_caller]
     fn to(&self, device: &Device) -> Result<HashMap<K, V, S>> {
         self.iter().map(|(key, inner)| Ok((key.clone(), inner.to(device)?))).collect()
     }
 }
 
 impl<K: Clone + Ord, V: ToDevice> ToDevice for BTreeMap<K, V> {
+    #[track_caller]
     fn to(&self, device: &Device) -> Result<BTreeMap<K, V>> {
         self.iter().map(|(key, inner)| Ok((key.clone(), inner.to(device)?))).collect()
     }
@@ -63,6 +71,7 @@ impl<K: Clone + Ord, V: ToDevice> ToDevice for BTreeMap<K, V> {
 macro_rules! stays {
     ($($t:ty),*) => {$(
         impl ToDevice for $t {
+            #[track_caller]
             fn to(&self, _: &Device) -> Result<$t> { Ok(self.clone()) }
         }
     )*};
@@ -72,6 +81,7 @@ stays!(bool, u8, u32, u64, usize, i32, i64, f32, f64, String, ());
 macro_rules! tuple {
     ($($T:ident $i:tt),*) => {
         impl<$($T: ToDevice),*> ToDevice for ($($T,)*) {
+            #[track_caller]
             fn to(&self, device: &Device) -> Result<($($T,)*)> { Ok(($(self.$i.to(device)?,)*)) }
         }
     };

@@ -2,16 +2,18 @@
 
 use std::{fmt, sync::Arc};
 
-use tensor_core::{DType, Device, Element, Error, Result, Shape, Tensor, bf16, f16};
+use tensor_core::{DType, Device, Element, Error, ErrorKind, Result, Shape, Tensor, bf16, f16};
 
 use crate::{Collate, Dataset, dataset::out_of_range};
 
 /// Rows of one tensor on the host, whatever their dtype.
 trait Rows: Send + Sync {
     /// The rows at `indices`, which are in range, as `[n, …]`.
+    #[track_caller]
     fn gather(&self, indices: &[usize], device: &Device) -> Result<Tensor>;
 
     /// One row, as `[…]`.
+    #[track_caller]
     fn row(&self, index: usize, device: &Device) -> Result<Tensor>;
 }
 
@@ -21,6 +23,7 @@ struct HostRows<T> {
 }
 
 impl<T: Element> Rows for HostRows<T> {
+    #[track_caller]
     fn gather(&self, indices: &[usize], device: &Device) -> Result<Tensor> {
         let width = self.row_shape.numel();
         let mut picked = Vec::with_capacity(indices.len() * width);
@@ -31,6 +34,7 @@ impl<T: Element> Rows for HostRows<T> {
         Tensor::from_vec(picked, shape, device)
     }
 
+    #[track_caller]
     fn row(&self, index: usize, device: &Device) -> Result<Tensor> {
         let width = self.row_shape.numel();
         Tensor::from_slice(&self.data[index * width..(index + 1) * width], &self.row_shape, device)
@@ -38,7 +42,9 @@ impl<T: Element> Rows for HostRows<T> {
 }
 
 /// The rows of a tensor with at least one axis.
+#[track_caller]
 fn host_rows(tensor: &Tensor) -> Result<Arc<dyn Rows>> {
+    #[track_caller]
     fn read<T: Element>(tensor: &Tensor) -> Result<Arc<dyn Rows>> {
         let row_shape = tensor.dims().iter().skip(1).copied().collect();
         Ok(Arc::new(HostRows { data: tensor.detach().to_vec::<T>()?, row_shape }))
@@ -65,6 +71,7 @@ pub trait Columns: Collate<Batch = Self> + Clone + Sync {
     ///
     /// # Errors
     /// The first of `next`.
+    #[track_caller]
     fn try_build(next: &mut dyn FnMut() -> Result<Tensor>) -> Result<Self>;
 }
 
@@ -72,6 +79,7 @@ impl Columns for Tensor {
     fn tensors(&self) -> Vec<&Tensor> {
         vec![self]
     }
+    #[track_caller]
     fn try_build(next: &mut dyn FnMut() -> Result<Tensor>) -> Result<Tensor> {
         next()
     }
@@ -81,6 +89,7 @@ macro_rules! tuple {
     ($($T:ident $i:tt),*) => {
         impl Columns for ($($T,)*) {
             fn tensors(&self) -> Vec<&Tensor> { vec![$(&self.$i),*] }
+            #[track_caller]
             fn try_build(next: &mut dyn FnMut() -> Result<Tensor>) -> Result<Self> {
                 Ok(($(<$T as Columns>::try_build(next)?,)*))
             }
@@ -123,6 +132,7 @@ impl<T: Columns> TensorDataset<T> {
     ///
     /// # Errors
     /// Tensors without axes or of different first axes, or a value that cannot be computed.
+    #[track_caller]
     pub fn new(columns: T) -> Result<TensorDataset<T>> {
         const OP: &str = "TensorDataset";
         let tensors = columns.tensors();
@@ -135,12 +145,12 @@ impl<T: Columns> TensorDataset<T> {
             .first()
             .ok_or_else(|| Error::invalid(OP, "a 0-d tensor has no rows; give one of shape [N, …]"))?;
         if let Some(other) = tensors.iter().find(|t| t.dims().first() != Some(&len)) {
-            return Err(Error::ShapeMismatch {
+            return Err(Error::new(ErrorKind::ShapeMismatch {
                 op: OP,
                 lhs: first.shape().clone(),
                 rhs: other.shape().clone(),
                 hint: "the first axes must have one size, that of the dataset".into(),
-            });
+            }));
         }
         let rows = tensors.iter().map(|tensor| host_rows(tensor)).collect::<Result<_>>()?;
         Ok(TensorDataset { columns, rows, len, device })
@@ -165,10 +175,12 @@ impl<T: Columns> TensorDataset<T> {
     ///
     /// # Errors
     /// An index past the end, or no memory.
+    #[track_caller]
     pub fn select(&self, indices: &[usize]) -> Result<TensorDataset<T>> {
         TensorDataset::new(self.batch(indices, None)?)
     }
 
+    #[track_caller]
     fn check(&self, indices: &[usize]) -> Result<()> {
         match indices.iter().find(|&&index| index >= self.len) {
             Some(&index) => Err(out_of_range(index, self.len)),
@@ -177,6 +189,7 @@ impl<T: Columns> TensorDataset<T> {
     }
 
     /// A tensor from each column.
+    #[track_caller]
     fn build(&self, make: impl Fn(&dyn Rows) -> Result<Tensor>) -> Result<T> {
         let mut rows = self.rows.iter();
         T::try_build(&mut || match rows.next() {
@@ -193,11 +206,13 @@ impl<T: Columns> Dataset for TensorDataset<T> {
         self.len
     }
 
+    #[track_caller]
     fn get(&self, index: usize) -> Result<T> {
         self.check(&[index])?;
         self.build(|rows| rows.row(index, &self.device))
     }
 
+    #[track_caller]
     fn batch(&self, indices: &[usize], device: Option<&Device>) -> Result<T> {
         self.check(indices)?;
         let device = device.unwrap_or(&self.device);

@@ -7,7 +7,7 @@ use std::{fs, path::Path};
 
 use common::device;
 use data::{Digits, Mnist};
-use tensor_core::{DType, Error};
+use tensor_core::{DType, ErrorKind};
 
 #[test]
 fn digits_are_scaled_to_one() {
@@ -50,7 +50,10 @@ fn labels_that_make_no_sense_are_errors() {
     for (labels, part) in [(&[3, 10][..], "label 1 is 10"), (&[1, 2, 3], "3 labels")] {
         write_mnist(folder.path(), labels);
         let error = Mnist::load(folder.path(), true, &device()).unwrap_err();
-        assert!(matches!(error, Error::File { .. }) && error.to_string().contains(part), "{error}");
+        assert!(
+            matches!(error.kind(), ErrorKind::File { .. }) && error.to_string().contains(part),
+            "{error}"
+        );
     }
     assert!(Mnist::load(folder.path().join("none"), true, &device()).is_err());
 }

@@ -51,6 +51,7 @@ impl Nonlinearity {
 ///
 /// # Errors
 /// Fewer than two axes.
+#[track_caller]
 pub fn fans(shape: &Shape) -> Result<(usize, usize)> {
     match *shape.dims() {
         [outputs, inputs, ref window @ ..] => {
@@ -98,6 +99,7 @@ pub fn kaiming_normal(
     normal(shape, 0.0, std, rng)
 }
 
+#[track_caller]
 fn kaiming_std(op: &'static str, shape: &Shape, fan: Fan, nonlinearity: Nonlinearity) -> Result<f64> {
     let (inputs, outputs) = fans(shape)?;
     let fan = if fan == Fan::In { inputs } else { outputs };
@@ -128,12 +130,14 @@ pub fn xavier_normal(shape: impl Into<Shape>, gain: f64, rng: &Generator) -> Res
     normal(shape, 0.0, std, rng)
 }
 
+#[track_caller]
 fn xavier_std(op: &'static str, shape: &Shape, gain: f64) -> Result<f64> {
     let (inputs, outputs) = fans(shape)?;
     scale(op, shape, gain, (inputs + outputs) as f64 / 2.0)
 }
 
 /// gain / √fan.
+#[track_caller]
 fn scale(op: &'static str, shape: &Shape, gain: f64, fan: f64) -> Result<f64> {
     if fan == 0.0 {
         return Err(Error::invalid(

@@ -1,14 +1,18 @@
 //! What every optimizer can do.
 
-use tensor_core::{Result, Tensor};
+use tensor_core::{Result, Stateful, Tensor};
 
 /// Changes parameters by their gradients. `torch.optim.Optimizer`.
-pub trait Optimizer {
+///
+/// Its state, all that it keeps between steps and its settings, is taken and put back as every [`Stateful`]'s is.
+pub trait Optimizer: Stateful {
     /// One step: every parameter that has a gradient gets its new value, which is computed now, and with it whatever else
     /// waits on this thread and is still held. No graph is recorded.
     ///
     /// # Errors
-    /// Settings that make no sense, or a failure to compute. Nothing has changed then: no parameter, and no state.
+    /// Settings that make no sense, or a failure to compute what the new values depend on, such as a label outside the classes:
+    /// if only the device can find that, this waits until it has looked. Nothing has changed then: no parameter, and no state.
+    #[track_caller]
     fn step(&mut self) -> Result<()>;
 
     /// The parameters of all groups, in order.

@@ -1,9 +1,9 @@
 //! Stochastic gradient descent, update for update as PyTorch computes it.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
 use autograd::no_grad;
-use tensor_core::{Error, Result, Tensor, eval_pending};
+use tensor_core::{Error, ErrorKind, Result, State, StateValue, Stateful, Tensor, eval_all, eval_pending};
 
 use crate::Optimizer;
 
@@ -41,22 +41,26 @@ impl Default for SgdConfig {
 }
 
 impl SgdConfig {
+    #[track_caller]
     fn check(&self) -> Result<()> {
         let SgdConfig { lr, momentum, dampening, weight_decay, nesterov, .. } = *self;
-        let wrong = |message: String| Err(Error::invalid("Sgd", message));
+        let wrong = |message: String| Error::invalid("Sgd", message);
         for (name, value) in [("lr", lr), ("momentum", momentum), ("weight_decay", weight_decay)] {
             if !(value.is_finite() && value >= 0.0) {
-                return wrong(format!("{name} {value}: give a finite number that is not negative"));
+                return Err(
+                    wrong(format!("{name} {value}: give a finite number that is not negative")).here()
+                );
             }
         }
         if !dampening.is_finite() {
-            return wrong(format!("dampening {dampening}: give a finite number"));
+            return Err(wrong(format!("dampening {dampening}: give a finite number")).here());
         }
         if nesterov && (momentum == 0.0 || dampening != 0.0) {
-            return wrong(format!(
+            return Err(wrong(format!(
                 "nesterov with momentum {momentum} and dampening {dampening}: it needs a momentum above 0 and a \
                  dampening of 0"
-            ));
+            ))
+            .here());
         }
         Ok(())
     }
@@ -129,55 +133,8 @@ impl Sgd {
         &mut self.groups
     }
 
-    /// The momenta, by the position of their parameter among all: `3.momentum_buffer`. A snapshot.
-    pub fn state_dict(&self) -> BTreeMap<String, Tensor> {
-        let momenta = self.groups.iter().flat_map(|group| &group.momenta).enumerate();
-        momenta
-            .filter_map(|(i, momentum)| Some((format!("{i}.momentum_buffer"), momentum.clone()?)))
-            .collect()
-    }
-
-    /// Takes over the momenta of a state dict, moved to where their parameters are. Parameters that it does not name begin
-    /// afresh. The settings are not touched.
-    ///
-    /// # Errors
-    /// [`Error::StateDict`] for a name that means no parameter, or for another shape or dtype; a failure to move. Nothing
-    /// has changed then.
-    pub fn load_state_dict(&mut self, dict: &BTreeMap<String, Tensor>) -> Result<()> {
-        let parameters = self.parameters();
-        let mut momenta = vec![None; parameters.len()];
-        let (mut unexpected, mut mismatched) = (Vec::new(), Vec::new());
-        for (name, value) in dict {
-            let index = name.strip_suffix(".momentum_buffer").and_then(|i| i.parse::<usize>().ok());
-            let Some((i, parameter)) = index.and_then(|i| Some((i, parameters.get(i)?))) else {
-                unexpected.push(name.clone());
-                continue;
-            };
-            if value.shape() != parameter.shape() || value.dtype() != parameter.dtype() {
-                mismatched.push(format!(
-                    "{name}: {} {} in the dict, {} {} in the parameter",
-                    value.dtype(),
-                    value.shape(),
-                    parameter.dtype(),
-                    parameter.shape()
-                ));
-                continue;
-            }
-            let value = no_grad(|| value.detach().to(&parameter.device()))?;
-            value.eval()?;
-            momenta[i] = Some(value);
-        }
-        if !(unexpected.is_empty() && mismatched.is_empty()) {
-            return Err(Error::StateDict { missing: Vec::new(), unexpected, mismatched });
-        }
-        let mut momenta = momenta.into_iter();
-        for slot in self.groups.iter_mut().flat_map(|group| &mut group.momenta) {
-            *slot = momenta.next().flatten();
-        }
-        Ok(())
-    }
-
     /// An error for what is no cell, and for a parameter given twice, which would take two steps at once.
+    #[track_caller]
     fn check_parameters(&mut self) -> Result<()> {
         if self.parameters_checked {
             return Ok(());
@@ -205,6 +162,85 @@ impl Sgd {
     }
 }
 
+/// PyTorch's names: `param_groups.0.lr` and the other settings of each group, `param_groups.0.params` for how many
+/// parameters it has, and `state.3.momentum_buffer` for the momentum of parameter 3 among all.
+///
+/// Loading takes over the settings too, as in PyTorch. A momentum goes to where its parameter is; a parameter without one
+/// begins afresh.
+impl Stateful for Sgd {
+    fn state_dict(&self) -> State {
+        let mut state = State::new();
+        let mut index = 0;
+        for (g, group) in self.groups.iter().enumerate() {
+            let SgdConfig { lr, momentum, dampening, weight_decay, nesterov, maximize } = group.config;
+            let mut put =
+                |name: &str, value: StateValue| state.insert(format!("param_groups.{g}.{name}"), value);
+            put("lr", lr.into());
+            put("momentum", momentum.into());
+            put("dampening", dampening.into());
+            put("weight_decay", weight_decay.into());
+            put("nesterov", nesterov.into());
+            put("maximize", maximize.into());
+            put("params", group.parameters.len().into());
+            for momentum in &group.momenta {
+                if let Some(momentum) = momentum {
+                    state.insert(format!("state.{index}.momentum_buffer"), momentum.clone());
+                }
+                index += 1;
+            }
+        }
+        state
+    }
+
+    fn load_state_dict(&mut self, state: &State) -> Result<()> {
+        let mut reader = state.reader();
+        let mut loaded = Vec::new();
+        let mut index = 0;
+        for (g, group) in self.groups.iter().enumerate() {
+            let name = |name: &str| format!("param_groups.{g}.{name}");
+            let config = SgdConfig {
+                lr: reader.float(&name("lr")),
+                momentum: reader.float(&name("momentum")),
+                dampening: reader.float(&name("dampening")),
+                weight_decay: reader.float(&name("weight_decay")),
+                nesterov: reader.bool(&name("nesterov")),
+                maximize: reader.bool(&name("maximize")),
+            };
+            let count = group.parameters.len();
+            if reader.has(&name("params")) && reader.word(&name("params")) != count as u64 {
+                let found = reader.word(&name("params"));
+                reader.mismatch(format!("{}: {found} parameters, this group has {count}", name("params")));
+            } else {
+                // Noted as missing.
+                reader.int(&name("params"));
+            }
+            let mut momenta = Vec::with_capacity(count);
+            for parameter in &group.parameters {
+                let momentum = reader.tensor_like(&format!("state.{index}.momentum_buffer"), parameter);
+                momenta.push(momentum.map(|momentum| (momentum, parameter.device())));
+                index += 1;
+            }
+            loaded.push((config, momenta));
+        }
+        reader.finish()?;
+        // Moved before anything changes, since that can fail.
+        let mut moved = Vec::with_capacity(loaded.len());
+        for (config, momenta) in loaded {
+            let momenta = momenta.into_iter().map(|momentum| {
+                let Some((momentum, device)) = momentum else { return Ok(None) };
+                let momentum = no_grad(|| momentum.detach().to(&device))?;
+                momentum.eval()?;
+                Ok(Some(momentum))
+            });
+            moved.push((config, momenta.collect::<Result<Vec<_>>>()?));
+        }
+        for (group, (config, momenta)) in self.groups.iter_mut().zip(moved) {
+            (group.config, group.momenta) = (config, momenta);
+        }
+        Ok(())
+    }
+}
+
 /// What a step will make of one parameter.
 struct Update {
     group: usize,
@@ -214,6 +250,7 @@ struct Update {
 }
 
 /// The new value and momentum of a parameter, by the formulas of [`Sgd`].
+#[track_caller]
 fn update(
     config: &SgdConfig,
     parameter: &Tensor,
@@ -240,27 +277,29 @@ fn update(
 }
 
 /// A gradient that someone set by hand may be anything.
+#[track_caller]
 fn check_grad(parameter: &Tensor, grad: &Tensor) -> Result<()> {
     if grad.shape() != parameter.shape() {
-        return Err(Error::ShapeMismatch {
+        return Err(Error::new(ErrorKind::ShapeMismatch {
             op: "Sgd",
             lhs: parameter.shape().clone(),
             rhs: grad.shape().clone(),
             hint: "a gradient has the shape of its parameter".into(),
-        });
+        }));
     }
     if grad.dtype() != parameter.dtype() {
-        return Err(Error::DTypeMismatch {
+        return Err(Error::new(ErrorKind::DTypeMismatch {
             op: "Sgd",
             lhs: parameter.dtype(),
             rhs: grad.dtype(),
             hint: "a gradient has the dtype of its parameter".into(),
-        });
+        }));
     }
     Ok(())
 }
 
 impl Optimizer for Sgd {
+    #[track_caller]
     fn step(&mut self) -> Result<()> {
         self.groups.iter().try_for_each(|group| group.config.check())?;
         self.check_parameters()?;
@@ -278,11 +317,13 @@ impl Optimizer for Sgd {
             Ok(())
         })?;
         // All at once, and before any parameter changes, so that a failure changes none.
-        eval_pending()?;
-        for update in &updates {
-            update.value.eval()?;
-            update.momentum.iter().try_for_each(Tensor::eval)?;
+        match eval_pending() {
+            // Of something else that waits, this is told to whoever asks for it; of an update, below.
+            Err(error) if !matches!(error.kind(), ErrorKind::IndexOutOfRange { .. }) => return Err(error),
+            _ => {}
         }
+        let made = updates.iter().flat_map(|update| [Some(&update.value), update.momentum.as_ref()]);
+        eval_all(&made.flatten().collect::<Vec<_>>())?;
         for Update { group, index, value, momentum } in updates {
             let group = &mut self.groups[group];
             group.parameters[index].assign(&value)?;

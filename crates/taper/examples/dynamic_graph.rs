@@ -2,7 +2,7 @@
 //!
 //!     cargo run --release --example dynamic_graph
 
-use taper::prelude::*;
+use taper::{ErrorKind, prelude::*};
 
 fn main() -> Result<()> {
     let device = taper::best_device();
@@ -15,9 +15,11 @@ fn main() -> Result<()> {
     println!("y = {y}");
 
     // Drawn before the backward pass, which uses the graph up.
-    std::fs::write("graph.dot", taper::dot(&[&y])).map_err(|error| Error::File {
-        path: "graph.dot".into(),
-        message: format!("cannot be written: {error}"),
+    std::fs::write("graph.dot", taper::dot(&[&y])).map_err(|error| {
+        Error::new(ErrorKind::File {
+            path: "graph.dot".into(),
+            message: format!("cannot be written: {error}"),
+        })
     })?;
     y.backward()?;
     if let Some(gradient) = x.grad() {

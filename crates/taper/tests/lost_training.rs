@@ -2,7 +2,7 @@
 #![cfg(feature = "gpu")]
 #![allow(clippy::unwrap_used)]
 
-use taper::prelude::*;
+use taper::{ErrorKind, prelude::*};
 
 #[derive(Module)]
 struct Net {
@@ -43,7 +43,7 @@ fn a_training_on_a_lost_device_fails_and_another_can_begin() -> Result<()> {
     };
     let expected = train(&device, 4, || ())?;
     let error = train(&device, 4, || backend_wgpu::destroy(&device).unwrap()).unwrap_err();
-    assert!(matches!(error.root(), Error::DeviceLost { .. }), "{error}");
+    assert!(matches!(error.kind(), ErrorKind::DeviceLost { .. }), "{error}");
     let fresh = taper::wgpu(0)?;
     assert!(fresh != device);
     assert_eq!(train(&fresh, 4, || ())?, expected);

@@ -5,7 +5,7 @@
 mod common;
 
 use common::{device, tensor};
-use taper::prelude::*;
+use taper::{ErrorKind, prelude::*};
 
 /// The budget, in bytes.
 const LIMIT: u64 = 32 << 20;
@@ -63,8 +63,8 @@ fn used_up_and_freed_again(d: &Device) -> Result<()> {
             assert!(held.len() <= 8, "{:?}", d.memory());
         };
         let told = error.to_string();
-        match error.root() {
-            Error::OutOfMemory { asked, in_use, reserved, limit, .. } => {
+        match error.kind() {
+            ErrorKind::OutOfMemory { asked, in_use, reserved, limit, .. } => {
                 assert_eq!((*asked, *limit), (4 * EIGHTH as u64, Some(LIMIT)), "{told}");
                 assert!(*in_use <= *reserved && *reserved <= LIMIT && asked + reserved > LIMIT, "{told}");
             }
@@ -81,7 +81,7 @@ fn used_up_and_freed_again(d: &Device) -> Result<()> {
         assert_eq!(live.to_vec::<f32>()?, values);
         // An upload that does not fit is the same error.
         let error = Tensor::from_vec(vec![1f32; 2 * EIGHTH], [2 * EIGHTH], d).unwrap_err();
-        assert!(matches!(error.root(), Error::OutOfMemory { .. }), "{error}");
+        assert!(matches!(error.kind(), ErrorKind::OutOfMemory { .. }), "{error}");
         drop(held);
         // What is freed serves again, at another size.
         assert_eq!(Tensor::ones([3 * EIGHTH], d)?.sum().item::<f32>()?, 3.0 * EIGHTH as f32);
@@ -97,15 +97,15 @@ fn too_large_for_a_buffer(d: &Device) -> Result<()> {
     let most = d.info().limits.max_buffer_bytes;
     let elements = usize::try_from(most / 4 + 1).unwrap();
     let error = Tensor::zeros([elements], d).and_then(|t| t.eval()).unwrap_err();
-    match error.root() {
-        Error::TooLarge { asked, limit, .. } => assert!(*asked > most && *limit == most, "{error}"),
+    match error.kind() {
+        ErrorKind::TooLarge { asked, limit, .. } => assert!(*asked > most && *limit == most, "{error}"),
         other => panic!("{other:?}"),
     }
     // As the result of an operation too, and of a product.
     let row = live.reshape([1, 1000])?.expand([elements.div_ceil(1000), 1000])?;
     for absurd in [&row * 2.0, row.t()?.exp()] {
         let error = absurd.eval().unwrap_err();
-        assert!(matches!(error.root(), Error::TooLarge { .. }), "{error}");
+        assert!(matches!(error.kind(), ErrorKind::TooLarge { .. }), "{error}");
     }
     assert_eq!(live.to_vec::<f32>()?, values);
     assert_eq!(d.memory().allocated, before.allocated);
@@ -127,14 +127,14 @@ fn a_pending_graph_goes_on_where_it_failed(d: &Device) -> Result<()> {
     let held: Vec<Tensor> = (0..6).map(|_| Tensor::ones([EIGHTH], d)).collect::<Result<_>>()?;
     held.iter().try_for_each(Tensor::eval)?;
     let pending = build();
-    assert!(matches!(pending.as_ref().unwrap_err().root(), Error::OutOfMemory { .. }), "{pending:?}");
+    assert!(matches!(pending.as_ref().unwrap_err().kind(), ErrorKind::OutOfMemory { .. }), "{pending:?}");
 
     // The same without a look in between: the graph that failed is evaluated again.
     let first = (&x * 0.5).tanh();
     let wide = Tensor::ones([3 * EIGHTH], d)? * first.sum();
     let both = wide.narrow(0, 0, n)?.add(&first.sum_axis(0, false)?)?;
     let failed = wide.eval();
-    assert!(matches!(failed.unwrap_err().root(), Error::OutOfMemory { .. }));
+    assert!(matches!(failed.unwrap_err().kind(), ErrorKind::OutOfMemory { .. }));
     drop(held);
     wide.eval()?;
     let (total, sums) = (first.sum().item::<f32>()?, first.sum_axis(0, false)?.to_vec::<f32>()?);
@@ -169,7 +169,7 @@ fn a_training_goes_on_after_a_batch_that_did_not_fit(d: &Device) -> Result<()> {
             if disturbed && i % 2 == 1 {
                 // The inputs alone fit, what is computed from them does not.
                 let error = step(2 * EIGHTH / 16).unwrap_err();
-                assert!(matches!(error.root(), Error::OutOfMemory { .. }), "{error}");
+                assert!(matches!(error.kind(), ErrorKind::OutOfMemory { .. }), "{error}");
             }
             losses.push(step(24)?);
         }

@@ -9,8 +9,9 @@ use std::collections::HashMap;
 use common::{assert_close, device, has, of};
 use serde::Deserialize;
 use serde_json::Value;
-use taper::nn::{CrossEntropy, Reduction};
+use taper::nn::{CrossEntropyLoss, Reduction};
 use taper::prelude::*;
+use taper::{Scalar, grad};
 
 #[derive(Deserialize)]
 struct Array {
@@ -246,6 +247,83 @@ fn indices_among_equals_and_nan() -> Result<()> {
 }
 
 #[derive(Deserialize)]
+struct Edges {
+    cases: Vec<EdgeCase>,
+}
+
+#[derive(Deserialize)]
+struct EdgeCase {
+    op: String,
+    args: HashMap<String, Value>,
+    dtype: String,
+    input: Array,
+    output_dtype: String,
+    output: Array,
+    grad: Option<Vec<Value>>,
+}
+
+impl EdgeCase {
+    fn run(&self, x: &Tensor) -> Result<Tensor> {
+        let scalar = |name: &str| match &self.args[name] {
+            Value::Bool(b) => Scalar::Bool(*b),
+            whole if whole.is_i64() => Scalar::Int(whole.as_i64().unwrap()),
+            other => Scalar::Float(number(other)),
+        };
+        let axis = || self.args["axis"].as_i64().unwrap() as isize;
+        let twice = |f: &dyn Fn(&Tensor) -> Result<Tensor>| -> Result<Tensor> {
+            let x = x.detach().requires_grad();
+            let weights = numbers(self.args["weights"].as_array().unwrap());
+            let weights = of(&weights, &[weights.len()], x.dtype(), &device())?;
+            let first = grad(&[&f(&x)?.sum()], &[&x], true)?.remove(0).unwrap();
+            let second = grad(&[&first.mul(&weights)?.sum()], &[&x], false)?.remove(0);
+            Ok(second.unwrap_or_else(|| x.zeros_like()))
+        };
+        Ok(match self.op.as_str() {
+            "sign" => x.sign(),
+            "abs" => x.abs(),
+            "relu" => x.relu(),
+            "logical_not" => x.logical_not(),
+            "bitwise_not" => x.bitwise_not()?,
+            "clamp" => x.clamp(scalar("min"), scalar("max")),
+            "pow_scalar" => x.pow_scalar(scalar("exponent")),
+            "logsumexp" => x.logsumexp(axis(), false)?,
+            "prod" => twice(&|x| x.prod_axis(axis(), false))?,
+            "cumprod" => twice(&|x| x.cumprod(axis()))?,
+            other => panic!("{other} is not known here"),
+        })
+    }
+}
+
+/// Signs of zeros, NaN, bounds beyond the dtype, products with zeros differentiated twice.
+#[test]
+fn numbers_at_the_edges() -> Result<()> {
+    let edges: Edges = fixture("edges");
+    assert!(edges.cases.len() > 40);
+    for case in &edges.cases {
+        let ((dtype, name), (output_dtype, _)) = (dtype_of(&case.dtype), dtype_of(&case.output_dtype));
+        if !has(&device(), dtype) || !has(&device(), output_dtype) {
+            continue;
+        }
+        let what = format!("{} of {name} {:?} {:?}", case.op, case.input.data, case.args);
+        let x = case.input.tensor(dtype)?;
+        let x = if case.grad.is_some() { x.requires_grad() } else { x };
+        let y = case.run(&x)?;
+        assert_eq!((y.dtype(), y.dims()), (output_dtype, case.output.shape.as_slice()), "{what}");
+        let (found, expected) = (y.to_f64_vec()?, numbers(&case.output.data));
+        assert_close(&found, &expected, (1e-6, 0.0), &what);
+        for (f, e) in found.iter().zip(&expected) {
+            assert!(*e != 0.0 || f.is_sign_negative() == e.is_sign_negative(), "{what}: {f}, expected {e}");
+        }
+        if let Some(expected) = &case.grad {
+            y.sum().backward()?;
+            let gradient = x.grad().unwrap().to_f64_vec()?;
+            assert_close(&gradient, &numbers(expected), (1e-6, 0.0), &format!("gradient of {what}"));
+        }
+    }
+    Ok(())
+}
+
+#[derive(Deserialize)]
 struct CrossEntropies {
     inputs: Vec<EntropyInput>,
     cases: Vec<EntropyCase>,
@@ -288,7 +366,7 @@ fn cross_entropy_with_every_option() -> Result<()> {
             Some(given) => Tensor::from_slice(given, input.targets.shape.as_slice(), &device())?,
             None => input.targets.tensor(DType::I32)?,
         };
-        let loss = CrossEntropy {
+        let loss = CrossEntropyLoss {
             reduction: match case.reduction.as_str() {
                 "mean" => Reduction::Mean,
                 "sum" => Reduction::Sum,

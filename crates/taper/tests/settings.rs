@@ -5,7 +5,7 @@
 mod common;
 
 use common::device;
-use taper::prelude::*;
+use taper::{ErrorKind, prelude::*};
 
 /// The variables of each backend, each with a value that it cannot have.
 const WRONG: &[(&str, &str, &str)] = &[
@@ -47,7 +47,7 @@ fn refused(backend: &str, variable: &str, value: &str) {
     let name = std::env::var("TAPER_TEST_DEVICE").unwrap_or("cpu".into());
     let told = |error: Error| {
         let text = error.to_string();
-        assert!(matches!(error.root(), Error::Invalid { .. }), "{text}");
+        assert!(matches!(error.kind(), ErrorKind::Invalid { .. }), "{text}");
         assert!(text.contains(variable) && text.contains(&format!("{value:?}")), "{text}");
     };
     told(taper::device(&name).unwrap_err());

@@ -40,7 +40,8 @@ pub trait Backend: Any + fmt::Debug + Send + Sync {
     /// Reads `out.len()` bytes of elements, from element `start` on; waits for the work that makes them.
     ///
     /// # Errors
-    /// Any failure of work handed over earlier that was not reported yet, as well as this read's own.
+    /// This read's own, and those of a device that is lost. A bad index is told by the [`crate::Ticket`] of its launch, which is
+    /// decided when this returns, and not here.
     fn download(&self, storage: &Storage, start: usize, out: &mut [u8]) -> Result<()>;
 
     /// Like [`Backend::download`] for `numel` elements, without blocking the thread while the device works. The default is
@@ -56,10 +57,20 @@ pub trait Backend: Any + fmt::Debug + Send + Sync {
     /// Runs a kernel, or queues it.
     ///
     /// # Errors
-    /// `Unsupported` for a kernel or dtype that the backend lacks: never a silent detour over the host.
+    /// `Unsupported` for a kernel or dtype that the backend lacks: never a silent detour over the host. `IndexOutOfRange` for an
+    /// index outside its axis, unless the launch's ticket is deferred.
     fn run(&self, launch: &Launch<'_>) -> Result<()>;
 
-    /// Waits until all queued work is done, and reports its failures.
+    /// Decides every [`crate::Ticket`] that was deferred in a launch so far, waiting for the device where it must. The default is
+    /// for backends whose `run` fails at once: there is none.
+    fn settle(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Waits until all queued work is done.
+    ///
+    /// # Errors
+    /// What is wrong with the device. A bad index belongs to those who ask for what depends on it.
     fn synchronize(&self) -> Result<()>;
 
     /// How much memory is in use.

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, sync::Mutex};
 
-use crate::{Backend, DType, DeviceInfo, Error, MemoryStats, Result, schedule::PlanCache};
+use crate::{Backend, DType, DeviceInfo, Error, ErrorKind, MemoryStats, Result, schedule::PlanCache};
 
 /// A place for tensors: a cheap handle on a backend. Prints as `cpu` or `wgpu:0`.
 #[derive(Clone)]
@@ -40,19 +40,20 @@ impl Device {
     }
 
     /// An error that offers a cast, unless the device supports `dtype`.
+    #[track_caller]
     pub(crate) fn require(&self, dtype: DType, op: &'static str) -> Result<()> {
         if self.supports(dtype) {
             return Ok(());
         }
         let other = if dtype.is_float() { "F32" } else { "I32" };
-        Err(Error::Unsupported {
+        Err(Error::new(ErrorKind::Unsupported {
             op,
             device: self.name().into(),
             dtype,
             hint: format!(
                 "cast first with .to_dtype(DType::{other}) on a device that has it, or stay on the cpu"
             ),
-        })
+        }))
     }
 
     /// Evaluation on one device is serialised by this lock, which also keeps the plans.
@@ -75,7 +76,11 @@ impl Device {
         self.0.backend.empty_cache();
     }
 
-    /// Waits for all work on the device and reports its failures.
+    /// Waits for all work on the device.
+    ///
+    /// # Errors
+    /// What is wrong with the device as a whole. A bad index is told to those who ask for what depends on it.
+    #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
         self.0.backend.synchronize()
     }

@@ -1,16 +1,111 @@
-//! One error type for the whole house. Each variant says what was given, what was expected, and what to do.
+//! One error type for the whole house. Each kind says what was given, what was expected, and what to do.
 
-use std::{panic::Location, path::PathBuf};
+use std::{fmt, panic::Location, path::PathBuf};
 
-use crate::{DType, Shape};
+use crate::{
+    DType, Shape,
+    origin::{here, outside},
+};
 
 /// The result of anything that meets shapes, dtypes, devices, indices, files or memory.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// What went wrong ([`Error::kind`]) and where: one pointer in size, so that a `Result<Tensor>` is two.
+///
+/// Both `Display` and `Debug` print the message, with the operation and the line of the user's program where they are
+/// known: a `main` that returns a [`Result`] ends with the message, not with a struct.
+///
+/// ```
+/// use tensor_core::{Error, ErrorKind};
+///
+/// let error = Error::invalid("reshape", "12 elements are not 13");
+/// assert!(matches!(error.kind(), ErrorKind::Invalid { op: "reshape", .. }));
+/// assert!(format!("{error:?}").starts_with("reshape: 12 elements are not 13 (at "));
+/// ```
+#[derive(Clone)]
+pub struct Error(Box<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    kind: ErrorKind,
+    /// The operation that failed when it was computed.
+    op: Option<&'static str>,
+    location: Option<&'static Location<'static>>,
+}
+
+impl Error {
+    /// An error of this kind, met at the line that called into the library.
+    #[track_caller]
+    pub fn new(kind: ErrorKind) -> Error {
+        Error(Box::new(Inner { kind, op: None, location: outside(here()) }))
+    }
+
+    /// An [`ErrorKind::Invalid`].
+    #[track_caller]
+    pub fn invalid(op: &'static str, message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Invalid { op, message: message.into() })
+    }
+
+    /// What went wrong.
+    pub fn kind(&self) -> &ErrorKind {
+        &self.0.kind
+    }
+
+    /// The line of the user's program: where the failing method was called or, for a failure that shows only when a tensor
+    /// is computed, where that tensor was built.
+    pub fn location(&self) -> Option<&'static Location<'static>> {
+        self.0.location
+    }
+
+    /// The operation that failed when it was computed; `None` for what failed where it was written.
+    pub fn op(&self) -> Option<&'static str> {
+        self.0.op
+    }
+
+    /// The same failure, met at the line that called into the library, unless a line is known already: for an error that was
+    /// made in a closure, which hides its caller's line.
+    #[must_use]
+    #[track_caller]
+    pub fn here(mut self) -> Error {
+        if self.0.location.is_none() {
+            self.0.location = outside(here());
+        }
+        self
+    }
+
+    /// The same failure, met when a tensor was computed that `op` made at `location`. What is known already stays.
+    pub(crate) fn computing(mut self, op: &'static str, location: &'static Location<'static>) -> Error {
+        if self.0.op.is_none() {
+            (self.0.op, self.0.location) = (Some(op), Some(location));
+        }
+        self
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inner { kind, op, location } = &*self.0;
+        match (op, location) {
+            (Some(op), Some(location)) => write!(f, "{kind} (in {op}, built at {location})"),
+            (_, Some(location)) => write!(f, "{kind} (at {location})"),
+            _ => write!(f, "{kind}"),
+        }
+    }
+}
+
+/// The message, as `Display` prints it: what `main` prints of an error that it returns.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for Error {}
+
 /// What went wrong, with the values that a reader needs to mend it.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum ErrorKind {
     /// Two shapes that do not go together in `op`.
     #[error("{op}: {lhs} x {rhs}: {hint}")]
     ShapeMismatch {
@@ -25,7 +120,7 @@ pub enum Error {
     },
 
     /// An axis that the shape does not have.
-    #[error("{op}: axis {axis} is out of range for shape {shape} with {} axes; axes run from -{0} to {0} - 1", shape.rank())]
+    #[error("{op}: axis {axis} is out of range for shape {shape}: {}", axis_range(shape))]
     AxisOutOfRange {
         /// The operation.
         op: &'static str,
@@ -72,7 +167,7 @@ pub enum Error {
 
     /// An index (or class label) outside the axis that it indexes.
     #[error(
-        "{op}: index {index} is out of range for axis {axis} of size {size}; indices run from 0 to size - 1"
+        "{op}: index {index} is out of range for axis {axis} of size {size}{}", index_range(*size)
     )]
     IndexOutOfRange {
         /// The operation.
@@ -167,9 +262,9 @@ pub enum Error {
         message: String,
     },
 
-    /// A state dict that does not fit the module. The module is unchanged.
+    /// A state that does not fit what is to take it over, a module or an optimizer say. That is unchanged.
     #[error(
-        "state dict does not fit: missing {missing:?}, unexpected {unexpected:?}, misshapen {mismatched:?}; the module is unchanged"
+        "state dict does not fit: missing {missing:?}, unexpected {unexpected:?}, misshapen {mismatched:?}; nothing was changed"
     )]
     StateDict {
         /// Names the module has and the dict lacks.
@@ -188,30 +283,46 @@ pub enum Error {
         /// What is wrong with it, where, and what was expected.
         message: String,
     },
-
-    /// A failure at evaluation, with the operation and the source line that built it.
-    #[error("{source} (in {op}, built at {location})")]
-    At {
-        /// The operation.
-        op: &'static str,
-        /// The user's line.
-        location: &'static Location<'static>,
-        /// The failure.
-        source: Box<Error>,
-    },
 }
 
-impl Error {
-    /// An [`Error::Invalid`].
-    pub fn invalid(op: &'static str, message: impl Into<String>) -> Error {
-        Error::Invalid { op, message: message.into() }
+/// Which axes a shape has.
+fn axis_range(shape: &Shape) -> String {
+    match shape.rank() {
+        0 => "a scalar has no axes".into(),
+        1 => "its only axis is 0, or -1 from the end".into(),
+        rank => format!("its axes are 0 to {}, or -{rank} to -1 from the end", rank - 1),
+    }
+}
+
+/// Which indices an axis has.
+fn index_range(size: usize) -> String {
+    match size {
+        0 => ", which has no elements".into(),
+        1 => "; its only index is 0".into(),
+        _ => format!("; indices run from 0 to {}", size - 1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_one_pointer() {
+        assert_eq!(size_of::<Error>(), size_of::<usize>());
+        assert_eq!(size_of::<Result<crate::Tensor>>(), 2 * size_of::<usize>());
     }
 
-    /// The failure itself, without the operation and line it was met at.
-    pub fn root(&self) -> &Error {
-        match self {
-            Error::At { source, .. } => source.root(),
-            other => other,
-        }
+    #[test]
+    fn ranges_are_printed_as_numbers() {
+        let axis =
+            |dims: &[usize]| ErrorKind::AxisOutOfRange { op: "sum", axis: 7, shape: dims.into() }.to_string();
+        assert_eq!(
+            axis(&[2, 3]),
+            "sum: axis 7 is out of range for shape [2, 3]: its axes are 0 to 1, or -2 to -1 from the end"
+        );
+        assert!(axis(&[]).ends_with("a scalar has no axes"));
+        let index = ErrorKind::IndexOutOfRange { op: "gather", index: 9, axis: 0, size: 5 }.to_string();
+        assert_eq!(index, "gather: index 9 is out of range for axis 0 of size 5; indices run from 0 to 4");
     }
 }

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use crate::{
     ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, DType, Layout, RandomKind, ReduceOp, Result, Scalar,
-    Shape, UnaryOp, backend::Storage,
+    Shape, Ticket, UnaryOp, backend::Storage,
 };
 
 /// A value inside a [`Program`]: the index of the instruction that makes it.
@@ -273,7 +273,7 @@ pub struct MatMulKernel {
 /// `output[p] = input[p with axis := index[p]]`, row-major of the index's shape. Inputs: the tensor, the index.
 ///
 /// Off the axis, the index's sizes are at most the input's. An index outside the axis is
-/// [`crate::Error::IndexOutOfRange`], at once or at the next read of anything from the device.
+/// [`crate::ErrorKind::IndexOutOfRange`]: of [`crate::Backend::run`] at once, or by the launch's [`Ticket`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct GatherKernel {
     /// The axis indexed.
@@ -347,6 +347,22 @@ impl Kernel {
         }
     }
 
+    /// The axis that indices name positions of, and its size, of a kernel that goes by indices: its input 1.
+    pub fn indexed(&self) -> Option<(usize, usize)> {
+        match self {
+            Kernel::Gather(k) => Some((k.axis, k.input.shape()[k.axis])),
+            Kernel::ScatterAdd(k) => Some((k.axis, k.base.shape()[k.axis])),
+            Kernel::Map(_)
+            | Kernel::Reduce(_)
+            | Kernel::Rows(_)
+            | Kernel::ArgReduce(_)
+            | Kernel::Cumulative(_)
+            | Kernel::ArgSort(_)
+            | Kernel::MatMul(_)
+            | Kernel::Copy(_) => None,
+        }
+    }
+
     /// The shape and dtype of each output.
     pub fn outputs(&self) -> SmallVec<[(Shape, DType); 2]> {
         let one = |shape: Shape, dtype: DType| SmallVec::from_iter([(shape, dtype)]);
@@ -393,7 +409,7 @@ impl Compiled {
     }
 }
 
-/// A kernel with what it needs for one run.
+/// A kernel with what it needs for one run. [`Launch::check`] holds it to the kernel's contract.
 #[derive(Debug)]
 pub struct Launch<'a> {
     /// What to do.
@@ -406,4 +422,7 @@ pub struct Launch<'a> {
     pub inputs: &'a [Storage],
     /// The output buffers, in the kernel's order, each at least as large as the output.
     pub outputs: &'a [Storage],
+    /// Where a backend says that it will only know later whether all indices are in range. `None` for a kernel without indices,
+    /// and where it is known that they are; memory must be safe even then.
+    pub ticket: Option<&'a Arc<Ticket>>,
 }

@@ -2,7 +2,7 @@
 //! Users hold [`Tensor`](crate::Tensor)s, which are counted handles on nodes; the scheduler and autograd work on nodes.
 
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
     panic::Location,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
@@ -12,7 +12,7 @@ use std::{
 
 use smallvec::SmallVec;
 
-use crate::{DType, Device, Layout, Op, Shape, Storage, Tensor};
+use crate::{CustomOp, DType, Device, Layout, Op, Result, Shape, Storage, Tensor, facts::Facts};
 
 /// The inputs of a node.
 pub(crate) type Inputs = SmallVec<[Arc<Node>; 2]>;
@@ -25,17 +25,19 @@ pub(crate) fn view(layout: Layout) -> View {
     (layout != Layout::contiguous(layout.shape().clone())).then(|| Arc::new(layout))
 }
 
-/// Elements in memory: a buffer, and how its node's shape lies in it.
+/// Elements in memory: a buffer, what is known of its contents, and how its node's shape lies in it.
 #[derive(Clone, Debug)]
 pub(crate) struct Value {
     pub(crate) storage: Storage,
+    pub(crate) facts: Facts,
     pub(crate) view: View,
 }
 
 impl Value {
-    /// A buffer that holds the elements in row-major order.
-    pub(crate) fn row_major(storage: Storage) -> Value {
-        Value { storage, view: None }
+    /// The elements in `bytes`, uploaded in row-major order.
+    pub(crate) fn upload(device: &Device, dtype: DType, bytes: &[u8]) -> Result<Value> {
+        let storage = device.backend().upload(dtype, bytes)?;
+        Ok(Value { storage, facts: Facts::of_bytes(dtype, bytes), view: None })
     }
 
     /// The layout, of a node of this shape.
@@ -73,8 +75,9 @@ pub(crate) struct Node {
     pub(crate) state: Mutex<State>,
     /// Whether `state` has its value, which never goes again: to be asked without the lock.
     computed: AtomicBool,
-    /// Scratch of the evaluation under way on this node's device: its epoch and the node's place in its order.
-    pub(crate) mark: AtomicU64,
+    /// Scratch of the evaluation under way on this node's device: its number, and the node's place in its order.
+    pub(crate) epoch: AtomicU64,
+    pub(crate) place: AtomicU32,
     /// The variable whose value this node is or was; gradients that arrive here accumulate there.
     pub(crate) leaf: OnceLock<Weak<Node>>,
     /// Present in the outer node of a variable only, which is never computed itself.
@@ -123,6 +126,8 @@ impl Node {
         tracked: bool,
         location: &'static Location<'static>,
     ) -> Node {
+        // What a kernel may rely on. Operations that make a shape larger have asked before, with an error for the user.
+        assert!(shape.fits(), "{}: shape {shape} was not checked", op.name());
         Node {
             id: next_id(),
             op,
@@ -134,7 +139,8 @@ impl Node {
             location,
             computed: AtomicBool::new(value.is_some()),
             state: Mutex::new(State { inputs, value }),
-            mark: AtomicU64::new(0),
+            epoch: AtomicU64::new(0),
+            place: AtomicU32::new(0),
             leaf: OnceLock::new(),
             variable: None,
         }
@@ -154,9 +160,14 @@ impl Node {
         self.flags.load(Ordering::Relaxed) & (TRACKED | RELEASED) == TRACKED
     }
 
+    /// Marks the node as used up by a backward pass.
+    pub(crate) fn claim(&self) {
+        self.flags.fetch_or(RELEASED, Ordering::Relaxed);
+    }
+
     /// Gives up the tape at this node.
     pub(crate) fn release(&self) {
-        self.flags.fetch_or(RELEASED, Ordering::Relaxed);
+        self.claim();
         let gone = {
             let mut state = lock(&self.state);
             if state.value.is_some() { std::mem::take(&mut state.inputs) } else { Inputs::new() }
@@ -189,15 +200,66 @@ impl Node {
 /// A long chain is dropped in a loop: the default would recurse once a node and overflow the stack.
 impl Drop for Node {
     fn drop(&mut self) {
-        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let mut stack = std::mem::take(&mut state.inputs);
+        let mut stack = Inputs::new();
+        let mut deferred = self.dismantle(&mut stack);
         while let Some(next) = stack.pop() {
             if let Some(mut last) = Arc::into_inner(next) {
-                let state = last.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-                while let Some(input) = state.inputs.pop() {
-                    stack.push(input);
-                }
+                deferred |= last.dismantle(&mut stack);
             }
         }
+        if deferred {
+            drop_deferred();
+        }
+    }
+}
+
+/// What holds further tensors, and is dropped by code that is not a node's.
+#[expect(dead_code, reason = "held only to be dropped")]
+enum Deferred {
+    /// With its value and its gradient.
+    Variable(Box<Variable>),
+    /// With whatever a user's function holds.
+    Function(Arc<dyn CustomOp>),
+}
+
+thread_local! {
+    static DEFERRED: RefCell<Vec<Deferred>> = const { RefCell::new(Vec::new()) };
+    /// Whether a call further down the stack is dropping them.
+    static DROPPING: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Node {
+    /// Moves the inputs to `inputs`, and what else leads on to other nodes to the thread's list; says whether there was any.
+    fn dismantle(&mut self, inputs: &mut Inputs) -> bool {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        inputs.append(&mut state.inputs);
+        let function = match &self.op {
+            Op::Custom(_) => match std::mem::replace(&mut self.op, Op::Leaf) {
+                Op::Custom(function) => Some(Deferred::Function(function)),
+                _ => None,
+            },
+            _ => None,
+        };
+        let found = self.variable.take().map(Deferred::Variable).into_iter().chain(function);
+        // Where the thread is at its end the list is gone already, and they are dropped here.
+        found.fold(false, |_, part| DEFERRED.try_with(|list| list.borrow_mut().push(part)).is_ok())
+    }
+}
+
+/// Drops what the list holds, one after the other, in the outermost call: a chain through gradients or through the fields of
+/// functions may be as long as any other.
+fn drop_deferred() {
+    struct Outermost;
+    impl Drop for Outermost {
+        fn drop(&mut self) {
+            DROPPING.set(false);
+        }
+    }
+    if DROPPING.replace(true) {
+        return;
+    }
+    let _outermost = Outermost;
+    while let Ok(Some(part)) = DEFERRED.try_with(|list| list.borrow_mut().pop()) {
+        drop(part);
     }
 }

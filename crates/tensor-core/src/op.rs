@@ -24,13 +24,13 @@ macro_rules! names {
 }
 
 names! {
-    /// Elementwise functions of one tensor. NaN in gives NaN out; formulas are for `x` real.
+    /// Elementwise functions of one tensor. NaN in gives NaN out, but for `Sign`; formulas are for `x` real.
     pub enum UnaryOp {
         /// −x; wraps for integers.
         Neg => "neg",
         /// |x|; wraps for integers.
         Abs => "abs",
-        /// −1, 0 or 1 by the sign of x; NaN for NaN, 0 for both zeros.
+        /// −1, 0 or 1 by the sign of x; 0 for both zeros and for NaN.
         Sign => "sign",
         /// eˣ.
         Exp => "exp",
@@ -56,7 +56,7 @@ names! {
         Tanh => "tanh",
         /// 1 / (1 + e⁻ˣ).
         Sigmoid => "sigmoid",
-        /// max(x, 0); NaN for NaN.
+        /// max(x, 0); NaN for NaN, −0 for −0.
         Relu => "relu",
         /// The error function, 2/√π ∫₀ˣ e^(−t²) dt.
         Erf => "erf",
@@ -410,6 +410,11 @@ impl Op {
         )
     }
 
+    /// Whether an element depends on its flat position, and so means nothing in a kernel over another space.
+    pub(crate) fn is_positional(&self) -> bool {
+        matches!(self, Op::Arange(_) | Op::Random { .. })
+    }
+
     /// Whether there are no inputs.
     pub(crate) fn is_source(&self) -> bool {
         matches!(self, Op::Leaf | Op::Full(_) | Op::Arange(_) | Op::Random { .. })
@@ -442,7 +447,15 @@ impl Op {
                 | U::Sigmoid
                 | U::Relu => (0, true),
                 U::Abs | U::Log | U::Log1p | U::Sin | U::Cos | U::Erf => (1, false),
-                _ => (0, false),
+                U::Neg
+                | U::Sign
+                | U::Floor
+                | U::Ceil
+                | U::Round
+                | U::Trunc
+                | U::Not
+                | U::IsNan
+                | U::IsInf => (0, false),
             },
             Op::Powi(_) => (1, false),
             Op::Binary(op) => match op {
@@ -450,16 +463,36 @@ impl Op {
                 B::Div => (0b10, wanted & 0b10 != 0),
                 B::Remainder | B::Maximum | B::Minimum | B::Atan2 => (0b11, false),
                 B::Pow => (0b11, true),
-                _ => (0, false),
+                B::Add | B::Sub | B::FloorDiv | B::And | B::Or | B::Xor => (0, false),
             },
             Op::Where => (0b001, false),
-            Op::Reduce { op: ReduceOp::Max | ReduceOp::Min | ReduceOp::Prod, .. } => (1, true),
-            Op::Cumulative { op: CumulativeOp::Prod | CumulativeOp::LogSumExp, .. } => (1, true),
+            Op::Reduce { op, .. } => match op {
+                ReduceOp::Max | ReduceOp::Min | ReduceOp::Prod => (1, true),
+                ReduceOp::Sum | ReduceOp::Mean | ReduceOp::Any | ReduceOp::All => (0, false),
+            },
+            Op::Cumulative { op, .. } => match op {
+                CumulativeOp::Prod | CumulativeOp::LogSumExp => (1, true),
+                CumulativeOp::Sum | CumulativeOp::ArgMax | CumulativeOp::ArgMin => (0, false),
+            },
             Op::MatMul => (others, false),
             Op::Gather { .. } => (0b10, false),
             Op::ScatterAdd { .. } => (0b10, false),
             Op::Custom(_) => (u32::MAX, true),
-            _ => (0, false),
+            Op::Leaf
+            | Op::Full(_)
+            | Op::Arange(_)
+            | Op::Random { .. }
+            | Op::Compare(_)
+            | Op::Cast
+            | Op::Reshape
+            | Op::Permute(_)
+            | Op::Expand
+            | Op::Slice { .. }
+            | Op::Concat { .. }
+            | Op::Pad(_)
+            | Op::ArgReduce { .. }
+            | Op::ArgSort { .. }
+            | Op::ToDevice => (0, false),
         };
         Saved { inputs, output }
     }
@@ -473,11 +506,10 @@ pub(crate) fn unary_dtype(op: UnaryOp, dtype: DType) -> DType {
     }
 }
 
-/// The shape of `pad` over `shape`: `before + after` more along each axis, and `interior` between neighbours.
-pub(crate) fn padded(shape: &Shape, before: &[usize], after: &[usize], interior: &[usize]) -> Shape {
-    (0..shape.rank())
-        .map(|i| before[i] + shape[i] + shape[i].saturating_sub(1) * interior[i] + after[i])
-        .collect()
+/// The shape of `pad` over `shape`: `before + after` more along each axis. Sizes that pass `usize` are held at its end, where no
+/// shape is that a tensor can have.
+pub(crate) fn padded(shape: &Shape, padding: &[(usize, usize)]) -> Shape {
+    shape.iter().zip(padding).map(|(&d, p)| p.0.saturating_add(d).saturating_add(p.1)).collect()
 }
 
 #[cfg(test)]

@@ -27,3 +27,47 @@ pub(crate) fn here() -> &'static Location<'static> {
         None => Location::caller(),
     }
 }
+
+/// The line, unless it lies in one of the library's own crates: a user can do nothing with such a line.
+pub(crate) fn outside(location: &'static Location<'static>) -> Option<&'static Location<'static>> {
+    (!is_ours(location.file(), file!())).then_some(location)
+}
+
+/// Whether `file` is a source of the library, `this` being the path of this file: the crates lie beside each other, in a
+/// registry with their versions.
+fn is_ours(file: &str, this: &str) -> bool {
+    const CRATES: [&str; 8] =
+        ["taper", "tensor-core", "backend-cpu", "backend-wgpu", "autograd", "nn", "optim", "data"];
+    let slashes = |path: &str| path.replace('\\', "/");
+    let (file, this) = (slashes(file), slashes(this));
+    let Some(at) = this.rfind("tensor-core") else { return false };
+    let Some((name, inside)) = file.strip_prefix(&this[..at]).and_then(|rest| rest.split_once('/')) else {
+        return false;
+    };
+    let is = |known: &str| {
+        name.strip_prefix(known).is_some_and(|rest| {
+            rest.is_empty()
+                || rest.strip_prefix('-').is_some_and(|v| v.starts_with(|c: char| c.is_ascii_digit()))
+        })
+    };
+    inside.starts_with("src/") && CRATES.iter().any(|known| is(known))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_ours;
+
+    #[test]
+    fn the_library_s_own_lines_are_known() {
+        let here = "crates/tensor-core/src/origin.rs";
+        assert!(is_ours("crates/nn/src/init.rs", here));
+        assert!(is_ours("crates\\nn\\src\\init.rs", "crates\\tensor-core\\src\\origin.rs"));
+        assert!(!is_ours("crates/taper/tests/errors.rs", here));
+        assert!(!is_ours("crates/nn/tests/layers.rs", here));
+        assert!(!is_ours("src/main.rs", here));
+        let registry = "/home/u/.cargo/registry/src/index-1/tensor-core-0.1.0/src/origin.rs";
+        assert!(is_ours("/home/u/.cargo/registry/src/index-1/nn-0.1.0/src/init.rs", registry));
+        assert!(!is_ours("/home/u/.cargo/registry/src/index-1/nn-extra-0.1.0/src/init.rs", registry));
+        assert!(!is_ours("src/main.rs", registry));
+    }
+}

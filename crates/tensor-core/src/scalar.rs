@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use crate::DType;
+use crate::{DType, Device, default_dtype, round_to_odd};
 
 /// A number given to an operation beside its tensors, as in `&x + 2.0`.
 ///
 /// It takes its tensor's dtype where the category allows (`f32` tensor `+ 2` stays `f32`), as in PyTorch; a
-/// float scalar with an integer tensor gives `f32`.
+/// float scalar with an integer tensor gives the default dtype (see [`default_dtype`]).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scalar {
     /// A floating-point number.
@@ -19,11 +19,12 @@ pub enum Scalar {
 }
 
 impl Scalar {
-    /// The dtype of a tensor made from this scalar alone: `f32`, `i64` or `bool`, PyTorch's defaults.
-    pub fn default_dtype(self) -> DType {
+    /// The dtype of a tensor on `device` made from this scalar alone: that of [`default_dtype`] for a float, of
+    /// [`Device::int_dtype`] for an integer, or bool.
+    pub fn default_dtype(self, device: &Device) -> DType {
         match self {
-            Scalar::Float(_) => DType::F32,
-            Scalar::Int(_) => DType::I64,
+            Scalar::Float(_) => default_dtype(),
+            Scalar::Int(_) => device.int_dtype(),
             Scalar::Bool(_) => DType::Bool,
         }
     }
@@ -63,12 +64,26 @@ impl Scalar {
         }
     }
 
-    /// The dtype of `tensor op scalar` for a tensor of the given dtype.
-    pub fn promote_with(self, tensor: DType) -> DType {
+    /// The dtype of `tensor op scalar` for a tensor of the given dtype on `device`.
+    pub fn promote_with(self, tensor: DType, device: &Device) -> DType {
         match self {
-            Scalar::Float(_) if !tensor.is_float() => DType::F32,
-            Scalar::Int(_) if tensor == DType::Bool => DType::I64,
+            Scalar::Float(_) if !tensor.is_float() => device.float_dtype(),
+            Scalar::Int(_) if tensor == DType::Bool => device.int_dtype(),
             _ => tensor,
+        }
+    }
+
+    /// The scalar held to the least and the greatest number of an integer dtype; as it is for any other.
+    pub(crate) fn saturate(self, dtype: DType) -> Scalar {
+        let held = |low: i64, high: i64| match self {
+            Scalar::Int(v) => Scalar::Int(v.clamp(low, high)),
+            Scalar::Float(_) | Scalar::Bool(_) => self,
+        };
+        match dtype {
+            DType::U8 => held(0, i64::from(u8::MAX)),
+            DType::U32 => held(0, i64::from(u32::MAX)),
+            DType::I32 => held(i64::from(i32::MIN), i64::from(i32::MAX)),
+            DType::I64 | DType::Bool | DType::F16 | DType::BF16 | DType::F32 | DType::F64 => self,
         }
     }
 
@@ -89,8 +104,8 @@ impl Scalar {
                 other => i64::from(other.as_i64() as i32),
             }),
             DType::I64 => Scalar::Int(self.as_i64()),
-            DType::F16 => Scalar::Float(half::f16::from_f64(self.as_f64()).to_f64()),
-            DType::BF16 => Scalar::Float(half::bf16::from_f64(self.as_f64()).to_f64()),
+            DType::F16 => Scalar::Float(half::f16::from_f32(round_to_odd(self.as_f64())).to_f64()),
+            DType::BF16 => Scalar::Float(half::bf16::from_f32(round_to_odd(self.as_f64())).to_f64()),
             DType::F32 => Scalar::Float(f64::from(self.as_f64() as f32)),
             DType::F64 => Scalar::Float(self.as_f64()),
         }

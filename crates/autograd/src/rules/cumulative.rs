@@ -1,6 +1,6 @@
 //! Gradients of cumulative operations: what comes after an element gathers in it, so each is a cumulative operation the other way.
 
-use tensor_core::{CumulativeOp, DType, Error, Result, Tensor, is_grad_enabled};
+use tensor_core::{CumulativeOp, DType, Error, ErrorKind, Result, Tensor, is_grad_enabled};
 
 use super::{Gradients, Step};
 
@@ -12,10 +12,10 @@ pub(super) fn cumulative(op: CumulativeOp, axis: usize, reverse: bool, step: &St
         CumulativeOp::Prod => along.product(x, y, g)?,
         CumulativeOp::LogSumExp => along.log_sum_exp(x, y, g)?,
         CumulativeOp::ArgMax | CumulativeOp::ArgMin => {
-            return Err(Error::Autograd {
+            return Err(Error::new(ErrorKind::Autograd {
                 op: "backward",
                 message: format!("the indices of {} have no gradient", op.name()),
-            });
+            }));
         }
     };
     Ok(vec![Some(dx)])

@@ -2,7 +2,7 @@
 
 use std::f64::consts::FRAC_2_SQRT_PI;
 
-use tensor_core::{BinaryOp, CompareOp, Error, Result, Tensor, UnaryOp};
+use tensor_core::{BinaryOp, CompareOp, Error, ErrorKind, Result, Tensor, UnaryOp};
 
 use super::{Gradients, Step};
 
@@ -28,10 +28,10 @@ pub(super) fn unary(op: UnaryOp, x: &Tensor, y: &Tensor, g: &Tensor) -> Result<T
         U::Erf => g.mul(&((-x.powi(2)).exp() * FRAC_2_SQRT_PI)),
         // Steps: flat wherever they have a derivative at all.
         U::Sign | U::Floor | U::Ceil | U::Round | U::Trunc => Ok(g.zeros_like()),
-        U::Not | U::IsNan | U::IsInf => Err(Error::Autograd {
+        U::Not | U::IsNan | U::IsInf => Err(Error::new(ErrorKind::Autograd {
             op: "backward",
             message: format!("{} gives no floating-point values, so it has no gradient", op.name()),
-        }),
+        })),
     }
 }
 
@@ -39,7 +39,11 @@ pub(super) fn powi(n: i32, x: &Tensor, g: &Tensor) -> Result<Tensor> {
     match n {
         0 => Ok(g.zeros_like()),
         1 => Ok(g.clone()),
-        _ => g.mul(&(x.powi(n - 1) * f64::from(n))),
+        _ => {
+            // The least exponent has none below it that fits.
+            let lower = n.checked_sub(1).map_or_else(|| x.pow_scalar(f64::from(n) - 1.0), |m| x.powi(m));
+            g.mul(&(lower * f64::from(n)))
+        }
     }
 }
 
@@ -80,10 +84,10 @@ pub(super) fn binary(op: BinaryOp, step: &Step<'_>) -> Gradients {
             )
         }
         B::And | B::Or | B::Xor => {
-            return Err(Error::Autograd {
+            return Err(Error::new(ErrorKind::Autograd {
                 op: "backward",
                 message: format!("{} gives no floating-point values, so it has no gradient", op.name()),
-            });
+            }));
         }
     };
     Ok(vec![da, db])

@@ -6,7 +6,7 @@ mod elementwise;
 mod movement;
 mod reduce;
 
-use tensor_core::{Error, Op, Result, Shape, Tensor};
+use tensor_core::{DType, Error, ErrorKind, Op, Result, Shape, Tensor};
 
 /// One operation on the tape, met from behind.
 pub(crate) struct Step<'a> {
@@ -53,10 +53,10 @@ pub(crate) fn gradients(step: &Step<'_>) -> Gradients {
         }
         Op::ToDevice => Ok(vec![Some(g.to(&inputs[0].device())?)]),
         Op::Custom(op) => custom(op.as_ref(), step),
-        op => Err(Error::Autograd {
+        op => Err(Error::new(ErrorKind::Autograd {
             op: "backward",
             message: format!("{} has no gradient; detach its input, or compute it under no_grad", op.name()),
-        }),
+        })),
     }
 }
 
@@ -82,11 +82,27 @@ fn gathered(axis: usize, input: &Tensor, index: &Tensor, g: &Tensor) -> Result<T
     // One element of each line, as of the scores of classes: an expression, which becomes a part of what it is used in. An
     // index that is nowhere would give no gradient in silence: zeros gathered by it make that an error.
     let n = input.dims()[axis];
+    // Places are counted in a dtype that reaches the end of the axis: the index's own may not.
+    let counts = [index.dtype(), DType::I32, DType::I64].into_iter();
+    let Some(dtype) = counts.filter(|d| input.device().supports(*d)).find(|d| counts_to(*d, n)) else {
+        return input.zeros_like().scatter_add(axis as isize, index, g);
+    };
     let line: Shape = (0..input.rank()).map(|other| if other == axis { n } else { 1 }).collect();
-    let places = Tensor::arange(0, n, 1, (index.dtype(), &input.device()))?.reshape(line)?;
+    let places = Tensor::arange(0, n, 1, (dtype, &input.device()))?.reshape(line)?;
     let zero = Tensor::zeros(Shape::scalar(), (g.dtype(), &input.device()))?;
     let checked = g.add(&zero.expand(input.shape())?.gather(axis as isize, index)?)?;
-    index.eq(&places)?.where_cond(&checked, &zero)
+    index.to_dtype(dtype)?.eq(&places)?.where_cond(&checked, &zero)
+}
+
+/// Whether a dtype has the integers 0..n.
+fn counts_to(dtype: DType, n: usize) -> bool {
+    match dtype {
+        DType::U8 => n <= 1 << 8,
+        DType::I32 => n as u64 <= 1 << 31,
+        DType::U32 => n as u64 <= 1 << 32,
+        DType::I64 => true,
+        DType::Bool | DType::F16 | DType::BF16 | DType::F32 | DType::F64 => false,
+    }
 }
 
 /// dA = dC·Bᵀ, dB = Aᵀ·dC.
@@ -113,27 +129,144 @@ fn custom(op: &dyn tensor_core::CustomOp, step: &Step<'_>) -> Gradients {
     let inputs = &step.inputs[..step.inputs.len() - 1];
     let mut found = op.backward(inputs, step.node, step.gradient)?;
     if found.len() != inputs.len() {
-        return Err(Error::Autograd {
+        return Err(Error::new(ErrorKind::Autograd {
             op: op.name(),
             message: format!(
                 "its backward gave {} gradients for {} inputs; give one each, or None",
                 found.len(),
                 inputs.len()
             ),
-        });
+        }));
     }
-    for (gradient, input) in found.iter().zip(inputs) {
-        if let Some(gradient) = gradient
-            && gradient.shape() != input.shape()
-        {
-            return Err(Error::ShapeMismatch {
-                op: op.name(),
-                lhs: input.shape().clone(),
-                rhs: gradient.shape().clone(),
-                hint: "a gradient must have its input's shape".into(),
-            });
+    for (k, (gradient, input)) in found.iter().zip(inputs).enumerate() {
+        if let Some(gradient) = gradient {
+            check_custom(op.name(), k, gradient, input)?;
         }
     }
     found.push(None);
     Ok(found)
+}
+
+/// A user's gradient must be of its input's kind: the tape would store anything else in a leaf.
+#[track_caller]
+fn check_custom(op: &'static str, k: usize, gradient: &Tensor, input: &Tensor) -> Result<()> {
+    if gradient.shape() != input.shape() {
+        return Err(Error::new(ErrorKind::ShapeMismatch {
+            op,
+            lhs: input.shape().clone(),
+            rhs: gradient.shape().clone(),
+            hint: format!("the gradient that its backward gives for input {k} must have the input's shape"),
+        }));
+    }
+    // Of an input that has no gradient, as an index, whatever is given is left alone.
+    if input.dtype().is_float() && gradient.dtype() != input.dtype() {
+        return Err(Error::new(ErrorKind::DTypeMismatch {
+            op,
+            lhs: input.dtype(),
+            rhs: gradient.dtype(),
+            hint: format!(
+                "the gradient that its backward gives for input {k} must have the input's dtype: cast it with \
+                 .to_dtype(DType::{:?})?",
+                input.dtype()
+            ),
+        }));
+    }
+    if gradient.device() != input.device() {
+        return Err(Error::new(ErrorKind::DeviceMismatch {
+            op,
+            lhs: input.device().name().into(),
+            rhs: gradient.device().name().into(),
+        }));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::collections::HashSet;
+
+    use tensor_core::{BinaryOp, CumulativeOp, Device, ReduceOp, UnaryOp, set_grad_enabled};
+
+    use super::*;
+
+    /// Which inputs, a bit each, and whether the output the rule of `y` reads when the inputs in `wanted` want gradients.
+    fn read(y: &Tensor, wanted: u32) -> (u32, bool) {
+        let inputs = y.recorded_inputs();
+        let needs: Vec<bool> =
+            (0..inputs.len()).map(|k| wanted >> k & 1 == 1 && inputs[k].dtype().is_float()).collect();
+        let gradient = Tensor::zeros(y.shape(), (y.dtype(), &y.device())).unwrap();
+        let step = Step { node: y, inputs: &inputs, gradient: &gradient, needs: &needs };
+        let found = set_grad_enabled(false, || gradients(&step)).unwrap();
+        let (mut reads, mut output) = (0, false);
+        let mut seen = HashSet::new();
+        let mut stack: Vec<Tensor> =
+            found.into_iter().zip(&needs).filter_map(|(g, needed)| g.filter(|_| *needed)).collect();
+        while let Some(node) = stack.pop() {
+            if let Some(k) = inputs.iter().position(|input| input.id() == node.id()) {
+                reads |= 1 << k;
+            } else if node.id() == y.id() {
+                output = true;
+            } else if seen.insert(node.id()) {
+                stack.extend(node.recorded_inputs());
+            }
+        }
+        (reads, output)
+    }
+
+    /// Every operation that has a rule, on inputs that are results themselves.
+    fn operations(device: &Device) -> Result<Vec<Tensor>> {
+        let made = |shape: &[usize]| -> Result<Tensor> {
+            Ok(Tensor::full(shape, 0.5, device)?.into_cell(true)?.mul_scalar(2.0))
+        };
+        let (x, z) = (made(&[2, 3])?, made(&[2, 3])?);
+        let index = Tensor::zeros([2, 3], (DType::I32, device))?.add_scalar(1);
+        let mut all = Vec::new();
+        let without = [UnaryOp::Not, UnaryOp::IsNan, UnaryOp::IsInf];
+        all.extend(UnaryOp::ALL.iter().filter(|op| !without.contains(op)).map(|op| x.unary(*op)));
+        for &op in
+            BinaryOp::ALL.iter().filter(|op| !matches!(op, BinaryOp::And | BinaryOp::Or | BinaryOp::Xor))
+        {
+            all.push(x.binary(op, &z)?);
+        }
+        for op in [ReduceOp::Sum, ReduceOp::Mean, ReduceOp::Max, ReduceOp::Min, ReduceOp::Prod] {
+            all.push(x.reduce(op, 1, false)?);
+        }
+        for op in [CumulativeOp::Sum, CumulativeOp::Prod, CumulativeOp::LogSumExp] {
+            all.push(x.cumulative(op, 1, false)?);
+        }
+        all.extend([
+            x.powi(3),
+            x.gt_scalar(0.0).where_cond(&x, &z)?,
+            x.to_dtype(DType::F64)?,
+            x.reshape([6])?,
+            x.t()?,
+            x.expand([4, 2, 3])?,
+            x.slice(1, 0, 2)?,
+            Tensor::concat(&[&x, &z], 0)?,
+            x.pad(&[(1, 0), (0, 2)], 0.0)?,
+            x.matmul(&z.t()?)?,
+            x.gather(1, &index)?,
+            x.gather(1, &index.narrow(1, 0, 1)?)?,
+            x.scatter_add(1, &index, &z)?,
+        ]);
+        Ok(all)
+    }
+
+    /// A rule that reads what was not kept computes it again; what is kept and not read costs memory.
+    #[test]
+    fn what_is_kept_is_what_rules_read() {
+        for y in operations(&backend_cpu::cpu()).unwrap() {
+            let inputs = y.recorded_inputs();
+            let float = (0..inputs.len()).filter(|k| inputs[*k].dtype().is_float());
+            let all = float.clone().fold(0u32, |bits, k| bits | 1 << k);
+            let saved = y.op().saved(all);
+            assert_eq!(read(&y, all), (saved.inputs, saved.output), "{:?}", y.op());
+            for k in float {
+                let (saved, (reads, output)) = (y.op().saved(1 << k), read(&y, 1 << k));
+                let kept = reads & !saved.inputs == 0 && (saved.output || !output);
+                assert!(kept, "{:?} for input {k}: reads {reads:b}, {output}; keeps {saved:?}", y.op());
+            }
+        }
+    }
 }

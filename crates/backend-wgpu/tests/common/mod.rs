@@ -1,13 +1,13 @@
 //! What every test here stands on: the devices under test, and a kernel run on them and on the plain reference.
-#![allow(dead_code, clippy::unwrap_used, clippy::panic)]
+#![allow(dead_code, unused_imports, clippy::unwrap_used, clippy::panic)]
 
-#[path = "../../../tensor-core/tests/reference/mod.rs"]
-mod reference;
-
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use backend_wgpu::{Caps, Form, Options};
-use tensor_core::{DType, Device, Kernel, Launch, Result, Scalar, Storage, bf16, f16, kernel::Compiled};
+pub(crate) use taper_testing::numbers;
+use tensor_core::{
+    DType, Device, Kernel, Launch, Result, Scalar, Storage, Ticket, bf16, f16, kernel::Compiled,
+};
 
 /// The devices under test, each opened once: as it comes; with parameters in uniform buffers, barrier-free kernels, the
 /// fewest bindings, and dispatches of 5 × 5 workgroups at most; and with kernels in shared memory, split into short
@@ -42,13 +42,6 @@ pub(crate) fn devices() -> &'static [(&'static str, Device)] {
 /// The first of them.
 pub(crate) fn device() -> Option<&'static Device> {
     devices().first().map(|(_, d)| d)
-}
-
-/// Numbers between −2 and 2 without a pattern.
-pub(crate) fn numbers(n: usize, seed: u64) -> Vec<f64> {
-    (0..n)
-        .map(|i| f64::from(tensor_core::philox(seed, i as u64)[0]) / f64::from(u32::MAX) * 4.0 - 2.0)
-        .collect()
 }
 
 /// Numbers as elements of `dtype`, in bytes: floats round, integers are cut.
@@ -102,9 +95,25 @@ pub(crate) fn run(
         inputs.iter().map(|(d, v)| backend.upload(*d, &to_bytes(*d, v))).collect::<Result<_>>()?;
     let outputs: Vec<Storage> =
         kernel.outputs().iter().map(|(s, d)| backend.allocate(*d, s.numel())).collect::<Result<_>>()?;
-    let compiled = Compiled::default();
-    backend.run(&Launch { kernel, compiled: &compiled, scalars, inputs: &inputs, outputs: &outputs })?;
-    outputs.iter().map(|o| read(device, o)).collect()
+    let ticket = ticket(kernel);
+    backend.run(&Launch {
+        kernel,
+        compiled: &Compiled::default(),
+        scalars,
+        inputs: &inputs,
+        outputs: &outputs,
+        ticket: ticket.as_ref(),
+    })?;
+    let found = outputs.iter().map(|o| read(device, o)).collect();
+    backend.settle()?;
+    ticket.map_or(Ok(()), |ticket| ticket.result())?;
+    found
+}
+
+/// A ticket for a launch, if it goes by indices.
+#[track_caller]
+pub(crate) fn ticket(kernel: &Kernel) -> Option<Arc<Ticket>> {
+    Ticket::new(kernel, kernel.name(), std::panic::Location::caller()).map(Arc::new)
 }
 
 /// All elements of a buffer.
@@ -138,7 +147,7 @@ pub(crate) fn agree_on(
     if devices.is_empty() {
         return;
     }
-    let expected = run(&reference::reference(), kernel, scalars, inputs).unwrap();
+    let expected = run(&taper_testing::reference(), kernel, scalars, inputs).unwrap();
     for (name, device) in devices {
         if inputs.iter().map(|i| i.0).chain(kernel.outputs().iter().map(|o| o.1)).any(|d| !device.supports(d))
         {

@@ -6,11 +6,11 @@ mod nll;
 mod regression;
 
 pub use binary::{BceWithLogitsLoss, binary_cross_entropy_with_logits};
-pub use cross_entropy::{CrossEntropy, cross_entropy};
+pub use cross_entropy::{CrossEntropyLoss, cross_entropy};
 pub use nll::{NllLoss, nll_loss};
 pub use regression::{L1Loss, MseLoss, l1_loss, mse_loss};
 
-use tensor_core::{DType, Error, Result, Tensor};
+use tensor_core::{DType, Error, ErrorKind, Result, Tensor};
 
 /// How the losses of single elements become the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -37,23 +37,24 @@ impl Reduction {
 }
 
 /// Outputs and targets of elementwise losses: one shape, floating-point.
+#[track_caller]
 fn check_pair(op: &'static str, input: &Tensor, target: &Tensor) -> Result<()> {
     if input.shape() != target.shape() {
-        return Err(Error::ShapeMismatch {
+        return Err(Error::new(ErrorKind::ShapeMismatch {
             op,
             lhs: input.shape().clone(),
             rhs: target.shape().clone(),
             hint: "input and target must have one shape; reshape or expand one of them".into(),
-        });
+        }));
     }
     for tensor in [input, target] {
         if !tensor.dtype().is_float() {
-            return Err(Error::DTypeMismatch {
+            return Err(Error::new(ErrorKind::DTypeMismatch {
                 op,
                 lhs: tensor.dtype(),
                 rhs: DType::F32,
                 hint: "floating-point tensors are needed: cast with .to_dtype(DType::F32)?".into(),
-            });
+            }));
         }
     }
     Ok(())

@@ -1,12 +1,12 @@
 //! The negative log-likelihood of class labels, on which cross-entropy stands.
 
-use tensor_core::{DType, Error, Result, Shape, Tensor};
+use tensor_core::{DType, Error, ErrorKind, Result, Shape, Tensor};
 
 use super::Reduction;
 
 /// `−weight[y] · x[y]` for log-probabilities x and labels y. `torch.nn.NLLLoss`.
 ///
-/// Shapes are those of [`crate::CrossEntropy`]. The mean divides by the sum of the labels' weights.
+/// Shapes are those of [`crate::CrossEntropyLoss`]. The mean divides by the sum of the labels' weights.
 #[derive(Clone, Debug)]
 pub struct NllLoss {
     /// What is returned: the mean by default.
@@ -27,7 +27,7 @@ impl NllLoss {
     /// The loss of log-probabilities against class labels.
     ///
     /// # Errors
-    /// As for [`crate::CrossEntropy::forward`].
+    /// As for [`crate::CrossEntropyLoss::forward`].
     #[track_caller]
     pub fn forward(&self, log_probabilities: &Tensor, targets: &Tensor) -> Result<Tensor> {
         let labels =
@@ -40,7 +40,7 @@ impl NllLoss {
 /// The mean negative log-likelihood. See [`NllLoss`].
 ///
 /// # Errors
-/// As for [`crate::CrossEntropy::forward`].
+/// As for [`crate::CrossEntropyLoss::forward`].
 #[track_caller]
 pub fn nll_loss(log_probabilities: &Tensor, targets: &Tensor) -> Result<Tensor> {
     NllLoss::default().forward(log_probabilities, targets)
@@ -72,33 +72,28 @@ impl<'a> Labels<'a> {
         weight: Option<&'a Tensor>,
         ignore_index: Option<i64>,
     ) -> Result<Labels<'a>> {
-        let axis = match scores.rank() {
-            0 => {
-                return Err(Error::invalid(
-                    op,
-                    "scores of shape [] have no classes; give [C], [N, C] or [N, C, …]",
-                ));
-            }
-            1 => 0,
-            _ => 1,
-        };
+        let axis = class_axis(op, scores)?;
         let classes = scores.dims()[axis];
         check_dtypes(op, scores, targets)?;
-        if classes == 0 {
-            let message = format!("scores of shape {} have no classes along axis {axis}", scores.shape());
-            return Err(Error::invalid(op, message));
-        }
         let expected: Shape = scores.shape().reduced(&[axis], false);
         if *targets.shape() != expected {
-            return Err(Error::ShapeMismatch {
+            return Err(Error::new(ErrorKind::ShapeMismatch {
                 op,
                 lhs: scores.shape().clone(),
                 rhs: targets.shape().clone(),
-                hint: format!(
-                    "scores {} take labels of shape {expected}, one for each place off class axis {axis}",
-                    scores.shape()
-                ),
-            });
+                hint: match targets.shape() == scores.shape() {
+                    true => format!(
+                        "labels are of shape {expected}, one for each place off class axis {axis}; one-hot rows are \
+                         class probabilities, which cross_entropy takes as floating-point numbers: cast them with \
+                         .to_dtype(DType::{:?})?",
+                        scores.dtype()
+                    ),
+                    false => format!(
+                        "scores {} take labels of shape {expected}, one for each place off class axis {axis}",
+                        scores.shape()
+                    ),
+                },
+            }));
         }
         if let Some(weight) = weight {
             check_weight(op, weight, classes, scores.dtype())?;
@@ -168,46 +163,74 @@ impl<'a> Labels<'a> {
     }
 }
 
-fn check_dtypes(op: &'static str, scores: &Tensor, targets: &Tensor) -> Result<()> {
-    if !scores.dtype().is_float() {
-        return Err(Error::DTypeMismatch {
-            op,
-            lhs: scores.dtype(),
-            rhs: DType::F32,
-            hint: "scores must be floating-point: cast them with .to_dtype(DType::F32)?".into(),
-        });
+/// The axis of the classes: the second, or the only one.
+#[track_caller]
+pub(super) fn class_axis(op: &'static str, scores: &Tensor) -> Result<usize> {
+    let axis = match scores.rank() {
+        0 => {
+            return Err(Error::invalid(
+                op,
+                "scores of shape [] have no classes; give [C], [N, C] or [N, C, …]",
+            ));
+        }
+        1 => 0,
+        _ => 1,
+    };
+    if scores.dims()[axis] == 0 {
+        let message = format!("scores of shape {} have no classes along axis {axis}", scores.shape());
+        return Err(Error::invalid(op, message));
     }
+    Ok(axis)
+}
+
+#[track_caller]
+pub(super) fn check_scores(op: &'static str, scores: &Tensor) -> Result<()> {
+    if scores.dtype().is_float() {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::DTypeMismatch {
+        op,
+        lhs: scores.dtype(),
+        rhs: DType::F32,
+        hint: "scores must be floating-point: cast them with .to_dtype(DType::F32)?".into(),
+    }))
+}
+
+#[track_caller]
+fn check_dtypes(op: &'static str, scores: &Tensor, targets: &Tensor) -> Result<()> {
+    check_scores(op, scores)?;
     if !targets.dtype().is_int() {
-        return Err(Error::DTypeMismatch {
+        return Err(Error::new(ErrorKind::DTypeMismatch {
             op,
             lhs: targets.dtype(),
             rhs: DType::I32,
             hint: "targets are class labels, whole numbers from 0 to C - 1: cast them with .to_dtype(DType::I32)?, \
                    or take .argmax_axis(1, false)? of one-hot rows"
                 .into(),
-        });
+        }));
     }
     Ok(())
 }
 
-fn check_weight(op: &'static str, weight: &Tensor, classes: usize, dtype: DType) -> Result<()> {
+#[track_caller]
+pub(super) fn check_weight(op: &'static str, weight: &Tensor, classes: usize, dtype: DType) -> Result<()> {
     if weight.dims() != [classes] {
-        return Err(Error::ShapeMismatch {
+        return Err(Error::new(ErrorKind::ShapeMismatch {
             op,
             lhs: [classes].into(),
             rhs: weight.shape().clone(),
             hint: format!("the weight needs one number for each of the {classes} classes, shape [{classes}]"),
-        });
+        }));
     }
     if weight.dtype() != dtype {
-        return Err(Error::DTypeMismatch {
+        return Err(Error::new(ErrorKind::DTypeMismatch {
             op,
             lhs: weight.dtype(),
             rhs: dtype,
             hint: format!(
                 "the weight must be of the scores' dtype: cast it with .to_dtype(DType::{dtype:?})?"
             ),
-        });
+        }));
     }
     Ok(())
 }

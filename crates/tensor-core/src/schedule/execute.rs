@@ -1,27 +1,41 @@
 //! Runs a plan: allocates, launches, hands values to their nodes, lets go of buffers as soon as nobody reads them.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
 use super::{
     assemble::{Output, Plan, Step, Store, Target},
+    bounds,
     collect::Item,
     program::{Part, ScalarRef},
 };
 use crate::{
-    Backend, Error, Launch, Op, Result, Scalar, Storage,
+    Backend, Error, Launch, Op, Result, Scalar, Storage, Ticket,
+    facts::{Facts, Tickets},
     node::{Node, Value},
 };
 
+/// A buffer, and what is known of its contents.
+pub(super) type Content = (Storage, Facts);
+
 pub(crate) fn execute(plan: &Plan, items: &[Item], backend: &dyn Backend) -> Result<()> {
-    let mut slots: Vec<Option<Storage>> = Vec::with_capacity(plan.slots);
+    let mut slots: Vec<Option<Content>> = Vec::with_capacity(plan.slots);
     slots.resize(plan.slots, None);
     for &(item, slot) in &plan.leaves {
-        slots[slot as usize] = items[item as usize].value.as_ref().map(|v| v.storage.clone());
+        slots[slot as usize] =
+            items[item as usize].value.as_ref().map(|v| (v.storage.clone(), v.facts.clone()));
     }
     plan.views.iter().for_each(|store| hand_over(items, &slots, store));
     for (at, step) in plan.steps.iter().enumerate() {
         if let Err(error) = run(step, items, &mut slots, backend) {
-            // What is computed and still there is kept, so that another try goes on from here.
+            // What is computed and still there is kept, so that another try goes on from here. A buffer that the failing kernel
+            // was to overwrite may be half of each.
+            for output in &step.outputs {
+                if let Output::Reused { input } = *output {
+                    slots[step.inputs[input as usize] as usize] = None;
+                }
+            }
             for done in &plan.steps[..at] {
                 done.made.iter().for_each(|store| hand_over(items, &slots, store));
             }
@@ -33,19 +47,26 @@ pub(crate) fn execute(plan: &Plan, items: &[Item], backend: &dyn Backend) -> Res
 
 /// The error, with the operation and the line it belongs to.
 pub(super) fn blame(node: &Node, error: Error) -> Error {
-    match error {
-        Error::At { .. } => error,
-        other => Error::At { op: node.op.name(), location: node.location, source: Box::new(other) },
-    }
+    error.computing(node.op.name(), node.location)
 }
 
-/// Allocates a kernel's outputs and launches it.
+/// Allocates a kernel's outputs and launches it on behalf of `node`. `facts` are those of the inputs.
 pub(super) fn launch(
     step: &Step,
     inputs: &[Storage],
+    facts: &[Facts],
     scalars: &[Scalar],
+    node: &Node,
     backend: &dyn Backend,
-) -> Result<SmallVec<[Storage; 2]>> {
+) -> Result<SmallVec<[Content; 2]>> {
+    let ticket = match Ticket::new(&step.kernel, node.op.name(), node.location) {
+        Some(ticket) if !step.empty => {
+            let bad = |index| ticket.out_of_range(index);
+            let certain = bounds::are_in_range(&step.kernel, &facts[1], inputs[1].numel(), bad)?;
+            (!certain).then(|| Arc::new(ticket))
+        }
+        _ => None,
+    };
     let mut outputs: SmallVec<[Storage; 2]> = SmallVec::with_capacity(step.outputs.len());
     for output in &step.outputs {
         outputs.push(match *output {
@@ -54,32 +75,45 @@ pub(super) fn launch(
         });
     }
     if !step.empty {
-        let (kernel, compiled) = (&step.kernel, &step.compiled);
-        backend.run(&Launch { kernel, compiled, scalars, inputs, outputs: &outputs })?;
+        let (kernel, compiled, ticket) = (&step.kernel, &step.compiled, ticket.as_ref());
+        let launch = Launch { kernel, compiled, scalars, inputs, outputs: &outputs, ticket };
+        if cfg!(debug_assertions) {
+            launch.check()?;
+        }
+        backend.run(&launch)?;
     }
-    Ok(outputs)
+    let tickets = Tickets::of_launch(facts, ticket);
+    let numel = |k: usize| inputs[k].numel();
+    let made = outputs.into_iter().enumerate().map(|(o, storage)| {
+        let bounds = bounds::of_output(&step.kernel, o, storage.dtype(), facts, numel, scalars);
+        (storage, Facts::new(bounds, tickets.clone()))
+    });
+    Ok(made.collect())
 }
 
-fn run(step: &Step, items: &[Item], slots: &mut [Option<Storage>], backend: &dyn Backend) -> Result<()> {
+fn run(step: &Step, items: &[Item], slots: &mut [Option<Content>], backend: &dyn Backend) -> Result<()> {
     let mut inputs: SmallVec<[Storage; 4]> = SmallVec::with_capacity(step.inputs.len());
+    let mut facts: SmallVec<[Facts; 4]> = SmallVec::with_capacity(step.inputs.len());
     for &slot in &step.inputs {
-        if let Some(storage) = &slots[slot as usize] {
+        if let Some((storage, known)) = &slots[slot as usize] {
             inputs.push(storage.clone());
+            facts.push(known.clone());
         }
     }
     debug_assert_eq!(inputs.len(), step.inputs.len());
     let scalars: SmallVec<[Scalar; 4]> =
         step.scalars.iter().map(|s| scalar(s, &items[s.item as usize].node.op)).collect();
-    let outputs = launch(step, &inputs, &scalars, backend)?;
+    let node = &items[step.origin as usize].node;
+    let outputs = launch(step, &inputs, &facts, &scalars, node, backend)?;
     drop(inputs);
     for &slot in &step.last_uses {
         slots[slot as usize] = None;
     }
-    for (target, storage) in step.targets.iter().zip(outputs) {
+    for (target, (storage, facts)) in step.targets.iter().zip(outputs) {
         match target {
-            Target::Slot(slot) => slots[*slot as usize] = Some(storage),
+            Target::Slot(slot) => slots[*slot as usize] = Some((storage, facts)),
             Target::Node { item, view } => {
-                items[*item as usize].node.attach(Value { storage, view: view.clone() });
+                items[*item as usize].node.attach(Value { storage, facts, view: view.clone() });
             }
         }
     }
@@ -90,9 +124,9 @@ fn run(step: &Step, items: &[Item], slots: &mut [Option<Storage>], backend: &dyn
     Ok(())
 }
 
-fn hand_over(items: &[Item], slots: &[Option<Storage>], store: &Store) {
-    if let Some(storage) = &slots[store.slot as usize] {
-        let value = Value { storage: storage.clone(), view: store.view.clone() };
+fn hand_over(items: &[Item], slots: &[Option<Content>], store: &Store) {
+    if let Some((storage, facts)) = &slots[store.slot as usize] {
+        let value = Value { storage: storage.clone(), facts: facts.clone(), view: store.view.clone() };
         items[store.item as usize].node.attach(value);
     }
 }

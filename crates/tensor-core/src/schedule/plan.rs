@@ -11,7 +11,7 @@ use super::{
     collect::Item,
     draft::write_kernels,
 };
-use crate::{Layout, Limits, Op, Shape, UnaryOp};
+use crate::{Layout, Limits, Op, Result, Shape, UnaryOp};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Class {
@@ -86,14 +86,14 @@ impl Facts<'_> {
     }
 }
 
-pub(crate) fn plan(items: &[Item], limits: &Limits) -> Plan {
+pub(crate) fn plan(items: &[Item], limits: &Limits) -> Result<Plan> {
     let mut facts = classify(items);
     choose_materialised(&mut facts);
     let parts = fit_limits(&mut facts, limits);
     find_places(&mut facts);
     let groups = group(&mut facts, &parts, limits);
-    let drafts = write_kernels(&facts, &groups);
-    assemble(&facts, drafts)
+    let drafts = write_kernels(&facts, &groups)?;
+    Ok(assemble(&facts, drafts))
 }
 
 fn classify(items: &[Item]) -> Facts<'_> {
@@ -112,8 +112,7 @@ fn classify(items: &[Item]) -> Facts<'_> {
             constant[i] = constant[item.inputs[0] as usize];
             if constant[i].is_some() { Class::Constant } else { Class::View }
         } else if op.is_elementwise() {
-            positional[i] = matches!(op, Op::Arange(_) | Op::Random { .. })
-                || item.inputs.iter().any(|&j| positional[j as usize]);
+            positional[i] = op.is_positional() || item.inputs.iter().any(|&j| positional[j as usize]);
             Class::Elementwise
         } else {
             Class::Opaque
@@ -228,6 +227,11 @@ impl Parts {
         self.members.len() + self.loads.len()
     }
 
+    /// Whether a value in it depends on its flat position: such an expression means something else over another space.
+    fn is_positional(&self, facts: &Facts<'_>) -> bool {
+        self.members.iter().any(|&i| facts.items[i as usize].node.op.is_positional())
+    }
+
     fn fits(&self, limits: &Limits) -> bool {
         self.size() <= limits.max_instrs && self.loads.len() <= limits.max_inputs
     }
@@ -338,7 +342,27 @@ fn view(op: &Op, base: &Layout, shape: &Shape) -> Option<Layout> {
         Op::Permute(axes) => Some(base.permute(axes)),
         Op::Expand => Some(base.expand(shape)),
         Op::Slice { axis, start, step } => Some(base.slice(*axis, *start, shape[*axis], *step)),
-        _ => base.reshape(shape),
+        Op::Reshape | Op::ToDevice | Op::Custom(_) => base.reshape(shape),
+        // No views.
+        Op::Leaf
+        | Op::Full(_)
+        | Op::Arange(_)
+        | Op::Random { .. }
+        | Op::Unary(_)
+        | Op::Powi(_)
+        | Op::Binary(_)
+        | Op::Compare(_)
+        | Op::Where
+        | Op::Cast
+        | Op::Concat { .. }
+        | Op::Pad(_)
+        | Op::Reduce { .. }
+        | Op::ArgReduce { .. }
+        | Op::Cumulative { .. }
+        | Op::ArgSort { .. }
+        | Op::MatMul
+        | Op::Gather { .. }
+        | Op::ScatterAdd { .. } => None,
     }
 }
 
@@ -370,9 +394,13 @@ impl Group {
             let rows = self.row_axes.is_some() || new.row_axes.is_some();
             return !rows || self.reads_own(new, facts);
         }
-        // One value a row, computed from what the row kernel makes.
+        // One value a row, computed from what the row kernel makes. It is computed at every position of the row, so it must not
+        // depend on which.
         let Some(k) = self.row_axes else { return false };
-        new.row_axes.is_none() && is_per_row(&new.shape, &self.shape, k) && self.reads_own(new, facts)
+        new.row_axes.is_none()
+            && is_per_row(&new.shape, &self.shape, k)
+            && !new.parts.is_positional(facts)
+            && self.reads_own(new, facts)
     }
 
     fn reads_own(&self, new: &Candidate, facts: &Facts<'_>) -> bool {

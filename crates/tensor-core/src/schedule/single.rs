@@ -9,11 +9,12 @@ use super::{
     MAX_PLANS,
     assemble::{Output, Plan, Target},
     collect::{Item, write_layout, write_op},
-    execute::{blame, launch, scalar},
+    execute::{Content, blame, launch, scalar},
     pending,
 };
 use crate::{
     Backend, Op, Result, Scalar, Storage,
+    facts::Facts,
     node::{Node, Value, View, lock},
 };
 
@@ -57,7 +58,7 @@ impl Singles {
         if node.op.is_view() {
             return Outcome::Other;
         }
-        let mut values = [const { None }; MAX_INPUTS];
+        let mut values: [Option<Content>; MAX_INPUTS] = [const { None }; MAX_INPUTS];
         let mut constants = [Scalar::Int(0); MAX_INPUTS];
         let key = &mut self.key;
         key.clear();
@@ -88,7 +89,7 @@ impl Singles {
                                 return Outcome::Other;
                             }
                         }
-                        values[k] = Some(value.storage.clone());
+                        values[k] = Some((value.storage.clone(), value.facts.clone()));
                         1
                     }
                     (None, Op::Full(value)) => {
@@ -110,9 +111,11 @@ impl Singles {
         let Some(single) = self.known.get(key.as_slice()) else { return Outcome::New };
         let step = &single.plan.steps[0];
         let mut inputs: SmallVec<[Storage; 4]> = SmallVec::new();
+        let mut facts: SmallVec<[Facts; 4]> = SmallVec::new();
         for &k in &single.inputs {
-            if let Some(storage) = values[k as usize].take() {
+            if let Some((storage, known)) = values[k as usize].take() {
                 inputs.push(storage);
+                facts.push(known);
             }
         }
         let scalars: SmallVec<[Scalar; 4]> = step
@@ -124,10 +127,10 @@ impl Singles {
                 None => scalar(wanted, &node.op),
             })
             .collect();
-        Outcome::Done(match launch(step, &inputs, &scalars, backend) {
+        Outcome::Done(match launch(step, &inputs, &facts, &scalars, node, backend) {
             Ok(mut outputs) => {
-                if let Some(storage) = outputs.pop() {
-                    node.attach(Value { storage, view: single.view.clone() });
+                if let Some((storage, facts)) = outputs.pop() {
+                    node.attach(Value { storage, facts, view: single.view.clone() });
                 }
                 pending::forget_last(node);
                 Ok(())

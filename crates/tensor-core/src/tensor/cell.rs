@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::Tensor;
 use crate::{
-    Device, Error, Op, Result,
+    Device, Error, ErrorKind, Op, Result,
     grad_mode::set_grad_enabled,
     node::{Inputs, Node, Value, Variable, lock},
     origin::here,
@@ -24,6 +24,7 @@ impl Tensor {
     /// # Errors
     /// `requires_grad` of a dtype that is not floating-point.
     #[track_caller]
+    #[doc(alias("Parameter", "register_buffer"))]
     pub fn into_cell(self, requires_grad: bool) -> Result<Tensor> {
         if self.0.variable.is_some() {
             self.set_requires_grad(requires_grad)?;
@@ -55,6 +56,7 @@ impl Tensor {
     }
 
     /// Whether this tensor is a cell: made by `requires_grad` or [`Tensor::into_cell`], or a module's parameter.
+    #[must_use]
     pub fn is_cell(&self) -> bool {
         self.0.variable.is_some()
     }
@@ -64,6 +66,7 @@ impl Tensor {
     /// # Errors
     /// Not a cell, another shape or another dtype; nothing is changed then. Another device is fine: the cell moves there.
     #[track_caller]
+    #[doc(alias("copy_", "set_", "fill_", "zero_"))]
     pub fn assign(&self, value: &Tensor) -> Result<()> {
         let Some(variable) = &self.0.variable else {
             return Err(Error::invalid(
@@ -72,15 +75,15 @@ impl Tensor {
             ));
         };
         if value.shape() != self.shape() {
-            return Err(Error::ShapeMismatch {
+            return Err(Error::new(ErrorKind::ShapeMismatch {
                 op: "assign",
                 lhs: self.shape().clone(),
                 rhs: value.shape().clone(),
                 hint: "a cell keeps its shape".into(),
-            });
+            }));
         }
         if value.dtype() != self.dtype() {
-            return Err(Error::DTypeMismatch {
+            return Err(Error::new(ErrorKind::DTypeMismatch {
                 op: "assign",
                 lhs: self.dtype(),
                 rhs: value.dtype(),
@@ -88,7 +91,7 @@ impl Tensor {
                     "a cell keeps its dtype: cast the value with .to_dtype(DType::{:?})",
                     self.dtype()
                 ),
-            });
+            }));
         }
         let next = cell_value(&value.node(), variable.requires_grad.load(Ordering::Relaxed));
         let _ = next.0.leaf.set(Arc::downgrade(&self.0));
@@ -98,6 +101,8 @@ impl Tensor {
     }
 
     /// Whether gradients are wanted for this cell or recorded for this result.
+    #[doc(alias = "requires_grad")]
+    #[must_use]
     pub fn is_tracked(&self) -> bool {
         match &self.0.variable {
             Some(variable) => variable.requires_grad.load(Ordering::Relaxed),
@@ -110,6 +115,7 @@ impl Tensor {
     /// # Errors
     /// Not a cell, or on for a dtype that is not floating-point.
     #[track_caller]
+    #[doc(alias = "requires_grad_")]
     pub fn set_requires_grad(&self, requires_grad: bool) -> Result<()> {
         let Some(variable) = &self.0.variable else {
             return Err(Error::invalid(
@@ -128,11 +134,13 @@ impl Tensor {
     }
 
     /// Whether this tensor begins a graph: a cell, or anything not recorded from a tracked input.
+    #[must_use]
     pub fn is_leaf(&self) -> bool {
         self.0.variable.is_some() || !self.0.is_tracked()
     }
 
     /// The gradient accumulated in this leaf so far, if there is one.
+    #[must_use]
     pub fn grad(&self) -> Option<Tensor> {
         self.0.variable.as_ref().and_then(|variable| lock(&variable.grad).clone())
     }
@@ -145,8 +153,24 @@ impl Tensor {
         }
     }
 
+    /// Replaces the gradient of this leaf if it is still the one that was `seen`; says whether it was. So threads that add to one
+    /// leaf lose nothing: who came second adds to what is there now.
+    #[doc(hidden)]
+    pub fn exchange_grad(&self, seen: Option<&Tensor>, next: &Tensor) -> bool {
+        let Some(variable) = &self.0.variable else { return true };
+        let mut slot = lock(&variable.grad);
+        if slot.as_ref().map(Tensor::id) != seen.map(Tensor::id) {
+            return false;
+        }
+        let old = slot.replace(next.clone());
+        drop(slot);
+        drop(old);
+        true
+    }
+
     /// The same value without its history: no gradient flows through the result.
     #[track_caller]
+    #[doc(alias("detach_", "data", "stop_gradient"))]
     pub fn detach(&self) -> Tensor {
         set_grad_enabled(false, || {
             let node = self.node();
@@ -161,6 +185,19 @@ impl Tensor {
     #[doc(hidden)]
     pub fn is_released(&self) -> bool {
         self.0.is_released()
+    }
+
+    /// Marks the nodes as used up by a backward pass, all of them or none: of two passes that share a node, one gets them. An error
+    /// is the first node that was used up before.
+    #[doc(hidden)]
+    pub fn claim_graph<'a>(nodes: impl Iterator<Item = &'a Tensor> + Clone) -> Result<(), &'a Tensor> {
+        static CLAIMS: Mutex<()> = Mutex::new(());
+        let _one_at_a_time = lock(&CLAIMS);
+        if let Some(used) = nodes.clone().find(|node| node.0.is_released()) {
+            return Err(used);
+        }
+        nodes.for_each(|node| node.0.claim());
+        Ok(())
     }
 
     /// Lets go of what this tensor was recorded from, once it has its value.
@@ -201,14 +238,14 @@ impl Tensor {
     /// # Errors
     /// A failure to compute it here, to allocate there, or a dtype that the other device lacks.
     #[track_caller]
+    #[doc(alias("cuda", "cpu", "gpu", "mps"))]
     pub fn to(&self, device: &Device) -> Result<Tensor> {
         if self.device() == *device {
             return Ok(self.clone());
         }
         device.require(self.dtype(), "to")?;
         let bytes = self.read_bytes()?;
-        let storage = device.backend().upload(self.dtype(), &bytes)?;
-        let value = Value::row_major(storage);
+        let value = Value::upload(device, self.dtype(), &bytes)?;
         let inputs = Inputs::from_iter([self.node()]);
         let tracked = inputs[0].is_tracked() && crate::grad_mode::is_grad_enabled();
         let inputs = if tracked { inputs } else { Inputs::new() };
@@ -250,11 +287,11 @@ fn cell_value(node: &Arc<Node>, tracked: bool) -> Tensor {
 }
 
 fn not_float(tensor: &Tensor) -> Error {
-    Error::Autograd {
+    Error::new(ErrorKind::Autograd {
         op: "requires_grad",
         message: format!(
             "only floating-point tensors can have gradients, this one is {}; cast it with .to_dtype(DType::F32)",
             tensor.dtype()
         ),
-    }
+    })
 }

@@ -6,10 +6,16 @@ use std::{
 };
 
 use super::Tensor;
-use crate::{BinaryOp, CompareOp, DType, Error, Op, Result, Scalar, UnaryOp, node::Node, op::unary_dtype};
+use crate::{
+    BinaryOp, CompareOp, DType, Error, ErrorKind, Op, Result, Scalar, UnaryOp,
+    grad_mode::set_grad_enabled,
+    node::Node,
+    op::unary_dtype,
+    origin::{here, with_location},
+};
 
 impl Tensor {
-    /// An elementwise function of this tensor. Integers and bools are cast to f32 first where the function is real-valued.
+    /// An elementwise function of this tensor. Integers and bools are cast to the default dtype first where the function is real-valued.
     #[track_caller]
     pub fn unary(&self, op: UnaryOp) -> Tensor {
         use UnaryOp as U;
@@ -25,7 +31,7 @@ impl Tensor {
             _ => dtype.is_float(),
         };
         if !keeps {
-            return self.cast_unchecked(DType::F32).unary(op);
+            return self.cast_unchecked(self.device().float_dtype()).unary(op);
         }
         if let (U::Abs | U::Sign | U::Relu, DType::U8 | DType::U32) = (op, dtype) {
             return match op {
@@ -47,7 +53,7 @@ impl Tensor {
         let dtype = promoted(self, rhs);
         check_binary(op, dtype)?;
         let dtype = match op {
-            BinaryOp::Div | BinaryOp::Atan2 if !dtype.is_float() => DType::F32,
+            BinaryOp::Div | BinaryOp::Atan2 if !dtype.is_float() => self.device().float_dtype(),
             _ => dtype,
         };
         if self.dtype() == dtype && rhs.dtype() == dtype {
@@ -57,16 +63,34 @@ impl Tensor {
         Ok(Tensor::build(Op::Binary(op), shape, dtype, &[&a, &b]))
     }
 
-    /// `self op scalar`, or `scalar op self` when `flipped`. Bools meet an arithmetic scalar as i64, integers a float one
-    /// as f32; nothing can fail.
+    /// `self op scalar`, or `scalar op self` when `flipped`. Bools meet an integer as i64 (i32 on a device without), integers a
+    /// float as the default dtype; nothing can fail.
     #[track_caller]
     pub(crate) fn with_scalar(&self, op: BinaryOp, scalar: Scalar, flipped: bool) -> Tensor {
-        let mut dtype = scalar.promote_with(self.dtype());
+        let mut dtype = self.promoted_with(scalar);
         if matches!(op, BinaryOp::Div | BinaryOp::Atan2) && !dtype.is_float() {
-            dtype = DType::F32;
+            dtype = self.device().float_dtype();
         }
-        if dtype == DType::Bool && op == BinaryOp::Sub {
-            dtype = DType::I32;
+        if dtype == DType::Bool {
+            // Bool with bool.
+            match op {
+                // b¹ is b, b⁰ is true.
+                BinaryOp::Pow if !flipped => {
+                    return if scalar.as_bool() { self.clone() } else { self.full_like(true) };
+                }
+                BinaryOp::Sub | BinaryOp::FloorDiv | BinaryOp::Remainder | BinaryOp::Pow => {
+                    dtype = DType::I32
+                }
+                BinaryOp::Add
+                | BinaryOp::Mul
+                | BinaryOp::Div
+                | BinaryOp::Maximum
+                | BinaryOp::Minimum
+                | BinaryOp::Atan2
+                | BinaryOp::And
+                | BinaryOp::Or
+                | BinaryOp::Xor => {}
+            }
         }
         let this = self.cast_unchecked(dtype);
         let constant = this.constant(scalar);
@@ -87,11 +111,28 @@ impl Tensor {
         Ok(Tensor::build(Op::Compare(op), shape, DType::Bool, &[&a, &b]))
     }
 
-    /// A comparison with a scalar; gives bool.
+    /// A comparison with a scalar; gives bool. An integer that the dtype does not reach is below or above all elements.
     #[track_caller]
+    #[doc(alias = "eq")]
     pub fn compare_scalar(&self, op: CompareOp, scalar: impl Into<Scalar>) -> Tensor {
-        let scalar = scalar.into();
-        let dtype = scalar.promote_with(self.dtype());
+        self.compare_scalar_by(op, scalar.into())
+    }
+
+    #[track_caller]
+    fn compare_scalar_by(&self, op: CompareOp, scalar: Scalar) -> Tensor {
+        let dtype = self.promoted_with(scalar);
+        if let (Scalar::Int(asked), Scalar::Int(nearest)) = (scalar, scalar.saturate(dtype))
+            && asked != nearest
+        {
+            let answer = match op {
+                CompareOp::Eq => false,
+                CompareOp::Ne => true,
+                CompareOp::Lt | CompareOp::Le => asked > nearest,
+                CompareOp::Gt | CompareOp::Ge => asked < nearest,
+            };
+            let op = Op::Full(Scalar::Bool(answer));
+            return Tensor::source_unchecked(op, self.shape().clone(), DType::Bool, &self.device());
+        }
         let this = self.cast_unchecked(dtype);
         let constant = this.constant(scalar);
         Tensor::build(Op::Compare(op), self.shape().clone(), DType::Bool, &[&this, &constant])
@@ -102,14 +143,15 @@ impl Tensor {
     /// # Errors
     /// A condition that is not bool, shapes that do not broadcast, or several devices.
     #[track_caller]
+    #[doc(alias = "where")]
     pub fn where_cond(&self, a: &Tensor, b: &Tensor) -> Result<Tensor> {
         if self.dtype() != DType::Bool {
-            return Err(Error::DTypeMismatch {
+            return Err(Error::new(ErrorKind::DTypeMismatch {
                 op: "where",
                 lhs: self.dtype(),
                 rhs: DType::Bool,
                 hint: "the condition must be bool: compare it, as in x.gt_scalar(0.0)".into(),
-            });
+            }));
         }
         Tensor::same_device("where", &[self, a, b])?;
         let shape = self.shape().broadcast(a.shape(), "where")?.broadcast(b.shape(), "where")?;
@@ -120,8 +162,14 @@ impl Tensor {
 
     /// This tensor with `value` where the bool `mask` (broadcast to this shape) is true. `torch.masked_fill`.
     #[track_caller]
+    #[doc(alias = "masked_fill_")]
     pub fn masked_fill(&self, mask: &Tensor, value: impl Into<Scalar>) -> Result<Tensor> {
-        let value = self.constant(value.into());
+        self.masked_fill_by(mask, value.into())
+    }
+
+    #[track_caller]
+    fn masked_fill_by(&self, mask: &Tensor, value: Scalar) -> Result<Tensor> {
+        let value = self.constant(value);
         mask.where_cond(&value, self)
     }
 
@@ -130,6 +178,7 @@ impl Tensor {
     /// # Errors
     /// A dtype that the device lacks.
     #[track_caller]
+    #[doc(alias("type", "astype", "cast", "float", "double", "half", "long", "int", "bool", "to"))]
     pub fn to_dtype(&self, dtype: DType) -> Result<Tensor> {
         self.device().require(dtype, "to_dtype")?;
         Ok(self.cast_unchecked(dtype))
@@ -138,7 +187,7 @@ impl Tensor {
     /// A 0-d tensor of this one's dtype and device. Constants in use on this thread are shared, so that a loop of
     /// `x * 0.5` makes one.
     #[track_caller]
-    fn constant(&self, value: Scalar) -> Tensor {
+    pub(super) fn constant(&self, value: Scalar) -> Tensor {
         const KEPT: usize = 8;
         type Kept = (DType, Scalar, Weak<Node>);
         thread_local! {
@@ -164,6 +213,20 @@ impl Tensor {
         })
     }
 
+    /// The dtype of this tensor with a scalar.
+    fn promoted_with(&self, scalar: Scalar) -> DType {
+        match (self.dtype(), scalar) {
+            (dtype, _) if dtype.is_float() => dtype,
+            (dtype, scalar) => scalar.promote_with(dtype, &self.device()),
+        }
+    }
+
+    /// This tensor, or a cast to the default dtype if it is of integers or bools.
+    #[track_caller]
+    pub(super) fn floating(&self) -> Tensor {
+        if self.dtype().is_float() { self.clone() } else { self.cast_unchecked(self.device().float_dtype()) }
+    }
+
     #[track_caller]
     fn cast_if(&self, dtype: DType) -> Result<Tensor> {
         if self.dtype() == dtype { Ok(self.clone()) } else { self.to_dtype(dtype) }
@@ -177,12 +240,13 @@ impl Tensor {
         Tensor::build(Op::Cast, self.shape().clone(), dtype, &[self])
     }
 
-    /// xⁿ by repeated multiplication; for n < 0, of 1/x (integers are cast to f32 then).
+    /// xⁿ by repeated multiplication; for n < 0, of 1/x (integers are cast to the default dtype then).
     #[track_caller]
+    #[doc(alias("pow", "square"))]
     pub fn powi(&self, n: i32) -> Tensor {
         let this = match self.dtype() {
-            DType::Bool => self.cast_unchecked(DType::F32),
-            d if n < 0 && !d.is_float() => self.cast_unchecked(DType::F32),
+            DType::Bool => self.floating(),
+            d if n < 0 && !d.is_float() => self.floating(),
             _ => self.clone(),
         };
         Tensor::build(Op::Powi(n), this.shape().clone(), this.dtype(), &[&this])
@@ -190,23 +254,36 @@ impl Tensor {
 
     /// xᵖ. A small integral `p` is computed by repeated multiplication.
     #[track_caller]
+    #[doc(alias = "pow")]
     pub fn powf(&self, p: f64) -> Tensor {
         if p.fract() == 0.0 && p.abs() <= 8.0 { self.powi(p as i32) } else { self.pow_scalar(p) }
     }
 
-    /// Elements held within [low, high]; NaN stays NaN. Integers given float bounds become f32, as in PyTorch; where a bound holds,
-    /// and at the bounds themselves, no gradient flows.
+    /// Elements held within [low, high]; NaN stays NaN, without a gradient, and a bound that is NaN makes everything so. A bound that an integer dtype
+    /// does not reach is held to what it does. Integers given float bounds become the default dtype, as in PyTorch; where a bound
+    /// holds, and at the bounds themselves, no gradient flows.
     #[track_caller]
+    #[doc(alias("clip", "clamp_min", "clamp_max"))]
     pub fn clamp(&self, low: impl Into<Scalar>, high: impl Into<Scalar>) -> Tensor {
-        let (low, high) = (low.into(), high.into());
-        let dtype = high.promote_with(low.promote_with(self.dtype()));
+        self.clamp_by(low.into(), high.into())
+    }
+
+    #[track_caller]
+    fn clamp_by(&self, low: Scalar, high: Scalar) -> Tensor {
+        let dtype = high.promote_with(self.promoted_with(low), &self.device());
         let x = self.cast_unchecked(dtype);
-        let held = |x: &Tensor, op: CompareOp, bound: Scalar| {
-            let beyond = x.compare_scalar(op, bound);
-            let bound = x.constant(bound);
-            Tensor::build(Op::Where, x.shape().clone(), dtype, &[&beyond, &bound, x])
-        };
-        held(&held(&x, CompareOp::Le, low), CompareOp::Ge, high)
+        let low = x.held(CompareOp::Gt, BinaryOp::Maximum, low.saturate(dtype));
+        low.held(CompareOp::Lt, BinaryOp::Minimum, high.saturate(dtype))
+    }
+
+    /// The elements that compare with the bound as `inside` says; elsewhere the bound, or a NaN of either, and no gradient.
+    #[track_caller]
+    fn held(&self, inside: CompareOp, extreme: BinaryOp, bound: Scalar) -> Tensor {
+        let user = here();
+        let inside = self.compare_scalar(inside, bound);
+        let edge =
+            set_grad_enabled(false, || with_location(user, || self.with_scalar(extreme, bound, false)));
+        Tensor::build(Op::Where, self.shape().clone(), self.dtype(), &[&inside, self, &edge])
     }
 
     /// The natural logarithm in another base: log₂.
@@ -223,15 +300,16 @@ impl Tensor {
 
     /// x · sigmoid(x), also called swish.
     #[track_caller]
+    #[doc(alias = "swish")]
     pub fn silu(&self) -> Tensor {
-        let x = if self.dtype().is_float() { self.clone() } else { self.cast_unchecked(DType::F32) };
+        let x = self.floating();
         Tensor::build(Op::Binary(BinaryOp::Mul), x.shape().clone(), x.dtype(), &[&x, &x.sigmoid()])
     }
 
     /// x · Φ(x) with Φ the standard normal distribution function, by the error function (PyTorch's default form).
     #[track_caller]
     pub fn gelu(&self) -> Tensor {
-        let x = if self.dtype().is_float() { self.clone() } else { self.cast_unchecked(DType::F32) };
+        let x = self.floating();
         let phi = x.mul_scalar(std::f64::consts::FRAC_1_SQRT_2).erf().add_scalar(1.0).mul_scalar(0.5);
         Tensor::build(Op::Binary(BinaryOp::Mul), x.shape().clone(), x.dtype(), &[&x, &phi])
     }
@@ -249,6 +327,7 @@ fn promoted(a: &Tensor, b: &Tensor) -> DType {
     }
 }
 
+#[track_caller]
 fn check_binary(op: BinaryOp, dtype: DType) -> Result<()> {
     use BinaryOp as B;
     let (fits, hint) = match op {
@@ -274,16 +353,20 @@ macro_rules! unary {
 
 unary! {
     /// −x.
+    #[doc(alias = "negative")]
     neg => Neg;
     /// |x|.
+    #[doc(alias = "absolute")]
     abs => Abs;
-    /// −1, 0 or 1 by the sign of x.
+    /// −1, 0 or 1 by the sign of x; 0 for NaN.
+    #[doc(alias = "sgn")]
     sign => Sign;
     /// eˣ.
     exp => Exp;
     /// eˣ − 1, accurate near 0.
     expm1 => Expm1;
     /// ln x.
+    #[doc(alias = "ln")]
     log => Log;
     /// ln(1 + x), accurate near 0.
     log1p => Log1p;
@@ -302,8 +385,9 @@ unary! {
     /// tanh x.
     tanh => Tanh;
     /// 1 / (1 + e⁻ˣ).
+    #[doc(alias = "expit")]
     sigmoid => Sigmoid;
-    /// max(x, 0).
+    /// max(x, 0); NaN for NaN, −0 for −0.
     relu => Relu;
     /// The error function.
     erf => Erf;
@@ -314,12 +398,13 @@ unary! {
     /// The nearest integer, halves to even.
     round => Round;
     /// x cut toward zero.
+    #[doc(alias = "fix")]
     trunc => Trunc;
-    /// Logical not of a bool (or of `x ≠ 0` for floats), bitwise not of an integer.
-    logical_not => Not;
     /// Whether x is NaN; gives bool.
+    #[doc(alias = "is_nan")]
     isnan => IsNan;
     /// Whether x is infinite; gives bool.
+    #[doc(alias = "is_infinite")]
     isinf => IsInf;
 }
 
@@ -347,16 +432,22 @@ binary! {
     /// a + b, broadcast.
     add, add_scalar => Add;
     /// a − b, broadcast.
+    #[doc(alias = "subtract")]
     sub, sub_scalar => Sub;
     /// a · b elementwise, broadcast.
+    #[doc(alias = "multiply")]
     mul, mul_scalar => Mul;
-    /// a / b, broadcast; integers give f32.
+    /// a / b, broadcast; integers give the default dtype.
+    #[doc(alias = "true_divide")]
     div, div_scalar => Div;
     /// ⌊a / b⌋, broadcast; for integers b = 0 gives 0.
+    #[doc(alias = "//")]
     floor_divide, floor_divide_scalar => FloorDiv;
     /// The remainder of a / b with the sign of b, broadcast; for integers b = 0 gives 0.
+    #[doc(alias = "%")]
     remainder, remainder_scalar => Remainder;
     /// aᵇ, broadcast.
+    #[doc(alias = "**")]
     pow, pow_scalar => Pow;
     /// The greater of a and b, broadcast; NaN if either is.
     maximum, maximum_scalar => Maximum;
@@ -367,20 +458,47 @@ binary! {
 }
 
 impl Tensor {
+    /// Whether x is false, or 0; gives bool. NaN is not 0.
+    #[track_caller]
+    pub fn logical_not(&self) -> Tensor {
+        match self.dtype() {
+            DType::Bool => self.unary(UnaryOp::Not),
+            _ => self.compare_scalar(CompareOp::Eq, 0),
+        }
+    }
+
+    /// Every bit of an integer changed, −x − 1 of a signed one; of a bool, whether it is false.
+    ///
+    /// # Errors
+    /// A floating-point dtype.
+    #[track_caller]
+    pub fn bitwise_not(&self) -> Result<Tensor> {
+        if self.dtype().is_float() {
+            return Err(Error::invalid(
+                "bitwise_not",
+                format!("dtype {}: bool or integers are needed; use logical_not, or cast", self.dtype()),
+            ));
+        }
+        Ok(self.unary(UnaryOp::Not))
+    }
+
     /// a and b, of bools or bit by bit of integers, broadcast.
     #[track_caller]
+    #[doc(alias("&", "logical_and"))]
     pub fn bitwise_and(&self, rhs: &Tensor) -> Result<Tensor> {
         self.binary(BinaryOp::And, rhs)
     }
 
     /// a or b, of bools or bit by bit of integers, broadcast.
     #[track_caller]
+    #[doc(alias("|", "logical_or"))]
     pub fn bitwise_or(&self, rhs: &Tensor) -> Result<Tensor> {
         self.binary(BinaryOp::Or, rhs)
     }
 
     /// a or b but not both, of bools or bit by bit of integers, broadcast.
     #[track_caller]
+    #[doc(alias("^", "logical_xor"))]
     pub fn bitwise_xor(&self, rhs: &Tensor) -> Result<Tensor> {
         self.binary(BinaryOp::Xor, rhs)
     }
@@ -406,15 +524,21 @@ macro_rules! compare {
 
 compare! {
     /// Whether a = b, elementwise.
+    #[doc(alias = "==")]
     eq, eq_scalar => Eq;
     /// Whether a ≠ b, elementwise.
+    #[doc(alias = "!=")]
     ne, ne_scalar => Ne;
     /// Whether a < b, elementwise.
+    #[doc(alias = "<")]
     lt, lt_scalar => Lt;
     /// Whether a ≤ b, elementwise.
+    #[doc(alias = "<=")]
     le, le_scalar => Le;
     /// Whether a > b, elementwise.
+    #[doc(alias = ">")]
     gt, gt_scalar => Gt;
     /// Whether a ≥ b, elementwise.
+    #[doc(alias = ">=")]
     ge, ge_scalar => Ge;
 }

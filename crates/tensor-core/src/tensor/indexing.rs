@@ -1,16 +1,22 @@
 //! Reading and adding by index.
 
 use super::Tensor;
-use crate::{DType, Error, Op, Result, Shape};
+use crate::{Axis, DType, Error, ErrorKind, Op, Result, Shape};
 
 impl Tensor {
     /// `out[i][j][k] = self[i][index[i][j][k]][k]` for axis 1 of 3; the result has the index's shape. `torch.gather`.
     ///
     /// # Errors
     /// Another number of axes, an index larger than this tensor off the axis, an index dtype that is not an integer, or two
-    /// devices. An index outside the axis is [`Error::IndexOutOfRange`] when the result is computed.
+    /// devices. An index outside the axis is [`ErrorKind::IndexOutOfRange`] when the result is computed.
     #[track_caller]
-    pub fn gather(&self, axis: isize, index: &Tensor) -> Result<Tensor> {
+    #[doc(alias = "take_along_dim")]
+    pub fn gather(&self, axis: impl Into<Axis>, index: &Tensor) -> Result<Tensor> {
+        self.gather_by(axis.into(), index)
+    }
+
+    #[track_caller]
+    fn gather_by(&self, axis: Axis, index: &Tensor) -> Result<Tensor> {
         let axis = check(self, "gather", axis, index, self.shape())?;
         let index = index_dtype("gather", index)?;
         Ok(Tensor::build(Op::Gather { axis }, index.shape().clone(), self.dtype(), &[self, &index]))
@@ -23,25 +29,31 @@ impl Tensor {
     /// # Errors
     /// Shapes, dtypes and devices that do not fit. An index outside the axis shows when the result is computed.
     #[track_caller]
-    pub fn scatter_add(&self, axis: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
+    #[doc(alias = "scatter_add_")]
+    pub fn scatter_add(&self, axis: impl Into<Axis>, index: &Tensor, src: &Tensor) -> Result<Tensor> {
+        self.scatter_add_by(axis.into(), index, src)
+    }
+
+    #[track_caller]
+    fn scatter_add_by(&self, axis: Axis, index: &Tensor, src: &Tensor) -> Result<Tensor> {
         const OP: &str = "scatter_add";
         let axis = check(self, OP, axis, index, self.shape())?;
         Tensor::same_device(OP, &[self, src])?;
         if src.shape() != index.shape() {
-            return Err(Error::ShapeMismatch {
+            return Err(Error::new(ErrorKind::ShapeMismatch {
                 op: OP,
                 lhs: index.shape().clone(),
                 rhs: src.shape().clone(),
                 hint: "index and source must have one shape".into(),
-            });
+            }));
         }
         if src.dtype() != self.dtype() {
-            return Err(Error::DTypeMismatch {
+            return Err(Error::new(ErrorKind::DTypeMismatch {
                 op: OP,
                 lhs: self.dtype(),
                 rhs: src.dtype(),
                 hint: format!("cast the source with .to_dtype(DType::{:?})?", self.dtype()),
-            });
+            }));
         }
         let index = index_dtype(OP, index)?;
         Ok(Tensor::build(Op::ScatterAdd { axis }, self.shape().clone(), self.dtype(), &[self, &index, src]))
@@ -52,21 +64,33 @@ impl Tensor {
     /// # Errors
     /// An index that is not 1-D or not of an integer dtype. An index outside the axis shows when the result is computed.
     #[track_caller]
-    pub fn index_select(&self, axis: isize, index: &Tensor) -> Result<Tensor> {
+    #[doc(alias("take", "embedding"))]
+    pub fn index_select(&self, axis: impl Into<Axis>, index: &Tensor) -> Result<Tensor> {
+        self.index_select_by(axis.into(), index)
+    }
+
+    #[track_caller]
+    fn index_select_by(&self, axis: Axis, index: &Tensor) -> Result<Tensor> {
         let (index, _) = self.spread_index("index_select", axis, index)?;
         self.gather(axis, &index)
     }
 
     /// A copy of this tensor with the slices of `src` added at the places of an axis that a 1-D index names. `torch.index_add`.
     #[track_caller]
-    pub fn index_add(&self, axis: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
+    #[doc(alias = "index_add_")]
+    pub fn index_add(&self, axis: impl Into<Axis>, index: &Tensor, src: &Tensor) -> Result<Tensor> {
+        self.index_add_by(axis.into(), index, src)
+    }
+
+    #[track_caller]
+    fn index_add_by(&self, axis: Axis, index: &Tensor, src: &Tensor) -> Result<Tensor> {
         let (index, _) = self.spread_index("index_add", axis, index)?;
         self.scatter_add(axis, &index, src)
     }
 
     /// A 1-D index seen from every position off the axis: a view.
     #[track_caller]
-    fn spread_index(&self, op: &'static str, axis: isize, index: &Tensor) -> Result<(Tensor, usize)> {
+    fn spread_index(&self, op: &'static str, axis: Axis, index: &Tensor) -> Result<(Tensor, usize)> {
         let axis = self.shape().axis(axis, op)?;
         if index.rank() != 1 {
             return Err(Error::invalid(
@@ -77,11 +101,12 @@ impl Tensor {
         let line: Shape = (0..self.rank()).map(|i| if i == axis { index.numel() } else { 1 }).collect();
         let full: Shape =
             self.dims().iter().enumerate().map(|(i, &d)| if i == axis { index.numel() } else { d }).collect();
-        Ok((index.reshape_unchecked(line).expand_unchecked(full), axis))
+        Ok((index.reshape_unchecked(line).expand_unchecked(full.checked(op)?), axis))
     }
 }
 
-fn check(tensor: &Tensor, op: &'static str, axis: isize, index: &Tensor, limit: &Shape) -> Result<usize> {
+#[track_caller]
+fn check(tensor: &Tensor, op: &'static str, axis: Axis, index: &Tensor, limit: &Shape) -> Result<usize> {
     let axis = tensor.shape().axis(axis, op)?;
     Tensor::same_device(op, &[tensor, index])?;
     let fits = index.rank() == limit.rank()
@@ -89,22 +114,23 @@ fn check(tensor: &Tensor, op: &'static str, axis: isize, index: &Tensor, limit: 
     if fits {
         return Ok(axis);
     }
-    Err(Error::ShapeMismatch {
+    Err(Error::new(ErrorKind::ShapeMismatch {
         op,
         lhs: limit.clone(),
         rhs: index.shape().clone(),
         hint: format!("the index needs as many axes, and on those other than {axis} no larger sizes"),
-    })
+    }))
 }
 
+#[track_caller]
 fn index_dtype(op: &'static str, index: &Tensor) -> Result<Tensor> {
     if index.dtype().is_int() {
         return Ok(index.clone());
     }
-    Err(Error::DTypeMismatch {
+    Err(Error::new(ErrorKind::DTypeMismatch {
         op,
         lhs: index.dtype(),
         rhs: DType::I32,
         hint: "an index must be of an integer dtype: cast it with .to_dtype(DType::I32)?".into(),
-    })
+    }))
 }

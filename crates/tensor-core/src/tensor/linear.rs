@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::Tensor;
-use crate::{DType, Error, Op, Result, Shape};
+use crate::{DType, Error, ErrorKind, Op, Result, Shape};
 
 impl Tensor {
     /// The matrix product of `[…, m, k]` and `[…, k, n]`, leading axes broadcast: `[…, m, n]`.
@@ -13,25 +13,28 @@ impl Tensor {
     /// # Errors
     /// Inner sizes that differ, leading axes that do not broadcast, a 0-d operand, two dtypes, or two devices.
     #[track_caller]
+    #[doc(alias("mm", "bmm", "mv", "dot", "@"))]
     pub fn matmul(&self, rhs: &Tensor) -> Result<Tensor> {
         const OP: &str = "matmul";
         Tensor::same_device(OP, &[self, rhs])?;
-        let misfit = |hint: String| Error::ShapeMismatch {
-            op: OP,
-            lhs: self.shape().clone(),
-            rhs: rhs.shape().clone(),
-            hint,
+        let misfit = |hint: String| {
+            Error::new(ErrorKind::ShapeMismatch {
+                op: OP,
+                lhs: self.shape().clone(),
+                rhs: rhs.shape().clone(),
+                hint,
+            })
         };
         if self.rank() == 0 || rhs.rank() == 0 {
-            return Err(misfit("a scalar is no matrix; multiply with * instead".into()));
+            return Err(misfit("a scalar is no matrix; multiply with * instead".into()).here());
         }
         if self.dtype() != rhs.dtype() {
-            return Err(Error::DTypeMismatch {
+            return Err(Error::new(ErrorKind::DTypeMismatch {
                 op: OP,
                 lhs: self.dtype(),
                 rhs: rhs.dtype(),
                 hint: format!("cast one, as in .to_dtype(DType::{:?})?", self.dtype().promote(rhs.dtype())),
-            });
+            }));
         }
         if self.dtype() == DType::Bool {
             return Err(Error::invalid(OP, "bool matrices have no product; cast with .to_dtype(DType::F32)"));
@@ -40,8 +43,10 @@ impl Tensor {
         let column = rhs.rank() == 1;
         let lhs = if row { self.unsqueeze(0)? } else { self.clone() };
         let rhs_matrix = if column { rhs.unsqueeze(1)? } else { rhs.clone() };
-        let (lead_l, &[m, k]) = split(&lhs) else { return Err(misfit("two axes are needed".into())) };
-        let (lead_r, &[k2, n]) = split(&rhs_matrix) else { return Err(misfit("two axes are needed".into())) };
+        let (lead_l, &[m, k]) = split(&lhs) else { return Err(misfit("two axes are needed".into()).here()) };
+        let (lead_r, &[k2, n]) = split(&rhs_matrix) else {
+            return Err(misfit("two axes are needed".into()).here());
+        };
         if k != k2 {
             let hint = if !column && rhs.dims()[rhs.rank() - 1] == k {
                 "; did you mean rhs.t()?"
@@ -50,12 +55,17 @@ impl Tensor {
             } else {
                 ""
             };
-            return Err(misfit(format!("inner sizes {k} and {k2} differ{hint}")));
+            return Err(misfit(format!("inner sizes {k} and {k2} differ{hint}")).here());
         }
-        let batch = Shape::from(lead_l)
-            .broadcast(&Shape::from(lead_r), OP)
-            .map_err(|_| misfit(format!("leading axes {lead_l:?} and {lead_r:?} do not broadcast")))?;
-        let shape: Shape = batch.iter().copied().chain([m, n]).collect();
+        let Ok(batch) = Shape::from(lead_l).broadcast(&Shape::from(lead_r), OP) else {
+            return Err(misfit(format!("leading axes {lead_l:?} and {lead_r:?} do not broadcast")).here());
+        };
+        // The operands as the product reads them: all of the batch, whatever they were broadcast from.
+        let wide =
+            |rows: usize, columns: usize| batch.iter().copied().chain([rows, columns]).collect::<Shape>();
+        wide(m, k).checked(OP)?;
+        wide(k, n).checked(OP)?;
+        let shape = wide(m, n).checked(OP)?;
         let out = Tensor::build(Op::MatMul, shape.clone(), self.dtype(), &[&lhs, &rhs_matrix]);
         let mut gone: SmallVec<[usize; 5]> = SmallVec::new();
         if row {

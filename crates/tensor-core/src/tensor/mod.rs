@@ -6,6 +6,7 @@ mod create;
 mod cumulative;
 mod display;
 mod elementwise;
+mod index;
 mod indexing;
 mod linear;
 mod movement;
@@ -22,12 +23,13 @@ use std::{
 };
 
 pub use create::TensorOptions;
+pub use index::{Ellipsis, Index, Indices, NewAxis, Operand, Span, Step};
 pub use nested::Nested;
 pub use operators::Number;
 pub use random::Generator;
 
 use crate::{
-    DType, Device, Error, Op, Result, Shape,
+    Axis, DType, Device, Error, ErrorKind, Op, Result, Shape,
     grad_mode::is_grad_enabled,
     node::{Inputs, Node, Value, lock},
     origin::here,
@@ -42,6 +44,13 @@ use crate::{
 ///
 /// What cannot fail returns a `Tensor`; what can returns a `Result`. The operators `+ - * /` panic on a misfit like slice
 /// indexing does; [`Tensor::add`] and its kin are their checked twins.
+///
+/// No operation changes a tensor: each gives a new one, and the compiler warns where that is dropped. Only a cell (a parameter, a
+/// buffer) can be given another value, by [`Tensor::assign`] and [`Tensor::index_assign`].
+///
+/// `x == y` does not compile, since Rust's `==` is one answer, known at once: [`Tensor::eq`] compares elementwise and gives a bool
+/// tensor, as PyTorch's `==` does; [`Tensor::equal`] says whether all elements are equal, and [`Tensor::allclose`] whether nearly.
+#[must_use = "operations give a new tensor and leave this one as it is: use the result, as in `let y = x.relu();` or `x = x.to(&d)?;`"]
 pub struct Tensor(Arc<Node>);
 
 impl Tensor {
@@ -65,36 +74,48 @@ impl Tensor {
     }
 
     /// The sizes along each axis.
+    #[doc(alias = "size")]
+    #[must_use]
     pub fn shape(&self) -> &Shape {
         &self.0.shape
     }
 
     /// The sizes along each axis, as a slice.
+    #[doc(alias("size", "shape"))]
+    #[must_use]
     pub fn dims(&self) -> &[usize] {
         self.0.shape.dims()
     }
 
     /// The number of axes.
+    #[doc(alias("ndim", "dim", "ndimension"))]
+    #[must_use]
     pub fn rank(&self) -> usize {
         self.0.shape.rank()
     }
 
     /// The number of elements.
+    #[doc(alias("nelement", "len"))]
+    #[must_use]
     pub fn numel(&self) -> usize {
         self.0.shape.numel()
     }
 
     /// The size along one axis, which may count from the end.
-    pub fn dim(&self, axis: isize) -> Result<usize> {
+    #[track_caller]
+    #[doc(alias = "size")]
+    pub fn dim(&self, axis: impl Into<Axis>) -> Result<usize> {
         Ok(self.shape()[self.shape().axis(axis, "dim")?])
     }
 
     /// The type of the elements.
+    #[must_use]
     pub fn dtype(&self) -> DType {
         self.0.dtype
     }
 
     /// The device the elements are on.
+    #[must_use]
     pub fn device(&self) -> Device {
         match &self.0.variable {
             None => self.0.device.clone(),
@@ -103,21 +124,26 @@ impl Tensor {
     }
 
     /// A number that no other node of this process has.
+    #[must_use]
     pub fn id(&self) -> u64 {
         self.0.id
     }
 
     /// How this tensor was made.
+    #[doc(alias = "grad_fn")]
+    #[must_use]
     pub fn op(&self) -> &Op {
         &self.0.op
     }
 
     /// The user's source line that built this tensor.
+    #[must_use]
     pub fn location(&self) -> &'static Location<'static> {
         self.0.location
     }
 
     /// What this tensor was made from. Empty for leaves, and once an untracked tensor has its value.
+    #[must_use]
     pub fn inputs(&self) -> Vec<Tensor> {
         let node = &self.0;
         if node.variable.is_some() {
@@ -139,28 +165,24 @@ impl Tensor {
     ///
     /// # Errors
     /// Whatever the device reports: memory, a lost device, an index out of range. The failing operation and the source
-    /// line that built it are named, and this tensor stays as it was.
+    /// line that built it are named, and this tensor stays as it was. If the value depends on indices that only the device can
+    /// check, this waits for that check, and each later call gives the same error.
+    #[track_caller]
     pub fn eval(&self) -> Result<()> {
-        match &self.0.variable {
-            None => schedule::evaluate_one(&self.0),
-            Some(_) => schedule::evaluate_one(&self.node()),
-        }
+        let node = self.node();
+        node_value(&node)?.facts.settle(node.device.backend().as_ref())
     }
 
     /// Whether the value is known already.
+    #[must_use]
     pub fn is_evaluated(&self) -> bool {
         self.node().has_value()
     }
 
     /// The value, computed if need be.
+    #[track_caller]
     pub(crate) fn value(&self) -> Result<Value> {
-        let node = self.node();
-        loop {
-            if let Some(value) = &lock(&node.state).value {
-                return Ok(value.clone());
-            }
-            schedule::evaluate_one(&node)?;
-        }
+        node_value(&self.node())
     }
 
     /// A new node made by `op` from `inputs`, which the caller has checked: on one device, shapes and dtypes fitting.
@@ -196,6 +218,7 @@ impl Tensor {
     /// The result of a user's own differentiable function: `value`, computed from `inputs` without a tape, with `op`'s
     /// gradient. The `autograd` crate's `apply` is the comfortable way here.
     #[track_caller]
+    #[doc(alias = "Function")]
     pub fn custom(op: Arc<dyn crate::CustomOp>, inputs: &[&Tensor], value: &Tensor) -> Tensor {
         let all: Vec<&Tensor> = inputs.iter().copied().chain([value]).collect();
         let nodes: Inputs = all.iter().map(|t| t.node()).collect();
@@ -203,6 +226,7 @@ impl Tensor {
     }
 
     /// An error unless all tensors are on one device.
+    #[track_caller]
     pub(crate) fn same_device(op: &'static str, tensors: &[&Tensor]) -> Result<()> {
         let Some((first, rest)) = tensors.split_first() else { return Ok(()) };
         // Only a cell's device can change; all others are compared where they are.
@@ -213,14 +237,38 @@ impl Tensor {
         for tensor in rest {
             let other = tensor.device();
             if other != device {
-                return Err(Error::DeviceMismatch {
+                return Err(Error::new(ErrorKind::DeviceMismatch {
                     op,
                     lhs: device.name().into(),
                     rhs: other.name().into(),
-                });
+                }));
             }
         }
         Ok(())
+    }
+}
+
+/// Two shapes that do not go together.
+#[track_caller]
+pub(super) fn shape_misfit(op: &'static str, lhs: &Shape, rhs: &Shape, hint: impl Into<String>) -> Error {
+    Error::new(ErrorKind::ShapeMismatch { op, lhs: lhs.clone(), rhs: rhs.clone(), hint: hint.into() })
+}
+
+/// Two dtypes that do not go together.
+#[track_caller]
+pub(super) fn dtype_misfit(op: &'static str, lhs: DType, rhs: DType, hint: impl Into<String>) -> Error {
+    Error::new(ErrorKind::DTypeMismatch { op, lhs, rhs, hint: hint.into() })
+}
+
+/// Something that gradients do not allow.
+#[track_caller]
+pub(super) fn autograd_misuse(op: &'static str, message: &str) -> Error {
+    Error::new(ErrorKind::Autograd { op, message: message.into() })
+}
+
+impl AsRef<Tensor> for Tensor {
+    fn as_ref(&self) -> &Tensor {
+        self
     }
 }
 
@@ -239,10 +287,35 @@ impl Drop for Tensor {
     }
 }
 
+/// The value of a node, computed if need be.
+fn node_value(node: &Arc<Node>) -> Result<Value> {
+    loop {
+        if let Some(value) = &lock(&node.state).value {
+            return Ok(value.clone());
+        }
+        schedule::evaluate_one(node)?;
+    }
+}
+
+/// Computes all of `tensors` together, and returns when it is certain that each of them has its value: what an optimizer calls
+/// before it changes anything.
+///
+/// # Errors
+/// As for [`Tensor::eval`], of any of them.
+pub fn eval_all(tensors: &[&Tensor]) -> Result<()> {
+    let nodes: Vec<Arc<Node>> = tensors.iter().map(|tensor| tensor.node()).collect();
+    schedule::evaluate(nodes.iter().filter(|node| !node.has_value()).cloned().collect())?;
+    // The first wait on a device decides the checks of all.
+    nodes.iter().try_for_each(|node| node_value(node)?.facts.settle(node.device.backend().as_ref()))
+}
+
 /// Computes everything that waits, is still held, and was built on this thread: what an optimizer's step ends with.
+///
+/// It waits for no device: a bad index that only the device finds is told to those who ask for what depends on it.
 ///
 /// # Errors
 /// The first failure; what could be computed stays computed.
+#[track_caller]
 pub fn eval_pending() -> Result<()> {
     schedule::pending::flush()
 }

@@ -1,6 +1,5 @@
 //! A backend that computes the slow and plain way: one element at a time, every intermediate rounded to its dtype, real
 //! functions in f64. What the other backends are compared with, and the shortest example of writing a backend.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::{
     any::Any,
@@ -13,20 +12,21 @@ use std::{
 
 use tensor_core::{
     ArgReduceOp, Backend, BinaryOp, Buffer, CompareOp, CumulativeOp, DType, Device, DeviceInfo, DeviceKind,
-    Element, Error, Kernel, Launch, Layout, Limits, MemoryStats, RandomKind, ReduceOp, Result, Scalar,
-    Storage, UnaryOp, bf16, f16,
+    Element, Error, ErrorKind, Kernel, Launch, Layout, Limits, MemoryStats, RandomKind, ReduceOp, Result,
+    Scalar, Storage, UnaryOp, bf16, f16,
     kernel::{Instr, Program},
-    philox,
+    philox, round_to_odd,
 };
 
+/// The plain backend. A test may count its kernels, and make its memory run out.
 #[derive(Debug)]
-pub(crate) struct Reference {
+pub struct Reference {
     info: DeviceInfo,
     live: Arc<AtomicU64>,
     /// Kernels run so far, by name.
-    pub(crate) kernels: Mutex<HashMap<&'static str, usize>>,
+    pub kernels: Mutex<HashMap<&'static str, usize>>,
     /// Makes the n-th allocation from now fail, when not 0.
-    pub(crate) fail_in: AtomicU64,
+    pub fail_in: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -53,8 +53,12 @@ impl Drop for Memory {
 }
 
 /// A device of its own on a fresh reference backend, and that backend.
-#[allow(dead_code)]
-pub(crate) fn reference_backend() -> (Device, Arc<Reference>) {
+pub fn reference_backend() -> (Device, Arc<Reference>) {
+    reference_with(&DType::ALL)
+}
+
+/// A reference that has these dtypes alone: what sums of integers are taken in depends on them.
+pub fn reference_with(dtypes: &[DType]) -> (Device, Arc<Reference>) {
     let backend = Arc::new(Reference {
         info: DeviceInfo {
             name: "reference".into(),
@@ -62,7 +66,7 @@ pub(crate) fn reference_backend() -> (Device, Arc<Reference>) {
             driver: "none".into(),
             kind: DeviceKind::Cpu,
             memory: None,
-            dtypes: DType::ALL.to_vec(),
+            dtypes: dtypes.to_vec(),
             limits: Limits {
                 max_buffer_bytes: 1 << 30,
                 max_inputs: 8,
@@ -78,9 +82,17 @@ pub(crate) fn reference_backend() -> (Device, Arc<Reference>) {
     (Device::new(backend.clone()), backend)
 }
 
-#[allow(dead_code)]
-pub(crate) fn reference() -> Device {
+/// A device of its own on a fresh reference backend.
+pub fn reference() -> Device {
     reference_backend().0
+}
+
+/// The reference, one for a thread.
+pub fn reference_device() -> Device {
+    thread_local! {
+        static REFERENCE: Device = reference();
+    }
+    REFERENCE.with(Device::clone)
 }
 
 fn memory(storage: &Storage) -> &Memory {
@@ -92,7 +104,7 @@ fn read(storage: &Storage) -> Vec<Scalar> {
     memory(storage).data.lock().unwrap().clone()
 }
 
-fn scalars(dtype: DType, bytes: &[u8]) -> Vec<Scalar> {
+pub(crate) fn scalars(dtype: DType, bytes: &[u8]) -> Vec<Scalar> {
     fn of<T: Element>(bytes: &[u8]) -> Vec<Scalar> {
         T::from_bytes(bytes).into_iter().map(Element::to_scalar).collect()
     }
@@ -109,7 +121,7 @@ fn scalars(dtype: DType, bytes: &[u8]) -> Vec<Scalar> {
     }
 }
 
-fn bytes(dtype: DType, values: &[Scalar]) -> Vec<u8> {
+pub(crate) fn bytes(dtype: DType, values: &[Scalar]) -> Vec<u8> {
     fn of<T: Element>(values: &[Scalar], f: impl Fn(Scalar) -> T) -> Vec<u8> {
         T::as_bytes(&values.iter().map(|&v| f(v)).collect::<Vec<T>>()).to_vec()
     }
@@ -119,8 +131,8 @@ fn bytes(dtype: DType, values: &[Scalar]) -> Vec<u8> {
         DType::U32 => of(values, |v| v.as_i64() as u32),
         DType::I32 => of(values, |v| v.as_i64() as i32),
         DType::I64 => of(values, Scalar::as_i64),
-        DType::F16 => of(values, |v| f16::from_f64(v.as_f64())),
-        DType::BF16 => of(values, |v| bf16::from_f64(v.as_f64())),
+        DType::F16 => of(values, |v| f16::from_f32(round_to_odd(v.as_f64()))),
+        DType::BF16 => of(values, |v| bf16::from_f32(round_to_odd(v.as_f64()))),
         DType::F32 => of(values, |v| v.as_f64() as f32),
         DType::F64 => of(values, Scalar::as_f64),
     }
@@ -133,13 +145,13 @@ impl Backend for Reference {
 
     fn allocate(&self, dtype: DType, numel: usize) -> Result<Storage> {
         if self.fail_in.load(Ordering::Relaxed) > 0 && self.fail_in.fetch_sub(1, Ordering::Relaxed) == 1 {
-            return Err(Error::OutOfMemory {
+            return Err(Error::new(ErrorKind::OutOfMemory {
                 device: "reference".into(),
                 asked: numel as u64,
                 in_use: self.live.load(Ordering::Relaxed),
                 reserved: 0,
                 limit: None,
-            });
+            }));
         }
         self.live.fetch_add((numel * dtype.size()) as u64, Ordering::Relaxed);
         // Nothing may rely on what fresh memory holds.
@@ -191,7 +203,7 @@ impl Backend for Reference {
 }
 
 /// Every multi-index of a shape, in row-major order.
-pub(crate) fn indices(shape: &[usize]) -> Vec<Vec<usize>> {
+fn indices(shape: &[usize]) -> Vec<Vec<usize>> {
     let n = shape.iter().product();
     (0..n)
         .map(|mut flat: usize| {
@@ -454,7 +466,7 @@ fn checked(op: &'static str, index: Scalar, axis: usize, size: usize) -> Result<
     if (0..size as i64).contains(&index) {
         Ok(index as usize)
     } else {
-        Err(Error::IndexOutOfRange { op, index, axis, size })
+        Err(Error::new(ErrorKind::IndexOutOfRange { op, index, axis, size }))
     }
 }
 
@@ -589,9 +601,7 @@ fn unary(op: UnaryOp, value: Scalar, dtype: DType) -> Scalar {
         U::Neg => -x,
         U::Abs => x.abs(),
         U::Sign => {
-            if x.is_nan() {
-                x
-            } else if x == 0.0 {
+            if x.is_nan() || x == 0.0 {
                 0.0
             } else {
                 x.signum()
@@ -616,10 +626,10 @@ fn unary(op: UnaryOp, value: Scalar, dtype: DType) -> Scalar {
             }
         }
         U::Relu => {
-            if x > 0.0 || x.is_nan() {
-                x
-            } else {
+            if x < 0.0 {
                 0.0
+            } else {
+                x
             }
         }
         U::Erf => erf(x),

@@ -1,0 +1,250 @@
+//! Between which bounds the integers that a launch makes lie, as far as that follows from its inputs: interval arithmetic over
+//! its program. An index within its axis by these bounds needs no check on the device.
+
+use smallvec::SmallVec;
+
+use crate::{
+    BinaryOp, DType, Error, Kernel, Layout, Result, Scalar, UnaryOp,
+    facts::{Bounds, Facts},
+    kernel::{Instr, Program},
+};
+
+/// A range of integers; the ends may be past those of i64 on the way.
+#[derive(Clone, Copy)]
+struct Range {
+    low: i128,
+    high: i128,
+    attained: bool,
+}
+
+impl Range {
+    fn new(low: i128, high: i128) -> Range {
+        Range { low, high, attained: false }
+    }
+
+    /// The ends in either order.
+    fn between(a: i128, b: i128) -> Range {
+        Range::new(a.min(b), a.max(b))
+    }
+
+    fn joined(self, other: Range) -> Range {
+        Range::new(self.low.min(other.low), self.high.max(other.high))
+    }
+
+    /// This range as elements of `dtype`: all of them where the numbers would wrap.
+    fn within(self, dtype: DType) -> Option<Range> {
+        let all = Range::from(Bounds::of(dtype)?);
+        Some(if self.low < all.low || self.high > all.high { all } else { self })
+    }
+}
+
+impl From<Bounds> for Range {
+    fn from(bounds: Bounds) -> Range {
+        Range { low: bounds.low.into(), high: bounds.high.into(), attained: bounds.attained }
+    }
+}
+
+/// What the elements of a buffer are known to be: at least something of its dtype.
+fn of_buffer(facts: &Facts, dtype: DType) -> Option<Bounds> {
+    facts.bounds().or_else(|| Bounds::of(dtype))
+}
+
+/// Whether a layout touches each of the first `numel` elements of a buffer.
+fn covers(layout: &Layout, numel: usize) -> bool {
+    let mut axes: SmallVec<[(usize, usize); 5]> = layout
+        .shape()
+        .iter()
+        .zip(layout.strides())
+        .filter(|&(&n, &stride)| n != 1 && stride != 0)
+        .map(|(&n, &stride)| (stride.unsigned_abs(), n))
+        .collect();
+    axes.sort_unstable();
+    let dense = axes.iter().try_fold(1, |next, &(stride, n)| (stride == next).then_some(next * n));
+    dense == Some(numel) && layout.span() == (0, numel)
+}
+
+/// Looks at the indices of a launch: whether they are known to be in range.
+///
+/// # Errors
+/// An index that is known not to be, for `error` to tell.
+pub(super) fn are_in_range(
+    kernel: &Kernel,
+    index_facts: &Facts,
+    index_numel: usize,
+    error: impl FnOnce(i64) -> Error,
+) -> Result<bool> {
+    let (layout, dtype, size) = match kernel {
+        Kernel::Gather(k) => (&k.index, k.index_dtype, k.input.shape()[k.axis]),
+        Kernel::ScatterAdd(k) => (&k.index, k.index_dtype, k.base.shape()[k.axis]),
+        Kernel::Map(_)
+        | Kernel::Reduce(_)
+        | Kernel::Rows(_)
+        | Kernel::ArgReduce(_)
+        | Kernel::Cumulative(_)
+        | Kernel::ArgSort(_)
+        | Kernel::MatMul(_)
+        | Kernel::Copy(_) => return Ok(true),
+    };
+    let Some(bounds) = of_buffer(index_facts, dtype) else { return Ok(false) };
+    if layout.numel() == 0 || bounds.are_within(size) {
+        return Ok(true);
+    }
+    // A view may leave out the elements that are bad.
+    if bounds.low == bounds.high || bounds.attained && covers(layout, index_numel) {
+        return Err(error(if bounds.low < 0 { bounds.low } else { bounds.high }));
+    }
+    Ok(false)
+}
+
+/// The bounds of output `o` of a launch, where they say more than its dtype does.
+pub(super) fn of_output(
+    kernel: &Kernel,
+    o: usize,
+    dtype: DType,
+    inputs: &[Facts],
+    numels: impl Fn(usize) -> usize,
+    scalars: &[Scalar],
+) -> Option<Bounds> {
+    if !dtype.is_int() {
+        return None;
+    }
+    let below = |size: usize| Some(Range::new(0, size as i128 - 1));
+    let copied = |k: usize| inputs.get(k).and_then(|facts| facts.bounds()).map(Range::from);
+    let range = match kernel {
+        Kernel::Map(k) => of_program(&k.program, &k.inputs, inputs, numels, scalars, k.shape.numel(), o),
+        Kernel::Rows(k) => of_program(&k.program, &k.inputs, inputs, numels, scalars, k.shape.numel(), o),
+        Kernel::ArgReduce(k) => below(k.input.shape()[k.axis]),
+        Kernel::ArgSort(k) => below(k.input.shape()[k.axis]),
+        Kernel::Cumulative(k) if k.op.is_arg() => below(k.input.shape()[k.axis]),
+        // Elements of the input, if the launch's own indices are good.
+        Kernel::Gather(_) => copied(0).map(|range| Range { attained: false, ..range }),
+        Kernel::Copy(k) => {
+            let fill = if k.fill { vec![of_scalar(*scalars.first()?)] } else { Vec::new() };
+            let regions =
+                (0..k.regions.len()).map(|r| copied(r).or_else(|| Bounds::of(dtype).map(Range::from)));
+            let mut all = fill.into_iter().chain(regions).collect::<Option<Vec<Range>>>()?.into_iter();
+            let first = all.next()?;
+            Some(all.fold(Range { attained: false, ..first }, Range::joined))
+        }
+        Kernel::Reduce(_) | Kernel::Cumulative(_) | Kernel::MatMul(_) | Kernel::ScatterAdd(_) => None,
+    }?
+    .within(dtype)?;
+    let bounds = Bounds {
+        low: range.low as i64,
+        high: range.high as i64,
+        attained: range.attained && range.low <= range.high,
+    };
+    let all = Bounds::of(dtype)?;
+    (bounds.attained || bounds.low > all.low || bounds.high < all.high).then_some(bounds)
+}
+
+fn of_scalar(scalar: Scalar) -> Option<Range> {
+    match scalar {
+        Scalar::Float(_) => None,
+        Scalar::Int(_) | Scalar::Bool(_) => {
+            let value = i128::from(scalar.as_i64());
+            Some(Range { low: value, high: value, attained: true })
+        }
+    }
+}
+
+/// The range of a program's output; none of one that is no integer.
+fn of_program(
+    program: &Program,
+    layouts: &[Layout],
+    inputs: &[Facts],
+    numels: impl Fn(usize) -> usize,
+    scalars: &[Scalar],
+    positions: usize,
+    o: usize,
+) -> Option<Range> {
+    let mut ranges: SmallVec<[Option<Range>; 16]> = SmallVec::with_capacity(program.instrs.len());
+    for (instr, &dtype) in program.instrs.iter().zip(&program.dtypes) {
+        let range = match *instr {
+            Instr::Load(k) => {
+                let k = usize::from(k);
+                let whole = |bounds: Bounds| bounds.attained && covers(&layouts[k], numels(k));
+                of_buffer(&inputs[k], dtype)
+                    .map(|bounds| Range { attained: whole(bounds), ..Range::from(bounds) })
+            }
+            Instr::Scalar(slot) => scalars.get(usize::from(slot)).and_then(|&scalar| of_scalar(scalar)),
+            Instr::Arange { start, step } => {
+                let of = |slot: u16| scalars.get(usize::from(slot)).and_then(|&scalar| of_scalar(scalar));
+                of(start).zip(of(step)).map(|(start, step)| {
+                    let last = start.low + step.low * positions.saturating_sub(1) as i128;
+                    Range::between(start.low, last)
+                })
+            }
+            Instr::Unary(op, a) => of_unary(op, ranges[usize::from(a)]),
+            Instr::Binary(op, a, b) => ranges[usize::from(a)]
+                .zip(ranges[usize::from(b)])
+                .and_then(|(a, b)| of_binary(op, dtype, a, b)),
+            Instr::Select(_, a, b) => {
+                ranges[usize::from(a)].zip(ranges[usize::from(b)]).map(|(a, b)| a.joined(b))
+            }
+            // Truth values keep their 0 and 1; a cast of integers that fit changes nothing.
+            Instr::Cast(a) if dtype != DType::Bool => ranges[usize::from(a)],
+            Instr::Cast(_)
+            | Instr::Powi(..)
+            | Instr::Compare(..)
+            | Instr::Fold(..)
+            | Instr::Random { .. } => None,
+        };
+        let all = Bounds::of(dtype).map(Range::from);
+        ranges.push(range.and_then(|range| range.within(dtype)).or(all));
+    }
+    ranges[usize::from(*program.outputs.get(o)?)]
+}
+
+fn of_unary(op: UnaryOp, a: Option<Range>) -> Option<Range> {
+    let a = a?;
+    match op {
+        UnaryOp::Neg => Some(Range::new(-a.high, -a.low)),
+        UnaryOp::Abs if a.low >= 0 => Some(Range::new(a.low, a.high)),
+        UnaryOp::Abs => Some(Range::new(0, a.high.max(-a.low))),
+        UnaryOp::Sign => Some(Range::new(-1, 1)),
+        UnaryOp::Relu => Some(Range::new(a.low.max(0), a.high.max(0))),
+        // Those of floats, and what says nothing of integers' bounds.
+        _ => None,
+    }
+}
+
+fn of_binary(op: BinaryOp, dtype: DType, a: Range, b: Range) -> Option<Range> {
+    if dtype == DType::Bool {
+        return None;
+    }
+    match op {
+        BinaryOp::Add => Some(Range::new(a.low + b.low, a.high + b.high)),
+        BinaryOp::Sub => Some(Range::new(a.low - b.high, a.high - b.low)),
+        BinaryOp::Mul => {
+            // Of two i64, each product is within i128.
+            let ends = [a.low * b.low, a.low * b.high, a.high * b.low, a.high * b.high];
+            Some(Range::new(ends.into_iter().min()?, ends.into_iter().max()?))
+        }
+        BinaryOp::Maximum => Some(Range::new(a.low.max(b.low), a.high.max(b.high))),
+        BinaryOp::Minimum => Some(Range::new(a.low.min(b.low), a.high.min(b.high))),
+        // ⌊a / b⌋ for a divisor above 0.
+        BinaryOp::FloorDiv if b.low > 0 => {
+            let ends = [
+                a.low.div_euclid(b.low),
+                a.low.div_euclid(b.high),
+                a.high.div_euclid(b.low),
+                a.high.div_euclid(b.high),
+            ];
+            Some(Range::new(ends.into_iter().min()?, ends.into_iter().max()?))
+        }
+        // The sign of the divisor, and 0 for a divisor of 0.
+        BinaryOp::Remainder if b.low >= 0 => Some(Range::new(0, (b.high - 1).max(0))),
+        BinaryOp::And if a.low >= 0 || b.low >= 0 => {
+            let most = if a.low >= 0 && b.low >= 0 {
+                a.high.min(b.high)
+            } else if a.low >= 0 {
+                a.high
+            } else {
+                b.high
+            };
+            Some(Range::new(0, most))
+        }
+        _ => None,
+    }
+}

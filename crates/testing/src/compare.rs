@@ -1,0 +1,67 @@
+//! How closely results are held to what is expected.
+
+use tensor_core::{DType, Device, Result, Tensor};
+
+use crate::reference_device;
+
+/// Relative and absolute closeness that a dtype's results can be held to after a handful of operations; nothing for integers and
+/// bools.
+pub fn tolerance(dtype: DType) -> (f64, f64) {
+    match dtype {
+        DType::F64 => (1e-12, 1e-13),
+        DType::F32 => (2e-5, 1e-6),
+        DType::F16 => (2e-3, 1e-3),
+        DType::BF16 => (1.6e-2, 1e-2),
+        DType::Bool | DType::U8 | DType::U32 | DType::I32 | DType::I64 => (0.0, 0.0),
+    }
+}
+
+/// Panics unless two lists agree to `rtol·|expected| + atol`, NaN with NaN and infinities exactly.
+///
+/// # Panics
+/// Lists of different lengths, or an element that is too far away, which is named.
+#[track_caller]
+pub fn assert_close(found: &[f64], expected: &[f64], (rtol, atol): (f64, f64), what: &str) {
+    assert_eq!(found.len(), expected.len(), "{what}: lengths");
+    for (i, (&f, &e)) in found.iter().zip(expected).enumerate() {
+        let same = if e.is_nan() {
+            f.is_nan()
+        } else if e.is_infinite() {
+            f == e
+        } else {
+            (f - e).abs() <= rtol * e.abs() + atol
+        };
+        assert!(same, "{what}: element {i} is {f}, expected {e}");
+    }
+}
+
+/// Panics unless the tensor's elements are within 10⁻⁵ of these, relatively or absolutely; NaN is NaN.
+///
+/// # Panics
+/// Another number of elements, or one that is too far away.
+#[track_caller]
+pub fn assert_elements(found: &Tensor, expected: &[f64]) {
+    let found = found.to_f64_vec().unwrap();
+    assert_eq!(found.len(), expected.len(), "{found:?} is not {expected:?}");
+    for (f, e) in found.iter().zip(expected) {
+        let same = (f - e).abs() <= 1e-5 * e.abs().max(1.0) || (f.is_nan() && e.is_nan()) || f == e;
+        assert!(same, "{found:?} is not {expected:?}");
+    }
+}
+
+/// Runs `f` on `device` and on the reference, and compares what it gives: shape, dtype, values to `within` (relative and
+/// absolute), or to the dtype's [`tolerance`].
+///
+/// # Panics
+/// What differs is named, with `what`.
+#[track_caller]
+pub fn agree(device: &Device, what: &str, within: Option<(f64, f64)>, f: impl Fn(&Device) -> Result<Tensor>) {
+    let found = f(device).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let expected = f(&reference_device()).unwrap_or_else(|e| panic!("{what} on the reference: {e}"));
+    assert_eq!(found.shape(), expected.shape(), "{what}: shapes");
+    assert_eq!(found.dtype(), expected.dtype(), "{what}: dtypes");
+    let tolerance = within.unwrap_or_else(|| tolerance(found.dtype()));
+    let values = found.to_f64_vec().unwrap_or_else(|e| panic!("{what}: {e}"));
+    let reference = expected.to_f64_vec().unwrap();
+    assert_close(&values, &reference, tolerance, what);
+}

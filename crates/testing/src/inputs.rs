@@ -1,0 +1,93 @@
+//! What operations are tried with: numbers without a pattern, tensors of them, and every way a tensor may lie in memory.
+
+use tensor_core::{DType, Device, Element, Result, Scalar, Tensor, bf16, f16, philox};
+
+use crate::reference::{bytes, scalars};
+
+/// Numbers between −2 and 2 without a pattern, the same on every device.
+pub fn numbers(n: usize, seed: u64) -> Vec<f64> {
+    (0..n).map(|i| f64::from(philox(seed, i as u64)[0]) / f64::from(u32::MAX) * 4.0 - 2.0).collect()
+}
+
+/// A tensor of [`numbers`], in f32.
+///
+/// # Errors
+/// Whatever the device reports.
+pub fn floats(shape: &[usize], seed: u64, device: &Device) -> Result<Tensor> {
+    tensor(shape, seed, DType::F32, device)
+}
+
+/// A tensor of [`numbers`] in a dtype: between −2 and 2 for floats, between −8 and 8 (or 0 and 8) for integers.
+///
+/// # Errors
+/// Whatever the device reports.
+pub fn tensor(shape: &[usize], seed: u64, dtype: DType, device: &Device) -> Result<Tensor> {
+    let scale = if dtype.is_float() { 1.0 } else { 4.0 };
+    let values: Vec<f64> = numbers(shape.iter().product(), seed).into_iter().map(|v| v * scale).collect();
+    of(&values, shape, dtype, device)
+}
+
+/// A tensor of given numbers in a dtype, converted on the host. Unsigned integers take magnitudes, bools whether a number is
+/// above 0.
+///
+/// # Errors
+/// Whatever the device reports.
+pub fn of(values: &[f64], shape: &[usize], dtype: DType, device: &Device) -> Result<Tensor> {
+    match dtype {
+        DType::F64 => Tensor::from_slice(values, shape, device),
+        DType::F32 => Tensor::from_vec(values.iter().map(|&v| v as f32).collect(), shape, device),
+        DType::F16 => Tensor::from_vec(values.iter().map(|&v| f16::from_f64(v)).collect(), shape, device),
+        DType::BF16 => Tensor::from_vec(values.iter().map(|&v| bf16::from_f64(v)).collect(), shape, device),
+        DType::I64 => Tensor::from_vec(values.iter().map(|&v| v as i64).collect(), shape, device),
+        DType::I32 => Tensor::from_vec(values.iter().map(|&v| v as i32).collect(), shape, device),
+        DType::U32 => Tensor::from_vec(values.iter().map(|&v| v.abs() as u32).collect(), shape, device),
+        DType::U8 => Tensor::from_vec(values.iter().map(|&v| v.abs() as u8).collect(), shape, device),
+        DType::Bool => Tensor::from_vec(values.iter().map(|&v| v > 0.0).collect(), shape, device),
+    }
+}
+
+/// The same logical kind of tensor in every way it may lie in memory: name, and how to make it of a base tensor.
+pub type View = (&'static str, fn(&Device, DType, u64) -> Result<Tensor>);
+
+/// Layouts that every operation meets.
+pub const VIEWS: &[View] = &[
+    ("contiguous", |d, t, s| tensor(&[3, 4, 5], s, t, d)),
+    ("0-d", |d, t, s| tensor(&[], s, t, d)),
+    ("empty", |d, t, s| tensor(&[3, 0, 5], s, t, d)),
+    ("size 1", |d, t, s| tensor(&[1, 1], s, t, d)),
+    ("odd", |d, t, s| tensor(&[7, 13], s, t, d)),
+    ("transposed", |d, t, s| tensor(&[5, 4, 3], s, t, d)?.permute([2, 1, 0])),
+    ("sliced", |d, t, s| tensor(&[6, 9, 5], s, t, d)?.slice_step(1, 1..9, 2)?.slice(0, 2..5)),
+    ("expanded", |d, t, s| tensor(&[3, 1, 5], s, t, d)?.expand([3, 4, 5])),
+    ("flipped", |d, t, s| tensor(&[3, 4, 5], s, t, d)?.flip([0, 2])),
+];
+
+/// A tensor of given scalars, each cast to `dtype` as [`Scalar::cast`] does.
+///
+/// # Errors
+/// Whatever the device reports.
+pub fn of_scalars(values: &[Scalar], shape: &[usize], dtype: DType, device: &Device) -> Result<Tensor> {
+    fn make<T: Element>(bytes: &[u8], shape: &[usize], device: &Device) -> Result<Tensor> {
+        Tensor::from_vec(T::from_bytes(bytes), shape, device)
+    }
+    let bytes = bytes(dtype, values);
+    match dtype {
+        DType::Bool => make::<bool>(&bytes, shape, device),
+        DType::U8 => make::<u8>(&bytes, shape, device),
+        DType::U32 => make::<u32>(&bytes, shape, device),
+        DType::I32 => make::<i32>(&bytes, shape, device),
+        DType::I64 => make::<i64>(&bytes, shape, device),
+        DType::F16 => make::<f16>(&bytes, shape, device),
+        DType::BF16 => make::<bf16>(&bytes, shape, device),
+        DType::F32 => make::<f32>(&bytes, shape, device),
+        DType::F64 => make::<f64>(&bytes, shape, device),
+    }
+}
+
+/// The elements of a tensor in row-major order, each in its own category, so that no integer is rounded. Computes them.
+///
+/// # Errors
+/// Whatever the device reports.
+pub fn to_scalars(tensor: &Tensor) -> Result<Vec<Scalar>> {
+    Ok(scalars(tensor.dtype(), &tensor.read_bytes()?))
+}

@@ -1,0 +1,17 @@
+//! What tests of several crates stand on: a plain backend to compare with, the ways a tensor may lie in memory, and how closely
+//! results are held to.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`mod@reference`] | a backend of plain loops: the oracle, and the shortest example of writing a backend |
+//! | [`compare`] | closeness: tolerances, [`assert_close`], [`agree`] |
+//! | [`inputs`] | numbers, tensors of them, and [`VIEWS`] |
+#![allow(clippy::unwrap_used, clippy::panic)] // tools of tests: to fail is to panic
+
+pub mod compare;
+pub mod inputs;
+pub mod reference;
+
+pub use compare::{agree, assert_close, assert_elements, tolerance};
+pub use inputs::{VIEWS, View, floats, numbers, of, of_scalars, tensor, to_scalars};
+pub use reference::{Reference, reference, reference_backend, reference_device, reference_with};
