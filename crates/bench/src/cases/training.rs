@@ -3,7 +3,7 @@
 use std::{cell::RefCell, rc::Rc};
 
 use taper::{
-    Tensor,
+    Stateful, Tensor,
     nn::{Gelu, Linear, Module, Relu, Sequential, cross_entropy},
     optim::{Optimizer, Sgd, SgdConfig},
     prelude::TensorGrad,
