@@ -6,7 +6,7 @@ use crate::{
 };
 
 /// The tools: each may depend on any crate, and no crate on it.
-const TOOLS: &[&str] = &["xtask", "taper-bench"];
+const TOOLS: &[&str] = &["xtask", "taper-bench", "taper-fuzz"];
 
 /// Which crates every other crate may depend on.
 const ALLOWED: &[(&str, &[&str])] = &[

@@ -168,7 +168,15 @@ fn accumulate(output: &Tensor, seed: &Tensor, retain: bool) -> Result<()> {
     let mut gradients: Vec<(Tensor, Tensor)> = Vec::new();
     let mut place: FxHashMap<u64, usize> = FxHashMap::default();
     let recorded = || tape.nodes.iter().filter(|node| !node.is_leaf_value());
-    set_grad_enabled(false, || {
+    let summed = |leaf: &Tensor, gradient: &Tensor| -> Result<(Option<Tensor>, Tensor)> {
+        let seen = leaf.grad();
+        let sum = match &seen {
+            Some(sum) if sum.device() == gradient.device() => sum.add(gradient)?,
+            _ => gradient.clone(),
+        };
+        Ok((seen, sum))
+    };
+    let sums = set_grad_enabled(false, || {
         tape.play(&[(output.clone(), seed.clone())], None, |node, gradient| {
             let Some(leaf) = node.leaf() else { return Ok(()) };
             match place.entry(leaf.id()) {
@@ -183,20 +191,13 @@ fn accumulate(output: &Tensor, seed: &Tensor, retain: bool) -> Result<()> {
             }
             Ok(())
         })?;
-        let summed = |leaf: &Tensor, gradient: &Tensor| -> Result<(Option<Tensor>, Tensor)> {
-            let seen = leaf.grad();
-            let sum = match &seen {
-                Some(sum) if sum.device() == gradient.device() => sum.add(gradient)?,
-                _ => gradient.clone(),
-            };
-            Ok((seen, sum))
-        };
-        let sums =
-            gradients.iter().map(|(leaf, gradient)| summed(leaf, gradient)).collect::<Result<Vec<_>>>()?;
-        // Only now, when nothing can fail any more, is the graph used up, and do leaves change.
-        if !retain {
-            Tensor::claim_graph(recorded()).map_err(used_up)?;
-        }
+        gradients.iter().map(|(leaf, gradient)| summed(leaf, gradient)).collect::<Result<Vec<_>>>()
+    })?;
+    // Only now, when nothing can fail any more, is the graph used up, and do leaves change.
+    if !retain && let Err(node) = Tensor::claim_graph(recorded()) {
+        return Err(used_up(node));
+    }
+    set_grad_enabled(false, || -> Result<()> {
         for ((leaf, gradient), (mut seen, mut sum)) in gradients.iter().zip(sums) {
             while !leaf.exchange_grad(seen.as_ref(), &sum) {
                 // Another thread added to it, or cleared it, in between.
@@ -325,10 +326,12 @@ impl Tape {
         if node.is_leaf_value() {
             return Ok(Inputs::new());
         }
+        let inputs = node.recorded_inputs();
+        // Asked last: another thread that uses the node up says so before it takes the inputs away.
         if node.is_released() {
             return Err(used_up(node));
         }
-        Ok(node.recorded_inputs())
+        Ok(inputs)
     }
 
     /// Plays the tape backwards. `visit` meets every leaf, or with `ends` every node marked there, with its gradient.

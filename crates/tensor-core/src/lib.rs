@@ -27,6 +27,7 @@ mod rounding;
 mod scalar;
 mod schedule;
 mod shape;
+mod state;
 mod tensor;
 mod ticket;
 
@@ -47,6 +48,7 @@ pub use philox::philox;
 pub use rounding::round_to_odd;
 pub use scalar::Scalar;
 pub use shape::{Axes, Axis, Dims, Int, MAX_ELEMENTS, Shape};
+pub use state::{State, StateReader, StateValue, Stateful};
 pub use tensor::{
     Ellipsis, Generator, Index, Indices, Nested, NewAxis, Number, Operand, Span, Step, Tensor, TensorOptions,
     eval_all, eval_pending,

@@ -13,5 +13,5 @@ pub mod inputs;
 pub mod reference;
 
 pub use compare::{agree, assert_close, assert_elements, tolerance};
-pub use inputs::{VIEWS, View, floats, numbers, of, tensor};
-pub use reference::{Reference, reference, reference_backend, reference_device};
+pub use inputs::{VIEWS, View, floats, numbers, of, of_scalars, tensor, to_scalars};
+pub use reference::{Reference, reference, reference_backend, reference_device, reference_with};

@@ -54,6 +54,11 @@ impl Drop for Memory {
 
 /// A device of its own on a fresh reference backend, and that backend.
 pub fn reference_backend() -> (Device, Arc<Reference>) {
+    reference_with(&DType::ALL)
+}
+
+/// A reference that has these dtypes alone: what sums of integers are taken in depends on them.
+pub fn reference_with(dtypes: &[DType]) -> (Device, Arc<Reference>) {
     let backend = Arc::new(Reference {
         info: DeviceInfo {
             name: "reference".into(),
@@ -61,7 +66,7 @@ pub fn reference_backend() -> (Device, Arc<Reference>) {
             driver: "none".into(),
             kind: DeviceKind::Cpu,
             memory: None,
-            dtypes: DType::ALL.to_vec(),
+            dtypes: dtypes.to_vec(),
             limits: Limits {
                 max_buffer_bytes: 1 << 30,
                 max_inputs: 8,
@@ -99,7 +104,7 @@ fn read(storage: &Storage) -> Vec<Scalar> {
     memory(storage).data.lock().unwrap().clone()
 }
 
-fn scalars(dtype: DType, bytes: &[u8]) -> Vec<Scalar> {
+pub(crate) fn scalars(dtype: DType, bytes: &[u8]) -> Vec<Scalar> {
     fn of<T: Element>(bytes: &[u8]) -> Vec<Scalar> {
         T::from_bytes(bytes).into_iter().map(Element::to_scalar).collect()
     }
@@ -116,7 +121,7 @@ fn scalars(dtype: DType, bytes: &[u8]) -> Vec<Scalar> {
     }
 }
 
-fn bytes(dtype: DType, values: &[Scalar]) -> Vec<u8> {
+pub(crate) fn bytes(dtype: DType, values: &[Scalar]) -> Vec<u8> {
     fn of<T: Element>(values: &[Scalar], f: impl Fn(Scalar) -> T) -> Vec<u8> {
         T::as_bytes(&values.iter().map(|&v| f(v)).collect::<Vec<T>>()).to_vec()
     }

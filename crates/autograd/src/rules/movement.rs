@@ -28,7 +28,7 @@ pub(super) fn slice(axis: usize, start: usize, step: isize, x: &Tensor, g: &Tens
     let mut interior = before.clone();
     before[axis] = first;
     interior[axis] = step.unsigned_abs() - 1;
-    Ok(vec![Some(g.pad_unchecked(before, interior, x.shape().clone(), Scalar::Float(0.0)))])
+    Ok(vec![Some(g.pad_between(before, interior, x.shape().clone(), Scalar::Float(0.0))?)])
 }
 
 pub(super) fn concat(axis: usize, step: &Step<'_>) -> Gradients {

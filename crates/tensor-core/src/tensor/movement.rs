@@ -493,9 +493,40 @@ impl Tensor {
 
     /// The general form of padding: element `i` of an axis goes to `before + i·(1 + interior)` of `shape`, and `value`
     /// fills the rest. The gradient of a strided slice.
+    ///
+    /// # Errors
+    /// Elements that would lie outside `shape`.
     #[doc(hidden)]
     #[track_caller]
-    pub fn pad_unchecked(
+    pub fn pad_between(
+        &self,
+        before: SmallVec<[usize; 5]>,
+        interior: SmallVec<[usize; 5]>,
+        shape: Shape,
+        value: Scalar,
+    ) -> Result<Tensor> {
+        const OP: &str = "pad";
+        let rank = self.rank();
+        let shape = shape.checked(OP)?;
+        let fits = [before.len(), interior.len(), shape.rank()] == [rank; 3]
+            && (0..rank).all(|axis| {
+                let gaps = self.dims()[axis].saturating_sub(1);
+                let last = interior[axis].checked_add(1).and_then(|step| step.checked_mul(gaps));
+                let end = last.and_then(|last| last.checked_add(before[axis])?.checked_add(1));
+                self.dims()[axis] == 0 || end.is_some_and(|end| end <= shape[axis])
+            });
+        if !fits {
+            return Err(Error::invalid(
+                OP,
+                format!("{} from {before:?} with {interior:?} between leaves {shape}", self.shape()),
+            ));
+        }
+        Ok(self.pad_unchecked(before, interior, shape, value))
+    }
+
+    /// [`Tensor::pad_between`], of what was checked.
+    #[track_caller]
+    pub(crate) fn pad_unchecked(
         &self,
         before: SmallVec<[usize; 5]>,
         interior: SmallVec<[usize; 5]>,

@@ -1,47 +1,72 @@
 //! Random tensors from seeded, counter-based generators: one seed gives one stream on every device.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::{Arc, Mutex};
 
 use super::Tensor;
-use crate::{BinaryOp, DType, Device, Error, Op, RandomKind, Result, Shape, default_dtype};
+use crate::{
+    BinaryOp, DType, Device, Error, Op, RandomKind, Result, Shape, State, Stateful, default_dtype, node::lock,
+};
 
 /// A stream of random numbers for tensors of one device, as `torch.Generator`. Clones share the stream.
 ///
 /// A draw of n elements takes the next n blocks of the stream, whatever the device, so a program draws the same numbers on
 /// each. Philox4x32-10; see [`RandomKind`] for the formulas.
+///
+/// Its state, as [`Stateful`] gives it, is the seed and the number of blocks drawn: `seed`, `offset`.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Generator {
-    seed: u64,
-    next: Arc<AtomicU64>,
+    stream: Arc<Mutex<Stream>>,
     device: Device,
+}
+
+/// A seed, and the next block of its stream.
+#[derive(Debug)]
+struct Stream {
+    seed: u64,
+    next: u64,
 }
 
 impl Generator {
     /// The stream of `seed`, from its start, for tensors on `device`.
     #[doc(alias = "manual_seed")]
     pub fn seed(seed: u64, device: &Device) -> Generator {
-        Generator { seed, next: Arc::default(), device: device.clone() }
+        Generator { stream: Arc::new(Mutex::new(Stream { seed, next: 0 })), device: device.clone() }
+    }
+
+    /// The same stream for tensors on another device: what one draws, the other does not draw again.
+    pub fn on(&self, device: &Device) -> Generator {
+        Generator { stream: self.stream.clone(), device: device.clone() }
     }
 
     /// The seed.
     pub fn initial_seed(&self) -> u64 {
-        self.seed
+        lock(&self.stream).seed
     }
 
     /// How many blocks have been drawn: with the seed, the whole state.
     #[doc(alias = "get_state")]
     pub fn offset(&self) -> u64 {
-        self.next.load(Ordering::Relaxed)
+        lock(&self.stream).next
     }
 
     /// Goes to another place in the stream.
     #[doc(alias = "set_state")]
     pub fn set_offset(&self, offset: u64) {
-        self.next.store(offset, Ordering::Relaxed);
+        lock(&self.stream).next = offset;
+    }
+
+    /// Goes to a place in the stream of another seed, for this generator and its clones.
+    pub fn set_seed_and_offset(&self, seed: u64, offset: u64) {
+        *lock(&self.stream) = Stream { seed, next: offset };
+    }
+
+    /// The seed and the first of the next `count` blocks, which are taken.
+    fn take(&self, count: u64) -> (u64, u64) {
+        let mut stream = lock(&self.stream);
+        let first = stream.next;
+        stream.next = first.wrapping_add(count);
+        (stream.seed, first)
     }
 
     /// The device whose tensors this generator fills.
@@ -51,7 +76,8 @@ impl Generator {
 
     /// The next word of the stream, on the host.
     pub fn next_u64(&self) -> u64 {
-        let words = crate::philox(self.seed, self.next.fetch_add(1, Ordering::Relaxed));
+        let (seed, counter) = self.take(1);
+        let words = crate::philox(seed, counter);
         u64::from(words[0]) << 32 | u64::from(words[1])
     }
 
@@ -76,12 +102,30 @@ impl Generator {
     }
 }
 
+impl Stateful for Generator {
+    fn state_dict(&self) -> State {
+        let stream = lock(&self.stream);
+        let mut state = State::new();
+        state.insert("seed", stream.seed);
+        state.insert("offset", stream.next);
+        state
+    }
+
+    fn load_state_dict(&mut self, state: &State) -> Result<()> {
+        let mut reader = state.reader();
+        let (seed, offset) = (reader.word("seed"), reader.word("offset"));
+        reader.finish()?;
+        self.set_seed_and_offset(seed, offset);
+        Ok(())
+    }
+}
+
 impl Tensor {
     #[track_caller]
     fn draw(kind: RandomKind, shape: Shape, dtype: DType, rng: &Generator) -> Result<Tensor> {
         super::create::check(kind.name(), &shape, dtype, &rng.device)?;
-        let offset = rng.next.fetch_add(shape.numel() as u64, Ordering::Relaxed);
-        Ok(Tensor::source_unchecked(Op::Random { kind, seed: rng.seed, offset }, shape, dtype, &rng.device))
+        let (seed, offset) = rng.take(shape.numel() as u64);
+        Ok(Tensor::source_unchecked(Op::Random { kind, seed, offset }, shape, dtype, &rng.device))
     }
 
     #[track_caller]

@@ -1,0 +1,72 @@
+//! The differential fuzzer: random programs, products and threads on a device, against what must come out. `cargo xtask fuzz`.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`program`] | programs as data |
+//! | [`generate`] | random ones |
+//! | [`oracle`] | what each step must give, and how closely |
+//! | [`modes`] | the ways to evaluate a program |
+//! | [`minimise`] | a failing program made small |
+//! | [`code`] | a program as Rust |
+//! | [`rng`] | the fuzzer's own choices |
+
+pub mod code;
+pub mod generate;
+mod grid;
+pub mod minimise;
+pub mod modes;
+pub mod oracle;
+pub mod program;
+pub mod rng;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use minimise::Failure;
+use modes::Plan;
+use rng::Rng;
+use taper::Device;
+
+/// What one case found.
+#[derive(Debug)]
+pub struct Report {
+    /// What is wrong, in a sentence.
+    pub what: String,
+    /// The smallest program that shows it, as Rust.
+    pub code: String,
+}
+
+/// One random program in all the ways of evaluating it.
+///
+/// # Errors
+/// What is wrong, with the smallest program that shows it.
+pub fn program_case(seed: u64, case: u64, device: &Device) -> Result<(), Report> {
+    let mut rng = Rng::new(seed, case);
+    let taste = generate::Taste::of(device, &mut rng);
+    let written = catch_unwind(AssertUnwindSafe(|| generate::program(&mut rng, &taste)));
+    let (program, oracle) = written.map_err(|panic| Report {
+        what: format!("panicked while the program was thought of: {}", modes::message(panic.as_ref())),
+        code: String::new(),
+    })?;
+    for plan in Plan::all(&program, &mut rng) {
+        if let Err(what) = modes::check(&program, &plan, &oracle, device) {
+            let found = Failure { program, plan, what };
+            let small = minimise::minimise(found, device, taste.subnormals);
+            return Err(Report { code: code::rust(&small.program, &small.plan), what: small.what });
+        }
+    }
+    Ok(())
+}
+
+/// The program of a case as Rust, with what is known of each step.
+pub fn show(seed: u64, case: u64, device: &Device) -> String {
+    let mut rng = Rng::new(seed, case);
+    let taste = generate::Taste::of(device, &mut rng);
+    let (program, oracle) = generate::program(&mut rng, &taste);
+    let mut out = String::new();
+    for (i, (step, known)) in program.steps.iter().zip(&oracle.known).enumerate() {
+        let x: Vec<String> = step.inputs.iter().map(|j| format!("t{j}")).collect();
+        let exact = if known.is_exact() { "exact" } else { "rounded" };
+        out += &format!("let t{i} = {}; // {:?} {} {exact}\n", step.action.rust(&x), known.shape, known.dtype);
+    }
+    out
+}
