@@ -150,6 +150,10 @@ impl Oracle {
                     return Err(Unfit::Unstable("the sign of a zero"));
                 }
             }
+            let large = |k: &&Known| !k.dtype.is_float() && k.values.iter().any(|v| v.as_f64().abs() > 1e6);
+            if rounds != Rounds::Never && inputs.iter().any(large) {
+                return Err(Unfit::Unstable("integers beyond what a float holds"));
+            }
             if intermediates_overflow(action, &inputs) {
                 return Err(Unfit::Unstable("a sum of extremes"));
             }
