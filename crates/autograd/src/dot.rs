@@ -8,12 +8,16 @@ use tensor_core::{Op, Tensor};
 ///
 /// Leaves that want gradients are blue, other data grey, results green; each node shows its operation, shape, dtype and
 /// the id of its value. What an evaluated, untracked tensor was made from is forgotten, so draw before looking.
-pub fn dot(outputs: &[&Tensor]) -> String {
+pub fn dot<T: AsRef<Tensor>>(outputs: &[T]) -> String {
+    draw(outputs.iter().map(|t| t.as_ref().clone()).collect())
+}
+
+fn draw(outputs: Vec<Tensor>) -> String {
     let mut text = String::from(
         "digraph taper {\n  rankdir=TB;\n  node [shape=box, style=filled, fillcolor=white, fontname=\"monospace\"];\n",
     );
     let mut seen: HashSet<u64> = HashSet::new();
-    let mut stack: Vec<Tensor> = outputs.iter().map(|t| (*t).clone()).collect();
+    let mut stack = outputs;
     let results: HashSet<u64> = stack.iter().map(Tensor::id).collect();
     let mut edges = Vec::new();
     while let Some(node) = stack.pop() {

@@ -67,7 +67,8 @@ impl<F: Function> CustomOp for Custom<F> {
 /// # Ok::<(), tensor_core::Error>(())
 /// ```
 #[track_caller]
-pub fn apply(function: impl Function, inputs: &[&Tensor]) -> Result<Tensor> {
-    let value = no_grad(|| function.forward(inputs))?;
-    Ok(Tensor::custom(Arc::new(Custom(function)), inputs, &value))
+pub fn apply<T: AsRef<Tensor>>(function: impl Function, inputs: &[T]) -> Result<Tensor> {
+    let inputs: Vec<&Tensor> = inputs.iter().map(AsRef::as_ref).collect();
+    let value = no_grad(|| function.forward(&inputs))?;
+    Ok(Tensor::custom(Arc::new(Custom(function)), &inputs, &value))
 }

@@ -13,7 +13,7 @@ mod tape;
 pub use dot::dot;
 pub use function::{Function, apply};
 pub use gradcheck::{gradcheck, gradgradcheck};
-pub use tape::{TensorGrad, grad};
+pub use tape::{TensorGrad, grad, grad_of};
 pub use tensor_core::{is_grad_enabled, set_grad_enabled};
 
 /// Runs `f` without recording: what it computes has no history. `torch.no_grad`.

@@ -14,6 +14,7 @@ pub trait TensorGrad: Sized {
     ///
     /// # Panics
     /// For a dtype that is not floating-point. [`Tensor::into_cell`] is the checked twin.
+    #[track_caller]
     fn requires_grad(self) -> Tensor;
 
     /// Computes the gradient of this scalar with respect to every leaf it was made from, and adds it to the leaves'
@@ -80,13 +81,50 @@ impl TensorGrad for Tensor {
 /// The gradients of `Σ outputs` (each a scalar) with respect to each of `inputs`: `None` for one that no output depends on.
 ///
 /// Leaves' own gradients are not touched, and the graph stays. With `create_graph` the gradients are recorded in turn, so
-/// that they can be differentiated again. `torch.autograd.grad`.
+/// that they can be differentiated again. `torch.autograd.grad`. [`grad_of`] is the form for one output and one input.
 ///
 /// # Errors
 /// An output with more than one element or nothing recorded, an input that is not tracked, a graph already used up, or an
 /// operation without a gradient.
 #[track_caller]
-pub fn grad(outputs: &[&Tensor], inputs: &[&Tensor], create_graph: bool) -> Result<Vec<Option<Tensor>>> {
+pub fn grad<Y: AsRef<Tensor>, X: AsRef<Tensor>>(
+    outputs: &[Y],
+    inputs: &[X],
+    create_graph: bool,
+) -> Result<Vec<Option<Tensor>>> {
+    let outputs: Vec<&Tensor> = outputs.iter().map(AsRef::as_ref).collect();
+    let inputs: Vec<&Tensor> = inputs.iter().map(AsRef::as_ref).collect();
+    gradients_of(&outputs, &inputs, create_graph)
+}
+
+/// The gradient of one scalar with respect to one tensor: [`grad`] for the most common case.
+///
+/// # Errors
+/// Those of [`grad`], and an output that does not depend on the input.
+///
+/// ```
+/// use autograd::{TensorGrad, grad_of};
+/// use tensor_core::Tensor;
+///
+/// let x = Tensor::new([2.0, 3.0], &backend_cpu::cpu())?.requires_grad();
+/// let slope = grad_of(&x.powi(3).sum(), &x, true)?; // 3x²
+/// let curvature = grad_of(&slope.sum(), &x, false)?; // 6x
+/// assert_eq!(curvature.to_vec::<f32>()?, [12.0, 18.0]);
+/// # Ok::<(), tensor_core::Error>(())
+/// ```
+#[track_caller]
+pub fn grad_of(output: &Tensor, input: &Tensor, create_graph: bool) -> Result<Tensor> {
+    match gradients_of(&[output], &[input], create_graph)?.pop().flatten() {
+        Some(gradient) => Ok(gradient),
+        None => Err(Error::new(ErrorKind::Autograd {
+            op: "grad_of",
+            message: "the output does not depend on the input; grad(&[y], &[x], ..) gives None there".into(),
+        })),
+    }
+}
+
+#[track_caller]
+fn gradients_of(outputs: &[&Tensor], inputs: &[&Tensor], create_graph: bool) -> Result<Vec<Option<Tensor>>> {
     const OP: &str = "grad";
     for input in inputs {
         if !input.is_tracked() {
@@ -130,7 +168,15 @@ fn accumulate(output: &Tensor, seed: &Tensor, retain: bool) -> Result<()> {
     let mut gradients: Vec<(Tensor, Tensor)> = Vec::new();
     let mut place: FxHashMap<u64, usize> = FxHashMap::default();
     let recorded = || tape.nodes.iter().filter(|node| !node.is_leaf_value());
-    set_grad_enabled(false, || {
+    let summed = |leaf: &Tensor, gradient: &Tensor| -> Result<(Option<Tensor>, Tensor)> {
+        let seen = leaf.grad();
+        let sum = match &seen {
+            Some(sum) if sum.device() == gradient.device() => sum.add(gradient)?,
+            _ => gradient.clone(),
+        };
+        Ok((seen, sum))
+    };
+    let sums = set_grad_enabled(false, || {
         tape.play(&[(output.clone(), seed.clone())], None, |node, gradient| {
             let Some(leaf) = node.leaf() else { return Ok(()) };
             match place.entry(leaf.id()) {
@@ -145,20 +191,13 @@ fn accumulate(output: &Tensor, seed: &Tensor, retain: bool) -> Result<()> {
             }
             Ok(())
         })?;
-        let summed = |leaf: &Tensor, gradient: &Tensor| -> Result<(Option<Tensor>, Tensor)> {
-            let seen = leaf.grad();
-            let sum = match &seen {
-                Some(sum) if sum.device() == gradient.device() => sum.add(gradient)?,
-                _ => gradient.clone(),
-            };
-            Ok((seen, sum))
-        };
-        let sums =
-            gradients.iter().map(|(leaf, gradient)| summed(leaf, gradient)).collect::<Result<Vec<_>>>()?;
-        // Only now, when nothing can fail any more, is the graph used up, and do leaves change.
-        if !retain {
-            Tensor::claim_graph(recorded()).map_err(used_up)?;
-        }
+        gradients.iter().map(|(leaf, gradient)| summed(leaf, gradient)).collect::<Result<Vec<_>>>()
+    })?;
+    // Only now, when nothing can fail any more, is the graph used up, and do leaves change.
+    if !retain && let Err(node) = Tensor::claim_graph(recorded()) {
+        return Err(used_up(node));
+    }
+    set_grad_enabled(false, || -> Result<()> {
         for ((leaf, gradient), (mut seen, mut sum)) in gradients.iter().zip(sums) {
             while !leaf.exchange_grad(seen.as_ref(), &sum) {
                 // Another thread added to it, or cleared it, in between.
@@ -287,10 +326,12 @@ impl Tape {
         if node.is_leaf_value() {
             return Ok(Inputs::new());
         }
+        let inputs = node.recorded_inputs();
+        // Asked last: another thread that uses the node up says so before it takes the inputs away.
         if node.is_released() {
             return Err(used_up(node));
         }
-        Ok(node.recorded_inputs())
+        Ok(inputs)
     }
 
     /// Plays the tape backwards. `visit` meets every leaf, or with `ends` every node marked there, with its gradient.

@@ -32,7 +32,7 @@ fn maps_over_every_kind_of_input() {
     agree("broadcast row", 1e-6, |d| floats(&[50, 300], 1, d)?.add(&floats(&[300], 2, d)?));
     agree("broadcast column", 1e-6, |d| floats(&[50, 300], 1, d)?.mul(&floats(&[50, 1], 2, d)?));
     agree("transposed", 1e-6, |d| floats(&[50, 300], 1, d)?.mul(&floats(&[300, 50], 2, d)?.t()?));
-    agree("sliced", 1e-6, |d| Ok(floats(&[50, 300], 1, d)?.slice_step(1, 3, 290, 7)?.flip(0)?.sigmoid()));
+    agree("sliced", 1e-6, |d| Ok(floats(&[50, 300], 1, d)?.slice_step(1, 3..290, 7)?.flip(0)?.sigmoid()));
     agree("halves", 2e-2, |d| {
         let x = floats(&[50, 300], 1, d)?.to_dtype(DType::F16)?;
         Ok((&x * 2.0 + x.t()?.t()?.relu()).to_dtype(DType::BF16)?.abs())
@@ -96,7 +96,7 @@ fn reductions_of_memory_as_it_lies() -> Result<()> {
     for (rows, columns) in [(1, 33), (33, 4097), (1100, 65)] {
         for first in [0, 1] {
             let part =
-                |d: &Device| floats(&[rows + 1, columns], 1, d)?.slice(0, first, first + rows as isize);
+                |d: &Device| floats(&[rows + 1, columns], 1, d)?.slice(0, first..first + rows as isize);
             for axis in [0isize, 1] {
                 let what = format!("[{rows}, {columns}] from row {first} over {axis}");
                 // Signs cancel: what is left may be small beside the summands.
@@ -193,7 +193,7 @@ fn indices_copies_and_extremes() {
     agree("index_select", 0.0, |d| floats(&[4, 3, 5], 1, d)?.index_select(1, &index(d)?));
     agree("index_add", 1e-6, |d| floats(&[4, 3], 1, d)?.index_add(1, &index(d)?, &floats(&[4, 5], 2, d)?));
     agree("concat", 0.0, |d| {
-        Tensor::concat(&[&floats(&[4, 3], 1, d)?, &floats(&[2, 4], 2, d)?.t()?.slice(1, 0, 1)?], 1)
+        Tensor::concat(&[&floats(&[4, 3], 1, d)?, &floats(&[2, 4], 2, d)?.t()?.slice(1, 0..1)?], 1)
     });
     agree("pad", 0.0, |d| floats(&[4, 3], 1, d)?.t()?.pad(&[(1, 2), (0, 3)], 7.5));
     for shape in [vec![37, 50], vec![3, 37, 50], vec![2, 3, 20, 17], vec![700, 800]] {
@@ -201,7 +201,7 @@ fn indices_copies_and_extremes() {
             agree("transposed copies", 0.0, |d| {
                 let x = (floats(&shape, 1, d)?.abs() * 50.0).to_dtype(dtype)?;
                 let last = shape.len() as isize - 1;
-                x.transpose(0, last)?.contiguous()?.flip(0)?.slice_step(last, 1, 100, 2)?.contiguous()
+                x.transpose(0, last)?.contiguous()?.flip(0)?.slice_step(last, 1..100, 2)?.contiguous()
             });
         }
     }

@@ -12,7 +12,7 @@ use std::{
 use csv::{ErrorKind, Position, StringRecord};
 use tensor_core::Result;
 
-use crate::gzip::{file_error, open};
+use crate::gzip::{Bounded, file_error, open};
 
 /// Which column holds the labels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,6 +41,9 @@ pub struct CsvOptions<T> {
     pub features_in: Option<RangeInclusive<T>>,
     /// The range outside which a label is an error. None by default.
     pub labels_in: Option<RangeInclusive<i64>>,
+    /// How many bytes a gzipped file may decompress to before that is an error: 1 GiB by default. A few kilobytes can
+    /// promise no size and hold a thousand times their own. What a plain file holds is not bounded.
+    pub max_decompressed: u64,
 }
 
 impl<T> Default for CsvOptions<T> {
@@ -51,6 +54,7 @@ impl<T> Default for CsvOptions<T> {
             delimiter: b',',
             features_in: None,
             labels_in: None,
+            max_decompressed: 1 << 30,
         }
     }
 }
@@ -100,7 +104,11 @@ pub struct CsvTable<T> {
 #[track_caller]
 pub fn read_csv<T: CsvNumber>(path: impl AsRef<Path>, options: &CsvOptions<T>) -> Result<CsvTable<T>> {
     let path = path.as_ref();
-    parse_csv(open(path)?.reader, path, options)
+    let content = open(path)?;
+    if content.gzipped {
+        return parse_csv(Bounded::new(content.reader, options.max_decompressed), path, options);
+    }
+    parse_csv(content.reader, path, options)
 }
 
 /// As [`read_csv`], from anything that can be read; `name` stands for it in errors.

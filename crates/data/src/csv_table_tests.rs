@@ -88,3 +88,26 @@ fn a_long_field_is_cut_in_the_message() {
         parse_csv(format!("a\n{}\n", "z".repeat(5000)).as_bytes(), "a.csv", &CsvOptions::<u8>::default());
     assert!(message.unwrap_err().to_string().len() < 120);
 }
+
+/// A megabyte of zeros takes a kilobyte: what comes of a small file is bounded.
+#[test]
+fn a_gzipped_file_that_grows_past_its_bound_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("bomb.csv");
+    for text in ["0".repeat(1 << 20), "0\n".repeat(1 << 19)] {
+        let mut encoder = GzEncoder::new(std::fs::File::create(&path).unwrap(), Compression::default());
+        encoder.write_all(text.as_bytes()).unwrap();
+        encoder.finish().unwrap();
+        let options = |max_decompressed| CsvOptions::<f32> {
+            has_headers: false,
+            max_decompressed,
+            ..Default::default()
+        };
+        assert_eq!(read_csv(&path, &options(1 << 20)).unwrap().columns, 1);
+        let message = read_csv(&path, &options((1 << 20) - 1)).unwrap_err().to_string();
+        assert!(
+            message.contains("more than 1048575 bytes") && message.contains("max_decompressed"),
+            "{message}"
+        );
+    }
+}

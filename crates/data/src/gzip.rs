@@ -41,6 +41,38 @@ pub(crate) fn open(path: &Path) -> Result<Content> {
     })
 }
 
+/// A reader that fails where more than so many bytes come.
+pub(crate) struct Bounded<R> {
+    reader: R,
+    limit: u64,
+    left: u64,
+}
+
+impl<R: Read> Bounded<R> {
+    pub(crate) fn new(reader: R, limit: u64) -> Bounded<R> {
+        Bounded { reader, limit, left: limit }
+    }
+}
+
+impl<R: Read> Read for Bounded<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        // At the limit one more byte is asked for, to tell the end from what goes on.
+        let most = usize::try_from(self.left).unwrap_or(usize::MAX).clamp(1, buffer.len().max(1));
+        let most = most.min(buffer.len());
+        let found = self.reader.read(&mut buffer[..most])?;
+        match self.left.checked_sub(found as u64) {
+            Some(left) => self.left = left,
+            None => {
+                return Err(std::io::Error::other(format!(
+                    "it decompresses to more than {} bytes; if that is right, raise CsvOptions::max_decompressed",
+                    self.limit
+                )));
+            }
+        }
+        Ok(found)
+    }
+}
+
 /// Decompresses `bytes` if they are gzipped; `name` stands for them in errors.
 pub(crate) fn reader_of<'a>(bytes: &'a [u8]) -> Box<dyn Read + 'a> {
     if bytes.starts_with(&[0x1f, 0x8b]) { Box::new(MultiGzDecoder::new(bytes)) } else { Box::new(bytes) }

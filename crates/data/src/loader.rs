@@ -1,11 +1,8 @@
 //! [`DataLoader`]: a dataset in batches, epoch after epoch. How workers prefetch is in `workers.rs`.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tensor_core::{Device, Error, Result};
+use tensor_core::{Device, Error, Result, State, Stateful};
 
 use crate::{Collate, Dataset, shuffle::permutation, workers::Workers};
 
@@ -29,8 +26,7 @@ use crate::{Collate, Dataset, shuffle::permutation, workers::Workers};
 pub struct DataLoader<D> {
     dataset: Arc<D>,
     batch_size: usize,
-    seed: Option<u64>,
-    epoch: AtomicU64,
+    progress: Arc<Mutex<Progress>>,
     drop_last: bool,
     workers: usize,
     device: Option<Device>,
@@ -56,8 +52,7 @@ impl<D: Dataset> DataLoader<D> {
         Ok(DataLoader {
             dataset: Arc::new(dataset),
             batch_size,
-            seed: None,
-            epoch: AtomicU64::new(0),
+            progress: Arc::default(),
             drop_last: false,
             workers: 0,
             device: None,
@@ -65,8 +60,8 @@ impl<D: Dataset> DataLoader<D> {
     }
 
     /// A random order, another one each epoch, the same ones for the same seed.
-    pub fn shuffle(mut self, seed: u64) -> DataLoader<D> {
-        self.seed = Some(seed);
+    pub fn shuffle(self, seed: u64) -> DataLoader<D> {
+        lock(&self.progress).seed = Some(seed);
         self
     }
 
@@ -107,36 +102,109 @@ impl<D: Dataset> DataLoader<D> {
 
     /// The epoch that the next [`DataLoader::iter`] begins: how many were begun.
     pub fn epoch(&self) -> u64 {
-        self.epoch.load(Ordering::Relaxed)
+        lock(&self.progress).next_epoch
     }
 
-    /// Goes to an epoch, so that training resumed there sees the same order.
+    /// Goes to the beginning of an epoch, so that training resumed there sees the same order.
     pub fn set_epoch(&self, epoch: u64) {
-        self.epoch.store(epoch, Ordering::Relaxed);
+        let mut progress = lock(&self.progress);
+        (progress.next_epoch, progress.first_batch, progress.current) = (epoch, 0, None);
     }
 
     /// One epoch's batches, in order. A batch that cannot be made is an `Err`, and those after it still come.
     ///
-    /// Dropping the iterator ends its threads.
+    /// Dropping the iterator ends its threads, and the epoch.
     pub fn iter(&self) -> Batches<D>
     where
         D: 'static,
         D::Item: Collate,
     {
-        let epoch = self.epoch.fetch_add(1, Ordering::Relaxed);
-        let order = match self.seed {
+        let mut progress = lock(&self.progress);
+        let (epoch, first) = (progress.next_epoch, progress.first_batch.min(self.len()));
+        progress.iteration += 1;
+        (progress.next_epoch, progress.first_batch) = (epoch + 1, 0);
+        progress.current = Some((epoch, first));
+        let iteration = progress.iteration;
+        let order = match progress.seed {
             Some(seed) => permutation(self.dataset.len(), seed, epoch),
             None => (0..self.dataset.len()).collect(),
         };
+        drop(progress);
         let epoch = Arc::new(Epoch {
             dataset: self.dataset.clone(),
             order,
             batch_size: self.batch_size,
+            first,
             batches: self.len(),
             device: self.device.clone(),
         });
         let workers = (self.workers > 0).then(|| Workers::start(&epoch, self.workers));
-        Batches { epoch, next: 0, workers }
+        Batches { epoch, next: first, workers, progress: self.progress.clone(), iteration }
+    }
+}
+
+/// How far a loader and its latest iterator are.
+#[derive(Debug, Default)]
+struct Progress {
+    /// The seed of the orders, if they are random.
+    seed: Option<u64>,
+    /// The epoch that the next iterator begins, and the batch of it that comes first.
+    next_epoch: u64,
+    first_batch: usize,
+    /// The epoch of the latest iterator while it lives, and how many of its batches were given out.
+    current: Option<(u64, usize)>,
+    /// Which iterator is the latest.
+    iteration: u64,
+}
+
+fn lock(progress: &Mutex<Progress>) -> MutexGuard<'_, Progress> {
+    // It is only ever changed whole.
+    progress.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Where the loader stands: `epoch`, and `batch` for how many of its batches were given out; `seed` if it shuffles; and the
+/// `batch_size` and number of `items` to which these belong.
+///
+/// Taken while an iterator lives, it is the place within its epoch, and the next [`DataLoader::iter`] of a loader that takes
+/// it over goes on with the batch after the last one given out. Taken otherwise, it is the beginning of the next epoch.
+///
+/// # Errors
+/// A loader that shuffles where the other does not; within an epoch also another batch size or number of items.
+impl<D: Dataset> Stateful for DataLoader<D> {
+    fn state_dict(&self) -> State {
+        let progress = lock(&self.progress);
+        let (epoch, batch) = match progress.current {
+            Some((epoch, given)) if given < self.len() => (epoch, given),
+            _ => (progress.next_epoch, progress.first_batch),
+        };
+        let mut state = State::new();
+        state.insert("epoch", epoch);
+        state.insert("batch", batch);
+        state.insert("batch_size", self.batch_size);
+        state.insert("items", self.dataset.len());
+        if let Some(seed) = progress.seed {
+            state.insert("seed", seed);
+        }
+        state
+    }
+
+    fn load_state_dict(&mut self, state: &State) -> Result<()> {
+        let mut reader = state.reader();
+        let (epoch, batch) = (reader.word("epoch"), reader.word("batch"));
+        let mut progress = lock(&self.progress);
+        let seed = progress.seed.map(|_| reader.word("seed"));
+        for (name, here) in [("batch_size", self.batch_size), ("items", self.dataset.len())] {
+            let found = reader.word(name);
+            if batch > 0 && reader.has(name) && found != here as u64 {
+                reader.mismatch(format!("{name}: {found} in the state, {here} in the loader"));
+            }
+        }
+        reader.finish()?;
+        progress.seed = seed;
+        (progress.next_epoch, progress.first_batch, progress.current) = (epoch, batch as usize, None);
+        // An iterator that still lives is no longer the one that counts.
+        progress.iteration += 1;
+        Ok(())
     }
 }
 
@@ -157,6 +225,8 @@ pub(crate) struct Epoch<D> {
     dataset: Arc<D>,
     order: Vec<usize>,
     batch_size: usize,
+    /// The batch that comes first: not 0 where an epoch is resumed.
+    pub(crate) first: usize,
     pub(crate) batches: usize,
     device: Option<Device>,
 }
@@ -182,6 +252,30 @@ where
     epoch: Arc<Epoch<D>>,
     next: usize,
     workers: Option<Workers<<D::Item as Collate>::Batch>>,
+    progress: Arc<Mutex<Progress>>,
+    iteration: u64,
+}
+
+impl<D: Dataset> Batches<D>
+where
+    D::Item: Collate,
+{
+    /// Says how far this iterator is, unless there is a later one.
+    fn note(&self, current: Option<usize>) {
+        let mut progress = lock(&self.progress);
+        if progress.iteration == self.iteration {
+            progress.current = progress.current.and_then(|(epoch, _)| Some((epoch, current?)));
+        }
+    }
+}
+
+impl<D: Dataset> Drop for Batches<D>
+where
+    D::Item: Collate,
+{
+    fn drop(&mut self) {
+        self.note(None);
+    }
 }
 
 impl<D: Dataset> Iterator for Batches<D>
@@ -196,6 +290,7 @@ where
         }
         let index = self.next;
         self.next += 1;
+        self.note(Some(self.next));
         Some(match &self.workers {
             Some(workers) => workers.receive(index),
             None => self.epoch.batch(index),

@@ -1,4 +1,5 @@
-//! Threads that prepare batches ahead of time. Worker w of n makes the batches w, w + n, w + 2n … and hands them over in a
+//! Threads that prepare batches ahead of time. Worker w of n makes the batches w, w + n, w + 2n … from the first of the epoch
+//! that is left, and hands them over in a
 //! short queue of its own: so the order is kept, and none runs far ahead.
 
 use std::{
@@ -21,6 +22,8 @@ const AHEAD: usize = 2;
 /// The threads of one epoch, which end when this is dropped.
 pub(crate) struct Workers<B> {
     queues: Vec<Receiver<Result<B>>>,
+    /// The batch that comes first.
+    first: usize,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -31,12 +34,12 @@ impl<B: Send + 'static> Workers<B> {
         D: Dataset + 'static,
         D::Item: Collate<Batch = B>,
     {
-        let count = count.clamp(1, epoch.batches.max(1));
-        let mut workers = Workers { queues: Vec::new(), threads: Vec::new() };
+        let count = count.clamp(1, (epoch.batches - epoch.first).max(1));
+        let mut workers = Workers { queues: Vec::new(), first: epoch.first, threads: Vec::new() };
         for first in 0..count {
             let (sender, queue) = sync_channel(AHEAD);
             let epoch = epoch.clone();
-            let run = move || work(&epoch, first, count, &sender);
+            let run = move || work(&epoch, epoch.first + first, count, &sender);
             // A thread that does not start leaves its queue closed: its batches are errors.
             if let Ok(thread) = Builder::new().name(format!("data-worker-{first}")).spawn(run) {
                 workers.threads.push(thread);
@@ -51,7 +54,7 @@ impl<B> Workers<B> {
     /// Batch `index`; batches are asked for in order.
     #[track_caller]
     pub(crate) fn receive(&self, index: usize) -> Result<B> {
-        let worker = index % self.queues.len();
+        let worker = (index - self.first) % self.queues.len();
         self.queues[worker].recv().unwrap_or_else(|_| {
             let message =
                 format!("worker {worker} is gone, and with it batch {index}; is the system out of threads?");

@@ -13,7 +13,7 @@ use std::{
 
 use common::device;
 use data::{DataLoader, Dataset, ItemDataset, Subset, TensorDataset, ToDevice, random_split};
-use tensor_core::{DType, Device, Error, Result, Tensor};
+use tensor_core::{DType, Device, Error, Result, Stateful, Tensor};
 
 /// Rows `[i, 10 i]` with the label i.
 fn numbers(n: usize, device: &Device) -> TensorDataset {
@@ -66,6 +66,60 @@ fn every_epoch_has_an_order_of_its_own_that_a_seed_repeats() {
     first.set_epoch(1);
     assert_eq!(epoch(&first), orders[1]);
     assert_eq!(first.epoch(), 2);
+}
+
+#[test]
+fn a_loader_goes_on_within_an_epoch_from_its_state() {
+    let device = device();
+    let loader = |seed: Option<u64>, workers: usize| {
+        let loader = DataLoader::new(numbers(23, &device), 4).unwrap().workers(workers);
+        if let Some(seed) = seed { loader.shuffle(seed) } else { loader }
+    };
+    let labels = |batch: Result<(Tensor, Tensor)>| batch.unwrap().1.to_vec::<i32>().unwrap();
+    for (seed, workers) in [(Some(1), 0), (Some(1), 3), (None, 2)] {
+        let whole = loader(seed, workers);
+        let epochs: Vec<Vec<Vec<i32>>> = (0..3).map(|_| whole.iter().map(labels).collect()).collect();
+        for (epoch, taken) in [(0, 0), (0, 1), (1, 4), (1, 6), (2, 5)] {
+            let stopped = loader(seed, workers);
+            stopped.set_epoch(epoch);
+            let mut batches = stopped.iter();
+            for _ in 0..taken {
+                batches.next().unwrap().unwrap();
+            }
+            let state = stopped.state_dict();
+            // Another loader, made with another seed, goes on with the batch after the last.
+            let mut resumed = loader(seed.map(|s| s + 9), 1);
+            resumed.load_state_dict(&state).unwrap();
+            let rest: Vec<Vec<i32>> = resumed.iter().map(labels).collect();
+            let (at, from) = if taken == 6 { (epoch + 1, 0) } else { (epoch, taken) };
+            assert_eq!(rest, epochs[at as usize][from..], "epoch {epoch}, {taken} taken");
+            assert_eq!(resumed.epoch(), at + 1);
+        }
+    }
+    // An epoch that was left is over: the next begins, and so does a resumed one.
+    let left = loader(Some(1), 0);
+    left.iter().next().unwrap().unwrap();
+    let mut resumed = loader(Some(1), 0);
+    resumed.load_state_dict(&left.state_dict()).unwrap();
+    let next = |l: &DataLoader<TensorDataset>| l.iter().map(labels).collect::<Vec<_>>();
+    assert_eq!(next(&left), next(&resumed));
+
+    // Misfits are said, and change nothing.
+    let halfway = loader(Some(1), 0);
+    let mut batches = halfway.iter();
+    batches.next().unwrap().unwrap();
+    let state = halfway.state_dict();
+    let mut ordered = loader(None, 0);
+    assert!(ordered.load_state_dict(&state).unwrap_err().to_string().contains("seed"));
+    let mut wider = DataLoader::new(numbers(23, &device), 8).unwrap().shuffle(1);
+    assert!(wider.load_state_dict(&state).unwrap_err().to_string().contains("batch_size: 4 in the state, 8"));
+    let mut longer = DataLoader::new(numbers(24, &device), 4).unwrap().shuffle(1);
+    assert!(longer.load_state_dict(&state).unwrap_err().to_string().contains("items: 23 in the state, 24"));
+    assert_eq!(longer.state_dict().number("batch").map(|n| n.as_i64()), Some(0));
+    // At the beginning of an epoch both may change.
+    drop(batches);
+    wider.load_state_dict(&halfway.state_dict()).unwrap();
+    assert_eq!(wider.epoch(), 1);
 }
 
 #[test]

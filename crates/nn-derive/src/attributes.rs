@@ -1,15 +1,15 @@
-//! What `#[module(..)]` may say, on a struct and on a field.
+//! What `#[module(..)]` may say, on a type and on a field.
 
 use syn::{Attribute, LitStr, Path};
 
-/// `#[module(crate = "path")]` on the struct.
+/// `#[module(crate = "path")]` on the type.
 pub(crate) fn crate_path(attributes: &[Attribute]) -> syn::Result<Option<Path>> {
     let mut path = None;
     for attribute in attributes.iter().filter(|a| a.path().is_ident("module")) {
         attribute.parse_nested_meta(|meta| {
             if !meta.path.is_ident("crate") {
                 return Err(meta.error(
-                    "a struct takes #[module(crate = \"path\")] only; `skip` and `rename` belong to fields",
+                    "a type takes #[module(crate = \"path\")] only; `skip` and `rename` belong to fields",
                 ));
             }
             if path.is_some() {

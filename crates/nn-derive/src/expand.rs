@@ -1,11 +1,13 @@
-//! From a struct to its `impl Module`: one call per field, in the order of the fields.
+//! From a struct or enum to its `impl Module`: one call per field, in the order of the fields. Each call asks the field's
+//! type for `Field`, so that what is neither a module nor plain data does not compile.
 
 use std::collections::HashMap;
 
-use proc_macro2::{Span, TokenStream, TokenTree};
-use quote::{ToTokens, format_ident, quote, quote_spanned};
+use proc_macro2::{Span, TokenStream};
+use quote::{format_ident, quote, quote_spanned};
 use syn::{
-    Data, DeriveInput, Field, Ident, Index, LitStr, Member, Path, Type, ext::IdentExt, spanned::Spanned,
+    Data, DeriveInput, Field, Fields, GenericArgument, Ident, Index, LitStr, Member, Path, PathArguments,
+    Type, ext::IdentExt, spanned::Spanned,
 };
 
 use crate::attributes::{FieldAttributes, crate_path};
@@ -15,47 +17,90 @@ pub(crate) fn module(
     input: &DeriveInput,
     find_home: impl FnOnce() -> syn::Result<Path>,
 ) -> syn::Result<TokenStream> {
-    let fields = match &input.data {
-        Data::Struct(data) => &data.fields,
-        Data::Enum(data) => return Err(refusal(data.enum_token.span, "an enum")),
-        Data::Union(data) => return Err(refusal(data.union_token.span, "a union")),
-    };
-    let explicit_home = crate_path(&input.attrs)?;
-    let parameters: Vec<&Ident> = input.generics.type_params().map(|p| &p.ident).collect();
-    let visits = visited(fields.iter(), &parameters)?;
-    let home = match explicit_home {
+    let parts = Parts::of(&input.data)?;
+    let home = match crate_path(&input.attrs)? {
         Some(path) => path,
         None => find_home()?,
     };
-
     // Locals are mixed-site by hand: a field or constant of the caller's cannot be mistaken for one.
     let visitor = Ident::new("visitor", Span::mixed_site());
-    let shared = visits.iter().map(|v| v.shared(&home, &visitor));
-    let exclusive = visits.iter().map(|v| v.exclusive(&home, &visitor));
+    let shared = parts.body(&home, Access::Shared, &visitor);
+    let exclusive = parts.body(&home, Access::Exclusive, &visitor);
     let name = &input.ident;
     let (impl_generics, type_generics, where_clause) = input.generics.split_for_impl();
-    let lifetime = free_lifetime(input);
     Ok(quote! {
         #[automatically_derived]
         impl #impl_generics #home::Module for #name #type_generics #where_clause {
             #[allow(unused_variables)]
-            fn visit<#lifetime>(&#lifetime self, #visitor: &mut #home::Visitor<#lifetime>) {
-                #(#shared)*
+            fn visit(&self, #visitor: &mut #home::Visitor) {
+                #shared
             }
             #[allow(unused_variables)]
-            fn visit_mut<#lifetime>(&#lifetime mut self, #visitor: &mut #home::VisitorMut<#lifetime>) {
-                #(#exclusive)*
+            fn visit_mut(&mut self, #visitor: &mut #home::VisitorMut) {
+                #exclusive
             }
         }
     })
 }
 
-fn refusal(span: Span, what: &str) -> syn::Error {
-    let message = format!(
-        "derive(Module) is for structs: {what} has no fixed fields to name; implement Module by hand, visiting the \
-         fields that are there"
-    );
-    syn::Error::new(span, message)
+/// What a type is made of.
+enum Parts<'a> {
+    Struct(Vec<Visit<'a>>),
+    Enum(Vec<(&'a Ident, Vec<Visit<'a>>)>),
+}
+
+impl Parts<'_> {
+    fn of(data: &Data) -> syn::Result<Parts<'_>> {
+        match data {
+            Data::Struct(data) => Ok(Parts::Struct(visited(&data.fields, false)?)),
+            Data::Enum(data) => {
+                let variants = data.variants.iter();
+                let visits = variants.map(|variant| Ok((&variant.ident, visited(&variant.fields, true)?)));
+                Ok(Parts::Enum(visits.collect::<syn::Result<_>>()?))
+            }
+            Data::Union(data) => Err(syn::Error::new(
+                data.union_token.span,
+                "derive(Module) is for structs and enums: a union does not say which of its fields is there; \
+                 implement Module by hand",
+            )),
+        }
+    }
+
+    /// The body of one of the two methods.
+    fn body(&self, home: &Path, access: Access, visitor: &Ident) -> TokenStream {
+        match self {
+            Parts::Struct(visits) => {
+                let calls = visits.iter().map(|visit| visit.of_self(home, access, visitor));
+                quote!(#(#calls)*)
+            }
+            // Without variants there is no value to match.
+            Parts::Enum(variants) if variants.is_empty() => quote!(match *self {}),
+            Parts::Enum(variants) => {
+                let arms = variants.iter().map(|(name, visits)| {
+                    let (members, locals): (Vec<_>, Vec<_>) =
+                        visits.iter().enumerate().map(|(i, visit)| (&visit.member, local(i))).unzip();
+                    let calls = visits
+                        .iter()
+                        .zip(&locals)
+                        .map(|(visit, local)| visit.call(home, access, quote!(#local), visitor));
+                    quote!(Self::#name { #(#members: #locals,)* .. } => { #(#calls)* })
+                });
+                quote!(match self { #(#arms)* })
+            }
+        }
+    }
+}
+
+/// The local that a field of a variant is bound to.
+fn local(index: usize) -> Ident {
+    format_ident!("field{index}", span = Span::mixed_site())
+}
+
+/// Which of the two methods of `Module` is written.
+#[derive(Clone, Copy)]
+enum Access {
+    Shared,
+    Exclusive,
 }
 
 /// One field to visit.
@@ -63,97 +108,77 @@ struct Visit<'a> {
     member: Member,
     name: LitStr,
     ty: &'a Type,
-    /// The type depends on a type parameter, so that only the bound can tell whether it is a module.
-    generic: bool,
 }
 
 impl Visit<'_> {
-    fn shared(&self, home: &Path, visitor: &Ident) -> TokenStream {
-        let Visit { member, name, ty, generic } = self;
-        if *generic {
-            let child = Ident::new("child", Span::mixed_site());
-            quote_spanned! {ty.span()=>
-                #visitor.child(#name, |#child| #home::Field::visit_field(&self.#member, #child));
-            }
-        } else {
-            quote! {{
-                use #home::derive_support::{VisitModule as _, VisitPlain as _};
-                #home::derive_support::FieldRef(&self.#member).visit_field(#name, #visitor);
-            }}
-        }
+    /// The visit of a struct's field.
+    fn of_self(&self, home: &Path, access: Access, visitor: &Ident) -> TokenStream {
+        let member = &self.member;
+        let field = match access {
+            Access::Shared => quote!(&self.#member),
+            Access::Exclusive => quote!(&mut self.#member),
+        };
+        self.call(home, access, field, visitor)
     }
 
-    fn exclusive(&self, home: &Path, visitor: &Ident) -> TokenStream {
-        let Visit { member, name, ty, generic } = self;
-        if *generic {
-            let child = Ident::new("child", Span::mixed_site());
-            quote_spanned! {ty.span()=>
-                #visitor.child(#name, |#child| #home::Field::visit_field_mut(&mut self.#member, #child));
-            }
-        } else {
-            quote! {{
-                use #home::derive_support::{VisitModuleMut as _, VisitPlainMut as _};
-                #home::derive_support::FieldMut(&mut self.#member).visit_field_mut(#name, #visitor);
-            }}
-        }
+    /// The visit of a borrowed field. An error of it points at the field's type.
+    fn call(&self, home: &Path, access: Access, field: TokenStream, visitor: &Ident) -> TokenStream {
+        let Visit { name, ty, .. } = self;
+        let kind = match access {
+            Access::Shared => quote!(Visitor),
+            Access::Exclusive => quote!(VisitorMut),
+        };
+        quote_spanned! {ty.span()=> #home::#kind::field(#visitor, #name, #field); }
     }
 }
 
-/// The fields to visit, with the names they go by, which must differ from one another.
-fn visited<'a>(
-    fields: impl Iterator<Item = &'a Field>,
-    parameters: &[&Ident],
-) -> syn::Result<Vec<Visit<'a>>> {
+/// The fields to visit, with the names they go by, which must differ from one another. The only field of a tuple variant is
+/// in its enum's place, as that of an `Option` is.
+fn visited(fields: &Fields, variant: bool) -> syn::Result<Vec<Visit<'_>>> {
+    let only = variant && matches!(fields, Fields::Unnamed(fields) if fields.unnamed.len() == 1);
     let mut visits = Vec::new();
     let mut taken = HashMap::new();
-    for (position, field) in fields.enumerate() {
+    for (position, field) in fields.iter().enumerate() {
         let FieldAttributes { skip, rename } = FieldAttributes::parse(&field.attrs)?;
-        if skip || is_phantom(&field.ty) {
+        if skip || is_function(&field.ty) {
             continue;
         }
-        let (member, own_name) = match &field.ident {
-            Some(ident) => (Member::Named(ident.clone()), ident.unraw().to_string()),
-            None => (
-                Member::Unnamed(Index { index: position as u32, span: field.ty.span() }),
-                position.to_string(),
-            ),
-        };
-        let name = rename.unwrap_or_else(|| LitStr::new(&own_name, member.span()));
+        let (member, own_name) = own_name(field, position);
+        let default = if only { String::new() } else { own_name.clone() };
+        let name = rename.unwrap_or_else(|| LitStr::new(&default, member.span()));
         if let Some(other) = taken.insert(name.value(), own_name.clone()) {
             let message =
                 format!("fields `{other}` and `{own_name}` both go by the name \"{}\"", name.value());
             return Err(syn::Error::new(name.span(), message));
         }
-        let generic = names_any(field.ty.to_token_stream(), parameters);
-        visits.push(Visit { member, name, ty: &field.ty, generic });
+        visits.push(Visit { member, name, ty: &field.ty });
     }
     Ok(visits)
 }
 
-/// `PhantomData<..>`, by whatever path.
-fn is_phantom(ty: &Type) -> bool {
-    matches!(ty, Type::Path(path) if path.path.segments.last().is_some_and(|s| s.ident == "PhantomData"))
-}
-
-/// Whether the type names one of the struct's type parameters.
-fn names_any(tokens: TokenStream, parameters: &[&Ident]) -> bool {
-    tokens.into_iter().any(|token| match token {
-        TokenTree::Ident(ident) => parameters.iter().any(|p| **p == ident),
-        TokenTree::Group(group) => names_any(group.stream(), parameters),
-        _ => false,
-    })
-}
-
-/// `'visit`, or the first of `'visit1`, `'visit2` … that the struct does not use itself.
-fn free_lifetime(input: &DeriveInput) -> syn::Lifetime {
-    let used = |name: &Ident| input.generics.lifetimes().any(|l| l.lifetime.ident == *name);
-    let mut name = format_ident!("visit");
-    let mut attempt = 0;
-    while used(&name) {
-        attempt += 1;
-        name = format_ident!("visit{attempt}");
+fn own_name(field: &Field, position: usize) -> (Member, String) {
+    match &field.ident {
+        Some(ident) => (Member::Named(ident.clone()), ident.unraw().to_string()),
+        None => {
+            (Member::Unnamed(Index { index: position as u32, span: field.ty.span() }), position.to_string())
+        }
     }
-    syn::Lifetime { apostrophe: Span::call_site(), ident: name }
+}
+
+/// A function pointer, or an `Option` of one: it holds nothing, and no trait is there for all functions of references.
+fn is_function(ty: &Type) -> bool {
+    match ty {
+        Type::FnPtr(_) => true,
+        Type::Paren(inner) => is_function(&inner.elem),
+        Type::Group(inner) => is_function(&inner.elem),
+        Type::Path(path) => path.path.segments.last().is_some_and(|segment| {
+            let PathArguments::AngleBracketed(arguments) = &segment.arguments else { return false };
+            let mut types = arguments.args.iter();
+            segment.ident == "Option"
+                && matches!((types.next(), types.next()), (Some(GenericArgument::Type(ty)), None) if is_function(ty))
+        }),
+        _ => false,
+    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `#[derive(Module)]`: a struct of layers lists its parameters, buffers and children by the names of its fields.
+//! `#[derive(Module)]`: a struct or enum of layers lists its parameters, buffers and children by the names of its fields.
 //!
 //! Users meet this macro as `taper::nn::Module`, beside the trait of that name. `expand` writes the impl,
 //! `attributes` reads `#[module(..)]`, and `home` finds the path by which the caller knows the crate `nn`.
@@ -7,7 +7,7 @@ mod attributes;
 mod expand;
 mod home;
 
-/// Implements `Module` for a struct: each field that is a `Field` (a tensor, a module) is visited under its own name.
+/// Implements `Module` for a struct or an enum: each field is visited under its own name.
 ///
 /// ```text
 /// use taper::prelude::*;
@@ -16,27 +16,27 @@ mod home;
 /// struct SimpleNet {
 ///     fc1: Linear,      // gives fc1.weight and fc1.bias, as in PyTorch
 ///     fc2: Linear,
-///     classes: usize,   // no Field: passed over
+///     classes: usize,   // plain data
 /// }
 /// ```
 ///
 /// | field | what happens |
 /// |---|---|
-/// | its type is a `Field`: a layer, a `Tensor`, an `Option`, `Vec` or `Box` of such | visited |
-/// | any other concrete type: `usize`, `String`, a configuration struct | passed over |
-/// | its type names a type parameter of the struct: `M`, `Vec<M>` | visited; the compiler asks for the bound `M: Field`, which every `Module` fulfils |
-/// | `PhantomData<..>` | passed over |
+/// | its type is a `Field`: a layer, a `Tensor`, plain data, or a container of such (see `nn::Field`) | visited |
+/// | a function pointer, or an `Option` of one | passed over |
 /// | marked `#[module(skip)]` | passed over, whatever its type |
+/// | any other type | a compile error: it might hold parameters |
 ///
-/// A field of a generic type is never passed over in silence: give its parameter the bound `Module` or `Field`, or mark
-/// the field `#[module(skip)]`. Fields of a tuple struct are named `0`, `1` and so on; `r#type` is named `type`.
-/// Enums and unions are refused: implement `Module` for them by hand.
+/// A field whose type is a type parameter wants the bound `Module` or `Field` there. Fields of a tuple struct are named `0`,
+/// `1` and so on; `r#type` is named `type`. An enum visits the fields of the variant that is there, without the variant's
+/// name: those of `Two(Linear, Linear)` are `0` and `1`, and the only one of `One(Linear)` stands in the enum's place, as in
+/// an `Option`. Unions are refused.
 ///
 /// # Attributes
 ///
 /// - `#[module(skip)]` on a field: passed over.
 /// - `#[module(rename = "weight")]` on a field: the name in paths and state dicts.
-/// - `#[module(crate = "path")]` on the struct: where the crate `nn` is found, for a caller that knows it by neither
+/// - `#[module(crate = "path")]` on the type: where the crate `nn` is found, for a caller that knows it by neither
 ///   `taper` nor `nn`.
 #[proc_macro_derive(Module, attributes(module))]
 pub fn derive_module(input: proc_macro::TokenStream) -> proc_macro::TokenStream {

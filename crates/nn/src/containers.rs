@@ -1,149 +1,171 @@
-//! What a module's fields may be: tensors, modules, and the standard library's containers of either, which name what they
-//! hold as PyTorch does: `layers.0.weight` for a `Vec` named `layers`.
+//! The standard library's containers as modules. They name what they hold as PyTorch does: `layers.0.weight` for a `Vec`
+//! named `layers`.
 
-use std::{collections::BTreeMap, ops::Deref};
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, HashMap, VecDeque},
+    fmt::Display,
+    rc::Rc,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+};
 
-use tensor_core::{Result, Tensor};
-
-use crate::{Module, Role, Visitor, VisitorMut};
-
-/// A field of a module that holds parameters or buffers: a [`Tensor`], a [`Parameter`], or a [`Module`].
-///
-/// A tensor is no module itself, or `tensor.to(&device)` would have two meanings.
-pub trait Field {
-    /// Shows every tensor to the visitor.
-    fn visit_field<'a>(&'a self, visitor: &mut Visitor<'a>);
-
-    /// Shows every tensor and training flag to the visitor, to be changed.
-    fn visit_field_mut<'a>(&'a mut self, visitor: &mut VisitorMut<'a>);
-}
-
-impl<M: Module + ?Sized> Field for M {
-    fn visit_field<'a>(&'a self, visitor: &mut Visitor<'a>) {
-        self.visit(visitor);
-    }
-    fn visit_field_mut<'a>(&'a mut self, visitor: &mut VisitorMut<'a>) {
-        self.visit_mut(visitor);
-    }
-}
-
-/// A parameter where it is a cell that wants gradients, a buffer where it is another cell, otherwise a constant.
-impl Field for Tensor {
-    fn visit_field<'a>(&'a self, visitor: &mut Visitor<'a>) {
-        visitor.tensor(self, Role::of(self));
-    }
-    fn visit_field_mut<'a>(&'a mut self, visitor: &mut VisitorMut<'a>) {
-        visitor.tensor(self);
-    }
-}
-
-/// A tensor that is a parameter of the module that holds it, also while it is frozen. `torch.nn.Parameter`.
-///
-/// It derefs to the [`Tensor`], which is used in its place: `x.matmul(&self.weight)`.
-#[derive(Clone, Debug)]
-pub struct Parameter(Tensor);
-
-impl Parameter {
-    /// A parameter with this value, wanting gradients. A cell given is shared, not copied.
-    ///
-    /// # Errors
-    /// A dtype that is not floating-point, or a value that cannot be computed.
-    #[track_caller]
-    pub fn new(value: Tensor) -> Result<Parameter> {
-        value.eval()?;
-        Ok(Parameter(value.into_cell(true)?))
-    }
-}
-
-impl Deref for Parameter {
-    type Target = Tensor;
-    fn deref(&self) -> &Tensor {
-        &self.0
-    }
-}
-
-impl Field for Parameter {
-    fn visit_field<'a>(&'a self, visitor: &mut Visitor<'a>) {
-        visitor.tensor(&self.0, Role::Parameter);
-    }
-    fn visit_field_mut<'a>(&'a mut self, visitor: &mut VisitorMut<'a>) {
-        visitor.tensor(&mut self.0);
-    }
-}
+use crate::{Field, Module, Visitor, VisitorMut};
 
 /// Nothing, or a module under the name of the option.
 impl<F: Field> Module for Option<F> {
-    fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {
-        self.iter().for_each(|field| field.visit_field(visitor));
+    fn visit(&self, visitor: &mut Visitor) {
+        self.iter().for_each(|field| visitor.inner(field));
     }
-    fn visit_mut<'a>(&'a mut self, visitor: &mut VisitorMut<'a>) {
+    fn visit_mut(&mut self, visitor: &mut VisitorMut) {
         self.iter_mut().for_each(|field| field.visit_field_mut(visitor));
     }
 }
 
 impl<M: Module + ?Sized> Module for Box<M> {
-    fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {
-        (**self).visit(visitor);
+    fn visit(&self, visitor: &mut Visitor) {
+        visitor.inner(&**self);
     }
-    fn visit_mut<'a>(&'a mut self, visitor: &mut VisitorMut<'a>) {
+    fn visit_mut(&mut self, visitor: &mut VisitorMut) {
         (**self).visit_mut(visitor);
+    }
+}
+
+macro_rules! counted {
+    ($($pointer:ident)*) => {$(
+        /// A module that several share: its parameters, buffers and training flags change for all of them. A constant in it
+        /// can only move while nobody else holds it.
+        impl<M: Module + ?Sized> Module for $pointer<M> {
+            fn visit(&self, visitor: &mut Visitor) {
+                match $pointer::strong_count(self) == 1 && $pointer::weak_count(self) == 0 {
+                    true => visitor.inner(&**self),
+                    false => visitor.shared(|visitor| visitor.inner(&**self)),
+                }
+            }
+            fn visit_mut(&mut self, visitor: &mut VisitorMut) {
+                if let Some(module) = $pointer::get_mut(self) {
+                    module.visit_mut(visitor);
+                }
+            }
+        }
+    )*};
+}
+counted!(Rc Arc);
+
+/// Visited by borrowing it, which panics as [`RefCell::borrow`] does while it is borrowed to be changed.
+impl<F: Field> Module for RefCell<F> {
+    fn visit(&self, visitor: &mut Visitor) {
+        visitor.inner(&*self.borrow());
+    }
+    fn visit_mut(&mut self, visitor: &mut VisitorMut) {
+        self.get_mut().visit_field_mut(visitor);
+    }
+}
+
+/// Visited by locking it; what a thread that panicked left in it is visited all the same.
+impl<F: Field> Module for Mutex<F> {
+    fn visit(&self, visitor: &mut Visitor) {
+        let guard: MutexGuard<'_, F> = self.lock().unwrap_or_else(PoisonError::into_inner);
+        visitor.inner(&*guard);
+    }
+    fn visit_mut(&mut self, visitor: &mut VisitorMut) {
+        self.get_mut().unwrap_or_else(PoisonError::into_inner).visit_field_mut(visitor);
+    }
+}
+
+/// Visited by locking it to read; what a thread that panicked left in it is visited all the same.
+impl<F: Field> Module for RwLock<F> {
+    fn visit(&self, visitor: &mut Visitor) {
+        visitor.inner(&*self.read().unwrap_or_else(PoisonError::into_inner));
+    }
+    fn visit_mut(&mut self, visitor: &mut VisitorMut) {
+        self.get_mut().unwrap_or_else(PoisonError::into_inner).visit_field_mut(visitor);
     }
 }
 
 /// Modules named by their positions: `torch.nn.ModuleList`.
 impl<F: Field> Module for [F] {
-    fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {
-        for (i, field) in self.iter().enumerate() {
-            visitor.field(&i.to_string(), field);
-        }
+    fn visit(&self, visitor: &mut Visitor) {
+        positions(self.iter(), visitor);
     }
-    fn visit_mut<'a>(&'a mut self, visitor: &mut VisitorMut<'a>) {
-        for (i, field) in self.iter_mut().enumerate() {
-            visitor.field(&i.to_string(), field);
-        }
+    fn visit_mut(&mut self, visitor: &mut VisitorMut) {
+        replace_each(self.iter_mut(), visitor);
     }
 }
 
 impl<F: Field> Module for Vec<F> {
-    fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {
-        self.as_slice().visit(visitor);
+    fn visit(&self, visitor: &mut Visitor) {
+        positions(self.iter(), visitor);
     }
-    fn visit_mut<'a>(&'a mut self, visitor: &mut VisitorMut<'a>) {
-        self.as_mut_slice().visit_mut(visitor);
+    fn visit_mut(&mut self, visitor: &mut VisitorMut) {
+        replace_each(self.iter_mut(), visitor);
+    }
+}
+
+impl<F: Field> Module for VecDeque<F> {
+    fn visit(&self, visitor: &mut Visitor) {
+        positions(self.iter(), visitor);
+    }
+    fn visit_mut(&mut self, visitor: &mut VisitorMut) {
+        replace_each(self.iter_mut(), visitor);
     }
 }
 
 impl<F: Field, const N: usize> Module for [F; N] {
-    fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {
-        self.as_slice().visit(visitor);
+    fn visit(&self, visitor: &mut Visitor) {
+        positions(self.iter(), visitor);
     }
-    fn visit_mut<'a>(&'a mut self, visitor: &mut VisitorMut<'a>) {
-        self.as_mut_slice().visit_mut(visitor);
+    fn visit_mut(&mut self, visitor: &mut VisitorMut) {
+        replace_each(self.iter_mut(), visitor);
     }
 }
 
-/// Modules named by their keys: `torch.nn.ModuleDict`.
-impl<F: Field> Module for BTreeMap<String, F> {
-    fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {
-        for (name, field) in self {
-            visitor.field(name, field);
-        }
+/// Modules named by their keys: `torch.nn.ModuleDict`. In the order of the keys, which is that of numbers where they are
+/// numbers.
+impl<K: Ord + Display, F: Field> Module for BTreeMap<K, F> {
+    fn visit(&self, visitor: &mut Visitor) {
+        keyed(self.iter(), visitor);
     }
-    fn visit_mut<'a>(&'a mut self, visitor: &mut VisitorMut<'a>) {
-        for (name, field) in self {
-            visitor.field(name, field);
-        }
+    fn visit_mut(&mut self, visitor: &mut VisitorMut) {
+        replace_each(self.values_mut(), visitor);
+    }
+}
+
+/// As a [`BTreeMap`]: in the order of the keys.
+impl<K: Ord + Display, F: Field, S> Module for HashMap<K, F, S> {
+    fn visit(&self, visitor: &mut Visitor) {
+        let mut fields: Vec<(&K, &F)> = self.iter().collect();
+        fields.sort_unstable_by_key(|(key, _)| *key);
+        keyed(fields.into_iter(), visitor);
+    }
+    fn visit_mut(&mut self, visitor: &mut VisitorMut) {
+        replace_each(self.values_mut(), visitor);
+    }
+}
+
+fn positions<'a, F: Field + 'a>(fields: impl Iterator<Item = &'a F>, visitor: &mut Visitor) {
+    keyed(fields.enumerate(), visitor);
+}
+
+fn keyed<'a, K: Display, F: Field + 'a>(fields: impl Iterator<Item = (K, &'a F)>, visitor: &mut Visitor) {
+    if !F::is_plain_data() {
+        fields.for_each(|(key, field)| visitor.field(&key.to_string(), field));
+    }
+}
+
+fn replace_each<'a, F: Field + 'a>(fields: impl Iterator<Item = &'a mut F>, visitor: &mut VisitorMut) {
+    if !F::is_plain_data() {
+        fields.for_each(|field| field.visit_field_mut(visitor));
     }
 }
 
 macro_rules! tuple {
     ($($F:ident $i:tt),*) => {
         impl<$($F: Field),*> Module for ($($F,)*) {
-            fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {
+            fn visit(&self, visitor: &mut Visitor) {
                 $(visitor.field(stringify!($i), &self.$i);)*
             }
-            fn visit_mut<'a>(&'a mut self, visitor: &mut VisitorMut<'a>) {
-                $(visitor.field(stringify!($i), &mut self.$i);)*
+            fn visit_mut(&mut self, visitor: &mut VisitorMut) {
+                $(self.$i.visit_field_mut(visitor);)*
             }
         }
     };
@@ -156,3 +178,7 @@ tuple!(A 0, B 1, C 2, D 3, E 4);
 tuple!(A 0, B 1, C 2, D 3, E 4, F 5);
 tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6);
 tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
+tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8);
+tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9);
+tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10);
+tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11);

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use tensor_core::{Device, Error, ErrorKind, Result, Tensor, set_grad_enabled};
+use tensor_core::{DType, Device, Error, ErrorKind, Result, State, Stateful, Tensor, set_grad_enabled};
 
 use crate::{Entry, Role, Visitor, VisitorMut};
 
@@ -21,8 +21,8 @@ pub struct Unmatched {
 
 /// Something with parameters: a layer, a network, a list of layers. `torch.nn.Module`.
 ///
-/// `#[derive(Module)]` writes it for a struct: every field that is a module takes part under its own name. By hand, the
-/// two methods name the same fields in the same order:
+/// `#[derive(Module)]` writes it for a struct: every field takes part under its own name, and a field whose type might hold
+/// parameters unseen does not compile (see [`crate::Field`]). By hand, the two methods name the same fields:
 ///
 /// ```
 /// use nn::{Linear, Module, Visitor, VisitorMut};
@@ -30,11 +30,11 @@ pub struct Unmatched {
 /// struct Net { fc1: Linear, fc2: Linear }
 ///
 /// impl Module for Net {
-///     fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {
+///     fn visit(&self, visitor: &mut Visitor) {
 ///         visitor.field("fc1", &self.fc1);
 ///         visitor.field("fc2", &self.fc2);
 ///     }
-///     fn visit_mut<'a>(&'a mut self, visitor: &mut VisitorMut<'a>) {
+///     fn visit_mut(&mut self, visitor: &mut VisitorMut) {
 ///         visitor.field("fc1", &mut self.fc1);
 ///         visitor.field("fc2", &mut self.fc2);
 ///     }
@@ -43,31 +43,41 @@ pub struct Unmatched {
 ///
 /// A [`Tensor`] in a field is a parameter where it is a cell that wants gradients, and a buffer where it is another cell.
 /// One that stays a parameter while it is frozen is a [`crate::Parameter`], or is shown by [`Visitor::parameter`].
+///
+/// # Clones
+/// A clone of a layer shares its parameters, as a clone of a tensor shares its value: that is how weights are tied. For
+/// parameters of its own, as `copy.deepcopy` makes them, see [`Module::deep_copy`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is neither a module nor plain data: its parameters, if it has any, would not be trained, moved or saved",
+    label = "not known to be a module or plain data",
+    note = "if `{Self}` holds layers or tensors, or is a struct or enum of plain data: `#[derive(Module)]` for it",
+    note = "if it holds nothing to train, move or save: mark the field `#[module(skip)]`"
+)]
 pub trait Module {
-    /// Shows every tensor to the visitor.
-    fn visit<'a>(&'a self, visitor: &mut Visitor<'a>);
+    /// Shows every tensor, training flag and generator to the visitor.
+    fn visit(&self, visitor: &mut Visitor);
 
-    /// Shows every tensor and training flag to the visitor, to be changed; in the order of [`Module::visit`].
-    fn visit_mut<'a>(&'a mut self, visitor: &mut VisitorMut<'a>);
+    /// Shows every tensor to the visitor, to be replaced.
+    fn visit_mut(&mut self, visitor: &mut VisitorMut);
 
     /// The parameters, for an optimizer. One that is used in several places is listed once.
     fn parameters(&self) -> Vec<Tensor> {
-        distinct(self.entries_of(Role::Parameter)).into_iter().map(|e| e.tensor.clone()).collect()
+        distinct(self.entries_of(Role::Parameter)).into_iter().map(|e| e.tensor).collect()
     }
 
     /// The parameters with their names. One that is used in several places has the first of its names.
     fn named_parameters(&self) -> Vec<(String, Tensor)> {
-        distinct(self.entries_of(Role::Parameter)).into_iter().map(|e| (e.name, e.tensor.clone())).collect()
+        distinct(self.entries_of(Role::Parameter)).into_iter().map(|e| (e.name, e.tensor)).collect()
     }
 
     /// The buffers: state that is not trained.
     fn buffers(&self) -> Vec<Tensor> {
-        distinct(self.entries_of(Role::Buffer)).into_iter().map(|e| e.tensor.clone()).collect()
+        distinct(self.entries_of(Role::Buffer)).into_iter().map(|e| e.tensor).collect()
     }
 
     /// The buffers with their names.
     fn named_buffers(&self) -> Vec<(String, Tensor)> {
-        distinct(self.entries_of(Role::Buffer)).into_iter().map(|e| (e.name, e.tensor.clone())).collect()
+        distinct(self.entries_of(Role::Buffer)).into_iter().map(|e| (e.name, e.tensor)).collect()
     }
 
     /// How many numbers the parameters hold together.
@@ -81,12 +91,13 @@ pub trait Module {
         self.state().into_iter().map(|e| (e.name, e.tensor.detach())).collect()
     }
 
-    /// Takes over the values of a state dict, which must have exactly this module's names, shapes and dtypes.
-    /// The values are moved to the devices of the parameters. Gradients and optimizers are not touched.
+    /// Takes over the values of a state dict, which must have exactly this module's names and shapes. The values are moved
+    /// to the devices of the parameters, and cast to their dtypes: any floating-point dtype or integer to a floating-point
+    /// one, and integers to integers that hold them. Gradients and optimizers are not touched.
     ///
     /// # Errors
-    /// [`ErrorKind::StateDict`] with all that is missing, unexpected or misshapen; or a value that cannot be computed or
-    /// moved. The module is as it was then.
+    /// `StateDict` with all that is missing, unexpected, misshapen or of a dtype that is not cast; or a value that cannot be
+    /// computed or moved. The module is as it was then.
     #[track_caller]
     fn load_state_dict(&self, dict: &StateDict) -> Result<()> {
         load(&self.state(), dict, true).map(drop)
@@ -96,33 +107,68 @@ pub trait Module {
     /// PyTorch's `load_state_dict(strict=False)`.
     ///
     /// # Errors
-    /// A shape or dtype that differs under a shared name, or a value that cannot be computed or moved. The module is as
-    /// it was then.
+    /// A shape that differs under a shared name or a dtype that is not cast, or a value that cannot be computed or moved. The
+    /// module is as it was then.
     #[track_caller]
     fn load_matching(&self, dict: &StateDict) -> Result<Unmatched> {
         load(&self.state(), dict, false)
+    }
+
+    /// Where the module's streams of random numbers stand (those of its dropout layers): `drop.seed`, `drop.offset`. With
+    /// [`Module::state_dict`] it is all that a resumed training needs of a module.
+    ///
+    /// It is kept apart from the state dict, as PyTorch keeps its generators', so that the names of the state dict are
+    /// those of the parameters and buffers alone. [`crate::Checkpoint`] saves both.
+    fn rng_state(&self) -> State {
+        let mut all = State::new();
+        for (path, generator) in generators(self) {
+            all.extend_under(&path, generator.state_dict());
+        }
+        all
+    }
+
+    /// Goes on with the streams of random numbers where [`Module::rng_state`] found them.
+    ///
+    /// # Errors
+    /// `StateDict` if these are not this module's streams. Nothing has changed then.
+    #[track_caller]
+    fn load_rng_state(&self, state: &State) -> Result<()> {
+        let mut reader = state.reader();
+        let mut found = Vec::new();
+        for (path, generator) in generators(self) {
+            let mut word = |name: &str| match path.as_str() {
+                "" => reader.word(name),
+                path => reader.word(&format!("{path}.{name}")),
+            };
+            found.push((generator, word("seed"), word("offset")));
+        }
+        reader.finish()?;
+        found.into_iter().for_each(|(generator, seed, offset)| generator.set_seed_and_offset(seed, offset));
+        Ok(())
     }
 
     /// Moves all parameters, their gradients, and buffers to `device`, in place. Optimizers and other holders of the
     /// parameters see them there.
     ///
     /// # Errors
-    /// No memory there, or a dtype that it lacks. Nothing has moved then.
+    /// No memory there, a dtype that it lacks, or a constant (a tensor that is no parameter or buffer) behind a pointer that
+    /// others hold as well. Nothing has moved then.
     #[track_caller]
     fn to(&mut self, device: &Device) -> Result<()> {
-        let mut visitor = VisitorMut::new();
-        self.visit_mut(&mut visitor);
-        set_grad_enabled(false, || move_all(visitor.parts().0, device))
+        let entries = entries(self);
+        let replacements = set_grad_enabled(false, || move_all(&entries, device))?;
+        self.visit_mut(&mut VisitorMut::new(replacements));
+        Ok(())
     }
 
     /// Sets every layer to training: dropout drops.
-    fn train(&mut self) {
-        set_training(self, true);
+    fn train(&self) {
+        self.visit(&mut Visitor::setting(true));
     }
 
     /// Sets every layer to evaluation: dropout lets all through.
-    fn eval(&mut self) {
-        set_training(self, false);
+    fn eval(&self) {
+        self.visit(&mut Visitor::setting(false));
     }
 
     /// Clears the gradients of all parameters.
@@ -140,39 +186,84 @@ pub trait Module {
         self.entries_of(Role::Parameter).iter().try_for_each(|e| e.tensor.set_requires_grad(requires_grad))
     }
 
+    /// A module of its own with the same values: nothing that is trained in one shows in the other. What was tied is tied in
+    /// the copy too. Gradients are not copied. `copy.deepcopy`.
+    ///
+    /// ```
+    /// use nn::{Linear, Module};
+    /// use tensor_core::Generator;
+    /// # fn main() -> tensor_core::Result<()> {
+    /// let layer = Linear::new(2, 2, &Generator::seed(0, &backend_cpu::cpu()))?;
+    /// let (shared, copy) = (layer.clone(), layer.deep_copy()?);
+    /// layer.weight.assign(&layer.weight.zeros_like())?;
+    /// assert_eq!(shared.weight.to_vec::<f32>()?, [0.0; 4]);
+    /// assert_ne!(copy.weight.to_vec::<f32>()?, [0.0; 4]);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// Streams of random numbers, which clones share, are shared by the copy.
+    ///
+    /// # Errors
+    /// A value that cannot be computed, or a parameter or buffer behind a pointer (`Arc`, `Rc`) that a clone shares.
+    #[track_caller]
+    fn deep_copy(&self) -> Result<Self>
+    where
+        Self: Clone + Sized,
+    {
+        let mut copy = self.clone();
+        let mut replacements = HashMap::new();
+        for entry in entries(&copy) {
+            if !entry.tensor.is_cell() {
+                continue;
+            }
+            if entry.shared {
+                let message =
+                    format!("{} lies behind a pointer, which a clone shares: it has no copy", entry.name);
+                return Err(Error::invalid("deep_copy", message));
+            }
+            let value = entry.tensor.detach();
+            value.eval()?;
+            replacements.insert(entry.tensor.id(), value.into_cell(entry.tensor.is_tracked())?);
+        }
+        copy.visit_mut(&mut VisitorMut::new(replacements));
+        Ok(copy)
+    }
+
     /// The tensors of one role, in order, repeated where they are used repeatedly.
     #[doc(hidden)]
-    fn entries_of(&self, role: Role) -> Vec<Entry<'_>> {
-        let mut visitor = Visitor::new();
-        self.visit(&mut visitor);
-        visitor.entries().into_iter().filter(|e| e.role == role).collect()
+    fn entries_of(&self, role: Role) -> Vec<Entry> {
+        entries(self).into_iter().filter(|e| e.role == role).collect()
     }
 
     /// Parameters and buffers, in order.
     #[doc(hidden)]
-    fn state(&self) -> Vec<Entry<'_>> {
-        let mut visitor = Visitor::new();
-        self.visit(&mut visitor);
-        visitor.entries().into_iter().filter(|e| e.role != Role::Constant).collect()
+    fn state(&self) -> Vec<Entry> {
+        entries(self).into_iter().filter(|e| e.role != Role::Constant).collect()
     }
 }
 
+fn entries<M: Module + ?Sized>(module: &M) -> Vec<Entry> {
+    let mut visitor = Visitor::new();
+    module.visit(&mut visitor);
+    visitor.entries()
+}
+
+fn generators<M: Module + ?Sized>(module: &M) -> Vec<(String, tensor_core::Generator)> {
+    let mut visitor = Visitor::new();
+    module.visit(&mut visitor);
+    visitor.generators()
+}
+
 /// Each tensor once, under its first name.
-fn distinct(mut entries: Vec<Entry<'_>>) -> Vec<Entry<'_>> {
+fn distinct(mut entries: Vec<Entry>) -> Vec<Entry> {
     let mut seen = HashSet::new();
     entries.retain(|entry| seen.insert(entry.tensor.id()));
     entries
 }
 
-fn set_training<M: Module + ?Sized>(module: &mut M, training: bool) {
-    let mut visitor = VisitorMut::new();
-    module.visit_mut(&mut visitor);
-    visitor.parts().1.into_iter().for_each(|flag| *flag = training);
-}
-
 /// Checks everything, then moves everything, then assigns: a failure leaves the module as it was.
 #[track_caller]
-fn load(state: &[Entry<'_>], dict: &StateDict, strict: bool) -> Result<Unmatched> {
+fn load(state: &[Entry], dict: &StateDict, strict: bool) -> Result<Unmatched> {
     let mut unmatched = Unmatched::default();
     let mut mismatched = Vec::new();
     let mut pairs = Vec::new();
@@ -181,7 +272,7 @@ fn load(state: &[Entry<'_>], dict: &StateDict, strict: bool) -> Result<Unmatched
             unmatched.missing.push(entry.name.clone());
             continue;
         };
-        if value.shape() != entry.tensor.shape() || value.dtype() != entry.tensor.dtype() {
+        if value.shape() != entry.tensor.shape() || !can_cast(value.dtype(), entry.tensor.dtype()) {
             mismatched.push(format!(
                 "{}: {} {} in the dict, {} {} in the module",
                 entry.name,
@@ -191,7 +282,7 @@ fn load(state: &[Entry<'_>], dict: &StateDict, strict: bool) -> Result<Unmatched
                 entry.tensor.shape()
             ));
         }
-        pairs.push((entry.tensor, value));
+        pairs.push((entry, value));
     }
     let names: HashSet<&str> = state.iter().map(|entry| entry.name.as_str()).collect();
     unmatched.unexpected = dict.keys().filter(|name| !names.contains(name.as_str())).cloned().collect();
@@ -202,37 +293,70 @@ fn load(state: &[Entry<'_>], dict: &StateDict, strict: bool) -> Result<Unmatched
     }
     set_grad_enabled(false, || {
         let mut values = Vec::with_capacity(pairs.len());
-        for (target, value) in pairs {
-            let value = value.to(&target.device())?;
+        for (entry, value) in pairs {
+            let value = cast(&entry.name, value, entry.tensor.dtype())?.to(&entry.tensor.device())?;
             value.eval()?;
-            values.push((target, value));
+            values.push((&entry.tensor, value));
         }
         values.into_iter().try_for_each(|(target, value)| target.assign(&value))
     })?;
     Ok(unmatched)
 }
 
-/// Copies everything to `device`, and only then lets the module have it.
+/// Whether a value of one dtype is taken for a parameter or buffer of another.
+fn can_cast(from: DType, to: DType) -> bool {
+    from == to || (to.is_float() && from != DType::Bool) || (to.is_int() && from.is_int())
+}
+
+/// The value in the dtype of its target. Where it is: the target's device may lack the value's dtype.
 #[track_caller]
-fn move_all(tensors: Vec<(String, &mut Tensor)>, device: &Device) -> Result<()> {
+fn cast(name: &str, value: &Tensor, dtype: DType) -> Result<Tensor> {
+    if value.dtype() == dtype {
+        return Ok(value.clone());
+    }
+    let cast = value.to_dtype(dtype)?;
+    if dtype.is_int() && cast.to_dtype(value.dtype())?.to_f64_vec()? != value.to_f64_vec()? {
+        let mismatched = vec![format!("{name}: {} values that {dtype} does not hold", value.dtype())];
+        return Err(Error::new(ErrorKind::StateDict {
+            missing: Vec::new(),
+            unexpected: Vec::new(),
+            mismatched,
+        }));
+    }
+    Ok(cast)
+}
+
+/// Copies everything to `device`, and only then lets the cells have it. Gives what is to take the place of constants.
+#[track_caller]
+fn move_all(entries: &[Entry], device: &Device) -> Result<HashMap<u64, Tensor>> {
     // By id, so that a tensor used in several places is moved once and stays shared.
     let mut moved: HashMap<u64, (Tensor, Option<Tensor>)> = HashMap::new();
-    for (_, tensor) in &tensors {
-        if tensor.device() != *device && !moved.contains_key(&tensor.id()) {
-            let grad = tensor.grad().map(|grad| grad.to(device)).transpose()?;
-            moved.insert(tensor.id(), (tensor.to(device)?, grad));
+    for Entry { name, tensor, shared, .. } in entries {
+        if tensor.device() == *device || moved.contains_key(&tensor.id()) {
+            continue;
         }
+        if *shared && !tensor.is_cell() {
+            let message = format!(
+                "{name} is a constant behind a pointer that others hold as well, and cannot be replaced there; make it \
+                 a buffer with .into_cell(false)?, or move it before it is shared"
+            );
+            return Err(Error::invalid("to", message));
+        }
+        let grad = tensor.grad().map(|grad| grad.to(device)).transpose()?;
+        moved.insert(tensor.id(), (tensor.to(device)?, grad));
     }
-    for (_, tensor) in tensors {
-        let Some((value, grad)) = moved.get(&tensor.id()) else { continue };
+    let mut replacements = HashMap::new();
+    for Entry { tensor, .. } in entries {
+        // Once for each tensor, however often it is used.
+        let Some((value, grad)) = moved.remove(&tensor.id()) else { continue };
         if tensor.is_cell() {
-            tensor.assign(value)?;
-            tensor.set_grad(grad.clone());
+            tensor.assign(&value)?;
+            tensor.set_grad(grad);
         } else {
-            *tensor = value.clone();
+            replacements.insert(tensor.id(), value);
         }
     }
-    Ok(())
+    Ok(replacements)
 }
 
 #[cfg(test)]

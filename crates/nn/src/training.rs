@@ -1,29 +1,52 @@
 //! [`Training`]: the flag by which a layer knows whether it trains.
 
-use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::{Field, Visitor, VisitorMut};
 
-/// Whether a layer trains, which it does at first. `model.train()` and `model.eval()` set it; it derefs to `bool`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Training(bool);
+/// Whether a layer trains, which it does at first. `model.train()` and `model.eval()` set it, also behind an `Arc`.
+///
+/// ```
+/// use nn::{Module, Training};
+///
+/// #[derive(Module)]
+/// struct Noise { strength: f64, training: Training }
+///
+/// let noise = Noise { strength: 0.1, training: Training::default() };
+/// noise.eval();
+/// assert!(!noise.training.get());
+/// ```
+#[derive(Debug)]
+pub struct Training(AtomicBool);
 
-impl Default for Training {
-    fn default() -> Training {
-        Training(true)
+impl Training {
+    /// Whether the layer trains.
+    pub fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Sets whether the layer trains.
+    pub fn set(&self, training: bool) {
+        self.0.store(training, Ordering::Relaxed);
     }
 }
 
-impl Deref for Training {
-    type Target = bool;
-    fn deref(&self) -> &bool {
-        &self.0
+impl Default for Training {
+    fn default() -> Training {
+        Training(AtomicBool::new(true))
+    }
+}
+
+/// A flag of its own with the same value.
+impl Clone for Training {
+    fn clone(&self) -> Training {
+        Training(AtomicBool::new(self.get()))
     }
 }
 
 impl Field for Training {
-    fn visit_field<'a>(&'a self, _: &mut Visitor<'a>) {}
-    fn visit_field_mut<'a>(&'a mut self, visitor: &mut VisitorMut<'a>) {
-        visitor.training(&mut self.0);
+    fn visit_field(&self, visitor: &mut Visitor) {
+        visitor.training(self);
     }
+    fn visit_field_mut(&mut self, _: &mut VisitorMut) {}
 }

@@ -1,9 +1,11 @@
 //! How a module is listed: a visitor walks down its fields and notes every tensor with its path, `layers.0.weight`.
-//! A module describes itself to a [`Visitor`] and to a [`VisitorMut`] in the same order; `module.rs` does the rest.
+//! A module describes itself to a [`Visitor`] and to a [`VisitorMut`]; `module.rs` does the rest.
 
-use tensor_core::Tensor;
+use std::{collections::HashMap, mem::size_of_val};
 
-use crate::Field;
+use tensor_core::{Generator, Tensor};
+
+use crate::{Field, Training};
 
 /// What a tensor is to the module that holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,130 +33,174 @@ impl Role {
 
 /// One tensor of a module.
 #[derive(Clone, Debug)]
-pub struct Entry<'a> {
+pub struct Entry {
     /// The path from the visited module, PyTorch's: `fc1.weight`.
     pub name: String,
     /// The tensor.
-    pub tensor: &'a Tensor,
+    pub tensor: Tensor,
     /// What it is to its module.
     pub role: Role,
+    /// Whether it lies behind a pointer that others may hold as well, so that only a cell can be changed.
+    pub shared: bool,
 }
 
-/// The path from the visited module to the field being visited.
+/// A field that was visited: where it is in memory, and its path.
+#[derive(Clone, Debug)]
+pub(crate) struct Site {
+    pub(crate) address: usize,
+    pub(crate) size: usize,
+    pub(crate) path: String,
+}
+
+/// The address and size of a value, which tell a field from the struct around it unless it is all of it.
+pub(crate) fn place<T: ?Sized>(value: &T) -> (usize, usize) {
+    ((&raw const *value).cast::<u8>().addr(), size_of_val(value))
+}
+
+/// Collects what a module holds. See [`crate::Module::visit`].
 #[derive(Debug, Default)]
-struct Path(String);
-
-impl Path {
-    /// Goes down to the field `name`, and gives the length to come back to.
-    fn enter(&mut self, name: &str) -> usize {
-        let before = self.0.len();
-        if before > 0 && !name.is_empty() {
-            self.0.push('.');
-        }
-        self.0.push_str(name);
-        before
-    }
-
-    fn leave(&mut self, before: usize) {
-        self.0.truncate(before);
-    }
+pub struct Visitor {
+    /// The path from the visited module to the field being visited.
+    path: String,
+    /// Whether the field lies behind a shared pointer.
+    shared: bool,
+    entries: Vec<Entry>,
+    /// The tensor of each name.
+    names: HashMap<String, u64>,
+    generators: Vec<(String, Generator)>,
+    sites: Vec<Site>,
+    /// What training flags are set to.
+    training: Option<bool>,
 }
 
-/// Collects the tensors of a module. See [`crate::Module::visit`].
-#[derive(Debug, Default)]
-pub struct Visitor<'a> {
-    path: Path,
-    entries: Vec<Entry<'a>>,
-}
-
-impl<'a> Visitor<'a> {
+impl Visitor {
     /// A visitor that has seen nothing.
-    pub fn new() -> Visitor<'a> {
+    pub fn new() -> Visitor {
         Visitor::default()
     }
 
-    /// Visits a field under its name: `visitor.field("fc1", &self.fc1)`.
-    pub fn field(&mut self, name: &str, field: &'a (impl Field + ?Sized)) {
-        self.child(name, |visitor| field.visit_field(visitor));
+    /// A visitor that sets every training flag it meets.
+    pub(crate) fn setting(training: bool) -> Visitor {
+        Visitor { training: Some(training), ..Visitor::default() }
+    }
+
+    /// Visits a field under its name: `visitor.field("fc1", &self.fc1)`. With an empty name its parts take the path of
+    /// the module that holds it.
+    pub fn field(&mut self, name: &str, field: &(impl Field + ?Sized)) {
+        self.child(name, |visitor| visitor.inner(field));
+    }
+
+    /// Visits a field under the path as it is.
+    pub(crate) fn inner(&mut self, field: &(impl Field + ?Sized)) {
+        let (address, size) = place(field);
+        self.sites.push(Site { address, size, path: self.path.clone() });
+        field.visit_field(self);
     }
 
     /// Visits under a name whatever `visit` visits.
-    pub fn child(&mut self, name: &str, visit: impl FnOnce(&mut Visitor<'a>)) {
-        let before = self.path.enter(name);
+    pub fn child(&mut self, name: &str, visit: impl FnOnce(&mut Visitor)) {
+        let before = self.path.len();
+        if before > 0 && !name.is_empty() {
+            self.path.push('.');
+        }
+        self.path.push_str(name);
         visit(self);
-        self.path.leave(before);
+        self.path.truncate(before);
+    }
+
+    /// Visits what lies behind a pointer that others may hold as well: its cells can be changed, and nothing else.
+    pub fn shared(&mut self, visit: impl FnOnce(&mut Visitor)) {
+        let before = std::mem::replace(&mut self.shared, true);
+        visit(self);
+        self.shared = before;
     }
 
     /// Notes a parameter, which stays one when it is frozen.
-    pub fn parameter(&mut self, name: &str, tensor: &'a Tensor) {
+    pub fn parameter(&mut self, name: &str, tensor: &Tensor) {
         self.child(name, |visitor| visitor.tensor(tensor, Role::Parameter));
     }
 
     /// Notes a buffer.
-    pub fn buffer(&mut self, name: &str, tensor: &'a Tensor) {
+    pub fn buffer(&mut self, name: &str, tensor: &Tensor) {
         self.child(name, |visitor| visitor.tensor(tensor, Role::Buffer));
     }
 
     /// Notes a tensor under the path as it is. What is no cell is a constant, whatever role is given.
-    pub fn tensor(&mut self, tensor: &'a Tensor, role: Role) {
+    ///
+    /// Two tensors of one name, as the keys of a map can make them, are told apart by `#2`, `#3` … after the name: none is
+    /// lost when the module is saved.
+    pub fn tensor(&mut self, tensor: &Tensor, role: Role) {
         let role = if tensor.is_cell() { role } else { Role::Constant };
-        self.entries.push(Entry { name: self.path.0.clone(), tensor, role });
+        let mut name = self.path.clone();
+        let mut count = 1;
+        while role != Role::Constant && *self.names.entry(name.clone()).or_insert(tensor.id()) != tensor.id()
+        {
+            count += 1;
+            name = format!("{}#{count}", self.path);
+        }
+        self.entries.push(Entry { name, tensor: tensor.clone(), role, shared: self.shared });
     }
 
-    /// What was seen, in order.
-    pub fn entries(self) -> Vec<Entry<'a>> {
-        self.entries
-    }
-}
-
-/// Collects the tensors and training flags of a module, to change them. See [`crate::Module::visit_mut`].
-#[derive(Debug, Default)]
-pub struct VisitorMut<'a> {
-    path: Path,
-    tensors: Vec<(String, &'a mut Tensor)>,
-    training: Vec<&'a mut bool>,
-}
-
-impl<'a> VisitorMut<'a> {
-    /// A visitor that has seen nothing.
-    pub fn new() -> VisitorMut<'a> {
-        VisitorMut::default()
-    }
-
-    /// Visits a field under its name: `visitor.field("fc1", &mut self.fc1)`.
-    pub fn field(&mut self, name: &str, field: &'a mut (impl Field + ?Sized)) {
-        self.child(name, |visitor| field.visit_field_mut(visitor));
-    }
-
-    /// Visits under a name whatever `visit` visits.
-    pub fn child(&mut self, name: &str, visit: impl FnOnce(&mut VisitorMut<'a>)) {
-        let before = self.path.enter(name);
-        visit(self);
-        self.path.leave(before);
-    }
-
-    /// Notes a parameter.
-    pub fn parameter(&mut self, name: &str, tensor: &'a mut Tensor) {
-        self.child(name, |visitor| visitor.tensor(tensor));
-    }
-
-    /// Notes a buffer.
-    pub fn buffer(&mut self, name: &str, tensor: &'a mut Tensor) {
-        self.child(name, |visitor| visitor.tensor(tensor));
-    }
-
-    /// Notes a tensor under the path as it is.
-    pub fn tensor(&mut self, tensor: &'a mut Tensor) {
-        self.tensors.push((self.path.0.clone(), tensor));
+    /// Notes a stream of random numbers, whose position is part of what training depends on.
+    pub fn generator(&mut self, generator: &Generator) {
+        self.generators.push((self.path.clone(), generator.clone()));
     }
 
     /// Notes the flag that says whether a layer trains (dropout drops) or is in use (it does not).
-    pub fn training(&mut self, flag: &'a mut bool) {
-        self.training.push(flag);
+    pub fn training(&mut self, flag: &Training) {
+        if let Some(training) = self.training {
+            flag.set(training);
+        }
     }
 
-    /// The tensors seen, each with its path, and the training flags.
-    pub fn parts(self) -> (Vec<(String, &'a mut Tensor)>, Vec<&'a mut bool>) {
-        (self.tensors, self.training)
+    /// The tensors seen, in order.
+    pub fn entries(self) -> Vec<Entry> {
+        self.entries
+    }
+
+    /// The streams seen, each with its path.
+    pub fn generators(self) -> Vec<(String, Generator)> {
+        self.generators
+    }
+
+    /// The fields seen.
+    pub(crate) fn sites(self) -> Vec<Site> {
+        self.sites
+    }
+}
+
+/// Puts other tensors in the place of a module's own. See [`crate::Module::visit_mut`].
+#[derive(Debug, Default)]
+pub struct VisitorMut {
+    /// What takes the place of the tensor with this id.
+    replacements: HashMap<u64, Tensor>,
+}
+
+impl VisitorMut {
+    /// A visitor that puts tensors in the place of those with these ids.
+    pub(crate) fn new(replacements: HashMap<u64, Tensor>) -> VisitorMut {
+        VisitorMut { replacements }
+    }
+
+    /// Visits a field under its name: `visitor.field("fc1", &mut self.fc1)`.
+    pub fn field(&mut self, _name: &str, field: &mut (impl Field + ?Sized)) {
+        field.visit_field_mut(self);
+    }
+
+    /// Shows a parameter.
+    pub fn parameter(&mut self, _name: &str, tensor: &mut Tensor) {
+        self.tensor(tensor);
+    }
+
+    /// Shows a buffer.
+    pub fn buffer(&mut self, _name: &str, tensor: &mut Tensor) {
+        self.tensor(tensor);
+    }
+
+    /// Shows a tensor.
+    pub fn tensor(&mut self, tensor: &mut Tensor) {
+        if let Some(other) = self.replacements.get(&tensor.id()) {
+            *tensor = other.clone();
+        }
     }
 }

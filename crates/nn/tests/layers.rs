@@ -6,8 +6,9 @@ mod common;
 use autograd::TensorGrad;
 use common::{assert_close, device};
 use nn::{
-    Dropout, Embedding, Flatten, Gelu, Identity, Layer, Linear, LinearConfig, LogSoftmax, Module, ReLU,
+    Dropout, Embedding, Flatten, Gelu, Identity, Layer, Linear, LinearConfig, LogSoftmax, Module, Relu,
     Sequential, Sigmoid, Silu, Softmax, Tanh,
+    functional::{dropout, embedding, linear},
     init::{self, Fan, Nonlinearity},
 };
 use tensor_core::{DType, Generator, Tensor};
@@ -46,7 +47,9 @@ fn linear_says_what_does_not_fit() {
     }
     assert!(layer.forward(&Tensor::ones((), &device).unwrap()).is_err());
     let wrong = Tensor::ones([1, 784], (DType::F64, &device)).unwrap();
-    assert!(layer.forward(&wrong).is_err());
+    // It is the input that is to be cast, not what was trained.
+    let message = layer.forward(&wrong).unwrap_err().to_string();
+    assert!(message.contains("cast the input with .to_dtype(DType::F32)"), "{message}");
     let config = LinearConfig { dtype: DType::I32, ..Default::default() };
     assert!(Linear::with_config(2, 2, config, &rng).is_err());
 }
@@ -96,7 +99,7 @@ fn weights_have_the_spread_that_was_asked_for() {
 #[test]
 fn dropout_scales_what_it_keeps() {
     let device = device();
-    let mut layer = Dropout::new(0.25, &Generator::seed(1, &device)).unwrap();
+    let layer = Dropout::new(0.25, &Generator::seed(1, &device)).unwrap();
     let x = Tensor::ones([4000], &device).unwrap().requires_grad();
     let y = layer.forward(&x).unwrap();
     let values = y.to_vec::<f32>().unwrap();
@@ -118,7 +121,7 @@ fn activations_and_shapes() {
     let device = device();
     let x = Tensor::new([[-1.0f32, 0.5]], &device).unwrap();
     for (layer, expected) in [
-        (Box::new(ReLU) as Box<dyn Layer>, [0.0, 0.5]),
+        (Box::new(Relu) as Box<dyn Layer>, [0.0, 0.5]),
         (Box::new(Sigmoid), [0.26894142, 0.62245933]),
         (Box::new(Tanh), [-0.76159416, 0.46211716]),
         (Box::new(Gelu), [-0.15865525, 0.34573123]),
@@ -138,7 +141,7 @@ fn activations_and_shapes() {
 fn sequential_names_by_position() {
     let device = device();
     let rng = Generator::seed(0, &device);
-    let mut model = Sequential::new().add(Linear::new(3, 4, &rng).unwrap()).add(ReLU);
+    let mut model = Sequential::new().add(Linear::new(3, 4, &rng).unwrap()).add(Relu);
     model.push(Sequential::new().add(Linear::new(4, 2, &rng).unwrap()));
     let names: Vec<_> = model.named_parameters().into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["0.weight", "0.bias", "2.0.weight", "2.0.bias"]);
@@ -160,4 +163,87 @@ fn embedding_looks_rows_up() {
     assert_close(&table.weight.grad().unwrap(), &grad);
     assert!(table.forward(&Tensor::new([4i32], &device).unwrap()).unwrap().eval().is_err());
     assert!(Embedding::new(0, 3, &Generator::seed(0, &device)).is_err());
+}
+
+#[test]
+fn layers_print_as_in_pytorch() {
+    let device = device();
+    let rng = Generator::seed(0, &device);
+    let config = LinearConfig { bias: false, ..Default::default() };
+    let layers: Vec<(Box<dyn Layer>, &str)> = vec![
+        (Box::new(Linear::new(3, 2, &rng).unwrap()), "Linear(in_features=3, out_features=2, bias=true)"),
+        (
+            Box::new(Linear::with_config(3, 2, config, &rng).unwrap()),
+            "Linear(in_features=3, out_features=2, bias=false)",
+        ),
+        (Box::new(Embedding::new(5, 4, &rng).unwrap()), "Embedding(5, 4)"),
+        (Box::new(Dropout::new(0.5, &rng).unwrap()), "Dropout(p=0.5)"),
+        (Box::new(Relu), "Relu()"),
+        (Box::new(Softmax::new(-1)), "Softmax(axis=-1)"),
+        (Box::new(Flatten::default()), "Flatten(start=1, end=-1)"),
+        (Box::new(Identity), "Identity()"),
+    ];
+    for (layer, expected) in layers {
+        assert_eq!(format!("{layer:?}"), expected);
+    }
+    let inner = Sequential::new().add(Relu).add(Identity);
+    let printed =
+        "Sequential(\n  (0): Sequential(\n    (0): Relu()\n    (1): Identity()\n  )\n  (1): Tanh()\n)";
+    assert_eq!(format!("{:?}", Sequential::new().add(inner).add(Tanh)), printed);
+}
+
+#[test]
+fn functions_of_parameters_check_them() {
+    let device = device();
+    let x = Tensor::ones([2, 3], &device).unwrap();
+    let weight = Tensor::ones([4, 3], &device).unwrap();
+    let says = |result: tensor_core::Result<Tensor>, part: &str| {
+        let message = result.unwrap_err().to_string();
+        assert!(message.contains(part), "{message}");
+    };
+    says(linear(&x, &weight, Some(&Tensor::ones([3], &device).unwrap())), "takes a bias [4]");
+    says(linear(&x, &Tensor::ones([3], &device).unwrap(), None), "shape [out, in]");
+    says(embedding(&x, &weight), "whole numbers");
+    let indices = Tensor::new([0i32, 3], &device).unwrap();
+    assert_eq!(embedding(&indices, &weight).unwrap().dims(), [2, 3]);
+    says(embedding(&indices, &Tensor::ones([3], &device).unwrap()), "[rows, features]");
+    says(dropout(&x, 1.0, true, &Generator::seed(0, &device)), "below 1");
+}
+
+/// The line that built a tensor is what errors name. Through `dyn Layer` the compiler knows no more than this crate's.
+#[test]
+fn tensors_of_layers_known_at_run_time_name_the_users_line() {
+    let device = device();
+    let rng = Generator::seed(0, &device);
+    let x = Tensor::ones([2, 3], &device).unwrap();
+    let here = |tensor: Tensor, line: u32| {
+        assert_eq!((tensor.location().file(), tensor.location().line()), (file!(), line), "{tensor:?}");
+    };
+    let linear = || Linear::new(3, 3, &rng).unwrap();
+    let model = Sequential::new()
+        .add(linear())
+        .add(Relu)
+        .add(Sequential::new().add(Dropout::new(0.5, &rng).unwrap()));
+    here(model.forward(&x).unwrap(), line!());
+    here(Layer::forward(&model, &x).unwrap(), line!());
+    let boxed: Box<dyn Layer> = Box::new(linear());
+    here(boxed.forward(&x).unwrap(), line!());
+    let shared: std::sync::Arc<dyn Layer> = std::sync::Arc::new(Sequential::new().add(Box::new(linear())));
+    here(shared.forward(&x).unwrap(), line!());
+    fn generic(layer: &impl Layer, x: &Tensor) -> (Tensor, u32) {
+        (layer.forward(x).unwrap(), line!())
+    }
+    let (out, line) = generic(&linear(), &x);
+    here(out, line);
+
+    #[derive(Module, Debug)]
+    struct Own(Linear);
+    impl Layer for Own {
+        fn forward(&self, x: &Tensor) -> tensor_core::Result<Tensor> {
+            self.0.forward(x)
+        }
+    }
+    let own_line = line!() - 3;
+    let nested = Sequential::new().add(Relu).add(Sequential::new().add(Own(linear())));
+    here(nested.forward(&x).unwrap(), own_line);
 }

@@ -6,8 +6,8 @@ mod common;
 use autograd::TensorGrad;
 use common::{assert_close, device};
 use nn::{
-    BceWithLogitsLoss, CrossEntropy, L1Loss, MseLoss, NllLoss, Reduction, binary_cross_entropy_with_logits,
-    cross_entropy, l1_loss, mse_loss, nll_loss,
+    BceWithLogitsLoss, CrossEntropyLoss, L1Loss, MseLoss, NllLoss, Reduction,
+    binary_cross_entropy_with_logits, cross_entropy, l1_loss, mse_loss, nll_loss,
 };
 use tensor_core::{DType, Device, ErrorKind, Tensor};
 
@@ -26,7 +26,7 @@ fn cross_entropy_is_minus_the_log_of_the_softmax() {
     loss.backward().unwrap();
     let third = 1.0 / 6.0;
     assert_close(&x.grad().unwrap(), &[0.1156122, -0.1857339, 0.0701218, third, third, third - 0.5]);
-    let per_label = CrossEntropy { reduction: Reduction::None, ..Default::default() };
+    let per_label = CrossEntropyLoss { reduction: Reduction::None, ..Default::default() };
     assert_eq!(per_label.forward(&x, &labels).unwrap().dims(), [2]);
     let same = nll_loss(&x.log_softmax(1).unwrap(), &labels).unwrap();
     assert_close(&same, &[0.7814906]);
@@ -59,7 +59,7 @@ fn ignored_labels_count_for_nothing() {
     assert_close(&x.grad().unwrap(), &[0.0, 0.0, 0.0, 1.0 / 3.0, 1.0 / 3.0, -2.0 / 3.0]);
     let none = Tensor::new([-100i32, -100], &device).unwrap();
     assert_close(&cross_entropy(&x, &none).unwrap(), &[f64::NAN]);
-    let sum = CrossEntropy { reduction: Reduction::Sum, ..Default::default() };
+    let sum = CrossEntropyLoss { reduction: Reduction::Sum, ..Default::default() };
     assert_close(&sum.forward(&x, &none).unwrap(), &[0.0]);
     // 156 is −100 in eight bits; as a label it is out of range, not ignored.
     let narrow = Tensor::new([156u8, 2], &device).unwrap();
@@ -72,7 +72,7 @@ fn smoothing_and_weights_are_pytorchs() {
     let x = Tensor::new([[2.0f32, 0.0], [0.0, 0.0], [0.0, 1.0]], &device).unwrap();
     let labels = Tensor::new([0i32, -100, 0], &device).unwrap();
     let weight = Tensor::new([2.0f32, 0.5], &device).unwrap();
-    let loss = CrossEntropy { label_smoothing: 0.2, weight: Some(weight), ..Default::default() }
+    let loss = CrossEntropyLoss { label_smoothing: 0.2, weight: Some(weight), ..Default::default() }
         .forward(&x, &labels);
     // ln softmax: row 0 −0.126928, −2.126928; row 2 −1.313262, −0.313262.
     // 0.8 · 2 · (0.126928 + 1.313262) + 0.1 · (2 · (0.126928 + 1.313262) + 0.5 · (2.126928 + 0.313262)), over 4.
@@ -87,7 +87,7 @@ fn labels_outside_the_classes_are_errors() {
         let error = cross_entropy(&logits(&device), &labels).unwrap().item::<f32>().unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::IndexOutOfRange { size: 3, .. }), "{error}");
     }
-    let keep = CrossEntropy { ignore_index: None, ..Default::default() };
+    let keep = CrossEntropyLoss { ignore_index: None, ..Default::default() };
     let labels = Tensor::new([-100i32, 0], &device).unwrap();
     assert!(keep.forward(&logits(&device), &labels).unwrap().eval().is_err());
 }
@@ -102,16 +102,77 @@ fn misfits_are_said_at_once() {
     };
     let labels = Tensor::new([0i32, 1], &device).unwrap();
     says(cross_entropy(&x, &labels.unsqueeze(1).unwrap()), "take labels of shape [2]");
-    says(cross_entropy(&x, &labels.to_dtype(DType::F32).unwrap()), "class labels");
+    says(cross_entropy(&x, &labels.to_dtype(DType::F32).unwrap()), "class labels are integers of shape [2]");
+    let one_hot = Tensor::zeros([2, 3], (DType::I32, &device)).unwrap();
+    says(cross_entropy(&x, &one_hot), "cast them with .to_dtype(DType::F32)");
+    says(cross_entropy(&x, &one_hot.to_dtype(DType::F64).unwrap()), "the logits' dtype");
+    says(cross_entropy(&x, &one_hot.to_dtype(DType::Bool).unwrap()), "whole numbers");
+    let ignoring = CrossEntropyLoss { ignore_index: Some(1), ..Default::default() };
+    says(ignoring.forward(&x, &one_hot.to_dtype(DType::F32).unwrap()), "ignore_index 1");
     says(cross_entropy(&x.to_dtype(DType::I32).unwrap(), &labels), "floating-point");
     says(cross_entropy(&Tensor::zeros([2, 0], &device).unwrap(), &labels), "no classes");
     says(cross_entropy(&Tensor::zeros((), &device).unwrap(), &labels), "no classes");
-    let with = |weight: Tensor| CrossEntropy { weight: Some(weight), ..Default::default() };
+    let with = |weight: Tensor| CrossEntropyLoss { weight: Some(weight), ..Default::default() };
     says(with(Tensor::ones([2], &device).unwrap()).forward(&x, &labels), "3 classes");
     says(with(Tensor::ones([3], (DType::F64, &device)).unwrap()).forward(&x, &labels), "dtype");
     for label_smoothing in [-0.1, 1.1, f64::NAN] {
-        says(CrossEntropy { label_smoothing, ..Default::default() }.forward(&x, &labels), "from 0 to 1");
+        says(CrossEntropyLoss { label_smoothing, ..Default::default() }.forward(&x, &labels), "from 0 to 1");
     }
+}
+
+/// By hand: −Σ w p' ln softmax(x), with p' = (1 − ε) p + ε / C.
+#[test]
+fn floating_point_targets_are_class_probabilities() {
+    let device = device();
+    let x = Tensor::new([[1.0f32, 2.0, 0.5], [0.0, 0.0, 3.0]], &device).unwrap().requires_grad();
+    let rows = [[0.2f32, 0.5, 0.3], [0.0, 1.0, 0.0]];
+    let p = Tensor::new(rows, &device).unwrap();
+    let w = [1.0f32, 2.0, 0.5];
+    let weight = Tensor::new(w, &device).unwrap();
+    let logits = [[1.0f64, 2.0, 0.5], [0.0, 0.0, 3.0]];
+    let by_hand = |epsilon: f64, weighted: bool| -> Vec<f64> {
+        let one = |(x, p): (&[f64; 3], &[f32; 3])| {
+            let log_sum = x.iter().map(|v| v.exp()).sum::<f64>().ln();
+            let term = |c: usize| {
+                let share = (1.0 - epsilon) * f64::from(p[c]) + epsilon / 3.0;
+                -share * (x[c] - log_sum) * if weighted { f64::from(w[c]) } else { 1.0 }
+            };
+            (0..3).map(term).sum()
+        };
+        logits.iter().zip(&rows).map(one).collect()
+    };
+    for (epsilon, weighted) in [(0.0, false), (0.1, false), (0.0, true), (0.3, true)] {
+        let expected = by_hand(epsilon, weighted);
+        let with = |reduction| CrossEntropyLoss {
+            reduction,
+            label_smoothing: epsilon,
+            weight: weighted.then(|| weight.clone()),
+            ..Default::default()
+        };
+        assert_close(&with(Reduction::None).forward(&x, &p).unwrap(), &expected);
+        assert_close(&with(Reduction::Sum).forward(&x, &p).unwrap(), &[expected.iter().sum()]);
+        // The mean is over places, whatever the weights.
+        assert_close(&with(Reduction::Mean).forward(&x, &p).unwrap(), &[expected.iter().sum::<f64>() / 2.0]);
+    }
+    // One-hot rows are labels, said otherwise.
+    let one_hot = Tensor::new([[0.0f32, 1.0, 0.0], [0.0, 0.0, 1.0]], &device).unwrap();
+    let labels = Tensor::new([1i32, 2], &device).unwrap();
+    let of_rows = cross_entropy(&x, &one_hot).unwrap();
+    assert_close(&of_rows, &cross_entropy(&x, &labels).unwrap().to_f64_vec().unwrap());
+    of_rows.backward().unwrap();
+    let gradient = x.grad().unwrap().to_f64_vec().unwrap();
+    x.set_grad(None);
+    cross_entropy(&x, &labels).unwrap().backward().unwrap();
+    assert_close(&x.grad().unwrap(), &gradient);
+    // One vector, and places behind the class axis.
+    assert_close(
+        &cross_entropy(&x.select(0, 0).unwrap(), &p.select(0, 0).unwrap()).unwrap(),
+        &by_hand(0.0, false)[..1],
+    );
+    let wide = |t: &Tensor| t.t().unwrap().unsqueeze(0).unwrap();
+    let loss = CrossEntropyLoss { weight: Some(weight), ..Default::default() };
+    let expected = by_hand(0.0, true).iter().sum::<f64>() / 2.0;
+    assert_close(&loss.forward(&wide(&x), &wide(&p)).unwrap(), &[expected]);
 }
 
 #[test]

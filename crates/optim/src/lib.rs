@@ -21,7 +21,7 @@ mod optimizer;
 mod schedule;
 mod sgd;
 
-pub use clip::{clip_grad_norm, clip_grad_value};
+pub use clip::{GradNorm, clip_grad_norm, clip_grad_value};
 pub use optimizer::Optimizer;
-pub use schedule::{CosineAnnealingLr, ExponentialLr, LinearWarmup, LrSchedule, LrScheduler, StepLr};
+pub use schedule::{CosineAnnealingLr, ExponentialLr, LinearLr, LrSchedule, LrScheduler, StepLr};
 pub use sgd::{Sgd, SgdConfig, SgdGroup};

@@ -1,9 +1,11 @@
 //! What every optimizer can do.
 
-use tensor_core::{Result, Tensor};
+use tensor_core::{Result, Stateful, Tensor};
 
 /// Changes parameters by their gradients. `torch.optim.Optimizer`.
-pub trait Optimizer {
+///
+/// Its state, all that it keeps between steps and its settings, is taken and put back as every [`Stateful`]'s is.
+pub trait Optimizer: Stateful {
     /// One step: every parameter that has a gradient gets its new value, which is computed now, and with it whatever else
     /// waits on this thread and is still held. No graph is recorded.
     ///

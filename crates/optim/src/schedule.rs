@@ -1,6 +1,6 @@
 //! Schedules of learning rates, each one closed formula of the number of steps taken.
 
-use tensor_core::{Error, Result};
+use tensor_core::{Error, Result, State, Stateful};
 
 use crate::Optimizer;
 
@@ -81,23 +81,24 @@ impl LrSchedule for CosineAnnealingLr {
 
 /// Straight from `start` times the base rate up to the base rate in `steps` steps, and then that:
 /// base · (start + (1 − start) · min(t, steps) / steps). `torch.optim.lr_scheduler.LinearLR`.
+#[doc(alias = "warmup")]
 #[derive(Clone, Copy, Debug)]
-pub struct LinearWarmup {
+pub struct LinearLr {
     steps: u64,
     start: f64,
 }
 
-impl LinearWarmup {
+impl LinearLr {
     /// # Errors
     /// No steps.
     #[track_caller]
-    pub fn new(steps: u64, start: f64) -> Result<LinearWarmup> {
-        at_least_one("LinearWarmup", "steps", steps)?;
-        Ok(LinearWarmup { steps, start })
+    pub fn new(steps: u64, start: f64) -> Result<LinearLr> {
+        at_least_one("LinearLr", "steps", steps)?;
+        Ok(LinearLr { steps, start })
     }
 }
 
-impl LrSchedule for LinearWarmup {
+impl LrSchedule for LinearLr {
     fn lr(&self, base: f64, step: u64) -> f64 {
         base * (self.start + (1.0 - self.start) * step.min(self.steps) as f64 / self.steps as f64)
     }
@@ -109,6 +110,8 @@ fn at_least_one(op: &'static str, name: &str, value: u64) -> Result<()> {
 }
 
 /// A schedule at work on an optimizer. Call [`LrScheduler::step`] after each step, or each epoch.
+///
+/// To resume, make the optimizer and the scheduler anew as at first, and then load the state of both.
 #[derive(Clone, Debug)]
 pub struct LrScheduler<S> {
     schedule: S,
@@ -130,7 +133,7 @@ impl<S: LrSchedule> LrScheduler<S> {
         optimizer.set_learning_rates(&self.rates());
     }
 
-    /// The steps counted so far; with the schedule, the whole state.
+    /// The steps counted so far.
     pub fn steps(&self) -> u64 {
         self.step
     }
@@ -138,6 +141,28 @@ impl<S: LrSchedule> LrScheduler<S> {
     /// The rates of the groups now.
     pub fn rates(&self) -> Vec<f64> {
         self.bases.iter().map(|&base| self.schedule.lr(base, self.step)).collect()
+    }
+}
+
+/// PyTorch's names: `last_epoch` for the steps counted, `base_lrs.0` for the rate that each group began with. The rates that
+/// the groups have now are in the optimizer's state.
+impl<S: LrSchedule> Stateful for LrScheduler<S> {
+    fn state_dict(&self) -> State {
+        let mut state = State::new();
+        state.insert("last_epoch", self.step);
+        for (g, base) in self.bases.iter().enumerate() {
+            state.insert(format!("base_lrs.{g}"), *base);
+        }
+        state
+    }
+
+    fn load_state_dict(&mut self, state: &State) -> Result<()> {
+        let mut reader = state.reader();
+        let step = reader.word("last_epoch");
+        let bases = (0..self.bases.len()).map(|g| reader.float(&format!("base_lrs.{g}"))).collect();
+        reader.finish()?;
+        (self.step, self.bases) = (step, bases);
+        Ok(())
     }
 }
 
@@ -161,11 +186,11 @@ mod tests {
         close(cosine.lr(1.1, 0), 1.1);
         close(cosine.lr(1.1, 5), 0.6);
         close(cosine.lr(1.1, 10), 0.1);
-        let warmup = LinearWarmup::new(4, 0.2).unwrap();
+        let warmup = LinearLr::new(4, 0.2).unwrap();
         close(warmup.lr(1.0, 0), 0.2);
         close(warmup.lr(1.0, 2), 0.6);
         close(warmup.lr(1.0, 9), 1.0);
         assert!(StepLr::new(0, 0.1).is_err() && CosineAnnealingLr::new(0, 0.0).is_err());
-        assert!(LinearWarmup::new(0, 0.0).is_err());
+        assert!(LinearLr::new(0, 0.0).is_err());
     }
 }

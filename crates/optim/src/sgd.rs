@@ -1,9 +1,9 @@
 //! Stochastic gradient descent, update for update as PyTorch computes it.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
 use autograd::no_grad;
-use tensor_core::{Error, ErrorKind, Result, Tensor, eval_all, eval_pending};
+use tensor_core::{Error, ErrorKind, Result, State, StateValue, Stateful, Tensor, eval_all, eval_pending};
 
 use crate::Optimizer;
 
@@ -133,55 +133,6 @@ impl Sgd {
         &mut self.groups
     }
 
-    /// The momenta, by the position of their parameter among all: `3.momentum_buffer`. A snapshot.
-    pub fn state_dict(&self) -> BTreeMap<String, Tensor> {
-        let momenta = self.groups.iter().flat_map(|group| &group.momenta).enumerate();
-        momenta
-            .filter_map(|(i, momentum)| Some((format!("{i}.momentum_buffer"), momentum.clone()?)))
-            .collect()
-    }
-
-    /// Takes over the momenta of a state dict, moved to where their parameters are. Parameters that it does not name begin
-    /// afresh. The settings are not touched.
-    ///
-    /// # Errors
-    /// [`ErrorKind::StateDict`] for a name that means no parameter, or for another shape or dtype; a failure to move. Nothing
-    /// has changed then.
-    #[track_caller]
-    pub fn load_state_dict(&mut self, dict: &BTreeMap<String, Tensor>) -> Result<()> {
-        let parameters = self.parameters();
-        let mut momenta = vec![None; parameters.len()];
-        let (mut unexpected, mut mismatched) = (Vec::new(), Vec::new());
-        for (name, value) in dict {
-            let index = name.strip_suffix(".momentum_buffer").and_then(|i| i.parse::<usize>().ok());
-            let Some((i, parameter)) = index.and_then(|i| Some((i, parameters.get(i)?))) else {
-                unexpected.push(name.clone());
-                continue;
-            };
-            if value.shape() != parameter.shape() || value.dtype() != parameter.dtype() {
-                mismatched.push(format!(
-                    "{name}: {} {} in the dict, {} {} in the parameter",
-                    value.dtype(),
-                    value.shape(),
-                    parameter.dtype(),
-                    parameter.shape()
-                ));
-                continue;
-            }
-            let value = no_grad(|| value.detach().to(&parameter.device()))?;
-            value.eval()?;
-            momenta[i] = Some(value);
-        }
-        if !(unexpected.is_empty() && mismatched.is_empty()) {
-            return Err(Error::new(ErrorKind::StateDict { missing: Vec::new(), unexpected, mismatched }));
-        }
-        let mut momenta = momenta.into_iter();
-        for slot in self.groups.iter_mut().flat_map(|group| &mut group.momenta) {
-            *slot = momenta.next().flatten();
-        }
-        Ok(())
-    }
-
     /// An error for what is no cell, and for a parameter given twice, which would take two steps at once.
     #[track_caller]
     fn check_parameters(&mut self) -> Result<()> {
@@ -207,6 +158,85 @@ impl Sgd {
             }
         }
         self.parameters_checked = true;
+        Ok(())
+    }
+}
+
+/// PyTorch's names: `param_groups.0.lr` and the other settings of each group, `param_groups.0.params` for how many
+/// parameters it has, and `state.3.momentum_buffer` for the momentum of parameter 3 among all.
+///
+/// Loading takes over the settings too, as in PyTorch. A momentum goes to where its parameter is; a parameter without one
+/// begins afresh.
+impl Stateful for Sgd {
+    fn state_dict(&self) -> State {
+        let mut state = State::new();
+        let mut index = 0;
+        for (g, group) in self.groups.iter().enumerate() {
+            let SgdConfig { lr, momentum, dampening, weight_decay, nesterov, maximize } = group.config;
+            let mut put =
+                |name: &str, value: StateValue| state.insert(format!("param_groups.{g}.{name}"), value);
+            put("lr", lr.into());
+            put("momentum", momentum.into());
+            put("dampening", dampening.into());
+            put("weight_decay", weight_decay.into());
+            put("nesterov", nesterov.into());
+            put("maximize", maximize.into());
+            put("params", group.parameters.len().into());
+            for momentum in &group.momenta {
+                if let Some(momentum) = momentum {
+                    state.insert(format!("state.{index}.momentum_buffer"), momentum.clone());
+                }
+                index += 1;
+            }
+        }
+        state
+    }
+
+    fn load_state_dict(&mut self, state: &State) -> Result<()> {
+        let mut reader = state.reader();
+        let mut loaded = Vec::new();
+        let mut index = 0;
+        for (g, group) in self.groups.iter().enumerate() {
+            let name = |name: &str| format!("param_groups.{g}.{name}");
+            let config = SgdConfig {
+                lr: reader.float(&name("lr")),
+                momentum: reader.float(&name("momentum")),
+                dampening: reader.float(&name("dampening")),
+                weight_decay: reader.float(&name("weight_decay")),
+                nesterov: reader.bool(&name("nesterov")),
+                maximize: reader.bool(&name("maximize")),
+            };
+            let count = group.parameters.len();
+            if reader.has(&name("params")) && reader.word(&name("params")) != count as u64 {
+                let found = reader.word(&name("params"));
+                reader.mismatch(format!("{}: {found} parameters, this group has {count}", name("params")));
+            } else {
+                // Noted as missing.
+                reader.int(&name("params"));
+            }
+            let mut momenta = Vec::with_capacity(count);
+            for parameter in &group.parameters {
+                let momentum = reader.tensor_like(&format!("state.{index}.momentum_buffer"), parameter);
+                momenta.push(momentum.map(|momentum| (momentum, parameter.device())));
+                index += 1;
+            }
+            loaded.push((config, momenta));
+        }
+        reader.finish()?;
+        // Moved before anything changes, since that can fail.
+        let mut moved = Vec::with_capacity(loaded.len());
+        for (config, momenta) in loaded {
+            let momenta = momenta.into_iter().map(|momentum| {
+                let Some((momentum, device)) = momentum else { return Ok(None) };
+                let momentum = no_grad(|| momentum.detach().to(&device))?;
+                momentum.eval()?;
+                Ok(Some(momentum))
+            });
+            moved.push((config, momenta.collect::<Result<Vec<_>>>()?));
+        }
+        for (group, (config, momenta)) in self.groups.iter_mut().zip(moved) {
+            (group.config, group.momenta) = (config, momenta);
+        }
         Ok(())
     }
 }

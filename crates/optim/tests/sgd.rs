@@ -3,15 +3,24 @@
 
 mod common;
 
-use std::{collections::BTreeMap, sync::atomic::Ordering};
+use std::sync::atomic::Ordering;
 
 use autograd::{TensorGrad, no_grad};
 use common::{assert_close, device, reference::reference_backend};
 use optim::{ExponentialLr, LrScheduler, Optimizer, Sgd, SgdConfig};
-use tensor_core::{DType, Device, ErrorKind, Tensor};
+use tensor_core::{DType, Device, ErrorKind, State, StateValue, Stateful, Tensor};
 
 fn leaf(values: &[f32], device: &Device) -> Tensor {
     Tensor::from_slice(values, [values.len()], device).unwrap().requires_grad()
+}
+
+/// The momenta of an optimizer's state.
+fn momenta(sgd: &Sgd) -> Vec<Tensor> {
+    let tensor = |(_, value)| match value {
+        StateValue::Tensor(tensor) => Some(tensor),
+        StateValue::Number(_) => None,
+    };
+    sgd.state_dict().into_iter().filter_map(tensor).collect()
 }
 
 /// Parameter values after each of three steps with the gradients 1, 2, 3.
@@ -71,7 +80,7 @@ fn settings_that_make_no_sense_are_errors_and_change_nothing() {
         let message = sgd.step().unwrap_err().to_string();
         assert!(message.starts_with("Sgd: "), "{message}");
         assert_close(&x, &[1.0]);
-        assert!(sgd.state_dict().is_empty());
+        assert!(sgd.state_dict().get("state.0.momentum_buffer").is_none());
     }
     sgd.groups_mut()[0].config = good;
     sgd.step().unwrap();
@@ -148,7 +157,7 @@ fn a_step_that_fails_changes_nothing() {
     set_grads();
     sgd.step().unwrap();
     set_grads();
-    let before = (all(parameters.clone()), all(sgd.state_dict().into_values().collect()));
+    let before = (all(parameters.clone()), all(momenta(&sgd)));
     let mut failures = 0;
     for n in 1.. {
         backend.fail_in.store(n, Ordering::Relaxed);
@@ -156,7 +165,7 @@ fn a_step_that_fails_changes_nothing() {
         backend.fail_in.store(0, Ordering::Relaxed);
         let Err(error) = result else { break };
         assert!(matches!(error.kind(), ErrorKind::OutOfMemory { .. }), "{error}");
-        assert_eq!((all(parameters.clone()), all(sgd.state_dict().into_values().collect())), before);
+        assert_eq!((all(parameters.clone()), all(momenta(&sgd))), before);
         failures += 1;
     }
     assert!(failures > 0);
@@ -194,17 +203,66 @@ fn the_state_goes_on_where_it_was_saved() {
     step(&a, &mut first);
     b.assign(&a.detach()).unwrap();
     let saved = first.state_dict();
-    assert_eq!(saved.keys().collect::<Vec<_>>(), ["0.momentum_buffer"]);
+    let names: Vec<&str> = saved.iter().map(|(name, _)| name).collect();
+    let group = ["dampening", "lr", "maximize", "momentum", "nesterov", "params", "weight_decay"];
+    let group = group.map(|name| format!("param_groups.0.{name}"));
+    assert_eq!(names[..7], group);
+    assert_eq!(names[7..], ["state.0.momentum_buffer"]);
+    second.groups_mut()[0].config.lr = 0.5;
     second.load_state_dict(&saved).unwrap();
+    assert_eq!(second.groups()[0].config, config);
     step(&a, &mut first);
     step(&b, &mut second);
     assert_eq!(a.item::<f32>().unwrap(), b.item::<f32>().unwrap());
-    for (name, shape) in [("1.momentum_buffer", 1), ("0.velocity", 1), ("0.momentum_buffer", 2)] {
-        let dict = BTreeMap::from([(name.to_string(), Tensor::zeros([shape], &device).unwrap())]);
-        let error = second.load_state_dict(&dict).unwrap_err();
-        assert!(matches!(error.kind(), ErrorKind::StateDict { .. }), "{error}");
+
+    // What does not fit is said by name, and changes nothing.
+    second.groups_mut()[0].config.lr = 0.5;
+    let before = format!("{:?}", momenta(&second)[0].to_vec::<f32>());
+    let misfit = |change: &dyn Fn(&mut State), part: &str, second: &mut Sgd| {
+        let mut state = saved.clone();
+        change(&mut state);
+        let message = second.load_state_dict(&state).unwrap_err().to_string();
+        assert!(message.contains(part), "{message}");
+    };
+    let momentum = |size: usize| Tensor::zeros([size], &device).unwrap();
+    misfit(&|s| s.insert("state.1.momentum_buffer", momentum(1)), "state.1.momentum_buffer", &mut second);
+    misfit(&|s| s.insert("state.0.momentum_buffer", momentum(2)), "a tensor f32 [2] where", &mut second);
+    misfit(&|s| s.insert("state.0.velocity", momentum(1)), "unexpected [\"state.0.velocity\"]", &mut second);
+    misfit(&|s| s.insert("param_groups.1.lr", 0.1), "param_groups.1.lr", &mut second);
+    misfit(&|s| s.insert("param_groups.0.params", 2usize), "2 parameters, this group has 1", &mut second);
+    misfit(&|s| drop(s.remove("param_groups.0.params")), "missing [\"param_groups.0.params\"]", &mut second);
+    misfit(&|s| s.insert("param_groups.0.lr", 1i64), "a floating-point number", &mut second);
+    assert_eq!(second.groups()[0].config.lr, 0.5);
+    assert_eq!(format!("{:?}", momenta(&second)[0].to_vec::<f32>()), before);
+}
+
+#[test]
+fn a_schedule_goes_on_from_its_state() {
+    let device = device();
+    let x = leaf(&[1.0], &device);
+    let mut sgd = Sgd::new([x.clone()], SgdConfig { lr: 0.1, ..Default::default() });
+    let mut first = LrScheduler::new(ExponentialLr::new(0.9), &mut sgd);
+    (0..3).for_each(|_| first.step(&mut sgd));
+    let saved = (first.state_dict(), sgd.state_dict());
+    // Made anew: it would take its base from the optimizer, whose state is loaded after it was made, or before.
+    for optimizer_first in [false, true] {
+        let mut other = Sgd::new([x.clone()], SgdConfig { lr: 7.0, ..Default::default() });
+        if optimizer_first {
+            other.load_state_dict(&saved.1).unwrap();
+        }
+        let mut second = LrScheduler::new(ExponentialLr::new(0.9), &mut other);
+        other.load_state_dict(&saved.1).unwrap();
+        second.load_state_dict(&saved.0).unwrap();
+        assert_eq!(other.learning_rates(), sgd.learning_rates());
+        second.step(&mut other);
+        assert_eq!(second.rates(), other.learning_rates());
+        assert_eq!(second.rates()[0].to_bits(), (0.1 * 0.9f64.powf(4.0)).to_bits());
     }
-    assert_eq!(second.state_dict().len(), 1);
+    let mut wide = Sgd::new([x.clone()], SgdConfig::default());
+    wide.add_group([leaf(&[1.0], &device)], SgdConfig::default());
+    let mut second = LrScheduler::new(ExponentialLr::new(0.9), &mut wide);
+    let message = second.load_state_dict(&saved.0).unwrap_err().to_string();
+    assert!(message.contains("base_lrs.1") && second.steps() == 0, "{message}");
 }
 
 #[test]

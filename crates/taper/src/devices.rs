@@ -1,5 +1,7 @@
 //! Choosing a device at run time.
 
+#[cfg(feature = "cpu")]
+use tensor_core::Tensor;
 use tensor_core::{Device, DeviceInfo, Error, ErrorKind, Result};
 
 /// The host's processor.
@@ -30,39 +32,95 @@ fn opened(device: Result<Device>) -> Result<Device> {
     }
 }
 
-/// The device of a name: `cpu`, `wgpu` (the first adapter), `wgpu:1`, or `auto`.
+/// The device of a name, in any case: `cpu`, `wgpu` (the first adapter; also `gpu`), `wgpu:1`, or `auto`.
 ///
-/// `auto` is what the environment variable `TAPER_DEVICE` names, or else the first GPU of hardware, or else the CPU.
+/// `auto` is what the environment variable `TAPER_DEVICE` names, or else the first GPU of hardware, or else the CPU. GPUs of every maker
+/// are called `wgpu`: there is no `cuda` and no `mps`.
 ///
 /// # Errors
 /// A name that means nothing here, an adapter that does not exist, or a variable of the environment that cannot be read.
+///
+/// ```
+/// let device = taper::device("CPU")?;
+/// assert_eq!(device.name(), "cpu");
+/// let error = taper::device("cuda:0").unwrap_err().to_string();
+/// assert!(error.contains("wgpu"), "{error}");
+/// # Ok::<(), taper::Error>(())
+/// ```
+#[doc(alias("cuda", "mps", "torch.device"))]
 #[track_caller]
 pub fn device(name: &str) -> Result<Device> {
-    let unknown = |hint: String| Error::new(ErrorKind::UnknownDevice { asked: name.into(), hint });
-    match name.trim() {
-        "auto" => {
+    let lower = name.trim().to_ascii_lowercase();
+    let (kind, index) = match lower.split_once(':') {
+        Some((kind, index)) => (kind.trim_end(), Some(index.trim_start())),
+        None => (lower.as_str(), None),
+    };
+    match (kind, index) {
+        ("auto", None) => {
             match std::env::var_os("TAPER_DEVICE").map(|name| name.to_string_lossy().trim().to_string()) {
-                Some(chosen) if !chosen.is_empty() && chosen != "auto" => device(&chosen),
+                Some(chosen) if !chosen.is_empty() && !chosen.eq_ignore_ascii_case("auto") => device(&chosen),
                 _ => automatic(),
             }
         }
         #[cfg(feature = "cpu")]
-        "cpu" => opened(backend_cpu::open()),
+        ("cpu", None | Some("0")) => opened(backend_cpu::open()),
         #[cfg(feature = "gpu")]
-        "wgpu" | "gpu" => wgpu(0),
+        ("wgpu" | "gpu", None) => wgpu(0),
         #[cfg(feature = "gpu")]
-        other if other.starts_with("wgpu:") => match other["wgpu:".len()..].parse() {
+        ("wgpu" | "gpu", Some(index)) => match index.parse() {
             Ok(index) => wgpu(index),
-            Err(_) => Err(unknown("the part after wgpu: must be a number, as in wgpu:0".into()).here()),
+            Err(_) => Err(unknown(name, format!("the part after {kind}: must be a number, as in {kind}:0"))),
         },
-        _ => {
-            let names: Vec<String> = devices().into_iter().map(|d| d.name).collect();
-            Err(unknown(format!(
-                "there are {}, and auto; a backend that is missing may be a feature of taper that is turned off",
-                names.join(", ")
-            ))
-            .here())
+        (kind, _) => Err(unknown(name, hint(kind))),
+    }
+}
+
+#[track_caller]
+fn unknown(name: &str, hint: String) -> Error {
+    Error::new(ErrorKind::UnknownDevice { asked: name.into(), hint })
+}
+
+/// What to say to a name of this kind.
+fn hint(kind: &str) -> String {
+    let names: Vec<String> = devices().into_iter().map(|d| d.name).collect();
+    let there_are = format!("there are {}, and auto", names.join(", "));
+    // What GPUs are called elsewhere.
+    const GPUS: [&str; 12] =
+        ["cuda", "gpu", "wgpu", "mps", "rocm", "hip", "xpu", "vulkan", "metal", "dx12", "opencl", "directml"];
+    match kind {
+        kind if GPUS.contains(&kind) && cfg!(feature = "gpu") => {
+            format!("GPUs of every maker are called wgpu here, as in taper::device(\"wgpu:0\"); {there_are}")
         }
+        kind if GPUS.contains(&kind) => format!(
+            "GPUs are called wgpu here, and this program was built without them; turn on the feature wgpu of taper; {there_are}"
+        ),
+        _ => format!("{there_are}; a backend that is missing may be a feature of taper that is turned off"),
+    }
+}
+
+/// What Taper adds to [`Tensor`] that needs a backend; part of the [prelude](crate::prelude).
+#[cfg(feature = "cpu")]
+pub trait TensorExt {
+    /// This tensor on the CPU; the tensor itself if it is there already. Gradients flow back to where it came from.
+    ///
+    /// # Errors
+    /// A failure to compute it where it is, or no memory.
+    ///
+    /// ```
+    /// use taper::prelude::*;
+    ///
+    /// let x = Tensor::ones([2], &taper::best_device())?;
+    /// assert_eq!(x.cpu()?.device(), taper::cpu());
+    /// # Ok::<(), taper::Error>(())
+    /// ```
+    #[track_caller]
+    fn cpu(&self) -> Result<Tensor>;
+}
+
+#[cfg(feature = "cpu")]
+impl TensorExt for Tensor {
+    fn cpu(&self) -> Result<Tensor> {
+        self.to(&backend_cpu::open()?)
     }
 }
 

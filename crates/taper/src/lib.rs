@@ -19,7 +19,7 @@
 //! |---|---|
 //! | [`prelude`] | what nearly every program needs |
 //! | [`device`], [`devices`], [`best_device`] | where tensors live |
-//! | [`nn`] | modules, layers, losses, state dicts |
+//! | [`nn`] | modules, layers, losses, state dicts, checkpoints |
 //! | [`optim`] | optimizers and schedules |
 //! | [`data`] | datasets and loaders |
 //! | [`autograd`] | gradients, custom functions, graphs as pictures |
@@ -33,24 +33,29 @@ pub use nn;
 pub use optim;
 pub use tensor_core;
 
-pub use autograd::{dot, enable_grad, grad, no_grad};
+pub use autograd::{dot, enable_grad, grad, grad_of, no_grad};
 #[cfg(feature = "cpu")]
 pub use devices::best_device;
-#[cfg(feature = "cpu")]
-pub use devices::cpu;
 #[cfg(feature = "gpu")]
 pub use devices::wgpu;
+#[cfg(feature = "cpu")]
+pub use devices::{TensorExt, cpu};
 pub use devices::{device, devices};
 pub use tensor_core::{
-    DType, Device, DeviceInfo, DeviceKind, Element, Error, ErrorKind, Generator, Layout, MemoryStats, Op,
-    Result, Scalar, Shape, Tensor, TensorOptions, bf16, eval_pending, f16,
+    Axes, Axis, DType, Device, DeviceInfo, DeviceKind, Element, Ellipsis, Error, ErrorKind, Generator, Index,
+    Layout, MemoryStats, NewAxis, Op, Result, Scalar, Shape, State, StateReader, StateValue, Stateful, Step,
+    Tensor, TensorOptions, bf16, default_dtype, eval_pending, f16, set_default_dtype,
 };
 
 /// What nearly every program needs: `use taper::prelude::*;`.
 pub mod prelude {
-    pub use crate::{DType, Device, Error, Generator, Result, Tensor, no_grad};
+    #[cfg(feature = "cpu")]
+    pub use crate::TensorExt;
+    pub use crate::{
+        DType, Device, Ellipsis, Error, Generator, NewAxis, Result, Stateful, Step, Tensor, no_grad,
+    };
     pub use autograd::TensorGrad;
     pub use data::{DataLoader, Dataset, TensorDataset, ToDevice};
-    pub use nn::{Layer, Linear, Module, ReLU, Sequential, cross_entropy};
+    pub use nn::{Checkpoint, Layer, Linear, Module, Relu, Sequential, cross_entropy};
     pub use optim::{Optimizer, Sgd, SgdConfig};
 }

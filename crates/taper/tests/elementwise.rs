@@ -190,7 +190,7 @@ fn scalars_stand_on_either_side_and_promote_as_in_pytorch() -> Result<()> {
     check(8 / &x, &[8.0, 4.0, 2.0])?;
     check(x.clone() * x.clone() - &x, &[0.0, 2.0, 12.0])?;
     check(-&x, &[-1.0, -2.0, -4.0])?;
-    let ints = Tensor::new([1i32, 2, 4], &d)?;
+    let ints = Tensor::new([1, 2, 4], (DType::I32, &d))?;
     assert_eq!((&ints + 1).dtype(), DType::I32);
     assert_eq!((&ints + 0.5).dtype(), DType::F32);
     assert_eq!((&ints / 2).dtype(), DType::F32);

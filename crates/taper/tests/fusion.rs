@@ -51,7 +51,7 @@ fn build(picks: &[Pick], d: &Device, eager: bool) -> Result<Vec<Tensor>> {
             }
             10 => a.flatten_all(),
             11 if a.rank() > 0 => a.flip((pick.b % a.rank()) as isize)?,
-            12 if a.rank() > 0 && a.dims()[0] > 1 => a.slice(0, 1, isize::MAX)?,
+            12 if a.rank() > 0 && a.dims()[0] > 1 => a.slice(0, 1..)?,
             13 if a.rank() > 0 && a.numel() > 0 => a.softmax(-1)?,
             14 if a.rank() == 2 && a.numel() > 0 && pick.b % 2 == 0 => {
                 // One value a row, as a vector, seen along the rows or the columns again.

@@ -114,10 +114,10 @@ fn movement_rules() {
     check("reshape", |x| x[0].reshape([4, -1]), &[&[2, 6]]);
     check("permute", |x| Ok(x[0].permute([2, 0, 1])? * 2.0), &[&[2, 3, 4]]);
     check("expand", |x| x[0].expand([3, 2, 4])?.mul(&x[1]), &[&[2, 1], &[3, 2, 4]]);
-    check("slice", |x| x[0].slice(1, 1, 3), &[&[3, 5]]);
-    check("slice with step", |x| x[0].slice_step(1, 1, 6, 2)?.slice_step(0, 0, 3, 2), &[&[3, 7]]);
+    check("slice", |x| x[0].slice(1, 1..3), &[&[3, 5]]);
+    check("slice with step", |x| x[0].slice_step(1, 1..6, 2)?.slice_step(0, 0..3, 2), &[&[3, 7]]);
     check("flip", |x| x[0].flip([0, 1])?.mul(&x[1]), &[&[3, 2], &[3, 2]]);
-    check("flipped slices", |x| x[0].flip(1)?.slice_step(1, 0, 5, 2)?.flip(1), &[&[2, 5]]);
+    check("flipped slices", |x| x[0].flip(1)?.slice_step(1, 0..5, 2)?.flip(1), &[&[2, 5]]);
     check("select", |x| x[0].select(0, -1), &[&[3, 4]]);
     check("concat", |x| Tensor::concat(&[&x[0], &x[1], &x[0]], 1), &[&[2, 3], &[2, 1]]);
     check("stack", |x| Tensor::stack(&[&x[0], &x[1]], -1), &[&[2, 3], &[2, 3]]);
@@ -236,7 +236,7 @@ fn second_derivatives() {
     check("mul and div", &|x| x[0].mul(&x[1])?.div(&(&x[1] + 2.0)), &[at(&[2, 3], 1), at(&[3], 2)]);
     check("matmul", &|x| x[0].matmul(&x[1])?.tanh().matmul(&x[1].t()?), &[at(&[2, 3], 1), at(&[3, 2], 2)]);
     check("softmax", &|x| x[0].softmax(1), &[at(&[2, 3], 1)]);
-    check("mean of slices", &|x| x[0].slice(1, 0, 2)?.powi(2).mean_axis(0, false), &[at(&[2, 3], 1)]);
+    check("mean of slices", &|x| x[0].slice(1, 0..2)?.powi(2).mean_axis(0, false), &[at(&[2, 3], 1)]);
     check("pow", &|x| x[0].pow(&x[1]), &[at(&[3], 1), at(&[3], 2)]);
     check("sort", &|x| Ok(x[0].sort(1, true)?.0.powi(3)), &[at(&[2, 4], 1)]);
     check("topk", &|x| Ok(x[0].topk(2, 1, true)?.0.powi(3)), &[at(&[2, 4], 1)]);

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use common::{assert_close, device, has, of};
 use serde::Deserialize;
 use serde_json::Value;
-use taper::nn::{CrossEntropy, Reduction};
+use taper::nn::{CrossEntropyLoss, Reduction};
 use taper::prelude::*;
 use taper::{Scalar, grad};
 
@@ -366,7 +366,7 @@ fn cross_entropy_with_every_option() -> Result<()> {
             Some(given) => Tensor::from_slice(given, input.targets.shape.as_slice(), &device())?,
             None => input.targets.tensor(DType::I32)?,
         };
-        let loss = CrossEntropy {
+        let loss = CrossEntropyLoss {
             reduction: match case.reduction.as_str() {
                 "mean" => Reduction::Mean,
                 "sum" => Reduction::Sum,

@@ -111,7 +111,7 @@ fn movement_agrees_on_every_layout() {
         });
         agree(&what("contiguous"), |d| make(d, DType::F32, 1)?.contiguous());
     }
-    agree("slices", |d| tensor(&[6, 7], 1, DType::F32, d)?.slice(0, -4, 100)?.slice_step(1, 1, -1, 3));
+    agree("slices", |d| tensor(&[6, 7], 1, DType::F32, d)?.slice(0, -4..100)?.slice_step(1, 1..-1, 3));
     agree("select", |d| tensor(&[6, 7], 1, DType::F32, d)?.select(-1, -2));
     agree("squeeze", |d| tensor(&[1, 3, 1], 1, DType::F32, d)?.squeeze(..)?.unsqueeze(-1));
     agree("tril", |d| {
@@ -187,12 +187,7 @@ fn apply(mut x: Tensor, moves: &[Move]) -> Result<Tensor> {
             Move::Slice(axis, start, step) if rank > 0 => {
                 let axis = axis % rank;
                 let size = x.dims()[axis];
-                x.slice_step(
-                    axis as isize,
-                    (start % size.max(1)) as isize,
-                    size as isize,
-                    1 + (step % 3) as isize,
-                )?
+                x.slice_step(axis, start % size.max(1)..size, 1 + step % 3)?
             }
             Move::Expand if x.numel() < 2000 => x
                 .unsqueeze(0)?

@@ -71,6 +71,38 @@ fn one_of_many_passes_uses_a_graph_up() -> Result<()> {
     Ok(())
 }
 
+/// A pass that keeps the graph went through what another was taking away, and gave what was left of the gradient.
+#[test]
+fn a_pass_beside_one_that_uses_the_graph_up_is_whole_or_fails() -> Result<()> {
+    let rounds = if device().name() == "cpu" { 400 } else { 20 };
+    for _ in 0..rounds {
+        let leaf = of(&[3.0], &[], DType::F32, &device())?.requires_grad();
+        let mut y = leaf.clone();
+        for _ in 0..20 {
+            y = y.add(&leaf)?;
+            y.eval()?;
+        }
+        let start = Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                start.wait();
+                y.backward().unwrap();
+            });
+            scope.spawn(|| {
+                start.wait();
+                match taper::grad(&[&y], &[&leaf], false) {
+                    Ok(found) => {
+                        assert_eq!(found[0].as_ref().map(|g| g.item::<f32>().unwrap()), Some(21.0));
+                    }
+                    Err(error) => assert!(error.to_string().contains("used up"), "{error}"),
+                }
+            });
+        });
+        assert_eq!(leaf.grad().unwrap().item::<f32>()?, 21.0);
+    }
+    Ok(())
+}
+
 /// A leaf that took several values in one graph gets the sum of what arrives at each.
 #[test]
 fn a_leaf_met_twice_gets_one_sum() -> Result<()> {

@@ -262,9 +262,9 @@ pub enum ErrorKind {
         message: String,
     },
 
-    /// A state dict that does not fit the module. The module is unchanged.
+    /// A state that does not fit what is to take it over, a module or an optimizer say. That is unchanged.
     #[error(
-        "state dict does not fit: missing {missing:?}, unexpected {unexpected:?}, misshapen {mismatched:?}; the module is unchanged"
+        "state dict does not fit: missing {missing:?}, unexpected {unexpected:?}, misshapen {mismatched:?}; nothing was changed"
     )]
     StateDict {
         /// Names the module has and the dict lacks.

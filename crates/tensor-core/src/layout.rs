@@ -120,7 +120,8 @@ impl Layout {
     /// Every `step`-th element of `axis` from `start`, `len` of them; a negative step walks backwards.
     pub fn slice(&self, axis: usize, start: usize, len: usize, step: isize) -> Layout {
         let mut out = self.clone();
-        if len > 0 {
+        // A layout of nothing stays where it is: a step along one axis may lead out of a buffer that another axis makes empty.
+        if len > 0 && !self.shape.contains(&0) {
             out.offset = (self.offset as isize + start as isize * self.strides[axis]) as usize;
         }
         // The stride of one element is never taken, and a step that leaves the axis may be as long as it likes.
@@ -256,6 +257,8 @@ mod tests {
         assert_eq!((l.offset(), l.strides()), (5, &[-3isize, -1][..]));
         assert_eq!(l.span(), (0, 6));
         assert_eq!(Layout::contiguous([0, 3]).flip(0).span(), (0, 0));
+        assert_eq!(Layout::contiguous([7, 0]).slice(0, 2, 1, 1).offset(), 0);
+        assert_eq!(l.slice(0, 1, 1, isize::MAX).strides(), [-3, -1]);
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! | [`Error`] | everything that can go wrong |
 
 pub mod backend;
+mod defaults;
 mod device;
 mod dtype;
 mod error;
@@ -26,10 +27,12 @@ mod rounding;
 mod scalar;
 mod schedule;
 mod shape;
+mod state;
 mod tensor;
 mod ticket;
 
 pub use backend::{Backend, Buffer, DeviceInfo, DeviceKind, Limits, MemoryStats, Storage};
+pub use defaults::{default_dtype, set_default_dtype};
 pub use device::Device;
 pub use dtype::{DType, Element};
 pub use error::{Error, ErrorKind, Result};
@@ -44,8 +47,12 @@ pub use origin::with_location;
 pub use philox::philox;
 pub use rounding::round_to_odd;
 pub use scalar::Scalar;
-pub use shape::{Axes, Dims, MAX_ELEMENTS, Shape};
-pub use tensor::{Generator, Nested, Number, Tensor, TensorOptions, eval_all, eval_pending};
+pub use shape::{Axes, Axis, Dims, Int, MAX_ELEMENTS, Shape};
+pub use state::{State, StateReader, StateValue, Stateful};
+pub use tensor::{
+    Ellipsis, Generator, Index, Indices, Nested, NewAxis, Number, Operand, Span, Step, Tensor, TensorOptions,
+    eval_all, eval_pending,
+};
 pub use ticket::Ticket;
 
 #[doc(no_inline)]

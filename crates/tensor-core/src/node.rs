@@ -75,8 +75,9 @@ pub(crate) struct Node {
     pub(crate) state: Mutex<State>,
     /// Whether `state` has its value, which never goes again: to be asked without the lock.
     computed: AtomicBool,
-    /// Scratch of the evaluation under way on this node's device: its epoch and the node's place in its order.
-    pub(crate) mark: AtomicU64,
+    /// Scratch of the evaluation under way on this node's device: its number, and the node's place in its order.
+    pub(crate) epoch: AtomicU64,
+    pub(crate) place: AtomicU32,
     /// The variable whose value this node is or was; gradients that arrive here accumulate there.
     pub(crate) leaf: OnceLock<Weak<Node>>,
     /// Present in the outer node of a variable only, which is never computed itself.
@@ -138,7 +139,8 @@ impl Node {
             location,
             computed: AtomicBool::new(value.is_some()),
             state: Mutex::new(State { inputs, value }),
-            mark: AtomicU64::new(0),
+            epoch: AtomicU64::new(0),
+            place: AtomicU32::new(0),
             leaf: OnceLock::new(),
             variable: None,
         }

@@ -447,7 +447,15 @@ impl Op {
                 | U::Sigmoid
                 | U::Relu => (0, true),
                 U::Abs | U::Log | U::Log1p | U::Sin | U::Cos | U::Erf => (1, false),
-                _ => (0, false),
+                U::Neg
+                | U::Sign
+                | U::Floor
+                | U::Ceil
+                | U::Round
+                | U::Trunc
+                | U::Not
+                | U::IsNan
+                | U::IsInf => (0, false),
             },
             Op::Powi(_) => (1, false),
             Op::Binary(op) => match op {
@@ -455,16 +463,36 @@ impl Op {
                 B::Div => (0b10, wanted & 0b10 != 0),
                 B::Remainder | B::Maximum | B::Minimum | B::Atan2 => (0b11, false),
                 B::Pow => (0b11, true),
-                _ => (0, false),
+                B::Add | B::Sub | B::FloorDiv | B::And | B::Or | B::Xor => (0, false),
             },
             Op::Where => (0b001, false),
-            Op::Reduce { op: ReduceOp::Max | ReduceOp::Min | ReduceOp::Prod, .. } => (1, true),
-            Op::Cumulative { op: CumulativeOp::Prod | CumulativeOp::LogSumExp, .. } => (1, true),
+            Op::Reduce { op, .. } => match op {
+                ReduceOp::Max | ReduceOp::Min | ReduceOp::Prod => (1, true),
+                ReduceOp::Sum | ReduceOp::Mean | ReduceOp::Any | ReduceOp::All => (0, false),
+            },
+            Op::Cumulative { op, .. } => match op {
+                CumulativeOp::Prod | CumulativeOp::LogSumExp => (1, true),
+                CumulativeOp::Sum | CumulativeOp::ArgMax | CumulativeOp::ArgMin => (0, false),
+            },
             Op::MatMul => (others, false),
             Op::Gather { .. } => (0b10, false),
             Op::ScatterAdd { .. } => (0b10, false),
             Op::Custom(_) => (u32::MAX, true),
-            _ => (0, false),
+            Op::Leaf
+            | Op::Full(_)
+            | Op::Arange(_)
+            | Op::Random { .. }
+            | Op::Compare(_)
+            | Op::Cast
+            | Op::Reshape
+            | Op::Permute(_)
+            | Op::Expand
+            | Op::Slice { .. }
+            | Op::Concat { .. }
+            | Op::Pad(_)
+            | Op::ArgReduce { .. }
+            | Op::ArgSort { .. }
+            | Op::ToDevice => (0, false),
         };
         Saved { inputs, output }
     }

@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use crate::{DType, round_to_odd};
+use crate::{DType, Device, default_dtype, round_to_odd};
 
 /// A number given to an operation beside its tensors, as in `&x + 2.0`.
 ///
 /// It takes its tensor's dtype where the category allows (`f32` tensor `+ 2` stays `f32`), as in PyTorch; a
-/// float scalar with an integer tensor gives `f32`.
+/// float scalar with an integer tensor gives the default dtype (see [`default_dtype`]).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scalar {
     /// A floating-point number.
@@ -19,11 +19,12 @@ pub enum Scalar {
 }
 
 impl Scalar {
-    /// The dtype of a tensor made from this scalar alone: `f32`, `i64` or `bool`, PyTorch's defaults.
-    pub fn default_dtype(self) -> DType {
+    /// The dtype of a tensor on `device` made from this scalar alone: that of [`default_dtype`] for a float, of
+    /// [`Device::int_dtype`] for an integer, or bool.
+    pub fn default_dtype(self, device: &Device) -> DType {
         match self {
-            Scalar::Float(_) => DType::F32,
-            Scalar::Int(_) => DType::I64,
+            Scalar::Float(_) => default_dtype(),
+            Scalar::Int(_) => device.int_dtype(),
             Scalar::Bool(_) => DType::Bool,
         }
     }
@@ -63,11 +64,11 @@ impl Scalar {
         }
     }
 
-    /// The dtype of `tensor op scalar` for a tensor of the given dtype.
-    pub fn promote_with(self, tensor: DType) -> DType {
+    /// The dtype of `tensor op scalar` for a tensor of the given dtype on `device`.
+    pub fn promote_with(self, tensor: DType, device: &Device) -> DType {
         match self {
-            Scalar::Float(_) if !tensor.is_float() => DType::F32,
-            Scalar::Int(_) if tensor == DType::Bool => DType::I64,
+            Scalar::Float(_) if !tensor.is_float() => device.float_dtype(),
+            Scalar::Int(_) if tensor == DType::Bool => device.int_dtype(),
             _ => tensor,
         }
     }

@@ -109,8 +109,12 @@ impl Shape {
     }
 
     /// The axis meant by `axis`, which may count from the end.
+    ///
+    /// # Errors
+    /// No such axis; `op` names the operation.
     #[track_caller]
-    pub fn axis(&self, axis: isize, op: &'static str) -> Result<usize> {
+    pub fn axis(&self, axis: impl Into<Axis>, op: &'static str) -> Result<usize> {
+        let Axis(axis) = axis.into();
         let rank = self.rank() as isize;
         let resolved = if axis < 0 { axis + rank } else { axis };
         if (0..rank).contains(&resolved) {
@@ -199,6 +203,16 @@ impl<const N: usize> From<[usize; N]> for Shape {
         Shape(SmallVec::from_slice(&dims))
     }
 }
+impl<const N: usize> From<&[usize; N]> for Shape {
+    fn from(dims: &[usize; N]) -> Shape {
+        Shape(SmallVec::from_slice(dims))
+    }
+}
+impl From<&Vec<usize>> for Shape {
+    fn from(dims: &Vec<usize>) -> Shape {
+        Shape(SmallVec::from_slice(dims))
+    }
+}
 impl From<&[usize]> for Shape {
     fn from(dims: &[usize]) -> Shape {
         Shape(SmallVec::from_slice(dims))
@@ -226,6 +240,12 @@ impl<const N: usize> PartialEq<[usize; N]> for Shape {
     }
 }
 
+/// One axis as a user names it: any integer, negative ones counted from the end (`-1` is the last).
+///
+/// Functions take `impl Into<Axis>`, so that `1`, `-1` and an index from a loop all go in as they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Axis(pub(crate) isize);
+
 /// Axes as a user names them: one (`1`, `-1`), several (`[0, -1]`), or all of them (`..`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Axes(pub(crate) Option<SmallVec<[isize; 4]>>);
@@ -248,12 +268,16 @@ impl From<std::ops::RangeFull> for Axes {
     }
 }
 
-/// The sizes asked of `reshape`: one of them may be -1, which takes what is left.
+/// The sizes asked of `reshape` and `expand`, where -1 leaves one open: one size, an array, a slice, a vector, a shape, or a tuple
+/// whose parts may be of different types, as in `(n, -1)` with `n` of usize.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dims(pub(crate) SmallVec<[isize; 5]>);
 
 impl Dims {
-    /// The shape that these sizes mean for `numel` elements that now have the shape `from`.
+    /// The shape that these sizes mean for the elements that now have the shape `from`.
+    ///
+    /// # Errors
+    /// Sizes that do not hold as many elements, or several of them -1.
     #[track_caller]
     pub fn resolve(&self, from: &Shape) -> Result<Shape> {
         let bad =
@@ -287,32 +311,95 @@ impl Dims {
     }
 }
 
-/// A size or axis as a user wrote it. One that is too large stays too large, and does not become a -1.
-fn signed<T: TryInto<isize>>(n: T) -> isize {
-    n.try_into().unwrap_or(isize::MAX)
+mod sealed {
+    pub trait Sealed {}
 }
 
-macro_rules! from_ints {
+/// An integer that can name an axis or a size: `i32`, `i64`, `isize`, `u32`, `usize`.
+pub trait Int: sealed::Sealed + Copy {
+    /// The same number; one that is out of reach becomes the nearest, which no shape has.
+    fn as_isize(self) -> isize;
+}
+
+macro_rules! ints {
     ($($t:ty),*) => {$(
-        impl From<$t> for Axes { fn from(axis: $t) -> Axes { Axes(Some(SmallVec::from_elem(signed(axis), 1))) } }
-        impl<const N: usize> From<[$t; N]> for Axes {
-            fn from(axes: [$t; N]) -> Axes { Axes(Some(axes.iter().map(|&a| signed(a)).collect())) }
+        impl sealed::Sealed for $t {}
+        impl Int for $t {
+            fn as_isize(self) -> isize {
+                #[allow(unused_comparisons)] // one formula for signed and unsigned ones
+                isize::try_from(self).unwrap_or(if self < 0 { isize::MIN } else { isize::MAX })
+            }
         }
-        impl From<&[$t]> for Axes {
-            fn from(axes: &[$t]) -> Axes { Axes(Some(axes.iter().map(|&a| signed(a)).collect())) }
-        }
-        impl From<Vec<$t>> for Axes { fn from(axes: Vec<$t>) -> Axes { Axes::from(axes.as_slice()) } }
-        impl From<$t> for Dims { fn from(d: $t) -> Dims { Dims(SmallVec::from_elem(signed(d), 1)) } }
-        impl<const N: usize> From<[$t; N]> for Dims {
-            fn from(dims: [$t; N]) -> Dims { Dims(dims.iter().map(|&d| signed(d)).collect()) }
-        }
-        impl From<&[$t]> for Dims {
-            fn from(dims: &[$t]) -> Dims { Dims(dims.iter().map(|&d| signed(d)).collect()) }
-        }
-        impl From<Vec<$t>> for Dims { fn from(dims: Vec<$t>) -> Dims { Dims::from(dims.as_slice()) } }
     )*};
 }
-from_ints!(i32, i64, isize, usize);
+ints!(i32, i64, isize, u32, usize);
+
+impl<I: Int> From<I> for Axis {
+    fn from(axis: I) -> Axis {
+        Axis(axis.as_isize())
+    }
+}
+impl From<Axis> for Axes {
+    fn from(axis: Axis) -> Axes {
+        Axes(Some(SmallVec::from_elem(axis.0, 1)))
+    }
+}
+
+/// The ways to write one or several integers.
+macro_rules! from_ints {
+    ($($to:ident => $make:expr;)*) => {$(
+        impl<I: Int> From<I> for $to {
+            fn from(one: I) -> $to { $make([one].iter().map(|&i| i.as_isize()).collect()) }
+        }
+        impl<I: Int, const N: usize> From<[I; N]> for $to {
+            fn from(list: [I; N]) -> $to { $to::from(list.as_slice()) }
+        }
+        impl<I: Int, const N: usize> From<&[I; N]> for $to {
+            fn from(list: &[I; N]) -> $to { $to::from(list.as_slice()) }
+        }
+        impl<I: Int> From<&[I]> for $to {
+            fn from(list: &[I]) -> $to { $make(list.iter().map(|&i| i.as_isize()).collect()) }
+        }
+        impl<I: Int> From<Vec<I>> for $to {
+            fn from(list: Vec<I>) -> $to { $to::from(list.as_slice()) }
+        }
+        impl<I: Int> From<&Vec<I>> for $to {
+            fn from(list: &Vec<I>) -> $to { $to::from(list.as_slice()) }
+        }
+    )*};
+}
+from_ints! {
+    Axes => |list| Axes(Some(list));
+    Dims => Dims;
+}
+
+/// Tuples: of sizes for a shape, of integers of any types for what may be negative.
+macro_rules! from_tuples {
+    ($($($t:ident $v:ident)*;)*) => {$(
+        impl<$($t: Int),*> From<($($t,)*)> for Dims {
+            fn from(($($v,)*): ($($t,)*)) -> Dims { Dims::from([$($v.as_isize()),*]) }
+        }
+        impl<$($t: Int),*> From<($($t,)*)> for Axes {
+            fn from(($($v,)*): ($($t,)*)) -> Axes { Axes::from([$($v.as_isize()),*]) }
+        }
+        impl From<($(size!($t),)*)> for Shape {
+            fn from(($($v,)*): ($(size!($t),)*)) -> Shape { Shape::from([$($v),*]) }
+        }
+    )*};
+}
+macro_rules! size {
+    ($t:ident) => {
+        usize
+    };
+}
+from_tuples! {
+    A a;
+    A a B b;
+    A a B b C c;
+    A a B b C c D d;
+    A a B b C c D d E e;
+    A a B b C c D d E e F f;
+}
 
 impl From<()> for Dims {
     fn from(_: ()) -> Dims {
@@ -353,6 +440,30 @@ mod tests {
             assert!(Dims::from(bad).resolve(&from).is_err());
         }
         assert!(Dims::from([i64::MAX, 8]).resolve(&from).is_err());
+    }
+
+    #[test]
+    fn shapes_and_sizes_are_written_in_many_ways() {
+        let shape = |s: Shape| s;
+        for from in [
+            shape([2, 3].into()),
+            shape((&[2, 3]).into()),
+            shape((2, 3).into()),
+            shape(vec![2, 3].into()),
+            shape((&vec![2, 3]).into()),
+        ] {
+            assert_eq!(from, [2, 3]);
+        }
+        assert_eq!(shape((4,).into()), [4]);
+        let n: usize = 2;
+        for dims in [Dims::from((n, -1)), (n, -1i64).into(), [2, -1].into(), (&[2i64, -1]).into()] {
+            assert_eq!(dims.resolve(&Shape::from([3, 2])).unwrap(), [2, 3]);
+        }
+        // An axis past all reach stays out of range: it does not wrap to -1.
+        assert!(Shape::from([2]).axis(usize::MAX, "test").is_err());
+        assert!(Shape::from([2]).axes(&[u32::MAX].into(), "test").is_err());
+        assert_eq!(Shape::from([2, 3]).axis(1u32, "test").unwrap(), 1);
+        assert_eq!(Shape::from([2, 3]).axis(-1i64, "test").unwrap(), 1);
     }
 
     #[test]

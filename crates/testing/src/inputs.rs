@@ -57,7 +57,7 @@ pub const VIEWS: &[View] = &[
     ("size 1", |d, t, s| tensor(&[1, 1], s, t, d)),
     ("odd", |d, t, s| tensor(&[7, 13], s, t, d)),
     ("transposed", |d, t, s| tensor(&[5, 4, 3], s, t, d)?.permute([2, 1, 0])),
-    ("sliced", |d, t, s| tensor(&[6, 9, 5], s, t, d)?.slice_step(1, 1, 9, 2)?.slice(0, 2, 5)),
+    ("sliced", |d, t, s| tensor(&[6, 9, 5], s, t, d)?.slice_step(1, 1..9, 2)?.slice(0, 2..5)),
     ("expanded", |d, t, s| tensor(&[3, 1, 5], s, t, d)?.expand([3, 4, 5])),
     ("flipped", |d, t, s| tensor(&[3, 4, 5], s, t, d)?.flip([0, 2])),
 ];

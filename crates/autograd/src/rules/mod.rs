@@ -180,3 +180,93 @@ fn check_custom(op: &'static str, k: usize, gradient: &Tensor, input: &Tensor) -
     }
     Ok(())
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::collections::HashSet;
+
+    use tensor_core::{BinaryOp, CumulativeOp, Device, ReduceOp, UnaryOp, set_grad_enabled};
+
+    use super::*;
+
+    /// Which inputs, a bit each, and whether the output the rule of `y` reads when the inputs in `wanted` want gradients.
+    fn read(y: &Tensor, wanted: u32) -> (u32, bool) {
+        let inputs = y.recorded_inputs();
+        let needs: Vec<bool> =
+            (0..inputs.len()).map(|k| wanted >> k & 1 == 1 && inputs[k].dtype().is_float()).collect();
+        let gradient = Tensor::zeros(y.shape(), (y.dtype(), &y.device())).unwrap();
+        let step = Step { node: y, inputs: &inputs, gradient: &gradient, needs: &needs };
+        let found = set_grad_enabled(false, || gradients(&step)).unwrap();
+        let (mut reads, mut output) = (0, false);
+        let mut seen = HashSet::new();
+        let mut stack: Vec<Tensor> =
+            found.into_iter().zip(&needs).filter_map(|(g, needed)| g.filter(|_| *needed)).collect();
+        while let Some(node) = stack.pop() {
+            if let Some(k) = inputs.iter().position(|input| input.id() == node.id()) {
+                reads |= 1 << k;
+            } else if node.id() == y.id() {
+                output = true;
+            } else if seen.insert(node.id()) {
+                stack.extend(node.recorded_inputs());
+            }
+        }
+        (reads, output)
+    }
+
+    /// Every operation that has a rule, on inputs that are results themselves.
+    fn operations(device: &Device) -> Result<Vec<Tensor>> {
+        let made = |shape: &[usize]| -> Result<Tensor> {
+            Ok(Tensor::full(shape, 0.5, device)?.into_cell(true)?.mul_scalar(2.0))
+        };
+        let (x, z) = (made(&[2, 3])?, made(&[2, 3])?);
+        let index = Tensor::zeros([2, 3], (DType::I32, device))?.add_scalar(1);
+        let mut all = Vec::new();
+        let without = [UnaryOp::Not, UnaryOp::IsNan, UnaryOp::IsInf];
+        all.extend(UnaryOp::ALL.iter().filter(|op| !without.contains(op)).map(|op| x.unary(*op)));
+        for &op in
+            BinaryOp::ALL.iter().filter(|op| !matches!(op, BinaryOp::And | BinaryOp::Or | BinaryOp::Xor))
+        {
+            all.push(x.binary(op, &z)?);
+        }
+        for op in [ReduceOp::Sum, ReduceOp::Mean, ReduceOp::Max, ReduceOp::Min, ReduceOp::Prod] {
+            all.push(x.reduce(op, 1, false)?);
+        }
+        for op in [CumulativeOp::Sum, CumulativeOp::Prod, CumulativeOp::LogSumExp] {
+            all.push(x.cumulative(op, 1, false)?);
+        }
+        all.extend([
+            x.powi(3),
+            x.gt_scalar(0.0).where_cond(&x, &z)?,
+            x.to_dtype(DType::F64)?,
+            x.reshape([6])?,
+            x.t()?,
+            x.expand([4, 2, 3])?,
+            x.slice(1, 0, 2)?,
+            Tensor::concat(&[&x, &z], 0)?,
+            x.pad(&[(1, 0), (0, 2)], 0.0)?,
+            x.matmul(&z.t()?)?,
+            x.gather(1, &index)?,
+            x.gather(1, &index.narrow(1, 0, 1)?)?,
+            x.scatter_add(1, &index, &z)?,
+        ]);
+        Ok(all)
+    }
+
+    /// A rule that reads what was not kept computes it again; what is kept and not read costs memory.
+    #[test]
+    fn what_is_kept_is_what_rules_read() {
+        for y in operations(&backend_cpu::cpu()).unwrap() {
+            let inputs = y.recorded_inputs();
+            let float = (0..inputs.len()).filter(|k| inputs[*k].dtype().is_float());
+            let all = float.clone().fold(0u32, |bits, k| bits | 1 << k);
+            let saved = y.op().saved(all);
+            assert_eq!(read(&y, all), (saved.inputs, saved.output), "{:?}", y.op());
+            for k in float {
+                let (saved, (reads, output)) = (y.op().saved(1 << k), read(&y, 1 << k));
+                let kept = reads & !saved.inputs == 0 && (saved.output || !output);
+                assert!(kept, "{:?} for input {k}: reads {reads:b}, {output}; keeps {saved:?}", y.op());
+            }
+        }
+    }
+}

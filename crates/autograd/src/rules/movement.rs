@@ -28,7 +28,7 @@ pub(super) fn slice(axis: usize, start: usize, step: isize, x: &Tensor, g: &Tens
     let mut interior = before.clone();
     before[axis] = first;
     interior[axis] = step.unsigned_abs() - 1;
-    Ok(vec![Some(g.pad_unchecked(before, interior, x.shape().clone(), Scalar::Float(0.0)))])
+    Ok(vec![Some(g.pad_between(before, interior, x.shape().clone(), Scalar::Float(0.0))?)])
 }
 
 pub(super) fn concat(axis: usize, step: &Step<'_>) -> Gradients {
@@ -50,7 +50,7 @@ pub(super) fn pad(padding: &Padding, x: &Tensor, g: &Tensor) -> Gradients {
         let step = padding.interior[axis] as isize + 1;
         let first = padding.before[axis] as isize;
         let end = if n == 0 { first } else { first + (n as isize - 1) * step + 1 };
-        out = out.slice_step(axis as isize, first, end, step)?;
+        out = out.slice_step(axis, first..end, step)?;
     }
     Ok(vec![Some(out)])
 }

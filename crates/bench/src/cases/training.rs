@@ -3,8 +3,8 @@
 use std::{cell::RefCell, rc::Rc};
 
 use taper::{
-    Tensor,
-    nn::{Gelu, Linear, Module, ReLU, Sequential, cross_entropy},
+    Stateful, Tensor,
+    nn::{Gelu, Linear, Module, Relu, Sequential, cross_entropy},
     optim::{Optimizer, Sgd, SgdConfig},
     prelude::TensorGrad,
 };
@@ -51,7 +51,7 @@ impl Training {
         for (i, w) in widths.windows(2).enumerate() {
             net = match activation {
                 _ if i == 0 => net,
-                Activation::Relu => net.add(ReLU),
+                Activation::Relu => net.add(Relu),
                 Activation::Gelu => net.add(Gelu),
             };
             net.push(Linear::new(w[0], w[1], &inputs.rng)?);
@@ -154,7 +154,7 @@ fn momentum() -> Case {
             let momenta = sgd.borrow().state_dict();
             let mut wants = Vec::new();
             for (i, (parameter, gradient)) in parameters.iter().zip(&gradients).enumerate() {
-                let momentum = momenta.get(&format!("{i}.momentum_buffer")).ok_or("no momentum")?;
+                let momentum = momenta.tensor(&format!("state.{i}.momentum_buffer")).ok_or("no momentum")?;
                 let (p, g, b) = (host(parameter)?, host(gradient)?, host(momentum)?);
                 let next = |j: usize| 0.9 * f64::from(b[j]) + f64::from(g[j]);
                 wants.push((0..p.len()).map(|j| f64::from(p[j]) - 1e-3 * next(j)).collect::<Vec<_>>());

@@ -1,14 +1,22 @@
 //! Activation functions as layers, one row of a table each. As functions they are methods of [`Tensor`].
 
+use std::fmt;
+
 use tensor_core::{Result, Tensor};
 
-use super::{layer, stateless};
+use super::{layer, record, stateless};
 
 macro_rules! activation {
     ($($(#[$doc:meta])* $name:ident => $method:ident;)*) => {$(
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default)]
+        #[derive(Clone, Copy, Default)]
         pub struct $name;
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(concat!(stringify!($name), "()"))
+            }
+        }
 
         impl $name {
             /// The function of every element.
@@ -16,7 +24,7 @@ macro_rules! activation {
             /// # Errors
             /// None; the signature is that of every layer.
             #[track_caller]
-            pub fn forward(&self, input: &Tensor) -> Result<Tensor> { Ok(input.$method()) }
+            pub fn forward(&self, input: &Tensor) -> Result<Tensor> { record(self, Ok(input.$method())) }
         }
 
         layer!($name);
@@ -26,23 +34,33 @@ macro_rules! activation {
 
 activation! {
     /// max(x, 0). `torch.nn.ReLU`.
-    ReLU => relu;
+    #[doc(alias = "ReLU")]
+    Relu => relu;
     /// 1 / (1 + e⁻ˣ). `torch.nn.Sigmoid`.
     Sigmoid => sigmoid;
     /// tanh x. `torch.nn.Tanh`.
     Tanh => tanh;
     /// x · Φ(x), by the error function. `torch.nn.GELU`.
+    #[doc(alias = "GELU")]
     Gelu => gelu;
     /// x · sigmoid(x). `torch.nn.SiLU`.
+    #[doc(alias = "SiLU")]
+    #[doc(alias = "Swish")]
     Silu => silu;
 }
 
 macro_rules! along_axis {
     ($($(#[$doc:meta])* $name:ident => $method:ident;)*) => {$(
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug)]
+        #[derive(Clone, Copy)]
         pub struct $name {
             axis: isize,
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!(stringify!($name), "(axis={})"), self.axis)
+            }
         }
 
         impl $name {
@@ -54,7 +72,7 @@ macro_rules! along_axis {
             /// # Errors
             /// No such axis, or a dtype that is not floating-point.
             #[track_caller]
-            pub fn forward(&self, input: &Tensor) -> Result<Tensor> { input.$method(self.axis) }
+            pub fn forward(&self, input: &Tensor) -> Result<Tensor> { record(self, input.$method(self.axis)) }
         }
 
         layer!($name);

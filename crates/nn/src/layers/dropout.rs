@@ -1,11 +1,11 @@
 //! Dropout.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::fmt;
 
 use tensor_core::{Error, Generator, Result, Tensor};
 
-use super::layer;
-use crate::{Field, Module, Training, Visitor, VisitorMut};
+use super::{layer, record};
+use crate::{Module, Training, Visitor, VisitorMut, functional};
 
 /// In training, each element is set to 0 with probability p and the others are scaled by 1 / (1 − p); in evaluation,
 /// the input itself. `torch.nn.Dropout`.
@@ -13,13 +13,13 @@ use crate::{Field, Module, Training, Visitor, VisitorMut};
 /// Srivastava et al.: Dropout, a simple way to prevent neural networks from overfitting (2014).
 ///
 /// Each layer draws from a stream of its own, whose seed it takes from the generator it is made with; it drops the same
-/// elements on every device.
-#[derive(Debug)]
+/// elements on every device. Where the stream stands is not in the state dict, as in PyTorch, but in
+/// [`Module::rng_state`]: with both, a resumed training drops what one that was not stopped would have dropped. A clone of
+/// the layer draws from the same stream.
+#[derive(Clone)]
 pub struct Dropout {
     p: f64,
-    seed: u64,
-    /// Where the stream stands.
-    drawn: AtomicU64,
+    rng: Generator,
     training: Training,
 }
 
@@ -36,7 +36,8 @@ impl Dropout {
                 format!("probability {p}: give one of at least 0 and below 1"),
             ));
         }
-        Ok(Dropout { p, seed: rng.next_u64(), drawn: AtomicU64::new(0), training: Training::default() })
+        let rng = Generator::seed(rng.next_u64(), rng.device());
+        Ok(Dropout { p, rng, training: Training::default() })
     }
 
     /// The probability of dropping an element.
@@ -52,22 +53,22 @@ impl Dropout {
     /// A device that cannot draw so many numbers.
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        if !*self.training || self.p == 0.0 {
-            return Ok(input.clone());
-        }
-        let rng = Generator::seed(self.seed, &input.device());
-        rng.set_offset(self.drawn.fetch_add(input.numel() as u64, Ordering::Relaxed));
-        let kept = Tensor::rand(input.shape(), &rng)?.ge_scalar(self.p);
-        let dtype = if input.dtype().is_float() { input.dtype() } else { tensor_core::DType::F32 };
-        input.mul(&kept.to_dtype(dtype)?.mul_scalar(1.0 / (1.0 - self.p)))
+        record(self, functional::dropout(input, self.p, self.training.get(), &self.rng))
+    }
+}
+
+impl fmt::Debug for Dropout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Dropout(p={:?})", self.p)
     }
 }
 
 layer!(Dropout);
 
 impl Module for Dropout {
-    fn visit<'a>(&'a self, _: &mut Visitor<'a>) {}
-    fn visit_mut<'a>(&'a mut self, visitor: &mut VisitorMut<'a>) {
-        self.training.visit_field_mut(visitor);
+    fn visit(&self, visitor: &mut Visitor) {
+        visitor.generator(&self.rng);
+        visitor.training(&self.training);
     }
+    fn visit_mut(&mut self, _: &mut VisitorMut) {}
 }

@@ -1,14 +1,16 @@
 //! A table of vectors.
 
+use std::fmt;
+
 use tensor_core::{DType, Error, Generator, Result, Tensor};
 
-use super::{layer, linear::parameter};
-use crate::{Module, Visitor, VisitorMut};
+use super::{layer, linear::parameter, record};
+use crate::{Module, Visitor, VisitorMut, functional};
 
 /// The row of a table for each index: `[…]` of an integer dtype to `[…, features]`. `torch.nn.Embedding`.
 ///
-/// `weight` has the shape `[rows, features]` and begins standard normal, PyTorch's default.
-#[derive(Clone, Debug)]
+/// `weight` has the shape `[rows, features]` and begins standard normal, PyTorch's default. A clone shares it.
+#[derive(Clone)]
 pub struct Embedding {
     /// `[rows, features]`.
     pub weight: Tensor,
@@ -29,6 +31,35 @@ impl Embedding {
         }
         Ok(Embedding { weight: parameter(Tensor::randn([rows, features], rng)?, DType::F32)? })
     }
+
+    /// A table with this content, such as vectors trained elsewhere. A cell given is shared, not copied.
+    /// `torch.nn.Embedding.from_pretrained`, except that the table is trained: freeze it with
+    /// [`Module::set_requires_grad`].
+    ///
+    /// ```
+    /// use nn::Embedding;
+    /// use tensor_core::Tensor;
+    /// # fn main() -> tensor_core::Result<()> {
+    /// let device = backend_cpu::cpu();
+    /// let table = Embedding::from_weight(Tensor::new([[1.0f32, 2.0], [3.0, 4.0]], &device)?)?;
+    /// assert_eq!(table.forward(&Tensor::new([1i32, 0, 1], &device)?)?.to_vec::<f32>()?, [3.0, 4.0, 1.0, 2.0, 3.0, 4.0]);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// A weight that is not of the shape `[rows, features]` with at least one of each, or not floating-point; a value that
+    /// cannot be computed.
+    #[track_caller]
+    pub fn from_weight(weight: Tensor) -> Result<Embedding> {
+        if weight.rank() != 2 || weight.numel() == 0 {
+            return Err(Error::invalid(
+                "Embedding",
+                format!("a weight of shape {}: give one of shape [rows, features]", weight.shape()),
+            ));
+        }
+        let dtype = weight.dtype();
+        Ok(Embedding { weight: parameter(weight, dtype)? })
+    }
 }
 
 impl Embedding {
@@ -38,19 +69,24 @@ impl Embedding {
     /// Indices that are not integers. An index outside the table shows when the result is computed.
     #[track_caller]
     pub fn forward(&self, indices: &Tensor) -> Result<Tensor> {
-        let features = self.weight.dim(1)?;
-        let shape: Vec<usize> = indices.dims().iter().copied().chain([features]).collect();
-        self.weight.index_select(0, &indices.flatten_all())?.reshape(shape)
+        record(self, functional::embedding(indices, &self.weight))
+    }
+}
+
+impl fmt::Debug for Embedding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let size = |axis: usize| self.weight.dims().get(axis).copied().unwrap_or(0);
+        write!(f, "Embedding({}, {})", size(0), size(1))
     }
 }
 
 layer!(Embedding);
 
 impl Module for Embedding {
-    fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {
+    fn visit(&self, visitor: &mut Visitor) {
         visitor.parameter("weight", &self.weight);
     }
-    fn visit_mut<'a>(&'a mut self, visitor: &mut VisitorMut<'a>) {
+    fn visit_mut(&mut self, visitor: &mut VisitorMut) {
         visitor.parameter("weight", &mut self.weight);
     }
 }

@@ -1,11 +1,13 @@
 //! Layers that change nothing but the shape, or nothing at all.
 
+use std::fmt;
+
 use tensor_core::{Result, Tensor};
 
-use super::{layer, stateless};
+use super::{layer, record, stateless};
 
 /// Several axes made one: by default all but the first, `[N, …]` to `[N, features]`. `torch.nn.Flatten`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Flatten {
     /// The first axis to merge.
     pub start: isize,
@@ -26,12 +28,12 @@ impl Flatten {
     /// No such axes.
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        input.flatten(self.start, self.end)
+        record(self, input.flatten(self.start, self.end))
     }
 }
 
 /// The input itself. `torch.nn.Identity`.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Default)]
 pub struct Identity;
 
 impl Identity {
@@ -41,7 +43,19 @@ impl Identity {
     /// None.
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        Ok(input.clone())
+        record(self, Ok(input.clone()))
+    }
+}
+
+impl fmt::Debug for Flatten {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Flatten(start={}, end={})", self.start, self.end)
+    }
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Identity()")
     }
 }
 

@@ -1,10 +1,12 @@
 //! The fully connected layer.
 
-use tensor_core::{DType, Error, ErrorKind, Generator, Result, Tensor};
+use std::fmt;
 
-use super::layer;
+use tensor_core::{DType, Error, Generator, Result, Tensor};
+
+use super::{layer, record};
 use crate::{
-    Module, Visitor, VisitorMut,
+    Module, Visitor, VisitorMut, functional,
     init::{self, Fan, Nonlinearity},
 };
 
@@ -22,9 +24,12 @@ use crate::{
 /// assert_eq!(y.dims(), [4, 2]);
 /// let names: Vec<String> = layer.named_parameters().into_iter().map(|(name, _)| name).collect();
 /// assert_eq!(names, ["weight", "bias"]);
+/// assert_eq!(format!("{layer:?}"), "Linear(in_features=3, out_features=2, bias=true)");
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Debug)]
+///
+/// A clone shares the parameters; [`Module::deep_copy`] makes new ones.
+#[derive(Clone)]
 pub struct Linear {
     /// `[out, in]`.
     pub weight: Tensor,
@@ -93,23 +98,6 @@ impl Linear {
     pub fn out_features(&self) -> usize {
         self.weight.dims().first().copied().unwrap_or(0)
     }
-
-    fn misfit(&self, input: &Tensor) -> Error {
-        let (inputs, outputs) = (self.in_features(), self.out_features());
-        let hint = match input.dims().last() {
-            None => format!("a scalar has no features; Linear({inputs}, {outputs}) takes […, {inputs}]"),
-            Some(size) => format!(
-                "Linear({inputs}, {outputs}) takes {inputs} features on the last axis, the input has {size}; \
-                 flatten or reshape the input to […, {inputs}]"
-            ),
-        };
-        Error::new(ErrorKind::ShapeMismatch {
-            op: "linear",
-            lhs: input.shape().clone(),
-            rhs: self.weight.shape().clone(),
-            hint,
-        })
-    }
 }
 
 /// A parameter that begins with this value, computed now so that a failure shows where the layer is made.
@@ -127,35 +115,27 @@ impl Linear {
     /// A last axis of another size, another dtype, or another device.
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        let Some((&features, lead)) = input.dims().split_last() else { return Err(self.misfit(input)) };
-        if features != self.in_features() {
-            return Err(self.misfit(input));
-        }
-        // Leading axes are made one, so that there is one matrix product, and one for each gradient.
-        let wide = lead.len() > 1;
-        let rows = if wide { input.reshape([lead.iter().product(), features])? } else { input.clone() };
-        let mut out = rows.matmul(&self.weight.t()?)?;
-        if let Some(bias) = &self.bias {
-            out = out.add(bias)?;
-        }
-        if wide {
-            let shape: Vec<usize> = lead.iter().copied().chain([self.out_features()]).collect();
-            out = out.reshape(shape)?;
-        }
-        Ok(out)
+        record(self, functional::linear(input, &self.weight, self.bias.as_ref()))
+    }
+}
+
+impl fmt::Debug for Linear {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (inputs, outputs, bias) = (self.in_features(), self.out_features(), self.bias.is_some());
+        write!(f, "Linear(in_features={inputs}, out_features={outputs}, bias={bias})")
     }
 }
 
 layer!(Linear);
 
 impl Module for Linear {
-    fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {
+    fn visit(&self, visitor: &mut Visitor) {
         visitor.parameter("weight", &self.weight);
         if let Some(bias) = &self.bias {
             visitor.parameter("bias", bias);
         }
     }
-    fn visit_mut<'a>(&'a mut self, visitor: &mut VisitorMut<'a>) {
+    fn visit_mut(&mut self, visitor: &mut VisitorMut) {
         visitor.parameter("weight", &mut self.weight);
         if let Some(bias) = &mut self.bias {
             visitor.parameter("bias", bias);

@@ -1,39 +1,74 @@
 //! Layers: modules that map one tensor to another.
 
 mod activation;
+mod call;
 mod dropout;
 mod embedding;
 mod flatten;
 mod linear;
 mod sequential;
 
-pub use activation::{Gelu, LogSoftmax, ReLU, Sigmoid, Silu, Softmax, Tanh};
+pub use activation::{Gelu, LogSoftmax, Relu, Sigmoid, Silu, Softmax, Tanh};
+pub(crate) use call::{Call, record, recorded};
 pub use dropout::Dropout;
 pub use embedding::Embedding;
 pub use flatten::{Flatten, Identity};
 pub use linear::{Linear, LinearConfig};
 pub use sequential::Sequential;
 
+use std::{fmt, sync::Arc};
+
 use tensor_core::{Result, Tensor};
 
 use crate::Module;
 
-/// A module that maps one tensor to another, and so can stand in a [`Sequential`].
-pub trait Layer: Module + Send + Sync {
+/// A module that maps one tensor to another, and so can stand in a [`Sequential`] or be a `Box<dyn Layer>`.
+///
+/// ```
+/// use nn::{Layer, Linear, Module, Sequential};
+/// use tensor_core::{Generator, Result, Tensor};
+///
+/// #[derive(Module, Debug)]
+/// struct Residual { fc: Linear }
+///
+/// impl Layer for Residual {
+///     fn forward(&self, x: &Tensor) -> Result<Tensor> {
+///         x.add(&self.fc.forward(x)?.relu())
+///     }
+/// }
+///
+/// # fn main() -> Result<()> {
+/// let device = backend_cpu::cpu();
+/// let rng = Generator::seed(0, &device);
+/// let model = Sequential::new().add(Residual { fc: Linear::new(4, 4, &rng)? }).add(Linear::new(4, 2, &rng)?);
+/// assert_eq!(model.forward(&Tensor::ones([3, 4], &device)?)?.dims(), [3, 2]);
+/// # Ok(()) }
+/// ```
+///
+/// Errors and tensors of a built-in layer name the line that called it: that of the user's `forward` where the layer is in a
+/// `Sequential` or a `Box`. Through a bare `&dyn Layer` the compiler passes on no line; call [`Sequential::forward`] or a
+/// `Box` where that matters.
+pub trait Layer: Module + fmt::Debug + Send + Sync {
     /// The output for an input.
     ///
     /// # Errors
     /// An input that does not fit the layer.
-    #[track_caller]
+    // Not `#[track_caller]`: within a user's layer, lines are those of that layer.
     fn forward(&self, input: &Tensor) -> Result<Tensor>;
 }
 
-impl<L: Layer + ?Sized> Layer for Box<L> {
-    #[track_caller]
-    fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        (**self).forward(input)
-    }
+/// Pointers to layers are layers. They stand between the caller's line and a layer that is only known at run time.
+macro_rules! pointer {
+    ($($pointer:ident)*) => {$(
+        impl<L: Layer + ?Sized> Layer for $pointer<L> {
+            #[track_caller]
+            fn forward(&self, input: &Tensor) -> Result<Tensor> {
+                call::dispatch(&**self, input, call::caller())
+            }
+        }
+    )*};
 }
+pointer!(Box Arc);
 
 /// A layer whose own `forward` is [`Layer::forward`], so that it can be called without the trait at hand.
 macro_rules! layer {
@@ -41,7 +76,8 @@ macro_rules! layer {
         impl $crate::Layer for $layer {
             #[track_caller]
             fn forward(&self, input: &tensor_core::Tensor) -> tensor_core::Result<tensor_core::Tensor> {
-                <$layer>::forward(self, input)
+                let caller = super::call::caller();
+                tensor_core::with_location(caller, || <$layer>::forward(self, input))
             }
         }
     )*};
@@ -52,8 +88,8 @@ pub(crate) use layer;
 macro_rules! stateless {
     ($($layer:ty),*) => {$(
         impl $crate::Module for $layer {
-            fn visit<'a>(&'a self, _: &mut $crate::Visitor<'a>) {}
-            fn visit_mut<'a>(&'a mut self, _: &mut $crate::VisitorMut<'a>) {}
+            fn visit(&self, _: &mut $crate::Visitor) {}
+            fn visit_mut(&mut self, _: &mut $crate::VisitorMut) {}
         }
     )*};
 }

@@ -6,7 +6,7 @@ mod nll;
 mod regression;
 
 pub use binary::{BceWithLogitsLoss, binary_cross_entropy_with_logits};
-pub use cross_entropy::{CrossEntropy, cross_entropy};
+pub use cross_entropy::{CrossEntropyLoss, cross_entropy};
 pub use nll::{NllLoss, nll_loss};
 pub use regression::{L1Loss, MseLoss, l1_loss, mse_loss};
 

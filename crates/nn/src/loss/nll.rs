@@ -6,7 +6,7 @@ use super::Reduction;
 
 /// `−weight[y] · x[y]` for log-probabilities x and labels y. `torch.nn.NLLLoss`.
 ///
-/// Shapes are those of [`crate::CrossEntropy`]. The mean divides by the sum of the labels' weights.
+/// Shapes are those of [`crate::CrossEntropyLoss`]. The mean divides by the sum of the labels' weights.
 #[derive(Clone, Debug)]
 pub struct NllLoss {
     /// What is returned: the mean by default.
@@ -27,7 +27,7 @@ impl NllLoss {
     /// The loss of log-probabilities against class labels.
     ///
     /// # Errors
-    /// As for [`crate::CrossEntropy::forward`].
+    /// As for [`crate::CrossEntropyLoss::forward`].
     #[track_caller]
     pub fn forward(&self, log_probabilities: &Tensor, targets: &Tensor) -> Result<Tensor> {
         let labels =
@@ -40,7 +40,7 @@ impl NllLoss {
 /// The mean negative log-likelihood. See [`NllLoss`].
 ///
 /// # Errors
-/// As for [`crate::CrossEntropy::forward`].
+/// As for [`crate::CrossEntropyLoss::forward`].
 #[track_caller]
 pub fn nll_loss(log_probabilities: &Tensor, targets: &Tensor) -> Result<Tensor> {
     NllLoss::default().forward(log_probabilities, targets)
@@ -72,32 +72,27 @@ impl<'a> Labels<'a> {
         weight: Option<&'a Tensor>,
         ignore_index: Option<i64>,
     ) -> Result<Labels<'a>> {
-        let axis = match scores.rank() {
-            0 => {
-                return Err(Error::invalid(
-                    op,
-                    "scores of shape [] have no classes; give [C], [N, C] or [N, C, …]",
-                ));
-            }
-            1 => 0,
-            _ => 1,
-        };
+        let axis = class_axis(op, scores)?;
         let classes = scores.dims()[axis];
         check_dtypes(op, scores, targets)?;
-        if classes == 0 {
-            let message = format!("scores of shape {} have no classes along axis {axis}", scores.shape());
-            return Err(Error::invalid(op, message));
-        }
         let expected: Shape = scores.shape().reduced(&[axis], false);
         if *targets.shape() != expected {
             return Err(Error::new(ErrorKind::ShapeMismatch {
                 op,
                 lhs: scores.shape().clone(),
                 rhs: targets.shape().clone(),
-                hint: format!(
-                    "scores {} take labels of shape {expected}, one for each place off class axis {axis}",
-                    scores.shape()
-                ),
+                hint: match targets.shape() == scores.shape() {
+                    true => format!(
+                        "labels are of shape {expected}, one for each place off class axis {axis}; one-hot rows are \
+                         class probabilities, which cross_entropy takes as floating-point numbers: cast them with \
+                         .to_dtype(DType::{:?})?",
+                        scores.dtype()
+                    ),
+                    false => format!(
+                        "scores {} take labels of shape {expected}, one for each place off class axis {axis}",
+                        scores.shape()
+                    ),
+                },
             }));
         }
         if let Some(weight) = weight {
@@ -168,16 +163,42 @@ impl<'a> Labels<'a> {
     }
 }
 
+/// The axis of the classes: the second, or the only one.
+#[track_caller]
+pub(super) fn class_axis(op: &'static str, scores: &Tensor) -> Result<usize> {
+    let axis = match scores.rank() {
+        0 => {
+            return Err(Error::invalid(
+                op,
+                "scores of shape [] have no classes; give [C], [N, C] or [N, C, …]",
+            ));
+        }
+        1 => 0,
+        _ => 1,
+    };
+    if scores.dims()[axis] == 0 {
+        let message = format!("scores of shape {} have no classes along axis {axis}", scores.shape());
+        return Err(Error::invalid(op, message));
+    }
+    Ok(axis)
+}
+
+#[track_caller]
+pub(super) fn check_scores(op: &'static str, scores: &Tensor) -> Result<()> {
+    if scores.dtype().is_float() {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::DTypeMismatch {
+        op,
+        lhs: scores.dtype(),
+        rhs: DType::F32,
+        hint: "scores must be floating-point: cast them with .to_dtype(DType::F32)?".into(),
+    }))
+}
+
 #[track_caller]
 fn check_dtypes(op: &'static str, scores: &Tensor, targets: &Tensor) -> Result<()> {
-    if !scores.dtype().is_float() {
-        return Err(Error::new(ErrorKind::DTypeMismatch {
-            op,
-            lhs: scores.dtype(),
-            rhs: DType::F32,
-            hint: "scores must be floating-point: cast them with .to_dtype(DType::F32)?".into(),
-        }));
-    }
+    check_scores(op, scores)?;
     if !targets.dtype().is_int() {
         return Err(Error::new(ErrorKind::DTypeMismatch {
             op,
@@ -192,7 +213,7 @@ fn check_dtypes(op: &'static str, scores: &Tensor, targets: &Tensor) -> Result<(
 }
 
 #[track_caller]
-fn check_weight(op: &'static str, weight: &Tensor, classes: usize, dtype: DType) -> Result<()> {
+pub(super) fn check_weight(op: &'static str, weight: &Tensor, classes: usize, dtype: DType) -> Result<()> {
     if weight.dims() != [classes] {
         return Err(Error::new(ErrorKind::ShapeMismatch {
             op,

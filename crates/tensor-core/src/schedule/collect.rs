@@ -4,7 +4,7 @@ use std::{
     cell::RefCell,
     sync::{
         Arc,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicU64, Ordering, fence},
     },
 };
 
@@ -36,7 +36,7 @@ pub(crate) struct Collector {
     items: Vec<Item>,
     key: Vec<u64>,
     frames: Vec<Frame>,
-    epoch: u32,
+    epoch: u64,
     /// Scratch of `decide_what_stays`, kept for its memory.
     edges: Vec<u32>,
     let_go: Vec<bool>,
@@ -89,7 +89,8 @@ impl Collector {
 
     /// Brings into order what the targets, taken out of their list, wait for.
     pub(crate) fn collect(&mut self, targets: &mut Vec<Arc<Node>>) {
-        static EPOCH: AtomicU32 = AtomicU32::new(1);
+        // None is ever used twice: 32 bits of them last for hours.
+        static EPOCH: AtomicU64 = AtomicU64::new(1);
         self.epoch = EPOCH.fetch_add(1, Ordering::Relaxed);
         self.items.clear();
         for target in targets.drain(..) {
@@ -108,14 +109,14 @@ impl Collector {
 
     /// The node's place in the order, if it was met in this evaluation.
     fn place(&self, node: &Node) -> Option<u32> {
-        let mark = node.mark.load(Ordering::Relaxed);
-        ((mark >> 32) as u32 == self.epoch).then_some(mark as u32)
+        (node.epoch.load(Ordering::Relaxed) == self.epoch).then(|| node.place.load(Ordering::Relaxed))
     }
 
     /// Puts a node next in the order.
     fn push(&mut self, node: Arc<Node>, inputs: Places, value: Option<Value>) -> u32 {
         let place = self.items.len() as u32;
-        node.mark.store(u64::from(self.epoch) << 32 | u64::from(place), Ordering::Relaxed);
+        node.epoch.store(self.epoch, Ordering::Relaxed);
+        node.place.store(place, Ordering::Relaxed);
         self.items.push(Item { node, inputs, value, store: false, dies: false });
         place
     }
@@ -211,10 +212,14 @@ impl Collector {
             // A target's own reference by the caller counts as one elsewhere.
             let dies = !item.store && !held && !elsewhere && let_go[i];
             if let Some(value) = &item.value {
+                // Another thread that reads the value holds the node, then the buffer, and lets go of them in that order: with
+                // the fences, who sees the first gone sees the second held, or its reads done.
+                fence(Ordering::Acquire);
                 let dies = dies
                     && Arc::strong_count(&value.storage) == 2
                     && value.storage.numel() == item.node.shape.numel()
                     && value.view.is_none();
+                fence(Ordering::Acquire);
                 self.items[i].dies = dies;
                 continue;
             }
@@ -273,49 +278,66 @@ pub(super) fn write_layout(key: &mut Vec<u64>, layout: &Layout) {
 
 /// The operation in words: which, with those parameters that shape the plan. The first word's upper six bytes are `rest`.
 pub(super) fn write_op(key: &mut Vec<u64>, op: &Op, rest: u64) {
-    let (code, kind) = match op {
-        Op::Leaf => (0, 0),
-        Op::Full(_) => (1, 0),
-        Op::Arange(_) => (2, 0),
-        Op::Random { kind, .. } => (3, *kind as u64),
-        Op::Unary(op) => (4, *op as u64),
-        Op::Powi(_) => (5, 0),
-        Op::Binary(op) => (6, *op as u64),
-        Op::Compare(op) => (7, *op as u64),
-        Op::Where => (8, 0),
-        Op::Cast => (9, 0),
-        Op::Reshape => (10, 0),
-        Op::Permute(_) => (11, 0),
-        Op::Expand => (12, 0),
-        Op::Slice { .. } => (13, 0),
-        Op::Concat { .. } => (14, 0),
-        Op::Pad(_) => (15, 0),
-        Op::Reduce { op, keepdim, .. } => (16, *op as u64 | u64::from(*keepdim) << 7),
-        Op::ArgReduce { op, keepdim, .. } => (17, *op as u64 | u64::from(*keepdim) << 7),
-        Op::MatMul => (18, 0),
-        Op::Gather { .. } => (19, 0),
-        Op::ScatterAdd { .. } => (20, 0),
-        Op::ToDevice => (21, 0),
-        Op::Custom(_) => (22, 0),
-        Op::Cumulative { op, reverse, .. } => (23, *op as u64 | u64::from(*reverse) << 7),
-        Op::ArgSort { descending, .. } => (24, u64::from(*descending)),
-    };
-    key.push(code | kind << 8 | rest);
+    let mut word = |code: u64, kind: u64| key.push(code | kind << 8 | rest);
     match op {
-        Op::Powi(n) => key.push(*n as u64),
-        Op::Permute(axes) => key.extend(axes.iter().map(|&a| a as u64)),
-        Op::Slice { axis, start, step } => key.extend([*axis as u64, *start as u64, *step as u64]),
-        Op::Pad(padding) => key.extend(padding.before.iter().chain(&padding.interior).map(|&v| v as u64)),
-        Op::Reduce { axes, .. } => {
+        Op::Leaf => word(0, 0),
+        Op::Full(_) => word(1, 0),
+        Op::Arange(_) => word(2, 0),
+        Op::Random { kind, .. } => word(3, *kind as u64),
+        Op::Unary(op) => word(4, *op as u64),
+        Op::Powi(n) => {
+            word(5, 0);
+            key.push(*n as u64);
+        }
+        Op::Binary(op) => word(6, *op as u64),
+        Op::Compare(op) => word(7, *op as u64),
+        Op::Where => word(8, 0),
+        Op::Cast => word(9, 0),
+        Op::Reshape => word(10, 0),
+        Op::Permute(axes) => {
+            word(11, 0);
+            key.extend(axes.iter().map(|&a| a as u64));
+        }
+        Op::Expand => word(12, 0),
+        Op::Slice { axis, start, step } => {
+            word(13, 0);
+            key.extend([*axis as u64, *start as u64, *step as u64]);
+        }
+        Op::Concat { axis } => {
+            word(14, 0);
+            key.push(*axis as u64);
+        }
+        Op::Pad(padding) => {
+            word(15, 0);
+            key.extend(padding.before.iter().chain(&padding.interior).map(|&v| v as u64));
+        }
+        Op::Reduce { op, axes, keepdim } => {
+            word(16, *op as u64 | u64::from(*keepdim) << 7);
             key.push(axes.len() as u64);
             key.extend(axes.iter().map(|&a| a as u64));
         }
-        Op::Concat { axis }
-        | Op::ArgReduce { axis, .. }
-        | Op::Gather { axis }
-        | Op::ScatterAdd { axis }
-        | Op::Cumulative { axis, .. }
-        | Op::ArgSort { axis, .. } => key.push(*axis as u64),
-        _ => {}
+        Op::ArgReduce { op, axis, keepdim } => {
+            word(17, *op as u64 | u64::from(*keepdim) << 7);
+            key.push(*axis as u64);
+        }
+        Op::MatMul => word(18, 0),
+        Op::Gather { axis } => {
+            word(19, 0);
+            key.push(*axis as u64);
+        }
+        Op::ScatterAdd { axis } => {
+            word(20, 0);
+            key.push(*axis as u64);
+        }
+        Op::ToDevice => word(21, 0),
+        Op::Custom(_) => word(22, 0),
+        Op::Cumulative { op, axis, reverse } => {
+            word(23, *op as u64 | u64::from(*reverse) << 7);
+            key.push(*axis as u64);
+        }
+        Op::ArgSort { axis, descending } => {
+            word(24, u64::from(*descending));
+            key.push(*axis as u64);
+        }
     }
 }

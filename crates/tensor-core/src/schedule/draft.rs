@@ -7,7 +7,7 @@ use super::{
     program::{Builder, Fused, Part, ScalarRef},
 };
 use crate::{
-    Layout, Op, Shape,
+    Error, Layout, Op, Result, Shape,
     kernel::{
         ArgReduceKernel, ArgSortKernel, CopyKernel, CumulativeKernel, GatherKernel, Kernel, MapKernel,
         MatMulKernel, ReduceKernel, Region, RowKernel, ScatterAddKernel,
@@ -24,7 +24,7 @@ pub(super) struct Draft {
     pub(super) origin: u32,
 }
 
-pub(super) fn write_kernels(facts: &Facts<'_>, groups: &[Group]) -> Vec<Draft> {
+pub(super) fn write_kernels(facts: &Facts<'_>, groups: &[Group]) -> Result<Vec<Draft>> {
     // What some kernel other than its own reads, or a node keeps, must be written to memory.
     let mut needed = vec![false; facts.items.len()];
     for (i, item) in facts.items.iter().enumerate() {
@@ -48,7 +48,7 @@ pub(super) fn write_kernels(facts: &Facts<'_>, groups: &[Group]) -> Vec<Draft> {
             }
             (builder, regs)
         });
-        let draft = if builder.is_none() { Some(opaque(facts, g as u32, group.roots[0])) } else { None };
+        let draft = if builder.is_none() { Some(opaque(facts, g as u32, group.roots[0])?) } else { None };
         if let Some(draft) = &draft {
             for &source in &draft.sources {
                 needed[source as usize] = true;
@@ -85,7 +85,7 @@ pub(super) fn write_kernels(facts: &Facts<'_>, groups: &[Group]) -> Vec<Draft> {
             });
         }
     }
-    drafts
+    Ok(drafts)
 }
 
 fn swapped(layout: &Layout) -> Layout {
@@ -93,7 +93,7 @@ fn swapped(layout: &Layout) -> Layout {
 }
 
 /// The kernel of an item that is no map.
-fn opaque(facts: &Facts<'_>, g: u32, i: u32) -> Draft {
+fn opaque(facts: &Facts<'_>, g: u32, i: u32) -> Result<Draft> {
     let item = &facts.items[i as usize];
     let dtype = item.node.dtype;
     let input = |k: usize| facts.place(item.inputs[k]);
@@ -182,21 +182,38 @@ fn opaque(facts: &Facts<'_>, g: u32, i: u32) -> Draft {
                 regions: SmallVec::from_iter([Region { dst, src }]),
             })
         }
-        // What is left is concatenation.
-        op => {
-            let axis = if let Op::Concat { axis } = op { *axis } else { 0 };
+        Op::Concat { axis } => {
             let whole = Layout::contiguous(item.node.shape.clone());
             let mut start = 0;
             let mut regions = SmallVec::new();
             for k in 0..item.inputs.len() {
-                let size = facts.shape(item.inputs[k]).get(axis).copied().unwrap_or(0);
-                if facts.shape(item.inputs[k]).numel() > 0 {
-                    regions.push(Region { dst: whole.slice(axis, start, size, 1), src: read(k) });
+                let shape = facts.shape(item.inputs[k]);
+                if shape.numel() > 0 {
+                    regions.push(Region { dst: whole.slice(*axis, start, shape[*axis], 1), src: read(k) });
                 }
-                start += size;
+                start += shape[*axis];
             }
             Kernel::Copy(CopyKernel { shape: item.node.shape.clone(), dtype, fill: false, regions })
         }
+        // Parts of maps and views; and a leaf, which has its value.
+        Op::Leaf
+        | Op::Full(_)
+        | Op::Arange(_)
+        | Op::Random { .. }
+        | Op::Unary(_)
+        | Op::Powi(_)
+        | Op::Binary(_)
+        | Op::Compare(_)
+        | Op::Where
+        | Op::Cast
+        | Op::Reshape
+        | Op::Permute(_)
+        | Op::Expand
+        | Op::Slice { .. }
+        | Op::ToDevice
+        | Op::Custom(_) => {
+            return Err(Error::invalid(item.node.op.name(), "it has no kernel of its own"));
+        }
     };
-    Draft { kernel, sources, scalars, results: SmallVec::from_elem(i, 1), origin: i }
+    Ok(Draft { kernel, sources, scalars, results: SmallVec::from_elem(i, 1), origin: i })
 }

@@ -29,7 +29,13 @@ pub(crate) fn execute(plan: &Plan, items: &[Item], backend: &dyn Backend) -> Res
     plan.views.iter().for_each(|store| hand_over(items, &slots, store));
     for (at, step) in plan.steps.iter().enumerate() {
         if let Err(error) = run(step, items, &mut slots, backend) {
-            // What is computed and still there is kept, so that another try goes on from here.
+            // What is computed and still there is kept, so that another try goes on from here. A buffer that the failing kernel
+            // was to overwrite may be half of each.
+            for output in &step.outputs {
+                if let Output::Reused { input } = *output {
+                    slots[step.inputs[input as usize] as usize] = None;
+                }
+            }
             for done in &plan.steps[..at] {
                 done.made.iter().for_each(|store| hand_over(items, &slots, store));
             }

@@ -41,12 +41,12 @@ struct Entry {
 const MAX_PLANS: usize = 512;
 
 impl PlanCache {
-    fn plan(&mut self, device: &Device) -> Arc<assemble::Plan> {
+    fn plan(&mut self, device: &Device) -> Result<Arc<assemble::Plan>> {
         self.clock += 1;
         let key = self.collector.key();
         if let Some(entry) = self.plans.get_mut(key) {
             entry.used = self.clock;
-            return entry.plan.clone();
+            return Ok(entry.plan.clone());
         }
         if self.plans.len() >= MAX_PLANS {
             let mut ages: Vec<u64> = self.plans.values().map(|e| e.used).collect();
@@ -54,9 +54,9 @@ impl PlanCache {
             let middle = ages[ages.len() / 2];
             self.plans.retain(|_, e| e.used > middle);
         }
-        let plan = Arc::new(plan::plan(self.collector.items(), &device.info().limits));
+        let plan = Arc::new(plan::plan(self.collector.items(), &device.info().limits)?);
         self.plans.insert(key.into(), Entry { plan: plan.clone(), used: self.clock });
-        plan
+        Ok(plan)
     }
 }
 
@@ -105,11 +105,12 @@ fn run(
         return Ok(());
     }
     let plan = cache.plan(device);
-    if new {
+    if let (true, Ok(plan)) = (new, &plan) {
         let PlanCache { singles, collector, .. } = &mut *cache;
-        singles.learn(&plan, collector.items());
+        singles.learn(plan, collector.items());
     }
-    let result = execute::execute(&plan, cache.collector.items(), device.backend().as_ref());
+    let result =
+        plan.and_then(|plan| execute::execute(&plan, cache.collector.items(), device.backend().as_ref()));
     let spent = cache.collector.take();
     drop(cache);
     collect::discard(spent);

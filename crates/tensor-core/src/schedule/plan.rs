@@ -11,7 +11,7 @@ use super::{
     collect::Item,
     draft::write_kernels,
 };
-use crate::{Layout, Limits, Op, Shape, UnaryOp};
+use crate::{Layout, Limits, Op, Result, Shape, UnaryOp};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Class {
@@ -86,14 +86,14 @@ impl Facts<'_> {
     }
 }
 
-pub(crate) fn plan(items: &[Item], limits: &Limits) -> Plan {
+pub(crate) fn plan(items: &[Item], limits: &Limits) -> Result<Plan> {
     let mut facts = classify(items);
     choose_materialised(&mut facts);
     let parts = fit_limits(&mut facts, limits);
     find_places(&mut facts);
     let groups = group(&mut facts, &parts, limits);
-    let drafts = write_kernels(&facts, &groups);
-    assemble(&facts, drafts)
+    let drafts = write_kernels(&facts, &groups)?;
+    Ok(assemble(&facts, drafts))
 }
 
 fn classify(items: &[Item]) -> Facts<'_> {
@@ -342,7 +342,27 @@ fn view(op: &Op, base: &Layout, shape: &Shape) -> Option<Layout> {
         Op::Permute(axes) => Some(base.permute(axes)),
         Op::Expand => Some(base.expand(shape)),
         Op::Slice { axis, start, step } => Some(base.slice(*axis, *start, shape[*axis], *step)),
-        _ => base.reshape(shape),
+        Op::Reshape | Op::ToDevice | Op::Custom(_) => base.reshape(shape),
+        // No views.
+        Op::Leaf
+        | Op::Full(_)
+        | Op::Arange(_)
+        | Op::Random { .. }
+        | Op::Unary(_)
+        | Op::Powi(_)
+        | Op::Binary(_)
+        | Op::Compare(_)
+        | Op::Where
+        | Op::Cast
+        | Op::Concat { .. }
+        | Op::Pad(_)
+        | Op::Reduce { .. }
+        | Op::ArgReduce { .. }
+        | Op::Cumulative { .. }
+        | Op::ArgSort { .. }
+        | Op::MatMul
+        | Op::Gather { .. }
+        | Op::ScatterAdd { .. } => None,
     }
 }
 

@@ -135,8 +135,22 @@ impl<'a> Builder<'a> {
             }
             Op::Cast => Instr::Cast(self.value(input(0), over)),
             Op::Reduce { op, .. } => Instr::Fold(*op, self.value(input(0), facts.shape(input(0)))),
-            // Nothing else is elementwise; its value is loaded.
-            _ => return self.load(i, over),
+            // No expressions: their values are loaded.
+            Op::Leaf
+            | Op::Full(_)
+            | Op::Permute(_)
+            | Op::Expand
+            | Op::Slice { .. }
+            | Op::Concat { .. }
+            | Op::Pad(_)
+            | Op::ArgReduce { .. }
+            | Op::Cumulative { .. }
+            | Op::ArgSort { .. }
+            | Op::MatMul
+            | Op::Gather { .. }
+            | Op::ScatterAdd { .. }
+            | Op::ToDevice
+            | Op::Custom(_) => return self.load(i, over),
         };
         self.emit(instr, dtype)
     }

@@ -24,6 +24,7 @@ impl Tensor {
     /// # Errors
     /// `requires_grad` of a dtype that is not floating-point.
     #[track_caller]
+    #[doc(alias("Parameter", "register_buffer"))]
     pub fn into_cell(self, requires_grad: bool) -> Result<Tensor> {
         if self.0.variable.is_some() {
             self.set_requires_grad(requires_grad)?;
@@ -55,6 +56,7 @@ impl Tensor {
     }
 
     /// Whether this tensor is a cell: made by `requires_grad` or [`Tensor::into_cell`], or a module's parameter.
+    #[must_use]
     pub fn is_cell(&self) -> bool {
         self.0.variable.is_some()
     }
@@ -64,6 +66,7 @@ impl Tensor {
     /// # Errors
     /// Not a cell, another shape or another dtype; nothing is changed then. Another device is fine: the cell moves there.
     #[track_caller]
+    #[doc(alias("copy_", "set_", "fill_", "zero_"))]
     pub fn assign(&self, value: &Tensor) -> Result<()> {
         let Some(variable) = &self.0.variable else {
             return Err(Error::invalid(
@@ -98,6 +101,8 @@ impl Tensor {
     }
 
     /// Whether gradients are wanted for this cell or recorded for this result.
+    #[doc(alias = "requires_grad")]
+    #[must_use]
     pub fn is_tracked(&self) -> bool {
         match &self.0.variable {
             Some(variable) => variable.requires_grad.load(Ordering::Relaxed),
@@ -110,6 +115,7 @@ impl Tensor {
     /// # Errors
     /// Not a cell, or on for a dtype that is not floating-point.
     #[track_caller]
+    #[doc(alias = "requires_grad_")]
     pub fn set_requires_grad(&self, requires_grad: bool) -> Result<()> {
         let Some(variable) = &self.0.variable else {
             return Err(Error::invalid(
@@ -128,11 +134,13 @@ impl Tensor {
     }
 
     /// Whether this tensor begins a graph: a cell, or anything not recorded from a tracked input.
+    #[must_use]
     pub fn is_leaf(&self) -> bool {
         self.0.variable.is_some() || !self.0.is_tracked()
     }
 
     /// The gradient accumulated in this leaf so far, if there is one.
+    #[must_use]
     pub fn grad(&self) -> Option<Tensor> {
         self.0.variable.as_ref().and_then(|variable| lock(&variable.grad).clone())
     }
@@ -162,6 +170,7 @@ impl Tensor {
 
     /// The same value without its history: no gradient flows through the result.
     #[track_caller]
+    #[doc(alias("detach_", "data", "stop_gradient"))]
     pub fn detach(&self) -> Tensor {
         set_grad_enabled(false, || {
             let node = self.node();
@@ -229,6 +238,7 @@ impl Tensor {
     /// # Errors
     /// A failure to compute it here, to allocate there, or a dtype that the other device lacks.
     #[track_caller]
+    #[doc(alias("cuda", "cpu", "gpu", "mps"))]
     pub fn to(&self, device: &Device) -> Result<Tensor> {
         if self.device() == *device {
             return Ok(self.clone());

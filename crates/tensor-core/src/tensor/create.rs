@@ -2,14 +2,14 @@
 
 use super::Tensor;
 use crate::{
-    DType, Device, Element, Error, ErrorKind, Op, Progression, Result, Scalar, Shape,
+    DType, Device, Element, Error, ErrorKind, Op, Progression, Result, Scalar, Shape, default_dtype,
     node::{Inputs, Node, Value},
     origin::here,
     round_to_odd,
     schedule::pending,
 };
 
-/// Where a new tensor goes, and its dtype: `&device` (f32) or `(DType::F64, &device)`.
+/// Where a new tensor goes, and its dtype: `&device` (the dtype that [`default_dtype`] says) or `(DType::F64, &device)`.
 #[derive(Clone, Debug)]
 pub struct TensorOptions {
     pub(crate) dtype: Option<DType>,
@@ -60,47 +60,69 @@ impl Tensor {
     /// # Errors
     /// `data` and `shape` of different sizes, a dtype that the device lacks, or no memory.
     #[track_caller]
+    #[doc(alias("from_numpy", "frombuffer"))]
     pub fn from_slice<T: Element>(data: &[T], shape: impl Into<Shape>, device: &Device) -> Result<Tensor> {
-        let shape = shape.into().checked("from_slice")?;
-        if shape.checked_numel() != Some(data.len()) {
+        Tensor::from_bytes("from_slice", T::DTYPE, T::as_bytes(data), shape.into(), device)
+    }
+
+    /// A tensor of elements whose bytes, in host order, are `bytes`.
+    #[track_caller]
+    pub(super) fn from_bytes(
+        op: &'static str,
+        dtype: DType,
+        bytes: &[u8],
+        shape: Shape,
+        device: &Device,
+    ) -> Result<Tensor> {
+        let shape = shape.checked(op)?;
+        let count = bytes.len() / dtype.size();
+        if shape.checked_numel() != Some(count) {
             return Err(Error::invalid(
-                "from_slice",
-                format!("{} elements do not fill shape {shape}, which has {}", data.len(), shape.numel()),
+                op,
+                format!("{count} elements do not fill shape {shape}, which has {}", shape.numel()),
             ));
         }
-        check("from_slice", &shape, T::DTYPE, device)?;
-        let bytes = T::as_bytes(data);
-        let value = Value::upload(device, T::DTYPE, bytes)?;
+        check(op, &shape, dtype, device)?;
+        let value = Value::upload(device, dtype, bytes)?;
         pending::note_bytes(bytes.len());
-        Ok(Tensor::ready(Op::Leaf, shape, T::DTYPE, device.clone(), value))
+        Ok(Tensor::ready(Op::Leaf, shape, dtype, device.clone(), value))
     }
 
     /// A tensor of `data` in row-major order. See [`Tensor::from_slice`].
     #[track_caller]
+    #[doc(alias = "from_numpy")]
     pub fn from_vec<T: Element>(data: Vec<T>, shape: impl Into<Shape>, device: &Device) -> Result<Tensor> {
         Tensor::from_slice(&data, shape, device)
     }
 
-    /// `value` everywhere. Without a dtype in `options`: f32 for a float, i64 for an integer, bool for a bool.
+    /// `value` everywhere. Without a dtype in `options`: the default dtype (f32) for a float, i64 for an
+    /// integer (i32 on a device without), bool for a bool. See [`default_dtype`].
     #[track_caller]
+    #[doc(alias = "new_full")]
     pub fn full(
         shape: impl Into<Shape>,
         value: impl Into<Scalar>,
         options: impl Into<TensorOptions>,
     ) -> Result<Tensor> {
-        let (value, options) = (value.into(), options.into());
-        let dtype = options.dtype.unwrap_or(value.default_dtype());
-        Tensor::source(Op::Full(value.cast(dtype)), shape.into(), dtype, &options.device)
+        Tensor::full_by(shape.into(), value.into(), options.into())
     }
 
-    /// Zeros, f32 unless `options` says otherwise.
     #[track_caller]
+    fn full_by(shape: Shape, value: Scalar, options: TensorOptions) -> Result<Tensor> {
+        let dtype = options.dtype.unwrap_or(value.default_dtype(&options.device));
+        Tensor::source(Op::Full(value.cast(dtype)), shape, dtype, &options.device)
+    }
+
+    /// Zeros, of the default dtype (f32) unless `options` says otherwise.
+    #[track_caller]
+    #[doc(alias = "new_zeros")]
     pub fn zeros(shape: impl Into<Shape>, options: impl Into<TensorOptions>) -> Result<Tensor> {
         Tensor::full(shape, 0.0, options)
     }
 
-    /// Ones, f32 unless `options` says otherwise.
+    /// Ones, of the default dtype (f32) unless `options` says otherwise.
     #[track_caller]
+    #[doc(alias = "new_ones")]
     pub fn ones(shape: impl Into<Shape>, options: impl Into<TensorOptions>) -> Result<Tensor> {
         Tensor::full(shape, 1.0, options)
     }
@@ -108,7 +130,12 @@ impl Tensor {
     /// `value` everywhere, with this tensor's shape, dtype and device.
     #[track_caller]
     pub fn full_like(&self, value: impl Into<Scalar>) -> Tensor {
-        let value = value.into().cast(self.dtype());
+        self.full_like_by(value.into())
+    }
+
+    #[track_caller]
+    fn full_like_by(&self, value: Scalar) -> Tensor {
+        let value = value.cast(self.dtype());
         Tensor::source_unchecked(Op::Full(value), self.shape().clone(), self.dtype(), &self.device())
     }
 
@@ -126,20 +153,27 @@ impl Tensor {
 
     /// `start, start + step, …` up to but without `end`: ⌈(end − start) / step⌉ values.
     ///
-    /// Without a dtype in `options`: i64 if all three are integers, else f32.
+    /// Without a dtype in `options`: i64 if all three are integers (i32 on a device without), else the default dtype
+    /// (f32). See [`default_dtype`].
     ///
     /// # Errors
     /// A step of zero, one that leads away from `end`, or numbers that are not finite.
     #[track_caller]
+    #[doc(alias = "range")]
     pub fn arange(
         start: impl Into<Scalar>,
         end: impl Into<Scalar>,
         step: impl Into<Scalar>,
         options: impl Into<TensorOptions>,
     ) -> Result<Tensor> {
-        let (start, end, step, options) = (start.into(), end.into(), step.into(), options.into());
+        Tensor::arange_by(start.into(), end.into(), step.into(), options.into())
+    }
+
+    #[track_caller]
+    fn arange_by(start: Scalar, end: Scalar, step: Scalar, options: TensorOptions) -> Result<Tensor> {
         let all_int = [start, end, step].iter().all(|s| matches!(s, Scalar::Int(_)));
-        let dtype = options.dtype.unwrap_or(if all_int { DType::I64 } else { DType::F32 });
+        let dtype =
+            options.dtype.unwrap_or(if all_int { options.device.int_dtype() } else { default_dtype() });
         let bad = |why: &str| Error::invalid("arange", format!("from {start} to {end} by {step}: {why}"));
         let (a, b, s) = (start.as_f64(), end.as_f64(), step.as_f64());
         if ![a, b, s].iter().all(|v| v.is_finite()) {
@@ -170,14 +204,18 @@ impl Tensor {
         )
     }
 
-    /// `n` values evenly spaced from `start` to `end`, both included. f32 unless `options` says otherwise.
+    /// `n` values evenly spaced from `start` to `end`, both included. The default dtype (f32) unless `options` says otherwise.
     ///
     /// # Errors
     /// An integer or bool dtype.
     #[track_caller]
     pub fn linspace(start: f64, end: f64, n: usize, options: impl Into<TensorOptions>) -> Result<Tensor> {
-        let options = options.into();
-        let dtype = options.dtype.unwrap_or(DType::F32);
+        Tensor::linspace_by(start, end, n, options.into())
+    }
+
+    #[track_caller]
+    fn linspace_by(start: f64, end: f64, n: usize, options: TensorOptions) -> Result<Tensor> {
+        let dtype = options.dtype.unwrap_or_else(default_dtype);
         if !dtype.is_float() {
             return Err(Error::invalid("linspace", format!("a floating-point dtype is needed, not {dtype}")));
         }
@@ -202,11 +240,16 @@ impl Tensor {
         }
     }
 
-    /// The `n` by `n` identity matrix, f32 unless `options` says otherwise.
+    /// The `n` by `n` identity matrix, of the default dtype (f32) unless `options` says otherwise.
     #[track_caller]
+    #[doc(alias = "identity")]
     pub fn eye(n: usize, options: impl Into<TensorOptions>) -> Result<Tensor> {
-        let options = options.into();
-        let dtype = options.dtype.unwrap_or(DType::F32);
+        Tensor::eye_by(n, options.into())
+    }
+
+    #[track_caller]
+    fn eye_by(n: usize, options: TensorOptions) -> Result<Tensor> {
+        let dtype = options.dtype.unwrap_or_else(default_dtype);
         check("eye", &Shape::from([n, n]), dtype, &options.device)?;
         let index = Tensor::arange(0i64, n as i64, 1i64, (DType::I32, &options.device))?;
         index.reshape([n, 1])?.eq(&index)?.to_dtype(dtype)

@@ -1,7 +1,7 @@
 //! Cumulative operations along an axis: running sums, products and extremes.
 
 use super::Tensor;
-use crate::{CumulativeOp, DType, Op, ReduceOp, Result};
+use crate::{Axis, CumulativeOp, DType, Op, ReduceOp, Result};
 
 impl Tensor {
     /// A cumulative operation along one axis: element i is made of the elements 0..=i, or with `reverse` of i and all after it.
@@ -13,7 +13,17 @@ impl Tensor {
     /// No such axis; for indices, an axis longer than i32 reaches; for [`CumulativeOp::LogSumExp`], a dtype that is not
     /// floating-point.
     #[track_caller]
-    pub fn cumulative(&self, op: CumulativeOp, axis: isize, reverse: bool) -> Result<Tensor> {
+    pub fn cumulative(&self, op: CumulativeOp, axis: impl Into<Axis>, reverse: bool) -> Result<Tensor> {
+        let result = self.cumulative_by(op, axis.into(), reverse)?;
+        Ok(match op {
+            CumulativeOp::ArgMax | CumulativeOp::ArgMin => result.as_index(),
+            CumulativeOp::Sum | CumulativeOp::Prod | CumulativeOp::LogSumExp => result,
+        })
+    }
+
+    /// As the operation gives it: indices are i32.
+    #[track_caller]
+    fn cumulative_by(&self, op: CumulativeOp, axis: Axis, reverse: bool) -> Result<Tensor> {
         let axis = self.shape().axis(axis, op.name())?;
         let (this, dtype) = match op {
             CumulativeOp::ArgMax | CumulativeOp::ArgMin => {
@@ -39,8 +49,8 @@ impl Tensor {
     /// # Errors
     /// No such axis.
     #[track_caller]
-    pub fn cumsum(&self, axis: isize) -> Result<Tensor> {
-        self.cumulative(CumulativeOp::Sum, axis, false)
+    pub fn cumsum(&self, axis: impl Into<Axis>) -> Result<Tensor> {
+        self.cumulative_by(CumulativeOp::Sum, axis.into(), false)
     }
 
     /// The running product along an axis: `y[i] = x[0] · … · x[i]`, in the dtype of [`Tensor::cumsum`].
@@ -48,8 +58,8 @@ impl Tensor {
     /// # Errors
     /// No such axis.
     #[track_caller]
-    pub fn cumprod(&self, axis: isize) -> Result<Tensor> {
-        self.cumulative(CumulativeOp::Prod, axis, false)
+    pub fn cumprod(&self, axis: impl Into<Axis>) -> Result<Tensor> {
+        self.cumulative_by(CumulativeOp::Prod, axis.into(), false)
     }
 
     /// ln(e^x\[0\] + … + e^x\[i\]) along an axis, without overflow.
@@ -57,27 +67,37 @@ impl Tensor {
     /// # Errors
     /// No such axis, or a dtype that is not floating-point.
     #[track_caller]
-    pub fn logcumsumexp(&self, axis: isize) -> Result<Tensor> {
-        self.cumulative(CumulativeOp::LogSumExp, axis, false)
+    pub fn logcumsumexp(&self, axis: impl Into<Axis>) -> Result<Tensor> {
+        self.cumulative_by(CumulativeOp::LogSumExp, axis.into(), false)
     }
 
-    /// The greatest so far along an axis, and its index, i32: the last among equals. A NaN stays.
+    /// The greatest so far along an axis, and its index, i64 (i32 on a device without): the last among equals. A NaN stays.
     ///
     /// # Errors
     /// No such axis, or one longer than i32 reaches.
     #[track_caller]
-    pub fn cummax(&self, axis: isize) -> Result<(Tensor, Tensor)> {
-        let indices = self.cumulative(CumulativeOp::ArgMax, axis, false)?;
-        Ok((self.gather(axis, &indices)?, indices))
+    pub fn cummax(&self, axis: impl Into<Axis>) -> Result<(Tensor, Tensor)> {
+        self.cummax_by(axis.into())
     }
 
-    /// The least so far along an axis, and its index, i32: the last among equals. A NaN stays.
+    #[track_caller]
+    fn cummax_by(&self, axis: Axis) -> Result<(Tensor, Tensor)> {
+        let indices = self.cumulative_by(CumulativeOp::ArgMax, axis, false)?;
+        Ok((self.gather(axis, &indices)?, indices.as_index()))
+    }
+
+    /// The least so far along an axis, and its index, i64 (i32 on a device without): the last among equals. A NaN stays.
     ///
     /// # Errors
     /// No such axis, or one longer than i32 reaches.
     #[track_caller]
-    pub fn cummin(&self, axis: isize) -> Result<(Tensor, Tensor)> {
-        let indices = self.cumulative(CumulativeOp::ArgMin, axis, false)?;
-        Ok((self.gather(axis, &indices)?, indices))
+    pub fn cummin(&self, axis: impl Into<Axis>) -> Result<(Tensor, Tensor)> {
+        self.cummin_by(axis.into())
+    }
+
+    #[track_caller]
+    fn cummin_by(&self, axis: Axis) -> Result<(Tensor, Tensor)> {
+        let indices = self.cumulative_by(CumulativeOp::ArgMin, axis, false)?;
+        Ok((self.gather(axis, &indices)?, indices.as_index()))
     }
 }

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use super::Tensor;
-use crate::{DType, Result};
+use crate::{DType, Result, default_dtype};
 
 const PRECISION: usize = 4;
 const THRESHOLD: usize = 1000;
@@ -12,9 +12,10 @@ const EDGE: usize = 3;
 const LINE_WIDTH: usize = 80;
 const PREFIX: &str = "tensor(";
 
+/// `{:.2}` prints two digits after the point instead of four.
 impl fmt::Display for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match render(self) {
+        match render(self, f.precision().unwrap_or(PRECISION)) {
             Ok(text) => f.write_str(&text),
             Err(error) => write!(f, "tensor(<{error}>)"),
         }
@@ -29,7 +30,7 @@ impl fmt::Debug for Tensor {
 }
 
 #[track_caller]
-fn render(tensor: &Tensor) -> Result<String> {
+fn render(tensor: &Tensor, precision: usize) -> Result<String> {
     let dims = tensor.dims();
     let mut suffixes = Vec::new();
     let device = tensor.device();
@@ -43,10 +44,10 @@ fn render(tensor: &Tensor) -> Result<String> {
         }
         "[]".to_string()
     } else {
-        let page = Page::new(tensor)?;
+        let page = Page::new(tensor, precision)?;
         page.block(0, 0, PREFIX.len())
     };
-    if !matches!(tensor.dtype(), DType::F32 | DType::I64 | DType::Bool) {
+    if ![default_dtype(), device.int_dtype(), DType::Bool].contains(&tensor.dtype()) {
         suffixes.push(format!("dtype={}", tensor.dtype()));
     }
     if tensor.is_tracked() {
@@ -89,16 +90,25 @@ struct Page<'a> {
     words: Vec<String>,
     summarize: bool,
     style: Style,
+    /// Digits after the point.
+    precision: usize,
     width: usize,
 }
 
 impl<'a> Page<'a> {
     #[track_caller]
-    fn new(tensor: &'a Tensor) -> Result<Page<'a>> {
+    fn new(tensor: &'a Tensor, precision: usize) -> Result<Page<'a>> {
         let dims = tensor.dims();
         let summarize = tensor.numel() > THRESHOLD;
-        let mut page =
-            Page { dims, values: Vec::new(), words: Vec::new(), summarize, style: Style::Words, width: 1 };
+        let mut page = Page {
+            dims,
+            values: Vec::new(),
+            words: Vec::new(),
+            summarize,
+            style: Style::Words,
+            precision,
+            width: 1,
+        };
         match tensor.dtype() {
             DType::Bool => {
                 let word = |&v: &bool| if v { "True" } else { "False" }.to_string();
@@ -168,12 +178,13 @@ impl<'a> Page<'a> {
         if v.is_infinite() {
             return if v > 0.0 { "inf".into() } else { "-inf".into() };
         }
+        let precision = self.precision;
         match self.style {
             Style::Words | Style::Whole => format!("{v:.0}."),
-            Style::Fixed => format!("{v:.PRECISION$}"),
+            Style::Fixed => format!("{v:.precision$}"),
             Style::Scientific => {
                 // Rust writes 1.0e5, Python 1.0e+05.
-                let text = format!("{v:.PRECISION$e}");
+                let text = format!("{v:.precision$e}");
                 let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
                 let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |e| ('-', e));
                 format!("{digits}e{sign}{exponent:0>2}")

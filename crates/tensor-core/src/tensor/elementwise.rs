@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl Tensor {
-    /// An elementwise function of this tensor. Integers and bools are cast to f32 first where the function is real-valued.
+    /// An elementwise function of this tensor. Integers and bools are cast to the default dtype first where the function is real-valued.
     #[track_caller]
     pub fn unary(&self, op: UnaryOp) -> Tensor {
         use UnaryOp as U;
@@ -31,7 +31,7 @@ impl Tensor {
             _ => dtype.is_float(),
         };
         if !keeps {
-            return self.cast_unchecked(DType::F32).unary(op);
+            return self.cast_unchecked(self.device().float_dtype()).unary(op);
         }
         if let (U::Abs | U::Sign | U::Relu, DType::U8 | DType::U32) = (op, dtype) {
             return match op {
@@ -53,7 +53,7 @@ impl Tensor {
         let dtype = promoted(self, rhs);
         check_binary(op, dtype)?;
         let dtype = match op {
-            BinaryOp::Div | BinaryOp::Atan2 if !dtype.is_float() => DType::F32,
+            BinaryOp::Div | BinaryOp::Atan2 if !dtype.is_float() => self.device().float_dtype(),
             _ => dtype,
         };
         if self.dtype() == dtype && rhs.dtype() == dtype {
@@ -63,13 +63,13 @@ impl Tensor {
         Ok(Tensor::build(Op::Binary(op), shape, dtype, &[&a, &b]))
     }
 
-    /// `self op scalar`, or `scalar op self` when `flipped`. Bools meet an arithmetic scalar as i64, integers a float one
-    /// as f32; nothing can fail.
+    /// `self op scalar`, or `scalar op self` when `flipped`. Bools meet an integer as i64 (i32 on a device without), integers a
+    /// float as the default dtype; nothing can fail.
     #[track_caller]
     pub(crate) fn with_scalar(&self, op: BinaryOp, scalar: Scalar, flipped: bool) -> Tensor {
-        let mut dtype = scalar.promote_with(self.dtype());
+        let mut dtype = self.promoted_with(scalar);
         if matches!(op, BinaryOp::Div | BinaryOp::Atan2) && !dtype.is_float() {
-            dtype = DType::F32;
+            dtype = self.device().float_dtype();
         }
         if dtype == DType::Bool {
             // Bool with bool.
@@ -113,9 +113,14 @@ impl Tensor {
 
     /// A comparison with a scalar; gives bool. An integer that the dtype does not reach is below or above all elements.
     #[track_caller]
+    #[doc(alias = "eq")]
     pub fn compare_scalar(&self, op: CompareOp, scalar: impl Into<Scalar>) -> Tensor {
-        let scalar = scalar.into();
-        let dtype = scalar.promote_with(self.dtype());
+        self.compare_scalar_by(op, scalar.into())
+    }
+
+    #[track_caller]
+    fn compare_scalar_by(&self, op: CompareOp, scalar: Scalar) -> Tensor {
+        let dtype = self.promoted_with(scalar);
         if let (Scalar::Int(asked), Scalar::Int(nearest)) = (scalar, scalar.saturate(dtype))
             && asked != nearest
         {
@@ -138,6 +143,7 @@ impl Tensor {
     /// # Errors
     /// A condition that is not bool, shapes that do not broadcast, or several devices.
     #[track_caller]
+    #[doc(alias = "where")]
     pub fn where_cond(&self, a: &Tensor, b: &Tensor) -> Result<Tensor> {
         if self.dtype() != DType::Bool {
             return Err(Error::new(ErrorKind::DTypeMismatch {
@@ -156,8 +162,14 @@ impl Tensor {
 
     /// This tensor with `value` where the bool `mask` (broadcast to this shape) is true. `torch.masked_fill`.
     #[track_caller]
+    #[doc(alias = "masked_fill_")]
     pub fn masked_fill(&self, mask: &Tensor, value: impl Into<Scalar>) -> Result<Tensor> {
-        let value = self.constant(value.into());
+        self.masked_fill_by(mask, value.into())
+    }
+
+    #[track_caller]
+    fn masked_fill_by(&self, mask: &Tensor, value: Scalar) -> Result<Tensor> {
+        let value = self.constant(value);
         mask.where_cond(&value, self)
     }
 
@@ -166,6 +178,7 @@ impl Tensor {
     /// # Errors
     /// A dtype that the device lacks.
     #[track_caller]
+    #[doc(alias("type", "astype", "cast", "float", "double", "half", "long", "int", "bool", "to"))]
     pub fn to_dtype(&self, dtype: DType) -> Result<Tensor> {
         self.device().require(dtype, "to_dtype")?;
         Ok(self.cast_unchecked(dtype))
@@ -174,7 +187,7 @@ impl Tensor {
     /// A 0-d tensor of this one's dtype and device. Constants in use on this thread are shared, so that a loop of
     /// `x * 0.5` makes one.
     #[track_caller]
-    fn constant(&self, value: Scalar) -> Tensor {
+    pub(super) fn constant(&self, value: Scalar) -> Tensor {
         const KEPT: usize = 8;
         type Kept = (DType, Scalar, Weak<Node>);
         thread_local! {
@@ -200,6 +213,20 @@ impl Tensor {
         })
     }
 
+    /// The dtype of this tensor with a scalar.
+    fn promoted_with(&self, scalar: Scalar) -> DType {
+        match (self.dtype(), scalar) {
+            (dtype, _) if dtype.is_float() => dtype,
+            (dtype, scalar) => scalar.promote_with(dtype, &self.device()),
+        }
+    }
+
+    /// This tensor, or a cast to the default dtype if it is of integers or bools.
+    #[track_caller]
+    pub(super) fn floating(&self) -> Tensor {
+        if self.dtype().is_float() { self.clone() } else { self.cast_unchecked(self.device().float_dtype()) }
+    }
+
     #[track_caller]
     fn cast_if(&self, dtype: DType) -> Result<Tensor> {
         if self.dtype() == dtype { Ok(self.clone()) } else { self.to_dtype(dtype) }
@@ -213,12 +240,13 @@ impl Tensor {
         Tensor::build(Op::Cast, self.shape().clone(), dtype, &[self])
     }
 
-    /// xⁿ by repeated multiplication; for n < 0, of 1/x (integers are cast to f32 then).
+    /// xⁿ by repeated multiplication; for n < 0, of 1/x (integers are cast to the default dtype then).
     #[track_caller]
+    #[doc(alias("pow", "square"))]
     pub fn powi(&self, n: i32) -> Tensor {
         let this = match self.dtype() {
-            DType::Bool => self.cast_unchecked(DType::F32),
-            d if n < 0 && !d.is_float() => self.cast_unchecked(DType::F32),
+            DType::Bool => self.floating(),
+            d if n < 0 && !d.is_float() => self.floating(),
             _ => self.clone(),
         };
         Tensor::build(Op::Powi(n), this.shape().clone(), this.dtype(), &[&this])
@@ -226,17 +254,23 @@ impl Tensor {
 
     /// xᵖ. A small integral `p` is computed by repeated multiplication.
     #[track_caller]
+    #[doc(alias = "pow")]
     pub fn powf(&self, p: f64) -> Tensor {
         if p.fract() == 0.0 && p.abs() <= 8.0 { self.powi(p as i32) } else { self.pow_scalar(p) }
     }
 
     /// Elements held within [low, high]; NaN stays NaN, without a gradient, and a bound that is NaN makes everything so. A bound that an integer dtype
-    /// does not reach is held to what it does. Integers given float bounds become f32, as in PyTorch; where a bound holds, and at
-    /// the bounds themselves, no gradient flows.
+    /// does not reach is held to what it does. Integers given float bounds become the default dtype, as in PyTorch; where a bound
+    /// holds, and at the bounds themselves, no gradient flows.
     #[track_caller]
+    #[doc(alias("clip", "clamp_min", "clamp_max"))]
     pub fn clamp(&self, low: impl Into<Scalar>, high: impl Into<Scalar>) -> Tensor {
-        let (low, high) = (low.into(), high.into());
-        let dtype = high.promote_with(low.promote_with(self.dtype()));
+        self.clamp_by(low.into(), high.into())
+    }
+
+    #[track_caller]
+    fn clamp_by(&self, low: Scalar, high: Scalar) -> Tensor {
+        let dtype = high.promote_with(self.promoted_with(low), &self.device());
         let x = self.cast_unchecked(dtype);
         let low = x.held(CompareOp::Gt, BinaryOp::Maximum, low.saturate(dtype));
         low.held(CompareOp::Lt, BinaryOp::Minimum, high.saturate(dtype))
@@ -266,15 +300,16 @@ impl Tensor {
 
     /// x · sigmoid(x), also called swish.
     #[track_caller]
+    #[doc(alias = "swish")]
     pub fn silu(&self) -> Tensor {
-        let x = if self.dtype().is_float() { self.clone() } else { self.cast_unchecked(DType::F32) };
+        let x = self.floating();
         Tensor::build(Op::Binary(BinaryOp::Mul), x.shape().clone(), x.dtype(), &[&x, &x.sigmoid()])
     }
 
     /// x · Φ(x) with Φ the standard normal distribution function, by the error function (PyTorch's default form).
     #[track_caller]
     pub fn gelu(&self) -> Tensor {
-        let x = if self.dtype().is_float() { self.clone() } else { self.cast_unchecked(DType::F32) };
+        let x = self.floating();
         let phi = x.mul_scalar(std::f64::consts::FRAC_1_SQRT_2).erf().add_scalar(1.0).mul_scalar(0.5);
         Tensor::build(Op::Binary(BinaryOp::Mul), x.shape().clone(), x.dtype(), &[&x, &phi])
     }
@@ -318,16 +353,20 @@ macro_rules! unary {
 
 unary! {
     /// −x.
+    #[doc(alias = "negative")]
     neg => Neg;
     /// |x|.
+    #[doc(alias = "absolute")]
     abs => Abs;
     /// −1, 0 or 1 by the sign of x; 0 for NaN.
+    #[doc(alias = "sgn")]
     sign => Sign;
     /// eˣ.
     exp => Exp;
     /// eˣ − 1, accurate near 0.
     expm1 => Expm1;
     /// ln x.
+    #[doc(alias = "ln")]
     log => Log;
     /// ln(1 + x), accurate near 0.
     log1p => Log1p;
@@ -346,6 +385,7 @@ unary! {
     /// tanh x.
     tanh => Tanh;
     /// 1 / (1 + e⁻ˣ).
+    #[doc(alias = "expit")]
     sigmoid => Sigmoid;
     /// max(x, 0); NaN for NaN, −0 for −0.
     relu => Relu;
@@ -358,10 +398,13 @@ unary! {
     /// The nearest integer, halves to even.
     round => Round;
     /// x cut toward zero.
+    #[doc(alias = "fix")]
     trunc => Trunc;
     /// Whether x is NaN; gives bool.
+    #[doc(alias = "is_nan")]
     isnan => IsNan;
     /// Whether x is infinite; gives bool.
+    #[doc(alias = "is_infinite")]
     isinf => IsInf;
 }
 
@@ -389,16 +432,22 @@ binary! {
     /// a + b, broadcast.
     add, add_scalar => Add;
     /// a − b, broadcast.
+    #[doc(alias = "subtract")]
     sub, sub_scalar => Sub;
     /// a · b elementwise, broadcast.
+    #[doc(alias = "multiply")]
     mul, mul_scalar => Mul;
-    /// a / b, broadcast; integers give f32.
+    /// a / b, broadcast; integers give the default dtype.
+    #[doc(alias = "true_divide")]
     div, div_scalar => Div;
     /// ⌊a / b⌋, broadcast; for integers b = 0 gives 0.
+    #[doc(alias = "//")]
     floor_divide, floor_divide_scalar => FloorDiv;
     /// The remainder of a / b with the sign of b, broadcast; for integers b = 0 gives 0.
+    #[doc(alias = "%")]
     remainder, remainder_scalar => Remainder;
     /// aᵇ, broadcast.
+    #[doc(alias = "**")]
     pow, pow_scalar => Pow;
     /// The greater of a and b, broadcast; NaN if either is.
     maximum, maximum_scalar => Maximum;
@@ -435,18 +484,21 @@ impl Tensor {
 
     /// a and b, of bools or bit by bit of integers, broadcast.
     #[track_caller]
+    #[doc(alias("&", "logical_and"))]
     pub fn bitwise_and(&self, rhs: &Tensor) -> Result<Tensor> {
         self.binary(BinaryOp::And, rhs)
     }
 
     /// a or b, of bools or bit by bit of integers, broadcast.
     #[track_caller]
+    #[doc(alias("|", "logical_or"))]
     pub fn bitwise_or(&self, rhs: &Tensor) -> Result<Tensor> {
         self.binary(BinaryOp::Or, rhs)
     }
 
     /// a or b but not both, of bools or bit by bit of integers, broadcast.
     #[track_caller]
+    #[doc(alias("^", "logical_xor"))]
     pub fn bitwise_xor(&self, rhs: &Tensor) -> Result<Tensor> {
         self.binary(BinaryOp::Xor, rhs)
     }
@@ -472,15 +524,21 @@ macro_rules! compare {
 
 compare! {
     /// Whether a = b, elementwise.
+    #[doc(alias = "==")]
     eq, eq_scalar => Eq;
     /// Whether a ≠ b, elementwise.
+    #[doc(alias = "!=")]
     ne, ne_scalar => Ne;
     /// Whether a < b, elementwise.
+    #[doc(alias = "<")]
     lt, lt_scalar => Lt;
     /// Whether a ≤ b, elementwise.
+    #[doc(alias = "<=")]
     le, le_scalar => Le;
     /// Whether a > b, elementwise.
+    #[doc(alias = ">")]
     gt, gt_scalar => Gt;
     /// Whether a ≥ b, elementwise.
+    #[doc(alias = ">=")]
     ge, ge_scalar => Ge;
 }

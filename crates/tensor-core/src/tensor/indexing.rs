@@ -1,7 +1,7 @@
 //! Reading and adding by index.
 
 use super::Tensor;
-use crate::{DType, Error, ErrorKind, Op, Result, Shape};
+use crate::{Axis, DType, Error, ErrorKind, Op, Result, Shape};
 
 impl Tensor {
     /// `out[i][j][k] = self[i][index[i][j][k]][k]` for axis 1 of 3; the result has the index's shape. `torch.gather`.
@@ -10,7 +10,13 @@ impl Tensor {
     /// Another number of axes, an index larger than this tensor off the axis, an index dtype that is not an integer, or two
     /// devices. An index outside the axis is [`ErrorKind::IndexOutOfRange`] when the result is computed.
     #[track_caller]
-    pub fn gather(&self, axis: isize, index: &Tensor) -> Result<Tensor> {
+    #[doc(alias = "take_along_dim")]
+    pub fn gather(&self, axis: impl Into<Axis>, index: &Tensor) -> Result<Tensor> {
+        self.gather_by(axis.into(), index)
+    }
+
+    #[track_caller]
+    fn gather_by(&self, axis: Axis, index: &Tensor) -> Result<Tensor> {
         let axis = check(self, "gather", axis, index, self.shape())?;
         let index = index_dtype("gather", index)?;
         Ok(Tensor::build(Op::Gather { axis }, index.shape().clone(), self.dtype(), &[self, &index]))
@@ -23,7 +29,13 @@ impl Tensor {
     /// # Errors
     /// Shapes, dtypes and devices that do not fit. An index outside the axis shows when the result is computed.
     #[track_caller]
-    pub fn scatter_add(&self, axis: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
+    #[doc(alias = "scatter_add_")]
+    pub fn scatter_add(&self, axis: impl Into<Axis>, index: &Tensor, src: &Tensor) -> Result<Tensor> {
+        self.scatter_add_by(axis.into(), index, src)
+    }
+
+    #[track_caller]
+    fn scatter_add_by(&self, axis: Axis, index: &Tensor, src: &Tensor) -> Result<Tensor> {
         const OP: &str = "scatter_add";
         let axis = check(self, OP, axis, index, self.shape())?;
         Tensor::same_device(OP, &[self, src])?;
@@ -52,21 +64,33 @@ impl Tensor {
     /// # Errors
     /// An index that is not 1-D or not of an integer dtype. An index outside the axis shows when the result is computed.
     #[track_caller]
-    pub fn index_select(&self, axis: isize, index: &Tensor) -> Result<Tensor> {
+    #[doc(alias("take", "embedding"))]
+    pub fn index_select(&self, axis: impl Into<Axis>, index: &Tensor) -> Result<Tensor> {
+        self.index_select_by(axis.into(), index)
+    }
+
+    #[track_caller]
+    fn index_select_by(&self, axis: Axis, index: &Tensor) -> Result<Tensor> {
         let (index, _) = self.spread_index("index_select", axis, index)?;
         self.gather(axis, &index)
     }
 
     /// A copy of this tensor with the slices of `src` added at the places of an axis that a 1-D index names. `torch.index_add`.
     #[track_caller]
-    pub fn index_add(&self, axis: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
+    #[doc(alias = "index_add_")]
+    pub fn index_add(&self, axis: impl Into<Axis>, index: &Tensor, src: &Tensor) -> Result<Tensor> {
+        self.index_add_by(axis.into(), index, src)
+    }
+
+    #[track_caller]
+    fn index_add_by(&self, axis: Axis, index: &Tensor, src: &Tensor) -> Result<Tensor> {
         let (index, _) = self.spread_index("index_add", axis, index)?;
         self.scatter_add(axis, &index, src)
     }
 
     /// A 1-D index seen from every position off the axis: a view.
     #[track_caller]
-    fn spread_index(&self, op: &'static str, axis: isize, index: &Tensor) -> Result<(Tensor, usize)> {
+    fn spread_index(&self, op: &'static str, axis: Axis, index: &Tensor) -> Result<(Tensor, usize)> {
         let axis = self.shape().axis(axis, op)?;
         if index.rank() != 1 {
             return Err(Error::invalid(
@@ -82,7 +106,7 @@ impl Tensor {
 }
 
 #[track_caller]
-fn check(tensor: &Tensor, op: &'static str, axis: isize, index: &Tensor, limit: &Shape) -> Result<usize> {
+fn check(tensor: &Tensor, op: &'static str, axis: Axis, index: &Tensor, limit: &Shape) -> Result<usize> {
     let axis = tensor.shape().axis(axis, op)?;
     Tensor::same_device(op, &[tensor, index])?;
     let fits = index.rank() == limit.rank()

@@ -13,6 +13,7 @@ impl Tensor {
     /// # Errors
     /// Inner sizes that differ, leading axes that do not broadcast, a 0-d operand, two dtypes, or two devices.
     #[track_caller]
+    #[doc(alias("mm", "bmm", "mv", "dot", "@"))]
     pub fn matmul(&self, rhs: &Tensor) -> Result<Tensor> {
         const OP: &str = "matmul";
         Tensor::same_device(OP, &[self, rhs])?;

@@ -6,6 +6,7 @@ mod create;
 mod cumulative;
 mod display;
 mod elementwise;
+mod index;
 mod indexing;
 mod linear;
 mod movement;
@@ -22,12 +23,13 @@ use std::{
 };
 
 pub use create::TensorOptions;
+pub use index::{Ellipsis, Index, Indices, NewAxis, Operand, Span, Step};
 pub use nested::Nested;
 pub use operators::Number;
 pub use random::Generator;
 
 use crate::{
-    DType, Device, Error, ErrorKind, Op, Result, Shape,
+    Axis, DType, Device, Error, ErrorKind, Op, Result, Shape,
     grad_mode::is_grad_enabled,
     node::{Inputs, Node, Value, lock},
     origin::here,
@@ -42,6 +44,13 @@ use crate::{
 ///
 /// What cannot fail returns a `Tensor`; what can returns a `Result`. The operators `+ - * /` panic on a misfit like slice
 /// indexing does; [`Tensor::add`] and its kin are their checked twins.
+///
+/// No operation changes a tensor: each gives a new one, and the compiler warns where that is dropped. Only a cell (a parameter, a
+/// buffer) can be given another value, by [`Tensor::assign`] and [`Tensor::index_assign`].
+///
+/// `x == y` does not compile, since Rust's `==` is one answer, known at once: [`Tensor::eq`] compares elementwise and gives a bool
+/// tensor, as PyTorch's `==` does; [`Tensor::equal`] says whether all elements are equal, and [`Tensor::allclose`] whether nearly.
+#[must_use = "operations give a new tensor and leave this one as it is: use the result, as in `let y = x.relu();` or `x = x.to(&d)?;`"]
 pub struct Tensor(Arc<Node>);
 
 impl Tensor {
@@ -65,37 +74,48 @@ impl Tensor {
     }
 
     /// The sizes along each axis.
+    #[doc(alias = "size")]
+    #[must_use]
     pub fn shape(&self) -> &Shape {
         &self.0.shape
     }
 
     /// The sizes along each axis, as a slice.
+    #[doc(alias("size", "shape"))]
+    #[must_use]
     pub fn dims(&self) -> &[usize] {
         self.0.shape.dims()
     }
 
     /// The number of axes.
+    #[doc(alias("ndim", "dim", "ndimension"))]
+    #[must_use]
     pub fn rank(&self) -> usize {
         self.0.shape.rank()
     }
 
     /// The number of elements.
+    #[doc(alias("nelement", "len"))]
+    #[must_use]
     pub fn numel(&self) -> usize {
         self.0.shape.numel()
     }
 
     /// The size along one axis, which may count from the end.
     #[track_caller]
-    pub fn dim(&self, axis: isize) -> Result<usize> {
+    #[doc(alias = "size")]
+    pub fn dim(&self, axis: impl Into<Axis>) -> Result<usize> {
         Ok(self.shape()[self.shape().axis(axis, "dim")?])
     }
 
     /// The type of the elements.
+    #[must_use]
     pub fn dtype(&self) -> DType {
         self.0.dtype
     }
 
     /// The device the elements are on.
+    #[must_use]
     pub fn device(&self) -> Device {
         match &self.0.variable {
             None => self.0.device.clone(),
@@ -104,21 +124,26 @@ impl Tensor {
     }
 
     /// A number that no other node of this process has.
+    #[must_use]
     pub fn id(&self) -> u64 {
         self.0.id
     }
 
     /// How this tensor was made.
+    #[doc(alias = "grad_fn")]
+    #[must_use]
     pub fn op(&self) -> &Op {
         &self.0.op
     }
 
     /// The user's source line that built this tensor.
+    #[must_use]
     pub fn location(&self) -> &'static Location<'static> {
         self.0.location
     }
 
     /// What this tensor was made from. Empty for leaves, and once an untracked tensor has its value.
+    #[must_use]
     pub fn inputs(&self) -> Vec<Tensor> {
         let node = &self.0;
         if node.variable.is_some() {
@@ -149,6 +174,7 @@ impl Tensor {
     }
 
     /// Whether the value is known already.
+    #[must_use]
     pub fn is_evaluated(&self) -> bool {
         self.node().has_value()
     }
@@ -192,6 +218,7 @@ impl Tensor {
     /// The result of a user's own differentiable function: `value`, computed from `inputs` without a tape, with `op`'s
     /// gradient. The `autograd` crate's `apply` is the comfortable way here.
     #[track_caller]
+    #[doc(alias = "Function")]
     pub fn custom(op: Arc<dyn crate::CustomOp>, inputs: &[&Tensor], value: &Tensor) -> Tensor {
         let all: Vec<&Tensor> = inputs.iter().copied().chain([value]).collect();
         let nodes: Inputs = all.iter().map(|t| t.node()).collect();
@@ -218,6 +245,30 @@ impl Tensor {
             }
         }
         Ok(())
+    }
+}
+
+/// Two shapes that do not go together.
+#[track_caller]
+pub(super) fn shape_misfit(op: &'static str, lhs: &Shape, rhs: &Shape, hint: impl Into<String>) -> Error {
+    Error::new(ErrorKind::ShapeMismatch { op, lhs: lhs.clone(), rhs: rhs.clone(), hint: hint.into() })
+}
+
+/// Two dtypes that do not go together.
+#[track_caller]
+pub(super) fn dtype_misfit(op: &'static str, lhs: DType, rhs: DType, hint: impl Into<String>) -> Error {
+    Error::new(ErrorKind::DTypeMismatch { op, lhs, rhs, hint: hint.into() })
+}
+
+/// Something that gradients do not allow.
+#[track_caller]
+pub(super) fn autograd_misuse(op: &'static str, message: &str) -> Error {
+    Error::new(ErrorKind::Autograd { op, message: message.into() })
+}
+
+impl AsRef<Tensor> for Tensor {
+    fn as_ref(&self) -> &Tensor {
+        self
     }
 }
 

@@ -2,8 +2,10 @@
 
 use smallvec::SmallVec;
 
-use super::Tensor;
-use crate::{Axes, BinaryOp, DType, Dims, Error, ErrorKind, Op, Padding, Result, Scalar, Shape, op::padded};
+use super::{Span, Tensor, shape_misfit};
+use crate::{
+    Axes, Axis, BinaryOp, DType, Dims, Error, ErrorKind, Int, Op, Padding, Result, Scalar, Shape, op::padded,
+};
 
 impl Tensor {
     /// The same elements in the same order under another shape; one size may be -1 and takes what is left.
@@ -11,8 +13,14 @@ impl Tensor {
     /// # Errors
     /// Sizes that do not hold this many elements.
     #[track_caller]
+    #[doc(alias("view", "view_as", "unflatten"))]
     pub fn reshape(&self, dims: impl Into<Dims>) -> Result<Tensor> {
-        let shape = dims.into().resolve(self.shape())?;
+        self.reshape_by(dims.into())
+    }
+
+    #[track_caller]
+    fn reshape_by(&self, dims: Dims) -> Result<Tensor> {
+        let shape = dims.resolve(self.shape())?;
         Ok(self.reshape_unchecked(shape))
     }
 
@@ -26,13 +34,19 @@ impl Tensor {
 
     /// All elements in one axis.
     #[track_caller]
+    #[doc(alias("flatten", "ravel"))]
     pub fn flatten_all(&self) -> Tensor {
         self.reshape_unchecked([self.numel()].into())
     }
 
     /// Axes `start..=end` made one. `flatten(1, -1)` keeps a batch axis.
     #[track_caller]
-    pub fn flatten(&self, start: isize, end: isize) -> Result<Tensor> {
+    pub fn flatten(&self, start: impl Into<Axis>, end: impl Into<Axis>) -> Result<Tensor> {
+        self.flatten_by(start.into(), end.into())
+    }
+
+    #[track_caller]
+    fn flatten_by(&self, start: Axis, end: Axis) -> Result<Tensor> {
         if self.rank() == 0 {
             return Ok(self.reshape_unchecked([1].into()));
         }
@@ -52,8 +66,13 @@ impl Tensor {
     /// # Errors
     /// Not every axis named exactly once.
     #[track_caller]
+    #[doc(alias("transpose", "moveaxis"))]
     pub fn permute(&self, axes: impl Into<Axes>) -> Result<Tensor> {
-        let axes = axes.into();
+        self.permute_by(axes.into())
+    }
+
+    #[track_caller]
+    fn permute_by(&self, axes: Axes) -> Result<Tensor> {
         let mut order: SmallVec<[usize; 5]> = SmallVec::new();
         for &axis in axes.given().unwrap_or(&[]) {
             let axis = self.shape().axis(axis, "permute")?;
@@ -86,7 +105,13 @@ impl Tensor {
 
     /// Two axes exchanged.
     #[track_caller]
-    pub fn transpose(&self, a: isize, b: isize) -> Result<Tensor> {
+    #[doc(alias("swapaxes", "swapdims", "movedim"))]
+    pub fn transpose(&self, a: impl Into<Axis>, b: impl Into<Axis>) -> Result<Tensor> {
+        self.transpose_by(a.into(), b.into())
+    }
+
+    #[track_caller]
+    fn transpose_by(&self, a: Axis, b: Axis) -> Result<Tensor> {
         let (a, b) = (self.shape().axis(a, "transpose")?, self.shape().axis(b, "transpose")?);
         let mut order: SmallVec<[usize; 5]> = (0..self.rank()).collect();
         order.swap(a, b);
@@ -98,6 +123,7 @@ impl Tensor {
     /// # Errors
     /// More than two axes (use [`Tensor::transpose`]). A vector or scalar is itself, as in PyTorch.
     #[track_caller]
+    #[doc(alias("T", "mT"))]
     pub fn t(&self) -> Result<Tensor> {
         match self.rank() {
             0 | 1 => Ok(self.clone()),
@@ -112,14 +138,26 @@ impl Tensor {
     /// Axes of size 1 removed: those named (others of them stay as they are), or all with `..`.
     #[track_caller]
     pub fn squeeze(&self, axes: impl Into<Axes>) -> Result<Tensor> {
-        let axes = self.shape().axes(&axes.into(), "squeeze")?;
+        self.squeeze_by(axes.into())
+    }
+
+    #[track_caller]
+    fn squeeze_by(&self, axes: Axes) -> Result<Tensor> {
+        let axes = self.shape().axes(&axes, "squeeze")?;
         let gone: SmallVec<[usize; 5]> = axes.into_iter().filter(|&a| self.dims()[a] == 1).collect();
         Ok(self.reshape_unchecked(self.shape().reduced(&gone, false)))
     }
 
     /// A new axis of size 1 at `axis` of the result; -1 is after the last.
     #[track_caller]
-    pub fn unsqueeze(&self, axis: isize) -> Result<Tensor> {
+    #[doc(alias("newaxis", "expand_dims"))]
+    pub fn unsqueeze(&self, axis: impl Into<Axis>) -> Result<Tensor> {
+        self.unsqueeze_by(axis.into())
+    }
+
+    #[track_caller]
+    fn unsqueeze_by(&self, axis: Axis) -> Result<Tensor> {
+        let Axis(axis) = axis;
         let rank = self.rank() as isize + 1;
         let at = if axis < 0 { axis + rank } else { axis };
         if !(0..rank).contains(&at) {
@@ -139,8 +177,14 @@ impl Tensor {
     /// # Errors
     /// A shape to which this one does not broadcast.
     #[track_caller]
+    #[doc(alias("expand_as", "broadcast_to"))]
     pub fn expand(&self, dims: impl Into<Dims>) -> Result<Tensor> {
-        let dims = dims.into().0;
+        self.expand_by(dims.into())
+    }
+
+    #[track_caller]
+    fn expand_by(&self, dims: Dims) -> Result<Tensor> {
+        let dims = dims.0;
         let lead = dims.len().wrapping_sub(self.rank());
         let mut shape: SmallVec<[usize; 5]> = SmallVec::new();
         for (i, &d) in dims.iter().enumerate() {
@@ -175,34 +219,51 @@ impl Tensor {
         Tensor::build(Op::Expand, shape, self.dtype(), &[self])
     }
 
-    /// Elements `start..end` of an axis. Negative bounds count from the end; bounds past an end are held to it, as in
-    /// Python.
+    /// A range of an axis, as in `x.slice(1, 2..)?`: any Rust range of any integers. Negative bounds count from the end; bounds past
+    /// an end are held to it, as in Python. [`Tensor::i`] takes ranges of several axes.
+    ///
+    /// # Errors
+    /// No such axis.
     #[track_caller]
-    pub fn slice(&self, axis: isize, start: isize, end: isize) -> Result<Tensor> {
-        self.slice_step(axis, start, end, 1)
+    #[doc(alias = "index")]
+    pub fn slice(&self, axis: impl Into<Axis>, range: impl Into<Span>) -> Result<Tensor> {
+        self.slice_step_by(axis.into(), range.into(), 1)
     }
 
-    /// Every `step`-th element of `start..end` of an axis, for a positive `step`.
+    /// Every `step`-th element of a range of an axis, for a positive `step`: `x.slice_step(0, 1.., 2)?` is Python's `x[1::2]`.
     ///
     /// # Errors
     /// A step below 1 (use [`Tensor::flip`] to reverse), or no such axis.
     #[track_caller]
-    pub fn slice_step(&self, axis: isize, start: isize, end: isize, step: isize) -> Result<Tensor> {
+    pub fn slice_step(
+        &self,
+        axis: impl Into<Axis>,
+        range: impl Into<Span>,
+        step: impl Int,
+    ) -> Result<Tensor> {
+        self.slice_step_by(axis.into(), range.into(), step.as_isize())
+    }
+
+    #[track_caller]
+    fn slice_step_by(&self, axis: Axis, range: Span, step: isize) -> Result<Tensor> {
         let axis = self.shape().axis(axis, "slice")?;
+        self.slice_by("slice", axis, range, step)
+    }
+
+    #[track_caller]
+    pub(super) fn slice_by(&self, op: &'static str, axis: usize, range: Span, step: isize) -> Result<Tensor> {
         if step < 1 {
             return Err(Error::invalid(
-                "slice",
+                op,
                 format!("step {step}: give one of at least 1, and flip to reverse"),
             ));
         }
-        let size = self.dims()[axis] as isize;
-        let hold = |i: isize| (if i < 0 { i.saturating_add(size) } else { i }).clamp(0, size);
-        let (start, end) = (hold(start), hold(end));
-        let len = (end - start).max(0).unsigned_abs().div_ceil(step.unsigned_abs());
+        let (start, end) = range.resolve(self.dims()[axis]);
+        let len = (end - start).div_ceil(step.unsigned_abs());
         if len == self.dims()[axis] && step == 1 {
             return Ok(self.clone());
         }
-        Ok(self.slice_unchecked(axis, start as usize, len, step))
+        Ok(self.slice_unchecked(axis, start, len, step))
     }
 
     #[track_caller]
@@ -216,7 +277,12 @@ impl Tensor {
     /// # Errors
     /// A window that leaves the axis.
     #[track_caller]
-    pub fn narrow(&self, axis: isize, start: usize, len: usize) -> Result<Tensor> {
+    pub fn narrow(&self, axis: impl Into<Axis>, start: usize, len: usize) -> Result<Tensor> {
+        self.narrow_by(axis.into(), start, len)
+    }
+
+    #[track_caller]
+    fn narrow_by(&self, axis: Axis, start: usize, len: usize) -> Result<Tensor> {
         let at = self.shape().axis(axis, "narrow")?;
         let size = self.dims()[at];
         if start.checked_add(len).is_none_or(|end| end > size) {
@@ -239,27 +305,30 @@ impl Tensor {
     /// # Errors
     /// An index outside the axis.
     #[track_caller]
-    pub fn select(&self, axis: isize, index: isize) -> Result<Tensor> {
+    #[doc(alias = "index")]
+    pub fn select(&self, axis: impl Into<Axis>, index: impl Int) -> Result<Tensor> {
+        self.select_by(axis.into(), index.as_isize())
+    }
+
+    #[track_caller]
+    fn select_by(&self, axis: Axis, index: isize) -> Result<Tensor> {
         let at = self.shape().axis(axis, "select")?;
-        let size = self.dims()[at];
-        let resolved = if index < 0 { index + size as isize } else { index };
-        if !(0..size as isize).contains(&resolved) {
-            return Err(Error::new(ErrorKind::IndexOutOfRange {
-                op: "select",
-                index: index as i64,
-                axis: at,
-                size,
-            }));
-        }
-        let one = self.slice_unchecked(at, resolved as usize, 1, 1);
+        let place = Tensor::place("select", index, at, self.dims()[at])?;
+        let one = self.slice_unchecked(at, place, 1, 1);
         let shape = self.shape().reduced(&[at], false);
         Ok(one.reshape_unchecked(shape))
     }
 
     /// The order of elements reversed along `axes`.
     #[track_caller]
+    #[doc(alias("fliplr", "flipud"))]
     pub fn flip(&self, axes: impl Into<Axes>) -> Result<Tensor> {
-        let axes = self.shape().axes(&axes.into(), "flip")?;
+        self.flip_by(axes.into())
+    }
+
+    #[track_caller]
+    fn flip_by(&self, axes: Axes) -> Result<Tensor> {
+        let axes = self.shape().axes(&axes, "flip")?;
         let mut out = self.clone();
         for axis in axes {
             let n = self.dims()[axis];
@@ -275,7 +344,13 @@ impl Tensor {
     /// # Errors
     /// None given, sizes that differ off the axis, or several devices.
     #[track_caller]
-    pub fn concat(tensors: &[&Tensor], axis: isize) -> Result<Tensor> {
+    #[doc(alias("cat", "concatenate", "hstack", "vstack"))]
+    pub fn concat<T: AsRef<Tensor>>(tensors: &[T], axis: impl Into<Axis>) -> Result<Tensor> {
+        Tensor::concat_by(&references(tensors), axis.into())
+    }
+
+    #[track_caller]
+    fn concat_by(tensors: &[&Tensor], axis: Axis) -> Result<Tensor> {
         let Some(first) = tensors.first() else {
             return Err(Error::invalid("concat", "no tensors are given; give at least one"));
         };
@@ -283,16 +358,22 @@ impl Tensor {
         let axis = first.shape().axis(axis, "concat")?;
         let mut size = 0usize;
         let mut dtype = first.dtype();
-        for tensor in tensors {
-            let fits = tensor.rank() == first.rank()
-                && tensor.dims().iter().zip(first.dims()).enumerate().all(|(i, (a, b))| i == axis || a == b);
-            if !fits {
-                return Err(Error::new(ErrorKind::ShapeMismatch {
-                    op: "concat",
-                    lhs: first.shape().clone(),
-                    rhs: tensor.shape().clone(),
-                    hint: format!("sizes must agree on every axis but {axis}"),
-                }));
+        for (i, tensor) in tensors.iter().enumerate() {
+            let misfit = |what: String| shape_misfit("concat", first.shape(), tensor.shape(), what);
+            if tensor.rank() != first.rank() {
+                return Err(misfit(format!(
+                    "tensor 0 has {} axes and tensor {i} has {}; all need as many",
+                    first.rank(),
+                    tensor.rank()
+                )));
+            }
+            let differs = (0..first.rank()).find(|&a| a != axis && tensor.dims()[a] != first.dims()[a]);
+            if let Some(a) = differs {
+                return Err(misfit(format!(
+                    "tensor {i} has size {} at axis {a}, where tensor 0 has {}; sizes must agree on every axis but {axis}",
+                    tensor.dims()[a],
+                    first.dims()[a]
+                )));
             }
             size = size.saturating_add(tensor.dims()[axis]);
             dtype = dtype.promote(tensor.dtype());
@@ -309,17 +390,32 @@ impl Tensor {
 
     /// Tensors of one shape along a new axis.
     #[track_caller]
-    pub fn stack(tensors: &[&Tensor], axis: isize) -> Result<Tensor> {
+    pub fn stack<T: AsRef<Tensor>>(tensors: &[T], axis: impl Into<Axis>) -> Result<Tensor> {
+        Tensor::stack_by(&references(tensors), axis.into())
+    }
+
+    #[track_caller]
+    fn stack_by(tensors: &[&Tensor], axis: Axis) -> Result<Tensor> {
         let Some(first) = tensors.first() else {
             return Err(Error::invalid("stack", "no tensors are given; give at least one"));
         };
-        if let Some(other) = tensors.iter().find(|t| t.shape() != first.shape()) {
-            return Err(Error::new(ErrorKind::ShapeMismatch {
-                op: "stack",
-                lhs: first.shape().clone(),
-                rhs: other.shape().clone(),
-                hint: "all must have one shape".into(),
-            }));
+        if let Some(i) = tensors.iter().position(|t| t.shape() != first.shape()) {
+            let other = tensors[i].shape();
+            let at = (0..first.rank().min(other.rank())).find(|&a| first.dims()[a] != other[a]);
+            let hint = match at {
+                Some(a) if first.rank() == other.rank() => format!(
+                    "tensor {i} has size {} at axis {a}, where tensor 0 has {}; all must have one shape (concat joins along an \
+                     axis that there is)",
+                    other[a],
+                    first.dims()[a]
+                ),
+                _ => format!(
+                    "tensor {i} has {} axes, tensor 0 has {}; all must have one shape",
+                    other.rank(),
+                    first.rank()
+                ),
+            };
+            return Err(shape_misfit("stack", first.shape(), other, hint));
         }
         let wide = tensors.iter().map(|t| t.unsqueeze(axis)).collect::<Result<Vec<_>>>()?;
         Tensor::concat(&wide.iter().collect::<Vec<_>>(), axis)
@@ -327,13 +423,19 @@ impl Tensor {
 
     /// The axis cut in pieces of `size`; the last may be smaller. `torch.split`.
     #[track_caller]
-    pub fn split(&self, size: usize, axis: isize) -> Result<Vec<Tensor>> {
+    #[doc(alias = "chunk")]
+    pub fn split(&self, size: usize, axis: impl Into<Axis>) -> Result<Vec<Tensor>> {
+        self.split_by(size, axis.into())
+    }
+
+    #[track_caller]
+    fn split_by(&self, size: usize, axis: Axis) -> Result<Vec<Tensor>> {
         let at = self.shape().axis(axis, "split")?;
         if size == 0 {
             return Err(Error::invalid("split", "pieces of size 0 never end; give at least 1"));
         }
         let n = self.dims()[at];
-        (0..n).step_by(size).map(|start| self.narrow(at as isize, start, size.min(n - start))).collect()
+        (0..n).step_by(size).map(|start| self.narrow(at, start, size.min(n - start))).collect()
     }
 
     /// Padded with `value`: `padding[i]` elements before and after along axis `i`.
@@ -341,7 +443,13 @@ impl Tensor {
     /// # Errors
     /// Not one pair for each axis.
     #[track_caller]
+    #[doc(alias = "constant_pad_nd")]
     pub fn pad(&self, padding: &[(usize, usize)], value: impl Into<Scalar>) -> Result<Tensor> {
+        self.pad_by(padding, value.into())
+    }
+
+    #[track_caller]
+    fn pad_by(&self, padding: &[(usize, usize)], value: Scalar) -> Result<Tensor> {
         if padding.len() != self.rank() {
             return Err(Error::invalid(
                 "pad",
@@ -356,14 +464,45 @@ impl Tensor {
         let interior = SmallVec::from_elem(0, self.rank());
         let shape = padded(self.shape(), padding);
         super::create::check("pad", &shape, self.dtype(), &self.device())?;
-        Ok(self.pad_unchecked(before, interior, shape, value.into()))
+        Ok(self.pad_unchecked(before, interior, shape, value))
     }
 
     /// The general form of padding: element `i` of an axis goes to `before + i·(1 + interior)` of `shape`, and `value`
     /// fills the rest. The gradient of a strided slice.
+    ///
+    /// # Errors
+    /// Elements that would lie outside `shape`.
     #[doc(hidden)]
     #[track_caller]
-    pub fn pad_unchecked(
+    pub fn pad_between(
+        &self,
+        before: SmallVec<[usize; 5]>,
+        interior: SmallVec<[usize; 5]>,
+        shape: Shape,
+        value: Scalar,
+    ) -> Result<Tensor> {
+        const OP: &str = "pad";
+        let rank = self.rank();
+        let shape = shape.checked(OP)?;
+        let fits = [before.len(), interior.len(), shape.rank()] == [rank; 3]
+            && (0..rank).all(|axis| {
+                let gaps = self.dims()[axis].saturating_sub(1);
+                let last = interior[axis].checked_add(1).and_then(|step| step.checked_mul(gaps));
+                let end = last.and_then(|last| last.checked_add(before[axis])?.checked_add(1));
+                self.dims()[axis] == 0 || end.is_some_and(|end| end <= shape[axis])
+            });
+        if !fits {
+            return Err(Error::invalid(
+                OP,
+                format!("{} from {before:?} with {interior:?} between leaves {shape}", self.shape()),
+            ));
+        }
+        Ok(self.pad_unchecked(before, interior, shape, value))
+    }
+
+    /// [`Tensor::pad_between`], of what was checked.
+    #[track_caller]
+    pub(crate) fn pad_unchecked(
         &self,
         before: SmallVec<[usize; 5]>,
         interior: SmallVec<[usize; 5]>,
@@ -401,4 +540,9 @@ impl Tensor {
         let kept = if lower { distance.le_scalar(diagonal) } else { distance.ge_scalar(diagonal) };
         kept.where_cond(self, &Tensor::full((), 0.0, (self.dtype(), &self.device()))?)
     }
+}
+
+/// The tensors of a list that a user gives.
+fn references<T: AsRef<Tensor>>(tensors: &[T]) -> SmallVec<[&Tensor; 8]> {
+    tensors.iter().map(AsRef::as_ref).collect()
 }

@@ -1,7 +1,7 @@
 //! Tensors from nested arrays and vectors, as `torch.tensor([[1, 2], [3, 4]])`.
 
-use super::Tensor;
-use crate::{Device, Element, Error, Result, Shape};
+use super::{Tensor, TensorOptions};
+use crate::{DType, Element, Error, Result, Scalar, Shape, default_dtype};
 
 /// A number, or an array, slice or vector of nested ones: what [`Tensor::new`] takes.
 pub trait Nested {
@@ -30,6 +30,18 @@ macro_rules! number {
     )*};
 }
 number!(f32, f64, half::f16, half::bf16, i64, i32, u32, u8, bool);
+
+/// Sizes and positions: read as i64, which holds all that a machine can count.
+macro_rules! word {
+    ($($t:ty),*) => {$(
+        impl Nested for $t {
+            type Elem = i64;
+            fn shape(&self) -> Result<Vec<usize>> { Ok(Vec::new()) }
+            fn flatten(&self, out: &mut Vec<i64>) { out.push(*self as i64); }
+        }
+    )*};
+}
+word!(usize, isize);
 
 impl<N: Nested> Nested for [N] {
     type Elem = N::Elem;
@@ -81,17 +93,95 @@ impl<N: Nested + ?Sized> Nested for &N {
 }
 
 impl Tensor {
-    /// A tensor of a number, or of nested arrays or vectors of numbers; the dtype is that of the numbers.
+    /// A tensor of a number, or of nested arrays, slices or vectors of numbers. `torch.tensor`.
     ///
-    /// Rust reads a bare `1.0` as f64: write `1.0f32` for the usual dtype.
+    /// `options` is a device or `(dtype, &device)`. Without a dtype, one rule says what numbers become: what Rust reads as a plain
+    /// float (f64: `1.0`) has the default dtype, f32 unless [`set_default_dtype`](crate::set_default_dtype) said otherwise; integers
+    /// (`1`, whether i32, i64, usize or isize) are i64, or i32 on a device without it; bools are bool; and `1.0f32`, `7u8`, `7u32`,
+    /// and half types keep their type. See [`default_dtype`](crate::default_dtype). [`Tensor::from_slice`] keeps every type.
     ///
     /// # Errors
-    /// Rows of different lengths, a dtype that the device lacks, or no memory.
+    /// Rows of different lengths, an integer that the dtype does not hold, a dtype that the device lacks, or no memory.
+    ///
+    /// ```
+    /// # use tensor_core::{Device, DType, Tensor, Result};
+    /// # fn f(device: &Device) -> Result<()> {
+    /// assert_eq!(Tensor::new([[1.0, 2.0], [3.0, 4.0]], device)?.dtype(), DType::F32);
+    /// assert_eq!(Tensor::new(vec![1, 2, 3], device)?.dtype(), device.int_dtype());
+    /// assert_eq!(Tensor::new([1, 2], (DType::F64, device))?.dtype(), DType::F64);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
-    pub fn new(data: impl Nested, device: &Device) -> Result<Tensor> {
+    #[doc(alias("tensor", "as_tensor"))]
+    pub fn new<N: Nested>(data: N, options: impl Into<TensorOptions>) -> Result<Tensor> {
         let shape = Shape::from(data.shape()?).checked("tensor")?;
         let mut flat = Vec::with_capacity(shape.numel());
         data.flatten(&mut flat);
-        Tensor::from_slice(&flat, shape, device)
+        Tensor::from_literal(N::Elem::DTYPE, N::Elem::as_bytes(&flat), shape, options.into())
+    }
+
+    /// A tensor of numbers of a Rust type, in the dtype that `options` or the rule of [`Tensor::new`] say.
+    #[track_caller]
+    fn from_literal(given: DType, bytes: &[u8], shape: Shape, options: TensorOptions) -> Result<Tensor> {
+        let device = &options.device;
+        let dtype = options.dtype.unwrap_or_else(|| match given {
+            DType::F64 => default_dtype(),
+            DType::I32 | DType::I64 => device.int_dtype(),
+            DType::Bool | DType::U8 | DType::U32 | DType::F16 | DType::BF16 | DType::F32 => given,
+        });
+        if dtype == given {
+            return Tensor::from_bytes("tensor", dtype, bytes, shape, device);
+        }
+        let numbers = scalars(given, bytes);
+        if given.is_int()
+            && dtype.is_int()
+            && let Some(wrong) = numbers.iter().find(|n| n.cast(dtype) != **n)
+        {
+            return Err(Error::invalid(
+                "tensor",
+                format!(
+                    "{wrong} does not fit {dtype}, the dtype that was asked for or that {device} has for integers"
+                ),
+            ));
+        }
+        Tensor::from_bytes("tensor", dtype, &bytes_of(dtype, &numbers), shape, device)
+    }
+}
+
+/// The numbers that `bytes` of a dtype hold.
+pub(super) fn scalars(dtype: DType, bytes: &[u8]) -> Vec<Scalar> {
+    fn of<T: Element>(bytes: &[u8]) -> Vec<Scalar> {
+        T::from_bytes(bytes).into_iter().map(T::to_scalar).collect()
+    }
+    match dtype {
+        DType::Bool => of::<bool>(bytes),
+        DType::U8 => of::<u8>(bytes),
+        DType::U32 => of::<u32>(bytes),
+        DType::I32 => of::<i32>(bytes),
+        DType::I64 => of::<i64>(bytes),
+        DType::F16 => of::<half::f16>(bytes),
+        DType::BF16 => of::<half::bf16>(bytes),
+        DType::F32 => of::<f32>(bytes),
+        DType::F64 => of::<f64>(bytes),
+    }
+}
+
+/// Numbers as a buffer of a dtype holds them, each cast to it.
+pub(super) fn bytes_of(dtype: DType, numbers: &[Scalar]) -> Vec<u8> {
+    fn of<T: Element>(numbers: &[Scalar], make: impl Fn(Scalar) -> T) -> Vec<u8> {
+        let list: Vec<T> = numbers.iter().map(|n| make(n.cast(T::DTYPE))).collect();
+        T::as_bytes(&list).to_vec()
+    }
+    match dtype {
+        DType::Bool => of(numbers, Scalar::as_bool),
+        DType::U8 => of(numbers, |n| n.as_i64() as u8),
+        DType::U32 => of(numbers, |n| n.as_i64() as u32),
+        DType::I32 => of(numbers, |n| n.as_i64() as i32),
+        DType::I64 => of(numbers, Scalar::as_i64),
+        DType::F16 => of(numbers, |n| half::f16::from_f32(n.as_f64() as f32)),
+        DType::BF16 => of(numbers, |n| half::bf16::from_f32(n.as_f64() as f32)),
+        DType::F32 => of(numbers, |n| n.as_f64() as f32),
+        DType::F64 => of(numbers, Scalar::as_f64),
     }
 }

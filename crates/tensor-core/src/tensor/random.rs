@@ -1,43 +1,72 @@
 //! Random tensors from seeded, counter-based generators: one seed gives one stream on every device.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::{Arc, Mutex};
 
 use super::Tensor;
-use crate::{BinaryOp, DType, Device, Error, Op, RandomKind, Result, Shape};
+use crate::{
+    BinaryOp, DType, Device, Error, Op, RandomKind, Result, Shape, State, Stateful, default_dtype, node::lock,
+};
 
 /// A stream of random numbers for tensors of one device, as `torch.Generator`. Clones share the stream.
 ///
 /// A draw of n elements takes the next n blocks of the stream, whatever the device, so a program draws the same numbers on
 /// each. Philox4x32-10; see [`RandomKind`] for the formulas.
+///
+/// Its state, as [`Stateful`] gives it, is the seed and the number of blocks drawn: `seed`, `offset`.
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct Generator {
-    seed: u64,
-    next: Arc<AtomicU64>,
+    stream: Arc<Mutex<Stream>>,
     device: Device,
+}
+
+/// A seed, and the next block of its stream.
+#[derive(Debug)]
+struct Stream {
+    seed: u64,
+    next: u64,
 }
 
 impl Generator {
     /// The stream of `seed`, from its start, for tensors on `device`.
+    #[doc(alias = "manual_seed")]
     pub fn seed(seed: u64, device: &Device) -> Generator {
-        Generator { seed, next: Arc::default(), device: device.clone() }
+        Generator { stream: Arc::new(Mutex::new(Stream { seed, next: 0 })), device: device.clone() }
+    }
+
+    /// The same stream for tensors on another device: what one draws, the other does not draw again.
+    pub fn on(&self, device: &Device) -> Generator {
+        Generator { stream: self.stream.clone(), device: device.clone() }
     }
 
     /// The seed.
     pub fn initial_seed(&self) -> u64 {
-        self.seed
+        lock(&self.stream).seed
     }
 
     /// How many blocks have been drawn: with the seed, the whole state.
+    #[doc(alias = "get_state")]
     pub fn offset(&self) -> u64 {
-        self.next.load(Ordering::Relaxed)
+        lock(&self.stream).next
     }
 
     /// Goes to another place in the stream.
+    #[doc(alias = "set_state")]
     pub fn set_offset(&self, offset: u64) {
-        self.next.store(offset, Ordering::Relaxed);
+        lock(&self.stream).next = offset;
+    }
+
+    /// Goes to a place in the stream of another seed, for this generator and its clones.
+    pub fn set_seed_and_offset(&self, seed: u64, offset: u64) {
+        *lock(&self.stream) = Stream { seed, next: offset };
+    }
+
+    /// The seed and the first of the next `count` blocks, which are taken.
+    fn take(&self, count: u64) -> (u64, u64) {
+        let mut stream = lock(&self.stream);
+        let first = stream.next;
+        stream.next = first.wrapping_add(count);
+        (stream.seed, first)
     }
 
     /// The device whose tensors this generator fills.
@@ -47,7 +76,8 @@ impl Generator {
 
     /// The next word of the stream, on the host.
     pub fn next_u64(&self) -> u64 {
-        let words = crate::philox(self.seed, self.next.fetch_add(1, Ordering::Relaxed));
+        let (seed, counter) = self.take(1);
+        let words = crate::philox(seed, counter);
         u64::from(words[0]) << 32 | u64::from(words[1])
     }
 
@@ -72,12 +102,30 @@ impl Generator {
     }
 }
 
+impl Stateful for Generator {
+    fn state_dict(&self) -> State {
+        let stream = lock(&self.stream);
+        let mut state = State::new();
+        state.insert("seed", stream.seed);
+        state.insert("offset", stream.next);
+        state
+    }
+
+    fn load_state_dict(&mut self, state: &State) -> Result<()> {
+        let mut reader = state.reader();
+        let (seed, offset) = (reader.word("seed"), reader.word("offset"));
+        reader.finish()?;
+        self.set_seed_and_offset(seed, offset);
+        Ok(())
+    }
+}
+
 impl Tensor {
     #[track_caller]
     fn draw(kind: RandomKind, shape: Shape, dtype: DType, rng: &Generator) -> Result<Tensor> {
         super::create::check(kind.name(), &shape, dtype, &rng.device)?;
-        let offset = rng.next.fetch_add(shape.numel() as u64, Ordering::Relaxed);
-        Ok(Tensor::source_unchecked(Op::Random { kind, seed: rng.seed, offset }, shape, dtype, &rng.device))
+        let (seed, offset) = rng.take(shape.numel() as u64);
+        Ok(Tensor::source_unchecked(Op::Random { kind, seed, offset }, shape, dtype, &rng.device))
     }
 
     #[track_caller]
@@ -91,36 +139,44 @@ impl Tensor {
         }
     }
 
-    /// Uniform numbers on [0, 1), f32.
+    /// Uniform numbers on [0, 1), of the default dtype (f32).
     #[track_caller]
     pub fn rand(shape: impl Into<Shape>, rng: &Generator) -> Result<Tensor> {
-        Tensor::draw(RandomKind::Uniform, shape.into(), DType::F32, rng)
+        Tensor::draw_float(RandomKind::Uniform, shape.into(), default_dtype(), rng)
     }
 
-    /// Standard normal numbers, f32.
+    /// Standard normal numbers, of the default dtype (f32).
     #[track_caller]
     pub fn randn(shape: impl Into<Shape>, rng: &Generator) -> Result<Tensor> {
-        Tensor::draw(RandomKind::Normal, shape.into(), DType::F32, rng)
+        Tensor::draw_float(RandomKind::Normal, shape.into(), default_dtype(), rng)
     }
 
     /// Uniform numbers on [0, 1) of a floating-point dtype.
     #[track_caller]
+    #[doc(alias = "rand")]
     pub fn rand_dtype(shape: impl Into<Shape>, dtype: DType, rng: &Generator) -> Result<Tensor> {
         Tensor::draw_float(RandomKind::Uniform, shape.into(), dtype, rng)
     }
 
     /// Standard normal numbers of a floating-point dtype.
     #[track_caller]
+    #[doc(alias = "randn")]
     pub fn randn_dtype(shape: impl Into<Shape>, dtype: DType, rng: &Generator) -> Result<Tensor> {
         Tensor::draw_float(RandomKind::Normal, shape.into(), dtype, rng)
     }
 
-    /// Uniform numbers on [low, high), f32.
+    /// Uniform numbers on [low, high), of the default dtype (f32).
     ///
     /// # Errors
     /// Bounds out of order, or not finite in f32.
     #[track_caller]
+    #[doc(alias = "uniform_")]
     pub fn uniform(shape: impl Into<Shape>, low: f64, high: f64, rng: &Generator) -> Result<Tensor> {
+        Tensor::uniform_by(shape.into(), low, high, rng)
+    }
+
+    #[track_caller]
+    fn uniform_by(shape: Shape, low: f64, high: f64, rng: &Generator) -> Result<Tensor> {
         if !(low.abs() <= f64::from(f32::MAX) && high.abs() <= f64::from(f32::MAX) && low <= high) {
             return Err(Error::invalid(
                 "uniform",
@@ -137,12 +193,17 @@ impl Tensor {
         Ok(unit.mul_scalar(2.0).sub_scalar(1.0).mul_scalar(half).add_scalar(low / 2.0 + high / 2.0))
     }
 
-    /// Integers of [low, high), each equally likely up to 2⁻³² · (high − low), i32.
+    /// Integers of [low, high), each equally likely up to 2⁻³² · (high − low), i64 (i32 on a device without).
     ///
     /// # Errors
     /// An empty range, or one wider than 2³¹ − 1.
     #[track_caller]
     pub fn randint(low: i32, high: i32, shape: impl Into<Shape>, rng: &Generator) -> Result<Tensor> {
+        Tensor::randint_by(low, high, shape.into(), rng)
+    }
+
+    #[track_caller]
+    fn randint_by(low: i32, high: i32, shape: Shape, rng: &Generator) -> Result<Tensor> {
         let width = i64::from(high) - i64::from(low);
         if width <= 0 || width > i64::from(i32::MAX) {
             return Err(Error::invalid(
@@ -150,24 +211,24 @@ impl Tensor {
                 format!("from {low} to {high}: the range must hold between 1 and {} integers", i32::MAX),
             ));
         }
-        let bits = Tensor::draw(RandomKind::Bits, shape.into(), DType::U32, rng)?;
+        let bits = Tensor::draw(RandomKind::Bits, shape, DType::U32, rng)?;
         let width = bits.full_like(width);
         let within = bits.binary(BinaryOp::Remainder, &width)?.to_dtype(DType::I32)?;
-        Ok(within.add_scalar(low))
+        Ok(within.add_scalar(low).as_index())
     }
 
-    /// The numbers 0..n in random order, i32.
+    /// The numbers 0..n in random order, i64 (i32 on a device without).
     ///
     /// # Errors
-    /// More numbers than i32 or the device holds.
+    /// More numbers than the dtype or the device holds.
     #[track_caller]
     pub fn randperm(n: usize, rng: &Generator) -> Result<Tensor> {
         const OP: &str = "randperm";
-        super::create::check(OP, &Shape::from([n]), DType::I32, &rng.device)?;
-        if n > i32::MAX as usize {
+        let dtype = rng.device.int_dtype();
+        super::create::check(OP, &Shape::from([n]), dtype, &rng.device)?;
+        if dtype == DType::I32 && n > i32::MAX as usize {
             return Err(Error::invalid(OP, format!("{n} numbers pass i32")));
         }
-        let order: Vec<i32> = rng.permutation(n).into_iter().map(|i| i as i32).collect();
-        Tensor::from_vec(order, [n], &rng.device)
+        super::index::host_index(&rng.permutation(n), Shape::from([n]), &rng.device)
     }
 }

@@ -1,66 +1,129 @@
 //! Looking at values: what makes a lazy tensor be computed.
 
-use super::Tensor;
-use crate::{DType, Element, Error, ErrorKind, Result, Scalar, node::Value};
+use super::{
+    Tensor, dtype_misfit,
+    nested::{bytes_of, scalars},
+};
+use crate::{DType, Element, Error, Result, Scalar, node::Value};
 
 impl Tensor {
-    /// The elements in row-major order.
+    /// The elements in row-major order. `tensor.tolist()`.
+    ///
+    /// `T` is the Rust type of this tensor's dtype, or one of its kind that holds the values: a wider float (f32 read as f64), or any
+    /// integer (i64 read as i32), so that indices read the same on a device that has no i64.
     ///
     /// # Errors
-    /// A `T` other than this tensor's dtype (cast first), or whatever the device reports.
+    /// A `T` of another kind, or a narrower float (cast first); an integer that `T` does not hold; or whatever the device reports.
     #[track_caller]
+    #[doc(alias("tolist", "numpy", "data"))]
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
-        self.expect_dtype::<T>("to_vec")?;
-        Ok(T::from_bytes(&self.read_bytes()?))
+        Ok(T::from_bytes(&self.read_as("to_vec", T::DTYPE)?))
     }
 
-    /// The only element.
+    /// The only element, in the types of [`Tensor::to_vec`]: `loss.item::<f32>()?`, or `let loss: f64 = loss.item()?`.
+    /// [`Tensor::item_f64`] needs no type, and takes every dtype.
     ///
     /// # Errors
-    /// More or fewer elements than one, or a `T` other than this tensor's dtype.
+    /// More or fewer elements than one, or those of [`Tensor::to_vec`].
     #[track_caller]
     pub fn item<T: Element>(&self) -> Result<T> {
-        self.expect_item::<T>("item")?;
+        only(&self.item_as("item", T::DTYPE)?, "item")
+    }
+
+    /// The only element as f64, whatever the dtype (an i64 beyond 2^53 is rounded; true is 1).
+    ///
+    /// # Errors
+    /// More or fewer elements than one, or whatever the device reports.
+    ///
+    /// ```
+    /// # use tensor_core::{Device, Tensor, Result};
+    /// # fn f(device: &Device) -> Result<()> {
+    /// println!("loss {:.4}", Tensor::ones((2, 3), device)?.mean().item_f64()?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    #[doc(alias = "item")]
+    pub fn item_f64(&self) -> Result<f64> {
+        let bytes = self.item_as("item_f64", self.dtype())?;
+        scalars(self.dtype(), &bytes)
+            .first()
+            .map(|v| v.as_f64())
+            .ok_or_else(|| Error::invalid("item_f64", "nothing was read"))
+    }
+
+    /// The elements' bytes as those of a Rust type of dtype `wanted`.
+    #[track_caller]
+    fn read_as(&self, op: &'static str, wanted: DType) -> Result<Vec<u8>> {
+        self.readable(op, wanted)?;
+        self.in_dtype(op, self.read_bytes()?, wanted)
+    }
+
+    #[track_caller]
+    fn item_as(&self, op: &'static str, wanted: DType) -> Result<Vec<u8>> {
+        self.one_element(op)?;
+        self.readable(op, wanted)?;
         let mut bytes = [0u8; 8];
         let out = &mut bytes[..self.dtype().size()];
         self.download(&self.value()?, out)?;
-        only(out, "item")
+        self.in_dtype(op, out.to_vec(), wanted)
     }
 
+    /// Elements of this tensor's dtype in `wanted`, which [`Tensor::readable`] allowed.
     #[track_caller]
-    fn expect_item<T: Element>(&self, op: &'static str) -> Result<()> {
-        if self.numel() != 1 {
+    fn in_dtype(&self, op: &'static str, bytes: Vec<u8>, wanted: DType) -> Result<Vec<u8>> {
+        if self.dtype() == wanted {
+            return Ok(bytes);
+        }
+        let numbers = scalars(self.dtype(), &bytes);
+        if wanted.is_int()
+            && let Some(wrong) = numbers.iter().find(|n| n.cast(wanted) != **n)
+        {
             return Err(Error::invalid(
                 op,
-                format!(
-                    "shape {} has {} elements, not one; use to_vec, or select one",
-                    self.shape(),
-                    self.numel()
-                ),
+                format!("{wrong} does not fit {wanted}; read it as {}", self.dtype()),
             ));
         }
-        self.expect_dtype::<T>(op)
+        Ok(bytes_of(wanted, &numbers))
     }
 
     #[track_caller]
-    fn expect_dtype<T: Element>(&self, op: &'static str) -> Result<()> {
-        if T::DTYPE == self.dtype() {
+    fn one_element(&self, op: &'static str) -> Result<()> {
+        if self.numel() == 1 {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::DTypeMismatch {
+        Err(Error::invalid(
             op,
-            lhs: self.dtype(),
-            rhs: T::DTYPE,
-            hint: format!(
-                "read it as {}, or cast first with .to_dtype(DType::{:?})?",
-                self.dtype(),
-                T::DTYPE
+            format!(
+                "shape {} has {} elements, not one; use to_vec, or select one",
+                self.shape(),
+                self.numel()
             ),
-        }))
+        ))
+    }
+
+    /// Fails unless elements of this tensor can be read as those of dtype `wanted`.
+    #[track_caller]
+    fn readable(&self, op: &'static str, wanted: DType) -> Result<()> {
+        let own = self.dtype();
+        let wider = own.is_float() && wanted.is_float() && own.promote(wanted) == wanted;
+        if own == wanted || wider || own.is_int() && wanted.is_int() {
+            return Ok(());
+        }
+        Err(dtype_misfit(
+            op,
+            own,
+            wanted,
+            format!("read it as {own}, or cast first with .to_dtype(DType::{wanted:?})?"),
+        ))
     }
 
     /// The elements' bytes in row-major order, host byte order.
+    ///
+    /// # Errors
+    /// Whatever the device reports.
     #[track_caller]
+    #[doc(alias = "numpy")]
     pub fn read_bytes(&self) -> Result<Vec<u8>> {
         let value = self.contiguous_value()?;
         let mut out = vec![0; self.numel() * self.dtype().size()];
@@ -75,20 +138,23 @@ impl Tensor {
     /// Any executor will do.
     ///
     /// # Errors
-    /// A `T` other than this tensor's dtype (cast first), or whatever the device reports.
+    /// Those of [`Tensor::to_vec`].
     pub async fn to_vec_async<T: Element>(&self) -> Result<Vec<T>> {
-        self.expect_dtype::<T>("to_vec_async")?;
-        Ok(T::from_bytes(&self.download_async(self.contiguous_value()?).await?))
+        self.readable("to_vec_async", T::DTYPE)?;
+        let bytes = self.download_async(self.contiguous_value()?).await?;
+        Ok(T::from_bytes(&self.in_dtype("to_vec_async", bytes, T::DTYPE)?))
     }
 
     /// The only element, as [`Tensor::item`] gives it, without blocking the thread while the device works: see
     /// [`Tensor::to_vec_async`].
     ///
     /// # Errors
-    /// More or fewer elements than one, or a `T` other than this tensor's dtype.
+    /// Those of [`Tensor::item`].
     pub async fn item_async<T: Element>(&self) -> Result<T> {
-        self.expect_item::<T>("item_async")?;
-        only(&self.download_async(self.value()?).await?, "item_async")
+        self.one_element("item_async")?;
+        self.readable("item_async", T::DTYPE)?;
+        let bytes = self.download_async(self.value()?).await?;
+        only(&self.in_dtype("item_async", bytes, T::DTYPE)?, "item_async")
     }
 
     /// Elements from where the value begins on, once it is certain that they are right.
@@ -135,23 +201,42 @@ impl Tensor {
     ///
     /// # Errors
     /// Whatever the device reports.
+    #[doc(alias("tolist", "numpy"))]
     #[track_caller]
     pub fn to_f64_vec(&self) -> Result<Vec<f64>> {
         let bytes = self.read_bytes()?;
-        fn wide<T: Element>(bytes: &[u8]) -> Vec<f64> {
-            T::from_bytes(bytes).into_iter().map(|v| v.to_scalar().as_f64()).collect()
+        Ok(scalars(self.dtype(), &bytes).into_iter().map(Scalar::as_f64).collect())
+    }
+
+    /// Whether `other` has the same shape and equal elements (NaN equals nothing). Both are computed and read. `torch.equal`.
+    ///
+    /// # Errors
+    /// Two devices, or whatever the device reports.
+    #[track_caller]
+    #[doc(alias = "==")]
+    pub fn equal(&self, other: &Tensor) -> Result<bool> {
+        Tensor::same_device("equal", &[self, other])?;
+        if self.shape() != other.shape() {
+            return Ok(false);
         }
-        Ok(match self.dtype() {
-            DType::Bool => wide::<bool>(&bytes),
-            DType::U8 => wide::<u8>(&bytes),
-            DType::U32 => wide::<u32>(&bytes),
-            DType::I32 => wide::<i32>(&bytes),
-            DType::I64 => wide::<i64>(&bytes),
-            DType::F16 => wide::<half::f16>(&bytes),
-            DType::BF16 => wide::<half::bf16>(&bytes),
-            DType::F32 => wide::<f32>(&bytes),
-            DType::F64 => wide::<f64>(&bytes),
-        })
+        self.detach().eq(&other.detach())?.all().item()
+    }
+
+    /// Whether all elements are near those of `other`, broadcast: |a − b| ≤ `atol` + `rtol` · |b|, infinities equal, and NaN near nothing.
+    /// PyTorch's tolerances are `rtol` 1e-5 and `atol` 1e-8. `torch.allclose`.
+    ///
+    /// # Errors
+    /// Shapes that do not broadcast, two devices, or whatever the device reports.
+    #[track_caller]
+    #[doc(alias("isclose", "=="))]
+    pub fn allclose(&self, other: &Tensor, rtol: f64, atol: f64) -> Result<bool> {
+        let (a, b) = (self.detach().floating(), other.detach().floating());
+        let equal = a.eq(&b)?;
+        let distance = a.sub(&b)?.abs();
+        let bound = b.abs().mul_scalar(rtol).add_scalar(atol);
+        // An infinite bound would hold anything.
+        let near = distance.le(&bound)?.bitwise_and(&distance.isinf().logical_not())?;
+        equal.bitwise_or(&near)?.all().item()
     }
 }
 

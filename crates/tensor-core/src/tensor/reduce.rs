@@ -1,18 +1,23 @@
 //! Reductions over all or some axes, and what is made of them: softmax, variance, norms.
 
 use super::Tensor;
-use crate::{ArgReduceOp, Axes, DType, Error, ErrorKind, Op, ReduceOp, Result, Shape};
+use crate::{ArgReduceOp, Axes, Axis, DType, Error, ErrorKind, Op, ReduceOp, Result, Shape};
 
 impl Tensor {
     /// A reduction along `axes` (`..` for all).
     ///
-    /// Sums and products of integers and bools are taken in i64 (i32 on a device without i64); means of them in f32.
+    /// Sums and products of integers and bools are taken in i64 (i32 on a device without i64); means of them in the default dtype.
     ///
     /// # Errors
     /// No such axis; a greatest or least over nothing.
     #[track_caller]
     pub fn reduce(&self, op: ReduceOp, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
-        let axes = self.shape().axes(&axes.into(), op.name())?;
+        self.reduce_by(op, axes.into(), keepdim)
+    }
+
+    #[track_caller]
+    fn reduce_by(&self, op: ReduceOp, axes: Axes, keepdim: bool) -> Result<Tensor> {
+        let axes = self.shape().axes(&axes, op.name())?;
         let shape = self.shape().reduced(&axes, keepdim);
         let nothing = axes.iter().any(|&a| self.dims()[a] == 0);
         if nothing && shape.numel() > 0 && matches!(op, ReduceOp::Max | ReduceOp::Min) {
@@ -37,9 +42,9 @@ impl Tensor {
     #[track_caller]
     pub(super) fn reducible(&self, op: ReduceOp) -> Tensor {
         match op {
-            ReduceOp::Mean if !self.dtype().is_float() => self.cast_unchecked(DType::F32),
+            ReduceOp::Mean => self.floating(),
             ReduceOp::Sum | ReduceOp::Prod if !self.dtype().is_float() => {
-                self.cast_unchecked(integer_sum(self))
+                self.cast_unchecked(self.device().int_dtype())
             }
             ReduceOp::Any | ReduceOp::All => self.cast_unchecked(DType::Bool),
             _ => self.clone(),
@@ -60,7 +65,7 @@ impl Tensor {
         self.reduce_all(ReduceOp::Sum)
     }
 
-    /// Σx / n over all elements, 0-d; NaN over nothing. Integers and bools give f32.
+    /// Σx / n over all elements, 0-d; NaN over nothing. Integers and bools give the default dtype.
     #[track_caller]
     pub fn mean(&self) -> Tensor {
         self.reduce_all(ReduceOp::Mean)
@@ -98,40 +103,76 @@ impl Tensor {
 
     /// Σx along `axes`, which stay with size 1 if `keepdim`.
     #[track_caller]
+    #[doc(alias = "sum")]
     pub fn sum_axis(&self, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
         self.reduce(ReduceOp::Sum, axes, keepdim)
     }
 
     /// The mean along `axes`, which stay with size 1 if `keepdim`.
     #[track_caller]
+    #[doc(alias = "mean")]
     pub fn mean_axis(&self, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
         self.reduce(ReduceOp::Mean, axes, keepdim)
     }
 
     /// Πx along `axes`, which stay with size 1 if `keepdim`.
     #[track_caller]
+    #[doc(alias = "prod")]
     pub fn prod_axis(&self, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
         self.reduce(ReduceOp::Prod, axes, keepdim)
     }
 
-    /// The greatest along `axes`, which stay with size 1 if `keepdim`. `torch.amax`: gradients are shared among equals.
+    /// The greatest along `axes`, which stay with size 1 if `keepdim`; NaN if any is. Gradients are shared among equals.
+    ///
+    /// # Errors
+    /// No such axis, or nothing along one.
     #[track_caller]
+    #[doc(alias = "max")]
+    pub fn amax(&self, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
+        self.reduce_by(ReduceOp::Max, axes.into(), keepdim)
+    }
+
+    /// The least along `axes`, which stay with size 1 if `keepdim`; NaN if any is. Gradients are shared among equals.
+    ///
+    /// # Errors
+    /// No such axis, or nothing along one.
+    #[track_caller]
+    #[doc(alias = "min")]
+    pub fn amin(&self, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
+        self.reduce_by(ReduceOp::Min, axes.into(), keepdim)
+    }
+
+    /// [`Tensor::amax`], named as [`Tensor::sum_axis`] is.
+    ///
+    /// # Errors
+    /// As [`Tensor::amax`].
+    #[track_caller]
+    #[doc(alias("amax", "max"))]
     pub fn max_axis(&self, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
-        self.reduce(ReduceOp::Max, axes, keepdim)
+        self.amax(axes, keepdim)
     }
 
-    /// The least along `axes`, which stay with size 1 if `keepdim`. `torch.amin`: gradients are shared among equals.
+    /// [`Tensor::amin`], named as [`Tensor::sum_axis`] is.
+    ///
+    /// # Errors
+    /// As [`Tensor::amin`].
     #[track_caller]
+    #[doc(alias("amin", "min"))]
     pub fn min_axis(&self, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
-        self.reduce(ReduceOp::Min, axes, keepdim)
+        self.amin(axes, keepdim)
     }
 
-    /// The index of an extreme along one axis, i32; the first among equals, a NaN before all else.
+    /// The index of an extreme along one axis; the first among equals, a NaN before all else.
     ///
     /// # Errors
     /// No such axis, or no elements along it.
     #[track_caller]
-    pub fn arg_reduce(&self, op: ArgReduceOp, axis: isize, keepdim: bool) -> Result<Tensor> {
+    pub fn arg_reduce(&self, op: ArgReduceOp, axis: impl Into<Axis>, keepdim: bool) -> Result<Tensor> {
+        self.arg_reduce_by(op, axis.into(), keepdim)
+    }
+
+    #[track_caller]
+    fn arg_reduce_by(&self, op: ArgReduceOp, axis: Axis, keepdim: bool) -> Result<Tensor> {
         let axis = self.shape().axis(axis, op.name())?;
         if self.dims()[axis] == 0 {
             return Err(Error::invalid(
@@ -141,7 +182,14 @@ impl Tensor {
         }
         self.check_indices(op.name(), axis)?;
         let shape = self.shape().reduced(&[axis], keepdim);
-        Ok(Tensor::build(Op::ArgReduce { op, axis, keepdim }, shape, DType::I32, &[self]))
+        let index = Tensor::build(Op::ArgReduce { op, axis, keepdim }, shape, DType::I32, &[self]);
+        Ok(index.as_index())
+    }
+
+    /// An i32 index in the dtype that users meet: that of integers on its device.
+    #[track_caller]
+    pub(super) fn as_index(&self) -> Tensor {
+        self.cast_unchecked(self.device().int_dtype())
     }
 
     /// Fails for an axis longer than i32 indices reach.
@@ -153,34 +201,41 @@ impl Tensor {
         Err(Error::invalid(op, format!("axis {axis} of shape {} passes i32 indices", self.shape())))
     }
 
-    /// The flat index of the greatest element, 0-d i32.
+    /// The flat index of the greatest element, 0-d, i64 (i32 on a device without).
     #[track_caller]
     pub fn argmax(&self) -> Result<Tensor> {
         self.flatten_all().arg_reduce(ArgReduceOp::ArgMax, 0, false)
     }
 
-    /// The flat index of the least element, 0-d i32.
+    /// The flat index of the least element, 0-d, i64 (i32 on a device without).
     #[track_caller]
     pub fn argmin(&self) -> Result<Tensor> {
         self.flatten_all().arg_reduce(ArgReduceOp::ArgMin, 0, false)
     }
 
-    /// The index of the greatest element along an axis, i32.
+    /// The index of the greatest element along an axis, i64 (i32 on a device without).
     #[track_caller]
-    pub fn argmax_axis(&self, axis: isize, keepdim: bool) -> Result<Tensor> {
+    #[doc(alias = "argmax")]
+    pub fn argmax_axis(&self, axis: impl Into<Axis>, keepdim: bool) -> Result<Tensor> {
         self.arg_reduce(ArgReduceOp::ArgMax, axis, keepdim)
     }
 
-    /// The index of the least element along an axis, i32.
+    /// The index of the least element along an axis, i64 (i32 on a device without).
     #[track_caller]
-    pub fn argmin_axis(&self, axis: isize, keepdim: bool) -> Result<Tensor> {
+    #[doc(alias = "argmin")]
+    pub fn argmin_axis(&self, axis: impl Into<Axis>, keepdim: bool) -> Result<Tensor> {
         self.arg_reduce(ArgReduceOp::ArgMin, axis, keepdim)
     }
 
     /// The variance along `axes`: Σ(x − mean)² / (n − correction). `correction` 1 is unbiased, PyTorch's default.
     #[track_caller]
+    #[doc(alias = "var")]
     pub fn var_axis(&self, axes: impl Into<Axes>, correction: f64, keepdim: bool) -> Result<Tensor> {
-        let axes = axes.into();
+        self.var_axis_by(axes.into(), correction, keepdim)
+    }
+
+    #[track_caller]
+    fn var_axis_by(&self, axes: Axes, correction: f64, keepdim: bool) -> Result<Tensor> {
         let resolved = self.shape().axes(&axes, "var")?;
         let n: usize = resolved.iter().map(|&a| self.dims()[a]).product();
         let mean = self.mean_axis(axes.clone(), true)?;
@@ -190,6 +245,7 @@ impl Tensor {
 
     /// The standard deviation along `axes`: the root of [`Tensor::var_axis`].
     #[track_caller]
+    #[doc(alias = "std")]
     pub fn std_axis(&self, axes: impl Into<Axes>, correction: f64, keepdim: bool) -> Result<Tensor> {
         Ok(self.var_axis(axes, correction, keepdim)?.sqrt())
     }
@@ -199,7 +255,12 @@ impl Tensor {
     /// # Errors
     /// No such axis, or a dtype that is not floating-point.
     #[track_caller]
-    pub fn softmax(&self, axis: isize) -> Result<Tensor> {
+    pub fn softmax(&self, axis: impl Into<Axis>) -> Result<Tensor> {
+        self.softmax_by(axis.into())
+    }
+
+    #[track_caller]
+    fn softmax_by(&self, axis: Axis) -> Result<Tensor> {
         let Some(shifted) = self.shifted("softmax", axis)? else { return Ok(self.clone()) };
         let exp = shifted.exp();
         // One division a row.
@@ -211,7 +272,12 @@ impl Tensor {
     /// # Errors
     /// No such axis, or a dtype that is not floating-point.
     #[track_caller]
-    pub fn log_softmax(&self, axis: isize) -> Result<Tensor> {
+    pub fn log_softmax(&self, axis: impl Into<Axis>) -> Result<Tensor> {
+        self.log_softmax_by(axis.into())
+    }
+
+    #[track_caller]
+    fn log_softmax_by(&self, axis: Axis) -> Result<Tensor> {
         let Some(shifted) = self.shifted("log_softmax", axis)? else { return Ok(self.clone()) };
         shifted.sub(&shifted.exp().sum_axis(axis, true)?.log())
     }
@@ -219,7 +285,11 @@ impl Tensor {
     /// ln Σeˣ along `axes`, computed from x − max x; −∞ over nothing. The axes stay with size 1 if `keepdim`.
     #[track_caller]
     pub fn logsumexp(&self, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
-        let axes = axes.into();
+        self.logsumexp_by(axes.into(), keepdim)
+    }
+
+    #[track_caller]
+    fn logsumexp_by(&self, axes: Axes, keepdim: bool) -> Result<Tensor> {
         if self.shape().axes(&axes, "logsumexp")?.iter().any(|&a| self.dims()[a] == 0) {
             // Nothing is greatest, and nothing can overflow.
             return Ok(self.exp().sum_axis(axes, keepdim)?.log());
@@ -234,7 +304,7 @@ impl Tensor {
 
     /// x − max x along an axis, where the greatest carries no gradient: it cancels. `None` when there is nothing.
     #[track_caller]
-    fn shifted(&self, op: &'static str, axis: isize) -> Result<Option<Tensor>> {
+    fn shifted(&self, op: &'static str, axis: Axis) -> Result<Option<Tensor>> {
         self.shape().axis(axis, op)?;
         self.require_float(op)?;
         if self.numel() == 0 {
@@ -256,9 +326,4 @@ impl Tensor {
             hint: "a floating-point tensor is needed: cast it with .to_dtype(DType::F32)".into(),
         }))
     }
-}
-
-/// The dtype in which integers are summed: i64 where the device has it.
-fn integer_sum(tensor: &Tensor) -> DType {
-    if tensor.device().supports(DType::I64) { DType::I64 } else { DType::I32 }
 }

@@ -1,10 +1,10 @@
 //! Sorting along an axis, and the first few of the order. Values are gathered by the indices, which brings their gradients along.
 
 use super::Tensor;
-use crate::{DType, Error, Op, Result, Shape};
+use crate::{Axis, DType, Error, Op, Result, Shape};
 
 impl Tensor {
-    /// The elements along an axis in ascending or descending order, and their indices, i32.
+    /// The elements along an axis in ascending or descending order, and their indices, i64 (i32 on a device without).
     ///
     /// Equal elements keep their order, in either direction, and NaN is the greatest: every device gives the same.
     /// `torch.sort(stable=True)`.
@@ -19,28 +19,38 @@ impl Tensor {
     /// # }
     /// ```
     #[track_caller]
-    pub fn sort(&self, axis: isize, descending: bool) -> Result<(Tensor, Tensor)> {
-        let indices = self.whole_order("sort", axis, descending)?;
-        Ok((self.gather(axis, &indices)?, indices))
+    pub fn sort(&self, axis: impl Into<Axis>, descending: bool) -> Result<(Tensor, Tensor)> {
+        self.sort_by(axis.into(), descending)
     }
 
-    /// The indices that sort an axis, i32: those of [`Tensor::sort`].
+    #[track_caller]
+    fn sort_by(&self, axis: Axis, descending: bool) -> Result<(Tensor, Tensor)> {
+        let indices = self.whole_order("sort", axis, descending)?;
+        Ok((self.gather(axis, &indices)?, indices.as_index()))
+    }
+
+    /// The indices that sort an axis, i64 (i32 on a device without): those of [`Tensor::sort`].
     ///
     /// # Errors
     /// No such axis, or one longer than i32 reaches.
     #[track_caller]
-    pub fn argsort(&self, axis: isize, descending: bool) -> Result<Tensor> {
-        self.whole_order("argsort", axis, descending)
+    pub fn argsort(&self, axis: impl Into<Axis>, descending: bool) -> Result<Tensor> {
+        Ok(self.whole_order("argsort", axis.into(), descending)?.as_index())
     }
 
-    /// The `k` greatest elements along an axis (or least, if not `largest`) in order from the extreme on, and their indices, i32.
+    /// The `k` greatest elements along an axis (or least, if not `largest`) in order from the extreme on, and their indices, i64 (i32 on a device without).
     ///
     /// They are the first `k` of [`Tensor::sort`]: among equals the lower index comes first, and NaN is the greatest.
     ///
     /// # Errors
     /// No such axis, one longer than i32 reaches, or fewer than `k` elements along it.
     #[track_caller]
-    pub fn topk(&self, k: usize, axis: isize, largest: bool) -> Result<(Tensor, Tensor)> {
+    pub fn topk(&self, k: usize, axis: impl Into<Axis>, largest: bool) -> Result<(Tensor, Tensor)> {
+        self.topk_by(k, axis.into(), largest)
+    }
+
+    #[track_caller]
+    fn topk_by(&self, k: usize, axis: Axis, largest: bool) -> Result<(Tensor, Tensor)> {
         const OP: &str = "topk";
         let at = self.shape().axis(axis, OP)?;
         if k > self.dims()[at] {
@@ -54,11 +64,11 @@ impl Tensor {
             ));
         }
         let indices = self.first_of_order(OP, at, k, largest)?;
-        Ok((self.gather(axis, &indices)?, indices))
+        Ok((self.gather(axis, &indices)?, indices.as_index()))
     }
 
     #[track_caller]
-    fn whole_order(&self, op: &'static str, axis: isize, descending: bool) -> Result<Tensor> {
+    fn whole_order(&self, op: &'static str, axis: Axis, descending: bool) -> Result<Tensor> {
         let axis = self.shape().axis(axis, op)?;
         self.first_of_order(op, axis, self.dims()[axis], descending)
     }
@@ -66,8 +76,14 @@ impl Tensor {
     #[track_caller]
     fn first_of_order(&self, op: &'static str, axis: usize, k: usize, descending: bool) -> Result<Tensor> {
         self.check_indices(op, axis)?;
+        Ok(self.order(axis, k, descending))
+    }
+
+    /// The i32 places along an axis of the first `k` elements of its order.
+    #[track_caller]
+    pub(super) fn order(&self, axis: usize, k: usize, descending: bool) -> Tensor {
         let shape: Shape =
             self.dims().iter().enumerate().map(|(a, &n)| if a == axis { k } else { n }).collect();
-        Ok(Tensor::build(Op::ArgSort { axis, descending }, shape, DType::I32, &[self]))
+        Tensor::build(Op::ArgSort { axis, descending }, shape, DType::I32, &[self])
     }
 }

@@ -1,0 +1,309 @@
+//! [`Checkpoint`]: a whole training in one file, to go on from as if it had not stopped.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    path::Path,
+};
+
+use tensor_core::{DType, Device, Error, ErrorKind, Result, Scalar, State, StateValue, Stateful};
+
+use crate::{
+    Module, StateDict,
+    safetensors::{Part, SafetensorsFile, file_error, write},
+};
+
+/// What stands before the streams of random numbers of all modules.
+const STREAMS: &str = "rng";
+/// Where the metadata says which of the file's tensors are plain numbers.
+const NUMBERS: &str = "taper.numbers";
+
+/// The state of a training: modules with their streams of random numbers, optimizers, schedulers, loaders, generators, and
+/// what else is worth a note. Training that goes on from it gives the same bits as training that was not stopped.
+///
+/// ```
+/// use autograd::TensorGrad;
+/// use nn::{Checkpoint, Dropout, Linear, Module, Sequential};
+/// use tensor_core::{Generator, Result, Tensor};
+///
+/// # fn main() -> Result<()> {
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("training.safetensors");
+/// let device = backend_cpu::cpu();
+/// let mut rng = Generator::seed(42, &device);
+/// let build = |rng: &Generator| Ok::<_, tensor_core::Error>(
+///     Sequential::new().add(Linear::new(4, 4, rng)?).add(Dropout::new(0.5, rng)?));
+/// let model = build(&rng)?;
+/// let x = Tensor::rand([2, 4], &rng)?;
+/// Checkpoint::new().module("model", &model).part("generator", &rng).number("epoch", 3u64).save(&path)?;
+/// let expected = model.forward(&x)?.to_vec::<f32>()?;
+///
+/// // Later, and elsewhere: the same things are made anew, and take over the state.
+/// let model = build(&Generator::seed(0, &device))?;
+/// let checkpoint = Checkpoint::load(&path, &device)?;
+/// checkpoint.restore().module("model", &model).part("generator", &mut rng).finish()?;
+/// assert_eq!(checkpoint.get_number("epoch").map(|epoch| epoch.as_i64()), Some(3));
+/// assert_eq!(model.forward(&x)?.to_vec::<f32>()?, expected); // the same dropped
+/// # Ok(()) }
+/// ```
+///
+/// The file is in the safetensors format, so that Python reads it too: `model.fc1.weight`,
+/// `optimizer.state.0.momentum_buffer`, `rng.model.drop.offset`. Plain numbers are 0-d tensors in it, f64, i64 or bool. It is
+/// written whole or not at all (see [`crate::save_safetensors`]): a training that is killed while it saves keeps the
+/// checkpoint before. Gradients are not saved; save between `step` and the next `backward`.
+#[derive(Clone, Debug, Default)]
+pub struct Checkpoint {
+    state: State,
+    text: BTreeMap<String, String>,
+    /// The parts put in so far.
+    parts: Vec<String>,
+    /// What was wrong with a name, for [`Checkpoint::save`] to say.
+    problem: Option<String>,
+}
+
+impl Checkpoint {
+    /// Nothing yet.
+    pub fn new() -> Checkpoint {
+        Checkpoint::default()
+    }
+
+    /// With a module's parameters, buffers and streams of random numbers.
+    #[must_use]
+    pub fn module(mut self, name: &str, module: &(impl Module + ?Sized)) -> Checkpoint {
+        self.claim(name);
+        self.state.extend_under(name, tensors(module.state_dict()));
+        self.state.extend_under(&format!("{STREAMS}.{name}"), module.rng_state());
+        self
+    }
+
+    /// With the state of an optimizer, a scheduler, a loader, a generator, or anything else that is [`Stateful`].
+    #[must_use]
+    pub fn part(mut self, name: &str, part: &(impl Stateful + ?Sized)) -> Checkpoint {
+        self.claim(name);
+        self.state.extend_under(name, part.state_dict());
+        self
+    }
+
+    /// With a number, such as the epoch.
+    #[must_use]
+    pub fn number(mut self, name: &str, value: impl Into<Scalar>) -> Checkpoint {
+        self.claim(name);
+        self.state.insert(name, StateValue::Number(value.into()));
+        self
+    }
+
+    /// With a text, such as the settings of the run.
+    #[must_use]
+    pub fn text(mut self, name: &str, text: impl Into<String>) -> Checkpoint {
+        if name.starts_with("taper.") || name == "format" {
+            self.problem.get_or_insert(format!("the name \"{name}\" is kept for the format itself"));
+        }
+        self.text.insert(name.into(), text.into());
+        self
+    }
+
+    /// A name that nobody took, and that does not look like a path.
+    fn claim(&mut self, name: &str) {
+        let problem = if name.is_empty() || name.contains(['.', '\n']) || name == STREAMS {
+            format!("the name \"{name}\": a part has one that is not empty, not \"rng\", and without dots")
+        } else if self.parts.iter().any(|part| part == name) {
+            format!("the name \"{name}\" is given twice")
+        } else {
+            self.parts.push(name.to_string());
+            return;
+        };
+        self.problem.get_or_insert(problem);
+    }
+
+    /// Writes all of it to a file, whole or not at all.
+    ///
+    /// # Errors
+    /// Two parts of one name, or a name with a dot; a value that cannot be computed; whatever the file system reports.
+    #[track_caller]
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        if let Some(problem) = &self.problem {
+            return Err(Error::invalid("Checkpoint", problem.clone()));
+        }
+        let mut numbers = Vec::new();
+        let mut parts = Vec::with_capacity(self.state.len());
+        for (name, value) in self.state.iter() {
+            let (dtype, bytes) = match value {
+                StateValue::Tensor(tensor) => {
+                    parts.push(Part::of(name, tensor)?);
+                    continue;
+                }
+                StateValue::Number(Scalar::Float(v)) => (DType::F64, v.to_le_bytes().to_vec()),
+                StateValue::Number(Scalar::Int(v)) => (DType::I64, v.to_le_bytes().to_vec()),
+                StateValue::Number(Scalar::Bool(v)) => (DType::Bool, vec![u8::from(*v)]),
+            };
+            numbers.push(name);
+            parts.push(Part { name, dtype, shape: Vec::new(), bytes: bytes.into() });
+        }
+        let mut metadata: HashMap<String, String> = self.text.clone().into_iter().collect();
+        metadata.insert(NUMBERS.into(), numbers.join("\n"));
+        write(path, &parts, metadata)
+    }
+
+    /// Reads a checkpoint; its tensors go to `device`, and from there, when it is restored, to where those are that take
+    /// them over.
+    ///
+    /// # Errors
+    /// A `File` error for a file that cannot be read, is cut off, or is no checkpoint; a dtype that the device lacks; no
+    /// memory there.
+    #[track_caller]
+    pub fn load(path: impl AsRef<Path>, device: &Device) -> Result<Checkpoint> {
+        let path = path.as_ref();
+        let file = SafetensorsFile::open(path)?;
+        let Some(numbers) = file.metadata().get(NUMBERS) else {
+            let message = "is a safetensors file, and no checkpoint; read it with load_safetensors";
+            return Err(file_error(path, message.into()));
+        };
+        let numbers: Vec<&str> = numbers.lines().collect();
+        let mut state = State::new();
+        for name in file.names() {
+            let value = match numbers.binary_search(&name) {
+                Ok(_) => StateValue::Number(file.number(name)?),
+                Err(_) => StateValue::Tensor(file.tensor(name, device)?),
+            };
+            state.insert(name, value);
+        }
+        let text =
+            file.metadata().clone().into_iter().filter(|(name, _)| name != NUMBERS && name != "format");
+        Ok(Checkpoint { state, text: text.collect(), ..Checkpoint::default() })
+    }
+
+    /// A number by its name.
+    pub fn get_number(&self, name: &str) -> Option<Scalar> {
+        self.state.number(name)
+    }
+
+    /// A text by its name.
+    pub fn get_text(&self, name: &str) -> Option<&str> {
+        self.text.get(name).map(String::as_str)
+    }
+
+    /// Gives the state back to those it was taken from, or to their likes.
+    #[must_use = "nothing is restored before .finish()?"]
+    pub fn restore(&self) -> Restore<'_> {
+        Restore { checkpoint: self, targets: Vec::new() }
+    }
+}
+
+fn tensors(dict: StateDict) -> State {
+    dict.into_iter().map(|(name, tensor)| (name, StateValue::Tensor(tensor))).collect()
+}
+
+/// Who is to take over the parts of a [`Checkpoint`]. See [`Checkpoint::restore`].
+#[must_use = "nothing is restored before .finish()?"]
+pub struct Restore<'a> {
+    checkpoint: &'a Checkpoint,
+    targets: Vec<(String, Target<'a>)>,
+}
+
+enum Target<'a> {
+    Module(&'a dyn LoadModule),
+    Part(&'a mut dyn Stateful),
+}
+
+/// A module of any kind, as far as restoring goes.
+trait LoadModule {
+    fn take(&self) -> (StateDict, State);
+    fn load(&self, dict: &StateDict, streams: &State) -> Result<()>;
+}
+
+impl<M: Module> LoadModule for M {
+    fn take(&self) -> (StateDict, State) {
+        (self.state_dict(), self.rng_state())
+    }
+    fn load(&self, dict: &StateDict, streams: &State) -> Result<()> {
+        let before = self.rng_state();
+        self.load_rng_state(streams).map_err(|error| under(STREAMS, error))?;
+        let loaded = self.load_state_dict(dict);
+        if loaded.is_err() {
+            self.load_rng_state(&before)?;
+        }
+        loaded
+    }
+}
+
+impl<'a> Restore<'a> {
+    /// A module takes over its parameters, buffers and streams of random numbers.
+    pub fn module(mut self, name: &str, module: &'a impl Module) -> Restore<'a> {
+        self.targets.push((name.into(), Target::Module(module)));
+        self
+    }
+
+    /// An optimizer, a scheduler, a loader, a generator … takes over its state.
+    pub fn part(mut self, name: &str, part: &'a mut impl Stateful) -> Restore<'a> {
+        self.targets.push((name.into(), Target::Part(part)));
+        self
+    }
+
+    /// Restores all of them, or none. What the checkpoint holds besides is left alone.
+    ///
+    /// # Errors
+    /// `StateDict` with the names of all that is missing, unexpected or misshapen in the first part that does not fit; a
+    /// value that cannot be moved. Everything is as it was then.
+    #[track_caller]
+    pub fn finish(self) -> Result<()> {
+        let state = &self.checkpoint.state;
+        let mut undo: Vec<Undo<'_>> = Vec::new();
+        for (name, target) in self.targets {
+            let part = state.under(&name);
+            let done = match target {
+                Target::Module(module) => {
+                    let (dict, streams) = module.take();
+                    let undoing = Undo::Module(module, dict, streams);
+                    let dict = part.into_iter().filter_map(|(name, value)| match value {
+                        StateValue::Tensor(tensor) => Some((name, tensor)),
+                        StateValue::Number(_) => None,
+                    });
+                    let streams = state.under(&format!("{STREAMS}.{name}"));
+                    module.load(&dict.collect(), &streams).map(|()| undoing)
+                }
+                Target::Part(target) => {
+                    let before = target.state_dict();
+                    target.load_state_dict(&part).map(|()| Undo::Part(target, before))
+                }
+            };
+            match done {
+                Ok(undoing) => undo.push(undoing),
+                Err(error) => {
+                    // Each takes back what it gave out itself.
+                    undo.into_iter().try_for_each(Undo::run)?;
+                    return Err(under(&name, error));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How to take back what was restored.
+enum Undo<'a> {
+    Module(&'a dyn LoadModule, StateDict, State),
+    Part(&'a mut dyn Stateful, State),
+}
+
+impl Undo<'_> {
+    fn run(self) -> Result<()> {
+        match self {
+            Undo::Module(module, dict, streams) => module.load(&dict, &streams),
+            Undo::Part(part, state) => part.load_state_dict(&state),
+        }
+    }
+}
+
+/// A misfit with its names under a prefix.
+#[track_caller]
+fn under(prefix: &str, error: Error) -> Error {
+    let all = |names: &[String]| names.iter().map(|name| format!("{prefix}.{name}")).collect();
+    match error.kind() {
+        ErrorKind::StateDict { missing, unexpected, mismatched } => Error::new(ErrorKind::StateDict {
+            missing: all(missing),
+            unexpected: all(unexpected),
+            mismatched: all(mismatched),
+        }),
+        _ => error,
+    }
+}

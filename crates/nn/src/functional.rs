@@ -1,0 +1,136 @@
+//! Layers as functions of their parameters: `torch.nn.functional`. Activations are methods of [`Tensor`].
+
+use tensor_core::{DType, Error, ErrorKind, Generator, Result, Tensor};
+
+pub use crate::loss::{binary_cross_entropy_with_logits, cross_entropy, l1_loss, mse_loss, nll_loss};
+
+/// y = x · Wᵀ + b, from `[…, in]` to `[…, out]`, for `weight` `[out, in]` and `bias` `[out]`. `torch.nn.functional.linear`.
+///
+/// ```
+/// use nn::functional::linear;
+/// use tensor_core::Tensor;
+/// # fn main() -> tensor_core::Result<()> {
+/// let device = backend_cpu::cpu();
+/// let weight = Tensor::new([[1.0f32, 2.0], [3.0, 4.0], [5.0, 6.0]], &device)?;
+/// let y = linear(&Tensor::new([[1.0f32, 1.0]], &device)?, &weight, None)?;
+/// assert_eq!(y.to_vec::<f32>()?, [3.0, 7.0, 11.0]);
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+/// A weight that is no matrix, a last axis or bias of another size, another dtype, or another device.
+#[track_caller]
+pub fn linear(input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+    let &[outputs, inputs] = weight.dims() else {
+        let message = format!("the weight has the shape [out, in], not {}", weight.shape());
+        return Err(Error::invalid("linear", message));
+    };
+    let Some((&features, lead)) = input.dims().split_last() else {
+        return Err(features_misfit(input, weight, inputs, outputs));
+    };
+    if features != inputs {
+        return Err(features_misfit(input, weight, inputs, outputs));
+    }
+    if input.dtype() != weight.dtype() {
+        return Err(dtype_misfit(input, weight));
+    }
+    if let Some(bias) = bias
+        && bias.dims() != [outputs]
+    {
+        return Err(Error::new(ErrorKind::ShapeMismatch {
+            op: "linear",
+            lhs: weight.shape().clone(),
+            rhs: bias.shape().clone(),
+            hint: format!("a weight [{outputs}, {inputs}] takes a bias [{outputs}]"),
+        }));
+    }
+    // Leading axes are made one, so that there is one matrix product, and one for each gradient.
+    let wide = lead.len() > 1;
+    let rows = if wide { input.reshape([lead.iter().product(), features])? } else { input.clone() };
+    let mut out = rows.matmul(&weight.t()?)?;
+    if let Some(bias) = bias {
+        out = out.add(bias)?;
+    }
+    if wide {
+        let shape: Vec<usize> = lead.iter().copied().chain([outputs]).collect();
+        out = out.reshape(shape)?;
+    }
+    Ok(out)
+}
+
+#[track_caller]
+fn features_misfit(input: &Tensor, weight: &Tensor, inputs: usize, outputs: usize) -> Error {
+    let hint = match input.dims().last() {
+        None => format!("a scalar has no features; Linear({inputs}, {outputs}) takes […, {inputs}]"),
+        Some(size) => format!(
+            "Linear({inputs}, {outputs}) takes {inputs} features on the last axis, the input has {size}; \
+             flatten or reshape the input to […, {inputs}]"
+        ),
+    };
+    Error::new(ErrorKind::ShapeMismatch {
+        op: "linear",
+        lhs: input.shape().clone(),
+        rhs: weight.shape().clone(),
+        hint,
+    })
+}
+
+/// The weights are what was trained, so it is the input that is cast.
+#[track_caller]
+fn dtype_misfit(input: &Tensor, weight: &Tensor) -> Error {
+    let (found, dtype) = (input.dtype(), weight.dtype());
+    Error::new(ErrorKind::DTypeMismatch {
+        op: "linear",
+        lhs: found,
+        rhs: dtype,
+        hint: format!(
+            "the input is {found} and the weights are {dtype}: cast the input with .to_dtype(DType::{dtype:?})?"
+        ),
+    })
+}
+
+/// The rows of `weight` `[rows, features]` at `indices` `[…]` of an integer dtype: `[…, features]`.
+/// `torch.nn.functional.embedding`.
+///
+/// # Errors
+/// Indices that are not integers, a weight that is no matrix, or two devices. An index outside the table shows when the
+/// result is computed.
+#[track_caller]
+pub fn embedding(indices: &Tensor, weight: &Tensor) -> Result<Tensor> {
+    let &[_, features] = weight.dims() else {
+        let message = format!("the weight has the shape [rows, features], not {}", weight.shape());
+        return Err(Error::invalid("embedding", message));
+    };
+    if !indices.dtype().is_int() {
+        return Err(Error::new(ErrorKind::DTypeMismatch {
+            op: "embedding",
+            lhs: indices.dtype(),
+            rhs: DType::I64,
+            hint: "indices are whole numbers: make them of an integer dtype, or cast with .to_dtype(DType::I32)?"
+                .into(),
+        }));
+    }
+    let shape: Vec<usize> = indices.dims().iter().copied().chain([features]).collect();
+    weight.index_select(0, &indices.flatten_all())?.reshape(shape)
+}
+
+/// While `training`, each element of the input is set to 0 with probability `p` and the others are scaled by 1 / (1 − p);
+/// else the input itself. The numbers are drawn from `rng`, whatever the input's device. `torch.nn.functional.dropout`.
+///
+/// # Errors
+/// A `p` outside [0, 1), or a device that cannot draw so many numbers.
+#[track_caller]
+pub fn dropout(input: &Tensor, p: f64, training: bool, rng: &Generator) -> Result<Tensor> {
+    if !(0.0..1.0).contains(&p) {
+        return Err(Error::invalid(
+            "dropout",
+            format!("probability {p}: give one of at least 0 and below 1"),
+        ));
+    }
+    if !training || p == 0.0 {
+        return Ok(input.clone());
+    }
+    let kept = Tensor::rand(input.shape(), &rng.on(&input.device()))?.ge_scalar(p);
+    let dtype = if input.dtype().is_float() { input.dtype() } else { DType::F32 };
+    input.mul(&kept.to_dtype(dtype)?.mul_scalar(1.0 / (1.0 - p)))
+}

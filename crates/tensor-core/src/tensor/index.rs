@@ -1,0 +1,736 @@
+//! Indexing as Python's brackets do it: `x.i((.., 3.., -1, NewAxis))`, and assignment to a part of a cell.
+//! Integers and ranges are views; index tensors, lists and masks gather. Placement follows PyTorch.
+
+use std::ops::{Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
+
+use smallvec::SmallVec;
+
+use super::{Tensor, autograd_misuse, dtype_misfit, shape_misfit};
+use crate::{
+    CompareOp, DType, Device, Error, ErrorKind, Int, Op, Result, Scalar, Shape, is_grad_enabled,
+    set_grad_enabled,
+};
+
+/// A range of one axis: any Rust range of any integers. Negative bounds count from the end, and bounds past an end are held to it, as
+/// in Python: `1..`, `..-1`, `-3..=-1`, `..`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    start: Option<isize>,
+    /// The first that is out.
+    end: Option<isize>,
+}
+
+impl Span {
+    /// The bounds for an axis of `size` elements: `start <= end <= size`.
+    pub(super) fn resolve(self, size: usize) -> (usize, usize) {
+        let size = isize::try_from(size).unwrap_or(isize::MAX);
+        let hold = |i: isize| (if i < 0 { i.saturating_add(size) } else { i }).clamp(0, size);
+        let (start, end) = (self.start.map_or(0, hold), self.end.map_or(size, hold));
+        (start.unsigned_abs(), end.max(start).unsigned_abs())
+    }
+
+    /// The end of a range that includes `last`.
+    fn past(last: isize) -> Option<isize> {
+        match last {
+            -1 => None,
+            last => Some(last.saturating_add(1)),
+        }
+    }
+}
+
+impl From<RangeFull> for Span {
+    fn from(_: RangeFull) -> Span {
+        Span { start: None, end: None }
+    }
+}
+
+macro_rules! spans {
+    ($($range:ident, $r:ident => $start:expr, $end:expr;)*) => {$(
+        impl<I: Int> From<$range<I>> for Span {
+            fn from($r: $range<I>) -> Span { Span { start: $start, end: $end } }
+        }
+        impl<I: Int> From<$range<I>> for Index {
+            fn from(range: $range<I>) -> Index { Index::Span(range.into(), 1) }
+        }
+    )*};
+}
+spans! {
+    Range, r => Some(r.start.as_isize()), Some(r.end.as_isize());
+    RangeFrom, r => Some(r.start.as_isize()), None;
+    RangeTo, r => None, Some(r.end.as_isize());
+    RangeInclusive, r => Some(r.start().as_isize()), Span::past(r.end().as_isize());
+    RangeToInclusive, r => None, Span::past(r.end.as_isize());
+}
+
+/// A new axis of size 1 in an index. `None` or `np.newaxis` in Python.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewAxis;
+
+/// In an index, as many full axes as are needed to name every axis. `...` in Python.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ellipsis;
+
+/// Every `n`-th element of a range: `Step(1.., 2)` is Python's `1::2`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step<R>(pub R, pub isize);
+
+/// One part of an index: what is done with one axis (or, by a mask, with several).
+#[derive(Clone, Debug)]
+pub enum Index {
+    /// One element; the axis goes. Negative counts from the end.
+    At(isize),
+    /// A range with a step of at least 1.
+    Span(Span, isize),
+    /// A new axis of size 1.
+    NewAxis,
+    /// All axes that no other part names.
+    Ellipsis,
+    /// Elements by number, of any integer dtype and any shape, which takes the place of the axis; or, of dtype bool, the elements of
+    /// as many axes as it has where it is true.
+    Tensor(Tensor),
+    /// Elements by number.
+    List(Vec<isize>),
+}
+
+impl<I: Int> From<I> for Index {
+    fn from(at: I) -> Index {
+        Index::At(at.as_isize())
+    }
+}
+impl From<RangeFull> for Index {
+    fn from(range: RangeFull) -> Index {
+        Index::Span(range.into(), 1)
+    }
+}
+impl<R: Into<Span>> From<Step<R>> for Index {
+    fn from(Step(range, step): Step<R>) -> Index {
+        Index::Span(range.into(), step)
+    }
+}
+impl From<NewAxis> for Index {
+    fn from(_: NewAxis) -> Index {
+        Index::NewAxis
+    }
+}
+impl From<Ellipsis> for Index {
+    fn from(_: Ellipsis) -> Index {
+        Index::Ellipsis
+    }
+}
+impl From<Tensor> for Index {
+    fn from(index: Tensor) -> Index {
+        Index::Tensor(index)
+    }
+}
+impl From<&Tensor> for Index {
+    fn from(index: &Tensor) -> Index {
+        Index::Tensor(index.clone())
+    }
+}
+impl<I: Int> From<&[I]> for Index {
+    fn from(list: &[I]) -> Index {
+        Index::List(list.iter().map(|i| i.as_isize()).collect())
+    }
+}
+impl<I: Int, const N: usize> From<[I; N]> for Index {
+    fn from(list: [I; N]) -> Index {
+        list.as_slice().into()
+    }
+}
+impl<I: Int> From<Vec<I>> for Index {
+    fn from(list: Vec<I>) -> Index {
+        list.as_slice().into()
+    }
+}
+impl<I: Int> From<&Vec<I>> for Index {
+    fn from(list: &Vec<I>) -> Index {
+        list.as_slice().into()
+    }
+}
+
+/// What stands in the brackets of an index: one [`Index`], or a tuple of up to eight, or a vector of them.
+#[diagnostic::on_unimplemented(
+    message = "a tensor cannot be indexed with `{Self}`",
+    note = "an index is an integer, a range, `Step(range, n)`, `NewAxis`, `Ellipsis`, a list of integers, an index tensor, a bool mask, \
+            or a tuple of such"
+)]
+pub trait Indices {
+    /// The parts, outermost axis first.
+    fn into_parts(self) -> Vec<Index>;
+}
+
+impl<T: Into<Index>> Indices for T {
+    fn into_parts(self) -> Vec<Index> {
+        vec![self.into()]
+    }
+}
+impl Indices for Vec<Index> {
+    fn into_parts(self) -> Vec<Index> {
+        self
+    }
+}
+impl Indices for () {
+    fn into_parts(self) -> Vec<Index> {
+        Vec::new()
+    }
+}
+
+macro_rules! tuples {
+    ($($($t:ident $v:ident)*;)*) => {$(
+        impl<$($t: Into<Index>),*> Indices for ($($t,)*) {
+            fn into_parts(self) -> Vec<Index> {
+                let ($($v,)*) = self;
+                vec![$($v.into()),*]
+            }
+        }
+    )*};
+}
+tuples! {
+    A a;
+    A a B b;
+    A a B b C c;
+    A a B b C c D d;
+    A a B b C c D d E e;
+    A a B b C c D d E e F f;
+    A a B b C c D d E e F f G g;
+    A a B b C c D d E e F f G g H h;
+}
+
+/// A tensor or a number: what can be put in a part of a tensor.
+#[derive(Clone, Debug)]
+pub enum Operand {
+    /// A tensor, broadcast to where it goes.
+    Tensor(Tensor),
+    /// A number, in the dtype of where it goes.
+    Scalar(Scalar),
+}
+
+impl From<&Tensor> for Operand {
+    fn from(tensor: &Tensor) -> Operand {
+        Operand::Tensor(tensor.clone())
+    }
+}
+impl From<Tensor> for Operand {
+    fn from(tensor: Tensor) -> Operand {
+        Operand::Tensor(tensor)
+    }
+}
+impl<S: super::Number> From<S> for Operand {
+    fn from(number: S) -> Operand {
+        Operand::Scalar(number.into())
+    }
+}
+impl From<bool> for Operand {
+    fn from(truth: bool) -> Operand {
+        Operand::Scalar(truth.into())
+    }
+}
+
+/// An index tensor for one axis of a view.
+struct Gathered {
+    axis: usize,
+    index: Tensor,
+    /// Whether every number is known to be within the axis, and none is negative.
+    within: bool,
+}
+
+impl Tensor {
+    /// The part of this tensor that `index` names, as Python's `x[...]`: one [`Index`], or a tuple of them for the axes from the
+    /// outermost on. Axes that are not named stay whole.
+    ///
+    /// | in the tuple | in Python | |
+    /// |---|---|---|
+    /// | `2`, `-1` | `2`, `-1` | one element; the axis goes |
+    /// | `1..3`, `..`, `-3..`, `..=5` | `1:3`, `:`, `-3:`, `:6` | a range, bounds held to the axis |
+    /// | `Step(1.., 2)` | `1::2` | every second of a range |
+    /// | `NewAxis` | `None` | a new axis of size 1 |
+    /// | `Ellipsis` | `...` | the axes that nothing else names |
+    /// | `[0, 2]`, `vec![…]`, `&indices` | `[0, 2]`, `indices` | elements by number; the axis becomes the axes of the index |
+    /// | `&mask` (bool) | `mask` | the elements where the mask is true, in one axis for as many as the mask has |
+    ///
+    /// Integers, ranges, `NewAxis` and `Ellipsis` give a view and copy nothing. Several index tensors are broadcast together; their
+    /// axes stand where the first stood if they were neighbours (after integers have gone), else in front, as in PyTorch. Gradients
+    /// flow through all of it. How many elements a mask selects decides the shape, so a mask is read on the host: whatever it waits
+    /// for is computed.
+    ///
+    /// # Errors
+    /// More parts than axes, two ellipses, an integer or a list's number outside its axis, a step below 1, index tensors that do not
+    /// broadcast or are neither integers nor bool, a mask of another shape than the axes it stands for, two devices. A number of an
+    /// index tensor that is outside its axis is [`crate::ErrorKind::IndexOutOfRange`] when the result is computed.
+    ///
+    /// ```
+    /// # use tensor_core::{Device, DType, Ellipsis, NewAxis, Step, Tensor, Result};
+    /// # fn f(device: &Device) -> Result<()> {
+    /// let x = Tensor::arange(0, 24, 1, device)?.reshape((2, 3, 4))?;
+    /// assert_eq!(x.i(1)?.dims(), [3, 4]);
+    /// assert_eq!(x.i((.., 1.., -1))?.dims(), [2, 2]);
+    /// assert_eq!(x.i((Ellipsis, Step(.., 2), NewAxis))?.dims(), [2, 3, 2, 1]);
+    /// assert_eq!(x.i((0, [2, 0]))?.dims(), [2, 4]);
+    /// assert_eq!(x.i(&x.gt_scalar(20))?.to_vec::<i64>()?, [21, 22, 23]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    #[doc(alias("index", "getitem", "masked_select", "slice"))]
+    pub fn i(&self, index: impl Indices) -> Result<Tensor> {
+        self.at("i", index.into_parts())
+    }
+
+    /// This tensor with the part that `index` names (see [`Tensor::i`]) replaced by `value`, broadcast to it, or with `value` added to
+    /// it if `accumulate`. `torch.index_put`.
+    ///
+    /// The tensor itself is not changed; [`Tensor::index_assign`] changes a cell. Where an index names an element several times, the
+    /// last value stays, or, with `accumulate`, all are added in order. Gradients flow to the rest of this tensor and to `value`.
+    ///
+    /// # Errors
+    /// As [`Tensor::i`], and a `value` of another dtype (a number is cast) or that does not broadcast to the part.
+    #[track_caller]
+    pub fn index_put(
+        &self,
+        index: impl Indices,
+        value: impl Into<Operand>,
+        accumulate: bool,
+    ) -> Result<Tensor> {
+        self.put("index_put", index.into_parts(), value.into(), accumulate)
+    }
+
+    /// Replaces the part of this cell that `index` names (see [`Tensor::i`]) by `value`: Python's `x[index] = value`.
+    ///
+    /// A cell is a tensor made by [`Tensor::into_cell`], a parameter or a buffer. All its handles see the new value; graphs built before
+    /// keep the old one, so a backward pass is never wrong for a change made after its forward pass (PyTorch counts versions, and
+    /// refuses). What is assigned has no history: no gradient flows to `value`; [`Tensor::index_put`] is the form with one.
+    ///
+    /// # Errors
+    /// Not a cell; a cell that requires gradients, outside of `no_grad`; else as [`Tensor::index_put`]. The cell is unchanged then.
+    ///
+    /// ```
+    /// # use tensor_core::{Device, Tensor, Result};
+    /// # fn f(device: &Device) -> Result<()> {
+    /// let x = Tensor::zeros((2, 3), device)?.into_cell(false)?;
+    /// x.index_assign((.., 1..), 5.0)?;
+    /// x.index_add_assign((0, -1), 1.0)?;
+    /// assert_eq!(x.to_vec::<f32>()?, [0.0, 5.0, 6.0, 0.0, 5.0, 5.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    #[doc(alias("setitem", "copy_", "index_put_", "masked_fill_", "index_fill_", "i_assign"))]
+    pub fn index_assign(&self, index: impl Indices, value: impl Into<Operand>) -> Result<()> {
+        self.put_in_cell("index_assign", index.into_parts(), value.into(), false)
+    }
+
+    /// Adds `value` to the part of this cell that `index` names; what is named several times is added to several times.
+    /// `index_put_(…, accumulate=True)`. See [`Tensor::index_assign`].
+    ///
+    /// # Errors
+    /// As [`Tensor::index_assign`].
+    #[track_caller]
+    #[doc(alias("index_put_", "index_add_"))]
+    pub fn index_add_assign(&self, index: impl Indices, value: impl Into<Operand>) -> Result<()> {
+        self.put_in_cell("index_add_assign", index.into_parts(), value.into(), true)
+    }
+
+    /// The places of the elements that are not zero (or not false), in row-major order: `[n, rank]`, of the dtype of indices (i64, or
+    /// i32 on a device without it). `torch.nonzero`.
+    ///
+    /// How many there are decides the shape, so the elements are read on the host.
+    ///
+    /// # Errors
+    /// Whatever the device reports.
+    #[track_caller]
+    #[doc(alias = "argwhere")]
+    pub fn nonzero(&self) -> Result<Tensor> {
+        let (places, rank) = (self.true_places()?, self.rank());
+        let strides = self.shape().contiguous_strides();
+        let dims = self.dims();
+        let mut coordinates = Vec::with_capacity(places.len() * rank);
+        for &place in &places {
+            for axis in 0..rank {
+                coordinates.push(place / strides[axis].unsigned_abs() % dims[axis]);
+            }
+        }
+        host_index(&coordinates, Shape::from([places.len(), rank]), &self.device())
+    }
+
+    /// The elements where the bool `mask`, broadcast with this tensor, is true, in one axis. `torch.masked_select`. The mask is read on
+    /// the host.
+    ///
+    /// # Errors
+    /// A mask that is not bool or does not broadcast, or two devices.
+    #[track_caller]
+    pub fn masked_select(&self, mask: &Tensor) -> Result<Tensor> {
+        const OP: &str = "masked_select";
+        Tensor::same_device(OP, &[self, mask])?;
+        require_bool(OP, mask)?;
+        let shape = self.shape().broadcast(mask.shape(), OP)?;
+        let (x, mask) = (self.expand_unchecked(shape.clone()), mask.expand_unchecked(shape));
+        let places = mask.true_places()?;
+        let index = host_index(&places, Shape::from([places.len()]), &self.device())?;
+        x.flatten_all().index_select(0, &index)
+    }
+
+    /// The flat places of the elements that are not zero.
+    #[track_caller]
+    fn true_places(&self) -> Result<Vec<usize>> {
+        let truth = self.cast_unchecked(DType::Bool).detach().to_vec::<bool>()?;
+        Ok(truth.iter().enumerate().filter(|(_, t)| **t).map(|(i, _)| i).collect())
+    }
+
+    /// What `parts` name; `op` is for errors.
+    #[track_caller]
+    fn at(&self, op: &'static str, parts: Vec<Index>) -> Result<Tensor> {
+        let (view, gathered) = self.view_at(op, parts)?;
+        if gathered.is_empty() { Ok(view) } else { view.gathered(op, gathered) }
+    }
+
+    /// The view that integers, ranges and new axes make, and the index tensors that are left for its axes, ascending.
+    #[track_caller]
+    fn view_at(&self, op: &'static str, parts: Vec<Index>) -> Result<(Tensor, SmallVec<[Gathered; 2]>)> {
+        let named: usize = parts.iter().map(axes_of).sum();
+        let ellipses = parts.iter().filter(|p| matches!(p, Index::Ellipsis)).count();
+        if ellipses > 1 {
+            return Err(Error::invalid(op, "an index has at most one Ellipsis; write .. for a whole axis"));
+        }
+        if named > self.rank() {
+            return Err(Error::invalid(
+                op,
+                format!("{named} axes are indexed, but shape {} has {}", self.shape(), self.rank()),
+            ));
+        }
+        let mut view = self.clone();
+        let mut gathered = SmallVec::new();
+        // The next axis of the view, and which axis of this tensor it is.
+        let (mut axis, mut source) = (0, 0);
+        for part in parts {
+            let taken = axes_of(&part);
+            match part {
+                Index::At(index) => {
+                    let size = view.dims()[axis];
+                    let at = Tensor::place(op, index, source, size)?;
+                    let one = view.slice_unchecked(axis, at, 1, 1);
+                    view = one.reshape_unchecked(view.shape().reduced(&[axis], false));
+                }
+                Index::Span(span, step) => {
+                    view = view.slice_by(op, axis, span, step)?;
+                    axis += 1;
+                }
+                Index::NewAxis => {
+                    view = view.unsqueeze(axis)?;
+                    axis += 1;
+                }
+                Index::Ellipsis => {
+                    axis += self.rank() - named;
+                    source += self.rank() - named;
+                }
+                Index::List(list) => {
+                    let size = view.dims()[axis];
+                    let mut places = Vec::with_capacity(list.len());
+                    for index in list {
+                        places.push(Tensor::place(op, index, source, size)?);
+                    }
+                    let index = host_index(&places, Shape::from([places.len()]), &self.device())?;
+                    gathered.push(Gathered { axis, index, within: true });
+                    axis += 1;
+                }
+                Index::Tensor(index) => {
+                    Tensor::same_device(op, &[self, &index])?;
+                    if index.dtype() == DType::Bool {
+                        let dims = &view.dims()[axis..axis + taken];
+                        if index.dims() != dims || taken == 0 {
+                            return Err(shape_misfit(
+                                op,
+                                self.shape(),
+                                index.shape(),
+                                format!("a mask from axis {source} on must have the sizes {dims:?}"),
+                            ));
+                        }
+                        let places = index.nonzero()?;
+                        for k in 0..taken {
+                            let index = places.select(1, k)?;
+                            gathered.push(Gathered { axis: axis + k, index, within: true });
+                        }
+                    } else if index.dtype().is_int() {
+                        gathered.push(Gathered { axis, index: index.detach(), within: false });
+                    } else {
+                        return Err(Error::invalid(
+                            op,
+                            format!(
+                                "an index must be of integers or bool, not {}; cast it with .to_dtype(DType::I64)?",
+                                index.dtype()
+                            ),
+                        ));
+                    }
+                    axis += taken;
+                }
+            }
+            source += taken;
+        }
+        Ok((view, gathered))
+    }
+
+    /// The place that `index` means on an axis of `size` elements.
+    #[track_caller]
+    pub(super) fn place(op: &'static str, index: isize, axis: usize, size: usize) -> Result<usize> {
+        let at = if index < 0 { index.checked_add_unsigned(size).unwrap_or(-1) } else { index };
+        if at < 0 || at.unsigned_abs() >= size {
+            return Err(Error::new(ErrorKind::IndexOutOfRange { op, index: index as i64, axis, size }));
+        }
+        Ok(at.unsigned_abs())
+    }
+
+    /// The elements that index tensors name along axes of this view.
+    #[track_caller]
+    fn gathered(&self, op: &'static str, gathered: SmallVec<[Gathered; 2]>) -> Result<Tensor> {
+        let mut shape = Shape::scalar();
+        for Gathered { index, .. } in &gathered {
+            shape = shape.broadcast(index.shape(), op)?;
+        }
+        let first = gathered[0].axis;
+        let together = gathered.iter().enumerate().all(|(k, g)| g.axis == first + k);
+        // The indexed axes side by side, and then as one.
+        let (view, first) = if together {
+            (self.clone(), first)
+        } else {
+            let indexed = gathered.iter().map(|g| g.axis);
+            let others = (0..self.rank()).filter(|a| gathered.iter().all(|g| g.axis != *a));
+            (self.permute_unchecked(indexed.chain(others).collect()), 0)
+        };
+        let last = first + gathered.len();
+        let sizes: SmallVec<[usize; 5]> = view.dims()[first..last].into();
+        let flat = flat_index(op, &sizes, gathered, &shape, &self.device())?;
+        let dims = view.dims();
+        let merged: Shape = dims[..first]
+            .iter()
+            .copied()
+            .chain([sizes.iter().product()])
+            .chain(dims[last..].iter().copied())
+            .collect();
+        let out: Shape = dims[..first].iter().chain(shape.dims()).chain(&dims[last..]).copied().collect();
+        let found = view.reshape_unchecked(merged).index_select(first, &flat)?;
+        Ok(found.reshape_unchecked(out))
+    }
+
+    #[track_caller]
+    fn put_in_cell(
+        &self,
+        op: &'static str,
+        parts: Vec<Index>,
+        value: Operand,
+        accumulate: bool,
+    ) -> Result<()> {
+        if !self.is_cell() {
+            return Err(Error::invalid(
+                op,
+                "this tensor is not a cell, and others are never changed; make one with .into_cell(false)?, or use \
+                 .index_put(index, &value, false)?, which gives a new tensor",
+            ));
+        }
+        if self.is_tracked() && is_grad_enabled() {
+            return Err(autograd_misuse(
+                op,
+                "this cell requires gradients, and a change of it would not be recorded; make it under no_grad(|| ...), or use \
+                 .index_put(index, &value, false)?, which is recorded",
+            ));
+        }
+        let here = std::panic::Location::caller();
+        let next = set_grad_enabled(false, || {
+            crate::with_location(here, || self.put(op, parts, value, accumulate))
+        })?;
+        self.assign(&next)
+    }
+
+    #[track_caller]
+    fn put(&self, op: &'static str, parts: Vec<Index>, value: Operand, accumulate: bool) -> Result<Tensor> {
+        let value = match value {
+            Operand::Scalar(scalar) => self.constant(scalar),
+            Operand::Tensor(value) => value,
+        };
+        Tensor::same_device(op, &[self, &value])?;
+        if value.dtype() != self.dtype() {
+            return Err(dtype_misfit(
+                op,
+                self.dtype(),
+                value.dtype(),
+                format!("cast the value with .to_dtype(DType::{:?})?", self.dtype()),
+            ));
+        }
+        if !parts.iter().any(|part| matches!(part, Index::Tensor(_) | Index::List(_))) {
+            return self.put_in_view(op, parts, &value, accumulate);
+        }
+        // Each element's own place, and then the part of them that is named.
+        let n = self.numel();
+        let places = numbers(n, &self.device())?.reshape_unchecked(self.shape().clone()).at(op, parts)?;
+        must_broadcast(op, &value, places.shape())?;
+        let value = value.expand_unchecked(places.shape().clone()).flatten_all();
+        let places = places.flatten_all();
+        let flat = self.flatten_all();
+        if places.numel() == 0 {
+            return Ok(self.clone());
+        }
+        let out = if accumulate {
+            flat.scatter_add(0, &places, &value)?
+        } else {
+            // In order of place, and where several go to one, of turn: the last of each place stays.
+            let order = places.order(0, places.numel(), false);
+            let sorted = places.gather(0, &order)?;
+            let next = sorted.slice_unchecked(0, 1, places.numel() - 1, 1);
+            let next = next.pad(&[(0, 1)], -1)?;
+            let last = sorted.compare(CompareOp::Ne, &next)?;
+            // One more than the turn of the value that each place gets; 0 for those that keep theirs.
+            let turn = last.where_cond(&order.add_scalar(1), &order.zeros_like())?;
+            let zeros = Tensor::full([n], 0, (DType::I32, &self.device()))?;
+            let turn = zeros.scatter_add(0, &sorted, &turn)?;
+            let taken = value.gather(0, &turn.sub_scalar(1).maximum_scalar(0))?;
+            turn.gt_scalar(0).where_cond(&taken, &flat)?
+        };
+        Ok(out.reshape_unchecked(self.shape().clone()))
+    }
+
+    /// [`Tensor::put`] where integers and ranges alone name the part: the value is padded to this tensor's shape.
+    #[track_caller]
+    fn put_in_view(
+        &self,
+        op: &'static str,
+        parts: Vec<Index>,
+        value: &Tensor,
+        accumulate: bool,
+    ) -> Result<Tensor> {
+        let (view, _) = self.view_at(op, parts.clone())?;
+        must_broadcast(op, value, view.shape())?;
+        let rank = self.rank();
+        let mut before: SmallVec<[usize; 5]> = SmallVec::from_elem(0, rank);
+        let mut interior: SmallVec<[usize; 5]> = SmallVec::from_elem(0, rank);
+        // The sizes of the part, with axes of size 1 where one element was named.
+        let mut sizes: SmallVec<[usize; 5]> = self.dims().into();
+        let named: usize = parts.iter().map(axes_of).sum();
+        let mut axis = 0;
+        for part in &parts {
+            match *part {
+                Index::At(index) => {
+                    before[axis] = Tensor::place(op, index, axis, self.dims()[axis])?;
+                    sizes[axis] = 1;
+                }
+                Index::Span(span, step) => {
+                    let (start, end) = span.resolve(self.dims()[axis]);
+                    before[axis] = start;
+                    sizes[axis] = (end - start).div_ceil(step.unsigned_abs());
+                    // Of one element there are no gaps, however long the step.
+                    interior[axis] = if sizes[axis] > 1 { step.unsigned_abs() - 1 } else { 0 };
+                }
+                Index::Ellipsis => axis += rank - named,
+                Index::NewAxis | Index::Tensor(_) | Index::List(_) => {}
+            }
+            axis += axes_of(part);
+        }
+        if view.numel() == 0 {
+            return Ok(self.clone());
+        }
+        let sizes = Shape::from(sizes.as_slice());
+        let whole = |part: Tensor, fill: Scalar| {
+            part.pad_unchecked(before.clone(), interior.clone(), self.shape().clone(), fill)
+        };
+        let value = value.expand_unchecked(view.shape().clone()).reshape_unchecked(sizes.clone());
+        let value = whole(value, Scalar::Int(0));
+        let named =
+            Tensor::source_unchecked(Op::Full(Scalar::Bool(true)), sizes, DType::Bool, &self.device());
+        let named = whole(named, Scalar::Bool(false));
+        let value = if accumulate { self.add(&value)? } else { value };
+        named.where_cond(&value, self)
+    }
+}
+
+/// Fails unless `value` broadcasts to `part`.
+#[track_caller]
+fn must_broadcast(op: &'static str, value: &Tensor, part: &Shape) -> Result<()> {
+    if value.shape().broadcast(part, op).is_ok_and(|shape| shape == *part) {
+        return Ok(());
+    }
+    Err(shape_misfit(op, part, value.shape(), "the value must broadcast to the part that is named"))
+}
+
+/// How many axes of the tensor a part stands for.
+fn axes_of(part: &Index) -> usize {
+    match part {
+        Index::At(_) | Index::Span(..) | Index::List(_) => 1,
+        Index::NewAxis | Index::Ellipsis => 0,
+        Index::Tensor(index) if index.dtype() == DType::Bool => index.rank(),
+        Index::Tensor(_) => 1,
+    }
+}
+
+#[track_caller]
+fn require_bool(op: &'static str, mask: &Tensor) -> Result<()> {
+    if mask.dtype() == DType::Bool {
+        return Ok(());
+    }
+    Err(dtype_misfit(op, mask.dtype(), DType::Bool, "the mask must be bool: compare, as in x.gt_scalar(0.0)"))
+}
+
+/// Indices known on the host.
+#[track_caller]
+pub(super) fn host_index(places: &[usize], shape: Shape, device: &Device) -> Result<Tensor> {
+    match device.int_dtype() {
+        DType::I64 => {
+            let places: Vec<i64> = places.iter().map(|&p| p as i64).collect();
+            Tensor::from_vec(places, shape, device)
+        }
+        _ => {
+            let places: Vec<i32> = places.iter().map(|&p| p as i32).collect();
+            Tensor::from_vec(places, shape, device)
+        }
+    }
+}
+
+/// 0, 1, … up to `n` in the dtype of indices.
+#[track_caller]
+fn numbers(n: usize, device: &Device) -> Result<Tensor> {
+    let dtype = device.int_dtype();
+    if dtype == DType::I32 && n > i32::MAX as usize {
+        return Err(Error::invalid("index", format!("{n} elements pass the i32 indices that {device} has")));
+    }
+    Tensor::arange(0i64, n as i64, 1i64, (dtype, device))
+}
+
+/// One index into the axes of `sizes` made one, in one axis. Negative numbers count from the end of their axis.
+#[track_caller]
+fn flat_index(
+    op: &'static str,
+    sizes: &[usize],
+    gathered: SmallVec<[Gathered; 2]>,
+    shape: &Shape,
+    device: &Device,
+) -> Result<Tensor> {
+    let dtype = device.int_dtype();
+    let total: usize = sizes.iter().product();
+    let alone = gathered.len() == 1;
+    if dtype == DType::I32 && total > i32::MAX as usize {
+        return Err(Error::invalid(
+            op,
+            format!("{total} elements pass the i32 indices that this device has"),
+        ));
+    }
+    let mut flat: Option<Tensor> = None;
+    let mut stride = total;
+    for (Gathered { index, within, .. }, &size) in gathered.into_iter().zip(sizes) {
+        let signed = matches!(index.dtype(), DType::I32 | DType::I64);
+        let mut index = index.cast_unchecked(dtype);
+        if !within && signed {
+            // Only what a whole turn mends is turned: an error then names the number as it was given.
+            let beyond = index.lt_scalar(0).bitwise_and(&index.ge_scalar(-(size as i64)))?;
+            index = beyond.where_cond(&index.add_scalar(size as i64), &index)?;
+        }
+        if !within && !alone {
+            // Of several axes made one, a number outside its own axis could still be inside the whole.
+            let shape = index.shape().clone();
+            index = numbers(size, device)?.gather(0, &index.flatten_all())?.reshape_unchecked(shape);
+        }
+        stride = stride.checked_div(size).unwrap_or(0);
+        let part = if stride == 1 { index } else { index.mul_scalar(stride as i64) };
+        flat = Some(match flat {
+            Some(sum) => sum.add(&part)?,
+            None => part,
+        });
+    }
+    let flat = flat.unwrap_or(Tensor::full((), 0, (dtype, device))?);
+    Ok(flat.expand_unchecked(shape.clone()).flatten_all())
+}
