@@ -143,11 +143,7 @@ impl Operand {
                 }
                 Way::Step { start, step, .. } => {
                     let end = start + self.sizes[axis] * step;
-                    t.slice_step(at, start as isize, end as isize, step as isize)?.narrow(
-                        at,
-                        0,
-                        self.sizes[axis],
-                    )?
+                    t.slice_step(at, start..end, step)?.narrow(at, 0, self.sizes[axis])?
                 }
             };
         }
@@ -187,7 +183,7 @@ impl Operand {
                 }
                 Way::Step { start, step, .. } => {
                     format!(
-                        ".slice_step({i}, {start}, {}, {step})?.narrow({i}, 0, {size})?",
+                        ".slice_step({i}, {start}..{}, {step})?.narrow({i}, 0, {size})?",
                         start + size * step
                     )
                 }
