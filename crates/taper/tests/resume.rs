@@ -160,6 +160,13 @@ fn the_state_dict_holds_parameters_alone() -> Result<()> {
     Ok(())
 }
 
+/// [`Net`] without its first dropout.
+#[derive(Module)]
+struct Calm {
+    fc1: Linear,
+    rest: Sequential,
+}
+
 #[test]
 fn a_checkpoint_of_something_else_changes_nothing() -> Result<()> {
     let d = device();
@@ -193,10 +200,17 @@ fn a_checkpoint_of_something_else_changes_nothing() -> Result<()> {
     assert_eq!(missing[0], "optimizer.param_groups.1.lr");
     assert_eq!(state(&other), before);
 
-    // A model of another shape, or with a dropout less.
+    // A model of another shape, and one of the same parameters with a dropout less.
     let narrow = Linear::new(2, 2, &Generator::seed(0, &d))?;
     let message = checkpoint.restore().module("model", &narrow).finish().unwrap_err().to_string();
-    assert!(message.contains("rng.model.drop.offset") || message.contains("model.weight"), "{message}");
+    assert!(message.contains(r#"missing ["model.weight", "model.bias"]"#), "{message}");
+    let rng = Generator::seed(5, &d);
+    let calm = Calm { fc1: Linear::new(6, 16, &rng)?, rest: other.net.rest };
+    let weight = calm.fc1.weight.to_vec::<f32>()?;
+    let message = checkpoint.restore().module("model", &calm).finish().unwrap_err().to_string();
+    assert!(message.contains(r#"unexpected ["rng.model.drop.offset", "rng.model.drop.seed"]"#), "{message}");
+    assert_eq!(calm.fc1.weight.to_vec::<f32>()?, weight);
+    let mut other = Training::new(2, &d)?;
     // A part that is not there.
     let message = checkpoint.restore().part("sampler", &mut other.noise).finish().unwrap_err().to_string();
     assert!(message.contains(r#"missing ["sampler.seed", "sampler.offset"]"#), "{message}");
