@@ -97,6 +97,24 @@ impl Program {
     pub fn output_dtype(&self, n: usize) -> DType {
         self.dtypes[self.outputs[n] as usize]
     }
+
+    /// For each input, whether output `n` depends on it.
+    pub(crate) fn inputs_of(&self, n: usize) -> Vec<bool> {
+        let mut wanted = vec![false; self.instrs.len()];
+        wanted[self.outputs[n] as usize] = true;
+        let mut read = vec![false; self.inputs.len()];
+        // Registers name earlier instructions.
+        for (r, instr) in self.instrs.iter().enumerate().rev() {
+            if !wanted[r] {
+                continue;
+            }
+            if let Instr::Load(k) = *instr {
+                read[k as usize] = true;
+            }
+            instr.operands().iter().for_each(|&operand| wanted[operand as usize] = true);
+        }
+        read
+    }
 }
 
 /// One unit of work for a backend. Outputs are always fresh row-major buffers, or (for `Map`) an input's own buffer.
