@@ -71,7 +71,7 @@ pub(crate) type Second = Result<Rerun, &'static str>;
 /// The run on a second adapter; why there is none on Linux, or nothing at all elsewhere.
 pub(crate) fn second_adapter() -> Option<Second> {
     let present = |driver: &&str| std::path::Path::new(driver).exists();
-    let found = DRIVERS.iter().position(|driver| present(&driver));
+    let found = DRIVERS.iter().position(|driver| present(driver));
     cfg!(target_os = "linux")
         .then(|| found.map(|at| SECOND[at]).ok_or("no second adapter: apt-get install chromium (Debian)"))
 }
