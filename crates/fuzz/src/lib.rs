@@ -8,16 +8,26 @@
 //! | [`modes`] | the ways to evaluate a program |
 //! | [`minimise`] | a failing program made small |
 //! | [`code`] | a program as Rust |
+//! | [`gradient_case`] | first and second derivatives |
+//! | [`product_case`] | products of views |
+//! | [`threads_case`] | threads that share leaves and graphs |
 //! | [`rng`] | the fuzzer's own choices |
 
 pub mod code;
 pub mod generate;
+mod gradients;
 mod grid;
 pub mod minimise;
 pub mod modes;
 pub mod oracle;
+mod products;
 pub mod program;
 pub mod rng;
+mod threads;
+
+pub use gradients::gradient_case;
+pub use products::product_case;
+pub use threads::threads_case;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -66,7 +76,8 @@ pub fn show(seed: u64, case: u64, device: &Device) -> String {
     for (i, (step, known)) in program.steps.iter().zip(&oracle.known).enumerate() {
         let x: Vec<String> = step.inputs.iter().map(|j| format!("t{j}")).collect();
         let exact = if known.is_exact() { "exact" } else { "rounded" };
-        out += &format!("let t{i} = {}; // {:?} {} {exact}\n", step.action.rust(&x), known.shape, known.dtype);
+        out +=
+            &format!("let t{i} = {}; // {:?} {} {exact}\n", step.action.rust(&x), known.shape, known.dtype);
     }
     out
 }
