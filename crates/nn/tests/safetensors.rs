@@ -218,7 +218,7 @@ fn values_of_other_precision_are_cast_to_the_parameters() {
         assert!(layer.weight.is_tracked());
     }
     // Counts take other integers where they hold them, and no fractions.
-    let count = Tensor::new([5i32], &device).unwrap().into_cell(false).unwrap();
+    let count = Tensor::new([5], (DType::I32, &device)).unwrap().into_cell(false).unwrap();
     let held = vec![count];
     let dict = |tensor: Tensor| StateDict::from([("0".to_string(), tensor)]);
     held.load_state_dict(&dict(Tensor::new([7i64], &device).unwrap())).unwrap();
