@@ -66,7 +66,8 @@ pub fn show(seed: u64, case: u64, device: &Device) -> String {
     for (i, (step, known)) in program.steps.iter().zip(&oracle.known).enumerate() {
         let x: Vec<String> = step.inputs.iter().map(|j| format!("t{j}")).collect();
         let exact = if known.is_exact() { "exact" } else { "rounded" };
-        out += &format!("let t{i} = {}; // {:?} {} {exact}\n", step.action.rust(&x), known.shape, known.dtype);
+        out +=
+            &format!("let t{i} = {}; // {:?} {} {exact}\n", step.action.rust(&x), known.shape, known.dtype);
     }
     out
 }

@@ -365,7 +365,8 @@ impl Tensor {
                     "tensor 0 has {} axes and tensor {i} has {}; all need as many",
                     first.rank(),
                     tensor.rank()
-                )));
+                ))
+                .here());
             }
             let differs = (0..first.rank()).find(|&a| a != axis && tensor.dims()[a] != first.dims()[a]);
             if let Some(a) = differs {
@@ -373,7 +374,8 @@ impl Tensor {
                     "tensor {i} has size {} at axis {a}, where tensor 0 has {}; sizes must agree on every axis but {axis}",
                     tensor.dims()[a],
                     first.dims()[a]
-                )));
+                ))
+                .here());
             }
             size = size.saturating_add(tensor.dims()[axis]);
             dtype = dtype.promote(tensor.dtype());
