@@ -35,6 +35,8 @@ pub use tensor_core;
 
 pub use autograd::{dot, enable_grad, grad, grad_of, no_grad};
 #[cfg(feature = "cpu")]
+pub use backend_cpu::{num_threads, set_num_threads};
+#[cfg(feature = "cpu")]
 pub use devices::best_device;
 #[cfg(feature = "gpu")]
 pub use devices::wgpu;
@@ -44,7 +46,7 @@ pub use devices::{device, devices};
 pub use tensor_core::{
     Axes, Axis, DType, Device, DeviceInfo, DeviceKind, Element, Ellipsis, Error, ErrorKind, Generator, Index,
     Layout, MemoryStats, NewAxis, Op, Result, Scalar, Shape, State, StateReader, StateValue, Stateful, Step,
-    Tensor, TensorOptions, bf16, default_dtype, eval_pending, f16, set_default_dtype,
+    Tensor, TensorOptions, bf16, default_dtype, eval_all, eval_pending, f16, set_default_dtype,
 };
 
 /// What nearly every program needs: `use taper::prelude::*;`.
