@@ -507,7 +507,8 @@ impl Tensor {
             .collect();
         let out: Shape = dims[..first].iter().chain(shape.dims()).chain(&dims[last..]).copied().collect();
         let found = view.reshape_unchecked(merged).index_select(first, &flat)?;
-        Ok(found.reshape_unchecked(out))
+        // Of an empty index the other sizes count too.
+        Ok(found.reshape_unchecked(out.checked(op)?))
     }
 
     #[track_caller]
