@@ -3,7 +3,7 @@
 
 use std::{ffi::OsString, process::ExitCode};
 
-use crate::workspace::{cargo, in_words};
+use crate::workspace::{cargo, pass_on};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -13,14 +13,5 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
-    let mut command = cargo();
-    command.args(["run", "--release", "--package", "taper-bench", "--"]).args(&args.rest);
-    match command.status() {
-        Ok(status) if status.success() => ExitCode::SUCCESS,
-        Ok(status) => ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)),
-        Err(error) => {
-            eprintln!("error: {} cannot be run: {error}", in_words(&command));
-            ExitCode::FAILURE
-        }
-    }
+    pass_on(cargo().args(["run", "--release", "--package", "taper-bench", "--"]).args(&args.rest))
 }

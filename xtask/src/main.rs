@@ -3,6 +3,7 @@
 
 mod bench;
 mod check_layers;
+mod fuzz;
 mod test_all_backends;
 mod workspace;
 
@@ -22,14 +23,18 @@ enum Command {
     Bench(bench::Args),
     /// Check that crates depend on each other only as the design allows
     CheckLayers,
+    /// Run random programs on a device, against the plain reference: `fuzz --help` says how
+    #[command(disable_help_flag = true)]
+    Fuzz(fuzz::Args),
     /// Run every test, the behaviour suite once on each device, and print one table
     TestAllBackends(test_all_backends::Args),
 }
 
 fn main() -> ExitCode {
     let result = match Command::parse() {
-        // Says itself what is wrong, and ends as the program that it runs.
+        // These say themselves what is wrong, and end as the program that they run.
         Command::Bench(args) => return bench::run(&args),
+        Command::Fuzz(args) => return fuzz::run(&args),
         Command::CheckLayers => check_layers::run(),
         Command::TestAllBackends(args) => test_all_backends::run(&args),
     };

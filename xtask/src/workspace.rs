@@ -2,7 +2,7 @@
 
 use std::{
     path::PathBuf,
-    process::{Command, Stdio},
+    process::{Command, ExitCode, Stdio},
 };
 
 use serde_json::Value;
@@ -119,6 +119,18 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
         ));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Runs a program that says itself what is wrong, and ends as it does.
+pub(crate) fn pass_on(command: &mut Command) -> ExitCode {
+    match command.status() {
+        Ok(status) if status.success() => ExitCode::SUCCESS,
+        Ok(status) => ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)),
+        Err(error) => {
+            eprintln!("error: {} cannot be run: {error}", in_words(command));
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// The command as one would type it.

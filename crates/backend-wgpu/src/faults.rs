@@ -109,7 +109,7 @@ mod tests {
         let gpu = Gpu::open(&found, &Options::default()).unwrap();
         gpu.finish().unwrap();
         // No buffer may have both of these.
-        gpu.device.create_buffer(&wgpu::BufferDescriptor {
+        let _refused = gpu.device.create_buffer(&wgpu::BufferDescriptor {
             label: Some("impossible"),
             size: 256,
             usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::MAP_WRITE,

@@ -114,7 +114,7 @@ impl Action {
             A::Permute(axes) => format!("{me}.permute({})?", sizes(axes)),
             A::Expand(shape) => format!("{me}.expand({})?", sizes(shape)),
             A::Slice { axis, start, end, step } => {
-                format!("{me}.slice_step({axis}, {start}, {end}, {step})?")
+                format!("{me}.slice_step({axis}, {start}..{end}, {step})?")
             }
             A::Narrow { axis, start, len } => format!("{me}.narrow({axis}, {start}, {len})?"),
             A::Select { axis, index } => format!("{me}.select({axis}, {index})?"),

@@ -8,16 +8,26 @@
 //! | [`modes`] | the ways to evaluate a program |
 //! | [`minimise`] | a failing program made small |
 //! | [`code`] | a program as Rust |
+//! | [`gradient_case`] | first and second derivatives |
+//! | [`product_case`] | products of views |
+//! | [`threads_case`] | threads that share leaves and graphs |
 //! | [`rng`] | the fuzzer's own choices |
 
 pub mod code;
 pub mod generate;
+mod gradients;
 mod grid;
 pub mod minimise;
 pub mod modes;
 pub mod oracle;
+mod products;
 pub mod program;
 pub mod rng;
+mod threads;
+
+pub use gradients::gradient_case;
+pub use products::product_case;
+pub use threads::threads_case;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -2,15 +2,16 @@
 
 use std::{io::IsTerminal, process::ExitCode};
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
-use taper_fuzz::{Report, program_case};
+use taper::Device;
+use taper_fuzz::{Report, gradient_case, product_case, program_case, threads_case};
 
-/// Random programs on a device, against the plain reference.
+/// Random programs on a device, against the plain reference; derivatives, products of views, and threads.
 #[derive(Parser)]
 #[command(name = "taper-fuzz", bin_name = "cargo xtask fuzz")]
 struct Args {
-    /// How many programs
+    /// How many programs; there are half as many for derivatives, as many products, and one round of threads for twenty
     #[arg(long, default_value_t = 300)]
     programs: u64,
     /// The seed of the run: the same seed gives the same cases
@@ -19,8 +20,11 @@ struct Args {
     /// cpu, wgpu, or wgpu:N
     #[arg(long, default_value = "cpu")]
     device: String,
-    /// Only this case, as a failure names it
+    /// Only this family
     #[arg(long)]
+    family: Option<Family>,
+    /// Only this case of the family, as a failure names it
+    #[arg(long, requires = "family")]
     case: Option<u64>,
     /// Print the programs in place of running them
     #[arg(long)]
@@ -28,6 +32,49 @@ struct Args {
     /// Go on after a failure
     #[arg(long)]
     keep_going: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
+enum Family {
+    /// Programs of every operation, evaluated in every way
+    Programs,
+    /// First and second derivatives
+    Gradients,
+    /// Products of views
+    Products,
+    /// Threads that share leaves and graphs
+    Threads,
+}
+
+impl Family {
+    const ALL: [Family; 4] = [Family::Programs, Family::Gradients, Family::Products, Family::Threads];
+
+    fn name(self) -> &'static str {
+        match self {
+            Family::Programs => "programs",
+            Family::Gradients => "gradients",
+            Family::Products => "products",
+            Family::Threads => "threads",
+        }
+    }
+
+    /// The cases of a run of so many programs.
+    fn cases(self, programs: u64) -> u64 {
+        match self {
+            Family::Programs | Family::Products => programs,
+            Family::Gradients => programs.div_ceil(2),
+            Family::Threads => programs.div_ceil(20),
+        }
+    }
+
+    fn run(self, seed: u64, case: u64, device: &Device) -> Result<(), Report> {
+        match self {
+            Family::Programs => program_case(seed, case, device),
+            Family::Gradients => gradient_case(seed, case, device),
+            Family::Products => product_case(seed, case, device),
+            Family::Threads => threads_case(seed, case, device),
+        }
+    }
 }
 
 fn main() -> ExitCode {
@@ -39,39 +86,57 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    taper_fuzz::modes::keep_panics();
-    let cases = match args.case {
-        Some(case) => case..case + 1,
-        None => 0..args.programs,
-    };
-    let bar = if std::io::stderr().is_terminal() {
-        let style = ProgressStyle::with_template("{bar:40} {pos}/{len} {msg}");
-        ProgressBar::new(args.programs).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
-    } else {
-        ProgressBar::hidden()
-    };
+    let families: Vec<Family> = args.family.map_or(Family::ALL.to_vec(), |family| vec![family]);
     if args.show {
+        let cases = args.case.map_or(0..args.programs, |case| case..case + 1);
         for case in cases {
             println!("// case {case}\n{}", taper_fuzz::show(args.seed, case, &device));
         }
         return ExitCode::SUCCESS;
     }
+    taper_fuzz::modes::keep_panics();
+    println!("fuzzing {device} ({}) with seed {}", device.info().description, args.seed);
     let mut failed = 0;
-    for case in cases.clone() {
-        if let Err(Report { what, code }) = program_case(args.seed, case, &device) {
-            failed += 1;
-            println!("case {case} on {device}: {what}\n\n{code}");
-            println!("again: cargo xtask fuzz --device {} --seed {} --case {case}\n", args.device, args.seed);
-            if !args.keep_going {
-                break;
-            }
+    for family in families {
+        let cases = args.case.map_or(0..family.cases(args.programs), |case| case..case + 1);
+        failed += run(family, cases, &args, &device);
+        if failed > 0 && !args.keep_going {
+            break;
         }
+    }
+    if failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// Runs the cases of a family, and says how many failed.
+fn run(family: Family, cases: std::ops::Range<u64>, args: &Args, device: &Device) -> u64 {
+    let (name, n) = (family.name(), cases.end - cases.start);
+    let bar = if std::io::stderr().is_terminal() {
+        let style = ProgressStyle::with_template("{msg:10} {bar:40} {pos}/{len}");
+        let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+        ProgressBar::new(n).with_style(style).with_message(name)
+    } else {
+        ProgressBar::hidden()
+    };
+    let mut failed = 0;
+    for case in cases {
         bar.inc(1);
+        let Err(Report { what, code }) = family.run(args.seed, case, device) else { continue };
+        failed += 1;
+        bar.suspend(|| {
+            println!("\n{name}, case {case} on {device}: {what}\n\n{code}");
+            println!(
+                "again: cargo xtask fuzz --device {} --seed {} --family {name} --case {case}",
+                args.device, args.seed
+            );
+        });
+        if !args.keep_going {
+            break;
+        }
     }
     bar.finish_and_clear();
-    if failed > 0 {
-        return ExitCode::FAILURE;
-    }
-    println!("{} programs on {device} with seed {}: nothing wrong", cases.end - cases.start, args.seed);
-    ExitCode::SUCCESS
+    println!(
+        "{name}: {n} cases, {}",
+        if failed == 0 { "nothing wrong".into() } else { format!("{failed} FAILED") }
+    );
+    failed
 }

@@ -79,13 +79,13 @@ impl<F: Fn(&Program, &Plan, &Oracle) -> Option<String>> Shrinker<'_, F> {
         smaller
     }
 
+    /// One step read, the earliest that will do; or else as few as will.
     fn one_read(&mut self) -> bool {
-        if self.best.plan.reads.len() < 2 {
-            return false;
-        }
-        for read in self.best.plan.reads.clone() {
-            let mut plan = self.best.plan.clone();
-            plan.reads = vec![read];
+        for place in 0..self.best.program.steps.len() {
+            if self.best.plan.reads == [place] {
+                return false;
+            }
+            let plan = Plan { reads: vec![place], ..self.best.plan.clone() };
             if self.take(self.best.program.clone(), plan) {
                 return true;
             }
@@ -94,7 +94,7 @@ impl<F: Fn(&Program, &Plan, &Oracle) -> Option<String>> Shrinker<'_, F> {
         for read in self.best.plan.reads.clone() {
             let mut plan = self.best.plan.clone();
             plan.reads.retain(|&r| r != read);
-            smaller |= self.take(self.best.program.clone(), plan);
+            smaller |= !plan.reads.is_empty() && self.take(self.best.program.clone(), plan);
         }
         smaller
     }

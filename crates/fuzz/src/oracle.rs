@@ -150,6 +150,19 @@ impl Oracle {
                     return Err(Unfit::Unstable("the sign of a zero"));
                 }
             }
+            let large = |k: &&Known| !k.dtype.is_float() && k.values.iter().any(|v| v.as_f64().abs() > 1e6);
+            if rounds != Rounds::Never && inputs.iter().any(large) {
+                return Err(Unfit::Unstable("integers beyond what a float holds"));
+            }
+            // Kernels that fuse keep half types in f32, where there is room for what is too large for them.
+            let finite = |k: &&Known| k.values.iter().all(|v| v.as_f64().is_finite());
+            if dtype != dtype.compute()
+                && rounds != Rounds::Never
+                && inputs.iter().all(|k| finite(&k))
+                && floats().any(|v| !v.is_finite())
+            {
+                return Err(Unfit::Unstable("a number beyond a half type"));
+            }
             if intermediates_overflow(action, &inputs) {
                 return Err(Unfit::Unstable("a sum of extremes"));
             }
@@ -182,7 +195,7 @@ impl Oracle {
                     // An exponent that is exact stays: a base below 0 has no power that is not integral.
                     let held = matches!(action, Action::Binary(BinaryOp::Pow)) && i == 1;
                     if matches!(rounds, Rounds::Relative | Rounds::ToGreatest) && !held {
-                        self.moved(t, 0.0, sample, &mut rng)
+                        self.moved(t, 0.0, None, sample, &mut rng)
                     } else {
                         Ok(t.clone())
                     }
@@ -196,7 +209,7 @@ impl Oracle {
                 } else {
                     0.0
                 };
-                result = self.moved(&result, greatest, sample, &mut rng)?;
+                result = self.moved(&result, greatest, Some(&known.values), sample, &mut rng)?;
             }
             let found = to_scalars(&result).map_err(|e| Unfit::Refused(e.to_string()))?;
             for ((found, expected), off) in found.iter().zip(&known.values).zip(&mut off) {
@@ -236,8 +249,16 @@ impl Oracle {
         of_scalars(values, shape, dtype, &self.device).map_err(|e| Unfit::Refused(e.to_string()))
     }
 
-    /// A copy with every float moved by some units in its last place, or in that of `greatest`.
-    fn moved(&self, t: &Tensor, greatest: f64, sample: usize, rng: &mut Rng) -> Result<Tensor, Unfit> {
+    /// A copy with every float moved by some units in its last place, or in that of `greatest`: further `away` from these where
+    /// it is not one of them, or what moved the operands might cancel it.
+    fn moved(
+        &self,
+        t: &Tensor,
+        greatest: f64,
+        away: Option<&[Scalar]>,
+        sample: usize,
+        rng: &mut Rng,
+    ) -> Result<Tensor, Unfit> {
         let dtype = t.dtype();
         if !dtype.is_float() {
             return Ok(t.clone());
@@ -249,8 +270,10 @@ impl Oracle {
         let values = to_scalars(t).map_err(|e| Unfit::Refused(e.to_string()))?;
         let values: Vec<Scalar> = values
             .iter()
-            .map(|v| {
+            .enumerate()
+            .map(|(i, v)| {
                 let v = v.as_f64();
+                let from = away.map_or(v, |a| a[i].as_f64());
                 let size = 0.25 + 0.75 * rng.unit();
                 let by = match sample {
                     0 => 1.0,
@@ -258,8 +281,9 @@ impl Oracle {
                     _ if rng.one_in(2) => size,
                     _ => -size,
                 };
-                let by = by * units;
-                Scalar::Float(if v.is_finite() { v + v * by + greatest * by } else { v })
+                let by = by * units * (v.abs() + greatest);
+                let by = if v == from { by } else { by.abs() * (v - from).signum() };
+                Scalar::Float(if v.is_finite() { v + by } else { v })
             })
             .collect();
         self.leaf(&values, t.dims(), dtype)
@@ -420,7 +444,7 @@ fn rounding(action: &Action, inputs: &[&Known], dtype: DType, values: &[Scalar])
             if kept(inputs[0]) && kept(inputs[1]) { Never } else { Relative }
         }
         A::CompareScalar(_, s) => {
-            let to = s.promote_with(inputs[0].dtype);
+            let to = s.promote_with(inputs[0].dtype, &inputs[0].copy.device());
             if inputs[0].dtype == to || grid(0).fits(to) { Never } else { Relative }
         }
         A::Where => {

@@ -241,9 +241,7 @@ impl Action {
             A::Flatten => Ok(x[0].flatten_all()),
             A::Permute(axes) => x[0].permute(axes.as_slice()),
             A::Expand(shape) => x[0].expand(shape.as_slice()),
-            A::Slice { axis: a, start, end, step } => {
-                x[0].slice_step(axis(a), *start as isize, *end as isize, *step as isize)
-            }
+            A::Slice { axis: a, start, end, step } => x[0].slice_step(axis(a), *start..*end, *step),
             A::Narrow { axis: a, start, len } => x[0].narrow(axis(a), *start, *len),
             A::Select { axis: a, index } => x[0].select(axis(a), *index as isize),
             A::Flip(axes) => x[0].flip(axes.as_slice()),

@@ -308,7 +308,7 @@ pub struct GatherKernel {
 
 /// `output = base; output[p with axis := index[p]] += src[p]`, row-major of the base's shape. Inputs: base, index, src.
 ///
-/// Repeated indices add in ascending order of position along the axis. Out-of-range indices are as in [`GatherKernel`].
+/// Repeated indices add in ascending order of position along the axis; half types add in f32 and are rounded once. Out-of-range indices are as in [`GatherKernel`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ScatterAddKernel {
     /// The axis indexed.

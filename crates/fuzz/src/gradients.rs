@@ -1,0 +1,280 @@
+//! First and second derivatives of random programs: those of the device against those of the plain reference, and, since both come
+//! from the same rules, those of the CPU in f64 against differences of what is differentiated.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use taper::{DType, Device, Result, Scalar, Tensor, grad, prelude::TensorGrad};
+use taper_testing::{of_scalars, reference_with};
+
+use crate::{
+    Report, code,
+    generate::{self, Taste},
+    minimise::{Failure, minimise_with},
+    modes::{self, Plan},
+    oracle::unit,
+    program::{Action, DRAWS, Program},
+    rng::Rng,
+};
+
+/// A weighted sum of a program's outputs, its gradients, a weighted sum of these, and its gradients: by float leaf.
+struct Derivatives {
+    loss: f64,
+    first: Vec<Option<Vec<f64>>>,
+    slope: f64,
+    second: Vec<Option<Vec<f64>>>,
+}
+
+/// The derivatives of one random program.
+///
+/// # Errors
+/// What is wrong, with the smallest program that shows it.
+pub fn gradient_case(seed: u64, case: u64, device: &Device) -> std::result::Result<(), Report> {
+    let mut rng = Rng::new(seed ^ 0x6ad, case);
+    let mut taste = Taste { special: false, subnormals: false, smooth: true, ..Taste::of(device, &mut rng) };
+    taste.dtypes.retain(|d| !matches!(d, DType::F16 | DType::BF16));
+    taste.steps = 2 + rng.below(9);
+    let (program, _) = generate::program(&mut rng, &taste);
+    let n = program.steps.len();
+    let reads: Vec<usize> = (0..n).filter(|&i| !program.is_used(i) || rng.one_in(4)).collect();
+    let plan = Plan {
+        eval: (0..n).map(|_| rng.one_in(4)).collect(),
+        drop: vec![false; n],
+        reads,
+        tracked: true,
+        twice: false,
+    };
+    let fails = |program: &Program, plan: &Plan| check(program, plan, device).err();
+    let Some(what) = fails(&program, &plan) else { return Ok(()) };
+    let found = Failure { program, plan, what };
+    let small = minimise_with(found, device, false, |program, plan, _| fails(program, plan));
+    let code = code::rust(&small.program, &small.plan)
+        + "// the derivatives of the sum of what is printed, each element weighted, or of the sum of its gradients\n";
+    Err(Report { what: small.what, code })
+}
+
+fn check(program: &Program, plan: &Plan, device: &Device) -> std::result::Result<(), String> {
+    match catch_unwind(AssertUnwindSafe(|| agree_with_reference(program, plan, device))) {
+        Ok(result) => result?,
+        Err(panic) => return Err(format!("panicked: {}", modes::message(panic.as_ref()))),
+    }
+    // Differences see through what is detached.
+    let detached = program.steps.iter().any(|step| step.action == Action::Detach);
+    if device.name() == "cpu" && !detached {
+        match catch_unwind(AssertUnwindSafe(|| agree_with_differences(&in_f64(program), plan, device))) {
+            Ok(result) => result?,
+            Err(panic) => return Err(format!("in f64, panicked: {}", modes::message(panic.as_ref()))),
+        }
+    }
+    Ok(())
+}
+
+/// The same on the reference, but for what follows from moving every leaf a little: if that is much, nothing is said.
+fn agree_with_reference(program: &Program, plan: &Plan, device: &Device) -> std::result::Result<(), String> {
+    let (reference, _) = reference_with(&device.info().dtypes);
+    let eager = Plan { eval: vec![true; program.steps.len()], ..plan.clone() };
+    let Ok(Some(expected)) = derivatives(program, &eager, &reference) else { return Ok(()) };
+    let found = match derivatives(program, plan, device) {
+        Ok(Some(found)) => found,
+        Ok(None) => return Err("nothing to differentiate, unlike on the reference".into()),
+        Err(error) => return Err(format!("no gradient: {error}")),
+    };
+    let mut moved = Vec::new();
+    for sample in 0..5 {
+        let mut rng = Rng::new(sample, 1);
+        let program = with_leaves(program, |v, dtype| {
+            let by = if rng.one_in(2) { 1.0 } else { -1.0 };
+            v + by * 32.0 * unit(dtype) * (v.abs() + 0.01)
+        });
+        let Ok(Some(sample)) = derivatives(&program, &eager, &reference) else { return Ok(()) };
+        moved.push(sample);
+    }
+    for second in [false, true] {
+        let of = |d: &Derivatives| if second { d.second.clone() } else { d.first.clone() };
+        let (found, expected) = (of(&found), of(&expected));
+        let moved: Vec<_> = moved.iter().map(of).collect();
+        for (leaf, (f, e)) in found.iter().zip(&expected).enumerate() {
+            let order = if second { "second" } else { "first" };
+            let (f, e) = match (f, e) {
+                (Some(f), Some(e)) => (f, e),
+                (None, None) => continue,
+                _ => {
+                    return Err(format!(
+                        "the {order} derivative by float leaf {leaf} is there on one device alone"
+                    ));
+                }
+            };
+            let greatest = e.iter().fold(0f64, |m, v| m.max(v.abs()));
+            let mut within = vec![0f64; e.len()];
+            for other in &moved {
+                let Some(other) = &other[leaf] else { return Ok(()) };
+                for ((w, o), e) in within.iter_mut().zip(other).zip(e) {
+                    *w = w.max((o - e).abs());
+                }
+            }
+            let spread =
+                within.iter().fold(0f64, |m, v| if v.is_finite() { m.max(*v) } else { f64::INFINITY });
+            if !greatest.is_finite() || greatest > 1e6 || spread > 1e-3 * greatest.max(1e-3) {
+                continue;
+            }
+            for (i, ((f, e), w)) in f.iter().zip(e).zip(&within).enumerate() {
+                let within = 8.0 * w + 1e-4 * greatest + 1e-6;
+                if (f - e).abs() > within || f.is_nan() {
+                    return Err(format!(
+                        "the {order} derivative by float leaf {leaf}: element {i} is {f}, expected {e} within {within:.1e}"
+                    ));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Along a direction, each derivative is what the quotient of differences goes to, if that goes anywhere.
+fn agree_with_differences(
+    program: &Program,
+    plan: &Plan,
+    device: &Device,
+) -> std::result::Result<(), String> {
+    let at = |h: f64| -> Option<Derivatives> {
+        let mut rng = Rng::new(3, 3);
+        let program = with_leaves(program, |v, _| v + h * rng.between(-3, 3) as f64 / 4.0);
+        derivatives(&program, plan, device).ok().flatten()
+    };
+    const H: f64 = 1e-3;
+    let (Some(here), Some(up), Some(down), Some(near_up), Some(near_down)) =
+        (at(0.0), at(H), at(-H), at(H / 2.0), at(-H / 2.0))
+    else {
+        return Ok(());
+    };
+    for second in [false, true] {
+        let value = |d: &Derivatives| if second { d.slope } else { d.loss };
+        let derivative = if second { &here.second } else { &here.first };
+        // The directions are drawn again in the order of the leaves' elements.
+        let mut rng = Rng::new(3, 3);
+        let (mut along, mut size) = (0.0, 0.0);
+        for (leaf, n) in derivative.iter().zip(leaf_sizes(program)) {
+            for i in 0..n {
+                let v = rng.between(-3, 3) as f64 / 4.0;
+                let d = leaf.as_ref().map_or(0.0, |g| g[i]);
+                along += d * v;
+                size += (d * v).abs();
+            }
+        }
+        let central = (value(&up) - value(&down)) / (2.0 * H);
+        let near = (value(&near_up) - value(&near_down)) / H;
+        let limit = (4.0 * near - central) / 3.0;
+        let bend = (value(&up) - 2.0 * value(&here) + value(&down)) / H;
+        let near_bend = (value(&near_up) - 2.0 * value(&here) + value(&near_down)) / (H / 2.0);
+        let scale = size.max(limit.abs()).max(1e-3 * value(&here).abs()).max(1e-3);
+        let smooth = (near - central).abs() < 1e-4 * scale && (near_bend - bend / 2.0).abs() < 1e-4 * scale;
+        if !(scale < 1e6 && smooth) {
+            continue;
+        }
+        if (limit - along).abs() > 2e-3 * scale || along.is_nan() {
+            let order = if second { "second" } else { "first" };
+            return Err(format!(
+                "the {order} derivative along a direction is {along}, differences give {limit}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// `None` where nothing that is read depends on a leaf.
+fn derivatives(program: &Program, plan: &Plan, device: &Device) -> Result<Option<Derivatives>> {
+    let rng = taper::Generator::seed(DRAWS, device);
+    let mut made: Vec<Tensor> = Vec::new();
+    let mut leaves = Vec::new();
+    for (i, step) in program.steps.iter().enumerate() {
+        let inputs: Vec<&Tensor> = step.inputs.iter().map(|&j| &made[j]).collect();
+        let mut t = step.action.apply(&inputs, &rng)?;
+        if matches!(step.action, Action::Leaf { .. }) && t.dtype().is_float() {
+            t = t.requires_grad();
+            leaves.push(t.clone());
+        }
+        if plan.eval[i] {
+            t.eval()?;
+        }
+        made.push(t);
+    }
+    let weighted = |t: &Tensor, by: usize| -> Result<Tensor> {
+        let weights: Vec<Scalar> =
+            (0..t.numel()).map(|i| Scalar::Float(((i * 5 + by) % 7) as f64 / 4.0 - 0.75)).collect();
+        Ok(t.mul(&of_scalars(&weights, t.dims(), t.dtype(), device)?)?.sum())
+    };
+    let sum = |of: &[&Tensor], by: usize| -> Result<Option<Tensor>> {
+        let mut total: Option<Tensor> = None;
+        for t in of.iter().filter(|t| t.is_tracked()) {
+            let one = weighted(t, by)?;
+            total = Some(match total {
+                Some(total) => total.add(&one)?,
+                None => one,
+            });
+        }
+        Ok(total)
+    };
+    let reads: Vec<&Tensor> = plan.reads.iter().map(|&i| &made[i]).filter(|t| t.dtype().is_float()).collect();
+    let Some(loss) = sum(&reads, 2)? else { return Ok(None) };
+    let wanted: Vec<&Tensor> = leaves.iter().collect();
+    let first = grad(&[&loss], &wanted, true)?;
+    let numbers = |of: &[Option<Tensor>]| -> Result<Vec<Option<Vec<f64>>>> {
+        of.iter().map(|g| g.as_ref().map(Tensor::to_f64_vec).transpose()).collect()
+    };
+    let given: Vec<&Tensor> = first.iter().flatten().collect();
+    let slope = sum(&given, 4)?;
+    let second = match &slope {
+        Some(slope) => grad(&[slope], &wanted, false)?,
+        None => vec![None; wanted.len()],
+    };
+    // What does not change with the leaves has its part in no difference.
+    let slope = slope.map_or(Ok(0.0), |s| s.to_f64_vec().map(|v| v[0]))?;
+    let value = Derivatives {
+        loss: loss.to_f64_vec()?[0],
+        second: numbers(&second)?,
+        first: numbers(&first)?,
+        slope,
+    };
+    let all = value.first.iter().chain(&value.second).flatten().flatten();
+    let finite = value.loss.is_finite() && value.slope.is_finite() && all.copied().all(f64::is_finite);
+    Ok(finite.then_some(value))
+}
+
+/// The program with every element of its float leaves changed.
+fn with_leaves(program: &Program, mut change: impl FnMut(f64, DType) -> f64) -> Program {
+    let mut program = program.clone();
+    for step in &mut program.steps {
+        if let Action::Leaf { dtype, values, .. } = &mut step.action
+            && dtype.is_float()
+        {
+            values.iter_mut().for_each(|v| *v = Scalar::Float(change(v.as_f64(), *dtype)));
+        }
+    }
+    program
+}
+
+fn leaf_sizes(program: &Program) -> Vec<usize> {
+    let size = |action: &Action| match action {
+        Action::Leaf { dtype, values, .. } if dtype.is_float() => Some(values.len()),
+        _ => None,
+    };
+    program.steps.iter().filter_map(|step| size(&step.action)).collect()
+}
+
+/// The program with f64 for every float.
+fn in_f64(program: &Program) -> Program {
+    use Action as A;
+    let mut program = program.clone();
+    for step in &mut program.steps {
+        if let A::Leaf { dtype, .. }
+        | A::Full { dtype, .. }
+        | A::Arange { dtype, .. }
+        | A::Eye { dtype, .. }
+        | A::Draw { dtype, .. }
+        | A::Cast(dtype) = &mut step.action
+            && dtype.is_float()
+        {
+            *dtype = DType::F64;
+        }
+    }
+    program
+}

@@ -1,0 +1,133 @@
+//! The fuzzer finds what is planted, and says it in a few lines.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::sync::Arc;
+
+use taper::{
+    DType, Device, DeviceInfo, Layout, MemoryStats, Result,
+    tensor_core::{Backend, BinaryOp, CompareOp, Kernel, Launch, Storage, kernel::Instr},
+};
+use taper_fuzz::{Report, gradient_case, product_case, program_case, threads_case};
+use taper_testing::{Reference, reference, reference_backend};
+
+/// The plain reference, but for kernels that `change` makes others of.
+#[derive(Debug)]
+struct Broken {
+    plain: Arc<Reference>,
+    change: fn(&mut Kernel),
+}
+
+impl Backend for Broken {
+    fn info(&self) -> &DeviceInfo {
+        self.plain.info()
+    }
+    fn allocate(&self, dtype: DType, numel: usize) -> Result<Storage> {
+        self.plain.allocate(dtype, numel)
+    }
+    fn upload(&self, dtype: DType, bytes: &[u8]) -> Result<Storage> {
+        self.plain.upload(dtype, bytes)
+    }
+    fn download(&self, storage: &Storage, start: usize, out: &mut [u8]) -> Result<()> {
+        self.plain.download(storage, start, out)
+    }
+    fn run(&self, launch: &Launch<'_>) -> Result<()> {
+        let mut kernel = launch.kernel.clone();
+        (self.change)(&mut kernel);
+        self.plain.run(&Launch { kernel: &kernel, ..*launch })
+    }
+    fn synchronize(&self) -> Result<()> {
+        self.plain.synchronize()
+    }
+    fn memory(&self) -> MemoryStats {
+        self.plain.memory()
+    }
+    fn reset_peak(&self) {
+        self.plain.reset_peak();
+    }
+    fn empty_cache(&self) {
+        self.plain.empty_cache();
+    }
+}
+
+fn broken(change: fn(&mut Kernel)) -> Device {
+    Device::new(Arc::new(Broken { plain: reference_backend().1, change }))
+}
+
+/// Changes the instructions of maps.
+fn instructions(kernel: &mut Kernel, change: impl Fn(&mut Instr)) {
+    if let Kernel::Map(map) = kernel {
+        map.program.instrs.iter_mut().for_each(change);
+    }
+}
+
+/// The first case that fails, of 300.
+fn first(device: &Device, case: fn(u64, u64, &Device) -> Result<(), Report>) -> Report {
+    (0..300).find_map(|k| case(1, k, device).err()).expect("the fault is found")
+}
+
+#[test]
+fn a_comparison_that_takes_equals_for_less_is_found() {
+    let device = broken(|kernel| {
+        instructions(kernel, |instr| {
+            if let Instr::Compare(op @ CompareOp::Lt, ..) = instr {
+                *op = CompareOp::Le;
+            }
+        });
+    });
+    let report = first(&device, program_case);
+    assert!(report.code.contains(".lt") || report.code.contains("clamp"), "{}", report.code);
+    assert!(report.code.lines().count() <= 6, "{}", report.code);
+}
+
+#[test]
+fn a_running_operation_that_runs_the_other_way_is_found() {
+    let device = broken(|kernel| {
+        if let Kernel::Cumulative(k) = kernel {
+            k.reverse = !k.reverse;
+        }
+    });
+    let report = first(&device, program_case);
+    assert!(report.code.contains("cum"), "{}", report.code);
+    assert!(report.code.lines().count() <= 4, "{}", report.code);
+}
+
+#[test]
+fn an_operand_whose_strides_are_not_looked_at_is_found() {
+    let device = broken(|kernel| {
+        if let Kernel::MatMul(k) = kernel
+            && k.m == 1
+            && k.n == 1
+            && k.rhs.strides().iter().all(|s| *s > 0)
+        {
+            k.rhs = Layout::contiguous(k.rhs.shape().clone());
+        }
+    });
+    let report = first(&device, product_case);
+    assert!(report.code.lines().count() <= 5, "{}", report.code);
+    assert!(report.what.starts_with("element 0 is"), "{}", report.what);
+}
+
+#[test]
+fn a_gradient_that_differs_from_the_reference_is_found() {
+    // A division by the standard deviation is a product with it, in a kernel of gradients as in any other.
+    let device = broken(|kernel| {
+        instructions(kernel, |instr| {
+            if let Instr::Binary(op @ BinaryOp::Div, ..) = instr {
+                *op = BinaryOp::Mul;
+            }
+        });
+    });
+    let report = first(&device, gradient_case);
+    assert!(report.what.contains("derivative"), "{}", report.what);
+}
+
+#[test]
+fn nothing_is_found_in_the_reference_itself() {
+    let device = reference();
+    for case in 0..60 {
+        for family in [program_case, gradient_case, product_case] {
+            family(2, case, &device).unwrap_or_else(|r| panic!("case {case}: {}\n{}", r.what, r.code));
+        }
+    }
+    threads_case(2, 0, &device).unwrap_or_else(|r| panic!("{}\n{}", r.what, r.code));
+}
