@@ -11,8 +11,8 @@ use crate::{faults::lock, gpu::Gpu, stream::Stream};
 const WORDS: u32 = 4;
 /// Bytes of a slot.
 const SLOT_BYTES: u64 = WORDS as u64 * 4;
-/// Slots. When all are taken by tickets that somebody still holds, the next launch waits for the device.
-const SLOTS: u32 = 1024;
+/// Slots at most. When all are taken by tickets that somebody still holds, the next launch waits for the device.
+const SLOTS: u64 = 1024;
 /// The slot of launches whose indices are known to be good: nobody reads it.
 const UNREAD: u32 = 0;
 
@@ -43,15 +43,17 @@ pub(crate) struct Snapshot {
 }
 
 impl FaultTable {
-    pub(crate) fn new(device: &wgpu::Device) -> FaultTable {
+    /// A table that one binding shows whole.
+    pub(crate) fn new(device: &wgpu::Device, binding_bytes: u64) -> FaultTable {
+        let slots = SLOTS.min(binding_bytes / SLOT_BYTES);
         let raw = device.create_buffer(&wgpu::BufferDescriptor {
             label: Some("faults"),
-            size: u64::from(SLOTS) * SLOT_BYTES,
+            size: slots * SLOT_BYTES,
             usage: wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST,
             mapped_at_creation: false,
         });
         // The lowest comes off the end first: what is read back is short.
-        let free = (UNREAD + 1..SLOTS).rev().collect();
+        let free = (UNREAD + 1..slots as u32).rev().collect();
         FaultTable { raw, open: Vec::new(), free, stale: Vec::new(), next: 0 }
     }
 

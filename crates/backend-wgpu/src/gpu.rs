@@ -166,7 +166,7 @@ impl Gpu {
         let (made, caught) = scoped(&device, || {
             (
                 buffer("dummy", 256, wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST),
-                Stream::new(&device),
+                Stream::new(&device, facts.binding_bytes),
             )
         });
         if let Some(Caught::Other(message)) = caught {

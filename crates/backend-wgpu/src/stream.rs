@@ -53,7 +53,7 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    pub(crate) fn new(device: &wgpu::Device) -> Stream {
+    pub(crate) fn new(device: &wgpu::Device, binding_bytes: u64) -> Stream {
         let buffer = |label, size, usage| {
             device.create_buffer(&wgpu::BufferDescriptor {
                 label: Some(label),
@@ -76,7 +76,7 @@ impl Stream {
                 wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::COPY_DST,
             ),
             uniform_bytes: Vec::new(),
-            faults: FaultTable::new(device),
+            faults: FaultTable::new(device, binding_bytes),
             staging: Vec::new(),
             words: Vec::new(),
             profiler: None,
