@@ -5,6 +5,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use half::slice::HalfFloatSliceExt;
 use smallvec::SmallVec;
 use tensor_core::{
     DType, Error, ErrorKind, Launch, Layout, Result, bf16, f16,
@@ -15,25 +16,83 @@ use crate::{
     buffer::{Bound, Memory},
     isa::Isa,
     pool::Pool,
-    strided,
+    strided, threads,
     walk::{Band, Lines, Walk, pieces},
 };
 
-/// Calls a macro with the element type of a dtype and how two are added.
+/// Calls a macro with the element type of a dtype, the type that sums are kept in, and how an element is added to one.
 macro_rules! sums {
     ($dtype:expr, $go:ident) => {
         match $dtype {
-            DType::F64 => $go!(f64, |a: f64, b: f64| a + b),
-            DType::F32 => $go!(f32, |a: f32, b: f32| a + b),
-            DType::F16 => $go!(f16, |a: f16, b: f16| f16::from_f32(a.to_f32() + b.to_f32())),
-            DType::BF16 => $go!(bf16, |a: bf16, b: bf16| bf16::from_f32(a.to_f32() + b.to_f32())),
-            DType::I64 => $go!(i64, i64::wrapping_add),
-            DType::I32 => $go!(i32, i32::wrapping_add),
-            DType::U32 => $go!(u32, u32::wrapping_add),
-            DType::U8 => $go!(u8, u8::wrapping_add),
-            DType::Bool => $go!(bool, |a: bool, b: bool| a | b),
+            DType::F64 => $go!(f64, f64, |a: f64, b: f64| a + b),
+            DType::F32 => $go!(f32, f32, |a: f32, b: f32| a + b),
+            DType::F16 => $go!(f16, f32, |a: f32, b: f16| a + b.to_f32()),
+            DType::BF16 => $go!(bf16, f32, |a: f32, b: bf16| a + b.to_f32()),
+            DType::I64 => $go!(i64, i64, i64::wrapping_add),
+            DType::I32 => $go!(i32, i32, i32::wrapping_add),
+            DType::U32 => $go!(u32, u32, u32::wrapping_add),
+            DType::U8 => $go!(u8, u8, u8::wrapping_add),
+            DType::Bool => $go!(bool, bool, |a: bool, b: bool| a | b),
         }
     };
+}
+
+/// Halves that a thread converts at once.
+const CONVERTED: usize = 1 << 16;
+
+/// Where the sums of a scatter-add are kept: in the output, or beside it where they are wider than what is stored.
+struct Sums {
+    memory: Memory,
+    /// What `memory` points to, of a half type.
+    wide: Vec<f32>,
+}
+
+impl Sums {
+    /// Sums that begin with what the output of `numel` elements holds.
+    fn open(out: Memory, numel: usize) -> Sums {
+        let mut wide = match out.dtype {
+            DType::F16 => widened::<f16>(out, numel),
+            DType::BF16 => widened::<bf16>(out, numel),
+            DType::Bool | DType::U8 | DType::U32 | DType::I32 | DType::I64 | DType::F32 | DType::F64 => {
+                return Sums { memory: out, wide: Vec::new() };
+            }
+        };
+        Sums { memory: Memory { ptr: wide.as_mut_ptr().cast(), numel, dtype: DType::F32 }, wide }
+    }
+
+    /// Rounds wider sums, once, into the output.
+    fn close(self, out: Memory) {
+        match out.dtype {
+            DType::F16 => narrow::<f16>(&self.wide, out),
+            DType::BF16 => narrow::<bf16>(&self.wide, out),
+            // Nothing is wider.
+            DType::Bool | DType::U8 | DType::U32 | DType::I32 | DType::I64 | DType::F32 | DType::F64 => {}
+        }
+    }
+}
+
+fn widened<H: Copy + Send + Sync>(from: Memory, numel: usize) -> Vec<f32>
+where
+    [H]: HalfFloatSliceExt,
+{
+    // SAFETY: the launch checked that the output holds so many, and `copy_base` wrote them.
+    let halves = unsafe { std::slice::from_raw_parts(from.at::<H>(0), numel) };
+    let mut wide = vec![0f32; numel];
+    threads::share_chunks(&mut wide, CONVERTED, |i, wide| {
+        halves[i * CONVERTED..][..wide.len()].convert_to_f32_slice(wide);
+    });
+    wide
+}
+
+fn narrow<H: Copy + Send + Sync>(wide: &[f32], to: Memory)
+where
+    [H]: HalfFloatSliceExt,
+{
+    // SAFETY: the launch checked that the output holds so many, and that it lies apart.
+    let halves = unsafe { std::slice::from_raw_parts_mut(to.at::<H>(0), wide.len()) };
+    threads::share_chunks(halves, CONVERTED, |i, halves| {
+        halves.convert_from_f32_slice(&wide[i * CONVERTED..][..halves.len()]);
+    });
 }
 
 /// Whether an index differs from place to place along every axis of more than one.
@@ -300,17 +359,21 @@ pub(crate) fn scatter_add(
             lines: Lines::new([&kernel.index, &kernel.src, &output], axis),
         };
         macro_rules! lines {
-            ($t:ty, $add:expr) => {{
+            ($t:ty, $sum:ty, $add:expr) => {{
                 // SAFETY: both layouts were checked, and the output lies apart.
                 unsafe { copy_base::<$t>(isa, kernel, base, out) };
+                let sums = Sums::open(out, shape.numel());
+                let to_sums = sums.memory;
                 // SAFETY: as below: `ByLines` refuses an index beyond the axis, and the spans were checked; each line of the
                 // output is one thread's.
                 let add = |from: isize, to: isize| unsafe {
                     let from = src.at::<$t>(kernel.src.offset()).offset(from);
-                    let to = out.at::<$t>(0).offset(to);
+                    let to = to_sums.at::<$sum>(0).offset(to);
                     to.write($add(to.read(), from.read()));
                 };
-                pass.go(add)
+                let done = pass.go(add);
+                sums.close(out);
+                done
             }};
         }
         return sums!(kernel.dtype, lines);
@@ -322,9 +385,11 @@ pub(crate) fn scatter_add(
     let length: usize = picks.block.iter().product();
     let runs = is_run(&picks.block, src_within) && is_run(&picks.block, &plain[lead..]);
     macro_rules! go {
-        ($t:ty, $add:expr) => {{
+        ($t:ty, $sum:ty, $add:expr) => {{
             // SAFETY: both layouts were checked, and the output lies apart.
             unsafe { copy_base::<$t>(isa, kernel, base, out) };
+            let sums = Sums::open(out, shape.numel());
+            let to_sums = sums.memory;
             // Every pick in order of position, so that repeated indices add up the same way each time; a thread has some
             // elements of each block.
             let some = |start: usize, end: usize| {
@@ -333,7 +398,7 @@ pub(crate) fn scatter_add(
                 for &number in &picks.numbers {
                     // SAFETY: as in `gather`, for the output and the source.
                     unsafe {
-                        let to = out.at::<$t>(0).offset(to.offset + number as isize * along);
+                        let to = to_sums.at::<$sum>(0).offset(to.offset + number as isize * along);
                         let from = src.at::<$t>(kernel.src.offset()).offset(from.offset).cast_const();
                         if runs {
                             for j in start..end {
@@ -357,6 +422,7 @@ pub(crate) fn scatter_add(
             // Narrow blocks are not worth dividing.
             let work = if length >= 64 { picks.numbers.len() * length } else { 0 };
             pieces(length, work, some);
+            sums.close(out);
         }};
     }
     sums!(kernel.dtype, go);

@@ -9,9 +9,11 @@
 //! |---|---|
 //! | `TAPER_CPU_ISA` | `avx512`, `avx2` or `baseline`: the instruction set, which the processor must have |
 //! | `TAPER_CPU_MEMORY_LIMIT` | the memory budget in bytes |
-//! | `RAYON_NUM_THREADS` | how many threads share large kernels |
+//! | `TAPER_THREADS` | how many threads share large kernels, the caller's among them: see [`set_num_threads`] |
+//! | `RAYON_NUM_THREADS` | the same where `TAPER_THREADS` is not set; 0 for as many as there are processors |
 //!
-//! A value of the first two that cannot be read is an error of [`open`], and of every use of memory of [`cpu`]'s device.
+//! A value that cannot be read is an error of [`open`], and of every use of memory of [`cpu`]'s device. An unknown variable that begins
+//! with `TAPER_` is said once on standard error.
 
 mod buffer;
 mod by_index;
@@ -47,6 +49,7 @@ use tensor_core::{
     Result, Storage,
 };
 
+pub use crate::threads::{num_threads, set_num_threads};
 use crate::{
     buffer::CpuBuffer,
     isa::Isa,

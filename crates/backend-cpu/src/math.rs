@@ -362,9 +362,93 @@ pub(crate) fn pow(x: f32, y: f32) -> f32 {
     exp2(f64::from(y) * (ln_wide(f64::from(x)) * std::f64::consts::LOG2_E)) as f32
 }
 
+/// Division to a whole number and its remainder, as Python and PyTorch define them: by the exact remainder of a division that cuts
+/// toward zero, so that 1.0 is nine times 0.1 and a little more.
+pub(crate) trait FloorDivide {
+    fn floor_divide(self, divisor: Self) -> Self;
+    /// What is left, with the divisor's sign.
+    fn remainder(self, divisor: Self) -> Self;
+}
+
+macro_rules! floor_divide {
+    ($t:ty, |$a:ident, $b:ident| $simple:expr) => {
+        impl FloorDivide for $t {
+            #[inline(always)]
+            fn floor_divide(self, divisor: $t) -> $t {
+                let ($a, $b) = (self, divisor);
+                if let Some(quotient) = $simple { quotient } else { by_remainder::<$t>(self, divisor) }
+            }
+
+            #[inline(always)]
+            fn remainder(self, divisor: $t) -> $t {
+                let rest = self % divisor;
+                if rest != 0.0 && (rest < 0.0) != (divisor < 0.0) { rest + divisor } else { rest }
+            }
+        }
+
+        impl ByRemainder for $t {
+            fn by_remainder(a: $t, b: $t) -> $t {
+                if b == 0.0 {
+                    return a / b;
+                }
+                let rest = a % b;
+                let mut quotient = (a - rest) / b;
+                if rest != 0.0 && (rest < 0.0) != (b < 0.0) {
+                    quotient -= 1.0;
+                }
+                if quotient == 0.0 {
+                    return (0.0 as $t).copysign(a / b);
+                }
+                let floor = quotient.floor();
+                if quotient - floor > 0.5 { floor + 1.0 } else { floor }
+            }
+        }
+    };
+}
+
+trait ByRemainder {
+    fn by_remainder(a: Self, b: Self) -> Self;
+}
+
+/// PyTorch's `div_floor_floating`.
+#[inline(never)]
+fn by_remainder<T: ByRemainder>(a: T, b: T) -> T {
+    T::by_remainder(a, b)
+}
+
+/// Quotients of f32 below this are whole numbers of f32, and so far from the next one unless they are it that f64 tells.
+const EXACT_QUOTIENT: f64 = 4_194_304.0;
+
+floor_divide!(f32, |a, b| {
+    let quotient = f64::from(a) / f64::from(b);
+    (quotient.abs() < EXACT_QUOTIENT && b.is_finite()).then(|| quotient.floor() as f32)
+});
+floor_divide!(f64, |_a, _b| None);
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn short_quotients_are_those_by_remainder() {
+        let special =
+            [0.0f32, -0.0, 1.0, 0.1, 5.0, f32::MIN_POSITIVE, 1e-45, f32::MAX, f32::INFINITY, f32::NAN];
+        let mut bits = 1u32;
+        let spread = (0..2000).map(|_| {
+            bits = bits.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            f32::from_bits(bits)
+        });
+        let whole =
+            (1..60).flat_map(|i| [i as f32, i as f32 * 0.1, (i as f32 * 0.1).next_up(), i as f32 / 3.0]);
+        let all: Vec<f32> = special.into_iter().chain(spread).chain(whole).flat_map(|x| [x, -x]).collect();
+        for &a in &all {
+            for &b in &all {
+                let (found, expected) = (a.floor_divide(b), by_remainder(a, b));
+                let same = found.to_bits() == expected.to_bits() || (found.is_nan() && expected.is_nan());
+                assert!(same, "{a:e} by {b:e}: {found:e}, not {expected:e}");
+            }
+        }
+    }
 
     /// The distance in units of the last place of the correctly rounded value.
     fn ulps(found: f32, exact: f64) -> f64 {

@@ -2,9 +2,9 @@
 
 use std::ffi::OsString;
 
-use tensor_core::{Error, Result};
+use tensor_core::{Error, Result, environment};
 
-use crate::{host, isa::Isa};
+use crate::{host, isa::Isa, threads};
 
 /// How the device is to be.
 pub(crate) struct Settings {
@@ -27,25 +27,26 @@ impl Misread {
 }
 
 /// A variable that is set to something.
-struct Variable {
+pub(crate) struct Variable {
     name: &'static str,
-    text: String,
+    pub(crate) text: String,
 }
 
 impl Variable {
-    fn of(name: &'static str, text: Option<OsString>) -> Option<Variable> {
+    pub(crate) fn of(name: &'static str, text: Option<OsString>) -> Option<Variable> {
         // What is no Unicode is no value of any of them, and is shown as well as it can be.
         let text = text?.to_string_lossy().trim().to_string();
         (!text.is_empty()).then_some(Variable { name, text })
     }
 
-    fn misread(&self, expected: &str) -> Misread {
+    pub(crate) fn misread(&self, expected: &str) -> Misread {
         Misread { name: self.name, message: format!("{:?} is not {expected}", self.text) }
     }
 }
 
 impl Settings {
     pub(crate) fn from_env() -> Result<Settings, Misread> {
+        environment::note_unknown();
         Settings::read(|name| std::env::var_os(name))
     }
 
@@ -60,6 +61,8 @@ impl Settings {
                     .misread(&format!("an instruction set of this processor; there are {}", names.join(", ")))
             })
         });
+        // Threads are the process's, not the device's: only whether they can be read is asked here.
+        threads::from_env(&variable)?;
         let budget = set("TAPER_CPU_MEMORY_LIMIT").map(|wanted| {
             let bytes = wanted.text.parse().ok().filter(|&bytes: &u64| bytes > 0);
             bytes.ok_or_else(|| wanted.misread("a number of bytes; write it out, as in 8589934592"))
@@ -94,6 +97,14 @@ mod tests {
         assert_eq!(Some(read("TAPER_CPU_ISA", "baseline").unwrap().isa), last);
         assert_eq!(read("TAPER_CPU_MEMORY_LIMIT", " 99 ").unwrap().budget, Some(99));
         assert_eq!(read("TAPER_CPU_MEMORY_LIMIT", " ").unwrap().budget, host::memory());
+        let threads = |set: &'static [(&'static str, &'static str)]| {
+            let variable = move |asked: &str| set.iter().find(|(name, _)| *name == asked).map(|s| s.1.into());
+            threads::from_env(&variable).unwrap()
+        };
+        assert_eq!(threads(&[]), None);
+        assert_eq!(threads(&[("RAYON_NUM_THREADS", "3")]), Some(3));
+        assert_eq!(threads(&[("RAYON_NUM_THREADS", "0")]), None);
+        assert_eq!(threads(&[("RAYON_NUM_THREADS", "3"), ("TAPER_THREADS", "5")]), Some(5));
     }
 
     #[test]
@@ -105,6 +116,11 @@ mod tests {
             ("TAPER_CPU_MEMORY_LIMIT", "0"),
             ("TAPER_CPU_MEMORY_LIMIT", "-1"),
             ("TAPER_CPU_MEMORY_LIMIT", "1e9"),
+            ("TAPER_THREADS", "0"),
+            ("TAPER_THREADS", "all"),
+            ("TAPER_THREADS", "-2"),
+            ("TAPER_THREADS", "99999999"),
+            ("RAYON_NUM_THREADS", "two"),
         ] {
             let error = read(name, value).err().unwrap().error();
             let text = error.to_string();

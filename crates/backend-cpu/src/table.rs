@@ -315,11 +315,8 @@ pub(crate) unsafe fn binary(
                 B::Sub => go!($t, |x, y| x - y),
                 B::Mul => go!($t, |x, y| x * y),
                 B::Div => go!($t, |x, y| x / y),
-                B::FloorDiv => go!($t, |x, y| (x / y).floor()),
-                B::Remainder => go!($t, |x, y| {
-                    let r = x % y;
-                    if r != 0.0 && (r < 0.0) != (y < 0.0) { r + y } else { r }
-                }),
+                B::FloorDiv => go!($t, |x, y| math::FloorDivide::floor_divide(x, y)),
+                B::Remainder => go!($t, |x, y| math::FloorDivide::remainder(x, y)),
                 B::Maximum => go!($t, |x, y| if x > y || x.is_nan() { x } else { y }),
                 B::Minimum => go!($t, |x, y| if x < y || x.is_nan() { x } else { y }),
                 B::Atan2 => go!($t, |x, y| x.atan2(y)),

@@ -1,24 +1,29 @@
 //! How kernels share their work among threads.
 //!
-//! The calling thread takes part from the first moment on, and threads of rayon's pool join when they have woken up: a kernel of some
+//! The calling thread takes part from the first moment on, and threads of a pool join when they have woken up: a kernel of some
 //! tens of microseconds would otherwise be over before its caller had been put to sleep and woken again. A thread that has joined
-//! stays awake for a moment, since one kernel mostly follows another. Tasks are taken in order by whoever is free.
+//! stays awake for a moment, since one kernel mostly follows another, but only while every thread has a processor to itself: else it
+//! would take the time of those that have work. No more threads work at once than there are processors. Tasks are taken in order by whoever is free.
 #![allow(unsafe_code)]
 
 use std::{
     any::Any,
     cell::Cell,
+    ffi::OsString,
     ops::Range,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     thread::Thread,
     time::{Duration, Instant},
 };
 
-use tensor_core::Result;
+use rayon::ThreadPool;
+use tensor_core::{Error, Result};
+
+use crate::settings::{self, Misread};
 
 thread_local! {
     /// Whether this thread is carrying out a task.
@@ -30,8 +35,105 @@ thread_local! {
 /// One on a thread of rayon's own, and within a task: waiting for others there would take up unrelated work of its caller's, which
 /// may want the very device that is being waited for.
 pub(crate) fn available() -> usize {
-    if BUSY.get() || rayon::current_thread_index().is_some() { 1 } else { rayon::current_num_threads() }
+    if BUSY.get() || rayon::current_thread_index().is_some() { 1 } else { num_threads().min(processors()) }
 }
+
+/// How many threads share a kernel, its caller among them; 0 until it is first asked.
+static THREADS: AtomicUsize = AtomicUsize::new(0);
+
+/// The threads beside the caller's: none before they are first needed.
+static POOL: Mutex<Option<Arc<ThreadPool>>> = Mutex::new(None);
+
+/// Processors that this process may use.
+fn processors() -> usize {
+    static PROCESSORS: OnceLock<usize> = OnceLock::new();
+    *PROCESSORS.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
+}
+
+/// How many threads share a large kernel, its caller among them: what [`set_num_threads`] was given last, or `TAPER_THREADS`, or
+/// `RAYON_NUM_THREADS`, or else as many as there are processors. `torch.get_num_threads`.
+pub fn num_threads() -> usize {
+    match THREADS.load(Ordering::Relaxed) {
+        0 => {
+            // What cannot be read is an error wherever the device is opened.
+            let wanted = from_env(&|name| std::env::var_os(name)).ok().flatten().unwrap_or_else(processors);
+            match THREADS.compare_exchange(0, wanted, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => wanted,
+                Err(set) => set,
+            }
+        }
+        set => set,
+    }
+}
+
+/// Sets how many threads share a large kernel, its caller among them: for kernels that start from now on, on any thread.
+/// Results are the same bits on any number. No more work at once than there are processors. `torch.set_num_threads`.
+///
+/// # Errors
+/// `Invalid` for 0, and if the system does not start the threads.
+pub fn set_num_threads(threads: usize) -> Result<()> {
+    if threads == 0 {
+        return Err(Error::invalid(
+            "set_num_threads",
+            "0 threads compute nothing; the least is 1, the caller's own",
+        ));
+    }
+    let pool = start(threads.min(processors()) - 1)?;
+    *lock(&POOL) = pool;
+    THREADS.store(threads, Ordering::Relaxed);
+    Ok(())
+}
+
+/// A pool of so many threads.
+fn start(helpers: usize) -> Result<Option<Arc<ThreadPool>>> {
+    if helpers == 0 {
+        return Ok(None);
+    }
+    let name = |i: usize| format!("taper-cpu-{}", i + 1);
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(helpers).thread_name(name).build();
+    let pool = pool
+        .map_err(|e| Error::invalid("set_num_threads", format!("{helpers} threads beside the caller: {e}")));
+    Ok(Some(Arc::new(pool?)))
+}
+
+/// The pool, started if need be. Without one, callers work alone.
+fn pool() -> Option<Arc<ThreadPool>> {
+    let mut pool = lock(&POOL);
+    if pool.is_none() {
+        match start(num_threads().min(processors()) - 1) {
+            Ok(started) => *pool = started,
+            // The system has no threads to give; the next kernel does not ask again.
+            Err(_) => THREADS.store(1, Ordering::Relaxed),
+        }
+    }
+    pool.clone()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The number of threads that the environment asks for.
+pub(crate) fn from_env(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Option<usize>, Misread> {
+    if let Some(wanted) = settings::Variable::of("TAPER_THREADS", variable("TAPER_THREADS")) {
+        let threads = wanted.text.parse().ok().filter(|&threads| (1..=MOST).contains(&threads));
+        return threads
+            .map(Some)
+            .ok_or_else(|| wanted.misread("a number of threads from 1 on, the caller's among them"));
+    }
+    let Some(wanted) = settings::Variable::of("RAYON_NUM_THREADS", variable("RAYON_NUM_THREADS")) else {
+        return Ok(None);
+    };
+    match wanted.text.parse() {
+        // Rayon's word for as many as there are processors.
+        Ok(0) => Ok(None),
+        Ok(threads) if threads <= MOST => Ok(Some(threads)),
+        _ => Err(wanted.misread("a number of threads; TAPER_THREADS goes before it")),
+    }
+}
+
+/// More threads than any machine has processors are a mistake.
+const MOST: usize = 1 << 14;
 
 /// Calls `f` with each number below `count`, on this thread and on others that are free.
 pub(crate) fn share(count: usize, f: impl Fn(usize) + Sync) {
@@ -84,7 +186,7 @@ pub(crate) fn part(size: usize, unit: usize, parts: usize, i: usize) -> Range<us
 
 /// The size of pieces, in multiples of `unit`, of which each thread has a few: that evens out what disturbs one of them.
 pub(crate) fn piece(count: usize, unit: usize) -> usize {
-    count.div_ceil(available() * 4).max(1).next_multiple_of(unit)
+    count.div_ceil(available() * 8).max(1).next_multiple_of(unit)
 }
 
 /// As [`share`], with ranges that cover what lies below `count` and begin at multiples of `unit`, a few for each thread.
@@ -124,6 +226,31 @@ pub(crate) fn try_share_chunks<T: Send>(
 /// How long a helper stays awake for more work, and pauses between two looks.
 const AWAKE: Duration = Duration::from_micros(50);
 const PAUSES: usize = 16;
+/// A pause that took this long was not one: another thread had the processor.
+const AWAY: Duration = Duration::from_micros(200);
+/// How long nobody stays awake after that.
+const CROWDED: Duration = Duration::from_millis(20);
+
+/// The microsecond of [`clock`] until which threads that wait give way, as others want their processors.
+static CROWDED_UNTIL: AtomicU64 = AtomicU64::new(0);
+
+/// Microseconds since the first call.
+fn clock() -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    START.get_or_init(Instant::now).elapsed().as_micros() as u64
+}
+
+/// Whether a thread that waits takes the time of one that has work.
+fn is_crowded() -> bool {
+    clock() < CROWDED_UNTIL.load(Ordering::Relaxed)
+}
+
+/// To be told of each pause between two looks: a long one means that there are more threads than processors just now.
+fn paused_for(time: Duration) {
+    if time > AWAY {
+        CROWDED_UNTIL.store(clock() + CROWDED.as_micros() as u64, Ordering::Relaxed);
+    }
+}
 
 /// Where work waits for helpers.
 struct Board {
@@ -148,8 +275,11 @@ impl Board {
         self.waiting().push((Arc::clone(work), helpers));
         self.news.fetch_add(1, Ordering::SeqCst);
         // Whoever is counted here and leaves looks at the board once more after that.
-        for _ in self.idle.load(Ordering::SeqCst)..helpers {
-            rayon::spawn(|| self.help());
+        let idle = self.idle.load(Ordering::SeqCst);
+        if idle < helpers
+            && let Some(pool) = pool()
+        {
+            (idle..helpers).for_each(|_| pool.spawn(|| self.help()));
         }
     }
 
@@ -185,12 +315,19 @@ impl Board {
 
     /// Stays awake until there are other news than those `seen`: whether there are.
     fn wait(&self, seen: usize) -> bool {
+        if is_crowded() {
+            return self.news.load(Ordering::SeqCst) != seen;
+        }
         self.idle.fetch_add(1, Ordering::SeqCst);
         let since = Instant::now();
         let mut more = false;
-        while !more && since.elapsed() < AWAKE {
+        let mut waited = Duration::ZERO;
+        while !more && waited < AWAKE {
             (0..PAUSES).for_each(|_| std::hint::spin_loop());
             more = self.news.load(Ordering::SeqCst) != seen;
+            let now = since.elapsed();
+            paused_for(now - waited);
+            waited = now;
         }
         self.idle.fetch_sub(1, Ordering::SeqCst);
         more
@@ -199,8 +336,8 @@ impl Board {
 
 /// Set in [`Work::inside`] once no more threads may join.
 const CLOSED: usize = 1 << (usize::BITS - 1);
-/// Rounds to wait for others before going to sleep: some tens of microseconds.
-const SPINS: usize = 1 << 12;
+/// How long a caller waits awake for those who are still at a task. One that takes longer has lost its processor, and gets the caller's.
+const PATIENCE: Duration = Duration::from_micros(100);
 
 /// Tasks that several threads take from.
 struct Work {
@@ -257,12 +394,19 @@ impl Work {
 
     /// Lets nobody in any more, and waits for those who are inside.
     fn finish(&self) {
-        self.inside.fetch_or(CLOSED, Ordering::Acquire);
-        let mut rounds = 0;
+        if self.inside.fetch_or(CLOSED, Ordering::Acquire) == 0 {
+            return;
+        }
+        let since = Instant::now();
+        let mut patient = !is_crowded();
+        let mut waited = Duration::ZERO;
         while self.inside.load(Ordering::Acquire) != CLOSED {
-            if rounds < SPINS {
-                std::hint::spin_loop();
-                rounds += 1;
+            if patient {
+                (0..PAUSES).for_each(|_| std::hint::spin_loop());
+                let now = since.elapsed();
+                paused_for(now - waited);
+                waited = now;
+                patient = waited < PATIENCE;
             } else {
                 std::thread::park();
             }
@@ -276,8 +420,12 @@ mod tests {
 
     use super::*;
 
+    /// Held by tests that set the number of threads, and by those that must not see it change.
+    static NUMBER: Mutex<()> = Mutex::new(());
+
     #[test]
     fn every_task_is_carried_out_once() {
+        let _steady = lock(&NUMBER);
         for count in [0, 1, 2, 3, 10, 1000] {
             for _ in 0..50 {
                 let times: Vec<AtomicUsize> = (0..count).map(|_| AtomicUsize::new(0)).collect();
@@ -288,6 +436,28 @@ mod tests {
                 assert!(times.iter().all(|times| times.load(Ordering::Relaxed) == 1));
             }
         }
+    }
+
+    /// The number is the process's, so that one test tries all.
+    #[test]
+    fn any_number_of_threads_does_all_tasks() {
+        let _steady = lock(&NUMBER);
+        let before = num_threads();
+        assert!(before >= 1);
+        for threads in [1, 2, 3, 8, 64, before] {
+            set_num_threads(threads).unwrap();
+            assert_eq!(num_threads(), threads);
+            assert_eq!(available(), threads.min(processors()));
+            let times: Vec<AtomicUsize> = (0..300).map(|_| AtomicUsize::new(0)).collect();
+            for _ in 0..50 {
+                share(300, |i| {
+                    times[i].fetch_add(1, Ordering::Relaxed);
+                });
+            }
+            assert!(times.iter().all(|times| times.load(Ordering::Relaxed) == 50));
+        }
+        let error = set_num_threads(0).unwrap_err().to_string();
+        assert!(error.contains("the least is 1"), "{error}");
     }
 
     #[test]

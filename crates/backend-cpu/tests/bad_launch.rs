@@ -315,7 +315,7 @@ fn regions_of_a_copy_cover_the_output_once() {
     copy(&[top.clone(), rest.clone()], false).good();
     copy(&[whole.flip(1)], false).good();
     copy(&[whole.slice(0, 0, 2, 2)], true).good();
-    copy(&[rest.clone()], false).bad("the regions have 12 elements, the output 16");
+    copy(std::slice::from_ref(&rest), false).bad("the regions have 12 elements, the output 16");
     copy(&[rest.clone(), rest.clone()], true).bad("the regions have 24 elements");
     copy(&[top.clone(), whole.slice(1, 0, 1, 1)], true).bad("written twice");
     copy(&[Layout::new([4, 4], &[4, 1], 1)], false).bad("region 0 of the output reaches");

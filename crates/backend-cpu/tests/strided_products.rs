@@ -106,7 +106,7 @@ fn operand<T: Element>(
     for (axis, along) in axes.iter().enumerate() {
         let count = if along.expanded { 1 } else { along.size };
         let end = along.before + if count == 0 { 0 } else { (count - 1) * along.step + 1 };
-        view = view.slice_step(axis as isize, along.before as isize, end as isize, along.step as isize)?;
+        view = view.slice_step(axis, along.before..end, along.step as isize)?;
         if along.flipped {
             view = view.flip([axis as isize])?;
         }

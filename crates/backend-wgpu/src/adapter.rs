@@ -1,8 +1,8 @@
 //! The adapters of this machine, in a stable order: hardware first, processors that play GPU last.
 
-use std::sync::OnceLock;
-
 use tensor_core::{DType, DeviceInfo, DeviceKind, Error, ErrorKind, Limits, Result};
+
+use crate::instance::instance;
 
 /// What to install where no adapter is found.
 const HINT: &str = "no graphics adapter was found; on Linux install a driver, or the software one: \
@@ -14,23 +14,6 @@ pub(crate) struct Found {
     pub(crate) info: DeviceInfo,
     pub(crate) software: bool,
     pub(crate) memory_limit: Option<u64>,
-}
-
-fn instance() -> Option<&'static wgpu::Instance> {
-    static INSTANCE: OnceLock<Option<wgpu::Instance>> = OnceLock::new();
-    INSTANCE
-        .get_or_init(|| {
-            // wgpu panics when no API of this platform is compiled in.
-            let backends = wgpu::Instance::enabled_backend_features();
-            (!backends.is_empty()).then(|| {
-                wgpu::Instance::new(wgpu::InstanceDescriptor {
-                    backends,
-                    flags: wgpu::InstanceFlags::empty(),
-                    ..wgpu::InstanceDescriptor::new_without_display_handle()
-                })
-            })
-        })
-        .as_ref()
 }
 
 /// One card may be reached through several APIs: which to prefer.
@@ -121,6 +104,9 @@ fn describe(index: usize, adapter: wgpu::Adapter, info: &wgpu::AdapterInfo) -> F
     }
 }
 
+/// Bytes that a driver may add to a buffer to align it.
+const BUFFER_SLACK: u64 = 64 << 10;
+
 /// What the scheduler may ask for within an adapter's limits.
 pub(crate) fn limits(limits: &wgpu::Limits) -> Limits {
     // The status of indices needs a place beside inputs and outputs.
@@ -128,8 +114,8 @@ pub(crate) fn limits(limits: &wgpu::Limits) -> Limits {
         if limits.max_storage_buffers_per_shader_stage >= 16 { (10, 4) } else { (5, 2) };
     Limits {
         // Whole vectors of 16 bytes, and element numbers that fit 31 bits. What is larger than one binding is worked
-        // through in windows.
-        max_buffer_bytes: limits.max_buffer_size.min((1 << 33) - 16) / 16 * 16,
+        // through in windows. SwiftShader adds something to each buffer, and allocates no more than it says buffers have.
+        max_buffer_bytes: limits.max_buffer_size.min(1 << 33).saturating_sub(BUFFER_SLACK) / 16 * 16,
         max_inputs,
         max_outputs,
         max_instrs: 64,

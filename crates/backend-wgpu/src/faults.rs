@@ -86,3 +86,42 @@ pub(crate) fn scoped<T>(device: &wgpu::Device, work: impl FnOnce() -> T) -> (T, 
     };
     (out, caught)
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use tensor_core::{DType, ErrorKind};
+
+    use crate::{Options, adapter, gpu::Gpu};
+
+    /// It used to be told once, to whoever read next, and then forgotten.
+    #[test]
+    fn an_error_outside_every_scope_is_told_to_everybody_from_then_on() {
+        let found = match adapter::find(0) {
+            Ok(found) => found,
+            Err(error) => {
+                let required = std::env::var_os("TAPER_REQUIRE_WGPU").is_some_and(|v| v == "1");
+                assert!(!required, "TAPER_REQUIRE_WGPU=1, but {error}");
+                eprintln!("skipped: {error}");
+                return;
+            }
+        };
+        let gpu = Gpu::open(&found, &Options::default()).unwrap();
+        gpu.finish().unwrap();
+        // No buffer may have both of these.
+        let _refused = gpu.device.create_buffer(&wgpu::BufferDescriptor {
+            label: Some("impossible"),
+            size: 256,
+            usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::MAP_WRITE,
+            mapped_at_creation: false,
+        });
+        assert!(gpu.faults.is_lost());
+        for _ in 0..3 {
+            let errors = [gpu.finish().unwrap_err(), gpu.allocate(DType::F32, 4).map(|_| ()).unwrap_err()];
+            for error in errors {
+                assert!(matches!(error.kind(), ErrorKind::DeviceLost { .. }), "{error}");
+                assert!(error.to_string().contains("impossible"), "{error}");
+            }
+        }
+    }
+}

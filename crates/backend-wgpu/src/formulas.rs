@@ -412,6 +412,32 @@ pub(crate) fn near(function: &str) -> Option<String> {
     found.then(|| out.replacen("fn program(", "fn program_near(", 1))
 }
 
+/// How many times a thread goes round loops in a program, at most: a software adapter counts them among the rounds that a
+/// thread has.
+pub(crate) fn rounds(program: &Program) -> usize {
+    let of = |n: usize| {
+        let dtype = program.dtypes[n];
+        let wide = matches!(value(dtype), "f64" | "i64");
+        match program.instrs[n] {
+            // Steps of a long division; of f64, and of the numbers that are made normal before it.
+            Instr::Binary(BinaryOp::FloorDiv | BinaryOp::Remainder, ..) if dtype.is_float() => {
+                if wide {
+                    192 + 2 * 52
+                } else {
+                    35
+                }
+            }
+            // A bit of the exponent each.
+            Instr::Binary(BinaryOp::Pow, ..) => 64,
+            // Terms of a series, or the bits of a denormal number.
+            Instr::Unary(..) if wide && dtype.is_float() => 128,
+            Instr::Random { .. } => 10 + if wide { 128 } else { 0 },
+            _ => 0,
+        }
+    };
+    (0..program.instrs.len()).map(of).sum()
+}
+
 /// `fn program(i, x0, x1, …) -> Results`: the program at flat position `i` with the lanes of its inputs there, giving
 /// lanes (or, for a reduction's prologue, a value, when `raw`). One result comes bare, several as `o0`, `o1`, ….
 /// Adds the scalars to the parameters.

@@ -16,6 +16,7 @@ use crate::{
     disk_cache::DiskCache,
     dtypes::lane_size,
     faults::{Caught, Faults, scoped},
+    first_use::FirstUse,
     pipeline::Pipelines,
     pool::{Pool, WgpuBuffer, size_class},
     read_back::Waiting,
@@ -54,6 +55,7 @@ pub(crate) struct Gpu {
     pub(crate) faults: Arc<Faults>,
     pub(crate) pool: Arc<Pool>,
     pub(crate) pipelines: Pipelines,
+    pub(crate) first_use: FirstUse,
     /// Where pipelines outlive the process, if anywhere.
     pub(crate) disk_cache: Option<DiskCache>,
     /// Measured choices, where they are asked for.
@@ -185,6 +187,7 @@ impl Gpu {
             faults,
             pool: Pool::new(options.memory_limit.or(found.memory_limit)),
             pipelines: Pipelines::default(),
+            first_use: FirstUse::new(),
             disk_cache,
             tuning,
             stream: Mutex::new(stream),

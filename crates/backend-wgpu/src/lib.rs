@@ -11,9 +11,9 @@
 //!
 //! | module | what lives there |
 //! |---|---|
-//! | `registry`, `adapter`, `options` | which adapters there are, and the devices open on them |
+//! | `registry`, `instance`, `adapter`, `options` | which adapters there are, and the devices open on them |
 //! | `gpu`, `pool`, `stream`, `read_back`, `profile`, `fault_table`, `faults` | one open device: memory, command batches, reads, times, failures |
-//! | `draft`, `pipeline`, `disk_cache`, `index`, `lines`, `formulas` | how a kernel becomes WGSL and a pipeline |
+//! | `draft`, `pipeline`, `first_use`, `disk_cache`, `index`, `lines`, `formulas` | how a kernel becomes WGSL and a pipeline |
 //! | `tuning` | the ways of matrix products, measured |
 //! | `window` | kernels over more of a buffer than one binding shows |
 //! | `map`, `reduce`, `rows`, `arg_reduce`, `cumulative`, `sort`, `matmul`, `tile`, `by_index`, `copy` | the kernels |
@@ -31,9 +31,11 @@ mod draft;
 mod dtypes;
 mod fault_table;
 mod faults;
+mod first_use;
 mod formulas;
 mod gpu;
 mod index;
+mod instance;
 mod lines;
 mod map;
 mod matmul;

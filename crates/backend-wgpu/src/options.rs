@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::PathBuf};
 
-use tensor_core::{DType, Error, Result};
+use tensor_core::{DType, Error, Result, environment};
 
 use crate::{Form, disk_cache};
 
@@ -82,6 +82,7 @@ impl Options {
     /// # Errors
     /// `Invalid` for a value that cannot be read, with those that can.
     pub fn from_env() -> Result<Options> {
+        environment::note_unknown();
         Options::read(|name| std::env::var_os(name))
     }
 

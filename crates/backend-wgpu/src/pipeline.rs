@@ -3,6 +3,7 @@
 use std::{
     fmt,
     sync::{Arc, Mutex},
+    time::Instant,
 };
 
 use rustc_hash::FxHashMap;
@@ -99,7 +100,9 @@ fn pipeline(gpu: &Gpu, draft: &Draft, immediates: bool) -> Result<Arc<Pipeline>>
         return Ok(Arc::clone(made));
     }
     // Compiled outside the lock: two threads may make the same one, and the first stays.
+    let start = Instant::now();
     let made = gpu.scoped(draft.label, || create(gpu, draft, &text, immediates))?;
+    gpu.first_use.made(start, gpu.name());
     Ok(Arc::clone(lock(&gpu.pipelines.made).entry(text).or_insert_with(|| Arc::new(made))))
 }
 

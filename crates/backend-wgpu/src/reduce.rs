@@ -157,7 +157,8 @@ fn steps(
     let units = if tree { facts.threads / 256 } else { facts.threads };
     let least = if tree { 4096 } else { 512 };
     let splits = if results >= units { 1 } else { (length / least).clamp(1, units.div_ceil(results.max(1))) };
-    let splits = splits.max(length.div_ceil(facts.rounds));
+    let rounds = facts.rounds / (1 + formulas::rounds(&kernel.program));
+    let splits = splits.max(length.div_ceil(rounds.max(1)));
 
     let offsets = kernel.inputs.iter().map(Layout::offset).collect();
     let mut pass = Pass {

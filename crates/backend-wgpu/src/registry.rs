@@ -30,7 +30,9 @@ pub fn adapters() -> Vec<DeviceInfo> {
 /// The device on adapter `index` of [`adapters`]: the same one at every call, or a new one if that was lost.
 ///
 /// `TAPER_ADAPTER` picks the adapter of index 0 by a part of its name; how it is opened, [`Options::from_env`] says.
-/// Compiled pipelines are kept in the user's cache directory where the driver hands them out.
+/// Compiled pipelines are kept in the user's cache directory where the driver hands them out. Drivers compile a kernel when it is
+/// made or first run, and most keep it themselves; where that takes a second in all, one line on stderr says so, if that is a
+/// terminal.
 ///
 /// # Errors
 /// `Invalid` for an environment variable that cannot be read; `UnknownDevice` when there is no such adapter, with those

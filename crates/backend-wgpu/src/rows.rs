@@ -38,7 +38,9 @@ pub(crate) fn draft(kernel: &RowKernel, first: usize, facts: &Facts<'_>) -> Resu
     let folds = program.instrs.iter().filter(|i| matches!(i, Instr::Fold(..))).count();
     let shared = Facts { direct: false, ..*facts };
     // A thread with a row to itself may have too far to go.
-    let far = (folds + 1) * kernel.shape[kernel.shape.rank() - kernel.row_axes..].iter().product::<usize>();
+    let far = (folds + 1)
+        * (1 + formulas::rounds(program))
+        * kernel.shape[kernel.shape.rank() - kernel.row_axes..].iter().product::<usize>();
     let facts = if far > facts.rounds { &shared } else { facts };
     let lead = kernel.shape.rank() - kernel.row_axes;
     let part = |from: usize, to: usize| {

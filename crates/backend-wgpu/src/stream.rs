@@ -1,7 +1,11 @@
 //! Commands on their way to the device: one open encoder and compute pass, sent when somebody reads, when enough has
 //! gathered, or when a host write must not overtake it. Submissions in flight are bounded.
 
-use std::{collections::VecDeque, sync::atomic::Ordering};
+use std::{
+    collections::VecDeque,
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
 
 use tensor_core::{Launch, Result, Storage};
 
@@ -242,7 +246,18 @@ impl Gpu {
     }
 
     pub(crate) fn wait(&self, index: wgpu::SubmissionIndex) -> Result<()> {
-        let waited = self.device.poll(wgpu::PollType::Wait { submission_index: Some(index), timeout: None });
+        let wait = |timeout: Option<Duration>| {
+            let start = Instant::now();
+            let submission_index = Some(index.clone());
+            let waited = self.device.poll(wgpu::PollType::Wait { submission_index, timeout });
+            let over = !matches!(waited, Err(wgpu::PollError::Timeout));
+            self.first_use.waited(start, over, self.name());
+            waited
+        };
+        let mut waited = wait(self.first_use.patience());
+        if matches!(waited, Err(wgpu::PollError::Timeout)) {
+            waited = wait(None);
+        }
         self.faults.alive(self.name())?;
         waited.map(|_| ()).map_err(|e| self.error(format!("waiting for the device: {e}")))
     }

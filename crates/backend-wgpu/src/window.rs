@@ -158,7 +158,17 @@ fn refused(kernel: &Kernel, facts: &Facts<'_>) -> tensor_core::Error {
         Kernel::ArgSort(k) => (k.input.shape().clone(), k.dtype),
         _ => kernel.outputs()[0].clone(),
     };
-    let (layout, dtype) = too_wide(kernel, facts).unwrap_or((Layout::contiguous(shape), dtype));
+    let wide = too_wide(kernel, facts);
+    if wide.is_none() && rounds(kernel) > facts.rounds {
+        let hint = format!(
+            "a thread of this kernel would go round its loop {} times, where a thread of a software adapter may go {} times \
+             in all, and it cannot be worked through in parts; split the tensor, or compute it on the cpu",
+            rounds(kernel),
+            facts.rounds
+        );
+        return facts.unsupported(kernel.name(), dtype, &hint);
+    }
+    let (layout, dtype) = wide.unwrap_or((Layout::contiguous(shape), dtype));
     let (low, high) = layout.span();
     let hint = format!(
         "one operand lies over {} bytes, one binding of this adapter shows {} (max_storage_buffer_binding_size), and \

@@ -131,3 +131,27 @@ fn on_two_adapters() -> Result<()> {
     assert!(names.iter().all(|name| error.contains(name)), "{error}");
     Ok(())
 }
+
+/// As in a container: Mesa's layer would call up Wayland, whose library complains on stderr.
+#[test]
+fn nothing_is_written_where_there_is_no_runtime_directory() {
+    const MARK: &str = "TAPER_TEST_QUIET";
+    if std::env::var_os(MARK).is_some() {
+        println!("adapters: {}", backend_wgpu::adapters().len());
+        return;
+    }
+    for directory in [None, Some("relative")] {
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "nothing_is_written_where_there_is_no_runtime_directory", "--nocapture"]);
+        child.env(MARK, "1").env_remove("XDG_RUNTIME_DIR");
+        if let Some(directory) = directory {
+            child.env("XDG_RUNTIME_DIR", directory);
+        }
+        let output = child.output().unwrap();
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{out}{err}");
+        assert!(!err.contains("XDG_RUNTIME_DIR"), "{err}");
+        // As many adapters as there are otherwise.
+        assert!(out.contains(&format!("adapters: {}", backend_wgpu::adapters().len())), "{out}");
+    }
+}

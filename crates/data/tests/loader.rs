@@ -84,7 +84,7 @@ fn a_loader_goes_on_within_an_epoch_from_its_state() {
             stopped.set_epoch(epoch);
             let mut batches = stopped.iter();
             for _ in 0..taken {
-                batches.next().unwrap().unwrap();
+                drop(batches.next().unwrap().unwrap());
             }
             let state = stopped.state_dict();
             // Another loader, made with another seed, goes on with the batch after the last.
@@ -98,7 +98,7 @@ fn a_loader_goes_on_within_an_epoch_from_its_state() {
     }
     // An epoch that was left is over: the next begins, and so does a resumed one.
     let left = loader(Some(1), 0);
-    left.iter().next().unwrap().unwrap();
+    drop(left.iter().next().unwrap().unwrap());
     let mut resumed = loader(Some(1), 0);
     resumed.load_state_dict(&left.state_dict()).unwrap();
     let next = |l: &DataLoader<TensorDataset>| l.iter().map(labels).collect::<Vec<_>>();
@@ -107,7 +107,7 @@ fn a_loader_goes_on_within_an_epoch_from_its_state() {
     // Misfits are said, and change nothing.
     let halfway = loader(Some(1), 0);
     let mut batches = halfway.iter();
-    batches.next().unwrap().unwrap();
+    drop(batches.next().unwrap().unwrap());
     let state = halfway.state_dict();
     let mut ordered = loader(None, 0);
     assert!(ordered.load_state_dict(&state).unwrap_err().to_string().contains("seed"));

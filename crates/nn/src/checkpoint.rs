@@ -208,21 +208,21 @@ enum Target<'a> {
 /// A module of any kind, as far as restoring goes.
 trait LoadModule {
     fn take(&self) -> (StateDict, State);
-    fn load(&self, dict: &StateDict, streams: &State) -> Result<()>;
+    fn load_dict(&self, dict: &StateDict) -> Result<()>;
+    fn load_streams(&self, streams: &State) -> Result<()>;
 }
 
 impl<M: Module> LoadModule for M {
     fn take(&self) -> (StateDict, State) {
         (self.state_dict(), self.rng_state())
     }
-    fn load(&self, dict: &StateDict, streams: &State) -> Result<()> {
-        let before = self.rng_state();
-        self.load_rng_state(streams).map_err(|error| under(STREAMS, error))?;
-        let loaded = self.load_state_dict(dict);
-        if loaded.is_err() {
-            self.load_rng_state(&before)?;
-        }
-        loaded
+    #[track_caller]
+    fn load_dict(&self, dict: &StateDict) -> Result<()> {
+        self.load_state_dict(dict)
+    }
+    #[track_caller]
+    fn load_streams(&self, streams: &State) -> Result<()> {
+        self.load_rng_state(streams)
     }
 }
 
@@ -253,26 +253,31 @@ impl<'a> Restore<'a> {
             let done = match target {
                 Target::Module(module) => {
                     let (dict, streams) = module.take();
-                    let undoing = Undo::Module(module, dict, streams);
-                    let dict = part.into_iter().filter_map(|(name, value)| match value {
+                    let tensors = part.into_iter().filter_map(|(name, value)| match value {
                         StateValue::Tensor(tensor) => Some((name, tensor)),
                         StateValue::Number(_) => None,
                     });
-                    let streams = state.under(&format!("{STREAMS}.{name}"));
-                    module.load(&dict.collect(), &streams).map(|()| undoing)
+                    let path = format!("{STREAMS}.{name}");
+                    match module.load_dict(&tensors.collect()) {
+                        Ok(()) => {
+                            let loaded = module.load_streams(&state.under(&path));
+                            undo.push(Undo::Module(module, dict, streams));
+                            loaded.map_err(|error| under(&path, error))
+                        }
+                        Err(error) => Err(under(&name, error)),
+                    }
                 }
                 Target::Part(target) => {
                     let before = target.state_dict();
-                    target.load_state_dict(&part).map(|()| Undo::Part(target, before))
+                    let loaded = target.load_state_dict(&part);
+                    undo.push(Undo::Part(target, before));
+                    loaded.map_err(|error| under(&name, error))
                 }
             };
-            match done {
-                Ok(undoing) => undo.push(undoing),
-                Err(error) => {
-                    // Each takes back what it gave out itself.
-                    undo.into_iter().try_for_each(Undo::run)?;
-                    return Err(under(&name, error));
-                }
+            if let Err(error) = done {
+                // Each takes back what it gave out itself.
+                undo.into_iter().try_for_each(Undo::run)?;
+                return Err(error);
             }
         }
         Ok(())
@@ -288,7 +293,10 @@ enum Undo<'a> {
 impl Undo<'_> {
     fn run(self) -> Result<()> {
         match self {
-            Undo::Module(module, dict, streams) => module.load(&dict, &streams),
+            Undo::Module(module, dict, streams) => {
+                module.load_dict(&dict)?;
+                module.load_streams(&streams)
+            }
             Undo::Part(part, state) => part.load_state_dict(&state),
         }
     }

@@ -127,6 +127,12 @@ impl Deref for Parameter {
     }
 }
 
+impl AsRef<Tensor> for Parameter {
+    fn as_ref(&self) -> &Tensor {
+        &self.0
+    }
+}
+
 impl Field for Parameter {
     fn visit_field(&self, visitor: &mut Visitor) {
         visitor.tensor(&self.0, Role::Parameter);

@@ -315,7 +315,7 @@ fn cast(name: &str, value: &Tensor, dtype: DType) -> Result<Tensor> {
         return Ok(value.clone());
     }
     let cast = value.to_dtype(dtype)?;
-    if dtype.is_int() && cast.to_dtype(value.dtype())?.to_f64_vec()? != value.to_f64_vec()? {
+    if dtype.is_int() && cast.to_f64_vec()? != value.to_f64_vec()? {
         let mismatched = vec![format!("{name}: {} values that {dtype} does not hold", value.dtype())];
         return Err(Error::new(ErrorKind::StateDict {
             missing: Vec::new(),

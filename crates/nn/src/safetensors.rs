@@ -195,7 +195,7 @@ fn read(path: &Path) -> Result<Vec<u8>> {
         return Err(file_error(path, message));
     }
     if let Some(length) = bytes.first_chunk::<8>().map(|length| u64::from_le_bytes(*length))
-        && (length < 2 || length > 100_000_000)
+        && !(2..=100_000_000).contains(&length)
     {
         let message =
             format!("is no safetensors file: its first 8 bytes give its header a length of {length}");

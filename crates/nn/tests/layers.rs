@@ -244,6 +244,15 @@ fn tensors_of_layers_known_at_run_time_name_the_users_line() {
         }
     }
     let own_line = line!() - 3;
+    let narrow = Tensor::ones([2, 2], &device).unwrap();
+    let says = |error: tensor_core::Error, line: u32| {
+        let location = error.location().unwrap();
+        assert_eq!((location.file(), location.line()), (file!(), line), "{error}");
+    };
+    says(model.forward(&narrow).unwrap_err(), line!());
+    says(boxed.forward(&narrow).unwrap_err(), line!());
+    says(shared.forward(&narrow).unwrap_err(), line!());
+    says(Sequential::new().add(Own(linear())).forward(&narrow).unwrap_err(), own_line);
     let nested = Sequential::new().add(Relu).add(Sequential::new().add(Own(linear())));
     here(nested.forward(&x).unwrap(), own_line);
 }

@@ -2,7 +2,12 @@
 //!
 //!     cargo run --release --example digits -- --device auto
 
-use std::{io::IsTerminal, path::PathBuf, time::Instant};
+use std::{
+    io::{self, ErrorKind, IsTerminal, Write},
+    path::PathBuf,
+    process::ExitCode,
+    time::Instant,
+};
 
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -73,7 +78,9 @@ fn evaluate(
     })
 }
 
-fn run(options: &Options) -> Result<()> {
+fn run(options: &Options) -> Result<(), Box<dyn std::error::Error>> {
+    // Not println!, which panics when nobody reads on, as in `digits | head`.
+    let mut out = io::stdout();
     let start = Instant::now();
     let device = taper::device(&options.device)?;
     let host = taper::cpu();
@@ -87,13 +94,14 @@ fn run(options: &Options) -> Result<()> {
         }
     };
     let inputs = train.get(0)?.0.numel();
-    println!(
+    writeln!(
+        out,
         "{} ({}), {} training images of {inputs} pixels, {} held out",
         device,
         device.info().description,
         train.len(),
         test.len()
-    );
+    )?;
     let train = DataLoader::new(train, options.batch_size)?.shuffle(options.seed).workers(1);
     let test = DataLoader::new(test, 512)?;
 
@@ -130,23 +138,37 @@ fn run(options: &Options) -> Result<()> {
         }
         bar.finish_and_clear();
         let mean = Tensor::stack(&losses.iter().collect::<Vec<_>>(), 0)?.mean().item::<f32>()?;
+        if !mean.is_finite() {
+            return Err(format!(
+                "the loss is {mean} in epoch {epoch}: try a smaller --lr than {}",
+                options.lr
+            )
+            .into());
+        }
         let (accuracy, test_loss) = evaluate(&model, &test, &device)?;
-        println!(
+        writeln!(
+            out,
             "epoch {epoch:>2}/{}: loss {mean:.4}, test loss {test_loss:.4}, test accuracy {accuracy:.4}",
             options.epochs
-        );
+        )?;
     }
     let (accuracy, _) = evaluate(&model, &test, &device)?;
-    println!("test accuracy {accuracy:.4} on {device} ({:.1} s)", start.elapsed().as_secs_f64());
+    writeln!(out, "test accuracy {accuracy:.4} on {device} ({:.1} s)", start.elapsed().as_secs_f64())?;
     Ok(())
 }
 
-fn main() -> std::process::ExitCode {
+fn main() -> ExitCode {
     match run(&Options::parse()) {
-        Ok(()) => std::process::ExitCode::SUCCESS,
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever read the output has seen enough.
+        Err(error)
+            if error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == ErrorKind::BrokenPipe) =>
+        {
+            ExitCode::SUCCESS
+        }
         Err(error) => {
             eprintln!("error: {error}");
-            std::process::ExitCode::FAILURE
+            ExitCode::FAILURE
         }
     }
 }

@@ -35,6 +35,8 @@ pub use tensor_core;
 
 pub use autograd::{dot, enable_grad, grad, grad_of, no_grad};
 #[cfg(feature = "cpu")]
+pub use backend_cpu::{num_threads, set_num_threads};
+#[cfg(feature = "cpu")]
 pub use devices::best_device;
 #[cfg(feature = "gpu")]
 pub use devices::wgpu;
@@ -44,7 +46,7 @@ pub use devices::{device, devices};
 pub use tensor_core::{
     Axes, Axis, DType, Device, DeviceInfo, DeviceKind, Element, Ellipsis, Error, ErrorKind, Generator, Index,
     Layout, MemoryStats, NewAxis, Op, Result, Scalar, Shape, State, StateReader, StateValue, Stateful, Step,
-    Tensor, TensorOptions, bf16, default_dtype, eval_pending, f16, set_default_dtype,
+    Tensor, TensorOptions, bf16, default_dtype, eval_all, eval_pending, f16, set_default_dtype,
 };
 
 /// What nearly every program needs: `use taper::prelude::*;`.
@@ -58,4 +60,29 @@ pub mod prelude {
     pub use data::{DataLoader, Dataset, TensorDataset, ToDevice};
     pub use nn::{Checkpoint, Layer, Linear, Module, Relu, Sequential, cross_entropy};
     pub use optim::{Optimizer, Sgd, SgdConfig};
+}
+
+/// The guide's programs, as tests.
+#[cfg(all(doctest, feature = "cpu"))]
+mod guide {
+    macro_rules! pages {
+        ($($name:ident = $page:literal;)*) => {$(
+            #[doc = include_str!(concat!("../../../docs/guide/", $page))]
+            mod $name {}
+        )*};
+    }
+    pages! {
+        getting_started = "getting-started.md";
+        from_pytorch = "from-pytorch.md";
+        tensors = "tensors.md";
+        autograd = "autograd.md";
+        training = "training.md";
+        data = "data.md";
+        devices = "devices.md";
+        saving = "saving.md";
+        extending = "extending.md";
+        performance = "performance.md";
+    }
+    #[doc = include_str!("../../../README.md")]
+    mod readme {}
 }

@@ -165,7 +165,7 @@ fn misfits_of_dtype_offer_the_cast() {
     says(truth.sub(&truth), &["sub", "bool"]);
     let device = device();
     if !device.supports(DType::F64) {
-        says(Tensor::new([1f64], &device), &["f64", device.name(), "F32"]);
+        says(Tensor::new([1.0], (DType::F64, &device)), &["f64", device.name(), "F32"]);
     }
 }
 

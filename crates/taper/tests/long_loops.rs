@@ -53,6 +53,22 @@ fn many_results_from_long_lines() -> Result<()> {
 }
 
 #[test]
+fn loops_inside_long_loops() -> Result<()> {
+    // Results enough for a thread each, over terms that each take rounds of their own: a long division, a power.
+    const MANY: usize = 1100;
+    const TERMS: usize = 7000;
+    let d = device();
+    let wide = |x: Tensor| x.reshape([1, 1])?.expand([MANY, TERMS]);
+    // 2^126 leaves 1 by 7, as each third power of 2 does.
+    let divided = wide(Tensor::full([1], 2.0_f64.powi(126), &d)?)?.remainder_scalar(7.0);
+    assert_eq!(divided.sum_axis(1, false)?.to_vec::<f32>()?, vec![TERMS as f32; MANY]);
+    let one = wide(Tensor::full([1], 1, (DType::I32, &d))?)?;
+    let power = one.pow(&wide(Tensor::full([1], i32::MAX, (DType::I32, &d))?)?)?;
+    assert_eq!(power.sum_axis(1, false)?.to_f64_vec()?, vec![TERMS as f64; MANY]);
+    Ok(())
+}
+
+#[test]
 fn rows_that_are_folded_many_times() -> Result<()> {
     // As long as a row may be in one kernel, and odd.
     const ROW: usize = (1 << 14) - 1;

@@ -11,6 +11,8 @@ use taper::{ErrorKind, prelude::*};
 const WRONG: &[(&str, &str, &str)] = &[
     ("cpu", "TAPER_CPU_MEMORY_LIMIT", "8 GB"),
     ("cpu", "TAPER_CPU_ISA", "sse9"),
+    ("cpu", "TAPER_THREADS", "0"),
+    ("cpu", "TAPER_THREADS", "many"),
     ("wgpu", "TAPER_WGPU_MEMORY_LIMIT", "0"),
     ("wgpu", "TAPER_WGPU_AUTOTUNE", "yes"),
     ("wgpu", "TAPER_WGPU_FORM", "fast"),

@@ -12,6 +12,8 @@ pub(crate) struct Bounds {
     pub(crate) high: i64,
     /// Whether some element of the buffer is `low` and some is `high`.
     pub(crate) attained: bool,
+    /// The least element above a negative `low`, where it is known: labels to be ignored are often the only negative ones.
+    pub(crate) above: Option<i64>,
 }
 
 impl Bounds {
@@ -25,7 +27,7 @@ impl Bounds {
             DType::I64 => (i64::MIN, i64::MAX),
             DType::F16 | DType::BF16 | DType::F32 | DType::F64 => return None,
         };
-        Some(Bounds { low, high, attained: false })
+        Some(Bounds { low, high, attained: false, above: None })
     }
 
     /// The least and greatest of the elements in `bytes`, of an integer dtype.
@@ -40,7 +42,10 @@ impl Bounds {
                 let value = read(word);
                 (low.min(value), high.max(value))
             });
-            Some(Bounds { low: low.into(), high: high.into(), attained: true })
+            let (least, high) = (low.into(), high.into());
+            let others = || words.iter().map(|&word| read(word)).filter(|&value| value > low);
+            let above = (least < 0).then(|| others().min().map(Into::into)).flatten();
+            Some(Bounds { low: least, high, attained: true, above })
         }
         match dtype {
             DType::U8 => range(bytes, |[byte]: [u8; 1]| byte),
@@ -107,6 +112,10 @@ impl Facts {
 }
 
 impl Tickets {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
     fn list(&self) -> &[Arc<Ticket>] {
         self.0.as_deref().unwrap_or_default()
     }
@@ -156,5 +165,79 @@ impl Tickets {
             merged.extend(next.filter(|ticket| ticket.is_open() || ticket.is_failed()).cloned());
         }
         Tickets(Some(merged.into()))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::panic::Location;
+
+    use super::*;
+    use crate::{Kernel, Layout, kernel::GatherKernel};
+
+    fn ticket() -> Arc<Ticket> {
+        let kernel = Kernel::Gather(GatherKernel {
+            axis: 0,
+            dtype: DType::F32,
+            index_dtype: DType::I32,
+            input: Layout::contiguous([4]),
+            index: Layout::contiguous([2]),
+        });
+        let ticket = Arc::new(Ticket::new(&kernel, "gather", Location::caller()).unwrap());
+        ticket.defer();
+        ticket
+    }
+
+    fn facts(tickets: &[&Arc<Ticket>]) -> Facts {
+        let lists = tickets.iter().map(|&t| Facts::new(None, Tickets(Some(Arc::from([t.clone()])))));
+        Facts::new(None, Tickets::of_launch(&lists.collect::<Vec<_>>(), None))
+    }
+
+    #[test]
+    fn a_launch_carries_each_open_ticket_once_and_a_failed_one_alone() {
+        let (a, b, c) = (ticket(), ticket(), ticket());
+        let (x, y) = (facts(&[&c, &a]), facts(&[&b, &c]));
+        let list = |tickets: &Tickets| tickets.list().iter().map(|t| t.number()).collect::<Vec<_>>();
+        let own = ticket();
+        let all = Tickets::of_launch([&x, &Facts::default(), &y], Some(own.clone()));
+        assert_eq!(list(&all), [&a, &b, &c, &own].map(|t| t.number()));
+        a.pass();
+        assert_eq!(list(&Tickets::of_launch([&x, &y], None)), [&b, &c].map(|t| t.number()));
+        // One list alone is shared as it is.
+        let alone = Tickets::of_launch([&y], None);
+        assert!(Arc::ptr_eq(alone.0.as_ref().unwrap(), y.tickets.0.as_ref().unwrap()));
+        b.fail(7);
+        b.pass();
+        b.fail(8);
+        assert_eq!(list(&Tickets::of_launch([&x, &y], Some(own))), [b.number()]);
+        assert!(y.check().unwrap_err().to_string().contains("index 7"));
+        assert!(x.check().is_ok());
+        c.pass();
+        assert!(Tickets::of_launch([&x], None).0.is_none());
+        // One that nobody deferred was checked at once.
+        let done = ticket();
+        done.pass();
+        assert!(Tickets::of_launch([], Some(done)).0.is_none());
+    }
+
+    #[test]
+    fn bounds_are_those_of_the_bytes() {
+        let bytes = |values: &[i64]| values.iter().flat_map(|v| v.to_ne_bytes()).collect::<Vec<u8>>();
+        let found = Bounds::of_bytes(DType::I64, &bytes(&[3, -100, i64::MAX, 2, -100])).unwrap();
+        let expected = Bounds { low: -100, high: i64::MAX, attained: true, above: Some(2) };
+        assert_eq!(found, expected);
+        assert_eq!(Bounds::of_bytes(DType::I64, &bytes(&[-1, -1])).unwrap().above, None);
+        assert_eq!(Bounds::of_bytes(DType::I64, &[]), None);
+        assert_eq!(Bounds::of_bytes(DType::F32, &[0; 4]), None);
+        let found = Bounds::of_bytes(DType::U8, &[200, 9]).unwrap();
+        assert_eq!((found.low, found.high), (9, 200));
+        let found = Bounds::of_bytes(DType::U32, &u32::MAX.to_ne_bytes()).unwrap();
+        assert!(!found.are_within(usize::try_from(u32::MAX).unwrap()));
+        assert!(found.are_within(usize::try_from(u32::MAX).unwrap() + 1));
+        assert!(!Bounds::of(DType::I32).unwrap().are_within(usize::MAX));
+        assert!(
+            Bounds::of(DType::U8).unwrap().are_within(256) && !Bounds::of(DType::U8).unwrap().are_within(255)
+        );
     }
 }

@@ -97,6 +97,24 @@ impl Program {
     pub fn output_dtype(&self, n: usize) -> DType {
         self.dtypes[self.outputs[n] as usize]
     }
+
+    /// For each input, whether output `n` depends on it.
+    pub(crate) fn inputs_of(&self, n: usize) -> Vec<bool> {
+        let mut wanted = vec![false; self.instrs.len()];
+        wanted[self.outputs[n] as usize] = true;
+        let mut read = vec![false; self.inputs.len()];
+        // Registers name earlier instructions.
+        for (r, instr) in self.instrs.iter().enumerate().rev() {
+            if !wanted[r] {
+                continue;
+            }
+            if let Instr::Load(k) = *instr {
+                read[k as usize] = true;
+            }
+            instr.operands().iter().for_each(|&operand| wanted[operand as usize] = true);
+        }
+        read
+    }
 }
 
 /// One unit of work for a backend. Outputs are always fresh row-major buffers, or (for `Map`) an input's own buffer.
@@ -290,7 +308,7 @@ pub struct GatherKernel {
 
 /// `output = base; output[p with axis := index[p]] += src[p]`, row-major of the base's shape. Inputs: base, index, src.
 ///
-/// Repeated indices add in ascending order of position along the axis. Out-of-range indices are as in [`GatherKernel`].
+/// Repeated indices add in ascending order of position along the axis; half types add in f32 and are rounded once. Out-of-range indices are as in [`GatherKernel`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ScatterAddKernel {
     /// The axis indexed.

@@ -13,6 +13,7 @@ pub mod backend;
 mod defaults;
 mod device;
 mod dtype;
+pub mod environment;
 mod error;
 mod facts;
 mod grad_mode;

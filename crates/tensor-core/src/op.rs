@@ -88,9 +88,11 @@ names! {
         Mul => "mul",
         /// a / b, floats only (the method casts integers to f32 first).
         Div => "div",
-        /// ⌊a / b⌋. For integers b = 0 gives 0.
+        /// ⌊a / b⌋ of the exact quotient, as Python and PyTorch have it: with r the remainder below, (a − r) / b rounded to a whole
+        /// number, so that 1.0 by 0.1 is 9, and −5 by ∞ is −1. For floats b = 0 gives a / b, for integers 0.
         FloorDiv => "floor_divide",
-        /// a − b·⌊a / b⌋: the remainder with the sign of b. For integers b = 0 gives 0.
+        /// a − b·⌊a / b⌋: the remainder of the division that cuts toward zero, which is exact, plus b if it is not 0 and of another
+        /// sign than b. For floats b = 0 gives NaN, for integers 0.
         Remainder => "remainder",
         /// aᵇ as IEEE `pow`; a negative base with an integral exponent is defined. For integers a negative
         /// exponent gives 0 except for bases 1 and −1, and products wrap.

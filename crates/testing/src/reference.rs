@@ -383,9 +383,10 @@ fn compute(launch: &Launch<'_>, inputs: &[Vec<Scalar>]) -> Result<Vec<Vec<Scalar
                 let mut to = index.clone();
                 to[k.axis] = checked("scatter_add", at(1, &k.index, &index), k.axis, k.base.shape()[k.axis])?;
                 let cell = &mut out[offset(&plain, &to)];
-                *cell = binary(BinaryOp::Add, *cell, at(2, &k.src, &index), k.dtype).cast(k.dtype);
+                let sum = binary(BinaryOp::Add, *cell, at(2, &k.src, &index), k.dtype);
+                *cell = sum.cast(k.dtype.compute());
             }
-            vec![out]
+            vec![out.into_iter().map(|v| v.cast(k.dtype)).collect()]
         }
         Kernel::Copy(k) => {
             let fill = if k.fill { launch.scalars[0] } else { Scalar::Int(77) };
@@ -665,6 +666,24 @@ fn erf(x: f64) -> f64 {
     (1.0 - (-a * a).exp() / (std::f64::consts::PI.sqrt() * (a + tail))).copysign(x)
 }
 
+/// Python's floor division, as PyTorch computes it.
+macro_rules! floor_divide {
+    ($x:expr, $y:expr, $t:ty) => {{
+        let (x, y): ($t, $t) = ($x, $y);
+        let r = x % y;
+        let mut q = (x - r) / y;
+        if r != 0.0 && (r < 0.0) != (y < 0.0) {
+            q -= 1.0;
+        }
+        let floor = if q - q.floor() > 0.5 { q.floor() + 1.0 } else { q.floor() };
+        f64::from(match (y == 0.0, q == 0.0) {
+            (true, _) => x / y,
+            (_, true) => (0.0 as $t).copysign(x / y),
+            _ => floor,
+        })
+    }};
+}
+
 fn binary(op: BinaryOp, a: Scalar, b: Scalar, dtype: DType) -> Scalar {
     use BinaryOp as B;
     if !dtype.is_float() {
@@ -732,7 +751,9 @@ fn binary(op: BinaryOp, a: Scalar, b: Scalar, dtype: DType) -> Scalar {
         B::Sub => x - y,
         B::Mul => x * y,
         B::Div => x / y,
-        B::FloorDiv => (x / y).floor(),
+        // In its own precision: the steps round.
+        B::FloorDiv if dtype == DType::F64 => floor_divide!(x, y, f64),
+        B::FloorDiv => floor_divide!(x as f32, y as f32, f32),
         B::Remainder => {
             let r = x % y;
             if r != 0.0 && (r < 0.0) != (y < 0.0) { r + y } else { r }

@@ -59,7 +59,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         table.add("-", "doctests", runner.doctests());
     }
     let devices = list(&built, |command| runner.prepare(command));
-    run_suite(&runner, &built, devices, &args.require, &mut table);
+    run_suite(&runner, &built, devices, reruns::second_adapter(), &args.require, &mut table);
 
     report(&table)
 }
@@ -83,6 +83,7 @@ fn run_suite(
     runner: &Runner,
     built: &Built,
     devices: Result<Vec<devices::Device>>,
+    second_adapter: Option<reruns::Second>,
     required: &[String],
     table: &mut Table,
 ) {
@@ -103,15 +104,35 @@ fn run_suite(
         suite_size = suite_size.max(tally.total());
         table.add(&device.name, SUITE, tally);
     }
-    for (device, rerun) in devices.iter().flat_map(|d| reruns::of(d).into_iter().map(move |rerun| (d, rerun)))
-    {
-        println!("\n==== {} with {}", device.name, rerun.label);
+    let mut reruns: Vec<_> = devices
+        .iter()
+        .flat_map(|d| reruns::of(d).into_iter().map(move |rerun| (&d.name[..], rerun)))
+        .collect();
+    let mut missing = None;
+    // It needs the Vulkan loader, without which there is no first one either.
+    if devices.iter().any(|device| device.is("wgpu")) {
+        match second_adapter {
+            Some(Ok(rerun)) => reruns.push(("wgpu:0", rerun)),
+            Some(Err(why)) => missing = Some(why),
+            None => {}
+        }
+    }
+    for (device, rerun) in reruns {
+        println!("\n==== {device} with {}", rerun.label);
         let runner = runner.with(rerun.variables);
         let mut tally = Tally::default();
         for test in built.tests.iter().filter(|test| rerun.covers(test)) {
-            tally.add(runner.test(test, Some(&device.name)));
+            tally.add(runner.test(test, Some(device)));
         }
-        table.add(&format!("{} ({})", device.name, rerun.label), rerun.crates, tally);
+        table.add(&format!("{device} ({})", rerun.label), rerun.crates, tally);
+    }
+    if let Some(why) = missing {
+        let reasons = BTreeMap::from([(why.to_string(), suite_size)]);
+        table.add(
+            "wgpu:0 (SwiftShader)",
+            SUITE,
+            Tally { skipped: suite_size, reasons, ..Default::default() },
+        );
     }
     let mut wanted = required.to_vec();
     if !devices.is_empty() && !wanted.iter().any(|asked| asked.starts_with("wgpu")) {
@@ -329,7 +350,7 @@ mod tests {
     fn a_missing_adapter_is_said_or_is_a_failure() {
         for (required, failed, skipped) in [(vec![], 1, 1), (vec!["wgpu".to_string()], 2, 0)] {
             let mut table = Table::default();
-            run_suite(&runner(None), &Built::default(), Ok(vec![device("cpu")]), &required, &mut table);
+            run_suite(&runner(None), &Built::default(), Ok(vec![device("cpu")]), None, &required, &mut table);
             // On the CPU, "no test ran"; on wgpu, "no adapter".
             assert_eq!((table.total().failed, table.total().skipped), (failed, skipped));
             assert!(table.to_string().contains(no_adapter()));
@@ -338,9 +359,19 @@ mod tests {
     }
 
     #[test]
+    fn a_missing_second_adapter_is_said_where_there_is_a_first() {
+        for (first, said) in [("wgpu:0", true), ("cpu", false)] {
+            let mut table = Table::default();
+            let why = Some(Err("no second adapter"));
+            run_suite(&runner(None), &Built::default(), Ok(vec![device(first)]), why, &[], &mut table);
+            assert_eq!(table.to_string().contains("no second adapter"), said);
+        }
+    }
+
+    #[test]
     fn devices_that_are_not_known_are_a_failure() {
         let mut table = Table::default();
-        run_suite(&runner(None), &Built::default(), Err("no example".to_string()), &[], &mut table);
+        run_suite(&runner(None), &Built::default(), Err("no example".to_string()), None, &[], &mut table);
         assert_eq!(table.failures().collect::<Vec<_>>(), ["devices: no example"]);
     }
 

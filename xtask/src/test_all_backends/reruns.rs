@@ -45,6 +45,37 @@ const fn form(label: &'static str, variables: &'static [(&'static str, &'static 
     Rerun { label, variables, crates: "taper, backend-wgpu", own: Some(("backend-wgpu", Some("agree"))) }
 }
 
+/// Another software adapter than the system's: SwiftShader, which comes with Chromium. It has smaller workgroups, subgroups and
+/// memory than lavapipe, no 64-bit numbers and no denormal ones, and another compiler, so that nothing rests on one driver alone.
+const SECOND: [Rerun; 2] = [
+    second(&[("VK_DRIVER_FILES", DRIVERS[0]), ("VK_ICD_FILENAMES", DRIVERS[0])]),
+    second(&[("VK_DRIVER_FILES", DRIVERS[1]), ("VK_ICD_FILENAMES", DRIVERS[1])]),
+];
+
+/// Where Debian's `chromium` and Google's Chrome have it.
+const DRIVERS: [&str; 2] =
+    ["/usr/lib/chromium/vk_swiftshader_icd.json", "/opt/google/chrome/vk_swiftshader_icd.json"];
+
+const fn second(variables: &'static [(&'static str, &'static str)]) -> Rerun {
+    Rerun {
+        label: "SwiftShader",
+        variables,
+        crates: "taper, backend-wgpu",
+        own: Some(("backend-wgpu", None)),
+    }
+}
+
+/// A run on a second adapter, or why there is none.
+pub(crate) type Second = Result<Rerun, &'static str>;
+
+/// The run on a second adapter; why there is none on Linux, or nothing at all elsewhere.
+pub(crate) fn second_adapter() -> Option<Second> {
+    let present = |driver: &&str| std::path::Path::new(driver).exists();
+    let found = DRIVERS.iter().position(present);
+    cfg!(target_os = "linux")
+        .then(|| found.map(|at| SECOND[at]).ok_or("no second adapter: apt-get install chromium (Debian)"))
+}
+
 impl Rerun {
     /// Whether a test program takes part.
     pub(crate) fn covers(&self, test: &Executable) -> bool {

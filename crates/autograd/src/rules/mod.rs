@@ -242,7 +242,7 @@ mod tests {
             x.reshape([6])?,
             x.t()?,
             x.expand([4, 2, 3])?,
-            x.slice(1, 0, 2)?,
+            x.slice(1, 0..2)?,
             Tensor::concat(&[&x, &z], 0)?,
             x.pad(&[(1, 0), (0, 2)], 0.0)?,
             x.matmul(&z.t()?)?,

@@ -4,9 +4,9 @@
 use smallvec::SmallVec;
 
 use crate::{
-    BinaryOp, DType, Error, Kernel, Layout, Result, Scalar, UnaryOp,
+    BinaryOp, CompareOp, DType, Error, Kernel, Layout, Result, Scalar, UnaryOp,
     facts::{Bounds, Facts},
-    kernel::{Instr, Program},
+    kernel::{Instr, Program, Reg},
 };
 
 /// A range of integers; the ends may be past those of i64 on the way.
@@ -15,11 +15,12 @@ struct Range {
     low: i128,
     high: i128,
     attained: bool,
+    above: Option<i128>,
 }
 
 impl Range {
     fn new(low: i128, high: i128) -> Range {
-        Range { low, high, attained: false }
+        Range { low, high, attained: false, above: None }
     }
 
     /// The ends in either order.
@@ -40,7 +41,8 @@ impl Range {
 
 impl From<Bounds> for Range {
     fn from(bounds: Bounds) -> Range {
-        Range { low: bounds.low.into(), high: bounds.high.into(), attained: bounds.attained }
+        let Bounds { low, high, attained, above } = bounds;
+        Range { low: low.into(), high: high.into(), attained, above: above.map(i128::from) }
     }
 }
 
@@ -129,11 +131,9 @@ pub(super) fn of_output(
         Kernel::Reduce(_) | Kernel::Cumulative(_) | Kernel::MatMul(_) | Kernel::ScatterAdd(_) => None,
     }?
     .within(dtype)?;
-    let bounds = Bounds {
-        low: range.low as i64,
-        high: range.high as i64,
-        attained: range.attained && range.low <= range.high,
-    };
+    // Within the dtype's, and so within i64.
+    let Range { low, high, attained, above } = range;
+    let bounds = Bounds { low: low as i64, high: high as i64, attained, above: above.map(|n| n as i64) };
     let all = Bounds::of(dtype)?;
     (bounds.attained || bounds.low > all.low || bounds.high < all.high).then_some(bounds)
 }
@@ -143,7 +143,7 @@ fn of_scalar(scalar: Scalar) -> Option<Range> {
         Scalar::Float(_) => None,
         Scalar::Int(_) | Scalar::Bool(_) => {
             let value = i128::from(scalar.as_i64());
-            Some(Range { low: value, high: value, attained: true })
+            Some(Range { low: value, high: value, attained: true, above: None })
         }
     }
 }
@@ -164,6 +164,7 @@ fn of_program(
             Instr::Load(k) => {
                 let k = usize::from(k);
                 let whole = |bounds: Bounds| bounds.attained && covers(&layouts[k], numels(k));
+                // The least element may not be in a view: then `above` only says less.
                 of_buffer(&inputs[k], dtype)
                     .map(|bounds| Range { attained: whole(bounds), ..Range::from(bounds) })
             }
@@ -179,8 +180,9 @@ fn of_program(
             Instr::Binary(op, a, b) => ranges[usize::from(a)]
                 .zip(ranges[usize::from(b)])
                 .and_then(|(a, b)| of_binary(op, dtype, a, b)),
-            Instr::Select(_, a, b) => {
-                ranges[usize::from(a)].zip(ranges[usize::from(b)]).map(|(a, b)| a.joined(b))
+            Instr::Select(c, a, b) => {
+                let rest = where_not(program, &ranges, c, b);
+                ranges[usize::from(a)].map(|held| rest.map_or(held, |rest| held.joined(rest)))
             }
             // Truth values keep their 0 and 1; a cast of integers that fit changes nothing.
             Instr::Cast(a) if dtype != DType::Bool => ranges[usize::from(a)],
@@ -194,6 +196,31 @@ fn of_program(
         ranges.push(range.and_then(|range| range.within(dtype)).or(all));
     }
     ranges[usize::from(*program.outputs.get(o)?)]
+}
+
+/// The range of `b` where condition `c` does not hold: narrower, if the condition compares it with one number.
+fn where_not(program: &Program, ranges: &[Option<Range>], c: Reg, b: Reg) -> Option<Range> {
+    let range = ranges[usize::from(b)]?;
+    let (op, with) = match program.instrs[usize::from(c)] {
+        Instr::Compare(op, x, with) if x == b => (op, with),
+        _ => return Some(range),
+    };
+    let Some(bound) = ranges[usize::from(with)].filter(|with| with.low == with.high).map(|with| with.low)
+    else {
+        return Some(range);
+    };
+    let Range { low, high, above, .. } = range;
+    let (low, high) = match op {
+        CompareOp::Lt => (low.max(bound), high),
+        CompareOp::Le => (low.max(bound + 1), high),
+        CompareOp::Gt => (low, high.min(bound)),
+        CompareOp::Ge => (low, high.min(bound - 1)),
+        CompareOp::Eq if bound == low => (above.unwrap_or(low), high),
+        CompareOp::Ne => (bound, bound),
+        CompareOp::Eq => (low, high),
+    };
+    // Nothing is left where the condition always holds.
+    (low <= high).then(|| Range::new(low, high))
 }
 
 fn of_unary(op: UnaryOp, a: Option<Range>) -> Option<Range> {
@@ -246,5 +273,35 @@ fn of_binary(op: BinaryOp, dtype: DType, a: Range, b: Range) -> Option<Range> {
             Some(Range::new(0, most))
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_layout_that_leaves_nothing_out_covers_a_buffer() {
+        let whole = Layout::contiguous([4, 6]);
+        for layout in [
+            whole.clone(),
+            whole.permute(&[1, 0]),
+            whole.flip(1),
+            whole.expand(&[3, 4, 6].into()),
+            Layout::contiguous([2, 1, 12]),
+        ] {
+            assert!(covers(&layout, 24), "{layout:?}");
+        }
+        for layout in [
+            whole.slice(0, 0, 3, 1),
+            whole.slice(0, 1, 3, 1),
+            whole.slice(1, 0, 3, 2),
+            Layout::new([4], &[0], 5),
+            // As many positions as elements, some of them twice.
+            Layout::new([6, 4], &[1, 1], 0),
+            Layout::new([12, 2], &[2, 3], 0),
+        ] {
+            assert!(!covers(&layout, 24), "{layout:?}");
+        }
     }
 }

@@ -67,13 +67,12 @@ pub(super) fn write_kernels(facts: &Facts<'_>, groups: &[Group]) -> Result<Vec<D
             let shape = group.shape.clone();
             let per_row = |&i: &u32| facts.is_per_row_in(i, &shape);
             let kernel = match group.row_axes {
-                Some(row_axes) => Kernel::Rows(RowKernel {
-                    per_row: results.iter().map(per_row).collect(),
-                    shape,
-                    row_axes,
-                    inputs,
-                    program,
-                }),
+                Some(row_axes) => {
+                    let per_row = results.iter().map(per_row).collect();
+                    let rows = RowKernel { per_row, shape, row_axes, inputs, program };
+                    debug_assert!(has_one_value_a_row(&rows), "{rows:?}");
+                    Kernel::Rows(rows)
+                }
                 None => Kernel::Map(MapKernel { shape, inputs, program }),
             };
             drafts.push(Draft {
@@ -86,6 +85,12 @@ pub(super) fn write_kernels(facts: &Facts<'_>, groups: &[Group]) -> Result<Vec<D
         }
     }
     Ok(drafts)
+}
+
+/// Whether what is stored once a row is the same all along it.
+fn has_one_value_a_row(rows: &RowKernel) -> bool {
+    let uniform = rows.uniform();
+    rows.program.outputs.iter().zip(&rows.per_row).all(|(&reg, &per_row)| !per_row || uniform[reg as usize])
 }
 
 fn swapped(layout: &Layout) -> Layout {

@@ -11,8 +11,9 @@ use super::{
     program::{Part, ScalarRef},
 };
 use crate::{
-    Backend, Error, Launch, Op, Result, Scalar, Storage, Ticket,
+    Backend, Error, Kernel, Launch, Op, Result, Scalar, Storage, Ticket,
     facts::{Facts, Tickets},
+    kernel::{MapKernel, RowKernel},
     node::{Node, Value},
 };
 
@@ -86,7 +87,17 @@ pub(super) fn launch(
     let numel = |k: usize| inputs[k].numel();
     let made = outputs.into_iter().enumerate().map(|(o, storage)| {
         let bounds = bounds::of_output(&step.kernel, o, storage.dtype(), facts, numel, scalars);
-        (storage, Facts::new(bounds, tickets.clone()))
+        // Of several results that are computed together, each answers for what it depends on.
+        let tickets = match &step.kernel {
+            Kernel::Map(MapKernel { program, .. }) | Kernel::Rows(RowKernel { program, .. })
+                if !tickets.is_empty() && program.outputs.len() > 1 =>
+            {
+                let read = program.inputs_of(o);
+                Tickets::of_launch(facts.iter().zip(read).filter(|(_, read)| *read).map(|(f, _)| f), None)
+            }
+            _ => tickets.clone(),
+        };
+        (storage, Facts::new(bounds, tickets))
     });
     Ok(made.collect())
 }

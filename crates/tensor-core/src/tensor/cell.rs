@@ -286,6 +286,7 @@ fn cell_value(node: &Arc<Node>, tracked: bool) -> Tensor {
     tensor
 }
 
+#[track_caller]
 fn not_float(tensor: &Tensor) -> Error {
     Error::new(ErrorKind::Autograd {
         op: "requires_grad",

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::Tensor;
-use crate::{DType, Error, ErrorKind, Op, Result, Shape};
+use crate::{DType, Error, ErrorKind, Op, Result, Shape, default_dtype};
 
 impl Tensor {
     /// The matrix product of `[…, m, k]` and `[…, k, n]`, leading axes broadcast: `[…, m, n]`.
@@ -33,7 +33,7 @@ impl Tensor {
                 op: OP,
                 lhs: self.dtype(),
                 rhs: rhs.dtype(),
-                hint: format!("cast one, as in .to_dtype(DType::{:?})?", self.dtype().promote(rhs.dtype())),
+                hint: cast_hint(self, rhs),
             }));
         }
         if self.dtype() == DType::Bool {
@@ -76,6 +76,36 @@ impl Tensor {
         }
         Ok(if gone.is_empty() { out } else { out.reshape_unchecked(shape.reduced(&gone, false)) })
     }
+}
+
+/// Which of two factors of different dtypes to cast: the one that is no parameter; of two others, the one that has not the default
+/// dtype, which data seldom leaves on purpose.
+fn cast_hint(lhs: &Tensor, rhs: &Tensor) -> String {
+    let (l, r) = (lhs.dtype(), rhs.dtype());
+    let (kept, why) = match (is_parameter(lhs), is_parameter(rhs)) {
+        (false, true) => (r, ", that of the parameter"),
+        (true, false) => (l, ", that of the parameter"),
+        _ if [l, r].contains(&default_dtype()) => (default_dtype(), ""),
+        _ => (l.promote(r), ""),
+    };
+    let which = match (l == kept, r == kept) {
+        (true, _) => "the right one",
+        (_, true) => "the left one",
+        _ => "both",
+    };
+    format!("cast {which} with .to_dtype(DType::{kept:?})?{why}")
+}
+
+/// Whether this is a leaf that wants gradients, or a view of one.
+fn is_parameter(tensor: &Tensor) -> bool {
+    let mut seen = tensor.resolve();
+    while !seen.is_leaf_value() {
+        match seen.recorded_inputs().pop() {
+            Some(input) if seen.op().is_view() => seen = input,
+            _ => return false,
+        }
+    }
+    true
 }
 
 fn split(t: &Tensor) -> (&[usize], &[usize]) {

@@ -157,15 +157,23 @@ impl Tensor {
 
     #[track_caller]
     fn unsqueeze_by(&self, axis: Axis) -> Result<Tensor> {
+        self.unsqueeze_as("unsqueeze", axis)
+    }
+
+    #[track_caller]
+    fn unsqueeze_as(&self, op: &'static str, axis: Axis) -> Result<Tensor> {
         let Axis(axis) = axis;
         let rank = self.rank() as isize + 1;
         let at = if axis < 0 { axis + rank } else { axis };
         if !(0..rank).contains(&at) {
-            return Err(Error::new(ErrorKind::AxisOutOfRange {
-                op: "unsqueeze",
-                axis,
-                shape: self.shape().clone(),
-            }));
+            return Err(Error::invalid(
+                op,
+                format!(
+                    "a new axis of shape {} cannot be axis {axis}: it can be 0 to {}, or -{rank} to -1 from the end",
+                    self.shape(),
+                    rank - 1
+                ),
+            ));
         }
         let (head, tail) = self.dims().split_at(at as usize);
         let shape = head.iter().copied().chain([1]).chain(tail.iter().copied()).collect();
@@ -359,21 +367,30 @@ impl Tensor {
         let mut size = 0usize;
         let mut dtype = first.dtype();
         for (i, tensor) in tensors.iter().enumerate() {
-            let misfit = |what: String| shape_misfit("concat", first.shape(), tensor.shape(), what);
             if tensor.rank() != first.rank() {
-                return Err(misfit(format!(
-                    "tensor 0 has {} axes and tensor {i} has {}; all need as many",
-                    first.rank(),
-                    tensor.rank()
-                )));
+                return Err(shape_misfit(
+                    "concat",
+                    first.shape(),
+                    tensor.shape(),
+                    format!(
+                        "tensor 0 has {} axes and tensor {i} has {}; all need as many",
+                        first.rank(),
+                        tensor.rank()
+                    ),
+                ));
             }
             let differs = (0..first.rank()).find(|&a| a != axis && tensor.dims()[a] != first.dims()[a]);
             if let Some(a) = differs {
-                return Err(misfit(format!(
-                    "tensor {i} has size {} at axis {a}, where tensor 0 has {}; sizes must agree on every axis but {axis}",
-                    tensor.dims()[a],
-                    first.dims()[a]
-                )));
+                return Err(shape_misfit(
+                    "concat",
+                    first.shape(),
+                    tensor.shape(),
+                    format!(
+                        "tensor {i} has size {} at axis {a}, where tensor 0 has {}; sizes must agree on every axis but {axis}",
+                        tensor.dims()[a],
+                        first.dims()[a]
+                    ),
+                ));
             }
             size = size.saturating_add(tensor.dims()[axis]);
             dtype = dtype.promote(tensor.dtype());
@@ -384,7 +401,11 @@ impl Tensor {
         let sizes = first.dims().iter().enumerate();
         let shape: Shape = sizes.map(|(i, &d)| if i == axis { size } else { d }).collect();
         let shape = shape.checked("concat")?;
-        let cast = tensors.iter().map(|t| t.to_dtype(dtype)).collect::<Result<Vec<_>>>()?;
+        // Not in a closure, which would hide the caller's line.
+        let mut cast = Vec::with_capacity(tensors.len());
+        for tensor in tensors {
+            cast.push(tensor.to_dtype(dtype)?);
+        }
         Ok(Tensor::build(Op::Concat { axis }, shape, dtype, &cast.iter().collect::<Vec<_>>()))
     }
 
@@ -417,8 +438,11 @@ impl Tensor {
             };
             return Err(shape_misfit("stack", first.shape(), other, hint));
         }
-        let wide = tensors.iter().map(|t| t.unsqueeze(axis)).collect::<Result<Vec<_>>>()?;
-        Tensor::concat(&wide.iter().collect::<Vec<_>>(), axis)
+        let mut wide = Vec::with_capacity(tensors.len());
+        for tensor in tensors {
+            wide.push(tensor.unsqueeze_as("stack", axis)?);
+        }
+        Tensor::concat_by(&references(&wide), axis)
     }
 
     /// The axis cut in pieces of `size`; the last may be smaller. `torch.split`.
