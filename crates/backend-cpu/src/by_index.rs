@@ -157,7 +157,7 @@ impl ByLines<'_> {
     ) {
         let lines = &self.lines;
         let by_columns = lines.side_by_side();
-        lines.for_each(WIDE, self.index_layout.numel(), |Band { lines: count, starts }| {
+        lines.for_each(WIDE, self.index_layout.numel(), &|Band { lines: count, starts }| {
             let index = self.index.at::<T>(self.index_layout.offset()).cast_const();
             let (outer, inner) = if by_columns { (lines.length, count) } else { (count, lines.length) };
             let (over, within) =
@@ -296,7 +296,7 @@ pub(crate) fn gather(pool: &Arc<Pool>, kernel: &GatherKernel, launch: &Launch<'_
     let run = is_run(&picks.block, within);
     macro_rules! go {
         ($t:ty) => {
-            pieces(picks.numbers.len(), picks.numbers.len() * length, |start, end| {
+            pieces(picks.numbers.len(), picks.numbers.len() * length, &|start, end| {
                 let mut walk = Walk::new(&picks.lead, &off_axis, start);
                 for (i, &number) in picks.numbers[start..end].iter().enumerate() {
                     let from = walk.offset + number as isize * along;
@@ -347,6 +347,11 @@ pub(crate) fn scatter_add(
     let shape = kernel.base.shape();
     out.require(OP, kernel.dtype, shape.numel())?;
     let axis = kernel.axis;
+    if kernel.index.numel() == 0 {
+        // SAFETY: both layouts were checked, and the output lies apart.
+        unsafe { copy_base(isa, kernel, base, out) };
+        return Ok(());
+    }
     let plain = shape.contiguous_strides();
     if varies(&kernel.index) {
         let output = Layout::contiguous(shape.clone());
@@ -361,7 +366,7 @@ pub(crate) fn scatter_add(
         macro_rules! lines {
             ($t:ty, $sum:ty, $add:expr) => {{
                 // SAFETY: both layouts were checked, and the output lies apart.
-                unsafe { copy_base::<$t>(isa, kernel, base, out) };
+                unsafe { copy_base(isa, kernel, base, out) };
                 let sums = Sums::open(out, shape.numel());
                 let to_sums = sums.memory;
                 // SAFETY: as below: `ByLines` refuses an index beyond the axis, and the spans were checked; each line of the
@@ -387,7 +392,7 @@ pub(crate) fn scatter_add(
     macro_rules! go {
         ($t:ty, $sum:ty, $add:expr) => {{
             // SAFETY: both layouts were checked, and the output lies apart.
-            unsafe { copy_base::<$t>(isa, kernel, base, out) };
+            unsafe { copy_base(isa, kernel, base, out) };
             let sums = Sums::open(out, shape.numel());
             let to_sums = sums.memory;
             // Every pick in order of position, so that repeated indices add up the same way each time; a thread has some
@@ -421,7 +426,7 @@ pub(crate) fn scatter_add(
             };
             // Narrow blocks are not worth dividing.
             let work = if length >= 64 { picks.numbers.len() * length } else { 0 };
-            pieces(length, work, some);
+            pieces(length, work, &some);
             sums.close(out);
         }};
     }
@@ -433,23 +438,20 @@ pub(crate) fn scatter_add(
 ///
 /// # Safety
 /// Both lie in the memory given, and the output apart.
-unsafe fn copy_base<T: Copy + Default + Send + Sync>(
-    isa: Isa,
-    kernel: &ScatterAddKernel,
-    base: Memory,
-    out: Memory,
-) {
-    let shape = kernel.base.shape();
-    let from = base.at::<T>(kernel.base.offset()).cast_const();
-    // SAFETY: the caller's promise.
-    unsafe {
-        strided::copy::<T>(
-            isa,
-            shape,
-            from,
-            kernel.base.strides(),
-            out.at::<T>(0),
-            &shape.contiguous_strides(),
-        );
+unsafe fn copy_base(isa: Isa, kernel: &ScatterAddKernel, base: Memory, out: Memory) {
+    let (shape, strides) = (kernel.base.shape(), kernel.base.strides());
+    let plain = shape.contiguous_strides();
+    macro_rules! go {
+        ($t:ty) => {{
+            let from = base.at::<$t>(kernel.base.offset()).cast_const();
+            // SAFETY: the caller's promise.
+            unsafe { strided::copy::<$t>(isa, shape, from, strides, out.at::<$t>(0), &plain) }
+        }};
+    }
+    match kernel.dtype.size() {
+        1 => go!(u8),
+        2 => go!(u16),
+        4 => go!(u32),
+        _ => go!(u64),
     }
 }

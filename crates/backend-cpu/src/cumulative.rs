@@ -145,7 +145,7 @@ impl Pass<'_> {
         let width = if lines.across[1] == 1 { WIDE } else { ROWS };
         let last = lines.length as isize - 1;
         let (begin, step) = if self.reverse { (last, -1) } else { (0, 1) };
-        lines.for_each(width, numel, |Band { lines: count, starts: [from, to] }| {
+        lines.for_each(width, numel, &|Band { lines: count, starts: [from, to] }| {
             let from = from + begin * lines.along[0];
             let to = to + begin * lines.along[1];
             self.isa.run(Some {

@@ -90,7 +90,7 @@ fn sort<T: Ordered, I: Item>(kernel: &ArgSortKernel, output: &Layout, input: Mem
     let apart = lines.side_by_side();
     let width = (if apart { LOADED.0 } else { LOADED.1 } / n).clamp(1, TOGETHER);
     let work = kernel.input.numel() * 8;
-    lines.for_each(width, work, |Band { lines: count, starts: [from, to] }| {
+    lines.for_each(width, work, &|Band { lines: count, starts: [from, to] }| {
         let from = input.at::<T>(kernel.input.offset()).wrapping_offset(from).cast_const();
         let to = out.at::<i32>(0).wrapping_offset(to);
         let item = |line: usize, i: usize| {

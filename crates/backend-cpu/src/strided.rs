@@ -231,7 +231,7 @@ pub(crate) unsafe fn copy<T: Copy + Default + Send + Sync>(
     let (head, tail) = dims.split_at(outer);
     let blocks: usize = head.iter().product();
     // One block of the innermost axis or two, at the place that the outer axes give; a part of its rows.
-    let block = |b: usize, rows: Range<usize>| {
+    let block: &(dyn Fn(usize, Range<usize>) + Sync) = &|b, rows| {
         let (mut s, mut d, mut rest) = (0isize, 0isize, b);
         for axis in (0..outer).rev() {
             let i = (rest % head[axis]) as isize;

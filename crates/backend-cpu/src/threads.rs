@@ -137,11 +137,15 @@ const MOST: usize = 1 << 14;
 
 /// Calls `f` with each number below `count`, on this thread and on others that are free.
 pub(crate) fn share(count: usize, f: impl Fn(usize) + Sync) {
+    share_tasks(count, &f);
+}
+
+/// [`share`], compiled once. A task is called by its address wherever it runs, so that it too is compiled once.
+fn share_tasks(count: usize, f: &(dyn Fn(usize) + Sync)) {
     let helpers = (available() - 1).min(count.saturating_sub(1));
     if helpers == 0 {
         return (0..count).for_each(f);
     }
-    let f: &(dyn Fn(usize) + Sync) = &f;
     // SAFETY: only the lifetime changes. Nobody calls it after `Work::finish`, which comes before its end.
     let f: *const (dyn Fn(usize) + Sync) =
         unsafe { std::mem::transmute::<&(dyn Fn(usize) + Sync), &'static (dyn Fn(usize) + Sync)>(f) };
@@ -165,6 +169,10 @@ pub(crate) fn share(count: usize, f: impl Fn(usize) + Sync) {
 
 /// As [`share`], with the error of one of the tasks if any fails. Tasks that have not begun by then are left out.
 pub(crate) fn try_share(count: usize, f: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
+    try_share_tasks(count, &f)
+}
+
+fn try_share_tasks(count: usize, f: &(dyn Fn(usize) -> Result<()> + Sync)) -> Result<()> {
     let error = Mutex::new(None);
     let failed = AtomicBool::new(false);
     share(count, |i| {

@@ -84,6 +84,10 @@ pub(crate) fn copy(isa: Isa, pool: &Arc<Pool>, kernel: &CopyKernel, launch: &Lau
     }
     for (region, &input) in kernel.regions.iter().zip(&bound.inputs) {
         let (src, dst) = (&region.src, &region.dst);
+        if src.numel() == 0 {
+            // Where it lies means nothing.
+            continue;
+        }
         macro_rules! go {
             ($t:ty) => {
                 // SAFETY: both layouts were checked; regions of the output are apart from each other and from every input.

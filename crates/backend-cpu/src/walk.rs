@@ -43,7 +43,9 @@ impl<'a> Walk<'a> {
 }
 
 /// `0..count` in a few pieces, side by side where the work is worth it.
-pub(crate) fn pieces(count: usize, work: usize, f: impl Fn(usize, usize) + Sync) {
+///
+/// `f` is called by its address, so that the loops in it are compiled once, not for each way to share them.
+pub(crate) fn pieces(count: usize, work: usize, f: &(dyn Fn(usize, usize) + Sync)) {
     if work < PARALLEL || threads::available() == 1 {
         return f(0, count);
     }
@@ -98,10 +100,10 @@ impl<const N: usize> Lines<N> {
     }
 
     /// Calls `f` with all lines, at most `width` at a time, side by side where `work` is worth it.
-    pub(crate) fn for_each(&self, width: usize, work: usize, f: impl Fn(Band<N>) + Sync) {
+    pub(crate) fn for_each(&self, width: usize, work: usize, f: &(dyn Fn(Band<N>) + Sync)) {
         let blocks = self.band.div_ceil(width);
         let bands: usize = self.dims.iter().product();
-        pieces(bands * blocks, work, |start, end| {
+        pieces(bands * blocks, work, &|start, end| {
             let mut walks = self.strides.each_ref().map(|s| Walk::new(&self.dims, s, start / blocks.max(1)));
             for task in start..end {
                 let first = task % blocks * width;

@@ -34,7 +34,7 @@ const NUMBERS: &str = "taper.numbers";
 ///     Sequential::new().add(Linear::new(4, 4, rng)?).add(Dropout::new(0.5, rng)?));
 /// let model = build(&rng)?;
 /// let x = Tensor::rand([2, 4], &rng)?;
-/// Checkpoint::new().module("model", &model).part("generator", &rng).number("epoch", 3u64).save(&path)?;
+/// Checkpoint::new().module("model", &model).part("generator", &rng).number("epoch", 3).save(&path)?;
 /// let expected = model.forward(&x)?.to_vec::<f32>()?;
 ///
 /// // Later, and elsewhere: the same things are made anew, and take over the state.

@@ -218,12 +218,13 @@ fn values_of_other_precision_are_cast_to_the_parameters() {
         assert!(layer.weight.is_tracked());
     }
     // Counts take other integers where they hold them, and no fractions.
-    let count = Tensor::new([5i32], &device).unwrap().into_cell(false).unwrap();
+    let count = Tensor::from_vec(vec![5i32], [1], &device).unwrap().into_cell(false).unwrap();
     let held = vec![count];
     let dict = |tensor: Tensor| StateDict::from([("0".to_string(), tensor)]);
-    held.load_state_dict(&dict(Tensor::new([7i64], &device).unwrap())).unwrap();
+    held.load_state_dict(&dict(Tensor::from_vec(vec![7i64], [1], &device).unwrap())).unwrap();
     assert_eq!(held[0].item::<i32>().unwrap(), 7);
-    let message = held.load_state_dict(&dict(Tensor::new([1i64 << 40], &device).unwrap())).unwrap_err();
+    let message =
+        held.load_state_dict(&dict(Tensor::from_vec(vec![1i64 << 40], [1], &device).unwrap())).unwrap_err();
     assert!(message.to_string().contains("i64 values that i32 does not hold"), "{message}");
     assert!(held.load_state_dict(&dict(Tensor::new([1.5f32], &device).unwrap())).is_err());
     assert_eq!(held[0].item::<i32>().unwrap(), 7);

