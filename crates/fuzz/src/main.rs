@@ -1,6 +1,6 @@
 //! `cargo xtask fuzz`: runs cases, one after the other, and stops at the first that fails.
 
-use std::{io::IsTerminal, process::ExitCode};
+use std::{io::IsTerminal, process::ExitCode, sync::Mutex};
 
 use clap::{Parser, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -33,6 +33,9 @@ struct Args {
     #[arg(long)]
     keep_going: bool,
 }
+
+/// The case that runs.
+static CURRENT: Mutex<String> = Mutex::new(String::new());
 
 #[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
 enum Family {
@@ -94,7 +97,7 @@ fn main() -> ExitCode {
         }
         return ExitCode::SUCCESS;
     }
-    taper_fuzz::modes::keep_panics();
+    taper_fuzz::modes::keep_panics(|| CURRENT.lock().map(|c| c.clone()).unwrap_or_default());
     println!("fuzzing {device} ({}) with seed {}", device.info().description, args.seed);
     let mut failed = 0;
     for family in families {
@@ -120,6 +123,9 @@ fn run(family: Family, cases: std::ops::Range<u64>, args: &Args, device: &Device
     let mut failed = 0;
     for case in cases {
         bar.inc(1);
+        if let Ok(mut current) = CURRENT.lock() {
+            *current = format!("{name}, case {case} of seed {}", args.seed);
+        }
         let Err(Report { what, code }) = family.run(args.seed, case, device) else { continue };
         failed += 1;
         bar.suspend(|| {

@@ -89,9 +89,14 @@ pub fn check(program: &Program, plan: &Plan, oracle: &Oracle, device: &Device) -
 
 static LAST_PANIC: Mutex<String> = Mutex::new(String::new());
 
-/// Panics are findings: from now on they are kept in place of being printed.
-pub fn keep_panics() {
-    std::panic::set_hook(Box::new(|info| {
+/// Panics are findings: from now on they are kept in place of being printed. One that ends the process, as a broken contract of
+/// unsafe code does, is printed with the case that `current` names.
+pub fn keep_panics(current: fn() -> String) {
+    std::panic::set_hook(Box::new(move |info| {
+        let text = info.to_string();
+        if text.contains("unsafe precondition") || text.contains("cannot unwind") {
+            eprintln!("{}: {text}\n{}", current(), std::backtrace::Backtrace::force_capture());
+        }
         *LAST_PANIC.lock().unwrap_or_else(PoisonError::into_inner) = info.to_string();
     }));
 }

@@ -14,7 +14,7 @@ use taper_testing::{of_scalars, reference_with, to_scalars};
 
 use crate::{
     grid::Grid,
-    program::{Action, DRAWS, Draw, Program, Step},
+    program::{Action, Composite, DRAWS, Draw, Program, Step},
     rng::Rng,
 };
 
@@ -150,6 +150,11 @@ impl Oracle {
                     return Err(Unfit::Unstable("the sign of a zero"));
                 }
             }
+            let vanishes =
+                |k: &&Known| k.values.iter().zip(&k.within).any(|(v, within)| v.as_f64().abs() <= *within);
+            if singular_at_zero(action) && inputs.iter().any(vanishes) {
+                return Err(Unfit::Unstable("a number that may be 0"));
+            }
             let large = |k: &&Known| !k.dtype.is_float() && k.values.iter().any(|v| v.as_f64().abs() > 1e6);
             if rounds != Rounds::Never && inputs.iter().any(large) {
                 return Err(Unfit::Unstable("integers beyond what a float holds"));
@@ -194,7 +199,9 @@ impl Oracle {
                     let t = k.samples.get(sample).unwrap_or(&k.copy);
                     // An exponent that is exact stays: a base below 0 has no power that is not integral.
                     let held = matches!(action, Action::Binary(BinaryOp::Pow)) && i == 1;
-                    if matches!(rounds, Rounds::Relative | Rounds::ToGreatest) && !held {
+                    // What a kernel kept in f32 and what it stored in a half type may both be read.
+                    let half = !k.is_exact() && k.dtype != k.dtype.compute();
+                    if (half || matches!(rounds, Rounds::Relative | Rounds::ToGreatest)) && !held {
                         self.moved(t, 0.0, None, sample, &mut rng)
                     } else {
                         Ok(t.clone())
@@ -324,6 +331,17 @@ fn signed_zero_shows(action: &Action) -> bool {
     }
 }
 
+/// Whether what happens beside 0 is far from what happens at 0.
+fn singular_at_zero(action: &Action) -> bool {
+    use UnaryOp as U;
+    match action {
+        Action::Unary(op) => matches!(op, U::Log | U::Sqrt | U::Reciprocal | U::Rsqrt),
+        Action::Composite(f) => matches!(f, Composite::Log2 | Composite::Log10),
+        Action::Binary(BinaryOp::Atan2) | Action::BinaryScalar(BinaryOp::Atan2, _) | Action::Powf(_) => true,
+        other => signed_zero_shows(other),
+    }
+}
+
 /// Whether a sum may pass an end of the range on its way, which an oracle that adds in f64 does not see.
 fn intermediates_overflow(action: &Action, inputs: &[&Known]) -> bool {
     use Action as A;
@@ -351,9 +369,12 @@ fn intermediates_overflow(action: &Action, inputs: &[&Known]) -> bool {
     };
     let product = matches!(action, A::Reduce { op: ReduceOp::Prod, .. })
         || matches!(action, A::Cumulative { op: CumulativeOp::Prod, .. });
-    let limit = if product { 8.0 } else { limit };
-    let tiny = |v: f64| product && v != 0.0 && v.abs() < 0.05;
-    let beyond = |v: f64| v.is_finite() && (v.abs() > limit || tiny(v));
+    if product {
+        let floats = inputs.iter().filter(|k| k.dtype.is_float()).flat_map(|k| &k.values);
+        let sizes = floats.map(|v| v.as_f64().abs()).filter(|v| v.is_finite() && *v > 0.0);
+        return sizes.map(|v| v.log2().abs()).sum::<f64>() > 60.0;
+    }
+    let beyond = |v: f64| v.is_finite() && v.abs() > limit;
     adds && inputs.iter().any(|k| k.dtype.is_float() && k.values.iter().any(|v| beyond(v.as_f64())))
 }
 

@@ -724,7 +724,18 @@ fn binary(op: BinaryOp, a: Scalar, b: Scalar, dtype: DType) -> Scalar {
                 }
                 _ => 0,
             },
-            B::Pow => x.wrapping_pow(y as u32),
+            B::Pow => {
+                // By squaring: the exponent may pass what `wrapping_pow` takes.
+                let (mut power, mut base, mut left) = (1i64, x, y);
+                while left > 0 {
+                    if left & 1 == 1 {
+                        power = power.wrapping_mul(base);
+                    }
+                    base = base.wrapping_mul(base);
+                    left >>= 1;
+                }
+                power
+            }
             B::Maximum => x.max(y),
             B::Minimum => x.min(y),
             B::And => x & y,
