@@ -31,9 +31,9 @@ pub fn rust(program: &Program, plan: &Plan) -> String {
         if plan.eval.get(i) == Some(&true) && !matches!(step.action, Action::Leaf { .. }) {
             let _ = writeln!(out, "t{i}.eval()?;");
         }
-        for j in 0..=i {
-            let dropped = plan.drop.get(j) == Some(&true) && last[j] == i && !plan.reads.contains(&j);
-            if dropped && plan.reads.len() > 0 {
+        for (j, &used) in last.iter().enumerate().take(i + 1) {
+            let dropped = plan.drop.get(j) == Some(&true) && used == i && !plan.reads.contains(&j);
+            if dropped && !plan.reads.is_empty() {
                 let _ = writeln!(out, "drop(t{j});");
             }
         }

@@ -20,6 +20,7 @@ const THREADS: usize = 4;
 ///
 /// # Errors
 /// What is wrong. What threads do cannot be made smaller: the code is a sketch of the round.
+#[allow(clippy::type_complexity)] // a table of two columns
 pub fn threads_case(seed: u64, case: u64, device: &Device) -> Result<(), Report> {
     let rounds: [(&str, fn(&mut Rng, &Device) -> Result<(), String>); 4] = [
         ("leaf = ones([n]).requires_grad(); in each thread, many times: (&leaf * c).sum().backward()?", sums),

@@ -1,6 +1,6 @@
 //! IEEE arithmetic in fused kernels: compilers of shaders are free to simplify x - x, (x + y) - x or x / x as if there were no NaN,
 //! no infinity and no rounding. Some hundred small expressions over special values against plain arithmetic of f32, bit by bit.
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::type_complexity)]
 
 mod common;
 

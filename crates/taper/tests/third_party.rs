@@ -1,6 +1,6 @@
 //! A backend from outside the house: it wraps the CPU's, passes everything on, and counts kernels. What it counts also says what
 //! the scheduler fuses.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::type_complexity)]
 
 use std::{
     collections::BTreeMap,
