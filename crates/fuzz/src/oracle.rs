@@ -160,10 +160,10 @@ impl Oracle {
                 return Err(Unfit::Unstable("integers beyond what a float holds"));
             }
             // Kernels that fuse keep half types in f32, where there is room for what is too large for them.
-            let finite = |k: &&Known| k.values.iter().all(|v| v.as_f64().is_finite());
+            let finite = |k: &Known| k.values.iter().all(|v| v.as_f64().is_finite());
             if dtype != dtype.compute()
                 && rounds != Rounds::Never
-                && inputs.iter().all(|k| finite(&k))
+                && inputs.iter().all(|k| finite(k))
                 && floats().any(|v| !v.is_finite())
             {
                 return Err(Unfit::Unstable("a number beyond a half type"));
