@@ -31,9 +31,8 @@ pub fn rust(program: &Program, plan: &Plan) -> String {
         if plan.eval.get(i) == Some(&true) && !matches!(step.action, Action::Leaf { .. }) {
             let _ = writeln!(out, "t{i}.eval()?;");
         }
-        for (j, &used) in last.iter().enumerate().take(i + 1) {
-            let dropped = plan.drop.get(j) == Some(&true) && used == i && !plan.reads.contains(&j);
-            if dropped && !plan.reads.is_empty() {
+        for (j, _) in last.iter().enumerate().filter(|(_, end)| **end == i) {
+            if plan.drop.get(j) == Some(&true) && !plan.reads.is_empty() && !plan.reads.contains(&j) {
                 let _ = writeln!(out, "drop(t{j});");
             }
         }

@@ -16,13 +16,16 @@ use crate::{Report, modes, rng::Rng};
 
 const THREADS: usize = 4;
 
+/// What threads do together, and what is wrong with what comes of it.
+type Round = fn(&mut Rng, &Device) -> Result<(), String>;
+
 /// One round of all of it.
 ///
 /// # Errors
 /// What is wrong. What threads do cannot be made smaller: the code is a sketch of the round.
 #[allow(clippy::type_complexity)] // a table of two columns
 pub fn threads_case(seed: u64, case: u64, device: &Device) -> Result<(), Report> {
-    let rounds: [(&str, fn(&mut Rng, &Device) -> Result<(), String>); 4] = [
+    let rounds: [(&str, Round); 4] = [
         ("leaf = ones([n]).requires_grad(); in each thread, many times: (&leaf * c).sum().backward()?", sums),
         ("loss = (&leaf * 3.0).sum(); in each thread: loss.backward()", used_once),
         ("one thread: leaf.assign(&full(i)); the others: (&leaf * 2.0 + 1.0).to_vec()", assigned),

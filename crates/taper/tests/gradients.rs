@@ -172,6 +172,15 @@ fn cumulative_rules_along_every_axis() {
             1,
         );
     }
+    // A gradient of 0 that comes back depends on what made it 0.
+    for reverse in [false, true] {
+        check_at(
+            "a logcumsumexp with weights of 0",
+            |x| Ok(x[0].cumulative(CumulativeOp::LogSumExp, 1, reverse)?.mul(&x[1])?),
+            |k, dtype, d| of(&[[0.5, -0.25, 1.0, 2.0], [0.0, 1.5, 0.0, -0.5]][k].repeat(2), &[2, 4], dtype, d),
+            2,
+        );
+    }
     // Where nothing was added up yet, and nothing comes back.
     check_at(
         "infinities in a logcumsumexp",

@@ -59,27 +59,36 @@ impl Along {
     /// Σₖ gₖ·∏ᵢ xᵢ over k from an element on and all i up to k but that element, by the square of the axis's length: right for
     /// every x, and differentiable.
     fn product_of_others(self, x: &Tensor, g: &Tensor) -> Result<Tensor> {
-        let (axis, device) = (self.axis, x.device());
-        let n = x.dims()[axis as usize];
-        // An axis for the element before that for i and k, with its mask of all other i and of all k from it on.
-        let square = |keep: &dyn Fn(&Tensor, &Tensor) -> Result<Tensor>| {
-            let numbers = Tensor::arange(0, n as i64, 1, &device)?.to_dtype(DType::I32)?;
-            let mut shape = vec![1; x.rank() + 1];
-            shape[axis as usize] = n;
-            let element = numbers.reshape(shape.as_slice())?;
-            shape.swap(axis as usize, axis as usize + 1);
-            keep(&element, &numbers.reshape(shape.as_slice())?)
-        };
-        let own = square(&|element, i| element.eq(i))?;
-        let early = square(&|element, k| if self.reverse { k.gt(element) } else { k.lt(element) })?;
+        let axis = self.axis;
+        let own = self.square(x, |element, i| element.eq(i))?;
         let others = own.where_cond(&x.ones_like().unsqueeze(axis)?, &x.unsqueeze(axis)?)?;
         let products = others.cumulative(CumulativeOp::Prod, axis + 1, self.reverse)?;
-        let shares = products.mul(&g.unsqueeze(axis)?)?.masked_fill(&early, 0.0)?;
+        let shares = products.mul(&g.unsqueeze(axis)?)?.masked_fill(&self.before(x)?, 0.0)?;
         shares.sum_axis(axis + 1, false)
+    }
+
+    /// A mask over pairs of places on the axis of `x`: one axis more, in front of it, for the first of each pair.
+    fn square(self, x: &Tensor, keep: impl Fn(&Tensor, &Tensor) -> Result<Tensor>) -> Result<Tensor> {
+        let axis = self.axis as usize;
+        let numbers = Tensor::arange(0, x.dims()[axis] as i64, 1, (DType::I32, &x.device()))?;
+        let mut shape = vec![1; x.rank() + 1];
+        shape[axis] = numbers.numel();
+        let first = numbers.reshape(shape.as_slice())?;
+        shape.swap(axis, axis + 1);
+        keep(&first, &numbers.reshape(shape.as_slice())?)
+    }
+
+    /// Whether the second of a pair of places comes before the first, and so is not made of it.
+    fn before(self, x: &Tensor) -> Result<Tensor> {
+        self.square(x, |first, second| if self.reverse { second.gt(first) } else { second.lt(first) })
     }
 
     /// Σᵢ gᵢ·e^(x − yᵢ) over all i from an element on, in logarithms: of the positive g and the negative ones apart.
     fn log_sum_exp(self, x: &Tensor, y: &Tensor, g: &Tensor) -> Result<Tensor> {
+        // A g of 0 has no logarithm, and so no gradient of its own: where that is wanted, the sum is taken as it stands.
+        if is_grad_enabled() && g.numel() > 0 && g.eq_scalar(0.0).any().item::<bool>()? {
+            return self.log_sum_exp_of_pairs(x, y, g);
+        }
         let share = |g: &Tensor| -> Result<Tensor> {
             // With nothing to share, −∞; so it is where y is −∞, since x is there too.
             let none = g.le_scalar(0.0).bitwise_or(&y.eq_scalar(f64::NEG_INFINITY))?;
@@ -87,5 +96,15 @@ impl Along {
             Ok(self.back(CumulativeOp::LogSumExp, &log)?.add(x)?.exp())
         };
         share(g)?.sub(&share(&g.neg())?)
+    }
+
+    /// The same by the square of the axis's length: differentiable wherever g is 0.
+    fn log_sum_exp_of_pairs(self, x: &Tensor, y: &Tensor, g: &Tensor) -> Result<Tensor> {
+        let axis = self.axis;
+        let (y, g) = (y.unsqueeze(axis)?, g.unsqueeze(axis)?);
+        // From an element on, x ≤ y: the exponents that stay are at most 0.
+        let none = self.before(x)?.bitwise_or(&y.eq_scalar(f64::NEG_INFINITY))?;
+        let exponents = x.unsqueeze(axis + 1)?.sub(&y)?.masked_fill(&none, f64::NEG_INFINITY)?;
+        exponents.exp().mul(&g)?.sum_axis(axis + 1, false)
     }
 }
