@@ -79,7 +79,7 @@ fn reductions_over_every_axis() {
             let what = format!("{shape:?} over {axes:?}");
             agree(&what, 1e-6, |d| (floats(&shape, 1, d)? + 0.5).exp().mean_axis(axes.clone(), false));
             agree(&what, 1e-6, |d| floats(&shape, 1, d)?.abs().sum_axis(axes.clone(), true));
-            agree(&what, 0.0, |d| floats(&shape, 1, d)?.max_axis(axes.clone(), false));
+            agree(&what, 0.0, |d| floats(&shape, 1, d)?.amax(axes.clone(), false));
             agree(&what, 0.0, |d| {
                 (floats(&shape, 1, d)? * 9.0).to_dtype(DType::I32)?.sum_axis(axes.clone(), false)
             });
@@ -102,12 +102,12 @@ fn reductions_of_memory_as_it_lies() -> Result<()> {
                 // Signs cancel: what is left may be small beside the summands.
                 agree(&what, 1e-5, |d| part(d)?.sum_axis(axis, false));
                 agree(&what, 1e-6, |d| part(d)?.abs().sum_axis(axis, false));
-                agree(&what, 0.0, |d| part(d)?.max_axis(axis, false));
-                agree(&what, 0.0, |d| part(d)?.min_axis(axis, false));
+                agree(&what, 0.0, |d| part(d)?.amax(axis, false));
+                agree(&what, 0.0, |d| part(d)?.amin(axis, false));
                 agree(&what, 1e-4, |d| (part(d)? * 0.01 + 1.0).prod_axis(axis, false));
                 agree(&what, 1e-12, |d| part(d)?.to_dtype(DType::F64)?.sum_axis(axis, false));
                 agree(&what, 0.0, |d| (part(d)? * 99.0).to_dtype(DType::I32)?.sum_axis(axis, false));
-                agree(&what, 0.0, |d| (part(d)?.abs() * 99.0).to_dtype(DType::U8)?.max_axis(axis, false));
+                agree(&what, 0.0, |d| (part(d)?.abs() * 99.0).to_dtype(DType::U8)?.amax(axis, false));
                 agree(&what, 0.0, |d| {
                     part(d)?.gt_scalar(1.9).reduce(tensor_core::ReduceOp::Any, [axis], false)
                 });
@@ -120,12 +120,12 @@ fn reductions_of_memory_as_it_lies() -> Result<()> {
     values[2 * 40 + 5] = f32::INFINITY;
     values[49 * 40 + 6] = f32::NEG_INFINITY;
     let x = Tensor::from_vec(values, [50, 40], &device)?;
-    for found in [x.sum_axis(0, false)?, x.max_axis(0, false)?, x.min_axis(0, false)?] {
+    for found in [x.sum_axis(0, false)?, x.amax(0, false)?, x.amin(0, false)?] {
         assert!(found.to_vec::<f32>()?[3].is_nan());
     }
     assert_eq!(x.sum_axis(0, false)?.to_vec::<f32>()?[4..7], [50.0, f32::INFINITY, f32::NEG_INFINITY]);
-    assert_eq!(x.max_axis(0, false)?.to_vec::<f32>()?[4..7], [1.0, f32::INFINITY, 1.0]);
-    assert_eq!(x.min_axis(0, false)?.to_vec::<f32>()?[4..7], [1.0, 1.0, f32::NEG_INFINITY]);
+    assert_eq!(x.amax(0, false)?.to_vec::<f32>()?[4..7], [1.0, f32::INFINITY, 1.0]);
+    assert_eq!(x.amin(0, false)?.to_vec::<f32>()?[4..7], [1.0, 1.0, f32::NEG_INFINITY]);
     Ok(())
 }
 
@@ -293,17 +293,17 @@ fn rows_of_every_length() {
         });
         agree("one value a row", 1e-6, |d| {
             let x = x(d)?;
-            (x.powi(2).sum_axis(-1, false)? + 1.0).sqrt().div(&(x.max_axis(-1, false)? + 3.0))
+            (x.powi(2).sum_axis(-1, false)? + 1.0).sqrt().div(&(x.amax(-1, false)? + 3.0))
         });
         agree("integers", 0.0, |d| {
             let x = (x(d)? * 100.0).to_dtype(DType::I32)?;
-            x.sub(&x.max_axis(-1, true)?)?.mul(&x.sum_axis(-1, true)?)
+            x.sub(&x.amax(-1, true)?)?.mul(&x.sum_axis(-1, true)?)
         });
         agree("halves", 2e-2, |d| x(d)?.to_dtype(DType::BF16)?.softmax(-1));
     }
     agree("two axes a row", 1e-5, |d| {
         let x = floats(&[6, 20, 30], 1, d)?;
-        x.sub(&x.mean_axis([1, 2], true)?)?.mul(&x.max_axis([1, 2], true)?)
+        x.sub(&x.mean_axis([1, 2], true)?)?.mul(&x.amax([1, 2], true)?)
     });
     agree("a transposed input", 1e-5, |d| normalised(&floats(&[300, 70], 1, d)?.t()?));
 }

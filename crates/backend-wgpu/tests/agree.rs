@@ -96,13 +96,13 @@ fn reductions_over_every_axis() {
             let what = format!("{shape:?} over {axes:?}");
             agree(&what, 1e-5, |d| (floats(&shape, 1, d)? + 0.5).exp().mean_axis(axes.clone(), false));
             agree(&what, 1e-5, |d| floats(&shape, 1, d)?.abs().sum_axis(axes.clone(), true));
-            agree(&what, 0.0, |d| floats(&shape, 1, d)?.max_axis(axes.clone(), false));
+            agree(&what, 0.0, |d| floats(&shape, 1, d)?.amax(axes.clone(), false));
             agree(&what, 0.0, |d| {
                 floats(&shape, 1, d)?.gt_scalar(1.9).reduce(ReduceOp::Any, axes.clone(), false)
             });
         }
     }
-    agree("integers", 0.0, |d| (floats(&[4, 3000], 1, d)? * 9.0).to_dtype(DType::I32)?.max_axis(1, false));
+    agree("integers", 0.0, |d| (floats(&[4, 3000], 1, d)? * 9.0).to_dtype(DType::I32)?.amax(1, false));
 }
 
 #[test]

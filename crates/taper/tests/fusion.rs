@@ -41,7 +41,7 @@ fn build(picks: &[Pick], d: &Device, eager: bool) -> Result<Vec<Tensor>> {
             6 if a.rank() > 0 && a.numel() > 0 => {
                 a.mean_axis((pick.b % a.rank()) as isize, pick.c % 2 == 0)?
             }
-            7 if a.rank() > 0 && a.numel() > 0 => a.max_axis((pick.b % a.rank()) as isize, true)?,
+            7 if a.rank() > 0 && a.numel() > 0 => a.amax((pick.b % a.rank()) as isize, true)?,
             8 if a.rank() == 2 => a.t()?,
             9 if a.rank() == 2 && b.rank() == 2 && a.dims()[1] == b.dims()[0] => {
                 let product = a.matmul(b)?;
@@ -59,7 +59,7 @@ fn build(picks: &[Pick], d: &Device, eager: bool) -> Result<Vec<Tensor>> {
                 if pick.c % 2 == 0 && fits(a, &scale) {
                     a.mul(&scale)?
                 } else {
-                    a.mul(&scale.unsqueeze(1)?)?.sub(&a.max_axis(-1, true)?)?
+                    a.mul(&scale.unsqueeze(1)?)?.sub(&a.amax(-1, true)?)?
                 }
             }
             15 => {
@@ -141,7 +141,7 @@ fn one_number_a_row_stays_one_number_a_row() -> Result<()> {
     assert_close(&run(false)?, &run(true)?, (1e-6, 1e-7), "random numbers of rows");
     let ranges = |eager: bool| -> Result<Vec<f64>> {
         let x = tensor(&[3, 4], 1, DType::F32, &d)?;
-        let rows = x.max_axis(1, false)?.add(&Tensor::arange(0, 3, 1, (DType::F32, &d))?)?;
+        let rows = x.amax(1, false)?.add(&Tensor::arange(0, 3, 1, (DType::F32, &d))?)?;
         if eager {
             rows.eval()?;
         }

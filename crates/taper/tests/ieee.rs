@@ -251,7 +251,7 @@ fn rows_compute_what_is_written() -> Result<()> {
             for (what, fold) in [
                 ("sum", x.sum_axis(1, true)?),
                 ("mean", x.mean_axis(1, true)?),
-                ("max", x.max_axis(1, true)?),
+                ("max", x.amax(1, true)?),
             ] {
                 let rest = x.sub(&fold)?.to_vec::<f32>()?;
                 assert!(rest.iter().all(|v| v.is_nan()), "x - {what} of {length} times {special}: {rest:?}");
@@ -264,7 +264,7 @@ fn rows_compute_what_is_written() -> Result<()> {
         }
         let x = Tensor::from_vec(vec![3e38_f32; length], [1, length], &d)?;
         // 3e38 + 3 - 3e38 is 0, whatever lies between.
-        let y = x.max_axis(1, true)?.add(&x.mul_scalar(0.0))?.add_scalar(3.0).sub(&x)?;
+        let y = x.amax(1, true)?.add(&x.mul_scalar(0.0))?.add_scalar(3.0).sub(&x)?;
         assert_eq!(y.to_vec::<f32>()?, vec![0.0; length]);
     }
     Ok(())

@@ -454,7 +454,7 @@ fn errors_name_the_line_of_the_caller() {
     here! { x.mean_axis([0, 0], false); }
     here! { x.prod_axis(5, false); }
     here! { x.amax(5, false); }
-    here! { x.min_axis(5, false); }
+    here! { x.amin(5, false); }
     here! { Tensor::zeros([0], &d).unwrap().max(); }
     here! { Tensor::zeros([0], &d).unwrap().argmin(); }
     here! { x.argmax_axis(5, false); }

@@ -48,7 +48,7 @@ fn many_results_from_long_lines() -> Result<()> {
     assert_eq!(ones.sum_axis(1, false)?.to_vec::<f32>()?, vec![LONG as f32; MANY]);
     let up = Tensor::arange(0, LONG as i32, 1, (DType::I32, &d))?.reshape([1, LONG])?.expand([MANY, LONG])?;
     assert_eq!(up.argmax_axis(1, false)?.to_vec::<i32>()?, vec![LONG as i32 - 1; MANY]);
-    assert_eq!(up.max_axis(1, false)?.to_vec::<i32>()?, vec![LONG as i32 - 1; MANY]);
+    assert_eq!(up.amax(1, false)?.to_vec::<i32>()?, vec![LONG as i32 - 1; MANY]);
     Ok(())
 }
 

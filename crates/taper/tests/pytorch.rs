@@ -130,8 +130,8 @@ impl OpCase {
             }
             "sum" => a.sum_axis(self.axes(), keep)?,
             "mean" => a.mean_axis(self.axes(), keep)?,
-            "amax" | "max" => a.max_axis(self.axes(), keep)?,
-            "amin" | "min" => a.min_axis(self.axes(), keep)?,
+            "amax" | "max" => a.amax(self.axes(), keep)?,
+            "amin" | "min" => a.amin(self.axes(), keep)?,
             "prod" => a.prod_axis(self.axes(), keep)?,
             "var" => a.var_axis(self.axes(), float("correction"), keep)?,
             "std" => a.std_axis(self.axes(), float("correction"), keep)?,

@@ -142,26 +142,6 @@ impl Tensor {
         self.reduce_by(ReduceOp::Min, axes.into(), keepdim)
     }
 
-    /// [`Tensor::amax`], named as [`Tensor::sum_axis`] is.
-    ///
-    /// # Errors
-    /// As [`Tensor::amax`].
-    #[track_caller]
-    #[doc(alias("amax", "max"))]
-    pub fn max_axis(&self, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
-        self.amax(axes, keepdim)
-    }
-
-    /// [`Tensor::amin`], named as [`Tensor::sum_axis`] is.
-    ///
-    /// # Errors
-    /// As [`Tensor::amin`].
-    #[track_caller]
-    #[doc(alias("amin", "min"))]
-    pub fn min_axis(&self, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
-        self.amin(axes, keepdim)
-    }
-
     /// The index of an extreme along one axis; the first among equals, a NaN before all else.
     ///
     /// # Errors
@@ -294,7 +274,7 @@ impl Tensor {
             // Nothing is greatest, and nothing can overflow.
             return Ok(self.exp().sum_axis(axes, keepdim)?.log());
         }
-        let max = self.detach().max_axis(axes.clone(), true)?;
+        let max = self.detach().amax(axes.clone(), true)?;
         // An infinite greatest element would give ∞ − ∞: shift by 0 there.
         let infinite = max.isinf();
         let max = max.masked_fill(&infinite, 0.0)?;
@@ -310,7 +290,7 @@ impl Tensor {
         if self.numel() == 0 {
             return Ok(None);
         }
-        self.sub(&self.detach().max_axis(axis, true)?).map(Some)
+        self.sub(&self.detach().amax(axis, true)?).map(Some)
     }
 
     /// Fails for a dtype that is not floating-point.
