@@ -44,7 +44,10 @@ fn elements_are_those_of_to_vec() -> Result<()> {
 fn misuse_is_the_error_of_the_blocking_read() -> Result<()> {
     let d = device();
     let x = tensor(&[2, 3], 1, DType::F32, &d)?;
-    let text = |error: Error| error.to_string();
+    let text = |error: Error| {
+        assert_eq!(error.location().map(|line| line.file()), Some(file!()), "{error}");
+        error.kind().to_string()
+    };
     assert_eq!(
         text(block_on(x.to_vec_async::<i32>()).unwrap_err()),
         text(x.to_vec::<i32>().unwrap_err()).replace("to_vec:", "to_vec_async:")

@@ -248,11 +248,9 @@ fn rows_compute_what_is_written() -> Result<()> {
         for special in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             let x = Tensor::full([3, length], special, &d)?.to_vec::<f32>()?;
             let x = Tensor::from_vec(x, [3, length], &d)?;
-            for (what, fold) in [
-                ("sum", x.sum_axis(1, true)?),
-                ("mean", x.mean_axis(1, true)?),
-                ("max", x.amax(1, true)?),
-            ] {
+            for (what, fold) in
+                [("sum", x.sum_axis(1, true)?), ("mean", x.mean_axis(1, true)?), ("max", x.amax(1, true)?)]
+            {
                 let rest = x.sub(&fold)?.to_vec::<f32>()?;
                 assert!(rest.iter().all(|v| v.is_nan()), "x - {what} of {length} times {special}: {rest:?}");
                 let ratio = x.div(&fold)?.to_vec::<f32>()?;

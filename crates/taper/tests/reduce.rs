@@ -31,11 +31,7 @@ fn reductions_agree_on_every_layout_and_dtype() {
         agree(&format!("all of {layout}"), |d| Ok(make(d, DType::Bool, 1)?.all()));
         agree(&format!("max of {layout}"), |d| {
             let x = make(d, DType::F32, 1)?;
-            if x.numel() == 0 || x.rank() < 2 {
-                Ok(x)
-            } else {
-                x.amax(-1, false)?.sub(&x.amin(-1, false)?)
-            }
+            if x.numel() == 0 || x.rank() < 2 { Ok(x) } else { x.amax(-1, false)?.sub(&x.amin(-1, false)?) }
         });
     }
     for dtype in DType::ALL.into_iter().filter(|&d| has(&device(), d)) {

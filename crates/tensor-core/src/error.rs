@@ -66,9 +66,14 @@ impl Error {
     /// made in a closure, which hides its caller's line.
     #[must_use]
     #[track_caller]
-    pub fn here(mut self) -> Error {
+    pub fn here(self) -> Error {
+        self.met_at(here())
+    }
+
+    /// As [`Error::here`], for a line that was kept: a future's errors are made while it is polled.
+    pub(crate) fn met_at(mut self, location: &'static Location<'static>) -> Error {
         if self.0.location.is_none() {
-            self.0.location = outside(here());
+            self.0.location = outside(location);
         }
         self
     }

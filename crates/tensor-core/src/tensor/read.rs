@@ -4,7 +4,7 @@ use super::{
     Tensor, dtype_misfit,
     nested::{bytes_of, scalars},
 };
-use crate::{DType, Element, Error, Result, Scalar, node::Value};
+use crate::{DType, Element, Error, Result, Scalar, node::Value, origin::here};
 
 impl Tensor {
     /// The elements in row-major order. `tensor.tolist()`.
@@ -139,10 +139,15 @@ impl Tensor {
     ///
     /// # Errors
     /// Those of [`Tensor::to_vec`].
-    pub async fn to_vec_async<T: Element>(&self) -> Result<Vec<T>> {
-        self.readable("to_vec_async", T::DTYPE)?;
-        let bytes = self.download_async(self.contiguous_value()?).await?;
-        Ok(T::from_bytes(&self.in_dtype("to_vec_async", bytes, T::DTYPE)?))
+    #[track_caller]
+    pub fn to_vec_async<T: Element>(&self) -> impl Future<Output = Result<Vec<T>>> {
+        let caller = here();
+        let read = async {
+            self.readable("to_vec_async", T::DTYPE)?;
+            let bytes = self.download_async(self.contiguous_value()?).await?;
+            Ok(T::from_bytes(&self.in_dtype("to_vec_async", bytes, T::DTYPE)?))
+        };
+        async move { read.await.map_err(|error: Error| error.met_at(caller)) }
     }
 
     /// The only element, as [`Tensor::item`] gives it, without blocking the thread while the device works: see
@@ -150,11 +155,16 @@ impl Tensor {
     ///
     /// # Errors
     /// Those of [`Tensor::item`].
-    pub async fn item_async<T: Element>(&self) -> Result<T> {
-        self.one_element("item_async")?;
-        self.readable("item_async", T::DTYPE)?;
-        let bytes = self.download_async(self.value()?).await?;
-        only(&self.in_dtype("item_async", bytes, T::DTYPE)?, "item_async")
+    #[track_caller]
+    pub fn item_async<T: Element>(&self) -> impl Future<Output = Result<T>> {
+        let caller = here();
+        let read = async {
+            self.one_element("item_async")?;
+            self.readable("item_async", T::DTYPE)?;
+            let bytes = self.download_async(self.value()?).await?;
+            only(&self.in_dtype("item_async", bytes, T::DTYPE)?, "item_async")
+        };
+        async move { read.await.map_err(|error: Error| error.met_at(caller)) }
     }
 
     /// Elements from where the value begins on, once it is certain that they are right.
