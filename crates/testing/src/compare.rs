@@ -2,7 +2,7 @@
 
 use tensor_core::{DType, Device, Result, Tensor};
 
-use crate::reference_device;
+use crate::reference_with;
 
 /// Relative and absolute closeness that a dtype's results can be held to after a handful of operations; nothing for integers and
 /// bools.
@@ -49,7 +49,7 @@ pub fn assert_elements(found: &Tensor, expected: &[f64]) {
     }
 }
 
-/// Runs `f` on `device` and on the reference, and compares what it gives: shape, dtype, values to `within` (relative and
+/// Runs `f` on `device` and on the reference, which has the same dtypes, and compares what it gives: shape, dtype, values to `within` (relative and
 /// absolute), or to the dtype's [`tolerance`].
 ///
 /// # Panics
@@ -57,7 +57,8 @@ pub fn assert_elements(found: &Tensor, expected: &[f64]) {
 #[track_caller]
 pub fn agree(device: &Device, what: &str, within: Option<(f64, f64)>, f: impl Fn(&Device) -> Result<Tensor>) {
     let found = f(device).unwrap_or_else(|e| panic!("{what}: {e}"));
-    let expected = f(&reference_device()).unwrap_or_else(|e| panic!("{what} on the reference: {e}"));
+    let (reference, _) = reference_with(&device.info().dtypes);
+    let expected = f(&reference).unwrap_or_else(|e| panic!("{what} on the reference: {e}"));
     assert_eq!(found.shape(), expected.shape(), "{what}: shapes");
     assert_eq!(found.dtype(), expected.dtype(), "{what}: dtypes");
     let tolerance = within.unwrap_or_else(|| tolerance(found.dtype()));
