@@ -102,7 +102,7 @@ def run(name):
 
 def line(name, times, **extra):
     return dict(peer="torch", case=name, median_ms=round(statistics.median(times), 6), min_ms=round(min(times), 6),
-                reps=len(times), device=device, threads=args.threads, **extra)
+                mean_ms=round(statistics.mean(times), 6), reps=len(times), device=device, threads=args.threads, **extra)
 
 
 def start_to_first_result(name):

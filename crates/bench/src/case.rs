@@ -13,6 +13,9 @@ use crate::{
     round,
 };
 
+/// What the names of cases beside a busy process end in.
+pub(crate) const BUSY: &str = "_busy";
+
 /// A named piece of work.
 pub(crate) struct Case {
     pub(crate) name: String,
@@ -105,7 +108,7 @@ impl Case {
 
     /// The same work while another process keeps a core busy.
     pub(crate) fn busy(mut self) -> Case {
-        self.name += "_busy";
+        self.name += BUSY;
         self.beside_busy = true;
         self
     }

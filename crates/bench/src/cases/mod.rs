@@ -88,7 +88,7 @@ mod tests {
         let names: HashSet<&str> = cases.iter().map(|case| case.name.as_str()).collect();
         assert_eq!(names.len(), cases.len());
         for case in cases.iter().filter(|case| case.beside_busy) {
-            let quiet = case.name.strip_suffix("_busy");
+            let quiet = case.name.strip_suffix(crate::case::BUSY);
             assert!(quiet.is_some_and(|quiet| names.contains(quiet)), "{}", case.name);
         }
         assert_eq!(cases.iter().filter(|case| case.beside_busy).count(), 3);
