@@ -468,6 +468,57 @@ mod tests {
         assert!(error.contains("the least is 1"), "{error}");
     }
 
+    /// The pieces that the caller and its helpers did, while one of either is held up in its first one until all others are done.
+    fn done_while_one_is_held_up(is_helper: bool) -> (usize, usize) {
+        const COUNT: usize = 64;
+        let caller = std::thread::current().id();
+        let (begun, others) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let (by_caller, by_helpers) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let is_held_up = AtomicBool::new(false);
+        let task = |_| {
+            let is_caller = std::thread::current().id() == caller;
+            let count = if is_caller { &by_caller } else { &by_helpers };
+            count.fetch_add(1, Ordering::SeqCst);
+            begun.fetch_add(1, Ordering::SeqCst);
+            if is_caller != is_helper && !is_held_up.swap(true, Ordering::SeqCst) {
+                // One that nobody takes work from would wait for ever; the time says so.
+                let since = Instant::now();
+                while others.load(Ordering::SeqCst) < COUNT - 1 {
+                    assert!(since.elapsed() < Duration::from_secs(60), "nobody took its work");
+                    std::thread::yield_now();
+                }
+            } else {
+                // All others wait until one is held up.
+                let since = Instant::now();
+                while !is_held_up.load(Ordering::SeqCst) {
+                    assert!(since.elapsed() < Duration::from_secs(60), "nobody came");
+                    std::thread::yield_now();
+                }
+                others.fetch_add(1, Ordering::SeqCst);
+            }
+        };
+        share(COUNT, task);
+        assert_eq!(begun.load(Ordering::SeqCst), COUNT);
+        (by_caller.load(Ordering::SeqCst), by_helpers.load(Ordering::SeqCst))
+    }
+
+    #[test]
+    fn the_work_of_a_thread_that_is_held_up_is_done_by_others() {
+        let _steady = lock(&NUMBER);
+        if available() < 2 {
+            return;
+        }
+        for _ in 0..20 {
+            let (by_caller, by_helpers) = done_while_one_is_held_up(false);
+            assert_eq!((by_caller, by_helpers), (1, 63), "the caller is held up in its first piece");
+            let (by_caller, by_helpers) = done_while_one_is_held_up(true);
+            assert!(by_caller + by_helpers == 64 && by_helpers < 64, "{by_caller}, {by_helpers}");
+            if num_threads() == 2 {
+                assert_eq!((by_caller, by_helpers), (63, 1), "the helper is held up in its first piece");
+            }
+        }
+    }
+
     #[test]
     fn chunks_are_each_given_once() {
         let mut all = vec![0usize; 1003];

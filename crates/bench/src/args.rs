@@ -16,7 +16,7 @@ pub(crate) struct Args {
     /// auto, cpu, wgpu, or wgpu:N
     #[arg(long, default_value = "cpu")]
     pub(crate) device: String,
-    /// Threads of the host's processor [default: all cores]
+    /// Threads of the host's processor [default: as many as TAPER_THREADS says, or all cores]
     #[arg(long, allow_negative_numbers = true)]
     threads: Option<usize>,
     /// Only cases whose name contains this; may be given again for more
@@ -43,6 +43,9 @@ pub(crate) struct Args {
     /// What the cases `first_step` and `hundredth_step` start
     #[arg(long, hide = true)]
     pub(crate) first_steps: bool,
+    /// What cases beside a busy process start: spins until its input ends
+    #[arg(long, hide = true)]
+    pub(crate) spin: bool,
 }
 
 impl Args {
@@ -50,13 +53,19 @@ impl Args {
     pub(crate) fn threads(&self) -> Result<usize> {
         let cores = cores();
         match self.threads {
-            None => Ok(cores),
+            // No more work at once than there are cores.
+            None => Ok(taper::num_threads().min(cores)),
             Some(0) => Err("--threads 0: at least one thread is needed".into()),
             Some(n) if n > cores => {
                 Err(format!("--threads {n}: there are only {cores} cores here, give at most {cores}").into())
             }
             Some(n) => Ok(n),
         }
+    }
+
+    /// Whether the number of threads was given here, and not left to Taper.
+    pub(crate) fn sets_threads(&self) -> bool {
+        self.threads.is_some()
     }
 
     pub(crate) fn check_budget(&self) -> Result<()> {

@@ -13,10 +13,15 @@ use crate::{
     round,
 };
 
+/// What the names of cases beside a busy process end in.
+pub(crate) const BUSY: &str = "_busy";
+
 /// A named piece of work.
 pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) work: Work,
+    /// Whether another process keeps a core busy meanwhile.
+    pub(crate) beside_busy: bool,
 }
 
 pub(crate) enum Work {
@@ -86,15 +91,26 @@ impl Case {
     ) -> Case {
         let timed =
             Timed { make: Box::new(make), flop: None, bytes: None, ops: None, min_reps: 10, max_reps: 2000 };
-        Case { name: name.into(), work: Work::Timed(timed) }
+        Case::of(name, Work::Timed(timed))
     }
 
     pub(crate) fn absent(name: impl Into<String>, why: &'static str) -> Case {
-        Case { name: name.into(), work: Work::Absent(why) }
+        Case::of(name, Work::Absent(why))
     }
 
     pub(crate) fn alone(name: &str, run: fn(&Bench, &str) -> Result<Line>) -> Case {
-        Case { name: name.into(), work: Work::Alone(run) }
+        Case::of(name, Work::Alone(run))
+    }
+
+    pub(crate) fn of(name: impl Into<String>, work: Work) -> Case {
+        Case { name: name.into(), work, beside_busy: false }
+    }
+
+    /// The same work while another process keeps a core busy.
+    pub(crate) fn busy(mut self) -> Case {
+        self.name += BUSY;
+        self.beside_busy = true;
+        self
     }
 
     fn with(mut self, change: impl FnOnce(&mut Timed)) -> Case {

@@ -23,6 +23,10 @@ impl Times {
         (self.0[(n - 1) / 2] + self.0[n / 2]) / 2.0
     }
 
+    pub(crate) fn mean(&self) -> f64 {
+        self.0.iter().sum::<f64>() / self.0.len() as f64
+    }
+
     pub(crate) fn min(&self) -> f64 {
         self.0.first().copied().unwrap_or(f64::NAN)
     }
@@ -47,6 +51,8 @@ pub(crate) struct Line {
     pub(crate) median_ms: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) min_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) mean_ms: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reps: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,6 +80,7 @@ impl Line {
             case: case.into(),
             median_ms: Some(round(times.median(), 6)),
             min_ms: Some(round(times.min(), 6)),
+            mean_ms: Some(round(times.mean(), 6)),
             reps: Some(times.reps()),
             ..Line::default()
         }
@@ -98,6 +105,7 @@ mod tests {
         assert_eq!(Times::of(vec![3.0, 1.0, 2.0]).median(), 2.0);
         assert_eq!(Times::of(vec![4.0, 1.0, 2.0, 3.0]).median(), 2.5);
         assert_eq!(Times::of(vec![3.0, 1.0, 2.0]).min(), 1.0);
+        assert_eq!(Times::of(vec![4.0, 1.0, 1.0]).mean(), 2.0);
     }
 
     #[test]

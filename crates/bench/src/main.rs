@@ -5,10 +5,12 @@
 //! | what is timed, and how it is checked | `cases`, a file for each kind of work |
 //! | how the clock runs | `case` |
 //! | the machine's own limits | `machine`, `fma` |
+//! | a core that is busy with something else | `busy` |
 //! | PyTorch or burn beside us | `peer`, and `scripts/bench_torch.py`, `scripts/bench_burn` |
 //! | what comes out | `line` (JSON), `table`, `report` (Markdown), `chart` (SVG) |
 
 mod args;
+mod busy;
 mod case;
 mod cases;
 mod chart;
@@ -29,7 +31,7 @@ use std::{
 
 use clap::Parser;
 
-use crate::{args::Args, case::Bench, line::Line, machine::Machine, peer::Peer, report::Report};
+use crate::{args::Args, busy::Busy, case::Bench, line::Line, machine::Machine, peer::Peer, report::Report};
 
 /// What went wrong, in words for the one who typed the command.
 type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
@@ -49,9 +51,15 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<()> {
+    if args.spin {
+        busy::spin();
+    }
     let threads = args.threads()?;
     args.check_budget()?;
-    // Before anything else: whoever comes first decides how many threads there are.
+    if args.sets_threads() {
+        taper::set_num_threads(threads)?;
+    }
+    // The machine's limits are measured on rayon's own threads.
     rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()?;
     let device = taper::device(&args.device)?;
     if args.first_result {
@@ -73,6 +81,8 @@ fn run(args: &Args) -> Result<()> {
     }
     let mut rows: Vec<(Line, Option<Line>)> = Vec::new();
     for case in &cases {
+        // Beside both sides, until the next case.
+        let _busy = case.beside_busy.then(Busy::start).transpose()?;
         if peer.is_some() {
             std::thread::sleep(SETTLE);
         }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::line::Line;
+use crate::{case::BUSY, line::Line};
 
 /// Which columns there are.
 pub(crate) struct Table {
@@ -41,6 +41,11 @@ impl Cells {
             (ours.extra.get("backward_after_over_before"), ours.extra.get("memory_grown_bytes"))
         {
             notes.push(format!("a backward takes {ratio} of before, memory grew by {bytes} bytes"));
+        }
+        // Beside a busy process calls are fast or slow, and the median may be either.
+        if let Some(mean) = ours.mean_ms.filter(|_| ours.case.ends_with(BUSY)) {
+            let theirs = theirs.and_then(|t| Some(format!(", {}'s {}", t.peer, milliseconds(t.mean_ms?))));
+            notes.push(format!("mean {}{} ms", milliseconds(mean), theirs.unwrap_or_default()));
         }
         if let Some(theirs) = theirs.filter(|_| ours.absent.is_none())
             && let Some(why) = &theirs.absent

@@ -3,7 +3,9 @@
 
 use std::{
     fs,
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
+    thread::sleep,
+    time::{Duration, Instant},
 };
 
 use serde_json::Value;
@@ -38,6 +40,25 @@ fn no_threads() {
     assert_says(&["--threads", "0"], "error: --threads 0: at least one thread is needed");
     assert_says(&["--threads", "-1"], "invalid value '-1' for '--threads <THREADS>'");
     assert_says(&["--threads", "two"], "invalid value 'two' for '--threads <THREADS>'");
+}
+
+/// Taper has a pool of its own, which once did not hear of the flag.
+#[cfg(target_os = "linux")]
+#[test]
+fn one_thread_has_no_helpers() {
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_taper-bench"));
+    bench.args(["--threads", "1", "--budget", "0.3", "--filter", "matmul_256", "--filter", "softmax"]);
+    let mut bench = bench.stdout(Stdio::null()).spawn().unwrap();
+    let folder = format!("/proc/{}/task", bench.id());
+    let mut helpers = Vec::new();
+    while bench.try_wait().unwrap().is_none() {
+        let threads = fs::read_dir(&folder).into_iter().flatten().flatten();
+        let names = threads.filter_map(|thread| fs::read_to_string(thread.path().join("comm")).ok());
+        helpers.extend(names.filter(|name| name.starts_with("taper-cpu")));
+        sleep(Duration::from_millis(5));
+    }
+    assert!(bench.wait().unwrap().success());
+    assert!(helpers.is_empty(), "{helpers:?}");
 }
 
 #[test]
@@ -188,6 +209,60 @@ fn a_process_to_its_first_result() {
     let line: Value =
         serde_json::from_str(&success(&["--json", "--budget", "0.01", "--filter", "import"])).unwrap();
     assert!(line.get("wrong").is_none() && line["median_ms"].as_f64().unwrap() > 0.0, "{line}");
+}
+
+/// Waits until something holds, which must not take longer than this machine needs when it has much else to do.
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let since = Instant::now();
+    while !holds() {
+        assert!(since.elapsed() < Duration::from_secs(60), "{what}");
+        sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_busy_process_ends_with_its_input() {
+    let mut busy = Command::new(env!("CARGO_BIN_EXE_taper-bench"));
+    let mut busy = busy.arg("--spin").stdin(Stdio::piped()).spawn().unwrap();
+    sleep(Duration::from_millis(100));
+    assert!(busy.try_wait().unwrap().is_none(), "it ended before its input did");
+    drop(busy.stdin.take());
+    eventually("it spins on without its parent", || busy.try_wait().unwrap().is_some());
+    assert!(busy.wait().unwrap().success());
+}
+
+#[test]
+fn cases_beside_a_busy_process_are_checked_as_others() {
+    let said = success(&["--json", "--budget", "0.01", "--filter", "_busy"]);
+    let lines: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let names: Vec<&str> = lines.iter().map(|line| line["case"].as_str().unwrap()).collect();
+    assert_eq!(names, ["matmul_1024_busy", "softmax_4096x1000_busy", "simplenet_step_64_busy"]);
+    for line in &lines {
+        assert!(line.get("wrong").is_none() && line["median_ms"].as_f64().unwrap() > 0.0, "{line}");
+    }
+}
+
+/// Its parent has no time to end it, and it ends all the same.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_busy_process_does_not_outlive_a_killed_benchmark() {
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_taper-bench"));
+    bench.args(["--budget", "600", "--filter", "matmul_1024_busy"]);
+    let mut bench = bench.stdout(Stdio::null()).spawn().unwrap();
+    let folder = format!("/proc/{0}/task/{0}/children", bench.id());
+    let mut busy = String::new();
+    eventually("there is no busy process", || {
+        busy = fs::read_to_string(&folder).unwrap().trim().to_string();
+        !busy.is_empty()
+    });
+    bench.kill().unwrap();
+    bench.wait().unwrap();
+    // Nobody may have fetched its exit status: a zombie has ended.
+    let runs = || {
+        let stat = fs::read_to_string(format!("/proc/{busy}/stat")).unwrap_or_default();
+        stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
+    };
+    eventually("it spins on without its parent", || !runs());
 }
 
 /// A stand-in for PyTorch answers every case with the same time; the report holds both sides and a chart.

@@ -1,11 +1,15 @@
-//! Variables of the environment whose values mean nothing: each is an error where a device is opened, and none is passed over.
-//! They are read once in a process, so each case is a process of its own.
+//! What holds for the whole process. Variables of the environment whose values mean nothing: each is an error where a device is
+//! opened, and none is passed over. And the default dtype. Each case is a process of its own.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
 
 use common::device;
-use taper::{ErrorKind, prelude::*};
+use taper::{
+    ErrorKind,
+    nn::{Embedding, LinearConfig},
+    prelude::*,
+};
 
 /// The variables of each backend, each with a value that it cannot have.
 const WRONG: &[(&str, &str, &str)] = &[
@@ -80,4 +84,39 @@ fn a_device_that_the_environment_names_wrongly_is_an_error() {
         .output()
         .unwrap();
     assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout));
+}
+
+/// Parameters were f32 whatever the default was, and did not fit the inputs that followed it.
+#[test]
+fn layers_have_the_default_dtype() {
+    const MARK: &str = "TAPER_TEST_DEFAULT_DTYPE";
+    if std::env::var_os(MARK).is_none() {
+        let child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "layers_have_the_default_dtype"])
+            .env(MARK, "1")
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&child.stdout);
+        assert!(child.status.success() && told.contains("1 passed"), "{told}");
+        return;
+    }
+    let device = device();
+    let rng = Generator::seed(0, &device);
+    for dtype in [DType::F64, DType::F16, DType::BF16, DType::F32] {
+        if !device.supports(dtype) {
+            continue;
+        }
+        taper::set_default_dtype(dtype).unwrap();
+        let layer = Linear::new(3, 2, &rng).unwrap();
+        let bias = layer.bias.as_ref().unwrap();
+        assert_eq!((layer.weight.dtype(), bias.dtype()), (dtype, dtype));
+        let output = layer.forward(&Tensor::ones([4, 3], &device).unwrap()).unwrap();
+        assert_eq!(output.dtype(), dtype);
+        output.eval().unwrap();
+        let table = Embedding::new(5, 3, &rng).unwrap();
+        assert_eq!(table.weight.dtype(), dtype);
+        // A dtype that is given goes before.
+        let given = LinearConfig { dtype: DType::F32, ..Default::default() };
+        assert_eq!(Linear::with_config(3, 2, given, &rng).unwrap().weight.dtype(), DType::F32);
+    }
 }

@@ -13,7 +13,7 @@ static DEFAULT: AtomicU8 = AtomicU8::new(DType::F32 as u8);
 ///
 /// - **Floating-point numbers** (literals such as `1.0` in [`Tensor::new`](crate::Tensor::new) and `full`, `zeros`, `ones`, `eye`,
 ///   `linspace`, `rand`, `randn`, ranges with a float in them, and functions of integers such as `exp`, `mean` and `/`) have the
-///   default dtype.
+///   default dtype, and so do the parameters of layers.
 /// - **Integers** (literals, `full`, ranges of integers, sums and products of integers and bools, indices such as `argmax` and `sort`
 ///   give them, `randint`, `randperm`) have [`Device::int_dtype`]: i64 on devices that have it, else i32.
 /// - **Bools** are bool.

@@ -26,11 +26,8 @@ const NO_LINEAR_ALGEBRA: &str = "taper has no matrix decompositions yet";
 
 /// Every case there is.
 pub(crate) fn all() -> Vec<Case> {
-    let mut cases: Vec<Case> = Machine::CASES
-        .iter()
-        .enumerate()
-        .map(|(i, name)| Case { name: (*name).into(), work: Work::Machine(i) })
-        .collect();
+    let mut cases: Vec<Case> =
+        Machine::CASES.iter().enumerate().map(|(i, name)| Case::of(*name, Work::Machine(i))).collect();
     cases.push(alone::import());
     cases.extend(matmul::listed());
     cases.extend(elementwise::listed());
@@ -45,6 +42,9 @@ pub(crate) fn all() -> Vec<Case> {
     cases.extend(
         ["pinv_500", "pinv_1000", "svd_1000", "solve_1000"].map(|n| Case::absent(n, NO_LINEAR_ALGEBRA)),
     );
+    let beside_busy = ["matmul_1024", "softmax_4096x1000", "simplenet_step_64"];
+    let listed = [matmul::listed(), rows::listed(), training::listed()].into_iter().flatten();
+    cases.extend(listed.filter(|case| beside_busy.contains(&case.name.as_str())).map(Case::busy));
     cases.extend(matmul::more());
     cases.extend(elementwise::more());
     cases.extend(reduce::more());
@@ -87,5 +87,10 @@ mod tests {
         let cases = all();
         let names: HashSet<&str> = cases.iter().map(|case| case.name.as_str()).collect();
         assert_eq!(names.len(), cases.len());
+        for case in cases.iter().filter(|case| case.beside_busy) {
+            let quiet = case.name.strip_suffix(crate::case::BUSY);
+            assert!(quiet.is_some_and(|quiet| names.contains(quiet)), "{}", case.name);
+        }
+        assert_eq!(cases.iter().filter(|case| case.beside_busy).count(), 3);
     }
 }

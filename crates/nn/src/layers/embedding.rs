@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tensor_core::{DType, Error, Generator, Result, Tensor};
+use tensor_core::{Error, Generator, Result, Tensor, default_dtype};
 
 use super::{layer, linear::parameter, record};
 use crate::{Module, Visitor, VisitorMut, functional};
@@ -17,10 +17,10 @@ pub struct Embedding {
 }
 
 impl Embedding {
-    /// A table of `rows` vectors of `features` numbers, f32, on the generator's device.
+    /// A table of `rows` vectors of `features` numbers of the default dtype (f32), on the generator's device.
     ///
     /// # Errors
-    /// No rows, no features, or no memory.
+    /// No rows, no features, a default dtype that the device lacks, or no memory.
     #[track_caller]
     pub fn new(rows: usize, features: usize, rng: &Generator) -> Result<Embedding> {
         if rows == 0 || features == 0 {
@@ -29,7 +29,7 @@ impl Embedding {
                 format!("{rows} rows of {features} features: give at least one of each"),
             ));
         }
-        Ok(Embedding { weight: parameter(Tensor::randn([rows, features], rng)?, DType::F32)? })
+        Ok(Embedding { weight: parameter(Tensor::randn([rows, features], rng)?, default_dtype())? })
     }
 
     /// A table with this content, such as vectors trained elsewhere. A cell given is shared, not copied.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tensor_core::{DType, Error, Generator, Result, Tensor};
+use tensor_core::{DType, Error, Generator, Result, Tensor, default_dtype};
 
 use super::{layer, record};
 use crate::{
@@ -42,21 +42,21 @@ pub struct Linear {
 pub struct LinearConfig {
     /// Whether there is a bias; there is by default.
     pub bias: bool,
-    /// The dtype of the parameters, f32 by default.
+    /// The dtype of the parameters: that of [`default_dtype`] (f32) by default.
     pub dtype: DType,
 }
 
 impl Default for LinearConfig {
     fn default() -> LinearConfig {
-        LinearConfig { bias: true, dtype: DType::F32 }
+        LinearConfig { bias: true, dtype: default_dtype() }
     }
 }
 
 impl Linear {
-    /// A layer from `in_features` to `out_features`, on the generator's device.
+    /// A layer from `in_features` to `out_features` of the default dtype (f32), on the generator's device.
     ///
     /// # Errors
-    /// No features on either side, or no memory.
+    /// No features on either side, a default dtype that the device lacks, or no memory.
     #[track_caller]
     pub fn new(in_features: usize, out_features: usize, rng: &Generator) -> Result<Linear> {
         Linear::with_config(in_features, out_features, LinearConfig::default(), rng)
