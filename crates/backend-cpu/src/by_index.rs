@@ -102,6 +102,8 @@ fn varies(index: &Layout) -> bool {
 
 /// Lines that are worked on together.
 const WIDE: usize = 1024;
+/// Indices that are read at once.
+const NUMBERS: usize = 128;
 
 /// Elements that each have an index of their own: lines of the index, of what lies as the index does, and of what is indexed.
 struct ByLines<'a> {
@@ -126,16 +128,8 @@ impl ByLines<'_> {
                 *first = Some((at, index));
             }
         };
-        macro_rules! go {
-            ($t:ty) => {
-                self.run::<$t>(|x| x as i64, &f, &bad)
-            };
-        }
         match self.index.dtype {
-            DType::I64 => go!(i64),
-            DType::I32 => go!(i32),
-            DType::U32 => go!(u32),
-            DType::U8 => go!(u8),
+            DType::I64 | DType::I32 | DType::U32 | DType::U8 => self.run(&f, &bad),
             other => return Err(no_index(self.op, other)),
         }
         match first_bad.into_inner().unwrap_or_else(PoisonError::into_inner) {
@@ -149,37 +143,54 @@ impl ByLines<'_> {
         }
     }
 
-    fn run<T: Copy>(
-        &self,
-        number: impl Fn(T) -> i64 + Sync,
-        f: &(impl Fn(isize, isize) + Sync),
-        bad: &(impl Fn(isize, i64) + Sync),
-    ) {
+    fn run(&self, f: &(impl Fn(isize, isize) + Sync), bad: &(dyn Fn(isize, i64) + Sync)) {
         let lines = &self.lines;
-        let by_columns = lines.side_by_side();
+        // Lines of one element lie side by side in any case.
+        let by_columns = lines.side_by_side() || lines.length == 1;
         lines.for_each(WIDE, self.index_layout.numel(), &|Band { lines: count, starts }| {
-            let index = self.index.at::<T>(self.index_layout.offset()).cast_const();
             let (outer, inner) = if by_columns { (lines.length, count) } else { (count, lines.length) };
             let (over, within) =
                 if by_columns { (lines.along, lines.across) } else { (lines.across, lines.along) };
             // Along the axis itself, what is indexed stays where its line starts.
             let still = |strides: [isize; 3], along: bool| if along { 0 } else { strides[2] };
             let (over_far, within_far) = (still(over, by_columns), still(within, !by_columns));
+            let mut numbers = [0i64; NUMBERS];
             for i in 0..outer as isize {
                 let start = [0, 1].map(|l| starts[l] + i * over[l]);
                 let far = starts[2] + i * over_far;
-                for j in 0..inner as isize {
-                    let at = start[0] + j * within[0];
-                    // SAFETY: the index's span was checked.
-                    let picked = number(unsafe { index.wrapping_offset(at).read() });
-                    if (0..self.size as i64).contains(&picked) {
-                        f(start[1] + j * within[1], far + j * within_far + picked as isize * lines.along[2]);
-                    } else {
-                        bad(at, picked);
+                for first in (0..inner).step_by(NUMBERS) {
+                    let numbers = &mut numbers[..NUMBERS.min(inner - first)];
+                    self.numbers(start[0] + first as isize * within[0], within[0], numbers);
+                    for (j, &picked) in (first as isize..).zip(&*numbers) {
+                        if (0..self.size as i64).contains(&picked) {
+                            let far = far + j * within_far + picked as isize * lines.along[2];
+                            f(start[1] + j * within[1], far);
+                        } else {
+                            bad(start[0] + j * within[0], picked);
+                        }
                     }
                 }
             }
         });
+    }
+
+    /// Reads indices from distance `at` on, `stride` elements apart, of which the line has as many.
+    fn numbers(&self, at: isize, stride: isize, numbers: &mut [i64]) {
+        macro_rules! go {
+            ($t:ty) => {{
+                let index = self.index.at::<$t>(self.index_layout.offset()).cast_const();
+                for (j, number) in numbers.iter_mut().enumerate() {
+                    // SAFETY: the index's span was checked.
+                    *number = unsafe { index.wrapping_offset(at + j as isize * stride).read() } as i64;
+                }
+            }};
+        }
+        match self.index.dtype {
+            DType::I64 => go!(i64),
+            DType::I32 => go!(i32),
+            DType::U32 => go!(u32),
+            _ => go!(u8),
+        }
     }
 }
 

@@ -4,17 +4,19 @@
 
 use std::sync::Arc;
 
+use half::slice::HalfFloatSliceExt;
 use tensor_core::{
     CumulativeOp, DType, Error, ErrorKind, Launch, Layout, Result, bf16, f16, kernel::CumulativeKernel,
-    round_to_odd,
 };
 
 use crate::{
     buffer::{Bound, Memory},
-    isa::{Isa, Job},
+    engine::{BLOCK, store},
+    isa::{Isa, Job, Plain, Sets},
     order::{Ordered, opposite},
     pool::Pool,
-    walk::{Band, Lines},
+    strided, table,
+    walk::{Band, Lines, pieces},
 };
 
 /// Lines taken together where neighbours lie side by side: their states stay in the first-level cache.
@@ -34,78 +36,164 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, kernel: &CumulativeKernel, launch:
     if shape.numel() == 0 {
         return Ok(());
     }
-    let pass = Pass { isa, reverse: kernel.reverse, layout: &kernel.input, axis: kernel.axis, input, out };
-    // Sums and products keep a wider state than they store: f64 for f32, f32 for half types.
-    macro_rules! arithmetic {
-        ($t:ty, $open:expr, $add:expr, $mul:expr, $close:expr) => {
-            match kernel.op {
-                CumulativeOp::Sum => pass.go(|x: $t, _| $open(x), |s, x: $t, _| $add(s, $open(x)), $close),
-                _ => pass.go(|x: $t, _| $open(x), |s, x: $t, _| $mul(s, $open(x)), $close),
-            }
-        };
+    let work = match (kernel.dtype, kernel.op) {
+        (DType::F64 | DType::F32 | DType::I64, _) => kernel.dtype,
+        (DType::F16 | DType::BF16, CumulativeOp::LogSumExp) => DType::F64,
+        (DType::F16 | DType::BF16, _) => DType::F32,
+        (DType::I32 | DType::U32 | DType::U8 | DType::Bool, _) => DType::I64,
+    };
+    let lacks = match kernel.op {
+        CumulativeOp::Sum | CumulativeOp::Prod => kernel.dtype == DType::Bool,
+        CumulativeOp::LogSumExp => !kernel.dtype.is_float(),
+        CumulativeOp::ArgMax | CumulativeOp::ArgMin => false,
+    };
+    if lacks {
+        return Err(lacking(op, kernel.dtype));
     }
-    macro_rules! float {
-        ($t:ty, $open:expr, $close:expr, $wide:expr, $narrow:expr) => {
-            match kernel.op {
-                CumulativeOp::Sum | CumulativeOp::Prod => {
-                    arithmetic!($t, $open, |a, b| a + b, |a, b| a * b, $close)
-                }
-                CumulativeOp::LogSumExp => {
-                    pass.go(|x: $t, _| $wide(x), |s, x: $t, _| log_add_exp(s, $wide(x)), $narrow)
-                }
-                _ => index!($t),
-            }
-        };
+    let (reverse, axis) = (kernel.reverse, kernel.axis);
+    if work == kernel.dtype {
+        compute(kernel, work, Pass { isa, reverse, layout: &kernel.input, axis, input, out });
+        return Ok(());
     }
-    macro_rules! integer {
-        ($t:ty) => {
-            match kernel.op {
-                CumulativeOp::Sum | CumulativeOp::Prod => {
-                    arithmetic!($t, |x: $t| x, <$t>::wrapping_add, <$t>::wrapping_mul, |s: $t| s)
-                }
-                CumulativeOp::LogSumExp => return Err(lacking(op, kernel.dtype)),
-                _ => index!($t),
-            }
-        };
+    // Other dtypes become one of those and come back: they have no loops of their own.
+    let numel = shape.numel();
+    let (mut wide, layout) = (vec![0u64; numel], Layout::contiguous(shape.clone()));
+    let wide = Memory { ptr: wide.as_mut_ptr().cast(), numel, dtype: work };
+    widen(isa, kernel, input, wide);
+    if kernel.op.is_arg() {
+        compute(kernel, work, Pass { isa, reverse, layout: &layout, axis, input: wide, out });
+        return Ok(());
     }
-    // The greatest key so far, and where it was last met.
-    macro_rules! index {
+    let mut results = vec![0u64; numel];
+    let results = Memory { ptr: results.as_mut_ptr().cast(), numel, dtype: work };
+    compute(kernel, work, Pass { isa, reverse, layout: &layout, axis, input: wide, out: results });
+    // SAFETY: both hold so many elements of these dtypes, and each piece writes blocks of its own.
+    let some = |at: usize, n: usize, block: *mut u8| unsafe {
+        table::cast(isa, work, kernel.dtype, results.at::<u8>(at), block, n);
+        store(kernel.dtype, block, out.at::<u8>(at), n);
+    };
+    by_blocks(numel, &some);
+    Ok(())
+}
+
+/// Calls `f(at, n, block)` for positions `0..numel`, a block at a time, with memory for one.
+fn by_blocks(numel: usize, f: &(dyn Fn(usize, usize, *mut u8) + Sync)) {
+    pieces(numel.div_ceil(BLOCK), numel, &|start, end| {
+        let mut block = [0u64; BLOCK];
+        for b in start..end {
+            f(b * BLOCK, BLOCK.min(numel - b * BLOCK), block.as_mut_ptr().cast());
+        }
+    });
+}
+
+/// Brings the input's elements into `wide`, in row-major order and its dtype.
+fn widen(isa: Isa, kernel: &CumulativeKernel, input: Memory, wide: Memory) {
+    let (shape, dtype, numel) = (kernel.input.shape(), kernel.dtype, wide.numel);
+    let mut copy = vec![0u64; (numel * dtype.size()).div_ceil(size_of::<u64>())];
+    let copy = Memory { ptr: copy.as_mut_ptr().cast(), numel, dtype };
+    macro_rules! go {
         ($t:ty) => {{
-            macro_rules! last_greatest {
-                ($key:expr) => {
-                    pass.go(
-                        |x: $t, i| ($key(x), i),
-                        |s, x: $t, i| {
-                            let key = $key(x);
-                            if key >= s.0 { (key, i) } else { s }
-                        },
-                        |s| s.1,
-                    )
-                };
-            }
-            match kernel.op {
-                CumulativeOp::ArgMax => last_greatest!(Ordered::key),
-                _ => last_greatest!(opposite),
-            }
+            let from = input.at::<$t>(kernel.input.offset()).cast_const();
+            let (strides, plain) = (kernel.input.strides(), shape.contiguous_strides());
+            // SAFETY: the input's span was checked; the copy has room for all of them.
+            unsafe { strided::copy::<$t>(isa, shape, from, strides, copy.at::<$t>(0), &plain) }
         }};
     }
-    match kernel.dtype {
-        DType::F64 => float!(f64, |x: f64| x, |s: f64| s, |x: f64| x, |s: f64| s),
-        DType::F32 => float!(f32, f64::from, |s: f64| s as f32, f64::from, |s: f64| s as f32),
-        DType::F16 => {
-            float!(f16, f16::to_f32, f16::from_f32, f16::to_f64, |s: f64| f16::from_f32(round_to_odd(s)))
-        }
-        DType::BF16 => {
-            float!(bf16, bf16::to_f32, bf16::from_f32, bf16::to_f64, |s: f64| bf16::from_f32(round_to_odd(s)))
-        }
-        DType::I64 => integer!(i64),
-        DType::I32 => integer!(i32),
-        DType::U32 => integer!(u32),
-        DType::U8 => integer!(u8),
-        DType::Bool if kernel.op.is_arg() => index!(bool),
-        DType::Bool => return Err(lacking(op, kernel.dtype)),
+    match dtype.size() {
+        1 => go!(u8),
+        2 => go!(u16),
+        4 => go!(u32),
+        _ => go!(u64),
     }
-    Ok(())
+    macro_rules! halves {
+        ($t:ty, $at:expr, $n:expr, $block:expr) => {
+            // SAFETY: the copy has so many halves there, and a block room for as many f32.
+            unsafe {
+                std::slice::from_raw_parts(copy.at::<$t>($at), $n)
+                    .convert_to_f32_slice(std::slice::from_raw_parts_mut($block.cast::<f32>(), $n));
+            }
+        };
+    }
+    by_blocks(numel, &|at, n, block| {
+        let (from, from_dtype) = match dtype {
+            DType::F16 => {
+                halves!(f16, at, n, block);
+                (block, DType::F32)
+            }
+            DType::BF16 => {
+                halves!(bf16, at, n, block);
+                (block, DType::F32)
+            }
+            DType::Bool | DType::U8 | DType::U32 | DType::I32 | DType::I64 | DType::F32 | DType::F64 => {
+                (copy.at::<u8>(at), dtype)
+            }
+        };
+        // SAFETY: both hold so many elements, and each piece writes blocks of its own.
+        unsafe { table::cast(isa, from_dtype, wide.dtype, from, wide.at::<u8>(at), n) };
+    });
+}
+
+/// Runs the kernel over elements of `work`, one of F64, F32 and I64.
+fn compute(kernel: &CumulativeKernel, work: DType, pass: Pass<'_>) {
+    let (isa, narrow) = (pass.isa, pass.isa.narrow());
+    // The greatest key so far, and where it was last met.
+    macro_rules! last_greatest {
+        ($t:ty, $key:expr) => {
+            pass.go(
+                narrow,
+                |x: $t, i| ($key(x), i),
+                |s, x: $t, i| {
+                    let key = $key(x);
+                    if key >= s.0 { (key, i) } else { s }
+                },
+                |s| s.1,
+            )
+        };
+    }
+    macro_rules! index {
+        ($t:ty) => {
+            match kernel.op {
+                CumulativeOp::ArgMax => last_greatest!($t, Ordered::key),
+                _ => last_greatest!($t, opposite),
+            }
+        };
+    }
+    let halves = matches!(kernel.dtype, DType::F16 | DType::BF16);
+    // Sums and products keep a wider state than they store: f64 for f32, f32 for half types.
+    match (kernel.op, work) {
+        (CumulativeOp::Sum, DType::F64) => pass.go(narrow, |x: f64, _| x, |s, x: f64, _| s + x, |s: f64| s),
+        (CumulativeOp::Sum, DType::F32) if halves => {
+            pass.go(narrow, |x: f32, _| x, |s, x: f32, _| s + x, |s: f32| s)
+        }
+        (CumulativeOp::Sum, DType::F32) => {
+            pass.go(isa, |x: f32, _| f64::from(x), |s, x: f32, _| s + f64::from(x), |s: f64| s as f32)
+        }
+        (CumulativeOp::Sum, _) => {
+            pass.go(narrow, |x: i64, _| x, |s, x: i64, _| i64::wrapping_add(s, x), |s: i64| s)
+        }
+        (CumulativeOp::Prod, DType::F64) => pass.go(narrow, |x: f64, _| x, |s, x: f64, _| s * x, |s: f64| s),
+        (CumulativeOp::Prod, DType::F32) if halves => {
+            pass.go(narrow, |x: f32, _| x, |s, x: f32, _| s * x, |s: f32| s)
+        }
+        (CumulativeOp::Prod, DType::F32) => {
+            pass.go(narrow, |x: f32, _| f64::from(x), |s, x: f32, _| s * f64::from(x), |s: f64| s as f32)
+        }
+        (CumulativeOp::Prod, _) => {
+            pass.go(narrow, |x: i64, _| x, |s, x: i64, _| i64::wrapping_mul(s, x), |s: i64| s)
+        }
+        (CumulativeOp::LogSumExp, DType::F64) => {
+            pass.go(Plain, |x: f64, _| x, |s, x: f64, _| log_add_exp(s, x), |s: f64| s)
+        }
+        (CumulativeOp::LogSumExp, _) => pass.go(
+            Plain,
+            |x: f32, _| f64::from(x),
+            |s, x: f32, _| log_add_exp(s, f64::from(x)),
+            |s: f64| s as f32,
+        ),
+        (CumulativeOp::ArgMax | CumulativeOp::ArgMin, DType::F64) => index!(f64),
+        (CumulativeOp::ArgMax | CumulativeOp::ArgMin, DType::F32) => index!(f32),
+        (CumulativeOp::ArgMax | CumulativeOp::ArgMin, _) => index!(i64),
+    }
 }
 
 fn lacking(op: &'static str, dtype: DType) -> Error {
@@ -135,6 +223,7 @@ impl Pass<'_> {
     /// Runs over all lines: `open` makes a state of the first element, `add` brings the next one in, `close` stores.
     fn go<X: Copy, S: Copy, Y>(
         &self,
+        sets: impl Sets,
         open: impl Fn(X, i32) -> S + Copy + Sync,
         add: impl Fn(S, X, i32) -> S + Copy + Sync,
         close: impl Fn(S) -> Y + Copy + Sync,
@@ -148,7 +237,7 @@ impl Pass<'_> {
         lines.for_each(width, numel, &|Band { lines: count, starts: [from, to] }| {
             let from = from + begin * lines.along[0];
             let to = to + begin * lines.along[1];
-            self.isa.run(Some {
+            sets.run(Some {
                 from: self.input.at::<X>(self.layout.offset()).wrapping_offset(from).cast_const(),
                 to: self.out.at::<Y>(0).wrapping_offset(to),
                 along: lines.along.map(|stride| step * stride),

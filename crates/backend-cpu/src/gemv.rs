@@ -9,7 +9,7 @@ use std::array::from_fn;
 use smallvec::SmallVec;
 
 use crate::{
-    isa::{Isa, Job},
+    isa::{Isa, Job, Plain, Sets},
     threads,
 };
 
@@ -191,10 +191,9 @@ pub(crate) unsafe fn run<T: Float>(
         let rows = piece * PIECE..k.min((piece + 1) * PIECE);
         let a = Matrix { at: a.element(rows.start, first), ..a };
         let x = &x[rows];
-        if isa.has_fma() {
-            isa.run(Part::<T, true> { x, a, y });
-        } else {
-            isa.run(Part::<T, false> { x, a, y });
+        match isa.fused() {
+            Some(fused) => fused.run(Part::<T, true> { x, a, y }),
+            None => Plain.run(Part::<T, false> { x, a, y }),
         }
     };
     let pieces = k.div_ceil(PIECE).max(1);

@@ -1,5 +1,5 @@
 //! Which instruction set the inner loops run on. Every loop is written once as a [`Job`], compiled for AVX-512,
-//! AVX2 with FMA and the target's baseline (which has NEON on aarch64), and chosen at run time.
+//! AVX2 with FMA and the target's baseline (which has NEON on aarch64), or for some of these ([`Sets`]), and chosen at run time.
 //!
 //! Every one of them gives the same bits always; sets with fused multiply-add differ from the others in the last bits of those
 //! real functions that use it (see `math`), and in nothing else.
@@ -96,6 +96,95 @@ impl Isa {
             Level::Avx2 => unsafe { avx2(job) },
             Level::Baseline => job.run(),
         }
+    }
+
+    /// For loops that memory limits, or that few programs run: without a version for AVX-512.
+    pub(crate) fn narrow(self) -> Narrow {
+        Narrow(self)
+    }
+
+    /// For loops with fused multiply-add, where there is one.
+    pub(crate) fn fused(self) -> Option<Fused> {
+        self.has_fma().then_some(Fused(self))
+    }
+}
+
+/// The versions of a loop that are compiled, and which of them runs. Each costs time to build, so that a loop has those that pay.
+pub(crate) trait Sets: Copy + Send + Sync {
+    /// Whether loops over blocks have one form for all places of the output, shorter to compile and a little slower.
+    const SHORT: bool;
+    fn run<J: Job>(self, job: J) -> J::Output;
+}
+
+impl Sets for Isa {
+    const SHORT: bool = false;
+    #[inline]
+    fn run<J: Job>(self, job: J) -> J::Output {
+        Isa::run(self, job)
+    }
+}
+
+/// AVX2 and the baseline.
+#[derive(Clone, Copy)]
+pub(crate) struct Narrow(Isa);
+
+impl Sets for Narrow {
+    const SHORT: bool = true;
+    #[inline]
+    fn run<J: Job>(self, job: J) -> J::Output {
+        match self.0.0 {
+            // SAFETY: `available` makes these values only where the processor has the features; AVX-512 comes with those of AVX2.
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 | Level::Avx2 => unsafe { avx2(job) },
+            Level::Baseline => job.run(),
+        }
+    }
+}
+
+/// The baseline, for loops that do not vectorise.
+#[derive(Clone, Copy)]
+pub(crate) struct Plain;
+
+impl Sets for Plain {
+    const SHORT: bool = true;
+    #[inline]
+    fn run<J: Job>(self, job: J) -> J::Output {
+        job.run()
+    }
+}
+
+/// Those with fused multiply-add: see [`Isa::has_fma`].
+#[derive(Clone, Copy)]
+pub(crate) struct Fused(Isa);
+
+impl Sets for Fused {
+    const SHORT: bool = false;
+    #[inline]
+    fn run<J: Job>(self, job: J) -> J::Output {
+        match self.0.0 {
+            // SAFETY: `available` makes this value only where the processor has the features.
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => unsafe { avx512(job) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => unsafe { avx2(job) },
+            #[cfg(any(target_arch = "aarch64", target_feature = "fma"))]
+            Level::Baseline => job.run(),
+            #[cfg(not(any(target_arch = "aarch64", target_feature = "fma")))]
+            Level::Baseline => unreachable!("`Isa::fused` gives none without fused multiply-add"),
+        }
+    }
+}
+
+/// All sets of `S`, in the short form.
+#[derive(Clone, Copy)]
+pub(crate) struct Short<S>(pub(crate) S);
+
+impl<S: Sets> Sets for Short<S> {
+    const SHORT: bool = true;
+    #[inline]
+    fn run<J: Job>(self, job: J) -> J::Output {
+        self.0.run(job)
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Fused expressions run through a block engine (`engine`): about a thousand positions at a time, all temporaries in the
 //! first-level cache, in loops compiled for AVX-512, AVX2 and a baseline and picked at run time. Products go to tiles of the
-//! result in registers (`product`, `tile`), compiled likewise, strided walks to `ndarray`, threads to `rayon`; memory comes from a
+//! result in registers (`product`, `tile`), compiled likewise, threads to `rayon`; memory comes from a
 //! pool, since fresh pages cost more than arithmetic.
 //!
 //! | variable | meaning |

@@ -1,13 +1,19 @@
 //! The inner loops: a function applied along one, two or three blocks, and folds.
 //!
 //! The loops are as plain as can be, one position a turn, so that compilers vectorise them. An output may be an operand's own
-//! memory: that case has a loop of its own, in which the two are visibly one address.
+//! memory: that case has a loop of its own, in which the two are visibly one address; or, where [`Sets::SHORT`] asks for little code,
+//! there is one loop for all cases, whose results pass through a buffer of its own.
 #![allow(unsafe_code)]
 
-use crate::isa::{Isa, Job};
+use std::mem::MaybeUninit;
+
+use crate::isa::{Isa, Job, Sets};
+
+/// Results in the buffer of a short loop.
+const BUFFERED: usize = 256;
 
 macro_rules! looped {
-    ($name:ident, $job:ident, $($T:ident $ptr:ident),+) => {
+    ($name:ident, $job:ident, $short:ident, $($T:ident $ptr:ident),+) => {
         struct $job<$($T,)+ O, F> { $($ptr: *const $T,)+ out: *mut O, n: usize, f: F }
 
         impl<$($T: Copy,)+ O: Copy, F: Fn($($T),+) -> O> $job<$($T,)+ O, F> {
@@ -34,6 +40,30 @@ macro_rules! looped {
             }
         }
 
+        struct $short<$($T,)+ O, F>($job<$($T,)+ O, F>);
+
+        impl<$($T: Copy,)+ O: Copy, F: Fn($($T),+) -> O> Job for $short<$($T,)+ O, F> {
+            type Output = ();
+            #[inline(always)]
+            fn run(self) {
+                let job = self.0;
+                let mut results = [const { MaybeUninit::<O>::uninit() }; BUFFERED];
+                let mut start = 0;
+                while start < job.n {
+                    let n = BUFFERED.min(job.n - start);
+                    for i in 0..n {
+                        // SAFETY: the caller gives `job.n` elements behind each pointer.
+                        results[i].write((job.f)($(unsafe { job.$ptr.add(start + i).read() }),+));
+                    }
+                    // SAFETY: as above; the first n results were written, after their operands were read.
+                    unsafe {
+                        std::ptr::copy_nonoverlapping(results.as_ptr().cast(), job.out.add(start), n);
+                    }
+                    start += n;
+                }
+            }
+        }
+
         /// `out[i] = f(…[i])` for i < n.
         ///
         /// # Safety
@@ -42,16 +72,19 @@ macro_rules! looped {
         #[inline]
         #[allow(clippy::too_many_arguments)]
         pub(crate) unsafe fn $name<$($T: Copy,)+ O: Copy>(
-            isa: Isa, $($ptr: *const $T,)+ out: *mut O, n: usize, f: impl Fn($($T),+) -> O,
+            sets: impl Sets, $($ptr: *const $T,)+ out: *mut O, n: usize, f: impl Fn($($T),+) -> O,
         ) {
-            isa.run($job { $($ptr,)+ out, n, f });
+            fn choose<S: Sets, $($T: Copy,)+ O: Copy>(sets: S, job: $job<$($T,)+ O, impl Fn($($T),+) -> O>) {
+                if S::SHORT { sets.run($short(job)) } else { sets.run(job) }
+            }
+            choose(sets, $job { $($ptr,)+ out, n, f });
         }
     };
 }
 
-looped!(map1, Map1, A a);
-looped!(map2, Map2, A a, B b);
-looped!(map3, Map3, A a, B b, C c);
+looped!(map1, Map1, Short1, A a);
+looped!(map2, Map2, Short2, A a, B b);
+looped!(map3, Map3, Short3, A a, B b, C c);
 
 struct Fill<T> {
     out: *mut T,
@@ -139,10 +172,46 @@ pub(crate) unsafe fn fold<T: Copy, A: Copy>(
     join: impl Fn(A, A) -> A,
 ) -> A {
     if n < LANES {
-        isa.run(Fold::<FEW, _, _, _, _> { data, n, start, f, join })
+        // Few lanes do not fill a wider register.
+        isa.narrow().run(Fold::<FEW, _, _, _, _> { data, n, start, f, join })
     } else {
         isa.run(Fold::<LANES, _, _, _, _> { data, n, start, f, join })
     }
+}
+
+/// [`fold`] for loops that few programs run.
+///
+/// # Safety
+/// As [`fold`].
+pub(crate) unsafe fn fold_narrow<T: Copy, A: Copy>(
+    isa: Isa,
+    data: *const T,
+    n: usize,
+    start: A,
+    f: impl Fn(A, T) -> A,
+    join: impl Fn(A, A) -> A,
+) -> A {
+    if n < LANES {
+        isa.narrow().run(Fold::<FEW, _, _, _, _> { data, n, start, f, join })
+    } else {
+        isa.narrow().run(Fold::<LANES, _, _, _, _> { data, n, start, f, join })
+    }
+}
+
+/// [`fold`] where the order means nothing, as for integers.
+///
+/// # Safety
+/// As [`fold`].
+pub(crate) unsafe fn fold_any_order<T: Copy, A: Copy>(
+    isa: Isa,
+    data: *const T,
+    n: usize,
+    start: A,
+    f: impl Fn(A, T) -> A,
+    join: impl Fn(A, A) -> A,
+) -> A {
+    const SOME: usize = 16;
+    isa.narrow().run(Fold::<SOME, _, _, _, _> { data, n, start, f, join })
 }
 
 struct Accumulate<'a, T, A, F> {
@@ -190,19 +259,20 @@ impl<T: Copy, A: Copy, F: Fn(A, T) -> A> Job for Accumulate<'_, T, A, F> {
 /// # Safety
 /// Each row holds as many initialised elements, aligned, as there are sums.
 pub(crate) unsafe fn accumulate<T: Copy, A: Copy>(
-    isa: Isa,
+    sets: impl Sets,
     sums: &mut [A],
     data: *const T,
     stride: usize,
     rows: usize,
     f: impl Fn(A, T) -> A,
 ) {
-    isa.run(Accumulate { sums, data, stride, rows, f });
+    sets.run(Accumulate { sums, data, stride, rows, f });
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::isa::Short;
 
     /// Every way in which an output may be an operand's memory, on every instruction set, over lengths with and without a rest.
     #[test]
@@ -224,6 +294,13 @@ mod tests {
                     let (pa, pb, pc) = (a.as_ptr(), b.as_ptr(), c.as_ptr());
                     map2(isa, pa, pb, apart.as_mut_ptr(), n, two);
                     assert_eq!(apart, expected2);
+                    let mut short = vec![0f32; n];
+                    map2(isa.narrow(), pa, pb, short.as_mut_ptr(), n, two);
+                    assert_eq!(short, expected2);
+                    short.copy_from_slice(&a);
+                    let p = short.as_mut_ptr();
+                    map3(Short(isa), p, pb, pc, p, n, three);
+                    assert_eq!(short, expected3);
                     let p = a2.as_mut_ptr();
                     map2(isa, p, pb, p, n, two);
                     let p = b2.as_mut_ptr();

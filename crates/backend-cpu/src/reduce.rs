@@ -19,11 +19,11 @@ use crate::{
     buffer::{Bound, Memory},
     engine::{BLOCK, Evaluator, with_evaluator},
     isa::Isa,
-    loops::{accumulate, fold, map2},
+    loops::{accumulate, fold, fold_any_order, fold_narrow, map2},
     lower::{Lowered, Src, lower},
     map::{PARALLEL, check_inputs},
     pool::Pool,
-    threads,
+    table, threads,
 };
 
 /// Elements of one result that one task folds.
@@ -363,29 +363,30 @@ impl Wide for f64 {
     }
 
     unsafe fn fold(isa: Isa, op: ReduceOp, dtype: DType, data: *const u8, n: usize) -> f64 {
+        // `$fold` for what much is computed with.
         macro_rules! go {
-            ($t:ty) => {{
+            ($t:ty, $fold:ident) => {{
                 let data = data.cast::<$t>();
                 // SAFETY: the caller's promise.
                 unsafe {
                     match op {
                         ReduceOp::Prod => {
-                            f64::from(fold(isa, data, n, 1.0 as $t, |a, v| a * v, |a, b| a * b))
+                            f64::from(fold_narrow(isa, data, n, 1.0 as $t, |a, v| a * v, |a, b| a * b))
                         }
                         ReduceOp::Max => {
                             let pick = |a: $t, v: $t| greater!(a, v);
-                            f64::from(fold(isa, data, n, <$t>::NEG_INFINITY, pick, pick))
+                            f64::from($fold(isa, data, n, <$t>::NEG_INFINITY, pick, pick))
                         }
                         ReduceOp::Min => {
                             let pick = |a: $t, v: $t| lesser!(a, v);
-                            f64::from(fold(isa, data, n, <$t>::INFINITY, pick, pick))
+                            f64::from($fold(isa, data, n, <$t>::INFINITY, pick, pick))
                         }
-                        _ => f64::from(fold(isa, data, n, 0.0 as $t, |a, v| a + v, |a, b| a + b)),
+                        _ => f64::from($fold(isa, data, n, 0.0 as $t, |a, v| a + v, |a, b| a + b)),
                     }
                 }
             }};
         }
-        if dtype == DType::F64 { go!(f64) } else { go!(f32) }
+        if dtype == DType::F64 { go!(f64, fold_narrow) } else { go!(f32, fold) }
     }
 
     unsafe fn accumulate(
@@ -397,23 +398,24 @@ impl Wide for f64 {
         rows: Rows,
     ) {
         macro_rules! go {
-            ($t:ty, $to:expr, $f:expr) => {{
+            ($sets:expr, $t:ty, $to:expr, $f:expr) => {{
                 let data = rows.data.cast::<$t>();
                 // SAFETY: the caller's promise.
-                unsafe { accumulate(isa, $to, data, rows.stride, rows.count, $f) }
+                unsafe { accumulate($sets, $to, data, rows.stride, rows.count, $f) }
             }};
         }
+        let few = isa.narrow();
         let narrow = &mut narrow[..sums.len()];
         match (dtype == DType::F64, op) {
-            (true, ReduceOp::Prod) => go!(f64, sums, |a, v| a * v),
-            (true, ReduceOp::Max) => go!(f64, sums, |a, v| greater!(a, v)),
-            (true, ReduceOp::Min) => go!(f64, sums, |a, v| lesser!(a, v)),
-            (true, _) => go!(f64, sums, |a, v| a + v),
+            (true, ReduceOp::Prod) => go!(few, f64, sums, |a, v| a * v),
+            (true, ReduceOp::Max) => go!(few, f64, sums, |a, v| greater!(a, v)),
+            (true, ReduceOp::Min) => go!(few, f64, sums, |a, v| lesser!(a, v)),
+            (true, _) => go!(few, f64, sums, |a, v| a + v),
             // Products leave the range of f32 too easily.
-            (false, ReduceOp::Prod) => go!(f32, sums, |a, v| a * f64::from(v)),
-            (false, ReduceOp::Max) => go!(f32, narrow, |a, v| greater!(a, v)),
-            (false, ReduceOp::Min) => go!(f32, narrow, |a, v| lesser!(a, v)),
-            (false, _) => go!(f32, narrow, |a, v| a + v),
+            (false, ReduceOp::Prod) => go!(few, f32, sums, |a, v| a * f64::from(v)),
+            (false, ReduceOp::Max) => go!(isa, f32, narrow, |a, v| greater!(a, v)),
+            (false, ReduceOp::Min) => go!(isa, f32, narrow, |a, v| lesser!(a, v)),
+            (false, _) => go!(isa, f32, narrow, |a, v| a + v),
         }
     }
 
@@ -427,17 +429,18 @@ impl Wide for f64 {
         if !is_narrow(op, dtype) {
             return;
         }
+        let few = isa.narrow();
         let (n, sums, narrow) = (sums.len().min(narrow.len()), sums.as_mut_ptr(), narrow.as_ptr());
         // SAFETY: both hold n elements.
         unsafe {
             match op {
                 ReduceOp::Max => {
-                    map2(isa, sums, narrow, sums, n, |a, v| f64::join(ReduceOp::Max, a, f64::from(v)))
+                    map2(few, sums, narrow, sums, n, |a, v| f64::join(ReduceOp::Max, a, f64::from(v)))
                 }
                 ReduceOp::Min => {
-                    map2(isa, sums, narrow, sums, n, |a, v| f64::join(ReduceOp::Min, a, f64::from(v)))
+                    map2(few, sums, narrow, sums, n, |a, v| f64::join(ReduceOp::Min, a, f64::from(v)))
                 }
-                _ => map2(isa, sums, narrow, sums, n, |a, v| a + f64::from(v)),
+                _ => map2(few, sums, narrow, sums, n, |a, v| a + f64::from(v)),
             }
         }
     }
@@ -483,47 +486,35 @@ impl Wide for i64 {
 
     unsafe fn fold(isa: Isa, op: ReduceOp, dtype: DType, data: *const u8, n: usize) -> i64 {
         macro_rules! go {
-            ($t:ty) => {
+            ($t:ty, $start:expr, $f:expr) => {{
                 // SAFETY: the caller's promise.
-                unsafe {
-                    match op {
-                        ReduceOp::Prod => fold(
-                            isa,
-                            data.cast::<$t>(),
-                            n,
-                            1i64,
-                            |a, v| a.wrapping_mul(v as i64),
-                            i64::wrapping_mul,
-                        ),
-                        ReduceOp::Max => {
-                            fold(isa, data.cast::<$t>(), n, i64::MIN, |a, v| a.max(v as i64), i64::max)
-                        }
-                        ReduceOp::Min => {
-                            fold(isa, data.cast::<$t>(), n, i64::MAX, |a, v| a.min(v as i64), i64::min)
-                        }
-                        ReduceOp::Any => {
-                            fold(isa, data.cast::<$t>(), n, 0i64, |a, v| a | v as i64, |a, b| a | b)
-                        }
-                        ReduceOp::All => {
-                            fold(isa, data.cast::<$t>(), n, 1i64, |a, v| a & v as i64, |a, b| a & b)
-                        }
-                        _ => fold(
-                            isa,
-                            data.cast::<$t>(),
-                            n,
-                            0i64,
-                            |a, v| a.wrapping_add(v as i64),
-                            i64::wrapping_add,
-                        ),
-                    }
-                }
-            };
+                unsafe { fold_any_order(isa, data.cast::<$t>(), n, $start, |a, v| $f(a, i64::from(v)), $f) }
+            }};
         }
-        match dtype {
-            DType::I64 => go!(i64),
-            DType::I32 => go!(i32),
-            DType::U32 => go!(u32),
-            _ => go!(u8),
+        let (or, and) = (|a: i64, b: i64| a | b, |a: i64, b: i64| a & b);
+        match (dtype, op) {
+            (DType::I64, ReduceOp::Prod) => go!(i64, 1, i64::wrapping_mul),
+            (DType::I64, ReduceOp::Max) => go!(i64, i64::MIN, i64::max),
+            (DType::I64, ReduceOp::Min) => go!(i64, i64::MAX, i64::min),
+            (DType::I64, ReduceOp::Any) => go!(i64, 0, or),
+            (DType::I64, ReduceOp::All) => go!(i64, 1, and),
+            (DType::I64, _) => go!(i64, 0, i64::wrapping_add),
+            // What masks are asked.
+            (DType::Bool | DType::U8, ReduceOp::Sum) => go!(u8, 0, i64::wrapping_add),
+            (DType::Bool | DType::U8, ReduceOp::Any) => go!(u8, 0, or),
+            (DType::Bool | DType::U8, ReduceOp::All) => go!(u8, 1, and),
+            _ => {
+                let mut all = i64::identity(op);
+                // SAFETY: the caller's promise.
+                let folded = unsafe {
+                    table::as_i64(isa, dtype, [data], n, &mut |_, [wide], n| {
+                        all = i64::join(op, all, i64::fold(isa, op, DType::I64, wide, n));
+                        Ok(())
+                    })
+                };
+                debug_assert!(folded.is_ok());
+                all
+            }
         }
     }
 
@@ -533,7 +524,9 @@ impl Wide for i64 {
                 let data = rows.data.cast::<$t>();
                 // SAFETY: the caller's promise.
                 unsafe {
-                    accumulate(isa, sums, data, rows.stride, rows.count, |a, v| i64::join(op, a, v as i64))
+                    accumulate(isa.narrow(), sums, data, rows.stride, rows.count, |a, v| {
+                        i64::join(op, a, v as i64)
+                    })
                 }
             }};
         }

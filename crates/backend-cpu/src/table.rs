@@ -8,8 +8,8 @@ use tensor_core::{BinaryOp, CompareOp, DType, Error, ErrorKind, Result, UnaryOp,
 #[cfg(target_arch = "x86_64")]
 use crate::vector;
 use crate::{
-    isa::Isa,
-    loops::{fold, map1, map2, map3},
+    isa::{Isa, Plain, Short},
+    loops::{fold_any_order, map1, map2, map3},
     math,
 };
 
@@ -22,33 +22,54 @@ fn lacking(op: &'static str, dtype: DType) -> Error {
     })
 }
 
-/// Scalar passes for what has no vector form, over the elements that `outside` picks.
+/// Scalar passes over the angles for which the vector form does not hold.
 ///
 /// # Safety
 /// As [`map1`]; `x` must still hold the operand.
-unsafe fn patch(
-    isa: Isa,
-    x: *const f32,
-    out: *mut f32,
-    n: usize,
-    outside: impl Fn(f32) -> bool,
-    f: impl Fn(f64) -> f64,
-) {
+unsafe fn patch(isa: Isa, x: *const f32, out: *mut f32, n: usize, f: fn(f64) -> f64) {
     // Most blocks have none, which a vector pass tells.
+    let wide = |any: u32, v: f32| any | u32::from(math::is_wide_angle(v));
     // SAFETY: the caller's promise.
-    let any = unsafe { fold(isa, x, n, 0u32, |any, v| any | u32::from(outside(v)), |a, b| a | b) };
-    if any == 0 {
+    if unsafe { fold_any_order(isa, x, n, 0u32, wide, |a, b| a | b) } == 0 {
         return;
     }
     for i in 0..n {
         // SAFETY: the caller's promise.
         unsafe {
             let v = x.add(i).read();
-            if outside(v) {
+            if math::is_wide_angle(v) {
                 out.add(i).write(f(f64::from(v)) as f32);
             }
         }
     }
+}
+
+/// Elements of smaller integers that are worked on at once as i64.
+const WIDENED: usize = 256;
+
+/// Calls `f(start, operands, n)` for pieces of operands of a smaller integer dtype, as i64. Operations on these give the results in
+/// their low bits, so that smaller integers need no loops of their own.
+///
+/// # Safety
+/// Operands are good for `n` elements of `dtype`, aligned.
+pub(crate) unsafe fn as_i64<const N: usize>(
+    isa: Isa,
+    dtype: DType,
+    operands: [*const u8; N],
+    n: usize,
+    f: &mut dyn FnMut(usize, [*mut u8; N], usize) -> Result<()>,
+) -> Result<()> {
+    let mut wide = [const { std::mem::MaybeUninit::<[i64; WIDENED]>::uninit() }; N];
+    let wide = wide.each_mut().map(|w| w.as_mut_ptr().cast::<u8>());
+    for start in (0..n).step_by(WIDENED) {
+        let n = WIDENED.min(n - start);
+        for (wide, operand) in wide.iter().zip(operands) {
+            // SAFETY: the caller's promise.
+            unsafe { cast(isa, dtype, DType::I64, operand.wrapping_add(start * dtype.size()), *wide, n) };
+        }
+        f(start, wide, n)?;
+    }
+    Ok(())
 }
 
 /// `out = op(x)` over `n` elements of the compute dtype `dtype`.
@@ -65,88 +86,65 @@ pub(crate) unsafe fn unary(
 ) -> Result<()> {
     use UnaryOp as U;
     macro_rules! go {
-        ($t:ty, $o:ty, $f:expr) => {{
+        ($sets:expr, $t:ty, $o:ty, $f:expr) => {{
             // SAFETY: the caller's promise.
-            unsafe { map1::<$t, $o>(isa, x.cast(), out.cast(), n, $f) };
+            unsafe { map1::<$t, $o>($sets, x.cast(), out.cast(), n, $f) };
             return Ok(());
         }};
     }
     // A function that comes with and without fused multiply-add.
     macro_rules! real {
         ($f:ident) => {
-            if isa.has_fma() {
-                go!(f32, f32, |v| math::$f::<true>(v))
-            } else {
-                go!(f32, f32, |v| math::$f::<false>(v))
+            match isa.fused() {
+                Some(fused) => go!(fused, f32, f32, |v| math::$f::<true>(v)),
+                None => go!(Plain, f32, f32, |v| math::$f::<false>(v)),
             }
         };
     }
     macro_rules! angle {
-        ($fast:expr, $fused:expr, $wide:expr) => {{
+        ($f:ident, $wide:expr) => {{
             // SAFETY: the caller's promise.
             unsafe {
-                if isa.has_fma() {
-                    map1::<f32, f32>(isa, x.cast(), out.cast(), n, |v| $fused(v));
-                } else {
-                    map1::<f32, f32>(isa, x.cast(), out.cast(), n, |v| $fast(v));
+                match isa.fused() {
+                    Some(fused) => map1::<f32, f32>(fused, x.cast(), out.cast(), n, |v| math::$f::<true>(v)),
+                    None => map1::<f32, f32>(Plain, x.cast(), out.cast(), n, |v| math::$f::<false>(v)),
                 }
-                patch(isa, x.cast(), out.cast(), n, math::is_wide_angle, $wide);
+                patch(isa, x.cast(), out.cast(), n, $wide);
             }
             return Ok(());
         }};
     }
+    let narrow = isa.narrow();
+    // `$sets` for what much is computed with.
     macro_rules! float {
-        ($t:ty) => {
+        ($t:ty, $sets:expr) => {
             match op {
-                U::Neg => go!($t, $t, |v| -v),
-                U::Abs => go!($t, $t, |v| v.abs()),
-                U::Sign => go!($t, $t, |v| if v > 0.0 {
+                U::Neg => go!($sets, $t, $t, |v| -v),
+                U::Abs => go!($sets, $t, $t, |v| v.abs()),
+                U::Sign => go!(narrow, $t, $t, |v| if v > 0.0 {
                     1.0
                 } else if v < 0.0 {
                     -1.0
                 } else {
                     0.0
                 }),
-                U::Sqrt => go!($t, $t, |v| v.sqrt()),
-                U::Rsqrt => go!($t, $t, |v| 1.0 / v.sqrt()),
-                U::Reciprocal => go!($t, $t, |v| 1.0 / v),
-                U::Relu => go!($t, $t, |v| if v < 0.0 { 0.0 } else { v }),
-                U::Floor => go!($t, $t, |v| v.floor()),
-                U::Ceil => go!($t, $t, |v| v.ceil()),
-                U::Round => go!($t, $t, |v| v.round_ties_even()),
-                U::Trunc => go!($t, $t, |v| v.trunc()),
-                U::IsNan => go!($t, bool, |v| v.is_nan()),
-                U::IsInf => go!($t, bool, |v| v.is_infinite()),
-                _ => {}
-            }
-        };
-    }
-    macro_rules! signed {
-        ($t:ty) => {
-            match op {
-                U::Neg => go!($t, $t, |v| v.wrapping_neg()),
-                U::Abs => go!($t, $t, |v| v.wrapping_abs()),
-                U::Sign => go!($t, $t, |v| v.signum()),
-                U::Relu => go!($t, $t, |v| v.max(0)),
-                U::Not => go!($t, $t, |v| !v),
-                _ => {}
-            }
-        };
-    }
-    macro_rules! unsigned {
-        ($t:ty) => {
-            match op {
-                U::Neg => go!($t, $t, |v| v.wrapping_neg()),
-                U::Abs | U::Relu => go!($t, $t, |v| v),
-                U::Sign => go!($t, $t, |v| v.min(1)),
-                U::Not => go!($t, $t, |v| !v),
+                U::Sqrt => go!($sets, $t, $t, |v| v.sqrt()),
+                U::Rsqrt => go!($sets, $t, $t, |v| 1.0 / v.sqrt()),
+                U::Reciprocal => go!($sets, $t, $t, |v| 1.0 / v),
+                U::Relu => go!($sets, $t, $t, |v| if v < 0.0 { 0.0 } else { v }),
+                U::Floor => go!(narrow, $t, $t, |v| v.floor()),
+                U::Ceil => go!(narrow, $t, $t, |v| v.ceil()),
+                U::Round => go!(narrow, $t, $t, |v| v.round_ties_even()),
+                U::Trunc => go!(narrow, $t, $t, |v| v.trunc()),
+                U::IsNan => go!(narrow, $t, bool, |v| v.is_nan()),
+                U::IsInf => go!(narrow, $t, bool, |v| v.is_infinite()),
                 _ => {}
             }
         };
     }
     match dtype.compute() {
         DType::F32 => {
-            float!(f32);
+            float!(f32, isa);
             match op {
                 #[cfg(target_arch = "x86_64")]
                 U::Exp if isa.is_avx512() => {
@@ -154,45 +152,66 @@ pub(crate) unsafe fn unary(
                     unsafe { vector::map(isa, x.cast(), out.cast(), n, math::Exp) };
                     return Ok(());
                 }
-                U::Exp if isa.has_fma() => go!(f32, f32, |v| math::exp::<true, f32>(v)),
-                U::Exp => go!(f32, f32, |v| math::exp::<false, f32>(v)),
-                U::Expm1 => go!(f32, f32, |v| math::expm1(v)),
+                U::Exp if isa.has_fma() => go!(narrow, f32, f32, |v| math::exp::<true, f32>(v)),
+                U::Exp => go!(Plain, f32, f32, |v| math::exp::<false, f32>(v)),
+                U::Expm1 => go!(narrow, f32, f32, |v| math::expm1(v)),
                 U::Log => real!(log),
-                U::Log1p => go!(f32, f32, |v| math::log1p(v)),
+                U::Log1p => go!(narrow, f32, f32, |v| math::log1p(v)),
                 U::Tanh => real!(tanh),
                 U::Sigmoid => real!(sigmoid),
                 U::Erf => real!(erf),
-                U::Sin => angle!(math::sin::<false>, math::sin::<true>, f64::sin),
-                U::Cos => angle!(math::cos::<false>, math::cos::<true>, f64::cos),
-                U::Tan => angle!(math::tan, math::tan, f64::tan),
+                U::Sin => angle!(sin, f64::sin),
+                U::Cos => angle!(cos, f64::cos),
+                U::Tan => {
+                    // SAFETY: the caller's promise.
+                    unsafe {
+                        map1::<f32, f32>(narrow, x.cast(), out.cast(), n, |v| math::tan(v));
+                        patch(isa, x.cast(), out.cast(), n, f64::tan);
+                    }
+                    return Ok(());
+                }
                 _ => {}
             }
         }
         DType::F64 => {
-            float!(f64);
+            float!(f64, narrow);
             match op {
-                U::Exp => go!(f64, f64, |v| v.exp()),
-                U::Expm1 => go!(f64, f64, |v| v.exp_m1()),
-                U::Log => go!(f64, f64, |v| v.ln()),
-                U::Log1p => go!(f64, f64, |v| v.ln_1p()),
-                U::Tanh => go!(f64, f64, |v| v.tanh()),
-                U::Sigmoid => go!(f64, f64, |v| {
+                U::Exp => go!(Plain, f64, f64, |v| v.exp()),
+                U::Expm1 => go!(Plain, f64, f64, |v| v.exp_m1()),
+                U::Log => go!(Plain, f64, f64, |v| v.ln()),
+                U::Log1p => go!(Plain, f64, f64, |v| v.ln_1p()),
+                U::Tanh => go!(Plain, f64, f64, |v| v.tanh()),
+                U::Sigmoid => go!(Plain, f64, f64, |v| {
                     // e^−|x| never overflows.
                     let e = (-v.abs()).exp();
                     if v < 0.0 { e / (1.0 + e) } else { 1.0 / (1.0 + e) }
                 }),
-                U::Erf => go!(f64, f64, |v| libm::erf(v)),
-                U::Sin => go!(f64, f64, |v| v.sin()),
-                U::Cos => go!(f64, f64, |v| v.cos()),
-                U::Tan => go!(f64, f64, |v| v.tan()),
+                U::Erf => go!(Plain, f64, f64, |v| libm::erf(v)),
+                U::Sin => go!(Plain, f64, f64, |v| v.sin()),
+                U::Cos => go!(Plain, f64, f64, |v| v.cos()),
+                U::Tan => go!(Plain, f64, f64, |v| v.tan()),
                 _ => {}
             }
         }
-        DType::I64 => signed!(i64),
-        DType::I32 => signed!(i32),
-        DType::U32 => unsigned!(u32),
-        DType::U8 => unsigned!(u8),
-        DType::Bool if op == U::Not => go!(bool, bool, |v| !v),
+        DType::I64 => match op {
+            U::Neg => go!(narrow, i64, i64, |v| v.wrapping_neg()),
+            U::Abs => go!(narrow, i64, i64, |v| v.wrapping_abs()),
+            U::Sign => go!(narrow, i64, i64, |v| v.signum()),
+            U::Relu => go!(narrow, i64, i64, |v| v.max(0)),
+            U::Not => go!(narrow, i64, i64, |v| !v),
+            _ => {}
+        },
+        DType::I32 | DType::U32 | DType::U8 if matches!(op, U::Neg | U::Abs | U::Sign | U::Relu | U::Not) => {
+            // SAFETY: the caller's promise.
+            return unsafe {
+                as_i64(isa, dtype, [x], n, &mut |start, [wide], n| {
+                    unary(isa, op, DType::I64, wide, wide, n)?;
+                    cast(isa, DType::I64, dtype, wide, out.wrapping_add(start * dtype.size()), n);
+                    Ok(())
+                })
+            };
+        }
+        DType::Bool if op == U::Not => go!(narrow, bool, bool, |v| !v),
         _ => {}
     }
     Err(lacking(op.name(), dtype))
@@ -211,15 +230,17 @@ pub(crate) unsafe fn powi(
     n: usize,
 ) -> Result<()> {
     let times = p.unsigned_abs();
+    let narrow = isa.narrow();
+    // `$sets` for squares and cubes.
     macro_rules! go {
-        ($t:ty, $one:expr, $mul:expr, $inverse:expr) => {{
+        ($sets:expr, $t:ty, $one:expr, $mul:expr, $inverse:expr) => {{
             // SAFETY: the caller's promise.
             unsafe {
                 match p {
-                    1 => map1::<$t, $t>(isa, x.cast(), out.cast(), n, |v| v),
-                    2 => map1::<$t, $t>(isa, x.cast(), out.cast(), n, |v| $mul(v, v)),
-                    3 => map1::<$t, $t>(isa, x.cast(), out.cast(), n, |v| $mul($mul(v, v), v)),
-                    _ => map1::<$t, $t>(isa, x.cast(), out.cast(), n, |v| {
+                    1 => map1::<$t, $t>(narrow, x.cast(), out.cast(), n, |v| v),
+                    2 => map1::<$t, $t>($sets, x.cast(), out.cast(), n, |v| $mul(v, v)),
+                    3 => map1::<$t, $t>($sets, x.cast(), out.cast(), n, |v| $mul($mul(v, v), v)),
+                    _ => map1::<$t, $t>(narrow, x.cast(), out.cast(), n, |v| {
                         let (mut base, mut power, mut left) = (v, $one, times);
                         while left > 0 {
                             if left & 1 == 1 {
@@ -236,12 +257,17 @@ pub(crate) unsafe fn powi(
         }};
     }
     match dtype.compute() {
-        DType::F32 => go!(f32, 1.0f32, |a: f32, b: f32| a * b, |v: f32| 1.0 / v),
-        DType::F64 => go!(f64, 1.0f64, |a: f64, b: f64| a * b, |v: f64| 1.0 / v),
-        DType::I64 => go!(i64, 1, |a: i64, b: i64| a.wrapping_mul(b), |v: i64| v),
-        DType::I32 => go!(i32, 1, |a: i32, b: i32| a.wrapping_mul(b), |v: i32| v),
-        DType::U32 => go!(u32, 1, |a: u32, b: u32| a.wrapping_mul(b), |v: u32| v),
-        DType::U8 => go!(u8, 1, |a: u8, b: u8| a.wrapping_mul(b), |v: u8| v),
+        DType::F32 => go!(isa, f32, 1.0f32, |a: f32, b: f32| a * b, |v: f32| 1.0 / v),
+        DType::F64 => go!(narrow, f64, 1.0f64, |a: f64, b: f64| a * b, |v: f64| 1.0 / v),
+        DType::I64 => go!(narrow, i64, 1, |a: i64, b: i64| a.wrapping_mul(b), |v: i64| v),
+        // SAFETY: the caller's promise.
+        DType::I32 | DType::U32 | DType::U8 => unsafe {
+            as_i64(isa, dtype, [x], n, &mut |start, [wide], n| {
+                powi(isa, p, DType::I64, wide, wide, n)?;
+                cast(isa, DType::I64, dtype, wide, out.wrapping_add(start * dtype.size()), n);
+                Ok(())
+            })
+        },
         _ => Err(lacking("powi", dtype)),
     }
 }
@@ -302,85 +328,37 @@ pub(crate) unsafe fn binary(
         return Ok(());
     }
     macro_rules! go {
-        ($t:ty, $f:expr) => {{
+        ($sets:expr, $t:ty, $f:expr) => {{
             // SAFETY: the caller's promise.
-            unsafe { map2::<$t, $t, $t>(isa, a.cast(), b.cast(), out.cast(), n, $f) };
+            unsafe { map2::<$t, $t, $t>($sets, a.cast(), b.cast(), out.cast(), n, $f) };
             return Ok(());
         }};
     }
+    let narrow = isa.narrow();
+    // `$sets` for what much is computed with.
     macro_rules! float {
-        ($t:ty) => {
+        ($t:ty, $sets:expr) => {
             match op {
-                B::Add => go!($t, |x, y| x + y),
-                B::Sub => go!($t, |x, y| x - y),
-                B::Mul => go!($t, |x, y| x * y),
-                B::Div => go!($t, |x, y| x / y),
-                B::FloorDiv => go!($t, |x, y| math::FloorDivide::floor_divide(x, y)),
-                B::Remainder => go!($t, |x, y| math::FloorDivide::remainder(x, y)),
-                B::Maximum => go!($t, |x, y| if x > y || x.is_nan() { x } else { y }),
-                B::Minimum => go!($t, |x, y| if x < y || x.is_nan() { x } else { y }),
-                B::Atan2 => go!($t, |x, y| x.atan2(y)),
+                B::Add => go!($sets, $t, |x, y| x + y),
+                B::Sub => go!($sets, $t, |x, y| x - y),
+                B::Mul => go!($sets, $t, |x, y| x * y),
+                B::Div => go!($sets, $t, |x, y| x / y),
+                B::FloorDiv => go!(narrow, $t, |x, y| math::FloorDivide::floor_divide(x, y)),
+                B::Remainder => go!(Plain, $t, |x, y| math::FloorDivide::remainder(x, y)),
+                B::Maximum => go!($sets, $t, |x, y| if x > y || x.is_nan() { x } else { y }),
+                B::Minimum => go!($sets, $t, |x, y| if x < y || x.is_nan() { x } else { y }),
+                B::Atan2 => go!(Plain, $t, |x, y| x.atan2(y)),
                 _ => {}
             }
         };
     }
-    macro_rules! int {
-        ($t:ty, $floor:expr, $pow:expr) => {
-            match op {
-                B::Add => go!($t, |x, y| x.wrapping_add(y)),
-                B::Sub => go!($t, |x, y| x.wrapping_sub(y)),
-                B::Mul => go!($t, |x, y| x.wrapping_mul(y)),
-                B::FloorDiv => go!($t, |x, y| if y == 0 { 0 } else { $floor(x, y) }),
-                B::Remainder => {
-                    go!($t, |x, y| if y == 0 { 0 } else { x.wrapping_sub($floor(x, y).wrapping_mul(y)) })
-                }
-                B::Pow => go!($t, $pow),
-                B::Maximum => go!($t, |x, y| x.max(y)),
-                B::Minimum => go!($t, |x, y| x.min(y)),
-                B::And => go!($t, |x, y| x & y),
-                B::Or => go!($t, |x, y| x | y),
-                B::Xor => go!($t, |x, y| x ^ y),
-                B::Div | B::Atan2 => {}
-            }
-        };
-    }
-    macro_rules! signed {
-        ($t:ty) => {
-            int!(
-                $t,
-                |x: $t, y: $t| {
-                    let q = x.wrapping_div(y);
-                    if x.wrapping_rem(y) != 0 && (x < 0) != (y < 0) { q - 1 } else { q }
-                },
-                |x: $t, y: $t| match y {
-                    0.. => wrapping_power!($t, x, y),
-                    _ if x == 1 => 1,
-                    _ if x == -1 => 1 - 2 * (y & 1),
-                    _ => 0,
-                }
-            )
-        };
-    }
-    macro_rules! wrapping_power {
-        ($t:ty, $x:expr, $y:expr) => {{
-            let (mut base, mut power, mut left) = ($x, 1 as $t, $y);
-            while left > 0 {
-                if left & 1 == 1 {
-                    power = power.wrapping_mul(base);
-                }
-                base = base.wrapping_mul(base);
-                left >>= 1;
-            }
-            power
-        }};
-    }
     match dtype.compute() {
         DType::F32 => {
-            float!(f32);
+            float!(f32, isa);
             if op == B::Pow {
                 // SAFETY: the caller's promise; operands are still there for the second pass.
                 unsafe {
-                    map2::<f32, f32, f32>(isa, a.cast(), b.cast(), out.cast(), n, |x, y| math::pow(x, y));
+                    map2::<f32, f32, f32>(narrow, a.cast(), b.cast(), out.cast(), n, |x, y| math::pow(x, y));
                     for i in 0..n {
                         let (x, y) = (a.cast::<f32>().add(i).read(), b.cast::<f32>().add(i).read());
                         if !math::is_plain_power(x, y) {
@@ -392,24 +370,96 @@ pub(crate) unsafe fn binary(
             }
         }
         DType::F64 => {
-            float!(f64);
+            float!(f64, narrow);
             if op == B::Pow {
-                go!(f64, |x, y| x.powf(y))
+                go!(Plain, f64, |x, y| x.powf(y))
             }
         }
-        DType::I64 => signed!(i64),
-        DType::I32 => signed!(i32),
-        DType::U32 => int!(u32, |x: u32, y: u32| x / y, |x: u32, y: u32| wrapping_power!(u32, x, y)),
-        DType::U8 => int!(u8, |x: u8, y: u8| x / y, |x: u8, y: u8| wrapping_power!(u8, x, y)),
+        DType::I64 => match op {
+            B::Add => go!(narrow, i64, |x, y| x.wrapping_add(y)),
+            B::Sub => go!(narrow, i64, |x, y| x.wrapping_sub(y)),
+            B::Mul => go!(narrow, i64, |x, y| x.wrapping_mul(y)),
+            B::FloorDiv => go!(Plain, i64, |x, y| floor_divide(x, y)),
+            B::Remainder => {
+                go!(Plain, i64, |x, y| if y == 0 {
+                    0
+                } else {
+                    x.wrapping_sub(floor_divide(x, y).wrapping_mul(y))
+                })
+            }
+            B::Pow => go!(Plain, i64, |x, y| power(x, y)),
+            B::Maximum => go!(narrow, i64, |x, y| x.max(y)),
+            B::Minimum => go!(narrow, i64, |x, y| x.min(y)),
+            B::And => go!(narrow, i64, |x, y| x & y),
+            B::Or => go!(narrow, i64, |x, y| x | y),
+            B::Xor => go!(narrow, i64, |x, y| x ^ y),
+            B::Div | B::Atan2 => {}
+        },
+        DType::I32 | DType::U32 | DType::U8 => match op {
+            // These are the same for signed and unsigned ones.
+            B::Add if dtype.size() == 4 => go!(narrow, u32, |x, y| x.wrapping_add(y)),
+            B::Sub if dtype.size() == 4 => go!(narrow, u32, |x, y| x.wrapping_sub(y)),
+            B::Mul if dtype.size() == 4 => go!(narrow, u32, |x, y| x.wrapping_mul(y)),
+            B::Add
+            | B::Sub
+            | B::Mul
+            | B::FloorDiv
+            | B::Remainder
+            | B::Pow
+            | B::Maximum
+            | B::Minimum
+            | B::And
+            | B::Or
+            | B::Xor => {
+                // SAFETY: the caller's promise; operands are read before results are written to their place.
+                return unsafe {
+                    as_i64(isa, dtype, [a, b], n, &mut |start, [x, y], n| {
+                        binary(isa, op, DType::I64, x, y, Number::Neither, x, n)?;
+                        cast(isa, DType::I64, dtype, x, out.wrapping_add(start * dtype.size()), n);
+                        Ok(())
+                    })
+                };
+            }
+            B::Div | B::Atan2 => {}
+        },
         DType::Bool => match op {
-            B::Add | B::Or | B::Maximum => go!(bool, |x, y| x | y),
-            B::Mul | B::And | B::Minimum => go!(bool, |x, y| x & y),
-            B::Xor => go!(bool, |x, y| x ^ y),
+            B::Add | B::Or | B::Maximum => go!(narrow, bool, |x, y| x | y),
+            B::Mul | B::And | B::Minimum => go!(narrow, bool, |x, y| x & y),
+            B::Xor => go!(narrow, bool, |x, y| x ^ y),
             _ => {}
         },
         _ => {}
     }
     Err(lacking(op.name(), dtype))
+}
+
+/// x / y rounded down; 0 for y = 0.
+fn floor_divide(x: i64, y: i64) -> i64 {
+    if y == 0 {
+        return 0;
+    }
+    let q = x.wrapping_div(y);
+    if x.wrapping_rem(y) != 0 && (x < 0) != (y < 0) { q - 1 } else { q }
+}
+
+/// The low bits of x^y; what a negative power leaves of it as an integer.
+fn power(x: i64, y: i64) -> i64 {
+    match y {
+        0.. => {
+            let (mut base, mut power, mut left) = (x, 1i64, y);
+            while left > 0 {
+                if left & 1 == 1 {
+                    power = power.wrapping_mul(base);
+                }
+                base = base.wrapping_mul(base);
+                left >>= 1;
+            }
+            power
+        }
+        _ if x == 1 => 1,
+        _ if x == -1 => 1 - 2 * (y & 1),
+        _ => 0,
+    }
 }
 
 /// `out = a op b` as bool, over `n` elements of `dtype`.
@@ -425,30 +475,38 @@ pub(crate) unsafe fn compare(
     out: *mut u8,
     n: usize,
 ) {
+    let (a, b, op) = match op {
+        CompareOp::Gt => (b, a, CompareOp::Lt),
+        CompareOp::Ge => (b, a, CompareOp::Le),
+        CompareOp::Eq | CompareOp::Ne | CompareOp::Lt | CompareOp::Le => (a, b, op),
+    };
     macro_rules! all {
-        ($t:ty) => {
+        ($sets:expr, $t:ty) => {
             // SAFETY: the caller's promise.
             unsafe {
                 let (a, b, out) = (a.cast::<$t>(), b.cast::<$t>(), out.cast::<bool>());
                 match op {
-                    CompareOp::Eq => map2(isa, a, b, out, n, |x, y| x == y),
-                    CompareOp::Ne => map2(isa, a, b, out, n, |x, y| x != y),
-                    CompareOp::Lt => map2(isa, a, b, out, n, |x, y| x < y),
-                    CompareOp::Le => map2(isa, a, b, out, n, |x, y| x <= y),
-                    CompareOp::Gt => map2(isa, a, b, out, n, |x, y| x > y),
-                    CompareOp::Ge => map2(isa, a, b, out, n, |x, y| x >= y),
+                    CompareOp::Eq => map2($sets, a, b, out, n, |x, y| x == y),
+                    CompareOp::Ne => map2($sets, a, b, out, n, |x, y| x != y),
+                    CompareOp::Lt | CompareOp::Gt => map2($sets, a, b, out, n, |x, y| x < y),
+                    CompareOp::Le | CompareOp::Ge => map2($sets, a, b, out, n, |x, y| x <= y),
                 }
             }
         };
     }
     match dtype.compute() {
-        DType::F64 => all!(f64),
-        DType::I64 => all!(i64),
-        DType::I32 => all!(i32),
-        DType::U32 => all!(u32),
-        DType::U8 => all!(u8),
-        DType::Bool => all!(bool),
-        _ => all!(f32),
+        DType::F64 => all!(isa.narrow(), f64),
+        DType::I64 => all!(isa.narrow(), i64),
+        DType::I32 => all!(isa.narrow(), i32),
+        // SAFETY: the caller's promise.
+        DType::U32 | DType::U8 | DType::Bool => unsafe {
+            let compared = as_i64(isa, dtype, [a, b], n, &mut |start, [x, y], n| {
+                compare(isa, op, DType::I64, x, y, out.wrapping_add(start), n);
+                Ok(())
+            });
+            debug_assert!(compared.is_ok());
+        },
+        _ => all!(Short(isa), f32),
     }
 }
 
@@ -466,11 +524,11 @@ pub(crate) unsafe fn select(
     n: usize,
 ) {
     macro_rules! all {
-        ($t:ty) => {
+        ($sets:expr, $t:ty) => {
             // SAFETY: the caller's promise.
             unsafe {
                 map3::<bool, $t, $t, $t>(
-                    isa,
+                    $sets,
                     condition.cast(),
                     a.cast(),
                     b.cast(),
@@ -484,9 +542,9 @@ pub(crate) unsafe fn select(
         };
     }
     match dtype.compute().size() {
-        1 => all!(u8),
-        4 => all!(u32),
-        _ => all!(u64),
+        1 => all!(isa.narrow(), u8),
+        4 => all!(isa, u32),
+        _ => all!(isa.narrow(), u64),
     }
 }
 
@@ -495,50 +553,62 @@ pub(crate) unsafe fn select(
 /// # Safety
 /// `x` is good for `n` elements of `from`'s compute dtype, `out` for `n` of `to`'s; they lie apart.
 pub(crate) unsafe fn cast(isa: Isa, from: DType, to: DType, x: *const u8, out: *mut u8, n: usize) {
+    let narrow = isa.narrow();
     macro_rules! go {
         ($f:ty, $t:ty, $e:expr) => {
             // SAFETY: the caller's promise.
-            unsafe { map1::<$f, $t>(isa, x.cast(), out.cast(), n, $e) }
+            unsafe { map1::<$f, $t>(narrow, x.cast(), out.cast(), n, $e) }
         };
     }
-    // `$narrow` gives an f32 that rounds to the half types as the number itself does.
-    macro_rules! number {
-        ($f:ty, $zero:expr, $narrow:expr) => {
-            match to {
-                DType::Bool => go!($f, bool, |v| v != $zero),
-                DType::U8 => go!($f, u8, |v| v as u8),
-                DType::U32 => go!($f, u32, |v| v as u32),
-                DType::I32 => go!($f, i32, |v| v as i32),
-                DType::I64 => go!($f, i64, |v| v as i64),
-                DType::F64 => go!($f, f64, |v| v as f64),
-                DType::F32 => go!($f, f32, |v| v as f32),
-                DType::F16 => go!($f, f32, |v| f16::from_f32($narrow(v)).to_f32()),
-                DType::BF16 => go!($f, f32, |v| bf16::from_f32($narrow(v)).to_f32()),
-            }
-        };
-    }
-    match from.compute() {
-        DType::Bool => {
-            macro_rules! truth {
-                ($t:ty) => {
-                    go!(bool, $t, |v| u8::from(v) as $t)
-                };
-            }
-            match to {
-                DType::Bool => go!(bool, bool, |v| v),
-                DType::U8 => truth!(u8),
-                DType::U32 => truth!(u32),
-                DType::I32 => truth!(i32),
-                DType::I64 => truth!(i64),
-                DType::F64 => truth!(f64),
-                _ => truth!(f32),
+    // By way of a dtype that has all values of both.
+    let by_way_of = |way: DType| {
+        let mut wide = std::mem::MaybeUninit::<[u64; WIDENED]>::uninit();
+        let wide = wide.as_mut_ptr().cast::<u8>();
+        for start in (0..n).step_by(WIDENED) {
+            let n = WIDENED.min(n - start);
+            let (size, to_size) = (from.compute().size(), to.compute().size());
+            // SAFETY: the caller's promise; the piece has room for so many.
+            unsafe {
+                cast(isa, from, way, x.wrapping_add(start * size), wide, n);
+                cast(isa, way, to, wide, out.wrapping_add(start * to_size), n);
             }
         }
-        DType::U8 => number!(u8, 0, |v: u8| f32::from(v)),
-        DType::U32 => number!(u32, 0, |v: u32| round_to_odd(f64::from(v))),
-        DType::I32 => number!(i32, 0, |v: i32| round_to_odd(f64::from(v))),
-        DType::I64 => number!(i64, 0, |v: i64| round_to_odd(v as f64)),
-        DType::F64 => number!(f64, 0.0, round_to_odd),
-        _ => number!(f32, 0.0, |v: f32| v),
+    };
+    use DType as D;
+    // Half types get an f32 that rounds to them as the number itself does.
+    match (from.compute(), to) {
+        (D::Bool, D::Bool) => go!(u8, u8, |v| v),
+        (D::Bool | D::U8, D::I64) => go!(u8, i64, |v| i64::from(v)),
+        (D::Bool | D::U8, D::F32) => go!(u8, f32, |v| f32::from(v)),
+        (D::Bool | D::U8, D::U8) => go!(u8, u8, |v| v),
+        (D::U32, D::I64) => go!(u32, i64, |v| i64::from(v)),
+        (D::I32, D::I64) => go!(i32, i64, |v| i64::from(v)),
+        (D::I32, D::F32) => go!(i32, f32, |v| v as f32),
+        (D::Bool | D::U8 | D::U32 | D::I32, _) => by_way_of(D::I64),
+        (D::I64, D::Bool) => go!(i64, bool, |v| v != 0),
+        (D::I64, D::U8) => go!(i64, u8, |v| v as u8),
+        (D::I64, D::U32 | D::I32) => go!(i64, u32, |v| v as u32),
+        (D::I64, D::I64) => go!(i64, i64, |v| v),
+        (D::I64, D::F64) => go!(i64, f64, |v| v as f64),
+        (D::I64, D::F32) => go!(i64, f32, |v| v as f32),
+        (D::I64, D::F16) => go!(i64, f32, |v| f16::from_f32(round_to_odd(v as f64)).to_f32()),
+        (D::I64, D::BF16) => go!(i64, f32, |v| bf16::from_f32(round_to_odd(v as f64)).to_f32()),
+        (D::F64, D::Bool) => go!(f64, bool, |v| v != 0.0),
+        (D::F64, D::U8) => go!(f64, u8, |v| v as u8),
+        (D::F64, D::U32) => go!(f64, u32, |v| v as u32),
+        (D::F64, D::I32) => go!(f64, i32, |v| v as i32),
+        (D::F64, D::I64) => go!(f64, i64, |v| v as i64),
+        (D::F64, D::F64) => go!(f64, f64, |v| v),
+        (D::F64, D::F32) => go!(f64, f32, |v| v as f32),
+        (D::F64, D::F16) => go!(f64, f32, |v| f16::from_f32(round_to_odd(v)).to_f32()),
+        (D::F64, D::BF16) => go!(f64, f32, |v| bf16::from_f32(round_to_odd(v)).to_f32()),
+        (D::F32 | D::F16 | D::BF16, D::Bool) => go!(f32, bool, |v| v != 0.0),
+        (D::F32 | D::F16 | D::BF16, D::I32) => go!(f32, i32, |v| v as i32),
+        (D::F32 | D::F16 | D::BF16, D::I64) => go!(f32, i64, |v| v as i64),
+        (D::F32 | D::F16 | D::BF16, D::F64) => go!(f32, f64, |v| f64::from(v)),
+        (D::F32 | D::F16 | D::BF16, D::F32) => go!(f32, f32, |v| v),
+        (D::F32 | D::F16 | D::BF16, D::F16) => go!(f32, f32, |v| f16::from_f32(v).to_f32()),
+        (D::F32 | D::F16 | D::BF16, D::BF16) => go!(f32, f32, |v| bf16::from_f32(v).to_f32()),
+        (D::F32 | D::F16 | D::BF16, D::U8 | D::U32) => by_way_of(D::F64),
     }
 }

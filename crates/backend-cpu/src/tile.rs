@@ -16,13 +16,13 @@ use crate::{
 /// The most rows and registers of columns of any tile.
 pub(crate) const ROWS: usize = 12;
 pub(crate) const REGISTERS: usize = 3;
-/// Terms between two steps of the loop.
-const UNROLL: isize = 4;
 
 /// A register of numbers. Only to be used inside its own [`Register::run`].
 trait Register: Copy {
     type Number: Float;
     const WIDTH: usize;
+    /// Terms between two steps of a tile's loop.
+    const UNROLL: usize;
     fn splat(x: Self::Number) -> Self;
     /// self · b + c, rounded once where the instruction set can.
     fn times_plus(self, b: Self, c: Self) -> Self;
@@ -77,7 +77,9 @@ impl<R: Register, const M: usize, const N: usize, const ALONG: bool> Job for Sum
         let mut sums = [[R::splat(R::Number::ZERO); N]; M];
         // Few enough distances for them all to stay in registers: those of eight rows, from two beginnings. What the compiler
         // knows of how they hang together it would use to get each address from the one before, a chain as long as the term.
-        let [s, s3, s5, s7] = [1, 3, 5, 7].map(|i| black_box(i * tile.a_stride));
+        let s = black_box(tile.a_stride);
+        let (s3, s5, s7) =
+            (black_box(3 * tile.a_stride), black_box(5 * tile.a_stride), black_box(7 * tile.a_stride));
         let row = [0, s, 2 * s, s3, 4 * s, s5, 2 * s3, s7];
         let (mut a, mut b) = (tile.a, tile.b);
         // The i-th of some terms from a and b on.
@@ -111,14 +113,19 @@ impl<R: Register, const M: usize, const N: usize, const ALONG: bool> Job for Sum
                 prefetch::<true, _>(tile.to.wrapping_add(i * tile.to_row + j * R::WIDTH));
             }
         }
-        for _ in 0..tile.terms / UNROLL as usize {
-            for i in 0..UNROLL {
-                term!(i);
+        let mut rest = tile.terms;
+        if R::UNROLL > 1 {
+            let unroll = R::UNROLL as isize;
+            for _ in 0..tile.terms / R::UNROLL {
+                for i in 0..unroll {
+                    term!(i);
+                }
+                a = a.wrapping_offset(unroll * a_term);
+                b = b.wrapping_offset(unroll * tile.b_term);
             }
-            a = a.wrapping_offset(UNROLL * a_term);
-            b = b.wrapping_offset(UNROLL * tile.b_term);
+            rest %= R::UNROLL;
         }
-        for _ in 0..tile.terms % UNROLL as usize {
+        for _ in 0..rest {
             term!(0);
             a = a.wrapping_offset(a_term);
             b = b.wrapping_offset(tile.b_term);
@@ -322,6 +329,8 @@ macro_rules! plain {
         impl Register for $name {
             type Number = $number;
             const WIDTH: usize = $width;
+            // On aarch64 this is all there is; elsewhere few processors have nothing else.
+            const UNROLL: usize = if cfg!(target_arch = "aarch64") { 4 } else { 1 };
 
             #[inline(always)]
             fn splat(x: $number) -> $name {
@@ -389,7 +398,7 @@ mod x86 {
 
     macro_rules! register {
         (
-            $(#[$doc:meta])* $name:ident, $inner:ty, $number:ty, $width:expr, $run:path;
+            $(#[$doc:meta])* $name:ident, $inner:ty, $number:ty, $width:expr, $unroll:expr, $run:path;
             $splat:ident, $fmadd:ident, $add:ident, $load:ident;
             |$n:ident| $mask:expr, $load_first:ident, $store_first:ident
         ) => {
@@ -401,6 +410,7 @@ mod x86 {
             impl Register for $name {
                 type Number = $number;
                 const WIDTH: usize = $width;
+                const UNROLL: usize = $unroll;
 
                 #[inline(always)]
                 fn splat(x: $number) -> $name {
@@ -486,25 +496,25 @@ mod x86 {
 
     register! {
         /// Sixteen f32 of AVX-512.
-        F32x16, __m512, f32, 16, isa::avx512;
+        F32x16, __m512, f32, 16, 4, isa::avx512;
         _mm512_set1_ps, _mm512_fmadd_ps, _mm512_add_ps, _mm512_loadu_ps;
         |n| bits(n) as __mmask16, load16, _mm512_mask_storeu_ps
     }
     register! {
         /// Eight f64 of AVX-512.
-        F64x8, __m512d, f64, 8, isa::avx512;
+        F64x8, __m512d, f64, 8, 2, isa::avx512;
         _mm512_set1_pd, _mm512_fmadd_pd, _mm512_add_pd, _mm512_loadu_pd;
         |n| bits(n) as __mmask8, load8, _mm512_mask_storeu_pd
     }
     register! {
         /// Eight f32 of AVX2.
-        F32x8, __m256, f32, 8, isa::avx2;
+        F32x8, __m256, f32, 8, 4, isa::avx2;
         _mm256_set1_ps, _mm256_fmadd_ps, _mm256_add_ps, _mm256_loadu_ps;
         |n| window(n), load8s, _mm256_maskstore_ps
     }
     register! {
         /// Four f64 of AVX2.
-        F64x4, __m256d, f64, 4, isa::avx2;
+        F64x4, __m256d, f64, 4, 2, isa::avx2;
         _mm256_set1_pd, _mm256_fmadd_pd, _mm256_add_pd, _mm256_loadu_pd;
         |n| window(2 * n), load4d, _mm256_maskstore_pd
     }

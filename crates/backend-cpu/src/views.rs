@@ -1,9 +1,8 @@
-//! Kernels that walk strides: copies (`strided`), and extremes' indices, for which `ndarray` does the walking.
+//! Kernels that walk strides: copies (`strided`), and extremes' indices.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
 
-use ndarray::{ArrayViewD, ArrayViewMutD, Axis, IxDyn, ShapeBuilder, Zip};
 use tensor_core::{
     ArgReduceOp, DType, Launch, Layout, Result, bf16, f16,
     kernel::{ArgReduceKernel, CopyKernel},
@@ -13,38 +12,11 @@ use tensor_core::{
 use crate::{
     buffer::{Bound, Memory},
     isa::Isa,
+    order::{Ordered, opposite},
     pool::Pool,
     strided,
+    walk::{Band, Lines},
 };
-
-/// The address of a layout's lowest element, its non-negative strides, and the axes to turn round for the true order.
-fn parts<T>(memory: Memory, layout: &Layout) -> (*mut T, ndarray::StrideShape<IxDyn>, Vec<usize>) {
-    let (low, _) = layout.span();
-    let strides: Vec<usize> = layout.strides().iter().map(|s| s.unsigned_abs()).collect();
-    let turned = layout.strides().iter().enumerate().filter(|(_, s)| **s < 0).map(|(axis, _)| axis).collect();
-    let shape = IxDyn(layout.shape().dims()).strides(IxDyn(&strides));
-    (memory.ptr.cast::<T>().wrapping_add(low), shape, turned)
-}
-
-/// # Safety
-/// The layout stays within `memory`, whose elements are `T`s, and nobody writes them meanwhile.
-unsafe fn view<'a, T>(memory: Memory, layout: &Layout) -> ArrayViewD<'a, T> {
-    let (ptr, shape, turned) = parts::<T>(memory, layout);
-    // SAFETY: the caller's promise.
-    let mut view = unsafe { ArrayViewD::from_shape_ptr(shape, ptr) };
-    turned.into_iter().for_each(|axis| view.invert_axis(Axis(axis)));
-    view
-}
-
-/// # Safety
-/// As [`view`]; besides, no two positions share an element, and nobody else reads them.
-unsafe fn view_mut<'a, T>(memory: Memory, layout: &Layout) -> ArrayViewMutD<'a, T> {
-    let (ptr, shape, turned) = parts::<T>(memory, layout);
-    // SAFETY: the caller's promise.
-    let mut view = unsafe { ArrayViewMutD::from_shape_ptr(shape, ptr) };
-    turned.into_iter().for_each(|axis| view.invert_axis(Axis(axis)));
-    view
-}
 
 fn require(op: &'static str, memory: Memory, dtype: DType, layout: &Layout) -> Result<()> {
     memory.require(op, dtype, layout.span().1)
@@ -122,39 +94,64 @@ pub(crate) fn arg_reduce(pool: &Arc<Pool>, kernel: &ArgReduceKernel, launch: &La
     require(op, input, kernel.dtype, &kernel.input)?;
     let shape = kernel.input.shape().reduced(&[kernel.axis], false);
     out.require(op, DType::I32, shape.numel())?;
+    if kernel.input.numel() == 0 {
+        // The first of nothing, or nothing at all.
+        // SAFETY: the output was checked to hold so many elements.
+        unsafe { out.at::<i32>(0).write_bytes(0, shape.numel()) };
+        return Ok(());
+    }
     macro_rules! go {
-        ($t:ty, $nan:expr) => {{
-            // SAFETY: checked above.
-            let (from, mut to) = unsafe {
-                (view::<$t>(input, &kernel.input), view_mut::<i32>(out, &Layout::contiguous(shape)))
-            };
-            let better = |a: &$t, b: &$t| match kernel.op {
-                _ if $nan(b) => false,
-                _ if $nan(a) => true,
-                ArgReduceOp::ArgMax => a > b,
-                ArgReduceOp::ArgMin => a < b,
-            };
-            Zip::from(&mut to).and(from.lanes(Axis(kernel.axis))).for_each(|to, lane| {
-                let mut best = 0;
-                for i in 1..lane.len() {
-                    if better(&lane[i], &lane[best]) {
-                        best = i;
-                    }
-                }
-                *to = best as i32;
-            });
-        }};
+        ($t:ty) => {
+            match kernel.op {
+                ArgReduceOp::ArgMax => first_greatest(kernel, input, out, <$t as Ordered>::key),
+                ArgReduceOp::ArgMin => first_greatest(kernel, input, out, opposite::<$t>),
+            }
+        };
     }
     match kernel.dtype {
-        DType::F64 => go!(f64, |v: &f64| v.is_nan()),
-        DType::F32 => go!(f32, |v: &f32| v.is_nan()),
-        DType::F16 => go!(f16, |v: &f16| v.is_nan()),
-        DType::BF16 => go!(bf16, |v: &bf16| v.is_nan()),
-        DType::I64 => go!(i64, |_: &i64| false),
-        DType::I32 => go!(i32, |_: &i32| false),
-        DType::U32 => go!(u32, |_: &u32| false),
-        DType::U8 => go!(u8, |_: &u8| false),
-        DType::Bool => go!(bool, |_: &bool| false),
+        DType::F64 => go!(f64),
+        DType::F32 => go!(f32),
+        DType::F16 => go!(f16),
+        DType::BF16 => go!(bf16),
+        DType::I64 => go!(i64),
+        DType::I32 => go!(i32),
+        DType::U32 => go!(u32),
+        DType::U8 => go!(u8),
+        DType::Bool => go!(bool),
     }
     Ok(())
+}
+
+/// Lines that are looked through together where neighbours lie side by side.
+const TOGETHER: usize = 64;
+
+/// Where each line's greatest key is met first.
+fn first_greatest<T: Copy, K: Copy + Default + Ord>(
+    kernel: &ArgReduceKernel,
+    input: Memory,
+    out: Memory,
+    key: impl Fn(T) -> K + Sync,
+) {
+    let output = Layout::contiguous(kernel.input.shape().reduced(&[kernel.axis], true));
+    let lines = Lines::new([&kernel.input, &output], kernel.axis);
+    let width = if lines.side_by_side() { TOGETHER } else { 1 };
+    lines.for_each(width, kernel.input.numel(), &|Band { lines: count, starts: [from, to] }| {
+        let from = input.at::<T>(kernel.input.offset()).wrapping_offset(from).cast_const();
+        let mut best = [(K::default(), 0i32); TOGETHER];
+        for i in 0..lines.length {
+            for (line, best) in best[..count].iter_mut().enumerate() {
+                let at = i as isize * lines.along[0] + line as isize * lines.across[0];
+                // SAFETY: the input's span was checked.
+                let key = key(unsafe { from.wrapping_offset(at).read() });
+                if i == 0 || key > best.0 {
+                    *best = (key, i as i32);
+                }
+            }
+        }
+        for (line, best) in best[..count].iter().enumerate() {
+            let to = out.at::<i32>(0).wrapping_offset(to + line as isize * lines.across[1]);
+            // SAFETY: the output holds one element a line, and each line has its own.
+            unsafe { to.write(best.1) };
+        }
+    });
 }
