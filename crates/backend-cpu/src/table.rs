@@ -9,7 +9,7 @@ use tensor_core::{BinaryOp, CompareOp, DType, Error, ErrorKind, Result, UnaryOp,
 use crate::vector;
 use crate::{
     isa::{Isa, Plain, Short},
-    loops::{fold_any_order, map1, map2, map3},
+    loops::{fold, map1, map2, map3},
     math,
 };
 
@@ -30,7 +30,7 @@ unsafe fn patch(isa: Isa, x: *const f32, out: *mut f32, n: usize, f: fn(f64) -> 
     // Most blocks have none, which a vector pass tells.
     let wide = |any: u32, v: f32| any | u32::from(math::is_wide_angle(v));
     // SAFETY: the caller's promise.
-    if unsafe { fold_any_order(isa, x, n, 0u32, wide, |a, b| a | b) } == 0 {
+    if unsafe { fold(isa, x, n, 0u32, wide, |a, b| a | b) } == 0 {
         return;
     }
     for i in 0..n {
@@ -154,9 +154,9 @@ pub(crate) unsafe fn unary(
                 }
                 U::Exp if isa.has_fma() => go!(narrow, f32, f32, |v| math::exp::<true, f32>(v)),
                 U::Exp => go!(Plain, f32, f32, |v| math::exp::<false, f32>(v)),
-                U::Expm1 => go!(narrow, f32, f32, |v| math::expm1(v)),
+                U::Expm1 => go!(isa, f32, f32, |v| math::expm1(v)),
                 U::Log => real!(log),
-                U::Log1p => go!(narrow, f32, f32, |v| math::log1p(v)),
+                U::Log1p => go!(isa, f32, f32, |v| math::log1p(v)),
                 U::Tanh => real!(tanh),
                 U::Sigmoid => real!(sigmoid),
                 U::Erf => real!(erf),
@@ -608,7 +608,73 @@ pub(crate) unsafe fn cast(isa: Isa, from: DType, to: DType, x: *const u8, out: *
         (D::F32 | D::F16 | D::BF16, D::F64) => go!(f32, f64, |v| f64::from(v)),
         (D::F32 | D::F16 | D::BF16, D::F32) => go!(f32, f32, |v| v),
         (D::F32 | D::F16 | D::BF16, D::F16) => go!(f32, f32, |v| f16::from_f32(v).to_f32()),
-        (D::F32 | D::F16 | D::BF16, D::BF16) => go!(f32, f32, |v| bf16::from_f32(v).to_f32()),
+        // What every result of a program in BF16 goes through.
+        // SAFETY: the caller's promise.
+        (D::F32 | D::F16 | D::BF16, D::BF16) => unsafe {
+            map1::<f32, f32>(isa, x.cast(), out.cast(), n, |v| bf16::from_f32(v).to_f32())
+        },
         (D::F32 | D::F16 | D::BF16, D::U8 | D::U32) => by_way_of(D::F64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Smaller integers, which are computed as i64, wrap and saturate as their own arithmetic does; in place too, over several
+    /// pieces.
+    #[test]
+    fn smaller_integers_by_way_of_i64() -> Result<()> {
+        macro_rules! check {
+            ($t:ty, $dtype:expr) => {{
+                let n = 2 * WIDENED + 7;
+                let edges = [0, 1, 2, 3, 7, <$t>::MAX, <$t>::MIN, <$t>::MAX / 2 + 1];
+                let x: Vec<$t> = (0..n).map(|i| edges[i % 8].wrapping_add((i / 64) as $t)).collect();
+                let y: Vec<$t> = (0..n).map(|i| edges[i / 8 % 8]).collect();
+                let ops: [(BinaryOp, fn($t, $t) -> $t); 5] = [
+                    (BinaryOp::Add, <$t>::wrapping_add),
+                    (BinaryOp::Sub, <$t>::wrapping_sub),
+                    (BinaryOp::Mul, <$t>::wrapping_mul),
+                    (BinaryOp::Maximum, Ord::max),
+                    (BinaryOp::Xor, |a, b| a ^ b),
+                ];
+                let bytes = |v: &[$t]| v.as_ptr().cast::<u8>();
+                for isa in Isa::available() {
+                    for (op, f) in ops {
+                        let expected: Vec<$t> = x.iter().zip(&y).map(|(&x, &y)| f(x, y)).collect();
+                        let mut out = x.clone();
+                        let to = out.as_mut_ptr().cast::<u8>();
+                        // SAFETY: all hold n elements of the dtype.
+                        unsafe { binary(isa, op, $dtype, to, bytes(&y), Number::Neither, to, n)? };
+                        assert_eq!(out, expected, "{op:?} {isa:?}");
+                    }
+                    let mut out = x.clone();
+                    let to = out.as_mut_ptr().cast::<u8>();
+                    // SAFETY: as above.
+                    unsafe { unary(isa, UnaryOp::Neg, $dtype, to, to, n)? };
+                    assert!(out.iter().zip(&x).all(|(o, x)| *o == x.wrapping_neg()));
+                    let mut less = vec![false; n];
+                    let to = less.as_mut_ptr().cast::<u8>();
+                    // SAFETY: as above; the output has n bools.
+                    unsafe { compare(isa, CompareOp::Gt, $dtype, bytes(&x), bytes(&y), to, n) };
+                    assert!(less.iter().zip(x.iter().zip(&y)).all(|(l, (x, y))| *l == (x > y)));
+                    let floats = [-1e30f32, -1.5, -0.5, 0.0, 0.5, 254.9, 3e9, 1e30, f32::INFINITY, f32::NAN];
+                    let mut out = vec![0 as $t; floats.len()];
+                    let to = out.as_mut_ptr().cast::<u8>();
+                    // SAFETY: both hold as many.
+                    unsafe { cast(isa, DType::F32, $dtype, floats.as_ptr().cast(), to, floats.len()) };
+                    assert!(out.iter().zip(floats).all(|(&o, f)| o == f as $t));
+                    let mut out = vec![0f64; n];
+                    let to = out.as_mut_ptr().cast::<u8>();
+                    // SAFETY: as above.
+                    unsafe { cast(isa, $dtype, DType::F64, bytes(&x), to, n) };
+                    assert!(out.iter().zip(&x).all(|(&o, &x)| o == f64::from(x)));
+                }
+            }};
+        }
+        check!(i32, DType::I32);
+        check!(u32, DType::U32);
+        check!(u8, DType::U8);
+        Ok(())
     }
 }
