@@ -222,3 +222,23 @@ proptest! {
         agree(&format!("{moves:?}"), |d| apply(tensor(&[3, 4, 6], 1, DType::F32, d)?, &moves));
     }
 }
+
+/// Masks and images, small and large enough to be shared among threads.
+#[test]
+fn bytes_are_copied_from_any_layout_to_any() {
+    for dtype in [DType::U8, DType::Bool] {
+        for [rows, columns, channels] in [[3, 4, 2], [1, 1, 1], [64, 301, 3], [3, 2, 40_000]] {
+            let image = |d: &Device| tensor(&[rows, columns, channels], 1, dtype, d);
+            let what = |name: &str| format!("{name} of {dtype} [{rows}, {columns}, {channels}]");
+            agree(&what("channels first"), |d| image(d)?.permute([2, 0, 1])?.contiguous());
+            agree(&what("flipped"), |d| image(d)?.flip([0, 2])?.contiguous());
+            agree(&what("every second"), |d| image(d)?.slice_step(1, .., 2)?.contiguous());
+            agree(&what("spread"), |d| {
+                image(d)?.select(2, 0)?.unsqueeze(2)?.expand((rows, columns, 3))?.contiguous()
+            });
+            agree(&what("turned round and beside itself"), |d| {
+                Tensor::concat(&[image(d)?.transpose(0, 1)?, image(d)?.transpose(0, 1)?.flip(1)?], 2)
+            });
+        }
+    }
+}
