@@ -357,7 +357,7 @@ fn compute(launch: &Launch<'_>, inputs: &[Vec<Scalar>]) -> Result<Vec<Vec<Scalar
                         let left = |x| at(0, &k.lhs, &[batch, &[cell[0], x]].concat());
                         let right = |x| at(1, &k.rhs, &[batch, &[x, cell[1]]].concat());
                         if k.dtype.is_float() {
-                            Scalar::Float((0..k.k).map(|x| left(x).as_f64() * right(x).as_f64()).sum())
+                            Scalar::Float(total((0..k.k).map(|x| left(x).as_f64() * right(x).as_f64())))
                         } else {
                             Scalar::Int((0..k.k).fold(0i64, |sum, x| {
                                 sum.wrapping_add(left(x).as_i64().wrapping_mul(right(x).as_i64()))
@@ -471,15 +471,20 @@ fn checked(op: &'static str, index: Scalar, axis: usize, size: usize) -> Result<
     }
 }
 
+/// The sum, +0 of nothing; that of the standard library is −0.
+fn total(values: impl Iterator<Item = f64>) -> f64 {
+    values.fold(0.0, |sum, value| sum + value)
+}
+
 fn reduce(op: ReduceOp, group: &[Scalar], dtype: DType) -> Scalar {
     let floats = || group.iter().map(|v| v.as_f64());
     let extreme = |pick: BinaryOp| {
         group.iter().copied().reduce(|a, b| binary(pick, a, b, dtype)).unwrap_or(Scalar::Float(f64::NAN))
     };
     match op {
-        ReduceOp::Sum if dtype.is_float() => Scalar::Float(floats().sum()),
+        ReduceOp::Sum if dtype.is_float() => Scalar::Float(total(floats())),
         ReduceOp::Sum => Scalar::Int(group.iter().fold(0, |s, v| s.wrapping_add(v.as_i64()))),
-        ReduceOp::Mean => Scalar::Float(floats().sum::<f64>() / group.len() as f64),
+        ReduceOp::Mean => Scalar::Float(total(floats()) / group.len() as f64),
         ReduceOp::Prod if dtype.is_float() => Scalar::Float(floats().product()),
         ReduceOp::Prod => Scalar::Int(group.iter().fold(1, |s, v| s.wrapping_mul(v.as_i64()))),
         ReduceOp::Max => extreme(BinaryOp::Maximum),
