@@ -589,6 +589,8 @@ impl Writer<'_> {
         let axis = self.rng.below(shape.len());
         let mut places = shape.clone();
         places[axis] = *self.rng.pick(&[0, 1, 1, 2, 5]);
+        // GPUs do not add bools by index.
+        let adds = dtype != DType::Bool;
         match self.rng.below(5) {
             0 | 1 => {
                 for (other, size) in places.iter_mut().enumerate() {
@@ -599,19 +601,19 @@ impl Writer<'_> {
                 let index = self.index(places, shape[axis])?;
                 self.push(Action::Gather(axis), &[x, index])
             }
-            2 => {
+            2 if adds => {
                 let index = self.index(places.clone(), shape[axis])?;
                 let src = self.leaf(places, dtype)?;
                 self.push(Action::ScatterAdd(axis), &[x, index, src])
             }
-            3 => {
-                let index = self.index(vec![places[axis]], shape[axis])?;
-                self.push(Action::IndexSelect(axis), &[x, index])
-            }
-            _ => {
+            3 if adds => {
                 let index = self.index(vec![places[axis]], shape[axis])?;
                 let src = self.leaf(places, dtype)?;
                 self.push(Action::IndexAdd(axis), &[x, index, src])
+            }
+            _ => {
+                let index = self.index(vec![places[axis]], shape[axis])?;
+                self.push(Action::IndexSelect(axis), &[x, index])
             }
         }
     }

@@ -194,6 +194,8 @@ impl Oracle {
         if inherits && rounds == Rounds::Never {
             return Ok(known);
         }
+        // A normal number is a cosine times a root, and right to a share of 1, not of itself.
+        let drawn = if matches!(action, Action::Draw { kind: Draw::Normal, .. }) { 1.0 } else { 0.0 };
         let mut off = vec![0f64; known.values.len()];
         for sample in 0..SAMPLES {
             let mut rng = Rng::new(sample as u64, self.known.len() as u64);
@@ -217,7 +219,7 @@ impl Oracle {
             if rounds != Rounds::Never {
                 let greatest = if rounds == Rounds::ToGreatest {
                     let all = known.values.iter().chain(inputs.iter().flat_map(|k| &k.values));
-                    all.map(|v| v.as_f64().abs()).filter(|v| v.is_finite()).fold(0.0, f64::max)
+                    all.map(|v| v.as_f64().abs()).filter(|v| v.is_finite()).fold(drawn, f64::max)
                 } else {
                     0.0
                 };
@@ -246,7 +248,7 @@ impl Oracle {
             known.within = slack
                 .map(|(off, v)| {
                     let v = if v.as_f64().is_finite() { v.as_f64().abs() } else { 0.0 };
-                    4.0 * off + 4.0 * unit * v + tiny
+                    4.0 * off + 4.0 * unit * (v + drawn) + tiny
                 })
                 .collect();
         } else {
