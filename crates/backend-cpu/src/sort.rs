@@ -84,20 +84,23 @@ pub(crate) fn run(pool: &Arc<Pool>, kernel: &ArgSortKernel, launch: &Launch<'_>)
 
 /// Sorts every line.
 fn sort<T: Ordered, I: Item>(kernel: &ArgSortKernel, output: &Layout, input: Memory, out: Memory) {
-    let digits = size_of::<T::Key>();
     let lines = Lines::new([&kernel.input, output], kernel.axis);
     let (n, k) = (lines.length, kernel.k);
     let apart = lines.side_by_side();
     let width = (if apart { LOADED.0 } else { LOADED.1 } / n).clamp(1, TOGETHER);
     let work = kernel.input.numel() * 8;
+    let (along, across, descending) = (lines.along, lines.across, kernel.descending);
+    // Called by its address, the closure sees captured values in memory: copies of them, and constants, make loops without loads.
     lines.for_each(width, work, &|Band { lines: count, starts: [from, to] }| {
+        let (n, k, along, across, descending) = (n, k, along, across, descending);
+        let digits = const { size_of::<T::Key>() };
         let from = input.at::<T>(kernel.input.offset()).wrapping_offset(from).cast_const();
         let to = out.at::<i32>(0).wrapping_offset(to);
         let item = |line: usize, i: usize| {
-            let at = i as isize * lines.along[0] + line as isize * lines.across[0];
+            let at = i as isize * along[0] + line as isize * across[0];
             // SAFETY: the input's span was checked.
             let key = unsafe { from.wrapping_offset(at).read() }.key();
-            I::new(if kernel.descending { !key } else { key }.into(), i)
+            I::new(if descending { !key } else { key }.into(), i)
         };
         let mut items: Vec<I> = Vec::with_capacity(count * n);
         if apart && count > 1 {
@@ -112,7 +115,7 @@ fn sort<T: Ordered, I: Item>(kernel: &ArgSortKernel, output: &Layout, input: Mem
         for (line, items) in items.chunks_exact_mut(n).enumerate() {
             let first = first_in_order(items, k, digits, &mut spare);
             for (i, item) in first.iter().enumerate() {
-                let at = i as isize * lines.along[1] + line as isize * lines.across[1];
+                let at = i as isize * along[1] + line as isize * across[1];
                 // SAFETY: the output holds `k` elements a line, and each line has its own.
                 unsafe { to.wrapping_offset(at).write(item.index()) };
             }

@@ -85,7 +85,13 @@ pub(super) fn launch(
     }
     let tickets = Tickets::of_launch(facts, ticket);
     let numel = |k: usize| inputs[k].numel();
-    let made = outputs.into_iter().enumerate().map(|(o, storage)| {
+    let mut made: SmallVec<[Content; 2]> = SmallVec::with_capacity(outputs.len());
+    for (o, storage) in outputs.into_iter().enumerate() {
+        if tickets.is_empty() && !storage.dtype().is_int() {
+            // Nothing is known of it, as of nearly all values.
+            made.push((storage, Facts::default()));
+            continue;
+        }
         let bounds = bounds::of_output(&step.kernel, o, storage.dtype(), facts, numel, scalars);
         // Of several results that are computed together, each answers for what it depends on.
         let tickets = match &step.kernel {
@@ -97,9 +103,9 @@ pub(super) fn launch(
             }
             _ => tickets.clone(),
         };
-        (storage, Facts::new(bounds, tickets))
-    });
-    Ok(made.collect())
+        made.push((storage, Facts::new(bounds, tickets)));
+    }
+    Ok(made)
 }
 
 fn run(step: &Step, items: &[Item], slots: &mut [Option<Content>], backend: &dyn Backend) -> Result<()> {
