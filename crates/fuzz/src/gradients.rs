@@ -99,7 +99,7 @@ fn agree_with_reference(program: &Program, plan: &Plan, device: &Device) -> std:
         moved.push(sample);
     }
     // What cancels in a gradient was summed from as many terms as the largest leaf has elements.
-    let terms = leaf_sizes(&program).into_iter().max().unwrap_or(1).max(1) as f64;
+    let terms = leaf_sizes(program).into_iter().max().unwrap_or(1).max(1) as f64;
     for second in [false, true] {
         let of = |d: &Derivatives| if second { d.second.clone() } else { d.first.clone() };
         let (found, expected) = (of(&found), of(&expected));
