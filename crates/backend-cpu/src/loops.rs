@@ -158,13 +158,14 @@ impl<const N: usize, T: Copy, A: Copy, F: Fn(A, T) -> A, G: Fn(A, A) -> A> Job f
     }
 }
 
-/// Folds `n` elements with `f` in interleaved accumulators from `start`, and those pairwise with `join`: in an order that depends
+/// Folds `n` elements on one of `sets` with `f` in interleaved accumulators from `start`, and those pairwise with `join`: in an order that depends
 /// on `n` alone, whatever the instruction set.
 ///
 /// # Safety
 /// `data` is good for `n` initialised elements, aligned.
 pub(crate) unsafe fn fold<T: Copy, A: Copy>(
     isa: Isa,
+    sets: impl Sets,
     data: *const T,
     n: usize,
     start: A,
@@ -175,26 +176,7 @@ pub(crate) unsafe fn fold<T: Copy, A: Copy>(
         // Few lanes do not fill a wider register.
         isa.narrow().run(Fold::<FEW, _, _, _, _> { data, n, start, f, join })
     } else {
-        isa.run(Fold::<LANES, _, _, _, _> { data, n, start, f, join })
-    }
-}
-
-/// [`fold`] for loops that few programs run.
-///
-/// # Safety
-/// As [`fold`].
-pub(crate) unsafe fn fold_narrow<T: Copy, A: Copy>(
-    isa: Isa,
-    data: *const T,
-    n: usize,
-    start: A,
-    f: impl Fn(A, T) -> A,
-    join: impl Fn(A, A) -> A,
-) -> A {
-    if n < LANES {
-        isa.narrow().run(Fold::<FEW, _, _, _, _> { data, n, start, f, join })
-    } else {
-        isa.narrow().run(Fold::<LANES, _, _, _, _> { data, n, start, f, join })
+        sets.run(Fold::<LANES, _, _, _, _> { data, n, start, f, join })
     }
 }
 

@@ -19,7 +19,7 @@ use crate::{
     buffer::{Bound, Memory},
     engine::{BLOCK, Evaluator, with_evaluator},
     isa::Isa,
-    loops::{accumulate, fold, fold_any_order, fold_narrow, map2},
+    loops::{accumulate, fold, fold_any_order, map2},
     lower::{Lowered, Src, lower},
     map::{PARALLEL, check_inputs},
     pool::Pool,
@@ -363,30 +363,30 @@ impl Wide for f64 {
     }
 
     unsafe fn fold(isa: Isa, op: ReduceOp, dtype: DType, data: *const u8, n: usize) -> f64 {
-        // `$fold` for what much is computed with.
+        // `$sets` for what much is computed with.
         macro_rules! go {
-            ($t:ty, $fold:ident) => {{
+            ($t:ty, $sets:expr) => {{
                 let data = data.cast::<$t>();
                 // SAFETY: the caller's promise.
                 unsafe {
                     match op {
                         ReduceOp::Prod => {
-                            f64::from(fold_narrow(isa, data, n, 1.0 as $t, |a, v| a * v, |a, b| a * b))
+                            f64::from(fold(isa, isa.narrow(), data, n, 1.0 as $t, |a, v| a * v, |a, b| a * b))
                         }
                         ReduceOp::Max => {
                             let pick = |a: $t, v: $t| greater!(a, v);
-                            f64::from($fold(isa, data, n, <$t>::NEG_INFINITY, pick, pick))
+                            f64::from(fold(isa, $sets, data, n, <$t>::NEG_INFINITY, pick, pick))
                         }
                         ReduceOp::Min => {
                             let pick = |a: $t, v: $t| lesser!(a, v);
-                            f64::from($fold(isa, data, n, <$t>::INFINITY, pick, pick))
+                            f64::from(fold(isa, $sets, data, n, <$t>::INFINITY, pick, pick))
                         }
-                        _ => f64::from($fold(isa, data, n, 0.0 as $t, |a, v| a + v, |a, b| a + b)),
+                        _ => f64::from(fold(isa, $sets, data, n, 0.0 as $t, |a, v| a + v, |a, b| a + b)),
                     }
                 }
             }};
         }
-        if dtype == DType::F64 { go!(f64, fold_narrow) } else { go!(f32, fold) }
+        if dtype == DType::F64 { go!(f64, isa.narrow()) } else { go!(f32, isa) }
     }
 
     unsafe fn accumulate(

@@ -30,7 +30,7 @@ unsafe fn patch(isa: Isa, x: *const f32, out: *mut f32, n: usize, f: fn(f64) -> 
     // Most blocks have none, which a vector pass tells.
     let wide = |any: u32, v: f32| any | u32::from(math::is_wide_angle(v));
     // SAFETY: the caller's promise.
-    if unsafe { fold(isa, x, n, 0u32, wide, |a, b| a | b) } == 0 {
+    if unsafe { fold(isa, isa, x, n, 0u32, wide, |a, b| a | b) } == 0 {
         return;
     }
     for i in 0..n {

@@ -348,6 +348,19 @@ pub struct Region {
     pub src: Layout,
 }
 
+/// What a kernel's indices run over, and how they are read.
+#[derive(Clone, Copy, Debug)]
+pub struct IndexOperand<'a> {
+    /// The axis that they name positions of.
+    pub axis: usize,
+    /// Its size.
+    pub size: usize,
+    /// How they lie in their buffer.
+    pub layout: &'a Layout,
+    /// Their dtype.
+    pub dtype: DType,
+}
+
 impl Kernel {
     /// The kernel's name, for errors and profiles.
     pub fn name(&self) -> &'static str {
@@ -365,11 +378,21 @@ impl Kernel {
         }
     }
 
-    /// The axis that indices name positions of, and its size, of a kernel that goes by indices: its input 1.
-    pub fn indexed(&self) -> Option<(usize, usize)> {
+    /// The indices of a kernel that goes by some: its input 1.
+    pub fn index_operand(&self) -> Option<IndexOperand<'_>> {
         match self {
-            Kernel::Gather(k) => Some((k.axis, k.input.shape()[k.axis])),
-            Kernel::ScatterAdd(k) => Some((k.axis, k.base.shape()[k.axis])),
+            Kernel::Gather(k) => Some(IndexOperand {
+                axis: k.axis,
+                size: k.input.shape()[k.axis],
+                layout: &k.index,
+                dtype: k.index_dtype,
+            }),
+            Kernel::ScatterAdd(k) => Some(IndexOperand {
+                axis: k.axis,
+                size: k.base.shape()[k.axis],
+                layout: &k.index,
+                dtype: k.index_dtype,
+            }),
             Kernel::Map(_)
             | Kernel::Reduce(_)
             | Kernel::Rows(_)

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{DType, Device, default_dtype, round_to_odd};
+use crate::{DType, Device, Element, default_dtype, round_to_odd};
 
 /// A number given to an operation beside its tensors, as in `&x + 2.0`.
 ///
@@ -108,6 +108,43 @@ impl Scalar {
             DType::BF16 => Scalar::Float(half::bf16::from_f32(round_to_odd(self.as_f64())).to_f64()),
             DType::F32 => Scalar::Float(f64::from(self.as_f64() as f32)),
             DType::F64 => Scalar::Float(self.as_f64()),
+        }
+    }
+
+    /// The numbers that `bytes` hold, elements of a dtype in host byte order.
+    pub fn from_bytes(dtype: DType, bytes: &[u8]) -> Vec<Scalar> {
+        fn of<T: Element>(bytes: &[u8]) -> Vec<Scalar> {
+            T::from_bytes(bytes).into_iter().map(T::to_scalar).collect()
+        }
+        match dtype {
+            DType::Bool => of::<bool>(bytes),
+            DType::U8 => of::<u8>(bytes),
+            DType::U32 => of::<u32>(bytes),
+            DType::I32 => of::<i32>(bytes),
+            DType::I64 => of::<i64>(bytes),
+            DType::F16 => of::<half::f16>(bytes),
+            DType::BF16 => of::<half::bf16>(bytes),
+            DType::F32 => of::<f32>(bytes),
+            DType::F64 => of::<f64>(bytes),
+        }
+    }
+
+    /// Numbers as elements of a dtype in host byte order, each cast to it as [`Scalar::cast`] does.
+    pub fn to_bytes(dtype: DType, numbers: &[Scalar]) -> Vec<u8> {
+        fn of<T: Element>(numbers: &[Scalar], make: impl Fn(Scalar) -> T) -> Vec<u8> {
+            let list: Vec<T> = numbers.iter().map(|n| make(n.cast(T::DTYPE))).collect();
+            T::as_bytes(&list).to_vec()
+        }
+        match dtype {
+            DType::Bool => of(numbers, Scalar::as_bool),
+            DType::U8 => of(numbers, |n| n.as_i64() as u8),
+            DType::U32 => of(numbers, |n| n.as_i64() as u32),
+            DType::I32 => of(numbers, |n| n.as_i64() as i32),
+            DType::I64 => of(numbers, Scalar::as_i64),
+            DType::F16 => of(numbers, |n| half::f16::from_f32(n.as_f64() as f32)),
+            DType::BF16 => of(numbers, |n| half::bf16::from_f32(n.as_f64() as f32)),
+            DType::F32 => of(numbers, |n| n.as_f64() as f32),
+            DType::F64 => of(numbers, Scalar::as_f64),
         }
     }
 }

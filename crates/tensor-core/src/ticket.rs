@@ -5,7 +5,7 @@ use std::{
     sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering},
 };
 
-use crate::{Error, ErrorKind, Kernel, Result};
+use crate::{Error, ErrorKind, Kernel, Result, kernel::IndexOperand};
 
 /// The check of one launch's indices, where it was not certain beforehand that all are in range.
 ///
@@ -36,7 +36,7 @@ impl Ticket {
     /// A ticket for a launch of `kernel` that `op` at `location` asked for; none for a kernel that goes by no indices.
     pub fn new(kernel: &Kernel, op: &'static str, location: &'static Location<'static>) -> Option<Ticket> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let (axis, size) = kernel.indexed()?;
+        let IndexOperand { axis, size, .. } = kernel.index_operand()?;
         Some(Ticket {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             op,

@@ -2,8 +2,6 @@
 
 use tensor_core::{DType, Device, Element, Result, Scalar, Tensor, bf16, f16, philox};
 
-use crate::reference::{bytes, scalars};
-
 /// Numbers between −2 and 2 without a pattern, the same on every device.
 pub fn numbers(n: usize, seed: u64) -> Vec<f64> {
     (0..n).map(|i| f64::from(philox(seed, i as u64)[0]) / f64::from(u32::MAX) * 4.0 - 2.0).collect()
@@ -70,7 +68,7 @@ pub fn of_scalars(values: &[Scalar], shape: &[usize], dtype: DType, device: &Dev
     fn make<T: Element>(bytes: &[u8], shape: &[usize], device: &Device) -> Result<Tensor> {
         Tensor::from_vec(T::from_bytes(bytes), shape, device)
     }
-    let bytes = bytes(dtype, values);
+    let bytes = Scalar::to_bytes(dtype, values);
     match dtype {
         DType::Bool => make::<bool>(&bytes, shape, device),
         DType::U8 => make::<u8>(&bytes, shape, device),
@@ -89,5 +87,5 @@ pub fn of_scalars(values: &[Scalar], shape: &[usize], dtype: DType, device: &Dev
 /// # Errors
 /// Whatever the device reports.
 pub fn to_scalars(tensor: &Tensor) -> Result<Vec<Scalar>> {
-    Ok(scalars(tensor.dtype(), &tensor.read_bytes()?))
+    Ok(Scalar::from_bytes(tensor.dtype(), &tensor.read_bytes()?))
 }

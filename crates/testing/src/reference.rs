@@ -12,10 +12,10 @@ use std::{
 
 use tensor_core::{
     ArgReduceOp, Backend, BinaryOp, Buffer, CompareOp, CumulativeOp, DType, Device, DeviceInfo, DeviceKind,
-    Element, Error, ErrorKind, Kernel, Launch, Layout, Limits, MemoryStats, RandomKind, ReduceOp, Result,
-    Scalar, Storage, UnaryOp, bf16, f16,
+    Error, ErrorKind, Kernel, Launch, Layout, Limits, MemoryStats, RandomKind, ReduceOp, Result, Scalar,
+    Storage, UnaryOp,
     kernel::{Instr, Program},
-    philox, round_to_odd,
+    philox,
 };
 
 /// The plain backend. A test may count its kernels, and make its memory run out.
@@ -104,40 +104,6 @@ fn read(storage: &Storage) -> Vec<Scalar> {
     memory(storage).data.lock().unwrap().clone()
 }
 
-pub(crate) fn scalars(dtype: DType, bytes: &[u8]) -> Vec<Scalar> {
-    fn of<T: Element>(bytes: &[u8]) -> Vec<Scalar> {
-        T::from_bytes(bytes).into_iter().map(Element::to_scalar).collect()
-    }
-    match dtype {
-        DType::Bool => of::<bool>(bytes),
-        DType::U8 => of::<u8>(bytes),
-        DType::U32 => of::<u32>(bytes),
-        DType::I32 => of::<i32>(bytes),
-        DType::I64 => of::<i64>(bytes),
-        DType::F16 => of::<f16>(bytes),
-        DType::BF16 => of::<bf16>(bytes),
-        DType::F32 => of::<f32>(bytes),
-        DType::F64 => of::<f64>(bytes),
-    }
-}
-
-pub(crate) fn bytes(dtype: DType, values: &[Scalar]) -> Vec<u8> {
-    fn of<T: Element>(values: &[Scalar], f: impl Fn(Scalar) -> T) -> Vec<u8> {
-        T::as_bytes(&values.iter().map(|&v| f(v)).collect::<Vec<T>>()).to_vec()
-    }
-    match dtype {
-        DType::Bool => of(values, Scalar::as_bool),
-        DType::U8 => of(values, |v| v.as_i64() as u8),
-        DType::U32 => of(values, |v| v.as_i64() as u32),
-        DType::I32 => of(values, |v| v.as_i64() as i32),
-        DType::I64 => of(values, Scalar::as_i64),
-        DType::F16 => of(values, |v| f16::from_f32(round_to_odd(v.as_f64()))),
-        DType::BF16 => of(values, |v| bf16::from_f32(round_to_odd(v.as_f64()))),
-        DType::F32 => of(values, |v| v.as_f64() as f32),
-        DType::F64 => of(values, Scalar::as_f64),
-    }
-}
-
 impl Backend for Reference {
     fn info(&self) -> &DeviceInfo {
         &self.info
@@ -162,14 +128,14 @@ impl Backend for Reference {
 
     fn upload(&self, dtype: DType, bytes: &[u8]) -> Result<Storage> {
         let storage = self.allocate(dtype, bytes.len() / dtype.size())?;
-        *memory(&storage).data.lock().unwrap() = scalars(dtype, bytes);
+        *memory(&storage).data.lock().unwrap() = Scalar::from_bytes(dtype, bytes);
         Ok(storage)
     }
 
     fn download(&self, storage: &Storage, start: usize, out: &mut [u8]) -> Result<()> {
         let dtype = storage.dtype();
         let n = out.len() / dtype.size();
-        out.copy_from_slice(&bytes(dtype, &read(storage)[start..start + n]));
+        out.copy_from_slice(&Scalar::to_bytes(dtype, &read(storage)[start..start + n]));
         Ok(())
     }
 

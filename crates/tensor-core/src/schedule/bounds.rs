@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use crate::{
     BinaryOp, CompareOp, DType, Error, Kernel, Layout, Result, Scalar, UnaryOp,
     facts::{Bounds, Facts},
-    kernel::{Instr, Program, Reg},
+    kernel::{IndexOperand, Instr, Program, Reg},
 };
 
 /// A range of integers; the ends may be past those of i64 on the way.
@@ -75,18 +75,7 @@ pub(super) fn are_in_range(
     index_numel: usize,
     error: impl FnOnce(i64) -> Error,
 ) -> Result<bool> {
-    let (layout, dtype, size) = match kernel {
-        Kernel::Gather(k) => (&k.index, k.index_dtype, k.input.shape()[k.axis]),
-        Kernel::ScatterAdd(k) => (&k.index, k.index_dtype, k.base.shape()[k.axis]),
-        Kernel::Map(_)
-        | Kernel::Reduce(_)
-        | Kernel::Rows(_)
-        | Kernel::ArgReduce(_)
-        | Kernel::Cumulative(_)
-        | Kernel::ArgSort(_)
-        | Kernel::MatMul(_)
-        | Kernel::Copy(_) => return Ok(true),
-    };
+    let Some(IndexOperand { layout, dtype, size, .. }) = kernel.index_operand() else { return Ok(true) };
     let Some(bounds) = of_buffer(index_facts, dtype) else { return Ok(false) };
     if layout.numel() == 0 || bounds.are_within(size) {
         return Ok(true);

@@ -133,7 +133,7 @@ impl Tensor {
         if dtype == given {
             return Tensor::from_bytes("tensor", dtype, bytes, shape, device);
         }
-        let numbers = scalars(given, bytes);
+        let numbers = Scalar::from_bytes(given, bytes);
         if given.is_int()
             && dtype.is_int()
             && let Some(wrong) = numbers.iter().find(|n| n.cast(dtype) != **n)
@@ -145,43 +145,6 @@ impl Tensor {
                 ),
             ));
         }
-        Tensor::from_bytes("tensor", dtype, &bytes_of(dtype, &numbers), shape, device)
-    }
-}
-
-/// The numbers that `bytes` of a dtype hold.
-pub(super) fn scalars(dtype: DType, bytes: &[u8]) -> Vec<Scalar> {
-    fn of<T: Element>(bytes: &[u8]) -> Vec<Scalar> {
-        T::from_bytes(bytes).into_iter().map(T::to_scalar).collect()
-    }
-    match dtype {
-        DType::Bool => of::<bool>(bytes),
-        DType::U8 => of::<u8>(bytes),
-        DType::U32 => of::<u32>(bytes),
-        DType::I32 => of::<i32>(bytes),
-        DType::I64 => of::<i64>(bytes),
-        DType::F16 => of::<half::f16>(bytes),
-        DType::BF16 => of::<half::bf16>(bytes),
-        DType::F32 => of::<f32>(bytes),
-        DType::F64 => of::<f64>(bytes),
-    }
-}
-
-/// Numbers as a buffer of a dtype holds them, each cast to it.
-pub(super) fn bytes_of(dtype: DType, numbers: &[Scalar]) -> Vec<u8> {
-    fn of<T: Element>(numbers: &[Scalar], make: impl Fn(Scalar) -> T) -> Vec<u8> {
-        let list: Vec<T> = numbers.iter().map(|n| make(n.cast(T::DTYPE))).collect();
-        T::as_bytes(&list).to_vec()
-    }
-    match dtype {
-        DType::Bool => of(numbers, Scalar::as_bool),
-        DType::U8 => of(numbers, |n| n.as_i64() as u8),
-        DType::U32 => of(numbers, |n| n.as_i64() as u32),
-        DType::I32 => of(numbers, |n| n.as_i64() as i32),
-        DType::I64 => of(numbers, Scalar::as_i64),
-        DType::F16 => of(numbers, |n| half::f16::from_f32(n.as_f64() as f32)),
-        DType::BF16 => of(numbers, |n| half::bf16::from_f32(n.as_f64() as f32)),
-        DType::F32 => of(numbers, |n| n.as_f64() as f32),
-        DType::F64 => of(numbers, Scalar::as_f64),
+        Tensor::from_bytes("tensor", dtype, &Scalar::to_bytes(dtype, &numbers), shape, device)
     }
 }

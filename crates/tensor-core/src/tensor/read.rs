@@ -1,9 +1,6 @@
 //! Looking at values: what makes a lazy tensor be computed.
 
-use super::{
-    Tensor, dtype_misfit,
-    nested::{bytes_of, scalars},
-};
+use super::{Tensor, dtype_misfit};
 use crate::{DType, Element, Error, Result, Scalar, node::Value, origin::here};
 
 impl Tensor {
@@ -46,7 +43,7 @@ impl Tensor {
     #[doc(alias = "item")]
     pub fn item_f64(&self) -> Result<f64> {
         let bytes = self.item_as("item_f64", self.dtype())?;
-        scalars(self.dtype(), &bytes)
+        Scalar::from_bytes(self.dtype(), &bytes)
             .first()
             .map(|v| v.as_f64())
             .ok_or_else(|| Error::invalid("item_f64", "nothing was read"))
@@ -75,7 +72,7 @@ impl Tensor {
         if self.dtype() == wanted {
             return Ok(bytes);
         }
-        let numbers = scalars(self.dtype(), &bytes);
+        let numbers = Scalar::from_bytes(self.dtype(), &bytes);
         if wanted.is_int()
             && let Some(wrong) = numbers.iter().find(|n| n.cast(wanted) != **n)
         {
@@ -84,7 +81,7 @@ impl Tensor {
                 format!("{wrong} does not fit {wanted}; read it as {}", self.dtype()),
             ));
         }
-        Ok(bytes_of(wanted, &numbers))
+        Ok(Scalar::to_bytes(wanted, &numbers))
     }
 
     #[track_caller]
@@ -215,7 +212,7 @@ impl Tensor {
     #[track_caller]
     pub fn to_f64_vec(&self) -> Result<Vec<f64>> {
         let bytes = self.read_bytes()?;
-        Ok(scalars(self.dtype(), &bytes).into_iter().map(Scalar::as_f64).collect())
+        Ok(Scalar::from_bytes(self.dtype(), &bytes).into_iter().map(Scalar::as_f64).collect())
     }
 
     /// Whether `other` has the same shape and equal elements (NaN equals nothing). Both are computed and read. `torch.equal`.
