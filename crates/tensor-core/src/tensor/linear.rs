@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::Tensor;
-use crate::{DType, Error, ErrorKind, Op, Result, Shape, default_dtype};
+use crate::{DType, Error, ErrorKind, Op, Result, Shape, Subscripts, default_dtype};
 
 impl Tensor {
     /// The matrix product of `[…, m, k]` and `[…, k, n]`, leading axes broadcast: `[…, m, n]`.
@@ -66,7 +66,7 @@ impl Tensor {
         wide(m, k).checked(OP)?;
         wide(k, n).checked(OP)?;
         let shape = wide(m, n).checked(OP)?;
-        let out = Tensor::build(Op::MatMul, shape.clone(), self.dtype(), &[&lhs, &rhs_matrix]);
+        let out = contract(&lhs, &rhs_matrix, &shape);
         let mut gone: SmallVec<[usize; 5]> = SmallVec::new();
         if row {
             gone.push(shape.rank() - 2);
@@ -106,6 +106,23 @@ fn is_parameter(tensor: &Tensor) -> bool {
         }
     }
     true
+}
+
+/// The contraction of `[lead…, m, k]` and `[lead…, k, n]`, whose leading axes broadcast to those of `shape`.
+#[track_caller]
+fn contract(lhs: &Tensor, rhs: &Tensor, shape: &Shape) -> Tensor {
+    let batch = &shape[..shape.rank() - 2];
+    let spread = |t: &Tensor| {
+        let (lead, matrix) = split(t);
+        let whole = &batch[batch.len() - lead.len()..];
+        if lead == whole {
+            return t.clone();
+        }
+        t.expand_unchecked(whole.iter().chain(matrix).copied().collect())
+    };
+    let (lhs, rhs) = (spread(lhs), spread(rhs));
+    let subscripts = Subscripts::matmul(lhs.rank() - 2, rhs.rank() - 2);
+    Tensor::build(Op::Contract(Box::new(subscripts)), shape.clone(), lhs.dtype(), &[&lhs, &rhs])
 }
 
 fn split(t: &Tensor) -> (&[usize], &[usize]) {
