@@ -208,6 +208,21 @@ impl<'a> Bound<'a> {
         Ok(bound)
     }
 
+    /// The buffers of a launch that is not in place: of its kernel's dtypes, large enough, the outputs apart from the inputs.
+    pub(crate) fn of_launch(pool: &'a Arc<Pool>, launch: &Launch<'_>) -> Result<Bound<'a>> {
+        let (kernel, op) = (launch.kernel, launch.kernel.name());
+        let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
+        bound.require(op, kernel.operands.len(), kernel.outputs.len())?;
+        bound.require_apart(op)?;
+        for (input, operand) in bound.inputs.iter().zip(&kernel.operands) {
+            input.require(op, operand.dtype, operand.layout.span().1)?;
+        }
+        for (output, spec) in bound.outputs.iter().zip(&kernel.outputs) {
+            output.require(op, spec.dtype, spec.shape.numel())?;
+        }
+        Ok(bound)
+    }
+
     /// Whether the output's memory is also an input's.
     pub(crate) fn is_in_place(&self, output: usize) -> bool {
         self.shared && self.inputs.iter().any(|input| input.ptr == self.outputs[output].ptr)
