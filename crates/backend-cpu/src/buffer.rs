@@ -11,7 +11,7 @@ use std::{
 };
 
 use smallvec::SmallVec;
-use tensor_core::{Buffer, DType, Error, Result, Storage};
+use tensor_core::{Buffer, DType, Error, Launch, Result, Storage};
 
 use crate::pool::{Chunk, INLINE, Pool, too_large};
 

@@ -7,10 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use half::slice::HalfFloatSliceExt;
 use smallvec::SmallVec;
-use tensor_core::{
-    DType, Error, ErrorKind, Launch, Layout, Result, bf16, f16,
-    kernel::Operand,
-};
+use tensor_core::{DType, Error, ErrorKind, Launch, Layout, Result, bf16, f16, kernel::Operand};
 
 use crate::{
     buffer::{Bound, Memory},

@@ -45,8 +45,8 @@ mod walk;
 use std::sync::{Arc, OnceLock};
 
 use tensor_core::{
-    Backend, DType, Device, DeviceInfo, DeviceKind, Error, ErrorKind, Kernel, Launch, Limits, MemoryStats,
-    Result, Storage,
+    Backend, DType, Device, DeviceInfo, DeviceKind, Launch, Limits, MemoryStats, Result, Storage,
+    kernel::Body,
 };
 
 pub use crate::threads::{num_threads, set_num_threads};

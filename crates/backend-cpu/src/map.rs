@@ -3,7 +3,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use tensor_core::{Error, Launch, Result, kernel::MapKernel};
+use tensor_core::{Error, Launch, Result, kernel::Program};
 
 use crate::{
     buffer::{Bound, Memory},

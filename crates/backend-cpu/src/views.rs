@@ -4,9 +4,7 @@
 use std::sync::Arc;
 
 use ndarray::{ArrayViewD, ArrayViewMutD, Axis, IxDyn, ShapeBuilder, StrideShape};
-use tensor_core::{
-    ArgReduceOp, DType, Launch, Layout, Result, bf16, f16, round_to_odd,
-};
+use tensor_core::{ArgReduceOp, DType, Launch, Layout, Result, bf16, f16, round_to_odd};
 
 use crate::{
     buffer::{Bound, Memory},
@@ -134,12 +132,7 @@ unsafe fn view_mut<'a>(memory: Memory, layout: &Layout) -> ArrayViewMutD<'a, u8>
     view
 }
 
-pub(crate) fn arg_reduce(
-    pool: &Arc<Pool>,
-    op: ArgReduceOp,
-    axis: usize,
-    launch: &Launch<'_>,
-) -> Result<()> {
+pub(crate) fn arg_reduce(pool: &Arc<Pool>, op: ArgReduceOp, axis: usize, launch: &Launch<'_>) -> Result<()> {
     let bound = Bound::of_launch(pool, launch)?;
     let (input, out) = (bound.inputs[0], bound.outputs[0]);
     let operand = &launch.kernel.operands[0];

@@ -368,12 +368,7 @@ impl Kernel {
         let mut output = Output::whole(DType::I32, &space);
         output.shape = output.shape.iter().enumerate().map(|(a, &n)| if a == axis { k } else { n }).collect();
         let body = Body::ArgSort { axis, descending };
-        Kernel {
-            space,
-            operands: SmallVec::from_iter([input]),
-            outputs: SmallVec::from_iter([output]),
-            body,
-        }
+        Kernel { space, operands: SmallVec::from_iter([input]), outputs: SmallVec::from_iter([output]), body }
     }
 
     /// A [`Body::Contract`] of two operands over one space, summed over `reduced`.

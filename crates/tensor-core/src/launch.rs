@@ -101,7 +101,8 @@ impl Check<'_> {
     fn over_space(&self, k: usize, layout: &Layout) -> Result<()> {
         let (space, shape) = (&self.launch.kernel.space, layout.shape());
         let fits = |fit: &dyn Fn(usize) -> bool| {
-            shape.rank() == space.rank() && (0..shape.rank()).all(|axis| shape[axis] == space[axis] || fit(axis))
+            shape.rank() == space.rank()
+                && (0..shape.rank()).all(|axis| shape[axis] == space[axis] || fit(axis))
         };
         let holds = match &self.launch.kernel.body {
             Body::Map(_)
@@ -177,7 +178,8 @@ impl Check<'_> {
         self.that(specs == outputs, || format!("the program has {outputs} results, the kernel {specs}"))?;
         let uniform = kernel.uniform();
         for (o, (&reg, output)) in program.outputs.iter().zip(&kernel.outputs).enumerate() {
-            let of_rows = output.axes.len() + row_axes == rank && output.axes.iter().all(|&a| a + row_axes < rank);
+            let of_rows =
+                output.axes.len() + row_axes == rank && output.axes.iter().all(|&a| a + row_axes < rank);
             self.that(of_rows || output.axes.len() == rank, || {
                 format!("output {o} is neither one value a row nor one a position")
             })?;

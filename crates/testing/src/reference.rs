@@ -12,8 +12,8 @@ use std::{
 
 use tensor_core::{
     ArgReduceOp, Backend, BinaryOp, Buffer, CompareOp, CumulativeOp, DType, Device, DeviceInfo, DeviceKind,
-    Error, ErrorKind, Launch, Layout, Limits, MemoryStats, RandomKind, ReduceOp, Result, Scalar,
-    Storage, UnaryOp,
+    Error, ErrorKind, Launch, Layout, Limits, MemoryStats, RandomKind, ReduceOp, Result, Scalar, Storage,
+    UnaryOp,
     kernel::{Body, Instr, Output, Program},
     philox,
 };
@@ -195,15 +195,12 @@ fn compute(launch: &Launch<'_>, inputs: &[Vec<Scalar>]) -> Result<Vec<Vec<Scalar
     let kernel = launch.kernel;
     let (space, operands) = (&kernel.space, &kernel.operands);
     let layout = |k: usize| &operands[k].layout;
-    let read = |index: &[usize]| -> Vec<Scalar> {
-        (0..operands.len()).map(|k| at(k, layout(k), index)).collect()
-    };
+    let read =
+        |index: &[usize]| -> Vec<Scalar> { (0..operands.len()).map(|k| at(k, layout(k), index)).collect() };
     let elementwise = |program: &Program| -> Vec<Vec<Scalar>> {
         let positions = indices(space);
         let results = positions.iter().enumerate();
-        results
-            .map(|(flat, index)| evaluate(program, &read(index), launch.scalars, flat as u64))
-            .collect()
+        results.map(|(flat, index)| evaluate(program, &read(index), launch.scalars, flat as u64)).collect()
     };
     // Where output `o` has the value of a position of the space.
     let over_space = |output: &Output| Layout::new(space.clone(), &output.strides_over(space.rank()), 0);
@@ -332,8 +329,7 @@ fn compute(launch: &Launch<'_>, inputs: &[Vec<Scalar>]) -> Result<Vec<Vec<Scalar
             let mut out = Vec::new();
             for index in indices(space) {
                 let mut from = index.clone();
-                from[*axis] =
-                    checked("gather", at(1, layout(1), &index), *axis, layout(0).shape()[*axis])?;
+                from[*axis] = checked("gather", at(1, layout(1), &index), *axis, layout(0).shape()[*axis])?;
                 out.push(at(0, layout(0), &from));
             }
             vec![out]

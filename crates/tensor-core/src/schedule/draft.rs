@@ -94,7 +94,8 @@ fn contraction(subscripts: &Subscripts, stored: &Layout, dtype: DType, lhs: &Lay
     let labels: SmallVec<[u8; 8]> = kept.chain(summed).collect();
     let over = |own: &[u8], layout: &Layout| {
         let places = labels.iter().map(|label| own.iter().position(|l| l == label));
-        places.map(|at| at.map_or((None, 0), |at| (Some(layout.shape()[at]), layout.strides()[at])))
+        places
+            .map(|at| at.map_or((None, 0), |at| (Some(layout.shape()[at]), layout.strides()[at])))
             .unzip::<_, _, SmallVec<[Option<usize>; 8]>, Strides>()
     };
     let (left, right) = (over(&subscripts.lhs, lhs), over(&subscripts.rhs, rhs));

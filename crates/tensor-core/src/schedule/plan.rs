@@ -323,8 +323,11 @@ fn stored_orders(facts: &Facts<'_>) -> Vec<Option<SmallVec<[usize; 5]>>> {
     }
     let stored_here =
         |item: &Item| matches!(item.node.op, Op::Contract(_)) && item.value.is_none() && !item.store;
-    let mut readers: Vec<Readers<'_>> =
-        facts.items.iter().map(|item| if stored_here(item) { Readers::None } else { Readers::Others }).collect();
+    let mut readers: Vec<Readers<'_>> = facts
+        .items
+        .iter()
+        .map(|item| if stored_here(item) { Readers::None } else { Readers::Others })
+        .collect();
     for item in facts.items.iter().filter(|item| item.value.is_none()) {
         for &input in &item.inputs {
             let known = &mut readers[input as usize];

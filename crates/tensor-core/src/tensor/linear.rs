@@ -120,17 +120,22 @@ impl Tensor {
             }
         }
         let known = |label: &u8| {
-            let of = |labels: &[u8], t: &Tensor| labels.iter().position(|l| l == label).map(|at| t.dims()[at]);
+            let of =
+                |labels: &[u8], t: &Tensor| labels.iter().position(|l| l == label).map(|at| t.dims()[at]);
             (of(left, self), of(right, rhs))
         };
         for label in left.iter().chain(right).chain(out) {
             match known(label) {
                 (Some(l), Some(r)) if l != r => {
-                    return Err(bad(format!("the axis labelled {label} has size {l} in one operand, {r} in the other")));
+                    return Err(bad(format!(
+                        "the axis labelled {label} has size {l} in one operand, {r} in the other"
+                    )));
                 }
                 (None, None) => return Err(bad(format!("the result's label {label} is no operand's"))),
                 (None, Some(_)) | (Some(_), None) if !out.contains(label) => {
-                    return Err(bad(format!("label {label} is one operand's alone; sum over its axis first")));
+                    return Err(bad(format!(
+                        "label {label} is one operand's alone; sum over its axis first"
+                    )));
                 }
                 _ => {}
             }

@@ -259,13 +259,19 @@ impl Tensor {
         let axis = self.shape().axis(axis, OP)?;
         let n = self.dims()[axis];
         if step == 0 || dilation == 0 {
-            return Err(Error::invalid(OP, "a step or dilation of 0: windows and their elements must be apart"));
+            return Err(Error::invalid(
+                OP,
+                "a step or dilation of 0: windows and their elements must be apart",
+            ));
         }
         let reach = size.saturating_sub(1).saturating_mul(dilation).saturating_add(usize::from(size > 0));
         if reach > n {
             return Err(Error::invalid(
                 OP,
-                format!("a window of {size} elements, {dilation} apart, reaches over {reach}; axis {axis} of {} has {n}", self.shape()),
+                format!(
+                    "a window of {size} elements, {dilation} apart, reaches over {reach}; axis {axis} of {} has {n}",
+                    self.shape()
+                ),
             ));
         }
         let count = (n - reach) / step + 1;
