@@ -7,7 +7,7 @@ use super::{
     program::{Builder, Fused, Part, ScalarRef},
 };
 use crate::{
-    Error, Layout, Op, Result, Shape,
+    DType, Error, Layout, Op, Result, Shape,
     kernel::{
         ArgReduceKernel, ArgSortKernel, CopyKernel, CumulativeKernel, GatherKernel, Kernel, MapKernel,
         MatMulKernel, ReduceKernel, Region, RowKernel, ScatterAddKernel,
@@ -48,18 +48,22 @@ pub(super) fn write_kernels(facts: &Facts<'_>, groups: &[Group]) -> Result<Vec<D
             }
             (builder, regs)
         });
-        let draft = if builder.is_none() { Some(opaque(facts, g as u32, group.roots[0])?) } else { None };
-        if let Some(draft) = &draft {
-            for &source in &draft.sources {
-                needed[source as usize] = true;
-            }
+        let own = match builder {
+            Some(_) => SmallVec::new(),
+            None => opaque(facts, g as u32, group.roots[0])?,
+        };
+        // The kernels of a tuple read each other's results only where they run.
+        for &source in own.iter().flat_map(|draft| &draft.sources) {
+            needed[source as usize] |= facts.kernel_of(source) != Some(g as u32);
         }
-        builders.push((builder, draft));
+        builders.push((builder, own));
     }
-    for (group, (builder, draft)) in groups.iter().zip(builders) {
-        if let Some(draft) = draft {
-            drafts.push(draft);
-        } else if let Some((builder, regs)) = builder {
+    for (group, (builder, mut own)) in groups.iter().zip(builders) {
+        if own.len() > 1 {
+            keep_needed(&mut own, &mut needed);
+        }
+        drafts.extend(own);
+        if let Some((builder, regs)) = builder {
             let kept = || group.roots.iter().zip(&regs).filter(|(i, _)| needed[**i as usize]);
             let results: SmallVec<[u32; 2]> = kept().map(|(&i, _)| i).collect();
             let outputs = kept().map(|(_, &reg)| reg).collect();
@@ -87,6 +91,17 @@ pub(super) fn write_kernels(facts: &Facts<'_>, groups: &[Group]) -> Result<Vec<D
     Ok(drafts)
 }
 
+/// Drops those kernels of a tuple whose results nobody needs.
+fn keep_needed(drafts: &mut SmallVec<[Draft; 1]>, needed: &mut [bool]) {
+    for at in (0..drafts.len()).rev() {
+        if drafts[at].results.iter().any(|&result| needed[result as usize]) {
+            drafts[at].sources.iter().for_each(|&source| needed[source as usize] = true);
+        } else {
+            drafts.remove(at);
+        }
+    }
+}
+
 /// Whether what is stored once a row is the same all along it.
 fn has_one_value_a_row(rows: &RowKernel) -> bool {
     let uniform = rows.uniform();
@@ -97,8 +112,8 @@ fn swapped(layout: &Layout) -> Layout {
     layout.permute(&last_two_swapped(layout.shape().rank()))
 }
 
-/// The kernel of an item that is no map.
-fn opaque(facts: &Facts<'_>, g: u32, i: u32) -> Result<Draft> {
+/// The kernel of an item that is no map; of a tuple, the kernels in order.
+fn opaque(facts: &Facts<'_>, g: u32, i: u32) -> Result<SmallVec<[Draft; 1]>> {
     let item = &facts.items[i as usize];
     let dtype = item.node.dtype;
     let input = |k: usize| facts.place(item.inputs[k]);
@@ -131,13 +146,7 @@ fn opaque(facts: &Facts<'_>, g: u32, i: u32) -> Result<Draft> {
             dtype: input_dtype(0),
             input: read(0),
         }),
-        Op::ArgSort { axis, descending } => Kernel::ArgSort(ArgSortKernel {
-            axis: *axis,
-            descending: *descending,
-            k: item.node.shape[*axis],
-            dtype: input_dtype(0),
-            input: read(0),
-        }),
+        Op::Sort { axis, descending } => return Ok(sort(facts, i, *axis, *descending)),
         Op::MatMul => {
             let rank = item.node.shape.rank();
             let batch: Shape = item.node.shape[..rank - 2].iter().copied().collect();
@@ -216,9 +225,31 @@ fn opaque(facts: &Facts<'_>, g: u32, i: u32) -> Result<Draft> {
         | Op::Expand
         | Op::Slice { .. }
         | Op::ToDevice
-        | Op::Custom(_) => {
+        | Op::Custom(_)
+        | Op::TupleElement { .. } => {
             return Err(Error::invalid(item.node.op.name(), "it has no kernel of its own"));
         }
     };
-    Ok(Draft { kernel, sources, scalars, results: SmallVec::from_elem(i, 1), origin: i })
+    let draft = Draft { kernel, sources, scalars, results: SmallVec::from_elem(i, 1), origin: i };
+    Ok(SmallVec::from_iter([draft]))
+}
+
+/// The indices in order, and the values that they point at.
+fn sort(facts: &Facts<'_>, i: u32, axis: usize, descending: bool) -> SmallVec<[Draft; 1]> {
+    let (values, indices) = (i + 1, i + 2);
+    let read = facts.items[i as usize].inputs[0];
+    let (source, input) = facts.place(read);
+    let dtype = facts.items[read as usize].node.dtype;
+    let index = Layout::contiguous(facts.shape(indices).clone());
+    let k = index.shape()[axis];
+    let order = Kernel::ArgSort(ArgSortKernel { axis, descending, k, dtype, input: input.clone() });
+    let take = Kernel::Gather(GatherKernel { axis, dtype, index_dtype: DType::I32, input, index });
+    let draft = |kernel, sources: &[u32], result| Draft {
+        kernel,
+        sources: SmallVec::from_slice(sources),
+        scalars: SmallVec::new(),
+        results: SmallVec::from_elem(result, 1),
+        origin: i,
+    };
+    SmallVec::from_vec(vec![draft(order, &[source], indices), draft(take, &[source, indices], values)])
 }
