@@ -36,6 +36,8 @@ pub(crate) struct Collector {
     items: Vec<Item>,
     key: Vec<u64>,
     frames: Vec<Frame>,
+    /// Copies from other devices that are yet to be made.
+    copies: Vec<Arc<Node>>,
     epoch: u64,
     /// Scratch of `decide_what_stays`, kept for its memory.
     edges: Vec<u32>,
@@ -87,24 +89,26 @@ impl Collector {
         std::mem::replace(&mut self.items, SPARE.take())
     }
 
-    /// Brings into order what the targets, taken out of their list, wait for.
-    pub(crate) fn collect(&mut self, targets: &mut Vec<Arc<Node>>) {
+    /// Brings into order what the targets wait for. Gives the copies from other devices that are to be made before it can be planned.
+    pub(crate) fn collect(&mut self, targets: &[Arc<Node>]) -> Vec<Arc<Node>> {
         // None is ever used twice: 32 bits of them last for hours.
         static EPOCH: AtomicU64 = AtomicU64::new(1);
         self.epoch = EPOCH.fetch_add(1, Ordering::Relaxed);
         self.items.clear();
-        for target in targets.drain(..) {
-            let place = match self.place(&target) {
+        for target in targets {
+            let place = match self.place(target) {
                 Some(place) => place,
                 None if target.has_value() => continue,
-                None => self.visit(target),
+                None => self.visit(target.clone()),
             };
             self.items[place as usize].store = true;
         }
-        if !self.items.is_empty() {
+        let copies = std::mem::take(&mut self.copies);
+        if !self.items.is_empty() && copies.is_empty() {
             self.decide_what_stays();
             self.write_key();
         }
+        copies
     }
 
     /// The node's place in the order, if it was met in this evaluation.
@@ -158,6 +162,11 @@ impl Collector {
         if let Some(value) = state.value.clone() {
             drop(state);
             return Entry::Placed(self.push(node, Places::new(), Some(value)));
+        }
+        if let Op::ToDevice = node.op {
+            drop(state);
+            self.copies.push(node.clone());
+            return Entry::Placed(self.push(node, Places::new(), None));
         }
         let inputs = match node.op {
             // Where the result was computed by other operations, the tuple is the tape's business.
@@ -225,7 +234,7 @@ impl Collector {
             let item = &self.items[i];
             let held = item.node.held();
             let elsewhere = Arc::strong_count(&item.node) > 1 + edges[i] as usize;
-            // A target's own reference by the caller counts as one elsewhere.
+            // The caller's own reference to a target counts as one elsewhere.
             let dies = !item.store && !held && !elsewhere && let_go[i];
             if let Some(value) = &item.value {
                 // Another thread that reads the value holds the node, then the buffer, and lets go of them in that order: with
@@ -360,7 +369,16 @@ pub(super) fn write_op(key: &mut Vec<u64>, op: &Op, rest: u64) {
             word(17, *op as u64 | u64::from(*keepdim) << 7);
             key.push(*axis as u64);
         }
-        Op::MatMul => word(18, 0),
+        Op::Contract(subscripts) => {
+            word(18, 0);
+            let lists = [&subscripts.lhs, &subscripts.rhs, &subscripts.out];
+            key.extend(lists.iter().map(|list| list.len() as u64));
+            key.extend(lists.iter().flat_map(|list| list.iter().map(|&label| u64::from(label))));
+        }
+        Op::Unfold { axis, step, dilation } => {
+            word(25, 0);
+            key.extend([*axis as u64, *step as u64, *dilation as u64]);
+        }
         Op::Gather { axis } => {
             word(19, 0);
             key.push(*axis as u64);

@@ -7,12 +7,13 @@ use std::sync::{
 
 use smallvec::SmallVec;
 
-use super::Tensor;
+use super::{Tensor, create::check};
 use crate::{
     Device, Error, ErrorKind, Op, Result,
     grad_mode::set_grad_enabled,
-    node::{Extra, Inputs, Node, Value, Variable, lock},
+    node::{Extra, Inputs, Node, Variable, lock},
     origin::here,
+    schedule::pending,
 };
 
 impl Tensor {
@@ -235,32 +236,21 @@ impl Tensor {
 
     /// This tensor on `device`; the tensor itself if it is there already. Gradients flow back to where it came from.
     ///
+    /// As any operation this computes nothing: the elements are copied when someone looks at what depends on them.
+    ///
     /// # Errors
-    /// A failure to compute it here, to allocate there, or a dtype that the other device lacks.
+    /// A dtype that the other device lacks, or more than it holds in one buffer. A failure to compute it here or to allocate there is
+    /// told when it is evaluated, with this line.
     #[track_caller]
     #[doc(alias("cuda", "cpu", "gpu", "mps"))]
     pub fn to(&self, device: &Device) -> Result<Tensor> {
         if self.device() == *device {
             return Ok(self.clone());
         }
-        device.require(self.dtype(), "to")?;
-        let bytes = self.read_bytes()?;
-        let value = Value::upload(device, self.dtype(), &bytes)?;
+        check("to", self.shape(), self.dtype(), device)?;
+        pending::note_bytes(self.numel() * self.dtype().size());
         let inputs = Inputs::from_iter([self.node()]);
-        let tracked = inputs[0].is_tracked() && crate::grad_mode::is_grad_enabled();
-        let inputs = if tracked { inputs } else { Inputs::new() };
-        let op = if tracked { Op::ToDevice } else { Op::Leaf };
-        let node = Node::new(
-            op,
-            self.shape().clone(),
-            self.dtype(),
-            device.clone(),
-            inputs,
-            Some(value),
-            tracked,
-            here(),
-        );
-        Ok(Tensor::first(node))
+        Ok(Tensor::build_on(Op::ToDevice, self.shape().clone(), self.dtype(), device.clone(), inputs))
     }
 }
 
@@ -281,7 +271,7 @@ fn cell_value(node: &Arc<Node>, tracked: bool) -> Tensor {
         tensor.0.release();
     }
     if waits {
-        crate::schedule::pending::register(&tensor.0);
+        pending::register(&tensor.0);
     }
     tensor
 }

@@ -234,7 +234,7 @@ impl Tensor {
     }
 
     #[track_caller]
-    fn build_on(op: Op, shape: Shape, dtype: DType, device: Device, inputs: Inputs) -> Tensor {
+    pub(super) fn build_on(op: Op, shape: Shape, dtype: DType, device: Device, inputs: Inputs) -> Tensor {
         let tracked = dtype.is_float() && inputs.iter().any(|n| n.is_tracked()) && is_grad_enabled();
         let waits = !inputs.is_empty();
         let node = Node::new(op, shape, dtype, device, inputs, None, tracked, here());
