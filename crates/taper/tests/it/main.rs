@@ -28,3 +28,4 @@ mod shapes;
 mod shared_leaves;
 mod sort;
 mod third_party;
+mod transfers;

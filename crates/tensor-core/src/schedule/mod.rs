@@ -6,6 +6,7 @@
 
 mod assemble;
 mod bounds;
+mod cache;
 mod collect;
 mod draft;
 mod execute;
@@ -17,49 +18,39 @@ mod transfer;
 
 use std::sync::{Arc, MutexGuard};
 
-use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use self::transfer::Evaluation;
+use self::{cache::Cache, transfer::Evaluation};
 use crate::{
     Device, Error, Result,
     node::{Node, lock},
 };
 
 /// Plans of graph forms seen before, for one device.
-#[derive(Default)]
 pub(crate) struct PlanCache {
-    plans: FxHashMap<Box<[u64]>, Entry>,
-    /// Counts lookups, so that plans not asked for in a long time can go.
-    clock: u64,
+    plans: Cache<Arc<assemble::Plan>>,
     collector: collect::Collector,
     singles: single::Singles,
 }
 
-struct Entry {
-    plan: Arc<assemble::Plan>,
-    used: u64,
-}
+/// How much memory plans take: those of some hundred training steps of a large network, as where the last batch, or the length of
+/// sequences, varies.
+const MAX_BYTES: usize = 64 << 20;
 
-/// Plans kept; when there are more, the half not used for longest goes.
-const MAX_PLANS: usize = 512;
+impl Default for PlanCache {
+    fn default() -> PlanCache {
+        PlanCache { plans: Cache::new(MAX_BYTES), collector: Default::default(), singles: Default::default() }
+    }
+}
 
 impl PlanCache {
     fn plan(&mut self, device: &Device) -> Result<Arc<assemble::Plan>> {
-        self.clock += 1;
         let key = self.collector.key();
-        if let Some(entry) = self.plans.get_mut(key) {
-            entry.used = self.clock;
-            return Ok(entry.plan.clone());
-        }
-        if self.plans.len() >= MAX_PLANS {
-            let mut ages: Vec<u64> = self.plans.values().map(|e| e.used).collect();
-            ages.sort_unstable();
-            let middle = ages[ages.len() / 2];
-            self.plans.retain(|_, e| e.used > middle);
+        if let Some(plan) = self.plans.get(key) {
+            return Ok(plan.clone());
         }
         let plan = Arc::new(plan::plan(self.collector.items(), &device.info().limits)?);
-        self.plans.insert(key.into(), Entry { plan: plan.clone(), used: self.clock });
+        self.plans.insert(key, plan.clone(), plan.bytes());
         Ok(plan)
     }
 }
