@@ -2,7 +2,6 @@
 //! it links once.
 
 mod common;
-mod conv;
 mod derive;
 mod layers;
 mod losses;

@@ -4,6 +4,7 @@
 mod async_reads;
 mod bad_index;
 mod common;
+mod conv;
 mod cumulative;
 mod elementwise;
 mod endurance;
