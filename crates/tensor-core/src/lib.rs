@@ -26,6 +26,7 @@ mod op;
 mod origin;
 mod philox;
 mod rounding;
+pub mod rows;
 mod scalar;
 mod schedule;
 mod shape;
