@@ -6,6 +6,7 @@ mod bad_index;
 mod common;
 mod conv;
 mod cumulative;
+mod einsum;
 mod elementwise;
 mod endurance;
 mod errors;
