@@ -121,8 +121,8 @@ def lion_step(parameters, state, lr, betas, weight_decay):
 
 
 class Lion:
-    def __init__(self, groups):
-        self.groups, self.state = groups, {}
+    def __init__(self, groups, **options):
+        self.groups, self.state = [{**options, **group} for group in groups], {}
 
     def step(self):
         for group in self.groups:
@@ -201,12 +201,12 @@ def optimizers():
         used = 2 if name.startswith("Muon") else 3
         p = [x.clone().requires_grad_() for x in start[:used]]
         default = option.get("lr") if "lr" in option else make(p[:1]).defaults["lr"]
-        groups = [{"params": p[:1] + p[2:], **option, "lr": default}, {"params": p[1:2], **option, "lr": default / 2}]
+        groups = [{"params": p[:1] + p[2:], "lr": default}, {"params": p[1:2], "lr": default / 2}]
         muon, iteration = precise_muon()
         usual = muon._zeropower_via_newtonschulz
         if name == "Muon":
             muon._zeropower_via_newtonschulz = iteration
-        optimizer = (torch.optim.Muon if name == "MuonBFloat16" else make)(groups)
+        optimizer = (torch.optim.Muon if name == "MuonBFloat16" else make)(groups, **option)
         values = []
         for step in range(25):
             for x, grad in zip(p, gradients[step]):

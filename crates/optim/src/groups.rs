@@ -7,7 +7,8 @@ use std::{collections::HashSet, fmt};
 
 use autograd::no_grad;
 use tensor_core::{
-    Device, Error, ErrorKind, Result, State, StateReader, StateValue, Stateful, Tensor, eval_all, eval_pending,
+    Device, Error, ErrorKind, Result, State, StateReader, StateValue, Stateful, Tensor, eval_all,
+    eval_pending,
 };
 
 use crate::Optimizer;
@@ -265,8 +266,10 @@ pub(crate) fn check_parameters<'a>(
         }
         for parameter in group {
             if !parameter.is_cell() {
-                let message =
-                    format!("tensor {i} of shape {} is no parameter; use .requires_grad()", parameter.shape());
+                let message = format!(
+                    "tensor {i} of shape {} is no parameter; use .requires_grad()",
+                    parameter.shape()
+                );
                 return Err(Error::invalid(op, message));
             }
             if !seen.insert(parameter.id()) {

@@ -5,9 +5,7 @@ use tensor_core::{Error, Result, State, StateReader, Stateful, Tensor};
 
 use crate::{
     Choice, Optimizer, Setting,
-    groups::{
-        check_grad, check_parameters, compute, count, load_settings, required, save_settings, settled,
-    },
+    groups::{check_grad, check_parameters, compute, count, load_settings, required, save_settings, settled},
     line_search::{Point, strong_wolfe},
     rules::not_negative,
 };
@@ -220,11 +218,7 @@ impl Lbfgs {
         Ok(())
     }
 
-    fn iterate(
-        &self,
-        memory: &mut Memory,
-        closure: &mut dyn FnMut() -> Result<Tensor>,
-    ) -> Result<Tensor> {
+    fn iterate(&self, memory: &mut Memory, closure: &mut dyn FnMut() -> Result<Tensor>) -> Result<Tensor> {
         let config = self.config;
         let (first_loss, mut loss, mut grad) = self.evaluate(closure)?;
         let mut evaluations = 1;
@@ -387,7 +381,8 @@ impl Optimizer for Lbfgs {
     /// Always: a step needs a closure. Call [`Lbfgs::step`] with one.
     #[track_caller]
     fn step(&mut self) -> Result<()> {
-        let message = "a step evaluates the function several times: call Lbfgs::step with a closure that computes it";
+        let message =
+            "a step evaluates the function several times: call Lbfgs::step with a closure that computes it";
         Err(Error::invalid(OP, message))
     }
 

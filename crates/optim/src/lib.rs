@@ -50,9 +50,9 @@ pub use optimizer::Optimizer;
 pub use radam::{RAdam, RAdamConfig};
 pub use rmsprop::{RmsProp, RmsPropConfig};
 pub use schedule::{
-    Anneal, ChainedScheduler, ConstantLr, CosineAnnealingLr, CosineAnnealingWarmRestarts, CyclicConfig, CyclicLr,
-    CyclicScale, ExponentialLr, LambdaLr, LinearLr, LrSchedule, LrScheduler, MultiStepLr, MultiplicativeLr,
-    OneCycleConfig, OneCycleLr, PolynomialLr, ReduceLrOnPlateau, ReduceLrOnPlateauConfig, SequentialLr, StepLr,
-    ThresholdMode,
+    Anneal, ChainedScheduler, ConstantLr, CosineAnnealingLr, CosineAnnealingWarmRestarts, CyclicConfig,
+    CyclicLr, CyclicScale, ExponentialLr, LambdaLr, LinearLr, LrSchedule, LrScheduler, MultiStepLr,
+    MultiplicativeLr, OneCycleConfig, OneCycleLr, PolynomialLr, ReduceLrOnPlateau, ReduceLrOnPlateauConfig,
+    SequentialLr, StepLr, ThresholdMode,
 };
 pub use sgd::{Sgd, SgdConfig};

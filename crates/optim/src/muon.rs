@@ -125,7 +125,10 @@ impl UpdateRule for MuonConfig {
     fn check(&self) -> Result<()> {
         let MuonConfig { lr, weight_decay, momentum, ns_coefficients: (a, b, c), eps, ns_steps, .. } = *self;
         let name = Self::NAME;
-        not_negative(name, [("lr", lr), ("weight_decay", weight_decay), ("momentum", momentum), ("eps", eps)])?;
+        not_negative(
+            name,
+            [("lr", lr), ("weight_decay", weight_decay), ("momentum", momentum), ("eps", eps)],
+        )?;
         if momentum > 1.0 {
             return Err(Error::invalid(name, format!("momentum {momentum}: give a number from 0 to 1")));
         }

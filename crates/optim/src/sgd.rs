@@ -109,9 +109,7 @@ impl UpdateRule for SgdConfig {
         if self.momentum != 0.0 {
             let buffer = match &state.momentum_buffer {
                 None => step.detach(),
-                Some(last) => {
-                    last.mul_scalar(self.momentum).add(&step.mul_scalar(1.0 - self.dampening))?
-                }
+                Some(last) => last.mul_scalar(self.momentum).add(&step.mul_scalar(1.0 - self.dampening))?,
             };
             step = if self.nesterov { step.add(&buffer.mul_scalar(self.momentum))? } else { buffer.clone() };
             state.momentum_buffer = Some(buffer);

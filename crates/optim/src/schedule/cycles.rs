@@ -108,8 +108,7 @@ impl OneCycleLr {
         let total = total_steps as f64;
         let first = max_lr / div_factor;
         let last = first / final_div_factor;
-        let up =
-            Phase { end: pct_start * total - 1.0, rates: (first, max_lr), momenta: (greatest, least) };
+        let up = Phase { end: pct_start * total - 1.0, rates: (first, max_lr), momenta: (greatest, least) };
         if self.config.three_phase {
             let end = 2.0 * pct_start * total - 2.0;
             let down = Phase { end, rates: (max_lr, first), momenta: (least, greatest) };

@@ -1,18 +1,14 @@
 //! Optimizers and schedules beside PyTorch's, number by number (`scripts/torch_fixtures.py` writes them).
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod common;
-
-use common::{assert_close, device, has, of};
+use crate::{
+    common::{assert_close, device, has, of},
+    pytorch::fixture,
+};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use taper::optim::*;
 use taper::prelude::*;
-
-fn fixture<T: for<'a> Deserialize<'a>>(name: &str) -> T {
-    let path = format!("{}/tests/fixtures/{name}.json", env!("CARGO_MANIFEST_DIR"));
-    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
-}
 
 #[derive(Deserialize)]
 struct Array {
@@ -66,7 +62,7 @@ fn follow<C: UpdateRule + Default>(runs: &Runs, case: &Run, dtype: DType, within
     let make = |array: &Array| Ok(of(&array.data, &array.shape, dtype, &d)?.requires_grad());
     let p: Vec<Tensor> = runs.parameters[..used].iter().map(make).collect::<Result<_>>()?;
     let (mut second, mut first) = (p.clone(), p.clone());
-    first.remove(1);
+    drop(first.remove(1));
     second.retain(|x| x.dims() == p[1].dims());
     let grouped = |config: C| {
         let mut slow = config;
@@ -89,7 +85,8 @@ fn follow<C: UpdateRule + Default>(runs: &Runs, case: &Run, dtype: DType, within
         optimizer.step()?;
         if runs.after.contains(&(step + 1)) {
             for (x, expected) in p.iter().zip(noted.next().unwrap()) {
-                let what = format!("{} {:?} in {dtype} after {} steps", case.optimizer, case.options, step + 1);
+                let what =
+                    format!("{} {:?} in {dtype} after {} steps", case.optimizer, case.options, step + 1);
                 assert_close(&x.to_f64_vec()?, expected, within, &what);
             }
         }
@@ -201,7 +198,10 @@ fn lbfgs_steps_as_pytorchs() -> Result<()> {
                 assert_close(&x.to_f64_vec()?, &step.x, within, &what);
                 assert_close(&y.to_f64_vec()?, &step.y, within, &what);
                 let state = lbfgs.state_dict();
-                assert_eq!(state.number("state.0.func_evals"), Some(taper::Scalar::Int(step.func_evals as i64)));
+                assert_eq!(
+                    state.number("state.0.func_evals"),
+                    Some(taper::Scalar::Int(step.func_evals as i64))
+                );
                 // Resumed by another.
                 lbfgs = Lbfgs::new([x.clone(), y.clone()], base);
                 lbfgs.load_state_dict(&state)?;
@@ -291,7 +291,8 @@ fn schedule(name: &str, a: &Value) -> Result<Boxed> {
         "MultiplicativeLR" => Box::new(MultiplicativeLr::new(function(a))),
         "SequentialLR" => {
             let mut parts = a["parts"].as_array().unwrap().iter();
-            let mut part = || parts.next().map(|p| schedule(p["schedule"].as_str().unwrap(), &p["arguments"]));
+            let mut part =
+                || parts.next().map(|p| schedule(p["schedule"].as_str().unwrap(), &p["arguments"]));
             let mut all = SequentialLr::new(part().unwrap()?);
             for milestone in a["milestones"].as_array().unwrap() {
                 all = all.then(milestone.as_u64().unwrap(), part().unwrap()?)?;
@@ -301,7 +302,8 @@ fn schedule(name: &str, a: &Value) -> Result<Boxed> {
         }
         "ChainedScheduler" => {
             let mut parts = a["parts"].as_array().unwrap().iter();
-            let mut part = || parts.next().map(|p| schedule(p["schedule"].as_str().unwrap(), &p["arguments"]));
+            let mut part =
+                || parts.next().map(|p| schedule(p["schedule"].as_str().unwrap(), &p["arguments"]));
             let mut all = ChainedScheduler::new(part().unwrap()?);
             while let Some(next) = part() {
                 all = all.and(next?);
