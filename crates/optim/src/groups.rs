@@ -231,6 +231,14 @@ impl<C: UpdateRule> ParamGroups<C> {
                 let value =
                     group.config.update(&parameter.to_dtype(wide)?, &grad.to_dtype(wide)?, &mut state)?;
                 change_tensors(&mut state, |tensor| tensor.to_dtype(kept))?;
+                if value.shape() != parameter.shape() {
+                    return Err(Error::new(ErrorKind::ShapeMismatch {
+                        op: C::NAME,
+                        lhs: parameter.shape().clone(),
+                        rhs: value.shape().clone(),
+                        hint: "an update has the shape of its parameter".into(),
+                    }));
+                }
                 updates.push(Update { group: g, index: i, value: value.to_dtype(kept)?, state });
             }
         }

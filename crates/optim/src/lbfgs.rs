@@ -1,7 +1,7 @@
 //! L-BFGS, step for step as PyTorch computes it.
 
 use autograd::{enable_grad, no_grad};
-use tensor_core::{Error, Result, State, StateReader, Stateful, Tensor};
+use tensor_core::{Device, Error, Result, State, StateReader, Stateful, Tensor};
 
 use crate::{
     Choice, Optimizer, Setting,
@@ -169,18 +169,21 @@ impl Lbfgs {
     }
 
     /// One step. `closure` computes the function, calls `backward` and returns the loss; it is called up to `max_eval` times, and
-    /// gradients are cleared before each. Gives the loss of before the step.
+    /// gradients are cleared before each. Gives the loss of before the step, as a number, since it was read anyway.
     ///
     /// # Errors
     /// Settings or parameters that make no sense, what the closure returns, a loss of more than one element, a closure that leaves no
     /// gradient, or a failure to compute. No parameter has changed then, and nothing that is kept.
     #[track_caller]
-    pub fn step(&mut self, mut closure: impl FnMut() -> Result<Tensor>) -> Result<Tensor> {
+    pub fn step(&mut self, mut closure: impl FnMut() -> Result<Tensor>) -> Result<f64> {
         if let Err(error) = self.check() {
             return Err(error.here());
         }
         let before = self.values();
-        let mut memory = self.memory.clone();
+        let mut memory = match no_grad(|| self.memory.on(&self.parameters[0].device())) {
+            Ok(memory) => memory,
+            Err(error) => return Err(error.here()),
+        };
         match self.iterate(&mut memory, &mut closure) {
             Ok(loss) => {
                 self.memory = memory;
@@ -197,10 +200,11 @@ impl Lbfgs {
 
     fn check(&mut self) -> Result<()> {
         self.config.check()?;
-        if self.parameters_checked {
-            return Ok(());
+        if !self.parameters_checked {
+            check_parameters(OP, std::iter::once(self.parameters.as_slice()))?;
+            self.parameters_checked = true;
         }
-        check_parameters(OP, std::iter::once(self.parameters.as_slice()))?;
+        // They may have moved since.
         let first = &self.parameters[0];
         for parameter in &self.parameters {
             if parameter.device() != first.device() || parameter.dtype() != first.dtype() {
@@ -214,13 +218,13 @@ impl Lbfgs {
                 return Err(Error::invalid(OP, message));
             }
         }
-        self.parameters_checked = true;
         Ok(())
     }
 
-    fn iterate(&self, memory: &mut Memory, closure: &mut dyn FnMut() -> Result<Tensor>) -> Result<Tensor> {
+    fn iterate(&self, memory: &mut Memory, closure: &mut dyn FnMut() -> Result<Tensor>) -> Result<f64> {
         let config = self.config;
-        let (first_loss, mut loss, mut grad) = self.evaluate(closure)?;
+        let (mut loss, mut grad) = self.evaluate(closure)?;
+        let first_loss = if config.maximize { -loss } else { loss };
         let mut evaluations = 1;
         memory.func_evals += 1;
         if greatest(&grad)? <= config.tolerance_grad {
@@ -247,7 +251,7 @@ impl Lbfgs {
                     let start = Point { t: 0.0, loss, grad, slope };
                     let at = |t: f64| {
                         self.move_to(&x, t, &d)?;
-                        let (_, loss, grad) = self.evaluate(closure)?;
+                        let (loss, grad) = self.evaluate(closure)?;
                         Ok(Point { t, loss, slope: dot(&grad, &d)?, grad })
                     };
                     let steps = config.max_eval().saturating_sub(evaluations);
@@ -259,7 +263,7 @@ impl Lbfgs {
                 None => {
                     self.move_to(&x, t, &d)?;
                     if n != config.max_iter {
-                        (_, loss, grad) = self.evaluate(closure)?;
+                        (loss, grad) = self.evaluate(closure)?;
                         used = 1;
                     }
                 }
@@ -277,8 +281,8 @@ impl Lbfgs {
         Ok(first_loss)
     }
 
-    /// The loss as it came, to be descended, and all gradients laid end to end, to be descended.
-    fn evaluate(&self, closure: &mut dyn FnMut() -> Result<Tensor>) -> Result<(Tensor, f64, Tensor)> {
+    /// The loss, and all gradients laid end to end, both to be descended.
+    fn evaluate(&self, closure: &mut dyn FnMut() -> Result<Tensor>) -> Result<(f64, Tensor)> {
         self.zero_grad();
         let loss = enable_grad(closure)?;
         if loss.numel() != 1 {
@@ -303,9 +307,8 @@ impl Lbfgs {
             Ok::<Tensor, Error>(if self.config.maximize { flat.neg() } else { flat })
         })?;
         compute(std::slice::from_ref(&grad))?;
-        let loss = loss.detach();
-        let value = loss.item_f64()?;
-        Ok((loss, if self.config.maximize { -value } else { value }, grad))
+        let loss = loss.detach().item_f64()?;
+        Ok((if self.config.maximize { -loss } else { loss }, grad))
     }
 
     fn values(&self) -> Vec<Tensor> {
@@ -330,6 +333,16 @@ impl Lbfgs {
 }
 
 impl Memory {
+    /// A copy, on the device of the parameters.
+    fn on(&self, device: &Device) -> Result<Memory> {
+        let mut memory = self.clone();
+        let Memory { d, prev_flat_grad, old_dirs, old_stps, .. } = &mut memory;
+        for tensor in d.iter_mut().chain(prev_flat_grad).chain(old_dirs).chain(old_stps) {
+            *tensor = tensor.to(device)?;
+        }
+        Ok(memory)
+    }
+
     /// −H·g, not computed yet, with the last change taken into H.
     fn direction(&mut self, grad: &Tensor, history: usize) -> Result<Tensor> {
         let (Some(last), Some(last_grad)) = (&self.d, &self.prev_flat_grad) else {

@@ -307,3 +307,40 @@ fn a_step_takes_few_launches() {
     assert_eq!(launches(&[[4, 4]; 8]), 4);
     assert_eq!(launches(&[[4, 4], [4, 5]]), 2);
 }
+
+/// An update of somebody's own that is wrong for one parameter changes none.
+#[test]
+fn an_update_of_another_shape_is_an_error_and_changes_nothing() {
+    #[derive(Clone, Copy, Debug)]
+    struct Wrong(f64);
+    #[derive(Clone, Debug, Default)]
+    struct Nothing;
+    impl ParamState for Nothing {
+        fn parts(&mut self) -> Vec<(&'static str, Part<'_>)> {
+            vec![]
+        }
+    }
+    impl UpdateRule for Wrong {
+        const NAME: &'static str = "Wrong";
+        type State = Nothing;
+        fn check(&self) -> tensor_core::Result<()> {
+            Ok(())
+        }
+        fn lr(&mut self) -> &mut f64 {
+            &mut self.0
+        }
+        fn settings(&mut self) -> Vec<(&'static str, Setting<'_>)> {
+            vec![("lr", Setting::Float(&mut self.0))]
+        }
+        fn update(&self, x: &Tensor, grad: &Tensor, _: &mut Nothing) -> tensor_core::Result<Tensor> {
+            if x.rank() == 1 { grad.unsqueeze(0) } else { x.sub(grad) }
+        }
+    }
+    let device = device();
+    let (x, y) = (start(&device), Tensor::zeros([3], &device).unwrap().requires_grad());
+    set_grad(&x, 0);
+    set_grad(&y, 0);
+    let error = ParamGroups::new([x.clone(), y], Wrong(0.1)).step().unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::ShapeMismatch { op: "Wrong", .. }), "{error}");
+    assert_eq!(bits(&x), bits(&start(&device)));
+}
