@@ -260,8 +260,8 @@ def lbfgs():
 
 def schedules():
     """The rates of two groups, which begin with 0.5 and 0.2, under each schedule, for 40 steps: the first ones and those after each
-    step. "momenta", where they change, are those of SGD or the first beta of Adam; else the list is empty. "error" where PyTorch refuses the
-    step after the last one noted.
+    step. "momenta", where they change, are those of SGD or the first beta of Adam; else the list is empty. "error"
+    where PyTorch refuses the step after the last one noted.
 
     Each case: the name, what it was made with, and the numbers. The functions of LambdaLR and MultiplicativeLR are
     "inverse", 1 / (1 + t), and "wave", 1 + 0.25 sin(t).

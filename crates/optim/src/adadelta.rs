@@ -17,7 +17,7 @@ pub struct AdadeltaConfig {
     pub lr: f64,
     /// ρ: how much of the mean squares is kept. 0.9 by default.
     pub rho: f64,
-    /// ε: the mean squares begin with it, so to speak. 10⁻⁶ by default.
+    /// ε: added under both roots. 10⁻⁶ by default.
     pub eps: f64,
     /// λ: the L2 penalty, which adds λ·θ to the gradient. 0 by default.
     pub weight_decay: f64,

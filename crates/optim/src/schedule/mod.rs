@@ -117,7 +117,8 @@ impl<S: LrSchedule> LrScheduler<S> {
         LrScheduler::start(vec![schedule], optimizer)
     }
 
-    /// As [`LrScheduler::new`], with a schedule for each group: for PyTorch's lists of `lr_lambda` or `max_lr`.
+    /// As [`LrScheduler::new`], with a schedule for each group: for PyTorch's lists of `lr_lambda` or `max_lr`. Those
+    /// of several kinds go in boxes, `Box<dyn LrSchedule>`.
     ///
     /// # Errors
     /// Not as many schedules as groups.
