@@ -344,3 +344,21 @@ fn an_update_of_another_shape_is_an_error_and_changes_nothing() {
     assert!(matches!(error.kind(), ErrorKind::ShapeMismatch { op: "Wrong", .. }), "{error}");
     assert_eq!(bits(&x), bits(&start(&device)));
 }
+
+/// More updates than may wait on a thread at once: some are computed while others are built.
+#[test]
+fn many_parameters_step_as_one_does() {
+    for device in devices() {
+        let parameters: Vec<Tensor> = (0..400).map(|_| start(&device)).collect();
+        let mut adam = Adam::new(parameters.clone(), AdamConfig { lr: 0.1, ..Default::default() });
+        let alone = start(&device);
+        let mut single = Adam::new([alone.clone()], AdamConfig { lr: 0.1, ..Default::default() });
+        for step in 0..2 {
+            parameters.iter().chain([&alone]).for_each(|x| set_grad(x, step));
+            adam.step().unwrap();
+            single.step().unwrap();
+        }
+        assert!(parameters.iter().all(|x| bits(x) == bits(&alone)));
+        assert_ne!(bits(&alone), bits(&start(&device)));
+    }
+}
