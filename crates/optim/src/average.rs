@@ -4,8 +4,9 @@ use autograd::no_grad;
 use tensor_core::{Error, ErrorKind, Result, State, Stateful, Tensor};
 
 use crate::{
-    groups::{check_parameters, compute, count, required, settled},
+    groups::{check_parameters, compute},
     rules::lerp,
+    saved::{count, required, settled},
 };
 
 /// Averages of a model's parameters, of which a model is often better than the last step's. `torch.optim.swa_utils.AveragedModel`.

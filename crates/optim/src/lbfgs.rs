@@ -5,9 +5,10 @@ use tensor_core::{Device, Error, Result, State, StateReader, Stateful, Tensor};
 
 use crate::{
     Choice, Optimizer, Setting,
-    groups::{check_grad, check_parameters, compute, count, load_settings, required, save_settings, settled},
+    groups::{check_grad, check_parameters, compute},
     line_search::{Point, strong_wolfe},
     rules::not_negative,
+    saved::{count, load_settings, required, save_settings, settled},
 };
 
 /// How [`Lbfgs`] finds the length of a step.

@@ -32,6 +32,7 @@ mod optimizer;
 mod radam;
 mod rmsprop;
 mod rules;
+mod saved;
 mod schedule;
 mod sgd;
 
@@ -41,7 +42,7 @@ pub use adam::{Adam, AdamConfig, AdamW, AdamWConfig};
 pub use adamax::{Adamax, AdamaxConfig};
 pub use average::AveragedParameters;
 pub use clip::{GradNorm, clip_grad_norm, clip_grad_value};
-pub use groups::{Choice, ParamGroup, ParamGroups, ParamState, Part, Setting, UpdateRule};
+pub use groups::{ParamGroup, ParamGroups, UpdateRule};
 pub use lbfgs::{Lbfgs, LbfgsConfig, LineSearch};
 pub use lion::{Lion, LionConfig};
 pub use muon::{AdjustLr, Muon, MuonConfig};
@@ -49,6 +50,7 @@ pub use nadam::{NAdam, NAdamConfig};
 pub use optimizer::Optimizer;
 pub use radam::{RAdam, RAdamConfig};
 pub use rmsprop::{RmsProp, RmsPropConfig};
+pub use saved::{Choice, ParamState, Part, Setting};
 pub use schedule::{
     Anneal, ChainedScheduler, ConstantLr, CosineAnnealingLr, CosineAnnealingWarmRestarts, CyclicConfig,
     CyclicLr, CyclicScale, ExponentialLr, LambdaLr, LinearLr, LrSchedule, LrScheduler, MultiStepLr,

@@ -212,7 +212,7 @@ impl<S: LrSchedule> Stateful for LrScheduler<S> {
 
     fn load_state_dict(&mut self, state: &State) -> Result<()> {
         let mut reader = state.reader();
-        let step = crate::groups::count(&mut reader, "last_epoch");
+        let step = crate::saved::count(&mut reader, "last_epoch");
         let bases = (0..self.bases.len()).map(|g| reader.float(&format!("base_lrs.{g}"))).collect();
         reader.finish()?;
         (self.step, self.bases) = (step, bases);

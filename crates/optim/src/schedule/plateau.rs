@@ -154,7 +154,7 @@ impl Stateful for ReduceLrOnPlateau {
     fn load_state_dict(&mut self, state: &State) -> Result<()> {
         let mut reader = state.reader();
         let best = reader.float("best");
-        let mut count = |name| crate::groups::count(&mut reader, name);
+        let mut count = |name| crate::saved::count(&mut reader, name);
         let (bad_epochs, cooldown, step) =
             (count("num_bad_epochs"), count("cooldown_counter"), count("last_epoch"));
         reader.finish()?;
