@@ -101,6 +101,9 @@ fn finite<const N: usize>(op: &'static str, values: [(&str, f64); N]) -> Result<
 
 /// A schedule at work on an optimizer. Call [`LrScheduler::step`] after each step, or each epoch.
 ///
+/// A rate that is changed by hand, or by [`ReduceLrOnPlateau`], lasts until the next step of the scheduler, which sets what its
+/// schedule says. PyTorch's go on from the changed rate.
+///
 /// To resume, make the optimizer and the scheduler anew as at first, and then load the state of both.
 #[derive(Clone, Debug)]
 pub struct LrScheduler<S> {
