@@ -109,6 +109,273 @@ def sgd():
           targets=targets.tolist())
 
 
+def lion_step(parameters, state, lr, betas, weight_decay):
+    """One step of Lion (Chen and others 2023), which PyTorch lacks."""
+    for p in parameters:
+        if p.grad is None:
+            continue
+        last = state.setdefault(p, torch.zeros_like(p))
+        p.data.mul_(1 - lr * weight_decay)
+        p.data.add_((betas[0] * last + (1 - betas[0]) * p.grad).sign(), alpha=-lr)
+        state[p] = betas[1] * last + (1 - betas[1]) * p.grad
+
+
+class Lion:
+    def __init__(self, groups, **options):
+        self.groups, self.state = [{**options, **group} for group in groups], {}
+
+    def step(self):
+        for group in self.groups:
+            lion_step(group["params"], self.state, group["lr"], group["betas"], group["weight_decay"])
+
+
+def precise_muon():
+    """torch.optim.Muon with its iteration in the parameter's dtype in place of bfloat16."""
+    import inspect
+    from torch.optim import _muon
+
+    source = inspect.getsource(_muon._zeropower_via_newtonschulz).replace("torch.bfloat16", "grad.dtype")
+    scope = dict(vars(_muon))
+    exec(source, scope)
+    return _muon, scope["_zeropower_via_newtonschulz"]
+
+
+def optimizers():
+    """25 steps of each optimizer with given gradients, in float64.
+
+    Shared: "parameters", two of which are in a first group and one in a second, whose rate is half the first's; "gradients" of each
+    step, null where the parameter has none; "after", the steps after which the values were noted. Each case: the optimizer, its
+    options, and the values of all parameters after each of those steps, by their data.
+
+    "Muon" is given matrices alone, and iterates in float64; "MuonBFloat16" is PyTorch's as it is.
+    """
+    after = [1, 2, 3, 6, 7, 13, 25]
+    g = torch.Generator().manual_seed(6)
+    shapes = [(2, 3), (3, 2), (2,)]
+    start = [uniform(g, *shape) for shape in shapes]
+    # Away from 0, where a sign would hang on the last bit.
+    gradients = [[uniform(g, *shape) + 1 / 256 for shape in shapes] for _ in range(25)]
+    for step in (2, 3, 11):
+        gradients[step][1] = None
+    gradients[0][2] = None
+    o = torch.optim
+    options = [
+        (o.Adam, {}),
+        (o.Adam, dict(lr=0.05, betas=(0.8, 0.9), eps=1e-3, weight_decay=0.1)),
+        (o.Adam, dict(lr=0.05, betas=(0.9, 0.7), amsgrad=True)),
+        (o.Adam, dict(lr=0.05, maximize=True, weight_decay=0.1)),
+        (o.Adam, dict(lr=0.05, decoupled_weight_decay=True, weight_decay=0.1)),
+        (o.AdamW, {}),
+        (o.AdamW, dict(lr=0.05, weight_decay=0.2, amsgrad=True, betas=(0.9, 0.7))),
+        (o.AdamW, dict(lr=0.05, maximize=True)),
+        (o.NAdam, {}),
+        (o.NAdam, dict(lr=0.05, weight_decay=0.1, momentum_decay=0.1)),
+        (o.NAdam, dict(lr=0.05, weight_decay=0.1, decoupled_weight_decay=True, maximize=True)),
+        (o.RAdam, dict(lr=0.05)),
+        (o.RAdam, dict(lr=0.05, betas=(0.8, 0.99), weight_decay=0.1)),
+        (o.RAdam, dict(lr=0.05, weight_decay=0.1, decoupled_weight_decay=True, maximize=True)),
+        (o.Adamax, {}),
+        (o.Adamax, dict(lr=0.05, betas=(0.8, 0.9), weight_decay=0.1, maximize=True)),
+        (o.RMSprop, {}),
+        (o.RMSprop, dict(lr=0.02, alpha=0.9, centered=True, weight_decay=0.1)),
+        (o.RMSprop, dict(lr=0.02, momentum=0.9)),
+        (o.RMSprop, dict(lr=0.02, alpha=0.9, momentum=0.5, centered=True, maximize=True)),
+        (o.Adagrad, {}),
+        (o.Adagrad, dict(lr=0.1, lr_decay=0.1, initial_accumulator_value=0.5, weight_decay=0.1)),
+        (o.Adagrad, dict(lr=0.1, maximize=True)),
+        (o.Adadelta, {}),
+        (o.Adadelta, dict(lr=0.5, rho=0.8, eps=1e-3, weight_decay=0.1, maximize=True)),
+        (o.SGD, dict(lr=0.05, momentum=0.9, nesterov=True, weight_decay=0.1)),
+        (o.Muon, dict(lr=0.05)),
+        (o.Muon, dict(lr=0.05, nesterov=False, weight_decay=0.0, momentum=0.5)),
+        (o.Muon, dict(lr=0.05, adjust_lr_fn="match_rms_adamw", ns_steps=3)),
+        (o.Muon, dict(lr=0.05, adjust_lr_fn="spectral_unclamped", ns_coefficients=(2.0, -1.5, 0.5))),
+        ("MuonBFloat16", dict(lr=0.05)),
+        (Lion, dict(lr=0.01, betas=(0.9, 0.99), weight_decay=0.0)),
+        (Lion, dict(lr=0.01, betas=(0.8, 0.9), weight_decay=0.5)),
+    ]
+    torch.set_default_dtype(torch.float64)  # the dtype of what PyTorch keeps as 0-d tensors
+    cases = []
+    for make, option in options:
+        name = make if isinstance(make, str) else make.__name__
+        used = 2 if name.startswith("Muon") else 3
+        p = [x.clone().requires_grad_() for x in start[:used]]
+        default = option.get("lr") if "lr" in option else make(p[:1]).defaults["lr"]
+        groups = [{"params": p[:1] + p[2:], "lr": default}, {"params": p[1:2], "lr": default / 2}]
+        muon, iteration = precise_muon()
+        usual = muon._zeropower_via_newtonschulz
+        if name == "Muon":
+            muon._zeropower_via_newtonschulz = iteration
+        optimizer = (torch.optim.Muon if name == "MuonBFloat16" else make)(groups, **option)
+        values = []
+        for step in range(25):
+            for x, grad in zip(p, gradients[step]):
+                x.grad = None if grad is None else grad.clone()
+            optimizer.step()
+            if step + 1 in after:
+                values.append([data(x) for x in p])
+        muon._zeropower_via_newtonschulz = usual
+        cases.append({"optimizer": name, "options": option | {"lr": default}, "values": values})
+    torch.set_default_dtype(torch.float32)
+    write("optimizers", cases, after=after, parameters=[tensor(x) for x in start],
+          gradients=[[None if x is None else data(x) for x in step] for step in gradients])
+
+
+def lbfgs():
+    """Steps of torch.optim.LBFGS in float64 on the function of Rosenbrock, sum (1 - x)^2 + 10 (y - x^2)^2, of x [2] and y [2, 1].
+
+    Each case: the options, and for each step the loss that it gave, how often the function was evaluated so far, and x and y.
+    """
+    options = [
+        {},
+        dict(lr=0.05, max_iter=4),
+        dict(lr=0.1, max_iter=5, history_size=2),
+        dict(line_search_fn="strong_wolfe", max_iter=3),
+        dict(line_search_fn="strong_wolfe", max_iter=4, history_size=2),
+        dict(line_search_fn="strong_wolfe", max_iter=5, max_eval=3),
+        dict(line_search_fn="strong_wolfe", lr=0.3, maximize=True, max_iter=4),
+        dict(line_search_fn="strong_wolfe"),
+    ]
+    cases = []
+    for option in options:
+        sign = -1.0 if option.get("maximize") else 1.0
+        x = torch.tensor([-1.25, 0.5], dtype=torch.float64, requires_grad=True)
+        y = torch.tensor([[1.5], [-0.75]], dtype=torch.float64, requires_grad=True)
+        optimizer = torch.optim.LBFGS([x, y], **option)
+
+        def closure():
+            optimizer.zero_grad()
+            loss = sign * ((1 - x) ** 2 + 10 * (y.reshape(-1) - x**2) ** 2).sum()
+            loss.backward()
+            return loss
+
+        steps = []
+        for _ in range(4):
+            loss = optimizer.step(closure)
+            evaluations = optimizer.state[x]["func_evals"]
+            steps.append({"loss": number(loss.item()), "func_evals": evaluations, "x": data(x), "y": data(y)})
+        cases.append({"options": option, "steps": steps})
+    write("lbfgs", cases)
+
+
+def schedules():
+    """The rates of two groups, which begin with 0.5 and 0.2, under each schedule, for 40 steps: the first ones and those after each
+    step. "momenta", where they change, are those of SGD or the first beta of Adam; else the list is empty. "error"
+    where PyTorch refuses the step after the last one noted.
+
+    Each case: the name, what it was made with, and the numbers. The functions of LambdaLR and MultiplicativeLR are
+    "inverse", 1 / (1 + t), and "wave", 1 + 0.25 sin(t).
+    """
+    s = torch.optim.lr_scheduler
+    functions = {"inverse": lambda t: 1 / (1 + t), "wave": lambda t: 1 + 0.25 * math.sin(t)}
+    simple = [
+        ("StepLR", dict(step_size=7, gamma=0.5)),
+        ("MultiStepLR", dict(milestones=[3, 8, 8, 20], gamma=0.5)),
+        ("ExponentialLR", dict(gamma=0.9)),
+        ("PolynomialLR", dict(total_iters=25, power=1.0)),
+        ("PolynomialLR", dict(total_iters=10, power=2.5)),
+        ("CosineAnnealingLR", dict(T_max=12, eta_min=0.05)),
+        ("CosineAnnealingLR", dict(T_max=35, eta_min=0.0)),
+        ("CosineAnnealingWarmRestarts", dict(T_0=7, T_mult=1, eta_min=0.01)),
+        ("CosineAnnealingWarmRestarts", dict(T_0=3, T_mult=2, eta_min=0.0)),
+        ("LinearLR", dict(start_factor=0.25, end_factor=1.0, total_iters=9)),
+        ("LinearLR", dict(start_factor=1.0, end_factor=0.1, total_iters=20)),
+        ("ConstantLR", dict(factor=0.3, total_iters=6)),
+        ("OneCycleLR", dict(max_lr=1.0, total_steps=37)),
+        ("OneCycleLR", dict(max_lr=1.0, total_steps=38, anneal_strategy="linear", three_phase=True, pct_start=0.25)),
+        ("OneCycleLR", dict(max_lr=0.5, total_steps=100, cycle_momentum=False, div_factor=10.0, final_div_factor=5.0)),
+        ("CyclicLR", dict(base_lr=0.01, max_lr=0.1, step_size_up=4)),
+        ("CyclicLR", dict(base_lr=0.01, max_lr=0.1, step_size_up=4, step_size_down=7, mode="triangular2")),
+        ("CyclicLR", dict(base_lr=0.01, max_lr=0.1, step_size_up=5, mode="exp_range", gamma=0.95, base_momentum=0.7,
+                          max_momentum=0.99)),
+        ("CyclicLR", dict(base_lr=0.01, max_lr=0.1, step_size_up=5, cycle_momentum=False)),
+        ("LambdaLR", dict(lr_lambda="inverse")),
+        ("MultiplicativeLR", dict(lr_lambda="wave")),
+    ]
+    compositions = {
+        "SequentialLR": [
+            [("LinearLR", dict(start_factor=0.1, end_factor=1.0, total_iters=5)),
+             ("CosineAnnealingLR", dict(T_max=20, eta_min=0.01)), ("ExponentialLR", dict(gamma=0.8))],
+            [("ConstantLR", dict(factor=0.5, total_iters=3)), ("StepLR", dict(step_size=2, gamma=0.7)),
+             ("MultiplicativeLR", dict(lr_lambda="wave"))],
+            [("MultiplicativeLR", dict(lr_lambda="wave")), ("LambdaLR", dict(lr_lambda="inverse")),
+             ("PolynomialLR", dict(total_iters=6, power=2.0))],
+        ],
+        "ChainedScheduler": [
+            [("ConstantLR", dict(factor=0.5, total_iters=4)), ("ExponentialLR", dict(gamma=0.9))],
+            [("LinearLR", dict(start_factor=0.25, end_factor=0.75, total_iters=9)), ("StepLR", dict(step_size=5, gamma=0.5)),
+             ("MultiStepLR", dict(milestones=[2, 11, 11], gamma=0.5))],
+            [("CosineAnnealingLR", dict(T_max=9, eta_min=0.02)), ("MultiplicativeLR", dict(lr_lambda="wave"))],
+            [("ExponentialLR", dict(gamma=0.95)), ("PolynomialLR", dict(total_iters=15, power=1.5))],
+        ],
+    }
+
+    def make(name, optimizer, arguments):
+        arguments = {k: functions[v] if k == "lr_lambda" else v for k, v in arguments.items()}
+        return getattr(s, name)(optimizer, **arguments)
+
+    def begin(kind):
+        groups = [{"params": [torch.zeros(1, requires_grad=True)], "lr": lr} for lr in (0.5, 0.2)]
+        return torch.optim.SGD(groups, momentum=0.9) if kind == "SGD" else torch.optim.Adam(groups)
+
+    def follow(name, arguments, kind, build):
+        optimizer = begin(kind)
+        scheduler = build(optimizer)
+        optimizer.step()
+        rates, momenta, error = [], [], False
+        for _ in range(41):
+            rates.append([number(group["lr"]) for group in optimizer.param_groups])
+            momentum = [group["momentum"] if kind == "SGD" else group["betas"][0] for group in optimizer.param_groups]
+            momenta.append([number(m) for m in momentum])
+            try:
+                scheduler.step()
+            except ValueError:
+                error = True
+                break
+        cycles = any(m != momenta[0] for m in momenta)
+        return {"schedule": name, "optimizer": kind, "arguments": arguments, "rates": rates,
+                "momenta": momenta if cycles else [], "error": error}
+
+    cases = []
+    for name, arguments in simple:
+        for kind in ("SGD", "Adam") if name in ("OneCycleLR", "CyclicLR") else ("SGD",):
+            cases.append(follow(name, arguments, kind, lambda o: make(name, o, arguments)))
+    for name, lists in compositions.items():
+        for parts in lists:
+            milestones = [6, 29][:len(parts) - 1]
+
+            def build(optimizer):
+                inner = [make(part, optimizer, arguments) for part, arguments in parts]
+                if name == "SequentialLR":
+                    return s.SequentialLR(optimizer, inner, milestones)
+                return s.ChainedScheduler(inner, optimizer)
+
+            arguments = {"parts": [{"schedule": part, "arguments": a} for part, a in parts]}
+            if name == "SequentialLR":
+                arguments["milestones"] = milestones
+            cases.append(follow(name, arguments, "SGD", build))
+
+    metrics = [3.0, 2.0, 2.0, 2.0, 1.9999, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.5, 0.6, 0.6, 0.6, 0.6, 0.6, math.nan, 0.6]
+    metrics += [0.6] * 21
+    plateaus = [
+        dict(patience=2),
+        dict(patience=1, factor=0.5, cooldown=3, min_lr=0.05),
+        dict(patience=3, mode="max", factor=0.3, threshold=0.1),
+        dict(patience=0, factor=0.7, threshold=0.25, threshold_mode="abs"),
+        dict(patience=1, mode="max", threshold=0.25, threshold_mode="abs", eps=0.01),
+    ]
+    for arguments in plateaus:
+        optimizer = begin("SGD")
+        scheduler = s.ReduceLROnPlateau(optimizer, **arguments)
+        rates = [[0.5, 0.2]]
+        for metric in metrics:
+            scheduler.step(metric)
+            rates.append([number(group["lr"]) for group in optimizer.param_groups])
+        cases.append({"schedule": "ReduceLROnPlateau", "optimizer": "SGD", "arguments": arguments,
+                      "rates": rates, "momenta": [], "error": False})
+    write("schedules", cases, metrics=[number(m) for m in metrics])
+
+
 def cross_entropy():
     """F.cross_entropy in float64, with its gradient in the logits: of the loss itself, or for the reduction "none" of
     the sum of losses times the input's cotangent.
@@ -429,7 +696,8 @@ def printed():
     write("print", cases)
 
 
-FILES = {"sgd": sgd, "cross_entropy": cross_entropy, "ops": ops, "order": order, "edges": edges, "print": printed}
+FILES = {"sgd": sgd, "optimizers": optimizers, "lbfgs": lbfgs, "schedules": schedules, "cross_entropy": cross_entropy,
+         "ops": ops, "order": order, "edges": edges, "print": printed}
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or FILES:

@@ -1,4 +1,4 @@
-//! Optimizers for Taper: [`Sgd`], schedules of learning rates, clipping of gradients.
+//! Optimizers for Taper, schedules of learning rates, clipping of gradients, averages of weights.
 //!
 //! ```
 //! use autograd::TensorGrad;
@@ -16,12 +16,45 @@
 //! # Ok(()) }
 //! ```
 
+mod adadelta;
+mod adagrad;
+mod adam;
+mod adamax;
+mod average;
 mod clip;
+mod groups;
+mod lbfgs;
+mod line_search;
+mod lion;
+mod muon;
+mod nadam;
 mod optimizer;
+mod radam;
+mod rmsprop;
+mod rules;
+mod saved;
 mod schedule;
 mod sgd;
 
+pub use adadelta::{Adadelta, AdadeltaConfig};
+pub use adagrad::{Adagrad, AdagradConfig};
+pub use adam::{Adam, AdamConfig, AdamW, AdamWConfig};
+pub use adamax::{Adamax, AdamaxConfig};
+pub use average::AveragedParameters;
 pub use clip::{GradNorm, clip_grad_norm, clip_grad_value};
+pub use groups::{ParamGroup, ParamGroups, UpdateRule};
+pub use lbfgs::{Lbfgs, LbfgsConfig, LineSearch};
+pub use lion::{Lion, LionConfig};
+pub use muon::{AdjustLr, Muon, MuonConfig};
+pub use nadam::{NAdam, NAdamConfig};
 pub use optimizer::Optimizer;
-pub use schedule::{CosineAnnealingLr, ExponentialLr, LinearLr, LrSchedule, LrScheduler, StepLr};
-pub use sgd::{Sgd, SgdConfig, SgdGroup};
+pub use radam::{RAdam, RAdamConfig};
+pub use rmsprop::{RmsProp, RmsPropConfig};
+pub use saved::{Choice, ParamState, Part, Setting};
+pub use schedule::{
+    Anneal, ChainedScheduler, ConstantLr, CosineAnnealingLr, CosineAnnealingWarmRestarts, CyclicConfig,
+    CyclicLr, CyclicScale, ExponentialLr, LambdaLr, LinearLr, LrSchedule, LrScheduler, MultiStepLr,
+    MultiplicativeLr, OneCycleConfig, OneCycleLr, PolynomialLr, ReduceLrOnPlateau, ReduceLrOnPlateauConfig,
+    SequentialLr, StepLr, ThresholdMode,
+};
+pub use sgd::{Sgd, SgdConfig};

@@ -24,6 +24,17 @@ pub trait Optimizer: Stateful {
     /// Sets the learning rate of each group; groups without one in the list keep theirs.
     fn set_learning_rates(&mut self, rates: &[f64]);
 
+    /// The momentum of each group, or β₁, of an optimizer that has one: what [`OneCycleLr`](crate::OneCycleLr) and
+    /// [`CyclicLr`](crate::CyclicLr) cycle beside the rate.
+    fn momenta(&self) -> Option<Vec<f64>> {
+        None
+    }
+
+    /// Sets the momentum of each group, or β₁; groups without one in the list keep theirs. Nothing happens without momenta.
+    fn set_momenta(&mut self, momenta: &[f64]) {
+        let _ = momenta;
+    }
+
     /// Clears the gradients of all parameters: they become `None`.
     fn zero_grad(&self) {
         self.parameters().iter().for_each(|parameter| parameter.set_grad(None));

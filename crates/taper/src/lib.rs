@@ -59,7 +59,7 @@ pub mod prelude {
     pub use autograd::TensorGrad;
     pub use data::{DataLoader, Dataset, TensorDataset, ToDevice};
     pub use nn::{Checkpoint, Layer, Linear, Module, Relu, Sequential, cross_entropy};
-    pub use optim::{Optimizer, Sgd, SgdConfig};
+    pub use optim::{Adam, AdamConfig, AdamW, AdamWConfig, Optimizer, Sgd, SgdConfig};
 }
 
 /// The guide's programs, as tests.

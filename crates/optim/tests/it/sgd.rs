@@ -119,7 +119,7 @@ fn groups_have_settings_of_their_own_and_may_live_on_several_devices() {
     assert!(a.grad().is_none() && b.grad().is_none());
     assert_eq!((sgd.groups().len(), sgd.parameters().len()), (2, 3));
     let mut scheduler = LrScheduler::new(ExponentialLr::new(0.5), &mut sgd);
-    scheduler.step(&mut sgd);
+    scheduler.step(&mut sgd).unwrap();
     assert_eq!((sgd.learning_rates(), scheduler.steps()), (vec![0.05, 0.25], 1));
 }
 
@@ -240,7 +240,7 @@ fn a_schedule_goes_on_from_its_state() {
     let x = leaf(&[1.0], &device);
     let mut sgd = Sgd::new([x.clone()], SgdConfig { lr: 0.1, ..Default::default() });
     let mut first = LrScheduler::new(ExponentialLr::new(0.9), &mut sgd);
-    (0..3).for_each(|_| first.step(&mut sgd));
+    (0..3).for_each(|_| first.step(&mut sgd).unwrap());
     let saved = (first.state_dict(), sgd.state_dict());
     // Made anew: it would take its base from the optimizer, whose state is loaded after it was made, or before.
     for optimizer_first in [false, true] {
@@ -252,7 +252,7 @@ fn a_schedule_goes_on_from_its_state() {
         other.load_state_dict(&saved.1).unwrap();
         second.load_state_dict(&saved.0).unwrap();
         assert_eq!(other.learning_rates(), sgd.learning_rates());
-        second.step(&mut other);
+        second.step(&mut other).unwrap();
         assert_eq!(second.rates(), other.learning_rates());
         assert_eq!(second.rates()[0].to_bits(), (0.1 * 0.9f64.powf(4.0)).to_bits());
     }

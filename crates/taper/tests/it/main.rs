@@ -21,6 +21,7 @@ mod lost_training;
 mod memory_faults;
 mod ndarray;
 mod numerics;
+mod optimizers;
 mod pytorch;
 mod reduce;
 mod resume;

@@ -36,7 +36,7 @@ impl Array {
     }
 }
 
-fn fixture<T: for<'a> Deserialize<'a>>(name: &str) -> T {
+pub(crate) fn fixture<T: for<'a> Deserialize<'a>>(name: &str) -> T {
     let path = format!("{}/tests/fixtures/{name}.json", env!("CARGO_MANIFEST_DIR"));
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }

@@ -80,7 +80,7 @@ impl Training {
                 let loss = cross_entropy(&self.net.forward(&x)?, &labels)?;
                 loss.backward()?;
                 self.sgd.step()?;
-                self.schedule.step(&mut self.sgd);
+                self.schedule.step(&mut self.sgd)?;
                 losses.push(loss.item::<f32>()?.to_bits());
                 step += 1;
                 saving(step, self)?;

@@ -19,11 +19,13 @@ struct Factor {
     labels: Labels,
 }
 
+#[track_caller]
 fn wrong(equation: &str, message: impl std::fmt::Display) -> Error {
     Error::invalid(OP, format!("\"{equation}\": {message}")).here()
 }
 
 /// The labels of one operand or of the result, where an ellipsis stands for so many axes.
+#[track_caller]
 fn labels(equation: &str, term: &str, ellipsis: usize) -> Result<Labels> {
     let mut out = Labels::new();
     let mut rest = term;

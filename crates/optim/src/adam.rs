@@ -1,0 +1,225 @@
+//! Adam and AdamW, update for update as PyTorch computes them.
+
+use tensor_core::{Result, Tensor};
+
+use crate::{
+    ParamGroups, ParamState, Part, Setting, UpdateRule,
+    rules::{betas, decayed, lerp, mean_square, not_negative, or_zeros},
+};
+
+/// The settings of [`Adam`], PyTorch's with PyTorch's defaults.
+///
+/// [`Optimizer::step`](crate::Optimizer::step) checks them: a rate, ε or decay that is negative, NaN or infinite is an error
+/// there, and so is a β outside [0, 1).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamConfig {
+    /// The learning rate, 0.001 by default.
+    pub lr: f64,
+    /// β₁ and β₂: how much of the mean gradient and of the mean square is kept. (0.9, 0.999) by default.
+    pub betas: (f64, f64),
+    /// ε: keeps the quotient bounded. 10⁻⁸ by default.
+    pub eps: f64,
+    /// λ: the L2 penalty, which adds λ·θ to the gradient. 0 by default.
+    pub weight_decay: f64,
+    /// Divides by the greatest mean square so far (Reddi, Kale, Kumar: On the convergence of Adam and beyond, 2018). Off by
+    /// default.
+    pub amsgrad: bool,
+    /// Climbs in place of descending. Off by default.
+    pub maximize: bool,
+    /// Shrinks the parameter by the decay in place of adding to its gradient, as [`AdamW`] does. Off by default.
+    pub decoupled_weight_decay: bool,
+}
+
+impl Default for AdamConfig {
+    fn default() -> AdamConfig {
+        AdamConfig {
+            lr: 1e-3,
+            betas: (0.9, 0.999),
+            eps: 1e-8,
+            weight_decay: 0.0,
+            amsgrad: false,
+            maximize: false,
+            decoupled_weight_decay: false,
+        }
+    }
+}
+
+/// Adam: steps by the mean of the gradients over the root of the mean of their squares. `torch.optim.Adam`.
+///
+/// For a parameter θ with gradient g at its step t, counted from 1, with m, v and w zeros at first:
+///
+/// ```text
+/// g ← −g                              if maximize
+/// g ← g + λ·θ                         if weight_decay λ is not 0
+/// m ← β₁·m + (1 − β₁)·g
+/// v ← β₂·v + (1 − β₂)·g²
+/// w ← max(w, v) if amsgrad, else v
+/// θ ← θ − lr / (1 − β₁ᵗ) · m / (√w / √(1 − β₂ᵗ) + ε)
+/// ```
+///
+/// With `decoupled_weight_decay`, θ ← θ·(1 − lr·λ) comes first, and nothing is added to the gradient.
+///
+/// Kingma, Ba: Adam, a method for stochastic optimization (2015).
+///
+/// ```
+/// use autograd::TensorGrad;
+/// use optim::{Adam, AdamConfig, Optimizer};
+/// use tensor_core::Tensor;
+/// # fn main() -> tensor_core::Result<()> {
+/// let x = Tensor::new([4.0f32], &backend_cpu::cpu())?.requires_grad();
+/// let mut adam = Adam::new([x.clone()], AdamConfig { lr: 0.5, ..Default::default() });
+/// x.powi(2).sum().backward()?;
+/// adam.step()?;
+/// assert!((x.item::<f32>()? - 3.5).abs() < 1e-5); // the first step is lr long
+/// # Ok(()) }
+/// ```
+pub type Adam = ParamGroups<AdamConfig>;
+
+/// What [`Adam`] and [`AdamW`] keep of a parameter.
+#[derive(Clone, Debug, Default)]
+pub struct AdamState {
+    step: u64,
+    exp_avg: Option<Tensor>,
+    exp_avg_sq: Option<Tensor>,
+    max_exp_avg_sq: Option<Tensor>,
+}
+
+impl ParamState for AdamState {
+    fn parts(&mut self) -> Vec<(&'static str, Part<'_>)> {
+        vec![
+            ("step", Part::Count(&mut self.step)),
+            ("exp_avg", Part::Tensor(&mut self.exp_avg)),
+            ("exp_avg_sq", Part::Tensor(&mut self.exp_avg_sq)),
+            ("max_exp_avg_sq", Part::OptionalTensor(&mut self.max_exp_avg_sq)),
+        ]
+    }
+}
+
+impl UpdateRule for AdamConfig {
+    const NAME: &'static str = "Adam";
+    type State = AdamState;
+
+    fn check(&self) -> Result<()> {
+        self.check_for(Self::NAME)
+    }
+
+    fn lr(&mut self) -> &mut f64 {
+        &mut self.lr
+    }
+
+    fn momentum(&mut self) -> Option<&mut f64> {
+        Some(&mut self.betas.0)
+    }
+
+    fn settings(&mut self) -> Vec<(&'static str, Setting<'_>)> {
+        vec![
+            ("lr", Setting::Float(&mut self.lr)),
+            ("betas.0", Setting::Float(&mut self.betas.0)),
+            ("betas.1", Setting::Float(&mut self.betas.1)),
+            ("eps", Setting::Float(&mut self.eps)),
+            ("weight_decay", Setting::Float(&mut self.weight_decay)),
+            ("amsgrad", Setting::Bool(&mut self.amsgrad)),
+            ("maximize", Setting::Bool(&mut self.maximize)),
+            ("decoupled_weight_decay", Setting::Bool(&mut self.decoupled_weight_decay)),
+        ]
+    }
+
+    fn update(&self, parameter: &Tensor, grad: &Tensor, state: &mut AdamState) -> Result<Tensor> {
+        let AdamConfig { lr, betas: (beta1, beta2), eps, weight_decay, .. } = *self;
+        let (grad, start) =
+            decayed(grad, self.maximize, parameter, lr, weight_decay, self.decoupled_weight_decay)?;
+        state.step = state.step.saturating_add(1);
+        let t = state.step as f64;
+        let mean = lerp(&or_zeros(&state.exp_avg, &grad), &grad, 1.0 - beta1)?;
+        let square = mean_square(&state.exp_avg_sq, &grad, beta2)?;
+        let mut scale = square.clone();
+        if self.amsgrad {
+            scale = or_zeros(&state.max_exp_avg_sq, &grad).maximum(&square)?;
+            state.max_exp_avg_sq = Some(scale.clone());
+        }
+        let denominator = scale.sqrt().div_scalar((1.0 - beta2.powf(t)).sqrt()).add_scalar(eps);
+        let next = start.sub(&mean.mul_scalar(lr / (1.0 - beta1.powf(t))).div(&denominator)?)?;
+        (state.exp_avg, state.exp_avg_sq) = (Some(mean), Some(square));
+        Ok(next)
+    }
+}
+
+impl AdamConfig {
+    #[track_caller]
+    fn check_for(&self, op: &'static str) -> Result<()> {
+        let AdamConfig { lr, eps, weight_decay, .. } = *self;
+        not_negative(op, [("lr", lr), ("eps", eps), ("weight_decay", weight_decay)])?;
+        betas(op, self.betas)
+    }
+}
+
+/// The settings of [`AdamW`], PyTorch's with PyTorch's defaults. Checked as [`AdamConfig`]'s are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamWConfig {
+    /// The learning rate, 0.001 by default.
+    pub lr: f64,
+    /// β₁ and β₂: how much of the mean gradient and of the mean square is kept. (0.9, 0.999) by default.
+    pub betas: (f64, f64),
+    /// ε: keeps the quotient bounded. 10⁻⁸ by default.
+    pub eps: f64,
+    /// λ: each step shrinks the parameter by lr·λ of itself. 0.01 by default.
+    pub weight_decay: f64,
+    /// Divides by the greatest mean square so far. Off by default.
+    pub amsgrad: bool,
+    /// Climbs in place of descending. Off by default.
+    pub maximize: bool,
+}
+
+impl Default for AdamWConfig {
+    fn default() -> AdamWConfig {
+        let AdamConfig { lr, betas, eps, amsgrad, maximize, .. } = AdamConfig::default();
+        AdamWConfig { lr, betas, eps, weight_decay: 1e-2, amsgrad, maximize }
+    }
+}
+
+impl From<AdamWConfig> for AdamConfig {
+    fn from(config: AdamWConfig) -> AdamConfig {
+        let AdamWConfig { lr, betas, eps, weight_decay, amsgrad, maximize } = config;
+        AdamConfig { lr, betas, eps, weight_decay, amsgrad, maximize, decoupled_weight_decay: true }
+    }
+}
+
+/// Adam with decoupled weight decay. `torch.optim.AdamW`.
+///
+/// As [`Adam`], but λ does not pass through the means: θ ← θ·(1 − lr·λ) comes before each step.
+///
+/// Loshchilov, Hutter: Decoupled weight decay regularization (2019).
+pub type AdamW = ParamGroups<AdamWConfig>;
+
+impl UpdateRule for AdamWConfig {
+    const NAME: &'static str = "AdamW";
+    type State = AdamState;
+
+    fn check(&self) -> Result<()> {
+        AdamConfig::from(*self).check_for(Self::NAME)
+    }
+
+    fn lr(&mut self) -> &mut f64 {
+        &mut self.lr
+    }
+
+    fn momentum(&mut self) -> Option<&mut f64> {
+        Some(&mut self.betas.0)
+    }
+
+    fn settings(&mut self) -> Vec<(&'static str, Setting<'_>)> {
+        vec![
+            ("lr", Setting::Float(&mut self.lr)),
+            ("betas.0", Setting::Float(&mut self.betas.0)),
+            ("betas.1", Setting::Float(&mut self.betas.1)),
+            ("eps", Setting::Float(&mut self.eps)),
+            ("weight_decay", Setting::Float(&mut self.weight_decay)),
+            ("amsgrad", Setting::Bool(&mut self.amsgrad)),
+            ("maximize", Setting::Bool(&mut self.maximize)),
+        ]
+    }
+
+    fn update(&self, parameter: &Tensor, grad: &Tensor, state: &mut AdamState) -> Result<Tensor> {
+        AdamConfig::from(*self).update(parameter, grad, state)
+    }
+}

@@ -1,0 +1,374 @@
+//! [`ParamGroups`]: all of an optimizer but its update. Groups of parameters with their settings, what is kept of each parameter,
+//! the checks, the state dict, and steps that change everything or nothing.
+//!
+//! An optimizer is an [`UpdateRule`] beside it: settings, the state of one parameter, and the update. See `sgd.rs`.
+
+use std::{collections::HashSet, fmt};
+
+use autograd::no_grad;
+use tensor_core::{Error, ErrorKind, Result, State, Stateful, Tensor, eval_all, eval_pending};
+
+use crate::{
+    Optimizer,
+    saved::{
+        ParamState, Part, Setting, change_tensors, load_settings, load_state, save_settings, save_state,
+        settled,
+    },
+};
+
+/// An optimizer's settings, and the update that they are of. [`ParamGroups`] makes an optimizer of it.
+///
+/// ```
+/// use optim::{Optimizer, ParamGroups, ParamState, Part, Setting, UpdateRule};
+/// use tensor_core::{Result, Tensor};
+///
+/// /// Each parameter moves by `lr` against the sign of its gradient.
+/// #[derive(Clone, Copy, Debug)]
+/// struct SignSgdConfig { lr: f64 }
+///
+/// /// Nothing is kept.
+/// #[derive(Clone, Debug, Default)]
+/// struct Nothing;
+/// impl ParamState for Nothing {
+///     fn parts(&mut self) -> Vec<(&'static str, Part<'_>)> { vec![] }
+/// }
+///
+/// impl UpdateRule for SignSgdConfig {
+///     const NAME: &'static str = "SignSgd";
+///     type State = Nothing;
+///     fn check(&self) -> Result<()> { Ok(()) }
+///     fn lr(&mut self) -> &mut f64 { &mut self.lr }
+///     fn settings(&mut self) -> Vec<(&'static str, Setting<'_>)> { vec![("lr", Setting::Float(&mut self.lr))] }
+///     fn update(&self, parameter: &Tensor, grad: &Tensor, _: &mut Nothing) -> Result<Tensor> {
+///         parameter.sub(&grad.sign().mul_scalar(self.lr))
+///     }
+/// }
+///
+/// # fn main() -> Result<()> {
+/// # use autograd::TensorGrad;
+/// let w = Tensor::new([1.0f32, -1.0], &backend_cpu::cpu())?.requires_grad();
+/// let mut sgd = ParamGroups::new([w.clone()], SignSgdConfig { lr: 0.25 });
+/// w.powi(2).sum().backward()?;
+/// sgd.step()?;
+/// assert_eq!(w.to_vec::<f32>()?, [0.75, -0.75]);
+/// # Ok(()) }
+/// ```
+pub trait UpdateRule: Copy + fmt::Debug {
+    /// The optimizer's name, which errors begin with.
+    const NAME: &'static str;
+
+    /// What is kept of each parameter.
+    type State: ParamState;
+
+    /// Whether the settings make sense. Asked at each step, as they may change.
+    ///
+    /// # Errors
+    /// The setting, its value, and what to give.
+    #[track_caller]
+    fn check(&self) -> Result<()>;
+
+    /// Whether the update is defined for this parameter. By default it is for any.
+    ///
+    /// # Errors
+    /// What the update asks of a parameter, and the shape that was found.
+    #[track_caller]
+    fn check_parameter(&self, parameter: &Tensor) -> Result<()> {
+        let _ = parameter;
+        Ok(())
+    }
+
+    /// The learning rate.
+    fn lr(&mut self) -> &mut f64;
+
+    /// What [`OneCycleLr`](crate::OneCycleLr) and [`CyclicLr`](crate::CyclicLr) cycle beside the rate: the momentum or β₁.
+    fn momentum(&mut self) -> Option<&mut f64> {
+        None
+    }
+
+    /// All settings by their names in PyTorch's state dict.
+    fn settings(&mut self) -> Vec<(&'static str, Setting<'_>)>;
+
+    /// The new value of a parameter. The state is a copy of what is kept, on the parameter's device, to be changed to what is kept
+    /// next. Half precision is computed in f32: parameter, gradient and state are given so, and rounded when they are kept.
+    ///
+    /// # Errors
+    /// A failure to compute. Nothing changes then, of this parameter or any other.
+    fn update(&self, parameter: &Tensor, grad: &Tensor, state: &mut Self::State) -> Result<Tensor>;
+}
+
+/// Parameters with settings of their own.
+#[derive(Clone, Debug)]
+pub struct ParamGroup<C> {
+    /// The settings, which may be changed between steps.
+    pub config: C,
+    parameters: Vec<Tensor>,
+}
+
+impl<C> ParamGroup<C> {
+    /// The parameters of the group.
+    pub fn parameters(&self) -> &[Tensor] {
+        &self.parameters
+    }
+}
+
+/// An optimizer: groups of parameters, the settings `C` of each, which say what the update is, and what is kept of each parameter.
+///
+/// Making one does not fail: what is wrong with the settings or the parameters, [`Optimizer::step`] says before it changes
+/// anything. Parameters without a gradient are passed over. They may be on several devices.
+///
+/// All parameters' new values are computed together, and before any is assigned. Those of one shape and device share kernels,
+/// as many as the device takes results in one.
+#[derive(Debug)]
+pub struct ParamGroups<C: UpdateRule> {
+    groups: Vec<ParamGroup<C>>,
+    /// What is kept of each parameter of each group, once it has taken a step.
+    states: Vec<Vec<Option<C::State>>>,
+    /// Whether the parameters are known to be cells, each given once.
+    parameters_checked: bool,
+}
+
+/// What a step will make of one parameter.
+struct Update<S> {
+    group: usize,
+    index: usize,
+    value: Tensor,
+    state: S,
+}
+
+impl<C: UpdateRule> ParamGroups<C> {
+    /// An optimizer of these parameters, in one group.
+    pub fn new(parameters: impl IntoIterator<Item = Tensor>, config: C) -> ParamGroups<C> {
+        let mut groups = ParamGroups { groups: Vec::new(), states: Vec::new(), parameters_checked: false };
+        groups.add_group(parameters, config);
+        groups
+    }
+
+    /// Adds parameters with settings of their own.
+    pub fn add_group(&mut self, parameters: impl IntoIterator<Item = Tensor>, config: C) {
+        let parameters: Vec<Tensor> = parameters.into_iter().collect();
+        self.states.push(vec![None; parameters.len()]);
+        self.groups.push(ParamGroup { config, parameters });
+        self.parameters_checked = false;
+    }
+
+    /// The groups, in order of their making.
+    pub fn groups(&self) -> &[ParamGroup<C>] {
+        &self.groups
+    }
+
+    /// The groups, to change their settings: `sgd.groups_mut()[0].config.lr = 0.01`.
+    pub fn groups_mut(&mut self) -> &mut [ParamGroup<C>] {
+        &mut self.groups
+    }
+
+    /// Errors for settings and parameters that make no sense.
+    fn check(&mut self) -> Result<()> {
+        self.groups.iter().try_for_each(|group| group.config.check())?;
+        if self.parameters_checked {
+            return Ok(());
+        }
+        check_parameters(C::NAME, self.groups.iter().map(|group| group.parameters.as_slice()))?;
+        for group in &self.groups {
+            group.parameters.iter().try_for_each(|parameter| group.config.check_parameter(parameter))?;
+        }
+        self.parameters_checked = true;
+        Ok(())
+    }
+
+    /// What the next step makes of each parameter that has a gradient, not computed yet.
+    fn updates(&self) -> Result<Vec<Update<C::State>>> {
+        let mut updates = Vec::new();
+        for (g, (group, states)) in self.groups.iter().zip(&self.states).enumerate() {
+            for (i, (parameter, state)) in group.parameters.iter().zip(states).enumerate() {
+                let Some(grad) = parameter.grad() else { continue };
+                check_grad(C::NAME, parameter, &grad)?;
+                // Half precision, whose 0.999 is 1, computes in f32 and rounds what is kept.
+                let (kept, wide) = (parameter.dtype(), parameter.dtype().compute());
+                let mut state = state.clone().unwrap_or_default();
+                let device = parameter.device();
+                change_tensors(&mut state, |tensor| tensor.to(&device)?.to_dtype(wide))?;
+                let value =
+                    group.config.update(&parameter.to_dtype(wide)?, &grad.to_dtype(wide)?, &mut state)?;
+                change_tensors(&mut state, |tensor| tensor.to_dtype(kept))?;
+                if value.shape() != parameter.shape() {
+                    return Err(Error::new(ErrorKind::ShapeMismatch {
+                        op: C::NAME,
+                        lhs: parameter.shape().clone(),
+                        rhs: value.shape().clone(),
+                        hint: "an update has the shape of its parameter".into(),
+                    }));
+                }
+                updates.push(Update { group: g, index: i, value: value.to_dtype(kept)?, state });
+            }
+        }
+        Ok(updates)
+    }
+}
+
+/// Computes what is asked for, and with it whatever else waits on this thread and is still held.
+#[track_caller]
+pub(crate) fn compute(made: &[Tensor]) -> Result<()> {
+    match eval_pending() {
+        // Of something else that waits, this is told to whoever asks for it; of what is asked for, below.
+        Err(error) if !matches!(error.kind(), ErrorKind::IndexOutOfRange { .. }) => return Err(error),
+        _ => {}
+    }
+    eval_all(&made.iter().collect::<Vec<_>>())
+}
+
+/// Errors for no parameters, for what is no cell, and for a parameter given twice, which would take two steps at once.
+pub(crate) fn check_parameters<'a>(
+    op: &'static str,
+    groups: impl Iterator<Item = &'a [Tensor]>,
+) -> Result<()> {
+    let mut seen = HashSet::new();
+    let mut i = 0;
+    for (g, group) in groups.enumerate() {
+        if group.is_empty() {
+            let message = match g {
+                0 => "there are no parameters; give model.parameters()".into(),
+                _ => format!("group {g} has no parameters; leave it out, or give it some"),
+            };
+            return Err(Error::invalid(op, message));
+        }
+        for parameter in group {
+            if !parameter.is_cell() {
+                let message = format!(
+                    "tensor {i} of shape {} is no parameter; use .requires_grad()",
+                    parameter.shape()
+                );
+                return Err(Error::invalid(op, message));
+            }
+            if !seen.insert(parameter.id()) {
+                let message = format!("parameter {i} of shape {} is given twice", parameter.shape());
+                return Err(Error::invalid(op, message));
+            }
+            i += 1;
+        }
+    }
+    Ok(())
+}
+
+/// A gradient that someone set by hand may be anything.
+pub(crate) fn check_grad(op: &'static str, parameter: &Tensor, grad: &Tensor) -> Result<()> {
+    if grad.shape() != parameter.shape() {
+        return Err(Error::new(ErrorKind::ShapeMismatch {
+            op,
+            lhs: parameter.shape().clone(),
+            rhs: grad.shape().clone(),
+            hint: "a gradient has the shape of its parameter".into(),
+        }));
+    }
+    if grad.dtype() != parameter.dtype() {
+        return Err(Error::new(ErrorKind::DTypeMismatch {
+            op,
+            lhs: parameter.dtype(),
+            rhs: grad.dtype(),
+            hint: "a gradient has the dtype of its parameter".into(),
+        }));
+    }
+    Ok(())
+}
+
+impl<C: UpdateRule> Optimizer for ParamGroups<C> {
+    #[track_caller]
+    fn step(&mut self) -> Result<()> {
+        if let Err(error) = self.check() {
+            return Err(error.here());
+        }
+        let mut updates = match no_grad(|| self.updates()) {
+            Ok(updates) => updates,
+            Err(error) => return Err(error.here()),
+        };
+        // All at once, and before any parameter changes, so that a failure changes none.
+        let mut made = Vec::new();
+        for Update { value, state, .. } in &mut updates {
+            made.push(value.clone());
+            for (_, part) in state.parts() {
+                if let Part::Tensor(Some(tensor)) | Part::OptionalTensor(Some(tensor)) = part {
+                    made.push(tensor.clone());
+                }
+            }
+        }
+        compute(&made)?;
+        drop(made);
+        for Update { group, index, value, state } in updates {
+            self.groups[group].parameters[index].assign(&value)?;
+            self.states[group][index] = Some(state);
+        }
+        Ok(())
+    }
+
+    fn parameters(&self) -> Vec<Tensor> {
+        self.groups.iter().flat_map(|group| group.parameters.iter().cloned()).collect()
+    }
+
+    fn learning_rates(&self) -> Vec<f64> {
+        self.groups.iter().map(|group| *{ group.config }.lr()).collect()
+    }
+
+    fn set_learning_rates(&mut self, rates: &[f64]) {
+        self.groups.iter_mut().zip(rates).for_each(|(group, rate)| *group.config.lr() = *rate);
+    }
+
+    fn momenta(&self) -> Option<Vec<f64>> {
+        self.groups.iter().map(|group| { group.config }.momentum().copied()).collect()
+    }
+
+    fn set_momenta(&mut self, momenta: &[f64]) {
+        for (group, momentum) in self.groups.iter_mut().zip(momenta) {
+            if let Some(place) = group.config.momentum() {
+                *place = *momentum;
+            }
+        }
+    }
+}
+
+/// PyTorch's names: `param_groups.0.lr` and the other settings of each group, `param_groups.0.params` for how many parameters it
+/// has, and `state.3.momentum_buffer` for what is kept of parameter 3 among all. A pair of numbers is two: `betas.0`, `betas.1`.
+///
+/// Loading takes over the settings too, as in PyTorch. A tensor goes to where its parameter is; a parameter of which nothing was
+/// kept begins afresh.
+impl<C: UpdateRule> Stateful for ParamGroups<C> {
+    fn state_dict(&self) -> State {
+        let mut dict = State::new();
+        let mut index = 0;
+        for (g, (group, states)) in self.groups.iter().zip(&self.states).enumerate() {
+            let mut config = group.config;
+            save_settings(&mut dict, g, config.settings(), group.parameters.len());
+            for state in states {
+                save_state(&mut dict, index, state);
+                index += 1;
+            }
+        }
+        dict
+    }
+
+    fn load_state_dict(&mut self, state: &State) -> Result<()> {
+        let mut reader = state.reader();
+        let mut loaded = Vec::new();
+        let mut index = 0;
+        for (g, group) in self.groups.iter().enumerate() {
+            let mut config = group.config;
+            load_settings(&mut reader, g, config.settings(), group.parameters.len());
+            let mut states = Vec::with_capacity(group.parameters.len());
+            for parameter in &group.parameters {
+                states.push(load_state::<C::State>(&mut reader, index, parameter));
+                index += 1;
+            }
+            loaded.push((config, states));
+        }
+        reader.finish()?;
+        // Moved before anything changes, since that can fail.
+        for (group, (_, states)) in self.groups.iter().zip(&mut loaded) {
+            for (parameter, state) in group.parameters.iter().zip(states) {
+                let device = parameter.device();
+                state.iter_mut().try_for_each(|state| change_tensors(state, |t| settled(t, &device)))?;
+            }
+        }
+        for ((group, states), loaded) in self.groups.iter_mut().zip(&mut self.states).zip(loaded) {
+            (group.config, *states) = loaded;
+        }
+        Ok(())
+    }
+}

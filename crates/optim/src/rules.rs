@@ -1,0 +1,76 @@
+//! What several updates share: checks of settings, gradients with their penalty, averages.
+
+use tensor_core::{Error, Result, Tensor};
+
+/// Each a finite number that is not negative.
+#[track_caller]
+pub(crate) fn not_negative<const N: usize>(op: &'static str, values: [(&str, f64); N]) -> Result<()> {
+    for (name, value) in values {
+        if !(value.is_finite() && value >= 0.0) {
+            return Err(Error::invalid(
+                op,
+                format!("{name} {value}: give a finite number that is not negative"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Both in [0, 1).
+#[track_caller]
+pub(crate) fn betas(op: &'static str, betas: (f64, f64)) -> Result<()> {
+    for (name, value) in [("betas.0", betas.0), ("betas.1", betas.1)] {
+        if !(0.0..1.0).contains(&value) {
+            let message = format!("{name} {value}: give a number from 0 on and below 1");
+            return Err(Error::invalid(op, message));
+        }
+    }
+    Ok(())
+}
+
+/// The gradient to descend: −g if it is to climb, and λ·θ added.
+pub(crate) fn descent(grad: &Tensor, maximize: bool, parameter: &Tensor, decay: f64) -> Result<Tensor> {
+    let grad = if maximize { grad.neg() } else { grad.clone() };
+    if decay == 0.0 { Ok(grad) } else { grad.add(&parameter.mul_scalar(decay)) }
+}
+
+/// The gradient with its penalty, and the parameter that the step starts from: decoupled decay shrinks it by 1 − lr·λ and adds
+/// nothing to the gradient.
+pub(crate) fn decayed(
+    grad: &Tensor,
+    maximize: bool,
+    parameter: &Tensor,
+    lr: f64,
+    decay: f64,
+    decoupled: bool,
+) -> Result<(Tensor, Tensor)> {
+    if decoupled {
+        Ok((descent(grad, maximize, parameter, 0.0)?, shrunk(parameter, lr, decay)))
+    } else {
+        Ok((descent(grad, maximize, parameter, decay)?, parameter.clone()))
+    }
+}
+
+/// θ·(1 − lr·λ).
+pub(crate) fn shrunk(parameter: &Tensor, lr: f64, decay: f64) -> Tensor {
+    if decay == 0.0 { parameter.clone() } else { parameter.mul_scalar(1.0 - lr * decay) }
+}
+
+/// What was kept, or zeros at first.
+pub(crate) fn or_zeros(kept: &Option<Tensor>, like: &Tensor) -> Tensor {
+    kept.clone().unwrap_or_else(|| like.zeros_like())
+}
+
+/// a + w·(b − a), from the nearer end: `torch.lerp`.
+pub(crate) fn lerp(from: &Tensor, to: &Tensor, weight: f64) -> Result<Tensor> {
+    let gap = to.sub(from)?;
+    match weight < 0.5 {
+        true => from.add(&gap.mul_scalar(weight)),
+        false => to.sub(&gap.mul_scalar(1.0 - weight)),
+    }
+}
+
+/// β·v + (1 − β)·g².
+pub(crate) fn mean_square(kept: &Option<Tensor>, grad: &Tensor, beta: f64) -> Result<Tensor> {
+    or_zeros(kept, grad).mul_scalar(beta).add(&grad.powi(2).mul_scalar(1.0 - beta))
+}

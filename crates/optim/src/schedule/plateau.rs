@@ -1,0 +1,164 @@
+//! A schedule that watches a metric.
+
+use tensor_core::{Error, Result, State, Stateful};
+
+use super::within_one;
+use crate::Optimizer;
+
+/// What [`ReduceLrOnPlateau`] takes for an improvement.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ThresholdMode {
+    /// A share of the best so far. The default.
+    #[default]
+    Rel,
+    /// A number.
+    Abs,
+}
+
+/// The settings of [`ReduceLrOnPlateau`], PyTorch's with PyTorch's defaults.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ReduceLrOnPlateauConfig {
+    /// Whether more is better, as of an accuracy. Off by default: less is better, as of a loss.
+    #[doc(alias = "mode")]
+    pub maximize: bool,
+    /// What the rates are multiplied by. 0.1 by default.
+    pub factor: f64,
+    /// How many steps without an improvement are let pass. 10 by default.
+    pub patience: u64,
+    /// How much better is an improvement. 10⁻⁴ by default.
+    pub threshold: f64,
+    /// What `threshold` is a measure of.
+    pub threshold_mode: ThresholdMode,
+    /// How many steps after a reduction are not counted. 0 by default.
+    pub cooldown: u64,
+    /// The least rate. 0 by default.
+    pub min_lr: f64,
+    /// A rate that would change by no more than this stays. 10⁻⁸ by default.
+    pub eps: f64,
+}
+
+impl Default for ReduceLrOnPlateauConfig {
+    fn default() -> ReduceLrOnPlateauConfig {
+        ReduceLrOnPlateauConfig {
+            maximize: false,
+            factor: 0.1,
+            patience: 10,
+            threshold: 1e-4,
+            threshold_mode: ThresholdMode::Rel,
+            cooldown: 0,
+            min_lr: 0.0,
+            eps: 1e-8,
+        }
+    }
+}
+
+/// Multiplies the rates by `factor` when a metric has not improved for `patience` steps. `torch.optim.lr_scheduler.ReduceLROnPlateau`.
+///
+/// ```
+/// use autograd::TensorGrad;
+/// use optim::{Optimizer, ReduceLrOnPlateau, ReduceLrOnPlateauConfig, Sgd, SgdConfig};
+/// use tensor_core::Tensor;
+/// # fn main() -> tensor_core::Result<()> {
+/// let x = Tensor::new([4.0f32], &backend_cpu::cpu())?.requires_grad();
+/// let mut sgd = Sgd::new([x], SgdConfig { lr: 1.0, ..Default::default() });
+/// let mut plateau = ReduceLrOnPlateau::new(ReduceLrOnPlateauConfig { patience: 1, ..Default::default() })?;
+/// for loss in [3.0, 2.0, 2.0, 2.0] {
+///     plateau.step(loss, &mut sgd);
+/// }
+/// assert_eq!(sgd.learning_rates(), [0.1]);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct ReduceLrOnPlateau {
+    config: ReduceLrOnPlateauConfig,
+    best: f64,
+    bad_epochs: u64,
+    cooldown: u64,
+    step: u64,
+}
+
+impl ReduceLrOnPlateau {
+    /// # Errors
+    /// A factor that is not from 0 on and below 1, or a threshold, `min_lr` or `eps` that is negative or not finite.
+    #[track_caller]
+    pub fn new(config: ReduceLrOnPlateauConfig) -> Result<ReduceLrOnPlateau> {
+        let op = "ReduceLrOnPlateau";
+        let ReduceLrOnPlateauConfig { factor, threshold, min_lr, eps, .. } = config;
+        within_one(op, [("factor", factor)])?;
+        if factor == 1.0 {
+            return Err(Error::invalid(op, "factor 1: give a number below 1, so that the rate is reduced"));
+        }
+        crate::rules::not_negative(op, [("threshold", threshold), ("min_lr", min_lr), ("eps", eps)])?;
+        let best = if config.maximize { f64::NEG_INFINITY } else { f64::INFINITY };
+        Ok(ReduceLrOnPlateau { config, best, bad_epochs: 0, cooldown: 0, step: 0 })
+    }
+
+    /// Counts one step with its metric, and reduces the rates of the optimizer's groups if it is time. NaN is no improvement.
+    pub fn step(&mut self, metric: f64, optimizer: &mut (impl Optimizer + ?Sized)) {
+        let ReduceLrOnPlateauConfig { factor, patience, min_lr, eps, .. } = self.config;
+        self.step = self.step.saturating_add(1);
+        if self.is_better(metric) {
+            self.best = metric;
+            self.bad_epochs = 0;
+        } else {
+            self.bad_epochs = self.bad_epochs.saturating_add(1);
+        }
+        if self.cooldown > 0 {
+            self.cooldown -= 1;
+            self.bad_epochs = 0;
+        }
+        if self.bad_epochs > patience {
+            let reduced = |old: f64| {
+                let new = (old * factor).max(min_lr);
+                if old - new > eps { new } else { old }
+            };
+            let rates: Vec<f64> = optimizer.learning_rates().into_iter().map(reduced).collect();
+            optimizer.set_learning_rates(&rates);
+            self.cooldown = self.config.cooldown;
+            self.bad_epochs = 0;
+        }
+    }
+
+    /// The steps counted so far.
+    pub fn steps(&self) -> u64 {
+        self.step
+    }
+
+    /// The best metric so far; an infinity before the first.
+    pub fn best(&self) -> f64 {
+        self.best
+    }
+
+    fn is_better(&self, metric: f64) -> bool {
+        let ReduceLrOnPlateauConfig { threshold, .. } = self.config;
+        match (self.config.maximize, self.config.threshold_mode) {
+            (false, ThresholdMode::Rel) => metric < self.best * (1.0 - threshold),
+            (false, ThresholdMode::Abs) => metric < self.best - threshold,
+            (true, ThresholdMode::Rel) => metric > self.best * (1.0 + threshold),
+            (true, ThresholdMode::Abs) => metric > self.best + threshold,
+        }
+    }
+}
+
+/// PyTorch's names: `best`, `num_bad_epochs`, `cooldown_counter`, `last_epoch`. The rates are in the optimizer's state.
+impl Stateful for ReduceLrOnPlateau {
+    fn state_dict(&self) -> State {
+        let mut state = State::new();
+        state.insert("best", self.best);
+        state.insert("num_bad_epochs", self.bad_epochs);
+        state.insert("cooldown_counter", self.cooldown);
+        state.insert("last_epoch", self.step);
+        state
+    }
+
+    fn load_state_dict(&mut self, state: &State) -> Result<()> {
+        let mut reader = state.reader();
+        let best = reader.float("best");
+        let mut count = |name| crate::saved::count(&mut reader, name);
+        let (bad_epochs, cooldown, step) =
+            (count("num_bad_epochs"), count("cooldown_counter"), count("last_epoch"));
+        reader.finish()?;
+        (self.best, self.bad_epochs, self.cooldown, self.step) = (best, bad_epochs, cooldown, step);
+        Ok(())
+    }
+}

@@ -1,0 +1,135 @@
+//! Schedules: wrong settings, groups, momentum. Their rates are compared with PyTorch's in `taper/tests`.
+#![allow(clippy::unwrap_used)]
+
+use crate::common::device;
+use autograd::TensorGrad;
+use optim::*;
+use tensor_core::{Result, Stateful, Tensor};
+
+fn parameter() -> Tensor {
+    Tensor::zeros([1], &device()).unwrap().requires_grad()
+}
+
+#[track_caller]
+fn says<T: std::fmt::Debug>(result: Result<T>, part: &str) {
+    let message = result.unwrap_err().to_string();
+    assert!(message.contains(part), "{message}");
+}
+
+#[test]
+fn settings_that_make_no_sense_are_errors() {
+    says(StepLr::new(2, f64::NAN), "StepLr: gamma NaN");
+    says(MultiStepLr::new([1], f64::INFINITY), "MultiStepLr: gamma inf");
+    says(PolynomialLr::new(0, 1.0), "PolynomialLr: steps 0");
+    says(PolynomialLr::new(5, -1.0), "power -1");
+    says(ConstantLr::new(5, 1.5), "ConstantLr: factor 1.5");
+    says(ConstantLr::new(0, 0.5), "steps 0");
+    says(LinearLr::new(5, -0.5), "start -0.5");
+    says(LinearLr::new(5, 0.5).unwrap().end(2.0), "end 2");
+    says(CosineAnnealingLr::new(5, f64::NAN), "least NaN");
+    says(CosineAnnealingWarmRestarts::new(0, 1, 0.0), "first 0");
+    says(CosineAnnealingWarmRestarts::new(5, 0, 0.0), "times 0");
+    let one = OneCycleConfig { max_lr: 1.0, total_steps: 9, ..Default::default() };
+    says(OneCycleLr::new(OneCycleConfig::default()), "total_steps 0");
+    says(OneCycleLr::new(OneCycleConfig { max_lr: 0.0, ..one }), "max_lr 0");
+    says(OneCycleLr::new(OneCycleConfig { pct_start: 1.5, ..one }), "pct_start 1.5");
+    says(OneCycleLr::new(OneCycleConfig { div_factor: 0.0, ..one }), "div_factor 0");
+    says(OneCycleLr::new(OneCycleConfig { momentum: Some((0.5, 1.5)), ..one }), "momentum.1 1.5");
+    let cyclic = CyclicConfig { base_lr: 0.1, max_lr: 1.0, ..Default::default() };
+    says(CyclicLr::new(CyclicConfig::default()), "max_lr 0");
+    says(CyclicLr::new(CyclicConfig { step_size_up: 0, ..cyclic }), "step_size_up 0");
+    says(CyclicLr::new(CyclicConfig { step_size_down: Some(0), ..cyclic }), "step_size_down 0");
+    says(CyclicLr::new(CyclicConfig { mode: CyclicScale::ExpRange(f64::NAN), ..cyclic }), "gamma NaN");
+    let first = || SequentialLr::new(ExponentialLr::new(0.5));
+    says(first().then(0, ExponentialLr::new(0.5)), "milestone 0");
+    says(first().then(4, ExponentialLr::new(0.5)).unwrap().then(4, ExponentialLr::new(0.5)), "milestone 4");
+    let plateau = ReduceLrOnPlateauConfig::default();
+    says(ReduceLrOnPlateau::new(ReduceLrOnPlateauConfig { factor: 1.0, ..plateau }), "factor 1");
+    says(ReduceLrOnPlateau::new(ReduceLrOnPlateauConfig { factor: -0.5, ..plateau }), "factor -0.5");
+    says(ReduceLrOnPlateau::new(ReduceLrOnPlateauConfig { min_lr: -1.0, ..plateau }), "min_lr -1");
+}
+
+/// Phases without length, and cycles of one step, have numbers too.
+#[test]
+fn the_shortest_cycles_are_finite() {
+    for total_steps in 1..6 {
+        for pct_start in [0.0, 0.2, 0.25, 0.5, 1.0] {
+            for three_phase in [false, true] {
+                let config =
+                    OneCycleConfig { max_lr: 1.0, total_steps, pct_start, three_phase, ..Default::default() };
+                let cycle = OneCycleLr::new(config).unwrap();
+                for step in 0..=total_steps {
+                    let (lr, momentum) = (cycle.lr(0.0, step), cycle.momentum(step).unwrap());
+                    assert!(lr.is_finite() && momentum.is_finite(), "{config:?} {step}: {lr} {momentum}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_momentum_is_cycled_where_there_is_one() {
+    let cycle =
+        || OneCycleLr::new(OneCycleConfig { max_lr: 1.0, total_steps: 10, ..Default::default() }).unwrap();
+    fn cycles<C: UpdateRule>(config: C, cycle: OneCycleLr) {
+        let mut optimizer = ParamGroups::new([parameter()], config);
+        let mut scheduler = LrScheduler::new(cycle, &mut optimizer);
+        assert_eq!(optimizer.momenta(), Some(vec![0.95]), "{config:?}");
+        scheduler.step(&mut optimizer).unwrap();
+        assert!(optimizer.momenta().unwrap()[0] < 0.95);
+    }
+    cycles(SgdConfig::default(), cycle());
+    cycles(AdamConfig::default(), cycle());
+    cycles(AdamWConfig::default(), cycle());
+    cycles(NAdamConfig::default(), cycle());
+    cycles(RAdamConfig::default(), cycle());
+    cycles(AdamaxConfig::default(), cycle());
+    cycles(RmsPropConfig::default(), cycle());
+    cycles(LionConfig::default(), cycle());
+    cycles(MuonConfig::default(), cycle());
+
+    // Adagrad, Adadelta and Lbfgs have none: an error of the step, and no rate changes.
+    let mut adagrad = Adagrad::new([parameter()], AdagradConfig::default());
+    let mut scheduler = LrScheduler::new(cycle(), &mut adagrad);
+    let before = adagrad.learning_rates();
+    says(scheduler.step(&mut adagrad), "sets the momentum");
+    assert_eq!((adagrad.learning_rates(), scheduler.steps()), (before, 0));
+    let alone = OneCycleConfig { max_lr: 1.0, total_steps: 10, momentum: None, ..Default::default() };
+    let mut lbfgs = Lbfgs::new([parameter()], LbfgsConfig::default());
+    let mut scheduler = LrScheduler::new(OneCycleLr::new(alone).unwrap(), &mut lbfgs);
+    scheduler.step(&mut lbfgs).unwrap();
+    assert_eq!(lbfgs.config.lr, scheduler.rates()[0]);
+}
+
+#[test]
+fn each_group_may_have_a_schedule_of_its_own() {
+    let two = || {
+        let mut sgd = Sgd::new([parameter()], SgdConfig { lr: 1.0, ..Default::default() });
+        sgd.add_group([parameter()], SgdConfig { lr: 2.0, ..Default::default() });
+        sgd
+    };
+    let mut sgd = two();
+    let schedules = || [ExponentialLr::new(0.5), ExponentialLr::new(0.25)];
+    let mut scheduler = LrScheduler::per_group(schedules(), &mut sgd).unwrap();
+    scheduler.step(&mut sgd).unwrap();
+    assert_eq!(sgd.learning_rates(), [0.5, 0.5]);
+    let mut again = LrScheduler::per_group(schedules(), &mut two()).unwrap();
+    again.load_state_dict(&scheduler.state_dict()).unwrap();
+    assert_eq!(again.rates(), [0.5, 0.5]);
+    says(LrScheduler::per_group(schedules().into_iter().take(1), &mut two()), "1 schedules for 2 groups");
+}
+
+#[test]
+fn a_state_that_does_not_fit_changes_nothing() {
+    let mut sgd = Sgd::new([parameter()], SgdConfig { lr: 1.0, ..Default::default() });
+    let mut scheduler = LrScheduler::new(ExponentialLr::new(0.5), &mut sgd);
+    scheduler.step(&mut sgd).unwrap();
+    let mut state = scheduler.state_dict();
+    state.insert("last_epoch", -3i64);
+    says(scheduler.load_state_dict(&state), "last_epoch: the integer -3");
+    assert_eq!((scheduler.steps(), scheduler.rates()), (1, vec![0.5]));
+    let mut plateau = ReduceLrOnPlateau::new(ReduceLrOnPlateauConfig::default()).unwrap();
+    plateau.step(2.0, &mut sgd);
+    says(plateau.load_state_dict(&scheduler.state_dict()), "missing");
+    assert_eq!((plateau.best(), plateau.steps()), (2.0, 1));
+}
