@@ -108,6 +108,8 @@ impl Tensor {
         }
         let mut ellipsis = 0;
         for (term, tensor) in terms.iter().zip(&operands) {
+            // Signs first: what is no equation has no number of axes.
+            labels(equation, term, 0)?;
             let (named, rank) = (letters(term), tensor.rank());
             let dots = term.contains("...");
             if named > rank || (named < rank && !dots) {

@@ -124,7 +124,7 @@ impl Tensor {
                 |labels: &[u8], t: &Tensor| labels.iter().position(|l| l == label).map(|at| t.dims()[at]);
             (of(left, self), of(right, rhs))
         };
-        for label in left.iter().chain(right).chain(out) {
+        for label in out.iter().chain(left).chain(right) {
             match known(label) {
                 (Some(l), Some(r)) if l != r => {
                     return Err(bad(format!(
