@@ -6,7 +6,7 @@
 // cancels. The number of a workgroup has no top bit, but only we know. The code of fused kernels has this around every float
 // that one operation hands to another.
 fn opaque_f32(x: f32) -> f32 {
-    return bitcast<f32>(bitcast<u32>(x) ^ (params.first_group >> 31u));
+    return bitcast<f32>(bitcast<u32>(x) ^ (params.first_workgroup >> 31u));
 }
 
 fn is_nan_f32(x: f32) -> bool {

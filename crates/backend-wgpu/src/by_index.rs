@@ -10,17 +10,18 @@ use tensor_core::{
 };
 
 use crate::{
+    capabilities::Capabilities,
     copy,
-    draft::{Draft, Drafts, Facts, Slot},
-    dtypes::{lane, lane_size},
+    dispatch::{Dispatch, Dispatches, Resource},
+    dtypes::{storage_size, storage_type},
     formulas, index,
 };
 
 /// Functions to read an index: its value with a mark when it does not fit a word, and the report of a bad one.
-fn index_functions(dtype: DType, d: &mut Draft) -> String {
+fn index_functions(dtype: DType, d: &mut Dispatch) -> String {
     d.params.fault();
-    d.bind("faults", "atomic<u32>", true, Slot::Faults);
-    let t = lane(dtype);
+    d.bind("faults", "atomic<u32>", true, Resource::Faults);
+    let t = storage_type(dtype);
     let (low, high) = match t {
         "u32" => ("word", "0u"),
         "i32" => ("bitcast<u32>(word)", "select(0u, 0xffffffffu, word < 0)"),
@@ -63,8 +64,8 @@ fn fours(numbers: &[isize]) -> bool {
     numbers.iter().all(|n| n % 4 == 0)
 }
 
-/// The draft of a gather from the part of the table that the kernel has.
-pub(crate) fn gather(kernel: &GatherKernel, along: Along, facts: &Facts<'_>) -> Draft {
+/// The dispatch of a gather from the part of the table that the kernel has.
+pub(crate) fn gather(kernel: &GatherKernel, along: Along, capabilities: &Capabilities) -> Dispatch {
     let GatherKernel { axis, dtype, index_dtype, input, index } = kernel;
     let merged = collapse(index.shape(), &[index.strides(), &off_axis(input.strides(), *axis)]);
     let (mut shape, mut strides) = (merged.shape, merged.strides);
@@ -77,11 +78,11 @@ pub(crate) fn gather(kernel: &GatherKernel, along: Along, facts: &Facts<'_>) -> 
         strides[0].pop();
         (run, run_stride) = (n, strides[1].pop().unwrap_or(0));
     }
-    let vectors = lane_size(*dtype) == 4
+    let vectors = storage_size(*dtype) == 4
         && run_stride == 1
         && fours(&[run as isize, axis_stride, offset as isize])
         && fours(&strides[1]);
-    let word = match lane_size(*dtype) {
+    let word = match storage_size(*dtype) {
         8 => "vec2<u32>",
         _ if vectors => "vec4<u32>",
         _ => "u32",
@@ -90,94 +91,98 @@ pub(crate) fn gather(kernel: &GatherKernel, along: Along, facts: &Facts<'_>) -> 
         (run, offset, axis_stride) = (run / 4, offset / 4, axis_stride / 4);
         strides[1].iter_mut().for_each(|s| *s /= 4);
     }
-    let mut d = Draft::new("gather");
-    copy::in_runs(shape.iter().product(), run, STEP, &mut d, facts);
+    let mut d = Dispatch::new("gather");
+    copy::in_runs(shape.iter().product(), run, STEP, &mut d, capabilities);
     d.params.stride("run_stride", run_stride);
     d.params.size("start", along.start);
     d.params.size("count", input.shape()[*axis]);
     d.params.size("size", along.size);
     d.params.stride("axis_stride", axis_stride);
-    d.bind("input", word, false, Slot::Input(0));
-    d.bind("index", lane(*index_dtype), false, Slot::Input(1));
-    d.bind("output", word, true, Slot::Output(0));
+    d.bind("input", word, false, Resource::Input(0));
+    d.bind("index", storage_type(*index_dtype), false, Resource::Input(1));
+    d.bind("output", word, true, Resource::Output(0));
     let mut body = format!("alias Word = {word};\n");
     body.push_str(&index_functions(*index_dtype, &mut d));
     let operands = [(&strides[0][..], index.offset()), (&strides[1][..], offset)];
     body.push_str(&index::places(&shape, &operands, &mut d.params));
     body.push_str(taper_shaders::GATHER);
-    d.body = body;
+    d.code.append(&body);
     d
 }
 
 /// The most words that one thread of a processor reads from one place.
 const STEP: usize = 64;
 
-/// The drafts of a scatter-add to the part of the result that the kernel has, whose base is in the output already.
-pub(crate) fn scatter_add(kernel: &ScatterAddKernel, along: Along, facts: &Facts<'_>) -> Result<Drafts> {
-    let steps = scatter_more(kernel, along, facts)?.into_iter().chain(scatter_round(kernel));
-    Ok(Drafts { steps: steps.collect(), temps: Vec::new() })
+/// The dispatches of a scatter-add to the part of the result that the kernel has, whose base is in the output already.
+pub(crate) fn scatter_add(
+    kernel: &ScatterAddKernel,
+    along: Along,
+    capabilities: &Capabilities,
+) -> Result<Dispatches> {
+    let list = scatter_more(kernel, along, capabilities)?.into_iter().chain(scatter_round(kernel));
+    Ok(Dispatches { list: list.collect(), temporaries: Vec::new() })
 }
 
 /// The step of a scatter-add that adds to the output, not rounded.
 pub(crate) fn scatter_more(
     kernel: &ScatterAddKernel,
     along: Along,
-    facts: &Facts<'_>,
-) -> Result<Option<Draft>> {
+    capabilities: &Capabilities,
+) -> Result<Option<Dispatch>> {
     let ScatterAddKernel { axis, dtype, base, src, .. } = kernel;
     let (out_shape, src_shape) = (base.shape(), src.shape());
     let length = src_shape[*axis];
     let lines = src_shape.iter().enumerate().filter(|&(a, _)| a != *axis).map(|(_, &n)| n).product::<usize>();
     let Some(sum) = formulas::binary(BinaryOp::Add, *dtype, "a", "b").filter(|_| *dtype != DType::Bool)
     else {
-        return Err(facts.unsupported("scatter_add", *dtype, "cast first with .to_dtype(DType::F32)"));
+        return Err(capabilities.unsupported("scatter_add", *dtype, "cast first with .to_dtype(DType::F32)"));
     };
     if lines * length == 0 {
         return Ok(None);
     }
     // What the slowest thread does in each form. The threads that keep a processor busy run a few at a time.
-    let threads = if facts.direct { facts.threads / 16 } else { facts.threads };
+    let threads = if capabilities.direct { capabilities.invocations / 16 } else { capabilities.invocations };
     let by_element = out_shape.numel().div_ceil(threads) * length;
     let by_line = lines.div_ceil(threads) * length;
     // With no output to own, only the lines still look at every index, and tell of it: each is out of range.
     let nowhere = out_shape.numel() == 0;
     Ok(Some(if nowhere || by_line.saturating_mul(2) < by_element {
-        scatter_lines(kernel, along, lines, &sum, facts)
+        scatter_lines(kernel, along, lines, &sum)
     } else {
         scatter_elements(kernel, along, &sum)
     }))
 }
 
 /// The last step of a scatter-add of a half type: sums are rounded when all is added, and not after every addition.
-pub(crate) fn scatter_round(kernel: &ScatterAddKernel) -> Option<Draft> {
+pub(crate) fn scatter_round(kernel: &ScatterAddKernel) -> Option<Dispatch> {
     let (dtype, total) = (kernel.dtype, kernel.base.numel());
     if dtype.compute() == dtype || total == 0 || kernel.src.numel() == 0 {
         return None;
     }
-    let mut d = Draft::new("scatter_round");
+    let mut d = Dispatch::new("scatter_round");
     d.params.size("total", total);
-    d.bind("output", lane(dtype), true, Slot::Output(0));
-    d.body = format!(
-        "@compute @workgroup_size(256)\n{}    let i = group * 256u + lane;\n    if (i < params.total) {{\n        output[i] = {};\n    }}\n}}\n",
-        taper_shaders::ENTRY,
-        formulas::store(dtype, "output[i]")
-    );
-    d.groups = total.div_ceil(256);
+    d.bind("output", storage_type(dtype), true, Resource::Output(0));
+    d.code.entry(256, |c| {
+        c.bind("i", "workgroup_index * 256u + local_index");
+        c.return_if("i >= params.total");
+        c.set("output[i]", formulas::store(dtype, "output[i]"));
+    });
+    d.workgroups = total.div_ceil(256);
     d.work = 256;
     Some(d)
 }
 
-/// What both forms of a scatter-add begin with: the draft, and functions to read an index and to add.
-fn scatter_draft(kernel: &ScatterAddKernel, along: Along, element: &str, sum: &str) -> (Draft, String) {
+/// What both forms of a scatter-add begin with: the dispatch, and functions to read an index and to add.
+fn scatter_parts(kernel: &ScatterAddKernel, along: Along, element: &str, sum: &str) -> (Dispatch, String) {
     let ScatterAddKernel { axis, index_dtype, index, src, .. } = kernel;
-    let mut d = Draft::new("scatter_add");
+    let mut d = Dispatch::new("scatter_add");
     d.params.size("start", along.start);
     d.params.size("size", along.size);
     d.params.size("length", src.shape()[*axis]);
     d.params.stride("index_stride", index.strides()[*axis]);
-    d.bind("index", lane(*index_dtype), false, Slot::Input(1));
-    d.bind("src", element, false, Slot::Input(2));
-    d.bind("output", element, true, Slot::Output(0));
+    d.bind("index", storage_type(*index_dtype), false, Resource::Input(1));
+    d.bind("src", element, false, Resource::Input(2));
+    d.bind("output", element, true, Resource::Output(0));
     let add = format!(
         "alias T = {element};\nfn add(a: {element}, b: {element}) -> {element} {{\n    return {sum};\n}}\n"
     );
@@ -186,13 +191,7 @@ fn scatter_draft(kernel: &ScatterAddKernel, along: Along, element: &str, sum: &s
 }
 
 /// A thread for each line along the axis, or for four that lie side by side.
-fn scatter_lines(
-    kernel: &ScatterAddKernel,
-    along: Along,
-    lines: usize,
-    sum: &str,
-    facts: &Facts<'_>,
-) -> Draft {
+fn scatter_lines(kernel: &ScatterAddKernel, along: Along, lines: usize, sum: &str) -> Dispatch {
     let ScatterAddKernel { axis, dtype, base, index, src, .. } = kernel;
     let mut shape: SmallVec<[usize; 8]> = src.shape().iter().copied().collect();
     shape[*axis] = 1;
@@ -219,11 +218,11 @@ fn scatter_lines(
         steps.iter_mut().for_each(|s| *s /= 4);
         offset /= 4;
     }
-    let t = lane(*dtype);
+    let t = storage_type(*dtype);
     let element = if vectors { format!("vec4<{t}>") } else { t.into() };
-    let (mut d, mut body) = scatter_draft(kernel, along, &element, sum);
-    // Few threads with much to do each: small groups keep every core of a processor busy.
-    let group = if facts.direct { 8 } else { 64 };
+    let (mut d, mut body) = scatter_parts(kernel, along, &element, sum);
+    // Few invocations with much to do each: small workgroups keep every core busy.
+    let group = 32;
     d.params.size("total", lines / unit);
     d.params.size("count", base.shape()[*axis]);
     d.params.stride("src_stride", steps[0]);
@@ -234,18 +233,18 @@ fn scatter_lines(
     body.push_str(&index::places(&shape, &operands, &mut d.params));
     let _ = writeln!(body, "const GROUP = {group}u;");
     body.push_str(taper_shaders::SCATTER_LINE);
-    d.body = body;
-    d.groups = (lines / unit).div_ceil(group);
+    d.code.append(&body);
+    d.workgroups = (lines / unit).div_ceil(group);
     d.work = group * src.shape()[*axis];
     d
 }
 
 /// A thread for each element of the output.
-fn scatter_elements(kernel: &ScatterAddKernel, along: Along, sum: &str) -> Draft {
+fn scatter_elements(kernel: &ScatterAddKernel, along: Along, sum: &str) -> Dispatch {
     let ScatterAddKernel { axis, dtype, base, index, src, .. } = kernel;
     let (shape, src_shape) = (base.shape(), src.shape());
-    let t = lane(*dtype);
-    let (mut d, mut body) = scatter_draft(kernel, along, t, sum);
+    let t = storage_type(*dtype);
+    let (mut d, mut body) = scatter_parts(kernel, along, t, sum);
     d.params.size("total", shape.numel());
     d.params.stride("src_stride", src.strides()[*axis]);
     let operands = [
@@ -268,8 +267,8 @@ fn scatter_elements(kernel: &ScatterAddKernel, along: Along, sum: &str) -> Draft
     }
     body.push_str("    return inside;\n}\n");
     body.push_str(taper_shaders::SCATTER_ELEMENT);
-    d.body = body;
-    d.groups = shape.numel().div_ceil(256);
+    d.code.append(&body);
+    d.workgroups = shape.numel().div_ceil(256);
     d.work = 256 * src_shape[*axis];
     d
 }

@@ -6,13 +6,14 @@ use std::fmt::Write;
 use tensor_core::{BinaryOp, CompareOp, CumulativeOp, DType, ReduceOp, Result, kernel::CumulativeKernel};
 
 use crate::{
-    draft::{Draft, Drafts, Facts, Slot},
-    dtypes::lane,
+    capabilities::Capabilities,
+    dispatch::{Dispatch, Dispatches, Resource},
+    dtypes::storage_type,
     formulas,
-    lines::Lines,
+    index::Lines,
 };
 
-/// What a step makes.
+/// What a dispatch makes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     /// The results, from the start of each line.
@@ -25,44 +26,46 @@ enum Role {
     Parts,
 }
 
-/// The draft of a cumulative operation.
-pub(crate) fn draft(kernel: &CumulativeKernel, facts: &Facts<'_>) -> Result<Drafts> {
+/// The dispatches of a cumulative operation.
+pub(crate) fn dispatches(kernel: &CumulativeKernel, capabilities: &Capabilities) -> Result<Dispatches> {
     let shape = kernel.input.shape();
     let lines = Lines { input: &kernel.input, output: shape, axis: kernel.axis };
     let (count, length) = (lines.count(), lines.length());
     if count * length == 0 {
-        return Ok(Drafts::default());
+        return Ok(Dispatches::default());
     }
     // A part's product may overflow where the whole one does not: each line goes from its start to its end.
     let whole = kernel.op == CumulativeOp::Prod && kernel.dtype.is_float();
     let dense = lines.stride().unsigned_abs() <= 1;
-    let tile = !facts.direct && !whole && length >= 128 && (dense || count < facts.threads / 4);
-    let (units, least) = if tile { (facts.threads / 256, 4096) } else { (facts.threads, 512) };
+    let tile =
+        !capabilities.direct && !whole && length >= 128 && (dense || count < capabilities.invocations / 4);
+    let (units, least) =
+        if tile { (capabilities.invocations / 256, 4096) } else { (capabilities.invocations, 512) };
     let splits = if whole || count >= units { 1 } else { (length / least).clamp(1, units.div_ceil(count)) };
-    let splits = splits.max(length.div_ceil(facts.rounds));
+    let splits = splits.max(length.div_ceil(capabilities.rounds));
     if whole && splits > 1 {
         let hint = format!(
             "this adapter goes round a loop {} times at most, and a product is not formed in parts, since one of them might \
              overflow; compute it on the cpu",
-            facts.rounds
+            capabilities.rounds
         );
-        return Err(facts.unsupported("cumprod", kernel.dtype, &hint));
+        return Err(capabilities.unsupported("cumprod", kernel.dtype, &hint));
     }
     let chunk = length.div_ceil(splits);
     // No part is empty.
     let splits = length.div_ceil(chunk);
-    let step = |role, tile| Step { kernel, lines: &lines, role, splits, chunk, tile }.draft(facts);
+    let scan = |role, tile| Scan { kernel, lines: &lines, role, splits, chunk, tile }.dispatch(capabilities);
     if splits == 1 {
-        return Ok(step(Role::Whole, tile)?.into());
+        return Ok(scan(Role::Whole, tile)?.into());
     }
     let kept = if kernel.op.is_arg() { DType::I32 } else { kernel.dtype.compute() };
-    Ok(Drafts {
-        steps: vec![step(Role::Totals, tile)?, step(Role::Carries, false)?, step(Role::Parts, tile)?],
-        temps: vec![(kept, count * splits); 2],
+    Ok(Dispatches {
+        list: vec![scan(Role::Totals, tile)?, scan(Role::Carries, false)?, scan(Role::Parts, tile)?],
+        temporaries: vec![(kept, count * splits); 2],
     })
 }
 
-struct Step<'a> {
+struct Scan<'a> {
     kernel: &'a CumulativeKernel,
     lines: &'a Lines<'a>,
     role: Role,
@@ -71,9 +74,9 @@ struct Step<'a> {
     tile: bool,
 }
 
-impl Step<'_> {
-    fn draft(&self, facts: &Facts<'_>) -> Result<Draft> {
-        let Step { kernel, lines, role, splits, chunk, tile } = *self;
+impl Scan<'_> {
+    fn dispatch(&self, capabilities: &Capabilities) -> Result<Dispatch> {
+        let Scan { kernel, lines, role, splits, chunk, tile } = *self;
         // Indices need the elements' order alone, in which false comes before true as 0 before 1.
         let dtype = match kernel.dtype {
             DType::Bool if kernel.op.is_arg() => DType::U8,
@@ -82,12 +85,12 @@ impl Step<'_> {
         let (length, splits, chunk) =
             if role == Role::Carries { (splits, 1, splits) } else { (lines.length(), splits, chunk) };
         let total = lines.count() * splits;
-        let mut d = Draft::new("cumulative");
+        let mut d = Dispatch::new("cumulative");
         d.params.size("total", total);
         d.params.size("length", length);
         d.params.size("splits", splits);
         d.params.size("chunk", chunk);
-        let (t, kept) = (lane(dtype), if kernel.op.is_arg() { "i32" } else { lane(dtype) });
+        let (t, kept) = (storage_type(dtype), if kernel.op.is_arg() { "i32" } else { storage_type(dtype) });
         let first = if kernel.reverse { lines.length() - 1 } else { 0 };
         let step = if kernel.reverse { -1 } else { 1 };
         d.params.stride("stride", step * lines.stride());
@@ -96,21 +99,21 @@ impl Step<'_> {
         d.params.stride("index_step", step);
         let reads_input = kernel.op.is_arg() || role != Role::Carries;
         if reads_input {
-            d.bind("input", t, false, Slot::Input(0));
+            d.bind("input", t, false, Resource::Input(0));
         }
         match role {
-            Role::Carries => d.bind("totals", kept, false, Slot::Temp(0)),
-            Role::Parts => d.bind("carries", kept, false, Slot::Temp(1)),
+            Role::Carries => d.bind("totals", kept, false, Resource::Temporary(0)),
+            Role::Parts => d.bind("carries", kept, false, Resource::Temporary(1)),
             Role::Whole | Role::Totals => {}
         }
         let output = match role {
-            Role::Totals => Slot::Temp(0),
-            Role::Carries => Slot::Temp(1),
-            Role::Whole | Role::Parts => Slot::Output(0),
+            Role::Totals => Resource::Temporary(0),
+            Role::Carries => Resource::Temporary(1),
+            Role::Whole | Role::Parts => Resource::Output(0),
         };
         d.bind("output", kept, true, output);
 
-        let mut body = state(kernel.op, dtype, facts)?;
+        let mut body = state(kernel.op, dtype, capabilities)?;
         body.push_str(&lines.input_at(first, &mut d.params));
         body.push_str(&lines.output_at(first, &mut d.params));
         let element = match role {
@@ -151,16 +154,16 @@ impl Step<'_> {
             role == Role::Parts,
         );
         body.push_str(if tile { taper_shaders::CUMULATIVE_TILE } else { taper_shaders::CUMULATIVE_LINE });
-        d.body = body;
-        d.groups = if tile { total } else { total.div_ceil(64) };
+        d.code.append(&body);
+        d.workgroups = if tile { total } else { total.div_ceil(64) };
         d.work = chunk * if tile { 8 } else { 64 };
         Ok(d)
     }
 }
 
 /// The type of what is carried along, and what becomes of two: the one table of operations.
-fn state(op: CumulativeOp, dtype: DType, facts: &Facts<'_>) -> Result<String> {
-    let t = lane(dtype);
+fn state(op: CumulativeOp, dtype: DType, capabilities: &Capabilities) -> Result<String> {
+    let t = storage_type(dtype);
     if op.is_arg() {
         let sign = if op == CumulativeOp::ArgMax { CompareOp::Ge } else { CompareOp::Le };
         let mut better = formulas::compare(sign, dtype, "b.x", "a.x");
@@ -181,7 +184,7 @@ fn state(op: CumulativeOp, dtype: DType, facts: &Facts<'_>) -> Result<String> {
         _ => formulas::binary(BinaryOp::Mul, dtype, "a", "b"),
     };
     let Some((formula, (zero, _))) = formula.zip(formulas::reduction(ReduceOp::Sum, dtype)) else {
-        return Err(facts.unsupported(op.name(), dtype, "cast first with .to_dtype(DType::F32)"));
+        return Err(capabilities.unsupported(op.name(), dtype, "cast first with .to_dtype(DType::F32)"));
     };
     // The identity is only ever asked for where additions round.
     Ok(format!(

@@ -30,6 +30,7 @@ pub(crate) fn directory(setting: Option<&std::ffi::OsStr>) -> Option<PathBuf> {
 }
 
 /// A file of one kind, and whose it is.
+#[derive(Debug)]
 pub(crate) struct Kept {
     kind: &'static str,
     path: PathBuf,

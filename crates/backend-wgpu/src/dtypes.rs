@@ -1,13 +1,13 @@
 //! How each dtype lies in device memory and is computed there, and the way there and back from host bytes.
 //!
-//! A *lane* is one element of a storage buffer: f32 for the three float types up to 32 bits (half types hold values
+//! An element of a storage buffer is f32 for the three float types up to 32 bits (half types hold values
 //! rounded to them), u32 for bool, u8 and u32, i32, and 8 bytes for i64 and f64.
 
 use half::{bf16, f16};
 use tensor_core::{DType, Scalar};
 
-/// The WGSL type of a lane.
-pub(crate) fn lane(dtype: DType) -> &'static str {
+/// The WGSL type of an element of a storage buffer.
+pub(crate) fn storage_type(dtype: DType) -> &'static str {
     match dtype {
         DType::Bool | DType::U8 | DType::U32 => "u32",
         DType::I32 => "i32",
@@ -17,13 +17,13 @@ pub(crate) fn lane(dtype: DType) -> &'static str {
     }
 }
 
-/// The WGSL type of a value in a computation: as the lane, but for bool.
+/// The WGSL type of a value in a computation: as in a storage buffer, but for bool.
 pub(crate) fn value(dtype: DType) -> &'static str {
-    if dtype == DType::Bool { "bool" } else { lane(dtype) }
+    if dtype == DType::Bool { "bool" } else { storage_type(dtype) }
 }
 
-/// Bytes of a lane.
-pub(crate) const fn lane_size(dtype: DType) -> usize {
+/// Bytes of an element of a storage buffer.
+pub(crate) const fn storage_size(dtype: DType) -> usize {
     match dtype {
         DType::I64 | DType::F64 => 8,
         _ => 4,
@@ -33,29 +33,13 @@ pub(crate) const fn lane_size(dtype: DType) -> usize {
 /// The elements of a vector of four.
 pub(crate) const FIELDS: [&str; 4] = ["x", "y", "z", "w"];
 
-/// From so many elements on, a thread of a processor takes eight: below, the time to compile twice the text counts more.
-pub(crate) const MANY: usize = 1 << 14;
-
-/// Eight lanes of 32 bits as four pairs, a `vec4<u64>`, which a processor writes for little more than one lane.
-pub(crate) fn pairs(lanes: [String; 8]) -> String {
-    let pair = |p: usize| {
-        format!("u64_from_words(bitcast<u32>({}), bitcast<u32>({}))", lanes[2 * p], lanes[2 * p + 1])
-    };
-    format!("vec4<u64>({})", [0, 1, 2, 3].map(pair).join(", "))
-}
-
-/// The `e`th of the eight lanes in four `pairs`, as a `value` of 32 bits.
-pub(crate) fn of_pairs(pairs: &str, e: usize, value: &str) -> String {
-    format!("bitcast<{value}>(u32({pairs}.{}{}))", FIELDS[e / 2], ["", " >> 32u"][e % 2])
-}
-
-/// Whether lanes hold the host's bytes as they are.
+/// Whether storage buffers hold the host's bytes as they are.
 pub(crate) fn is_plain(dtype: DType) -> bool {
-    lane_size(dtype) == dtype.size()
+    storage_size(dtype) == dtype.size()
 }
 
-/// Lanes from elements in host byte order; a rest shorter than an element is dropped.
-pub(crate) fn to_lanes(dtype: DType, bytes: &[u8]) -> Vec<u8> {
+/// A storage buffer's bytes from elements in host byte order; a rest shorter than an element is dropped.
+pub(crate) fn to_storage(dtype: DType, bytes: &[u8]) -> Vec<u8> {
     fn widen<const N: usize>(bytes: &[u8], f: impl Fn([u8; N]) -> [u8; 4]) -> Vec<u8> {
         bytes.as_chunks().0.iter().flat_map(|&c| f(c)).collect()
     }
@@ -68,8 +52,8 @@ pub(crate) fn to_lanes(dtype: DType, bytes: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Elements in host byte order from lanes, as many as both hold.
-pub(crate) fn from_lanes(dtype: DType, lanes: &[u8], out: &mut [u8]) {
+/// Elements in host byte order from a storage buffer's bytes, as many as both hold.
+pub(crate) fn from_storage(dtype: DType, lanes: &[u8], out: &mut [u8]) {
     fn narrow<const N: usize>(lanes: &[u8], out: &mut [u8], f: impl Fn([u8; 4]) -> [u8; N]) {
         for (o, &l) in out.as_chunks_mut().0.iter_mut().zip(lanes.as_chunks().0) {
             *o = f(l);
@@ -112,10 +96,10 @@ mod tests {
             (DType::BF16, vec![0x80, 0x3f, 0x7f, 0x7f]),
             (DType::F32, 1.5f32.to_ne_bytes().to_vec()),
         ] {
-            let lanes = to_lanes(dtype, &bytes);
-            assert_eq!(lanes.len() / lane_size(dtype), bytes.len() / dtype.size());
+            let lanes = to_storage(dtype, &bytes);
+            assert_eq!(lanes.len() / storage_size(dtype), bytes.len() / dtype.size());
             let mut back = vec![0; bytes.len()];
-            from_lanes(dtype, &lanes, &mut back);
+            from_storage(dtype, &lanes, &mut back);
             assert_eq!(back, bytes, "{dtype}");
         }
     }

@@ -1,21 +1,21 @@
 //! The one table of elementwise formulas in WGSL, and the function made of a whole program.
 //! Names ending in a dtype (`exp_f32`) are functions of the shaders' libraries.
 
-use std::fmt::Write;
-
 use tensor_core::{
     BinaryOp, CompareOp, DType, RandomKind, ReduceOp, Result, UnaryOp,
     kernel::{Instr, Program, Reg},
 };
 
 use crate::{
-    draft::{Facts, Params},
-    dtypes::{lane, value},
+    capabilities::Capabilities,
+    dispatch::Params,
+    dtypes::{storage_type, value},
+    wgsl::Code,
 };
 
 /// The suffix of library functions for a dtype's lanes.
 fn suffix(dtype: DType) -> &'static str {
-    lane(dtype)
+    storage_type(dtype)
 }
 
 /// A WGSL literal of a small whole number.
@@ -239,7 +239,7 @@ fn scalar(program: &Program, slot: u16) -> String {
 }
 
 /// Statements and the expression for x^n by repeated multiplication.
-fn powi(n: i32, dtype: DType, x: &str, register: usize, out: &mut String) -> Option<String> {
+fn powi(n: i32, dtype: DType, x: &str, register: usize, c: &mut Code) -> Option<String> {
     if n < 0 && !dtype.is_float() {
         let n = match dtype {
             DType::I64 => format!("{n}li"),
@@ -250,7 +250,7 @@ fn powi(n: i32, dtype: DType, x: &str, register: usize, out: &mut String) -> Opt
     }
     let mut base = x.to_string();
     if n < 0 {
-        let _ = writeln!(out, "    let r{register}i = {} / {x};", literal(dtype, 1));
+        c.bind(format_args!("r{register}i"), format_args!("{} / {x}", literal(dtype, 1)));
         base = format!("r{register}i");
     }
     let mut left = n.unsigned_abs();
@@ -262,13 +262,13 @@ fn powi(n: i32, dtype: DType, x: &str, register: usize, out: &mut String) -> Opt
                 None => base.clone(),
                 Some(p) => binary(BinaryOp::Mul, dtype, p, &base)?,
             };
-            let _ = writeln!(out, "    let r{register}p{step} = {next};");
+            c.bind(format_args!("r{register}p{step}"), next);
             product = Some(format!("r{register}p{step}"));
         }
         left >>= 1;
         if left > 0 {
             let square = binary(BinaryOp::Mul, dtype, &base, &base)?;
-            let _ = writeln!(out, "    let r{register}b{step} = {square};");
+            c.bind(format_args!("r{register}b{step}"), square);
             base = format!("r{register}b{step}");
         }
         step += 1;
@@ -290,11 +290,16 @@ fn instr_name(instr: Instr) -> &'static str {
 
 /// Writes `let r<n> = …;`: instruction `n` from the registers before it, the lanes `x<k>` of the inputs and the flat
 /// position `i`. The scalars are parameters.
-pub(crate) fn statement(program: &Program, n: usize, facts: &Facts<'_>, out: &mut String) -> Result<()> {
+pub(crate) fn statement(
+    program: &Program,
+    n: usize,
+    capabilities: &Capabilities,
+    c: &mut Code,
+) -> Result<()> {
     let (instr, dtype) = (program.instrs[n], program.dtypes[n]);
     let r = |reg: Reg| format!("r{reg}");
-    if !facts.info.dtypes.contains(&dtype) {
-        return Err(facts.unsupported(
+    if !capabilities.info.dtypes.contains(&dtype) {
+        return Err(capabilities.unsupported(
             instr_name(instr),
             dtype,
             "this adapter has no such numbers; cast first, or compute on the cpu",
@@ -325,7 +330,7 @@ pub(crate) fn statement(program: &Program, n: usize, facts: &Facts<'_>, out: &mu
             }
         }
         Instr::Unary(op, x) => unary(op, of(x), &r(x)),
-        Instr::Powi(p, x) => powi(p, dtype, &r(x), n, out),
+        Instr::Powi(p, x) => powi(p, dtype, &r(x), n, c),
         // A compiler takes x - x for 0 and x / x for 1.
         Instr::Binary(op @ (BinaryOp::Sub | BinaryOp::Div), a, b) if may_be_one(program, a, b) => {
             binary(op, dtype, &opaque(dtype, &r(a)), &r(b))
@@ -337,17 +342,17 @@ pub(crate) fn statement(program: &Program, n: usize, facts: &Facts<'_>, out: &mu
         _ => None,
     };
     let Some(expression) = expression else {
-        return Err(facts.unsupported(
+        return Err(capabilities.unsupported(
             instr_name(instr),
             dtype,
             "there is no such function of this dtype here; cast first, or compute on the cpu",
         ));
     };
     if is_opaque(program, n) {
-        let _ = writeln!(out, "    let plain{n} = {expression};");
-        let _ = writeln!(out, "    let r{n} = {};", opaque(dtype, &format!("plain{n}")));
+        c.bind(format_args!("plain{n}"), expression);
+        c.bind(format_args!("r{n}"), opaque(dtype, &format!("plain{n}")));
     } else {
-        let _ = writeln!(out, "    let r{n} = {expression};");
+        c.bind(format_args!("r{n}"), expression);
     }
     Ok(())
 }
@@ -385,35 +390,8 @@ fn may_be_one(program: &Program, a: Reg, b: Reg) -> bool {
     }
 }
 
-/// The bits of the least argument that is far for the functions of [`near`]: 2000.
-pub(crate) const FAR: u32 = 0x44fa_0000;
-
-/// `fn program_near`, made of the text of `fn program`: with sines and their like that know arguments nearer than [`FAR`]
-/// alone, and that keep the farthest of the arguments' bits in `farthest`. None for a program without them.
-pub(crate) fn near(function: &str) -> Option<String> {
-    const DEAR: [&str; 3] = ["sin", "cos", "tan"];
-    let start = function.find("fn program(")?;
-    let mut found = false;
-    let mut out = String::from("var<private> farthest: u32;\n");
-    for line in function[start..].lines() {
-        let argument = DEAR.iter().find_map(|f| {
-            let (head, rest) = line.split_once(&format!(" = {f}_f32("))?;
-            Some((head, *f, rest.strip_suffix(");")?))
-        });
-        if let Some((head, f, x)) = argument {
-            found = true;
-            let _ = writeln!(out, "    farthest = max(farthest, bitcast<u32>({x}) & 0x7fffffffu);");
-            let _ = writeln!(out, "{head} = {f}_near_f32({x});");
-        } else {
-            out.push_str(line);
-            out.push('\n');
-        }
-    }
-    found.then(|| out.replacen("fn program(", "fn program_near(", 1))
-}
-
-/// How many times a thread goes round loops in a program, at most: a software adapter counts them among the rounds that a
-/// thread has.
+/// How many times an invocation goes round loops in a program, at most: a software adapter counts them among the rounds that an
+/// invocation has.
 pub(crate) fn rounds(program: &Program) -> usize {
     let of = |n: usize| {
         let dtype = program.dtypes[n];
@@ -445,39 +423,42 @@ pub(crate) fn function(
     program: &Program,
     raw: bool,
     params: &mut Params,
-    facts: &Facts<'_>,
+    capabilities: &Capabilities,
 ) -> Result<String> {
     for (slot, &dtype) in program.scalars.iter().enumerate() {
         params.scalar(slot, dtype);
     }
-    let mut body = String::new();
-    let r = |reg: Reg| format!("r{reg}");
+    let mut body = Code::default();
     for n in 0..program.instrs.len() {
-        statement(program, n, facts, &mut body)?;
+        statement(program, n, capabilities, &mut body)?;
     }
-    let inputs: String =
-        program.inputs.iter().enumerate().map(|(k, &d)| format!(", x{k}: {}", lane(d))).collect();
+    let names: Vec<String> = (0..program.inputs.len()).map(|k| format!("x{k}")).collect();
+    let inputs = names.iter().zip(&program.inputs).map(|(name, &d)| (name.as_str(), storage_type(d)));
+    let parameters: Vec<(&str, &str)> = [("i", "u32")].into_iter().chain(inputs).collect();
     let results: Vec<(String, &str)> = program
         .outputs
         .iter()
         .map(|&reg| {
-            let dtype = program.dtypes[reg as usize];
-            if raw { (r(reg), value(dtype)) } else { (store(dtype, &r(reg)), lane(dtype)) }
+            let (x, dtype) = (format!("r{reg}"), program.dtypes[reg as usize]);
+            if raw { (x, value(dtype)) } else { (store(dtype, &x), storage_type(dtype)) }
         })
         .collect();
-    let mut out = String::new();
+    let mut out = Code::default();
     let (ty, returned) = match &results[..] {
-        [(x, ty)] => ((*ty).to_string(), x.clone()),
+        [(x, ty)] => (*ty, x.clone()),
         many => {
-            out.push_str("struct Results {\n");
-            for (o, (_, ty)) in many.iter().enumerate() {
-                let _ = writeln!(out, "    o{o}: {ty},");
-            }
-            out.push_str("}\n");
+            out.block("struct Results", |c| {
+                for (o, (_, ty)) in many.iter().enumerate() {
+                    c.line(format_args!("o{o}: {ty},"));
+                }
+            });
             let list: Vec<&str> = many.iter().map(|(x, _)| x.as_str()).collect();
-            ("Results".to_string(), format!("Results({})", list.join(", ")))
+            ("Results", format!("Results({})", list.join(", ")))
         }
     };
-    let _ = writeln!(out, "fn program(i: u32{inputs}) -> {ty} {{\n{body}    return {returned};\n}}");
-    Ok(out)
+    out.function("program", &parameters, ty, |c| {
+        c.append(body.text());
+        c.line(format_args!("return {returned};"));
+    });
+    Ok(out.text().to_string())
 }

@@ -8,58 +8,33 @@ use std::{
     },
 };
 
-use tensor_core::{DType, DeviceInfo, DeviceKind, Error, ErrorKind, Result, Storage};
+use tensor_core::{DType, DeviceKind, Error, ErrorKind, Result, Storage};
 
 use crate::{
-    Caps,
+    Forced,
     adapter::{self, Found},
+    capabilities::{Capabilities, Form},
     disk_cache::DiskCache,
-    dtypes::lane_size,
+    dtypes::storage_size,
     faults::{Caught, Faults, scoped},
     first_use::FirstUse,
     pipeline::Pipelines,
     pool::{Pool, WgpuBuffer, size_class},
     read_back::Waiting,
     stream::Stream,
-    tuning::Tuning,
 };
-
-/// What this device allows, and how it is to be used.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Abilities {
-    /// Bytes of immediates; 0 where there are none or they are turned off.
-    pub(crate) immediate_bytes: u32,
-    pub(crate) uniform_alignment: u32,
-    /// Workgroups in each dimension of a dispatch.
-    pub(crate) max_groups: u32,
-    /// Work in one dispatch, in the measure of `Draft::work`.
-    pub(crate) dispatch_work: u64,
-    /// Bytes of one binding, a multiple of 256.
-    pub(crate) binding_bytes: u64,
-    /// How many times a thread may go round its loops, all together.
-    pub(crate) rounds: usize,
-    /// Barrier-free kernels.
-    pub(crate) direct: bool,
-    pub(crate) threads: usize,
-    pub(crate) shared_bytes: usize,
-    /// Lanes of a subgroup, where that is one number.
-    pub(crate) subgroup: usize,
-}
 
 /// An open device.
 pub(crate) struct Gpu {
     pub(crate) device: wgpu::Device,
     pub(crate) queue: wgpu::Queue,
-    pub(crate) info: DeviceInfo,
-    pub(crate) facts: Abilities,
+    pub(crate) capabilities: Capabilities,
     pub(crate) faults: Arc<Faults>,
     pub(crate) pool: Arc<Pool>,
     pub(crate) pipelines: Pipelines,
     pub(crate) first_use: FirstUse,
     /// Where pipelines outlive the process, if anywhere.
     pub(crate) disk_cache: Option<DiskCache>,
-    /// Measured choices, where they are asked for.
-    pub(crate) tuning: Option<Tuning>,
     pub(crate) stream: Mutex<Stream>,
     /// Reads that somebody awaits.
     pub(crate) waiting: Waiting,
@@ -73,7 +48,7 @@ pub(crate) struct Gpu {
 
 impl fmt::Debug for Gpu {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Gpu({}, {:?}, {:?})", self.info.name, self.pool, self.pipelines)
+        write!(f, "Gpu({}, {:?}, {:?})", self.capabilities.info.name, self.pool, self.pipelines)
     }
 }
 
@@ -91,13 +66,6 @@ fn lower<T: Ord>(limit: &mut T, cap: Option<T>) {
     }
 }
 
-/// The size of subgroups, if kernels may use them and it never varies.
-fn subgroup(info: &wgpu::AdapterInfo, features: wgpu::Features) -> usize {
-    let (least, most) = (info.subgroup_min_size, info.subgroup_max_size);
-    let known = features.contains(wgpu::Features::SUBGROUP) && least == most && (4..=64).contains(&most);
-    if known { most as usize } else { 0 }
-}
-
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 impl Gpu {
@@ -105,12 +73,19 @@ impl Gpu {
     pub(crate) fn open(found: &Found, options: &crate::Options) -> Result<Gpu> {
         let name = found.info.name.clone();
         let backend = |message: String| Error::new(ErrorKind::Backend { device: name.clone(), message });
-        let Caps { binding_bytes, groups, storage_buffers, dispatch_work, without, no_subgroups } =
-            options.caps;
+        let Forced {
+            form,
+            no_immediates,
+            binding_bytes,
+            workgroups,
+            storage_buffers,
+            dispatch_work,
+            without,
+        } = options.forced;
         let mut limits = found.adapter.limits();
         // Asked of wgpu too, so that it watches over them.
         lower(&mut limits.max_storage_buffer_binding_size, binding_bytes);
-        lower(&mut limits.max_compute_workgroups_per_dimension, groups);
+        lower(&mut limits.max_compute_workgroups_per_dimension, workgroups);
         lower(&mut limits.max_storage_buffers_per_shader_stage, storage_buffers);
         let mut info = found.info.clone();
         info.limits = adapter::limits(&limits);
@@ -119,8 +94,7 @@ impl Gpu {
             | wgpu::Features::SHADER_F64
             | wgpu::Features::IMMEDIATES
             | wgpu::Features::PIPELINE_CACHE
-            | wgpu::Features::TIMESTAMP_QUERY
-            | wgpu::Features::SUBGROUP;
+            | wgpu::Features::TIMESTAMP_QUERY;
         let features = found.adapter.features() & wanted;
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("taper"),
@@ -134,26 +108,27 @@ impl Gpu {
             .map_err(|e| backend(format!("the adapter gave no device: {e}")))?;
         let faults = Faults::watch(&device);
         let software = found.software;
-        let immediates = features.contains(wgpu::Features::IMMEDIATES) && options.immediates;
-        let facts = Abilities {
+        let immediates = features.contains(wgpu::Features::IMMEDIATES) && !no_immediates;
+        let capabilities = Capabilities {
+            direct: match form {
+                Form::Auto => software,
+                Form::Direct => true,
+                Form::Tiled => false,
+            },
+            invocations: if software { 1024 } else { 65_536 },
+            workgroup_bytes: limits.max_compute_workgroup_storage_size as usize,
+            binding_bytes: limits.max_storage_buffer_binding_size.max(512) / 256 * 256,
+            // lavapipe leaves an invocation's loops after 65,535 rounds, and says nothing. Half of it is left to inner loops.
+            rounds: if software { 1 << 15 } else { usize::MAX },
             immediate_bytes: if immediates { limits.max_immediate_size.min(128) } else { 0 },
             uniform_alignment: limits.min_uniform_buffer_offset_alignment.max(4),
-            max_groups: limits.max_compute_workgroups_per_dimension.max(1),
-            dispatch_work: dispatch_work.unwrap_or(match found.info.kind {
+            max_workgroups: limits.max_compute_workgroups_per_dimension.max(1),
+            dispatch_work: dispatch_work.unwrap_or(match info.kind {
                 DeviceKind::DiscreteGpu => 1 << 37,
                 _ => 1 << 33,
             }),
-            binding_bytes: limits.max_storage_buffer_binding_size.max(512) / 256 * 256,
-            // lavapipe leaves a thread's loops after 65,535 rounds, and says nothing. Half of it is left to inner loops.
-            rounds: if software { 1 << 15 } else { usize::MAX },
-            direct: match options.form {
-                crate::Form::Auto => software,
-                crate::Form::Direct => true,
-                crate::Form::Tiled => false,
-            },
-            threads: if software { 1024 } else { 65_536 },
-            shared_bytes: limits.max_compute_workgroup_storage_size as usize,
-            subgroup: if no_subgroups { 0 } else { subgroup(&found.adapter.get_info(), features) },
+            way: None,
+            info,
         };
         let buffer = |label, size, usage| {
             device.create_buffer(&wgpu::BufferDescriptor {
@@ -166,7 +141,7 @@ impl Gpu {
         let (made, caught) = scoped(&device, || {
             (
                 buffer("dummy", 256, wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST),
-                Stream::new(&device, facts.binding_bytes),
+                Stream::new(&device, capabilities.binding_bytes),
             )
         });
         if let Some(Caught::Other(message)) = caught {
@@ -177,19 +152,14 @@ impl Gpu {
             .cache_dir
             .as_deref()
             .and_then(|dir| DiskCache::open(&device, &found.adapter.get_info(), dir));
-        let tuning = options
-            .autotune
-            .then(|| Tuning::open(options.form, &found.adapter.get_info(), options.cache_dir.as_deref()));
         Ok(Gpu {
             queue,
-            info,
-            facts,
+            capabilities,
             faults,
             pool: Pool::new(options.memory_limit.or(found.memory_limit)),
             pipelines: Pipelines::default(),
             first_use: FirstUse::new(),
             disk_cache,
-            tuning,
             stream: Mutex::new(stream),
             waiting: Waiting::default(),
             batch: Arc::new(AtomicU64::new(1)),
@@ -208,7 +178,7 @@ impl Gpu {
 
     /// The device's name.
     pub(crate) fn name(&self) -> &str {
-        &self.info.name
+        &self.capabilities.info.name
     }
 
     /// An [`ErrorKind::Backend`] of this device; `DeviceLost` if that is why.
@@ -245,7 +215,7 @@ impl Gpu {
     /// A buffer for `numel` elements, and the batch that last used it (0 for a fresh one).
     pub(crate) fn allocate(&self, dtype: DType, numel: usize) -> Result<(WgpuBuffer, u64)> {
         self.faults.alive(self.name())?;
-        if !self.info.dtypes.contains(&dtype) {
+        if !self.capabilities.info.dtypes.contains(&dtype) {
             return Err(Error::new(ErrorKind::Unsupported {
                 op: "allocate",
                 device: self.name().into(),
@@ -253,8 +223,8 @@ impl Gpu {
                 hint: "this adapter has no such numbers; cast first, or stay on the cpu".into(),
             }));
         }
-        let limit = self.info.limits.max_buffer_bytes;
-        let bytes = (numel as u64).saturating_mul(lane_size(dtype) as u64);
+        let limit = self.capabilities.info.limits.max_buffer_bytes;
+        let bytes = (numel as u64).saturating_mul(storage_size(dtype) as u64);
         if bytes > limit {
             return Err(Error::new(ErrorKind::TooLarge { device: self.name().into(), asked: bytes, limit }));
         }

@@ -4,10 +4,11 @@
 use std::fmt::Write;
 
 use smallvec::SmallVec;
+use tensor_core::{Layout, Shape};
 
-use crate::draft::Params;
+use crate::{dispatch::Params, wgsl::Code};
 
-/// An index space in a draft: its axes are parameters `<space><axis>`, its coordinates locals `<space>c<axis>`.
+/// An index space in a dispatch: its axes are parameters `<space><axis>`, its coordinates locals `<space>c<axis>`.
 pub(crate) struct Space {
     name: &'static str,
     rank: usize,
@@ -25,17 +26,20 @@ impl Space {
     /// Statements that split the flat position `from` into coordinates.
     pub(crate) fn unravel(&self, from: &str) -> String {
         let Space { name, rank } = *self;
-        let mut out = String::new();
+        let mut c = Code::default();
         let mut rest = from.to_string();
         for axis in (1..rank).rev() {
-            let _ = writeln!(out, "    let {name}q{axis} = {rest} / params.{name}{axis};");
-            let _ = writeln!(out, "    let {name}c{axis} = {rest} - {name}q{axis} * params.{name}{axis};");
+            c.bind(format_args!("{name}q{axis}"), format_args!("{rest} / params.{name}{axis}"));
+            c.bind(
+                format_args!("{name}c{axis}"),
+                format_args!("{rest} - {name}q{axis} * params.{name}{axis}"),
+            );
             rest = format!("{name}q{axis}");
         }
         if rank > 0 {
-            let _ = writeln!(out, "    let {name}c0 = {rest};");
+            c.bind(format_args!("{name}c0"), rest);
         }
-        out
+        c.text().to_string()
     }
 
     /// Adds strides of an operand to the parameters; gives the expression of the offset they make, with a leading
@@ -65,7 +69,12 @@ pub(crate) fn function(
     let space = Space::new(name, shape, params);
     params.size(format!("{name}_offset"), offset);
     let sum = space.offset(name, strides, params);
-    format!("fn {name}(i: u32) -> u32 {{\n{}    return params.{name}_offset{sum};\n}}\n", space.unravel("i"))
+    let mut c = Code::default();
+    c.function(name, &[("i", "u32")], "u32", |c| {
+        c.append(&space.unravel("i"));
+        c.line(format_args!("return params.{name}_offset{sum};"));
+    });
+    c.text().to_string()
 }
 
 /// A function `places(i) -> vec2<u32>` or `vec3<u32>`: the buffer indices at flat position `i` of `shape`, for two or three
@@ -83,9 +92,67 @@ pub(crate) fn places(shape: &[usize], operands: &[(&[isize], usize)], params: &m
             format!("params.{name}_offset{}", space.offset(name, strides, params))
         })
         .collect();
-    let (count, sums) = (sums.len(), sums.join(", "));
-    format!(
-        "fn places(i: u32) -> vec{count}<u32> {{\n{}    return vec{count}<u32>({sums});\n}}\n",
-        space.unravel("i")
-    )
+    let vector = format!("vec{}<u32>", sums.len());
+    let mut c = Code::default();
+    c.function("places", &[("i", "u32")], &vector, |c| {
+        c.append(&space.unravel("i"));
+        c.line(format_args!("return {vector}({});", sums.join(", ")));
+    });
+    c.text().to_string()
+}
+
+/// The lines along `axis` of an input, and of a row-major output that may be shorter along it.
+pub(crate) struct Lines<'a> {
+    pub(crate) input: &'a Layout,
+    pub(crate) output: &'a Shape,
+    pub(crate) axis: usize,
+}
+
+impl Lines<'_> {
+    /// The sizes of the other axes.
+    fn others(&self) -> SmallVec<[usize; 8]> {
+        without(self.input.shape(), self.axis)
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.others().iter().product()
+    }
+
+    /// Elements of an input's line.
+    pub(crate) fn length(&self) -> usize {
+        self.input.shape()[self.axis]
+    }
+
+    /// The distance from one element of a line to the next, in the input.
+    pub(crate) fn stride(&self) -> isize {
+        self.input.strides()[self.axis]
+    }
+
+    /// The distance from one element of a line to the next, in the output.
+    pub(crate) fn output_stride(&self) -> isize {
+        self.output.contiguous_strides()[self.axis]
+    }
+
+    /// The function `input_at(line)`: where line `line` has its element `first`.
+    pub(crate) fn input_at(&self, first: usize, params: &mut Params) -> String {
+        let offset = self.input.offset() as isize + first as isize * self.stride();
+        let strides = without(self.input.strides(), self.axis);
+        function("input_at", &self.others(), &strides, offset as usize, params)
+    }
+
+    /// The function `output_at(line)`: likewise in the output.
+    pub(crate) fn output_at(&self, first: usize, params: &mut Params) -> String {
+        let strides = self.output.contiguous_strides();
+        let offset = first * strides[self.axis].unsigned_abs();
+        function("output_at", &self.others(), &without(&strides, self.axis), offset, params)
+    }
+}
+
+/// A list without the entry of one axis.
+pub(crate) fn without<T: Copy>(all: &[T], axis: usize) -> SmallVec<[T; 8]>
+where
+    [T; 8]: smallvec::Array<Item = T>,
+{
+    all.iter().enumerate().filter(|(a, _)| *a != axis).map(|(_, &x)| x).collect()
 }

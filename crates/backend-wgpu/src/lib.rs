@@ -24,10 +24,11 @@ mod adapter;
 mod arg_reduce;
 mod backend;
 mod by_index;
+mod capabilities;
 mod copy;
 mod cumulative;
 mod disk_cache;
-mod draft;
+mod dispatch;
 mod dtypes;
 mod fault_table;
 mod faults;
@@ -36,7 +37,6 @@ mod formulas;
 mod gpu;
 mod index;
 mod instance;
-mod lines;
 mod map;
 mod matmul;
 mod options;
@@ -49,15 +49,18 @@ mod registry;
 mod rows;
 mod sort;
 mod stream;
-mod strip;
 mod tile;
 mod tuning;
 #[cfg(test)]
 mod validate;
+mod wgsl;
 mod window;
 
 pub use backend::WgpuBackend;
-pub use draft::Form;
-pub use options::{Caps, Options};
+#[doc(hidden)]
+pub use capabilities::Form;
+#[doc(hidden)]
+pub use options::Forced;
+pub use options::Options;
 pub use profile::{KernelTime, profile};
 pub use registry::{adapters, destroy, open, wgpu};

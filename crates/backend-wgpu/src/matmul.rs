@@ -1,10 +1,7 @@
-//! Matrix products. Three forms: barrier-free, where each thread keeps a block of results in registers and reads four
-//! elements at a time wherever strides allow; the same by subgroups whose lanes read for each other (`strip.rs`), where their
-//! size is known; and tiles in shared memory (`tile.rs`). All take any strides and sizes.
+//! Matrix products. Two forms: barrier-free, where each invocation keeps a block of results in registers and reads four
+//! elements at a time wherever strides allow; and tiles in workgroup memory (`tile.rs`). All take any strides and sizes.
 //! A vector times a matrix, or a matrix times a vector, is a row of results: a reduction where they are too few to keep
 //! the device busy.
-
-use std::fmt::Write;
 
 use smallvec::SmallVec;
 use tensor_core::{
@@ -13,11 +10,12 @@ use tensor_core::{
 };
 
 use crate::{
-    draft::{Draft, Drafts, Facts, Form, Slot},
-    dtypes::{lane, lane_size},
+    capabilities::{Capabilities, Form, Way},
+    dispatch::{Dispatch, Dispatches, Resource},
+    dtypes::{FIELDS, storage_size, storage_type},
     formulas, index, reduce,
-    strip::{self, Strips},
     tile::{self, Access, Dense, Tile},
+    wgsl::Code,
 };
 
 /// The axis of an operand along which four elements are read at once.
@@ -31,36 +29,23 @@ pub(crate) enum Vectors {
     First,
 }
 
-/// One way to compute a product of several rows.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Way {
-    /// By subgroups.
-    Strips,
-    /// A square of so many results on a side for each thread.
-    Blocks(usize),
-    /// Tiles with so many results on a side.
-    Tile(usize),
-}
-
 /// The ways in which this product can be computed on this device, of a family of forms; one or none where there is no choice.
-pub(crate) fn ways(kernel: &MatMulKernel, form: Form, facts: &Facts<'_>) -> SmallVec<[Way; 8]> {
+pub(crate) fn ways(kernel: &MatMulKernel, form: Form, capabilities: &Capabilities) -> SmallVec<[Way; 8]> {
     let mut ways = SmallVec::new();
     if kernel.m.min(kernel.n) <= 1 || kernel.dtype == DType::Bool {
         return ways;
     }
-    let narrow = lane_size(kernel.dtype) == 4;
+    let narrow = storage_size(kernel.dtype) == 4;
     if form != Form::Tiled {
-        // Which lane of a subgroup a thread is, only processors are known to keep to.
-        if facts.direct && facts.subgroup > 0 && narrow {
-            ways.push(Way::Strips);
-        }
         ways.push(Way::Blocks(4));
         if narrow {
             ways.push(Way::Blocks(8));
         }
     }
     if form != Form::Direct {
-        let fit = |tile: &&Tile| **tile == Tile::SMALL || narrow && tile.shared_bytes() <= facts.shared_bytes;
+        let fit = |tile: &&Tile| {
+            **tile == Tile::SMALL || narrow && tile.shared_bytes() <= capabilities.workgroup_bytes
+        };
         ways.extend(Tile::ALL.iter().filter(fit).map(|tile| Way::Tile(tile.side)));
     }
     ways
@@ -81,7 +66,7 @@ fn matrix(layout: &Layout, dtype: DType) -> (isize, isize, Vectors) {
     let (rows, columns) = (layout.shape()[rank - 2], layout.shape()[rank - 1]);
     let (row, column) = (layout.strides()[rank - 2], layout.strides()[rank - 1]);
     let batches = layout.shape().iter().zip(layout.strides()).take(rank - 2);
-    let aligned = lane_size(dtype) == 4
+    let aligned = storage_size(dtype) == 4
         && layout.offset().is_multiple_of(4)
         && batches.clone().all(|(&n, &s)| n == 1 || s % 4 == 0);
     let vectors = if aligned && column == 1 && row % 4 == 0 && columns >= 4 {
@@ -95,16 +80,16 @@ fn matrix(layout: &Layout, dtype: DType) -> (isize, isize, Vectors) {
 }
 
 /// The largest tile of which there are enough to keep the device busy.
-fn choose(kernel: &MatMulKernel, batch: usize, facts: &Facts<'_>) -> Tile {
+fn choose(kernel: &MatMulKernel, batch: usize, capabilities: &Capabilities) -> Tile {
     let tiles = |tile: Tile| kernel.m.div_ceil(tile.side) * kernel.n.div_ceil(tile.side) * batch;
-    if lane_size(kernel.dtype) == 8 {
+    if storage_size(kernel.dtype) == 8 {
         Tile::SMALL
     } else if kernel.m.min(kernel.n) > 64
-        && tiles(Tile::LARGE) >= facts.threads / 256
-        && Tile::LARGE.shared_bytes() <= facts.shared_bytes
+        && tiles(Tile::LARGE) >= capabilities.invocations / 256
+        && Tile::LARGE.shared_bytes() <= capabilities.workgroup_bytes
     {
         Tile::LARGE
-    } else if kernel.m.min(kernel.n) > 32 && tiles(Tile::MEDIUM) >= facts.threads / 512 {
+    } else if kernel.m.min(kernel.n) > 32 && tiles(Tile::MEDIUM) >= capabilities.invocations / 512 {
         Tile::MEDIUM
     } else {
         Tile::SMALL
@@ -112,15 +97,13 @@ fn choose(kernel: &MatMulKernel, batch: usize, facts: &Facts<'_>) -> Tile {
 }
 
 /// The way of the fixed table.
-fn fixed(kernel: &MatMulKernel, facts: &Facts<'_>) -> Way {
+fn fixed(kernel: &MatMulKernel, capabilities: &Capabilities) -> Way {
     let batch = kernel.batch.numel();
     let blocks = |size: usize| kernel.m.div_ceil(size) * kernel.n.div_ceil(size) * batch;
-    // A result of one or a few rows is read best by a thread for each four columns, on every kind of device.
-    if facts.direct && facts.subgroup > 0 && kernel.m > 1 && lane_size(kernel.dtype) == 4 {
-        Way::Strips
-    } else if !facts.direct && kernel.m > 4 {
-        Way::Tile(choose(kernel, batch, facts).side)
-    } else if kernel.n <= 4 || blocks(8) < facts.threads / 4 || lane_size(kernel.dtype) == 8 {
+    // A result of one or a few rows is read best by an invocation for each four columns, on every kind of device.
+    if !capabilities.direct && kernel.m > 4 {
+        Way::Tile(choose(kernel, batch, capabilities).side)
+    } else if kernel.n <= 4 || blocks(8) < capabilities.invocations / 4 || storage_size(kernel.dtype) == 8 {
         // Register blocks as large as still leave every thread something to do.
         Way::Blocks(4)
     } else {
@@ -144,7 +127,7 @@ fn turned(kernel: &MatMulKernel) -> MatMulKernel {
 }
 
 /// A product with one row, as the reduction that it is: its few sums are split among threads.
-fn vector(kernel: &MatMulKernel) -> ReduceKernel {
+fn as_reduction(kernel: &MatMulKernel) -> ReduceKernel {
     let batches = kernel.batch.rank();
     let shape: Shape = kernel.batch.iter().copied().chain([kernel.n, kernel.k]).collect();
     // Over [batch…, n, k]: the row is the same for every n.
@@ -167,26 +150,27 @@ fn vector(kernel: &MatMulKernel) -> ReduceKernel {
     ReduceKernel { op: ReduceOp::Sum, shape, axes, inputs: SmallVec::from_iter(inputs), program }
 }
 
-/// The draft of a turned product, on the operands of the product itself.
-fn swap_inputs(draft: &mut Draft) {
-    for binding in &mut draft.bindings {
-        if let Slot::Input(k) = binding.slot {
-            binding.slot = Slot::Input(1 - k);
+/// The dispatch of a turned product, on the operands of the product itself.
+fn swap_inputs(d: &mut Dispatch) {
+    for binding in &mut d.bindings {
+        if let Resource::Input(k) = binding.resource {
+            binding.resource = Resource::Input(1 - k);
         }
     }
 }
 
-/// A draft with the parameters that every form takes, and the functions.
-fn opened(kernel: &MatMulKernel) -> (Draft, String) {
-    let mut d = Draft::new("matmul");
-    let t = lane(kernel.dtype);
-    let mut functions = format!("alias T = {t};\n");
+/// A dispatch with the parameters that every form takes, and the functions.
+fn opened(kernel: &MatMulKernel) -> (Dispatch, Code) {
+    let mut d = Dispatch::new("matmul");
+    let t = storage_type(kernel.dtype);
+    let mut functions = Code::default();
+    functions.line(format_args!("alias T = {t};"));
     let stored =
         if kernel.dtype == DType::U8 { "x & 255u".into() } else { formulas::store(kernel.dtype, "x") };
-    let _ = writeln!(functions, "fn store(x: T) -> T {{\n    return {stored};\n}}");
+    functions.expression("store", &[("x", "T")], "T", stored);
     for (name, layout) in [("lhs_at", &kernel.lhs), ("rhs_at", &kernel.rhs)] {
         let strides: SmallVec<[isize; 8]> = layout.strides()[..kernel.batch.rank()].iter().copied().collect();
-        functions.push_str(&index::function(name, &kernel.batch, &strides, layout.offset(), &mut d.params));
+        functions.append(&index::function(name, &kernel.batch, &strides, layout.offset(), &mut d.params));
     }
     d.params.size("m", kernel.m);
     d.params.size("n", kernel.n);
@@ -209,60 +193,26 @@ fn clamped(kernel: &MatMulKernel) -> (Vectors, Vectors) {
     (lhs, rhs)
 }
 
-/// The draft by subgroups. The result of a `crosswise` product is written with its two axes swapped.
-fn in_strips(kernel: &MatMulKernel, strips: Strips, crosswise: bool) -> Draft {
-    let (mut d, functions) = opened(kernel);
-    let t = lane(kernel.dtype);
-    let (lhs, rhs) = clamped(kernel);
-    let wide = !crosswise && kernel.n.is_multiple_of(4);
-    let batch = kernel.batch.numel();
-    d.groups = strips.groups(kernel.m, kernel.n, batch);
-    d.work = strips.lanes * strip::COLUMNS * strips.rows * kernel.k.max(1);
-    d.params.size("blocks_m", kernel.m.div_ceil(strips.rows));
-    d.params.size("strips_n", kernel.n.div_ceil(strips.lanes * strip::COLUMNS));
-    d.params.size("groups", d.groups);
-    let (row, column) = if crosswise { (1, kernel.m) } else { (kernel.n, 1) };
-    d.params.size("out_row", row);
-    d.params.size("out_col", column);
-    let element = |v: bool| if v { format!("vec4<{t}>") } else { t.to_string() };
-    d.bind("lhs", element(lhs != Vectors::No), false, Slot::Input(0));
-    d.bind("rhs", element(rhs != Vectors::No), false, Slot::Input(1));
-    d.bind("output", element(wide), true, Slot::Output(0));
-    d.body = functions + &strip::text(strips, lhs, rhs, wide, !kernel.k.is_multiple_of(4));
-    d
-}
-
-/// The draft of a matrix product.
-pub(crate) fn draft(kernel: &MatMulKernel, facts: &Facts<'_>) -> Result<Drafts> {
+/// The dispatches of a matrix product.
+pub(crate) fn dispatches(kernel: &MatMulKernel, capabilities: &Capabilities) -> Result<Dispatches> {
     if kernel.dtype == DType::Bool {
-        return Err(facts.unsupported("matmul", kernel.dtype, "cast first with .to_dtype(DType::I32)"));
+        return Err(capabilities.unsupported(
+            "matmul",
+            kernel.dtype,
+            "cast first with .to_dtype(DType::I32)",
+        ));
     }
     if kernel.n == 1 && kernel.m > 1 {
-        let mut made = draft(&turned(kernel), facts)?;
-        made.steps.iter_mut().for_each(swap_inputs);
+        let mut made = dispatches(&turned(kernel), capabilities)?;
+        made.list.iter_mut().for_each(swap_inputs);
         return Ok(made);
     }
-    if kernel.m == 1 && !facts.direct && kernel.n * kernel.batch.numel() < facts.threads {
-        return reduce::draft(&vector(kernel), facts);
+    if kernel.m == 1 && !capabilities.direct && kernel.n * kernel.batch.numel() < capabilities.invocations {
+        return reduce::dispatches(&as_reduction(kernel), capabilities);
     }
-    let way = facts.way.filter(|_| kernel.m > 1).unwrap_or_else(|| fixed(kernel, facts));
-    if way == Way::Strips {
-        let batch = kernel.batch.numel();
-        let best = |m, n| Strips::best([m, n, kernel.k], batch, facts.subgroup);
-        let (strips, cost) = best(kernel.m, kernel.n);
-        let (crosswise, less) = best(kernel.n, kernel.m);
-        // The lanes stand along the longer side, where that leaves fewer of them idle.
-        return Ok(if less < cost {
-            let mut made = in_strips(&turned(kernel), crosswise, true);
-            swap_inputs(&mut made);
-            made
-        } else {
-            in_strips(kernel, strips, false)
-        }
-        .into());
-    }
+    let way = capabilities.way.filter(|_| kernel.m > 1).unwrap_or_else(|| fixed(kernel, capabilities));
     let (mut d, functions) = opened(kernel);
-    let t = lane(kernel.dtype);
+    let t = storage_type(kernel.dtype);
     let batch = kernel.batch.numel();
     let (_, _, lhs_vectors) = matrix(&kernel.lhs, kernel.dtype);
     let (_, _, rhs_vectors) = matrix(&kernel.rhs, kernel.dtype);
@@ -278,20 +228,21 @@ pub(crate) fn draft(kernel: &MatMulKernel, facts: &Facts<'_>) -> Result<Drafts> 
                 Vectors::First if kernel.k.is_multiple_of(4) => Dense::Inner,
                 _ => Dense::Neither,
             },
-            wide_output: lane_size(kernel.dtype) == 4 && kernel.n.is_multiple_of(4),
+            wide_output: storage_size(kernel.dtype) == 4 && kernel.n.is_multiple_of(4),
         };
         let tile = Tile::ALL.into_iter().find(|tile| tile.side == side).unwrap_or(Tile::SMALL);
         let (tiles_m, tiles_n) = (kernel.m.div_ceil(tile.side), kernel.n.div_ceil(tile.side));
-        d.groups = tiles_m * tiles_n * batch;
+        d.workgroups = tiles_m * tiles_n * batch;
         d.work = tile.side * tile.side * kernel.k.max(1);
         d.params.size("tiles_m", tiles_m);
         d.params.size("tiles_n", tiles_n);
-        d.params.size("groups", d.groups);
+        d.params.size("groups", d.workgroups);
         let element = |wide: bool| if wide { format!("vec4<{t}>") } else { t.to_string() };
-        d.bind("lhs", element(access.lhs != Dense::Neither), false, Slot::Input(0));
-        d.bind("rhs", element(access.rhs != Dense::Neither), false, Slot::Input(1));
-        d.bind("output", element(access.wide_output), true, Slot::Output(0));
-        d.body = functions + &tile::text(tile, &access);
+        d.bind("lhs", element(access.lhs != Dense::Neither), false, Resource::Input(0));
+        d.bind("rhs", element(access.rhs != Dense::Neither), false, Resource::Input(1));
+        d.bind("output", element(access.wide_output), true, Resource::Output(0));
+        d.code.append(functions.text());
+        d.code.append(&tile::text(tile, &access));
         return Ok(d.into());
     }
 
@@ -306,107 +257,110 @@ pub(crate) fn draft(kernel: &MatMulKernel, facts: &Facts<'_>) -> Result<Drafts> 
     d.params.size("blocks_n", blocks_n);
     d.params.size("total", blocks_m * blocks_n * batch);
     let element = |v: Vectors| if v == Vectors::No { t.to_string() } else { format!("vec4<{t}>") };
-    d.bind("lhs", element(lhs_vectors), false, Slot::Input(0));
-    d.bind("rhs", element(rhs_vectors), false, Slot::Input(1));
-    d.bind("output", t, true, Slot::Output(0));
-    d.body = functions + &blocked(rows, columns, lhs_vectors, rhs_vectors);
-    d.groups = (blocks_m * blocks_n * batch).div_ceil(64);
+    d.bind("lhs", element(lhs_vectors), false, Resource::Input(0));
+    d.bind("rhs", element(rhs_vectors), false, Resource::Input(1));
+    d.bind("output", t, true, Resource::Output(0));
+    d.code.append(functions.text());
+    blocked(rows, columns, lhs_vectors, rhs_vectors, &mut d.code);
+    d.workgroups = (blocks_m * blocks_n * batch).div_ceil(64);
     d.work = 64 * rows * columns * kernel.k.max(1);
     Ok(d.into())
 }
 
-/// The barrier-free kernel with `rows` × `columns` results a thread, unrolled. Four steps along k are taken at a time:
+/// The barrier-free kernel with `rows` × `columns` results an invocation, unrolled. Four steps along k are taken at a time:
 /// `a<row>` holds four elements of a row of the left operand, `b<step>_<c>` four columns of a row of the right one.
-fn blocked(rows: usize, columns: usize, lhs: Vectors, rhs: Vectors) -> String {
+fn blocked(rows: usize, columns: usize, lhs: Vectors, rhs: Vectors, c: &mut Code) {
     let fours = columns / 4;
-    let mut s = format!(
-        "\n@compute @workgroup_size(64)\n{}    let g = group * 64u + lane;\n    if (g >= params.total) {{\n        return;\n    }}\n    let block_n = g % params.blocks_n;\n    let block_m = (g / params.blocks_n) % params.blocks_m;\n    let batch = g / (params.blocks_n * params.blocks_m);\n    let lhs_base = lhs_at(batch);\n    let rhs_base = rhs_at(batch);\n    let row0 = block_m * {rows}u;\n    let col0 = block_n * {columns}u;\n",
-        taper_shaders::ENTRY
-    );
-    // Reads beyond the edge repeat the last row or column; their results are not written.
-    if lhs == Vectors::First {
-        for q in 0..rows.div_ceil(4) {
-            let _ = writeln!(s, "    let lr{q} = lhs_base + min(row0 + {}u, params.m - 4u);", 4 * q);
-        }
-    } else {
-        for r in 0..rows {
-            let _ =
-                writeln!(s, "    let lr{r} = lhs_base + min(row0 + {r}u, params.m - 1u) * params.lhs_row;");
-        }
-    }
-    if rhs == Vectors::Last {
-        for c in 0..fours {
-            let _ = writeln!(s, "    let rc{c} = rhs_base + min(col0 + {}u, params.n - 4u);", 4 * c);
-        }
-    } else {
-        for c in 0..columns {
-            let _ =
-                writeln!(s, "    let rc{c} = rhs_base + min(col0 + {c}u, params.n - 1u) * params.rhs_col;");
-        }
-    }
-    for r in 0..rows {
-        for c in 0..fours {
-            let _ = writeln!(s, "    var acc{r}_{c} = vec4<T>();");
-        }
-    }
-    s.push_str("    var k = 0u;\n    for (; k + 4u <= params.k; k += 4u) {\n");
-    load_lhs(rows, lhs, &mut s);
-    load_rhs(columns, rhs, &mut s);
-    for step in 0..4 {
-        for r in 0..rows {
-            for c in 0..fours {
-                let x = ["x", "y", "z", "w"][step];
-                let _ = writeln!(s, "        acc{r}_{c} += a{r}.{x} * b{step}_{c};");
+    c.entry(64, |c| {
+        c.bind("g", "workgroup_index * 64u + local_index");
+        c.return_if("g >= params.total");
+        c.bind("block_n", "g % params.blocks_n");
+        c.bind("block_m", "(g / params.blocks_n) % params.blocks_m");
+        c.bind("batch", "g / (params.blocks_n * params.blocks_m)");
+        c.bind("lhs_base", "lhs_at(batch)");
+        c.bind("rhs_base", "rhs_at(batch)");
+        c.bind("row0", format_args!("block_m * {rows}u"));
+        c.bind("col0", format_args!("block_n * {columns}u"));
+        // Reads beyond the edge repeat the last row or column; their results are not written.
+        if lhs == Vectors::First {
+            for q in 0..rows / 4 {
+                c.bind(
+                    format_args!("lr{q}"),
+                    format_args!("lhs_base + min(row0 + {}u, params.m - 4u)", 4 * q),
+                );
+            }
+        } else {
+            for r in 0..rows {
+                let row = format!("min(row0 + {r}u, params.m - 1u)");
+                c.bind(format_args!("lr{r}"), format_args!("lhs_base + {row} * params.lhs_row"));
             }
         }
-    }
-    s.push_str("    }\n    for (; k < params.k; k += 1u) {\n");
-    for r in 0..rows {
-        let row = match lhs {
-            Vectors::First => format!("lr{} + {}u", r / 4, r % 4),
-            _ => format!("lr{r}"),
-        };
-        let _ = writeln!(
-            s,
-            "        let a{r} = {};",
-            element("lhs", lhs, &format!("{row} + k * params.lhs_col"))
-        );
-    }
-    for c in 0..fours {
-        let four: Vec<String> = (0..4)
-            .map(|i| {
-                let column = match rhs {
-                    Vectors::Last => format!("rc{c} + {i}u"),
-                    _ => format!("rc{}", 4 * c + i),
-                };
-                element("rhs", rhs, &format!("{column} + k * params.rhs_row"))
-            })
-            .collect();
-        let _ = writeln!(s, "        let b{c} = vec4<T>({});", four.join(", "));
+        if rhs == Vectors::Last {
+            for q in 0..fours {
+                c.bind(
+                    format_args!("rc{q}"),
+                    format_args!("rhs_base + min(col0 + {}u, params.n - 4u)", 4 * q),
+                );
+            }
+        } else {
+            for q in 0..columns {
+                let column = format!("min(col0 + {q}u, params.n - 1u)");
+                c.bind(format_args!("rc{q}"), format_args!("rhs_base + {column} * params.rhs_col"));
+            }
+        }
         for r in 0..rows {
-            let _ = writeln!(s, "        acc{r}_{c} += a{r} * b{c};");
+            (0..fours).for_each(|q| c.var(format_args!("acc{r}_{q}"), "vec4<T>()"));
         }
-    }
-    s.push_str("    }\n");
-    for r in 0..rows {
-        let _ = writeln!(s, "    if (row0 + {r}u < params.m) {{");
-        let _ = writeln!(s, "        let at = (batch * params.m + row0 + {r}u) * params.n + col0;");
-        for c in 0..columns {
-            let x = ["x", "y", "z", "w"][c % 4];
-            let _ = writeln!(
-                s,
-                "        if (col0 + {c}u < params.n) {{ output[at + {c}u] = store(acc{r}_{}.{x}); }}",
-                c / 4
-            );
+        c.var("k", "0u");
+        c.block("for (; k + 4u <= params.k; k += 4u)", |c| {
+            load_lhs(rows, lhs, c);
+            load_rhs(columns, rhs, c);
+            for (step, x) in FIELDS.iter().enumerate() {
+                for r in 0..rows {
+                    (0..fours).for_each(|q| c.line(format_args!("acc{r}_{q} += a{r}.{x} * b{step}_{q};")));
+                }
+            }
+        });
+        c.block("for (; k < params.k; k += 1u)", |c| {
+            for r in 0..rows {
+                let row = match lhs {
+                    Vectors::First => format!("lr{} + {}u", r / 4, r % 4),
+                    Vectors::Last | Vectors::No => format!("lr{r}"),
+                };
+                let at = format!("{row} + k * params.lhs_col");
+                c.bind(format_args!("a{r}"), element("lhs", lhs, &at));
+            }
+            for q in 0..fours {
+                let column = |i: usize| match rhs {
+                    Vectors::Last => format!("rc{q} + {i}u"),
+                    Vectors::First | Vectors::No => format!("rc{}", 4 * q + i),
+                };
+                let one = |i| element("rhs", rhs, &format!("{} + k * params.rhs_row", column(i)));
+                c.bind(format_args!("b{q}"), vector([0, 1, 2, 3].map(one)));
+                (0..rows).for_each(|r| c.line(format_args!("acc{r}_{q} += a{r} * b{q};")));
+            }
+        });
+        for r in 0..rows {
+            c.when(format_args!("row0 + {r}u < params.m"), |c| {
+                c.bind("at", format_args!("(batch * params.m + row0 + {r}u) * params.n + col0"));
+                for q in 0..columns {
+                    let x = format!("acc{r}_{}.{}", q / 4, FIELDS[q % 4]);
+                    c.when(format_args!("col0 + {q}u < params.n"), |c| {
+                        c.set(format_args!("output[at + {q}u]"), format_args!("store({x})"));
+                    });
+                }
+            });
         }
-        s.push_str("    }\n");
-    }
-    s.push_str("}\n");
-    s
+    });
+}
+
+/// A vector of four.
+fn vector(four: [String; 4]) -> String {
+    format!("vec4<T>({})", four.join(", "))
 }
 
 /// One element of an operand that may be bound in vectors.
-pub(crate) fn element(name: &str, vectors: Vectors, at: &str) -> String {
+fn element(name: &str, vectors: Vectors, at: &str) -> String {
     if vectors == Vectors::No {
         format!("{name}[{at}]")
     } else {
@@ -414,73 +368,40 @@ pub(crate) fn element(name: &str, vectors: Vectors, at: &str) -> String {
     }
 }
 
-fn load_lhs(rows: usize, lhs: Vectors, s: &mut String) {
-    match lhs {
-        Vectors::Last => {
-            for r in 0..rows {
-                let _ = writeln!(s, "        let a{r} = lhs[(lr{r} + k) >> 2u];");
-            }
-        }
-        Vectors::First => {
-            for q in 0..rows.div_ceil(4) {
-                for step in 0..4 {
-                    let _ = writeln!(
-                        s,
-                        "        let t{q}_{step} = lhs[(lr{q} + (k + {step}u) * params.lhs_col) >> 2u];"
-                    );
-                }
-            }
-            for r in 0..rows {
-                let (q, x) = (r / 4, ["x", "y", "z", "w"][r % 4]);
-                let _ = writeln!(
-                    s,
-                    "        let a{r} = vec4<T>(t{q}_0.{x}, t{q}_1.{x}, t{q}_2.{x}, t{q}_3.{x});"
-                );
-            }
-        }
-        Vectors::No => {
-            for r in 0..rows {
-                let four: Vec<String> =
-                    (0..4).map(|step| format!("lhs[lr{r} + (k + {step}u) * params.lhs_col]")).collect();
-                let _ = writeln!(s, "        let a{r} = vec4<T>({});", four.join(", "));
+fn load_lhs(rows: usize, lhs: Vectors, c: &mut Code) {
+    if lhs == Vectors::First {
+        for q in 0..rows / 4 {
+            for step in 0..4 {
+                let at = format!("lr{q} + (k + {step}u) * params.lhs_col");
+                c.bind(format_args!("t{q}_{step}"), format_args!("lhs[({at}) >> 2u]"));
             }
         }
     }
+    for r in 0..rows {
+        let four = match lhs {
+            Vectors::Last => format!("lhs[(lr{r} + k) >> 2u]"),
+            Vectors::First => vector([0, 1, 2, 3].map(|step| format!("t{}_{step}.{}", r / 4, FIELDS[r % 4]))),
+            Vectors::No => {
+                vector([0, 1, 2, 3].map(|step| format!("lhs[lr{r} + (k + {step}u) * params.lhs_col]")))
+            }
+        };
+        c.bind(format_args!("a{r}"), four);
+    }
 }
 
-pub(crate) fn load_rhs(columns: usize, rhs: Vectors, s: &mut String) {
-    match rhs {
-        Vectors::Last => {
-            for step in 0..4 {
-                for c in 0..columns / 4 {
-                    let _ = writeln!(
-                        s,
-                        "        let b{step}_{c} = rhs[(rc{c} + (k + {step}u) * params.rhs_row) >> 2u];"
-                    );
-                }
-            }
-        }
-        Vectors::First => {
-            for c in 0..columns {
-                let _ = writeln!(s, "        let u{c} = rhs[(rc{c} + k) >> 2u];");
-            }
-            for step in 0..4 {
-                let x = ["x", "y", "z", "w"][step];
-                for c in 0..columns / 4 {
-                    let four: Vec<String> = (0..4).map(|i| format!("u{}.{x}", 4 * c + i)).collect();
-                    let _ = writeln!(s, "        let b{step}_{c} = vec4<T>({});", four.join(", "));
-                }
-            }
-        }
-        Vectors::No => {
-            for step in 0..4 {
-                for c in 0..columns / 4 {
-                    let four: Vec<String> = (0..4)
-                        .map(|i| format!("rhs[rc{} + (k + {step}u) * params.rhs_row]", 4 * c + i))
-                        .collect();
-                    let _ = writeln!(s, "        let b{step}_{c} = vec4<T>({});", four.join(", "));
-                }
-            }
+fn load_rhs(columns: usize, rhs: Vectors, c: &mut Code) {
+    if rhs == Vectors::First {
+        (0..columns).for_each(|q| c.bind(format_args!("u{q}"), format_args!("rhs[(rc{q} + k) >> 2u]")));
+    }
+    for (step, x) in FIELDS.iter().enumerate() {
+        for q in 0..columns / 4 {
+            let row = format!("(k + {step}u) * params.rhs_row");
+            let four = match rhs {
+                Vectors::Last => format!("rhs[(rc{q} + {row}) >> 2u]"),
+                Vectors::First => vector([0, 1, 2, 3].map(|i| format!("u{}.{x}", 4 * q + i))),
+                Vectors::No => vector([0, 1, 2, 3].map(|i| format!("rhs[rc{} + {row}]", 4 * q + i))),
+            };
+            c.bind(format_args!("b{step}_{q}"), four);
         }
     }
 }

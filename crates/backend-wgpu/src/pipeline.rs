@@ -11,7 +11,7 @@ use tensor_core::{DType, Result};
 
 use crate::{
     disk_cache::DiskCache,
-    draft::{Draft, Drafts, Params, Slot},
+    dispatch::{Dispatch, Dispatches, Params, Resource},
     faults::lock,
     gpu::Gpu,
 };
@@ -23,13 +23,13 @@ pub(crate) struct Pipeline {
 }
 
 /// One dispatch, ready but for its buffers and scalars.
-pub(crate) struct Step {
+pub(crate) struct Compiled {
     pub(crate) label: &'static str,
     pub(crate) pipeline: Arc<Pipeline>,
     pub(crate) params: Params,
     /// Whose buffer each binding is, and the byte where it starts.
-    pub(crate) slots: Vec<(Slot, u64)>,
-    pub(crate) groups: usize,
+    pub(crate) resources: Vec<(Resource, u64)>,
+    pub(crate) workgroups: usize,
     /// Workgroups in one dispatch at most.
     pub(crate) most: usize,
     /// Work of a workgroup.
@@ -39,9 +39,9 @@ pub(crate) struct Step {
 }
 
 /// What is kept of a kernel between launches.
-pub(crate) struct Plan {
-    pub(crate) steps: Vec<Step>,
-    pub(crate) temps: Vec<(DType, usize)>,
+pub(crate) struct CompiledKernel {
+    pub(crate) dispatches: Vec<Compiled>,
+    pub(crate) temporaries: Vec<(DType, usize)>,
 }
 
 /// The pipelines of one device.
@@ -63,53 +63,54 @@ impl Pipelines {
     }
 }
 
-/// Pipelines for all steps of a kernel; steps with nothing to do are left out.
-pub(crate) fn assemble(gpu: &Gpu, drafts: Drafts) -> Result<Plan> {
-    let steps = drafts
-        .steps
+/// Pipelines for all dispatches of a kernel; those with nothing to do are left out.
+pub(crate) fn assemble(gpu: &Gpu, made: Dispatches) -> Result<CompiledKernel> {
+    let of = &gpu.capabilities;
+    let dispatches = made
+        .list
         .into_iter()
-        .filter(|d| d.groups > 0)
-        .map(|draft| {
-            let immediates = draft.params.len() * 4 <= gpu.facts.immediate_bytes as usize;
-            Ok(Step {
-                label: draft.label,
-                pipeline: pipeline(gpu, &draft, immediates)?,
-                slots: draft.bindings.iter().map(|b| (b.slot, b.start)).collect(),
-                groups: draft.groups,
-                most: dispatch_groups(gpu.facts.max_groups, gpu.facts.dispatch_work, draft.work),
-                work: draft.work,
-                params: draft.params,
+        .filter(|d| d.workgroups > 0)
+        .map(|d| {
+            let immediates = d.params.len() * 4 <= of.immediate_bytes as usize;
+            Ok(Compiled {
+                label: d.label,
+                pipeline: pipeline(gpu, &d, immediates)?,
+                resources: d.bindings.iter().map(|b| (b.resource, b.start)).collect(),
+                workgroups: d.workgroups,
+                most: most_workgroups(of.max_workgroups, of.dispatch_work, d.work),
+                work: d.work,
+                params: d.params,
                 immediates,
             })
         })
         .collect::<Result<_>>()?;
-    Ok(Plan { steps, temps: drafts.temps })
+    Ok(CompiledKernel { dispatches, temporaries: made.temporaries })
 }
 
 /// Workgroups of so much work each that go into one dispatch: whole rows of the greatest length, so that dispatches
 /// meet without a gap or an overlap, and not so many that a system takes the device for hung.
-fn dispatch_groups(row: u32, dispatch_work: u64, work: usize) -> usize {
+fn most_workgroups(row: u32, dispatch_work: u64, work: usize) -> usize {
     let row = row as usize;
     let most = (dispatch_work / work.max(1) as u64).max(1) as usize;
     if most <= row { most } else { row * (most / row).min(row) }
 }
 
-fn pipeline(gpu: &Gpu, draft: &Draft, immediates: bool) -> Result<Arc<Pipeline>> {
-    let text = draft.text(immediates);
+fn pipeline(gpu: &Gpu, d: &Dispatch, immediates: bool) -> Result<Arc<Pipeline>> {
+    let text = d.text(immediates);
     if let Some(made) = lock(&gpu.pipelines.made).get(&text) {
         return Ok(Arc::clone(made));
     }
     // Compiled outside the lock: two threads may make the same one, and the first stays.
     let start = Instant::now();
-    let made = gpu.scoped(draft.label, || create(gpu, draft, &text, immediates))?;
+    let made = gpu.scoped(d.label, || create(gpu, d, &text, immediates))?;
     gpu.first_use.made(start, gpu.name());
     Ok(Arc::clone(lock(&gpu.pipelines.made).entry(text).or_insert_with(|| Arc::new(made))))
 }
 
-fn create(gpu: &Gpu, draft: &Draft, text: &str, immediates: bool) -> Pipeline {
+fn create(gpu: &Gpu, d: &Dispatch, text: &str, immediates: bool) -> Pipeline {
     let device = &gpu.device;
     let module = device.create_shader_module(wgpu::ShaderModuleDescriptor {
-        label: Some(draft.label),
+        label: Some(d.label),
         source: wgpu::ShaderSource::Wgsl(text.into()),
     });
     let buffer = |binding: usize, ty: wgpu::BufferBindingType| wgpu::BindGroupLayoutEntry {
@@ -118,7 +119,7 @@ fn create(gpu: &Gpu, draft: &Draft, text: &str, immediates: bool) -> Pipeline {
         ty: wgpu::BindingType::Buffer { ty, has_dynamic_offset: false, min_binding_size: None },
         count: None,
     };
-    let mut entries: Vec<wgpu::BindGroupLayoutEntry> = draft
+    let mut entries: Vec<wgpu::BindGroupLayoutEntry> = d
         .bindings
         .iter()
         .enumerate()
@@ -128,16 +129,16 @@ fn create(gpu: &Gpu, draft: &Draft, text: &str, immediates: bool) -> Pipeline {
         entries.push(buffer(entries.len(), wgpu::BufferBindingType::Uniform));
     }
     let layout = device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
-        label: Some(draft.label),
+        label: Some(d.label),
         entries: &entries,
     });
     let pipeline_layout = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
-        label: Some(draft.label),
+        label: Some(d.label),
         bind_group_layouts: &[Some(&layout)],
-        immediate_size: if immediates { draft.params.len() as u32 * 4 } else { 0 },
+        immediate_size: if immediates { d.params.len() as u32 * 4 } else { 0 },
     });
     let raw = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
-        label: Some(draft.label),
+        label: Some(d.label),
         layout: Some(&pipeline_layout),
         module: &module,
         entry_point: Some("main"),
@@ -170,11 +171,10 @@ mod tests {
             }
         };
         let gpu = Gpu::open(&found, &crate::Options::default()).unwrap();
-        let mut draft = Draft::new("crooked");
-        draft.body =
-            "@compute @workgroup_size(1)\nfn main() {\n    let seven = no_such_function(6);\n}\n".into();
+        let mut crooked = Dispatch::new("crooked");
+        crooked.code.entry(1, |c| c.bind("seven", "no_such_function(6)"));
         for immediates in [true, false] {
-            let Err(error) = pipeline(&gpu, &draft, immediates) else {
+            let Err(error) = pipeline(&gpu, &crooked, immediates) else {
                 panic!("a pipeline of a crooked shader")
             };
             let ErrorKind::Backend { device, message } = error.kind() else { panic!("{error}") };
@@ -183,8 +183,9 @@ mod tests {
         }
         // Nothing of it is kept, and the device goes on.
         assert_eq!(gpu.pipelines.len(), 0);
-        draft.body = "@compute @workgroup_size(1)\nfn main() {\n}\n".into();
-        assert!(pipeline(&gpu, &draft, false).is_ok());
+        let mut straight = Dispatch::new("straight");
+        straight.code.entry(1, |_| {});
+        assert!(pipeline(&gpu, &straight, false).is_ok());
         gpu.finish().unwrap();
     }
 
@@ -193,7 +194,7 @@ mod tests {
         for row in [1, 5, 65_535] {
             for dispatch_work in [1, 1000, 1 << 20, 1 << 33, 1 << 37, u64::MAX] {
                 for work in [0, 1, 256, 1 << 20, 1 << 40] {
-                    let groups = dispatch_groups(row, dispatch_work, work);
+                    let groups = most_workgroups(row, dispatch_work, work);
                     let row = row as usize;
                     assert!(groups >= 1 && (groups <= row || groups.is_multiple_of(row)));
                     assert!(groups.div_ceil(row) <= row);

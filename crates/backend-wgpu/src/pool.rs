@@ -9,7 +9,7 @@ use std::{
 
 use tensor_core::{Buffer, DType, MemoryStats};
 
-use crate::{dtypes::lane_size, faults::lock};
+use crate::{dtypes::storage_size, faults::lock};
 
 /// The least size of a buffer, and the unit of all sizes: a multiple of every alignment that matters here.
 const UNIT: u64 = 256;
@@ -152,7 +152,7 @@ impl WgpuBuffer {
         dtype: DType,
         numel: usize,
     ) -> WgpuBuffer {
-        let bytes = (numel * lane_size(dtype)) as u64;
+        let bytes = (numel * storage_size(dtype)) as u64;
         pool.count(bytes);
         WgpuBuffer { raw, pool: Arc::clone(pool), batch: Arc::clone(batch), device, bytes, dtype, numel }
     }

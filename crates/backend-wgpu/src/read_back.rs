@@ -13,7 +13,7 @@ use std::{
 use tensor_core::{Buffer, DType, Error, Result, Storage};
 
 use crate::{
-    dtypes::{from_lanes, lane_size},
+    dtypes::{from_storage, storage_size},
     fault_table::Snapshot,
     faults::lock,
     gpu::Gpu,
@@ -26,7 +26,7 @@ const READ_BYTES: usize = 32 << 20;
 
 /// Ranges of `numel` elements that are read one after the other.
 fn pieces(numel: usize, dtype: DType) -> impl Iterator<Item = Range<usize>> + Send {
-    let piece = READ_BYTES / lane_size(dtype);
+    let piece = READ_BYTES / storage_size(dtype);
     (0..numel).step_by(piece).map(move |begin| begin..(begin + piece).min(numel))
 }
 
@@ -37,7 +37,7 @@ fn place<'a>(
     piece: &Range<usize>,
     dtype: DType,
 ) -> (&'a wgpu::Buffer, u64, usize) {
-    let lane = lane_size(dtype);
+    let lane = storage_size(dtype);
     (raw, ((start + piece.start) * lane) as u64, piece.len() * lane)
 }
 
@@ -61,7 +61,7 @@ impl Gpu {
         for piece in pieces(numel, dtype) {
             let reading = self.begin_read(&mut lock(&self.stream), Some(place(raw, start, &piece, dtype)))?;
             let to = &mut out[piece.start * dtype.size()..piece.end * dtype.size()];
-            self.end_read(reading, |lanes| from_lanes(dtype, lanes, to))?;
+            self.end_read(reading, |lanes| from_storage(dtype, lanes, to))?;
         }
         Ok(())
     }
@@ -82,7 +82,7 @@ impl Gpu {
         for piece in pieces(numel, dtype) {
             let reading = self.begin_read(&mut lock(&self.stream), Some(place(raw, start, &piece, dtype)))?;
             let to = piece.start * dtype.size()..piece.end * dtype.size();
-            let show = move |lanes: &[u8], out: &mut [u8]| from_lanes(dtype, lanes, &mut out[to]);
+            let show = move |lanes: &[u8], out: &mut [u8]| from_storage(dtype, lanes, &mut out[to]);
             out = Awaited::new(&self, reading, out, show).await?;
         }
         Ok(out)

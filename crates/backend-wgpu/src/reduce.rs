@@ -1,8 +1,6 @@
-//! Reductions with their prologue inlined. Two forms: a thread for each result (or part of one), and a workgroup with
-//! a tree in shared memory. When results are few and long, parts go to a temporary that a second step reduces.
+//! Reductions with their prologue inlined. Two forms: an invocation for each result (or part of one), and a workgroup with
+//! a tree in workgroup memory. When results are few and long, parts go to a temporary that a second dispatch reduces.
 //! The order of additions depends on shapes alone, so results repeat bit by bit.
-
-use std::fmt::Write;
 
 use smallvec::SmallVec;
 use tensor_core::{
@@ -11,94 +9,120 @@ use tensor_core::{
 };
 
 use crate::{
-    draft::{Draft, Drafts, Facts, Params, Slot},
-    dtypes::{FIELDS, lane, lane_size, of_pairs, value},
+    capabilities::Capabilities,
+    dispatch::{Dispatch, Dispatches, Params, Resource},
+    dtypes::{FIELDS, storage_size, storage_type, value},
     formulas,
     index::Space,
+    wgsl::Code,
 };
 
-/// Sizes of merged axes.
-type Sizes = SmallVec<[usize; 8]>;
-/// Strides of an input over them.
-type Steps = SmallVec<[isize; 8]>;
+/// Merged axes, and the strides of each input over them.
+#[derive(Clone)]
+struct Axes {
+    sizes: SmallVec<[usize; 8]>,
+    strides: Vec<SmallVec<[isize; 8]>>,
+}
 
-/// One pass: the merged axes that stay and those that go, over all inputs.
-struct Pass<'a> {
+impl Axes {
+    /// One axis of one input.
+    fn one(size: usize, stride: usize) -> Axes {
+        let strides = vec![SmallVec::from_slice(&[stride as isize])];
+        Axes { sizes: SmallVec::from_slice(&[size]), strides }
+    }
+
+    /// Some axes of an index space, merged.
+    fn of(kernel: &ReduceKernel, axes: &[usize]) -> Axes {
+        let sizes: SmallVec<[usize; 8]> = axes.iter().map(|&a| kernel.shape[a]).collect();
+        let strides: Vec<SmallVec<[isize; 8]>> =
+            kernel.inputs.iter().map(|l| axes.iter().map(|&a| l.strides()[a]).collect()).collect();
+        let borrowed: Vec<&[isize]> = strides.iter().map(|s| &s[..]).collect();
+        let merged = collapse(&sizes, &borrowed);
+        Axes {
+            sizes: merged.shape.iter().copied().collect(),
+            strides: merged.strides.iter().map(|s| s.iter().copied().collect()).collect(),
+        }
+    }
+
+    fn numel(&self) -> usize {
+        self.sizes.iter().product()
+    }
+
+    /// The stride of input `k` along the last axis.
+    fn last(&self, k: usize) -> isize {
+        self.strides[k].last().copied().unwrap_or(0)
+    }
+}
+
+/// One dispatch: the merged axes that stay and those that are reduced, over all inputs.
+struct Reduction<'a> {
     op: ReduceOp,
     program: &'a Program,
     offsets: SmallVec<[usize; 8]>,
-    kept: (Sizes, Vec<Steps>),
-    gone: (Sizes, Vec<Steps>),
+    kept: Axes,
+    reduced: Axes,
     /// Parts that each result is split into.
     splits: usize,
     /// The dtype stored: the result's, or the temporary's.
     stored: DType,
-    /// Divide by this number (for a mean, in the last pass).
+    /// Divide by this number (for a mean, in the last dispatch).
     divide: Option<usize>,
     tree: bool,
-    output: Slot,
+    output: Resource,
 }
 
-/// What a thread takes several of at once.
+/// What an invocation takes four of at once, in vectors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Wide {
+enum Vectors {
     /// Nothing: one element at a time.
-    No,
+    None,
     /// Neighbouring results, all of which it makes.
-    Kept(Vectors),
+    Kept,
     /// Neighbouring elements of one result.
-    Gone(Vectors),
+    Reduced,
 }
 
-/// So many neighbouring elements, and how memory is read for them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Vectors {
-    elements: usize,
-    /// Elements of one read: four, or four pairs, as 64-bit words.
-    read: usize,
+/// The dispatches of a reduction.
+pub(crate) fn dispatches(kernel: &ReduceKernel, capabilities: &Capabilities) -> Result<Dispatches> {
+    let stored = kernel.program.output_dtype(0);
+    in_dispatches(kernel, stored, mean_over(kernel), Resource::Output(0), capabilities)
 }
 
-/// A program of so many instructions is light beside its reads; one of at most `SHORT` is written out eight times.
-const LIGHT: usize = 4;
-const SHORT: usize = 32;
-
-/// The draft of a reduction.
-pub(crate) fn draft(kernel: &ReduceKernel, facts: &Facts<'_>) -> Result<Drafts> {
-    steps(kernel, kernel.program.output_dtype(0), mean_over(kernel), Slot::Output(0), facts)
+/// A part of a reduction, not rounded and not divided, into `output`; [`join`] brings the parts together.
+pub(crate) fn part(
+    kernel: &ReduceKernel,
+    output: Resource,
+    capabilities: &Capabilities,
+) -> Result<Dispatches> {
+    in_dispatches(kernel, kernel.program.output_dtype(0).compute(), None, output, capabilities)
 }
 
-/// The draft of a part of a reduction, not rounded and not divided, into `output`; [`join`] brings the parts together.
-pub(crate) fn part(kernel: &ReduceKernel, output: Slot, facts: &Facts<'_>) -> Result<Drafts> {
-    steps(kernel, kernel.program.output_dtype(0).compute(), None, output, facts)
-}
-
-/// The draft of the step that makes the result of the whole `kernel` from `parts`, which lie in `from`, `pitch` elements
-/// from one to the next.
+/// What makes the result of the whole `kernel` from `parts`, which lie in `from`, `pitch` elements from one to the next.
 pub(crate) fn join(
     kernel: &ReduceKernel,
     parts: usize,
     pitch: usize,
-    from: Slot,
-    facts: &Facts<'_>,
-) -> Result<Draft> {
+    from: Resource,
+    capabilities: &Capabilities,
+) -> Result<Dispatch> {
     let dtype = kernel.program.output_dtype(0);
     let results = kernel.shape.reduced(&kernel.axes, false).numel();
     let identity = load(dtype.compute());
-    let pass = Pass {
+    let reduction = Reduction {
         op: kernel.op,
         program: &identity,
         offsets: SmallVec::from_slice(&[0]),
-        kept: (SmallVec::from_slice(&[results]), vec![SmallVec::from_slice(&[1])]),
-        gone: (SmallVec::from_slice(&[parts]), vec![SmallVec::from_slice(&[pitch as isize])]),
+        kept: Axes::one(results, 1),
+        reduced: Axes::one(parts, pitch),
         splits: 1,
         stored: dtype,
         divide: mean_over(kernel),
         tree: false,
-        output: Slot::Output(0),
+        output: Resource::Output(0),
     };
-    let mut draft = pass.draft(facts)?;
-    draft.bindings[0].slot = from;
-    Ok(draft)
+    let mut made = reduction.dispatch(capabilities)?;
+    made.bindings[0].resource = from;
+    Ok(made)
 }
 
 /// By how many the sum is divided, for a mean.
@@ -117,28 +141,17 @@ pub(crate) fn load(dtype: DType) -> Program {
     }
 }
 
-fn steps(
+fn in_dispatches(
     kernel: &ReduceKernel,
     stored: DType,
     divide: Option<usize>,
-    output: Slot,
-    facts: &Facts<'_>,
-) -> Result<Drafts> {
-    let pick = |keep: bool| {
-        let axes: SmallVec<[usize; 8]> =
-            (0..kernel.shape.rank()).filter(|a| kernel.axes.contains(a) != keep).collect();
-        let shape: SmallVec<[usize; 8]> = axes.iter().map(|&a| kernel.shape[a]).collect();
-        let strides: Vec<SmallVec<[isize; 8]>> =
-            kernel.inputs.iter().map(|l| axes.iter().map(|&a| l.strides()[a]).collect()).collect();
-        let borrowed: Vec<&[isize]> = strides.iter().map(|s| &s[..]).collect();
-        let merged = collapse(&shape, &borrowed);
-        let strides: Vec<SmallVec<[isize; 8]>> =
-            merged.strides.iter().map(|s| s.iter().copied().collect()).collect();
-        (merged.shape.iter().copied().collect::<SmallVec<[usize; 8]>>(), strides)
-    };
-    let (kept, gone) = (pick(true), pick(false));
-    let results: usize = kept.0.iter().product();
-    let length: usize = gone.0.iter().product();
+    output: Resource,
+    capabilities: &Capabilities,
+) -> Result<Dispatches> {
+    let (reduced, kept): (Vec<usize>, Vec<usize>) =
+        (0..kernel.shape.rank()).partition(|a| kernel.axes.contains(a));
+    let (kept, reduced) = (Axes::of(kernel, &kept), Axes::of(kernel, &reduced));
+    let (results, length) = (kept.numel(), reduced.numel());
     let dtype = kernel.program.output_dtype(0);
     if length >= u32::MAX as usize / 2 {
         return Err(Error::invalid(
@@ -150,23 +163,24 @@ fn steps(
     }
 
     // A tree pays where neighbours in memory are reduced together and there is enough to share.
-    let dense = gone.1.iter().zip(&kept.1).all(|(gone, kept)| {
-        gone.last().is_none_or(|s| s.unsigned_abs() <= 1) || kept.last().is_some_and(|&s| s == 0)
+    let dense = (0..kernel.inputs.len()).all(|k| {
+        reduced.strides[k].last().is_none_or(|s| s.unsigned_abs() <= 1)
+            || kept.strides[k].last().is_some_and(|&s| s == 0)
     });
-    let tree = !facts.direct && length >= 128 && (dense || results < facts.threads / 4);
-    let units = if tree { facts.threads / 256 } else { facts.threads };
-    let least = if tree { 4096 } else { 512 };
+    let busy = capabilities.invocations;
+    let tree = !capabilities.direct && length >= 128 && (dense || results < busy / 4);
+    let (units, least) = if tree { (busy / 256, 4096) } else { (busy, 512) };
     let splits = if results >= units { 1 } else { (length / least).clamp(1, units.div_ceil(results.max(1))) };
-    let rounds = facts.rounds / (1 + formulas::rounds(&kernel.program));
+    let rounds = capabilities.rounds / (1 + formulas::rounds(&kernel.program));
     let splits = splits.max(length.div_ceil(rounds.max(1)));
 
     let offsets = kernel.inputs.iter().map(Layout::offset).collect();
-    let mut pass = Pass {
+    let mut reduction = Reduction {
         op: kernel.op,
         program: &kernel.program,
         offsets,
         kept,
-        gone,
+        reduced,
         splits,
         stored,
         divide,
@@ -174,243 +188,186 @@ fn steps(
         output,
     };
     if splits == 1 {
-        return Ok(pass.draft(facts)?.into());
+        return Ok(reduction.dispatch(capabilities)?.into());
     }
-    pass.stored = dtype.compute();
-    pass.divide = None;
-    pass.output = Slot::Temp(0);
-    let first = pass.draft(facts)?;
-    let identity = load(pass.stored);
-    let second = Pass {
+    reduction.stored = dtype.compute();
+    reduction.divide = None;
+    reduction.output = Resource::Temporary(0);
+    let first = reduction.dispatch(capabilities)?;
+    let identity = load(reduction.stored);
+    let second = Reduction {
         op: kernel.op,
         program: &identity,
         offsets: SmallVec::from_slice(&[0]),
-        kept: (SmallVec::from_slice(&[results]), vec![SmallVec::from_slice(&[splits as isize])]),
-        gone: (SmallVec::from_slice(&[splits]), vec![SmallVec::from_slice(&[1])]),
+        kept: Axes::one(results, splits),
+        reduced: Axes::one(splits, 1),
         splits: 1,
         stored,
         divide,
         tree: tree && splits >= 64,
         output,
     };
-    let mut second = second.draft(facts)?;
-    second.bindings[0].slot = Slot::Temp(0);
-    Ok(Drafts { steps: vec![first, second], temps: vec![(pass.stored, results * splits)] })
+    let mut second = second.dispatch(capabilities)?;
+    second.bindings[0].resource = Resource::Temporary(0);
+    Ok(Dispatches { list: vec![first, second], temporaries: vec![(reduction.stored, results * splits)] })
 }
 
-impl Pass<'_> {
-    /// Vectors, where all operands have them along the same axis: a processor reads memory lane by lane, and four elements
-    /// of a lane cost it little more than one.
-    fn wide(&self, facts: &Facts<'_>) -> Wide {
-        let narrow = |dtype: &DType| lane_size(*dtype) == 4;
-        if self.tree || !self.program.inputs.iter().chain([&self.stored]).all(narrow) {
-            return Wide::No;
+impl Reduction<'_> {
+    /// Vectors, where all operands have them along the same axis.
+    fn vectors(&self) -> Vectors {
+        if !self.program.inputs.iter().chain([&self.stored]).all(|&d| storage_size(d) == 4) {
+            return Vectors::None;
         }
-        let aligned = |(shape, along): &(Sizes, Vec<Steps>), others: &[Steps], by: Vectors| {
-            let dense = |k: usize| {
-                let (own, other) = (&along[k], &others[k]);
-                let Some((&last, rest)) = own.split_last() else { return false };
-                let fits = self.offsets[k].is_multiple_of(by.read)
-                    && rest.iter().chain(other).all(|s| s.unsigned_abs().is_multiple_of(by.read));
-                last == 0 || (last == 1 && fits)
+        let fours = |s: &[isize]| s.iter().all(|s| s.unsigned_abs().is_multiple_of(4));
+        let dense = |axes: &Axes, others: &Axes| {
+            let fits = |k: usize| match axes.strides[k].split_last() {
+                Some((0, _)) => true,
+                Some((1, rest)) => {
+                    self.offsets[k].is_multiple_of(4) && fours(rest) && fours(&others.strides[k])
+                }
+                _ => false,
             };
-            shape.last().is_some_and(|n| *n >= by.elements && n.is_multiple_of(by.elements))
-                && (0..self.offsets.len()).all(dense)
-                && along.iter().any(|s| s.last() == Some(&1))
+            axes.sizes.last().is_some_and(|&n| n >= 4 && n % 4 == 0)
+                && (0..self.offsets.len()).all(fits)
+                && (0..self.offsets.len()).any(|k| axes.last(k) == 1)
         };
-        let instrs = self.program.instrs.len();
-        let pairs = facts.direct && instrs <= LIGHT && facts.info.dtypes.contains(&DType::I64);
-        let twice = facts.direct && instrs <= SHORT;
-        let choose = |pairs: Option<usize>, twice: Option<usize>, fits: &dyn Fn(Vectors) -> bool| {
-            let pairs = pairs.map(|elements| Vectors { elements, read: 8 });
-            let twice = twice.map(|elements| Vectors { elements, read: 4 });
-            [pairs, twice, Some(Vectors { elements: 4, read: 4 })].into_iter().flatten().find(|&by| fits(by))
-        };
-        let gone = |by| aligned(&self.gone, &self.kept.1, by);
-        if let Some(by) = choose(pairs.then_some(16), twice.then_some(8), &gone) {
-            return Wide::Gone(by);
-        }
-        // Fewer threads must still be enough.
-        let many = self.kept.0.iter().product::<usize>() / 8 >= facts.threads / 2;
-        let kept = |by| self.splits == 1 && aligned(&self.kept, &self.gone.1, by);
-        match choose((pairs && many).then_some(8), (twice && many).then_some(8), &kept) {
-            Some(by) => Wide::Kept(by),
-            None => Wide::No,
+        if dense(&self.reduced, &self.kept) {
+            Vectors::Reduced
+        } else if !self.tree && self.splits == 1 && dense(&self.kept, &self.reduced) {
+            Vectors::Kept
+        } else {
+            Vectors::None
         }
     }
 
-    fn draft(&self, facts: &Facts<'_>) -> Result<Draft> {
+    fn dispatch(&self, capabilities: &Capabilities) -> Result<Dispatch> {
         let program = self.program;
         let dtype = program.output_dtype(0);
-        let wide = self.wide(facts);
-        let results: usize = self.kept.0.iter().product();
-        let length: usize = self.gone.0.iter().product();
-        // What a thread makes and reads at once.
-        let (made, read) = match wide {
-            Wide::No => (1, 1),
-            Wide::Kept(by) => (by.elements, 1),
-            Wide::Gone(by) => (1, by.elements),
+        let vectors = self.vectors();
+        let (results, length) = (self.kept.numel(), self.reduced.numel());
+        // What an invocation makes, and reads of one result at once.
+        let (made, read) = match vectors {
+            Vectors::None => (1, 1),
+            Vectors::Kept => (4, 1),
+            Vectors::Reduced => (1, 4),
         };
-        let names: SmallVec<[String; 8]> =
+        let names: SmallVec<[String; 4]> =
             (0..made).map(|m| if made == 1 { String::new() } else { format!("_{m}") }).collect();
-        let folds: SmallVec<[Fold; 8]> =
-            names.iter().map(|n| Fold::new(self.op, dtype, n.as_str(), facts)).collect::<Result<_>>()?;
+        let folds: SmallVec<[Fold; 4]> = names
+            .iter()
+            .map(|n| Fold::new(self.op, dtype, n.as_str(), capabilities))
+            .collect::<Result<_>>()?;
         let chunk = length.div_ceil(self.splits).next_multiple_of(read);
-        let threads = results / made * self.splits;
+        let total = results / made * self.splits;
 
-        let mut d = Draft::new("reduce");
-        d.params.size("total", threads);
-        d.params.size("length", length);
-        d.params.size("splits", self.splits);
-        d.params.size("chunk", chunk);
-        let function = formulas::function(program, true, &mut d.params, facts)?;
-        let kept = Space::new("d", &self.kept.0, &mut d.params);
-        let gone = Space::new("e", &self.gone.0, &mut d.params);
-        let (mut bases, mut loads) = (String::new(), String::new());
+        let mut d = Dispatch::new("reduce");
+        let sizes = [("total", total), ("length", length), ("splits", self.splits), ("chunk", chunk)];
+        sizes.into_iter().for_each(|(name, size)| d.params.size(name, size));
+        d.code.append(&formulas::function(program, true, &mut d.params, capabilities)?);
+        let kept = Space::new("d", &self.kept.sizes, &mut d.params);
+        let reduced = Space::new("e", &self.reduced.sizes, &mut d.params);
+        let (mut bases, mut loads) = (Code::default(), Code::default());
+        loads.append(&reduced.unravel("r"));
+        // What the program is given, for each of four elements.
         let mut elements = vec![String::new(); made.max(read)];
         for (k, &offset) in self.offsets.iter().enumerate() {
             d.params.size(format!("o{k}"), offset);
-            let base = kept.offset(&format!("t{k}"), &self.kept.1[k], &mut d.params);
-            let _ = writeln!(bases, "    let base{k} = params.o{k}{base};");
-            let sum = gone.offset(&format!("t{k}"), &self.gone.1[k], &mut d.params);
-            let along = match wide {
-                Wide::No => None,
-                Wide::Kept(by) => self.kept.1[k].last().map(|&s| (s, by)),
-                Wide::Gone(by) => self.gone.1[k].last().map(|&s| (s, by)),
+            let base = kept.offset(&format!("t{k}"), &self.kept.strides[k], &mut d.params);
+            bases.bind(format_args!("base{k}"), format_args!("params.o{k}{base}"));
+            let sum = reduced.offset(&format!("t{k}"), &self.reduced.strides[k], &mut d.params);
+            let vector = match vectors {
+                Vectors::None => false,
+                Vectors::Kept => self.kept.last(k) != 0,
+                Vectors::Reduced => self.reduced.last(k) != 0,
             };
-            let element = lane(program.inputs[k]);
-            let Some((_, by)) = along.filter(|&(s, _)| s != 0) else {
-                d.bind(format!("in{k}"), element, false, Slot::Input(k));
-                let _ = writeln!(loads, "    let x{k} = in{k}[base{k}{sum}];");
-                elements.iter_mut().for_each(|list| list.push_str(&format!(", x{k}")));
-                continue;
-            };
-            let pairs = by.read == 8;
-            let vector = if pairs { "vec4<u64>".to_string() } else { format!("vec4<{element}>") };
-            d.bind(format!("in{k}"), vector, false, Slot::Input(k));
-            let _ = writeln!(loads, "    let at{k} = (base{k}{sum}) / {}u;", by.read);
-            for piece in 0..by.elements / by.read {
-                let _ = writeln!(loads, "    let x{k}_{piece} = in{k}[at{k} + {piece}u];");
-            }
-            for (e, list) in elements.iter_mut().enumerate() {
-                let (piece, e) = (e / by.read, e % by.read);
-                let _ = if pairs {
-                    write!(list, ", {}", of_pairs(&format!("x{k}_{piece}"), e, element))
-                } else {
-                    write!(list, ", x{k}_{piece}.{}", FIELDS[e])
-                };
-            }
-        }
-        let element = lane(self.stored);
-        let out = if made > 1 { format!("vec4<{element}>") } else { element.into() };
-        d.bind("output", out, true, self.output);
-        let finish = self.finish(dtype, &names, &mut d);
-
-        let t = value(dtype);
-        let mut body = function;
-        folds.iter().for_each(|fold| body.push_str(&fold.function()));
-        if self.tree {
-            let _ = writeln!(body, "var<workgroup> shared_parts: array<{t}, 256>;");
-        }
-        let width = if self.tree { 256 } else { 64 };
-        let _ = write!(body, "\n@compute @workgroup_size({width})\n{}", taper_shaders::ENTRY);
-        if self.tree {
-            // Every thread stays to the end, for the barriers; surplus groups repeat the last.
-            body.push_str("    let g = min(group, params.total - 1u);\n");
-        } else {
-            body.push_str(
-                "    let g = group * 64u + lane;\n    if (g >= params.total) {\n        return;\n    }\n",
-            );
-        }
-        body.push_str("    let result = g / params.splits;\n");
-        body.push_str("    let begin = (g - result * params.splits) * params.chunk;\n");
-        body.push_str("    let end = min(begin + params.chunk, params.length);\n");
-        body.push_str(&kept.unravel(&if made > 1 { format!("(result * {made}u)") } else { "result".into() }));
-        body.push_str(&bases);
-        folds.iter().for_each(|fold| body.push_str(&fold.start()));
-        if self.tree {
-            let _ = write!(
-                body,
-                "    for (var r = begin + lane; r < end; r += 256u) {{\n{}{loads}",
-                gone.unravel("r")
-            );
-            body.push_str(&folds[0].add(&format!("program(0u{})", elements[0])));
-            body.push_str("    }\n");
-        } else {
-            let mut adds = gone.unravel("r") + &loads;
-            if read > 1 {
-                let all: Vec<String> = elements.iter().map(|list| format!("program(0u{list})")).collect();
-                let _ = writeln!(adds, "    let some = {};", folds[0].all(&all));
-                adds.push_str(&folds[0].gather("some"));
+            let t = storage_type(program.inputs[k]);
+            let (element, at) = if vector {
+                (format!("vec4<{t}>"), format!("(base{k}{sum}) / 4u"))
             } else {
-                for (fold, list) in folds.iter().zip(&elements) {
-                    adds.push_str(&fold.gather(&format!("program(0u{list})")));
-                }
+                (t.to_string(), format!("base{k}{sum}"))
+            };
+            d.bind(format!("in{k}"), element, false, Resource::Input(k));
+            loads.bind(format_args!("x{k}"), format_args!("in{k}[{at}]"));
+            for (list, field) in elements.iter_mut().zip(FIELDS) {
+                list.push_str(&if vector { format!(", x{k}.{field}") } else { format!(", x{k}") });
             }
-            body.push_str(&blocks(&folds, read, &adds));
         }
-        folds.iter().for_each(|fold| body.push_str(&fold.end()));
+        let t = storage_type(self.stored);
+        let element = if made > 1 { format!("vec4<{t}>") } else { t.into() };
+        d.bind("output", element.as_str(), true, self.output);
+        let finished: Vec<String> =
+            names.iter().map(|name| self.finished(name, dtype, &mut d.params)).collect();
+
+        folds.iter().for_each(|fold| fold.function(&mut d.code));
         if self.tree {
-            body.push_str(
-                "    shared_parts[lane] = total;\n    workgroupBarrier();\n    for (var half = 128u; half > 0u; half >>= 1u) {\n        if (lane < half) {\n            shared_parts[lane] = combine(shared_parts[lane], shared_parts[lane + half]);\n        }\n        workgroupBarrier();\n    }\n    total = shared_parts[0];\n    if (lane != 0u || group >= params.total) {\n        return;\n    }\n",
-            );
+            d.code.line(format_args!("var<workgroup> shared_parts: array<{}, 256>;", value(dtype)));
         }
-        if made > 1 {
-            for (piece, four) in finish.chunks(4).enumerate() {
-                let at = if made == 4 { "g".into() } else { format!("g * {}u + {piece}u", made / 4) };
-                let _ = writeln!(body, "    output[{at}] = vec4<{element}>({});", four.join(", "));
+        d.code.entry(if self.tree { 256 } else { 64 }, |c| {
+            if self.tree {
+                // Every invocation stays to the end, for the barriers; surplus workgroups repeat the last.
+                c.bind("g", "min(workgroup_index, params.total - 1u)");
+            } else {
+                c.bind("g", "workgroup_index * 64u + local_index");
+                c.return_if("g >= params.total");
             }
-        } else {
-            let _ = writeln!(body, "    output[g] = {};", finish[0]);
-        }
-        body.push_str("}\n");
-        d.body = body;
+            c.bind("result", "g / params.splits");
+            c.bind("begin", "(g - result * params.splits) * params.chunk");
+            c.bind("end", "min(begin + params.chunk, params.length)");
+            c.append(&kept.unravel(if made > 1 { "(result * 4u)" } else { "result" }));
+            c.append(bases.text());
+            folds.iter().for_each(|fold| fold.start(c));
+            let start = if self.tree { format!("begin + local_index * {read}u") } else { "begin".into() };
+            let step = format!("{}u", if self.tree { 256 * read } else { read });
+            c.count("r", [&start, "end", &step], |c| {
+                c.append(loads.text());
+                let values: Vec<String> = elements.iter().map(|list| format!("program(0u{list})")).collect();
+                match vectors {
+                    Vectors::Reduced => folds[0].add(&folds[0].all(&values), 4, c),
+                    _ => folds.iter().zip(&values).for_each(|(fold, value)| fold.add(value, 1, c)),
+                }
+            });
+            folds.iter().for_each(|fold| fold.end(c));
+            if self.tree {
+                tree(c);
+            }
+            let stored =
+                if made > 1 { format!("{element}({})", finished.join(", ")) } else { finished[0].clone() };
+            c.set("output[g]", stored);
+        });
         d.work = chunk.max(1) * program.instrs.len() * made * if self.tree { 1 } else { 64 };
-        d.groups = if self.tree { threads } else { threads.div_ceil(64) };
+        d.workgroups = if self.tree { total } else { total.div_ceil(64) };
         Ok(d)
     }
 
-    /// The expressions of what is stored, from `total` with each of these names after it.
-    fn finish(&self, dtype: DType, names: &[String], d: &mut Draft) -> Vec<String> {
-        let stored = |name: &String| {
-            let mut total = format!("total{name}");
-            if let Some(n) = self.divide {
-                total = mean(&total, n, dtype, &format!("count{name}"), &mut d.params);
-            }
-            formulas::store(self.stored, &total)
-        };
-        names.iter().map(stored).collect()
+    /// The expression of what is stored of `total` with this name after it.
+    fn finished(&self, name: &str, dtype: DType, params: &mut Params) -> String {
+        let mut total = format!("total{name}");
+        if let Some(n) = self.divide {
+            total = mean(&total, n, dtype, &format!("count{name}"), params);
+        }
+        formulas::store(self.stored, &total)
     }
 }
 
-/// The loop of a thread from `begin` to `end` in which `adds` gathers `read` values at `r` into the `block` of each fold: to
-/// sums of 16, those to sums of 256, and those to a total, so that the error grows with the number of blocks, not of elements.
-/// Loops in loops: a processor computes both sides of a branch.
-fn blocks(folds: &[Fold], read: usize, adds: &str) -> String {
-    if !folds.iter().any(|fold| fold.rounds) {
-        return format!("    for (var r = begin; r < end; r += {read}u) {{\n{adds}    }}\n");
-    }
-    let close = |finer: &str, coarser: &str| -> String {
-        let line = |fold: &Fold| {
-            let Fold { name: n, identity, .. } = fold;
-            format!(
-                "    {coarser}{n} = combine{n}({coarser}{n}, {finer}{n});\n    {finer}{n} = {identity};\n"
-            )
-        };
-        folds.iter().map(line).collect()
-    };
-    let (to_middle, to_total) = (close("block", "middle"), close("middle", "total"));
-    let inner = if read >= 16 {
-        format!("    {{\n{adds}    }}\n    r += {read}u;\n")
-    } else {
-        format!("    let stop = min(r + 16u, end);\n    for (; r < stop; r += {read}u) {{\n{adds}    }}\n")
-    };
-    format!(
-        "    var blocks = 0u;\n    for (var r = begin; r < end;) {{\n{inner}{to_middle}    blocks += 1u;\n    if ((blocks & 15u) == 0u) {{\n{to_total}    }}\n    }}\n"
-    )
+/// Brings the totals of a workgroup together; its first invocation goes on.
+fn tree(c: &mut Code) {
+    c.set("shared_parts[local_index]", "total");
+    c.line("workgroupBarrier();");
+    c.block("for (var half = 128u; half > 0u; half >>= 1u)", |c| {
+        c.when("local_index < half", |c| {
+            c.set(
+                "shared_parts[local_index]",
+                "combine(shared_parts[local_index], shared_parts[local_index + half])",
+            );
+        });
+        c.line("workgroupBarrier();");
+    });
+    c.set("total", "shared_parts[0]");
+    c.return_if("local_index != 0u || workgroup_index >= params.total");
 }
 
-/// The loop of a reduction in WGSL: how one thread brings many values together as `total<name>`.
+/// The loop of a reduction in WGSL: how one invocation brings many values together as `total<name>`. Sums go to blocks of 16, those
+/// to blocks of 256, and those to a total, so that the error grows with the number of blocks, not of elements.
 pub(crate) struct Fold {
     name: String,
     dtype: DType,
@@ -425,9 +382,9 @@ impl Fold {
         op: ReduceOp,
         dtype: DType,
         name: impl Into<String>,
-        facts: &Facts<'_>,
+        capabilities: &Capabilities,
     ) -> Result<Fold> {
-        let lacking = || facts.unsupported(op.name(), dtype, "cast first with .to_dtype(DType::F32)");
+        let lacking = || capabilities.unsupported(op.name(), dtype, "cast first with .to_dtype(DType::F32)");
         let (identity, combine) = formulas::reduction(op, dtype).ok_or_else(lacking)?;
         let combined = formulas::binary(combine, dtype, "a", "b").ok_or_else(lacking)?;
         let rounds = dtype.is_float() && !matches!(op, ReduceOp::Max | ReduceOp::Min);
@@ -435,48 +392,47 @@ impl Fold {
     }
 
     /// The function `combine<name>` of two values.
-    pub(crate) fn function(&self) -> String {
-        let (t, n, combined) = (value(self.dtype), &self.name, &self.combined);
-        format!("fn combine{n}(a: {t}, b: {t}) -> {t} {{\n    return {combined};\n}}\n")
+    pub(crate) fn function(&self, c: &mut Code) {
+        let t = value(self.dtype);
+        c.expression(&format!("combine{}", self.name), &[("a", t), ("b", t)], t, &self.combined);
     }
 
     /// What goes before the loop.
-    pub(crate) fn start(&self) -> String {
+    pub(crate) fn start(&self, c: &mut Code) {
         let Fold { name: n, identity, .. } = self;
-        let sums: &[&str] = if self.rounds { &["total", "middle", "block"] } else { &["total"] };
-        let mut out: String = sums.iter().map(|sum| format!("    var {sum}{n} = {identity};\n")).collect();
+        c.var(format_args!("total{n}"), identity);
         if self.rounds {
-            let _ = writeln!(out, "    var count{n} = 0u;");
+            c.var(format_args!("middle{n}"), identity);
+            c.var(format_args!("block{n}"), identity);
+            c.var(format_args!("taken{n}"), "0u");
         }
-        out
     }
 
-    /// What adds `x` in the loop: to sums of 16, those to sums of 16, and those to a total, so that the error grows with
-    /// the number of blocks, not of elements.
-    pub(crate) fn add(&self, x: &str) -> String {
-        self.add_some(x, 1)
-    }
-
-    fn add_some(&self, x: &str, count: usize) -> String {
-        let Fold { name: n, identity, .. } = self;
-        if !self.rounds {
-            return format!("    total{n} = combine{n}(total{n}, {x});\n");
-        }
-        format!(
-            "    block{n} = combine{n}(block{n}, {x});\n    count{n} += {count}u;\n    if ((count{n} & 15u) == 0u) {{\n        middle{n} = combine{n}(middle{n}, block{n});\n        block{n} = {identity};\n        if ((count{n} & 255u) == 0u) {{\n            total{n} = combine{n}(total{n}, middle{n});\n            middle{n} = {identity};\n        }}\n    }}\n"
-        )
-    }
-
-    /// What adds the values of a loop that takes so many at a time, four or eight, from a multiple of as many on.
-    pub(crate) fn add_all(&self, values: &[String]) -> String {
-        self.add_some(&self.all(values), values.len())
-    }
-
-    /// What adds `x` to the block, or to the total where the order does not matter.
-    fn gather(&self, x: &str) -> String {
-        let sum = if self.rounds { "block" } else { "total" };
+    /// `into = combine(into, x)`.
+    fn combine(&self, into: &str, x: &str, c: &mut Code) {
         let n = &self.name;
-        format!("    {sum}{n} = combine{n}({sum}{n}, {x});\n")
+        c.set(format_args!("{into}{n}"), format_args!("combine{n}({into}{n}, {x})"));
+    }
+
+    /// Adds to a coarser sum what a finer one holds, which starts anew.
+    fn hand_on(&self, finer: &str, coarser: &str, c: &mut Code) {
+        let n = &self.name;
+        self.combine(coarser, &format!("{finer}{n}"), c);
+        c.set(format_args!("{finer}{n}"), &self.identity);
+    }
+
+    /// What adds `x`, which stands for `count` elements, in the loop; `count` divides 16.
+    pub(crate) fn add(&self, x: &str, count: usize, c: &mut Code) {
+        if !self.rounds {
+            return self.combine("total", x, c);
+        }
+        let n = &self.name;
+        self.combine("block", x, c);
+        c.line(format_args!("taken{n} += {count}u;"));
+        c.when(format_args!("(taken{n} & 15u) == 0u"), |c| {
+            self.hand_on("block", "middle", c);
+            c.when(format_args!("(taken{n} & 255u) == 0u"), |c| self.hand_on("middle", "total", c));
+        });
     }
 
     /// The expression that brings several values together, two by two.
@@ -491,12 +447,10 @@ impl Fold {
     }
 
     /// What goes after the loop.
-    pub(crate) fn end(&self) -> String {
-        let n = &self.name;
+    pub(crate) fn end(&self, c: &mut Code) {
         if self.rounds {
-            format!("    total{n} = combine{n}(total{n}, combine{n}(middle{n}, block{n}));\n")
-        } else {
-            String::new()
+            let n = &self.name;
+            self.combine("total", &format!("combine{n}(middle{n}, block{n})"), c);
         }
     }
 }

@@ -7,29 +7,30 @@ use std::fmt::Write;
 use tensor_core::{DType, Result, kernel::ArgSortKernel};
 
 use crate::{
-    draft::{Draft, Drafts, Facts, Slot},
-    dtypes::lane_size,
-    lines::Lines,
+    capabilities::Capabilities,
+    dispatch::{Dispatch, Dispatches, Resource},
+    dtypes::storage_size,
+    index::Lines,
 };
 
 /// Elements that a thread makes of a merge.
 const MERGED: usize = 8;
 
-/// The draft of a sort.
-pub(crate) fn draft(kernel: &ArgSortKernel, facts: &Facts<'_>) -> Result<Drafts> {
+/// The dispatches of a sort.
+pub(crate) fn dispatches(kernel: &ArgSortKernel, capabilities: &Capabilities) -> Result<Dispatches> {
     let shape = tensor_core::Kernel::ArgSort(kernel.clone()).outputs().swap_remove(0).0;
     if shape.numel() == 0 {
-        return Ok(Drafts::default());
+        return Ok(Dispatches::default());
     }
     let lines = Lines { input: &kernel.input, output: &shape, axis: kernel.axis };
     let (count, length, k) = (lines.count(), lines.length(), kernel.k);
-    let tile = !facts.direct && length > 64;
+    let tile = !capabilities.direct && length > 64;
     let block = if tile { 1024 } else { 16 };
     let mut runs = Runs { number: length.div_ceil(block), width: block.min(k), count: 0 };
     runs.count = (runs.number - 1) * runs.width + (length - (runs.number - 1) * block).min(runs.width);
 
     let sort = Sort { kernel, lines: &lines };
-    let mut d = Draft::new("sort");
+    let mut d = Dispatch::new("sort");
     d.params.size("total", count * runs.number);
     d.params.size("length", length);
     d.params.size("blocks", runs.number);
@@ -37,14 +38,14 @@ pub(crate) fn draft(kernel: &ArgSortKernel, facts: &Facts<'_>) -> Result<Drafts>
     let mut body = sort.elements(&mut d);
     body.push_str(&sort.put(&mut d, runs, 0));
     body.push_str(if tile { taper_shaders::SORT_TILE } else { taper_shaders::SORT_BLOCK });
-    d.body = body;
-    d.groups = if tile { count * runs.number } else { (count * runs.number).div_ceil(64) };
+    d.code.append(&body);
+    d.workgroups = if tile { count * runs.number } else { (count * runs.number).div_ceil(64) };
     d.work = if tile { 1024 * 60 } else { 64 * 16 * 8 };
 
     let most = count * runs.count;
-    let mut steps = vec![d];
+    let mut list = vec![d];
     while runs.number > 1 {
-        let mut d = Draft::new("sort_merge");
+        let mut d = Dispatch::new("sort_merge");
         let pairs = runs.number.div_ceil(2);
         let kept = (2 * runs.width).min(k);
         let parts = kept.div_ceil(MERGED);
@@ -55,27 +56,27 @@ pub(crate) fn draft(kernel: &ArgSortKernel, facts: &Facts<'_>) -> Result<Drafts>
         d.params.size("pairs", pairs);
         d.params.size("kept", kept);
         d.params.size("parts", parts);
-        let from = (steps.len() - 1) % 2;
-        d.bind("keys_in", sort.key(), false, Slot::Temp(2 * from));
-        d.bind("indices_in", "u32", false, Slot::Temp(2 * from + 1));
+        let from = (list.len() - 1) % 2;
+        d.bind("keys_in", sort.key(), false, Resource::Temporary(2 * from));
+        d.bind("indices_in", "u32", false, Resource::Temporary(2 * from + 1));
         let rest = runs.count - (pairs - 1) * 2 * runs.width;
         runs = Runs { number: pairs, width: kept, count: (pairs - 1) * kept + rest.min(kept) };
         let mut body = sort.keys();
-        body.push_str(&sort.put(&mut d, runs, steps.len() % 2));
+        body.push_str(&sort.put(&mut d, runs, list.len() % 2));
         body.push_str(taper_shaders::SORT_MERGE);
-        d.body = body;
-        d.groups = total.div_ceil(64);
+        d.code.append(&body);
+        d.workgroups = total.div_ceil(64);
         d.work = 64 * (MERGED + runs.width.ilog2() as usize) * 4;
-        steps.push(d);
+        list.push(d);
     }
-    let temps = if steps.len() == 1 {
+    let temporaries = if list.len() == 1 {
         Vec::new()
     } else {
-        let keys = if lane_size(kernel.dtype) == 8 { kernel.dtype } else { DType::U32 };
+        let keys = if storage_size(kernel.dtype) == 8 { kernel.dtype } else { DType::U32 };
         // No step makes more than the first.
-        [(keys, most), (DType::U32, most)].repeat(if steps.len() == 2 { 1 } else { 2 })
+        [(keys, most), (DType::U32, most)].repeat(if list.len() == 2 { 1 } else { 2 })
     };
-    Ok(Drafts { steps, temps })
+    Ok(Dispatches { list, temporaries })
 }
 
 /// The sorted runs that a line is made of: how many, elements of each but the last, and of all.
@@ -93,7 +94,7 @@ struct Sort<'a> {
 
 impl Sort<'_> {
     fn wide(&self) -> bool {
-        lane_size(self.kernel.dtype) == 8
+        storage_size(self.kernel.dtype) == 8
     }
 
     /// The WGSL type of a key.
@@ -112,10 +113,10 @@ impl Sort<'_> {
     }
 
     /// The keys of the input's elements, turned round for a descending order.
-    fn elements(&self, d: &mut Draft) -> String {
+    fn elements(&self, d: &mut Dispatch) -> String {
         d.params.stride("stride", self.lines.stride());
         d.params.word("flip", if self.kernel.descending { u32::MAX } else { 0 });
-        d.bind("input", self.key(), false, Slot::Input(0));
+        d.bind("input", self.key(), false, Resource::Input(0));
         let order = match self.kernel.dtype {
             DType::F16 | DType::BF16 | DType::F32 => "f32",
             DType::F64 => "f64",
@@ -133,19 +134,19 @@ impl Sort<'_> {
     }
 
     /// Where a step's results go: to pair `to` of the temporaries, or the indices alone to the output when one run is left.
-    fn put(&self, d: &mut Draft, runs: Runs, to: usize) -> String {
+    fn put(&self, d: &mut Dispatch, runs: Runs, to: usize) -> String {
         const HEAD: &str = "fn put(line: u32, place: u32, key: Key, index: u32) {\n";
         if runs.number == 1 {
             d.params.stride("output_stride", self.lines.output_stride());
-            d.bind("output", "i32", true, Slot::Output(0));
+            d.bind("output", "i32", true, Resource::Output(0));
             let at = self.lines.output_at(0, &mut d.params);
             return format!(
                 "{at}{HEAD}    output[output_at(line) + place * params.output_stride] = bitcast<i32>(index);\n}}\n"
             );
         }
         d.params.size("line_out", runs.count);
-        d.bind("keys_out", self.key(), true, Slot::Temp(2 * to));
-        d.bind("indices_out", "u32", true, Slot::Temp(2 * to + 1));
+        d.bind("keys_out", self.key(), true, Resource::Temporary(2 * to));
+        d.bind("indices_out", "u32", true, Resource::Temporary(2 * to + 1));
         format!(
             "{HEAD}    let at = line * params.line_out + place;\n    keys_out[at] = key;\n    indices_out[at] = index;\n}}\n"
         )

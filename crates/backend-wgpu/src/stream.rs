@@ -10,11 +10,11 @@ use std::{
 use tensor_core::{Launch, Result, Storage};
 
 use crate::{
-    draft::Slot,
+    dispatch::Resource,
     fault_table::FaultTable,
     faults::lock,
     gpu::Gpu,
-    pipeline::{Plan, Step},
+    pipeline::{Compiled, CompiledKernel},
     pool::WgpuBuffer,
     profile::Profiler,
 };
@@ -100,22 +100,25 @@ impl Stream {
 }
 
 impl Gpu {
-    /// Records all steps of a plan.
-    pub(crate) fn encode(&self, plan: &Plan, launch: &Launch<'_>) -> Result<()> {
+    /// Records all dispatches of a kernel.
+    pub(crate) fn encode(&self, kernel: &CompiledKernel, launch: &Launch<'_>) -> Result<()> {
         // Temporaries come first: making them may have to flush.
-        let temps: Vec<WgpuBuffer> =
-            plan.temps.iter().map(|&(dtype, n)| Ok(self.allocate(dtype, n)?.0)).collect::<Result<_>>()?;
+        let temporaries: Vec<WgpuBuffer> = kernel
+            .temporaries
+            .iter()
+            .map(|&(dtype, n)| Ok(self.allocate(dtype, n)?.0))
+            .collect::<Result<_>>()?;
         let (fault, mut stream) = self.fault_slot(launch.ticket)?;
-        for step in &plan.steps {
+        for one in &kernel.dispatches {
             let mut words = std::mem::take(&mut stream.words);
-            step.params.fill(launch.scalars, fault, &mut words);
-            for first in (0..step.groups).step_by(step.most) {
+            one.params.fill(launch.scalars, fault, &mut words);
+            for first in (0..one.workgroups).step_by(one.most) {
                 // The first of all parameters.
                 words[0] = first as u32;
-                self.record(&mut stream, step, first, &words, [launch.inputs, launch.outputs], &temps)?;
+                self.record(&mut stream, one, first, &words, [launch.inputs, launch.outputs], &temporaries)?;
                 if stream.dispatches >= MAX_DISPATCHES
                     || stream.bytes >= MAX_BYTES
-                    || stream.work / MAX_WORK >= self.facts.dispatch_work
+                    || stream.work / MAX_WORK >= self.capabilities.dispatch_work
                 {
                     self.flush(&mut stream)?;
                 }
@@ -125,21 +128,21 @@ impl Gpu {
         Ok(())
     }
 
-    /// Records one dispatch: the workgroups of a step from `first` on, with these parameters.
+    /// Records one dispatch: the workgroups of a kernel's dispatch from `first` on, with these parameters.
     fn record(
         &self,
         stream: &mut Stream,
-        step: &Step,
+        one: &Compiled,
         first: usize,
         words: &[u32],
         [inputs, outputs]: [&[Storage]; 2],
-        temps: &[WgpuBuffer],
+        temporaries: &[WgpuBuffer],
     ) -> Result<()> {
         let mut uniform = None;
-        if !step.immediates {
-            let room = (words.len() * 4).next_multiple_of(self.facts.uniform_alignment as usize);
+        if !one.immediates {
+            let room = (words.len() * 4).next_multiple_of(self.capabilities.uniform_alignment as usize);
             if room as u64 > UNIFORM_BYTES {
-                return Err(self.error(format!("{}: too many parameters for one kernel", step.label)));
+                return Err(self.error(format!("{}: too many parameters for one kernel", one.label)));
             }
             if (stream.uniform_bytes.len() + room) as u64 > UNIFORM_BYTES {
                 self.flush(stream)?;
@@ -150,21 +153,23 @@ impl Gpu {
             uniform = Some((at as u64, words.len() as u64 * 4));
         }
 
-        let mut bound = Vec::with_capacity(step.slots.len());
-        for &(slot, start) in &step.slots {
+        let mut bound = Vec::with_capacity(one.resources.len());
+        for &(resource, start) in &one.resources {
             let storage = |list: &[Storage], k: usize| -> Result<wgpu::Buffer> {
                 let storage = list.get(k).ok_or_else(|| self.error("a launch lacks a buffer"))?;
                 // wgpu's handles are counted references; a clone copies no memory.
                 Ok(self.buffer(storage)?.raw().unwrap_or(&self.dummy).clone())
             };
-            let buffer = match slot {
-                Slot::Input(k) => storage(inputs, k)?,
-                Slot::Output(k) => storage(outputs, k)?,
-                Slot::Temp(k) => temps.get(k).and_then(WgpuBuffer::raw).unwrap_or(&self.dummy).clone(),
-                Slot::Faults => stream.faults.raw.clone(),
+            let buffer = match resource {
+                Resource::Input(k) => storage(inputs, k)?,
+                Resource::Output(k) => storage(outputs, k)?,
+                Resource::Temporary(k) => {
+                    temporaries.get(k).and_then(WgpuBuffer::raw).unwrap_or(&self.dummy).clone()
+                }
+                Resource::Faults => stream.faults.raw.clone(),
             };
             // A larger buffer shows as much of itself as a binding may.
-            let size = buffer.size().saturating_sub(start).min(self.facts.binding_bytes);
+            let size = buffer.size().saturating_sub(start).min(self.capabilities.binding_bytes);
             stream.bytes += size;
             bound.push((buffer, start, size));
         }
@@ -184,21 +189,21 @@ impl Gpu {
         // A failure here has no scope: the uncaptured-error handler takes the device for lost.
         let group = self.device.create_bind_group(&wgpu::BindGroupDescriptor {
             label: None,
-            layout: &step.pipeline.layout,
+            layout: &one.pipeline.layout,
             entries: &entries,
         });
-        let groups = (step.groups - first).min(step.most);
-        let x = groups.min(self.facts.max_groups as usize);
-        let y = groups.div_ceil(x);
-        let pass = stream.pass(&self.device, step.label);
-        pass.set_pipeline(&step.pipeline.raw);
+        let workgroups = (one.workgroups - first).min(one.most);
+        let x = workgroups.min(self.capabilities.max_workgroups as usize);
+        let y = workgroups.div_ceil(x);
+        let pass = stream.pass(&self.device, one.label);
+        pass.set_pipeline(&one.pipeline.raw);
         pass.set_bind_group(0, &group, &[]);
-        if step.immediates {
+        if one.immediates {
             pass.set_immediates(0, bytemuck::cast_slice(words));
         }
         pass.dispatch_workgroups(x as u32, y as u32, 1);
         stream.dispatches += 1;
-        stream.work = stream.work.saturating_add(groups as u64 * step.work as u64);
+        stream.work = stream.work.saturating_add(workgroups as u64 * one.work as u64);
         Ok(())
     }
 

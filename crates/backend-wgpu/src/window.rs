@@ -15,9 +15,10 @@ use tensor_core::{
 use crate::{
     backend,
     by_index::Along,
+    capabilities::Capabilities,
     copy,
-    draft::{Draft, Drafts, Facts, Slot},
-    dtypes::lane_size,
+    dispatch::{Dispatch, Dispatches, Resource},
+    dtypes::storage_size,
     map::Aliases,
 };
 
@@ -38,35 +39,43 @@ struct Piece {
 }
 
 /// The drafts of a kernel, in as many pieces as its operands need.
-pub(crate) fn drafts(kernel: &Kernel, aliases: &Aliases, facts: &Facts<'_>) -> Result<Drafts> {
+pub(crate) fn dispatches(
+    kernel: &Kernel,
+    aliases: &Aliases,
+    capabilities: &Capabilities,
+) -> Result<Dispatches> {
     if let Kernel::Copy(kernel) = kernel {
-        return copies(kernel, facts);
+        return copies(kernel, capabilities);
     }
     if let Kernel::ScatterAdd(scatter) = kernel {
-        return scattered(scatter, aliases, facts);
+        return scattered(scatter, aliases, capabilities);
     }
-    in_place(kernel, aliases, facts)
+    in_place(kernel, aliases, capabilities)
 }
 
 /// The drafts of a kernel that finds in its output what it adds to, if it adds to anything.
-fn in_place(kernel: &Kernel, aliases: &Aliases, facts: &Facts<'_>) -> Result<Drafts> {
-    if fits(kernel, facts) {
-        return piece(whole(kernel.clone()), aliases, facts);
+fn in_place(kernel: &Kernel, aliases: &Aliases, capabilities: &Capabilities) -> Result<Dispatches> {
+    if fits(kernel, capabilities) {
+        return piece(whole(kernel.clone()), aliases, capabilities);
     }
-    match pieces(&merged(kernel), facts) {
-        Ok(pieces) => all(pieces, aliases, facts),
-        Err(error) => reordered(kernel, aliases, facts).unwrap_or(Err(error)),
+    match pieces(&merged(kernel), capabilities) {
+        Ok(pieces) => all(pieces, aliases, capabilities),
+        Err(error) => reordered(kernel, aliases, capabilities).unwrap_or(Err(error)),
     }
 }
 
 /// The drafts of a scatter-add: the base into the output, and what is added to it there.
-fn scattered(kernel: &ScatterAddKernel, aliases: &Aliases, facts: &Facts<'_>) -> Result<Drafts> {
+fn scattered(
+    kernel: &ScatterAddKernel,
+    aliases: &Aliases,
+    capabilities: &Capabilities,
+) -> Result<Dispatches> {
     let whole = Layout::contiguous(kernel.base.shape().clone());
-    let mut out = Drafts::default();
-    copy_in_blocks(&kernel.base, &whole, kernel.dtype, 0, facts, &mut out.steps)
-        .ok_or_else(|| refused(&Kernel::ScatterAdd(kernel.clone()), facts))?;
+    let mut out = Dispatches::default();
+    copy_in_blocks(&kernel.base, &whole, kernel.dtype, 0, capabilities, &mut out.list)
+        .ok_or_else(|| refused(&Kernel::ScatterAdd(kernel.clone()), capabilities))?;
     let added = Kernel::ScatterAdd(ScatterAddKernel { base: whole, ..kernel.clone() });
-    out.append(in_place(&added, aliases, facts)?);
+    out.append(in_place(&added, aliases, capabilities)?);
     Ok(out)
 }
 
@@ -76,11 +85,11 @@ fn whole(kernel: Kernel) -> Piece {
     Piece { kernel, first: 0, along }
 }
 
-fn all(pieces: Vec<Piece>, aliases: &Aliases, facts: &Facts<'_>) -> Result<Drafts> {
-    let mut out = Drafts::default();
+fn all(pieces: Vec<Piece>, aliases: &Aliases, capabilities: &Capabilities) -> Result<Dispatches> {
+    let mut out = Dispatches::default();
     for one in pieces {
-        let whole = one.kernel.outputs()[0].0.numel() == 0 || fits(&one.kernel, facts);
-        out.append(if whole { piece(one, aliases, facts)? } else { in_parts(&one, facts)? });
+        let whole = one.kernel.outputs()[0].0.numel() == 0 || fits(&one.kernel, capabilities);
+        out.append(if whole { piece(one, aliases, capabilities)? } else { in_parts(&one, capabilities)? });
     }
     Ok(out)
 }
@@ -106,9 +115,9 @@ fn operands(kernel: &mut Kernel) -> SmallVec<[(&mut Layout, DType); 4]> {
 }
 
 /// Where the window over an operand starts, in elements; none if it does not fit one.
-fn window(layout: &Layout, dtype: DType, facts: &Facts<'_>) -> Option<usize> {
+fn window(layout: &Layout, dtype: DType, capabilities: &Capabilities) -> Option<usize> {
     let (low, high) = layout.span();
-    let shown = |start: usize| ((high - start) * lane_size(dtype)) as u64 <= facts.binding_bytes;
+    let shown = |start: usize| ((high - start) * storage_size(dtype)) as u64 <= capabilities.binding_bytes;
     [0, low / ALIGN * ALIGN].into_iter().find(|&start| shown(start))
 }
 
@@ -118,28 +127,29 @@ fn shifted(layout: &Layout, start: usize) -> Layout {
 }
 
 /// The first operand that does not fit a window.
-fn too_wide(kernel: &Kernel, facts: &Facts<'_>) -> Option<(Layout, DType)> {
+fn too_wide(kernel: &Kernel, capabilities: &Capabilities) -> Option<(Layout, DType)> {
     let mut kernel = kernel.clone();
     operands(&mut kernel)
         .into_iter()
-        .find(|(layout, dtype)| window(layout, *dtype, facts).is_none())
+        .find(|(layout, dtype)| window(layout, *dtype, capabilities).is_none())
         .map(|(layout, dtype)| (layout.clone(), dtype))
 }
 
-fn fits(kernel: &Kernel, facts: &Facts<'_>) -> bool {
-    let room =
-        |(shape, dtype): &(Shape, DType)| (shape.numel() * lane_size(*dtype)) as u64 <= facts.binding_bytes;
+fn fits(kernel: &Kernel, capabilities: &Capabilities) -> bool {
+    let room = |(shape, dtype): &(Shape, DType)| {
+        (shape.numel() * storage_size(*dtype)) as u64 <= capabilities.binding_bytes
+    };
     // A sort has temporaries of so many keys, though its input be one element for all or its output a few.
     let keys = match kernel {
         Kernel::ArgSort(k) => room(&(k.input.shape().clone(), k.dtype)),
         _ => true,
     };
-    keys && kernel.outputs().iter().all(room) && is_within(kernel, facts)
+    keys && kernel.outputs().iter().all(room) && is_within(kernel, capabilities)
 }
 
 /// Whether a kernel's operands fit, and its threads go round their loops no more than they may.
-fn is_within(kernel: &Kernel, facts: &Facts<'_>) -> bool {
-    rounds(kernel) <= facts.rounds && too_wide(kernel, facts).is_none()
+fn is_within(kernel: &Kernel, capabilities: &Capabilities) -> bool {
+    rounds(kernel) <= capabilities.rounds && too_wide(kernel, capabilities).is_none()
 }
 
 /// How often a thread of a kernel goes round a loop that the kernel itself does not share among more threads.
@@ -152,31 +162,31 @@ fn rounds(kernel: &Kernel) -> usize {
 }
 
 /// The refusal of a kernel that cannot be cut.
-fn refused(kernel: &Kernel, facts: &Facts<'_>) -> tensor_core::Error {
+fn refused(kernel: &Kernel, capabilities: &Capabilities) -> tensor_core::Error {
     let (shape, dtype) = match kernel {
         // Of its keys.
         Kernel::ArgSort(k) => (k.input.shape().clone(), k.dtype),
         _ => kernel.outputs()[0].clone(),
     };
-    let wide = too_wide(kernel, facts);
-    if wide.is_none() && rounds(kernel) > facts.rounds {
+    let wide = too_wide(kernel, capabilities);
+    if wide.is_none() && rounds(kernel) > capabilities.rounds {
         let hint = format!(
             "a thread of this kernel would go round its loop {} times, where a thread of a software adapter may go {} times \
              in all, and it cannot be worked through in parts; split the tensor, or compute it on the cpu",
             rounds(kernel),
-            facts.rounds
+            capabilities.rounds
         );
-        return facts.unsupported(kernel.name(), dtype, &hint);
+        return capabilities.unsupported(kernel.name(), dtype, &hint);
     }
     let (layout, dtype) = wide.unwrap_or((Layout::contiguous(shape), dtype));
     let (low, high) = layout.span();
     let hint = format!(
         "one operand lies over {} bytes, one binding of this adapter shows {} (max_storage_buffer_binding_size), and \
          this kernel cannot be worked through in windows; split the tensor, or compute it on the cpu",
-        (high - low) * lane_size(dtype),
-        facts.binding_bytes
+        (high - low) * storage_size(dtype),
+        capabilities.binding_bytes
     );
-    facts.unsupported(kernel.name(), dtype, &hint)
+    capabilities.unsupported(kernel.name(), dtype, &hint)
 }
 
 /// A map with its axes merged: fewer and longer axes leave more places to cut.
@@ -191,7 +201,7 @@ fn merged(kernel: &Kernel) -> Kernel {
 }
 
 /// Pieces that fit, or that are to be worked through in parts.
-fn pieces(kernel: &Kernel, facts: &Facts<'_>) -> Result<Vec<Piece>> {
+fn pieces(kernel: &Kernel, capabilities: &Capabilities) -> Result<Vec<Piece>> {
     let mut done = Vec::new();
     let mut open = vec![whole(kernel.clone())];
     while let Some(piece) = open.pop() {
@@ -200,12 +210,12 @@ fn pieces(kernel: &Kernel, facts: &Facts<'_>) -> Result<Vec<Piece>> {
             Kernel::Rows(k) => k.rows(),
             other => other.outputs()[0].0.clone(),
         };
-        if shape.numel() == 0 || fits(kernel, facts) {
+        if shape.numel() == 0 || fits(kernel, capabilities) {
             done.push(piece);
             continue;
         }
-        let in_parts = parts(kernel, facts).is_some();
-        if in_parts && parts_first(kernel, facts) {
+        let in_parts = parts(kernel, capabilities).is_some();
+        if in_parts && parts_first(kernel, capabilities) {
             done.push(piece);
             continue;
         }
@@ -213,7 +223,7 @@ fn pieces(kernel: &Kernel, facts: &Facts<'_>) -> Result<Vec<Piece>> {
             // The earlier half comes off the stack first.
             Some([one, two]) if done.len() + open.len() < MAX_PIECES => open.extend([two, one]),
             None if in_parts => done.push(piece),
-            _ => return Err(refused(kernel, facts)),
+            _ => return Err(refused(kernel, capabilities)),
         }
     }
     Ok(done)
@@ -303,19 +313,19 @@ fn narrow(kernel: &Kernel, axis: usize, start: usize, len: usize) -> Option<Kern
 }
 
 /// The drafts of a piece, with its bindings put where they start.
-fn piece(piece: Piece, aliases: &Aliases, facts: &Facts<'_>) -> Result<Drafts> {
+fn piece(piece: Piece, aliases: &Aliases, capabilities: &Capabilities) -> Result<Dispatches> {
     let Piece { mut kernel, first, along } = piece;
     // Off the windows' starts the output is made elsewhere, and is not an input's own buffer.
     let apart = Aliases::from_elem(None, aliases.len());
     let aliases = if first.is_multiple_of(ALIGN) { aliases } else { &apart };
-    let starts = shift(&mut kernel, first, aliases, facts);
+    let starts = shift(&mut kernel, first, aliases, capabilities);
     let position = match &kernel {
         Kernel::Rows(k) => first * length(k),
         _ => first,
     };
-    let mut made = backend::drafts(&kernel, aliases, position, along, facts)?;
-    made.steps.iter_mut().for_each(|d| place(d, &starts, &[]));
-    land(&mut made, &kernel, first, facts);
+    let mut made = backend::dispatches(&kernel, aliases, position, along, capabilities)?;
+    made.list.iter_mut().for_each(|d| place(d, &starts, &[]));
+    land(&mut made, &kernel, first, capabilities);
     Ok(made)
 }
 
@@ -334,64 +344,69 @@ fn start(kernel: &Kernel, o: usize, first: usize) -> usize {
 
 /// Puts the outputs of a kernel where they start in their buffers: by where their bindings start, or, where a window
 /// cannot start, by way of a temporary that is copied there.
-fn land(made: &mut Drafts, kernel: &Kernel, first: usize, facts: &Facts<'_>) {
+fn land(made: &mut Dispatches, kernel: &Kernel, first: usize, capabilities: &Capabilities) {
     let outputs = kernel.outputs();
     if (0..outputs.len()).all(|o| start(kernel, o, first).is_multiple_of(ALIGN)) {
-        for binding in made.steps.iter_mut().flat_map(|d| &mut d.bindings) {
-            if let Slot::Output(o) = binding.slot {
-                binding.start = (start(kernel, o, first) * lane_size(outputs[o].1)) as u64;
+        for binding in made.list.iter_mut().flat_map(|d| &mut d.bindings) {
+            if let Resource::Output(o) = binding.resource {
+                binding.start = (start(kernel, o, first) * storage_size(outputs[o].1)) as u64;
             }
         }
         return;
     }
-    let temps = made.temps.len();
-    for binding in made.steps.iter_mut().flat_map(|d| &mut d.bindings) {
-        if let Slot::Output(o) = binding.slot {
-            binding.slot = Slot::Temp(temps + o);
+    let temps = made.temporaries.len();
+    for binding in made.list.iter_mut().flat_map(|d| &mut d.bindings) {
+        if let Resource::Output(o) = binding.resource {
+            binding.resource = Resource::Temporary(temps + o);
         }
     }
     let adds = matches!(kernel, Kernel::ScatterAdd(_));
     for (o, (shape, dtype)) in outputs.iter().enumerate() {
         let numel = shape.numel();
-        made.temps.push((*dtype, numel));
+        made.temporaries.push((*dtype, numel));
         let (temp, goal) = (Layout::contiguous([numel]), Layout::new([numel], &[1], start(kernel, o, first)));
-        let copied = |src, dst, slots: [Slot; 2]| {
+        let copied = |src, dst, slots: [Resource; 2]| {
             let mut copied = Vec::new();
             // Along one axis there are never too many.
-            let _ = copy_in_blocks(src, dst, *dtype, 0, facts, &mut copied);
+            let _ = copy_in_blocks(src, dst, *dtype, 0, capabilities, &mut copied);
             for binding in copied.iter_mut().flat_map(|d| &mut d.bindings) {
-                binding.slot = slots[usize::from(binding.slot == Slot::Output(0))];
+                binding.resource = slots[usize::from(binding.resource == Resource::Output(0))];
             }
             copied
         };
-        let slots = [Slot::Temp(temps + o), Slot::Output(o)];
+        let slots = [Resource::Temporary(temps + o), Resource::Output(o)];
         if adds {
             // To what is in the output.
-            made.steps.splice(0..0, copied(&goal, &temp, [slots[1], slots[0]]));
+            made.list.splice(0..0, copied(&goal, &temp, [slots[1], slots[0]]));
         }
-        made.steps.extend(copied(&temp, &goal, slots));
+        made.list.extend(copied(&temp, &goal, slots));
     }
 }
 
 /// Makes the operands' layouts relative to their windows; gives the bytes where those start.
-fn shift(kernel: &mut Kernel, first: usize, aliases: &Aliases, facts: &Facts<'_>) -> SmallVec<[u64; 8]> {
+fn shift(
+    kernel: &mut Kernel,
+    first: usize,
+    aliases: &Aliases,
+    capabilities: &Capabilities,
+) -> SmallVec<[u64; 8]> {
     let mut starts = SmallVec::new();
     for (k, (layout, dtype)) in operands(kernel).into_iter().enumerate() {
         // An operand in an output's buffer is seen through the output's binding.
         let aliased = aliases.get(k).copied().flatten().is_some();
-        let start = if aliased { first } else { window(layout, dtype, facts).unwrap_or(0) };
+        let start = if aliased { first } else { window(layout, dtype, capabilities).unwrap_or(0) };
         *layout = shifted(layout, start);
-        starts.push((start * lane_size(dtype)) as u64);
+        starts.push((start * storage_size(dtype)) as u64);
     }
     starts
 }
 
-fn place(draft: &mut Draft, inputs: &[u64], outputs: &[u64]) {
+fn place(draft: &mut Dispatch, inputs: &[u64], outputs: &[u64]) {
     for binding in &mut draft.bindings {
-        binding.start = match binding.slot {
-            Slot::Input(k) => inputs.get(k).copied().unwrap_or(0),
-            Slot::Output(o) => outputs.get(o).copied().unwrap_or(0),
-            Slot::Temp(_) | Slot::Faults => binding.start,
+        binding.start = match binding.resource {
+            Resource::Input(k) => inputs.get(k).copied().unwrap_or(0),
+            Resource::Output(o) => outputs.get(o).copied().unwrap_or(0),
+            Resource::Temporary(_) | Resource::Faults => binding.start,
         };
     }
 }
@@ -407,64 +422,68 @@ fn widest(layout: &Layout, among: impl Fn(usize) -> bool) -> Option<usize> {
 
 /// The drafts of a kernel whose operands that are too wide are first copied into row-major temporaries; none if there
 /// is none that this would help.
-fn reordered(kernel: &Kernel, aliases: &Aliases, facts: &Facts<'_>) -> Option<Result<Drafts>> {
+fn reordered(kernel: &Kernel, aliases: &Aliases, capabilities: &Capabilities) -> Option<Result<Dispatches>> {
     let mut kernel = kernel.clone();
-    let mut copied = Drafts::default();
+    let mut copied = Dispatches::default();
     let mut moved: SmallVec<[usize; 4]> = SmallVec::new();
     for (k, (layout, dtype)) in operands(&mut kernel).into_iter().enumerate() {
-        if window(layout, dtype, facts).is_some() || layout.is_contiguous() {
+        if window(layout, dtype, capabilities).is_some() || layout.is_contiguous() {
             continue;
         }
         let whole = Layout::contiguous(layout.shape().clone());
         let mut made = Vec::new();
-        copy_in_blocks(layout, &whole, dtype, k, facts, &mut made)?;
+        copy_in_blocks(layout, &whole, dtype, k, capabilities, &mut made)?;
         let bindings = made.iter_mut().flat_map(|d| &mut d.bindings);
-        bindings.filter(|b| b.slot == Slot::Output(0)).for_each(|b| b.slot = Slot::Temp(moved.len()));
-        copied.steps.extend(made);
-        copied.temps.push((dtype, whole.numel()));
+        bindings
+            .filter(|b| b.resource == Resource::Output(0))
+            .for_each(|b| b.resource = Resource::Temporary(moved.len()));
+        copied.list.extend(made);
+        copied.temporaries.push((dtype, whole.numel()));
         moved.push(k);
         *layout = whole;
     }
     if moved.is_empty() {
         return None;
     }
-    let made = pieces(&merged(&kernel), facts).and_then(|pieces| all(pieces, aliases, facts));
+    let made = pieces(&merged(&kernel), capabilities).and_then(|pieces| all(pieces, aliases, capabilities));
     Some(made.map(|made| {
-        let Drafts { mut steps, temps } = made;
+        let Dispatches { list: mut steps, temporaries: temps } = made;
         for binding in steps.iter_mut().flat_map(|d| &mut d.bindings) {
-            binding.slot = match binding.slot {
-                Slot::Input(k) => moved.iter().position(|&m| m == k).map_or(Slot::Input(k), Slot::Temp),
-                Slot::Temp(t) => Slot::Temp(t + moved.len()),
+            binding.resource = match binding.resource {
+                Resource::Input(k) => {
+                    moved.iter().position(|&m| m == k).map_or(Resource::Input(k), Resource::Temporary)
+                }
+                Resource::Temporary(t) => Resource::Temporary(t + moved.len()),
                 other => other,
             };
         }
-        copied.steps.extend(steps);
-        copied.temps.extend(temps);
+        copied.list.extend(steps);
+        copied.temporaries.extend(temps);
         copied
     }))
 }
 
 /// The drafts of a copy kernel.
-fn copies(kernel: &CopyKernel, facts: &Facts<'_>) -> Result<Drafts> {
-    let room = (facts.binding_bytes as usize / lane_size(kernel.dtype) / ALIGN * ALIGN).max(ALIGN);
+fn copies(kernel: &CopyKernel, capabilities: &Capabilities) -> Result<Dispatches> {
+    let room = (capabilities.binding_bytes as usize / storage_size(kernel.dtype) / ALIGN * ALIGN).max(ALIGN);
     let whole = kernel.shape.numel();
     let dtype = kernel.dtype;
-    let small =
-        whole <= room && kernel.regions.iter().all(|r| matches!(window(&r.src, dtype, facts), Some(0)));
+    let small = whole <= room
+        && kernel.regions.iter().all(|r| matches!(window(&r.src, dtype, capabilities), Some(0)));
     if small {
-        return Ok(copy::draft(kernel, facts));
+        return Ok(copy::dispatches(kernel, capabilities));
     }
-    let mut out = Drafts::default();
+    let mut out = Dispatches::default();
     if kernel.fill {
         for first in (0..whole).step_by(room) {
             let mut draft = copy::fill(room.min(whole - first), dtype);
-            place(&mut draft, &[], &[(first * lane_size(dtype)) as u64]);
-            out.steps.push(draft);
+            place(&mut draft, &[], &[(first * storage_size(dtype)) as u64]);
+            out.list.push(draft);
         }
     }
     for (k, region) in kernel.regions.iter().enumerate() {
-        copy_in_blocks(&region.src, &region.dst, dtype, k, facts, &mut out.steps)
-            .ok_or_else(|| refused(&Kernel::Copy(kernel.clone()), facts))?;
+        copy_in_blocks(&region.src, &region.dst, dtype, k, capabilities, &mut out.list)
+            .ok_or_else(|| refused(&Kernel::Copy(kernel.clone()), capabilities))?;
     }
     Ok(out)
 }
@@ -475,18 +494,18 @@ fn copy_in_blocks(
     dst: &Layout,
     dtype: DType,
     k: usize,
-    facts: &Facts<'_>,
-    out: &mut Vec<Draft>,
+    capabilities: &Capabilities,
+    out: &mut Vec<Dispatch>,
 ) -> Option<()> {
     let most = out.len() + MAX_PIECES;
     let mut open = vec![(src.clone(), dst.clone())];
     while let Some((src, dst)) = open.pop() {
-        let wide = match (window(&src, dtype, facts), window(&dst, dtype, facts)) {
+        let wide = match (window(&src, dtype, capabilities), window(&dst, dtype, capabilities)) {
             (Some(from), Some(to)) => {
                 if let Some(mut draft) =
-                    copy::copy("copy", &shifted(&src, from), &shifted(&dst, to), dtype, k, facts)
+                    copy::copy("copy", &shifted(&src, from), &shifted(&dst, to), dtype, k, capabilities)
                 {
-                    let bytes = |n: usize| (n * lane_size(dtype)) as u64;
+                    let bytes = |n: usize| (n * storage_size(dtype)) as u64;
                     let mut inputs: SmallVec<[u64; 8]> = SmallVec::from_elem(0, k + 1);
                     inputs[k] = bytes(from);
                     place(&mut draft, &inputs, &[bytes(to)]);

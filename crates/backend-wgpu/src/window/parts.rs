@@ -14,29 +14,31 @@ use super::{
 use crate::{
     arg_reduce,
     by_index::{self, Along},
-    draft::{Drafts, Facts, Slot},
-    dtypes::lane_size,
+    capabilities::Capabilities,
+    dispatch::{Dispatches, Resource},
+    dtypes::storage_size,
     map::Aliases,
     matmul, reduce,
 };
 
 /// The reduced axis whose halving makes an operand that is too wide narrower; none if no operand is.
-fn reduced_axis(kernel: &ReduceKernel, facts: &Facts<'_>) -> Option<usize> {
+fn reduced_axis(kernel: &ReduceKernel, capabilities: &Capabilities) -> Option<usize> {
     let inputs = kernel.inputs.iter().zip(&kernel.program.inputs);
-    let (layout, _) = inputs.into_iter().find(|(layout, dtype)| window(layout, **dtype, facts).is_none())?;
+    let (layout, _) =
+        inputs.into_iter().find(|(layout, dtype)| window(layout, **dtype, capabilities).is_none())?;
     widest(layout, |axis| kernel.axes.contains(&axis) && layout.strides()[axis] != 0)
 }
 
 /// Whether a kernel that has parts is better off with them than cut along its result: because an operand is too wide along what
 /// the parts divide more than along an axis that is kept.
-pub(super) fn parts_first(kernel: &Kernel, facts: &Facts<'_>) -> bool {
+pub(super) fn parts_first(kernel: &Kernel, capabilities: &Capabilities) -> bool {
     match kernel {
-        Kernel::Reduce(k) => too_wide(kernel, facts)
+        Kernel::Reduce(k) => too_wide(kernel, capabilities)
             .and_then(|(layout, _)| widest(&layout, |_| true))
             .is_some_and(|axis| k.axes.contains(&axis)),
         // Fewer batches and a smaller result are always within reach, and cost nothing.
         Kernel::MatMul(k) => {
-            k.batch.numel() == 1 && (k.m * k.n * lane_size(k.dtype)) as u64 <= facts.binding_bytes
+            k.batch.numel() == 1 && (k.m * k.n * storage_size(k.dtype)) as u64 <= capabilities.binding_bytes
         }
         // These have parts along no other axis.
         Kernel::ArgReduce(_) | Kernel::Gather(_) | Kernel::ScatterAdd(_) => true,
@@ -45,10 +47,10 @@ pub(super) fn parts_first(kernel: &Kernel, facts: &Facts<'_>) -> bool {
 }
 
 /// The two halves of a kernel along what its parts divide, where that makes an operand that is too wide narrower.
-fn halves(kernel: &Kernel, facts: &Facts<'_>) -> Option<[Kernel; 2]> {
+fn halves(kernel: &Kernel, capabilities: &Capabilities) -> Option<[Kernel; 2]> {
     match kernel {
         Kernel::Reduce(k) => {
-            let axis = reduced_axis(k, facts)?;
+            let axis = reduced_axis(k, capabilities)?;
             let n = k.shape[axis];
             let part = |start: usize, len: usize| {
                 let shape = k.shape.iter().enumerate().map(|(a, &n)| if a == axis { len } else { n });
@@ -61,7 +63,7 @@ fn halves(kernel: &Kernel, facts: &Facts<'_>) -> Option<[Kernel; 2]> {
             let (lhs, rhs) = (k.batch.rank() + 1, k.batch.rank());
             // A row of the left operand is one run of k; all of its rows are as wide for half of them.
             let narrower = |layout: &Layout, axis: usize| {
-                window(layout, k.dtype, facts).is_some() || widest(layout, |_| true) == Some(axis)
+                window(layout, k.dtype, capabilities).is_some() || widest(layout, |_| true) == Some(axis)
             };
             if !narrower(&k.lhs, lhs) || !narrower(&k.rhs, rhs) {
                 return None;
@@ -79,21 +81,21 @@ fn halves(kernel: &Kernel, facts: &Facts<'_>) -> Option<[Kernel; 2]> {
             Some([part(0, half), part(half, k.k - half)])
         }
         Kernel::ArgReduce(k) => {
-            let [one, two] = in_half(&[(&k.input, k.dtype)], k.axis, facts)?;
+            let [one, two] = in_half(&[(&k.input, k.dtype)], k.axis, capabilities)?;
             Some(
                 [one, two]
                     .map(|mut l| Kernel::ArgReduce(ArgReduceKernel { input: l.remove(0), ..k.clone() })),
             )
         }
         Kernel::Gather(k) => {
-            let [one, two] = in_half(&[(&k.input, k.dtype)], k.axis, facts)?;
+            let [one, two] = in_half(&[(&k.input, k.dtype)], k.axis, capabilities)?;
             Some([one, two].map(|mut l| Kernel::Gather(GatherKernel { input: l.remove(0), ..k.clone() })))
         }
         Kernel::ScatterAdd(k) => {
             let operands = [(&k.index, k.index_dtype), (&k.src, k.dtype)];
-            let [one, two] = match rounds(kernel) > facts.rounds {
+            let [one, two] = match rounds(kernel) > capabilities.rounds {
                 true => halved(&operands, k.axis),
-                false => in_half(&operands, k.axis, facts)?,
+                false => in_half(&operands, k.axis, capabilities)?,
             };
             Some([one, two].map(|mut l| {
                 let (index, src) = (l.remove(0), l.remove(0));
@@ -108,10 +110,10 @@ fn halves(kernel: &Kernel, facts: &Facts<'_>) -> Option<[Kernel; 2]> {
 fn in_half(
     operands: &[(&Layout, DType)],
     axis: usize,
-    facts: &Facts<'_>,
+    capabilities: &Capabilities,
 ) -> Option<[SmallVec<[Layout; 2]>; 2]> {
     let mut wide =
-        operands.iter().filter(|(layout, dtype)| window(layout, *dtype, facts).is_none()).peekable();
+        operands.iter().filter(|(layout, dtype)| window(layout, *dtype, capabilities).is_none()).peekable();
     wide.peek()?;
     if wide.any(|(layout, _)| widest(layout, |_| true) != Some(axis)) {
         return None;
@@ -133,9 +135,9 @@ fn pitch(kernel: &Kernel) -> usize {
 }
 
 /// How many parts of a kernel there may be; none if it has none.
-fn most(kernel: &Kernel, facts: &Facts<'_>) -> Option<usize> {
+fn most(kernel: &Kernel, capabilities: &Capabilities) -> Option<usize> {
     let (shape, dtype) = kernel.outputs()[0].clone();
-    let room = |dtype: DType| facts.binding_bytes as usize / lane_size(dtype);
+    let room = |dtype: DType| capabilities.binding_bytes as usize / storage_size(dtype);
     Some(match kernel {
         // The results of all parts go into one temporary.
         _ if joined(kernel) => room(dtype.compute()) / pitch(kernel).max(1),
@@ -148,16 +150,16 @@ fn most(kernel: &Kernel, facts: &Facts<'_>) -> Option<usize> {
 }
 
 /// A kernel cut into parts that fit and whose results fit too; none if that cannot be, or for a kernel that has no parts.
-pub(super) fn parts(kernel: &Kernel, facts: &Facts<'_>) -> Option<Vec<Kernel>> {
-    let most = most(kernel, facts)?;
+pub(super) fn parts(kernel: &Kernel, capabilities: &Capabilities) -> Option<Vec<Kernel>> {
+    let most = most(kernel, capabilities)?;
     let mut parts = Vec::new();
     let mut open = vec![kernel.clone()];
     while let Some(part) = open.pop() {
-        if is_within(&part, facts) {
+        if is_within(&part, capabilities) {
             parts.push(part);
             continue;
         }
-        let [one, two] = halves(&part, facts)?;
+        let [one, two] = halves(&part, capabilities)?;
         if parts.len() + open.len() >= most.min(MAX_PIECES) {
             return None;
         }
@@ -168,20 +170,21 @@ pub(super) fn parts(kernel: &Kernel, facts: &Facts<'_>) -> Option<Vec<Kernel>> {
 }
 
 /// The draft of one part, not rounded and not divided, into `output`.
-fn part(kernel: &Kernel, output: Slot, facts: &Facts<'_>) -> Result<Drafts> {
+fn part(kernel: &Kernel, output: Resource, capabilities: &Capabilities) -> Result<Dispatches> {
     match kernel {
-        Kernel::Reduce(k) => reduce::part(k, output, facts),
+        Kernel::Reduce(k) => reduce::part(k, output, capabilities),
         Kernel::MatMul(k) => {
             // Lanes of half types are those of f32: only the rounding at the end is left out.
-            let mut made = matmul::draft(&MatMulKernel { dtype: k.dtype.compute(), ..k.clone() }, facts)?;
-            for binding in made.steps.iter_mut().flat_map(|d| &mut d.bindings) {
-                if let Slot::Output(_) = binding.slot {
-                    binding.slot = output;
+            let mut made =
+                matmul::dispatches(&MatMulKernel { dtype: k.dtype.compute(), ..k.clone() }, capabilities)?;
+            for binding in made.list.iter_mut().flat_map(|d| &mut d.bindings) {
+                if let Resource::Output(_) = binding.resource {
+                    binding.resource = output;
                 }
             }
             Ok(made)
         }
-        other => Err(refused(other, facts)),
+        other => Err(refused(other, capabilities)),
     }
 }
 
@@ -202,43 +205,44 @@ fn whole(kernel: &Kernel) -> ReduceKernel {
 }
 
 /// The drafts of a piece in parts.
-pub(super) fn in_parts(piece: &Piece, facts: &Facts<'_>) -> Result<Drafts> {
+pub(super) fn in_parts(piece: &Piece, capabilities: &Capabilities) -> Result<Dispatches> {
     // Temporary 0 is for what a part needs itself.
-    const PARTS: Slot = Slot::Temp(1);
+    const PARTS: Resource = Resource::Temporary(1);
     let kernel = &piece.kernel;
-    let parts = parts(kernel, facts).ok_or_else(|| refused(kernel, facts))?;
+    let parts = parts(kernel, capabilities).ok_or_else(|| refused(kernel, capabilities))?;
     let (count, pitch) = (parts.len(), pitch(kernel));
     let stored = kernel.outputs()[0].1.compute();
     // Positions of the divided axis, and winners, of the parts so far.
     let (mut first, mut winners) = (0, 0);
-    let mut out = Drafts::default();
+    let mut out = Dispatches::default();
     for (p, mut one) in parts.into_iter().enumerate() {
-        debug_assert!(fits(&one, facts), "parts have narrow operands and a whole kernel's result");
-        let starts = shift(&mut one, 0, &Aliases::new(), facts);
+        debug_assert!(fits(&one, capabilities), "parts have narrow operands and a whole kernel's result");
+        let starts = shift(&mut one, 0, &Aliases::new(), capabilities);
         let mut made = match &one {
             Kernel::Gather(k) => {
                 let along = Along { start: first, ..piece.along };
                 first += k.input.shape()[k.axis];
-                by_index::gather(k, along, facts).into()
+                by_index::gather(k, along, capabilities).into()
             }
             Kernel::ScatterAdd(k) => {
-                let more = by_index::scatter_more(k, piece.along, facts)?;
+                let more = by_index::scatter_more(k, piece.along, capabilities)?;
                 let round = if p + 1 == count { by_index::scatter_round(k) } else { None };
-                Drafts { steps: more.into_iter().chain(round).collect(), temps: Vec::new() }
+                Dispatches { list: more.into_iter().chain(round).collect(), temporaries: Vec::new() }
             }
             Kernel::ArgReduce(k) => {
-                let splits = arg_reduce::splits(k, facts).min(most(kernel, facts).unwrap_or(0) / count);
+                let splits =
+                    arg_reduce::splits(k, capabilities).min(most(kernel, capabilities).unwrap_or(0) / count);
                 let made = arg_reduce::search(k, first, splits.max(1), Some(winners));
                 first += k.input.shape()[k.axis];
                 winners += splits.max(1);
                 made.into()
             }
-            _ => part(&one, PARTS, facts)?,
+            _ => part(&one, PARTS, capabilities)?,
         };
-        for draft in &mut made.steps {
+        for draft in &mut made.list {
             place(draft, &starts, &[]);
-            for binding in draft.bindings.iter_mut().filter(|b| joined(kernel) && b.slot == PARTS) {
-                binding.start = (p * pitch * lane_size(stored)) as u64;
+            for binding in draft.bindings.iter_mut().filter(|b| joined(kernel) && b.resource == PARTS) {
+                binding.start = (p * pitch * storage_size(stored)) as u64;
             }
         }
         out.append(made);
@@ -247,12 +251,12 @@ pub(super) fn in_parts(piece: &Piece, facts: &Facts<'_>) -> Result<Drafts> {
         Kernel::ArgReduce(k) => out.append(arg_reduce::compare(k, winners)),
         _ if joined(kernel) => {
             let all = count * pitch;
-            let steps = vec![reduce::join(&whole(kernel), count, pitch, PARTS, facts)?];
-            out.append(Drafts { steps, temps: vec![(stored, 1), (stored, all)] });
+            let steps = vec![reduce::join(&whole(kernel), count, pitch, PARTS, capabilities)?];
+            out.append(Dispatches { list: steps, temporaries: vec![(stored, 1), (stored, all)] });
         }
         _ => {}
     }
-    land(&mut out, kernel, piece.first, facts);
+    land(&mut out, kernel, piece.first, capabilities);
     Ok(out)
 }
 

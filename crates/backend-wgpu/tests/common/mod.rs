@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use backend_wgpu::{Caps, Form, Options};
+use backend_wgpu::{Forced, Form, Options};
 pub(crate) use taper_testing::numbers;
 use tensor_core::{
     DType, Device, Kernel, Launch, Result, Scalar, Storage, Ticket, bf16, f16, kernel::Compiled,
@@ -26,15 +26,19 @@ pub(crate) fn devices() -> &'static [(&'static str, Device)] {
                 return Vec::new();
             }
         };
-        let other = |immediates, form, caps| {
-            backend_wgpu::open(0, &Options { immediates, form, caps, ..Options::default() }).unwrap()
+        let other = |forced| backend_wgpu::open(0, &Options { forced, ..Options::default() }).unwrap();
+        let few = Forced {
+            form: Form::Direct,
+            no_immediates: true,
+            workgroups: Some(5),
+            storage_buffers: Some(8),
+            ..Forced::default()
         };
-        let few = Caps { groups: Some(5), storage_buffers: Some(8), no_subgroups: true, ..Caps::default() };
-        let short = Caps { dispatch_work: Some(1 << 16), ..Caps::default() };
+        let short = Forced { form: Form::Tiled, dispatch_work: Some(1 << 16), ..Forced::default() };
         vec![
             ("default", plain),
-            ("uniforms, direct, few workgroups and bindings, no subgroups", other(false, Form::Direct, few)),
-            ("tiled, short dispatches", other(true, Form::Tiled, short)),
+            ("uniforms, direct, few workgroups and bindings", other(few)),
+            ("tiled, short dispatches", other(short)),
         ]
     })
 }

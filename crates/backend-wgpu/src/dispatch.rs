@@ -1,82 +1,42 @@
-//! A kernel on its way to the device: WGSL with its parameters and bindings, before any device is asked.
-//! Each kernel module makes [`Drafts`]; `pipeline.rs` turns them into pipelines. Tests validate drafts with naga alone.
+//! What a kernel is on its way to the device: dispatches, each WGSL with its parameters and bindings, before any device is asked.
+//! Each kernel module makes [`Dispatches`]; `pipeline.rs` turns them into pipelines. Tests validate them with naga alone.
 
 use std::fmt::Write;
 
-use tensor_core::{DType, DeviceInfo, Error, ErrorKind};
+use tensor_core::DType;
 
 use crate::{
-    dtypes::{lane_size, scalar_words},
-    matmul::Way,
+    dtypes::{scalar_words, storage_size},
+    wgsl::Code,
 };
-
-/// Which family of kernels to use where there are two.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Form {
-    /// Barrier-free kernels on adapters that are processors, shared memory on the others.
-    #[default]
-    Auto,
-    /// One thread for each result or block of results, no shared memory and no barriers.
-    Direct,
-    /// Shared memory and barriers.
-    Tiled,
-}
-
-/// What a kernel module may know of the device.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Facts<'a> {
-    /// For error messages.
-    pub(crate) info: &'a DeviceInfo,
-    /// Whether to avoid shared memory and barriers.
-    pub(crate) direct: bool,
-    /// How many threads it takes to keep the device busy.
-    pub(crate) threads: usize,
-    /// Bytes of shared memory of a workgroup.
-    pub(crate) shared_bytes: usize,
-    /// Lanes of a subgroup; 0 where kernels have no subgroups or their size varies.
-    pub(crate) subgroup: usize,
-    /// Bytes of a buffer that a kernel sees at once.
-    pub(crate) binding_bytes: u64,
-    /// How many times a thread may go round its loops, all together.
-    pub(crate) rounds: usize,
-    /// How a matrix product is to be computed, where that was measured.
-    pub(crate) way: Option<Way>,
-}
-
-impl Facts<'_> {
-    /// An `Unsupported` error.
-    pub(crate) fn unsupported(&self, op: &'static str, dtype: DType, hint: &str) -> Error {
-        Error::new(ErrorKind::Unsupported { op, device: self.info.name.clone(), dtype, hint: hint.into() })
-    }
-}
 
 /// Where the buffer of a binding comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Slot {
+pub(crate) enum Resource {
     /// An input of the launch.
     Input(usize),
     /// An output of the launch.
     Output(usize),
     /// A temporary of this kernel.
-    Temp(usize),
+    Temporary(usize),
     /// The device's record of bad indices: see `fault_table.rs`.
     Faults,
 }
 
-/// One storage buffer of a draft.
+/// One storage buffer of a dispatch.
 #[derive(Clone, Debug)]
 pub(crate) struct Binding {
     pub(crate) name: String,
     /// The WGSL type of an element.
     pub(crate) element: String,
     pub(crate) write: bool,
-    pub(crate) slot: Slot,
+    pub(crate) resource: Resource,
     /// The byte of the buffer where the binding starts.
     pub(crate) start: u64,
 }
 
 /// The run-time numbers of a kernel: the words of `params`, and which of them are scalars of the launch. Before all others
-/// comes `first_group`, the number of a dispatch's first workgroup, which is set at every dispatch.
+/// comes `first_workgroup`, the number of a dispatch's first workgroup, which is set at every dispatch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Params {
     names: Vec<String>,
@@ -107,7 +67,7 @@ impl Params {
     pub(crate) fn scalar(&mut self, slot: usize, dtype: DType) {
         self.scalars.push((self.words.len(), slot, dtype));
         self.word(format!("s{slot}"), 0);
-        if lane_size(dtype) == 8 {
+        if storage_size(dtype) == 8 {
             self.word(format!("s{slot}h"), 0);
         }
     }
@@ -130,7 +90,7 @@ impl Params {
             if let Some(&scalar) = scalars.get(slot) {
                 let [low, high] = scalar_words(scalar, dtype);
                 out[at + 1] = low;
-                if lane_size(dtype) == 8 {
+                if storage_size(dtype) == 8 {
                     out[at + 2] = high;
                 }
             }
@@ -145,21 +105,21 @@ impl Params {
 
 /// One dispatch: a text, what it is given, and how many workgroups.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Draft {
+pub(crate) struct Dispatch {
     pub(crate) label: &'static str,
     pub(crate) params: Params,
     pub(crate) bindings: Vec<Binding>,
     /// Everything but the declarations of params and bindings; library functions are linked in later.
-    pub(crate) body: String,
+    pub(crate) code: Code,
     /// Workgroups, in all.
-    pub(crate) groups: usize,
+    pub(crate) workgroups: usize,
     /// About how many instructions of the program, or additions, a workgroup carries out.
     pub(crate) work: usize,
 }
 
-impl Draft {
-    pub(crate) fn new(label: &'static str) -> Draft {
-        Draft { label, ..Draft::default() }
+impl Dispatch {
+    pub(crate) fn new(label: &'static str) -> Dispatch {
+        Dispatch { label, ..Dispatch::default() }
     }
 
     /// Adds a storage buffer `name: array<element>`.
@@ -168,14 +128,14 @@ impl Draft {
         name: impl Into<String>,
         element: impl Into<String>,
         write: bool,
-        slot: Slot,
+        resource: Resource,
     ) {
-        self.bindings.push(Binding { name: name.into(), element: element.into(), write, slot, start: 0 });
+        self.bindings.push(Binding { name: name.into(), element: element.into(), write, resource, start: 0 });
     }
 
     /// The whole WGSL. Parameters are immediates, or else a uniform buffer at the binding after the last.
     pub(crate) fn text(&self, immediates: bool) -> String {
-        let mut out = String::from("struct Params {\n    first_group: u32,\n");
+        let mut out = String::from("struct Params {\n    first_workgroup: u32,\n");
         for name in &self.params.names {
             let _ = writeln!(out, "    {name}: u32,");
         }
@@ -194,35 +154,40 @@ impl Draft {
             );
         }
         out.push('\n');
-        out.push_str(&taper_shaders::link(&self.body));
+        out.push_str(&taper_shaders::link(self.code.text()));
         out
     }
 }
 
 /// Everything one kernel does, in order.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Drafts {
-    pub(crate) steps: Vec<Draft>,
+pub(crate) struct Dispatches {
+    pub(crate) list: Vec<Dispatch>,
     /// Temporaries, by dtype and number of elements.
-    pub(crate) temps: Vec<(DType, usize)>,
+    pub(crate) temporaries: Vec<(DType, usize)>,
 }
 
-impl Drafts {
+impl Dispatches {
     /// Adds what comes after. Temporaries of one number are one buffer, used in turn.
-    pub(crate) fn append(&mut self, next: Drafts) {
-        self.steps.extend(next.steps);
-        for (k, (dtype, numel)) in next.temps.into_iter().enumerate() {
-            match self.temps.get_mut(k) {
-                Some(temp) if temp.1 * lane_size(temp.0) >= numel * lane_size(dtype) => {}
+    pub(crate) fn append(&mut self, next: Dispatches) {
+        self.list.extend(next.list);
+        for (k, (dtype, numel)) in next.temporaries.into_iter().enumerate() {
+            match self.temporaries.get_mut(k) {
+                Some(temp) if temp.1 * storage_size(temp.0) >= numel * storage_size(dtype) => {}
                 Some(temp) => *temp = (dtype, numel),
-                None => self.temps.push((dtype, numel)),
+                None => self.temporaries.push((dtype, numel)),
             }
         }
     }
+
+    /// All bindings.
+    pub(crate) fn bindings(&mut self) -> impl Iterator<Item = &mut Binding> {
+        self.list.iter_mut().flat_map(|d| &mut d.bindings)
+    }
 }
 
-impl From<Draft> for Drafts {
-    fn from(step: Draft) -> Drafts {
-        Drafts { steps: vec![step], temps: Vec::new() }
+impl From<Dispatch> for Dispatches {
+    fn from(one: Dispatch) -> Dispatches {
+        Dispatches { list: vec![one], temporaries: Vec::new() }
     }
 }
