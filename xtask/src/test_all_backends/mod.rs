@@ -1,6 +1,6 @@
 //! `cargo xtask test-all-backends`: every test of the workspace, and the behaviour suite once per device.
 //!
-//! The suite is `crates/taper/tests/*.rs`: ordinary tests that take their device from `TAPER_TEST_DEVICE`. All other
+//! The suite is `crates/taper/tests/it`: ordinary tests that take their device from `TAPER_TEST_DEVICE`. All other
 //! crates' tests need no device or bring their own, and run once, as do the doctests. The suite runs again with what a device
 //! would not choose by itself (`reruns.rs`). A test that finds at run time that
 //! its device lacks something appends a line `name<TAB>reason` to the file named by `TAPER_SKIP_LOG` and returns; it then
@@ -25,6 +25,7 @@ use self::{
     build::{Built, Executable, build},
     devices::{list, no_adapter},
     libtest::Tally,
+    reruns::Part,
     table::Table,
 };
 use crate::{
@@ -53,7 +54,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let built = build(&workspace)?;
     record_missing(&built, &workspace, &mut table);
     for test in built.tests.iter().filter(|test| test.package != SUITE) {
-        table.add(own_backend(&test.package), &test.package, runner.test(test, None));
+        table.add(own_backend(&test.package), &test.package, runner.test(test, None, Part::Whole));
     }
     if built.whole {
         table.add("-", "doctests", runner.doctests());
@@ -96,7 +97,7 @@ fn run_suite(
         println!("\n==== {}: {}", device.name, device.description);
         let mut tally = Tally::default();
         for test in built.tests.iter().filter(|test| test.package == SUITE) {
-            tally.add(runner.test(test, Some(&device.name)));
+            tally.add(runner.test(test, Some(&device.name), Part::Whole));
         }
         if tally.total() == 0 && runner.filter.is_none() {
             tally.fail("no test ran");
@@ -121,8 +122,8 @@ fn run_suite(
         println!("\n==== {device} with {}", rerun.label);
         let runner = runner.with(rerun.variables);
         let mut tally = Tally::default();
-        for test in built.tests.iter().filter(|test| rerun.covers(test)) {
-            tally.add(runner.test(test, Some(device)));
+        for test in &built.tests {
+            tally.add(runner.test(test, Some(device), rerun.part_of(test)));
         }
         table.add(&format!("{device} ({})", rerun.label), rerun.crates, tally);
     }
@@ -220,13 +221,11 @@ impl Runner {
         command.env("TAPER_SKIP_LOG", &self.skip_log).env_remove("TAPER_TEST_DEVICE");
     }
 
-    /// Runs one test program, on a device if it is of the suite.
-    fn test(&self, test: &Executable, device: Option<&str>) -> Tally {
+    /// Runs one test program or a part of it, on a device if it is of the suite.
+    fn test(&self, test: &Executable, device: Option<&str>, part: Part) -> Tally {
         let on = device.map(|device| format!(" on {device}")).unwrap_or_default();
-        println!("\n     Running {} of {}{on}", test.target, test.package);
         let mut command = Command::new(&test.path);
         self.prepare(&mut command);
-        command.args(&self.filter);
         if let Some(device) = device {
             command.env("TAPER_TEST_DEVICE", device);
         }
@@ -234,7 +233,36 @@ impl Runner {
         if let Some(directory) = self.directories.get(&test.package) {
             command.current_dir(directory).env("CARGO_MANIFEST_DIR", directory);
         }
+        match part {
+            Part::Nothing => return Tally::default(),
+            Part::Whole => {
+                println!("\n     Running {} of {}{on}", test.target, test.package);
+                command.args(&self.filter);
+            }
+            Part::Module(module) => {
+                println!("\n     Running {} of {}, {module} alone{on}", test.target, test.package);
+                match self.names(&test.path, module) {
+                    Ok(names) if names.is_empty() && self.filter.is_some() => return Tally::default(),
+                    Ok(names) if names.is_empty() => return failure(format!("{module} has no test")),
+                    Ok(names) => command.arg("--exact").args(names),
+                    Err(message) => return failure(message),
+                };
+            }
+        }
         self.run(command, &test.target)
+    }
+
+    /// The tests of one module that the filter lets through.
+    fn names(&self, program: &Path, module: &str) -> Result<Vec<String>> {
+        let mut command = Command::new(program);
+        self.prepare(&mut command);
+        let listed = output(command.args(["--list", "--format", "terse"]))?;
+        let wanted = |name: &&str| {
+            name.split_once("::").is_some_and(|(first, _)| first == module)
+                && self.filter.as_ref().is_none_or(|filter| name.contains(filter))
+        };
+        let names = listed.lines().filter_map(|line| line.strip_suffix(": test"));
+        Ok(names.filter(wanted).map(str::to_string).collect())
     }
 
     fn doctests(&self) -> Tally {

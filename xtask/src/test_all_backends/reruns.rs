@@ -10,9 +10,21 @@ pub(crate) struct Rerun {
     pub(crate) variables: &'static [(&'static str, &'static str)],
     /// The crates whose tests run, for the table.
     pub(crate) crates: &'static str,
-    /// A crate beside the suite, and the one test target of it to run, or all of them.
-    own: Option<(&'static str, Option<&'static str>)>,
+    /// A crate beside the suite, and what of it runs.
+    own: Option<(&'static str, Part)>,
 }
+
+/// How much of a crate's tests a run takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Nothing,
+    Whole,
+    /// One module of the crate's integration tests (`tests/it`).
+    Module(&'static str),
+}
+
+/// The test target that holds a crate's integration tests.
+const INTEGRATION_TESTS: &str = "it";
 
 /// The instruction sets of the CPU's backend, best first.
 const SETS: [Rerun; 3] = [
@@ -22,7 +34,7 @@ const SETS: [Rerun; 3] = [
 ];
 
 const fn set(label: &'static str, variables: &'static [(&'static str, &'static str)]) -> Rerun {
-    Rerun { label, variables, crates: "taper, backend-cpu", own: Some(("backend-cpu", None)) }
+    Rerun { label, variables, crates: "taper, backend-cpu", own: Some(("backend-cpu", Part::Whole)) }
 }
 
 /// The ways a GPU's kernels can be made. Its crate's other tests open devices for each by themselves.
@@ -42,7 +54,12 @@ const FORMS: [Rerun; 3] = [
 ];
 
 const fn form(label: &'static str, variables: &'static [(&'static str, &'static str)]) -> Rerun {
-    Rerun { label, variables, crates: "taper, backend-wgpu", own: Some(("backend-wgpu", Some("agree"))) }
+    Rerun {
+        label,
+        variables,
+        crates: "taper, backend-wgpu",
+        own: Some(("backend-wgpu", Part::Module("agree"))),
+    }
 }
 
 /// Another software adapter than the system's: SwiftShader, which comes with Chromium. It has smaller workgroups, subgroups and
@@ -68,12 +85,14 @@ pub(crate) fn second_adapter() -> Option<Second> {
 }
 
 impl Rerun {
-    /// Whether a test program takes part.
-    pub(crate) fn covers(&self, test: &Executable) -> bool {
-        let own = |(package, target): (&str, Option<&str>)| {
-            test.package == package && target.is_none_or(|target| test.target == target)
-        };
-        test.package == SUITE || self.own.is_some_and(own)
+    /// What of a test program takes part.
+    pub(crate) fn part_of(&self, test: &Executable) -> Part {
+        match self.own {
+            _ if test.package == SUITE => Part::Whole,
+            Some((package, Part::Whole)) if test.package == package => Part::Whole,
+            Some((package, part)) if test.package == package && test.target == INTEGRATION_TESTS => part,
+            _ => Part::Nothing,
+        }
     }
 }
 
@@ -119,18 +138,20 @@ mod tests {
             target: target.to_string(),
             path: target.into(),
         };
-        let covered = |rerun: &Rerun| {
+        let parts = |rerun: &Rerun| {
             [
-                ("taper", "reduce"),
-                ("backend-cpu", "agree"),
-                ("backend-wgpu", "agree"),
-                ("backend-wgpu", "maps"),
+                ("taper", "it"),
+                ("backend-cpu", "it"),
+                ("backend-cpu", "backend_cpu"),
+                ("backend-wgpu", "it"),
+                ("backend-wgpu", "backend_wgpu"),
             ]
-            .map(|(package, target)| rerun.covers(&program(package, target)))
+            .map(|(package, target)| rerun.part_of(&program(package, target)))
         };
-        assert_eq!(covered(&SETS[0]), [true, true, false, false]);
-        assert_eq!(covered(&FORMS[0]), [true, false, true, false]);
+        use Part::{Module, Nothing, Whole};
+        assert_eq!(parts(&SETS[0]), [Whole, Whole, Whole, Nothing, Nothing]);
+        assert_eq!(parts(&FORMS[0]), [Whole, Nothing, Nothing, Module("agree"), Nothing]);
         let second = Device { name: "wgpu:1".to_string(), description: String::new() };
-        assert_eq!(covered(&of(&second)[0]), [true, false, false, false]);
+        assert_eq!(parts(&of(&second)[0]), [Whole, Nothing, Nothing, Nothing, Nothing]);
     }
 }

@@ -1,0 +1,52 @@
+//! The number of threads, and variables that nobody reads. The environment is read once in a process, so each case is one of its own.
+#![allow(clippy::unwrap_used)]
+
+use std::process::Output;
+
+use tensor_core::Tensor;
+
+const MARK: &str = "TAPER_TEST_THREADS";
+
+/// Runs `told_how_many_threads` with these variables.
+fn with(variables: &[(&str, &str)], expected: usize) -> Output {
+    let mut child = taper_testing::test_process(told_how_many_threads);
+    child.arg("--nocapture").env(MARK, expected.to_string());
+    child.env_remove("TAPER_THREADS").env_remove("RAYON_NUM_THREADS").envs(variables.iter().copied());
+    child.output().unwrap()
+}
+
+/// In a child: the number of threads is what the parent expects, and a kernel runs.
+#[test]
+fn told_how_many_threads() {
+    let Ok(expected) = std::env::var(MARK) else { return };
+    assert_eq!(backend_cpu::num_threads().to_string(), expected);
+    let x = Tensor::ones([1 << 20], &backend_cpu::open().unwrap()).unwrap();
+    assert_eq!((&x * 2.0).sum().item::<f32>().unwrap(), (2 << 20) as f32);
+    backend_cpu::set_num_threads(2).unwrap();
+    assert_eq!(backend_cpu::num_threads(), 2);
+}
+
+#[test]
+fn the_environment_says_how_many_threads() {
+    for (variables, expected) in [
+        (&[("TAPER_THREADS", "3")][..], 3),
+        (&[("RAYON_NUM_THREADS", "5")], 5),
+        (&[("TAPER_THREADS", "1"), ("RAYON_NUM_THREADS", "5")], 1),
+    ] {
+        let told = with(variables, expected);
+        assert!(told.status.success(), "{variables:?}: {}", String::from_utf8_lossy(&told.stderr));
+    }
+}
+
+#[test]
+fn a_variable_that_nobody_reads_is_said_once() {
+    let told = with(&[("TAPER_THREADS", "2"), ("TAPER_CPU_THREADS", "4")], 2);
+    let stderr = String::from_utf8_lossy(&told.stderr);
+    assert!(told.status.success(), "{stderr}");
+    assert_eq!(
+        stderr.matches("nothing reads the environment variable TAPER_CPU_THREADS").count(),
+        1,
+        "{stderr}"
+    );
+    assert!(stderr.contains("did you mean TAPER_THREADS?"), "{stderr}");
+}

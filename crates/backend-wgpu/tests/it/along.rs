@@ -1,0 +1,175 @@
+//! Cumulative operations and sorts, over axes, layouts, lengths and dtypes, in every form.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use crate::common::{agree, devices, numbers, run, tolerance};
+use tensor_core::{
+    CumulativeOp, DType, Kernel, Layout, Shape,
+    kernel::{ArgSortKernel, CumulativeKernel},
+};
+
+fn cumulative(op: CumulativeOp, axis: usize, reverse: bool, dtype: DType, input: &Layout) -> Kernel {
+    Kernel::Cumulative(CumulativeKernel { op, axis, reverse, dtype, input: input.clone() })
+}
+
+fn sort(axis: usize, descending: bool, k: usize, dtype: DType, input: &Layout) -> Kernel {
+    Kernel::ArgSort(ArgSortKernel { axis, descending, k, dtype, input: input.clone() })
+}
+
+fn lacking(op: CumulativeOp, dtype: DType) -> bool {
+    !op.is_arg() && (dtype == DType::Bool || (op == CumulativeOp::LogSumExp && !dtype.is_float()))
+}
+
+/// Few different numbers, whole ones, that any dtype holds.
+fn few(n: usize, seed: u64) -> Vec<f64> {
+    numbers(n, seed).iter().map(|x| (x * 2.0).round().abs()).collect()
+}
+
+#[test]
+fn every_dtype() {
+    for dtype in DType::ALL {
+        for (shape, axis) in [(vec![3, 4, 5], 1), (vec![2, 300], 1), (vec![300, 3], 0), (vec![1, 1], 1)] {
+            let layout = Layout::contiguous(Shape::from(&shape[..]));
+            let inputs = [(dtype, few(layout.numel(), 3))];
+            let what = format!("of {dtype} along {axis} of {shape:?}");
+            for &op in CumulativeOp::ALL.iter().filter(|&&op| !lacking(op, dtype)) {
+                // Sums of half types stay where every whole number is one of theirs.
+                let within = if op == CumulativeOp::Sum { 0.0 } else { tolerance(dtype) * 40.0 };
+                let within = if dtype == DType::BF16 { 0.03 } else { within };
+                for reverse in [false, true] {
+                    let kernel = cumulative(op, axis, reverse, dtype, &layout);
+                    agree(&format!("{} {what}", op.name()), &kernel, &[], &inputs, within);
+                }
+            }
+            for k in [1, shape[axis].div_ceil(3), shape[axis]] {
+                for descending in [false, true] {
+                    let kernel = sort(axis, descending, k, dtype, &layout);
+                    agree(&format!("the first {k} {what}"), &kernel, &[], &inputs, 0.0);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_axis_and_layout() {
+    let whole = Layout::contiguous([4, 6, 10, 3]);
+    let wide = Shape::from([4, 6, 10, 3]);
+    let views = [
+        whole.clone(),
+        whole.permute(&[3, 1, 0, 2]),
+        whole.slice(2, 9, 4, -2).flip(0),
+        whole.slice(1, 2, 1, 1).expand(&wide),
+        whole.slice(2, 2, 1, 1).slice(3, 1, 1, 1).expand(&wide),
+    ];
+    let inputs = [(DType::F32, few(whole.numel(), 7))];
+    for view in &views {
+        for axis in 0..4 {
+            let what = format!("axis {axis} of {view:?}");
+            for reverse in [false, true] {
+                for op in [CumulativeOp::Sum, CumulativeOp::ArgMax, CumulativeOp::ArgMin] {
+                    let kernel = cumulative(op, axis, reverse, DType::F32, view);
+                    agree(&what, &kernel, &[], &inputs, 0.0);
+                }
+                for k in [view.shape()[axis], 2] {
+                    agree(&what, &sort(axis, reverse, k, DType::F32, view), &[], &inputs, 0.0);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn lines_of_every_length() {
+    for n in [127, 128, 1023, 1024, 1025, 4096, 9001, 40_000] {
+        for (shape, axis) in [([2, n], 1), ([n, 2], 0)] {
+            let layout = Layout::contiguous(shape);
+            let what = format!("along {axis} of {shape:?}");
+            let inputs = [(DType::F32, few(2 * n, 5))];
+            for op in [CumulativeOp::Sum, CumulativeOp::ArgMin] {
+                for reverse in [false, true] {
+                    let kernel = cumulative(op, axis, reverse, DType::F32, &layout);
+                    agree(&what, &kernel, &[], &inputs, 0.0);
+                }
+            }
+            for k in [1, 10, 100, 1500, n] {
+                let kernel = sort(axis, k % 3 == 1, k.min(n), DType::F32, &layout);
+                agree(&format!("{k} {what}"), &kernel, &[], &inputs, 0.0);
+            }
+        }
+    }
+    // Products in parts would overflow, and meet a zero: each line is one part.
+    let mut values = vec![2.0; 5000];
+    values[0] = 0.0;
+    let kernel = cumulative(CumulativeOp::Prod, 0, false, DType::F32, &Layout::contiguous([5000]));
+    agree("a product after a zero", &kernel, &[], &[(DType::F32, values)], 0.0);
+    let kernel = cumulative(CumulativeOp::Prod, 0, false, DType::I32, &Layout::contiguous([5000]));
+    agree("wrapping products", &kernel, &[], &[(DType::I32, vec![3.0; 5000])], 0.0);
+}
+
+#[test]
+fn nothing_along_the_axis_and_nothing_else() {
+    for (shape, axis) in [([3, 0], 1), ([0, 3], 1)] {
+        let layout = Layout::contiguous(shape);
+        let inputs = [(DType::F32, vec![])];
+        agree("none", &cumulative(CumulativeOp::Sum, axis, false, DType::F32, &layout), &[], &inputs, 0.0);
+        agree("none", &sort(axis, false, shape[axis], DType::F32, &layout), &[], &inputs, 0.0);
+    }
+    let none = sort(1, false, 0, DType::F32, &Layout::contiguous([2, 3]));
+    agree("the first none", &none, &[], &[(DType::F32, numbers(6, 1))], 0.0);
+}
+
+#[test]
+fn special_values() {
+    let special = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -0.0, 0.0, 1.0, -1.0, 1e-40, -1e-40, 3e38];
+    for n in [40, 3000] {
+        for dtype in [DType::F32, DType::F64] {
+            let draw = |seed: u64| -> Vec<f64> {
+                (0..n)
+                    .map(|i| special[tensor_core::philox(seed, i as u64)[0] as usize % special.len()])
+                    .collect()
+            };
+            let layout = Layout::contiguous([n]);
+            for seed in 0..4 {
+                let inputs = [(dtype, draw(seed))];
+                for descending in [false, true] {
+                    for k in [3, n / 2, n] {
+                        agree("special", &sort(0, descending, k, dtype, &layout), &[], &inputs, 0.0);
+                    }
+                    // WGSL may take the least numbers for zeros where it compares floats.
+                    let inputs = [(
+                        dtype,
+                        draw(seed).iter().map(|x| if x.abs() < 1e-30 { 0.0 } else { *x }).collect(),
+                    )];
+                    for op in [CumulativeOp::ArgMax, CumulativeOp::ArgMin] {
+                        agree("special", &cumulative(op, 0, descending, dtype, &layout), &[], &inputs, 0.0);
+                    }
+                }
+            }
+        }
+    }
+    for at in [0, 20, 4999] {
+        for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            let mut values = numbers(5000, 2);
+            values[at] = value;
+            for op in [CumulativeOp::Sum, CumulativeOp::LogSumExp] {
+                let kernel = cumulative(op, 0, false, DType::F32, &Layout::contiguous([5000]));
+                agree(op.name(), &kernel, &[], &[(DType::F32, values.clone())], 1e-4);
+            }
+        }
+    }
+}
+
+#[test]
+fn sums_repeat_bit_by_bit_and_stay_accurate() {
+    for (name, device) in devices() {
+        let n = 300_000;
+        let kernel = cumulative(CumulativeOp::Sum, 0, false, DType::F32, &Layout::contiguous([n]));
+        let input = [(DType::F32, vec![0.1; n])];
+        let first = run(device, &kernel, &[], &input).unwrap();
+        assert_eq!(first, run(device, &kernel, &[], &input).unwrap(), "{name}");
+        for i in (0..n).step_by(991) {
+            let expected = f64::from(0.1f32) * (i + 1) as f64;
+            assert!((first[0][i] / expected - 1.0).abs() < 2e-6, "{name}: {} at {i}", first[0][i]);
+        }
+    }
+}

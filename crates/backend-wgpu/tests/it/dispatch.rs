@@ -1,0 +1,99 @@
+//! More workgroups than one dimension of a dispatch takes, on the adapter's own limits, for each kind of kernel; maps,
+//! reductions and products have such a test among their own. With the limit forced to 5, every test here has it.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use crate::common::{device, scatter, to_bytes, to_numbers};
+use backend_wgpu::{Caps, Options};
+use smallvec::SmallVec;
+use tensor_core::{
+    ArgReduceOp, DType, Device, Kernel, Launch, Layout, Scalar, Storage, Tensor,
+    kernel::{ArgReduceKernel, Compiled, CopyKernel, GatherKernel, Region},
+};
+
+/// More groups of 256 threads than one dimension takes.
+const N: usize = 65_536 * 256 + 77;
+
+/// Runs a kernel, and gives the elements at the output's ends and around the 65,536th workgroup's start.
+fn run(device: &Device, kernel: &Kernel, scalars: &[Scalar], inputs: &[(DType, Vec<f64>)]) -> Vec<f64> {
+    let backend = device.backend();
+    let upload = |(d, v): &(DType, Vec<f64>)| backend.upload(*d, &to_bytes(*d, v)).unwrap();
+    let inputs: Vec<Storage> = inputs.iter().map(upload).collect();
+    let (shape, dtype) = kernel.outputs()[0].clone();
+    let output = backend.allocate(dtype, shape.numel()).unwrap();
+    let compiled = Compiled::default();
+    let launch = Launch {
+        kernel,
+        compiled: &compiled,
+        scalars,
+        inputs: &inputs,
+        outputs: std::slice::from_ref(&output),
+        ticket: None,
+    };
+    backend.run(&launch).unwrap();
+    let mut found = Vec::new();
+    for start in [0, 65_535 * 256 - 2, shape.numel() - 4] {
+        let mut bytes = vec![0; 4 * dtype.size()];
+        backend.download(&output, start, &mut bytes).unwrap();
+        found.extend(to_numbers(dtype, &bytes));
+    }
+    found
+}
+
+#[test]
+fn copies_and_fills() {
+    let Some(device) = device() else { return };
+    // An odd offset keeps vectors, and their fourfold reach, away.
+    let region = Region { dst: Layout::contiguous([N]), src: Layout::new([N], &[0], 1) };
+    let copy = |fill, regions| Kernel::Copy(CopyKernel { shape: N.into(), dtype: DType::F32, fill, regions });
+    let inputs = [(DType::F32, vec![1.0, 3.0])];
+    assert_eq!(run(device, &copy(false, SmallVec::from_vec(vec![region])), &[], &inputs), [3.0; 12]);
+    assert_eq!(run(device, &copy(true, SmallVec::new()), &[Scalar::Float(7.0)], &[]), [7.0; 12]);
+}
+
+#[test]
+fn gathers_and_scatters() {
+    let Some(device) = device() else { return };
+    let gather = Kernel::Gather(GatherKernel {
+        axis: 0,
+        dtype: DType::F32,
+        index_dtype: DType::I32,
+        input: Layout::contiguous([4]),
+        index: Layout::new([N], &[0], 0),
+    });
+    let inputs = [(DType::F32, vec![5.0, 6.0, 7.0, 8.0]), (DType::I32, vec![2.0])];
+    assert_eq!(run(device, &gather, &[], &inputs), [7.0; 12]);
+
+    // Every line has one index: 1 is added at each second element.
+    let lines = Layout::new([N.div_ceil(2), 1], &[0, 0], 0);
+    let base = Layout::new([N.div_ceil(2), 2], &[0, 0], 0);
+    let add = scatter(1, DType::F32, DType::I32, base, lines.clone(), lines);
+    let inputs = [(DType::F32, vec![4.0]), (DType::I32, vec![1.0]), (DType::F32, vec![1.0])];
+    assert_eq!(run(device, &add, &[], &inputs), [4.0, 5.0].repeat(6));
+}
+
+#[test]
+fn indices_of_extremes() {
+    let Some(device) = device() else { return };
+    let input = Layout::new([N, 2], &[0, 1], 0);
+    let kernel =
+        Kernel::ArgReduce(ArgReduceKernel { op: ArgReduceOp::ArgMax, axis: 1, dtype: DType::F32, input });
+    assert_eq!(run(device, &kernel, &[], &[(DType::F32, vec![4.0, 5.0])]), [1.0; 12]);
+}
+
+/// The scheduler keeps to what 8 bindings allow, and wgpu refuses more.
+#[test]
+fn more_inputs_in_one_expression_than_bindings() {
+    if device().is_none() {
+        return;
+    }
+    let caps = Caps { storage_buffers: Some(8), ..Caps::default() };
+    let device = backend_wgpu::open(0, &Options { caps, ..Options::default() }).unwrap();
+    let limits = device.info().limits;
+    assert!(limits.max_inputs + limits.max_outputs < 8, "{limits:?}");
+    let tensor = |i: usize| Tensor::from_vec(vec![i as f32; 100], [100], &device).unwrap();
+    let sum = (1..20).fold(tensor(0), |sum, i| sum + tensor(i));
+    let (mean, square) = (sum.mean(), &sum * &sum);
+    assert_eq!(sum.to_vec::<f32>().unwrap(), [190.0; 100]);
+    assert_eq!(mean.item::<f32>().unwrap(), 190.0);
+    assert_eq!(square.to_vec::<f32>().unwrap(), [36_100.0; 100]);
+}

@@ -1,0 +1,205 @@
+//! Gather, scatter-add and copies: axes, layouts, dtypes.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use crate::common::{INDEX_DTYPES, Input, agree, numbers, scatter, tolerance};
+use smallvec::SmallVec;
+use tensor_core::{
+    DType, Kernel, Layout, Scalar, Shape,
+    kernel::{CopyKernel, GatherKernel, Region},
+};
+
+/// `n` whole numbers below `below`.
+fn whole(n: usize, below: usize, seed: u64) -> Vec<f64> {
+    (0..n).map(|i| f64::from(tensor_core::philox(seed, i as u64)[0] % below as u32)).collect()
+}
+
+#[test]
+fn gathers() {
+    for dtype in DType::ALL {
+        for index_dtype in INDEX_DTYPES {
+            for axis in 0..3 {
+                let input = Layout::contiguous([6, 7, 8]).permute(&[2, 0, 1]).flip(1);
+                let mut shape = [4, 3, 5];
+                shape[axis] = 9;
+                let n: usize = shape.iter().product();
+                let index = Layout::contiguous(shape);
+                let kernel =
+                    Kernel::Gather(GatherKernel { axis, dtype, index_dtype, index, input: input.clone() });
+                let size = input.shape()[axis];
+                agree(
+                    &format!("gather {dtype} by {index_dtype} along {axis}"),
+                    &kernel,
+                    &[],
+                    &[(dtype, numbers(336, 1)), (index_dtype, whole(n, size, 2))],
+                    tolerance(dtype),
+                );
+            }
+        }
+    }
+    // Rows of a table, as an embedding reads them: in vectors and off them, forwards and backwards, wide and narrow.
+    for (columns, offset) in [(16, 0), (300, 0), (18, 0), (16, 2), (1, 0)] {
+        for dtype in [DType::F32, DType::U8, DType::F64] {
+            let table = Layout::new([10, columns], &[columns as isize, 1], offset);
+            let tables = [table.flip(0), table.flip(1), table];
+            for input in tables {
+                let index = Layout::new([500, columns], &[1, 0], 0);
+                let kernel = Kernel::Gather(GatherKernel {
+                    axis: 0,
+                    dtype,
+                    index_dtype: DType::I32,
+                    input: input.clone(),
+                    index,
+                });
+                let inputs = [(dtype, numbers(10 * columns + offset, 1)), (DType::I32, whole(500, 10, 3))];
+                agree(&format!("rows of {input:?}"), &kernel, &[], &inputs, tolerance(dtype));
+            }
+        }
+    }
+}
+
+#[test]
+fn scatters_add() {
+    for dtype in [DType::F32, DType::BF16, DType::I32, DType::U8, DType::U32, DType::I64, DType::F64] {
+        for index_dtype in INDEX_DTYPES {
+            for axis in 0..3 {
+                let base = Layout::contiguous([6, 5, 4]);
+                let mut shape = [3, 5, 2];
+                shape[axis] = 11;
+                let n: usize = shape.iter().product();
+                let kernel = scatter(
+                    axis,
+                    dtype,
+                    index_dtype,
+                    base.clone(),
+                    Layout::contiguous(shape),
+                    Layout::contiguous(shape).flip(axis),
+                );
+                let inputs: [Input; 3] = [
+                    (dtype, numbers(120, 1)),
+                    (index_dtype, whole(n, base.shape()[axis], 2)),
+                    (dtype, numbers(n, 3)),
+                ];
+                // The reference rounds a half after each addition.
+                agree(&format!("scatter {dtype}"), &kernel, &[], &inputs, tolerance(dtype) * 8.0);
+            }
+        }
+    }
+}
+
+#[test]
+fn scatters_by_lines() {
+    // Few long lines and many: both forms of the kernel, and a base that is one value spread out.
+    for (rows, columns, length) in [(300, 64, 200), (2000, 1, 50), (3, 700, 40)] {
+        let base = Layout::new([rows, columns], &[0, 0], 0);
+        let index = Layout::new([length, columns], &[1, 0], 0);
+        let src = Layout::contiguous([length, columns]);
+        let kernel = scatter(0, DType::F32, DType::I32, base, index, src);
+        let inputs = [
+            (DType::F32, vec![0.5]),
+            (DType::I32, whole(length, rows, 2)),
+            (DType::F32, numbers(length * columns, 3)),
+        ];
+        agree("lines", &kernel, &[], &inputs, 1e-5);
+    }
+    let kernel = scatter(
+        0,
+        DType::F32,
+        DType::I32,
+        Layout::contiguous([4]),
+        Layout::contiguous([0]),
+        Layout::contiguous([0]),
+    );
+    let inputs = [(DType::F32, numbers(4, 1)), (DType::I32, vec![]), (DType::F32, vec![])];
+    agree("nothing to add", &kernel, &[], &inputs, 0.0);
+}
+
+#[test]
+fn copies_and_fills() {
+    for dtype in DType::ALL {
+        // A concatenation along axis 1 and a padding with gaps.
+        let out = Layout::contiguous([4, 10]);
+        let concat = Kernel::Copy(CopyKernel {
+            shape: Shape::from([4, 10]),
+            dtype,
+            fill: false,
+            regions: SmallVec::from_vec(vec![
+                Region { dst: out.slice(1, 0, 3, 1), src: Layout::contiguous([3, 4]).permute(&[1, 0]) },
+                Region { dst: out.slice(1, 3, 7, 1), src: Layout::contiguous([4, 7]).flip(0) },
+            ]),
+        });
+        agree("concat", &concat, &[], &[(dtype, numbers(12, 1)), (dtype, numbers(28, 2))], tolerance(dtype));
+        for value in [0.0, 1.0, f64::INFINITY, f64::NAN] {
+            let pad = Kernel::Copy(CopyKernel {
+                shape: Shape::from([4, 10]),
+                dtype,
+                fill: true,
+                regions: SmallVec::from_vec(vec![Region {
+                    dst: out.slice(0, 1, 2, 1).slice(1, 1, 4, 2),
+                    src: Layout::contiguous([2, 4]),
+                }]),
+            });
+            agree(
+                "pad",
+                &pad,
+                &[Scalar::Float(value).cast(dtype)],
+                &[(dtype, numbers(8, 1))],
+                tolerance(dtype),
+            );
+        }
+        // One run into another, in vectors and off them.
+        for (offset, n) in [(0, 64), (4, 64), (1, 64), (0, 63)] {
+            let dense = Kernel::Copy(CopyKernel {
+                shape: Shape::from([n]),
+                dtype,
+                fill: false,
+                regions: SmallVec::from_vec(vec![Region {
+                    dst: Layout::contiguous([n]),
+                    src: Layout::new([n], &[1], offset),
+                }]),
+            });
+            agree("dense", &dense, &[], &[(dtype, numbers(70, 1))], tolerance(dtype));
+        }
+        let empty = Kernel::Copy(CopyKernel {
+            shape: Shape::from([0, 3]),
+            dtype,
+            fill: true,
+            regions: SmallVec::new(),
+        });
+        agree("empty", &empty, &[Scalar::Int(1).cast(dtype)], &[], 0.0);
+    }
+}
+
+/// Transposes of every size about a thread's block, and copies whose source is spread, strided or off the vectors.
+#[test]
+fn copies_of_views() {
+    let dtype = DType::F32;
+    let copy = |src: &Layout| {
+        let dst = Layout::contiguous(src.shape().clone());
+        let shape = src.shape().clone();
+        let regions = SmallVec::from_vec(vec![Region { dst, src: src.clone() }]);
+        Kernel::Copy(CopyKernel { shape, dtype, fill: false, regions })
+    };
+    let inputs = [(dtype, numbers(25_000, 1))];
+    for (rows, columns) in [(4, 4), (16, 16), (20, 36), (36, 20), (132, 60), (52, 100), (17, 33), (64, 6)] {
+        for batch in [1, 3] {
+            let src = Layout::contiguous([batch, columns, rows]).permute(&[0, 2, 1]);
+            agree(&format!("{rows} x {columns} turned"), &copy(&src), &[], &inputs, 0.0);
+        }
+    }
+    for (columns, strides, offset) in [
+        (64, [0, 0], 5),
+        (64, [1, 0], 0),
+        (64, [70, 1], 0),
+        (64, [68, 1], 4),
+        (64, [64, 1], 3),
+        (64, [200, 3], 1),
+        (64, [64, -1], 63),
+        (63, [64, 1], 0),
+        (63, [0, 2], 1),
+        (4, [4, 1], 0),
+        (1, [7, 1], 0),
+    ] {
+        let src = Layout::new([50, columns], &strides, offset);
+        agree(&format!("{src:?}"), &copy(&src), &[], &inputs, 0.0);
+    }
+}

@@ -1,0 +1,45 @@
+//! Times of kernels, in a process of its own: other tests' kernels would be counted.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use crate::common::device;
+use tensor_core::{Error, ErrorKind, Tensor};
+
+#[test]
+fn kernels_are_counted_and_timed() {
+    if taper_testing::run_alone(kernels_are_counted_and_timed) {
+        return;
+    }
+    let Some(device) = device() else { return };
+    let work = || {
+        for _ in 0..300 {
+            Tensor::ones([64, 300], device)?.eval()?;
+        }
+        let x = Tensor::ones([300, 300], device)?;
+        x.eval()?;
+        x.matmul(&x)?.sum_axis(1, false)?.to_vec::<f32>()
+    };
+    let (plain, before) = (work().unwrap(), std::time::Instant::now());
+    let profiled = backend_wgpu::profile(device, work);
+    if let Some(ErrorKind::Invalid { message, .. }) = profiled.as_ref().err().map(|e| e.kind()) {
+        // lavapipe and every desktop driver have them.
+        assert!(message.contains("timestamps") && !device.info().driver.starts_with("Vulkan"), "{message}");
+        eprintln!("skipped: {message}");
+        return;
+    }
+    let (found, times) = profiled.unwrap();
+    let elapsed = before.elapsed().as_nanos() as u64;
+    assert_eq!(found, plain);
+    let time = |name| times.iter().find(|t| t.name == name).unwrap_or_else(|| panic!("{name}: {times:?}"));
+    assert!(time("map").count + time("matmul").count + time("reduce").count >= 303, "{times:?}");
+    assert_eq!(time("matmul").count, 1);
+    let total: u64 = times.iter().map(|t| t.nanoseconds).sum();
+    assert!(total > 0 && total < elapsed, "{total} of {elapsed} ns: {times:?}");
+    assert!(times.is_sorted_by_key(|t| std::cmp::Reverse(t.nanoseconds)));
+
+    // A failure passes through, and the device goes on without timestamps.
+    let failed = backend_wgpu::profile(device, || Err::<(), _>(Error::invalid("test", "on purpose")));
+    assert!(matches!(failed.as_ref().map_err(|e| e.kind()), Err(ErrorKind::Invalid { op: "test", .. })));
+    assert_eq!(work().unwrap(), plain);
+    let (_, none) = backend_wgpu::profile(device, || Ok(())).unwrap();
+    assert!(none.is_empty(), "{none:?}");
+}

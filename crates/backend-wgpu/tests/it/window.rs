@@ -1,0 +1,588 @@
+//! Tensors larger than one binding, with bindings of 16 KiB: every kind of kernel in pieces, and what cannot be cut.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::sync::OnceLock;
+
+use crate::common::{agree_on, device, numbers, read, scatter, to_bytes};
+use backend_wgpu::{Caps, Form, Options};
+use smallvec::SmallVec;
+use tensor_core::{
+    ArgReduceOp, BinaryOp, CumulativeOp, DType, Device, ErrorKind, Kernel, Launch, Layout, RandomKind,
+    ReduceOp, Scalar, Shape,
+    kernel::{
+        ArgReduceKernel, ArgSortKernel, Compiled, CopyKernel, CumulativeKernel, GatherKernel, Instr,
+        MapKernel, MatMulKernel, Program, ReduceKernel, Region, RowKernel,
+    },
+};
+
+/// Elements of four bytes in one binding.
+const BINDING: usize = 4096;
+
+fn devices() -> &'static [(&'static str, Device)] {
+    static DEVICES: OnceLock<Vec<(&'static str, Device)>> = OnceLock::new();
+    DEVICES.get_or_init(|| {
+        if device().is_none() {
+            return Vec::new();
+        }
+        let open = |immediates, form| {
+            let caps = Caps { binding_bytes: Some(4 * BINDING as u64), ..Caps::default() };
+            backend_wgpu::open(0, &Options { immediates, form, caps, ..Options::default() }).unwrap()
+        };
+        vec![("direct", open(true, Form::Direct)), ("tiled", open(false, Form::Tiled))]
+    })
+}
+
+fn agree(what: &str, kernel: &Kernel, scalars: &[Scalar], inputs: &[crate::common::Input], tolerance: f64) {
+    agree_on(devices(), what, kernel, scalars, inputs, tolerance);
+}
+
+/// What adds or multiplies all inputs.
+fn program(dtype: DType, inputs: u16, op: BinaryOp) -> Program {
+    let mut p = Program { inputs: vec![dtype; usize::from(inputs)], ..Program::default() };
+    p.instrs.extend((0..inputs).map(Instr::Load));
+    for k in 1..inputs {
+        let before = if k == 1 { 0 } else { p.instrs.len() as u16 - 1 };
+        p.instrs.push(Instr::Binary(op, before, k));
+    }
+    p.dtypes = vec![dtype; p.instrs.len()];
+    p.outputs = vec![p.instrs.len() as u16 - 1];
+    p
+}
+
+fn map(shape: &[usize], inputs: Vec<Layout>, program: Program) -> Kernel {
+    Kernel::Map(MapKernel { shape: shape.into(), inputs: SmallVec::from_vec(inputs), program })
+}
+
+#[test]
+fn maps() {
+    for (rows, columns) in [(100, 100), (3, 5001), (5000, 3), (1, 7777), (70, 64), (129, 33), (3, 4095)] {
+        let shape = [rows, columns];
+        let n = rows * columns;
+        let whole = Layout::contiguous(shape);
+        let operands = [
+            ("contiguous", whole.clone()),
+            ("a row for all", Layout::new(shape, &[0, 1], 3)),
+            ("a column for all", Layout::new(shape, &[1, 0], 5)),
+            ("backwards", whole.flip(0).flip(1)),
+            // These lie across the output, and are brought into its order first.
+            ("transposed", Layout::contiguous([columns, rows]).permute(&[1, 0])),
+            ("transposed and backwards", Layout::contiguous([columns, rows]).permute(&[1, 0]).flip(0)),
+        ];
+        for (what, other) in operands {
+            for dtype in [DType::F32, DType::F64, DType::F16] {
+                let kernel =
+                    map(&shape, vec![whole.clone(), other.clone()], program(dtype, 2, BinaryOp::Add));
+                let inputs = [(dtype, numbers(n, 1)), (dtype, numbers(n + 8, 2))];
+                agree(&format!("{what} {dtype} of {shape:?}"), &kernel, &[], &inputs, 4e-3);
+            }
+        }
+    }
+}
+
+#[test]
+fn positions_count_through_the_whole() {
+    let p = Program {
+        instrs: vec![
+            Instr::Arange { start: 0, step: 1 },
+            Instr::Random { kind: RandomKind::Bits, seed: 2, offset: 3 },
+        ],
+        dtypes: vec![DType::I32, DType::U32],
+        inputs: vec![],
+        scalars: vec![DType::I32, DType::I32, DType::I64, DType::I64],
+        outputs: vec![0, 1],
+    };
+    let scalars = [Scalar::Int(5), Scalar::Int(-3), Scalar::Int(77), Scalar::Int((1 << 32) - 900)];
+    for n in [4096, 4097, 19_999] {
+        agree("positions", &map(&[n], vec![], p.clone()), &scalars, &[], 0.0);
+    }
+}
+
+#[test]
+fn an_output_in_an_inputs_buffer() {
+    for (name, device) in devices() {
+        let n = 10_001;
+        let backend = device.backend();
+        let values = numbers(n, 1);
+        let x = backend.upload(DType::F32, &to_bytes(DType::F32, &values)).unwrap();
+        let one = backend.upload(DType::F32, &to_bytes(DType::F32, &[1.0])).unwrap();
+        let layouts = vec![Layout::contiguous([n]), Layout::new([n], &[0], 0)];
+        let kernel = map(&[n], layouts, program(DType::F32, 2, BinaryOp::Add));
+        let compiled = Compiled::default();
+        for _ in 0..3 {
+            let launch = Launch {
+                kernel: &kernel,
+                compiled: &compiled,
+                scalars: &[],
+                inputs: &[x.clone(), one.clone()],
+                outputs: std::slice::from_ref(&x),
+                ticket: None,
+            };
+            backend.run(&launch).unwrap();
+        }
+        for (found, value) in read(device, &x).unwrap().iter().zip(values) {
+            assert_eq!(*found, f64::from(value as f32 + 1.0 + 1.0 + 1.0), "{name}");
+        }
+    }
+}
+
+#[test]
+fn reductions() {
+    for shape in [vec![100, 100], vec![20_000], vec![3, 5000], vec![5000, 3], vec![6, 30, 70], vec![2, 4096]]
+    {
+        for mask in 1u32..1 << shape.len() {
+            let axes: SmallVec<[usize; 5]> = (0..shape.len()).filter(|a| mask >> a & 1 == 1).collect();
+            for dtype in [DType::F32, DType::F16, DType::F64] {
+                for op in [ReduceOp::Sum, ReduceOp::Mean, ReduceOp::Max] {
+                    let layout = Layout::contiguous(&shape[..]);
+                    let n = layout.numel();
+                    let kernel = Kernel::Reduce(ReduceKernel {
+                        op,
+                        shape: shape[..].into(),
+                        axes: axes.clone(),
+                        inputs: SmallVec::from_vec(vec![layout.clone(), layout]),
+                        program: program(dtype, 2, BinaryOp::Mul),
+                    });
+                    let inputs = [(dtype, numbers(n, 3)), (dtype, numbers(n, 4))];
+                    let tolerance = match dtype {
+                        DType::F16 => 4e-3,
+                        _ => 1e-5,
+                    };
+                    agree(
+                        &format!("{op:?} {dtype} of {shape:?} over {axes:?}"),
+                        &kernel,
+                        &[],
+                        &inputs,
+                        tolerance,
+                    );
+                }
+            }
+        }
+    }
+    // Many results of few elements, in an order that is not the memory's.
+    let layout = Layout::contiguous([2, 6400]).permute(&[1, 0]);
+    let kernel = Kernel::Reduce(ReduceKernel {
+        op: ReduceOp::Sum,
+        shape: Shape::from([6400, 2]),
+        axes: SmallVec::from_slice(&[1]),
+        inputs: SmallVec::from_vec(vec![layout]),
+        program: program(DType::F32, 1, BinaryOp::Add),
+    });
+    agree("pairs", &kernel, &[], &[(DType::F32, numbers(12_800, 3))], 1e-6);
+}
+
+#[test]
+fn rows() {
+    let p = Program {
+        instrs: vec![
+            Instr::Load(0),
+            Instr::Load(1),
+            Instr::Arange { start: 0, step: 1 },
+            Instr::Binary(BinaryOp::Mul, 0, 1),
+            Instr::Binary(BinaryOp::Add, 3, 2),
+            Instr::Fold(ReduceOp::Mean, 4),
+            Instr::Binary(BinaryOp::Sub, 4, 5),
+        ],
+        dtypes: vec![DType::F32; 7],
+        inputs: vec![DType::F32; 2],
+        scalars: vec![DType::F32; 2],
+        outputs: vec![6, 5],
+    };
+    let scalars = [Scalar::Float(1.0), Scalar::Float(1e-4)];
+    for (shape, row_axes) in [
+        (vec![200, 60], 1),
+        (vec![9000, 1], 1),
+        (vec![5000, 3], 1),
+        (vec![3, 50, 40], 1),
+        (vec![40, 70, 4, 3], 2),
+        (vec![5, 31, 64], 1),
+    ] {
+        let whole = Layout::contiguous(Shape::from(&shape[..]));
+        let n = whole.numel();
+        let mut turned: Vec<usize> = (1..shape.len()).collect();
+        turned.push(0);
+        let first_last: Shape = [&shape[shape.len() - 1..], &shape[..shape.len() - 1]].concat().into();
+        let across = Layout::contiguous(first_last).permute(&turned);
+        let lead = shape.len() - row_axes;
+        let mut strides = Shape::from(&shape[..lead]).contiguous_strides();
+        strides.resize(shape.len(), 0);
+        for (x, y) in [
+            (&whole, &whole),
+            (&across, &whole.flip(0)),
+            (&whole, &Layout::new(shape.as_slice(), &strides, 3)),
+        ] {
+            let kernel = Kernel::Rows(RowKernel {
+                shape: shape.as_slice().into(),
+                row_axes,
+                inputs: SmallVec::from_iter([x.clone(), y.clone()]),
+                program: p.clone(),
+                per_row: SmallVec::from_slice(&[false, true]),
+            });
+            let inputs = [(DType::F32, numbers(n, 1)), (DType::F32, numbers(n + 3, 2))];
+            agree(&format!("{row_axes} axes of {shape:?}, {x:?}"), &kernel, &scalars, &inputs, 2e-5);
+        }
+    }
+}
+
+#[test]
+fn indices_of_extremes() {
+    // Lines that fit a binding, and lines longer than one, in memory's order and across it.
+    let turned = Layout::contiguous([3, 6000]).permute(&[1, 0]);
+    for (layout, axis) in [
+        (Layout::contiguous([640, 20]), 1),
+        (Layout::contiguous([640, 20]), 0),
+        (Layout::contiguous([64, 30, 10]), 2),
+        (Layout::contiguous([64, 30, 10]), 1),
+        (Layout::contiguous([64, 30, 10]), 0),
+        (Layout::contiguous([20_000]), 0),
+        (Layout::contiguous([20_000]).flip(0), 0),
+        (Layout::contiguous([3, 5000]), 1),
+        (Layout::contiguous([5, 3000]), 0),
+        (turned.clone(), 0),
+        (turned, 1),
+    ] {
+        let n = layout.numel();
+        for dtype in [DType::F32, DType::F16, DType::I32, DType::F64] {
+            // Equal numbers, of which the first wins, and now and then a NaN, which wins over all.
+            let mut values: Vec<f64> = numbers(n, 3).iter().map(|x| (x * 9.0).round()).collect();
+            let nan = if dtype.is_float() { f64::NAN } else { 0.0 };
+            for at in [n / 2, n / 2 + 1, n - 2] {
+                values[at] = nan;
+            }
+            for op in [ArgReduceOp::ArgMax, ArgReduceOp::ArgMin] {
+                let kernel = ArgReduceKernel { op, axis, dtype, input: layout.clone() };
+                let what = format!("{op:?} {dtype} of {layout:?} over {axis}");
+                agree(&what, &Kernel::ArgReduce(kernel), &[], &[(dtype, values.clone())], 0.0);
+            }
+        }
+    }
+}
+
+#[test]
+fn lines() {
+    let dtype = DType::F32;
+    for (shape, axis) in [([640, 20], 1), ([7, 1500], 1), ([3, 3000], 1), ([40, 300], 1)] {
+        let whole = Layout::contiguous(shape);
+        let turned = Layout::contiguous([shape[1], shape[0]]).permute(&[1, 0]);
+        for input in [whole, turned, Layout::new(shape, &[0, 1], 3), Layout::new(shape, &[1, 0], 3)] {
+            let values = numbers(shape[0] * shape[1] + 3, 4).iter().map(|x| (x * 3.0).round()).collect();
+            let inputs = [(dtype, values)];
+            let what = format!("{input:?} along {axis}");
+            for op in [CumulativeOp::Sum, CumulativeOp::ArgMax] {
+                let kernel = CumulativeKernel { op, axis, reverse: true, dtype, input: input.clone() };
+                agree(&what, &Kernel::Cumulative(kernel), &[], &inputs, 0.0);
+            }
+            for k in [2, 100, shape[axis]] {
+                let k = k.min(shape[axis]);
+                let kernel = ArgSortKernel { axis, descending: k == 2, k, dtype, input: input.clone() };
+                agree(&format!("{k} of {what}"), &Kernel::ArgSort(kernel), &[], &inputs, 0.0);
+            }
+        }
+    }
+    // The keys of a sort, twice as wide as its indices, need room too.
+    let input = Layout::new([4, 1500], &[0, 1], 0);
+    let kernel = ArgSortKernel { axis: 1, descending: false, k: 1500, dtype: DType::F64, input };
+    agree("a row for all", &Kernel::ArgSort(kernel), &[], &[(DType::F64, numbers(1500, 2))], 0.0);
+}
+
+#[test]
+fn products() {
+    let plain = |r: usize, c: usize| Layout::contiguous([r, c]);
+    let turned = |r: usize, c: usize| Layout::contiguous([c, r]).permute(&[1, 0]);
+    // Rows by the window; one row, whose columns are cut; a left operand that lies across the rows; and operands that
+    // only parts of k make fit, the right one alone and both.
+    for (m, n, k) in [
+        (640, 16, 40),
+        (3000, 1, 7),
+        (300, 64, 10),
+        (1, 6400, 4),
+        (64, 200, 16),
+        (64, 72, 64),
+        (5, 30, 700),
+        (33, 65, 401),
+        (3, 2, 9001),
+    ] {
+        for lhs in [plain(m, k), turned(m, k)] {
+            for rhs in [plain(k, n), turned(k, n)] {
+                let kernel = Kernel::MatMul(MatMulKernel {
+                    batch: Shape::scalar(),
+                    m,
+                    n,
+                    k,
+                    dtype: DType::F32,
+                    lhs: lhs.clone(),
+                    rhs,
+                });
+                let inputs = [(DType::F32, numbers(m * k, 1)), (DType::F32, numbers(k * n, 2))];
+                agree(&format!("{m} x {k} x {n} of {lhs:?}"), &kernel, &[], &inputs, 3e-5);
+            }
+        }
+    }
+    let (batch, m, n, k) = (Shape::from([6, 4]), 16, 24, 20);
+    let kernel = Kernel::MatMul(MatMulKernel {
+        batch,
+        m,
+        n,
+        k,
+        dtype: DType::F32,
+        lhs: Layout::contiguous([6, 4, m, k]),
+        rhs: Layout::contiguous([6, 1, k, n]).expand(&Shape::from([6, 4, k, n])),
+    });
+    let inputs = [(DType::F32, numbers(24 * m * k, 1)), (DType::F32, numbers(6 * k * n, 2))];
+    agree("batches", &kernel, &[], &inputs, 1e-5);
+}
+
+/// Parts along k are added up unrounded, and integers wrap.
+#[test]
+fn products_in_parts_of_other_dtypes() {
+    let (m, n, k) = (9, 40, 500);
+    for dtype in [DType::F16, DType::BF16, DType::F64, DType::I32, DType::U8, DType::I64] {
+        let kernel = Kernel::MatMul(MatMulKernel {
+            batch: Shape::from([2]),
+            m,
+            n,
+            k,
+            dtype,
+            lhs: Layout::contiguous([2, m, k]),
+            rhs: Layout::contiguous([2, k, n]),
+        });
+        let scale = if dtype.is_float() { 1.0 } else { 100.0 };
+        let values = |n, seed| numbers(n, seed).iter().map(|v| v.abs() * scale).collect();
+        let inputs = [(dtype, values(2 * m * k, 1)), (dtype, values(2 * k * n, 2))];
+        agree(&format!("parts of {dtype}"), &kernel, &[], &inputs, crate::common::tolerance(dtype) * 4.0);
+    }
+}
+
+#[test]
+fn by_index() {
+    let whole = |n: usize, below: u32| -> Vec<f64> {
+        (0..n as u64).map(|i| f64::from(tensor_core::philox(9, i)[0] % below)).collect()
+    };
+    for dtype in [DType::F32, DType::F64] {
+        // A small table read often, and large rows read along themselves.
+        for (table, index, axis) in [([10, 20], [640, 20], 0), ([640, 20], [640, 30], 1)] {
+            let kernel = Kernel::Gather(GatherKernel {
+                axis,
+                dtype,
+                index_dtype: DType::I32,
+                input: Layout::contiguous(table),
+                index: Layout::contiguous(index),
+            });
+            let positions = whole(index[0] * index[1], table[axis] as u32);
+            let inputs = [(dtype, numbers(table[0] * table[1], 1)), (DType::I32, positions)];
+            agree(&format!("gather {dtype} along {axis}"), &kernel, &[], &inputs, 0.0);
+        }
+        for reach in [640, 500] {
+            let (base, index) = (Layout::contiguous([640, 20]), Layout::contiguous([reach, 30]));
+            let kernel = scatter(1, dtype, DType::I32, base, index.clone(), index);
+            let inputs = [
+                (dtype, numbers(640 * 20, 1)),
+                (DType::I32, whole(reach * 30, 20)),
+                (dtype, numbers(reach * 30, 2)),
+            ];
+            agree(&format!("scatter {dtype} of {reach}"), &kernel, &[], &inputs, 1e-5);
+        }
+    }
+}
+
+/// Tables, results, indices and sources longer than a binding along the axis that is indexed.
+#[test]
+fn by_index_over_more_than_a_binding() {
+    let whole = |n: usize, below: usize| -> Vec<f64> {
+        (0..n as u64).map(|i| f64::from(tensor_core::philox(9, i)[0] % below as u32)).collect()
+    };
+    let rows = |n: usize, columns: usize| Layout::new([n, columns], &[1, 0], 0);
+    let across = |n: usize, columns: usize| Layout::contiguous([columns, n]).permute(&[1, 0]);
+    for dtype in [DType::F32, DType::F64, DType::BF16] {
+        for (table, picked, columns) in
+            [(2300, 8, 2), (700, 300, 33), (700, 3000, 16), (3, 5, 9000), (9000, 9000, 1), (65, 40, 64)]
+        {
+            for input in [
+                Layout::contiguous([table, columns]),
+                Layout::contiguous([table, columns]).flip(0),
+                across(table, columns),
+            ] {
+                for index in [rows(picked, columns), Layout::contiguous([picked, columns])] {
+                    let kernel = Kernel::Gather(GatherKernel {
+                        axis: 0,
+                        dtype,
+                        index_dtype: DType::I32,
+                        input: input.clone(),
+                        index,
+                    });
+                    let inputs =
+                        [(dtype, numbers(table * columns, 1)), (DType::I32, whole(picked * columns, table))];
+                    agree(&format!("gather {dtype} {picked} of {input:?}"), &kernel, &[], &inputs, 0.0);
+                }
+            }
+            let spread = Layout::new([table, columns], &[0, 0], 0);
+            for base in [Layout::contiguous([table, columns]), spread, across(table, columns)] {
+                for (index, src) in [
+                    (rows(picked, columns), Layout::contiguous([picked, columns])),
+                    (rows(picked, columns), across(picked, columns)),
+                    (Layout::contiguous([picked, columns]), Layout::new([picked, columns], &[0, 0], 0)),
+                ] {
+                    let what = format!("scatter {dtype} {picked} to {base:?}");
+                    let kernel = scatter(0, dtype, DType::I32, base.clone(), index, src);
+                    let inputs = [
+                        (dtype, numbers(table * columns, 1)),
+                        (DType::I32, whole(picked * columns, table)),
+                        (dtype, numbers(picked * columns, 2)),
+                    ];
+                    // The reference rounds a half after each addition.
+                    agree(&what, &kernel, &[], &inputs, crate::common::tolerance(dtype) * 16.0);
+                }
+            }
+        }
+    }
+    // Along an axis in the middle, where the source does not reach all of the others.
+    let (base, index) = (Layout::contiguous([2, 900, 5]), Layout::contiguous([1, 2500, 4]));
+    let kernel = scatter(1, DType::F32, DType::I32, base, index.clone(), index);
+    let inputs =
+        [(DType::F32, numbers(9000, 1)), (DType::I32, whole(10_000, 900)), (DType::F32, numbers(10_000, 2))];
+    agree("in the middle", &kernel, &[], &inputs, 1e-5);
+}
+
+#[test]
+fn an_index_outside_all_parts_is_told() {
+    for (name, device) in devices() {
+        let (table, index) = (Layout::contiguous([5000, 2]), Layout::new([3, 2], &[1, 0], 0));
+        let gather = Kernel::Gather(GatherKernel {
+            axis: 0,
+            dtype: DType::F32,
+            index_dtype: DType::I32,
+            input: table.clone(),
+            index: index.clone(),
+        });
+        let add = scatter(0, DType::F32, DType::I32, table, index, Layout::contiguous([3, 2]));
+        for bad in [-1, 5000, 8192] {
+            let inputs = [
+                (DType::F32, numbers(10_000, 1)),
+                (DType::I32, vec![4999.0, f64::from(bad), 0.0]),
+                (DType::F32, numbers(6, 1)),
+            ];
+            for (wanted, kernel, inputs) in
+                [("gather", &gather, &inputs[..2]), ("scatter_add", &add, &inputs)]
+            {
+                let error = crate::common::run(device, kernel, &[], inputs).unwrap_err();
+                let ErrorKind::IndexOutOfRange { op, index, axis, size } = *error.kind() else {
+                    panic!("{name}: {error}")
+                };
+                assert_eq!((op, index, axis, size), (wanted, i64::from(bad), 0, 5000), "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn copies() {
+    for dtype in [DType::F32, DType::U8, DType::F64] {
+        let out = Layout::contiguous([100, 130]);
+        let kernel = Kernel::Copy(CopyKernel {
+            shape: Shape::from([100, 130]),
+            dtype,
+            fill: true,
+            regions: SmallVec::from_vec(vec![
+                Region { dst: out.slice(1, 0, 60, 1), src: Layout::contiguous([60, 100]).permute(&[1, 0]) },
+                Region { dst: out.slice(1, 65, 30, 2), src: Layout::contiguous([100, 30]).flip(0) },
+            ]),
+        });
+        let positive = |n, seed| numbers(n, seed).iter().map(|v| (v * 50.0).abs()).collect();
+        let inputs = [(dtype, positive(6000, 1)), (dtype, positive(3000, 2))];
+        agree(&format!("copies of {dtype}"), &kernel, &[Scalar::Int(7).cast(dtype)], &inputs, 1e-6);
+    }
+}
+
+#[test]
+fn what_cannot_be_cut_is_told_and_leaves_the_device_usable() {
+    for (name, device) in devices() {
+        let refused = [
+            Kernel::Cumulative(CumulativeKernel {
+                op: CumulativeOp::Sum,
+                axis: 0,
+                reverse: false,
+                dtype: DType::F32,
+                input: Layout::contiguous([5000]),
+            }),
+            // Its keys have no room, though its input and output do.
+            Kernel::ArgSort(ArgSortKernel {
+                axis: 0,
+                descending: false,
+                k: 3,
+                dtype: DType::F32,
+                input: Layout::new([5000], &[0], 0),
+            }),
+        ];
+        for kernel in refused {
+            let inputs = [(DType::F32, numbers(5000, 1)), (DType::I32, vec![0.0; 5000])];
+            let inputs = [inputs[0].clone(), inputs[1].clone(), inputs[0].clone()];
+            let error = crate::common::run(device, &kernel, &[], &inputs).unwrap_err();
+            let ErrorKind::Unsupported { hint, .. } = error.kind() else {
+                panic!("{name}: {}: {error}", kernel.name())
+            };
+            assert!(hint.contains("16384") && hint.contains("binding"), "{name}: {hint}");
+            device.synchronize().unwrap();
+            let n = 30_000;
+            let works = map(&[n], vec![Layout::contiguous([n])], program(DType::F32, 1, BinaryOp::Add));
+            assert!(
+                crate::common::run(device, &works, &[], &[(DType::F32, vec![1.5; n])]).unwrap()[0]
+                    == vec![1.5; n]
+            );
+        }
+    }
+}
+
+/// On the adapter as it is: two tensors of more than it shows in one binding, where such may exist.
+#[test]
+fn a_tensor_over_the_adapters_own_binding() {
+    let Some(device) = device() else { return };
+    // lavapipe shows 128 MiB; elsewhere this is an ordinary tensor.
+    let n = (128 << 20) / 4 + 1000;
+    if device.info().limits.max_buffer_bytes < 4 * n as u64 {
+        let found = device.backend().allocate(DType::F32, n);
+        assert!(matches!(found.as_ref().map_err(|e| e.kind()), Err(ErrorKind::TooLarge { .. })), "{found:?}");
+        return;
+    }
+    let p = Program {
+        instrs: vec![Instr::Arange { start: 0, step: 1 }],
+        dtypes: vec![DType::I32],
+        inputs: vec![],
+        scalars: vec![DType::I32, DType::I32],
+        outputs: vec![0],
+    };
+    let backend = device.backend();
+    let out = backend.allocate(DType::I32, n).unwrap();
+    let kernel = map(&[n], vec![], p);
+    let scalars = [Scalar::Int(1), Scalar::Int(1)];
+    let launch = Launch {
+        kernel: &kernel,
+        compiled: &Compiled::default(),
+        scalars: &scalars,
+        inputs: &[],
+        outputs: std::slice::from_ref(&out),
+        ticket: None,
+    };
+    backend.run(&launch).unwrap();
+    let sum = Kernel::Reduce(ReduceKernel {
+        op: ReduceOp::Max,
+        shape: n.into(),
+        axes: SmallVec::from_slice(&[0]),
+        inputs: SmallVec::from_vec(vec![Layout::contiguous([n])]),
+        program: program(DType::I32, 1, BinaryOp::Add),
+    });
+    let most = backend.allocate(DType::I32, 1).unwrap();
+    let launch = Launch {
+        kernel: &sum,
+        compiled: &Compiled::default(),
+        scalars: &[],
+        inputs: std::slice::from_ref(&out),
+        outputs: std::slice::from_ref(&most),
+        ticket: None,
+    };
+    backend.run(&launch).unwrap();
+    assert_eq!(read(device, &most).unwrap(), [n as f64]);
+    for at in [0, n / 2, n - 1] {
+        let mut bytes = [0; 4];
+        backend.download(&out, at, &mut bytes).unwrap();
+        assert_eq!(i32::from_ne_bytes(bytes), at as i32 + 1);
+    }
+}

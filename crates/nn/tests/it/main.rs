@@ -1,0 +1,9 @@
+//! Layers, losses, modules and their files, on the plain reference. One module a topic, one program for all:
+//! it links once.
+
+mod common;
+mod derive;
+mod layers;
+mod losses;
+mod modules;
+mod safetensors;

@@ -1,0 +1,267 @@
+//! IEEE arithmetic in fused kernels: compilers of shaders are free to simplify x - x, (x + y) - x or x / x as if there were no NaN,
+//! no infinity and no rounding. Some hundred small expressions over special values against plain arithmetic of f32, bit by bit.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::type_complexity)]
+
+use crate::common::{device, has};
+use taper::prelude::*;
+use taper::tensor_core::{BinaryOp, CompareOp, UnaryOp, eval_pending};
+
+const SPECIAL: [f32; 19] = [
+    f32::NAN,
+    f32::INFINITY,
+    f32::NEG_INFINITY,
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    2.5,
+    -0.3,
+    3e38,
+    -3e38,
+    1e8,
+    -1e8,
+    1e30,
+    3e-30,
+    -3e-30,
+    1e-20,
+    7e-39,
+    -1e-45,
+];
+
+/// The one constant in expressions: so large that a small number added to it and taken off again is lost.
+const LARGE: f32 = 1e8;
+
+/// An expression of x and y.
+#[derive(Clone, Debug)]
+enum Expr {
+    X,
+    Y,
+    Large,
+    Unary(UnaryOp, Box<Expr>),
+    Binary(BinaryOp, Box<Expr>, Box<Expr>),
+    /// 1 or 0.
+    Compare(CompareOp, Box<Expr>, Box<Expr>),
+}
+
+use Expr::{Large, X, Y};
+
+fn unary(op: UnaryOp, a: &Expr) -> Expr {
+    Expr::Unary(op, Box::new(a.clone()))
+}
+
+fn binary(op: BinaryOp, a: &Expr, b: &Expr) -> Expr {
+    Expr::Binary(op, Box::new(a.clone()), Box::new(b.clone()))
+}
+
+/// A result with how large the numbers on the way to it were, and whether a quotient or a root was among them: GPUs may be some
+/// units in the last place off with those.
+#[derive(Clone, Copy, Debug)]
+struct Value {
+    bits: f32,
+    scale: f32,
+    rounded: bool,
+}
+
+impl Expr {
+    fn tensor(&self, x: &Tensor, y: &Tensor) -> Result<Tensor> {
+        match self {
+            X => Ok(x.clone()),
+            Y => Ok(y.clone()),
+            Large => Tensor::full([], LARGE, &x.device()),
+            Expr::Unary(op, a) => Ok(a.tensor(x, y)?.unary(*op)),
+            Expr::Binary(op, a, b) => a.tensor(x, y)?.binary(*op, &b.tensor(x, y)?),
+            Expr::Compare(op, a, b) => a.tensor(x, y)?.compare(*op, &b.tensor(x, y)?)?.to_dtype(DType::F32),
+        }
+    }
+
+    /// The value in plain f32; with `flush`, of a device that has no denormal numbers.
+    fn plain(&self, x: f32, y: f32, flush: bool) -> Value {
+        let leaf = |v: f32| Value { bits: flushed(v, flush), scale: flushed(v, flush).abs(), rounded: false };
+        let (bits, parts, rounds) = match self {
+            X => return leaf(x),
+            Y => return leaf(y),
+            Large => return leaf(LARGE),
+            Expr::Unary(op, a) => {
+                let a = a.plain(x, y, flush);
+                let v = a.bits;
+                let bits = match op {
+                    UnaryOp::Neg => -v,
+                    UnaryOp::Abs => v.abs(),
+                    UnaryOp::Reciprocal => 1.0 / v,
+                    UnaryOp::Sqrt => v.sqrt(),
+                    UnaryOp::Floor => v.floor(),
+                    other => panic!("{other:?} is in no expression here"),
+                };
+                (bits, [a, a], matches!(op, UnaryOp::Reciprocal | UnaryOp::Sqrt))
+            }
+            Expr::Binary(op, a, b) => {
+                let (a, b) = (a.plain(x, y, flush), b.plain(x, y, flush));
+                let nan = a.bits.is_nan() || b.bits.is_nan();
+                let bits = match op {
+                    BinaryOp::Add => a.bits + b.bits,
+                    BinaryOp::Sub => a.bits - b.bits,
+                    BinaryOp::Mul => a.bits * b.bits,
+                    BinaryOp::Div => a.bits / b.bits,
+                    BinaryOp::Maximum | BinaryOp::Minimum if nan => f32::NAN,
+                    BinaryOp::Maximum if a.bits > b.bits => a.bits,
+                    BinaryOp::Minimum if a.bits < b.bits => a.bits,
+                    BinaryOp::Maximum | BinaryOp::Minimum => b.bits,
+                    other => panic!("{other:?} is in no expression here"),
+                };
+                (bits, [a, b], *op == BinaryOp::Div)
+            }
+            Expr::Compare(op, a, b) => {
+                let (a, b) = (a.plain(x, y, flush), b.plain(x, y, flush));
+                let holds = match op {
+                    CompareOp::Eq => a.bits == b.bits,
+                    CompareOp::Ne => a.bits != b.bits,
+                    CompareOp::Lt => a.bits < b.bits,
+                    CompareOp::Le => a.bits <= b.bits,
+                    CompareOp::Gt => a.bits > b.bits,
+                    CompareOp::Ge => a.bits >= b.bits,
+                };
+                (f32::from(holds), [a, b], false)
+            }
+        };
+        let bits = flushed(bits, flush);
+        let scale = [bits, parts[0].scale, parts[1].scale].into_iter().filter(|v| v.is_finite());
+        let scale = scale.fold(0.0, |most: f32, v| most.max(v.abs()));
+        Value { bits, scale, rounded: rounds || parts.iter().any(|p| p.rounded) }
+    }
+}
+
+fn flushed(v: f32, flush: bool) -> f32 {
+    if flush && v.is_subnormal() { 0.0_f32.copysign(v) } else { v }
+}
+
+/// Two operations deep, over x, y and a constant: what holds an operation and its inverse, an operand twice, a common factor.
+fn expressions() -> Vec<Expr> {
+    use BinaryOp as B;
+    use UnaryOp as U;
+    let arithmetic = [B::Add, B::Sub, B::Mul, B::Div];
+    let mut inner: Vec<Expr> = [U::Neg, U::Abs, U::Reciprocal, U::Sqrt].map(|op| unary(op, &X)).into();
+    for op in arithmetic {
+        inner.extend([&X, &Y, &Large].map(|b| binary(op, &X, b)));
+    }
+    let mut all = inner.clone();
+    for a in &inner {
+        all.extend([U::Neg, U::Reciprocal, U::Sqrt, U::Floor].map(|op| unary(op, a)));
+        for op in [B::Add, B::Sub, B::Mul, B::Div, B::Maximum, B::Minimum] {
+            all.push(binary(op, a, &X));
+            all.push(binary(op, &X, a));
+            all.push(binary(op, a, &Y));
+            all.push(binary(op, a, &Large));
+        }
+        all.push(binary(B::Sub, a, a));
+        all.push(binary(B::Div, a, a));
+        for op in [CompareOp::Eq, CompareOp::Lt, CompareOp::Ge] {
+            all.push(Expr::Compare(op, Box::new(a.clone()), Box::new(X)));
+        }
+        // Three deep: there and back again.
+        for op in arithmetic {
+            all.push(binary(op, &binary(B::Sub, a, &Y), &X));
+        }
+    }
+    for outer in [B::Add, B::Sub] {
+        for op in [B::Mul, B::Div, B::Add] {
+            all.push(binary(outer, &binary(op, &X, &Y), &binary(op, &X, &Large)));
+            all.push(binary(outer, &binary(op, &X, &Y), &binary(op, &Y, &X)));
+        }
+    }
+    all.extend(
+        [CompareOp::Eq, CompareOp::Ne, CompareOp::Le].map(|op| Expr::Compare(op, Box::new(X), Box::new(X))),
+    );
+    all
+}
+
+/// Whether a device may give `found` for `expected`.
+fn same(found: f32, expected: Value) -> bool {
+    let Value { bits: e, scale, rounded } = expected;
+    let exact = found.to_bits() == e.to_bits() || (found.is_nan() && e.is_nan());
+    exact || (rounded && found.is_finite() && e.is_finite() && (found - e).abs() <= 1e-6 * scale)
+}
+
+#[test]
+fn fused_expressions_compute_what_is_written() -> Result<()> {
+    let d = device();
+    let pairs: Vec<(f32, f32)> = SPECIAL.iter().flat_map(|&x| SPECIAL.map(|y| (x, y))).collect();
+    let side = |f: fn(&(f32, f32)) -> f32| -> Result<Tensor> {
+        Tensor::from_vec(pairs.iter().map(f).collect::<Vec<f32>>(), [pairs.len()], &d)
+    };
+    let (x, y) = (side(|p| p.0)?, side(|p| p.1)?);
+    let all = expressions();
+    assert!(all.len() > 500, "{}", all.len());
+    let mut wrong = Vec::new();
+    // Some at a time become kernels of several outputs.
+    for some in all.chunks(4) {
+        let tensors: Vec<Tensor> = some.iter().map(|e| e.tensor(&x, &y)).collect::<Result<_>>()?;
+        eval_pending()?;
+        for (expr, tensor) in some.iter().zip(tensors) {
+            let found = tensor.to_vec::<f32>()?;
+            // A device without denormal numbers takes them for zeros, and may hand them on.
+            let differs = pairs.iter().zip(&found).find(|&(&(x, y), &found)| {
+                !same(found, expr.plain(x, y, false)) && !same(flushed(found, true), expr.plain(x, y, true))
+            });
+            if let Some(((x, y), found)) = differs {
+                let expected = expr.plain(*x, *y, false).bits;
+                wrong.push(format!("{expr:?} at x = {x:e}, y = {y:e} is {found:e}, expected {expected:e}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {} differ on {d}:\n{}", wrong.len(), all.len(), wrong.join("\n"));
+    Ok(())
+}
+
+/// What tells a kernel of whole numbers of f64 from one of f32.
+#[test]
+fn double_precision_computes_what_is_written() -> Result<()> {
+    let d = device();
+    if !has(&d, DType::F64) {
+        return Ok(());
+    }
+    let values = [f64::NAN, f64::INFINITY, 1.5e308, 3.0, 0.0];
+    let x = Tensor::from_slice(&values, [values.len()], &d)?;
+    let large = Tensor::full([], 1e17, (DType::F64, &d))?;
+    let cases: [(&str, Tensor, fn(f64) -> f64); 4] = [
+        ("x - x", x.sub(&x)?, |x| x - x),
+        ("x / x", x.div(&x)?, |x| x / x),
+        ("(x + 1e17) - 1e17", x.add(&large)?.sub(&large)?, |x| (x + 1e17) - 1e17),
+        ("(x * 3) - x", x.mul_scalar(3.0).sub(&x)?, |x| (x * 3.0) - x),
+    ];
+    for (what, found, expected) in cases {
+        for (&x, found) in values.iter().zip(found.to_vec::<f64>()?) {
+            let expected = expected(x);
+            let same = found.to_bits() == expected.to_bits() || (found.is_nan() && expected.is_nan());
+            assert!(same, "{what} of {x} is {found}, expected {expected}");
+        }
+    }
+    Ok(())
+}
+
+/// A row's fold beside its elements: a row of one is its own sum, mean and maximum.
+#[test]
+fn rows_compute_what_is_written() -> Result<()> {
+    let d = device();
+    for length in [1, 2, 8, 300] {
+        for special in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let x = Tensor::full([3, length], special, &d)?.to_vec::<f32>()?;
+            let x = Tensor::from_vec(x, [3, length], &d)?;
+            for (what, fold) in
+                [("sum", x.sum_axis(1, true)?), ("mean", x.mean_axis(1, true)?), ("max", x.amax(1, true)?)]
+            {
+                let rest = x.sub(&fold)?.to_vec::<f32>()?;
+                assert!(rest.iter().all(|v| v.is_nan()), "x - {what} of {length} times {special}: {rest:?}");
+                let ratio = x.div(&fold)?.to_vec::<f32>()?;
+                assert!(
+                    ratio.iter().all(|v| v.is_nan()),
+                    "x / {what} of {length} times {special}: {ratio:?}"
+                );
+            }
+        }
+        let x = Tensor::from_vec(vec![3e38_f32; length], [1, length], &d)?;
+        // 3e38 + 3 - 3e38 is 0, whatever lies between.
+        let y = x.amax(1, true)?.add(&x.mul_scalar(0.0))?.add_scalar(3.0).sub(&x)?;
+        assert_eq!(y.to_vec::<f32>()?, vec![0.0; length]);
+    }
+    Ok(())
+}

@@ -1,0 +1,29 @@
+//! The behaviour suite: what a user of the library relies on, on the device of `TAPER_TEST_DEVICE`. One module a topic, one program for all:
+//! it links once.
+
+mod async_reads;
+mod bad_index;
+mod common;
+mod cumulative;
+mod elementwise;
+mod endurance;
+mod errors;
+mod flat;
+mod fusion;
+mod gradients;
+mod halves_and_floors;
+mod ieee;
+mod interface;
+mod long_loops;
+mod lost_training;
+mod memory_faults;
+mod ndarray;
+mod numerics;
+mod pytorch;
+mod reduce;
+mod resume;
+mod settings;
+mod shapes;
+mod shared_leaves;
+mod sort;
+mod third_party;
