@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use crate::common::{close, device, numbers, run};
-use backend_wgpu::{Form, Options, WgpuBackend};
+use backend_wgpu::{Forced, Form, Options, WgpuBackend};
 use tensor_core::{
     DType, Device, ErrorKind, Kernel, Launch, Layout,
     kernel::{Compiled, GatherKernel, MatMulKernel},
@@ -14,7 +14,8 @@ const N: usize = 128;
 
 fn open(dir: Option<&Path>, autotune: bool, form: Form) -> Device {
     let cache_dir = dir.map(Path::to_path_buf);
-    backend_wgpu::open(0, &Options { autotune, form, cache_dir, ..Options::default() }).unwrap()
+    let forced = Forced { form, ..Forced::default() };
+    backend_wgpu::open(0, &Options { autotune, cache_dir, forced, ..Options::default() }).unwrap()
 }
 
 fn backend<T>(device: &Device, ask: impl FnOnce(&WgpuBackend) -> T) -> T {

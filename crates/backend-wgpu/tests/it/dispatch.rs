@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::{device, scatter, to_bytes, to_numbers};
-use backend_wgpu::{Caps, Options};
+use backend_wgpu::{Forced, Options};
 use smallvec::SmallVec;
 use tensor_core::{
     ArgReduceOp, DType, Device, Kernel, Launch, Layout, Scalar, Storage, Tensor,
@@ -86,8 +86,8 @@ fn more_inputs_in_one_expression_than_bindings() {
     if device().is_none() {
         return;
     }
-    let caps = Caps { storage_buffers: Some(8), ..Caps::default() };
-    let device = backend_wgpu::open(0, &Options { caps, ..Options::default() }).unwrap();
+    let forced = Forced { storage_buffers: Some(8), ..Forced::default() };
+    let device = backend_wgpu::open(0, &Options { forced, ..Options::default() }).unwrap();
     let limits = device.info().limits;
     assert!(limits.max_inputs + limits.max_outputs < 8, "{limits:?}");
     let tensor = |i: usize| Tensor::from_vec(vec![i as f32; 100], [100], &device).unwrap();

@@ -367,8 +367,8 @@ fn a_dtype_that_the_adapter_lacks_is_told_with_the_cast() {
         return;
     }
     let without: &[DType] = &[DType::F64, DType::I64, DType::F16];
-    let caps = backend_wgpu::Caps { without, ..Default::default() };
-    let device = backend_wgpu::open(0, &backend_wgpu::Options { caps, ..Default::default() }).unwrap();
+    let forced = backend_wgpu::Forced { without, ..Default::default() };
+    let device = backend_wgpu::open(0, &backend_wgpu::Options { forced, ..Default::default() }).unwrap();
     for dtype in without.iter().copied() {
         assert!(!device.supports(dtype));
         let found = [

@@ -4,7 +4,7 @@
 use std::sync::OnceLock;
 
 use crate::common::{agree_on, device, numbers, read, scatter, to_bytes};
-use backend_wgpu::{Caps, Form, Options};
+use backend_wgpu::{Forced, Form, Options};
 use smallvec::SmallVec;
 use tensor_core::{
     ArgReduceOp, BinaryOp, CumulativeOp, DType, Device, ErrorKind, Kernel, Launch, Layout, RandomKind,
@@ -24,11 +24,12 @@ fn devices() -> &'static [(&'static str, Device)] {
         if device().is_none() {
             return Vec::new();
         }
-        let open = |immediates, form| {
-            let caps = Caps { binding_bytes: Some(4 * BINDING as u64), ..Caps::default() };
-            backend_wgpu::open(0, &Options { immediates, form, caps, ..Options::default() }).unwrap()
+        let open = |no_immediates, form| {
+            let binding_bytes = Some(4 * BINDING as u64);
+            let forced = Forced { no_immediates, form, binding_bytes, ..Forced::default() };
+            backend_wgpu::open(0, &Options { forced, ..Options::default() }).unwrap()
         };
-        vec![("direct", open(true, Form::Direct)), ("tiled", open(false, Form::Tiled))]
+        vec![("direct", open(false, Form::Direct)), ("tiled", open(true, Form::Tiled))]
     })
 }
 
