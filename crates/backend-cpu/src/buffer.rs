@@ -11,7 +11,7 @@ use std::{
 };
 
 use smallvec::SmallVec;
-use tensor_core::{Buffer, DType, Error, Result, Storage};
+use tensor_core::{Buffer, DType, Error, Launch, Result, Storage};
 
 use crate::pool::{Chunk, INLINE, Pool, too_large};
 
@@ -204,6 +204,21 @@ impl<'a> Bound<'a> {
             if bound.shared && bound.outputs[..o].iter().any(|other| other.ptr == output.ptr) {
                 return Err(Error::invalid("launch", "one buffer was given for two outputs"));
             }
+        }
+        Ok(bound)
+    }
+
+    /// The buffers of a launch that is not in place: of its kernel's dtypes, large enough, the outputs apart from the inputs.
+    pub(crate) fn of_launch(pool: &'a Arc<Pool>, launch: &Launch<'_>) -> Result<Bound<'a>> {
+        let (kernel, op) = (launch.kernel, launch.kernel.name());
+        let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
+        bound.require(op, kernel.operands.len(), kernel.outputs.len())?;
+        bound.require_apart(op)?;
+        for (input, operand) in bound.inputs.iter().zip(&kernel.operands) {
+            input.require(op, operand.dtype, operand.layout.span().1)?;
+        }
+        for (output, spec) in bound.outputs.iter().zip(&kernel.outputs) {
+            output.require(op, spec.dtype, spec.shape.numel())?;
         }
         Ok(bound)
     }

@@ -7,10 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use half::slice::HalfFloatSliceExt;
 use smallvec::SmallVec;
-use tensor_core::{
-    DType, Error, ErrorKind, Launch, Layout, Result, bf16, f16,
-    kernel::{GatherKernel, ScatterAddKernel},
-};
+use tensor_core::{DType, Error, ErrorKind, Launch, Layout, Result, bf16, f16, kernel::Operand};
 
 use crate::{
     buffer::{Bound, Memory},
@@ -263,44 +260,41 @@ fn is_run(block: &[usize], strides: &[isize]) -> bool {
     true
 }
 
-pub(crate) fn gather(pool: &Arc<Pool>, kernel: &GatherKernel, launch: &Launch<'_>) -> Result<()> {
+pub(crate) fn gather(pool: &Arc<Pool>, axis: usize, launch: &Launch<'_>) -> Result<()> {
     const OP: &str = "gather";
-    let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
-    bound.require(OP, 2, 1)?;
-    bound.require_apart(OP)?;
+    let bound = Bound::of_launch(pool, launch)?;
     let (input, out) = (bound.inputs[0], bound.outputs[0]);
-    input.require(OP, kernel.dtype, kernel.input.span().1)?;
-    out.require(OP, kernel.dtype, kernel.index.numel())?;
-    let (axis, size) = (kernel.axis, kernel.input.shape()[kernel.axis]);
-    if varies(&kernel.index) {
-        let output = Layout::contiguous(kernel.index.shape().clone());
+    let [from_operand, index] = &launch.kernel.operands[..] else { return Err(malformed(OP)) };
+    let (layout, dtype, size) = (&from_operand.layout, from_operand.dtype, from_operand.layout.shape()[axis]);
+    if varies(&index.layout) {
+        let output = Layout::contiguous(index.layout.shape().clone());
         let pass = ByLines {
             op: OP,
             index: bound.inputs[1],
-            index_layout: &kernel.index,
+            index_layout: &index.layout,
             axis,
             size,
-            lines: Lines::new([&kernel.index, &output, &kernel.input], axis),
+            lines: Lines::new([&index.layout, &output, layout], axis),
         };
         macro_rules! lines {
             ($t:ty) => {{
                 // SAFETY: as below: `ByLines` refuses an index beyond the axis, and the spans were checked.
                 let take = |to: isize, from: isize| unsafe {
-                    let from = input.at::<$t>(kernel.input.offset()).offset(from).cast_const();
+                    let from = input.at::<$t>(layout.offset()).offset(from).cast_const();
                     out.at::<$t>(0).offset(to).write(from.read());
                 };
                 pass.go(take)
             }};
         }
-        return match kernel.dtype.size() {
+        return match dtype.size() {
             1 => lines!(u8),
             2 => lines!(u16),
             4 => lines!(u32),
             _ => lines!(u64),
         };
     }
-    let picks = Picks::read(OP, bound.inputs[1], kernel.index_dtype, &kernel.index, axis, size)?;
-    let strides = kernel.input.strides();
+    let picks = Picks::read(OP, bound.inputs[1], index.dtype, &index.layout, axis, size)?;
+    let strides = layout.strides();
     let (off_axis, along) = (picks.off_axis(strides, axis), strides[axis]);
     let within = &strides[picks.lead.len()..];
     let length: usize = picks.block.iter().product();
@@ -314,7 +308,7 @@ pub(crate) fn gather(pool: &Arc<Pool>, kernel: &GatherKernel, launch: &Launch<'_
                     // SAFETY: an index beyond the axis was refused, and off the axis the index is no larger than the input,
                     // whose span was checked; each piece writes blocks of its own.
                     unsafe {
-                        let from = input.at::<$t>(kernel.input.offset()).offset(from).cast_const();
+                        let from = input.at::<$t>(layout.offset()).offset(from).cast_const();
                         let to = out.at::<$t>((start + i) * length);
                         match length {
                             1 => to.write(from.read()),
@@ -333,7 +327,7 @@ pub(crate) fn gather(pool: &Arc<Pool>, kernel: &GatherKernel, launch: &Launch<'_
             })
         };
     }
-    match kernel.dtype.size() {
+    match dtype.size() {
         1 => go!(u8),
         2 => go!(u16),
         4 => go!(u32),
@@ -342,48 +336,38 @@ pub(crate) fn gather(pool: &Arc<Pool>, kernel: &GatherKernel, launch: &Launch<'_
     Ok(())
 }
 
-pub(crate) fn scatter_add(
-    isa: Isa,
-    pool: &Arc<Pool>,
-    kernel: &ScatterAddKernel,
-    launch: &Launch<'_>,
-) -> Result<()> {
+pub(crate) fn scatter_add(isa: Isa, pool: &Arc<Pool>, axis: usize, launch: &Launch<'_>) -> Result<()> {
     const OP: &str = "scatter_add";
-    let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
-    bound.require(OP, 3, 1)?;
-    bound.require_apart(OP)?;
+    let bound = Bound::of_launch(pool, launch)?;
     let (base, src, out) = (bound.inputs[0], bound.inputs[2], bound.outputs[0]);
-    base.require(OP, kernel.dtype, kernel.base.span().1)?;
-    src.require(OP, kernel.dtype, kernel.src.span().1)?;
-    let shape = kernel.base.shape();
-    out.require(OP, kernel.dtype, shape.numel())?;
-    let axis = kernel.axis;
-    if kernel.index.numel() == 0 {
+    let [base_operand, index, source] = &launch.kernel.operands[..] else { return Err(malformed(OP)) };
+    let (shape, dtype) = (&launch.kernel.space, base_operand.dtype);
+    if index.layout.numel() == 0 {
         // SAFETY: both layouts were checked, and the output lies apart.
-        unsafe { copy_base(isa, kernel, base, out) };
+        unsafe { copy_base(isa, base_operand, base, out) };
         return Ok(());
     }
     let plain = shape.contiguous_strides();
-    if varies(&kernel.index) {
+    if varies(&index.layout) {
         let output = Layout::contiguous(shape.clone());
         let pass = ByLines {
             op: OP,
             index: bound.inputs[1],
-            index_layout: &kernel.index,
+            index_layout: &index.layout,
             axis,
             size: shape[axis],
-            lines: Lines::new([&kernel.index, &kernel.src, &output], axis),
+            lines: Lines::new([&index.layout, &source.layout, &output], axis),
         };
         macro_rules! lines {
             ($t:ty, $sum:ty, $add:expr) => {{
                 // SAFETY: both layouts were checked, and the output lies apart.
-                unsafe { copy_base(isa, kernel, base, out) };
+                unsafe { copy_base(isa, base_operand, base, out) };
                 let sums = Sums::open(out, shape.numel());
                 let to_sums = sums.memory;
                 // SAFETY: as below: `ByLines` refuses an index beyond the axis, and the spans were checked; each line of the
                 // output is one thread's.
                 let add = |from: isize, to: isize| unsafe {
-                    let from = src.at::<$t>(kernel.src.offset()).offset(from);
+                    let from = src.at::<$t>(source.layout.offset()).offset(from);
                     let to = to_sums.at::<$sum>(0).offset(to);
                     to.write($add(to.read(), from.read()));
                 };
@@ -392,18 +376,18 @@ pub(crate) fn scatter_add(
                 done
             }};
         }
-        return sums!(kernel.dtype, lines);
+        return sums!(dtype, lines);
     }
-    let picks = Picks::read(OP, bound.inputs[1], kernel.index_dtype, &kernel.index, axis, shape[axis])?;
+    let picks = Picks::read(OP, bound.inputs[1], index.dtype, &index.layout, axis, shape[axis])?;
     let lead = picks.lead.len();
     let (off_axis, along) = (picks.off_axis(&plain, axis), plain[axis]);
-    let (src_lead, src_within) = kernel.src.strides().split_at(lead);
+    let (src_lead, src_within) = source.layout.strides().split_at(lead);
     let length: usize = picks.block.iter().product();
     let runs = is_run(&picks.block, src_within) && is_run(&picks.block, &plain[lead..]);
     macro_rules! go {
         ($t:ty, $sum:ty, $add:expr) => {{
             // SAFETY: both layouts were checked, and the output lies apart.
-            unsafe { copy_base(isa, kernel, base, out) };
+            unsafe { copy_base(isa, base_operand, base, out) };
             let sums = Sums::open(out, shape.numel());
             let to_sums = sums.memory;
             // Every pick in order of position, so that repeated indices add up the same way each time; a thread has some
@@ -415,7 +399,7 @@ pub(crate) fn scatter_add(
                     // SAFETY: as in `gather`, for the output and the source.
                     unsafe {
                         let to = to_sums.at::<$sum>(0).offset(to.offset + number as isize * along);
-                        let from = src.at::<$t>(kernel.src.offset()).offset(from.offset).cast_const();
+                        let from = src.at::<$t>(source.layout.offset()).offset(from.offset).cast_const();
                         if runs {
                             for j in start..end {
                                 to.add(j).write($add(to.add(j).read(), from.add(j).read()));
@@ -441,7 +425,7 @@ pub(crate) fn scatter_add(
             sums.close(out);
         }};
     }
-    sums!(kernel.dtype, go);
+    sums!(dtype, go);
     Ok(())
 }
 
@@ -449,20 +433,26 @@ pub(crate) fn scatter_add(
 ///
 /// # Safety
 /// Both lie in the memory given, and the output apart.
-unsafe fn copy_base(isa: Isa, kernel: &ScatterAddKernel, base: Memory, out: Memory) {
-    let (shape, strides) = (kernel.base.shape(), kernel.base.strides());
+unsafe fn copy_base(isa: Isa, operand: &Operand, base: Memory, out: Memory) {
+    let Operand { dtype, layout } = operand;
+    let (shape, strides) = (layout.shape(), layout.strides());
     let plain = shape.contiguous_strides();
     macro_rules! go {
         ($t:ty) => {{
-            let from = base.at::<$t>(kernel.base.offset()).cast_const();
+            let from = base.at::<$t>(layout.offset()).cast_const();
             // SAFETY: the caller's promise.
             unsafe { strided::copy::<$t>(isa, shape, from, strides, out.at::<$t>(0), &plain) }
         }};
     }
-    match kernel.dtype.size() {
+    match dtype.size() {
         1 => go!(u8),
         2 => go!(u16),
         4 => go!(u32),
         _ => go!(u64),
     }
+}
+
+/// The error of a kernel with other operands than its body has.
+fn malformed(op: &'static str) -> Error {
+    Error::invalid(op, "the kernel has other operands than its body")
 }

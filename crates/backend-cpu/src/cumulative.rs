@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use half::slice::HalfFloatSliceExt;
 use tensor_core::{
-    CumulativeOp, DType, Error, ErrorKind, Launch, Layout, Result, bf16, f16, kernel::CumulativeKernel,
+    CumulativeOp, DType, Error, ErrorKind, Launch, Layout, Result, bf16, f16, kernel::Operand,
 };
 
 use crate::{
@@ -24,53 +24,53 @@ const WIDE: usize = 256;
 /// Rows taken together: enough chains to hide the latency of an addition.
 const ROWS: usize = 8;
 
-pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, kernel: &CumulativeKernel, launch: &Launch<'_>) -> Result<()> {
-    let op = kernel.op.name();
-    let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
-    bound.require(op, 1, 1)?;
-    bound.require_apart(op)?;
+pub(crate) fn run(
+    isa: Isa,
+    pool: &Arc<Pool>,
+    (op, axis, reverse): (CumulativeOp, usize, bool),
+    launch: &Launch<'_>,
+) -> Result<()> {
+    let bound = Bound::of_launch(pool, launch)?;
     let (input, out) = (bound.inputs[0], bound.outputs[0]);
-    input.require(op, kernel.dtype, kernel.input.span().1)?;
-    let shape = kernel.input.shape();
-    out.require(op, if kernel.op.is_arg() { DType::I32 } else { kernel.dtype }, shape.numel())?;
+    let (shape, operand) = (&launch.kernel.space, &launch.kernel.operands[0]);
+    let dtype = operand.dtype;
     if shape.numel() == 0 {
         return Ok(());
     }
-    let work = match (kernel.dtype, kernel.op) {
-        (DType::F64 | DType::F32 | DType::I64, _) => kernel.dtype,
+    let work = match (dtype, op) {
+        (DType::F64 | DType::F32 | DType::I64, _) => dtype,
         (DType::F16 | DType::BF16, CumulativeOp::LogSumExp) => DType::F64,
         (DType::F16 | DType::BF16, _) => DType::F32,
         (DType::I32 | DType::U32 | DType::U8 | DType::Bool, _) => DType::I64,
     };
-    let lacks = match kernel.op {
-        CumulativeOp::Sum | CumulativeOp::Prod => kernel.dtype == DType::Bool,
-        CumulativeOp::LogSumExp => !kernel.dtype.is_float(),
+    let lacks = match op {
+        CumulativeOp::Sum | CumulativeOp::Prod => dtype == DType::Bool,
+        CumulativeOp::LogSumExp => !dtype.is_float(),
         CumulativeOp::ArgMax | CumulativeOp::ArgMin => false,
     };
     if lacks {
-        return Err(lacking(op, kernel.dtype));
+        return Err(lacking(op.name(), dtype));
     }
-    let (reverse, axis) = (kernel.reverse, kernel.axis);
-    if work == kernel.dtype {
-        compute(kernel, work, Pass { isa, reverse, layout: &kernel.input, axis, input, out });
+    if work == dtype {
+        compute(op, dtype, work, Pass { isa, reverse, layout: &operand.layout, axis, input, out });
         return Ok(());
     }
     // Other dtypes become one of those and come back: they have no loops of their own.
     let numel = shape.numel();
     let (mut wide, layout) = (vec![0u64; numel], Layout::contiguous(shape.clone()));
     let wide = Memory { ptr: wide.as_mut_ptr().cast(), numel, dtype: work };
-    widen(isa, kernel, input, wide);
-    if kernel.op.is_arg() {
-        compute(kernel, work, Pass { isa, reverse, layout: &layout, axis, input: wide, out });
+    widen(isa, operand, input, wide);
+    if op.is_arg() {
+        compute(op, dtype, work, Pass { isa, reverse, layout: &layout, axis, input: wide, out });
         return Ok(());
     }
     let mut results = vec![0u64; numel];
     let results = Memory { ptr: results.as_mut_ptr().cast(), numel, dtype: work };
-    compute(kernel, work, Pass { isa, reverse, layout: &layout, axis, input: wide, out: results });
+    compute(op, dtype, work, Pass { isa, reverse, layout: &layout, axis, input: wide, out: results });
     // SAFETY: both hold so many elements of these dtypes, and each piece writes blocks of its own.
     let some = |at: usize, n: usize, block: *mut u8| unsafe {
-        table::cast(isa, work, kernel.dtype, results.at::<u8>(at), block, n);
-        store(kernel.dtype, block, out.at::<u8>(at), n);
+        table::cast(isa, work, dtype, results.at::<u8>(at), block, n);
+        store(dtype, block, out.at::<u8>(at), n);
     };
     by_blocks(numel, &some);
     Ok(())
@@ -87,14 +87,15 @@ fn by_blocks(numel: usize, f: &(dyn Fn(usize, usize, *mut u8) + Sync)) {
 }
 
 /// Brings the input's elements into `wide`, in row-major order and its dtype.
-fn widen(isa: Isa, kernel: &CumulativeKernel, input: Memory, wide: Memory) {
-    let (shape, dtype, numel) = (kernel.input.shape(), kernel.dtype, wide.numel);
+fn widen(isa: Isa, operand: &Operand, input: Memory, wide: Memory) {
+    let Operand { dtype, layout } = operand;
+    let (shape, dtype, numel) = (layout.shape(), *dtype, wide.numel);
     let mut copy = vec![0u64; (numel * dtype.size()).div_ceil(size_of::<u64>())];
     let copy = Memory { ptr: copy.as_mut_ptr().cast(), numel, dtype };
     macro_rules! go {
         ($t:ty) => {{
-            let from = input.at::<$t>(kernel.input.offset()).cast_const();
-            let (strides, plain) = (kernel.input.strides(), shape.contiguous_strides());
+            let from = input.at::<$t>(layout.offset()).cast_const();
+            let (strides, plain) = (layout.strides(), shape.contiguous_strides());
             // SAFETY: the input's span was checked; the copy has room for all of them.
             unsafe { strided::copy::<$t>(isa, shape, from, strides, copy.at::<$t>(0), &plain) }
         }};
@@ -134,7 +135,7 @@ fn widen(isa: Isa, kernel: &CumulativeKernel, input: Memory, wide: Memory) {
 }
 
 /// Runs the kernel over elements of `work`, one of F64, F32 and I64.
-fn compute(kernel: &CumulativeKernel, work: DType, pass: Pass<'_>) {
+fn compute(op: CumulativeOp, dtype: DType, work: DType, pass: Pass<'_>) {
     let (isa, narrow) = (pass.isa, pass.isa.narrow());
     // The greatest key so far, and where it was last met.
     macro_rules! last_greatest {
@@ -152,15 +153,15 @@ fn compute(kernel: &CumulativeKernel, work: DType, pass: Pass<'_>) {
     }
     macro_rules! index {
         ($t:ty) => {
-            match kernel.op {
+            match op {
                 CumulativeOp::ArgMax => last_greatest!($t, Ordered::key),
                 _ => last_greatest!($t, opposite),
             }
         };
     }
-    let halves = matches!(kernel.dtype, DType::F16 | DType::BF16);
+    let halves = matches!(dtype, DType::F16 | DType::BF16);
     // Sums and products keep a wider state than they store: f64 for f32, f32 for half types.
-    match (kernel.op, work) {
+    match (op, work) {
         (CumulativeOp::Sum, DType::F64) => pass.go(narrow, |x: f64, _| x, |s, x: f64, _| s + x, |s: f64| s),
         (CumulativeOp::Sum, DType::F32) if halves => {
             pass.go(narrow, |x: f32, _| x, |s, x: f32, _| s + x, |s: f32| s)

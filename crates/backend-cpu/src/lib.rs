@@ -45,8 +45,8 @@ mod walk;
 use std::sync::{Arc, OnceLock};
 
 use tensor_core::{
-    Backend, DType, Device, DeviceInfo, DeviceKind, Error, ErrorKind, Kernel, Launch, Limits, MemoryStats,
-    Result, Storage,
+    Backend, DType, Device, DeviceInfo, DeviceKind, Launch, Limits, MemoryStats, Result, Storage,
+    kernel::Body,
 };
 
 pub use crate::threads::{num_threads, set_num_threads};
@@ -166,23 +166,20 @@ impl Backend for CpuBackend {
         if cfg!(debug_assertions) {
             launch.check()?;
         }
-        match launch.kernel {
-            Kernel::Map(kernel) => map::run(self.isa, &self.pool, kernel, launch),
-            Kernel::Reduce(kernel) => reduce::run(self.isa, &self.pool, kernel, launch),
-            Kernel::Rows(kernel) => rows::run(self.isa, &self.pool, kernel, launch),
-            Kernel::MatMul(kernel) => matmul::run(self.isa, &self.pool, kernel, launch),
-            Kernel::Copy(kernel) => views::copy(self.isa, &self.pool, kernel, launch),
-            Kernel::ArgReduce(kernel) => views::arg_reduce(&self.pool, kernel, launch),
-            Kernel::Cumulative(kernel) => cumulative::run(self.isa, &self.pool, kernel, launch),
-            Kernel::ArgSort(kernel) => sort::run(&self.pool, kernel, launch),
-            Kernel::Gather(kernel) => by_index::gather(&self.pool, kernel, launch),
-            Kernel::ScatterAdd(kernel) => by_index::scatter_add(self.isa, &self.pool, kernel, launch),
-            other => Err(Error::new(ErrorKind::Unsupported {
-                op: other.name(),
-                device: "cpu".into(),
-                dtype: other.outputs().first().map_or(DType::F32, |o| o.1),
-                hint: "this version of the cpu backend does not know the kernel; update it".into(),
-            })),
+        let (isa, pool) = (self.isa, &self.pool);
+        match &launch.kernel.body {
+            Body::Map(program) => map::run(isa, pool, program, launch),
+            Body::Reduce { op, program } => reduce::run(isa, pool, *op, program, launch),
+            Body::Rows { row_axes, program } => rows::run(isa, pool, *row_axes, program, launch),
+            Body::Contract => matmul::run(isa, pool, launch),
+            Body::Copy { fill, regions } => views::copy(isa, pool, *fill, regions, launch),
+            Body::ArgReduce { op, axis } => views::arg_reduce(pool, *op, *axis, launch),
+            Body::Cumulative { op, axis, reverse } => {
+                cumulative::run(isa, pool, (*op, *axis, *reverse), launch)
+            }
+            Body::ArgSort { axis, descending } => sort::run(pool, *axis, *descending, launch),
+            Body::Gather { axis } => by_index::gather(pool, *axis, launch),
+            Body::ScatterAdd { axis } => by_index::scatter_add(isa, pool, *axis, launch),
         }
     }
 

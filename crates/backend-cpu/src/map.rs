@@ -3,7 +3,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use tensor_core::{Error, Launch, Result, kernel::MapKernel};
+use tensor_core::{Error, Launch, Result, kernel::Program};
 
 use crate::{
     buffer::{Bound, Memory},
@@ -48,8 +48,9 @@ pub(crate) fn check_inputs(
         .try_for_each(|(access, memory)| memory.require(op, access.dtype, access.end))
 }
 
-pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, kernel: &MapKernel, launch: &Launch<'_>) -> Result<()> {
-    let program = lowered(launch, || lower(&kernel.program, &kernel.shape, &kernel.inputs))?;
+pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, program: &Program, launch: &Launch<'_>) -> Result<()> {
+    let kernel = launch.kernel;
+    let program = lowered(launch, || lower(program, &kernel.space, &kernel.layouts()))?;
     let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
     check_inputs("map", program, &bound.inputs, launch.scalars.len())?;
     bound.require("map", program.inputs.len(), program.outputs.len())?;

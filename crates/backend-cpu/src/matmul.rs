@@ -1,18 +1,22 @@
-//! Matrix products: of floats in [tiles](crate::tile), which threads share by rectangles of the result; plain loops for integers.
-//! Operands are read in place by their strides.
+//! Contractions: matrix products, and everything that is one over lists of axes. Floats are multiplied in [tiles](crate::tile), which
+//! threads share by rectangles of the result; integers in plain loops. Operands are read in place by their strides.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
 
 use half::slice::HalfFloatSliceExt;
-use tensor_core::{DType, Launch, Layout, Result, bf16, f16, kernel::MatMulKernel};
+use tensor_core::{
+    DType, Error, ErrorKind, Launch, Layout, Result, bf16,
+    contraction::{Contraction, Loop, Loops, count},
+    f16,
+};
 
 use crate::{
     buffer::{Bound, Memory},
     gemv::{self, Matrix},
     isa::Isa,
     pool::Pool,
-    product::{Product, WIDEST},
+    product::{Product, Steps, Strided, WIDEST},
     threads::{self, part},
     tile::Tiled,
 };
@@ -26,39 +30,114 @@ const CONVERTED: usize = 1 << 16;
 /// Rectangles begin at multiples of these rows, a tile's, and of [`WIDEST`] columns.
 const ROWS: usize = 8;
 
-pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, kernel: &MatMulKernel, launch: &Launch<'_>) -> Result<()> {
-    const OP: &str = "matmul";
-    let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
-    bound.require(OP, 2, 1)?;
-    bound.require_apart(OP)?;
-    let (lhs, rhs, out) = (bound.inputs[0], bound.inputs[1], bound.outputs[0]);
-    lhs.require(OP, kernel.dtype, kernel.lhs.span().1)?;
-    rhs.require(OP, kernel.dtype, kernel.rhs.span().1)?;
-    let batches = kernel.batch.numel();
-    out.require(OP, kernel.dtype, batches * kernel.m * kernel.n)?;
-    if batches * kernel.m * kernel.n == 0 {
+/// A contraction as a batch of matrix products.
+struct Matrices {
+    /// Whether the kernel's second operand is the left one.
+    swapped: bool,
+    batch: Loops,
+    batches: usize,
+    m: usize,
+    n: usize,
+    k: usize,
+    /// The left operand's rows and terms, the right one's terms and columns.
+    lhs: [Distances; 2],
+    rhs: [Distances; 2],
+}
+
+/// [`Steps`] that are owned.
+enum Distances {
+    Even(isize),
+    Table(Vec<isize>),
+}
+
+impl Distances {
+    fn of(loops: &[Loop], stride: impl Fn(&Loop) -> isize) -> Distances {
+        match loops {
+            [] => Distances::Even(0),
+            [one] => Distances::Even(stride(one)),
+            several => Distances::Table((0..count(several)).map(|i| offset(several, i, &stride)).collect()),
+        }
+    }
+
+    fn steps(&self) -> Steps<'_> {
+        match self {
+            Distances::Even(step) => Steps::Even(*step),
+            Distances::Table(table) => Steps::Table(table),
+        }
+    }
+}
+
+/// The distance of flat position `i` of a list of axes.
+fn offset(loops: &[Loop], mut i: usize, stride: impl Fn(&Loop) -> isize) -> isize {
+    let mut at = 0;
+    for axis in loops.iter().rev() {
+        at += (i % axis.size) as isize * stride(axis);
+        i /= axis.size;
+    }
+    at
+}
+
+impl Matrices {
+    fn of(contraction: Contraction) -> Matrices {
+        let Contraction { swapped, batch, m, n, k } = contraction;
+        Matrices {
+            swapped,
+            batches: count(&batch),
+            batch,
+            m: count(&m),
+            n: count(&n),
+            k: count(&k),
+            lhs: [Distances::of(&m, |axis| axis.lhs), Distances::of(&k, |axis| axis.lhs)],
+            rhs: [Distances::of(&k, |axis| axis.rhs), Distances::of(&n, |axis| axis.rhs)],
+        }
+    }
+}
+
+/// Where an operand's first element lies: a buffer, and a place in it.
+#[derive(Clone, Copy)]
+struct Source<'a> {
+    memory: Memory,
+    layout: &'a Layout,
+}
+
+pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, launch: &Launch<'_>) -> Result<()> {
+    let kernel = launch.kernel;
+    let malformed = || Error::invalid("matmul", "the kernel is no contraction of two operands");
+    let bound = Bound::of_launch(pool, launch)?;
+    let (out, numel) = (bound.outputs[0], kernel.outputs[0].shape.numel());
+    let dtype = kernel.outputs[0].dtype;
+    if numel == 0 {
         return Ok(());
     }
-    if kernel.k == 0 {
+    if kernel.space.contains(&0) {
         // Sums of nothing, whose bits are 0 in every dtype. Where an operand without elements lies means nothing.
         // SAFETY: the output was checked to hold so many elements.
-        unsafe { out.at::<u8>(0).write_bytes(0, batches * kernel.m * kernel.n * kernel.dtype.size()) };
+        unsafe { out.at::<u8>(0).write_bytes(0, numel * dtype.size()) };
         return Ok(());
     }
-    match kernel.dtype {
-        DType::F32 => float::<f32>(isa, kernel, lhs, rhs, out),
-        DType::F64 => float::<f64>(isa, kernel, lhs, rhs, out),
-        DType::F16 => half::<f16>(isa, kernel, lhs, rhs, out),
-        DType::BF16 => half::<bf16>(isa, kernel, lhs, rhs, out),
-        DType::I64 => integer::<i64>(kernel, lhs, rhs, out, |s, a, b| s.wrapping_add(a.wrapping_mul(b))),
-        DType::I32 => integer::<i32>(kernel, lhs, rhs, out, |s, a, b| s.wrapping_add(a.wrapping_mul(b))),
-        DType::U32 => integer::<u32>(kernel, lhs, rhs, out, |s, a, b| s.wrapping_add(a.wrapping_mul(b))),
-        DType::U8 => integer::<u8>(kernel, lhs, rhs, out, |s, a, b| s.wrapping_add(a.wrapping_mul(b))),
+    let matrices = launch
+        .compiled
+        .get_or_try(|| Contraction::of(kernel).map(Matrices::of).ok_or_else(malformed))?
+        .ok_or_else(|| Error::invalid("launch", "the kernel was compiled by another backend"))?;
+    let operand = |k: usize| Source { memory: bound.inputs[k], layout: &kernel.operands[k].layout };
+    let (lhs, rhs) = match matrices.swapped {
+        false => (operand(0), operand(1)),
+        true => (operand(1), operand(0)),
+    };
+    match dtype {
+        DType::F32 => float::<f32>(isa, matrices, lhs, rhs, out),
+        DType::F64 => float::<f64>(isa, matrices, lhs, rhs, out),
+        DType::F16 => half::<f16>(isa, matrices, lhs, rhs, out, numel),
+        DType::BF16 => half::<bf16>(isa, matrices, lhs, rhs, out, numel),
+        DType::I64 => integer::<i64>(matrices, lhs, rhs, out, |s, a, b| s.wrapping_add(a.wrapping_mul(b))),
+        DType::I32 => integer::<i32>(matrices, lhs, rhs, out, |s, a, b| s.wrapping_add(a.wrapping_mul(b))),
+        DType::U32 => integer::<u32>(matrices, lhs, rhs, out, |s, a, b| s.wrapping_add(a.wrapping_mul(b))),
+        DType::U8 => integer::<u8>(matrices, lhs, rhs, out, |s, a, b| s.wrapping_add(a.wrapping_mul(b))),
         DType::Bool => {
-            return Err(tensor_core::Error::new(tensor_core::ErrorKind::Unsupported {
-                op: OP,
+            return Err(Error::new(ErrorKind::Unsupported {
+                op: "matmul",
                 device: "cpu".into(),
-                dtype: kernel.dtype,
+                dtype,
                 hint: "cast with .to_dtype(DType::F32)".into(),
             }));
         }
@@ -66,69 +145,74 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, kernel: &MatMulKernel, launch: &La
     Ok(())
 }
 
-/// The first element of matrix `b` of a batch, as a distance in elements.
-fn start(layout: &Layout, batch: &[usize], mut b: usize) -> isize {
-    let mut at = layout.offset() as isize;
-    for (&d, &s) in batch.iter().zip(layout.strides()).rev() {
-        at += (b % d) as isize * s;
-        b /= d;
+/// Product `b` of a batch.
+///
+/// # Safety
+/// The operands' layouts and the output's size were checked against their buffers.
+unsafe fn product<'a, T>(
+    of: &'a Matrices,
+    lhs: Source<'_>,
+    rhs: Source<'_>,
+    out: Memory,
+    b: usize,
+) -> Product<'a, T> {
+    let first = |from: Source<'_>, stride: fn(&Loop) -> isize| {
+        let start = from.memory.at::<T>(0).cast_const();
+        start.wrapping_offset(from.layout.offset() as isize + offset(&of.batch, b, stride))
+    };
+    let ([row, left_term], [right_term, column]) = (&of.lhs, &of.rhs);
+    Product {
+        n: of.n,
+        k: of.k,
+        a: Strided { at: first(lhs, |axis| axis.lhs), row: row.steps(), column: left_term.steps() },
+        b: Strided { at: first(rhs, |axis| axis.rhs), row: right_term.steps(), column: column.steps() },
+        to: out.at::<T>(0).wrapping_offset(offset(&of.batch, b, |axis| axis.out)),
     }
-    at
-}
-
-/// Row and column strides.
-fn strides(layout: &Layout) -> (isize, isize) {
-    let s = layout.strides();
-    (s[s.len() - 2], s[s.len() - 1])
 }
 
 /// How a product of floats is computed.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Form {
-    /// The left operand, a row, times the right one.
-    Row,
-    /// The left operand times the right one, a column.
-    Column,
+enum Form<T> {
+    /// The left operand, a row whose elements are so far apart, times the right one.
+    Row(isize, Matrix<T>),
+    /// The left operand, transposed, times the right one, a column whose elements are so far apart.
+    Column(isize, Matrix<T>),
     /// Both are matrices, or the one that is has no axis of unit stride.
     Tiles,
 }
 
-fn float<T: Tiled>(isa: Isa, kernel: &MatMulKernel, lhs: Memory, rhs: Memory, out: Memory) {
-    let (m, n, k) = (kernel.m, kernel.n, kernel.k);
-    let ((lr, lc), (rr, rc)) = (strides(&kernel.lhs), strides(&kernel.rhs));
-    let product = |b: usize| {
-        // SAFETY: the launch checked that both layouts and the output stay within their buffers.
-        unsafe {
-            let a = lhs.at::<T>(0).offset(start(&kernel.lhs, &kernel.batch, b)).cast_const();
-            let right = rhs.at::<T>(0).offset(start(&kernel.rhs, &kernel.batch, b)).cast_const();
-            Product {
-                n,
-                k,
-                a: Matrix { at: a, row: lr, column: lc },
-                b: Matrix { at: right, row: rr, column: rc },
-                to: out.at::<T>(b * m * n),
-            }
+impl<T> Form<T> {
+    /// A product with one row or one column is a vector times a matrix, whose own strides decide whether `gemv` can walk it.
+    fn of(m: usize, product: &Product<'_, T>) -> Form<T> {
+        let (a, b) = (&product.a, &product.b);
+        let walks = |matrix: &Matrix<T>| matrix.row == 1 || matrix.column == 1;
+        if m == 1
+            && let (Some(step), Some(matrix)) = (a.column.even(), b.matrix().filter(walks))
+        {
+            return Form::Row(step, matrix);
         }
-    };
-    let batches = kernel.batch.numel();
-    // A product with one row or one column is a vector times a matrix, whose own strides decide whether `gemv` can walk it.
-    let form = if m == 1 && (rr == 1 || rc == 1) {
-        Form::Row
-    } else if n == 1 && (lr == 1 || lc == 1) {
-        Form::Column
-    } else {
+        if product.n == 1
+            && let (Some(step), Some(matrix)) = (b.row.even(), a.matrix().filter(walks))
+        {
+            return Form::Column(step, Matrix { at: matrix.at, row: matrix.column, column: matrix.row });
+        }
         Form::Tiles
-    };
+    }
+}
+
+fn float<T: Tiled>(isa: Isa, of: &Matrices, lhs: Source<'_>, rhs: Source<'_>, out: Memory) {
+    let (m, n, k, batches) = (of.m, of.n, of.k, of.batches);
+    // SAFETY: `run` checked both layouts and the output against their buffers.
+    let product = |b: usize| unsafe { product::<T>(of, lhs, rhs, out, b) };
     let alone = |b: usize| {
         let p = product(b);
-        // SAFETY: the launch checked that the operands and the output lie apart; `form` was chosen by the matrix's strides.
+        // SAFETY: the launch checked that the operands and the output lie apart; the form was chosen by the matrix's strides.
         unsafe {
-            let (x, stride, matrix) = match form {
+            let (x, step, matrix) = match Form::of(m, &p) {
                 Form::Tiles => return p.run(isa, 0..m, 0..n),
-                Form::Row => (p.a.at, lc, p.b),
-                Form::Column => (p.b.at, rr, Matrix { at: p.a.at, row: lc, column: lr }),
+                Form::Row(step, matrix) => (p.a.at, step, matrix),
+                Form::Column(step, matrix) => (p.b.at, step, matrix),
             };
-            gemv::run(isa, x, stride, k, matrix, std::slice::from_raw_parts_mut(p.to, m * n));
+            gemv::run(isa, x, step, k, matrix, std::slice::from_raw_parts_mut(p.to, m * n));
         }
     };
     let available = threads::available();
@@ -139,7 +223,7 @@ fn float<T: Tiled>(isa: Isa, kernel: &MatMulKernel, lhs: Memory, rhs: Memory, ou
         threads::share(batches.div_ceil(piece), |i| {
             (i * piece..batches.min((i + 1) * piece)).for_each(alone)
         });
-    } else if form != Form::Tiles {
+    } else if !matches!(Form::of(m, &product(0)), Form::Tiles) {
         // A vector times a matrix shares its work itself.
         (0..batches).for_each(alone);
     } else {
@@ -182,23 +266,30 @@ fn grid(
 }
 
 /// Half types: widened to f32, multiplied, rounded once.
-fn half<H: Copy + Send + Sync>(isa: Isa, kernel: &MatMulKernel, lhs: Memory, rhs: Memory, out: Memory)
-where
+fn half<H: Copy + Send + Sync>(
+    isa: Isa,
+    of: &Matrices,
+    lhs: Source<'_>,
+    rhs: Source<'_>,
+    out: Memory,
+    numel: usize,
+) where
     [H]: HalfFloatSliceExt,
 {
-    let spread = |memory: Memory, layout: &Layout| -> Vec<f32> {
+    let spread = |from: Source<'_>| -> Vec<f32> {
         // SAFETY: the launch checked the layout's span.
-        let halves = unsafe { std::slice::from_raw_parts(memory.at::<H>(0), layout.span().1) };
+        let halves = unsafe { std::slice::from_raw_parts(from.memory.at::<H>(0), from.layout.span().1) };
         let mut wide = vec![0f32; halves.len()];
         threads::share_chunks(&mut wide, CONVERTED, |i, wide| {
             halves[i * CONVERTED..][..wide.len()].convert_to_f32_slice(wide);
         });
         wide
     };
-    let (mut a, mut b) = (spread(lhs, &kernel.lhs), spread(rhs, &kernel.rhs));
-    let mut c = vec![0f32; kernel.batch.numel() * kernel.m * kernel.n];
+    let (mut a, mut b) = (spread(lhs), spread(rhs));
+    let mut c = vec![0f32; numel];
     let memory = |v: &mut Vec<f32>| Memory { ptr: v.as_mut_ptr().cast(), numel: v.len(), dtype: DType::F32 };
-    float::<f32>(isa, kernel, memory(&mut a), memory(&mut b), memory(&mut c));
+    let (left, right) = (Source { memory: memory(&mut a), ..lhs }, Source { memory: memory(&mut b), ..rhs });
+    float::<f32>(isa, of, left, right, memory(&mut c));
     // SAFETY: the launch checked the output's size, and that it lies apart.
     let halves = unsafe { std::slice::from_raw_parts_mut(out.at::<H>(0), c.len()) };
     threads::share_chunks(halves, CONVERTED, |i, halves| {
@@ -207,31 +298,29 @@ where
 }
 
 fn integer<T: Copy + Default + Send + Sync>(
-    kernel: &MatMulKernel,
-    lhs: Memory,
-    rhs: Memory,
+    of: &Matrices,
+    lhs: Source<'_>,
+    rhs: Source<'_>,
     out: Memory,
     step: impl Fn(T, T, T) -> T + Send + Sync,
 ) {
-    let ((lr, lc), (rr, rc)) = (strides(&kernel.lhs), strides(&kernel.rhs));
     let row = |at: usize| {
-        let (b, i) = (at / kernel.m, at % kernel.m);
-        let a = start(&kernel.lhs, &kernel.batch, b) + i as isize * lr;
-        let r = start(&kernel.rhs, &kernel.batch, b);
-        let mut sums = vec![T::default(); kernel.n];
-        // SAFETY: the launch checked that both layouts and the output stay within their buffers.
+        // SAFETY: `run` checked both layouts and the output against their buffers; each row is written by one thread.
         unsafe {
-            for x in 0..kernel.k as isize {
-                let left = lhs.at::<T>(0).offset(a + x * lc).read();
+            let (b, i) = (at / of.m, at % of.m);
+            let p = product::<T>(of, lhs, rhs, out, b);
+            let mut sums = vec![T::default(); of.n];
+            for x in 0..of.k {
+                let left = p.a.element(i, x).read();
                 for (j, sum) in sums.iter_mut().enumerate() {
-                    *sum = step(*sum, left, rhs.at::<T>(0).offset(r + x * rr + j as isize * rc).read());
+                    *sum = step(*sum, left, p.b.element(x, j).read());
                 }
             }
-            std::ptr::copy_nonoverlapping(sums.as_ptr(), out.at::<T>(at * kernel.n), kernel.n);
+            std::ptr::copy_nonoverlapping(sums.as_ptr(), p.to.add(i * of.n), of.n);
         }
     };
-    let rows = kernel.batch.numel() * kernel.m;
-    if rows * kernel.n * kernel.k < SERIAL || threads::available() == 1 {
+    let rows = of.batches * of.m;
+    if rows * of.n * of.k < SERIAL || threads::available() == 1 {
         (0..rows).for_each(row);
     } else {
         threads::share(rows, row);

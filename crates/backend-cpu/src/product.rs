@@ -31,20 +31,70 @@ pub(crate) const WIDEST: usize = 16;
 /// Panels for which a few rows of a left operand are copied that lies along its columns.
 const MANY_PANELS: usize = 4;
 
+/// How far positions along rows, columns or terms lie from the first, in elements.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Steps<'a> {
+    /// Each as far from the one before.
+    Even(isize),
+    /// One by one: those of several axes, such as the windows of a convolution.
+    Table(&'a [isize]),
+}
+
+impl Steps<'_> {
+    pub(crate) fn at(self, i: usize) -> isize {
+        match self {
+            Steps::Even(step) => i as isize * step,
+            Steps::Table(table) => table[i],
+        }
+    }
+
+    /// The distance of neighbours, where it is always the same.
+    pub(crate) fn even(self) -> Option<isize> {
+        match self {
+            Steps::Even(step) => Some(step),
+            Steps::Table(_) => None,
+        }
+    }
+
+    fn is_unit(self) -> bool {
+        self.even() == Some(1)
+    }
+}
+
+/// An operand as a matrix: element `[i][j]` lies at `row.at(i) + column.at(j)`.
+#[derive(Clone, Copy)]
+pub(crate) struct Strided<'a, T> {
+    pub(crate) at: *const T,
+    pub(crate) row: Steps<'a>,
+    pub(crate) column: Steps<'a>,
+}
+
+impl<T> Strided<'_, T> {
+    pub(crate) fn element(&self, i: usize, j: usize) -> *const T {
+        self.at.wrapping_offset(self.row.at(i) + self.column.at(j))
+    }
+
+    /// The same, where both axes have even steps.
+    pub(crate) fn matrix(&self) -> Option<Matrix<T>> {
+        let (row, column) = (self.row.even()?, self.column.even()?);
+        Some(Matrix { at: self.at, row, column })
+    }
+}
+
 /// The operands and the result of matrices with `k` terms an element; the result's rows are contiguous, `n` apart.
 #[derive(Clone, Copy)]
-pub(crate) struct Product<T> {
+pub(crate) struct Product<'a, T> {
     pub(crate) n: usize,
     pub(crate) k: usize,
-    pub(crate) a: Matrix<T>,
-    pub(crate) b: Matrix<T>,
+    pub(crate) a: Strided<'a, T>,
+    pub(crate) b: Strided<'a, T>,
     pub(crate) to: *mut T,
 }
 
 // SAFETY: places in memory; `run` says what must hold of them, and whoever calls it on several threads gives each its own elements.
-unsafe impl<T: Sync> Send for Product<T> {}
+unsafe impl<T: Sync> Send for Product<'_, T> {}
 // SAFETY: as above.
-unsafe impl<T: Sync> Sync for Product<T> {}
+unsafe impl<T: Sync> Sync for Product<'_, T> {}
 
 /// A cache line, so that what is copied begins at one.
 #[derive(Clone, Copy)]
@@ -124,19 +174,20 @@ fn run<T>(k: usize, i: usize) -> Range<usize> {
     threads::part(k, 16, runs::<T>(k), i)
 }
 
-impl<T: Tiled> Product<T> {
+impl<T: Tiled> Product<'_, T> {
     /// Whether the right operand is read where it lies when so many rows are formed.
     fn reads_in_place(&self, rows: usize) -> bool {
-        let near = self.b.row.unsigned_abs() * size_of::<T>() <= NEAR;
-        self.b.column == 1 && (rows <= FEW_ROWS || near && rows <= SOME_ROWS)
+        let Some(row) = self.b.row.even() else { return false };
+        let near = row.unsigned_abs() * size_of::<T>() <= NEAR;
+        self.b.column.is_unit() && (rows <= FEW_ROWS || near && rows <= SOME_ROWS)
     }
 
     /// Roughly what it takes to form so many rows and columns, in products of a row with a register of columns.
     pub(crate) fn cost(&self, rows: usize, columns: usize) -> usize {
-        let copies = match (self.reads_in_place(rows), self.b.column) {
+        let copies = match (self.reads_in_place(rows), self.b.column.is_unit()) {
             (true, _) => 0,
-            (false, 1) => 8,
-            _ => 16,
+            (false, true) => 8,
+            (false, false) => 16,
         };
         // A row is read once, which counts for little.
         columns.div_ceil(WIDEST) * (rows + copies) + rows / 4
@@ -161,7 +212,12 @@ impl<T: Tiled> Product<T> {
             true => REGISTERS * tiles.width * usize::from(!columns.len().is_multiple_of(tiles.width)),
             false => panels.count().div_ceil(groups) * REGISTERS * tiles.width,
         };
-        let lies = self.a.column == 1 || (self.a.row == 1 && panels.count() < MANY_PANELS);
+        let lies = match (self.a.row, self.a.column) {
+            (Steps::Even(row), Steps::Even(column)) => {
+                column == 1 || (row == 1 && panels.count() < MANY_PANELS)
+            }
+            _ => false,
+        };
         let copied_rows = if lies { 0 } else { ROWS };
         let part = Part { product: self, isa, tiles, rows, columns, panels, in_place, copied_rows };
         with_copies::<T, _>((panel_columns + copied_rows) * longest, |copies| {
@@ -178,7 +234,7 @@ impl<T: Tiled> Product<T> {
 
 /// A rectangle of a product, and how it is formed.
 struct Part<'a, T: Tiled> {
-    product: &'a Product<T>,
+    product: &'a Product<'a, T>,
     isa: Isa,
     tiles: Tiles<T>,
     rows: Range<usize>,
@@ -220,13 +276,16 @@ impl<T: Tiled> Part<'_, T> {
         for i in 0..parts {
             let rows = threads::part(self.rows.len(), 1, parts, i);
             let (first_row, height) = (self.rows.start + rows.start, rows.len());
-            let mut a = Matrix { at: p.a.element(first_row, terms.start), ..p.a };
-            if self.copied_rows > 0 {
-                // SAFETY: the caller's promise; a tile has no more rows than there is room for.
-                unsafe { self.copy_rows(terms.len(), height, a, row_copies) };
-                a = Matrix { at: row_copies, row: 1, column: height as isize };
-            }
-            let along = a.column == 1;
+            let lies = p.a.matrix().filter(|_| self.copied_rows == 0);
+            let a = match lies {
+                Some(a) => Matrix { at: a.element(first_row, terms.start), ..a },
+                None => {
+                    // SAFETY: the caller's promise; a tile has no more rows than there is room for.
+                    unsafe { self.copy_rows(terms, first_row..first_row + height, row_copies) };
+                    Matrix { at: row_copies.cast_const(), row: 1, column: height as isize }
+                }
+            };
+            let along = a.column == 1 && lies.is_some();
             let mut next = copies.cast_const();
             for panel in group.clone() {
                 let ahead = first_row + height..self.rows.end.min(first_row + 2 * height);
@@ -234,7 +293,7 @@ impl<T: Tiled> Part<'_, T> {
                 let place = self.place(panel);
                 let (b, b_term) = match place.copied {
                     true => (next, place.width as isize),
-                    false => (p.b.element(terms.start, place.first), p.b.row),
+                    false => (p.b.element(terms.start, place.first), p.b.row.even().unwrap_or_default()),
                 };
                 if place.copied {
                     next = next.wrapping_add(place.width * terms.len());
@@ -268,7 +327,7 @@ impl<T: Tiled> Part<'_, T> {
     /// Asks for a `part` of `parts` of the next rows of the left operand.
     fn prefetch(&self, terms: &Range<usize>, rows: Range<usize>, part: usize, parts: usize) {
         let a = self.product.a;
-        if a.column != 1 || parts < MANY_PANELS {
+        if !a.column.is_unit() || parts < MANY_PANELS {
             return;
         }
         let lines = (terms.len() * size_of::<T>()).div_ceil(size_of::<Line>());
@@ -287,11 +346,11 @@ impl<T: Tiled> Part<'_, T> {
     /// `to` has room for them.
     unsafe fn copy_panel(&self, terms: &Range<usize>, place: &Place, to: *mut T) {
         let (b, &Place { first, columns, registers, width, .. }) = (self.product.b, place);
-        let from = b.element(terms.start, first);
         // SAFETY: the caller's promise, and that of `Product::run`.
         unsafe {
-            if b.column == 1 && columns == width {
-                return self.tiles.copy(registers, terms.len(), from, b.row, to);
+            let even = b.matrix().map(|b| Matrix { at: b.element(terms.start, first), ..b });
+            if let Some(b) = even.filter(|b| b.column == 1 && columns == width) {
+                return self.tiles.copy(registers, terms.len(), b.at, b.row, to);
             }
             if columns < width {
                 for i in 0..terms.len() {
@@ -299,8 +358,26 @@ impl<T: Tiled> Part<'_, T> {
                         .fill(T::ZERO);
                 }
             }
-            let (from_strides, to_strides) = ([b.row, b.column], [width as isize, 1]);
-            strided::block(self.isa, [terms.len(), columns], from, from_strides, to, to_strides);
+            if let Some(b) = even {
+                let (from_strides, to_strides) = ([b.row, b.column], [width as isize, 1]);
+                return strided::block(self.isa, [terms.len(), columns], b.at, from_strides, to, to_strides);
+            }
+            // Neighbouring columns mostly lie side by side.
+            let offset = |j: usize| b.column.at(first + j);
+            let mut start = 0;
+            while start < columns {
+                let mut end = start + 1;
+                while end < columns && offset(end) == offset(end - 1) + 1 {
+                    end += 1;
+                }
+                for (i, term) in terms.clone().enumerate() {
+                    let (from, to) = (b.element(term, first + start), to.add(i * width + start));
+                    for j in 0..end - start {
+                        to.add(j).write(from.add(j).read());
+                    }
+                }
+                start = end;
+            }
         }
     }
 
@@ -308,9 +385,20 @@ impl<T: Tiled> Part<'_, T> {
     ///
     /// # Safety
     /// `to` has room for them.
-    unsafe fn copy_rows(&self, terms: usize, rows: usize, a: Matrix<T>, to: *mut T) {
+    unsafe fn copy_rows(&self, terms: &Range<usize>, rows: Range<usize>, to: *mut T) {
+        let a = self.product.a;
         // SAFETY: the caller's promise, and that of `Product::run`.
         unsafe {
+            let Some(a) = a.matrix() else {
+                for (r, row) in rows.clone().enumerate() {
+                    for (i, term) in terms.clone().enumerate() {
+                        to.add(i * rows.len() + r).write(a.element(row, term).read());
+                    }
+                }
+                return;
+            };
+            let a = Matrix { at: a.element(rows.start, terms.start), ..a };
+            let (terms, rows) = (terms.len(), rows.len());
             if a.row != 1 {
                 let to_strides = [rows as isize, 1];
                 return strided::block(self.isa, [terms, rows], a.at, [a.column, a.row], to, to_strides);
@@ -375,6 +463,10 @@ mod tests {
         }
     }
 
+    fn operand<T>(at: &[T], row: isize, column: isize) -> Strided<'_, T> {
+        Strided { at: at.as_ptr(), row: Steps::Even(row), column: Steps::Even(column) }
+    }
+
     fn check<T: Tiled + Into<f64> + PartialEq + std::fmt::Debug>(
         number: impl Fn(f64) -> T + Copy,
         epsilon: f64,
@@ -401,8 +493,8 @@ mod tests {
                     let product = Product {
                         n,
                         k,
-                        a: Matrix { at: a[a0.min(a.len())..].as_ptr(), row: ar, column: ac },
-                        b: Matrix { at: b[b0.min(b.len())..].as_ptr(), row: br, column: bc },
+                        a: operand(&a[a0.min(a.len())..], ar, ac),
+                        b: operand(&b[b0.min(b.len())..], br, bc),
                         to: c.as_mut_ptr(),
                     };
                     // SAFETY: all elements lie in the vectors.

@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tensor_core::{DType, Launch, Layout, ReduceOp, Result, bf16, f16, kernel::ReduceKernel};
+use tensor_core::{DType, Kernel, Launch, Layout, ReduceOp, Result, bf16, f16, kernel::Program};
 
 use crate::{
     buffer::{Bound, Memory},
@@ -49,9 +49,9 @@ struct Reduction {
     by_columns: bool,
 }
 
-fn prepare(kernel: &ReduceKernel) -> Reduction {
-    let shape = &kernel.shape;
-    let reduced = |axis: &usize| kernel.axes.contains(axis);
+fn prepare(kernel: &Kernel, program: &Program) -> Reduction {
+    let (shape, axes) = (&kernel.space, kernel.reduced_axes());
+    let reduced = |axis: &usize| axes.contains(axis);
     let count: usize = (0..shape.rank()).filter(reduced).map(|a| shape[a]).product();
     // The kept axes after the last reduced one of more than one element.
     let tail =
@@ -66,11 +66,11 @@ fn prepare(kernel: &ReduceKernel) -> Reduction {
         kept.chain((0..shape.rank()).filter(reduced)).collect()
     };
     let ordered: SmallVec<[usize; 5]> = order.iter().map(|&a| shape[a]).collect();
-    let layouts: Vec<Layout> = kernel.inputs.iter().map(|l| l.permute(&order)).collect();
+    let layouts: Vec<Layout> = kernel.operands.iter().map(|operand| operand.layout.permute(&order)).collect();
     let results: usize = (0..shape.rank()).filter(|a| !reduced(a)).map(|a| shape[a]).product();
     let columns = if by_columns { columns } else { 1 };
     Reduction {
-        program: lower(&kernel.program, &ordered, &layouts),
+        program: lower(program, &ordered, &layouts),
         outer: results / columns.max(1),
         columns,
         count,
@@ -78,20 +78,26 @@ fn prepare(kernel: &ReduceKernel) -> Reduction {
     }
 }
 
-pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, kernel: &ReduceKernel, launch: &Launch<'_>) -> Result<()> {
+pub(crate) fn run(
+    isa: Isa,
+    pool: &Arc<Pool>,
+    op: ReduceOp,
+    program: &Program,
+    launch: &Launch<'_>,
+) -> Result<()> {
     let reduction = launch
         .compiled
-        .get_or_try(|| Ok(prepare(kernel)))?
+        .get_or_try(|| Ok(prepare(launch.kernel, program)))?
         .ok_or_else(|| tensor_core::Error::invalid("launch", "the kernel was compiled by another backend"))?;
-    let name = kernel.op.name();
+    let name = op.name();
     let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
     check_inputs(name, &reduction.program, &bound.inputs, launch.scalars.len())?;
     bound.require(name, reduction.program.inputs.len(), 1)?;
     bound.require_apart(name)?;
-    let dtype = kernel.program.output_dtype(0);
+    let dtype = program.output_dtype(0);
     let results = reduction.outer * reduction.columns;
     bound.outputs[0].require(name, dtype, results)?;
-    let task = Task { isa, op: kernel.op, dtype, reduction, inputs: &bound.inputs, launch };
+    let task = Task { isa, op, dtype, reduction, inputs: &bound.inputs, launch };
     if dtype.is_float() { task.run::<f64>(bound.outputs[0]) } else { task.run::<i64>(bound.outputs[0]) }
 }
 

@@ -10,8 +10,8 @@ use std::{ops::Range, sync::Arc};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use tensor_core::{
-    DType, Error, Launch, Layout, ReduceOp, Result, Scalar, Shape,
-    kernel::{Instr, Program, Reg, RowKernel},
+    DType, Error, Kernel, Launch, Layout, ReduceOp, Result, Scalar, Shape,
+    kernel::{Instr, Program, Reg},
 };
 
 use crate::{
@@ -116,7 +116,7 @@ struct Wanted {
 }
 
 /// What the busy pass looks ahead for: all that lies in order, but for what an earlier pass has had in its hands.
-fn wanted(kernel: &RowKernel, passes: &[Pass], busy: usize) -> Vec<Wanted> {
+fn wanted(kernel: &Kernel, passes: &[Pass], busy: usize) -> Vec<Wanted> {
     let mut wanted: Vec<Wanted> = Vec::new();
     for (at, pass) in passes.iter().enumerate().filter(|(_, pass)| !pass.by_row) {
         let next = at <= busy;
@@ -131,7 +131,7 @@ fn wanted(kernel: &RowKernel, passes: &[Pass], busy: usize) -> Vec<Wanted> {
         }
         for to in &pass.outputs {
             if let To::Output(index) = *to {
-                let size = kernel.program.dtypes[kernel.program.outputs[index as usize] as usize].size();
+                let size = kernel.outputs[index as usize].dtype.size();
                 wanted.push(Wanted { index, write: true, offset: 0, size, next });
             }
         }
@@ -140,7 +140,8 @@ fn wanted(kernel: &RowKernel, passes: &[Pass], busy: usize) -> Vec<Wanted> {
 }
 
 struct Compiler<'a> {
-    kernel: &'a RowKernel,
+    kernel: &'a Kernel,
+    program: &'a Program,
     uniform: Vec<bool>,
     /// How many folds deep each register lies.
     phase: Vec<usize>,
@@ -159,8 +160,7 @@ struct Draft {
     regs: FxHashMap<Reg, Reg>,
 }
 
-pub(crate) fn compile(kernel: &RowKernel) -> Rows {
-    let program = &kernel.program;
+pub(crate) fn compile(kernel: &Kernel, row_axes: usize, program: &Program) -> Rows {
     let uniform = kernel.uniform();
     let mut phase: Vec<usize> = Vec::with_capacity(program.instrs.len());
     for instr in &program.instrs {
@@ -169,13 +169,14 @@ pub(crate) fn compile(kernel: &RowKernel) -> Rows {
     }
     let mut compiler = Compiler {
         kernel,
+        program,
         uniform,
         phase,
         saved: FxHashMap::default(),
         row: FxHashMap::default(),
         saved_types: Vec::new(),
         row_types: Vec::new(),
-        rows: kernel.rows(),
+        rows: kernel.space[..kernel.space.rank() - row_axes].iter().copied().collect(),
     };
     compiler.choose_kept();
     let last = compiler.phase.iter().copied().max().unwrap_or(0);
@@ -185,7 +186,7 @@ pub(crate) fn compile(kernel: &RowKernel) -> Rows {
         passes.extend(compiler.full_pass(phase));
     }
     let rows = compiler.rows.numel();
-    let length = kernel.shape.numel() / rows.max(1);
+    let length = kernel.space.numel() / rows.max(1);
     let tile = (TILE / length.max(1)).max(1);
     let cost = |pass: &Pass| if pass.by_row { 0 } else { pass.program.cost };
     let busy = (0..passes.len()).rev().max_by_key(|&i| cost(&passes[i])).unwrap_or(0);
@@ -197,15 +198,20 @@ pub(crate) fn compile(kernel: &RowKernel) -> Rows {
         tile,
         saved: compiler.saved_types,
         row_values: compiler.row_types,
-        ends: kernel.inputs.iter().map(|l| l.span().1).collect(),
+        ends: kernel.operands.iter().map(|operand| operand.layout.span().1).collect(),
         steps: passes.iter().map(|p| p.program.steps.len() + 1).sum(),
         passes,
     }
 }
 
 impl Compiler<'_> {
+    /// Whether output `o` holds one value a row.
+    fn is_per_row(&self, o: usize) -> bool {
+        self.kernel.outputs[o].axes.len() < self.kernel.space.rank()
+    }
+
     fn instr(&self, r: Reg) -> Instr {
-        self.kernel.program.instrs[r as usize]
+        self.program.instrs[r as usize]
     }
 
     fn is_fold(&self, r: Reg) -> bool {
@@ -219,7 +225,7 @@ impl Compiler<'_> {
 
     /// Which values are kept for the tile, and which one a row.
     fn choose_kept(&mut self) {
-        let program = &self.kernel.program;
+        let program = self.program;
         let n = program.instrs.len();
         let mut later = vec![false; n];
         let mut read = vec![false; n];
@@ -233,8 +239,8 @@ impl Compiler<'_> {
                     !self.uniform[i] || self.is_fold(i as Reg) || self.phase[i] > self.phase[r as usize];
             }
         }
-        for (&o, &per_row) in program.outputs.iter().zip(&self.kernel.per_row) {
-            read[o as usize] |= !per_row;
+        for (o, &r) in program.outputs.iter().enumerate() {
+            read[r as usize] |= !self.is_per_row(o);
         }
         let mut cost = vec![0u32; n];
         for i in 0..n {
@@ -258,7 +264,7 @@ impl Compiler<'_> {
 
     /// What is one a row, after `phase` folds.
     fn row_pass(&self, phase: usize) -> Option<Pass> {
-        let program = &self.kernel.program;
+        let program = self.program;
         let mut draft = Draft::new();
         let mut wanted: Vec<(Reg, To)> = Vec::new();
         for i in 0..program.instrs.len() {
@@ -272,7 +278,7 @@ impl Compiler<'_> {
             }
         }
         for (o, &r) in program.outputs.iter().enumerate() {
-            if self.kernel.per_row[o] && self.phase[r as usize] == phase {
+            if self.is_per_row(o) && self.phase[r as usize] == phase {
                 wanted.push((r, To::Output(o as u16)));
             }
         }
@@ -287,13 +293,13 @@ impl Compiler<'_> {
         if let Some(&known) = draft.regs.get(&r) {
             return known;
         }
-        let dtype = self.kernel.program.dtypes[r as usize];
+        let dtype = self.program.dtypes[r as usize];
         let reg = match self.instr(r) {
             Instr::Load(k) => {
-                let layout = &self.kernel.inputs[k as usize];
+                let layout = &self.kernel.operands[k as usize].layout;
                 let lead = self.rows.rank();
                 let layout = Layout::new(self.rows.clone(), &layout.strides()[..lead], layout.offset());
-                draft.load(From::Input(k), layout, self.kernel.program.inputs[k as usize], dtype)
+                draft.load(From::Input(k), layout, self.program.inputs[k as usize], dtype)
             }
             _ if let Some(&row) =
                 self.row.get(&r).filter(|_| self.is_fold(r) || self.phase[r as usize] < phase) =>
@@ -311,11 +317,11 @@ impl Compiler<'_> {
 
     /// Everything over positions that is ready after `phase` folds.
     fn full_pass(&self, phase: usize) -> Option<Pass> {
-        let program = &self.kernel.program;
+        let program = self.program;
         let mut draft = Draft::new();
         let (mut wanted, mut outputs) = (Vec::new(), SmallVec::new());
         for (o, &r) in program.outputs.iter().enumerate() {
-            if !self.kernel.per_row[o] && self.phase[r as usize] == phase {
+            if !self.is_per_row(o) && self.phase[r as usize] == phase {
                 wanted.push(r);
                 outputs.push(To::Output(o as u16));
             }
@@ -349,12 +355,12 @@ impl Compiler<'_> {
         if let Some(&known) = draft.regs.get(&r) {
             return known;
         }
-        let dtype = self.kernel.program.dtypes[r as usize];
-        let shape = &self.kernel.shape;
+        let dtype = self.program.dtypes[r as usize];
+        let shape = &self.kernel.space;
         let reg = match self.instr(r) {
             Instr::Load(k) => {
-                let layout = self.kernel.inputs[k as usize].clone();
-                draft.load(From::Input(k), layout, self.kernel.program.inputs[k as usize], dtype)
+                let layout = self.kernel.operands[k as usize].layout.clone();
+                draft.load(From::Input(k), layout, self.program.inputs[k as usize], dtype)
             }
             _ if let Some(&row) = self.row.get(&r) => {
                 let mut strides = self.rows.contiguous_strides();
@@ -381,9 +387,9 @@ impl Compiler<'_> {
         folds: SmallVec<[Fold; 2]>,
         by_row: bool,
     ) -> Pass {
-        draft.program.scalars = self.kernel.program.scalars.clone();
+        draft.program.scalars = self.program.scalars.clone();
         draft.program.outputs = regs;
-        let shape = if by_row { &self.rows } else { &self.kernel.shape };
+        let shape = if by_row { &self.rows } else { &self.kernel.space };
         let mut program = lower(&draft.program, shape, &draft.layouts);
         for (out, to) in program.outputs.iter_mut().zip(&outputs) {
             // What stays in the tile keeps the width it was computed in.
@@ -434,24 +440,29 @@ fn map_operands(instr: Instr, mut f: impl FnMut(Reg) -> Reg) -> Instr {
     }
 }
 
-pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, kernel: &RowKernel, launch: &Launch<'_>) -> Result<()> {
+pub(crate) fn run(
+    isa: Isa,
+    pool: &Arc<Pool>,
+    row_axes: usize,
+    program: &Program,
+    launch: &Launch<'_>,
+) -> Result<()> {
     const OP: &str = "rows";
     let rows = launch
         .compiled
-        .get_or_try(|| Ok(compile(kernel)))?
+        .get_or_try(|| Ok(compile(launch.kernel, row_axes, program)))?
         .ok_or_else(|| Error::invalid("launch", "the kernel was compiled by another backend"))?;
     let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
-    bound.require(OP, rows.ends.len(), kernel.program.outputs.len())?;
+    bound.require(OP, rows.ends.len(), program.outputs.len())?;
     bound.require_apart(OP)?;
-    if launch.scalars.len() != kernel.program.scalars.len() {
+    if launch.scalars.len() != program.scalars.len() {
         return Err(Error::invalid(OP, "the launch has other scalars than the kernel"));
     }
-    for ((input, &dtype), &end) in bound.inputs.iter().zip(&kernel.program.inputs).zip(&rows.ends) {
-        input.require(OP, dtype, end)?;
+    for ((input, operand), &end) in bound.inputs.iter().zip(&launch.kernel.operands).zip(&rows.ends) {
+        input.require(OP, operand.dtype, end)?;
     }
-    let specs = launch.kernel.outputs();
-    for (output, (shape, dtype)) in bound.outputs.iter().zip(&specs) {
-        output.require(OP, *dtype, shape.numel())?;
+    for (output, spec) in bound.outputs.iter().zip(&launch.kernel.outputs) {
+        output.require(OP, spec.dtype, spec.shape.numel())?;
     }
     if rows.rows * rows.length == 0 {
         return Ok(());

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use tensor_core::{DType, Launch, Layout, Result, bf16, f16, kernel::ArgSortKernel};
+use tensor_core::{DType, Launch, Layout, Result, bf16, f16};
 
 use crate::{
     buffer::{Bound, Memory},
@@ -50,25 +50,20 @@ macro_rules! item {
 item!(u64, 4);
 item!(u128, 8);
 
-pub(crate) fn run(pool: &Arc<Pool>, kernel: &ArgSortKernel, launch: &Launch<'_>) -> Result<()> {
-    const OP: &str = "argsort";
-    let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
-    bound.require(OP, 1, 1)?;
-    bound.require_apart(OP)?;
+pub(crate) fn run(pool: &Arc<Pool>, axis: usize, descending: bool, launch: &Launch<'_>) -> Result<()> {
+    let bound = Bound::of_launch(pool, launch)?;
     let (input, out) = (bound.inputs[0], bound.outputs[0]);
-    input.require(OP, kernel.dtype, kernel.input.span().1)?;
-    let (shape, _) = launch.kernel.outputs().swap_remove(0);
-    out.require(OP, DType::I32, shape.numel())?;
+    let (operand, shape) = (&launch.kernel.operands[0], launch.kernel.outputs[0].shape.clone());
     if shape.numel() == 0 {
         return Ok(());
     }
     let output = Layout::contiguous(shape);
     macro_rules! go {
         ($t:ty, $item:ty) => {
-            sort::<$t, $item>(kernel, &output, input, out)
+            sort::<$t, $item>((axis, descending), &operand.layout, &output, input, out)
         };
     }
-    match kernel.dtype {
+    match operand.dtype {
         DType::F64 => go!(f64, u128),
         DType::F32 => go!(f32, u64),
         DType::F16 => go!(f16, u64),
@@ -83,18 +78,24 @@ pub(crate) fn run(pool: &Arc<Pool>, kernel: &ArgSortKernel, launch: &Launch<'_>)
 }
 
 /// Sorts every line.
-fn sort<T: Ordered, I: Item>(kernel: &ArgSortKernel, output: &Layout, input: Memory, out: Memory) {
-    let lines = Lines::new([&kernel.input, output], kernel.axis);
-    let (n, k) = (lines.length, kernel.k);
+fn sort<T: Ordered, I: Item>(
+    (axis, descending): (usize, bool),
+    layout: &Layout,
+    output: &Layout,
+    input: Memory,
+    out: Memory,
+) {
+    let lines = Lines::new([layout, output], axis);
+    let (n, k) = (lines.length, output.shape()[axis]);
     let apart = lines.side_by_side();
     let width = (if apart { LOADED.0 } else { LOADED.1 } / n).clamp(1, TOGETHER);
-    let work = kernel.input.numel() * 8;
-    let (along, across, descending) = (lines.along, lines.across, kernel.descending);
+    let work = layout.numel() * 8;
+    let (along, across) = (lines.along, lines.across);
     // Called by its address, the closure sees captured values in memory: copies of them, and constants, make loops without loads.
     lines.for_each(width, work, &|Band { lines: count, starts: [from, to] }| {
         let (n, k, along, across, descending) = (n, k, along, across, descending);
         let digits = const { size_of::<T::Key>() };
-        let from = input.at::<T>(kernel.input.offset()).wrapping_offset(from).cast_const();
+        let from = input.at::<T>(layout.offset()).wrapping_offset(from).cast_const();
         let to = out.at::<i32>(0).wrapping_offset(to);
         let item = |line: usize, i: usize| {
             let at = i as isize * along[0] + line as isize * across[0];

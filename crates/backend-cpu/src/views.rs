@@ -4,11 +4,7 @@
 use std::sync::Arc;
 
 use ndarray::{ArrayViewD, ArrayViewMutD, Axis, IxDyn, ShapeBuilder, StrideShape};
-use tensor_core::{
-    ArgReduceOp, DType, Launch, Layout, Result, bf16, f16,
-    kernel::{ArgReduceKernel, CopyKernel},
-    round_to_odd,
-};
+use tensor_core::{ArgReduceOp, DType, Launch, Layout, Result, bf16, f16, round_to_odd};
 
 use crate::{
     buffer::{Bound, Memory},
@@ -19,23 +15,20 @@ use crate::{
     walk::{Band, Lines},
 };
 
-fn require(op: &'static str, memory: Memory, dtype: DType, layout: &Layout) -> Result<()> {
-    memory.require(op, dtype, layout.span().1)
-}
-
-pub(crate) fn copy(isa: Isa, pool: &Arc<Pool>, kernel: &CopyKernel, launch: &Launch<'_>) -> Result<()> {
-    const OP: &str = "copy";
-    let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
-    bound.require(OP, kernel.regions.len(), 1)?;
-    bound.require_apart(OP)?;
-    let out = bound.outputs[0];
-    let numel = kernel.shape.numel();
-    out.require(OP, kernel.dtype, numel)?;
-    for (region, &input) in kernel.regions.iter().zip(&bound.inputs) {
-        require(OP, input, kernel.dtype, &region.src)?;
-        require(OP, out, kernel.dtype, &region.dst)?;
+pub(crate) fn copy(
+    isa: Isa,
+    pool: &Arc<Pool>,
+    fill: bool,
+    regions: &[Layout],
+    launch: &Launch<'_>,
+) -> Result<()> {
+    let bound = Bound::of_launch(pool, launch)?;
+    let (out, spec) = (bound.outputs[0], &launch.kernel.outputs[0]);
+    let (dtype, numel) = (spec.dtype, spec.shape.numel());
+    for (region, operand) in regions.iter().zip(&launch.kernel.operands) {
+        out.require("copy", operand.dtype, region.span().1)?;
     }
-    if kernel.fill {
+    if fill {
         let value = launch.scalars.first().copied().unwrap_or(tensor_core::Scalar::Int(0));
         macro_rules! fill {
             ($t:ty, $v:expr) => {
@@ -43,7 +36,7 @@ pub(crate) fn copy(isa: Isa, pool: &Arc<Pool>, kernel: &CopyKernel, launch: &Lau
                 unsafe { std::slice::from_raw_parts_mut(out.at::<$t>(0), numel) }.fill($v)
             };
         }
-        match kernel.dtype {
+        match dtype {
             DType::F64 => fill!(f64, value.as_f64()),
             DType::F32 => fill!(f32, value.as_f64() as f32),
             DType::F16 => fill!(f16, f16::from_f32(round_to_odd(value.as_f64()))),
@@ -55,8 +48,8 @@ pub(crate) fn copy(isa: Isa, pool: &Arc<Pool>, kernel: &CopyKernel, launch: &Lau
             DType::Bool => fill!(bool, value.as_bool()),
         }
     }
-    for (region, &input) in kernel.regions.iter().zip(&bound.inputs) {
-        let (src, dst) = (&region.src, &region.dst);
+    for ((dst, operand), &input) in regions.iter().zip(&launch.kernel.operands).zip(&bound.inputs) {
+        let src = &operand.layout;
         if src.numel() == 0 {
             // Where it lies means nothing.
             continue;
@@ -76,7 +69,7 @@ pub(crate) fn copy(isa: Isa, pool: &Arc<Pool>, kernel: &CopyKernel, launch: &Lau
                 }
             };
         }
-        match kernel.dtype.size() {
+        match dtype.size() {
             // SAFETY: as above.
             1 => unsafe { copy_bytes((input, src), (out, dst)) },
             2 => go!(u16),
@@ -139,16 +132,12 @@ unsafe fn view_mut<'a>(memory: Memory, layout: &Layout) -> ArrayViewMutD<'a, u8>
     view
 }
 
-pub(crate) fn arg_reduce(pool: &Arc<Pool>, kernel: &ArgReduceKernel, launch: &Launch<'_>) -> Result<()> {
-    let op = kernel.op.name();
-    let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
-    bound.require(op, 1, 1)?;
-    bound.require_apart(op)?;
+pub(crate) fn arg_reduce(pool: &Arc<Pool>, op: ArgReduceOp, axis: usize, launch: &Launch<'_>) -> Result<()> {
+    let bound = Bound::of_launch(pool, launch)?;
     let (input, out) = (bound.inputs[0], bound.outputs[0]);
-    require(op, input, kernel.dtype, &kernel.input)?;
-    let shape = kernel.input.shape().reduced(&[kernel.axis], false);
-    out.require(op, DType::I32, shape.numel())?;
-    if kernel.input.numel() == 0 {
+    let operand = &launch.kernel.operands[0];
+    let (layout, shape) = (&operand.layout, &launch.kernel.outputs[0].shape);
+    if layout.numel() == 0 {
         // The first of nothing, or nothing at all.
         // SAFETY: the output was checked to hold so many elements.
         unsafe { out.at::<i32>(0).write_bytes(0, shape.numel()) };
@@ -156,13 +145,13 @@ pub(crate) fn arg_reduce(pool: &Arc<Pool>, kernel: &ArgReduceKernel, launch: &La
     }
     macro_rules! go {
         ($t:ty) => {
-            match kernel.op {
-                ArgReduceOp::ArgMax => first_greatest(kernel, input, out, <$t as Ordered>::key),
-                ArgReduceOp::ArgMin => first_greatest(kernel, input, out, opposite::<$t>),
+            match op {
+                ArgReduceOp::ArgMax => first_greatest(layout, axis, input, out, <$t as Ordered>::key),
+                ArgReduceOp::ArgMin => first_greatest(layout, axis, input, out, opposite::<$t>),
             }
         };
     }
-    match kernel.dtype {
+    match operand.dtype {
         DType::F64 => go!(f64),
         DType::F32 => go!(f32),
         DType::F16 => go!(f16),
@@ -181,16 +170,17 @@ const TOGETHER: usize = 64;
 
 /// Where each line's greatest key is met first.
 fn first_greatest<T: Copy, K: Copy + Default + Ord>(
-    kernel: &ArgReduceKernel,
+    layout: &Layout,
+    axis: usize,
     input: Memory,
     out: Memory,
     key: impl Fn(T) -> K + Sync,
 ) {
-    let output = Layout::contiguous(kernel.input.shape().reduced(&[kernel.axis], true));
-    let lines = Lines::new([&kernel.input, &output], kernel.axis);
+    let output = Layout::contiguous(layout.shape().reduced(&[axis], true));
+    let lines = Lines::new([layout, &output], axis);
     let width = if lines.side_by_side() { TOGETHER } else { 1 };
-    lines.for_each(width, kernel.input.numel(), &|Band { lines: count, starts: [from, to] }| {
-        let from = input.at::<T>(kernel.input.offset()).wrapping_offset(from).cast_const();
+    lines.for_each(width, layout.numel(), &|Band { lines: count, starts: [from, to] }| {
+        let from = input.at::<T>(layout.offset()).wrapping_offset(from).cast_const();
         let mut best = [(K::default(), 0i32); TOGETHER];
         for i in 0..lines.length {
             for (line, best) in best[..count].iter_mut().enumerate() {

@@ -130,7 +130,7 @@ pub struct Limits {
     pub max_outputs: usize,
     /// Instructions of one program.
     pub max_instrs: usize,
-    /// Elements in a row of a [`crate::kernel::RowKernel`]; 0 where the backend has none.
+    /// Elements in a row of a [`crate::kernel::Body::Rows`]; 0 where the backend has none.
     pub max_row: usize,
 }
 

@@ -174,16 +174,11 @@ mod tests {
     use std::panic::Location;
 
     use super::*;
-    use crate::{Kernel, Layout, kernel::GatherKernel};
+    use crate::{Kernel, Layout, kernel::Operand};
 
     fn ticket() -> Arc<Ticket> {
-        let kernel = Kernel::Gather(GatherKernel {
-            axis: 0,
-            dtype: DType::F32,
-            index_dtype: DType::I32,
-            input: Layout::contiguous([4]),
-            index: Layout::contiguous([2]),
-        });
+        let operand = |dtype, numel: usize| Operand::new(dtype, Layout::contiguous([numel]));
+        let kernel = Kernel::gather(0, operand(DType::F32, 4), operand(DType::I32, 2));
         let ticket = Arc::new(Ticket::new(&kernel, "gather", Location::caller()).unwrap());
         ticket.defer();
         ticket

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use crate::{
     ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, DType, Layout, RandomKind, ReduceOp, Result, Scalar,
-    Shape, Ticket, UnaryOp, backend::Storage,
+    Shape, Strides, Ticket, UnaryOp, backend::Storage,
 };
 
 /// A value inside a [`Program`]: the index of the instruction that makes it.
@@ -18,7 +18,6 @@ pub type Reg = u16;
 
 /// One step of an elementwise program. Registers name earlier instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum Instr {
     /// The element of input `n` at this position.
     Load(u16),
@@ -54,7 +53,7 @@ pub enum Instr {
     /// The value converted to this instruction's dtype as Rust's `as` does: floats to integers cut toward zero and
     /// saturate with NaN → 0; to bool is `≠ 0`; from bool is 0 or 1.
     Cast(Reg),
-    /// The reduction of a value over the row that this position lies in. Only in a [`RowKernel`].
+    /// The reduction of a value over the row that this position lies in. Only in a [`Body::Rows`].
     Fold(ReduceOp, Reg),
 }
 
@@ -117,235 +116,178 @@ impl Program {
     }
 }
 
-/// One unit of work for a backend. Outputs are always fresh row-major buffers, or (for `Map`) an input's own buffer.
+/// One unit of work for a backend: what is read, over which index space, what is made of it, and where that goes.
+///
+/// The index space has every axis that the work runs over, those that are reduced included. What is the same for all kernels is here, so
+/// that checks, windows over large buffers and cuts along an axis are written once; what is done at each position is the [`Body`].
+///
+/// Outputs are fresh row-major buffers. Only of a [`Body::Map`] may an output be an input's own buffer: then that input's layout is
+/// row-major at offset 0 with the output's dtype, and any other input that shares the buffer has the same layout.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
-pub enum Kernel {
-    /// A fused elementwise expression with one or several outputs.
-    Map(MapKernel),
-    /// A reduction with an elementwise prologue.
-    Reduce(ReduceKernel),
-    /// Elementwise expressions and reductions along rows, together: softmax, layer norm and their like.
-    Rows(RowKernel),
-    /// The index of an extreme along one axis.
-    ArgReduce(ArgReduceKernel),
-    /// A cumulative operation along one axis.
-    Cumulative(CumulativeKernel),
-    /// The indices of the elements along one axis in order.
-    ArgSort(ArgSortKernel),
-    /// A batched matrix product.
-    MatMul(MatMulKernel),
-    /// Reading by index along an axis.
-    Gather(GatherKernel),
-    /// Adding by index along an axis.
-    ScatterAdd(ScatterAddKernel),
-    /// Strided copies into one output: concatenation, padding.
-    Copy(CopyKernel),
-}
-
-/// `outputs[o][p] = program(inputs at p)` for every position p of `shape`.
-///
-/// Every layout in `inputs` has the shape `shape`. Outputs are row-major, all of `shape`. An output may be given an
-/// input's own buffer: then that input's layout is row-major at offset 0 with the output's dtype, and any other input
-/// that shares the buffer has the same layout.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct MapKernel {
+pub struct Kernel {
     /// The index space.
-    pub shape: Shape,
-    /// How each input is read over the index space.
-    pub inputs: SmallVec<[Layout; 4]>,
-    /// What is computed at each position.
-    pub program: Program,
+    pub space: Shape,
+    /// What is read, in the order of the launch's inputs.
+    pub operands: SmallVec<[Operand; 4]>,
+    /// What is written, in the order of the launch's outputs.
+    pub outputs: SmallVec<[Output; 2]>,
+    /// What is computed.
+    pub body: Body,
 }
 
-/// `output[kept] = reduce(op, program(inputs at p))` over all positions p whose kept axes are `kept`.
-///
-/// The program has one output, of the same dtype as the result (f16 and bf16 accumulate in f32), and no instruction that
-/// depends on the flat position, so the index space may be walked in any order. The output is row-major over the kept axes in
-/// their order.
+/// What a kernel reads.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ReduceKernel {
-    /// Which reduction.
-    pub op: ReduceOp,
-    /// The index space before the reduction.
+pub struct Operand {
+    /// The dtype of the elements.
+    pub dtype: DType,
+    /// How it is read. It has the axes of the index space, and along each the size of the space, with stride 0 where it does not
+    /// depend on the axis; [`Body::Gather`], [`Body::ScatterAdd`] and [`Body::Copy`] say where theirs differ.
+    pub layout: Layout,
+}
+
+impl Operand {
+    /// An operand of `dtype` that is read by `layout`.
+    pub fn new(dtype: DType, layout: Layout) -> Operand {
+        Operand { dtype, layout }
+    }
+}
+
+/// What a kernel writes: a row-major buffer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Output {
+    /// The dtype of the elements.
+    pub dtype: DType,
+    /// The sizes.
     pub shape: Shape,
-    /// The axes reduced, ascending.
+    /// For each of its axes, the axis of the index space that it follows; ascending. The other axes of the space are reduced.
     pub axes: SmallVec<[usize; 5]>,
-    /// How each input is read over the index space.
-    pub inputs: SmallVec<[Layout; 4]>,
-    /// The prologue: what is reduced.
-    pub program: Program,
 }
 
-/// A program over rows: the last `row_axes` axes of `shape` make a row, those before them count the rows. [`Instr::Fold`]
-/// reduces a value over each row; its result is one value everywhere in the row.
-///
-/// Outputs are row-major: one marked in `per_row` holds one value a row (its register is the same all along a row), of the
-/// shape without the row's axes; any other a value for each position. Outputs are never an input's buffer. A row has at
-/// most [`crate::Limits::max_row`] elements.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct RowKernel {
-    /// The index space.
-    pub shape: Shape,
-    /// How many axes, the last ones, make a row.
-    pub row_axes: usize,
-    /// How each input is read over the index space: stride 0 along the row's axes for one value a row.
-    pub inputs: SmallVec<[Layout; 4]>,
-    /// What is computed at each position.
-    pub program: Program,
-    /// For each output, whether it holds one value a row.
-    pub per_row: SmallVec<[bool; 4]>,
-}
-
-impl RowKernel {
-    /// The shape of the rows' numbering: the axes before the row's.
-    pub fn rows(&self) -> Shape {
-        self.shape[..self.shape.rank() - self.row_axes].iter().copied().collect()
+impl Output {
+    /// An output over all axes of a space.
+    fn whole(dtype: DType, shape: &Shape) -> Output {
+        Output { dtype, shape: shape.clone(), axes: (0..shape.rank()).collect() }
     }
 
-    /// For each register, whether it is the same all along a row.
-    pub fn uniform(&self) -> Vec<bool> {
-        let lead = self.shape.rank() - self.row_axes;
-        let steady = |layout: &Layout| {
-            layout.strides()[lead..].iter().zip(&self.shape[lead..]).all(|(&s, &d)| s == 0 || d == 1)
-        };
-        let mut uniform: Vec<bool> = Vec::with_capacity(self.program.instrs.len());
-        for instr in &self.program.instrs {
-            uniform.push(match instr {
-                Instr::Load(k) => steady(&self.inputs[*k as usize]),
-                Instr::Scalar(_) | Instr::Fold(..) => true,
-                Instr::Arange { .. } | Instr::Random { .. } => false,
-                _ => instr.operands().iter().all(|&r| uniform[r as usize]),
-            });
+    /// An output over the axes of `space` that are not in `reduced`.
+    fn over(dtype: DType, space: &Shape, reduced: &[usize]) -> Output {
+        let axes: SmallVec<[usize; 5]> = (0..space.rank()).filter(|axis| !reduced.contains(axis)).collect();
+        Output { dtype, shape: axes.iter().map(|&axis| space[axis]).collect(), axes }
+    }
+
+    /// How the output is written over the axes of a space of this rank: stride 0 along those that it does not have.
+    pub fn strides_over(&self, rank: usize) -> Strides {
+        let mut strides: Strides = SmallVec::from_elem(0, rank);
+        for (&axis, stride) in self.axes.iter().zip(self.shape.contiguous_strides()) {
+            strides[axis] = stride;
         }
-        uniform
+        strides
     }
 }
 
-/// The i32 index along `axis` of the extreme element of input 0. The output is row-major over the other axes.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ArgReduceKernel {
-    /// Which extreme.
-    pub op: ArgReduceOp,
-    /// The axis reduced; its size is not 0.
-    pub axis: usize,
-    /// The input's dtype.
-    pub dtype: DType,
-    /// The input's layout.
-    pub input: Layout,
+/// What a kernel computes from its operands.
+#[derive(Clone, Debug)]
+pub enum Body {
+    /// `output[o][p] = program(operands at p)` for every position p of the space: a fused elementwise expression with one or several
+    /// outputs, each over the whole space.
+    Map(Program),
+    /// `output[kept] = reduce(op, program(operands at p))` over all positions p whose kept axes are `kept`: a reduction with an
+    /// elementwise prologue. The axes that the output lacks are reduced.
+    ///
+    /// The program has one output, of the same dtype as the result (f16 and bf16 accumulate in f32), and no instruction that depends
+    /// on the flat position, so the index space may be walked in any order.
+    Reduce {
+        /// Which reduction.
+        op: ReduceOp,
+        /// The prologue: what is reduced.
+        program: Program,
+    },
+    /// Elementwise expressions and reductions along rows, together: softmax, layer norm and their like. The last `row_axes` axes of
+    /// the space make a row, those before them count the rows. [`Instr::Fold`] reduces a value over each row; its result is one value
+    /// everywhere in the row.
+    ///
+    /// An output without the row's axes holds one value a row, and its register is the same all along a row; any other output is over the
+    /// whole space. A row has at most [`crate::Limits::max_row`] elements.
+    Rows {
+        /// How many axes, the last ones, make a row.
+        row_axes: usize,
+        /// What is computed at each position.
+        program: Program,
+    },
+    /// The i32 index along `axis` of the extreme element of the operand.
+    ArgReduce {
+        /// Which extreme.
+        op: ArgReduceOp,
+        /// The axis reduced; its size is not 0.
+        axis: usize,
+    },
+    /// `output[i][j][k] = op(operand[i][0][k], …, operand[i][j][k])` (for axis 1 of 3); with `reverse`, of `operand[i][j..][k]`.
+    ///
+    /// Sums and products of half types are taken in f32 and rounded where they are stored. Indices are i32.
+    Cumulative {
+        /// Which operation.
+        op: CumulativeOp,
+        /// The axis.
+        axis: usize,
+        /// Whether it runs from the end of the axis to its start.
+        reverse: bool,
+    },
+    /// The i32 indices of the first elements along `axis` in order, as many as the output has there; equal elements in the order of
+    /// their indices.
+    ///
+    /// NaN is greater than all else and equal to NaN, and −0 is equal to 0, so that every device gives the same.
+    ArgSort {
+        /// The axis.
+        axis: usize,
+        /// Whether the greatest come first.
+        descending: bool,
+    },
+    /// `output = Σ operand 0 · operand 1`, summed over the axes that the output lacks: matrix products, and all that can be written as
+    /// one over any number of axes, such as convolutions over sliding windows. See [`Kernel::contraction`] for its matrices.
+    ///
+    /// Half types accumulate in f32; integers wrap. Operands may overlap themselves.
+    Contract,
+    /// `output[p] = operand 0[p with axis := operand 1[p]]`.
+    ///
+    /// The space is the index's shape. Operand 0 has a size of its own along the axis. An index outside the axis is
+    /// [`crate::ErrorKind::IndexOutOfRange`]: of [`crate::Backend::run`] at once, or by the launch's [`Ticket`].
+    Gather {
+        /// The axis indexed.
+        axis: usize,
+    },
+    /// `output = operand 0; output[p with axis := operand 1[p]] += operand 2[p]`, for every position p of operand 2.
+    ///
+    /// The space is the shape of operand 0. Operands 1 and 2 have one shape, with a size of its own along the axis and at most the
+    /// space's along any other. Repeated indices add in ascending order of position along the axis; half types add in f32 and are
+    /// rounded once. Indices that are out of range are as in [`Body::Gather`].
+    ScatterAdd {
+        /// The axis indexed.
+        axis: usize,
+    },
+    /// An output filled with scalar 0 of the launch if `fill`, then overwritten by each operand in order: concatenation and padding.
+    /// Without `fill` the operands cover the whole output. Their regions do not overlap.
+    Copy {
+        /// Whether positions outside the regions take the launch's scalar.
+        fill: bool,
+        /// For each operand, where its elements go in the output's buffer: of the operand's own shape.
+        regions: SmallVec<[Layout; 4]>,
+    },
 }
 
-/// `output[i][j][k] = op(input[i][0][k], …, input[i][j][k])` (for axis 1 of 3), row-major; with `reverse`, of `input[i][j..][k]`.
-///
-/// Sums and products of half types are taken in f32 and rounded where they are stored. Indices are i32.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct CumulativeKernel {
-    /// Which operation.
-    pub op: CumulativeOp,
-    /// The axis.
-    pub axis: usize,
-    /// Whether it runs from the end of the axis to its start.
-    pub reverse: bool,
-    /// The input's dtype; the output's too, but for indices.
-    pub dtype: DType,
-    /// The input's layout.
-    pub input: Layout,
-}
-
-/// The i32 indices of the first `k` elements along `axis` in order, row-major; equal elements in the order of their indices.
-///
-/// NaN is greater than all else and equal to NaN, and −0 is equal to 0, so that every device gives the same.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ArgSortKernel {
-    /// The axis.
-    pub axis: usize,
-    /// Whether the greatest come first.
-    pub descending: bool,
-    /// How many are wanted: at most the axis's size.
-    pub k: usize,
-    /// The input's dtype.
-    pub dtype: DType,
-    /// The input's layout.
-    pub input: Layout,
-}
-
-/// `output[b, i, j] = Σₖ lhs[b, i, k] · rhs[b, k, j]`, row-major. Half types accumulate in f32; integers wrap.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct MatMulKernel {
-    /// The leading axes, broadcast; empty for a plain product.
-    pub batch: Shape,
-    /// Rows of the result.
-    pub m: usize,
-    /// Columns of the result.
-    pub n: usize,
-    /// The inner size.
-    pub k: usize,
-    /// The dtype of both inputs and of the output.
-    pub dtype: DType,
-    /// `[batch…, m, k]`, any strides: 0 where broadcast, swapped where transposed, negative where flipped.
-    pub lhs: Layout,
-    /// `[batch…, k, n]`, any strides.
-    pub rhs: Layout,
-}
-
-/// `output[p] = input[p with axis := index[p]]`, row-major of the index's shape. Inputs: the tensor, the index.
-///
-/// Off the axis, the index's sizes are at most the input's. An index outside the axis is
-/// [`crate::ErrorKind::IndexOutOfRange`]: of [`crate::Backend::run`] at once, or by the launch's [`Ticket`].
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct GatherKernel {
-    /// The axis indexed.
-    pub axis: usize,
-    /// The dtype of the input and the output.
-    pub dtype: DType,
-    /// The dtype of the index: i32, i64, u32 or u8.
-    pub index_dtype: DType,
-    /// The input's layout.
-    pub input: Layout,
-    /// The index's layout; its shape is the output's. An axis may have stride 0 (index_select does).
-    pub index: Layout,
-}
-
-/// `output = base; output[p with axis := index[p]] += src[p]`, row-major of the base's shape. Inputs: base, index, src.
-///
-/// Repeated indices add in ascending order of position along the axis; half types add in f32 and are rounded once. Out-of-range indices are as in [`GatherKernel`].
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ScatterAddKernel {
-    /// The axis indexed.
-    pub axis: usize,
-    /// The dtype of base, src and output.
-    pub dtype: DType,
-    /// The dtype of the index: i32, i64, u32 or u8.
-    pub index_dtype: DType,
-    /// The base's layout; its shape is the output's.
-    pub base: Layout,
-    /// The index's layout, of src's shape.
-    pub index: Layout,
-    /// The source's layout.
-    pub src: Layout,
-}
-
-/// An output of `shape`, row-major, filled with scalar 0 of the launch if `fill`, then overwritten by each region in order.
-/// Without `fill` the regions cover the whole output. Regions do not overlap.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct CopyKernel {
-    /// The output's shape.
-    pub shape: Shape,
-    /// The dtype of everything.
-    pub dtype: DType,
-    /// Whether positions outside the regions take the launch's scalar.
-    pub fill: bool,
-    /// For each input, where it goes in the output buffer and how it is read. Both layouts have one shape.
-    pub regions: SmallVec<[Region; 4]>,
-}
-
-/// One strided copy of a [`CopyKernel`].
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Region {
-    /// Where the elements go in the output's buffer.
-    pub dst: Layout,
-    /// Where they are read in the input's buffer.
-    pub src: Layout,
+impl Body {
+    /// The elementwise program, of a body that has one.
+    pub fn program(&self) -> Option<&Program> {
+        match self {
+            Body::Map(program) | Body::Reduce { program, .. } | Body::Rows { program, .. } => Some(program),
+            Body::ArgReduce { .. }
+            | Body::Cumulative { .. }
+            | Body::ArgSort { .. }
+            | Body::Contract
+            | Body::Gather { .. }
+            | Body::ScatterAdd { .. }
+            | Body::Copy { .. } => None,
+        }
+    }
 }
 
 /// What a kernel's indices run over, and how they are read.
@@ -361,76 +303,243 @@ pub struct IndexOperand<'a> {
     pub dtype: DType,
 }
 
+/// The operands of a program over one space.
+fn read(program: &Program, layouts: impl IntoIterator<Item = Layout>) -> SmallVec<[Operand; 4]> {
+    program.inputs.iter().zip(layouts).map(|(&dtype, layout)| Operand { dtype, layout }).collect()
+}
+
+/// Kernels by their parts.
+impl Kernel {
+    /// A [`Body::Map`]; every layout is of shape `space`.
+    pub fn map(space: Shape, layouts: impl IntoIterator<Item = Layout>, program: Program) -> Kernel {
+        let dtypes = (0..program.outputs.len()).map(|o| program.output_dtype(o));
+        let outputs = dtypes.map(|dtype| Output::whole(dtype, &space)).collect();
+        Kernel { operands: read(&program, layouts), outputs, space, body: Body::Map(program) }
+    }
+
+    /// A [`Body::Reduce`] over `axes`; every layout is of shape `space`.
+    pub fn reduce(
+        op: ReduceOp,
+        space: Shape,
+        axes: &[usize],
+        layouts: impl IntoIterator<Item = Layout>,
+        program: Program,
+    ) -> Kernel {
+        let outputs = SmallVec::from_iter([Output::over(program.output_dtype(0), &space, axes)]);
+        Kernel { operands: read(&program, layouts), outputs, space, body: Body::Reduce { op, program } }
+    }
+
+    /// A [`Body::Rows`]; every layout is of shape `space`, and `per_row` says which outputs hold one value a row.
+    pub fn rows(
+        space: Shape,
+        row_axes: usize,
+        layouts: impl IntoIterator<Item = Layout>,
+        program: Program,
+        per_row: &[bool],
+    ) -> Kernel {
+        let row: SmallVec<[usize; 5]> = (space.rank().saturating_sub(row_axes)..space.rank()).collect();
+        let outputs = per_row
+            .iter()
+            .enumerate()
+            .map(|(o, &one)| Output::over(program.output_dtype(o), &space, if one { &row } else { &[] }))
+            .collect();
+        Kernel { operands: read(&program, layouts), outputs, space, body: Body::Rows { row_axes, program } }
+    }
+
+    /// A [`Body::ArgReduce`].
+    pub fn arg_reduce(op: ArgReduceOp, axis: usize, input: Operand) -> Kernel {
+        let space = input.layout.shape().clone();
+        let outputs = SmallVec::from_iter([Output::over(DType::I32, &space, &[axis])]);
+        Kernel { space, operands: SmallVec::from_iter([input]), outputs, body: Body::ArgReduce { op, axis } }
+    }
+
+    /// A [`Body::Cumulative`].
+    pub fn cumulative(op: CumulativeOp, axis: usize, reverse: bool, input: Operand) -> Kernel {
+        let space = input.layout.shape().clone();
+        let dtype = if op.is_arg() { DType::I32 } else { input.dtype };
+        let outputs = SmallVec::from_iter([Output::whole(dtype, &space)]);
+        let body = Body::Cumulative { op, axis, reverse };
+        Kernel { space, operands: SmallVec::from_iter([input]), outputs, body }
+    }
+
+    /// A [`Body::ArgSort`] that gives the first `k` indices.
+    pub fn arg_sort(axis: usize, descending: bool, k: usize, input: Operand) -> Kernel {
+        let space = input.layout.shape().clone();
+        let mut output = Output::whole(DType::I32, &space);
+        output.shape = output.shape.iter().enumerate().map(|(a, &n)| if a == axis { k } else { n }).collect();
+        let body = Body::ArgSort { axis, descending };
+        Kernel { space, operands: SmallVec::from_iter([input]), outputs: SmallVec::from_iter([output]), body }
+    }
+
+    /// A [`Body::Contract`] of two operands over one space, summed over `reduced`.
+    pub fn contract(dtype: DType, lhs: Layout, rhs: Layout, reduced: &[usize]) -> Kernel {
+        let space = lhs.shape().clone();
+        let outputs = SmallVec::from_iter([Output::over(dtype, &space, reduced)]);
+        let operands = SmallVec::from_iter([Operand::new(dtype, lhs), Operand::new(dtype, rhs)]);
+        Kernel { space, operands, outputs, body: Body::Contract }
+    }
+
+    /// The matrix product of `[batch…, m, k]` and `[batch…, k, n]`, batches of one shape, as a [`Body::Contract`] over `[batch…, m, n, k]`.
+    pub fn matmul(dtype: DType, lhs: &Layout, rhs: &Layout) -> Kernel {
+        let rank = lhs.shape().rank();
+        let batch = &lhs.shape()[..rank - 2];
+        let (m, k, n) = (lhs.shape()[rank - 2], lhs.shape()[rank - 1], rhs.shape()[rank - 1]);
+        let space: Shape = batch.iter().copied().chain([m, n, k]).collect();
+        let over = |layout: &Layout, last: [isize; 3]| {
+            let lead = &layout.strides()[..rank - 2];
+            let strides: Strides = lead.iter().copied().chain(last).collect();
+            Layout::new(space.clone(), &strides, layout.offset())
+        };
+        let (l, r) = (&lhs.strides()[rank - 2..], &rhs.strides()[rank - 2..]);
+        Kernel::contract(dtype, over(lhs, [l[0], 0, l[1]]), over(rhs, [0, r[1], r[0]]), &[rank])
+    }
+
+    /// A [`Body::Gather`]; off the axis the input may be larger than the index, and is read as far as that reaches.
+    pub fn gather(axis: usize, input: Operand, index: Operand) -> Kernel {
+        let space = index.layout.shape().clone();
+        let within = (0..space.rank()).filter(|&a| a != axis);
+        let layout = within.fold(input.layout, |layout, a| layout.slice(a, 0, space[a], 1));
+        let outputs = SmallVec::from_iter([Output::whole(input.dtype, &space)]);
+        let operands = SmallVec::from_iter([Operand { layout, ..input }, index]);
+        Kernel { space, operands, outputs, body: Body::Gather { axis } }
+    }
+
+    /// A [`Body::ScatterAdd`].
+    pub fn scatter_add(axis: usize, base: Operand, index: Operand, src: Operand) -> Kernel {
+        let space = base.layout.shape().clone();
+        let outputs = SmallVec::from_iter([Output::whole(base.dtype, &space)]);
+        let operands = SmallVec::from_iter([base, index, src]);
+        Kernel { space, operands, outputs, body: Body::ScatterAdd { axis } }
+    }
+
+    /// A [`Body::Copy`] of `(destination, source)` layouts into an output of `shape`.
+    pub fn copy(
+        dtype: DType,
+        shape: Shape,
+        fill: bool,
+        regions: impl IntoIterator<Item = (Layout, Layout)>,
+    ) -> Kernel {
+        let (regions, sources): (SmallVec<[Layout; 4]>, SmallVec<[Layout; 4]>) = regions.into_iter().unzip();
+        let operands = sources.into_iter().map(|layout| Operand { dtype, layout }).collect();
+        let outputs = SmallVec::from_iter([Output::whole(dtype, &shape)]);
+        Kernel { space: shape, operands, outputs, body: Body::Copy { fill, regions } }
+    }
+}
+
 impl Kernel {
     /// The kernel's name, for errors and profiles.
     pub fn name(&self) -> &'static str {
-        match self {
-            Kernel::Map(_) => "map",
-            Kernel::Reduce(k) => k.op.name(),
-            Kernel::Rows(_) => "rows",
-            Kernel::ArgReduce(k) => k.op.name(),
-            Kernel::Cumulative(k) => k.op.name(),
-            Kernel::ArgSort(_) => "argsort",
-            Kernel::MatMul(_) => "matmul",
-            Kernel::Gather(_) => "gather",
-            Kernel::ScatterAdd(_) => "scatter_add",
-            Kernel::Copy(_) => "copy",
+        match &self.body {
+            Body::Map(_) => "map",
+            Body::Reduce { op, .. } => op.name(),
+            Body::Rows { .. } => "rows",
+            Body::ArgReduce { op, .. } => op.name(),
+            Body::Cumulative { op, .. } => op.name(),
+            Body::ArgSort { .. } => "argsort",
+            Body::Contract => "matmul",
+            Body::Gather { .. } => "gather",
+            Body::ScatterAdd { .. } => "scatter_add",
+            Body::Copy { .. } => "copy",
         }
+    }
+
+    /// The layouts of the operands.
+    pub fn layouts(&self) -> SmallVec<[Layout; 4]> {
+        self.operands.iter().map(|operand| operand.layout.clone()).collect()
+    }
+
+    /// The axes of the space that output 0 lacks, ascending.
+    pub fn reduced_axes(&self) -> SmallVec<[usize; 5]> {
+        let kept = self.outputs.first().map_or(&[][..], |output| &output.axes);
+        (0..self.space.rank()).filter(|axis| !kept.contains(axis)).collect()
     }
 
     /// The indices of a kernel that goes by some: its input 1.
     pub fn index_operand(&self) -> Option<IndexOperand<'_>> {
-        match self {
-            Kernel::Gather(k) => Some(IndexOperand {
-                axis: k.axis,
-                size: k.input.shape()[k.axis],
-                layout: &k.index,
-                dtype: k.index_dtype,
-            }),
-            Kernel::ScatterAdd(k) => Some(IndexOperand {
-                axis: k.axis,
-                size: k.base.shape()[k.axis],
-                layout: &k.index,
-                dtype: k.index_dtype,
-            }),
-            Kernel::Map(_)
-            | Kernel::Reduce(_)
-            | Kernel::Rows(_)
-            | Kernel::ArgReduce(_)
-            | Kernel::Cumulative(_)
-            | Kernel::ArgSort(_)
-            | Kernel::MatMul(_)
-            | Kernel::Copy(_) => None,
-        }
+        let (axis, size) = match &self.body {
+            Body::Gather { axis } => (*axis, self.operands.first()?.layout.shape()[*axis]),
+            Body::ScatterAdd { axis } => (*axis, self.space[*axis]),
+            Body::Map(_)
+            | Body::Reduce { .. }
+            | Body::Rows { .. }
+            | Body::ArgReduce { .. }
+            | Body::Cumulative { .. }
+            | Body::ArgSort { .. }
+            | Body::Contract
+            | Body::Copy { .. } => return None,
+        };
+        let Operand { dtype, layout } = self.operands.get(1)?;
+        Some(IndexOperand { axis, size, layout, dtype: *dtype })
     }
 
-    /// The shape and dtype of each output.
-    pub fn outputs(&self) -> SmallVec<[(Shape, DType); 2]> {
-        let one = |shape: Shape, dtype: DType| SmallVec::from_iter([(shape, dtype)]);
-        match self {
-            Kernel::Map(k) => {
-                (0..k.program.outputs.len()).map(|o| (k.shape.clone(), k.program.output_dtype(o))).collect()
-            }
-            Kernel::Rows(k) => (0..k.program.outputs.len())
-                .map(|o| {
-                    let shape = if k.per_row[o] { k.rows() } else { k.shape.clone() };
-                    (shape, k.program.output_dtype(o))
-                })
-                .collect(),
-            Kernel::Reduce(k) => one(k.shape.reduced(&k.axes, false), k.program.output_dtype(0)),
-            Kernel::ArgReduce(k) => one(k.input.shape().reduced(&[k.axis], false), DType::I32),
-            Kernel::Cumulative(k) => {
-                one(k.input.shape().clone(), if k.op.is_arg() { DType::I32 } else { k.dtype })
-            }
-            Kernel::ArgSort(k) => {
-                let sizes = k.input.shape().iter().enumerate();
-                one(sizes.map(|(a, &n)| if a == k.axis { k.k } else { n }).collect(), DType::I32)
-            }
-            Kernel::MatMul(k) => one(k.batch.iter().copied().chain([k.m, k.n]).collect(), k.dtype),
-            Kernel::Gather(k) => one(k.index.shape().clone(), k.dtype),
-            Kernel::ScatterAdd(k) => one(k.base.shape().clone(), k.dtype),
-            Kernel::Copy(k) => one(k.shape.clone(), k.dtype),
+    /// The part of the kernel over positions `start..start + len` of an axis of the space. Its outputs are the parts of the outputs that
+    /// follow the axis, as buffers of their own; a part along an axis that is reduced gives a part of each sum.
+    ///
+    /// `None` where parts along the axis do not stand alone: those of a cumulative operation, a sort or a search along it, rows cut
+    /// within a row, and copies.
+    pub fn narrow(&self, axis: usize, start: usize, len: usize) -> Option<Kernel> {
+        match &self.body {
+            Body::Map(_) | Body::Reduce { .. } | Body::Contract | Body::Gather { .. } => {}
+            Body::Rows { row_axes, .. } if axis + row_axes < self.space.rank() => {}
+            Body::ArgReduce { axis: along, .. }
+            | Body::Cumulative { axis: along, .. }
+            | Body::ArgSort { axis: along, .. }
+                if axis != *along => {}
+            Body::ScatterAdd { .. } => {}
+            Body::Rows { .. }
+            | Body::ArgReduce { .. }
+            | Body::Cumulative { .. }
+            | Body::ArgSort { .. }
+            | Body::Copy { .. } => return None,
         }
+        let mut part = self.clone();
+        for (k, operand) in part.operands.iter_mut().enumerate() {
+            let (from, to) = match self.body {
+                Body::Gather { axis: along } if along == axis && k == 0 => continue,
+                Body::ScatterAdd { axis: along } if along == axis && k > 0 => continue,
+                // The source may end before the base does.
+                Body::ScatterAdd { .. } => {
+                    let reach = operand.layout.shape()[axis];
+                    (start.min(reach), (start + len).min(reach))
+                }
+                _ => (start, start + len),
+            };
+            operand.layout = operand.layout.slice(axis, from, to - from, 1);
+        }
+        let shortened = |shape: &Shape, axis: usize| -> Shape {
+            shape.iter().enumerate().map(|(a, &n)| if a == axis { len } else { n }).collect()
+        };
+        part.space = shortened(&part.space, axis);
+        for output in &mut part.outputs {
+            if let Some(own) = output.axes.iter().position(|&a| a == axis) {
+                output.shape = shortened(&output.shape, own);
+            }
+        }
+        Some(part)
+    }
+
+    /// For each register of a [`Body::Rows`], whether it is the same all along a row.
+    pub fn uniform(&self) -> Vec<bool> {
+        let Body::Rows { row_axes, program } = &self.body else { return Vec::new() };
+        let lead = self.space.rank() - row_axes;
+        let steady = |layout: &Layout| {
+            layout.strides()[lead..].iter().zip(&self.space[lead..]).all(|(&s, &d)| s == 0 || d == 1)
+        };
+        let mut uniform: Vec<bool> = Vec::with_capacity(program.instrs.len());
+        for instr in &program.instrs {
+            uniform.push(match instr {
+                Instr::Load(k) => steady(&self.operands[*k as usize].layout),
+                Instr::Scalar(_) | Instr::Fold(..) => true,
+                Instr::Arange { .. } | Instr::Random { .. } => false,
+                Instr::Unary(..)
+                | Instr::Powi(..)
+                | Instr::Binary(..)
+                | Instr::Compare(..)
+                | Instr::Select(..)
+                | Instr::Cast(_) => instr.operands().iter().all(|&r| uniform[r as usize]),
+            });
+        }
+        uniform
     }
 }
 

@@ -132,6 +132,20 @@ impl Layout {
         out
     }
 
+    /// `count` windows of `size` elements along `axis`, `step` elements apart, their elements `dilation` apart: windows in the axis's
+    /// place, the elements of each along a new last axis.
+    pub fn unfold(&self, axis: usize, count: usize, size: usize, step: usize, dilation: usize) -> Layout {
+        let along = self.strides[axis];
+        let sizes = self.shape.iter().enumerate().map(|(a, &n)| if a == axis { count } else { n });
+        let shape = sizes.chain([size]).collect();
+        // The stride of one window or element is never taken: it may pass what a stride can be.
+        let by = |n: usize, stride: usize| if n > 1 { along * stride as isize } else { 0 };
+        let mut strides = self.strides.clone();
+        strides[axis] = by(count, step);
+        strides.push(by(size, dilation));
+        Layout { shape, strides, offset: self.offset }
+    }
+
     /// The order of `axis` reversed.
     pub fn flip(&self, axis: usize) -> Layout {
         match self.shape[axis] {

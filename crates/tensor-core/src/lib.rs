@@ -10,6 +10,7 @@
 //! | [`Error`] | everything that can go wrong |
 
 pub mod backend;
+pub mod contraction;
 mod defaults;
 mod device;
 mod dtype;
@@ -42,7 +43,7 @@ pub use kernel::{Kernel, Launch};
 pub use layout::{Collapsed, Layout, Strides, collapse};
 pub use op::{
     ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, CustomOp, Op, OpAxes, Padding, Progression, RandomKind,
-    ReduceOp, Saved, UnaryOp,
+    ReduceOp, Saved, Subscripts, UnaryOp,
 };
 pub use origin::with_location;
 pub use philox::philox;

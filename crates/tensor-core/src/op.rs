@@ -220,9 +220,37 @@ pub struct Padding {
     pub value: Scalar,
 }
 
+/// Which axes of two operands and of their contraction are the same, by a label each, as the letters of `einsum`. No label comes
+/// twice in one list; each of the result's is an operand's, and each of an operand's is the result's or the other operand's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subscripts {
+    /// Of the left operand's axes.
+    pub lhs: SmallVec<[u8; 8]>,
+    /// Of the right operand's axes.
+    pub rhs: SmallVec<[u8; 8]>,
+    /// Of the result's axes.
+    pub out: SmallVec<[u8; 8]>,
+}
+
+impl Subscripts {
+    /// Those of a matrix product of operands with so many leading axes, aligned at the last, where the result has the more of them.
+    pub(crate) fn matmul(lhs: usize, rhs: usize) -> Subscripts {
+        let batch = lhs.max(rhs) as u8;
+        let (m, k, n) = (batch, batch + 1, batch + 2);
+        let of = |lead: usize, last: [u8; 2]| (batch - lead as u8..batch).chain(last).collect();
+        Subscripts { lhs: of(lhs, [m, k]), rhs: of(rhs, [k, n]), out: of(batch as usize, [m, n]) }
+    }
+
+    fn is_matmul(&self) -> bool {
+        match (&self.lhs[..], &self.rhs[..], &self.out[..]) {
+            ([.., m, k], [.., l, n], [.., i, j]) => m == i && n == j && k == l,
+            _ => false,
+        }
+    }
+}
+
 /// How a tensor was made from its inputs. What is rare and large is boxed: every node holds one of these.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub enum Op {
     /// Data from the host or another device, or a parameter: nothing to compute.
     Leaf,
@@ -266,6 +294,16 @@ pub enum Op {
         /// Distance between elements taken; not 0.
         step: isize,
     },
+    /// Windows along an axis, which may overlap: element `j` of window `i` is element `i·step + j·dilation` of the axis. Windows take
+    /// the axis's place, and the elements of each are a new last axis.
+    Unfold {
+        /// The axis.
+        axis: usize,
+        /// Distance from window to window; not 0.
+        step: usize,
+        /// Distance from element to element of a window; not 0.
+        dilation: usize,
+    },
     /// The inputs one after the other along an axis.
     Concat {
         /// The axis.
@@ -308,8 +346,8 @@ pub enum Op {
         /// Whether the greatest come first.
         descending: bool,
     },
-    /// Matrix product of `[…, m, k]` and `[…, k, n]`; leading axes broadcast.
-    MatMul,
+    /// The sum of the products of two inputs over the axes that the result lacks: matrix products, and einsum of two.
+    Contract(Box<Subscripts>),
     /// `out[i][j][k] = input[i][index[i][j][k]][k]` (for axis 1 of 3): inputs are the tensor and an index.
     Gather {
         /// The axis indexed.
@@ -365,13 +403,15 @@ impl Op {
             Op::Permute(_) => "permute",
             Op::Expand => "expand",
             Op::Slice { .. } => "slice",
+            Op::Unfold { .. } => "unfold",
             Op::Concat { .. } => "concat",
             Op::Pad(_) => "pad",
             Op::Reduce { op, .. } => op.name(),
             Op::ArgReduce { op, .. } => op.name(),
             Op::Cumulative { op, .. } => op.name(),
             Op::ArgSort { .. } => "argsort",
-            Op::MatMul => "matmul",
+            Op::Contract(subscripts) if subscripts.is_matmul() => "matmul",
+            Op::Contract(_) => "einsum",
             Op::Gather { .. } => "gather",
             Op::ScatterAdd { .. } => "scatter_add",
             Op::ToDevice => "to",
@@ -382,7 +422,7 @@ impl Op {
     /// The name as it is printed after `grad_fn=`: the operation's, in capitals, as in `Mean` or `MatMul`.
     pub fn grad_name(&self) -> String {
         match self {
-            Op::MatMul => "MatMul".into(),
+            Op::Contract(subscripts) if subscripts.is_matmul() => "MatMul".into(),
             Op::Powi(_) => "Pow".into(),
             Op::Custom(op) => op.name().into(),
             other => other
@@ -426,7 +466,13 @@ impl Op {
     pub fn is_view(&self) -> bool {
         matches!(
             self,
-            Op::Reshape | Op::Permute(_) | Op::Expand | Op::Slice { .. } | Op::ToDevice | Op::Custom(_)
+            Op::Reshape
+                | Op::Permute(_)
+                | Op::Expand
+                | Op::Slice { .. }
+                | Op::Unfold { .. }
+                | Op::ToDevice
+                | Op::Custom(_)
         )
     }
 
@@ -476,7 +522,7 @@ impl Op {
                 CumulativeOp::Prod | CumulativeOp::LogSumExp => (1, true),
                 CumulativeOp::Sum | CumulativeOp::ArgMax | CumulativeOp::ArgMin => (0, false),
             },
-            Op::MatMul => (others, false),
+            Op::Contract(_) => (others, false),
             Op::Gather { .. } => (0b10, false),
             Op::ScatterAdd { .. } => (0b10, false),
             Op::Custom(_) => (u32::MAX, true),
@@ -490,6 +536,7 @@ impl Op {
             | Op::Permute(_)
             | Op::Expand
             | Op::Slice { .. }
+            | Op::Unfold { .. }
             | Op::Concat { .. }
             | Op::Pad(_)
             | Op::ArgReduce { .. }

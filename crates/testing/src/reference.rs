@@ -12,9 +12,9 @@ use std::{
 
 use tensor_core::{
     ArgReduceOp, Backend, BinaryOp, Buffer, CompareOp, CumulativeOp, DType, Device, DeviceInfo, DeviceKind,
-    Error, ErrorKind, Kernel, Launch, Layout, Limits, MemoryStats, RandomKind, ReduceOp, Result, Scalar,
-    Storage, UnaryOp,
-    kernel::{Instr, Program},
+    Error, ErrorKind, Launch, Layout, Limits, MemoryStats, RandomKind, ReduceOp, Result, Scalar, Storage,
+    UnaryOp,
+    kernel::{Body, Instr, Output, Program},
     philox,
 };
 
@@ -140,15 +140,17 @@ impl Backend for Reference {
     }
 
     fn run(&self, launch: &Launch<'_>) -> Result<()> {
+        launch.check()?;
         *self.kernels.lock().unwrap().entry(launch.kernel.name()).or_default() += 1;
         let inputs: Vec<Vec<Scalar>> = launch.inputs.iter().map(read).collect();
         let results = compute(launch, &inputs)?;
         assert_eq!(results.len(), launch.outputs.len());
-        for ((mut result, output), (shape, dtype)) in
-            results.into_iter().zip(launch.outputs).zip(launch.kernel.outputs())
+        for ((mut result, output), spec) in
+            results.into_iter().zip(launch.outputs).zip(&launch.kernel.outputs)
         {
-            assert_eq!((output.numel(), output.dtype()), (shape.numel(), dtype), "{}", launch.kernel.name());
-            result.iter_mut().for_each(|v| *v = v.cast(dtype));
+            let wanted = (spec.shape.numel(), spec.dtype);
+            assert_eq!((output.numel(), output.dtype()), wanted, "{}", launch.kernel.name());
+            result.iter_mut().for_each(|v| *v = v.cast(spec.dtype));
             *memory(output).data.lock().unwrap() = result;
         }
         Ok(())
@@ -190,38 +192,36 @@ fn offset(layout: &Layout, index: &[usize]) -> usize {
 
 fn compute(launch: &Launch<'_>, inputs: &[Vec<Scalar>]) -> Result<Vec<Vec<Scalar>>> {
     let at = |k: usize, layout: &Layout, index: &[usize]| inputs[k][offset(layout, index)];
-    let elementwise = |program: &Program, layouts: &[Layout], shape: &[usize]| -> Vec<Vec<Scalar>> {
-        assert!(layouts.iter().all(|l| l.shape().dims() == shape));
-        indices(shape)
-            .iter()
-            .enumerate()
-            .map(|(flat, index)| {
-                let loads: Vec<Scalar> = layouts.iter().enumerate().map(|(k, l)| at(k, l, index)).collect();
-                evaluate(program, &loads, launch.scalars, flat as u64)
-            })
-            .collect()
+    let kernel = launch.kernel;
+    let (space, operands) = (&kernel.space, &kernel.operands);
+    let layout = |k: usize| &operands[k].layout;
+    let read =
+        |index: &[usize]| -> Vec<Scalar> { (0..operands.len()).map(|k| at(k, layout(k), index)).collect() };
+    let elementwise = |program: &Program| -> Vec<Vec<Scalar>> {
+        let positions = indices(space);
+        let results = positions.iter().enumerate();
+        results.map(|(flat, index)| evaluate(program, &read(index), launch.scalars, flat as u64)).collect()
     };
-    Ok(match launch.kernel {
-        Kernel::Map(k) => {
-            let rows = elementwise(&k.program, &k.inputs, &k.shape);
-            (0..k.program.outputs.len()).map(|o| rows.iter().map(|r| r[o]).collect()).collect()
+    // Where output `o` has the value of a position of the space.
+    let over_space = |output: &Output| Layout::new(space.clone(), &output.strides_over(space.rank()), 0);
+    let destinations: Vec<Layout> = kernel.outputs.iter().map(over_space).collect();
+    let to = |o: usize, index: &[usize]| offset(&destinations[o], index);
+    Ok(match &kernel.body {
+        Body::Map(program) => {
+            let rows = elementwise(program);
+            (0..program.outputs.len()).map(|o| rows.iter().map(|r| r[o]).collect()).collect()
         }
-        Kernel::Reduce(k) => {
-            let rows = elementwise(&k.program, &k.inputs, &k.shape);
-            let kept = |index: &[usize]| -> Vec<usize> {
-                index.iter().enumerate().filter(|(a, _)| !k.axes.contains(a)).map(|(_, &i)| i).collect()
-            };
-            let out = Layout::contiguous(k.shape.reduced(&k.axes, false));
-            let mut groups: Vec<Vec<Scalar>> = vec![Vec::new(); out.numel()];
-            for (index, row) in indices(&k.shape).iter().zip(rows) {
-                groups[offset(&out, &kept(index))].push(row[0]);
+        Body::Reduce { op, program } => {
+            let rows = elementwise(program);
+            let mut groups: Vec<Vec<Scalar>> = vec![Vec::new(); kernel.outputs[0].shape.numel()];
+            for (index, row) in indices(space).iter().zip(rows) {
+                groups[to(0, index)].push(row[0]);
             }
-            vec![groups.iter().map(|g| reduce(k.op, g, k.program.output_dtype(0))).collect()]
+            vec![groups.iter().map(|g| reduce(*op, g, program.output_dtype(0))).collect()]
         }
-        Kernel::Rows(k) => {
-            let length: usize = k.shape[k.shape.rank() - k.row_axes..].iter().product();
-            assert!(k.inputs.iter().all(|l| l.shape() == &k.shape) && length <= 64);
-            let program = &k.program;
+        Body::Rows { row_axes, program } => {
+            let length: usize = space[space.rank() - row_axes..].iter().product();
+            assert!(length <= 64);
             // Instruction by instruction: a fold wants its whole row.
             let mut regs: Vec<Vec<Scalar>> = Vec::new();
             for (i, instr) in program.instrs.iter().enumerate() {
@@ -232,40 +232,37 @@ fn compute(launch: &Launch<'_>, inputs: &[Vec<Scalar>]) -> Result<Vec<Vec<Scalar
                             .map(|v| v.cast(program.dtypes[i].compute()))
                             .collect()
                     }
-                    _ => indices(&k.shape)
+                    _ => indices(space)
                         .iter()
                         .enumerate()
                         .map(|(flat, index)| {
-                            let loads: Vec<Scalar> =
-                                k.inputs.iter().enumerate().map(|(n, l)| at(n, l, index)).collect();
                             let r = |reg: u16| regs[reg as usize][flat];
-                            instruction(program, i, r, &loads, launch.scalars, flat as u64)
+                            instruction(program, i, r, &read(index), launch.scalars, flat as u64)
                         })
                         .collect(),
                 };
                 regs.push(values);
             }
-            let uniform = k.uniform();
-            let output = |o: usize| {
-                let (reg, all) = (program.outputs[o], &regs[program.outputs[o] as usize]);
-                assert!(!k.per_row[o] || uniform[reg as usize]);
-                all.iter().step_by(if k.per_row[o] { length } else { 1 }).copied().collect()
+            let output = |(o, &reg): (usize, &u16)| {
+                let mut out = vec![Scalar::Int(0); kernel.outputs[o].shape.numel()];
+                let positions = indices(space);
+                positions.iter().zip(&regs[reg as usize]).for_each(|(index, &v)| out[to(o, index)] = v);
+                out
             };
-            (0..program.outputs.len()).map(output).collect()
+            program.outputs.iter().enumerate().map(output).collect()
         }
-        Kernel::ArgReduce(k) => {
-            let out = k.input.shape().reduced(&[k.axis], false);
-            let n = k.input.shape()[k.axis];
+        Body::ArgReduce { op, axis } => {
+            let n = space[*axis];
             vec![
-                indices(&out)
+                indices(&kernel.outputs[0].shape)
                     .iter()
                     .map(|index| {
                         let value = |i: usize| {
                             let mut full = index.clone();
-                            full.insert(k.axis, i);
-                            at(0, &k.input, &full).as_f64()
+                            full.insert(*axis, i);
+                            at(0, layout(0), &full).as_f64()
                         };
-                        let better = |a: f64, b: f64| match k.op {
+                        let better = |a: f64, b: f64| match op {
                             _ if b.is_nan() => false,
                             _ if a.is_nan() => true,
                             ArgReduceOp::ArgMax => a > b,
@@ -279,29 +276,29 @@ fn compute(launch: &Launch<'_>, inputs: &[Vec<Scalar>]) -> Result<Vec<Vec<Scalar
                     .collect(),
             ]
         }
-        Kernel::Cumulative(k) => {
-            let mut out = vec![Scalar::Int(0); k.input.numel()];
-            for (line, places) in lines(k.input.shape(), k.axis) {
-                let value = |i: usize| at(0, &k.input, &place(&line, k.axis, i));
+        Body::Cumulative { op, axis, reverse } => {
+            let mut out = vec![Scalar::Int(0); space.numel()];
+            for (line, places) in lines(space, *axis) {
+                let value = |i: usize| at(0, layout(0), &place(&line, *axis, i));
                 let n = places.len();
                 let mut so_far: Option<Scalar> = None;
                 for step in 0..n {
-                    let i = if k.reverse { n - 1 - step } else { step };
-                    let state = cumulate(k.op, k.dtype, so_far, i, &value);
+                    let i = if *reverse { n - 1 - step } else { step };
+                    let state = cumulate(*op, operands[0].dtype, so_far, i, &value);
                     out[places[i]] = state;
                     so_far = Some(state);
                 }
             }
             vec![out]
         }
-        Kernel::ArgSort(k) => {
-            let sizes = launch.kernel.outputs()[0].0.clone();
+        Body::ArgSort { axis, descending } => {
+            let sizes = &kernel.outputs[0].shape;
             let mut out = vec![Scalar::Int(0); sizes.numel()];
-            for ((line, _), (_, places)) in lines(k.input.shape(), k.axis).iter().zip(lines(&sizes, k.axis)) {
-                let value = |i: usize| at(0, &k.input, &place(line, k.axis, i));
-                let mut order: Vec<usize> = (0..k.input.shape()[k.axis]).collect();
+            for ((line, _), (_, places)) in lines(space, *axis).iter().zip(lines(sizes, *axis)) {
+                let value = |i: usize| at(0, layout(0), &place(line, *axis, i));
+                let mut order: Vec<usize> = (0..space[*axis]).collect();
                 order.sort_by(|&a, &b| {
-                    let (a, b) = if k.descending { (value(b), value(a)) } else { (value(a), value(b)) };
+                    let (a, b) = if *descending { (value(b), value(a)) } else { (value(a), value(b)) };
                     match (a, b) {
                         (Scalar::Float(a), Scalar::Float(b)) => {
                             a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
@@ -313,59 +310,52 @@ fn compute(launch: &Launch<'_>, inputs: &[Vec<Scalar>]) -> Result<Vec<Vec<Scalar
             }
             vec![out]
         }
-        Kernel::MatMul(k) => {
-            let shape: Vec<usize> = k.batch.iter().copied().chain([k.m, k.n]).collect();
-            vec![
-                indices(&shape)
-                    .iter()
-                    .map(|index| {
-                        let (batch, cell) = index.split_at(k.batch.rank());
-                        let left = |x| at(0, &k.lhs, &[batch, &[cell[0], x]].concat());
-                        let right = |x| at(1, &k.rhs, &[batch, &[x, cell[1]]].concat());
-                        if k.dtype.is_float() {
-                            Scalar::Float(total((0..k.k).map(|x| left(x).as_f64() * right(x).as_f64())))
-                        } else {
-                            Scalar::Int((0..k.k).fold(0i64, |sum, x| {
-                                sum.wrapping_add(left(x).as_i64().wrapping_mul(right(x).as_i64()))
-                            }))
-                        }
-                    })
-                    .collect(),
-            ]
+        Body::Contract => {
+            let mut terms: Vec<Vec<(Scalar, Scalar)>> = vec![Vec::new(); kernel.outputs[0].shape.numel()];
+            for index in indices(space) {
+                terms[to(0, &index)].push((at(0, layout(0), &index), at(1, layout(1), &index)));
+            }
+            let sum = |terms: Vec<(Scalar, Scalar)>| {
+                if operands[0].dtype.is_float() {
+                    Scalar::Float(total(terms.iter().map(|(l, r)| l.as_f64() * r.as_f64())))
+                } else {
+                    let products = terms.iter().map(|(l, r)| l.as_i64().wrapping_mul(r.as_i64()));
+                    Scalar::Int(products.fold(0, i64::wrapping_add))
+                }
+            };
+            vec![terms.into_iter().map(sum).collect()]
         }
-        Kernel::Gather(k) => {
+        Body::Gather { axis } => {
             let mut out = Vec::new();
-            for index in indices(k.index.shape()) {
+            for index in indices(space) {
                 let mut from = index.clone();
-                from[k.axis] = checked("gather", at(1, &k.index, &index), k.axis, k.input.shape()[k.axis])?;
-                out.push(at(0, &k.input, &from));
+                from[*axis] = checked("gather", at(1, layout(1), &index), *axis, layout(0).shape()[*axis])?;
+                out.push(at(0, layout(0), &from));
             }
             vec![out]
         }
-        Kernel::ScatterAdd(k) => {
-            let plain = Layout::contiguous(k.base.shape().clone());
-            let mut out: Vec<Scalar> = indices(k.base.shape()).iter().map(|i| at(0, &k.base, i)).collect();
-            for index in indices(k.index.shape()) {
-                let mut to = index.clone();
-                to[k.axis] = checked("scatter_add", at(1, &k.index, &index), k.axis, k.base.shape()[k.axis])?;
-                let cell = &mut out[offset(&plain, &to)];
-                let sum = binary(BinaryOp::Add, *cell, at(2, &k.src, &index), k.dtype);
-                *cell = sum.cast(k.dtype.compute());
+        Body::ScatterAdd { axis } => {
+            let dtype = operands[0].dtype;
+            let mut out: Vec<Scalar> = indices(space).iter().map(|i| at(0, layout(0), i)).collect();
+            for index in indices(layout(1).shape()) {
+                let mut place = index.clone();
+                place[*axis] = checked("scatter_add", at(1, layout(1), &index), *axis, space[*axis])?;
+                let cell = &mut out[to(0, &place)];
+                let sum = binary(BinaryOp::Add, *cell, at(2, layout(2), &index), dtype);
+                *cell = sum.cast(dtype.compute());
             }
-            vec![out.into_iter().map(|v| v.cast(k.dtype)).collect()]
+            vec![out.into_iter().map(|v| v.cast(dtype)).collect()]
         }
-        Kernel::Copy(k) => {
-            let fill = if k.fill { launch.scalars[0] } else { Scalar::Int(77) };
-            let mut out = vec![fill; k.shape.numel()];
-            for (i, region) in k.regions.iter().enumerate() {
-                assert_eq!(region.dst.shape(), region.src.shape());
-                for index in indices(region.dst.shape()) {
-                    out[offset(&region.dst, &index)] = at(i, &region.src, &index);
+        Body::Copy { fill, regions } => {
+            let fill = if *fill { launch.scalars[0] } else { Scalar::Int(77) };
+            let mut out = vec![fill; space.numel()];
+            for (i, region) in regions.iter().enumerate() {
+                for index in indices(region.shape()) {
+                    out[offset(region, &index)] = at(i, layout(i), &index);
                 }
             }
             vec![out]
         }
-        other => panic!("a kernel this backend does not know: {other:?}"),
     })
 }
 

@@ -6,7 +6,7 @@ mod elementwise;
 mod movement;
 mod reduce;
 
-use tensor_core::{DType, Error, ErrorKind, Op, Result, Shape, Tensor};
+use tensor_core::{DType, Error, ErrorKind, Op, Result, Shape, Subscripts, Tensor};
 
 /// One operation on the tape, met from behind.
 pub(crate) struct Step<'a> {
@@ -41,11 +41,12 @@ pub(crate) fn gradients(step: &Step<'_>) -> Gradients {
         Op::Expand => Ok(vec![Some(g.clone())]),
         Op::Permute(axes) => movement::permute(axes, g),
         Op::Slice { axis, start, step } => movement::slice(*axis, *start, *step, &inputs[0], g),
+        Op::Unfold { axis, step, dilation } => movement::unfold(*axis, *step, *dilation, &inputs[0], g),
         Op::Concat { axis } => movement::concat(*axis, step),
         Op::Pad(padding) => movement::pad(padding, &inputs[0], g),
         Op::Reduce { op, axes, .. } => reduce::reduce(*op, axes, step),
         Op::Cumulative { op, axis, reverse } => cumulative::cumulative(*op, *axis, *reverse, step),
-        Op::MatMul => matmul(step),
+        Op::Contract(subscripts) => contract(subscripts, step),
         Op::Gather { axis } => Ok(vec![step.when(0, || gathered(*axis, &inputs[0], &inputs[1], g))?, None]),
         Op::ScatterAdd { axis } => {
             let axis = *axis as isize;
@@ -53,7 +54,13 @@ pub(crate) fn gradients(step: &Step<'_>) -> Gradients {
         }
         Op::ToDevice => Ok(vec![Some(g.to(&inputs[0].device())?)]),
         Op::Custom(op) => custom(op.as_ref(), step),
-        op => Err(Error::new(ErrorKind::Autograd {
+        op @ (Op::Leaf
+        | Op::Full(_)
+        | Op::Arange(_)
+        | Op::Random { .. }
+        | Op::Compare(_)
+        | Op::ArgReduce { .. }
+        | Op::ArgSort { .. }) => Err(Error::new(ErrorKind::Autograd {
             op: "backward",
             message: format!("{} has no gradient; detach its input, or compute it under no_grad", op.name()),
         })),
@@ -105,23 +112,16 @@ fn counts_to(dtype: DType, n: usize) -> bool {
     }
 }
 
-/// dA = dC·Bᵀ, dB = Aᵀ·dC.
-fn matmul(step: &Step<'_>) -> Gradients {
+/// Of each operand, the gradient contracted with the other one: for matrices dA = dC·Bᵀ, dB = Aᵀ·dC.
+fn contract(subscripts: &Subscripts, step: &Step<'_>) -> Gradients {
     let (a, b, g) = (&step.inputs[0], &step.inputs[1], step.gradient);
-    let da = step.when(0, || g.matmul(&b.transpose(-2, -1)?))?;
-    let db = step.when(1, || {
-        if b.rank() == 2 && a.rank() > 2 {
-            // One long product instead of many short ones and a sum.
-            let rows = |t: &Tensor| {
-                let columns = t.dims()[t.rank() - 1];
-                t.reshape([t.numel() / columns.max(1), columns])
-            };
-            if a.numel() > 0 && g.numel() > 0 {
-                return rows(a)?.t()?.matmul(&rows(g)?);
-            }
-        }
-        a.transpose(-2, -1)?.matmul(g)
-    })?;
+    let Subscripts { lhs, rhs, out } = subscripts.clone();
+    let (of_lhs, of_rhs) = (
+        Subscripts { lhs: out.clone(), rhs: rhs.clone(), out: lhs.clone() },
+        Subscripts { lhs, rhs: out, out: rhs },
+    );
+    let da = step.when(0, || g.contract(b, of_lhs))?;
+    let db = step.when(1, || a.contract(g, of_rhs))?;
     Ok(vec![da, db])
 }
 
@@ -246,6 +246,7 @@ mod tests {
             Tensor::concat(&[&x, &z], 0)?,
             x.pad(&[(1, 0), (0, 2)], 0.0)?,
             x.matmul(&z.t()?)?,
+            x.unfold(1, 2, 1)?,
             x.gather(1, &index)?,
             x.gather(1, &index.narrow(1, 0, 1)?)?,
             x.scatter_add(1, &index, &z)?,

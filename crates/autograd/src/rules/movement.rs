@@ -31,6 +31,26 @@ pub(super) fn slice(axis: usize, start: usize, step: isize, x: &Tensor, g: &Tens
     Ok(vec![Some(g.pad_between(before, interior, x.shape().clone(), Scalar::Float(0.0))?)])
 }
 
+/// The elements of windows go back to where they were, and add up where windows overlap.
+pub(super) fn unfold(axis: usize, step: usize, dilation: usize, x: &Tensor, g: &Tensor) -> Gradients {
+    let (count, last) = (g.dims()[axis], g.rank() - 1);
+    let size = g.dims()[last];
+    let mut sum: Option<Tensor> = None;
+    // An element of each window at a time: windows are small, or else they overlap little.
+    for j in 0..size {
+        let element = g.select(last, j)?;
+        let (mut before, mut interior) = (SmallVec::from_elem(0, x.rank()), SmallVec::from_elem(0, x.rank()));
+        before[axis] = j * dilation;
+        interior[axis] = if count > 1 { step - 1 } else { 0 };
+        let placed = element.pad_between(before, interior, x.shape().clone(), Scalar::Float(0.0))?;
+        sum = Some(match sum {
+            Some(sum) => sum.add(&placed)?,
+            None => placed,
+        });
+    }
+    Ok(vec![Some(sum.unwrap_or_else(|| x.zeros_like()))])
+}
+
 pub(super) fn concat(axis: usize, step: &Step<'_>) -> Gradients {
     let mut start = 0;
     let mut out = Vec::with_capacity(step.inputs.len());

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     DType, Layout,
-    kernel::{Compiled, Kernel, MapKernel},
+    kernel::{Body, Compiled, Kernel},
     node::{View, view},
 };
 
@@ -118,18 +118,20 @@ pub(super) fn assemble(facts: &Facts<'_>, drafts: Vec<Draft>) -> Plan {
         let mut stores = Vec::new();
         let mut made = SmallVec::new();
         let mut unread = SmallVec::new();
-        let specs = draft.kernel.outputs();
-        for (&result, (shape, dtype)) in draft.results.iter().zip(&specs) {
-            let reusable = match &draft.kernel {
-                Kernel::Map(map) => reusable_input(facts, map, &draft.sources, &kept, &taken, *dtype, &ends),
-                _ => None,
-            };
+        for (&result, output) in draft.results.iter().zip(&draft.kernel.outputs) {
+            // Only maps work in place.
+            let reusable = matches!(draft.kernel.body, Body::Map(_))
+                .then(|| {
+                    let (kernel, sources) = (&draft.kernel, &draft.sources);
+                    reusable_input(facts, kernel, sources, &kept, &taken, output.dtype, &ends)
+                })
+                .flatten();
             outputs.push(match reusable {
                 Some(input) => {
                     taken.push(draft.sources[input]);
                     Output::Reused { input: input as u32 }
                 }
-                None => Output::Fresh { dtype: *dtype, numel: shape.numel() },
+                None => Output::Fresh { dtype: output.dtype, numel: output.shape.numel() },
             });
             let is_read = last_read[result as usize] != NONE;
             if let ([item], false) = (stores_by_source[result as usize].as_slice(), is_read) {
@@ -151,7 +153,7 @@ pub(super) fn assemble(facts: &Facts<'_>, drafts: Vec<Draft>) -> Plan {
         last_uses.sort_unstable();
         last_uses.dedup();
         steps.push(Step {
-            empty: specs.iter().all(|(shape, _)| shape.numel() == 0),
+            empty: draft.kernel.outputs.iter().all(|output| output.shape.numel() == 0),
             kernel: draft.kernel,
             compiled: Compiled::default(),
             inputs,
@@ -171,14 +173,14 @@ pub(super) fn assemble(facts: &Facts<'_>, drafts: Vec<Draft>) -> Plan {
 /// An input of a map that nobody reads afterwards and whose buffer fits an output of `dtype`.
 fn reusable_input(
     facts: &Facts<'_>,
-    map: &MapKernel,
+    map: &Kernel,
     sources: &[u32],
     kept: &[bool],
     taken: &[u32],
     dtype: DType,
     ends: &impl Fn(u32) -> bool,
 ) -> Option<usize> {
-    let plain = Layout::contiguous(map.shape.clone());
+    let plain = Layout::contiguous(map.space.clone());
     (0..sources.len()).find(|&k| {
         let source = sources[k];
         let item = &facts.items[source as usize];
@@ -186,7 +188,7 @@ fn reusable_input(
         free && ends(source)
             && !taken.contains(&source)
             && item.node.dtype == dtype
-            && item.node.shape.numel() == map.shape.numel()
-            && sources.iter().zip(&map.inputs).all(|(s, layout)| *s != source || *layout == plain)
+            && item.node.shape.numel() == map.space.numel()
+            && sources.iter().zip(&map.operands).all(|(s, operand)| *s != source || operand.layout == plain)
     })
 }

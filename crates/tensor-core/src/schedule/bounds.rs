@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use crate::{
     BinaryOp, CompareOp, DType, Error, Kernel, Layout, Result, Scalar, UnaryOp,
     facts::{Bounds, Facts},
-    kernel::{IndexOperand, Instr, Program, Reg},
+    kernel::{Body, IndexOperand, Instr, Operand, Program, Reg},
 };
 
 /// A range of integers; the ends may be past those of i64 on the way.
@@ -101,23 +101,24 @@ pub(super) fn of_output(
     }
     let below = |size: usize| Some(Range::new(0, size as i128 - 1));
     let copied = |k: usize| inputs.get(k).and_then(|facts| facts.bounds()).map(Range::from);
-    let range = match kernel {
-        Kernel::Map(k) => of_program(&k.program, &k.inputs, inputs, numels, scalars, k.shape.numel(), o),
-        Kernel::Rows(k) => of_program(&k.program, &k.inputs, inputs, numels, scalars, k.shape.numel(), o),
-        Kernel::ArgReduce(k) => below(k.input.shape()[k.axis]),
-        Kernel::ArgSort(k) => below(k.input.shape()[k.axis]),
-        Kernel::Cumulative(k) if k.op.is_arg() => below(k.input.shape()[k.axis]),
+    let positions = kernel.space.numel();
+    let range = match &kernel.body {
+        Body::Map(program) | Body::Rows { program, .. } => {
+            of_program(program, &kernel.operands, inputs, numels, scalars, positions, o)
+        }
+        Body::ArgReduce { axis, .. } | Body::ArgSort { axis, .. } => below(kernel.space[*axis]),
+        Body::Cumulative { op, axis, .. } if op.is_arg() => below(kernel.space[*axis]),
         // Elements of the input, if the launch's own indices are good.
-        Kernel::Gather(_) => copied(0).map(|range| Range { attained: false, ..range }),
-        Kernel::Copy(k) => {
-            let fill = if k.fill { vec![of_scalar(*scalars.first()?)] } else { Vec::new() };
+        Body::Gather { .. } => copied(0).map(|range| Range { attained: false, ..range }),
+        Body::Copy { fill, regions } => {
+            let fill = if *fill { vec![of_scalar(*scalars.first()?)] } else { Vec::new() };
             let regions =
-                (0..k.regions.len()).map(|r| copied(r).or_else(|| Bounds::of(dtype).map(Range::from)));
+                (0..regions.len()).map(|r| copied(r).or_else(|| Bounds::of(dtype).map(Range::from)));
             let mut all = fill.into_iter().chain(regions).collect::<Option<Vec<Range>>>()?.into_iter();
             let first = all.next()?;
             Some(all.fold(Range { attained: false, ..first }, Range::joined))
         }
-        Kernel::Reduce(_) | Kernel::Cumulative(_) | Kernel::MatMul(_) | Kernel::ScatterAdd(_) => None,
+        Body::Reduce { .. } | Body::Cumulative { .. } | Body::Contract | Body::ScatterAdd { .. } => None,
     }?
     .within(dtype)?;
     // Within the dtype's, and so within i64.
@@ -140,7 +141,7 @@ fn of_scalar(scalar: Scalar) -> Option<Range> {
 /// The range of a program's output; none of one that is no integer.
 fn of_program(
     program: &Program,
-    layouts: &[Layout],
+    operands: &[Operand],
     inputs: &[Facts],
     numels: impl Fn(usize) -> usize,
     scalars: &[Scalar],
@@ -152,7 +153,7 @@ fn of_program(
         let range = match *instr {
             Instr::Load(k) => {
                 let k = usize::from(k);
-                let whole = |bounds: Bounds| bounds.attained && covers(&layouts[k], numels(k));
+                let whole = |bounds: Bounds| bounds.attained && covers(&operands[k].layout, numels(k));
                 // The least element may not be in a view: then `above` only says less.
                 of_buffer(&inputs[k], dtype)
                     .map(|bounds| Range { attained: whole(bounds), ..Range::from(bounds) })

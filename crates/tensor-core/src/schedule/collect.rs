@@ -320,7 +320,16 @@ pub(super) fn write_op(key: &mut Vec<u64>, op: &Op, rest: u64) {
             word(17, *op as u64 | u64::from(*keepdim) << 7);
             key.push(*axis as u64);
         }
-        Op::MatMul => word(18, 0),
+        Op::Contract(subscripts) => {
+            word(18, 0);
+            let lists = [&subscripts.lhs, &subscripts.rhs, &subscripts.out];
+            key.extend(lists.iter().map(|list| list.len() as u64));
+            key.extend(lists.iter().flat_map(|list| list.iter().map(|&label| u64::from(label))));
+        }
+        Op::Unfold { axis, step, dilation } => {
+            word(25, 0);
+            key.extend([*axis as u64, *step as u64, *dilation as u64]);
+        }
         Op::Gather { axis } => {
             word(19, 0);
             key.push(*axis as u64);

@@ -3,15 +3,12 @@
 use smallvec::SmallVec;
 
 use super::{
-    plan::{Facts, Group, last_two_swapped},
+    plan::{Facts, Group},
     program::{Builder, Fused, Part, ScalarRef},
 };
 use crate::{
-    Error, Layout, Op, Result, Shape,
-    kernel::{
-        ArgReduceKernel, ArgSortKernel, CopyKernel, CumulativeKernel, GatherKernel, Kernel, MapKernel,
-        MatMulKernel, ReduceKernel, Region, RowKernel, ScatterAddKernel,
-    },
+    DType, Error, Layout, Op, Result, Shape, Strides, Subscripts,
+    kernel::{Kernel, Operand},
 };
 
 /// A kernel with its inputs and outputs named by items.
@@ -68,12 +65,10 @@ pub(super) fn write_kernels(facts: &Facts<'_>, groups: &[Group]) -> Result<Vec<D
             let per_row = |&i: &u32| facts.is_per_row_in(i, &shape);
             let kernel = match group.row_axes {
                 Some(row_axes) => {
-                    let per_row = results.iter().map(per_row).collect();
-                    let rows = RowKernel { per_row, shape, row_axes, inputs, program };
-                    debug_assert!(has_one_value_a_row(&rows), "{rows:?}");
-                    Kernel::Rows(rows)
+                    let per_row: SmallVec<[bool; 4]> = results.iter().map(per_row).collect();
+                    Kernel::rows(shape, row_axes, inputs, program, &per_row)
                 }
-                None => Kernel::Map(MapKernel { shape, inputs, program }),
+                None => Kernel::map(shape, inputs, program),
             };
             drafts.push(Draft {
                 kernel,
@@ -87,28 +82,39 @@ pub(super) fn write_kernels(facts: &Facts<'_>, groups: &[Group]) -> Result<Vec<D
     Ok(drafts)
 }
 
-/// Whether what is stored once a row is the same all along it.
-fn has_one_value_a_row(rows: &RowKernel) -> bool {
-    let uniform = rows.uniform();
-    rows.program.outputs.iter().zip(&rows.per_row).all(|(&reg, &per_row)| !per_row || uniform[reg as usize])
-}
-
-fn swapped(layout: &Layout) -> Layout {
-    layout.permute(&last_two_swapped(layout.shape().rank()))
+/// The kernel of a contraction: over the result's axes in the order in which `stored` lies in memory, and then those that are summed.
+fn contraction(subscripts: &Subscripts, stored: &Layout, dtype: DType, lhs: &Layout, rhs: &Layout) -> Kernel {
+    // A result's axis of one element may have any stride.
+    let mut order: SmallVec<[usize; 8]> = (0..subscripts.out.len()).collect();
+    if !stored.is_contiguous() {
+        order.sort_by_key(|&axis| std::cmp::Reverse(stored.strides()[axis]));
+    }
+    let kept = order.iter().map(|&axis| subscripts.out[axis]);
+    let summed = subscripts.lhs.iter().copied().filter(|label| !subscripts.out.contains(label));
+    let labels: SmallVec<[u8; 8]> = kept.chain(summed).collect();
+    let over = |own: &[u8], layout: &Layout| {
+        let places = labels.iter().map(|label| own.iter().position(|l| l == label));
+        places
+            .map(|at| at.map_or((None, 0), |at| (Some(layout.shape()[at]), layout.strides()[at])))
+            .unzip::<_, _, SmallVec<[Option<usize>; 8]>, Strides>()
+    };
+    let (left, right) = (over(&subscripts.lhs, lhs), over(&subscripts.rhs, rhs));
+    let space: Shape = left.0.iter().zip(&right.0).map(|(l, r)| l.or(*r).unwrap_or(1)).collect();
+    let wide = |strides: &Strides, layout: &Layout| Layout::new(space.clone(), strides, layout.offset());
+    let reduced: SmallVec<[usize; 5]> = (order.len()..labels.len()).collect();
+    Kernel::contract(dtype, wide(&left.1, lhs), wide(&right.1, rhs), &reduced)
 }
 
 /// The kernel of an item that is no map.
 fn opaque(facts: &Facts<'_>, g: u32, i: u32) -> Result<Draft> {
     let item = &facts.items[i as usize];
     let dtype = item.node.dtype;
-    let input = |k: usize| facts.place(item.inputs[k]);
-    let input_dtype = |k: usize| facts.items[item.inputs[k] as usize].node.dtype;
     let mut sources: SmallVec<[u32; 4]> = SmallVec::new();
     let mut scalars: SmallVec<[ScalarRef; 4]> = SmallVec::new();
     let mut read = |k: usize| {
-        let (source, layout) = input(k);
+        let (source, layout) = facts.place(item.inputs[k]);
         sources.push(source);
-        layout
+        Operand::new(facts.items[item.inputs[k] as usize].node.dtype, layout)
     };
     let kernel = match &item.node.op {
         Op::Reduce { op, axes, .. } => {
@@ -118,87 +124,41 @@ fn opaque(facts: &Facts<'_>, g: u32, i: u32) -> Result<Draft> {
             let fused = builder.finish(vec![reg]);
             sources = fused.sources;
             scalars = fused.scalars;
-            let (inputs, program) = (fused.layouts, fused.program);
-            Kernel::Reduce(ReduceKernel { op: *op, shape, axes: axes.as_slice().into(), inputs, program })
+            Kernel::reduce(*op, shape, axes, fused.layouts, fused.program)
         }
-        Op::ArgReduce { op, axis, .. } => {
-            Kernel::ArgReduce(ArgReduceKernel { op: *op, axis: *axis, dtype: input_dtype(0), input: read(0) })
+        Op::ArgReduce { op, axis, .. } => Kernel::arg_reduce(*op, *axis, read(0)),
+        Op::Cumulative { op, axis, reverse } => Kernel::cumulative(*op, *axis, *reverse, read(0)),
+        Op::ArgSort { axis, descending } => {
+            Kernel::arg_sort(*axis, *descending, item.node.shape[*axis], read(0))
         }
-        Op::Cumulative { op, axis, reverse } => Kernel::Cumulative(CumulativeKernel {
-            op: *op,
-            axis: *axis,
-            reverse: *reverse,
-            dtype: input_dtype(0),
-            input: read(0),
-        }),
-        Op::ArgSort { axis, descending } => Kernel::ArgSort(ArgSortKernel {
-            axis: *axis,
-            descending: *descending,
-            k: item.node.shape[*axis],
-            dtype: input_dtype(0),
-            input: read(0),
-        }),
-        Op::MatMul => {
-            let rank = item.node.shape.rank();
-            let batch: Shape = item.node.shape[..rank - 2].iter().copied().collect();
-            let (m, n) = (item.node.shape[rank - 2], item.node.shape[rank - 1]);
+        Op::Contract(subscripts) => {
             let (lhs, rhs) = (read(0), read(1));
-            let k = lhs.shape()[lhs.shape().rank() - 1];
-            let wide = |layout: Layout, rows: usize, columns: usize| {
-                layout.expand(&batch.iter().copied().chain([rows, columns]).collect())
-            };
-            let (lhs, rhs) = (wide(lhs, m, k), wide(rhs, k, n));
-            if facts.place(i).1.is_contiguous() {
-                Kernel::MatMul(MatMulKernel { lhs, rhs, batch, m, n, k, dtype })
-            } else {
-                // Stored with its last axes swapped: (A·B)ᵀ = Bᵀ·Aᵀ.
-                sources.swap(0, 1);
-                let (lhs, rhs) = (swapped(&rhs), swapped(&lhs));
-                Kernel::MatMul(MatMulKernel { lhs, rhs, batch, m: n, n: m, k, dtype })
-            }
+            contraction(subscripts, &facts.place(i).1, dtype, &lhs.layout, &rhs.layout)
         }
-        Op::Gather { axis } => Kernel::Gather(GatherKernel {
-            axis: *axis,
-            dtype,
-            index_dtype: input_dtype(1),
-            input: read(0),
-            index: read(1),
-        }),
-        Op::ScatterAdd { axis } => Kernel::ScatterAdd(ScatterAddKernel {
-            axis: *axis,
-            dtype,
-            index_dtype: input_dtype(1),
-            base: read(0),
-            index: read(1),
-            src: read(2),
-        }),
+        Op::Gather { axis } => Kernel::gather(*axis, read(0), read(1)),
+        Op::ScatterAdd { axis } => Kernel::scatter_add(*axis, read(0), read(1), read(2)),
         Op::Pad(padding) => {
             scalars.push(ScalarRef { item: i, part: Part::Value, dtype });
-            let src = read(0);
+            let src = read(0).layout;
             let mut dst = Layout::contiguous(item.node.shape.clone());
             for (axis, &size) in src.shape().iter().enumerate() {
                 dst = dst.slice(axis, padding.before[axis], size, padding.interior[axis] as isize + 1);
             }
             let fill = item.node.shape.numel() != src.numel();
-            Kernel::Copy(CopyKernel {
-                shape: item.node.shape.clone(),
-                dtype,
-                fill,
-                regions: SmallVec::from_iter([Region { dst, src }]),
-            })
+            Kernel::copy(dtype, item.node.shape.clone(), fill, [(dst, src)])
         }
         Op::Concat { axis } => {
             let whole = Layout::contiguous(item.node.shape.clone());
             let mut start = 0;
-            let mut regions = SmallVec::new();
+            let mut regions: SmallVec<[(Layout, Layout); 4]> = SmallVec::new();
             for k in 0..item.inputs.len() {
                 let shape = facts.shape(item.inputs[k]);
                 if shape.numel() > 0 {
-                    regions.push(Region { dst: whole.slice(*axis, start, shape[*axis], 1), src: read(k) });
+                    regions.push((whole.slice(*axis, start, shape[*axis], 1), read(k).layout));
                 }
                 start += shape[*axis];
             }
-            Kernel::Copy(CopyKernel { shape: item.node.shape.clone(), dtype, fill: false, regions })
+            Kernel::copy(dtype, item.node.shape.clone(), false, regions)
         }
         // Parts of maps and views; and a leaf, which has its value.
         Op::Leaf
@@ -215,6 +175,7 @@ fn opaque(facts: &Facts<'_>, g: u32, i: u32) -> Result<Draft> {
         | Op::Permute(_)
         | Op::Expand
         | Op::Slice { .. }
+        | Op::Unfold { .. }
         | Op::ToDevice
         | Op::Custom(_) => {
             return Err(Error::invalid(item.node.op.name(), "it has no kernel of its own"));

@@ -11,9 +11,9 @@ use super::{
     program::{Part, ScalarRef},
 };
 use crate::{
-    Backend, Error, Kernel, Launch, Op, Result, Scalar, Storage, Ticket,
+    Backend, Error, Launch, Op, Result, Scalar, Storage, Ticket,
     facts::{Facts, Tickets},
-    kernel::{MapKernel, RowKernel},
+    kernel::Body,
     node::{Node, Value},
 };
 
@@ -94,8 +94,8 @@ pub(super) fn launch(
         }
         let bounds = bounds::of_output(&step.kernel, o, storage.dtype(), facts, numel, scalars);
         // Of several results that are computed together, each answers for what it depends on.
-        let tickets = match &step.kernel {
-            Kernel::Map(MapKernel { program, .. }) | Kernel::Rows(RowKernel { program, .. })
+        let tickets = match &step.kernel.body {
+            Body::Map(program) | Body::Rows { program, .. }
                 if !tickets.is_empty() && program.outputs.len() > 1 =>
             {
                 let read = program.inputs_of(o);

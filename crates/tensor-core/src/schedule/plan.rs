@@ -283,17 +283,20 @@ fn fit_limits(facts: &mut Facts<'_>, limits: &Limits) -> Vec<Parts> {
 
 /// Layouts of everything that lies in memory. A reshape that strides cannot express becomes a copy.
 fn find_places(facts: &mut Facts<'_>) {
-    for (i, turned) in turned_products(facts).into_iter().enumerate() {
+    for (i, order) in stored_orders(facts).into_iter().enumerate() {
         let item = &facts.items[i];
         let own = |shape: &Shape| Some((i as u32, Layout::contiguous(shape.clone())));
         facts.places[i] = match facts.class[i] {
             Class::Ready => item.value.as_ref().map(|v| (i as u32, v.layout(&item.node.shape))),
-            Class::Opaque if turned => {
-                let swapped = last_two_swapped(item.node.shape.rank());
-                let stored: Shape = swapped.iter().map(|&a| item.node.shape[a]).collect();
-                Some((i as u32, Layout::contiguous(stored).permute(&swapped)))
-            }
-            Class::Opaque => own(&item.node.shape),
+            Class::Opaque => match order {
+                Some(axes) => {
+                    let stored: Shape = axes.iter().map(|&a| item.node.shape[a]).collect();
+                    let mut inverse: SmallVec<[usize; 5]> = SmallVec::from_elem(0, axes.len());
+                    axes.iter().enumerate().for_each(|(at, &axis)| inverse[axis] = at);
+                    Some((i as u32, Layout::contiguous(stored).permute(&inverse)))
+                }
+                None => own(&item.node.shape),
+            },
             Class::Constant | Class::Elementwise if facts.materialised[i] => own(&item.node.shape),
             Class::Constant | Class::Elementwise => None,
             Class::View => {
@@ -310,30 +313,36 @@ fn find_places(facts: &mut Facts<'_>) {
     }
 }
 
-/// Products that are only ever read with their last two axes swapped, as the gradient of `x.matmul(&w.t()?)` is: they are
-/// computed that way round, so that who reads them walks memory in order.
-fn turned_products(facts: &Facts<'_>) -> Vec<bool> {
-    let mut turned: Vec<bool> = facts
+/// For contractions that are only ever read with their axes permuted, always in the same way, that order: they are stored in it, so
+/// that who reads them walks memory in order. The gradient of a weight in `x.matmul(&w.t()?)` is one.
+fn stored_orders(facts: &Facts<'_>) -> Vec<Option<SmallVec<[usize; 5]>>> {
+    enum Readers<'a> {
+        None,
+        Permute(&'a [usize]),
+        Others,
+    }
+    let stored_here =
+        |item: &Item| matches!(item.node.op, Op::Contract(_)) && item.value.is_none() && !item.store;
+    let mut readers: Vec<Readers<'_>> = facts
         .items
         .iter()
-        .map(|i| matches!(i.node.op, Op::MatMul) && i.value.is_none() && !i.store)
+        .map(|item| if stored_here(item) { Readers::None } else { Readers::Others })
         .collect();
     for item in facts.items.iter().filter(|item| item.value.is_none()) {
         for &input in &item.inputs {
-            let rank = facts.shape(input).rank();
-            turned[input as usize] &=
-                matches!(&item.node.op, Op::Permute(axes) if **axes == *last_two_swapped(rank));
+            let known = &mut readers[input as usize];
+            *known = match (&*known, &item.node.op) {
+                (Readers::None, Op::Permute(axes)) => Readers::Permute(axes),
+                (Readers::Permute(same), Op::Permute(axes)) if *same == &axes[..] => Readers::Permute(axes),
+                _ => Readers::Others,
+            };
         }
     }
-    turned
-}
-
-pub(super) fn last_two_swapped(rank: usize) -> SmallVec<[usize; 5]> {
-    let mut axes: SmallVec<[usize; 5]> = (0..rank).collect();
-    if rank >= 2 {
-        axes.swap(rank - 2, rank - 1);
-    }
-    axes
+    let order = |readers| match readers {
+        Readers::Permute(axes) => Some(SmallVec::from_slice(axes)),
+        Readers::None | Readers::Others => None,
+    };
+    readers.into_iter().map(order).collect()
 }
 
 /// The layout of a view operation over `base`, where strides can express it.
@@ -342,6 +351,9 @@ fn view(op: &Op, base: &Layout, shape: &Shape) -> Option<Layout> {
         Op::Permute(axes) => Some(base.permute(axes)),
         Op::Expand => Some(base.expand(shape)),
         Op::Slice { axis, start, step } => Some(base.slice(*axis, *start, shape[*axis], *step)),
+        Op::Unfold { axis, step, dilation } => {
+            Some(base.unfold(*axis, shape[*axis], shape[shape.rank() - 1], *step, *dilation))
+        }
         Op::Reshape | Op::ToDevice | Op::Custom(_) => base.reshape(shape),
         // No views.
         Op::Leaf
@@ -360,7 +372,7 @@ fn view(op: &Op, base: &Layout, shape: &Shape) -> Option<Layout> {
         | Op::ArgReduce { .. }
         | Op::Cumulative { .. }
         | Op::ArgSort { .. }
-        | Op::MatMul
+        | Op::Contract(_)
         | Op::Gather { .. }
         | Op::ScatterAdd { .. } => None,
     }

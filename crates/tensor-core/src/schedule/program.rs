@@ -141,12 +141,13 @@ impl<'a> Builder<'a> {
             | Op::Permute(_)
             | Op::Expand
             | Op::Slice { .. }
+            | Op::Unfold { .. }
             | Op::Concat { .. }
             | Op::Pad(_)
             | Op::ArgReduce { .. }
             | Op::Cumulative { .. }
             | Op::ArgSort { .. }
-            | Op::MatMul
+            | Op::Contract(_)
             | Op::Gather { .. }
             | Op::ScatterAdd { .. }
             | Op::ToDevice

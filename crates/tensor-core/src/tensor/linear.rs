@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::Tensor;
-use crate::{DType, Error, ErrorKind, Op, Result, Shape, default_dtype};
+use crate::{DType, Error, ErrorKind, Op, Result, Shape, Subscripts, default_dtype};
 
 impl Tensor {
     /// The matrix product of `[…, m, k]` and `[…, k, n]`, leading axes broadcast: `[…, m, n]`.
@@ -28,17 +28,7 @@ impl Tensor {
         if self.rank() == 0 || rhs.rank() == 0 {
             return Err(misfit("a scalar is no matrix; multiply with * instead".into()).here());
         }
-        if self.dtype() != rhs.dtype() {
-            return Err(Error::new(ErrorKind::DTypeMismatch {
-                op: OP,
-                lhs: self.dtype(),
-                rhs: rhs.dtype(),
-                hint: cast_hint(self, rhs),
-            }));
-        }
-        if self.dtype() == DType::Bool {
-            return Err(Error::invalid(OP, "bool matrices have no product; cast with .to_dtype(DType::F32)"));
-        }
+        check_factors(OP, self, rhs)?;
         let row = self.rank() == 1;
         let column = rhs.rank() == 1;
         let lhs = if row { self.unsqueeze(0)? } else { self.clone() };
@@ -66,7 +56,7 @@ impl Tensor {
         wide(m, k).checked(OP)?;
         wide(k, n).checked(OP)?;
         let shape = wide(m, n).checked(OP)?;
-        let out = Tensor::build(Op::MatMul, shape.clone(), self.dtype(), &[&lhs, &rhs_matrix]);
+        let out = contract(&lhs, &rhs_matrix, &shape);
         let mut gone: SmallVec<[usize; 5]> = SmallVec::new();
         if row {
             gone.push(shape.rank() - 2);
@@ -106,6 +96,91 @@ fn is_parameter(tensor: &Tensor) -> bool {
         }
     }
     true
+}
+
+impl Tensor {
+    /// The sum of the products of two tensors over the axes that the result lacks: what [`Tensor::einsum`] is made of, and what
+    /// [`Tensor::matmul`] is for `[…, m, k]` and `[…, k, n]`.
+    ///
+    /// # Errors
+    /// Labels that [`Subscripts`] does not allow or that have two sizes, bool tensors, two dtypes, or two devices.
+    #[track_caller]
+    pub fn contract(&self, rhs: &Tensor, subscripts: Subscripts) -> Result<Tensor> {
+        const OP: &str = "einsum";
+        Tensor::same_device(OP, &[self, rhs])?;
+        check_factors(OP, self, rhs)?;
+        let Subscripts { lhs: left, rhs: right, out } = &subscripts;
+        let bad = |message: String| Error::invalid(OP, message).here();
+        for (labels, what, rank) in
+            [(left, "left", self.rank()), (right, "right", rhs.rank()), (out, "result's", out.len())]
+        {
+            let repeated = (1..labels.len()).any(|i| labels[..i].contains(&labels[i]));
+            if repeated || labels.len() != rank {
+                return Err(bad(format!("the {what} labels {labels:?} do not name {rank} axes, each once")));
+            }
+        }
+        let known = |label: &u8| {
+            let of =
+                |labels: &[u8], t: &Tensor| labels.iter().position(|l| l == label).map(|at| t.dims()[at]);
+            (of(left, self), of(right, rhs))
+        };
+        for label in left.iter().chain(right).chain(out) {
+            match known(label) {
+                (Some(l), Some(r)) if l != r => {
+                    return Err(bad(format!(
+                        "the axis labelled {label} has size {l} in one operand, {r} in the other"
+                    )));
+                }
+                (None, None) => return Err(bad(format!("the result's label {label} is no operand's"))),
+                (None, Some(_)) | (Some(_), None) if !out.contains(label) => {
+                    return Err(bad(format!(
+                        "label {label} is one operand's alone; sum over its axis first"
+                    )));
+                }
+                _ => {}
+            }
+        }
+        let sizes = out.iter().map(|label| {
+            let (l, r) = known(label);
+            l.or(r).unwrap_or(1)
+        });
+        let shape = sizes.collect::<Shape>().checked(OP)?;
+        Ok(Tensor::build(Op::Contract(Box::new(subscripts)), shape, self.dtype(), &[self, rhs]))
+    }
+}
+
+/// Factors of one dtype, which is not bool.
+#[track_caller]
+fn check_factors(op: &'static str, lhs: &Tensor, rhs: &Tensor) -> Result<()> {
+    if lhs.dtype() != rhs.dtype() {
+        return Err(Error::new(ErrorKind::DTypeMismatch {
+            op,
+            lhs: lhs.dtype(),
+            rhs: rhs.dtype(),
+            hint: cast_hint(lhs, rhs),
+        }));
+    }
+    if lhs.dtype() == DType::Bool {
+        return Err(Error::invalid(op, "bool matrices have no product; cast with .to_dtype(DType::F32)"));
+    }
+    Ok(())
+}
+
+/// The contraction of `[lead…, m, k]` and `[lead…, k, n]`, whose leading axes broadcast to those of `shape`.
+#[track_caller]
+fn contract(lhs: &Tensor, rhs: &Tensor, shape: &Shape) -> Tensor {
+    let batch = &shape[..shape.rank() - 2];
+    let spread = |t: &Tensor| {
+        let (lead, matrix) = split(t);
+        let whole = &batch[batch.len() - lead.len()..];
+        if lead == whole {
+            return t.clone();
+        }
+        t.expand_unchecked(whole.iter().chain(matrix).copied().collect())
+    };
+    let (lhs, rhs) = (spread(lhs), spread(rhs));
+    let subscripts = Subscripts::matmul(lhs.rank() - 2, rhs.rank() - 2);
+    Tensor::build(Op::Contract(Box::new(subscripts)), shape.clone(), lhs.dtype(), &[&lhs, &rhs])
 }
 
 fn split(t: &Tensor) -> (&[usize], &[usize]) {

@@ -227,6 +227,59 @@ impl Tensor {
         Tensor::build(Op::Expand, shape, self.dtype(), &[self])
     }
 
+    /// Windows of `size` elements along an axis, one every `step` elements, as a view: windows in the axis's place, their elements
+    /// along a new last axis. `[…, n, …]` gives `[…, (n − size) / step + 1, …, size]`.
+    ///
+    /// # Errors
+    /// No such axis, a step of 0, a window larger than the axis.
+    #[track_caller]
+    pub fn unfold(&self, axis: impl Into<Axis>, size: usize, step: usize) -> Result<Tensor> {
+        self.windows_by(axis.into(), size, step, 1)
+    }
+
+    /// As [`Tensor::unfold`], with elements `dilation` apart: a window reaches over `dilation·(size − 1) + 1` elements. What a
+    /// convolution reads.
+    ///
+    /// # Errors
+    /// No such axis, a step or a dilation of 0, a window that reaches over more than the axis.
+    #[track_caller]
+    pub fn windows(
+        &self,
+        axis: impl Into<Axis>,
+        size: usize,
+        step: usize,
+        dilation: usize,
+    ) -> Result<Tensor> {
+        self.windows_by(axis.into(), size, step, dilation)
+    }
+
+    #[track_caller]
+    fn windows_by(&self, axis: Axis, size: usize, step: usize, dilation: usize) -> Result<Tensor> {
+        const OP: &str = "unfold";
+        let axis = self.shape().axis(axis, OP)?;
+        let n = self.dims()[axis];
+        if step == 0 || dilation == 0 {
+            return Err(Error::invalid(
+                OP,
+                "a step or dilation of 0: windows and their elements must be apart",
+            ));
+        }
+        let reach = size.saturating_sub(1).saturating_mul(dilation).saturating_add(usize::from(size > 0));
+        if reach > n {
+            return Err(Error::invalid(
+                OP,
+                format!(
+                    "a window of {size} elements, {dilation} apart, reaches over {reach}; axis {axis} of {} has {n}",
+                    self.shape()
+                ),
+            ));
+        }
+        let count = (n - reach) / step + 1;
+        let sizes = self.dims().iter().enumerate().map(|(a, &n)| if a == axis { count } else { n });
+        let shape = sizes.chain([size]).collect::<Shape>().checked(OP)?;
+        Ok(Tensor::build(Op::Unfold { axis, step, dilation }, shape, self.dtype(), &[self]))
+    }
+
     /// A range of an axis, as in `x.slice(1, 2..)?`: any Rust range of any integers. Negative bounds count from the end; bounds past
     /// an end are held to it, as in Python. [`Tensor::i`] takes ranges of several axes.
     ///
