@@ -5,21 +5,22 @@ use std::sync::{Arc, Mutex};
 use smallvec::SmallVec;
 use tensor_core::{
     Backend, Buffer, DType, DeviceInfo, Kernel, Launch, MemoryStats, Result, Storage, backend::Download,
+    kernel::Body,
 };
 
 use crate::{
-    arg_reduce,
+    arg_reduce::{self, Search},
     by_index::{self, Along},
     capabilities::Capabilities,
-    copy, cumulative,
+    contract, cumulative,
     dispatch::Dispatches,
     dtypes::{is_plain, to_storage},
     faults::lock,
     gpu::Gpu,
     map::{self, Aliases},
-    matmul,
     pipeline::{CompiledKernel, assemble},
-    reduce, rows, sort,
+    reduce::{self, Reduce},
+    rows, sort,
     tuning::Tuning,
     window,
 };
@@ -47,18 +48,22 @@ pub(crate) fn dispatches(
     along: Along,
     capabilities: &Capabilities,
 ) -> Result<Dispatches> {
-    match kernel {
-        Kernel::Map(k) => map::dispatches(k, aliases, first, capabilities),
-        Kernel::Reduce(k) => reduce::dispatches(k, capabilities),
-        Kernel::Rows(k) => rows::dispatches(k, first, capabilities),
-        Kernel::ArgReduce(k) => Ok(arg_reduce::dispatches(k, capabilities)),
-        Kernel::Cumulative(k) => cumulative::dispatches(k, capabilities),
-        Kernel::ArgSort(k) => sort::dispatches(k, capabilities),
-        Kernel::MatMul(k) => matmul::dispatches(k, capabilities),
-        Kernel::Gather(k) => Ok(by_index::gather(k, along, capabilities).into()),
-        Kernel::ScatterAdd(k) => by_index::scatter_add(k, along, capabilities),
-        Kernel::Copy(k) => Ok(copy::dispatches(k, capabilities)),
-        other => Err(capabilities.unsupported(other.name(), DType::F32, "compute it on the cpu")),
+    match &kernel.body {
+        Body::Map(program) => map::dispatches(kernel, program, aliases, first, capabilities),
+        Body::Reduce { op, program } => reduce::dispatches(Reduce { kernel, op: *op, program }, capabilities),
+        Body::Rows { row_axes, program } => rows::dispatches(kernel, *row_axes, program, first, capabilities),
+        Body::ArgReduce { op, axis } => {
+            Ok(arg_reduce::dispatches(Search::new(kernel, *op, *axis), capabilities))
+        }
+        Body::Cumulative { op, axis, reverse } => {
+            cumulative::dispatches(kernel, *op, *axis, *reverse, capabilities)
+        }
+        Body::ArgSort { axis, descending } => sort::dispatches(kernel, *axis, *descending, capabilities),
+        Body::Contract => contract::dispatches(kernel, capabilities),
+        Body::Gather { .. } => Ok(by_index::gather(kernel, along, capabilities).into()),
+        Body::ScatterAdd { .. } => by_index::scatter_add(kernel, along, capabilities),
+        // `window.rs` makes these.
+        Body::Copy { .. } => Ok(Dispatches::default()),
     }
 }
 
@@ -67,7 +72,7 @@ impl WgpuBackend {
         let (gpu, kernel) = (&self.gpu, launch.kernel);
         let capabilities = &gpu.capabilities;
         let elsewhere =
-            kernel.outputs().iter().find(|(_, d)| !capabilities.info.dtypes.contains(d)).map(|o| o.1);
+            kernel.outputs.iter().map(|o| o.dtype).find(|d| !capabilities.info.dtypes.contains(d));
         if let Some(dtype) = elsewhere {
             return Err(capabilities.unsupported(
                 kernel.name(),

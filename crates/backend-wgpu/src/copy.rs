@@ -3,28 +3,15 @@
 //! touch.
 
 use smallvec::SmallVec;
-use tensor_core::{DType, Layout, collapse, kernel::CopyKernel};
+use tensor_core::{DType, Layout, collapse};
 
 use crate::{
     capabilities::Capabilities,
-    dispatch::{Dispatch, Dispatches, Resource},
+    dispatch::{Dispatch, Resource},
     dtypes::{FIELDS, storage_size},
     index,
     wgsl::Code,
 };
-
-/// The dispatches of a copy kernel: a fill if asked for, then each region.
-pub(crate) fn dispatches(kernel: &CopyKernel, capabilities: &Capabilities) -> Dispatches {
-    let mut list = Vec::new();
-    let numel = kernel.shape.numel();
-    if kernel.fill && numel > 0 {
-        list.push(fill(numel, kernel.dtype));
-    }
-    for (k, region) in kernel.regions.iter().enumerate() {
-        list.extend(copy("copy", &region.src, &region.dst, kernel.dtype, k, capabilities));
-    }
-    Dispatches { list, temporaries: Vec::new() }
-}
 
 /// Scalar 0 of the launch into `numel` elements of the output.
 pub(crate) fn fill(numel: usize, dtype: DType) -> Dispatch {

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use tensor_core::{BinaryOp, CompareOp, CumulativeOp, DType, ReduceOp, Result, kernel::CumulativeKernel};
+use tensor_core::{BinaryOp, CompareOp, CumulativeOp, DType, ReduceOp, Result, kernel::Kernel};
 
 use crate::{
     capabilities::Capabilities,
@@ -27,15 +27,22 @@ enum Role {
 }
 
 /// The dispatches of a cumulative operation.
-pub(crate) fn dispatches(kernel: &CumulativeKernel, capabilities: &Capabilities) -> Result<Dispatches> {
-    let shape = kernel.input.shape();
-    let lines = Lines { input: &kernel.input, output: shape, axis: kernel.axis };
+pub(crate) fn dispatches(
+    kernel: &Kernel,
+    op: CumulativeOp,
+    axis: usize,
+    reverse: bool,
+    capabilities: &Capabilities,
+) -> Result<Dispatches> {
+    let (operand, shape) = (&kernel.operands[0], &kernel.space);
+    let dtype = operand.dtype;
+    let lines = Lines { input: &operand.layout, output: shape, axis };
     let (count, length) = (lines.count(), lines.length());
     if count * length == 0 {
         return Ok(Dispatches::default());
     }
     // A part's product may overflow where the whole one does not: each line goes from its start to its end.
-    let whole = kernel.op == CumulativeOp::Prod && kernel.dtype.is_float();
+    let whole = op == CumulativeOp::Prod && dtype.is_float();
     let dense = lines.stride().unsigned_abs() <= 1;
     let tile =
         !capabilities.direct && !whole && length >= 128 && (dense || count < capabilities.invocations / 4);
@@ -49,16 +56,18 @@ pub(crate) fn dispatches(kernel: &CumulativeKernel, capabilities: &Capabilities)
              overflow; compute it on the cpu",
             capabilities.rounds
         );
-        return Err(capabilities.unsupported("cumprod", kernel.dtype, &hint));
+        return Err(capabilities.unsupported("cumprod", dtype, &hint));
     }
     let chunk = length.div_ceil(splits);
     // No part is empty.
     let splits = length.div_ceil(chunk);
-    let scan = |role, tile| Scan { kernel, lines: &lines, role, splits, chunk, tile }.dispatch(capabilities);
+    let scan = |role, tile| {
+        Scan { op, reverse, dtype, lines: &lines, role, splits, chunk, tile }.dispatch(capabilities)
+    };
     if splits == 1 {
         return Ok(scan(Role::Whole, tile)?.into());
     }
-    let kept = if kernel.op.is_arg() { DType::I32 } else { kernel.dtype.compute() };
+    let kept = if op.is_arg() { DType::I32 } else { dtype.compute() };
     Ok(Dispatches {
         list: vec![scan(Role::Totals, tile)?, scan(Role::Carries, false)?, scan(Role::Parts, tile)?],
         temporaries: vec![(kept, count * splits); 2],
@@ -66,7 +75,9 @@ pub(crate) fn dispatches(kernel: &CumulativeKernel, capabilities: &Capabilities)
 }
 
 struct Scan<'a> {
-    kernel: &'a CumulativeKernel,
+    op: CumulativeOp,
+    reverse: bool,
+    dtype: DType,
     lines: &'a Lines<'a>,
     role: Role,
     splits: usize,
@@ -76,10 +87,10 @@ struct Scan<'a> {
 
 impl Scan<'_> {
     fn dispatch(&self, capabilities: &Capabilities) -> Result<Dispatch> {
-        let Scan { kernel, lines, role, splits, chunk, tile } = *self;
+        let Scan { op, reverse, lines, role, splits, chunk, tile, .. } = *self;
         // Indices need the elements' order alone, in which false comes before true as 0 before 1.
-        let dtype = match kernel.dtype {
-            DType::Bool if kernel.op.is_arg() => DType::U8,
+        let dtype = match self.dtype {
+            DType::Bool if op.is_arg() => DType::U8,
             dtype => dtype,
         };
         let (length, splits, chunk) =
@@ -90,14 +101,14 @@ impl Scan<'_> {
         d.params.size("length", length);
         d.params.size("splits", splits);
         d.params.size("chunk", chunk);
-        let (t, kept) = (storage_type(dtype), if kernel.op.is_arg() { "i32" } else { storage_type(dtype) });
-        let first = if kernel.reverse { lines.length() - 1 } else { 0 };
-        let step = if kernel.reverse { -1 } else { 1 };
+        let (t, kept) = (storage_type(dtype), if op.is_arg() { "i32" } else { storage_type(dtype) });
+        let first = if reverse { lines.length() - 1 } else { 0 };
+        let step = if reverse { -1 } else { 1 };
         d.params.stride("stride", step * lines.stride());
         d.params.stride("output_stride", step * lines.output_stride());
         d.params.size("index_first", first);
         d.params.stride("index_step", step);
-        let reads_input = kernel.op.is_arg() || role != Role::Carries;
+        let reads_input = op.is_arg() || role != Role::Carries;
         if reads_input {
             d.bind("input", t, false, Resource::Input(0));
         }
@@ -113,7 +124,7 @@ impl Scan<'_> {
         };
         d.bind("output", kept, true, output);
 
-        let mut body = state(kernel.op, dtype, capabilities)?;
+        let mut body = state(op, dtype, capabilities)?;
         body.push_str(&lines.input_at(first, &mut d.params));
         body.push_str(&lines.output_at(first, &mut d.params));
         let element = match role {
@@ -125,15 +136,15 @@ impl Scan<'_> {
             Role::Totals => "if (r == last) {\n        output[g] = stash(state);\n    }".into(),
             Role::Carries => "output[g * params.length + r] = stash(state);".into(),
             Role::Whole | Role::Parts => {
-                let stored = if kernel.op.is_arg() {
+                let stored = if op.is_arg() {
                     "stash(state)".into()
                 } else {
-                    formulas::store(kernel.dtype, "stash(state)")
+                    formulas::store(self.dtype, "stash(state)")
                 };
                 format!("output[base + r * params.output_stride] = {stored};")
             }
         };
-        let (open, restore) = if kernel.op.is_arg() {
+        let (open, restore) = if op.is_arg() {
             (
                 "State(input[base + r * params.stride], bitcast<i32>(params.index_first + r * params.index_step))",
                 "State(input[base + (bitcast<u32>(at) - params.index_first) * params.index_step * params.stride], at)",

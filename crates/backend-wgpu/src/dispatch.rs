@@ -180,6 +180,11 @@ impl Dispatches {
         }
     }
 
+    /// Binds one resource in place of another.
+    pub(crate) fn redirect(&mut self, from: Resource, to: Resource) {
+        self.bindings().filter(|b| b.resource == from).for_each(|b| b.resource = to);
+    }
+
     /// All bindings.
     pub(crate) fn bindings(&mut self) -> impl Iterator<Item = &mut Binding> {
         self.list.iter_mut().flat_map(|d| &mut d.bindings)

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 use tensor_core::{
     DType, Layout, Result, collapse,
-    kernel::{Instr, MapKernel},
+    kernel::{Instr, Kernel, Program},
 };
 
 use crate::{
@@ -29,30 +29,31 @@ struct Load {
 /// The dispatch of a map. `aliases` says which inputs live in an output's buffer; `first` is the flat index of its first
 /// position, where it is a part of a larger one.
 pub(crate) fn dispatches(
-    kernel: &MapKernel,
+    kernel: &Kernel,
+    program: &Program,
     aliases: &Aliases,
     first: usize,
     capabilities: &Capabilities,
 ) -> Result<Dispatches> {
-    let numel = kernel.shape.numel();
-    let program = &kernel.program;
+    let numel = kernel.space.numel();
+    let operands = kernel.layouts();
     // Nothing but a read: a copy, which knows how to go about a transpose.
     if let ([Instr::Load(0)], [0], [layout], [None]) =
-        (&program.instrs[..], &program.outputs[..], &kernel.inputs[..], &aliases[..])
+        (&program.instrs[..], &program.outputs[..], &operands[..], &aliases[..])
         && program.inputs[0] == program.dtypes[0]
         && let Some(copied) = copy::transposed("map", layout, program.inputs[0])
     {
         return Ok(copied.into());
     }
-    let layouts: SmallVec<[&[isize]; 8]> = kernel.inputs.iter().map(Layout::strides).collect();
-    let merged = collapse(&kernel.shape, &layouts);
+    let layouts: SmallVec<[&[isize]; 8]> = operands.iter().map(Layout::strides).collect();
+    let merged = collapse(&kernel.space, &layouts);
     let (shape, strides) = (&merged.shape, &merged.strides);
     let inner = shape.last().copied().unwrap_or(1);
     let outputs: Vec<DType> = (0..program.outputs.len()).map(|o| program.output_dtype(o)).collect();
     let vectors = numel >= 4
         && program.inputs.iter().chain(&outputs).all(|&d| storage_size(d) == 4)
         && (shape.len() <= 1 || inner % 4 == 0)
-        && kernel.inputs.iter().zip(strides).all(|(layout, s)| match s.split_last() {
+        && operands.iter().zip(strides).all(|(layout, s)| match s.split_last() {
             None | Some((0, _)) => true,
             Some((1, rest)) => layout.offset() % 4 == 0 && rest.iter().all(|s| s % 4 == 0),
             _ => false,
@@ -75,7 +76,7 @@ pub(crate) fn dispatches(
     let contiguous = tensor_core::Shape::from(shape.as_slice()).contiguous_strides();
     let mut loads = Vec::new();
     let mut coordinates = false;
-    for (k, (layout, s)) in kernel.inputs.iter().zip(strides).enumerate() {
+    for (k, (layout, s)) in operands.iter().zip(strides).enumerate() {
         let vector = vectors && s.last().is_some_and(|&s| s != 0);
         let scale = if vector { 4 } else { 1 };
         d.params.size(format!("o{k}"), layout.offset() / scale);

@@ -4,8 +4,8 @@
 
 use smallvec::SmallVec;
 use tensor_core::{
-    DType, Error, Layout, ReduceOp, Result, collapse,
-    kernel::{Instr, Program, ReduceKernel},
+    DType, Error, ReduceOp, Result, collapse,
+    kernel::{Instr, Kernel, Program},
 };
 
 use crate::{
@@ -32,10 +32,11 @@ impl Axes {
     }
 
     /// Some axes of an index space, merged.
-    fn of(kernel: &ReduceKernel, axes: &[usize]) -> Axes {
-        let sizes: SmallVec<[usize; 8]> = axes.iter().map(|&a| kernel.shape[a]).collect();
+    fn of(kernel: &Kernel, axes: &[usize]) -> Axes {
+        let sizes: SmallVec<[usize; 8]> = axes.iter().map(|&a| kernel.space[a]).collect();
+        let layouts = kernel.layouts();
         let strides: Vec<SmallVec<[isize; 8]>> =
-            kernel.inputs.iter().map(|l| axes.iter().map(|&a| l.strides()[a]).collect()).collect();
+            layouts.iter().map(|l| axes.iter().map(|&a| l.strides()[a]).collect()).collect();
         let borrowed: Vec<&[isize]> = strides.iter().map(|s| &s[..]).collect();
         let merged = collapse(&sizes, &borrowed);
         Axes {
@@ -82,41 +83,44 @@ enum Vectors {
     Reduced,
 }
 
+/// What is reduced, and how.
+#[derive(Clone, Copy)]
+pub(crate) struct Reduce<'a> {
+    pub(crate) kernel: &'a Kernel,
+    pub(crate) op: ReduceOp,
+    pub(crate) program: &'a Program,
+}
+
 /// The dispatches of a reduction.
-pub(crate) fn dispatches(kernel: &ReduceKernel, capabilities: &Capabilities) -> Result<Dispatches> {
-    let stored = kernel.program.output_dtype(0);
-    in_dispatches(kernel, stored, mean_over(kernel), Resource::Output(0), capabilities)
+pub(crate) fn dispatches(reduce: Reduce<'_>, capabilities: &Capabilities) -> Result<Dispatches> {
+    in_dispatches(reduce, reduce.program.output_dtype(0), reduce.mean_over(), capabilities)
 }
 
-/// A part of a reduction, not rounded and not divided, into `output`; [`join`] brings the parts together.
-pub(crate) fn part(
-    kernel: &ReduceKernel,
-    output: Resource,
-    capabilities: &Capabilities,
-) -> Result<Dispatches> {
-    in_dispatches(kernel, kernel.program.output_dtype(0).compute(), None, output, capabilities)
+/// A part of a reduction, not rounded and not divided; [`join`] brings the parts together.
+pub(crate) fn part(reduce: Reduce<'_>, capabilities: &Capabilities) -> Result<Dispatches> {
+    in_dispatches(reduce, reduce.program.output_dtype(0).compute(), None, capabilities)
 }
 
-/// What makes the result of the whole `kernel` from `parts`, which lie in `from`, `pitch` elements from one to the next.
+/// What makes `results` of the dtype from `parts` of each, which lie in `from`, `pitch` elements from one to the next; divided by
+/// `divide`, for a mean.
 pub(crate) fn join(
-    kernel: &ReduceKernel,
-    parts: usize,
-    pitch: usize,
+    op: ReduceOp,
+    dtype: DType,
+    [results, parts, pitch]: [usize; 3],
+    divide: Option<usize>,
     from: Resource,
     capabilities: &Capabilities,
 ) -> Result<Dispatch> {
-    let dtype = kernel.program.output_dtype(0);
-    let results = kernel.shape.reduced(&kernel.axes, false).numel();
     let identity = load(dtype.compute());
     let reduction = Reduction {
-        op: kernel.op,
+        op,
         program: &identity,
         offsets: SmallVec::from_slice(&[0]),
         kept: Axes::one(results, 1),
         reduced: Axes::one(parts, pitch),
         splits: 1,
         stored: dtype,
-        divide: mean_over(kernel),
+        divide,
         tree: false,
         output: Resource::Output(0),
     };
@@ -125,13 +129,16 @@ pub(crate) fn join(
     Ok(made)
 }
 
-/// By how many the sum is divided, for a mean.
-fn mean_over(kernel: &ReduceKernel) -> Option<usize> {
-    (kernel.op == ReduceOp::Mean).then(|| kernel.axes.iter().map(|&a| kernel.shape[a]).product())
+impl Reduce<'_> {
+    /// By how many the sum is divided, for a mean.
+    pub(crate) fn mean_over(&self) -> Option<usize> {
+        let reduced = self.kernel.reduced_axes();
+        (self.op == ReduceOp::Mean).then(|| reduced.iter().map(|&a| self.kernel.space[a]).product())
+    }
 }
 
 /// The program that is its one input.
-pub(crate) fn load(dtype: DType) -> Program {
+fn load(dtype: DType) -> Program {
     Program {
         instrs: vec![Instr::Load(0)],
         dtypes: vec![dtype],
@@ -142,20 +149,19 @@ pub(crate) fn load(dtype: DType) -> Program {
 }
 
 fn in_dispatches(
-    kernel: &ReduceKernel,
+    Reduce { kernel, op, program }: Reduce<'_>,
     stored: DType,
     divide: Option<usize>,
-    output: Resource,
     capabilities: &Capabilities,
 ) -> Result<Dispatches> {
-    let (reduced, kept): (Vec<usize>, Vec<usize>) =
-        (0..kernel.shape.rank()).partition(|a| kernel.axes.contains(a));
-    let (kept, reduced) = (Axes::of(kernel, &kept), Axes::of(kernel, &reduced));
+    let output = Resource::Output(0);
+    let (kept, reduced) = (&kernel.outputs[0].axes, kernel.reduced_axes());
+    let (kept, reduced) = (Axes::of(kernel, kept), Axes::of(kernel, &reduced));
     let (results, length) = (kept.numel(), reduced.numel());
-    let dtype = kernel.program.output_dtype(0);
+    let dtype = program.output_dtype(0);
     if length >= u32::MAX as usize / 2 {
         return Err(Error::invalid(
-            kernel.op.name(),
+            op.name(),
             format!(
                 "a reduction over {length} elements is more than a wgpu device counts; reduce one axis at a time"
             ),
@@ -163,7 +169,7 @@ fn in_dispatches(
     }
 
     // A tree pays where neighbours in memory are reduced together and there is enough to share.
-    let dense = (0..kernel.inputs.len()).all(|k| {
+    let dense = (0..kernel.operands.len()).all(|k| {
         reduced.strides[k].last().is_none_or(|s| s.unsigned_abs() <= 1)
             || kept.strides[k].last().is_some_and(|&s| s == 0)
     });
@@ -171,22 +177,12 @@ fn in_dispatches(
     let tree = !capabilities.direct && length >= 128 && (dense || results < busy / 4);
     let (units, least) = if tree { (busy / 256, 4096) } else { (busy, 512) };
     let splits = if results >= units { 1 } else { (length / least).clamp(1, units.div_ceil(results.max(1))) };
-    let rounds = capabilities.rounds / (1 + formulas::rounds(&kernel.program));
+    let rounds = capabilities.rounds / (1 + formulas::rounds(program));
     let splits = splits.max(length.div_ceil(rounds.max(1)));
 
-    let offsets = kernel.inputs.iter().map(Layout::offset).collect();
-    let mut reduction = Reduction {
-        op: kernel.op,
-        program: &kernel.program,
-        offsets,
-        kept,
-        reduced,
-        splits,
-        stored,
-        divide,
-        tree,
-        output,
-    };
+    let offsets = kernel.operands.iter().map(|o| o.layout.offset()).collect();
+    let mut reduction =
+        Reduction { op, program, offsets, kept, reduced, splits, stored, divide, tree, output };
     if splits == 1 {
         return Ok(reduction.dispatch(capabilities)?.into());
     }
@@ -196,7 +192,7 @@ fn in_dispatches(
     let first = reduction.dispatch(capabilities)?;
     let identity = load(reduction.stored);
     let second = Reduction {
-        op: kernel.op,
+        op,
         program: &identity,
         offsets: SmallVec::from_slice(&[0]),
         kept: Axes::one(results, splits),

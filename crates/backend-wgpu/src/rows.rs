@@ -7,7 +7,7 @@
 use smallvec::SmallVec;
 use tensor_core::{
     ReduceOp, Result, collapse,
-    kernel::{Instr, Program, Reg, RowKernel},
+    kernel::{Instr, Kernel, Program, Reg},
 };
 
 use crate::{
@@ -29,23 +29,25 @@ const TOGETHER: usize = 4;
 
 /// The dispatch of a row kernel; `first` is the flat index of its first position, where it is a part of a larger one.
 pub(crate) fn dispatches(
-    kernel: &RowKernel,
+    kernel: &Kernel,
+    row_axes: usize,
+    program: &Program,
     first: usize,
     capabilities: &Capabilities,
 ) -> Result<Dispatches> {
-    let program = &kernel.program;
-    let lead = kernel.shape.rank() - kernel.row_axes;
-    let rows: usize = kernel.shape[..lead].iter().product();
-    let length: usize = kernel.shape[lead..].iter().product();
+    let lead = kernel.space.rank() - row_axes;
+    let rows: usize = kernel.space[..lead].iter().product();
+    let length: usize = kernel.space[lead..].iter().product();
     let folds = program.instrs.iter().filter(|i| matches!(i, Instr::Fold(..))).count();
     // An invocation with a row to itself may have too far to go.
     let far = (folds + 1) * (1 + formulas::rounds(program)) * length > capabilities.rounds;
     let direct = capabilities.direct && !far;
     let part = |from: usize, to: usize| {
-        let strides: SmallVec<[&[isize]; 8]> = kernel.inputs.iter().map(|l| &l.strides()[from..to]).collect();
-        collapse(&kernel.shape[from..to], &strides)
+        let strides: SmallVec<[&[isize]; 8]> =
+            kernel.operands.iter().map(|o| &o.layout.strides()[from..to]).collect();
+        collapse(&kernel.space[from..to], &strides)
     };
-    let (across, along) = (part(0, lead), part(lead, kernel.shape.rank()));
+    let (across, along) = (part(0, lead), part(lead, kernel.space.rank()));
 
     let mut d = Dispatch::new("rows");
     d.params.size("rows", rows);
@@ -64,8 +66,8 @@ pub(crate) fn dispatches(
     let in_row = Space::new("e", &along.shape, &mut d.params);
     let mut bases = Code::default();
     let mut steps = Vec::new();
-    for (k, layout) in kernel.inputs.iter().enumerate() {
-        d.params.size(format!("o{k}"), layout.offset());
+    for (k, operand) in kernel.operands.iter().enumerate() {
+        d.params.size(format!("o{k}"), operand.layout.offset());
         let base = by_row.offset(&format!("t{k}"), &across.strides[k], &mut d.params);
         bases.bind(format_args!("base{k}"), format_args!("params.o{k}{base}"));
         steps.push(in_row.offset(&format!("t{k}"), &along.strides[k], &mut d.params));
@@ -74,7 +76,7 @@ pub(crate) fn dispatches(
     for o in 0..program.outputs.len() {
         d.bind(format!("out{o}"), storage_type(program.output_dtype(o)), true, Resource::Output(o));
     }
-    let writer = Writer::new(kernel, capabilities, direct, steps, in_row.unravel("j"), first > 0);
+    let writer = Writer::new(kernel, program, capabilities, direct, steps, in_row.unravel("j"), first > 0);
     let phases = writer.write(length, &mut d)?;
 
     d.code.entry(if direct { APART } else { SHARED }, |c| {
@@ -108,7 +110,7 @@ fn lanes(length: usize) -> usize {
 
 /// The program in phases.
 struct Writer<'a> {
-    kernel: &'a RowKernel,
+    kernel: &'a Kernel,
     program: &'a Program,
     capabilities: &'a Capabilities,
     direct: bool,
@@ -126,14 +128,14 @@ struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     fn new(
-        kernel: &'a RowKernel,
+        kernel: &'a Kernel,
+        program: &'a Program,
         capabilities: &'a Capabilities,
         direct: bool,
         steps: Vec<String>,
         unravel: String,
         later: bool,
     ) -> Writer<'a> {
-        let program = &kernel.program;
         let mut phase: Vec<usize> = Vec::with_capacity(program.instrs.len());
         for instr in &program.instrs {
             let deepest = instr.operands().iter().map(|&r| phase[r as usize]).max().unwrap_or(0);
@@ -156,7 +158,10 @@ impl<'a> Writer<'a> {
     /// The outputs that are due after `phase` folds, of one value a row or of all positions.
     fn due(&self, phase: usize, per_row: bool) -> impl Iterator<Item = (usize, Reg)> {
         let outputs = self.program.outputs.iter().copied().enumerate();
-        outputs.filter(move |&(o, r)| self.phase[r as usize] == phase && self.kernel.per_row[o] == per_row)
+        outputs.filter(move |&(o, r)| {
+            let one = self.kernel.outputs[o].axes.len() < self.kernel.space.rank();
+            self.phase[r as usize] == phase && one == per_row
+        })
     }
 
     /// The registers that the loop of a phase computes.

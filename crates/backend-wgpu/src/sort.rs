@@ -4,7 +4,10 @@
 
 use std::fmt::Write;
 
-use tensor_core::{DType, Result, kernel::ArgSortKernel};
+use tensor_core::{
+    DType, Result,
+    kernel::{Kernel, Operand},
+};
 
 use crate::{
     capabilities::Capabilities,
@@ -17,19 +20,24 @@ use crate::{
 const MERGED: usize = 8;
 
 /// The dispatches of a sort.
-pub(crate) fn dispatches(kernel: &ArgSortKernel, capabilities: &Capabilities) -> Result<Dispatches> {
-    let shape = tensor_core::Kernel::ArgSort(kernel.clone()).outputs().swap_remove(0).0;
+pub(crate) fn dispatches(
+    kernel: &Kernel,
+    axis: usize,
+    descending: bool,
+    capabilities: &Capabilities,
+) -> Result<Dispatches> {
+    let (operand, shape) = (&kernel.operands[0], &kernel.outputs[0].shape);
     if shape.numel() == 0 {
         return Ok(Dispatches::default());
     }
-    let lines = Lines { input: &kernel.input, output: &shape, axis: kernel.axis };
-    let (count, length, k) = (lines.count(), lines.length(), kernel.k);
+    let lines = Lines { input: &operand.layout, output: shape, axis };
+    let (count, length, k) = (lines.count(), lines.length(), shape[axis]);
     let tile = !capabilities.direct && length > 64;
     let block = if tile { 1024 } else { 16 };
     let mut runs = Runs { number: length.div_ceil(block), width: block.min(k), count: 0 };
     runs.count = (runs.number - 1) * runs.width + (length - (runs.number - 1) * block).min(runs.width);
 
-    let sort = Sort { kernel, lines: &lines };
+    let sort = Sort { operand, descending, lines: &lines };
     let mut d = Dispatch::new("sort");
     d.params.size("total", count * runs.number);
     d.params.size("length", length);
@@ -72,7 +80,7 @@ pub(crate) fn dispatches(kernel: &ArgSortKernel, capabilities: &Capabilities) ->
     let temporaries = if list.len() == 1 {
         Vec::new()
     } else {
-        let keys = if storage_size(kernel.dtype) == 8 { kernel.dtype } else { DType::U32 };
+        let keys = if storage_size(operand.dtype) == 8 { operand.dtype } else { DType::U32 };
         // No step makes more than the first.
         [(keys, most), (DType::U32, most)].repeat(if list.len() == 2 { 1 } else { 2 })
     };
@@ -88,13 +96,14 @@ struct Runs {
 }
 
 struct Sort<'a> {
-    kernel: &'a ArgSortKernel,
+    operand: &'a Operand,
+    descending: bool,
     lines: &'a Lines<'a>,
 }
 
 impl Sort<'_> {
     fn wide(&self) -> bool {
-        storage_size(self.kernel.dtype) == 8
+        storage_size(self.operand.dtype) == 8
     }
 
     /// The WGSL type of a key.
@@ -115,9 +124,9 @@ impl Sort<'_> {
     /// The keys of the input's elements, turned round for a descending order.
     fn elements(&self, d: &mut Dispatch) -> String {
         d.params.stride("stride", self.lines.stride());
-        d.params.word("flip", if self.kernel.descending { u32::MAX } else { 0 });
+        d.params.word("flip", if self.descending { u32::MAX } else { 0 });
         d.bind("input", self.key(), false, Resource::Input(0));
-        let order = match self.kernel.dtype {
+        let order = match self.operand.dtype {
             DType::F16 | DType::BF16 | DType::F32 => "f32",
             DType::F64 => "f64",
             DType::I64 => "i64",

@@ -10,15 +10,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tensor_core::{Kernel, Launch, Result};
+use tensor_core::{Launch, Result};
 
 use crate::{
     capabilities::{Capabilities, Form, Way},
+    contract,
     disk_cache::Kept,
     faults::lock,
     gpu::Gpu,
     map::Aliases,
-    matmul,
     pipeline::assemble,
     window,
 };
@@ -96,13 +96,15 @@ fn parse(bytes: &[u8]) -> BTreeMap<String, Way> {
 impl Tuning {
     /// The best way to compute what `launch` computes, measured now if it was not before; none where nothing is to be chosen.
     pub(crate) fn choose(&self, gpu: &Gpu, launch: &Launch<'_>) -> Result<Option<Way>> {
-        let Kernel::MatMul(kernel) = launch.kernel else { return Ok(None) };
-        let sizes = [kernel.m, kernel.n, kernel.k, kernel.batch.numel()];
-        let ways = matmul::ways(kernel, self.form, &gpu.capabilities);
-        if ways.len() < 2 || sizes.iter().fold(1usize, |all, &n| all.saturating_mul(n)) < LEAST_WORK {
+        let kernel = launch.kernel;
+        let Some((class, _)) = contract::class(kernel).filter(|&(_, work)| work >= LEAST_WORK) else {
+            return Ok(None);
+        };
+        let ways = contract::ways(kernel, self.form, &gpu.capabilities);
+        if ways.len() < 2 {
             return Ok(None);
         }
-        let class = format!("{:?} {}", self.form, matmul::class(kernel)).to_lowercase();
+        let class = format!("{:?} {class}", self.form).to_lowercase();
         let known = || lock(&self.best).get(&class).copied().filter(|way| ways.contains(way));
         if let Some(way) = known() {
             return Ok(Some(way));

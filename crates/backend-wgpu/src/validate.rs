@@ -1,14 +1,10 @@
 //! Generated shaders of every kind, validated by naga with no device.
 
 use naga::valid::{ValidationFlags, Validator};
-use smallvec::SmallVec;
 use tensor_core::{
     ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, DType, DeviceInfo, DeviceKind, Kernel, Layout, Limits,
     RandomKind, ReduceOp, Shape, UnaryOp,
-    kernel::{
-        ArgReduceKernel, ArgSortKernel, CopyKernel, CumulativeKernel, GatherKernel, Instr, MapKernel,
-        MatMulKernel, Program, ReduceKernel, Region, RowKernel, ScatterAddKernel,
-    },
+    kernel::{Instr, Operand, Program},
 };
 
 use crate::{
@@ -79,15 +75,14 @@ fn validate_for(kernel: &Kernel, aliases: &Aliases, capabilities: &Capabilities)
 }
 
 /// Every way to compute a product, whatever a table or a clock would choose.
-fn validate_ways(kernel: &MatMulKernel) -> usize {
+fn validate_ways(kernel: &Kernel) -> usize {
     let capabilities = capabilities(true);
-    let ways = crate::matmul::ways(kernel, Form::Auto, &capabilities);
-    let several = kernel.m.min(kernel.n) > 1 && kernel.dtype != DType::Bool;
+    let ways = crate::contract::ways(kernel, Form::Auto, &capabilities);
+    let several = kernel.outputs[0].shape.iter().all(|&n| n > 1) && kernel.outputs[0].dtype != DType::Bool;
     assert_eq!(ways.len() >= 2, several, "{kernel:?}: {ways:?}");
-    let kernel_of_all = Kernel::MatMul(kernel.clone());
     ways.iter()
         .map(|&way| {
-            let made = validate_for(&kernel_of_all, &Aliases::new(), &capabilities.with(way));
+            let made = validate_for(kernel, &Aliases::new(), &capabilities.with(way));
             assert!(made > 0, "{way:?} of {kernel:?}");
             made
         })
@@ -106,7 +101,7 @@ fn map(inputs: &[DType], rest: &[(Instr, DType)], scalars: &[DType], layouts: &[
         program.outputs.push(program.instrs.len() as u16 - 1);
     }
     let shape = layouts.first().map_or(Shape::from([6, 8]), |l| l.shape().clone());
-    Kernel::Map(MapKernel { shape, inputs: layouts.iter().cloned().collect(), program })
+    Kernel::map(shape, layouts.iter().cloned(), program)
 }
 
 fn layouts() -> Vec<Layout> {
@@ -204,13 +199,7 @@ fn reductions_of_every_kind() {
                     [Layout::contiguous(shape), Layout::contiguous([shape[1], shape[0]]).permute(&[1, 0])]
                 {
                     count += validate(
-                        &Kernel::Reduce(ReduceKernel {
-                            op,
-                            shape: shape.into(),
-                            axes: SmallVec::from_vec(axes.clone()),
-                            inputs: SmallVec::from_vec(vec![layout]),
-                            program: program.clone(),
-                        }),
+                        &Kernel::reduce(op, shape.into(), &axes.clone(), vec![layout], program.clone()),
                         &Aliases::new(),
                     );
                 }
@@ -218,8 +207,8 @@ fn reductions_of_every_kind() {
         }
         for op in [ArgReduceOp::ArgMax, ArgReduceOp::ArgMin] {
             for shape in [[6, 8], [2, 100_000]] {
-                let kernel = ArgReduceKernel { op, axis: 1, dtype, input: Layout::contiguous(shape) };
-                count += validate(&Kernel::ArgReduce(kernel), &Aliases::new());
+                let kernel = Kernel::arg_reduce(op, 1, Operand::new(dtype, Layout::contiguous(shape)));
+                count += validate(&kernel, &Aliases::new());
             }
         }
     }
@@ -237,14 +226,15 @@ fn cumulative_operations_and_sorts_of_every_dtype() {
             {
                 for &op in CumulativeOp::ALL {
                     for reverse in [false, true] {
-                        let kernel = CumulativeKernel { op, axis, reverse, dtype, input: input.clone() };
-                        count += validate(&Kernel::Cumulative(kernel), &none);
+                        let kernel =
+                            Kernel::cumulative(op, axis, reverse, Operand::new(dtype, input.clone()));
+                        count += validate(&kernel, &none);
                     }
                 }
                 for k in [1, 3, shape[axis]] {
                     let k = k.min(shape[axis]);
-                    let kernel = ArgSortKernel { axis, descending: k == 3, k, dtype, input: input.clone() };
-                    count += validate(&Kernel::ArgSort(kernel), &none);
+                    let kernel = Kernel::arg_sort(axis, k == 3, k, Operand::new(dtype, input.clone()));
+                    count += validate(&kernel, &none);
                 }
             }
         }
@@ -265,22 +255,27 @@ fn products_indexing_and_copies_of_every_dtype() {
             for lhs in &left {
                 for rhs in &right {
                     let (lhs, rhs) = (lhs.clone(), rhs.clone());
-                    let kernel = MatMulKernel { batch: Shape::scalar(), m, n, k, dtype, lhs, rhs };
+                    let kernel = Kernel::matmul(dtype, &lhs, &rhs);
                     count += validate_ways(&kernel);
-                    count += validate(&Kernel::MatMul(kernel), &none);
+                    count += validate(&kernel, &none);
                 }
             }
         }
         for index_dtype in [DType::I32, DType::U32, DType::U8, DType::I64] {
             let (input, index) = (Layout::contiguous([9, 8]), Layout::contiguous([4, 5]));
             count += validate(
-                &Kernel::Gather(GatherKernel { axis: 1, dtype, index_dtype, input, index: index.clone() }),
+                &Kernel::gather(1, Operand::new(dtype, input), Operand::new(index_dtype, index.clone())),
                 &none,
             );
             for base in [Layout::contiguous([9, 8]), Layout::new([9000, 800], &[0, 0], 0)] {
                 let (index, src) = (index.clone(), index.clone());
-                let kernel = ScatterAddKernel { axis: 0, dtype, index_dtype, base, index, src };
-                count += validate(&Kernel::ScatterAdd(kernel), &none);
+                let kernel = Kernel::scatter_add(
+                    0,
+                    Operand::new(dtype, base),
+                    Operand::new(index_dtype, index),
+                    Operand::new(dtype, src),
+                );
+                count += validate(&kernel, &none);
             }
         }
         let src = Layout::contiguous([8, 6]);
@@ -289,9 +284,8 @@ fn products_indexing_and_copies_of_every_dtype() {
         for src in regions {
             let dst = Layout::contiguous(src.shape().clone());
             let shape = dst.shape().clone();
-            let regions =
-                SmallVec::from_vec(vec![Region { dst: dst.flip(0), src: src.clone() }, Region { dst, src }]);
-            count += validate(&Kernel::Copy(CopyKernel { shape, dtype, fill: true, regions }), &none);
+            let regions = vec![(dst.flip(0), src.clone()), (dst, src)];
+            count += validate(&Kernel::copy(dtype, shape, true, regions), &none);
         }
     }
     assert!(count > 500, "{count}");
@@ -319,13 +313,7 @@ fn softmax(shape: &[usize], row_axes: usize, layout: &Layout, dtype: DType) -> K
         outputs: vec![8, 3, 10, 6],
     };
     let steady = Layout::new(shape, &vec![0; shape.len()], 3);
-    Kernel::Rows(RowKernel {
-        shape: shape.into(),
-        row_axes,
-        inputs: SmallVec::from_iter([layout.clone(), steady]),
-        program,
-        per_row: SmallVec::from_slice(&[false, true, false, false]),
-    })
+    Kernel::rows(shape.into(), row_axes, [layout.clone(), steady], program, &[false, true, false, false])
 }
 
 #[test]
@@ -369,13 +357,13 @@ fn row_kernels_of_every_kind() {
                     outputs: vec![6, 7, 2],
                 };
                 count += validate(
-                    &Kernel::Rows(RowKernel {
-                        shape: Shape::from([6, 80]),
-                        row_axes: 1,
-                        inputs: SmallVec::from_iter([Layout::contiguous([6, 80])]),
+                    &Kernel::rows(
+                        Shape::from([6, 80]),
+                        1,
+                        [Layout::contiguous([6, 80])],
                         program,
-                        per_row: SmallVec::from_slice(&[false, true, false]),
-                    }),
+                        &[false, true, false],
+                    ),
                     &none,
                 );
             }

@@ -1,124 +1,143 @@
-//! Kernels over more of a buffer than one binding shows. Such a kernel is cut along its output's outermost axes into
-//! pieces whose operands fit; each piece is an ordinary kernel on bindings that start further on in the buffers. A
-//! kernel that sums, searches or indexes along an axis is cut along that where that is what helps, and its parts are brought
-//! together (`parts.rs`); an operand that no cut makes fit, because it lies across the output, is first copied into the
-//! output's order.
-
-mod parts;
+//! Kernels over more of a buffer than one binding shows, or with more rounds of a loop than an invocation may go.
+//!
+//! Such a kernel is cut along an axis of its space into halves, and those again, until each piece fits: every operand of it lies within
+//! one binding that may start further on in the buffer, or is small enough to be copied together first. What a piece makes goes where
+//! it lies in the output: at once where that is one run that a binding may start at, or else by way of a temporary. Along an axis
+//! that is reduced, searched or indexed a kernel has *parts*, whose results are brought together.
 
 use smallvec::SmallVec;
 use tensor_core::{
-    DType, Kernel, Layout, Result, Shape, collapse,
-    kernel::{CopyKernel, MapKernel, RowKernel, ScatterAddKernel},
+    DType, Error, Kernel, Layout, ReduceOp, Result, collapse,
+    kernel::{Body, Instr, Operand, Output},
 };
 
 use crate::{
+    arg_reduce::{self, Search},
     backend,
-    by_index::Along,
+    by_index::{self, Along},
     capabilities::Capabilities,
-    copy,
+    contract, copy,
     dispatch::{Dispatch, Dispatches, Resource},
     dtypes::storage_size,
     map::Aliases,
+    reduce::{self, Reduce},
 };
-
-use parts::{in_parts, parts, parts_first};
 
 /// Windows start at multiples of so many elements: 256 bytes, which every adapter takes, or more.
 const ALIGN: usize = 64;
 /// A kernel in more pieces than this is refused.
 const MAX_PIECES: usize = 4096;
 
-/// A part of a kernel.
-struct Piece {
-    kernel: Kernel,
-    /// The flat index of its first output element, or its first row.
-    first: usize,
-    /// Which part it has of the axis that is indexed.
-    along: Along,
-}
-
-/// The drafts of a kernel, in as many pieces as its operands need.
+/// The dispatches of a kernel, in as many pieces as its operands need.
 pub(crate) fn dispatches(
     kernel: &Kernel,
     aliases: &Aliases,
     capabilities: &Capabilities,
 ) -> Result<Dispatches> {
-    if let Kernel::Copy(kernel) = kernel {
-        return copies(kernel, capabilities);
+    let whole = Whole { kernel, aliases, capabilities };
+    if let Body::Copy { fill, regions } = &kernel.body {
+        return whole.copies(*fill, regions);
     }
-    if let Kernel::ScatterAdd(scatter) = kernel {
-        return scattered(scatter, aliases, capabilities);
-    }
-    in_place(kernel, aliases, capabilities)
-}
-
-/// The drafts of a kernel that finds in its output what it adds to, if it adds to anything.
-fn in_place(kernel: &Kernel, aliases: &Aliases, capabilities: &Capabilities) -> Result<Dispatches> {
-    if fits(kernel, capabilities) {
-        return piece(whole(kernel.clone()), aliases, capabilities);
-    }
-    match pieces(&merged(kernel), capabilities) {
-        Ok(pieces) => all(pieces, aliases, capabilities),
-        Err(error) => reordered(kernel, aliases, capabilities).unwrap_or(Err(error)),
-    }
-}
-
-/// The drafts of a scatter-add: the base into the output, and what is added to it there.
-fn scattered(
-    kernel: &ScatterAddKernel,
-    aliases: &Aliases,
-    capabilities: &Capabilities,
-) -> Result<Dispatches> {
-    let whole = Layout::contiguous(kernel.base.shape().clone());
     let mut out = Dispatches::default();
-    copy_in_blocks(&kernel.base, &whole, kernel.dtype, 0, capabilities, &mut out.list)
-        .ok_or_else(|| refused(&Kernel::ScatterAdd(kernel.clone()), capabilities))?;
-    let added = Kernel::ScatterAdd(ScatterAddKernel { base: whole, ..kernel.clone() });
-    out.append(in_place(&added, aliases, capabilities)?);
-    Ok(out)
-}
-
-/// A kernel as the one piece of itself.
-fn whole(kernel: Kernel) -> Piece {
-    let along = Along::whole(&kernel);
-    Piece { kernel, first: 0, along }
-}
-
-fn all(pieces: Vec<Piece>, aliases: &Aliases, capabilities: &Capabilities) -> Result<Dispatches> {
-    let mut out = Dispatches::default();
-    for one in pieces {
-        let whole = one.kernel.outputs()[0].0.numel() == 0 || fits(&one.kernel, capabilities);
-        out.append(if whole { piece(one, aliases, capabilities)? } else { in_parts(&one, capabilities)? });
+    if let Body::ScatterAdd { .. } = kernel.body {
+        // The base goes into the output, and what is added is added to it there.
+        let goal = Layout::contiguous(kernel.space.clone());
+        out.append(whole.copied(0, &kernel.operands[0].layout, &goal)?);
+    }
+    let mut open =
+        vec![Piece { kernel: kernel.clone(), origin: SmallVec::from_elem(0, kernel.space.rank()) }];
+    let mut done = 0;
+    while let Some(piece) = open.pop() {
+        done += 1;
+        match whole.next(&piece)? {
+            Next::Whole => out.append(whole.piece(piece)?),
+            Next::Parts(parts) => out.append(whole.parts(piece, parts)?),
+            // The earlier half comes off the stack first.
+            Next::Cut(axis) if done + open.len() < MAX_PIECES => {
+                let halves = whole.halves(&piece, axis).ok_or_else(|| whole.refused(&piece.kernel))?;
+                open.extend(halves.into_iter().rev());
+            }
+            Next::Cut(_) => return Err(whole.refused(&piece.kernel)),
+        }
     }
     Ok(out)
 }
 
-/// The operands that are read, in the order of the launch.
-fn operands(kernel: &mut Kernel) -> SmallVec<[(&mut Layout, DType); 4]> {
-    match kernel {
-        Kernel::Map(k) => k.inputs.iter_mut().zip(k.program.inputs.iter().copied()).collect(),
-        Kernel::Reduce(k) => k.inputs.iter_mut().zip(k.program.inputs.iter().copied()).collect(),
-        Kernel::Rows(k) => k.inputs.iter_mut().zip(k.program.inputs.iter().copied()).collect(),
-        Kernel::ArgReduce(k) => SmallVec::from_iter([(&mut k.input, k.dtype)]),
-        Kernel::Cumulative(k) => SmallVec::from_iter([(&mut k.input, k.dtype)]),
-        Kernel::ArgSort(k) => SmallVec::from_iter([(&mut k.input, k.dtype)]),
-        Kernel::MatMul(k) => SmallVec::from_iter([(&mut k.lhs, k.dtype), (&mut k.rhs, k.dtype)]),
-        Kernel::Gather(k) => SmallVec::from_iter([(&mut k.input, k.dtype), (&mut k.index, k.index_dtype)]),
-        Kernel::ScatterAdd(k) => SmallVec::from_iter([
-            (&mut k.base, k.dtype),
-            (&mut k.index, k.index_dtype),
-            (&mut k.src, k.dtype),
-        ]),
-        _ => SmallVec::new(),
+struct Whole<'a> {
+    kernel: &'a Kernel,
+    aliases: &'a Aliases,
+    capabilities: &'a Capabilities,
+}
+
+/// A part of a kernel along axes of its space, and where it starts along each.
+struct Piece {
+    kernel: Kernel,
+    origin: SmallVec<[usize; 6]>,
+}
+
+/// What is to be done with a piece.
+enum Next {
+    /// It is one kernel.
+    Whole,
+    /// It is several, along the axis that its result does not have or has from an index.
+    Parts(Vec<Kernel>),
+    /// It is cut along this axis.
+    Cut(usize),
+}
+
+/// How a kernel reads its operands: through which resources, from which byte on.
+type Bound = SmallVec<[(Resource, u64); 4]>;
+
+/// Whether a layout is one run.
+fn is_run(layout: &Layout) -> bool {
+    let merged = collapse(layout.shape(), &[layout.strides()]);
+    merged.shape.is_empty() || merged.strides[0][..] == [1]
+}
+
+/// The axis of more than one position over which a layout reaches furthest.
+fn widest(layout: &Layout, among: impl Fn(usize) -> bool) -> Option<usize> {
+    let sizes = layout.shape().iter().zip(layout.strides()).enumerate();
+    sizes
+        .filter(|&(axis, (&n, &stride))| n > 1 && stride != 0 && among(axis))
+        .max_by_key(|&(_, (&n, &stride))| (n - 1) * stride.unsigned_abs())
+        .map(|(axis, _)| axis)
+}
+
+/// The axis that a kernel searches or indexes along, and the operands that are divided along it.
+fn inner_axis(kernel: &Kernel) -> Option<(usize, std::ops::Range<usize>)> {
+    match kernel.body {
+        Body::ArgReduce { axis, .. } | Body::Gather { axis } => Some((axis, 0..1)),
+        Body::ScatterAdd { axis } => Some((axis, 1..3)),
+        Body::Map(_)
+        | Body::Reduce { .. }
+        | Body::Rows { .. }
+        | Body::Cumulative { .. }
+        | Body::ArgSort { .. }
+        | Body::Contract
+        | Body::Copy { .. } => None,
     }
 }
 
-/// Where the window over an operand starts, in elements; none if it does not fit one.
-fn window(layout: &Layout, dtype: DType, capabilities: &Capabilities) -> Option<usize> {
-    let (low, high) = layout.span();
-    let shown = |start: usize| ((high - start) * storage_size(dtype)) as u64 <= capabilities.binding_bytes;
-    [0, low / ALIGN * ALIGN].into_iter().find(|&start| shown(start))
+/// How often an invocation of a kernel goes round a loop that the kernel itself does not share among more of them.
+fn rounds(kernel: &Kernel) -> usize {
+    match kernel.body {
+        Body::Contract => kernel.reduced_axes().iter().map(|&axis| kernel.space[axis]).product(),
+        Body::ScatterAdd { axis } => kernel.operands[2].layout.shape()[axis],
+        Body::Map(_)
+        | Body::Reduce { .. }
+        | Body::Rows { .. }
+        | Body::ArgReduce { .. }
+        | Body::Cumulative { .. }
+        | Body::ArgSort { .. }
+        | Body::Gather { .. }
+        | Body::Copy { .. } => 0,
+    }
+}
+
+/// Whether what a kernel computes depends on the flat position.
+fn is_positional(kernel: &Kernel) -> bool {
+    let depends = |instr: &Instr| matches!(instr, Instr::Arange { .. } | Instr::Random { .. });
+    kernel.body.program().is_some_and(|program| program.instrs.iter().any(depends))
 }
 
 /// The same elements in a buffer that starts `start` elements later.
@@ -126,406 +145,456 @@ fn shifted(layout: &Layout, start: usize) -> Layout {
     Layout::new(layout.shape().clone(), layout.strides(), layout.offset().saturating_sub(start))
 }
 
-/// The first operand that does not fit a window.
-fn too_wide(kernel: &Kernel, capabilities: &Capabilities) -> Option<(Layout, DType)> {
-    let mut kernel = kernel.clone();
-    operands(&mut kernel)
-        .into_iter()
-        .find(|(layout, dtype)| window(layout, *dtype, capabilities).is_none())
-        .map(|(layout, dtype)| (layout.clone(), dtype))
-}
-
-fn fits(kernel: &Kernel, capabilities: &Capabilities) -> bool {
-    let room = |(shape, dtype): &(Shape, DType)| {
-        (shape.numel() * storage_size(*dtype)) as u64 <= capabilities.binding_bytes
-    };
-    // A sort has temporaries of so many keys, though its input be one element for all or its output a few.
-    let keys = match kernel {
-        Kernel::ArgSort(k) => room(&(k.input.shape().clone(), k.dtype)),
-        _ => true,
-    };
-    keys && kernel.outputs().iter().all(room) && is_within(kernel, capabilities)
-}
-
-/// Whether a kernel's operands fit, and its threads go round their loops no more than they may.
-fn is_within(kernel: &Kernel, capabilities: &Capabilities) -> bool {
-    rounds(kernel) <= capabilities.rounds && too_wide(kernel, capabilities).is_none()
-}
-
-/// How often a thread of a kernel goes round a loop that the kernel itself does not share among more threads.
-fn rounds(kernel: &Kernel) -> usize {
-    match kernel {
-        Kernel::MatMul(k) => k.k,
-        Kernel::ScatterAdd(k) => k.src.shape()[k.axis],
-        _ => 0,
+impl Whole<'_> {
+    /// Elements of a dtype in one binding.
+    fn room(&self, dtype: DType) -> usize {
+        self.capabilities.binding_bytes as usize / storage_size(dtype)
     }
-}
 
-/// The refusal of a kernel that cannot be cut.
-fn refused(kernel: &Kernel, capabilities: &Capabilities) -> tensor_core::Error {
-    let (shape, dtype) = match kernel {
-        // Of its keys.
-        Kernel::ArgSort(k) => (k.input.shape().clone(), k.dtype),
-        _ => kernel.outputs()[0].clone(),
-    };
-    let wide = too_wide(kernel, capabilities);
-    if wide.is_none() && rounds(kernel) > capabilities.rounds {
-        let hint = format!(
-            "a thread of this kernel would go round its loop {} times, where a thread of a software adapter may go {} times \
-             in all, and it cannot be worked through in parts; split the tensor, or compute it on the cpu",
-            rounds(kernel),
-            capabilities.rounds
-        );
-        return capabilities.unsupported(kernel.name(), dtype, &hint);
+    /// Where the window over an operand starts, in elements; none if it does not fit one.
+    fn window(&self, Operand { dtype, layout }: &Operand) -> Option<usize> {
+        let (low, high) = layout.span();
+        [0, low / ALIGN * ALIGN].into_iter().find(|&start| high - start <= self.room(*dtype))
     }
-    let (layout, dtype) = wide.unwrap_or((Layout::contiguous(shape), dtype));
-    let (low, high) = layout.span();
-    let hint = format!(
-        "one operand lies over {} bytes, one binding of this adapter shows {} (max_storage_buffer_binding_size), and \
-         this kernel cannot be worked through in windows; split the tensor, or compute it on the cpu",
-        (high - low) * storage_size(dtype),
-        capabilities.binding_bytes
-    );
-    capabilities.unsupported(kernel.name(), dtype, &hint)
-}
 
-/// A map with its axes merged: fewer and longer axes leave more places to cut.
-fn merged(kernel: &Kernel) -> Kernel {
-    let Kernel::Map(k) = kernel else { return kernel.clone() };
-    let strides: SmallVec<[&[isize]; 8]> = k.inputs.iter().map(Layout::strides).collect();
-    let merged = collapse(&k.shape, &strides);
-    let shape = Shape::from(&merged.shape[..]);
-    let inputs = k.inputs.iter().zip(&merged.strides);
-    let inputs = inputs.map(|(layout, s)| Layout::new(shape.clone(), s, layout.offset())).collect();
-    Kernel::Map(MapKernel { shape, inputs, program: k.program.clone() })
-}
+    /// The operands of a kernel that do not fit a window, but for a base that is in the output already.
+    fn wide<'k>(&self, kernel: &'k Kernel) -> impl Iterator<Item = &'k Operand> {
+        let first = usize::from(matches!(kernel.body, Body::ScatterAdd { .. }));
+        kernel.operands[first..].iter().filter(|operand| self.window(operand).is_none())
+    }
 
-/// Pieces that fit, or that are to be worked through in parts.
-fn pieces(kernel: &Kernel, capabilities: &Capabilities) -> Result<Vec<Piece>> {
-    let mut done = Vec::new();
-    let mut open = vec![whole(kernel.clone())];
-    while let Some(piece) = open.pop() {
+    /// Whether a kernel can be cut along an axis that it keeps.
+    fn cuts(&self, kernel: &Kernel, axis: usize) -> bool {
+        // Where it starts must be a number of the flat order.
+        let ordered = !is_positional(kernel) || kernel.space[..axis].iter().all(|&n| n == 1);
+        let kept = kernel.outputs.iter().all(|output| output.axes.contains(&axis));
+        let kept = kept
+            || matches!(kernel.body, Body::Rows { row_axes, .. } if axis + row_axes < kernel.space.rank());
+        kernel.space[axis] > 1 && ordered && kept && kernel.narrow(axis, 0, 1).is_some()
+    }
+
+    fn next(&self, piece: &Piece) -> Result<Next> {
         let kernel = &piece.kernel;
-        let shape = match kernel {
-            Kernel::Rows(k) => k.rows(),
-            other => other.outputs()[0].0.clone(),
-        };
-        if shape.numel() == 0 || fits(kernel, capabilities) {
-            done.push(piece);
-            continue;
+        if kernel.outputs.iter().all(|output| output.shape.numel() == 0) {
+            return Ok(Next::Whole);
         }
-        let in_parts = parts(kernel, capabilities).is_some();
-        if in_parts && parts_first(kernel, capabilities) {
-            done.push(piece);
-            continue;
+        let large = |output: &&Output| output.shape.numel() > self.room(output.dtype);
+        // A sort has temporaries of so many keys, though its input be one element for all or its output a few.
+        let keys = matches!(kernel.body, Body::ArgSort { .. })
+            && kernel.space.numel() > self.room(kernel.operands[0].dtype);
+        if keys || kernel.outputs.iter().any(|output| large(&output)) {
+            let outermost = (0..kernel.space.rank()).find(|&axis| self.cuts(kernel, axis));
+            return outermost.map(Next::Cut).ok_or_else(|| self.refused(kernel));
         }
-        match cut(&piece, &shape) {
-            // The earlier half comes off the stack first.
-            Some([one, two]) if done.len() + open.len() < MAX_PIECES => open.extend([two, one]),
-            None if in_parts => done.push(piece),
-            _ => return Err(refused(kernel, capabilities)),
-        }
-    }
-    Ok(done)
-}
-
-/// Two halves along the outermost axis of more than one position, each starting where a window may if possible.
-fn cut(piece: &Piece, shape: &Shape) -> Option<[Piece; 2]> {
-    let axis = shape.iter().position(|&n| n > 1)?;
-    let row: usize = shape[axis + 1..].iter().product();
-    let unit = ALIGN >> row.trailing_zeros().min(ALIGN.trailing_zeros());
-    let n = shape[axis];
-    let mut half = n.div_ceil(2).next_multiple_of(unit);
-    if half >= n {
-        // Where no window starts: see `land`.
-        half = n.div_ceil(2);
-    }
-    let part = |start: usize, len: usize| {
-        let mut along = piece.along;
-        if matches!(&piece.kernel, Kernel::ScatterAdd(k) if k.axis == axis) {
-            along.start += start;
-        }
-        let kernel = narrow(&piece.kernel, axis, start, len)?;
-        Some(Piece { kernel, first: piece.first + start * row, along })
-    };
-    Some([part(0, half)?, part(half, n - half)?])
-}
-
-/// The part of a kernel that makes `len` positions of its output from `start` on along `axis`.
-fn narrow(kernel: &Kernel, axis: usize, start: usize, len: usize) -> Option<Kernel> {
-    let slice = |layout: &Layout, axis| layout.slice(axis, start, len, 1);
-    let shortened = |shape: &Shape, axis| -> Shape {
-        shape.iter().enumerate().map(|(a, &n)| if a == axis { len } else { n }).collect()
-    };
-    let mut kernel = kernel.clone();
-    match &mut kernel {
-        Kernel::Map(k) => {
-            k.shape = shortened(&k.shape, axis);
-            k.inputs.iter_mut().for_each(|l| *l = slice(l, axis));
-        }
-        Kernel::Rows(k) => {
-            k.shape = shortened(&k.shape, axis);
-            k.inputs.iter_mut().for_each(|l| *l = slice(l, axis));
-        }
-        Kernel::Reduce(k) => {
-            let axis = (0..k.shape.rank()).filter(|a| !k.axes.contains(a)).nth(axis)?;
-            k.shape = shortened(&k.shape, axis);
-            k.inputs.iter_mut().for_each(|l| *l = slice(l, axis));
-        }
-        Kernel::ArgReduce(k) => k.input = slice(&k.input, axis + usize::from(axis >= k.axis)),
-        Kernel::Cumulative(k) if axis != k.axis => k.input = slice(&k.input, axis),
-        Kernel::ArgSort(k) if axis != k.axis => k.input = slice(&k.input, axis),
-        Kernel::MatMul(k) => {
-            let batches = k.batch.rank();
-            if axis < batches {
-                k.batch = shortened(&k.batch, axis);
-            }
-            if axis != batches + 1 {
-                k.lhs = slice(&k.lhs, axis);
-            }
-            if axis != batches {
-                k.rhs = slice(&k.rhs, axis);
-            }
-            match axis.checked_sub(batches) {
-                Some(0) => k.m = len,
-                Some(_) => k.n = len,
+        for operand in self.wide(kernel) {
+            match widest(&operand.layout, |_| true) {
+                Some(axis) if self.cuts(kernel, axis) => return Ok(Next::Cut(axis)),
+                Some(_) => {
+                    if let Some(parts) = self.in_parts(kernel) {
+                        return Ok(Next::Parts(parts));
+                    }
+                }
                 None => {}
             }
         }
-        Kernel::Gather(k) => {
-            k.index = slice(&k.index, axis);
-            if axis != k.axis {
-                k.input = slice(&k.input, axis);
-            }
+        if rounds(kernel) > self.capabilities.rounds {
+            return self.in_parts(kernel).map(Next::Parts).ok_or_else(|| self.refused(kernel));
         }
-        Kernel::ScatterAdd(k) if axis == k.axis => k.base = slice(&k.base, axis),
-        Kernel::ScatterAdd(k) => {
-            k.base = slice(&k.base, axis);
-            // The source may end before the base does.
-            let reach = k.src.shape()[axis];
-            let (from, to) = (start.min(reach), (start + len).min(reach));
-            k.index = k.index.slice(axis, from, to - from, 1);
-            k.src = k.src.slice(axis, from, to - from, 1);
-        }
-        _ => return None,
-    }
-    Some(kernel)
-}
-
-/// The drafts of a piece, with its bindings put where they start.
-fn piece(piece: Piece, aliases: &Aliases, capabilities: &Capabilities) -> Result<Dispatches> {
-    let Piece { mut kernel, first, along } = piece;
-    // Off the windows' starts the output is made elsewhere, and is not an input's own buffer.
-    let apart = Aliases::from_elem(None, aliases.len());
-    let aliases = if first.is_multiple_of(ALIGN) { aliases } else { &apart };
-    let starts = shift(&mut kernel, first, aliases, capabilities);
-    let position = match &kernel {
-        Kernel::Rows(k) => first * length(k),
-        _ => first,
-    };
-    let mut made = backend::dispatches(&kernel, aliases, position, along, capabilities)?;
-    made.list.iter_mut().for_each(|d| place(d, &starts, &[]));
-    land(&mut made, &kernel, first, capabilities);
-    Ok(made)
-}
-
-/// Elements in a row.
-fn length(kernel: &RowKernel) -> usize {
-    kernel.shape[kernel.rows().rank()..].iter().product()
-}
-
-/// Where output `o` of a piece starts in its buffer, in elements.
-fn start(kernel: &Kernel, o: usize, first: usize) -> usize {
-    match kernel {
-        Kernel::Rows(k) if !k.per_row[o] => first * length(k),
-        _ => first,
-    }
-}
-
-/// Puts the outputs of a kernel where they start in their buffers: by where their bindings start, or, where a window
-/// cannot start, by way of a temporary that is copied there.
-fn land(made: &mut Dispatches, kernel: &Kernel, first: usize, capabilities: &Capabilities) {
-    let outputs = kernel.outputs();
-    if (0..outputs.len()).all(|o| start(kernel, o, first).is_multiple_of(ALIGN)) {
-        for binding in made.list.iter_mut().flat_map(|d| &mut d.bindings) {
-            if let Resource::Output(o) = binding.resource {
-                binding.start = (start(kernel, o, first) * storage_size(outputs[o].1)) as u64;
-            }
-        }
-        return;
-    }
-    let temps = made.temporaries.len();
-    for binding in made.list.iter_mut().flat_map(|d| &mut d.bindings) {
-        if let Resource::Output(o) = binding.resource {
-            binding.resource = Resource::Temporary(temps + o);
+        // What is left to be copied together must be small enough for that.
+        match self.wide(kernel).find(|operand| operand.layout.numel() > self.room(operand.dtype)) {
+            None => Ok(Next::Whole),
+            Some(operand) => widest(&operand.layout, |axis| self.cuts(kernel, axis))
+                .or_else(|| (0..kernel.space.rank()).find(|&axis| self.cuts(kernel, axis)))
+                .map(Next::Cut)
+                .ok_or_else(|| self.refused(kernel)),
         }
     }
-    let adds = matches!(kernel, Kernel::ScatterAdd(_));
-    for (o, (shape, dtype)) in outputs.iter().enumerate() {
-        let numel = shape.numel();
-        made.temporaries.push((*dtype, numel));
-        let (temp, goal) = (Layout::contiguous([numel]), Layout::new([numel], &[1], start(kernel, o, first)));
-        let copied = |src, dst, slots: [Resource; 2]| {
-            let mut copied = Vec::new();
-            // Along one axis there are never too many.
-            let _ = copy_in_blocks(src, dst, *dtype, 0, capabilities, &mut copied);
-            for binding in copied.iter_mut().flat_map(|d| &mut d.bindings) {
-                binding.resource = slots[usize::from(binding.resource == Resource::Output(0))];
-            }
-            copied
+
+    /// Two halves along an axis, the second starting where a window over the output may if possible.
+    fn halves(&self, piece: &Piece, axis: usize) -> Option<[Piece; 2]> {
+        let n = piece.kernel.space[axis];
+        let stride = self.kernel.outputs[0].strides_over(self.kernel.space.rank())[axis].unsigned_abs();
+        let unit = ALIGN >> stride.trailing_zeros().min(ALIGN.trailing_zeros());
+        let half =
+            Some(n.div_ceil(2).next_multiple_of(unit)).filter(|&half| half < n).unwrap_or(n.div_ceil(2));
+        let part = |start: usize, len: usize| {
+            let mut origin = piece.origin.clone();
+            origin[axis] += start;
+            Some(Piece { kernel: piece.kernel.narrow(axis, start, len)?, origin })
         };
-        let slots = [Resource::Temporary(temps + o), Resource::Output(o)];
-        if adds {
-            // To what is in the output.
-            made.list.splice(0..0, copied(&goal, &temp, [slots[1], slots[0]]));
-        }
-        made.list.extend(copied(&temp, &goal, slots));
+        Some([part(0, half)?, part(half, n - half)?])
     }
-}
 
-/// Makes the operands' layouts relative to their windows; gives the bytes where those start.
-fn shift(
-    kernel: &mut Kernel,
-    first: usize,
-    aliases: &Aliases,
-    capabilities: &Capabilities,
-) -> SmallVec<[u64; 8]> {
-    let mut starts = SmallVec::new();
-    for (k, (layout, dtype)) in operands(kernel).into_iter().enumerate() {
-        // An operand in an output's buffer is seen through the output's binding.
-        let aliased = aliases.get(k).copied().flatten().is_some();
-        let start = if aliased { first } else { window(layout, dtype, capabilities).unwrap_or(0) };
-        *layout = shifted(layout, start);
-        starts.push((start * storage_size(dtype)) as u64);
+    /// Elements from the results of one part to those of the next.
+    fn pitch(kernel: &Kernel) -> usize {
+        kernel.outputs[0].shape.numel().next_multiple_of(ALIGN)
     }
-    starts
-}
 
-fn place(draft: &mut Dispatch, inputs: &[u64], outputs: &[u64]) {
-    for binding in &mut draft.bindings {
-        binding.start = match binding.resource {
-            Resource::Input(k) => inputs.get(k).copied().unwrap_or(0),
-            Resource::Output(o) => outputs.get(o).copied().unwrap_or(0),
-            Resource::Temporary(_) | Resource::Faults => binding.start,
+    /// A kernel cut along what its result does not have, or has from an index, into parts that fit; none if that cannot be, or if
+    /// the results of all parts do not fit a binding.
+    fn in_parts(&self, kernel: &Kernel) -> Option<Vec<Kernel>> {
+        let dtype = kernel.outputs[0].dtype;
+        let most = match kernel.body {
+            Body::Reduce { .. } | Body::Contract => self.room(dtype.compute()) / Self::pitch(kernel).max(1),
+            // Positions, and values.
+            Body::ArgReduce { .. } => {
+                let room = self.room(dtype).min(self.room(kernel.operands[0].dtype));
+                room / kernel.outputs[0].shape.numel().max(1)
+            }
+            _ => MAX_PIECES,
         };
-    }
-}
-
-/// The axis of more than one position over which a layout reaches furthest.
-fn widest(layout: &Layout, among: impl Fn(usize) -> bool) -> Option<usize> {
-    let sizes = layout.shape().iter().zip(layout.strides()).enumerate();
-    sizes
-        .filter(|&(axis, (&n, _))| n > 1 && among(axis))
-        .max_by_key(|&(_, (&n, &stride))| (n - 1) * stride.unsigned_abs())
-        .map(|(axis, _)| axis)
-}
-
-/// The drafts of a kernel whose operands that are too wide are first copied into row-major temporaries; none if there
-/// is none that this would help.
-fn reordered(kernel: &Kernel, aliases: &Aliases, capabilities: &Capabilities) -> Option<Result<Dispatches>> {
-    let mut kernel = kernel.clone();
-    let mut copied = Dispatches::default();
-    let mut moved: SmallVec<[usize; 4]> = SmallVec::new();
-    for (k, (layout, dtype)) in operands(&mut kernel).into_iter().enumerate() {
-        if window(layout, dtype, capabilities).is_some() || layout.is_contiguous() {
-            continue;
-        }
-        let whole = Layout::contiguous(layout.shape().clone());
-        let mut made = Vec::new();
-        copy_in_blocks(layout, &whole, dtype, k, capabilities, &mut made)?;
-        let bindings = made.iter_mut().flat_map(|d| &mut d.bindings);
-        bindings
-            .filter(|b| b.resource == Resource::Output(0))
-            .for_each(|b| b.resource = Resource::Temporary(moved.len()));
-        copied.list.extend(made);
-        copied.temporaries.push((dtype, whole.numel()));
-        moved.push(k);
-        *layout = whole;
-    }
-    if moved.is_empty() {
-        return None;
-    }
-    let made = pieces(&merged(&kernel), capabilities).and_then(|pieces| all(pieces, aliases, capabilities));
-    Some(made.map(|made| {
-        let Dispatches { list: mut steps, temporaries: temps } = made;
-        for binding in steps.iter_mut().flat_map(|d| &mut d.bindings) {
-            binding.resource = match binding.resource {
-                Resource::Input(k) => {
-                    moved.iter().position(|&m| m == k).map_or(Resource::Input(k), Resource::Temporary)
-                }
-                Resource::Temporary(t) => Resource::Temporary(t + moved.len()),
-                other => other,
-            };
-        }
-        copied.list.extend(steps);
-        copied.temporaries.extend(temps);
-        copied
-    }))
-}
-
-/// The drafts of a copy kernel.
-fn copies(kernel: &CopyKernel, capabilities: &Capabilities) -> Result<Dispatches> {
-    let room = (capabilities.binding_bytes as usize / storage_size(kernel.dtype) / ALIGN * ALIGN).max(ALIGN);
-    let whole = kernel.shape.numel();
-    let dtype = kernel.dtype;
-    let small = whole <= room
-        && kernel.regions.iter().all(|r| matches!(window(&r.src, dtype, capabilities), Some(0)));
-    if small {
-        return Ok(copy::dispatches(kernel, capabilities));
-    }
-    let mut out = Dispatches::default();
-    if kernel.fill {
-        for first in (0..whole).step_by(room) {
-            let mut draft = copy::fill(room.min(whole - first), dtype);
-            place(&mut draft, &[], &[(first * storage_size(dtype)) as u64]);
-            out.list.push(draft);
-        }
-    }
-    for (k, region) in kernel.regions.iter().enumerate() {
-        copy_in_blocks(&region.src, &region.dst, dtype, k, capabilities, &mut out.list)
-            .ok_or_else(|| refused(&Kernel::Copy(kernel.clone()), capabilities))?;
-    }
-    Ok(out)
-}
-
-/// Copies of input `k`, cut along any axes until both sides fit a window; none if that takes too many.
-fn copy_in_blocks(
-    src: &Layout,
-    dst: &Layout,
-    dtype: DType,
-    k: usize,
-    capabilities: &Capabilities,
-    out: &mut Vec<Dispatch>,
-) -> Option<()> {
-    let most = out.len() + MAX_PIECES;
-    let mut open = vec![(src.clone(), dst.clone())];
-    while let Some((src, dst)) = open.pop() {
-        let wide = match (window(&src, dtype, capabilities), window(&dst, dtype, capabilities)) {
-            (Some(from), Some(to)) => {
-                if let Some(mut draft) =
-                    copy::copy("copy", &shifted(&src, from), &shifted(&dst, to), dtype, k, capabilities)
-                {
-                    let bytes = |n: usize| (n * storage_size(dtype)) as u64;
-                    let mut inputs: SmallVec<[u64; 8]> = SmallVec::from_elem(0, k + 1);
-                    inputs[k] = bytes(from);
-                    place(&mut draft, &inputs, &[bytes(to)]);
-                    out.push(draft);
-                }
+        let mut parts = Vec::new();
+        let mut open = vec![kernel.clone()];
+        while let Some(part) = open.pop() {
+            let wide = self.wide(&part).next();
+            if wide.is_none() && rounds(&part) <= self.capabilities.rounds {
+                parts.push(part);
                 continue;
             }
-            (None, _) => &src,
-            (_, None) => &dst,
-        };
-        let axis = widest(wide, |_| true)?;
-        if out.len() + open.len() >= most {
-            return None;
+            let reduced = part.reduced_axes();
+            let inner = inner_axis(&part);
+            let among = |axis: usize| match &inner {
+                Some((inner, _)) => axis == *inner,
+                None => reduced.contains(&axis),
+            };
+            let axis = match wide {
+                Some(operand) => widest(&operand.layout, |_| true).filter(|&axis| among(axis))?,
+                None => inner.as_ref().map_or_else(
+                    || reduced.iter().copied().max_by_key(|&axis| part.space[axis]),
+                    |(axis, _)| Some(*axis),
+                )?,
+            };
+            let n = inner
+                .as_ref()
+                .map_or(part.space[axis], |(_, of)| part.operands[of.start].layout.shape()[axis]);
+            if n < 2 || parts.len() + open.len() >= most.min(MAX_PIECES) {
+                return None;
+            }
+            // Whole vectors of four, where there are enough.
+            let half = if n >= 8 { (n / 2).next_multiple_of(4) } else { n / 2 };
+            let of = |start: usize, len: usize| match &inner {
+                None => part.narrow(axis, start, len),
+                Some((_, operands)) => {
+                    let mut one = part.clone();
+                    for operand in &mut one.operands[operands.clone()] {
+                        operand.layout = operand.layout.slice(axis, start, len, 1);
+                    }
+                    Some(one)
+                }
+            };
+            open.extend([of(half, n - half)?, of(0, half)?]);
         }
-        let n = src.shape()[axis];
-        // Whole vectors, where there are enough.
-        let half = if n >= 2 * ALIGN { n.div_ceil(2).next_multiple_of(ALIGN) } else { n.div_ceil(2) };
-        for (start, len) in [(half, n - half), (0, half)] {
-            open.push((src.slice(axis, start, len, 1), dst.slice(axis, start, len, 1)));
+        (parts.len() <= most).then_some(parts)
+    }
+
+    /// Where output `o` of a piece lies in the output of the whole.
+    fn goal(&self, Piece { kernel, origin }: &Piece, o: usize) -> Layout {
+        let (whole, part) = (&self.kernel.outputs[o], &kernel.outputs[o]);
+        let axes = whole.axes.iter().enumerate();
+        axes.fold(Layout::contiguous(whole.shape.clone()), |layout, (own, &axis)| {
+            layout.slice(own, origin[axis], part.shape[own], 1)
+        })
+    }
+
+    /// Which part of the axis that is indexed a piece has.
+    fn along(&self, piece: &Piece) -> Along {
+        let (axis, start, size) = match self.kernel.body {
+            Body::Gather { axis } => (axis, 0, self.kernel.operands[0].layout.shape()[axis]),
+            Body::ScatterAdd { axis } => (axis, piece.origin[axis], self.kernel.space[axis]),
+            _ => (0, 0, 0),
+        };
+        Along { axis, start, size }
+    }
+
+    /// Makes the layouts of a kernel's operands relative to where their bindings start. One that no window shows is copied together
+    /// first, into a temporary after the first `reserved`; gives what copies it.
+    fn bind(
+        &self,
+        kernel: &mut Kernel,
+        aliases: &Aliases,
+        goals: &[Layout],
+        reserved: usize,
+    ) -> Result<(Bound, Dispatches)> {
+        let (mut bound, mut copies) = (Bound::new(), Dispatches::default());
+        for (k, operand) in kernel.operands.iter_mut().enumerate() {
+            let base = k == 0 && matches!(self.kernel.body, Body::ScatterAdd { .. });
+            let size = storage_size(operand.dtype);
+            // An operand in an output's buffer is seen through the output's binding.
+            let start = match aliases.get(k).copied().flatten() {
+                Some(o) => Some(goals[usize::from(o)].offset()),
+                None if base => Some(0),
+                None => self.window(operand),
+            };
+            if let Some(start) = start {
+                operand.layout = shifted(&operand.layout, start);
+                bound.push((Resource::Input(k), (start * size) as u64));
+                continue;
+            }
+            let together = Layout::contiguous(operand.layout.shape().clone());
+            let mut made = self.copied(k, &operand.layout, &together)?;
+            let temporary = Resource::Temporary(reserved + copies.temporaries.len());
+            copies.temporaries.push((operand.dtype, together.numel()));
+            made.redirect(Resource::Output(0), temporary);
+            copies.list.extend(made.list);
+            operand.layout = together;
+            bound.push((temporary, 0));
+        }
+        Ok((bound, copies))
+    }
+
+    /// A piece that is one kernel.
+    fn piece(&self, piece: Piece) -> Result<Dispatches> {
+        let goals: SmallVec<[Layout; 2]> =
+            (0..piece.kernel.outputs.len()).map(|o| self.goal(&piece, o)).collect();
+        // Where a binding cannot start, the output is made elsewhere, and is not an input's own buffer.
+        let apart = Aliases::from_elem(None, self.aliases.len());
+        let aliases = if starts(&goals) { self.aliases } else { &apart };
+        let along = self.along(&piece);
+        let steps = self.kernel.space.contiguous_strides();
+        let first = piece.origin.iter().zip(&steps).map(|(&at, step)| at * step.unsigned_abs()).sum();
+        let mut kernel = piece.kernel;
+        // No kernel has more temporaries of its own than this.
+        const OWN: usize = 4;
+        let (bound, copies) = self.bind(&mut kernel, aliases, &goals, OWN)?;
+        let mut made = backend::dispatches(&kernel, aliases, first, along, self.capabilities)?;
+        place(&mut made, &bound);
+        if !copies.list.is_empty() {
+            made.temporaries.resize(OWN, (DType::U32, 0));
+            made.temporaries.extend(copies.temporaries);
+            made.list.splice(0..0, copies.list);
+        }
+        self.land(&mut made, &kernel, &goals)?;
+        Ok(made)
+    }
+
+    /// Puts outputs where they lie in those of the whole: by where their bindings start, or by way of temporaries that are copied
+    /// there.
+    fn land(&self, made: &mut Dispatches, kernel: &Kernel, goals: &[Layout]) -> Result<()> {
+        if starts(goals) {
+            for binding in made.bindings() {
+                if let Resource::Output(o) = binding.resource {
+                    binding.start = (goals[o].offset() * storage_size(kernel.outputs[o].dtype)) as u64;
+                }
+            }
+            return Ok(());
+        }
+        let adds = matches!(kernel.body, Body::ScatterAdd { .. });
+        for (o, output) in kernel.outputs.iter().enumerate() {
+            let temporary = Resource::Temporary(made.temporaries.len());
+            made.temporaries.push((output.dtype, output.shape.numel()));
+            made.redirect(Resource::Output(o), temporary);
+            let here = Layout::contiguous(goals[o].shape().clone());
+            let copied = |from, to, [source, target]: [Resource; 2]| {
+                let mut copied = self.between(0, output.dtype, from, to)?;
+                copied.redirect(Resource::Input(0), source);
+                copied.redirect(Resource::Output(0), target);
+                Ok(copied.list)
+            };
+            if adds {
+                // To what is in the output.
+                let before = copied(&goals[o], &here, [Resource::Output(o), temporary])?;
+                made.list.splice(0..0, before);
+            }
+            made.list.extend(copied(&here, &goals[o], [temporary, Resource::Output(o)])?);
+        }
+        Ok(())
+    }
+
+    /// A piece in parts. The first temporaries hold what the parts found.
+    fn parts(&self, piece: Piece, parts: Vec<Kernel>) -> Result<Dispatches> {
+        const FOUND: Resource = Resource::Temporary(0);
+        let kernel = &piece.kernel;
+        let output = &kernel.outputs[0];
+        let (count, pitch, stored) = (parts.len(), Self::pitch(kernel), output.dtype.compute());
+        // Positions of the axis, and winners, of the parts so far.
+        let (mut first, mut winners) = (0, 0);
+        let along = self.along(&piece);
+        let mut out = Dispatches::default();
+        for (p, mut part) in parts.into_iter().enumerate() {
+            let (bound, _) = self.bind(&mut part, &Aliases::new(), &[], 0)?;
+            let mut made = match &part.body {
+                Body::Gather { axis } => {
+                    let along = Along { start: first, ..along };
+                    first += part.operands[0].layout.shape()[*axis];
+                    by_index::gather(&part, along, self.capabilities).into()
+                }
+                Body::ScatterAdd { .. } => {
+                    let more = by_index::scatter_more(&part, along, self.capabilities)?;
+                    let round = if p + 1 == count { by_index::scatter_round(&part) } else { None };
+                    Dispatches { list: more.into_iter().chain(round).collect(), temporaries: Vec::new() }
+                }
+                Body::ArgReduce { op, axis } => {
+                    let search = Search::new(&part, *op, *axis);
+                    let room = self.room(DType::I32).min(self.room(part.operands[0].dtype));
+                    let most = room / output.shape.numel().max(1) / count;
+                    let splits = arg_reduce::splits(search, self.capabilities).min(most).max(1);
+                    let made = arg_reduce::search(search, first, splits, Some(winners));
+                    first += search.length();
+                    winners += splits;
+                    made.into()
+                }
+                Body::Reduce { op, program } => {
+                    let reduce = Reduce { kernel: &part, op: *op, program };
+                    self.one_of(reduce::part(reduce, self.capabilities)?, p * pitch * storage_size(stored))
+                }
+                Body::Contract => {
+                    // Half types are kept as f32: only the rounding at the end is left out.
+                    part.operands.iter_mut().for_each(|operand| operand.dtype = stored);
+                    part.outputs[0].dtype = stored;
+                    self.one_of(
+                        contract::dispatches(&part, self.capabilities)?,
+                        p * pitch * storage_size(stored),
+                    )
+                }
+                Body::Map(_)
+                | Body::Rows { .. }
+                | Body::Cumulative { .. }
+                | Body::ArgSort { .. }
+                | Body::Copy { .. } => return Err(self.refused(&part)),
+            };
+            place(&mut made, &bound);
+            out.append(made);
+        }
+        let joined = match &kernel.body {
+            Body::ArgReduce { op, axis } => {
+                out.append(arg_reduce::compare(Search::new(kernel, *op, *axis), winners));
+                None
+            }
+            Body::Reduce { op, program } => Some((*op, Reduce { kernel, op: *op, program }.mean_over())),
+            Body::Contract => Some((ReduceOp::Sum, None)),
+            _ => None,
+        };
+        if let Some((op, divide)) = joined {
+            let sizes = [output.shape.numel(), count, pitch];
+            let join = reduce::join(op, output.dtype, sizes, divide, FOUND, self.capabilities)?;
+            out.append(Dispatches { list: vec![join], temporaries: vec![(stored, count * pitch)] });
+        }
+        let goal = self.goal(&piece, 0);
+        self.land(&mut out, kernel, &[goal])?;
+        Ok(out)
+    }
+
+    /// The dispatches of one part, its own temporaries after the one in which all parts have their results, `start` bytes on.
+    fn one_of(&self, mut made: Dispatches, start: usize) -> Dispatches {
+        made.temporaries.insert(0, (DType::U32, 0));
+        for binding in made.bindings() {
+            match binding.resource {
+                Resource::Temporary(t) => binding.resource = Resource::Temporary(t + 1),
+                Resource::Output(_) => {
+                    binding.resource = Resource::Temporary(0);
+                    binding.start = start as u64;
+                }
+                Resource::Input(_) | Resource::Faults => {}
+            }
+        }
+        made
+    }
+
+    /// The dispatches of a copy kernel: a fill if asked for, then each region.
+    fn copies(&self, fill: bool, regions: &[Layout]) -> Result<Dispatches> {
+        let output = &self.kernel.outputs[0];
+        let (dtype, numel) = (output.dtype, output.shape.numel());
+        let room = (self.room(dtype) / ALIGN * ALIGN).max(ALIGN);
+        let mut out = Dispatches::default();
+        for first in (0..if fill { numel } else { 0 }).step_by(room) {
+            let mut one = copy::fill(room.min(numel - first), dtype);
+            one.bindings[0].start = (first * storage_size(dtype)) as u64;
+            out.list.push(one);
+        }
+        for (k, (operand, goal)) in self.kernel.operands.iter().zip(regions).enumerate() {
+            out.append(self.copied(k, &operand.layout, goal)?);
+        }
+        Ok(out)
+    }
+
+    /// Copies of operand `k` through `from` to the output through `to`, cut along any axes until both sides fit a window.
+    fn copied(&self, k: usize, from: &Layout, to: &Layout) -> Result<Dispatches> {
+        self.between(k, self.kernel.operands[k].dtype, from, to)
+    }
+
+    fn between(&self, k: usize, dtype: DType, from: &Layout, to: &Layout) -> Result<Dispatches> {
+        let mut out = Dispatches::default();
+        let mut open = vec![(from.clone(), to.clone())];
+        while let Some((from, to)) = open.pop() {
+            let window = |layout: &Layout| self.window(&Operand::new(dtype, layout.clone()));
+            let wide = match (window(&from), window(&to)) {
+                (Some(source), Some(target)) => {
+                    let (from, to) = (shifted(&from, source), shifted(&to, target));
+                    if let Some(mut one) = copy::copy("copy", &from, &to, dtype, k, self.capabilities) {
+                        let bytes = |n: usize| (n * storage_size(dtype)) as u64;
+                        place_one(&mut one, |resource| match resource {
+                            Resource::Output(_) => Some((resource, bytes(target))),
+                            _ => Some((resource, bytes(source))),
+                        });
+                        out.list.push(one);
+                    }
+                    continue;
+                }
+                (None, _) => &from,
+                (_, None) => &to,
+            };
+            let axis = widest(wide, |_| true).filter(|_| out.list.len() + open.len() < MAX_PIECES);
+            let axis = axis.ok_or_else(|| self.refused(self.kernel))?;
+            let n = from.shape()[axis];
+            // Whole vectors, where there are enough.
+            let half = if n >= 2 * ALIGN { n.div_ceil(2).next_multiple_of(ALIGN) } else { n.div_ceil(2) };
+            for (start, len) in [(half, n - half), (0, half)] {
+                open.push((from.slice(axis, start, len, 1), to.slice(axis, start, len, 1)));
+            }
+        }
+        Ok(out)
+    }
+
+    /// The refusal of a kernel that cannot be cut.
+    fn refused(&self, kernel: &Kernel) -> Error {
+        let output = &kernel.outputs[0];
+        let wide = self.wide(kernel).next();
+        if wide.is_none() && rounds(kernel) > self.capabilities.rounds {
+            let hint = format!(
+                "an invocation of this kernel would go round its loop {} times, where one of a software adapter may go {} times \
+                 in all, and it cannot be worked through in parts; split the tensor, or compute it on the cpu",
+                rounds(kernel),
+                self.capabilities.rounds
+            );
+            return self.capabilities.unsupported(kernel.name(), output.dtype, &hint);
+        }
+        let (dtype, elements) = match wide {
+            Some(operand) => (operand.dtype, operand.layout.span().1 - operand.layout.span().0),
+            // Of its keys.
+            None if matches!(kernel.body, Body::ArgSort { .. }) => {
+                (kernel.operands[0].dtype, kernel.space.numel())
+            }
+            None => (output.dtype, output.shape.numel()),
+        };
+        let hint = format!(
+            "one operand lies over {} bytes, one binding of this adapter shows {} (max_storage_buffer_binding_size), and \
+             this kernel cannot be worked through in windows; split the tensor, or compute it on the cpu",
+            elements * storage_size(dtype),
+            self.capabilities.binding_bytes
+        );
+        self.capabilities.unsupported(kernel.name(), dtype, &hint)
+    }
+}
+
+/// Whether bindings can start at all of these.
+fn starts(goals: &[Layout]) -> bool {
+    goals.iter().all(|goal| is_run(goal) && goal.offset().is_multiple_of(ALIGN))
+}
+
+/// Puts the operands of dispatches where they are bound.
+fn place(made: &mut Dispatches, bound: &Bound) {
+    for one in &mut made.list {
+        place_one(one, |resource| match resource {
+            Resource::Input(k) => bound.get(k).copied(),
+            Resource::Output(_) | Resource::Temporary(_) | Resource::Faults => None,
+        });
+    }
+}
+
+fn place_one(one: &mut Dispatch, at: impl Fn(Resource) -> Option<(Resource, u64)>) {
+    for binding in &mut one.bindings {
+        if let Some((resource, start)) = at(binding.resource) {
+            (binding.resource, binding.start) = (resource, start);
         }
     }
-    Some(())
 }

@@ -7,7 +7,7 @@ use crate::common::{close, device, numbers, run};
 use backend_wgpu::{Forced, Form, Options, WgpuBackend};
 use tensor_core::{
     DType, Device, ErrorKind, Kernel, Launch, Layout,
-    kernel::{Compiled, GatherKernel, MatMulKernel},
+    kernel::{Compiled, Operand},
 };
 
 const N: usize = 128;
@@ -29,7 +29,7 @@ fn pipelines(device: &Device) -> usize {
 
 fn product(m: usize, n: usize, k: usize, dtype: DType) -> Kernel {
     let (lhs, rhs) = (Layout::contiguous([m, k]), Layout::contiguous([k, n]));
-    Kernel::MatMul(MatMulKernel { batch: [].into(), m, n, k, dtype, lhs, rhs })
+    Kernel::matmul(dtype, &lhs, &rhs)
 }
 
 /// A product of a class that is worth measuring, checked.
@@ -159,13 +159,11 @@ fn a_bad_index_before_a_measurement_is_told_by_its_own_ticket() {
     };
     let numbers = backend.upload(DType::F32, &[0; 4 * N * N]).unwrap();
     let index = backend.upload(DType::I32, &[9; 8]).unwrap();
-    let gather = Kernel::Gather(GatherKernel {
-        axis: 0,
-        dtype: DType::F32,
-        index_dtype: DType::I32,
-        input: Layout::contiguous([4]),
-        index: Layout::contiguous([2]),
-    });
+    let gather = Kernel::gather(
+        0,
+        Operand::new(DType::F32, Layout::contiguous([4])),
+        Operand::new(DType::I32, Layout::contiguous([2])),
+    );
     let (_, ticket) = launch(&gather, &[numbers.clone(), index], 2);
     let (output, none) = launch(&product(N, N, N, DType::F32), &[numbers.clone(), numbers], N * N);
     assert!(none.is_none());

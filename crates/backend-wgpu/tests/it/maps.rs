@@ -2,14 +2,13 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::{agree, device, devices, numbers, read, run, to_bytes, tolerance};
-use smallvec::SmallVec;
 use tensor_core::{
     BinaryOp, CompareOp, DType, Kernel, Launch, Layout, Scalar, Shape, UnaryOp,
-    kernel::{Compiled, Instr, MapKernel, Program},
+    kernel::{Compiled, Instr, Program},
 };
 
 fn map(shape: &[usize], inputs: Vec<Layout>, program: Program) -> Kernel {
-    Kernel::Map(MapKernel { shape: shape.into(), inputs: SmallVec::from_vec(inputs), program })
+    Kernel::map(shape.into(), inputs, program)
 }
 
 /// A program of loads of all inputs, then `rest`; outputs are the last instruction.

@@ -98,7 +98,7 @@ pub(crate) fn run(
     let inputs: Vec<Storage> =
         inputs.iter().map(|(d, v)| backend.upload(*d, &to_bytes(*d, v))).collect::<Result<_>>()?;
     let outputs: Vec<Storage> =
-        kernel.outputs().iter().map(|(s, d)| backend.allocate(*d, s.numel())).collect::<Result<_>>()?;
+        kernel.outputs.iter().map(|o| backend.allocate(o.dtype, o.shape.numel())).collect::<Result<_>>()?;
     let ticket = ticket(kernel);
     backend.run(&Launch {
         kernel,
@@ -153,7 +153,11 @@ pub(crate) fn agree_on(
     }
     let expected = run(&taper_testing::reference(), kernel, scalars, inputs).unwrap();
     for (name, device) in devices {
-        if inputs.iter().map(|i| i.0).chain(kernel.outputs().iter().map(|o| o.1)).any(|d| !device.supports(d))
+        if inputs
+            .iter()
+            .map(|i| i.0)
+            .chain(kernel.outputs.iter().map(|o| o.dtype))
+            .any(|d| !device.supports(d))
         {
             continue;
         }
@@ -193,5 +197,11 @@ pub(crate) fn scatter(
     index: tensor_core::Layout,
     src: tensor_core::Layout,
 ) -> Kernel {
-    Kernel::ScatterAdd(tensor_core::kernel::ScatterAddKernel { axis, dtype, index_dtype, base, index, src })
+    use tensor_core::kernel::Operand;
+    Kernel::scatter_add(
+        axis,
+        Operand::new(dtype, base),
+        Operand::new(index_dtype, index),
+        Operand::new(dtype, src),
+    )
 }
