@@ -8,7 +8,7 @@
 use smallvec::SmallVec;
 use tensor_core::{
     DType, Error, Kernel, Layout, ReduceOp, Result, collapse,
-    kernel::{Body, Instr, Operand, Output},
+    kernel::{Body, Instr, Operand},
 };
 
 use crate::{
@@ -49,7 +49,7 @@ pub(crate) fn dispatches(
     let mut done = 0;
     while let Some(piece) = open.pop() {
         done += 1;
-        match whole.next(&piece)? {
+        match whole.next(&piece.kernel)? {
             Next::Whole => out.append(whole.piece(piece)?),
             Next::Parts(parts) => out.append(whole.parts(piece, parts)?),
             // The earlier half comes off the stack first.
@@ -103,34 +103,52 @@ fn widest(layout: &Layout, among: impl Fn(usize) -> bool) -> Option<usize> {
         .map(|(axis, _)| axis)
 }
 
-/// The axis that a kernel searches or indexes along, and the operands that are divided along it.
-fn inner_axis(kernel: &Kernel) -> Option<(usize, std::ops::Range<usize>)> {
-    match kernel.body {
-        Body::ArgReduce { axis, .. } | Body::Gather { axis } => Some((axis, 0..1)),
-        Body::ScatterAdd { axis } => Some((axis, 1..3)),
-        Body::Map(_)
-        | Body::Reduce { .. }
-        | Body::Rows { .. }
-        | Body::Cumulative { .. }
-        | Body::ArgSort { .. }
-        | Body::Contract
-        | Body::Copy { .. } => None,
-    }
+/// What a kernel has parts along: axes that its result does not have, or has from an index.
+struct Inner {
+    axes: SmallVec<[usize; 5]>,
+    /// The operands that alone are divided, where the others do not have the axis.
+    operands: Option<std::ops::Range<usize>>,
+    /// How often an invocation goes round a loop along them that the kernel does not share among more invocations.
+    rounds: usize,
 }
 
-/// How often an invocation of a kernel goes round a loop that the kernel itself does not share among more of them.
-fn rounds(kernel: &Kernel) -> usize {
-    match kernel.body {
-        Body::Contract => kernel.reduced_axes().iter().map(|&axis| kernel.space[axis]).product(),
-        Body::ScatterAdd { axis } => kernel.operands[2].layout.shape()[axis],
-        Body::Map(_)
-        | Body::Reduce { .. }
-        | Body::Rows { .. }
-        | Body::ArgReduce { .. }
-        | Body::Cumulative { .. }
-        | Body::ArgSort { .. }
-        | Body::Gather { .. }
-        | Body::Copy { .. } => 0,
+impl Inner {
+    fn of(kernel: &Kernel) -> Inner {
+        let inner = |axes, operands, rounds| Inner { axes, operands, rounds };
+        let along = |axis| SmallVec::from_slice(&[axis]);
+        match kernel.body {
+            Body::Reduce { .. } => inner(kernel.reduced_axes(), None, 0),
+            Body::Contract => {
+                let axes = kernel.reduced_axes();
+                let rounds = axes.iter().map(|&axis| kernel.space[axis]).product();
+                inner(axes, None, rounds)
+            }
+            Body::ArgReduce { axis, .. } | Body::Gather { axis } => inner(along(axis), Some(0..1), 0),
+            Body::ScatterAdd { axis } => {
+                inner(along(axis), Some(1..3), kernel.operands[2].layout.shape()[axis])
+            }
+            Body::Map(_)
+            | Body::Rows { .. }
+            | Body::Cumulative { .. }
+            | Body::ArgSort { .. }
+            | Body::Copy { .. } => inner(SmallVec::new(), None, 0),
+        }
+    }
+
+    /// Positions along an axis.
+    fn size(&self, kernel: &Kernel, axis: usize) -> usize {
+        let own = |of: &std::ops::Range<usize>| kernel.operands[of.start].layout.shape()[axis];
+        self.operands.as_ref().map_or(kernel.space[axis], own)
+    }
+
+    /// The part of a kernel over some positions along an axis.
+    fn part(&self, kernel: &Kernel, axis: usize, start: usize, len: usize) -> Option<Kernel> {
+        let Some(operands) = &self.operands else { return kernel.narrow(axis, start, len) };
+        let mut part = kernel.clone();
+        for operand in &mut part.operands[operands.clone()] {
+            operand.layout = operand.layout.slice(axis, start, len, 1);
+        }
+        Some(part)
     }
 }
 
@@ -168,23 +186,20 @@ impl Whole<'_> {
         // Where it starts must be a number of the flat order.
         let ordered = !is_positional(kernel) || kernel.space[..axis].iter().all(|&n| n == 1);
         let kept = kernel.outputs.iter().all(|output| output.axes.contains(&axis));
-        let kept = kept
-            || matches!(kernel.body, Body::Rows { row_axes, .. } if axis + row_axes < kernel.space.rank());
         kernel.space[axis] > 1 && ordered && kept && kernel.narrow(axis, 0, 1).is_some()
     }
 
-    fn next(&self, piece: &Piece) -> Result<Next> {
-        let kernel = &piece.kernel;
+    fn next(&self, kernel: &Kernel) -> Result<Next> {
         if kernel.outputs.iter().all(|output| output.shape.numel() == 0) {
             return Ok(Next::Whole);
         }
-        let large = |output: &&Output| output.shape.numel() > self.room(output.dtype);
+        let axes = || (0..kernel.space.rank()).filter(|&axis| self.cuts(kernel, axis));
+        let cut = |axis: Option<usize>| axis.map(Next::Cut).ok_or_else(|| self.refused(kernel));
         // A sort has temporaries of so many keys, though its input be one element for all or its output a few.
         let keys = matches!(kernel.body, Body::ArgSort { .. })
             && kernel.space.numel() > self.room(kernel.operands[0].dtype);
-        if keys || kernel.outputs.iter().any(|output| large(&output)) {
-            let outermost = (0..kernel.space.rank()).find(|&axis| self.cuts(kernel, axis));
-            return outermost.map(Next::Cut).ok_or_else(|| self.refused(kernel));
+        if keys || kernel.outputs.iter().any(|output| output.shape.numel() > self.room(output.dtype)) {
+            return cut(axes().next());
         }
         for operand in self.wide(kernel) {
             match widest(&operand.layout, |_| true) {
@@ -197,16 +212,15 @@ impl Whole<'_> {
                 None => {}
             }
         }
-        if rounds(kernel) > self.capabilities.rounds {
+        if Inner::of(kernel).rounds > self.capabilities.rounds {
             return self.in_parts(kernel).map(Next::Parts).ok_or_else(|| self.refused(kernel));
         }
         // What is left to be copied together must be small enough for that.
         match self.wide(kernel).find(|operand| operand.layout.numel() > self.room(operand.dtype)) {
             None => Ok(Next::Whole),
-            Some(operand) => widest(&operand.layout, |axis| self.cuts(kernel, axis))
-                .or_else(|| (0..kernel.space.rank()).find(|&axis| self.cuts(kernel, axis)))
-                .map(Next::Cut)
-                .ok_or_else(|| self.refused(kernel)),
+            Some(operand) => {
+                cut(widest(&operand.layout, |axis| self.cuts(kernel, axis)).or_else(|| axes().next()))
+            }
         }
     }
 
@@ -233,58 +247,34 @@ impl Whole<'_> {
     /// A kernel cut along what its result does not have, or has from an index, into parts that fit; none if that cannot be, or if
     /// the results of all parts do not fit a binding.
     fn in_parts(&self, kernel: &Kernel) -> Option<Vec<Kernel>> {
-        let dtype = kernel.outputs[0].dtype;
+        let stored = self.room(kernel.outputs[0].dtype.compute()).min(self.room(kernel.operands[0].dtype));
         let most = match kernel.body {
-            Body::Reduce { .. } | Body::Contract => self.room(dtype.compute()) / Self::pitch(kernel).max(1),
-            // Positions, and values.
-            Body::ArgReduce { .. } => {
-                let room = self.room(dtype).min(self.room(kernel.operands[0].dtype));
-                room / kernel.outputs[0].shape.numel().max(1)
-            }
-            _ => MAX_PIECES,
+            // These go to the output at once.
+            Body::Gather { .. } | Body::ScatterAdd { .. } => MAX_PIECES,
+            _ => MAX_PIECES.min(stored / Self::pitch(kernel).max(1)),
         };
         let mut parts = Vec::new();
         let mut open = vec![kernel.clone()];
         while let Some(part) = open.pop() {
-            let wide = self.wide(&part).next();
-            if wide.is_none() && rounds(&part) <= self.capabilities.rounds {
-                parts.push(part);
-                continue;
-            }
-            let reduced = part.reduced_axes();
-            let inner = inner_axis(&part);
-            let among = |axis: usize| match &inner {
-                Some((inner, _)) => axis == *inner,
-                None => reduced.contains(&axis),
-            };
+            let (wide, inner) = (self.wide(&part).next(), Inner::of(&part));
             let axis = match wide {
-                Some(operand) => widest(&operand.layout, |_| true).filter(|&axis| among(axis))?,
-                None => inner.as_ref().map_or_else(
-                    || reduced.iter().copied().max_by_key(|&axis| part.space[axis]),
-                    |(axis, _)| Some(*axis),
-                )?,
+                Some(operand) => widest(&operand.layout, |_| true),
+                None if inner.rounds <= self.capabilities.rounds => {
+                    parts.push(part);
+                    continue;
+                }
+                None => inner.axes.iter().copied().max_by_key(|&axis| inner.size(&part, axis)),
             };
-            let n = inner
-                .as_ref()
-                .map_or(part.space[axis], |(_, of)| part.operands[of.start].layout.shape()[axis]);
-            if n < 2 || parts.len() + open.len() >= most.min(MAX_PIECES) {
+            let axis = axis.filter(|axis| inner.axes.contains(axis))?;
+            let n = inner.size(&part, axis);
+            if n < 2 || parts.len() + open.len() + 1 >= most {
                 return None;
             }
             // Whole vectors of four, where there are enough.
             let half = if n >= 8 { (n / 2).next_multiple_of(4) } else { n / 2 };
-            let of = |start: usize, len: usize| match &inner {
-                None => part.narrow(axis, start, len),
-                Some((_, operands)) => {
-                    let mut one = part.clone();
-                    for operand in &mut one.operands[operands.clone()] {
-                        operand.layout = operand.layout.slice(axis, start, len, 1);
-                    }
-                    Some(one)
-                }
-            };
-            open.extend([of(half, n - half)?, of(0, half)?]);
+            open.extend([inner.part(&part, axis, half, n - half)?, inner.part(&part, axis, 0, half)?]);
         }
-        (parts.len() <= most).then_some(parts)
+        Some(parts)
     }
 
     /// Where output `o` of a piece lies in the output of the whole.
@@ -425,8 +415,8 @@ impl Whole<'_> {
                 }
                 Body::ArgReduce { op, axis } => {
                     let search = Search::new(&part, *op, *axis);
-                    let room = self.room(DType::I32).min(self.room(part.operands[0].dtype));
-                    let most = room / output.shape.numel().max(1) / count;
+                    let most =
+                        self.room(part.operands[0].dtype).min(self.room(DType::I32)) / pitch.max(1) / count;
                     let splits = arg_reduce::splits(search, self.capabilities).min(most).max(1);
                     let made = arg_reduce::search(search, first, splits, Some(winners));
                     first += search.length();
@@ -548,18 +538,16 @@ impl Whole<'_> {
     /// The refusal of a kernel that cannot be cut.
     fn refused(&self, kernel: &Kernel) -> Error {
         let output = &kernel.outputs[0];
-        let wide = self.wide(kernel).next();
-        if wide.is_none() && rounds(kernel) > self.capabilities.rounds {
-            let hint = format!(
-                "an invocation of this kernel would go round its loop {} times, where one of a software adapter may go {} times \
-                 in all, and it cannot be worked through in parts; split the tensor, or compute it on the cpu",
-                rounds(kernel),
-                self.capabilities.rounds
-            );
-            return self.capabilities.unsupported(kernel.name(), output.dtype, &hint);
-        }
-        let (dtype, elements) = match wide {
+        let (rounds, most) = (Inner::of(kernel).rounds, self.capabilities.rounds);
+        let (dtype, elements) = match self.wide(kernel).next() {
             Some(operand) => (operand.dtype, operand.layout.span().1 - operand.layout.span().0),
+            None if rounds > most => {
+                let hint = format!(
+                    "an invocation of this kernel would go round its loop {rounds} times, where one of a software adapter may go \
+                     {most} times in all; split the tensor, or compute it on the cpu"
+                );
+                return self.capabilities.unsupported(kernel.name(), output.dtype, &hint);
+            }
             // Of its keys.
             None if matches!(kernel.body, Body::ArgSort { .. }) => {
                 (kernel.operands[0].dtype, kernel.space.numel())
