@@ -4,25 +4,18 @@ use std::sync::{Arc, Mutex};
 
 use smallvec::SmallVec;
 use tensor_core::{
-    Backend, Buffer, DType, DeviceInfo, Kernel, Launch, MemoryStats, Result, Storage, backend::Download,
-    kernel::Body,
+    Backend, Buffer, DType, DeviceInfo, Launch, MemoryStats, Result, Storage, backend::Download,
 };
 
 use crate::{
-    arg_reduce::{self, Search},
-    by_index::{self, Along},
-    capabilities::Capabilities,
-    contract, cumulative,
-    dispatch::Dispatches,
-    dtypes::{is_plain, to_storage},
-    faults::lock,
-    gpu::Gpu,
-    map::{self, Aliases},
-    pipeline::{CompiledKernel, assemble},
-    reduce::{self, Reduce},
-    rows, sort,
+    codegen::dtypes::{is_plain, to_storage},
+    device::{
+        faults::lock,
+        gpu::Gpu,
+        pipeline::{CompiledKernel, assemble},
+    },
+    kernels::{map::Aliases, window},
     tuning::Tuning,
-    window,
 };
 
 /// A graphics adapter as a place for tensors.
@@ -37,34 +30,6 @@ pub struct WgpuBackend {
 struct Variants {
     device: u64,
     made: Mutex<SmallVec<[(Aliases, Arc<CompiledKernel>); 1]>>,
-}
-
-/// The dispatches of a kernel whose operands fit a binding each. Where it is a part of a larger kernel, `first` is the flat index of
-/// its first output element, and `along` which part it has of the axis that is indexed.
-pub(crate) fn dispatches(
-    kernel: &Kernel,
-    aliases: &Aliases,
-    first: usize,
-    along: Along,
-    capabilities: &Capabilities,
-) -> Result<Dispatches> {
-    match &kernel.body {
-        Body::Map(program) => map::dispatches(kernel, program, aliases, first, capabilities),
-        Body::Reduce { op, program } => reduce::dispatches(Reduce { kernel, op: *op, program }, capabilities),
-        Body::Rows { row_axes, program } => rows::dispatches(kernel, *row_axes, program, first, capabilities),
-        Body::ArgReduce { op, axis } => {
-            Ok(arg_reduce::dispatches(Search::new(kernel, *op, *axis), capabilities))
-        }
-        Body::Cumulative { op, axis, reverse } => {
-            cumulative::dispatches(kernel, *op, *axis, *reverse, capabilities)
-        }
-        Body::ArgSort { axis, descending } => sort::dispatches(kernel, *axis, *descending, capabilities),
-        Body::Contract => contract::dispatches(kernel, capabilities),
-        Body::Gather { .. } => Ok(by_index::gather(kernel, along, capabilities).into()),
-        Body::ScatterAdd { .. } => by_index::scatter_add(kernel, along, capabilities),
-        // `window.rs` makes these.
-        Body::Copy { .. } => Ok(Dispatches::default()),
-    }
 }
 
 impl WgpuBackend {

@@ -7,7 +7,11 @@ use std::{
 
 use tensor_core::{Device, DeviceInfo, Error, Result};
 
-use crate::{Options, WgpuBackend, adapter, faults::lock, gpu::Gpu, tuning::Tuning};
+use crate::{
+    Options, WgpuBackend,
+    device::{adapter, faults::lock, gpu::Gpu},
+    tuning::Tuning,
+};
 
 type ByIndex = HashMap<usize, (Device, Weak<WgpuBackend>)>;
 

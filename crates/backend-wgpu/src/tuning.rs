@@ -13,14 +13,9 @@ use std::{
 use tensor_core::{Launch, Result};
 
 use crate::{
-    capabilities::{Capabilities, Form, Way},
-    contract,
-    disk_cache::Kept,
-    faults::lock,
-    gpu::Gpu,
-    map::Aliases,
-    pipeline::assemble,
-    window,
+    codegen::capabilities::{Capabilities, Form, Way},
+    device::{disk_cache::Kept, faults::lock, gpu::Gpu, pipeline::assemble},
+    kernels::{contract, map::Aliases, window},
 };
 
 /// Products of fewer multiplications take the fixed table's way: they are over before a clock could tell.

@@ -8,8 +8,8 @@ use tensor_core::{
 };
 
 use crate::{
-    capabilities::{Capabilities, Form},
-    map::Aliases,
+    codegen::capabilities::{Capabilities, Form},
+    kernels::map::Aliases,
 };
 
 #[path = "../../../shaders/tests/constants/mod.rs"]
@@ -55,7 +55,7 @@ fn validate(kernel: &Kernel, aliases: &Aliases) -> usize {
 
 fn validate_for(kernel: &Kernel, aliases: &Aliases, capabilities: &Capabilities) -> usize {
     let mut count = 0;
-    let Ok(made) = crate::window::dispatches(kernel, aliases, capabilities) else { return 0 };
+    let Ok(made) = crate::kernels::window::dispatches(kernel, aliases, capabilities) else { return 0 };
     for one in made.list {
         for immediates in [true, false] {
             let source = one.text(immediates);
@@ -77,7 +77,7 @@ fn validate_for(kernel: &Kernel, aliases: &Aliases, capabilities: &Capabilities)
 /// Every way to compute a product, whatever a table or a clock would choose.
 fn validate_ways(kernel: &Kernel) -> usize {
     let capabilities = capabilities(true);
-    let ways = crate::contract::ways(kernel, Form::Auto, &capabilities);
+    let ways = crate::kernels::contract::ways(kernel, Form::Auto, &capabilities);
     let several = kernel.outputs[0].shape.iter().all(|&n| n > 1) && kernel.outputs[0].dtype != DType::Bool;
     assert_eq!(ways.len() >= 2, several, "{kernel:?}: {ways:?}");
     ways.iter()
@@ -377,8 +377,11 @@ fn row_kernels_of_other_shapes_are_one_text() {
     for direct in [true, false] {
         let text = |shape: [usize; 2]| {
             let kernel = softmax(&shape, 1, &Layout::contiguous(shape), DType::F32);
-            let made =
-                crate::window::dispatches(&kernel, &Aliases::from_elem(None, 2), &capabilities(direct));
+            let made = crate::kernels::window::dispatches(
+                &kernel,
+                &Aliases::from_elem(None, 2),
+                &capabilities(direct),
+            );
             made.map(|made| made.list.iter().map(|d| d.text(true)).collect::<Vec<_>>()).ok()
         };
         let shapes = [[6, 8], [100_000, 68], [2, 3000], [7, 3], [512, 32]];

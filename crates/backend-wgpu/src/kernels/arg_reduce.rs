@@ -6,7 +6,7 @@ use tensor_core::{
     kernel::{Kernel, Operand},
 };
 
-use crate::{
+use crate::codegen::{
     capabilities::Capabilities,
     dispatch::{Dispatch, Dispatches, Resource},
     dtypes::storage_type,

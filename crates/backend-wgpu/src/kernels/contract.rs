@@ -13,13 +13,17 @@ use tensor_core::{
 };
 
 use crate::{
-    capabilities::{Capabilities, Form, Way},
-    dispatch::{Dispatch, Dispatches, Params, Resource},
-    dtypes::{FIELDS, storage_size, storage_type},
-    formulas, index,
-    reduce::{self, Reduce},
-    tile::{self, Dense, Tile},
-    wgsl::Code,
+    codegen::{
+        capabilities::{Capabilities, Form, Way},
+        dispatch::{Dispatch, Dispatches, Params, Resource},
+        dtypes::{FIELDS, storage_size, storage_type},
+        formulas, index,
+        wgsl::Code,
+    },
+    kernels::{
+        reduce::{self, Reduce},
+        tile::{self, Dense, Tile},
+    },
 };
 
 /// Sizes and strides of one operand along one list of axes, merged.

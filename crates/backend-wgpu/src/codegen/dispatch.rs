@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use tensor_core::DType;
 
-use crate::{
+use crate::codegen::{
     dtypes::{scalar_words, storage_size},
     wgsl::Code,
 };

@@ -10,10 +10,8 @@ use rustc_hash::FxHashMap;
 use tensor_core::{DType, Result};
 
 use crate::{
-    disk_cache::DiskCache,
-    dispatch::{Dispatch, Dispatches, Params, Resource},
-    faults::lock,
-    gpu::Gpu,
+    codegen::dispatch::{Dispatch, Dispatches, Params, Resource},
+    device::{disk_cache::DiskCache, faults::lock, gpu::Gpu},
 };
 
 /// A compiled kernel and the layout of its bindings.
@@ -161,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_shader_that_does_not_compile_names_itself_and_its_source() {
-        let found = match crate::adapter::find(0) {
+        let found = match crate::device::adapter::find(0) {
             Ok(found) => found,
             Err(error) => {
                 let required = std::env::var_os("TAPER_REQUIRE_WGPU").is_some_and(|v| v == "1");

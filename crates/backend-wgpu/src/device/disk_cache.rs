@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::faults::{lock, scoped};
+use crate::device::faults::{lock, scoped};
 
 /// Files above this are begun anew: drivers only ever add to them.
 const MAX_BYTES: u64 = 256 << 20;

@@ -12,16 +12,20 @@ use tensor_core::{DType, DeviceKind, Error, ErrorKind, Result, Storage};
 
 use crate::{
     Forced,
-    adapter::{self, Found},
-    capabilities::{Capabilities, Form},
-    disk_cache::DiskCache,
-    dtypes::storage_size,
-    faults::{Caught, Faults, scoped},
-    first_use::FirstUse,
-    pipeline::Pipelines,
-    pool::{Pool, WgpuBuffer, size_class},
-    read_back::Waiting,
-    stream::Stream,
+    codegen::{
+        capabilities::{Capabilities, Form},
+        dtypes::storage_size,
+    },
+    device::{
+        adapter::{self, Found},
+        disk_cache::DiskCache,
+        faults::{Caught, Faults, scoped},
+        first_use::FirstUse,
+        pipeline::Pipelines,
+        pool::{Pool, WgpuBuffer, size_class},
+        read_back::Waiting,
+        stream::Stream,
+    },
 };
 
 /// An open device.

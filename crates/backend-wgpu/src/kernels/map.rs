@@ -7,13 +7,15 @@ use tensor_core::{
 };
 
 use crate::{
-    capabilities::Capabilities,
-    copy,
-    dispatch::{Dispatch, Dispatches, Params, Resource},
-    dtypes::{FIELDS, storage_size, storage_type},
-    formulas,
-    index::Space,
-    wgsl::Code,
+    codegen::{
+        capabilities::Capabilities,
+        dispatch::{Dispatch, Dispatches, Params, Resource},
+        dtypes::{FIELDS, storage_size, storage_type},
+        formulas,
+        index::Space,
+        wgsl::Code,
+    },
+    kernels::copy,
 };
 
 /// For each input, the output whose buffer it shares, if any.

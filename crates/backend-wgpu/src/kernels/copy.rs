@@ -5,7 +5,7 @@
 use smallvec::SmallVec;
 use tensor_core::{DType, Layout, collapse};
 
-use crate::{
+use crate::codegen::{
     capabilities::Capabilities,
     dispatch::{Dispatch, Resource},
     dtypes::{FIELDS, storage_size},

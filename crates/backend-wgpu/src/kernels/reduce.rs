@@ -8,7 +8,7 @@ use tensor_core::{
     kernel::{Instr, Kernel, Program},
 };
 
-use crate::{
+use crate::codegen::{
     capabilities::Capabilities,
     dispatch::{Dispatch, Dispatches, Params, Resource},
     dtypes::{FIELDS, storage_size, storage_type, value},

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use tensor_core::{BinaryOp, CompareOp, CumulativeOp, DType, ReduceOp, Result, kernel::Kernel};
 
-use crate::{
+use crate::codegen::{
     capabilities::Capabilities,
     dispatch::{Dispatch, Dispatches, Resource},
     dtypes::storage_type,

@@ -6,7 +6,7 @@ use tensor_core::{
     kernel::{Instr, Program, Reg},
 };
 
-use crate::{
+use crate::codegen::{
     capabilities::Capabilities,
     dispatch::Params,
     dtypes::{storage_type, value},

@@ -11,13 +11,15 @@ use tensor_core::{
 };
 
 use crate::{
-    capabilities::Capabilities,
-    dispatch::{Dispatch, Dispatches, Resource},
-    dtypes::{storage_size, storage_type, value},
-    formulas,
-    index::Space,
-    reduce::{Fold, mean},
-    wgsl::Code,
+    codegen::{
+        capabilities::Capabilities,
+        dispatch::{Dispatch, Dispatches, Resource},
+        dtypes::{storage_size, storage_type, value},
+        formulas,
+        index::Space,
+        wgsl::Code,
+    },
+    kernels::reduce::{Fold, mean},
 };
 
 /// Invocations of a workgroup that share rows.

@@ -2,7 +2,7 @@
 
 use tensor_core::{DType, DeviceInfo, DeviceKind, Error, ErrorKind, Limits, Result};
 
-use crate::instance::instance;
+use crate::device::instance::instance;
 
 /// What to install where no adapter is found.
 const HINT: &str = "no graphics adapter was found; on Linux install a driver, or the software one: \

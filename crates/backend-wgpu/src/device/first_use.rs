@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::faults::lock;
+use crate::device::faults::lock;
 
 /// Waiting for new kernels that nobody needs to be told of.
 const PATIENCE: Duration = Duration::from_secs(1);

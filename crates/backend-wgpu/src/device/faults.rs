@@ -92,7 +92,10 @@ pub(crate) fn scoped<T>(device: &wgpu::Device, work: impl FnOnce() -> T) -> (T, 
 mod tests {
     use tensor_core::{DType, ErrorKind};
 
-    use crate::{Options, adapter, gpu::Gpu};
+    use crate::{
+        Options,
+        device::{adapter, gpu::Gpu},
+    };
 
     /// It used to be told once, to whoever read next, and then forgotten.
     #[test]

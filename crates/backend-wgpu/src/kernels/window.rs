@@ -12,15 +12,20 @@ use tensor_core::{
 };
 
 use crate::{
-    arg_reduce::{self, Search},
-    backend,
-    by_index::{self, Along},
-    capabilities::Capabilities,
-    contract, copy,
-    dispatch::{Dispatch, Dispatches, Resource},
-    dtypes::storage_size,
-    map::Aliases,
-    reduce::{self, Reduce},
+    codegen::{
+        capabilities::Capabilities,
+        dispatch::{Dispatch, Dispatches, Resource},
+        dtypes::storage_size,
+    },
+    kernels::{
+        arg_reduce::{self, Search},
+        body,
+        by_index::Along,
+        contract, copy, gather,
+        map::Aliases,
+        reduce::{self, Reduce},
+        scatter_add,
+    },
 };
 
 /// Windows start at multiples of so many elements: 256 bytes, which every adapter takes, or more.
@@ -346,7 +351,7 @@ impl Whole<'_> {
         // No kernel has more temporaries of its own than this.
         const OWN: usize = 4;
         let (bound, copies) = self.bind(&mut kernel, aliases, &goals, OWN)?;
-        let mut made = backend::dispatches(&kernel, aliases, first, along, self.capabilities)?;
+        let mut made = body::dispatches(&kernel, aliases, first, along, self.capabilities)?;
         place(&mut made, &bound);
         if !copies.list.is_empty() {
             made.temporaries.resize(OWN, (DType::U32, 0));
@@ -406,11 +411,11 @@ impl Whole<'_> {
                 Body::Gather { axis } => {
                     let along = Along { start: first, ..along };
                     first += part.operands[0].layout.shape()[*axis];
-                    by_index::gather(&part, along, self.capabilities).into()
+                    gather::dispatch(&part, along, self.capabilities).into()
                 }
                 Body::ScatterAdd { .. } => {
-                    let more = by_index::scatter_more(&part, along, self.capabilities)?;
-                    let round = if p + 1 == count { by_index::scatter_round(&part) } else { None };
+                    let more = scatter_add::more(&part, along, self.capabilities)?;
+                    let round = if p + 1 == count { scatter_add::round(&part) } else { None };
                     Dispatches { list: more.into_iter().chain(round).collect(), temporaries: Vec::new() }
                 }
                 Body::ArgReduce { op, axis } => {

@@ -4,7 +4,7 @@ use std::{ffi::OsString, path::PathBuf};
 
 use tensor_core::{DType, Error, Result, environment};
 
-use crate::{Form, disk_cache};
+use crate::{Form, device::disk_cache};
 
 /// How to open a device, where the defaults will not do.
 #[derive(Clone, Debug)]

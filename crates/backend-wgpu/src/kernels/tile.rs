@@ -4,7 +4,7 @@
 //! Both operands are held k-major in vectors of four, so that a step reads whole vectors. A *unit* is a block of 4 × 4
 //! elements of an operand, which one invocation brings in: four vectors along whichever axis is dense, or 16 elements.
 
-use crate::{dtypes::FIELDS, wgsl::Code};
+use crate::codegen::{dtypes::FIELDS, wgsl::Code};
 
 /// The positions of an operand along which four elements are read at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

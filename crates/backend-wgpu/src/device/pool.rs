@@ -9,7 +9,7 @@ use std::{
 
 use tensor_core::{Buffer, DType, MemoryStats};
 
-use crate::{dtypes::storage_size, faults::lock};
+use crate::{codegen::dtypes::storage_size, device::faults::lock};
 
 /// The least size of a buffer, and the unit of all sizes: a multiple of every alignment that matters here.
 const UNIT: u64 = 256;

@@ -10,13 +10,15 @@ use std::{
 use tensor_core::{Launch, Result, Storage};
 
 use crate::{
-    dispatch::Resource,
-    fault_table::FaultTable,
-    faults::lock,
-    gpu::Gpu,
-    pipeline::{Compiled, CompiledKernel},
-    pool::WgpuBuffer,
-    profile::Profiler,
+    codegen::dispatch::Resource,
+    device::{
+        fault_table::FaultTable,
+        faults::lock,
+        gpu::Gpu,
+        pipeline::{Compiled, CompiledKernel},
+        pool::WgpuBuffer,
+        profiler::Profiler,
+    },
 };
 
 /// Dispatches in one submission.

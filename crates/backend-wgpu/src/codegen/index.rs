@@ -6,7 +6,7 @@ use std::fmt::Write;
 use smallvec::SmallVec;
 use tensor_core::{Layout, Shape};
 
-use crate::{dispatch::Params, wgsl::Code};
+use crate::codegen::{dispatch::Params, wgsl::Code};
 
 /// An index space in a dispatch: its axes are parameters `<space><axis>`, its coordinates locals `<space>c<axis>`.
 pub(crate) struct Space {

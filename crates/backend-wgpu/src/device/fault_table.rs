@@ -5,7 +5,7 @@ use std::{ops::Range, sync::Arc};
 
 use tensor_core::{Result, Ticket};
 
-use crate::{faults::lock, gpu::Gpu, stream::Stream};
+use crate::device::{faults::lock, gpu::Gpu, stream::Stream};
 
 /// Words of a slot: whether an index was bad, and the first such in two words. The last is not used.
 const WORDS: u32 = 4;

@@ -13,12 +13,8 @@ use std::{
 use tensor_core::{Buffer, DType, Error, Result, Storage};
 
 use crate::{
-    dtypes::{from_storage, storage_size},
-    fault_table::Snapshot,
-    faults::lock,
-    gpu::Gpu,
-    pool::WgpuBuffer,
-    stream::Stream,
+    codegen::dtypes::{from_storage, storage_size},
+    device::{fault_table::Snapshot, faults::lock, gpu::Gpu, pool::WgpuBuffer, stream::Stream},
 };
 
 /// The greatest piece of one read-back.
