@@ -2,6 +2,7 @@
 
 pub(crate) mod arg_reduce;
 pub(crate) mod arg_sort;
+pub(crate) mod blocks;
 pub(crate) mod body;
 pub(crate) mod by_index;
 pub(crate) mod contract;

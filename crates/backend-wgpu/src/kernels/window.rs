@@ -14,11 +14,12 @@ use tensor_core::{
 use crate::{
     codegen::{
         capabilities::Capabilities,
-        dispatch::{Dispatch, Dispatches, Resource},
+        dispatch::{Dispatches, Resource},
         dtypes::storage_size,
     },
     kernels::{
         arg_reduce::{self, Search},
+        blocks::{ALIGN, MAX_PIECES, copies, room, shifted, widest, window},
         body,
         by_index::Along,
         contract, copy, gather,
@@ -28,11 +29,6 @@ use crate::{
     },
 };
 
-/// Windows start at multiples of so many elements: 256 bytes, which every adapter takes, or more.
-const ALIGN: usize = 64;
-/// A kernel in more pieces than this is refused.
-const MAX_PIECES: usize = 4096;
-
 /// The dispatches of a kernel, in as many pieces as its operands need.
 pub(crate) fn dispatches(
     kernel: &Kernel,
@@ -41,7 +37,7 @@ pub(crate) fn dispatches(
 ) -> Result<Dispatches> {
     let whole = Whole { kernel, aliases, capabilities };
     if let Body::Copy { fill, regions } = &kernel.body {
-        return whole.copies(*fill, regions);
+        return whole.copy(*fill, regions);
     }
     let mut out = Dispatches::default();
     if let Body::ScatterAdd { .. } = kernel.body {
@@ -99,15 +95,6 @@ fn is_run(layout: &Layout) -> bool {
     merged.shape.is_empty() || merged.strides[0][..] == [1]
 }
 
-/// The axis of more than one position over which a layout reaches furthest.
-fn widest(layout: &Layout, among: impl Fn(usize) -> bool) -> Option<usize> {
-    let sizes = layout.shape().iter().zip(layout.strides()).enumerate();
-    sizes
-        .filter(|&(axis, (&n, &stride))| n > 1 && stride != 0 && among(axis))
-        .max_by_key(|&(_, (&n, &stride))| (n - 1) * stride.unsigned_abs())
-        .map(|(axis, _)| axis)
-}
-
 /// What a kernel has parts along: axes that its result does not have, or has from an index.
 struct Inner {
     axes: SmallVec<[usize; 5]>,
@@ -163,21 +150,24 @@ fn is_positional(kernel: &Kernel) -> bool {
     kernel.body.program().is_some_and(|program| program.instrs.iter().any(depends))
 }
 
-/// The same elements in a buffer that starts `start` elements later.
-fn shifted(layout: &Layout, start: usize) -> Layout {
-    Layout::new(layout.shape().clone(), layout.strides(), layout.offset().saturating_sub(start))
-}
-
 impl Whole<'_> {
     /// Elements of a dtype in one binding.
     fn room(&self, dtype: DType) -> usize {
-        self.capabilities.binding_bytes as usize / storage_size(dtype)
+        room(dtype, self.capabilities)
     }
 
     /// Where the window over an operand starts, in elements; none if it does not fit one.
     fn window(&self, Operand { dtype, layout }: &Operand) -> Option<usize> {
-        let (low, high) = layout.span();
-        [0, low / ALIGN * ALIGN].into_iter().find(|&start| high - start <= self.room(*dtype))
+        window(layout, *dtype, self.capabilities)
+    }
+
+    /// Copies of operand `k` through `from` to the output through `to`.
+    fn copied(&self, k: usize, from: &Layout, to: &Layout) -> Result<Dispatches> {
+        self.between(k, self.kernel.operands[k].dtype, from, to)
+    }
+
+    fn between(&self, k: usize, dtype: DType, from: &Layout, to: &Layout) -> Result<Dispatches> {
+        copies(k, dtype, from, to, self.capabilities).ok_or_else(|| self.refused(self.kernel))
     }
 
     /// The operands of a kernel that do not fit a window, but for a base that is in the output already.
@@ -486,7 +476,7 @@ impl Whole<'_> {
     }
 
     /// The dispatches of a copy kernel: a fill if asked for, then each region.
-    fn copies(&self, fill: bool, regions: &[Layout]) -> Result<Dispatches> {
+    fn copy(&self, fill: bool, regions: &[Layout]) -> Result<Dispatches> {
         let output = &self.kernel.outputs[0];
         let (dtype, numel) = (output.dtype, output.shape.numel());
         let room = (self.room(dtype) / ALIGN * ALIGN).max(ALIGN);
@@ -498,44 +488,6 @@ impl Whole<'_> {
         }
         for (k, (operand, goal)) in self.kernel.operands.iter().zip(regions).enumerate() {
             out.append(self.copied(k, &operand.layout, goal)?);
-        }
-        Ok(out)
-    }
-
-    /// Copies of operand `k` through `from` to the output through `to`, cut along any axes until both sides fit a window.
-    fn copied(&self, k: usize, from: &Layout, to: &Layout) -> Result<Dispatches> {
-        self.between(k, self.kernel.operands[k].dtype, from, to)
-    }
-
-    fn between(&self, k: usize, dtype: DType, from: &Layout, to: &Layout) -> Result<Dispatches> {
-        let mut out = Dispatches::default();
-        let mut open = vec![(from.clone(), to.clone())];
-        while let Some((from, to)) = open.pop() {
-            let window = |layout: &Layout| self.window(&Operand::new(dtype, layout.clone()));
-            let wide = match (window(&from), window(&to)) {
-                (Some(source), Some(target)) => {
-                    let (from, to) = (shifted(&from, source), shifted(&to, target));
-                    if let Some(mut one) = copy::copy("copy", &from, &to, dtype, k, self.capabilities) {
-                        let bytes = |n: usize| (n * storage_size(dtype)) as u64;
-                        place_one(&mut one, |resource| match resource {
-                            Resource::Output(_) => Some((resource, bytes(target))),
-                            _ => Some((resource, bytes(source))),
-                        });
-                        out.list.push(one);
-                    }
-                    continue;
-                }
-                (None, _) => &from,
-                (_, None) => &to,
-            };
-            let axis = widest(wide, |_| true).filter(|_| out.list.len() + open.len() < MAX_PIECES);
-            let axis = axis.ok_or_else(|| self.refused(self.kernel))?;
-            let n = from.shape()[axis];
-            // Whole vectors, where there are enough.
-            let half = if n >= 2 * ALIGN { n.div_ceil(2).next_multiple_of(ALIGN) } else { n.div_ceil(2) };
-            for (start, len) in [(half, n - half), (0, half)] {
-                open.push((from.slice(axis, start, len, 1), to.slice(axis, start, len, 1)));
-            }
         }
         Ok(out)
     }
@@ -576,17 +528,10 @@ fn starts(goals: &[Layout]) -> bool {
 
 /// Puts the operands of dispatches where they are bound.
 fn place(made: &mut Dispatches, bound: &Bound) {
-    for one in &mut made.list {
-        place_one(one, |resource| match resource {
-            Resource::Input(k) => bound.get(k).copied(),
-            Resource::Output(_) | Resource::Temporary(_) | Resource::Faults => None,
-        });
-    }
-}
-
-fn place_one(one: &mut Dispatch, at: impl Fn(Resource) -> Option<(Resource, u64)>) {
-    for binding in &mut one.bindings {
-        if let Some((resource, start)) = at(binding.resource) {
+    for binding in made.bindings() {
+        if let Resource::Input(k) = binding.resource
+            && let Some(&(resource, start)) = bound.get(k)
+        {
             (binding.resource, binding.start) = (resource, start);
         }
     }
