@@ -1,17 +1,11 @@
 // A cumulative operation, one workgroup for each part of a line along the axis: tiles of 1024 elements one after the other, four
-// to a thread, whose totals become prefixes in shared memory.
+// to an invocation, whose totals become prefixes in workgroup memory.
 // Header: as cumulative_line, but for ROUNDS and identity().
 
 var<workgroup> prefixes: array<State, 256>;
 
-@compute @workgroup_size(256)
-fn main(
-    @builtin(workgroup_id) workgroup_id: vec3<u32>,
-    @builtin(num_workgroups) workgroup_count: vec3<u32>,
-    @builtin(local_invocation_index) local_index: u32,
-) {
-    let workgroup_index = params.first_workgroup + workgroup_id.y * workgroup_count.x + workgroup_id.x;
-    // Every thread stays to the end, for the barriers; surplus groups repeat the last.
+fn kernel(workgroup_index: u32, local_index: u32) {
+    // Every invocation stays to the end, for the barriers; surplus workgroups repeat the last.
     let g = min(workgroup_index, params.total - 1u);
     let line = g / params.splits;
     let part = g - line * params.splits;

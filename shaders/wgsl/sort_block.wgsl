@@ -1,14 +1,8 @@
-// The first step of a sort, one thread for each block of 16 elements along the axis, by insertion; equal keys stay in order.
-// Header: alias Word and Key, `params` with `first_workgroup`, `total`, `length`, `blocks`, `width` (elements kept of a block, at most);
+// The first step of a sort, one invocation for each block of 16 elements along the axis, by insertion; equal keys stay in order.
+// Header: alias Word and Key, `params` with `total`, `length`, `blocks`, `width` (elements kept of a block, at most);
 // bindings `input` and outputs; functions input_at(line), element(base, r) (a key), last_key(), less(a, b) and put(line, place, key, index).
 
-@compute @workgroup_size(64)
-fn main(
-    @builtin(workgroup_id) workgroup_id: vec3<u32>,
-    @builtin(num_workgroups) workgroup_count: vec3<u32>,
-    @builtin(local_invocation_index) local_index: u32,
-) {
-    let workgroup_index = params.first_workgroup + workgroup_id.y * workgroup_count.x + workgroup_id.x;
+fn kernel(workgroup_index: u32, local_index: u32) {
     let g = workgroup_index * 64u + local_index;
     if (g >= params.total) {
         return;

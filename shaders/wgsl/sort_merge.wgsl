@@ -1,16 +1,10 @@
-// A step of a sort: neighbouring runs of a line are merged, of which the first few are kept. One thread makes 8 neighbours; where
+// A step of a sort: neighbouring runs of a line are merged, of which the first few are kept. One invocation makes 8 neighbours; where
 // its part of the two runs begins is found by bisection (merge path: Odeh, Green, Mwassi, Shmueli and Birk 2012).
-// Header: alias Key, `params` with `first_workgroup`, `total`, `count` (elements of a line), `width` (of a run), `pairs`, `kept` (of a merged
-// run, at most), `parts` (threads for each merged run); bindings `keys_in`, `indices_in` and outputs; functions less(a, b) and
+// Header: alias Key, `params` with `total`, `count` (elements of a line), `width` (of a run), `pairs`, `kept` (of a merged
+// run, at most), `parts` (invocations for each merged run); bindings `keys_in`, `indices_in` and outputs; functions less(a, b) and
 // put(line, place, key, index).
 
-@compute @workgroup_size(64)
-fn main(
-    @builtin(workgroup_id) workgroup_id: vec3<u32>,
-    @builtin(num_workgroups) workgroup_count: vec3<u32>,
-    @builtin(local_invocation_index) local_index: u32,
-) {
-    let workgroup_index = params.first_workgroup + workgroup_id.y * workgroup_count.x + workgroup_id.x;
+fn kernel(workgroup_index: u32, local_index: u32) {
     let g = workgroup_index * 64u + local_index;
     if (g >= params.total) {
         return;

@@ -1,18 +1,12 @@
 // The first step of a sort, one workgroup for each block of 1024 elements along the axis, by a bitonic network (Batcher 1968) in
-// shared memory. Equal keys are told apart by their indices, so that they stay in order.
+// workgroup memory. Equal keys are told apart by their indices, so that they stay in order.
 // Header: as sort_block.
 
 var<workgroup> keys: array<Key, 1024>;
 var<workgroup> indices: array<u32, 1024>;
 
-@compute @workgroup_size(256)
-fn main(
-    @builtin(workgroup_id) workgroup_id: vec3<u32>,
-    @builtin(num_workgroups) workgroup_count: vec3<u32>,
-    @builtin(local_invocation_index) local_index: u32,
-) {
-    let workgroup_index = params.first_workgroup + workgroup_id.y * workgroup_count.x + workgroup_id.x;
-    // Every thread stays to the end, for the barriers; surplus groups repeat the last.
+fn kernel(workgroup_index: u32, local_index: u32) {
+    // Every invocation stays to the end, for the barriers; surplus workgroups repeat the last.
     let g = min(workgroup_index, params.total - 1u);
     let line = g / params.blocks;
     let block = g - line * params.blocks;

@@ -53,20 +53,20 @@ pub(crate) fn to_storage(dtype: DType, bytes: &[u8]) -> Vec<u8> {
 }
 
 /// Elements in host byte order from a storage buffer's bytes, as many as both hold.
-pub(crate) fn from_storage(dtype: DType, lanes: &[u8], out: &mut [u8]) {
-    fn narrow<const N: usize>(lanes: &[u8], out: &mut [u8], f: impl Fn([u8; 4]) -> [u8; N]) {
-        for (o, &l) in out.as_chunks_mut().0.iter_mut().zip(lanes.as_chunks().0) {
+pub(crate) fn from_storage(dtype: DType, stored: &[u8], out: &mut [u8]) {
+    fn narrow<const N: usize>(stored: &[u8], out: &mut [u8], f: impl Fn([u8; 4]) -> [u8; N]) {
+        for (o, &l) in out.as_chunks_mut().0.iter_mut().zip(stored.as_chunks().0) {
             *o = f(l);
         }
     }
     match dtype {
-        DType::Bool => narrow(lanes, out, |l| [u8::from(u32::from_ne_bytes(l) != 0)]),
-        DType::U8 => narrow(lanes, out, |l| [u32::from_ne_bytes(l) as u8]),
-        DType::F16 => narrow(lanes, out, |l| f16::from_f32(f32::from_ne_bytes(l)).to_ne_bytes()),
-        DType::BF16 => narrow(lanes, out, |l| bf16::from_f32(f32::from_ne_bytes(l)).to_ne_bytes()),
+        DType::Bool => narrow(stored, out, |l| [u8::from(u32::from_ne_bytes(l) != 0)]),
+        DType::U8 => narrow(stored, out, |l| [u32::from_ne_bytes(l) as u8]),
+        DType::F16 => narrow(stored, out, |l| f16::from_f32(f32::from_ne_bytes(l)).to_ne_bytes()),
+        DType::BF16 => narrow(stored, out, |l| bf16::from_f32(f32::from_ne_bytes(l)).to_ne_bytes()),
         _ => {
-            let n = out.len().min(lanes.len());
-            out[..n].copy_from_slice(&lanes[..n]);
+            let n = out.len().min(stored.len());
+            out[..n].copy_from_slice(&stored[..n]);
         }
     }
 }
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lanes_go_there_and_back() {
+    fn bytes_go_there_and_back() {
         for (dtype, bytes) in [
             (DType::Bool, vec![0, 1, 1]),
             (DType::U8, vec![0, 7, 255]),
@@ -96,10 +96,10 @@ mod tests {
             (DType::BF16, vec![0x80, 0x3f, 0x7f, 0x7f]),
             (DType::F32, 1.5f32.to_ne_bytes().to_vec()),
         ] {
-            let lanes = to_storage(dtype, &bytes);
-            assert_eq!(lanes.len() / storage_size(dtype), bytes.len() / dtype.size());
+            let stored = to_storage(dtype, &bytes);
+            assert_eq!(stored.len() / storage_size(dtype), bytes.len() / dtype.size());
             let mut back = vec![0; bytes.len()];
-            from_storage(dtype, &lanes, &mut back);
+            from_storage(dtype, &stored, &mut back);
             assert_eq!(back, bytes, "{dtype}");
         }
     }

@@ -13,7 +13,7 @@ use crate::codegen::{
     wgsl::Code,
 };
 
-/// The suffix of library functions for a dtype's lanes.
+/// The suffix of library functions for a dtype's storage type.
 fn suffix(dtype: DType) -> &'static str {
     storage_type(dtype)
 }
@@ -30,7 +30,7 @@ fn literal(dtype: DType, n: i32) -> String {
     }
 }
 
-/// A result of arithmetic brought back into the range of its dtype: u8 lives in a wider lane.
+/// A result of arithmetic brought back into the range of its dtype: u8 lies in 32 bits.
 fn wrapped(dtype: DType, expression: String) -> String {
     if dtype == DType::U8 { format!("(({expression}) & 255u)") } else { expression }
 }
@@ -179,12 +179,12 @@ pub(crate) fn cast(from: DType, to: DType, x: &str) -> String {
     }
 }
 
-/// A lane as a value.
+/// What a storage buffer holds as a value.
 pub(crate) fn load(dtype: DType, x: &str) -> String {
     if dtype == DType::Bool { format!("({x} != 0u)") } else { x.into() }
 }
 
-/// A value as a lane: bool as 0 or 1, half types rounded.
+/// A value as a storage buffer holds it: bool as 0 or 1, half types rounded.
 pub(crate) fn store(dtype: DType, x: &str) -> String {
     match dtype {
         DType::Bool => format!("select(0u, 1u, {x})"),
@@ -288,7 +288,7 @@ fn instr_name(instr: Instr) -> &'static str {
     }
 }
 
-/// Writes `let r<n> = …;`: instruction `n` from the registers before it, the lanes `x<k>` of the inputs and the flat
+/// Writes `let r<n> = …;`: instruction `n` from the registers before it, what is stored of the inputs as `x<k>` and the flat
 /// position `i`. The scalars are parameters.
 pub(crate) fn statement(
     program: &Program,
@@ -416,8 +416,8 @@ pub(crate) fn rounds(program: &Program) -> usize {
     (0..program.instrs.len()).map(of).sum()
 }
 
-/// `fn program(i, x0, x1, …) -> Results`: the program at flat position `i` with the lanes of its inputs there, giving
-/// lanes (or, for a reduction's prologue, a value, when `raw`). One result comes bare, several as `o0`, `o1`, ….
+/// `fn program(i, x0, x1, …) -> Results`: the program at flat position `i` with what is stored of its inputs there, giving
+/// what is to be stored (or, for a reduction's prologue, a value, when `raw`). One result comes bare, several as `o0`, `o1`, ….
 /// Adds the scalars to the parameters.
 pub(crate) fn function(
     program: &Program,

@@ -97,6 +97,12 @@ impl Code {
         );
     }
 
+    /// A kernel of `taper_shaders`, with its entry point.
+    pub(crate) fn kernel(&mut self, invocations: usize, text: &str) {
+        self.append(text);
+        self.entry(invocations, |c| c.line("kernel(workgroup_index, local_index);"));
+    }
+
     /// Text that was written elsewhere.
     pub(crate) fn append(&mut self, text: &str) {
         self.text.push_str(text);

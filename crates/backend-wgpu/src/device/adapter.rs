@@ -1,4 +1,4 @@
-//! The adapters of this machine, in a stable order: hardware first, processors that play GPU last.
+//! The adapters of this machine, in a stable order: hardware first, software adapters (lavapipe, WARP) last.
 
 use tensor_core::{DType, DeviceInfo, DeviceKind, Error, ErrorKind, Limits, Result};
 

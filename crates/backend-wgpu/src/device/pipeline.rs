@@ -140,7 +140,7 @@ fn create(gpu: &Gpu, d: &Dispatch, text: &str, immediates: bool) -> Pipeline {
         layout: Some(&pipeline_layout),
         module: &module,
         entry_point: Some("main"),
-        // Every kernel writes its shared memory before it reads it.
+        // Every kernel writes its workgroup memory before it reads it.
         compilation_options: wgpu::PipelineCompilationOptions {
             zero_initialize_workgroup_memory: false,
             ..Default::default()

@@ -1,8 +1,6 @@
 //! Sorting along an axis: blocks first, then merges of neighbours until one run is left; of each run no more is kept than is
-//! wanted. Blocks are of 16 elements and sorted by one thread each, or of 1024 and sorted by a workgroup in shared memory. All of it
+//! wanted. Blocks are of 16 elements and sorted by one invocation each, or of 1024 and sorted by a workgroup in workgroup memory. All of it
 //! is stable and exact, so every device gives the same.
-
-use std::fmt::Write;
 
 use tensor_core::{
     DType, Result,
@@ -14,9 +12,10 @@ use crate::codegen::{
     dispatch::{Dispatch, Dispatches, Resource},
     dtypes::storage_size,
     index::Lines,
+    wgsl::Code,
 };
 
-/// Elements that a thread makes of a merge.
+/// Elements that an invocation makes of a merge.
 const MERGED: usize = 8;
 
 /// The dispatches of a sort.
@@ -43,10 +42,12 @@ pub(crate) fn dispatches(
     d.params.size("length", length);
     d.params.size("blocks", runs.number);
     d.params.size("width", runs.width);
-    let mut body = sort.elements(&mut d);
-    body.push_str(&sort.put(&mut d, runs, 0));
-    body.push_str(if tile { taper_shaders::SORT_TILE } else { taper_shaders::SORT_BLOCK });
-    d.code.append(&body);
+    sort.elements(&mut d);
+    sort.put(&mut d, runs, 0);
+    match tile {
+        true => d.code.kernel(256, taper_shaders::SORT_TILE),
+        false => d.code.kernel(64, taper_shaders::SORT_BLOCK),
+    }
     d.workgroups = if tile { count * runs.number } else { (count * runs.number).div_ceil(64) };
     d.work = if tile { 1024 * 60 } else { 64 * 16 * 8 };
 
@@ -69,10 +70,9 @@ pub(crate) fn dispatches(
         d.bind("indices_in", "u32", false, Resource::Temporary(2 * from + 1));
         let rest = runs.count - (pairs - 1) * 2 * runs.width;
         runs = Runs { number: pairs, width: kept, count: (pairs - 1) * kept + rest.min(kept) };
-        let mut body = sort.keys();
-        body.push_str(&sort.put(&mut d, runs, list.len() % 2));
-        body.push_str(taper_shaders::SORT_MERGE);
-        d.code.append(&body);
+        sort.keys(&mut d.code);
+        sort.put(&mut d, runs, list.len() % 2);
+        d.code.kernel(64, taper_shaders::SORT_MERGE);
         d.workgroups = total.div_ceil(64);
         d.work = 64 * (MERGED + runs.width.ilog2() as usize) * 4;
         list.push(d);
@@ -112,17 +112,15 @@ impl Sort<'_> {
     }
 
     /// The type of keys, and which of two comes first.
-    fn keys(&self) -> String {
+    fn keys(&self, c: &mut Code) {
         let less = if self.wide() { "a.x < b.x || (a.x == b.x && a.y < b.y)" } else { "a < b" };
-        format!(
-            "alias Key = {};\nfn less(a: Key, b: Key) -> bool {{\n    return {less};\n}}\n\
-             fn last_key() -> Key {{\n    return ~Key();\n}}\n",
-            self.key()
-        )
+        c.line(format_args!("alias Key = {};", self.key()));
+        c.expression("less", &[("a", "Key"), ("b", "Key")], "bool", less);
+        c.expression("last_key", &[], "Key", "~Key()");
     }
 
-    /// The keys of the input's elements, turned round for a descending order.
-    fn elements(&self, d: &mut Dispatch) -> String {
+    /// The keys of the input's elements, inverted for a descending order.
+    fn elements(&self, d: &mut Dispatch) {
         d.params.stride("stride", self.lines.stride());
         d.params.word("flip", if self.descending { u32::MAX } else { 0 });
         d.bind("input", self.key(), false, Resource::Input(0));
@@ -133,31 +131,31 @@ impl Sort<'_> {
             DType::I32 => "i32",
             DType::Bool | DType::U8 | DType::U32 => "u32",
         };
-        let mut out = self.keys();
-        out.push_str(&self.lines.input_at(0, &mut d.params));
-        let _ = writeln!(
-            out,
-            "fn element(base: u32, r: u32) -> Key {{\n    return order_{order}(input[base + r * params.stride]) ^ Key(params.flip);\n}}"
-        );
-        out
+        self.keys(&mut d.code);
+        d.code.append(&self.lines.input_at(0, &mut d.params));
+        let key = format!("order_{order}(input[base + r * params.stride]) ^ Key(params.flip)");
+        d.code.expression("element", &[("base", "u32"), ("r", "u32")], "Key", key);
     }
 
-    /// Where a step's results go: to pair `to` of the temporaries, or the indices alone to the output when one run is left.
-    fn put(&self, d: &mut Dispatch, runs: Runs, to: usize) -> String {
-        const HEAD: &str = "fn put(line: u32, place: u32, key: Key, index: u32) {\n";
+    /// Where a dispatch's results go: to pair `to` of the temporaries, or the indices alone to the output when one run is left.
+    fn put(&self, d: &mut Dispatch, runs: Runs, to: usize) {
+        let parameters = [("line", "u32"), ("place", "u32"), ("key", "Key"), ("index", "u32")];
         if runs.number == 1 {
             d.params.stride("output_stride", self.lines.output_stride());
             d.bind("output", "i32", true, Resource::Output(0));
-            let at = self.lines.output_at(0, &mut d.params);
-            return format!(
-                "{at}{HEAD}    output[output_at(line) + place * params.output_stride] = bitcast<i32>(index);\n}}\n"
-            );
+            d.code.append(&self.lines.output_at(0, &mut d.params));
+            d.code.function("put", &parameters, "", |c| {
+                c.set("output[output_at(line) + place * params.output_stride]", "bitcast<i32>(index)");
+            });
+            return;
         }
         d.params.size("line_out", runs.count);
         d.bind("keys_out", self.key(), true, Resource::Temporary(2 * to));
         d.bind("indices_out", "u32", true, Resource::Temporary(2 * to + 1));
-        format!(
-            "{HEAD}    let at = line * params.line_out + place;\n    keys_out[at] = key;\n    indices_out[at] = index;\n}}\n"
-        )
+        d.code.function("put", &parameters, "", |c| {
+            c.bind("at", "line * params.line_out + place");
+            c.set("keys_out[at]", "key");
+            c.set("indices_out[at]", "index");
+        });
     }
 }

@@ -8,8 +8,8 @@ use crate::codegen::{
     dtypes::storage_type,
 };
 
-/// Functions to read an index: its value with a mark when it does not fit a word, and the report of a bad one.
-pub(crate) fn index_functions(dtype: DType, d: &mut Dispatch) -> String {
+/// Adds functions to read an index: its value with a mark when it does not fit a word, and the report of a bad one.
+pub(crate) fn index_functions(dtype: DType, d: &mut Dispatch) {
     d.params.fault();
     d.bind("faults", "atomic<u32>", true, Resource::Faults);
     let t = storage_type(dtype);
@@ -18,10 +18,13 @@ pub(crate) fn index_functions(dtype: DType, d: &mut Dispatch) -> String {
         "i32" => ("bitcast<u32>(word)", "select(0u, 0xffffffffu, word < 0)"),
         _ => ("u32_from_i64(word)", "u32_from_i64(word >> 32u)"),
     };
-    format!(
-        "fn index_value(word: {t}) -> vec2<u32> {{\n    return vec2<u32>({low}, {high});\n}}\n\
-         fn report(word: {t}) {{\n    if (atomicExchange(&faults[params.fault], 1u) == 0u) {{\n        atomicStore(&faults[params.fault + 1u], {low});\n        atomicStore(&faults[params.fault + 2u], {high});\n    }}\n}}\n"
-    )
+    d.code.expression("index_value", &[("word", t)], "vec2<u32>", format_args!("vec2<u32>({low}, {high})"));
+    d.code.function("report", &[("word", t)], "", |c| {
+        c.when("atomicExchange(&faults[params.fault], 1u) == 0u", |c| {
+            c.line(format_args!("atomicStore(&faults[params.fault + 1u], {low});"));
+            c.line(format_args!("atomicStore(&faults[params.fault + 2u], {high});"));
+        });
+    });
 }
 
 /// Which part of the axis that is indexed a kernel's table or result has: a kernel over more of it than one binding shows is

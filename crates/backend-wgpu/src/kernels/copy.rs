@@ -106,7 +106,7 @@ pub(crate) fn copy(
     Some(d)
 }
 
-/// The most words that one invocation of a software adapter copies: two lines of the processor's cache.
+/// The most words that one invocation of a software adapter copies: two lines of the host's cache.
 const STEP: usize = 8;
 
 /// Gives a dispatch the invocations that move so many runs of `run` words each: parameters `total` (invocations), `run`, `parts`

@@ -1,7 +1,5 @@
-//! Cumulative operations. Two forms: a thread for each line (or part of one), and a workgroup with prefixes in shared memory. When
+//! Cumulative operations. Two forms: an invocation for each line (or part of one), and a workgroup with prefixes in workgroup memory. When
 //! lines are few and long, a first step makes the totals of their parts and a second what comes before each part.
-
-use std::fmt::Write;
 
 use tensor_core::{BinaryOp, CompareOp, CumulativeOp, DType, ReduceOp, Result, kernel::Kernel};
 
@@ -11,6 +9,7 @@ use crate::codegen::{
     dtypes::storage_type,
     formulas,
     index::Lines,
+    wgsl::Code,
 };
 
 /// What a dispatch makes.
@@ -124,26 +123,15 @@ impl Scan<'_> {
         };
         d.bind("output", kept, true, output);
 
-        let mut body = state(op, dtype, capabilities)?;
-        body.push_str(&lines.input_at(first, &mut d.params));
-        body.push_str(&lines.output_at(first, &mut d.params));
+        let c = &mut d.code;
+        state(op, dtype, capabilities, c)?;
+        c.append(&lines.input_at(first, &mut d.params));
+        c.append(&lines.output_at(first, &mut d.params));
         let element = match role {
             Role::Carries => "restore(base, totals[line * params.length + r])",
-            _ => "open(base, r)",
+            Role::Whole | Role::Totals | Role::Parts => "open(base, r)",
         };
         let before = if role == Role::Parts { "restore(base, carries[g - 1u])" } else { "open(base, 0u)" };
-        let keep = match role {
-            Role::Totals => "if (r == last) {\n        output[g] = stash(state);\n    }".into(),
-            Role::Carries => "output[g * params.length + r] = stash(state);".into(),
-            Role::Whole | Role::Parts => {
-                let stored = if op.is_arg() {
-                    "stash(state)".into()
-                } else {
-                    formulas::store(self.dtype, "stash(state)")
-                };
-                format!("output[base + r * params.output_stride] = {stored};")
-            }
-        };
         let (open, restore) = if op.is_arg() {
             (
                 "State(input[base + r * params.stride], bitcast<i32>(params.index_first + r * params.index_step))",
@@ -154,18 +142,26 @@ impl Scan<'_> {
         } else {
             ("identity()", "at")
         };
-        let _ = write!(
-            body,
-            "const CARRIED = {};\n\
-             fn open(base: u32, r: u32) -> State {{\n    return {open};\n}}\n\
-             fn restore(base: u32, at: {kept}) -> State {{\n    return {restore};\n}}\n\
-             fn element(line: u32, base: u32, r: u32) -> State {{\n    return {element};\n}}\n\
-             fn before(g: u32, base: u32) -> State {{\n    return {before};\n}}\n\
-             fn keep(g: u32, base: u32, r: u32, last: u32, state: State) {{\n    {keep}\n}}\n",
-            role == Role::Parts,
-        );
-        body.push_str(if tile { taper_shaders::CUMULATIVE_TILE } else { taper_shaders::CUMULATIVE_LINE });
-        d.code.append(&body);
+        let base = ("base", "u32");
+        c.line(format_args!("const CARRIED = {};", role == Role::Parts));
+        c.expression("open", &[base, ("r", "u32")], "State", open);
+        c.expression("restore", &[base, ("at", kept)], "State", restore);
+        c.expression("element", &[("line", "u32"), base, ("r", "u32")], "State", element);
+        c.expression("before", &[("g", "u32"), base], "State", before);
+        let parameters = [("g", "u32"), base, ("r", "u32"), ("last", "u32"), ("state", "State")];
+        c.function("keep", &parameters, "", |c| match role {
+            Role::Totals => c.when("r == last", |c| c.set("output[g]", "stash(state)")),
+            Role::Carries => c.set("output[g * params.length + r]", "stash(state)"),
+            Role::Whole | Role::Parts => {
+                let dtype = if op.is_arg() { DType::I32 } else { self.dtype };
+                let stored = formulas::store(dtype, "stash(state)");
+                c.set("output[base + r * params.output_stride]", stored);
+            }
+        });
+        match tile {
+            true => d.code.kernel(256, taper_shaders::CUMULATIVE_TILE),
+            false => d.code.kernel(64, taper_shaders::CUMULATIVE_LINE),
+        }
         d.workgroups = if tile { total } else { total.div_ceil(64) };
         d.work = chunk * if tile { 8 } else { 64 };
         Ok(d)
@@ -173,20 +169,27 @@ impl Scan<'_> {
 }
 
 /// The type of what is carried along, and what becomes of two: the one table of operations.
-fn state(op: CumulativeOp, dtype: DType, capabilities: &Capabilities) -> Result<String> {
+fn state(op: CumulativeOp, dtype: DType, capabilities: &Capabilities, c: &mut Code) -> Result<()> {
     let t = storage_type(dtype);
+    let two = [("a", "State"), ("b", "State")];
     if op.is_arg() {
         let sign = if op == CumulativeOp::ArgMax { CompareOp::Ge } else { CompareOp::Le };
         let mut better = formulas::compare(sign, dtype, "b.x", "a.x");
         if dtype.is_float() {
             better = format!("is_nan_{t}(b.x) || (!is_nan_{t}(a.x) && {better})");
         }
-        return Ok(format!(
-            "struct State {{\n    x: {t},\n    at: i32,\n}}\nconst ROUNDS = false;\n\
-             fn combine(a: State, b: State) -> State {{\n    if ({better}) {{\n        return b;\n    }}\n    return a;\n}}\n\
-             fn identity() -> State {{\n    return State();\n}}\n\
-             fn stash(state: State) -> i32 {{\n    return state.at;\n}}\n"
-        ));
+        c.block("struct State", |c| {
+            c.line(format_args!("x: {t},"));
+            c.line("at: i32,");
+        });
+        c.line("const ROUNDS = false;");
+        c.function("combine", &two, "State", |c| {
+            c.when(better, |c| c.line("return b;"));
+            c.line("return a;");
+        });
+        c.expression("identity", &[], "State", "State()");
+        c.expression("stash", &[("state", "State")], "i32", "state.at");
+        return Ok(());
     }
     let formula = match op {
         CumulativeOp::LogSumExp => dtype.is_float().then(|| format!("log_add_exp_{t}(a, b)")),
@@ -197,12 +200,11 @@ fn state(op: CumulativeOp, dtype: DType, capabilities: &Capabilities) -> Result<
     let Some((formula, (zero, _))) = formula.zip(formulas::reduction(ReduceOp::Sum, dtype)) else {
         return Err(capabilities.unsupported(op.name(), dtype, "cast first with .to_dtype(DType::F32)"));
     };
-    // The identity is only ever asked for where additions round.
-    Ok(format!(
-        "alias State = {t};\nconst ROUNDS = {};\n\
-         fn combine(a: State, b: State) -> State {{\n    return {formula};\n}}\n\
-         fn identity() -> State {{\n    return {zero};\n}}\n\
-         fn stash(state: State) -> {t} {{\n    return state;\n}}\n",
-        op == CumulativeOp::Sum && dtype.is_float(),
-    ))
+    c.line(format_args!("alias State = {t};"));
+    c.line(format_args!("const ROUNDS = {};", op == CumulativeOp::Sum && dtype.is_float()));
+    c.expression("combine", &two, "State", formula);
+    // Only ever asked for where additions round.
+    c.expression("identity", &[], "State", zero);
+    c.expression("stash", &[("state", "State")], t, "state");
+    Ok(())
 }

@@ -54,12 +54,11 @@ pub(crate) fn dispatch(kernel: &Kernel, along: Along, capabilities: &Capabilitie
     d.bind("input", word, false, Resource::Input(0));
     d.bind("index", storage_type(index_dtype), false, Resource::Input(1));
     d.bind("output", word, true, Resource::Output(0));
-    let mut body = format!("alias Word = {word};\n");
-    body.push_str(&index_functions(index_dtype, &mut d));
+    d.code.line(format_args!("alias Word = {word};"));
+    index_functions(index_dtype, &mut d);
     let operands = [(&strides[0][..], index.offset()), (&strides[1][..], offset)];
-    body.push_str(&index::places(&shape, &operands, &mut d.params));
-    body.push_str(taper_shaders::GATHER);
-    d.code.append(&body);
+    d.code.append(&index::places(&shape, &operands, &mut d.params));
+    d.code.kernel(256, taper_shaders::GATHER);
     d
 }
 

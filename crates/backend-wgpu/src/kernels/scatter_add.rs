@@ -1,8 +1,6 @@
 //! Scatter-adds: adding by index along an axis. Two forms, an invocation for each line along the axis or for each element of the output;
 //! in both, repeated indices add in the order of their positions.
 
-use std::fmt::Write;
-
 use smallvec::SmallVec;
 use tensor_core::{BinaryOp, DType, Result, Strides, collapse, kernel::Kernel};
 
@@ -15,6 +13,9 @@ use crate::{
     },
     kernels::by_index::{Along, fours, index_functions, off_axis},
 };
+
+/// Invocations of a workgroup that have a line each: few with much to do each, and small workgroups keep every core busy.
+const LINES: usize = 32;
 
 /// The dispatches of a scatter-add to the part of the result that the kernel has, whose base is in the output already.
 pub(crate) fn dispatches(kernel: &Kernel, along: Along, capabilities: &Capabilities) -> Result<Dispatches> {
@@ -35,9 +36,9 @@ pub(crate) fn more(kernel: &Kernel, along: Along, capabilities: &Capabilities) -
         return Ok(None);
     }
     // What the slowest invocation does in each form. Those that keep a software adapter busy run a few at a time.
-    let threads = if capabilities.direct { capabilities.invocations / 16 } else { capabilities.invocations };
-    let each_element = out_shape.numel().div_ceil(threads) * length;
-    let each_line = lines.div_ceil(threads) * length;
+    let busy = if capabilities.direct { capabilities.invocations / 16 } else { capabilities.invocations };
+    let each_element = out_shape.numel().div_ceil(busy) * length;
+    let each_line = lines.div_ceil(busy) * length;
     // With no output to own, only the lines still look at every index, and tell of it: each is out of range.
     let nowhere = out_shape.numel() == 0;
     Ok(Some(if nowhere || each_line.saturating_mul(2) < each_element {
@@ -66,8 +67,8 @@ pub(crate) fn round(kernel: &Kernel) -> Option<Dispatch> {
     Some(d)
 }
 
-/// What both forms of a scatter-add begin with: the dispatch, and functions to read an index and to add.
-fn parts(kernel: &Kernel, along: Along, element: &str, sum: &str) -> (Dispatch, String) {
+/// What both forms of a scatter-add begin with: the dispatch, with functions to read an index and to add.
+fn parts(kernel: &Kernel, along: Along, element: &str, sum: &str) -> Dispatch {
     let (axis, index_dtype) = (along.axis, kernel.operands[1].dtype);
     let (index, src) = (&kernel.operands[1].layout, &kernel.operands[2].layout);
     let mut d = Dispatch::new("scatter_add");
@@ -78,11 +79,10 @@ fn parts(kernel: &Kernel, along: Along, element: &str, sum: &str) -> (Dispatch, 
     d.bind("index", storage_type(index_dtype), false, Resource::Input(1));
     d.bind("src", element, false, Resource::Input(2));
     d.bind("output", element, true, Resource::Output(0));
-    let add = format!(
-        "alias T = {element};\nfn add(a: {element}, b: {element}) -> {element} {{\n    return {sum};\n}}\n"
-    );
-    let body = add + &index_functions(index_dtype, &mut d);
-    (d, body)
+    d.code.line(format_args!("alias T = {element};"));
+    d.code.expression("add", &[("a", "T"), ("b", "T")], "T", sum);
+    index_functions(index_dtype, &mut d);
+    d
 }
 
 /// An invocation for each line along the axis, or for four that lie side by side.
@@ -116,9 +116,7 @@ fn by_line(kernel: &Kernel, along: Along, lines: usize, sum: &str) -> Dispatch {
     }
     let t = storage_type(dtype);
     let element = if vectors { format!("vec4<{t}>") } else { t.into() };
-    let (mut d, mut body) = parts(kernel, along, &element, sum);
-    // Few invocations with much to do each: small workgroups keep every core busy.
-    let group = 32;
+    let mut d = parts(kernel, along, &element, sum);
     d.params.size("total", lines / unit);
     d.params.size("count", kernel.space[axis]);
     d.params.stride("src_stride", steps[0]);
@@ -126,12 +124,10 @@ fn by_line(kernel: &Kernel, along: Along, lines: usize, sum: &str) -> Dispatch {
     let offsets = [index.offset(), offset, 0];
     let operands: SmallVec<[(&[isize], usize); 3]> =
         strides.iter().zip(offsets).map(|(s, offset)| (&s[..], offset)).collect();
-    body.push_str(&index::places(&shape, &operands, &mut d.params));
-    let _ = writeln!(body, "const GROUP = {group}u;");
-    body.push_str(taper_shaders::SCATTER_LINE);
-    d.code.append(&body);
-    d.workgroups = (lines / unit).div_ceil(group);
-    d.work = group * src.shape()[axis];
+    d.code.append(&index::places(&shape, &operands, &mut d.params));
+    d.code.kernel(LINES, taper_shaders::SCATTER_LINE);
+    d.workgroups = (lines / unit).div_ceil(LINES);
+    d.work = LINES * src.shape()[axis];
     d
 }
 
@@ -141,30 +137,28 @@ fn by_element(kernel: &Kernel, along: Along, sum: &str) -> Dispatch {
     let (index, src) = (&kernel.operands[1].layout, &kernel.operands[2].layout);
     let (shape, src_shape) = (&kernel.space, src.shape());
     let t = storage_type(dtype);
-    let (mut d, mut body) = parts(kernel, along, t, sum);
+    let mut d = parts(kernel, along, t, sum);
     d.params.size("total", shape.numel());
     d.params.stride("src_stride", src.strides()[axis]);
     let operands = [
         (&off_axis(index.strides(), axis)[..], index.offset()),
         (&off_axis(src.strides(), axis)[..], src.offset()),
     ];
-    body.push_str(&index::places(shape, &operands, &mut d.params));
+    d.code.append(&index::places(shape, &operands, &mut d.params));
     // Coordinates of an output element: along the axis, and whether the source reaches it off the axis.
     let strides = shape.contiguous_strides();
     d.params.size("axis_step", strides[axis].unsigned_abs());
     d.params.size("count", shape[axis]);
-    body.push_str("fn along(i: u32) -> u32 {\n    return (i / params.axis_step) % params.count;\n}\n");
-    body.push_str("fn inside(i: u32) -> bool {\n    var inside = true;\n");
+    d.code.expression("along", &[("i", "u32")], "u32", "(i / params.axis_step) % params.count");
+    let mut inside = String::from("true");
     for a in (0..shape.rank()).filter(|&a| a != axis && src_shape[a] < shape[a]) {
         d.params.size(format!("step{a}"), strides[a].unsigned_abs());
         d.params.size(format!("size{a}"), shape[a]);
         d.params.size(format!("reach{a}"), src_shape[a]);
-        let _ =
-            writeln!(body, "    inside = inside && (i / params.step{a}) % params.size{a} < params.reach{a};");
+        inside += &format!(" && (i / params.step{a}) % params.size{a} < params.reach{a}");
     }
-    body.push_str("    return inside;\n}\n");
-    body.push_str(taper_shaders::SCATTER_ELEMENT);
-    d.code.append(&body);
+    d.code.expression("inside", &[("i", "u32")], "bool", inside);
+    d.code.kernel(256, taper_shaders::SCATTER_ELEMENT);
     d.workgroups = shape.numel().div_ceil(256);
     d.work = 256 * src_shape[axis];
     d
