@@ -371,8 +371,8 @@ impl Whole<'_> {
             let here = Layout::contiguous(goals[o].shape().clone());
             let copied = |from, to, [source, target]: [Resource; 2]| {
                 let mut copied = self.between(0, output.dtype, from, to)?;
-                copied.redirect(Resource::Input(0), source);
                 copied.redirect(Resource::Output(0), target);
+                copied.redirect(Resource::Input(0), source);
                 Ok(copied.list)
             };
             if adds {

@@ -185,7 +185,7 @@ fn rows() {
         scalars: vec![DType::F32; 2],
         outputs: vec![6, 5],
     };
-    let scalars = [Scalar::Float(1.0), Scalar::Float(1e-4)];
+    let scalars = [Scalar::Float(1.0), Scalar::Float(1e-4)].map(|scalar| scalar.cast(DType::F32));
     for (shape, row_axes) in [
         (vec![200, 60], 1),
         (vec![9000, 1], 1),
