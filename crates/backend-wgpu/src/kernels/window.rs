@@ -171,9 +171,9 @@ impl Whole<'_> {
     }
 
     /// The operands of a kernel that do not fit a window, but for a base that is in the output already.
-    fn wide<'k>(&self, kernel: &'k Kernel) -> impl Iterator<Item = &'k Operand> {
+    fn wide<'k>(&self, kernel: &'k Kernel) -> impl Iterator<Item = (usize, &'k Operand)> {
         let first = usize::from(matches!(kernel.body, Body::ScatterAdd { .. }));
-        kernel.operands[first..].iter().filter(|operand| self.window(operand).is_none())
+        kernel.operands.iter().enumerate().skip(first).filter(|(_, operand)| self.window(operand).is_none())
     }
 
     /// Whether a kernel can be cut along an axis that it keeps.
@@ -196,24 +196,28 @@ impl Whole<'_> {
         if keys || kernel.outputs.iter().any(|output| output.shape.numel() > self.room(output.dtype)) {
             return cut(axes().next());
         }
-        for operand in self.wide(kernel) {
-            match widest(&operand.layout, |_| true) {
-                Some(axis) if self.cuts(kernel, axis) => return Ok(Next::Cut(axis)),
-                Some(_) => {
-                    if let Some(parts) = self.in_parts(kernel) {
-                        return Ok(Next::Parts(parts));
-                    }
-                }
-                None => {}
+        let inner = Inner::of(kernel);
+        for (k, operand) in self.wide(kernel) {
+            // A cut along an axis that an operand has apart from the space does not make it narrower.
+            let own = |axis| {
+                inner.axes.contains(&axis) && inner.operands.as_ref().is_some_and(|of| of.contains(&k))
+            };
+            let axis = widest(&operand.layout, |_| true);
+            if let Some(axis) = axis.filter(|&axis| !own(axis) && self.cuts(kernel, axis)) {
+                return Ok(Next::Cut(axis));
+            }
+            if let Some(parts) = self.in_parts(kernel) {
+                return Ok(Next::Parts(parts));
             }
         }
-        if Inner::of(kernel).rounds > self.capabilities.rounds {
+        if inner.rounds > self.capabilities.rounds {
             return self.in_parts(kernel).map(Next::Parts).ok_or_else(|| self.refused(kernel));
         }
         // What is left to be copied together must be small enough for that.
-        match self.wide(kernel).find(|operand| operand.layout.numel() > self.room(operand.dtype)) {
+        let apart = |operand: &Operand| operand.layout.numel() > self.room(operand.dtype);
+        match self.wide(kernel).find(|(_, operand)| apart(operand)) {
             None => Ok(Next::Whole),
-            Some(operand) => {
+            Some((_, operand)) => {
                 cut(widest(&operand.layout, |axis| self.cuts(kernel, axis)).or_else(|| axes().next()))
             }
         }
@@ -253,7 +257,7 @@ impl Whole<'_> {
         while let Some(part) = open.pop() {
             let (wide, inner) = (self.wide(&part).next(), Inner::of(&part));
             let axis = match wide {
-                Some(operand) => widest(&operand.layout, |_| true),
+                Some((_, operand)) => widest(&operand.layout, |_| true),
                 None if inner.rounds <= self.capabilities.rounds => {
                     parts.push(part);
                     continue;
@@ -497,7 +501,7 @@ impl Whole<'_> {
         let output = &kernel.outputs[0];
         let (rounds, most) = (Inner::of(kernel).rounds, self.capabilities.rounds);
         let (dtype, elements) = match self.wide(kernel).next() {
-            Some(operand) => (operand.dtype, operand.layout.span().1 - operand.layout.span().0),
+            Some((_, operand)) => (operand.dtype, operand.layout.span().1 - operand.layout.span().0),
             None if rounds > most => {
                 let hint = format!(
                     "an invocation of this kernel would go round its loop {rounds} times, where one of a software adapter may go \
