@@ -213,7 +213,7 @@ impl Windows {
                 let gradients: Option<Vec<Tensor>> = grad(&[&sum], &refs, false)?.into_iter().collect();
                 let mut all = gradients.ok_or_else(missing)?;
                 all.extend([sum.detach(), result.detach()]);
-                taper::eval_all(&all)?;
+                taper::eval_all(&all.iter().collect::<Vec<_>>())?;
                 Ok(all)
             };
             pair(call, move |results, _| {
