@@ -52,6 +52,7 @@ pub(crate) fn all() -> Vec<Case> {
     cases.extend(training::more());
     cases.extend(indexing::more());
     cases.extend(along::more());
+    cases.push(alone::new_sizes());
     cases
 }
 
