@@ -238,7 +238,7 @@ impl Pass<'_> {
         lines.for_each(width, numel, &|Band { lines: count, starts: [from, to] }| {
             let from = from + begin * lines.along[0];
             let to = to + begin * lines.along[1];
-            sets.run(Some {
+            sets.run(LineBand {
                 from: self.input.at::<X>(self.layout.offset()).wrapping_offset(from).cast_const(),
                 to: self.out.at::<Y>(0).wrapping_offset(to),
                 along: lines.along.map(|stride| step * stride),
@@ -255,7 +255,7 @@ impl Pass<'_> {
 }
 
 /// Some lines: all positions lie in the caller's memory, and nobody else writes the output's.
-struct Some<X, Y, F, G, H> {
+struct LineBand<X, Y, F, G, H> {
     from: *const X,
     to: *mut Y,
     along: [isize; 2],
@@ -269,7 +269,7 @@ struct Some<X, Y, F, G, H> {
     close: H,
 }
 
-impl<X, S, Y, F, G, H> Job for Some<X, Y, F, G, H>
+impl<X, S, Y, F, G, H> Job for LineBand<X, Y, F, G, H>
 where
     X: Copy,
     S: Copy,

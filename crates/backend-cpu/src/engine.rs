@@ -18,7 +18,7 @@ use crate::{
 
 /// Positions in a block: measured best among 512 to 4096 for f32 with a first-level cache of 48 KiB.
 pub(crate) const BLOCK: usize = 1024;
-/// Elements of the dearest step between two looks ahead: as many cache lines as can be under way at once.
+/// Elements of the costliest step between two looks ahead: as many cache lines as can be under way at once.
 const PART: usize = 256;
 /// Positions from which on memory lies so far away that looking ahead pays.
 pub(crate) const FAR: usize = 1 << 18;
@@ -130,7 +130,7 @@ pub(crate) struct Evaluator<'a> {
     places: SmallVec<[*const u8; 24]>,
     /// Bit `k` is set where input `k` is one number for this block, and its place is that number's.
     numbers: u64,
-    /// Fetched while the next block's dearest step computes: a processor looks ahead within a loop, not from one to the next.
+    /// Fetched while the next block's costliest step computes: a processor looks ahead within a loop, not from one to the next.
     pub(crate) ahead: SmallVec<[Stream; 4]>,
     fresh: bool,
     /// How much of the constant registers is filled.
@@ -218,7 +218,7 @@ impl<'a> Evaluator<'a> {
                 _ => None,
             };
             let out = target.unwrap_or_else(|| self.register(step.dst));
-            if index == program.dearest && !self.ahead.is_empty() {
+            if index == program.costliest && !self.ahead.is_empty() {
                 let parts = n.div_ceil(PART);
                 for part in 0..parts {
                     self.run(step, out, pos, part * PART..n.min((part + 1) * PART))?;

@@ -170,7 +170,7 @@ impl Backend for CpuBackend {
         match &launch.kernel.body {
             Body::Map(program) => map::run(isa, pool, program, launch),
             Body::Reduce { op, program } => reduce::run(isa, pool, *op, program, launch),
-            Body::Rows { row_axes, program } => rows::run(isa, pool, *row_axes, program, launch),
+            Body::Rows { row_axes: _, program } => rows::run(isa, pool, program, launch),
             Body::Contract => matmul::run(isa, pool, launch),
             Body::Copy { fill, regions } => views::copy(isa, pool, *fill, regions, launch),
             Body::ArgReduce { op, axis } => views::arg_reduce(pool, *op, *axis, launch),

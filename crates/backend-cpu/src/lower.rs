@@ -65,7 +65,7 @@ pub(crate) struct Access {
 pub(crate) struct Lowered {
     pub(crate) steps: Vec<Step>,
     /// The step that takes the longest; 0 where there is none.
-    pub(crate) dearest: usize,
+    pub(crate) costliest: usize,
     /// What all steps cost a position, in additions.
     pub(crate) cost: u32,
     /// Registers in all: scalars first, then one for each input, then temporaries.
@@ -88,16 +88,6 @@ impl Lowered {
     /// The length of runs along the innermost axis.
     pub(crate) fn inner(&self) -> usize {
         self.dims.last().copied().unwrap_or(1)
-    }
-}
-
-/// What an instruction costs, in additions.
-pub(crate) fn price(instr: &Instr) -> u32 {
-    match instr {
-        Instr::Unary(UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Relu | UnaryOp::Not, _) => 1,
-        Instr::Unary(..) | Instr::Random { .. } => 8,
-        Instr::Powi(..) => 2,
-        _ => 1,
     }
 }
 
@@ -175,8 +165,8 @@ pub(crate) fn lower(program: &Program, shape: &[usize], layouts: &[Layout]) -> L
     }
     // The first among equals.
     let computed = program.instrs.iter().filter(|i| !matches!(i, Instr::Load(_) | Instr::Scalar(_)));
-    let prices: Vec<u32> = computed.map(price).collect();
-    let dearest = (0..prices.len()).rev().max_by_key(|&i| prices[i]).unwrap_or(0);
+    let costs: Vec<u32> = computed.map(Instr::cost).collect();
+    let costliest = (0..costs.len()).rev().max_by_key(|&i| costs[i]).unwrap_or(0);
     let as_it_lies = |src: &Src| match src {
         Src::Input(k) => {
             let access: &Access = &inputs[*k as usize];
@@ -193,8 +183,8 @@ pub(crate) fn lower(program: &Program, shape: &[usize], layouts: &[Layout]) -> L
     Lowered {
         direct,
         steps: lowering.steps,
-        dearest,
-        cost: prices.iter().sum(),
+        costliest,
+        cost: costs.iter().sum(),
         registers: lowering.registers,
         scalars: program.scalars.clone(),
         inputs,

@@ -2,7 +2,7 @@
 //!
 //! The program is cut at its folds into passes over the rows. A pass computes, block by block, what the next folds reduce and
 //! the outputs that are ready by then; between two passes the values that are one a row are computed for all rows of the tile
-//! at once. What a later pass needs again is kept for the tile if it is dear, and computed again if it is cheap.
+//! at once. What a later pass needs again is kept for the tile if it costs much, and computed again if it is cheap.
 #![allow(unsafe_code)]
 
 use std::{ops::Range, sync::Arc};
@@ -11,14 +11,15 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use tensor_core::{
     DType, Error, Kernel, Launch, Layout, ReduceOp, Result, Scalar, Shape,
-    kernel::{Instr, Program, Reg},
+    kernel::{Body, Instr, Program, Reg},
+    rows::RowProgram,
 };
 
 use crate::{
     buffer::{Bound, Memory},
     engine::{BLOCK, Evaluator, FAR, Stream, with_scratch, words},
     isa::Isa,
-    lower::{Lowered, Src, lower, price},
+    lower::{Lowered, Src, lower},
     map::PARALLEL,
     pool::Pool,
     reduce::Wide,
@@ -27,12 +28,12 @@ use crate::{
 
 /// Positions in a tile, as far as whole rows allow: what a pass keeps for the next stays in the first-level cache.
 const TILE: usize = 1 << 13;
-/// A value that costs this many simple operations or fewer is computed again in a later pass rather than kept.
-const CHEAP: u32 = 2;
+/// A value that costs this many additions or fewer is computed again in a later pass rather than kept.
+const RECOMPUTE_LIMIT: u32 = 2;
 
 /// Where a pass finds an input.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum From {
+enum Source {
     /// The kernel's.
     Input(u16),
     /// Kept for the tile by an earlier pass.
@@ -43,7 +44,7 @@ enum From {
 
 /// Where a pass leaves a result.
 #[derive(Clone, Copy)]
-enum To {
+enum Destination {
     /// An output of the kernel.
     Output(u16),
     Saved(u16),
@@ -60,8 +61,8 @@ struct Fold {
 /// A run over a tile: over its positions, or over its rows.
 struct Pass {
     program: Lowered,
-    inputs: SmallVec<[From; 4]>,
-    outputs: SmallVec<[To; 4]>,
+    inputs: SmallVec<[Source; 4]>,
+    outputs: SmallVec<[Destination; 4]>,
     /// Of the results after the outputs.
     folds: SmallVec<[Fold; 2]>,
     by_row: bool,
@@ -121,7 +122,7 @@ fn wanted(kernel: &Kernel, passes: &[Pass], busy: usize) -> Vec<Wanted> {
     for (at, pass) in passes.iter().enumerate().filter(|(_, pass)| !pass.by_row) {
         let next = at <= busy;
         for (place, access) in pass.inputs.iter().zip(&pass.program.inputs) {
-            if let From::Input(index) = *place
+            if let Source::Input(index) = *place
                 && access.contiguous
                 && wanted.iter().all(|w| w.write || w.index != index)
             {
@@ -130,7 +131,7 @@ fn wanted(kernel: &Kernel, passes: &[Pass], busy: usize) -> Vec<Wanted> {
             }
         }
         for to in &pass.outputs {
-            if let To::Output(index) = *to {
+            if let Destination::Output(index) = *to {
                 let size = kernel.outputs[index as usize].dtype.size();
                 wanted.push(Wanted { index, write: true, offset: 0, size, next });
             }
@@ -141,10 +142,7 @@ fn wanted(kernel: &Kernel, passes: &[Pass], busy: usize) -> Vec<Wanted> {
 
 struct Compiler<'a> {
     kernel: &'a Kernel,
-    program: &'a Program,
-    uniform: Vec<bool>,
-    /// How many folds deep each register lies.
-    phase: Vec<usize>,
+    code: RowProgram<'a>,
     saved: FxHashMap<Reg, u16>,
     row: FxHashMap<Reg, u16>,
     saved_types: Vec<DType>,
@@ -155,23 +153,16 @@ struct Compiler<'a> {
 /// A pass's program in the making.
 struct Draft {
     program: Program,
-    inputs: SmallVec<[From; 4]>,
+    inputs: SmallVec<[Source; 4]>,
     layouts: Vec<Layout>,
     regs: FxHashMap<Reg, Reg>,
 }
 
-pub(crate) fn compile(kernel: &Kernel, row_axes: usize, program: &Program) -> Rows {
-    let uniform = kernel.uniform();
-    let mut phase: Vec<usize> = Vec::with_capacity(program.instrs.len());
-    for instr in &program.instrs {
-        let deepest = instr.operands().iter().map(|&r| phase[r as usize]).max().unwrap_or(0);
-        phase.push(deepest + usize::from(matches!(instr, Instr::Fold(..))));
-    }
+pub(crate) fn compile(kernel: &Kernel) -> Option<Rows> {
+    let Body::Rows { row_axes, .. } = &kernel.body else { return None };
     let mut compiler = Compiler {
         kernel,
-        program,
-        uniform,
-        phase,
+        code: RowProgram::of(kernel)?,
         saved: FxHashMap::default(),
         row: FxHashMap::default(),
         saved_types: Vec::new(),
@@ -179,9 +170,8 @@ pub(crate) fn compile(kernel: &Kernel, row_axes: usize, program: &Program) -> Ro
         rows: kernel.space[..kernel.space.rank() - row_axes].iter().copied().collect(),
     };
     compiler.choose_kept();
-    let last = compiler.phase.iter().copied().max().unwrap_or(0);
     let mut passes = Vec::new();
-    for phase in 0..=last {
+    for phase in 0..=compiler.code.last {
         passes.extend(compiler.row_pass(phase));
         passes.extend(compiler.full_pass(phase));
     }
@@ -190,7 +180,7 @@ pub(crate) fn compile(kernel: &Kernel, row_axes: usize, program: &Program) -> Ro
     let tile = (TILE / length.max(1)).max(1);
     let cost = |pass: &Pass| if pass.by_row { 0 } else { pass.program.cost };
     let busy = (0..passes.len()).rev().max_by_key(|&i| cost(&passes[i])).unwrap_or(0);
-    Rows {
+    Some(Rows {
         ahead: wanted(kernel, &passes, busy),
         busy,
         rows,
@@ -201,17 +191,12 @@ pub(crate) fn compile(kernel: &Kernel, row_axes: usize, program: &Program) -> Ro
         ends: kernel.operands.iter().map(|operand| operand.layout.span().1).collect(),
         steps: passes.iter().map(|p| p.program.steps.len() + 1).sum(),
         passes,
-    }
+    })
 }
 
 impl Compiler<'_> {
-    /// Whether output `o` holds one value a row.
-    fn is_per_row(&self, o: usize) -> bool {
-        self.kernel.outputs[o].axes.len() < self.kernel.space.rank()
-    }
-
     fn instr(&self, r: Reg) -> Instr {
-        self.program.instrs[r as usize]
+        self.code.program.instrs[r as usize]
     }
 
     fn is_fold(&self, r: Reg) -> bool {
@@ -225,35 +210,36 @@ impl Compiler<'_> {
 
     /// Which values are kept for the tile, and which one a row.
     fn choose_kept(&mut self) {
-        let program = self.program;
+        let program = self.code.program;
         let n = program.instrs.len();
         let mut later = vec![false; n];
         let mut read = vec![false; n];
         for (i, instr) in program.instrs.iter().enumerate() {
             // A fold's operand is read in the pass before.
-            let reader = self.phase[i] - usize::from(matches!(instr, Instr::Fold(..)));
+            let reader = self.code.phase[i] - usize::from(matches!(instr, Instr::Fold(..)));
             for r in instr.operands() {
-                later[r as usize] |= reader > self.phase[r as usize];
+                later[r as usize] |= reader > self.code.phase[r as usize];
                 // Of what is one a row, what some other pass reads.
-                read[r as usize] |=
-                    !self.uniform[i] || self.is_fold(i as Reg) || self.phase[i] > self.phase[r as usize];
+                read[r as usize] |= !self.code.uniform[i]
+                    || self.is_fold(i as Reg)
+                    || self.code.phase[i] > self.code.phase[r as usize];
             }
         }
         for (o, &r) in program.outputs.iter().enumerate() {
-            read[r as usize] |= !self.is_per_row(o);
+            read[r as usize] |= !self.code.is_per_row(o);
         }
         let mut cost = vec![0u32; n];
         for i in 0..n {
             let r = i as Reg;
             let dtype = program.dtypes[i].compute();
-            if self.is_fold(r) || (self.uniform[i] && !self.is_given(r) && read[i]) {
+            if self.is_fold(r) || (self.code.uniform[i] && !self.is_given(r) && read[i]) {
                 self.row.insert(r, self.row_types.len() as u16);
                 self.row_types.push(dtype);
-            } else if !self.uniform[i] && !self.is_given(r) {
+            } else if !self.code.uniform[i] && !self.is_given(r) {
                 let operands = program.instrs[i].operands();
                 let below = operands.iter().fold(0u32, |sum, &a| sum.saturating_add(cost[a as usize]));
-                cost[i] = below.saturating_add(price(&program.instrs[i]));
-                if later[i] && cost[i] > CHEAP {
+                cost[i] = below.saturating_add(program.instrs[i].cost());
+                if later[i] && cost[i] > RECOMPUTE_LIMIT {
                     cost[i] = 0;
                     self.saved.insert(r, self.saved_types.len() as u16);
                     self.saved_types.push(dtype);
@@ -264,24 +250,20 @@ impl Compiler<'_> {
 
     /// What is one a row, after `phase` folds.
     fn row_pass(&self, phase: usize) -> Option<Pass> {
-        let program = self.program;
+        let program = self.code.program;
         let mut draft = Draft::new();
-        let mut wanted: Vec<(Reg, To)> = Vec::new();
+        let mut wanted: Vec<(Reg, Destination)> = Vec::new();
         for i in 0..program.instrs.len() {
             let r = i as Reg;
-            if self.uniform[i]
-                && self.phase[i] == phase
+            if self.code.uniform[i]
+                && self.code.phase[i] == phase
                 && !self.is_fold(r)
                 && let Some(&row) = self.row.get(&r)
             {
-                wanted.push((r, To::Row(row)));
+                wanted.push((r, Destination::Row(row)));
             }
         }
-        for (o, &r) in program.outputs.iter().enumerate() {
-            if self.is_per_row(o) && self.phase[r as usize] == phase {
-                wanted.push((r, To::Output(o as u16)));
-            }
-        }
+        wanted.extend(self.code.due(phase, true).map(|(o, r)| (r, Destination::Output(o as u16))));
         if wanted.is_empty() {
             return None;
         }
@@ -293,18 +275,18 @@ impl Compiler<'_> {
         if let Some(&known) = draft.regs.get(&r) {
             return known;
         }
-        let dtype = self.program.dtypes[r as usize];
+        let dtype = self.code.program.dtypes[r as usize];
         let reg = match self.instr(r) {
             Instr::Load(k) => {
                 let layout = &self.kernel.operands[k as usize].layout;
                 let lead = self.rows.rank();
                 let layout = Layout::new(self.rows.clone(), &layout.strides()[..lead], layout.offset());
-                draft.load(From::Input(k), layout, self.program.inputs[k as usize], dtype)
+                draft.load(Source::Input(k), layout, self.code.program.inputs[k as usize], dtype)
             }
             _ if let Some(&row) =
-                self.row.get(&r).filter(|_| self.is_fold(r) || self.phase[r as usize] < phase) =>
+                self.row.get(&r).filter(|_| self.is_fold(r) || self.code.phase[r as usize] < phase) =>
             {
-                draft.load(From::Row(row), Layout::contiguous(self.rows.clone()), dtype.compute(), dtype)
+                draft.load(Source::Row(row), Layout::contiguous(self.rows.clone()), dtype.compute(), dtype)
             }
             instr => {
                 let instr = map_operands(instr, |a| self.emit_row(draft, a, phase));
@@ -317,31 +299,26 @@ impl Compiler<'_> {
 
     /// Everything over positions that is ready after `phase` folds.
     fn full_pass(&self, phase: usize) -> Option<Pass> {
-        let program = self.program;
+        let program = self.code.program;
         let mut draft = Draft::new();
         let (mut wanted, mut outputs) = (Vec::new(), SmallVec::new());
-        for (o, &r) in program.outputs.iter().enumerate() {
-            if !self.is_per_row(o) && self.phase[r as usize] == phase {
-                wanted.push(r);
-                outputs.push(To::Output(o as u16));
-            }
+        for (o, r) in self.code.due(phase, false) {
+            wanted.push(r);
+            outputs.push(Destination::Output(o as u16));
         }
         for i in 0..program.instrs.len() {
-            if self.phase[i] == phase
+            if self.code.phase[i] == phase
                 && let Some(&saved) = self.saved.get(&(i as Reg))
             {
                 wanted.push(i as Reg);
-                outputs.push(To::Saved(saved));
+                outputs.push(Destination::Saved(saved));
             }
         }
         let mut folds = SmallVec::new();
-        for (i, instr) in program.instrs.iter().enumerate() {
-            if let Instr::Fold(op, a) = *instr
-                && self.phase[i] == phase + 1
-                && let Some(&row) = self.row.get(&(i as Reg))
-            {
+        for (r, op, a) in self.code.folds(phase + 1) {
+            if let Some(&row) = self.row.get(&r) {
                 wanted.push(a);
-                folds.push(Fold { op, dtype: program.dtypes[i], row });
+                folds.push(Fold { op, dtype: program.dtypes[r as usize], row });
             }
         }
         if wanted.is_empty() {
@@ -355,20 +332,20 @@ impl Compiler<'_> {
         if let Some(&known) = draft.regs.get(&r) {
             return known;
         }
-        let dtype = self.program.dtypes[r as usize];
+        let dtype = self.code.program.dtypes[r as usize];
         let shape = &self.kernel.space;
         let reg = match self.instr(r) {
             Instr::Load(k) => {
                 let layout = self.kernel.operands[k as usize].layout.clone();
-                draft.load(From::Input(k), layout, self.program.inputs[k as usize], dtype)
+                draft.load(Source::Input(k), layout, self.code.program.inputs[k as usize], dtype)
             }
             _ if let Some(&row) = self.row.get(&r) => {
                 let mut strides = self.rows.contiguous_strides();
                 strides.resize(shape.rank(), 0);
-                draft.load(From::Row(row), Layout::new(shape.clone(), &strides, 0), dtype.compute(), dtype)
+                draft.load(Source::Row(row), Layout::new(shape.clone(), &strides, 0), dtype.compute(), dtype)
             }
-            _ if let Some(&saved) = self.saved.get(&r).filter(|_| self.phase[r as usize] < phase) => {
-                draft.load(From::Saved(saved), Layout::contiguous(shape.clone()), dtype.compute(), dtype)
+            _ if let Some(&saved) = self.saved.get(&r).filter(|_| self.code.phase[r as usize] < phase) => {
+                draft.load(Source::Saved(saved), Layout::contiguous(shape.clone()), dtype.compute(), dtype)
             }
             instr => {
                 let instr = map_operands(instr, |a| self.emit_full(draft, a, phase));
@@ -383,17 +360,17 @@ impl Compiler<'_> {
         &self,
         mut draft: Draft,
         regs: Vec<Reg>,
-        outputs: SmallVec<[To; 4]>,
+        outputs: SmallVec<[Destination; 4]>,
         folds: SmallVec<[Fold; 2]>,
         by_row: bool,
     ) -> Pass {
-        draft.program.scalars = self.program.scalars.clone();
+        draft.program.scalars = self.code.program.scalars.clone();
         draft.program.outputs = regs;
         let shape = if by_row { &self.rows } else { &self.kernel.space };
         let mut program = lower(&draft.program, shape, &draft.layouts);
         for (out, to) in program.outputs.iter_mut().zip(&outputs) {
             // What stays in the tile keeps the width it was computed in.
-            if !matches!(to, To::Output(_)) {
+            if !matches!(to, Destination::Output(_)) {
                 out.1 = out.1.compute();
             }
         }
@@ -418,7 +395,7 @@ impl Draft {
     }
 
     /// `stored` is the dtype in memory, `dtype` the register's.
-    fn load(&mut self, from: From, layout: Layout, stored: DType, dtype: DType) -> Reg {
+    fn load(&mut self, from: Source, layout: Layout, stored: DType, dtype: DType) -> Reg {
         self.inputs.push(from);
         self.layouts.push(layout);
         self.program.inputs.push(stored);
@@ -440,17 +417,13 @@ fn map_operands(instr: Instr, mut f: impl FnMut(Reg) -> Reg) -> Instr {
     }
 }
 
-pub(crate) fn run(
-    isa: Isa,
-    pool: &Arc<Pool>,
-    row_axes: usize,
-    program: &Program,
-    launch: &Launch<'_>,
-) -> Result<()> {
+pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, program: &Program, launch: &Launch<'_>) -> Result<()> {
     const OP: &str = "rows";
     let rows = launch
         .compiled
-        .get_or_try(|| Ok(compile(launch.kernel, row_axes, program)))?
+        .get_or_try(|| {
+            compile(launch.kernel).ok_or_else(|| Error::invalid(OP, "the kernel is no row kernel"))
+        })?
         .ok_or_else(|| Error::invalid("launch", "the kernel was compiled by another backend"))?;
     let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
     bound.require(OP, rows.ends.len(), program.outputs.len())?;
@@ -512,18 +485,18 @@ impl Task<'_> {
                 Memory { ptr, numel: rows.rows * rows.length, dtype }
             };
             let inputs = |pass: &Pass, from: usize| -> SmallVec<[Memory; 4]> {
-                let place = |f: &From| match *f {
-                    From::Input(k) => self.inputs[k as usize],
-                    From::Saved(s) => saved_value(s, from),
-                    From::Row(r) => row_value(r, from),
+                let place = |f: &Source| match *f {
+                    Source::Input(k) => self.inputs[k as usize],
+                    Source::Saved(s) => saved_value(s, from),
+                    Source::Row(r) => row_value(r, from),
                 };
                 pass.inputs.iter().map(place).collect()
             };
             let outputs = |pass: &Pass, from: usize| -> SmallVec<[Memory; 4]> {
-                let place = |t: &To| match *t {
-                    To::Output(o) => self.outputs[o as usize],
-                    To::Saved(s) => saved_value(s, from),
-                    To::Row(r) => row_value(r, from),
+                let place = |t: &Destination| match *t {
+                    Destination::Output(o) => self.outputs[o as usize],
+                    Destination::Saved(s) => saved_value(s, from),
+                    Destination::Row(r) => row_value(r, from),
                 };
                 pass.outputs.iter().map(place).collect()
             };
@@ -547,16 +520,16 @@ impl Task<'_> {
                     if from > first {
                         for (memory, place) in evaluator.inputs.iter_mut().zip(&pass.inputs) {
                             match place {
-                                From::Input(_) => {}
-                                From::Saved(_) => shift(memory, tile * rows.length),
-                                From::Row(_) => shift(memory, tile),
+                                Source::Input(_) => {}
+                                Source::Saved(_) => shift(memory, tile * rows.length),
+                                Source::Row(_) => shift(memory, tile),
                             }
                         }
                         for (memory, place) in targets.iter_mut().zip(&pass.outputs) {
                             match place {
-                                To::Output(_) => {}
-                                To::Saved(_) => shift(memory, tile * rows.length),
-                                To::Row(_) => shift(memory, tile),
+                                Destination::Output(_) => {}
+                                Destination::Saved(_) => shift(memory, tile * rows.length),
+                                Destination::Row(_) => shift(memory, tile),
                             }
                         }
                     }

@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use taper::{
     DType, Device, DeviceInfo, Layout, MemoryStats, Result,
-    tensor_core::{Backend, BinaryOp, CompareOp, Kernel, Launch, Storage, kernel::Instr},
+    tensor_core::{
+        Backend, BinaryOp, CompareOp, Kernel, Launch, Storage,
+        kernel::{Body, Instr},
+    },
 };
 use taper_fuzz::{Report, gradient_case, product_case, program_case, threads_case};
 use taper_testing::{Reference, reference, reference_backend};
@@ -55,8 +58,8 @@ fn broken(change: fn(&mut Kernel)) -> Device {
 
 /// Changes the instructions of maps.
 fn instructions(kernel: &mut Kernel, change: impl Fn(&mut Instr)) {
-    if let Kernel::Map(map) = kernel {
-        map.program.instrs.iter_mut().for_each(change);
+    if let Body::Map(program) = &mut kernel.body {
+        program.instrs.iter_mut().for_each(change);
     }
 }
 
@@ -82,8 +85,8 @@ fn a_comparison_that_takes_equals_for_less_is_found() {
 #[test]
 fn a_running_operation_that_runs_the_other_way_is_found() {
     let device = broken(|kernel| {
-        if let Kernel::Cumulative(k) = kernel {
-            k.reverse = !k.reverse;
+        if let Body::Cumulative { reverse, .. } = &mut kernel.body {
+            *reverse = !*reverse;
         }
     });
     let report = first(&device, program_case);
@@ -94,12 +97,13 @@ fn a_running_operation_that_runs_the_other_way_is_found() {
 #[test]
 fn an_operand_whose_strides_are_not_looked_at_is_found() {
     let device = broken(|kernel| {
-        if let Kernel::MatMul(k) = kernel
-            && k.m == 1
-            && k.n == 1
-            && k.rhs.strides().iter().all(|s| *s > 0)
+        if let Body::Contract = kernel.body
+            && kernel.outputs[0].shape.numel() == 1
         {
-            k.rhs = Layout::contiguous(k.rhs.shape().clone());
+            let rhs = &mut kernel.operands[1].layout;
+            if rhs.strides().iter().zip(rhs.shape().iter()).all(|(&stride, &size)| stride > 0 || size == 1) {
+                *rhs = Layout::contiguous(rhs.shape().clone());
+            }
         }
     });
     let report = first(&device, product_case);

@@ -58,6 +58,22 @@ pub enum Instr {
 }
 
 impl Instr {
+    /// What computing the instruction again costs, in additions.
+    pub fn cost(&self) -> u32 {
+        match self {
+            Instr::Load(_) | Instr::Scalar(_) => 0,
+            Instr::Arange { .. }
+            | Instr::Compare(..)
+            | Instr::Select(..)
+            | Instr::Cast(_)
+            | Instr::Fold(..) => 1,
+            Instr::Random { .. } => RANDOM_COST,
+            Instr::Unary(op, _) => op.cost(),
+            Instr::Powi(..) => 2,
+            Instr::Binary(op, ..) => op.cost(),
+        }
+    }
+
     /// The registers that the instruction reads.
     pub fn operands(&self) -> SmallVec<[Reg; 3]> {
         match *self {
@@ -72,6 +88,9 @@ impl Instr {
         }
     }
 }
+
+/// What a random number costs, in additions.
+pub(crate) const RANDOM_COST: u32 = 16;
 
 /// A straight-line elementwise program: what a fused kernel computes at each position.
 ///

@@ -27,6 +27,7 @@ mod origin;
 mod philox;
 mod platform;
 mod rounding;
+pub mod rows;
 mod scalar;
 mod schedule;
 mod shape;

@@ -568,6 +568,54 @@ impl Op {
     }
 }
 
+impl UnaryOp {
+    /// What computing it again costs, in additions.
+    pub(crate) const fn cost(self) -> u32 {
+        match self {
+            UnaryOp::Neg
+            | UnaryOp::Abs
+            | UnaryOp::Sign
+            | UnaryOp::Relu
+            | UnaryOp::Floor
+            | UnaryOp::Ceil
+            | UnaryOp::Round
+            | UnaryOp::Trunc
+            | UnaryOp::Not
+            | UnaryOp::IsNan
+            | UnaryOp::IsInf => 1,
+            UnaryOp::Sqrt | UnaryOp::Rsqrt | UnaryOp::Reciprocal => 3,
+            UnaryOp::Exp
+            | UnaryOp::Expm1
+            | UnaryOp::Log
+            | UnaryOp::Log1p
+            | UnaryOp::Sin
+            | UnaryOp::Cos
+            | UnaryOp::Tan
+            | UnaryOp::Tanh
+            | UnaryOp::Sigmoid
+            | UnaryOp::Erf => 6,
+        }
+    }
+}
+
+impl BinaryOp {
+    /// What computing it again costs, in additions.
+    pub(crate) const fn cost(self) -> u32 {
+        match self {
+            BinaryOp::Add
+            | BinaryOp::Sub
+            | BinaryOp::Mul
+            | BinaryOp::Maximum
+            | BinaryOp::Minimum
+            | BinaryOp::And
+            | BinaryOp::Or
+            | BinaryOp::Xor => 1,
+            BinaryOp::Div => 2,
+            BinaryOp::FloorDiv | BinaryOp::Remainder | BinaryOp::Pow | BinaryOp::Atan2 => 6,
+        }
+    }
+}
+
 /// The dtype of `op` applied to a tensor of dtype `dtype`.
 pub(crate) fn unary_dtype(op: UnaryOp, dtype: DType) -> DType {
     match op {

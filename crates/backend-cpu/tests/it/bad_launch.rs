@@ -4,11 +4,8 @@
 
 use tensor_core::{
     ArgReduceOp, Backend, BinaryOp, CumulativeOp, DType, Kernel, Launch, Layout, ReduceOp, Result, Scalar,
-    Shape, Storage, UnaryOp,
-    kernel::{
-        ArgReduceKernel, ArgSortKernel, Compiled, CopyKernel, CumulativeKernel, GatherKernel, Instr,
-        MapKernel, MatMulKernel, Program, ReduceKernel, Region, RowKernel, ScatterAddKernel,
-    },
+    Storage, UnaryOp,
+    kernel::{Body, Compiled, Instr, Operand, Program},
 };
 
 const F32: DType = DType::F32;
@@ -24,7 +21,7 @@ struct Try {
 impl Try {
     fn new(kernel: Kernel, inputs: &[(DType, usize)]) -> Try {
         let outputs: Vec<(DType, usize)> =
-            kernel.outputs().iter().map(|(shape, dtype)| (*dtype, shape.numel())).collect();
+            kernel.outputs.iter().map(|output| (output.dtype, output.shape.numel())).collect();
         Try { kernel, scalars: vec![], inputs: buffers(inputs), outputs: buffers(&outputs) }
     }
 
@@ -96,9 +93,7 @@ fn sum_of_two() -> Program {
 }
 
 fn map(shape: [usize; 2], layouts: [Layout; 2], program: Program) -> Try {
-    let kernel =
-        Kernel::Map(MapKernel { shape: shape.into(), inputs: layouts.into_iter().collect(), program });
-    Try::new(kernel, &[(F32, 12), (F32, 12)])
+    Try::new(Kernel::map(shape.into(), layouts, program), &[(F32, 12), (F32, 12)])
 }
 
 fn plain_map() -> Try {
@@ -153,8 +148,8 @@ fn programs_that_do_not_hold_together_are_refused() {
     wrong(|p| p.instrs[2] = Instr::Select(0, 0, 1)).bad("instruction 2, Select");
     plain_map()
         .with(|t| {
-            if let Kernel::Map(kernel) = &mut t.kernel {
-                kernel.program.outputs = vec![3];
+            if let Body::Map(program) = &mut t.kernel.body {
+                program.outputs = vec![3];
             }
         })
         .bad("register 3 is a result, of 3 there are");
@@ -162,14 +157,8 @@ fn programs_that_do_not_hold_together_are_refused() {
     positional.instrs[1] = Instr::Arange { start: 0, step: 0 };
     positional.scalars = vec![F32];
     let over = |program: Program| {
-        let kernel = ReduceKernel {
-            op: ReduceOp::Sum,
-            shape: [3, 4].into(),
-            axes: [1].into_iter().collect(),
-            inputs: [rows(3, 4), rows(3, 4)].into_iter().collect(),
-            program,
-        };
-        Try::new(Kernel::Reduce(kernel), &[(F32, 12), (F32, 12)])
+        let kernel = Kernel::reduce(ReduceOp::Sum, [3, 4].into(), &[1], [rows(3, 4), rows(3, 4)], program);
+        Try::new(kernel, &[(F32, 12), (F32, 12)])
     };
     over(sum_of_two()).good();
     over(positional).with(|t| t.scalars = vec![Scalar::Float(1.0)]).bad("instruction 1, Arange");
@@ -194,8 +183,8 @@ fn only_a_map_works_in_place_and_only_where_it_reads_in_order() {
         .good()
         .with(|t| t.outputs[1] = t.outputs[0].clone())
         .bad("one buffer was given for two outputs");
-    let sorted = ArgSortKernel { axis: 1, descending: false, k: 4, dtype: DType::I32, input: rows(3, 4) };
-    Try::new(Kernel::ArgSort(sorted), &[(DType::I32, 12)])
+    let sorted = Kernel::arg_sort(1, false, 4, Operand::new(DType::I32, rows(3, 4)));
+    Try::new(sorted, &[(DType::I32, 12)])
         .good()
         .with(|t| t.outputs = t.inputs.clone())
         .bad("only a map works in place");
@@ -203,39 +192,25 @@ fn only_a_map_works_in_place_and_only_where_it_reads_in_order() {
 
 #[test]
 fn every_other_kernel_is_held_to_its_shapes() {
-    let matmul = |m: usize, n: usize, k: usize| {
-        Kernel::MatMul(MatMulKernel {
-            batch: Shape::from([2]),
-            m,
-            n,
-            k,
-            dtype: F32,
-            lhs: Layout::contiguous([2, 3, 4]),
-            rhs: Layout::new([2, 4, 5], &[0, 5, 1], 0),
-        })
-    };
-    Try::new(matmul(3, 5, 4), &[(F32, 24), (F32, 20)]).good();
-    Try::new(matmul(3, 6, 4), &[(F32, 24), (F32, 20)]).bad("rhs is of shape [2, 4, 5]");
-    Try::new(matmul(3, 5, 4), &[(F32, 23), (F32, 20)]).bad("input 0 reaches");
+    let (lhs, rhs) = (Layout::contiguous([2, 3, 4]), Layout::new([2, 4, 5], &[0, 5, 1], 0));
+    let matmul = |lhs: &Layout| Kernel::matmul(F32, lhs, &rhs);
+    Try::new(matmul(&lhs), &[(F32, 24), (F32, 20)]).good();
+    Try::new(matmul(&lhs), &[(F32, 23), (F32, 20)]).bad("input 0 reaches");
+    Try::new(matmul(&lhs), &[(F32, 24), (F32, 20)])
+        .with(|t| t.kernel.operands[1].layout = rhs.clone())
+        .bad("input 1 is of shape [2, 4, 5], and the kernel of [2, 3, 5, 4]");
+    Try::new(matmul(&lhs), &[(F32, 24), (F32, 20)])
+        .with(|t| t.kernel.outputs[0].shape = [2, 3, 6].into())
+        .with(|t| t.outputs = buffers(&[(F32, 36)]))
+        .bad("6 elements are wanted of an axis of 5");
 
     let reduce = |axes: &[usize]| {
-        Kernel::Reduce(ReduceKernel {
-            op: ReduceOp::Max,
-            shape: [3, 4].into(),
-            axes: axes.iter().copied().collect(),
-            inputs: [rows(3, 4), rows(3, 4)].into_iter().collect(),
-            program: sum_of_two(),
-        })
+        Kernel::reduce(ReduceOp::Max, [3, 4].into(), axes, [rows(3, 4), rows(3, 4)], sum_of_two())
     };
     Try::new(reduce(&[0, 1]), &[(F32, 12), (F32, 12)]).good();
-    let two = Kernel::Reduce(ReduceKernel {
-        op: ReduceOp::Sum,
-        shape: [3, 4].into(),
-        axes: [0, 0].into_iter().collect(),
-        inputs: [rows(3, 4), rows(3, 4)].into_iter().collect(),
-        program: sum_of_two(),
-    });
-    Try::new(two, &[(F32, 12), (F32, 12)]).bad("are not ascending");
+    Try::new(reduce(&[1]), &[(F32, 12), (F32, 12)])
+        .with(|t| t.kernel.outputs[0].axes = [7].into_iter().collect())
+        .bad("are not ascending");
 
     let rows_kernel = |fold: bool| {
         let mut program = Program {
@@ -248,66 +223,42 @@ fn every_other_kernel_is_held_to_its_shapes() {
         if fold {
             program.instrs[1] = Instr::Fold(ReduceOp::Sum, 0);
         }
-        Kernel::Rows(RowKernel {
-            shape: [3, 4].into(),
-            row_axes: 1,
-            inputs: [rows(3, 4)].into_iter().collect(),
-            program,
-            per_row: [true].into_iter().collect(),
-        })
+        Kernel::rows([3, 4].into(), 1, [rows(3, 4)], program, &[true])
     };
     Try::new(rows_kernel(true), &[(F32, 12)]).good();
     Try::new(rows_kernel(false), &[(F32, 12)]).bad("its register differs along the row");
 
-    let extreme = |axis: usize, input: Layout| {
-        Kernel::ArgReduce(ArgReduceKernel { op: ArgReduceOp::ArgMax, axis, dtype: F32, input })
-    };
-    Try::new(extreme(1, rows(3, 4)), &[(F32, 12)]).good();
-    Try::new(extreme(1, rows(3, 4)), &[(F32, 12)]).with(|t| t.inputs = buffers(&[(F32, 8)])).bad("reaches");
-    let running = CumulativeKernel {
-        op: CumulativeOp::Sum,
-        axis: 0,
-        reverse: true,
-        dtype: F32,
-        input: Layout::new([3, 4], &[4, 1], 3),
-    };
-    Try::new(Kernel::Cumulative(running), &[(F32, 14)]).bad("from element 3 to 14 of a buffer of 14");
+    let of = Operand::new;
+    let extreme = || Kernel::arg_reduce(ArgReduceOp::ArgMax, 1, of(F32, rows(3, 4)));
+    Try::new(extreme(), &[(F32, 12)]).good();
+    Try::new(extreme(), &[(F32, 12)]).with(|t| t.inputs = buffers(&[(F32, 8)])).bad("reaches");
+    let late = of(F32, Layout::new([3, 4], &[4, 1], 3));
+    let running = Kernel::cumulative(CumulativeOp::Sum, 0, true, late);
+    Try::new(running, &[(F32, 14)]).bad("from element 3 to 14 of a buffer of 14");
 
     let gather = |index: Layout, dtype: DType| {
-        let (axis, input) = (1, rows(3, 4));
-        Try::new(
-            Kernel::Gather(GatherKernel { axis, dtype: F32, index_dtype: dtype, input, index }),
-            &[(F32, 12), (dtype, 40)],
-        )
+        let kernel = Kernel::gather(1, of(F32, rows(3, 4)), of(dtype, index));
+        Try::new(kernel, &[(F32, 12), (dtype, 40)])
     };
     gather(rows(3, 9), DType::I32).good();
-    gather(rows(4, 2), DType::I32).bad("an index of shape [4, 2] along axis 1");
-    gather(Layout::contiguous([3]), DType::I32).bad("an index of shape [3]");
+    gather(rows(4, 2), DType::I32).bad("input 0 reaches");
+    gather(Layout::contiguous([3]), DType::I32).bad("input 0 is of shape [3, 4], and the kernel of [3]");
     gather(rows(3, 9), F32).bad("an index of f32");
     let scatter = |src: Layout| {
-        let kernel = ScatterAddKernel {
-            axis: 0,
-            dtype: F32,
-            index_dtype: DType::U8,
-            base: rows(3, 4),
-            index: rows(5, 4),
-            src,
-        };
-        Try::new(Kernel::ScatterAdd(kernel), &[(F32, 12), (DType::U8, 20), (F32, 20)])
+        let kernel = Kernel::scatter_add(0, of(F32, rows(3, 4)), of(DType::U8, rows(5, 4)), of(F32, src));
+        Try::new(kernel, &[(F32, 12), (DType::U8, 20), (F32, 20)])
     };
     scatter(rows(5, 4)).good();
-    scatter(rows(4, 5)).bad("the source is of shape [4, 5]");
+    scatter(rows(4, 4)).bad("the source is of shape [4, 4]");
+    scatter(rows(4, 5)).bad("input 2 is of shape [4, 5]");
 }
 
 #[test]
 fn regions_of_a_copy_cover_the_output_once() {
     let whole = rows(4, 4);
     let copy = |parts: &[Layout], fill: bool| {
-        let regions = parts
-            .iter()
-            .map(|dst| Region { dst: dst.clone(), src: Layout::contiguous(dst.shape().clone()) })
-            .collect();
-        let kernel = Kernel::Copy(CopyKernel { shape: [4, 4].into(), dtype: F32, fill, regions });
+        let regions = parts.iter().map(|to| (to.clone(), Layout::contiguous(to.shape().clone())));
+        let kernel = Kernel::copy(F32, [4, 4].into(), fill, regions);
         let inputs: Vec<(DType, usize)> = parts.iter().map(|part| (F32, part.numel())).collect();
         Try::new(kernel, &inputs).with(|t| t.scalars.extend(fill.then_some(Scalar::Float(2.0))))
     };

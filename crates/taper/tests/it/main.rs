@@ -4,7 +4,9 @@
 mod async_reads;
 mod bad_index;
 mod common;
+mod conv;
 mod cumulative;
+mod einsum;
 mod elementwise;
 mod endurance;
 mod errors;

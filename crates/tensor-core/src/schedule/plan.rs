@@ -1,7 +1,7 @@
 //! Decides what fuses: from nodes in topological order to a list of kernels, with buffers reused as soon as they are free.
 //!
 //! Elementwise nodes of one shape are written into the kernel of whoever reads them; a node is materialised (given a
-//! buffer) when it must be stored, when a reader cannot inline it, when it is dear and read by several kernels, or when a
+//! buffer) when it must be stored, when a reader cannot inline it, when it costs much and several kernels read it, or when a
 //! kernel would grow past the device's limits. Materialised nodes of one shape share a kernel where their order allows.
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::{
     collect::Item,
     draft::write_kernels,
 };
-use crate::{Layout, Limits, Op, Result, Shape, UnaryOp, node::View};
+use crate::{Layout, Limits, Op, Result, Shape, kernel::RANDOM_COST, node::View};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Class {
@@ -146,36 +146,34 @@ fn classify(items: &[Item]) -> Facts<'_> {
     }
 }
 
-/// How dear an operation is to compute twice, in units of an addition.
+/// What computing an elementwise operation again costs, in additions: as much as its instruction.
 fn cost(op: &Op) -> u32 {
     match op {
-        Op::Unary(
-            UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Relu | UnaryOp::Not | UnaryOp::Sqrt | UnaryOp::Reciprocal,
-        ) => 1,
-        Op::Unary(_) => 4,
-        Op::Random { .. } => 16,
-        Op::Binary(crate::BinaryOp::Pow | crate::BinaryOp::Atan2 | crate::BinaryOp::Remainder) => 6,
+        Op::Unary(op) => op.cost(),
+        Op::Binary(op) => op.cost(),
+        Op::Random { .. } => RANDOM_COST,
         Op::Powi(_) => 2,
+        // Cheap, or no part of another kernel.
         _ => 1,
     }
 }
 
-/// An expression this dear is stored rather than computed again in a second kernel that passes over the same elements.
-const DEAR: u32 = 4;
+/// An expression that costs more is stored rather than computed again in a second kernel that passes over the same elements.
+const RECOMPUTE_LIMIT: u32 = 5;
 /// The same for readers that are all elementwise over one shape, which mostly end up in one kernel.
-const VERY_DEAR: u32 = 24;
+const RECOMPUTE_LIMIT_IN_MAPS: u32 = 30;
 
 fn choose_materialised(facts: &mut Facts<'_>) {
     let n = facts.items.len();
-    let mut price = vec![0u32; n];
+    let mut costs = vec![0u32; n];
     for (i, item) in facts.items.iter().enumerate() {
         if facts.class[i] == Class::Elementwise {
             let inlined = item
                 .inputs
                 .iter()
                 .filter(|&&j| facts.class[j as usize] == Class::Elementwise)
-                .fold(0u32, |sum, &j| sum.saturating_add(price[j as usize]));
-            price[i] = inlined.saturating_add(cost(&item.node.op));
+                .fold(0u32, |sum, &j| sum.saturating_add(costs[j as usize]));
+            costs[i] = inlined.saturating_add(cost(&item.node.op));
         }
     }
     // For each item, the kernel that reads it, named by the item that roots it; and whether such a kernel passes over
@@ -191,8 +189,8 @@ fn choose_materialised(facts: &mut Facts<'_>) {
             Class::View => {}
             Class::Constant => facts.materialised[i] |= item.store,
             Class::Elementwise => {
-                let dear = if beyond[i] { DEAR } else { VERY_DEAR };
-                facts.materialised[i] |= item.store || (reader[i] == SEVERAL && price[i] > dear);
+                let limit = if beyond[i] { RECOMPUTE_LIMIT } else { RECOMPUTE_LIMIT_IN_MAPS };
+                facts.materialised[i] |= item.store || (reader[i] == SEVERAL && costs[i] > limit);
             }
         }
         let inlined = facts.class[i] == Class::Elementwise && !facts.materialised[i];
