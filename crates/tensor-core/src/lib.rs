@@ -25,6 +25,7 @@ mod node;
 mod op;
 mod origin;
 mod philox;
+mod platform;
 mod rounding;
 pub mod rows;
 mod scalar;

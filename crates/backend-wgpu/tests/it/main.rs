@@ -16,6 +16,7 @@ mod lost;
 mod maps;
 mod matmul;
 mod memory;
+mod new_sizes;
 mod pipeline_cache;
 mod profile;
 mod random;

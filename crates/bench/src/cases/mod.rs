@@ -51,6 +51,7 @@ pub(crate) fn all() -> Vec<Case> {
     cases.extend(indexing::more());
     cases.extend(along::more());
     cases.extend(windows::more());
+    cases.push(alone::new_sizes());
     cases
 }
 
