@@ -7,7 +7,7 @@
 
 use smallvec::SmallVec;
 use tensor_core::{
-    DType, Error, Kernel, Layout, ReduceOp, Result, collapse,
+    DType, Error, Kernel, Layout, ReduceOp, Result, Shape, collapse,
     kernel::{Body, Instr, Operand},
 };
 
@@ -35,6 +35,8 @@ pub(crate) fn dispatches(
     aliases: &Aliases,
     capabilities: &Capabilities,
 ) -> Result<Dispatches> {
+    let merged = merged(kernel);
+    let kernel = merged.as_ref().unwrap_or(kernel);
     let whole = Whole { kernel, aliases, capabilities };
     if let Body::Copy { fill, regions } = &kernel.body {
         return whole.copy(*fill, regions);
@@ -62,6 +64,18 @@ pub(crate) fn dispatches(
         }
     }
     Ok(out)
+}
+
+/// A map with its axes merged: fewer and longer axes need fewer pieces.
+fn merged(kernel: &Kernel) -> Option<Kernel> {
+    let Body::Map(program) = &kernel.body else { return None };
+    let layouts = kernel.layouts();
+    let strides: SmallVec<[&[isize]; 8]> = layouts.iter().map(Layout::strides).collect();
+    let merged = collapse(&kernel.space, &strides);
+    let space = Shape::from(&merged.shape[..]);
+    let over = layouts.iter().zip(&merged.strides);
+    let layouts = over.map(|(layout, s)| Layout::new(space.clone(), s, layout.offset())).collect::<Vec<_>>();
+    Some(Kernel::map(space, layouts, program.clone()))
 }
 
 struct Whole<'a> {
