@@ -51,8 +51,9 @@ pub(crate) fn dispatches(
         vec![Piece { kernel: kernel.clone(), origin: SmallVec::from_elem(0, kernel.space.rank()) }];
     let mut done = 0;
     while let Some(piece) = open.pop() {
-        done += 1;
-        match whole.next(&piece.kernel)? {
+        let next = whole.next(&piece.kernel)?;
+        done += usize::from(!matches!(next, Next::Cut(_)));
+        match next {
             Next::Whole => out.append(whole.piece(piece)?),
             Next::Parts(parts) => out.append(whole.parts(piece, parts)?),
             // The earlier half comes off the stack first.
