@@ -74,23 +74,23 @@ run() {
     # shellcheck disable=SC2086 # The names of cases are words.
     filters=$(for case in $CASES; do printf -- '--filter %s ' "$case"; done)
     step ieee 60 "$here/taper-tests" ieee::
-    step suite 180 "$here/taper-tests"
-    step backend 120 "$here/backend-wgpu-tests"
+    step digits 60 "$here/digits" --device wgpu:0
     # shellcheck disable=SC2086
     step bench 150 "$here/taper-bench" --device wgpu:0 --json --budget "$BUDGET" $filters
     if "$PYTHON" -c 'import torch; assert torch.cuda.is_available()' 2> /dev/null; then
         # shellcheck disable=SC2086
-        step torch 120 "$PYTHON" "$here/bench_torch.py" --device cuda --budget "$BUDGET" $CASES
+        step torch 100 "$PYTHON" "$here/bench_torch.py" --device cuda --budget "$BUDGET" $CASES
     else
         echo "torch: no $PYTHON here has torch with CUDA" | tee -a "$out/steps.txt"
     fi
     # What autotuning chooses, and what that is worth beside the fixed table's choices in bench.txt.
-    step autotune 90 env TAPER_WGPU_AUTOTUNE=1 "$here/taper-bench" --device wgpu:0 --json --budget "$BUDGET" --filter matmul --filter bmm
+    step autotune 60 env TAPER_WGPU_AUTOTUNE=1 "$here/taper-bench" --device wgpu:0 --json --budget "$BUDGET" --filter matmul --filter bmm
     find "$TAPER_CACHE_DIR" -type f -name '*tuning*' -exec cat {} + > "$out/tuned.txt" 2> /dev/null || true
-    step digits 60 "$here/digits" --device wgpu:0
-    step suite-tiled 120 env TAPER_TEST_WGPU=form=tiled "$here/taper-tests"
-    step suite-direct 120 env TAPER_TEST_WGPU="form=direct immediates=off storage_buffers=8" "$here/taper-tests"
-    step suite-windows 120 env TAPER_TEST_WGPU=binding_bytes=131072 "$here/taper-tests"
+    step suite 150 "$here/taper-tests"
+    step suite-direct 100 env TAPER_TEST_WGPU="form=direct immediates=off storage_buffers=8" "$here/taper-tests"
+    step suite-windows 100 env TAPER_TEST_WGPU=binding_bytes=131072 "$here/taper-tests"
+    step suite-tiled 100 env TAPER_TEST_WGPU=form=tiled "$here/taper-tests"
+    step backend 120 "$here/backend-wgpu-tests"
     rm -rf "$TAPER_CACHE_DIR"
     echo "$out:"
     cat "$out/steps.txt"

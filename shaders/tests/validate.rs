@@ -19,7 +19,7 @@ fn validate(what: &str, source: &str) {
 
 /// The least that a kernel declares: functions may take what every kernel is given from it.
 const PARAMS: &str =
-    "struct Params { first_workgroup: u32 }\n@workgroup_index(0) @binding(9) var<uniform> params: Params;\n";
+    "struct Params { first_workgroup: u32 }\n@group(0) @binding(9) var<uniform> params: Params;\n";
 
 #[test]
 fn every_function_links_and_validates() {
@@ -60,7 +60,7 @@ fn linking_takes_what_is_needed_and_no_more() {
 /// The header that a backend would put in front of the files, at its simplest.
 fn kernel(source: &str, params: &str, bindings: &str, functions: &str) -> String {
     taper_shaders::link(&format!(
-        "struct Params {{ {params} }}\n@workgroup_index(0) @binding(9) var<uniform> params: Params;\n{bindings}\n{functions}\n{source}"
+        "struct Params {{ {params} }}\n@group(0) @binding(9) var<uniform> params: Params;\n{bindings}\n{functions}\n{source}"
     ))
 }
 
@@ -72,7 +72,7 @@ fn every_sorting_kernel_validates() {
         );
         let params = "first_workgroup: u32, total: u32, length: u32, blocks: u32, width: u32, count: u32, pairs: u32, kept: u32, parts: u32";
         let bindings = format!(
-            "@workgroup_index(0) @binding(0) var<storage, read> keys_in: array<{key}>;\n@workgroup_index(0) @binding(1) var<storage, read> indices_in: array<u32>;\n@workgroup_index(0) @binding(2) var<storage, read_write> indices_out: array<u32>;"
+            "@group(0) @binding(0) var<storage, read> keys_in: array<{key}>;\n@group(0) @binding(1) var<storage, read> indices_in: array<u32>;\n@group(0) @binding(2) var<storage, read_write> indices_out: array<u32>;"
         );
         for (name, source) in [
             ("block", taper_shaders::SORT_BLOCK),
@@ -87,7 +87,7 @@ fn every_sorting_kernel_validates() {
 #[test]
 fn every_kernel_validates_in_every_element_type() {
     let binding = |n: usize, name: &str, ty: &str, access: &str| {
-        format!("@workgroup_index(0) @binding({n}) var<storage, {access}> {name}: array<{ty}>;\n")
+        format!("@group(0) @binding({n}) var<storage, {access}> {name}: array<{ty}>;\n")
     };
     for t in ["f32", "i32", "u32", "i64", "f64"] {
         let params = "first_workgroup: u32, total: u32, run: u32, parts: u32, step: u32, run_stride: u32, start: u32, count: u32, size: u32, length: u32, index_stride: u32, src_stride: u32, output_stride: u32, axis_stride: u32";

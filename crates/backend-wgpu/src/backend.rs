@@ -29,8 +29,10 @@ pub struct WgpuBackend {
 /// What was compiled of a kernel, by which of its inputs live in an output's buffer.
 struct Variants {
     device: u64,
-    made: Mutex<SmallVec<[(Aliases, Arc<CompiledKernel>); 1]>>,
+    made: Mutex<SmallVec<[Variant; 1]>>,
 }
+
+type Variant = (Aliases, Arc<CompiledKernel>);
 
 impl WgpuBackend {
     fn compile(&self, launch: &Launch<'_>, aliases: &Aliases) -> Result<Arc<CompiledKernel>> {

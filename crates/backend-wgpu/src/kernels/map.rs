@@ -125,9 +125,9 @@ pub(crate) fn dispatches(
             c.bind(format_args!("v{k}"), format_args!("{buffer}[{at}]"));
         }
         let from = if first == 0 { "" } else { "params.first + " };
-        for e in 0..unit {
+        for (e, field) in FIELDS.iter().enumerate().take(unit) {
             let value = |(k, load): (usize, &Load)| match load.vector {
-                true => format!(", v{k}.{}", FIELDS[e]),
+                true => format!(", v{k}.{field}"),
                 false => format!(", v{k}"),
             };
             let list: String = loads.iter().enumerate().map(value).collect();

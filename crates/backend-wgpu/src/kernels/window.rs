@@ -7,7 +7,7 @@
 
 use smallvec::SmallVec;
 use tensor_core::{
-    DType, Error, Kernel, Layout, ReduceOp, Result, collapse,
+    DType, Error, Kernel, Layout, ReduceOp, Result, Shape, collapse,
     kernel::{Body, Instr, Operand},
 };
 
@@ -35,6 +35,8 @@ pub(crate) fn dispatches(
     aliases: &Aliases,
     capabilities: &Capabilities,
 ) -> Result<Dispatches> {
+    let merged = merged(kernel);
+    let kernel = merged.as_ref().unwrap_or(kernel);
     let whole = Whole { kernel, aliases, capabilities };
     if let Body::Copy { fill, regions } = &kernel.body {
         return whole.copy(*fill, regions);
@@ -49,8 +51,9 @@ pub(crate) fn dispatches(
         vec![Piece { kernel: kernel.clone(), origin: SmallVec::from_elem(0, kernel.space.rank()) }];
     let mut done = 0;
     while let Some(piece) = open.pop() {
-        done += 1;
-        match whole.next(&piece.kernel)? {
+        let next = whole.next(&piece.kernel)?;
+        done += usize::from(!matches!(next, Next::Cut(_)));
+        match next {
             Next::Whole => out.append(whole.piece(piece)?),
             Next::Parts(parts) => out.append(whole.parts(piece, parts)?),
             // The earlier half comes off the stack first.
@@ -62,6 +65,18 @@ pub(crate) fn dispatches(
         }
     }
     Ok(out)
+}
+
+/// A map with its axes merged: fewer and longer axes need fewer pieces.
+fn merged(kernel: &Kernel) -> Option<Kernel> {
+    let Body::Map(program) = &kernel.body else { return None };
+    let layouts = kernel.layouts();
+    let strides: SmallVec<[&[isize]; 8]> = layouts.iter().map(Layout::strides).collect();
+    let merged = collapse(&kernel.space, &strides);
+    let space = Shape::from(&merged.shape[..]);
+    let over = layouts.iter().zip(&merged.strides);
+    let layouts = over.map(|(layout, s)| Layout::new(space.clone(), s, layout.offset())).collect::<Vec<_>>();
+    Some(Kernel::map(space, layouts, program.clone()))
 }
 
 struct Whole<'a> {
