@@ -6,8 +6,9 @@
 
 use smallvec::SmallVec;
 use tensor_core::{
-    ReduceOp, Result, collapse,
+    Error, ReduceOp, Result, collapse,
     kernel::{Instr, Kernel, Program, Reg},
+    rows::RowProgram,
 };
 
 use crate::{
@@ -78,7 +79,9 @@ pub(crate) fn dispatches(
     for o in 0..program.outputs.len() {
         d.bind(format!("out{o}"), storage_type(program.output_dtype(o)), true, Resource::Output(o));
     }
-    let writer = Writer::new(kernel, program, capabilities, direct, steps, in_row.unravel("j"), first > 0);
+    let code = RowProgram::of(kernel).ok_or_else(|| Error::invalid("rows", "the kernel is no row kernel"))?;
+    let (unravel, later) = (in_row.unravel("j"), first > 0);
+    let writer = Writer { program, capabilities, direct, rows: code, steps, unravel, later };
     let phases = writer.write(length, &mut d)?;
 
     d.code.entry(if direct { APART } else { SHARED }, |c| {
@@ -112,14 +115,10 @@ fn lanes(length: usize) -> usize {
 
 /// The program in phases.
 struct Writer<'a> {
-    kernel: &'a Kernel,
     program: &'a Program,
     capabilities: &'a Capabilities,
     direct: bool,
-    uniform: Vec<bool>,
-    /// How many folds deep each register lies.
-    phase: Vec<usize>,
-    last: usize,
+    rows: RowProgram<'a>,
     /// For each input, the offset along the row from its base.
     steps: Vec<String>,
     /// The coordinates in the row.
@@ -128,62 +127,16 @@ struct Writer<'a> {
     later: bool,
 }
 
-impl<'a> Writer<'a> {
-    fn new(
-        kernel: &'a Kernel,
-        program: &'a Program,
-        capabilities: &'a Capabilities,
-        direct: bool,
-        steps: Vec<String>,
-        unravel: String,
-        later: bool,
-    ) -> Writer<'a> {
-        let mut phase: Vec<usize> = Vec::with_capacity(program.instrs.len());
-        for instr in &program.instrs {
-            let deepest = instr.operands().iter().map(|&r| phase[r as usize]).max().unwrap_or(0);
-            phase.push(deepest + usize::from(matches!(instr, Instr::Fold(..))));
-        }
-        let last = phase.iter().copied().max().unwrap_or(0);
-        let uniform = kernel.uniform();
-        Writer { kernel, program, capabilities, direct, uniform, phase, last, steps, unravel, later }
-    }
-
-    /// The folds whose results are there after `phase` folds.
+impl Writer<'_> {
+    /// The folds whose results belong to a phase: the instruction, and what it folds.
     fn folds(&self, phase: usize) -> impl Iterator<Item = (usize, ReduceOp, Reg)> {
-        let instrs = self.program.instrs.iter().enumerate();
-        instrs.filter_map(move |(n, instr)| match *instr {
-            Instr::Fold(op, a) if self.phase[n] == phase => Some((n, op, a)),
-            _ => None,
-        })
-    }
-
-    /// The outputs that are due after `phase` folds, of one value a row or of all positions.
-    fn due(&self, phase: usize, per_row: bool) -> impl Iterator<Item = (usize, Reg)> {
-        let outputs = self.program.outputs.iter().copied().enumerate();
-        outputs.filter(move |&(o, r)| {
-            let one = self.kernel.outputs[o].axes.len() < self.kernel.space.rank();
-            self.phase[r as usize] == phase && one == per_row
-        })
-    }
-
-    /// The registers that the loop of a phase computes.
-    fn needed(&self, phase: usize) -> Vec<bool> {
-        let mut needed = vec![false; self.program.instrs.len()];
-        let stored = self.due(phase, false).map(|(_, r)| r);
-        stored.chain(self.folds(phase + 1).map(|(_, _, a)| a)).for_each(|r| needed[r as usize] = true);
-        for n in (0..needed.len()).rev() {
-            needed[n] &= !self.uniform[n];
-            if needed[n] {
-                self.program.instrs[n].operands().iter().for_each(|&r| needed[r as usize] = true);
-            }
-        }
-        needed
+        self.rows.folds(phase).map(|(r, op, a)| (r as usize, op, a))
     }
 
     /// Instructions for each position, over all loops.
     fn work(&self) -> usize {
-        let of = |phase| self.needed(phase).into_iter().filter(|&n| n).count();
-        (0..=self.last).map(of).sum::<usize>().max(1)
+        let of = |phase| self.rows.computed(phase).into_iter().filter(|&n| n).count();
+        (0..=self.rows.last).map(of).sum::<usize>().max(1)
     }
 
     /// The statements after the row's bases; adds the functions and shared arrays to the dispatch.
@@ -201,7 +154,7 @@ impl<'a> Writer<'a> {
             });
         }
         let mut trees = Trees::new(self.together());
-        for phase in 0..=self.last {
+        for phase in 0..=self.rows.last {
             self.steady(phase, &mut c)?;
             self.along(phase, &folds, &mut c)?;
             if !self.direct {
@@ -223,7 +176,8 @@ impl<'a> Writer<'a> {
     fn together(&self) -> usize {
         let of = |n: usize| storage_size(self.program.dtypes[n]) * SHARED * TOGETHER;
         // Each dtype has arrays of its own.
-        let bytes: usize = (1..=self.last).flat_map(|phase| self.folds(phase)).map(|(n, ..)| of(n)).sum();
+        let bytes: usize =
+            (1..=self.rows.last).flat_map(|phase| self.folds(phase)).map(|(n, ..)| of(n)).sum();
         if bytes <= self.capabilities.workgroup_bytes { TOGETHER } else { 1 }
     }
 
@@ -232,7 +186,7 @@ impl<'a> Writer<'a> {
         let mut loaded = Vec::new();
         for n in 0..self.program.instrs.len() {
             let instr = self.program.instrs[n];
-            if !self.uniform[n] || self.phase[n] != phase || matches!(instr, Instr::Fold(..)) {
+            if !self.rows.uniform[n] || self.rows.phase[n] != phase || matches!(instr, Instr::Fold(..)) {
                 continue;
             }
             if let Instr::Load(k) = instr
@@ -243,7 +197,7 @@ impl<'a> Writer<'a> {
             }
             formulas::statement(self.program, n, self.capabilities, c)?;
         }
-        for (o, r) in self.due(phase, true) {
+        for (o, r) in self.rows.due(phase, true) {
             let stored = formulas::store(self.program.output_dtype(o), &format!("r{r}"));
             if self.direct {
                 c.set(format_args!("out{o}[row]"), stored);
@@ -258,12 +212,12 @@ impl<'a> Writer<'a> {
     fn along(&self, phase: usize, folds: &[Option<Fold>], c: &mut Code) -> Result<()> {
         let wanted: Vec<(&Fold, Reg)> =
             self.folds(phase + 1).filter_map(|(n, _, a)| folds[n].as_ref().map(|fold| (fold, a))).collect();
-        let due: Vec<(usize, Reg)> = self.due(phase, false).collect();
+        let due: Vec<(usize, Reg)> = self.rows.due(phase, false).collect();
         if wanted.is_empty() && due.is_empty() {
             return Ok(());
         }
         wanted.iter().for_each(|(fold, _)| fold.start(c));
-        let needed = self.needed(phase);
+        let needed = self.rows.computed(phase);
         let mut result = Ok(());
         let from_to = if self.direct { ["0u", "end", "1u"] } else { ["l", "end", "params.lanes"] };
         c.count("j", from_to, |c| {
