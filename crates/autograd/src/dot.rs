@@ -24,28 +24,25 @@ fn draw(outputs: Vec<Tensor>) -> String {
         if !seen.insert(node.id()) {
             continue;
         }
-        let inputs = node.inputs();
+        let inputs = node.node_inputs();
         let (name, mut colour) = match node.op() {
             Op::Full(value) => (value.to_string(), "grey90"),
             Op::Leaf if node.is_tracked() => ("leaf".to_string(), "lightblue"),
             _ if node.is_cell() => ("leaf".to_string(), "lightblue"),
             Op::Leaf => ("data".to_string(), "grey90"),
+            Op::TupleElement { index, .. } => (format!("{}[{index}]", node.op().grad_name()), "white"),
             op => (op.grad_name(), "white"),
         };
         if results.contains(&node.id()) {
             colour = "darkolivegreen1";
         }
+        let kind = match node.op().is_tuple() {
+            true => "tuple".to_string(),
+            false => format!("{} {}", node.shape(), node.dtype()),
+        };
+        let (id, name) = (node.id(), name.replace('"', "'"));
         // Writing to a string cannot fail.
-        let _ = writeln!(
-            text,
-            "  n{} [label=\"{}\\n{} {}\\n#{}\", fillcolor={}];",
-            node.id(),
-            name.replace('"', "'"),
-            node.shape(),
-            node.dtype(),
-            node.id(),
-            colour
-        );
+        let _ = writeln!(text, "  n{id} [label=\"{name}\\n{kind}\\n#{id}\", fillcolor={colour}];");
         for input in inputs {
             edges.push((input.id(), node.id()));
             stack.push(input);

@@ -11,7 +11,7 @@ mod rules;
 mod tape;
 
 pub use dot::dot;
-pub use function::{Function, apply};
+pub use function::{Function, Outputs, apply};
 pub use gradcheck::{gradcheck, gradgradcheck};
 pub use tape::{TensorGrad, grad, grad_of};
 pub use tensor_core::{is_grad_enabled, set_grad_enabled};

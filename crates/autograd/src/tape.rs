@@ -4,7 +4,7 @@ use std::collections::hash_map::Entry;
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use tensor_core::{DType, Error, ErrorKind, Result, Tensor, set_grad_enabled, with_location};
+use tensor_core::{DType, Error, ErrorKind, Op, Result, Tensor, set_grad_enabled, with_location};
 
 use crate::rules;
 
@@ -351,6 +351,8 @@ impl Tape {
             }
         }
         let mut gradients: Vec<Option<Tensor>> = vec![None; n];
+        // Those of the results of operations with several, until all that read them are done.
+        let mut of_results: FxHashMap<usize, SmallVec<[Option<Tensor>; 2]>> = FxHashMap::default();
         let add = |slot: &mut Option<Tensor>, gradient: Tensor| -> Result<()> {
             *slot = Some(match slot.take() {
                 Some(sum) => sum.add(&gradient)?,
@@ -365,29 +367,47 @@ impl Tape {
         }
         for i in (0..n).rev() {
             // Letting go at once keeps one gradient a node alive, not all of them.
-            let Some(gradient) = gradients[i].take() else { continue };
             let node = &self.nodes[i];
-            let ended = match ends {
-                Some(ends) => ends[i],
-                None => node.is_leaf_value(),
-            };
-            if ended {
-                visit(node, &gradient)?;
-            }
             let (inputs, places) = &self.inputs[i];
-            if inputs.is_empty() {
-                continue;
-            }
-            let needs: SmallVec<[bool; 8]> = inputs
-                .iter()
-                .zip(places)
-                .map(|(t, p)| p.is_some_and(|j| useful[j]) && t.dtype().is_float())
-                .collect();
-            if !needs.contains(&true) {
-                continue;
-            }
-            let step = rules::Step { node, inputs, gradient: &gradient, needs: &needs };
-            let found = with_location(node.location(), || rules::gradients(&step))?;
+            let needs = || -> SmallVec<[bool; 8]> {
+                let wanted =
+                    |(t, p): (&Tensor, &Option<usize>)| p.is_some_and(|j| useful[j]) && t.dtype().is_float();
+                inputs.iter().zip(places).map(wanted).collect()
+            };
+            let found = if let Some(mut given) = of_results.remove(&i) {
+                let needs = needs();
+                if !needs.contains(&true) {
+                    continue;
+                }
+                let results = node.elements();
+                given.resize(results.len(), None);
+                let gradients = &given;
+                let step = rules::TupleStep { node, inputs, results: &results, gradients, needs: &needs };
+                with_location(node.location(), || rules::tuple_gradients(&step))?
+            } else {
+                let Some(gradient) = gradients[i].take() else { continue };
+                let ended = match ends {
+                    Some(ends) => ends[i],
+                    None => node.is_leaf_value(),
+                };
+                if ended {
+                    visit(node, &gradient)?;
+                }
+                if let (Op::TupleElement { index, .. }, Some(Some(tuple))) = (node.op(), places.first()) {
+                    if useful[*tuple] {
+                        let given = of_results.entry(*tuple).or_default();
+                        given.resize(given.len().max(index + 1), None);
+                        add(&mut given[*index], gradient)?;
+                    }
+                    continue;
+                }
+                let needs = needs();
+                if !needs.contains(&true) {
+                    continue;
+                }
+                let step = rules::Step { node, inputs, gradient: &gradient, needs: &needs };
+                with_location(node.location(), || rules::gradients(&step))?
+            };
             for ((gradient, input), place) in found.into_iter().zip(inputs).zip(places) {
                 if let (Some(gradient), Some(j)) = (gradient, *place)
                     && useful[j]

@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use tensor_core::{DType, Device, Error, ErrorKind, Result, State, Stateful, Tensor, set_grad_enabled};
+use tensor_core::{
+    DType, Device, Error, ErrorKind, Result, State, Stateful, Tensor, eval_all, set_grad_enabled,
+};
 
 use crate::{Entry, Role, Visitor, VisitorMut};
 
@@ -345,6 +347,9 @@ fn move_all(entries: &[Entry], device: &Device) -> Result<HashMap<u64, Tensor>> 
         let grad = tensor.grad().map(|grad| grad.to(device)).transpose()?;
         moved.insert(tensor.id(), (tensor.to(device)?, grad));
     }
+    // All copies are made, or no cell changes.
+    let copies = moved.values().flat_map(|(value, grad)| [value].into_iter().chain(grad));
+    eval_all(&copies.collect::<Vec<_>>())?;
     let mut replacements = HashMap::new();
     for Entry { tensor, .. } in entries {
         // Once for each tensor, however often it is used.

@@ -6,7 +6,7 @@ use std::{
     panic::Location,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
-        atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence},
     },
 };
 
@@ -80,8 +80,55 @@ pub(crate) struct Node {
     pub(crate) place: AtomicU32,
     /// The variable whose value this node is or was; gradients that arrive here accumulate there.
     pub(crate) leaf: OnceLock<Weak<Node>>,
-    /// Present in the outer node of a variable only, which is never computed itself.
-    pub(crate) variable: Option<Box<Variable>>,
+    /// What few nodes have.
+    pub(crate) extra: Option<Box<Extra>>,
+}
+
+/// What few nodes have: neither kind is ever computed itself.
+pub(crate) enum Extra {
+    /// The outer node of a variable.
+    Variable(Variable),
+    /// An operation with several results.
+    Tuple(Tuple),
+}
+
+/// The results of an operation with several. Its elements hold the node, so that they are known here by weak references.
+pub(crate) struct Tuple {
+    pub(crate) elements: Box<[Element]>,
+}
+
+/// One result of an operation with several.
+pub(crate) struct Element {
+    pub(crate) shape: Shape,
+    pub(crate) dtype: DType,
+    state: Mutex<ElementState>,
+}
+
+#[derive(Default)]
+struct ElementState {
+    /// The one node of this result, while there is one.
+    node: Weak<Node>,
+    /// The value, where the tuple's gradient rule reads it: it outlives the node.
+    kept: Option<Value>,
+}
+
+impl Tuple {
+    pub(crate) fn new(results: &[(Shape, DType)]) -> Tuple {
+        let element = |(shape, dtype): &(Shape, DType)| Element {
+            shape: shape.clone(),
+            dtype: *dtype,
+            state: Mutex::default(),
+        };
+        Tuple { elements: results.iter().map(element).collect() }
+    }
+
+    /// Whether no node of a result still waits.
+    fn is_settled(&self) -> bool {
+        self.elements.iter().all(|element| {
+            let node = lock(&element.state).node.upgrade();
+            node.is_none_or(|node| node.has_value())
+        })
+    }
 }
 
 /// A cell whose value can be replaced: a parameter, or a buffer of a module.
@@ -142,7 +189,71 @@ impl Node {
             epoch: AtomicU64::new(0),
             place: AtomicU32::new(0),
             leaf: OnceLock::new(),
-            variable: None,
+            extra: None,
+        }
+    }
+
+    pub(crate) fn variable(&self) -> Option<&Variable> {
+        match self.extra.as_deref()? {
+            Extra::Variable(variable) => Some(variable),
+            Extra::Tuple(_) => None,
+        }
+    }
+
+    pub(crate) fn tuple(&self) -> Option<&Tuple> {
+        match self.extra.as_deref()? {
+            Extra::Variable(_) => None,
+            Extra::Tuple(tuple) => Some(tuple),
+        }
+    }
+
+    /// The node of result `k` of this tuple; a new one, which no user holds yet, where the last is gone. Any other node is its own
+    /// only result.
+    pub(crate) fn element(self: &Arc<Node>, k: usize) -> Arc<Node> {
+        let Some(tuple) = self.tuple() else { return self.clone() };
+        let element = &tuple.elements[k];
+        let mut state = lock(&element.state);
+        state.node.upgrade().unwrap_or_else(|| {
+            let node = Arc::new(self.new_element(element, k, state.kept.clone()));
+            state.node = Arc::downgrade(&node);
+            node
+        })
+    }
+
+    /// The node that result `k` of this tuple's kernel goes to: that of the result, if it waits, or one that nobody will find.
+    pub(crate) fn waiting_element(self: &Arc<Node>, k: usize) -> Arc<Node> {
+        let node = self.element(k);
+        match self.tuple() {
+            Some(tuple) if node.has_value() => Arc::new(self.new_element(&tuple.elements[k], k, None)),
+            _ => node,
+        }
+    }
+
+    fn new_element(self: &Arc<Node>, element: &Element, k: usize, value: Option<Value>) -> Node {
+        let mut inputs = Inputs::from_iter([self.clone()]);
+        let mut device = self.device.clone();
+        if let Op::Custom(_) = self.op {
+            // Gone once a backward pass used the function up; nobody asks for elements then.
+            let own = lock(&self.state).inputs.clone();
+            let results = self.tuple().map_or(0, |tuple| tuple.elements.len());
+            if let Some(result) = own.get((own.len() + k).saturating_sub(results)) {
+                device = result.device.clone();
+                inputs.push(result.clone());
+            }
+        }
+        let op = Op::TupleElement { of: self.op.name(), index: k };
+        let tracked = self.is_tracked() && element.dtype.is_float();
+        let (shape, dtype) = (element.shape.clone(), element.dtype);
+        let node = Node::new(op, shape, dtype, device, inputs, value, tracked, self.location);
+        node.handles.store(0, Ordering::Relaxed);
+        node
+    }
+
+    /// Keeps the value of result `k` for the gradient rule, if that reads it.
+    fn keep(&self, k: usize, value: &Value) {
+        let Some(element) = self.tuple().and_then(|tuple| tuple.elements.get(k)) else { return };
+        if self.keeps_inputs() && self.op.saved(u32::MAX).results >> k.min(31) & 1 == 1 {
+            lock(&element.state).kept = Some(value.clone());
         }
     }
 
@@ -168,11 +279,24 @@ impl Node {
     /// Gives up the tape at this node.
     pub(crate) fn release(&self) {
         self.claim();
-        let gone = {
-            let mut state = lock(&self.state);
-            if state.value.is_some() { std::mem::take(&mut state.inputs) } else { Inputs::new() }
+        let gone = match self.tuple() {
+            None => {
+                let mut state = lock(&self.state);
+                if state.value.is_some() { std::mem::take(&mut state.inputs) } else { Inputs::new() }
+            }
+            Some(tuple) => {
+                // Either this sees the last element's value, or `attach` there sees that this was released.
+                fence(Ordering::SeqCst);
+                // Elements of a user's function have their values from elsewhere.
+                let settled = matches!(self.op, Op::Custom(_)) || tuple.is_settled();
+                if settled { std::mem::take(&mut lock(&self.state).inputs) } else { Inputs::new() }
+            }
         };
-        drop(gone);
+        let kept: SmallVec<[Option<Value>; 2]> = match self.tuple() {
+            Some(tuple) => tuple.elements.iter().map(|e| lock(&e.state).kept.take()).collect(),
+            None => SmallVec::new(),
+        };
+        drop((gone, kept));
     }
 
     pub(crate) fn has_value(&self) -> bool {
@@ -185,6 +309,16 @@ impl Node {
 
     /// Gives the node its value, unless another thread was first, and forgets the inputs where no tape needs them.
     pub(crate) fn attach(&self, value: Value) {
+        let tuple = match self.op {
+            Op::TupleElement { index, .. } => {
+                let tuple = lock(&self.state).inputs.first().cloned();
+                if let Some(tuple) = &tuple {
+                    tuple.keep(index, &value);
+                }
+                tuple
+            }
+            _ => None,
+        };
         let gone = {
             let mut state = lock(&self.state);
             if state.value.is_none() {
@@ -194,6 +328,13 @@ impl Node {
             if self.keeps_inputs() { Inputs::new() } else { std::mem::take(&mut state.inputs) }
         };
         drop(gone);
+        if let Some(tuple) = tuple {
+            fence(Ordering::SeqCst);
+            if tuple.is_released() {
+                // It may have waited for this one.
+                tuple.release();
+            }
+        }
     }
 }
 
@@ -216,8 +357,8 @@ impl Drop for Node {
 /// What holds further tensors, and is dropped by code that is not a node's.
 #[expect(dead_code, reason = "held only to be dropped")]
 enum Deferred {
-    /// With its value and its gradient.
-    Variable(Box<Variable>),
+    /// Of a variable, with its value and its gradient; or of a tuple, with values that were kept.
+    Extra(Box<Extra>),
     /// With whatever a user's function holds.
     Function(Arc<dyn CustomOp>),
 }
@@ -240,7 +381,7 @@ impl Node {
             },
             _ => None,
         };
-        let found = self.variable.take().map(Deferred::Variable).into_iter().chain(function);
+        let found = self.extra.take().map(Deferred::Extra).into_iter().chain(function);
         // Where the thread is at its end the list is gone already, and they are dropped here.
         found.fold(false, |_, part| DEFERRED.try_with(|list| list.borrow_mut().push(part)).is_ok())
     }

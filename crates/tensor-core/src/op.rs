@@ -250,6 +250,9 @@ impl Subscripts {
 }
 
 /// How a tensor was made from its inputs. What is rare and large is boxed: every node holds one of these.
+///
+/// An operation with several results (see [`Op::is_tuple`]) is one node, whose value is a tuple. Each result is an
+/// [`Op::TupleElement`] of it, with a shape, a dtype and a life of its own.
 #[derive(Clone, Debug)]
 pub enum Op {
     /// Data from the host or another device, or a parameter: nothing to compute.
@@ -338,9 +341,9 @@ pub enum Op {
         /// Whether element i is made of the elements i.. instead of those up to it.
         reverse: bool,
     },
-    /// The i32 indices along one axis of the elements in order, equal ones in that of their indices. NaN is the greatest. As many
-    /// as this tensor has along the axis, the first ones.
-    ArgSort {
+    /// A tuple: the elements along one axis in order, and their i32 indices. Equal elements keep the order of their indices. NaN is
+    /// the greatest. As many as the results have along the axis, the first ones.
+    Sort {
         /// The axis.
         axis: usize,
         /// Whether the greatest come first.
@@ -361,9 +364,17 @@ pub enum Op {
     },
     /// A copy from another device.
     ToDevice,
-    /// A user's own differentiable function: the last input is its value, computed by other operations (or by a kernel
-    /// of the user's own) without a tape; the inputs before it are what it was computed from.
+    /// A tuple: the results of a user's own differentiable function. They were computed from the first inputs by other operations (or
+    /// by a kernel of the user's own) without a tape, and are the last inputs. Each element reads its own result, so that this node is
+    /// never evaluated: it is there for the tape.
     Custom(Arc<dyn CustomOp>),
+    /// One result of an operation with several: the first input is the tuple. Of an [`Op::Custom`], the second is the result.
+    TupleElement {
+        /// The name of the tuple's operation.
+        of: &'static str,
+        /// Which result.
+        index: usize,
+    },
 }
 
 /// A differentiable function with a gradient of its own. See the `autograd` crate for the way to call one.
@@ -371,9 +382,14 @@ pub trait CustomOp: fmt::Debug + Send + Sync {
     /// The name shown as `grad_fn` and in graphs.
     fn name(&self) -> &'static str;
 
-    /// Gradients for each input, given the inputs, the output, and the gradient with respect to the output.
-    /// `None` where an input has no gradient.
-    fn backward(&self, inputs: &[Tensor], output: &Tensor, grad: &Tensor) -> Result<Vec<Option<Tensor>>>;
+    /// Gradients for each input, given the inputs, the results, and the gradients with respect to the results: `None` for a
+    /// result that was not used. Gives `None` where an input has no gradient.
+    fn backward(
+        &self,
+        inputs: &[Tensor],
+        results: &[Tensor],
+        gradients: &[Option<Tensor>],
+    ) -> Result<Vec<Option<Tensor>>>;
 }
 
 /// Which tensors a gradient rule reads: so that evaluation keeps these and no others.
@@ -381,8 +397,8 @@ pub trait CustomOp: fmt::Debug + Send + Sync {
 pub struct Saved {
     /// Bit `i` is set when the rule reads input `i`.
     pub inputs: u32,
-    /// Whether the rule reads the output.
-    pub output: bool,
+    /// Bit `k` is set when the rule reads result `k`: bit 0 is the output of an operation with one.
+    pub results: u32,
 }
 
 impl Op {
@@ -409,13 +425,14 @@ impl Op {
             Op::Reduce { op, .. } => op.name(),
             Op::ArgReduce { op, .. } => op.name(),
             Op::Cumulative { op, .. } => op.name(),
-            Op::ArgSort { .. } => "argsort",
+            Op::Sort { .. } => "sort",
             Op::Contract(subscripts) if subscripts.is_matmul() => "matmul",
             Op::Contract(_) => "einsum",
             Op::Gather { .. } => "gather",
             Op::ScatterAdd { .. } => "scatter_add",
             Op::ToDevice => "to",
             Op::Custom(op) => op.name(),
+            Op::TupleElement { of, .. } => of,
         }
     }
 
@@ -424,7 +441,6 @@ impl Op {
         match self {
             Op::Contract(subscripts) if subscripts.is_matmul() => "MatMul".into(),
             Op::Powi(_) => "Pow".into(),
-            Op::Custom(op) => op.name().into(),
             other => other
                 .name()
                 .split('_')
@@ -434,6 +450,11 @@ impl Op {
                 })
                 .collect(),
         }
+    }
+
+    /// Whether there are several results: the node's own value is never read, but those of its elements.
+    pub fn is_tuple(&self) -> bool {
+        matches!(self, Op::Sort { .. } | Op::Custom(_))
     }
 
     /// Whether the output is computed element by element over one index space, and so can fuse.
@@ -471,8 +492,7 @@ impl Op {
                 | Op::Expand
                 | Op::Slice { .. }
                 | Op::Unfold { .. }
-                | Op::ToDevice
-                | Op::Custom(_)
+                | Op::TupleElement { .. }
         )
     }
 
@@ -483,7 +503,7 @@ impl Op {
         let others = (wanted & 1) << 1 | (wanted >> 1 & 1);
         use BinaryOp as B;
         use UnaryOp as U;
-        let (inputs, output) = match self {
+        let (inputs, results) = match self {
             Op::Unary(op) => match op {
                 U::Exp
                 | U::Expm1
@@ -493,8 +513,8 @@ impl Op {
                 | U::Tan
                 | U::Tanh
                 | U::Sigmoid
-                | U::Relu => (0, true),
-                U::Abs | U::Log | U::Log1p | U::Sin | U::Cos | U::Erf => (1, false),
+                | U::Relu => (0, 1),
+                U::Abs | U::Log | U::Log1p | U::Sin | U::Cos | U::Erf => (1, 0),
                 U::Neg
                 | U::Sign
                 | U::Floor
@@ -503,29 +523,30 @@ impl Op {
                 | U::Trunc
                 | U::Not
                 | U::IsNan
-                | U::IsInf => (0, false),
+                | U::IsInf => (0, 0),
             },
-            Op::Powi(_) => (1, false),
+            Op::Powi(_) => (1, 0),
             Op::Binary(op) => match op {
-                B::Mul => (others, false),
-                B::Div => (0b10, wanted & 0b10 != 0),
-                B::Remainder | B::Maximum | B::Minimum | B::Atan2 => (0b11, false),
-                B::Pow => (0b11, true),
-                B::Add | B::Sub | B::FloorDiv | B::And | B::Or | B::Xor => (0, false),
+                B::Mul => (others, 0),
+                B::Div => (0b10, u32::from(wanted & 0b10 != 0)),
+                B::Remainder | B::Maximum | B::Minimum | B::Atan2 => (0b11, 0),
+                B::Pow => (0b11, 1),
+                B::Add | B::Sub | B::FloorDiv | B::And | B::Or | B::Xor => (0, 0),
             },
-            Op::Where => (0b001, false),
+            Op::Where => (0b001, 0),
             Op::Reduce { op, .. } => match op {
-                ReduceOp::Max | ReduceOp::Min | ReduceOp::Prod => (1, true),
-                ReduceOp::Sum | ReduceOp::Mean | ReduceOp::Any | ReduceOp::All => (0, false),
+                ReduceOp::Max | ReduceOp::Min | ReduceOp::Prod => (1, 1),
+                ReduceOp::Sum | ReduceOp::Mean | ReduceOp::Any | ReduceOp::All => (0, 0),
             },
             Op::Cumulative { op, .. } => match op {
-                CumulativeOp::Prod | CumulativeOp::LogSumExp => (1, true),
-                CumulativeOp::Sum | CumulativeOp::ArgMax | CumulativeOp::ArgMin => (0, false),
+                CumulativeOp::Prod | CumulativeOp::LogSumExp => (1, 1),
+                CumulativeOp::Sum | CumulativeOp::ArgMax | CumulativeOp::ArgMin => (0, 0),
             },
-            Op::Contract(_) => (others, false),
-            Op::Gather { .. } => (0b10, false),
-            Op::ScatterAdd { .. } => (0b10, false),
-            Op::Custom(_) => (u32::MAX, true),
+            Op::Contract(_) => (others, 0),
+            Op::Gather { .. } => (0b10, 0),
+            Op::ScatterAdd { .. } => (0b10, 0),
+            Op::Sort { .. } => (0, 0b10),
+            Op::Custom(_) => (u32::MAX, u32::MAX),
             Op::Leaf
             | Op::Full(_)
             | Op::Arange(_)
@@ -540,10 +561,10 @@ impl Op {
             | Op::Concat { .. }
             | Op::Pad(_)
             | Op::ArgReduce { .. }
-            | Op::ArgSort { .. }
-            | Op::ToDevice => (0, false),
+            | Op::ToDevice
+            | Op::TupleElement { .. } => (0, 0),
         };
-        Saved { inputs, output }
+        Saved { inputs, results }
     }
 }
 

@@ -206,7 +206,7 @@ fn an_innocent_reader_hears_nothing_of_it_and_takes_nothing_away() -> Result<()>
     }
     // It does not get to another device either.
     let elsewhere = taper_testing::reference();
-    is_of(&bad.to(&elsewhere).unwrap_err(), 9, 4);
+    is_of(&bad.to(&elsewhere)?.eval().unwrap_err(), 9, 4);
     Ok(())
 }
 

@@ -425,6 +425,7 @@ fn misuse_is_an_error_that_says_the_mend() -> Result<()> {
 #[derive(Debug)]
 struct Reversed;
 impl Function for Reversed {
+    type Output = Tensor;
     fn name(&self) -> &'static str {
         "Reversed"
     }
@@ -451,6 +452,7 @@ fn functions_of_ones_own() -> Result<()> {
 #[derive(Debug)]
 struct Careless(fn(&Tensor) -> Result<Tensor>);
 impl Function for Careless {
+    type Output = Tensor;
     fn name(&self) -> &'static str {
         "Careless"
     }

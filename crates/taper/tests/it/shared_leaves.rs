@@ -119,6 +119,7 @@ fn a_leaf_met_twice_gets_one_sum() -> Result<()> {
 #[derive(Debug)]
 struct Holder(#[allow(dead_code)] Tensor);
 impl Function for Holder {
+    type Output = Tensor;
     fn name(&self) -> &'static str {
         "Holder"
     }

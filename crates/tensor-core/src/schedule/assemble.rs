@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     DType, Layout,
-    kernel::{Body, Compiled, Kernel},
+    kernel::{Body, Compiled, Instr, Kernel},
     node::{View, view},
 };
 
@@ -21,6 +21,20 @@ pub(crate) struct Plan {
     pub(crate) leaves: Vec<(u32, u32)>,
     /// Stored views of computed nodes: nothing to run.
     pub(crate) views: Vec<Store>,
+}
+
+impl Plan {
+    /// About how many bytes it takes, with what backends make of its kernels.
+    pub(super) fn bytes(&self) -> usize {
+        const COMPILED: usize = 4 << 10;
+        let heap = |step: &Step| {
+            let instrs = step.kernel.body.program().map_or(0, |program| program.instrs.len());
+            let stores = step.stores.len() + step.made.len() + step.targets.len();
+            COMPILED + instrs * (size_of::<Instr>() + 1) + stores * size_of::<Store>()
+        };
+        let steps = self.steps.iter().map(|step| size_of::<Step>() + heap(step)).sum::<usize>();
+        steps + self.leaves.len() * 8 + self.views.len() * size_of::<Store>()
+    }
 }
 
 /// A node's value: which slot's buffer it is, and how it lies in it.

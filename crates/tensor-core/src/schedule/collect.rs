@@ -36,6 +36,8 @@ pub(crate) struct Collector {
     items: Vec<Item>,
     key: Vec<u64>,
     frames: Vec<Frame>,
+    /// Copies from other devices that are yet to be made.
+    copies: Vec<Arc<Node>>,
     epoch: u64,
     /// Scratch of `decide_what_stays`, kept for its memory.
     edges: Vec<u32>,
@@ -87,24 +89,26 @@ impl Collector {
         std::mem::replace(&mut self.items, SPARE.take())
     }
 
-    /// Brings into order what the targets, taken out of their list, wait for.
-    pub(crate) fn collect(&mut self, targets: &mut Vec<Arc<Node>>) {
+    /// Brings into order what the targets wait for. Gives the copies from other devices that are to be made before it can be planned.
+    pub(crate) fn collect(&mut self, targets: &[Arc<Node>]) -> Vec<Arc<Node>> {
         // None is ever used twice: 32 bits of them last for hours.
         static EPOCH: AtomicU64 = AtomicU64::new(1);
         self.epoch = EPOCH.fetch_add(1, Ordering::Relaxed);
         self.items.clear();
-        for target in targets.drain(..) {
-            let place = match self.place(&target) {
+        for target in targets {
+            let place = match self.place(target) {
                 Some(place) => place,
                 None if target.has_value() => continue,
-                None => self.visit(target),
+                None => self.visit(target.clone()),
             };
             self.items[place as usize].store = true;
         }
-        if !self.items.is_empty() {
+        let copies = std::mem::take(&mut self.copies);
+        if !self.items.is_empty() && copies.is_empty() {
             self.decide_what_stays();
             self.write_key();
         }
+        copies
     }
 
     /// The node's place in the order, if it was met in this evaluation.
@@ -140,7 +144,7 @@ impl Collector {
                     },
                 },
                 None => {
-                    let place = self.push(top.node, top.places, None);
+                    let place = self.finish(top.node, top.places);
                     match self.frames.pop() {
                         Some(reader) => top = reader,
                         None => return place,
@@ -159,9 +163,14 @@ impl Collector {
             drop(state);
             return Entry::Placed(self.push(node, Places::new(), Some(value)));
         }
+        if let Op::ToDevice = node.op {
+            drop(state);
+            self.copies.push(node.clone());
+            return Entry::Placed(self.push(node, Places::new(), None));
+        }
         let inputs = match node.op {
-            // Only its value matters here; what it was computed from is the tape's business.
-            Op::Custom(_) => &state.inputs[state.inputs.len().saturating_sub(1)..],
+            // Where the result was computed by other operations, the tuple is the tape's business.
+            Op::TupleElement { .. } => &state.inputs[state.inputs.len().saturating_sub(1)..],
             _ => &state.inputs[..],
         };
         let mut places = Places::new();
@@ -176,7 +185,23 @@ impl Collector {
             }
         }
         drop(state);
-        Entry::Placed(self.push(node, places, None))
+        Entry::Placed(self.finish(node, places))
+    }
+
+    /// Puts a node that waits in the order, after its inputs. All results of a tuple follow it: one kernel makes them.
+    fn finish(&mut self, node: Arc<Node>, inputs: Places) -> u32 {
+        if let Some(place) = self.place(&node) {
+            // A result, which came with its tuple.
+            return place;
+        }
+        let tuple = node.tuple().map(|tuple| (node.clone(), tuple.elements.len()));
+        let place = self.push(node, inputs, None);
+        if let Some((node, results)) = tuple {
+            for k in 0..results {
+                self.push(node.waiting_element(k), Places::from_iter([place]), None);
+            }
+        }
+        place
     }
 
     /// The place of a node that has its value or is made from nothing; none for one with inputs to go through first.
@@ -209,7 +234,7 @@ impl Collector {
             let item = &self.items[i];
             let held = item.node.held();
             let elsewhere = Arc::strong_count(&item.node) > 1 + edges[i] as usize;
-            // A target's own reference by the caller counts as one elsewhere.
+            // The caller's own reference to a target counts as one elsewhere.
             let dies = !item.store && !held && !elsewhere && let_go[i];
             if let Some(value) = &item.value {
                 // Another thread that reads the value holds the node, then the buffer, and lets go of them in that order: with
@@ -225,8 +250,21 @@ impl Collector {
             }
             let keeps_inputs = item.node.keeps_inputs();
             let saved = item.node.op.saved(if keeps_inputs { wanted_inputs(&self.items, item) } else { 0 });
-            let wanted = held || asked[i] || (keeps_inputs && !dies && saved.output);
-            let store = item.store || (wanted && !matches!(item.node.op, Op::Full(_)));
+            let read_later = match item.node.op {
+                Op::TupleElement { index, .. } => {
+                    let tuple = &self.items[item.inputs[0] as usize].node;
+                    if tuple.op.is_tuple() {
+                        tuple.keeps_inputs() && tuple.op.saved(u32::MAX).results >> index.min(31) & 1 == 1
+                    } else {
+                        ask_for_tuple_inputs(&item.node, self.epoch, asked);
+                        false
+                    }
+                }
+                _ => keeps_inputs && !dies && saved.results & 1 == 1,
+            };
+            let wanted = held || asked[i] || read_later;
+            let stored_nowhere = matches!(item.node.op, Op::Full(_)) || item.node.op.is_tuple();
+            let store = item.store || (wanted && !stored_nowhere);
             let lets_go = dies || (store && !keeps_inputs);
             for (k, &input) in item.inputs.iter().enumerate() {
                 let input = input as usize;
@@ -260,6 +298,17 @@ impl Collector {
             if let Some(layout) = view {
                 write_layout(key, layout);
             }
+        }
+    }
+}
+
+/// What the rule of a user's function will ask for, of the nodes in this evaluation, given one of its results.
+fn ask_for_tuple_inputs(result: &Node, epoch: u64, asked: &mut [bool]) {
+    let tuple = lock(&result.state).inputs.first().cloned();
+    let Some(tuple) = tuple.filter(|tuple| tuple.keeps_inputs()) else { return };
+    for input in &lock(&tuple.state).inputs {
+        if input.epoch.load(Ordering::Relaxed) == epoch {
+            asked[input.place.load(Ordering::Relaxed) as usize] = true;
         }
     }
 }
@@ -344,9 +393,10 @@ pub(super) fn write_op(key: &mut Vec<u64>, op: &Op, rest: u64) {
             word(23, *op as u64 | u64::from(*reverse) << 7);
             key.push(*axis as u64);
         }
-        Op::ArgSort { axis, descending } => {
+        Op::Sort { axis, descending } => {
             word(24, u64::from(*descending));
             key.push(*axis as u64);
         }
+        Op::TupleElement { index, .. } => word(25, *index as u64),
     }
 }

@@ -45,18 +45,22 @@ pub(super) fn write_kernels(facts: &Facts<'_>, groups: &[Group]) -> Result<Vec<D
             }
             (builder, regs)
         });
-        let draft = if builder.is_none() { Some(opaque(facts, g as u32, group.roots[0])?) } else { None };
-        if let Some(draft) = &draft {
-            for &source in &draft.sources {
-                needed[source as usize] = true;
-            }
+        let own = match builder {
+            Some(_) => SmallVec::new(),
+            None => opaque(facts, g as u32, group.roots[0])?,
+        };
+        // The kernels of a tuple read each other's results only where they run.
+        for &source in own.iter().flat_map(|draft| &draft.sources) {
+            needed[source as usize] |= facts.kernel_of(source) != Some(g as u32);
         }
-        builders.push((builder, draft));
+        builders.push((builder, own));
     }
-    for (group, (builder, draft)) in groups.iter().zip(builders) {
-        if let Some(draft) = draft {
-            drafts.push(draft);
-        } else if let Some((builder, regs)) = builder {
+    for (group, (builder, mut own)) in groups.iter().zip(builders) {
+        if own.len() > 1 {
+            keep_needed(&mut own, &mut needed);
+        }
+        drafts.extend(own);
+        if let Some((builder, regs)) = builder {
             let kept = || group.roots.iter().zip(&regs).filter(|(i, _)| needed[**i as usize]);
             let results: SmallVec<[u32; 2]> = kept().map(|(&i, _)| i).collect();
             let outputs = kept().map(|(_, &reg)| reg).collect();
@@ -82,6 +86,17 @@ pub(super) fn write_kernels(facts: &Facts<'_>, groups: &[Group]) -> Result<Vec<D
     Ok(drafts)
 }
 
+/// Drops those kernels of a tuple whose results nobody needs.
+fn keep_needed(drafts: &mut SmallVec<[Draft; 1]>, needed: &mut [bool]) {
+    for at in (0..drafts.len()).rev() {
+        if drafts[at].results.iter().any(|&result| needed[result as usize]) {
+            drafts[at].sources.iter().for_each(|&source| needed[source as usize] = true);
+        } else {
+            drafts.remove(at);
+        }
+    }
+}
+
 /// The kernel of a contraction: over the result's axes in the order in which `stored` lies in memory, and then those that are summed.
 fn contraction(subscripts: &Subscripts, stored: &Layout, dtype: DType, lhs: &Layout, rhs: &Layout) -> Kernel {
     // A result's axis of one element may have any stride.
@@ -105,8 +120,8 @@ fn contraction(subscripts: &Subscripts, stored: &Layout, dtype: DType, lhs: &Lay
     Kernel::contract(dtype, wide(&left.1, lhs), wide(&right.1, rhs), &reduced)
 }
 
-/// The kernel of an item that is no map.
-fn opaque(facts: &Facts<'_>, g: u32, i: u32) -> Result<Draft> {
+/// The kernel of an item that is no map; of a tuple, the kernels in order.
+fn opaque(facts: &Facts<'_>, g: u32, i: u32) -> Result<SmallVec<[Draft; 1]>> {
     let item = &facts.items[i as usize];
     let dtype = item.node.dtype;
     let mut sources: SmallVec<[u32; 4]> = SmallVec::new();
@@ -128,9 +143,7 @@ fn opaque(facts: &Facts<'_>, g: u32, i: u32) -> Result<Draft> {
         }
         Op::ArgReduce { op, axis, .. } => Kernel::arg_reduce(*op, *axis, read(0)),
         Op::Cumulative { op, axis, reverse } => Kernel::cumulative(*op, *axis, *reverse, read(0)),
-        Op::ArgSort { axis, descending } => {
-            Kernel::arg_sort(*axis, *descending, item.node.shape[*axis], read(0))
-        }
+        Op::Sort { axis, descending } => return Ok(sort(facts, i, *axis, *descending)),
         Op::Contract(subscripts) => {
             let (lhs, rhs) = (read(0), read(1));
             contraction(subscripts, &facts.place(i).1, dtype, &lhs.layout, &rhs.layout)
@@ -177,9 +190,30 @@ fn opaque(facts: &Facts<'_>, g: u32, i: u32) -> Result<Draft> {
         | Op::Slice { .. }
         | Op::Unfold { .. }
         | Op::ToDevice
-        | Op::Custom(_) => {
+        | Op::Custom(_)
+        | Op::TupleElement { .. } => {
             return Err(Error::invalid(item.node.op.name(), "it has no kernel of its own"));
         }
     };
-    Ok(Draft { kernel, sources, scalars, results: SmallVec::from_elem(i, 1), origin: i })
+    let draft = Draft { kernel, sources, scalars, results: SmallVec::from_elem(i, 1), origin: i };
+    Ok(SmallVec::from_iter([draft]))
+}
+
+/// The indices in order, and the values that they point at.
+fn sort(facts: &Facts<'_>, i: u32, axis: usize, descending: bool) -> SmallVec<[Draft; 1]> {
+    let (values, indices) = (i + 1, i + 2);
+    let read = facts.items[i as usize].inputs[0];
+    let (source, layout) = facts.place(read);
+    let input = Operand { dtype: facts.items[read as usize].node.dtype, layout };
+    let index = Operand { dtype: DType::I32, layout: Layout::contiguous(facts.shape(indices).clone()) };
+    let order = Kernel::arg_sort(axis, descending, index.layout.shape()[axis], input.clone());
+    let draft = |kernel, sources: &[u32], result| Draft {
+        kernel,
+        sources: SmallVec::from_slice(sources),
+        scalars: SmallVec::new(),
+        results: SmallVec::from_elem(result, 1),
+        origin: i,
+    };
+    let take = Kernel::gather(axis, input, index);
+    SmallVec::from_vec(vec![draft(order, &[source], indices), draft(take, &[source, indices], values)])
 }

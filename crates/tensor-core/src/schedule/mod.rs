@@ -2,9 +2,11 @@
 //!
 //! [`evaluate`] collects what waits (`collect`), looks up or makes a plan for a graph of this form (`plan` decides
 //! what fuses, `draft` and `program` write the kernels, `assemble` gives them buffers), and runs it (`execute`). `pending` bounds what waits.
+//! `transfer` brings what comes from other devices.
 
 mod assemble;
 mod bounds;
+mod cache;
 mod collect;
 mod draft;
 mod execute;
@@ -12,64 +14,53 @@ pub(crate) mod pending;
 mod plan;
 mod program;
 mod single;
+mod transfer;
 
 use std::sync::{Arc, MutexGuard};
 
-use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
+use self::{cache::Cache, transfer::Evaluation};
 use crate::{
-    Device, Result,
+    Device, Error, Result,
     node::{Node, lock},
 };
 
 /// Plans of graph forms seen before, for one device.
-#[derive(Default)]
 pub(crate) struct PlanCache {
-    plans: FxHashMap<Box<[u64]>, Entry>,
-    /// Counts lookups, so that plans not asked for in a long time can go.
-    clock: u64,
+    plans: Cache<Arc<assemble::Plan>>,
     collector: collect::Collector,
     singles: single::Singles,
 }
 
-struct Entry {
-    plan: Arc<assemble::Plan>,
-    used: u64,
-}
+/// How much memory plans take: those of some hundred training steps of a large network, as where the last batch, or the length of
+/// sequences, varies.
+const MAX_BYTES: usize = 64 << 20;
 
-/// Plans kept; when there are more, the half not used for longest goes.
-const MAX_PLANS: usize = 512;
+impl Default for PlanCache {
+    fn default() -> PlanCache {
+        PlanCache { plans: Cache::new(MAX_BYTES), collector: Default::default(), singles: Default::default() }
+    }
+}
 
 impl PlanCache {
     fn plan(&mut self, device: &Device) -> Result<Arc<assemble::Plan>> {
-        self.clock += 1;
         let key = self.collector.key();
-        if let Some(entry) = self.plans.get_mut(key) {
-            entry.used = self.clock;
-            return Ok(entry.plan.clone());
-        }
-        if self.plans.len() >= MAX_PLANS {
-            let mut ages: Vec<u64> = self.plans.values().map(|e| e.used).collect();
-            ages.sort_unstable();
-            let middle = ages[ages.len() / 2];
-            self.plans.retain(|_, e| e.used > middle);
+        if let Some(plan) = self.plans.get(key) {
+            return Ok(plan.clone());
         }
         let plan = Arc::new(plan::plan(self.collector.items(), &device.info().limits)?);
-        self.plans.insert(key.into(), Entry { plan: plan.clone(), used: self.clock });
+        self.plans.insert(key, plan.clone(), plan.bytes());
         Ok(plan)
     }
 }
 
 /// Computes the value of one node, and with it whatever is held on the way. As [`evaluate`].
 pub(crate) fn evaluate_one(target: &Arc<Node>) -> Result<()> {
-    let device = &target.device;
-    let mut cache = lock(device.plans());
-    let new = match cache.singles.evaluate(target, device.backend().as_ref()) {
-        single::Outcome::Done(result) => return result,
-        single::Outcome::New => true,
-        single::Outcome::Other => false,
-    };
-    run(cache, device, &mut vec![target.clone()], new)
+    match compute_one(target)? {
+        copies if copies.is_empty() => Ok(()),
+        copies => finish(Evaluation::new(vec![target.clone()], copies)),
+    }
 }
 
 /// Computes the values of `targets`, and with them whatever is held on the way.
@@ -77,42 +68,106 @@ pub(crate) fn evaluate_one(target: &Arc<Node>) -> Result<()> {
 /// # Errors
 /// The first failure, with the operation and source line it belongs to. What was computed before it stays computed, and
 /// everything else stays as it was.
-pub(crate) fn evaluate(mut targets: Vec<Arc<Node>>) -> Result<()> {
-    let Some(first) = targets.first() else { return Ok(()) };
-    if let [one] = targets.as_slice() {
-        return evaluate_one(one);
+pub(crate) fn evaluate(targets: Vec<Arc<Node>>) -> Result<()> {
+    let mut result = Ok(());
+    for here in by_device(targets) {
+        let own = match compute(&here) {
+            Ok(copies) if copies.is_empty() => Ok(()),
+            Ok(copies) => finish(Evaluation::new(here, copies)),
+            Err(error) => Err(error),
+        };
+        result = result.and(own);
     }
-    let device = first.device.clone();
-    if targets.iter().any(|t| t.device != device) {
-        // One device after the other: nothing that waits crosses devices.
-        let (here, elsewhere): (Vec<_>, Vec<_>) = targets.into_iter().partition(|t| t.device == device);
-        let first = evaluate(here);
-        return evaluate(elsewhere).and(first);
-    }
-    run(lock(device.plans()), &device, &mut targets, false)
+    result
 }
 
-/// One evaluation at a time for a device: two threads never compute, or give away, the same buffer. `new` asks to learn the one
-/// target's kernel.
+/// As [`evaluate`], without blocking the thread while devices hand over what others need.
+pub(crate) async fn evaluate_async(targets: Vec<Arc<Node>>) -> Result<()> {
+    let mut result = Ok(());
+    for here in by_device(targets) {
+        let own = async {
+            let copies = compute(&here)?;
+            if copies.is_empty() {
+                return Ok(());
+            }
+            let mut evaluation = Evaluation::new(here, copies);
+            while let Some(transfer) = evaluation.advance()? {
+                transfer.run_async().await?;
+            }
+            Ok(())
+        };
+        result = result.and(own.await);
+    }
+    result
+}
+
+fn finish(mut evaluation: Evaluation) -> Result<()> {
+    while let Some(transfer) = evaluation.advance()? {
+        transfer.run()?;
+    }
+    Ok(())
+}
+
+/// The nodes of each device, in the order in which the devices come.
+fn by_device(mut targets: Vec<Arc<Node>>) -> SmallVec<[Vec<Arc<Node>>; 1]> {
+    let mut groups = SmallVec::new();
+    while let Some(device) = targets.first().map(|first| first.device.clone()) {
+        if targets.iter().all(|target| target.device == device) {
+            groups.push(targets);
+            break;
+        }
+        let (here, elsewhere) = targets.into_iter().partition(|target| target.device == device);
+        groups.push(here);
+        targets = elsewhere;
+    }
+    groups
+}
+
+/// Computes nodes of one device, unless they wait for copies from other devices: gives those.
+fn compute(targets: &[Arc<Node>]) -> Result<Vec<Arc<Node>>> {
+    match targets {
+        [] => Ok(Vec::new()),
+        [target] => compute_one(target),
+        [first, ..] => run(lock(first.device.plans()), &first.device, targets, false),
+    }
+}
+
+fn compute_one(target: &Arc<Node>) -> Result<Vec<Arc<Node>>> {
+    if target.op.is_tuple() {
+        let message = "an operation with several results has no value of its own; take one of them";
+        return Err(execute::blame(target, Error::invalid(target.op.name(), message)));
+    }
+    let device = &target.device;
+    let mut cache = lock(device.plans());
+    let new = match cache.singles.evaluate(target, device.backend().as_ref()) {
+        single::Outcome::Done(result) => return result.map(|()| Vec::new()),
+        single::Outcome::New => true,
+        single::Outcome::Other => false,
+    };
+    run(cache, device, std::slice::from_ref(target), new)
+}
+
+/// One evaluation at a time for a device: two threads never compute, or give away, the same buffer. Other devices are not held up.
+/// `new` asks to learn the one target's kernel. Gives the copies from other devices that are to come first: then nothing was computed.
 fn run(
     mut cache: MutexGuard<'_, PlanCache>,
     device: &Device,
-    targets: &mut Vec<Arc<Node>>,
+    targets: &[Arc<Node>],
     new: bool,
-) -> Result<()> {
-    cache.collector.collect(targets);
-    if cache.collector.is_empty() {
-        return Ok(());
+) -> Result<Vec<Arc<Node>>> {
+    let copies = cache.collector.collect(targets);
+    let mut result = Ok(());
+    if copies.is_empty() && !cache.collector.is_empty() {
+        let plan = cache.plan(device);
+        if let (true, Ok(plan)) = (new, &plan) {
+            let PlanCache { singles, collector, .. } = &mut *cache;
+            singles.learn(plan, collector.items());
+        }
+        result =
+            plan.and_then(|plan| execute::execute(&plan, cache.collector.items(), device.backend().as_ref()));
     }
-    let plan = cache.plan(device);
-    if let (true, Ok(plan)) = (new, &plan) {
-        let PlanCache { singles, collector, .. } = &mut *cache;
-        singles.learn(plan, collector.items());
-    }
-    let result =
-        plan.and_then(|plan| execute::execute(&plan, cache.collector.items(), device.backend().as_ref()));
     let spent = cache.collector.take();
     drop(cache);
     collect::discard(spent);
-    result
+    result.map(|()| copies)
 }

@@ -23,8 +23,10 @@ enum Class {
     Elementwise,
     /// Another view of its input.
     View,
-    /// A kernel of its own.
+    /// A kernel of its own, or more.
     Opaque,
+    /// A buffer of its own, that the kernel of a tuple makes.
+    Element,
 }
 
 pub(super) const NONE: u32 = u32::MAX;
@@ -61,6 +63,11 @@ impl Facts<'_> {
     pub(crate) fn viewed_in(&self, i: u32, kernel: u32) -> Option<u32> {
         let (source, _) = self.places[i as usize].as_ref()?;
         (*source != i && self.kernel[*source as usize] == kernel).then_some(*source)
+    }
+
+    /// The kernel that makes the item's buffer, or the kernels of one tuple.
+    pub(super) fn kernel_of(&self, i: u32) -> Option<u32> {
+        Some(self.kernel[i as usize]).filter(|&kernel| kernel != NONE)
     }
 
     pub(super) fn is_reduction(&self, i: u32) -> bool {
@@ -108,6 +115,8 @@ fn classify(items: &[Item]) -> Facts<'_> {
         } else if matches!(op, Op::Full(_)) {
             constant[i] = Some(i as u32);
             Class::Constant
+        } else if item.inputs.first().is_some_and(|&j| items[j as usize].node.op.is_tuple()) {
+            Class::Element
         } else if op.is_view() {
             constant[i] = constant[item.inputs[0] as usize];
             if constant[i].is_some() { Class::Constant } else { Class::View }
@@ -170,7 +179,7 @@ fn choose_materialised(facts: &mut Facts<'_>) {
         let op = &item.node.op;
         match facts.class[i] {
             Class::Ready => continue,
-            Class::Opaque => facts.materialised[i] = true,
+            Class::Opaque | Class::Element => facts.materialised[i] = true,
             Class::View => {}
             Class::Constant => facts.materialised[i] |= item.store,
             Class::Elementwise => {
@@ -297,6 +306,7 @@ fn find_places(facts: &mut Facts<'_>) {
                 }
                 None => own(&item.node.shape),
             },
+            Class::Element => own(&item.node.shape),
             Class::Constant | Class::Elementwise if facts.materialised[i] => own(&item.node.shape),
             Class::Constant | Class::Elementwise => None,
             Class::View => {
@@ -354,7 +364,7 @@ fn view(op: &Op, base: &Layout, shape: &Shape) -> Option<Layout> {
         Op::Unfold { axis, step, dilation } => {
             Some(base.unfold(*axis, shape[*axis], shape[shape.rank() - 1], *step, *dilation))
         }
-        Op::Reshape | Op::ToDevice | Op::Custom(_) => base.reshape(shape),
+        Op::Reshape | Op::TupleElement { .. } => base.reshape(shape),
         // No views.
         Op::Leaf
         | Op::Full(_)
@@ -371,10 +381,12 @@ fn view(op: &Op, base: &Layout, shape: &Shape) -> Option<Layout> {
         | Op::Reduce { .. }
         | Op::ArgReduce { .. }
         | Op::Cumulative { .. }
-        | Op::ArgSort { .. }
+        | Op::Sort { .. }
         | Op::Contract(_)
         | Op::Gather { .. }
-        | Op::ScatterAdd { .. } => None,
+        | Op::ScatterAdd { .. }
+        | Op::ToDevice
+        | Op::Custom(_) => None,
     }
 }
 
@@ -463,6 +475,10 @@ fn group(facts: &mut Facts<'_>, parts: &[Parts], limits: &Limits) -> Vec<Group> 
     for i in 0..facts.items.len() as u32 {
         let at = i as usize;
         if !facts.materialised[at] {
+            continue;
+        }
+        if facts.class[at] == Class::Element {
+            facts.kernel[at] = facts.kernel[facts.items[at].inputs[0] as usize];
             continue;
         }
         let Some(new) = candidate(facts, parts, limits, i) else {

@@ -146,12 +146,13 @@ impl<'a> Builder<'a> {
             | Op::Pad(_)
             | Op::ArgReduce { .. }
             | Op::Cumulative { .. }
-            | Op::ArgSort { .. }
+            | Op::Sort { .. }
             | Op::Contract(_)
             | Op::Gather { .. }
             | Op::ScatterAdd { .. }
             | Op::ToDevice
-            | Op::Custom(_) => return self.load(i, over),
+            | Op::Custom(_)
+            | Op::TupleElement { .. } => return self.load(i, over),
         };
         self.emit(instr, dtype)
     }

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::{
-    MAX_PLANS,
     assemble::{Output, Plan, Target},
+    cache::Cache,
     collect::{Item, write_layout, write_op},
     execute::{Content, blame, launch, scalar},
     pending,
@@ -25,11 +24,19 @@ const MAX_INPUTS: usize = 3;
 type Key = Vec<u64>;
 
 /// Kernels of single operations seen before.
-#[derive(Default)]
 pub(super) struct Singles {
-    known: FxHashMap<Box<[u64]>, Single>,
+    known: Cache<Single>,
     /// The form of the node last asked for.
     key: Key,
+}
+
+/// How much memory they take.
+const MAX_BYTES: usize = 8 << 20;
+
+impl Default for Singles {
+    fn default() -> Singles {
+        Singles { known: Cache::new(MAX_BYTES), key: Key::new() }
+    }
 }
 
 /// What came of asking for a node.
@@ -172,13 +179,8 @@ impl Singles {
             .map(|s| if s.item as usize == target { Some(places.len() as u8) } else { which(s.item) })
             .collect();
         if let (Some(inputs), Some(scalars)) = (inputs, scalars) {
-            if self.known.len() >= MAX_PLANS {
-                self.known.clear();
-            }
-            self.known.insert(
-                self.key.as_slice().into(),
-                Single { plan: plan.clone(), inputs, scalars, view: view.clone() },
-            );
+            let single = Single { plan: plan.clone(), inputs, scalars, view: view.clone() };
+            self.known.insert(&self.key, single, plan.bytes());
         }
     }
 }

@@ -7,12 +7,13 @@ use std::sync::{
 
 use smallvec::SmallVec;
 
-use super::Tensor;
+use super::{Tensor, create::check};
 use crate::{
     Device, Error, ErrorKind, Op, Result,
     grad_mode::set_grad_enabled,
-    node::{Inputs, Node, Value, Variable, lock},
+    node::{Extra, Inputs, Node, Variable, lock},
     origin::here,
+    schedule::pending,
 };
 
 impl Tensor {
@@ -26,7 +27,7 @@ impl Tensor {
     #[track_caller]
     #[doc(alias("Parameter", "register_buffer"))]
     pub fn into_cell(self, requires_grad: bool) -> Result<Tensor> {
-        if self.0.variable.is_some() {
+        if self.0.variable().is_some() {
             self.set_requires_grad(requires_grad)?;
             return Ok(self);
         }
@@ -45,11 +46,11 @@ impl Tensor {
             requires_grad,
             here(),
         );
-        outer.variable = Some(Box::new(Variable {
+        outer.extra = Some(Box::new(Extra::Variable(Variable {
             current: Mutex::new(current.clone()),
             requires_grad: AtomicBool::new(requires_grad),
             grad: Mutex::new(None),
-        }));
+        })));
         let outer = Tensor::first(outer);
         let _ = node.leaf.set(Arc::downgrade(&outer.0));
         Ok(outer)
@@ -58,7 +59,7 @@ impl Tensor {
     /// Whether this tensor is a cell: made by `requires_grad` or [`Tensor::into_cell`], or a module's parameter.
     #[must_use]
     pub fn is_cell(&self) -> bool {
-        self.0.variable.is_some()
+        self.0.variable().is_some()
     }
 
     /// Replaces the value of this cell, for every handle on it. Graphs built before keep the old value. The gradient stays.
@@ -68,7 +69,7 @@ impl Tensor {
     #[track_caller]
     #[doc(alias("copy_", "set_", "fill_", "zero_"))]
     pub fn assign(&self, value: &Tensor) -> Result<()> {
-        let Some(variable) = &self.0.variable else {
+        let Some(variable) = self.0.variable() else {
             return Err(Error::invalid(
                 "assign",
                 "this tensor is not a cell; make one with .requires_grad() or .into_cell(false)",
@@ -104,7 +105,7 @@ impl Tensor {
     #[doc(alias = "requires_grad")]
     #[must_use]
     pub fn is_tracked(&self) -> bool {
-        match &self.0.variable {
+        match self.0.variable() {
             Some(variable) => variable.requires_grad.load(Ordering::Relaxed),
             None => self.0.is_tracked(),
         }
@@ -117,7 +118,7 @@ impl Tensor {
     #[track_caller]
     #[doc(alias = "requires_grad_")]
     pub fn set_requires_grad(&self, requires_grad: bool) -> Result<()> {
-        let Some(variable) = &self.0.variable else {
+        let Some(variable) = self.0.variable() else {
             return Err(Error::invalid(
                 "set_requires_grad",
                 "this tensor is not a cell; make one with .requires_grad() or .into_cell(false)",
@@ -136,18 +137,18 @@ impl Tensor {
     /// Whether this tensor begins a graph: a cell, or anything not recorded from a tracked input.
     #[must_use]
     pub fn is_leaf(&self) -> bool {
-        self.0.variable.is_some() || !self.0.is_tracked()
+        self.0.variable().is_some() || !self.0.is_tracked()
     }
 
     /// The gradient accumulated in this leaf so far, if there is one.
     #[must_use]
     pub fn grad(&self) -> Option<Tensor> {
-        self.0.variable.as_ref().and_then(|variable| lock(&variable.grad).clone())
+        self.0.variable().and_then(|variable| lock(&variable.grad).clone())
     }
 
     /// Replaces the gradient of this leaf; `None` clears it. Does nothing for a tensor that is not a cell.
     pub fn set_grad(&self, grad: Option<Tensor>) {
-        if let Some(variable) = &self.0.variable {
+        if let Some(variable) = self.0.variable() {
             let old = std::mem::replace(&mut *lock(&variable.grad), grad);
             drop(old);
         }
@@ -157,7 +158,7 @@ impl Tensor {
     /// leaf lose nothing: who came second adds to what is there now.
     #[doc(hidden)]
     pub fn exchange_grad(&self, seen: Option<&Tensor>, next: &Tensor) -> bool {
-        let Some(variable) = &self.0.variable else { return true };
+        let Some(variable) = self.0.variable() else { return true };
         let mut slot = lock(&variable.grad);
         if slot.as_ref().map(Tensor::id) != seen.map(Tensor::id) {
             return false;
@@ -174,7 +175,7 @@ impl Tensor {
     pub fn detach(&self) -> Tensor {
         set_grad_enabled(false, || {
             let node = self.node();
-            if !node.is_tracked() && node.leaf.get().is_none() && self.0.variable.is_none() {
+            if !node.is_tracked() && node.leaf.get().is_none() && self.0.variable().is_none() {
                 return self.clone();
             }
             cell_value(&node, false)
@@ -215,7 +216,7 @@ impl Tensor {
     /// The leaf in which gradients that arrive at this value accumulate.
     #[doc(hidden)]
     pub fn leaf(&self) -> Option<Tensor> {
-        match &self.0.variable {
+        match self.0.variable() {
             Some(_) => Some(self.clone()),
             None => self.0.leaf.get().and_then(std::sync::Weak::upgrade).map(Tensor::from_node),
         }
@@ -224,7 +225,7 @@ impl Tensor {
     /// Whether this is a value of a leaf, live or gone.
     #[doc(hidden)]
     pub fn is_leaf_value(&self) -> bool {
-        self.0.variable.is_some() || self.0.leaf.get().is_some()
+        self.0.variable().is_some() || self.0.leaf.get().is_some()
     }
 
     /// The nodes this one was made from, values of leaves as they were then.
@@ -235,32 +236,21 @@ impl Tensor {
 
     /// This tensor on `device`; the tensor itself if it is there already. Gradients flow back to where it came from.
     ///
+    /// As any operation this computes nothing: the elements are copied when someone looks at what depends on them.
+    ///
     /// # Errors
-    /// A failure to compute it here, to allocate there, or a dtype that the other device lacks.
+    /// A dtype that the other device lacks, or more than it holds in one buffer. A failure to compute it here or to allocate there is
+    /// told when it is evaluated, with this line.
     #[track_caller]
     #[doc(alias("cuda", "cpu", "gpu", "mps"))]
     pub fn to(&self, device: &Device) -> Result<Tensor> {
         if self.device() == *device {
             return Ok(self.clone());
         }
-        device.require(self.dtype(), "to")?;
-        let bytes = self.read_bytes()?;
-        let value = Value::upload(device, self.dtype(), &bytes)?;
+        check("to", self.shape(), self.dtype(), device)?;
+        pending::note_bytes(self.numel() * self.dtype().size());
         let inputs = Inputs::from_iter([self.node()]);
-        let tracked = inputs[0].is_tracked() && crate::grad_mode::is_grad_enabled();
-        let inputs = if tracked { inputs } else { Inputs::new() };
-        let op = if tracked { Op::ToDevice } else { Op::Leaf };
-        let node = Node::new(
-            op,
-            self.shape().clone(),
-            self.dtype(),
-            device.clone(),
-            inputs,
-            Some(value),
-            tracked,
-            here(),
-        );
-        Ok(Tensor::first(node))
+        Ok(Tensor::build_on(Op::ToDevice, self.shape().clone(), self.dtype(), device.clone(), inputs))
     }
 }
 
@@ -281,7 +271,7 @@ fn cell_value(node: &Arc<Node>, tracked: bool) -> Tensor {
         tensor.0.release();
     }
     if waits {
-        crate::schedule::pending::register(&tensor.0);
+        pending::register(&tensor.0);
     }
     tensor
 }

@@ -572,8 +572,7 @@ impl Tensor {
             flat.scatter_add(0, &places, &value)?
         } else {
             // In order of place, and where several go to one, of turn: the last of each place stays.
-            let order = places.order(0, places.numel(), false);
-            let sorted = places.gather(0, &order)?;
+            let (sorted, order) = places.order(0, places.numel(), false);
             let next = sorted.slice_unchecked(0, 1, places.numel() - 1, 1);
             let next = next.pad(&[(0, 1)], -1)?;
             let last = sorted.compare(CompareOp::Ne, &next)?;

@@ -91,7 +91,7 @@ fn is_parameter(tensor: &Tensor) -> bool {
     let mut seen = tensor.resolve();
     while !seen.is_leaf_value() {
         match seen.recorded_inputs().pop() {
-            Some(input) if seen.op().is_view() => seen = input,
+            Some(input) if seen.op().is_view() || matches!(seen.op(), Op::ToDevice) => seen = input,
             _ => return false,
         }
     }

@@ -33,7 +33,7 @@ pub use random::Generator;
 use crate::{
     Axis, DType, Device, Error, ErrorKind, Op, Result, Shape,
     grad_mode::is_grad_enabled,
-    node::{Inputs, Node, Value, lock},
+    node::{Extra, Inputs, Node, Tuple, Value, lock},
     origin::here,
     schedule,
 };
@@ -84,7 +84,7 @@ impl Tensor {
 
     /// The node that holds this tensor's value now.
     pub(crate) fn node(&self) -> Arc<Node> {
-        match &self.0.variable {
+        match self.0.variable() {
             None => self.0.clone(),
             Some(variable) => lock(&variable.current).0.clone(),
         }
@@ -134,7 +134,7 @@ impl Tensor {
     /// The device the elements are on.
     #[must_use]
     pub fn device(&self) -> Device {
-        match &self.0.variable {
+        match self.0.variable() {
             None => self.0.device.clone(),
             Some(variable) => lock(&variable.current).0.device.clone(),
         }
@@ -159,15 +159,35 @@ impl Tensor {
         self.0.location
     }
 
-    /// What this tensor was made from. Empty for leaves, and once an untracked tensor has its value.
+    /// What this tensor was made from. Empty for leaves, and once an untracked tensor has its value. One of several results of an
+    /// operation was made from that operation's inputs.
     #[must_use]
     pub fn inputs(&self) -> Vec<Tensor> {
+        let mut inputs = self.node_inputs();
+        if inputs.first().is_some_and(|input| input.op().is_tuple()) {
+            inputs = inputs.swap_remove(0).node_inputs();
+        }
+        inputs
+    }
+
+    /// The inputs of this node as the graph has them: of one of several results, the node of the operation.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn node_inputs(&self) -> Vec<Tensor> {
         let node = &self.0;
-        if node.variable.is_some() {
+        if node.variable().is_some() {
             return Vec::new();
         }
         let inputs = lock(&node.state).inputs.clone();
         inputs.into_iter().map(|input| Tensor::from_node(input).canonical()).collect()
+    }
+
+    /// All results of this node, an operation with several; none of any other.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn elements(&self) -> Vec<Tensor> {
+        let results = self.0.tuple().map_or(0, |tuple| tuple.elements.len());
+        (0..results).map(|k| Tensor::from_node(self.0.element(k))).collect()
     }
 
     /// The variable whose value this is, if it is one: so that a graph shows a parameter as itself.
@@ -214,7 +234,7 @@ impl Tensor {
     }
 
     #[track_caller]
-    fn build_on(op: Op, shape: Shape, dtype: DType, device: Device, inputs: Inputs) -> Tensor {
+    pub(super) fn build_on(op: Op, shape: Shape, dtype: DType, device: Device, inputs: Inputs) -> Tensor {
         let tracked = dtype.is_float() && inputs.iter().any(|n| n.is_tracked()) && is_grad_enabled();
         let waits = !inputs.is_empty();
         let node = Node::new(op, shape, dtype, device, inputs, None, tracked, here());
@@ -232,14 +252,47 @@ impl Tensor {
         Tensor::first(node)
     }
 
-    /// The result of a user's own differentiable function: `value`, computed from `inputs` without a tape, with `op`'s
+    /// The results of `op`, which has several, from `inputs`, which the caller has checked. Nothing is computed.
+    #[track_caller]
+    pub(crate) fn build_tuple<const N: usize>(
+        op: Op,
+        results: [(Shape, DType); N],
+        inputs: &[&Tensor],
+    ) -> [Tensor; N] {
+        let nodes: Inputs = inputs.iter().map(|t| t.node()).collect();
+        let device = nodes[0].device.clone();
+        let tuple = Tensor::tuple_on(op, &results, device, nodes);
+        std::array::from_fn(|k| Tensor::element_of(&tuple, k))
+    }
+
+    #[track_caller]
+    fn tuple_on(op: Op, results: &[(Shape, DType)], device: Device, inputs: Inputs) -> Arc<Node> {
+        debug_assert!(op.is_tuple(), "{op:?}");
+        let float = results.iter().any(|(_, dtype)| dtype.is_float());
+        let tracked = float && inputs.iter().any(|n| n.is_tracked()) && is_grad_enabled();
+        // The node itself has no elements: its shape and dtype stand for nothing.
+        let mut node = Node::new(op, Shape::scalar(), DType::F32, device, inputs, None, tracked, here());
+        node.extra = Some(Box::new(Extra::Tuple(Tuple::new(results))));
+        node.handles.store(0, Ordering::Relaxed);
+        Arc::new(node)
+    }
+
+    fn element_of(tuple: &Arc<Node>, k: usize) -> Tensor {
+        let node = tuple.element(k);
+        schedule::pending::register(&node);
+        Tensor::from_node(node)
+    }
+
+    /// The results of a user's own differentiable function: `values`, computed from `inputs` without a tape, with `op`'s
     /// gradient. The `autograd` crate's `apply` is the comfortable way here.
     #[track_caller]
     #[doc(alias = "Function")]
-    pub fn custom(op: Arc<dyn crate::CustomOp>, inputs: &[&Tensor], value: &Tensor) -> Tensor {
-        let all: Vec<&Tensor> = inputs.iter().copied().chain([value]).collect();
-        let nodes: Inputs = all.iter().map(|t| t.node()).collect();
-        Tensor::build_on(Op::Custom(op), value.shape().clone(), value.dtype(), value.device(), nodes)
+    pub fn custom(op: Arc<dyn crate::CustomOp>, inputs: &[&Tensor], values: &[Tensor]) -> Vec<Tensor> {
+        let Some(first) = values.first() else { return Vec::new() };
+        let results: Vec<_> = values.iter().map(|v| (v.shape().clone(), v.dtype())).collect();
+        let nodes = inputs.iter().copied().chain(values).map(Tensor::node).collect();
+        let tuple = Tensor::tuple_on(Op::Custom(op), &results, first.device(), nodes);
+        (0..values.len()).map(|k| Tensor::element_of(&tuple, k)).collect()
     }
 
     /// An error unless all tensors are on one device.
@@ -247,7 +300,7 @@ impl Tensor {
     pub(crate) fn same_device(op: &'static str, tensors: &[&Tensor]) -> Result<()> {
         let Some((first, rest)) = tensors.split_first() else { return Ok(()) };
         // Only a cell's device can change; all others are compared where they are.
-        if tensors.iter().all(|t| t.0.variable.is_none() && t.0.device == first.0.device) {
+        if tensors.iter().all(|t| t.0.extra.is_none() && t.0.device == first.0.device) {
             return Ok(());
         }
         let device = first.device();

@@ -1,7 +1,7 @@
 //! Looking at values: what makes a lazy tensor be computed.
 
 use super::{Tensor, dtype_misfit};
-use crate::{DType, Element, Error, Result, Scalar, node::Value, origin::here};
+use crate::{DType, Element, Error, Result, Scalar, node::Value, origin::here, schedule};
 
 impl Tensor {
     /// The elements in row-major order. `tensor.tolist()`.
@@ -141,6 +141,7 @@ impl Tensor {
         let caller = here();
         let read = async {
             self.readable("to_vec_async", T::DTYPE)?;
+            self.compute_async().await?;
             let bytes = self.download_async(self.contiguous_value()?).await?;
             Ok(T::from_bytes(&self.in_dtype("to_vec_async", bytes, T::DTYPE)?))
         };
@@ -158,6 +159,7 @@ impl Tensor {
         let read = async {
             self.one_element("item_async")?;
             self.readable("item_async", T::DTYPE)?;
+            self.compute_async().await?;
             let bytes = self.download_async(self.value()?).await?;
             only(&self.in_dtype("item_async", bytes, T::DTYPE)?, "item_async")
         };
@@ -173,6 +175,12 @@ impl Tensor {
         }
         // The download decided what was open: nothing is waited for here.
         value.facts.settle(device.backend().as_ref())
+    }
+
+    /// Computes the value, awaiting what other devices hand over.
+    async fn compute_async(&self) -> Result<()> {
+        let node = self.node();
+        if node.has_value() { Ok(()) } else { schedule::evaluate_async(vec![node]).await }
     }
 
     async fn download_async(&self, value: Value) -> Result<Vec<u8>> {
@@ -191,7 +199,7 @@ impl Tensor {
 
     /// A fresh row-major copy of the elements.
     #[track_caller]
-    fn contiguous_copy(&self) -> Tensor {
+    pub(crate) fn contiguous_copy(&self) -> Tensor {
         // Padding by nothing is the plainest copy there is.
         let none: smallvec::SmallVec<[usize; 5]> = smallvec::SmallVec::from_elem(0, self.rank());
         self.pad_unchecked(none.clone(), none, self.shape().clone(), Scalar::Int(0))

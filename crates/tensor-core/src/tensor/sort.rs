@@ -1,4 +1,4 @@
-//! Sorting along an axis, and the first few of the order. Values are gathered by the indices, which brings their gradients along.
+//! Sorting along an axis, and the first few of the order: one operation with two results, of which unused ones cost nothing.
 
 use super::Tensor;
 use crate::{Axis, DType, Error, Op, Result, Shape};
@@ -25,8 +25,8 @@ impl Tensor {
 
     #[track_caller]
     fn sort_by(&self, axis: Axis, descending: bool) -> Result<(Tensor, Tensor)> {
-        let indices = self.whole_order("sort", axis, descending)?;
-        Ok((self.gather(axis, &indices)?, indices.as_index()))
+        let (values, indices) = self.whole_order("sort", axis, descending)?;
+        Ok((values, indices.as_index()))
     }
 
     /// The indices that sort an axis, i64 (i32 on a device without): those of [`Tensor::sort`].
@@ -35,7 +35,7 @@ impl Tensor {
     /// No such axis, or one longer than i32 reaches.
     #[track_caller]
     pub fn argsort(&self, axis: impl Into<Axis>, descending: bool) -> Result<Tensor> {
-        Ok(self.whole_order("argsort", axis.into(), descending)?.as_index())
+        Ok(self.whole_order("argsort", axis.into(), descending)?.1.as_index())
     }
 
     /// The `k` greatest elements along an axis (or least, if not `largest`) in order from the extreme on, and their indices, i64 (i32 on a device without).
@@ -63,27 +63,34 @@ impl Tensor {
                 ),
             ));
         }
-        let indices = self.first_of_order(OP, at, k, largest)?;
-        Ok((self.gather(axis, &indices)?, indices.as_index()))
+        let (values, indices) = self.first_of_order(OP, at, k, largest)?;
+        Ok((values, indices.as_index()))
     }
 
     #[track_caller]
-    fn whole_order(&self, op: &'static str, axis: Axis, descending: bool) -> Result<Tensor> {
+    fn whole_order(&self, op: &'static str, axis: Axis, descending: bool) -> Result<(Tensor, Tensor)> {
         let axis = self.shape().axis(axis, op)?;
         self.first_of_order(op, axis, self.dims()[axis], descending)
     }
 
     #[track_caller]
-    fn first_of_order(&self, op: &'static str, axis: usize, k: usize, descending: bool) -> Result<Tensor> {
+    fn first_of_order(
+        &self,
+        op: &'static str,
+        axis: usize,
+        k: usize,
+        descending: bool,
+    ) -> Result<(Tensor, Tensor)> {
         self.check_indices(op, axis)?;
         Ok(self.order(axis, k, descending))
     }
 
-    /// The i32 places along an axis of the first `k` elements of its order.
+    /// The first `k` elements along an axis in their order, and their i32 places.
     #[track_caller]
-    pub(super) fn order(&self, axis: usize, k: usize, descending: bool) -> Tensor {
+    pub(super) fn order(&self, axis: usize, k: usize, descending: bool) -> (Tensor, Tensor) {
         let shape: Shape =
             self.dims().iter().enumerate().map(|(a, &n)| if a == axis { k } else { n }).collect();
-        Tensor::build(Op::ArgSort { axis, descending }, shape, DType::I32, &[self])
+        let results = [(shape.clone(), self.dtype()), (shape, DType::I32)];
+        Tensor::build_tuple(Op::Sort { axis, descending }, results, &[self]).into()
     }
 }
