@@ -6,11 +6,13 @@
 //! | [`Tensor`] | the handle a user holds, and every operation on it |
 //! | [`Op`] | operations as data |
 //! | [`kernel`] | what the scheduler hands to a backend |
+//! | [`custom`] | operations with kernels of their own, from other crates |
 //! | [`backend`] | the contract of a backend; [`Device`] is the handle on one |
 //! | [`Error`] | everything that can go wrong |
 
 pub mod backend;
 pub mod contraction;
+pub mod custom;
 mod defaults;
 mod device;
 mod dtype;
@@ -34,6 +36,7 @@ mod tensor;
 mod ticket;
 
 pub use backend::{Backend, Buffer, DeviceInfo, DeviceKind, Limits, MemoryStats, Storage};
+pub use custom::CustomKernel;
 pub use defaults::{default_dtype, set_default_dtype};
 pub use device::Device;
 pub use dtype::{DType, Element};

@@ -11,7 +11,7 @@ use super::{
     collect::Item,
     draft::write_kernels,
 };
-use crate::{Layout, Limits, Op, Result, Shape, UnaryOp};
+use crate::{Layout, Limits, Op, Result, Shape, UnaryOp, custom};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Class {
@@ -290,7 +290,7 @@ fn fit_limits(facts: &mut Facts<'_>, limits: &Limits) -> Vec<Parts> {
     parts
 }
 
-/// Layouts of everything that lies in memory. A reshape that strides cannot express becomes a copy.
+/// Layouts of everything that lies in memory. A view that strides cannot express becomes a copy.
 fn find_places(facts: &mut Facts<'_>) {
     for (i, order) in stored_orders(facts).into_iter().enumerate() {
         let item = &facts.items[i];
@@ -365,6 +365,7 @@ fn view(op: &Op, base: &Layout, shape: &Shape) -> Option<Layout> {
             Some(base.unfold(*axis, shape[*axis], shape[shape.rank() - 1], *step, *dilation))
         }
         Op::Reshape | Op::TupleElement { .. } => base.reshape(shape),
+        Op::Contiguous => custom::is_plain(base).then(|| base.clone()),
         // No views.
         Op::Leaf
         | Op::Full(_)
@@ -386,7 +387,8 @@ fn view(op: &Op, base: &Layout, shape: &Shape) -> Option<Layout> {
         | Op::Gather { .. }
         | Op::ScatterAdd { .. }
         | Op::ToDevice
-        | Op::Custom(_) => None,
+        | Op::Custom(_)
+        | Op::CustomKernel(_) => None,
     }
 }
 

@@ -1,0 +1,3 @@
+//! Linear algebra.
+mod factor;
+mod routine;
