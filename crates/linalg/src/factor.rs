@@ -209,11 +209,21 @@ pub(crate) fn solve<T: Real>(a: MatRef<'_, T>, b: &[T], x: &mut [T]) -> Outcome 
     Ok(())
 }
 
-pub(crate) fn inv<T: Real>(a: MatRef<'_, T>, x: &mut [T]) -> Outcome {
+pub(crate) fn inv<T: Real>(a: MatRef<'_, T>, x: &mut [T], checked: bool) -> Outcome {
     let n = a.nrows();
+    let found = Lu::new(a);
+    match found.check() {
+        Err(message) if checked => return Err(message),
+        Err(_) => {
+            x.fill(T::of(f64::INFINITY));
+            return Ok(());
+        }
+        Ok(()) => {}
+    }
     let mut identity = vec![T::default(); n * n];
     (0..n).for_each(|i| identity[i * n + i] = T::ONE);
-    solve(a, &identity, x)
+    found.solve(&identity, x);
+    Ok(())
 }
 
 pub(crate) fn solve_triangular<T: Real>(

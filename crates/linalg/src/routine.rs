@@ -18,8 +18,8 @@ pub(crate) enum Routine {
     Solve,
     /// `[n, n]`, `[n, r]` → `[n, r]`; reads one triangle.
     SolveTriangular { upper: bool, unitriangular: bool },
-    /// `[n, n]` → `[n, n]`.
-    Inv,
+    /// `[n, n]` → `[n, n]`; infinities of a singular matrix if it is not `checked`.
+    Inv { checked: bool },
     /// `[n, n]` → `[]`.
     Det,
     /// `[n, n]` → the sign `[]` and the logarithm `[]`.
@@ -58,7 +58,7 @@ impl Routine {
             Routine::Cholesky
             | Routine::Solve
             | Routine::SolveTriangular { .. }
-            | Routine::Inv
+            | Routine::Inv { .. }
             | Routine::Det
             | Routine::Slogdet
             | Routine::Cofactor
@@ -76,7 +76,7 @@ impl CustomKernel for Routine {
             Routine::Lu => "linalg.lu",
             Routine::Solve => "linalg.solve",
             Routine::SolveTriangular { .. } => "linalg.solve_triangular",
-            Routine::Inv => "linalg.inv",
+            Routine::Inv { .. } => "linalg.inv",
             Routine::Det => "linalg.det",
             Routine::Slogdet => "linalg.slogdet",
             Routine::Cofactor => "linalg.det backward",
@@ -98,7 +98,7 @@ impl CustomKernel for Routine {
         let k = m.min(n);
         let of = |sizes: &[usize]| (batch.iter().chain(sizes).copied().collect::<Shape>(), dtype);
         Ok(match *self {
-            Routine::Cholesky | Routine::Inv | Routine::Cofactor => vec![of(&[n, n])],
+            Routine::Cholesky | Routine::Inv { .. } | Routine::Cofactor => vec![of(&[n, n])],
             Routine::Lu => vec![of(&[m, m]), of(&[m, k]), of(&[k, n])],
             Routine::Solve | Routine::SolveTriangular { .. } => vec![inputs[1].clone()],
             Routine::Det => vec![of(&[])],
@@ -123,7 +123,7 @@ impl CustomKernel for Routine {
             Routine::SolveTriangular { upper, unitriangular } => {
                 (3, u64::from(upper) | u64::from(unitriangular) << 1)
             }
-            Routine::Inv => (4, 0),
+            Routine::Inv { checked } => (4, u64::from(checked)),
             Routine::Det => (5, 0),
             Routine::Slogdet => (6, 0),
             Routine::Cofactor => (7, 0),
@@ -223,7 +223,7 @@ fn one<T: Real>(routine: Routine, (m, n): (usize, usize), inputs: &[&[T]], outpu
         (Routine::SolveTriangular { upper, unitriangular }, [x]) => {
             factor::solve_triangular(a, inputs[1], x, upper, unitriangular)
         }
-        (Routine::Inv, [x]) => factor::inv(a, x),
+        (Routine::Inv { checked }, [x]) => factor::inv(a, x, checked),
         (Routine::Det, [det]) => factor::det(a, det),
         (Routine::Slogdet, [sign, log]) => factor::slogdet(a, sign, log),
         (Routine::Cofactor, [c]) => factor::cofactor(a, c),
@@ -237,7 +237,7 @@ fn one<T: Real>(routine: Routine, (m, n): (usize, usize), inputs: &[&[T]], outpu
             | Routine::Lu
             | Routine::Solve
             | Routine::SolveTriangular { .. }
-            | Routine::Inv
+            | Routine::Inv { .. }
             | Routine::Det
             | Routine::Slogdet
             | Routine::Cofactor
