@@ -3,7 +3,9 @@
 
 use std::{fmt, marker::PhantomData};
 
-use tensor_core::{CustomKernel, DType, Element, Error, Launch, Layout, Result, Shape, custom::implementation};
+use tensor_core::{
+    CustomKernel, DType, Element, Error, Launch, Layout, Result, Shape, custom::implementation,
+};
 
 use crate::{
     CpuBackend,

@@ -1,11 +1,11 @@
 //! The Cholesky factorization.
 
-use autograd::{Function, apply};
+use autograd::Function;
 use tensor_core::{Result, Tensor};
 
 use crate::{
     matrix::{mt, with_ones},
-    routine::Routine,
+    routine::{Routine, apply},
     solve::triangular,
 };
 

@@ -1,11 +1,11 @@
 //! Determinants.
 
-use autograd::{Function, apply};
+use autograd::Function;
 use tensor_core::{Result, Tensor};
 
 use crate::{
     matrix::mt,
-    routine::Routine,
+    routine::{Routine, apply},
     solve::inv,
 };
 
@@ -115,7 +115,5 @@ impl Function for Slogdet {
 #[track_caller]
 pub(crate) fn exactly<const N: usize>(results: Vec<Tensor>) -> Result<[Tensor; N]> {
     let count = results.len();
-    results
-        .try_into()
-        .map_err(|_| tensor_core::Error::invalid("linalg", format!("{count} results for {N}")))
+    results.try_into().map_err(|_| tensor_core::Error::invalid("linalg", format!("{count} results for {N}")))
 }

@@ -1,12 +1,12 @@
 //! Eigenvalues and eigenvectors of symmetric matrices.
 
-use autograd::{Function, apply};
+use autograd::Function;
 use tensor_core::{Result, Tensor};
 
 use crate::{
     det::exactly,
     matrix::{diag_embed, differences, mt, product, skew, sum_of},
-    routine::Routine,
+    routine::{Routine, apply},
 };
 
 /// Which triangle of a symmetric matrix is read. PyTorch's `UPLO`.

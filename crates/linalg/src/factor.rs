@@ -62,7 +62,10 @@ fn is_finite<T: Real>(a: MatRef<'_, T>) -> bool {
 fn check_finite<T: Real>(a: MatRef<'_, T>) -> Outcome {
     match is_finite(a) {
         true => Ok(()),
-        false => Err("the matrix has elements that are not finite, so that the algorithm would not converge".into()),
+        false => {
+            Err("the matrix has elements that are not finite, so that the algorithm would not converge"
+                .into())
+        }
     }
 }
 
@@ -305,7 +308,8 @@ pub(crate) fn qr<T: Real>(a: MatRef<'_, T>, q: &mut [T], r: &mut [T], complete: 
     let found = solvers::Qr::new(a);
     if complete {
         write(found.compute_Q().as_ref(), q);
-        write(found.R(), r);
+        // The rows below are zero.
+        write(found.R(), &mut r[..m.min(n) * n]);
     } else {
         write(found.compute_thin_Q().as_ref(), q);
         write(found.thin_R(), r);

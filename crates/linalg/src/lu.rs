@@ -1,12 +1,12 @@
 //! The LU factorization.
 
-use autograd::{Function, apply};
+use autograd::Function;
 use tensor_core::{Result, Tensor};
 
 use crate::{
     det::exactly,
     matrix::{mt, sizes},
-    routine::Routine,
+    routine::{Routine, apply},
     solve::triangular,
 };
 

@@ -1,12 +1,12 @@
 //! The pseudo-inverse, and what is made of it: least squares and the rank.
 
-use autograd::{Function, apply, no_grad};
+use autograd::{Function, no_grad};
 use tensor_core::{DType, Error, ErrorKind, Result, Tensor};
 
 use crate::{
     eigh::{Uplo, eigh, eigvalsh},
     matrix::{mt, sizes},
-    routine::{check_matrix, check_square},
+    routine::{apply, check_matrix, check_square},
     svd::{svd, svdvals},
 };
 

@@ -1,12 +1,12 @@
 //! The QR factorization.
 
-use autograd::{Function, apply};
+use autograd::Function;
 use tensor_core::{Error, ErrorKind, Result, Tensor};
 
 use crate::{
     det::exactly,
     matrix::{mt, sizes, with_ones},
-    routine::Routine,
+    routine::{Routine, apply},
     solve::triangular,
 };
 

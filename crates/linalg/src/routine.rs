@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use autograd::Function;
 use backend_cpu::{CpuInput, CpuKernel, CpuOutput};
-use tensor_core::{CustomKernel, DType, Error, ErrorKind, Result, Shape, Tensor, custom::Request};
+use tensor_core::{CustomKernel, DType, Error, ErrorKind, Result, Shape, Tensor, at_caller, custom::Request};
 
 use crate::factor::{self, Real};
 
@@ -38,11 +39,17 @@ pub(crate) enum Routine {
     Eigvalsh { upper: bool },
 }
 
+/// The function's value, built at the line of the user's program.
+#[track_caller]
+pub(crate) fn apply<F: Function, T: AsRef<Tensor>>(function: F, inputs: &[T]) -> Result<F::Output> {
+    at_caller(|| autograd::apply(function, inputs))
+}
+
 impl Routine {
     /// The results for these tensors.
     #[track_caller]
     pub(crate) fn run(self, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
-        Tensor::custom_kernel(Arc::new(self), inputs)
+        at_caller(|| Tensor::custom_kernel(Arc::new(self), inputs))
     }
 
     /// The one result of a routine with one.
@@ -153,11 +160,17 @@ impl CustomKernel for Routine {
 /// # Errors
 /// Fewer than two axes, or another dtype than f32 and f64.
 #[track_caller]
-pub(crate) fn check_matrix<'a>(op: &'static str, shape: &'a Shape, dtype: DType) -> Result<(&'a [usize], usize, usize)> {
+pub(crate) fn check_matrix<'a>(
+    op: &'static str,
+    shape: &'a Shape,
+    dtype: DType,
+) -> Result<(&'a [usize], usize, usize)> {
     let [batch @ .., m, n] = shape.dims() else {
         return Err(Error::invalid(
             op,
-            format!("shape {shape} is no matrix; two axes are needed, and any number before them for a batch"),
+            format!(
+                "shape {shape} is no matrix; two axes are needed, and any number before them for a batch"
+            ),
         ));
     };
     match dtype {
@@ -172,13 +185,17 @@ pub(crate) fn check_matrix<'a>(op: &'static str, shape: &'a Shape, dtype: DType)
 pub(crate) fn check_square(op: &'static str, shape: &Shape) -> Result<()> {
     match shape.dims() {
         [.., m, n] if m == n => Ok(()),
-        _ => Err(Error::invalid(op, format!("a matrix of shape {shape} is not square; its last two sizes must be equal"))),
+        _ => Err(Error::invalid(
+            op,
+            format!("a matrix of shape {shape} is not square; its last two sizes must be equal"),
+        )),
     }
 }
 
 #[track_caller]
 fn unfit(op: &'static str, dtype: DType) -> Error {
-    let message = format!("a matrix of {dtype} has no such kernel; cast it with .to_dtype(DType::F32)? or DType::F64");
+    let message =
+        format!("a matrix of {dtype} has no such kernel; cast it with .to_dtype(DType::F32)? or DType::F64");
     Error::invalid(op, message)
 }
 
@@ -214,7 +231,12 @@ fn part_mut<T>(all: &mut [T], b: usize, batch: usize) -> &mut [T] {
 }
 
 /// Runs the routine on one matrix.
-fn one<T: Real>(routine: Routine, (m, n): (usize, usize), inputs: &[&[T]], outputs: &mut [&mut [T]]) -> Outcome {
+fn one<T: Real>(
+    routine: Routine,
+    (m, n): (usize, usize),
+    inputs: &[&[T]],
+    outputs: &mut [&mut [T]],
+) -> Outcome {
     let a = factor::view(inputs[0], m, n);
     match (routine, outputs) {
         (Routine::Cholesky, [l]) => factor::cholesky(a, l),

@@ -1,11 +1,11 @@
 //! Systems of equations, and the inverse.
 
-use autograd::{Function, apply};
+use autograd::Function;
 use tensor_core::{Error, ErrorKind, Result, Tensor};
 
 use crate::{
     matrix::{broadcast_batch, mt, sizes},
-    routine::{Routine, check_matrix, check_square},
+    routine::{Routine, apply, check_matrix, check_square},
 };
 
 /// X with A·X = B, or X·A = B if not `left`, for square A `[…, n, n]`. `torch.linalg.solve`.
@@ -89,7 +89,13 @@ impl Function for Solve {
 /// # Errors
 /// A that is not square, sizes that do not fit, two dtypes or other ones than f32 and f64.
 #[track_caller]
-pub fn solve_triangular(a: &Tensor, b: &Tensor, upper: bool, left: bool, unitriangular: bool) -> Result<Tensor> {
+pub fn solve_triangular(
+    a: &Tensor,
+    b: &Tensor,
+    upper: bool,
+    left: bool,
+    unitriangular: bool,
+) -> Result<Tensor> {
     const OP: &str = "linalg.solve_triangular";
     check_matrix(OP, a.shape(), a.dtype())?;
     check_square(OP, a.shape())?;

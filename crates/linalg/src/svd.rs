@@ -1,12 +1,12 @@
 //! The singular value decomposition.
 
-use autograd::{Function, apply};
+use autograd::Function;
 use tensor_core::{Result, Tensor};
 
 use crate::{
     det::exactly,
     matrix::{diag_embed, differences, mt, product, sizes, skew, sum_of},
-    routine::Routine,
+    routine::{Routine, apply},
 };
 
 /// U, S and Vᵀ with A = U·diag(S)·Vᵀ, for A `[…, m, n]` and k = min(m, n): S `[…, k]` is descending and not negative, U `[…, m, k]` and

@@ -11,6 +11,7 @@ use crate::{
     Backend, DType, Device, Error, ErrorKind, Layout, Op, Result, Shape, Tensor,
     kernel::{Kernel, Operand},
     node::lock,
+    origin::at_caller,
 };
 
 /// An operation that brings a kernel for each backend that it runs on. PyTorch's `torch.library.custom_op`.
@@ -130,12 +131,15 @@ impl Tensor {
     pub fn custom_kernel(kernel: Arc<dyn CustomKernel>, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
         let op = kernel.name();
         let Some(first) = inputs.first() else {
-            return Err(Error::invalid(op, "an operation with a kernel of its own needs an input, for its device"));
+            return Err(Error::invalid(
+                op,
+                "an operation with a kernel of its own needs an input, for its device",
+            ));
         };
         Tensor::same_device(op, inputs)?;
         let device = first.device();
         let given: Vec<(Shape, DType)> = inputs.iter().map(|t| (t.shape().clone(), t.dtype())).collect();
-        let results = kernel.results(&given)?;
+        let results = at_caller(|| kernel.results(&given))?;
         if results.is_empty() {
             return Err(Error::invalid(op, "its kernel has no results; give at least one"));
         }
@@ -153,7 +157,11 @@ impl Tensor {
     fn row_major(&self) -> Tensor {
         let node = self.node();
         let is_there = lock(&node.state).value.as_ref().is_some_and(|value| value.view.is_none());
-        if is_there { self.clone() } else { Tensor::build(Op::Contiguous, self.shape().clone(), self.dtype(), &[self]) }
+        if is_there {
+            self.clone()
+        } else {
+            Tensor::build(Op::Contiguous, self.shape().clone(), self.dtype(), &[self])
+        }
     }
 }
 

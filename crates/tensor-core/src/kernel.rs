@@ -9,8 +9,8 @@ use std::{
 use smallvec::SmallVec;
 
 use crate::{
-    ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, CustomKernel, DType, Layout, RandomKind, ReduceOp, Result, Scalar,
-    Shape, Strides, Ticket, UnaryOp, backend::Storage,
+    ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, CustomKernel, DType, Layout, RandomKind, ReduceOp,
+    Result, Scalar, Shape, Strides, Ticket, UnaryOp, backend::Storage,
 };
 
 /// A value inside a [`Program`]: the index of the instruction that makes it.

@@ -48,7 +48,7 @@ pub use op::{
     ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, CustomOp, Op, OpAxes, Padding, Progression, RandomKind,
     ReduceOp, Saved, Subscripts, UnaryOp,
 };
-pub use origin::with_location;
+pub use origin::{at_caller, with_location};
 pub use philox::philox;
 pub use rounding::round_to_odd;
 pub use scalar::Scalar;

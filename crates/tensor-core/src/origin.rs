@@ -18,6 +18,13 @@ pub fn with_location<R>(location: &'static Location<'static>, f: impl FnOnce() -
     f()
 }
 
+/// Runs `f` with every tensor built in it, and every error met, ascribed to the line that called the caller: for a function of a library
+/// that hands closures on, which hide that line.
+#[track_caller]
+pub fn at_caller<R>(f: impl FnOnce() -> R) -> R {
+    with_location(here(), f)
+}
+
 /// The line that what is built now belongs to.
 #[track_caller]
 pub(crate) fn here() -> &'static Location<'static> {

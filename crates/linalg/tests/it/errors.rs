@@ -44,21 +44,24 @@ fn shapes_and_dtypes_that_do_not_fit() -> Result<()> {
 /// Found when it is computed, with the line that built it; nothing else is lost.
 #[test]
 fn matrices_without_an_answer() -> Result<()> {
-    let a = Tensor::new([[[1.0f64, 0.0], [0.0, 1.0]], [[1.0, 2.0], [2.0, 4.0]]], &cpu())?;
+    let a = Tensor::new([[[1.0f64, 0.0], [0.0, 1.0]], [[1.0, 2.0], [2.0, 4.0]]], (DType::F64, &cpu()))?;
     let twice = &a * 2.0;
     let found = linalg::inv(&twice)?;
     let line = line!() - 1;
     let error = found.eval().unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::LinAlg { op: "linalg.inv", batch: Some(1), .. }), "{error}");
-    said(found.eval(), &["linalg.inv", "batch element 1", "singular", "pinv", "errors.rs", &format!(":{line}:")]);
+    said(
+        found.eval(),
+        &["linalg.inv", "batch element 1", "singular", "pinv", "errors.rs", &format!(":{line}:")],
+    );
     assert_eq!(twice.to_vec::<f64>()?[0], 2.0);
     assert_eq!(linalg::inv(&a.select(0, 0)?)?.to_vec::<f64>()?, [1.0, 0.0, 0.0, 1.0]);
     said(linalg::solve(&a, &a, true)?.eval(), &["linalg.solve", "batch element 1", "singular"]);
-    let indefinite = Tensor::new([[1.0f64, 0.0], [0.0, -1.0]], &cpu())?;
+    let indefinite = Tensor::new([[1.0f64, 0.0], [0.0, -1.0]], (DType::F64, &cpu()))?;
     let error = linalg::cholesky(&indefinite, false)?.eval().unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::LinAlg { batch: None, .. }));
     said(linalg::cholesky(&indefinite, false)?.eval(), &["linalg.cholesky", "positive-definite", "order 2"]);
-    let nan = Tensor::new([[f64::NAN, 0.0], [0.0, 1.0]], &cpu())?;
+    let nan = Tensor::new([[f64::NAN, 0.0], [0.0, 1.0]], (DType::F64, &cpu()))?;
     said(linalg::cholesky(&nan, false)?.eval(), &["positive-definite", "order 1"]);
     said(linalg::svd(&nan, false)?.1.eval(), &["linalg.svd", "not finite"]);
     said(linalg::svdvals(&nan)?.eval(), &["linalg.svdvals", "not finite"]);

@@ -2,7 +2,7 @@
 
 use autograd::{TensorGrad, gradcheck};
 use linalg::{MatrixNorm, QrMode, Tolerance, Uplo};
-use tensor_core::{Result, Tensor};
+use tensor_core::{DType, Result, Tensor};
 
 use crate::{cpu, definite, random, symmetric};
 
@@ -77,9 +77,12 @@ fn of_lu() -> Result<()> {
 
 #[test]
 fn of_qr() -> Result<()> {
-    for (shape, mode) in
-        [(SQUARE, QrMode::Reduced), (TALL, QrMode::Reduced), (WIDE, QrMode::Reduced), (WIDE, QrMode::Complete)]
-    {
+    for (shape, mode) in [
+        (SQUARE, QrMode::Reduced),
+        (TALL, QrMode::Reduced),
+        (WIDE, QrMode::Reduced),
+        (WIDE, QrMode::Complete),
+    ] {
         gradcheck(
             |x| {
                 let (q, r) = linalg::qr(&x[0], mode)?;
@@ -105,7 +108,13 @@ fn of_svd() -> Result<()> {
                     let (u, s, vh) = linalg::svd(&x[0], full)?;
                     let k = s.dims()[s.rank() - 1];
                     let (u, vh) = (u.narrow(-1, 0, k)?, vh.narrow(-2, 0, k)?);
-                    all(&[u.powi(2), s.clone(), vh.powi(2), u.matmul(&vh)?, u.mul(&s.unsqueeze(-2)?)?.matmul(&vh)?])
+                    all(&[
+                        u.powi(2),
+                        s.clone(),
+                        vh.powi(2),
+                        u.matmul(&vh)?,
+                        u.mul(&s.unsqueeze(-2)?)?.matmul(&vh)?,
+                    ])
                 },
                 &a,
             )?;
@@ -143,9 +152,15 @@ fn of_pseudo_inverses() -> Result<()> {
         &[random(&[4, 2], 14), random(&[2, 3], 15)],
     )?;
     for shape in [TALL, WIDE] {
-        gradcheck(|x| Ok(linalg::lstsq(&x[0], &x[1], None)?.solution), &[random(shape, 16), random(&[2, shape[1], 2], 17)])?;
+        gradcheck(
+            |x| Ok(linalg::lstsq(&x[0], &x[1], None)?.solution),
+            &[random(shape, 16), random(&[2, shape[1], 2], 17)],
+        )?;
     }
-    gradcheck(|x| Ok(linalg::lstsq(&x[0], &x[1], None)?.residuals), &[random(TALL, 16), random(&[2, 5, 2], 17)])
+    gradcheck(
+        |x| Ok(linalg::lstsq(&x[0], &x[1], None)?.residuals),
+        &[random(TALL, 16), random(&[2, 5, 2], 17)],
+    )
 }
 
 #[test]

@@ -42,7 +42,12 @@ fn close(found: &Tensor, expected: &Tensor, what: &str) {
     assert_eq!(found.shape(), expected.shape(), "{what}: shapes");
     assert_eq!(found.dtype(), expected.dtype(), "{what}: dtypes");
     let tolerance = if found.dtype() == DType::F64 { (1e-10, 1e-10) } else { (1e-4, 1e-4) };
-    taper_testing::assert_close(&found.to_f64_vec().unwrap(), &expected.to_f64_vec().unwrap(), tolerance, what);
+    taper_testing::assert_close(
+        &found.to_f64_vec().unwrap(),
+        &expected.to_f64_vec().unwrap(),
+        tolerance,
+        what,
+    );
 }
 
 #[track_caller]

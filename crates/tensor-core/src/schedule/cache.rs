@@ -31,7 +31,14 @@ struct Entry<V> {
 impl<V> Cache<V> {
     /// An empty cache that keeps values of `limit` bytes together.
     pub(super) fn new(limit: usize) -> Cache<V> {
-        Cache { places: FxHashMap::default(), entries: Vec::new(), newest: NONE, oldest: NONE, bytes: 0, limit }
+        Cache {
+            places: FxHashMap::default(),
+            entries: Vec::new(),
+            newest: NONE,
+            oldest: NONE,
+            bytes: 0,
+            limit,
+        }
     }
 
     /// The value of a key, which is now the most recently used.

@@ -151,8 +151,10 @@ fn opaque(facts: &Facts<'_>, g: u32, i: u32) -> Result<SmallVec<[Draft; 1]>> {
         Op::CustomKernel(custom) => {
             let operands: SmallVec<[Operand; 4]> = (0..item.inputs.len()).map(&mut read).collect();
             let results: SmallVec<[u32; 2]> = (i + 1..).take(item.node.results()).collect();
-            let specs: Vec<(Shape, DType)> =
-                results.iter().map(|&r| (facts.shape(r).clone(), facts.items[r as usize].node.dtype)).collect();
+            let specs: Vec<(Shape, DType)> = results
+                .iter()
+                .map(|&r| (facts.shape(r).clone(), facts.items[r as usize].node.dtype))
+                .collect();
             let kernel = Kernel::custom(custom.clone(), operands, &specs);
             return Ok(SmallVec::from_iter([Draft { kernel, sources, scalars, results, origin: i }]));
         }
