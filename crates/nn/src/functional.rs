@@ -1,6 +1,20 @@
 //! Layers as functions of their parameters: `torch.nn.functional`. Activations are methods of [`Tensor`].
 
+mod conv;
+mod pool;
+
 use tensor_core::{DType, Error, ErrorKind, Generator, Result, Tensor};
+
+pub use conv::{
+    ConvOptions, ConvPadding, ConvTransposeOptions, Window, conv_transpose1d, conv_transpose2d,
+    conv_transpose3d, conv1d, conv2d, conv3d,
+};
+pub(crate) use conv::{convolution, transposed_convolution};
+pub use pool::{
+    PoolOptions, avg_pool1d, avg_pool2d, avg_pool3d, max_pool_with_indices, max_pool1d, max_pool2d,
+    max_pool3d,
+};
+pub(crate) use pool::{avg_pool, max_pool};
 
 pub use crate::loss::{binary_cross_entropy_with_logits, cross_entropy, l1_loss, mse_loss, nll_loss};
 

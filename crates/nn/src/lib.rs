@@ -33,8 +33,10 @@ mod write_file;
 pub use checkpoint::{Checkpoint, Restore};
 pub use field::{Field, Parameter};
 pub use layers::{
-    Dropout, Embedding, Flatten, Gelu, Identity, Layer, Linear, LinearConfig, LogSoftmax, Relu, Sequential,
-    Sigmoid, Silu, Softmax, Tanh,
+    AvgPool, AvgPool1d, AvgPool2d, AvgPool3d, Conv, Conv1d, Conv2d, Conv3d, ConvConfig, ConvTranspose,
+    ConvTranspose1d, ConvTranspose2d, ConvTranspose3d, ConvTransposeConfig, Dropout, Embedding, Flatten,
+    Gelu, Identity, Layer, Linear, LinearConfig, LogSoftmax, MaxPool, MaxPool1d, MaxPool2d, MaxPool3d, Relu,
+    Sequential, Sigmoid, Silu, Softmax, Tanh,
 };
 pub use loss::{
     BceWithLogitsLoss, CrossEntropyLoss, L1Loss, MseLoss, NllLoss, Reduction,

@@ -15,12 +15,7 @@ pub const VARIABLES: &[&str] = &[
     "TAPER_SKIP_LOG",
     "TAPER_THREADS",
     "TAPER_WGPU_AUTOTUNE",
-    "TAPER_WGPU_BINDING_BYTES",
-    "TAPER_WGPU_FORM",
     "TAPER_WGPU_MEMORY_LIMIT",
-    "TAPER_WGPU_NO_IMMEDIATES",
-    "TAPER_WGPU_NO_SUBGROUPS",
-    "TAPER_WGPU_STORAGE_BUFFERS",
 ];
 
 /// What every name begins with, and what the names begin with that tests make up.

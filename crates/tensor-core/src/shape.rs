@@ -127,6 +127,14 @@ impl Shape {
     /// Axes meant by `axes`, resolved, in ascending order. None given means every one. A repeated axis is an error.
     #[track_caller]
     pub fn axes(&self, axes: &Axes, op: &'static str) -> Result<SmallVec<[usize; 5]>> {
+        let mut out = self.axes_in_order(axes, op)?;
+        out.sort_unstable();
+        Ok(out)
+    }
+
+    /// As [`Shape::axes`], in the order in which they are named.
+    #[track_caller]
+    pub(crate) fn axes_in_order(&self, axes: &Axes, op: &'static str) -> Result<SmallVec<[usize; 5]>> {
         let Some(list) = &axes.0 else { return Ok((0..self.rank()).collect()) };
         let mut out: SmallVec<[usize; 5]> = SmallVec::new();
         for &axis in list {
@@ -139,7 +147,6 @@ impl Shape {
             }
             out.push(resolved);
         }
-        out.sort_unstable();
         Ok(out)
     }
 

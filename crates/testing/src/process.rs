@@ -14,7 +14,7 @@ fn name_of<F>(_: &F) -> &'static str {
 
 /// This test program, started again for one test: add variables, then run it.
 ///
-/// ```ignore
+/// ```text
 /// let child = test_process(the_test).env("TAPER_THREADS", "3").output().unwrap();
 /// ```
 pub fn test_process<F>(test: F) -> Command {
@@ -26,7 +26,7 @@ pub fn test_process<F>(test: F) -> Command {
 /// Runs a test again in a process of its own, in which no other test runs. It is `true` for the caller, whose work is then done, and
 /// `false` in that process.
 ///
-/// ```ignore
+/// ```text
 /// #[test]
 /// fn memory_is_flat() {
 ///     if run_alone(memory_is_flat) {

@@ -239,12 +239,13 @@ impl Runner {
                 println!("\n     Running {} of {}{on}", test.target, test.package);
                 command.args(&self.filter);
             }
-            Part::Module(module) => {
-                println!("\n     Running {} of {}, {module} alone{on}", test.target, test.package);
-                match self.names(&test.path, module) {
-                    Ok(names) if names.is_empty() && self.filter.is_some() => return Tally::default(),
-                    Ok(names) if names.is_empty() => return failure(format!("{module} has no test")),
-                    Ok(names) => command.arg("--exact").args(names),
+            Part::Except(_) | Part::Module(_) => {
+                println!("\n     Running a part of {} of {}{on}", test.target, test.package);
+                match self.names(&test.path, part) {
+                    Ok((0, _)) => return Tally::default(),
+                    Ok((_, names)) if names.is_empty() && self.filter.is_some() => return Tally::default(),
+                    Ok((_, names)) if names.is_empty() => return failure(format!("{part:?} has no test")),
+                    Ok((_, names)) => command.arg("--exact").args(names),
                     Err(message) => return failure(message),
                 };
             }
@@ -252,17 +253,15 @@ impl Runner {
         self.run(command, &test.target)
     }
 
-    /// The tests of one module that the filter lets through.
-    fn names(&self, program: &Path, module: &str) -> Result<Vec<String>> {
+    /// How many tests a program has, and those of a part that the filter lets through.
+    fn names(&self, program: &Path, part: Part) -> Result<(usize, Vec<String>)> {
         let mut command = Command::new(program);
         self.prepare(&mut command);
         let listed = output(command.args(["--list", "--format", "terse"]))?;
-        let wanted = |name: &&str| {
-            name.split_once("::").is_some_and(|(first, _)| first == module)
-                && self.filter.as_ref().is_none_or(|filter| name.contains(filter))
-        };
-        let names = listed.lines().filter_map(|line| line.strip_suffix(": test"));
-        Ok(names.filter(wanted).map(str::to_string).collect())
+        let names: Vec<&str> = listed.lines().filter_map(|line| line.strip_suffix(": test")).collect();
+        let wanted =
+            |name: &&&str| part.has(name) && self.filter.as_ref().is_none_or(|filter| name.contains(filter));
+        Ok((names.len(), names.iter().filter(wanted).map(|name| name.to_string()).collect()))
     }
 
     fn doctests(&self) -> Tally {

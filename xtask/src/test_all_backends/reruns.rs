@@ -1,4 +1,5 @@
-//! What a device would not choose by itself, forced by the environment: the suite runs once more with each.
+//! What a device would not choose by itself, forced by the environment: the suite runs once more with each, but for the tests
+//! that it cannot change.
 
 use super::{SUITE, build::Executable, devices::Device};
 
@@ -12,6 +13,8 @@ pub(crate) struct Rerun {
     pub(crate) crates: &'static str,
     /// A crate beside the suite, and what of it runs.
     own: Option<(&'static str, Part)>,
+    /// How the names of tests begin that come out the same whatever is forced. They have run without it.
+    apart: &'static [&'static str],
 }
 
 /// How much of a crate's tests a run takes.
@@ -19,8 +22,22 @@ pub(crate) struct Rerun {
 pub(crate) enum Part {
     Nothing,
     Whole,
+    /// All but the tests whose names begin so.
+    Except(&'static [&'static str]),
     /// One module of the crate's integration tests (`tests/it`).
     Module(&'static str),
+}
+
+impl Part {
+    /// Whether a test is part of it, by its name.
+    pub(crate) fn has(self, name: &str) -> bool {
+        match self {
+            Part::Nothing => false,
+            Part::Whole => true,
+            Part::Except(apart) => !apart.iter().any(|begin| name.starts_with(begin)),
+            Part::Module(module) => name.split_once("::").is_some_and(|(first, _)| first == module),
+        }
+    }
 }
 
 /// The test target that holds a crate's integration tests.
@@ -33,40 +50,80 @@ const SETS: [Rerun; 3] = [
     set("baseline", &[("TAPER_CPU_ISA", "baseline")]),
 ];
 
+/// The graph, what the process holds, and what chooses the instruction set itself.
+const GRAPH_AND_PROCESS_ON_CPU: &[&str] = &[
+    "async_reads::",
+    "endurance::a_million_additions",
+    "endurance::dropped_graphs",
+    "environment::",
+    "errors::",
+    "flat::",
+    "lost_training::",
+    "memory_faults::",
+    "rounding::every_target_and_midpoint_on_every_instruction_set",
+    "settings::",
+    "shared_leaves::",
+];
+
 const fn set(label: &'static str, variables: &'static [(&'static str, &'static str)]) -> Rerun {
-    Rerun { label, variables, crates: "taper, backend-cpu", own: Some(("backend-cpu", Part::Whole)) }
+    Rerun {
+        label,
+        variables,
+        crates: "taper, backend-cpu",
+        own: Some(("backend-cpu", Part::Whole)),
+        apart: GRAPH_AND_PROCESS_ON_CPU,
+    }
 }
 
 /// The ways a GPU's kernels can be made. Its crate's other tests open devices for each by themselves.
 const FORMS: [Rerun; 3] = [
-    form("tiled", &[("TAPER_WGPU_FORM", "tiled")]),
+    form("tiled", &[("TAPER_TEST_WGPU", "form=tiled")], GRAPH_AND_MEMORY_ON_GPU),
     form(
-        "direct, uniforms, 8 buffers, no subgroups",
-        &[
-            ("TAPER_WGPU_FORM", "direct"),
-            ("TAPER_WGPU_NO_IMMEDIATES", "1"),
-            ("TAPER_WGPU_STORAGE_BUFFERS", "8"),
-            ("TAPER_WGPU_NO_SUBGROUPS", "1"),
-        ],
+        "direct, uniforms, 8 buffers",
+        &[("TAPER_TEST_WGPU", "form=direct immediates=off storage_buffers=8")],
+        // Buffers of parameters are memory too.
+        GRAPH_ON_GPU,
     ),
     // Larger than what the suite cannot do without, smaller than its larger tensors.
-    form("windows of 128 KiB", &[("TAPER_WGPU_BINDING_BYTES", "131072")]),
+    form("windows of 128 KiB", &[("TAPER_TEST_WGPU", "binding_bytes=131072")], GRAPH_AND_MEMORY_ON_GPU),
 ];
 
-const fn form(label: &'static str, variables: &'static [(&'static str, &'static str)]) -> Rerun {
-    Rerun {
-        label,
-        variables,
-        crates: "taper, backend-wgpu",
-        own: Some(("backend-wgpu", Part::Module("agree"))),
-    }
+/// The graph, the environment, and backends that are not this one.
+const GRAPH_ON_GPU: &[&str] = &[
+    "endurance::a_million_additions",
+    "endurance::dropped_graphs",
+    "errors::",
+    "settings::",
+    "shared_leaves::",
+    "third_party::",
+];
+
+/// The same, and memory over thousands of small kernels, which have one form.
+const GRAPH_AND_MEMORY_ON_GPU: &[&str] = &[
+    "endurance::a_million_additions",
+    "endurance::dropped_graphs",
+    "errors::",
+    "flat::",
+    "lost_training::",
+    "settings::",
+    "shared_leaves::",
+    "third_party::",
+];
+
+const fn form(
+    label: &'static str,
+    variables: &'static [(&'static str, &'static str)],
+    apart: &'static [&'static str],
+) -> Rerun {
+    let own = Some(("backend-wgpu", Part::Module("agree")));
+    Rerun { label, variables, crates: "taper, backend-wgpu", own, apart }
 }
 
 /// Another software adapter than the system's: SwiftShader, which comes with Chromium. It has smaller workgroups, subgroups and
 /// memory than lavapipe, no 64-bit numbers and no denormal ones, and another compiler, so that nothing rests on one driver alone.
 const SECOND: [Rerun; 2] = [
-    form("SwiftShader", &[("VK_DRIVER_FILES", DRIVERS[0]), ("VK_ICD_FILENAMES", DRIVERS[0])]),
-    form("SwiftShader", &[("VK_DRIVER_FILES", DRIVERS[1]), ("VK_ICD_FILENAMES", DRIVERS[1])]),
+    form("SwiftShader", &[("VK_DRIVER_FILES", DRIVERS[0]), ("VK_ICD_FILENAMES", DRIVERS[0])], GRAPH_ON_GPU),
+    form("SwiftShader", &[("VK_DRIVER_FILES", DRIVERS[1]), ("VK_ICD_FILENAMES", DRIVERS[1])], GRAPH_ON_GPU),
 ];
 
 /// Where Debian's `chromium` and Google's Chrome have it.
@@ -88,8 +145,8 @@ impl Rerun {
     /// What of a test program takes part.
     pub(crate) fn part_of(&self, test: &Executable) -> Part {
         match self.own {
-            _ if test.package == SUITE => Part::Whole,
-            Some((package, Part::Whole)) if test.package == package => Part::Whole,
+            _ if test.package == SUITE => Part::Except(self.apart),
+            Some((package, Part::Whole)) if test.package == package => Part::Except(self.apart),
             Some((package, part)) if test.package == package && test.target == INTEGRATION_TESTS => part,
             _ => Part::Nothing,
         }
@@ -148,10 +205,22 @@ mod tests {
             ]
             .map(|(package, target)| rerun.part_of(&program(package, target)))
         };
-        use Part::{Module, Nothing, Whole};
-        assert_eq!(parts(&SETS[0]), [Whole, Whole, Whole, Nothing, Nothing]);
-        assert_eq!(parts(&FORMS[0]), [Whole, Nothing, Nothing, Module("agree"), Nothing]);
+        use Part::{Except, Module, Nothing};
+        let most = Except(SETS[0].apart);
+        assert_eq!(parts(&SETS[0]), [most, most, most, Nothing, Nothing]);
+        let most = Except(FORMS[0].apart);
+        assert_eq!(parts(&FORMS[0]), [most, Nothing, Nothing, Module("agree"), Nothing]);
         let second = Device { name: "wgpu:1".to_string(), description: String::new() };
-        assert_eq!(parts(&of(&second)[0]), [Whole, Nothing, Nothing, Nothing, Nothing]);
+        assert_eq!(parts(&of(&second)[0]), [most, Nothing, Nothing, Nothing, Nothing]);
+    }
+
+    #[test]
+    fn parts_are_told_by_names() {
+        let module = Part::Module("agree");
+        assert!(module.has("agree::maps") && !module.has("disagree::maps") && !module.has("agree"));
+        let most = Part::Except(&["flat::", "endurance::a_"]);
+        assert!(most.has("endurance::the_same") && most.has("reduce::flat::x"));
+        assert!(!most.has("flat::x") && !most.has("endurance::a_million"));
+        assert!(Part::Whole.has("x") && !Part::Nothing.has("x"));
     }
 }

@@ -2,18 +2,25 @@
 
 mod activation;
 mod call;
+mod conv;
 mod dropout;
 mod embedding;
 mod flatten;
 mod linear;
+mod pool;
 mod sequential;
 
 pub use activation::{Gelu, LogSoftmax, Relu, Sigmoid, Silu, Softmax, Tanh};
 pub(crate) use call::{Call, record, recorded};
+pub use conv::{
+    Conv, Conv1d, Conv2d, Conv3d, ConvConfig, ConvTranspose, ConvTranspose1d, ConvTranspose2d,
+    ConvTranspose3d, ConvTransposeConfig,
+};
 pub use dropout::Dropout;
 pub use embedding::Embedding;
 pub use flatten::{Flatten, Identity};
 pub use linear::{Linear, LinearConfig};
+pub use pool::{AvgPool, AvgPool1d, AvgPool2d, AvgPool3d, MaxPool, MaxPool1d, MaxPool2d, MaxPool3d};
 pub use sequential::Sequential;
 
 use std::{fmt, sync::Arc};

@@ -2,6 +2,7 @@
 //! it links once.
 
 mod common;
+mod conv;
 mod derive;
 mod layers;
 mod losses;

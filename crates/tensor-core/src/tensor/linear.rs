@@ -151,7 +151,7 @@ impl Tensor {
 
 /// Factors of one dtype, which is not bool.
 #[track_caller]
-fn check_factors(op: &'static str, lhs: &Tensor, rhs: &Tensor) -> Result<()> {
+pub(super) fn check_factors(op: &'static str, lhs: &Tensor, rhs: &Tensor) -> Result<()> {
     if lhs.dtype() != rhs.dtype() {
         return Err(Error::new(ErrorKind::DTypeMismatch {
             op,

@@ -5,6 +5,7 @@ mod cell;
 mod create;
 mod cumulative;
 mod display;
+mod einsum;
 mod elementwise;
 mod index;
 mod indexing;

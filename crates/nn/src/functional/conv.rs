@@ -1,0 +1,520 @@
+//! Convolutions in one to three dimensions, and their transposes. Each is one contraction of the weight with the windows of the input:
+//! a view, so that no matrix of all windows is ever copied.
+
+use autograd::{Function, apply};
+use tensor_core::{Error, ErrorKind, Result, Scalar, Shape, Subscripts, Tensor};
+
+/// The sizes of a window along `D` axes: one number for all, or one for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window<const D: usize>(pub [usize; D]);
+
+impl<const D: usize> From<usize> for Window<D> {
+    fn from(size: usize) -> Window<D> {
+        Window([size; D])
+    }
+}
+
+impl<const D: usize> From<[usize; D]> for Window<D> {
+    fn from(sizes: [usize; D]) -> Window<D> {
+        Window(sizes)
+    }
+}
+
+/// How far a convolution pads its input along each of `D` axes, with zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConvPadding<const D: usize> {
+    /// So that the output has the input's size, for a stride of 1: `dilation·(kernel − 1)` in all, the odd one at the end.
+    Same,
+    /// So many before the first element and after the last, along each axis.
+    Each([(usize, usize); D]),
+}
+
+impl<const D: usize> Default for ConvPadding<D> {
+    fn default() -> ConvPadding<D> {
+        ConvPadding::Each([(0, 0); D])
+    }
+}
+
+/// The same on all sides.
+impl<const D: usize> From<usize> for ConvPadding<D> {
+    fn from(padding: usize) -> ConvPadding<D> {
+        ConvPadding::Each([(padding, padding); D])
+    }
+}
+
+/// The same on both sides of each axis.
+impl<const D: usize> From<[usize; D]> for ConvPadding<D> {
+    fn from(padding: [usize; D]) -> ConvPadding<D> {
+        ConvPadding::Each(padding.map(|p| (p, p)))
+    }
+}
+
+/// What a convolution over `D` axes may have otherwise than usual; PyTorch's arguments with PyTorch's defaults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConvOptions<const D: usize> {
+    /// Distance from window to window along each axis. 1 by default.
+    pub stride: [usize; D],
+    /// Zeros round the input. None by default.
+    pub padding: ConvPadding<D>,
+    /// Distance between the elements of a window. 1 by default.
+    pub dilation: [usize; D],
+    /// Into how many groups channels are cut: output channels of a group see the input channels of the same group. 1 by default.
+    pub groups: usize,
+}
+
+impl<const D: usize> Default for ConvOptions<D> {
+    fn default() -> ConvOptions<D> {
+        ConvOptions { stride: [1; D], padding: ConvPadding::default(), dilation: [1; D], groups: 1 }
+    }
+}
+
+/// What a transposed convolution over `D` axes may have otherwise than usual; PyTorch's arguments with PyTorch's defaults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConvTransposeOptions<const D: usize> {
+    /// The stride of the convolution that this is the transpose of. 1 by default.
+    pub stride: [usize; D],
+    /// Its padding, cut off the output on both sides. None by default.
+    pub padding: [usize; D],
+    /// Elements added at the end of each axis of the output, of the sizes that the convolution takes to one. None by default.
+    pub output_padding: [usize; D],
+    /// The distance between the elements of a window. 1 by default.
+    pub dilation: [usize; D],
+    /// As of [`ConvOptions`].
+    pub groups: usize,
+}
+
+impl<const D: usize> Default for ConvTransposeOptions<D> {
+    fn default() -> ConvTransposeOptions<D> {
+        ConvTransposeOptions {
+            stride: [1; D],
+            padding: [0; D],
+            output_padding: [0; D],
+            dilation: [1; D],
+            groups: 1,
+        }
+    }
+}
+
+/// Convolution (in the networks' sense, cross-correlation) of `input` `[N, in, L]` with `weight` `[out, in / groups, k]`, plus `bias`
+/// `[out]`: `[N, out, (L + padding − dilation·(k − 1) − 1) / stride + 1]`. An input without `N` gives an output without.
+/// `torch.nn.functional.conv1d`.
+///
+/// # Errors
+/// As [`conv2d`].
+#[track_caller]
+pub fn conv1d(
+    input: &Tensor,
+    weight: &Tensor,
+    bias: Option<&Tensor>,
+    options: ConvOptions<1>,
+) -> Result<Tensor> {
+    convolution("conv1d", input, weight, bias, options)
+}
+
+/// Convolution of images: `out[n, o, y, x] = bias[o] + Σ_{c, i, j} weight[o, c, i, j] · input[n, c, y·s + i·d − p, x·s + j·d − p]`, with
+/// stride s, dilation d, padding p, of `input` `[N, in, H, W]` with `weight` `[out, in / groups, kH, kW]`. `torch.nn.functional.conv2d`.
+///
+/// ```
+/// use nn::functional::{ConvOptions, conv2d};
+/// use tensor_core::Tensor;
+/// # fn main() -> tensor_core::Result<()> {
+/// let device = backend_cpu::cpu();
+/// let image = Tensor::arange(0.0, 16.0, 1.0, &device)?.reshape((1, 1, 4, 4))?;
+/// let edges = Tensor::new([[[[-1.0f32, 0.0, 1.0]]]], &device)?;
+/// let y = conv2d(&image, &edges, None, ConvOptions { stride: [2, 1], ..Default::default() })?;
+/// assert_eq!(y.dims(), [1, 1, 2, 2]);
+/// assert_eq!(y.to_vec::<f32>()?, [2.0; 4]);
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+/// An input that is neither `[N, in, H, W]` nor `[in, H, W]`, channels that do not fit the weight, groups that do not divide them, a stride
+/// or dilation of 0, a kernel larger than the padded input, `Same` padding with another stride than 1, a bias of another shape, several
+/// dtypes or devices.
+#[track_caller]
+pub fn conv2d(
+    input: &Tensor,
+    weight: &Tensor,
+    bias: Option<&Tensor>,
+    options: ConvOptions<2>,
+) -> Result<Tensor> {
+    convolution("conv2d", input, weight, bias, options)
+}
+
+/// Convolution of volumes: `input` `[N, in, D, H, W]` with `weight` `[out, in / groups, kD, kH, kW]`. `torch.nn.functional.conv3d`.
+///
+/// # Errors
+/// As [`conv2d`].
+#[track_caller]
+pub fn conv3d(
+    input: &Tensor,
+    weight: &Tensor,
+    bias: Option<&Tensor>,
+    options: ConvOptions<3>,
+) -> Result<Tensor> {
+    convolution("conv3d", input, weight, bias, options)
+}
+
+/// The transpose of a convolution along one axis: see [`conv_transpose2d`]. `torch.nn.functional.conv_transpose1d`.
+///
+/// # Errors
+/// As [`conv_transpose2d`].
+#[track_caller]
+pub fn conv_transpose1d(
+    input: &Tensor,
+    weight: &Tensor,
+    bias: Option<&Tensor>,
+    options: ConvTransposeOptions<1>,
+) -> Result<Tensor> {
+    transposed_convolution("conv_transpose1d", input, weight, bias, options)
+}
+
+/// The transpose of [`conv2d`], which takes an output's size back to its input's: each element of `input` `[N, in, H, W]` adds
+/// its multiple of `weight` `[in, out / groups, kH, kW]` to the output `[N, out, (H − 1)·s − 2·p + d·(kH − 1) + output_padding + 1, …]`.
+/// `torch.nn.functional.conv_transpose2d`.
+///
+/// # Errors
+/// As [`conv2d`], and an output padding that is neither below the stride nor below the dilation, or an output without elements.
+#[track_caller]
+pub fn conv_transpose2d(
+    input: &Tensor,
+    weight: &Tensor,
+    bias: Option<&Tensor>,
+    options: ConvTransposeOptions<2>,
+) -> Result<Tensor> {
+    transposed_convolution("conv_transpose2d", input, weight, bias, options)
+}
+
+/// The transpose of a convolution of volumes: see [`conv_transpose2d`]. `torch.nn.functional.conv_transpose3d`.
+///
+/// # Errors
+/// As [`conv_transpose2d`].
+#[track_caller]
+pub fn conv_transpose3d(
+    input: &Tensor,
+    weight: &Tensor,
+    bias: Option<&Tensor>,
+    options: ConvTransposeOptions<3>,
+) -> Result<Tensor> {
+    transposed_convolution("conv_transpose3d", input, weight, bias, options)
+}
+
+/// What holds of both: `[N, channels, …]` with a batch axis put in front where there is none, and kernel sizes that are there.
+#[track_caller]
+fn batched<const D: usize>(
+    op: &'static str,
+    input: &Tensor,
+    weight: &Tensor,
+    bias: Option<(&Tensor, usize)>,
+    steps: [[usize; D]; 2],
+    groups: usize,
+) -> Result<(Tensor, bool)> {
+    let wrong = |message: String| Err(Error::invalid(op, message).here());
+    alike(op, input, weight)?;
+    if weight.rank() != D + 2 {
+        return wrong(format!(
+            "the weight has {} axes, not the {} of {}",
+            D + 2,
+            weight.rank(),
+            weight.shape()
+        ));
+    }
+    let alone = input.rank() == D + 1;
+    if !alone && input.rank() != D + 2 {
+        return wrong(format!(
+            "the input has {} axes, [N, channels, …], or {} without N; shape {} has {}",
+            D + 2,
+            D + 1,
+            input.shape(),
+            input.rank()
+        ));
+    }
+    if steps.iter().flatten().any(|&step| step == 0) || groups == 0 {
+        return wrong(format!(
+            "stride {:?}, dilation {:?} and {groups} groups: give numbers above 0",
+            steps[0], steps[1]
+        ));
+    }
+    if weight.dims().contains(&0) {
+        return wrong(format!("a weight of shape {} has no elements", weight.shape()));
+    }
+    if let Some((bias, outputs)) = bias {
+        if bias.dims() != [outputs] {
+            return wrong(format!("{outputs} output channels take a bias [{outputs}], not {}", bias.shape()));
+        }
+        alike(op, input, bias)?;
+    }
+    Ok((if alone { input.unsqueeze(0)? } else { input.clone() }, alone))
+}
+
+/// An input on the device of a parameter, and of its dtype.
+#[track_caller]
+pub(super) fn alike(op: &'static str, input: &Tensor, parameter: &Tensor) -> Result<()> {
+    let (found, wanted) = (input.device(), parameter.device());
+    if found != wanted {
+        let (lhs, rhs) = (found.name().into(), wanted.name().into());
+        return Err(Error::new(ErrorKind::DeviceMismatch { op, lhs, rhs }));
+    }
+    if input.dtype() != parameter.dtype() {
+        let (lhs, rhs) = (input.dtype(), parameter.dtype());
+        let hint = format!(
+            "the input is {lhs} and the parameters are {rhs}: cast the input with .to_dtype(DType::{rhs:?})?"
+        );
+        return Err(Error::new(ErrorKind::DTypeMismatch { op, lhs, rhs, hint }));
+    }
+    Ok(())
+}
+
+/// Adds the bias, and takes the batch axis off again.
+#[track_caller]
+fn finished<const D: usize>(out: Tensor, bias: Option<&Tensor>, alone: bool) -> Result<Tensor> {
+    let out = match bias {
+        Some(bias) => {
+            let sizes: Shape = [bias.numel()].into_iter().chain([1; D]).collect();
+            out.add(&bias.reshape(sizes)?)?
+        }
+        None => out,
+    };
+    if alone { out.squeeze(0) } else { Ok(out) }
+}
+
+#[track_caller]
+pub(crate) fn convolution<const D: usize>(
+    op: &'static str,
+    input: &Tensor,
+    weight: &Tensor,
+    bias: Option<&Tensor>,
+    options: ConvOptions<D>,
+) -> Result<Tensor> {
+    let ConvOptions { stride, padding, dilation, groups } = options;
+    let outputs = weight.dims().first().copied().unwrap_or(0);
+    let (x, alone) =
+        batched(op, input, weight, bias.map(|bias| (bias, outputs)), [stride, dilation], groups)?;
+    let wrong = |message: String| Err(Error::invalid(op, message).here());
+    let (channels, taken) = (x.dims()[1], weight.dims()[1]);
+    if !channels.is_multiple_of(groups) || !outputs.is_multiple_of(groups) || channels / groups != taken {
+        return wrong(format!(
+            "an input of {channels} channels and a weight [{outputs}, {taken}, …] in {groups} groups: the weight takes \
+             in / groups channels, and groups divides both in and out"
+        ));
+    }
+    let kernel: [usize; D] = std::array::from_fn(|axis| weight.dims()[2 + axis]);
+    let padding = match padding {
+        ConvPadding::Each(padding) => padding,
+        ConvPadding::Same if stride == [1; D] => std::array::from_fn(|axis| {
+            let all = dilation[axis].saturating_mul(kernel[axis] - 1);
+            (all / 2, all - all / 2)
+        }),
+        ConvPadding::Same => {
+            return wrong(format!(
+                "Same padding keeps the size for a stride of 1, not {stride:?}; give the padding"
+            ));
+        }
+    };
+    for axis in 0..D {
+        let (size, (before, after)) = (x.dims()[2 + axis], padding[axis]);
+        let room = size.saturating_add(before).saturating_add(after);
+        let reach = dilation[axis].saturating_mul(kernel[axis] - 1).saturating_add(1);
+        if reach > room {
+            return wrong(format!(
+                "a kernel of {} elements, {} apart, reaches over {reach}; axis {} of the padded input {} has {room}",
+                kernel[axis],
+                dilation[axis],
+                2 + axis,
+                x.shape()
+            ));
+        }
+    }
+    let out = apply(Convolution { name: op, stride, padding, dilation, groups }, &[&x, weight])?;
+    finished::<D>(out, bias, alone)
+}
+
+#[track_caller]
+pub(crate) fn transposed_convolution<const D: usize>(
+    op: &'static str,
+    input: &Tensor,
+    weight: &Tensor,
+    bias: Option<&Tensor>,
+    options: ConvTransposeOptions<D>,
+) -> Result<Tensor> {
+    let ConvTransposeOptions { stride, padding, output_padding, dilation, groups } = options;
+    let of_group = weight.dims().get(1).copied().unwrap_or(0);
+    let outputs = of_group.saturating_mul(groups);
+    let (x, alone) =
+        batched(op, input, weight, bias.map(|bias| (bias, outputs)), [stride, dilation], groups)?;
+    let wrong = |message: String| Err(Error::invalid(op, message).here());
+    let (channels, taken) = (x.dims()[1], weight.dims()[0]);
+    if channels != taken || !channels.is_multiple_of(groups) {
+        return wrong(format!(
+            "an input of {channels} channels and a weight [{taken}, {of_group}, …] in {groups} groups: the weight takes the \
+             input's channels, and groups divides them"
+        ));
+    }
+    let mut sizes = [0; D];
+    for axis in 0..D {
+        if output_padding[axis] >= stride[axis].max(dilation[axis]) {
+            return wrong(format!(
+                "an output padding of {} is neither below the stride {} nor below the dilation {}",
+                output_padding[axis], stride[axis], dilation[axis]
+            ));
+        }
+        let size = x.dims()[2 + axis] as i128;
+        let reach = dilation[axis] as i128 * (weight.dims()[2 + axis] as i128 - 1);
+        let found = (size - 1) * stride[axis] as i128 - 2 * padding[axis] as i128
+            + reach
+            + output_padding[axis] as i128
+            + 1;
+        match usize::try_from(found) {
+            Ok(found) if found > 0 && size > 0 => sizes[axis] = found,
+            _ => {
+                return wrong(format!(
+                    "the output has size {found} along axis {} of the input {}",
+                    2 + axis,
+                    x.shape()
+                ));
+            }
+        }
+    }
+    let convolution = Convolution { name: op, stride, padding: padding.map(|p| (p, p)), dilation, groups };
+    finished::<D>(convolution.transposed(&x, weight, sizes)?, bias, alone)
+}
+
+/// A convolution of a batch whose sizes are known to fit.
+#[derive(Clone, Copy, Debug)]
+struct Convolution<const D: usize> {
+    name: &'static str,
+    stride: [usize; D],
+    padding: [(usize, usize); D],
+    dilation: [usize; D],
+    groups: usize,
+}
+
+impl<const D: usize> Convolution<D> {
+    /// The windows of the padded input: `[N, groups, in / groups, outputs…, kernel…]`.
+    #[track_caller]
+    fn windows(&self, input: &Tensor, kernel: &[usize]) -> Result<Tensor> {
+        let padded = match self.padding.iter().all(|&sides| sides == (0, 0)) {
+            true => input.clone(),
+            false => input.pad(&self.padded(), Scalar::Float(0.0))?,
+        };
+        let mut windows = self.grouped(&padded, 1)?;
+        for axis in 0..D {
+            windows = windows.windows(3 + axis, kernel[axis], self.stride[axis], self.dilation[axis])?;
+        }
+        Ok(windows)
+    }
+
+    fn padded(&self) -> Vec<(usize, usize)> {
+        [(0, 0); 2].into_iter().chain(self.padding).collect()
+    }
+
+    /// An axis of channels as two: groups, and channels in each.
+    #[track_caller]
+    fn grouped(&self, t: &Tensor, axis: usize) -> Result<Tensor> {
+        let (lead, rest) = t.dims().split_at(axis);
+        let sizes = lead.iter().copied().chain([self.groups, rest[0] / self.groups]);
+        t.reshape(sizes.chain(rest[1..].iter().copied()).collect::<Shape>())
+    }
+
+    /// Labels of `[N, groups, in]`, `[groups, out]`, positions and kernel elements.
+    fn labels(&self) -> ([u8; 4], Vec<u8>, Vec<u8>) {
+        let d = D as u8;
+        ([0, 1, 2, 3], (4..4 + d).collect(), (4 + d..4 + 2 * d).collect())
+    }
+
+    /// The convolution's transpose, to so many positions along each axis: a convolution of the input with zeros between its elements,
+    /// by the kernel turned round, input and output channels exchanged.
+    #[track_caller]
+    fn transposed(&self, input: &Tensor, weight: &Tensor, sizes: [usize; D]) -> Result<Tensor> {
+        let mut x = input.clone();
+        let mut turned = self.grouped(weight, 0)?.transpose(1, 2)?;
+        for axis in 0..D {
+            turned = turned.flip(3 + axis)?;
+            let reach = self.dilation[axis] * (weight.dims()[2 + axis] - 1);
+            x = place(
+                &x,
+                2 + axis,
+                reach as isize - self.padding[axis].0 as isize,
+                self.stride[axis],
+                sizes[axis] + reach,
+            )?;
+        }
+        let merged: Shape = [turned.dims()[0] * turned.dims()[1]]
+            .into_iter()
+            .chain(turned.dims()[2..].iter().copied())
+            .collect();
+        let convolution = Convolution { stride: [1; D], padding: [(0, 0); D], ..*self };
+        apply(convolution, &[&x, &turned.reshape(merged)?])
+    }
+}
+
+/// An axis's elements `step` apart from position `first` on, in an axis of `size` with zeros everywhere else. What lies outside is left out.
+#[track_caller]
+fn place(x: &Tensor, axis: usize, first: isize, step: usize, size: usize) -> Result<Tensor> {
+    let n = x.dims()[axis];
+    if first == 0 && step == 1 && n == size {
+        return Ok(x.clone());
+    }
+    // All of it, with what lies outside, and then the part that is wanted.
+    let before = first.max(0) as usize;
+    let whole = before + (n - 1) * step + 1;
+    let padded = whole.max(size + first.min(0).unsigned_abs());
+    let mut shape: Vec<usize> = x.dims().to_vec();
+    shape[axis] = padded;
+    let (mut starts, mut between) = (vec![0; x.rank()], vec![0; x.rank()]);
+    starts[axis] = before;
+    between[axis] = step - 1;
+    let placed = x.pad_between(starts.into(), between.into(), shape.into(), Scalar::Float(0.0))?;
+    placed.narrow(axis as isize, first.min(0).unsigned_abs(), size)
+}
+
+impl<const D: usize> Function for Convolution<D> {
+    type Output = Tensor;
+
+    fn name(&self) -> &'static str {
+        match self.name {
+            "conv1d" => "Conv1d",
+            "conv2d" => "Conv2d",
+            "conv3d" => "Conv3d",
+            "conv_transpose1d" => "ConvTranspose1d",
+            "conv_transpose2d" => "ConvTranspose2d",
+            _ => "ConvTranspose3d",
+        }
+    }
+
+    #[track_caller]
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let (input, weight) = (inputs[0], inputs[1]);
+        let windows = self.windows(input, &weight.dims()[2..])?;
+        let ([n, g, c, o], positions, kernel) = self.labels();
+        let subscripts = Subscripts {
+            lhs: [g, o, c].into_iter().chain(kernel.iter().copied()).collect(),
+            rhs: [n, g, c].into_iter().chain(positions.iter().copied()).chain(kernel).collect(),
+            out: [n, g, o].into_iter().chain(positions).collect(),
+        };
+        let out = self.grouped(weight, 0)?.contract(&windows, subscripts)?;
+        let channels = [out.dims()[0], out.dims()[1] * out.dims()[2]];
+        out.reshape(channels.into_iter().chain(out.dims()[3..].iter().copied()).collect::<Shape>())
+    }
+
+    #[track_caller]
+    fn backward(
+        &self,
+        inputs: &[Tensor],
+        _output: &Tensor,
+        gradient: &Tensor,
+    ) -> Result<Vec<Option<Tensor>>> {
+        let (input, weight) = (&inputs[0], &inputs[1]);
+        let sizes = std::array::from_fn(|axis| input.dims()[2 + axis]);
+        let of_input = self.transposed(gradient, weight, sizes)?;
+        let windows = self.windows(input, &weight.dims()[2..])?;
+        let ([n, g, c, o], positions, kernel) = self.labels();
+        let subscripts = Subscripts {
+            lhs: [n, g, o].into_iter().chain(positions.iter().copied()).collect(),
+            rhs: [n, g, c].into_iter().chain(positions).chain(kernel.iter().copied()).collect(),
+            out: [g, o, c].into_iter().chain(kernel).collect(),
+        };
+        let of_weight = self.grouped(gradient, 1)?.contract(&windows, subscripts)?.reshape(weight.shape())?;
+        Ok(vec![Some(of_input), Some(of_weight)])
+    }
+}

@@ -1,0 +1,308 @@
+//! Pooling in one to three dimensions: reductions over the windows of the input, which are a view of it.
+
+use autograd::{Function, apply};
+use tensor_core::{DType, Error, Result, Scalar, Shape, Tensor};
+
+/// How windows of `D` axes lie over an input; PyTorch's arguments with PyTorch's defaults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolOptions<const D: usize> {
+    /// Distance from window to window; `None`, the default, is a window's size, so that windows do not overlap.
+    pub stride: Option<[usize; D]>,
+    /// Elements put before and after each axis, at most half a window: −∞ for maxima, 0 for means. None by default.
+    pub padding: [usize; D],
+    /// Distance between the elements of a window; 1 by default, and 1 for means.
+    pub dilation: [usize; D],
+    /// Whether a last window that reaches past the end is taken where it begins within the input or its left padding. Off by default.
+    pub ceil_mode: bool,
+    /// Of means: whether padding counts as elements. It does by default.
+    pub count_include_pad: bool,
+}
+
+impl<const D: usize> Default for PoolOptions<D> {
+    fn default() -> PoolOptions<D> {
+        PoolOptions {
+            stride: None,
+            padding: [0; D],
+            dilation: [1; D],
+            ceil_mode: false,
+            count_include_pad: true,
+        }
+    }
+}
+
+macro_rules! pools {
+    ($($(#[$doc:meta])* $name:ident, $d:literal, $general:ident;)*) => {$(
+        $(#[$doc])*
+        ///
+        /// # Errors
+        /// An input with neither one nor two more axes than the window, no floating-point dtype, a window, stride or dilation of 0, padding
+        /// of more than half a window, a window larger than the padded input.
+        #[track_caller]
+        pub fn $name(input: &Tensor, window: [usize; $d], options: PoolOptions<$d>) -> Result<Tensor> {
+            $general(stringify!($name), input, window, options)
+        }
+    )*};
+}
+
+pools! {
+    /// The greatest element of each window, of `[N, C, L]` or `[C, L]`. `torch.nn.functional.max_pool1d`. See [`max_pool2d`].
+    max_pool1d, 1, max_pool;
+    /// The greatest element of each window `[h, w]` of `[N, C, H, W]` or `[C, H, W]`: `[N, C, (H + 2p − d·(h − 1) − 1) / s + 1, …]` with
+    /// padding p, dilation d, stride s. NaN is the greatest. The gradient goes to the first of equal ones.
+    /// `torch.nn.functional.max_pool2d`.
+    max_pool2d, 2, max_pool;
+    /// The greatest element of each window of `[N, C, D, H, W]` or `[C, D, H, W]`. `torch.nn.functional.max_pool3d`. See [`max_pool2d`].
+    max_pool3d, 3, max_pool;
+    /// The mean of each window of `[N, C, L]` or `[C, L]`. `torch.nn.functional.avg_pool1d`. See [`avg_pool2d`].
+    avg_pool1d, 1, avg_pool;
+    /// The mean of each window `[h, w]` of `[N, C, H, W]` or `[C, H, W]`. Padding counts as zeros unless `count_include_pad` is off.
+    /// `torch.nn.functional.avg_pool2d`.
+    avg_pool2d, 2, avg_pool;
+    /// The mean of each window of `[N, C, D, H, W]` or `[C, D, H, W]`. `torch.nn.functional.avg_pool3d`. See [`avg_pool2d`].
+    avg_pool3d, 3, avg_pool;
+}
+
+/// The greatest element of each window and, as i64, its flat index in its channel of the input. `return_indices=True` of
+/// `torch.nn.functional.max_pool2d`.
+///
+/// # Errors
+/// As [`max_pool2d`].
+#[track_caller]
+pub fn max_pool_with_indices<const D: usize>(
+    input: &Tensor,
+    window: [usize; D],
+    options: PoolOptions<D>,
+) -> Result<(Tensor, Tensor)> {
+    const OP: &str = "max_pool";
+    let (x, pool) = Pool::of(OP, input, window, options)?;
+    let maxima = apply(MaxPool(pool), &[&x])?;
+    let indices = pool.indices(&x.detach(), &maxima.detach())?.to_dtype(DType::I64)?;
+    let shape = pool.unbatched(input, &maxima);
+    Ok((maxima.reshape(shape.clone())?, indices.reshape(shape)?))
+}
+
+#[track_caller]
+pub(crate) fn max_pool<const D: usize>(
+    op: &'static str,
+    input: &Tensor,
+    window: [usize; D],
+    options: PoolOptions<D>,
+) -> Result<Tensor> {
+    let (x, pool) = Pool::of(op, input, window, options)?;
+    let out = apply(MaxPool(pool), &[&x])?;
+    out.reshape(pool.unbatched(input, &out))
+}
+
+#[track_caller]
+pub(crate) fn avg_pool<const D: usize>(
+    op: &'static str,
+    input: &Tensor,
+    window: [usize; D],
+    options: PoolOptions<D>,
+) -> Result<Tensor> {
+    if options.dilation != [1; D] {
+        return Err(Error::invalid(op, "windows of means have no dilation").here());
+    }
+    let (x, pool) = Pool::of(op, input, window, options)?;
+    let axes: Vec<usize> = (2..2 + D).collect();
+    let sum = pool.windows(&x, 0.0)?.sum_axis(axes.as_slice(), false)?;
+    // Each window's elements that count, along each axis.
+    let mut out = sum;
+    for axis in 0..D {
+        let counts = pool.counts(axis, options.count_include_pad);
+        let mut shape = vec![1; out.rank()];
+        shape[2 + axis] = counts.len();
+        out = match counts.iter().all(|count| *count == counts[0]) {
+            true => out.mul_scalar(1.0 / counts[0]),
+            false => {
+                let shares: Vec<f64> = counts.iter().map(|count| 1.0 / count).collect();
+                let shares = Tensor::new(shares, (out.dtype(), &out.device()))?;
+                out.mul(&shares.reshape(shape)?)?
+            }
+        };
+    }
+    out.reshape(pool.unbatched(input, &out))
+}
+
+/// Windows that are known to fit the input `[N, C, …]`.
+#[derive(Clone, Copy, Debug)]
+struct Pool<const D: usize> {
+    window: [usize; D],
+    stride: [usize; D],
+    dilation: [usize; D],
+    /// The input's sizes, and the numbers of windows.
+    sizes: [usize; D],
+    outputs: [usize; D],
+    /// Elements put before and after.
+    padding: [(usize, usize); D],
+    /// What was asked for on either side: what reaches past it is no element at all.
+    asked: [usize; D],
+}
+
+impl<const D: usize> Pool<D> {
+    #[track_caller]
+    fn of(
+        op: &'static str,
+        input: &Tensor,
+        window: [usize; D],
+        options: PoolOptions<D>,
+    ) -> Result<(Tensor, Pool<D>)> {
+        let PoolOptions { stride, padding: asked, dilation, ceil_mode, .. } = options;
+        let stride = stride.unwrap_or(window);
+        let wrong = |message: String| Err(Error::invalid(op, message).here());
+        if !(D + 1..=D + 2).contains(&input.rank()) {
+            return wrong(format!(
+                "the input has {} axes, [N, C, …], or {} without N; shape {} has {}",
+                D + 2,
+                D + 1,
+                input.shape(),
+                input.rank()
+            ));
+        }
+        if !input.dtype().is_float() {
+            return wrong(format!("an input of {}; cast it with .to_dtype(DType::F32)?", input.dtype()));
+        }
+        if [window, stride, dilation].iter().flatten().any(|&n| n == 0) {
+            return wrong(format!(
+                "window {window:?}, stride {stride:?}, dilation {dilation:?}: give numbers above 0"
+            ));
+        }
+        let x = if input.rank() == D + 1 { input.unsqueeze(0)? } else { input.clone() };
+        let sizes: [usize; D] = std::array::from_fn(|axis| x.dims()[2 + axis]);
+        let (mut outputs, mut padding) = ([0; D], [(0, 0); D]);
+        for axis in 0..D {
+            let (size, pad, step) = (sizes[axis], asked[axis], stride[axis]);
+            let reach = dilation[axis].saturating_mul(window[axis] - 1).saturating_add(1);
+            if pad > reach / 2 {
+                return wrong(format!(
+                    "padding {pad} along a window of {} is more than half of it",
+                    window[axis]
+                ));
+            }
+            let room = size + 2 * pad;
+            if reach > room {
+                return wrong(format!(
+                    "a window that reaches over {reach}; axis {} of the padded input {} has {room}",
+                    2 + axis,
+                    x.shape()
+                ));
+            }
+            let mut count = (room - reach) / step + 1;
+            // One more that reaches past the end, if it begins before the right padding does.
+            if ceil_mode && !(room - reach).is_multiple_of(step) && count * step < size + pad {
+                count += 1;
+            }
+            outputs[axis] = count;
+            let end = (count - 1) * step + reach;
+            padding[axis] = (pad, end.saturating_sub(size + pad));
+        }
+        Ok((x, Pool { window, stride, dilation, sizes, outputs, padding, asked }))
+    }
+
+    /// The input's windows, `[N, C, window…, outputs…]`, with `value` round the input.
+    #[track_caller]
+    fn windows(&self, x: &Tensor, value: f64) -> Result<Tensor> {
+        let mut windows = match self.padding.iter().all(|&sides| sides == (0, 0)) {
+            true => x.clone(),
+            false => {
+                let padding: Vec<(usize, usize)> = [(0, 0); 2].into_iter().chain(self.padding).collect();
+                x.pad(&padding, Scalar::Float(value))?
+            }
+        };
+        for axis in 0..D {
+            windows = windows.windows(2 + axis, self.window[axis], self.stride[axis], self.dilation[axis])?;
+        }
+        // Where no window begins at the end, there may be room for more of them.
+        for axis in 0..D {
+            windows = windows.narrow(2 + axis, 0, self.outputs[axis])?;
+        }
+        let order: Vec<usize> = [0, 1].into_iter().chain(2 + D..2 + 2 * D).chain(2..2 + D).collect();
+        windows.permute(order)
+    }
+
+    /// How many elements each window along an axis has, of the input or of it and its padding.
+    fn counts(&self, axis: usize, with_padding: bool) -> Vec<f64> {
+        let (size, pad) = (self.sizes[axis], self.asked[axis]);
+        let within = if with_padding { 0..size + 2 * pad } else { pad..size + pad };
+        (0..self.outputs[axis])
+            .map(|i| {
+                let start = i * self.stride[axis];
+                let end = (start + self.window[axis]).min(within.end);
+                end.saturating_sub(start.max(within.start)) as f64
+            })
+            .collect()
+    }
+
+    /// The sizes of an output, without the batch axis where the input has none.
+    fn unbatched(&self, input: &Tensor, out: &Tensor) -> Shape {
+        let lead = usize::from(input.rank() == D + 1);
+        out.dims()[lead..].iter().copied().collect()
+    }
+
+    /// The flat index in its channel of the first element of each window that is the window's greatest, as i32.
+    #[track_caller]
+    fn indices(&self, x: &Tensor, maxima: &Tensor) -> Result<Tensor> {
+        let windows = self.windows(x, f64::NEG_INFINITY)?;
+        let device = x.device();
+        // Of each window's element and each window, the place along one axis of the input; past its ends in the padding.
+        let mut flat = Tensor::zeros(Shape::scalar(), (DType::I32, &device))?;
+        let mut inside: Option<Tensor> = None;
+        for axis in 0..D {
+            let line = |n: usize, step: usize, at: usize| -> Result<Tensor> {
+                let mut shape = vec![1; 2 + 2 * D];
+                shape[at] = n;
+                Tensor::arange(0, n, 1, (DType::I32, &device))?.mul_scalar(step as i32).reshape(shape)
+            };
+            let elements = line(self.window[axis], self.dilation[axis], 2 + axis)?;
+            let starts = line(self.outputs[axis], self.stride[axis], 2 + D + axis)?;
+            let place = elements.add(&starts)?.sub_scalar(self.padding[axis].0 as i32);
+            let here = place.ge_scalar(0).bitwise_and(&place.lt_scalar(self.sizes[axis] as i32))?;
+            inside = Some(match inside {
+                Some(inside) => inside.bitwise_and(&here)?,
+                None => here,
+            });
+            flat = flat.mul_scalar(self.sizes[axis] as i32).add(&place)?;
+        }
+        let mut wide = maxima.dims().to_vec();
+        wide.splice(2..2, [1; D]);
+        let maxima = maxima.reshape(wide)?;
+        let found = windows.eq(&maxima)?.bitwise_or(&windows.ne(&windows)?)?;
+        let found = match inside {
+            Some(inside) => found.bitwise_and(&inside)?,
+            None => found,
+        };
+        let nowhere = Tensor::full(Shape::scalar(), i32::MAX, (DType::I32, &device))?;
+        let axes: Vec<usize> = (2..2 + D).collect();
+        found.where_cond(&flat, &nowhere)?.amin(axes.as_slice(), false)
+    }
+}
+
+#[derive(Debug)]
+struct MaxPool<const D: usize>(Pool<D>);
+
+impl<const D: usize> Function for MaxPool<D> {
+    type Output = Tensor;
+
+    fn name(&self) -> &'static str {
+        ["MaxPool1d", "MaxPool2d", "MaxPool3d"][D.clamp(1, 3) - 1]
+    }
+
+    #[track_caller]
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let axes: Vec<usize> = (2..2 + D).collect();
+        self.0.windows(inputs[0], f64::NEG_INFINITY)?.amax(axes.as_slice(), false)
+    }
+
+    #[track_caller]
+    fn backward(&self, inputs: &[Tensor], output: &Tensor, gradient: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let x = &inputs[0];
+        let indices = self.0.indices(&x.detach(), &output.detach())?;
+        let lines = |t: &Tensor| {
+            let per = t.dims()[2..].iter().product::<usize>();
+            t.reshape([t.dims()[0], t.dims()[1], per])
+        };
+        let zeros = lines(&x.detach().zeros_like())?;
+        let sums = zeros.scatter_add(2, &lines(&indices)?, &lines(gradient)?)?;
+        Ok(vec![Some(sums.reshape(x.shape())?)])
+    }
+}

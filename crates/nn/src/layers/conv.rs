@@ -1,0 +1,364 @@
+//! Convolutions as layers.
+
+use std::fmt;
+
+use tensor_core::{DType, Error, Generator, Result, Tensor, default_dtype};
+
+use super::{layer, linear::parameter, record};
+use crate::{
+    Module, Visitor, VisitorMut,
+    functional::{
+        ConvOptions, ConvPadding, ConvTransposeOptions, Window, convolution, transposed_convolution,
+    },
+    init::{self, Fan, Nonlinearity},
+};
+
+/// What a [`Conv`] layer may have otherwise than usual; PyTorch's arguments with PyTorch's defaults.
+#[derive(Clone, Copy, Debug)]
+pub struct ConvConfig<const D: usize> {
+    /// Distance from window to window. 1 by default.
+    pub stride: [usize; D],
+    /// Zeros round the input. None by default; `1.into()` for one on all sides.
+    pub padding: ConvPadding<D>,
+    /// Distance between the elements of a window. 1 by default.
+    pub dilation: [usize; D],
+    /// Into how many groups channels are cut. 1 by default.
+    pub groups: usize,
+    /// Whether there is a bias; there is by default.
+    pub bias: bool,
+    /// The dtype of the parameters: that of [`default_dtype`] (f32) by default.
+    pub dtype: DType,
+}
+
+impl<const D: usize> Default for ConvConfig<D> {
+    fn default() -> ConvConfig<D> {
+        let ConvOptions { stride, padding, dilation, groups } = ConvOptions::default();
+        ConvConfig { stride, padding, dilation, groups, bias: true, dtype: default_dtype() }
+    }
+}
+
+/// A convolution over `D` axes: see [`crate::functional::conv2d`]. [`Conv1d`], [`Conv2d`] and [`Conv3d`] are its names.
+///
+/// `weight` has the shape `[out, in / groups, kernel…]` and `bias` the shape `[out]`; both begin uniform on (−b, b) with
+/// b = 1/√(in / groups · kernel elements), PyTorch's default.
+///
+/// ```
+/// use nn::{Conv2d, ConvConfig};
+/// use tensor_core::{Generator, Tensor};
+/// # fn main() -> tensor_core::Result<()> {
+/// let rng = Generator::seed(0, &backend_cpu::cpu());
+/// let config = ConvConfig { padding: 1.into(), ..Default::default() };
+/// let layer = Conv2d::with_config(3, 8, 3, config, &rng)?;
+/// let y = layer.forward(&Tensor::ones([2, 3, 32, 32], rng.device())?)?;
+/// assert_eq!(y.dims(), [2, 8, 32, 32]);
+/// assert_eq!(format!("{layer:?}"), "Conv2d(3, 8, kernel_size=(3, 3), stride=(1, 1), padding=(1, 1))");
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Conv<const D: usize> {
+    /// `[out, in / groups, kernel…]`.
+    pub weight: Tensor,
+    /// `[out]`, unless the layer has none.
+    pub bias: Option<Tensor>,
+    options: ConvOptions<D>,
+}
+
+/// A convolution of `[N, in, L]`. `torch.nn.Conv1d`.
+pub type Conv1d = Conv<1>;
+/// A convolution of images `[N, in, H, W]`. `torch.nn.Conv2d`.
+pub type Conv2d = Conv<2>;
+/// A convolution of volumes `[N, in, D, H, W]`. `torch.nn.Conv3d`.
+pub type Conv3d = Conv<3>;
+
+impl<const D: usize> Conv<D> {
+    /// From `in_channels` to `out_channels` with windows of `kernel` elements, one number for all axes or one for each; on the
+    /// generator's device.
+    ///
+    /// # Errors
+    /// As [`Conv::with_config`].
+    #[track_caller]
+    pub fn new(
+        in_channels: usize,
+        out_channels: usize,
+        kernel: impl Into<Window<D>>,
+        rng: &Generator,
+    ) -> Result<Conv<D>> {
+        Conv::with_config(in_channels, out_channels, kernel, ConvConfig::default(), rng)
+    }
+
+    /// With a stride, padding, dilation or groups, without a bias, or of another dtype.
+    ///
+    /// # Errors
+    /// No channels, an empty kernel, a stride, dilation or groups of 0, groups that do not divide the channels, `Same` padding with a
+    /// stride, a dtype that is not floating-point or that the device lacks, no memory.
+    #[track_caller]
+    pub fn with_config(
+        in_channels: usize,
+        out_channels: usize,
+        kernel: impl Into<Window<D>>,
+        config: ConvConfig<D>,
+        rng: &Generator,
+    ) -> Result<Conv<D>> {
+        let ConvConfig { stride, padding, dilation, groups, bias, dtype } = config;
+        let op = ["Conv1d", "Conv2d", "Conv3d"][D.clamp(1, 3) - 1];
+        let kernel = kernel.into().0;
+        check(op, [in_channels, out_channels, groups], [kernel, stride, dilation])?;
+        if padding == ConvPadding::Same && stride != [1; D] {
+            let message =
+                format!("Same padding keeps the size for a stride of 1, not {stride:?}; give the padding");
+            return Err(Error::invalid(op, message).here());
+        }
+        let (weight, bias) =
+            parameters([out_channels, in_channels / groups], kernel, out_channels, bias, dtype, rng)?;
+        Ok(Conv { weight, bias, options: ConvOptions { stride, padding, dilation, groups } })
+    }
+
+    /// The output for an input `[N, in, …]` or `[in, …]`.
+    ///
+    /// # Errors
+    /// As [`crate::functional::conv2d`].
+    #[track_caller]
+    pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        let op = ["conv1d", "conv2d", "conv3d"][D.clamp(1, 3) - 1];
+        record(self, convolution(op, input, &self.weight, self.bias.as_ref(), self.options))
+    }
+}
+
+/// What a [`ConvTranspose`] layer may have otherwise than usual; PyTorch's arguments with PyTorch's defaults.
+#[derive(Clone, Copy, Debug)]
+pub struct ConvTransposeConfig<const D: usize> {
+    /// The stride of the convolution that this is the transpose of. 1 by default.
+    pub stride: [usize; D],
+    /// Its padding. None by default.
+    pub padding: [usize; D],
+    /// Elements added at the end of each axis of the output. None by default.
+    pub output_padding: [usize; D],
+    /// Distance between the elements of a window. 1 by default.
+    pub dilation: [usize; D],
+    /// Into how many groups channels are cut. 1 by default.
+    pub groups: usize,
+    /// Whether there is a bias; there is by default.
+    pub bias: bool,
+    /// The dtype of the parameters: that of [`default_dtype`] (f32) by default.
+    pub dtype: DType,
+}
+
+impl<const D: usize> Default for ConvTransposeConfig<D> {
+    fn default() -> ConvTransposeConfig<D> {
+        let ConvTransposeOptions { stride, padding, output_padding, dilation, groups } =
+            ConvTransposeOptions::default();
+        let (bias, dtype) = (true, default_dtype());
+        ConvTransposeConfig { stride, padding, output_padding, dilation, groups, bias, dtype }
+    }
+}
+
+/// The transpose of a convolution over `D` axes: see [`crate::functional::conv_transpose2d`]. [`ConvTranspose1d`],
+/// [`ConvTranspose2d`] and [`ConvTranspose3d`] are its names.
+///
+/// `weight` has the shape `[in, out / groups, kernel…]` and `bias` the shape `[out]`; both begin uniform on (−b, b) with
+/// b = 1/√(out / groups · kernel elements), PyTorch's default.
+#[derive(Clone)]
+pub struct ConvTranspose<const D: usize> {
+    /// `[in, out / groups, kernel…]`.
+    pub weight: Tensor,
+    /// `[out]`, unless the layer has none.
+    pub bias: Option<Tensor>,
+    options: ConvTransposeOptions<D>,
+}
+
+/// Along one axis. `torch.nn.ConvTranspose1d`.
+pub type ConvTranspose1d = ConvTranspose<1>;
+/// Of images. `torch.nn.ConvTranspose2d`.
+pub type ConvTranspose2d = ConvTranspose<2>;
+/// Of volumes. `torch.nn.ConvTranspose3d`.
+pub type ConvTranspose3d = ConvTranspose<3>;
+
+impl<const D: usize> ConvTranspose<D> {
+    /// From `in_channels` to `out_channels` with windows of `kernel` elements; on the generator's device.
+    ///
+    /// # Errors
+    /// As [`ConvTranspose::with_config`].
+    #[track_caller]
+    pub fn new(
+        in_channels: usize,
+        out_channels: usize,
+        kernel: impl Into<Window<D>>,
+        rng: &Generator,
+    ) -> Result<ConvTranspose<D>> {
+        ConvTranspose::with_config(in_channels, out_channels, kernel, ConvTransposeConfig::default(), rng)
+    }
+
+    /// With a stride, padding, dilation or groups, without a bias, or of another dtype.
+    ///
+    /// # Errors
+    /// As [`Conv::with_config`].
+    #[track_caller]
+    pub fn with_config(
+        in_channels: usize,
+        out_channels: usize,
+        kernel: impl Into<Window<D>>,
+        config: ConvTransposeConfig<D>,
+        rng: &Generator,
+    ) -> Result<ConvTranspose<D>> {
+        let ConvTransposeConfig { stride, padding, output_padding, dilation, groups, bias, dtype } = config;
+        let op = ["ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"][D.clamp(1, 3) - 1];
+        let kernel = kernel.into().0;
+        check(op, [in_channels, out_channels, groups], [kernel, stride, dilation])?;
+        let (weight, bias) =
+            parameters([in_channels, out_channels / groups], kernel, out_channels, bias, dtype, rng)?;
+        let options = ConvTransposeOptions { stride, padding, output_padding, dilation, groups };
+        Ok(ConvTranspose { weight, bias, options })
+    }
+
+    /// The output for an input `[N, in, …]` or `[in, …]`.
+    ///
+    /// # Errors
+    /// As [`crate::functional::conv_transpose2d`].
+    #[track_caller]
+    pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        let op = ["conv_transpose1d", "conv_transpose2d", "conv_transpose3d"][D.clamp(1, 3) - 1];
+        record(self, transposed_convolution(op, input, &self.weight, self.bias.as_ref(), self.options))
+    }
+}
+
+#[track_caller]
+fn check<const D: usize>(
+    op: &'static str,
+    [inputs, outputs, groups]: [usize; 3],
+    steps: [[usize; D]; 3],
+) -> Result<()> {
+    let [kernel, stride, dilation] = steps;
+    if [inputs, outputs, groups].contains(&0) || steps.iter().flatten().any(|&step| step == 0) {
+        return Err(Error::invalid(
+            op,
+            format!(
+                "{inputs} inputs, {outputs} outputs, {groups} groups, kernel {kernel:?}, stride {stride:?}, dilation \
+                 {dilation:?}: give numbers above 0"
+            ),
+        )
+        .here());
+    }
+    if !inputs.is_multiple_of(groups) || !outputs.is_multiple_of(groups) {
+        let message = format!("{groups} groups do not divide {inputs} inputs and {outputs} outputs");
+        return Err(Error::invalid(op, message).here());
+    }
+    Ok(())
+}
+
+/// A weight of `channels` and a kernel, and a bias.
+#[track_caller]
+fn parameters<const D: usize>(
+    channels: [usize; 2],
+    kernel: [usize; D],
+    outputs: usize,
+    bias: bool,
+    dtype: DType,
+    rng: &Generator,
+) -> Result<(Tensor, Option<Tensor>)> {
+    let shape: Vec<usize> = channels.into_iter().chain(kernel).collect();
+    let weight = init::kaiming_uniform(shape, Fan::In, Nonlinearity::LeakyRelu(5f64.sqrt()), rng)?;
+    let fan: usize = channels[1] * kernel.iter().product::<usize>();
+    let bound = 1.0 / (fan as f64).sqrt();
+    let bias = match bias {
+        true => Some(parameter(Tensor::uniform([outputs], -bound, bound, rng)?, dtype)?),
+        false => None,
+    };
+    Ok((parameter(weight, dtype)?, bias))
+}
+
+/// As PyTorch prints several numbers.
+fn tuple<const D: usize>(numbers: [usize; D]) -> String {
+    let list: Vec<String> = numbers.iter().map(usize::to_string).collect();
+    if D == 1 { format!("({},)", list[0]) } else { format!("({})", list.join(", ")) }
+}
+
+/// Writes a layer as PyTorch does: what is not the default after its channels, kernel and stride.
+struct Description<'a, const D: usize> {
+    weight: &'a Tensor,
+    channels: [usize; 2],
+    stride: [usize; D],
+    padding: Option<String>,
+    dilation: [usize; D],
+    groups: usize,
+    bias: bool,
+}
+
+impl<const D: usize> Description<'_, D> {
+    fn write(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kernel: [usize; D] = std::array::from_fn(|axis| self.weight.dims()[2 + axis]);
+        let [inputs, outputs] = self.channels;
+        write!(
+            f,
+            "{name}({inputs}, {outputs}, kernel_size={}, stride={}",
+            tuple(kernel),
+            tuple(self.stride)
+        )?;
+        if let Some(padding) = &self.padding {
+            write!(f, ", padding={padding}")?;
+        }
+        if self.dilation != [1; D] {
+            write!(f, ", dilation={}", tuple(self.dilation))?;
+        }
+        if self.groups != 1 {
+            write!(f, ", groups={}", self.groups)?;
+        }
+        if !self.bias {
+            f.write_str(", bias=False")?;
+        }
+        f.write_str(")")
+    }
+}
+
+impl<const D: usize> fmt::Debug for Conv<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ConvOptions { stride, padding, dilation, groups } = self.options;
+        let padding = match padding {
+            ConvPadding::Same => Some("same".to_string()),
+            ConvPadding::Each(sides) if sides == [(0, 0); D] => None,
+            ConvPadding::Each(sides) if sides.iter().all(|(a, b)| a == b) => Some(tuple(sides.map(|s| s.0))),
+            ConvPadding::Each(sides) => Some(format!("{sides:?}")),
+        };
+        let channels = [self.weight.dims()[1] * groups, self.weight.dims()[0]];
+        let (weight, bias) = (&self.weight, self.bias.is_some());
+        Description { weight, channels, stride, padding, dilation, groups, bias }
+            .write(&format!("Conv{D}d"), f)
+    }
+}
+
+impl<const D: usize> fmt::Debug for ConvTranspose<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ConvTransposeOptions { stride, padding, output_padding, dilation, groups } = self.options;
+        let padding = match (padding == [0; D], output_padding == [0; D]) {
+            (true, true) => None,
+            (false, true) => Some(tuple(padding)),
+            (_, false) => Some(format!("{}, output_padding={}", tuple(padding), tuple(output_padding))),
+        };
+        let channels = [self.weight.dims()[0], self.weight.dims()[1] * groups];
+        let (weight, bias) = (&self.weight, self.bias.is_some());
+        let description = Description { weight, channels, stride, padding, dilation, groups, bias };
+        description.write(&format!("ConvTranspose{D}d"), f)
+    }
+}
+
+layer!(Conv<1>, Conv<2>, Conv<3>, ConvTranspose<1>, ConvTranspose<2>, ConvTranspose<3>);
+
+macro_rules! module {
+    ($layer:ident) => {
+        impl<const D: usize> Module for $layer<D> {
+            fn visit(&self, visitor: &mut Visitor) {
+                visitor.parameter("weight", &self.weight);
+                if let Some(bias) = &self.bias {
+                    visitor.parameter("bias", bias);
+                }
+            }
+            fn visit_mut(&mut self, visitor: &mut VisitorMut) {
+                visitor.parameter("weight", &mut self.weight);
+                if let Some(bias) = &mut self.bias {
+                    visitor.parameter("bias", bias);
+                }
+            }
+        }
+    };
+}
+module!(Conv);
+module!(ConvTranspose);

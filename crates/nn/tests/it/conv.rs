@@ -1,0 +1,310 @@
+//! Convolutions and pooling against plain loops, their gradients against differences, and what they refuse.
+#![allow(clippy::unwrap_used)]
+
+use autograd::{TensorGrad, gradcheck};
+use nn::{
+    AvgPool2d, Conv2d, ConvConfig, ConvTranspose2d, ConvTransposeConfig, MaxPool1d, MaxPool2d, Module,
+    functional::{
+        ConvOptions, ConvPadding, ConvTransposeOptions, PoolOptions, avg_pool2d, conv_transpose2d, conv1d,
+        conv2d, conv3d, max_pool_with_indices, max_pool2d,
+    },
+};
+use tensor_core::{DType, Generator, Result, Tensor};
+
+use crate::common::device;
+
+/// Numbers without a pattern, in f64.
+fn made(shape: &[usize], seed: u64) -> Tensor {
+    Tensor::randn(shape, &Generator::seed(seed, &device())).unwrap().to_dtype(DType::F64).unwrap()
+}
+
+/// `[n, c, y, x]` of a tensor, 0 outside.
+fn at(values: &[f64], shape: &[usize], index: [isize; 4]) -> f64 {
+    let inside = index.iter().zip(shape).all(|(&i, &n)| i >= 0 && (i as usize) < n);
+    if !inside {
+        return 0.0;
+    }
+    values[index.iter().zip(shape).fold(0, |flat, (&i, &n)| flat * n + i as usize)]
+}
+
+/// The convolution by its definition.
+fn plain(x: &Tensor, w: &Tensor, options: ConvOptions<2>) -> Vec<f64> {
+    let (xs, ws) = (x.to_vec::<f64>().unwrap(), w.to_vec::<f64>().unwrap());
+    let ConvPadding::Each(padding) = options.padding else { panic!("Same") };
+    let (channels, of_group) = (w.dims()[0], w.dims()[1]);
+    let size = |axis: usize| {
+        let room = x.dims()[2 + axis] + padding[axis].0 + padding[axis].1;
+        (room - options.dilation[axis] * (w.dims()[2 + axis] - 1) - 1) / options.stride[axis] + 1
+    };
+    let mut out = Vec::new();
+    for n in 0..x.dims()[0] {
+        for o in 0..channels {
+            let first = o / (channels / options.groups) * of_group;
+            for y in 0..size(0) {
+                for z in 0..size(1) {
+                    let mut sum = 0.0;
+                    for c in 0..of_group {
+                        for i in 0..w.dims()[2] {
+                            for j in 0..w.dims()[3] {
+                                let place = |axis: usize, at: usize, k: usize| {
+                                    (at * options.stride[axis] + k * options.dilation[axis]) as isize
+                                        - padding[axis].0 as isize
+                                };
+                                let from = [n as isize, (first + c) as isize, place(0, y, i), place(1, z, j)];
+                                let weight = [o as isize, c as isize, i as isize, j as isize];
+                                sum += at(&xs, x.dims(), from) * at(&ws, w.dims(), weight);
+                            }
+                        }
+                    }
+                    out.push(sum);
+                }
+            }
+        }
+    }
+    out
+}
+
+#[track_caller]
+fn close(found: &Tensor, expected: &[f64]) {
+    let found = found.to_dtype(DType::F64).unwrap().to_vec::<f64>().unwrap();
+    assert_eq!(found.len(), expected.len());
+    for (i, (a, b)) in found.iter().zip(expected).enumerate() {
+        assert!((a - b).abs() <= 1e-9 * (1.0 + b.abs()), "element {i}: {a}, not {b}");
+    }
+}
+
+/// Strides, paddings, dilations and groups, with input, output channels and kernel.
+fn cases() -> Vec<(ConvOptions<2>, usize, usize, [usize; 2])> {
+    let plain = ConvOptions::default();
+    vec![
+        (plain, 2, 3, [3, 2]),
+        (plain, 2, 3, [1, 1]),
+        (ConvOptions { stride: [2, 3], padding: 1.into(), ..plain }, 2, 3, [3, 3]),
+        (
+            ConvOptions { padding: ConvPadding::Each([(0, 2), (3, 1)]), dilation: [2, 1], ..plain },
+            1,
+            2,
+            [3, 4],
+        ),
+        (ConvOptions { groups: 2, padding: [1, 0].into(), ..plain }, 4, 6, [2, 3]),
+        (ConvOptions { groups: 3, stride: [2, 1], ..plain }, 3, 3, [3, 3]),
+        // More padding than the kernel reaches.
+        (ConvOptions { padding: 3.into(), stride: [2, 2], ..plain }, 2, 1, [2, 1]),
+    ]
+}
+
+#[test]
+fn convolutions_are_their_definition() {
+    for (i, (options, inputs, outputs, [h, w])) in cases().into_iter().enumerate() {
+        let x = made(&[2, inputs, 7, 6], i as u64);
+        let weight = made(&[outputs, inputs / options.groups, h, w], 100 + i as u64);
+        let y = conv2d(&x, &weight, None, options).unwrap();
+        close(&y, &plain(&x, &weight, options));
+        // Without a batch, with a bias, and from an input that lies crosswise.
+        let bias = made(&[outputs], 200);
+        let across = x.transpose(2, 3).unwrap().contiguous().unwrap().transpose(2, 3).unwrap();
+        let one = conv2d(&across.select(0, 1).unwrap(), &weight, Some(&bias), options).unwrap();
+        let expected = y.select(0, 1).unwrap().add(&bias.reshape([outputs, 1, 1]).unwrap()).unwrap();
+        close(&one, &expected.to_vec::<f64>().unwrap());
+    }
+}
+
+#[test]
+fn gradients_of_convolutions_to_the_second_order() {
+    for (i, (options, inputs, outputs, [h, w])) in cases().into_iter().enumerate() {
+        let x = made(&[2, inputs, 5, 6], i as u64);
+        let weight = made(&[outputs, inputs / options.groups, h, w], 50 + i as u64);
+        gradcheck(|t| conv2d(&t[0], &t[1], None, options), &[x.clone(), weight.clone()]).unwrap();
+        // The gradient of a sum of squared gradients.
+        let second = |t: &[Tensor]| -> Result<Tensor> {
+            let y = conv2d(&t[0], &t[1], None, options)?;
+            let found = autograd::grad(&[y.powi(2).sum()], &[&t[0], &t[1]], true)?;
+            let squares = |g: &Option<Tensor>| g.as_ref().unwrap().powi(2).sum();
+            squares(&found[0]).add(&squares(&found[1]))
+        };
+        if i < 4 {
+            let x = x.narrow(0, 0, 1).unwrap();
+            gradcheck(second, &[x.clone(), weight.clone()]).unwrap();
+        }
+    }
+}
+
+/// A transpose is defined by ⟨conv(x), y⟩ = ⟨x, transpose(y)⟩.
+#[test]
+fn transposed_convolutions_are_transposes() {
+    for (i, (options, inputs, outputs, [h, w])) in cases().into_iter().enumerate() {
+        let ConvOptions { stride, padding: ConvPadding::Each(padding), dilation, groups } = options else {
+            panic!("Same")
+        };
+        if padding.iter().any(|(before, after)| before != after) {
+            continue;
+        }
+        let x = made(&[2, inputs, 7, 8], i as u64);
+        let weight = made(&[outputs, inputs / groups, h, w], 10 + i as u64);
+        let y = conv2d(&x, &weight, None, options).unwrap();
+        let other = made(y.dims(), 20);
+        // The sizes that a stride rounds away.
+        let lost = |axis: usize, kernel: usize| {
+            (x.dims()[2 + axis] + 2 * padding[axis].0 - dilation[axis] * (kernel - 1) - 1) % stride[axis]
+        };
+        let transposed = ConvTransposeOptions {
+            stride,
+            padding: padding.map(|p| p.0),
+            output_padding: [lost(0, h), lost(1, w)],
+            dilation,
+            groups,
+        };
+        let back = conv_transpose2d(&other, &weight, None, transposed).unwrap();
+        assert_eq!(back.dims(), x.dims());
+        let inner = |a: &Tensor, b: &Tensor| a.mul(b).unwrap().sum().item::<f64>().unwrap();
+        let (left, right) = (inner(&y, &other), inner(&x, &back));
+        assert!((left - right).abs() < 1e-9 * (1.0 + left.abs()), "case {i}: {left}, {right}");
+        gradcheck(|t| conv_transpose2d(&t[0], &t[1], None, transposed), &[other, weight]).unwrap();
+    }
+}
+
+#[test]
+fn one_and_three_axes() {
+    let device = device();
+    let x = Tensor::new([[[1.0f64, 2.0, 4.0, 8.0, 16.0]]], &device).unwrap();
+    let w = Tensor::new([[[1.0f64, -1.0]]], &device).unwrap();
+    let options = ConvOptions { dilation: [2], ..Default::default() };
+    assert_eq!(conv1d(&x, &w, None, options).unwrap().to_vec::<f64>().unwrap(), [-3.0, -6.0, -12.0]);
+    let same = ConvOptions { padding: ConvPadding::Same, ..Default::default() };
+    let y = conv1d(&x, &w, None, same).unwrap();
+    assert_eq!(y.to_vec::<f64>().unwrap(), [-1.0, -2.0, -4.0, -8.0, 16.0]);
+    let (x, w) = (made(&[1, 2, 3, 4, 5], 1), made(&[2, 2, 2, 2, 2], 2));
+    let y = conv3d(&x, &w, None, ConvOptions::default()).unwrap();
+    // A volume is the sum over depths of images.
+    let mut sum = Tensor::zeros([1, 2, 3, 4], (DType::F64, &device)).unwrap();
+    for depth in 0..2 {
+        let image = x.select(2, 1 + depth).unwrap();
+        let weight = w.select(2, depth).unwrap();
+        sum = sum.add(&conv2d(&image, &weight, None, ConvOptions::default()).unwrap()).unwrap();
+    }
+    close(&y.select(2, 1).unwrap(), &sum.to_vec::<f64>().unwrap());
+}
+
+#[test]
+fn maxima_and_means_of_windows() {
+    let device = device();
+    let x = Tensor::arange(0.0, 25.0, 1.0, (DType::F64, &device)).unwrap().reshape([1, 1, 5, 5]).unwrap();
+    let options = PoolOptions { stride: Some([2, 2]), padding: [1, 1], ..Default::default() };
+    let y = max_pool2d(&x, [3, 3], options).unwrap();
+    assert_eq!(y.to_vec::<f64>().unwrap(), [6.0, 8.0, 9.0, 16.0, 18.0, 19.0, 21.0, 23.0, 24.0]);
+    let y = avg_pool2d(&x, [3, 3], options).unwrap();
+    let by_nine = |sum: f64| sum / 9.0;
+    let expected = [12.0, 27.0, 24.0, 63.0, 108.0, 81.0, 72.0, 117.0, 84.0].map(by_nine);
+    close(&y, &expected);
+    let own = PoolOptions { count_include_pad: false, ..options };
+    let counts = [4.0, 6.0, 4.0, 6.0, 9.0, 6.0, 4.0, 6.0, 4.0];
+    let sums = expected.map(|mean| mean * 9.0);
+    let means: Vec<f64> = sums.iter().zip(counts).map(|(sum, count)| sum / count).collect();
+    close(&avg_pool2d(&x, [3, 3], own).unwrap(), &means);
+    // A last window that reaches past the end.
+    let ceil = PoolOptions { ceil_mode: true, ..Default::default() };
+    let y = max_pool2d(&x, [2, 2], ceil).unwrap();
+    assert_eq!(y.to_vec::<f64>().unwrap(), [6.0, 8.0, 9.0, 16.0, 18.0, 19.0, 21.0, 23.0, 24.0]);
+    let y = avg_pool2d(&x, [2, 2], ceil).unwrap();
+    close(&y, &[3.0, 5.0, 6.5, 13.0, 15.0, 16.5, 20.5, 22.5, 24.0]);
+    // Windows with gaps between their elements.
+    let y =
+        max_pool2d(&x, [2, 2], PoolOptions { dilation: [3, 3], stride: Some([1, 1]), ..Default::default() });
+    assert_eq!(y.unwrap().to_vec::<f64>().unwrap(), [18.0, 19.0, 23.0, 24.0]);
+}
+
+#[test]
+fn the_first_of_equal_maxima_has_the_gradient_and_nan_is_the_greatest() {
+    let device = device();
+    let x = Tensor::new([[[[1.0f64, 3.0, 3.0, 0.0], [3.0, 2.0, f64::NAN, 9.0]]]], &device).unwrap();
+    let x = x.requires_grad();
+    let (y, indices) = max_pool_with_indices(&x, [2, 2], PoolOptions::default()).unwrap();
+    let found = y.to_vec::<f64>().unwrap();
+    assert!(found[0] == 3.0 && found[1].is_nan());
+    assert_eq!(indices.to_vec::<i64>().unwrap(), [1, 6]);
+    y.sum().backward().unwrap();
+    let gradient = x.grad().unwrap().to_vec::<f64>().unwrap();
+    assert_eq!(gradient, [0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0]);
+    for options in [
+        PoolOptions::default(),
+        PoolOptions { stride: Some([1, 2]), padding: [1, 1], ceil_mode: true, ..Default::default() },
+        PoolOptions { dilation: [2, 1], stride: Some([1, 1]), ..Default::default() },
+    ] {
+        let x = made(&[2, 2, 5, 5], 3);
+        gradcheck(|t| max_pool2d(&t[0], [2, 2], options), &[x.clone()]).unwrap();
+        gradcheck(|t| max_pool2d(&t[0].powi(2), [2, 2], options)?.powi(2).sum().reshape([1]), &[x.clone()])
+            .unwrap();
+        if options.dilation == [1, 1] {
+            gradcheck(|t| avg_pool2d(&t[0], [2, 2], options), &[x.clone()]).unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_said() {
+    let device = device();
+    let x = Tensor::ones([1, 3, 8, 8], &device).unwrap();
+    let w = Tensor::ones([4, 3, 3, 3], &device).unwrap();
+    let plain = ConvOptions::default();
+    #[track_caller]
+    fn says<T: std::fmt::Debug>(result: Result<T>, words: &[&str]) {
+        let message = result.unwrap_err().to_string();
+        assert!(words.iter().all(|word| message.contains(word)), "{message}");
+    }
+    says(conv2d(&x, &Tensor::ones([4, 3, 9, 3], &device).unwrap(), None, plain), &["conv2d", "9", "has 8"]);
+    says(conv2d(&x, &w, None, ConvOptions { groups: 2, ..plain }), &["2 groups", "3 channels"]);
+    says(conv2d(&x, &w, None, ConvOptions { dilation: [0, 1], ..plain }), &["dilation [0, 1]", "above 0"]);
+    says(conv2d(&x, &w, None, ConvOptions { groups: 0, ..plain }), &["0 groups"]);
+    let same = ConvOptions { padding: ConvPadding::Same, stride: [2, 1], ..plain };
+    says(conv2d(&x, &w, None, same), &["Same", "stride of 1"]);
+    says(conv2d(&x.select(1, 0).unwrap().select(0, 0).unwrap(), &w, None, plain), &["4 axes", "[8, 8]"]);
+    says(conv2d(&x, &w.select(3, 0).unwrap(), None, plain), &["weight has 4 axes"]);
+    says(conv2d(&x, &w, Some(&Tensor::ones([3], &device).unwrap()), plain), &["bias [4]"]);
+    says(conv2d(&x.to_dtype(DType::F64).unwrap(), &w, None, plain), &["conv2d", "cast the input"]);
+    let transposed = ConvTransposeOptions { output_padding: [1, 0], ..Default::default() };
+    let w = Tensor::ones([3, 4, 3, 3], &device).unwrap();
+    says(conv_transpose2d(&x, &w, None, transposed), &["output padding of 1"]);
+    let transposed = ConvTransposeOptions { padding: [6, 6], ..Default::default() };
+    says(conv_transpose2d(&x, &w, None, transposed), &["size -2"]);
+    says(max_pool2d(&x, [9, 1], PoolOptions::default()), &["max_pool2d", "has 8"]);
+    says(max_pool2d(&x, [2, 2], PoolOptions { padding: [2, 0], ..Default::default() }), &["more than half"]);
+    says(max_pool2d(&x, [0, 2], PoolOptions::default()), &["above 0"]);
+    says(avg_pool2d(&x, [2, 2], PoolOptions { dilation: [2, 2], ..Default::default() }), &["no dilation"]);
+    let rng = Generator::seed(0, &device);
+    let config = ConvConfig { groups: 2, ..Default::default() };
+    says(Conv2d::with_config(3, 4, 3, config, &rng), &["Conv2d", "2 groups do not divide 3 inputs"]);
+}
+
+#[test]
+fn layers_have_pytorch_names_shapes_and_first_values() {
+    let rng = Generator::seed(3, &device());
+    let config = ConvConfig { groups: 2, padding: 1.into(), stride: [2, 1], ..Default::default() };
+    let layer = Conv2d::with_config(4, 6, [3, 5], config, &rng).unwrap();
+    let shapes: Vec<_> =
+        layer.named_parameters().into_iter().map(|(name, t)| (name, t.dims().to_vec())).collect();
+    assert_eq!(shapes, [("weight".to_string(), vec![6, 2, 3, 5]), ("bias".to_string(), vec![6])]);
+    let bound = 1.0 / 30f32.sqrt();
+    for tensor in layer.parameters() {
+        assert!(tensor.to_vec::<f32>().unwrap().iter().all(|v| v.abs() <= bound));
+    }
+    assert_eq!(
+        format!("{layer:?}"),
+        "Conv2d(4, 6, kernel_size=(3, 5), stride=(2, 1), padding=(1, 1), groups=2)"
+    );
+    let config = ConvTransposeConfig { stride: [2, 2], bias: false, ..Default::default() };
+    let layer = ConvTranspose2d::with_config(4, 6, 2, config, &rng).unwrap();
+    assert_eq!(layer.weight.dims(), [4, 6, 2, 2]);
+    assert_eq!(
+        layer.forward(&Tensor::ones([1, 4, 3, 3], rng.device()).unwrap()).unwrap().dims(),
+        [1, 6, 6, 6]
+    );
+    assert_eq!(format!("{layer:?}"), "ConvTranspose2d(4, 6, kernel_size=(2, 2), stride=(2, 2), bias=False)");
+    let x = Tensor::ones([1, 4, 6, 6], rng.device()).unwrap();
+    assert_eq!(MaxPool2d::new([2, 3]).forward(&x).unwrap().dims(), [1, 4, 3, 2]);
+    assert_eq!(AvgPool2d::new(2).forward(&x).unwrap().to_vec::<f32>().unwrap(), [1.0; 36]);
+    assert_eq!(MaxPool1d::new(2).forward(&x.select(0, 0).unwrap()).unwrap().dims(), [4, 6, 3]);
+    assert_eq!(
+        format!("{:?}", MaxPool2d::new(2)),
+        "MaxPool2d(kernel_size=[2, 2], stride=[2, 2], padding=[0, 0])"
+    );
+}
