@@ -133,7 +133,8 @@ fn check<T: Element>(op: &'static str, what: &str, dtype: DType) -> Result<()> {
 /// Runs the operation's [`CpuKernel`].
 pub(crate) fn run(backend: &CpuBackend, custom: &dyn CustomKernel, launch: &Launch<'_>) -> Result<()> {
     let (kernel, op) = (launch.kernel, custom.name());
-    let made = launch.compiled.get_or_try(|| implementation::<CpuKernel>(custom, kernel, backend))?;
+    let made =
+        launch.compiled.get_or_try(|| implementation::<CpuKernel>(custom, kernel, &backend.info.name))?;
     let Some(CpuKernel(function)) = made else {
         return Err(Error::invalid(op, "the launch holds what another backend made of its kernel"));
     };

@@ -143,9 +143,9 @@ impl CustomKernel for Routine {
         vec![which, flags]
     }
 
-    fn implement(&self, request: &mut Request) {
+    fn implement(&self, request: &mut Request<'_>) {
         let routine = *self;
-        request.provide(|| {
+        request.provide(|_| {
             CpuKernel::new(move |inputs, outputs| match inputs[0].dtype() {
                 DType::F32 => compute::<f32>(routine, inputs, outputs),
                 DType::F64 => compute::<f64>(routine, inputs, outputs),

@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::{
-    Backend, DType, Device, Error, ErrorKind, Layout, Op, Result, Shape, Tensor,
+    DType, Device, Error, ErrorKind, Layout, Op, Result, Shape, Tensor,
     kernel::{Kernel, Operand},
     node::lock,
     origin::at_caller,
@@ -16,7 +16,7 @@ use crate::{
 
 /// An operation that brings a kernel for each backend that it runs on. PyTorch's `torch.library.custom_op`.
 ///
-/// The value's fields are the operation's constants. The operation has one result or several, whose shapes and dtypes follow from
+/// The value's fields are the operation's constants, which plans keep for long: no tensors. The operation has one result or several, whose shapes and dtypes follow from
 /// those of the inputs. It has no gradient by itself: `autograd::Function` gives it one, with a forward pass that calls
 /// [`Tensor::custom_kernel`].
 ///
@@ -39,7 +39,7 @@ pub trait CustomKernel: Any + fmt::Debug + Send + Sync {
 
     /// Offers an implementation to a backend that asks for one, by [`Request::provide`], for each type of implementation that there is:
     /// `CpuKernel` of backend-cpu, `WgslKernel` of backend-wgpu.
-    fn implement(&self, request: &mut Request);
+    fn implement(&self, request: &mut Request<'_>);
 
     /// Whether its implementations read inputs of any layout. If not, inputs that are no row-major buffer are copied into one.
     fn takes_strides(&self) -> bool {
@@ -47,20 +47,20 @@ pub trait CustomKernel: Any + fmt::Debug + Send + Sync {
     }
 }
 
-/// A backend's question for an implementation of a type that it knows how to run.
+/// A backend's question for an implementation of a type that it knows how to run, for inputs of the kernel's shapes and dtypes.
 #[derive(Debug)]
-pub struct Request {
+pub struct Request<'a> {
+    kernel: &'a Kernel,
     wanted: TypeId,
     found: Option<Box<dyn Any + Send + Sync>>,
 }
 
-impl Request {
-    /// Answers with what `make` gives, if that is of the type asked for.
-    pub fn provide<T: Any + Send + Sync>(&mut self, make: impl FnOnce() -> T) -> &mut Request {
+impl Request<'_> {
+    /// Answers with what `make` gives for the kernel, if that is of the type asked for.
+    pub fn provide<T: Any + Send + Sync>(&mut self, make: impl FnOnce(&Kernel) -> T) {
         if self.wanted == TypeId::of::<T>() {
-            self.found = Some(Box::new(make()));
+            self.found = Some(Box::new(make(self.kernel)));
         }
-        self
     }
 }
 
@@ -71,18 +71,18 @@ impl Request {
 pub fn implementation<T: Any + Send + Sync>(
     custom: &dyn CustomKernel,
     kernel: &Kernel,
-    backend: &dyn Backend,
+    device: &str,
 ) -> Result<T> {
-    let mut request = Request { wanted: TypeId::of::<T>(), found: None };
+    let mut request = Request { kernel, wanted: TypeId::of::<T>(), found: None };
     custom.implement(&mut request);
     let found = request.found.and_then(|found| found.downcast().ok());
-    found.map(|found| *found).ok_or_else(|| unsupported(custom, kernel, backend))
+    found.map(|found| *found).ok_or_else(|| unsupported(custom, kernel, device))
 }
 
 /// The error of a backend for which the kernel has no implementation.
-pub fn unsupported(custom: &dyn CustomKernel, kernel: &Kernel, backend: &dyn Backend) -> Error {
+pub fn unsupported(custom: &dyn CustomKernel, kernel: &Kernel, device: &str) -> Error {
     let dtype = kernel.operands.first().map_or(DType::F32, |operand| operand.dtype);
-    let device = backend.info().name.clone();
+    let device = device.into();
     let hint = "it has no kernel for this backend; move its inputs to a device that it has one for, as x.to(&taper::cpu())?, and its \
                 results back"
         .into();

@@ -316,7 +316,7 @@ mod tests {
         fn key(&self) -> Vec<u64> {
             Vec::new()
         }
-        fn implement(&self, _: &mut Request) {}
+        fn implement(&self, _: &mut Request<'_>) {}
     }
 
     /// Gives its input and twice its input.

@@ -301,6 +301,24 @@ fn powers_are_repeated_products() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn the_other_triangle_is_not_read() -> Result<()> {
+    let nan = f64::NAN;
+    let lower = Tensor::new([[4.0, nan, nan], [2.0, 5.0, nan], [1.0, 1.0, 3.0]], (DType::F64, &cpu()))?;
+    let upper = mt(&lower)?;
+    let whole = lower.tril(0)?.add(&mt(&lower.tril(-1)?)?)?;
+    let l = linalg::cholesky(&lower, false)?;
+    close(&l.matmul(&mt(&l)?)?, &whole, "L·Lᵀ");
+    for (part, uplo) in [(&lower, Uplo::Lower), (&upper, Uplo::Upper)] {
+        let (values, q) = linalg::eigh(part, uplo)?;
+        close(&q.mul(&values.unsqueeze(-2)?)?.matmul(&mt(&q)?)?, &whole, "Q·L·Qᵀ");
+        close(&linalg::eigvalsh(part, uplo)?, &values, "eigvalsh");
+    }
+    let b = random(&[3, 2], 1);
+    close(&lower.tril(0)?.matmul(&linalg::solve_triangular(&lower, &b, false, true, false)?)?, &b, "T·X");
+    Ok(())
+}
+
 /// A plan is made for a form, and run again for other values.
 #[test]
 fn kernels_run_again_with_other_values() -> Result<()> {
