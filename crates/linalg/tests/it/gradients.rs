@@ -2,7 +2,7 @@
 
 use autograd::{TensorGrad, gradcheck};
 use linalg::{MatrixNorm, QrMode, Tolerance, Uplo};
-use tensor_core::{DType, Result, Tensor};
+use tensor_core::{Result, Tensor};
 
 use crate::{cpu, definite, random, symmetric};
 
