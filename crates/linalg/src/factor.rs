@@ -81,8 +81,10 @@ pub(crate) fn cholesky<T: Real>(a: MatRef<'_, T>, l: &mut [T]) -> Outcome {
         faer::linalg::cholesky::llt::factor::LltError::NonPositivePivot { index } => minor(index + 1),
     })?;
     let factor = found.L();
-    // Also false for NaN.
-    if let Some(bad) = (0..a.nrows()).find(|&i| !(factor[(i, i)] > T::default())) {
+    // NaN is not.
+    let is_positive =
+        |i: usize| factor[(i, i)].partial_cmp(&T::default()) == Some(std::cmp::Ordering::Greater);
+    if let Some(bad) = (0..a.nrows()).find(|&i| !is_positive(i)) {
         return Err(minor(bad + 1));
     }
     write(factor, l);
@@ -136,7 +138,7 @@ impl<T: Real> Lu<T> {
                 work[(i, j)] = factor;
                 for c in j + 1..n {
                     let above = work[(j, c)];
-                    work[(i, c)] = work[(i, c)] - factor * above;
+                    work[(i, c)] -= factor * above;
                 }
             }
         }

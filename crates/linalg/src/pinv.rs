@@ -1,7 +1,7 @@
 //! The pseudo-inverse, and what is made of it: least squares and the rank.
 
 use autograd::{Function, no_grad};
-use tensor_core::{DType, Error, ErrorKind, Result, Tensor};
+use tensor_core::{DType, Error, ErrorKind, Result, Tensor, at_caller};
 
 use crate::{
     eigh::{Uplo, eigh, eigvalsh},
@@ -116,17 +116,25 @@ impl Function for Pinv {
 /// As [`pinv`].
 #[track_caller]
 pub fn matrix_rank(a: &Tensor, tolerance: impl Into<Tolerance>, hermitian: bool) -> Result<Tensor> {
-    rank_by("linalg.matrix_rank", a, tolerance.into(), hermitian)
+    rank_by(a, tolerance.into(), hermitian)
 }
 
 #[track_caller]
-fn rank_by(op: &'static str, a: &Tensor, tolerance: Tolerance, hermitian: bool) -> Result<Tensor> {
-    check_matrix(op, a.shape(), a.dtype())?;
+fn rank_by(a: &Tensor, tolerance: Tolerance, hermitian: bool) -> Result<Tensor> {
+    const OP: &str = "linalg.matrix_rank";
+    check_matrix(OP, a.shape(), a.dtype())?;
     if hermitian {
-        check_square(op, a.shape())?;
+        check_square(OP, a.shape())?;
     }
-    let s = no_grad(|| if hermitian { Ok(eigvalsh(a, Uplo::Lower)?.abs()) } else { svdvals(a) })?;
-    tolerance.counts(a, &s)?.to_dtype(DType::I64)?.sum_axis(-1, false)
+    let magnitudes = || if hermitian { Ok(eigvalsh(a, Uplo::Lower)?.abs()) } else { svdvals(a) };
+    let s = at_caller(|| no_grad(magnitudes))?;
+    how_many(&tolerance.counts(a, &s)?)
+}
+
+/// Along the last axis, i64.
+#[track_caller]
+fn how_many(counts: &Tensor) -> Result<Tensor> {
+    counts.to_dtype(DType::I64)?.sum_axis(-1, false)
 }
 
 /// What [`lstsq`] gives. `torch.linalg.lstsq`'s named tuple.
@@ -169,8 +177,8 @@ pub fn lstsq(a: &Tensor, b: &Tensor, rcond: Option<f64>) -> Result<Lstsq> {
     } else {
         Tensor::zeros([0], (a.dtype(), &a.device()))?
     };
-    let rank = rank_by(OP, a, tolerance, false)?;
-    let singular_values = no_grad(|| svdvals(a))?;
+    let singular_values = at_caller(|| no_grad(|| svdvals(a)))?;
+    let rank = how_many(&tolerance.counts(a, &singular_values)?)?;
     let solution = if is_vector { solution.squeeze(-1)? } else { solution };
     Ok(Lstsq { solution, residuals, rank, singular_values })
 }

@@ -67,6 +67,13 @@ fn matrices_without_an_answer() -> Result<()> {
     said(linalg::svdvals(&nan)?.eval(), &["linalg.svdvals", "not finite"]);
     said(linalg::eigh(&nan, Uplo::Lower)?.0.eval(), &["linalg.eigh", "not finite"]);
     said(linalg::eigvalsh(&nan, Uplo::Upper)?.eval(), &["linalg.eigvalsh", "not finite"]);
+    for found in [
+        linalg::lstsq(&nan, &nan, None)?.rank,
+        linalg::matrix_rank(&nan, 0.1, true)?,
+        linalg::pinv(&nan, 0.1, false)?,
+    ] {
+        said(found.eval(), &["not finite", "errors.rs"]);
+    }
     // Those that give NaN for NaN, as LAPACK's do.
     assert!(linalg::inv(&nan)?.to_vec::<f64>()?[0].is_nan());
     assert!(linalg::det(&nan)?.item::<f64>()?.is_nan());
