@@ -135,7 +135,7 @@ impl Drop for CpuBuffer {
 }
 
 /// The memory of one buffer of a launch. The pointer is good for `numel` elements of `dtype` while its [`Bound`] lives.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Memory {
     pub(crate) ptr: *mut u8,
     pub(crate) numel: usize,

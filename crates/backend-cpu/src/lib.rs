@@ -18,6 +18,7 @@
 mod buffer;
 mod by_index;
 mod cumulative;
+mod custom;
 mod engine;
 mod gemv;
 mod host;
@@ -49,6 +50,7 @@ use tensor_core::{
     kernel::Body,
 };
 
+pub use crate::custom::{CpuInput, CpuKernel, CpuOutput};
 pub use crate::threads::{num_threads, set_num_threads};
 use crate::{
     buffer::CpuBuffer,
@@ -178,6 +180,7 @@ impl Backend for CpuBackend {
                 cumulative::run(isa, pool, (*op, *axis, *reverse), launch)
             }
             Body::ArgSort { axis, descending } => sort::run(pool, *axis, *descending, launch),
+            Body::Custom(custom) => custom::run(self, custom.as_ref(), launch),
             Body::Gather { axis } => by_index::gather(pool, *axis, launch),
             Body::ScatterAdd { axis } => by_index::scatter_add(isa, pool, *axis, launch),
         }

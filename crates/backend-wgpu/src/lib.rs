@@ -37,5 +37,6 @@ pub use codegen::capabilities::Form;
 #[doc(hidden)]
 pub use device::options::Forced;
 pub use device::{options::Options, profiler::KernelTime};
+pub use kernels::custom::WgslKernel;
 pub use profile::profile;
 pub use registry::{adapters, destroy, open, wgpu};

@@ -202,6 +202,11 @@ impl Node {
         }
     }
 
+    /// How many results the operation has.
+    pub(crate) fn results(&self) -> usize {
+        self.tuple().map_or(1, |tuple| tuple.elements.len())
+    }
+
     /// The node of result `k` of this tuple; a new one, which no user holds yet, where the last is gone. Any other node is its own
     /// only result.
     pub(crate) fn element(self: &Arc<Node>, k: usize) -> Arc<Node> {

@@ -111,6 +111,8 @@ pub(crate) struct Dispatch {
     pub(crate) bindings: Vec<Binding>,
     /// Everything but the declarations of params and bindings; library functions are linked in later.
     pub(crate) code: Code,
+    /// Whether the code is a user's, whose functions may have the names of library functions: none of those are linked in.
+    pub(crate) foreign: bool,
     /// Workgroups, in all.
     pub(crate) workgroups: usize,
     /// About how many instructions of the program, or additions, a workgroup carries out.
@@ -154,7 +156,11 @@ impl Dispatch {
             );
         }
         out.push('\n');
-        out.push_str(&taper_shaders::link(self.code.text()));
+        if self.foreign {
+            out.push_str(self.code.text());
+        } else {
+            out.push_str(&taper_shaders::link(self.code.text()));
+        }
         out
     }
 }

@@ -42,6 +42,6 @@ pub(crate) fn dispatches(
         Body::Gather { .. } => Ok(gather::dispatch(kernel, along, capabilities).into()),
         Body::ScatterAdd { .. } => scatter_add::dispatches(kernel, along, capabilities),
         // `window.rs` makes these.
-        Body::Copy { .. } => Ok(Dispatches::default()),
+        Body::Copy { .. } | Body::Custom(_) => Ok(Dispatches::default()),
     }
 }

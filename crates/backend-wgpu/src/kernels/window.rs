@@ -22,7 +22,7 @@ use crate::{
         blocks::{ALIGN, MAX_PIECES, copies, room, shifted, widest, window},
         body,
         by_index::Along,
-        contract, copy, gather,
+        contract, copy, custom, gather,
         map::Aliases,
         reduce::{self, Reduce},
         scatter_add,
@@ -40,6 +40,9 @@ pub(crate) fn dispatches(
     let whole = Whole { kernel, aliases, capabilities };
     if let Body::Copy { fill, regions } = &kernel.body {
         return whole.copy(*fill, regions);
+    }
+    if let Body::Custom(custom) = &kernel.body {
+        return custom::dispatches(kernel, custom.as_ref(), capabilities);
     }
     let mut out = Dispatches::default();
     if let Body::ScatterAdd { .. } = kernel.body {
@@ -138,7 +141,8 @@ impl Inner {
             | Body::Rows { .. }
             | Body::Cumulative { .. }
             | Body::ArgSort { .. }
-            | Body::Copy { .. } => inner(SmallVec::new(), None, 0),
+            | Body::Copy { .. }
+            | Body::Custom(_) => inner(SmallVec::new(), None, 0),
         }
     }
 
@@ -454,7 +458,8 @@ impl Whole<'_> {
                 | Body::Rows { .. }
                 | Body::Cumulative { .. }
                 | Body::ArgSort { .. }
-                | Body::Copy { .. } => return Err(self.refused(&part)),
+                | Body::Copy { .. }
+                | Body::Custom(_) => return Err(self.refused(&part)),
             };
             place(&mut made, &bound);
             out.append(made);

@@ -150,6 +150,16 @@ fn opaque(facts: &Facts<'_>, g: u32, i: u32) -> Result<SmallVec<[Draft; 1]>> {
             let (lhs, rhs) = (read(0), read(1));
             contraction(subscripts, &facts.place(i).1, dtype, &lhs.layout, &rhs.layout)
         }
+        Op::CustomKernel(custom) => {
+            let operands: SmallVec<[Operand; 4]> = (0..item.inputs.len()).map(&mut read).collect();
+            let results: SmallVec<[u32; 2]> = (i + 1..).take(item.node.results()).collect();
+            let specs: Vec<(Shape, DType)> = results
+                .iter()
+                .map(|&r| (facts.shape(r).clone(), facts.items[r as usize].node.dtype))
+                .collect();
+            let kernel = Box::new(Kernel::custom(custom.clone(), operands, &specs));
+            return Ok(SmallVec::from_iter([Draft { kernel, sources, scalars, results, origin: i }]));
+        }
         Op::Gather { axis } => Kernel::gather(*axis, read(0), read(1)),
         Op::ScatterAdd { axis } => Kernel::scatter_add(*axis, read(0), read(1), read(2)),
         Op::Pad(padding) => {
@@ -191,6 +201,7 @@ fn opaque(facts: &Facts<'_>, g: u32, i: u32) -> Result<SmallVec<[Draft; 1]>> {
         | Op::Expand
         | Op::Slice { .. }
         | Op::Unfold { .. }
+        | Op::Contiguous
         | Op::ToDevice
         | Op::Custom(_)
         | Op::TupleElement { .. } => {

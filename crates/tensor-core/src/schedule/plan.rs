@@ -13,7 +13,7 @@ use super::{
     collect::Item,
     draft::write_kernels,
 };
-use crate::{Layout, Limits, Op, Result, Shape, kernel::RANDOM_COST, node::View};
+use crate::{Layout, Limits, Op, Result, Shape, custom, kernel::RANDOM_COST, node::View};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Class {
@@ -296,7 +296,7 @@ fn fit_limits(facts: &mut Facts<'_>, limits: &Limits) -> Vec<Parts> {
     parts
 }
 
-/// Layouts of everything that lies in memory. A reshape that strides cannot express becomes a copy.
+/// Layouts of everything that lies in memory. A view that strides cannot express becomes a copy.
 fn find_places(facts: &mut Facts<'_>) {
     for (i, order) in stored_orders(facts).into_iter().enumerate() {
         let item = &facts.items[i];
@@ -371,6 +371,7 @@ fn view(op: &Op, base: &Layout, shape: &Shape) -> Option<Layout> {
             Some(base.unfold(*axis, shape[*axis], shape[shape.rank() - 1], *step, *dilation))
         }
         Op::Reshape | Op::TupleElement { .. } => base.reshape(shape),
+        Op::Contiguous => custom::is_plain(base).then(|| base.clone()),
         // No views.
         Op::Leaf
         | Op::Full(_)
@@ -392,7 +393,8 @@ fn view(op: &Op, base: &Layout, shape: &Shape) -> Option<Layout> {
         | Op::Gather { .. }
         | Op::ScatterAdd { .. }
         | Op::ToDevice
-        | Op::Custom(_) => None,
+        | Op::Custom(_)
+        | Op::CustomKernel(_) => None,
     }
 }
 

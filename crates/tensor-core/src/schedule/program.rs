@@ -126,7 +126,7 @@ impl<'a> Builder<'a> {
         let over = &item.node.shape;
         let instr = match &item.node.op {
             // A copy into row-major order.
-            Op::Reshape => return self.load(input(0), facts.shape(input(0))),
+            Op::Reshape | Op::Contiguous => return self.load(input(0), facts.shape(input(0))),
             Op::Arange(_) => {
                 let start = self.slot(i, Part::Start, dtype);
                 let step = self.slot(i, Part::Step, dtype);
@@ -164,6 +164,7 @@ impl<'a> Builder<'a> {
             | Op::ScatterAdd { .. }
             | Op::ToDevice
             | Op::Custom(_)
+            | Op::CustomKernel(_)
             | Op::TupleElement { .. } => return self.load(i, over),
         };
         self.emit(instr, dtype)

@@ -268,6 +268,15 @@ impl Tensor {
         std::array::from_fn(|k| Tensor::element_of(&tuple, k))
     }
 
+    /// As [`Tensor::build_tuple`], with any number of results but none.
+    #[track_caller]
+    pub(crate) fn build_results(op: Op, results: &[(Shape, DType)], inputs: &[Tensor]) -> Vec<Tensor> {
+        let nodes: Inputs = inputs.iter().map(Tensor::node).collect();
+        let device = nodes[0].device.clone();
+        let tuple = Tensor::tuple_on(op, results, device, nodes);
+        (0..results.len()).map(|k| Tensor::element_of(&tuple, k)).collect()
+    }
+
     #[track_caller]
     fn tuple_on(op: Op, results: &[(Shape, DType)], device: Device, inputs: Inputs) -> Arc<Node> {
         debug_assert!(op.is_tuple(), "{op:?}");
