@@ -15,32 +15,13 @@
 //! A value that cannot be read is an error of [`open`], and of every use of memory of [`cpu`]'s device. An unknown variable that begins
 //! with `TAPER_` is said once on standard error.
 
-mod buffer;
-mod by_index;
-mod cumulative;
-mod engine;
-mod gemv;
+mod elementwise;
 mod host;
-mod isa;
-mod loops;
-mod lower;
-mod map;
-mod math;
-mod matmul;
-mod order;
-mod pool;
-mod product;
-mod reduce;
-mod rows;
+mod kernels;
+mod memory;
 mod settings;
-mod sort;
-mod strided;
-mod table;
+mod simd;
 mod threads;
-mod tile;
-mod vector;
-mod views;
-mod walk;
 
 use std::sync::{Arc, OnceLock};
 
@@ -51,10 +32,11 @@ use tensor_core::{
 
 pub use crate::threads::{num_threads, set_num_threads};
 use crate::{
-    buffer::CpuBuffer,
-    isa::Isa,
-    pool::Pool,
+    elementwise::map,
+    kernels::{arg_sort, contract, copy, cumulative, index, reduce, rows},
+    memory::{buffer::CpuBuffer, pool::Pool},
     settings::{Misread, Settings},
+    simd::isa::Isa,
 };
 
 /// The host's processor as a place for tensors.
@@ -171,15 +153,15 @@ impl Backend for CpuBackend {
             Body::Map(program) => map::run(isa, pool, program, launch),
             Body::Reduce { op, program } => reduce::run(isa, pool, *op, program, launch),
             Body::Rows { row_axes: _, program } => rows::run(isa, pool, program, launch),
-            Body::Contract => matmul::run(isa, pool, launch),
-            Body::Copy { fill, regions } => views::copy(isa, pool, *fill, regions, launch),
-            Body::ArgReduce { op, axis } => views::arg_reduce(pool, *op, *axis, launch),
+            Body::Contract => contract::run(isa, pool, launch),
+            Body::Copy { fill, regions } => copy::copy(isa, pool, *fill, regions, launch),
+            Body::ArgReduce { op, axis } => copy::arg_reduce(pool, *op, *axis, launch),
             Body::Cumulative { op, axis, reverse } => {
                 cumulative::run(isa, pool, (*op, *axis, *reverse), launch)
             }
-            Body::ArgSort { axis, descending } => sort::run(pool, *axis, *descending, launch),
-            Body::Gather { axis } => by_index::gather(pool, *axis, launch),
-            Body::ScatterAdd { axis } => by_index::scatter_add(isa, pool, *axis, launch),
+            Body::ArgSort { axis, descending } => arg_sort::run(pool, *axis, *descending, launch),
+            Body::Gather { axis } => index::gather(pool, *axis, launch),
+            Body::ScatterAdd { axis } => index::scatter_add(isa, pool, *axis, launch),
         }
     }
 

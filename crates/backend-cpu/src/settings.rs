@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use tensor_core::{Error, Result, environment};
 
-use crate::{host, isa::Isa, threads};
+use crate::{host, simd::isa::Isa, threads};
 
 /// How the device is to be.
 pub(crate) struct Settings {

@@ -9,11 +9,12 @@ use tensor_core::{
 };
 
 use crate::{
-    buffer::Memory,
-    isa::Isa,
-    loops::fill,
-    lower::{Access, Code, Lowered, Src, Step, operands},
-    table::{self, Number},
+    elementwise::{
+        lower::{Access, Code, Lowered, Src, Step, operands},
+        table::{self, Number},
+    },
+    memory::buffer::Memory,
+    simd::{isa::Isa, loops::fill},
 };
 
 /// Positions in a block: measured best among 512 to 4096 for f32 with a first-level cache of 48 KiB.

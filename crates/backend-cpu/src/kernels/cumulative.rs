@@ -10,13 +10,20 @@ use tensor_core::{
 };
 
 use crate::{
-    buffer::{Bound, Memory},
-    engine::{BLOCK, store},
-    isa::{Isa, Job, Plain, Sets},
-    order::{Ordered, opposite},
-    pool::Pool,
-    strided, table,
-    walk::{Band, Lines, pieces},
+    elementwise::{
+        engine::{BLOCK, store},
+        table,
+    },
+    memory::{
+        buffer::{Bound, Memory},
+        lines::{Band, Lines, pieces},
+        pool::Pool,
+        strided,
+    },
+    simd::{
+        isa::{Isa, Job, Plain, Sets},
+        order::{Ordered, opposite},
+    },
 };
 
 /// Lines taken together where neighbours lie side by side: their states stay in the first-level cache.

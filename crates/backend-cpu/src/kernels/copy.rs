@@ -7,12 +7,17 @@ use ndarray::{ArrayViewD, ArrayViewMutD, Axis, IxDyn, ShapeBuilder, StrideShape}
 use tensor_core::{ArgReduceOp, DType, Launch, Layout, Result, bf16, f16, round_to_odd};
 
 use crate::{
-    buffer::{Bound, Memory},
-    isa::Isa,
-    order::{Ordered, opposite},
-    pool::Pool,
-    strided, threads,
-    walk::{Band, Lines},
+    memory::{
+        buffer::{Bound, Memory},
+        lines::{Band, Lines},
+        pool::Pool,
+        strided,
+    },
+    simd::{
+        isa::Isa,
+        order::{Ordered, opposite},
+    },
+    threads,
 };
 
 pub(crate) fn copy(

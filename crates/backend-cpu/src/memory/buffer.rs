@@ -13,7 +13,7 @@ use std::{
 use smallvec::SmallVec;
 use tensor_core::{Buffer, DType, Error, Launch, Result, Storage};
 
-use crate::pool::{Chunk, INLINE, Pool, too_large};
+use crate::memory::pool::{Chunk, INLINE, Pool, too_large};
 
 /// Elements in memory that the pool accounts for.
 pub(crate) struct CpuBuffer {

@@ -10,11 +10,14 @@ use smallvec::SmallVec;
 use tensor_core::{DType, Error, ErrorKind, Launch, Layout, Result, bf16, f16, kernel::Operand};
 
 use crate::{
-    buffer::{Bound, Memory},
-    isa::Isa,
-    pool::Pool,
-    strided, threads,
-    walk::{Band, Lines, Walk, pieces},
+    memory::{
+        buffer::{Bound, Memory},
+        lines::{Band, Lines, Walk, pieces},
+        pool::Pool,
+        strided,
+    },
+    simd::isa::Isa,
+    threads,
 };
 
 /// Calls a macro with the element type of a dtype, the type that sums are kept in, and how an element is added to one.

@@ -86,7 +86,7 @@ mod avx512 {
     use std::arch::x86_64::*;
 
     use super::{Function, Real};
-    use crate::isa::{Isa, Job};
+    use crate::simd::isa::{Isa, Job};
 
     /// Sixteen. Only to be used where AVX-512 was found, which is where [`map`] calls its function.
     #[derive(Clone, Copy)]
@@ -183,7 +183,7 @@ mod avx512 {
 
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
-    use crate::{isa::Isa, math};
+    use crate::simd::{isa::Isa, math};
 
     /// Registers give what single numbers do, in every place of a register and over the whole range.
     #[test]

@@ -6,12 +6,16 @@ use std::{ops::Range, sync::Arc};
 use tensor_core::{Error, Launch, Result, kernel::Program};
 
 use crate::{
-    buffer::{Bound, Memory},
-    engine::{BLOCK, with_evaluator},
-    isa::Isa,
-    lower::{Code, Lowered, Src, lower},
-    pool::Pool,
-    table::{self, Number},
+    elementwise::{
+        engine::{BLOCK, with_evaluator},
+        lower::{Code, Lowered, Src, lower},
+        table::{self, Number},
+    },
+    memory::{
+        buffer::{Bound, Memory},
+        pool::Pool,
+    },
+    simd::isa::Isa,
     threads,
 };
 

@@ -7,7 +7,7 @@
 //!
 //! `FUSED` functions multiply and add in one step, for instruction sets that can: a third fewer operations, and other last bits.
 
-use crate::vector::{Function, Real, two_to};
+use crate::simd::vector::{Function, Real, two_to};
 
 /// Adding and subtracting it rounds an f64 of moderate size to an integer, which then stands in its low bits.
 const MAGIC: f64 = 6_755_399_441_055_744.0; // 1.5 · 2^52

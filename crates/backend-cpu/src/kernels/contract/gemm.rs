@@ -10,12 +10,11 @@
 
 use std::{cell::RefCell, ops::Range};
 
-use crate::{
+use super::{
     gemv::Matrix,
-    isa::Isa,
-    strided, threads,
-    tile::{REGISTERS, ROWS, Tile, Tiled, Tiles, prefetch},
+    micro_kernel::{REGISTERS, ROWS, Tile, Tiled, Tiles, prefetch},
 };
+use crate::{memory::strided, simd::isa::Isa, threads};
 
 /// Bytes of a run's terms of one row: eight rows of them, and what streams by, are a first-level cache.
 const RUN_BYTES: usize = 1536;

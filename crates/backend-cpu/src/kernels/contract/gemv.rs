@@ -9,7 +9,7 @@ use std::array::from_fn;
 use smallvec::SmallVec;
 
 use crate::{
-    isa::{Isa, Job, Plain, Sets},
+    simd::isa::{Isa, Job, Plain, Sets},
     threads,
 };
 

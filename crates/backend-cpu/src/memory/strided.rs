@@ -7,7 +7,7 @@ use std::ops::Range;
 use tensor_core::{Collapsed, collapse};
 
 use crate::{
-    isa::{Isa, Job},
+    simd::isa::{Isa, Job},
     threads,
 };
 

@@ -16,13 +16,17 @@ use tensor_core::{
 };
 
 use crate::{
-    buffer::{Bound, Memory},
-    engine::{BLOCK, Evaluator, FAR, Stream, with_scratch, words},
-    isa::Isa,
-    lower::{Lowered, Src, lower},
-    map::PARALLEL,
-    pool::Pool,
-    reduce::Wide,
+    elementwise::{
+        engine::{BLOCK, Evaluator, FAR, Stream, with_scratch, words},
+        lower::{Lowered, Src, lower},
+        map::PARALLEL,
+    },
+    kernels::reduce::Wide,
+    memory::{
+        buffer::{Bound, Memory},
+        pool::Pool,
+    },
+    simd::isa::Isa,
     threads,
 };
 

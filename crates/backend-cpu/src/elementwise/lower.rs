@@ -6,7 +6,7 @@ use tensor_core::{
     kernel::{Instr, Program, Reg},
 };
 
-use crate::table::takes_number;
+use crate::elementwise::table::takes_number;
 
 /// Where a step finds an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,14 +16,21 @@ use smallvec::SmallVec;
 use tensor_core::{DType, Kernel, Launch, Layout, ReduceOp, Result, bf16, f16, kernel::Program};
 
 use crate::{
-    buffer::{Bound, Memory},
-    engine::{BLOCK, Evaluator, with_evaluator},
-    isa::Isa,
-    loops::{accumulate, fold, fold_any_order, map2},
-    lower::{Lowered, Src, lower},
-    map::{PARALLEL, check_inputs},
-    pool::Pool,
-    table, threads,
+    elementwise::{
+        engine::{BLOCK, Evaluator, with_evaluator},
+        lower::{Lowered, Src, lower},
+        map::{PARALLEL, check_inputs},
+        table,
+    },
+    memory::{
+        buffer::{Bound, Memory},
+        pool::Pool,
+    },
+    simd::{
+        isa::Isa,
+        loops::{accumulate, fold, fold_any_order, map2},
+    },
+    threads,
 };
 
 /// Elements of one result that one task folds.

@@ -8,10 +8,8 @@
 
 use std::hint::black_box;
 
-use crate::{
-    gemv::Float,
-    isa::{Isa, Job},
-};
+use super::gemv::Float;
+use crate::simd::isa::{Isa, Job};
 
 /// The most rows and registers of columns of any tile.
 pub(crate) const ROWS: usize = 12;
@@ -394,7 +392,7 @@ mod x86 {
     use std::arch::x86_64::*;
 
     use super::Register;
-    use crate::isa::{self, Job};
+    use crate::simd::isa::{self, Job};
 
     macro_rules! register {
         (

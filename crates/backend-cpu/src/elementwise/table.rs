@@ -6,8 +6,8 @@
 use tensor_core::{BinaryOp, CompareOp, DType, Error, ErrorKind, Result, UnaryOp, bf16, f16, round_to_odd};
 
 #[cfg(target_arch = "x86_64")]
-use crate::vector;
-use crate::{
+use crate::simd::vector;
+use crate::simd::{
     isa::{Isa, Plain, Short},
     loops::{fold, map1, map2, map3},
     math,

@@ -1,6 +1,10 @@
-//! Contractions: matrix products, and everything that is one over lists of axes. Floats are multiplied in [tiles](crate::tile), which
+//! Contractions: matrix products, and everything that is one over lists of axes. Floats are multiplied in [tiles](micro_kernel), which
 //! threads share by rectangles of the result; integers in plain loops. Operands are read in place by their strides.
 #![allow(unsafe_code)]
+
+mod gemm;
+mod gemv;
+mod micro_kernel;
 
 use std::sync::Arc;
 
@@ -11,14 +15,18 @@ use tensor_core::{
     f16,
 };
 
+use self::{
+    gemm::{Product, Steps, Strided, WIDEST},
+    gemv::Matrix,
+    micro_kernel::Tiled,
+};
 use crate::{
-    buffer::{Bound, Memory},
-    gemv::{self, Matrix},
-    isa::Isa,
-    pool::Pool,
-    product::{Product, Steps, Strided, WIDEST},
+    memory::{
+        buffer::{Bound, Memory},
+        pool::Pool,
+    },
+    simd::isa::Isa,
     threads::{self, part},
-    tile::Tiled,
 };
 
 /// Multiplications below which products, all together, stay on the calling thread.
