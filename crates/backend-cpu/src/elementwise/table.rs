@@ -149,7 +149,7 @@ pub(crate) unsafe fn unary(
                 #[cfg(target_arch = "x86_64")]
                 U::Exp if isa.is_avx512() => {
                     // SAFETY: the caller's promise.
-                    unsafe { vector::map(isa, x.cast(), out.cast(), n, math::Exp) };
+                    unsafe { vector::map::<vector::F32x16>(x.cast(), out.cast(), n, math::Exp) };
                     return Ok(());
                 }
                 U::Exp if isa.has_fma() => go!(narrow, f32, f32, |v| math::exp::<true, f32>(v)),

@@ -8,40 +8,14 @@
 
 use std::hint::black_box;
 
-use super::gemv::Float;
-use crate::simd::isa::{Isa, Job};
+use crate::simd::{
+    isa::{Isa, Job},
+    vector::{self, Float, Vector},
+};
 
 /// The most rows and registers of columns of any tile.
 pub(crate) const ROWS: usize = 12;
 pub(crate) const REGISTERS: usize = 3;
-
-/// A register of numbers. Only to be used inside its own [`Register::run`].
-trait Register: Copy {
-    type Number: Float;
-    const WIDTH: usize;
-    /// Terms between two steps of a tile's loop.
-    const UNROLL: usize;
-    fn splat(x: Self::Number) -> Self;
-    /// self · b + c, rounded once where the instruction set can.
-    fn times_plus(self, b: Self, c: Self) -> Self;
-    fn plus(self, other: Self) -> Self;
-    /// # Safety
-    /// `at` is good for reads of [`Register::WIDTH`] numbers.
-    unsafe fn load(at: *const Self::Number) -> Self;
-    /// The first `n` numbers, and zeros.
-    ///
-    /// # Safety
-    /// `at` is good for reads of `n` numbers, which is from 1 to [`Register::WIDTH`].
-    unsafe fn load_first(at: *const Self::Number, n: usize) -> Self;
-    /// # Safety
-    /// `at` is good for writes of `n` numbers, which is from 1 to [`Register::WIDTH`].
-    unsafe fn store_first(self, at: *mut Self::Number, n: usize);
-    /// Runs the job as compiled for the register's instruction set.
-    ///
-    /// # Safety
-    /// The processor has it.
-    unsafe fn run<J: Job>(job: J) -> J::Output;
-}
 
 /// What a tile is made of. The result's rows are `to_row` numbers apart and its columns side by side, as are those of `b`.
 pub(crate) struct Tile<T> {
@@ -62,17 +36,35 @@ pub(crate) struct Tile<T> {
     pub(crate) add: bool,
 }
 
-/// `ALONG` is whether a row's terms lie side by side, and otherwise a term's rows do.
-struct Sums<'a, R: Register, const M: usize, const N: usize, const ALONG: bool>(&'a Tile<R::Number>);
+/// Terms between two steps of a micro-kernel's loop.
+const fn unroll<V: Vector>() -> usize {
+    if size_of::<V>() > 16 {
+        16 / size_of::<V::Number>()
+    } else if cfg!(target_arch = "aarch64") {
+        4
+    } else {
+        // Few processors have nothing else.
+        1
+    }
+}
 
-impl<R: Register, const M: usize, const N: usize, const ALONG: bool> Job for Sums<'_, R, M, N, ALONG> {
+/// a · b + c, rounded once where the instruction set can.
+#[inline(always)]
+fn mul_add<V: Vector>(a: V, b: V, c: V) -> V {
+    if V::HAS_FMA { a.fma::<true>(b, c) } else { a.fma::<false>(b, c) }
+}
+
+/// `ALONG` is whether a row's terms lie side by side, and otherwise a term's rows do.
+struct Sums<'a, V: Vector, const M: usize, const N: usize, const ALONG: bool>(&'a Tile<V::Number>);
+
+impl<V: Vector, const M: usize, const N: usize, const ALONG: bool> Job for Sums<'_, V, M, N, ALONG> {
     type Output = ();
     // Indexed, since sums, rows and columns go by the same numbers; and no closures, which are compiled by themselves.
     #[allow(clippy::needless_range_loop)]
     #[inline(always)]
     fn run(self) {
         let tile = self.0;
-        let mut sums = [[R::splat(R::Number::ZERO); N]; M];
+        let mut sums = [[V::splat(V::Number::ZERO); N]; M];
         // Few enough distances for them all to stay in registers: those of eight rows, from two beginnings. What the compiler
         // knows of how they hang together it would use to get each address from the one before, a chain as long as the term.
         let s = black_box(tile.a_stride);
@@ -85,9 +77,9 @@ impl<R: Register, const M: usize, const N: usize, const ALONG: bool> Job for Sum
             ($term:expr) => {
                 let mut right = [sums[0][0]; N];
                 for j in 0..N {
-                    let at = b.wrapping_offset($term * tile.b_term).wrapping_add(j * R::WIDTH);
+                    let at = b.wrapping_offset($term * tile.b_term).wrapping_add(j * V::WIDTH);
                     // SAFETY: `run`'s caller gives whole registers of columns.
-                    right[j] = unsafe { R::load(at) };
+                    right[j] = unsafe { V::load(at) };
                 }
                 for i in 0..M {
                     let at = if !ALONG {
@@ -98,9 +90,9 @@ impl<R: Register, const M: usize, const N: usize, const ALONG: bool> Job for Sum
                         a.wrapping_offset(8 * s + row[i - 8]).wrapping_offset($term)
                     };
                     // SAFETY: `run`'s caller gives all rows.
-                    let left = R::splat(unsafe { at.read() });
+                    let left = V::splat(unsafe { at.read() });
                     for j in 0..N {
-                        sums[i][j] = left.times_plus(right[j], sums[i][j]);
+                        sums[i][j] = mul_add(left, right[j], sums[i][j]);
                     }
                 }
             };
@@ -108,20 +100,21 @@ impl<R: Register, const M: usize, const N: usize, const ALONG: bool> Job for Sum
         let a_term = if ALONG { 1 } else { tile.a_stride };
         for i in 0..M {
             for j in 0..N {
-                prefetch::<true, _>(tile.to.wrapping_add(i * tile.to_row + j * R::WIDTH));
+                prefetch::<true, _>(tile.to.wrapping_add(i * tile.to_row + j * V::WIDTH));
             }
         }
         let mut rest = tile.terms;
-        if R::UNROLL > 1 {
-            let unroll = R::UNROLL as isize;
-            for _ in 0..tile.terms / R::UNROLL {
+        let unroll = const { unroll::<V>() };
+        if unroll > 1 {
+            for _ in 0..tile.terms / unroll {
+                let unroll = unroll as isize;
                 for i in 0..unroll {
                     term!(i);
                 }
                 a = a.wrapping_offset(unroll * a_term);
                 b = b.wrapping_offset(unroll * tile.b_term);
             }
-            rest %= R::UNROLL;
+            rest %= unroll;
         }
         for _ in 0..rest {
             term!(0);
@@ -130,13 +123,13 @@ impl<R: Register, const M: usize, const N: usize, const ALONG: bool> Job for Sum
         }
         for i in 0..M {
             for j in 0..N {
-                let n = if j + 1 < N { R::WIDTH } else { tile.last };
-                let to = tile.to.wrapping_add(i * tile.to_row + j * R::WIDTH);
+                let n = if j + 1 < N { V::WIDTH } else { tile.last };
+                let to = tile.to.wrapping_add(i * tile.to_row + j * V::WIDTH);
                 let mut sum = sums[i][j];
                 // SAFETY: `run`'s caller gives the result's elements, and n ends where they do.
                 unsafe {
                     if tile.add {
-                        sum = R::load_first(to, n).plus(sum);
+                        sum = V::load_first(to, n) + sum;
                     }
                     sum.store_first(to, n);
                 }
@@ -161,14 +154,14 @@ pub(crate) fn prefetch<const NEAREST: bool, T>(at: *const T) {
 }
 
 /// Rows of some registers, from one place to another where they lie side by side.
-struct Copies<R: Register, const N: usize> {
+struct Copies<V: Vector, const N: usize> {
     rows: usize,
-    from: *const R::Number,
+    from: *const V::Number,
     from_row: isize,
-    to: *mut R::Number,
+    to: *mut V::Number,
 }
 
-impl<R: Register, const N: usize> Job for Copies<R, N> {
+impl<V: Vector, const N: usize> Job for Copies<V, N> {
     type Output = ();
     #[inline(always)]
     fn run(self) {
@@ -177,12 +170,12 @@ impl<R: Register, const N: usize> Job for Copies<R, N> {
             for j in 0..N {
                 // SAFETY: the caller of `Tiles::copy` gives whole registers on both sides.
                 unsafe {
-                    R::load(from.wrapping_add(j * R::WIDTH))
-                        .store_first(to.wrapping_add(j * R::WIDTH), R::WIDTH)
+                    V::load(from.wrapping_add(j * V::WIDTH))
+                        .store_first(to.wrapping_add(j * V::WIDTH), V::WIDTH)
                 };
             }
             from = from.wrapping_offset(self.from_row);
-            to = to.wrapping_add(N * R::WIDTH);
+            to = to.wrapping_add(N * V::WIDTH);
         }
     }
 }
@@ -192,24 +185,24 @@ type CopyRows<T> = unsafe fn(usize, *const T, isize, *mut T);
 
 /// # Safety
 /// As [`Tiles::copy`].
-unsafe fn copies<R: Register, const N: usize>(
+unsafe fn copies<V: Vector, const N: usize>(
     rows: usize,
-    from: *const R::Number,
+    from: *const V::Number,
     from_row: isize,
-    to: *mut R::Number,
+    to: *mut V::Number,
 ) {
     // SAFETY: a table with this is only given out where the processor has the instruction set.
-    unsafe { R::run(Copies::<R, N> { rows, from, from_row, to }) }
+    unsafe { V::run(Copies::<V, N> { rows, from, from_row, to }) }
 }
 
 /// # Safety
 /// As [`Tiles::run`].
-unsafe fn sums<R: Register, const M: usize, const N: usize>(tile: &Tile<R::Number>) {
+unsafe fn sums<V: Vector, const M: usize, const N: usize>(tile: &Tile<V::Number>) {
     // SAFETY: a table with these is only given out where the processor has the instruction set.
     unsafe {
         match tile.a_along {
-            true => R::run(Sums::<R, M, N, true>(tile)),
-            false => R::run(Sums::<R, M, N, false>(tile)),
+            true => V::run(Sums::<V, M, N, true>(tile)),
+            false => V::run(Sums::<V, M, N, false>(tile)),
         }
     }
 }
@@ -289,7 +282,7 @@ macro_rules! table {
 }
 
 /// A number that has tiles.
-pub(crate) trait Tiled: Float + 'static {
+pub(crate) trait Tiled: Float {
     fn tiles(isa: Isa) -> Tiles<Self>;
 }
 
@@ -299,221 +292,20 @@ macro_rules! tiled {
             fn tiles(isa: Isa) -> Tiles<$number> {
                 #[cfg(target_arch = "x86_64")]
                 if isa.is_avx512() {
-                    return table!(many x86::$avx512);
+                    return table!(many vector::$avx512);
                 }
                 #[cfg(target_arch = "x86_64")]
                 if isa.is_avx2() {
-                    return table!(few x86::$avx2);
+                    return table!(few vector::$avx2);
                 }
                 let _ = isa;
                 #[cfg(target_arch = "aarch64")]
-                return table!(many $four);
+                return table!(many vector::$four);
                 #[cfg(not(target_arch = "aarch64"))]
-                table!(few $four)
+                table!(few vector::$four)
             }
         }
     };
 }
 tiled!(f32, F32x16, F32x8, F32x4);
 tiled!(f64, F64x8, F64x4, F64x2);
-
-macro_rules! plain {
-    ($name:ident, $number:ty, $width:expr) => {
-        /// As many numbers as every processor's registers hold, for the compiler to put into one.
-        #[derive(Clone, Copy)]
-        #[repr(align(16))]
-        struct $name([$number; $width]);
-
-        impl Register for $name {
-            type Number = $number;
-            const WIDTH: usize = $width;
-            // On aarch64 this is all there is; elsewhere few processors have nothing else.
-            const UNROLL: usize = if cfg!(target_arch = "aarch64") { 4 } else { 1 };
-
-            #[inline(always)]
-            fn splat(x: $number) -> $name {
-                $name([x; $width])
-            }
-
-            #[inline(always)]
-            fn times_plus(self, b: $name, c: $name) -> $name {
-                // What `Isa::has_fma` says of the baseline.
-                const FUSED: bool = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
-                $name(std::array::from_fn(|i| self.0[i].times_plus::<FUSED>(b.0[i], c.0[i])))
-            }
-
-            #[inline(always)]
-            fn plus(self, other: $name) -> $name {
-                $name(std::array::from_fn(|i| self.0[i] + other.0[i]))
-            }
-
-            #[inline(always)]
-            unsafe fn load(at: *const $number) -> $name {
-                // SAFETY: the caller's promise.
-                $name(unsafe { at.cast::<[$number; $width]>().read_unaligned() })
-            }
-
-            #[inline(always)]
-            unsafe fn load_first(at: *const $number, n: usize) -> $name {
-                let mut out = [0.0; $width];
-                for (i, out) in out.iter_mut().enumerate().take(n) {
-                    // SAFETY: the caller's promise.
-                    *out = unsafe { at.add(i).read() };
-                }
-                $name(out)
-            }
-
-            #[inline(always)]
-            unsafe fn store_first(self, at: *mut $number, n: usize) {
-                // SAFETY: the caller's promise.
-                unsafe {
-                    if n == $width {
-                        at.cast::<[$number; $width]>().write_unaligned(self.0);
-                    } else {
-                        for i in 0..n {
-                            at.add(i).write(self.0[i]);
-                        }
-                    }
-                }
-            }
-
-            #[inline(always)]
-            unsafe fn run<J: Job>(job: J) -> J::Output {
-                job.run()
-            }
-        }
-    };
-}
-plain!(F32x4, f32, 4);
-plain!(F64x2, f64, 2);
-
-#[cfg(target_arch = "x86_64")]
-mod x86 {
-    use std::arch::x86_64::*;
-
-    use super::Register;
-    use crate::simd::isa::{self, Job};
-
-    macro_rules! register {
-        (
-            $(#[$doc:meta])* $name:ident, $inner:ty, $number:ty, $width:expr, $unroll:expr, $run:path;
-            $splat:ident, $fmadd:ident, $add:ident, $load:ident;
-            |$n:ident| $mask:expr, $load_first:ident, $store_first:ident
-        ) => {
-            $(#[$doc])*
-            #[derive(Clone, Copy)]
-            pub(super) struct $name($inner);
-
-            // SAFETY of every block: these are called inside `run` alone, whose caller says that the processor has the instructions.
-            impl Register for $name {
-                type Number = $number;
-                const WIDTH: usize = $width;
-                const UNROLL: usize = $unroll;
-
-                #[inline(always)]
-                fn splat(x: $number) -> $name {
-                    // SAFETY: see above.
-                    $name(unsafe { $splat(x) })
-                }
-
-                #[inline(always)]
-                fn times_plus(self, b: $name, c: $name) -> $name {
-                    // SAFETY: see above.
-                    $name(unsafe { $fmadd(self.0, b.0, c.0) })
-                }
-
-                #[inline(always)]
-                fn plus(self, other: $name) -> $name {
-                    // SAFETY: see above.
-                    $name(unsafe { $add(self.0, other.0) })
-                }
-
-                #[inline(always)]
-                unsafe fn load(at: *const $number) -> $name {
-                    // SAFETY: see above, and the caller's promise.
-                    $name(unsafe { $load(at) })
-                }
-
-                #[inline(always)]
-                unsafe fn load_first(at: *const $number, $n: usize) -> $name {
-                    // SAFETY: see above, and the caller's promise: the mask ends after n.
-                    $name(unsafe { $load_first!(at, $mask) })
-                }
-
-                #[inline(always)]
-                unsafe fn store_first(self, at: *mut $number, $n: usize) {
-                    // SAFETY: as above.
-                    unsafe { $store_first(at, $mask, self.0) }
-                }
-
-                #[inline(always)]
-                unsafe fn run<J: Job>(job: J) -> J::Output {
-                    // SAFETY: the caller's promise.
-                    unsafe { $run(job) }
-                }
-            }
-        };
-    }
-
-    macro_rules! load16 {
-        ($at:expr, $mask:expr) => {
-            _mm512_maskz_loadu_ps($mask, $at)
-        };
-    }
-    macro_rules! load8 {
-        ($at:expr, $mask:expr) => {
-            _mm512_maskz_loadu_pd($mask, $at)
-        };
-    }
-    macro_rules! load8s {
-        ($at:expr, $mask:expr) => {
-            _mm256_maskload_ps($at, $mask)
-        };
-    }
-    macro_rules! load4d {
-        ($at:expr, $mask:expr) => {
-            _mm256_maskload_pd($at, $mask)
-        };
-    }
-
-    /// The low `n` of all bits.
-    #[inline(always)]
-    fn bits(n: usize) -> u32 {
-        u32::MAX >> (32 - n)
-    }
-
-    /// Ones, then zeros: a window on them is a mask.
-    static ONES_THEN_ZEROS: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
-
-    /// Ones in the first `n` of the eight 32-bit parts of a register.
-    #[inline(always)]
-    unsafe fn window(n: usize) -> __m256i {
-        // SAFETY: eight parts from 8 − n on lie in the array, as n is from 0 to 8; the caller has AVX.
-        unsafe { _mm256_loadu_si256(ONES_THEN_ZEROS.as_ptr().add(8 - n).cast()) }
-    }
-
-    register! {
-        /// Sixteen f32 of AVX-512.
-        F32x16, __m512, f32, 16, 4, isa::avx512;
-        _mm512_set1_ps, _mm512_fmadd_ps, _mm512_add_ps, _mm512_loadu_ps;
-        |n| bits(n) as __mmask16, load16, _mm512_mask_storeu_ps
-    }
-    register! {
-        /// Eight f64 of AVX-512.
-        F64x8, __m512d, f64, 8, 2, isa::avx512;
-        _mm512_set1_pd, _mm512_fmadd_pd, _mm512_add_pd, _mm512_loadu_pd;
-        |n| bits(n) as __mmask8, load8, _mm512_mask_storeu_pd
-    }
-    register! {
-        /// Eight f32 of AVX2.
-        F32x8, __m256, f32, 8, 4, isa::avx2;
-        _mm256_set1_ps, _mm256_fmadd_ps, _mm256_add_ps, _mm256_loadu_ps;
-        |n| window(n), load8s, _mm256_maskstore_ps
-    }
-    register! {
-        /// Four f64 of AVX2.
-        F64x4, __m256d, f64, 4, 2, isa::avx2;
-        _mm256_set1_pd, _mm256_fmadd_pd, _mm256_add_pd, _mm256_loadu_pd;
-        |n| window(2 * n), load4d, _mm256_maskstore_pd
-    }
-}
