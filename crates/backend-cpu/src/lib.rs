@@ -16,6 +16,7 @@
 //! with `TAPER_` is said once on standard error.
 
 mod elementwise;
+mod environment;
 mod host;
 mod kernels;
 mod memory;
@@ -33,9 +34,10 @@ use tensor_core::{
 pub use crate::threads::{num_threads, set_num_threads};
 use crate::{
     elementwise::map,
-    kernels::{arg_sort, contract, copy, cumulative, index, reduce, rows},
+    environment::Misread,
+    kernels::{arg_reduce, arg_sort, contract, copy, cumulative, gather, reduce, rows, scatter_add},
     memory::{buffer::CpuBuffer, pool::Pool},
-    settings::{Misread, Settings},
+    settings::Settings,
     simd::isa::Isa,
 };
 
@@ -154,14 +156,14 @@ impl Backend for CpuBackend {
             Body::Reduce { op, program } => reduce::run(isa, pool, *op, program, launch),
             Body::Rows { row_axes: _, program } => rows::run(isa, pool, program, launch),
             Body::Contract => contract::run(isa, pool, launch),
-            Body::Copy { fill, regions } => copy::copy(isa, pool, *fill, regions, launch),
-            Body::ArgReduce { op, axis } => copy::arg_reduce(pool, *op, *axis, launch),
+            Body::Copy { fill, regions } => copy::run(isa, pool, *fill, regions, launch),
+            Body::ArgReduce { op, axis } => arg_reduce::run(pool, *op, *axis, launch),
             Body::Cumulative { op, axis, reverse } => {
                 cumulative::run(isa, pool, (*op, *axis, *reverse), launch)
             }
             Body::ArgSort { axis, descending } => arg_sort::run(pool, *axis, *descending, launch),
-            Body::Gather { axis } => index::gather(pool, *axis, launch),
-            Body::ScatterAdd { axis } => index::scatter_add(isa, pool, *axis, launch),
+            Body::Gather { axis } => gather::run(pool, *axis, launch),
+            Body::ScatterAdd { axis } => scatter_add::run(isa, pool, *axis, launch),
         }
     }
 

@@ -23,8 +23,11 @@ use crate::{
 pub(crate) const PARALLEL: usize = 1 << 18;
 
 /// The lowered form of a kernel, made at its first launch.
-pub(crate) fn lowered<'a>(launch: &Launch<'a>, make: impl FnOnce() -> Lowered) -> Result<&'a Lowered> {
-    launch.compiled.get_or_try(|| Ok(make()))?.ok_or_else(|| {
+pub(crate) fn lowered<'a>(
+    launch: &Launch<'a>,
+    make: impl FnOnce() -> Result<Lowered>,
+) -> Result<&'a Lowered> {
+    launch.compiled.get_or_try(make)?.ok_or_else(|| {
         Error::invalid(
             "launch",
             "the kernel was compiled by another backend; use a fresh Compiled for each device",
@@ -105,7 +108,13 @@ fn run_direct(isa: Isa, program: &Lowered, bound: &Bound<'_>) -> Result<()> {
                 Code::Binary(op, a, b) => {
                     table::binary(isa, op, step.from, place(a), place(b), Number::Neither, out, n)?;
                 }
-                _ => {}
+                // `Lowered::direct` is said of nothing else.
+                Code::Arange { .. }
+                | Code::Random { .. }
+                | Code::Powi(..)
+                | Code::Compare(..)
+                | Code::Select(..)
+                | Code::Cast(_) => {}
             }
         }
     }

@@ -506,7 +506,7 @@ pub(crate) unsafe fn compare(
             });
             debug_assert!(compared.is_ok());
         },
-        _ => all!(Short(isa), f32),
+        DType::F32 | DType::F16 | DType::BF16 => all!(Short(isa), f32),
     }
 }
 
@@ -541,10 +541,10 @@ pub(crate) unsafe fn select(
             }
         };
     }
-    match dtype.compute().size() {
-        1 => all!(isa.narrow(), u8),
-        4 => all!(isa, u32),
-        _ => all!(isa.narrow(), u64),
+    match dtype.compute() {
+        DType::Bool | DType::U8 => all!(isa.narrow(), u8),
+        DType::I32 | DType::U32 | DType::F16 | DType::BF16 | DType::F32 => all!(isa, u32),
+        DType::I64 | DType::F64 => all!(isa.narrow(), u64),
     }
 }
 

@@ -13,23 +13,20 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tensor_core::{DType, Kernel, Launch, Layout, ReduceOp, Result, bf16, f16, kernel::Program};
+use tensor_core::{DType, Kernel, Launch, Layout, ReduceOp, Result, kernel::Program};
 
+use super::accumulator::{Accumulator, Rows};
 use crate::{
     elementwise::{
         engine::{BLOCK, Evaluator, with_evaluator},
         lower::{Lowered, Src, lower},
         map::{PARALLEL, check_inputs},
-        table,
     },
     memory::{
         buffer::{Bound, Memory},
         pool::Pool,
     },
-    simd::{
-        isa::Isa,
-        loops::{accumulate, fold, fold_any_order, map2},
-    },
+    simd::isa::Isa,
     threads,
 };
 
@@ -56,7 +53,7 @@ struct Reduction {
     by_columns: bool,
 }
 
-fn prepare(kernel: &Kernel, program: &Program) -> Reduction {
+fn prepare(kernel: &Kernel, program: &Program) -> Result<Reduction> {
     let (shape, axes) = (&kernel.space, kernel.reduced_axes());
     let reduced = |axis: &usize| axes.contains(axis);
     let count: usize = (0..shape.rank()).filter(reduced).map(|a| shape[a]).product();
@@ -76,13 +73,13 @@ fn prepare(kernel: &Kernel, program: &Program) -> Reduction {
     let layouts: Vec<Layout> = kernel.operands.iter().map(|operand| operand.layout.permute(&order)).collect();
     let results: usize = (0..shape.rank()).filter(|a| !reduced(a)).map(|a| shape[a]).product();
     let columns = if by_columns { columns } else { 1 };
-    Reduction {
-        program: lower(program, &ordered, &layouts),
+    Ok(Reduction {
+        program: lower(program, &ordered, &layouts)?,
         outer: results / columns.max(1),
         columns,
         count,
         by_columns,
-    }
+    })
 }
 
 pub(crate) fn run(
@@ -94,7 +91,7 @@ pub(crate) fn run(
 ) -> Result<()> {
     let reduction = launch
         .compiled
-        .get_or_try(|| Ok(prepare(launch.kernel, program)))?
+        .get_or_try(|| prepare(launch.kernel, program))?
         .ok_or_else(|| tensor_core::Error::invalid("launch", "the kernel was compiled by another backend"))?;
     let name = op.name();
     let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
@@ -142,45 +139,8 @@ struct Task<'a> {
     launch: &'a Launch<'a>,
 }
 
-/// Rows of elements, `stride` elements apart.
-#[derive(Clone, Copy)]
-pub(crate) struct Rows {
-    data: *const u8,
-    stride: usize,
-    count: usize,
-}
-
-/// What partial results are held in: f64 for floats, i64 (whose low bits wrap as any integer's do) for the rest.
-pub(crate) trait Wide: Copy + Send + Sync {
-    fn identity(op: ReduceOp) -> Self;
-    fn join(op: ReduceOp, a: Self, b: Self) -> Self;
-    /// The fold of a block of the compute dtype.
-    ///
-    /// # Safety
-    /// `data` holds `n` elements of the dtype's compute dtype.
-    unsafe fn fold(isa: Isa, op: ReduceOp, dtype: DType, data: *const u8, n: usize) -> Self;
-    /// Joins rows of the compute dtype to `sums`, element by element; or to `narrow` where that is its own precision, between
-    /// [`Wide::open`], which empties it, and [`Wide::close`], which joins it to `sums`.
-    ///
-    /// # Safety
-    /// Each row holds as many elements of the dtype's compute dtype as there are sums.
-    unsafe fn accumulate(
-        isa: Isa,
-        op: ReduceOp,
-        dtype: DType,
-        sums: &mut [Self],
-        narrow: &mut [f32],
-        rows: Rows,
-    );
-    fn open(op: ReduceOp, dtype: DType, narrow: &mut [f32]);
-    fn close(isa: Isa, op: ReduceOp, dtype: DType, sums: &mut [Self], narrow: &[f32]);
-    /// # Safety
-    /// `out` has room for `all.len()` elements of `dtype`.
-    unsafe fn finish(op: ReduceOp, dtype: DType, count: usize, all: &[Self], out: Memory);
-}
-
 impl Task<'_> {
-    fn run<W: Wide>(&self, out: Memory) -> Result<()> {
+    fn run<W: Accumulator>(&self, out: Memory) -> Result<()> {
         let r = self.reduction;
         let results = r.outer * r.columns;
         if results == 0 {
@@ -246,7 +206,7 @@ impl Task<'_> {
             && threads::available() > 1
     }
 
-    fn rows<W: Wide>(&self, partials: &mut [W], pieces: usize) -> Result<()> {
+    fn rows<W: Accumulator>(&self, partials: &mut [W], pieces: usize) -> Result<()> {
         let count = self.reduction.count;
         let some = |first: usize, chunk: &mut [W]| {
             self.read(|blocks| {
@@ -287,7 +247,7 @@ impl Task<'_> {
         threads::try_share_chunks(partials, size, |i, chunk| some(i * size, chunk))
     }
 
-    fn columns<W: Wide>(&self, partials: &mut [W], pieces: usize) -> Result<()> {
+    fn columns<W: Accumulator>(&self, partials: &mut [W], pieces: usize) -> Result<()> {
         let r = self.reduction;
         let in_place = self.in_place().is_some();
         let widest = if in_place { STRIP } else { BLOCK };
@@ -330,243 +290,6 @@ impl Task<'_> {
             })
         } else {
             work.into_iter().try_for_each(|(i, start, sums)| some(i, start, sums))
-        }
-    }
-}
-
-/// The greater of two floats, or whichever is NaN: three vector instructions.
-macro_rules! greater {
-    ($a:expr, $v:expr) => {{
-        let greater = if $v > $a { $v } else { $a };
-        if $v.is_nan() { $v } else { greater }
-    }};
-}
-
-/// The lesser of two floats, or whichever is NaN.
-macro_rules! lesser {
-    ($a:expr, $v:expr) => {{
-        let lesser = if $v < $a { $v } else { $a };
-        if $v.is_nan() { $v } else { lesser }
-    }};
-}
-
-/// Whether floats are accumulated in f32 within a group.
-fn is_narrow(op: ReduceOp, dtype: DType) -> bool {
-    dtype != DType::F64 && op != ReduceOp::Prod
-}
-
-impl Wide for f64 {
-    fn identity(op: ReduceOp) -> f64 {
-        match op {
-            ReduceOp::Prod => 1.0,
-            ReduceOp::Max => f64::NEG_INFINITY,
-            ReduceOp::Min => f64::INFINITY,
-            _ => 0.0,
-        }
-    }
-
-    #[inline(always)]
-    fn join(op: ReduceOp, a: f64, b: f64) -> f64 {
-        match op {
-            ReduceOp::Prod => a * b,
-            ReduceOp::Max => greater!(a, b),
-            ReduceOp::Min => lesser!(a, b),
-            _ => a + b,
-        }
-    }
-
-    unsafe fn fold(isa: Isa, op: ReduceOp, dtype: DType, data: *const u8, n: usize) -> f64 {
-        // `$sets` for what much is computed with.
-        macro_rules! go {
-            ($t:ty, $sets:expr) => {{
-                let data = data.cast::<$t>();
-                // SAFETY: the caller's promise.
-                unsafe {
-                    match op {
-                        ReduceOp::Prod => {
-                            f64::from(fold(isa, isa.narrow(), data, n, 1.0 as $t, |a, v| a * v, |a, b| a * b))
-                        }
-                        ReduceOp::Max => {
-                            let pick = |a: $t, v: $t| greater!(a, v);
-                            f64::from(fold(isa, $sets, data, n, <$t>::NEG_INFINITY, pick, pick))
-                        }
-                        ReduceOp::Min => {
-                            let pick = |a: $t, v: $t| lesser!(a, v);
-                            f64::from(fold(isa, $sets, data, n, <$t>::INFINITY, pick, pick))
-                        }
-                        _ => f64::from(fold(isa, $sets, data, n, 0.0 as $t, |a, v| a + v, |a, b| a + b)),
-                    }
-                }
-            }};
-        }
-        if dtype == DType::F64 { go!(f64, isa.narrow()) } else { go!(f32, isa) }
-    }
-
-    unsafe fn accumulate(
-        isa: Isa,
-        op: ReduceOp,
-        dtype: DType,
-        sums: &mut [f64],
-        narrow: &mut [f32],
-        rows: Rows,
-    ) {
-        macro_rules! go {
-            ($sets:expr, $t:ty, $to:expr, $f:expr) => {{
-                let data = rows.data.cast::<$t>();
-                // SAFETY: the caller's promise.
-                unsafe { accumulate($sets, $to, data, rows.stride, rows.count, $f) }
-            }};
-        }
-        let few = isa.narrow();
-        let narrow = &mut narrow[..sums.len()];
-        match (dtype == DType::F64, op) {
-            (true, ReduceOp::Prod) => go!(few, f64, sums, |a, v| a * v),
-            (true, ReduceOp::Max) => go!(few, f64, sums, |a, v| greater!(a, v)),
-            (true, ReduceOp::Min) => go!(few, f64, sums, |a, v| lesser!(a, v)),
-            (true, _) => go!(few, f64, sums, |a, v| a + v),
-            // Products leave the range of f32 too easily.
-            (false, ReduceOp::Prod) => go!(few, f32, sums, |a, v| a * f64::from(v)),
-            (false, ReduceOp::Max) => go!(isa, f32, narrow, |a, v| greater!(a, v)),
-            (false, ReduceOp::Min) => go!(isa, f32, narrow, |a, v| lesser!(a, v)),
-            (false, _) => go!(isa, f32, narrow, |a, v| a + v),
-        }
-    }
-
-    fn open(op: ReduceOp, dtype: DType, narrow: &mut [f32]) {
-        if is_narrow(op, dtype) {
-            narrow.fill(f64::identity(op) as f32);
-        }
-    }
-
-    fn close(isa: Isa, op: ReduceOp, dtype: DType, sums: &mut [f64], narrow: &[f32]) {
-        if !is_narrow(op, dtype) {
-            return;
-        }
-        let few = isa.narrow();
-        let (n, sums, narrow) = (sums.len().min(narrow.len()), sums.as_mut_ptr(), narrow.as_ptr());
-        // SAFETY: both hold n elements.
-        unsafe {
-            match op {
-                ReduceOp::Max => {
-                    map2(few, sums, narrow, sums, n, |a, v| f64::join(ReduceOp::Max, a, f64::from(v)))
-                }
-                ReduceOp::Min => {
-                    map2(few, sums, narrow, sums, n, |a, v| f64::join(ReduceOp::Min, a, f64::from(v)))
-                }
-                _ => map2(few, sums, narrow, sums, n, |a, v| a + f64::from(v)),
-            }
-        }
-    }
-
-    unsafe fn finish(op: ReduceOp, dtype: DType, count: usize, all: &[f64], out: Memory) {
-        let last = |v: f64| if op == ReduceOp::Mean { v / count as f64 } else { v };
-        for (i, &v) in all.iter().enumerate() {
-            let v = last(v);
-            // SAFETY: the caller's promise.
-            unsafe {
-                match dtype {
-                    DType::F64 => out.at::<f64>(i).write(v),
-                    DType::F16 => out.at::<f16>(i).write(f16::from_f32(v as f32)),
-                    DType::BF16 => out.at::<bf16>(i).write(bf16::from_f32(v as f32)),
-                    _ => out.at::<f32>(i).write(v as f32),
-                }
-            }
-        }
-    }
-}
-
-impl Wide for i64 {
-    fn identity(op: ReduceOp) -> i64 {
-        match op {
-            ReduceOp::Prod | ReduceOp::All => 1,
-            ReduceOp::Max => i64::MIN,
-            ReduceOp::Min => i64::MAX,
-            _ => 0,
-        }
-    }
-
-    #[inline(always)]
-    fn join(op: ReduceOp, a: i64, b: i64) -> i64 {
-        match op {
-            ReduceOp::Prod => a.wrapping_mul(b),
-            ReduceOp::Max => a.max(b),
-            ReduceOp::Min => a.min(b),
-            ReduceOp::Any => a | b,
-            ReduceOp::All => a & b,
-            _ => a.wrapping_add(b),
-        }
-    }
-
-    unsafe fn fold(isa: Isa, op: ReduceOp, dtype: DType, data: *const u8, n: usize) -> i64 {
-        macro_rules! go {
-            ($t:ty, $start:expr, $f:expr) => {{
-                // SAFETY: the caller's promise.
-                unsafe { fold_any_order(isa, data.cast::<$t>(), n, $start, |a, v| $f(a, i64::from(v)), $f) }
-            }};
-        }
-        let (or, and) = (|a: i64, b: i64| a | b, |a: i64, b: i64| a & b);
-        match (dtype, op) {
-            (DType::I64, ReduceOp::Prod) => go!(i64, 1, i64::wrapping_mul),
-            (DType::I64, ReduceOp::Max) => go!(i64, i64::MIN, i64::max),
-            (DType::I64, ReduceOp::Min) => go!(i64, i64::MAX, i64::min),
-            (DType::I64, ReduceOp::Any) => go!(i64, 0, or),
-            (DType::I64, ReduceOp::All) => go!(i64, 1, and),
-            (DType::I64, _) => go!(i64, 0, i64::wrapping_add),
-            // What masks are asked.
-            (DType::Bool | DType::U8, ReduceOp::Sum) => go!(u8, 0, i64::wrapping_add),
-            (DType::Bool | DType::U8, ReduceOp::Any) => go!(u8, 0, or),
-            (DType::Bool | DType::U8, ReduceOp::All) => go!(u8, 1, and),
-            _ => {
-                let mut all = i64::identity(op);
-                // SAFETY: the caller's promise.
-                let folded = unsafe {
-                    table::as_i64(isa, dtype, [data], n, &mut |_, [wide], n| {
-                        all = i64::join(op, all, i64::fold(isa, op, DType::I64, wide, n));
-                        Ok(())
-                    })
-                };
-                debug_assert!(folded.is_ok());
-                all
-            }
-        }
-    }
-
-    unsafe fn accumulate(isa: Isa, op: ReduceOp, dtype: DType, sums: &mut [i64], _: &mut [f32], rows: Rows) {
-        macro_rules! go {
-            ($t:ty) => {{
-                let data = rows.data.cast::<$t>();
-                // SAFETY: the caller's promise.
-                unsafe {
-                    accumulate(isa.narrow(), sums, data, rows.stride, rows.count, |a, v| {
-                        i64::join(op, a, v as i64)
-                    })
-                }
-            }};
-        }
-        match dtype {
-            DType::I64 => go!(i64),
-            DType::I32 => go!(i32),
-            DType::U32 => go!(u32),
-            _ => go!(u8),
-        }
-    }
-
-    fn open(_: ReduceOp, _: DType, _: &mut [f32]) {}
-
-    fn close(_: Isa, _: ReduceOp, _: DType, _: &mut [i64], _: &[f32]) {}
-
-    unsafe fn finish(_: ReduceOp, dtype: DType, _: usize, all: &[i64], out: Memory) {
-        for (i, &v) in all.iter().enumerate() {
-            // SAFETY: the caller's promise.
-            unsafe {
-                match dtype {
-                    DType::I64 => out.at::<i64>(i).write(v),
-                    DType::I32 => out.at::<i32>(i).write(v as i32),
-                    DType::U32 => out.at::<u32>(i).write(v as u32),
-                    DType::U8 => out.at::<u8>(i).write(v as u8),
-                    _ => out.at::<bool>(i).write(v != 0),
-                }
-            }
         }
     }
 }

@@ -15,13 +15,13 @@ use tensor_core::{
     rows::RowProgram,
 };
 
+use super::accumulator::Accumulator;
 use crate::{
     elementwise::{
         engine::{BLOCK, Evaluator, FAR, Stream, with_scratch, words},
         lower::{Lowered, Src, lower},
         map::PARALLEL,
     },
-    kernels::reduce::Wide,
     memory::{
         buffer::{Bound, Memory},
         pool::Pool,
@@ -162,11 +162,12 @@ struct Draft {
     regs: FxHashMap<Reg, Reg>,
 }
 
-pub(crate) fn compile(kernel: &Kernel) -> Option<Rows> {
-    let Body::Rows { row_axes, .. } = &kernel.body else { return None };
+fn compile(kernel: &Kernel) -> Result<Rows> {
+    let malformed = || Error::invalid("rows", "the kernel is no row kernel");
+    let Body::Rows { row_axes, .. } = &kernel.body else { return Err(malformed()) };
     let mut compiler = Compiler {
         kernel,
-        code: RowProgram::of(kernel)?,
+        code: RowProgram::of(kernel).ok_or_else(malformed)?,
         saved: FxHashMap::default(),
         row: FxHashMap::default(),
         saved_types: Vec::new(),
@@ -176,15 +177,15 @@ pub(crate) fn compile(kernel: &Kernel) -> Option<Rows> {
     compiler.choose_kept();
     let mut passes = Vec::new();
     for phase in 0..=compiler.code.last {
-        passes.extend(compiler.row_pass(phase));
-        passes.extend(compiler.full_pass(phase));
+        passes.extend(compiler.row_pass(phase)?);
+        passes.extend(compiler.full_pass(phase)?);
     }
     let rows = compiler.rows.numel();
     let length = kernel.space.numel() / rows.max(1);
     let tile = (TILE / length.max(1)).max(1);
     let cost = |pass: &Pass| if pass.by_row { 0 } else { pass.program.cost };
     let busy = (0..passes.len()).rev().max_by_key(|&i| cost(&passes[i])).unwrap_or(0);
-    Some(Rows {
+    Ok(Rows {
         ahead: wanted(kernel, &passes, busy),
         busy,
         rows,
@@ -253,7 +254,7 @@ impl Compiler<'_> {
     }
 
     /// What is one a row, after `phase` folds.
-    fn row_pass(&self, phase: usize) -> Option<Pass> {
+    fn row_pass(&self, phase: usize) -> Result<Option<Pass>> {
         let program = self.code.program;
         let mut draft = Draft::new();
         let mut wanted: Vec<(Reg, Destination)> = Vec::new();
@@ -269,10 +270,10 @@ impl Compiler<'_> {
         }
         wanted.extend(self.code.due(phase, true).map(|(o, r)| (r, Destination::Output(o as u16))));
         if wanted.is_empty() {
-            return None;
+            return Ok(None);
         }
         let regs: Vec<Reg> = wanted.iter().map(|&(r, _)| self.emit_row(&mut draft, r, phase)).collect();
-        Some(self.finish(draft, regs, wanted.into_iter().map(|w| w.1).collect(), SmallVec::new(), true))
+        self.finish(draft, regs, wanted.into_iter().map(|w| w.1).collect(), SmallVec::new(), true).map(Some)
     }
 
     fn emit_row(&self, draft: &mut Draft, r: Reg, phase: usize) -> Reg {
@@ -302,7 +303,7 @@ impl Compiler<'_> {
     }
 
     /// Everything over positions that is ready after `phase` folds.
-    fn full_pass(&self, phase: usize) -> Option<Pass> {
+    fn full_pass(&self, phase: usize) -> Result<Option<Pass>> {
         let program = self.code.program;
         let mut draft = Draft::new();
         let (mut wanted, mut outputs) = (Vec::new(), SmallVec::new());
@@ -326,10 +327,10 @@ impl Compiler<'_> {
             }
         }
         if wanted.is_empty() {
-            return None;
+            return Ok(None);
         }
         let regs: Vec<Reg> = wanted.iter().map(|&r| self.emit_full(&mut draft, r, phase)).collect();
-        Some(self.finish(draft, regs, outputs, folds, false))
+        self.finish(draft, regs, outputs, folds, false).map(Some)
     }
 
     fn emit_full(&self, draft: &mut Draft, r: Reg, phase: usize) -> Reg {
@@ -367,18 +368,18 @@ impl Compiler<'_> {
         outputs: SmallVec<[Destination; 4]>,
         folds: SmallVec<[Fold; 2]>,
         by_row: bool,
-    ) -> Pass {
+    ) -> Result<Pass> {
         draft.program.scalars = self.code.program.scalars.clone();
         draft.program.outputs = regs;
         let shape = if by_row { &self.rows } else { &self.kernel.space };
-        let mut program = lower(&draft.program, shape, &draft.layouts);
+        let mut program = lower(&draft.program, shape, &draft.layouts)?;
         for (out, to) in program.outputs.iter_mut().zip(&outputs) {
             // What stays in the tile keeps the width it was computed in.
             if !matches!(to, Destination::Output(_)) {
                 out.1 = out.1.compute();
             }
         }
-        Pass { program, inputs: draft.inputs, outputs, folds, by_row }
+        Ok(Pass { program, inputs: draft.inputs, outputs, folds, by_row })
     }
 }
 
@@ -416,8 +417,10 @@ fn map_operands(instr: Instr, mut f: impl FnMut(Reg) -> Reg) -> Instr {
         Instr::Binary(op, a, b) => Instr::Binary(op, f(a), f(b)),
         Instr::Compare(op, a, b) => Instr::Compare(op, f(a), f(b)),
         Instr::Select(c, a, b) => Instr::Select(f(c), f(a), f(b)),
-        // Without operands, or a fold, which is read from its row's value.
-        other => other,
+        // A fold is read from its row's value.
+        Instr::Load(_) | Instr::Scalar(_) | Instr::Arange { .. } | Instr::Random { .. } | Instr::Fold(..) => {
+            instr
+        }
     }
 }
 
@@ -425,9 +428,7 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, program: &Program, launch: &Launch
     const OP: &str = "rows";
     let rows = launch
         .compiled
-        .get_or_try(|| {
-            compile(launch.kernel).ok_or_else(|| Error::invalid(OP, "the kernel is no row kernel"))
-        })?
+        .get_or_try(|| compile(launch.kernel))?
         .ok_or_else(|| Error::invalid("launch", "the kernel was compiled by another backend"))?;
     let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
     bound.require(OP, rows.ends.len(), program.outputs.len())?;
@@ -670,9 +671,9 @@ enum Total {
 impl Total {
     fn start(fold: &Fold) -> Total {
         if fold.dtype.is_float() {
-            Total::Float(<f64 as Wide>::identity(fold.op))
+            Total::Float(<f64 as Accumulator>::identity(fold.op))
         } else {
-            Total::Int(<i64 as Wide>::identity(fold.op))
+            Total::Int(<i64 as Accumulator>::identity(fold.op))
         }
     }
 
@@ -683,10 +684,12 @@ impl Total {
         unsafe {
             match self {
                 Total::Float(sum) => {
-                    *sum = Wide::join(fold.op, *sum, Wide::fold(isa, fold.op, fold.dtype, data, n))
+                    *sum =
+                        Accumulator::join(fold.op, *sum, Accumulator::fold(isa, fold.op, fold.dtype, data, n))
                 }
                 Total::Int(sum) => {
-                    *sum = Wide::join(fold.op, *sum, Wide::fold(isa, fold.op, fold.dtype, data, n))
+                    *sum =
+                        Accumulator::join(fold.op, *sum, Accumulator::fold(isa, fold.op, fold.dtype, data, n))
                 }
             }
         }
@@ -699,8 +702,8 @@ impl Total {
         // SAFETY: the caller's promise.
         unsafe {
             match *self {
-                Total::Float(sum) => Wide::finish(fold.op, out.dtype, count, &[sum], here),
-                Total::Int(sum) => Wide::finish(fold.op, out.dtype, count, &[sum], here),
+                Total::Float(sum) => Accumulator::finish(fold.op, out.dtype, count, &[sum], here),
+                Total::Int(sum) => Accumulator::finish(fold.op, out.dtype, count, &[sum], here),
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Buffers and the pool that they come from; walks along strides, and copies by them. Uses `simd` and `threads`.
 
 pub(crate) mod buffer;
+pub(crate) mod halves;
 pub(crate) mod lines;
 pub(crate) mod pool;
 pub(crate) mod strided;

@@ -215,7 +215,7 @@ impl<T: Tiled> Product<'_, T> {
             (Steps::Even(row), Steps::Even(column)) => {
                 column == 1 || (row == 1 && panels.count() < MANY_PANELS)
             }
-            _ => false,
+            (Steps::Table(_), _) | (_, Steps::Table(_)) => false,
         };
         let copied_rows = if lies { 0 } else { ROWS };
         let part = Part { product: self, isa, tiles, rows, columns, panels, in_place, copied_rows };

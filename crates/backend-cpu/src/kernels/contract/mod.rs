@@ -23,6 +23,7 @@ use self::{
 use crate::{
     memory::{
         buffer::{Bound, Memory},
+        halves::{narrow, widened},
         pool::Pool,
     },
     simd::isa::Isa,
@@ -33,8 +34,6 @@ use crate::{
 const SERIAL: usize = 1 << 18;
 /// Multiplications that are worth a thread.
 const GRAIN: usize = 1 << 18;
-/// Halves that a thread converts at once.
-const CONVERTED: usize = 1 << 16;
 /// Rectangles begin at multiples of these rows, a tile's, and of [`WIDEST`] columns.
 const ROWS: usize = 8;
 
@@ -284,25 +283,14 @@ fn half<H: Copy + Send + Sync>(
 ) where
     [H]: HalfFloatSliceExt,
 {
-    let spread = |from: Source<'_>| -> Vec<f32> {
-        // SAFETY: the launch checked the layout's span.
-        let halves = unsafe { std::slice::from_raw_parts(from.memory.at::<H>(0), from.layout.span().1) };
-        let mut wide = vec![0f32; halves.len()];
-        threads::share_chunks(&mut wide, CONVERTED, |i, wide| {
-            halves[i * CONVERTED..][..wide.len()].convert_to_f32_slice(wide);
-        });
-        wide
-    };
-    let (mut a, mut b) = (spread(lhs), spread(rhs));
+    // SAFETY: the launch checked the spans of both layouts.
+    let [mut a, mut b] = [lhs, rhs].map(|from| unsafe { widened::<H>(from.memory, from.layout.span().1) });
     let mut c = vec![0f32; numel];
     let memory = |v: &mut Vec<f32>| Memory { ptr: v.as_mut_ptr().cast(), numel: v.len(), dtype: DType::F32 };
     let (left, right) = (Source { memory: memory(&mut a), ..lhs }, Source { memory: memory(&mut b), ..rhs });
     float::<f32>(isa, of, left, right, memory(&mut c));
     // SAFETY: the launch checked the output's size, and that it lies apart.
-    let halves = unsafe { std::slice::from_raw_parts_mut(out.at::<H>(0), c.len()) };
-    threads::share_chunks(halves, CONVERTED, |i, halves| {
-        halves.convert_from_f32_slice(&c[i * CONVERTED..][..halves.len()]);
-    });
+    unsafe { narrow::<H>(&c, out) };
 }
 
 fn integer<T: Copy + Default + Send + Sync>(
