@@ -11,7 +11,7 @@ use tensor_core::{
 use crate::{
     elementwise::{
         lower::{Access, Code, Lowered, Src, Step, operands},
-        table::{self, Number},
+        table::{self, Uniform},
     },
     memory::buffer::Memory,
     simd::{isa::Isa, loops::fill},
@@ -334,9 +334,9 @@ impl<'a> Evaluator<'a> {
                 Code::Powi(p, a) => table::powi(isa, p, step.from, find(a), out, n)?,
                 Code::Binary(op, a, b) => {
                     let number = match (self.is_number(a), self.is_number(b)) {
-                        (true, _) => Number::Left,
-                        (false, true) => Number::Right,
-                        (false, false) => Number::Neither,
+                        (true, _) => Uniform::Left,
+                        (false, true) => Uniform::Right,
+                        (false, false) => Uniform::Neither,
                     };
                     table::binary(isa, op, step.from, find(a), find(b), number, out, n)?;
                 }

@@ -9,7 +9,7 @@ use crate::{
     elementwise::{
         engine::{BLOCK, with_evaluator},
         lower::{Code, Lowered, Src, lower},
-        table::{self, Number},
+        table::{self, Uniform},
     },
     memory::{
         buffer::{Bound, Memory},
@@ -106,7 +106,7 @@ fn run_direct(isa: Isa, program: &Lowered, bound: &Bound<'_>) -> Result<()> {
             match step.code {
                 Code::Unary(op, a) => table::unary(isa, op, step.from, place(a), out, n)?,
                 Code::Binary(op, a, b) => {
-                    table::binary(isa, op, step.from, place(a), place(b), Number::Neither, out, n)?;
+                    table::binary(isa, op, step.from, place(a), place(b), Uniform::Neither, out, n)?;
                 }
                 // `Lowered::direct` is said of nothing else.
                 Code::Arange { .. }

@@ -279,7 +279,7 @@ pub(crate) fn takes_number(op: BinaryOp, dtype: DType) -> bool {
 
 /// Which operand of a binary operation is one number for the whole block.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Number {
+pub(crate) enum Uniform {
     Neither,
     Left,
     Right,
@@ -297,18 +297,18 @@ pub(crate) unsafe fn binary(
     dtype: DType,
     a: *const u8,
     b: *const u8,
-    number: Number,
+    number: Uniform,
     out: *mut u8,
     n: usize,
 ) -> Result<()> {
     use BinaryOp as B;
-    if number != Number::Neither {
+    if number != Uniform::Neither {
         let (a, b, out) = (a.cast::<f32>(), b.cast::<f32>(), out.cast::<f32>());
         macro_rules! go {
             ($f:expr) => {
                 // SAFETY: the caller's promise.
                 unsafe {
-                    if number == Number::Left {
+                    if number == Uniform::Left {
                         let x = a.read();
                         map1(isa, b, out, n, |y| $f(x, y));
                     } else {
@@ -414,7 +414,7 @@ pub(crate) unsafe fn binary(
                 // SAFETY: the caller's promise; operands are read before results are written to their place.
                 return unsafe {
                     as_i64(isa, dtype, [a, b], n, &mut |start, [x, y], n| {
-                        binary(isa, op, DType::I64, x, y, Number::Neither, x, n)?;
+                        binary(isa, op, DType::I64, x, y, Uniform::Neither, x, n)?;
                         cast(isa, DType::I64, dtype, x, out.wrapping_add(start * dtype.size()), n);
                         Ok(())
                     })
@@ -645,7 +645,7 @@ mod tests {
                         let mut out = x.clone();
                         let to = out.as_mut_ptr().cast::<u8>();
                         // SAFETY: all hold n elements of the dtype.
-                        unsafe { binary(isa, op, $dtype, to, bytes(&y), Number::Neither, to, n)? };
+                        unsafe { binary(isa, op, $dtype, to, bytes(&y), Uniform::Neither, to, n)? };
                         assert_eq!(out, expected, "{op:?} {isa:?}");
                     }
                     let mut out = x.clone();

@@ -12,9 +12,9 @@ use crate::{
     },
 };
 
-/// Rows of elements, `stride` elements apart.
+/// RowBlock of elements, `stride` elements apart.
 #[derive(Clone, Copy)]
-pub(crate) struct Rows {
+pub(crate) struct RowBlock {
     pub(crate) data: *const u8,
     pub(crate) stride: usize,
     pub(crate) count: usize,
@@ -40,7 +40,7 @@ pub(crate) trait Accumulator: Copy + Send + Sync {
         dtype: DType,
         sums: &mut [Self],
         narrow: &mut [f32],
-        rows: Rows,
+        rows: RowBlock,
     );
     fn open(op: ReduceOp, dtype: DType, narrow: &mut [f32]);
     fn close(isa: Isa, op: ReduceOp, dtype: DType, sums: &mut [Self], narrow: &[f32]);
@@ -125,7 +125,7 @@ impl Accumulator for f64 {
         dtype: DType,
         sums: &mut [f64],
         narrow: &mut [f32],
-        rows: Rows,
+        rows: RowBlock,
     ) {
         macro_rules! go {
             ($sets:expr, $t:ty, $to:expr, $f:expr) => {{
@@ -267,7 +267,14 @@ impl Accumulator for i64 {
         }
     }
 
-    unsafe fn accumulate(isa: Isa, op: ReduceOp, dtype: DType, sums: &mut [i64], _: &mut [f32], rows: Rows) {
+    unsafe fn accumulate(
+        isa: Isa,
+        op: ReduceOp,
+        dtype: DType,
+        sums: &mut [i64],
+        _: &mut [f32],
+        rows: RowBlock,
+    ) {
         macro_rules! go {
             ($t:ty) => {{
                 let data = rows.data.cast::<$t>();

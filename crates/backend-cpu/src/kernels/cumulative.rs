@@ -76,7 +76,7 @@ pub(crate) fn run(
         return Err(lacking(op.name(), dtype));
     }
     if work.dtype() == dtype {
-        compute(op, dtype, work, Pass { isa, reverse, layout: &operand.layout, axis, input, out });
+        compute(op, dtype, work, Scan { isa, reverse, layout: &operand.layout, axis, input, out });
         return Ok(());
     }
     // Other dtypes become one of those and come back: they have no loops of their own.
@@ -85,12 +85,12 @@ pub(crate) fn run(
     let wide = Memory { ptr: wide.as_mut_ptr().cast(), numel, dtype: work.dtype() };
     widen(isa, operand, input, wide);
     if op.is_arg() {
-        compute(op, dtype, work, Pass { isa, reverse, layout: &layout, axis, input: wide, out });
+        compute(op, dtype, work, Scan { isa, reverse, layout: &layout, axis, input: wide, out });
         return Ok(());
     }
     let mut results = vec![0u64; numel];
     let results = Memory { ptr: results.as_mut_ptr().cast(), numel, dtype: work.dtype() };
-    compute(op, dtype, work, Pass { isa, reverse, layout: &layout, axis, input: wide, out: results });
+    compute(op, dtype, work, Scan { isa, reverse, layout: &layout, axis, input: wide, out: results });
     // SAFETY: both hold so many elements of these dtypes, and each piece writes blocks of its own.
     let some = |at: usize, n: usize, block: *mut u8| unsafe {
         table::cast(isa, work.dtype(), dtype, results.at::<u8>(at), block, n);
@@ -154,12 +154,12 @@ fn widen(isa: Isa, operand: &Operand, input: Memory, wide: Memory) {
 }
 
 /// Runs the kernel over elements of `work`.
-fn compute(op: CumulativeOp, dtype: DType, work: Work, pass: Pass<'_>) {
-    let (isa, narrow) = (pass.isa, pass.isa.narrow());
+fn compute(op: CumulativeOp, dtype: DType, work: Work, scan: Scan<'_>) {
+    let (isa, narrow) = (scan.isa, scan.isa.narrow());
     // The greatest key so far, and where it was last met.
     macro_rules! last_greatest {
         ($t:ty, $key:expr) => {
-            pass.go(
+            scan.go(
                 narrow,
                 |x: $t, i| ($key(x), i),
                 |s, x: $t, i| {
@@ -173,32 +173,32 @@ fn compute(op: CumulativeOp, dtype: DType, work: Work, pass: Pass<'_>) {
     let halves = matches!(dtype, DType::F16 | DType::BF16);
     // Sums and products keep a wider state than they store: f64 for f32, f32 for half types.
     match (op, work) {
-        (CumulativeOp::Sum, Work::F64) => pass.go(narrow, |x: f64, _| x, |s, x: f64, _| s + x, |s: f64| s),
+        (CumulativeOp::Sum, Work::F64) => scan.go(narrow, |x: f64, _| x, |s, x: f64, _| s + x, |s: f64| s),
         (CumulativeOp::Sum, Work::F32) if halves => {
-            pass.go(narrow, |x: f32, _| x, |s, x: f32, _| s + x, |s: f32| s)
+            scan.go(narrow, |x: f32, _| x, |s, x: f32, _| s + x, |s: f32| s)
         }
         (CumulativeOp::Sum, Work::F32) => {
-            pass.go(isa, |x: f32, _| f64::from(x), |s, x: f32, _| s + f64::from(x), |s: f64| s as f32)
+            scan.go(isa, |x: f32, _| f64::from(x), |s, x: f32, _| s + f64::from(x), |s: f64| s as f32)
         }
         (CumulativeOp::Sum, Work::I64) => {
-            pass.go(narrow, |x: i64, _| x, |s, x: i64, _| i64::wrapping_add(s, x), |s: i64| s)
+            scan.go(narrow, |x: i64, _| x, |s, x: i64, _| i64::wrapping_add(s, x), |s: i64| s)
         }
-        (CumulativeOp::Prod, Work::F64) => pass.go(narrow, |x: f64, _| x, |s, x: f64, _| s * x, |s: f64| s),
+        (CumulativeOp::Prod, Work::F64) => scan.go(narrow, |x: f64, _| x, |s, x: f64, _| s * x, |s: f64| s),
         (CumulativeOp::Prod, Work::F32) if halves => {
-            pass.go(narrow, |x: f32, _| x, |s, x: f32, _| s * x, |s: f32| s)
+            scan.go(narrow, |x: f32, _| x, |s, x: f32, _| s * x, |s: f32| s)
         }
         (CumulativeOp::Prod, Work::F32) => {
-            pass.go(narrow, |x: f32, _| f64::from(x), |s, x: f32, _| s * f64::from(x), |s: f64| s as f32)
+            scan.go(narrow, |x: f32, _| f64::from(x), |s, x: f32, _| s * f64::from(x), |s: f64| s as f32)
         }
         (CumulativeOp::Prod, Work::I64) => {
-            pass.go(narrow, |x: i64, _| x, |s, x: i64, _| i64::wrapping_mul(s, x), |s: i64| s)
+            scan.go(narrow, |x: i64, _| x, |s, x: i64, _| i64::wrapping_mul(s, x), |s: i64| s)
         }
         (CumulativeOp::LogSumExp, Work::F64) => {
-            pass.go(Plain, |x: f64, _| x, |s, x: f64, _| log_add_exp(s, x), |s: f64| s)
+            scan.go(Plain, |x: f64, _| x, |s, x: f64, _| log_add_exp(s, x), |s: f64| s)
         }
         // Refused above for integers.
         (CumulativeOp::LogSumExp, Work::I64) => {}
-        (CumulativeOp::LogSumExp, Work::F32) => pass.go(
+        (CumulativeOp::LogSumExp, Work::F32) => scan.go(
             Plain,
             |x: f32, _| f64::from(x),
             |s, x: f32, _| log_add_exp(s, f64::from(x)),
@@ -227,7 +227,7 @@ fn log_add_exp(a: f64, b: f64) -> f64 {
     greater + libm::log1p(libm::exp(-(a - b).abs()))
 }
 
-struct Pass<'a> {
+struct Scan<'a> {
     isa: Isa,
     reverse: bool,
     layout: &'a Layout,
@@ -236,7 +236,7 @@ struct Pass<'a> {
     out: Memory,
 }
 
-impl Pass<'_> {
+impl Scan<'_> {
     /// Runs over all lines: `open` makes a state of the first element, `add` brings the next one in, `close` stores.
     fn go<X: Copy, S: Copy, Y>(
         &self,

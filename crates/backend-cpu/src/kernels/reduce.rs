@@ -15,7 +15,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tensor_core::{DType, Kernel, Launch, Layout, ReduceOp, Result, kernel::Program};
 
-use super::accumulator::{Accumulator, Rows};
+use super::accumulator::{Accumulator, RowBlock};
 use crate::{
     elementwise::{
         engine::{BLOCK, Evaluator, with_evaluator},
@@ -32,9 +32,9 @@ use crate::{
 
 /// Elements of one result that one task folds.
 const PIECE: usize = 1 << 16;
-/// Rows that one task accumulates.
+/// RowBlock that one task accumulates.
 const ROWS: usize = 1 << 10;
-/// Rows that are accumulated in f32 before they are joined in f64.
+/// RowBlock that are accumulated in f32 before they are joined in f64.
 const GROUP: usize = 32;
 /// Neighbouring results that are accumulated together when no block limits them: long runs of memory, read in order.
 const STRIP: usize = 4096;
@@ -101,7 +101,7 @@ pub(crate) fn run(
     let dtype = program.output_dtype(0);
     let results = reduction.outer * reduction.columns;
     bound.outputs[0].require(name, dtype, results)?;
-    let task = Task { isa, op, dtype, reduction, inputs: &bound.inputs, launch };
+    let task = Reducer { isa, op, dtype, reduction, inputs: &bound.inputs, launch };
     if dtype.is_float() { task.run::<f64>(bound.outputs[0]) } else { task.run::<i64>(bound.outputs[0]) }
 }
 
@@ -130,7 +130,7 @@ impl Blocks<'_, '_> {
     }
 }
 
-struct Task<'a> {
+struct Reducer<'a> {
     isa: Isa,
     op: ReduceOp,
     dtype: DType,
@@ -139,7 +139,7 @@ struct Task<'a> {
     launch: &'a Launch<'a>,
 }
 
-impl Task<'_> {
+impl Reducer<'_> {
     fn run<W: Accumulator>(&self, out: Memory) -> Result<()> {
         let r = self.reduction;
         let results = r.outer * r.columns;
@@ -260,7 +260,7 @@ impl Task<'_> {
             let rows = piece * ROWS..r.count.min((piece + 1) * ROWS);
             let pos = |row: usize| (o * r.count + row) * r.columns + start;
             self.read(|blocks| {
-                // Rows that one block gives.
+                // RowBlock that one block gives.
                 let step = if in_place { GROUP } else { 1 };
                 let mut narrow = [0f32; STRIP];
                 for group in rows.clone().step_by(GROUP) {
@@ -268,7 +268,7 @@ impl Task<'_> {
                     W::open(self.op, self.dtype, &mut narrow[..sums.len()]);
                     for row in (group..end).step_by(step) {
                         let data = blocks.block(pos(row), sums.len())?;
-                        let some = Rows { data, stride: r.columns, count: step.min(end - row) };
+                        let some = RowBlock { data, stride: r.columns, count: step.min(end - row) };
                         // SAFETY: the block holds as many elements as there are sums, and in place so do the rows after it.
                         unsafe { W::accumulate(self.isa, self.op, self.dtype, sums, &mut narrow, some) };
                     }

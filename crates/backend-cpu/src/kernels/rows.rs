@@ -56,7 +56,7 @@ enum Destination {
 }
 
 /// A reduction of one of a pass's results.
-struct Fold {
+struct RowFold {
     op: ReduceOp,
     dtype: DType,
     row: u16,
@@ -68,7 +68,7 @@ struct Pass {
     inputs: SmallVec<[Source; 4]>,
     outputs: SmallVec<[Destination; 4]>,
     /// Of the results after the outputs.
-    folds: SmallVec<[Fold; 2]>,
+    folds: SmallVec<[RowFold; 2]>,
     by_row: bool,
 }
 
@@ -90,12 +90,12 @@ impl Pass {
 }
 
 /// A kernel ready to run.
-pub(crate) struct Rows {
+pub(crate) struct RowKernel {
     passes: Vec<Pass>,
     /// Number and length of the rows.
     rows: usize,
     length: usize,
-    /// Rows in a tile: whole rows, and of short rows whole blocks.
+    /// RowKernel in a tile: whole rows, and of short rows whole blocks.
     tile: usize,
     /// The dtype of each value kept for a tile, and of each value that is one a row.
     saved: Vec<DType>,
@@ -162,7 +162,7 @@ struct Draft {
     regs: FxHashMap<Reg, Reg>,
 }
 
-fn compile(kernel: &Kernel) -> Result<Rows> {
+fn compile(kernel: &Kernel) -> Result<RowKernel> {
     let malformed = || Error::invalid("rows", "the kernel is no row kernel");
     let Body::Rows { row_axes, .. } = &kernel.body else { return Err(malformed()) };
     let mut compiler = Compiler {
@@ -185,7 +185,7 @@ fn compile(kernel: &Kernel) -> Result<Rows> {
     let tile = (TILE / length.max(1)).max(1);
     let cost = |pass: &Pass| if pass.by_row { 0 } else { pass.program.cost };
     let busy = (0..passes.len()).rev().max_by_key(|&i| cost(&passes[i])).unwrap_or(0);
-    Ok(Rows {
+    Ok(RowKernel {
         ahead: wanted(kernel, &passes, busy),
         busy,
         rows,
@@ -323,7 +323,7 @@ impl Compiler<'_> {
         for (r, op, a) in self.code.folds(phase + 1) {
             if let Some(&row) = self.row.get(&r) {
                 wanted.push(a);
-                folds.push(Fold { op, dtype: program.dtypes[r as usize], row });
+                folds.push(RowFold { op, dtype: program.dtypes[r as usize], row });
             }
         }
         if wanted.is_empty() {
@@ -366,7 +366,7 @@ impl Compiler<'_> {
         mut draft: Draft,
         regs: Vec<Reg>,
         outputs: SmallVec<[Destination; 4]>,
-        folds: SmallVec<[Fold; 2]>,
+        folds: SmallVec<[RowFold; 2]>,
         by_row: bool,
     ) -> Result<Pass> {
         draft.program.scalars = self.code.program.scalars.clone();
@@ -447,7 +447,7 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, program: &Program, launch: &Launch
     }
     let far = rows.rows * rows.length >= FAR;
     let task =
-        Task { isa, rows, scalars: launch.scalars, inputs: &bound.inputs, outputs: &bound.outputs, far };
+        RowRunner { isa, rows, scalars: launch.scalars, inputs: &bound.inputs, outputs: &bound.outputs, far };
     let tile = rows.tile;
     let large = rows.rows * rows.length * rows.steps >= PARALLEL && threads::available() > 1;
     if !large {
@@ -456,9 +456,9 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, program: &Program, launch: &Launch
     threads::try_share_ranges(rows.rows, tile, |some| task.some(some.start, some.end, tile))
 }
 
-struct Task<'a> {
+struct RowRunner<'a> {
     isa: Isa,
-    rows: &'a Rows,
+    rows: &'a RowKernel,
     scalars: &'a [Scalar],
     inputs: &'a [Memory],
     outputs: &'a [Memory],
@@ -466,8 +466,8 @@ struct Task<'a> {
     far: bool,
 }
 
-impl Task<'_> {
-    /// Rows `first..end`, a tile at a time.
+impl RowRunner<'_> {
+    /// RowKernel `first..end`, a tile at a time.
     fn some(&self, first: usize, end: usize, tile: usize) -> Result<()> {
         let rows = self.rows;
         // 8 bytes an element serve every dtype; each piece begins on a cache line.
@@ -669,7 +669,7 @@ enum Total {
 }
 
 impl Total {
-    fn start(fold: &Fold) -> Total {
+    fn start(fold: &RowFold) -> Total {
         if fold.dtype.is_float() {
             Total::Float(<f64 as Accumulator>::identity(fold.op))
         } else {
@@ -679,7 +679,7 @@ impl Total {
 
     /// # Safety
     /// `data` holds `n` elements of the fold's compute dtype.
-    unsafe fn add(&mut self, isa: Isa, fold: &Fold, data: *const u8, n: usize) {
+    unsafe fn add(&mut self, isa: Isa, fold: &RowFold, data: *const u8, n: usize) {
         // SAFETY: the caller's promise.
         unsafe {
             match self {
@@ -697,7 +697,7 @@ impl Total {
 
     /// # Safety
     /// `out` has room at `row`.
-    unsafe fn finish(&self, fold: &Fold, count: usize, out: Memory, row: usize) {
+    unsafe fn finish(&self, fold: &RowFold, count: usize, out: Memory, row: usize) {
         let here = Memory { ptr: out.ptr.wrapping_add(row * out.dtype.size()), numel: 1, dtype: out.dtype };
         // SAFETY: the caller's promise.
         unsafe {

@@ -44,9 +44,10 @@ struct Sums {
 impl Sums {
     /// Sums that begin with what the output of `numel` elements holds.
     fn open(out: Memory, numel: usize) -> Sums {
-        // SAFETY: the launch checked that the output holds so many, and `copy_base` wrote them.
         let mut wide = match out.dtype {
+            // SAFETY: the launch checked that the output holds so many, and `copy_base` wrote them.
             DType::F16 => unsafe { widened::<f16>(out, numel) },
+            // SAFETY: as above.
             DType::BF16 => unsafe { widened::<bf16>(out, numel) },
             DType::Bool | DType::U8 | DType::U32 | DType::I32 | DType::I64 | DType::F32 | DType::F64 => {
                 return Sums { memory: out, wide: Vec::new() };
@@ -57,9 +58,10 @@ impl Sums {
 
     /// Rounds wider sums, once, into the output.
     fn close(self, out: Memory) {
-        // SAFETY: the launch checked that the output holds so many, and that it lies apart.
         match out.dtype {
+            // SAFETY: the launch checked that the output holds so many, and that it lies apart.
             DType::F16 => unsafe { narrow::<f16>(&self.wide, out) },
+            // SAFETY: as above.
             DType::BF16 => unsafe { narrow::<bf16>(&self.wide, out) },
             // Nothing is wider.
             DType::Bool | DType::U8 | DType::U32 | DType::I32 | DType::I64 | DType::F32 | DType::F64 => {}

@@ -47,14 +47,14 @@ impl<T> Matrix<T> {
     }
 }
 
-/// Part of a product: `y` gets its own columns, of the rows that `x` has.
-struct Part<'a, T, const FUSED: bool> {
+/// Gemv of a product: `y` gets its own columns, of the rows that `x` has.
+struct Gemv<'a, T, const FUSED: bool> {
     x: &'a [T],
     a: Matrix<T>,
     y: &'a mut [T],
 }
 
-impl<T: Float, const FUSED: bool> Part<'_, T, FUSED> {
+impl<T: Float, const FUSED: bool> Gemv<'_, T, FUSED> {
     /// Adds `R` rows from row `i` on to the results.
     #[inline(always)]
     fn rows<const R: usize>(&mut self, i: usize) {
@@ -106,7 +106,7 @@ impl<T: Float, const FUSED: bool> Part<'_, T, FUSED> {
     }
 }
 
-impl<T: Float, const FUSED: bool> Job for Part<'_, T, FUSED> {
+impl<T: Float, const FUSED: bool> Job for Gemv<'_, T, FUSED> {
     type Output = ();
     #[inline(always)]
     fn run(mut self) {
@@ -168,8 +168,8 @@ pub(crate) unsafe fn run<T: Float>(
         let a = Matrix { at: a.element(rows.start, first), ..a };
         let x = &x[rows];
         match isa.fused() {
-            Some(fused) => fused.run(Part::<T, true> { x, a, y }),
-            None => Plain.run(Part::<T, false> { x, a, y }),
+            Some(fused) => fused.run(Gemv::<T, true> { x, a, y }),
+            None => Plain.run(Gemv::<T, false> { x, a, y }),
         }
     };
     let pieces = k.div_ceil(PIECE).max(1);

@@ -1,5 +1,5 @@
 //! The innermost part of a matrix product: a few rows and a few registers of columns of the result, kept in registers over a whole
-//! run of terms.
+//! block of KC terms.
 //!
 //! Columns lie along registers: each term reads a few registers of the right operand and one number a row of the left one, which is
 //! spread over a register. The left operand may lie along either of its axes, the right one along its rows. Each element's terms are
@@ -14,8 +14,8 @@ use crate::simd::{
 };
 
 /// The most rows and registers of columns of any tile.
-pub(crate) const ROWS: usize = 12;
-pub(crate) const REGISTERS: usize = 3;
+pub(crate) const MAX_MR: usize = 12;
+pub(crate) const MAX_REGISTERS: usize = 3;
 
 /// What a tile is made of. The result's rows are `to_row` numbers apart and its columns side by side, as are those of `b`.
 pub(crate) struct Tile<T> {
@@ -55,9 +55,9 @@ fn mul_add<V: Vector>(a: V, b: V, c: V) -> V {
 }
 
 /// `ALONG` is whether a row's terms lie side by side, and otherwise a term's rows do.
-struct Sums<'a, V: Vector, const M: usize, const N: usize, const ALONG: bool>(&'a Tile<V::Number>);
+struct MicroKernel<'a, V: Vector, const M: usize, const N: usize, const ALONG: bool>(&'a Tile<V::Number>);
 
-impl<V: Vector, const M: usize, const N: usize, const ALONG: bool> Job for Sums<'_, V, M, N, ALONG> {
+impl<V: Vector, const M: usize, const N: usize, const ALONG: bool> Job for MicroKernel<'_, V, M, N, ALONG> {
     type Output = ();
     // Indexed, since sums, rows and columns go by the same numbers; and no closures, which are compiled by themselves.
     #[allow(clippy::needless_range_loop)]
@@ -168,7 +168,7 @@ impl<V: Vector, const N: usize> Job for Copies<V, N> {
         let (mut from, mut to) = (self.from, self.to);
         for _ in 0..self.rows {
             for j in 0..N {
-                // SAFETY: the caller of `Tiles::copy` gives whole registers on both sides.
+                // SAFETY: the caller of `MicroKernels::copy` gives whole registers on both sides.
                 unsafe {
                     V::load(from.wrapping_add(j * V::WIDTH))
                         .store_first(to.wrapping_add(j * V::WIDTH), V::WIDTH)
@@ -184,7 +184,7 @@ type Run<T> = unsafe fn(&Tile<T>);
 type CopyRows<T> = unsafe fn(usize, *const T, isize, *mut T);
 
 /// # Safety
-/// As [`Tiles::copy`].
+/// As [`MicroKernels::copy`].
 unsafe fn copies<V: Vector, const N: usize>(
     rows: usize,
     from: *const V::Number,
@@ -196,28 +196,28 @@ unsafe fn copies<V: Vector, const N: usize>(
 }
 
 /// # Safety
-/// As [`Tiles::run`].
+/// As [`MicroKernels::run`].
 unsafe fn sums<V: Vector, const M: usize, const N: usize>(tile: &Tile<V::Number>) {
     // SAFETY: a table with these is only given out where the processor has the instruction set.
     unsafe {
         match tile.a_along {
-            true => V::run(Sums::<V, M, N, true>(tile)),
-            false => V::run(Sums::<V, M, N, false>(tile)),
+            true => V::run(MicroKernel::<V, M, N, true>(tile)),
+            false => V::run(MicroKernel::<V, M, N, false>(tile)),
         }
     }
 }
 
 /// The tiles of a kind of number, as compiled for an instruction set.
 #[derive(Clone, Copy)]
-pub(crate) struct Tiles<T: 'static> {
+pub(crate) struct MicroKernels<T: 'static> {
     /// Numbers in a register.
     pub(crate) width: usize,
     /// By registers of columns, from 1 on, and by rows, from 1 on.
-    runs: [&'static [Run<T>]; REGISTERS],
-    copies: [CopyRows<T>; REGISTERS],
+    runs: [&'static [Run<T>]; MAX_REGISTERS],
+    copies: [CopyRows<T>; MAX_REGISTERS],
 }
 
-impl<T> Tiles<T> {
+impl<T> MicroKernels<T> {
     /// The most rows of a tile with so many registers of columns: as many as there are registers for their sums.
     pub(crate) fn rows(&self, registers: usize) -> usize {
         self.runs[registers - 1].len()
@@ -231,7 +231,7 @@ impl<T> Tiles<T> {
     /// Forms a tile's sums.
     ///
     /// # Safety
-    /// `rows` is within [`Tiles::rows`]. The tile's addresses are good for all of its elements: `a` for reads of `rows` times
+    /// `rows` is within [`MicroKernels::rows`]. The tile's addresses are good for all of its elements: `a` for reads of `rows` times
     /// `terms` numbers, `b` for `terms` times `registers` whole registers of them, `to` for writes (and reads, if it adds)
     /// of the result's, which lie apart from the others.
     pub(crate) unsafe fn run(&self, rows: usize, registers: usize, tile: &Tile<T>) {
@@ -258,7 +258,7 @@ impl<T> Tiles<T> {
 
 macro_rules! table {
     ($register:ty; $($rows:expr),*; $($more:expr),*; $($most:expr),*) => {
-        Tiles {
+        MicroKernels {
             width: <$register>::WIDTH,
             runs: [
                 &[$(sums::<$register, $most, 1>),*],
@@ -283,13 +283,13 @@ macro_rules! table {
 
 /// A number that has tiles.
 pub(crate) trait Tiled: Float {
-    fn tiles(isa: Isa) -> Tiles<Self>;
+    fn micro_kernels(isa: Isa) -> MicroKernels<Self>;
 }
 
 macro_rules! tiled {
     ($number:ty, $avx512:ident, $avx2:ident, $four:ident) => {
         impl Tiled for $number {
-            fn tiles(isa: Isa) -> Tiles<$number> {
+            fn micro_kernels(isa: Isa) -> MicroKernels<$number> {
                 #[cfg(target_arch = "x86_64")]
                 if isa.is_avx512() {
                     return table!(many vector::$avx512);

@@ -1,4 +1,4 @@
-//! Contractions: matrix products, and everything that is one over lists of axes. Floats are multiplied in [tiles](micro_kernel), which
+//! Contractions: matrix products, and everything that is one over lists of axes. Floats are multiplied in [micro-kernels](micro_kernel), which
 //! threads share by rectangles of the result; integers in plain loops. Operands are read in place by their strides.
 #![allow(unsafe_code)]
 
@@ -34,8 +34,8 @@ use crate::{
 const SERIAL: usize = 1 << 18;
 /// Multiplications that are worth a thread.
 const GRAIN: usize = 1 << 18;
-/// Rectangles begin at multiples of these rows, a tile's, and of [`WIDEST`] columns.
-const ROWS: usize = 8;
+/// Rectangles begin at multiples of these rows, a micro-tile's, and of [`WIDEST`] columns.
+const MR: usize = 8;
 
 /// A contraction as a batch of matrix products.
 struct Matrices {
@@ -184,7 +184,7 @@ enum Form<T> {
     /// The left operand, transposed, times the right one, a column whose elements are so far apart.
     Column(isize, Matrix<T>),
     /// Both are matrices, or the one that is has no axis of unit stride.
-    Tiles,
+    Gemm,
 }
 
 impl<T> Form<T> {
@@ -202,7 +202,7 @@ impl<T> Form<T> {
         {
             return Form::Column(step, Matrix { at: matrix.at, row: matrix.column, column: matrix.row });
         }
-        Form::Tiles
+        Form::Gemm
     }
 }
 
@@ -215,7 +215,7 @@ fn float<T: Tiled>(isa: Isa, of: &Matrices, lhs: Source<'_>, rhs: Source<'_>, ou
         // SAFETY: the launch checked that the operands and the output lie apart; the form was chosen by the matrix's strides.
         unsafe {
             let (x, step, matrix) = match Form::of(m, &p) {
-                Form::Tiles => return p.run(isa, 0..m, 0..n),
+                Form::Gemm => return p.run(isa, 0..m, 0..n),
                 Form::Row(step, matrix) => (p.a.at, step, matrix),
                 Form::Column(step, matrix) => (p.b.at, step, matrix),
             };
@@ -230,7 +230,7 @@ fn float<T: Tiled>(isa: Isa, of: &Matrices, lhs: Source<'_>, rhs: Source<'_>, ou
         threads::share(batches.div_ceil(piece), |i| {
             (i * piece..batches.min((i + 1) * piece)).for_each(alone)
         });
-    } else if !matches!(Form::of(m, &product(0)), Form::Tiles) {
+    } else if !matches!(Form::of(m, &product(0)), Form::Gemm) {
         // A vector times a matrix shares its work itself.
         (0..batches).for_each(alone);
     } else {
@@ -238,7 +238,7 @@ fn float<T: Tiled>(isa: Isa, of: &Matrices, lhs: Source<'_>, rhs: Source<'_>, ou
             let p = product(b);
             let (down, across) = grid(m, n, k, available, |rows, columns| p.cost(rows, columns));
             let rectangle = |i: usize| {
-                let (rows, columns) = (part(m, ROWS, down, i / across), part(n, WIDEST, across, i % across));
+                let (rows, columns) = (part(m, MR, down, i / across), part(n, WIDEST, across, i % across));
                 // SAFETY: as above, and the rectangles are apart.
                 unsafe { p.run(isa, rows, columns) }
             };
@@ -263,9 +263,9 @@ fn grid(
         let longest = |size: usize, unit: usize, parts: usize| {
             (0..parts).map(|i| part(size, unit, parts, i).len()).max().unwrap_or(size)
         };
-        cost(longest(m, ROWS, down), longest(n, WIDEST, across))
+        cost(longest(m, MR, down), longest(n, WIDEST, across))
     };
-    (1..=threads.min(most(m, 2 * ROWS)))
+    (1..=threads.min(most(m, 2 * MR)))
         .rev()
         .map(|down| (down, (threads / down).min(most(n, 2 * WIDEST))))
         .min_by_key(|&cut| time(cut))
@@ -335,7 +335,7 @@ mod tests {
             for threads in 1..40 {
                 let (down, across) = grid(m, n, k, threads, cost);
                 assert!(down * across <= threads);
-                for (size, unit, parts) in [(m, ROWS, down), (n, WIDEST, across)] {
+                for (size, unit, parts) in [(m, MR, down), (n, WIDEST, across)] {
                     let mut next = 0;
                     for i in 0..parts {
                         let range = part(size, unit, parts, i);
