@@ -12,7 +12,7 @@ use crate::{
         table::{self, Uniform},
     },
     memory::{
-        buffer::{Bound, Memory},
+        buffer::{Bound, Memory, compiled},
         pool::Pool,
     },
     simd::isa::Isa,
@@ -21,19 +21,6 @@ use crate::{
 
 /// Work (positions times steps) below which a kernel stays on the calling thread: waking others costs microseconds.
 pub(crate) const PARALLEL: usize = 1 << 18;
-
-/// The lowered form of a kernel, made at its first launch.
-pub(crate) fn lowered<'a>(
-    launch: &Launch<'a>,
-    make: impl FnOnce() -> Result<Lowered>,
-) -> Result<&'a Lowered> {
-    launch.compiled.get_or_try(make)?.ok_or_else(|| {
-        Error::invalid(
-            "launch",
-            "the kernel was compiled by another backend; use a fresh Compiled for each device",
-        )
-    })
-}
 
 /// Fails unless every input layout stays within its buffer.
 pub(crate) fn check_inputs(
@@ -57,7 +44,7 @@ pub(crate) fn check_inputs(
 
 pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, program: &Program, launch: &Launch<'_>) -> Result<()> {
     let kernel = launch.kernel;
-    let program = lowered(launch, || lower(program, &kernel.space, &kernel.layouts()))?;
+    let program = compiled(launch, || lower(program, &kernel.space, &kernel.layouts()))?;
     let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
     check_inputs("map", program, &bound.inputs, launch.scalars.len())?;
     bound.require("map", program.inputs.len(), program.outputs.len())?;

@@ -23,7 +23,7 @@ use crate::{
         map::{PARALLEL, check_inputs},
     },
     memory::{
-        buffer::{Bound, Memory},
+        buffer::{Bound, Memory, compiled},
         pool::Pool,
     },
     simd::isa::Isa,
@@ -89,10 +89,7 @@ pub(crate) fn run(
     program: &Program,
     launch: &Launch<'_>,
 ) -> Result<()> {
-    let reduction = launch
-        .compiled
-        .get_or_try(|| prepare(launch.kernel, program))?
-        .ok_or_else(|| tensor_core::Error::invalid("launch", "the kernel was compiled by another backend"))?;
+    let reduction = compiled(launch, || prepare(launch.kernel, program))?;
     let name = op.name();
     let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
     check_inputs(name, &reduction.program, &bound.inputs, launch.scalars.len())?;

@@ -23,7 +23,7 @@ use crate::{
         map::PARALLEL,
     },
     memory::{
-        buffer::{Bound, Memory},
+        buffer::{Bound, Memory, compiled},
         pool::Pool,
     },
     simd::isa::Isa,
@@ -426,10 +426,7 @@ fn map_operands(instr: Instr, mut f: impl FnMut(Reg) -> Reg) -> Instr {
 
 pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, program: &Program, launch: &Launch<'_>) -> Result<()> {
     const OP: &str = "rows";
-    let rows = launch
-        .compiled
-        .get_or_try(|| compile(launch.kernel))?
-        .ok_or_else(|| Error::invalid("launch", "the kernel was compiled by another backend"))?;
+    let rows = compiled(launch, || compile(launch.kernel))?;
     let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
     bound.require(OP, rows.ends.len(), program.outputs.len())?;
     bound.require_apart(OP)?;

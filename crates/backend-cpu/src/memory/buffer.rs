@@ -182,6 +182,19 @@ impl Memory {
     }
 }
 
+/// What `make` makes of a kernel at its first launch.
+pub(crate) fn compiled<'a, T: Send + Sync + 'static>(
+    launch: &Launch<'a>,
+    make: impl FnOnce() -> Result<T>,
+) -> Result<&'a T> {
+    launch.compiled.get_or_try(make)?.ok_or_else(|| {
+        Error::invalid(
+            "launch",
+            "the kernel was compiled by another backend; use a fresh Compiled for each device",
+        )
+    })
+}
+
 /// A launch's buffers, held for it alone.
 pub(crate) struct Bound<'a> {
     _gate: RwLockWriteGuard<'a, ()>,

@@ -22,7 +22,7 @@ use self::{
 };
 use crate::{
     memory::{
-        buffer::{Bound, Memory},
+        buffer::{Bound, Memory, compiled},
         halves::{narrow, widened},
         pool::Pool,
     },
@@ -122,10 +122,7 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, launch: &Launch<'_>) -> Result<()>
         unsafe { out.at::<u8>(0).write_bytes(0, numel * dtype.size()) };
         return Ok(());
     }
-    let matrices = launch
-        .compiled
-        .get_or_try(|| Contraction::of(kernel).map(Matrices::of).ok_or_else(malformed))?
-        .ok_or_else(|| Error::invalid("launch", "the kernel was compiled by another backend"))?;
+    let matrices = compiled(launch, || Contraction::of(kernel).map(Matrices::of).ok_or_else(malformed))?;
     let operand = |k: usize| Source { memory: bound.inputs[k], layout: &kernel.operands[k].layout };
     let (lhs, rhs) = match matrices.swapped {
         false => (operand(0), operand(1)),
@@ -351,5 +348,89 @@ mod tests {
         assert_eq!(grid(333, 129, 517, 2, cost), (2, 1));
         assert_eq!(grid(64, 32, 64, 2, cost), (1, 1));
         assert_eq!(grid(128, 784, 64, 2, |rows, columns| rows * columns), (2, 1));
+    }
+    /// Axes of 2 × 3 positions, whose neighbours lie 10 and −1 apart on the left, 0 and 4 on the right.
+    fn axes() -> Vec<Loop> {
+        vec![Loop { size: 2, lhs: 10, rhs: 0, out: 3 }, Loop { size: 3, lhs: -1, rhs: 4, out: 1 }]
+    }
+
+    #[test]
+    fn distances_are_those_of_nested_loops() {
+        let axes = axes();
+        let table = |distances: &Distances| (0..6).map(|i| distances.steps().at(i)).collect::<Vec<_>>();
+        let (lhs, rhs) = (Distances::of(&axes, |a| a.lhs), Distances::of(&axes, |a| a.rhs));
+        assert_eq!(table(&lhs), [0, -1, -2, 10, 9, 8]);
+        assert_eq!(table(&rhs), [0, 4, 8, 0, 4, 8]);
+        assert_eq!(Distances::of(&axes, |a| a.out).steps().even(), None);
+        assert_eq!(Distances::of(&axes[1..], |a| a.lhs).steps().even(), Some(-1));
+        assert_eq!(Distances::of(&[], |a| a.lhs).steps().at(0), 0);
+        assert_eq!((0..6).map(|i| offset(&axes, i, |a| a.out)).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn vectors_and_matrices_have_their_forms() {
+        let x = [0f32; 64];
+        let table: Vec<isize> = vec![0, 2, 3, 7];
+        let strided = |row, column| Strided { at: x.as_ptr(), row, column };
+        let product = |n, a, b| Product { n, k: 4, a, b, to: std::ptr::null_mut() };
+        let even = |row, column| strided(Steps::Even(row), Steps::Even(column));
+        let is_row = |p: Product<'_, f32>| matches!(Form::of(1, &p), Form::Row(3, _));
+        assert!(is_row(product(5, even(0, 3), even(5, 1))) && is_row(product(5, even(0, 3), even(1, 4))));
+        // Neither axis of the matrix has unit stride, and terms at uneven distances.
+        assert!(!is_row(product(5, even(0, 3), even(10, 2))));
+        assert!(!is_row(product(5, strided(Steps::Even(0), Steps::Table(&table)), even(5, 1))));
+        let column = product(1, even(4, 1), even(2, 0));
+        assert!(matches!(Form::of(5, &column), Form::Column(2, Matrix { row: 1, column: 4, .. })));
+        assert!(matches!(Form::of(5, &product(5, even(4, 1), even(5, 1))), Form::Gemm));
+    }
+
+    /// Both operands' rows, columns and terms lie by tables: each element against its sum by hand, in integers and in floats.
+    #[test]
+    fn products_over_tables_are_sums_by_hand() {
+        let a: Vec<i32> = (0..64).map(|i| i * 7 % 11 - 5).collect();
+        let b: Vec<i32> = (0..64).map(|i| i * 5 % 13 - 6).collect();
+        let (m, n, k) = (axes(), axes(), axes());
+        let lay = |axes: Vec<Loop>, lhs: [isize; 2], rhs: [isize; 2]| -> Loops {
+            let with = |(i, axis): (usize, Loop)| Loop { lhs: lhs[i], rhs: rhs[i], ..axis };
+            axes.into_iter().enumerate().map(with).collect()
+        };
+        let contraction = Contraction {
+            swapped: false,
+            batch: Loops::new(),
+            m: lay(m, [1, 12], [0, 0]),
+            n: lay(n, [0, 0], [20, 3]),
+            k: lay(k, [4, 9], [1, 2]),
+        };
+        let expected: Vec<i32> = (0..36)
+            .map(|at| {
+                let (i, j) = (at / 6, at % 6);
+                let term = |x: usize| {
+                    let left = i / 3 + 12 * (i % 3) + 4 * (x / 3) + 9 * (x % 3);
+                    let right = 20 * (j / 3) + 3 * (j % 3) + x / 3 + 2 * (x % 3);
+                    a[left] * b[right]
+                };
+                (0..6).map(term).sum()
+            })
+            .collect();
+        let matrices = Matrices::of(contraction);
+        let layout = Layout::contiguous([64]);
+        fn memory<T>(values: &mut [T], dtype: DType) -> Memory {
+            Memory { ptr: values.as_mut_ptr().cast(), numel: values.len(), dtype }
+        }
+        let (mut left, mut right, mut out) = (a.clone(), b.clone(), vec![0i32; 36]);
+        let source = |memory| Source { memory, layout: &layout };
+        let (lhs, rhs) = (memory(&mut left, DType::I32), memory(&mut right, DType::I32));
+        let to = memory(&mut out, DType::I32);
+        integer::<i32>(&matrices, source(lhs), source(rhs), to, |s, a, b| s + a * b);
+        assert_eq!(out, expected);
+        for isa in Isa::available() {
+            let mut left: Vec<f32> = a.iter().map(|&v| v as f32).collect();
+            let mut right: Vec<f32> = b.iter().map(|&v| v as f32).collect();
+            let mut out = vec![0f32; 36];
+            let (lhs, rhs) = (memory(&mut left, DType::F32), memory(&mut right, DType::F32));
+            let to = memory(&mut out, DType::F32);
+            float::<f32>(isa, &matrices, source(lhs), source(rhs), to);
+            assert!(out.iter().zip(&expected).all(|(&o, &e)| o == e as f32), "{isa:?}");
+        }
     }
 }
