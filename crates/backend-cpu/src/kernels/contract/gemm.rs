@@ -277,11 +277,14 @@ impl<T: Tiled> MacroKernel<'_, T> {
             }
         }
         let packed_a = next;
+        // Even steps are told from tables here, once for all micro-kernels.
+        let lies = p.a.matrix().filter(|_| self.packed_rows == 0);
+        let b_lies = p.b.matrix().map(|b| Matrix { at: b.element(terms.start, 0), ..b });
+        let look_ahead = p.a.column.is_unit() && group.len() >= MANY_PANELS;
         let parts = self.rows.len().div_ceil(self.micro_kernels.rows(self.panels.most()));
         for i in 0..parts {
             let rows = threads::part(self.rows.len(), 1, parts, i);
             let (first_row, height) = (self.rows.start + rows.start, rows.len());
-            let lies = p.a.matrix().filter(|_| self.packed_rows == 0);
             let a = match lies {
                 Some(a) => Matrix { at: a.element(first_row, terms.start), ..a },
                 None => {
@@ -293,16 +296,19 @@ impl<T: Tiled> MacroKernel<'_, T> {
             let along = a.column == 1 && lies.is_some();
             let mut next = packed.cast_const();
             for panel in group.clone() {
-                let ahead = first_row + height..self.rows.end.min(first_row + 2 * height);
-                self.prefetch(terms, ahead, panel - group.start, group.len());
-                let place = self.place(panel);
-                let (b, b_term) = match place.packed {
-                    true => (next, place.width as isize),
-                    false => (p.b.element(terms.start, place.first), p.b.row.even().unwrap_or_default()),
-                };
-                if place.packed {
-                    next = next.wrapping_add(place.width * terms.len());
+                if look_ahead {
+                    let ahead = first_row + height..self.rows.end.min(first_row + 2 * height);
+                    self.prefetch(terms, ahead, panel - group.start, group.len());
                 }
+                let place = self.place(panel);
+                let (b, b_term) = match b_lies.filter(|_| !place.packed) {
+                    Some(b) => (b.element(0, place.first), b.row),
+                    None => {
+                        let panel = next;
+                        next = next.wrapping_add(place.width * terms.len());
+                        (panel, place.width as isize)
+                    }
+                };
                 let tile = Tile {
                     terms: terms.len(),
                     a: a.at,
@@ -329,12 +335,9 @@ impl<T: Tiled> MacroKernel<'_, T> {
         Place { first, columns, registers, width, packed: !self.in_place || columns < width }
     }
 
-    /// Asks for a `part` of `parts` of the next rows of the left operand.
+    /// Asks for a `part` of `parts` of the next rows of the left operand, whose terms lie side by side.
     fn prefetch(&self, terms: &Range<usize>, rows: Range<usize>, part: usize, parts: usize) {
         let a = self.product.a;
-        if !a.column.is_unit() || parts < MANY_PANELS {
-            return;
-        }
         let lines = (terms.len() * size_of::<T>()).div_ceil(size_of::<Line>());
         let per = size_of::<Line>() / size_of::<T>();
         let lines = threads::part(lines, 1, parts, part);

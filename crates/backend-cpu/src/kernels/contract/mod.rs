@@ -220,7 +220,9 @@ fn float<T: Tiled>(isa: Isa, of: &Matrices, lhs: Source<'_>, rhs: Source<'_>, ou
         }
     };
     let available = threads::available();
-    if available == 1 || batches * m * n * k < SERIAL {
+    let work = batches * m * n * k;
+    // One product of so little work is one rectangle, or shares its own work if it is a vector's.
+    if available == 1 || work < SERIAL || (batches == 1 && work < 2 * GRAIN) {
         (0..batches).for_each(alone);
     } else if batches >= available {
         let piece = (batches / (available * 16)).max(1);
