@@ -1,9 +1,20 @@
 //! Taper's backend for the host's processor.
 //!
-//! Fused expressions run through a block engine (`engine`): about a thousand positions at a time, all temporaries in the
-//! first-level cache, in loops compiled for AVX-512, AVX2 and a baseline and picked at run time. Products go to tiles of the
-//! result in registers (`product`, `tile`), compiled likewise, threads to `rayon`; memory comes from a
-//! pool, since fresh pages cost more than arithmetic.
+//! Fused expressions run through a block engine: about a thousand positions at a time, all temporaries in the first-level cache, in
+//! loops compiled for AVX-512, AVX2 and a baseline and picked at run time. Products run in micro-kernels, compiled likewise.
+//! `rayon` gives the threads; a pool gives the memory, since fresh pages cost more than arithmetic.
+//!
+//! The rooms, each of which uses those above it alone:
+//!
+//! | room | holds |
+//! |---|---|
+//! | `environment`, `host` | variables of the environment; what is known of the machine |
+//! | `threads` | how a kernel shares its work |
+//! | `simd` | instruction sets, vectors, real functions, inner loops, the order of elements |
+//! | `memory` | pool, buffers, walks along strides, strided copies, conversions of half types |
+//! | `elementwise` | programs lowered to steps, the block engine, the table of formulas, the map kernel |
+//! | `kernels` | one file for each other body of a kernel |
+//! | `settings`, and this file | the device |
 //!
 //! | variable | meaning |
 //! |---|---|

@@ -1,10 +1,10 @@
-//! A product of two matrices on one thread: cut into runs of terms, each into panels of columns, and those into micro_kernels.
+//! A product of two matrices on one thread: cut into blocks of KC terms, each into panels of columns, and those into micro-tiles.
 //!
 //! A panel of the right operand is read again for every few rows, so panels are packed into the order that they are read in, as many
 //! as the second-level cache holds, unless there are too few rows to pay for it. The left operand is mostly read where it
 //! lies: a few of its rows stay in the first-level cache while panel after panel streams by.
 //!
-//! An element is the sum of its runs, each the sum of its terms in order, and the runs depend on the number of terms alone: however
+//! An element is the sum of its blocks, each the sum of its terms in order, and the blocks depend on the number of terms alone: however
 //! a result is cut among threads, its bits are the same.
 #![allow(unsafe_code)]
 
@@ -12,7 +12,7 @@ use std::{cell::RefCell, ops::Range};
 
 use super::{
     gemv::Matrix,
-    micro_kernel::{MAX_MR, MAX_REGISTERS, MicroKernels, Tile, Tiled, prefetch},
+    micro_kernel::{HasMicroKernels, MAX_MR, MAX_REGISTERS, MicroKernels, MicroTile, prefetch},
 };
 use crate::{memory::strided, simd::isa::Isa, threads};
 
@@ -173,7 +173,7 @@ fn kc_block<T>(k: usize, i: usize) -> Range<usize> {
     threads::part(k, 16, kc_blocks::<T>(k), i)
 }
 
-impl<T: Tiled> Product<'_, T> {
+impl<T: HasMicroKernels> Product<'_, T> {
     /// Whether the right operand is read where it lies when so many rows are formed.
     fn reads_in_place(&self, rows: usize) -> bool {
         let Some(row) = self.b.row.even() else { return false };
@@ -238,7 +238,7 @@ impl<T: Tiled> Product<'_, T> {
 }
 
 /// A rectangle of a product, and how it is formed.
-struct MacroKernel<'a, T: Tiled> {
+struct MacroKernel<'a, T: HasMicroKernels> {
     product: &'a Product<'a, T>,
     isa: Isa,
     micro_kernels: MicroKernels<T>,
@@ -260,7 +260,7 @@ struct Place {
     packed: bool,
 }
 
-impl<T: Tiled> MacroKernel<'_, T> {
+impl<T: HasMicroKernels> MacroKernel<'_, T> {
     /// Adds a block of terms to the columns of some panels.
     ///
     /// # Safety
@@ -288,7 +288,7 @@ impl<T: Tiled> MacroKernel<'_, T> {
             let a = match lies {
                 Some(a) => Matrix { at: a.element(first_row, terms.start), ..a },
                 None => {
-                    // SAFETY: the caller's promise; a tile has no more rows than there is room for.
+                    // SAFETY: the caller's promise; a micro-tile has no more rows than there is room for.
                     unsafe { self.pack_rows(terms, first_row..first_row + height, packed_a) };
                     Matrix { at: packed_a.cast_const(), row: 1, column: height as isize }
                 }
@@ -309,7 +309,7 @@ impl<T: Tiled> MacroKernel<'_, T> {
                         (panel, place.width as isize)
                     }
                 };
-                let tile = Tile {
+                let tile = MicroTile {
                     terms: terms.len(),
                     a: a.at,
                     a_stride: if along { a.row } else { a.column },
@@ -342,8 +342,9 @@ impl<T: Tiled> MacroKernel<'_, T> {
         let per = size_of::<Line>() / size_of::<T>();
         let lines = threads::part(lines, 1, parts, part);
         for row in rows {
+            let first = a.element(row, terms.start);
             for line in lines.clone() {
-                prefetch::<false, _>(a.element(row, terms.start + line * per));
+                prefetch::<false, _>(first.wrapping_add(line * per));
             }
         }
     }
@@ -475,7 +476,7 @@ mod tests {
         Strided { at: at.as_ptr(), row: Steps::Even(row), column: Steps::Even(column) }
     }
 
-    fn check<T: Tiled + Into<f64> + PartialEq + std::fmt::Debug>(
+    fn check<T: HasMicroKernels + Into<f64> + PartialEq + std::fmt::Debug>(
         number: impl Fn(f64) -> T + Copy,
         epsilon: f64,
     ) {

@@ -3,7 +3,7 @@
 //!
 //! Columns lie along registers: each term reads a few registers of the right operand and one number a row of the left one, which is
 //! spread over a register. The left operand may lie along either of its axes, the right one along its rows. Each element's terms are
-//! added in their order whatever tile it is in.
+//! added in their order whatever micro-tile it is in.
 #![allow(unsafe_code)]
 
 use std::hint::black_box;
@@ -13,12 +13,12 @@ use crate::simd::{
     vector::{self, Float, Vector},
 };
 
-/// The most rows and registers of columns of any tile.
+/// The most rows and registers of columns of any micro-tile.
 pub(crate) const MAX_MR: usize = 12;
 pub(crate) const MAX_REGISTERS: usize = 3;
 
-/// What a tile is made of. The result's rows are `to_row` numbers apart and its columns side by side, as are those of `b`.
-pub(crate) struct Tile<T> {
+/// A micro-kernel's operands. The result's rows are `to_row` numbers apart and its columns side by side, as are those of `b`.
+pub(crate) struct MicroTile<T> {
     /// How many terms each sum has.
     pub(crate) terms: usize,
     pub(crate) a: *const T,
@@ -55,7 +55,9 @@ fn mul_add<V: Vector>(a: V, b: V, c: V) -> V {
 }
 
 /// `ALONG` is whether a row's terms lie side by side, and otherwise a term's rows do.
-struct MicroKernel<'a, V: Vector, const M: usize, const N: usize, const ALONG: bool>(&'a Tile<V::Number>);
+struct MicroKernel<'a, V: Vector, const M: usize, const N: usize, const ALONG: bool>(
+    &'a MicroTile<V::Number>,
+);
 
 impl<V: Vector, const M: usize, const N: usize, const ALONG: bool> Job for MicroKernel<'_, V, M, N, ALONG> {
     type Output = ();
@@ -180,7 +182,7 @@ impl<V: Vector, const N: usize> Job for Copies<V, N> {
     }
 }
 
-type Run<T> = unsafe fn(&Tile<T>);
+type Run<T> = unsafe fn(&MicroTile<T>);
 type CopyRows<T> = unsafe fn(usize, *const T, isize, *mut T);
 
 /// # Safety
@@ -197,7 +199,7 @@ unsafe fn copies<V: Vector, const N: usize>(
 
 /// # Safety
 /// As [`MicroKernels::run`].
-unsafe fn sums<V: Vector, const M: usize, const N: usize>(tile: &Tile<V::Number>) {
+unsafe fn micro_kernel<V: Vector, const M: usize, const N: usize>(tile: &MicroTile<V::Number>) {
     // SAFETY: a table with these is only given out where the processor has the instruction set.
     unsafe {
         match tile.a_along {
@@ -207,7 +209,7 @@ unsafe fn sums<V: Vector, const M: usize, const N: usize>(tile: &Tile<V::Number>
     }
 }
 
-/// The tiles of a kind of number, as compiled for an instruction set.
+/// The micro-kernels of a kind of number, as compiled for an instruction set.
 #[derive(Clone, Copy)]
 pub(crate) struct MicroKernels<T: 'static> {
     /// Numbers in a register.
@@ -218,23 +220,23 @@ pub(crate) struct MicroKernels<T: 'static> {
 }
 
 impl<T> MicroKernels<T> {
-    /// The most rows of a tile with so many registers of columns: as many as there are registers for their sums.
+    /// The most rows (MR) of a micro-tile with so many registers of columns: as many as there are registers for their sums.
     pub(crate) fn rows(&self, registers: usize) -> usize {
         self.runs[registers - 1].len()
     }
 
-    /// The most registers of columns of a tile.
+    /// The most registers of columns of a micro-tile.
     pub(crate) fn registers(&self) -> usize {
         self.runs.iter().take_while(|runs| !runs.is_empty()).count()
     }
 
-    /// Forms a tile's sums.
+    /// Forms a micro-tile's sums.
     ///
     /// # Safety
     /// `rows` is within [`MicroKernels::rows`]. The tile's addresses are good for all of its elements: `a` for reads of `rows` times
     /// `terms` numbers, `b` for `terms` times `registers` whole registers of them, `to` for writes (and reads, if it adds)
     /// of the result's, which lie apart from the others.
-    pub(crate) unsafe fn run(&self, rows: usize, registers: usize, tile: &Tile<T>) {
+    pub(crate) unsafe fn run(&self, rows: usize, registers: usize, tile: &MicroTile<T>) {
         // SAFETY: the caller's promise.
         unsafe { self.runs[registers - 1][rows - 1](tile) }
     }
@@ -261,9 +263,9 @@ macro_rules! table {
         MicroKernels {
             width: <$register>::WIDTH,
             runs: [
-                &[$(sums::<$register, $most, 1>),*],
-                &[$(sums::<$register, $more, 2>),*],
-                &[$(sums::<$register, $rows, 3>),*],
+                &[$(micro_kernel::<$register, $most, 1>),*],
+                &[$(micro_kernel::<$register, $more, 2>),*],
+                &[$(micro_kernel::<$register, $rows, 3>),*],
             ],
             copies: [copies::<$register, 1>, copies::<$register, 2>, copies::<$register, 3>],
         }
@@ -281,14 +283,14 @@ macro_rules! table {
     };
 }
 
-/// A number that has tiles.
-pub(crate) trait Tiled: Float {
+/// A number that has micro-kernels.
+pub(crate) trait HasMicroKernels: Float {
     fn micro_kernels(isa: Isa) -> MicroKernels<Self>;
 }
 
 macro_rules! tiled {
     ($number:ty, $avx512:ident, $avx2:ident, $four:ident) => {
-        impl Tiled for $number {
+        impl HasMicroKernels for $number {
             fn micro_kernels(isa: Isa) -> MicroKernels<$number> {
                 #[cfg(target_arch = "x86_64")]
                 if isa.is_avx512() {

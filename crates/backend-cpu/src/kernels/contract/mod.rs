@@ -18,7 +18,7 @@ use tensor_core::{
 use self::{
     gemm::{Product, Steps, Strided, WIDEST},
     gemv::Matrix,
-    micro_kernel::Tiled,
+    micro_kernel::HasMicroKernels,
 };
 use crate::{
     memory::{
@@ -203,7 +203,7 @@ impl<T> Form<T> {
     }
 }
 
-fn float<T: Tiled>(isa: Isa, of: &Matrices, lhs: Source<'_>, rhs: Source<'_>, out: Memory) {
+fn float<T: HasMicroKernels>(isa: Isa, of: &Matrices, lhs: Source<'_>, rhs: Source<'_>, out: Memory) {
     let (m, n, k, batches) = (of.m, of.n, of.k, of.batches);
     // SAFETY: `run` checked both layouts and the output against their buffers.
     let product = |b: usize| unsafe { product::<T>(of, lhs, rhs, out, b) };
