@@ -13,7 +13,7 @@ use std::{
 use smallvec::SmallVec;
 use tensor_core::{Buffer, DType, Error, Launch, Result, Storage};
 
-use crate::pool::{Chunk, INLINE, Pool, too_large};
+use crate::memory::pool::{Chunk, INLINE, Pool, too_large};
 
 /// Elements in memory that the pool accounts for.
 pub(crate) struct CpuBuffer {
@@ -134,6 +134,19 @@ impl Drop for CpuBuffer {
     }
 }
 
+/// Calls a macro with the unsigned integer as large as an element of a dtype.
+macro_rules! by_size {
+    ($dtype:expr, $go:ident) => {
+        match $dtype {
+            tensor_core::DType::Bool | tensor_core::DType::U8 => $go!(u8),
+            tensor_core::DType::F16 | tensor_core::DType::BF16 => $go!(u16),
+            tensor_core::DType::I32 | tensor_core::DType::U32 | tensor_core::DType::F32 => $go!(u32),
+            tensor_core::DType::I64 | tensor_core::DType::F64 => $go!(u64),
+        }
+    };
+}
+pub(crate) use by_size;
+
 /// The memory of one buffer of a launch. The pointer is good for `numel` elements of `dtype` while its [`Bound`] lives.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Memory {
@@ -167,6 +180,19 @@ impl Memory {
             ),
         ))
     }
+}
+
+/// What `make` makes of a kernel at its first launch.
+pub(crate) fn compiled<'a, T: Send + Sync + 'static>(
+    launch: &Launch<'a>,
+    make: impl FnOnce() -> Result<T>,
+) -> Result<&'a T> {
+    launch.compiled.get_or_try(make)?.ok_or_else(|| {
+        Error::invalid(
+            "launch",
+            "the kernel was compiled by another backend; use a fresh Compiled for each device",
+        )
+    })
 }
 
 /// A launch's buffers, held for it alone.

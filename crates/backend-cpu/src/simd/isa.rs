@@ -7,6 +7,9 @@
 
 use std::fmt;
 
+/// Whether the baseline multiplies and adds in one step.
+pub(crate) const BASELINE_FMA: bool = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
+
 /// The instruction sets with loops of their own. Private, so that an [`Isa`] is proof of detection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Level {
@@ -68,7 +71,7 @@ impl Isa {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 | Level::Avx2 => true,
-            Level::Baseline => cfg!(any(target_arch = "aarch64", target_feature = "fma")),
+            Level::Baseline => BASELINE_FMA,
         }
     }
 

@@ -2,11 +2,11 @@
 
 use smallvec::SmallVec;
 use tensor_core::{
-    BinaryOp, CompareOp, DType, Layout, RandomKind, UnaryOp, collapse,
+    BinaryOp, CompareOp, DType, Error, Layout, RandomKind, Result, UnaryOp, collapse,
     kernel::{Instr, Program, Reg},
 };
 
-use crate::table::takes_number;
+use crate::elementwise::table::takes_number;
 
 /// Where a step finds an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +91,7 @@ impl Lowered {
     }
 }
 
-pub(crate) fn lower(program: &Program, shape: &[usize], layouts: &[Layout]) -> Lowered {
+pub(crate) fn lower(program: &Program, shape: &[usize], layouts: &[Layout]) -> Result<Lowered> {
     let strides: SmallVec<[&[isize]; 4]> = layouts.iter().map(Layout::strides).collect();
     // The flat position itself takes part, so that merging never reorders the space.
     let collapsed = collapse(shape, &strides);
@@ -125,7 +125,7 @@ pub(crate) fn lower(program: &Program, shape: &[usize], layouts: &[Layout]) -> L
         steps: Vec::new(),
     };
     for i in 0..program.instrs.len() {
-        lowering.step(i);
+        lowering.step(i)?;
     }
     for (at, step) in lowering.steps.iter().enumerate() {
         for src in operands(&step.code) {
@@ -153,7 +153,14 @@ pub(crate) fn lower(program: &Program, shape: &[usize], layouts: &[Layout]) -> L
             {
                 Some(k)
             }
-            _ => None,
+            Code::Binary(..)
+            | Code::Arange { .. }
+            | Code::Random { .. }
+            | Code::Unary(..)
+            | Code::Powi(..)
+            | Code::Compare(..)
+            | Code::Select(..)
+            | Code::Cast(_) => None,
         };
         for src in operands(&step.code) {
             if let Src::Input(k) = src
@@ -180,7 +187,7 @@ pub(crate) fn lower(program: &Program, shape: &[usize], layouts: &[Layout]) -> L
                 && step.output.is_some()
                 && operands(&step.code).iter().all(as_it_lies)
         });
-    Lowered {
+    Ok(Lowered {
         direct,
         steps: lowering.steps,
         costliest,
@@ -191,7 +198,7 @@ pub(crate) fn lower(program: &Program, shape: &[usize], layouts: &[Layout]) -> L
         outputs,
         dims: collapsed.shape,
         numel,
-    }
+    })
 }
 
 pub(crate) fn operands(code: &Code) -> SmallVec<[Src; 3]> {
@@ -223,7 +230,7 @@ struct Lowering<'a> {
 }
 
 impl Lowering<'_> {
-    fn step(&mut self, i: usize) {
+    fn step(&mut self, i: usize) -> Result<()> {
         let program = self.program;
         let at = |r: Reg| self.place[r as usize];
         let dtype_of = |r: Reg| program.dtypes[r as usize];
@@ -231,11 +238,11 @@ impl Lowering<'_> {
         let (code, from) = match program.instrs[i] {
             Instr::Load(k) => {
                 self.place[i] = Src::Input(k);
-                return;
+                return Ok(());
             }
             Instr::Scalar(n) => {
                 self.place[i] = Src::Reg(n);
-                return;
+                return Ok(());
             }
             Instr::Arange { start, step } => (Code::Arange { start, step }, to),
             Instr::Random { kind, seed, offset } => (Code::Random { kind, seed, offset }, to),
@@ -245,8 +252,9 @@ impl Lowering<'_> {
             Instr::Compare(op, a, b) => (Code::Compare(op, at(a), at(b)), dtype_of(a)),
             Instr::Select(c, a, b) => (Code::Select(at(c), at(a), at(b)), to),
             Instr::Cast(a) => (Code::Cast(at(a)), dtype_of(a)),
-            // An instruction of a later contract computes nothing here; the table reports what it lacks.
-            _ => (Code::Cast(Src::Reg(0)), to),
+            Instr::Fold(..) => {
+                return Err(Error::invalid("launch", "a fold stands in a program that is not of rows"));
+            }
         };
         // The result's register is taken before the operands' are given back: none of them is overwritten while read.
         let dst = self.free.pop().unwrap_or_else(|| {
@@ -270,5 +278,6 @@ impl Lowering<'_> {
             .map(|o| o as u16);
         self.place[i] = Src::Reg(dst);
         self.steps.push(Step { code, from, to, dst, output });
+        Ok(())
     }
 }

@@ -9,7 +9,10 @@ use std::array::from_fn;
 use smallvec::SmallVec;
 
 use crate::{
-    isa::{Isa, Job, Plain, Sets},
+    simd::{
+        isa::{Isa, Job, Plain, Sets},
+        vector::Float,
+    },
     threads,
 };
 
@@ -24,32 +27,6 @@ const ROWS: usize = 8;
 /// Accumulators side by side in a sum along memory, and columns summed at once.
 const LANES: usize = 32;
 const DOTS: usize = 4;
-
-/// A floating-point number.
-pub(crate) trait Float: Copy + Default + Send + Sync {
-    const ZERO: Self;
-    /// self · b + c, rounded once if `FUSED`.
-    fn times_plus<const FUSED: bool>(self, b: Self, c: Self) -> Self;
-    fn plus(self, other: Self) -> Self;
-}
-
-macro_rules! float {
-    ($t:ty) => {
-        impl Float for $t {
-            const ZERO: $t = 0.0;
-            #[inline(always)]
-            fn times_plus<const FUSED: bool>(self, b: $t, c: $t) -> $t {
-                if FUSED { self.mul_add(b, c) } else { self * b + c }
-            }
-            #[inline(always)]
-            fn plus(self, other: $t) -> $t {
-                self + other
-            }
-        }
-    };
-}
-float!(f32);
-float!(f64);
 
 /// A matrix in memory, `a[i][j]` at `i · row + j · column`.
 #[derive(Clone, Copy)]
@@ -70,14 +47,14 @@ impl<T> Matrix<T> {
     }
 }
 
-/// Part of a product: `y` gets its own columns, of the rows that `x` has.
-struct Part<'a, T, const FUSED: bool> {
+/// Gemv of a product: `y` gets its own columns, of the rows that `x` has.
+struct Gemv<'a, T, const FUSED: bool> {
     x: &'a [T],
     a: Matrix<T>,
     y: &'a mut [T],
 }
 
-impl<T: Float, const FUSED: bool> Part<'_, T, FUSED> {
+impl<T: Float, const FUSED: bool> Gemv<'_, T, FUSED> {
     /// Adds `R` rows from row `i` on to the results.
     #[inline(always)]
     fn rows<const R: usize>(&mut self, i: usize) {
@@ -87,7 +64,7 @@ impl<T: Float, const FUSED: bool> Part<'_, T, FUSED> {
             let mut sum = *y;
             for r in 0..R {
                 // SAFETY: `run`'s caller gives the matrix all of these.
-                sum = x[r].times_plus::<FUSED>(unsafe { rows[r].add(j).read() }, sum);
+                sum = x[r].fma::<FUSED>(unsafe { rows[r].add(j).read() }, sum);
             }
             *y = sum;
         }
@@ -106,7 +83,7 @@ impl<T: Float, const FUSED: bool> Part<'_, T, FUSED> {
                     unsafe { columns[d].add(c * LANES).cast::<[T; LANES]>().read_unaligned() };
                 let mut sum = sums[d];
                 for l in 0..LANES {
-                    sum[l] = x[l].times_plus::<FUSED>(a[l], sum[l]);
+                    sum[l] = x[l].fma::<FUSED>(a[l], sum[l]);
                 }
                 sums[d] = sum;
             }
@@ -115,13 +92,12 @@ impl<T: Float, const FUSED: bool> Part<'_, T, FUSED> {
             let sums = &mut sums[d];
             for (l, &x) in rest.iter().enumerate() {
                 // SAFETY: as above.
-                sums[l] = x
-                    .times_plus::<FUSED>(unsafe { columns[d].add(chunks.len() * LANES + l).read() }, sums[l]);
+                sums[l] = x.fma::<FUSED>(unsafe { columns[d].add(chunks.len() * LANES + l).read() }, sums[l]);
             }
             let mut width = LANES / 2;
             while width > 0 {
                 for l in 0..width {
-                    sums[l] = sums[l].plus(sums[l + width]);
+                    sums[l] = sums[l] + sums[l + width];
                 }
                 width /= 2;
             }
@@ -130,7 +106,7 @@ impl<T: Float, const FUSED: bool> Part<'_, T, FUSED> {
     }
 }
 
-impl<T: Float, const FUSED: bool> Job for Part<'_, T, FUSED> {
+impl<T: Float, const FUSED: bool> Job for Gemv<'_, T, FUSED> {
     type Output = ();
     #[inline(always)]
     fn run(mut self) {
@@ -192,8 +168,8 @@ pub(crate) unsafe fn run<T: Float>(
         let a = Matrix { at: a.element(rows.start, first), ..a };
         let x = &x[rows];
         match isa.fused() {
-            Some(fused) => fused.run(Part::<T, true> { x, a, y }),
-            None => Plain.run(Part::<T, false> { x, a, y }),
+            Some(fused) => fused.run(Gemv::<T, true> { x, a, y }),
+            None => Plain.run(Gemv::<T, false> { x, a, y }),
         }
     };
     let pieces = k.div_ceil(PIECE).max(1);
@@ -220,6 +196,6 @@ pub(crate) unsafe fn run<T: Float>(
     }
     y.copy_from_slice(&partial[..n]);
     for piece in partial[n..].chunks(n) {
-        y.iter_mut().zip(piece).for_each(|(y, &p)| *y = y.plus(p));
+        y.iter_mut().zip(piece).for_each(|(y, &p)| *y = *y + p);
     }
 }

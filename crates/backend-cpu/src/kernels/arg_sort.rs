@@ -8,10 +8,12 @@ use std::sync::Arc;
 use tensor_core::{DType, Launch, Layout, Result, bf16, f16};
 
 use crate::{
-    buffer::{Bound, Memory},
-    order::Ordered,
-    pool::Pool,
-    walk::{Band, Lines},
+    memory::{
+        buffer::{Bound, Memory},
+        lines::{Band, Lines},
+        pool::Pool,
+    },
+    simd::order::Ordered,
 };
 
 /// Lines that are worked on together: where neighbours lie side by side, a cache line of 4-byte elements.

@@ -7,7 +7,7 @@
 
 use std::mem::MaybeUninit;
 
-use crate::isa::{Isa, Job, Sets};
+use crate::simd::isa::{Isa, Job, Sets};
 
 /// Results in the buffer of a short loop.
 const BUFFERED: usize = 256;
@@ -254,7 +254,7 @@ pub(crate) unsafe fn accumulate<T: Copy, A: Copy>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::isa::Short;
+    use crate::simd::isa::Short;
 
     /// Every way in which an output may be an operand's memory, on every instruction set, over lengths with and without a rest.
     #[test]

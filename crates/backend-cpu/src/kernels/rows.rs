@@ -15,14 +15,18 @@ use tensor_core::{
     rows::RowProgram,
 };
 
+use super::accumulator::Accumulator;
 use crate::{
-    buffer::{Bound, Memory},
-    engine::{BLOCK, Evaluator, FAR, Stream, with_scratch, words},
-    isa::Isa,
-    lower::{Lowered, Src, lower},
-    map::PARALLEL,
-    pool::Pool,
-    reduce::Wide,
+    elementwise::{
+        engine::{BLOCK, Evaluator, FAR, Stream, with_scratch, words},
+        lower::{Lowered, Src, lower},
+        map::PARALLEL,
+    },
+    memory::{
+        buffer::{Bound, Memory, compiled},
+        pool::Pool,
+    },
+    simd::isa::Isa,
     threads,
 };
 
@@ -52,7 +56,7 @@ enum Destination {
 }
 
 /// A reduction of one of a pass's results.
-struct Fold {
+struct RowFold {
     op: ReduceOp,
     dtype: DType,
     row: u16,
@@ -64,7 +68,7 @@ struct Pass {
     inputs: SmallVec<[Source; 4]>,
     outputs: SmallVec<[Destination; 4]>,
     /// Of the results after the outputs.
-    folds: SmallVec<[Fold; 2]>,
+    folds: SmallVec<[RowFold; 2]>,
     by_row: bool,
 }
 
@@ -86,12 +90,12 @@ impl Pass {
 }
 
 /// A kernel ready to run.
-pub(crate) struct Rows {
+pub(crate) struct RowKernel {
     passes: Vec<Pass>,
     /// Number and length of the rows.
     rows: usize,
     length: usize,
-    /// Rows in a tile: whole rows, and of short rows whole blocks.
+    /// RowKernel in a tile: whole rows, and of short rows whole blocks.
     tile: usize,
     /// The dtype of each value kept for a tile, and of each value that is one a row.
     saved: Vec<DType>,
@@ -158,11 +162,12 @@ struct Draft {
     regs: FxHashMap<Reg, Reg>,
 }
 
-pub(crate) fn compile(kernel: &Kernel) -> Option<Rows> {
-    let Body::Rows { row_axes, .. } = &kernel.body else { return None };
+fn compile(kernel: &Kernel) -> Result<RowKernel> {
+    let malformed = || Error::invalid("rows", "the kernel is no row kernel");
+    let Body::Rows { row_axes, .. } = &kernel.body else { return Err(malformed()) };
     let mut compiler = Compiler {
         kernel,
-        code: RowProgram::of(kernel)?,
+        code: RowProgram::of(kernel).ok_or_else(malformed)?,
         saved: FxHashMap::default(),
         row: FxHashMap::default(),
         saved_types: Vec::new(),
@@ -172,15 +177,15 @@ pub(crate) fn compile(kernel: &Kernel) -> Option<Rows> {
     compiler.choose_kept();
     let mut passes = Vec::new();
     for phase in 0..=compiler.code.last {
-        passes.extend(compiler.row_pass(phase));
-        passes.extend(compiler.full_pass(phase));
+        passes.extend(compiler.row_pass(phase)?);
+        passes.extend(compiler.full_pass(phase)?);
     }
     let rows = compiler.rows.numel();
     let length = kernel.space.numel() / rows.max(1);
     let tile = (TILE / length.max(1)).max(1);
     let cost = |pass: &Pass| if pass.by_row { 0 } else { pass.program.cost };
     let busy = (0..passes.len()).rev().max_by_key(|&i| cost(&passes[i])).unwrap_or(0);
-    Some(Rows {
+    Ok(RowKernel {
         ahead: wanted(kernel, &passes, busy),
         busy,
         rows,
@@ -249,7 +254,7 @@ impl Compiler<'_> {
     }
 
     /// What is one a row, after `phase` folds.
-    fn row_pass(&self, phase: usize) -> Option<Pass> {
+    fn row_pass(&self, phase: usize) -> Result<Option<Pass>> {
         let program = self.code.program;
         let mut draft = Draft::new();
         let mut wanted: Vec<(Reg, Destination)> = Vec::new();
@@ -265,10 +270,10 @@ impl Compiler<'_> {
         }
         wanted.extend(self.code.due(phase, true).map(|(o, r)| (r, Destination::Output(o as u16))));
         if wanted.is_empty() {
-            return None;
+            return Ok(None);
         }
         let regs: Vec<Reg> = wanted.iter().map(|&(r, _)| self.emit_row(&mut draft, r, phase)).collect();
-        Some(self.finish(draft, regs, wanted.into_iter().map(|w| w.1).collect(), SmallVec::new(), true))
+        self.finish(draft, regs, wanted.into_iter().map(|w| w.1).collect(), SmallVec::new(), true).map(Some)
     }
 
     fn emit_row(&self, draft: &mut Draft, r: Reg, phase: usize) -> Reg {
@@ -298,7 +303,7 @@ impl Compiler<'_> {
     }
 
     /// Everything over positions that is ready after `phase` folds.
-    fn full_pass(&self, phase: usize) -> Option<Pass> {
+    fn full_pass(&self, phase: usize) -> Result<Option<Pass>> {
         let program = self.code.program;
         let mut draft = Draft::new();
         let (mut wanted, mut outputs) = (Vec::new(), SmallVec::new());
@@ -318,14 +323,14 @@ impl Compiler<'_> {
         for (r, op, a) in self.code.folds(phase + 1) {
             if let Some(&row) = self.row.get(&r) {
                 wanted.push(a);
-                folds.push(Fold { op, dtype: program.dtypes[r as usize], row });
+                folds.push(RowFold { op, dtype: program.dtypes[r as usize], row });
             }
         }
         if wanted.is_empty() {
-            return None;
+            return Ok(None);
         }
         let regs: Vec<Reg> = wanted.iter().map(|&r| self.emit_full(&mut draft, r, phase)).collect();
-        Some(self.finish(draft, regs, outputs, folds, false))
+        self.finish(draft, regs, outputs, folds, false).map(Some)
     }
 
     fn emit_full(&self, draft: &mut Draft, r: Reg, phase: usize) -> Reg {
@@ -361,20 +366,20 @@ impl Compiler<'_> {
         mut draft: Draft,
         regs: Vec<Reg>,
         outputs: SmallVec<[Destination; 4]>,
-        folds: SmallVec<[Fold; 2]>,
+        folds: SmallVec<[RowFold; 2]>,
         by_row: bool,
-    ) -> Pass {
+    ) -> Result<Pass> {
         draft.program.scalars = self.code.program.scalars.clone();
         draft.program.outputs = regs;
         let shape = if by_row { &self.rows } else { &self.kernel.space };
-        let mut program = lower(&draft.program, shape, &draft.layouts);
+        let mut program = lower(&draft.program, shape, &draft.layouts)?;
         for (out, to) in program.outputs.iter_mut().zip(&outputs) {
             // What stays in the tile keeps the width it was computed in.
             if !matches!(to, Destination::Output(_)) {
                 out.1 = out.1.compute();
             }
         }
-        Pass { program, inputs: draft.inputs, outputs, folds, by_row }
+        Ok(Pass { program, inputs: draft.inputs, outputs, folds, by_row })
     }
 }
 
@@ -412,19 +417,16 @@ fn map_operands(instr: Instr, mut f: impl FnMut(Reg) -> Reg) -> Instr {
         Instr::Binary(op, a, b) => Instr::Binary(op, f(a), f(b)),
         Instr::Compare(op, a, b) => Instr::Compare(op, f(a), f(b)),
         Instr::Select(c, a, b) => Instr::Select(f(c), f(a), f(b)),
-        // Without operands, or a fold, which is read from its row's value.
-        other => other,
+        // A fold is read from its row's value.
+        Instr::Load(_) | Instr::Scalar(_) | Instr::Arange { .. } | Instr::Random { .. } | Instr::Fold(..) => {
+            instr
+        }
     }
 }
 
 pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, program: &Program, launch: &Launch<'_>) -> Result<()> {
     const OP: &str = "rows";
-    let rows = launch
-        .compiled
-        .get_or_try(|| {
-            compile(launch.kernel).ok_or_else(|| Error::invalid(OP, "the kernel is no row kernel"))
-        })?
-        .ok_or_else(|| Error::invalid("launch", "the kernel was compiled by another backend"))?;
+    let rows = compiled(launch, || compile(launch.kernel))?;
     let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
     bound.require(OP, rows.ends.len(), program.outputs.len())?;
     bound.require_apart(OP)?;
@@ -442,7 +444,7 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, program: &Program, launch: &Launch
     }
     let far = rows.rows * rows.length >= FAR;
     let task =
-        Task { isa, rows, scalars: launch.scalars, inputs: &bound.inputs, outputs: &bound.outputs, far };
+        RowRunner { isa, rows, scalars: launch.scalars, inputs: &bound.inputs, outputs: &bound.outputs, far };
     let tile = rows.tile;
     let large = rows.rows * rows.length * rows.steps >= PARALLEL && threads::available() > 1;
     if !large {
@@ -451,9 +453,9 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, program: &Program, launch: &Launch
     threads::try_share_ranges(rows.rows, tile, |some| task.some(some.start, some.end, tile))
 }
 
-struct Task<'a> {
+struct RowRunner<'a> {
     isa: Isa,
-    rows: &'a Rows,
+    rows: &'a RowKernel,
     scalars: &'a [Scalar],
     inputs: &'a [Memory],
     outputs: &'a [Memory],
@@ -461,8 +463,8 @@ struct Task<'a> {
     far: bool,
 }
 
-impl Task<'_> {
-    /// Rows `first..end`, a tile at a time.
+impl RowRunner<'_> {
+    /// RowKernel `first..end`, a tile at a time.
     fn some(&self, first: usize, end: usize, tile: usize) -> Result<()> {
         let rows = self.rows;
         // 8 bytes an element serve every dtype; each piece begins on a cache line.
@@ -664,25 +666,27 @@ enum Total {
 }
 
 impl Total {
-    fn start(fold: &Fold) -> Total {
+    fn start(fold: &RowFold) -> Total {
         if fold.dtype.is_float() {
-            Total::Float(<f64 as Wide>::identity(fold.op))
+            Total::Float(<f64 as Accumulator>::identity(fold.op))
         } else {
-            Total::Int(<i64 as Wide>::identity(fold.op))
+            Total::Int(<i64 as Accumulator>::identity(fold.op))
         }
     }
 
     /// # Safety
     /// `data` holds `n` elements of the fold's compute dtype.
-    unsafe fn add(&mut self, isa: Isa, fold: &Fold, data: *const u8, n: usize) {
+    unsafe fn add(&mut self, isa: Isa, fold: &RowFold, data: *const u8, n: usize) {
         // SAFETY: the caller's promise.
         unsafe {
             match self {
                 Total::Float(sum) => {
-                    *sum = Wide::join(fold.op, *sum, Wide::fold(isa, fold.op, fold.dtype, data, n))
+                    *sum =
+                        Accumulator::join(fold.op, *sum, Accumulator::fold(isa, fold.op, fold.dtype, data, n))
                 }
                 Total::Int(sum) => {
-                    *sum = Wide::join(fold.op, *sum, Wide::fold(isa, fold.op, fold.dtype, data, n))
+                    *sum =
+                        Accumulator::join(fold.op, *sum, Accumulator::fold(isa, fold.op, fold.dtype, data, n))
                 }
             }
         }
@@ -690,13 +694,13 @@ impl Total {
 
     /// # Safety
     /// `out` has room at `row`.
-    unsafe fn finish(&self, fold: &Fold, count: usize, out: Memory, row: usize) {
+    unsafe fn finish(&self, fold: &RowFold, count: usize, out: Memory, row: usize) {
         let here = Memory { ptr: out.ptr.wrapping_add(row * out.dtype.size()), numel: 1, dtype: out.dtype };
         // SAFETY: the caller's promise.
         unsafe {
             match *self {
-                Total::Float(sum) => Wide::finish(fold.op, out.dtype, count, &[sum], here),
-                Total::Int(sum) => Wide::finish(fold.op, out.dtype, count, &[sum], here),
+                Total::Float(sum) => Accumulator::finish(fold.op, out.dtype, count, &[sum], here),
+                Total::Int(sum) => Accumulator::finish(fold.op, out.dtype, count, &[sum], here),
             }
         }
     }

@@ -6,8 +6,8 @@
 use tensor_core::{BinaryOp, CompareOp, DType, Error, ErrorKind, Result, UnaryOp, bf16, f16, round_to_odd};
 
 #[cfg(target_arch = "x86_64")]
-use crate::vector;
-use crate::{
+use crate::simd::vector;
+use crate::simd::{
     isa::{Isa, Plain, Short},
     loops::{fold, map1, map2, map3},
     math,
@@ -149,7 +149,7 @@ pub(crate) unsafe fn unary(
                 #[cfg(target_arch = "x86_64")]
                 U::Exp if isa.is_avx512() => {
                     // SAFETY: the caller's promise.
-                    unsafe { vector::map(isa, x.cast(), out.cast(), n, math::Exp) };
+                    unsafe { vector::map::<vector::F32x16>(x.cast(), out.cast(), n, math::Exp) };
                     return Ok(());
                 }
                 U::Exp if isa.has_fma() => go!(narrow, f32, f32, |v| math::exp::<true, f32>(v)),
@@ -279,7 +279,7 @@ pub(crate) fn takes_number(op: BinaryOp, dtype: DType) -> bool {
 
 /// Which operand of a binary operation is one number for the whole block.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Number {
+pub(crate) enum Uniform {
     Neither,
     Left,
     Right,
@@ -297,18 +297,18 @@ pub(crate) unsafe fn binary(
     dtype: DType,
     a: *const u8,
     b: *const u8,
-    number: Number,
+    number: Uniform,
     out: *mut u8,
     n: usize,
 ) -> Result<()> {
     use BinaryOp as B;
-    if number != Number::Neither {
+    if number != Uniform::Neither {
         let (a, b, out) = (a.cast::<f32>(), b.cast::<f32>(), out.cast::<f32>());
         macro_rules! go {
             ($f:expr) => {
                 // SAFETY: the caller's promise.
                 unsafe {
-                    if number == Number::Left {
+                    if number == Uniform::Left {
                         let x = a.read();
                         map1(isa, b, out, n, |y| $f(x, y));
                     } else {
@@ -414,7 +414,7 @@ pub(crate) unsafe fn binary(
                 // SAFETY: the caller's promise; operands are read before results are written to their place.
                 return unsafe {
                     as_i64(isa, dtype, [a, b], n, &mut |start, [x, y], n| {
-                        binary(isa, op, DType::I64, x, y, Number::Neither, x, n)?;
+                        binary(isa, op, DType::I64, x, y, Uniform::Neither, x, n)?;
                         cast(isa, DType::I64, dtype, x, out.wrapping_add(start * dtype.size()), n);
                         Ok(())
                     })
@@ -506,7 +506,7 @@ pub(crate) unsafe fn compare(
             });
             debug_assert!(compared.is_ok());
         },
-        _ => all!(Short(isa), f32),
+        DType::F32 | DType::F16 | DType::BF16 => all!(Short(isa), f32),
     }
 }
 
@@ -541,10 +541,10 @@ pub(crate) unsafe fn select(
             }
         };
     }
-    match dtype.compute().size() {
-        1 => all!(isa.narrow(), u8),
-        4 => all!(isa, u32),
-        _ => all!(isa.narrow(), u64),
+    match dtype.compute() {
+        DType::Bool | DType::U8 => all!(isa.narrow(), u8),
+        DType::I32 | DType::U32 | DType::F16 | DType::BF16 | DType::F32 => all!(isa, u32),
+        DType::I64 | DType::F64 => all!(isa.narrow(), u64),
     }
 }
 
@@ -645,7 +645,7 @@ mod tests {
                         let mut out = x.clone();
                         let to = out.as_mut_ptr().cast::<u8>();
                         // SAFETY: all hold n elements of the dtype.
-                        unsafe { binary(isa, op, $dtype, to, bytes(&y), Number::Neither, to, n)? };
+                        unsafe { binary(isa, op, $dtype, to, bytes(&y), Uniform::Neither, to, n)? };
                         assert_eq!(out, expected, "{op:?} {isa:?}");
                     }
                     let mut out = x.clone();

@@ -6,27 +6,21 @@ use std::{ops::Range, sync::Arc};
 use tensor_core::{Error, Launch, Result, kernel::Program};
 
 use crate::{
-    buffer::{Bound, Memory},
-    engine::{BLOCK, with_evaluator},
-    isa::Isa,
-    lower::{Code, Lowered, Src, lower},
-    pool::Pool,
-    table::{self, Number},
+    elementwise::{
+        engine::{BLOCK, with_evaluator},
+        lower::{Code, Lowered, Src, lower},
+        table::{self, Uniform},
+    },
+    memory::{
+        buffer::{Bound, Memory, compiled},
+        pool::Pool,
+    },
+    simd::isa::Isa,
     threads,
 };
 
 /// Work (positions times steps) below which a kernel stays on the calling thread: waking others costs microseconds.
 pub(crate) const PARALLEL: usize = 1 << 18;
-
-/// The lowered form of a kernel, made at its first launch.
-pub(crate) fn lowered<'a>(launch: &Launch<'a>, make: impl FnOnce() -> Lowered) -> Result<&'a Lowered> {
-    launch.compiled.get_or_try(|| Ok(make()))?.ok_or_else(|| {
-        Error::invalid(
-            "launch",
-            "the kernel was compiled by another backend; use a fresh Compiled for each device",
-        )
-    })
-}
 
 /// Fails unless every input layout stays within its buffer.
 pub(crate) fn check_inputs(
@@ -50,7 +44,7 @@ pub(crate) fn check_inputs(
 
 pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, program: &Program, launch: &Launch<'_>) -> Result<()> {
     let kernel = launch.kernel;
-    let program = lowered(launch, || lower(program, &kernel.space, &kernel.layouts()))?;
+    let program = compiled(launch, || lower(program, &kernel.space, &kernel.layouts()))?;
     let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
     check_inputs("map", program, &bound.inputs, launch.scalars.len())?;
     bound.require("map", program.inputs.len(), program.outputs.len())?;
@@ -99,9 +93,15 @@ fn run_direct(isa: Isa, program: &Lowered, bound: &Bound<'_>) -> Result<()> {
             match step.code {
                 Code::Unary(op, a) => table::unary(isa, op, step.from, place(a), out, n)?,
                 Code::Binary(op, a, b) => {
-                    table::binary(isa, op, step.from, place(a), place(b), Number::Neither, out, n)?;
+                    table::binary(isa, op, step.from, place(a), place(b), Uniform::Neither, out, n)?;
                 }
-                _ => {}
+                // `Lowered::direct` is said of nothing else.
+                Code::Arange { .. }
+                | Code::Random { .. }
+                | Code::Powi(..)
+                | Code::Compare(..)
+                | Code::Select(..)
+                | Code::Cast(_) => {}
             }
         }
     }

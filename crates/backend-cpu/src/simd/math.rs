@@ -7,7 +7,7 @@
 //!
 //! `FUSED` functions multiply and add in one step, for instruction sets that can: a third fewer operations, and other last bits.
 
-use crate::vector::{Function, Real, two_to};
+use crate::simd::vector::{Function, Real, Vector, two_to};
 
 /// Adding and subtracting it rounds an f64 of moderate size to an integer, which then stands in its low bits.
 const MAGIC: f64 = 6_755_399_441_055_744.0; // 1.5 · 2^52
@@ -95,7 +95,7 @@ fn polynomial<const FUSED: bool, const N: usize, V: Real>(x: V, coefficients: [f
     let mut p = V::splat(coefficients[0]);
     let mut i = 1;
     while i < N {
-        p = p.mul_add::<FUSED>(x, V::splat(coefficients[i]));
+        p = p.fma::<FUSED>(x, V::splat(coefficients[i]));
         i += 1;
     }
     p
@@ -120,9 +120,9 @@ fn exp_reduced<const FUSED: bool, V: Real>(x: V) -> Reduced<V> {
     const HIGH: f32 = 0.693_359_4;
     const LOW: f32 = -2.121_944_4e-4;
     let magic = V::splat(MAGIC_F32);
-    let shifted = x.mul_add::<FUSED>(V::splat(std::f32::consts::LOG2_E), magic);
-    let k = shifted.sub(magic);
-    let r = k.mul_add::<FUSED>(V::splat(-LOW), k.mul_add::<FUSED>(V::splat(-HIGH), x));
+    let shifted = x.fma::<FUSED>(V::splat(std::f32::consts::LOG2_E), magic);
+    let k = shifted - magic;
+    let r = k.fma::<FUSED>(V::splat(-LOW), k.fma::<FUSED>(V::splat(-HIGH), x));
     let p = polynomial::<FUSED, 6, V>(
         r,
         [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5],
@@ -137,7 +137,7 @@ fn exp_parts<const FUSED: bool>(x: f32) -> (f32, f32, f32) {
     // What the sum rounds away of r counts.
     let y = 1.0 + r;
     let rest = r - (y - 1.0);
-    (y + Real::mul_add::<FUSED>(p, r * r, rest), k, shifted)
+    (y + p.fma::<FUSED>(r * r, rest), k, shifted)
 }
 
 /// e^x. Past the ends of f32 it gives infinity and 0.
@@ -145,7 +145,7 @@ fn exp_parts<const FUSED: bool>(x: f32) -> (f32, f32, f32) {
 pub(crate) fn exp<const FUSED: bool, V: Real>(x: V) -> V {
     let x = x.at_least(-104.0).at_most(89.0);
     let Reduced { r, p, k, shifted } = exp_reduced::<FUSED, V>(x);
-    V::splat(1.0).add(p.mul_add::<FUSED>(r.mul(r), r)).times_two_to(k, shifted)
+    (V::splat(1.0) + p.fma::<FUSED>(r * r, r)).times_two_to(k, shifted)
 }
 
 /// [`exp`] with fused multiply-add.
@@ -193,9 +193,9 @@ pub(crate) fn log<const FUSED: bool>(x: f32) -> f32 {
         ],
     );
     // ln 2 in two parts, the small one first.
-    let y = Real::mul_add::<FUSED>(e, -2.121_944_4e-4, f * z * p);
-    let y = Real::mul_add::<FUSED>(-0.5, z, y) + f;
-    let y = Real::mul_add::<FUSED>(e, 0.693_359_4, y);
+    let y = e.fma::<FUSED>(-2.121_944_4e-4, f * z * p);
+    let y = (-0.5f32).fma::<FUSED>(z, y) + f;
+    let y = e.fma::<FUSED>(0.693_359_4, y);
     let y = if x == 0.0 { f32::NEG_INFINITY } else { y };
     let y = if x < 0.0 { f32::NAN } else { y };
     if x < f32::INFINITY { y } else { x }
@@ -228,7 +228,7 @@ pub(crate) fn tanh<const FUSED: bool>(x: f32) -> f32 {
         z,
         [-5.704_988_7e-3, 2.063_909e-2, -5.373_971_5e-2, 1.333_144_2e-1, -3.333_328e-1],
     );
-    let small = Real::mul_add::<FUSED>(x, z * p, x);
+    let small = x.fma::<FUSED>(z * p, x);
     let small = if x == 0.0 { x } else { small };
     if size < 0.625 { small } else { large }
 }
@@ -257,7 +257,7 @@ pub(crate) fn erf<const FUSED: bool>(x: f32) -> f32 {
         s,
         [-5.967_617e-4, 4.991_194e-3, -2.676_813_5e-2, 1.128_199_2e-1, -3.761_253_4e-1, 1.283_791_7e-1],
     );
-    let small = Real::mul_add::<FUSED>(p, x, x);
+    let small = p.fma::<FUSED>(x, x);
     let p = polynomial::<FUSED, 7, f32>(
         t,
         [
@@ -270,7 +270,7 @@ pub(crate) fn erf<const FUSED: bool>(x: f32) -> f32 {
             -1.287_175_1e-1,
         ],
     );
-    let large = 1.0 - exp::<FUSED, f32>(Real::mul_add::<FUSED>(p, t, -t));
+    let large = 1.0 - exp::<FUSED, f32>(p.fma::<FUSED>(t, -t));
     let large = if x < 0.0 { -large } else { large };
     if t > 0.927_734_4 { large } else { small }
 }
@@ -324,7 +324,7 @@ fn sin_cos<const FUSED: bool>(x: f32) -> (f32, f32) {
     let r = ((f64::from(x) - k * HALF_PI_HIGH) - k * HALF_PI_LOW) as f32;
     let z = r * r;
     let s = polynomial::<FUSED, 3, f32>(z, [-1.951_529_6e-4, 8.332_161e-3, -1.666_665_5e-1]);
-    let s = Real::mul_add::<FUSED>(r, z * s, r);
+    let s = r.fma::<FUSED>(z * s, r);
     let c = polynomial::<FUSED, 5, f32>(z, [2.443_315_7e-5, -1.388_731_6e-3, 4.166_664_6e-2, -0.5, 1.0]);
     let swapped = quadrant & 1 == 1;
     let (sin, cos) = if swapped { (c, s) } else { (s, c) };

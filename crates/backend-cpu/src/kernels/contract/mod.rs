@@ -1,6 +1,10 @@
-//! Contractions: matrix products, and everything that is one over lists of axes. Floats are multiplied in [tiles](crate::tile), which
+//! Contractions: matrix products, and everything that is one over lists of axes. Floats are multiplied in [micro-kernels](micro_kernel), which
 //! threads share by rectangles of the result; integers in plain loops. Operands are read in place by their strides.
 #![allow(unsafe_code)]
+
+mod gemm;
+mod gemv;
+mod micro_kernel;
 
 use std::sync::Arc;
 
@@ -11,24 +15,27 @@ use tensor_core::{
     f16,
 };
 
+use self::{
+    gemm::{Product, Steps, Strided, WIDEST},
+    gemv::Matrix,
+    micro_kernel::HasMicroKernels,
+};
 use crate::{
-    buffer::{Bound, Memory},
-    gemv::{self, Matrix},
-    isa::Isa,
-    pool::Pool,
-    product::{Product, Steps, Strided, WIDEST},
+    memory::{
+        buffer::{Bound, Memory, compiled},
+        halves::{narrow, widened},
+        pool::Pool,
+    },
+    simd::isa::Isa,
     threads::{self, part},
-    tile::Tiled,
 };
 
 /// Multiplications below which products, all together, stay on the calling thread.
 const SERIAL: usize = 1 << 18;
 /// Multiplications that are worth a thread.
 const GRAIN: usize = 1 << 18;
-/// Halves that a thread converts at once.
-const CONVERTED: usize = 1 << 16;
-/// Rectangles begin at multiples of these rows, a tile's, and of [`WIDEST`] columns.
-const ROWS: usize = 8;
+/// Rectangles begin at multiples of these rows, a micro-tile's, and of [`WIDEST`] columns.
+const MR: usize = 8;
 
 /// A contraction as a batch of matrix products.
 struct Matrices {
@@ -115,10 +122,7 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, launch: &Launch<'_>) -> Result<()>
         unsafe { out.at::<u8>(0).write_bytes(0, numel * dtype.size()) };
         return Ok(());
     }
-    let matrices = launch
-        .compiled
-        .get_or_try(|| Contraction::of(kernel).map(Matrices::of).ok_or_else(malformed))?
-        .ok_or_else(|| Error::invalid("launch", "the kernel was compiled by another backend"))?;
+    let matrices = compiled(launch, || Contraction::of(kernel).map(Matrices::of).ok_or_else(malformed))?;
     let operand = |k: usize| Source { memory: bound.inputs[k], layout: &kernel.operands[k].layout };
     let (lhs, rhs) = match matrices.swapped {
         false => (operand(0), operand(1)),
@@ -177,7 +181,7 @@ enum Form<T> {
     /// The left operand, transposed, times the right one, a column whose elements are so far apart.
     Column(isize, Matrix<T>),
     /// Both are matrices, or the one that is has no axis of unit stride.
-    Tiles,
+    Gemm,
 }
 
 impl<T> Form<T> {
@@ -195,11 +199,11 @@ impl<T> Form<T> {
         {
             return Form::Column(step, Matrix { at: matrix.at, row: matrix.column, column: matrix.row });
         }
-        Form::Tiles
+        Form::Gemm
     }
 }
 
-fn float<T: Tiled>(isa: Isa, of: &Matrices, lhs: Source<'_>, rhs: Source<'_>, out: Memory) {
+fn float<T: HasMicroKernels>(isa: Isa, of: &Matrices, lhs: Source<'_>, rhs: Source<'_>, out: Memory) {
     let (m, n, k, batches) = (of.m, of.n, of.k, of.batches);
     // SAFETY: `run` checked both layouts and the output against their buffers.
     let product = |b: usize| unsafe { product::<T>(of, lhs, rhs, out, b) };
@@ -208,7 +212,7 @@ fn float<T: Tiled>(isa: Isa, of: &Matrices, lhs: Source<'_>, rhs: Source<'_>, ou
         // SAFETY: the launch checked that the operands and the output lie apart; the form was chosen by the matrix's strides.
         unsafe {
             let (x, step, matrix) = match Form::of(m, &p) {
-                Form::Tiles => return p.run(isa, 0..m, 0..n),
+                Form::Gemm => return p.run(isa, 0..m, 0..n),
                 Form::Row(step, matrix) => (p.a.at, step, matrix),
                 Form::Column(step, matrix) => (p.b.at, step, matrix),
             };
@@ -216,14 +220,16 @@ fn float<T: Tiled>(isa: Isa, of: &Matrices, lhs: Source<'_>, rhs: Source<'_>, ou
         }
     };
     let available = threads::available();
-    if available == 1 || batches * m * n * k < SERIAL {
+    let work = batches * m * n * k;
+    // One product of so little work is one rectangle, or shares its own work if it is a vector's.
+    if available == 1 || work < SERIAL || (batches == 1 && work < 2 * GRAIN) {
         (0..batches).for_each(alone);
     } else if batches >= available {
         let piece = (batches / (available * 16)).max(1);
         threads::share(batches.div_ceil(piece), |i| {
             (i * piece..batches.min((i + 1) * piece)).for_each(alone)
         });
-    } else if !matches!(Form::of(m, &product(0)), Form::Tiles) {
+    } else if !matches!(Form::of(m, &product(0)), Form::Gemm) {
         // A vector times a matrix shares its work itself.
         (0..batches).for_each(alone);
     } else {
@@ -231,7 +237,7 @@ fn float<T: Tiled>(isa: Isa, of: &Matrices, lhs: Source<'_>, rhs: Source<'_>, ou
             let p = product(b);
             let (down, across) = grid(m, n, k, available, |rows, columns| p.cost(rows, columns));
             let rectangle = |i: usize| {
-                let (rows, columns) = (part(m, ROWS, down, i / across), part(n, WIDEST, across, i % across));
+                let (rows, columns) = (part(m, MR, down, i / across), part(n, WIDEST, across, i % across));
                 // SAFETY: as above, and the rectangles are apart.
                 unsafe { p.run(isa, rows, columns) }
             };
@@ -256,9 +262,9 @@ fn grid(
         let longest = |size: usize, unit: usize, parts: usize| {
             (0..parts).map(|i| part(size, unit, parts, i).len()).max().unwrap_or(size)
         };
-        cost(longest(m, ROWS, down), longest(n, WIDEST, across))
+        cost(longest(m, MR, down), longest(n, WIDEST, across))
     };
-    (1..=threads.min(most(m, 2 * ROWS)))
+    (1..=threads.min(most(m, 2 * MR)))
         .rev()
         .map(|down| (down, (threads / down).min(most(n, 2 * WIDEST))))
         .min_by_key(|&cut| time(cut))
@@ -276,25 +282,14 @@ fn half<H: Copy + Send + Sync>(
 ) where
     [H]: HalfFloatSliceExt,
 {
-    let spread = |from: Source<'_>| -> Vec<f32> {
-        // SAFETY: the launch checked the layout's span.
-        let halves = unsafe { std::slice::from_raw_parts(from.memory.at::<H>(0), from.layout.span().1) };
-        let mut wide = vec![0f32; halves.len()];
-        threads::share_chunks(&mut wide, CONVERTED, |i, wide| {
-            halves[i * CONVERTED..][..wide.len()].convert_to_f32_slice(wide);
-        });
-        wide
-    };
-    let (mut a, mut b) = (spread(lhs), spread(rhs));
+    // SAFETY: the launch checked the spans of both layouts.
+    let [mut a, mut b] = [lhs, rhs].map(|from| unsafe { widened::<H>(from.memory, from.layout.span().1) });
     let mut c = vec![0f32; numel];
     let memory = |v: &mut Vec<f32>| Memory { ptr: v.as_mut_ptr().cast(), numel: v.len(), dtype: DType::F32 };
     let (left, right) = (Source { memory: memory(&mut a), ..lhs }, Source { memory: memory(&mut b), ..rhs });
     float::<f32>(isa, of, left, right, memory(&mut c));
     // SAFETY: the launch checked the output's size, and that it lies apart.
-    let halves = unsafe { std::slice::from_raw_parts_mut(out.at::<H>(0), c.len()) };
-    threads::share_chunks(halves, CONVERTED, |i, halves| {
-        halves.convert_from_f32_slice(&c[i * CONVERTED..][..halves.len()]);
-    });
+    unsafe { narrow::<H>(&c, out) };
 }
 
 fn integer<T: Copy + Default + Send + Sync>(
@@ -339,7 +334,7 @@ mod tests {
             for threads in 1..40 {
                 let (down, across) = grid(m, n, k, threads, cost);
                 assert!(down * across <= threads);
-                for (size, unit, parts) in [(m, ROWS, down), (n, WIDEST, across)] {
+                for (size, unit, parts) in [(m, MR, down), (n, WIDEST, across)] {
                     let mut next = 0;
                     for i in 0..parts {
                         let range = part(size, unit, parts, i);
@@ -355,5 +350,89 @@ mod tests {
         assert_eq!(grid(333, 129, 517, 2, cost), (2, 1));
         assert_eq!(grid(64, 32, 64, 2, cost), (1, 1));
         assert_eq!(grid(128, 784, 64, 2, |rows, columns| rows * columns), (2, 1));
+    }
+    /// Axes of 2 × 3 positions, whose neighbours lie 10 and −1 apart on the left, 0 and 4 on the right.
+    fn axes() -> Vec<Loop> {
+        vec![Loop { size: 2, lhs: 10, rhs: 0, out: 3 }, Loop { size: 3, lhs: -1, rhs: 4, out: 1 }]
+    }
+
+    #[test]
+    fn distances_are_those_of_nested_loops() {
+        let axes = axes();
+        let table = |distances: &Distances| (0..6).map(|i| distances.steps().at(i)).collect::<Vec<_>>();
+        let (lhs, rhs) = (Distances::of(&axes, |a| a.lhs), Distances::of(&axes, |a| a.rhs));
+        assert_eq!(table(&lhs), [0, -1, -2, 10, 9, 8]);
+        assert_eq!(table(&rhs), [0, 4, 8, 0, 4, 8]);
+        assert_eq!(Distances::of(&axes, |a| a.out).steps().even(), None);
+        assert_eq!(Distances::of(&axes[1..], |a| a.lhs).steps().even(), Some(-1));
+        assert_eq!(Distances::of(&[], |a| a.lhs).steps().at(0), 0);
+        assert_eq!((0..6).map(|i| offset(&axes, i, |a| a.out)).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn vectors_and_matrices_have_their_forms() {
+        let x = [0f32; 64];
+        let table: Vec<isize> = vec![0, 2, 3, 7];
+        let strided = |row, column| Strided { at: x.as_ptr(), row, column };
+        let product = |n, a, b| Product { n, k: 4, a, b, to: std::ptr::null_mut() };
+        let even = |row, column| strided(Steps::Even(row), Steps::Even(column));
+        let is_row = |p: Product<'_, f32>| matches!(Form::of(1, &p), Form::Row(3, _));
+        assert!(is_row(product(5, even(0, 3), even(5, 1))) && is_row(product(5, even(0, 3), even(1, 4))));
+        // Neither axis of the matrix has unit stride, and terms at uneven distances.
+        assert!(!is_row(product(5, even(0, 3), even(10, 2))));
+        assert!(!is_row(product(5, strided(Steps::Even(0), Steps::Table(&table)), even(5, 1))));
+        let column = product(1, even(4, 1), even(2, 0));
+        assert!(matches!(Form::of(5, &column), Form::Column(2, Matrix { row: 1, column: 4, .. })));
+        assert!(matches!(Form::of(5, &product(5, even(4, 1), even(5, 1))), Form::Gemm));
+    }
+
+    /// Both operands' rows, columns and terms lie by tables: each element against its sum by hand, in integers and in floats.
+    #[test]
+    fn products_over_tables_are_sums_by_hand() {
+        let a: Vec<i32> = (0..64).map(|i| i * 7 % 11 - 5).collect();
+        let b: Vec<i32> = (0..64).map(|i| i * 5 % 13 - 6).collect();
+        let (m, n, k) = (axes(), axes(), axes());
+        let lay = |axes: Vec<Loop>, lhs: [isize; 2], rhs: [isize; 2]| -> Loops {
+            let with = |(i, axis): (usize, Loop)| Loop { lhs: lhs[i], rhs: rhs[i], ..axis };
+            axes.into_iter().enumerate().map(with).collect()
+        };
+        let contraction = Contraction {
+            swapped: false,
+            batch: Loops::new(),
+            m: lay(m, [1, 12], [0, 0]),
+            n: lay(n, [0, 0], [20, 3]),
+            k: lay(k, [4, 9], [1, 2]),
+        };
+        let expected: Vec<i32> = (0..36)
+            .map(|at| {
+                let (i, j) = (at / 6, at % 6);
+                let term = |x: usize| {
+                    let left = i / 3 + 12 * (i % 3) + 4 * (x / 3) + 9 * (x % 3);
+                    let right = 20 * (j / 3) + 3 * (j % 3) + x / 3 + 2 * (x % 3);
+                    a[left] * b[right]
+                };
+                (0..6).map(term).sum()
+            })
+            .collect();
+        let matrices = Matrices::of(contraction);
+        let layout = Layout::contiguous([64]);
+        fn memory<T>(values: &mut [T], dtype: DType) -> Memory {
+            Memory { ptr: values.as_mut_ptr().cast(), numel: values.len(), dtype }
+        }
+        let (mut left, mut right, mut out) = (a.clone(), b.clone(), vec![0i32; 36]);
+        let source = |memory| Source { memory, layout: &layout };
+        let (lhs, rhs) = (memory(&mut left, DType::I32), memory(&mut right, DType::I32));
+        let to = memory(&mut out, DType::I32);
+        integer::<i32>(&matrices, source(lhs), source(rhs), to, |s, a, b| s + a * b);
+        assert_eq!(out, expected);
+        for isa in Isa::available() {
+            let mut left: Vec<f32> = a.iter().map(|&v| v as f32).collect();
+            let mut right: Vec<f32> = b.iter().map(|&v| v as f32).collect();
+            let mut out = vec![0f32; 36];
+            let (lhs, rhs) = (memory(&mut left, DType::F32), memory(&mut right, DType::F32));
+            let to = memory(&mut out, DType::F32);
+            float::<f32>(isa, &matrices, source(lhs), source(rhs), to);
+            assert!(out.iter().zip(&expected).all(|(&o, &e)| o == e as f32), "{isa:?}");
+        }
     }
 }

@@ -1,21 +1,22 @@
-//! Kernels that walk strides: copies (`strided`; those of bytes are walked by `ndarray`), and extremes' indices.
+//! Strided copies into regions of the output: by `strided`, and those of bytes by `ndarray`.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
 
 use ndarray::{ArrayViewD, ArrayViewMutD, Axis, IxDyn, ShapeBuilder, StrideShape};
-use tensor_core::{ArgReduceOp, DType, Launch, Layout, Result, bf16, f16, round_to_odd};
+use tensor_core::{DType, Launch, Layout, Result, bf16, f16, round_to_odd};
 
 use crate::{
-    buffer::{Bound, Memory},
-    isa::Isa,
-    order::{Ordered, opposite},
-    pool::Pool,
-    strided, threads,
-    walk::{Band, Lines},
+    memory::{
+        buffer::{Bound, Memory},
+        pool::Pool,
+        strided,
+    },
+    simd::isa::Isa,
+    threads,
 };
 
-pub(crate) fn copy(
+pub(crate) fn run(
     isa: Isa,
     pool: &Arc<Pool>,
     fill: bool,
@@ -69,12 +70,12 @@ pub(crate) fn copy(
                 }
             };
         }
-        match dtype.size() {
+        match dtype {
             // SAFETY: as above.
-            1 => unsafe { copy_bytes((input, src), (out, dst)) },
-            2 => go!(u16),
-            4 => go!(u32),
-            _ => go!(u64),
+            DType::Bool | DType::U8 => unsafe { copy_bytes((input, src), (out, dst)) },
+            DType::F16 | DType::BF16 => go!(u16),
+            DType::I32 | DType::U32 | DType::F32 => go!(u32),
+            DType::I64 | DType::F64 => go!(u64),
         }
     }
     Ok(())
@@ -130,72 +131,4 @@ unsafe fn view_mut<'a>(memory: Memory, layout: &Layout) -> ArrayViewMutD<'a, u8>
     let mut view = unsafe { ArrayViewMutD::from_shape_ptr(shape, ptr) };
     flipped.into_iter().for_each(|axis| view.invert_axis(axis));
     view
-}
-
-pub(crate) fn arg_reduce(pool: &Arc<Pool>, op: ArgReduceOp, axis: usize, launch: &Launch<'_>) -> Result<()> {
-    let bound = Bound::of_launch(pool, launch)?;
-    let (input, out) = (bound.inputs[0], bound.outputs[0]);
-    let operand = &launch.kernel.operands[0];
-    let (layout, shape) = (&operand.layout, &launch.kernel.outputs[0].shape);
-    if layout.numel() == 0 {
-        // The first of nothing, or nothing at all.
-        // SAFETY: the output was checked to hold so many elements.
-        unsafe { out.at::<i32>(0).write_bytes(0, shape.numel()) };
-        return Ok(());
-    }
-    macro_rules! go {
-        ($t:ty) => {
-            match op {
-                ArgReduceOp::ArgMax => first_greatest(layout, axis, input, out, <$t as Ordered>::key),
-                ArgReduceOp::ArgMin => first_greatest(layout, axis, input, out, opposite::<$t>),
-            }
-        };
-    }
-    match operand.dtype {
-        DType::F64 => go!(f64),
-        DType::F32 => go!(f32),
-        DType::F16 => go!(f16),
-        DType::BF16 => go!(bf16),
-        DType::I64 => go!(i64),
-        DType::I32 => go!(i32),
-        DType::U32 => go!(u32),
-        DType::U8 => go!(u8),
-        DType::Bool => go!(bool),
-    }
-    Ok(())
-}
-
-/// Lines that are looked through together where neighbours lie side by side.
-const TOGETHER: usize = 64;
-
-/// Where each line's greatest key is met first.
-fn first_greatest<T: Copy, K: Copy + Default + Ord>(
-    layout: &Layout,
-    axis: usize,
-    input: Memory,
-    out: Memory,
-    key: impl Fn(T) -> K + Sync,
-) {
-    let output = Layout::contiguous(layout.shape().reduced(&[axis], true));
-    let lines = Lines::new([layout, &output], axis);
-    let width = if lines.side_by_side() { TOGETHER } else { 1 };
-    lines.for_each(width, layout.numel(), &|Band { lines: count, starts: [from, to] }| {
-        let from = input.at::<T>(layout.offset()).wrapping_offset(from).cast_const();
-        let mut best = [(K::default(), 0i32); TOGETHER];
-        for i in 0..lines.length {
-            for (line, best) in best[..count].iter_mut().enumerate() {
-                let at = i as isize * lines.along[0] + line as isize * lines.across[0];
-                // SAFETY: the input's span was checked.
-                let key = key(unsafe { from.wrapping_offset(at).read() });
-                if i == 0 || key > best.0 {
-                    *best = (key, i as i32);
-                }
-            }
-        }
-        for (line, best) in best[..count].iter().enumerate() {
-            let to = out.at::<i32>(0).wrapping_offset(to + line as isize * lines.across[1]);
-            // SAFETY: the output holds one element a line, and each line has its own.
-            unsafe { to.write(best.1) };
-        }
-    });
 }

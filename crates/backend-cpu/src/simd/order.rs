@@ -29,9 +29,9 @@ macro_rules! floats {
             fn key(self) -> $bits {
                 const SIGN: $bits = 1 << (<$bits>::BITS - 1);
                 let bits = self.to_bits();
-                // Negative ones turned round; the sign of −0 is all it has.
-                let turned = if bits > SIGN { !bits } else { bits | SIGN };
-                if self.is_nan() { <$bits>::MAX } else { turned }
+                // Negative numbers are flipped; the sign of −0 is all it has.
+                let flipped = if bits > SIGN { !bits } else { bits | SIGN };
+                if self.is_nan() { <$bits>::MAX } else { flipped }
             }
         }
     )*};

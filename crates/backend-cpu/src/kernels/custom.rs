@@ -9,7 +9,7 @@ use tensor_core::{
 
 use crate::{
     CpuBackend,
-    buffer::{Bound, Memory},
+    memory::buffer::{Bound, Memory},
 };
 
 type Function = dyn Fn(&[CpuInput<'_>], &mut [CpuOutput<'_>]) -> Result<()> + Send + Sync;

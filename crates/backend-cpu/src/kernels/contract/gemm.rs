@@ -1,24 +1,23 @@
-//! A product of two matrices on one thread: cut into runs of terms, each into panels of columns, and those into tiles.
+//! A product of two matrices on one thread: cut into blocks of KC terms, each into panels of columns, and those into micro-tiles.
 //!
-//! A panel of the right operand is read again for every few rows, so panels are copied into the order that they are read in, as many
+//! A panel of the right operand is read again for every few rows, so panels are packed into the order that they are read in, as many
 //! as the second-level cache holds, unless there are too few rows to pay for it. The left operand is mostly read where it
 //! lies: a few of its rows stay in the first-level cache while panel after panel streams by.
 //!
-//! An element is the sum of its runs, each the sum of its terms in order, and the runs depend on the number of terms alone: however
+//! An element is the sum of its blocks, each the sum of its terms in order, and the blocks depend on the number of terms alone: however
 //! a result is cut among threads, its bits are the same.
 #![allow(unsafe_code)]
 
 use std::{cell::RefCell, ops::Range};
 
-use crate::{
+use super::{
     gemv::Matrix,
-    isa::Isa,
-    strided, threads,
-    tile::{REGISTERS, ROWS, Tile, Tiled, Tiles, prefetch},
+    micro_kernel::{HasMicroKernels, MAX_MR, MAX_REGISTERS, MicroKernels, MicroTile, prefetch},
 };
+use crate::{memory::strided, simd::isa::Isa, threads};
 
-/// Bytes of a run's terms of one row: eight rows of them, and what streams by, are a first-level cache.
-const RUN_BYTES: usize = 1536;
+/// Bytes of the terms of one row in a block of KC terms: eight rows of them, and what streams by, are a first-level cache.
+const KC_BYTES: usize = 1536;
 /// Bytes of the panels that are kept at hand: a part of a second-level cache.
 const PANELS_BYTES: usize = 768 << 10;
 /// Rows up to which panels are read where they lie, and up to which they are if their rows lie near each other.
@@ -28,7 +27,7 @@ const SOME_ROWS: usize = 320;
 const NEAR: usize = 2048;
 /// Numbers in the widest registers.
 pub(crate) const WIDEST: usize = 16;
-/// Panels for which a few rows of a left operand are copied that lies along its columns.
+/// Panels for which a few rows of a left operand are packed that lies along its columns.
 const MANY_PANELS: usize = 4;
 
 /// How far positions along rows, columns or terms lie from the first, in elements.
@@ -96,22 +95,22 @@ unsafe impl<T: Sync> Send for Product<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T: Sync> Sync for Product<'_, T> {}
 
-/// A cache line, so that what is copied begins at one.
+/// A cache line, so that packed panels begin at one.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct Line([u64; 8]);
 
 thread_local! {
-    /// Where panels and rows are copied to: less than two [`PANELS_BYTES`] a thread.
-    static COPIES: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
+    /// Where panels and rows are packed to: less than two [`PANELS_BYTES`] a thread.
+    static PACKED: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Room for so many numbers, all of them initialised, for as long as `f` takes.
-fn with_copies<T, R>(numbers: usize, f: impl FnOnce(*mut T) -> R) -> R {
+fn with_packed<T, R>(numbers: usize, f: impl FnOnce(*mut T) -> R) -> R {
     if numbers == 0 {
         return f(std::ptr::dangling_mut());
     }
-    COPIES.with_borrow_mut(|lines| {
+    PACKED.with_borrow_mut(|lines| {
         let needed = (numbers * size_of::<T>()).div_ceil(size_of::<Line>());
         if lines.len() < needed {
             lines.resize(needed, Line([0; 8]));
@@ -124,7 +123,7 @@ fn with_copies<T, R>(numbers: usize, f: impl FnOnce(*mut T) -> R) -> R {
 #[derive(Clone, Copy, Debug)]
 struct Panels {
     width: usize,
-    counts: [usize; REGISTERS],
+    counts: [usize; MAX_REGISTERS],
 }
 
 impl Panels {
@@ -147,7 +146,7 @@ impl Panels {
 
     /// Registers of the widest.
     fn most(&self) -> usize {
-        REGISTERS - self.counts.iter().position(|&count| count > 0).unwrap_or(0)
+        MAX_REGISTERS - self.counts.iter().position(|&count| count > 0).unwrap_or(0)
     }
 
     /// The first column of a panel, and its registers.
@@ -164,17 +163,17 @@ impl Panels {
     }
 }
 
-/// Into how many runs so many terms are cut.
-fn runs<T>(k: usize) -> usize {
-    k.div_ceil(RUN_BYTES / size_of::<T>()).max(1)
+/// How many blocks of KC terms `k` terms make.
+fn kc_blocks<T>(k: usize) -> usize {
+    k.div_ceil(KC_BYTES / size_of::<T>()).max(1)
 }
 
-/// The `i`th run. All but the last one end at multiples of what transposes and loops take at once.
-fn run<T>(k: usize, i: usize) -> Range<usize> {
-    threads::part(k, 16, runs::<T>(k), i)
+/// The terms of block `i`. All blocks but the last end at multiples of what transposes and loops take at once.
+fn kc_block<T>(k: usize, i: usize) -> Range<usize> {
+    threads::part(k, 16, kc_blocks::<T>(k), i)
 }
 
-impl<T: Tiled> Product<'_, T> {
+impl<T: HasMicroKernels> Product<'_, T> {
     /// Whether the right operand is read where it lies when so many rows are formed.
     fn reads_in_place(&self, rows: usize) -> bool {
         let Some(row) = self.b.row.even() else { return false };
@@ -184,13 +183,13 @@ impl<T: Tiled> Product<'_, T> {
 
     /// Roughly what it takes to form so many rows and columns, in products of a row with a register of columns.
     pub(crate) fn cost(&self, rows: usize, columns: usize) -> usize {
-        let copies = match (self.reads_in_place(rows), self.b.column.is_unit()) {
+        let packing = match (self.reads_in_place(rows), self.b.column.is_unit()) {
             (true, _) => 0,
             (false, true) => 8,
             (false, false) => 16,
         };
         // A row is read once, which counts for little.
-        columns.div_ceil(WIDEST) * (rows + copies) + rows / 4
+        columns.div_ceil(WIDEST) * (rows + packing) + rows / 4
     }
 
     /// Forms a rectangle of the result.
@@ -201,31 +200,37 @@ impl<T: Tiled> Product<'_, T> {
         if rows.is_empty() || columns.is_empty() {
             return;
         }
-        let tiles = T::tiles(isa);
-        let panels = Panels::of(columns.len(), tiles.width, tiles.registers());
-        let longest = (0..runs::<T>(self.k)).map(|i| run::<T>(self.k, i).len()).max().unwrap_or(0);
-        let widest = (PANELS_BYTES / size_of::<T>() / longest.max(1)).max(REGISTERS * tiles.width);
+        let micro_kernels = T::micro_kernels(isa);
+        let panels = Panels::of(columns.len(), micro_kernels.width, micro_kernels.registers());
+        let longest = (0..kc_blocks::<T>(self.k)).map(|i| kc_block::<T>(self.k, i).len()).max().unwrap_or(0);
+        let widest =
+            (PANELS_BYTES / size_of::<T>() / longest.max(1)).max(MAX_REGISTERS * micro_kernels.width);
         let groups = columns.len().div_ceil(widest);
         let in_place = self.reads_in_place(rows.len());
         let panel_columns = match in_place {
             // The last panel reads whole registers, which may end where the operand does not.
-            true => REGISTERS * tiles.width * usize::from(!columns.len().is_multiple_of(tiles.width)),
-            false => panels.count().div_ceil(groups) * REGISTERS * tiles.width,
+            true => {
+                MAX_REGISTERS
+                    * micro_kernels.width
+                    * usize::from(!columns.len().is_multiple_of(micro_kernels.width))
+            }
+            false => panels.count().div_ceil(groups) * MAX_REGISTERS * micro_kernels.width,
         };
         let lies = match (self.a.row, self.a.column) {
             (Steps::Even(row), Steps::Even(column)) => {
                 column == 1 || (row == 1 && panels.count() < MANY_PANELS)
             }
-            _ => false,
+            (Steps::Table(_), _) | (_, Steps::Table(_)) => false,
         };
-        let copied_rows = if lies { 0 } else { ROWS };
-        let part = Part { product: self, isa, tiles, rows, columns, panels, in_place, copied_rows };
-        with_copies::<T, _>((panel_columns + copied_rows) * longest, |copies| {
-            for i in 0..runs::<T>(self.k) {
+        let packed_rows = if lies { 0 } else { MAX_MR };
+        let kernel =
+            MacroKernel { product: self, isa, micro_kernels, rows, columns, panels, in_place, packed_rows };
+        with_packed::<T, _>((panel_columns + packed_rows) * longest, |packed| {
+            for i in 0..kc_blocks::<T>(self.k) {
                 for group in 0..groups {
                     let group = threads::part(panels.count(), 1, groups, group);
-                    // SAFETY: the caller's promise; the copies have room for these panels and rows.
-                    unsafe { part.group(&run::<T>(self.k, i), group, copies) };
+                    // SAFETY: the caller's promise; `packed` has room for these panels and rows.
+                    unsafe { kernel.group(&kc_block::<T>(self.k, i), group, packed) };
                 }
             }
         });
@@ -233,72 +238,78 @@ impl<T: Tiled> Product<'_, T> {
 }
 
 /// A rectangle of a product, and how it is formed.
-struct Part<'a, T: Tiled> {
+struct MacroKernel<'a, T: HasMicroKernels> {
     product: &'a Product<'a, T>,
     isa: Isa,
-    tiles: Tiles<T>,
+    micro_kernels: MicroKernels<T>,
     rows: Range<usize>,
     columns: Range<usize>,
     panels: Panels,
     /// Whether panels are read where they lie, apart from one whose last register is partly filled.
     in_place: bool,
-    /// Rows of the left operand that are copied, or 0.
-    copied_rows: usize,
+    /// Rows of the left operand that are packed, or 0.
+    packed_rows: usize,
 }
 
-/// A panel's first column in the operand, how many it has, its registers and what they hold, and whether it is copied.
+/// A panel's first column in the operand, how many it has, its registers and what they hold, and whether it is packed.
 struct Place {
     first: usize,
     columns: usize,
     registers: usize,
     width: usize,
-    copied: bool,
+    packed: bool,
 }
 
-impl<T: Tiled> Part<'_, T> {
-    /// Adds a run of terms to the columns of some panels.
+impl<T: HasMicroKernels> MacroKernel<'_, T> {
+    /// Adds a block of terms to the columns of some panels.
     ///
     /// # Safety
-    /// As [`Product::run`], and `copies` has room for the group's panels (or the last one) and the rows that are copied.
-    unsafe fn group(&self, terms: &Range<usize>, group: Range<usize>, copies: *mut T) {
+    /// As [`Product::run`], and `packed` has room for the group's panels (or the last one) and the rows that are packed.
+    unsafe fn group(&self, terms: &Range<usize>, group: Range<usize>, packed: *mut T) {
         let p = self.product;
-        let mut next = copies;
+        let mut next = packed;
         for panel in group.clone() {
             let place = self.place(panel);
-            if place.copied {
+            if place.packed {
                 // SAFETY: the caller's promise.
-                unsafe { self.copy_panel(terms, &place, next) };
+                unsafe { self.pack_panel(terms, &place, next) };
                 next = next.wrapping_add(place.width * terms.len());
             }
         }
-        let row_copies = next;
-        let parts = self.rows.len().div_ceil(self.tiles.rows(self.panels.most()));
+        let packed_a = next;
+        // Even steps are told from tables here, once for all micro-kernels.
+        let lies = p.a.matrix().filter(|_| self.packed_rows == 0);
+        let b_lies = p.b.matrix().map(|b| Matrix { at: b.element(terms.start, 0), ..b });
+        let look_ahead = p.a.column.is_unit() && group.len() >= MANY_PANELS;
+        let parts = self.rows.len().div_ceil(self.micro_kernels.rows(self.panels.most()));
         for i in 0..parts {
             let rows = threads::part(self.rows.len(), 1, parts, i);
             let (first_row, height) = (self.rows.start + rows.start, rows.len());
-            let lies = p.a.matrix().filter(|_| self.copied_rows == 0);
             let a = match lies {
                 Some(a) => Matrix { at: a.element(first_row, terms.start), ..a },
                 None => {
-                    // SAFETY: the caller's promise; a tile has no more rows than there is room for.
-                    unsafe { self.copy_rows(terms, first_row..first_row + height, row_copies) };
-                    Matrix { at: row_copies.cast_const(), row: 1, column: height as isize }
+                    // SAFETY: the caller's promise; a micro-tile has no more rows than there is room for.
+                    unsafe { self.pack_rows(terms, first_row..first_row + height, packed_a) };
+                    Matrix { at: packed_a.cast_const(), row: 1, column: height as isize }
                 }
             };
             let along = a.column == 1 && lies.is_some();
-            let mut next = copies.cast_const();
+            let mut next = packed.cast_const();
             for panel in group.clone() {
-                let ahead = first_row + height..self.rows.end.min(first_row + 2 * height);
-                self.prefetch(terms, ahead, panel - group.start, group.len());
-                let place = self.place(panel);
-                let (b, b_term) = match place.copied {
-                    true => (next, place.width as isize),
-                    false => (p.b.element(terms.start, place.first), p.b.row.even().unwrap_or_default()),
-                };
-                if place.copied {
-                    next = next.wrapping_add(place.width * terms.len());
+                if look_ahead {
+                    let ahead = first_row + height..self.rows.end.min(first_row + 2 * height);
+                    self.prefetch(terms, ahead, panel - group.start, group.len());
                 }
-                let tile = Tile {
+                let place = self.place(panel);
+                let (b, b_term) = match b_lies.filter(|_| !place.packed) {
+                    Some(b) => (b.element(0, place.first), b.row),
+                    None => {
+                        let panel = next;
+                        next = next.wrapping_add(place.width * terms.len());
+                        (panel, place.width as isize)
+                    }
+                };
+                let tile = MicroTile {
                     terms: terms.len(),
                     a: a.at,
                     a_stride: if along { a.row } else { a.column },
@@ -307,11 +318,11 @@ impl<T: Tiled> Part<'_, T> {
                     b_term,
                     to: p.to.wrapping_add(first_row * p.n + place.first),
                     to_row: p.n,
-                    last: place.columns - (place.registers - 1) * self.tiles.width,
+                    last: place.columns - (place.registers - 1) * self.micro_kernels.width,
                     add: terms.start > 0,
                 };
-                // SAFETY: the caller's promise; whole registers are read of copies, and of columns that all are there.
-                unsafe { self.tiles.run(height, place.registers, &tile) };
+                // SAFETY: the caller's promise; whole registers are read of packed panels, and of columns that all are there.
+                unsafe { self.micro_kernels.run(height, place.registers, &tile) };
             }
         }
     }
@@ -319,23 +330,21 @@ impl<T: Tiled> Part<'_, T> {
     fn place(&self, panel: usize) -> Place {
         let (first, registers) = self.panels.place(panel);
         let first = self.columns.start + first;
-        let width = registers * self.tiles.width;
+        let width = registers * self.micro_kernels.width;
         let columns = width.min(self.columns.end - first);
-        Place { first, columns, registers, width, copied: !self.in_place || columns < width }
+        Place { first, columns, registers, width, packed: !self.in_place || columns < width }
     }
 
-    /// Asks for a `part` of `parts` of the next rows of the left operand.
+    /// Asks for a `part` of `parts` of the next rows of the left operand, whose terms lie side by side.
     fn prefetch(&self, terms: &Range<usize>, rows: Range<usize>, part: usize, parts: usize) {
         let a = self.product.a;
-        if !a.column.is_unit() || parts < MANY_PANELS {
-            return;
-        }
         let lines = (terms.len() * size_of::<T>()).div_ceil(size_of::<Line>());
         let per = size_of::<Line>() / size_of::<T>();
         let lines = threads::part(lines, 1, parts, part);
         for row in rows {
+            let first = a.element(row, terms.start);
             for line in lines.clone() {
-                prefetch::<false, _>(a.element(row, terms.start + line * per));
+                prefetch::<false, _>(first.wrapping_add(line * per));
             }
         }
     }
@@ -344,13 +353,13 @@ impl<T: Tiled> Part<'_, T> {
     ///
     /// # Safety
     /// `to` has room for them.
-    unsafe fn copy_panel(&self, terms: &Range<usize>, place: &Place, to: *mut T) {
+    unsafe fn pack_panel(&self, terms: &Range<usize>, place: &Place, to: *mut T) {
         let (b, &Place { first, columns, registers, width, .. }) = (self.product.b, place);
         // SAFETY: the caller's promise, and that of `Product::run`.
         unsafe {
             let even = b.matrix().map(|b| Matrix { at: b.element(terms.start, first), ..b });
             if let Some(b) = even.filter(|b| b.column == 1 && columns == width) {
-                return self.tiles.copy(registers, terms.len(), b.at, b.row, to);
+                return self.micro_kernels.copy(registers, terms.len(), b.at, b.row, to);
             }
             if columns < width {
                 for i in 0..terms.len() {
@@ -385,7 +394,7 @@ impl<T: Tiled> Part<'_, T> {
     ///
     /// # Safety
     /// `to` has room for them.
-    unsafe fn copy_rows(&self, terms: &Range<usize>, rows: Range<usize>, to: *mut T) {
+    unsafe fn pack_rows(&self, terms: &Range<usize>, rows: Range<usize>, to: *mut T) {
         let a = self.product.a;
         // SAFETY: the caller's promise, and that of `Product::run`.
         unsafe {
@@ -467,7 +476,7 @@ mod tests {
         Strided { at: at.as_ptr(), row: Steps::Even(row), column: Steps::Even(column) }
     }
 
-    fn check<T: Tiled + Into<f64> + PartialEq + std::fmt::Debug>(
+    fn check<T: HasMicroKernels + Into<f64> + PartialEq + std::fmt::Debug>(
         number: impl Fn(f64) -> T + Copy,
         epsilon: f64,
     ) {

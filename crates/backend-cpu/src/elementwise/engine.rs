@@ -9,11 +9,12 @@ use tensor_core::{
 };
 
 use crate::{
-    buffer::Memory,
-    isa::Isa,
-    loops::fill,
-    lower::{Access, Code, Lowered, Src, Step, operands},
-    table::{self, Number},
+    elementwise::{
+        lower::{Access, Code, Lowered, Src, Step, operands},
+        table::{self, Uniform},
+    },
+    memory::buffer::Memory,
+    simd::{isa::Isa, loops::fill},
 };
 
 /// Positions in a block: measured best among 512 to 4096 for f32 with a first-level cache of 48 KiB.
@@ -264,7 +265,7 @@ impl<'a> Evaluator<'a> {
                 DType::U32 => fill!(u32, value.as_i64() as u32),
                 DType::U8 => fill!(u8, value.as_i64() as u8),
                 DType::Bool => fill!(bool, value.as_bool()),
-                _ => fill!(f32, value.as_f64() as f32),
+                DType::F32 | DType::F16 | DType::BF16 => fill!(f32, value.as_f64() as f32),
             }
         }
         for (k, access) in self.program.inputs.iter().enumerate() {
@@ -307,16 +308,6 @@ impl<'a> Evaluator<'a> {
                     self.numbers |= 1 << k;
                     return at();
                 }
-                // SAFETY: the launch checked that the layout stays within the buffer; a register holds BLOCK elements.
-                Some(0) => unsafe {
-                    let at = at();
-                    match access.dtype.size() {
-                        1 => fill(self.isa, register, n, at.read()),
-                        4 => fill(self.isa, register.cast::<u32>(), n, at.cast::<u32>().read()),
-                        _ => fill(self.isa, register.cast::<u64>(), n, at.cast::<u64>().read()),
-                    }
-                    return register;
-                },
                 _ => {}
             }
         }
@@ -343,9 +334,9 @@ impl<'a> Evaluator<'a> {
                 Code::Powi(p, a) => table::powi(isa, p, step.from, find(a), out, n)?,
                 Code::Binary(op, a, b) => {
                     let number = match (self.is_number(a), self.is_number(b)) {
-                        (true, _) => Number::Left,
-                        (_, true) => Number::Right,
-                        _ => Number::Neither,
+                        (true, _) => Uniform::Left,
+                        (false, true) => Uniform::Right,
+                        (false, false) => Uniform::Neither,
                     };
                     table::binary(isa, op, step.from, find(a), find(b), number, out, n)?;
                 }
@@ -397,7 +388,9 @@ impl<'a> Evaluator<'a> {
             DType::I32 => int!(i32),
             DType::U32 => int!(u32),
             DType::U8 => int!(u8),
-            _ => return Err(Error::invalid("arange", format!("{dtype} has no ranges"))),
+            DType::Bool | DType::F16 | DType::BF16 => {
+                return Err(Error::invalid("arange", format!("{dtype} has no ranges")));
+            }
         }
         Ok(())
     }
@@ -510,9 +503,9 @@ unsafe fn gather(
     match access.dtype {
         DType::F16 => go!(f16, f32, |v: f16| v.to_f32()),
         DType::BF16 => go!(bf16, f32, |v: bf16| v.to_f32()),
-        d if d.size() == 1 => go!(u8, u8, |v| v),
-        d if d.size() == 4 => go!(u32, u32, |v| v),
-        _ => go!(u64, u64, |v| v),
+        DType::Bool | DType::U8 => go!(u8, u8, |v| v),
+        DType::I32 | DType::U32 | DType::F32 => go!(u32, u32, |v| v),
+        DType::I64 | DType::F64 => go!(u64, u64, |v| v),
     }
 }
 
@@ -579,7 +572,9 @@ pub(crate) unsafe fn store(dtype: DType, from: *const u8, to: *mut u8, n: usize)
                     to.cast::<bf16>().add(i).write(bf16::from_f32(from.cast::<f32>().add(i).read()))
                 });
             }
-            _ => std::ptr::copy_nonoverlapping(from, to, n * dtype.size()),
+            DType::Bool | DType::U8 | DType::I32 | DType::U32 | DType::I64 | DType::F32 | DType::F64 => {
+                std::ptr::copy_nonoverlapping(from, to, n * dtype.size())
+            }
         }
     }
 }

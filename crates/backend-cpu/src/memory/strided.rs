@@ -7,7 +7,7 @@ use std::ops::Range;
 use tensor_core::{Collapsed, collapse};
 
 use crate::{
-    isa::{Isa, Job},
+    simd::isa::{Isa, Job},
     threads,
 };
 
@@ -35,7 +35,7 @@ impl<T> Shared<T> {
 
 /// A copy of rows and columns: the first element of both sides, and their strides from row to row and column to column. All
 /// positions lie in the caller's memory.
-struct Walk<T> {
+struct Plane<T> {
     isa: Isa,
     rows: Range<usize>,
     columns: usize,
@@ -47,11 +47,11 @@ struct Walk<T> {
     dc: isize,
 }
 
-impl<T: Copy + Default> Job for Walk<T> {
+impl<T: Copy + Default> Job for Plane<T> {
     type Output = ();
     #[inline(always)]
     fn run(self) {
-        let turned = self.sr == 1 && self.dc == 1;
+        let transposed = self.sr == 1 && self.dc == 1;
         for band in (0..self.columns).step_by(BAND) {
             let end = self.columns.min(band + BAND);
             for r in self.rows.clone().step_by(TILE) {
@@ -62,7 +62,7 @@ impl<T: Copy + Default> Job for Walk<T> {
                     let to = self.to.wrapping_offset(r as isize * self.dr + c as isize * self.dc);
                     // SAFETY: rows r..r + height and columns c..c + width lie in the caller's memory.
                     unsafe {
-                        if turned && height == TILE && width == TILE {
+                        if transposed && height == TILE && width == TILE {
                             transpose(self.isa, from, self.sc, to, self.dr);
                         } else {
                             self.tile(from, to, height, width);
@@ -74,7 +74,7 @@ impl<T: Copy + Default> Job for Walk<T> {
     }
 }
 
-impl<T: Copy + Default> Walk<T> {
+impl<T: Copy + Default> Plane<T> {
     /// # Safety
     /// So many rows and columns from both addresses on lie in the caller's memory; neither number is greater than [`TILE`].
     #[inline(always)]
@@ -197,7 +197,7 @@ pub(crate) unsafe fn block<T: Copy + Default>(
             }
         }
     } else {
-        isa.run(Walk { isa, rows: 0..rows, columns, from, sr, sc, to, dr, dc });
+        isa.run(Plane { isa, rows: 0..rows, columns, from, sr, sc, to, dr, dc });
     }
 }
 
@@ -258,7 +258,7 @@ pub(crate) unsafe fn copy<T: Copy + Default + Send + Sync>(
                     let (sr, sc) = (src_strides[outer], src_strides[outer + 1]);
                     let (dr, dc) = (dst_strides[outer], dst_strides[outer + 1]);
                     let (from, to) = (from.at(s).cast_const(), to.at(d));
-                    isa.run(Walk { isa, rows: rows.clone(), columns, from, sr, sc, to, dr, dc });
+                    isa.run(Plane { isa, rows: rows.clone(), columns, from, sr, sc, to, dr, dc });
                 }
             }
         }

@@ -10,19 +10,44 @@ use tensor_core::{
 };
 
 use crate::{
-    buffer::{Bound, Memory},
-    engine::{BLOCK, store},
-    isa::{Isa, Job, Plain, Sets},
-    order::{Ordered, opposite},
-    pool::Pool,
-    strided, table,
-    walk::{Band, Lines, pieces},
+    elementwise::{
+        engine::{BLOCK, store},
+        table,
+    },
+    memory::{
+        buffer::{Bound, Memory, by_size},
+        lines::{Band, Lines, pieces},
+        pool::Pool,
+        strided,
+    },
+    simd::{
+        isa::{Isa, Job, Plain, Sets},
+        order::{Ordered, opposite},
+    },
 };
 
 /// Lines taken together where neighbours lie side by side: their states stay in the first-level cache.
 const WIDE: usize = 256;
 /// Rows taken together: enough chains to hide the latency of an addition.
 const ROWS: usize = 8;
+
+/// The dtypes that have loops; others become one of them and come back.
+#[derive(Clone, Copy)]
+enum Work {
+    F64,
+    F32,
+    I64,
+}
+
+impl Work {
+    fn dtype(self) -> DType {
+        match self {
+            Work::F64 => DType::F64,
+            Work::F32 => DType::F32,
+            Work::I64 => DType::I64,
+        }
+    }
+}
 
 pub(crate) fn run(
     isa: Isa,
@@ -38,10 +63,9 @@ pub(crate) fn run(
         return Ok(());
     }
     let work = match (dtype, op) {
-        (DType::F64 | DType::F32 | DType::I64, _) => dtype,
-        (DType::F16 | DType::BF16, CumulativeOp::LogSumExp) => DType::F64,
-        (DType::F16 | DType::BF16, _) => DType::F32,
-        (DType::I32 | DType::U32 | DType::U8 | DType::Bool, _) => DType::I64,
+        (DType::F64, _) | (DType::F16 | DType::BF16, CumulativeOp::LogSumExp) => Work::F64,
+        (DType::F32 | DType::F16 | DType::BF16, _) => Work::F32,
+        (DType::I64 | DType::I32 | DType::U32 | DType::U8 | DType::Bool, _) => Work::I64,
     };
     let lacks = match op {
         CumulativeOp::Sum | CumulativeOp::Prod => dtype == DType::Bool,
@@ -51,25 +75,25 @@ pub(crate) fn run(
     if lacks {
         return Err(lacking(op.name(), dtype));
     }
-    if work == dtype {
-        compute(op, dtype, work, Pass { isa, reverse, layout: &operand.layout, axis, input, out });
+    if work.dtype() == dtype {
+        compute(op, dtype, work, Scan { isa, reverse, layout: &operand.layout, axis, input, out });
         return Ok(());
     }
     // Other dtypes become one of those and come back: they have no loops of their own.
     let numel = shape.numel();
     let (mut wide, layout) = (vec![0u64; numel], Layout::contiguous(shape.clone()));
-    let wide = Memory { ptr: wide.as_mut_ptr().cast(), numel, dtype: work };
+    let wide = Memory { ptr: wide.as_mut_ptr().cast(), numel, dtype: work.dtype() };
     widen(isa, operand, input, wide);
     if op.is_arg() {
-        compute(op, dtype, work, Pass { isa, reverse, layout: &layout, axis, input: wide, out });
+        compute(op, dtype, work, Scan { isa, reverse, layout: &layout, axis, input: wide, out });
         return Ok(());
     }
     let mut results = vec![0u64; numel];
-    let results = Memory { ptr: results.as_mut_ptr().cast(), numel, dtype: work };
-    compute(op, dtype, work, Pass { isa, reverse, layout: &layout, axis, input: wide, out: results });
+    let results = Memory { ptr: results.as_mut_ptr().cast(), numel, dtype: work.dtype() };
+    compute(op, dtype, work, Scan { isa, reverse, layout: &layout, axis, input: wide, out: results });
     // SAFETY: both hold so many elements of these dtypes, and each piece writes blocks of its own.
     let some = |at: usize, n: usize, block: *mut u8| unsafe {
-        table::cast(isa, work, dtype, results.at::<u8>(at), block, n);
+        table::cast(isa, work.dtype(), dtype, results.at::<u8>(at), block, n);
         store(dtype, block, out.at::<u8>(at), n);
     };
     by_blocks(numel, &some);
@@ -100,12 +124,7 @@ fn widen(isa: Isa, operand: &Operand, input: Memory, wide: Memory) {
             unsafe { strided::copy::<$t>(isa, shape, from, strides, copy.at::<$t>(0), &plain) }
         }};
     }
-    match dtype.size() {
-        1 => go!(u8),
-        2 => go!(u16),
-        4 => go!(u32),
-        _ => go!(u64),
-    }
+    by_size!(dtype, go);
     macro_rules! halves {
         ($t:ty, $at:expr, $n:expr, $block:expr) => {
             // SAFETY: the copy has so many halves there, and a block room for as many f32.
@@ -134,13 +153,13 @@ fn widen(isa: Isa, operand: &Operand, input: Memory, wide: Memory) {
     });
 }
 
-/// Runs the kernel over elements of `work`, one of F64, F32 and I64.
-fn compute(op: CumulativeOp, dtype: DType, work: DType, pass: Pass<'_>) {
-    let (isa, narrow) = (pass.isa, pass.isa.narrow());
+/// Runs the kernel over elements of `work`.
+fn compute(op: CumulativeOp, dtype: DType, work: Work, scan: Scan<'_>) {
+    let (isa, narrow) = (scan.isa, scan.isa.narrow());
     // The greatest key so far, and where it was last met.
     macro_rules! last_greatest {
         ($t:ty, $key:expr) => {
-            pass.go(
+            scan.go(
                 narrow,
                 |x: $t, i| ($key(x), i),
                 |s, x: $t, i| {
@@ -151,49 +170,46 @@ fn compute(op: CumulativeOp, dtype: DType, work: DType, pass: Pass<'_>) {
             )
         };
     }
-    macro_rules! index {
-        ($t:ty) => {
-            match op {
-                CumulativeOp::ArgMax => last_greatest!($t, Ordered::key),
-                _ => last_greatest!($t, opposite),
-            }
-        };
-    }
     let halves = matches!(dtype, DType::F16 | DType::BF16);
     // Sums and products keep a wider state than they store: f64 for f32, f32 for half types.
     match (op, work) {
-        (CumulativeOp::Sum, DType::F64) => pass.go(narrow, |x: f64, _| x, |s, x: f64, _| s + x, |s: f64| s),
-        (CumulativeOp::Sum, DType::F32) if halves => {
-            pass.go(narrow, |x: f32, _| x, |s, x: f32, _| s + x, |s: f32| s)
+        (CumulativeOp::Sum, Work::F64) => scan.go(narrow, |x: f64, _| x, |s, x: f64, _| s + x, |s: f64| s),
+        (CumulativeOp::Sum, Work::F32) if halves => {
+            scan.go(narrow, |x: f32, _| x, |s, x: f32, _| s + x, |s: f32| s)
         }
-        (CumulativeOp::Sum, DType::F32) => {
-            pass.go(isa, |x: f32, _| f64::from(x), |s, x: f32, _| s + f64::from(x), |s: f64| s as f32)
+        (CumulativeOp::Sum, Work::F32) => {
+            scan.go(isa, |x: f32, _| f64::from(x), |s, x: f32, _| s + f64::from(x), |s: f64| s as f32)
         }
-        (CumulativeOp::Sum, _) => {
-            pass.go(narrow, |x: i64, _| x, |s, x: i64, _| i64::wrapping_add(s, x), |s: i64| s)
+        (CumulativeOp::Sum, Work::I64) => {
+            scan.go(narrow, |x: i64, _| x, |s, x: i64, _| i64::wrapping_add(s, x), |s: i64| s)
         }
-        (CumulativeOp::Prod, DType::F64) => pass.go(narrow, |x: f64, _| x, |s, x: f64, _| s * x, |s: f64| s),
-        (CumulativeOp::Prod, DType::F32) if halves => {
-            pass.go(narrow, |x: f32, _| x, |s, x: f32, _| s * x, |s: f32| s)
+        (CumulativeOp::Prod, Work::F64) => scan.go(narrow, |x: f64, _| x, |s, x: f64, _| s * x, |s: f64| s),
+        (CumulativeOp::Prod, Work::F32) if halves => {
+            scan.go(narrow, |x: f32, _| x, |s, x: f32, _| s * x, |s: f32| s)
         }
-        (CumulativeOp::Prod, DType::F32) => {
-            pass.go(narrow, |x: f32, _| f64::from(x), |s, x: f32, _| s * f64::from(x), |s: f64| s as f32)
+        (CumulativeOp::Prod, Work::F32) => {
+            scan.go(narrow, |x: f32, _| f64::from(x), |s, x: f32, _| s * f64::from(x), |s: f64| s as f32)
         }
-        (CumulativeOp::Prod, _) => {
-            pass.go(narrow, |x: i64, _| x, |s, x: i64, _| i64::wrapping_mul(s, x), |s: i64| s)
+        (CumulativeOp::Prod, Work::I64) => {
+            scan.go(narrow, |x: i64, _| x, |s, x: i64, _| i64::wrapping_mul(s, x), |s: i64| s)
         }
-        (CumulativeOp::LogSumExp, DType::F64) => {
-            pass.go(Plain, |x: f64, _| x, |s, x: f64, _| log_add_exp(s, x), |s: f64| s)
+        (CumulativeOp::LogSumExp, Work::F64) => {
+            scan.go(Plain, |x: f64, _| x, |s, x: f64, _| log_add_exp(s, x), |s: f64| s)
         }
-        (CumulativeOp::LogSumExp, _) => pass.go(
+        // Refused above for integers.
+        (CumulativeOp::LogSumExp, Work::I64) => {}
+        (CumulativeOp::LogSumExp, Work::F32) => scan.go(
             Plain,
             |x: f32, _| f64::from(x),
             |s, x: f32, _| log_add_exp(s, f64::from(x)),
             |s: f64| s as f32,
         ),
-        (CumulativeOp::ArgMax | CumulativeOp::ArgMin, DType::F64) => index!(f64),
-        (CumulativeOp::ArgMax | CumulativeOp::ArgMin, DType::F32) => index!(f32),
-        (CumulativeOp::ArgMax | CumulativeOp::ArgMin, _) => index!(i64),
+        (CumulativeOp::ArgMax, Work::F64) => last_greatest!(f64, Ordered::key),
+        (CumulativeOp::ArgMax, Work::F32) => last_greatest!(f32, Ordered::key),
+        (CumulativeOp::ArgMax, Work::I64) => last_greatest!(i64, Ordered::key),
+        (CumulativeOp::ArgMin, Work::F64) => last_greatest!(f64, opposite),
+        (CumulativeOp::ArgMin, Work::F32) => last_greatest!(f32, opposite),
+        (CumulativeOp::ArgMin, Work::I64) => last_greatest!(i64, opposite),
     }
 }
 
@@ -211,7 +227,7 @@ fn log_add_exp(a: f64, b: f64) -> f64 {
     greater + libm::log1p(libm::exp(-(a - b).abs()))
 }
 
-struct Pass<'a> {
+struct Scan<'a> {
     isa: Isa,
     reverse: bool,
     layout: &'a Layout,
@@ -220,7 +236,7 @@ struct Pass<'a> {
     out: Memory,
 }
 
-impl Pass<'_> {
+impl Scan<'_> {
     /// Runs over all lines: `open` makes a state of the first element, `add` brings the next one in, `close` stores.
     fn go<X: Copy, S: Copy, Y>(
         &self,
