@@ -11,7 +11,7 @@ use taper::nn::{
 };
 use taper::{DType, Generator, Result, Tensor};
 
-use crate::common::{device, needs};
+use crate::common::{agree_within, device, needs, tensor};
 
 /// Numbers without a pattern, in f64.
 fn made(shape: &[usize], seed: u64) -> Tensor {
@@ -327,4 +327,32 @@ fn layers_have_pytorch_names_shapes_and_first_values() {
         format!("{:?}", MaxPool2d::new(2)),
         "MaxPool2d(kernel_size=[2, 2], stride=[2, 2], padding=[0, 0])"
     );
+}
+
+/// Shapes at which a backend changes its way: rows of many columns, few results of many terms, long runs in panels, strides.
+#[test]
+fn larger_convolutions_and_their_gradients_agree_with_the_reference() {
+    let plain = ConvOptions::default();
+    for (options, x, w) in [
+        (ConvOptions { padding: 1.into(), groups: 3, ..plain }, [2, 3, 6, 21], [3, 1, 3, 3]),
+        (ConvOptions { groups: 2, ..plain }, [1, 2, 5, 40], [4, 1, 3, 2]),
+        (ConvOptions { padding: 1.into(), ..plain }, [2, 4, 9, 30], [10, 4, 3, 3]),
+        (ConvOptions { padding: 2.into(), stride: [2, 2], ..plain }, [2, 3, 17, 19], [9, 3, 5, 5]),
+        (plain, [2, 20, 8, 9], [33, 20, 1, 1]),
+        (ConvOptions { dilation: [2, 3], ..plain }, [1, 2, 12, 33], [2, 2, 2, 3]),
+    ] {
+        for result in 0..3 {
+            let what = format!("{options:?} of {x:?} by {w:?}: result {result}");
+            agree_within(&what, Some((1e-4, 1e-4)), |device| {
+                let x = tensor(&x, 1, DType::F32, device)?.requires_grad();
+                let w = tensor(&w, 2, DType::F32, device)?.requires_grad();
+                let y = conv2d(&x, &w, None, options)?;
+                if result == 0 {
+                    return Ok(y.detach());
+                }
+                y.backward_with(&tensor(y.dims(), 3, DType::F32, device)?)?;
+                Ok(if result == 1 { x.grad() } else { w.grad() }.unwrap())
+            });
+        }
+    }
 }

@@ -10,7 +10,10 @@
 
 use std::{cell::RefCell, ops::Range};
 
+use smallvec::SmallVec;
+
 use super::{
+    LONG_RUN,
     gemv::Matrix,
     micro_kernel::{HasMicroKernels, MAX_MR, MAX_REGISTERS, MicroKernels, MicroTile, prefetch},
 };
@@ -371,21 +374,27 @@ impl<T: HasMicroKernels> MacroKernel<'_, T> {
                 let (from_strides, to_strides) = ([b.row, b.column], [width as isize, 1]);
                 return strided::block(self.isa, [terms.len(), columns], b.at, from_strides, to, to_strides);
             }
-            // Neighbouring columns mostly lie side by side.
-            let offset = |j: usize| b.column.at(first + j);
-            let mut start = 0;
-            while start < columns {
-                let mut end = start + 1;
-                while end < columns && offset(end) == offset(end - 1) + 1 {
-                    end += 1;
-                }
+            let offsets: SmallVec<[isize; MAX_REGISTERS * WIDEST]> =
+                (0..columns).map(|j| b.column.at(first + j)).collect();
+            // Where a run of columns that lie side by side begins.
+            let mut runs: SmallVec<[usize; MAX_REGISTERS * WIDEST]> =
+                (0..columns).filter(|&j| j == 0 || offsets[j] != offsets[j - 1] + 1).collect();
+            if runs.len() * LONG_RUN > columns {
                 for (i, term) in terms.clone().enumerate() {
-                    let (from, to) = (b.element(term, first + start), to.add(i * width + start));
-                    for j in 0..end - start {
-                        to.add(j).write(from.add(j).read());
+                    let (from, to) = (b.at.wrapping_offset(b.row.at(term)), to.add(i * width));
+                    for (j, &offset) in offsets.iter().enumerate() {
+                        to.add(j).write(from.wrapping_offset(offset).read());
                     }
                 }
-                start = end;
+                return;
+            }
+            runs.push(columns);
+            for (i, term) in terms.clone().enumerate() {
+                let (from, to) = (b.at.wrapping_offset(b.row.at(term)), to.add(i * width));
+                for run in runs.windows(2) {
+                    let (start, end) = (run[0], run[1]);
+                    copy_run(from.wrapping_offset(offsets[start]), to.add(start), end - start);
+                }
             }
         }
     }
@@ -412,20 +421,31 @@ impl<T: HasMicroKernels> MacroKernel<'_, T> {
                 let to_strides = [rows as isize, 1];
                 return strided::block(self.isa, [terms, rows], a.at, [a.column, a.row], to, to_strides);
             }
-            const AT_ONCE: usize = 4;
             for i in 0..terms {
-                let (from, to) = (a.element(0, i), to.add(i * rows));
-                let mut r = 0;
-                while r + AT_ONCE <= rows {
-                    let some = from.add(r).cast::<[T; AT_ONCE]>().read_unaligned();
-                    to.add(r).cast::<[T; AT_ONCE]>().write_unaligned(some);
-                    r += AT_ONCE;
-                }
-                while r < rows {
-                    to.add(r).write(from.add(r).read());
-                    r += 1;
-                }
+                copy_run(a.element(0, i), to.add(i * rows), rows);
             }
+        }
+    }
+}
+
+/// Copies a few elements that lie side by side.
+///
+/// # Safety
+/// So many elements may be read and written, and lie apart.
+#[inline(always)]
+unsafe fn copy_run<T: Copy>(from: *const T, to: *mut T, n: usize) {
+    const AT_ONCE: usize = 4;
+    let mut i = 0;
+    // SAFETY: the caller's promise.
+    unsafe {
+        while i + AT_ONCE <= n {
+            let some = from.add(i).cast::<[T; AT_ONCE]>().read_unaligned();
+            to.add(i).cast::<[T; AT_ONCE]>().write_unaligned(some);
+            i += AT_ONCE;
+        }
+        while i < n {
+            to.add(i).write(from.add(i).read());
+            i += 1;
         }
     }
 }

@@ -5,6 +5,7 @@
 mod gemm;
 mod gemv;
 mod micro_kernel;
+mod thin;
 
 use std::sync::Arc;
 
@@ -37,6 +38,11 @@ const GRAIN: usize = 1 << 18;
 /// Rectangles begin at multiples of these rows, a micro-tile's, and of [`WIDEST`] columns.
 const MR: usize = 8;
 
+/// Elements that lie side by side from which they are worth a loop of their own.
+const LONG_RUN: usize = 8;
+/// Results of a batch position up to which each is summed by itself.
+const FEW_RESULTS: usize = 32;
+
 /// A contraction as a batch of matrix products.
 struct Matrices {
     /// Whether the kernel's second operand is the left one.
@@ -49,6 +55,10 @@ struct Matrices {
     /// The left operand's rows and terms, the right one's terms and columns.
     lhs: [Distances; 2],
     rhs: [Distances; 2],
+    /// Of one row: where runs of columns that lie side by side begin, and the end of the last; empty where they are short.
+    runs: Vec<usize>,
+    /// Of a few results: how many terms lie side by side in both operands, 0 where that is few.
+    side_by_side: usize,
 }
 
 /// [`Steps`] that are owned.
@@ -87,15 +97,28 @@ fn offset(loops: &[Loop], mut i: usize, stride: impl Fn(&Loop) -> isize) -> isiz
 impl Matrices {
     fn of(contraction: Contraction) -> Matrices {
         let Contraction { swapped, batch, m, n, k } = contraction;
+        let rhs = [Distances::of(&k, |axis| axis.rhs), Distances::of(&n, |axis| axis.rhs)];
+        let runs = match &rhs[1] {
+            Distances::Table(table) if m.is_empty() => {
+                let starts = (0..table.len()).filter(|&j| j == 0 || table[j] != table[j - 1] + 1);
+                let runs: Vec<usize> = starts.chain([table.len()]).collect();
+                if (runs.len() - 1) * LONG_RUN <= table.len() { runs } else { Vec::new() }
+            }
+            Distances::Table(_) | Distances::Even(_) => Vec::new(),
+        };
+        let inner = k.last().filter(|axis| axis.lhs == 1 && axis.rhs == 1 && axis.size >= LONG_RUN);
+        let few = count(&m) * count(&n) <= FEW_RESULTS && k.len() > 1;
         Matrices {
             swapped,
+            runs,
+            side_by_side: inner.filter(|_| few).map_or(0, |axis| axis.size),
             batches: count(&batch),
             batch,
             m: count(&m),
             n: count(&n),
             k: count(&k),
             lhs: [Distances::of(&m, |axis| axis.lhs), Distances::of(&k, |axis| axis.lhs)],
-            rhs: [Distances::of(&k, |axis| axis.rhs), Distances::of(&n, |axis| axis.rhs)],
+            rhs,
         }
     }
 }
@@ -211,6 +234,12 @@ fn float<T: HasMicroKernels>(isa: Isa, of: &Matrices, lhs: Source<'_>, rhs: Sour
         let p = product(b);
         // SAFETY: the launch checked that the operands and the output lie apart; the form was chosen by the matrix's strides.
         unsafe {
+            if of.side_by_side > 0 {
+                return thin::dots(isa, p, m, of.side_by_side);
+            }
+            if !of.runs.is_empty() {
+                return thin::row(isa, p, &of.runs);
+            }
             let (x, step, matrix) = match Form::of(m, &p) {
                 Form::Gemm => return p.run(isa, 0..m, 0..n),
                 Form::Row(step, matrix) => (p.a.at, step, matrix),
@@ -229,6 +258,9 @@ fn float<T: HasMicroKernels>(isa: Isa, of: &Matrices, lhs: Source<'_>, rhs: Sour
         threads::share(batches.div_ceil(piece), |i| {
             (i * piece..batches.min((i + 1) * piece)).for_each(alone)
         });
+    } else if of.side_by_side > 0 || !of.runs.is_empty() {
+        // Few batch positions of a thin product: each by itself.
+        (0..batches).for_each(alone);
     } else if !matches!(Form::of(m, &product(0)), Form::Gemm) {
         // A vector times a matrix shares its work itself.
         (0..batches).for_each(alone);

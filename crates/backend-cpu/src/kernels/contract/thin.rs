@@ -1,0 +1,174 @@
+//! Products over windows with few results a batch position: one row (a depthwise convolution), or a few elements of many terms (its
+//! weight's gradient). Packing panels would cost more than the products.
+#![allow(unsafe_code)]
+
+use std::array::from_fn;
+
+use super::gemm::Product;
+use crate::simd::{
+    isa::{Isa, Job, Plain, Sets},
+    vector::Float,
+};
+
+/// Terms that are added in one pass over a run of columns.
+const TERMS: usize = 8;
+/// Accumulators side by side in a sum along memory, and columns that are summed at once.
+const LANES: usize = 8;
+const COLUMNS: usize = 4;
+
+/// One row of results, whose columns lie in runs: each begins where `runs` says, and the last number is their end.
+struct Row<'a, T, const FUSED: bool> {
+    product: Product<'a, T>,
+    runs: &'a [usize],
+}
+
+impl<T: Float, const FUSED: bool> Row<'_, T, FUSED> {
+    /// Adds `R` terms from term `i` on to the columns of a run.
+    ///
+    /// # Safety
+    /// As [`row`].
+    #[inline(always)]
+    unsafe fn terms<const R: usize>(&self, i: usize, start: usize, end: usize) {
+        let p = &self.product;
+        let from: [*const T; R] = from_fn(|r| p.b.element(i + r, start));
+        // SAFETY: the caller's promise.
+        unsafe {
+            let x: [T; R] = from_fn(|r| p.a.element(0, i + r).read());
+            let y = std::slice::from_raw_parts_mut(p.to.add(start), end - start);
+            for (j, y) in y.iter_mut().enumerate() {
+                let mut sum = *y;
+                for r in 0..R {
+                    sum = x[r].fma::<FUSED>(from[r].add(j).read(), sum);
+                }
+                *y = sum;
+            }
+        }
+    }
+}
+
+impl<T: Float, const FUSED: bool> Job for Row<'_, T, FUSED> {
+    type Output = ();
+    #[inline(always)]
+    fn run(self) {
+        for run in self.runs.windows(2) {
+            let (start, end) = (run[0], run[1]);
+            // SAFETY: the promise of `row`'s caller.
+            unsafe {
+                std::slice::from_raw_parts_mut(self.product.to.add(start), end - start).fill(T::ZERO);
+                let mut i = 0;
+                while i + TERMS <= self.product.k {
+                    self.terms::<TERMS>(i, start, end);
+                    i += TERMS;
+                }
+                while i < self.product.k {
+                    self.terms::<1>(i, start, end);
+                    i += 1;
+                }
+            }
+        }
+    }
+}
+
+/// The one row of a product whose columns lie in `runs`.
+///
+/// # Safety
+/// The operands' elements are initialised, the result's are nobody else's and lie apart from them; `runs` ascends from 0 to the number of
+/// columns, and those of a run lie side by side.
+pub(crate) unsafe fn row<T: Float>(isa: Isa, product: Product<'_, T>, runs: &[usize]) {
+    match isa.fused() {
+        Some(fused) => fused.run(Row::<T, true> { product, runs }),
+        None => Plain.run(Row::<T, false> { product, runs }),
+    }
+}
+
+/// Each result by itself: terms lie in runs of `run`, side by side in both operands.
+struct Dots<'a, T, const FUSED: bool> {
+    product: Product<'a, T>,
+    m: usize,
+    run: usize,
+}
+
+impl<T: Float, const FUSED: bool> Dots<'_, T, FUSED> {
+    /// The results of `D` columns from column `j` on.
+    ///
+    /// # Safety
+    /// As [`dots`].
+    #[inline(always)]
+    unsafe fn columns<const D: usize>(&self, i: usize, j: usize) {
+        let p = &self.product;
+        let mut sums = [[T::ZERO; LANES]; D];
+        let mut term = 0;
+        while term < p.k {
+            let a = p.a.element(i, term);
+            let b: [*const T; D] = from_fn(|d| p.b.element(term, j + d));
+            let whole = self.run / LANES * LANES;
+            let mut at = 0;
+            // SAFETY: the caller's promise: a run of terms lies side by side.
+            unsafe {
+                while at < whole {
+                    let x: [T; LANES] = a.add(at).cast::<[T; LANES]>().read_unaligned();
+                    for d in 0..D {
+                        let y: [T; LANES] = b[d].add(at).cast::<[T; LANES]>().read_unaligned();
+                        let mut sum = sums[d];
+                        for l in 0..LANES {
+                            sum[l] = x[l].fma::<FUSED>(y[l], sum[l]);
+                        }
+                        sums[d] = sum;
+                    }
+                    at += LANES;
+                }
+                while at < self.run {
+                    let x = a.add(at).read();
+                    for d in 0..D {
+                        sums[d][at - whole] = x.fma::<FUSED>(b[d].add(at).read(), sums[d][at - whole]);
+                    }
+                    at += 1;
+                }
+            }
+            term += self.run;
+        }
+        for (d, sums) in sums.iter_mut().enumerate() {
+            let mut width = LANES / 2;
+            while width > 0 {
+                for l in 0..width {
+                    sums[l] = sums[l] + sums[l + width];
+                }
+                width /= 2;
+            }
+            // SAFETY: the caller's promise.
+            unsafe { p.to.add(i * p.n + j + d).write(sums[0]) };
+        }
+    }
+}
+
+impl<T: Float, const FUSED: bool> Job for Dots<'_, T, FUSED> {
+    type Output = ();
+    #[inline(always)]
+    fn run(self) {
+        for i in 0..self.m {
+            let mut j = 0;
+            // SAFETY: the promise of `dots`' caller.
+            unsafe {
+                while j + COLUMNS <= self.product.n {
+                    self.columns::<COLUMNS>(i, j);
+                    j += COLUMNS;
+                }
+                while j < self.product.n {
+                    self.columns::<1>(i, j);
+                    j += 1;
+                }
+            }
+        }
+    }
+}
+
+/// All results of a product of `m` rows whose terms lie side by side in both operands, `run` at a time.
+///
+/// # Safety
+/// The operands' elements are initialised, the result's are nobody else's and lie apart from them; `run` divides the number of terms.
+pub(crate) unsafe fn dots<T: Float>(isa: Isa, product: Product<'_, T>, m: usize, run: usize) {
+    match isa.fused() {
+        Some(fused) => fused.run(Dots::<T, true> { product, m, run }),
+        None => Plain.run(Dots::<T, false> { product, m, run }),
+    }
+}
