@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::{
     draft::Draft,
-    plan::{Facts, NONE},
+    plan::{Analysis, NONE},
     program::ScalarRef,
 };
 use crate::{
@@ -88,8 +88,8 @@ pub(crate) enum Target {
 }
 
 /// Slots, lifetimes, and reuse of buffers in place.
-pub(super) fn assemble(facts: &Facts<'_>, drafts: Vec<Draft>) -> Plan {
-    let n = facts.items.len();
+pub(super) fn assemble(analysis: &Analysis<'_>, drafts: Vec<Draft>) -> Plan {
+    let n = analysis.items.len();
     let mut slot_of = vec![NONE; n];
     let mut slots = 0u32;
     let mut leaves = Vec::new();
@@ -101,10 +101,10 @@ pub(super) fn assemble(facts: &Facts<'_>, drafts: Vec<Draft>) -> Plan {
     }
     let mut kept = vec![false; n];
     let mut stores_by_source: Vec<SmallVec<[u32; 1]>> = vec![SmallVec::new(); n];
-    for (i, item) in facts.items.iter().enumerate() {
+    for (i, item) in analysis.items.iter().enumerate() {
         if item.value.is_none()
             && item.store
-            && let Some((source, _)) = &facts.places[i]
+            && let Some((source, _)) = &analysis.places[i]
         {
             kept[*source as usize] = true;
             stores_by_source[*source as usize].push(i as u32);
@@ -118,7 +118,7 @@ pub(super) fn assemble(facts: &Facts<'_>, drafts: Vec<Draft>) -> Plan {
     let stores_of = |source: u32, slot: u32| {
         stores_by_source[source as usize]
             .iter()
-            .map(move |&i| Store { item: i, slot, view: facts.view(i) })
+            .map(move |&i| Store { item: i, slot, view: analysis.view(i) })
             .collect::<Vec<_>>()
     };
     let views = leaves.iter().flat_map(|&(item, slot)| stores_of(item, slot)).collect();
@@ -137,7 +137,7 @@ pub(super) fn assemble(facts: &Facts<'_>, drafts: Vec<Draft>) -> Plan {
             let reusable = matches!(draft.kernel.body, Body::Map(_))
                 .then(|| {
                     let (kernel, sources) = (&draft.kernel, &draft.sources);
-                    reusable_input(facts, kernel, sources, &kept, &taken, output.dtype, &ends)
+                    reusable_input(analysis, kernel, sources, &kept, &taken, output.dtype, &ends)
                 })
                 .flatten();
             outputs.push(match reusable {
@@ -149,14 +149,14 @@ pub(super) fn assemble(facts: &Facts<'_>, drafts: Vec<Draft>) -> Plan {
             });
             let is_read = last_read[result as usize] != NONE;
             if let ([item], false) = (stores_by_source[result as usize].as_slice(), is_read) {
-                targets.push(Target::Node { item: *item, view: facts.view(*item) });
+                targets.push(Target::Node { item: *item, view: analysis.view(*item) });
                 continue;
             }
             let slot = slots;
             slots += 1;
             slot_of[result as usize] = slot;
             targets.push(Target::Slot(slot));
-            made.push(Store { item: result, slot, view: facts.view(result) });
+            made.push(Store { item: result, slot, view: analysis.view(result) });
             stores.extend(stores_of(result, slot));
             if !is_read {
                 unread.push(slot);
@@ -186,7 +186,7 @@ pub(super) fn assemble(facts: &Facts<'_>, drafts: Vec<Draft>) -> Plan {
 
 /// An input of a map that nobody reads afterwards and whose buffer fits an output of `dtype`.
 fn reusable_input(
-    facts: &Facts<'_>,
+    analysis: &Analysis<'_>,
     map: &Kernel,
     sources: &[u32],
     kept: &[bool],
@@ -197,7 +197,7 @@ fn reusable_input(
     let plain = |layout: &Layout| layout.is_plain() && *layout.shape() == map.space;
     (0..sources.len()).find(|&k| {
         let source = sources[k];
-        let item = &facts.items[source as usize];
+        let item = &analysis.items[source as usize];
         let free = !kept[source as usize] && (item.value.is_none() || item.dies);
         free && ends(source)
             && !taken.contains(&source)

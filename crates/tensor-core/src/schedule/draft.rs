@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::{
-    plan::{Facts, Group},
+    plan::{Analysis, Group},
     program::{Builder, Fused, Part, ScalarRef},
 };
 use crate::{
@@ -22,12 +22,12 @@ pub(super) struct Draft {
     pub(super) origin: u32,
 }
 
-pub(super) fn write_kernels(facts: &Facts<'_>, groups: &[Group]) -> Result<Vec<Draft>> {
+pub(super) fn write_kernels(analysis: &Analysis<'_>, groups: &[Group]) -> Result<Vec<Draft>> {
     // What some kernel other than its own reads, or a node keeps, must be written to memory.
-    let mut needed = vec![false; facts.items.len()];
-    for (i, item) in facts.items.iter().enumerate() {
+    let mut needed = vec![false; analysis.items.len()];
+    for (i, item) in analysis.items.iter().enumerate() {
         if item.store
-            && let Some((source, _)) = &facts.places[i]
+            && let Some((source, _)) = &analysis.places[i]
         {
             needed[*source as usize] = true;
         }
@@ -36,12 +36,12 @@ pub(super) fn write_kernels(facts: &Facts<'_>, groups: &[Group]) -> Result<Vec<D
     let mut builders = Vec::with_capacity(groups.len());
     for (g, group) in groups.iter().enumerate() {
         // A reduction by itself is better served by the kernel that is made for it.
-        let alone = group.roots.len() == 1 && facts.is_reduction(group.roots[0]);
+        let alone = group.roots.len() == 1 && analysis.is_reduction(group.roots[0]);
         let builder = group.parts.as_ref().filter(|_| !alone).map(|parts| {
             let row_axes = group.row_axes.unwrap_or(0);
             let size = parts.size();
-            let mut builder = Box::new(Builder::new(facts, g as u32, group.shape.clone(), row_axes, size));
-            let regs: Vec<_> = group.roots.iter().map(|&i| builder.value(i, facts.shape(i))).collect();
+            let mut builder = Box::new(Builder::new(analysis, g as u32, group.shape.clone(), row_axes, size));
+            let regs: Vec<_> = group.roots.iter().map(|&i| builder.value(i, analysis.shape(i))).collect();
             for &source in &builder.sources {
                 needed[source as usize] = true;
             }
@@ -49,11 +49,11 @@ pub(super) fn write_kernels(facts: &Facts<'_>, groups: &[Group]) -> Result<Vec<D
         });
         let own = match builder {
             Some(_) => SmallVec::new(),
-            None => opaque(facts, g as u32, group.roots[0])?,
+            None => opaque(analysis, g as u32, group.roots[0])?,
         };
         // The kernels of a tuple read each other's results only where they run.
         for &source in own.iter().flat_map(|draft| &draft.sources) {
-            needed[source as usize] |= facts.kernel_of(source) != Some(g as u32);
+            needed[source as usize] |= analysis.kernel_of(source) != Some(g as u32);
         }
         builders.push((builder, own));
     }
@@ -68,7 +68,7 @@ pub(super) fn write_kernels(facts: &Facts<'_>, groups: &[Group]) -> Result<Vec<D
             let outputs = kept().map(|(_, &reg)| reg).collect();
             let Fused { program, sources, layouts: inputs, scalars } = builder.finish(outputs);
             let shape = group.shape.clone();
-            let per_row = |&i: &u32| facts.is_per_row_in(i, &shape);
+            let per_row = |&i: &u32| analysis.is_per_row_in(i, &shape);
             let kernel = match group.row_axes {
                 Some(row_axes) => {
                     let per_row: SmallVec<[bool; 4]> = results.iter().map(per_row).collect();
@@ -123,20 +123,20 @@ fn contraction(subscripts: &Subscripts, stored: &Layout, dtype: DType, lhs: &Lay
 }
 
 /// The kernel of an item that is no map; of a tuple, the kernels in order.
-fn opaque(facts: &Facts<'_>, g: u32, i: u32) -> Result<SmallVec<[Draft; 1]>> {
-    let item = &facts.items[i as usize];
+fn opaque(analysis: &Analysis<'_>, g: u32, i: u32) -> Result<SmallVec<[Draft; 1]>> {
+    let item = &analysis.items[i as usize];
     let dtype = item.node.dtype;
     let mut sources: SmallVec<[u32; 4]> = SmallVec::new();
     let mut scalars: SmallVec<[ScalarRef; 4]> = SmallVec::new();
     let mut read = |k: usize| {
-        let (source, layout) = facts.place(item.inputs[k]);
+        let (source, layout) = analysis.place(item.inputs[k]);
         sources.push(source);
-        Operand::new(facts.items[item.inputs[k] as usize].node.dtype, layout)
+        Operand::new(analysis.items[item.inputs[k] as usize].node.dtype, layout)
     };
     let kernel = match &item.node.op {
         Op::Reduce { op, axes, .. } => {
-            let shape = facts.shape(item.inputs[0]).clone();
-            let mut builder = Builder::new(facts, g, shape.clone(), 0, 1);
+            let shape = analysis.shape(item.inputs[0]).clone();
+            let mut builder = Builder::new(analysis, g, shape.clone(), 0, 1);
             let reg = builder.value(item.inputs[0], &shape);
             let fused = builder.finish(vec![reg]);
             sources = fused.sources;
@@ -145,17 +145,17 @@ fn opaque(facts: &Facts<'_>, g: u32, i: u32) -> Result<SmallVec<[Draft; 1]>> {
         }
         Op::ArgReduce { op, axis, .. } => Kernel::arg_reduce(*op, *axis, read(0)),
         Op::Cumulative { op, axis, reverse } => Kernel::cumulative(*op, *axis, *reverse, read(0)),
-        Op::Sort { axis, descending } => return Ok(sort(facts, i, *axis, *descending)),
+        Op::Sort { axis, descending } => return Ok(sort(analysis, i, *axis, *descending)),
         Op::Contract(subscripts) => {
             let (lhs, rhs) = (read(0), read(1));
-            contraction(subscripts, &facts.place(i).1, dtype, &lhs.layout, &rhs.layout)
+            contraction(subscripts, &analysis.place(i).1, dtype, &lhs.layout, &rhs.layout)
         }
         Op::CustomKernel(custom) => {
             let operands: SmallVec<[Operand; 4]> = (0..item.inputs.len()).map(&mut read).collect();
             let results: SmallVec<[u32; 2]> = (i + 1..).take(item.node.results()).collect();
             let specs: Vec<(Shape, DType)> = results
                 .iter()
-                .map(|&r| (facts.shape(r).clone(), facts.items[r as usize].node.dtype))
+                .map(|&r| (analysis.shape(r).clone(), analysis.items[r as usize].node.dtype))
                 .collect();
             let kernel = Box::new(Kernel::custom(custom.clone(), operands, &specs));
             return Ok(SmallVec::from_iter([Draft { kernel, sources, scalars, results, origin: i }]));
@@ -177,7 +177,7 @@ fn opaque(facts: &Facts<'_>, g: u32, i: u32) -> Result<SmallVec<[Draft; 1]>> {
             let mut start = 0;
             let mut regions: SmallVec<[(Layout, Layout); 4]> = SmallVec::new();
             for k in 0..item.inputs.len() {
-                let shape = facts.shape(item.inputs[k]);
+                let shape = analysis.shape(item.inputs[k]);
                 if shape.numel() > 0 {
                     regions.push((whole.slice(*axis, start, shape[*axis], 1), read(k).layout));
                 }
@@ -214,12 +214,12 @@ fn opaque(facts: &Facts<'_>, g: u32, i: u32) -> Result<SmallVec<[Draft; 1]>> {
 }
 
 /// The indices in order, and the values that they point at.
-fn sort(facts: &Facts<'_>, i: u32, axis: usize, descending: bool) -> SmallVec<[Draft; 1]> {
+fn sort(analysis: &Analysis<'_>, i: u32, axis: usize, descending: bool) -> SmallVec<[Draft; 1]> {
     let (values, indices) = (i + 1, i + 2);
-    let read = facts.items[i as usize].inputs[0];
-    let (source, layout) = facts.place(read);
-    let input = Operand { dtype: facts.items[read as usize].node.dtype, layout };
-    let index = Operand { dtype: DType::I32, layout: Layout::contiguous(facts.shape(indices).clone()) };
+    let read = analysis.items[i as usize].inputs[0];
+    let (source, layout) = analysis.place(read);
+    let input = Operand { dtype: analysis.items[read as usize].node.dtype, layout };
+    let index = Operand { dtype: DType::I32, layout: Layout::contiguous(analysis.shape(indices).clone()) };
     let order = Kernel::arg_sort(axis, descending, index.layout.shape()[axis], input.clone());
     let draft = |kernel, sources: &[u32], result| Draft {
         kernel: Box::new(kernel),

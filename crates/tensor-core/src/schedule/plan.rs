@@ -35,7 +35,7 @@ pub(super) const NONE: u32 = u32::MAX;
 const SEVERAL: u32 = u32::MAX - 1;
 
 /// What the planner knows of each item.
-pub(crate) struct Facts<'a> {
+pub(crate) struct Analysis<'a> {
     pub(crate) items: &'a [Item],
     /// The `full` node that an item repeats, if it does.
     pub(crate) constant: Vec<Option<u32>>,
@@ -51,7 +51,7 @@ pub(crate) struct Facts<'a> {
     pub(super) places: Vec<Option<(u32, Layout)>>,
 }
 
-impl Facts<'_> {
+impl Analysis<'_> {
     /// Whether kernel `kernel` computes the item: as one of its results, or inlined.
     pub(crate) fn computed_in(&self, i: u32, kernel: u32) -> bool {
         let i = i as usize;
@@ -102,16 +102,16 @@ impl Facts<'_> {
 }
 
 pub(crate) fn plan(items: &[Item], limits: &Limits) -> Result<Plan> {
-    let mut facts = classify(items);
-    choose_materialised(&mut facts);
-    let parts = fit_limits(&mut facts, limits);
-    find_places(&mut facts);
-    let groups = group(&mut facts, &parts, limits);
-    let drafts = write_kernels(&facts, &groups)?;
-    Ok(assemble(&facts, drafts))
+    let mut analysis = classify(items);
+    choose_materialised(&mut analysis);
+    let parts = fit_limits(&mut analysis, limits);
+    find_places(&mut analysis);
+    let groups = group(&mut analysis, &parts, limits);
+    let drafts = write_kernels(&analysis, &groups)?;
+    Ok(assemble(&analysis, drafts))
 }
 
-fn classify(items: &[Item]) -> Facts<'_> {
+fn classify(items: &[Item]) -> Analysis<'_> {
     let n = items.len();
     let mut constant = vec![None; n];
     let mut class = Vec::with_capacity(n);
@@ -135,7 +135,7 @@ fn classify(items: &[Item]) -> Facts<'_> {
             Class::Opaque
         });
     }
-    Facts {
+    Analysis {
         items,
         constant,
         class,
@@ -163,15 +163,15 @@ const RECOMPUTE_LIMIT: u32 = 5;
 /// The same for readers that are all elementwise over one shape, which mostly end up in one kernel.
 const RECOMPUTE_LIMIT_IN_MAPS: u32 = 30;
 
-fn choose_materialised(facts: &mut Facts<'_>) {
-    let n = facts.items.len();
+fn choose_materialised(analysis: &mut Analysis<'_>) {
+    let n = analysis.items.len();
     let mut costs = vec![0u32; n];
-    for (i, item) in facts.items.iter().enumerate() {
-        if facts.class[i] == Class::Elementwise {
+    for (i, item) in analysis.items.iter().enumerate() {
+        if analysis.class[i] == Class::Elementwise {
             let inlined = item
                 .inputs
                 .iter()
-                .filter(|&&j| facts.class[j as usize] == Class::Elementwise)
+                .filter(|&&j| analysis.class[j as usize] == Class::Elementwise)
                 .fold(0u32, |sum, &j| sum.saturating_add(costs[j as usize]));
             costs[i] = inlined.saturating_add(cost(&item.node.op));
         }
@@ -181,35 +181,35 @@ fn choose_materialised(facts: &mut Facts<'_>) {
     let mut reader = vec![NONE; n];
     let mut beyond = vec![false; n];
     for i in (0..n).rev() {
-        let item = &facts.items[i];
+        let item = &analysis.items[i];
         let op = &item.node.op;
-        match facts.class[i] {
+        match analysis.class[i] {
             Class::Ready => continue,
-            Class::Opaque | Class::Element => facts.materialised[i] = true,
+            Class::Opaque | Class::Element => analysis.materialised[i] = true,
             Class::View => {}
-            Class::Constant => facts.materialised[i] |= item.store,
+            Class::Constant => analysis.materialised[i] |= item.store,
             Class::Elementwise => {
                 let limit = if beyond[i] { RECOMPUTE_LIMIT } else { RECOMPUTE_LIMIT_IN_MAPS };
-                facts.materialised[i] |= item.store || (reader[i] == SEVERAL && costs[i] > limit);
+                analysis.materialised[i] |= item.store || (reader[i] == SEVERAL && costs[i] > limit);
             }
         }
-        let inlined = facts.class[i] == Class::Elementwise && !facts.materialised[i];
+        let inlined = analysis.class[i] == Class::Elementwise && !analysis.materialised[i];
         let root = if inlined { reader[i] } else { i as u32 };
         for &j in &item.inputs {
             let j = j as usize;
-            let takes_expressions = match facts.class[i] {
-                Class::Elementwise => facts.items[j].node.shape == item.node.shape,
-                _ => matches!(op, Op::Reduce { .. }) && !facts.positional[j],
+            let takes_expressions = match analysis.class[i] {
+                Class::Elementwise => analysis.items[j].node.shape == item.node.shape,
+                _ => matches!(op, Op::Reduce { .. }) && !analysis.positional[j],
             };
-            match facts.class[j] {
-                Class::Elementwise => facts.materialised[j] |= !takes_expressions,
+            match analysis.class[j] {
+                Class::Elementwise => analysis.materialised[j] |= !takes_expressions,
                 Class::Constant => {
-                    facts.materialised[j] |= facts.class[i] == Class::Opaque && !takes_expressions;
+                    analysis.materialised[j] |= analysis.class[i] == Class::Opaque && !takes_expressions;
                 }
                 _ => {}
             }
             reader[j] = if reader[j] == NONE || reader[j] == root { root } else { SEVERAL };
-            beyond[j] |= facts.class[i] != Class::Elementwise || (inlined && beyond[i]);
+            beyond[j] |= analysis.class[i] != Class::Elementwise || (inlined && beyond[i]);
         }
     }
 }
@@ -223,10 +223,10 @@ pub(super) struct Parts {
 
 impl Parts {
     /// Takes in what another root needs; results of the kernel itself are not loaded.
-    fn join(&mut self, other: &Parts, roots: &[u32], facts: &Facts<'_>) {
+    fn join(&mut self, other: &Parts, roots: &[u32], analysis: &Analysis<'_>) {
         Parts::add(&mut self.members, &other.members);
         Parts::add(&mut self.loads, &other.loads);
-        self.loads.retain(|j| !roots.contains(j) || facts.class[*j as usize] == Class::View);
+        self.loads.retain(|j| !roots.contains(j) || analysis.class[*j as usize] == Class::View);
     }
 
     fn add(set: &mut SmallVec<[u32; 8]>, other: &[u32]) {
@@ -243,8 +243,8 @@ impl Parts {
     }
 
     /// Whether a value in it depends on its flat position: such an expression means something else over another space.
-    fn is_positional(&self, facts: &Facts<'_>) -> bool {
-        self.members.iter().any(|&i| facts.items[i as usize].node.op.is_positional())
+    fn is_positional(&self, analysis: &Analysis<'_>) -> bool {
+        self.members.iter().any(|&i| analysis.items[i as usize].node.op.is_positional())
     }
 
     fn fits(&self, limits: &Limits) -> bool {
@@ -253,17 +253,17 @@ impl Parts {
 }
 
 /// Materialises inputs of expressions that would pass the device's limits.
-fn fit_limits(facts: &mut Facts<'_>, limits: &Limits) -> Vec<Parts> {
-    let mut parts: Vec<Parts> = vec![Parts::default(); facts.items.len()];
-    for i in 0..facts.items.len() {
-        if facts.class[i] != Class::Elementwise {
+fn fit_limits(analysis: &mut Analysis<'_>, limits: &Limits) -> Vec<Parts> {
+    let mut parts: Vec<Parts> = vec![Parts::default(); analysis.items.len()];
+    for i in 0..analysis.items.len() {
+        if analysis.class[i] != Class::Elementwise {
             continue;
         }
         loop {
             let mut mine = Parts::default();
             mine.members.push(i as u32);
-            for &j in &facts.items[i].inputs {
-                match (facts.class[j as usize], facts.materialised[j as usize]) {
+            for &j in &analysis.items[i].inputs {
+                match (analysis.class[j as usize], analysis.materialised[j as usize]) {
                     (Class::Constant, _) => Parts::add(&mut mine.members, &[j]),
                     (Class::Elementwise, false) => {
                         let inlined = &parts[j as usize];
@@ -277,14 +277,16 @@ fn fit_limits(facts: &mut Facts<'_>, limits: &Limits) -> Vec<Parts> {
                 parts[i] = mine;
                 break;
             }
-            let largest = facts.items[i]
+            let largest = analysis.items[i]
                 .inputs
                 .iter()
                 .copied()
-                .filter(|&j| facts.class[j as usize] == Class::Elementwise && !facts.materialised[j as usize])
+                .filter(|&j| {
+                    analysis.class[j as usize] == Class::Elementwise && !analysis.materialised[j as usize]
+                })
                 .max_by_key(|&j| parts[j as usize].size());
             match largest {
-                Some(j) => facts.materialised[j as usize] = true,
+                Some(j) => analysis.materialised[j as usize] = true,
                 // Three loads and an operation: every backend takes that much.
                 None => {
                     parts[i] = mine;
@@ -297,11 +299,11 @@ fn fit_limits(facts: &mut Facts<'_>, limits: &Limits) -> Vec<Parts> {
 }
 
 /// Layouts of everything that lies in memory. A view that strides cannot express becomes a copy.
-fn find_places(facts: &mut Facts<'_>) {
-    for (i, order) in stored_orders(facts).into_iter().enumerate() {
-        let item = &facts.items[i];
+fn find_places(analysis: &mut Analysis<'_>) {
+    for (i, order) in stored_orders(analysis).into_iter().enumerate() {
+        let item = &analysis.items[i];
         let own = |shape: &Shape| Some((i as u32, Layout::contiguous(shape.clone())));
-        facts.places[i] = match facts.class[i] {
+        analysis.places[i] = match analysis.class[i] {
             Class::Ready => item.value.as_ref().map(|v| (i as u32, v.layout(&item.node.shape))),
             Class::Opaque => match order {
                 Some(axes) => {
@@ -313,14 +315,14 @@ fn find_places(facts: &mut Facts<'_>) {
                 None => own(&item.node.shape),
             },
             Class::Element => own(&item.node.shape),
-            Class::Constant | Class::Elementwise if facts.materialised[i] => own(&item.node.shape),
+            Class::Constant | Class::Elementwise if analysis.materialised[i] => own(&item.node.shape),
             Class::Constant | Class::Elementwise => None,
             Class::View => {
-                let Some((source, base)) = facts.places[item.inputs[0] as usize].clone() else { continue };
+                let Some((source, base)) = analysis.places[item.inputs[0] as usize].clone() else { continue };
                 match view(&item.node.op, &base, &item.node.shape) {
                     Some(layout) => Some((source, layout)),
                     None => {
-                        facts.materialised[i] = true;
+                        analysis.materialised[i] = true;
                         own(&item.node.shape)
                     }
                 }
@@ -331,7 +333,7 @@ fn find_places(facts: &mut Facts<'_>) {
 
 /// For contractions that are only ever read with their axes permuted, always in the same way, that order: they are stored in it, so
 /// that who reads them walks memory in order. The gradient of a weight in `x.matmul(&w.t()?)` is one.
-fn stored_orders(facts: &Facts<'_>) -> Vec<Option<SmallVec<[usize; 5]>>> {
+fn stored_orders(analysis: &Analysis<'_>) -> Vec<Option<SmallVec<[usize; 5]>>> {
     enum Readers<'a> {
         None,
         Permute(&'a [usize]),
@@ -339,12 +341,12 @@ fn stored_orders(facts: &Facts<'_>) -> Vec<Option<SmallVec<[usize; 5]>>> {
     }
     let stored_here =
         |item: &Item| matches!(item.node.op, Op::Contract(_)) && item.value.is_none() && !item.store;
-    let mut readers: Vec<Readers<'_>> = facts
+    let mut readers: Vec<Readers<'_>> = analysis
         .items
         .iter()
         .map(|item| if stored_here(item) { Readers::None } else { Readers::Others })
         .collect();
-    for item in facts.items.iter().filter(|item| item.value.is_none()) {
+    for item in analysis.items.iter().filter(|item| item.value.is_none()) {
         for &input in &item.inputs {
             let known = &mut readers[input as usize];
             *known = match (&*known, &item.node.op) {
@@ -420,24 +422,24 @@ struct Candidate {
 
 impl Group {
     /// Whether the candidate can be computed in this kernel, given that everything it reads is there in time.
-    fn takes(&self, new: &Candidate, facts: &Facts<'_>) -> bool {
+    fn takes(&self, new: &Candidate, analysis: &Analysis<'_>) -> bool {
         if self.shape == new.shape && self.row_axes.is_none_or(|k| new.row_axes.is_none_or(|n| n == k)) {
             // A map that has nothing to do with the rows would only be slowed by them.
             let rows = self.row_axes.is_some() || new.row_axes.is_some();
-            return !rows || self.reads_own(new, facts);
+            return !rows || self.reads_own(new, analysis);
         }
         // One value a row, computed from what the row kernel makes. It is computed at every position of the row, so it must not
         // depend on which.
         let Some(k) = self.row_axes else { return false };
         new.row_axes.is_none()
             && is_per_row(&new.shape, &self.shape, k)
-            && !new.parts.is_positional(facts)
-            && self.reads_own(new, facts)
+            && !new.parts.is_positional(analysis)
+            && self.reads_own(new, analysis)
     }
 
-    fn reads_own(&self, new: &Candidate, facts: &Facts<'_>) -> bool {
+    fn reads_own(&self, new: &Candidate, analysis: &Analysis<'_>) -> bool {
         new.parts.loads.iter().any(|&j| {
-            facts.places[j as usize].as_ref().is_some_and(|(source, _)| self.roots.contains(source))
+            analysis.places[j as usize].as_ref().is_some_and(|(source, _)| self.roots.contains(source))
         })
     }
 }
@@ -476,24 +478,24 @@ fn numbers_rows(layout: &Layout, space: &Shape, row_axes: usize) -> bool {
         })
 }
 
-fn group(facts: &mut Facts<'_>, parts: &[Parts], limits: &Limits) -> Vec<Group> {
+fn group(analysis: &mut Analysis<'_>, parts: &[Parts], limits: &Limits) -> Vec<Group> {
     // How far back to look for a kernel to join: enough for the updates of a model's parameters.
     const WINDOW: usize = 64;
-    let materialised = facts.materialised.iter().filter(|&&is| is).count();
+    let materialised = analysis.materialised.iter().filter(|&&is| is).count();
     let mut groups: Vec<Group> = Vec::with_capacity(materialised);
-    for i in 0..facts.items.len() as u32 {
+    for i in 0..analysis.items.len() as u32 {
         let at = i as usize;
-        if !facts.materialised[at] {
+        if !analysis.materialised[at] {
             continue;
         }
-        if facts.class[at] == Class::Element {
-            facts.kernel[at] = facts.kernel[facts.items[at].inputs[0] as usize];
+        if analysis.class[at] == Class::Element {
+            analysis.kernel[at] = analysis.kernel[analysis.items[at].inputs[0] as usize];
             continue;
         }
-        let Some(new) = candidate(facts, parts, limits, i) else {
-            facts.kernel[at] = groups.len() as u32;
+        let Some(new) = candidate(analysis, parts, limits, i) else {
+            analysis.kernel[at] = groups.len() as u32;
             groups.push(Group {
-                shape: facts.shape(i).clone(),
+                shape: analysis.shape(i).clone(),
                 row_axes: None,
                 roots: SmallVec::from_elem(i, 1),
                 parts: None,
@@ -501,15 +503,15 @@ fn group(facts: &mut Facts<'_>, parts: &[Parts], limits: &Limits) -> Vec<Group> 
             continue;
         };
         let first = (0..new.parts.loads.len()).fold(groups.len().saturating_sub(WINDOW), |first, k| {
-            first.max(readable_from(facts, &groups, &new, new.parts.loads[k]))
+            first.max(readable_from(analysis, &groups, &new, new.parts.loads[k]))
         });
         let joined = (first..groups.len()).find_map(|g| {
             let theirs = groups[g].parts.as_ref()?;
-            if groups[g].roots.len() >= limits.max_outputs || !groups[g].takes(&new, facts) {
+            if groups[g].roots.len() >= limits.max_outputs || !groups[g].takes(&new, analysis) {
                 return None;
             }
             let mut both = theirs.clone();
-            both.join(&new.parts, &groups[g].roots, facts);
+            both.join(&new.parts, &groups[g].roots, analysis);
             both.fits(limits).then_some((g, both))
         });
         match joined {
@@ -518,10 +520,10 @@ fn group(facts: &mut Facts<'_>, parts: &[Parts], limits: &Limits) -> Vec<Group> 
                 *row_axes = row_axes.or(new.row_axes);
                 *parts = Some(both);
                 roots.push(i);
-                facts.kernel[at] = g as u32;
+                analysis.kernel[at] = g as u32;
             }
             None => {
-                facts.kernel[at] = groups.len() as u32;
+                analysis.kernel[at] = groups.len() as u32;
                 let Candidate { shape, row_axes, parts, .. } = new;
                 groups.push(Group { shape, row_axes, roots: SmallVec::from_elem(i, 1), parts: Some(parts) });
             }
@@ -531,22 +533,22 @@ fn group(facts: &mut Facts<'_>, parts: &[Parts], limits: &Limits) -> Vec<Group> 
 }
 
 /// What it takes to compute an item within a map or row kernel; `None` for one that needs a kernel of its own.
-fn candidate(facts: &Facts<'_>, parts: &[Parts], limits: &Limits, i: u32) -> Option<Candidate> {
+fn candidate(analysis: &Analysis<'_>, parts: &[Parts], limits: &Limits, i: u32) -> Option<Candidate> {
     let at = i as usize;
-    let item = &facts.items[at];
+    let item = &analysis.items[at];
     let only = |j: u32| Parts { members: SmallVec::from_elem(i, 1), loads: SmallVec::from_elem(j, 1) };
-    match facts.class[at] {
+    match analysis.class[at] {
         Class::Opaque => {
             let Op::Reduce { axes, .. } = &item.node.op else { return None };
             let source = item.inputs[0];
-            let shape = facts.shape(source).clone();
+            let shape = analysis.shape(source).clone();
             let lead = shape.rank() - axes.len();
             let row: usize = axes.iter().map(|&a| shape[a]).product();
             if axes.iter().enumerate().any(|(k, &a)| a != lead + k) || row == 0 || row > limits.max_row {
                 return None;
             }
-            let inlined =
-                facts.class[source as usize] == Class::Elementwise && !facts.materialised[source as usize];
+            let inlined = analysis.class[source as usize] == Class::Elementwise
+                && !analysis.materialised[source as usize];
             let mut parts = if inlined { parts[source as usize].clone() } else { only(source) };
             Parts::add(&mut parts.members, &[i]);
             Some(Candidate { root: i, shape, row_axes: Some(axes.len()), parts })
@@ -556,7 +558,7 @@ fn candidate(facts: &Facts<'_>, parts: &[Parts], limits: &Limits, i: u32) -> Opt
             let source = item.inputs[0];
             Some(Candidate {
                 root: i,
-                shape: facts.shape(source).clone(),
+                shape: analysis.shape(source).clone(),
                 row_axes: None,
                 parts: only(source),
             })
@@ -566,32 +568,34 @@ fn candidate(facts: &Facts<'_>, parts: &[Parts], limits: &Limits, i: u32) -> Opt
             if parts.members.is_empty() {
                 parts.members.push(i);
             }
-            Some(Candidate { root: i, shape: facts.shape(i).clone(), row_axes: None, parts })
+            Some(Candidate { root: i, shape: analysis.shape(i).clone(), row_axes: None, parts })
         }
     }
 }
 
 /// The first kernel in which the candidate can read item `j`.
-fn readable_from(facts: &Facts<'_>, groups: &[Group], new: &Candidate, j: u32) -> usize {
-    let Some((source, layout)) = &facts.places[j as usize] else { return 0 };
-    let made_in = facts.kernel[*source as usize];
+fn readable_from(analysis: &Analysis<'_>, groups: &[Group], new: &Candidate, j: u32) -> usize {
+    let Some((source, layout)) = &analysis.places[j as usize] else { return 0 };
+    let made_in = analysis.kernel[*source as usize];
     if made_in == NONE {
         return 0;
     }
     // A result of the same kernel can be read from its register: a map's at the same position, a reduction's and what is made
     // of it all along the row. A copy reads memory.
     let group = &groups[made_in as usize];
-    let copies = facts.class[new.root as usize] == Class::View;
-    let source_shape = facts.shape(*source);
+    let copies = analysis.class[new.root as usize] == Class::View;
+    let source_shape = analysis.shape(*source);
     let direct = !copies
         && match group.row_axes {
-            Some(k) if facts.is_per_row_in(*source, &group.shape) => {
+            Some(k) if analysis.is_per_row_in(*source, &group.shape) => {
                 let space = &group.shape;
                 let within = new.shape == *space || is_per_row(&new.shape, space, k);
                 // As the reader broadcasts it, and as the reader itself lies in the space.
                 within && numbers_rows(&over_space(layout, &new.shape, space, k), space, k)
             }
-            _ => *source == j && facts.class[j as usize] == Class::Elementwise && *source_shape == new.shape,
+            _ => {
+                *source == j && analysis.class[j as usize] == Class::Elementwise && *source_shape == new.shape
+            }
         };
     if direct { made_in as usize } else { made_in as usize + 1 }
 }

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use super::{
     collect::Item,
-    plan::{Facts, over_space},
+    plan::{Analysis, over_space},
 };
 use crate::{
     DType, Layout, Op, Shape,
@@ -48,7 +48,7 @@ pub(crate) struct Fused {
 
 /// A fused kernel in the making.
 pub(crate) struct Builder<'a> {
-    facts: &'a Facts<'a>,
+    analysis: &'a Analysis<'a>,
     /// The kernel's place, to tell its own results from what it must load.
     kernel: u32,
     shape: Shape,
@@ -66,7 +66,7 @@ pub(crate) struct Builder<'a> {
 impl<'a> Builder<'a> {
     /// A program of about `size` instructions.
     pub(crate) fn new(
-        facts: &'a Facts<'a>,
+        analysis: &'a Analysis<'a>,
         kernel: u32,
         shape: Shape,
         row_axes: usize,
@@ -78,7 +78,7 @@ impl<'a> Builder<'a> {
             ..Program::default()
         };
         Builder {
-            facts,
+            analysis,
             kernel,
             shape,
             row_axes,
@@ -101,13 +101,13 @@ impl<'a> Builder<'a> {
         if let Some(&reg) = self.regs.get(&i) {
             return reg;
         }
-        let facts = self.facts;
-        let item: &Item = &facts.items[i as usize];
-        let reg = if let Some(constant) = facts.constant[i as usize] {
+        let analysis = self.analysis;
+        let item: &Item = &analysis.items[i as usize];
+        let reg = if let Some(constant) = analysis.constant[i as usize] {
             self.scalar(constant, Part::Value, item.node.dtype)
-        } else if facts.computed_in(i, self.kernel) {
+        } else if analysis.computed_in(i, self.kernel) {
             self.compute(i)
-        } else if let Some(source) = facts.viewed_in(i, self.kernel) {
+        } else if let Some(source) = analysis.viewed_in(i, self.kernel) {
             self.value(source, over)
         } else {
             // Not kept: readers of other shapes see other elements.
@@ -119,14 +119,14 @@ impl<'a> Builder<'a> {
 
     /// The register of an item that is this kernel's own result or an inlined part of one.
     fn compute(&mut self, i: u32) -> Reg {
-        let facts = self.facts;
-        let item = &facts.items[i as usize];
+        let analysis = self.analysis;
+        let item = &analysis.items[i as usize];
         let dtype = item.node.dtype;
         let input = |k: usize| item.inputs[k];
         let over = &item.node.shape;
         let instr = match &item.node.op {
             // A copy into row-major order.
-            Op::Reshape | Op::Contiguous => return self.load(input(0), facts.shape(input(0))),
+            Op::Reshape | Op::Contiguous => return self.load(input(0), analysis.shape(input(0))),
             Op::Arange(_) => {
                 let start = self.slot(i, Part::Start, dtype);
                 let step = self.slot(i, Part::Step, dtype);
@@ -146,7 +146,7 @@ impl<'a> Builder<'a> {
                 Instr::Select(condition, self.value(input(1), over), self.value(input(2), over))
             }
             Op::Cast => Instr::Cast(self.value(input(0), over)),
-            Op::Reduce { op, .. } => Instr::Fold(*op, self.value(input(0), facts.shape(input(0)))),
+            Op::Reduce { op, .. } => Instr::Fold(*op, self.value(input(0), analysis.shape(input(0)))),
             // No expressions: their values are loaded.
             Op::Leaf
             | Op::Full(_)
@@ -171,9 +171,9 @@ impl<'a> Builder<'a> {
     }
 
     fn load(&mut self, i: u32, over: &Shape) -> Reg {
-        let (source, layout) = self.facts.place(i);
+        let (source, layout) = self.analysis.place(i);
         let layout = over_space(&layout, over, &self.shape, self.row_axes);
-        let dtype = self.facts.items[i as usize].node.dtype;
+        let dtype = self.analysis.items[i as usize].node.dtype;
         let known = self.sources.iter().zip(&self.layouts).position(|(s, l)| *s == source && *l == layout);
         let slot = known.unwrap_or_else(|| {
             self.sources.push(source);
