@@ -32,12 +32,7 @@ mod write_file;
 
 pub use checkpoint::{Checkpoint, Restore};
 pub use field::{Field, Parameter};
-pub use layers::{
-    AvgPool, AvgPool1d, AvgPool2d, AvgPool3d, Conv, Conv1d, Conv2d, Conv3d, ConvConfig, ConvTranspose,
-    ConvTranspose1d, ConvTranspose2d, ConvTranspose3d, ConvTransposeConfig, Dropout, Embedding, Flatten,
-    Gelu, Identity, Layer, Linear, LinearConfig, LogSoftmax, MaxPool, MaxPool1d, MaxPool2d, MaxPool3d, Relu,
-    Sequential, Sigmoid, Silu, Softmax, Tanh,
-};
+pub use layers::*;
 pub use loss::{
     BceWithLogitsLoss, CrossEntropyLoss, L1Loss, MseLoss, NllLoss, Reduction,
     binary_cross_entropy_with_logits, cross_entropy, l1_loss, mse_loss, nll_loss,

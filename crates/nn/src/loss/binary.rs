@@ -24,23 +24,15 @@ impl BceWithLogitsLoss {
     #[track_caller]
     pub fn forward(&self, logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
         check_pair("binary_cross_entropy_with_logits", logits, targets)?;
-        let mut positive = softplus(&logits.neg())?.mul(targets)?;
+        let mut positive = logits.logsigmoid().neg().mul(targets)?;
         if let Some(weight) = &self.pos_weight {
             // It broadcasts to the logits, never the other way round.
             positive = positive.mul(&weight.expand(logits.shape())?)?;
         }
-        let negative = softplus(logits)?.mul(&targets.neg().add_scalar(1.0))?;
+        let negative = logits.softplus(1.0, f64::INFINITY).mul(&targets.neg().add_scalar(1.0))?;
         let losses = positive.add(&negative)?;
         Ok(self.reduction.apply(&losses))
     }
-}
-
-/// ln(1 + eᶻ) as max(z, 0) + ln(1 + e^−|z|), written so that its derivative is σ(z) also at 0.
-#[track_caller]
-fn softplus(z: &Tensor) -> Result<Tensor> {
-    let positive = z.gt_scalar(0.0);
-    let folded = positive.where_cond(&z.neg(), z)?;
-    z.masked_fill(&positive.logical_not(), 0.0)?.add(&folded.exp().log1p())
 }
 
 /// The mean binary cross-entropy of logits. See [`BceWithLogitsLoss`].
