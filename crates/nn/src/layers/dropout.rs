@@ -44,6 +44,11 @@ impl Dropout {
     pub fn p(&self) -> f64 {
         self.p
     }
+
+    /// The stream that it draws from.
+    pub(super) fn rng(&self) -> &Generator {
+        &self.rng
+    }
 }
 
 impl Dropout {
