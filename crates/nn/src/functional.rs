@@ -1,6 +1,8 @@
 //! Layers as functions of their parameters: `torch.nn.functional`. Activations are methods of [`Tensor`].
 
+mod attention;
 mod conv;
+mod distance;
 mod norm;
 mod pad;
 mod pool;
@@ -8,27 +10,33 @@ mod resize;
 
 use tensor_core::{DType, Error, ErrorKind, Generator, Result, Shape, Tensor};
 
+pub use attention::{AttentionOptions, rotary_embedding, scaled_dot_product_attention, sinusoidal_positions};
+pub(crate) use attention::{attention, causal_mask};
 pub use conv::{
     ConvOptions, ConvPadding, ConvTransposeOptions, Window, conv_transpose1d, conv_transpose2d,
     conv_transpose3d, conv1d, conv2d, conv3d,
 };
 pub(crate) use conv::{convolution, transposed_convolution};
-pub use norm::{batch_norm, group_norm, instance_norm, layer_norm, rms_norm};
+pub use distance::{cosine_similarity, normalize, pairwise_distance};
 pub(crate) use norm::{Momentum, batch_norm_by};
-pub use pad::{PadMode, pad};
+pub use norm::{batch_norm, group_norm, instance_norm, layer_norm, rms_norm};
 pub(crate) use pad::pad_by;
+pub use pad::{PadMode, pad};
 pub use pool::{
     PoolOptions, avg_pool1d, avg_pool2d, avg_pool3d, max_pool_with_indices, max_pool1d, max_pool2d,
     max_pool3d,
 };
 pub(crate) use pool::{avg_pool, max_pool};
+pub(crate) use resize::{adaptive_avg_pool, adaptive_max_pool};
 pub use resize::{
     adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, adaptive_max_pool1d, adaptive_max_pool2d,
     adaptive_max_pool3d, interpolate_nearest, pixel_shuffle, pixel_unshuffle,
 };
-pub(crate) use resize::{adaptive_avg_pool, adaptive_max_pool};
 
-pub use crate::loss::{binary_cross_entropy_with_logits, cross_entropy, l1_loss, mse_loss, nll_loss};
+pub use crate::loss::{
+    binary_cross_entropy, binary_cross_entropy_with_logits, cross_entropy, huber_loss, kl_div, l1_loss,
+    mse_loss, nll_loss, smooth_l1_loss,
+};
 
 /// y = x · Wᵀ + b, from `[…, in]` to `[…, out]`, for `weight` `[out, in]` and `bias` `[out]`. `torch.nn.functional.linear`.
 ///

@@ -69,7 +69,9 @@ pub(crate) fn attention(
         _ => return wrong(format!("{shapes}: each has the axes […, length, features]")),
     };
     if width != key_width || keys != values || width == 0 {
-        return wrong(format!("{shapes}: query and key have the same features, key and value the same length"));
+        return wrong(format!(
+            "{shapes}: query and key have the same features, key and value the same length"
+        ));
     }
     if !query.dtype().is_float() || query.dtype() != key.dtype() || query.dtype() != value.dtype() {
         let dtypes = [query, key, value].map(|t| t.dtype().to_string()).join(", ");
@@ -166,22 +168,24 @@ pub(crate) fn causal_mask(queries: usize, keys: usize, device: &tensor_core::Dev
 /// # Errors
 /// An odd number of features.
 #[track_caller]
-pub fn sinusoidal_positions(positions: usize, features: usize, device: &tensor_core::Device) -> Result<Tensor> {
+pub fn sinusoidal_positions(
+    positions: usize,
+    features: usize,
+    device: &tensor_core::Device,
+) -> Result<Tensor> {
     if features == 0 || !features.is_multiple_of(2) {
         let message = format!("{features} features are no pairs of a sine and a cosine: give an even number");
         return Err(Error::invalid("sinusoidal_positions", message));
     }
     let angles = angles(positions, features, 1e4, 0);
-    let table: Vec<f32> =
-        angles.iter().flat_map(|angle| [angle.sin() as f32, angle.cos() as f32]).collect();
+    let table: Vec<f32> = angles.iter().flat_map(|angle| [angle.sin() as f32, angle.cos() as f32]).collect();
     Tensor::from_vec(table, [positions, features], device)
 }
 
 /// position · base^(−2i / features) for each position from `first` and each i below features / 2, in f64: the phases of far positions would
 /// lose their digits in f32.
 fn angles(positions: usize, features: usize, base: f64, first: usize) -> Vec<f64> {
-    let rates: Vec<f64> =
-        (0..features / 2).map(|i| base.powf(-2.0 * i as f64 / features as f64)).collect();
+    let rates: Vec<f64> = (0..features / 2).map(|i| base.powf(-2.0 * i as f64 / features as f64)).collect();
     (first..first + positions).flat_map(|at| rates.iter().map(move |rate| at as f64 * rate)).collect()
 }
 

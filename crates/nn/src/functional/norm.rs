@@ -282,7 +282,8 @@ fn standardized(rows: &Tensor, eps: f64) -> Result<Tensor> {
 /// x · weight + bias in the input's shape and dtype.
 #[track_caller]
 fn affine(normal: &Tensor, input: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>) -> Result<Tensor> {
-    let mut out = if normal.shape() == input.shape() { normal.clone() } else { normal.reshape(input.shape())? };
+    let mut out =
+        if normal.shape() == input.shape() { normal.clone() } else { normal.reshape(input.shape())? };
     if let Some(weight) = weight {
         out = out.mul(&weight.to_dtype(out.dtype())?)?;
     }
@@ -311,7 +312,10 @@ fn check_trailing(
     if sizes.rank() == 0 || !input.dims().ends_with(sizes.dims()) {
         return Err(Error::invalid(
             op,
-            format!("the last axes of an input are to have the sizes {sizes}; its shape is {}", input.shape()),
+            format!(
+                "the last axes of an input are to have the sizes {sizes}; its shape is {}",
+                input.shape()
+            ),
         ));
     }
     for parameter in parameters.iter().flatten() {

@@ -46,7 +46,8 @@ pub(crate) fn pad_by(
         return Err(Error::invalid(op, message));
     };
     if let PadMode::Constant(value) = mode {
-        let all: Vec<(usize, usize)> = std::iter::repeat_n((0, 0), first).chain(padding.iter().copied()).collect();
+        let all: Vec<(usize, usize)> =
+            std::iter::repeat_n((0, 0), first).chain(padding.iter().copied()).collect();
         return input.pad(&all, value);
     }
     let mut out = input.clone();

@@ -60,7 +60,11 @@ pub fn interpolate_nearest(input: &Tensor, size: &[usize]) -> Result<Tensor> {
     if input.rank() != size.len() + 2 || size.is_empty() {
         return Err(Error::invalid(
             OP,
-            format!("{} sizes for an input [N, C, …] of shape {}: give one for each axis after C", size.len(), input.shape()),
+            format!(
+                "{} sizes for an input [N, C, …] of shape {}: give one for each axis after C",
+                size.len(),
+                input.shape()
+            ),
         ));
     }
     let mut out = input.clone();
@@ -112,7 +116,10 @@ fn check<const D: usize>(op: &'static str, input: &Tensor, size: [usize; D]) -> 
         return Err(Error::invalid(op, message));
     }
     if size.contains(&0) || input.dims()[input.rank() - D..].contains(&0) {
-        let message = format!("an output of sizes {size:?} from an input of shape {}: both need elements", input.shape());
+        let message = format!(
+            "an output of sizes {size:?} from an input of shape {}: both need elements",
+            input.shape()
+        );
         return Err(Error::invalid(op, message));
     }
     if input.rank() == D + 1 { input.unsqueeze(0) } else { Ok(input.clone()) }

@@ -131,7 +131,15 @@ impl MultiheadAttention {
         }
         let in_proj_weight = parameter(weight, dtype)?;
         let (heads, training) = (num_heads, Training::default());
-        Ok(MultiheadAttention { in_proj_weight, in_proj_bias, out_proj, heads, batch_first, dropout, training })
+        Ok(MultiheadAttention {
+            in_proj_weight,
+            in_proj_bias,
+            out_proj,
+            heads,
+            batch_first,
+            dropout,
+            training,
+        })
     }
 
     /// The number of features of queries and outputs.
@@ -246,7 +254,9 @@ impl MultiheadAttention {
                 if let Some((old_k, old_v)) = &cache.kept {
                     if old_k.dims()[0] != batch || old_k.dims()[1] != self.heads {
                         let found = old_k.shape();
-                        return wrong(format!("{shapes}: the cache holds another batch, {found}; clear it first"));
+                        return wrong(format!(
+                            "{shapes}: the cache holds another batch, {found}; clear it first"
+                        ));
                     }
                     k = Tensor::concat(&[old_k, &k], 2)?;
                     v = Tensor::concat(&[old_v, &v], 2)?;
@@ -255,7 +265,8 @@ impl MultiheadAttention {
                 Some(all.narrow(0, before, rows)?)
             }
         };
-        let drop = (self.training.get() && self.dropout.p() > 0.0).then(|| (self.dropout.p(), self.dropout.rng()));
+        let drop =
+            (self.training.get() && self.dropout.p() > 0.0).then(|| (self.dropout.p(), self.dropout.rng()));
         let options = AttentionOptions { mask: mask.as_ref(), dropout: drop, ..Default::default() };
         let (out, weights) = attention(&q, &k, &v, options)?;
         let joined = out.transpose(1, 2)?.reshape([batch, rows, width])?;
@@ -296,7 +307,8 @@ impl MultiheadAttention {
         if let Some(mask) = masks.attn_mask {
             let whole = [batch * self.heads, rows, keys];
             if !(mask.dims() == [rows, keys] || mask.dims() == whole) || !fits(mask) {
-                let wanted = format!("give one of [{rows}, {keys}] or {whole:?}, of bool or {}", like.dtype());
+                let wanted =
+                    format!("give one of [{rows}, {keys}] or {whole:?}, of bool or {}", like.dtype());
                 return wrong("an attn_mask", mask, wanted);
             }
             parts.push(match mask.rank() {
@@ -332,7 +344,10 @@ impl MultiheadAttention {
 impl fmt::Debug for MultiheadAttention {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (width, heads, p, first) = (self.embed_dim(), self.heads, self.dropout.p(), self.batch_first);
-        write!(f, "MultiheadAttention(embed_dim={width}, num_heads={heads}, dropout={p:?}, batch_first={first})")
+        write!(
+            f,
+            "MultiheadAttention(embed_dim={width}, num_heads={heads}, dropout={p:?}, batch_first={first})"
+        )
     }
 }
 

@@ -90,7 +90,8 @@ impl Unflatten {
         let axis = input.shape().axis(self.axis, "unflatten")?;
         let size = input.dims()[axis];
         if self.sizes.is_empty() || self.sizes.iter().product::<usize>() != size {
-            let message = format!("sizes {:?} for axis {axis} of {}, which has {size}", self.sizes, input.shape());
+            let message =
+                format!("sizes {:?} for axis {axis} of {}, which has {size}", self.sizes, input.shape());
             return Err(Error::invalid("unflatten", message));
         }
         let mut shape = input.dims().to_vec();

@@ -1,6 +1,7 @@
 //! Layers: modules that map one tensor to another.
 
 mod activation;
+mod attention;
 mod call;
 mod conv;
 mod dropout;
@@ -9,13 +10,16 @@ mod flatten;
 mod linear;
 mod norm;
 mod pool;
+mod recurrent;
 mod resize;
 mod sequential;
+mod transformer;
 
 pub use activation::{
-    Celu, Elu, Gelu, GeluTanh, Glu, Hardsigmoid, Hardswish, Hardtanh, LeakyRelu, LogSigmoid, LogSoftmax, Mish,
-    Prelu, Relu, Relu6, Selu, Sigmoid, Silu, Softmax, Softplus, Softsign, Tanh,
+    Celu, Elu, Gelu, GeluTanh, Glu, Hardsigmoid, Hardswish, Hardtanh, LeakyRelu, LogSigmoid, LogSoftmax,
+    Mish, Prelu, Relu, Relu6, Selu, Sigmoid, Silu, Softmax, Softplus, Softsign, Tanh,
 };
+pub use attention::{AttentionMasks, KeyValueCache, MultiheadAttention, MultiheadAttentionConfig};
 pub(crate) use call::{Call, record, recorded};
 pub use conv::{
     Conv, Conv1d, Conv2d, Conv3d, ConvConfig, ConvTranspose, ConvTranspose1d, ConvTranspose2d,
@@ -26,17 +30,23 @@ pub use embedding::Embedding;
 pub use flatten::{Flatten, Identity, Unflatten};
 pub use linear::{Linear, LinearConfig};
 pub use norm::{
-    BatchNorm, BatchNorm1d, BatchNorm2d, BatchNorm3d, BatchNormConfig, GroupNorm, InstanceNorm, InstanceNorm1d,
-    InstanceNorm2d, InstanceNorm3d, LayerNorm, LayerNormConfig, RmsNorm,
+    BatchNorm, BatchNorm1d, BatchNorm2d, BatchNorm3d, BatchNormConfig, GroupNorm, InstanceNorm,
+    InstanceNorm1d, InstanceNorm2d, InstanceNorm3d, LayerNorm, LayerNormConfig, RmsNorm,
 };
 pub use pool::{AvgPool, AvgPool1d, AvgPool2d, AvgPool3d, MaxPool, MaxPool1d, MaxPool2d, MaxPool3d};
+pub use recurrent::{Gru, GruCell, Lstm, LstmCell, Rnn, RnnCell, RnnConfig};
 pub use resize::{
-    AdaptiveAvgPool, AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d, AdaptiveMaxPool, AdaptiveMaxPool1d,
-    AdaptiveMaxPool2d, AdaptiveMaxPool3d, CircularPad, CircularPad1d, CircularPad2d, CircularPad3d, PixelShuffle,
-    PixelUnshuffle, ReflectionPad, ReflectionPad1d, ReflectionPad2d, ReflectionPad3d, ReplicationPad,
-    ReplicationPad1d, ReplicationPad2d, ReplicationPad3d, Sides, Upsample, ZeroPad, ZeroPad1d, ZeroPad2d, ZeroPad3d,
+    AdaptiveAvgPool, AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d, AdaptiveMaxPool,
+    AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d, CircularPad, CircularPad1d, CircularPad2d,
+    CircularPad3d, PixelShuffle, PixelUnshuffle, ReflectionPad, ReflectionPad1d, ReflectionPad2d,
+    ReflectionPad3d, ReplicationPad, ReplicationPad1d, ReplicationPad2d, ReplicationPad3d, Sides, Upsample,
+    ZeroPad, ZeroPad1d, ZeroPad2d, ZeroPad3d,
 };
 pub use sequential::Sequential;
+pub use transformer::{
+    TransformerActivation, TransformerConfig, TransformerDecoder, TransformerDecoderLayer,
+    TransformerEncoder, TransformerEncoderLayer,
+};
 
 use std::{fmt, sync::Arc};
 

@@ -237,18 +237,12 @@ impl fmt::Debug for GroupNorm {
 }
 
 #[track_caller]
-fn per_channel(
-    channels: usize,
-    affine: bool,
-    dtype: DType,
-    device: &Device,
-) -> Result<[Option<Tensor>; 2]> {
+fn per_channel(channels: usize, affine: bool, dtype: DType, device: &Device) -> Result<[Option<Tensor>; 2]> {
     let shape = Shape::from([channels]);
     match affine {
-        true => Ok([
-            Some(constant(&shape, 1.0, dtype, device)?),
-            Some(constant(&shape, 0.0, dtype, device)?),
-        ]),
+        true => {
+            Ok([Some(constant(&shape, 1.0, dtype, device)?), Some(constant(&shape, 0.0, dtype, device)?)])
+        }
         false => Ok([None, None]),
     }
 }
@@ -259,7 +253,10 @@ fn same_channels(op: &'static str, input: &Tensor, channels: usize) -> Result<()
         Some(&found) if found == channels => Ok(()),
         _ => Err(Error::invalid(
             op,
-            format!("the layer has {channels} channels and takes [N, {channels}, …]; the input has the shape {}", input.shape()),
+            format!(
+                "the layer has {channels} channels and takes [N, {channels}, …]; the input has the shape {}",
+                input.shape()
+            ),
         )),
     }
 }
@@ -376,7 +373,10 @@ impl Channels {
         let (channels, eps, tracks) = (self.channels, self.eps, self.running.is_some());
         let momentum = self.momentum.map_or("None".to_string(), |share| format!("{share:?}"));
         let affine = self.weight.is_some();
-        write!(f, "{name}({channels}, eps={eps:?}, momentum={momentum}, affine={affine}, track_running_stats={tracks})")
+        write!(
+            f,
+            "{name}({channels}, eps={eps:?}, momentum={momentum}, affine={affine}, track_running_stats={tracks})"
+        )
     }
 }
 

@@ -463,7 +463,12 @@ impl Rnn {
     /// # Errors
     /// As [`Rnn::with_config`].
     #[track_caller]
-    pub fn with_relu(input_size: usize, hidden_size: usize, config: RnnConfig, rng: &Generator) -> Result<Rnn> {
+    pub fn with_relu(
+        input_size: usize,
+        hidden_size: usize,
+        config: RnnConfig,
+        rng: &Generator,
+    ) -> Result<Rnn> {
         Ok(Rnn(Recurrent::new(Kind::Relu, [input_size, hidden_size], config, rng)?))
     }
 }

@@ -200,7 +200,8 @@ impl Upsample {
             Target::Size(size) => size.clone(),
             Target::Scale(scale) => {
                 let Some(size) = input.dims().get(2..).filter(|size| !size.is_empty()) else {
-                    let message = format!("an input is [N, C, …]; shape {} has no axes after C", input.shape());
+                    let message =
+                        format!("an input is [N, C, …]; shape {} has no axes after C", input.shape());
                     return Err(Error::invalid("upsample", message));
                 };
                 size.iter().map(|n| n.saturating_mul(*scale)).collect()

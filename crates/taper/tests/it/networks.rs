@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use taper::autograd::{TensorGrad, gradcheck, gradgradcheck};
 use taper::nn::{self, BatchNormConfig, Module, StateDict, functional as f};
-use taper::{DType, Generator, Result, Tensor};
+use taper::{DType, Generator, Result, Tensor, no_grad};
 
 use crate::common::{assert_close, device, needs, of, reference_device};
 use crate::pytorch::fixture;
@@ -77,7 +77,10 @@ type Run = Box<dyn Fn(&[Tensor]) -> Result<Tensor>>;
 /// A module, if there is one, and what the case does with it.
 type Network = (Option<Rc<dyn Module>>, Run);
 
-fn of_module<M: Module + 'static>(module: M, run: impl Fn(&M, &[Tensor]) -> Result<Tensor> + 'static) -> Network {
+fn of_module<M: Module + 'static>(
+    module: M,
+    run: impl Fn(&M, &[Tensor]) -> Result<Tensor> + 'static,
+) -> Network {
     let module = Rc::new(module);
     (Some(module.clone()), Box::new(move |x| run(&module, x)))
 }
@@ -210,7 +213,8 @@ fn activations_do_not_overflow_and_have_their_derivatives() {
     if needs(&device, DType::F64) {
         for (name, function) in &all {
             gradcheck(|t| Ok(function(&t[0])), &[made(&[7], 3)]).unwrap_or_else(|e| panic!("{name}: {e}"));
-            gradgradcheck(|t| Ok(function(&t[0])), &[made(&[5], 4)]).unwrap_or_else(|e| panic!("{name}: {e}"));
+            gradgradcheck(|t| Ok(function(&t[0])), &[made(&[5], 4)])
+                .unwrap_or_else(|e| panic!("{name}: {e}"));
         }
         gradgradcheck(|t| t[0].glu(0), &[made(&[4, 3], 5)]).unwrap();
         gradcheck(|t| t[0].prelu(&t[1]), &[made(&[2, 3], 6), made(&[3], 7)]).unwrap();
@@ -265,7 +269,8 @@ fn norms_have_their_derivatives_and_refuse_what_does_not_fit() {
         gradgradcheck(|t| f::layer_norm(&t[0], [4], Some(&t[1]), Some(&t[2]), 1e-5), &all).unwrap();
         gradgradcheck(|t| f::rms_norm(&t[0], [4], Some(&t[1]), Some(1e-5)), &all[..2]).unwrap();
         gradgradcheck(|t| f::group_norm(&t[0], 2, Some(&t[1]), Some(&t[2]), 1e-5), &all).unwrap();
-        let batch = |t: &[Tensor]| f::batch_norm(&t[0], None, None, Some(&t[1]), Some(&t[2]), true, 0.1, 1e-5);
+        let batch =
+            |t: &[Tensor]| f::batch_norm(&t[0], None, None, Some(&t[1]), Some(&t[2]), true, 0.1, 1e-5);
         gradgradcheck(batch, &all).unwrap();
         let image = made(&[2, 4, 3], 4);
         gradcheck(|t| f::instance_norm(&t[0], None, None, None, None, true, 0.1, 1e-5), &[image]).unwrap();
@@ -294,7 +299,7 @@ fn running_statistics_take_no_part_in_gradients_and_move_with_the_module() {
     let device = device();
     let mut norm = nn::BatchNorm1d::new(2, &device).unwrap();
     let x = Tensor::new([[1.0f32, 2.0], [3.0, 6.0]], &device).unwrap().requires_grad();
-    norm.forward(&x).unwrap();
+    let _ = norm.forward(&x).unwrap();
     let mean = norm.running_mean().unwrap();
     assert!(!mean.is_tracked());
     assert_close(&mean.to_f64_vec().unwrap(), &[0.2, 0.4], (1e-6, 0.0), "running mean");
@@ -318,9 +323,18 @@ fn norms_of_rows_are_one_kernel() {
         run().unwrap().eval().unwrap();
         backend.kernels.lock().unwrap().drain().collect()
     };
-    let layer = kernels(&|| f::layer_norm(&x, [8], Some(&weight), Some(&bias), 1e-5));
+    eprintln!(
+        "step {:?}",
+        kernels(&|| {
+            let loss = f::layer_norm(&x, [8], Some(&weight), Some(&bias), 1e-5)?.powi(2).mean();
+            let found = taper::grad(&[&loss], &[&weight, &bias], false)?;
+            taper::eval_all(&[&loss, found[0].as_ref().unwrap(), found[1].as_ref().unwrap()])?;
+            Ok(loss)
+        })
+    );
+    let layer = kernels(&|| no_grad(|| f::layer_norm(&x, [8], Some(&weight), Some(&bias), 1e-5)));
     assert_eq!(layer, [("rows", 1)]);
-    let rms = kernels(&|| f::rms_norm(&x, [8], Some(&weight), None));
+    let rms = kernels(&|| no_grad(|| f::rms_norm(&x, [8], Some(&weight), None)));
     assert_eq!(rms, [("rows", 1)]);
 }
 
@@ -369,7 +383,9 @@ fn shapes_that_do_not_fit_are_refused() {
     assert_eq!(nn::Unflatten::new(-1, [5, 1]).forward(&x).unwrap().dims(), [1, 3, 4, 5, 1]);
     if needs(&device, DType::F64) {
         let x = made(&[1, 2, 3, 4], 1);
-        for mode in [f::PadMode::Reflect, f::PadMode::Replicate, f::PadMode::Circular, f::PadMode::Constant(2.0)] {
+        for mode in
+            [f::PadMode::Reflect, f::PadMode::Replicate, f::PadMode::Circular, f::PadMode::Constant(2.0)]
+        {
             gradcheck(|t| f::pad(&t[0], &[(1, 2), (2, 1)], mode), std::slice::from_ref(&x)).unwrap();
         }
         gradcheck(|t| f::adaptive_avg_pool2d(&t[0], [2, 3]), std::slice::from_ref(&x)).unwrap();
@@ -400,4 +416,360 @@ fn channels_are_dropped_whole_and_padding_is_not_trained() {
     let grad = table.weight.grad().unwrap().to_vec::<f32>().unwrap();
     assert_eq!(grad, [0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0]);
     refused(nn::Embedding::with_padding(4, 2, 4, &rng), &["Embedding", "padding_idx 4"]);
+}
+
+#[test]
+fn attention_is_pytorchs() {
+    check("attention", |case, rng| {
+        let transformer = nn::TransformerConfig {
+            dim_feedforward: 6,
+            dropout: 0.0,
+            norm_first: case.flag("norm_first", false),
+            ..Default::default()
+        };
+        let later = nn::AttentionMasks { is_causal: true, ..Default::default() };
+        match case.kind.as_str() {
+            "sdpa" => {
+                let mask = case.args.get("mask").map(|mask| -> Tensor {
+                    let bits: Vec<bool> =
+                        mask.as_array().unwrap().iter().map(|bit| bit.as_u64() == Some(1)).collect();
+                    Tensor::from_vec(bits, [3, 5], &device()).unwrap()
+                });
+                let scale = case.args.get("scale").and_then(Value::as_f64);
+                let (is_causal, enable_gqa) = (case.flag("causal", false), case.flag("gqa", false));
+                of_function(move |x| {
+                    let mask = mask.as_ref().or(x.get(3));
+                    let options = f::AttentionOptions { mask, is_causal, scale, enable_gqa, dropout: None };
+                    f::scaled_dot_product_attention(&x[0], &x[1], &x[2], options)
+                })
+            }
+            "MultiheadAttention" => {
+                let module = nn::MultiheadAttention::new(case.size("e"), case.size("h"), rng).unwrap();
+                of_module(module, |module, x| {
+                    let (out, weights) =
+                        module.forward_with_weights(&x[0], &x[1], &x[2], Default::default())?;
+                    Tensor::concat(&[out.flatten_all(), weights.flatten_all()], 0)
+                })
+            }
+            "MultiheadAttentionMasked" => {
+                let config = nn::MultiheadAttentionConfig { batch_first: true, ..Default::default() };
+                let module = nn::MultiheadAttention::with_config(4, 2, config, rng).unwrap();
+                of_module(module, |module, x| {
+                    let padding = Tensor::new([[false, false, true], [false; 3]], &device())?;
+                    let masks = nn::AttentionMasks {
+                        key_padding_mask: Some(&padding),
+                        is_causal: true,
+                        ..Default::default()
+                    };
+                    let (out, weights) = module.forward_with_weights(&x[0], &x[0], &x[0], masks)?;
+                    Tensor::concat(&[out.flatten_all(), weights.flatten_all()], 0)
+                })
+            }
+            "TransformerEncoderLayer" => {
+                let config = nn::TransformerConfig {
+                    activation: nn::TransformerActivation::Gelu,
+                    batch_first: true,
+                    ..transformer
+                };
+                of_layer(nn::TransformerEncoderLayer::with_config(4, 2, config, rng).unwrap())
+            }
+            "TransformerDecoderLayer" => {
+                let module = nn::TransformerDecoderLayer::with_config(4, 2, transformer, rng).unwrap();
+                of_module(module, move |module, x| module.forward(&x[0], &x[1], later, Default::default()))
+            }
+            "TransformerEncoder" => {
+                let mut module = nn::TransformerEncoder::new(2, 4, 2, transformer, rng).unwrap();
+                module.norm = Some(nn::LayerNorm::new([4], rng.device()).unwrap());
+                of_layer(module)
+            }
+            other => panic!("the fixture has {other}, which this test does not know"),
+        }
+    });
+}
+
+#[test]
+fn a_query_that_sees_nothing_gives_zeros_without_a_gradient() {
+    let device = device();
+    let rng = Generator::seed(5, &device);
+    let seen = Tensor::new([[true, true, false], [false; 3], [true, false, true]], &device).unwrap();
+    let added = seen.where_cond(
+        &Tensor::new(0.0f32, &device).unwrap(),
+        &Tensor::new(f32::NEG_INFINITY, &device).unwrap(),
+    );
+    for mask in [seen, added.unwrap()] {
+        let make = || Tensor::randn([2, 3, 4], &rng).unwrap().requires_grad();
+        let (q, k, v) = (make(), make(), make());
+        let options = f::AttentionOptions { mask: Some(&mask), ..Default::default() };
+        let y = f::scaled_dot_product_attention(&q, &k, &v, options).unwrap();
+        assert_eq!(y.select(1, 1).unwrap().to_vec::<f32>().unwrap(), [0.0; 8]);
+        y.powi(2).sum().backward().unwrap();
+        for leaf in [&q, &k, &v] {
+            assert!(leaf.grad().unwrap().to_vec::<f32>().unwrap().iter().all(|g| g.is_finite()));
+        }
+        assert_eq!(q.grad().unwrap().select(1, 1).unwrap().to_vec::<f32>().unwrap(), [0.0; 8]);
+    }
+    if needs(&device, DType::F64) {
+        let all = [made(&[2, 3, 2], 1), made(&[2, 4, 2], 2), made(&[2, 4, 3], 3)];
+        let run = |t: &[Tensor], is_causal: bool| {
+            let options = f::AttentionOptions { is_causal, ..Default::default() };
+            f::scaled_dot_product_attention(&t[0], &t[1], &t[2], options)
+        };
+        gradcheck(|t| run(t, true), &all).unwrap();
+        gradgradcheck(|t| run(t, false), &all).unwrap();
+        gradcheck(|t| f::rotary_embedding(&t[0], 3, 1e4), &[made(&[2, 3, 4], 4)]).unwrap();
+    }
+}
+
+#[test]
+fn what_does_not_fit_attention_is_refused() {
+    let device = device();
+    let rng = Generator::seed(5, &device);
+    let x = |shape: &[usize]| Tensor::ones(shape, &device).unwrap();
+    let run = |q: &Tensor, k: &Tensor, v: &Tensor, options| f::scaled_dot_product_attention(q, k, v, options);
+    let options = f::AttentionOptions::default();
+    refused(
+        run(&x(&[2, 3, 4]), &x(&[2, 5, 3]), &x(&[2, 5, 3]), options),
+        &["scaled_dot_product", "same features"],
+    );
+    let mask = Tensor::ones([4, 4], (DType::Bool, &device)).unwrap();
+    let masked = f::AttentionOptions { mask: Some(&mask), ..options };
+    refused(run(&x(&[3, 4]), &x(&[5, 4]), &x(&[5, 4]), masked), &["mask of shape [4, 4]", "[3, 5]"]);
+    let both = f::AttentionOptions { is_causal: true, ..masked };
+    refused(run(&x(&[4, 4]), &x(&[4, 4]), &x(&[4, 4]), both), &["is_causal"]);
+    let gqa = f::AttentionOptions { enable_gqa: true, ..options };
+    refused(run(&x(&[4, 3, 2]), &x(&[3, 3, 2]), &x(&[3, 3, 2]), gqa), &["heads", "divide"]);
+    refused(nn::MultiheadAttention::new(6, 4, &rng), &["MultiheadAttention", "4 heads", "6 features"]);
+    let config = nn::MultiheadAttentionConfig { kdim: Some(3), ..Default::default() };
+    refused(nn::MultiheadAttention::with_config(4, 2, config, &rng), &["kdim", "Linear"]);
+    let module = nn::MultiheadAttention::new(4, 2, &rng).unwrap();
+    refused(
+        module.forward(&x(&[3, 2, 5]), &x(&[3, 2, 5]), &x(&[3, 2, 5]), Default::default()),
+        &["4 features"],
+    );
+    let padding = Tensor::ones([3, 2], (DType::Bool, &device)).unwrap();
+    let masks = nn::AttentionMasks { key_padding_mask: Some(&padding), ..Default::default() };
+    let y = x(&[3, 2, 4]);
+    refused(module.forward(&y, &y, &y, masks), &["key_padding_mask", "[2, 3]"]);
+    refused(f::sinusoidal_positions(3, 5, &device), &["sinusoidal_positions", "even"]);
+    refused(f::rotary_embedding(&x(&[3, 5]), 0, 1e4), &["rotary_embedding", "even"]);
+    let config = nn::TransformerConfig { dropout: 1.5, ..Default::default() };
+    refused(nn::TransformerEncoderLayer::with_config(4, 2, config, &rng), &["Dropout", "1.5"]);
+}
+
+/// A sequence generated piece by piece is the sequence as a whole under a causal mask; positions turned by pieces are those of the whole.
+#[test]
+fn a_cache_of_keys_and_values_gives_what_the_whole_gives() {
+    let device = device();
+    let rng = Generator::seed(5, &device);
+    let config = nn::TransformerConfig { dim_feedforward: 8, batch_first: true, ..Default::default() };
+    let layer = nn::TransformerEncoderLayer::with_config(8, 2, config, &rng).unwrap();
+    layer.eval();
+    let x = Tensor::randn([2, 6, 8], &rng).unwrap();
+    let masks = nn::AttentionMasks { is_causal: true, ..Default::default() };
+    let whole = layer.forward_masked(&x, masks).unwrap().to_f64_vec().unwrap();
+    let mut cache = nn::KeyValueCache::new();
+    let mut parts = Vec::new();
+    for (start, count) in [(0, 3), (3, 1), (4, 2)] {
+        assert_eq!(cache.len(), start);
+        parts.push(layer.forward_cached(&x.narrow(1, start, count).unwrap(), &mut cache).unwrap());
+    }
+    assert_eq!(cache.len(), 6);
+    let found = Tensor::concat(&parts, 1).unwrap().to_f64_vec().unwrap();
+    assert_close(&found, &whole, (1e-5, 1e-5), "by pieces");
+    refused(layer.forward_cached(&Tensor::ones([3, 1, 8], &device).unwrap(), &mut cache), &["another batch"]);
+    cache.clear();
+    assert!(cache.is_empty());
+
+    let turned = f::rotary_embedding(&x, 0, 1e4).unwrap().narrow(1, 2, 4).unwrap();
+    let later = f::rotary_embedding(&x.narrow(1, 2, 4).unwrap(), 2, 1e4).unwrap();
+    assert_close(&later.to_f64_vec().unwrap(), &turned.to_f64_vec().unwrap(), (1e-5, 1e-6), "rotary");
+    // Turning keeps lengths, and position 0 as it is.
+    let squares = |t: &Tensor| t.powi(2).sum_axis(-1, false).unwrap().to_f64_vec().unwrap();
+    assert_close(&squares(&turned), &squares(&x.narrow(1, 2, 4).unwrap()), (1e-5, 0.0), "lengths");
+    let table = f::sinusoidal_positions(3, 4, &device).unwrap().to_f64_vec().unwrap();
+    let expected: Vec<f64> = (0..3)
+        .flat_map(|p| {
+            [1.0, 0.01].into_iter().flat_map(move |rate| [(p as f64 * rate).sin(), (p as f64 * rate).cos()])
+        })
+        .collect();
+    assert_close(&table, &expected, (1e-6, 1e-7), "sines");
+}
+
+#[test]
+fn recurrent_layers_are_pytorchs() {
+    check("recurrent", |case, rng| {
+        let config = nn::RnnConfig {
+            num_layers: case.args.get("layers").map_or(1, |n| n.as_u64().unwrap() as usize),
+            bias: case.flag("bias", true),
+            batch_first: case.flag("batch_first", false),
+            bidirectional: case.flag("bidirectional", false),
+            ..Default::default()
+        };
+        let joined = |parts: &[&Tensor]| {
+            Tensor::concat(&parts.iter().map(|part| part.flatten_all()).collect::<Vec<_>>(), 0)
+        };
+        match case.kind.as_str() {
+            "RNN" => {
+                let module = match case.flag("relu", false) {
+                    true => nn::Rnn::with_relu(3, 4, config, rng),
+                    false => nn::Rnn::with_config(3, 4, config, rng),
+                };
+                of_module(module.unwrap(), move |module, x| {
+                    let (out, hidden) = module.forward(&x[0], x.get(1))?;
+                    joined(&[&out, &hidden])
+                })
+            }
+            "GRU" => of_module(nn::Gru::with_config(3, 4, config, rng).unwrap(), move |module, x| {
+                let (out, hidden) = module.forward(&x[0], x.get(1))?;
+                joined(&[&out, &hidden])
+            }),
+            "LSTM" => of_module(nn::Lstm::with_config(3, 4, config, rng).unwrap(), move |module, x| {
+                let (out, (hidden, cell)) = module.forward(&x[0], x.get(1).zip(x.get(2)))?;
+                joined(&[&out, &hidden, &cell])
+            }),
+            "RNNCell" => {
+                of_module(nn::RnnCell::new(3, 4, rng).unwrap(), |module, x| module.forward(&x[0], None))
+            }
+            "GRUCell" => {
+                of_module(nn::GruCell::new(3, 4, rng).unwrap(), |module, x| module.forward(&x[0], None))
+            }
+            "LSTMCell" => of_module(nn::LstmCell::new(3, 4, rng).unwrap(), move |module, x| {
+                let (hidden, cell) = module.forward(&x[0], None)?;
+                joined(&[&hidden, &cell])
+            }),
+            other => panic!("the fixture has {other}, which this test does not know"),
+        }
+    });
+}
+
+#[test]
+fn what_does_not_fit_a_recurrent_layer_is_refused() {
+    let device = device();
+    let rng = Generator::seed(5, &device);
+    let lstm = nn::Lstm::new(3, 4, &rng).unwrap();
+    let x = |shape: &[usize]| Tensor::ones(shape, &device).unwrap();
+    refused(lstm.forward(&x(&[5, 2, 4]), None), &["LSTM", "3 features"]);
+    refused(lstm.forward(&x(&[0, 2, 3]), None), &["LSTM", "no steps"]);
+    let state = x(&[1, 3, 4]);
+    refused(lstm.forward(&x(&[5, 2, 3]), Some((&state, &state))), &["LSTM", "[1, 2, 4]"]);
+    refused(nn::Gru::new(0, 4, &rng), &["GRU", "0 inputs"]);
+    refused(nn::GruCell::new(3, 4, &rng).unwrap().forward(&x(&[2, 2]), None), &["GRU", "[N, 3]"]);
+    let config = nn::RnnConfig { num_layers: 0, ..Default::default() };
+    refused(nn::Rnn::with_config(3, 4, config, &rng), &["RNN", "no layers"]);
+    // Dropout lies between layers, and not after the last.
+    let config = nn::RnnConfig { dropout: 0.5, ..Default::default() };
+    let single = nn::Rnn::with_config(3, 4, config, &rng).unwrap();
+    let (first, _) = single.forward(&x(&[2, 1, 3]), None).unwrap();
+    let (second, _) = single.forward(&x(&[2, 1, 3]), None).unwrap();
+    assert!(first.equal(&second).unwrap());
+    let deep = nn::Rnn::with_config(3, 64, nn::RnnConfig { num_layers: 2, ..config }, &rng).unwrap();
+    let run = || deep.forward(&x(&[2, 1, 3]), None).unwrap().0;
+    assert!(!run().equal(&run()).unwrap());
+    deep.eval();
+    assert!(run().equal(&run()).unwrap());
+}
+
+#[test]
+fn losses_and_distances_are_pytorchs() {
+    check("losses", |case, rng| {
+        let number = |name: &str| case.args.get(name).and_then(Value::as_f64).unwrap_or(0.0);
+        let (margin, beta, delta, p) = (number("margin"), number("beta"), number("delta"), number("p"));
+        let axis = number("axis") as isize;
+        let (swap, log_target) = (case.flag("swap", false), case.flag("log_target", false));
+        let word = case.args.get("reduction").and_then(Value::as_str).unwrap_or("mean").to_string();
+        let reduction = match word.as_str() {
+            "sum" => nn::Reduction::Sum,
+            "none" => nn::Reduction::None,
+            _ => nn::Reduction::Mean,
+        };
+        let sign = Tensor::new([1.0f32, -1.0, 1.0, -1.0], rng.device()).unwrap();
+        match case.kind.as_str() {
+            "smooth_l1" => of_function(move |x| nn::SmoothL1Loss { beta, reduction }.forward(&x[0], &x[1])),
+            "huber" => of_function(move |x| nn::HuberLoss { delta, reduction }.forward(&x[0], &x[1])),
+            "bce" => of_function(move |x| nn::BceLoss { reduction, weight: None }.forward(&x[0], &x[1])),
+            "bce_logits" => {
+                let weight: Vec<f64> = serde_json::from_value(case.args["pos_weight"].clone()).unwrap();
+                let weight = of(&weight, &[3], DType::F32, rng.device()).unwrap();
+                of_function(move |x| {
+                    nn::BceWithLogitsLoss { reduction, pos_weight: Some(weight.clone()) }
+                        .forward(&x[0], &x[1])
+                })
+            }
+            "kl_div" => of_function(move |x| {
+                nn::KlDivLoss { reduction, log_target, batch_mean: word == "batchmean" }.forward(&x[0], &x[1])
+            }),
+            "cosine_embedding" => of_function(move |x| {
+                nn::CosineEmbeddingLoss { margin, reduction }.forward(&x[0], &x[1], &sign)
+            }),
+            "margin_ranking" => {
+                of_function(move |x| nn::MarginRankingLoss { margin, reduction }.forward(&x[0], &x[1], &sign))
+            }
+            "triplet_margin" => of_function(move |x| {
+                let loss = nn::TripletMarginLoss { margin, swap, reduction, ..Default::default() };
+                loss.forward(&x[0], &x[1], &x[2])
+            }),
+            "cosine_similarity" => of_function(move |x| f::cosine_similarity(&x[0], &x[1], axis, 1e-8)),
+            "normalize" => of_function(move |x| f::normalize(&x[0], p, axis, 1e-12)),
+            "pairwise_distance" => of_function(move |x| f::pairwise_distance(&x[0], &x[1], p, 1e-6)),
+            other => panic!("the fixture has {other}, which this test does not know"),
+        }
+    });
+}
+
+#[test]
+fn losses_at_their_edges() {
+    let device = device();
+    // Probabilities of 0 and 1: logarithms are held to −100, derivatives are finite.
+    let p = Tensor::new([0.0f32, 1.0, 0.0, 1.0], &device).unwrap().requires_grad();
+    let y = Tensor::new([0.0f32, 1.0, 1.0, 0.0], &device).unwrap();
+    let losses = nn::BceLoss { reduction: nn::Reduction::None, weight: None }.forward(&p, &y).unwrap();
+    assert_eq!(losses.to_vec::<f32>().unwrap(), [0.0, 0.0, 100.0, 100.0]);
+    losses.sum().backward().unwrap();
+    let grad = p.grad().unwrap().to_f64_vec().unwrap();
+    assert_close(&grad, &[0.0, 0.0, -1e12, 1e12], (1e-6, 0.0), "gradient of bce");
+    // Vectors of zeros have no direction, and no infinite gradients.
+    let zero = Tensor::zeros([2, 3], &device).unwrap().requires_grad();
+    let one = Tensor::ones([2, 3], &device).unwrap();
+    for p in [1.0, 1.5, 2.0, f64::INFINITY] {
+        f::normalize(&zero, p, 1, 1e-12).unwrap().sum().backward().unwrap();
+    }
+    f::cosine_similarity(&zero, &one, 1, 1e-8).unwrap().sum().backward().unwrap();
+    nn::CosineEmbeddingLoss::default()
+        .forward(&zero, &one, &Tensor::ones([2], &device).unwrap())
+        .unwrap()
+        .backward()
+        .unwrap();
+    assert!(zero.grad().unwrap().to_f64_vec().unwrap().iter().all(|g| g.is_finite()));
+    if needs(&device, DType::F64) {
+        let (a, b) = (made(&[3, 4], 1), made(&[3, 4], 2));
+        gradgradcheck(|t| f::cosine_similarity(&t[0], &t[1], 1, 1e-8), &[a.clone(), b.clone()]).unwrap();
+        gradgradcheck(|t| f::pairwise_distance(&t[0], &t[1], 3.0, 1e-6), &[a.clone(), b.clone()]).unwrap();
+        gradcheck(|t| f::normalize(&t[0], 1.5, 0, 1e-12), std::slice::from_ref(&a)).unwrap();
+        gradcheck(|t| nn::KlDivLoss::default().forward(&t[0], &t[1].exp()), &[a.clone(), b.clone()]).unwrap();
+        gradgradcheck(|t| f::binary_cross_entropy(&t[0].sigmoid(), &t[1].sigmoid()), &[a.clone(), b.clone()])
+            .unwrap();
+        gradcheck(|t| f::huber_loss(&t[0], &t[1]), &[a.clone(), b.clone()]).unwrap();
+        gradcheck(|t| f::smooth_l1_loss(&t[0], &t[1]), &[a.clone(), b.clone()]).unwrap();
+        gradcheck(
+            |t| nn::TripletMarginLoss::default().forward(&t[0], &t[1], &t[2]),
+            &[a, b, made(&[3, 4], 3)],
+        )
+        .unwrap();
+    }
+    let other = Tensor::ones([3], &device).unwrap();
+    refused(f::huber_loss(&one, &other), &["huber_loss", "one shape"]);
+    refused(
+        nn::HuberLoss { delta: 0.0, ..Default::default() }.forward(&one, &one),
+        &["huber_loss", "delta 0"],
+    );
+    refused(
+        nn::SmoothL1Loss { beta: -1.0, ..Default::default() }.forward(&one, &one),
+        &["smooth_l1_loss", "beta -1"],
+    );
+    refused(f::normalize(&one, 0.0, 1, 1e-12), &["normalize", "p above 0"]);
+    refused(nn::MarginRankingLoss::default().forward(&one, &one, &other), &["margin_ranking_loss", "[2, 3]"]);
+    refused(
+        nn::CosineEmbeddingLoss::default().forward(&one, &one, &other),
+        &["cosine_embedding_loss", "[2]"],
+    );
 }
