@@ -3,7 +3,7 @@
 //! | look for | in |
 //! |---|---|
 //! | what a module is: [`Module`], its fields, state dicts, `to`, `train` and `eval` | `module`, `field`, `containers`, `visitor` |
-//! | [`Linear`], [`Relu`], [`Dropout`], [`Sequential`] … | `layers` |
+//! | [`Linear`], [`Conv2d`], [`BatchNorm2d`], [`MultiheadAttention`], [`Lstm`], [`Dropout`], [`Sequential`] … | `layers` |
 //! | [`cross_entropy`], [`mse_loss`] … | `loss` |
 //! | initial values | [`init`] |
 //! | files | [`save_safetensors`], [`load_safetensors`]; whole trainings: [`Checkpoint`] |

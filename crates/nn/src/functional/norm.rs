@@ -175,10 +175,13 @@ pub(crate) fn batch_norm_by(
         }
         _ => {
             let count = input.numel().checked_div(channels).unwrap_or(0);
-            if count < 2 && training {
+            if count < 2 {
+                let mend = match running {
+                    Some(_) => "larger batches, or call .eval() on the model to use the running statistics",
+                    None => "larger batches, or track running statistics",
+                };
                 let message = format!(
-                    "an input of shape {} has {count} value for each channel, whose variance is unknown: train with larger \
-                     batches, or call .eval() on the model to use the running statistics",
+                    "an input of shape {} has {count} value for each channel, whose variance is unknown: use {mend}",
                     input.shape()
                 );
                 return Err(Error::invalid(op, message));

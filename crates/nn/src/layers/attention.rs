@@ -4,7 +4,7 @@ use std::fmt;
 
 use tensor_core::{DType, Error, Generator, Result, Tensor, default_dtype};
 
-use super::{Dropout, linear::Linear, linear::LinearConfig, linear::parameter};
+use super::{Dropout, Linear, LinearConfig, linear::parameter, record};
 use crate::{
     Module, Training, Visitor, VisitorMut,
     functional::{AttentionOptions, attention, causal_mask, linear},
@@ -279,7 +279,7 @@ impl MultiheadAttention {
             (_, true) => out,
             (_, false) => out.transpose(0, 1)?,
         };
-        Ok((out, weights))
+        Ok((record(self, Ok(out))?, weights))
     }
 
     /// The masks as one that broadcasts to `[N, heads, L, S]`: bool, true where a query sees a key, or numbers to add.

@@ -6,7 +6,7 @@ use tensor_core::{DType, Error, Generator, Result, Tensor, default_dtype};
 
 use super::{
     AttentionMasks, Dropout, LayerNorm, LayerNormConfig, Linear, LinearConfig, MultiheadAttention,
-    MultiheadAttentionConfig, layer, record,
+    MultiheadAttentionConfig, layer,
 };
 use crate::{Module, Visitor, VisitorMut};
 
@@ -177,7 +177,7 @@ impl TransformerEncoderLayer {
     /// As [`MultiheadAttention::forward`].
     #[track_caller]
     pub fn forward_masked(&self, input: &Tensor, masks: AttentionMasks<'_>) -> Result<Tensor> {
-        record(self, self.run(input, |x| self.self_attn.forward(x, x, x, masks)))
+        self.run(input, |x| self.self_attn.forward(x, x, x, masks))
     }
 
     /// The output for the positions that follow those in `cache`: see [`MultiheadAttention::forward_cached`].
@@ -186,7 +186,7 @@ impl TransformerEncoderLayer {
     /// As [`MultiheadAttention::forward_cached`].
     #[track_caller]
     pub fn forward_cached(&self, input: &Tensor, cache: &mut super::KeyValueCache) -> Result<Tensor> {
-        record(self, self.run(input, |x| self.self_attn.forward_cached(x, cache)))
+        self.run(input, |x| self.self_attn.forward_cached(x, cache))
     }
 
     #[track_caller]
@@ -259,19 +259,21 @@ impl TransformerDecoderLayer {
         target_masks: AttentionMasks<'_>,
         memory_masks: AttentionMasks<'_>,
     ) -> Result<Tensor> {
-        let parts: [&dyn Fn(&Tensor) -> Result<Tensor>; 3] = [
-            &|x| self.self_attn.forward(x, x, x, target_masks),
-            &|x| self.multihead_attn.forward(x, memory, memory, memory_masks),
-            &|x| self.feed.forward(x),
-        ];
-        let mut x = target.clone();
-        for ((part, norm), dropout) in parts.into_iter().zip(&self.norms).zip(&self.dropouts) {
-            x = match self.norm_first {
-                true => x.add(&dropout.forward(&part(&norm.forward(&x)?)?)?)?,
-                false => norm.forward(&x.add(&dropout.forward(&part(&x)?)?)?)?,
-            };
+        let attend = |x: &Tensor| self.self_attn.forward(x, x, x, target_masks);
+        let look = |x: &Tensor| self.multihead_attn.forward(x, memory, memory, memory_masks);
+        let x = self.part(0, target, attend)?;
+        let x = self.part(1, &x, look)?;
+        self.part(2, &x, |x| self.feed.forward(x))
+    }
+
+    /// The input with what a part makes of it added, normalized before or after.
+    #[track_caller]
+    fn part(&self, at: usize, x: &Tensor, part: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
+        let (norm, dropout) = (&self.norms[at], &self.dropouts[at]);
+        match self.norm_first {
+            true => x.add(&dropout.forward(&part(&norm.forward(x)?)?)?),
+            false => norm.forward(&x.add(&dropout.forward(&part(x)?)?)?),
         }
-        record(self, Ok(x))
     }
 }
 
@@ -324,11 +326,10 @@ impl TransformerEncoder {
         for layer in &self.layers {
             x = layer.forward_masked(&x, masks)?;
         }
-        let out = match &self.norm {
-            Some(norm) => norm.forward(&x)?,
-            None => x,
-        };
-        record(self, Ok(out))
+        match &self.norm {
+            Some(norm) => norm.forward(&x),
+            None => Ok(x),
+        }
     }
 }
 
@@ -378,11 +379,10 @@ impl TransformerDecoder {
         for layer in &self.layers {
             x = layer.forward(&x, memory, target_masks, memory_masks)?;
         }
-        let out = match &self.norm {
-            Some(norm) => norm.forward(&x)?,
-            None => x,
-        };
-        record(self, Ok(out))
+        match &self.norm {
+            Some(norm) => norm.forward(&x),
+            None => Ok(x),
+        }
     }
 }
 

@@ -310,6 +310,47 @@ fn running_statistics_take_no_part_in_gradients_and_move_with_the_module() {
     assert_eq!(norm.running_mean().unwrap().device(), reference);
 }
 
+#[test]
+fn a_summary_leaves_running_statistics_as_they_are() {
+    let rng = Generator::seed(1, &device());
+    let model = nn::Sequential::new()
+        .add(nn::Conv2d::new(1, 2, 3, &rng).unwrap())
+        .add(nn::BatchNorm2d::new(2, rng.device()).unwrap())
+        .add(nn::Flatten::default())
+        .add(nn::Unflatten::new(1, [2, 4]))
+        .add(nn::TransformerEncoderLayer::new(4, 2, &rng).unwrap());
+    let table = nn::summary(&model, [3, 1, 4, 4]).unwrap();
+    assert_eq!(table.rows[1].parameters, 4);
+    let of_layers: usize = table.rows.iter().map(|row| row.parameters).sum();
+    assert_eq!((of_layers, table.elsewhere), (table.parameters, 0));
+    assert_eq!(model.state_dict()["1.running_var"].to_f64_vec().unwrap(), [1.0; 2]);
+    assert_eq!(model.state_dict()["1.num_batches_tracked"].to_f64_vec().unwrap(), [0.0]);
+}
+
+/// PyTorch's initial values: by their bounds, since the streams of random numbers differ.
+#[test]
+fn layers_begin_as_pytorchs_do() {
+    let rng = Generator::seed(1, &device());
+    let bounded = |tensor: &Tensor, bound: f64| {
+        let values = tensor.to_f64_vec().unwrap();
+        let greatest = values.iter().fold(0.0f64, |greatest, x| greatest.max(x.abs()));
+        assert!(greatest <= bound && greatest > 0.8 * bound, "{greatest} of {bound}");
+    };
+    let attention = nn::MultiheadAttention::new(8, 2, &rng).unwrap();
+    bounded(&attention.in_proj_weight, (6.0f64 / 32.0).sqrt());
+    bounded(&attention.out_proj.weight, (1.0f64 / 8.0).sqrt());
+    assert_eq!(attention.out_proj.bias.as_ref().unwrap().to_f64_vec().unwrap(), [0.0; 8]);
+    assert_eq!(attention.in_proj_bias.as_ref().unwrap().to_f64_vec().unwrap(), [0.0; 24]);
+    for (name, parameter) in nn::Lstm::new(3, 16, &rng).unwrap().named_parameters() {
+        assert!(name.ends_with("_l0"), "{name}");
+        bounded(&parameter, 0.25);
+    }
+    let norm = nn::BatchNorm1d::new(2, rng.device()).unwrap();
+    assert_eq!(norm.weight().unwrap().to_f64_vec().unwrap(), [1.0; 2]);
+    assert_eq!(norm.bias().unwrap().to_f64_vec().unwrap(), [0.0; 2]);
+    assert_eq!(nn::Prelu::new(1, rng.device()).unwrap().weight.to_f64_vec().unwrap(), [0.25]);
+}
+
 /// A norm of rows is one kernel, forward.
 #[test]
 fn norms_of_rows_are_one_kernel() {
