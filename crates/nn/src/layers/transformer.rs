@@ -5,8 +5,8 @@ use std::fmt;
 use tensor_core::{DType, Error, Generator, Result, Tensor, default_dtype};
 
 use super::{
-    AttentionMasks, Dropout, LayerNorm, LayerNormConfig, Linear, LinearConfig, MultiheadAttention,
-    MultiheadAttentionConfig, layer,
+    AttentionMasks, Dropout, KeyValueCache, LayerNorm, LayerNormConfig, Linear, LinearConfig,
+    MultiheadAttention, MultiheadAttentionConfig, layer,
 };
 use crate::{Module, Visitor, VisitorMut};
 
@@ -185,7 +185,7 @@ impl TransformerEncoderLayer {
     /// # Errors
     /// As [`MultiheadAttention::forward_cached`].
     #[track_caller]
-    pub fn forward_cached(&self, input: &Tensor, cache: &mut super::KeyValueCache) -> Result<Tensor> {
+    pub fn forward_cached(&self, input: &Tensor, cache: &mut KeyValueCache) -> Result<Tensor> {
         self.run(input, |x| self.self_attn.forward_cached(x, cache))
     }
 
@@ -330,6 +330,29 @@ impl TransformerEncoder {
             Some(norm) => norm.forward(&x),
             None => Ok(x),
         }
+    }
+
+    /// The output for the positions that follow those in the caches, one for each layer: see [`MultiheadAttention::forward_cached`].
+    ///
+    /// # Errors
+    /// Not one cache for each layer, and as [`MultiheadAttention::forward_cached`]. The caches are as they were then.
+    #[track_caller]
+    pub fn forward_cached(&self, input: &Tensor, caches: &mut [KeyValueCache]) -> Result<Tensor> {
+        if caches.len() != self.layers.len() {
+            let message =
+                format!("{} caches for {} layers: give one for each", caches.len(), self.layers.len());
+            return Err(Error::invalid("TransformerEncoder", message));
+        }
+        let mut next = caches.to_vec();
+        let mut x = input.clone();
+        for (layer, cache) in self.layers.iter().zip(&mut next) {
+            x = layer.forward_cached(&x, cache)?;
+        }
+        if let Some(norm) = &self.norm {
+            x = norm.forward(&x)?;
+        }
+        caches.clone_from_slice(&next);
+        Ok(x)
     }
 }
 

@@ -310,6 +310,31 @@ fn running_statistics_take_no_part_in_gradients_and_move_with_the_module() {
     assert_eq!(norm.running_mean().unwrap().device(), reference);
 }
 
+/// As GPUs often are: without f64 and i64.
+#[test]
+fn layers_do_without_wide_dtypes() {
+    let (device, _) = taper_testing::reference_with(&[DType::F32, DType::I32, DType::U32, DType::Bool]);
+    let rng = Generator::seed(1, &device);
+    let config = BatchNormConfig { momentum: None, ..Default::default() };
+    let norm = nn::BatchNorm1d::with_config(3, config, &device).unwrap();
+    let x = Tensor::randn([4, 3, 5], &rng).unwrap().requires_grad();
+    let y = norm.forward(&x).unwrap();
+    let y = f::adaptive_avg_pool1d(&f::interpolate_nearest(&y, &[7]).unwrap(), 3).unwrap();
+    let y = f::rotary_embedding(&y.narrow(2, 0, 2).unwrap(), 0, 1e4).unwrap();
+    let greatest = f::adaptive_max_pool1d(&x, 3).unwrap().mean();
+    y.add(&greatest).unwrap().powi(2).sum().backward().unwrap();
+    assert!(x.grad().unwrap().to_f64_vec().unwrap().iter().all(|g| g.is_finite()));
+    assert_eq!(norm.state_dict()["num_batches_tracked"].dtype(), DType::I32);
+    let table = nn::Embedding::with_padding(4, 6, 0, &rng).unwrap();
+    let words = table.forward(&Tensor::new([[0i32, 1, 3]], &device).unwrap()).unwrap();
+    let attention = nn::MultiheadAttention::new(6, 2, &rng).unwrap();
+    let masks = nn::AttentionMasks { is_causal: true, ..Default::default() };
+    let seen = attention.forward(&words, &words, &words, masks).unwrap();
+    let (out, _) = nn::Gru::new(6, 2, &rng).unwrap().forward(&seen, None).unwrap();
+    out.sum().backward().unwrap();
+    assert!(table.weight.grad().unwrap().to_f64_vec().unwrap().iter().all(|g| g.is_finite()));
+}
+
 #[test]
 fn a_summary_leaves_running_statistics_as_they_are() {
     let rng = Generator::seed(1, &device());
@@ -364,19 +389,13 @@ fn norms_of_rows_are_one_kernel() {
         run().unwrap().eval().unwrap();
         backend.kernels.lock().unwrap().drain().collect()
     };
-    eprintln!(
-        "step {:?}",
-        kernels(&|| {
-            let loss = f::layer_norm(&x, [8], Some(&weight), Some(&bias), 1e-5)?.powi(2).mean();
-            let found = taper::grad(&[&loss], &[&weight, &bias], false)?;
-            taper::eval_all(&[&loss, found[0].as_ref().unwrap(), found[1].as_ref().unwrap()])?;
-            Ok(loss)
-        })
-    );
     let layer = kernels(&|| no_grad(|| f::layer_norm(&x, [8], Some(&weight), Some(&bias), 1e-5)));
     assert_eq!(layer, [("rows", 1)]);
     let rms = kernels(&|| no_grad(|| f::rms_norm(&x, [8], Some(&weight), None)));
     assert_eq!(rms, [("rows", 1)]);
+    // With gradients wanted, what the weight's needs is kept: the rows, and one pass over them with the weight and bias.
+    let tracked = kernels(&|| f::layer_norm(&x, [8], Some(&weight), Some(&bias), 1e-5));
+    assert!(tracked.iter().map(|kernel| kernel.1).sum::<usize>() <= 2, "{tracked:?}");
 }
 
 #[test]
@@ -620,6 +639,20 @@ fn a_cache_of_keys_and_values_gives_what_the_whole_gives() {
     refused(layer.forward_cached(&Tensor::ones([3, 1, 8], &device).unwrap(), &mut cache), &["another batch"]);
     cache.clear();
     assert!(cache.is_empty());
+    // A stack has a cache for each layer; what fails leaves them as they are.
+    let stack = nn::TransformerEncoder::new(2, 8, 2, config, &rng).unwrap();
+    stack.eval();
+    let whole = stack.forward_masked(&x, masks).unwrap().to_f64_vec().unwrap();
+    let mut caches = vec![nn::KeyValueCache::new(); 2];
+    let first = stack.forward_cached(&x.narrow(1, 0, 4).unwrap(), &mut caches).unwrap();
+    refused(
+        stack.forward_cached(&Tensor::ones([3, 1, 8], &device).unwrap(), &mut caches),
+        &["another batch"],
+    );
+    refused(stack.forward_cached(&x, &mut caches[..1]), &["1 caches for 2 layers"]);
+    let second = stack.forward_cached(&x.narrow(1, 4, 2).unwrap(), &mut caches).unwrap();
+    let found = Tensor::concat(&[first, second], 1).unwrap().to_f64_vec().unwrap();
+    assert_close(&found, &whole, (1e-5, 1e-5), "a stack by pieces");
 
     let turned = f::rotary_embedding(&x, 0, 1e4).unwrap().narrow(1, 2, 4).unwrap();
     let later = f::rotary_embedding(&x.narrow(1, 2, 4).unwrap(), 2, 1e4).unwrap();
