@@ -221,6 +221,41 @@ case("conv2d_fwd_bwd", convolution_backward, flop=3 * CONVOLUTION)
 case("max_pool2d", on(lambda x: F.max_pool2d(x, 2), (16, 32, 28, 28)))
 
 
+def gradients(function, *shapes):
+    """The gradients of the sum of the result, weighted at random, with respect to every input."""
+    def make():
+        inputs = [leaf(*shape) for shape in shapes]
+        weight = torch.rand_like(function(*inputs).detach())
+        return lambda: torch.autograd.grad((function(*inputs) * weight).sum(), inputs)
+    return make
+
+
+def windows(name, function, *shapes, flop=None, backward=True, forward=True):
+    if forward:
+        case(name, on(function, *shapes), flop=flop)
+    if backward:
+        case(name + "_fwd_bwd", gradients(function, *shapes), flop=flop and 3 * flop)
+
+
+def convolution_flop(n, o, c, k, h, w):
+    return 2 * n * o * c * k * k * h * w
+
+
+windows("conv2d_3x3_8x64x56x56", lambda x, w: F.conv2d(x, w, padding=1), (8, 64, 56, 56), (64, 64, 3, 3),
+        flop=convolution_flop(8, 64, 64, 3, 56, 56))
+windows("conv2d_1x1_8x256x28x28", F.conv2d, (8, 256, 28, 28), (128, 256, 1, 1),
+        flop=convolution_flop(8, 128, 256, 1, 28, 28), backward=False)
+windows("conv2d_stem_7x7s2_8x3x224x224", lambda x, w: F.conv2d(x, w, stride=2, padding=3), (8, 3, 224, 224), (64, 3, 7, 7),
+        flop=convolution_flop(8, 64, 3, 7, 112, 112), backward=False)
+windows("conv2d_depthwise_8x96x56x56", lambda x, w: F.conv2d(x, w, padding=1, groups=96), (8, 96, 56, 56), (96, 1, 3, 3))
+windows("conv1d_k5_16x64x1000", lambda x, w: F.conv1d(x, w, padding=2), (16, 64, 1000), (64, 64, 5),
+        flop=2 * 16 * 64 * 64 * 5 * 1000, backward=False)
+windows("conv_transpose2d_8x64x28x28", lambda x, w: F.conv_transpose2d(x, w, stride=2), (8, 64, 28, 28), (64, 32, 2, 2),
+        forward=False)
+windows("max_pool2d_8x64x112x112", lambda x: F.max_pool2d(x, 3, 2, 1), (8, 64, 112, 112), forward=False)
+windows("avg_pool2d_8x64x112x112", lambda x: F.avg_pool2d(x, 2), (8, 64, 112, 112), forward=False)
+
+
 # Training.
 def training_step(batch, widths, activation):
     def make():

@@ -1,9 +1,9 @@
 //! The WGSL of Taper's wgpu backend.
 //!
 //! Two kinds of source live in `wgsl/`. *Libraries* ([`LIBRARIES`]) are collections of functions; [`link`] puts the
-//! functions that a kernel mentions in front of it, so that a kernel carries no text it does not use. *Kernels*
-//! ([`KERNELS`]) are entry points that expect a short header of aliases, constants and bindings from the backend.
-//! Fused maps, reductions and the unrolled blocks of matrix products are text made by the backend.
+//! functions that a kernel mentions in front of it, so that a kernel carries no text it does not use. *Kernels* are
+//! functions `kernel(workgroup_index, local_index)` that expect a short header of aliases, constants and bindings, listed at the top of
+//! each, and an entry point from the backend, which writes all other kernels itself.
 //! Nothing here needs a device: the tests validate every function and every specialised kernel with naga.
 
 use std::{collections::HashMap, sync::LazyLock};
@@ -21,39 +21,21 @@ pub const LIBRARIES: &[(&str, &str)] = &[
 
 /// Reading by index along an axis.
 pub const GATHER: &str = include_str!("../wgsl/gather.wgsl");
-/// Adding by index, one thread for each element of the output.
+/// Adding by index, one invocation for each element of the output.
 pub const SCATTER_ELEMENT: &str = include_str!("../wgsl/scatter_element.wgsl");
-/// Adding by index, one thread for each line along the axis.
+/// Adding by index, one invocation for each line along the axis.
 pub const SCATTER_LINE: &str = include_str!("../wgsl/scatter_line.wgsl");
 
-/// A cumulative operation, one thread for each part of a line.
+/// A cumulative operation, one invocation for each part of a line.
 pub const CUMULATIVE_LINE: &str = include_str!("../wgsl/cumulative_line.wgsl");
 /// A cumulative operation, one workgroup for each part of a line.
 pub const CUMULATIVE_TILE: &str = include_str!("../wgsl/cumulative_tile.wgsl");
-/// The first step of a sort, one thread for each block.
+/// The first step of a sort, one invocation for each block.
 pub const SORT_BLOCK: &str = include_str!("../wgsl/sort_block.wgsl");
 /// The first step of a sort, one workgroup for each block.
 pub const SORT_TILE: &str = include_str!("../wgsl/sort_tile.wgsl");
 /// The later steps of a sort.
 pub const SORT_MERGE: &str = include_str!("../wgsl/sort_merge.wgsl");
-
-/// The kernels that are whole files, by name. Each header it needs is listed at its top.
-pub const KERNELS: &[(&str, &str)] = &[
-    ("gather", GATHER),
-    ("scatter_element", SCATTER_ELEMENT),
-    ("scatter_line", SCATTER_LINE),
-    ("cumulative_line", CUMULATIVE_LINE),
-    ("cumulative_tile", CUMULATIVE_TILE),
-    ("sort_block", SORT_BLOCK),
-    ("sort_tile", SORT_TILE),
-    ("sort_merge", SORT_MERGE),
-];
-
-/// How a generated kernel opens, as the kernel files do: `group` is the number of the workgroup over dispatches and
-/// rows of at most 65,535, `lane` the number of the thread in it.
-pub const ENTRY: &str = "fn main(@builtin(workgroup_id) group_id: vec3<u32>, \
-    @builtin(num_workgroups) group_count: vec3<u32>, @builtin(local_invocation_index) lane: u32) {\n    \
-    let group = params.first_group + group_id.y * group_count.x + group_id.x;\n";
 
 struct Function {
     text: &'static str,

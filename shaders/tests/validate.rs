@@ -19,7 +19,7 @@ fn validate(what: &str, source: &str) {
 
 /// The least that a kernel declares: functions may take what every kernel is given from it.
 const PARAMS: &str =
-    "struct Params { first_group: u32 }\n@group(0) @binding(9) var<uniform> params: Params;\n";
+    "struct Params { first_workgroup: u32 }\n@group(0) @binding(9) var<uniform> params: Params;\n";
 
 #[test]
 fn every_function_links_and_validates() {
@@ -70,7 +70,7 @@ fn every_sorting_kernel_validates() {
         let functions = format!(
             "alias Key = {key};\nfn input_at(i: u32) -> u32 {{ return i; }}\nfn element(base: u32, r: u32) -> Key {{ return keys_in[base + r]; }}\nfn last_key() -> Key {{ return ~Key(); }}\nfn less(a: Key, b: Key) -> bool {{ return {less}; }}\nfn put(line: u32, place: u32, key: Key, index: u32) {{ indices_out[line + place] = index; }}"
         );
-        let params = "first_group: u32, total: u32, length: u32, blocks: u32, width: u32, count: u32, pairs: u32, kept: u32, parts: u32";
+        let params = "first_workgroup: u32, total: u32, length: u32, blocks: u32, width: u32, count: u32, pairs: u32, kept: u32, parts: u32";
         let bindings = format!(
             "@group(0) @binding(0) var<storage, read> keys_in: array<{key}>;\n@group(0) @binding(1) var<storage, read> indices_in: array<u32>;\n@group(0) @binding(2) var<storage, read_write> indices_out: array<u32>;"
         );
@@ -90,7 +90,7 @@ fn every_kernel_validates_in_every_element_type() {
         format!("@group(0) @binding({n}) var<storage, {access}> {name}: array<{ty}>;\n")
     };
     for t in ["f32", "i32", "u32", "i64", "f64"] {
-        let params = "first_group: u32, total: u32, run: u32, parts: u32, step: u32, run_stride: u32, start: u32, count: u32, size: u32, length: u32, index_stride: u32, src_stride: u32, output_stride: u32, axis_stride: u32";
+        let params = "first_workgroup: u32, total: u32, run: u32, parts: u32, step: u32, run_stride: u32, start: u32, count: u32, size: u32, length: u32, index_stride: u32, src_stride: u32, output_stride: u32, axis_stride: u32";
         let by_index = |element: &str, word: &str, places: usize| {
             format!(
                 "alias T = {element};\nalias Word = {word};\nconst GROUP = 8u;\nfn places(i: u32) -> vec{places}<u32> {{ return vec{places}<u32>(i); }}\nfn along(i: u32) -> u32 {{ return i; }}\nfn inside(i: u32) -> bool {{ return true; }}\nfn index_value(w: i32) -> vec2<u32> {{ return vec2<u32>(u32(w), 0u); }}\nfn report(w: i32) {{}}\nfn add(a: T, b: T) -> T {{ return a + b; }}",
@@ -116,7 +116,7 @@ fn every_kernel_validates_in_every_element_type() {
         for (name, source) in
             [("line", taper_shaders::CUMULATIVE_LINE), ("tile", taper_shaders::CUMULATIVE_TILE)]
         {
-            let params = "first_group: u32, total: u32, length: u32, splits: u32, chunk: u32";
+            let params = "first_workgroup: u32, total: u32, length: u32, splits: u32, chunk: u32";
             let bindings = binding(0, "input", t, "read") + &binding(1, "output", t, "read_write");
             validate(name, &kernel(source, params, &bindings, &states));
         }

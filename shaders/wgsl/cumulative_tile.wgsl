@@ -1,18 +1,12 @@
 // A cumulative operation, one workgroup for each part of a line along the axis: tiles of 1024 elements one after the other, four
-// to a thread, whose totals become prefixes in shared memory.
+// to an invocation, whose totals become prefixes in workgroup memory.
 // Header: as cumulative_line, but for ROUNDS and identity().
 
 var<workgroup> prefixes: array<State, 256>;
 
-@compute @workgroup_size(256)
-fn main(
-    @builtin(workgroup_id) group_id: vec3<u32>,
-    @builtin(num_workgroups) group_count: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let group = params.first_group + group_id.y * group_count.x + group_id.x;
-    // Every thread stays to the end, for the barriers; surplus groups repeat the last.
-    let g = min(group, params.total - 1u);
+fn kernel(workgroup_index: u32, local_index: u32) {
+    // Every invocation stays to the end, for the barriers; surplus workgroups repeat the last.
+    let g = min(workgroup_index, params.total - 1u);
     let line = g / params.splits;
     let part = g - line * params.splits;
     let begin = part * params.chunk;
@@ -26,25 +20,25 @@ fn main(
         carry = before(g, base);
     }
     for (var first = begin; first < end; first += 1024u) {
-        let mine = first + lane * 4u;
+        let mine = first + local_index * 4u;
         // What stands for elements past the end comes after everything that is kept.
         var s0 = element(line, base, min(mine, last));
         var s1 = combine(s0, element(line, base, min(mine + 1u, last)));
         var s2 = combine(s1, element(line, base, min(mine + 2u, last)));
         var s3 = combine(s2, element(line, base, min(mine + 3u, last)));
-        prefixes[lane] = s3;
+        prefixes[local_index] = s3;
         workgroupBarrier();
         for (var step = 1u; step < 256u; step <<= 1u) {
-            var sum = prefixes[lane];
-            if (lane >= step) {
-                sum = combine(prefixes[lane - step], sum);
+            var sum = prefixes[local_index];
+            if (local_index >= step) {
+                sum = combine(prefixes[local_index - step], sum);
             }
             workgroupBarrier();
-            prefixes[lane] = sum;
+            prefixes[local_index] = sum;
             workgroupBarrier();
         }
-        if (lane > 0u) {
-            let earlier = prefixes[lane - 1u];
+        if (local_index > 0u) {
+            let earlier = prefixes[local_index - 1u];
             s0 = combine(earlier, s0);
             s1 = combine(earlier, s1);
             s2 = combine(earlier, s2);
@@ -60,7 +54,7 @@ fn main(
         }
         carry = tile;
         carried = true;
-        if (group < params.total) {
+        if (workgroup_index < params.total) {
             if (mine < end) {
                 keep(g, output_base, mine, last, s0);
             }

@@ -6,7 +6,7 @@
 // cancels. The number of a workgroup has no top bit, but only we know. The code of fused kernels has this around every float
 // that one operation hands to another.
 fn opaque_f32(x: f32) -> f32 {
-    return bitcast<f32>(bitcast<u32>(x) ^ (params.first_group >> 31u));
+    return bitcast<f32>(bitcast<u32>(x) ^ (params.first_workgroup >> 31u));
 }
 
 fn is_nan_f32(x: f32) -> bool {
@@ -242,7 +242,7 @@ fn erf_f32(x: f32) -> f32 {
 fn reduce_large_f32(x: f32, r: ptr<function, f32>) -> i32 {
     let bits = bitcast<u32>(x);
     let m = (bits << 8u) | 0x80000000u;
-    // The four words of 1/2π from 32·⌊e/32⌋ - 32 bits on: selected, as a table in memory is dear on a processor.
+    // The four words of 1/2π from 32·⌊e/32⌋ - 32 bits on: selected, as a table in memory is slow on a software adapter.
     let e = ((bits >> 23u) & 0xffu) - 126u;
     let by_four = e >= 128u;
     let a0 = select(0u, 0x7d4d3770u, by_four);

@@ -1,17 +1,11 @@
 // output[p] = input[p with axis := index[p]], in runs of elements that one index is for. What an index finds outside the input,
 // which may be a part of what is indexed, from `start` on, is left to the other parts.
-// Header: alias Word, `params` with `first_group`, `total` (threads), `run` (words of a run), `parts` (threads of a run), `step` (the
-// words that one thread moves), `run_stride`, `start`, `count`, `size`, `axis_stride`; bindings `input`, `index`, `output`,
+// Header: alias Word, `params` with `total` (invocations), `run` (words of a run), `parts` (invocations of a run), `step` (the
+// words that one invocation moves), `run_stride`, `start`, `count`, `size`, `axis_stride`; bindings `input`, `index`, `output`,
 // `faults`; functions places(run) (in the index, and in the input with the axis at its start), index_value(word) and report(word).
 
-@compute @workgroup_size(256)
-fn main(
-    @builtin(workgroup_id) group_id: vec3<u32>,
-    @builtin(num_workgroups) group_count: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let group = params.first_group + group_id.y * group_count.x + group_id.x;
-    let i = group * 256u + lane;
+fn kernel(workgroup_index: u32, local_index: u32) {
+    let i = workgroup_index * 256u + local_index;
     if (i >= params.total) {
         return;
     }

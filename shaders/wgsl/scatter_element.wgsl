@@ -1,18 +1,12 @@
 // output[p with axis := index[p]] += src[p], gathered, where output holds base already: each element of the output walks the
 // positions along the axis in ascending order and takes what is meant for it. The output may be a part of what is indexed, from
 // `start` on.
-// Header: alias T, `params` with `first_group`, `total`, `start`, `size`, `length`, `index_stride`, `src_stride`; bindings `index`,
+// Header: alias T, `params` with `total`, `start`, `size`, `length`, `index_stride`, `src_stride`; bindings `index`,
 // `src`, `output`, `faults`; functions inside(i), along(i), places(i) (in the index and in src, with the axis at 0),
 // index_value(word), report(word) and add(a, b).
 
-@compute @workgroup_size(256)
-fn main(
-    @builtin(workgroup_id) group_id: vec3<u32>,
-    @builtin(num_workgroups) group_count: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let group = params.first_group + group_id.y * group_count.x + group_id.x;
-    let i = group * 256u + lane;
+fn kernel(workgroup_index: u32, local_index: u32) {
+    let i = workgroup_index * 256u + local_index;
     if (i >= params.total || !inside(i)) {
         return;
     }

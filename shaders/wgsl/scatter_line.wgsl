@@ -1,17 +1,11 @@
-// output[p with axis := index[p]] += src[p], where output holds base already: one thread owns each line along the axis, or as many
+// output[p with axis := index[p]] += src[p], where output holds base already: one invocation owns each line along the axis, or as many
 // of them as a T has elements, and walks it in ascending order. The output may be a part of what is indexed: `count` from `start` on.
-// Header: alias T, const GROUP, `params` with `first_group`, `total`, `start`, `count`, `size`, `length`, `index_stride`,
+// Header: alias T, `params` with `total`, `start`, `count`, `size`, `length`, `index_stride`,
 // `src_stride`, `output_stride`; bindings `index`, `src`, `output`, `faults`; functions places(line) (in the index, in src and in the
 // output, with the axis at 0), index_value(word), report(word) and add(a, b).
 
-@compute @workgroup_size(GROUP)
-fn main(
-    @builtin(workgroup_id) group_id: vec3<u32>,
-    @builtin(num_workgroups) group_count: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let group = params.first_group + group_id.y * group_count.x + group_id.x;
-    let i = group * GROUP + lane;
+fn kernel(workgroup_index: u32, local_index: u32) {
+    let i = workgroup_index * 32u + local_index;
     if (i >= params.total) {
         return;
     }

@@ -1,15 +1,9 @@
-// The first step of a sort, one thread for each block of 16 elements along the axis, by insertion; equal keys stay in order.
-// Header: alias Word and Key, `params` with `first_group`, `total`, `length`, `blocks`, `width` (elements kept of a block, at most);
+// The first step of a sort, one invocation for each block of 16 elements along the axis, by insertion; equal keys stay in order.
+// Header: alias Word and Key, `params` with `total`, `length`, `blocks`, `width` (elements kept of a block, at most);
 // bindings `input` and outputs; functions input_at(line), element(base, r) (a key), last_key(), less(a, b) and put(line, place, key, index).
 
-@compute @workgroup_size(64)
-fn main(
-    @builtin(workgroup_id) group_id: vec3<u32>,
-    @builtin(num_workgroups) group_count: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let group = params.first_group + group_id.y * group_count.x + group_id.x;
-    let g = group * 64u + lane;
+fn kernel(workgroup_index: u32, local_index: u32) {
+    let g = workgroup_index * 64u + local_index;
     if (g >= params.total) {
         return;
     }

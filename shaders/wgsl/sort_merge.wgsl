@@ -1,17 +1,11 @@
-// A step of a sort: neighbouring runs of a line are merged, of which the first few are kept. One thread makes 8 neighbours; where
+// A step of a sort: neighbouring runs of a line are merged, of which the first few are kept. One invocation makes 8 neighbours; where
 // its part of the two runs begins is found by bisection (merge path: Odeh, Green, Mwassi, Shmueli and Birk 2012).
-// Header: alias Key, `params` with `first_group`, `total`, `count` (elements of a line), `width` (of a run), `pairs`, `kept` (of a merged
-// run, at most), `parts` (threads for each merged run); bindings `keys_in`, `indices_in` and outputs; functions less(a, b) and
+// Header: alias Key, `params` with `total`, `count` (elements of a line), `width` (of a run), `pairs`, `kept` (of a merged
+// run, at most), `parts` (invocations for each merged run); bindings `keys_in`, `indices_in` and outputs; functions less(a, b) and
 // put(line, place, key, index).
 
-@compute @workgroup_size(64)
-fn main(
-    @builtin(workgroup_id) group_id: vec3<u32>,
-    @builtin(num_workgroups) group_count: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let group = params.first_group + group_id.y * group_count.x + group_id.x;
-    let g = group * 64u + lane;
+fn kernel(workgroup_index: u32, local_index: u32) {
+    let g = workgroup_index * 64u + local_index;
     if (g >= params.total) {
         return;
     }

@@ -1,25 +1,19 @@
 // The first step of a sort, one workgroup for each block of 1024 elements along the axis, by a bitonic network (Batcher 1968) in
-// shared memory. Equal keys are told apart by their indices, so that they stay in order.
+// workgroup memory. Equal keys are told apart by their indices, so that they stay in order.
 // Header: as sort_block.
 
 var<workgroup> keys: array<Key, 1024>;
 var<workgroup> indices: array<u32, 1024>;
 
-@compute @workgroup_size(256)
-fn main(
-    @builtin(workgroup_id) group_id: vec3<u32>,
-    @builtin(num_workgroups) group_count: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let group = params.first_group + group_id.y * group_count.x + group_id.x;
-    // Every thread stays to the end, for the barriers; surplus groups repeat the last.
-    let g = min(group, params.total - 1u);
+fn kernel(workgroup_index: u32, local_index: u32) {
+    // Every invocation stays to the end, for the barriers; surplus workgroups repeat the last.
+    let g = min(workgroup_index, params.total - 1u);
     let line = g / params.blocks;
     let block = g - line * params.blocks;
     let begin = block * 1024u;
     let count = min(1024u, params.length - begin);
     let base = input_at(line);
-    for (var i = lane; i < 1024u; i += 256u) {
+    for (var i = local_index; i < 1024u; i += 256u) {
         // What fills the block up has indices beyond all others, and a key that none is greater than.
         keys[i] = last_key();
         indices[i] = begin + i;
@@ -30,7 +24,7 @@ fn main(
     workgroupBarrier();
     for (var run = 2u; run <= 1024u; run <<= 1u) {
         for (var step = run >> 1u; step > 0u; step >>= 1u) {
-            for (var pair = lane; pair < 512u; pair += 256u) {
+            for (var pair = local_index; pair < 512u; pair += 256u) {
                 let i = 2u * pair - (pair & (step - 1u));
                 let j = i + step;
                 let key_i = keys[i];
@@ -48,8 +42,8 @@ fn main(
             workgroupBarrier();
         }
     }
-    if (group < params.total) {
-        for (var i = lane; i < min(count, params.width); i += 256u) {
+    if (workgroup_index < params.total) {
+        for (var i = local_index; i < min(count, params.width); i += 256u) {
             put(line, block * params.width + i, keys[i], indices[i]);
         }
     }

@@ -10,7 +10,8 @@ const TOOLS: &[&str] = &["xtask", "taper-bench", "taper-fuzz"];
 
 /// Which crates every other crate may depend on.
 const ALLOWED: &[(&str, &[&str])] = &[
-    ("taper", &["data", "optim", "nn", "autograd", "tensor-core", "backend-cpu", "backend-wgpu"]),
+    ("taper", &["data", "linalg", "optim", "nn", "autograd", "tensor-core", "backend-cpu", "backend-wgpu"]),
+    ("linalg", &["autograd", "tensor-core", "backend-cpu"]),
     ("data", &["autograd", "tensor-core"]),
     ("optim", &["autograd", "tensor-core"]),
     ("nn", &["autograd", "tensor-core", "nn-derive"]),
@@ -20,6 +21,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("backend-wgpu", &["tensor-core", "taper-shaders"]),
     ("taper-shaders", &[]),
     ("tensor-core", &[]),
+    // A user's crate.
+    ("custom-op", &["taper"]),
     // For tests: none of the above may depend on it but as a dev-dependency.
     ("taper-testing", &["tensor-core"]),
 ];
@@ -27,7 +30,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
 /// Crates that a way of building must not pull in: the arguments of `cargo tree`, and the beginnings of their names.
 const LIGHT: &[(&[&str], &[&str])] = &[
     (&["-p", "tensor-core"], &["ndarray", "wgpu", "naga"]),
-    (&["-p", "taper", "--no-default-features", "--features", "cpu"], &["wgpu", "naga", "backend-wgpu"]),
+    (
+        &["-p", "taper", "--no-default-features", "--features", "cpu"],
+        &["wgpu", "naga", "backend-wgpu", "faer"],
+    ),
 ];
 
 pub(crate) fn run() -> Result<()> {

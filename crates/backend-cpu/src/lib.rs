@@ -1,9 +1,20 @@
 //! Taper's backend for the host's processor.
 //!
-//! Fused expressions run through a block engine (`engine`): about a thousand positions at a time, all temporaries in the
-//! first-level cache, in loops compiled for AVX-512, AVX2 and a baseline and picked at run time. Products go to tiles of the
-//! result in registers (`product`, `tile`), compiled likewise, threads to `rayon`; memory comes from a
-//! pool, since fresh pages cost more than arithmetic.
+//! Fused expressions run through a block engine: about a thousand positions at a time, all temporaries in the first-level cache, in
+//! loops compiled for AVX-512, AVX2 and a baseline and picked at run time. Products run in micro-kernels, compiled likewise.
+//! `rayon` gives the threads; a pool gives the memory, since fresh pages cost more than arithmetic.
+//!
+//! The rooms, each of which uses those above it alone:
+//!
+//! | room | holds |
+//! |---|---|
+//! | `environment`, `host` | variables of the environment; what is known of the machine |
+//! | `threads` | how a kernel shares its work |
+//! | `simd` | instruction sets, vectors, real functions, inner loops, the order of elements |
+//! | `memory` | pool, buffers, walks along strides, strided copies, conversions of half types |
+//! | `elementwise` | programs lowered to steps, the block engine, the table of formulas, the map kernel |
+//! | `kernels` | one file for each other body of a kernel |
+//! | `settings`, and this file | the device |
 //!
 //! | variable | meaning |
 //! |---|---|
@@ -15,32 +26,14 @@
 //! A value that cannot be read is an error of [`open`], and of every use of memory of [`cpu`]'s device. An unknown variable that begins
 //! with `TAPER_` is said once on standard error.
 
-mod buffer;
-mod by_index;
-mod cumulative;
-mod engine;
-mod gemv;
+mod elementwise;
+mod environment;
 mod host;
-mod isa;
-mod loops;
-mod lower;
-mod map;
-mod math;
-mod matmul;
-mod order;
-mod pool;
-mod product;
-mod reduce;
-mod rows;
+mod kernels;
+mod memory;
 mod settings;
-mod sort;
-mod strided;
-mod table;
+mod simd;
 mod threads;
-mod tile;
-mod vector;
-mod views;
-mod walk;
 
 use std::sync::{Arc, OnceLock};
 
@@ -49,12 +42,15 @@ use tensor_core::{
     kernel::Body,
 };
 
+pub use crate::kernels::custom::{CpuInput, CpuKernel, CpuOutput};
 pub use crate::threads::{num_threads, set_num_threads};
 use crate::{
-    buffer::CpuBuffer,
-    isa::Isa,
-    pool::Pool,
-    settings::{Misread, Settings},
+    elementwise::map,
+    environment::Misread,
+    kernels::{arg_reduce, arg_sort, contract, copy, cumulative, custom, gather, reduce, rows, scatter_add},
+    memory::{buffer::CpuBuffer, pool::Pool},
+    settings::Settings,
+    simd::isa::Isa,
 };
 
 /// The host's processor as a place for tensors.
@@ -171,15 +167,16 @@ impl Backend for CpuBackend {
             Body::Map(program) => map::run(isa, pool, program, launch),
             Body::Reduce { op, program } => reduce::run(isa, pool, *op, program, launch),
             Body::Rows { row_axes: _, program } => rows::run(isa, pool, program, launch),
-            Body::Contract => matmul::run(isa, pool, launch),
-            Body::Copy { fill, regions } => views::copy(isa, pool, *fill, regions, launch),
-            Body::ArgReduce { op, axis } => views::arg_reduce(pool, *op, *axis, launch),
+            Body::Contract => contract::run(isa, pool, launch),
+            Body::Copy { fill, regions } => copy::run(isa, pool, *fill, regions, launch),
+            Body::ArgReduce { op, axis } => arg_reduce::run(pool, *op, *axis, launch),
             Body::Cumulative { op, axis, reverse } => {
                 cumulative::run(isa, pool, (*op, *axis, *reverse), launch)
             }
-            Body::ArgSort { axis, descending } => sort::run(pool, *axis, *descending, launch),
-            Body::Gather { axis } => by_index::gather(pool, *axis, launch),
-            Body::ScatterAdd { axis } => by_index::scatter_add(isa, pool, *axis, launch),
+            Body::ArgSort { axis, descending } => arg_sort::run(pool, *axis, *descending, launch),
+            Body::Custom(custom) => custom::run(self, custom.as_ref(), launch),
+            Body::Gather { axis } => gather::run(pool, *axis, launch),
+            Body::ScatterAdd { axis } => scatter_add::run(isa, pool, *axis, launch),
         }
     }
 

@@ -2,9 +2,14 @@
 
 use std::ffi::OsString;
 
-use tensor_core::{Error, Result, environment};
+use tensor_core::Result;
 
-use crate::{host, isa::Isa, threads};
+use crate::{
+    environment::{Misread, Variable},
+    host,
+    simd::isa::Isa,
+    threads,
+};
 
 /// How the device is to be.
 pub(crate) struct Settings {
@@ -13,40 +18,9 @@ pub(crate) struct Settings {
     pub(crate) budget: Option<u64>,
 }
 
-/// A variable whose value means nothing.
-#[derive(Debug)]
-pub(crate) struct Misread {
-    name: &'static str,
-    message: String,
-}
-
-impl Misread {
-    pub(crate) fn error(&self) -> Error {
-        Error::invalid(self.name, self.message.clone())
-    }
-}
-
-/// A variable that is set to something.
-pub(crate) struct Variable {
-    name: &'static str,
-    pub(crate) text: String,
-}
-
-impl Variable {
-    pub(crate) fn of(name: &'static str, text: Option<OsString>) -> Option<Variable> {
-        // What is no Unicode is no value of any of them, and is shown as well as it can be.
-        let text = text?.to_string_lossy().trim().to_string();
-        (!text.is_empty()).then_some(Variable { name, text })
-    }
-
-    pub(crate) fn misread(&self, expected: &str) -> Misread {
-        Misread { name: self.name, message: format!("{:?} is not {expected}", self.text) }
-    }
-}
-
 impl Settings {
     pub(crate) fn from_env() -> Result<Settings, Misread> {
-        environment::note_unknown();
+        tensor_core::environment::note_unknown();
         Settings::read(|name| std::env::var_os(name))
     }
 

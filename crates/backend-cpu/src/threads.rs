@@ -23,7 +23,7 @@ use std::{
 use rayon::ThreadPool;
 use tensor_core::{Error, Result};
 
-use crate::settings::{self, Misread};
+use crate::environment::{Misread, Variable};
 
 thread_local! {
     /// Whether this thread is carrying out a task.
@@ -115,13 +115,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The number of threads that the environment asks for.
 pub(crate) fn from_env(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Option<usize>, Misread> {
-    if let Some(wanted) = settings::Variable::of("TAPER_THREADS", variable("TAPER_THREADS")) {
+    if let Some(wanted) = Variable::of("TAPER_THREADS", variable("TAPER_THREADS")) {
         let threads = wanted.text.parse().ok().filter(|&threads| (1..=MOST).contains(&threads));
         return threads
             .map(Some)
             .ok_or_else(|| wanted.misread("a number of threads from 1 on, the caller's among them"));
     }
-    let Some(wanted) = settings::Variable::of("RAYON_NUM_THREADS", variable("RAYON_NUM_THREADS")) else {
+    let Some(wanted) = Variable::of("RAYON_NUM_THREADS", variable("RAYON_NUM_THREADS")) else {
         return Ok(None);
     };
     match wanted.text.parse() {

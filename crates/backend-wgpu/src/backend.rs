@@ -4,95 +4,73 @@ use std::sync::{Arc, Mutex};
 
 use smallvec::SmallVec;
 use tensor_core::{
-    Backend, Buffer, DType, DeviceInfo, Kernel, Launch, MemoryStats, Result, Storage, backend::Download,
+    Backend, Buffer, DType, DeviceInfo, Launch, MemoryStats, Result, Storage, backend::Download,
 };
 
 use crate::{
-    arg_reduce,
-    by_index::{self, Along},
-    copy, cumulative,
-    draft::{Drafts, Facts},
-    dtypes::{is_plain, to_lanes},
-    faults::lock,
-    gpu::Gpu,
-    map::{self, Aliases},
-    matmul,
-    pipeline::{Plan, assemble},
-    reduce, rows, sort, window,
+    codegen::dtypes::{is_plain, to_storage},
+    device::{
+        faults::lock,
+        gpu::Gpu,
+        pipeline::{CompiledKernel, assemble},
+    },
+    kernels::{map::Aliases, window},
+    tuning::Tuning,
 };
 
 /// A graphics adapter as a place for tensors.
 #[derive(Debug)]
 pub struct WgpuBackend {
     pub(crate) gpu: Arc<Gpu>,
+    /// Measured choices, where they are asked for.
+    pub(crate) tuning: Option<Tuning>,
 }
 
-/// The plans of a kernel, by which of its inputs live in an output's buffer.
-struct Plans {
+/// What was compiled of a kernel, by which of its inputs live in an output's buffer.
+struct Variants {
     device: u64,
-    made: Mutex<Variants>,
+    made: Mutex<SmallVec<[Variant; 1]>>,
 }
 
-type Variants = SmallVec<[(Aliases, Arc<Plan>); 1]>;
-
-/// The drafts of a kernel whose operands fit a binding each. Where it is a part of a larger kernel, `first` is the flat index of
-/// its first output element, and `along` which part it has of the axis that is indexed.
-pub(crate) fn drafts(
-    kernel: &Kernel,
-    aliases: &Aliases,
-    first: usize,
-    along: Along,
-    facts: &Facts<'_>,
-) -> Result<Drafts> {
-    match kernel {
-        Kernel::Map(k) => map::draft(k, aliases, first, facts),
-        Kernel::Reduce(k) => reduce::draft(k, facts),
-        Kernel::Rows(k) => rows::draft(k, first, facts),
-        Kernel::ArgReduce(k) => Ok(arg_reduce::draft(k, facts)),
-        Kernel::Cumulative(k) => cumulative::draft(k, facts),
-        Kernel::ArgSort(k) => sort::draft(k, facts),
-        Kernel::MatMul(k) => matmul::draft(k, facts),
-        Kernel::Gather(k) => Ok(by_index::gather(k, along, facts).into()),
-        Kernel::ScatterAdd(k) => by_index::scatter_add(k, along, facts),
-        Kernel::Copy(k) => Ok(copy::draft(k, facts)),
-        other => Err(facts.unsupported(other.name(), DType::F32, "compute it on the cpu")),
-    }
-}
+type Variant = (Aliases, Arc<CompiledKernel>);
 
 impl WgpuBackend {
-    fn make(&self, launch: &Launch<'_>, aliases: &Aliases) -> Result<Arc<Plan>> {
+    fn compile(&self, launch: &Launch<'_>, aliases: &Aliases) -> Result<Arc<CompiledKernel>> {
         let (gpu, kernel) = (&self.gpu, launch.kernel);
-        let mut facts = Facts {
-            info: &gpu.info,
-            direct: gpu.facts.direct,
-            threads: gpu.facts.threads,
-            shared_bytes: gpu.facts.shared_bytes,
-            subgroup: gpu.facts.subgroup,
-            binding_bytes: gpu.facts.binding_bytes,
-            rounds: gpu.facts.rounds,
-            way: None,
-        };
-        let elsewhere = kernel.outputs().iter().find(|(_, d)| !gpu.info.dtypes.contains(d)).map(|o| o.1);
+        let capabilities = &gpu.capabilities;
+        let elsewhere =
+            kernel.outputs.iter().map(|o| o.dtype).find(|d| !capabilities.info.dtypes.contains(d));
         if let Some(dtype) = elsewhere {
-            return Err(facts.unsupported(kernel.name(), dtype, "cast first, or compute it on the cpu"));
+            return Err(capabilities.unsupported(
+                kernel.name(),
+                dtype,
+                "cast first, or compute it on the cpu",
+            ));
         }
-        facts.way = gpu.tuned(launch, &facts)?;
-        Ok(Arc::new(assemble(gpu, window::drafts(kernel, aliases, &facts)?)?))
+        let tuned = match &self.tuning {
+            Some(tuning) => tuning.choose(gpu, launch)?,
+            None => None,
+        };
+        let made = match tuned {
+            Some(way) => window::dispatches(kernel, aliases, &capabilities.with(way))?,
+            None => window::dispatches(kernel, aliases, capabilities)?,
+        };
+        Ok(Arc::new(assemble(gpu, made)?))
     }
 
-    /// The plan of a launch: kept with it, or made.
-    fn plan(&self, launch: &Launch<'_>, aliases: Aliases) -> Result<Arc<Plan>> {
+    /// What was compiled for a launch: kept with its kernel, or made.
+    fn compiled(&self, launch: &Launch<'_>, aliases: Aliases) -> Result<Arc<CompiledKernel>> {
         let device = self.gpu.id;
-        let kept = launch.compiled.get_or_try(|| Ok(Plans { device, made: Mutex::default() }))?;
-        let Some(plans) = kept.filter(|p| p.device == device) else {
-            return self.make(launch, &aliases);
+        let kept = launch.compiled.get_or_try(|| Ok(Variants { device, made: Mutex::default() }))?;
+        let Some(variants) = kept.filter(|v| v.device == device) else {
+            return self.compile(launch, &aliases);
         };
-        if let Some((_, plan)) = lock(&plans.made).iter().find(|(a, _)| *a == aliases) {
-            return Ok(Arc::clone(plan));
+        if let Some((_, made)) = lock(&variants.made).iter().find(|(a, _)| *a == aliases) {
+            return Ok(Arc::clone(made));
         }
-        let plan = self.make(launch, &aliases)?;
-        lock(&plans.made).push((aliases, Arc::clone(&plan)));
-        Ok(plan)
+        let made = self.compile(launch, &aliases)?;
+        lock(&variants.made).push((aliases, Arc::clone(&made)));
+        Ok(made)
     }
 
     /// Pipelines made so far.
@@ -104,7 +82,7 @@ impl WgpuBackend {
     /// The file that measured choices are kept in, if they are.
     #[doc(hidden)]
     pub fn tuning_file(&self) -> Option<&std::path::Path> {
-        self.gpu.tuning.as_ref().and_then(|t| t.path())
+        self.tuning.as_ref().and_then(|t| t.path())
     }
 
     /// The file that pipelines are kept in, if they are.
@@ -116,7 +94,7 @@ impl WgpuBackend {
 
 impl Backend for WgpuBackend {
     fn info(&self) -> &DeviceInfo {
-        &self.gpu.info
+        &self.gpu.capabilities.info
     }
 
     fn allocate(&self, dtype: DType, numel: usize) -> Result<Storage> {
@@ -129,7 +107,7 @@ impl Backend for WgpuBackend {
             if is_plain(dtype) {
                 self.gpu.write(raw, batch, &bytes[..buffer.numel() * dtype.size()])?;
             } else {
-                self.gpu.write(raw, batch, &to_lanes(dtype, bytes))?;
+                self.gpu.write(raw, batch, &to_storage(dtype, bytes))?;
             }
         }
         Ok(Arc::new(buffer))
@@ -151,8 +129,8 @@ impl Backend for WgpuBackend {
             .iter()
             .map(|i| launch.outputs.iter().position(|o| same(i, o)).map(|o| o as u8))
             .collect();
-        let plan = self.plan(launch, aliases)?;
-        self.gpu.encode(&plan, launch)
+        let compiled = self.compiled(launch, aliases)?;
+        self.gpu.encode(&compiled, launch)
     }
 
     fn settle(&self) -> Result<()> {

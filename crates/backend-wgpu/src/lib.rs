@@ -9,55 +9,34 @@
 //! # }
 //! ```
 //!
-//! | module | what lives there |
+//! | room | what lives there |
 //! |---|---|
-//! | `registry`, `instance`, `adapter`, `options` | which adapters there are, and the devices open on them |
-//! | `gpu`, `pool`, `stream`, `read_back`, `profile`, `fault_table`, `faults` | one open device: memory, command batches, reads, times, failures |
-//! | `draft`, `pipeline`, `first_use`, `disk_cache`, `index`, `lines`, `formulas` | how a kernel becomes WGSL and a pipeline |
+//! | `registry`, `backend`, `profile` | the devices of a process, the contract of `tensor_core::Backend`, times for users |
 //! | `tuning` | the ways of matrix products, measured |
-//! | `window` | kernels over more of a buffer than one binding shows |
-//! | `map`, `reduce`, `rows`, `arg_reduce`, `cumulative`, `sort`, `matmul`, `tile`, `by_index`, `copy` | the kernels |
+//! | `kernels` | what each kernel does: a file for each body, and `window` for what is larger than a binding |
+//! | `device` | one open device: adapter, memory, pipelines, command batches, reads, failures |
+//! | `codegen` | what a dispatch is, and the writer of its WGSL |
+//!
+//! Each room uses those below it alone; `kernels` and `device` do not know of each other.
 //!
 //! The WGSL that is not generated is in the crate `taper-shaders`. No type of wgpu appears in this interface.
 
-mod adapter;
-mod arg_reduce;
 mod backend;
-mod by_index;
-mod copy;
-mod cumulative;
-mod disk_cache;
-mod draft;
-mod dtypes;
-mod fault_table;
-mod faults;
-mod first_use;
-mod formulas;
-mod gpu;
-mod index;
-mod instance;
-mod lines;
-mod map;
-mod matmul;
-mod options;
-mod pipeline;
-mod pool;
+mod codegen;
+mod device;
+mod kernels;
 mod profile;
-mod read_back;
-mod reduce;
 mod registry;
-mod rows;
-mod sort;
-mod stream;
-mod strip;
-mod tile;
 mod tuning;
 #[cfg(test)]
 mod validate;
-mod window;
 
 pub use backend::WgpuBackend;
-pub use draft::Form;
-pub use options::{Caps, Options};
-pub use profile::{KernelTime, profile};
+#[doc(hidden)]
+pub use codegen::capabilities::Form;
+#[doc(hidden)]
+pub use device::options::Forced;
+pub use device::{options::Options, profiler::KernelTime};
+pub use kernels::custom::WgslKernel;
+pub use profile::profile;
 pub use registry::{adapters, destroy, open, wgpu};

@@ -1,26 +1,14 @@
-//! How long each kind of kernel takes, by timestamps that the device writes before and after every dispatch.
-
-use std::collections::BTreeMap;
+//! How long each kind of kernel takes, for users.
 
 use tensor_core::{Device, Error, Result, eval_pending};
 
-use crate::{faults::lock, gpu::Gpu, registry::backend_of, stream::MAX_DISPATCHES};
-
-/// Two timestamps a dispatch.
-const QUERIES: u32 = 2 * MAX_DISPATCHES as u32;
-const BYTES: u64 = 8 * QUERIES as u64;
-
-/// What one kind of kernel took, all its dispatches together.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct KernelTime {
-    /// The kernel: `map`, `reduce`, `matmul`, ….
-    pub name: &'static str,
-    /// Dispatches.
-    pub count: u64,
-    /// Time on the device.
-    pub nanoseconds: u64,
-}
+use crate::{
+    device::{
+        faults::lock,
+        profiler::{KernelTime, Profiler},
+    },
+    registry::backend_of,
+};
 
 /// Runs `work`, and gives what its kernels took on `device`, the longest first.
 ///
@@ -60,92 +48,4 @@ pub fn profile<T>(device: &Device, work: impl FnOnce() -> Result<T>) -> Result<(
     let mut times: Vec<KernelTime> = profiler.map_or_else(Vec::new, |p| p.totals.into_values().collect());
     times.sort_by_key(|t| std::cmp::Reverse(t.nanoseconds));
     Ok((done?, times))
-}
-
-/// The timestamps of the open batch of commands, and the sums of those before.
-pub(crate) struct Profiler {
-    queries: wgpu::QuerySet,
-    resolved: wgpu::Buffer,
-    readable: wgpu::Buffer,
-    /// Nanoseconds of a tick.
-    period: f64,
-    /// The dispatches of the open batch.
-    labels: Vec<&'static str>,
-    totals: BTreeMap<&'static str, KernelTime>,
-}
-
-impl Profiler {
-    fn new(gpu: &Gpu) -> Profiler {
-        let buffer = |usage| {
-            gpu.device.create_buffer(&wgpu::BufferDescriptor {
-                label: Some("timestamps"),
-                size: BYTES,
-                usage,
-                mapped_at_creation: false,
-            })
-        };
-        Profiler {
-            queries: gpu.device.create_query_set(&wgpu::QuerySetDescriptor {
-                label: Some("timestamps"),
-                ty: wgpu::QueryType::Timestamp,
-                count: QUERIES,
-            }),
-            resolved: buffer(wgpu::BufferUsages::QUERY_RESOLVE | wgpu::BufferUsages::COPY_SRC),
-            readable: buffer(wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST),
-            period: f64::from(gpu.queue.get_timestamp_period()),
-            labels: Vec::new(),
-            totals: BTreeMap::new(),
-        }
-    }
-
-    /// A pass for one dispatch, between two timestamps.
-    pub(crate) fn pass(
-        &mut self,
-        encoder: &mut wgpu::CommandEncoder,
-        label: &'static str,
-    ) -> wgpu::ComputePass<'static> {
-        let at = 2 * self.labels.len() as u32;
-        self.labels.push(label);
-        let timestamp_writes = Some(wgpu::ComputePassTimestampWrites {
-            query_set: &self.queries,
-            beginning_of_pass_write_index: Some(at),
-            end_of_pass_write_index: Some(at + 1),
-        });
-        let descriptor = wgpu::ComputePassDescriptor { label: Some(label), timestamp_writes };
-        encoder.begin_compute_pass(&descriptor).forget_lifetime()
-    }
-
-    /// Records that the timestamps of this batch become readable.
-    pub(crate) fn resolve(&self, encoder: &mut wgpu::CommandEncoder) {
-        let count = 2 * self.labels.len() as u32;
-        if count > 0 {
-            encoder.resolve_query_set(&self.queries, 0..count, &self.resolved, 0);
-            encoder.copy_buffer_to_buffer(&self.resolved, 0, &self.readable, 0, 8 * u64::from(count));
-        }
-    }
-
-    /// Waits for the batch that was submitted last, and adds its times up.
-    pub(crate) fn collect(&mut self, gpu: &Gpu, batch: wgpu::SubmissionIndex) -> Result<()> {
-        let labels = std::mem::take(&mut self.labels);
-        if labels.is_empty() {
-            return Ok(());
-        }
-        let bytes = 16 * labels.len() as u64;
-        gpu.scoped("profile", || self.readable.map_async(wgpu::MapMode::Read, ..bytes, |_| {}))?;
-        gpu.wait(batch)?;
-        let ticks: Vec<u64> = {
-            let view = self
-                .readable
-                .get_mapped_range(..bytes)
-                .map_err(|e| gpu.error(format!("the timestamps could not be read: {e}")))?;
-            bytemuck::pod_collect_to_vec(&view)
-        };
-        self.readable.unmap();
-        for (name, &[begin, end]) in labels.into_iter().zip(ticks.as_chunks().0) {
-            let total = self.totals.entry(name).or_insert(KernelTime { name, count: 0, nanoseconds: 0 });
-            total.count += 1;
-            total.nanoseconds += (end.saturating_sub(begin) as f64 * self.period) as u64;
-        }
-        Ok(())
-    }
 }

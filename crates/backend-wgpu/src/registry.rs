@@ -7,7 +7,11 @@ use std::{
 
 use tensor_core::{Device, DeviceInfo, Error, Result};
 
-use crate::{Options, WgpuBackend, adapter, faults::lock, gpu::Gpu};
+use crate::{
+    Options, WgpuBackend,
+    device::{adapter, faults::lock, gpu::Gpu},
+    tuning::Tuning,
+};
 
 type ByIndex = HashMap<usize, (Device, Weak<WgpuBackend>)>;
 
@@ -60,7 +64,10 @@ pub fn open(index: usize, options: &Options) -> Result<Device> {
 
 fn open_backend(index: usize, options: &Options) -> Result<(Device, Weak<WgpuBackend>)> {
     let found = adapter::find(index)?;
-    let backend = Arc::new(WgpuBackend { gpu: Arc::new(Gpu::open(&found, options)?) });
+    let gpu = Arc::new(Gpu::open(&found, options)?);
+    let dir = options.cache_dir.as_deref();
+    let tuning = options.autotune.then(|| Tuning::open(options.forced.form, &found.adapter.get_info(), dir));
+    let backend = Arc::new(WgpuBackend { gpu, tuning });
     let weak = Arc::downgrade(&backend);
     let mut open = lock(&OPEN);
     open.retain(|w| w.strong_count() > 0);

@@ -10,18 +10,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tensor_core::{Kernel, Launch, Result};
+use tensor_core::{Launch, Result};
 
 use crate::{
-    Form,
-    disk_cache::Kept,
-    draft::Facts,
-    faults::lock,
-    gpu::Gpu,
-    map::Aliases,
-    matmul::{self, Way},
-    pipeline::assemble,
-    window,
+    codegen::capabilities::{Capabilities, Form, Way},
+    device::{disk_cache::Kept, faults::lock, gpu::Gpu, pipeline::assemble},
+    kernels::{contract, map::Aliases, window},
 };
 
 /// Products of fewer multiplications take the fixed table's way: they are over before a clock could tell.
@@ -32,6 +26,7 @@ const TIMED: Duration = Duration::from_millis(4);
 const MOST_RUNS: u32 = 16;
 
 /// The ways found best on one device.
+#[derive(Debug)]
 pub(crate) struct Tuning {
     form: Form,
     /// By form and class.
@@ -71,7 +66,6 @@ impl Tuning {
 fn text(best: &BTreeMap<String, Way>) -> String {
     let line = |(class, way): (&String, &Way)| {
         let way = match way {
-            Way::Strips => "strips".to_string(),
             Way::Blocks(side) => format!("blocks {side}"),
             Way::Tile(side) => format!("tile {side}"),
         };
@@ -85,7 +79,6 @@ fn parse(bytes: &[u8]) -> BTreeMap<String, Way> {
     let line = |line: &str| {
         let (class, way) = line.split_once(" = ")?;
         let way = match way.split_once(' ') {
-            None if way == "strips" => Way::Strips,
             Some(("blocks", side)) => Way::Blocks(side.parse().ok()?),
             Some(("tile", side)) => Way::Tile(side.parse().ok()?),
             _ => return None,
@@ -95,66 +88,73 @@ fn parse(bytes: &[u8]) -> BTreeMap<String, Way> {
     std::str::from_utf8(bytes).unwrap_or_default().lines().filter_map(line).collect()
 }
 
-impl Gpu {
+impl Tuning {
     /// The best way to compute what `launch` computes, measured now if it was not before; none where nothing is to be chosen.
-    pub(crate) fn tuned(&self, launch: &Launch<'_>, facts: &Facts<'_>) -> Result<Option<Way>> {
-        let (Some(tuning), Kernel::MatMul(kernel)) = (&self.tuning, launch.kernel) else { return Ok(None) };
-        let sizes = [kernel.m, kernel.n, kernel.k, kernel.batch.numel()];
-        let ways = matmul::ways(kernel, tuning.form, facts);
-        if ways.len() < 2 || sizes.iter().fold(1usize, |all, &n| all.saturating_mul(n)) < LEAST_WORK {
+    pub(crate) fn choose(&self, gpu: &Gpu, launch: &Launch<'_>) -> Result<Option<Way>> {
+        let kernel = launch.kernel;
+        let Some((class, _)) = contract::class(kernel).filter(|&(_, work)| work >= LEAST_WORK) else {
+            return Ok(None);
+        };
+        let ways = contract::ways(kernel, self.form, &gpu.capabilities);
+        if ways.len() < 2 {
             return Ok(None);
         }
-        let class = format!("{:?} {}", tuning.form, matmul::class(kernel)).to_lowercase();
-        let known = || lock(&tuning.best).get(&class).copied().filter(|way| ways.contains(way));
+        let class = format!("{:?} {class}", self.form).to_lowercase();
+        let known = || lock(&self.best).get(&class).copied().filter(|way| ways.contains(way));
         if let Some(way) = known() {
             return Ok(Some(way));
         }
-        let _alone = lock(&tuning.measuring);
+        let _alone = lock(&self.measuring);
         if let Some(way) = known() {
             return Ok(Some(way));
         }
         let mut best: Option<(Duration, Way)> = None;
         for way in ways {
             let slowest = best.map_or(Duration::MAX, |(time, _)| time * 4);
-            match self.time(launch, &Facts { way: Some(way), ..*facts }, slowest)? {
+            match time(gpu, launch, &gpu.capabilities.with(way), slowest)? {
                 Some(time) if best.is_none_or(|(least, _)| time < least) => best = Some((time, way)),
                 _ => {}
             }
         }
         Ok(best.map(|(_, way)| {
-            tuning.keep(class.clone(), way);
+            self.keep(class.clone(), way);
             way
         }))
     }
+}
 
-    /// How long one run takes with these facts, on the launch's own buffers: each run writes the same result. None where the
-    /// device refuses the kernel, or once it has taken longer than `slowest`.
-    fn time(&self, launch: &Launch<'_>, facts: &Facts<'_>, slowest: Duration) -> Result<Option<Duration>> {
-        let made =
-            window::drafts(launch.kernel, &Aliases::new(), facts).and_then(|made| assemble(self, made));
-        let Ok(plan) = made else {
-            // A lost device refuses everything.
-            return self.faults.alive(self.name()).map(|()| None);
-        };
-        let runs = |count: u32| -> Result<Duration> {
-            self.settle()?;
-            let start = Instant::now();
-            for _ in 0..count {
-                self.encode(&plan, launch)?;
-            }
-            self.settle()?;
-            Ok(start.elapsed() / count)
-        };
-        // The first run compiles.
-        runs(1)?;
-        let once = runs(1)?;
-        if once > slowest {
-            return Ok(None);
+/// How long one run takes, on the launch's own buffers: each run writes the same result. None where the device refuses the kernel,
+/// or once it has taken longer than `slowest`.
+fn time(
+    gpu: &Gpu,
+    launch: &Launch<'_>,
+    capabilities: &Capabilities,
+    slowest: Duration,
+) -> Result<Option<Duration>> {
+    let made =
+        window::dispatches(launch.kernel, &Aliases::new(), capabilities).and_then(|made| assemble(gpu, made));
+    let Ok(compiled) = made else {
+        // A lost device refuses everything.
+        return gpu.faults.alive(gpu.name()).map(|()| None);
+    };
+    let runs = |count: u32| -> Result<Duration> {
+        gpu.settle()?;
+        let start = Instant::now();
+        for _ in 0..count {
+            gpu.encode(&compiled, launch)?;
         }
-        let count = TIMED.as_nanos() / once.as_nanos().max(1);
-        let count = u32::try_from(count).unwrap_or(MOST_RUNS).clamp(1, MOST_RUNS);
-        Ok(Some(once.min(runs(count)?).min(runs(count)?)))
+        gpu.settle()?;
+        Ok(start.elapsed() / count)
+    };
+    // The first run compiles.
+    runs(1)?;
+    let once = runs(1)?;
+    if once > slowest {
+        return Ok(None);
     }
+    let count = TIMED.as_nanos() / once.as_nanos().max(1);
+    let count = u32::try_from(count).unwrap_or(MOST_RUNS).clamp(1, MOST_RUNS);
+    Ok(Some(once.min(runs(count)?).min(runs(count)?)))
 }
 
 #[cfg(test)]
@@ -167,7 +167,7 @@ mod tests {
         let best = BTreeMap::from([
             ("auto f32 64 64 64 1 last last".to_string(), Way::Tile(128)),
             ("auto f32 64 64 64 2 last last".to_string(), Way::Blocks(8)),
-            ("direct f64 64 64 64 1 no first".to_string(), Way::Strips),
+            ("direct f64 64 64 64 1 no first".to_string(), Way::Blocks(4)),
         ]);
         assert_eq!(parse(text(&best).as_bytes()), best);
         let more = format!("{}nonsense\na = tile\nb = tile x\nc = wheel 4\nd =\n\n", text(&best));

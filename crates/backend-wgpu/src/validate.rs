@@ -1,23 +1,23 @@
 //! Generated shaders of every kind, validated by naga with no device.
 
-use naga::valid::{Capabilities, ValidationFlags, Validator};
-use smallvec::SmallVec;
+use naga::valid::{ValidationFlags, Validator};
 use tensor_core::{
     ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, DType, DeviceInfo, DeviceKind, Kernel, Layout, Limits,
     RandomKind, ReduceOp, Shape, UnaryOp,
-    kernel::{
-        ArgReduceKernel, ArgSortKernel, CopyKernel, CumulativeKernel, GatherKernel, Instr, MapKernel,
-        MatMulKernel, Program, ReduceKernel, Region, RowKernel, ScatterAddKernel,
-    },
+    kernel::{Instr, Operand, Program},
 };
 
-use crate::{draft::Facts, map::Aliases};
+use crate::{
+    codegen::capabilities::{Capabilities, Form},
+    kernels::map::Aliases,
+};
 
 #[path = "../../../shaders/tests/constants/mod.rs"]
 mod constants;
 
-fn info() -> DeviceInfo {
-    DeviceInfo {
+/// A device of every ability, with kernels of one form.
+fn capabilities(direct: bool) -> Capabilities {
+    let info = DeviceInfo {
         name: "wgpu:0".into(),
         description: String::new(),
         driver: String::new(),
@@ -31,39 +31,37 @@ fn info() -> DeviceInfo {
             max_instrs: 64,
             max_row: 1 << 14,
         },
+    };
+    Capabilities {
+        info,
+        direct,
+        invocations: 1024,
+        workgroup_bytes: 48 << 10,
+        binding_bytes: 1 << 30,
+        rounds: 1 << 15,
+        immediate_bytes: 128,
+        uniform_alignment: 256,
+        max_workgroups: 65_535,
+        dispatch_work: 1 << 33,
+        way: None,
     }
 }
 
 /// Validates all shaders of a kernel, in both forms and with parameters in both places; gives how many there were.
 /// A kernel that is `Unsupported` counts as none.
 fn validate(kernel: &Kernel, aliases: &Aliases) -> usize {
-    let info = info();
-    let mut count = 0;
-    for (direct, subgroup) in [(true, 0), (true, 8), (true, 32), (false, 32)] {
-        let facts = Facts {
-            info: &info,
-            direct,
-            threads: 1024,
-            shared_bytes: 32 << 10,
-            subgroup,
-            binding_bytes: 1 << 30,
-            rounds: 1 << 15,
-            way: None,
-        };
-        count += validate_drafts(kernel, aliases, &facts);
-    }
-    count
+    [true, false].map(|direct| validate_for(kernel, aliases, &capabilities(direct))).iter().sum()
 }
 
-fn validate_drafts(kernel: &Kernel, aliases: &Aliases, facts: &Facts<'_>) -> usize {
+fn validate_for(kernel: &Kernel, aliases: &Aliases, capabilities: &Capabilities) -> usize {
     let mut count = 0;
-    let Ok(made) = crate::window::drafts(kernel, aliases, facts) else { return 0 };
-    for draft in made.steps {
+    let Ok(made) = crate::kernels::window::dispatches(kernel, aliases, capabilities) else { return 0 };
+    for one in made.list {
         for immediates in [true, false] {
-            let source = draft.text(immediates);
+            let source = one.text(immediates);
             let module = naga::front::wgsl::parse_str(&source)
                 .unwrap_or_else(|e| panic!("{kernel:?}: {}\n{source}", e.emit_to_string(&source)));
-            let mut validator = Validator::new(ValidationFlags::all(), Capabilities::all());
+            let mut validator = Validator::new(ValidationFlags::all(), naga::valid::Capabilities::all());
             if let Err(e) = validator.validate(&module) {
                 panic!("{kernel:?}: {}\n{source}", e.emit_to_string(&source));
             }
@@ -77,25 +75,14 @@ fn validate_drafts(kernel: &Kernel, aliases: &Aliases, facts: &Facts<'_>) -> usi
 }
 
 /// Every way to compute a product, whatever a table or a clock would choose.
-fn validate_ways(kernel: &MatMulKernel) -> usize {
-    let info = info();
-    let facts = Facts {
-        info: &info,
-        direct: true,
-        threads: 1024,
-        shared_bytes: 48 << 10,
-        subgroup: 8,
-        binding_bytes: 1 << 30,
-        rounds: 1 << 15,
-        way: None,
-    };
-    let ways = crate::matmul::ways(kernel, crate::Form::Auto, &facts);
-    let several = kernel.m.min(kernel.n) > 1 && kernel.dtype != DType::Bool;
+fn validate_ways(kernel: &Kernel) -> usize {
+    let capabilities = capabilities(true);
+    let ways = crate::kernels::contract::ways(kernel, Form::Auto, &capabilities);
+    let several = kernel.outputs[0].shape.iter().all(|&n| n > 1) && kernel.outputs[0].dtype != DType::Bool;
     assert_eq!(ways.len() >= 2, several, "{kernel:?}: {ways:?}");
-    let kernel_of_all = Kernel::MatMul(kernel.clone());
     ways.iter()
         .map(|&way| {
-            let made = validate_drafts(&kernel_of_all, &Aliases::new(), &Facts { way: Some(way), ..facts });
+            let made = validate_for(kernel, &Aliases::new(), &capabilities.with(way));
             assert!(made > 0, "{way:?} of {kernel:?}");
             made
         })
@@ -114,7 +101,7 @@ fn map(inputs: &[DType], rest: &[(Instr, DType)], scalars: &[DType], layouts: &[
         program.outputs.push(program.instrs.len() as u16 - 1);
     }
     let shape = layouts.first().map_or(Shape::from([6, 8]), |l| l.shape().clone());
-    Kernel::Map(MapKernel { shape, inputs: layouts.iter().cloned().collect(), program })
+    Kernel::map(shape, layouts.iter().cloned(), program)
 }
 
 fn layouts() -> Vec<Layout> {
@@ -184,7 +171,6 @@ fn maps_of_every_layout_and_overlap() {
             }
         }
     }
-    // So many that threads take eight each.
     let large = [Layout::contiguous([150, 120]), Layout::new([150, 120], &[0, 1], 4)];
     let angles =
         [(Instr::Unary(UnaryOp::Sin, 0), DType::F32), (Instr::Binary(BinaryOp::Mul, 1, 2), DType::F32)];
@@ -213,13 +199,7 @@ fn reductions_of_every_kind() {
                     [Layout::contiguous(shape), Layout::contiguous([shape[1], shape[0]]).permute(&[1, 0])]
                 {
                     count += validate(
-                        &Kernel::Reduce(ReduceKernel {
-                            op,
-                            shape: shape.into(),
-                            axes: SmallVec::from_vec(axes.clone()),
-                            inputs: SmallVec::from_vec(vec![layout]),
-                            program: program.clone(),
-                        }),
+                        &Kernel::reduce(op, shape.into(), &axes.clone(), vec![layout], program.clone()),
                         &Aliases::new(),
                     );
                 }
@@ -227,8 +207,8 @@ fn reductions_of_every_kind() {
         }
         for op in [ArgReduceOp::ArgMax, ArgReduceOp::ArgMin] {
             for shape in [[6, 8], [2, 100_000]] {
-                let kernel = ArgReduceKernel { op, axis: 1, dtype, input: Layout::contiguous(shape) };
-                count += validate(&Kernel::ArgReduce(kernel), &Aliases::new());
+                let kernel = Kernel::arg_reduce(op, 1, Operand::new(dtype, Layout::contiguous(shape)));
+                count += validate(&kernel, &Aliases::new());
             }
         }
     }
@@ -246,14 +226,15 @@ fn cumulative_operations_and_sorts_of_every_dtype() {
             {
                 for &op in CumulativeOp::ALL {
                     for reverse in [false, true] {
-                        let kernel = CumulativeKernel { op, axis, reverse, dtype, input: input.clone() };
-                        count += validate(&Kernel::Cumulative(kernel), &none);
+                        let kernel =
+                            Kernel::cumulative(op, axis, reverse, Operand::new(dtype, input.clone()));
+                        count += validate(&kernel, &none);
                     }
                 }
                 for k in [1, 3, shape[axis]] {
                     let k = k.min(shape[axis]);
-                    let kernel = ArgSortKernel { axis, descending: k == 3, k, dtype, input: input.clone() };
-                    count += validate(&Kernel::ArgSort(kernel), &none);
+                    let kernel = Kernel::arg_sort(axis, k == 3, k, Operand::new(dtype, input.clone()));
+                    count += validate(&kernel, &none);
                 }
             }
         }
@@ -274,22 +255,27 @@ fn products_indexing_and_copies_of_every_dtype() {
             for lhs in &left {
                 for rhs in &right {
                     let (lhs, rhs) = (lhs.clone(), rhs.clone());
-                    let kernel = MatMulKernel { batch: Shape::scalar(), m, n, k, dtype, lhs, rhs };
+                    let kernel = Kernel::matmul(dtype, &lhs, &rhs);
                     count += validate_ways(&kernel);
-                    count += validate(&Kernel::MatMul(kernel), &none);
+                    count += validate(&kernel, &none);
                 }
             }
         }
         for index_dtype in [DType::I32, DType::U32, DType::U8, DType::I64] {
             let (input, index) = (Layout::contiguous([9, 8]), Layout::contiguous([4, 5]));
             count += validate(
-                &Kernel::Gather(GatherKernel { axis: 1, dtype, index_dtype, input, index: index.clone() }),
+                &Kernel::gather(1, Operand::new(dtype, input), Operand::new(index_dtype, index.clone())),
                 &none,
             );
             for base in [Layout::contiguous([9, 8]), Layout::new([9000, 800], &[0, 0], 0)] {
                 let (index, src) = (index.clone(), index.clone());
-                let kernel = ScatterAddKernel { axis: 0, dtype, index_dtype, base, index, src };
-                count += validate(&Kernel::ScatterAdd(kernel), &none);
+                let kernel = Kernel::scatter_add(
+                    0,
+                    Operand::new(dtype, base),
+                    Operand::new(index_dtype, index),
+                    Operand::new(dtype, src),
+                );
+                count += validate(&kernel, &none);
             }
         }
         let src = Layout::contiguous([8, 6]);
@@ -298,9 +284,8 @@ fn products_indexing_and_copies_of_every_dtype() {
         for src in regions {
             let dst = Layout::contiguous(src.shape().clone());
             let shape = dst.shape().clone();
-            let regions =
-                SmallVec::from_vec(vec![Region { dst: dst.flip(0), src: src.clone() }, Region { dst, src }]);
-            count += validate(&Kernel::Copy(CopyKernel { shape, dtype, fill: true, regions }), &none);
+            let regions = vec![(dst.flip(0), src.clone()), (dst, src)];
+            count += validate(&Kernel::copy(dtype, shape, true, regions), &none);
         }
     }
     assert!(count > 500, "{count}");
@@ -328,13 +313,7 @@ fn softmax(shape: &[usize], row_axes: usize, layout: &Layout, dtype: DType) -> K
         outputs: vec![8, 3, 10, 6],
     };
     let steady = Layout::new(shape, &vec![0; shape.len()], 3);
-    Kernel::Rows(RowKernel {
-        shape: shape.into(),
-        row_axes,
-        inputs: SmallVec::from_iter([layout.clone(), steady]),
-        program,
-        per_row: SmallVec::from_slice(&[false, true, false, false]),
-    })
+    Kernel::rows(shape.into(), row_axes, [layout.clone(), steady], program, &[false, true, false, false])
 }
 
 #[test]
@@ -378,13 +357,13 @@ fn row_kernels_of_every_kind() {
                     outputs: vec![6, 7, 2],
                 };
                 count += validate(
-                    &Kernel::Rows(RowKernel {
-                        shape: Shape::from([6, 80]),
-                        row_axes: 1,
-                        inputs: SmallVec::from_iter([Layout::contiguous([6, 80])]),
+                    &Kernel::rows(
+                        Shape::from([6, 80]),
+                        1,
+                        [Layout::contiguous([6, 80])],
                         program,
-                        per_row: SmallVec::from_slice(&[false, true, false]),
-                    }),
+                        &[false, true, false],
+                    ),
                     &none,
                 );
             }
@@ -395,32 +374,18 @@ fn row_kernels_of_every_kind() {
 
 #[test]
 fn row_kernels_of_other_shapes_are_one_text() {
-    let info = info();
     for direct in [true, false] {
-        let facts = Facts {
-            info: &info,
-            direct,
-            threads: 1024,
-            shared_bytes: 32 << 10,
-            subgroup: 8,
-            binding_bytes: 1 << 30,
-            rounds: 1 << 15,
-            way: None,
-        };
         let text = |shape: [usize; 2]| {
             let kernel = softmax(&shape, 1, &Layout::contiguous(shape), DType::F32);
-            let made = crate::window::drafts(&kernel, &Aliases::from_elem(None, 2), &facts);
-            made.map(|made| made.steps.iter().map(|d| d.text(true)).collect::<Vec<_>>()).ok()
+            let made = crate::kernels::window::dispatches(
+                &kernel,
+                &Aliases::from_elem(None, 2),
+                &capabilities(direct),
+            );
+            made.map(|made| made.list.iter().map(|d| d.text(true)).collect::<Vec<_>>()).ok()
         };
-        // A processor takes rows by four elements where their length allows, and many by eight: that is two texts more.
-        for shapes in [
-            [[6, 8], [100_000, 68], [2, 5000]],
-            [[512, 32], [100_000, 64], [4, 5000]],
-            [[7, 3], [100_000, 65], [2, 5001]],
-        ] {
-            assert!(text(shapes[0]).is_some());
-            assert!(shapes.into_iter().all(|shape| text(shape) == text(shapes[0])));
-        }
-        assert!(direct || [[6, 8], [512, 32]].into_iter().all(|shape| text(shape) == text([7, 3])));
+        let shapes = [[6, 8], [100_000, 68], [2, 3000], [7, 3], [512, 32]];
+        assert!(text(shapes[0]).is_some());
+        assert!(shapes.into_iter().all(|shape| text(shape) == text(shapes[0])));
     }
 }

@@ -23,12 +23,16 @@
 //! | [`optim`] | optimizers and schedules |
 //! | [`data`] | datasets and loaders |
 //! | [`autograd`] | gradients, custom functions, graphs as pictures |
+//! | `linalg` | factorizations, systems of equations (feature `linalg`) |
+//! | [`custom`] | operations with kernels of one's own |
 //! | [`core`](tensor_core) | tensors, the scheduler, the contract of a backend |
 
 mod devices;
 
 pub use autograd;
 pub use data;
+#[cfg(feature = "linalg")]
+pub use linalg;
 pub use nn;
 pub use optim;
 pub use tensor_core;
@@ -48,6 +52,17 @@ pub use tensor_core::{
     Layout, MemoryStats, NewAxis, Op, Result, Scalar, Shape, State, StateReader, StateValue, Stateful, Step,
     Tensor, TensorOptions, bf16, default_dtype, eval_all, eval_pending, f16, set_default_dtype,
 };
+
+/// Operations with kernels of one's own: a [`CustomKernel`](custom::CustomKernel) has a kernel for each backend, and a
+/// [`Function`](custom::Function) around it a gradient.
+pub mod custom {
+    pub use autograd::{Function, Outputs, apply};
+    #[cfg(feature = "cpu")]
+    pub use backend_cpu::{CpuInput, CpuKernel, CpuOutput};
+    #[cfg(feature = "gpu")]
+    pub use backend_wgpu::WgslKernel;
+    pub use tensor_core::custom::{CustomKernel, Request};
+}
 
 /// What nearly every program needs: `use taper::prelude::*;`.
 pub mod prelude {

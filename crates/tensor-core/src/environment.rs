@@ -1,6 +1,8 @@
 //! The variables of the environment that Taper reads. A name that is nearly one of them would otherwise be passed over in silence.
 
-use std::{io::Write, sync::Once};
+use std::sync::Once;
+
+use crate::platform;
 
 /// Every variable that some part of Taper reads, its tests and tools among them.
 pub const VARIABLES: &[&str] = &[
@@ -15,12 +17,7 @@ pub const VARIABLES: &[&str] = &[
     "TAPER_SKIP_LOG",
     "TAPER_THREADS",
     "TAPER_WGPU_AUTOTUNE",
-    "TAPER_WGPU_BINDING_BYTES",
-    "TAPER_WGPU_FORM",
     "TAPER_WGPU_MEMORY_LIMIT",
-    "TAPER_WGPU_NO_IMMEDIATES",
-    "TAPER_WGPU_NO_SUBGROUPS",
-    "TAPER_WGPU_STORAGE_BUFFERS",
 ];
 
 /// What every name begins with, and what the names begin with that tests make up.
@@ -32,11 +29,7 @@ const TESTS: &str = "TAPER_TEST_";
 pub fn note_unknown() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
-        for line in names.filter_map(|name| complaint(&name)) {
-            // A closed standard error is no reason to fail.
-            let _ = writeln!(std::io::stderr(), "{line}");
-        }
+        platform::variables().iter().filter_map(|name| complaint(name)).for_each(|line| platform::say(&line));
     });
 }
 

@@ -170,6 +170,18 @@ pub enum ErrorKind {
         message: String,
     },
 
+    /// A matrix that an operation of linear algebra has no answer for, found when it was computed: singular, not positive-definite, or
+    /// of numbers that are not finite. `torch.linalg.LinAlgError`.
+    #[error("{op}: {}{message}", batch.map_or(String::new(), |b| format!("(batch element {b}) ")))]
+    LinAlg {
+        /// The operation.
+        op: &'static str,
+        /// Which matrix of a batch, counted in row-major order; `None` for one alone.
+        batch: Option<usize>,
+        /// What is wrong with it, and the mend.
+        message: String,
+    },
+
     /// An index (or class label) outside the axis that it indexes.
     #[error(
         "{op}: index {index} is out of range for axis {axis} of size {size}{}", index_range(*size)

@@ -62,10 +62,13 @@ impl Bounds {
     }
 }
 
-/// What is known of a value. Nothing, of most.
+/// What is known of a value. Nothing, of most: then it is one word, and nothing to copy or to ask.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Facts {
-    bounds: Option<Arc<Bounds>>,
+pub(crate) struct Facts(Option<Arc<Known>>);
+
+#[derive(Debug)]
+struct Known {
+    bounds: Option<Bounds>,
     tickets: Tickets,
 }
 
@@ -75,7 +78,20 @@ pub(crate) struct Tickets(Option<Arc<[Arc<Ticket>]>>);
 
 impl Facts {
     pub(crate) fn new(bounds: Option<Bounds>, tickets: Tickets) -> Facts {
-        Facts { bounds: bounds.map(Arc::new), tickets }
+        let nothing = bounds.is_none() && tickets.is_empty();
+        Facts((!nothing).then(|| Arc::new(Known { bounds, tickets })))
+    }
+
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.0.is_none()
+    }
+
+    fn tickets(&self) -> Option<&Tickets> {
+        self.0.as_deref().map(|known| &known.tickets)
+    }
+
+    fn ticket_list(&self) -> &[Arc<Ticket>] {
+        self.tickets().map_or(&[], Tickets::list)
     }
 
     /// Of elements that came from the host.
@@ -84,12 +100,12 @@ impl Facts {
     }
 
     pub(crate) fn bounds(&self) -> Option<Bounds> {
-        self.bounds.as_deref().copied()
+        self.0.as_deref().and_then(|known| known.bounds)
     }
 
     /// The error of a ticket that failed already, if one did.
     pub(crate) fn check(&self) -> Result<()> {
-        let failed = self.tickets.list().iter().find(|ticket| ticket.is_failed());
+        let failed = self.ticket_list().iter().find(|ticket| ticket.is_failed());
         failed.map_or(Ok(()), |ticket| ticket.result())
     }
 
@@ -99,10 +115,10 @@ impl Facts {
     /// The failure of the first that was bad, or of the device.
     pub(crate) fn settle(&self, backend: &dyn Backend) -> Result<()> {
         self.check()?;
-        if self.tickets.list().iter().any(|ticket| ticket.is_open()) {
+        if self.ticket_list().iter().any(|ticket| ticket.is_open()) {
             backend.settle()?;
         }
-        if self.tickets.list().iter().any(|ticket| ticket.is_open()) {
+        if self.ticket_list().iter().any(|ticket| ticket.is_open()) {
             let message =
                 "the backend deferred the check of a launch's indices, and did not settle it".into();
             return Err(Error::new(ErrorKind::Backend { device: backend.info().name.clone(), message }));
@@ -127,10 +143,7 @@ impl Tickets {
     ) -> Tickets {
         let own = own.filter(|ticket| ticket.is_open() || ticket.is_failed());
         let mut all = Tickets(own.map(|ticket| Arc::from([ticket])));
-        for Facts { tickets, .. } in inputs {
-            if tickets.0.is_none() {
-                continue;
-            }
+        for tickets in inputs.into_iter().filter_map(Facts::tickets).filter(|tickets| !tickets.is_empty()) {
             if let Some(failed) = tickets.list().iter().find(|ticket| ticket.is_failed()) {
                 return Tickets(Some(Arc::from([Arc::clone(failed)])));
             }
@@ -201,7 +214,7 @@ mod tests {
         assert_eq!(list(&Tickets::of_launch([&x, &y], None)), [&b, &c].map(|t| t.number()));
         // One list alone is shared as it is.
         let alone = Tickets::of_launch([&y], None);
-        assert!(Arc::ptr_eq(alone.0.as_ref().unwrap(), y.tickets.0.as_ref().unwrap()));
+        assert!(Arc::ptr_eq(alone.0.as_ref().unwrap(), y.tickets().unwrap().0.as_ref().unwrap()));
         b.fail(7);
         b.pass();
         b.fail(8);

@@ -9,8 +9,8 @@ use std::{
 use smallvec::SmallVec;
 
 use crate::{
-    ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, DType, Layout, RandomKind, ReduceOp, Result, Scalar,
-    Shape, Strides, Ticket, UnaryOp, backend::Storage,
+    ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, CustomKernel, DType, Layout, RandomKind, ReduceOp,
+    Result, Scalar, Shape, Strides, Ticket, UnaryOp, backend::Storage,
 };
 
 /// A value inside a [`Program`]: the index of the instruction that makes it.
@@ -160,7 +160,7 @@ pub struct Operand {
     /// The dtype of the elements.
     pub dtype: DType,
     /// How it is read. It has the axes of the index space, and along each the size of the space, with stride 0 where it does not
-    /// depend on the axis; [`Body::Gather`], [`Body::ScatterAdd`] and [`Body::Copy`] say where theirs differ.
+    /// depend on the axis; [`Body::Gather`], [`Body::ScatterAdd`], [`Body::Copy`] and [`Body::Custom`] say where theirs differ.
     pub layout: Layout,
 }
 
@@ -291,6 +291,11 @@ pub enum Body {
         /// For each operand, where its elements go in the output's buffer: of the operand's own shape.
         regions: SmallVec<[Layout; 4]>,
     },
+    /// An operation from elsewhere, by the implementation that it has for this backend ([`crate::custom::implementation`]).
+    ///
+    /// Operands and outputs have shapes of their own, and the space is that of the first output. Operands are row-major from the first
+    /// element of their buffers on, unless the operation takes strides.
+    Custom(Arc<dyn CustomKernel>),
 }
 
 impl Body {
@@ -304,7 +309,8 @@ impl Body {
             | Body::Contract
             | Body::Gather { .. }
             | Body::ScatterAdd { .. }
-            | Body::Copy { .. } => None,
+            | Body::Copy { .. }
+            | Body::Custom(_) => None,
         }
     }
 }
@@ -443,6 +449,17 @@ impl Kernel {
         let outputs = SmallVec::from_iter([Output::whole(dtype, &shape)]);
         Kernel { space: shape, operands, outputs, body: Body::Copy { fill, regions } }
     }
+
+    /// A [`Body::Custom`] with these results.
+    pub fn custom(
+        custom: Arc<dyn CustomKernel>,
+        operands: impl IntoIterator<Item = Operand>,
+        results: &[(Shape, DType)],
+    ) -> Kernel {
+        let space = results.first().map_or_else(Shape::scalar, |(shape, _)| shape.clone());
+        let outputs = results.iter().map(|(shape, dtype)| Output::whole(*dtype, shape)).collect();
+        Kernel { space, operands: operands.into_iter().collect(), outputs, body: Body::Custom(custom) }
+    }
 }
 
 impl Kernel {
@@ -459,6 +476,7 @@ impl Kernel {
             Body::Gather { .. } => "gather",
             Body::ScatterAdd { .. } => "scatter_add",
             Body::Copy { .. } => "copy",
+            Body::Custom(custom) => custom.name(),
         }
     }
 
@@ -485,7 +503,8 @@ impl Kernel {
             | Body::Cumulative { .. }
             | Body::ArgSort { .. }
             | Body::Contract
-            | Body::Copy { .. } => return None,
+            | Body::Copy { .. }
+            | Body::Custom(_) => return None,
         };
         let Operand { dtype, layout } = self.operands.get(1)?;
         Some(IndexOperand { axis, size, layout, dtype: *dtype })
@@ -495,7 +514,7 @@ impl Kernel {
     /// follow the axis, as buffers of their own; a part along an axis that is reduced gives a part of each sum.
     ///
     /// `None` where parts along the axis do not stand alone: those of a cumulative operation, a sort or a search along it, rows cut
-    /// within a row, and copies.
+    /// within a row, copies, and operations from elsewhere.
     pub fn narrow(&self, axis: usize, start: usize, len: usize) -> Option<Kernel> {
         match &self.body {
             Body::Map(_) | Body::Reduce { .. } | Body::Contract | Body::Gather { .. } => {}
@@ -509,7 +528,8 @@ impl Kernel {
             | Body::ArgReduce { .. }
             | Body::Cumulative { .. }
             | Body::ArgSort { .. }
-            | Body::Copy { .. } => return None,
+            | Body::Copy { .. }
+            | Body::Custom(_) => return None,
         }
         let mut part = self.clone();
         for (k, operand) in part.operands.iter_mut().enumerate() {

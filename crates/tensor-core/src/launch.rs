@@ -8,7 +8,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::{
-    DType, Error, Launch, Layout, Result, Storage, UnaryOp,
+    CustomKernel, DType, Error, Launch, Layout, Result, Shape, Storage, UnaryOp, custom,
     kernel::{Body, Instr, Kernel, Operand, Output, Program, Reg},
 };
 
@@ -45,6 +45,7 @@ impl Launch<'_> {
             Body::Gather { axis } => check.gather(*axis),
             Body::ScatterAdd { axis } => check.scatter_add(*axis),
             Body::Copy { fill, regions } => check.copy(*fill, regions),
+            Body::Custom(custom) => check.custom(custom.as_ref()),
         }
     }
 }
@@ -118,6 +119,7 @@ impl Check<'_> {
             }
             // Of its region.
             Body::Copy { .. } => true,
+            Body::Custom(_) => true,
         };
         self.that(holds, || format!("input {k} is of shape {shape}, and the kernel of {space}"))
     }
@@ -125,6 +127,9 @@ impl Check<'_> {
     /// The axes of output `o` are ascending axes of the space, of its sizes but where a sort stops early.
     fn follows_space(&self, o: usize, output: &Output) -> Result<()> {
         let Kernel { space, body, .. } = self.launch.kernel;
+        if let Body::Custom(_) = body {
+            return Ok(());
+        }
         let ascending = output.axes.is_sorted_by(|a, b| a < b)
             && output.axes.iter().all(|&axis| axis < space.rank())
             && output.axes.len() == output.shape.rank();
@@ -269,6 +274,24 @@ impl Check<'_> {
         self.that(enough, || format!("{} scalars for one to fill with", scalars.len()))?;
         let dtypes: SmallVec<[DType; 1]> = scalars.iter().map(|_| kernel.outputs[0].dtype).collect();
         self.scalars(&dtypes)?;
+        self.outputs_are_apart()
+    }
+
+    fn custom(&self, custom: &dyn CustomKernel) -> Result<()> {
+        let Kernel { operands, outputs, .. } = self.launch.kernel;
+        let results = custom.results(&custom::specs(operands))?;
+        let same = |(output, (shape, dtype)): (&Output, &(Shape, DType))| {
+            output.shape == *shape && output.dtype == *dtype
+        };
+        self.that(results.len() == outputs.len() && outputs.iter().zip(&results).all(same), || {
+            format!("its results {results:?} are not the kernel's outputs {outputs:?}")
+        })?;
+        for (k, Operand { layout, .. }) in operands.iter().enumerate() {
+            self.that(custom.takes_strides() || custom::is_plain(layout), || {
+                format!("input {k} is read by {layout:?}, not in row-major order")
+            })?;
+        }
+        self.scalars(&[])?;
         self.outputs_are_apart()
     }
 

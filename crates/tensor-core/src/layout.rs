@@ -62,6 +62,17 @@ impl Layout {
         self.shape.numel()
     }
 
+    /// Whether this is the layout that [`Layout::contiguous`] gives of its shape.
+    pub(crate) fn is_plain(&self) -> bool {
+        let mut stride = 1;
+        self.offset == 0
+            && self.shape.iter().zip(&self.strides).rev().all(|(&size, &own)| {
+                let plain = own == stride as isize;
+                stride *= size.max(1);
+                plain
+            })
+    }
+
     /// Whether elements lie in row-major order without gaps (the offset may be anything).
     pub fn is_contiguous(&self) -> bool {
         if self.shape.contains(&0) {

@@ -6,11 +6,13 @@
 //! | [`Tensor`] | the handle a user holds, and every operation on it |
 //! | [`Op`] | operations as data |
 //! | [`kernel`] | what the scheduler hands to a backend |
+//! | [`custom`] | operations with kernels of their own, from other crates |
 //! | [`backend`] | the contract of a backend; [`Device`] is the handle on one |
 //! | [`Error`] | everything that can go wrong |
 
 pub mod backend;
 pub mod contraction;
+pub mod custom;
 mod defaults;
 mod device;
 mod dtype;
@@ -25,6 +27,7 @@ mod node;
 mod op;
 mod origin;
 mod philox;
+mod platform;
 mod rounding;
 pub mod rows;
 mod scalar;
@@ -35,6 +38,7 @@ mod tensor;
 mod ticket;
 
 pub use backend::{Backend, Buffer, DeviceInfo, DeviceKind, Limits, MemoryStats, Storage};
+pub use custom::CustomKernel;
 pub use defaults::{default_dtype, set_default_dtype};
 pub use device::Device;
 pub use dtype::{DType, Element};
@@ -46,7 +50,7 @@ pub use op::{
     ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, CustomOp, Op, OpAxes, Padding, Progression, RandomKind,
     ReduceOp, Saved, Subscripts, UnaryOp,
 };
-pub use origin::with_location;
+pub use origin::{at_caller, with_location};
 pub use philox::philox;
 pub use rounding::round_to_odd;
 pub use scalar::Scalar;

@@ -20,11 +20,6 @@ pub(crate) type Inputs = SmallVec<[Arc<Node>; 2]>;
 /// How a buffer is read: `None` for row-major from its first element on, as nearly all are.
 pub(crate) type View = Option<Arc<Layout>>;
 
-/// The view of a layout.
-pub(crate) fn view(layout: Layout) -> View {
-    (layout != Layout::contiguous(layout.shape().clone())).then(|| Arc::new(layout))
-}
-
 /// Elements in memory: a buffer, what is known of its contents, and how its node's shape lies in it.
 #[derive(Clone, Debug)]
 pub(crate) struct Value {
@@ -205,6 +200,11 @@ impl Node {
             Extra::Variable(_) => None,
             Extra::Tuple(tuple) => Some(tuple),
         }
+    }
+
+    /// How many results the operation has.
+    pub(crate) fn results(&self) -> usize {
+        self.tuple().map_or(1, |tuple| tuple.elements.len())
     }
 
     /// The node of result `k` of this tuple; a new one, which no user holds yet, where the last is gone. Any other node is its own

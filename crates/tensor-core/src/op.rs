@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 
 use smallvec::SmallVec;
 
-use crate::{DType, Result, Scalar, Shape, Tensor};
+use crate::{CustomKernel, DType, Result, Scalar, Shape, Tensor};
 
 macro_rules! names {
     ($(#[$m:meta])* $v:vis enum $name:ident { $($(#[$d:meta])* $variant:ident => $text:literal,)* }) => {
@@ -362,12 +362,16 @@ pub enum Op {
         /// The axis indexed.
         axis: usize,
     },
+    /// The same elements in a row-major buffer from its first element on: a copy where they do not lie so.
+    Contiguous,
     /// A copy from another device.
     ToDevice,
     /// A tuple: the results of a user's own differentiable function. They were computed from the first inputs by other operations (or
     /// by a kernel of the user's own) without a tape, and are the last inputs. Each element reads its own result, so that this node is
     /// never evaluated: it is there for the tape.
     Custom(Arc<dyn CustomOp>),
+    /// A tuple: the results of an operation from elsewhere, by a kernel of its own. It has no gradient; an [`Op::Custom`] around it may.
+    CustomKernel(Arc<dyn CustomKernel>),
     /// One result of an operation with several: the first input is the tuple. Of an [`Op::Custom`], the second is the result.
     TupleElement {
         /// The name of the tuple's operation.
@@ -430,8 +434,10 @@ impl Op {
             Op::Contract(_) => "einsum",
             Op::Gather { .. } => "gather",
             Op::ScatterAdd { .. } => "scatter_add",
+            Op::Contiguous => "contiguous",
             Op::ToDevice => "to",
             Op::Custom(op) => op.name(),
+            Op::CustomKernel(kernel) => kernel.name(),
             Op::TupleElement { of, .. } => of,
         }
     }
@@ -454,7 +460,7 @@ impl Op {
 
     /// Whether there are several results: the node's own value is never read, but those of its elements.
     pub fn is_tuple(&self) -> bool {
-        matches!(self, Op::Sort { .. } | Op::Custom(_))
+        matches!(self, Op::Sort { .. } | Op::Custom(_) | Op::CustomKernel(_))
     }
 
     /// Whether the output is computed element by element over one index space, and so can fuse.
@@ -492,6 +498,7 @@ impl Op {
                 | Op::Expand
                 | Op::Slice { .. }
                 | Op::Unfold { .. }
+                | Op::Contiguous
                 | Op::TupleElement { .. }
         )
     }
@@ -561,7 +568,9 @@ impl Op {
             | Op::Concat { .. }
             | Op::Pad(_)
             | Op::ArgReduce { .. }
+            | Op::Contiguous
             | Op::ToDevice
+            | Op::CustomKernel(_)
             | Op::TupleElement { .. } => (0, 0),
         };
         Saved { inputs, results }

@@ -18,6 +18,13 @@ pub fn with_location<R>(location: &'static Location<'static>, f: impl FnOnce() -
     f()
 }
 
+/// Runs `f` with every tensor built in it, and every error met, ascribed to the line that called the caller: for a function of a library
+/// that hands closures on, which hide that line.
+#[track_caller]
+pub fn at_caller<R>(f: impl FnOnce() -> R) -> R {
+    with_location(here(), f)
+}
+
 /// The line that what is built now belongs to.
 #[track_caller]
 pub(crate) fn here() -> &'static Location<'static> {
@@ -36,8 +43,8 @@ pub(crate) fn outside(location: &'static Location<'static>) -> Option<&'static L
 /// Whether `file` is a source of the library, `this` being the path of this file: the crates lie beside each other, in a
 /// registry with their versions.
 fn is_ours(file: &str, this: &str) -> bool {
-    const CRATES: [&str; 8] =
-        ["taper", "tensor-core", "backend-cpu", "backend-wgpu", "autograd", "nn", "optim", "data"];
+    const CRATES: [&str; 9] =
+        ["taper", "tensor-core", "backend-cpu", "backend-wgpu", "autograd", "linalg", "nn", "optim", "data"];
     let slashes = |path: &str| path.replace('\\', "/");
     let (file, this) = (slashes(file), slashes(this));
     let Some(at) = this.rfind("tensor-core") else { return false };

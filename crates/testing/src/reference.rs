@@ -143,7 +143,7 @@ impl Backend for Reference {
         launch.check()?;
         *self.kernels.lock().unwrap().entry(launch.kernel.name()).or_default() += 1;
         let inputs: Vec<Vec<Scalar>> = launch.inputs.iter().map(read).collect();
-        let results = compute(launch, &inputs)?;
+        let results = compute(&self.info.name, launch, &inputs)?;
         assert_eq!(results.len(), launch.outputs.len());
         for ((mut result, output), spec) in
             results.into_iter().zip(launch.outputs).zip(&launch.kernel.outputs)
@@ -190,7 +190,7 @@ fn offset(layout: &Layout, index: &[usize]) -> usize {
     (layout.offset() as isize + delta) as usize
 }
 
-fn compute(launch: &Launch<'_>, inputs: &[Vec<Scalar>]) -> Result<Vec<Vec<Scalar>>> {
+fn compute(device: &str, launch: &Launch<'_>, inputs: &[Vec<Scalar>]) -> Result<Vec<Vec<Scalar>>> {
     let at = |k: usize, layout: &Layout, index: &[usize]| inputs[k][offset(layout, index)];
     let kernel = launch.kernel;
     let (space, operands) = (&kernel.space, &kernel.operands);
@@ -355,6 +355,9 @@ fn compute(launch: &Launch<'_>, inputs: &[Vec<Scalar>]) -> Result<Vec<Vec<Scalar
                 }
             }
             vec![out]
+        }
+        Body::Custom(custom) => {
+            return Err(tensor_core::custom::unsupported(custom.as_ref(), kernel, device));
         }
     })
 }

@@ -77,20 +77,15 @@ const fn set(label: &'static str, variables: &'static [(&'static str, &'static s
 
 /// The ways a GPU's kernels can be made. Its crate's other tests open devices for each by themselves.
 const FORMS: [Rerun; 3] = [
-    form("tiled", &[("TAPER_WGPU_FORM", "tiled")], GRAPH_AND_MEMORY_ON_GPU),
+    form("tiled", &[("TAPER_TEST_WGPU", "form=tiled")], GRAPH_AND_MEMORY_ON_GPU),
     form(
-        "direct, uniforms, 8 buffers, no subgroups",
-        &[
-            ("TAPER_WGPU_FORM", "direct"),
-            ("TAPER_WGPU_NO_IMMEDIATES", "1"),
-            ("TAPER_WGPU_STORAGE_BUFFERS", "8"),
-            ("TAPER_WGPU_NO_SUBGROUPS", "1"),
-        ],
+        "direct, uniforms, 8 buffers",
+        &[("TAPER_TEST_WGPU", "form=direct immediates=off storage_buffers=8")],
         // Buffers of parameters are memory too.
         GRAPH_ON_GPU,
     ),
     // Larger than what the suite cannot do without, smaller than its larger tensors.
-    form("windows of 128 KiB", &[("TAPER_WGPU_BINDING_BYTES", "131072")], GRAPH_AND_MEMORY_ON_GPU),
+    form("windows of 128 KiB", &[("TAPER_TEST_WGPU", "binding_bytes=131072")], GRAPH_AND_MEMORY_ON_GPU),
 ];
 
 /// The graph, the environment, and backends that are not this one.

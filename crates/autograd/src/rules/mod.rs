@@ -63,6 +63,7 @@ pub(crate) fn gradients(step: &Step<'_>) -> Gradients {
             let axis = *axis as isize;
             Ok(vec![Some(g.clone()), None, step.when(2, || g.gather(axis, &inputs[1]))?])
         }
+        Op::Contiguous => Ok(vec![Some(g.clone())]),
         Op::ToDevice => Ok(vec![Some(g.to(&inputs[0].device())?)]),
         // Without inputs; with results that are no floats; or met by their results, in `tuple_gradients`.
         op @ (Op::Leaf
@@ -73,6 +74,7 @@ pub(crate) fn gradients(step: &Step<'_>) -> Gradients {
         | Op::ArgReduce { .. }
         | Op::Sort { .. }
         | Op::Custom(_)
+        | Op::CustomKernel(_)
         | Op::TupleElement { .. }) => Err(no_gradient(op)),
     }
 }
@@ -85,6 +87,14 @@ pub(crate) fn tuple_gradients(step: &TupleStep<'_>) -> Gradients {
             Ok(vec![step.gradients[0].as_ref().map(rule).transpose()?])
         }
         Op::Custom(op) => custom(op.as_ref(), step),
+        Op::CustomKernel(kernel) => Err(Error::new(ErrorKind::Autograd {
+            op: "backward",
+            message: format!(
+                "{} is a kernel without a gradient; call it in the forward pass of an autograd::Function that has one, or under \
+                 no_grad",
+                kernel.name()
+            ),
+        })),
         // One result, in `gradients`.
         op @ (Op::Leaf
         | Op::Full(_)
@@ -109,6 +119,7 @@ pub(crate) fn tuple_gradients(step: &TupleStep<'_>) -> Gradients {
         | Op::Contract(_)
         | Op::Gather { .. }
         | Op::ScatterAdd { .. }
+        | Op::Contiguous
         | Op::ToDevice
         | Op::TupleElement { .. }) => Err(no_gradient(op)),
     }
@@ -238,9 +249,11 @@ fn check_custom(op: &'static str, k: usize, gradient: &Tensor, input: &Tensor) -
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::collections::HashSet;
+    use std::{collections::HashSet, sync::Arc};
 
-    use tensor_core::{BinaryOp, CumulativeOp, Device, ReduceOp, UnaryOp, set_grad_enabled};
+    use tensor_core::{
+        BinaryOp, CumulativeOp, CustomKernel, Device, ReduceOp, UnaryOp, custom::Request, set_grad_enabled,
+    };
 
     use super::*;
     use crate::{Function, apply};
@@ -288,6 +301,22 @@ mod tests {
             Op::TupleElement { .. } => y.recorded_inputs()[0].clone(),
             _ => y.clone(),
         }
+    }
+
+    /// A kernel that no backend has.
+    #[derive(Debug)]
+    struct Same;
+    impl CustomKernel for Same {
+        fn name(&self) -> &'static str {
+            "same"
+        }
+        fn results(&self, inputs: &[(Shape, DType)]) -> Result<Vec<(Shape, DType)>> {
+            Ok(inputs.to_vec())
+        }
+        fn key(&self) -> Vec<u64> {
+            Vec::new()
+        }
+        fn implement(&self, _: &mut Request<'_>) {}
     }
 
     /// Gives its input and twice its input.
@@ -351,6 +380,8 @@ mod tests {
             x.to(&Device::new(device.backend().clone()))?,
             x.sort(1, false)?.0,
         ]);
+        // What a kernel of a user's own reads.
+        all.extend(Tensor::custom_kernel(Arc::new(Same), &[&x])?[0].inputs());
         // Rules may read less here than of the form above.
         let mut more = Vec::new();
         for n in [i32::MIN, -2, -1, 0, 1, 2, 17] {
@@ -400,6 +431,8 @@ mod tests {
             Op::Sort { .. } => 19,
             Op::Contract(_) => 20,
             Op::Unfold { .. } => 26,
+            Op::Contiguous => 27,
+            Op::CustomKernel(_) => 0,
             Op::Gather { .. } => 21,
             Op::ScatterAdd { .. } => 22,
             Op::ToDevice => 23,
@@ -407,7 +440,7 @@ mod tests {
             Op::TupleElement { .. } => 25,
         }
     }
-    const KINDS: usize = 27;
+    const KINDS: usize = 28;
     /// Those that have no rule, or no inputs.
     const WITHOUT_RULE: usize = 6;
 

@@ -3,6 +3,7 @@
 
 mod agree;
 mod bad_launch;
+mod custom;
 mod environment;
 mod rounding;
 mod strided_products;

@@ -2,17 +2,14 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::{agree, devices, numbers, run, tolerance};
-use tensor_core::{
-    CumulativeOp, DType, Kernel, Layout, Shape,
-    kernel::{ArgSortKernel, CumulativeKernel},
-};
+use tensor_core::{CumulativeOp, DType, Kernel, Layout, Shape, kernel::Operand};
 
 fn cumulative(op: CumulativeOp, axis: usize, reverse: bool, dtype: DType, input: &Layout) -> Kernel {
-    Kernel::Cumulative(CumulativeKernel { op, axis, reverse, dtype, input: input.clone() })
+    Kernel::cumulative(op, axis, reverse, Operand::new(dtype, input.clone()))
 }
 
 fn sort(axis: usize, descending: bool, k: usize, dtype: DType, input: &Layout) -> Kernel {
-    Kernel::ArgSort(ArgSortKernel { axis, descending, k, dtype, input: input.clone() })
+    Kernel::arg_sort(axis, descending, k, Operand::new(dtype, input.clone()))
 }
 
 fn lacking(op: CumulativeOp, dtype: DType) -> bool {

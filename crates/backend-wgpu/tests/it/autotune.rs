@@ -4,17 +4,18 @@
 use std::path::Path;
 
 use crate::common::{close, device, numbers, run};
-use backend_wgpu::{Form, Options, WgpuBackend};
+use backend_wgpu::{Forced, Form, Options, WgpuBackend};
 use tensor_core::{
     DType, Device, ErrorKind, Kernel, Launch, Layout,
-    kernel::{Compiled, GatherKernel, MatMulKernel},
+    kernel::{Compiled, Operand},
 };
 
 const N: usize = 128;
 
 fn open(dir: Option<&Path>, autotune: bool, form: Form) -> Device {
     let cache_dir = dir.map(Path::to_path_buf);
-    backend_wgpu::open(0, &Options { autotune, form, cache_dir, ..Options::default() }).unwrap()
+    let forced = Forced { form, ..Forced::default() };
+    backend_wgpu::open(0, &Options { autotune, cache_dir, forced, ..Options::default() }).unwrap()
 }
 
 fn backend<T>(device: &Device, ask: impl FnOnce(&WgpuBackend) -> T) -> T {
@@ -28,7 +29,7 @@ fn pipelines(device: &Device) -> usize {
 
 fn product(m: usize, n: usize, k: usize, dtype: DType) -> Kernel {
     let (lhs, rhs) = (Layout::contiguous([m, k]), Layout::contiguous([k, n]));
-    Kernel::MatMul(MatMulKernel { batch: [].into(), m, n, k, dtype, lhs, rhs })
+    Kernel::matmul(dtype, &lhs, &rhs)
 }
 
 /// A product of a class that is worth measuring, checked.
@@ -67,7 +68,7 @@ fn the_best_way_is_measured_once_and_kept() {
     assert!(pipelines(&first) >= before + 4, "{} pipelines", pipelines(&first));
     let found = lines(&file);
     assert_eq!(found.len(), 1, "{found:?}");
-    assert!(found[0].starts_with("auto f32 128 128 128 1 last last = "), "{found:?}");
+    assert!(found[0].starts_with("auto f32 128 128 128 1 inner outer = "), "{found:?}");
     // The same class at another size measures nothing.
     let (before, n) = (pipelines(&first), N - 28);
     run(&first, &product(n, n, N, DType::F32), &[], &vec![(DType::F32, vec![1.0; N * N]); 2]).unwrap();
@@ -158,13 +159,11 @@ fn a_bad_index_before_a_measurement_is_told_by_its_own_ticket() {
     };
     let numbers = backend.upload(DType::F32, &[0; 4 * N * N]).unwrap();
     let index = backend.upload(DType::I32, &[9; 8]).unwrap();
-    let gather = Kernel::Gather(GatherKernel {
-        axis: 0,
-        dtype: DType::F32,
-        index_dtype: DType::I32,
-        input: Layout::contiguous([4]),
-        index: Layout::contiguous([2]),
-    });
+    let gather = Kernel::gather(
+        0,
+        Operand::new(DType::F32, Layout::contiguous([4])),
+        Operand::new(DType::I32, Layout::contiguous([2])),
+    );
     let (_, ticket) = launch(&gather, &[numbers.clone(), index], 2);
     let (output, none) = launch(&product(N, N, N, DType::F32), &[numbers.clone(), numbers], N * N);
     assert!(none.is_none());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::common::{INDEX_DTYPES, devices, numbers, run, scatter, ticket};
 use tensor_core::{
     DType, Device, ErrorKind, Kernel, Launch, Layout, Storage, Ticket,
-    kernel::{Compiled, GatherKernel},
+    kernel::{Compiled, Operand},
 };
 
 #[test]
@@ -17,13 +17,11 @@ fn a_bad_index_is_told_by_its_ticket() {
                 continue;
             }
             let bad = if matches!(index_dtype, DType::I32 | DType::I64) { -1.0 } else { 4.0 };
-            let gather = Kernel::Gather(GatherKernel {
-                axis: 0,
-                dtype: DType::F32,
-                index_dtype,
-                input: Layout::contiguous([4, 2]),
-                index: Layout::new([3, 2], &[1, 0], 0),
-            });
+            let gather = Kernel::gather(
+                0,
+                Operand::new(DType::F32, Layout::contiguous([4, 2])),
+                Operand::new(index_dtype, Layout::new([3, 2], &[1, 0], 0)),
+            );
             let add = scatter(
                 1,
                 DType::F32,
@@ -61,13 +59,11 @@ fn a_bad_index_is_told_by_its_ticket() {
 #[test]
 fn an_index_of_64_bits_is_not_cut_to_32() {
     for (name, device) in devices().iter().filter(|(_, d)| d.supports(DType::I64)) {
-        let gather = Kernel::Gather(GatherKernel {
-            axis: 0,
-            dtype: DType::F32,
-            index_dtype: DType::I64,
-            input: Layout::contiguous([4]),
-            index: Layout::contiguous([1]),
-        });
+        let gather = Kernel::gather(
+            0,
+            Operand::new(DType::F32, Layout::contiguous([4])),
+            Operand::new(DType::I64, Layout::contiguous([1])),
+        );
         let found =
             run(device, &gather, &[], &[(DType::F32, numbers(4, 1)), (DType::I64, vec![4294967297.0])]);
         assert!(
@@ -103,13 +99,11 @@ fn an_index_into_nothing_is_told_too() {
 /// A gather of `index` from four numbers, its output, and its ticket.
 fn gathered(device: &Device, index: &[i32], read: bool) -> (Storage, Arc<Ticket>) {
     let backend = device.backend();
-    let kernel = Kernel::Gather(GatherKernel {
-        axis: 0,
-        dtype: DType::F32,
-        index_dtype: DType::I32,
-        input: Layout::contiguous([4]),
-        index: Layout::contiguous([index.len()]),
-    });
+    let kernel = Kernel::gather(
+        0,
+        Operand::new(DType::F32, Layout::contiguous([4])),
+        Operand::new(DType::I32, Layout::contiguous([index.len()])),
+    );
     let bytes: Vec<u8> = index.iter().flat_map(|i| i.to_ne_bytes()).collect();
     let inputs = [
         backend.upload(DType::F32, &[1.0f32, 2.0, 3.0, 4.0].map(f32::to_ne_bytes).concat()).unwrap(),

@@ -3,11 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::{device, scatter, to_bytes, to_numbers};
-use backend_wgpu::{Caps, Options};
-use smallvec::SmallVec;
+use backend_wgpu::{Forced, Options};
 use tensor_core::{
     ArgReduceOp, DType, Device, Kernel, Launch, Layout, Scalar, Storage, Tensor,
-    kernel::{ArgReduceKernel, Compiled, CopyKernel, GatherKernel, Region},
+    kernel::{Compiled, Operand},
 };
 
 /// More groups of 256 threads than one dimension takes.
@@ -18,7 +17,7 @@ fn run(device: &Device, kernel: &Kernel, scalars: &[Scalar], inputs: &[(DType, V
     let backend = device.backend();
     let upload = |(d, v): &(DType, Vec<f64>)| backend.upload(*d, &to_bytes(*d, v)).unwrap();
     let inputs: Vec<Storage> = inputs.iter().map(upload).collect();
-    let (shape, dtype) = kernel.outputs()[0].clone();
+    let (shape, dtype) = (kernel.outputs[0].shape.clone(), kernel.outputs[0].dtype);
     let output = backend.allocate(dtype, shape.numel()).unwrap();
     let compiled = Compiled::default();
     let launch = Launch {
@@ -43,23 +42,21 @@ fn run(device: &Device, kernel: &Kernel, scalars: &[Scalar], inputs: &[(DType, V
 fn copies_and_fills() {
     let Some(device) = device() else { return };
     // An odd offset keeps vectors, and their fourfold reach, away.
-    let region = Region { dst: Layout::contiguous([N]), src: Layout::new([N], &[0], 1) };
-    let copy = |fill, regions| Kernel::Copy(CopyKernel { shape: N.into(), dtype: DType::F32, fill, regions });
+    let region = (Layout::contiguous([N]), Layout::new([N], &[0], 1));
+    let copy = |fill, regions: Vec<(Layout, Layout)>| Kernel::copy(DType::F32, N.into(), fill, regions);
     let inputs = [(DType::F32, vec![1.0, 3.0])];
-    assert_eq!(run(device, &copy(false, SmallVec::from_vec(vec![region])), &[], &inputs), [3.0; 12]);
-    assert_eq!(run(device, &copy(true, SmallVec::new()), &[Scalar::Float(7.0)], &[]), [7.0; 12]);
+    assert_eq!(run(device, &copy(false, vec![region]), &[], &inputs), [3.0; 12]);
+    assert_eq!(run(device, &copy(true, vec![]), &[Scalar::Float(7.0)], &[]), [7.0; 12]);
 }
 
 #[test]
 fn gathers_and_scatters() {
     let Some(device) = device() else { return };
-    let gather = Kernel::Gather(GatherKernel {
-        axis: 0,
-        dtype: DType::F32,
-        index_dtype: DType::I32,
-        input: Layout::contiguous([4]),
-        index: Layout::new([N], &[0], 0),
-    });
+    let gather = Kernel::gather(
+        0,
+        Operand::new(DType::F32, Layout::contiguous([4])),
+        Operand::new(DType::I32, Layout::new([N], &[0], 0)),
+    );
     let inputs = [(DType::F32, vec![5.0, 6.0, 7.0, 8.0]), (DType::I32, vec![2.0])];
     assert_eq!(run(device, &gather, &[], &inputs), [7.0; 12]);
 
@@ -75,8 +72,7 @@ fn gathers_and_scatters() {
 fn indices_of_extremes() {
     let Some(device) = device() else { return };
     let input = Layout::new([N, 2], &[0, 1], 0);
-    let kernel =
-        Kernel::ArgReduce(ArgReduceKernel { op: ArgReduceOp::ArgMax, axis: 1, dtype: DType::F32, input });
+    let kernel = Kernel::arg_reduce(ArgReduceOp::ArgMax, 1, Operand::new(DType::F32, input));
     assert_eq!(run(device, &kernel, &[], &[(DType::F32, vec![4.0, 5.0])]), [1.0; 12]);
 }
 
@@ -86,8 +82,8 @@ fn more_inputs_in_one_expression_than_bindings() {
     if device().is_none() {
         return;
     }
-    let caps = Caps { storage_buffers: Some(8), ..Caps::default() };
-    let device = backend_wgpu::open(0, &Options { caps, ..Options::default() }).unwrap();
+    let forced = Forced { storage_buffers: Some(8), ..Forced::default() };
+    let device = backend_wgpu::open(0, &Options { forced, ..Options::default() }).unwrap();
     let limits = device.info().limits;
     assert!(limits.max_inputs + limits.max_outputs < 8, "{limits:?}");
     let tensor = |i: usize| Tensor::from_vec(vec![i as f32; 100], [100], &device).unwrap();

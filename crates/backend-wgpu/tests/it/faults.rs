@@ -2,10 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::{device, numbers, read, run, to_bytes};
-use smallvec::SmallVec;
 use tensor_core::{
     DType, Device, ErrorKind, Kernel, Layout, Result, Scalar,
-    kernel::{CopyKernel, Instr, MapKernel, Program},
+    kernel::{Instr, Program},
 };
 
 fn open(memory_limit: Option<u64>) -> Option<Device> {
@@ -15,7 +14,7 @@ fn open(memory_limit: Option<u64>) -> Option<Device> {
 }
 
 fn fill(n: usize) -> Kernel {
-    Kernel::Copy(CopyKernel { shape: n.into(), dtype: DType::F32, fill: true, regions: SmallVec::new() })
+    Kernel::copy(DType::F32, n.into(), true, [])
 }
 
 #[test]
@@ -238,11 +237,7 @@ fn what_is_lacking_is_unsupported() {
         scalars: vec![],
         outputs: vec![1],
     };
-    let kernel = Kernel::Map(MapKernel {
-        shape: 4.into(),
-        inputs: SmallVec::from_iter([Layout::contiguous([4])]),
-        program,
-    });
+    let kernel = Kernel::map(4.into(), [Layout::contiguous([4])], program);
     let found = run(device, &kernel, &[], &[(DType::I32, vec![1.0; 4])]);
     assert!(
         matches!(
@@ -367,8 +362,8 @@ fn a_dtype_that_the_adapter_lacks_is_told_with_the_cast() {
         return;
     }
     let without: &[DType] = &[DType::F64, DType::I64, DType::F16];
-    let caps = backend_wgpu::Caps { without, ..Default::default() };
-    let device = backend_wgpu::open(0, &backend_wgpu::Options { caps, ..Default::default() }).unwrap();
+    let forced = backend_wgpu::Forced { without, ..Default::default() };
+    let device = backend_wgpu::open(0, &backend_wgpu::Options { forced, ..Default::default() }).unwrap();
     for dtype in without.iter().copied() {
         assert!(!device.supports(dtype));
         let found = [

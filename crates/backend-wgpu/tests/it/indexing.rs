@@ -2,11 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::{INDEX_DTYPES, Input, agree, numbers, scatter, tolerance};
-use smallvec::SmallVec;
-use tensor_core::{
-    DType, Kernel, Layout, Scalar, Shape,
-    kernel::{CopyKernel, GatherKernel, Region},
-};
+use tensor_core::{DType, Kernel, Layout, Scalar, Shape, kernel::Operand};
 
 /// `n` whole numbers below `below`.
 fn whole(n: usize, below: usize, seed: u64) -> Vec<f64> {
@@ -23,8 +19,11 @@ fn gathers() {
                 shape[axis] = 9;
                 let n: usize = shape.iter().product();
                 let index = Layout::contiguous(shape);
-                let kernel =
-                    Kernel::Gather(GatherKernel { axis, dtype, index_dtype, index, input: input.clone() });
+                let kernel = Kernel::gather(
+                    axis,
+                    Operand::new(dtype, input.clone()),
+                    Operand::new(index_dtype, index),
+                );
                 let size = input.shape()[axis];
                 agree(
                     &format!("gather {dtype} by {index_dtype} along {axis}"),
@@ -43,13 +42,8 @@ fn gathers() {
             let tables = [table.flip(0), table.flip(1), table];
             for input in tables {
                 let index = Layout::new([500, columns], &[1, 0], 0);
-                let kernel = Kernel::Gather(GatherKernel {
-                    axis: 0,
-                    dtype,
-                    index_dtype: DType::I32,
-                    input: input.clone(),
-                    index,
-                });
+                let kernel =
+                    Kernel::gather(0, Operand::new(dtype, input.clone()), Operand::new(DType::I32, index));
                 let inputs = [(dtype, numbers(10 * columns + offset, 1)), (DType::I32, whole(500, 10, 3))];
                 agree(&format!("rows of {input:?}"), &kernel, &[], &inputs, tolerance(dtype));
             }
@@ -118,26 +112,23 @@ fn copies_and_fills() {
     for dtype in DType::ALL {
         // A concatenation along axis 1 and a padding with gaps.
         let out = Layout::contiguous([4, 10]);
-        let concat = Kernel::Copy(CopyKernel {
-            shape: Shape::from([4, 10]),
+        let concat = Kernel::copy(
             dtype,
-            fill: false,
-            regions: SmallVec::from_vec(vec![
-                Region { dst: out.slice(1, 0, 3, 1), src: Layout::contiguous([3, 4]).permute(&[1, 0]) },
-                Region { dst: out.slice(1, 3, 7, 1), src: Layout::contiguous([4, 7]).flip(0) },
-            ]),
-        });
+            Shape::from([4, 10]),
+            false,
+            vec![
+                (out.slice(1, 0, 3, 1), Layout::contiguous([3, 4]).permute(&[1, 0])),
+                (out.slice(1, 3, 7, 1), Layout::contiguous([4, 7]).flip(0)),
+            ],
+        );
         agree("concat", &concat, &[], &[(dtype, numbers(12, 1)), (dtype, numbers(28, 2))], tolerance(dtype));
         for value in [0.0, 1.0, f64::INFINITY, f64::NAN] {
-            let pad = Kernel::Copy(CopyKernel {
-                shape: Shape::from([4, 10]),
+            let pad = Kernel::copy(
                 dtype,
-                fill: true,
-                regions: SmallVec::from_vec(vec![Region {
-                    dst: out.slice(0, 1, 2, 1).slice(1, 1, 4, 2),
-                    src: Layout::contiguous([2, 4]),
-                }]),
-            });
+                Shape::from([4, 10]),
+                true,
+                vec![(out.slice(0, 1, 2, 1).slice(1, 1, 4, 2), Layout::contiguous([2, 4]))],
+            );
             agree(
                 "pad",
                 &pad,
@@ -148,23 +139,15 @@ fn copies_and_fills() {
         }
         // One run into another, in vectors and off them.
         for (offset, n) in [(0, 64), (4, 64), (1, 64), (0, 63)] {
-            let dense = Kernel::Copy(CopyKernel {
-                shape: Shape::from([n]),
+            let dense = Kernel::copy(
                 dtype,
-                fill: false,
-                regions: SmallVec::from_vec(vec![Region {
-                    dst: Layout::contiguous([n]),
-                    src: Layout::new([n], &[1], offset),
-                }]),
-            });
+                Shape::from([n]),
+                false,
+                vec![(Layout::contiguous([n]), Layout::new([n], &[1], offset))],
+            );
             agree("dense", &dense, &[], &[(dtype, numbers(70, 1))], tolerance(dtype));
         }
-        let empty = Kernel::Copy(CopyKernel {
-            shape: Shape::from([0, 3]),
-            dtype,
-            fill: true,
-            regions: SmallVec::new(),
-        });
+        let empty = Kernel::copy(dtype, Shape::from([0, 3]), true, []);
         agree("empty", &empty, &[Scalar::Int(1).cast(dtype)], &[], 0.0);
     }
 }
@@ -176,8 +159,8 @@ fn copies_of_views() {
     let copy = |src: &Layout| {
         let dst = Layout::contiguous(src.shape().clone());
         let shape = src.shape().clone();
-        let regions = SmallVec::from_vec(vec![Region { dst, src: src.clone() }]);
-        Kernel::Copy(CopyKernel { shape, dtype, fill: false, regions })
+        let regions = vec![(dst, src.clone())];
+        Kernel::copy(dtype, shape, false, regions)
     };
     let inputs = [(dtype, numbers(25_000, 1))];
     for (rows, columns) in [(4, 4), (16, 16), (20, 36), (36, 20), (132, 60), (52, 100), (17, 33), (64, 6)] {

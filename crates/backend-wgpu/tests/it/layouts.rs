@@ -6,10 +6,7 @@ use crate::common::{Input, agree, numbers};
 use smallvec::SmallVec;
 use tensor_core::{
     ArgReduceOp, BinaryOp, CumulativeOp, DType, Kernel, Layout, ReduceOp, Shape,
-    kernel::{
-        ArgReduceKernel, ArgSortKernel, CumulativeKernel, GatherKernel, Instr, MapKernel, MatMulKernel,
-        Program, ReduceKernel, RowKernel, ScatterAddKernel,
-    },
+    kernel::{Instr, Operand, Program},
     philox,
 };
 
@@ -124,9 +121,9 @@ fn elementwise(draw: &mut Draw, round: u64, shape: &[usize], dtype: DType, toler
     };
     let inputs: SmallVec<[Layout; 4]> = SmallVec::from_iter([a, b]);
     let both = Program { outputs: vec![3, 2], ..program.clone() };
-    let map = MapKernel { shape: shape.into(), inputs: inputs.clone(), program: both };
+    let map = Kernel::map(shape.into(), inputs.clone(), both);
     let buffers = [x, y];
-    agree(&what, &Kernel::Map(map), &[], &buffers, tolerance);
+    agree(&what, &map, &[], &buffers, tolerance);
     rows(draw, &what, shape, dtype, &inputs, &buffers, tolerance * 20.0);
     let axes: SmallVec<[usize; 5]> = (0..shape.len()).filter(|_| draw.below(2) == 0).collect();
     let nothing = axes.iter().any(|&a| shape[a] == 0);
@@ -136,8 +133,8 @@ fn elementwise(draw: &mut Draw, round: u64, shape: &[usize], dtype: DType, toler
         ReduceOp::Sum
     };
     let what = format!("{op:?} over {axes:?}, {what}");
-    let reduce = ReduceKernel { op, shape: shape.into(), axes, inputs, program };
-    agree(&what, &Kernel::Reduce(reduce), &[], &buffers, tolerance * 20.0);
+    let reduce = Kernel::reduce(op, shape.into(), &axes, inputs, program);
+    agree(&what, &reduce, &[], &buffers, tolerance * 20.0);
 }
 
 /// The program above less its row's extreme, and the row's sum of that. One row is as long as the reference takes.
@@ -173,28 +170,22 @@ fn rows(
         scalars: vec![],
         outputs: vec![6, 5],
     };
-    let kernel = RowKernel {
-        shape: shape.into(),
-        row_axes,
-        inputs: inputs.iter().cloned().collect(),
-        program,
-        per_row: SmallVec::from_slice(&[false, true]),
-    };
-    agree(&format!("{row_axes} axes, {what}"), &Kernel::Rows(kernel), &[], buffers, tolerance);
+    let kernel = Kernel::rows(shape.into(), row_axes, inputs.iter().cloned(), program, &[false, true]);
+    agree(&format!("{row_axes} axes, {what}"), &kernel, &[], buffers, tolerance);
 }
 
 fn by_index(draw: &mut Draw, round: u64, shape: &[usize], axis: usize, dtype: DType, tolerance: f64) {
     let (input, x) = draw.input(shape, dtype);
     let op = draw.of(&[ArgReduceOp::ArgMax, ArgReduceOp::ArgMin]);
-    let arg = ArgReduceKernel { op, axis, dtype, input: input.clone() };
+    let arg = Kernel::arg_reduce(op, axis, Operand::new(dtype, input.clone()));
     let what = format!("round {round}: axis {axis} of {dtype} {input:?}");
-    agree(&format!("{op:?}, {what}"), &Kernel::ArgReduce(arg), &[], std::slice::from_ref(&x), 0.0);
+    agree(&format!("{op:?}, {what}"), &arg, &[], std::slice::from_ref(&x), 0.0);
     let (op, reverse) = (draw.of(&[CumulativeOp::Sum, CumulativeOp::ArgMax]), draw.below(2) == 0);
-    let running = CumulativeKernel { op, axis, reverse, dtype, input: input.clone() };
-    agree(&format!("{op:?}, {what}"), &Kernel::Cumulative(running), &[], std::slice::from_ref(&x), tolerance);
+    let running = Kernel::cumulative(op, axis, reverse, Operand::new(dtype, input.clone()));
+    agree(&format!("{op:?}, {what}"), &running, &[], std::slice::from_ref(&x), tolerance);
     let k = 1 + draw.below(shape[axis]);
-    let sort = ArgSortKernel { axis, descending: !reverse, k, dtype, input: input.clone() };
-    agree(&format!("the first {k}, {what}"), &Kernel::ArgSort(sort), &[], std::slice::from_ref(&x), 0.0);
+    let sort = Kernel::arg_sort(axis, !reverse, k, Operand::new(dtype, input.clone()));
+    agree(&format!("the first {k}, {what}"), &sort, &[], std::slice::from_ref(&x), 0.0);
 
     let mut reach: Vec<usize> = shape.iter().map(|&n| if n == 0 { 0 } else { 1 + draw.below(n) }).collect();
     reach[axis] = draw.below(7);
@@ -203,12 +194,17 @@ fn by_index(draw: &mut Draw, round: u64, shape: &[usize], axis: usize, dtype: DT
     let positions = (DType::I32, positions);
     let what = format!("{what} by {index:?}");
     let gather =
-        GatherKernel { axis, dtype, index_dtype: DType::I32, input: input.clone(), index: index.clone() };
-    agree(&format!("gather, {what}"), &Kernel::Gather(gather), &[], &[x.clone(), positions.clone()], 0.0);
+        Kernel::gather(axis, Operand::new(dtype, input.clone()), Operand::new(DType::I32, index.clone()));
+    agree(&format!("gather, {what}"), &gather, &[], &[x.clone(), positions.clone()], 0.0);
 
     let (src, y) = draw.input(&reach, dtype);
-    let scatter = ScatterAddKernel { axis, dtype, index_dtype: DType::I32, base: input, index, src };
-    agree(&format!("scatter, {what}"), &Kernel::ScatterAdd(scatter), &[], &[x, positions, y], tolerance);
+    let scatter = Kernel::scatter_add(
+        axis,
+        Operand::new(dtype, input),
+        Operand::new(DType::I32, index),
+        Operand::new(dtype, src),
+    );
+    agree(&format!("scatter, {what}"), &scatter, &[], &[x, positions, y], tolerance);
 }
 
 fn product(draw: &mut Draw, round: u64, dtype: DType, tolerance: f64) {
@@ -219,6 +215,6 @@ fn product(draw: &mut Draw, round: u64, dtype: DType, tolerance: f64) {
     let (lhs, x) = draw.input(&[&batch[..], &[m, k]].concat(), dtype);
     let (rhs, y) = draw.input(&[&batch[..], &[k, n]].concat(), dtype);
     let what = format!("round {round}: {dtype} {lhs:?} x {rhs:?}");
-    let kernel = MatMulKernel { batch: batch.as_slice().into(), m, n, k, dtype, lhs, rhs };
-    agree(&what, &Kernel::MatMul(kernel), &[], &[x, y], tolerance * 10.0);
+    let kernel = Kernel::matmul(dtype, &lhs, &rhs);
+    agree(&what, &kernel, &[], &[x, y], tolerance * 10.0);
 }

@@ -2,14 +2,13 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::{agree, device, devices, numbers, read, run, to_bytes, tolerance};
-use smallvec::SmallVec;
 use tensor_core::{
     BinaryOp, CompareOp, DType, Kernel, Launch, Layout, Scalar, Shape, UnaryOp,
-    kernel::{Compiled, Instr, MapKernel, Program},
+    kernel::{Compiled, Instr, Program},
 };
 
 fn map(shape: &[usize], inputs: Vec<Layout>, program: Program) -> Kernel {
-    Kernel::Map(MapKernel { shape: shape.into(), inputs: SmallVec::from_vec(inputs), program })
+    Kernel::map(shape.into(), inputs, program)
 }
 
 /// A program of loads of all inputs, then `rest`; outputs are the last instruction.
@@ -374,7 +373,7 @@ fn every_kind_of_layout() {
     }
 }
 
-/// So many that a thread of a processor takes eight: whole eights and a rest, beside inputs that lie otherwise.
+/// Whole vectors and a rest, beside inputs that lie otherwise.
 #[test]
 fn many_elements() {
     let add = |dtype| program(&[dtype; 2], &[(Instr::Binary(BinaryOp::Add, 0, 1), dtype)], &[]);
@@ -416,20 +415,6 @@ fn many_elements() {
             }
         }
     }
-}
-
-/// Where there are no pairs of lanes to write.
-#[test]
-fn many_elements_without_64_bit_integers() {
-    let caps = backend_wgpu::Caps { without: &[DType::I64], ..Default::default() };
-    let options = backend_wgpu::Options { form: backend_wgpu::Form::Direct, caps, ..Default::default() };
-    let Ok(device) = backend_wgpu::open(0, &options) else { return };
-    let n = 20_003;
-    let rest =
-        [(Instr::Binary(BinaryOp::Add, 0, 1), DType::F32), (Instr::Unary(UnaryOp::Sin, 2), DType::F32)];
-    let kernel = map(&[n], vec![Layout::contiguous([n]); 2], program(&[DType::F32; 2], &rest, &[]));
-    let inputs = [(DType::F32, numbers(n, 1)), (DType::F32, numbers(n, 2))];
-    crate::common::agree_on(&[("without i64", device)], "sine of a sum", &kernel, &[], &inputs, 2e-6);
 }
 
 /// Few angles among many are so large that they are reduced apart, in one program with others.

@@ -2,11 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::{agree, numbers, tolerance};
-use tensor_core::{DType, Kernel, Layout, Shape, kernel::MatMulKernel};
-
-fn matmul(batch: &[usize], m: usize, n: usize, k: usize, dtype: DType, lhs: Layout, rhs: Layout) -> Kernel {
-    Kernel::MatMul(MatMulKernel { batch: batch.into(), m, n, k, dtype, lhs, rhs })
-}
+use tensor_core::{DType, Kernel, Layout, Shape};
 
 fn values(dtype: DType, n: usize, seed: u64) -> Vec<f64> {
     numbers(n, seed).iter().map(|x| if dtype.is_float() { *x } else { (x * 20.0).round() }).collect()
@@ -34,7 +30,7 @@ fn all_sizes() {
         let inputs = [(DType::F32, numbers(m * k, 1)), (DType::F32, numbers(k * n, 2))];
         agree(
             &format!("{m} x {k} x {n}"),
-            &matmul(&[], m, n, k, DType::F32, a, b),
+            &Kernel::matmul(DType::F32, &a, &b),
             &[],
             &inputs,
             1e-6 * (k as f64).sqrt().max(1.0) * 4.0,
@@ -64,7 +60,7 @@ fn any_strides() {
                 let inputs = [(DType::F32, numbers(576, 1)), (DType::F32, numbers(576, 2))];
                 agree(
                     &format!("{m} x {k} x {n}, {left} x {right}"),
-                    &matmul(&[], m, n, k, DType::F32, a.clone(), b),
+                    &Kernel::matmul(DType::F32, &a, &b),
                     &[],
                     &inputs,
                     1e-5,
@@ -82,13 +78,12 @@ fn batches_and_dtypes() {
         // A small tile, one in the middle, and one of the largest, with vectors and without.
         // And a vector on either side, long enough to be split among threads.
         for (m, n, k) in [(9, 12, 10), (72, 68, 20), (130, 66, 7), (1, 12, 1100), (7, 1, 1100)] {
-            let shape = Shape::from([2, 3]);
             let lhs = Layout::contiguous([3, m, k]).expand(&Shape::from([2, 3, m, k]));
             let rhs = Layout::contiguous([2, 1, k, n]).expand(&Shape::from([2, 3, k, n]));
             let inputs = [(dtype, values(dtype, 3 * m * k, 1)), (dtype, values(dtype, 2 * k * n, 2))];
             agree(
                 &format!("batched {dtype}, {m} x {k} x {n}"),
-                &matmul(&shape, m, n, k, dtype, lhs, rhs),
+                &Kernel::matmul(dtype, &lhs, &rhs),
                 &[],
                 &inputs,
                 tolerance(dtype) * if k > 1000 { 30.0 } else { 4.0 },
@@ -107,7 +102,7 @@ fn larger_blocks() {
             (Layout::contiguous([m, k]), Layout::contiguous([n, k]).permute(&[1, 0])),
             (Layout::contiguous([m, k]), Layout::contiguous([k, n])),
         ] {
-            agree("large", &matmul(&[], m, n, k, DType::F32, a, b), &[], &inputs, 3e-5);
+            agree("large", &Kernel::matmul(DType::F32, &a, &b), &[], &inputs, 3e-5);
         }
     }
 }
@@ -117,15 +112,80 @@ fn more_tiles_than_workgroups_of_one_axis() {
     // 70,000 batches of one tile each, and of one block where there are no tiles.
     let (lhs, rhs) = (Layout::new([70_000, 5, 2], &[0, 2, 1], 0), Layout::new([70_000, 2, 6], &[0, 6, 1], 0));
     let inputs = [(DType::F32, numbers(10, 1)), (DType::F32, numbers(12, 2))];
-    agree("many tiles", &matmul(&[70_000], 5, 6, 2, DType::F32, lhs, rhs), &[], &inputs, 1e-6);
+    agree("many tiles", &Kernel::matmul(DType::F32, &lhs, &rhs), &[], &inputs, 1e-6);
     // And of one element.
     let lhs = Layout::new([70_000, 1, 2], &[0, 2, 1], 0);
     let rhs = Layout::new([70_000, 2, 1], &[0, 1, 1], 0);
     agree(
         "many",
-        &matmul(&[70_000], 1, 1, 2, DType::F32, lhs, rhs),
+        &Kernel::matmul(DType::F32, &lhs, &rhs),
         &[],
         &[(DType::F32, vec![2.0, 3.0]), (DType::F32, vec![5.0, 7.0])],
         0.0,
     );
+}
+
+/// What a convolution is, forward and backward, and other sums of products over several axes: a weight over windows of images.
+#[test]
+fn contractions_over_windows() {
+    for (size, window, step, dilation, channels) in
+        [(9, 3, 1, 1, [3, 5]), (12, 2, 2, 1, [4, 8]), (11, 3, 2, 2, [1, 2]), (20, 5, 1, 1, [8, 33])]
+    {
+        let [from, to] = channels;
+        let places = (size - (window - 1) * dilation - 1) / step + 1;
+        let space = Shape::from([2, to, places, places, from, window, window]);
+        let (row, image) = (size as isize, (size * size) as isize);
+        let (step, dilation, taps) = (step as isize, dilation as isize, window as isize);
+        let along = |n, s| if n > 1 { s } else { 0 };
+        let images = Layout::new(
+            space.clone(),
+            &[from as isize * image, 0, step * row, step, along(from, image), dilation * row, dilation],
+            0,
+        );
+        let weight = Layout::new(
+            space.clone(),
+            &[0, from as isize * taps * taps, 0, 0, along(from, taps * taps), taps, 1],
+            0,
+        );
+        let outputs = Layout::new(
+            space.clone(),
+            &[(to * places * places) as isize, (places * places) as isize, places as isize, 1, 0, 0, 0],
+            0,
+        );
+        let numel = |layout: &Layout| layout.span().1;
+        for dtype in [DType::F32, DType::F64, DType::I32, DType::F16] {
+            let scale = if dtype.is_float() { 1.0 } else { 9.0 };
+            let values = |layout: &Layout, seed: u64| -> (DType, Vec<f64>) {
+                (dtype, numbers(numel(layout), seed).iter().map(|v| v * scale).collect())
+            };
+            let tolerance = tolerance(dtype) * 40.0;
+            // The result; the gradient of the weight; and the two operands in the other order.
+            for (what, lhs, rhs, reduced) in [
+                ("forward", &images, &weight, &[4, 5, 6][..]),
+                ("swapped", &weight, &images, &[4, 5, 6]),
+                ("weight", &images, &outputs, &[0, 2, 3]),
+                ("turned", &outputs, &images, &[0, 2, 3]),
+                ("one sum", &outputs, &weight, &[0, 1, 2, 3, 4, 5, 6]),
+            ] {
+                let kernel = Kernel::contract(dtype, lhs.clone(), rhs.clone(), reduced);
+                let inputs = [values(lhs, 1), values(rhs, 2)];
+                agree(&format!("{what} of {space} in {dtype}"), &kernel, &[], &inputs, tolerance);
+            }
+        }
+    }
+}
+
+/// Channels last: both operands are dense along the terms, and are read four at a time over several axes.
+#[test]
+fn contractions_over_dense_channels() {
+    let (size, channels, to) = (10, 8, 12);
+    let space = Shape::from([2, 8, 8, to, 3, 3, channels]);
+    let (c, row) = (channels as isize, (channels * size) as isize);
+    let images = Layout::new(space.clone(), &[row * size as isize, row, c, 0, row, c, 1], 0);
+    let weight = Layout::new(space.clone(), &[0, 0, 0, 9 * c, 3 * c, c, 1], 0);
+    for (lhs, rhs) in [(&images, &weight), (&weight, &images)] {
+        let kernel = Kernel::contract(DType::F32, lhs.clone(), rhs.clone(), &[4, 5, 6]);
+        let inputs = [(DType::F32, numbers(lhs.span().1, 1)), (DType::F32, numbers(rhs.span().1, 2))];
+        agree("channels last", &kernel, &[], &inputs, 1e-5);
+    }
 }

@@ -8,10 +8,9 @@ use std::{
 };
 
 use crate::common::{device, numbers, read, run, to_bytes, to_numbers};
-use smallvec::SmallVec;
 use tensor_core::{
     BinaryOp, DType, Device, Kernel, Launch, Layout, Scalar,
-    kernel::{Compiled, Instr, MapKernel, Program},
+    kernel::{Compiled, Instr, Program},
 };
 
 fn open() -> Option<Device> {
@@ -21,17 +20,17 @@ fn open() -> Option<Device> {
 
 /// out = input + scalar
 fn add(n: usize) -> Kernel {
-    Kernel::Map(MapKernel {
-        shape: n.into(),
-        inputs: SmallVec::from_iter([Layout::contiguous([n])]),
-        program: Program {
+    Kernel::map(
+        n.into(),
+        [Layout::contiguous([n])],
+        Program {
             instrs: vec![Instr::Load(0), Instr::Scalar(0), Instr::Binary(BinaryOp::Add, 0, 1)],
             dtypes: vec![DType::F32; 3],
             inputs: vec![DType::F32],
             scalars: vec![DType::F32],
             outputs: vec![2],
         },
-    })
+    )
 }
 
 /// Memory that this process has resident, where the system says.

@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::common::{device, run};
 use backend_wgpu::{Options, WgpuBackend};
-use smallvec::SmallVec;
-use tensor_core::{DType, Device, Kernel, Scalar, kernel::CopyKernel};
+use tensor_core::{DType, Device, Kernel, Scalar};
 
 fn open(dir: &Path) -> Device {
     let options = Options { cache_dir: Some(dir.into()), ..Options::default() };
@@ -25,12 +24,7 @@ fn file(device: &Device) -> Option<PathBuf> {
 }
 
 fn works(device: &Device) {
-    let fill = Kernel::Copy(CopyKernel {
-        shape: 10.into(),
-        dtype: DType::F32,
-        fill: true,
-        regions: SmallVec::new(),
-    });
+    let fill = Kernel::copy(DType::F32, 10.into(), true, []);
     assert_eq!(run(device, &fill, &[Scalar::Float(2.0)], &[]).unwrap()[0], [2.0; 10]);
 }
 

@@ -2,24 +2,23 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::{agree, devices, run};
-use smallvec::SmallVec;
 use tensor_core::{
     DType, Kernel, RandomKind, Scalar, Shape,
-    kernel::{Instr, MapKernel, Program},
+    kernel::{Instr, Program},
 };
 
 fn draw(kind: RandomKind, dtype: DType, n: usize) -> Kernel {
-    Kernel::Map(MapKernel {
-        shape: Shape::from([n]),
-        inputs: SmallVec::new(),
-        program: Program {
+    Kernel::map(
+        Shape::from([n]),
+        [],
+        Program {
             instrs: vec![Instr::Random { kind, seed: 0, offset: 1 }],
             dtypes: vec![dtype],
             inputs: vec![],
             scalars: vec![DType::I64, DType::I64],
             outputs: vec![0],
         },
-    })
+    )
 }
 
 #[test]

@@ -2,10 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::{agree, device, devices, numbers, run, tolerance};
-use smallvec::SmallVec;
 use tensor_core::{
     ArgReduceOp, BinaryOp, DType, Kernel, Layout, ReduceOp, Shape,
-    kernel::{ArgReduceKernel, Instr, Program, ReduceKernel},
+    kernel::{Instr, Operand, Program},
 };
 
 fn load(dtype: DType) -> Program {
@@ -19,13 +18,7 @@ fn load(dtype: DType) -> Program {
 }
 
 fn reduce(op: ReduceOp, axes: &[usize], layout: &Layout, dtype: DType) -> Kernel {
-    Kernel::Reduce(ReduceKernel {
-        op,
-        shape: layout.shape().clone(),
-        axes: SmallVec::from_slice(axes),
-        inputs: SmallVec::from_vec(vec![layout.clone()]),
-        program: load(dtype),
-    })
+    Kernel::reduce(op, layout.shape().clone(), axes, vec![layout.clone()], load(dtype))
 }
 
 fn lacking(op: ReduceOp, dtype: DType) -> bool {
@@ -102,13 +95,7 @@ fn vectors_of_every_width() {
                 [(ReduceOp::Sum, 0), (ReduceOp::Sum, 4), (ReduceOp::Max, 8), (ReduceOp::Mean, 1)]
             {
                 let layout = Layout::new(whole.clone(), &strides, offset);
-                let kernel = Kernel::Reduce(ReduceKernel {
-                    op,
-                    shape: whole.clone(),
-                    axes: SmallVec::from_slice(&[axis]),
-                    inputs: SmallVec::from_vec(vec![layout]),
-                    program: with(instrs),
-                });
+                let kernel = Kernel::reduce(op, whole.clone(), &[axis], vec![layout], with(instrs));
                 let values: Vec<f64> =
                     numbers(whole.numel() + offset, 3).into_iter().map(|x| x / (instrs + 1) as f64).collect();
                 let what = format!("{op:?} of {shape:?} from {offset}, {instrs} instructions");
@@ -239,16 +226,13 @@ fn a_prologue_with_several_inputs() {
         scalars: vec![],
         outputs: vec![3],
     };
-    let kernel = Kernel::Reduce(ReduceKernel {
-        op: ReduceOp::Sum,
-        shape: Shape::from([5, 400, 6]),
-        axes: SmallVec::from_slice(&[1]),
-        inputs: SmallVec::from_vec(vec![
-            Layout::contiguous([5, 400, 6]),
-            Layout::new([5, 400, 6], &[0, 1, 0], 3),
-        ]),
+    let kernel = Kernel::reduce(
+        ReduceOp::Sum,
+        Shape::from([5, 400, 6]),
+        &[1],
+        vec![Layout::contiguous([5, 400, 6]), Layout::new([5, 400, 6], &[0, 1, 0], 3)],
         program,
-    });
+    );
     agree("dot", &kernel, &[], &[(DType::F32, numbers(12_000, 1)), (DType::F32, numbers(403, 2))], 1e-5);
 }
 
@@ -286,7 +270,7 @@ fn indices_of_extremes() {
                         values[n / 2 + 1] = f64::NAN;
                     }
                     for layout in [layout.clone(), layout.flip(axis)] {
-                        let kernel = Kernel::ArgReduce(ArgReduceKernel { op, axis, dtype, input: layout });
+                        let kernel = Kernel::arg_reduce(op, axis, Operand::new(dtype, layout));
                         agree(&format!("{op:?} of {dtype}"), &kernel, &[], &[(dtype, values.clone())], 0.0);
                     }
                 }

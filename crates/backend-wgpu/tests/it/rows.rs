@@ -2,10 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::{Input, agree, close, devices, numbers, run, tolerance};
-use smallvec::SmallVec;
 use tensor_core::{
     BinaryOp as B, DType, Kernel, Layout, RandomKind, ReduceOp, Scalar, Shape, UnaryOp as U,
-    kernel::{Instr, Program, Reg, RowKernel},
+    kernel::{Instr, Program, Reg},
 };
 
 /// A program of loads of all inputs, then `rest`.
@@ -23,14 +22,8 @@ fn program(inputs: &[DType], rest: &[(Instr, DType)], outputs: &[Reg]) -> Progra
 }
 
 fn rows(shape: &[usize], row_axes: usize, inputs: &[Layout], program: Program, per_row: &[bool]) -> Kernel {
-    let inputs = inputs.iter().cloned().collect();
-    Kernel::Rows(RowKernel {
-        shape: shape.into(),
-        row_axes,
-        inputs,
-        program,
-        per_row: SmallVec::from_slice(per_row),
-    })
+    let inputs = inputs.iter().cloned();
+    Kernel::rows(shape.into(), row_axes, inputs, program, per_row)
 }
 
 fn softmax(dtype: DType) -> Program {

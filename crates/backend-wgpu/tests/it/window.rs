@@ -4,15 +4,12 @@
 use std::sync::OnceLock;
 
 use crate::common::{agree_on, device, numbers, read, scatter, to_bytes};
-use backend_wgpu::{Caps, Form, Options};
+use backend_wgpu::{Forced, Form, Options};
 use smallvec::SmallVec;
 use tensor_core::{
     ArgReduceOp, BinaryOp, CumulativeOp, DType, Device, ErrorKind, Kernel, Launch, Layout, RandomKind,
     ReduceOp, Scalar, Shape,
-    kernel::{
-        ArgReduceKernel, ArgSortKernel, Compiled, CopyKernel, CumulativeKernel, GatherKernel, Instr,
-        MapKernel, MatMulKernel, Program, ReduceKernel, Region, RowKernel,
-    },
+    kernel::{Compiled, Instr, Operand, Program},
 };
 
 /// Elements of four bytes in one binding.
@@ -24,11 +21,12 @@ fn devices() -> &'static [(&'static str, Device)] {
         if device().is_none() {
             return Vec::new();
         }
-        let open = |immediates, form| {
-            let caps = Caps { binding_bytes: Some(4 * BINDING as u64), ..Caps::default() };
-            backend_wgpu::open(0, &Options { immediates, form, caps, ..Options::default() }).unwrap()
+        let open = |no_immediates, form| {
+            let binding_bytes = Some(4 * BINDING as u64);
+            let forced = Forced { no_immediates, form, binding_bytes, ..Forced::default() };
+            backend_wgpu::open(0, &Options { forced, ..Options::default() }).unwrap()
         };
-        vec![("direct", open(true, Form::Direct)), ("tiled", open(false, Form::Tiled))]
+        vec![("direct", open(false, Form::Direct)), ("tiled", open(true, Form::Tiled))]
     })
 }
 
@@ -50,7 +48,7 @@ fn program(dtype: DType, inputs: u16, op: BinaryOp) -> Program {
 }
 
 fn map(shape: &[usize], inputs: Vec<Layout>, program: Program) -> Kernel {
-    Kernel::Map(MapKernel { shape: shape.into(), inputs: SmallVec::from_vec(inputs), program })
+    Kernel::map(shape.into(), inputs, program)
 }
 
 #[test]
@@ -135,13 +133,13 @@ fn reductions() {
                 for op in [ReduceOp::Sum, ReduceOp::Mean, ReduceOp::Max] {
                     let layout = Layout::contiguous(&shape[..]);
                     let n = layout.numel();
-                    let kernel = Kernel::Reduce(ReduceKernel {
+                    let kernel = Kernel::reduce(
                         op,
-                        shape: shape[..].into(),
-                        axes: axes.clone(),
-                        inputs: SmallVec::from_vec(vec![layout.clone(), layout]),
-                        program: program(dtype, 2, BinaryOp::Mul),
-                    });
+                        shape[..].into(),
+                        &axes.clone(),
+                        vec![layout.clone(), layout],
+                        program(dtype, 2, BinaryOp::Mul),
+                    );
                     let inputs = [(dtype, numbers(n, 3)), (dtype, numbers(n, 4))];
                     let tolerance = match dtype {
                         DType::F16 => 4e-3,
@@ -160,13 +158,13 @@ fn reductions() {
     }
     // Many results of few elements, in an order that is not the memory's.
     let layout = Layout::contiguous([2, 6400]).permute(&[1, 0]);
-    let kernel = Kernel::Reduce(ReduceKernel {
-        op: ReduceOp::Sum,
-        shape: Shape::from([6400, 2]),
-        axes: SmallVec::from_slice(&[1]),
-        inputs: SmallVec::from_vec(vec![layout]),
-        program: program(DType::F32, 1, BinaryOp::Add),
-    });
+    let kernel = Kernel::reduce(
+        ReduceOp::Sum,
+        Shape::from([6400, 2]),
+        &[1],
+        vec![layout],
+        program(DType::F32, 1, BinaryOp::Add),
+    );
     agree("pairs", &kernel, &[], &[(DType::F32, numbers(12_800, 3))], 1e-6);
 }
 
@@ -187,7 +185,7 @@ fn rows() {
         scalars: vec![DType::F32; 2],
         outputs: vec![6, 5],
     };
-    let scalars = [Scalar::Float(1.0), Scalar::Float(1e-4)];
+    let scalars = [Scalar::Float(1.0), Scalar::Float(1e-4)].map(|scalar| scalar.cast(DType::F32));
     for (shape, row_axes) in [
         (vec![200, 60], 1),
         (vec![9000, 1], 1),
@@ -210,13 +208,13 @@ fn rows() {
             (&across, &whole.flip(0)),
             (&whole, &Layout::new(shape.as_slice(), &strides, 3)),
         ] {
-            let kernel = Kernel::Rows(RowKernel {
-                shape: shape.as_slice().into(),
+            let kernel = Kernel::rows(
+                shape.as_slice().into(),
                 row_axes,
-                inputs: SmallVec::from_iter([x.clone(), y.clone()]),
-                program: p.clone(),
-                per_row: SmallVec::from_slice(&[false, true]),
-            });
+                [x.clone(), y.clone()],
+                p.clone(),
+                &[false, true],
+            );
             let inputs = [(DType::F32, numbers(n, 1)), (DType::F32, numbers(n + 3, 2))];
             agree(&format!("{row_axes} axes of {shape:?}, {x:?}"), &kernel, &scalars, &inputs, 2e-5);
         }
@@ -249,9 +247,9 @@ fn indices_of_extremes() {
                 values[at] = nan;
             }
             for op in [ArgReduceOp::ArgMax, ArgReduceOp::ArgMin] {
-                let kernel = ArgReduceKernel { op, axis, dtype, input: layout.clone() };
+                let kernel = Kernel::arg_reduce(op, axis, Operand::new(dtype, layout.clone()));
                 let what = format!("{op:?} {dtype} of {layout:?} over {axis}");
-                agree(&what, &Kernel::ArgReduce(kernel), &[], &[(dtype, values.clone())], 0.0);
+                agree(&what, &kernel, &[], &[(dtype, values.clone())], 0.0);
             }
         }
     }
@@ -268,20 +266,20 @@ fn lines() {
             let inputs = [(dtype, values)];
             let what = format!("{input:?} along {axis}");
             for op in [CumulativeOp::Sum, CumulativeOp::ArgMax] {
-                let kernel = CumulativeKernel { op, axis, reverse: true, dtype, input: input.clone() };
-                agree(&what, &Kernel::Cumulative(kernel), &[], &inputs, 0.0);
+                let kernel = Kernel::cumulative(op, axis, true, Operand::new(dtype, input.clone()));
+                agree(&what, &kernel, &[], &inputs, 0.0);
             }
             for k in [2, 100, shape[axis]] {
                 let k = k.min(shape[axis]);
-                let kernel = ArgSortKernel { axis, descending: k == 2, k, dtype, input: input.clone() };
-                agree(&format!("{k} of {what}"), &Kernel::ArgSort(kernel), &[], &inputs, 0.0);
+                let kernel = Kernel::arg_sort(axis, k == 2, k, Operand::new(dtype, input.clone()));
+                agree(&format!("{k} of {what}"), &kernel, &[], &inputs, 0.0);
             }
         }
     }
     // The keys of a sort, twice as wide as its indices, need room too.
     let input = Layout::new([4, 1500], &[0, 1], 0);
-    let kernel = ArgSortKernel { axis: 1, descending: false, k: 1500, dtype: DType::F64, input };
-    agree("a row for all", &Kernel::ArgSort(kernel), &[], &[(DType::F64, numbers(1500, 2))], 0.0);
+    let kernel = Kernel::arg_sort(1, false, 1500, Operand::new(DType::F64, input));
+    agree("a row for all", &kernel, &[], &[(DType::F64, numbers(1500, 2))], 0.0);
 }
 
 #[test]
@@ -303,30 +301,18 @@ fn products() {
     ] {
         for lhs in [plain(m, k), turned(m, k)] {
             for rhs in [plain(k, n), turned(k, n)] {
-                let kernel = Kernel::MatMul(MatMulKernel {
-                    batch: Shape::scalar(),
-                    m,
-                    n,
-                    k,
-                    dtype: DType::F32,
-                    lhs: lhs.clone(),
-                    rhs,
-                });
+                let kernel = Kernel::matmul(DType::F32, &lhs.clone(), &rhs);
                 let inputs = [(DType::F32, numbers(m * k, 1)), (DType::F32, numbers(k * n, 2))];
                 agree(&format!("{m} x {k} x {n} of {lhs:?}"), &kernel, &[], &inputs, 3e-5);
             }
         }
     }
-    let (batch, m, n, k) = (Shape::from([6, 4]), 16, 24, 20);
-    let kernel = Kernel::MatMul(MatMulKernel {
-        batch,
-        m,
-        n,
-        k,
-        dtype: DType::F32,
-        lhs: Layout::contiguous([6, 4, m, k]),
-        rhs: Layout::contiguous([6, 1, k, n]).expand(&Shape::from([6, 4, k, n])),
-    });
+    let (m, n, k) = (16, 24, 20);
+    let kernel = Kernel::matmul(
+        DType::F32,
+        &Layout::contiguous([6, 4, m, k]),
+        &Layout::contiguous([6, 1, k, n]).expand(&Shape::from([6, 4, k, n])),
+    );
     let inputs = [(DType::F32, numbers(24 * m * k, 1)), (DType::F32, numbers(6 * k * n, 2))];
     agree("batches", &kernel, &[], &inputs, 1e-5);
 }
@@ -336,15 +322,7 @@ fn products() {
 fn products_in_parts_of_other_dtypes() {
     let (m, n, k) = (9, 40, 500);
     for dtype in [DType::F16, DType::BF16, DType::F64, DType::I32, DType::U8, DType::I64] {
-        let kernel = Kernel::MatMul(MatMulKernel {
-            batch: Shape::from([2]),
-            m,
-            n,
-            k,
-            dtype,
-            lhs: Layout::contiguous([2, m, k]),
-            rhs: Layout::contiguous([2, k, n]),
-        });
+        let kernel = Kernel::matmul(dtype, &Layout::contiguous([2, m, k]), &Layout::contiguous([2, k, n]));
         let scale = if dtype.is_float() { 1.0 } else { 100.0 };
         let values = |n, seed| numbers(n, seed).iter().map(|v| v.abs() * scale).collect();
         let inputs = [(dtype, values(2 * m * k, 1)), (dtype, values(2 * k * n, 2))];
@@ -360,13 +338,11 @@ fn by_index() {
     for dtype in [DType::F32, DType::F64] {
         // A small table read often, and large rows read along themselves.
         for (table, index, axis) in [([10, 20], [640, 20], 0), ([640, 20], [640, 30], 1)] {
-            let kernel = Kernel::Gather(GatherKernel {
+            let kernel = Kernel::gather(
                 axis,
-                dtype,
-                index_dtype: DType::I32,
-                input: Layout::contiguous(table),
-                index: Layout::contiguous(index),
-            });
+                Operand::new(dtype, Layout::contiguous(table)),
+                Operand::new(DType::I32, Layout::contiguous(index)),
+            );
             let positions = whole(index[0] * index[1], table[axis] as u32);
             let inputs = [(dtype, numbers(table[0] * table[1], 1)), (DType::I32, positions)];
             agree(&format!("gather {dtype} along {axis}"), &kernel, &[], &inputs, 0.0);
@@ -402,13 +378,11 @@ fn by_index_over_more_than_a_binding() {
                 across(table, columns),
             ] {
                 for index in [rows(picked, columns), Layout::contiguous([picked, columns])] {
-                    let kernel = Kernel::Gather(GatherKernel {
-                        axis: 0,
-                        dtype,
-                        index_dtype: DType::I32,
-                        input: input.clone(),
-                        index,
-                    });
+                    let kernel = Kernel::gather(
+                        0,
+                        Operand::new(dtype, input.clone()),
+                        Operand::new(DType::I32, index),
+                    );
                     let inputs =
                         [(dtype, numbers(table * columns, 1)), (DType::I32, whole(picked * columns, table))];
                     agree(&format!("gather {dtype} {picked} of {input:?}"), &kernel, &[], &inputs, 0.0);
@@ -446,13 +420,11 @@ fn by_index_over_more_than_a_binding() {
 fn an_index_outside_all_parts_is_told() {
     for (name, device) in devices() {
         let (table, index) = (Layout::contiguous([5000, 2]), Layout::new([3, 2], &[1, 0], 0));
-        let gather = Kernel::Gather(GatherKernel {
-            axis: 0,
-            dtype: DType::F32,
-            index_dtype: DType::I32,
-            input: table.clone(),
-            index: index.clone(),
-        });
+        let gather = Kernel::gather(
+            0,
+            Operand::new(DType::F32, table.clone()),
+            Operand::new(DType::I32, index.clone()),
+        );
         let add = scatter(0, DType::F32, DType::I32, table, index, Layout::contiguous([3, 2]));
         for bad in [-1, 5000, 8192] {
             let inputs = [
@@ -477,15 +449,15 @@ fn an_index_outside_all_parts_is_told() {
 fn copies() {
     for dtype in [DType::F32, DType::U8, DType::F64] {
         let out = Layout::contiguous([100, 130]);
-        let kernel = Kernel::Copy(CopyKernel {
-            shape: Shape::from([100, 130]),
+        let kernel = Kernel::copy(
             dtype,
-            fill: true,
-            regions: SmallVec::from_vec(vec![
-                Region { dst: out.slice(1, 0, 60, 1), src: Layout::contiguous([60, 100]).permute(&[1, 0]) },
-                Region { dst: out.slice(1, 65, 30, 2), src: Layout::contiguous([100, 30]).flip(0) },
-            ]),
-        });
+            Shape::from([100, 130]),
+            true,
+            vec![
+                (out.slice(1, 0, 60, 1), Layout::contiguous([60, 100]).permute(&[1, 0])),
+                (out.slice(1, 65, 30, 2), Layout::contiguous([100, 30]).flip(0)),
+            ],
+        );
         let positive = |n, seed| numbers(n, seed).iter().map(|v| (v * 50.0).abs()).collect();
         let inputs = [(dtype, positive(6000, 1)), (dtype, positive(3000, 2))];
         agree(&format!("copies of {dtype}"), &kernel, &[Scalar::Int(7).cast(dtype)], &inputs, 1e-6);
@@ -496,21 +468,14 @@ fn copies() {
 fn what_cannot_be_cut_is_told_and_leaves_the_device_usable() {
     for (name, device) in devices() {
         let refused = [
-            Kernel::Cumulative(CumulativeKernel {
-                op: CumulativeOp::Sum,
-                axis: 0,
-                reverse: false,
-                dtype: DType::F32,
-                input: Layout::contiguous([5000]),
-            }),
+            Kernel::cumulative(
+                CumulativeOp::Sum,
+                0,
+                false,
+                Operand::new(DType::F32, Layout::contiguous([5000])),
+            ),
             // Its keys have no room, though its input and output do.
-            Kernel::ArgSort(ArgSortKernel {
-                axis: 0,
-                descending: false,
-                k: 3,
-                dtype: DType::F32,
-                input: Layout::new([5000], &[0], 0),
-            }),
+            Kernel::arg_sort(0, false, 3, Operand::new(DType::F32, Layout::new([5000], &[0], 0))),
         ];
         for kernel in refused {
             let inputs = [(DType::F32, numbers(5000, 1)), (DType::I32, vec![0.0; 5000])];
@@ -562,13 +527,13 @@ fn a_tensor_over_the_adapters_own_binding() {
         ticket: None,
     };
     backend.run(&launch).unwrap();
-    let sum = Kernel::Reduce(ReduceKernel {
-        op: ReduceOp::Max,
-        shape: n.into(),
-        axes: SmallVec::from_slice(&[0]),
-        inputs: SmallVec::from_vec(vec![Layout::contiguous([n])]),
-        program: program(DType::I32, 1, BinaryOp::Add),
-    });
+    let sum = Kernel::reduce(
+        ReduceOp::Max,
+        n.into(),
+        &[0],
+        vec![Layout::contiguous([n])],
+        program(DType::I32, 1, BinaryOp::Add),
+    );
     let most = backend.allocate(DType::I32, 1).unwrap();
     let launch = Launch {
         kernel: &sum,

@@ -7,7 +7,12 @@ use std::{
     time::Instant,
 };
 
-use taper::{Device, Tensor, prelude::TensorGrad};
+use taper::{
+    Device, Tensor,
+    nn::{Linear, Module, Relu, Sequential, cross_entropy},
+    optim::{Optimizer, Sgd, SgdConfig},
+    prelude::TensorGrad,
+};
 
 use super::training::simplenet;
 use crate::{
@@ -182,4 +187,51 @@ fn backward(a: &Tensor, b: &Tensor) -> Result<f64> {
     }
     a.zero_grad();
     Ok(Times::of(times).median())
+}
+
+/// What a training step of a network of two layers takes longer where its sizes are new: ten thousand forms, each met once and then
+/// three times again. The median of the differences is what planning takes, with what the backend makes of new kernels.
+pub(super) fn new_sizes() -> Case {
+    const WIDTHS: usize = 312;
+    const BATCHES: usize = 32;
+    const AGAIN: usize = 3;
+    Case::alone("step_of_new_sizes", |bench, name| {
+        let inputs = Inputs::new(&bench.device);
+        let mut times = Vec::new();
+        let (mut new, mut known) = (0.0, 0.0);
+        for width in 2..2 + WIDTHS {
+            let mut net = Sequential::new();
+            net.push(Linear::new(width, 16, &inputs.rng)?);
+            net = net.add(Relu);
+            net.push(Linear::new(16, 4, &inputs.rng)?);
+            let mut sgd = Sgd::new(net.parameters(), SgdConfig { lr: 0.01, ..Default::default() });
+            let data = (1..=BATCHES)
+                .map(|batch| Ok((inputs.rand([batch, width])?, inputs.indices(4, batch)?)))
+                .collect::<Result<Vec<_>>>()?;
+            let mut last = f64::NAN;
+            let mut all_sizes = || -> Result<f64> {
+                let start = Instant::now();
+                for (x, y) in &data {
+                    sgd.zero_grad();
+                    let loss = cross_entropy(&net.forward(x)?, y)?;
+                    loss.backward()?;
+                    sgd.step()?;
+                    last = loss.item_f64()?;
+                }
+                bench.device.synchronize()?;
+                Ok(start.elapsed().as_secs_f64() * 1e3 / BATCHES as f64)
+            };
+            let first = all_sizes()?;
+            let again = (0..AGAIN).map(|_| all_sizes()).sum::<Result<f64>>()? / AGAIN as f64;
+            if !last.is_finite() {
+                return Err(format!("wrong result: the loss is {last}").into());
+            }
+            (new, known) = (new + first, known + again);
+            times.push(first - again);
+        }
+        let mut line = Line::timed("taper", name, &Times::of(times));
+        line.extra.insert("new_ms".into(), round(new / WIDTHS as f64, 4).into());
+        line.extra.insert("known_ms".into(), round(known / WIDTHS as f64, 4).into());
+        Ok(line)
+    })
 }

@@ -9,6 +9,7 @@ mod overhead;
 mod reduce;
 mod rows;
 mod training;
+mod windows;
 
 use taper::Tensor;
 
@@ -20,8 +21,6 @@ use crate::{
 
 pub(crate) use alone::{first_result, first_steps};
 
-const NO_CONVOLUTION: &str = "taper has no convolution yet";
-const NO_POOLING: &str = "taper has no pooling yet";
 const NO_LINEAR_ALGEBRA: &str = "taper has no matrix decompositions yet";
 
 /// Every case there is.
@@ -33,8 +32,7 @@ pub(crate) fn all() -> Vec<Case> {
     cases.extend(elementwise::listed());
     cases.extend(reduce::listed());
     cases.extend(rows::listed());
-    cases.extend(["conv2d_fwd", "conv2d_fwd_bwd"].map(|name| Case::absent(name, NO_CONVOLUTION)));
-    cases.push(Case::absent("max_pool2d", NO_POOLING));
+    cases.extend(windows::listed());
     cases.extend(training::listed());
     cases.extend(alone::training_starts());
     cases.extend(overhead::listed());
@@ -52,6 +50,8 @@ pub(crate) fn all() -> Vec<Case> {
     cases.extend(training::more());
     cases.extend(indexing::more());
     cases.extend(along::more());
+    cases.extend(windows::more());
+    cases.push(alone::new_sizes());
     cases
 }
 

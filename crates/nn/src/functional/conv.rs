@@ -398,8 +398,8 @@ impl<const D: usize> Convolution<D> {
             false => input.pad(&self.padded(), Scalar::Float(0.0))?,
         };
         let mut windows = self.grouped(&padded, 1)?;
-        for axis in 0..D {
-            windows = windows.windows(3 + axis, kernel[axis], self.stride[axis], self.dilation[axis])?;
+        for (axis, &size) in kernel.iter().enumerate() {
+            windows = windows.windows(3 + axis, size, self.stride[axis], self.dilation[axis])?;
         }
         Ok(windows)
     }
@@ -423,28 +423,28 @@ impl<const D: usize> Convolution<D> {
     }
 
     /// The convolution's transpose, to so many positions along each axis: a convolution of the input with zeros between its elements,
-    /// by the kernel turned round, input and output channels exchanged.
+    /// by the flipped kernel, input and output channels exchanged.
     #[track_caller]
     fn transposed(&self, input: &Tensor, weight: &Tensor, sizes: [usize; D]) -> Result<Tensor> {
         let mut x = input.clone();
-        let mut turned = self.grouped(weight, 0)?.transpose(1, 2)?;
-        for axis in 0..D {
-            turned = turned.flip(3 + axis)?;
+        let mut flipped = self.grouped(weight, 0)?.transpose(1, 2)?;
+        for (axis, &size) in sizes.iter().enumerate() {
+            flipped = flipped.flip(3 + axis)?;
             let reach = self.dilation[axis] * (weight.dims()[2 + axis] - 1);
             x = place(
                 &x,
                 2 + axis,
                 reach as isize - self.padding[axis].0 as isize,
                 self.stride[axis],
-                sizes[axis] + reach,
+                size + reach,
             )?;
         }
-        let merged: Shape = [turned.dims()[0] * turned.dims()[1]]
+        let merged: Shape = [flipped.dims()[0] * flipped.dims()[1]]
             .into_iter()
-            .chain(turned.dims()[2..].iter().copied())
+            .chain(flipped.dims()[2..].iter().copied())
             .collect();
         let convolution = Convolution { stride: [1; D], padding: [(0, 0); D], ..*self };
-        apply(convolution, &[&x, &turned.reshape(merged)?])
+        apply(convolution, &[&x, &flipped.reshape(merged)?])
     }
 }
 

@@ -17,11 +17,7 @@ const WRONG: &[(&str, &str, &str)] = &[
     ("cpu", "TAPER_THREADS", "many"),
     ("wgpu", "TAPER_WGPU_MEMORY_LIMIT", "0"),
     ("wgpu", "TAPER_WGPU_AUTOTUNE", "yes"),
-    ("wgpu", "TAPER_WGPU_FORM", "fast"),
-    ("wgpu", "TAPER_WGPU_NO_IMMEDIATES", "2"),
-    ("wgpu", "TAPER_WGPU_NO_SUBGROUPS", "no"),
-    ("wgpu", "TAPER_WGPU_BINDING_BYTES", "128 KiB"),
-    ("wgpu", "TAPER_WGPU_STORAGE_BUFFERS", "7"),
+    ("wgpu", "TAPER_TEST_WGPU", "form=fast"),
 ];
 
 #[test]

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     DType, Layout,
     kernel::{Body, Compiled, Instr, Kernel},
-    node::{View, view},
+    node::View,
 };
 
 /// Kernels in order, with where their buffers come from and go to.
@@ -26,11 +26,11 @@ pub(crate) struct Plan {
 impl Plan {
     /// About how many bytes it takes, with what backends make of its kernels.
     pub(super) fn bytes(&self) -> usize {
-        const COMPILED: usize = 4 << 10;
+        const COMPILED: usize = 1 << 10;
         let heap = |step: &Step| {
             let instrs = step.kernel.body.program().map_or(0, |program| program.instrs.len());
             let stores = step.stores.len() + step.made.len() + step.targets.len();
-            COMPILED + instrs * (size_of::<Instr>() + 1) + stores * size_of::<Store>()
+            COMPILED + size_of::<Kernel>() + instrs * (size_of::<Instr>() + 1) + stores * size_of::<Store>()
         };
         let steps = self.steps.iter().map(|step| size_of::<Step>() + heap(step)).sum::<usize>();
         steps + self.leaves.len() * 8 + self.views.len() * size_of::<Store>()
@@ -45,7 +45,7 @@ pub(crate) struct Store {
 }
 
 pub(crate) struct Step {
-    pub(crate) kernel: Kernel,
+    pub(crate) kernel: Box<Kernel>,
     pub(crate) compiled: Compiled,
     pub(crate) inputs: SmallVec<[u32; 4]>,
     pub(crate) outputs: SmallVec<[Output; 2]>,
@@ -118,7 +118,7 @@ pub(super) fn assemble(facts: &Facts<'_>, drafts: Vec<Draft>) -> Plan {
     let stores_of = |source: u32, slot: u32| {
         stores_by_source[source as usize]
             .iter()
-            .map(move |&i| Store { item: i, slot, view: view(facts.place(i).1) })
+            .map(move |&i| Store { item: i, slot, view: facts.view(i) })
             .collect::<Vec<_>>()
     };
     let views = leaves.iter().flat_map(|&(item, slot)| stores_of(item, slot)).collect();
@@ -149,14 +149,14 @@ pub(super) fn assemble(facts: &Facts<'_>, drafts: Vec<Draft>) -> Plan {
             });
             let is_read = last_read[result as usize] != NONE;
             if let ([item], false) = (stores_by_source[result as usize].as_slice(), is_read) {
-                targets.push(Target::Node { item: *item, view: view(facts.place(*item).1) });
+                targets.push(Target::Node { item: *item, view: facts.view(*item) });
                 continue;
             }
             let slot = slots;
             slots += 1;
             slot_of[result as usize] = slot;
             targets.push(Target::Slot(slot));
-            made.push(Store { item: result, slot, view: view(facts.place(result).1) });
+            made.push(Store { item: result, slot, view: facts.view(result) });
             stores.extend(stores_of(result, slot));
             if !is_read {
                 unread.push(slot);
@@ -194,7 +194,7 @@ fn reusable_input(
     dtype: DType,
     ends: &impl Fn(u32) -> bool,
 ) -> Option<usize> {
-    let plain = Layout::contiguous(map.space.clone());
+    let plain = |layout: &Layout| layout.is_plain() && *layout.shape() == map.space;
     (0..sources.len()).find(|&k| {
         let source = sources[k];
         let item = &facts.items[source as usize];
@@ -203,6 +203,6 @@ fn reusable_input(
             && !taken.contains(&source)
             && item.node.dtype == dtype
             && item.node.shape.numel() == map.space.numel()
-            && sources.iter().zip(&map.operands).all(|(s, operand)| *s != source || operand.layout == plain)
+            && sources.iter().zip(&map.operands).all(|(s, operand)| *s != source || plain(&operand.layout))
     })
 }

@@ -118,7 +118,11 @@ pub(super) fn of_output(
             let first = all.next()?;
             Some(all.fold(Range { attained: false, ..first }, Range::joined))
         }
-        Body::Reduce { .. } | Body::Cumulative { .. } | Body::Contract | Body::ScatterAdd { .. } => None,
+        Body::Reduce { .. }
+        | Body::Cumulative { .. }
+        | Body::Contract
+        | Body::ScatterAdd { .. }
+        | Body::Custom(_) => None,
     }?
     .within(dtype)?;
     // Within the dtype's, and so within i64.

@@ -1,4 +1,4 @@
-//! What was made for a form seen before, within so many bytes: the least recently used goes first.
+//! What was made for a form seen before, within so many bytes and entries: the least recently used goes first.
 
 use std::{mem::size_of, sync::Arc};
 
@@ -17,7 +17,14 @@ pub(super) struct Cache<V> {
     newest: u32,
     oldest: u32,
     bytes: usize,
-    limit: usize,
+    limit: Limit,
+}
+
+/// How much a cache keeps.
+#[derive(Clone, Copy)]
+pub(super) struct Limit {
+    pub(super) bytes: usize,
+    pub(super) entries: usize,
 }
 
 struct Entry<V> {
@@ -29,8 +36,8 @@ struct Entry<V> {
 }
 
 impl<V> Cache<V> {
-    /// An empty cache that keeps values of `limit` bytes together.
-    pub(super) fn new(limit: usize) -> Cache<V> {
+    /// An empty cache that keeps so much.
+    pub(super) fn new(limit: Limit) -> Cache<V> {
         Cache {
             places: FxHashMap::default(),
             entries: Vec::new(),
@@ -55,7 +62,10 @@ impl<V> Cache<V> {
     /// itself is kept alone.
     pub(super) fn insert(&mut self, key: &[u64], value: V, bytes: usize) {
         let bytes = bytes + size_of::<Entry<V>>() + size_of_val(key);
-        while self.oldest != NONE && self.bytes + bytes > self.limit {
+        let full = |cache: &Self| {
+            cache.bytes + bytes > cache.limit.bytes || cache.entries.len() >= cache.limit.entries
+        };
+        while self.oldest != NONE && full(self) {
             self.remove_oldest();
         }
         let key: Key = key.into();
@@ -133,7 +143,7 @@ mod tests {
     #[test]
     fn the_least_recently_used_goes_first() {
         let own = size_of::<Entry<u64>>() + 8;
-        let mut cache = Cache::new(3 * (own + 100));
+        let mut cache = Cache::new(Limit { bytes: 3 * (own + 100), entries: 100 });
         for key in [1, 2, 3] {
             cache.insert(&[key], key * 10, 100);
         }
@@ -157,7 +167,7 @@ mod tests {
 
     #[test]
     fn a_long_use_keeps_the_list_whole() {
-        let mut cache = Cache::new(20 * (size_of::<Entry<u64>>() + 8));
+        let mut cache = Cache::new(Limit { bytes: 1 << 20, entries: 20 });
         let mut recent: Vec<u64> = Vec::new();
         let mut seed = 1u64;
         for _ in 0..5_000 {

@@ -11,7 +11,7 @@ use std::{
 use smallvec::SmallVec;
 
 use crate::{
-    Layout, Op,
+    Layout, Op, custom,
     node::{Inputs, Node, Value, lock},
 };
 
@@ -389,6 +389,11 @@ pub(super) fn write_op(key: &mut Vec<u64>, op: &Op, rest: u64) {
         }
         Op::ToDevice => word(21, 0),
         Op::Custom(_) => word(22, 0),
+        Op::Contiguous => word(27, 0),
+        Op::CustomKernel(kernel) => {
+            word(28, 0);
+            custom::write_key(key, kernel.as_ref());
+        }
         Op::Cumulative { op, axis, reverse } => {
             word(23, *op as u64 | u64::from(*reverse) << 7);
             key.push(*axis as u64);

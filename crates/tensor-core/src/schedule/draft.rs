@@ -13,7 +13,8 @@ use crate::{
 
 /// A kernel with its inputs and outputs named by items.
 pub(super) struct Draft {
-    pub(super) kernel: Kernel,
+    /// Boxed, as it is large and moves several times until it is in its plan.
+    pub(super) kernel: Box<Kernel>,
     pub(super) sources: SmallVec<[u32; 4]>,
     pub(super) scalars: SmallVec<[ScalarRef; 4]>,
     /// The items whose values the outputs are.
@@ -32,13 +33,14 @@ pub(super) fn write_kernels(facts: &Facts<'_>, groups: &[Group]) -> Result<Vec<D
         }
     }
     let mut drafts: Vec<Draft> = Vec::with_capacity(groups.len());
-    let mut builders = Vec::new();
+    let mut builders = Vec::with_capacity(groups.len());
     for (g, group) in groups.iter().enumerate() {
         // A reduction by itself is better served by the kernel that is made for it.
         let alone = group.roots.len() == 1 && facts.is_reduction(group.roots[0]);
-        let builder = group.parts.as_ref().filter(|_| !alone).map(|_| {
+        let builder = group.parts.as_ref().filter(|_| !alone).map(|parts| {
             let row_axes = group.row_axes.unwrap_or(0);
-            let mut builder = Builder::new(facts, g as u32, group.shape.clone(), row_axes);
+            let size = parts.size();
+            let mut builder = Box::new(Builder::new(facts, g as u32, group.shape.clone(), row_axes, size));
             let regs: Vec<_> = group.roots.iter().map(|&i| builder.value(i, facts.shape(i))).collect();
             for &source in &builder.sources {
                 needed[source as usize] = true;
@@ -75,7 +77,7 @@ pub(super) fn write_kernels(facts: &Facts<'_>, groups: &[Group]) -> Result<Vec<D
                 None => Kernel::map(shape, inputs, program),
             };
             drafts.push(Draft {
-                kernel,
+                kernel: Box::new(kernel),
                 sources,
                 scalars,
                 origin: results.first().copied().unwrap_or(group.roots[0]),
@@ -134,7 +136,7 @@ fn opaque(facts: &Facts<'_>, g: u32, i: u32) -> Result<SmallVec<[Draft; 1]>> {
     let kernel = match &item.node.op {
         Op::Reduce { op, axes, .. } => {
             let shape = facts.shape(item.inputs[0]).clone();
-            let mut builder = Builder::new(facts, g, shape.clone(), 0);
+            let mut builder = Builder::new(facts, g, shape.clone(), 0, 1);
             let reg = builder.value(item.inputs[0], &shape);
             let fused = builder.finish(vec![reg]);
             sources = fused.sources;
@@ -147,6 +149,16 @@ fn opaque(facts: &Facts<'_>, g: u32, i: u32) -> Result<SmallVec<[Draft; 1]>> {
         Op::Contract(subscripts) => {
             let (lhs, rhs) = (read(0), read(1));
             contraction(subscripts, &facts.place(i).1, dtype, &lhs.layout, &rhs.layout)
+        }
+        Op::CustomKernel(custom) => {
+            let operands: SmallVec<[Operand; 4]> = (0..item.inputs.len()).map(&mut read).collect();
+            let results: SmallVec<[u32; 2]> = (i + 1..).take(item.node.results()).collect();
+            let specs: Vec<(Shape, DType)> = results
+                .iter()
+                .map(|&r| (facts.shape(r).clone(), facts.items[r as usize].node.dtype))
+                .collect();
+            let kernel = Box::new(Kernel::custom(custom.clone(), operands, &specs));
+            return Ok(SmallVec::from_iter([Draft { kernel, sources, scalars, results, origin: i }]));
         }
         Op::Gather { axis } => Kernel::gather(*axis, read(0), read(1)),
         Op::ScatterAdd { axis } => Kernel::scatter_add(*axis, read(0), read(1), read(2)),
@@ -189,13 +201,15 @@ fn opaque(facts: &Facts<'_>, g: u32, i: u32) -> Result<SmallVec<[Draft; 1]>> {
         | Op::Expand
         | Op::Slice { .. }
         | Op::Unfold { .. }
+        | Op::Contiguous
         | Op::ToDevice
         | Op::Custom(_)
         | Op::TupleElement { .. } => {
             return Err(Error::invalid(item.node.op.name(), "it has no kernel of its own"));
         }
     };
-    let draft = Draft { kernel, sources, scalars, results: SmallVec::from_elem(i, 1), origin: i };
+    let draft =
+        Draft { kernel: Box::new(kernel), sources, scalars, results: SmallVec::from_elem(i, 1), origin: i };
     Ok(SmallVec::from_iter([draft]))
 }
 
@@ -208,7 +222,7 @@ fn sort(facts: &Facts<'_>, i: u32, axis: usize, descending: bool) -> SmallVec<[D
     let index = Operand { dtype: DType::I32, layout: Layout::contiguous(facts.shape(indices).clone()) };
     let order = Kernel::arg_sort(axis, descending, index.layout.shape()[axis], input.clone());
     let draft = |kernel, sources: &[u32], result| Draft {
-        kernel,
+        kernel: Box::new(kernel),
         sources: SmallVec::from_slice(sources),
         scalars: SmallVec::new(),
         results: SmallVec::from_elem(result, 1),

@@ -20,7 +20,10 @@ use std::sync::{Arc, MutexGuard};
 
 use smallvec::SmallVec;
 
-use self::{cache::Cache, transfer::Evaluation};
+use self::{
+    cache::{Cache, Limit},
+    transfer::Evaluation,
+};
 use crate::{
     Device, Error, Result,
     node::{Node, lock},
@@ -33,24 +36,30 @@ pub(crate) struct PlanCache {
     singles: single::Singles,
 }
 
-/// How much memory plans take: those of some hundred training steps of a large network, as where the last batch, or the length of
-/// sequences, varies.
-const MAX_BYTES: usize = 64 << 20;
+/// Plans kept: those of some hundred training steps of a network, as where the last batch, or the length of sequences, varies. Many
+/// small ones are not worth the memory.
+const PLANS: Limit = Limit { bytes: 32 << 20, entries: 2048 };
 
 impl Default for PlanCache {
     fn default() -> PlanCache {
-        PlanCache { plans: Cache::new(MAX_BYTES), collector: Default::default(), singles: Default::default() }
+        PlanCache { plans: Cache::new(PLANS), collector: Default::default(), singles: Default::default() }
     }
 }
 
 impl PlanCache {
-    fn plan(&mut self, device: &Device) -> Result<Arc<assemble::Plan>> {
-        let key = self.collector.key();
-        if let Some(plan) = self.plans.get(key) {
-            return Ok(plan.clone());
+    /// The plan for what the collector has. `new` asks to learn the kernel of the one target, if it is one kernel.
+    fn plan(&mut self, device: &Device, new: bool) -> Result<Arc<assemble::Plan>> {
+        let PlanCache { plans, collector, singles } = self;
+        if let Some(plan) = plans.get(collector.key()).cloned() {
+            if new {
+                singles.learn(&plan, collector.items());
+            }
+            return Ok(plan);
         }
-        let plan = Arc::new(plan::plan(self.collector.items(), &device.info().limits)?);
-        self.plans.insert(key, plan.clone(), plan.bytes());
+        let plan = Arc::new(plan::plan(collector.items(), &device.info().limits)?);
+        if !new || !singles.learn(&plan, collector.items()) {
+            plans.insert(collector.key(), plan.clone(), plan.bytes());
+        }
         Ok(plan)
     }
 }
@@ -158,11 +167,7 @@ fn run(
     let copies = cache.collector.collect(targets);
     let mut result = Ok(());
     if copies.is_empty() && !cache.collector.is_empty() {
-        let plan = cache.plan(device);
-        if let (true, Ok(plan)) = (new, &plan) {
-            let PlanCache { singles, collector, .. } = &mut *cache;
-            singles.learn(plan, collector.items());
-        }
+        let plan = cache.plan(device, new);
         result =
             plan.and_then(|plan| execute::execute(&plan, cache.collector.items(), device.backend().as_ref()));
     }

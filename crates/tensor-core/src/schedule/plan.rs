@@ -4,6 +4,8 @@
 //! buffer) when it must be stored, when a reader cannot inline it, when it costs much and several kernels read it, or when a
 //! kernel would grow past the device's limits. Materialised nodes of one shape share a kernel where their order allows.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
 use super::{
@@ -11,7 +13,7 @@ use super::{
     collect::Item,
     draft::write_kernels,
 };
-use crate::{Layout, Limits, Op, Result, Shape, kernel::RANDOM_COST};
+use crate::{Layout, Limits, Op, Result, Shape, custom, kernel::RANDOM_COST, node::View};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Class {
@@ -81,6 +83,12 @@ impl Facts<'_> {
             debug_assert!(false, "item {i} has no place");
             (i, Layout::contiguous(self.items[i as usize].node.shape.clone()))
         })
+    }
+
+    /// How the value of an item lies in its buffer.
+    pub(super) fn view(&self, i: u32) -> View {
+        let (_, layout) = self.places[i as usize].as_ref()?;
+        (!layout.is_plain()).then(|| Arc::new(layout.clone()))
     }
 
     /// Whether a result of a row kernel over `space` is one value a row. (A copy has the space's elements under another shape.)
@@ -229,7 +237,7 @@ impl Parts {
         }
     }
 
-    fn size(&self) -> usize {
+    pub(super) fn size(&self) -> usize {
         // Two for an arange or random draw's scalars would be exact; they are rare.
         self.members.len() + self.loads.len()
     }
@@ -288,7 +296,7 @@ fn fit_limits(facts: &mut Facts<'_>, limits: &Limits) -> Vec<Parts> {
     parts
 }
 
-/// Layouts of everything that lies in memory. A reshape that strides cannot express becomes a copy.
+/// Layouts of everything that lies in memory. A view that strides cannot express becomes a copy.
 fn find_places(facts: &mut Facts<'_>) {
     for (i, order) in stored_orders(facts).into_iter().enumerate() {
         let item = &facts.items[i];
@@ -363,6 +371,7 @@ fn view(op: &Op, base: &Layout, shape: &Shape) -> Option<Layout> {
             Some(base.unfold(*axis, shape[*axis], shape[shape.rank() - 1], *step, *dilation))
         }
         Op::Reshape | Op::TupleElement { .. } => base.reshape(shape),
+        Op::Contiguous => custom::is_plain(base).then(|| base.clone()),
         // No views.
         Op::Leaf
         | Op::Full(_)
@@ -384,7 +393,8 @@ fn view(op: &Op, base: &Layout, shape: &Shape) -> Option<Layout> {
         | Op::Gather { .. }
         | Op::ScatterAdd { .. }
         | Op::ToDevice
-        | Op::Custom(_) => None,
+        | Op::Custom(_)
+        | Op::CustomKernel(_) => None,
     }
 }
 
@@ -469,7 +479,8 @@ fn numbers_rows(layout: &Layout, space: &Shape, row_axes: usize) -> bool {
 fn group(facts: &mut Facts<'_>, parts: &[Parts], limits: &Limits) -> Vec<Group> {
     // How far back to look for a kernel to join: enough for the updates of a model's parameters.
     const WINDOW: usize = 64;
-    let mut groups: Vec<Group> = Vec::new();
+    let materialised = facts.materialised.iter().filter(|&&is| is).count();
+    let mut groups: Vec<Group> = Vec::with_capacity(materialised);
     for i in 0..facts.items.len() as u32 {
         let at = i as usize;
         if !facts.materialised[at] {
@@ -492,31 +503,29 @@ fn group(facts: &mut Facts<'_>, parts: &[Parts], limits: &Limits) -> Vec<Group> 
         let first = (0..new.parts.loads.len()).fold(groups.len().saturating_sub(WINDOW), |first, k| {
             first.max(readable_from(facts, &groups, &new, new.parts.loads[k]))
         });
-        let joined = (first..groups.len()).find(|&g| {
-            let Some(theirs) = &groups[g].parts else { return false };
+        let joined = (first..groups.len()).find_map(|g| {
+            let theirs = groups[g].parts.as_ref()?;
             if groups[g].roots.len() >= limits.max_outputs || !groups[g].takes(&new, facts) {
-                return false;
+                return None;
             }
             let mut both = theirs.clone();
             both.join(&new.parts, &groups[g].roots, facts);
-            both.fits(limits)
+            both.fits(limits).then_some((g, both))
         });
-        let g = joined.unwrap_or_else(|| {
-            groups.push(Group {
-                shape: new.shape.clone(),
-                row_axes: None,
-                roots: SmallVec::new(),
-                parts: Some(Parts::default()),
-            });
-            groups.len() - 1
-        });
-        let Group { row_axes, roots, parts, .. } = &mut groups[g];
-        *row_axes = row_axes.or(new.row_axes);
-        if let Some(theirs) = parts {
-            theirs.join(&new.parts, roots, facts);
+        match joined {
+            Some((g, both)) => {
+                let Group { row_axes, roots, parts, .. } = &mut groups[g];
+                *row_axes = row_axes.or(new.row_axes);
+                *parts = Some(both);
+                roots.push(i);
+                facts.kernel[at] = g as u32;
+            }
+            None => {
+                facts.kernel[at] = groups.len() as u32;
+                let Candidate { shape, row_axes, parts, .. } = new;
+                groups.push(Group { shape, row_axes, roots: SmallVec::from_elem(i, 1), parts: Some(parts) });
+            }
         }
-        roots.push(i);
-        facts.kernel[at] = g as u32;
     }
     groups
 }

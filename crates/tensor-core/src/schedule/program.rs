@@ -1,6 +1,6 @@
 //! Writes the program of one fused kernel, instruction by instruction, each subexpression once.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxBuildHasher, FxHashMap};
 use smallvec::SmallVec;
 
 use super::{
@@ -64,18 +64,30 @@ pub(crate) struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    pub(crate) fn new(facts: &'a Facts<'a>, kernel: u32, shape: Shape, row_axes: usize) -> Builder<'a> {
+    /// A program of about `size` instructions.
+    pub(crate) fn new(
+        facts: &'a Facts<'a>,
+        kernel: u32,
+        shape: Shape,
+        row_axes: usize,
+        size: usize,
+    ) -> Builder<'a> {
+        let program = Program {
+            instrs: Vec::with_capacity(size),
+            dtypes: Vec::with_capacity(size),
+            ..Program::default()
+        };
         Builder {
             facts,
             kernel,
             shape,
             row_axes,
-            program: Program::default(),
+            program,
             sources: SmallVec::new(),
             layouts: SmallVec::new(),
             scalars: SmallVec::new(),
-            regs: FxHashMap::default(),
-            seen: FxHashMap::default(),
+            regs: FxHashMap::with_capacity_and_hasher(size, FxBuildHasher),
+            seen: FxHashMap::with_capacity_and_hasher(size, FxBuildHasher),
         }
     }
 
@@ -114,7 +126,7 @@ impl<'a> Builder<'a> {
         let over = &item.node.shape;
         let instr = match &item.node.op {
             // A copy into row-major order.
-            Op::Reshape => return self.load(input(0), facts.shape(input(0))),
+            Op::Reshape | Op::Contiguous => return self.load(input(0), facts.shape(input(0))),
             Op::Arange(_) => {
                 let start = self.slot(i, Part::Start, dtype);
                 let step = self.slot(i, Part::Step, dtype);
@@ -152,6 +164,7 @@ impl<'a> Builder<'a> {
             | Op::ScatterAdd { .. }
             | Op::ToDevice
             | Op::Custom(_)
+            | Op::CustomKernel(_)
             | Op::TupleElement { .. } => return self.load(i, over),
         };
         self.emit(instr, dtype)

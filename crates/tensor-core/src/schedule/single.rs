@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::{
     assemble::{Output, Plan, Target},
-    cache::Cache,
+    cache::{Cache, Limit},
     collect::{Item, write_layout, write_op},
     execute::{Content, blame, launch, scalar},
     pending,
@@ -30,12 +30,12 @@ pub(super) struct Singles {
     key: Key,
 }
 
-/// How much memory they take.
-const MAX_BYTES: usize = 8 << 20;
+/// Kernels kept.
+const KERNELS: Limit = Limit { bytes: 4 << 20, entries: 1024 };
 
 impl Default for Singles {
     fn default() -> Singles {
-        Singles { known: Cache::new(MAX_BYTES), key: Key::new() }
+        Singles { known: Cache::new(KERNELS), key: Key::new() }
     }
 }
 
@@ -146,17 +146,17 @@ impl Singles {
         })
     }
 
-    /// Keeps the plan of the node last asked for, whose graph turned out to be one kernel with one new buffer.
-    pub(super) fn learn(&mut self, plan: &Arc<Plan>, items: &[Item]) {
+    /// Keeps the plan of the node last asked for, if its graph turned out to be one kernel with one new buffer: says whether it was.
+    pub(super) fn learn(&mut self, plan: &Arc<Plan>, items: &[Item]) -> bool {
         let ([step], [Output::Fresh { .. }]) =
             (plan.steps.as_slice(), plan.steps.first().map_or(&[][..], |s| &s.outputs))
         else {
-            return;
+            return false;
         };
-        let Some(target) = items.len().checked_sub(1) else { return };
-        let [Target::Node { item: stored, view }] = step.targets.as_slice() else { return };
+        let Some(target) = items.len().checked_sub(1) else { return false };
+        let [Target::Node { item: stored, view }] = step.targets.as_slice() else { return false };
         if *stored as usize != target || !plan.views.is_empty() {
-            return;
+            return false;
         }
         // The target's inputs in its own order, by their places among the items.
         let places = &items[target].inputs;
@@ -178,9 +178,9 @@ impl Singles {
             .iter()
             .map(|s| if s.item as usize == target { Some(places.len() as u8) } else { which(s.item) })
             .collect();
-        if let (Some(inputs), Some(scalars)) = (inputs, scalars) {
-            let single = Single { plan: plan.clone(), inputs, scalars, view: view.clone() };
-            self.known.insert(&self.key, single, plan.bytes());
-        }
+        let (Some(inputs), Some(scalars)) = (inputs, scalars) else { return false };
+        let single = Single { plan: plan.clone(), inputs, scalars, view: view.clone() };
+        self.known.insert(&self.key, single, plan.bytes());
+        true
     }
 }

@@ -57,14 +57,14 @@ impl Tensor {
         wide(k, n).checked(OP)?;
         let shape = wide(m, n).checked(OP)?;
         let out = contract(&lhs, &rhs_matrix, &shape);
-        let mut gone: SmallVec<[usize; 5]> = SmallVec::new();
+        let mut dropped: SmallVec<[usize; 5]> = SmallVec::new();
         if row {
-            gone.push(shape.rank() - 2);
+            dropped.push(shape.rank() - 2);
         }
         if column {
-            gone.push(shape.rank() - 1);
+            dropped.push(shape.rank() - 1);
         }
-        Ok(if gone.is_empty() { out } else { out.reshape_unchecked(shape.reduced(&gone, false)) })
+        Ok(if dropped.is_empty() { out } else { out.reshape_unchecked(shape.reduced(&dropped, false)) })
     }
 }
 

@@ -208,8 +208,10 @@ impl Tensor {
     /// check, this waits for that check, and each later call gives the same error.
     #[track_caller]
     pub fn eval(&self) -> Result<()> {
-        let node = self.node();
-        node_value(&node)?.facts.settle(node.device.backend().as_ref())
+        match self.0.variable() {
+            None => settle(&self.0),
+            Some(_) => settle(&self.node()),
+        }
     }
 
     /// Whether the value is known already.
@@ -265,6 +267,15 @@ impl Tensor {
         let device = nodes[0].device.clone();
         let tuple = Tensor::tuple_on(op, &results, device, nodes);
         std::array::from_fn(|k| Tensor::element_of(&tuple, k))
+    }
+
+    /// As [`Tensor::build_tuple`], with any number of results but none.
+    #[track_caller]
+    pub(crate) fn build_results(op: Op, results: &[(Shape, DType)], inputs: &[Tensor]) -> Vec<Tensor> {
+        let nodes: Inputs = inputs.iter().map(Tensor::node).collect();
+        let device = nodes[0].device.clone();
+        let tuple = Tensor::tuple_on(op, results, device, nodes);
+        (0..results.len()).map(|k| Tensor::element_of(&tuple, k)).collect()
     }
 
     #[track_caller]
@@ -369,6 +380,18 @@ fn node_value(node: &Arc<Node>) -> Result<Value> {
     }
 }
 
+/// Computes a node's value, if need be, and waits until it is certain that it is right.
+fn settle(node: &Arc<Node>) -> Result<()> {
+    loop {
+        let facts = lock(&node.state).value.as_ref().map(|value| value.facts.clone());
+        match facts {
+            Some(facts) if facts.is_nothing() => return Ok(()),
+            Some(facts) => return facts.settle(node.device.backend().as_ref()),
+            None => schedule::evaluate_one(node)?,
+        }
+    }
+}
+
 /// Computes all of `tensors` together, and returns when it is certain that each of them has its value: what an optimizer calls
 /// before it changes anything.
 ///
@@ -378,7 +401,7 @@ pub fn eval_all(tensors: &[&Tensor]) -> Result<()> {
     let nodes: Vec<Arc<Node>> = tensors.iter().map(|tensor| tensor.node()).collect();
     schedule::evaluate(nodes.iter().filter(|node| !node.has_value()).cloned().collect())?;
     // The first wait on a device decides the checks of all.
-    nodes.iter().try_for_each(|node| node_value(node)?.facts.settle(node.device.backend().as_ref()))
+    nodes.iter().try_for_each(settle)
 }
 
 /// Computes everything that waits, is still held, and was built on this thread: what an optimizer's step ends with.

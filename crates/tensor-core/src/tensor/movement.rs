@@ -144,8 +144,8 @@ impl Tensor {
     #[track_caller]
     fn squeeze_by(&self, axes: Axes) -> Result<Tensor> {
         let axes = self.shape().axes(&axes, "squeeze")?;
-        let gone: SmallVec<[usize; 5]> = axes.into_iter().filter(|&a| self.dims()[a] == 1).collect();
-        Ok(self.reshape_unchecked(self.shape().reduced(&gone, false)))
+        let dropped: SmallVec<[usize; 5]> = axes.into_iter().filter(|&a| self.dims()[a] == 1).collect();
+        Ok(self.reshape_unchecked(self.shape().reduced(&dropped, false)))
     }
 
     /// A new axis of size 1 at `axis` of the result; -1 is after the last.

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use backend_wgpu::{Caps, Form, Options};
+use backend_wgpu::{Forced, Form, Options};
 pub(crate) use taper_testing::numbers;
 use tensor_core::{
     DType, Device, Kernel, Launch, Result, Scalar, Storage, Ticket, bf16, f16, kernel::Compiled,
@@ -26,15 +26,19 @@ pub(crate) fn devices() -> &'static [(&'static str, Device)] {
                 return Vec::new();
             }
         };
-        let other = |immediates, form, caps| {
-            backend_wgpu::open(0, &Options { immediates, form, caps, ..Options::default() }).unwrap()
+        let other = |forced| backend_wgpu::open(0, &Options { forced, ..Options::default() }).unwrap();
+        let few = Forced {
+            form: Form::Direct,
+            no_immediates: true,
+            workgroups: Some(5),
+            storage_buffers: Some(8),
+            ..Forced::default()
         };
-        let few = Caps { groups: Some(5), storage_buffers: Some(8), no_subgroups: true, ..Caps::default() };
-        let short = Caps { dispatch_work: Some(1 << 16), ..Caps::default() };
+        let short = Forced { form: Form::Tiled, dispatch_work: Some(1 << 16), ..Forced::default() };
         vec![
             ("default", plain),
-            ("uniforms, direct, few workgroups and bindings, no subgroups", other(false, Form::Direct, few)),
-            ("tiled, short dispatches", other(true, Form::Tiled, short)),
+            ("uniforms, direct, few workgroups and bindings", other(few)),
+            ("tiled, short dispatches", other(short)),
         ]
     })
 }
@@ -94,7 +98,7 @@ pub(crate) fn run(
     let inputs: Vec<Storage> =
         inputs.iter().map(|(d, v)| backend.upload(*d, &to_bytes(*d, v))).collect::<Result<_>>()?;
     let outputs: Vec<Storage> =
-        kernel.outputs().iter().map(|(s, d)| backend.allocate(*d, s.numel())).collect::<Result<_>>()?;
+        kernel.outputs.iter().map(|o| backend.allocate(o.dtype, o.shape.numel())).collect::<Result<_>>()?;
     let ticket = ticket(kernel);
     backend.run(&Launch {
         kernel,
@@ -149,7 +153,11 @@ pub(crate) fn agree_on(
     }
     let expected = run(&taper_testing::reference(), kernel, scalars, inputs).unwrap();
     for (name, device) in devices {
-        if inputs.iter().map(|i| i.0).chain(kernel.outputs().iter().map(|o| o.1)).any(|d| !device.supports(d))
+        if inputs
+            .iter()
+            .map(|i| i.0)
+            .chain(kernel.outputs.iter().map(|o| o.dtype))
+            .any(|d| !device.supports(d))
         {
             continue;
         }
@@ -189,5 +197,11 @@ pub(crate) fn scatter(
     index: tensor_core::Layout,
     src: tensor_core::Layout,
 ) -> Kernel {
-    Kernel::ScatterAdd(tensor_core::kernel::ScatterAddKernel { axis, dtype, index_dtype, base, index, src })
+    use tensor_core::kernel::Operand;
+    Kernel::scatter_add(
+        axis,
+        Operand::new(dtype, base),
+        Operand::new(index_dtype, index),
+        Operand::new(dtype, src),
+    )
 }

@@ -38,11 +38,12 @@ pub(crate) fn needs(device: &Device, dtype: DType) -> bool {
     false
 }
 
-/// Whether a line over so many bytes is longer than the bindings that `TAPER_WGPU_BINDING_BYTES` forces. An operation that takes
+/// Whether a line over so many bytes is longer than the bindings that `TAPER_TEST_WGPU` forces. An operation that takes
 /// lines whole must then refuse it, and be usable afterwards.
 pub(crate) fn refused<T>(bytes: usize, result: impl FnOnce() -> Result<T>) -> bool {
-    let forced = std::env::var("TAPER_WGPU_BINDING_BYTES").ok().and_then(|v| v.parse::<usize>().ok());
-    if forced.is_none_or(|binding| bytes <= binding) || !device().name().starts_with("wgpu") {
+    let forced = std::env::var("TAPER_TEST_WGPU").unwrap_or_default();
+    let forced = forced.split_whitespace().find_map(|word| word.strip_prefix("binding_bytes=")?.parse().ok());
+    if forced.is_none_or(|binding: usize| bytes <= binding) || !device().name().starts_with("wgpu") {
         return false;
     }
     let error = result().map(|_| ()).unwrap_err();

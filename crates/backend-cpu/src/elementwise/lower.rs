@@ -1,0 +1,283 @@
+//! From a program to steps on numbered block registers: what the engine runs, made once for each kernel.
+
+use smallvec::SmallVec;
+use tensor_core::{
+    BinaryOp, CompareOp, DType, Error, Layout, RandomKind, Result, UnaryOp, collapse,
+    kernel::{Instr, Program, Reg},
+};
+
+use crate::elementwise::table::takes_number;
+
+/// Where a step finds an operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Src {
+    /// A register.
+    Reg(u16),
+    /// An input's elements of this block: its own memory where that is contiguous, else a register of its own.
+    Input(u16),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Code {
+    Arange { start: u16, step: u16 },
+    Random { kind: RandomKind, seed: u16, offset: u16 },
+    Unary(UnaryOp, Src),
+    Powi(i32, Src),
+    Binary(BinaryOp, Src, Src),
+    Compare(CompareOp, Src, Src),
+    Select(Src, Src, Src),
+    Cast(Src),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Step {
+    pub(crate) code: Code,
+    /// The dtype of the operands (of the first, for a selection: of the second).
+    pub(crate) from: DType,
+    /// The dtype of the result.
+    pub(crate) to: DType,
+    /// The register of the result.
+    pub(crate) dst: u16,
+    /// The output that the result is, if it can be written there straight away.
+    pub(crate) output: Option<u16>,
+}
+
+/// How one input is read over the collapsed index space.
+#[derive(Clone, Debug)]
+pub(crate) struct Access {
+    pub(crate) dtype: DType,
+    pub(crate) offset: usize,
+    pub(crate) strides: SmallVec<[isize; 5]>,
+    /// Row-major over the whole space.
+    pub(crate) contiguous: bool,
+    /// One element everywhere.
+    pub(crate) single: bool,
+    /// One element along the innermost axis, and every reader takes it as one number.
+    pub(crate) number: bool,
+    /// The last step that reads it; `usize::MAX` when it is an output itself.
+    pub(crate) last_use: usize,
+    /// One past the greatest element touched.
+    pub(crate) end: usize,
+}
+
+/// A program ready to run on blocks.
+#[derive(Debug)]
+pub(crate) struct Lowered {
+    pub(crate) steps: Vec<Step>,
+    /// The step that takes the longest; 0 where there is none.
+    pub(crate) costliest: usize,
+    /// What all steps cost a position, in additions.
+    pub(crate) cost: u32,
+    /// Registers in all: scalars first, then one for each input, then temporaries.
+    pub(crate) registers: usize,
+    pub(crate) scalars: Vec<DType>,
+    pub(crate) inputs: Vec<Access>,
+    pub(crate) outputs: Vec<(Src, DType)>,
+    /// Whether each step is a function of inputs as they lie and gives an output: there is nothing to hold in registers.
+    pub(crate) direct: bool,
+    /// The collapsed index space, innermost last; empty for one element.
+    pub(crate) dims: SmallVec<[usize; 5]>,
+    pub(crate) numel: usize,
+}
+
+impl Lowered {
+    pub(crate) fn input_register(&self, k: u16) -> u16 {
+        self.scalars.len() as u16 + k
+    }
+
+    /// The length of runs along the innermost axis.
+    pub(crate) fn inner(&self) -> usize {
+        self.dims.last().copied().unwrap_or(1)
+    }
+}
+
+pub(crate) fn lower(program: &Program, shape: &[usize], layouts: &[Layout]) -> Result<Lowered> {
+    let strides: SmallVec<[&[isize]; 4]> = layouts.iter().map(Layout::strides).collect();
+    // The flat position itself takes part, so that merging never reorders the space.
+    let collapsed = collapse(shape, &strides);
+    let numel = shape.iter().product();
+    let mut plain: SmallVec<[isize; 5]> = SmallVec::from_elem(1, collapsed.shape.len());
+    for axis in (1..plain.len()).rev() {
+        plain[axis - 1] = plain[axis] * collapsed.shape[axis] as isize;
+    }
+    let mut inputs: Vec<Access> = layouts
+        .iter()
+        .zip(&collapsed.strides)
+        .zip(&program.inputs)
+        .map(|((layout, strides), &dtype)| Access {
+            dtype,
+            offset: layout.offset(),
+            contiguous: strides.as_slice() == plain.as_slice(),
+            single: strides.iter().all(|&s| s == 0),
+            number: strides.last() == Some(&0) && dtype == DType::F32,
+            strides: strides.clone(),
+            last_use: 0,
+            end: layout.span().1,
+        })
+        .collect();
+    let scalars = program.scalars.len();
+    let mut lowering = Lowering {
+        program,
+        place: vec![Src::Reg(0); program.instrs.len()],
+        last_use: last_uses(program),
+        free: Vec::new(),
+        registers: scalars + inputs.len(),
+        steps: Vec::new(),
+    };
+    for i in 0..program.instrs.len() {
+        lowering.step(i)?;
+    }
+    for (at, step) in lowering.steps.iter().enumerate() {
+        for src in operands(&step.code) {
+            if let Src::Input(k) = src {
+                inputs[k as usize].last_use = at;
+            }
+        }
+    }
+    let outputs: Vec<(Src, DType)> =
+        program.outputs.iter().map(|&o| (lowering.place[o as usize], program.dtypes[o as usize])).collect();
+    for (src, _) in &outputs {
+        if let Src::Input(k) = src {
+            inputs[*k as usize].last_use = usize::MAX;
+            inputs[*k as usize].number = false;
+        }
+    }
+    for step in &lowering.steps {
+        // One of two operands may be a number.
+        let taken = match step.code {
+            Code::Binary(op, Src::Input(a), Src::Input(b)) if takes_number(op, step.from) => {
+                if inputs[b as usize].number { Some(b) } else { Some(a) }.filter(|_| a != b)
+            }
+            Code::Binary(op, Src::Input(k), _) | Code::Binary(op, _, Src::Input(k))
+                if takes_number(op, step.from) =>
+            {
+                Some(k)
+            }
+            Code::Binary(..)
+            | Code::Arange { .. }
+            | Code::Random { .. }
+            | Code::Unary(..)
+            | Code::Powi(..)
+            | Code::Compare(..)
+            | Code::Select(..)
+            | Code::Cast(_) => None,
+        };
+        for src in operands(&step.code) {
+            if let Src::Input(k) = src
+                && taken != Some(k)
+            {
+                inputs[k as usize].number = false;
+            }
+        }
+    }
+    // The first among equals.
+    let computed = program.instrs.iter().filter(|i| !matches!(i, Instr::Load(_) | Instr::Scalar(_)));
+    let costs: Vec<u32> = computed.map(Instr::cost).collect();
+    let costliest = (0..costs.len()).rev().max_by_key(|&i| costs[i]).unwrap_or(0);
+    let as_it_lies = |src: &Src| match src {
+        Src::Input(k) => {
+            let access: &Access = &inputs[*k as usize];
+            access.contiguous && access.dtype == access.dtype.compute()
+        }
+        Src::Reg(_) => false,
+    };
+    let direct = lowering.steps.len() == outputs.len()
+        && lowering.steps.iter().all(|step| {
+            matches!(step.code, Code::Unary(..) | Code::Binary(..))
+                && step.output.is_some()
+                && operands(&step.code).iter().all(as_it_lies)
+        });
+    Ok(Lowered {
+        direct,
+        steps: lowering.steps,
+        costliest,
+        cost: costs.iter().sum(),
+        registers: lowering.registers,
+        scalars: program.scalars.clone(),
+        inputs,
+        outputs,
+        dims: collapsed.shape,
+        numel,
+    })
+}
+
+pub(crate) fn operands(code: &Code) -> SmallVec<[Src; 3]> {
+    match *code {
+        Code::Arange { .. } | Code::Random { .. } => SmallVec::new(),
+        Code::Unary(_, a) | Code::Powi(_, a) | Code::Cast(a) => SmallVec::from_slice(&[a]),
+        Code::Binary(_, a, b) | Code::Compare(_, a, b) => SmallVec::from_slice(&[a, b]),
+        Code::Select(c, a, b) => SmallVec::from_slice(&[c, a, b]),
+    }
+}
+
+fn last_uses(program: &Program) -> Vec<usize> {
+    let mut last = vec![0; program.instrs.len()];
+    for (i, instr) in program.instrs.iter().enumerate() {
+        instr.operands().iter().for_each(|&r| last[r as usize] = i);
+    }
+    // Results live to the end of the block.
+    program.outputs.iter().for_each(|&o| last[o as usize] = usize::MAX);
+    last
+}
+
+struct Lowering<'a> {
+    program: &'a Program,
+    place: Vec<Src>,
+    last_use: Vec<usize>,
+    free: Vec<u16>,
+    registers: usize,
+    steps: Vec<Step>,
+}
+
+impl Lowering<'_> {
+    fn step(&mut self, i: usize) -> Result<()> {
+        let program = self.program;
+        let at = |r: Reg| self.place[r as usize];
+        let dtype_of = |r: Reg| program.dtypes[r as usize];
+        let to = program.dtypes[i];
+        let (code, from) = match program.instrs[i] {
+            Instr::Load(k) => {
+                self.place[i] = Src::Input(k);
+                return Ok(());
+            }
+            Instr::Scalar(n) => {
+                self.place[i] = Src::Reg(n);
+                return Ok(());
+            }
+            Instr::Arange { start, step } => (Code::Arange { start, step }, to),
+            Instr::Random { kind, seed, offset } => (Code::Random { kind, seed, offset }, to),
+            Instr::Unary(op, a) => (Code::Unary(op, at(a)), dtype_of(a)),
+            Instr::Powi(n, a) => (Code::Powi(n, at(a)), dtype_of(a)),
+            Instr::Binary(op, a, b) => (Code::Binary(op, at(a), at(b)), dtype_of(a)),
+            Instr::Compare(op, a, b) => (Code::Compare(op, at(a), at(b)), dtype_of(a)),
+            Instr::Select(c, a, b) => (Code::Select(at(c), at(a), at(b)), to),
+            Instr::Cast(a) => (Code::Cast(at(a)), dtype_of(a)),
+            Instr::Fold(..) => {
+                return Err(Error::invalid("launch", "a fold stands in a program that is not of rows"));
+            }
+        };
+        // The result's register is taken before the operands' are given back: none of them is overwritten while read.
+        let dst = self.free.pop().unwrap_or_else(|| {
+            self.registers += 1;
+            (self.registers - 1) as u16
+        });
+        for r in program.instrs[i].operands() {
+            if self.last_use[r as usize] == i
+                && let Src::Reg(reg) = self.place[r as usize]
+                && reg as usize >= program.scalars.len() + program.inputs.len()
+                && !self.free.contains(&reg)
+            {
+                self.free.push(reg);
+            }
+        }
+        let output = program
+            .outputs
+            .iter()
+            .position(|&o| o as usize == i)
+            .filter(|_| to.compute() == to)
+            .map(|o| o as u16);
+        self.place[i] = Src::Reg(dst);
+        self.steps.push(Step { code, from, to, dst, output });
+        Ok(())
+    }
+}

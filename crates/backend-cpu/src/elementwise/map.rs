@@ -1,0 +1,109 @@
+//! Fused elementwise kernels.
+#![allow(unsafe_code)]
+
+use std::{ops::Range, sync::Arc};
+
+use tensor_core::{Error, Launch, Result, kernel::Program};
+
+use crate::{
+    elementwise::{
+        engine::{BLOCK, with_evaluator},
+        lower::{Code, Lowered, Src, lower},
+        table::{self, Uniform},
+    },
+    memory::{
+        buffer::{Bound, Memory, compiled},
+        pool::Pool,
+    },
+    simd::isa::Isa,
+    threads,
+};
+
+/// Work (positions times steps) below which a kernel stays on the calling thread: waking others costs microseconds.
+pub(crate) const PARALLEL: usize = 1 << 18;
+
+/// Fails unless every input layout stays within its buffer.
+pub(crate) fn check_inputs(
+    op: &'static str,
+    program: &Lowered,
+    inputs: &[Memory],
+    scalars: usize,
+) -> Result<()> {
+    if inputs.len() != program.inputs.len() || scalars != program.scalars.len() {
+        return Err(Error::invalid(op, "the launch has other inputs or scalars than the kernel"));
+    }
+    if program.numel == 0 {
+        return Ok(());
+    }
+    program
+        .inputs
+        .iter()
+        .zip(inputs)
+        .try_for_each(|(access, memory)| memory.require(op, access.dtype, access.end))
+}
+
+pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, program: &Program, launch: &Launch<'_>) -> Result<()> {
+    let kernel = launch.kernel;
+    let program = compiled(launch, || lower(program, &kernel.space, &kernel.layouts()))?;
+    let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
+    check_inputs("map", program, &bound.inputs, launch.scalars.len())?;
+    bound.require("map", program.inputs.len(), program.outputs.len())?;
+    for (output, &(_, dtype)) in bound.outputs.iter().zip(&program.outputs) {
+        output.require("map", dtype, program.numel)?;
+    }
+    if program.direct && program.numel <= BLOCK && bound.are_apart() {
+        return run_direct(isa, program, &bound);
+    }
+    let (inputs, outputs) = (bound.inputs.as_slice(), bound.outputs.as_slice());
+    let some = |range: Range<usize>| {
+        with_evaluator(isa, program, inputs, launch.scalars, outputs, |evaluator| {
+            let mut pos = range.start;
+            while pos < range.end {
+                let n = evaluator.block_len(pos, range.end);
+                evaluator.block(pos, n, outputs, pos)?;
+                pos += n;
+            }
+            Ok(())
+        })
+    };
+    let numel = program.numel;
+    if numel * (program.steps.len() + 1) < PARALLEL || threads::available() == 1 {
+        return some(0..numel);
+    }
+    threads::try_share_ranges(numel, BLOCK, some)
+}
+
+/// Operations on a few elements that are read as they lie, and written elsewhere: the registers that the engine would set up for
+/// them take longer than the arithmetic.
+fn run_direct(isa: Isa, program: &Lowered, bound: &Bound<'_>) -> Result<()> {
+    let n = program.numel;
+    let place = |src: Src| match src {
+        Src::Input(k) => {
+            let first = program.inputs[k as usize].offset;
+            bound.inputs[k as usize].at::<u8>(first).cast_const()
+        }
+        Src::Reg(_) => std::ptr::null(),
+    };
+    for step in &program.steps {
+        let Some(o) = step.output else { continue };
+        let out = bound.outputs[o as usize].at::<u8>(0);
+        // SAFETY: the operands are inputs, which the launch checked to hold n elements from their offset on, and the output holds
+        // n and is no input.
+        unsafe {
+            match step.code {
+                Code::Unary(op, a) => table::unary(isa, op, step.from, place(a), out, n)?,
+                Code::Binary(op, a, b) => {
+                    table::binary(isa, op, step.from, place(a), place(b), Uniform::Neither, out, n)?;
+                }
+                // `Lowered::direct` is said of nothing else.
+                Code::Arange { .. }
+                | Code::Random { .. }
+                | Code::Powi(..)
+                | Code::Compare(..)
+                | Code::Select(..)
+                | Code::Cast(_) => {}
+            }
+        }
+    }
+    Ok(())
+}

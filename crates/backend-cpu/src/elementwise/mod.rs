@@ -1,0 +1,7 @@
+//! Fused elementwise expressions: a program is lowered to steps on block registers ([`lower`]), the engine runs them a block at a time
+//! ([`engine`]), each by a formula of the [`table`]. [`map`] is the kernel that is nothing else. Uses `memory`, `simd` and `threads`.
+
+pub(crate) mod engine;
+pub(crate) mod lower;
+pub(crate) mod map;
+pub(crate) mod table;

@@ -1,0 +1,680 @@
+//! One formula for each operation and dtype. A block of operands in, a block of results out.
+#![allow(unsafe_code)]
+// Closures are inlined into the loops; a function's pointer need not be.
+#![allow(clippy::redundant_closure)]
+
+use tensor_core::{BinaryOp, CompareOp, DType, Error, ErrorKind, Result, UnaryOp, bf16, f16, round_to_odd};
+
+#[cfg(target_arch = "x86_64")]
+use crate::simd::vector;
+use crate::simd::{
+    isa::{Isa, Plain, Short},
+    loops::{fold, map1, map2, map3},
+    math,
+};
+
+fn lacking(op: &'static str, dtype: DType) -> Error {
+    Error::new(ErrorKind::Unsupported {
+        op,
+        device: "cpu".into(),
+        dtype,
+        hint: "cast the operand to a dtype that the operation takes, such as F32".into(),
+    })
+}
+
+/// Scalar passes over the angles for which the vector form does not hold.
+///
+/// # Safety
+/// As [`map1`]; `x` must still hold the operand.
+unsafe fn patch(isa: Isa, x: *const f32, out: *mut f32, n: usize, f: fn(f64) -> f64) {
+    // Most blocks have none, which a vector pass tells.
+    let wide = |any: u32, v: f32| any | u32::from(math::is_wide_angle(v));
+    // SAFETY: the caller's promise.
+    if unsafe { fold(isa, isa, x, n, 0u32, wide, |a, b| a | b) } == 0 {
+        return;
+    }
+    for i in 0..n {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let v = x.add(i).read();
+            if math::is_wide_angle(v) {
+                out.add(i).write(f(f64::from(v)) as f32);
+            }
+        }
+    }
+}
+
+/// Elements of smaller integers that are worked on at once as i64.
+const WIDENED: usize = 256;
+
+/// Calls `f(start, operands, n)` for pieces of operands of a smaller integer dtype, as i64. Operations on these give the results in
+/// their low bits, so that smaller integers need no loops of their own.
+///
+/// # Safety
+/// Operands are good for `n` elements of `dtype`, aligned.
+pub(crate) unsafe fn as_i64<const N: usize>(
+    isa: Isa,
+    dtype: DType,
+    operands: [*const u8; N],
+    n: usize,
+    f: &mut dyn FnMut(usize, [*mut u8; N], usize) -> Result<()>,
+) -> Result<()> {
+    let mut wide = [const { std::mem::MaybeUninit::<[i64; WIDENED]>::uninit() }; N];
+    let wide = wide.each_mut().map(|w| w.as_mut_ptr().cast::<u8>());
+    for start in (0..n).step_by(WIDENED) {
+        let n = WIDENED.min(n - start);
+        for (wide, operand) in wide.iter().zip(operands) {
+            // SAFETY: the caller's promise.
+            unsafe { cast(isa, dtype, DType::I64, operand.wrapping_add(start * dtype.size()), *wide, n) };
+        }
+        f(start, wide, n)?;
+    }
+    Ok(())
+}
+
+/// `out = op(x)` over `n` elements of the compute dtype `dtype`.
+///
+/// # Safety
+/// `x` and `out` are good for `n` elements of `dtype` (`out` of bool for tests), aligned. `out` is not `x` for functions of angle.
+pub(crate) unsafe fn unary(
+    isa: Isa,
+    op: UnaryOp,
+    dtype: DType,
+    x: *const u8,
+    out: *mut u8,
+    n: usize,
+) -> Result<()> {
+    use UnaryOp as U;
+    macro_rules! go {
+        ($sets:expr, $t:ty, $o:ty, $f:expr) => {{
+            // SAFETY: the caller's promise.
+            unsafe { map1::<$t, $o>($sets, x.cast(), out.cast(), n, $f) };
+            return Ok(());
+        }};
+    }
+    // A function that comes with and without fused multiply-add.
+    macro_rules! real {
+        ($f:ident) => {
+            match isa.fused() {
+                Some(fused) => go!(fused, f32, f32, |v| math::$f::<true>(v)),
+                None => go!(Plain, f32, f32, |v| math::$f::<false>(v)),
+            }
+        };
+    }
+    macro_rules! angle {
+        ($f:ident, $wide:expr) => {{
+            // SAFETY: the caller's promise.
+            unsafe {
+                match isa.fused() {
+                    Some(fused) => map1::<f32, f32>(fused, x.cast(), out.cast(), n, |v| math::$f::<true>(v)),
+                    None => map1::<f32, f32>(Plain, x.cast(), out.cast(), n, |v| math::$f::<false>(v)),
+                }
+                patch(isa, x.cast(), out.cast(), n, $wide);
+            }
+            return Ok(());
+        }};
+    }
+    let narrow = isa.narrow();
+    // `$sets` for what much is computed with.
+    macro_rules! float {
+        ($t:ty, $sets:expr) => {
+            match op {
+                U::Neg => go!($sets, $t, $t, |v| -v),
+                U::Abs => go!($sets, $t, $t, |v| v.abs()),
+                U::Sign => go!(narrow, $t, $t, |v| if v > 0.0 {
+                    1.0
+                } else if v < 0.0 {
+                    -1.0
+                } else {
+                    0.0
+                }),
+                U::Sqrt => go!($sets, $t, $t, |v| v.sqrt()),
+                U::Rsqrt => go!($sets, $t, $t, |v| 1.0 / v.sqrt()),
+                U::Reciprocal => go!($sets, $t, $t, |v| 1.0 / v),
+                U::Relu => go!($sets, $t, $t, |v| if v < 0.0 { 0.0 } else { v }),
+                U::Floor => go!(narrow, $t, $t, |v| v.floor()),
+                U::Ceil => go!(narrow, $t, $t, |v| v.ceil()),
+                U::Round => go!(narrow, $t, $t, |v| v.round_ties_even()),
+                U::Trunc => go!(narrow, $t, $t, |v| v.trunc()),
+                U::IsNan => go!(narrow, $t, bool, |v| v.is_nan()),
+                U::IsInf => go!(narrow, $t, bool, |v| v.is_infinite()),
+                _ => {}
+            }
+        };
+    }
+    match dtype.compute() {
+        DType::F32 => {
+            float!(f32, isa);
+            match op {
+                #[cfg(target_arch = "x86_64")]
+                U::Exp if isa.is_avx512() => {
+                    // SAFETY: the caller's promise.
+                    unsafe { vector::map::<vector::F32x16>(x.cast(), out.cast(), n, math::Exp) };
+                    return Ok(());
+                }
+                U::Exp if isa.has_fma() => go!(narrow, f32, f32, |v| math::exp::<true, f32>(v)),
+                U::Exp => go!(Plain, f32, f32, |v| math::exp::<false, f32>(v)),
+                U::Expm1 => go!(isa, f32, f32, |v| math::expm1(v)),
+                U::Log => real!(log),
+                U::Log1p => go!(isa, f32, f32, |v| math::log1p(v)),
+                U::Tanh => real!(tanh),
+                U::Sigmoid => real!(sigmoid),
+                U::Erf => real!(erf),
+                U::Sin => angle!(sin, f64::sin),
+                U::Cos => angle!(cos, f64::cos),
+                U::Tan => {
+                    // SAFETY: the caller's promise.
+                    unsafe {
+                        map1::<f32, f32>(narrow, x.cast(), out.cast(), n, |v| math::tan(v));
+                        patch(isa, x.cast(), out.cast(), n, f64::tan);
+                    }
+                    return Ok(());
+                }
+                _ => {}
+            }
+        }
+        DType::F64 => {
+            float!(f64, narrow);
+            match op {
+                U::Exp => go!(Plain, f64, f64, |v| v.exp()),
+                U::Expm1 => go!(Plain, f64, f64, |v| v.exp_m1()),
+                U::Log => go!(Plain, f64, f64, |v| v.ln()),
+                U::Log1p => go!(Plain, f64, f64, |v| v.ln_1p()),
+                U::Tanh => go!(Plain, f64, f64, |v| v.tanh()),
+                U::Sigmoid => go!(Plain, f64, f64, |v| {
+                    // e^−|x| never overflows.
+                    let e = (-v.abs()).exp();
+                    if v < 0.0 { e / (1.0 + e) } else { 1.0 / (1.0 + e) }
+                }),
+                U::Erf => go!(Plain, f64, f64, |v| libm::erf(v)),
+                U::Sin => go!(Plain, f64, f64, |v| v.sin()),
+                U::Cos => go!(Plain, f64, f64, |v| v.cos()),
+                U::Tan => go!(Plain, f64, f64, |v| v.tan()),
+                _ => {}
+            }
+        }
+        DType::I64 => match op {
+            U::Neg => go!(narrow, i64, i64, |v| v.wrapping_neg()),
+            U::Abs => go!(narrow, i64, i64, |v| v.wrapping_abs()),
+            U::Sign => go!(narrow, i64, i64, |v| v.signum()),
+            U::Relu => go!(narrow, i64, i64, |v| v.max(0)),
+            U::Not => go!(narrow, i64, i64, |v| !v),
+            _ => {}
+        },
+        DType::I32 | DType::U32 | DType::U8 if matches!(op, U::Neg | U::Abs | U::Sign | U::Relu | U::Not) => {
+            // SAFETY: the caller's promise.
+            return unsafe {
+                as_i64(isa, dtype, [x], n, &mut |start, [wide], n| {
+                    unary(isa, op, DType::I64, wide, wide, n)?;
+                    cast(isa, DType::I64, dtype, wide, out.wrapping_add(start * dtype.size()), n);
+                    Ok(())
+                })
+            };
+        }
+        DType::Bool if op == U::Not => go!(narrow, bool, bool, |v| !v),
+        _ => {}
+    }
+    Err(lacking(op.name(), dtype))
+}
+
+/// `out = xⁿ` by repeated squaring of nothing but x: the same products on every instruction set.
+///
+/// # Safety
+/// As [`unary`].
+pub(crate) unsafe fn powi(
+    isa: Isa,
+    p: i32,
+    dtype: DType,
+    x: *const u8,
+    out: *mut u8,
+    n: usize,
+) -> Result<()> {
+    let times = p.unsigned_abs();
+    let narrow = isa.narrow();
+    // `$sets` for squares and cubes.
+    macro_rules! go {
+        ($sets:expr, $t:ty, $one:expr, $mul:expr, $inverse:expr) => {{
+            // SAFETY: the caller's promise.
+            unsafe {
+                match p {
+                    1 => map1::<$t, $t>(narrow, x.cast(), out.cast(), n, |v| v),
+                    2 => map1::<$t, $t>($sets, x.cast(), out.cast(), n, |v| $mul(v, v)),
+                    3 => map1::<$t, $t>($sets, x.cast(), out.cast(), n, |v| $mul($mul(v, v), v)),
+                    _ => map1::<$t, $t>(narrow, x.cast(), out.cast(), n, |v| {
+                        let (mut base, mut power, mut left) = (v, $one, times);
+                        while left > 0 {
+                            if left & 1 == 1 {
+                                power = $mul(power, base);
+                            }
+                            base = $mul(base, base);
+                            left >>= 1;
+                        }
+                        if p < 0 { $inverse(power) } else { power }
+                    }),
+                }
+            }
+            Ok(())
+        }};
+    }
+    match dtype.compute() {
+        DType::F32 => go!(isa, f32, 1.0f32, |a: f32, b: f32| a * b, |v: f32| 1.0 / v),
+        DType::F64 => go!(narrow, f64, 1.0f64, |a: f64, b: f64| a * b, |v: f64| 1.0 / v),
+        DType::I64 => go!(narrow, i64, 1, |a: i64, b: i64| a.wrapping_mul(b), |v: i64| v),
+        // SAFETY: the caller's promise.
+        DType::I32 | DType::U32 | DType::U8 => unsafe {
+            as_i64(isa, dtype, [x], n, &mut |start, [wide], n| {
+                powi(isa, p, DType::I64, wide, wide, n)?;
+                cast(isa, DType::I64, dtype, wide, out.wrapping_add(start * dtype.size()), n);
+                Ok(())
+            })
+        },
+        _ => Err(lacking("powi", dtype)),
+    }
+}
+
+/// Whether [`binary`] takes a single number for an operand.
+pub(crate) fn takes_number(op: BinaryOp, dtype: DType) -> bool {
+    matches!(op, BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul | BinaryOp::Div) && dtype == DType::F32
+}
+
+/// Which operand of a binary operation is one number for the whole block.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Uniform {
+    Neither,
+    Left,
+    Right,
+}
+
+/// `out = op(a, b)` over `n` elements of `dtype`.
+///
+/// # Safety
+/// All are good for `n` elements of `dtype`, aligned, but for a `number`, which is good for one; that only where [`takes_number`].
+/// `out` is not an operand for `pow`, nor a number.
+#[allow(clippy::too_many_arguments)]
+pub(crate) unsafe fn binary(
+    isa: Isa,
+    op: BinaryOp,
+    dtype: DType,
+    a: *const u8,
+    b: *const u8,
+    number: Uniform,
+    out: *mut u8,
+    n: usize,
+) -> Result<()> {
+    use BinaryOp as B;
+    if number != Uniform::Neither {
+        let (a, b, out) = (a.cast::<f32>(), b.cast::<f32>(), out.cast::<f32>());
+        macro_rules! go {
+            ($f:expr) => {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    if number == Uniform::Left {
+                        let x = a.read();
+                        map1(isa, b, out, n, |y| $f(x, y));
+                    } else {
+                        let y = b.read();
+                        map1(isa, a, out, n, |x| $f(x, y));
+                    }
+                }
+            };
+        }
+        match op {
+            B::Add => go!(|x: f32, y: f32| x + y),
+            B::Sub => go!(|x: f32, y: f32| x - y),
+            B::Mul => go!(|x: f32, y: f32| x * y),
+            B::Div => go!(|x: f32, y: f32| x / y),
+            _ => return Err(lacking(op.name(), dtype)),
+        }
+        return Ok(());
+    }
+    macro_rules! go {
+        ($sets:expr, $t:ty, $f:expr) => {{
+            // SAFETY: the caller's promise.
+            unsafe { map2::<$t, $t, $t>($sets, a.cast(), b.cast(), out.cast(), n, $f) };
+            return Ok(());
+        }};
+    }
+    let narrow = isa.narrow();
+    // `$sets` for what much is computed with.
+    macro_rules! float {
+        ($t:ty, $sets:expr) => {
+            match op {
+                B::Add => go!($sets, $t, |x, y| x + y),
+                B::Sub => go!($sets, $t, |x, y| x - y),
+                B::Mul => go!($sets, $t, |x, y| x * y),
+                B::Div => go!($sets, $t, |x, y| x / y),
+                B::FloorDiv => go!(narrow, $t, |x, y| math::FloorDivide::floor_divide(x, y)),
+                B::Remainder => go!(Plain, $t, |x, y| math::FloorDivide::remainder(x, y)),
+                B::Maximum => go!($sets, $t, |x, y| if x > y || x.is_nan() { x } else { y }),
+                B::Minimum => go!($sets, $t, |x, y| if x < y || x.is_nan() { x } else { y }),
+                B::Atan2 => go!(Plain, $t, |x, y| x.atan2(y)),
+                _ => {}
+            }
+        };
+    }
+    match dtype.compute() {
+        DType::F32 => {
+            float!(f32, isa);
+            if op == B::Pow {
+                // SAFETY: the caller's promise; operands are still there for the second pass.
+                unsafe {
+                    map2::<f32, f32, f32>(narrow, a.cast(), b.cast(), out.cast(), n, |x, y| math::pow(x, y));
+                    for i in 0..n {
+                        let (x, y) = (a.cast::<f32>().add(i).read(), b.cast::<f32>().add(i).read());
+                        if !math::is_plain_power(x, y) {
+                            out.cast::<f32>().add(i).write(f64::from(x).powf(f64::from(y)) as f32);
+                        }
+                    }
+                }
+                return Ok(());
+            }
+        }
+        DType::F64 => {
+            float!(f64, narrow);
+            if op == B::Pow {
+                go!(Plain, f64, |x, y| x.powf(y))
+            }
+        }
+        DType::I64 => match op {
+            B::Add => go!(narrow, i64, |x, y| x.wrapping_add(y)),
+            B::Sub => go!(narrow, i64, |x, y| x.wrapping_sub(y)),
+            B::Mul => go!(narrow, i64, |x, y| x.wrapping_mul(y)),
+            B::FloorDiv => go!(Plain, i64, |x, y| floor_divide(x, y)),
+            B::Remainder => {
+                go!(Plain, i64, |x, y| if y == 0 {
+                    0
+                } else {
+                    x.wrapping_sub(floor_divide(x, y).wrapping_mul(y))
+                })
+            }
+            B::Pow => go!(Plain, i64, |x, y| power(x, y)),
+            B::Maximum => go!(narrow, i64, |x, y| x.max(y)),
+            B::Minimum => go!(narrow, i64, |x, y| x.min(y)),
+            B::And => go!(narrow, i64, |x, y| x & y),
+            B::Or => go!(narrow, i64, |x, y| x | y),
+            B::Xor => go!(narrow, i64, |x, y| x ^ y),
+            B::Div | B::Atan2 => {}
+        },
+        DType::I32 | DType::U32 | DType::U8 => match op {
+            // These are the same for signed and unsigned ones.
+            B::Add if dtype.size() == 4 => go!(narrow, u32, |x, y| x.wrapping_add(y)),
+            B::Sub if dtype.size() == 4 => go!(narrow, u32, |x, y| x.wrapping_sub(y)),
+            B::Mul if dtype.size() == 4 => go!(narrow, u32, |x, y| x.wrapping_mul(y)),
+            B::Add
+            | B::Sub
+            | B::Mul
+            | B::FloorDiv
+            | B::Remainder
+            | B::Pow
+            | B::Maximum
+            | B::Minimum
+            | B::And
+            | B::Or
+            | B::Xor => {
+                // SAFETY: the caller's promise; operands are read before results are written to their place.
+                return unsafe {
+                    as_i64(isa, dtype, [a, b], n, &mut |start, [x, y], n| {
+                        binary(isa, op, DType::I64, x, y, Uniform::Neither, x, n)?;
+                        cast(isa, DType::I64, dtype, x, out.wrapping_add(start * dtype.size()), n);
+                        Ok(())
+                    })
+                };
+            }
+            B::Div | B::Atan2 => {}
+        },
+        DType::Bool => match op {
+            B::Add | B::Or | B::Maximum => go!(narrow, bool, |x, y| x | y),
+            B::Mul | B::And | B::Minimum => go!(narrow, bool, |x, y| x & y),
+            B::Xor => go!(narrow, bool, |x, y| x ^ y),
+            _ => {}
+        },
+        _ => {}
+    }
+    Err(lacking(op.name(), dtype))
+}
+
+/// x / y rounded down; 0 for y = 0.
+fn floor_divide(x: i64, y: i64) -> i64 {
+    if y == 0 {
+        return 0;
+    }
+    let q = x.wrapping_div(y);
+    if x.wrapping_rem(y) != 0 && (x < 0) != (y < 0) { q - 1 } else { q }
+}
+
+/// The low bits of x^y; what a negative power leaves of it as an integer.
+fn power(x: i64, y: i64) -> i64 {
+    match y {
+        0.. => {
+            let (mut base, mut power, mut left) = (x, 1i64, y);
+            while left > 0 {
+                if left & 1 == 1 {
+                    power = power.wrapping_mul(base);
+                }
+                base = base.wrapping_mul(base);
+                left >>= 1;
+            }
+            power
+        }
+        _ if x == 1 => 1,
+        _ if x == -1 => 1 - 2 * (y & 1),
+        _ => 0,
+    }
+}
+
+/// `out = a op b` as bool, over `n` elements of `dtype`.
+///
+/// # Safety
+/// `a` and `b` are good for `n` elements of `dtype`, `out` for `n` bools; `out` lies apart.
+pub(crate) unsafe fn compare(
+    isa: Isa,
+    op: CompareOp,
+    dtype: DType,
+    a: *const u8,
+    b: *const u8,
+    out: *mut u8,
+    n: usize,
+) {
+    let (a, b, op) = match op {
+        CompareOp::Gt => (b, a, CompareOp::Lt),
+        CompareOp::Ge => (b, a, CompareOp::Le),
+        CompareOp::Eq | CompareOp::Ne | CompareOp::Lt | CompareOp::Le => (a, b, op),
+    };
+    macro_rules! all {
+        ($sets:expr, $t:ty) => {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let (a, b, out) = (a.cast::<$t>(), b.cast::<$t>(), out.cast::<bool>());
+                match op {
+                    CompareOp::Eq => map2($sets, a, b, out, n, |x, y| x == y),
+                    CompareOp::Ne => map2($sets, a, b, out, n, |x, y| x != y),
+                    CompareOp::Lt | CompareOp::Gt => map2($sets, a, b, out, n, |x, y| x < y),
+                    CompareOp::Le | CompareOp::Ge => map2($sets, a, b, out, n, |x, y| x <= y),
+                }
+            }
+        };
+    }
+    match dtype.compute() {
+        DType::F64 => all!(isa.narrow(), f64),
+        DType::I64 => all!(isa.narrow(), i64),
+        DType::I32 => all!(isa.narrow(), i32),
+        // SAFETY: the caller's promise.
+        DType::U32 | DType::U8 | DType::Bool => unsafe {
+            let compared = as_i64(isa, dtype, [a, b], n, &mut |start, [x, y], n| {
+                compare(isa, op, DType::I64, x, y, out.wrapping_add(start), n);
+                Ok(())
+            });
+            debug_assert!(compared.is_ok());
+        },
+        DType::F32 | DType::F16 | DType::BF16 => all!(Short(isa), f32),
+    }
+}
+
+/// `out = condition ? a : b` over `n` elements of `dtype`.
+///
+/// # Safety
+/// `condition` is good for `n` bools, the others for `n` elements of `dtype`; `out` may be `a` or `b`.
+pub(crate) unsafe fn select(
+    isa: Isa,
+    dtype: DType,
+    condition: *const u8,
+    a: *const u8,
+    b: *const u8,
+    out: *mut u8,
+    n: usize,
+) {
+    macro_rules! all {
+        ($sets:expr, $t:ty) => {
+            // SAFETY: the caller's promise.
+            unsafe {
+                map3::<bool, $t, $t, $t>(
+                    $sets,
+                    condition.cast(),
+                    a.cast(),
+                    b.cast(),
+                    out.cast(),
+                    n,
+                    |c, x, y| {
+                        if c { x } else { y }
+                    },
+                )
+            }
+        };
+    }
+    match dtype.compute() {
+        DType::Bool | DType::U8 => all!(isa.narrow(), u8),
+        DType::I32 | DType::U32 | DType::F16 | DType::BF16 | DType::F32 => all!(isa, u32),
+        DType::I64 | DType::F64 => all!(isa.narrow(), u64),
+    }
+}
+
+/// `out = x as to` over `n` elements of `from`, both in their compute dtypes; f16 and bf16 targets are rounded on the way.
+///
+/// # Safety
+/// `x` is good for `n` elements of `from`'s compute dtype, `out` for `n` of `to`'s; they lie apart.
+pub(crate) unsafe fn cast(isa: Isa, from: DType, to: DType, x: *const u8, out: *mut u8, n: usize) {
+    let narrow = isa.narrow();
+    macro_rules! go {
+        ($f:ty, $t:ty, $e:expr) => {
+            // SAFETY: the caller's promise.
+            unsafe { map1::<$f, $t>(narrow, x.cast(), out.cast(), n, $e) }
+        };
+    }
+    // By way of a dtype that has all values of both.
+    let by_way_of = |way: DType| {
+        let mut wide = std::mem::MaybeUninit::<[u64; WIDENED]>::uninit();
+        let wide = wide.as_mut_ptr().cast::<u8>();
+        for start in (0..n).step_by(WIDENED) {
+            let n = WIDENED.min(n - start);
+            let (size, to_size) = (from.compute().size(), to.compute().size());
+            // SAFETY: the caller's promise; the piece has room for so many.
+            unsafe {
+                cast(isa, from, way, x.wrapping_add(start * size), wide, n);
+                cast(isa, way, to, wide, out.wrapping_add(start * to_size), n);
+            }
+        }
+    };
+    use DType as D;
+    // Half types get an f32 that rounds to them as the number itself does.
+    match (from.compute(), to) {
+        (D::Bool, D::Bool) => go!(u8, u8, |v| v),
+        (D::Bool | D::U8, D::I64) => go!(u8, i64, |v| i64::from(v)),
+        (D::Bool | D::U8, D::F32) => go!(u8, f32, |v| f32::from(v)),
+        (D::Bool | D::U8, D::U8) => go!(u8, u8, |v| v),
+        (D::U32, D::I64) => go!(u32, i64, |v| i64::from(v)),
+        (D::I32, D::I64) => go!(i32, i64, |v| i64::from(v)),
+        (D::I32, D::F32) => go!(i32, f32, |v| v as f32),
+        (D::Bool | D::U8 | D::U32 | D::I32, _) => by_way_of(D::I64),
+        (D::I64, D::Bool) => go!(i64, bool, |v| v != 0),
+        (D::I64, D::U8) => go!(i64, u8, |v| v as u8),
+        (D::I64, D::U32 | D::I32) => go!(i64, u32, |v| v as u32),
+        (D::I64, D::I64) => go!(i64, i64, |v| v),
+        (D::I64, D::F64) => go!(i64, f64, |v| v as f64),
+        (D::I64, D::F32) => go!(i64, f32, |v| v as f32),
+        (D::I64, D::F16) => go!(i64, f32, |v| f16::from_f32(round_to_odd(v as f64)).to_f32()),
+        (D::I64, D::BF16) => go!(i64, f32, |v| bf16::from_f32(round_to_odd(v as f64)).to_f32()),
+        (D::F64, D::Bool) => go!(f64, bool, |v| v != 0.0),
+        (D::F64, D::U8) => go!(f64, u8, |v| v as u8),
+        (D::F64, D::U32) => go!(f64, u32, |v| v as u32),
+        (D::F64, D::I32) => go!(f64, i32, |v| v as i32),
+        (D::F64, D::I64) => go!(f64, i64, |v| v as i64),
+        (D::F64, D::F64) => go!(f64, f64, |v| v),
+        (D::F64, D::F32) => go!(f64, f32, |v| v as f32),
+        (D::F64, D::F16) => go!(f64, f32, |v| f16::from_f32(round_to_odd(v)).to_f32()),
+        (D::F64, D::BF16) => go!(f64, f32, |v| bf16::from_f32(round_to_odd(v)).to_f32()),
+        (D::F32 | D::F16 | D::BF16, D::Bool) => go!(f32, bool, |v| v != 0.0),
+        (D::F32 | D::F16 | D::BF16, D::I32) => go!(f32, i32, |v| v as i32),
+        (D::F32 | D::F16 | D::BF16, D::I64) => go!(f32, i64, |v| v as i64),
+        (D::F32 | D::F16 | D::BF16, D::F64) => go!(f32, f64, |v| f64::from(v)),
+        (D::F32 | D::F16 | D::BF16, D::F32) => go!(f32, f32, |v| v),
+        (D::F32 | D::F16 | D::BF16, D::F16) => go!(f32, f32, |v| f16::from_f32(v).to_f32()),
+        // What every result of a program in BF16 goes through.
+        // SAFETY: the caller's promise.
+        (D::F32 | D::F16 | D::BF16, D::BF16) => unsafe {
+            map1::<f32, f32>(isa, x.cast(), out.cast(), n, |v| bf16::from_f32(v).to_f32())
+        },
+        (D::F32 | D::F16 | D::BF16, D::U8 | D::U32) => by_way_of(D::F64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Smaller integers, which are computed as i64, wrap and saturate as their own arithmetic does; in place too, over several
+    /// pieces.
+    #[test]
+    fn smaller_integers_by_way_of_i64() -> Result<()> {
+        macro_rules! check {
+            ($t:ty, $dtype:expr) => {{
+                let n = 2 * WIDENED + 7;
+                let edges = [0, 1, 2, 3, 7, <$t>::MAX, <$t>::MIN, <$t>::MAX / 2 + 1];
+                let x: Vec<$t> = (0..n).map(|i| edges[i % 8].wrapping_add((i / 64) as $t)).collect();
+                let y: Vec<$t> = (0..n).map(|i| edges[i / 8 % 8]).collect();
+                let ops: [(BinaryOp, fn($t, $t) -> $t); 5] = [
+                    (BinaryOp::Add, <$t>::wrapping_add),
+                    (BinaryOp::Sub, <$t>::wrapping_sub),
+                    (BinaryOp::Mul, <$t>::wrapping_mul),
+                    (BinaryOp::Maximum, Ord::max),
+                    (BinaryOp::Xor, |a, b| a ^ b),
+                ];
+                let bytes = |v: &[$t]| v.as_ptr().cast::<u8>();
+                for isa in Isa::available() {
+                    for (op, f) in ops {
+                        let expected: Vec<$t> = x.iter().zip(&y).map(|(&x, &y)| f(x, y)).collect();
+                        let mut out = x.clone();
+                        let to = out.as_mut_ptr().cast::<u8>();
+                        // SAFETY: all hold n elements of the dtype.
+                        unsafe { binary(isa, op, $dtype, to, bytes(&y), Uniform::Neither, to, n)? };
+                        assert_eq!(out, expected, "{op:?} {isa:?}");
+                    }
+                    let mut out = x.clone();
+                    let to = out.as_mut_ptr().cast::<u8>();
+                    // SAFETY: as above.
+                    unsafe { unary(isa, UnaryOp::Neg, $dtype, to, to, n)? };
+                    assert!(out.iter().zip(&x).all(|(o, x)| *o == x.wrapping_neg()));
+                    let mut less = vec![false; n];
+                    let to = less.as_mut_ptr().cast::<u8>();
+                    // SAFETY: as above; the output has n bools.
+                    unsafe { compare(isa, CompareOp::Gt, $dtype, bytes(&x), bytes(&y), to, n) };
+                    assert!(less.iter().zip(x.iter().zip(&y)).all(|(l, (x, y))| *l == (x > y)));
+                    let floats = [-1e30f32, -1.5, -0.5, 0.0, 0.5, 254.9, 3e9, 1e30, f32::INFINITY, f32::NAN];
+                    let mut out = vec![0 as $t; floats.len()];
+                    let to = out.as_mut_ptr().cast::<u8>();
+                    // SAFETY: both hold as many.
+                    unsafe { cast(isa, DType::F32, $dtype, floats.as_ptr().cast(), to, floats.len()) };
+                    assert!(out.iter().zip(floats).all(|(&o, f)| o == f as $t));
+                    let mut out = vec![0f64; n];
+                    let to = out.as_mut_ptr().cast::<u8>();
+                    // SAFETY: as above.
+                    unsafe { cast(isa, $dtype, DType::F64, bytes(&x), to, n) };
+                    assert!(out.iter().zip(&x).all(|(&o, &x)| o == f64::from(x)));
+                }
+            }};
+        }
+        check!(i32, DType::I32);
+        check!(u32, DType::U32);
+        check!(u8, DType::U8);
+        Ok(())
+    }
+}

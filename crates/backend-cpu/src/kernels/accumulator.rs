@@ -1,0 +1,321 @@
+//! What [`reduce`](super::reduce) and [`rows`](super::rows) keep of a reduction under way: f64 for floats, i64 for the rest.
+#![allow(unsafe_code)]
+
+use tensor_core::{DType, ReduceOp, bf16, f16};
+
+use crate::{
+    elementwise::table,
+    memory::buffer::Memory,
+    simd::{
+        isa::Isa,
+        loops::{accumulate, fold, fold_any_order, map2},
+    },
+};
+
+/// RowBlock of elements, `stride` elements apart.
+#[derive(Clone, Copy)]
+pub(crate) struct RowBlock {
+    pub(crate) data: *const u8,
+    pub(crate) stride: usize,
+    pub(crate) count: usize,
+}
+
+/// What partial results are held in: f64 for floats, i64 (whose low bits wrap as any integer's do) for the rest.
+pub(crate) trait Accumulator: Copy + Send + Sync {
+    fn identity(op: ReduceOp) -> Self;
+    fn join(op: ReduceOp, a: Self, b: Self) -> Self;
+    /// The fold of a block of the compute dtype.
+    ///
+    /// # Safety
+    /// `data` holds `n` elements of the dtype's compute dtype.
+    unsafe fn fold(isa: Isa, op: ReduceOp, dtype: DType, data: *const u8, n: usize) -> Self;
+    /// Joins rows of the compute dtype to `sums`, element by element; or to `narrow` where that is its own precision, between
+    /// [`Accumulator::open`], which empties it, and [`Accumulator::close`], which joins it to `sums`.
+    ///
+    /// # Safety
+    /// Each row holds as many elements of the dtype's compute dtype as there are sums.
+    unsafe fn accumulate(
+        isa: Isa,
+        op: ReduceOp,
+        dtype: DType,
+        sums: &mut [Self],
+        narrow: &mut [f32],
+        rows: RowBlock,
+    );
+    fn open(op: ReduceOp, dtype: DType, narrow: &mut [f32]);
+    fn close(isa: Isa, op: ReduceOp, dtype: DType, sums: &mut [Self], narrow: &[f32]);
+    /// # Safety
+    /// `out` has room for `all.len()` elements of `dtype`.
+    unsafe fn finish(op: ReduceOp, dtype: DType, count: usize, all: &[Self], out: Memory);
+}
+
+/// The greater of two floats, or whichever is NaN: three vector instructions.
+macro_rules! greater {
+    ($a:expr, $v:expr) => {{
+        let greater = if $v > $a { $v } else { $a };
+        if $v.is_nan() { $v } else { greater }
+    }};
+}
+
+/// The lesser of two floats, or whichever is NaN.
+macro_rules! lesser {
+    ($a:expr, $v:expr) => {{
+        let lesser = if $v < $a { $v } else { $a };
+        if $v.is_nan() { $v } else { lesser }
+    }};
+}
+
+/// Whether floats are accumulated in f32 within a group.
+fn is_narrow(op: ReduceOp, dtype: DType) -> bool {
+    dtype != DType::F64 && op != ReduceOp::Prod
+}
+
+impl Accumulator for f64 {
+    fn identity(op: ReduceOp) -> f64 {
+        match op {
+            ReduceOp::Prod => 1.0,
+            ReduceOp::Max => f64::NEG_INFINITY,
+            ReduceOp::Min => f64::INFINITY,
+            ReduceOp::Sum | ReduceOp::Mean | ReduceOp::Any | ReduceOp::All => 0.0,
+        }
+    }
+
+    #[inline(always)]
+    fn join(op: ReduceOp, a: f64, b: f64) -> f64 {
+        match op {
+            ReduceOp::Prod => a * b,
+            ReduceOp::Max => greater!(a, b),
+            ReduceOp::Min => lesser!(a, b),
+            ReduceOp::Sum | ReduceOp::Mean | ReduceOp::Any | ReduceOp::All => a + b,
+        }
+    }
+
+    unsafe fn fold(isa: Isa, op: ReduceOp, dtype: DType, data: *const u8, n: usize) -> f64 {
+        // `$sets` for what much is computed with.
+        macro_rules! go {
+            ($t:ty, $sets:expr) => {{
+                let data = data.cast::<$t>();
+                // SAFETY: the caller's promise.
+                unsafe {
+                    match op {
+                        ReduceOp::Prod => {
+                            f64::from(fold(isa, isa.narrow(), data, n, 1.0 as $t, |a, v| a * v, |a, b| a * b))
+                        }
+                        ReduceOp::Max => {
+                            let pick = |a: $t, v: $t| greater!(a, v);
+                            f64::from(fold(isa, $sets, data, n, <$t>::NEG_INFINITY, pick, pick))
+                        }
+                        ReduceOp::Min => {
+                            let pick = |a: $t, v: $t| lesser!(a, v);
+                            f64::from(fold(isa, $sets, data, n, <$t>::INFINITY, pick, pick))
+                        }
+                        ReduceOp::Sum | ReduceOp::Mean | ReduceOp::Any | ReduceOp::All => {
+                            f64::from(fold(isa, $sets, data, n, 0.0 as $t, |a, v| a + v, |a, b| a + b))
+                        }
+                    }
+                }
+            }};
+        }
+        if dtype == DType::F64 { go!(f64, isa.narrow()) } else { go!(f32, isa) }
+    }
+
+    unsafe fn accumulate(
+        isa: Isa,
+        op: ReduceOp,
+        dtype: DType,
+        sums: &mut [f64],
+        narrow: &mut [f32],
+        rows: RowBlock,
+    ) {
+        macro_rules! go {
+            ($sets:expr, $t:ty, $to:expr, $f:expr) => {{
+                let data = rows.data.cast::<$t>();
+                // SAFETY: the caller's promise.
+                unsafe { accumulate($sets, $to, data, rows.stride, rows.count, $f) }
+            }};
+        }
+        let few = isa.narrow();
+        let narrow = &mut narrow[..sums.len()];
+        match (dtype == DType::F64, op) {
+            (true, ReduceOp::Prod) => go!(few, f64, sums, |a, v| a * v),
+            (true, ReduceOp::Max) => go!(few, f64, sums, |a, v| greater!(a, v)),
+            (true, ReduceOp::Min) => go!(few, f64, sums, |a, v| lesser!(a, v)),
+            (true, ReduceOp::Sum | ReduceOp::Mean | ReduceOp::Any | ReduceOp::All) => {
+                go!(few, f64, sums, |a, v| a + v)
+            }
+            // Products leave the range of f32 too easily.
+            (false, ReduceOp::Prod) => go!(few, f32, sums, |a, v| a * f64::from(v)),
+            (false, ReduceOp::Max) => go!(isa, f32, narrow, |a, v| greater!(a, v)),
+            (false, ReduceOp::Min) => go!(isa, f32, narrow, |a, v| lesser!(a, v)),
+            (false, ReduceOp::Sum | ReduceOp::Mean | ReduceOp::Any | ReduceOp::All) => {
+                go!(isa, f32, narrow, |a, v| a + v)
+            }
+        }
+    }
+
+    fn open(op: ReduceOp, dtype: DType, narrow: &mut [f32]) {
+        if is_narrow(op, dtype) {
+            narrow.fill(f64::identity(op) as f32);
+        }
+    }
+
+    fn close(isa: Isa, op: ReduceOp, dtype: DType, sums: &mut [f64], narrow: &[f32]) {
+        if !is_narrow(op, dtype) {
+            return;
+        }
+        let few = isa.narrow();
+        let (n, sums, narrow) = (sums.len().min(narrow.len()), sums.as_mut_ptr(), narrow.as_ptr());
+        // SAFETY: both hold n elements.
+        unsafe {
+            match op {
+                ReduceOp::Max => {
+                    map2(few, sums, narrow, sums, n, |a, v| f64::join(ReduceOp::Max, a, f64::from(v)))
+                }
+                ReduceOp::Min => {
+                    map2(few, sums, narrow, sums, n, |a, v| f64::join(ReduceOp::Min, a, f64::from(v)))
+                }
+                ReduceOp::Sum | ReduceOp::Mean | ReduceOp::Prod | ReduceOp::Any | ReduceOp::All => {
+                    map2(few, sums, narrow, sums, n, |a, v| a + f64::from(v))
+                }
+            }
+        }
+    }
+
+    unsafe fn finish(op: ReduceOp, dtype: DType, count: usize, all: &[f64], out: Memory) {
+        let last = |v: f64| if op == ReduceOp::Mean { v / count as f64 } else { v };
+        for (i, &v) in all.iter().enumerate() {
+            let v = last(v);
+            // SAFETY: the caller's promise.
+            unsafe {
+                match dtype {
+                    DType::F64 => out.at::<f64>(i).write(v),
+                    DType::F16 => out.at::<f16>(i).write(f16::from_f32(v as f32)),
+                    DType::BF16 => out.at::<bf16>(i).write(bf16::from_f32(v as f32)),
+                    DType::F32 => out.at::<f32>(i).write(v as f32),
+                    DType::Bool | DType::U8 | DType::U32 | DType::I32 | DType::I64 => {
+                        debug_assert!(false, "{dtype} is accumulated as i64")
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Accumulator for i64 {
+    fn identity(op: ReduceOp) -> i64 {
+        match op {
+            ReduceOp::Prod | ReduceOp::All => 1,
+            ReduceOp::Max => i64::MIN,
+            ReduceOp::Min => i64::MAX,
+            ReduceOp::Sum | ReduceOp::Mean | ReduceOp::Any => 0,
+        }
+    }
+
+    #[inline(always)]
+    fn join(op: ReduceOp, a: i64, b: i64) -> i64 {
+        match op {
+            ReduceOp::Prod => a.wrapping_mul(b),
+            ReduceOp::Max => a.max(b),
+            ReduceOp::Min => a.min(b),
+            ReduceOp::Any => a | b,
+            ReduceOp::All => a & b,
+            ReduceOp::Sum | ReduceOp::Mean => a.wrapping_add(b),
+        }
+    }
+
+    unsafe fn fold(isa: Isa, op: ReduceOp, dtype: DType, data: *const u8, n: usize) -> i64 {
+        macro_rules! go {
+            ($t:ty, $start:expr, $f:expr) => {{
+                // SAFETY: the caller's promise.
+                unsafe { fold_any_order(isa, data.cast::<$t>(), n, $start, |a, v| $f(a, i64::from(v)), $f) }
+            }};
+        }
+        let (or, and) = (|a: i64, b: i64| a | b, |a: i64, b: i64| a & b);
+        match (dtype, op) {
+            (DType::I64, ReduceOp::Prod) => go!(i64, 1, i64::wrapping_mul),
+            (DType::I64, ReduceOp::Max) => go!(i64, i64::MIN, i64::max),
+            (DType::I64, ReduceOp::Min) => go!(i64, i64::MAX, i64::min),
+            (DType::I64, ReduceOp::Any) => go!(i64, 0, or),
+            (DType::I64, ReduceOp::All) => go!(i64, 1, and),
+            (DType::I64, ReduceOp::Sum | ReduceOp::Mean) => go!(i64, 0, i64::wrapping_add),
+            // What masks are asked.
+            (DType::Bool | DType::U8, ReduceOp::Sum) => go!(u8, 0, i64::wrapping_add),
+            (DType::Bool | DType::U8, ReduceOp::Any) => go!(u8, 0, or),
+            (DType::Bool | DType::U8, ReduceOp::All) => go!(u8, 1, and),
+            (DType::Bool | DType::U8, ReduceOp::Mean | ReduceOp::Prod | ReduceOp::Max | ReduceOp::Min)
+            | (
+                DType::I32 | DType::U32 | DType::F16 | DType::BF16 | DType::F32 | DType::F64,
+                ReduceOp::Sum
+                | ReduceOp::Mean
+                | ReduceOp::Prod
+                | ReduceOp::Max
+                | ReduceOp::Min
+                | ReduceOp::Any
+                | ReduceOp::All,
+            ) => {
+                let mut all = i64::identity(op);
+                // SAFETY: the caller's promise.
+                let folded = unsafe {
+                    table::as_i64(isa, dtype, [data], n, &mut |_, [wide], n| {
+                        all = i64::join(op, all, i64::fold(isa, op, DType::I64, wide, n));
+                        Ok(())
+                    })
+                };
+                debug_assert!(folded.is_ok());
+                all
+            }
+        }
+    }
+
+    unsafe fn accumulate(
+        isa: Isa,
+        op: ReduceOp,
+        dtype: DType,
+        sums: &mut [i64],
+        _: &mut [f32],
+        rows: RowBlock,
+    ) {
+        macro_rules! go {
+            ($t:ty) => {{
+                let data = rows.data.cast::<$t>();
+                // SAFETY: the caller's promise.
+                unsafe {
+                    accumulate(isa.narrow(), sums, data, rows.stride, rows.count, |a, v| {
+                        i64::join(op, a, v as i64)
+                    })
+                }
+            }};
+        }
+        match dtype {
+            DType::I64 => go!(i64),
+            DType::I32 => go!(i32),
+            DType::U32 => go!(u32),
+            DType::U8 | DType::Bool => go!(u8),
+            DType::F16 | DType::BF16 | DType::F32 | DType::F64 => {
+                debug_assert!(false, "{dtype} is accumulated as f64")
+            }
+        }
+    }
+
+    fn open(_: ReduceOp, _: DType, _: &mut [f32]) {}
+
+    fn close(_: Isa, _: ReduceOp, _: DType, _: &mut [i64], _: &[f32]) {}
+
+    unsafe fn finish(_: ReduceOp, dtype: DType, _: usize, all: &[i64], out: Memory) {
+        for (i, &v) in all.iter().enumerate() {
+            // SAFETY: the caller's promise.
+            unsafe {
+                match dtype {
+                    DType::I64 => out.at::<i64>(i).write(v),
+                    DType::I32 => out.at::<i32>(i).write(v as i32),
+                    DType::U32 => out.at::<u32>(i).write(v as u32),
+                    DType::U8 => out.at::<u8>(i).write(v as u8),
+                    DType::Bool => out.at::<bool>(i).write(v != 0),
+                    DType::F16 | DType::BF16 | DType::F32 | DType::F64 => {
+                        debug_assert!(false, "{dtype} is accumulated as f64")
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Sorting along an axis. Elements become keys (see `order`) with the index below: so all items differ, and any sort of them is
+//! stable. Long lines are sorted by their digits; when few of
+//! a line are wanted, the rest is never sorted.
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+
+use tensor_core::{DType, Launch, Layout, Result, bf16, f16};
+
+use crate::{
+    memory::{
+        buffer::{Bound, Memory},
+        lines::{Band, Lines},
+        pool::Pool,
+    },
+    simd::order::Ordered,
+};
+
+/// Lines that are worked on together: where neighbours lie side by side, a cache line of 4-byte elements.
+const TOGETHER: usize = 16;
+/// Elements of such lines, at most: where neighbours lie side by side, and else.
+const LOADED: (usize, usize) = (1 << 14, 1 << 12);
+/// Elements from which on a line is sorted by digits.
+const LONG: usize = 1 << 11;
+
+/// An element as its key and its index.
+trait Item: Copy + Ord + Default + Send {
+    /// Bytes of the key.
+    const DIGITS: usize;
+    fn new(key: u64, index: usize) -> Self;
+    /// Byte `n` of the key.
+    fn digit(self, n: usize) -> usize;
+    fn index(self) -> i32;
+}
+
+macro_rules! item {
+    ($t:ty, $digits:literal) => {
+        impl Item for $t {
+            const DIGITS: usize = $digits;
+            fn new(key: u64, index: usize) -> $t {
+                <$t>::from(key) << 32 | index as $t
+            }
+            fn digit(self, n: usize) -> usize {
+                (self >> (32 + 8 * n)) as usize & 255
+            }
+            fn index(self) -> i32 {
+                self as u32 as i32
+            }
+        }
+    };
+}
+item!(u64, 4);
+item!(u128, 8);
+
+pub(crate) fn run(pool: &Arc<Pool>, axis: usize, descending: bool, launch: &Launch<'_>) -> Result<()> {
+    let bound = Bound::of_launch(pool, launch)?;
+    let (input, out) = (bound.inputs[0], bound.outputs[0]);
+    let (operand, shape) = (&launch.kernel.operands[0], launch.kernel.outputs[0].shape.clone());
+    if shape.numel() == 0 {
+        return Ok(());
+    }
+    let output = Layout::contiguous(shape);
+    macro_rules! go {
+        ($t:ty, $item:ty) => {
+            sort::<$t, $item>((axis, descending), &operand.layout, &output, input, out)
+        };
+    }
+    match operand.dtype {
+        DType::F64 => go!(f64, u128),
+        DType::F32 => go!(f32, u64),
+        DType::F16 => go!(f16, u64),
+        DType::BF16 => go!(bf16, u64),
+        DType::I64 => go!(i64, u128),
+        DType::I32 => go!(i32, u64),
+        DType::U32 => go!(u32, u64),
+        DType::U8 => go!(u8, u64),
+        DType::Bool => go!(bool, u64),
+    }
+    Ok(())
+}
+
+/// Sorts every line.
+fn sort<T: Ordered, I: Item>(
+    (axis, descending): (usize, bool),
+    layout: &Layout,
+    output: &Layout,
+    input: Memory,
+    out: Memory,
+) {
+    let lines = Lines::new([layout, output], axis);
+    let (n, k) = (lines.length, output.shape()[axis]);
+    let apart = lines.side_by_side();
+    let width = (if apart { LOADED.0 } else { LOADED.1 } / n).clamp(1, TOGETHER);
+    let work = layout.numel() * 8;
+    let (along, across) = (lines.along, lines.across);
+    // Called by its address, the closure sees captured values in memory: copies of them, and constants, make loops without loads.
+    lines.for_each(width, work, &|Band { lines: count, starts: [from, to] }| {
+        let (n, k, along, across, descending) = (n, k, along, across, descending);
+        let digits = const { size_of::<T::Key>() };
+        let from = input.at::<T>(layout.offset()).wrapping_offset(from).cast_const();
+        let to = out.at::<i32>(0).wrapping_offset(to);
+        let item = |line: usize, i: usize| {
+            let at = i as isize * along[0] + line as isize * across[0];
+            // SAFETY: the input's span was checked.
+            let key = unsafe { from.wrapping_offset(at).read() }.key();
+            I::new(if descending { !key } else { key }.into(), i)
+        };
+        let mut items: Vec<I> = Vec::with_capacity(count * n);
+        if apart && count > 1 {
+            items.resize(count * n, I::default());
+            for i in 0..n {
+                (0..count).for_each(|line| items[line * n + i] = item(line, i));
+            }
+        } else {
+            (0..count).for_each(|line| items.extend((0..n).map(|i| item(line, i))));
+        }
+        let mut spare = Vec::new();
+        for (line, items) in items.chunks_exact_mut(n).enumerate() {
+            let first = first_in_order(items, k, digits, &mut spare);
+            for (i, item) in first.iter().enumerate() {
+                let at = i as isize * along[1] + line as isize * across[1];
+                // SAFETY: the output holds `k` elements a line, and each line has its own.
+                unsafe { to.wrapping_offset(at).write(item.index()) };
+            }
+        }
+    });
+}
+
+/// The least `k` of some items, in order.
+fn first_in_order<'a, I: Item>(
+    items: &'a mut [I],
+    k: usize,
+    digits: usize,
+    spare: &'a mut Vec<I>,
+) -> &'a [I] {
+    if k < items.len() / 8 {
+        select(items, k, spare);
+        return spare;
+    }
+    if k < items.len() / 2 {
+        items.select_nth_unstable(k);
+        items[..k].sort_unstable();
+    } else if items.len() < LONG {
+        items.sort_unstable();
+    } else {
+        by_digits(items, digits, spare);
+    }
+    &items[..k]
+}
+
+/// The least `k` items, in order, into `best`: most of the others are looked at once.
+fn select<I: Item>(items: &[I], k: usize, best: &mut Vec<I>) {
+    let room = (2 * k).max(64);
+    best.clear();
+    best.reserve(room);
+    let mut rest = items.iter();
+    best.extend(rest.by_ref().take(room));
+    loop {
+        if k < best.len() {
+            best.select_nth_unstable(k);
+            best.truncate(k);
+        }
+        let Some(bound) = best.iter().max().copied() else { break };
+        best.extend(rest.by_ref().filter(|item| **item < bound).take(room - k));
+        if best.len() <= k {
+            break;
+        }
+    }
+    best.sort_unstable();
+}
+
+/// Sorts by one byte of the key after the other, the lowest first; each pass keeps the order of what is equal in it.
+fn by_digits<I: Item>(items: &mut [I], digits: usize, spare: &mut Vec<I>) {
+    let mut counts = vec![[0u32; 256]; digits.min(I::DIGITS)];
+    for item in items.iter() {
+        for (n, counts) in counts.iter_mut().enumerate() {
+            counts[item.digit(n)] += 1;
+        }
+    }
+    spare.clear();
+    spare.resize(items.len(), I::default());
+    let (mut from, mut to): (&mut [I], &mut [I]) = (items, spare);
+    let mut swapped = false;
+    for (n, counts) in counts.iter().enumerate() {
+        if counts.iter().any(|&count| count as usize == from.len()) {
+            // All are equal in this one.
+            continue;
+        }
+        let mut next = [0u32; 256];
+        let mut sum = 0;
+        for (next, count) in next.iter_mut().zip(counts) {
+            *next = sum;
+            sum += count;
+        }
+        for &item in from.iter() {
+            let place = &mut next[item.digit(n)];
+            to[*place as usize] = item;
+            *place += 1;
+        }
+        std::mem::swap(&mut from, &mut to);
+        swapped = !swapped;
+    }
+    if swapped {
+        to.copy_from_slice(from);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Items with keys that repeat, as made by `key`.
+    fn items<I: Item>(n: usize, key: impl Fn(u64) -> u64) -> Vec<I> {
+        (0..n).map(|i| I::new(key(i as u64), i)).collect()
+    }
+
+    fn check<I: Item + std::fmt::Debug>(digits: usize, mask: u64) {
+        for n in [1, 63, 64, 65, 1000, LONG - 1, LONG, 3 * LONG + 1] {
+            let kinds: [fn(u64) -> u64; 5] = [
+                |_| 7,
+                |i| i,
+                |i| u64::MAX - i,
+                |i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+                |i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 62,
+            ];
+            for kind in kinds {
+                let given: Vec<I> = items(n, |i| kind(i) & mask);
+                let mut expected = given.clone();
+                expected.sort();
+                for k in [1, 2, n / 9, n / 8, n / 3, n / 2, n - 1, n] {
+                    let k = k.clamp(1, n);
+                    let mut items = given.clone();
+                    let mut spare = Vec::new();
+                    assert_eq!(
+                        first_in_order(&mut items, k, digits, &mut spare),
+                        &expected[..k],
+                        "{k} of {n}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_few_of_any_order() {
+        check::<u64>(1, 0xff);
+        check::<u64>(2, 0xffff);
+        check::<u64>(4, u64::MAX >> 32);
+        check::<u128>(8, u64::MAX);
+    }
+}

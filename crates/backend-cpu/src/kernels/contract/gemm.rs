@@ -1,0 +1,547 @@
+//! A product of two matrices on one thread: cut into blocks of KC terms, each into panels of columns, and those into micro-tiles.
+//!
+//! A panel of the right operand is read again for every few rows, so panels are packed into the order that they are read in, as many
+//! as the second-level cache holds, unless there are too few rows to pay for it. The left operand is mostly read where it
+//! lies: a few of its rows stay in the first-level cache while panel after panel streams by.
+//!
+//! An element is the sum of its blocks, each the sum of its terms in order, and the blocks depend on the number of terms alone: however
+//! a result is cut among threads, its bits are the same.
+#![allow(unsafe_code)]
+
+use std::{cell::RefCell, ops::Range};
+
+use super::{
+    gemv::Matrix,
+    micro_kernel::{HasMicroKernels, MAX_MR, MAX_REGISTERS, MicroKernels, MicroTile, prefetch},
+};
+use crate::{memory::strided, simd::isa::Isa, threads};
+
+/// Bytes of the terms of one row in a block of KC terms: eight rows of them, and what streams by, are a first-level cache.
+const KC_BYTES: usize = 1536;
+/// Bytes of the panels that are kept at hand: a part of a second-level cache.
+const PANELS_BYTES: usize = 768 << 10;
+/// Rows up to which panels are read where they lie, and up to which they are if their rows lie near each other.
+const FEW_ROWS: usize = 128;
+const SOME_ROWS: usize = 320;
+/// Bytes from row to row that are near.
+const NEAR: usize = 2048;
+/// Numbers in the widest registers.
+pub(crate) const WIDEST: usize = 16;
+/// Panels for which a few rows of a left operand are packed that lies along its columns.
+const MANY_PANELS: usize = 4;
+
+/// How far positions along rows, columns or terms lie from the first, in elements.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Steps<'a> {
+    /// Each as far from the one before.
+    Even(isize),
+    /// One by one: those of several axes, such as the windows of a convolution.
+    Table(&'a [isize]),
+}
+
+impl Steps<'_> {
+    pub(crate) fn at(self, i: usize) -> isize {
+        match self {
+            Steps::Even(step) => i as isize * step,
+            Steps::Table(table) => table[i],
+        }
+    }
+
+    /// The distance of neighbours, where it is always the same.
+    pub(crate) fn even(self) -> Option<isize> {
+        match self {
+            Steps::Even(step) => Some(step),
+            Steps::Table(_) => None,
+        }
+    }
+
+    fn is_unit(self) -> bool {
+        self.even() == Some(1)
+    }
+}
+
+/// An operand as a matrix: element `[i][j]` lies at `row.at(i) + column.at(j)`.
+#[derive(Clone, Copy)]
+pub(crate) struct Strided<'a, T> {
+    pub(crate) at: *const T,
+    pub(crate) row: Steps<'a>,
+    pub(crate) column: Steps<'a>,
+}
+
+impl<T> Strided<'_, T> {
+    pub(crate) fn element(&self, i: usize, j: usize) -> *const T {
+        self.at.wrapping_offset(self.row.at(i) + self.column.at(j))
+    }
+
+    /// The same, where both axes have even steps.
+    pub(crate) fn matrix(&self) -> Option<Matrix<T>> {
+        let (row, column) = (self.row.even()?, self.column.even()?);
+        Some(Matrix { at: self.at, row, column })
+    }
+}
+
+/// The operands and the result of matrices with `k` terms an element; the result's rows are contiguous, `n` apart.
+#[derive(Clone, Copy)]
+pub(crate) struct Product<'a, T> {
+    pub(crate) n: usize,
+    pub(crate) k: usize,
+    pub(crate) a: Strided<'a, T>,
+    pub(crate) b: Strided<'a, T>,
+    pub(crate) to: *mut T,
+}
+
+// SAFETY: places in memory; `run` says what must hold of them, and whoever calls it on several threads gives each its own elements.
+unsafe impl<T: Sync> Send for Product<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for Product<'_, T> {}
+
+/// A cache line, so that packed panels begin at one.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Line([u64; 8]);
+
+thread_local! {
+    /// Where panels and rows are packed to: less than two [`PANELS_BYTES`] a thread.
+    static PACKED: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Room for so many numbers, all of them initialised, for as long as `f` takes.
+fn with_packed<T, R>(numbers: usize, f: impl FnOnce(*mut T) -> R) -> R {
+    if numbers == 0 {
+        return f(std::ptr::dangling_mut());
+    }
+    PACKED.with_borrow_mut(|lines| {
+        let needed = (numbers * size_of::<T>()).div_ceil(size_of::<Line>());
+        if lines.len() < needed {
+            lines.resize(needed, Line([0; 8]));
+        }
+        f(lines.as_mut_ptr().cast())
+    })
+}
+
+/// Columns cut into panels: so many of three registers, then of two, then of one.
+#[derive(Clone, Copy, Debug)]
+struct Panels {
+    width: usize,
+    counts: [usize; MAX_REGISTERS],
+}
+
+impl Panels {
+    fn of(columns: usize, width: usize, most: usize) -> Panels {
+        let registers = columns.div_ceil(width);
+        let counts = match (most, registers, registers % most) {
+            // Two and two do more with what they read than three and one.
+            (3, 4.., 1) => [registers / 3 - 1, 2, 0],
+            (3, _, 2) => [registers / 3, 1, 0],
+            (3, _, rest) => [registers / 3, 0, rest],
+            (2, _, rest) => [0, registers / 2, rest],
+            _ => [0, 0, registers],
+        };
+        Panels { width, counts }
+    }
+
+    fn count(&self) -> usize {
+        self.counts.iter().sum()
+    }
+
+    /// Registers of the widest.
+    fn most(&self) -> usize {
+        MAX_REGISTERS - self.counts.iter().position(|&count| count > 0).unwrap_or(0)
+    }
+
+    /// The first column of a panel, and its registers.
+    fn place(&self, panel: usize) -> (usize, usize) {
+        let [threes, twos, _] = self.counts;
+        let (before, registers) = if panel < threes {
+            (3 * panel, 3)
+        } else if panel < threes + twos {
+            (3 * threes + 2 * (panel - threes), 2)
+        } else {
+            (3 * threes + 2 * twos + (panel - threes - twos), 1)
+        };
+        (before * self.width, registers)
+    }
+}
+
+/// How many blocks of KC terms `k` terms make.
+fn kc_blocks<T>(k: usize) -> usize {
+    k.div_ceil(KC_BYTES / size_of::<T>()).max(1)
+}
+
+/// The terms of block `i`. All blocks but the last end at multiples of what transposes and loops take at once.
+fn kc_block<T>(k: usize, i: usize) -> Range<usize> {
+    threads::part(k, 16, kc_blocks::<T>(k), i)
+}
+
+impl<T: HasMicroKernels> Product<'_, T> {
+    /// Whether the right operand is read where it lies when so many rows are formed.
+    fn reads_in_place(&self, rows: usize) -> bool {
+        let Some(row) = self.b.row.even() else { return false };
+        let near = row.unsigned_abs() * size_of::<T>() <= NEAR;
+        self.b.column.is_unit() && (rows <= FEW_ROWS || near && rows <= SOME_ROWS)
+    }
+
+    /// Roughly what it takes to form so many rows and columns, in products of a row with a register of columns.
+    pub(crate) fn cost(&self, rows: usize, columns: usize) -> usize {
+        let packing = match (self.reads_in_place(rows), self.b.column.is_unit()) {
+            (true, _) => 0,
+            (false, true) => 8,
+            (false, false) => 16,
+        };
+        // A row is read once, which counts for little.
+        columns.div_ceil(WIDEST) * (rows + packing) + rows / 4
+    }
+
+    /// Forms a rectangle of the result.
+    ///
+    /// # Safety
+    /// The operands' elements are initialised, the result's are nobody else's and lie apart from them.
+    pub(crate) unsafe fn run(&self, isa: Isa, rows: Range<usize>, columns: Range<usize>) {
+        if rows.is_empty() || columns.is_empty() {
+            return;
+        }
+        let micro_kernels = T::micro_kernels(isa);
+        let panels = Panels::of(columns.len(), micro_kernels.width, micro_kernels.registers());
+        let longest = (0..kc_blocks::<T>(self.k)).map(|i| kc_block::<T>(self.k, i).len()).max().unwrap_or(0);
+        let widest =
+            (PANELS_BYTES / size_of::<T>() / longest.max(1)).max(MAX_REGISTERS * micro_kernels.width);
+        let groups = columns.len().div_ceil(widest);
+        let in_place = self.reads_in_place(rows.len());
+        let panel_columns = match in_place {
+            // The last panel reads whole registers, which may end where the operand does not.
+            true => {
+                MAX_REGISTERS
+                    * micro_kernels.width
+                    * usize::from(!columns.len().is_multiple_of(micro_kernels.width))
+            }
+            false => panels.count().div_ceil(groups) * MAX_REGISTERS * micro_kernels.width,
+        };
+        let lies = match (self.a.row, self.a.column) {
+            (Steps::Even(row), Steps::Even(column)) => {
+                column == 1 || (row == 1 && panels.count() < MANY_PANELS)
+            }
+            (Steps::Table(_), _) | (_, Steps::Table(_)) => false,
+        };
+        let packed_rows = if lies { 0 } else { MAX_MR };
+        let kernel =
+            MacroKernel { product: self, isa, micro_kernels, rows, columns, panels, in_place, packed_rows };
+        with_packed::<T, _>((panel_columns + packed_rows) * longest, |packed| {
+            for i in 0..kc_blocks::<T>(self.k) {
+                for group in 0..groups {
+                    let group = threads::part(panels.count(), 1, groups, group);
+                    // SAFETY: the caller's promise; `packed` has room for these panels and rows.
+                    unsafe { kernel.group(&kc_block::<T>(self.k, i), group, packed) };
+                }
+            }
+        });
+    }
+}
+
+/// A rectangle of a product, and how it is formed.
+struct MacroKernel<'a, T: HasMicroKernels> {
+    product: &'a Product<'a, T>,
+    isa: Isa,
+    micro_kernels: MicroKernels<T>,
+    rows: Range<usize>,
+    columns: Range<usize>,
+    panels: Panels,
+    /// Whether panels are read where they lie, apart from one whose last register is partly filled.
+    in_place: bool,
+    /// Rows of the left operand that are packed, or 0.
+    packed_rows: usize,
+}
+
+/// A panel's first column in the operand, how many it has, its registers and what they hold, and whether it is packed.
+struct Place {
+    first: usize,
+    columns: usize,
+    registers: usize,
+    width: usize,
+    packed: bool,
+}
+
+impl<T: HasMicroKernels> MacroKernel<'_, T> {
+    /// Adds a block of terms to the columns of some panels.
+    ///
+    /// # Safety
+    /// As [`Product::run`], and `packed` has room for the group's panels (or the last one) and the rows that are packed.
+    unsafe fn group(&self, terms: &Range<usize>, group: Range<usize>, packed: *mut T) {
+        let p = self.product;
+        let mut next = packed;
+        for panel in group.clone() {
+            let place = self.place(panel);
+            if place.packed {
+                // SAFETY: the caller's promise.
+                unsafe { self.pack_panel(terms, &place, next) };
+                next = next.wrapping_add(place.width * terms.len());
+            }
+        }
+        let packed_a = next;
+        // Even steps are told from tables here, once for all micro-kernels.
+        let lies = p.a.matrix().filter(|_| self.packed_rows == 0);
+        let b_lies = p.b.matrix().map(|b| Matrix { at: b.element(terms.start, 0), ..b });
+        let look_ahead = p.a.column.is_unit() && group.len() >= MANY_PANELS;
+        let parts = self.rows.len().div_ceil(self.micro_kernels.rows(self.panels.most()));
+        for i in 0..parts {
+            let rows = threads::part(self.rows.len(), 1, parts, i);
+            let (first_row, height) = (self.rows.start + rows.start, rows.len());
+            let a = match lies {
+                Some(a) => Matrix { at: a.element(first_row, terms.start), ..a },
+                None => {
+                    // SAFETY: the caller's promise; a micro-tile has no more rows than there is room for.
+                    unsafe { self.pack_rows(terms, first_row..first_row + height, packed_a) };
+                    Matrix { at: packed_a.cast_const(), row: 1, column: height as isize }
+                }
+            };
+            let along = a.column == 1 && lies.is_some();
+            let mut next = packed.cast_const();
+            for panel in group.clone() {
+                if look_ahead {
+                    let ahead = first_row + height..self.rows.end.min(first_row + 2 * height);
+                    self.prefetch(terms, ahead, panel - group.start, group.len());
+                }
+                let place = self.place(panel);
+                let (b, b_term) = match b_lies.filter(|_| !place.packed) {
+                    Some(b) => (b.element(0, place.first), b.row),
+                    None => {
+                        let panel = next;
+                        next = next.wrapping_add(place.width * terms.len());
+                        (panel, place.width as isize)
+                    }
+                };
+                let tile = MicroTile {
+                    terms: terms.len(),
+                    a: a.at,
+                    a_stride: if along { a.row } else { a.column },
+                    a_along: along,
+                    b,
+                    b_term,
+                    to: p.to.wrapping_add(first_row * p.n + place.first),
+                    to_row: p.n,
+                    last: place.columns - (place.registers - 1) * self.micro_kernels.width,
+                    add: terms.start > 0,
+                };
+                // SAFETY: the caller's promise; whole registers are read of packed panels, and of columns that all are there.
+                unsafe { self.micro_kernels.run(height, place.registers, &tile) };
+            }
+        }
+    }
+
+    fn place(&self, panel: usize) -> Place {
+        let (first, registers) = self.panels.place(panel);
+        let first = self.columns.start + first;
+        let width = registers * self.micro_kernels.width;
+        let columns = width.min(self.columns.end - first);
+        Place { first, columns, registers, width, packed: !self.in_place || columns < width }
+    }
+
+    /// Asks for a `part` of `parts` of the next rows of the left operand, whose terms lie side by side.
+    fn prefetch(&self, terms: &Range<usize>, rows: Range<usize>, part: usize, parts: usize) {
+        let a = self.product.a;
+        let lines = (terms.len() * size_of::<T>()).div_ceil(size_of::<Line>());
+        let per = size_of::<Line>() / size_of::<T>();
+        let lines = threads::part(lines, 1, parts, part);
+        for row in rows {
+            let first = a.element(row, terms.start);
+            for line in lines.clone() {
+                prefetch::<false, _>(first.wrapping_add(line * per));
+            }
+        }
+    }
+
+    /// Copies a panel's terms one after the other, with zeros past its columns.
+    ///
+    /// # Safety
+    /// `to` has room for them.
+    unsafe fn pack_panel(&self, terms: &Range<usize>, place: &Place, to: *mut T) {
+        let (b, &Place { first, columns, registers, width, .. }) = (self.product.b, place);
+        // SAFETY: the caller's promise, and that of `Product::run`.
+        unsafe {
+            let even = b.matrix().map(|b| Matrix { at: b.element(terms.start, first), ..b });
+            if let Some(b) = even.filter(|b| b.column == 1 && columns == width) {
+                return self.micro_kernels.copy(registers, terms.len(), b.at, b.row, to);
+            }
+            if columns < width {
+                for i in 0..terms.len() {
+                    std::slice::from_raw_parts_mut(to.add(i * width + columns), width - columns)
+                        .fill(T::ZERO);
+                }
+            }
+            if let Some(b) = even {
+                let (from_strides, to_strides) = ([b.row, b.column], [width as isize, 1]);
+                return strided::block(self.isa, [terms.len(), columns], b.at, from_strides, to, to_strides);
+            }
+            // Neighbouring columns mostly lie side by side.
+            let offset = |j: usize| b.column.at(first + j);
+            let mut start = 0;
+            while start < columns {
+                let mut end = start + 1;
+                while end < columns && offset(end) == offset(end - 1) + 1 {
+                    end += 1;
+                }
+                for (i, term) in terms.clone().enumerate() {
+                    let (from, to) = (b.element(term, first + start), to.add(i * width + start));
+                    for j in 0..end - start {
+                        to.add(j).write(from.add(j).read());
+                    }
+                }
+                start = end;
+            }
+        }
+    }
+
+    /// Copies the terms of a few rows, a term's rows side by side.
+    ///
+    /// # Safety
+    /// `to` has room for them.
+    unsafe fn pack_rows(&self, terms: &Range<usize>, rows: Range<usize>, to: *mut T) {
+        let a = self.product.a;
+        // SAFETY: the caller's promise, and that of `Product::run`.
+        unsafe {
+            let Some(a) = a.matrix() else {
+                for (r, row) in rows.clone().enumerate() {
+                    for (i, term) in terms.clone().enumerate() {
+                        to.add(i * rows.len() + r).write(a.element(row, term).read());
+                    }
+                }
+                return;
+            };
+            let a = Matrix { at: a.element(rows.start, terms.start), ..a };
+            let (terms, rows) = (terms.len(), rows.len());
+            if a.row != 1 {
+                let to_strides = [rows as isize, 1];
+                return strided::block(self.isa, [terms, rows], a.at, [a.column, a.row], to, to_strides);
+            }
+            const AT_ONCE: usize = 4;
+            for i in 0..terms {
+                let (from, to) = (a.element(0, i), to.add(i * rows));
+                let mut r = 0;
+                while r + AT_ONCE <= rows {
+                    let some = from.add(r).cast::<[T; AT_ONCE]>().read_unaligned();
+                    to.add(r).cast::<[T; AT_ONCE]>().write_unaligned(some);
+                    r += AT_ONCE;
+                }
+                while r < rows {
+                    to.add(r).write(from.add(r).read());
+                    r += 1;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn panels_cover_the_columns() {
+        for columns in 1..400 {
+            for (width, most) in [(2, 3), (4, 2), (8, 1), (16, 3)] {
+                let panels = Panels::of(columns, width, most);
+                let mut next = 0;
+                for panel in 0..panels.count() {
+                    let (first, registers) = panels.place(panel);
+                    assert!(first == next && (1..=panels.most()).contains(&registers), "{columns} {width}");
+                    next += registers * width;
+                }
+                assert_eq!(next, columns.next_multiple_of(width));
+            }
+        }
+        assert_eq!(Panels::of(128, 16, 3).counts, [2, 1, 0]);
+        assert_eq!(Panels::of(64, 16, 3).counts, [0, 2, 0]);
+    }
+
+    fn numbers<T>(n: usize, mut seed: u64, number: impl Fn(f64) -> T) -> Vec<T> {
+        (0..n)
+            .map(|_| {
+                seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                number((seed >> 40) as f64 / (1 << 24) as f64 - 0.5)
+            })
+            .collect()
+    }
+
+    /// The left operand's and the right one's strides, in four ways each.
+    fn strides(way: usize, rows: usize, columns: usize) -> (isize, isize, usize) {
+        let (r, c) = (rows as isize, columns as isize);
+        match way {
+            0 => (c, 1, 0),
+            1 => (1, r, 0),
+            2 => (2 * c + 3, 2, 0),
+            _ => (-c, -1, (rows * columns).saturating_sub(1)),
+        }
+    }
+
+    fn operand<T>(at: &[T], row: isize, column: isize) -> Strided<'_, T> {
+        Strided { at: at.as_ptr(), row: Steps::Even(row), column: Steps::Even(column) }
+    }
+
+    fn check<T: HasMicroKernels + Into<f64> + PartialEq + std::fmt::Debug>(
+        number: impl Fn(f64) -> T + Copy,
+        epsilon: f64,
+    ) {
+        let shapes = [
+            (1, 1, 1),
+            (3, 5, 0),
+            (8, 48, 64),
+            (13, 33, 400),
+            (64, 130, 784),
+            (129, 47, 70),
+            (330, 70, 390),
+            (7, 300, 1000),
+            (25, 10, 33),
+        ];
+        for isa in Isa::available() {
+            for (m, n, k) in shapes {
+                for way in 0..16 {
+                    let (ar, ac, a0) = strides(way / 4, m, k);
+                    let (br, bc, b0) = strides(way % 4, k, n);
+                    let a = numbers((m * k + 1) * 4 + k * 8, 1, number);
+                    let b = numbers((k * n + 1) * 4 + n * 8, 2, number);
+                    let mut c = numbers(m * n, 3, number);
+                    let product = Product {
+                        n,
+                        k,
+                        a: operand(&a[a0.min(a.len())..], ar, ac),
+                        b: operand(&b[b0.min(b.len())..], br, bc),
+                        to: c.as_mut_ptr(),
+                    };
+                    // SAFETY: all elements lie in the vectors.
+                    unsafe { product.run(isa, 0..m, 0..n) };
+                    let mut cut = numbers(m * n, 4, number);
+                    let pieces = Product { to: cut.as_mut_ptr(), ..product };
+                    for rows in [0..m / 3, m / 3..m] {
+                        for columns in [0..n / 2, n / 2..n] {
+                            // SAFETY: as above.
+                            unsafe { pieces.run(isa, rows.clone(), columns) };
+                        }
+                    }
+                    assert_eq!(c, cut, "{isa:?} {m} {n} {k} way {way}: another sum in pieces");
+                    for i in 0..m {
+                        for j in (i % 7..n).step_by(7) {
+                            let (mut sum, mut size) = (0.0, 0.0);
+                            for x in 0..k {
+                                let left = a[(a0 as isize + i as isize * ar + x as isize * ac) as usize];
+                                let right = b[(b0 as isize + x as isize * br + j as isize * bc) as usize];
+                                sum += left.into() * right.into();
+                                size += (left.into() * right.into()).abs();
+                            }
+                            let got: f64 = c[i * n + j].into();
+                            let bound = size * epsilon * (k as f64).sqrt().max(2.0);
+                            assert!(
+                                (got - sum).abs() <= bound,
+                                "{isa:?} {m} {n} {k} way {way} at {i}, {j}: {got}, not {sum}"
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn sums_are_right_and_the_same_in_pieces() {
+        check::<f32>(|x| x as f32, f32::EPSILON.into());
+        check::<f64>(|x| x, f64::EPSILON);
+    }
+}

@@ -1,0 +1,438 @@
+//! Contractions: matrix products, and everything that is one over lists of axes. Floats are multiplied in [micro-kernels](micro_kernel), which
+//! threads share by rectangles of the result; integers in plain loops. Operands are read in place by their strides.
+#![allow(unsafe_code)]
+
+mod gemm;
+mod gemv;
+mod micro_kernel;
+
+use std::sync::Arc;
+
+use half::slice::HalfFloatSliceExt;
+use tensor_core::{
+    DType, Error, ErrorKind, Launch, Layout, Result, bf16,
+    contraction::{Contraction, Loop, Loops, count},
+    f16,
+};
+
+use self::{
+    gemm::{Product, Steps, Strided, WIDEST},
+    gemv::Matrix,
+    micro_kernel::HasMicroKernels,
+};
+use crate::{
+    memory::{
+        buffer::{Bound, Memory, compiled},
+        halves::{narrow, widened},
+        pool::Pool,
+    },
+    simd::isa::Isa,
+    threads::{self, part},
+};
+
+/// Multiplications below which products, all together, stay on the calling thread.
+const SERIAL: usize = 1 << 18;
+/// Multiplications that are worth a thread.
+const GRAIN: usize = 1 << 18;
+/// Rectangles begin at multiples of these rows, a micro-tile's, and of [`WIDEST`] columns.
+const MR: usize = 8;
+
+/// A contraction as a batch of matrix products.
+struct Matrices {
+    /// Whether the kernel's second operand is the left one.
+    swapped: bool,
+    batch: Loops,
+    batches: usize,
+    m: usize,
+    n: usize,
+    k: usize,
+    /// The left operand's rows and terms, the right one's terms and columns.
+    lhs: [Distances; 2],
+    rhs: [Distances; 2],
+}
+
+/// [`Steps`] that are owned.
+enum Distances {
+    Even(isize),
+    Table(Vec<isize>),
+}
+
+impl Distances {
+    fn of(loops: &[Loop], stride: impl Fn(&Loop) -> isize) -> Distances {
+        match loops {
+            [] => Distances::Even(0),
+            [one] => Distances::Even(stride(one)),
+            several => Distances::Table((0..count(several)).map(|i| offset(several, i, &stride)).collect()),
+        }
+    }
+
+    fn steps(&self) -> Steps<'_> {
+        match self {
+            Distances::Even(step) => Steps::Even(*step),
+            Distances::Table(table) => Steps::Table(table),
+        }
+    }
+}
+
+/// The distance of flat position `i` of a list of axes.
+fn offset(loops: &[Loop], mut i: usize, stride: impl Fn(&Loop) -> isize) -> isize {
+    let mut at = 0;
+    for axis in loops.iter().rev() {
+        at += (i % axis.size) as isize * stride(axis);
+        i /= axis.size;
+    }
+    at
+}
+
+impl Matrices {
+    fn of(contraction: Contraction) -> Matrices {
+        let Contraction { swapped, batch, m, n, k } = contraction;
+        Matrices {
+            swapped,
+            batches: count(&batch),
+            batch,
+            m: count(&m),
+            n: count(&n),
+            k: count(&k),
+            lhs: [Distances::of(&m, |axis| axis.lhs), Distances::of(&k, |axis| axis.lhs)],
+            rhs: [Distances::of(&k, |axis| axis.rhs), Distances::of(&n, |axis| axis.rhs)],
+        }
+    }
+}
+
+/// Where an operand's first element lies: a buffer, and a place in it.
+#[derive(Clone, Copy)]
+struct Source<'a> {
+    memory: Memory,
+    layout: &'a Layout,
+}
+
+pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, launch: &Launch<'_>) -> Result<()> {
+    let kernel = launch.kernel;
+    let malformed = || Error::invalid("matmul", "the kernel is no contraction of two operands");
+    let bound = Bound::of_launch(pool, launch)?;
+    let (out, numel) = (bound.outputs[0], kernel.outputs[0].shape.numel());
+    let dtype = kernel.outputs[0].dtype;
+    if numel == 0 {
+        return Ok(());
+    }
+    if kernel.space.contains(&0) {
+        // Sums of nothing, whose bits are 0 in every dtype. Where an operand without elements lies means nothing.
+        // SAFETY: the output was checked to hold so many elements.
+        unsafe { out.at::<u8>(0).write_bytes(0, numel * dtype.size()) };
+        return Ok(());
+    }
+    let matrices = compiled(launch, || Contraction::of(kernel).map(Matrices::of).ok_or_else(malformed))?;
+    let operand = |k: usize| Source { memory: bound.inputs[k], layout: &kernel.operands[k].layout };
+    let (lhs, rhs) = match matrices.swapped {
+        false => (operand(0), operand(1)),
+        true => (operand(1), operand(0)),
+    };
+    match dtype {
+        DType::F32 => float::<f32>(isa, matrices, lhs, rhs, out),
+        DType::F64 => float::<f64>(isa, matrices, lhs, rhs, out),
+        DType::F16 => half::<f16>(isa, matrices, lhs, rhs, out, numel),
+        DType::BF16 => half::<bf16>(isa, matrices, lhs, rhs, out, numel),
+        DType::I64 => integer::<i64>(matrices, lhs, rhs, out, |s, a, b| s.wrapping_add(a.wrapping_mul(b))),
+        DType::I32 => integer::<i32>(matrices, lhs, rhs, out, |s, a, b| s.wrapping_add(a.wrapping_mul(b))),
+        DType::U32 => integer::<u32>(matrices, lhs, rhs, out, |s, a, b| s.wrapping_add(a.wrapping_mul(b))),
+        DType::U8 => integer::<u8>(matrices, lhs, rhs, out, |s, a, b| s.wrapping_add(a.wrapping_mul(b))),
+        DType::Bool => {
+            return Err(Error::new(ErrorKind::Unsupported {
+                op: "matmul",
+                device: "cpu".into(),
+                dtype,
+                hint: "cast with .to_dtype(DType::F32)".into(),
+            }));
+        }
+    }
+    Ok(())
+}
+
+/// Product `b` of a batch.
+///
+/// # Safety
+/// The operands' layouts and the output's size were checked against their buffers.
+unsafe fn product<'a, T>(
+    of: &'a Matrices,
+    lhs: Source<'_>,
+    rhs: Source<'_>,
+    out: Memory,
+    b: usize,
+) -> Product<'a, T> {
+    let first = |from: Source<'_>, stride: fn(&Loop) -> isize| {
+        let start = from.memory.at::<T>(0).cast_const();
+        start.wrapping_offset(from.layout.offset() as isize + offset(&of.batch, b, stride))
+    };
+    let ([row, left_term], [right_term, column]) = (&of.lhs, &of.rhs);
+    Product {
+        n: of.n,
+        k: of.k,
+        a: Strided { at: first(lhs, |axis| axis.lhs), row: row.steps(), column: left_term.steps() },
+        b: Strided { at: first(rhs, |axis| axis.rhs), row: right_term.steps(), column: column.steps() },
+        to: out.at::<T>(0).wrapping_offset(offset(&of.batch, b, |axis| axis.out)),
+    }
+}
+
+/// How a product of floats is computed.
+enum Form<T> {
+    /// The left operand, a row whose elements are so far apart, times the right one.
+    Row(isize, Matrix<T>),
+    /// The left operand, transposed, times the right one, a column whose elements are so far apart.
+    Column(isize, Matrix<T>),
+    /// Both are matrices, or the one that is has no axis of unit stride.
+    Gemm,
+}
+
+impl<T> Form<T> {
+    /// A product with one row or one column is a vector times a matrix, whose own strides decide whether `gemv` can walk it.
+    fn of(m: usize, product: &Product<'_, T>) -> Form<T> {
+        let (a, b) = (&product.a, &product.b);
+        let walks = |matrix: &Matrix<T>| matrix.row == 1 || matrix.column == 1;
+        if m == 1
+            && let (Some(step), Some(matrix)) = (a.column.even(), b.matrix().filter(walks))
+        {
+            return Form::Row(step, matrix);
+        }
+        if product.n == 1
+            && let (Some(step), Some(matrix)) = (b.row.even(), a.matrix().filter(walks))
+        {
+            return Form::Column(step, Matrix { at: matrix.at, row: matrix.column, column: matrix.row });
+        }
+        Form::Gemm
+    }
+}
+
+fn float<T: HasMicroKernels>(isa: Isa, of: &Matrices, lhs: Source<'_>, rhs: Source<'_>, out: Memory) {
+    let (m, n, k, batches) = (of.m, of.n, of.k, of.batches);
+    // SAFETY: `run` checked both layouts and the output against their buffers.
+    let product = |b: usize| unsafe { product::<T>(of, lhs, rhs, out, b) };
+    let alone = |b: usize| {
+        let p = product(b);
+        // SAFETY: the launch checked that the operands and the output lie apart; the form was chosen by the matrix's strides.
+        unsafe {
+            let (x, step, matrix) = match Form::of(m, &p) {
+                Form::Gemm => return p.run(isa, 0..m, 0..n),
+                Form::Row(step, matrix) => (p.a.at, step, matrix),
+                Form::Column(step, matrix) => (p.b.at, step, matrix),
+            };
+            gemv::run(isa, x, step, k, matrix, std::slice::from_raw_parts_mut(p.to, m * n));
+        }
+    };
+    let available = threads::available();
+    let work = batches * m * n * k;
+    // One product of so little work is one rectangle, or shares its own work if it is a vector's.
+    if available == 1 || work < SERIAL || (batches == 1 && work < 2 * GRAIN) {
+        (0..batches).for_each(alone);
+    } else if batches >= available {
+        let piece = (batches / (available * 16)).max(1);
+        threads::share(batches.div_ceil(piece), |i| {
+            (i * piece..batches.min((i + 1) * piece)).for_each(alone)
+        });
+    } else if !matches!(Form::of(m, &product(0)), Form::Gemm) {
+        // A vector times a matrix shares its work itself.
+        (0..batches).for_each(alone);
+    } else {
+        for b in 0..batches {
+            let p = product(b);
+            let (down, across) = grid(m, n, k, available, |rows, columns| p.cost(rows, columns));
+            let rectangle = |i: usize| {
+                let (rows, columns) = (part(m, MR, down, i / across), part(n, WIDEST, across, i % across));
+                // SAFETY: as above, and the rectangles are apart.
+                unsafe { p.run(isa, rows, columns) }
+            };
+            threads::share(down * across, rectangle);
+        }
+    }
+}
+
+/// Into how many rectangles, down and across, a product is cut for so many threads: what takes the least time by `cost`, which is
+/// given rows and columns. If several do, the one with the most rows of rectangles: those are whole pieces of memory, as
+/// elementwise kernels cut it.
+fn grid(
+    m: usize,
+    n: usize,
+    k: usize,
+    threads: usize,
+    cost: impl Fn(usize, usize) -> usize,
+) -> (usize, usize) {
+    let threads = threads.min(m * n * k / GRAIN).max(1);
+    let most = |size: usize, unit: usize| (size / unit).max(1);
+    let time = |(down, across): (usize, usize)| {
+        let longest = |size: usize, unit: usize, parts: usize| {
+            (0..parts).map(|i| part(size, unit, parts, i).len()).max().unwrap_or(size)
+        };
+        cost(longest(m, MR, down), longest(n, WIDEST, across))
+    };
+    (1..=threads.min(most(m, 2 * MR)))
+        .rev()
+        .map(|down| (down, (threads / down).min(most(n, 2 * WIDEST))))
+        .min_by_key(|&cut| time(cut))
+        .unwrap_or((1, 1))
+}
+
+/// Half types: widened to f32, multiplied, rounded once.
+fn half<H: Copy + Send + Sync>(
+    isa: Isa,
+    of: &Matrices,
+    lhs: Source<'_>,
+    rhs: Source<'_>,
+    out: Memory,
+    numel: usize,
+) where
+    [H]: HalfFloatSliceExt,
+{
+    // SAFETY: the launch checked the spans of both layouts.
+    let [mut a, mut b] = [lhs, rhs].map(|from| unsafe { widened::<H>(from.memory, from.layout.span().1) });
+    let mut c = vec![0f32; numel];
+    let memory = |v: &mut Vec<f32>| Memory { ptr: v.as_mut_ptr().cast(), numel: v.len(), dtype: DType::F32 };
+    let (left, right) = (Source { memory: memory(&mut a), ..lhs }, Source { memory: memory(&mut b), ..rhs });
+    float::<f32>(isa, of, left, right, memory(&mut c));
+    // SAFETY: the launch checked the output's size, and that it lies apart.
+    unsafe { narrow::<H>(&c, out) };
+}
+
+fn integer<T: Copy + Default + Send + Sync>(
+    of: &Matrices,
+    lhs: Source<'_>,
+    rhs: Source<'_>,
+    out: Memory,
+    step: impl Fn(T, T, T) -> T + Send + Sync,
+) {
+    let row = |at: usize| {
+        // SAFETY: `run` checked both layouts and the output against their buffers; each row is written by one thread.
+        unsafe {
+            let (b, i) = (at / of.m, at % of.m);
+            let p = product::<T>(of, lhs, rhs, out, b);
+            let mut sums = vec![T::default(); of.n];
+            for x in 0..of.k {
+                let left = p.a.element(i, x).read();
+                for (j, sum) in sums.iter_mut().enumerate() {
+                    *sum = step(*sum, left, p.b.element(x, j).read());
+                }
+            }
+            std::ptr::copy_nonoverlapping(sums.as_ptr(), p.to.add(i * of.n), of.n);
+        }
+    };
+    let rows = of.batches * of.m;
+    if rows * of.n * of.k < SERIAL || threads::available() == 1 {
+        (0..rows).for_each(row);
+    } else {
+        threads::share(rows, row);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rectangles_cover_the_result_once() {
+        let cost = |rows: usize, columns: usize| columns.div_ceil(WIDEST) * (rows + 8);
+        for (m, n, k) in [(1, 1, 1 << 22), (13, 5000, 900), (5000, 13, 900), (64, 128, 784), (2048, 2048, 64)]
+        {
+            for threads in 1..40 {
+                let (down, across) = grid(m, n, k, threads, cost);
+                assert!(down * across <= threads);
+                for (size, unit, parts) in [(m, MR, down), (n, WIDEST, across)] {
+                    let mut next = 0;
+                    for i in 0..parts {
+                        let range = part(size, unit, parts, i);
+                        assert!(range.start == next && !range.is_empty());
+                        next = range.end;
+                    }
+                    assert_eq!(next, size);
+                }
+            }
+        }
+        // Threads that share columns would each copy them; a register partly filled costs as much as a full one.
+        assert_eq!(grid(512, 512, 512, 2, cost), (1, 2));
+        assert_eq!(grid(333, 129, 517, 2, cost), (2, 1));
+        assert_eq!(grid(64, 32, 64, 2, cost), (1, 1));
+        assert_eq!(grid(128, 784, 64, 2, |rows, columns| rows * columns), (2, 1));
+    }
+    /// Axes of 2 × 3 positions, whose neighbours lie 10 and −1 apart on the left, 0 and 4 on the right.
+    fn axes() -> Vec<Loop> {
+        vec![Loop { size: 2, lhs: 10, rhs: 0, out: 3 }, Loop { size: 3, lhs: -1, rhs: 4, out: 1 }]
+    }
+
+    #[test]
+    fn distances_are_those_of_nested_loops() {
+        let axes = axes();
+        let table = |distances: &Distances| (0..6).map(|i| distances.steps().at(i)).collect::<Vec<_>>();
+        let (lhs, rhs) = (Distances::of(&axes, |a| a.lhs), Distances::of(&axes, |a| a.rhs));
+        assert_eq!(table(&lhs), [0, -1, -2, 10, 9, 8]);
+        assert_eq!(table(&rhs), [0, 4, 8, 0, 4, 8]);
+        assert_eq!(Distances::of(&axes, |a| a.out).steps().even(), None);
+        assert_eq!(Distances::of(&axes[1..], |a| a.lhs).steps().even(), Some(-1));
+        assert_eq!(Distances::of(&[], |a| a.lhs).steps().at(0), 0);
+        assert_eq!((0..6).map(|i| offset(&axes, i, |a| a.out)).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn vectors_and_matrices_have_their_forms() {
+        let x = [0f32; 64];
+        let table: Vec<isize> = vec![0, 2, 3, 7];
+        let strided = |row, column| Strided { at: x.as_ptr(), row, column };
+        let product = |n, a, b| Product { n, k: 4, a, b, to: std::ptr::null_mut() };
+        let even = |row, column| strided(Steps::Even(row), Steps::Even(column));
+        let is_row = |p: Product<'_, f32>| matches!(Form::of(1, &p), Form::Row(3, _));
+        assert!(is_row(product(5, even(0, 3), even(5, 1))) && is_row(product(5, even(0, 3), even(1, 4))));
+        // Neither axis of the matrix has unit stride, and terms at uneven distances.
+        assert!(!is_row(product(5, even(0, 3), even(10, 2))));
+        assert!(!is_row(product(5, strided(Steps::Even(0), Steps::Table(&table)), even(5, 1))));
+        let column = product(1, even(4, 1), even(2, 0));
+        assert!(matches!(Form::of(5, &column), Form::Column(2, Matrix { row: 1, column: 4, .. })));
+        assert!(matches!(Form::of(5, &product(5, even(4, 1), even(5, 1))), Form::Gemm));
+    }
+
+    /// Both operands' rows, columns and terms lie by tables: each element against its sum by hand, in integers and in floats.
+    #[test]
+    fn products_over_tables_are_sums_by_hand() {
+        let a: Vec<i32> = (0..64).map(|i| i * 7 % 11 - 5).collect();
+        let b: Vec<i32> = (0..64).map(|i| i * 5 % 13 - 6).collect();
+        let (m, n, k) = (axes(), axes(), axes());
+        let lay = |axes: Vec<Loop>, lhs: [isize; 2], rhs: [isize; 2]| -> Loops {
+            let with = |(i, axis): (usize, Loop)| Loop { lhs: lhs[i], rhs: rhs[i], ..axis };
+            axes.into_iter().enumerate().map(with).collect()
+        };
+        let contraction = Contraction {
+            swapped: false,
+            batch: Loops::new(),
+            m: lay(m, [1, 12], [0, 0]),
+            n: lay(n, [0, 0], [20, 3]),
+            k: lay(k, [4, 9], [1, 2]),
+        };
+        let expected: Vec<i32> = (0..36)
+            .map(|at| {
+                let (i, j) = (at / 6, at % 6);
+                let term = |x: usize| {
+                    let left = i / 3 + 12 * (i % 3) + 4 * (x / 3) + 9 * (x % 3);
+                    let right = 20 * (j / 3) + 3 * (j % 3) + x / 3 + 2 * (x % 3);
+                    a[left] * b[right]
+                };
+                (0..6).map(term).sum()
+            })
+            .collect();
+        let matrices = Matrices::of(contraction);
+        let layout = Layout::contiguous([64]);
+        fn memory<T>(values: &mut [T], dtype: DType) -> Memory {
+            Memory { ptr: values.as_mut_ptr().cast(), numel: values.len(), dtype }
+        }
+        let (mut left, mut right, mut out) = (a.clone(), b.clone(), vec![0i32; 36]);
+        let source = |memory| Source { memory, layout: &layout };
+        let (lhs, rhs) = (memory(&mut left, DType::I32), memory(&mut right, DType::I32));
+        let to = memory(&mut out, DType::I32);
+        integer::<i32>(&matrices, source(lhs), source(rhs), to, |s, a, b| s + a * b);
+        assert_eq!(out, expected);
+        for isa in Isa::available() {
+            let mut left: Vec<f32> = a.iter().map(|&v| v as f32).collect();
+            let mut right: Vec<f32> = b.iter().map(|&v| v as f32).collect();
+            let mut out = vec![0f32; 36];
+            let (lhs, rhs) = (memory(&mut left, DType::F32), memory(&mut right, DType::F32));
+            let to = memory(&mut out, DType::F32);
+            float::<f32>(isa, &matrices, source(lhs), source(rhs), to);
+            assert!(out.iter().zip(&expected).all(|(&o, &e)| o == e as f32), "{isa:?}");
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! Cumulative operations: several lines at a time, one element of each after the other, so that neighbours along another axis make
+//! vectors, and the chains of rows run side by side.
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+
+use half::slice::HalfFloatSliceExt;
+use tensor_core::{
+    CumulativeOp, DType, Error, ErrorKind, Launch, Layout, Result, bf16, f16, kernel::Operand,
+};
+
+use crate::{
+    elementwise::{
+        engine::{BLOCK, store},
+        table,
+    },
+    memory::{
+        buffer::{Bound, Memory, by_size},
+        lines::{Band, Lines, pieces},
+        pool::Pool,
+        strided,
+    },
+    simd::{
+        isa::{Isa, Job, Plain, Sets},
+        order::{Ordered, opposite},
+    },
+};
+
+/// Lines taken together where neighbours lie side by side: their states stay in the first-level cache.
+const WIDE: usize = 256;
+/// Rows taken together: enough chains to hide the latency of an addition.
+const ROWS: usize = 8;
+
+/// The dtypes that have loops; others become one of them and come back.
+#[derive(Clone, Copy)]
+enum Work {
+    F64,
+    F32,
+    I64,
+}
+
+impl Work {
+    fn dtype(self) -> DType {
+        match self {
+            Work::F64 => DType::F64,
+            Work::F32 => DType::F32,
+            Work::I64 => DType::I64,
+        }
+    }
+}
+
+pub(crate) fn run(
+    isa: Isa,
+    pool: &Arc<Pool>,
+    (op, axis, reverse): (CumulativeOp, usize, bool),
+    launch: &Launch<'_>,
+) -> Result<()> {
+    let bound = Bound::of_launch(pool, launch)?;
+    let (input, out) = (bound.inputs[0], bound.outputs[0]);
+    let (shape, operand) = (&launch.kernel.space, &launch.kernel.operands[0]);
+    let dtype = operand.dtype;
+    if shape.numel() == 0 {
+        return Ok(());
+    }
+    let work = match (dtype, op) {
+        (DType::F64, _) | (DType::F16 | DType::BF16, CumulativeOp::LogSumExp) => Work::F64,
+        (DType::F32 | DType::F16 | DType::BF16, _) => Work::F32,
+        (DType::I64 | DType::I32 | DType::U32 | DType::U8 | DType::Bool, _) => Work::I64,
+    };
+    let lacks = match op {
+        CumulativeOp::Sum | CumulativeOp::Prod => dtype == DType::Bool,
+        CumulativeOp::LogSumExp => !dtype.is_float(),
+        CumulativeOp::ArgMax | CumulativeOp::ArgMin => false,
+    };
+    if lacks {
+        return Err(lacking(op.name(), dtype));
+    }
+    if work.dtype() == dtype {
+        compute(op, dtype, work, Scan { isa, reverse, layout: &operand.layout, axis, input, out });
+        return Ok(());
+    }
+    // Other dtypes become one of those and come back: they have no loops of their own.
+    let numel = shape.numel();
+    let (mut wide, layout) = (vec![0u64; numel], Layout::contiguous(shape.clone()));
+    let wide = Memory { ptr: wide.as_mut_ptr().cast(), numel, dtype: work.dtype() };
+    widen(isa, operand, input, wide);
+    if op.is_arg() {
+        compute(op, dtype, work, Scan { isa, reverse, layout: &layout, axis, input: wide, out });
+        return Ok(());
+    }
+    let mut results = vec![0u64; numel];
+    let results = Memory { ptr: results.as_mut_ptr().cast(), numel, dtype: work.dtype() };
+    compute(op, dtype, work, Scan { isa, reverse, layout: &layout, axis, input: wide, out: results });
+    // SAFETY: both hold so many elements of these dtypes, and each piece writes blocks of its own.
+    let some = |at: usize, n: usize, block: *mut u8| unsafe {
+        table::cast(isa, work.dtype(), dtype, results.at::<u8>(at), block, n);
+        store(dtype, block, out.at::<u8>(at), n);
+    };
+    by_blocks(numel, &some);
+    Ok(())
+}
+
+/// Calls `f(at, n, block)` for positions `0..numel`, a block at a time, with memory for one.
+fn by_blocks(numel: usize, f: &(dyn Fn(usize, usize, *mut u8) + Sync)) {
+    pieces(numel.div_ceil(BLOCK), numel, &|start, end| {
+        let mut block = [0u64; BLOCK];
+        for b in start..end {
+            f(b * BLOCK, BLOCK.min(numel - b * BLOCK), block.as_mut_ptr().cast());
+        }
+    });
+}
+
+/// Brings the input's elements into `wide`, in row-major order and its dtype.
+fn widen(isa: Isa, operand: &Operand, input: Memory, wide: Memory) {
+    let Operand { dtype, layout } = operand;
+    let (shape, dtype, numel) = (layout.shape(), *dtype, wide.numel);
+    let mut copy = vec![0u64; (numel * dtype.size()).div_ceil(size_of::<u64>())];
+    let copy = Memory { ptr: copy.as_mut_ptr().cast(), numel, dtype };
+    macro_rules! go {
+        ($t:ty) => {{
+            let from = input.at::<$t>(layout.offset()).cast_const();
+            let (strides, plain) = (layout.strides(), shape.contiguous_strides());
+            // SAFETY: the input's span was checked; the copy has room for all of them.
+            unsafe { strided::copy::<$t>(isa, shape, from, strides, copy.at::<$t>(0), &plain) }
+        }};
+    }
+    by_size!(dtype, go);
+    macro_rules! halves {
+        ($t:ty, $at:expr, $n:expr, $block:expr) => {
+            // SAFETY: the copy has so many halves there, and a block room for as many f32.
+            unsafe {
+                std::slice::from_raw_parts(copy.at::<$t>($at), $n)
+                    .convert_to_f32_slice(std::slice::from_raw_parts_mut($block.cast::<f32>(), $n));
+            }
+        };
+    }
+    by_blocks(numel, &|at, n, block| {
+        let (from, from_dtype) = match dtype {
+            DType::F16 => {
+                halves!(f16, at, n, block);
+                (block, DType::F32)
+            }
+            DType::BF16 => {
+                halves!(bf16, at, n, block);
+                (block, DType::F32)
+            }
+            DType::Bool | DType::U8 | DType::U32 | DType::I32 | DType::I64 | DType::F32 | DType::F64 => {
+                (copy.at::<u8>(at), dtype)
+            }
+        };
+        // SAFETY: both hold so many elements, and each piece writes blocks of its own.
+        unsafe { table::cast(isa, from_dtype, wide.dtype, from, wide.at::<u8>(at), n) };
+    });
+}
+
+/// Runs the kernel over elements of `work`.
+fn compute(op: CumulativeOp, dtype: DType, work: Work, scan: Scan<'_>) {
+    let (isa, narrow) = (scan.isa, scan.isa.narrow());
+    // The greatest key so far, and where it was last met.
+    macro_rules! last_greatest {
+        ($t:ty, $key:expr) => {
+            scan.go(
+                narrow,
+                |x: $t, i| ($key(x), i),
+                |s, x: $t, i| {
+                    let key = $key(x);
+                    if key >= s.0 { (key, i) } else { s }
+                },
+                |s| s.1,
+            )
+        };
+    }
+    let halves = matches!(dtype, DType::F16 | DType::BF16);
+    // Sums and products keep a wider state than they store: f64 for f32, f32 for half types.
+    match (op, work) {
+        (CumulativeOp::Sum, Work::F64) => scan.go(narrow, |x: f64, _| x, |s, x: f64, _| s + x, |s: f64| s),
+        (CumulativeOp::Sum, Work::F32) if halves => {
+            scan.go(narrow, |x: f32, _| x, |s, x: f32, _| s + x, |s: f32| s)
+        }
+        (CumulativeOp::Sum, Work::F32) => {
+            scan.go(isa, |x: f32, _| f64::from(x), |s, x: f32, _| s + f64::from(x), |s: f64| s as f32)
+        }
+        (CumulativeOp::Sum, Work::I64) => {
+            scan.go(narrow, |x: i64, _| x, |s, x: i64, _| i64::wrapping_add(s, x), |s: i64| s)
+        }
+        (CumulativeOp::Prod, Work::F64) => scan.go(narrow, |x: f64, _| x, |s, x: f64, _| s * x, |s: f64| s),
+        (CumulativeOp::Prod, Work::F32) if halves => {
+            scan.go(narrow, |x: f32, _| x, |s, x: f32, _| s * x, |s: f32| s)
+        }
+        (CumulativeOp::Prod, Work::F32) => {
+            scan.go(narrow, |x: f32, _| f64::from(x), |s, x: f32, _| s * f64::from(x), |s: f64| s as f32)
+        }
+        (CumulativeOp::Prod, Work::I64) => {
+            scan.go(narrow, |x: i64, _| x, |s, x: i64, _| i64::wrapping_mul(s, x), |s: i64| s)
+        }
+        (CumulativeOp::LogSumExp, Work::F64) => {
+            scan.go(Plain, |x: f64, _| x, |s, x: f64, _| log_add_exp(s, x), |s: f64| s)
+        }
+        // Refused above for integers.
+        (CumulativeOp::LogSumExp, Work::I64) => {}
+        (CumulativeOp::LogSumExp, Work::F32) => scan.go(
+            Plain,
+            |x: f32, _| f64::from(x),
+            |s, x: f32, _| log_add_exp(s, f64::from(x)),
+            |s: f64| s as f32,
+        ),
+        (CumulativeOp::ArgMax, Work::F64) => last_greatest!(f64, Ordered::key),
+        (CumulativeOp::ArgMax, Work::F32) => last_greatest!(f32, Ordered::key),
+        (CumulativeOp::ArgMax, Work::I64) => last_greatest!(i64, Ordered::key),
+        (CumulativeOp::ArgMin, Work::F64) => last_greatest!(f64, opposite),
+        (CumulativeOp::ArgMin, Work::F32) => last_greatest!(f32, opposite),
+        (CumulativeOp::ArgMin, Work::I64) => last_greatest!(i64, opposite),
+    }
+}
+
+fn lacking(op: &'static str, dtype: DType) -> Error {
+    let hint = "cast first with .to_dtype(DType::F32)".into();
+    Error::new(ErrorKind::Unsupported { op, device: "cpu".into(), dtype, hint })
+}
+
+/// ln(eᵃ + eᵇ).
+fn log_add_exp(a: f64, b: f64) -> f64 {
+    let greater = if a.is_nan() || a > b { a } else { b };
+    if !greater.is_finite() {
+        return greater;
+    }
+    greater + libm::log1p(libm::exp(-(a - b).abs()))
+}
+
+struct Scan<'a> {
+    isa: Isa,
+    reverse: bool,
+    layout: &'a Layout,
+    axis: usize,
+    input: Memory,
+    out: Memory,
+}
+
+impl Scan<'_> {
+    /// Runs over all lines: `open` makes a state of the first element, `add` brings the next one in, `close` stores.
+    fn go<X: Copy, S: Copy, Y>(
+        &self,
+        sets: impl Sets,
+        open: impl Fn(X, i32) -> S + Copy + Sync,
+        add: impl Fn(S, X, i32) -> S + Copy + Sync,
+        close: impl Fn(S) -> Y + Copy + Sync,
+    ) {
+        let numel = self.layout.numel();
+        let output = Layout::contiguous(self.layout.shape().clone());
+        let lines = Lines::new([self.layout, &output], self.axis);
+        let width = if lines.across[1] == 1 { WIDE } else { ROWS };
+        let last = lines.length as isize - 1;
+        let (begin, step) = if self.reverse { (last, -1) } else { (0, 1) };
+        lines.for_each(width, numel, &|Band { lines: count, starts: [from, to] }| {
+            let from = from + begin * lines.along[0];
+            let to = to + begin * lines.along[1];
+            sets.run(LineBand {
+                from: self.input.at::<X>(self.layout.offset()).wrapping_offset(from).cast_const(),
+                to: self.out.at::<Y>(0).wrapping_offset(to),
+                along: lines.along.map(|stride| step * stride),
+                across: lines.across,
+                count,
+                length: lines.length,
+                index: (begin as i32, step as i32),
+                open,
+                add,
+                close,
+            });
+        });
+    }
+}
+
+/// Some lines: all positions lie in the caller's memory, and nobody else writes the output's.
+struct LineBand<X, Y, F, G, H> {
+    from: *const X,
+    to: *mut Y,
+    along: [isize; 2],
+    across: [isize; 2],
+    count: usize,
+    length: usize,
+    /// The index of the first element, and the distance to the next.
+    index: (i32, i32),
+    open: F,
+    add: G,
+    close: H,
+}
+
+impl<X, S, Y, F, G, H> Job for LineBand<X, Y, F, G, H>
+where
+    X: Copy,
+    S: Copy,
+    F: Fn(X, i32) -> S + Copy,
+    G: Fn(S, X, i32) -> S + Copy,
+    H: Fn(S) -> Y + Copy,
+{
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let mut states: [std::mem::MaybeUninit<S>; WIDE] = [const { std::mem::MaybeUninit::uninit() }; WIDE];
+        let states = &mut states[..self.count];
+        let read = |i: usize, j: usize, across: isize| {
+            let at = i as isize * self.along[0] + j as isize * across;
+            // SAFETY: the caller's promise: element i of line j.
+            unsafe { self.from.wrapping_offset(at).read() }
+        };
+        let write = |i: usize, j: usize, across: isize, state: S| {
+            let at = i as isize * self.along[1] + j as isize * across;
+            // SAFETY: as above.
+            unsafe { self.to.wrapping_offset(at).write((self.close)(state)) };
+        };
+        for (j, state) in states.iter_mut().enumerate() {
+            let opened = (self.open)(read(0, j, self.across[0]), self.index.0);
+            state.write(opened);
+            write(0, j, self.across[1], opened);
+        }
+        macro_rules! rest {
+            ($states:expr, $from:expr, $to:expr) => {
+                for i in 1..self.length {
+                    let index = self.index.0 + i as i32 * self.index.1;
+                    for (j, state) in $states.iter_mut().enumerate() {
+                        // SAFETY: the loop above wrote every state.
+                        let next = (self.add)(unsafe { state.assume_init() }, read(i, j, $from), index);
+                        state.write(next);
+                        write(i, j, $to, next);
+                    }
+                }
+            };
+        }
+        match self.across {
+            [1, 1] => rest!(states, 1, 1),
+            [from, to] => match <&mut [_; ROWS]>::try_from(&mut *states) {
+                Ok(rows) => rest!(rows, from, to),
+                Err(_) => rest!(states, from, to),
+            },
+        }
+    }
+}

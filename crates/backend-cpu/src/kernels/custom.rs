@@ -1,0 +1,152 @@
+//! Kernels of operations from elsewhere: functions of slices.
+#![allow(unsafe_code)]
+
+use std::{fmt, marker::PhantomData};
+
+use tensor_core::{
+    CustomKernel, DType, Element, Error, Launch, Layout, Result, Shape, custom::implementation,
+};
+
+use crate::{
+    CpuBackend,
+    memory::buffer::{Bound, Memory},
+};
+
+type Function = dyn Fn(&[CpuInput<'_>], &mut [CpuOutput<'_>]) -> Result<()> + Send + Sync;
+
+/// What a [`CustomKernel`] runs on the CPU: a function of its inputs and outputs, as slices.
+///
+/// It runs on the thread that asks for the value, and holds the device meanwhile: it must not evaluate tensors. Its error is the
+/// operation's, with the line that built it.
+///
+/// ```
+/// use backend_cpu::CpuKernel;
+///
+/// let double = CpuKernel::new(|inputs, outputs| {
+///     let x = inputs[0].as_slice::<f32>()?;
+///     let y = outputs[0].as_mut_slice::<f32>()?;
+///     y.iter_mut().zip(x).for_each(|(y, x)| *y = 2.0 * x);
+///     Ok(())
+/// });
+/// # let _ = double;
+/// ```
+pub struct CpuKernel(Box<Function>);
+
+impl CpuKernel {
+    /// A kernel that calls `function` with the operation's inputs and its outputs, which are zero.
+    pub fn new(
+        function: impl Fn(&[CpuInput<'_>], &mut [CpuOutput<'_>]) -> Result<()> + Send + Sync + 'static,
+    ) -> CpuKernel {
+        CpuKernel(Box::new(function))
+    }
+}
+
+impl fmt::Debug for CpuKernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CpuKernel")
+    }
+}
+
+/// An input of a [`CpuKernel`].
+#[derive(Debug)]
+pub struct CpuInput<'a> {
+    op: &'static str,
+    memory: Memory,
+    layout: &'a Layout,
+}
+
+impl<'a> CpuInput<'a> {
+    /// The sizes.
+    #[must_use]
+    pub fn shape(&self) -> &'a Shape {
+        self.layout.shape()
+    }
+
+    /// The type of the elements.
+    #[must_use]
+    pub fn dtype(&self) -> DType {
+        self.memory.dtype
+    }
+
+    /// How the elements lie in the slice: in row-major order from the first on, unless the operation takes strides.
+    #[must_use]
+    pub fn layout(&self) -> &'a Layout {
+        self.layout
+    }
+
+    /// The elements.
+    ///
+    /// # Errors
+    /// Elements of another type.
+    #[track_caller]
+    pub fn as_slice<T: Element>(&self) -> Result<&'a [T]> {
+        check::<T>(self.op, "an input", self.memory.dtype)?;
+        // SAFETY: `run` checked that the buffer has as many elements of this dtype, which were written before they are read here. The
+        // launch holds the gate for longer than 'a, and no output is this buffer.
+        Ok(unsafe { std::slice::from_raw_parts(self.memory.at::<T>(0).cast_const(), self.layout.span().1) })
+    }
+}
+
+/// An output of a [`CpuKernel`].
+#[derive(Debug)]
+pub struct CpuOutput<'a> {
+    op: &'static str,
+    memory: Memory,
+    shape: &'a Shape,
+    _memory: PhantomData<&'a mut [u8]>,
+}
+
+impl<'a> CpuOutput<'a> {
+    /// The sizes.
+    #[must_use]
+    pub fn shape(&self) -> &'a Shape {
+        self.shape
+    }
+
+    /// The type of the elements.
+    #[must_use]
+    pub fn dtype(&self) -> DType {
+        self.memory.dtype
+    }
+
+    /// The elements, in row-major order.
+    ///
+    /// # Errors
+    /// Elements of another type.
+    #[track_caller]
+    pub fn as_mut_slice<T: Element>(&mut self) -> Result<&mut [T]> {
+        check::<T>(self.op, "an output", self.memory.dtype)?;
+        // SAFETY: `run` checked that the buffer has as many elements of this dtype and made them zero, which all types of elements have.
+        // The launch holds the gate, and no other output or input is this buffer; the borrow of this output keeps a second slice away.
+        Ok(unsafe { std::slice::from_raw_parts_mut(self.memory.at::<T>(0), self.shape.numel()) })
+    }
+}
+
+#[track_caller]
+fn check<T: Element>(op: &'static str, what: &str, dtype: DType) -> Result<()> {
+    if dtype == T::DTYPE {
+        return Ok(());
+    }
+    Err(Error::invalid(op, format!("its kernel takes {what} of {dtype} for one of {}", T::DTYPE)))
+}
+
+/// Runs the operation's [`CpuKernel`].
+pub(crate) fn run(backend: &CpuBackend, custom: &dyn CustomKernel, launch: &Launch<'_>) -> Result<()> {
+    let (kernel, op) = (launch.kernel, custom.name());
+    let made =
+        launch.compiled.get_or_try(|| implementation::<CpuKernel>(custom, kernel, &backend.info.name))?;
+    let Some(CpuKernel(function)) = made else {
+        return Err(Error::invalid(op, "the launch holds what another backend made of its kernel"));
+    };
+    let bound = Bound::of_launch(&backend.pool, launch)?;
+    let operands = bound.inputs.iter().zip(&kernel.operands);
+    let inputs: Vec<CpuInput<'_>> =
+        operands.map(|(&memory, operand)| CpuInput { op, memory, layout: &operand.layout }).collect();
+    let mut outputs: Vec<CpuOutput<'_>> = Vec::with_capacity(kernel.outputs.len());
+    for (&memory, output) in bound.outputs.iter().zip(&kernel.outputs) {
+        // SAFETY: `of_launch` checked that the buffer has this many elements, and that it is no input.
+        unsafe { memory.ptr.write_bytes(0, output.shape.numel() * memory.dtype.size()) };
+        outputs.push(CpuOutput { op, memory, shape: &output.shape, _memory: PhantomData });
+    }
+    function(&inputs, &mut outputs)
+}

@@ -1,0 +1,189 @@
+//! An index of [`gather`](super::gather) and [`scatter_add`](super::scatter_add). If it varies along all axes, so do the elements that
+//! move: line by line along the axis indexed. Else it is read once, over the axes along which it varies; behind them lie blocks
+//! that move as one (whole rows of an embedding), and a block is contiguous more often than not.
+#![allow(unsafe_code)]
+
+use std::sync::{Mutex, PoisonError};
+
+use smallvec::SmallVec;
+use tensor_core::{DType, Error, ErrorKind, Layout, Result};
+
+use crate::memory::{
+    buffer::Memory,
+    lines::{Band, Lines, Walk},
+};
+
+/// Whether an index differs from place to place along every axis of more than one.
+pub(crate) fn varies(index: &Layout) -> bool {
+    index.shape().iter().zip(index.strides()).all(|(&n, &stride)| n == 1 || stride != 0)
+}
+
+/// Lines that are worked on together.
+const WIDE: usize = 1024;
+/// Indices that are read at once.
+const NUMBERS: usize = 128;
+
+/// Elements that each have an index of their own: lines of the index, of what lies as the index does, and of what is indexed.
+pub(crate) struct ByLines<'a> {
+    pub(crate) op: &'static str,
+    pub(crate) index: Memory,
+    pub(crate) index_layout: &'a Layout,
+    pub(crate) axis: usize,
+    pub(crate) size: usize,
+    pub(crate) lines: Lines<3>,
+}
+
+impl ByLines<'_> {
+    /// Calls `f` with the distance of each element that lies as the index does, and of the one that its index means. Along a
+    /// line in ascending order; each line comes from one thread.
+    pub(crate) fn go(&self, f: impl Fn(isize, isize) + Sync) -> Result<()> {
+        self.index.require(self.op, self.index.dtype, self.index_layout.span().1)?;
+        let first_bad: Mutex<Option<(isize, i64)>> = Mutex::new(None);
+        let bad = |at: isize, index: i64| {
+            let mut first = first_bad.lock().unwrap_or_else(PoisonError::into_inner);
+            // The one that comes first in memory, whichever thread met it.
+            if first.is_none_or(|(other, _)| at < other) {
+                *first = Some((at, index));
+            }
+        };
+        match self.index.dtype {
+            DType::I64 | DType::I32 | DType::U32 | DType::U8 => self.run(&f, &bad),
+            other => return Err(no_index(self.op, other)),
+        }
+        match first_bad.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Some((_, index)) => Err(Error::new(ErrorKind::IndexOutOfRange {
+                op: self.op,
+                index,
+                axis: self.axis,
+                size: self.size,
+            })),
+            None => Ok(()),
+        }
+    }
+
+    fn run(&self, f: &(impl Fn(isize, isize) + Sync), bad: &(dyn Fn(isize, i64) + Sync)) {
+        let lines = &self.lines;
+        // Lines of one element lie side by side in any case.
+        let by_columns = lines.side_by_side() || lines.length == 1;
+        lines.for_each(WIDE, self.index_layout.numel(), &|Band { lines: count, starts }| {
+            let (outer, inner) = if by_columns { (lines.length, count) } else { (count, lines.length) };
+            let (over, within) =
+                if by_columns { (lines.along, lines.across) } else { (lines.across, lines.along) };
+            // Along the axis itself, what is indexed stays where its line starts.
+            let still = |strides: [isize; 3], along: bool| if along { 0 } else { strides[2] };
+            let (over_far, within_far) = (still(over, by_columns), still(within, !by_columns));
+            let mut numbers = [0i64; NUMBERS];
+            for i in 0..outer as isize {
+                let start = [0, 1].map(|l| starts[l] + i * over[l]);
+                let far = starts[2] + i * over_far;
+                for first in (0..inner).step_by(NUMBERS) {
+                    let numbers = &mut numbers[..NUMBERS.min(inner - first)];
+                    self.numbers(start[0] + first as isize * within[0], within[0], numbers);
+                    for (j, &picked) in (first as isize..).zip(&*numbers) {
+                        if (0..self.size as i64).contains(&picked) {
+                            let far = far + j * within_far + picked as isize * lines.along[2];
+                            f(start[1] + j * within[1], far);
+                        } else {
+                            bad(start[0] + j * within[0], picked);
+                        }
+                    }
+                }
+            }
+        });
+    }
+
+    /// Reads indices from distance `at` on, `stride` elements apart, of which the line has as many.
+    fn numbers(&self, at: isize, stride: isize, numbers: &mut [i64]) {
+        macro_rules! go {
+            ($t:ty) => {{
+                let index = self.index.at::<$t>(self.index_layout.offset()).cast_const();
+                for (j, number) in numbers.iter_mut().enumerate() {
+                    // SAFETY: the index's span was checked.
+                    *number = unsafe { index.wrapping_offset(at + j as isize * stride).read() } as i64;
+                }
+            }};
+        }
+        match self.index.dtype {
+            DType::I64 => go!(i64),
+            DType::I32 => go!(i32),
+            DType::U32 => go!(u32),
+            DType::U8 => go!(u8),
+            // `go` refuses these; what is no index lies beyond every axis.
+            DType::Bool | DType::F16 | DType::BF16 | DType::F32 | DType::F64 => numbers.fill(-1),
+        }
+    }
+}
+
+/// An index over the axes along which it varies, and the shape of the blocks behind them.
+pub(crate) struct Picks {
+    pub(crate) lead: SmallVec<[usize; 5]>,
+    pub(crate) numbers: Vec<usize>,
+    pub(crate) block: SmallVec<[usize; 5]>,
+}
+
+impl Picks {
+    pub(crate) fn read(
+        op: &'static str,
+        memory: Memory,
+        dtype: DType,
+        layout: &Layout,
+        axis: usize,
+        size: usize,
+    ) -> Result<Picks> {
+        memory.require(op, dtype, layout.span().1)?;
+        let dims = layout.shape().dims();
+        let steady = |a: usize| layout.strides()[a] == 0 || dims[a] == 1;
+        let first = (axis + 1..dims.len()).rev().take_while(|&a| steady(a)).last().unwrap_or(dims.len());
+        let (lead, block) = dims.split_at(first);
+        let count = if layout.numel() == 0 { 0 } else { lead.iter().product() };
+        let mut numbers = Vec::with_capacity(count);
+        let mut walk = Walk::new(lead, &layout.strides()[..first], 0);
+        macro_rules! go {
+            ($t:ty) => {
+                for _ in 0..count {
+                    // SAFETY: the span was checked.
+                    let index = unsafe { memory.at::<$t>(layout.offset()).offset(walk.offset).read() } as i64;
+                    if !(0..size as i64).contains(&index) {
+                        return Err(Error::new(ErrorKind::IndexOutOfRange { op, index, axis, size }));
+                    }
+                    numbers.push(index as usize);
+                    walk.next();
+                }
+            };
+        }
+        match dtype {
+            DType::I64 => go!(i64),
+            DType::I32 => go!(i32),
+            DType::U32 => go!(u32),
+            DType::U8 => go!(u8),
+            other => return Err(no_index(op, other)),
+        }
+        Ok(Picks { lead: lead.into(), numbers, block: block.into() })
+    }
+
+    /// Strides over the leading axes, without the one that is picked from.
+    pub(crate) fn off_axis(&self, strides: &[isize], axis: usize) -> SmallVec<[isize; 5]> {
+        strides[..self.lead.len()].iter().enumerate().map(|(a, &s)| if a == axis { 0 } else { s }).collect()
+    }
+}
+
+fn no_index(op: &'static str, dtype: DType) -> Error {
+    Error::invalid(op, format!("an index cannot be {dtype}; cast it to I32"))
+}
+
+/// Whether a block with these strides is one run of memory.
+pub(crate) fn is_run(block: &[usize], strides: &[isize]) -> bool {
+    let mut expected = 1;
+    for (&d, &s) in block.iter().zip(strides).rev() {
+        if d != 1 && s != expected {
+            return false;
+        }
+        expected *= d as isize;
+    }
+    true
+}
+
+/// The error of a kernel with other operands than its body has.
+pub(crate) fn malformed(op: &'static str) -> Error {
+    Error::invalid(op, "the kernel has other operands than its body")
+}

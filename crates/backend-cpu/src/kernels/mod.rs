@@ -1,0 +1,16 @@
+//! One file for each body of [`tensor_core::kernel::Body`] but the map, which lives with its engine in `elementwise`. Uses every other
+//! room. Of each other, they use `index` (what [`gather`] and [`scatter_add`] share) and `accumulator` (what [`reduce`] and [`rows`]
+//! share).
+
+mod accumulator;
+pub(crate) mod arg_reduce;
+pub(crate) mod arg_sort;
+pub(crate) mod contract;
+pub(crate) mod copy;
+pub(crate) mod cumulative;
+pub(crate) mod custom;
+pub(crate) mod gather;
+mod index;
+pub(crate) mod reduce;
+pub(crate) mod rows;
+pub(crate) mod scatter_add;

@@ -1,0 +1,292 @@
+//! Reductions. The prologue runs through the block engine over an index space in one of two orders:
+//!
+//! - *rows*: reduced axes innermost, each block folded in interleaved lanes;
+//! - *columns*: a long kept axis innermost, whole blocks of neighbouring results accumulated row by row, so that memory is
+//!   read in order.
+//!
+//! An input reduced as it lies, with no prologue, is read in place without the engine.
+//!
+//! Pieces are cut by the shape alone, and joined in order, so that results are the same bits on any number of threads. Floats
+//! are accumulated some 32 at a time in their own precision, and these sums joined in f64.
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use tensor_core::{DType, Kernel, Launch, Layout, ReduceOp, Result, kernel::Program};
+
+use super::accumulator::{Accumulator, RowBlock};
+use crate::{
+    elementwise::{
+        engine::{BLOCK, Evaluator, with_evaluator},
+        lower::{Lowered, Src, lower},
+        map::{PARALLEL, check_inputs},
+    },
+    memory::{
+        buffer::{Bound, Memory, compiled},
+        pool::Pool,
+    },
+    simd::isa::Isa,
+    threads,
+};
+
+/// Elements of one result that one task folds.
+const PIECE: usize = 1 << 16;
+/// RowBlock that one task accumulates.
+const ROWS: usize = 1 << 10;
+/// RowBlock that are accumulated in f32 before they are joined in f64.
+const GROUP: usize = 32;
+/// Neighbouring results that are accumulated together when no block limits them: long runs of memory, read in order.
+const STRIP: usize = 4096;
+/// Fewer neighbouring results than this are not worth a block.
+const MIN_COLUMNS: usize = 32;
+
+/// A kernel with its index space in the order it is run.
+struct Reduction {
+    program: Lowered,
+    /// Results before, and neighbouring results after, the reduced axes in the order of the space.
+    outer: usize,
+    columns: usize,
+    /// Elements that go into one result.
+    count: usize,
+    /// Whether results are accumulated a block at a time.
+    by_columns: bool,
+}
+
+fn prepare(kernel: &Kernel, program: &Program) -> Result<Reduction> {
+    let (shape, axes) = (&kernel.space, kernel.reduced_axes());
+    let reduced = |axis: &usize| axes.contains(axis);
+    let count: usize = (0..shape.rank()).filter(reduced).map(|a| shape[a]).product();
+    // The kept axes after the last reduced one of more than one element.
+    let tail =
+        (0..shape.rank()).rev().take_while(|a| !reduced(a) || shape[*a] == 1).last().unwrap_or(shape.rank());
+    let columns: usize = (tail..shape.rank()).map(|a| shape[a]).product();
+    let by_columns = columns >= MIN_COLUMNS && count > 1;
+    let kept = (0..shape.rank()).filter(|a| !reduced(a));
+    let order: SmallVec<[usize; 5]> = if by_columns {
+        let (before, after): (Vec<usize>, Vec<usize>) = kept.partition(|&a| a < tail);
+        before.into_iter().chain((0..shape.rank()).filter(reduced)).chain(after).collect()
+    } else {
+        kept.chain((0..shape.rank()).filter(reduced)).collect()
+    };
+    let ordered: SmallVec<[usize; 5]> = order.iter().map(|&a| shape[a]).collect();
+    let layouts: Vec<Layout> = kernel.operands.iter().map(|operand| operand.layout.permute(&order)).collect();
+    let results: usize = (0..shape.rank()).filter(|a| !reduced(a)).map(|a| shape[a]).product();
+    let columns = if by_columns { columns } else { 1 };
+    Ok(Reduction {
+        program: lower(program, &ordered, &layouts)?,
+        outer: results / columns.max(1),
+        columns,
+        count,
+        by_columns,
+    })
+}
+
+pub(crate) fn run(
+    isa: Isa,
+    pool: &Arc<Pool>,
+    op: ReduceOp,
+    program: &Program,
+    launch: &Launch<'_>,
+) -> Result<()> {
+    let reduction = compiled(launch, || prepare(launch.kernel, program))?;
+    let name = op.name();
+    let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
+    check_inputs(name, &reduction.program, &bound.inputs, launch.scalars.len())?;
+    bound.require(name, reduction.program.inputs.len(), 1)?;
+    bound.require_apart(name)?;
+    let dtype = program.output_dtype(0);
+    let results = reduction.outer * reduction.columns;
+    bound.outputs[0].require(name, dtype, results)?;
+    let task = Reducer { isa, op, dtype, reduction, inputs: &bound.inputs, launch };
+    if dtype.is_float() { task.run::<f64>(bound.outputs[0]) } else { task.run::<i64>(bound.outputs[0]) }
+}
+
+/// Where the elements to be reduced come from.
+enum Blocks<'a, 'b> {
+    /// The first of them and an element's size.
+    InPlace(*const u8, usize),
+    Computed(&'a mut Evaluator<'b>),
+}
+
+impl Blocks<'_, '_> {
+    fn block_len(&self, pos: usize, end: usize) -> usize {
+        match self {
+            // No registers to hold: 32 elements for each lane of a fold.
+            Blocks::InPlace(..) => (2 * BLOCK).min(end - pos),
+            Blocks::Computed(evaluator) => evaluator.block_len(pos, end),
+        }
+    }
+
+    /// Where positions `pos..pos + n` lie.
+    fn block(&mut self, pos: usize, n: usize) -> Result<*const u8> {
+        match self {
+            Blocks::InPlace(first, size) => Ok(first.wrapping_add(pos * *size)),
+            Blocks::Computed(evaluator) => Ok(evaluator.block(pos, n, &[], 0)?[0]),
+        }
+    }
+}
+
+struct Reducer<'a> {
+    isa: Isa,
+    op: ReduceOp,
+    dtype: DType,
+    reduction: &'a Reduction,
+    inputs: &'a [Memory],
+    launch: &'a Launch<'a>,
+}
+
+impl Reducer<'_> {
+    fn run<W: Accumulator>(&self, out: Memory) -> Result<()> {
+        let r = self.reduction;
+        let results = r.outer * r.columns;
+        if results == 0 {
+            return Ok(());
+        }
+        let mut partials: Vec<W>;
+        let pieces;
+        if r.count == 0 {
+            pieces = 1;
+            partials = vec![W::identity(self.op); results];
+        } else if r.by_columns {
+            pieces = r.count.div_ceil(ROWS);
+            partials = vec![W::identity(self.op); results * pieces];
+            self.columns(&mut partials, pieces)?;
+        } else {
+            pieces = r.count.div_ceil(PIECE);
+            partials = vec![W::identity(self.op); results * pieces];
+            self.rows(&mut partials, pieces)?;
+        }
+        if pieces > 1 {
+            // The pieces of one result lie `columns` apart.
+            for o in 0..r.outer {
+                for c in 0..r.columns {
+                    let first = o * pieces * r.columns + c;
+                    let joined = (1..pieces).fold(partials[first], |sum, p| {
+                        W::join(self.op, sum, partials[first + p * r.columns])
+                    });
+                    // Earlier places are done with: results move up in order.
+                    partials[o * r.columns + c] = joined;
+                }
+            }
+        }
+        // SAFETY: the launch checked the output's size.
+        unsafe { W::finish(self.op, self.dtype, r.count, &partials[..results], out) };
+        Ok(())
+    }
+
+    /// The input's first element if it is reduced as it lies in memory.
+    fn in_place(&self) -> Option<*const u8> {
+        let program = &self.reduction.program;
+        let Some(&(Src::Input(k), _)) = program.outputs.first() else { return None };
+        let access = &program.inputs[k as usize];
+        (access.contiguous && access.dtype == access.dtype.compute())
+            .then(|| self.inputs[k as usize].at::<u8>(access.offset).cast_const())
+    }
+
+    fn read<R>(&self, f: impl FnOnce(&mut Blocks<'_, '_>) -> Result<R>) -> Result<R> {
+        if let Some(first) = self.in_place() {
+            return f(&mut Blocks::InPlace(first, self.dtype.size()));
+        }
+        with_evaluator(
+            self.isa,
+            &self.reduction.program,
+            self.inputs,
+            self.launch.scalars,
+            &[],
+            |evaluator| f(&mut Blocks::Computed(evaluator)),
+        )
+    }
+
+    fn is_large(&self) -> bool {
+        self.reduction.program.numel * (self.reduction.program.steps.len() + 1) >= PARALLEL
+            && threads::available() > 1
+    }
+
+    fn rows<W: Accumulator>(&self, partials: &mut [W], pieces: usize) -> Result<()> {
+        let count = self.reduction.count;
+        let some = |first: usize, chunk: &mut [W]| {
+            self.read(|blocks| {
+                if count <= BLOCK / 2 {
+                    // Several short rows a block.
+                    let rows = BLOCK / count;
+                    for (i, results) in chunk.chunks_mut(rows).enumerate() {
+                        let pos = (first + i * rows) * count;
+                        let data = blocks.block(pos, results.len() * count)?;
+                        for (j, result) in results.iter_mut().enumerate() {
+                            let row = data.wrapping_add(j * count * self.dtype.compute().size());
+                            // SAFETY: the block holds these rows.
+                            *result = unsafe { W::fold(self.isa, self.op, self.dtype, row, count) };
+                        }
+                    }
+                    return Ok(());
+                }
+                for (i, result) in chunk.iter_mut().enumerate() {
+                    let (row, piece) = ((first + i) / pieces, (first + i) % pieces);
+                    let mut pos = row * count + piece * PIECE;
+                    let end = (row * count + count).min(pos + PIECE);
+                    while pos < end {
+                        let n = blocks.block_len(pos, end);
+                        let data = blocks.block(pos, n)?;
+                        // SAFETY: the block holds n elements.
+                        let folded = unsafe { W::fold(self.isa, self.op, self.dtype, data, n) };
+                        *result = W::join(self.op, *result, folded);
+                        pos += n;
+                    }
+                }
+                Ok(())
+            })
+        };
+        if !self.is_large() {
+            return some(0, partials);
+        }
+        let size = threads::piece(partials.len(), 1);
+        threads::try_share_chunks(partials, size, |i, chunk| some(i * size, chunk))
+    }
+
+    fn columns<W: Accumulator>(&self, partials: &mut [W], pieces: usize) -> Result<()> {
+        let r = self.reduction;
+        let in_place = self.in_place().is_some();
+        let widest = if in_place { STRIP } else { BLOCK };
+        // Strips narrow enough to go round, of whole cache lines.
+        let tasks = (threads::available() * 2).div_ceil(r.outer * pieces);
+        let width = widest.min(r.columns.div_ceil(tasks).next_multiple_of(64));
+        let some = |first: usize, start: usize, sums: &mut [W]| {
+            // `first` numbers the piece, `start` the column within it.
+            let (o, piece) = (first / pieces, first % pieces);
+            let rows = piece * ROWS..r.count.min((piece + 1) * ROWS);
+            let pos = |row: usize| (o * r.count + row) * r.columns + start;
+            self.read(|blocks| {
+                // RowBlock that one block gives.
+                let step = if in_place { GROUP } else { 1 };
+                let mut narrow = [0f32; STRIP];
+                for group in rows.clone().step_by(GROUP) {
+                    let end = rows.end.min(group + GROUP);
+                    W::open(self.op, self.dtype, &mut narrow[..sums.len()]);
+                    for row in (group..end).step_by(step) {
+                        let data = blocks.block(pos(row), sums.len())?;
+                        let some = RowBlock { data, stride: r.columns, count: step.min(end - row) };
+                        // SAFETY: the block holds as many elements as there are sums, and in place so do the rows after it.
+                        unsafe { W::accumulate(self.isa, self.op, self.dtype, sums, &mut narrow, some) };
+                    }
+                    W::close(self.isa, self.op, self.dtype, sums, &narrow);
+                }
+                Ok(())
+            })
+        };
+        let mut work: Vec<(usize, usize, &mut [W])> = partials
+            .chunks_mut(r.columns)
+            .enumerate()
+            .flat_map(|(i, piece)| {
+                piece.chunks_mut(width).enumerate().map(move |(j, sums)| (i, j * width, sums))
+            })
+            .collect();
+        if self.is_large() {
+            threads::try_share_chunks(&mut work, 1, |_, one| {
+                one.iter_mut().try_for_each(|(i, start, sums)| some(*i, *start, sums))
+            })
+        } else {
+            work.into_iter().try_for_each(|(i, start, sums)| some(i, start, sums))
+        }
+    }
+}

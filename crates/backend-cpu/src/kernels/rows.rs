@@ -1,0 +1,707 @@
+//! Row kernels: elementwise expressions and reductions along rows, a few rows at a time in cache.
+//!
+//! The program is cut at its folds into passes over the rows. A pass computes, block by block, what the next folds reduce and
+//! the outputs that are ready by then; between two passes the values that are one a row are computed for all rows of the tile
+//! at once. What a later pass needs again is kept for the tile if it costs much, and computed again if it is cheap.
+#![allow(unsafe_code)]
+
+use std::{ops::Range, sync::Arc};
+
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+use tensor_core::{
+    DType, Error, Kernel, Launch, Layout, ReduceOp, Result, Scalar, Shape,
+    kernel::{Body, Instr, Program, Reg},
+    rows::RowProgram,
+};
+
+use super::accumulator::Accumulator;
+use crate::{
+    elementwise::{
+        engine::{BLOCK, Evaluator, FAR, Stream, with_scratch, words},
+        lower::{Lowered, Src, lower},
+        map::PARALLEL,
+    },
+    memory::{
+        buffer::{Bound, Memory, compiled},
+        pool::Pool,
+    },
+    simd::isa::Isa,
+    threads,
+};
+
+/// Positions in a tile, as far as whole rows allow: what a pass keeps for the next stays in the first-level cache.
+const TILE: usize = 1 << 13;
+/// A value that costs this many additions or fewer is computed again in a later pass rather than kept.
+const RECOMPUTE_LIMIT: u32 = 2;
+
+/// Where a pass finds an input.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Source {
+    /// The kernel's.
+    Input(u16),
+    /// Kept for the tile by an earlier pass.
+    Saved(u16),
+    /// One value a row.
+    Row(u16),
+}
+
+/// Where a pass leaves a result.
+#[derive(Clone, Copy)]
+enum Destination {
+    /// An output of the kernel.
+    Output(u16),
+    Saved(u16),
+    Row(u16),
+}
+
+/// A reduction of one of a pass's results.
+struct RowFold {
+    op: ReduceOp,
+    dtype: DType,
+    row: u16,
+}
+
+/// A run over a tile: over its positions, or over its rows.
+struct Pass {
+    program: Lowered,
+    inputs: SmallVec<[Source; 4]>,
+    outputs: SmallVec<[Destination; 4]>,
+    /// Of the results after the outputs.
+    folds: SmallVec<[RowFold; 2]>,
+    by_row: bool,
+}
+
+impl Pass {
+    /// The first element of what each fold reads, if they read inputs as they lie in memory and nothing is computed.
+    fn in_place(&self, inputs: &[Memory]) -> Option<SmallVec<[*const u8; 2]>> {
+        let source = |&(src, dtype): &(Src, DType)| {
+            let Src::Input(k) = src else { return None };
+            let access = &self.program.inputs[k as usize];
+            (access.contiguous && dtype == dtype.compute()).then(|| {
+                inputs[k as usize].at::<u8>(0).wrapping_add(access.offset * dtype.size()).cast_const()
+            })
+        };
+        if !self.outputs.is_empty() {
+            return None;
+        }
+        self.program.outputs.iter().map(source).collect()
+    }
+}
+
+/// A kernel ready to run.
+pub(crate) struct RowKernel {
+    passes: Vec<Pass>,
+    /// Number and length of the rows.
+    rows: usize,
+    length: usize,
+    /// RowKernel in a tile: whole rows, and of short rows whole blocks.
+    tile: usize,
+    /// The dtype of each value kept for a tile, and of each value that is one a row.
+    saved: Vec<DType>,
+    row_values: Vec<DType>,
+    /// One past the greatest element that each input reads.
+    ends: Vec<usize>,
+    steps: usize,
+    /// The pass that leaves memory the longest in peace, and what it looks ahead for.
+    busy: usize,
+    ahead: Vec<Wanted>,
+}
+
+/// Memory to look ahead for, in the busy pass.
+struct Wanted {
+    /// The number of the input, or of the output if it is written.
+    index: u16,
+    write: bool,
+    /// The place of its first element, and an element's bytes.
+    offset: usize,
+    size: usize,
+    /// Whether the pass comes too late for the tile that it is at, and looks for the next one's.
+    next: bool,
+}
+
+/// What the busy pass looks ahead for: all that lies in order, but for what an earlier pass has had in its hands.
+fn wanted(kernel: &Kernel, passes: &[Pass], busy: usize) -> Vec<Wanted> {
+    let mut wanted: Vec<Wanted> = Vec::new();
+    for (at, pass) in passes.iter().enumerate().filter(|(_, pass)| !pass.by_row) {
+        let next = at <= busy;
+        for (place, access) in pass.inputs.iter().zip(&pass.program.inputs) {
+            if let Source::Input(index) = *place
+                && access.contiguous
+                && wanted.iter().all(|w| w.write || w.index != index)
+            {
+                let (offset, size) = (access.offset, access.dtype.size());
+                wanted.push(Wanted { index, write: false, offset, size, next });
+            }
+        }
+        for to in &pass.outputs {
+            if let Destination::Output(index) = *to {
+                let size = kernel.outputs[index as usize].dtype.size();
+                wanted.push(Wanted { index, write: true, offset: 0, size, next });
+            }
+        }
+    }
+    wanted
+}
+
+struct Compiler<'a> {
+    kernel: &'a Kernel,
+    code: RowProgram<'a>,
+    saved: FxHashMap<Reg, u16>,
+    row: FxHashMap<Reg, u16>,
+    saved_types: Vec<DType>,
+    row_types: Vec<DType>,
+    rows: Shape,
+}
+
+/// A pass's program in the making.
+struct Draft {
+    program: Program,
+    inputs: SmallVec<[Source; 4]>,
+    layouts: Vec<Layout>,
+    regs: FxHashMap<Reg, Reg>,
+}
+
+fn compile(kernel: &Kernel) -> Result<RowKernel> {
+    let malformed = || Error::invalid("rows", "the kernel is no row kernel");
+    let Body::Rows { row_axes, .. } = &kernel.body else { return Err(malformed()) };
+    let mut compiler = Compiler {
+        kernel,
+        code: RowProgram::of(kernel).ok_or_else(malformed)?,
+        saved: FxHashMap::default(),
+        row: FxHashMap::default(),
+        saved_types: Vec::new(),
+        row_types: Vec::new(),
+        rows: kernel.space[..kernel.space.rank() - row_axes].iter().copied().collect(),
+    };
+    compiler.choose_kept();
+    let mut passes = Vec::new();
+    for phase in 0..=compiler.code.last {
+        passes.extend(compiler.row_pass(phase)?);
+        passes.extend(compiler.full_pass(phase)?);
+    }
+    let rows = compiler.rows.numel();
+    let length = kernel.space.numel() / rows.max(1);
+    let tile = (TILE / length.max(1)).max(1);
+    let cost = |pass: &Pass| if pass.by_row { 0 } else { pass.program.cost };
+    let busy = (0..passes.len()).rev().max_by_key(|&i| cost(&passes[i])).unwrap_or(0);
+    Ok(RowKernel {
+        ahead: wanted(kernel, &passes, busy),
+        busy,
+        rows,
+        length,
+        tile,
+        saved: compiler.saved_types,
+        row_values: compiler.row_types,
+        ends: kernel.operands.iter().map(|operand| operand.layout.span().1).collect(),
+        steps: passes.iter().map(|p| p.program.steps.len() + 1).sum(),
+        passes,
+    })
+}
+
+impl Compiler<'_> {
+    fn instr(&self, r: Reg) -> Instr {
+        self.code.program.instrs[r as usize]
+    }
+
+    fn is_fold(&self, r: Reg) -> bool {
+        matches!(self.instr(r), Instr::Fold(..))
+    }
+
+    /// Whether a register is read from memory or from the launch.
+    fn is_given(&self, r: Reg) -> bool {
+        matches!(self.instr(r), Instr::Load(_) | Instr::Scalar(_))
+    }
+
+    /// Which values are kept for the tile, and which one a row.
+    fn choose_kept(&mut self) {
+        let program = self.code.program;
+        let n = program.instrs.len();
+        let mut later = vec![false; n];
+        let mut read = vec![false; n];
+        for (i, instr) in program.instrs.iter().enumerate() {
+            // A fold's operand is read in the pass before.
+            let reader = self.code.phase[i] - usize::from(matches!(instr, Instr::Fold(..)));
+            for r in instr.operands() {
+                later[r as usize] |= reader > self.code.phase[r as usize];
+                // Of what is one a row, what some other pass reads.
+                read[r as usize] |= !self.code.uniform[i]
+                    || self.is_fold(i as Reg)
+                    || self.code.phase[i] > self.code.phase[r as usize];
+            }
+        }
+        for (o, &r) in program.outputs.iter().enumerate() {
+            read[r as usize] |= !self.code.is_per_row(o);
+        }
+        let mut cost = vec![0u32; n];
+        for i in 0..n {
+            let r = i as Reg;
+            let dtype = program.dtypes[i].compute();
+            if self.is_fold(r) || (self.code.uniform[i] && !self.is_given(r) && read[i]) {
+                self.row.insert(r, self.row_types.len() as u16);
+                self.row_types.push(dtype);
+            } else if !self.code.uniform[i] && !self.is_given(r) {
+                let operands = program.instrs[i].operands();
+                let below = operands.iter().fold(0u32, |sum, &a| sum.saturating_add(cost[a as usize]));
+                cost[i] = below.saturating_add(program.instrs[i].cost());
+                if later[i] && cost[i] > RECOMPUTE_LIMIT {
+                    cost[i] = 0;
+                    self.saved.insert(r, self.saved_types.len() as u16);
+                    self.saved_types.push(dtype);
+                }
+            }
+        }
+    }
+
+    /// What is one a row, after `phase` folds.
+    fn row_pass(&self, phase: usize) -> Result<Option<Pass>> {
+        let program = self.code.program;
+        let mut draft = Draft::new();
+        let mut wanted: Vec<(Reg, Destination)> = Vec::new();
+        for i in 0..program.instrs.len() {
+            let r = i as Reg;
+            if self.code.uniform[i]
+                && self.code.phase[i] == phase
+                && !self.is_fold(r)
+                && let Some(&row) = self.row.get(&r)
+            {
+                wanted.push((r, Destination::Row(row)));
+            }
+        }
+        wanted.extend(self.code.due(phase, true).map(|(o, r)| (r, Destination::Output(o as u16))));
+        if wanted.is_empty() {
+            return Ok(None);
+        }
+        let regs: Vec<Reg> = wanted.iter().map(|&(r, _)| self.emit_row(&mut draft, r, phase)).collect();
+        self.finish(draft, regs, wanted.into_iter().map(|w| w.1).collect(), SmallVec::new(), true).map(Some)
+    }
+
+    fn emit_row(&self, draft: &mut Draft, r: Reg, phase: usize) -> Reg {
+        if let Some(&known) = draft.regs.get(&r) {
+            return known;
+        }
+        let dtype = self.code.program.dtypes[r as usize];
+        let reg = match self.instr(r) {
+            Instr::Load(k) => {
+                let layout = &self.kernel.operands[k as usize].layout;
+                let lead = self.rows.rank();
+                let layout = Layout::new(self.rows.clone(), &layout.strides()[..lead], layout.offset());
+                draft.load(Source::Input(k), layout, self.code.program.inputs[k as usize], dtype)
+            }
+            _ if let Some(&row) =
+                self.row.get(&r).filter(|_| self.is_fold(r) || self.code.phase[r as usize] < phase) =>
+            {
+                draft.load(Source::Row(row), Layout::contiguous(self.rows.clone()), dtype.compute(), dtype)
+            }
+            instr => {
+                let instr = map_operands(instr, |a| self.emit_row(draft, a, phase));
+                draft.push(instr, dtype)
+            }
+        };
+        draft.regs.insert(r, reg);
+        reg
+    }
+
+    /// Everything over positions that is ready after `phase` folds.
+    fn full_pass(&self, phase: usize) -> Result<Option<Pass>> {
+        let program = self.code.program;
+        let mut draft = Draft::new();
+        let (mut wanted, mut outputs) = (Vec::new(), SmallVec::new());
+        for (o, r) in self.code.due(phase, false) {
+            wanted.push(r);
+            outputs.push(Destination::Output(o as u16));
+        }
+        for i in 0..program.instrs.len() {
+            if self.code.phase[i] == phase
+                && let Some(&saved) = self.saved.get(&(i as Reg))
+            {
+                wanted.push(i as Reg);
+                outputs.push(Destination::Saved(saved));
+            }
+        }
+        let mut folds = SmallVec::new();
+        for (r, op, a) in self.code.folds(phase + 1) {
+            if let Some(&row) = self.row.get(&r) {
+                wanted.push(a);
+                folds.push(RowFold { op, dtype: program.dtypes[r as usize], row });
+            }
+        }
+        if wanted.is_empty() {
+            return Ok(None);
+        }
+        let regs: Vec<Reg> = wanted.iter().map(|&r| self.emit_full(&mut draft, r, phase)).collect();
+        self.finish(draft, regs, outputs, folds, false).map(Some)
+    }
+
+    fn emit_full(&self, draft: &mut Draft, r: Reg, phase: usize) -> Reg {
+        if let Some(&known) = draft.regs.get(&r) {
+            return known;
+        }
+        let dtype = self.code.program.dtypes[r as usize];
+        let shape = &self.kernel.space;
+        let reg = match self.instr(r) {
+            Instr::Load(k) => {
+                let layout = self.kernel.operands[k as usize].layout.clone();
+                draft.load(Source::Input(k), layout, self.code.program.inputs[k as usize], dtype)
+            }
+            _ if let Some(&row) = self.row.get(&r) => {
+                let mut strides = self.rows.contiguous_strides();
+                strides.resize(shape.rank(), 0);
+                draft.load(Source::Row(row), Layout::new(shape.clone(), &strides, 0), dtype.compute(), dtype)
+            }
+            _ if let Some(&saved) = self.saved.get(&r).filter(|_| self.code.phase[r as usize] < phase) => {
+                draft.load(Source::Saved(saved), Layout::contiguous(shape.clone()), dtype.compute(), dtype)
+            }
+            instr => {
+                let instr = map_operands(instr, |a| self.emit_full(draft, a, phase));
+                draft.push(instr, dtype)
+            }
+        };
+        draft.regs.insert(r, reg);
+        reg
+    }
+
+    fn finish(
+        &self,
+        mut draft: Draft,
+        regs: Vec<Reg>,
+        outputs: SmallVec<[Destination; 4]>,
+        folds: SmallVec<[RowFold; 2]>,
+        by_row: bool,
+    ) -> Result<Pass> {
+        draft.program.scalars = self.code.program.scalars.clone();
+        draft.program.outputs = regs;
+        let shape = if by_row { &self.rows } else { &self.kernel.space };
+        let mut program = lower(&draft.program, shape, &draft.layouts)?;
+        for (out, to) in program.outputs.iter_mut().zip(&outputs) {
+            // What stays in the tile keeps the width it was computed in.
+            if !matches!(to, Destination::Output(_)) {
+                out.1 = out.1.compute();
+            }
+        }
+        Ok(Pass { program, inputs: draft.inputs, outputs, folds, by_row })
+    }
+}
+
+impl Draft {
+    fn new() -> Draft {
+        Draft {
+            program: Program::default(),
+            inputs: SmallVec::new(),
+            layouts: Vec::new(),
+            regs: FxHashMap::default(),
+        }
+    }
+
+    fn push(&mut self, instr: Instr, dtype: DType) -> Reg {
+        self.program.instrs.push(instr);
+        self.program.dtypes.push(dtype);
+        (self.program.instrs.len() - 1) as Reg
+    }
+
+    /// `stored` is the dtype in memory, `dtype` the register's.
+    fn load(&mut self, from: Source, layout: Layout, stored: DType, dtype: DType) -> Reg {
+        self.inputs.push(from);
+        self.layouts.push(layout);
+        self.program.inputs.push(stored);
+        let slot = (self.inputs.len() - 1) as u16;
+        self.push(Instr::Load(slot), dtype)
+    }
+}
+
+fn map_operands(instr: Instr, mut f: impl FnMut(Reg) -> Reg) -> Instr {
+    match instr {
+        Instr::Unary(op, a) => Instr::Unary(op, f(a)),
+        Instr::Powi(n, a) => Instr::Powi(n, f(a)),
+        Instr::Cast(a) => Instr::Cast(f(a)),
+        Instr::Binary(op, a, b) => Instr::Binary(op, f(a), f(b)),
+        Instr::Compare(op, a, b) => Instr::Compare(op, f(a), f(b)),
+        Instr::Select(c, a, b) => Instr::Select(f(c), f(a), f(b)),
+        // A fold is read from its row's value.
+        Instr::Load(_) | Instr::Scalar(_) | Instr::Arange { .. } | Instr::Random { .. } | Instr::Fold(..) => {
+            instr
+        }
+    }
+}
+
+pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, program: &Program, launch: &Launch<'_>) -> Result<()> {
+    const OP: &str = "rows";
+    let rows = compiled(launch, || compile(launch.kernel))?;
+    let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
+    bound.require(OP, rows.ends.len(), program.outputs.len())?;
+    bound.require_apart(OP)?;
+    if launch.scalars.len() != program.scalars.len() {
+        return Err(Error::invalid(OP, "the launch has other scalars than the kernel"));
+    }
+    for ((input, operand), &end) in bound.inputs.iter().zip(&launch.kernel.operands).zip(&rows.ends) {
+        input.require(OP, operand.dtype, end)?;
+    }
+    for (output, spec) in bound.outputs.iter().zip(&launch.kernel.outputs) {
+        output.require(OP, spec.dtype, spec.shape.numel())?;
+    }
+    if rows.rows * rows.length == 0 {
+        return Ok(());
+    }
+    let far = rows.rows * rows.length >= FAR;
+    let task =
+        RowRunner { isa, rows, scalars: launch.scalars, inputs: &bound.inputs, outputs: &bound.outputs, far };
+    let tile = rows.tile;
+    let large = rows.rows * rows.length * rows.steps >= PARALLEL && threads::available() > 1;
+    if !large {
+        return task.some(0, rows.rows, tile);
+    }
+    threads::try_share_ranges(rows.rows, tile, |some| task.some(some.start, some.end, tile))
+}
+
+struct RowRunner<'a> {
+    isa: Isa,
+    rows: &'a RowKernel,
+    scalars: &'a [Scalar],
+    inputs: &'a [Memory],
+    outputs: &'a [Memory],
+    /// Whether looking ahead is worth it.
+    far: bool,
+}
+
+impl RowRunner<'_> {
+    /// RowKernel `first..end`, a tile at a time.
+    fn some(&self, first: usize, end: usize, tile: usize) -> Result<()> {
+        let rows = self.rows;
+        // 8 bytes an element serve every dtype; each piece begins on a cache line.
+        let (row_words, saved_words) = (tile.next_multiple_of(8), (tile * rows.length).next_multiple_of(8));
+        let registers: usize = rows.passes.iter().map(|p| words(&p.program)).sum();
+        let total = registers + rows.row_values.len() * row_words + rows.saved.len() * saved_words;
+        with_scratch(total, |scratch| {
+            let row_at = |r: u16| scratch.wrapping_add(registers + r as usize * row_words);
+            let saved_base = registers + rows.row_values.len() * row_words;
+            let saved_at = |s: u16| scratch.wrapping_add(saved_base + s as usize * saved_words);
+            // The tile's values, addressed as if those of all rows were there.
+            let row_value = |r: u16, from: usize| {
+                let dtype = rows.row_values[r as usize];
+                let ptr = row_at(r).cast::<u8>().wrapping_sub(from * dtype.size());
+                Memory { ptr, numel: rows.rows, dtype }
+            };
+            let saved_value = |s: u16, from: usize| {
+                let dtype = rows.saved[s as usize];
+                let ptr = saved_at(s).cast::<u8>().wrapping_sub(from * rows.length * dtype.size());
+                Memory { ptr, numel: rows.rows * rows.length, dtype }
+            };
+            let inputs = |pass: &Pass, from: usize| -> SmallVec<[Memory; 4]> {
+                let place = |f: &Source| match *f {
+                    Source::Input(k) => self.inputs[k as usize],
+                    Source::Saved(s) => saved_value(s, from),
+                    Source::Row(r) => row_value(r, from),
+                };
+                pass.inputs.iter().map(place).collect()
+            };
+            let outputs = |pass: &Pass, from: usize| -> SmallVec<[Memory; 4]> {
+                let place = |t: &Destination| match *t {
+                    Destination::Output(o) => self.outputs[o as usize],
+                    Destination::Saved(s) => saved_value(s, from),
+                    Destination::Row(r) => row_value(r, from),
+                };
+                pass.outputs.iter().map(place).collect()
+            };
+            let mut used = 0;
+            let mut evaluators: SmallVec<[(Evaluator<'_>, SmallVec<[Memory; 4]>); 6]> = SmallVec::new();
+            for pass in &rows.passes {
+                let own = scratch.wrapping_add(used);
+                used += words(&pass.program);
+                let (inputs, targets) = (inputs(pass, first), outputs(pass, first));
+                let evaluator = Evaluator::new(self.isa, &pass.program, inputs, self.scalars, &targets, own);
+                evaluators.push((evaluator, targets));
+            }
+            // What lies in the tile stays where it is while the rows move on.
+            let shift = |memory: &mut Memory, elements: usize| {
+                memory.ptr = memory.ptr.wrapping_sub(elements * memory.dtype.size());
+            };
+            for from in (first..end).step_by(tile) {
+                let to = end.min(from + tile);
+                for (at, (pass, (evaluator, targets))) in rows.passes.iter().zip(&mut evaluators).enumerate()
+                {
+                    if from > first {
+                        for (memory, place) in evaluator.inputs.iter_mut().zip(&pass.inputs) {
+                            match place {
+                                Source::Input(_) => {}
+                                Source::Saved(_) => shift(memory, tile * rows.length),
+                                Source::Row(_) => shift(memory, tile),
+                            }
+                        }
+                        for (memory, place) in targets.iter_mut().zip(&pass.outputs) {
+                            match place {
+                                Destination::Output(_) => {}
+                                Destination::Saved(_) => shift(memory, tile * rows.length),
+                                Destination::Row(_) => shift(memory, tile),
+                            }
+                        }
+                    }
+                    if pass.by_row {
+                        blocks(from, to, |row, n| evaluator.block(row, n, targets, row).map(|_| ()))?;
+                    } else {
+                        let far = self.far && at == rows.busy;
+                        self.full(pass, evaluator, targets, from..to, far, &row_value)?;
+                    }
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// One pass over the positions of rows `from..to`.
+    fn full(
+        &self,
+        pass: &Pass,
+        evaluator: &mut Evaluator<'_>,
+        targets: &[Memory],
+        rows: Range<usize>,
+        far: bool,
+        row_value: &impl Fn(u16, usize) -> Memory,
+    ) -> Result<()> {
+        let Range { start: from, end: to } = rows;
+        let length = self.rows.length;
+        let look_ahead = |evaluator: &mut Evaluator<'_>, pos: usize, n: usize| {
+            if far {
+                evaluator.ahead.extend(self.rows.ahead.iter().map(|w| {
+                    let memory = if w.write {
+                        &self.outputs[w.index as usize]
+                    } else {
+                        &self.inputs[w.index as usize]
+                    };
+                    let first = w.offset + pos + if w.next { self.rows.tile * length } else { 0 };
+                    Stream { at: memory.ptr.wrapping_add(first * w.size), bytes: n * w.size, write: w.write }
+                }));
+            }
+        };
+        let stored = targets.len();
+        if pass.folds.is_empty() {
+            let mut pos = from * length;
+            while pos < to * length {
+                let n = evaluator.block_len(pos, to * length);
+                look_ahead(evaluator, pos, n);
+                evaluator.block(pos, n, targets, pos)?;
+                pos += n;
+            }
+            return Ok(());
+        }
+        if let Some(sources) = pass.in_place(&evaluator.inputs) {
+            for row in from..to {
+                for (fold, source) in pass.folds.iter().zip(&sources) {
+                    let size = fold.dtype.size();
+                    let mut total = Total::start(fold);
+                    blocks(0, length, |start, n| {
+                        let data = source.wrapping_add((row * length + start) * size);
+                        // SAFETY: the launch checked that every row lies in the buffer.
+                        unsafe { total.add(self.isa, fold, data, n) };
+                        Ok(())
+                    })?;
+                    // SAFETY: the tile has a value for each of its rows.
+                    unsafe { total.finish(fold, length, row_value(fold.row, from), row) };
+                }
+            }
+            return Ok(());
+        }
+        if length <= BLOCK / 2 {
+            // Several short rows a block.
+            return blocks_of(from, to, BLOCK / length, |row, n| {
+                look_ahead(evaluator, row * length, n * length);
+                let data = evaluator.block(row * length, n * length, targets, row * length)?;
+                for (f, fold) in pass.folds.iter().enumerate() {
+                    let size = fold.dtype.compute().size();
+                    for i in 0..n {
+                        let mut total = Total::start(fold);
+                        // SAFETY: the block holds these rows.
+                        unsafe {
+                            total.add(
+                                self.isa,
+                                fold,
+                                data[stored + f].wrapping_add(i * length * size),
+                                length,
+                            )
+                        };
+                        // SAFETY: the tile has a value for each of its rows.
+                        unsafe { total.finish(fold, length, row_value(fold.row, from), row + i) };
+                    }
+                }
+                Ok(())
+            });
+        }
+        for row in from..to {
+            let mut totals: SmallVec<[Total; 2]> = pass.folds.iter().map(Total::start).collect();
+            blocks(row * length, (row + 1) * length, |pos, n| {
+                look_ahead(evaluator, pos, n);
+                let data = evaluator.block(pos, n, targets, pos)?;
+                for ((fold, total), &data) in pass.folds.iter().zip(&mut totals).zip(&data[stored..]) {
+                    // SAFETY: the block holds n elements.
+                    unsafe { total.add(self.isa, fold, data, n) };
+                }
+                Ok(())
+            })?;
+            for (fold, total) in pass.folds.iter().zip(&totals) {
+                // SAFETY: the tile has a value for each of its rows.
+                unsafe { total.finish(fold, length, row_value(fold.row, from), row) };
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Calls `f(start, n)` for pieces of `from..to` of at most a block.
+fn blocks(from: usize, to: usize, f: impl FnMut(usize, usize) -> Result<()>) -> Result<()> {
+    blocks_of(from, to, BLOCK, f)
+}
+
+fn blocks_of(
+    from: usize,
+    to: usize,
+    size: usize,
+    mut f: impl FnMut(usize, usize) -> Result<()>,
+) -> Result<()> {
+    (from..to).step_by(size).try_for_each(|start| f(start, size.min(to - start)))
+}
+
+/// A row's reduction under way.
+enum Total {
+    Float(f64),
+    Int(i64),
+}
+
+impl Total {
+    fn start(fold: &RowFold) -> Total {
+        if fold.dtype.is_float() {
+            Total::Float(<f64 as Accumulator>::identity(fold.op))
+        } else {
+            Total::Int(<i64 as Accumulator>::identity(fold.op))
+        }
+    }
+
+    /// # Safety
+    /// `data` holds `n` elements of the fold's compute dtype.
+    unsafe fn add(&mut self, isa: Isa, fold: &RowFold, data: *const u8, n: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                Total::Float(sum) => {
+                    *sum =
+                        Accumulator::join(fold.op, *sum, Accumulator::fold(isa, fold.op, fold.dtype, data, n))
+                }
+                Total::Int(sum) => {
+                    *sum =
+                        Accumulator::join(fold.op, *sum, Accumulator::fold(isa, fold.op, fold.dtype, data, n))
+                }
+            }
+        }
+    }
+
+    /// # Safety
+    /// `out` has room at `row`.
+    unsafe fn finish(&self, fold: &RowFold, count: usize, out: Memory, row: usize) {
+        let here = Memory { ptr: out.ptr.wrapping_add(row * out.dtype.size()), numel: 1, dtype: out.dtype };
+        // SAFETY: the caller's promise.
+        unsafe {
+            match *self {
+                Total::Float(sum) => Accumulator::finish(fold.op, out.dtype, count, &[sum], here),
+                Total::Int(sum) => Accumulator::finish(fold.op, out.dtype, count, &[sum], here),
+            }
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Elements added by index along an axis, in the order of their positions.
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+
+use tensor_core::{DType, Launch, Layout, Result, bf16, f16, kernel::Operand};
+
+use super::index::{ByLines, Picks, is_run, malformed, varies};
+use crate::{
+    memory::{
+        buffer::{Bound, Memory, by_size},
+        halves::{narrow, widened},
+        lines::{Lines, Walk, pieces},
+        pool::Pool,
+        strided,
+    },
+    simd::isa::Isa,
+};
+
+/// Calls a macro with the element type of a dtype, the type that sums are kept in, and how an element is added to one.
+macro_rules! by_sum {
+    ($dtype:expr, $go:ident) => {
+        match $dtype {
+            DType::F64 => $go!(f64, f64, |a: f64, b: f64| a + b),
+            DType::F32 => $go!(f32, f32, |a: f32, b: f32| a + b),
+            DType::F16 => $go!(f16, f32, |a: f32, b: f16| a + b.to_f32()),
+            DType::BF16 => $go!(bf16, f32, |a: f32, b: bf16| a + b.to_f32()),
+            DType::I64 => $go!(i64, i64, i64::wrapping_add),
+            DType::I32 => $go!(i32, i32, i32::wrapping_add),
+            DType::U32 => $go!(u32, u32, u32::wrapping_add),
+            DType::U8 => $go!(u8, u8, u8::wrapping_add),
+            DType::Bool => $go!(bool, bool, |a: bool, b: bool| a | b),
+        }
+    };
+}
+
+/// Where the sums of a scatter-add are kept: in the output, or beside it where they are wider than what is stored.
+struct Sums {
+    memory: Memory,
+    /// What `memory` points to, of a half type.
+    wide: Vec<f32>,
+}
+
+impl Sums {
+    /// Sums that begin with what the output of `numel` elements holds.
+    fn open(out: Memory, numel: usize) -> Sums {
+        let mut wide = match out.dtype {
+            // SAFETY: the launch checked that the output holds so many, and `copy_base` wrote them.
+            DType::F16 => unsafe { widened::<f16>(out, numel) },
+            // SAFETY: as above.
+            DType::BF16 => unsafe { widened::<bf16>(out, numel) },
+            DType::Bool | DType::U8 | DType::U32 | DType::I32 | DType::I64 | DType::F32 | DType::F64 => {
+                return Sums { memory: out, wide: Vec::new() };
+            }
+        };
+        Sums { memory: Memory { ptr: wide.as_mut_ptr().cast(), numel, dtype: DType::F32 }, wide }
+    }
+
+    /// Rounds wider sums, once, into the output.
+    fn close(self, out: Memory) {
+        match out.dtype {
+            // SAFETY: the launch checked that the output holds so many, and that it lies apart.
+            DType::F16 => unsafe { narrow::<f16>(&self.wide, out) },
+            // SAFETY: as above.
+            DType::BF16 => unsafe { narrow::<bf16>(&self.wide, out) },
+            // Nothing is wider.
+            DType::Bool | DType::U8 | DType::U32 | DType::I32 | DType::I64 | DType::F32 | DType::F64 => {}
+        }
+    }
+}
+
+pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, axis: usize, launch: &Launch<'_>) -> Result<()> {
+    const OP: &str = "scatter_add";
+    let bound = Bound::of_launch(pool, launch)?;
+    let (base, src, out) = (bound.inputs[0], bound.inputs[2], bound.outputs[0]);
+    let [base_operand, index, source] = &launch.kernel.operands[..] else { return Err(malformed(OP)) };
+    let (shape, dtype) = (&launch.kernel.space, base_operand.dtype);
+    if index.layout.numel() == 0 {
+        // SAFETY: both layouts were checked, and the output lies apart.
+        unsafe { copy_base(isa, base_operand, base, out) };
+        return Ok(());
+    }
+    let plain = shape.contiguous_strides();
+    if varies(&index.layout) {
+        let output = Layout::contiguous(shape.clone());
+        let pass = ByLines {
+            op: OP,
+            index: bound.inputs[1],
+            index_layout: &index.layout,
+            axis,
+            size: shape[axis],
+            lines: Lines::new([&index.layout, &source.layout, &output], axis),
+        };
+        macro_rules! lines {
+            ($t:ty, $sum:ty, $add:expr) => {{
+                // SAFETY: both layouts were checked, and the output lies apart.
+                unsafe { copy_base(isa, base_operand, base, out) };
+                let sums = Sums::open(out, shape.numel());
+                let to_sums = sums.memory;
+                // SAFETY: as below: `ByLines` refuses an index beyond the axis, and the spans were checked; each line of the
+                // output is one thread's.
+                let add = |from: isize, to: isize| unsafe {
+                    let from = src.at::<$t>(source.layout.offset()).offset(from);
+                    let to = to_sums.at::<$sum>(0).offset(to);
+                    to.write($add(to.read(), from.read()));
+                };
+                let done = pass.go(add);
+                sums.close(out);
+                done
+            }};
+        }
+        return by_sum!(dtype, lines);
+    }
+    let picks = Picks::read(OP, bound.inputs[1], index.dtype, &index.layout, axis, shape[axis])?;
+    let lead = picks.lead.len();
+    let (off_axis, along) = (picks.off_axis(&plain, axis), plain[axis]);
+    let (src_lead, src_within) = source.layout.strides().split_at(lead);
+    let length: usize = picks.block.iter().product();
+    let runs = is_run(&picks.block, src_within) && is_run(&picks.block, &plain[lead..]);
+    macro_rules! go {
+        ($t:ty, $sum:ty, $add:expr) => {{
+            // SAFETY: both layouts were checked, and the output lies apart.
+            unsafe { copy_base(isa, base_operand, base, out) };
+            let sums = Sums::open(out, shape.numel());
+            let to_sums = sums.memory;
+            // Every pick in order of position, so that repeated indices add up the same way each time; a thread has some
+            // elements of each block.
+            let some = |start: usize, end: usize| {
+                let mut to = Walk::new(&picks.lead, &off_axis, 0);
+                let mut from = Walk::new(&picks.lead, src_lead, 0);
+                for &number in &picks.numbers {
+                    // SAFETY: as in `gather`, for the output and the source.
+                    unsafe {
+                        let to = to_sums.at::<$sum>(0).offset(to.offset + number as isize * along);
+                        let from = src.at::<$t>(source.layout.offset()).offset(from.offset).cast_const();
+                        if runs {
+                            for j in start..end {
+                                to.add(j).write($add(to.add(j).read(), from.add(j).read()));
+                            }
+                        } else {
+                            let mut a = Walk::new(&picks.block, &plain[lead..], start);
+                            let mut b = Walk::new(&picks.block, src_within, start);
+                            for _ in start..end {
+                                let to = to.offset(a.offset);
+                                to.write($add(to.read(), from.offset(b.offset).read()));
+                                a.next();
+                                b.next();
+                            }
+                        }
+                    }
+                    to.next();
+                    from.next();
+                }
+            };
+            // Narrow blocks are not worth dividing.
+            let work = if length >= 64 { picks.numbers.len() * length } else { 0 };
+            pieces(length, work, &some);
+            sums.close(out);
+        }};
+    }
+    by_sum!(dtype, go);
+    Ok(())
+}
+
+/// The base of a scatter-add into its output.
+///
+/// # Safety
+/// Both lie in the memory given, and the output apart.
+unsafe fn copy_base(isa: Isa, operand: &Operand, base: Memory, out: Memory) {
+    let Operand { dtype, layout } = operand;
+    let (shape, strides) = (layout.shape(), layout.strides());
+    let plain = shape.contiguous_strides();
+    macro_rules! go {
+        ($t:ty) => {{
+            let from = base.at::<$t>(layout.offset()).cast_const();
+            // SAFETY: the caller's promise.
+            unsafe { strided::copy::<$t>(isa, shape, from, strides, out.at::<$t>(0), &plain) }
+        }};
+    }
+    by_size!(dtype, go)
+}

@@ -1,0 +1,286 @@
+//! Buffers, and the one lock that orders access to them: a launch holds the pool's gate for itself, reads share it. A lock for
+//! each buffer would cost more than a small kernel; launches on one device come one at a time anyway.
+#![allow(unsafe_code)]
+
+use std::{
+    any::Any,
+    cell::UnsafeCell,
+    fmt,
+    mem::ManuallyDrop,
+    sync::{Arc, RwLockWriteGuard},
+};
+
+use smallvec::SmallVec;
+use tensor_core::{Buffer, DType, Error, Launch, Result, Storage};
+
+use crate::memory::pool::{Chunk, INLINE, Pool, too_large};
+
+/// Elements in memory that the pool accounts for.
+pub(crate) struct CpuBuffer {
+    dtype: DType,
+    numel: usize,
+    memory: Elements,
+    pool: Arc<Pool>,
+}
+
+/// Read and written under the pool's gate only, once the buffer is shared.
+enum Elements {
+    /// A few lie in the buffer itself: a chunk would cost more time and memory than they do.
+    Inline(UnsafeCell<[u64; INLINE / 8]>),
+    Pooled(ManuallyDrop<Chunk>),
+}
+
+// SAFETY: the gate orders access to what lies inline, as it does for chunks.
+unsafe impl Sync for Elements {}
+
+impl Elements {
+    /// The first byte. Good until the buffer moves, which it does not once it is shared.
+    fn data(&self) -> *mut u8 {
+        match self {
+            Elements::Inline(words) => words.get().cast(),
+            Elements::Pooled(chunk) => chunk.data(),
+        }
+    }
+}
+
+impl CpuBuffer {
+    pub(crate) fn new(pool: &Arc<Pool>, dtype: DType, numel: usize) -> Result<CpuBuffer> {
+        let bytes = numel.checked_mul(dtype.size()).ok_or_else(|| too_large(u64::MAX))?;
+        let memory = if bytes <= INLINE {
+            pool.take_inline(bytes)?;
+            Elements::Inline(UnsafeCell::new([0; INLINE / 8]))
+        } else {
+            Elements::Pooled(ManuallyDrop::new(pool.take(bytes)?))
+        };
+        Ok(CpuBuffer { dtype, numel, memory, pool: pool.clone() })
+    }
+
+    fn bytes(&self) -> usize {
+        self.numel * self.dtype.size()
+    }
+
+    /// The buffer behind a storage handle.
+    pub(crate) fn of(storage: &Storage) -> Result<&CpuBuffer> {
+        let any: &dyn Any = &**storage;
+        any.downcast_ref().ok_or_else(foreign)
+    }
+
+    /// Copies bytes in, from the start of the buffer; what does not fit is left out.
+    pub(crate) fn write(&mut self, bytes: &[u8]) {
+        let len = bytes.len().min(self.bytes());
+        // SAFETY: the memory holds `self.bytes()` bytes, and nobody else has the buffer yet.
+        let memory = unsafe { std::slice::from_raw_parts_mut(self.memory.data(), len) };
+        if self.dtype == DType::Bool {
+            // The loops count on truth values of 0 and 1.
+            memory.iter_mut().zip(bytes).for_each(|(to, &from)| *to = u8::from(from != 0));
+        } else {
+            memory.copy_from_slice(&bytes[..len]);
+        }
+    }
+
+    /// Copies bytes out, from element `start` on.
+    pub(crate) fn read(&self, start: usize, out: &mut [u8]) -> Result<()> {
+        let _shared = self.pool.read_gate();
+        // SAFETY: the memory holds `self.bytes()` initialised bytes, and the gate keeps writers away.
+        let memory = unsafe { std::slice::from_raw_parts(self.memory.data(), self.bytes()) };
+        let begin = start.checked_mul(self.dtype.size());
+        let range = begin.and_then(|begin| Some(begin..begin.checked_add(out.len())?));
+        let Some(from) = range.and_then(|range| memory.get(range)) else {
+            return Err(Error::invalid(
+                "download",
+                format!(
+                    "{} bytes from element {start} were asked of a buffer of {} elements",
+                    out.len(),
+                    self.numel
+                ),
+            ));
+        };
+        out.copy_from_slice(from);
+        Ok(())
+    }
+}
+
+fn foreign() -> Error {
+    Error::invalid("cpu", "a buffer of another device was handed to the cpu; move it with .to(&device)?")
+}
+
+impl Buffer for CpuBuffer {
+    fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    fn numel(&self) -> usize {
+        self.numel
+    }
+}
+
+impl fmt::Debug for CpuBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CpuBuffer({} x {})", self.numel, self.dtype)
+    }
+}
+
+impl Drop for CpuBuffer {
+    fn drop(&mut self) {
+        let bytes = self.bytes();
+        match &mut self.memory {
+            Elements::Inline(_) => self.pool.release_inline(bytes),
+            Elements::Pooled(chunk) => {
+                // SAFETY: the buffer ends here, so nobody looks at the chunk again.
+                let chunk = unsafe { ManuallyDrop::take(chunk) };
+                self.pool.release(chunk, bytes);
+            }
+        }
+    }
+}
+
+/// Calls a macro with the unsigned integer as large as an element of a dtype.
+macro_rules! by_size {
+    ($dtype:expr, $go:ident) => {
+        match $dtype {
+            tensor_core::DType::Bool | tensor_core::DType::U8 => $go!(u8),
+            tensor_core::DType::F16 | tensor_core::DType::BF16 => $go!(u16),
+            tensor_core::DType::I32 | tensor_core::DType::U32 | tensor_core::DType::F32 => $go!(u32),
+            tensor_core::DType::I64 | tensor_core::DType::F64 => $go!(u64),
+        }
+    };
+}
+pub(crate) use by_size;
+
+/// The memory of one buffer of a launch. The pointer is good for `numel` elements of `dtype` while its [`Bound`] lives.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Memory {
+    pub(crate) ptr: *mut u8,
+    pub(crate) numel: usize,
+    pub(crate) dtype: DType,
+}
+
+// SAFETY: the launch holds the gate; the kernels divide what they write among their threads.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    /// The address of element `at`, as a type of the element's size.
+    pub(crate) fn at<T>(self, at: usize) -> *mut T {
+        debug_assert!(at <= self.numel);
+        self.ptr.wrapping_add(at * self.dtype.size()).cast()
+    }
+
+    /// Fails unless elements up to `numel` of this dtype may be touched.
+    pub(crate) fn require(self, op: &'static str, dtype: DType, numel: usize) -> Result<()> {
+        if self.dtype == dtype && numel <= self.numel {
+            return Ok(());
+        }
+        Err(Error::invalid(
+            op,
+            format!(
+                "the kernel needs {numel} elements of {dtype}, the buffer has {} of {}",
+                self.numel, self.dtype
+            ),
+        ))
+    }
+}
+
+/// What `make` makes of a kernel at its first launch.
+pub(crate) fn compiled<'a, T: Send + Sync + 'static>(
+    launch: &Launch<'a>,
+    make: impl FnOnce() -> Result<T>,
+) -> Result<&'a T> {
+    launch.compiled.get_or_try(make)?.ok_or_else(|| {
+        Error::invalid(
+            "launch",
+            "the kernel was compiled by another backend; use a fresh Compiled for each device",
+        )
+    })
+}
+
+/// A launch's buffers, held for it alone.
+pub(crate) struct Bound<'a> {
+    _gate: RwLockWriteGuard<'a, ()>,
+    pub(crate) inputs: SmallVec<[Memory; 4]>,
+    pub(crate) outputs: SmallVec<[Memory; 2]>,
+    /// Whether some output is held elsewhere too: if none is, none is an input, or given twice.
+    shared: bool,
+}
+
+impl<'a> Bound<'a> {
+    pub(crate) fn new(pool: &'a Arc<Pool>, inputs: &[Storage], outputs: &[Storage]) -> Result<Bound<'a>> {
+        let gate = pool.write_gate();
+        let memory = |storage: &Storage| {
+            let buffer = CpuBuffer::of(storage)?;
+            if !Arc::ptr_eq(&buffer.pool, pool) {
+                return Err(foreign());
+            }
+            Ok(Memory { ptr: buffer.memory.data(), numel: buffer.numel, dtype: buffer.dtype })
+        };
+        let mut bound = Bound {
+            _gate: gate,
+            inputs: SmallVec::with_capacity(inputs.len()),
+            outputs: SmallVec::with_capacity(outputs.len()),
+            shared: outputs.iter().any(|output| Arc::strong_count(output) > 1),
+        };
+        for storage in inputs {
+            bound.inputs.push(memory(storage)?);
+        }
+        for storage in outputs {
+            bound.outputs.push(memory(storage)?);
+        }
+        for (o, output) in bound.outputs.iter().enumerate() {
+            if bound.shared && bound.outputs[..o].iter().any(|other| other.ptr == output.ptr) {
+                return Err(Error::invalid("launch", "one buffer was given for two outputs"));
+            }
+        }
+        Ok(bound)
+    }
+
+    /// The buffers of a launch that is not in place: of its kernel's dtypes, large enough, the outputs apart from the inputs.
+    pub(crate) fn of_launch(pool: &'a Arc<Pool>, launch: &Launch<'_>) -> Result<Bound<'a>> {
+        let (kernel, op) = (launch.kernel, launch.kernel.name());
+        let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
+        bound.require(op, kernel.operands.len(), kernel.outputs.len())?;
+        bound.require_apart(op)?;
+        for (input, operand) in bound.inputs.iter().zip(&kernel.operands) {
+            input.require(op, operand.dtype, operand.layout.span().1)?;
+        }
+        for (output, spec) in bound.outputs.iter().zip(&kernel.outputs) {
+            output.require(op, spec.dtype, spec.shape.numel())?;
+        }
+        Ok(bound)
+    }
+
+    /// Whether the output's memory is also an input's.
+    pub(crate) fn is_in_place(&self, output: usize) -> bool {
+        self.shared && self.inputs.iter().any(|input| input.ptr == self.outputs[output].ptr)
+    }
+
+    /// Whether no output is an input's buffer too.
+    pub(crate) fn are_apart(&self) -> bool {
+        !(0..self.outputs.len()).any(|o| self.is_in_place(o))
+    }
+
+    /// Fails unless there are this many inputs and outputs.
+    pub(crate) fn require(&self, op: &'static str, inputs: usize, outputs: usize) -> Result<()> {
+        if self.inputs.len() == inputs && self.outputs.len() == outputs {
+            return Ok(());
+        }
+        Err(Error::invalid(
+            op,
+            format!(
+                "the kernel has {inputs} inputs and {outputs} outputs, the launch {} and {}",
+                self.inputs.len(),
+                self.outputs.len()
+            ),
+        ))
+    }
+
+    /// Fails when an output is an input's buffer too: only a map may work in place.
+    pub(crate) fn require_apart(&self, op: &'static str) -> Result<()> {
+        match self.are_apart() {
+            true => Ok(()),
+            false => {
+                Err(Error::invalid(op, "the output is an input's own buffer; only a map works in place"))
+            }
+        }
+    }
+}

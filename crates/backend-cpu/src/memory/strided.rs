@@ -1,0 +1,277 @@
+//! Copies between strided layouts. Where the source runs along another axis than the target (a transpose), elements go through a
+//! small tile, so that each cache line is read once and written once.
+#![allow(unsafe_code)]
+
+use std::ops::Range;
+
+use tensor_core::{Collapsed, collapse};
+
+use crate::{
+    simd::isa::{Isa, Job},
+    threads,
+};
+
+/// Rows and columns of a tile: a cache line of 4-byte elements each way.
+const TILE: usize = 16;
+/// Columns that are walked together down all rows: few enough streams for the prefetchers, and long enough runs of the target
+/// that a page is written more than one line at a time.
+const BAND: usize = 64;
+/// Elements below which a copy stays on the calling thread.
+const PARALLEL: usize = 1 << 18;
+
+/// An address that threads may share: each writes elements of its own.
+#[derive(Clone, Copy)]
+struct Shared<T>(*mut T);
+// SAFETY: the copies below divide the target among threads, and nobody writes the source.
+unsafe impl<T> Send for Shared<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Shared<T> {}
+
+impl<T> Shared<T> {
+    fn at(self, offset: isize) -> *mut T {
+        self.0.wrapping_offset(offset)
+    }
+}
+
+/// A copy of rows and columns: the first element of both sides, and their strides from row to row and column to column. All
+/// positions lie in the caller's memory.
+struct Plane<T> {
+    isa: Isa,
+    rows: Range<usize>,
+    columns: usize,
+    from: *const T,
+    sr: isize,
+    sc: isize,
+    to: *mut T,
+    dr: isize,
+    dc: isize,
+}
+
+impl<T: Copy + Default> Job for Plane<T> {
+    type Output = ();
+    #[inline(always)]
+    fn run(self) {
+        let transposed = self.sr == 1 && self.dc == 1;
+        for band in (0..self.columns).step_by(BAND) {
+            let end = self.columns.min(band + BAND);
+            for r in self.rows.clone().step_by(TILE) {
+                let height = TILE.min(self.rows.end - r);
+                for c in (band..end).step_by(TILE) {
+                    let width = TILE.min(end - c);
+                    let from = self.from.wrapping_offset(r as isize * self.sr + c as isize * self.sc);
+                    let to = self.to.wrapping_offset(r as isize * self.dr + c as isize * self.dc);
+                    // SAFETY: rows r..r + height and columns c..c + width lie in the caller's memory.
+                    unsafe {
+                        if transposed && height == TILE && width == TILE {
+                            transpose(self.isa, from, self.sc, to, self.dr);
+                        } else {
+                            self.tile(from, to, height, width);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl<T: Copy + Default> Plane<T> {
+    /// # Safety
+    /// So many rows and columns from both addresses on lie in the caller's memory; neither number is greater than [`TILE`].
+    #[inline(always)]
+    unsafe fn tile(&self, from: *const T, to: *mut T, height: usize, width: usize) {
+        let mut tile = [T::default(); TILE * TILE];
+        for j in 0..width {
+            for i in 0..height {
+                let at = i as isize * self.sr + j as isize * self.sc;
+                // SAFETY: the caller's promise.
+                tile[i * TILE + j] = unsafe { from.wrapping_offset(at).read() };
+            }
+        }
+        for i in 0..height {
+            for j in 0..width {
+                let at = i as isize * self.dr + j as isize * self.dc;
+                // SAFETY: the caller's promise.
+                unsafe { to.wrapping_offset(at).write(tile[i * TILE + j]) };
+            }
+        }
+    }
+}
+
+/// Writes the [`TILE`] columns of [`TILE`] elements at `from`, `sc` elements apart, as rows at `to`, `dr` elements apart.
+///
+/// # Safety
+/// All of them lie in the caller's memory.
+#[inline(always)]
+unsafe fn transpose<T: Copy + Default>(isa: Isa, from: *const T, sc: isize, to: *mut T, dr: isize) {
+    #[cfg(target_arch = "x86_64")]
+    if isa.is_avx512() && size_of::<T>() == 4 {
+        // SAFETY: the processor has AVX-512, and the elements are of 4 bytes.
+        return unsafe { transpose_avx512(from.cast(), sc, to.cast(), dr) };
+    }
+    let _ = isa;
+    // Whole lines each way, of a size that the compiler knows.
+    let mut tile = [[T::default(); TILE]; TILE];
+    for (j, column) in tile.iter_mut().enumerate() {
+        // SAFETY: the caller's promise.
+        *column = unsafe { from.wrapping_offset(j as isize * sc).cast::<[T; TILE]>().read_unaligned() };
+    }
+    // Indexed, since the row of one is the column of the other.
+    #[allow(clippy::needless_range_loop)]
+    for i in 0..TILE {
+        let row: [T; TILE] = std::array::from_fn(|j| tile[j][i]);
+        // SAFETY: the caller's promise.
+        unsafe { to.wrapping_offset(i as isize * dr).cast::<[T; TILE]>().write_unaligned(row) };
+    }
+}
+
+/// As [`transpose`], a column or row to a register: pairs of columns are interleaved, then pairs of pairs, then quarters of
+/// registers are brought to their places.
+///
+/// # Safety
+/// As [`transpose`].
+#[cfg(target_arch = "x86_64")]
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn transpose_avx512(from: *const i32, sc: isize, to: *mut i32, dr: isize) {
+    use std::arch::x86_64::{
+        _mm512_loadu_si512, _mm512_setzero_si512, _mm512_shuffle_i32x4, _mm512_storeu_si512,
+        _mm512_unpackhi_epi32, _mm512_unpackhi_epi64, _mm512_unpacklo_epi32, _mm512_unpacklo_epi64,
+    };
+    let mut a = [_mm512_setzero_si512(); TILE];
+    for (j, column) in a.iter_mut().enumerate() {
+        // SAFETY: the caller's promise.
+        *column = unsafe { _mm512_loadu_si512(from.wrapping_offset(j as isize * sc).cast()) };
+    }
+    let mut b = a;
+    for i in (0..TILE).step_by(2) {
+        b[i] = _mm512_unpacklo_epi32(a[i], a[i + 1]);
+        b[i + 1] = _mm512_unpackhi_epi32(a[i], a[i + 1]);
+    }
+    for i in (0..TILE).step_by(4) {
+        a[i] = _mm512_unpacklo_epi64(b[i], b[i + 2]);
+        a[i + 1] = _mm512_unpackhi_epi64(b[i], b[i + 2]);
+        a[i + 2] = _mm512_unpacklo_epi64(b[i + 1], b[i + 3]);
+        a[i + 3] = _mm512_unpackhi_epi64(b[i + 1], b[i + 3]);
+    }
+    // Even and odd quarters.
+    const EVEN: i32 = 0x88;
+    const ODD: i32 = 0xdd;
+    for k in 0..4 {
+        b[k] = _mm512_shuffle_i32x4::<EVEN>(a[k], a[k + 4]);
+        b[k + 4] = _mm512_shuffle_i32x4::<ODD>(a[k], a[k + 4]);
+        b[k + 8] = _mm512_shuffle_i32x4::<EVEN>(a[k + 8], a[k + 12]);
+        b[k + 12] = _mm512_shuffle_i32x4::<ODD>(a[k + 8], a[k + 12]);
+    }
+    for k in 0..8 {
+        a[k] = _mm512_shuffle_i32x4::<EVEN>(b[k], b[k + 8]);
+        a[k + 8] = _mm512_shuffle_i32x4::<ODD>(b[k], b[k + 8]);
+    }
+    for (i, row) in a.iter().enumerate() {
+        // SAFETY: the caller's promise.
+        unsafe { _mm512_storeu_si512(to.wrapping_offset(i as isize * dr).cast(), *row) };
+    }
+}
+
+/// Copies a block of so many rows and columns on the calling thread. Strides are those from row to row and column to column.
+///
+/// # Safety
+/// Every position of both lies in memory that the caller holds: `from` for reading, `to` for writing; they lie apart, and no two
+/// positions of `to` are one.
+pub(crate) unsafe fn block<T: Copy + Default>(
+    isa: Isa,
+    [rows, columns]: [usize; 2],
+    from: *const T,
+    [sr, sc]: [isize; 2],
+    to: *mut T,
+    [dr, dc]: [isize; 2],
+) {
+    if sc == 1 && dc == 1 {
+        for r in 0..rows as isize {
+            // SAFETY: the caller's promise.
+            unsafe {
+                std::ptr::copy_nonoverlapping(
+                    from.wrapping_offset(r * sr),
+                    to.wrapping_offset(r * dr),
+                    columns,
+                );
+            }
+        }
+    } else {
+        isa.run(Plane { isa, rows: 0..rows, columns, from, sr, sc, to, dr, dc });
+    }
+}
+
+/// Copies `shape` elements from `src` to `dst`, both given by the address of their first element and their strides.
+///
+/// # Safety
+/// Every position of both lies in memory that the caller holds: `src` for reading, `dst` for writing; they lie apart, and no two
+/// positions of `dst` are one.
+pub(crate) unsafe fn copy<T: Copy + Default + Send + Sync>(
+    isa: Isa,
+    shape: &[usize],
+    src: *const T,
+    src_strides: &[isize],
+    dst: *mut T,
+    dst_strides: &[isize],
+) {
+    let Collapsed { shape: dims, strides } = collapse(shape, &[src_strides, dst_strides]);
+    let (from, to) = (Shared(src.cast_mut()), Shared(dst));
+    let numel: usize = dims.iter().product();
+    if numel == 0 {
+        return;
+    }
+    let (src_strides, dst_strides) = (strides[0].as_slice(), strides[1].as_slice());
+    let inner = match dims.len() {
+        0 => 0,
+        1 => 1,
+        n if src_strides[n - 1] == 1 && dst_strides[n - 1] == 1 => 1,
+        _ => 2,
+    };
+    let outer = dims.len() - inner;
+    let (head, tail) = dims.split_at(outer);
+    let blocks: usize = head.iter().product();
+    // One block of the innermost axis or two, at the place that the outer axes give; a part of its rows.
+    let block: &(dyn Fn(usize, Range<usize>) + Sync) = &|b, rows| {
+        let (mut s, mut d, mut rest) = (0isize, 0isize, b);
+        for axis in (0..outer).rev() {
+            let i = (rest % head[axis]) as isize;
+            rest /= head[axis];
+            s += i * src_strides[axis];
+            d += i * dst_strides[axis];
+        }
+        // SAFETY: the caller's promise; the ranges of different calls do not overlap.
+        unsafe {
+            match tail {
+                [] => to.at(d).write(from.at(s).read()),
+                [_] => {
+                    let (ss, ds) = (src_strides[outer], dst_strides[outer]);
+                    let (s, d) = (s + rows.start as isize * ss, d + rows.start as isize * ds);
+                    if ss == 1 && ds == 1 {
+                        std::ptr::copy_nonoverlapping(from.at(s).cast_const(), to.at(d), rows.len());
+                    } else {
+                        (0..rows.len() as isize)
+                            .for_each(|i| to.at(d + i * ds).write(from.at(s + i * ss).read()));
+                    }
+                }
+                _ => {
+                    let columns = tail[1];
+                    let (sr, sc) = (src_strides[outer], src_strides[outer + 1]);
+                    let (dr, dc) = (dst_strides[outer], dst_strides[outer + 1]);
+                    let (from, to) = (from.at(s).cast_const(), to.at(d));
+                    isa.run(Plane { isa, rows: rows.clone(), columns, from, sr, sc, to, dr, dc });
+                }
+            }
+        }
+    };
+    let rows = tail.first().copied().unwrap_or(1);
+    if numel < PARALLEL || threads::available() == 1 {
+        (0..blocks).for_each(|b| block(b, 0..rows));
+    } else if blocks > 1 {
+        let piece = (PARALLEL * blocks / numel / 4).max(blocks / (threads::available() * 16)).max(1);
+        threads::share(blocks.div_ceil(piece), |i| {
+            (i * piece..blocks.min((i + 1) * piece)).for_each(|b| block(b, 0..rows));
+        });
+    } else {
+        threads::share_ranges(rows, TILE, |some| block(0, some));
+    }
+}

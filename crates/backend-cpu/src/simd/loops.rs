@@ -1,0 +1,311 @@
+//! The inner loops: a function applied along one, two or three blocks, and folds.
+//!
+//! The loops are as plain as can be, one position a turn, so that compilers vectorise them. An output may be an operand's own
+//! memory: that case has a loop of its own, in which the two are visibly one address; or, where [`Sets::SHORT`] asks for little code,
+//! there is one loop for all cases, whose results pass through a buffer of its own.
+#![allow(unsafe_code)]
+
+use std::mem::MaybeUninit;
+
+use crate::simd::isa::{Isa, Job, Sets};
+
+/// Results in the buffer of a short loop.
+const BUFFERED: usize = 256;
+
+macro_rules! looped {
+    ($name:ident, $job:ident, $short:ident, $($T:ident $ptr:ident),+) => {
+        struct $job<$($T,)+ O, F> { $($ptr: *const $T,)+ out: *mut O, n: usize, f: F }
+
+        impl<$($T: Copy,)+ O: Copy, F: Fn($($T),+) -> O> $job<$($T,)+ O, F> {
+            #[inline(always)]
+            fn each(self) {
+                for i in 0..self.n {
+                    // SAFETY: the caller gives `n` elements behind each pointer; a position is read before it is written.
+                    unsafe { self.out.add(i).write((self.f)($(self.$ptr.add(i).read()),+)) };
+                }
+            }
+        }
+
+        impl<$($T: Copy,)+ O: Copy, F: Fn($($T),+) -> O> Job for $job<$($T,)+ O, F> {
+            type Output = ();
+            #[inline(always)]
+            fn run(self) {
+                let out = self.out.cast_const();
+                $(
+                    if self.$ptr.cast() == out {
+                        return $job { $ptr: out.cast(), ..self }.each();
+                    }
+                )+
+                self.each();
+            }
+        }
+
+        struct $short<$($T,)+ O, F>($job<$($T,)+ O, F>);
+
+        impl<$($T: Copy,)+ O: Copy, F: Fn($($T),+) -> O> Job for $short<$($T,)+ O, F> {
+            type Output = ();
+            #[inline(always)]
+            fn run(self) {
+                let job = self.0;
+                let mut results = [const { MaybeUninit::<O>::uninit() }; BUFFERED];
+                let mut start = 0;
+                while start < job.n {
+                    let n = BUFFERED.min(job.n - start);
+                    for i in 0..n {
+                        // SAFETY: the caller gives `job.n` elements behind each pointer.
+                        results[i].write((job.f)($(unsafe { job.$ptr.add(start + i).read() }),+));
+                    }
+                    // SAFETY: as above; the first n results were written, after their operands were read.
+                    unsafe {
+                        std::ptr::copy_nonoverlapping(results.as_ptr().cast(), job.out.add(start), n);
+                    }
+                    start += n;
+                }
+            }
+        }
+
+        /// `out[i] = f(…[i])` for i < n.
+        ///
+        /// # Safety
+        /// Each pointer is good for `n` initialised elements, aligned. `out` may equal an operand of the same element size, or
+        /// lie apart from all.
+        #[inline]
+        #[allow(clippy::too_many_arguments)]
+        pub(crate) unsafe fn $name<$($T: Copy,)+ O: Copy>(
+            sets: impl Sets, $($ptr: *const $T,)+ out: *mut O, n: usize, f: impl Fn($($T),+) -> O,
+        ) {
+            fn choose<S: Sets, $($T: Copy,)+ O: Copy>(sets: S, job: $job<$($T,)+ O, impl Fn($($T),+) -> O>) {
+                if S::SHORT { sets.run($short(job)) } else { sets.run(job) }
+            }
+            choose(sets, $job { $($ptr,)+ out, n, f });
+        }
+    };
+}
+
+looped!(map1, Map1, Short1, A a);
+looped!(map2, Map2, Short2, A a, B b);
+looped!(map3, Map3, Short3, A a, B b, C c);
+
+struct Fill<T> {
+    out: *mut T,
+    n: usize,
+    value: T,
+}
+
+impl<T: Copy> Job for Fill<T> {
+    type Output = ();
+    #[inline(always)]
+    fn run(self) {
+        for i in 0..self.n {
+            // SAFETY: the caller gives room for `n` elements.
+            unsafe { self.out.add(i).write(self.value) };
+        }
+    }
+}
+
+/// `out[i] = value` for i < n.
+///
+/// # Safety
+/// `out` is good for `n` elements, aligned.
+#[inline]
+pub(crate) unsafe fn fill<T: Copy>(isa: Isa, out: *mut T, n: usize, value: T) {
+    if n < 32 {
+        // SAFETY: the caller's promise.
+        (0..n).for_each(|i| unsafe { out.add(i).write(value) });
+    } else {
+        isa.run(Fill { out, n, value });
+    }
+}
+
+/// A fold in `N` lanes.
+struct Fold<const N: usize, T, A, F, G> {
+    data: *const T,
+    n: usize,
+    start: A,
+    f: F,
+    join: G,
+}
+
+/// Accumulators kept side by side: so many that they are a loop of their own, which compilers vectorise, and few for a short
+/// run, which would spend its time on joining them.
+const LANES: usize = 64;
+const FEW: usize = 8;
+
+impl<const N: usize, T: Copy, A: Copy, F: Fn(A, T) -> A, G: Fn(A, A) -> A> Job for Fold<N, T, A, F, G> {
+    type Output = A;
+    #[inline(always)]
+    fn run(self) -> A {
+        let mut lanes = [self.start; N];
+        let whole = self.n / N;
+        for i in 0..whole {
+            // SAFETY: the caller gives `n` elements, aligned.
+            let chunk: [T; N] = unsafe { self.data.cast::<[T; N]>().add(i).read() };
+            lanes = std::array::from_fn(|j| (self.f)(lanes[j], chunk[j]));
+        }
+        for (j, i) in (whole * N..self.n).enumerate() {
+            // SAFETY: i < n.
+            lanes[j % N] = (self.f)(lanes[j % N], unsafe { self.data.add(i).read() });
+        }
+        // Halves onto halves: pairwise.
+        let mut width = N / 2;
+        while width > 0 {
+            for j in 0..width {
+                lanes[j] = (self.join)(lanes[j], lanes[j + width]);
+            }
+            width /= 2;
+        }
+        lanes[0]
+    }
+}
+
+/// Folds `n` elements on one of `sets` with `f` in interleaved accumulators from `start`, and those pairwise with `join`: in an order that depends
+/// on `n` alone, whatever the instruction set.
+///
+/// # Safety
+/// `data` is good for `n` initialised elements, aligned.
+pub(crate) unsafe fn fold<T: Copy, A: Copy>(
+    isa: Isa,
+    sets: impl Sets,
+    data: *const T,
+    n: usize,
+    start: A,
+    f: impl Fn(A, T) -> A,
+    join: impl Fn(A, A) -> A,
+) -> A {
+    if n < LANES {
+        // Few lanes do not fill a wider register.
+        isa.narrow().run(Fold::<FEW, _, _, _, _> { data, n, start, f, join })
+    } else {
+        sets.run(Fold::<LANES, _, _, _, _> { data, n, start, f, join })
+    }
+}
+
+/// [`fold`] where the order means nothing, as for integers.
+///
+/// # Safety
+/// As [`fold`].
+pub(crate) unsafe fn fold_any_order<T: Copy, A: Copy>(
+    isa: Isa,
+    data: *const T,
+    n: usize,
+    start: A,
+    f: impl Fn(A, T) -> A,
+    join: impl Fn(A, A) -> A,
+) -> A {
+    const SOME: usize = 16;
+    isa.narrow().run(Fold::<SOME, _, _, _, _> { data, n, start, f, join })
+}
+
+struct Accumulate<'a, T, A, F> {
+    sums: &'a mut [A],
+    data: *const T,
+    stride: usize,
+    rows: usize,
+    f: F,
+}
+
+impl<T: Copy, A: Copy, F: Fn(A, T) -> A> Accumulate<'_, T, A, F> {
+    /// `R` rows from row `row` on, in order.
+    #[inline(always)]
+    fn rows<const R: usize>(&mut self, row: usize) {
+        let data = self.data.wrapping_add(row * self.stride);
+        for (i, sum) in self.sums.iter_mut().enumerate() {
+            let mut total = *sum;
+            for r in 0..R {
+                // SAFETY: the caller gives as many elements in each of these rows as there are sums.
+                total = (self.f)(total, unsafe { data.wrapping_add(r * self.stride + i).read() });
+            }
+            *sum = total;
+        }
+    }
+}
+
+impl<T: Copy, A: Copy, F: Fn(A, T) -> A> Job for Accumulate<'_, T, A, F> {
+    type Output = ();
+    #[inline(always)]
+    fn run(mut self) {
+        let mut row = 0;
+        while row + 4 <= self.rows {
+            self.rows::<4>(row);
+            row += 4;
+        }
+        while row < self.rows {
+            self.rows::<1>(row);
+            row += 1;
+        }
+    }
+}
+
+/// `sums[i] = f(sums[i], data[r · stride + i])` for each row r < rows in order.
+///
+/// # Safety
+/// Each row holds as many initialised elements, aligned, as there are sums.
+pub(crate) unsafe fn accumulate<T: Copy, A: Copy>(
+    sets: impl Sets,
+    sums: &mut [A],
+    data: *const T,
+    stride: usize,
+    rows: usize,
+    f: impl Fn(A, T) -> A,
+) {
+    sets.run(Accumulate { sums, data, stride, rows, f });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simd::isa::Short;
+
+    /// Every way in which an output may be an operand's memory, on every instruction set, over lengths with and without a rest.
+    #[test]
+    fn outputs_in_place_and_apart_agree() {
+        for isa in Isa::available() {
+            for n in (0..140).chain([1000, 1024]) {
+                let a: Vec<f32> = (0..n).map(|i| i as f32 - 7.5).collect();
+                let b: Vec<u32> = (0..n as u32).map(|i| i * i).collect();
+                let c: Vec<i32> = (0..n as i32).map(|i| 3 - i).collect();
+                let two = |a: f32, b: u32| a * 2.0 + b as f32;
+                let three = |a: f32, b: u32, c: i32| a - b as f32 * c as f32;
+                let expected2: Vec<f32> = a.iter().zip(&b).map(|(&a, &b)| two(a, b)).collect();
+                let expected3: Vec<f32> = (0..n).map(|i| three(a[i], b[i], c[i])).collect();
+                let mut apart = vec![0f32; n];
+                let (mut a2, mut b2, mut a3, mut b3, mut c3) =
+                    (a.clone(), b.clone(), a.clone(), b.clone(), c.clone());
+                // SAFETY: all hold n elements of 4 bytes; an output is one operand's memory or apart.
+                unsafe {
+                    let (pa, pb, pc) = (a.as_ptr(), b.as_ptr(), c.as_ptr());
+                    map2(isa, pa, pb, apart.as_mut_ptr(), n, two);
+                    assert_eq!(apart, expected2);
+                    let mut short = vec![0f32; n];
+                    map2(isa.narrow(), pa, pb, short.as_mut_ptr(), n, two);
+                    assert_eq!(short, expected2);
+                    short.copy_from_slice(&a);
+                    let p = short.as_mut_ptr();
+                    map3(Short(isa), p, pb, pc, p, n, three);
+                    assert_eq!(short, expected3);
+                    let p = a2.as_mut_ptr();
+                    map2(isa, p, pb, p, n, two);
+                    let p = b2.as_mut_ptr();
+                    map2(isa, pa, p, p.cast::<f32>(), n, two);
+                    map3(isa, pa, pb, pc, apart.as_mut_ptr(), n, three);
+                    assert_eq!(apart, expected3);
+                    let p = a3.as_mut_ptr();
+                    map3(isa, p, pb, pc, p, n, three);
+                    let p = b3.as_mut_ptr();
+                    map3(isa, pa, p, pc, p.cast::<f32>(), n, three);
+                    let p = c3.as_mut_ptr();
+                    map3(isa, pa, pb, p, p.cast::<f32>(), n, three);
+                    let mut squares = a.clone();
+                    let p = squares.as_mut_ptr();
+                    map2(isa, p, p, p, n, |a: f32, b: f32| a * b);
+                    assert!(squares.iter().zip(&a).all(|(s, a)| *s == a * a));
+                }
+                let bits = |v: &[f32]| v.iter().map(|v| v.to_bits()).collect::<Vec<u32>>();
+                assert_eq!((a2, a3), (expected2.clone(), expected3.clone()));
+                assert_eq!(b2, bits(&expected2));
+                assert_eq!(b3, bits(&expected3));
+                assert_eq!(c3.iter().map(|&c| c as u32).collect::<Vec<_>>(), bits(&expected3));
+            }
+        }
+    }
+}

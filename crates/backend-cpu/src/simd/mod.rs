@@ -1,0 +1,7 @@
+//! Numbers in registers: instruction sets, real functions, inner loops and the order of elements. Uses nothing of this crate.
+
+pub(crate) mod isa;
+pub(crate) mod loops;
+pub(crate) mod math;
+pub(crate) mod order;
+pub(crate) mod vector;

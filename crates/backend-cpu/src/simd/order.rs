@@ -1,0 +1,84 @@
+//! Elements as unsigned integers of the same order: NaN is the greatest and equal to NaN, −0 equals 0. What is ordered by these
+//! needs no care for either.
+
+use std::ops::Not;
+
+use tensor_core::{bf16, f16};
+
+/// An element with an order over all its values.
+pub(crate) trait Ordered: Copy {
+    type Key: Copy + Ord + Into<u64> + Not<Output = Self::Key> + Send;
+    /// The key of NaN, in types that have one: the greatest, which no other element has.
+    const NAN: Option<Self::Key>;
+    fn key(self) -> Self::Key;
+}
+
+/// The key in the opposite order, but for NaN, which is the greatest still.
+#[inline(always)]
+pub(crate) fn opposite<T: Ordered>(x: T) -> T::Key {
+    let key = x.key();
+    if T::NAN == Some(key) { key } else { !key }
+}
+
+macro_rules! floats {
+    ($($t:ty => $bits:ty;)*) => {$(
+        impl Ordered for $t {
+            type Key = $bits;
+            const NAN: Option<$bits> = Some(<$bits>::MAX);
+            #[inline(always)]
+            fn key(self) -> $bits {
+                const SIGN: $bits = 1 << (<$bits>::BITS - 1);
+                let bits = self.to_bits();
+                // Negative numbers are flipped; the sign of −0 is all it has.
+                let flipped = if bits > SIGN { !bits } else { bits | SIGN };
+                if self.is_nan() { <$bits>::MAX } else { flipped }
+            }
+        }
+    )*};
+}
+floats! {
+    f64 => u64;
+    f32 => u32;
+    f16 => u16;
+    bf16 => u16;
+}
+
+macro_rules! integers {
+    ($($t:ty => $key:ty, $x:ident => $value:expr;)*) => {$(
+        impl Ordered for $t {
+            type Key = $key;
+            const NAN: Option<$key> = None;
+            #[inline(always)]
+            fn key(self) -> $key {
+                let $x = self;
+                $value
+            }
+        }
+    )*};
+}
+integers! {
+    i64 => u64, x => x as u64 ^ 1 << 63;
+    i32 => u32, x => x as u32 ^ 1 << 31;
+    u32 => u32, x => x;
+    u8 => u8, x => x;
+    bool => u8, x => x.into();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_in_the_order_of_elements() {
+        let ordered = [f32::NEG_INFINITY, -3.0, -1e-40, 0.0, 1e-45, 2.0, f32::MAX, f32::INFINITY, f32::NAN];
+        assert!(ordered.is_sorted_by(|a, b| a.key() < b.key()));
+        let (all, nan) = ordered.split_at(8);
+        assert!(all.is_sorted_by(|a, b| opposite(*a) > opposite(*b)));
+        assert!(opposite(nan[0]) > opposite(f32::NEG_INFINITY));
+        assert_eq!((-0f64).key(), 0f64.key());
+        assert_eq!((-f64::NAN).key(), f64::NAN.key());
+        assert!([i64::MIN, -1, 0, i64::MAX].is_sorted_by(|a, b| a.key() < b.key()));
+        assert!([i32::MIN, -1, 0, i32::MAX].is_sorted_by(|a, b| opposite(*a) > opposite(*b)));
+        assert!(f16::NEG_ONE.key() < f16::NEG_ZERO.key() && bf16::INFINITY.key() < bf16::NAN.key());
+    }
+}

@@ -1,0 +1,425 @@
+//! Numbers in registers. A formula is written once, over [`Vector`]: for one number, where compilers vectorise the loop, and for the
+//! registers of an instruction set, where they do not find the best one. Both give the same bits.
+#![allow(unsafe_code)]
+
+use std::{
+    array::from_fn,
+    ops::{Add, Mul, Sub},
+};
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) use self::x86::{F32x8, F32x16, F64x4, F64x8};
+use crate::simd::isa::{BASELINE_FMA, Job};
+
+/// One number, or a register of them. A register of an instruction set is only to be used inside its own [`Vector::run`].
+pub(crate) trait Vector: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> {
+    type Number: Float;
+    /// How many numbers there are.
+    const WIDTH: usize;
+    /// Whether the instruction set multiplies and adds in one step.
+    const HAS_FMA: bool;
+    fn splat(x: Self::Number) -> Self;
+    /// self · b + c: rounded once if `FUSED`.
+    fn fma<const FUSED: bool>(self, b: Self, c: Self) -> Self;
+    /// # Safety
+    /// `at` is good for reads of [`Vector::WIDTH`] numbers.
+    unsafe fn load(at: *const Self::Number) -> Self;
+    /// The first `n` numbers, and zeros.
+    ///
+    /// # Safety
+    /// `at` is good for reads of `n` numbers, which is from 1 to [`Vector::WIDTH`].
+    unsafe fn load_first(at: *const Self::Number, n: usize) -> Self;
+    /// # Safety
+    /// `at` is good for writes of `n` numbers, which is from 1 to [`Vector::WIDTH`].
+    unsafe fn store_first(self, at: *mut Self::Number, n: usize);
+    /// Runs the job as compiled for the register's instruction set.
+    ///
+    /// # Safety
+    /// The processor has it.
+    unsafe fn run<J: Job>(job: J) -> J::Output;
+}
+
+/// A floating-point number of memory: f32 and f64.
+pub(crate) trait Float: Vector<Number = Self> + Default + Send + Sync + 'static {
+    const ZERO: Self;
+}
+
+/// What the real functions of `math` are written for besides: f32, alone or sixteen at a time.
+pub(crate) trait Real: Vector<Number = f32> {
+    /// The greater of this and a bound; NaN stays.
+    fn at_least(self, bound: f32) -> Self;
+    /// The lesser of this and a bound; NaN stays.
+    fn at_most(self, bound: f32) -> Self;
+    /// self · 2^k, rounded once, for an integer k in −150..=128 and self in [½, 2); `k_and_magic` is k + 1.5 · 2²³.
+    fn times_two_to(self, k: Self, k_and_magic: Self) -> Self;
+}
+
+/// A function of them. Not a closure, which would be compiled by itself, without the instruction set that it is used in: its
+/// method must be `#[inline(always)]`, and so must what it calls.
+pub(crate) trait Function {
+    fn of<V: Real>(&self, x: V) -> V;
+}
+
+macro_rules! float {
+    ($t:ty) => {
+        impl Float for $t {
+            const ZERO: $t = 0.0;
+        }
+
+        impl Vector for $t {
+            type Number = $t;
+            const WIDTH: usize = 1;
+            const HAS_FMA: bool = BASELINE_FMA;
+
+            #[inline(always)]
+            fn splat(x: $t) -> $t {
+                x
+            }
+
+            #[inline(always)]
+            fn fma<const FUSED: bool>(self, b: $t, c: $t) -> $t {
+                if FUSED { self.mul_add(b, c) } else { self * b + c }
+            }
+
+            #[inline(always)]
+            unsafe fn load(at: *const $t) -> $t {
+                // SAFETY: the caller's promise.
+                unsafe { at.read() }
+            }
+
+            #[inline(always)]
+            unsafe fn load_first(at: *const $t, _: usize) -> $t {
+                // SAFETY: the caller's promise.
+                unsafe { at.read() }
+            }
+
+            #[inline(always)]
+            unsafe fn store_first(self, at: *mut $t, _: usize) {
+                // SAFETY: the caller's promise.
+                unsafe { at.write(self) }
+            }
+
+            #[inline(always)]
+            unsafe fn run<J: Job>(job: J) -> J::Output {
+                job.run()
+            }
+        }
+    };
+}
+float!(f32);
+float!(f64);
+
+/// 2^(k + n) for the integer k in the low bits of `k_and_magic`, |k + n| ≤ 126: what stands above those is shifted out.
+#[inline(always)]
+pub(crate) fn two_to(k_and_magic: f32, n: i32) -> f32 {
+    f32::from_bits(k_and_magic.to_bits().wrapping_add(127i32.wrapping_add(n) as u32) << 23)
+}
+
+impl Real for f32 {
+    #[inline(always)]
+    fn at_least(self, bound: f32) -> f32 {
+        // Comparisons are false for NaN, which passes.
+        if self < bound { bound } else { self }
+    }
+
+    #[inline(always)]
+    fn at_most(self, bound: f32) -> f32 {
+        if self > bound { bound } else { self }
+    }
+
+    #[inline(always)]
+    fn times_two_to(self, k: f32, k_and_magic: f32) -> f32 {
+        // An offset keeps the power within the range; taking that away again is the only rounding, and the only way out.
+        const OFFSET: i32 = 64;
+        let negative = k < 0.0;
+        let offset = if negative { OFFSET } else { -OFFSET };
+        let back = if negative { two_to(0.0, -OFFSET) } else { two_to(0.0, OFFSET) };
+        self * two_to(k_and_magic, offset) * back
+    }
+}
+
+/// As many numbers as every processor's registers hold (16 bytes), for the compiler to put into one.
+#[derive(Clone, Copy)]
+#[repr(align(16))]
+pub(crate) struct Lanes<T, const N: usize>([T; N]);
+
+pub(crate) type F32x4 = Lanes<f32, 4>;
+pub(crate) type F64x2 = Lanes<f64, 2>;
+
+macro_rules! lanewise {
+    ($($op:ident $method:ident)*) => {$(
+        impl<T: Float, const N: usize> $op for Lanes<T, N> {
+            type Output = Lanes<T, N>;
+            #[inline(always)]
+            fn $method(self, other: Lanes<T, N>) -> Lanes<T, N> {
+                Lanes(from_fn(|i| self.0[i].$method(other.0[i])))
+            }
+        }
+    )*};
+}
+lanewise!(Add add Sub sub Mul mul);
+
+impl<T: Float, const N: usize> Vector for Lanes<T, N> {
+    type Number = T;
+    const WIDTH: usize = N;
+    const HAS_FMA: bool = BASELINE_FMA;
+
+    #[inline(always)]
+    fn splat(x: T) -> Lanes<T, N> {
+        Lanes([x; N])
+    }
+
+    #[inline(always)]
+    fn fma<const FUSED: bool>(self, b: Lanes<T, N>, c: Lanes<T, N>) -> Lanes<T, N> {
+        Lanes(from_fn(|i| self.0[i].fma::<FUSED>(b.0[i], c.0[i])))
+    }
+
+    #[inline(always)]
+    unsafe fn load(at: *const T) -> Lanes<T, N> {
+        // SAFETY: the caller's promise.
+        Lanes(unsafe { at.cast::<[T; N]>().read_unaligned() })
+    }
+
+    #[inline(always)]
+    unsafe fn load_first(at: *const T, n: usize) -> Lanes<T, N> {
+        let mut out = [T::ZERO; N];
+        for (i, out) in out.iter_mut().enumerate().take(n) {
+            // SAFETY: the caller's promise.
+            *out = unsafe { at.add(i).read() };
+        }
+        Lanes(out)
+    }
+
+    #[inline(always)]
+    unsafe fn store_first(self, at: *mut T, n: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if n == N {
+                at.cast::<[T; N]>().write_unaligned(self.0);
+            } else {
+                for i in 0..n {
+                    at.add(i).write(self.0[i]);
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn run<J: Job>(job: J) -> J::Output {
+        job.run()
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::{
+        arch::x86_64::*,
+        ops::{Add, Mul, Sub},
+    };
+
+    use super::{Real, Vector};
+    use crate::simd::isa::{self, Job};
+
+    // SAFETY of every block below: registers are used inside their `run` alone, whose caller says that the processor has the
+    // instructions.
+    macro_rules! register {
+        (
+            $(#[$doc:meta])* $name:ident, $inner:ty, $number:ty, $width:expr, $run:path;
+            $splat:ident, $fmadd:ident, $load:ident;
+            |$at:ident, $n:ident| $load_first:expr; |$to:ident, $m:ident, $v:ident| $store_first:expr;
+            $($op:ident $method:ident $instruction:ident),*
+        ) => {
+            $(#[$doc])*
+            #[derive(Clone, Copy)]
+            pub(crate) struct $name($inner);
+
+            $(
+                impl $op for $name {
+                    type Output = $name;
+                    #[inline(always)]
+                    fn $method(self, other: $name) -> $name {
+                        // SAFETY: see above.
+                        $name(unsafe { $instruction(self.0, other.0) })
+                    }
+                }
+            )*
+
+            impl Vector for $name {
+                type Number = $number;
+                const WIDTH: usize = $width;
+                const HAS_FMA: bool = true;
+
+                #[inline(always)]
+                fn splat(x: $number) -> $name {
+                    // SAFETY: see above.
+                    $name(unsafe { $splat(x) })
+                }
+
+                #[inline(always)]
+                fn fma<const FUSED: bool>(self, b: $name, c: $name) -> $name {
+                    // SAFETY: see above.
+                    if FUSED { $name(unsafe { $fmadd(self.0, b.0, c.0) }) } else { self * b + c }
+                }
+
+                #[inline(always)]
+                unsafe fn load(at: *const $number) -> $name {
+                    // SAFETY: see above, and the caller's promise.
+                    $name(unsafe { $load(at) })
+                }
+
+                #[inline(always)]
+                unsafe fn load_first($at: *const $number, $n: usize) -> $name {
+                    // SAFETY: see above, and the caller's promise: the mask ends after n.
+                    $name(unsafe { $load_first })
+                }
+
+                #[inline(always)]
+                unsafe fn store_first(self, $to: *mut $number, $m: usize) {
+                    let $v = self.0;
+                    // SAFETY: as above.
+                    unsafe { $store_first }
+                }
+
+                #[inline(always)]
+                unsafe fn run<J: Job>(job: J) -> J::Output {
+                    // SAFETY: the caller's promise.
+                    unsafe { $run(job) }
+                }
+            }
+        };
+    }
+
+    /// The low `n` of all bits.
+    #[inline(always)]
+    fn bits(n: usize) -> u32 {
+        u32::MAX >> (32 - n)
+    }
+
+    /// Ones, then zeros: a window on them is a mask.
+    static ONES_THEN_ZEROS: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
+
+    /// Ones in the first `n` of the eight 32-bit parts of a register.
+    #[inline(always)]
+    unsafe fn window(n: usize) -> __m256i {
+        // SAFETY: eight parts from 8 − n on lie in the array, as n is from 0 to 8; the caller has AVX.
+        unsafe { _mm256_loadu_si256(ONES_THEN_ZEROS.as_ptr().add(8 - n).cast()) }
+    }
+
+    register! {
+        /// Sixteen f32 of AVX-512.
+        F32x16, __m512, f32, 16, isa::avx512;
+        _mm512_set1_ps, _mm512_fmadd_ps, _mm512_loadu_ps;
+        |at, n| _mm512_maskz_loadu_ps(bits(n) as __mmask16, at);
+        |to, n, v| _mm512_mask_storeu_ps(to, bits(n) as __mmask16, v);
+        Add add _mm512_add_ps, Sub sub _mm512_sub_ps, Mul mul _mm512_mul_ps
+    }
+    register! {
+        /// Eight f64 of AVX-512.
+        F64x8, __m512d, f64, 8, isa::avx512;
+        _mm512_set1_pd, _mm512_fmadd_pd, _mm512_loadu_pd;
+        |at, n| _mm512_maskz_loadu_pd(bits(n) as __mmask8, at);
+        |to, n, v| _mm512_mask_storeu_pd(to, bits(n) as __mmask8, v);
+        Add add _mm512_add_pd, Sub sub _mm512_sub_pd, Mul mul _mm512_mul_pd
+    }
+    register! {
+        /// Eight f32 of AVX2.
+        F32x8, __m256, f32, 8, isa::avx2;
+        _mm256_set1_ps, _mm256_fmadd_ps, _mm256_loadu_ps;
+        |at, n| _mm256_maskload_ps(at, window(n));
+        |to, n, v| _mm256_maskstore_ps(to, window(n), v);
+        Add add _mm256_add_ps, Sub sub _mm256_sub_ps, Mul mul _mm256_mul_ps
+    }
+    register! {
+        /// Four f64 of AVX2.
+        F64x4, __m256d, f64, 4, isa::avx2;
+        _mm256_set1_pd, _mm256_fmadd_pd, _mm256_loadu_pd;
+        |at, n| _mm256_maskload_pd(at, window(2 * n));
+        |to, n, v| _mm256_maskstore_pd(to, window(2 * n), v);
+        Add add _mm256_add_pd, Sub sub _mm256_sub_pd, Mul mul _mm256_mul_pd
+    }
+
+    impl Real for F32x16 {
+        #[inline(always)]
+        fn at_least(self, bound: f32) -> F32x16 {
+            // With a NaN these give their second operand.
+            // SAFETY: see above.
+            F32x16(unsafe { _mm512_max_ps(_mm512_set1_ps(bound), self.0) })
+        }
+
+        #[inline(always)]
+        fn at_most(self, bound: f32) -> F32x16 {
+            // SAFETY: see above.
+            F32x16(unsafe { _mm512_min_ps(_mm512_set1_ps(bound), self.0) })
+        }
+
+        #[inline(always)]
+        fn times_two_to(self, k: F32x16, _: F32x16) -> F32x16 {
+            // SAFETY: see above.
+            F32x16(unsafe { _mm512_scalef_ps(self.0, k.0) })
+        }
+    }
+}
+
+struct Map<V: Vector, F> {
+    x: *const V::Number,
+    out: *mut V::Number,
+    n: usize,
+    f: F,
+}
+
+impl<V: Real, F: Function> Job for Map<V, F> {
+    type Output = ();
+    #[inline(always)]
+    fn run(self) {
+        let mut i = 0;
+        while i < self.n {
+            let n = (self.n - i).min(V::WIDTH);
+            // SAFETY: the caller gives `self.n` elements behind each pointer.
+            unsafe { self.f.of(V::load_first(self.x.add(i), n)).store_first(self.out.add(i), n) };
+            i += V::WIDTH;
+        }
+    }
+}
+
+/// `out[i] = f(x[i])` for i < n, a register of `V` at a time.
+///
+/// # Safety
+/// `x` and `out` are good for `n` elements; they are the same or lie apart. The processor has the register's instruction set.
+pub(crate) unsafe fn map<V: Real>(x: *const f32, out: *mut f32, n: usize, f: impl Function) {
+    // SAFETY: the caller's promise.
+    unsafe { V::run(Map::<V, _> { x, out, n, f }) };
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::F32x16;
+    use crate::simd::{isa::Isa, math};
+
+    /// Registers give what single numbers do, in every place of a register and over the whole range.
+    #[test]
+    fn a_register_gives_the_same_bits_as_a_number() {
+        if !Isa::available().iter().any(|isa| isa.is_avx512()) {
+            eprintln!("no AVX-512 here: there is nothing but single numbers");
+            return;
+        }
+        // Spread over all bit patterns, with what lies about the ends of the range.
+        let spread = (0..1 << 22).map(|i: u32| f32::from_bits(i.wrapping_mul(1021)));
+        let ends = (0..4000).flat_map(|i| [-104.5 + i as f32 * 0.005, 87.5 + i as f32 * 0.0005]);
+        let special =
+            [0.0, -0.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, -f32::NAN, f32::MIN_POSITIVE, f32::MAX];
+        let x: Vec<f32> = spread.chain(ends).chain(special).collect();
+        for n in [x.len(), x.len() - 1, x.len() - 15, 1, 0] {
+            let mut out = vec![7.0; x.len()];
+            // SAFETY: both hold n elements, and the processor has AVX-512.
+            unsafe { super::map::<F32x16>(x.as_ptr(), out.as_mut_ptr(), n, math::Exp) };
+            for (&x, &y) in x[..n].iter().zip(&out) {
+                let expected = math::exp::<true, f32>(x);
+                assert!(
+                    y.to_bits() == expected.to_bits() || (y.is_nan() && expected.is_nan()),
+                    "{x}: {y}, {expected}"
+                );
+            }
+            assert!(out[n..].iter().all(|&y| y == 7.0));
+        }
+    }
+}

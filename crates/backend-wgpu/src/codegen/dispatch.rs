@@ -1,0 +1,204 @@
+//! What a kernel is on its way to the device: dispatches, each WGSL with its parameters and bindings, before any device is asked.
+//! Each kernel module makes [`Dispatches`]; `pipeline.rs` turns them into pipelines. Tests validate them with naga alone.
+
+use std::fmt::Write;
+
+use tensor_core::DType;
+
+use crate::codegen::{
+    dtypes::{scalar_words, storage_size},
+    wgsl::Code,
+};
+
+/// Where the buffer of a binding comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Resource {
+    /// An input of the launch.
+    Input(usize),
+    /// An output of the launch.
+    Output(usize),
+    /// A temporary of this kernel.
+    Temporary(usize),
+    /// The device's record of bad indices: see `fault_table.rs`.
+    Faults,
+}
+
+/// One storage buffer of a dispatch.
+#[derive(Clone, Debug)]
+pub(crate) struct Binding {
+    pub(crate) name: String,
+    /// The WGSL type of an element.
+    pub(crate) element: String,
+    pub(crate) write: bool,
+    pub(crate) resource: Resource,
+    /// The byte of the buffer where the binding starts.
+    pub(crate) start: u64,
+}
+
+/// The run-time numbers of a kernel: the words of `params`, and which of them are scalars of the launch. Before all others
+/// comes `first_workgroup`, the number of a dispatch's first workgroup, which is set at every dispatch.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Params {
+    names: Vec<String>,
+    words: Vec<u32>,
+    scalars: Vec<(usize, usize, DType)>,
+    /// Where the launch's place in the fault table goes.
+    fault: Option<usize>,
+}
+
+impl Params {
+    /// Adds a word, `params.name` in WGSL.
+    pub(crate) fn word(&mut self, name: impl Into<String>, value: u32) {
+        self.names.push(name.into());
+        self.words.push(value);
+    }
+
+    /// Adds a size or offset.
+    pub(crate) fn size(&mut self, name: impl Into<String>, value: usize) {
+        self.word(name, value as u32);
+    }
+
+    /// Adds a stride; index arithmetic is modulo 2^32, so a negative one needs no sign.
+    pub(crate) fn stride(&mut self, name: impl Into<String>, value: isize) {
+        self.word(name, value as u32);
+    }
+
+    /// Adds scalar `slot` of the launch: `params.s<slot>`, with an `h` after it for the high word of 8 bytes.
+    pub(crate) fn scalar(&mut self, slot: usize, dtype: DType) {
+        self.scalars.push((self.words.len(), slot, dtype));
+        self.word(format!("s{slot}"), 0);
+        if storage_size(dtype) == 8 {
+            self.word(format!("s{slot}h"), 0);
+        }
+    }
+
+    /// Adds the first word of the launch's slot in the fault table, `params.fault`.
+    pub(crate) fn fault(&mut self) {
+        self.fault = Some(self.words.len());
+        self.word("fault", 0);
+    }
+
+    /// The words for one launch.
+    pub(crate) fn fill(&self, scalars: &[tensor_core::Scalar], fault: u32, out: &mut Vec<u32>) {
+        out.clear();
+        out.push(0);
+        out.extend_from_slice(&self.words);
+        if let Some(at) = self.fault {
+            out[at + 1] = fault;
+        }
+        for &(at, slot, dtype) in &self.scalars {
+            if let Some(&scalar) = scalars.get(slot) {
+                let [low, high] = scalar_words(scalar, dtype);
+                out[at + 1] = low;
+                if storage_size(dtype) == 8 {
+                    out[at + 2] = high;
+                }
+            }
+        }
+    }
+
+    /// How many words there are.
+    pub(crate) fn len(&self) -> usize {
+        1 + self.words.len()
+    }
+}
+
+/// One dispatch: a text, what it is given, and how many workgroups.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Dispatch {
+    pub(crate) label: &'static str,
+    pub(crate) params: Params,
+    pub(crate) bindings: Vec<Binding>,
+    /// Everything but the declarations of params and bindings; library functions are linked in later.
+    pub(crate) code: Code,
+    /// Whether the code is a user's, whose functions may have the names of library functions: none of those are linked in.
+    pub(crate) foreign: bool,
+    /// Workgroups, in all.
+    pub(crate) workgroups: usize,
+    /// About how many instructions of the program, or additions, a workgroup carries out.
+    pub(crate) work: usize,
+}
+
+impl Dispatch {
+    pub(crate) fn new(label: &'static str) -> Dispatch {
+        Dispatch { label, ..Dispatch::default() }
+    }
+
+    /// Adds a storage buffer `name: array<element>`.
+    pub(crate) fn bind(
+        &mut self,
+        name: impl Into<String>,
+        element: impl Into<String>,
+        write: bool,
+        resource: Resource,
+    ) {
+        self.bindings.push(Binding { name: name.into(), element: element.into(), write, resource, start: 0 });
+    }
+
+    /// The whole WGSL. Parameters are immediates, or else a uniform buffer at the binding after the last.
+    pub(crate) fn text(&self, immediates: bool) -> String {
+        let mut out = String::from("struct Params {\n    first_workgroup: u32,\n");
+        for name in &self.params.names {
+            let _ = writeln!(out, "    {name}: u32,");
+        }
+        out.push_str("}\n");
+        if immediates {
+            out.push_str("var<immediate> params: Params;\n");
+        } else {
+            let _ = writeln!(out, "@group(0) @binding({}) var<uniform> params: Params;", self.bindings.len());
+        }
+        for (i, b) in self.bindings.iter().enumerate() {
+            let access = if b.write { "read_write" } else { "read" };
+            let _ = writeln!(
+                out,
+                "@group(0) @binding({i}) var<storage, {access}> {}: array<{}>;",
+                b.name, b.element
+            );
+        }
+        out.push('\n');
+        if self.foreign {
+            out.push_str(self.code.text());
+        } else {
+            out.push_str(&taper_shaders::link(self.code.text()));
+        }
+        out
+    }
+}
+
+/// Everything one kernel does, in order.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Dispatches {
+    pub(crate) list: Vec<Dispatch>,
+    /// Temporaries, by dtype and number of elements.
+    pub(crate) temporaries: Vec<(DType, usize)>,
+}
+
+impl Dispatches {
+    /// Adds what comes after. Temporaries of one number are one buffer, used in turn.
+    pub(crate) fn append(&mut self, next: Dispatches) {
+        self.list.extend(next.list);
+        for (k, (dtype, numel)) in next.temporaries.into_iter().enumerate() {
+            match self.temporaries.get_mut(k) {
+                Some(temp) if temp.1 * storage_size(temp.0) >= numel * storage_size(dtype) => {}
+                Some(temp) => *temp = (dtype, numel),
+                None => self.temporaries.push((dtype, numel)),
+            }
+        }
+    }
+
+    /// Binds one resource in place of another.
+    pub(crate) fn redirect(&mut self, from: Resource, to: Resource) {
+        self.bindings().filter(|b| b.resource == from).for_each(|b| b.resource = to);
+    }
+
+    /// All bindings.
+    pub(crate) fn bindings(&mut self) -> impl Iterator<Item = &mut Binding> {
+        self.list.iter_mut().flat_map(|d| &mut d.bindings)
+    }
+}
+
+impl From<Dispatch> for Dispatches {
+    fn from(one: Dispatch) -> Dispatches {
+        Dispatches { list: vec![one], temporaries: Vec::new() }
+    }
+}

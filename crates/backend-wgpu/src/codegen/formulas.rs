@@ -1,0 +1,464 @@
+//! The one table of elementwise formulas in WGSL, and the function made of a whole program.
+//! Names ending in a dtype (`exp_f32`) are functions of the shaders' libraries.
+
+use tensor_core::{
+    BinaryOp, CompareOp, DType, RandomKind, ReduceOp, Result, UnaryOp,
+    kernel::{Instr, Program, Reg},
+};
+
+use crate::codegen::{
+    capabilities::Capabilities,
+    dispatch::Params,
+    dtypes::{storage_type, value},
+    wgsl::Code,
+};
+
+/// The suffix of library functions for a dtype's storage type.
+fn suffix(dtype: DType) -> &'static str {
+    storage_type(dtype)
+}
+
+/// A WGSL literal of a small whole number.
+fn literal(dtype: DType, n: i32) -> String {
+    match value(dtype) {
+        "f32" => format!("f32({n}.0)"),
+        "f64" => format!("{n}.0lf"),
+        "i64" => format!("{n}li"),
+        "u32" => format!("{n}u"),
+        "bool" => (n != 0).to_string(),
+        _ => format!("i32({n})"),
+    }
+}
+
+/// A result of arithmetic brought back into the range of its dtype: u8 lies in 32 bits.
+fn wrapped(dtype: DType, expression: String) -> String {
+    if dtype == DType::U8 { format!("(({expression}) & 255u)") } else { expression }
+}
+
+/// A function of one value.
+pub(crate) fn unary(op: UnaryOp, dtype: DType, x: &str) -> Option<String> {
+    use UnaryOp as U;
+    let t = suffix(dtype);
+    if dtype.is_float() {
+        return Some(match op {
+            U::Neg => format!("-({x})"),
+            U::Abs => format!("abs({x})"),
+            U::Reciprocal => format!("({} / {x})", literal(dtype, 1)),
+            U::Floor => format!("floor({x})"),
+            U::Ceil => format!("ceil({x})"),
+            U::Trunc => format!("trunc({x})"),
+            U::Round if t == "f32" => format!("round({x})"),
+            U::Round => format!("round_{t}({x})"),
+            U::IsNan => format!("is_nan_{t}({x})"),
+            U::IsInf => format!("is_inf_{t}({x})"),
+            U::Not => return None,
+            U::Sign
+            | U::Exp
+            | U::Expm1
+            | U::Log
+            | U::Log1p
+            | U::Sqrt
+            | U::Rsqrt
+            | U::Sin
+            | U::Cos
+            | U::Tan
+            | U::Tanh
+            | U::Sigmoid
+            | U::Relu
+            | U::Erf => format!("{}_{t}({x})", op.name()),
+        });
+    }
+    let signed = matches!(dtype, DType::I32 | DType::I64);
+    let (zero, one) = (literal(dtype, 0), literal(dtype, 1));
+    Some(match op {
+        U::Not if dtype == DType::Bool => format!("!({x})"),
+        U::Not => wrapped(dtype, format!("~({x})")),
+        U::IsNan | U::IsInf => "false".into(),
+        U::Floor | U::Ceil | U::Round | U::Trunc => x.into(),
+        _ if dtype == DType::Bool => return None,
+        U::Neg => wrapped(dtype, format!("({zero} - {x})")),
+        U::Abs if signed => format!("select({x}, {zero} - {x}, {x} < {zero})"),
+        U::Sign if signed => {
+            format!("select(select({zero}, {one}, {x} > {zero}), {}, {x} < {zero})", literal(dtype, -1))
+        }
+        U::Relu if signed => format!("select({x}, {zero}, {x} < {zero})"),
+        U::Abs | U::Relu => x.into(),
+        U::Sign => format!("select({zero}, {one}, {x} != {zero})"),
+        _ => return None,
+    })
+}
+
+/// A function of two values of one dtype.
+pub(crate) fn binary(op: BinaryOp, dtype: DType, a: &str, b: &str) -> Option<String> {
+    use BinaryOp as B;
+    let t = suffix(dtype);
+    if dtype == DType::Bool {
+        return Some(match op {
+            B::Add | B::Or | B::Maximum => format!("({a} || {b})"),
+            B::Mul | B::And | B::Minimum => format!("({a} && {b})"),
+            B::Xor => format!("({a} != {b})"),
+            _ => return None,
+        });
+    }
+    let float = dtype.is_float();
+    Some(match op {
+        B::Add => wrapped(dtype, format!("({a} + {b})")),
+        B::Sub => wrapped(dtype, format!("({a} - {b})")),
+        B::Mul => wrapped(dtype, format!("({a} * {b})")),
+        B::Div if float => format!("({a} / {b})"),
+        B::Atan2 if float => format!("atan2_{t}({a}, {b})"),
+        B::FloorDiv => format!("floordiv_{t}({a}, {b})"),
+        B::Remainder => format!("remainder_{t}({a}, {b})"),
+        B::Pow => wrapped(dtype, format!("pow_{t}({a}, {b})")),
+        B::Maximum if float => format!("max_{t}({a}, {b})"),
+        B::Minimum if float => format!("min_{t}({a}, {b})"),
+        B::Maximum => format!("max({a}, {b})"),
+        B::Minimum => format!("min({a}, {b})"),
+        B::And if !float => format!("({a} & {b})"),
+        B::Or if !float => format!("({a} | {b})"),
+        B::Xor if !float => format!("({a} ^ {b})"),
+        _ => return None,
+    })
+}
+
+/// A comparison of two values of one dtype: IEEE's for floats, false before true for bool.
+pub(crate) fn compare(op: CompareOp, dtype: DType, a: &str, b: &str) -> String {
+    use CompareOp as C;
+    let t = suffix(dtype);
+    match op {
+        C::Gt => return compare(C::Lt, dtype, b, a),
+        C::Ge => return compare(C::Le, dtype, b, a),
+        C::Ne => return format!("!({})", compare(C::Eq, dtype, a, b)),
+        _ => {}
+    }
+    match (op, dtype) {
+        (C::Eq, d) if d.is_float() => format!("eq_{t}({a}, {b})"),
+        (C::Lt, d) if d.is_float() => format!("lt_{t}({a}, {b})"),
+        (_, d) if d.is_float() => format!("le_{t}({a}, {b})"),
+        (C::Eq, _) => format!("({a} == {b})"),
+        (C::Lt, DType::Bool) => format!("(!{a} && {b})"),
+        (_, DType::Bool) => format!("(!{a} || {b})"),
+        (C::Lt, _) => format!("({a} < {b})"),
+        _ => format!("({a} <= {b})"),
+    }
+}
+
+/// A value of one dtype as another.
+pub(crate) fn cast(from: DType, to: DType, x: &str) -> String {
+    if from == to {
+        return x.into();
+    }
+    let rounded = |x: String| match to {
+        DType::F16 => format!("round_f16({x})"),
+        DType::BF16 => format!("round_bf16({x})"),
+        _ => x,
+    };
+    if from == DType::Bool {
+        return format!("select({}, {}, {x})", literal(to, 0), literal(to, 1));
+    }
+    let source = suffix(from);
+    match to {
+        DType::Bool if from.is_float() => format!("!(eq_{source}({x}, {}))", literal(from, 0)),
+        DType::Bool => format!("({x} != {})", literal(from, 0)),
+        DType::F64 => format!("f64({x})"),
+        DType::F16 | DType::BF16 | DType::F32 if source == "f32" => rounded(x.into()),
+        DType::F16 | DType::BF16 | DType::F32 => rounded(format!("f32({x})")),
+        _ if from.is_float() => format!("{}_from_{source}({x})", to.name()),
+        DType::I64 if source == "u32" => format!("i64_from_u32({x})"),
+        DType::I64 => format!("i64({x})"),
+        DType::U8 => format!("({} & 255u)", cast(from, DType::U32, x)),
+        DType::U32 => match source {
+            "i64" => format!("u32_from_i64({x})"),
+            "i32" => format!("bitcast<u32>({x})"),
+            _ => x.into(),
+        },
+        DType::I32 => match source {
+            "i64" => format!("bitcast<i32>(u32_from_i64({x}))"),
+            _ => format!("bitcast<i32>({x})"),
+        },
+    }
+}
+
+/// What a storage buffer holds as a value.
+pub(crate) fn load(dtype: DType, x: &str) -> String {
+    if dtype == DType::Bool { format!("({x} != 0u)") } else { x.into() }
+}
+
+/// A value as a storage buffer holds it: bool as 0 or 1, half types rounded.
+pub(crate) fn store(dtype: DType, x: &str) -> String {
+    match dtype {
+        DType::Bool => format!("select(0u, 1u, {x})"),
+        DType::F16 => format!("round_f16({x})"),
+        DType::BF16 => format!("round_bf16({x})"),
+        _ => x.into(),
+    }
+}
+
+/// The value that changes nothing, and how two values become one. None for what the dtype lacks.
+pub(crate) fn reduction(op: ReduceOp, dtype: DType) -> Option<(String, BinaryOp)> {
+    use ReduceOp as R;
+    let t = value(dtype);
+    Some(match op {
+        R::Mean if !dtype.is_float() => return None,
+        R::Sum | R::Mean => (literal(dtype, 0), BinaryOp::Add),
+        R::Prod => (literal(dtype, 1), BinaryOp::Mul),
+        R::Any if dtype == DType::Bool => ("false".into(), BinaryOp::Or),
+        R::All if dtype == DType::Bool => ("true".into(), BinaryOp::And),
+        R::Any | R::All => return None,
+        R::Max | R::Min => {
+            let max = op == R::Max;
+            let least = match t {
+                "f32" | "f64" => format!("{}inf_{t}()", if max { "-" } else { "" }),
+                "bool" => (!max).to_string(),
+                "u32" => match (max, dtype) {
+                    (true, _) => "0u".into(),
+                    (false, DType::U8) => "255u".into(),
+                    (false, _) => "0xffffffffu".into(),
+                },
+                "i64" if max => "(-9223372036854775807li - 1li)".into(),
+                "i64" => "9223372036854775807li".into(),
+                _ if max => "bitcast<i32>(0x80000000u)".into(),
+                _ => "2147483647".into(),
+            };
+            (least, if max { BinaryOp::Maximum } else { BinaryOp::Minimum })
+        }
+    })
+}
+
+/// The value of scalar `slot` as an expression; adds it to the parameters unless it is there.
+fn scalar(program: &Program, slot: u16) -> String {
+    let s = format!("params.s{slot}");
+    match program.scalars[slot as usize] {
+        DType::Bool => format!("({s} != 0u)"),
+        DType::U8 | DType::U32 => s,
+        DType::I32 => format!("bitcast<i32>({s})"),
+        DType::F16 | DType::BF16 | DType::F32 => format!("bitcast<f32>({s})"),
+        DType::I64 => format!("i64_from_words({s}, {s}h)"),
+        DType::F64 => format!("f64_from_words({s}, {s}h)"),
+    }
+}
+
+/// Statements and the expression for x^n by repeated multiplication.
+fn powi(n: i32, dtype: DType, x: &str, register: usize, c: &mut Code) -> Option<String> {
+    if n < 0 && !dtype.is_float() {
+        let n = match dtype {
+            DType::I64 => format!("{n}li"),
+            DType::I32 => format!("i32({n})"),
+            _ => return Some(format!("select({}, {}, {x} == {1})", literal(dtype, 0), literal(dtype, 1))),
+        };
+        return binary(BinaryOp::Pow, dtype, x, &n);
+    }
+    let mut base = x.to_string();
+    if n < 0 {
+        c.bind(format_args!("r{register}i"), format_args!("{} / {x}", literal(dtype, 1)));
+        base = format!("r{register}i");
+    }
+    let mut left = n.unsigned_abs();
+    let mut product: Option<String> = None;
+    let mut step = 0;
+    while left > 0 {
+        if left & 1 == 1 {
+            let next = match &product {
+                None => base.clone(),
+                Some(p) => binary(BinaryOp::Mul, dtype, p, &base)?,
+            };
+            c.bind(format_args!("r{register}p{step}"), next);
+            product = Some(format!("r{register}p{step}"));
+        }
+        left >>= 1;
+        if left > 0 {
+            let square = binary(BinaryOp::Mul, dtype, &base, &base)?;
+            c.bind(format_args!("r{register}b{step}"), square);
+            base = format!("r{register}b{step}");
+        }
+        step += 1;
+    }
+    Some(product.unwrap_or_else(|| literal(dtype, 1)))
+}
+
+/// The name by which errors call an instruction.
+fn instr_name(instr: Instr) -> &'static str {
+    match instr {
+        Instr::Unary(op, _) => op.name(),
+        Instr::Binary(op, ..) => op.name(),
+        Instr::Powi(..) => "powi",
+        Instr::Random { kind, .. } => kind.name(),
+        Instr::Arange { .. } => "arange",
+        _ => "map",
+    }
+}
+
+/// Writes `let r<n> = …;`: instruction `n` from the registers before it, what is stored of the inputs as `x<k>` and the flat
+/// position `i`. The scalars are parameters.
+pub(crate) fn statement(
+    program: &Program,
+    n: usize,
+    capabilities: &Capabilities,
+    c: &mut Code,
+) -> Result<()> {
+    let (instr, dtype) = (program.instrs[n], program.dtypes[n]);
+    let r = |reg: Reg| format!("r{reg}");
+    if !capabilities.info.dtypes.contains(&dtype) {
+        return Err(capabilities.unsupported(
+            instr_name(instr),
+            dtype,
+            "this adapter has no such numbers; cast first, or compute on the cpu",
+        ));
+    }
+    let of = |reg: Reg| program.dtypes[reg as usize];
+    let words = |slot: u16| format!("vec2<u32>(params.s{slot}, params.s{slot}h)");
+    let expression = match instr {
+        Instr::Load(input) => {
+            Some(cast(program.inputs[input as usize], dtype, &load(dtype, &format!("x{input}"))))
+        }
+        Instr::Scalar(slot) => Some(scalar(program, slot)),
+        Instr::Arange { start, step } => {
+            let i = match value(dtype) {
+                "u32" => "i".to_string(),
+                "bool" => "(i != 0u)".into(),
+                _ => cast(DType::U32, dtype.compute(), "i"),
+            };
+            Some(wrapped(dtype, format!("({} + {} * {i})", scalar(program, start), scalar(program, step))))
+        }
+        Instr::Random { kind, seed, offset } => {
+            let block = format!("philox_at({}, {}, i)", words(seed), words(offset));
+            match (kind, value(dtype)) {
+                (RandomKind::Bits, "u32") => Some(wrapped(dtype, format!("{block}.x"))),
+                (RandomKind::Uniform, t @ ("f32" | "f64")) => Some(format!("uniform_{t}({block})")),
+                (RandomKind::Normal, t @ ("f32" | "f64")) => Some(format!("normal_{t}({block})")),
+                _ => None,
+            }
+        }
+        Instr::Unary(op, x) => unary(op, of(x), &r(x)),
+        Instr::Powi(p, x) => powi(p, dtype, &r(x), n, c),
+        // A compiler takes x - x for 0 and x / x for 1.
+        Instr::Binary(op @ (BinaryOp::Sub | BinaryOp::Div), a, b) if may_be_one(program, a, b) => {
+            binary(op, dtype, &opaque(dtype, &r(a)), &r(b))
+        }
+        Instr::Binary(op, a, b) => binary(op, dtype, &r(a), &r(b)),
+        Instr::Compare(op, a, b) => Some(compare(op, of(a), &r(a), &r(b))),
+        Instr::Select(c, a, b) => Some(format!("select({}, {}, {})", r(b), r(a), r(c))),
+        Instr::Cast(x) => Some(cast(of(x), dtype, &r(x))),
+        _ => None,
+    };
+    let Some(expression) = expression else {
+        return Err(capabilities.unsupported(
+            instr_name(instr),
+            dtype,
+            "there is no such function of this dtype here; cast first, or compute on the cpu",
+        ));
+    };
+    if is_opaque(program, n) {
+        c.bind(format_args!("plain{n}"), expression);
+        c.bind(format_args!("r{n}"), opaque(dtype, &format!("plain{n}")));
+    } else {
+        c.bind(format_args!("r{n}"), expression);
+    }
+    Ok(())
+}
+
+/// The same value, of which a compiler knows nothing: see `opaque_f32`.
+pub(crate) fn opaque(dtype: DType, x: &str) -> String {
+    if dtype.is_float() { format!("opaque_{}({x})", suffix(dtype)) } else { x.into() }
+}
+
+/// Whether instruction `n` makes a float that another instruction computes with. Compilers of WGSL may take such chains apart
+/// as if there were neither NaN nor infinity nor rounding, and do: (x + y) - x would be y. What only sums of a reduction take in
+/// need not be opaque, as no compiler knows what is in a sum.
+fn is_opaque(program: &Program, n: usize) -> bool {
+    let computed = match program.instrs[n] {
+        Instr::Load(_) | Instr::Scalar(_) => false,
+        _ => program.dtypes[n].is_float(),
+    };
+    let takes = |instr: &Instr| match instr {
+        Instr::Fold(..) | Instr::Unary(UnaryOp::IsNan | UnaryOp::IsInf, _) => false,
+        _ => instr.operands().contains(&(n as Reg)),
+    };
+    computed && program.instrs[n + 1..].iter().any(takes)
+}
+
+/// Whether a compiler may find two registers to hold one value: a register and itself, or x + y and y + x. (What they are made of
+/// is opaque to it.)
+fn may_be_one(program: &Program, a: Reg, b: Reg) -> bool {
+    match (program.instrs[a as usize], program.instrs[b as usize]) {
+        _ if a == b => true,
+        (Instr::Binary(one, ..), Instr::Binary(other, ..)) => one == other,
+        // x^2 and x * x.
+        (Instr::Powi(..), Instr::Binary(BinaryOp::Mul, ..) | Instr::Powi(..))
+        | (Instr::Binary(BinaryOp::Mul, ..), Instr::Powi(..)) => true,
+        _ => false,
+    }
+}
+
+/// How many times an invocation goes round loops in a program, at most: a software adapter counts them among the rounds that an
+/// invocation has.
+pub(crate) fn rounds(program: &Program) -> usize {
+    let of = |n: usize| {
+        let dtype = program.dtypes[n];
+        let wide = matches!(value(dtype), "f64" | "i64");
+        match program.instrs[n] {
+            // Steps of a long division; of f64, and of the numbers that are made normal before it.
+            Instr::Binary(BinaryOp::FloorDiv | BinaryOp::Remainder, ..) if dtype.is_float() => {
+                if wide {
+                    192 + 2 * 52
+                } else {
+                    35
+                }
+            }
+            // A bit of the exponent each.
+            Instr::Binary(BinaryOp::Pow, ..) => 64,
+            // Terms of a series, or the bits of a denormal number.
+            Instr::Unary(..) if wide && dtype.is_float() => 128,
+            Instr::Random { .. } => 10 + if wide { 128 } else { 0 },
+            _ => 0,
+        }
+    };
+    (0..program.instrs.len()).map(of).sum()
+}
+
+/// `fn program(i, x0, x1, …) -> Results`: the program at flat position `i` with what is stored of its inputs there, giving
+/// what is to be stored (or, for a reduction's prologue, a value, when `raw`). One result comes bare, several as `o0`, `o1`, ….
+/// Adds the scalars to the parameters.
+pub(crate) fn function(
+    program: &Program,
+    raw: bool,
+    params: &mut Params,
+    capabilities: &Capabilities,
+) -> Result<String> {
+    for (slot, &dtype) in program.scalars.iter().enumerate() {
+        params.scalar(slot, dtype);
+    }
+    let mut body = Code::default();
+    for n in 0..program.instrs.len() {
+        statement(program, n, capabilities, &mut body)?;
+    }
+    let names: Vec<String> = (0..program.inputs.len()).map(|k| format!("x{k}")).collect();
+    let inputs = names.iter().zip(&program.inputs).map(|(name, &d)| (name.as_str(), storage_type(d)));
+    let parameters: Vec<(&str, &str)> = [("i", "u32")].into_iter().chain(inputs).collect();
+    let results: Vec<(String, &str)> = program
+        .outputs
+        .iter()
+        .map(|&reg| {
+            let (x, dtype) = (format!("r{reg}"), program.dtypes[reg as usize]);
+            if raw { (x, value(dtype)) } else { (store(dtype, &x), storage_type(dtype)) }
+        })
+        .collect();
+    let mut out = Code::default();
+    let (ty, returned) = match &results[..] {
+        [(x, ty)] => (*ty, x.clone()),
+        many => {
+            out.block("struct Results", |c| {
+                for (o, (_, ty)) in many.iter().enumerate() {
+                    c.line(format_args!("o{o}: {ty},"));
+                }
+            });
+            let list: Vec<&str> = many.iter().map(|(x, _)| x.as_str()).collect();
+            ("Results", format!("Results({})", list.join(", ")))
+        }
+    };
+    out.function("program", &parameters, ty, |c| {
+        c.append(body.text());
+        c.line(format_args!("return {returned};"));
+    });
+    Ok(out.text().to_string())
+}

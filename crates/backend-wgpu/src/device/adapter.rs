@@ -1,0 +1,175 @@
+//! The adapters of this machine, in a stable order: hardware first, software adapters (lavapipe, WARP) last.
+
+use tensor_core::{DType, DeviceInfo, DeviceKind, Error, ErrorKind, Limits, Result};
+
+use crate::device::instance::instance;
+
+/// What to install where no adapter is found.
+const HINT: &str = "no graphics adapter was found; on Linux install a driver, or the software one: \
+    apt-get install libvulkan1 mesa-vulkan-drivers";
+
+/// An adapter and what is known of it before it is opened.
+pub(crate) struct Found {
+    pub(crate) adapter: wgpu::Adapter,
+    pub(crate) info: DeviceInfo,
+    pub(crate) software: bool,
+    pub(crate) memory_limit: Option<u64>,
+}
+
+/// One card may be reached through several APIs: which to prefer.
+fn api_rank(backend: wgpu::Backend) -> usize {
+    match backend {
+        wgpu::Backend::Vulkan | wgpu::Backend::Metal => 0,
+        wgpu::Backend::Dx12 => 1,
+        _ => 2,
+    }
+}
+
+fn kind(ty: wgpu::DeviceType) -> DeviceKind {
+    match ty {
+        wgpu::DeviceType::DiscreteGpu => DeviceKind::DiscreteGpu,
+        wgpu::DeviceType::IntegratedGpu => DeviceKind::IntegratedGpu,
+        wgpu::DeviceType::VirtualGpu => DeviceKind::VirtualGpu,
+        wgpu::DeviceType::Cpu => DeviceKind::SoftwareGpu,
+        wgpu::DeviceType::Other => DeviceKind::Other,
+    }
+}
+
+fn kind_rank(ty: wgpu::DeviceType) -> usize {
+    match ty {
+        wgpu::DeviceType::DiscreteGpu => 0,
+        wgpu::DeviceType::IntegratedGpu => 1,
+        wgpu::DeviceType::VirtualGpu => 2,
+        wgpu::DeviceType::Other => 3,
+        wgpu::DeviceType::Cpu => 4,
+    }
+}
+
+/// Every adapter, each card once, as `wgpu:0`, `wgpu:1`, ….
+pub(crate) fn all() -> Vec<Found> {
+    let Some(instance) = instance() else { return Vec::new() };
+    let adapters = pollster::block_on(instance.enumerate_adapters(wgpu::Backends::all()));
+    let mut adapters: Vec<(wgpu::Adapter, wgpu::AdapterInfo)> = adapters
+        .into_iter()
+        // GL is never a second way to a card, and too limited to be the only one.
+        .filter(|a| a.limits().max_storage_buffers_per_shader_stage >= 8)
+        .map(|a| {
+            let info = a.get_info();
+            (a, info)
+        })
+        .filter(|(_, i)| i.backend != wgpu::Backend::Gl && i.backend != wgpu::Backend::Noop)
+        .collect();
+    adapters.sort_by_key(|(_, i)| {
+        (kind_rank(i.device_type), api_rank(i.backend), i.device_pci_bus_id.clone(), i.name.clone())
+    });
+    let seen: Vec<(u32, u32, usize)> =
+        adapters.iter().map(|(_, i)| (i.vendor, i.device, api_rank(i.backend))).collect();
+    adapters.retain(|(_, i)| {
+        !seen.iter().any(|&(vendor, device, rank)| {
+            vendor == i.vendor && device == i.device && rank < api_rank(i.backend)
+        })
+    });
+    adapters.into_iter().enumerate().map(|(index, (adapter, info))| describe(index, adapter, &info)).collect()
+}
+
+fn describe(index: usize, adapter: wgpu::Adapter, info: &wgpu::AdapterInfo) -> Found {
+    let limits = adapter.limits();
+    let features = adapter.features();
+    let mut dtypes =
+        vec![DType::Bool, DType::U8, DType::U32, DType::I32, DType::F16, DType::BF16, DType::F32];
+    if features.contains(wgpu::Features::SHADER_INT64) {
+        dtypes.push(DType::I64);
+        // The functions of f64 take numbers apart by 64-bit integers.
+        if features.contains(wgpu::Features::SHADER_F64) {
+            dtypes.push(DType::F64);
+        }
+    }
+    let software = info.device_type == wgpu::DeviceType::Cpu;
+    let memory = if software { system_memory() } else { None };
+    let driver = [format!("{:?}", info.backend), info.driver.clone(), info.driver_info.clone()];
+    let driver: Vec<String> = driver.into_iter().filter(|s| !s.is_empty()).collect();
+    Found {
+        adapter,
+        info: DeviceInfo {
+            name: format!("wgpu:{index}"),
+            description: info.name.clone(),
+            driver: driver.join(", "),
+            kind: kind(info.device_type),
+            memory,
+            dtypes,
+            limits: self::limits(&limits),
+        },
+        software,
+        memory_limit: memory.map(|bytes| bytes / 4 * 3),
+    }
+}
+
+/// Bytes that a driver may add to a buffer to align it.
+const BUFFER_SLACK: u64 = 64 << 10;
+
+/// What the scheduler may ask for within an adapter's limits.
+pub(crate) fn limits(limits: &wgpu::Limits) -> Limits {
+    // The status of indices needs a place beside inputs and outputs.
+    let (max_inputs, max_outputs) =
+        if limits.max_storage_buffers_per_shader_stage >= 16 { (10, 4) } else { (5, 2) };
+    Limits {
+        // Whole vectors of 16 bytes, and element numbers that fit 31 bits. What is larger than one binding is worked
+        // through in windows. SwiftShader adds something to each buffer, and allocates no more than it says buffers have.
+        max_buffer_bytes: limits.max_buffer_size.min(1 << 33).saturating_sub(BUFFER_SLACK) / 16 * 16,
+        max_inputs,
+        max_outputs,
+        max_instrs: 64,
+        // Longer rows leave the cache between a kernel's phases, so that one kernel reads memory no less than several;
+        // and where they are few, reductions in parts keep more of the device busy.
+        max_row: 1 << 14,
+    }
+}
+
+/// The machine's memory, where the system says.
+fn system_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let kib: u64 = text
+        .lines()
+        .find_map(|l| l.strip_prefix("MemTotal:"))?
+        .trim()
+        .trim_end_matches("kB")
+        .trim()
+        .parse()
+        .ok()?;
+    Some(kib * 1024)
+}
+
+/// The adapter of an index. `TAPER_ADAPTER` picks the first of `wgpu:0` by a part of its name.
+pub(crate) fn find(index: usize) -> Result<Found> {
+    let all = all();
+    let list = || {
+        all.iter().map(|f| format!("{} ({})", f.info.name, f.info.description)).collect::<Vec<_>>().join(", ")
+    };
+    let asked = format!("wgpu:{index}");
+    if all.is_empty() {
+        return Err(Error::new(ErrorKind::UnknownDevice { asked, hint: HINT.into() }));
+    }
+    let mut at = index;
+    if index == 0
+        && let Some(wanted) = std::env::var_os("TAPER_ADAPTER").filter(|wanted| !wanted.is_empty())
+    {
+        let wanted = wanted.to_string_lossy().to_string();
+        let wanted_lower = wanted.to_lowercase();
+        let found = all.iter().position(|f| f.info.description.to_lowercase().contains(&wanted_lower));
+        at = found.ok_or_else(|| {
+            Error::new(ErrorKind::UnknownDevice {
+                asked: wanted.clone(),
+                hint: format!("TAPER_ADAPTER names no adapter; there are {}", list()),
+            })
+        })?;
+    }
+    if at >= all.len() {
+        return Err(Error::new(ErrorKind::UnknownDevice { asked, hint: format!("there are {}", list()) }));
+    }
+    let mut found = all
+        .into_iter()
+        .nth(at)
+        .ok_or_else(|| Error::new(ErrorKind::UnknownDevice { asked: asked.clone(), hint: HINT.into() }))?;
+    found.info.name = asked;
+    Ok(found)
+}

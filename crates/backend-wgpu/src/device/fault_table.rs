@@ -1,0 +1,157 @@
+//! The table on the device in which kernels that go by indices write down a bad one. A launch whose indices are not known to be
+//! good has a slot there until somebody reads the table, with the fence that a read waits for anyway, and so decides its ticket.
+
+use std::{ops::Range, sync::Arc};
+
+use tensor_core::{Result, Ticket};
+
+use crate::device::{faults::lock, gpu::Gpu, stream::Stream};
+
+/// Words of a slot: whether an index was bad, and the first such in two words. The last is not used.
+const WORDS: u32 = 4;
+/// Bytes of a slot.
+const SLOT_BYTES: u64 = WORDS as u64 * 4;
+/// Slots at most. When all are taken by tickets that somebody still holds, the next launch waits for the device.
+const SLOTS: u64 = 1024;
+/// The slot of launches whose indices are known to be good: nobody reads it.
+const UNREAD: u32 = 0;
+
+/// The slots of one device.
+pub(crate) struct FaultTable {
+    pub(crate) raw: wgpu::Buffer,
+    /// Tickets not decided yet, in order of launches.
+    open: Vec<Open>,
+    /// Slots that hold zeros and that no kernel under way writes to.
+    free: Vec<u32>,
+    /// Slots that must be cleared before they serve again.
+    stale: Vec<u32>,
+    /// The number of the next launch.
+    next: u64,
+}
+
+struct Open {
+    launch: u64,
+    slot: u32,
+    ticket: Arc<Ticket>,
+}
+
+/// What a copy of the table tells of: launches before `next`, in so many bytes from its start on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Snapshot {
+    next: u64,
+    pub(crate) bytes: u64,
+}
+
+impl FaultTable {
+    /// A table that one binding shows whole.
+    pub(crate) fn new(device: &wgpu::Device, binding_bytes: u64) -> FaultTable {
+        let slots = SLOTS.min(binding_bytes / SLOT_BYTES);
+        let raw = device.create_buffer(&wgpu::BufferDescriptor {
+            label: Some("faults"),
+            size: slots * SLOT_BYTES,
+            usage: wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST,
+            mapped_at_creation: false,
+        });
+        // The lowest comes off the end first: what is read back is short.
+        let free = (UNREAD + 1..slots as u32).rev().collect();
+        FaultTable { raw, open: Vec::new(), free, stale: Vec::new(), next: 0 }
+    }
+
+    /// Defers a ticket; gives the first word of its slot, if there is one.
+    fn defer(&mut self, ticket: &Arc<Ticket>) -> Option<u32> {
+        let slot = self.free.pop()?;
+        ticket.defer();
+        self.open.push(Open { launch: self.next, slot, ticket: Arc::clone(ticket) });
+        self.next += 1;
+        Some(slot * WORDS)
+    }
+
+    /// Frees the slots of tickets that nobody holds any more, and the stale ones; gives the bytes that must be cleared first.
+    fn sweep(&mut self) -> Vec<Range<u64>> {
+        let stale = &mut self.stale;
+        self.open.retain(|open| {
+            let held = Arc::strong_count(&open.ticket) > 1;
+            if !held {
+                stale.push(open.slot);
+            }
+            held
+        });
+        stale.sort_unstable_by(|a, b| b.cmp(a));
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        for &slot in stale.iter() {
+            let start = u64::from(slot) * SLOT_BYTES;
+            match runs.last_mut() {
+                Some(run) if run.start == start + SLOT_BYTES => run.start = start,
+                _ => runs.push(start..start + SLOT_BYTES),
+            }
+        }
+        self.free.append(stale);
+        runs
+    }
+
+    /// What a copy made now would tell of; none if no ticket is open.
+    pub(crate) fn snapshot(&self) -> Option<Snapshot> {
+        let last = self.open.iter().map(|open| open.slot).max()?;
+        Some(Snapshot { next: self.next, bytes: u64::from(last + 1) * SLOT_BYTES })
+    }
+
+    /// Decides the tickets that a copy tells of. Several copies of one launch say the same.
+    pub(crate) fn decide(&mut self, snapshot: Snapshot, words: &[u32]) {
+        let (free, stale) = (&mut self.free, &mut self.stale);
+        self.open.retain(|open| {
+            let at = (open.slot * WORDS) as usize;
+            let Some(&[bad, low, high]) = words.get(at..at + 3).filter(|_| open.launch < snapshot.next)
+            else {
+                return true;
+            };
+            if bad == 0 {
+                open.ticket.pass();
+                free.push(open.slot);
+            } else {
+                open.ticket.fail((u64::from(low) | u64::from(high) << 32) as i64);
+                stale.push(open.slot);
+            }
+            false
+        });
+    }
+}
+
+impl Gpu {
+    /// The first word of the slot in which a launch with this ticket writes down a bad index, and the stream that it is to be
+    /// recorded in.
+    pub(crate) fn fault_slot(
+        &self,
+        ticket: Option<&Arc<Ticket>>,
+    ) -> Result<(u32, std::sync::MutexGuard<'_, Stream>)> {
+        loop {
+            let mut stream = lock(&self.stream);
+            let Some(ticket) = ticket else { return Ok((UNREAD * WORDS, stream)) };
+            if let Some(slot) = stream.faults.defer(ticket) {
+                return Ok((slot, stream));
+            }
+            let cleared = stream.faults.sweep();
+            if cleared.is_empty() {
+                drop(stream);
+                self.settle_tickets()?;
+                continue;
+            }
+            let table = stream.faults.raw.clone();
+            let encoder = stream.encoder(&self.device);
+            for Range { start, end } in cleared {
+                encoder.clear_buffer(&table, start, Some(end - start));
+            }
+        }
+    }
+
+    /// Decides every ticket of the launches so far; waits for the device if there is one.
+    pub(crate) fn settle_tickets(&self) -> Result<()> {
+        let reading = {
+            let mut stream = lock(&self.stream);
+            match stream.faults.snapshot() {
+                Some(_) => self.begin_read(&mut stream, None)?,
+                None => return Ok(()),
+            }
+        };
+        self.end_read(reading, |_| {})
+    }
+}

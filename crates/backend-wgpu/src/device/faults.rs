@@ -1,0 +1,130 @@
+//! Failures that wgpu reports from the side: errors outside every scope, and the loss of the device. Either leaves results that
+//! nobody can trust, so both make the device lost: never a panic, and never told to one reader only.
+
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicBool, Ordering},
+};
+
+use tensor_core::{Error, ErrorKind, Result};
+
+/// A lock whose holder panicked is still a lock: what it guards here is valid between any two statements.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether one device is lost. Once it is, every call says so until it is opened again.
+#[derive(Debug, Default)]
+pub(crate) struct Faults {
+    lost: AtomicBool,
+    reason: Mutex<String>,
+}
+
+impl Faults {
+    /// Listens to `device` from now on.
+    pub(crate) fn watch(device: &wgpu::Device) -> Arc<Faults> {
+        let faults = Arc::new(Faults::default());
+        let other = Arc::clone(&faults);
+        // Some command did not do what it should, and nobody knows which results depend on it.
+        device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
+            other.lose(format!("a command failed, and results that depend on it are wrong: {error}"));
+        }));
+        let other = Arc::clone(&faults);
+        device.set_device_lost_callback(move |reason, message| {
+            other.lose(if message.is_empty() { format!("{reason:?}") } else { message });
+        });
+        faults
+    }
+
+    /// Marks the device as gone for good. The first reason stays.
+    pub(crate) fn lose(&self, reason: String) {
+        let mut kept = lock(&self.reason);
+        if kept.is_empty() {
+            *kept = reason;
+        }
+        self.lost.store(true, Ordering::Release);
+    }
+
+    /// Whether the device is gone.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
+    }
+
+    /// `DeviceLost` if the device is gone.
+    pub(crate) fn alive(&self, device: &str) -> Result<()> {
+        if self.is_lost() {
+            return Err(Error::new(ErrorKind::DeviceLost {
+                device: device.into(),
+                reason: lock(&self.reason).clone(),
+            }));
+        }
+        Ok(())
+    }
+}
+
+/// What an error scope caught.
+pub(crate) enum Caught {
+    /// The driver has no memory left.
+    OutOfMemory,
+    /// Anything else, in wgpu's words.
+    Other(String),
+}
+
+/// Runs `work` with scopes for every kind of error around it. Scopes belong to the calling thread.
+pub(crate) fn scoped<T>(device: &wgpu::Device, work: impl FnOnce() -> T) -> (T, Option<Caught>) {
+    let internal = device.push_error_scope(wgpu::ErrorFilter::Internal);
+    let memory = device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
+    let validation = device.push_error_scope(wgpu::ErrorFilter::Validation);
+    let out = work();
+    let validation = pollster::block_on(validation.pop());
+    let memory = pollster::block_on(memory.pop());
+    let internal = pollster::block_on(internal.pop());
+    let caught = match (memory, validation.or(internal)) {
+        (Some(_), _) => Some(Caught::OutOfMemory),
+        (None, Some(error)) => Some(Caught::Other(error.to_string())),
+        (None, None) => None,
+    };
+    (out, caught)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use tensor_core::{DType, ErrorKind};
+
+    use crate::{
+        Options,
+        device::{adapter, gpu::Gpu},
+    };
+
+    /// It used to be told once, to whoever read next, and then forgotten.
+    #[test]
+    fn an_error_outside_every_scope_is_told_to_everybody_from_then_on() {
+        let found = match adapter::find(0) {
+            Ok(found) => found,
+            Err(error) => {
+                let required = std::env::var_os("TAPER_REQUIRE_WGPU").is_some_and(|v| v == "1");
+                assert!(!required, "TAPER_REQUIRE_WGPU=1, but {error}");
+                eprintln!("skipped: {error}");
+                return;
+            }
+        };
+        let gpu = Gpu::open(&found, &Options::default()).unwrap();
+        gpu.finish().unwrap();
+        // No buffer may have both of these.
+        let _refused = gpu.device.create_buffer(&wgpu::BufferDescriptor {
+            label: Some("impossible"),
+            size: 256,
+            usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::MAP_WRITE,
+            mapped_at_creation: false,
+        });
+        assert!(gpu.faults.is_lost());
+        for _ in 0..3 {
+            let errors = [gpu.finish().unwrap_err(), gpu.allocate(DType::F32, 4).map(|_| ()).unwrap_err()];
+            for error in errors {
+                assert!(matches!(error.kind(), ErrorKind::DeviceLost { .. }), "{error}");
+                assert!(error.to_string().contains("impossible"), "{error}");
+            }
+        }
+    }
+}

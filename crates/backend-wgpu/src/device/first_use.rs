@@ -1,0 +1,102 @@
+//! What a user is told who waits for the driver's compiler. A driver compiles a kernel when it is made or at its first run, and most
+//! keep it on disk for the next start; before, the first step of a training may take seconds.
+
+use std::{
+    io::{IsTerminal, Write},
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use crate::device::faults::lock;
+
+/// Waiting for new kernels that nobody needs to be told of.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long this device has kept its user waiting for new kernels. Once that is [`PATIENCE`], one line on stderr says so, if that
+/// is a terminal.
+#[derive(Debug)]
+pub(crate) struct FirstUse {
+    /// Kernels made since the device was last waited for.
+    new: AtomicUsize,
+    waited: Mutex<Duration>,
+    /// Whether there is nothing more to say.
+    said: AtomicBool,
+}
+
+impl FirstUse {
+    pub(crate) fn new() -> FirstUse {
+        let silent = !std::io::stderr().is_terminal();
+        FirstUse { new: AtomicUsize::new(0), waited: Mutex::default(), said: AtomicBool::new(silent) }
+    }
+
+    /// Takes note of a kernel that was made since `start`.
+    pub(crate) fn made(&self, start: Instant, device: &str) {
+        self.new.fetch_add(1, Ordering::Relaxed);
+        self.add(start.elapsed(), device);
+    }
+
+    /// How long a wait may take before something is to be said; none if it may take for ever.
+    pub(crate) fn patience(&self) -> Option<Duration> {
+        let quiet = self.said.load(Ordering::Relaxed) || self.new.load(Ordering::Relaxed) == 0;
+        (!quiet).then(|| PATIENCE.saturating_sub(*lock(&self.waited)))
+    }
+
+    /// Takes note of a wait for the device since `start`, at whose end all kernels made before have run, if it is `over`.
+    pub(crate) fn waited(&self, start: Instant, over: bool, device: &str) {
+        let new = if over { self.new.swap(0, Ordering::Relaxed) } else { self.new.load(Ordering::Relaxed) };
+        if new > 0 {
+            self.add(start.elapsed(), device);
+        }
+    }
+
+    fn add(&self, time: Duration, device: &str) {
+        let mut waited = lock(&self.waited);
+        *waited += time;
+        if *waited >= PATIENCE && !self.said.swap(true, Ordering::Relaxed) {
+            let line = format!(
+                "taper: the first run of each kernel on {device} includes its compilation; the driver keeps it for later starts\n"
+            );
+            // Nobody listens to a closed terminal.
+            let _ = std::io::stderr().write_all(line.as_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listening() -> FirstUse {
+        FirstUse { new: AtomicUsize::new(0), waited: Mutex::default(), said: AtomicBool::new(false) }
+    }
+
+    #[test]
+    fn a_second_of_waiting_for_new_kernels_is_said_once() {
+        let first = listening();
+        let ago =
+            |ms: u64| Instant::now().checked_sub(Duration::from_millis(ms)).unwrap_or_else(Instant::now);
+        // No new kernel: what takes long is the work.
+        assert_eq!(first.patience(), None);
+        first.waited(ago(5000), true, "wgpu:9");
+        first.made(ago(100), "wgpu:9");
+        let left = first.patience();
+        assert!(left.is_some_and(|left| left <= Duration::from_millis(900)), "{left:?}");
+        first.waited(ago(300), true, "wgpu:9");
+        assert_eq!(first.patience(), None);
+        assert!(!first.said.load(Ordering::Relaxed));
+        first.made(ago(1), "wgpu:9");
+        first.waited(ago(700), false, "wgpu:9");
+        assert!(first.said.load(Ordering::Relaxed) && first.patience().is_none());
+    }
+
+    #[test]
+    fn nothing_is_said_where_nobody_reads_it() {
+        let first = listening();
+        first.said.store(true, Ordering::Relaxed);
+        first.made(Instant::now(), "wgpu:9");
+        assert_eq!(first.patience(), None);
+    }
+}

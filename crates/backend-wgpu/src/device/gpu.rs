@@ -1,0 +1,301 @@
+//! One open device: the wgpu handles, what the adapter allows, its memory, pipelines and command stream.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use tensor_core::{DType, DeviceKind, Error, ErrorKind, Result, Storage};
+
+use crate::{
+    Forced,
+    codegen::{
+        capabilities::{Capabilities, Form},
+        dtypes::storage_size,
+    },
+    device::{
+        adapter::{self, Found},
+        disk_cache::DiskCache,
+        faults::{Caught, Faults, scoped},
+        first_use::FirstUse,
+        pipeline::Pipelines,
+        pool::{Pool, WgpuBuffer, size_class},
+        read_back::Waiting,
+        stream::Stream,
+    },
+};
+
+/// An open device.
+pub(crate) struct Gpu {
+    pub(crate) device: wgpu::Device,
+    pub(crate) queue: wgpu::Queue,
+    pub(crate) capabilities: Capabilities,
+    pub(crate) faults: Arc<Faults>,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) pipelines: Pipelines,
+    pub(crate) first_use: FirstUse,
+    /// Where pipelines outlive the process, if anywhere.
+    pub(crate) disk_cache: Option<DiskCache>,
+    pub(crate) stream: Mutex<Stream>,
+    /// Reads that somebody awaits.
+    pub(crate) waiting: Waiting,
+    /// The number of the open batch of commands.
+    pub(crate) batch: Arc<AtomicU64>,
+    /// A number of its own among all devices of the process.
+    pub(crate) id: u64,
+    /// Bound in place of an input of no elements.
+    pub(crate) dummy: wgpu::Buffer,
+}
+
+impl fmt::Debug for Gpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Gpu({}, {:?}, {:?})", self.capabilities.info.name, self.pool, self.pipelines)
+    }
+}
+
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        if let Some(cache) = self.disk_cache.as_ref().filter(|_| !self.faults.is_lost()) {
+            cache.close(self.pipelines.len());
+        }
+    }
+}
+
+fn lower<T: Ord>(limit: &mut T, cap: Option<T>) {
+    if let Some(cap) = cap.filter(|cap| cap < limit) {
+        *limit = cap;
+    }
+}
+
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+impl Gpu {
+    /// Opens `found`.
+    pub(crate) fn open(found: &Found, options: &crate::Options) -> Result<Gpu> {
+        let name = found.info.name.clone();
+        let backend = |message: String| Error::new(ErrorKind::Backend { device: name.clone(), message });
+        let Forced {
+            form,
+            no_immediates,
+            binding_bytes,
+            workgroups,
+            storage_buffers,
+            dispatch_work,
+            without,
+        } = options.forced;
+        let mut limits = found.adapter.limits();
+        // Asked of wgpu too, so that it watches over them.
+        lower(&mut limits.max_storage_buffer_binding_size, binding_bytes);
+        lower(&mut limits.max_compute_workgroups_per_dimension, workgroups);
+        lower(&mut limits.max_storage_buffers_per_shader_stage, storage_buffers);
+        let mut info = found.info.clone();
+        info.limits = adapter::limits(&limits);
+        info.dtypes.retain(|d| !without.contains(d));
+        let wanted = wgpu::Features::SHADER_INT64
+            | wgpu::Features::SHADER_F64
+            | wgpu::Features::IMMEDIATES
+            | wgpu::Features::PIPELINE_CACHE
+            | wgpu::Features::TIMESTAMP_QUERY;
+        let features = found.adapter.features() & wanted;
+        let descriptor = wgpu::DeviceDescriptor {
+            label: Some("taper"),
+            required_features: features,
+            required_limits: limits.clone(),
+            experimental_features: wgpu::ExperimentalFeatures::disabled(),
+            memory_hints: wgpu::MemoryHints::MemoryUsage,
+            trace: wgpu::Trace::Off,
+        };
+        let (device, queue) = pollster::block_on(found.adapter.request_device(&descriptor))
+            .map_err(|e| backend(format!("the adapter gave no device: {e}")))?;
+        let faults = Faults::watch(&device);
+        let software = found.software;
+        let immediates = features.contains(wgpu::Features::IMMEDIATES) && !no_immediates;
+        let capabilities = Capabilities {
+            direct: match form {
+                Form::Auto => software,
+                Form::Direct => true,
+                Form::Tiled => false,
+            },
+            invocations: if software { 1024 } else { 65_536 },
+            workgroup_bytes: limits.max_compute_workgroup_storage_size as usize,
+            binding_bytes: limits.max_storage_buffer_binding_size.max(512) / 256 * 256,
+            // lavapipe leaves an invocation's loops after 65,535 rounds, and says nothing. Half of it is left to inner loops.
+            rounds: if software { 1 << 15 } else { usize::MAX },
+            immediate_bytes: if immediates { limits.max_immediate_size.min(128) } else { 0 },
+            uniform_alignment: limits.min_uniform_buffer_offset_alignment.max(4),
+            max_workgroups: limits.max_compute_workgroups_per_dimension.max(1),
+            dispatch_work: dispatch_work.unwrap_or(match info.kind {
+                DeviceKind::DiscreteGpu => 1 << 37,
+                _ => 1 << 33,
+            }),
+            way: None,
+            info,
+        };
+        let buffer = |label, size, usage| {
+            device.create_buffer(&wgpu::BufferDescriptor {
+                label: Some(label),
+                size,
+                usage,
+                mapped_at_creation: false,
+            })
+        };
+        let (made, caught) = scoped(&device, || {
+            (
+                buffer("dummy", 256, wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST),
+                Stream::new(&device, capabilities.binding_bytes),
+            )
+        });
+        if let Some(Caught::Other(message)) = caught {
+            return Err(backend(message));
+        }
+        let (dummy, stream) = made;
+        let disk_cache = options
+            .cache_dir
+            .as_deref()
+            .and_then(|dir| DiskCache::open(&device, &found.adapter.get_info(), dir));
+        Ok(Gpu {
+            queue,
+            capabilities,
+            faults,
+            pool: Pool::new(options.memory_limit.or(found.memory_limit)),
+            pipelines: Pipelines::default(),
+            first_use: FirstUse::new(),
+            disk_cache,
+            stream: Mutex::new(stream),
+            waiting: Waiting::default(),
+            batch: Arc::new(AtomicU64::new(1)),
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            dummy,
+            device,
+        })
+    }
+
+    /// Has new pipelines written to disk, now and then.
+    pub(crate) fn keep_pipelines(&self, now: bool) {
+        if let Some(cache) = &self.disk_cache {
+            cache.save(self.pipelines.len(), now);
+        }
+    }
+
+    /// The device's name.
+    pub(crate) fn name(&self) -> &str {
+        &self.capabilities.info.name
+    }
+
+    /// An [`ErrorKind::Backend`] of this device; `DeviceLost` if that is why.
+    pub(crate) fn error(&self, message: impl Into<String>) -> Error {
+        match self.faults.alive(self.name()) {
+            Err(lost) => lost,
+            Ok(()) => Error::new(ErrorKind::Backend { device: self.name().into(), message: message.into() }),
+        }
+    }
+
+    /// Runs `work` in error scopes; whatever they catch is an error here.
+    pub(crate) fn scoped<T>(&self, what: &str, work: impl FnOnce() -> T) -> Result<T> {
+        self.faults.alive(self.name())?;
+        let (out, caught) = scoped(&self.device, work);
+        self.faults.alive(self.name())?;
+        match caught {
+            None => Ok(out),
+            Some(Caught::OutOfMemory) => Err(self.out_of_memory(0)),
+            Some(Caught::Other(message)) => Err(self.error(format!("{what}: {message}"))),
+        }
+    }
+
+    fn out_of_memory(&self, asked: u64) -> Error {
+        let stats = self.pool.stats();
+        Error::new(ErrorKind::OutOfMemory {
+            device: self.name().into(),
+            asked,
+            in_use: stats.allocated,
+            reserved: stats.reserved,
+            limit: stats.limit,
+        })
+    }
+
+    /// A buffer for `numel` elements, and the batch that last used it (0 for a fresh one).
+    pub(crate) fn allocate(&self, dtype: DType, numel: usize) -> Result<(WgpuBuffer, u64)> {
+        self.faults.alive(self.name())?;
+        if !self.capabilities.info.dtypes.contains(&dtype) {
+            return Err(Error::new(ErrorKind::Unsupported {
+                op: "allocate",
+                device: self.name().into(),
+                dtype,
+                hint: "this adapter has no such numbers; cast first, or stay on the cpu".into(),
+            }));
+        }
+        let limit = self.capabilities.info.limits.max_buffer_bytes;
+        let bytes = (numel as u64).saturating_mul(storage_size(dtype) as u64);
+        if bytes > limit {
+            return Err(Error::new(ErrorKind::TooLarge { device: self.name().into(), asked: bytes, limit }));
+        }
+        let wrap = |raw| WgpuBuffer::new(raw, &self.pool, &self.batch, self.id, dtype, numel);
+        if numel == 0 {
+            return Ok((wrap(None), 0));
+        }
+        let size = size_class(bytes, limit);
+        if let Some((raw, batch)) = self.pool.take(size) {
+            return Ok((wrap(Some(raw)), batch));
+        }
+        let raw = match self.create(size)? {
+            Some(raw) => raw,
+            None => {
+                // Finish what is under way, give the cache back, and try once more.
+                self.reclaim()?;
+                self.create(size)?.ok_or_else(|| self.out_of_memory(bytes))?
+            }
+        };
+        Ok((wrap(Some(raw)), 0))
+    }
+
+    /// A new buffer from the driver; none when the budget or the driver's memory is used up.
+    fn create(&self, size: u64) -> Result<Option<wgpu::Buffer>> {
+        if !self.pool.reserve(size) {
+            return Ok(None);
+        }
+        let (raw, caught) = scoped(&self.device, || {
+            self.device.create_buffer(&wgpu::BufferDescriptor {
+                label: None,
+                size,
+                usage: wgpu::BufferUsages::STORAGE
+                    | wgpu::BufferUsages::COPY_SRC
+                    | wgpu::BufferUsages::COPY_DST,
+                mapped_at_creation: false,
+            })
+        });
+        let failed = match (self.faults.alive(self.name()), caught) {
+            (Err(lost), _) => Err(lost),
+            (Ok(()), None) => return Ok(Some(raw)),
+            (Ok(()), Some(Caught::OutOfMemory)) => Ok(None),
+            (Ok(()), Some(Caught::Other(message))) => Err(self.error(message)),
+        };
+        self.pool.release(size);
+        failed
+    }
+
+    /// Waits for all work and gives every cached buffer back to the driver.
+    pub(crate) fn reclaim(&self) -> Result<()> {
+        let flushed = self.finish();
+        self.pool.trim();
+        // The driver frees memory when it is polled after the last use.
+        let _ = self.device.poll(wgpu::PollType::Poll);
+        flushed
+    }
+
+    /// The buffer of a storage, if it is one of this device.
+    pub(crate) fn buffer<'a>(&self, storage: &'a Storage) -> Result<&'a WgpuBuffer> {
+        let any: &dyn std::any::Any = storage.as_ref();
+        let buffer = any
+            .downcast_ref::<WgpuBuffer>()
+            .ok_or_else(|| self.error("a buffer of another backend was handed to this device"))?;
+        if buffer.device() != self.id {
+            return Err(self.error(
+                "a buffer of another device was handed to this one; if the device was reopened, reload the tensor",
+            ));
+        }
+        Ok(buffer)
+    }
+}

@@ -1,0 +1,200 @@
+//! How a device is opened: [`Options`], and the environment variables that change them.
+
+use std::{ffi::OsString, path::PathBuf};
+
+use tensor_core::{DType, Error, Result, environment};
+
+use crate::{Form, device::disk_cache};
+
+/// How to open a device, where the defaults will not do.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The memory budget in bytes; without one, three quarters of the system's memory on software adapters, and the
+    /// driver's word on others.
+    pub memory_limit: Option<u64>,
+    /// Whether the ways to compute a matrix product are timed on the first of each class (dtype, sizes to a power of two,
+    /// layouts), rather than chosen by a fixed table. What is found is kept in `cache_dir` for the same adapter, driver and
+    /// version; until then the first product of a class takes longer. Another way may round otherwise in the last bits.
+    pub autotune: bool,
+    /// The directory where compiled pipelines, where the driver hands them out, and what autotuning found are kept from one
+    /// process to the next; none keeps none.
+    pub cache_dir: Option<PathBuf>,
+    /// What tests force upon a device.
+    #[doc(hidden)]
+    pub forced: Forced,
+}
+
+/// Conditions that a test forces: other kernels than the adapter would get, and limits below its own, so that small tensors meet
+/// what large ones and lesser adapters meet.
+#[doc(hidden)]
+#[derive(Clone, Debug, Default)]
+pub struct Forced {
+    /// Which family of kernels to use.
+    pub form: Form,
+    /// Parameters of kernels go through a uniform buffer, and not as immediates.
+    pub no_immediates: bool,
+    /// Bytes of one binding, at least 512: larger tensors are worked through in windows.
+    pub binding_bytes: Option<u64>,
+    /// Workgroups in each dimension of a dispatch.
+    pub workgroups: Option<u32>,
+    /// Storage buffers of one kernel; every adapter has 8.
+    pub storage_buffers: Option<u32>,
+    /// Elementary steps in one dispatch; longer ones are split, lest the system take the device for hung.
+    pub dispatch_work: Option<u64>,
+    /// Dtypes to do without.
+    pub without: &'static [DType],
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            memory_limit: None,
+            autotune: false,
+            cache_dir: disk_cache::directory(None),
+            forced: Forced::default(),
+        }
+    }
+}
+
+impl Options {
+    /// The defaults, changed by the environment:
+    ///
+    /// | variable | sets |
+    /// |---|---|
+    /// | `TAPER_WGPU_MEMORY_LIMIT` | the memory budget in bytes |
+    /// | `TAPER_WGPU_AUTOTUNE` | `1` times the ways of matrix products: see [`Options::autotune`] |
+    /// | `TAPER_CACHE_DIR` | a directory for compiled pipelines and what autotuning found, or `off` |
+    ///
+    /// An empty value is none.
+    ///
+    /// # Errors
+    /// `Invalid` for a value that cannot be read, with those that can.
+    pub fn from_env() -> Result<Options> {
+        environment::note_unknown();
+        Options::read(|name| std::env::var_os(name))
+    }
+
+    fn read(variable: impl Fn(&str) -> Option<OsString>) -> Result<Options> {
+        let set = |name: &'static str| Setting::of(name, variable(name));
+        let budget = set("TAPER_WGPU_MEMORY_LIMIT");
+        let autotune = set("TAPER_WGPU_AUTOTUNE");
+        let forced = set("TAPER_TEST_WGPU");
+        Ok(Options {
+            memory_limit: match &budget.text {
+                Some(text) => Some(
+                    number(text, 1)
+                        .ok_or_else(|| budget.wrong("a number of bytes; write it out, as in 8589934592"))?,
+                ),
+                None => None,
+            },
+            autotune: match autotune.text.as_deref().map(str::trim) {
+                None | Some("0") => false,
+                Some("1") => true,
+                Some(_) => return Err(autotune.wrong("one of 0, 1")),
+            },
+            cache_dir: disk_cache::directory(variable("TAPER_CACHE_DIR").as_deref()),
+            forced: match &forced.text {
+                Some(text) => Forced::read(text).ok_or_else(|| {
+                    forced.wrong(
+                        "of form=direct, form=tiled, immediates=off, binding_bytes=N, storage_buffers=N",
+                    )
+                })?,
+                None => Forced::default(),
+            },
+        })
+    }
+}
+
+impl Forced {
+    /// Conditions written as `form=direct immediates=off storage_buffers=8`.
+    fn read(text: &str) -> Option<Forced> {
+        let mut out = Forced::default();
+        for word in text.split_whitespace() {
+            match word.split_once('=')? {
+                ("form", "direct") => out.form = Form::Direct,
+                ("form", "tiled") => out.form = Form::Tiled,
+                ("immediates", "off") => out.no_immediates = true,
+                ("binding_bytes", n) => out.binding_bytes = Some(number(n, 512)?),
+                ("storage_buffers", n) => out.storage_buffers = Some(number(n, 8)?.try_into().ok()?),
+                _ => return None,
+            }
+        }
+        Some(out)
+    }
+}
+
+/// A number of at least `least`.
+fn number(text: &str, least: u64) -> Option<u64> {
+    text.trim().parse().ok().filter(|&n| n >= least)
+}
+
+/// An environment variable and its value, if it has one.
+struct Setting {
+    name: &'static str,
+    text: Option<String>,
+}
+
+impl Setting {
+    fn of(name: &'static str, text: Option<OsString>) -> Setting {
+        let text = text.filter(|text| !text.is_empty());
+        Setting { name, text: text.map(|text| text.to_string_lossy().into_owned()) }
+    }
+
+    fn wrong(&self, expected: &str) -> Error {
+        let text = self.text.as_deref().unwrap_or_default();
+        Error::invalid(self.name, format!("{text:?} is not {expected}"))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use tensor_core::ErrorKind;
+
+    use super::*;
+
+    fn read(name: &'static str, value: &'static str) -> Result<Options> {
+        Options::read(|asked| (asked == name).then(|| value.into()))
+    }
+
+    #[test]
+    fn variables_are_read() {
+        let none = Options::read(|_| None).unwrap();
+        assert!(!none.autotune && none.forced.form == Form::Auto && none.memory_limit.is_none());
+        assert!(read("TAPER_WGPU_AUTOTUNE", "1").unwrap().autotune);
+        assert!(!read("TAPER_WGPU_AUTOTUNE", "0").unwrap().autotune);
+        assert_eq!(read("TAPER_WGPU_MEMORY_LIMIT", " 99 ").unwrap().memory_limit, Some(99));
+        assert_eq!(read("TAPER_CACHE_DIR", "off").unwrap().cache_dir, None);
+    }
+
+    #[test]
+    fn conditions_for_tests_are_read() {
+        let forced = |text| read("TAPER_TEST_WGPU", text).unwrap().forced;
+        let some = forced("form=direct immediates=off storage_buffers=8");
+        assert!(some.form == Form::Direct && some.no_immediates && some.storage_buffers == Some(8));
+        let some = forced("form=tiled binding_bytes=512");
+        assert!(some.form == Form::Tiled && !some.no_immediates && some.binding_bytes == Some(512));
+        assert_eq!(forced("").form, Form::Auto);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_an_error_that_names_the_variable() {
+        for (name, value) in [
+            ("TAPER_WGPU_MEMORY_LIMIT", "8 GB"),
+            ("TAPER_WGPU_MEMORY_LIMIT", "0"),
+            ("TAPER_WGPU_AUTOTUNE", "yes"),
+            ("TAPER_TEST_WGPU", "direct"),
+            ("TAPER_TEST_WGPU", "form=fast"),
+            ("TAPER_TEST_WGPU", "immediates=0"),
+            ("TAPER_TEST_WGPU", "binding_bytes=511"),
+            ("TAPER_TEST_WGPU", "binding_bytes=-1"),
+            ("TAPER_TEST_WGPU", "storage_buffers=7"),
+            ("TAPER_TEST_WGPU", "storage_buffers=1e9"),
+        ] {
+            let error = read(name, value).unwrap_err();
+            let text = error.to_string();
+            assert!(matches!(error.kind(), ErrorKind::Invalid { .. }), "{text}");
+            assert!(text.contains(name) && text.contains(&format!("{value:?}")), "{text}");
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Pipelines, cached by their whole source: a key that misses nothing that shapes the code.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex},
+    time::Instant,
+};
+
+use rustc_hash::FxHashMap;
+use tensor_core::{DType, Result};
+
+use crate::{
+    codegen::dispatch::{Dispatch, Dispatches, Params, Resource},
+    device::{disk_cache::DiskCache, faults::lock, gpu::Gpu},
+};
+
+/// A compiled kernel and the layout of its bindings.
+pub(crate) struct Pipeline {
+    pub(crate) raw: wgpu::ComputePipeline,
+    pub(crate) layout: wgpu::BindGroupLayout,
+}
+
+/// One dispatch, ready but for its buffers and scalars.
+pub(crate) struct Compiled {
+    pub(crate) label: &'static str,
+    pub(crate) pipeline: Arc<Pipeline>,
+    pub(crate) params: Params,
+    /// Whose buffer each binding is, and the byte where it starts.
+    pub(crate) resources: Vec<(Resource, u64)>,
+    pub(crate) workgroups: usize,
+    /// Workgroups in one dispatch at most.
+    pub(crate) most: usize,
+    /// Work of a workgroup.
+    pub(crate) work: usize,
+    /// Whether the parameters go as immediates, or else in a uniform buffer.
+    pub(crate) immediates: bool,
+}
+
+/// What is kept of a kernel between launches.
+pub(crate) struct CompiledKernel {
+    pub(crate) dispatches: Vec<Compiled>,
+    pub(crate) temporaries: Vec<(DType, usize)>,
+}
+
+/// The pipelines of one device.
+#[derive(Default)]
+pub(crate) struct Pipelines {
+    made: Mutex<FxHashMap<String, Arc<Pipeline>>>,
+}
+
+impl fmt::Debug for Pipelines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pipelines({})", lock(&self.made).len())
+    }
+}
+
+impl Pipelines {
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        lock(&self.made).len()
+    }
+}
+
+/// Pipelines for all dispatches of a kernel; those with nothing to do are left out.
+pub(crate) fn assemble(gpu: &Gpu, made: Dispatches) -> Result<CompiledKernel> {
+    let of = &gpu.capabilities;
+    let dispatches = made
+        .list
+        .into_iter()
+        .filter(|d| d.workgroups > 0)
+        .map(|d| {
+            let immediates = d.params.len() * 4 <= of.immediate_bytes as usize;
+            Ok(Compiled {
+                label: d.label,
+                pipeline: pipeline(gpu, &d, immediates)?,
+                resources: d.bindings.iter().map(|b| (b.resource, b.start)).collect(),
+                workgroups: d.workgroups,
+                most: most_workgroups(of.max_workgroups, of.dispatch_work, d.work),
+                work: d.work,
+                params: d.params,
+                immediates,
+            })
+        })
+        .collect::<Result<_>>()?;
+    Ok(CompiledKernel { dispatches, temporaries: made.temporaries })
+}
+
+/// Workgroups of so much work each that go into one dispatch: whole rows of the greatest length, so that dispatches
+/// meet without a gap or an overlap, and not so many that a system takes the device for hung.
+fn most_workgroups(row: u32, dispatch_work: u64, work: usize) -> usize {
+    let row = row as usize;
+    let most = (dispatch_work / work.max(1) as u64).max(1) as usize;
+    if most <= row { most } else { row * (most / row).min(row) }
+}
+
+fn pipeline(gpu: &Gpu, d: &Dispatch, immediates: bool) -> Result<Arc<Pipeline>> {
+    let text = d.text(immediates);
+    if let Some(made) = lock(&gpu.pipelines.made).get(&text) {
+        return Ok(Arc::clone(made));
+    }
+    // Compiled outside the lock: two threads may make the same one, and the first stays.
+    let start = Instant::now();
+    let made = gpu.scoped(d.label, || create(gpu, d, &text, immediates))?;
+    gpu.first_use.made(start, gpu.name());
+    Ok(Arc::clone(lock(&gpu.pipelines.made).entry(text).or_insert_with(|| Arc::new(made))))
+}
+
+fn create(gpu: &Gpu, d: &Dispatch, text: &str, immediates: bool) -> Pipeline {
+    let device = &gpu.device;
+    let module = device.create_shader_module(wgpu::ShaderModuleDescriptor {
+        label: Some(d.label),
+        source: wgpu::ShaderSource::Wgsl(text.into()),
+    });
+    let buffer = |binding: usize, ty: wgpu::BufferBindingType| wgpu::BindGroupLayoutEntry {
+        binding: binding as u32,
+        visibility: wgpu::ShaderStages::COMPUTE,
+        ty: wgpu::BindingType::Buffer { ty, has_dynamic_offset: false, min_binding_size: None },
+        count: None,
+    };
+    let mut entries: Vec<wgpu::BindGroupLayoutEntry> = d
+        .bindings
+        .iter()
+        .enumerate()
+        .map(|(i, b)| buffer(i, wgpu::BufferBindingType::Storage { read_only: !b.write }))
+        .collect();
+    if !immediates {
+        entries.push(buffer(entries.len(), wgpu::BufferBindingType::Uniform));
+    }
+    let layout = device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
+        label: Some(d.label),
+        entries: &entries,
+    });
+    let pipeline_layout = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
+        label: Some(d.label),
+        bind_group_layouts: &[Some(&layout)],
+        immediate_size: if immediates { d.params.len() as u32 * 4 } else { 0 },
+    });
+    let raw = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+        label: Some(d.label),
+        layout: Some(&pipeline_layout),
+        module: &module,
+        entry_point: Some("main"),
+        // Every kernel writes its workgroup memory before it reads it.
+        compilation_options: wgpu::PipelineCompilationOptions {
+            zero_initialize_workgroup_memory: false,
+            ..Default::default()
+        },
+        cache: gpu.disk_cache.as_ref().map(DiskCache::raw),
+    });
+    Pipeline { raw, layout }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use tensor_core::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn a_shader_that_does_not_compile_names_itself_and_its_source() {
+        let found = match crate::device::adapter::find(0) {
+            Ok(found) => found,
+            Err(error) => {
+                let required = std::env::var_os("TAPER_REQUIRE_WGPU").is_some_and(|v| v == "1");
+                assert!(!required, "TAPER_REQUIRE_WGPU=1, but {error}");
+                eprintln!("skipped: {error}");
+                return;
+            }
+        };
+        let gpu = Gpu::open(&found, &crate::Options::default()).unwrap();
+        let mut crooked = Dispatch::new("crooked");
+        crooked.code.entry(1, |c| c.bind("seven", "no_such_function(6)"));
+        for immediates in [true, false] {
+            let Err(error) = pipeline(&gpu, &crooked, immediates) else {
+                panic!("a pipeline of a crooked shader")
+            };
+            let ErrorKind::Backend { device, message } = error.kind() else { panic!("{error}") };
+            assert_eq!(device, "wgpu:0");
+            assert!(message.contains("crooked") && message.contains("no_such_function"), "{message}");
+        }
+        // Nothing of it is kept, and the device goes on.
+        assert_eq!(gpu.pipelines.len(), 0);
+        let mut straight = Dispatch::new("straight");
+        straight.code.entry(1, |_| {});
+        assert!(pipeline(&gpu, &straight, false).is_ok());
+        gpu.finish().unwrap();
+    }
+
+    #[test]
+    fn dispatches_hold_whole_rows_and_bounded_work() {
+        for row in [1, 5, 65_535] {
+            for dispatch_work in [1, 1000, 1 << 20, 1 << 33, 1 << 37, u64::MAX] {
+                for work in [0, 1, 256, 1 << 20, 1 << 40] {
+                    let groups = most_workgroups(row, dispatch_work, work);
+                    let row = row as usize;
+                    assert!(groups >= 1 && (groups <= row || groups.is_multiple_of(row)));
+                    assert!(groups.div_ceil(row) <= row);
+                    assert!(groups == 1 || groups as u128 * work as u128 <= dispatch_work.into());
+                }
+            }
+        }
+    }
+}

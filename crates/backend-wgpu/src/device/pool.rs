@@ -1,0 +1,193 @@
+//! Device memory: one wgpu buffer per tensor, out of size classes, kept for reuse when freed.
+//! A freed buffer is reusable at once, because the queue runs everything in order. Every byte is counted.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Mutex},
+};
+
+use tensor_core::{Buffer, DType, MemoryStats};
+
+use crate::{codegen::dtypes::storage_size, device::faults::lock};
+
+/// The least size of a buffer, and the unit of all sizes: a multiple of every alignment that matters here.
+const UNIT: u64 = 256;
+/// Free memory that is kept whatever is in use.
+const CACHE_FLOOR: u64 = 64 << 20;
+
+/// The sizes that buffers come in, at most `most`: eight between each power of two and the next, so at most an eighth is wasted.
+pub(crate) fn size_class(bytes: u64, most: u64) -> u64 {
+    let bytes = bytes.max(1);
+    let step = (bytes.next_power_of_two() / 16).max(UNIT);
+    // Rounding up must not push a tensor that fits over the adapter's limit (itself a multiple of 16).
+    bytes.next_multiple_of(step).min(most)
+}
+
+/// A freed buffer.
+struct Free {
+    raw: wgpu::Buffer,
+    /// The batch of commands that was open when it was freed: its last possible use.
+    batch: u64,
+}
+
+#[derive(Default)]
+struct Inner {
+    free: BTreeMap<u64, Vec<Free>>,
+    cached: u64,
+    stats: MemoryStats,
+}
+
+/// The memory of one device.
+pub(crate) struct Pool {
+    inner: Mutex<Inner>,
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pool({:?})", self.stats())
+    }
+}
+
+impl Pool {
+    pub(crate) fn new(limit: Option<u64>) -> Arc<Pool> {
+        let inner = Inner { stats: MemoryStats { limit, ..Default::default() }, ..Default::default() };
+        Arc::new(Pool { inner: Mutex::new(inner) })
+    }
+
+    pub(crate) fn stats(&self) -> MemoryStats {
+        lock(&self.inner).stats
+    }
+
+    pub(crate) fn reset_peak(&self) {
+        let mut inner = lock(&self.inner);
+        inner.stats.peak = inner.stats.allocated;
+    }
+
+    /// A cached buffer of at least `size` bytes with not too much to spare, with the batch that last used it.
+    pub(crate) fn take(&self, size: u64) -> Option<(wgpu::Buffer, u64)> {
+        let mut inner = lock(&self.inner);
+        let (&class, list) =
+            inner.free.range_mut(size..=size + size / 4).find(|(_, list)| !list.is_empty())?;
+        let free = list.pop()?;
+        inner.cached -= class;
+        Some((free.raw, free.batch))
+    }
+
+    /// Whether `size` more bytes stay within the budget; if so they count as reserved from now on.
+    pub(crate) fn reserve(&self, size: u64) -> bool {
+        let mut inner = lock(&self.inner);
+        let after = inner.stats.reserved + size;
+        if inner.stats.limit.is_some_and(|limit| after > limit) {
+            return false;
+        }
+        inner.stats.reserved = after;
+        true
+    }
+
+    /// Takes back a reservation, or counts a buffer that goes back to the driver.
+    pub(crate) fn release(&self, size: u64) {
+        let mut inner = lock(&self.inner);
+        inner.stats.reserved = inner.stats.reserved.saturating_sub(size);
+    }
+
+    /// Counts a buffer that a tensor took.
+    pub(crate) fn count(&self, bytes: u64) {
+        let mut inner = lock(&self.inner);
+        inner.stats.allocations += 1;
+        inner.stats.allocated += bytes;
+        inner.stats.peak = inner.stats.peak.max(inner.stats.allocated);
+    }
+
+    /// A tensor's buffer comes back.
+    fn give_back(&self, raw: wgpu::Buffer, bytes: u64, batch: u64) {
+        let size = raw.size();
+        let dropped;
+        {
+            let mut inner = lock(&self.inner);
+            inner.stats.allocated = inner.stats.allocated.saturating_sub(bytes);
+            // What is cached stays below what was ever in use at one time; beyond that the driver has it back.
+            if inner.cached + size <= inner.stats.peak.max(CACHE_FLOOR) {
+                inner.free.entry(size).or_default().push(Free { raw, batch });
+                inner.cached += size;
+                dropped = None;
+            } else {
+                inner.stats.reserved = inner.stats.reserved.saturating_sub(size);
+                dropped = Some(raw);
+            }
+        }
+        // wgpu's own locks are taken outside ours.
+        drop(dropped);
+    }
+
+    /// Drops every cached buffer.
+    pub(crate) fn trim(&self) {
+        let dropped = {
+            let mut inner = lock(&self.inner);
+            inner.stats.reserved = inner.stats.reserved.saturating_sub(inner.cached);
+            inner.cached = 0;
+            std::mem::take(&mut inner.free)
+        };
+        drop(dropped);
+    }
+}
+
+/// A tensor's memory on the device.
+pub(crate) struct WgpuBuffer {
+    raw: Option<wgpu::Buffer>,
+    pool: Arc<Pool>,
+    batch: Arc<std::sync::atomic::AtomicU64>,
+    device: u64,
+    bytes: u64,
+    dtype: DType,
+    numel: usize,
+}
+
+impl WgpuBuffer {
+    pub(crate) fn new(
+        raw: Option<wgpu::Buffer>,
+        pool: &Arc<Pool>,
+        batch: &Arc<std::sync::atomic::AtomicU64>,
+        device: u64,
+        dtype: DType,
+        numel: usize,
+    ) -> WgpuBuffer {
+        let bytes = (numel * storage_size(dtype)) as u64;
+        pool.count(bytes);
+        WgpuBuffer { raw, pool: Arc::clone(pool), batch: Arc::clone(batch), device, bytes, dtype, numel }
+    }
+
+    /// The wgpu buffer; none for no elements.
+    pub(crate) fn raw(&self) -> Option<&wgpu::Buffer> {
+        self.raw.as_ref()
+    }
+
+    /// The number of the device it lives on.
+    pub(crate) fn device(&self) -> u64 {
+        self.device
+    }
+}
+
+impl Buffer for WgpuBuffer {
+    fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    fn numel(&self) -> usize {
+        self.numel
+    }
+}
+
+impl Drop for WgpuBuffer {
+    fn drop(&mut self) {
+        if let Some(raw) = self.raw.take() {
+            self.pool.give_back(raw, self.bytes, self.batch.load(std::sync::atomic::Ordering::Acquire));
+        }
+    }
+}
+
+impl fmt::Debug for WgpuBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "WgpuBuffer({} x {})", self.numel, self.dtype)
+    }
+}

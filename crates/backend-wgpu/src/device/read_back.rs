@@ -1,0 +1,281 @@
+//! Reading device memory back: a copy into a staging buffer, which is mapped once the device has made it. The caller waits
+//! for that, or one thread of the device does for everybody who awaits a read.
+
+use std::{
+    collections::VecDeque,
+    future::Future,
+    ops::Range,
+    pin::Pin,
+    sync::{Arc, Mutex, mpsc},
+    task::{Context, Poll, Waker},
+};
+
+use tensor_core::{Buffer, DType, Error, Result, Storage};
+
+use crate::{
+    codegen::dtypes::{from_storage, storage_size},
+    device::{fault_table::Snapshot, faults::lock, gpu::Gpu, pool::WgpuBuffer, stream::Stream},
+};
+
+/// The greatest piece of one read-back.
+const READ_BYTES: usize = 32 << 20;
+
+/// Ranges of `numel` elements that are read one after the other.
+fn pieces(numel: usize, dtype: DType) -> impl Iterator<Item = Range<usize>> + Send {
+    let piece = READ_BYTES / storage_size(dtype);
+    (0..numel).step_by(piece).map(move |begin| begin..(begin + piece).min(numel))
+}
+
+/// Where a piece lies in a buffer whose reading starts at element `start`: its byte, and how many.
+fn place<'a>(
+    raw: &'a wgpu::Buffer,
+    start: usize,
+    piece: &Range<usize>,
+    dtype: DType,
+) -> (&'a wgpu::Buffer, u64, usize) {
+    let lane = storage_size(dtype);
+    (raw, ((start + piece.start) * lane) as u64, piece.len() * lane)
+}
+
+/// A read under way.
+pub(crate) struct Reading {
+    staging: wgpu::Buffer,
+    mapped: mpsc::Receiver<bool>,
+    index: wgpu::SubmissionIndex,
+    bytes: usize,
+    /// What the copy of the fault table behind the bytes tells of.
+    faults: Option<Snapshot>,
+}
+
+impl Gpu {
+    /// Reads elements of a buffer into host bytes.
+    pub(crate) fn read(&self, storage: &Storage, start: usize, out: &mut [u8]) -> Result<()> {
+        let numel = out.len() / storage.dtype().size();
+        let buffer = self.readable(storage, start, numel)?;
+        let Some(raw) = buffer.raw().filter(|_| numel > 0) else { return Ok(()) };
+        let dtype = buffer.dtype();
+        for piece in pieces(numel, dtype) {
+            let reading = self.begin_read(&mut lock(&self.stream), Some(place(raw, start, &piece, dtype)))?;
+            let to = &mut out[piece.start * dtype.size()..piece.end * dtype.size()];
+            self.end_read(reading, |lanes| from_storage(dtype, lanes, to))?;
+        }
+        Ok(())
+    }
+
+    /// Reads elements of a buffer as host bytes, with no thread of the caller's waiting.
+    pub(crate) async fn read_async(
+        self: Arc<Gpu>,
+        storage: Storage,
+        start: usize,
+        numel: usize,
+    ) -> Result<Vec<u8>> {
+        let buffer = self.readable(&storage, start, numel)?;
+        let dtype = buffer.dtype();
+        let mut out = vec![0; numel * dtype.size()];
+        let Some(raw) = buffer.raw().filter(|_| numel > 0) else {
+            return Ok(out);
+        };
+        for piece in pieces(numel, dtype) {
+            let reading = self.begin_read(&mut lock(&self.stream), Some(place(raw, start, &piece, dtype)))?;
+            let to = piece.start * dtype.size()..piece.end * dtype.size();
+            let show = move |lanes: &[u8], out: &mut [u8]| from_storage(dtype, lanes, &mut out[to]);
+            out = Awaited::new(&self, reading, out, show).await?;
+        }
+        Ok(out)
+    }
+
+    /// The buffer of a storage, if nothing is wrong and it has `numel` elements from `start` on.
+    fn readable<'a>(&self, storage: &'a Storage, start: usize, numel: usize) -> Result<&'a WgpuBuffer> {
+        self.faults.alive(self.name())?;
+        let buffer = self.buffer(storage)?;
+        if start.checked_add(numel).is_none_or(|end| end > buffer.numel()) {
+            return Err(Error::invalid(
+                "download",
+                format!("elements {start}..{start}+{numel} of a buffer of {}", buffer.numel()),
+            ));
+        }
+        Ok(buffer)
+    }
+
+    /// Records the copy of a piece, if any, and of the fault table, where tickets are open, into a staging buffer, submits, and asks
+    /// for the mapping.
+    pub(crate) fn begin_read(
+        &self,
+        stream: &mut Stream,
+        piece: Option<(&wgpu::Buffer, u64, usize)>,
+    ) -> Result<Reading> {
+        let bytes = piece.map_or(0, |(_, _, bytes)| bytes);
+        let faults = stream.faults.snapshot();
+        let need = bytes as u64 + faults.map_or(0, |snapshot| snapshot.bytes);
+        let staging = self.staging(stream, need)?;
+        let table = stream.faults.raw.clone();
+        let encoder = stream.encoder(&self.device);
+        if let Some((raw, from, bytes)) = piece {
+            encoder.copy_buffer_to_buffer(raw, from, &staging, 0, bytes as u64);
+        }
+        if let Some(snapshot) = faults {
+            encoder.copy_buffer_to_buffer(&table, 0, &staging, bytes as u64, snapshot.bytes);
+        }
+        let index = self.flush(stream)?;
+        let (sender, mapped) = mpsc::channel();
+        self.scoped("read", || {
+            staging.map_async(wgpu::MapMode::Read, ..need.next_multiple_of(8), move |result| {
+                let _ = sender.send(result.is_ok());
+            });
+        })?;
+        Ok(Reading { staging, mapped, index, bytes, faults })
+    }
+
+    /// Waits for a reading, decides the tickets that it tells of, and shows the lanes.
+    pub(crate) fn end_read(&self, reading: Reading, show: impl FnOnce(&[u8])) -> Result<()> {
+        let Reading { staging, mapped, index, bytes, faults } = reading;
+        self.wait(index)?;
+        // The wait ran the callback; if another thread's poll did, its message is there too.
+        let ok = mapped.recv_timeout(std::time::Duration::from_secs(60)).unwrap_or(false);
+        self.faults.alive(self.name())?;
+        if !ok {
+            return Err(self.error("the memory read back could not be mapped"));
+        }
+        {
+            let end = bytes as u64 + faults.map_or(0, |snapshot| snapshot.bytes);
+            let view = staging
+                .get_mapped_range(..end.next_multiple_of(8))
+                .map_err(|e| self.error(format!("the memory read back could not be mapped: {e}")))?;
+            if let Some(snapshot) = faults {
+                let words: Vec<u32> = bytemuck::pod_collect_to_vec(&view[bytes..end as usize]);
+                lock(&self.stream).faults.decide(snapshot, &words);
+            }
+            show(&view[..bytes]);
+        }
+        staging.unmap();
+        self.keep_staging(staging);
+        self.keep_pipelines(false);
+        Ok(())
+    }
+
+    /// A buffer for reading back `need` bytes.
+    fn staging(&self, stream: &mut Stream, need: u64) -> Result<wgpu::Buffer> {
+        if let Some(i) = stream.staging.iter().position(|b| b.size() >= need) {
+            return Ok(stream.staging.swap_remove(i));
+        }
+        let size = need.next_power_of_two().max(64 << 10);
+        self.scoped("read", || {
+            self.device.create_buffer(&wgpu::BufferDescriptor {
+                label: Some("staging"),
+                size,
+                usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
+                mapped_at_creation: false,
+            })
+        })
+    }
+
+    /// Keeps a few staging buffers, the larger ones first.
+    fn keep_staging(&self, staging: wgpu::Buffer) {
+        let mut stream = lock(&self.stream);
+        stream.staging.push(staging);
+        stream.staging.sort_by_key(wgpu::Buffer::size);
+        if stream.staging.len() > 4 {
+            stream.staging.remove(0);
+        }
+    }
+}
+
+/// What the thread of a device does for one reader.
+type Job = Box<dyn FnOnce(&Gpu) + Send>;
+
+/// The reads that somebody awaits. While there are any, one thread waits for the device on behalf of all: wgpu answers only
+/// somebody who asks it.
+#[derive(Default)]
+pub(crate) struct Waiting(Mutex<Jobs>);
+
+#[derive(Default)]
+struct Jobs {
+    queue: VecDeque<Job>,
+    running: bool,
+}
+
+impl Waiting {
+    fn push(gpu: &Arc<Gpu>, job: Job) {
+        {
+            let mut jobs = lock(&gpu.waiting.0);
+            jobs.queue.push_back(job);
+            if std::mem::replace(&mut jobs.running, true) {
+                return;
+            }
+        }
+        let other = Arc::clone(gpu);
+        let started =
+            std::thread::Builder::new().name("taper-read".into()).spawn(move || Self::serve(&other));
+        if started.is_err() {
+            // A system with no thread to spare still has this one.
+            Self::serve(gpu);
+        }
+    }
+
+    /// Does what is queued, in order, until nothing is.
+    fn serve(gpu: &Gpu) {
+        loop {
+            let next = {
+                let mut jobs = lock(&gpu.waiting.0);
+                let next = jobs.queue.pop_front();
+                jobs.running = next.is_some();
+                next
+            };
+            match next {
+                Some(job) => job(gpu),
+                None => return,
+            }
+        }
+    }
+}
+
+/// A read under way that somebody awaits: the bytes, once they are there.
+struct Awaited {
+    shared: Arc<Mutex<Shared>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    done: Option<Result<Vec<u8>>>,
+    waker: Option<Waker>,
+}
+
+impl Awaited {
+    /// Waits for `reading` elsewhere; `show` puts its lanes into `out`.
+    fn new(
+        gpu: &Arc<Gpu>,
+        reading: Reading,
+        mut out: Vec<u8>,
+        show: impl FnOnce(&[u8], &mut [u8]) + Send + 'static,
+    ) -> Awaited {
+        let shared = Arc::<Mutex<Shared>>::default();
+        let other = Arc::clone(&shared);
+        let job = move |gpu: &Gpu| {
+            let result = gpu.end_read(reading, |lanes| show(lanes, &mut out)).map(|()| out);
+            let mut shared = lock(&other);
+            shared.done = Some(result);
+            let waker = shared.waker.take();
+            drop(shared);
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        };
+        Waiting::push(gpu, Box::new(job));
+        Awaited { shared }
+    }
+}
+
+impl Future for Awaited {
+    type Output = Result<Vec<u8>>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Vec<u8>>> {
+        let mut shared = lock(&self.shared);
+        match shared.done.take() {
+            Some(done) => Poll::Ready(done),
+            None => {
+                shared.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What one binding shows of a buffer, and copies between buffers that are larger.
+
+use tensor_core::{DType, Layout};
+
+use crate::{
+    codegen::{
+        capabilities::Capabilities,
+        dispatch::{Dispatches, Resource},
+        dtypes::storage_size,
+    },
+    kernels::copy,
+};
+
+/// Windows start at multiples of so many elements: 256 bytes, which every adapter takes, or more.
+pub(crate) const ALIGN: usize = 64;
+/// A kernel in more pieces than this is refused.
+pub(crate) const MAX_PIECES: usize = 4096;
+
+/// Elements of a dtype in one binding.
+pub(crate) fn room(dtype: DType, capabilities: &Capabilities) -> usize {
+    capabilities.binding_bytes as usize / storage_size(dtype)
+}
+
+/// Where the window over a layout starts, in elements; none if it does not fit one.
+pub(crate) fn window(layout: &Layout, dtype: DType, capabilities: &Capabilities) -> Option<usize> {
+    let (low, high) = layout.span();
+    [0, low / ALIGN * ALIGN].into_iter().find(|&start| high - start <= room(dtype, capabilities))
+}
+
+/// The same elements in a buffer that starts `start` elements later.
+pub(crate) fn shifted(layout: &Layout, start: usize) -> Layout {
+    Layout::new(layout.shape().clone(), layout.strides(), layout.offset().saturating_sub(start))
+}
+
+/// The axis of more than one position over which a layout reaches furthest.
+pub(crate) fn widest(layout: &Layout, among: impl Fn(usize) -> bool) -> Option<usize> {
+    let sizes = layout.shape().iter().zip(layout.strides()).enumerate();
+    sizes
+        .filter(|&(axis, (&n, &stride))| n > 1 && stride != 0 && among(axis))
+        .max_by_key(|&(_, (&n, &stride))| (n - 1) * stride.unsigned_abs())
+        .map(|(axis, _)| axis)
+}
+
+/// Copies of input `k` through `from` to the output through `to`, cut along any axes until both sides fit a window; none if that
+/// takes too many.
+pub(crate) fn copies(
+    k: usize,
+    dtype: DType,
+    from: &Layout,
+    to: &Layout,
+    capabilities: &Capabilities,
+) -> Option<Dispatches> {
+    let mut out = Dispatches::default();
+    let mut open = vec![(from.clone(), to.clone())];
+    while let Some((from, to)) = open.pop() {
+        let wide = match [&from, &to].map(|layout| window(layout, dtype, capabilities)) {
+            [Some(source), Some(target)] => {
+                let (from, to) = (shifted(&from, source), shifted(&to, target));
+                if let Some(mut one) = copy::copy("copy", &from, &to, dtype, k, capabilities) {
+                    for binding in &mut one.bindings {
+                        let start = if binding.resource == Resource::Output(0) { target } else { source };
+                        binding.start = (start * storage_size(dtype)) as u64;
+                    }
+                    out.list.push(one);
+                }
+                continue;
+            }
+            [None, _] => &from,
+            [_, None] => &to,
+        };
+        let axis = widest(wide, |_| true).filter(|_| out.list.len() + open.len() < MAX_PIECES)?;
+        let n = from.shape()[axis];
+        // Whole vectors, where there are enough.
+        let half = if n >= 2 * ALIGN { n.div_ceil(2).next_multiple_of(ALIGN) } else { n.div_ceil(2) };
+        for (start, len) in [(half, n - half), (0, half)] {
+            open.push((from.slice(axis, start, len, 1), to.slice(axis, start, len, 1)));
+        }
+    }
+    Some(out)
+}

@@ -1,0 +1,47 @@
+//! From the body of a kernel to what makes its dispatches.
+
+use tensor_core::{
+    Result,
+    kernel::{Body, Kernel},
+};
+
+use crate::{
+    codegen::{capabilities::Capabilities, dispatch::Dispatches},
+    kernels::{
+        arg_reduce::{self, Search},
+        arg_sort,
+        by_index::Along,
+        contract, cumulative, gather,
+        map::{self, Aliases},
+        reduce::{self, Reduce},
+        rows, scatter_add,
+    },
+};
+
+/// The dispatches of a kernel whose operands fit a binding each. Where it is a part of a larger kernel, `first` is the flat index of
+/// its first output element, and `along` which part it has of the axis that is indexed.
+pub(crate) fn dispatches(
+    kernel: &Kernel,
+    aliases: &Aliases,
+    first: usize,
+    along: Along,
+    capabilities: &Capabilities,
+) -> Result<Dispatches> {
+    match &kernel.body {
+        Body::Map(program) => map::dispatches(kernel, program, aliases, first, capabilities),
+        Body::Reduce { op, program } => reduce::dispatches(Reduce { kernel, op: *op, program }, capabilities),
+        Body::Rows { row_axes, program } => rows::dispatches(kernel, *row_axes, program, first, capabilities),
+        Body::ArgReduce { op, axis } => {
+            Ok(arg_reduce::dispatches(Search::new(kernel, *op, *axis), capabilities))
+        }
+        Body::Cumulative { op, axis, reverse } => {
+            cumulative::dispatches(kernel, *op, *axis, *reverse, capabilities)
+        }
+        Body::ArgSort { axis, descending } => arg_sort::dispatches(kernel, *axis, *descending, capabilities),
+        Body::Contract => contract::dispatches(kernel, capabilities),
+        Body::Gather { .. } => Ok(gather::dispatch(kernel, along, capabilities).into()),
+        Body::ScatterAdd { .. } => scatter_add::dispatches(kernel, along, capabilities),
+        // `window.rs` makes these.
+        Body::Copy { .. } | Body::Custom(_) => Ok(Dispatches::default()),
+    }
+}

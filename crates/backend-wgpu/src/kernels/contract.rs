@@ -1,0 +1,390 @@
+//! Contractions: batched matrix products, and whatever else is a sum of products over lists of axes, such as convolutions over sliding
+//! windows. Two forms: direct, where each invocation keeps a block of results in registers; and tiles in workgroup memory (`tile.rs`).
+//!
+//! Each operand is addressed by functions of the batch, of its outer position (row or column) and of k, made of sizes and strides that
+//! are parameters: a plain product has one axis in each, a convolution several. Where the innermost axis of one of them is dense and
+//! everything else lies in multiples of four, four elements are read at once. A product of few results is a reduction.
+
+use smallvec::SmallVec;
+use tensor_core::{
+    BinaryOp, DType, ReduceOp, Result,
+    contraction::{Contraction, Loop, Loops, count},
+    kernel::{Instr, Kernel, Program},
+};
+
+use crate::{
+    codegen::{
+        capabilities::{Capabilities, Form, Way},
+        dispatch::{Dispatch, Dispatches, Params, Resource},
+        dtypes::{FIELDS, storage_size, storage_type},
+        formulas, index,
+        wgsl::Code,
+    },
+    kernels::{
+        reduce::{self, Reduce},
+        tile::{self, Dense, Tile},
+    },
+};
+
+/// Sizes and strides of one operand along one list of axes, merged.
+struct Axes {
+    sizes: SmallVec<[usize; 5]>,
+    strides: SmallVec<[isize; 5]>,
+}
+
+impl Axes {
+    fn of(loops: &[Loop], stride: impl Fn(&Loop) -> isize) -> Axes {
+        let sizes: SmallVec<[usize; 5]> = loops.iter().map(|axis| axis.size).collect();
+        let strides: SmallVec<[isize; 5]> = loops.iter().map(stride).collect();
+        let merged = tensor_core::collapse(&sizes, &[&strides]);
+        Axes { sizes: merged.shape, strides: merged.strides[0].iter().copied().collect() }
+    }
+
+    /// Whether neighbours lie side by side, in whole vectors of four.
+    fn dense(&self) -> bool {
+        let fours = |(&last, rest): (&isize, &[isize])| last == 1 && rest.iter().all(|s| s % 4 == 0);
+        self.strides.split_last().is_some_and(fours) && self.sizes.last().is_some_and(|n| n % 4 == 0)
+    }
+
+    /// Whether positions lie whole vectors apart.
+    fn aligned(&self) -> bool {
+        self.strides.iter().all(|s| s % 4 == 0)
+    }
+}
+
+/// One operand of a contraction.
+struct Side {
+    name: &'static str,
+    offset: usize,
+    batch: Axes,
+    outer: Axes,
+    inner: Axes,
+    dense: Dense,
+}
+
+impl Side {
+    fn new(
+        name: &'static str,
+        kernel: &Kernel,
+        operand: usize,
+        [batch, outer, inner]: [&Loops; 3],
+        stride: impl Fn(&Loop) -> isize,
+    ) -> Side {
+        let offset = kernel.operands[operand].layout.offset();
+        let [batch, outer, inner] = [batch, outer, inner].map(|loops| Axes::of(loops, &stride));
+        let vectors =
+            storage_size(kernel.operands[operand].dtype) == 4 && offset.is_multiple_of(4) && batch.aligned();
+        let dense = match () {
+            () if vectors && inner.dense() && outer.aligned() => Dense::Inner,
+            () if vectors && outer.dense() && inner.aligned() => Dense::Outer,
+            () => Dense::Neither,
+        };
+        Side { name, offset, batch, outer, inner, dense }
+    }
+
+    /// The functions `<name>_batch`, `<name>_outer` and `<name>_inner` from positions to places in the buffer, which add up.
+    fn functions(&self, params: &mut Params, c: &mut Code) {
+        const NAMES: [[&str; 3]; 2] =
+            [["lhs_batch", "lhs_outer", "lhs_inner"], ["rhs_batch", "rhs_outer", "rhs_inner"]];
+        let [batch, outer, inner] = NAMES[usize::from(self.name == "rhs")];
+        let mut function = |name, axes: &Axes, offset| {
+            c.append(&index::function(name, &axes.sizes, &axes.strides, offset, params));
+        };
+        function(batch, &self.batch, self.offset);
+        function(outer, &self.outer, 0);
+        function(inner, &self.inner, 0);
+    }
+}
+
+/// A contraction, with the sizes of its matrices.
+struct Product {
+    dtype: DType,
+    swapped: bool,
+    m: usize,
+    n: usize,
+    k: usize,
+    batch: usize,
+    lhs: Side,
+    rhs: Side,
+}
+
+impl Product {
+    fn of(kernel: &Kernel) -> Option<Product> {
+        let Contraction { swapped, batch, m, n, k } = Contraction::of(kernel)?;
+        let left = usize::from(swapped);
+        Some(Product {
+            dtype: kernel.outputs[0].dtype,
+            swapped,
+            m: count(&m),
+            n: count(&n),
+            k: count(&k),
+            batch: count(&batch),
+            lhs: Side::new("lhs", kernel, left, [&batch, &m, &k], |axis| axis.lhs),
+            rhs: Side::new("rhs", kernel, 1 - left, [&batch, &n, &k], |axis| axis.rhs),
+        })
+    }
+
+    /// The largest tile of which there are enough to keep the device busy.
+    fn tile(&self, capabilities: &Capabilities) -> Tile {
+        let least = self.m.min(self.n);
+        let tiles = |tile: Tile| self.m.div_ceil(tile.side) * self.n.div_ceil(tile.side) * self.batch;
+        if storage_size(self.dtype) == 8 {
+            Tile::SMALL
+        } else if least > 64
+            && tiles(Tile::LARGE) >= capabilities.invocations / 256
+            && Tile::LARGE.workgroup_bytes() <= capabilities.workgroup_bytes
+        {
+            Tile::LARGE
+        } else if least > 32 && tiles(Tile::MEDIUM) >= capabilities.invocations / 512 {
+            Tile::MEDIUM
+        } else {
+            Tile::SMALL
+        }
+    }
+
+    /// The way of the fixed table.
+    fn fixed(&self, capabilities: &Capabilities) -> Way {
+        let blocks = |size: usize| self.m.div_ceil(size) * self.n.div_ceil(size) * self.batch;
+        // A result of one or a few rows is read best by an invocation for each four columns, on every kind of device.
+        if !capabilities.direct && self.m > 4 {
+            Way::Tile(self.tile(capabilities).side)
+        } else if self.n <= 4 || blocks(8) < capabilities.invocations / 4 || storage_size(self.dtype) == 8 {
+            // Register blocks as large as still leave every invocation something to do.
+            Way::Blocks(4)
+        } else {
+            Way::Blocks(8)
+        }
+    }
+
+    /// A dispatch with the parameters that every form takes, its operands bound, and the functions.
+    fn dispatch(&self) -> Dispatch {
+        let mut d = Dispatch::new("matmul");
+        let t = storage_type(self.dtype);
+        for (name, size) in [("m", self.m), ("n", self.n), ("k", self.k)] {
+            d.params.size(name, size);
+        }
+        d.code.line(format_args!("alias T = {t};"));
+        let stored =
+            if self.dtype == DType::U8 { "x & 255u".into() } else { formulas::store(self.dtype, "x") };
+        d.code.expression("store", &[("x", "T")], "T", stored);
+        let element = |wide: bool| if wide { format!("vec4<{t}>") } else { t.to_string() };
+        let left = usize::from(self.swapped);
+        for (side, input) in [(&self.lhs, left), (&self.rhs, 1 - left)] {
+            side.functions(&mut d.params, &mut d.code);
+            d.bind(side.name, element(side.dense != Dense::Neither), false, Resource::Input(input));
+        }
+        d
+    }
+
+    fn tiled(&self, tile: Tile) -> Dispatch {
+        let mut d = self.dispatch();
+        let (tiles_m, tiles_n) = (self.m.div_ceil(tile.side), self.n.div_ceil(tile.side));
+        d.workgroups = tiles_m * tiles_n * self.batch;
+        d.work = tile.side * tile.side * self.k.max(1);
+        for (name, size) in [("tiles_m", tiles_m), ("tiles_n", tiles_n), ("workgroups", d.workgroups)] {
+            d.params.size(name, size);
+        }
+        let vectors = storage_size(self.dtype) == 4 && self.n.is_multiple_of(4);
+        let t = storage_type(self.dtype);
+        let element = if vectors { format!("vec4<{t}>") } else { t.into() };
+        d.bind("output", element, true, Resource::Output(0));
+        tile::write(tile, [self.lhs.dense, self.rhs.dense], vectors, &mut d.code);
+        d
+    }
+
+    fn blocked(&self, rows: usize, columns: usize) -> Dispatch {
+        let mut d = self.dispatch();
+        let (blocks_m, blocks_n) = (self.m.div_ceil(rows), self.n.div_ceil(columns));
+        let total = blocks_m * blocks_n * self.batch;
+        for (name, size) in [("blocks_m", blocks_m), ("blocks_n", blocks_n), ("total", total)] {
+            d.params.size(name, size);
+        }
+        d.bind("output", storage_type(self.dtype), true, Resource::Output(0));
+        blocked(rows, columns, self.lhs.dense, self.rhs.dense, &mut d.code);
+        d.workgroups = total.div_ceil(64);
+        d.work = 64 * rows * columns * self.k.max(1);
+        d
+    }
+}
+
+/// The ways in which a contraction can be computed on this device, of a family of forms; one or none where there is no choice.
+pub(crate) fn ways(kernel: &Kernel, form: Form, capabilities: &Capabilities) -> SmallVec<[Way; 8]> {
+    let mut ways = SmallVec::new();
+    let Some(of) = Product::of(kernel).filter(|of| of.m.min(of.n) > 1 && of.dtype != DType::Bool) else {
+        return ways;
+    };
+    let narrow = storage_size(of.dtype) == 4;
+    if form != Form::Tiled {
+        ways.push(Way::Blocks(4));
+        if narrow {
+            ways.push(Way::Blocks(8));
+        }
+    }
+    if form != Form::Direct {
+        let room = capabilities.workgroup_bytes;
+        let fit = |tile: &&Tile| **tile == Tile::SMALL || narrow && tile.workgroup_bytes() <= room;
+        ways.extend(Tile::ALL.iter().filter(fit).map(|tile| Way::Tile(tile.side)));
+    }
+    ways
+}
+
+/// What decides which way is best: the dtype, the sizes to a power of two, how the operands can be read, and how many axes they are
+/// read over, where those are more than a plain product's. And how many multiplications there are.
+pub(crate) fn class(kernel: &Kernel) -> Option<(String, usize)> {
+    let of = Product::of(kernel)?;
+    let work = [of.m, of.n, of.k, of.batch].into_iter().fold(1, usize::saturating_mul);
+    let [m, n, k, batch] = [of.m, of.n, of.k, of.batch].map(|size| size.max(1).next_power_of_two());
+    let axes = |side: &Side| side.outer.sizes.len().max(1) * side.inner.sizes.len().max(1);
+    let more = match axes(&of.lhs) * axes(&of.rhs) {
+        1 => String::new(),
+        axes => format!(" {axes}"),
+    };
+    Some((format!("{} {m} {n} {k} {batch} {:?} {:?}{more}", of.dtype, of.lhs.dense, of.rhs.dense), work))
+}
+
+/// The dispatches of a contraction.
+pub(crate) fn dispatches(kernel: &Kernel, capabilities: &Capabilities) -> Result<Dispatches> {
+    let dtype = kernel.outputs[0].dtype;
+    let Some(of) = Product::of(kernel).filter(|_| dtype != DType::Bool) else {
+        return Err(capabilities.unsupported("matmul", dtype, "cast first with .to_dtype(DType::I32)"));
+    };
+    if of.m == 1 && !capabilities.direct && of.n * of.batch < capabilities.invocations {
+        let program = product(dtype);
+        return reduce::dispatches(Reduce { kernel, op: ReduceOp::Sum, program: &program }, capabilities);
+    }
+    let way = capabilities.way.filter(|_| of.m > 1).unwrap_or_else(|| of.fixed(capabilities));
+    Ok(match way {
+        Way::Tile(side) => {
+            of.tiled(Tile::ALL.into_iter().find(|tile| tile.side == side).unwrap_or(Tile::SMALL))
+        }
+        Way::Blocks(_) if of.m == 1 => of.blocked(1, 4),
+        Way::Blocks(8) => of.blocked(8, 8),
+        Way::Blocks(_) => of.blocked(4, 4),
+    }
+    .into())
+}
+
+/// The product of two inputs.
+fn product(dtype: DType) -> Program {
+    Program {
+        instrs: vec![Instr::Load(0), Instr::Load(1), Instr::Binary(BinaryOp::Mul, 0, 1)],
+        dtypes: vec![dtype; 3],
+        inputs: vec![dtype; 2],
+        scalars: vec![],
+        outputs: vec![2],
+    }
+}
+
+/// The direct kernel with `rows` × `columns` results an invocation, unrolled. Four steps along k are taken at a time:
+/// `a<row>` holds four elements of a row of the left operand, `b<step>_<q>` four columns of a row of the right one.
+fn blocked(rows: usize, columns: usize, lhs: Dense, rhs: Dense, c: &mut Code) {
+    let fours = columns / 4;
+    let rows_of = |dense| if dense == Dense::Outer { rows.div_ceil(4) } else { rows };
+    let columns_of = |dense| if dense == Dense::Outer { fours } else { columns };
+    c.entry(64, |c| {
+        c.bind("g", "workgroup_index * 64u + local_index");
+        c.return_if("g >= params.total");
+        c.bind("block_n", "g % params.blocks_n");
+        c.bind("block_m", "(g / params.blocks_n) % params.blocks_m");
+        c.bind("batch", "g / (params.blocks_n * params.blocks_m)");
+        c.bind("row0", format_args!("block_m * {rows}u"));
+        c.bind("col0", format_args!("block_n * {columns}u"));
+        c.bind("lhs_base", "lhs_batch(batch)");
+        c.bind("rhs_base", "rhs_batch(batch)");
+        // Reads beyond the edge repeat the last row or column, or the last four; their results are not written.
+        let places = |name: &str, local: &str, dense, many: usize, first: &str, size: &str, c: &mut Code| {
+            let step = if dense == Dense::Outer { 4 } else { 1 };
+            for i in 0..many {
+                let at = format!("min({first} + {}u, params.{size} - {step}u)", i * step);
+                c.bind(format_args!("{local}{i}"), format_args!("{name}_base + {name}_outer({at})"));
+            }
+        };
+        places("lhs", "lr", lhs, rows_of(lhs), "row0", "m", c);
+        places("rhs", "rc", rhs, columns_of(rhs), "col0", "n", c);
+        for r in 0..rows {
+            (0..fours).for_each(|q| c.var(format_args!("acc{r}_{q}"), "vec4<T>()"));
+        }
+        c.var("k", "0u");
+        c.block("for (; k + 4u <= params.k; k += 4u)", |c| {
+            load("lhs", "lr", "a", rows, lhs, c);
+            load("rhs", "rc", "u", columns, rhs, c);
+            for (step, x) in FIELDS.iter().enumerate() {
+                for q in 0..fours {
+                    let four = match rhs {
+                        Dense::Outer => format!("u{q}_{step}"),
+                        Dense::Inner | Dense::Neither => {
+                            vector([0, 1, 2, 3].map(|i| format!("u{}.{x}", 4 * q + i)))
+                        }
+                    };
+                    c.bind(format_args!("b{step}_{q}"), four);
+                    for r in 0..rows {
+                        let a = match lhs {
+                            Dense::Outer => format!("a{}_{step}.{}", r / 4, FIELDS[r % 4]),
+                            Dense::Inner | Dense::Neither => format!("a{r}.{x}"),
+                        };
+                        c.line(format_args!("acc{r}_{q} += {a} * b{step}_{q};"));
+                    }
+                }
+            }
+        });
+        c.block("for (; k < params.k; k += 1u)", |c| {
+            c.bind("lk", "lhs_inner(k)");
+            c.bind("rk", "rhs_inner(k)");
+            let one = |name, local, dense, i: usize, along: &str| match dense {
+                Dense::Outer => format!("{name}[({local}{} + {along}) >> 2u].{}", i / 4, FIELDS[i % 4]),
+                Dense::Inner => format!("{name}[({local}{i} + {along}) >> 2u][({local}{i} + {along}) & 3u]"),
+                Dense::Neither => format!("{name}[{local}{i} + {along}]"),
+            };
+            (0..rows).for_each(|r| c.bind(format_args!("a{r}"), one("lhs", "lr", lhs, r, "lk")));
+            for q in 0..fours {
+                let four = [0, 1, 2, 3].map(|i| one("rhs", "rc", rhs, 4 * q + i, "rk"));
+                c.bind(format_args!("b{q}"), vector(four));
+                (0..rows).for_each(|r| c.line(format_args!("acc{r}_{q} += a{r} * b{q};")));
+            }
+        });
+        for r in 0..rows {
+            c.when(format_args!("row0 + {r}u < params.m"), |c| {
+                c.bind("at", format_args!("(batch * params.m + row0 + {r}u) * params.n + col0"));
+                for q in 0..columns {
+                    c.when(format_args!("col0 + {q}u < params.n"), |c| {
+                        let x = format!("acc{r}_{}.{}", q / 4, FIELDS[q % 4]);
+                        c.set(format_args!("output[at + {q}u]"), format_args!("store({x})"));
+                    });
+                }
+            });
+        }
+    });
+}
+
+/// A vector of four.
+fn vector(four: [String; 4]) -> String {
+    format!("vec4<T>({})", four.join(", "))
+}
+
+/// Four steps along k of `many` rows or columns at places `<local><i>`: `<to><i>` with a vector along k each, or, where an operand is
+/// dense along its outer axis, `<to><q>_<step>` with four rows or columns.
+fn load(name: &str, local: &str, to: &str, many: usize, dense: Dense, c: &mut Code) {
+    if dense == Dense::Inner {
+        c.bind(format_args!("{name}_k"), format_args!("{name}_inner(k)"));
+        for i in 0..many {
+            c.bind(format_args!("{to}{i}"), format_args!("{name}[({local}{i} + {name}_k) >> 2u]"));
+        }
+        return;
+    }
+    for step in 0..4 {
+        c.bind(format_args!("{name}_k{step}"), format_args!("{name}_inner(k + {step}u)"));
+    }
+    if dense == Dense::Outer {
+        for q in 0..many.div_ceil(4) {
+            for step in 0..4 {
+                let at = format!("({local}{q} + {name}_k{step}) >> 2u");
+                c.bind(format_args!("{to}{q}_{step}"), format_args!("{name}[{at}]"));
+            }
+        }
+        return;
+    }
+    for i in 0..many {
+        let four = [0, 1, 2, 3].map(|step| format!("{name}[{local}{i} + {name}_k{step}]"));
+        c.bind(format_args!("{to}{i}"), vector(four));
+    }
+}

@@ -1,0 +1,226 @@
+//! Strided copies and fills. Elements move as words, whatever their dtype. Where one side is dense along another axis than
+//! the other, an invocation moves a 4 × 4 block and a workgroup 8 × 8 of them, so that both sides use all of the memory that they
+//! touch.
+
+use smallvec::SmallVec;
+use tensor_core::{DType, Layout, collapse};
+
+use crate::codegen::{
+    capabilities::Capabilities,
+    dispatch::{Dispatch, Resource},
+    dtypes::{FIELDS, storage_size},
+    index,
+    wgsl::Code,
+};
+
+/// Scalar 0 of the launch into `numel` elements of the output.
+pub(crate) fn fill(numel: usize, dtype: DType) -> Dispatch {
+    let word = word(dtype);
+    let mut d = Dispatch::new("fill");
+    d.params.size("total", numel);
+    d.params.scalar(0, dtype);
+    d.bind("output", word, true, Resource::Output(0));
+    let value = if word == "u32" { "params.s0" } else { "vec2<u32>(params.s0, params.s0h)" };
+    d.code.entry(256, |c| {
+        c.bind("i", "workgroup_index * 256u + local_index");
+        c.return_if("i >= params.total");
+        c.set("output[i]", value);
+    });
+    d.workgroups = numel.div_ceil(256);
+    d.work = 256;
+    d
+}
+
+/// The words that elements move as.
+pub(crate) fn word(dtype: DType) -> &'static str {
+    if storage_size(dtype) == 8 { "vec2<u32>" } else { "u32" }
+}
+
+/// Input 0, through its layout, to the whole output, if that is dense along another axis.
+pub(crate) fn transposed(label: &'static str, src: &Layout, dtype: DType) -> Option<Dispatch> {
+    let dst = Layout::contiguous(src.shape().clone());
+    Transpose::of(src, &dst).map(|transpose| transpose.dispatch(label, dtype, 0))
+}
+
+/// Input `k` through `src` to the output through `dst`.
+pub(crate) fn copy(
+    label: &'static str,
+    src: &Layout,
+    dst: &Layout,
+    dtype: DType,
+    k: usize,
+    capabilities: &Capabilities,
+) -> Option<Dispatch> {
+    if src.numel() == 0 {
+        return None;
+    }
+    if let Some(transpose) = Transpose::of(src, dst) {
+        return Some(transpose.dispatch(label, dtype, k));
+    }
+    let merged = collapse(src.shape(), &[src.strides(), dst.strides()]);
+    let mut strides = merged.strides;
+    let last = [0, 1].map(|k| strides[k].last().copied().unwrap_or(0));
+    // A side that is dense along the last axis, with everything else in multiples of four, has four elements at once.
+    let fours = |k: usize, offset: usize| {
+        last[k] == 1 && offset.is_multiple_of(4) && strides[k].iter().rev().skip(1).all(|s| s % 4 == 0)
+    };
+    let vectors =
+        storage_size(dtype) == 4 && merged.shape.last().is_some_and(|n| n % 4 == 0) && fours(1, dst.offset());
+    let unit = if vectors { 4 } else { 1 };
+    // Elements of the source that a position of `places` stands for.
+    let read = if vectors && fours(0, src.offset()) { 4 } else { 1 };
+    let word = word(dtype);
+    let vector = |n: usize| if n == 4 { "vec4<u32>" } else { word };
+    let mut d = Dispatch::new(label);
+    d.bind("input", vector(read), false, Resource::Input(k));
+    d.bind("output", vector(unit), true, Resource::Output(0));
+    for (strides, each) in strides.iter_mut().zip([read, unit]) {
+        strides.pop();
+        strides.iter_mut().for_each(|s| *s /= each as isize);
+    }
+    let mut shape = merged.shape;
+    let run = shape.pop().unwrap_or(1) / unit;
+    in_runs(shape.iter().product(), run, STEP, &mut d, capabilities);
+    d.params.stride("src_step", last[0]);
+    d.params.stride("dst_step", last[1]);
+    let operands = [(&strides[0][..], src.offset() / read), (&strides[1][..], dst.offset() / unit)];
+    d.code.append(&index::places(&shape, &operands, &mut d.params));
+    let (element, goal) = match (vectors, read, last[0]) {
+        (false, ..) => ("input[place.x + k * params.src_step]".into(), "place.y + k * params.dst_step"),
+        (true, 4, _) => ("input[place.x + k]".into(), "place.y + k"),
+        (true, _, 0) => ("vec4<u32>(input[place.x])".into(), "place.y + k"),
+        _ => {
+            let four = [0, 1, 2, 3].map(|j| format!("input[place.x + (4u * k + {j}u) * params.src_step]"));
+            (format!("vec4<u32>({})", four.join(", ")), "place.y + k")
+        }
+    };
+    d.code.entry(256, |c| {
+        c.bind("i", "workgroup_index * 256u + local_index");
+        c.return_if("i >= params.total");
+        c.bind("run", "i / params.parts");
+        c.bind("begin", "(i - run * params.parts) * params.step");
+        c.bind("end", "min(begin + params.step, params.run)");
+        c.bind("place", "places(run)");
+        c.count("k", ["begin", "end", "1u"], |c| c.set(format_args!("output[{goal}]"), element));
+    });
+    Some(d)
+}
+
+/// The most words that one invocation of a software adapter copies: two lines of the host's cache.
+const STEP: usize = 8;
+
+/// Gives a dispatch the invocations that move so many runs of `run` words each: parameters `total` (invocations), `run`, `parts`
+/// (invocations of a run) and `step` (words of an invocation). Neighbouring invocations move neighbouring words, but on software
+/// adapters, where one moves up to `most`.
+pub(crate) fn in_runs(runs: usize, run: usize, most: usize, d: &mut Dispatch, capabilities: &Capabilities) {
+    let spare = runs * run / capabilities.invocations;
+    let step = if capabilities.direct { spare.clamp(1, most).min(run.max(1)) } else { 1 };
+    let parts = run.div_ceil(step);
+    let total = runs * parts;
+    for (name, size) in [("total", total), ("run", run), ("parts", parts.max(1)), ("step", step)] {
+        d.params.size(name, size);
+    }
+    d.workgroups = total.div_ceil(256);
+    d.work = 256 * step;
+}
+
+/// A copy whose source is dense along one axis, and whose destination is along another.
+struct Transpose {
+    /// Elements along the source's dense axis, and the destination's stride there.
+    read: (usize, isize),
+    /// Elements along the destination's dense axis, and the source's stride there.
+    write: (usize, isize),
+    /// The other axes, and both sides' strides.
+    batch: SmallVec<[usize; 8]>,
+    strides: [SmallVec<[isize; 8]>; 2],
+    offsets: [usize; 2],
+}
+
+impl Transpose {
+    fn of(src: &Layout, dst: &Layout) -> Option<Transpose> {
+        let merged = collapse(src.shape(), &[src.strides(), dst.strides()]);
+        let [from, to] = [&merged.strides[0], &merged.strides[1]];
+        let read = from.iter().position(|&s| s == 1)?;
+        let write = to.iter().position(|&s| s == 1)?;
+        if read == write || merged.shape[read] < 4 || merged.shape[write] < 4 {
+            return None;
+        }
+        let others: SmallVec<[usize; 8]> =
+            (0..merged.shape.len()).filter(|&a| a != read && a != write).collect();
+        Some(Transpose {
+            read: (merged.shape[read], to[read]),
+            write: (merged.shape[write], from[write]),
+            batch: others.iter().map(|&a| merged.shape[a]).collect(),
+            strides: [from, to].map(|strides| others.iter().map(|&a| strides[a]).collect()),
+            offsets: [src.offset(), dst.offset()],
+        })
+    }
+
+    /// Whether both sides can be moved four elements at a time.
+    fn vectors(&self) -> bool {
+        let sizes = [self.read.0, self.write.0].iter().chain(&self.offsets).all(|n| n % 4 == 0);
+        let mut strides = self.strides.iter().flatten().chain([&self.read.1, &self.write.1]);
+        sizes && strides.all(|s| s % 4 == 0)
+    }
+
+    fn dispatch(&self, label: &'static str, dtype: DType, k: usize) -> Dispatch {
+        let vectors = storage_size(dtype) == 4 && self.vectors();
+        let word = if vectors { "vec4<u32>" } else { word(dtype) };
+        let tiles = [self.read.0.div_ceil(32), self.write.0.div_ceil(32)];
+        let mut d = Dispatch::new(label);
+        d.workgroups = tiles[0] * tiles[1] * self.batch.iter().product::<usize>();
+        d.work = 64 * 16;
+        let sizes = [
+            ("workgroups", d.workgroups),
+            ("tiles_r", tiles[0]),
+            ("tiles_w", tiles[1]),
+            ("size_r", self.read.0),
+            ("size_w", self.write.0),
+        ];
+        sizes.into_iter().for_each(|(name, size)| d.params.size(name, size));
+        d.params.stride("dst_step", self.read.1);
+        d.params.stride("src_step", self.write.1);
+        d.bind("input", word, false, Resource::Input(k));
+        d.bind("output", word, true, Resource::Output(0));
+        for (i, name) in ["src_at", "dst_at"].into_iter().enumerate() {
+            let at = index::function(name, &self.batch, &self.strides[i], self.offsets[i], &mut d.params);
+            d.code.append(&at);
+        }
+        d.code.entry(64, |c| {
+            c.return_if("workgroup_index >= params.workgroups");
+            c.bind("tile", "workgroup_index / params.tiles_w");
+            c.bind("batch", "tile / params.tiles_r");
+            c.bind("r", "((tile - batch * params.tiles_r) * 8u + (local_index >> 3u)) * 4u");
+            c.bind("w", "((workgroup_index - tile * params.tiles_w) * 8u + (local_index & 7u)) * 4u");
+            c.return_if("r >= params.size_r || w >= params.size_w");
+            c.bind("source", "src_at(batch) + r + w * params.src_step");
+            c.bind("goal", "dst_at(batch) + w + r * params.dst_step");
+            if vectors { block(c) } else { elements(c) }
+        });
+        d
+    }
+}
+
+/// Moves 4 × 4 elements in vectors.
+fn block(c: &mut Code) {
+    for i in 0..4 {
+        c.bind(format_args!("v{i}"), format_args!("input[(source + {i}u * params.src_step) >> 2u]"));
+    }
+    for (i, field) in FIELDS.iter().enumerate() {
+        c.set(
+            format_args!("output[(goal + {i}u * params.dst_step) >> 2u]"),
+            format_args!("vec4<u32>(v0.{field}, v1.{field}, v2.{field}, v3.{field})"),
+        );
+    }
+}
+
+/// Moves up to 4 × 4 elements one by one.
+fn elements(c: &mut Code) {
+    c.bind("rows", "min(params.size_r - r, 4u)");
+    c.bind("columns", "min(params.size_w - w, 4u)");
+    c.count("i", ["0u", "rows", "1u"], |c| {
+        c.count("j", ["0u", "columns", "1u"], |c| {
+            c.set("output[goal + i * params.dst_step + j]", "input[source + i + j * params.src_step]");
+        });
+    });
+}

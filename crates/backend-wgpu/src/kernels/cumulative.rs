@@ -1,0 +1,210 @@
+//! Cumulative operations. Two forms: an invocation for each line (or part of one), and a workgroup with prefixes in workgroup memory. When
+//! lines are few and long, a first step makes the totals of their parts and a second what comes before each part.
+
+use tensor_core::{BinaryOp, CompareOp, CumulativeOp, DType, ReduceOp, Result, kernel::Kernel};
+
+use crate::codegen::{
+    capabilities::Capabilities,
+    dispatch::{Dispatch, Dispatches, Resource},
+    dtypes::storage_type,
+    formulas,
+    index::Lines,
+    wgsl::Code,
+};
+
+/// What a dispatch makes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// The results, from the start of each line.
+    Whole,
+    /// The total of each part, into temporary 0.
+    Totals,
+    /// What has come up to the end of each part, from the totals, into temporary 1.
+    Carries,
+    /// The results, each part from what came before it.
+    Parts,
+}
+
+/// The dispatches of a cumulative operation.
+pub(crate) fn dispatches(
+    kernel: &Kernel,
+    op: CumulativeOp,
+    axis: usize,
+    reverse: bool,
+    capabilities: &Capabilities,
+) -> Result<Dispatches> {
+    let (operand, shape) = (&kernel.operands[0], &kernel.space);
+    let dtype = operand.dtype;
+    let lines = Lines { input: &operand.layout, output: shape, axis };
+    let (count, length) = (lines.count(), lines.length());
+    if count * length == 0 {
+        return Ok(Dispatches::default());
+    }
+    // A part's product may overflow where the whole one does not: each line goes from its start to its end.
+    let whole = op == CumulativeOp::Prod && dtype.is_float();
+    let dense = lines.stride().unsigned_abs() <= 1;
+    let tile =
+        !capabilities.direct && !whole && length >= 128 && (dense || count < capabilities.invocations / 4);
+    let (units, least) =
+        if tile { (capabilities.invocations / 256, 4096) } else { (capabilities.invocations, 512) };
+    let splits = if whole || count >= units { 1 } else { (length / least).clamp(1, units.div_ceil(count)) };
+    let splits = splits.max(length.div_ceil(capabilities.rounds));
+    if whole && splits > 1 {
+        let hint = format!(
+            "this adapter goes round a loop {} times at most, and a product is not formed in parts, since one of them might \
+             overflow; compute it on the cpu",
+            capabilities.rounds
+        );
+        return Err(capabilities.unsupported("cumprod", dtype, &hint));
+    }
+    let chunk = length.div_ceil(splits);
+    // No part is empty.
+    let splits = length.div_ceil(chunk);
+    let scan = |role, tile| {
+        Scan { op, reverse, dtype, lines: &lines, role, splits, chunk, tile }.dispatch(capabilities)
+    };
+    if splits == 1 {
+        return Ok(scan(Role::Whole, tile)?.into());
+    }
+    let kept = if op.is_arg() { DType::I32 } else { dtype.compute() };
+    Ok(Dispatches {
+        list: vec![scan(Role::Totals, tile)?, scan(Role::Carries, false)?, scan(Role::Parts, tile)?],
+        temporaries: vec![(kept, count * splits); 2],
+    })
+}
+
+struct Scan<'a> {
+    op: CumulativeOp,
+    reverse: bool,
+    dtype: DType,
+    lines: &'a Lines<'a>,
+    role: Role,
+    splits: usize,
+    chunk: usize,
+    tile: bool,
+}
+
+impl Scan<'_> {
+    fn dispatch(&self, capabilities: &Capabilities) -> Result<Dispatch> {
+        let Scan { op, reverse, lines, role, splits, chunk, tile, .. } = *self;
+        // Indices need the elements' order alone, in which false comes before true as 0 before 1.
+        let dtype = match self.dtype {
+            DType::Bool if op.is_arg() => DType::U8,
+            dtype => dtype,
+        };
+        let (length, splits, chunk) =
+            if role == Role::Carries { (splits, 1, splits) } else { (lines.length(), splits, chunk) };
+        let total = lines.count() * splits;
+        let mut d = Dispatch::new("cumulative");
+        d.params.size("total", total);
+        d.params.size("length", length);
+        d.params.size("splits", splits);
+        d.params.size("chunk", chunk);
+        let (t, kept) = (storage_type(dtype), if op.is_arg() { "i32" } else { storage_type(dtype) });
+        let first = if reverse { lines.length() - 1 } else { 0 };
+        let step = if reverse { -1 } else { 1 };
+        d.params.stride("stride", step * lines.stride());
+        d.params.stride("output_stride", step * lines.output_stride());
+        d.params.size("index_first", first);
+        d.params.stride("index_step", step);
+        let reads_input = op.is_arg() || role != Role::Carries;
+        if reads_input {
+            d.bind("input", t, false, Resource::Input(0));
+        }
+        match role {
+            Role::Carries => d.bind("totals", kept, false, Resource::Temporary(0)),
+            Role::Parts => d.bind("carries", kept, false, Resource::Temporary(1)),
+            Role::Whole | Role::Totals => {}
+        }
+        let output = match role {
+            Role::Totals => Resource::Temporary(0),
+            Role::Carries => Resource::Temporary(1),
+            Role::Whole | Role::Parts => Resource::Output(0),
+        };
+        d.bind("output", kept, true, output);
+
+        let c = &mut d.code;
+        state(op, dtype, capabilities, c)?;
+        c.append(&lines.input_at(first, &mut d.params));
+        c.append(&lines.output_at(first, &mut d.params));
+        let element = match role {
+            Role::Carries => "restore(base, totals[line * params.length + r])",
+            Role::Whole | Role::Totals | Role::Parts => "open(base, r)",
+        };
+        let before = if role == Role::Parts { "restore(base, carries[g - 1u])" } else { "open(base, 0u)" };
+        let (open, restore) = if op.is_arg() {
+            (
+                "State(input[base + r * params.stride], bitcast<i32>(params.index_first + r * params.index_step))",
+                "State(input[base + (bitcast<u32>(at) - params.index_first) * params.index_step * params.stride], at)",
+            )
+        } else if reads_input {
+            ("input[base + r * params.stride]", "at")
+        } else {
+            ("identity()", "at")
+        };
+        let base = ("base", "u32");
+        c.line(format_args!("const CARRIED = {};", role == Role::Parts));
+        c.expression("open", &[base, ("r", "u32")], "State", open);
+        c.expression("restore", &[base, ("at", kept)], "State", restore);
+        c.expression("element", &[("line", "u32"), base, ("r", "u32")], "State", element);
+        c.expression("before", &[("g", "u32"), base], "State", before);
+        let parameters = [("g", "u32"), base, ("r", "u32"), ("last", "u32"), ("state", "State")];
+        c.function("keep", &parameters, "", |c| match role {
+            Role::Totals => c.when("r == last", |c| c.set("output[g]", "stash(state)")),
+            Role::Carries => c.set("output[g * params.length + r]", "stash(state)"),
+            Role::Whole | Role::Parts => {
+                let dtype = if op.is_arg() { DType::I32 } else { self.dtype };
+                let stored = formulas::store(dtype, "stash(state)");
+                c.set("output[base + r * params.output_stride]", stored);
+            }
+        });
+        match tile {
+            true => d.code.kernel(256, taper_shaders::CUMULATIVE_TILE),
+            false => d.code.kernel(64, taper_shaders::CUMULATIVE_LINE),
+        }
+        d.workgroups = if tile { total } else { total.div_ceil(64) };
+        d.work = chunk * if tile { 8 } else { 64 };
+        Ok(d)
+    }
+}
+
+/// The type of what is carried along, and what becomes of two: the one table of operations.
+fn state(op: CumulativeOp, dtype: DType, capabilities: &Capabilities, c: &mut Code) -> Result<()> {
+    let t = storage_type(dtype);
+    let two = [("a", "State"), ("b", "State")];
+    if op.is_arg() {
+        let sign = if op == CumulativeOp::ArgMax { CompareOp::Ge } else { CompareOp::Le };
+        let mut better = formulas::compare(sign, dtype, "b.x", "a.x");
+        if dtype.is_float() {
+            better = format!("is_nan_{t}(b.x) || (!is_nan_{t}(a.x) && {better})");
+        }
+        c.block("struct State", |c| {
+            c.line(format_args!("x: {t},"));
+            c.line("at: i32,");
+        });
+        c.line("const ROUNDS = false;");
+        c.function("combine", &two, "State", |c| {
+            c.when(better, |c| c.line("return b;"));
+            c.line("return a;");
+        });
+        c.expression("identity", &[], "State", "State()");
+        c.expression("stash", &[("state", "State")], "i32", "state.at");
+        return Ok(());
+    }
+    let formula = match op {
+        CumulativeOp::LogSumExp => dtype.is_float().then(|| format!("log_add_exp_{t}(a, b)")),
+        _ if dtype == DType::Bool => None,
+        CumulativeOp::Sum => formulas::binary(BinaryOp::Add, dtype, "a", "b"),
+        _ => formulas::binary(BinaryOp::Mul, dtype, "a", "b"),
+    };
+    let Some((formula, (zero, _))) = formula.zip(formulas::reduction(ReduceOp::Sum, dtype)) else {
+        return Err(capabilities.unsupported(op.name(), dtype, "cast first with .to_dtype(DType::F32)"));
+    };
+    c.line(format_args!("alias State = {t};"));
+    c.line(format_args!("const ROUNDS = {};", op == CumulativeOp::Sum && dtype.is_float()));
+    c.expression("combine", &two, "State", formula);
+    // Only ever asked for where additions round.
+    c.expression("identity", &[], "State", zero);
+    c.expression("stash", &[("state", "State")], t, "state");
+    Ok(())
+}

@@ -1,0 +1,18 @@
+//! The kernels, a file for each body, as dispatches. `window.rs` cuts what is larger than a binding, and hands each piece to `body.rs`.
+
+pub(crate) mod arg_reduce;
+pub(crate) mod arg_sort;
+pub(crate) mod blocks;
+pub(crate) mod body;
+pub(crate) mod by_index;
+pub(crate) mod contract;
+pub(crate) mod copy;
+pub(crate) mod cumulative;
+pub(crate) mod custom;
+pub(crate) mod gather;
+pub(crate) mod map;
+pub(crate) mod reduce;
+pub(crate) mod rows;
+pub(crate) mod scatter_add;
+pub(crate) mod tile;
+pub(crate) mod window;

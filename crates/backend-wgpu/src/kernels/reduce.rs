@@ -1,0 +1,468 @@
+//! Reductions with their prologue inlined. Two forms: an invocation for each result (or part of one), and a workgroup with
+//! a tree in workgroup memory. When results are few and long, parts go to a temporary that a second dispatch reduces.
+//! The order of additions depends on shapes alone, so results repeat bit by bit.
+
+use smallvec::SmallVec;
+use tensor_core::{
+    DType, Error, ReduceOp, Result, collapse,
+    kernel::{Instr, Kernel, Program},
+};
+
+use crate::codegen::{
+    capabilities::Capabilities,
+    dispatch::{Dispatch, Dispatches, Params, Resource},
+    dtypes::{FIELDS, storage_size, storage_type, value},
+    formulas,
+    index::Space,
+    wgsl::Code,
+};
+
+/// Merged axes, and the strides of each input over them.
+#[derive(Clone)]
+struct Axes {
+    sizes: SmallVec<[usize; 8]>,
+    strides: Vec<SmallVec<[isize; 8]>>,
+}
+
+impl Axes {
+    /// One axis of one input.
+    fn one(size: usize, stride: usize) -> Axes {
+        let strides = vec![SmallVec::from_slice(&[stride as isize])];
+        Axes { sizes: SmallVec::from_slice(&[size]), strides }
+    }
+
+    /// Some axes of an index space, merged.
+    fn of(kernel: &Kernel, axes: &[usize]) -> Axes {
+        let sizes: SmallVec<[usize; 8]> = axes.iter().map(|&a| kernel.space[a]).collect();
+        let layouts = kernel.layouts();
+        let strides: Vec<SmallVec<[isize; 8]>> =
+            layouts.iter().map(|l| axes.iter().map(|&a| l.strides()[a]).collect()).collect();
+        let borrowed: Vec<&[isize]> = strides.iter().map(|s| &s[..]).collect();
+        let merged = collapse(&sizes, &borrowed);
+        Axes {
+            sizes: merged.shape.iter().copied().collect(),
+            strides: merged.strides.iter().map(|s| s.iter().copied().collect()).collect(),
+        }
+    }
+
+    fn numel(&self) -> usize {
+        self.sizes.iter().product()
+    }
+
+    /// The stride of input `k` along the last axis.
+    fn last(&self, k: usize) -> isize {
+        self.strides[k].last().copied().unwrap_or(0)
+    }
+}
+
+/// One dispatch: the merged axes that stay and those that are reduced, over all inputs.
+struct Reduction<'a> {
+    op: ReduceOp,
+    program: &'a Program,
+    offsets: SmallVec<[usize; 8]>,
+    kept: Axes,
+    reduced: Axes,
+    /// Parts that each result is split into.
+    splits: usize,
+    /// The dtype stored: the result's, or the temporary's.
+    stored: DType,
+    /// Divide by this number (for a mean, in the last dispatch).
+    divide: Option<usize>,
+    tree: bool,
+    output: Resource,
+}
+
+/// What an invocation takes four of at once, in vectors.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Vectors {
+    /// Nothing: one element at a time.
+    None,
+    /// Neighbouring results, all of which it makes.
+    Kept,
+    /// Neighbouring elements of one result.
+    Reduced,
+}
+
+/// What is reduced, and how.
+#[derive(Clone, Copy)]
+pub(crate) struct Reduce<'a> {
+    pub(crate) kernel: &'a Kernel,
+    pub(crate) op: ReduceOp,
+    pub(crate) program: &'a Program,
+}
+
+/// The dispatches of a reduction.
+pub(crate) fn dispatches(reduce: Reduce<'_>, capabilities: &Capabilities) -> Result<Dispatches> {
+    in_dispatches(reduce, reduce.program.output_dtype(0), reduce.mean_over(), capabilities)
+}
+
+/// A part of a reduction, not rounded and not divided; [`join`] brings the parts together.
+pub(crate) fn part(reduce: Reduce<'_>, capabilities: &Capabilities) -> Result<Dispatches> {
+    in_dispatches(reduce, reduce.program.output_dtype(0).compute(), None, capabilities)
+}
+
+/// What makes `results` of the dtype from `parts` of each, which lie in `from`, `pitch` elements from one to the next; divided by
+/// `divide`, for a mean.
+pub(crate) fn join(
+    op: ReduceOp,
+    dtype: DType,
+    [results, parts, pitch]: [usize; 3],
+    divide: Option<usize>,
+    from: Resource,
+    capabilities: &Capabilities,
+) -> Result<Dispatch> {
+    let identity = load(dtype.compute());
+    let reduction = Reduction {
+        op,
+        program: &identity,
+        offsets: SmallVec::from_slice(&[0]),
+        kept: Axes::one(results, 1),
+        reduced: Axes::one(parts, pitch),
+        splits: 1,
+        stored: dtype,
+        divide,
+        tree: false,
+        output: Resource::Output(0),
+    };
+    let mut made = reduction.dispatch(capabilities)?;
+    made.bindings[0].resource = from;
+    Ok(made)
+}
+
+impl Reduce<'_> {
+    /// By how many the sum is divided, for a mean.
+    pub(crate) fn mean_over(&self) -> Option<usize> {
+        let reduced = self.kernel.reduced_axes();
+        (self.op == ReduceOp::Mean).then(|| reduced.iter().map(|&a| self.kernel.space[a]).product())
+    }
+}
+
+/// The program that is its one input.
+fn load(dtype: DType) -> Program {
+    Program {
+        instrs: vec![Instr::Load(0)],
+        dtypes: vec![dtype],
+        inputs: vec![dtype],
+        scalars: vec![],
+        outputs: vec![0],
+    }
+}
+
+fn in_dispatches(
+    Reduce { kernel, op, program }: Reduce<'_>,
+    stored: DType,
+    divide: Option<usize>,
+    capabilities: &Capabilities,
+) -> Result<Dispatches> {
+    let output = Resource::Output(0);
+    let (kept, reduced) = (&kernel.outputs[0].axes, kernel.reduced_axes());
+    let (kept, reduced) = (Axes::of(kernel, kept), Axes::of(kernel, &reduced));
+    let (results, length) = (kept.numel(), reduced.numel());
+    let dtype = program.output_dtype(0);
+    if length >= u32::MAX as usize / 2 {
+        return Err(Error::invalid(
+            op.name(),
+            format!(
+                "a reduction over {length} elements is more than a wgpu device counts; reduce one axis at a time"
+            ),
+        ));
+    }
+
+    // A tree pays where neighbours in memory are reduced together and there is enough to share.
+    let dense = (0..kernel.operands.len()).all(|k| {
+        reduced.strides[k].last().is_none_or(|s| s.unsigned_abs() <= 1)
+            || kept.strides[k].last().is_some_and(|&s| s == 0)
+    });
+    let busy = capabilities.invocations;
+    let tree = !capabilities.direct && length >= 128 && (dense || results < busy / 4);
+    let (units, least) = if tree { (busy / 256, 4096) } else { (busy, 512) };
+    let splits = if results >= units { 1 } else { (length / least).clamp(1, units.div_ceil(results.max(1))) };
+    let rounds = capabilities.rounds / (1 + formulas::rounds(program));
+    let splits = splits.max(length.div_ceil(rounds.max(1)));
+
+    let offsets = kernel.operands.iter().map(|o| o.layout.offset()).collect();
+    let mut reduction =
+        Reduction { op, program, offsets, kept, reduced, splits, stored, divide, tree, output };
+    if splits == 1 {
+        return Ok(reduction.dispatch(capabilities)?.into());
+    }
+    reduction.stored = dtype.compute();
+    reduction.divide = None;
+    reduction.output = Resource::Temporary(0);
+    let first = reduction.dispatch(capabilities)?;
+    let identity = load(reduction.stored);
+    let second = Reduction {
+        op,
+        program: &identity,
+        offsets: SmallVec::from_slice(&[0]),
+        kept: Axes::one(results, splits),
+        reduced: Axes::one(splits, 1),
+        splits: 1,
+        stored,
+        divide,
+        tree: tree && splits >= 64,
+        output,
+    };
+    let mut second = second.dispatch(capabilities)?;
+    second.bindings[0].resource = Resource::Temporary(0);
+    Ok(Dispatches { list: vec![first, second], temporaries: vec![(reduction.stored, results * splits)] })
+}
+
+impl Reduction<'_> {
+    /// Vectors, where all operands have them along the same axis.
+    fn vectors(&self) -> Vectors {
+        if !self.program.inputs.iter().chain([&self.stored]).all(|&d| storage_size(d) == 4) {
+            return Vectors::None;
+        }
+        let fours = |s: &[isize]| s.iter().all(|s| s.unsigned_abs().is_multiple_of(4));
+        let dense = |axes: &Axes, others: &Axes| {
+            let fits = |k: usize| match axes.strides[k].split_last() {
+                Some((0, _)) => true,
+                Some((1, rest)) => {
+                    self.offsets[k].is_multiple_of(4) && fours(rest) && fours(&others.strides[k])
+                }
+                _ => false,
+            };
+            axes.sizes.last().is_some_and(|&n| n >= 4 && n % 4 == 0)
+                && (0..self.offsets.len()).all(fits)
+                && (0..self.offsets.len()).any(|k| axes.last(k) == 1)
+        };
+        if dense(&self.reduced, &self.kept) {
+            Vectors::Reduced
+        } else if !self.tree && self.splits == 1 && dense(&self.kept, &self.reduced) {
+            Vectors::Kept
+        } else {
+            Vectors::None
+        }
+    }
+
+    fn dispatch(&self, capabilities: &Capabilities) -> Result<Dispatch> {
+        let program = self.program;
+        let dtype = program.output_dtype(0);
+        let vectors = self.vectors();
+        let (results, length) = (self.kept.numel(), self.reduced.numel());
+        // What an invocation makes, and reads of one result at once.
+        let (made, read) = match vectors {
+            Vectors::None => (1, 1),
+            Vectors::Kept => (4, 1),
+            Vectors::Reduced => (1, 4),
+        };
+        let names: SmallVec<[String; 4]> =
+            (0..made).map(|m| if made == 1 { String::new() } else { format!("_{m}") }).collect();
+        let folds: SmallVec<[Fold; 4]> = names
+            .iter()
+            .map(|n| Fold::new(self.op, dtype, n.as_str(), capabilities))
+            .collect::<Result<_>>()?;
+        let chunk = length.div_ceil(self.splits).next_multiple_of(read);
+        let total = results / made * self.splits;
+
+        let mut d = Dispatch::new("reduce");
+        let sizes = [("total", total), ("length", length), ("splits", self.splits), ("chunk", chunk)];
+        sizes.into_iter().for_each(|(name, size)| d.params.size(name, size));
+        d.code.append(&formulas::function(program, true, &mut d.params, capabilities)?);
+        let kept = Space::new("d", &self.kept.sizes, &mut d.params);
+        let reduced = Space::new("e", &self.reduced.sizes, &mut d.params);
+        let (mut bases, mut loads) = (Code::default(), Code::default());
+        loads.append(&reduced.unravel("r"));
+        // What the program is given, for each of four elements.
+        let mut elements = vec![String::new(); made.max(read)];
+        for (k, &offset) in self.offsets.iter().enumerate() {
+            d.params.size(format!("o{k}"), offset);
+            let base = kept.offset(&format!("t{k}"), &self.kept.strides[k], &mut d.params);
+            bases.bind(format_args!("base{k}"), format_args!("params.o{k}{base}"));
+            let sum = reduced.offset(&format!("t{k}"), &self.reduced.strides[k], &mut d.params);
+            let vector = match vectors {
+                Vectors::None => false,
+                Vectors::Kept => self.kept.last(k) != 0,
+                Vectors::Reduced => self.reduced.last(k) != 0,
+            };
+            let t = storage_type(program.inputs[k]);
+            let (element, at) = if vector {
+                (format!("vec4<{t}>"), format!("(base{k}{sum}) / 4u"))
+            } else {
+                (t.to_string(), format!("base{k}{sum}"))
+            };
+            d.bind(format!("in{k}"), element, false, Resource::Input(k));
+            loads.bind(format_args!("x{k}"), format_args!("in{k}[{at}]"));
+            for (list, field) in elements.iter_mut().zip(FIELDS) {
+                list.push_str(&if vector { format!(", x{k}.{field}") } else { format!(", x{k}") });
+            }
+        }
+        let t = storage_type(self.stored);
+        let element = if made > 1 { format!("vec4<{t}>") } else { t.into() };
+        d.bind("output", element.as_str(), true, self.output);
+        let finished: Vec<String> =
+            names.iter().map(|name| self.finished(name, dtype, &mut d.params)).collect();
+
+        folds.iter().for_each(|fold| fold.function(&mut d.code));
+        if self.tree {
+            d.code.line(format_args!("var<workgroup> shared_parts: array<{}, 256>;", value(dtype)));
+        }
+        d.code.entry(if self.tree { 256 } else { 64 }, |c| {
+            if self.tree {
+                // Every invocation stays to the end, for the barriers; surplus workgroups repeat the last.
+                c.bind("g", "min(workgroup_index, params.total - 1u)");
+            } else {
+                c.bind("g", "workgroup_index * 64u + local_index");
+                c.return_if("g >= params.total");
+            }
+            c.bind("result", "g / params.splits");
+            c.bind("begin", "(g - result * params.splits) * params.chunk");
+            c.bind("end", "min(begin + params.chunk, params.length)");
+            c.append(&kept.unravel(if made > 1 { "(result * 4u)" } else { "result" }));
+            c.append(bases.text());
+            folds.iter().for_each(|fold| fold.start(c));
+            let start = if self.tree { format!("begin + local_index * {read}u") } else { "begin".into() };
+            let step = format!("{}u", if self.tree { 256 * read } else { read });
+            c.count("r", [&start, "end", &step], |c| {
+                c.append(loads.text());
+                let values: Vec<String> = elements.iter().map(|list| format!("program(0u{list})")).collect();
+                match vectors {
+                    Vectors::Reduced => folds[0].add(&folds[0].all(&values), 4, c),
+                    _ => folds.iter().zip(&values).for_each(|(fold, value)| fold.add(value, 1, c)),
+                }
+            });
+            folds.iter().for_each(|fold| fold.end(c));
+            if self.tree {
+                tree(c);
+            }
+            let stored =
+                if made > 1 { format!("{element}({})", finished.join(", ")) } else { finished[0].clone() };
+            c.set("output[g]", stored);
+        });
+        d.work = chunk.max(1) * program.instrs.len() * made * if self.tree { 1 } else { 64 };
+        d.workgroups = if self.tree { total } else { total.div_ceil(64) };
+        Ok(d)
+    }
+
+    /// The expression of what is stored of `total` with this name after it.
+    fn finished(&self, name: &str, dtype: DType, params: &mut Params) -> String {
+        let mut total = format!("total{name}");
+        if let Some(n) = self.divide {
+            total = mean(&total, n, dtype, &format!("count{name}"), params);
+        }
+        formulas::store(self.stored, &total)
+    }
+}
+
+/// Brings the totals of a workgroup together; its first invocation goes on.
+fn tree(c: &mut Code) {
+    c.set("shared_parts[local_index]", "total");
+    c.line("workgroupBarrier();");
+    c.block("for (var half = 128u; half > 0u; half >>= 1u)", |c| {
+        c.when("local_index < half", |c| {
+            c.set(
+                "shared_parts[local_index]",
+                "combine(shared_parts[local_index], shared_parts[local_index + half])",
+            );
+        });
+        c.line("workgroupBarrier();");
+    });
+    c.set("total", "shared_parts[0]");
+    c.return_if("local_index != 0u || workgroup_index >= params.total");
+}
+
+/// The loop of a reduction in WGSL: how one invocation brings many values together as `total<name>`. Sums go to blocks of 16, those
+/// to blocks of 256, and those to a total, so that the error grows with the number of blocks, not of elements.
+pub(crate) struct Fold {
+    name: String,
+    dtype: DType,
+    identity: String,
+    combined: String,
+    /// Whether additions round, so that their order matters.
+    rounds: bool,
+}
+
+impl Fold {
+    pub(crate) fn new(
+        op: ReduceOp,
+        dtype: DType,
+        name: impl Into<String>,
+        capabilities: &Capabilities,
+    ) -> Result<Fold> {
+        let lacking = || capabilities.unsupported(op.name(), dtype, "cast first with .to_dtype(DType::F32)");
+        let (identity, combine) = formulas::reduction(op, dtype).ok_or_else(lacking)?;
+        let combined = formulas::binary(combine, dtype, "a", "b").ok_or_else(lacking)?;
+        let rounds = dtype.is_float() && !matches!(op, ReduceOp::Max | ReduceOp::Min);
+        Ok(Fold { name: name.into(), dtype, identity, combined, rounds })
+    }
+
+    /// The function `combine<name>` of two values.
+    pub(crate) fn function(&self, c: &mut Code) {
+        let t = value(self.dtype);
+        c.expression(&format!("combine{}", self.name), &[("a", t), ("b", t)], t, &self.combined);
+    }
+
+    /// What goes before the loop.
+    pub(crate) fn start(&self, c: &mut Code) {
+        let Fold { name: n, identity, .. } = self;
+        c.var(format_args!("total{n}"), identity);
+        if self.rounds {
+            c.var(format_args!("middle{n}"), identity);
+            c.var(format_args!("block{n}"), identity);
+            c.var(format_args!("taken{n}"), "0u");
+        }
+    }
+
+    /// `into = combine(into, x)`.
+    fn combine(&self, into: &str, x: &str, c: &mut Code) {
+        let n = &self.name;
+        c.set(format_args!("{into}{n}"), format_args!("combine{n}({into}{n}, {x})"));
+    }
+
+    /// Adds to a coarser sum what a finer one holds, which starts anew.
+    fn hand_on(&self, finer: &str, coarser: &str, c: &mut Code) {
+        let n = &self.name;
+        self.combine(coarser, &format!("{finer}{n}"), c);
+        c.set(format_args!("{finer}{n}"), &self.identity);
+    }
+
+    /// What adds `x`, which stands for `count` elements, in the loop; `count` divides 16.
+    pub(crate) fn add(&self, x: &str, count: usize, c: &mut Code) {
+        if !self.rounds {
+            return self.combine("total", x, c);
+        }
+        let n = &self.name;
+        self.combine("block", x, c);
+        c.line(format_args!("taken{n} += {count}u;"));
+        c.when(format_args!("(taken{n} & 15u) == 0u"), |c| {
+            self.hand_on("block", "middle", c);
+            c.when(format_args!("(taken{n} & 255u) == 0u"), |c| self.hand_on("middle", "total", c));
+        });
+    }
+
+    /// The expression that brings several values together, two by two.
+    fn all(&self, values: &[String]) -> String {
+        match values {
+            [x] => x.clone(),
+            _ => {
+                let (left, right) = values.split_at(values.len() / 2);
+                format!("combine{}({}, {})", self.name, self.all(left), self.all(right))
+            }
+        }
+    }
+
+    /// What goes after the loop.
+    pub(crate) fn end(&self, c: &mut Code) {
+        if self.rounds {
+            let n = &self.name;
+            self.combine("total", &format!("combine{n}(middle{n}, block{n})"), c);
+        }
+    }
+}
+
+/// The sum `total` of `n` values divided by their number, which becomes the parameter `name`.
+pub(crate) fn mean(total: &str, n: usize, dtype: DType, name: &str, params: &mut Params) -> String {
+    if n == 0 {
+        return format!("nan_{}()", value(dtype));
+    }
+    if value(dtype) == "f64" {
+        let bits = (n as f64).to_bits();
+        params.word(name, bits as u32);
+        params.word(format!("{name}_h"), (bits >> 32) as u32);
+        format!("({total} / f64_from_words(params.{name}, params.{name}_h))")
+    } else {
+        params.word(name, (n as f32).to_bits());
+        format!("({total} / bitcast<f32>(params.{name}))")
+    }
+}

@@ -1,0 +1,294 @@
+//! Row kernels: softmax, layer norm and their like in one dispatch. Two forms: an invocation for each row, with no barrier, and
+//! several of a workgroup for each row, which share their folds by a tree in workgroup memory.
+//!
+//! The program is cut at its folds into phases. What is one value a row is a local of every invocation of the row; what varies
+//! along the row is computed in one loop over it for each phase, and again where a later phase needs it: memory is the limit.
+
+use smallvec::SmallVec;
+use tensor_core::{
+    Error, ReduceOp, Result, collapse,
+    kernel::{Instr, Kernel, Program, Reg},
+    rows::RowProgram,
+};
+
+use crate::{
+    codegen::{
+        capabilities::Capabilities,
+        dispatch::{Dispatch, Dispatches, Resource},
+        dtypes::{storage_size, storage_type, value},
+        formulas,
+        index::Space,
+        wgsl::Code,
+    },
+    kernels::reduce::{Fold, mean},
+};
+
+/// Invocations of a workgroup that share rows.
+const SHARED: usize = 256;
+/// Invocations of a workgroup that have a row each.
+const APART: usize = 64;
+/// Folds that go through workgroup memory together, where it has room for them.
+const TOGETHER: usize = 4;
+
+/// The dispatch of a row kernel; `first` is the flat index of its first position, where it is a part of a larger one.
+pub(crate) fn dispatches(
+    kernel: &Kernel,
+    row_axes: usize,
+    program: &Program,
+    first: usize,
+    capabilities: &Capabilities,
+) -> Result<Dispatches> {
+    let lead = kernel.space.rank() - row_axes;
+    let rows: usize = kernel.space[..lead].iter().product();
+    let length: usize = kernel.space[lead..].iter().product();
+    let folds = program.instrs.iter().filter(|i| matches!(i, Instr::Fold(..))).count();
+    // An invocation with a row to itself may have too far to go.
+    let far = (folds + 1) * (1 + formulas::rounds(program)) * length > capabilities.rounds;
+    let direct = capabilities.direct && !far;
+    let part = |from: usize, to: usize| {
+        let strides: SmallVec<[&[isize]; 8]> =
+            kernel.operands.iter().map(|o| &o.layout.strides()[from..to]).collect();
+        collapse(&kernel.space[from..to], &strides)
+    };
+    let (across, along) = (part(0, lead), part(lead, kernel.space.rank()));
+
+    let mut d = Dispatch::new("rows");
+    d.params.size("rows", rows);
+    d.params.size("length", length);
+    let lanes = lanes(length);
+    if !direct {
+        d.params.size("lanes", lanes);
+    }
+    if first > 0 {
+        d.params.size("first", first);
+    }
+    for (slot, &dtype) in program.scalars.iter().enumerate() {
+        d.params.scalar(slot, dtype);
+    }
+    let by_row = Space::new("d", &across.shape, &mut d.params);
+    let in_row = Space::new("e", &along.shape, &mut d.params);
+    let mut bases = Code::default();
+    let mut steps = Vec::new();
+    for (k, operand) in kernel.operands.iter().enumerate() {
+        d.params.size(format!("o{k}"), operand.layout.offset());
+        let base = by_row.offset(&format!("t{k}"), &across.strides[k], &mut d.params);
+        bases.bind(format_args!("base{k}"), format_args!("params.o{k}{base}"));
+        steps.push(in_row.offset(&format!("t{k}"), &along.strides[k], &mut d.params));
+        d.bind(format!("in{k}"), storage_type(program.inputs[k]), false, Resource::Input(k));
+    }
+    for o in 0..program.outputs.len() {
+        d.bind(format!("out{o}"), storage_type(program.output_dtype(o)), true, Resource::Output(o));
+    }
+    let code = RowProgram::of(kernel).ok_or_else(|| Error::invalid("rows", "the kernel is no row kernel"))?;
+    let (unravel, later) = (in_row.unravel("j"), first > 0);
+    let writer = Writer { program, capabilities, direct, rows: code, steps, unravel, later };
+    let phases = writer.write(length, &mut d)?;
+
+    d.code.entry(if direct { APART } else { SHARED }, |c| {
+        if direct {
+            c.bind("row", "workgroup_index * 64u + local_index");
+            c.return_if("row >= params.rows");
+            c.bind("end", "params.length");
+        } else {
+            // Every invocation stays to the end, for the barriers; those past the last row find nothing in it.
+            c.bind("l", "local_index & (params.lanes - 1u)");
+            c.bind("own", "workgroup_index * (256u / params.lanes) + local_index / params.lanes");
+            c.bind("row", "min(own, params.rows - 1u)");
+            c.bind("end", "select(0u, params.length, own < params.rows)");
+        }
+        c.bind("at", "row * params.length");
+        c.append(&by_row.unravel("row"));
+        c.append(bases.text());
+        c.append(phases.text());
+    });
+    let together = if direct { APART } else { SHARED / lanes };
+    d.work = together * length.max(1) * writer.work();
+    d.workgroups = rows.div_ceil(together);
+    Ok(d.into())
+}
+
+/// How many invocations share a row: about four elements each, but whole memory transactions, up to a workgroup.
+fn lanes(length: usize) -> usize {
+    let least = length.next_power_of_two().min(32);
+    length.div_ceil(4).next_power_of_two().clamp(least, SHARED)
+}
+
+/// The program in phases.
+struct Writer<'a> {
+    program: &'a Program,
+    capabilities: &'a Capabilities,
+    direct: bool,
+    rows: RowProgram<'a>,
+    /// For each input, the offset along the row from its base.
+    steps: Vec<String>,
+    /// The coordinates in the row.
+    unravel: String,
+    /// Whether flat positions start at a parameter.
+    later: bool,
+}
+
+impl Writer<'_> {
+    /// The folds whose results belong to a phase: the instruction, and what it folds.
+    fn folds(&self, phase: usize) -> impl Iterator<Item = (usize, ReduceOp, Reg)> {
+        self.rows.folds(phase).map(|(r, op, a)| (r as usize, op, a))
+    }
+
+    /// Instructions for each position, over all loops.
+    fn work(&self) -> usize {
+        let of = |phase| self.rows.computed(phase).into_iter().filter(|&n| n).count();
+        (0..=self.rows.last).map(of).sum::<usize>().max(1)
+    }
+
+    /// The statements after the row's bases; adds the functions and shared arrays to the dispatch.
+    fn write(&self, length: usize, d: &mut Dispatch) -> Result<Code> {
+        let mut c = Code::default();
+        let mut folds: Vec<Option<Fold>> = Vec::new();
+        for (n, instr) in self.program.instrs.iter().enumerate() {
+            folds.push(match *instr {
+                Instr::Fold(op, _) => {
+                    let fold = Fold::new(op, self.program.dtypes[n], n.to_string(), self.capabilities)?;
+                    fold.function(&mut d.code);
+                    Some(fold)
+                }
+                _ => None,
+            });
+        }
+        let mut trees = Trees::new(self.together());
+        for phase in 0..=self.rows.last {
+            self.steady(phase, &mut c)?;
+            self.along(phase, &folds, &mut c)?;
+            if !self.direct {
+                let made = self.folds(phase + 1).map(|(n, ..)| (n, value(self.program.dtypes[n])));
+                trees.write(&made.collect::<Vec<_>>(), &mut d.code, &mut c);
+            }
+            for (n, op, _) in self.folds(phase + 1) {
+                let mut total = format!("total{n}");
+                if op == ReduceOp::Mean {
+                    total = mean(&total, length, self.program.dtypes[n], &format!("n{n}"), &mut d.params);
+                }
+                c.bind(format_args!("r{n}"), formulas::opaque(self.program.dtypes[n], &total));
+            }
+        }
+        Ok(c)
+    }
+
+    /// How many folds go through workgroup memory together.
+    fn together(&self) -> usize {
+        let of = |n: usize| storage_size(self.program.dtypes[n]) * SHARED * TOGETHER;
+        // Each dtype has arrays of its own.
+        let bytes: usize =
+            (1..=self.rows.last).flat_map(|phase| self.folds(phase)).map(|(n, ..)| of(n)).sum();
+        if bytes <= self.capabilities.workgroup_bytes { TOGETHER } else { 1 }
+    }
+
+    /// What is one value a row, after `phase` folds.
+    fn steady(&self, phase: usize, c: &mut Code) -> Result<()> {
+        let mut loaded = Vec::new();
+        for n in 0..self.program.instrs.len() {
+            let instr = self.program.instrs[n];
+            if !self.rows.uniform[n] || self.rows.phase[n] != phase || matches!(instr, Instr::Fold(..)) {
+                continue;
+            }
+            if let Instr::Load(k) = instr
+                && !loaded.contains(&k)
+            {
+                c.bind(format_args!("x{k}"), format_args!("in{k}[base{k}]"));
+                loaded.push(k);
+            }
+            formulas::statement(self.program, n, self.capabilities, c)?;
+        }
+        for (o, r) in self.rows.due(phase, true) {
+            let stored = formulas::store(self.program.output_dtype(o), &format!("r{r}"));
+            if self.direct {
+                c.set(format_args!("out{o}[row]"), stored);
+            } else {
+                c.when("l == 0u && own < params.rows", |c| c.set(format_args!("out{o}[row]"), stored));
+            }
+        }
+        Ok(())
+    }
+
+    /// The loop along the row after `phase` folds.
+    fn along(&self, phase: usize, folds: &[Option<Fold>], c: &mut Code) -> Result<()> {
+        let wanted: Vec<(&Fold, Reg)> =
+            self.folds(phase + 1).filter_map(|(n, _, a)| folds[n].as_ref().map(|fold| (fold, a))).collect();
+        let due: Vec<(usize, Reg)> = self.rows.due(phase, false).collect();
+        if wanted.is_empty() && due.is_empty() {
+            return Ok(());
+        }
+        wanted.iter().for_each(|(fold, _)| fold.start(c));
+        let needed = self.rows.computed(phase);
+        let mut result = Ok(());
+        let from_to = if self.direct { ["0u", "end", "1u"] } else { ["l", "end", "params.lanes"] };
+        c.count("j", from_to, |c| {
+            c.append(&self.unravel);
+            c.bind("i", if self.later { "params.first + at + j" } else { "at + j" });
+            let mut loaded = Vec::new();
+            for n in (0..needed.len()).filter(|&n| needed[n]) {
+                if let Instr::Load(k) = self.program.instrs[n]
+                    && !loaded.contains(&k)
+                {
+                    let step = &self.steps[k as usize];
+                    c.bind(format_args!("x{k}"), format_args!("in{k}[base{k}{step}]"));
+                    loaded.push(k);
+                }
+                let written = formulas::statement(self.program, n, self.capabilities, c);
+                result = std::mem::replace(&mut result, Ok(())).and(written);
+            }
+            for &(o, r) in &due {
+                let stored = formulas::store(self.program.output_dtype(o), &format!("r{r}"));
+                c.set(format_args!("out{o}[at + j]"), stored);
+            }
+            wanted.iter().for_each(|(fold, a)| fold.add(&format!("r{a}"), 1, c));
+        });
+        wanted.iter().for_each(|(fold, _)| fold.end(c));
+        result
+    }
+}
+
+/// The trees in workgroup memory.
+struct Trees {
+    together: usize,
+    names: Vec<String>,
+    /// Whether a tree came before, whose result must be read by all before the array is used again.
+    used: bool,
+}
+
+impl Trees {
+    fn new(together: usize) -> Trees {
+        Trees { together, names: Vec::new(), used: false }
+    }
+
+    /// Brings `total<n>` of a row's invocations together, for each fold and its type: all have the result.
+    fn write(&mut self, folds: &[(usize, &'static str)], module: &mut Code, c: &mut Code) {
+        for some in folds.chunks(self.together) {
+            if std::mem::replace(&mut self.used, true) {
+                c.line("workgroupBarrier();");
+            }
+            let names: Vec<String> =
+                some.iter().enumerate().map(|(slot, (_, t))| format!("shared_{t}_{slot}")).collect();
+            for (name, &(n, t)) in names.iter().zip(some) {
+                if !self.names.contains(name) {
+                    module.line(format_args!("var<workgroup> {name}: array<{t}, {SHARED}>;"));
+                    self.names.push(name.clone());
+                }
+                c.set(format_args!("{name}[local_index]"), format_args!("total{n}"));
+            }
+            c.line("workgroupBarrier();");
+            c.block("for (var half = params.lanes >> 1u; half > 0u; half >>= 1u)", |c| {
+                c.when("l < half", |c| {
+                    for (name, (n, _)) in names.iter().zip(some) {
+                        c.set(
+                            format_args!("{name}[local_index]"),
+                            format_args!("combine{n}({name}[local_index], {name}[local_index + half])"),
+                        );
+                    }
+                });
+                c.line("workgroupBarrier();");
+            });
+            for (name, (n, _)) in names.iter().zip(some) {
+                c.set(format_args!("total{n}"), format_args!("{name}[local_index - l]"));
+            }
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Scatter-adds: adding by index along an axis. Two forms, an invocation for each line along the axis or for each element of the output;
+//! in both, repeated indices add in the order of their positions.
+
+use smallvec::SmallVec;
+use tensor_core::{BinaryOp, DType, Result, Strides, collapse, kernel::Kernel};
+
+use crate::{
+    codegen::{
+        capabilities::Capabilities,
+        dispatch::{Dispatch, Dispatches, Resource},
+        dtypes::storage_type,
+        formulas, index,
+    },
+    kernels::by_index::{Along, fours, index_functions, off_axis},
+};
+
+/// Invocations of a workgroup that have a line each: few with much to do each, and small workgroups keep every core busy.
+const LINES: usize = 32;
+
+/// The dispatches of a scatter-add to the part of the result that the kernel has, whose base is in the output already.
+pub(crate) fn dispatches(kernel: &Kernel, along: Along, capabilities: &Capabilities) -> Result<Dispatches> {
+    let list = more(kernel, along, capabilities)?.into_iter().chain(round(kernel));
+    Ok(Dispatches { list: list.collect(), temporaries: Vec::new() })
+}
+
+/// The step of a scatter-add that adds to the output, not rounded.
+pub(crate) fn more(kernel: &Kernel, along: Along, capabilities: &Capabilities) -> Result<Option<Dispatch>> {
+    let (axis, dtype) = (along.axis, kernel.outputs[0].dtype);
+    let (out_shape, src_shape) = (&kernel.space, kernel.operands[2].layout.shape());
+    let length = src_shape[axis];
+    let lines = src_shape.iter().enumerate().filter(|&(a, _)| a != axis).map(|(_, &n)| n).product::<usize>();
+    let Some(sum) = formulas::binary(BinaryOp::Add, dtype, "a", "b").filter(|_| dtype != DType::Bool) else {
+        return Err(capabilities.unsupported("scatter_add", dtype, "cast first with .to_dtype(DType::F32)"));
+    };
+    if lines * length == 0 {
+        return Ok(None);
+    }
+    // What the slowest invocation does in each form. Those that keep a software adapter busy run a few at a time.
+    let busy = if capabilities.direct { capabilities.invocations / 16 } else { capabilities.invocations };
+    let each_element = out_shape.numel().div_ceil(busy) * length;
+    let each_line = lines.div_ceil(busy) * length;
+    // With no output to own, only the lines still look at every index, and tell of it: each is out of range.
+    let nowhere = out_shape.numel() == 0;
+    Ok(Some(if nowhere || each_line.saturating_mul(2) < each_element {
+        by_line(kernel, along, lines, &sum)
+    } else {
+        by_element(kernel, along, &sum)
+    }))
+}
+
+/// The last step of a scatter-add of a half type: sums are rounded when all is added, and not after every addition.
+pub(crate) fn round(kernel: &Kernel) -> Option<Dispatch> {
+    let (dtype, total) = (kernel.outputs[0].dtype, kernel.space.numel());
+    if dtype.compute() == dtype || total == 0 || kernel.operands[2].layout.numel() == 0 {
+        return None;
+    }
+    let mut d = Dispatch::new("scatter_round");
+    d.params.size("total", total);
+    d.bind("output", storage_type(dtype), true, Resource::Output(0));
+    d.code.entry(256, |c| {
+        c.bind("i", "workgroup_index * 256u + local_index");
+        c.return_if("i >= params.total");
+        c.set("output[i]", formulas::store(dtype, "output[i]"));
+    });
+    d.workgroups = total.div_ceil(256);
+    d.work = 256;
+    Some(d)
+}
+
+/// What both forms of a scatter-add begin with: the dispatch, with functions to read an index and to add.
+fn parts(kernel: &Kernel, along: Along, element: &str, sum: &str) -> Dispatch {
+    let (axis, index_dtype) = (along.axis, kernel.operands[1].dtype);
+    let (index, src) = (&kernel.operands[1].layout, &kernel.operands[2].layout);
+    let mut d = Dispatch::new("scatter_add");
+    d.params.size("start", along.start);
+    d.params.size("size", along.size);
+    d.params.size("length", src.shape()[axis]);
+    d.params.stride("index_stride", index.strides()[axis]);
+    d.bind("index", storage_type(index_dtype), false, Resource::Input(1));
+    d.bind("src", element, false, Resource::Input(2));
+    d.bind("output", element, true, Resource::Output(0));
+    d.code.line(format_args!("alias T = {element};"));
+    d.code.expression("add", &[("a", "T"), ("b", "T")], "T", sum);
+    index_functions(index_dtype, &mut d);
+    d
+}
+
+/// An invocation for each line along the axis, or for four that lie side by side.
+fn by_line(kernel: &Kernel, along: Along, lines: usize, sum: &str) -> Dispatch {
+    let (axis, dtype) = (along.axis, kernel.outputs[0].dtype);
+    let (index, src) = (&kernel.operands[1].layout, &kernel.operands[2].layout);
+    let mut shape: SmallVec<[usize; 8]> = src.shape().iter().copied().collect();
+    shape[axis] = 1;
+    let output = kernel.space.contiguous_strides();
+    let merged = collapse(&shape, &[index.strides(), src.strides(), &output]);
+    let (mut shape, mut strides) = (merged.shape, merged.strides);
+    let mut steps = [src.strides()[axis], output[axis]];
+    let mut offset = src.offset();
+    let side_by_side = |strides: &[Strides]| {
+        strides.iter().map(|s| s.last().copied()).eq([Some(0), Some(1), Some(1)])
+            && strides[1..].iter().all(|s| fours(&s[..s.len() - 1]))
+    };
+    let vectors = matches!(dtype, DType::F32 | DType::I32 | DType::U32)
+        && shape.last().is_some_and(|n| n % 4 == 0)
+        && fours(&[steps[0], steps[1], offset as isize])
+        && side_by_side(&strides);
+    let unit = if vectors { 4 } else { 1 };
+    if vectors {
+        shape.iter_mut().rev().take(1).for_each(|n| *n /= 4);
+        for strides in &mut strides[1..] {
+            let last = strides.len() - 1;
+            strides[..last].iter_mut().for_each(|s| *s /= 4);
+        }
+        steps.iter_mut().for_each(|s| *s /= 4);
+        offset /= 4;
+    }
+    let t = storage_type(dtype);
+    let element = if vectors { format!("vec4<{t}>") } else { t.into() };
+    let mut d = parts(kernel, along, &element, sum);
+    d.params.size("total", lines / unit);
+    d.params.size("count", kernel.space[axis]);
+    d.params.stride("src_stride", steps[0]);
+    d.params.stride("output_stride", steps[1]);
+    let offsets = [index.offset(), offset, 0];
+    let operands: SmallVec<[(&[isize], usize); 3]> =
+        strides.iter().zip(offsets).map(|(s, offset)| (&s[..], offset)).collect();
+    d.code.append(&index::places(&shape, &operands, &mut d.params));
+    d.code.kernel(LINES, taper_shaders::SCATTER_LINE);
+    d.workgroups = (lines / unit).div_ceil(LINES);
+    d.work = LINES * src.shape()[axis];
+    d
+}
+
+/// An invocation for each element of the output.
+fn by_element(kernel: &Kernel, along: Along, sum: &str) -> Dispatch {
+    let (axis, dtype) = (along.axis, kernel.outputs[0].dtype);
+    let (index, src) = (&kernel.operands[1].layout, &kernel.operands[2].layout);
+    let (shape, src_shape) = (&kernel.space, src.shape());
+    let t = storage_type(dtype);
+    let mut d = parts(kernel, along, t, sum);
+    d.params.size("total", shape.numel());
+    d.params.stride("src_stride", src.strides()[axis]);
+    let operands = [
+        (&off_axis(index.strides(), axis)[..], index.offset()),
+        (&off_axis(src.strides(), axis)[..], src.offset()),
+    ];
+    d.code.append(&index::places(shape, &operands, &mut d.params));
+    // Coordinates of an output element: along the axis, and whether the source reaches it off the axis.
+    let strides = shape.contiguous_strides();
+    d.params.size("axis_step", strides[axis].unsigned_abs());
+    d.params.size("count", shape[axis]);
+    d.code.expression("along", &[("i", "u32")], "u32", "(i / params.axis_step) % params.count");
+    let mut inside = String::from("true");
+    for a in (0..shape.rank()).filter(|&a| a != axis && src_shape[a] < shape[a]) {
+        d.params.size(format!("step{a}"), strides[a].unsigned_abs());
+        d.params.size(format!("size{a}"), shape[a]);
+        d.params.size(format!("reach{a}"), src_shape[a]);
+        inside += &format!(" && (i / params.step{a}) % params.size{a} < params.reach{a}");
+    }
+    d.code.expression("inside", &[("i", "u32")], "bool", inside);
+    d.code.kernel(256, taper_shaders::SCATTER_ELEMENT);
+    d.workgroups = shape.numel().div_ceil(256);
+    d.work = 256 * src_shape[axis];
+    d
+}

@@ -1,0 +1,562 @@
+//! Kernels over more of a buffer than one binding shows, or with more rounds of a loop than an invocation may go.
+//!
+//! Such a kernel is cut along an axis of its space into halves, and those again, until each piece fits: every operand of it lies within
+//! one binding that may start further on in the buffer, or is small enough to be copied together first. What a piece makes goes where
+//! it lies in the output: at once where that is one run that a binding may start at, or else by way of a temporary. Along an axis
+//! that is reduced, searched or indexed a kernel has *parts*, whose results are brought together.
+
+use smallvec::SmallVec;
+use tensor_core::{
+    DType, Error, Kernel, Layout, ReduceOp, Result, Shape, collapse,
+    kernel::{Body, Instr, Operand},
+};
+
+use crate::{
+    codegen::{
+        capabilities::Capabilities,
+        dispatch::{Dispatches, Resource},
+        dtypes::storage_size,
+    },
+    kernels::{
+        arg_reduce::{self, Search},
+        blocks::{ALIGN, MAX_PIECES, copies, room, shifted, widest, window},
+        body,
+        by_index::Along,
+        contract, copy, custom, gather,
+        map::Aliases,
+        reduce::{self, Reduce},
+        scatter_add,
+    },
+};
+
+/// The dispatches of a kernel, in as many pieces as its operands need.
+pub(crate) fn dispatches(
+    kernel: &Kernel,
+    aliases: &Aliases,
+    capabilities: &Capabilities,
+) -> Result<Dispatches> {
+    let merged = merged(kernel);
+    let kernel = merged.as_ref().unwrap_or(kernel);
+    let whole = Whole { kernel, aliases, capabilities };
+    if let Body::Copy { fill, regions } = &kernel.body {
+        return whole.copy(*fill, regions);
+    }
+    if let Body::Custom(custom) = &kernel.body {
+        return custom::dispatches(kernel, custom.as_ref(), capabilities);
+    }
+    let mut out = Dispatches::default();
+    if let Body::ScatterAdd { .. } = kernel.body {
+        // The base goes into the output, and what is added is added to it there.
+        let goal = Layout::contiguous(kernel.space.clone());
+        out.append(whole.copied(0, &kernel.operands[0].layout, &goal)?);
+    }
+    let mut open =
+        vec![Piece { kernel: kernel.clone(), origin: SmallVec::from_elem(0, kernel.space.rank()) }];
+    let mut done = 0;
+    while let Some(piece) = open.pop() {
+        let next = whole.next(&piece.kernel)?;
+        done += usize::from(!matches!(next, Next::Cut(_)));
+        match next {
+            Next::Whole => out.append(whole.piece(piece)?),
+            Next::Parts(parts) => out.append(whole.parts(piece, parts)?),
+            // The earlier half comes off the stack first.
+            Next::Cut(axis) if done + open.len() < MAX_PIECES => {
+                let halves = whole.halves(&piece, axis).ok_or_else(|| whole.refused(&piece.kernel))?;
+                open.extend(halves.into_iter().rev());
+            }
+            Next::Cut(_) => return Err(whole.refused(&piece.kernel)),
+        }
+    }
+    Ok(out)
+}
+
+/// A map with its axes merged: fewer and longer axes need fewer pieces.
+fn merged(kernel: &Kernel) -> Option<Kernel> {
+    let Body::Map(program) = &kernel.body else { return None };
+    let layouts = kernel.layouts();
+    let strides: SmallVec<[&[isize]; 8]> = layouts.iter().map(Layout::strides).collect();
+    let merged = collapse(&kernel.space, &strides);
+    let space = Shape::from(&merged.shape[..]);
+    let over = layouts.iter().zip(&merged.strides);
+    let layouts = over.map(|(layout, s)| Layout::new(space.clone(), s, layout.offset())).collect::<Vec<_>>();
+    Some(Kernel::map(space, layouts, program.clone()))
+}
+
+struct Whole<'a> {
+    kernel: &'a Kernel,
+    aliases: &'a Aliases,
+    capabilities: &'a Capabilities,
+}
+
+/// A part of a kernel along axes of its space, and where it starts along each.
+struct Piece {
+    kernel: Kernel,
+    origin: SmallVec<[usize; 6]>,
+}
+
+/// What is to be done with a piece.
+enum Next {
+    /// It is one kernel.
+    Whole,
+    /// It is several, along the axis that its result does not have or has from an index.
+    Parts(Vec<Kernel>),
+    /// It is cut along this axis.
+    Cut(usize),
+}
+
+/// How a kernel reads its operands: through which resources, from which byte on.
+type Bound = SmallVec<[(Resource, u64); 4]>;
+
+/// Whether a layout is one run.
+fn is_run(layout: &Layout) -> bool {
+    let merged = collapse(layout.shape(), &[layout.strides()]);
+    merged.shape.is_empty() || merged.strides[0][..] == [1]
+}
+
+/// What a kernel has parts along: axes that its result does not have, or has from an index.
+struct Inner {
+    axes: SmallVec<[usize; 5]>,
+    /// The operands that alone are divided, where the others do not have the axis.
+    operands: Option<std::ops::Range<usize>>,
+    /// How often an invocation goes round a loop along them that the kernel does not share among more invocations.
+    rounds: usize,
+}
+
+impl Inner {
+    fn of(kernel: &Kernel) -> Inner {
+        let inner = |axes, operands, rounds| Inner { axes, operands, rounds };
+        let along = |axis| SmallVec::from_slice(&[axis]);
+        match kernel.body {
+            Body::Reduce { .. } => inner(kernel.reduced_axes(), None, 0),
+            Body::Contract => {
+                let axes = kernel.reduced_axes();
+                let rounds = axes.iter().map(|&axis| kernel.space[axis]).product();
+                inner(axes, None, rounds)
+            }
+            Body::ArgReduce { axis, .. } | Body::Gather { axis } => inner(along(axis), Some(0..1), 0),
+            Body::ScatterAdd { axis } => {
+                inner(along(axis), Some(1..3), kernel.operands[2].layout.shape()[axis])
+            }
+            Body::Map(_)
+            | Body::Rows { .. }
+            | Body::Cumulative { .. }
+            | Body::ArgSort { .. }
+            | Body::Copy { .. }
+            | Body::Custom(_) => inner(SmallVec::new(), None, 0),
+        }
+    }
+
+    /// Positions along an axis.
+    fn size(&self, kernel: &Kernel, axis: usize) -> usize {
+        let own = |of: &std::ops::Range<usize>| kernel.operands[of.start].layout.shape()[axis];
+        self.operands.as_ref().map_or(kernel.space[axis], own)
+    }
+
+    /// The part of a kernel over some positions along an axis.
+    fn part(&self, kernel: &Kernel, axis: usize, start: usize, len: usize) -> Option<Kernel> {
+        let Some(operands) = &self.operands else { return kernel.narrow(axis, start, len) };
+        let mut part = kernel.clone();
+        for operand in &mut part.operands[operands.clone()] {
+            operand.layout = operand.layout.slice(axis, start, len, 1);
+        }
+        Some(part)
+    }
+}
+
+/// Whether what a kernel computes depends on the flat position.
+fn is_positional(kernel: &Kernel) -> bool {
+    let depends = |instr: &Instr| matches!(instr, Instr::Arange { .. } | Instr::Random { .. });
+    kernel.body.program().is_some_and(|program| program.instrs.iter().any(depends))
+}
+
+impl Whole<'_> {
+    /// Elements of a dtype in one binding.
+    fn room(&self, dtype: DType) -> usize {
+        room(dtype, self.capabilities)
+    }
+
+    /// Where the window over an operand starts, in elements; none if it does not fit one.
+    fn window(&self, Operand { dtype, layout }: &Operand) -> Option<usize> {
+        window(layout, *dtype, self.capabilities)
+    }
+
+    /// Copies of operand `k` through `from` to the output through `to`.
+    fn copied(&self, k: usize, from: &Layout, to: &Layout) -> Result<Dispatches> {
+        self.between(k, self.kernel.operands[k].dtype, from, to)
+    }
+
+    fn between(&self, k: usize, dtype: DType, from: &Layout, to: &Layout) -> Result<Dispatches> {
+        copies(k, dtype, from, to, self.capabilities).ok_or_else(|| self.refused(self.kernel))
+    }
+
+    /// The operands of a kernel that do not fit a window, but for a base that is in the output already.
+    fn wide<'k>(&self, kernel: &'k Kernel) -> impl Iterator<Item = (usize, &'k Operand)> {
+        let first = usize::from(matches!(kernel.body, Body::ScatterAdd { .. }));
+        kernel.operands.iter().enumerate().skip(first).filter(|(_, operand)| self.window(operand).is_none())
+    }
+
+    /// Whether a kernel can be cut along an axis that it keeps.
+    fn cuts(&self, kernel: &Kernel, axis: usize) -> bool {
+        // Where it starts must be a number of the flat order.
+        let ordered = !is_positional(kernel) || kernel.space[..axis].iter().all(|&n| n == 1);
+        let kept = kernel.outputs.iter().all(|output| output.axes.contains(&axis));
+        kernel.space[axis] > 1 && ordered && kept && kernel.narrow(axis, 0, 1).is_some()
+    }
+
+    fn next(&self, kernel: &Kernel) -> Result<Next> {
+        if kernel.outputs.iter().all(|output| output.shape.numel() == 0) {
+            return Ok(Next::Whole);
+        }
+        let axes = || (0..kernel.space.rank()).filter(|&axis| self.cuts(kernel, axis));
+        let cut = |axis: Option<usize>| axis.map(Next::Cut).ok_or_else(|| self.refused(kernel));
+        // A sort has temporaries of so many keys, though its input be one element for all or its output a few.
+        let keys = matches!(kernel.body, Body::ArgSort { .. })
+            && kernel.space.numel() > self.room(kernel.operands[0].dtype);
+        if keys || kernel.outputs.iter().any(|output| output.shape.numel() > self.room(output.dtype)) {
+            return cut(axes().next());
+        }
+        let inner = Inner::of(kernel);
+        for (k, operand) in self.wide(kernel) {
+            // A cut along an axis that an operand has apart from the space does not make it narrower.
+            let own = |axis| {
+                inner.axes.contains(&axis) && inner.operands.as_ref().is_some_and(|of| of.contains(&k))
+            };
+            let axis = widest(&operand.layout, |_| true);
+            if let Some(axis) = axis.filter(|&axis| !own(axis) && self.cuts(kernel, axis)) {
+                return Ok(Next::Cut(axis));
+            }
+            if let Some(parts) = self.in_parts(kernel) {
+                return Ok(Next::Parts(parts));
+            }
+        }
+        if inner.rounds > self.capabilities.rounds {
+            return self.in_parts(kernel).map(Next::Parts).ok_or_else(|| self.refused(kernel));
+        }
+        // What is left to be copied together must be small enough for that.
+        let apart = |operand: &Operand| operand.layout.numel() > self.room(operand.dtype);
+        match self.wide(kernel).find(|(_, operand)| apart(operand)) {
+            None => Ok(Next::Whole),
+            Some((_, operand)) => {
+                cut(widest(&operand.layout, |axis| self.cuts(kernel, axis)).or_else(|| axes().next()))
+            }
+        }
+    }
+
+    /// Two halves along an axis, the second starting where a window over the output may if possible.
+    fn halves(&self, piece: &Piece, axis: usize) -> Option<[Piece; 2]> {
+        let n = piece.kernel.space[axis];
+        let stride = self.kernel.outputs[0].strides_over(self.kernel.space.rank())[axis].unsigned_abs();
+        let unit = ALIGN >> stride.trailing_zeros().min(ALIGN.trailing_zeros());
+        let half =
+            Some(n.div_ceil(2).next_multiple_of(unit)).filter(|&half| half < n).unwrap_or(n.div_ceil(2));
+        let part = |start: usize, len: usize| {
+            let mut origin = piece.origin.clone();
+            origin[axis] += start;
+            Some(Piece { kernel: piece.kernel.narrow(axis, start, len)?, origin })
+        };
+        Some([part(0, half)?, part(half, n - half)?])
+    }
+
+    /// Elements from the results of one part to those of the next.
+    fn pitch(kernel: &Kernel) -> usize {
+        kernel.outputs[0].shape.numel().next_multiple_of(ALIGN)
+    }
+
+    /// A kernel cut along what its result does not have, or has from an index, into parts that fit; none if that cannot be, or if
+    /// the results of all parts do not fit a binding.
+    fn in_parts(&self, kernel: &Kernel) -> Option<Vec<Kernel>> {
+        let stored = self.room(kernel.outputs[0].dtype.compute()).min(self.room(kernel.operands[0].dtype));
+        let most = match kernel.body {
+            // These go to the output at once.
+            Body::Gather { .. } | Body::ScatterAdd { .. } => MAX_PIECES,
+            _ => MAX_PIECES.min(stored / Self::pitch(kernel).max(1)),
+        };
+        let mut parts = Vec::new();
+        let mut open = vec![kernel.clone()];
+        while let Some(part) = open.pop() {
+            let (wide, inner) = (self.wide(&part).next(), Inner::of(&part));
+            let axis = match wide {
+                Some((_, operand)) => widest(&operand.layout, |_| true),
+                None if inner.rounds <= self.capabilities.rounds => {
+                    parts.push(part);
+                    continue;
+                }
+                None => inner.axes.iter().copied().max_by_key(|&axis| inner.size(&part, axis)),
+            };
+            let axis = axis.filter(|axis| inner.axes.contains(axis))?;
+            let n = inner.size(&part, axis);
+            if n < 2 || parts.len() + open.len() + 1 >= most {
+                return None;
+            }
+            // Whole vectors of four, where there are enough.
+            let half = if n >= 8 { (n / 2).next_multiple_of(4) } else { n / 2 };
+            open.extend([inner.part(&part, axis, half, n - half)?, inner.part(&part, axis, 0, half)?]);
+        }
+        Some(parts)
+    }
+
+    /// Where output `o` of a piece lies in the output of the whole.
+    fn goal(&self, Piece { kernel, origin }: &Piece, o: usize) -> Layout {
+        let (whole, part) = (&self.kernel.outputs[o], &kernel.outputs[o]);
+        let axes = whole.axes.iter().enumerate();
+        axes.fold(Layout::contiguous(whole.shape.clone()), |layout, (own, &axis)| {
+            layout.slice(own, origin[axis], part.shape[own], 1)
+        })
+    }
+
+    /// Which part of the axis that is indexed a piece has.
+    fn along(&self, piece: &Piece) -> Along {
+        let (axis, start, size) = match self.kernel.body {
+            Body::Gather { axis } => (axis, 0, self.kernel.operands[0].layout.shape()[axis]),
+            Body::ScatterAdd { axis } => (axis, piece.origin[axis], self.kernel.space[axis]),
+            _ => (0, 0, 0),
+        };
+        Along { axis, start, size }
+    }
+
+    /// Makes the layouts of a kernel's operands relative to where their bindings start. One that no window shows is copied together
+    /// first, into a temporary after the first `reserved`; gives what copies it.
+    fn bind(
+        &self,
+        kernel: &mut Kernel,
+        aliases: &Aliases,
+        goals: &[Layout],
+        reserved: usize,
+    ) -> Result<(Bound, Dispatches)> {
+        let (mut bound, mut copies) = (Bound::new(), Dispatches::default());
+        for (k, operand) in kernel.operands.iter_mut().enumerate() {
+            let base = k == 0 && matches!(self.kernel.body, Body::ScatterAdd { .. });
+            let size = storage_size(operand.dtype);
+            // An operand in an output's buffer is seen through the output's binding.
+            let start = match aliases.get(k).copied().flatten() {
+                Some(o) => Some(goals[usize::from(o)].offset()),
+                None if base => Some(0),
+                None => self.window(operand),
+            };
+            if let Some(start) = start {
+                operand.layout = shifted(&operand.layout, start);
+                bound.push((Resource::Input(k), (start * size) as u64));
+                continue;
+            }
+            let together = Layout::contiguous(operand.layout.shape().clone());
+            let mut made = self.copied(k, &operand.layout, &together)?;
+            let temporary = Resource::Temporary(reserved + copies.temporaries.len());
+            copies.temporaries.push((operand.dtype, together.numel()));
+            made.redirect(Resource::Output(0), temporary);
+            copies.list.extend(made.list);
+            operand.layout = together;
+            bound.push((temporary, 0));
+        }
+        Ok((bound, copies))
+    }
+
+    /// A piece that is one kernel.
+    fn piece(&self, piece: Piece) -> Result<Dispatches> {
+        let goals: SmallVec<[Layout; 2]> =
+            (0..piece.kernel.outputs.len()).map(|o| self.goal(&piece, o)).collect();
+        // Where a binding cannot start, the output is made elsewhere, and is not an input's own buffer.
+        let apart = Aliases::from_elem(None, self.aliases.len());
+        let aliases = if starts(&goals) { self.aliases } else { &apart };
+        let along = self.along(&piece);
+        let steps = self.kernel.space.contiguous_strides();
+        let first = piece.origin.iter().zip(&steps).map(|(&at, step)| at * step.unsigned_abs()).sum();
+        let mut kernel = piece.kernel;
+        // No kernel has more temporaries of its own than this.
+        const OWN: usize = 4;
+        let (bound, copies) = self.bind(&mut kernel, aliases, &goals, OWN)?;
+        let mut made = body::dispatches(&kernel, aliases, first, along, self.capabilities)?;
+        place(&mut made, &bound);
+        if !copies.list.is_empty() {
+            made.temporaries.resize(OWN, (DType::U32, 0));
+            made.temporaries.extend(copies.temporaries);
+            made.list.splice(0..0, copies.list);
+        }
+        self.land(&mut made, &kernel, &goals)?;
+        Ok(made)
+    }
+
+    /// Puts outputs where they lie in those of the whole: by where their bindings start, or by way of temporaries that are copied
+    /// there.
+    fn land(&self, made: &mut Dispatches, kernel: &Kernel, goals: &[Layout]) -> Result<()> {
+        if starts(goals) {
+            for binding in made.bindings() {
+                if let Resource::Output(o) = binding.resource {
+                    binding.start = (goals[o].offset() * storage_size(kernel.outputs[o].dtype)) as u64;
+                }
+            }
+            return Ok(());
+        }
+        let adds = matches!(kernel.body, Body::ScatterAdd { .. });
+        for (o, output) in kernel.outputs.iter().enumerate() {
+            let temporary = Resource::Temporary(made.temporaries.len());
+            made.temporaries.push((output.dtype, output.shape.numel()));
+            made.redirect(Resource::Output(o), temporary);
+            let here = Layout::contiguous(goals[o].shape().clone());
+            let copied = |from, to, [source, target]: [Resource; 2]| {
+                let mut copied = self.between(0, output.dtype, from, to)?;
+                copied.redirect(Resource::Output(0), target);
+                copied.redirect(Resource::Input(0), source);
+                Ok(copied.list)
+            };
+            if adds {
+                // To what is in the output.
+                let before = copied(&goals[o], &here, [Resource::Output(o), temporary])?;
+                made.list.splice(0..0, before);
+            }
+            made.list.extend(copied(&here, &goals[o], [temporary, Resource::Output(o)])?);
+        }
+        Ok(())
+    }
+
+    /// A piece in parts. The first temporaries hold what the parts found.
+    fn parts(&self, piece: Piece, parts: Vec<Kernel>) -> Result<Dispatches> {
+        const FOUND: Resource = Resource::Temporary(0);
+        let kernel = &piece.kernel;
+        let output = &kernel.outputs[0];
+        let (count, pitch, stored) = (parts.len(), Self::pitch(kernel), output.dtype.compute());
+        // Positions of the axis, and winners, of the parts so far.
+        let (mut first, mut winners) = (0, 0);
+        let along = self.along(&piece);
+        let mut out = Dispatches::default();
+        for (p, mut part) in parts.into_iter().enumerate() {
+            let (bound, _) = self.bind(&mut part, &Aliases::new(), &[], 0)?;
+            let mut made = match &part.body {
+                Body::Gather { axis } => {
+                    let along = Along { start: first, ..along };
+                    first += part.operands[0].layout.shape()[*axis];
+                    gather::dispatch(&part, along, self.capabilities).into()
+                }
+                Body::ScatterAdd { .. } => {
+                    let more = scatter_add::more(&part, along, self.capabilities)?;
+                    let round = if p + 1 == count { scatter_add::round(&part) } else { None };
+                    Dispatches { list: more.into_iter().chain(round).collect(), temporaries: Vec::new() }
+                }
+                Body::ArgReduce { op, axis } => {
+                    let search = Search::new(&part, *op, *axis);
+                    let most =
+                        self.room(part.operands[0].dtype).min(self.room(DType::I32)) / pitch.max(1) / count;
+                    let splits = arg_reduce::splits(search, self.capabilities).min(most).max(1);
+                    let made = arg_reduce::search(search, first, splits, Some(winners));
+                    first += search.length();
+                    winners += splits;
+                    made.into()
+                }
+                Body::Reduce { op, program } => {
+                    let reduce = Reduce { kernel: &part, op: *op, program };
+                    self.one_of(reduce::part(reduce, self.capabilities)?, p * pitch * storage_size(stored))
+                }
+                Body::Contract => {
+                    // Half types are kept as f32: only the rounding at the end is left out.
+                    part.operands.iter_mut().for_each(|operand| operand.dtype = stored);
+                    part.outputs[0].dtype = stored;
+                    self.one_of(
+                        contract::dispatches(&part, self.capabilities)?,
+                        p * pitch * storage_size(stored),
+                    )
+                }
+                Body::Map(_)
+                | Body::Rows { .. }
+                | Body::Cumulative { .. }
+                | Body::ArgSort { .. }
+                | Body::Copy { .. }
+                | Body::Custom(_) => return Err(self.refused(&part)),
+            };
+            place(&mut made, &bound);
+            out.append(made);
+        }
+        let joined = match &kernel.body {
+            Body::ArgReduce { op, axis } => {
+                out.append(arg_reduce::compare(Search::new(kernel, *op, *axis), winners));
+                None
+            }
+            Body::Reduce { op, program } => Some((*op, Reduce { kernel, op: *op, program }.mean_over())),
+            Body::Contract => Some((ReduceOp::Sum, None)),
+            _ => None,
+        };
+        if let Some((op, divide)) = joined {
+            let sizes = [output.shape.numel(), count, pitch];
+            let join = reduce::join(op, output.dtype, sizes, divide, FOUND, self.capabilities)?;
+            out.append(Dispatches { list: vec![join], temporaries: vec![(stored, count * pitch)] });
+        }
+        let goal = self.goal(&piece, 0);
+        self.land(&mut out, kernel, &[goal])?;
+        Ok(out)
+    }
+
+    /// The dispatches of one part, its own temporaries after the one in which all parts have their results, `start` bytes on.
+    fn one_of(&self, mut made: Dispatches, start: usize) -> Dispatches {
+        made.temporaries.insert(0, (DType::U32, 0));
+        for binding in made.bindings() {
+            match binding.resource {
+                Resource::Temporary(t) => binding.resource = Resource::Temporary(t + 1),
+                Resource::Output(_) => {
+                    binding.resource = Resource::Temporary(0);
+                    binding.start = start as u64;
+                }
+                Resource::Input(_) | Resource::Faults => {}
+            }
+        }
+        made
+    }
+
+    /// The dispatches of a copy kernel: a fill if asked for, then each region.
+    fn copy(&self, fill: bool, regions: &[Layout]) -> Result<Dispatches> {
+        let output = &self.kernel.outputs[0];
+        let (dtype, numel) = (output.dtype, output.shape.numel());
+        let room = (self.room(dtype) / ALIGN * ALIGN).max(ALIGN);
+        let mut out = Dispatches::default();
+        for first in (0..if fill { numel } else { 0 }).step_by(room) {
+            let mut one = copy::fill(room.min(numel - first), dtype);
+            one.bindings[0].start = (first * storage_size(dtype)) as u64;
+            out.list.push(one);
+        }
+        for (k, (operand, goal)) in self.kernel.operands.iter().zip(regions).enumerate() {
+            out.append(self.copied(k, &operand.layout, goal)?);
+        }
+        Ok(out)
+    }
+
+    /// The refusal of a kernel that cannot be cut.
+    fn refused(&self, kernel: &Kernel) -> Error {
+        let output = &kernel.outputs[0];
+        let (rounds, most) = (Inner::of(kernel).rounds, self.capabilities.rounds);
+        let (dtype, elements) = match self.wide(kernel).next() {
+            Some((_, operand)) => (operand.dtype, operand.layout.span().1 - operand.layout.span().0),
+            None if rounds > most => {
+                let hint = format!(
+                    "an invocation of this kernel would go round its loop {rounds} times, where one of a software adapter may go \
+                     {most} times in all; split the tensor, or compute it on the cpu"
+                );
+                return self.capabilities.unsupported(kernel.name(), output.dtype, &hint);
+            }
+            // Of its keys.
+            None if matches!(kernel.body, Body::ArgSort { .. }) => {
+                (kernel.operands[0].dtype, kernel.space.numel())
+            }
+            None => (output.dtype, output.shape.numel()),
+        };
+        let hint = format!(
+            "one operand lies over {} bytes, one binding of this adapter shows {} (max_storage_buffer_binding_size), and \
+             this kernel cannot be worked through in windows; split the tensor, or compute it on the cpu",
+            elements * storage_size(dtype),
+            self.capabilities.binding_bytes
+        );
+        self.capabilities.unsupported(kernel.name(), dtype, &hint)
+    }
+}
+
+/// Whether bindings can start at all of these.
+fn starts(goals: &[Layout]) -> bool {
+    goals.iter().all(|goal| is_run(goal) && goal.offset().is_multiple_of(ALIGN))
+}
+
+/// Puts the operands of dispatches where they are bound.
+fn place(made: &mut Dispatches, bound: &Bound) {
+    for binding in made.bindings() {
+        if let Resource::Input(k) = binding.resource
+            && let Some(&(resource, start)) = bound.get(k)
+        {
+            (binding.resource, binding.start) = (resource, start);
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! The Cholesky factorization.
+
+use autograd::Function;
+use tensor_core::{Result, Tensor};
+
+use crate::{
+    matrix::{mt, with_ones},
+    routine::{Routine, apply},
+    solve::triangular,
+};
+
+/// L with A = L·Lᵀ, lower triangular with a positive diagonal, of symmetric positive-definite matrices `[…, n, n]`; with `upper`, Lᵀ.
+/// `torch.linalg.cholesky`.
+///
+/// Only the lower triangle of A is read, and the gradient is symmetric.
+///
+/// # Errors
+/// Matrices that are not square, or not of f32 or f64. When it is computed: one that is not positive-definite.
+///
+/// ```
+/// let a = tensor_core::Tensor::new([[4.0f64, 2.0], [2.0, 10.0]], &backend_cpu::cpu())?;
+/// assert_eq!(linalg::cholesky(&a, false)?.to_vec::<f64>()?, [2.0, 0.0, 1.0, 3.0]);
+/// # Ok::<(), tensor_core::Error>(())
+/// ```
+#[track_caller]
+pub fn cholesky(a: &Tensor, upper: bool) -> Result<Tensor> {
+    let l = apply(Cholesky, &[a])?;
+    if upper { mt(&l) } else { Ok(l) }
+}
+
+#[derive(Debug)]
+struct Cholesky;
+
+impl Function for Cholesky {
+    type Output = Tensor;
+
+    fn name(&self) -> &'static str {
+        "LinalgCholesky"
+    }
+
+    #[track_caller]
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        Routine::Cholesky.run_one(inputs)
+    }
+
+    /// L⁻ᵀ·Φ(Lᵀ·g)·L⁻¹, symmetrized, where Φ takes the lower triangle and half of the diagonal.
+    #[track_caller]
+    fn backward(&self, _: &[Tensor], l: &Tensor, g: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let phi = mt(l)?.matmul(&g.tril(0)?)?.tril(0)?;
+        let halves = with_ones(&phi.zeros_like())?.mul_scalar(-0.5).add_scalar(1.0);
+        let phi = phi.mul(&halves)?;
+        let lt = mt(l)?;
+        // L⁻ᵀ·Φ, and then its product with L⁻¹ from the right.
+        let left = triangular(&lt, &phi, true, false)?;
+        let whole = mt(&triangular(&lt, &mt(&left)?, true, false)?)?;
+        Ok(vec![Some(whole.add(&mt(&whole)?)?.mul_scalar(0.5))])
+    }
+}

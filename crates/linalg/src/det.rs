@@ -1,0 +1,119 @@
+//! Determinants.
+
+use autograd::Function;
+use tensor_core::{Result, Tensor};
+
+use crate::{
+    matrix::mt,
+    routine::{Routine, apply},
+    solve::inv,
+};
+
+/// The determinants `[…]` of square matrices `[…, n, n]`. `torch.linalg.det`.
+///
+/// The gradient is that of singular matrices too; second derivatives need an inverse.
+///
+/// # Errors
+/// Matrices that are not square, or not of f32 or f64.
+#[track_caller]
+pub fn det(a: &Tensor) -> Result<Tensor> {
+    apply(Det, &[a])
+}
+
+/// A number for each matrix as a matrix of one element.
+#[track_caller]
+fn as_matrix(x: &Tensor) -> Result<Tensor> {
+    x.unsqueeze(-1)?.unsqueeze(-1)
+}
+
+#[derive(Debug)]
+struct Det;
+
+impl Function for Det {
+    type Output = Tensor;
+
+    fn name(&self) -> &'static str {
+        "LinalgDet"
+    }
+
+    #[track_caller]
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        Routine::Det.run_one(inputs)
+    }
+
+    /// The matrix of cofactors, times g.
+    #[track_caller]
+    fn backward(&self, inputs: &[Tensor], _: &Tensor, g: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        Ok(vec![Some(apply(Cofactor, &[&inputs[0]])?.mul(&as_matrix(g)?)?)])
+    }
+}
+
+#[derive(Debug)]
+struct Cofactor;
+
+impl Function for Cofactor {
+    type Output = Tensor;
+
+    fn name(&self) -> &'static str {
+        "LinalgCofactor"
+    }
+
+    #[track_caller]
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        Routine::Cofactor.run_one(inputs)
+    }
+
+    /// C = det A · A⁻ᵀ, so that it is A⁻ᵀ·(⟨g, C⟩ − gᵀ·C) for invertible A.
+    #[track_caller]
+    fn backward(&self, inputs: &[Tensor], c: &Tensor, g: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let it = mt(&inv(&inputs[0])?)?;
+        let inner = as_matrix(&g.mul(c)?.sum_axis([-2, -1], false)?)?;
+        Ok(vec![Some(it.mul(&inner)?.sub(&c.matmul(&mt(g)?)?.matmul(&it)?)?)])
+    }
+}
+
+/// The sign of the determinant (0 for a singular matrix) and the logarithm of its magnitude (−∞), each `[…]`. `torch.linalg.slogdet`.
+///
+/// The sign has no gradient, and the logarithm A⁻ᵀ.
+///
+/// # Errors
+/// Matrices that are not square, or not of f32 or f64. When the gradient is computed: a singular one.
+#[track_caller]
+pub fn slogdet(a: &Tensor) -> Result<(Tensor, Tensor)> {
+    apply(Slogdet, &[a])
+}
+
+#[derive(Debug)]
+struct Slogdet;
+
+impl Function for Slogdet {
+    type Output = (Tensor, Tensor);
+
+    fn name(&self) -> &'static str {
+        "LinalgSlogdet"
+    }
+
+    #[track_caller]
+    fn forward(&self, inputs: &[&Tensor]) -> Result<(Tensor, Tensor)> {
+        let results: [Tensor; 2] = exactly(Routine::Slogdet.run(inputs)?)?;
+        Ok(results.into())
+    }
+
+    #[track_caller]
+    fn backward(
+        &self,
+        inputs: &[Tensor],
+        _: &(Tensor, Tensor),
+        (_, log): &(Option<Tensor>, Option<Tensor>),
+    ) -> Result<Vec<Option<Tensor>>> {
+        let Some(g) = log else { return Ok(vec![Some(inputs[0].zeros_like())]) };
+        Ok(vec![Some(mt(&inv(&inputs[0])?)?.mul(&as_matrix(g)?)?)])
+    }
+}
+
+/// As many results as a routine has.
+#[track_caller]
+pub(crate) fn exactly<const N: usize>(results: Vec<Tensor>) -> Result<[Tensor; N]> {
+    let count = results.len();
+    results.try_into().map_err(|_| tensor_core::Error::invalid("linalg", format!("{count} results for {N}")))
+}

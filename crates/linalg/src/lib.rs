@@ -1,0 +1,47 @@
+//! Linear algebra for Taper's tensors, as `torch.linalg`: factorizations, systems of equations, and what is made of them.
+//!
+//! Matrices lie in the last two axes, and the axes before them are a batch. They are of f32 or f64, and on the CPU: elsewhere a result is
+//! [`ErrorKind::Unsupported`](tensor_core::ErrorKind::Unsupported) when it is computed, and `a.to(&taper::cpu())?` moves a matrix over.
+//! Every function has PyTorch's gradient, and second derivatives where it is smooth. A matrix that has no answer (singular, say) is
+//! [`ErrorKind::LinAlg`](tensor_core::ErrorKind::LinAlg) when it is computed, with its place in the batch.
+//!
+//! ```
+//! use tensor_core::Tensor;
+//!
+//! let cpu = backend_cpu::cpu();
+//! let a = Tensor::new([[4.0f64, 2.0], [2.0, 3.0]], &cpu)?;
+//! let b = Tensor::new([2.0f64, 1.0], &cpu)?;
+//! let x = linalg::solve(&a, &b, true)?;
+//! assert!(a.matmul(&x)?.allclose(&b, 1e-12, 0.0)?);
+//! # Ok::<(), tensor_core::Error>(())
+//! ```
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | `routine`, `factor` | the kernels: what is computed of one matrix, by faer |
+//! | `cholesky`, `eigh`, `lu`, `qr`, `svd` | factorizations |
+//! | `solve`, `det`, `pinv` | what is made of them |
+//! | `norm` | norms and condition numbers |
+
+mod cholesky;
+mod det;
+mod eigh;
+mod factor;
+mod lu;
+mod matrix;
+mod norm;
+mod pinv;
+mod qr;
+mod routine;
+mod solve;
+mod svd;
+
+pub use cholesky::cholesky;
+pub use det::{det, slogdet};
+pub use eigh::{Uplo, eigh, eigvalsh};
+pub use lu::lu;
+pub use norm::{MatrixNorm, cond, matrix_norm};
+pub use pinv::{Lstsq, Tolerance, lstsq, matrix_rank, pinv};
+pub use qr::{QrMode, qr};
+pub use solve::{inv, matrix_power, solve, solve_triangular};
+pub use svd::{svd, svdvals};

@@ -1,0 +1,78 @@
+//! The LU factorization.
+
+use autograd::Function;
+use tensor_core::{Result, Tensor};
+
+use crate::{
+    det::exactly,
+    matrix::{mt, sizes},
+    routine::{Routine, apply},
+    solve::triangular,
+};
+
+/// P, L and U with A = P·L·U, by partial pivoting: of A `[…, m, n]` and k = min(m, n), a permutation P `[…, m, m]`, L `[…, m, k]` lower
+/// triangular with ones on its diagonal, and U `[…, k, n]` upper triangular. `torch.linalg.lu`.
+///
+/// # Errors
+/// Fewer than two axes, or another dtype than f32 and f64. When the gradient is computed it has infinities for a singular A.
+#[track_caller]
+pub fn lu(a: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
+    apply(Lu, &[a])
+}
+
+#[derive(Debug)]
+struct Lu;
+
+type Three<T> = (T, T, T);
+
+impl Function for Lu {
+    type Output = Three<Tensor>;
+
+    fn name(&self) -> &'static str {
+        "LinalgLu"
+    }
+
+    #[track_caller]
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Three<Tensor>> {
+        let results: [Tensor; 3] = exactly(Routine::Lu.run(inputs)?)?;
+        Ok(results.into())
+    }
+
+    /// Of the leading square parts: P·L⁻ᵀ·(strictly lower of Lᵀ·gL + upper of gU·Uᵀ)·U⁻ᵀ. What is beside them solves with them.
+    #[track_caller]
+    fn backward(
+        &self,
+        inputs: &[Tensor],
+        (p, l, u): &Three<Tensor>,
+        (_, of_l, of_u): &Three<Option<Tensor>>,
+    ) -> Result<Vec<Option<Tensor>>> {
+        let (m, n) = sizes(&inputs[0]);
+        let k = m.min(n);
+        let g_l = of_l.clone().unwrap_or_else(|| l.zeros_like());
+        let g_u = of_u.clone().unwrap_or_else(|| u.zeros_like());
+        let (l1, u1) = (l.narrow(-2, 0, k)?, u.narrow(-1, 0, k)?);
+        let mut lower = mt(&l1)?.matmul(&g_l.narrow(-2, 0, k)?)?;
+        let mut upper = g_u.narrow(-1, 0, k)?.matmul(&mt(&u1)?)?;
+        if m < n {
+            let rest = |t: &Tensor| t.narrow(-1, k, n - k);
+            lower = lower.sub(&rest(&g_u)?.matmul(&mt(&rest(u)?)?)?)?;
+        }
+        if m > n {
+            let rest = |t: &Tensor| t.narrow(-2, k, m - k);
+            upper = upper.sub(&mt(&rest(l)?)?.matmul(&rest(&g_l)?)?)?;
+        }
+        let middle = lower.tril(-1)?.add(&upper.triu(0)?)?;
+        // X·U⁻ᵀ, by rows.
+        let by_u = |x: &Tensor| mt(&triangular(&u1, &mt(x)?, true, false)?);
+        let by_l = |x: &Tensor| triangular(&mt(&l1)?, x, true, true);
+        let square = by_l(&by_u(&middle)?)?;
+        let whole = if m < n {
+            Tensor::concat(&[square, by_l(&g_u.narrow(-1, k, n - k)?)?], -1)?
+        } else if m > n {
+            Tensor::concat(&[square, by_u(&g_l.narrow(-2, k, m - k)?)?], -2)?
+        } else {
+            square
+        };
+        Ok(vec![Some(p.matmul(&whole)?)])
+    }
+}

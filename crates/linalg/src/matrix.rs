@@ -1,0 +1,84 @@
+//! What gradients are written in: transposes, triangles and diagonals of the last two axes.
+
+use tensor_core::{DType, Result, Shape, Tensor};
+
+/// The transpose of each matrix.
+#[track_caller]
+pub(crate) fn mt(a: &Tensor) -> Result<Tensor> {
+    a.transpose(-2, -1)
+}
+
+/// The product of three matrices, from the left.
+#[track_caller]
+pub(crate) fn product(a: &Tensor, b: &Tensor, c: &Tensor) -> Result<Tensor> {
+    a.matmul(b)?.matmul(c)
+}
+
+/// The sizes of the matrices.
+pub(crate) fn sizes(a: &Tensor) -> (usize, usize) {
+    match *a.dims() {
+        [.., m, n] => (m, n),
+        [..] => (1, 1),
+    }
+}
+
+/// Where row and column are the same.
+#[track_caller]
+fn on_diagonal(a: &Tensor, n: usize) -> Result<Tensor> {
+    let index = Tensor::arange(0i64, n as i64, 1i64, (DType::I32, &a.device()))?;
+    index.reshape([n, 1])?.eq(&index)
+}
+
+#[track_caller]
+fn scalar(a: &Tensor, value: f64) -> Result<Tensor> {
+    Tensor::full(Shape::scalar(), value, (a.dtype(), &a.device()))
+}
+
+/// `[…, n]` → `[…, n, n]` with the elements on the diagonal.
+#[track_caller]
+pub(crate) fn diag_embed(d: &Tensor) -> Result<Tensor> {
+    let n = d.dim(-1)?;
+    on_diagonal(d, n)?.where_cond(&d.unsqueeze(-1)?, &scalar(d, 0.0)?)
+}
+
+/// The matrices with ones on the diagonal.
+#[track_caller]
+pub(crate) fn with_ones(a: &Tensor) -> Result<Tensor> {
+    on_diagonal(a, sizes(a).1)?.where_cond(&scalar(a, 1.0)?, a)
+}
+
+/// X − Xᵀ.
+#[track_caller]
+pub(crate) fn skew(x: &Tensor) -> Result<Tensor> {
+    x.sub(&mt(x)?)
+}
+
+/// Eᵢⱼ = xⱼ − xᵢ of `[…, n]`, and 1 on the diagonal.
+#[track_caller]
+pub(crate) fn differences(x: &Tensor) -> Result<Tensor> {
+    with_ones(&x.unsqueeze(-2)?.sub(&x.unsqueeze(-1)?)?)
+}
+
+/// The sum of those that are there.
+#[track_caller]
+pub(crate) fn sum_of(terms: impl IntoIterator<Item = Option<Tensor>>) -> Result<Option<Tensor>> {
+    let mut all = terms.into_iter().flatten();
+    let Some(first) = all.next() else { return Ok(None) };
+    all.try_fold(first, |sum, term| sum.add(&term)).map(Some)
+}
+
+/// Both with the batch axes of both.
+#[track_caller]
+pub(crate) fn broadcast_batch(op: &'static str, a: &Tensor, b: &Tensor) -> Result<(Tensor, Tensor)> {
+    let lead = |t: &Tensor| -> Shape { t.dims()[..t.rank().saturating_sub(2)].iter().copied().collect() };
+    let (own, other) = (lead(a), lead(b));
+    if own == other {
+        return Ok((a.clone(), b.clone()));
+    }
+    let batch = own.broadcast(&other, op)?;
+    let wide = |t: &Tensor| -> Result<Tensor> {
+        let (m, n) = sizes(t);
+        t.expand(batch.iter().copied().chain([m, n]).collect::<Vec<usize>>())
+    };
+    Ok((wide(a)?, wide(b)?))
+}

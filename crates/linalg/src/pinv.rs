@@ -1,0 +1,184 @@
+//! The pseudo-inverse, and what is made of it: least squares and the rank.
+
+use autograd::{Function, no_grad};
+use tensor_core::{DType, Error, ErrorKind, Result, Tensor, at_caller};
+
+use crate::{
+    eigh::{Uplo, eigh, eigvalsh},
+    matrix::{mt, sizes},
+    routine::{apply, check_matrix, check_square},
+    svd::{svd, svdvals},
+};
+
+/// Singular values up to max(`atol`, `rtol`·σ₁) count as 0, where σ₁ is the greatest.
+///
+/// `rtol` is max(m, n)·ε of the dtype where none is given, or 0 where an `atol` above 0 is. A number alone is an `rtol` (`rcond`).
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Tolerance {
+    /// Absolute; 0 where none is given.
+    pub atol: Option<f64>,
+    /// Relative to the greatest singular value.
+    pub rtol: Option<f64>,
+}
+
+impl From<f64> for Tolerance {
+    fn from(rtol: f64) -> Tolerance {
+        Tolerance { atol: None, rtol: Some(rtol) }
+    }
+}
+
+impl Tolerance {
+    /// Where singular values (magnitudes of eigenvalues) of matrices like `a` count.
+    #[track_caller]
+    fn counts(self, a: &Tensor, s: &Tensor) -> Result<Tensor> {
+        let (m, n) = sizes(a);
+        let atol = self.atol.unwrap_or(0.0);
+        let epsilon = if a.dtype() == DType::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) };
+        let rtol = self.rtol.unwrap_or(if atol > 0.0 { 0.0 } else { m.max(n) as f64 * epsilon });
+        if s.dim(-1)? == 0 {
+            return Ok(s.gt_scalar(0.0));
+        }
+        let least = s.amax(-1, true)?.mul_scalar(rtol).maximum_scalar(atol);
+        s.gt(&least)
+    }
+}
+
+/// A⁺ `[…, n, m]` of A `[…, m, n]`, the Moore-Penrose inverse, with `hermitian` of symmetric A whose lower triangle is read.
+/// `torch.linalg.pinv`.
+///
+/// # Errors
+/// Fewer than two axes, `hermitian` matrices that are not square, or another dtype than f32 and f64. When it is computed: elements that are
+/// not finite.
+#[track_caller]
+pub fn pinv(a: &Tensor, tolerance: impl Into<Tolerance>, hermitian: bool) -> Result<Tensor> {
+    pinv_by(a, tolerance.into(), hermitian)
+}
+
+#[track_caller]
+fn pinv_by(a: &Tensor, tolerance: Tolerance, hermitian: bool) -> Result<Tensor> {
+    const OP: &str = "linalg.pinv";
+    check_matrix(OP, a.shape(), a.dtype())?;
+    if hermitian {
+        check_square(OP, a.shape())?;
+    }
+    apply(Pinv { tolerance, hermitian }, &[a])
+}
+
+#[derive(Debug)]
+struct Pinv {
+    tolerance: Tolerance,
+    hermitian: bool,
+}
+
+/// 1/s where s counts, else 0.
+#[track_caller]
+fn inverted(s: &Tensor, counts: &Tensor) -> Result<Tensor> {
+    counts.where_cond(&s.reciprocal(), &s.zeros_like())
+}
+
+impl Function for Pinv {
+    type Output = Tensor;
+
+    fn name(&self) -> &'static str {
+        "LinalgPinv"
+    }
+
+    #[track_caller]
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let a = inputs[0];
+        if self.hermitian {
+            let (values, q) = eigh(a, Uplo::Lower)?;
+            let scaled = inverted(&values, &self.tolerance.counts(a, &values.abs())?)?;
+            return q.mul(&scaled.unsqueeze(-2)?)?.matmul(&mt(&q)?);
+        }
+        let (u, s, vh) = svd(a, false)?;
+        let scaled = inverted(&s, &self.tolerance.counts(a, &s)?)?;
+        mt(&vh)?.mul(&scaled.unsqueeze(-2)?)?.matmul(&mt(&u)?)
+    }
+
+    /// Of matrices of constant rank (Golub and Pereyra 1973): −A⁺ᵀ·g·A⁺ᵀ + (1 − A·A⁺)·gᵀ·A⁺·A⁺ᵀ + A⁺ᵀ·A⁺·gᵀ·(1 − A⁺·A).
+    #[track_caller]
+    fn backward(&self, inputs: &[Tensor], p: &Tensor, g: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let (a, pt, gt) = (&inputs[0], mt(p)?, mt(g)?);
+        let direct = pt.matmul(g)?.matmul(&pt)?;
+        let right = gt.matmul(p)?.matmul(&pt)?;
+        let right = right.sub(&a.matmul(&p.matmul(&right)?)?)?;
+        let left = pt.matmul(&p.matmul(&gt)?)?;
+        let left = left.sub(&left.matmul(p)?.matmul(a)?)?;
+        Ok(vec![Some(right.add(&left)?.sub(&direct)?)])
+    }
+}
+
+/// How many singular values count, i64 `[…]`; with `hermitian` of symmetric matrices whose lower triangle is read.
+/// `torch.linalg.matrix_rank`.
+///
+/// # Errors
+/// As [`pinv`].
+#[track_caller]
+pub fn matrix_rank(a: &Tensor, tolerance: impl Into<Tolerance>, hermitian: bool) -> Result<Tensor> {
+    rank_by(a, tolerance.into(), hermitian)
+}
+
+#[track_caller]
+fn rank_by(a: &Tensor, tolerance: Tolerance, hermitian: bool) -> Result<Tensor> {
+    const OP: &str = "linalg.matrix_rank";
+    check_matrix(OP, a.shape(), a.dtype())?;
+    if hermitian {
+        check_square(OP, a.shape())?;
+    }
+    let magnitudes = || if hermitian { Ok(eigvalsh(a, Uplo::Lower)?.abs()) } else { svdvals(a) };
+    let s = at_caller(|| no_grad(magnitudes))?;
+    how_many(&tolerance.counts(a, &s)?)
+}
+
+/// Along the last axis, i64.
+#[track_caller]
+fn how_many(counts: &Tensor) -> Result<Tensor> {
+    counts.to_dtype(DType::I64)?.sum_axis(-1, false)
+}
+
+/// What [`lstsq`] gives. `torch.linalg.lstsq`'s named tuple.
+#[derive(Clone, Debug)]
+pub struct Lstsq {
+    /// X `[…, n, r]`, of all that minimize ‖A·X − B‖ the one of the least norm.
+    pub solution: Tensor,
+    /// ‖A·X − B‖² by column, `[…, r]`, where m > n and A has full rank: of shape `[0]` if m ≤ n.
+    pub residuals: Tensor,
+    /// The rank of A, i64 `[…]`.
+    pub rank: Tensor,
+    /// The singular values of A, `[…, min(m, n)]`.
+    pub singular_values: Tensor,
+}
+
+/// X that minimizes ‖A·X − B‖, for A `[…, m, n]` and B `[…, m, r]` or, as vectors, `[…, m]`: through the singular values, as LAPACK's
+/// `gelsd`. `torch.linalg.lstsq`.
+///
+/// The solution and the residuals have gradients. Residuals are those of every matrix: PyTorch has none where one of the batch is
+/// rank-deficient.
+///
+/// # Errors
+/// Sizes that do not fit, two dtypes or other ones than f32 and f64. When it is computed: elements that are not finite.
+#[track_caller]
+pub fn lstsq(a: &Tensor, b: &Tensor, rcond: Option<f64>) -> Result<Lstsq> {
+    const OP: &str = "linalg.lstsq";
+    check_matrix(OP, a.shape(), a.dtype())?;
+    let is_vector = b.rank() + 1 == a.rank();
+    let columns = if is_vector { b.unsqueeze(-1)? } else { b.clone() };
+    let (m, n) = sizes(a);
+    if columns.rank() < 2 || sizes(&columns).0 != m {
+        let hint = format!("the right-hand side must have {m} rows as the matrix");
+        let (lhs, rhs) = (a.shape().clone(), b.shape().clone());
+        return Err(Error::new(ErrorKind::ShapeMismatch { op: OP, lhs, rhs, hint }));
+    }
+    let tolerance = Tolerance { atol: None, rtol: rcond };
+    let solution = pinv_by(a, tolerance, false)?.matmul(&columns)?;
+    let residuals = if m > n {
+        a.matmul(&solution)?.sub(&columns)?.powi(2).sum_axis(-2, false)?
+    } else {
+        Tensor::zeros([0], (a.dtype(), &a.device()))?
+    };
+    let singular_values = at_caller(|| no_grad(|| svdvals(a)))?;
+    let rank = how_many(&tolerance.counts(a, &singular_values)?)?;
+    let solution = if is_vector { solution.squeeze(-1)? } else { solution };
+    Ok(Lstsq { solution, residuals, rank, singular_values })
+}

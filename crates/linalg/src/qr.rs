@@ -1,0 +1,89 @@
+//! The QR factorization.
+
+use autograd::Function;
+use tensor_core::{Error, ErrorKind, Result, Tensor};
+
+use crate::{
+    det::exactly,
+    matrix::{mt, sizes, with_ones},
+    routine::{Routine, apply},
+    solve::triangular,
+};
+
+/// How much of Q there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum QrMode {
+    /// Q `[…, m, k]` and R `[…, k, n]` with k = min(m, n).
+    #[default]
+    Reduced,
+    /// Q `[…, m, m]` and R `[…, m, n]`.
+    Complete,
+}
+
+/// Q and R with A = Q·R, for A `[…, m, n]`: Q has orthonormal columns, and R is upper triangular. `torch.linalg.qr`.
+///
+/// The signs of R's diagonal are those that Householder reflections give.
+///
+/// # Errors
+/// Fewer than two axes, or another dtype than f32 and f64. There is no gradient of a complete Q where m > n. It has infinities where the
+/// first k columns of A are not independent.
+#[track_caller]
+pub fn qr(a: &Tensor, mode: QrMode) -> Result<(Tensor, Tensor)> {
+    apply(Qr { complete: mode == QrMode::Complete }, &[a])
+}
+
+#[derive(Debug)]
+struct Qr {
+    complete: bool,
+}
+
+impl Function for Qr {
+    type Output = (Tensor, Tensor);
+
+    fn name(&self) -> &'static str {
+        "LinalgQr"
+    }
+
+    #[track_caller]
+    fn forward(&self, inputs: &[&Tensor]) -> Result<(Tensor, Tensor)> {
+        let results: [Tensor; 2] = exactly(Routine::Qr { complete: self.complete }.run(inputs)?)?;
+        Ok(results.into())
+    }
+
+    /// (gQ + Q·S)·R⁻ᵀ, where S is symmetric with the upper triangle of gR·Rᵀ − Qᵀ·gQ. Of a wide A = (A₁ A₂), A₁ is a square one and
+    /// A₂ = Q·R₂ is a product.
+    #[track_caller]
+    fn backward(
+        &self,
+        inputs: &[Tensor],
+        (q, r): &(Tensor, Tensor),
+        (of_q, of_r): &(Option<Tensor>, Option<Tensor>),
+    ) -> Result<Vec<Option<Tensor>>> {
+        let (m, n) = sizes(&inputs[0]);
+        if self.complete && m > n {
+            let message = format!(
+                "the complete QR factorization of matrices with more rows than columns ({m} x {n}) has no gradient; use QrMode::Reduced"
+            );
+            return Err(Error::new(ErrorKind::Autograd { op: "linalg.qr", message }));
+        }
+        let mut g_q = of_q.clone().unwrap_or_else(|| q.zeros_like());
+        let g_r = of_r.clone().unwrap_or_else(|| r.zeros_like());
+        let k = m.min(n);
+        let (r1, g_r1) = (r.narrow(-1, 0, k)?, g_r.narrow(-1, 0, k)?);
+        let mut beside = None;
+        if m < n {
+            let (a2, g_r2) = (inputs[0].narrow(-1, k, n - k)?, g_r.narrow(-1, k, n - k)?);
+            g_q = g_q.add(&a2.matmul(&mt(&g_r2)?)?)?;
+            beside = Some(q.matmul(&g_r2)?);
+        }
+        let x = g_r1.matmul(&mt(&r1)?)?.sub(&mt(q)?.matmul(&g_q)?)?.triu(0)?;
+        let halves = with_ones(&x.zeros_like())?.mul_scalar(-0.5).add_scalar(1.0);
+        let s = x.add(&mt(&x)?)?.mul(&halves)?;
+        let left = g_q.add(&q.matmul(&s)?)?;
+        let square = mt(&triangular(&r1, &mt(&left)?, true, false)?)?;
+        Ok(vec![Some(match beside {
+            Some(beside) => Tensor::concat(&[square, beside], -1)?,
+            None => square,
+        })])
+    }
+}

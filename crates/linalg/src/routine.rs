@@ -1,0 +1,274 @@
+//! The kernels: one [`Routine`] each, its results' shapes, and what it runs on the CPU. Gradients are with the functions that call them.
+
+use std::sync::Arc;
+
+use autograd::Function;
+use backend_cpu::{CpuInput, CpuKernel, CpuOutput};
+use tensor_core::{CustomKernel, DType, Error, ErrorKind, Result, Shape, Tensor, at_caller, custom::Request};
+
+use crate::factor::{self, Real};
+
+/// What is computed of each matrix of a batch, which lies in the last two axes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Routine {
+    /// `[n, n]` → L `[n, n]`; reads the lower triangle.
+    Cholesky,
+    /// `[m, n]` → P `[m, m]`, L `[m, k]`, U `[k, n]`, with k = min(m, n).
+    Lu,
+    /// `[n, n]`, `[n, r]` → `[n, r]`.
+    Solve,
+    /// `[n, n]`, `[n, r]` → `[n, r]`; reads one triangle.
+    SolveTriangular { upper: bool, unitriangular: bool },
+    /// `[n, n]` → `[n, n]`; infinities of a singular matrix if it is not `checked`.
+    Inv { checked: bool },
+    /// `[n, n]` → `[]`.
+    Det,
+    /// `[n, n]` → the sign `[]` and the logarithm `[]`.
+    Slogdet,
+    /// `[n, n]` → `[n, n]`: the gradient of the determinant.
+    Cofactor,
+    /// `[m, n]` → Q `[m, k]`, R `[k, n]`, with k = min(m, n), or m where it is `complete`.
+    Qr { complete: bool },
+    /// `[m, n]` → U `[m, k]`, S `[k]`, Vᵀ `[k, n]`; where it is `full`, U is `[m, m]` and Vᵀ `[n, n]`.
+    Svd { full: bool },
+    /// `[m, n]` → `[k]`.
+    Svdvals,
+    /// `[n, n]` → `[n]`, `[n, n]`; reads one triangle.
+    Eigh { upper: bool },
+    /// `[n, n]` → `[n]`; reads one triangle.
+    Eigvalsh { upper: bool },
+}
+
+/// The function's value, built at the line of the user's program.
+#[track_caller]
+pub(crate) fn apply<F: Function, T: AsRef<Tensor>>(function: F, inputs: &[T]) -> Result<F::Output> {
+    at_caller(|| autograd::apply(function, inputs))
+}
+
+impl Routine {
+    /// The results for these tensors.
+    #[track_caller]
+    pub(crate) fn run(self, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
+        at_caller(|| Tensor::custom_kernel(Arc::new(self), inputs))
+    }
+
+    /// The one result of a routine with one.
+    #[track_caller]
+    pub(crate) fn run_one(self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let mut results = self.run(inputs)?;
+        results.pop().ok_or_else(|| Error::invalid(self.name(), "it has no results"))
+    }
+
+    /// Whether the matrix must be square.
+    fn is_square(self) -> bool {
+        match self {
+            Routine::Cholesky
+            | Routine::Solve
+            | Routine::SolveTriangular { .. }
+            | Routine::Inv { .. }
+            | Routine::Det
+            | Routine::Slogdet
+            | Routine::Cofactor
+            | Routine::Eigh { .. }
+            | Routine::Eigvalsh { .. } => true,
+            Routine::Lu | Routine::Qr { .. } | Routine::Svd { .. } | Routine::Svdvals => false,
+        }
+    }
+}
+
+impl CustomKernel for Routine {
+    fn name(&self) -> &'static str {
+        match self {
+            Routine::Cholesky => "linalg.cholesky",
+            Routine::Lu => "linalg.lu",
+            Routine::Solve => "linalg.solve",
+            Routine::SolveTriangular { .. } => "linalg.solve_triangular",
+            Routine::Inv { .. } => "linalg.inv",
+            Routine::Det => "linalg.det",
+            Routine::Slogdet => "linalg.slogdet",
+            Routine::Cofactor => "linalg.det backward",
+            Routine::Qr { .. } => "linalg.qr",
+            Routine::Svd { .. } => "linalg.svd",
+            Routine::Svdvals => "linalg.svdvals",
+            Routine::Eigh { .. } => "linalg.eigh",
+            Routine::Eigvalsh { .. } => "linalg.eigvalsh",
+        }
+    }
+
+    fn results(&self, inputs: &[(Shape, DType)]) -> Result<Vec<(Shape, DType)>> {
+        let op = self.name();
+        let dtype = inputs[0].1;
+        let (batch, m, n) = check_matrix(op, &inputs[0].0, dtype)?;
+        if self.is_square() {
+            check_square(op, &inputs[0].0)?;
+        }
+        let k = m.min(n);
+        let of = |sizes: &[usize]| (batch.iter().chain(sizes).copied().collect::<Shape>(), dtype);
+        Ok(match *self {
+            Routine::Cholesky | Routine::Inv { .. } | Routine::Cofactor => vec![of(&[n, n])],
+            Routine::Lu => vec![of(&[m, m]), of(&[m, k]), of(&[k, n])],
+            Routine::Solve | Routine::SolveTriangular { .. } => vec![inputs[1].clone()],
+            Routine::Det => vec![of(&[])],
+            Routine::Slogdet => vec![of(&[]), of(&[])],
+            Routine::Qr { complete } => {
+                let k = if complete { m } else { k };
+                vec![of(&[m, k]), of(&[k, n])]
+            }
+            Routine::Svd { full: true } => vec![of(&[m, m]), of(&[k]), of(&[n, n])],
+            Routine::Svd { full: false } => vec![of(&[m, k]), of(&[k]), of(&[k, n])],
+            Routine::Svdvals => vec![of(&[k])],
+            Routine::Eigh { .. } => vec![of(&[n]), of(&[n, n])],
+            Routine::Eigvalsh { .. } => vec![of(&[n])],
+        })
+    }
+
+    fn key(&self) -> Vec<u64> {
+        let (which, flags) = match *self {
+            Routine::Cholesky => (0, 0),
+            Routine::Lu => (1, 0),
+            Routine::Solve => (2, 0),
+            Routine::SolveTriangular { upper, unitriangular } => {
+                (3, u64::from(upper) | u64::from(unitriangular) << 1)
+            }
+            Routine::Inv { checked } => (4, u64::from(checked)),
+            Routine::Det => (5, 0),
+            Routine::Slogdet => (6, 0),
+            Routine::Cofactor => (7, 0),
+            Routine::Qr { complete } => (8, u64::from(complete)),
+            Routine::Svd { full } => (9, u64::from(full)),
+            Routine::Svdvals => (10, 0),
+            Routine::Eigh { upper } => (11, u64::from(upper)),
+            Routine::Eigvalsh { upper } => (12, u64::from(upper)),
+        };
+        vec![which, flags]
+    }
+
+    fn implement(&self, request: &mut Request<'_>) {
+        let routine = *self;
+        request.provide(|_| {
+            CpuKernel::new(move |inputs, outputs| match inputs[0].dtype() {
+                DType::F32 => compute::<f32>(routine, inputs, outputs),
+                DType::F64 => compute::<f64>(routine, inputs, outputs),
+                dtype => Err(unfit(routine.name(), dtype)),
+            })
+        });
+    }
+}
+
+/// The leading axes and the two sizes of a matrix that there are kernels for.
+///
+/// # Errors
+/// Fewer than two axes, or another dtype than f32 and f64.
+#[track_caller]
+pub(crate) fn check_matrix<'a>(
+    op: &'static str,
+    shape: &'a Shape,
+    dtype: DType,
+) -> Result<(&'a [usize], usize, usize)> {
+    let [batch @ .., m, n] = shape.dims() else {
+        return Err(Error::invalid(
+            op,
+            format!(
+                "shape {shape} is no matrix; two axes are needed, and any number before them for a batch"
+            ),
+        ));
+    };
+    match dtype {
+        DType::F32 | DType::F64 => Ok((batch, *m, *n)),
+        dtype => Err(unfit(op, dtype)),
+    }
+}
+
+/// # Errors
+/// A matrix that is not square.
+#[track_caller]
+pub(crate) fn check_square(op: &'static str, shape: &Shape) -> Result<()> {
+    match shape.dims() {
+        [.., m, n] if m == n => Ok(()),
+        _ => Err(Error::invalid(
+            op,
+            format!("a matrix of shape {shape} is not square; its last two sizes must be equal"),
+        )),
+    }
+}
+
+#[track_caller]
+fn unfit(op: &'static str, dtype: DType) -> Error {
+    let message =
+        format!("a matrix of {dtype} has no such kernel; cast it with .to_dtype(DType::F32)? or DType::F64");
+    Error::invalid(op, message)
+}
+
+/// What a routine finds wrong with one matrix.
+pub(crate) type Outcome = std::result::Result<(), String>;
+
+/// Runs the routine on each matrix of the batch.
+fn compute<T: Real>(routine: Routine, inputs: &[CpuInput<'_>], outputs: &mut [CpuOutput<'_>]) -> Result<()> {
+    let shape = inputs[0].shape();
+    let (lead, m, n) = check_matrix(routine.name(), shape, T::DTYPE)?;
+    let batch: usize = lead.iter().product();
+    let given: Vec<&[T]> = inputs.iter().map(CpuInput::as_slice).collect::<Result<_>>()?;
+    let mut made: Vec<&mut [T]> = outputs.iter_mut().map(CpuOutput::as_mut_slice).collect::<Result<_>>()?;
+    for b in 0..batch {
+        let own: Vec<&[T]> = given.iter().map(|all| part(all, b, batch)).collect();
+        let mut to: Vec<&mut [T]> = made.iter_mut().map(|all| part_mut(all, b, batch)).collect();
+        one(routine, (m, n), &own, &mut to).map_err(|message| {
+            let batch = (!lead.is_empty()).then_some(b);
+            Error::new(ErrorKind::LinAlg { op: routine.name(), batch, message })
+        })?;
+    }
+    Ok(())
+}
+
+fn part<T>(all: &[T], b: usize, batch: usize) -> &[T] {
+    let size = all.len() / batch;
+    &all[b * size..][..size]
+}
+
+fn part_mut<T>(all: &mut [T], b: usize, batch: usize) -> &mut [T] {
+    let size = all.len() / batch;
+    &mut all[b * size..][..size]
+}
+
+/// Runs the routine on one matrix.
+fn one<T: Real>(
+    routine: Routine,
+    (m, n): (usize, usize),
+    inputs: &[&[T]],
+    outputs: &mut [&mut [T]],
+) -> Outcome {
+    let a = factor::view(inputs[0], m, n);
+    match (routine, outputs) {
+        (Routine::Cholesky, [l]) => factor::cholesky(a, l),
+        (Routine::Lu, [p, l, u]) => factor::lu(a, p, l, u),
+        (Routine::Solve, [x]) => factor::solve(a, inputs[1], x),
+        (Routine::SolveTriangular { upper, unitriangular }, [x]) => {
+            factor::solve_triangular(a, inputs[1], x, upper, unitriangular)
+        }
+        (Routine::Inv { checked }, [x]) => factor::inv(a, x, checked),
+        (Routine::Det, [det]) => factor::det(a, det),
+        (Routine::Slogdet, [sign, log]) => factor::slogdet(a, sign, log),
+        (Routine::Cofactor, [c]) => factor::cofactor(a, c),
+        (Routine::Qr { complete }, [q, r]) => factor::qr(a, q, r, complete),
+        (Routine::Svd { full }, [u, s, vh]) => factor::svd(a, u, s, vh, full),
+        (Routine::Svdvals, [s]) => factor::svdvals(a, s),
+        (Routine::Eigh { upper }, [values, vectors]) => factor::eigh(a, upper, values, vectors),
+        (Routine::Eigvalsh { upper }, [values]) => factor::eigvalsh(a, upper, values),
+        (
+            Routine::Cholesky
+            | Routine::Lu
+            | Routine::Solve
+            | Routine::SolveTriangular { .. }
+            | Routine::Inv { .. }
+            | Routine::Det
+            | Routine::Slogdet
+            | Routine::Cofactor
+            | Routine::Qr { .. }
+            | Routine::Svd { .. }
+            | Routine::Svdvals
+            | Routine::Eigh { .. }
+            | Routine::Eigvalsh { .. },
+            outputs,
+        ) => Err(format!("its kernel was given {} outputs", outputs.len())),
+    }
+}

@@ -1,0 +1,176 @@
+//! Operations with kernels of their own, from crates that this one does not know: [`CustomKernel`].
+//! How a tensor is made by one is [`Tensor::custom_kernel`]; how a backend runs one is its own business, see [`implementation`].
+
+use std::{
+    any::{Any, TypeId},
+    fmt,
+    sync::{Arc, Mutex},
+};
+
+use crate::{
+    DType, Device, Error, ErrorKind, Layout, Op, Result, Shape, Tensor,
+    kernel::{Kernel, Operand},
+    node::lock,
+    origin::at_caller,
+};
+
+/// An operation that brings a kernel for each backend that it runs on. PyTorch's `torch.library.custom_op`.
+///
+/// The value's fields are the operation's constants, which plans keep for long: no tensors. The operation has one result or several, whose shapes and dtypes follow from
+/// those of the inputs. It has no gradient by itself: `autograd::Function` gives it one, with a forward pass that calls
+/// [`Tensor::custom_kernel`].
+///
+/// A kernel is a pure function of its inputs and its fields: results may be computed again, or not at all. It runs while its device
+/// is held for it, so it must not evaluate tensors.
+pub trait CustomKernel: Any + fmt::Debug + Send + Sync {
+    /// The name in error messages, profiles and graphs.
+    fn name(&self) -> &'static str;
+
+    /// The shape and dtype of each result, for inputs of these.
+    ///
+    /// # Errors
+    /// Inputs that do not fit the operation, with what does not fit and the mend.
+    #[track_caller]
+    fn results(&self, inputs: &[(Shape, DType)]) -> Result<Vec<(Shape, DType)>>;
+
+    /// The fields in words: two values of one type with equal keys have the same results, and one may be run in place of the other.
+    /// A new key is a new plan, so what changes from step to step belongs in an input.
+    fn key(&self) -> Vec<u64>;
+
+    /// Offers an implementation to a backend that asks for one, by [`Request::provide`], for each type of implementation that there is:
+    /// `CpuKernel` of backend-cpu, `WgslKernel` of backend-wgpu.
+    fn implement(&self, request: &mut Request<'_>);
+
+    /// Whether its implementations read inputs of any layout. If not, inputs that are no row-major buffer are copied into one.
+    fn takes_strides(&self) -> bool {
+        false
+    }
+}
+
+/// A backend's question for an implementation of a type that it knows how to run, for inputs of the kernel's shapes and dtypes.
+#[derive(Debug)]
+pub struct Request<'a> {
+    kernel: &'a Kernel,
+    wanted: TypeId,
+    found: Option<Box<dyn Any + Send + Sync>>,
+}
+
+impl Request<'_> {
+    /// Answers with what `make` gives for the kernel, if that is of the type asked for.
+    pub fn provide<T: Any + Send + Sync>(&mut self, make: impl FnOnce(&Kernel) -> T) {
+        if self.wanted == TypeId::of::<T>() {
+            self.found = Some(Box::new(make(self.kernel)));
+        }
+    }
+}
+
+/// The implementation of type `T` that a kernel offers. A backend keeps it in the launch's `compiled`.
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`] where it offers none.
+pub fn implementation<T: Any + Send + Sync>(
+    custom: &dyn CustomKernel,
+    kernel: &Kernel,
+    device: &str,
+) -> Result<T> {
+    let mut request = Request { kernel, wanted: TypeId::of::<T>(), found: None };
+    custom.implement(&mut request);
+    let found = request.found.and_then(|found| found.downcast().ok());
+    found.map(|found| *found).ok_or_else(|| unsupported(custom, kernel, device))
+}
+
+/// The error of a backend for which the kernel has no implementation.
+pub fn unsupported(custom: &dyn CustomKernel, kernel: &Kernel, device: &str) -> Error {
+    let dtype = kernel.operands.first().map_or(DType::F32, |operand| operand.dtype);
+    let device = device.into();
+    let hint = "it has no kernel for this backend; move its inputs to a device that it has one for, as x.to(&taper::cpu())?, and its \
+                results back"
+        .into();
+    Error::new(ErrorKind::Unsupported { op: custom.name(), device, dtype, hint })
+}
+
+/// A number for each type of kernel met so far: part of the key of a graph's form.
+fn type_number(kernel: &dyn CustomKernel) -> u64 {
+    static TYPES: Mutex<Vec<TypeId>> = Mutex::new(Vec::new());
+    let id = (kernel as &dyn Any).type_id();
+    let mut types = lock(&TYPES);
+    let place = types.iter().position(|known| *known == id).unwrap_or_else(|| {
+        types.push(id);
+        types.len() - 1
+    });
+    place as u64
+}
+
+/// Which kernel it is, in words.
+pub(crate) fn write_key(key: &mut Vec<u64>, kernel: &dyn CustomKernel) {
+    let own = kernel.key();
+    key.extend([type_number(kernel), own.len() as u64]);
+    key.extend(own);
+}
+
+/// Whether a layout reads a row-major buffer from its first element on.
+pub(crate) fn is_plain(layout: &Layout) -> bool {
+    layout.is_contiguous() && (layout.offset() == 0 || layout.numel() == 0)
+}
+
+/// The shapes and dtypes of operands.
+pub(crate) fn specs(operands: &[Operand]) -> Vec<(Shape, DType)> {
+    operands.iter().map(|operand| (operand.layout.shape().clone(), operand.dtype)).collect()
+}
+
+impl Tensor {
+    /// The results of an operation with kernels of its own, in their order. Nothing is computed.
+    ///
+    /// No gradient passes through: call it in the forward pass of an `autograd::Function` that has one.
+    ///
+    /// # Errors
+    /// What the kernel says of its inputs' shapes and dtypes; no inputs, or inputs on two devices; results that are too large, or of a
+    /// dtype that the device lacks. A device for which there is no kernel is found when a result is computed.
+    #[track_caller]
+    #[doc(alias = "custom_op")]
+    pub fn custom_kernel(kernel: Arc<dyn CustomKernel>, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
+        let op = kernel.name();
+        let Some(first) = inputs.first() else {
+            return Err(Error::invalid(
+                op,
+                "an operation with a kernel of its own needs an input, for its device",
+            ));
+        };
+        Tensor::same_device(op, inputs)?;
+        let device = first.device();
+        let given: Vec<(Shape, DType)> = inputs.iter().map(|t| (t.shape().clone(), t.dtype())).collect();
+        let results = at_caller(|| kernel.results(&given))?;
+        if results.is_empty() {
+            return Err(Error::invalid(op, "its kernel has no results; give at least one"));
+        }
+        for (shape, dtype) in &results {
+            shape.clone().checked(op)?;
+            check_dtype(op, *dtype, &device)?;
+        }
+        let row_major = |t: &&Tensor| if kernel.takes_strides() { (*t).clone() } else { t.row_major() };
+        let inputs: Vec<Tensor> = inputs.iter().map(row_major).collect();
+        Ok(Tensor::build_results(Op::CustomKernel(kernel), &results, &inputs))
+    }
+
+    /// The same elements in a row-major buffer from its first element on: copied there when it is evaluated, if they are not.
+    #[track_caller]
+    fn row_major(&self) -> Tensor {
+        let node = self.node();
+        let is_there = lock(&node.state).value.as_ref().is_some_and(|value| value.view.is_none());
+        if is_there {
+            self.clone()
+        } else {
+            Tensor::build(Op::Contiguous, self.shape().clone(), self.dtype(), &[self])
+        }
+    }
+}
+
+#[track_caller]
+fn check_dtype(op: &'static str, dtype: DType, device: &Device) -> Result<()> {
+    if device.supports(dtype) {
+        return Ok(());
+    }
+    let device = device.name().into();
+    let hint = "a result is of a dtype that the device lacks; cast the inputs".into();
+    Err(Error::new(ErrorKind::Unsupported { op, device, dtype, hint }))
+}
