@@ -183,7 +183,8 @@ fn activations_are_pytorchs() {
 fn activations_do_not_overflow_and_have_their_derivatives() {
     let device = device();
     let far = Tensor::new([-1e4f32, -200.0, 200.0, 1e4], &device).unwrap();
-    let all: Vec<(&str, fn(&Tensor) -> Tensor)> = vec![
+    type Activation = fn(&Tensor) -> Tensor;
+    let all: Vec<(&str, Activation)> = vec![
         ("gelu_tanh", Tensor::gelu_tanh),
         ("softplus", |x| x.softplus(2.0, f64::INFINITY)),
         ("softplus(20)", |x| x.softplus(1.0, 20.0)),
