@@ -696,8 +696,186 @@ def printed():
     write("print", cases)
 
 
+def network_cases():
+    """(group, kind, arguments, module or function, inputs, whether it trains) of every case of networks()."""
+    n, g = torch.nn, torch.Generator().manual_seed(7)
+    u = lambda *shape: uniform(g, *shape, low=-2.0, high=2.0)
+
+    # Functions of a single tensor. Away from kinks: inputs are moved by 1/256.
+    x = u(3, 4) + 1 / 256
+    for kind, arguments, f in [
+        ("gelu", {}, F.gelu), ("gelu_tanh", {}, lambda x: F.gelu(x, approximate="tanh")), ("silu", {}, F.silu),
+        ("softplus", dict(beta=1.0, threshold=20.0), F.softplus),
+        ("softplus", dict(beta=2.0, threshold=1.5), lambda x: F.softplus(x, 2.0, 1.5)),
+        ("elu", dict(alpha=0.75), lambda x: F.elu(x, 0.75)), ("celu", dict(alpha=0.75), lambda x: F.celu(x, 0.75)),
+        ("selu", {}, F.selu), ("leaky_relu", dict(slope=0.125), lambda x: F.leaky_relu(x, 0.125)),
+        ("hardtanh", dict(low=-0.5, high=1.0), lambda x: F.hardtanh(x, -0.5, 1.0)), ("relu6", {}, lambda x: F.relu6(x * 4)),
+        ("hardsigmoid", {}, lambda x: F.hardsigmoid(x * 2)), ("hardswish", {}, lambda x: F.hardswish(x * 2)),
+        ("mish", {}, F.mish), ("logsigmoid", {}, F.logsigmoid), ("glu", dict(axis=1), lambda x: F.glu(x, 1)),
+        ("softsign", {}, F.softsign),
+    ]:
+        yield "activations", kind, arguments, f, [x], True
+    yield "activations", "PReLU", dict(n=4), n.PReLU(4), [x], True
+    yield "activations", "PReLU", dict(n=1), n.PReLU(1), [u(2, 3, 2) + 1 / 256], True
+
+    image, line = u(3, 4, 2, 3), u(3, 4, 5)
+    for train in (True, False):
+        yield "norms", "BatchNorm1d", dict(c=4), n.BatchNorm1d(4), [u(5, 4)], train
+        yield "norms", "BatchNorm1d", dict(c=4), n.BatchNorm1d(4), [line], train
+        yield "norms", "BatchNorm2d", dict(c=4), n.BatchNorm2d(4), [image], train
+        yield "norms", "BatchNorm2d", dict(c=4, momentum=None), n.BatchNorm2d(4, momentum=None), [image], train
+        yield "norms", "BatchNorm2d", dict(c=4, affine=False, track=False), \
+            n.BatchNorm2d(4, affine=False, track_running_stats=False), [image], train
+        yield "norms", "BatchNorm3d", dict(c=2, eps=0.125), n.BatchNorm3d(2, eps=0.125), [u(2, 2, 2, 3, 2)], train
+        yield "norms", "InstanceNorm1d", dict(c=4, affine=False, track=False), n.InstanceNorm1d(4), [line], train
+        yield "norms", "InstanceNorm2d", dict(c=4, affine=True, track=True), \
+            n.InstanceNorm2d(4, affine=True, track_running_stats=True), [image], train
+    yield "norms", "LayerNorm", dict(shape=[5]), n.LayerNorm(5), [line], True
+    yield "norms", "LayerNorm", dict(shape=[2, 3], bias=False), n.LayerNorm([2, 3], bias=False), [image], True
+    yield "norms", "LayerNorm", dict(shape=[5], affine=False), n.LayerNorm(5, elementwise_affine=False), [line], True
+    yield "norms", "RMSNorm", dict(shape=[5]), n.RMSNorm(5), [line], True
+    yield "norms", "RMSNorm", dict(shape=[4, 5], eps=0.125), n.RMSNorm([4, 5], eps=0.125), [line], True
+    yield "norms", "GroupNorm", dict(groups=2, c=4), n.GroupNorm(2, 4), [image], True
+
+    yield "shapes", "pixel_shuffle", dict(r=2), lambda x: F.pixel_shuffle(x, 2), [u(2, 8, 2, 3)], True
+    yield "shapes", "pixel_unshuffle", dict(r=2), lambda x: F.pixel_unshuffle(x, 2), [u(2, 2, 4, 6)], True
+    for mode in ("reflect", "replicate", "circular", "constant"):
+        yield "shapes", "pad", dict(mode=mode, sides=[[1, 0], [2, 1]]), lambda x: F.pad(x, (2, 1, 1, 0), mode=mode), [image], True
+    yield "shapes", "interpolate", dict(size=[4, 9]), lambda x: F.interpolate(x, (4, 9)), [image], True
+    yield "shapes", "interpolate", dict(size=[3, 2]), lambda x: F.interpolate(x, (3, 2)), [image], True
+    wide = u(2, 2, 7, 6)
+    for size in ([3, 4], [1, 1], [7, 2], [9, 4]):
+        yield "shapes", "adaptive_avg_pool2d", dict(size=size), lambda x: F.adaptive_avg_pool2d(x, size), [wide], True
+        yield "shapes", "adaptive_max_pool2d", dict(size=size), lambda x: F.adaptive_max_pool2d(x, size), [wide], True
+    yield "shapes", "adaptive_avg_pool1d", dict(size=[3]), lambda x: F.adaptive_avg_pool1d(x, 3), [line], True
+    yield "shapes", "adaptive_max_pool3d", dict(size=[1, 2, 3]), \
+        lambda x: F.adaptive_max_pool3d(x, (1, 2, 3)), [u(1, 2, 3, 3, 4)], True
+
+    q, k, v = u(2, 4, 3, 2), u(2, 4, 5, 2), u(2, 4, 5, 3)
+    sdpa = F.scaled_dot_product_attention
+    yield "attention", "sdpa", {}, sdpa, [q, k, v], True
+    yield "attention", "sdpa", dict(scale=0.25), lambda q, k, v: sdpa(q, k, v, scale=0.25), [q, k, v], True
+    yield "attention", "sdpa", dict(causal=True), lambda q, k, v: sdpa(q, k, v, is_causal=True), [q, k, v], True
+    kept = torch.tensor([[True, False, True, True, False], [False, True, True, False, True], [True] * 5])
+    yield "attention", "sdpa", dict(mask=kept.int().reshape(-1).tolist()), \
+        lambda q, k, v: sdpa(q, k, v, attn_mask=kept), [q, k, v], True
+    yield "attention", "sdpa", dict(additive=True), lambda q, k, v, m: sdpa(q, k, v, attn_mask=m), [q, k, v, u(3, 5)], True
+    yield "attention", "sdpa", dict(gqa=True), lambda q, k, v: sdpa(q, k, v, enable_gqa=True), \
+        [q, u(2, 2, 5, 2), u(2, 2, 5, 3)], True
+    mha = n.MultiheadAttention(4, 2)
+    yield "attention", "MultiheadAttention", dict(e=4, h=2), mha, [u(3, 2, 4), u(5, 2, 4), u(5, 2, 4)], True
+    first = n.MultiheadAttention(4, 2, batch_first=True)
+    padding = torch.tensor([[False, False, True], [False, False, False]])
+    def masked(module, x):
+        later = n.Transformer.generate_square_subsequent_mask(3, dtype=torch.float64) == -math.inf
+        return module(x, x, x, key_padding_mask=padding, attn_mask=later)
+    yield "attention", "MultiheadAttentionMasked", dict(e=4, h=2), (first, masked), [u(2, 3, 4)], True
+    for norm_first in (False, True):
+        encoder = n.TransformerEncoderLayer(4, 2, 6, dropout=0.0, activation="gelu", norm_first=norm_first, batch_first=True)
+        yield "attention", "TransformerEncoderLayer", dict(norm_first=norm_first), encoder, [u(2, 3, 4)], True
+        decoder = n.TransformerDecoderLayer(4, 2, 6, dropout=0.0, norm_first=norm_first)
+        causal = lambda m, t, e: m(t, e, tgt_mask=n.Transformer.generate_square_subsequent_mask(3, dtype=torch.float64),
+                                   tgt_is_causal=True)
+        yield "attention", "TransformerDecoderLayer", dict(norm_first=norm_first), (decoder, causal), \
+            [u(3, 2, 4), u(5, 2, 4)], True
+    layer = n.TransformerEncoderLayer(4, 2, 6, dropout=0.0)
+    yield "attention", "TransformerEncoder", {}, \
+        n.TransformerEncoder(layer, 2, n.LayerNorm(4), enable_nested_tensor=False), [u(3, 2, 4)], True
+
+    for kind in ("RNN", "LSTM", "GRU"):
+        make = getattr(n, kind)
+        yield "recurrent", kind, {}, make(3, 4), [u(5, 2, 3)], True
+        yield "recurrent", kind, dict(layers=2, bidirectional=True, batch_first=True), \
+            make(3, 4, num_layers=2, bidirectional=True, batch_first=True), [u(2, 4, 3)], True
+        yield "recurrent", kind, dict(bias=False), make(3, 4, bias=False), [u(4, 3)], True
+        state = [u(1, 2, 4)] * (2 if kind == "LSTM" else 1)
+        given = lambda m, x, *s: m(x, s if len(s) > 1 else s[0])
+        yield "recurrent", kind, dict(given=True), (make(3, 4), given), [u(3, 2, 3)] + state, True
+        yield "recurrent", kind + "Cell", {}, getattr(n, kind + "Cell")(3, 4), [u(2, 3)], True
+    yield "recurrent", "RNN", dict(relu=True), n.RNN(3, 4, nonlinearity="relu"), [u(5, 2, 3)], True
+
+    a, b = u(4, 3) + 1 / 256, u(4, 3)
+    share, soft = torch.rand(4, 3, generator=g, dtype=torch.float64), torch.rand(4, 3, generator=g, dtype=torch.float64)
+    share, soft = (share * 60 + 2).round() / 64, (soft * 60 + 2).round() / 64
+    sign = torch.tensor([1.0, -1.0, 1.0, -1.0], dtype=torch.float64)
+    pos_weight = (torch.rand(3, generator=g, dtype=torch.float64) * 64).round() / 32
+    for reduction in ("mean", "sum", "none"):
+        r = dict(reduction=reduction)
+        for kind, arguments, f, inputs in [
+            ("smooth_l1", dict(beta=0.5), lambda a, b: F.smooth_l1_loss(a, b, beta=0.5, **r), [a, b]),
+            ("smooth_l1", dict(beta=0.0), lambda a, b: F.smooth_l1_loss(a, b, beta=0.0, **r), [a, b]),
+            ("huber", dict(delta=0.5), lambda a, b: F.huber_loss(a, b, delta=0.5, **r), [a, b]),
+            ("bce", {}, lambda a, b: F.binary_cross_entropy(a, b, **r), [share, soft]),
+            ("bce_logits", dict(pos_weight=pos_weight.tolist()),
+             lambda a, b: F.binary_cross_entropy_with_logits(a, b, pos_weight=pos_weight, **r), [a, soft]),
+            ("kl_div", dict(log_target=False), lambda a, b: F.kl_div(a, b, **r), [a, soft]),
+            ("kl_div", dict(log_target=True), lambda a, b: F.kl_div(a, b, log_target=True, **r), [a, b]),
+            ("cosine_embedding", dict(margin=0.25), lambda a, b: F.cosine_embedding_loss(a, b, sign, margin=0.25, **r), [a, b]),
+            ("margin_ranking", dict(margin=0.25), lambda a, b: F.margin_ranking_loss(a, b, sign, margin=0.25, **r),
+             [a[:, 0].clone(), b[:, 0].clone()]),
+            ("triplet_margin", dict(margin=1.0, swap=False), lambda a, b, c: F.triplet_margin_loss(a, b, c, **r),
+             [a, b, share]),
+            ("triplet_margin", dict(margin=2.0, swap=True),
+             lambda a, b, c: F.triplet_margin_loss(a, b, c, margin=2.0, swap=True, **r), [a, b, share]),
+        ]:
+            yield "losses", kind, {**arguments, **r}, f, inputs, True
+    yield "losses", "kl_div", dict(log_target=False, reduction="batchmean"), \
+        lambda a, b: F.kl_div(a, b, reduction="batchmean"), [a, soft], True
+    yield "losses", "cosine_similarity", dict(axis=1), lambda a, b: F.cosine_similarity(a, b, 1), [a, b], True
+    yield "losses", "normalize", dict(p=2.0, axis=1), lambda a: F.normalize(a, dim=1), [a], True
+    yield "losses", "normalize", dict(p=3.0, axis=0), lambda a: F.normalize(a, p=3.0, dim=0), [a], True
+    yield "losses", "pairwise_distance", dict(p=2.0), F.pairwise_distance, [a, b], True
+    yield "losses", "pairwise_distance", dict(p=1.0), lambda a, b: F.pairwise_distance(a, b, p=1.0), [a, b], True
+
+
+def networks():
+    """Layers and functions of layers, computed in float64 and written as float32.
+
+    Each case: its group, the kind and its arguments, whether it trains, the inputs, "state" with what the module's state dict holds
+    before, the output (several ones flattened and put one after the other), a cotangent, "grads" of the sum of output times cotangent
+    in the inputs, in "parameters" by name, and "after", the buffers of the state dict afterwards. Integers of a state dict are 0-d.
+    """
+    g = torch.Generator().manual_seed(8)
+    single = lambda t: {"shape": list(t.shape), "data": [number(x, torch.float32) for x in t.detach().reshape(-1).tolist()]}
+    cases = []
+    for group, kind, arguments, target, inputs, train in network_cases():
+        module, run = target if isinstance(target, tuple) else (target, None)
+        inputs = [t.to(torch.float64).clone().requires_grad_() for t in inputs]
+        state, parameters = {}, {}
+        if isinstance(module, torch.nn.Module):
+            module = module.double().train(train)
+            for name, tensor_ in module.state_dict().items():
+                if tensor_.is_floating_point():
+                    low = 0.5 if name.endswith("running_var") else -1.0
+                    tensor_.copy_(uniform(g, *tensor_.shape, low=low))
+            state = {name: single(t) for name, t in module.state_dict().items()}
+            parameters = dict(module.named_parameters())
+        out = module(*inputs) if run is None else run(module, *inputs)
+        flat = []
+        def collect(o):
+            if isinstance(o, (tuple, list)):
+                for part in o:
+                    collect(part)
+            elif o is not None:
+                flat.append(o)
+        collect(out)
+        out = flat[0] if len(flat) == 1 else torch.cat([o.reshape(-1) for o in flat])
+        cotangent = uniform(g, *out.shape) if out.shape else uniform(g, 1).reshape(())
+        leaves = inputs + list(parameters.values())
+        grads = torch.autograd.grad((out * cotangent).sum(), leaves, allow_unused=True)
+        grads = [torch.zeros_like(leaf) if d is None else d for leaf, d in zip(leaves, grads)]
+        case = {"group": group, "kind": kind, "args": arguments, "train": train, "inputs": [single(t) for t in inputs],
+                "state": state, "output": single(out), "cotangent": single(cotangent),
+                "grads": [single(d) for d in grads[:len(inputs)]],
+                "parameters": {name: single(d) for name, d in zip(parameters, grads[len(inputs):])}}
+        if isinstance(module, torch.nn.Module):
+            case["after"] = {name: single(t) for name, t in module.state_dict().items() if name not in parameters}
+        cases.append(case)
+    write("networks", cases)
+
+
 FILES = {"sgd": sgd, "optimizers": optimizers, "lbfgs": lbfgs, "schedules": schedules, "cross_entropy": cross_entropy,
-         "ops": ops, "order": order, "edges": edges, "print": printed}
+         "ops": ops, "order": order, "edges": edges, "print": printed, "networks": networks}
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or FILES:

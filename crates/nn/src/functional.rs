@@ -1,22 +1,42 @@
 //! Layers as functions of their parameters: `torch.nn.functional`. Activations are methods of [`Tensor`].
 
+mod attention;
 mod conv;
+mod distance;
+mod norm;
+mod pad;
 mod pool;
+mod resize;
 
-use tensor_core::{DType, Error, ErrorKind, Generator, Result, Tensor};
+use tensor_core::{DType, Error, ErrorKind, Generator, Result, Shape, Tensor};
 
+pub use attention::{AttentionOptions, rotary_embedding, scaled_dot_product_attention, sinusoidal_positions};
+pub(crate) use attention::{attention, causal_mask};
 pub use conv::{
     ConvOptions, ConvPadding, ConvTransposeOptions, Window, conv_transpose1d, conv_transpose2d,
     conv_transpose3d, conv1d, conv2d, conv3d,
 };
 pub(crate) use conv::{convolution, transposed_convolution};
+pub use distance::{cosine_similarity, normalize, pairwise_distance};
+pub(crate) use norm::{Momentum, batch_norm_by};
+pub use norm::{batch_norm, group_norm, instance_norm, layer_norm, rms_norm};
+pub(crate) use pad::pad_by;
+pub use pad::{PadMode, pad};
 pub use pool::{
     PoolOptions, avg_pool1d, avg_pool2d, avg_pool3d, max_pool_with_indices, max_pool1d, max_pool2d,
     max_pool3d,
 };
 pub(crate) use pool::{avg_pool, max_pool};
+pub(crate) use resize::{adaptive_avg_pool, adaptive_max_pool};
+pub use resize::{
+    adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, adaptive_max_pool1d, adaptive_max_pool2d,
+    adaptive_max_pool3d, interpolate_nearest, pixel_shuffle, pixel_unshuffle,
+};
 
-pub use crate::loss::{binary_cross_entropy_with_logits, cross_entropy, l1_loss, mse_loss, nll_loss};
+pub use crate::loss::{
+    binary_cross_entropy, binary_cross_entropy_with_logits, cross_entropy, huber_loss, kl_div, l1_loss,
+    mse_loss, nll_loss, smooth_l1_loss,
+};
 
 /// y = x · Wᵀ + b, from `[…, in]` to `[…, out]`, for `weight` `[out, in]` and `bias` `[out]`. `torch.nn.functional.linear`.
 ///
@@ -128,6 +148,22 @@ pub fn embedding(indices: &Tensor, weight: &Tensor) -> Result<Tensor> {
     weight.index_select(0, &indices.flatten_all())?.reshape(shape)
 }
 
+/// As [`embedding`], with a row, `padding_idx`, that takes no part in gradients: what stands for padding stays as it is.
+/// `torch.nn.functional.embedding(padding_idx=…)`.
+///
+/// # Errors
+/// As [`embedding`], and a `padding_idx` outside the table.
+#[track_caller]
+pub fn embedding_with_padding(indices: &Tensor, weight: &Tensor, padding_idx: usize) -> Result<Tensor> {
+    let rows = embedding(indices, weight)?;
+    if padding_idx >= weight.dims()[0] {
+        let message = format!("padding_idx {padding_idx} is no row of a weight {}", weight.shape());
+        return Err(Error::invalid("embedding", message));
+    }
+    let padding = indices.eq_scalar(padding_idx as i64).unsqueeze(-1)?;
+    padding.where_cond(&rows.detach(), &rows)
+}
+
 /// While `training`, each element of the input is set to 0 with probability `p` and the others are scaled by 1 / (1 − p);
 /// else the input itself. The numbers are drawn from `rng`, whatever the input's device. `torch.nn.functional.dropout`.
 ///
@@ -135,16 +171,71 @@ pub fn embedding(indices: &Tensor, weight: &Tensor) -> Result<Tensor> {
 /// A `p` outside [0, 1), or a device that cannot draw so many numbers.
 #[track_caller]
 pub fn dropout(input: &Tensor, p: f64, training: bool, rng: &Generator) -> Result<Tensor> {
+    dropout_by("dropout", input, input.shape().clone(), p, training, rng)
+}
+
+/// Drops what one number of a mask of shape `drawn`, which broadcasts to the input's, stands for.
+#[track_caller]
+fn dropout_by(
+    op: &'static str,
+    input: &Tensor,
+    drawn: Shape,
+    p: f64,
+    training: bool,
+    rng: &Generator,
+) -> Result<Tensor> {
     if !(0.0..1.0).contains(&p) {
-        return Err(Error::invalid(
-            "dropout",
-            format!("probability {p}: give one of at least 0 and below 1"),
-        ));
+        return Err(Error::invalid(op, format!("probability {p}: give one of at least 0 and below 1")));
     }
     if !training || p == 0.0 {
         return Ok(input.clone());
     }
-    let kept = Tensor::rand(input.shape(), &rng.on(&input.device()))?.ge_scalar(p);
+    let kept = Tensor::rand(drawn, &rng.on(&input.device()))?.ge_scalar(p);
     let dtype = if input.dtype().is_float() { input.dtype() } else { DType::F32 };
     input.mul(&kept.to_dtype(dtype)?.mul_scalar(1.0 / (1.0 - p)))
+}
+
+#[track_caller]
+pub(crate) fn channel_dropout<const D: usize>(
+    input: &Tensor,
+    p: f64,
+    training: bool,
+    rng: &Generator,
+) -> Result<Tensor> {
+    let op = ["dropout1d", "dropout2d", "dropout3d"][D.clamp(1, 3) - 1];
+    let Some(lead) = input.rank().checked_sub(D).filter(|lead| (1..=2).contains(lead)) else {
+        let message = format!(
+            "the input has {} axes, [N, C, …], or {} without N; shape {} has {}",
+            D + 2,
+            D + 1,
+            input.shape(),
+            input.rank()
+        );
+        return Err(Error::invalid(op, message));
+    };
+    let drawn: Shape = input.dims()[..lead].iter().copied().chain([1; D]).collect();
+    dropout_by(op, input, drawn, p, training, rng)
+}
+
+macro_rules! channel_dropouts {
+    ($($(#[$doc:meta])* $name:ident = $d:literal;)*) => {$(
+        $(#[$doc])*
+        /// While `training`, whole channels are set to 0 with probability `p` and the others are scaled by 1 / (1 − p).
+        ///
+        /// # Errors
+        /// A `p` outside [0, 1), another number of axes, or a device that cannot draw so many numbers.
+        #[track_caller]
+        pub fn $name(input: &Tensor, p: f64, training: bool, rng: &Generator) -> Result<Tensor> {
+            channel_dropout::<$d>(input, p, training, rng)
+        }
+    )*};
+}
+
+channel_dropouts! {
+    /// Of `[N, C, L]` or `[C, L]`. `torch.nn.functional.dropout1d`.
+    dropout1d = 1;
+    /// Of `[N, C, H, W]` or `[C, H, W]`. `torch.nn.functional.dropout2d`.
+    dropout2d = 2;
+    /// Of `[N, C, D, H, W]` or `[C, D, H, W]`. `torch.nn.functional.dropout3d`.
+    dropout3d = 3;
 }

@@ -3,7 +3,7 @@
 //! | look for | in |
 //! |---|---|
 //! | what a module is: [`Module`], its fields, state dicts, `to`, `train` and `eval` | `module`, `field`, `containers`, `visitor` |
-//! | [`Linear`], [`Relu`], [`Dropout`], [`Sequential`] … | `layers` |
+//! | [`Linear`], [`Conv2d`], [`BatchNorm2d`], [`MultiheadAttention`], [`Lstm`], [`Dropout`], [`Sequential`] … | `layers` |
 //! | [`cross_entropy`], [`mse_loss`] … | `loss` |
 //! | initial values | [`init`] |
 //! | files | [`save_safetensors`], [`load_safetensors`]; whole trainings: [`Checkpoint`] |
@@ -33,14 +33,27 @@ mod write_file;
 pub use checkpoint::{Checkpoint, Restore};
 pub use field::{Field, Parameter};
 pub use layers::{
-    AvgPool, AvgPool1d, AvgPool2d, AvgPool3d, Conv, Conv1d, Conv2d, Conv3d, ConvConfig, ConvTranspose,
-    ConvTranspose1d, ConvTranspose2d, ConvTranspose3d, ConvTransposeConfig, Dropout, Embedding, Flatten,
-    Gelu, Identity, Layer, Linear, LinearConfig, LogSoftmax, MaxPool, MaxPool1d, MaxPool2d, MaxPool3d, Relu,
-    Sequential, Sigmoid, Silu, Softmax, Tanh,
+    AdaptiveAvgPool, AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d, AdaptiveMaxPool,
+    AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d, AttentionMasks, AvgPool, AvgPool1d, AvgPool2d,
+    AvgPool3d, BatchNorm, BatchNorm1d, BatchNorm2d, BatchNorm3d, BatchNormConfig, Celu, ChannelDropout,
+    CircularPad, CircularPad1d, CircularPad2d, CircularPad3d, Conv, Conv1d, Conv2d, Conv3d, ConvConfig,
+    ConvTranspose, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d, ConvTransposeConfig, Dropout,
+    Dropout1d, Dropout2d, Dropout3d, Elu, Embedding, Flatten, Gelu, GeluTanh, Glu, GroupNorm, Gru, GruCell,
+    Hardsigmoid, Hardswish, Hardtanh, Identity, InstanceNorm, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d,
+    KeyValueCache, Layer, LayerNorm, LayerNormConfig, LeakyRelu, Linear, LinearConfig, LogSigmoid,
+    LogSoftmax, Lstm, LstmCell, MaxPool, MaxPool1d, MaxPool2d, MaxPool3d, Mish, MultiheadAttention,
+    MultiheadAttentionConfig, PixelShuffle, PixelUnshuffle, Prelu, ReflectionPad, ReflectionPad1d,
+    ReflectionPad2d, ReflectionPad3d, Relu, Relu6, ReplicationPad, ReplicationPad1d, ReplicationPad2d,
+    ReplicationPad3d, RmsNorm, Rnn, RnnCell, RnnConfig, Selu, Sequential, Sides, Sigmoid, Silu, Softmax,
+    Softplus, Softsign, Tanh, TransformerActivation, TransformerConfig, TransformerDecoder,
+    TransformerDecoderLayer, TransformerEncoder, TransformerEncoderLayer, Unflatten, Upsample, ZeroPad,
+    ZeroPad1d, ZeroPad2d, ZeroPad3d,
 };
 pub use loss::{
-    BceWithLogitsLoss, CrossEntropyLoss, L1Loss, MseLoss, NllLoss, Reduction,
-    binary_cross_entropy_with_logits, cross_entropy, l1_loss, mse_loss, nll_loss,
+    BceLoss, BceWithLogitsLoss, CosineEmbeddingLoss, CrossEntropyLoss, HuberLoss, KlDivLoss, L1Loss,
+    MarginRankingLoss, MseLoss, NllLoss, Reduction, SmoothL1Loss, TripletMarginLoss, binary_cross_entropy,
+    binary_cross_entropy_with_logits, cross_entropy, huber_loss, kl_div, l1_loss, mse_loss, nll_loss,
+    smooth_l1_loss,
 };
 pub use module::{Module, StateDict, Unmatched};
 pub use nn_derive::Module;

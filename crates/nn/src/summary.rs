@@ -104,10 +104,13 @@ pub fn summary(model: &impl Layer, input_shape: impl Into<Shape>) -> Result<Summ
 /// # Errors
 /// What `call` reports.
 pub fn summarize<M: Module + ?Sized, R>(model: &M, call: impl FnOnce(&M) -> Result<R>) -> Result<Summary> {
-    // Dropout draws: its streams go back to where they were.
+    // Dropout draws and running statistics move: streams and buffers go back to where they were.
     let streams = model.rng_state();
+    let buffers: Vec<(Tensor, Tensor)> =
+        model.buffers().into_iter().map(|b| (b.clone(), b.detach())).collect();
     let (result, calls) = recorded(|| set_grad_enabled(false, || call(model)));
     model.load_rng_state(&streams)?;
+    buffers.iter().try_for_each(|(buffer, before)| buffer.assign(before))?;
     result?;
 
     let mut visitor = Visitor::new();

@@ -2,9 +2,10 @@
 
 use std::fmt;
 
-use tensor_core::{Result, Tensor};
+use tensor_core::{Device, Error, Result, Tensor, default_dtype};
 
-use super::{layer, record, stateless};
+use super::{layer, linear::parameter, record, stateless};
+use crate::{Module, Visitor, VisitorMut};
 
 macro_rules! activation {
     ($($(#[$doc:meta])* $name:ident => $method:ident;)*) => {$(
@@ -43,10 +44,144 @@ activation! {
     /// x · Φ(x), by the error function. `torch.nn.GELU`.
     #[doc(alias = "GELU")]
     Gelu => gelu;
+    /// [`Tensor::gelu_tanh`]: near [`Gelu`], by tanh. `torch.nn.GELU(approximate="tanh")`.
+    GeluTanh => gelu_tanh;
     /// x · sigmoid(x). `torch.nn.SiLU`.
     #[doc(alias = "SiLU")]
     #[doc(alias = "Swish")]
     Silu => silu;
+    /// ln sigmoid(x). `torch.nn.LogSigmoid`.
+    LogSigmoid => logsigmoid;
+    /// Scaled [`Elu`] of self-normalizing networks. `torch.nn.SELU`.
+    #[doc(alias = "SELU")]
+    Selu => selu;
+    /// x held within [0, 6]. `torch.nn.ReLU6`.
+    #[doc(alias = "ReLU6")]
+    Relu6 => relu6;
+    /// (x + 3) / 6 held within [0, 1]. `torch.nn.Hardsigmoid`.
+    Hardsigmoid => hardsigmoid;
+    /// x · hardsigmoid(x). `torch.nn.Hardswish`.
+    Hardswish => hardswish;
+    /// x · tanh(softplus(x)). `torch.nn.Mish`.
+    Mish => mish;
+    /// x / (1 + |x|). `torch.nn.Softsign`.
+    Softsign => softsign;
+}
+
+/// Activations with numbers of their own: the fields with PyTorch's defaults, and the method that takes them.
+macro_rules! with_numbers {
+    ($($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident = $default:expr),* } => $method:ident;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy)]
+        pub struct $name { $($(#[$field_doc])* pub $field: f64),* }
+
+        impl Default for $name {
+            fn default() -> $name { $name { $($field: $default),* } }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let numbers = [$(format!(concat!(stringify!($field), "={:?}"), self.$field)),*];
+                write!(f, concat!(stringify!($name), "({})"), numbers.join(", "))
+            }
+        }
+
+        impl $name {
+            /// The function of every element.
+            ///
+            /// # Errors
+            /// None; the signature is that of every layer.
+            #[track_caller]
+            pub fn forward(&self, input: &Tensor) -> Result<Tensor> { record(self, Ok(input.$method($(self.$field),*))) }
+        }
+
+        layer!($name);
+        stateless!($name);
+    )*};
+}
+
+with_numbers! {
+    /// ln(1 + e^(βx)) / β. `torch.nn.Softplus`. See [`Tensor::softplus`].
+    Softplus {
+        /// β, 1 by default.
+        beta = 1.0,
+        /// Where β·x is above this, x itself: 20 by default.
+        threshold = 20.0
+    } => softplus;
+    /// x above 0 and α·(eˣ − 1) elsewhere. `torch.nn.ELU`.
+    #[doc(alias = "ELU")]
+    Elu {
+        /// α, 1 by default.
+        alpha = 1.0
+    } => elu;
+    /// x above 0 and α·(e^(x/α) − 1) elsewhere. `torch.nn.CELU`.
+    #[doc(alias = "CELU")]
+    Celu {
+        /// α, 1 by default.
+        alpha = 1.0
+    } => celu;
+    /// x above 0 and slope·x elsewhere. `torch.nn.LeakyReLU`.
+    #[doc(alias = "LeakyReLU")]
+    LeakyRelu {
+        /// The slope below 0: 0.01 by default.
+        negative_slope = 0.01
+    } => leaky_relu;
+    /// x held within bounds. `torch.nn.Hardtanh`.
+    Hardtanh {
+        /// The lower bound, −1 by default.
+        min_val = -1.0,
+        /// The upper bound, 1 by default.
+        max_val = 1.0
+    } => hardtanh;
+}
+
+/// x above 0 and weight·x elsewhere, with a weight that is trained: one, or one for each channel. `torch.nn.PReLU`.
+#[derive(Clone)]
+#[doc(alias = "PReLU")]
+pub struct Prelu {
+    /// `[1]` or `[channels]`; begins as 0.25.
+    pub weight: Tensor,
+}
+
+impl Prelu {
+    /// With `num_parameters` weights, 1 or the number of channels, of the default dtype (f32). PyTorch's default is 1.
+    ///
+    /// # Errors
+    /// No weights, a default dtype that the device lacks, or no memory.
+    #[track_caller]
+    pub fn new(num_parameters: usize, device: &Device) -> Result<Prelu> {
+        if num_parameters == 0 {
+            return Err(Error::invalid("PReLU", "no parameters: give 1, or the number of channels"));
+        }
+        let weight = Tensor::full([num_parameters], 0.25, (default_dtype(), device))?;
+        Ok(Prelu { weight: parameter(weight, default_dtype())? })
+    }
+
+    /// The function of every element.
+    ///
+    /// # Errors
+    /// Neither one weight nor one for each channel (axis 1), another dtype, another device.
+    #[track_caller]
+    pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        record(self, input.prelu(&self.weight))
+    }
+}
+
+impl fmt::Debug for Prelu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Prelu(num_parameters={})", self.weight.numel())
+    }
+}
+
+layer!(Prelu);
+
+impl Module for Prelu {
+    fn visit(&self, visitor: &mut Visitor) {
+        visitor.parameter("weight", &self.weight);
+    }
+    fn visit_mut(&mut self, visitor: &mut VisitorMut) {
+        visitor.parameter("weight", &mut self.weight);
+    }
 }
 
 macro_rules! along_axis {
@@ -85,4 +220,7 @@ along_axis! {
     Softmax => softmax;
     /// x − ln Σeˣ along an axis. `torch.nn.LogSoftmax`.
     LogSoftmax => log_softmax;
+    /// The first half of an axis times the sigmoid of the second. `torch.nn.GLU`.
+    #[doc(alias = "GLU")]
+    Glu => glu;
 }

@@ -44,6 +44,11 @@ impl Dropout {
     pub fn p(&self) -> f64 {
         self.p
     }
+
+    /// The stream that it draws from.
+    pub(super) fn rng(&self) -> &Generator {
+        &self.rng
+    }
 }
 
 impl Dropout {
@@ -64,6 +69,56 @@ impl fmt::Debug for Dropout {
 }
 
 layer!(Dropout);
+
+/// Dropout of whole channels over `D` axes: see [`functional::dropout2d`]. [`Dropout1d`], [`Dropout2d`] and [`Dropout3d`] are its names.
+/// Its stream is as [`Dropout`]'s.
+#[derive(Clone)]
+pub struct ChannelDropout<const D: usize>(Dropout);
+
+/// Of channels `[N, C, L]`. `torch.nn.Dropout1d`.
+pub type Dropout1d = ChannelDropout<1>;
+/// Of channels of images. `torch.nn.Dropout2d`.
+pub type Dropout2d = ChannelDropout<2>;
+/// Of channels of volumes. `torch.nn.Dropout3d`.
+pub type Dropout3d = ChannelDropout<3>;
+
+impl<const D: usize> ChannelDropout<D> {
+    /// Drops with probability `p`.
+    ///
+    /// # Errors
+    /// A `p` outside [0, 1).
+    #[track_caller]
+    pub fn new(p: f64, rng: &Generator) -> Result<ChannelDropout<D>> {
+        Ok(ChannelDropout(Dropout::new(p, rng)?))
+    }
+
+    /// The input with channels dropped, if the layer trains.
+    ///
+    /// # Errors
+    /// Another number of axes, or a device that cannot draw so many numbers.
+    #[track_caller]
+    pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        let Dropout { p, rng, training } = &self.0;
+        record(self, functional::channel_dropout::<D>(input, *p, training.get(), rng))
+    }
+}
+
+impl<const D: usize> fmt::Debug for ChannelDropout<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Dropout{D}d(p={:?})", self.0.p)
+    }
+}
+
+layer!(ChannelDropout<1>, ChannelDropout<2>, ChannelDropout<3>);
+
+impl<const D: usize> Module for ChannelDropout<D> {
+    fn visit(&self, visitor: &mut Visitor) {
+        self.0.visit(visitor);
+    }
+    fn visit_mut(&mut self, visitor: &mut VisitorMut) {
+        self.0.visit_mut(visitor);
+    }
+}
 
 impl Module for Dropout {
     fn visit(&self, visitor: &mut Visitor) {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tensor_core::{Error, Generator, Result, Tensor, default_dtype};
+use tensor_core::{DType, Error, Generator, Result, Tensor, default_dtype};
 
 use super::{layer, linear::parameter, record};
 use crate::{Module, Visitor, VisitorMut, functional};
@@ -14,6 +14,7 @@ use crate::{Module, Visitor, VisitorMut, functional};
 pub struct Embedding {
     /// `[rows, features]`.
     pub weight: Tensor,
+    padding_idx: Option<usize>,
 }
 
 impl Embedding {
@@ -29,7 +30,32 @@ impl Embedding {
                 format!("{rows} rows of {features} features: give at least one of each"),
             ));
         }
-        Ok(Embedding { weight: parameter(Tensor::randn([rows, features], rng)?, default_dtype())? })
+        let weight = parameter(Tensor::randn([rows, features], rng)?, default_dtype())?;
+        Ok(Embedding { weight, padding_idx: None })
+    }
+
+    /// As [`Embedding::new`], with a row that stands for padding: it begins as zeros and takes no part in gradients.
+    /// `torch.nn.Embedding(padding_idx=…)`.
+    ///
+    /// # Errors
+    /// As [`Embedding::new`], and a `padding_idx` that is no row.
+    #[track_caller]
+    pub fn with_padding(
+        rows: usize,
+        features: usize,
+        padding_idx: usize,
+        rng: &Generator,
+    ) -> Result<Embedding> {
+        if padding_idx >= rows {
+            let message = format!("padding_idx {padding_idx} is no row of {rows}");
+            return Err(Error::invalid("Embedding", message));
+        }
+        let table = Embedding::new(rows, features, rng)?;
+        let row = Tensor::arange(0, rows, 1, (DType::I32, rng.device()))?.eq_scalar(padding_idx as i64);
+        let value = table.weight.detach().masked_fill(&row.unsqueeze(1)?, 0.0)?;
+        value.eval()?;
+        table.weight.assign(&value)?;
+        Ok(Embedding { padding_idx: Some(padding_idx), ..table })
     }
 
     /// A table with this content, such as vectors trained elsewhere. A cell given is shared, not copied.
@@ -58,7 +84,7 @@ impl Embedding {
             ));
         }
         let dtype = weight.dtype();
-        Ok(Embedding { weight: parameter(weight, dtype)? })
+        Ok(Embedding { weight: parameter(weight, dtype)?, padding_idx: None })
     }
 }
 
@@ -69,14 +95,24 @@ impl Embedding {
     /// Indices that are not integers. An index outside the table shows when the result is computed.
     #[track_caller]
     pub fn forward(&self, indices: &Tensor) -> Result<Tensor> {
-        record(self, functional::embedding(indices, &self.weight))
+        record(
+            self,
+            match self.padding_idx {
+                None => functional::embedding(indices, &self.weight),
+                Some(row) => functional::embedding_with_padding(indices, &self.weight, row),
+            },
+        )
     }
 }
 
 impl fmt::Debug for Embedding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let size = |axis: usize| self.weight.dims().get(axis).copied().unwrap_or(0);
-        write!(f, "Embedding({}, {})", size(0), size(1))
+        write!(f, "Embedding({}, {}", size(0), size(1))?;
+        match self.padding_idx {
+            Some(row) => write!(f, ", padding_idx={row})"),
+            None => f.write_str(")"),
+        }
     }
 }
 

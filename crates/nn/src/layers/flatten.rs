@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tensor_core::{Result, Tensor};
+use tensor_core::{Error, Result, Tensor};
 
 use super::{layer, record, stateless};
 
@@ -59,5 +59,52 @@ impl fmt::Debug for Identity {
     }
 }
 
-layer!(Flatten, Identity);
-stateless!(Flatten, Identity);
+/// One axis made several, of these sizes: the inverse of [`Flatten`]. `torch.nn.Unflatten`.
+///
+/// ```
+/// use nn::Unflatten;
+/// use tensor_core::Tensor;
+/// # fn main() -> tensor_core::Result<()> {
+/// let x = Tensor::zeros([5, 12], &backend_cpu::cpu())?;
+/// assert_eq!(Unflatten::new(1, [3, 4]).forward(&x)?.dims(), [5, 3, 4]);
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Unflatten {
+    axis: isize,
+    sizes: Vec<usize>,
+}
+
+impl Unflatten {
+    /// The axis, which may count from the end, and the sizes whose product it has.
+    pub fn new(axis: isize, sizes: impl Into<Vec<usize>>) -> Unflatten {
+        Unflatten { axis, sizes: sizes.into() }
+    }
+
+    /// The input with that axis cut up.
+    ///
+    /// # Errors
+    /// No such axis, or sizes whose product is not the axis's.
+    #[track_caller]
+    pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        let axis = input.shape().axis(self.axis, "unflatten")?;
+        let size = input.dims()[axis];
+        if self.sizes.is_empty() || self.sizes.iter().product::<usize>() != size {
+            let message =
+                format!("sizes {:?} for axis {axis} of {}, which has {size}", self.sizes, input.shape());
+            return Err(Error::invalid("unflatten", message));
+        }
+        let mut shape = input.dims().to_vec();
+        shape.splice(axis..=axis, self.sizes.iter().copied());
+        record(self, input.reshape(shape.as_slice()))
+    }
+}
+
+impl fmt::Debug for Unflatten {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Unflatten(axis={}, sizes={:?})", self.axis, self.sizes)
+    }
+}
+
+layer!(Flatten, Identity, Unflatten);
+stateless!(Flatten, Identity, Unflatten);

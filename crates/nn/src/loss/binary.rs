@@ -1,5 +1,6 @@
-//! Binary cross-entropy, from logits.
+//! Binary cross-entropy, from logits and from probabilities.
 
+use autograd::{Function, apply};
 use tensor_core::{Result, Tensor};
 
 use super::{Reduction, check_pair};
@@ -24,23 +25,15 @@ impl BceWithLogitsLoss {
     #[track_caller]
     pub fn forward(&self, logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
         check_pair("binary_cross_entropy_with_logits", logits, targets)?;
-        let mut positive = softplus(&logits.neg())?.mul(targets)?;
+        let mut positive = logits.logsigmoid().neg().mul(targets)?;
         if let Some(weight) = &self.pos_weight {
             // It broadcasts to the logits, never the other way round.
             positive = positive.mul(&weight.expand(logits.shape())?)?;
         }
-        let negative = softplus(logits)?.mul(&targets.neg().add_scalar(1.0))?;
+        let negative = logits.softplus(1.0, f64::INFINITY).mul(&targets.neg().add_scalar(1.0))?;
         let losses = positive.add(&negative)?;
         Ok(self.reduction.apply(&losses))
     }
-}
-
-/// ln(1 + eᶻ) as max(z, 0) + ln(1 + e^−|z|), written so that its derivative is σ(z) also at 0.
-#[track_caller]
-fn softplus(z: &Tensor) -> Result<Tensor> {
-    let positive = z.gt_scalar(0.0);
-    let folded = positive.where_cond(&z.neg(), z)?;
-    z.masked_fill(&positive.logical_not(), 0.0)?.add(&folded.exp().log1p())
 }
 
 /// The mean binary cross-entropy of logits. See [`BceWithLogitsLoss`].
@@ -50,4 +43,75 @@ fn softplus(z: &Tensor) -> Result<Tensor> {
 #[track_caller]
 pub fn binary_cross_entropy_with_logits(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
     BceWithLogitsLoss::default().forward(logits, targets)
+}
+
+/// −y · ln p − (1 − y) · ln(1 − p) for probabilities p and targets y in [0, 1]; logarithms are held to −100. `torch.nn.BCELoss`.
+///
+/// [`BceWithLogitsLoss`] is more accurate where there are logits. A p outside [0, 1] gives NaN or nonsense.
+#[derive(Clone, Debug, Default)]
+pub struct BceLoss {
+    /// What is returned: the mean by default.
+    pub reduction: Reduction,
+    /// A weight of each element, broadcast to the input; 1 by default.
+    pub weight: Option<Tensor>,
+}
+
+impl BceLoss {
+    /// The loss of probabilities `input` against `target`, of one shape.
+    ///
+    /// # Errors
+    /// Two shapes, a weight that does not broadcast, dtypes that are not floating-point, or two devices.
+    #[track_caller]
+    pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
+        check_pair("binary_cross_entropy", input, target)?;
+        let mut losses = apply(BinaryCrossEntropy, &[input, target])?;
+        if let Some(weight) = &self.weight {
+            losses = losses.mul(&weight.expand(input.shape())?)?;
+        }
+        Ok(self.reduction.apply(&losses))
+    }
+}
+
+/// The mean binary cross-entropy of probabilities. See [`BceLoss`].
+///
+/// # Errors
+/// As for [`BceLoss::forward`].
+#[track_caller]
+pub fn binary_cross_entropy(input: &Tensor, target: &Tensor) -> Result<Tensor> {
+    BceLoss::default().forward(input, target)
+}
+
+/// Of its own, since its derivative at p = 0 and 1 is finite where those of the logarithms are not.
+#[derive(Debug)]
+struct BinaryCrossEntropy;
+
+/// ln p and ln(1 − p), −100 or more.
+#[track_caller]
+fn logarithms(p: &Tensor) -> (Tensor, Tensor) {
+    (p.log().maximum_scalar(-100.0), p.neg().log1p().maximum_scalar(-100.0))
+}
+
+impl Function for BinaryCrossEntropy {
+    type Output = Tensor;
+
+    fn name(&self) -> &'static str {
+        "BinaryCrossEntropy"
+    }
+
+    #[track_caller]
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let (p, y) = (inputs[0], inputs[1]);
+        let (log, log_not) = logarithms(p);
+        y.sub_scalar(1.0).mul(&log_not)?.sub(&y.mul(&log)?)
+    }
+
+    #[track_caller]
+    fn backward(&self, inputs: &[Tensor], _: &Tensor, gradient: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let (p, y) = (&inputs[0], &inputs[1]);
+        let variance = p.mul(&p.neg().add_scalar(1.0))?.maximum_scalar(1e-12);
+        let of_p = gradient.mul(&p.sub(y)?.div(&variance)?)?;
+        let (log, log_not) = logarithms(p);
+        let of_y = gradient.mul(&log_not.sub(&log)?)?;
+        Ok(vec![Some(of_p), Some(of_y)])
+    }
 }

@@ -2,13 +2,19 @@
 
 mod binary;
 mod cross_entropy;
+mod divergence;
+mod margin;
 mod nll;
 mod regression;
 
-pub use binary::{BceWithLogitsLoss, binary_cross_entropy_with_logits};
+pub use binary::{BceLoss, BceWithLogitsLoss, binary_cross_entropy, binary_cross_entropy_with_logits};
 pub use cross_entropy::{CrossEntropyLoss, cross_entropy};
+pub use divergence::{KlDivLoss, kl_div};
+pub use margin::{CosineEmbeddingLoss, MarginRankingLoss, TripletMarginLoss};
 pub use nll::{NllLoss, nll_loss};
-pub use regression::{L1Loss, MseLoss, l1_loss, mse_loss};
+pub use regression::{
+    HuberLoss, L1Loss, MseLoss, SmoothL1Loss, huber_loss, l1_loss, mse_loss, smooth_l1_loss,
+};
 
 use tensor_core::{DType, Error, ErrorKind, Result, Tensor};
 

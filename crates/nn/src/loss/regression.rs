@@ -1,6 +1,6 @@
 //! Losses of numbers: squared and absolute distance.
 
-use tensor_core::{Result, Tensor};
+use tensor_core::{Error, Result, Tensor};
 
 use super::{Reduction, check_pair};
 
@@ -43,4 +43,94 @@ distance! {
     MseLoss, mse_loss => |difference| difference.powi(2);
     /// |input − target|. `torch.nn.L1Loss`.
     L1Loss, l1_loss => |difference| difference.abs();
+}
+
+/// ½·d²/β for |d| below β, |d| − ½·β elsewhere, d = input − target. `torch.nn.SmoothL1Loss`.
+#[derive(Clone, Copy, Debug)]
+pub struct SmoothL1Loss {
+    /// Up to where it is quadratic; 1 by default, 0 for [`L1Loss`].
+    pub beta: f64,
+    /// What is returned: the mean by default.
+    pub reduction: Reduction,
+}
+
+impl Default for SmoothL1Loss {
+    fn default() -> SmoothL1Loss {
+        SmoothL1Loss { beta: 1.0, reduction: Reduction::Mean }
+    }
+}
+
+impl SmoothL1Loss {
+    /// The loss of `input` against `target`, of one shape.
+    ///
+    /// # Errors
+    /// A negative beta, two shapes (nothing is broadcast), dtypes that are not floating-point, or two devices.
+    #[track_caller]
+    pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
+        const OP: &str = "smooth_l1_loss";
+        check_pair(OP, input, target)?;
+        if self.beta.is_nan() || self.beta < 0.0 {
+            return Err(Error::invalid(OP, format!("beta {}: give 0 or more", self.beta)));
+        }
+        let difference = input.sub(target)?;
+        let size = difference.abs();
+        if self.beta == 0.0 {
+            return Ok(self.reduction.apply(&size));
+        }
+        let (near, far) = (difference.powi(2).mul_scalar(0.5 / self.beta), size.sub_scalar(0.5 * self.beta));
+        Ok(self.reduction.apply(&size.lt_scalar(self.beta).where_cond(&near, &far)?))
+    }
+}
+
+/// The mean smooth L1 loss with beta 1. See [`SmoothL1Loss`].
+///
+/// # Errors
+/// As for [`SmoothL1Loss::forward`].
+#[track_caller]
+pub fn smooth_l1_loss(input: &Tensor, target: &Tensor) -> Result<Tensor> {
+    SmoothL1Loss::default().forward(input, target)
+}
+
+/// ½·d² for |d| up to δ, δ·(|d| − ½·δ) elsewhere, d = input − target. `torch.nn.HuberLoss`.
+#[derive(Clone, Copy, Debug)]
+pub struct HuberLoss {
+    /// Up to where it is quadratic; 1 by default.
+    pub delta: f64,
+    /// What is returned: the mean by default.
+    pub reduction: Reduction,
+}
+
+impl Default for HuberLoss {
+    fn default() -> HuberLoss {
+        HuberLoss { delta: 1.0, reduction: Reduction::Mean }
+    }
+}
+
+impl HuberLoss {
+    /// The loss of `input` against `target`, of one shape.
+    ///
+    /// # Errors
+    /// A delta that is not above 0, two shapes (nothing is broadcast), dtypes that are not floating-point, or two devices.
+    #[track_caller]
+    pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
+        const OP: &str = "huber_loss";
+        check_pair(OP, input, target)?;
+        if self.delta.is_nan() || self.delta <= 0.0 {
+            return Err(Error::invalid(OP, format!("delta {}: give one above 0", self.delta)));
+        }
+        let difference = input.sub(target)?;
+        let size = difference.abs();
+        let far = size.sub_scalar(0.5 * self.delta).mul_scalar(self.delta);
+        let losses = size.le_scalar(self.delta).where_cond(&difference.powi(2).mul_scalar(0.5), &far)?;
+        Ok(self.reduction.apply(&losses))
+    }
+}
+
+/// The mean Huber loss with delta 1. See [`HuberLoss`].
+///
+/// # Errors
+/// As for [`HuberLoss::forward`].
+#[track_caller]
+pub fn huber_loss(input: &Tensor, target: &Tensor) -> Result<Tensor> {
+    HuberLoss::default().forward(input, target)
 }

@@ -20,6 +20,7 @@ mod long_loops;
 mod lost_training;
 mod memory_faults;
 mod ndarray;
+mod networks;
 mod numerics;
 mod optimizers;
 mod pytorch;

@@ -297,22 +297,6 @@ impl Tensor {
     pub fn log10(&self) -> Tensor {
         self.log().mul_scalar(std::f64::consts::LOG10_E)
     }
-
-    /// x · sigmoid(x), also called swish.
-    #[track_caller]
-    #[doc(alias = "swish")]
-    pub fn silu(&self) -> Tensor {
-        let x = self.floating();
-        Tensor::build(Op::Binary(BinaryOp::Mul), x.shape().clone(), x.dtype(), &[&x, &x.sigmoid()])
-    }
-
-    /// x · Φ(x) with Φ the standard normal distribution function, by the error function (PyTorch's default form).
-    #[track_caller]
-    pub fn gelu(&self) -> Tensor {
-        let x = self.floating();
-        let phi = x.mul_scalar(std::f64::consts::FRAC_1_SQRT_2).erf().add_scalar(1.0).mul_scalar(0.5);
-        Tensor::build(Op::Binary(BinaryOp::Mul), x.shape().clone(), x.dtype(), &[&x, &phi])
-    }
 }
 
 /// The dtype of two tensors' elementwise result: promoted, except that a 0-d tensor gives way within its category

@@ -1,6 +1,7 @@
 //! [`Tensor`]: the handle that users hold, what it can say of itself, and how operations become nodes.
 //! The operations themselves are in the files beside this one, a family each.
 
+mod activation;
 mod cell;
 mod create;
 mod cumulative;

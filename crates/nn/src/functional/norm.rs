@@ -1,0 +1,373 @@
+//! Normalization: layer, root mean square, group, batch and instance norms. Along rows, the scheduler makes one kernel of each.
+
+use tensor_core::{Error, Result, Shape, Tensor};
+
+use super::conv::alike;
+
+/// (x − mean) / √(variance + eps) · weight + bias over the last axes, which have the sizes `normalized_shape`, as `weight` and `bias` do.
+/// Half types are computed in f32. `torch.nn.functional.layer_norm`.
+///
+/// ```
+/// use nn::functional::layer_norm;
+/// use tensor_core::Tensor;
+/// # fn main() -> tensor_core::Result<()> {
+/// let x = Tensor::new([[1.0f32, 3.0], [10.0, 30.0]], &backend_cpu::cpu())?;
+/// let y = layer_norm(&x, [2], None, None, 0.0)?;
+/// assert_eq!(y.to_vec::<f32>()?, [-1.0, 1.0, -1.0, 1.0]);
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+/// An input whose last axes have other sizes, a weight or bias of another shape, dtype or device, no floating-point dtype.
+#[track_caller]
+pub fn layer_norm(
+    input: &Tensor,
+    normalized_shape: impl Into<Shape>,
+    weight: Option<&Tensor>,
+    bias: Option<&Tensor>,
+    eps: f64,
+) -> Result<Tensor> {
+    const OP: &str = "layer_norm";
+    let sizes = normalized_shape.into();
+    check_trailing(OP, input, &sizes, &[weight, bias])?;
+    let rows = rows(input, sizes.rank())?;
+    affine(&standardized(&rows, eps)?, input, weight, bias)
+}
+
+/// x / √(mean of x² + eps) · weight over the last axes, which have the sizes `normalized_shape`, as `weight` does. `None` for `eps` is the
+/// machine's epsilon of the dtype. Half types are computed in f32. `torch.nn.functional.rms_norm`.
+///
+/// Zhang and Sennrich: Root mean square layer normalization (2019).
+///
+/// # Errors
+/// As [`layer_norm`].
+#[track_caller]
+pub fn rms_norm(
+    input: &Tensor,
+    normalized_shape: impl Into<Shape>,
+    weight: Option<&Tensor>,
+    eps: Option<f64>,
+) -> Result<Tensor> {
+    const OP: &str = "rms_norm";
+    let sizes = normalized_shape.into();
+    check_trailing(OP, input, &sizes, &[weight])?;
+    let rows = rows(input, sizes.rank())?;
+    let eps = eps.unwrap_or(match rows.dtype().size() {
+        8 => f64::EPSILON,
+        _ => f64::from(f32::EPSILON),
+    });
+    let scale = rows.powi(2).mean_axis(-1, true)?.add_scalar(eps).rsqrt();
+    affine(&rows.mul(&scale)?, input, weight, None)
+}
+
+/// [`layer_norm`] over each of `groups` of channels with all that follows them, of `[N, C, …]`; `weight` and `bias` are `[C]`.
+/// `torch.nn.functional.group_norm`.
+///
+/// Wu and He: Group normalization (2018).
+///
+/// # Errors
+/// An input without channels, groups that do not divide them, a weight or bias of another shape, dtype or device, no floating-point dtype.
+#[track_caller]
+pub fn group_norm(
+    input: &Tensor,
+    groups: usize,
+    weight: Option<&Tensor>,
+    bias: Option<&Tensor>,
+    eps: f64,
+) -> Result<Tensor> {
+    const OP: &str = "group_norm";
+    let channels = check_channels(OP, input, &[weight, bias])?;
+    if groups == 0 || !channels.is_multiple_of(groups) {
+        let message = format!("{groups} groups do not divide the {channels} channels of {}", input.shape());
+        return Err(Error::invalid(OP, message));
+    }
+    let per = input.dims()[1..].iter().product::<usize>() / groups;
+    let wide = input.to_dtype(input.dtype().compute())?.reshape([input.dims()[0], groups, per])?;
+    let (weight, bias) = (along_channels(weight, input)?, along_channels(bias, input)?);
+    affine(&standardized(&wide, eps)?, input, weight.as_ref(), bias.as_ref())
+}
+
+/// Normalizes each channel of `[N, C, …]` by its mean and variance: those of the batch while `training` or where there are no running ones,
+/// else the running ones. While training, the running statistics, cells of shape `[C]`, move towards the batch's:
+/// running ← (1 − momentum)·running + momentum·batch, with the unbiased variance. They take no part in gradients.
+/// `weight` and `bias` are `[C]`. `torch.nn.functional.batch_norm`.
+///
+/// Ioffe and Szegedy: Batch normalization (2015).
+///
+/// # Errors
+/// An input without channels, one value for each channel while training, one of the running statistics without the other, weights or statistics
+/// of another shape, dtype or device. Nothing has changed then.
+#[track_caller]
+#[allow(clippy::too_many_arguments)] // PyTorch's
+pub fn batch_norm(
+    input: &Tensor,
+    running_mean: Option<&Tensor>,
+    running_var: Option<&Tensor>,
+    weight: Option<&Tensor>,
+    bias: Option<&Tensor>,
+    training: bool,
+    momentum: f64,
+    eps: f64,
+) -> Result<Tensor> {
+    let running = running_pair("batch_norm", running_mean, running_var)?;
+    let moved = Momentum::Constant(momentum);
+    batch_norm_by("batch_norm", input, running, [weight, bias], training, moved, eps)
+}
+
+/// How far running statistics move towards a batch's.
+pub(crate) enum Momentum<'a> {
+    /// By this share.
+    Constant(f64),
+    /// By 1 / n for the n-th batch, a 0-d tensor: a plain average.
+    Average(&'a Tensor),
+}
+
+impl Momentum<'_> {
+    /// (1 − m)·running + m·batch.
+    #[track_caller]
+    fn step(&self, running: &Tensor, batch: &Tensor) -> Result<Tensor> {
+        let distance = batch.to_dtype(running.dtype())?.sub(running)?;
+        let step = match self {
+            Momentum::Constant(share) => distance.mul_scalar(*share),
+            Momentum::Average(count) => distance.div(&count.to_dtype(running.dtype())?)?,
+        };
+        running.add(&step)
+    }
+}
+
+#[track_caller]
+fn running_pair<'a>(
+    op: &'static str,
+    mean: Option<&'a Tensor>,
+    var: Option<&'a Tensor>,
+) -> Result<Option<[&'a Tensor; 2]>> {
+    match (mean, var) {
+        (Some(mean), Some(var)) => Ok(Some([mean, var])),
+        (None, None) => Ok(None),
+        _ => Err(Error::invalid(op, "a running mean goes with a running variance: give both or neither")),
+    }
+}
+
+#[track_caller]
+pub(crate) fn batch_norm_by(
+    op: &'static str,
+    input: &Tensor,
+    running: Option<[&Tensor; 2]>,
+    [weight, bias]: [Option<&Tensor>; 2],
+    training: bool,
+    momentum: Momentum<'_>,
+    eps: f64,
+) -> Result<Tensor> {
+    let channels = check_channels(op, input, &[weight, bias])?;
+    for statistic in running.iter().flatten() {
+        check_along_channels(op, statistic, channels)?;
+        if statistic.device() != input.device() {
+            alike(op, input, statistic)?;
+        }
+    }
+    let wide = input.to_dtype(input.dtype().compute())?;
+    let (weight, bias) = (along_channels(weight, input)?, along_channels(bias, input)?);
+    let normal = match running {
+        Some([mean, var]) if !training => {
+            let mean = along(&mean.detach().to_dtype(wide.dtype())?, input)?;
+            let var = along(&var.detach().to_dtype(wide.dtype())?, input)?;
+            wide.sub(&mean)?.mul(&var.add_scalar(eps).rsqrt())?
+        }
+        _ => {
+            let count = input.numel().checked_div(channels).unwrap_or(0);
+            if count < 2 {
+                let mend = match running {
+                    Some(_) => "larger batches, or call .eval() on the model to use the running statistics",
+                    None => "larger batches, or track running statistics",
+                };
+                let message = format!(
+                    "an input of shape {} has {count} value for each channel, whose variance is unknown: use {mend}",
+                    input.shape()
+                );
+                return Err(Error::invalid(op, message));
+            }
+            let axes: Vec<usize> = (0..input.rank()).filter(|&axis| axis != 1).collect();
+            let mean = wide.mean_axis(axes.as_slice(), true)?;
+            let centred = wide.sub(&mean)?;
+            let var = centred.powi(2).mean_axis(axes.as_slice(), true)?;
+            if let Some([running_mean, running_var]) = running
+                && training
+            {
+                let unbiased = count as f64 / (count as f64 - 1.0);
+                let batch_mean = mean.detach().reshape([channels])?;
+                let batch_var = var.detach().reshape([channels])?.mul_scalar(unbiased);
+                let next_mean = momentum.step(&running_mean.detach(), &batch_mean)?;
+                let next_var = momentum.step(&running_var.detach(), &batch_var)?;
+                running_mean.assign(&next_mean)?;
+                running_var.assign(&next_var)?;
+            }
+            centred.mul(&var.add_scalar(eps).rsqrt())?
+        }
+    };
+    affine(&normal, input, weight.as_ref(), bias.as_ref())
+}
+
+/// Normalizes each channel of each sample of `[N, C, …]` by its own mean and variance; with `use_input_stats` off, by the running ones, as
+/// [`batch_norm`] does. With it on, running statistics move towards the mean over the samples of theirs. `torch.nn.functional.instance_norm`.
+///
+/// Ulyanov et al.: Instance normalization (2016).
+///
+/// # Errors
+/// As [`batch_norm`]: one value for each channel of a sample, no running statistics where they are to be used.
+#[track_caller]
+#[allow(clippy::too_many_arguments)] // PyTorch's
+pub fn instance_norm(
+    input: &Tensor,
+    running_mean: Option<&Tensor>,
+    running_var: Option<&Tensor>,
+    weight: Option<&Tensor>,
+    bias: Option<&Tensor>,
+    use_input_stats: bool,
+    momentum: f64,
+    eps: f64,
+) -> Result<Tensor> {
+    const OP: &str = "instance_norm";
+    let running = running_pair(OP, running_mean, running_var)?;
+    if !use_input_stats {
+        if running.is_none() {
+            return Err(Error::invalid(OP, "no running statistics to use: give them, or use_input_stats"));
+        }
+        let kept = Momentum::Constant(momentum);
+        return batch_norm_by(OP, input, running, [weight, bias], false, kept, eps);
+    }
+    let channels = check_channels(OP, input, &[weight, bias])?;
+    for statistic in running.iter().flatten() {
+        check_along_channels(OP, statistic, channels)?;
+    }
+    let per: usize = input.dims()[2..].iter().product();
+    if per < 2 {
+        let message = format!(
+            "an input of shape {} has {per} value for each channel of a sample, whose variance is unknown: it needs axes after \
+             [N, C] with several elements",
+            input.shape()
+        );
+        return Err(Error::invalid(OP, message));
+    }
+    let wide = input.to_dtype(input.dtype().compute())?.reshape([input.dims()[0], channels, per])?;
+    if let Some([running_mean, running_var]) = running {
+        let rows = wide.detach();
+        let momentum = Momentum::Constant(momentum);
+        let next_mean = momentum.step(&running_mean.detach(), &rows.mean_axis([0, 2], false)?)?;
+        let batch_var = rows.var_axis(2, 1.0, false)?.mean_axis(0, false)?;
+        let next_var = momentum.step(&running_var.detach(), &batch_var)?;
+        running_mean.assign(&next_mean)?;
+        running_var.assign(&next_var)?;
+    }
+    let (weight, bias) = (along_channels(weight, input)?, along_channels(bias, input)?);
+    affine(&standardized(&wide, eps)?, input, weight.as_ref(), bias.as_ref())
+}
+
+/// The input with its last `count` axes made one, in the dtype of its arithmetic.
+#[track_caller]
+fn rows(input: &Tensor, count: usize) -> Result<Tensor> {
+    let wide = input.to_dtype(input.dtype().compute())?;
+    match count {
+        1 => Ok(wide),
+        _ => {
+            let (lead, rest) = input.dims().split_at(input.rank() - count);
+            wide.reshape(lead.iter().copied().chain([rest.iter().product()]).collect::<Shape>().dims())
+        }
+    }
+}
+
+/// (x − mean) / √(variance + eps) along the last axis.
+#[track_caller]
+fn standardized(rows: &Tensor, eps: f64) -> Result<Tensor> {
+    let centred = rows.sub(&rows.mean_axis(-1, true)?)?;
+    centred.mul(&centred.powi(2).mean_axis(-1, true)?.add_scalar(eps).rsqrt())
+}
+
+/// x · weight + bias in the input's shape and dtype.
+#[track_caller]
+fn affine(normal: &Tensor, input: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>) -> Result<Tensor> {
+    let mut out =
+        if normal.shape() == input.shape() { normal.clone() } else { normal.reshape(input.shape())? };
+    if let Some(weight) = weight {
+        out = out.mul(&weight.to_dtype(out.dtype())?)?;
+    }
+    if let Some(bias) = bias {
+        out = out.add(&bias.to_dtype(out.dtype())?)?;
+    }
+    out.to_dtype(input.dtype())
+}
+
+#[track_caller]
+fn check_float(op: &'static str, input: &Tensor) -> Result<()> {
+    if input.dtype().is_float() {
+        return Ok(());
+    }
+    Err(Error::invalid(op, format!("an input of {}; cast it with .to_dtype(DType::F32)?", input.dtype())))
+}
+
+#[track_caller]
+fn check_trailing(
+    op: &'static str,
+    input: &Tensor,
+    sizes: &Shape,
+    parameters: &[Option<&Tensor>],
+) -> Result<()> {
+    check_float(op, input)?;
+    if sizes.rank() == 0 || !input.dims().ends_with(sizes.dims()) {
+        return Err(Error::invalid(
+            op,
+            format!(
+                "the last axes of an input are to have the sizes {sizes}; its shape is {}",
+                input.shape()
+            ),
+        ));
+    }
+    for parameter in parameters.iter().flatten() {
+        if parameter.shape() != sizes {
+            return Err(Error::invalid(
+                op,
+                format!("weight and bias have the normalized shape {sizes}, not {}", parameter.shape()),
+            ));
+        }
+        alike(op, input, parameter)?;
+    }
+    Ok(())
+}
+
+/// The number of channels, and whether weights are one for each.
+#[track_caller]
+fn check_channels(op: &'static str, input: &Tensor, parameters: &[Option<&Tensor>]) -> Result<usize> {
+    check_float(op, input)?;
+    let Some(&channels) = input.dims().get(1) else {
+        return Err(Error::invalid(op, format!("an input is [N, C, …]; shape {} has no C", input.shape())));
+    };
+    for parameter in parameters.iter().flatten() {
+        check_along_channels(op, parameter, channels)?;
+        alike(op, input, parameter)?;
+    }
+    Ok(channels)
+}
+
+#[track_caller]
+fn check_along_channels(op: &'static str, parameter: &Tensor, channels: usize) -> Result<()> {
+    if parameter.dims() == [channels] {
+        return Ok(());
+    }
+    let message = format!(
+        "the input has {channels} channels (axis 1); weights and statistics of shape {} do not fit: they are [{channels}]",
+        parameter.shape()
+    );
+    Err(Error::invalid(op, message))
+}
+
+/// `[C]` so that it meets `[N, C, …]`.
+#[track_caller]
+fn along(parameter: &Tensor, input: &Tensor) -> Result<Tensor> {
+    let mut shape = vec![1; input.rank() - 1];
+    shape[0] = parameter.numel();
+    parameter.reshape(shape)
+}
+
+#[track_caller]
+fn along_channels(parameter: Option<&Tensor>, input: &Tensor) -> Result<Option<Tensor>> {
+    parameter.map(|parameter| along(parameter, input)).transpose()
+}

@@ -1,0 +1,90 @@
+//! Padding with elements of the input or with a constant.
+
+use tensor_core::{Error, Result, Tensor};
+
+/// What an input is padded with. The `mode` of `torch.nn.functional.pad`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum PadMode {
+    /// This number.
+    Constant(f64),
+    /// The elements next to the edge, mirrored, without the edge itself: `c b | a b c | b a`.
+    Reflect,
+    /// The edge: `a a | a b c | c c`.
+    Replicate,
+    /// The elements at the other end: `b c | a b c | a b`.
+    Circular,
+}
+
+/// The input with so many elements put before and after along each of its last axes: `padding` has one pair for each of them, in the order
+/// of the axes. `torch.nn.functional.pad`, whose list begins with the last axis.
+///
+/// ```
+/// use nn::functional::{PadMode, pad};
+/// use tensor_core::Tensor;
+/// # fn main() -> tensor_core::Result<()> {
+/// let x = Tensor::new([[1.0f32, 2.0, 3.0]], &backend_cpu::cpu())?;
+/// assert_eq!(pad(&x, &[(2, 1)], PadMode::Reflect)?.to_vec::<f32>()?, [3.0, 2.0, 1.0, 2.0, 3.0, 2.0]);
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+/// More pairs than axes; more elements than there are to mirror (all but one) or to take from the other end.
+#[track_caller]
+pub fn pad(input: &Tensor, padding: &[(usize, usize)], mode: PadMode) -> Result<Tensor> {
+    pad_by("pad", input, padding, mode)
+}
+
+#[track_caller]
+pub(crate) fn pad_by(
+    op: &'static str,
+    input: &Tensor,
+    padding: &[(usize, usize)],
+    mode: PadMode,
+) -> Result<Tensor> {
+    let Some(first) = input.rank().checked_sub(padding.len()) else {
+        let message = format!("{} pairs for an input of shape {}", padding.len(), input.shape());
+        return Err(Error::invalid(op, message));
+    };
+    if let PadMode::Constant(value) = mode {
+        let all: Vec<(usize, usize)> =
+            std::iter::repeat_n((0, 0), first).chain(padding.iter().copied()).collect();
+        return input.pad(&all, value);
+    }
+    let mut out = input.clone();
+    for (axis, &(before, after)) in (first..).zip(padding) {
+        if (before, after) == (0, 0) {
+            continue;
+        }
+        let n = out.dims()[axis];
+        let (room, what) = match mode {
+            PadMode::Reflect => (n.saturating_sub(1), "there are to mirror"),
+            PadMode::Circular => (n, "the axis has"),
+            PadMode::Replicate if n == 0 => (0, "there are"),
+            PadMode::Replicate | PadMode::Constant(_) => (usize::MAX, ""),
+        };
+        if before > room || after > room {
+            return Err(Error::invalid(
+                op,
+                format!(
+                    "{before} elements before and {after} after along axis {axis} of {} are more than the {room} that {what}",
+                    input.shape()
+                ),
+            ));
+        }
+        let side = |start: usize, count: usize| out.narrow(axis, start, count);
+        let repeated = |start: usize, count: usize| {
+            let mut shape = out.dims().to_vec();
+            shape[axis] = count;
+            side(start, 1)?.expand(shape.as_slice())
+        };
+        let (left, right) = match mode {
+            PadMode::Reflect => (side(1, before)?.flip(axis)?, side(n - 1 - after, after)?.flip(axis)?),
+            PadMode::Circular => (side(n - before, before)?, side(0, after)?),
+            PadMode::Replicate | PadMode::Constant(_) => (repeated(0, before)?, repeated(n - 1, after)?),
+        };
+        let parts = [(before, left), (n, out.clone()), (after, right)];
+        let parts: Vec<Tensor> = parts.into_iter().filter(|part| part.0 > 0).map(|part| part.1).collect();
+        out = Tensor::concat(&parts, axis)?;
+    }
+    Ok(out)
+}

@@ -1,0 +1,534 @@
+//! Recurrent layers. The gates' share of the input is one product for all steps; each step adds the share of the state before.
+
+use std::fmt;
+
+use tensor_core::{DType, Error, Generator, Result, Tensor, default_dtype};
+
+use super::{Dropout, linear::parameter, record};
+use crate::{Module, Visitor, VisitorMut, functional::linear};
+
+/// What a recurrent layer may have otherwise than usual; PyTorch's arguments with PyTorch's defaults.
+#[derive(Clone, Copy, Debug)]
+pub struct RnnConfig {
+    /// Layers one over the other. 1 by default.
+    pub num_layers: usize,
+    /// Whether there are biases; there are by default.
+    pub bias: bool,
+    /// Whether tensors are `[N, L, …]`; by default they are `[L, N, …]`.
+    pub batch_first: bool,
+    /// The probability of dropping between layers. 0 by default.
+    pub dropout: f64,
+    /// Whether each layer also reads the sequence from its end. It does not by default.
+    pub bidirectional: bool,
+    /// The dtype of the parameters: that of [`default_dtype`] (f32) by default.
+    pub dtype: DType,
+}
+
+impl Default for RnnConfig {
+    fn default() -> RnnConfig {
+        RnnConfig {
+            num_layers: 1,
+            bias: true,
+            batch_first: false,
+            dropout: 0.0,
+            bidirectional: false,
+            dtype: default_dtype(),
+        }
+    }
+}
+
+/// What a step computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Tanh,
+    Relu,
+    Lstm,
+    Gru,
+}
+
+impl Kind {
+    /// How many times the state's size the gates have.
+    fn gates(self) -> usize {
+        match self {
+            Kind::Tanh | Kind::Relu => 1,
+            Kind::Lstm => 4,
+            Kind::Gru => 3,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Tanh | Kind::Relu => "RNN",
+            Kind::Lstm => "LSTM",
+            Kind::Gru => "GRU",
+        }
+    }
+}
+
+/// The parameters of one layer in one direction.
+#[derive(Clone)]
+struct Weights {
+    /// `[gates·H, I]`.
+    weight_ih: Tensor,
+    /// `[gates·H, H]`.
+    weight_hh: Tensor,
+    /// `[gates·H]` each.
+    biases: Option<(Tensor, Tensor)>,
+}
+
+/// The state of one layer in one direction: `[N, H]`, and the cell's for an LSTM.
+#[derive(Clone)]
+struct State {
+    hidden: Tensor,
+    cell: Option<Tensor>,
+}
+
+impl Weights {
+    /// Uniform on (−1/√H, 1/√H), PyTorch's initial values.
+    #[track_caller]
+    fn new(
+        kind: Kind,
+        [input, hidden]: [usize; 2],
+        bias: bool,
+        dtype: DType,
+        rng: &Generator,
+    ) -> Result<Weights> {
+        let bound = 1.0 / (hidden as f64).sqrt();
+        let rows = kind.gates() * hidden;
+        let make = |shape: &[usize]| parameter(Tensor::uniform(shape, -bound, bound, rng)?, dtype);
+        let (weight_ih, weight_hh) = (make(&[rows, input])?, make(&[rows, hidden])?);
+        let biases = if bias { Some((make(&[rows])?, make(&[rows])?)) } else { None };
+        Ok(Weights { weight_ih, weight_hh, biases })
+    }
+
+    /// The input's share of the gates, with the first bias.
+    #[track_caller]
+    fn of_input(&self, input: &Tensor) -> Result<Tensor> {
+        linear(input, &self.weight_ih, self.biases.as_ref().map(|biases| &biases.0))
+    }
+
+    /// The next state from the input's share of the gates, `[N, gates·H]`.
+    #[track_caller]
+    fn step(&self, kind: Kind, of_input: &Tensor, state: &State) -> Result<State> {
+        let of_state = linear(&state.hidden, &self.weight_hh, self.biases.as_ref().map(|biases| &biases.1))?;
+        let size = state.hidden.dims()[1];
+        let (hidden, cell) = match kind {
+            Kind::Tanh => (of_input.add(&of_state)?.tanh(), None),
+            Kind::Relu => (of_input.add(&of_state)?.relu(), None),
+            Kind::Lstm => {
+                let gates = of_input.add(&of_state)?;
+                let gate = |k: usize| gates.narrow(1, k * size, size);
+                let (enter, keep) = (gate(0)?.sigmoid(), gate(1)?.sigmoid());
+                let (fresh, show) = (gate(2)?.tanh(), gate(3)?.sigmoid());
+                let kept = match &state.cell {
+                    Some(cell) => keep.mul(cell)?,
+                    None => keep.mul_scalar(0.0),
+                };
+                let cell = kept.add(&enter.mul(&fresh)?)?;
+                (show.mul(&cell.tanh())?, Some(cell))
+            }
+            Kind::Gru => {
+                let gate = |of: &Tensor, k: usize| of.narrow(1, k * size, size);
+                let reset = gate(of_input, 0)?.add(&gate(&of_state, 0)?)?.sigmoid();
+                let update = gate(of_input, 1)?.add(&gate(&of_state, 1)?)?.sigmoid();
+                let fresh = gate(of_input, 2)?.add(&reset.mul(&gate(&of_state, 2)?)?)?.tanh();
+                // (1 − update)·fresh + update·hidden.
+                (fresh.add(&update.mul(&state.hidden.sub(&fresh)?)?)?, None)
+            }
+        };
+        Ok(State { hidden, cell })
+    }
+
+    fn visit(&self, visitor: &mut Visitor, suffix: &str) {
+        visitor.parameter(&format!("weight_ih{suffix}"), &self.weight_ih);
+        visitor.parameter(&format!("weight_hh{suffix}"), &self.weight_hh);
+        if let Some((of_input, of_state)) = &self.biases {
+            visitor.parameter(&format!("bias_ih{suffix}"), of_input);
+            visitor.parameter(&format!("bias_hh{suffix}"), of_state);
+        }
+    }
+
+    fn visit_mut(&mut self, visitor: &mut VisitorMut) {
+        visitor.tensor(&mut self.weight_ih);
+        visitor.tensor(&mut self.weight_hh);
+        if let Some((of_input, of_state)) = &mut self.biases {
+            visitor.tensor(of_input);
+            visitor.tensor(of_state);
+        }
+    }
+}
+
+#[track_caller]
+fn check_sizes(op: &'static str, input: usize, hidden: usize) -> Result<()> {
+    if input > 0 && hidden > 0 {
+        return Ok(());
+    }
+    Err(Error::invalid(op, format!("{input} inputs and a state of {hidden}: give at least one of each")))
+}
+
+/// Layers over a sequence, of any kind.
+#[derive(Clone)]
+struct Recurrent {
+    kind: Kind,
+    /// Of each layer, forwards and then backwards.
+    weights: Vec<Weights>,
+    sizes: [usize; 2],
+    directions: usize,
+    batch_first: bool,
+    dropout: Dropout,
+}
+
+impl Recurrent {
+    #[track_caller]
+    fn new(kind: Kind, sizes: [usize; 2], config: RnnConfig, rng: &Generator) -> Result<Recurrent> {
+        let RnnConfig { num_layers, bias, batch_first, dropout, bidirectional, dtype } = config;
+        let [input, hidden] = sizes;
+        check_sizes(kind.name(), input, hidden)?;
+        if num_layers == 0 {
+            return Err(Error::invalid(kind.name(), "no layers: give at least one"));
+        }
+        let directions = 1 + usize::from(bidirectional);
+        let mut weights = Vec::with_capacity(num_layers * directions);
+        for layer in 0..num_layers {
+            let input = if layer == 0 { input } else { hidden * directions };
+            for _ in 0..directions {
+                weights.push(Weights::new(kind, [input, hidden], bias, dtype, rng)?);
+            }
+        }
+        let dropout = Dropout::new(dropout, rng)?;
+        Ok(Recurrent { kind, weights, sizes, directions, batch_first, dropout })
+    }
+
+    /// The outputs of the last layer and the last states, `[layers·directions, N, H]` each.
+    #[track_caller]
+    fn run(
+        &self,
+        input: &Tensor,
+        hidden: Option<&Tensor>,
+        cell: Option<&Tensor>,
+    ) -> Result<(Tensor, Tensor, Option<Tensor>)> {
+        let op = self.kind.name();
+        let [features, size] = self.sizes;
+        let alone = input.rank() == 2;
+        if !(2..=3).contains(&input.rank()) || input.dims().last() != Some(&features) {
+            let axes = if self.batch_first { "[N, L, I] or [L, I]" } else { "[L, N, I] or [L, I]" };
+            let message = format!(
+                "an input has the axes {axes} with {features} features; the shape is {}",
+                input.shape()
+            );
+            return Err(Error::invalid(op, message));
+        }
+        let mut x = match (alone, self.batch_first) {
+            (true, _) => input.unsqueeze(1)?,
+            (false, true) => input.transpose(0, 1)?,
+            (false, false) => input.clone(),
+        };
+        let (steps, batch) = (x.dims()[0], x.dims()[1]);
+        if steps == 0 {
+            return Err(Error::invalid(op, format!("a sequence of no steps, of shape {}", input.shape())));
+        }
+        let count = self.weights.len();
+        let first = |given: Option<&Tensor>| -> Result<Tensor> {
+            let Some(given) = given else {
+                return Tensor::zeros([count, batch, size], (x.dtype(), &x.device()));
+            };
+            let wanted = if alone { vec![count, size] } else { vec![count, batch, size] };
+            if given.dims() != wanted {
+                let message = format!("a state of shape {}: give one of shape {wanted:?}", given.shape());
+                return Err(Error::invalid(op, message).here());
+            }
+            given.reshape([count, batch, size])
+        };
+        let hidden = first(hidden)?;
+        let cell = if self.kind == Kind::Lstm { Some(first(cell)?) } else { None };
+        let mut last: Vec<State> = Vec::with_capacity(count);
+        for (layer, weights) in self.weights.chunks(self.directions).enumerate() {
+            if layer > 0 {
+                x = self.dropout.forward(&x)?;
+            }
+            let mut outputs = Vec::with_capacity(self.directions);
+            for (direction, weights) in weights.iter().enumerate() {
+                let at = last.len();
+                let mut state = State {
+                    hidden: hidden.select(0, at)?,
+                    cell: cell.as_ref().map(|cell| cell.select(0, at)).transpose()?,
+                };
+                let gates = weights.of_input(&x)?;
+                let mut states: Vec<Tensor> = Vec::with_capacity(steps);
+                for step in 0..steps {
+                    let step = if direction == 0 { step } else { steps - 1 - step };
+                    state = weights.step(self.kind, &gates.select(0, step)?, &state)?;
+                    states.push(state.hidden.clone());
+                }
+                if direction == 1 {
+                    states.reverse();
+                }
+                outputs.push(Tensor::stack(&states, 0)?);
+                last.push(state);
+            }
+            x = if let [only] = outputs.as_slice() { only.clone() } else { Tensor::concat(&outputs, -1)? };
+        }
+        let together = |states: Vec<&Tensor>| -> Result<Tensor> {
+            let all = Tensor::stack(&states, 0)?;
+            if alone { all.squeeze(1) } else { Ok(all) }
+        };
+        let hidden = together(last.iter().map(|state| &state.hidden).collect())?;
+        let cells: Vec<&Tensor> = last.iter().filter_map(|state| state.cell.as_ref()).collect();
+        let cell = if cells.is_empty() { None } else { Some(together(cells)?) };
+        let out = match (alone, self.batch_first) {
+            (true, _) => x.squeeze(1)?,
+            (false, true) => x.transpose(0, 1)?,
+            (false, false) => x,
+        };
+        Ok((out, hidden, cell))
+    }
+}
+
+impl Module for Recurrent {
+    fn visit(&self, visitor: &mut Visitor) {
+        for (at, weights) in self.weights.iter().enumerate() {
+            let reverse = if at % self.directions == 1 { "_reverse" } else { "" };
+            weights.visit(visitor, &format!("_l{}{reverse}", at / self.directions));
+        }
+        visitor.field("dropout", &self.dropout);
+    }
+    fn visit_mut(&mut self, visitor: &mut VisitorMut) {
+        self.weights.iter_mut().for_each(|weights| weights.visit_mut(visitor));
+    }
+}
+
+macro_rules! recurrent {
+    ($($(#[$doc:meta])* $layer:ident, $cell:ident, $kind:expr;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone)]
+        pub struct $layer(Recurrent);
+
+        impl $layer {
+            /// From `input_size` features to a state of `hidden_size`, on the generator's device.
+            ///
+            /// # Errors
+            /// As `with_config`.
+            #[track_caller]
+            pub fn new(input_size: usize, hidden_size: usize, rng: &Generator) -> Result<$layer> {
+                $layer::with_config(input_size, hidden_size, RnnConfig::default(), rng)
+            }
+
+            /// With several layers, in both directions, with dropout, without biases, or of another dtype.
+            ///
+            /// # Errors
+            /// No features, state or layers, a dropout outside [0, 1), a dtype that is not floating-point or that the device lacks, no memory.
+            #[track_caller]
+            pub fn with_config(
+                input_size: usize,
+                hidden_size: usize,
+                config: RnnConfig,
+                rng: &Generator,
+            ) -> Result<$layer> {
+                Ok($layer(Recurrent::new($kind, [input_size, hidden_size], config, rng)?))
+            }
+        }
+
+        impl fmt::Debug for $layer {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let Recurrent { sizes: [input, hidden], directions, weights, batch_first, .. } = &self.0;
+                let layers = weights.len() / directions;
+                write!(
+                    f,
+                    concat!(stringify!($layer), "({}, {}, num_layers={}, batch_first={}, bidirectional={})"),
+                    input, hidden, layers, batch_first, *directions == 2
+                )
+            }
+        }
+
+        impl Module for $layer {
+            fn visit(&self, visitor: &mut Visitor) {
+                self.0.visit(visitor);
+            }
+            fn visit_mut(&mut self, visitor: &mut VisitorMut) {
+                self.0.visit_mut(visitor);
+            }
+        }
+
+        #[doc = concat!("One step of [`", stringify!($layer), "`]. State: `weight_ih`, `weight_hh`, `bias_ih`, `bias_hh`. `torch.nn.")]
+        #[doc = concat!(stringify!($cell), "` in PyTorch's letters.")]
+        #[derive(Clone)]
+        pub struct $cell {
+            weights: Weights,
+            kind: Kind,
+            sizes: [usize; 2],
+        }
+
+        impl $cell {
+            /// From `input_size` features to a state of `hidden_size`, of the default dtype (f32), with biases, on the generator's device.
+            ///
+            /// # Errors
+            /// No features or state, a default dtype that the device lacks, no memory.
+            #[track_caller]
+            pub fn new(input_size: usize, hidden_size: usize, rng: &Generator) -> Result<$cell> {
+                let (kind, sizes) = ($kind, [input_size, hidden_size]);
+                check_sizes(kind.name(), input_size, hidden_size)?;
+                Ok($cell { weights: Weights::new(kind, sizes, true, default_dtype(), rng)?, kind, sizes })
+            }
+
+            #[track_caller]
+            fn run(&self, input: &Tensor, hidden: Option<&Tensor>, cell: Option<&Tensor>) -> Result<State> {
+                step_of_cell(self.kind, &self.weights, self.sizes, input, hidden, cell)
+            }
+        }
+
+        impl fmt::Debug for $cell {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!(stringify!($cell), "({}, {})"), self.sizes[0], self.sizes[1])
+            }
+        }
+
+        impl Module for $cell {
+            fn visit(&self, visitor: &mut Visitor) {
+                self.weights.visit(visitor, "");
+            }
+            fn visit_mut(&mut self, visitor: &mut VisitorMut) {
+                self.weights.visit_mut(visitor);
+            }
+        }
+    )*};
+}
+
+recurrent! {
+    /// h' = tanh(W_ih·x + b_ih + W_hh·h + b_hh) at every step. `torch.nn.RNN`. State: `weight_ih_l0`, `weight_hh_l0`, `bias_ih_l0`, `bias_hh_l0`,
+    /// `…_l0_reverse`, `…_l1` …
+    #[doc(alias = "RNN")]
+    Rnn, RnnCell, Kind::Tanh;
+    /// Long short-term memory: with gates i, f, g, o, c' = σ(f)·c + σ(i)·tanh(g) and h' = σ(o)·tanh(c'). `torch.nn.LSTM`. State as [`Rnn`]'s.
+    ///
+    /// Hochreiter and Schmidhuber: Long short-term memory (1997).
+    ///
+    /// ```
+    /// use nn::{Lstm, RnnConfig};
+    /// use tensor_core::{Generator, Tensor};
+    /// # fn main() -> tensor_core::Result<()> {
+    /// let rng = Generator::seed(0, &backend_cpu::cpu());
+    /// let config = RnnConfig { num_layers: 2, batch_first: true, ..Default::default() };
+    /// let lstm = Lstm::with_config(3, 4, config, &rng)?;
+    /// let (out, (h, c)) = lstm.forward(&Tensor::randn([5, 7, 3], &rng)?, None)?; // [N, L, I]
+    /// assert_eq!(out.dims(), [5, 7, 4]);
+    /// assert_eq!((h.dims(), c.dims()), (&[2, 5, 4][..], &[2, 5, 4][..]));
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias = "LSTM")]
+    Lstm, LstmCell, Kind::Lstm;
+    /// Gated recurrent unit: with r = σ(…) and z = σ(…), n = tanh(W_in·x + b_in + r·(W_hn·h + b_hn)) and h' = (1 − z)·n + z·h. `torch.nn.GRU`.
+    /// State as [`Rnn`]'s.
+    ///
+    /// Cho et al.: Learning phrase representations using RNN encoder-decoder (2014).
+    #[doc(alias = "GRU")]
+    Gru, GruCell, Kind::Gru;
+}
+
+#[track_caller]
+fn step_of_cell(
+    kind: Kind,
+    weights: &Weights,
+    [features, size]: [usize; 2],
+    input: &Tensor,
+    hidden: Option<&Tensor>,
+    cell: Option<&Tensor>,
+) -> Result<State> {
+    let op = kind.name();
+    let &[batch, width] = input.dims() else {
+        let message = format!("a cell's input is [N, {features}], not {}", input.shape());
+        return Err(Error::invalid(op, message));
+    };
+    if width != features {
+        let message = format!("a cell's input is [N, {features}], not {}", input.shape());
+        return Err(Error::invalid(op, message));
+    }
+    let state = |given: Option<&Tensor>| -> Result<Tensor> {
+        match given {
+            None => Tensor::zeros([batch, size], (input.dtype(), &input.device())),
+            Some(given) if given.dims() == [batch, size] => Ok(given.clone()),
+            Some(given) => {
+                let message = format!("a state of shape {}: give one of [{batch}, {size}]", given.shape());
+                Err(Error::invalid(op, message).here())
+            }
+        }
+    };
+    let cell = if kind == Kind::Lstm { Some(state(cell)?) } else { None };
+    let state = State { hidden: state(hidden)?, cell };
+    weights.step(kind, &weights.of_input(input)?, &state)
+}
+
+impl Rnn {
+    /// With max(0, …) in place of tanh: `nonlinearity="relu"`.
+    ///
+    /// # Errors
+    /// As [`Rnn::with_config`].
+    #[track_caller]
+    pub fn with_relu(
+        input_size: usize,
+        hidden_size: usize,
+        config: RnnConfig,
+        rng: &Generator,
+    ) -> Result<Rnn> {
+        Ok(Rnn(Recurrent::new(Kind::Relu, [input_size, hidden_size], config, rng)?))
+    }
+}
+
+macro_rules! single_state {
+    ($($layer:ident $cell:ident;)*) => {$(
+        impl $layer {
+            /// The last layer's state at every step, `[L, N, H]` (twice H in both directions), and the last states `[layers·directions, N, H]`,
+            /// for an input `[L, N, I]` or `[L, I]` and the states to begin with, zeros by default.
+            ///
+            /// # Errors
+            /// An input of other axes, features, dtype or device, no steps, states of another shape.
+            #[track_caller]
+            pub fn forward(&self, input: &Tensor, state: Option<&Tensor>) -> Result<(Tensor, Tensor)> {
+                let (out, hidden, _) = self.0.run(input, state, None)?;
+                Ok((record(self, Ok(out))?, hidden))
+            }
+        }
+
+        impl $cell {
+            /// The next state `[N, H]` for an input `[N, I]` and a state, zeros by default.
+            ///
+            /// # Errors
+            /// An input or a state of another shape, dtype or device.
+            #[track_caller]
+            pub fn forward(&self, input: &Tensor, state: Option<&Tensor>) -> Result<Tensor> {
+                record(self, Ok(self.run(input, state, None)?.hidden))
+            }
+        }
+    )*};
+}
+single_state!(Rnn RnnCell; Gru GruCell;);
+
+impl Lstm {
+    /// The last layer's state at every step, `[L, N, H]` (twice H in both directions), and the last states h and c, `[layers·directions, N, H]`
+    /// each, for an input `[L, N, I]` or `[L, I]` and the states to begin with, zeros by default.
+    ///
+    /// # Errors
+    /// An input of other axes, features, dtype or device, no steps, states of another shape.
+    #[track_caller]
+    pub fn forward(
+        &self,
+        input: &Tensor,
+        state: Option<(&Tensor, &Tensor)>,
+    ) -> Result<(Tensor, (Tensor, Tensor))> {
+        let (out, hidden, cell) = self.0.run(input, state.map(|s| s.0), state.map(|s| s.1))?;
+        let cell = cell.unwrap_or_else(|| hidden.zeros_like());
+        Ok((record(self, Ok(out))?, (hidden, cell)))
+    }
+}
+
+impl LstmCell {
+    /// The next states h and c, `[N, H]` each, for an input `[N, I]` and the states before, zeros by default.
+    ///
+    /// # Errors
+    /// An input or a state of another shape, dtype or device.
+    #[track_caller]
+    pub fn forward(&self, input: &Tensor, state: Option<(&Tensor, &Tensor)>) -> Result<(Tensor, Tensor)> {
+        let State { hidden, cell } = self.run(input, state.map(|s| s.0), state.map(|s| s.1))?;
+        let cell = cell.unwrap_or_else(|| hidden.zeros_like());
+        Ok((record(self, Ok(hidden))?, cell))
+    }
+}

@@ -1,0 +1,224 @@
+//! Padding, resizing and pooling to a given size, as layers.
+
+use std::fmt;
+
+use tensor_core::{Error, Result, Tensor};
+
+use super::{layer, record, stateless};
+use crate::functional::{self, PadMode, Window, adaptive_avg_pool, adaptive_max_pool, pad_by};
+
+/// How many elements are put before and after along each of `D` axes, in the order of the axes: one number for all sides, or a pair for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sides<const D: usize>(pub [(usize, usize); D]);
+
+impl<const D: usize> From<usize> for Sides<D> {
+    fn from(padding: usize) -> Sides<D> {
+        Sides([(padding, padding); D])
+    }
+}
+
+impl<const D: usize> From<[(usize, usize); D]> for Sides<D> {
+    fn from(padding: [(usize, usize); D]) -> Sides<D> {
+        Sides(padding)
+    }
+}
+
+macro_rules! pads {
+    ($($(#[$doc:meta])* $layer:ident, $name:literal, $mode:expr, $one:ident $two:ident $three:ident;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy)]
+        pub struct $layer<const D: usize>([(usize, usize); D]);
+
+        #[doc = concat!("Along the last axis. `torch.nn.", $name, "1d`.")]
+        pub type $one = $layer<1>;
+        #[doc = concat!("Along the last two axes. `torch.nn.", $name, "2d`.")]
+        pub type $two = $layer<2>;
+        #[doc = concat!("Along the last three axes. `torch.nn.", $name, "3d`.")]
+        pub type $three = $layer<3>;
+
+        impl<const D: usize> $layer<D> {
+            /// One number for all sides, or `[(before, after), …]` in the order of the axes. (PyTorch's tuple begins with the last axis.)
+            pub fn new(padding: impl Into<Sides<D>>) -> $layer<D> {
+                $layer(padding.into().0)
+            }
+
+            /// The padded input.
+            ///
+            /// # Errors
+            /// As [`functional::pad`].
+            #[track_caller]
+            pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
+                const NAMES: [&str; 3] = [concat!($name, "1d"), concat!($name, "2d"), concat!($name, "3d")];
+                record(self, pad_by(NAMES[D.clamp(1, 3) - 1], input, &self.0, $mode))
+            }
+        }
+
+        impl<const D: usize> fmt::Debug for $layer<D> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($name, "{}d({:?})"), D, self.0)
+            }
+        }
+
+        layer!($layer<1>, $layer<2>, $layer<3>);
+        stateless!($layer<1>, $layer<2>, $layer<3>);
+    )*};
+}
+
+pads! {
+    /// Zeros round the last `D` axes.
+    ZeroPad, "ZeroPad", PadMode::Constant(0.0), ZeroPad1d ZeroPad2d ZeroPad3d;
+    /// The elements next to the edges, mirrored, round the last `D` axes: [`PadMode::Reflect`].
+    ReflectionPad, "ReflectionPad", PadMode::Reflect, ReflectionPad1d ReflectionPad2d ReflectionPad3d;
+    /// The edges again, round the last `D` axes: [`PadMode::Replicate`].
+    ReplicationPad, "ReplicationPad", PadMode::Replicate, ReplicationPad1d ReplicationPad2d ReplicationPad3d;
+    /// The elements of the other end, round the last `D` axes: [`PadMode::Circular`].
+    CircularPad, "CircularPad", PadMode::Circular, CircularPad1d CircularPad2d CircularPad3d;
+}
+
+macro_rules! adaptive {
+    ($($(#[$doc:meta])* $layer:ident, $function:ident, $names:expr, $one:ident $two:ident $three:ident;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy)]
+        pub struct $layer<const D: usize>([usize; D]);
+
+        #[doc = concat!("Of `[N, C, L]`. `torch.nn.", stringify!($one), "`.")]
+        pub type $one = $layer<1>;
+        #[doc = concat!("Of images. `torch.nn.", stringify!($two), "`.")]
+        pub type $two = $layer<2>;
+        #[doc = concat!("Of volumes. `torch.nn.", stringify!($three), "`.")]
+        pub type $three = $layer<3>;
+
+        impl<const D: usize> $layer<D> {
+            /// The sizes of the output, one number for all axes or one for each.
+            pub fn new(size: impl Into<Window<D>>) -> $layer<D> {
+                $layer(size.into().0)
+            }
+
+            /// The output for an input `[N, C, …]` or `[C, …]`.
+            ///
+            /// # Errors
+            /// Another number of axes, no floating-point dtype, a size of 0.
+            #[track_caller]
+            pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
+                const NAMES: [&str; 3] = $names;
+                record(self, $function(NAMES[D.clamp(1, 3) - 1], input, Window(self.0)))
+            }
+        }
+
+        impl<const D: usize> fmt::Debug for $layer<D> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!(stringify!($layer), "{}d(output_size={:?})"), D, self.0)
+            }
+        }
+
+        layer!($layer<1>, $layer<2>, $layer<3>);
+        stateless!($layer<1>, $layer<2>, $layer<3>);
+    )*};
+}
+
+adaptive! {
+    /// Means in so many bins along each of `D` axes, whatever the input's sizes: see [`functional::adaptive_avg_pool2d`].
+    AdaptiveAvgPool, adaptive_avg_pool, ["adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"],
+    AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d;
+    /// The greatest elements in so many bins along each of `D` axes: see [`functional::adaptive_max_pool2d`].
+    AdaptiveMaxPool, adaptive_max_pool, ["adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d"],
+    AdaptiveMaxPool1d AdaptiveMaxPool2d AdaptiveMaxPool3d;
+}
+
+/// Channels to pixels: see [`functional::pixel_shuffle`]. `torch.nn.PixelShuffle`.
+#[derive(Clone, Copy)]
+pub struct PixelShuffle(pub usize);
+
+/// Pixels to channels: see [`functional::pixel_unshuffle`]. `torch.nn.PixelUnshuffle`.
+#[derive(Clone, Copy)]
+pub struct PixelUnshuffle(pub usize);
+
+impl PixelShuffle {
+    /// The output for `[…, C·r², H, W]`.
+    ///
+    /// # Errors
+    /// As [`functional::pixel_shuffle`].
+    #[track_caller]
+    pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        record(self, functional::pixel_shuffle(input, self.0))
+    }
+}
+
+impl PixelUnshuffle {
+    /// The output for `[…, C, H·r, W·r]`.
+    ///
+    /// # Errors
+    /// As [`functional::pixel_unshuffle`].
+    #[track_caller]
+    pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        record(self, functional::pixel_unshuffle(input, self.0))
+    }
+}
+
+impl fmt::Debug for PixelShuffle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PixelShuffle(upscale_factor={})", self.0)
+    }
+}
+
+impl fmt::Debug for PixelUnshuffle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PixelUnshuffle(downscale_factor={})", self.0)
+    }
+}
+
+/// `[N, C, …]` enlarged by taking each element several times. `torch.nn.Upsample(mode="nearest")`.
+#[derive(Clone)]
+pub struct Upsample {
+    target: Target,
+}
+
+#[derive(Clone)]
+enum Target {
+    Scale(usize),
+    Size(Vec<usize>),
+}
+
+impl Upsample {
+    /// Every axis after C so many times as long.
+    pub fn new(scale_factor: usize) -> Upsample {
+        Upsample { target: Target::Scale(scale_factor) }
+    }
+
+    /// To these sizes of the axes after C, which need not be multiples.
+    pub fn to_size(size: impl Into<Vec<usize>>) -> Upsample {
+        Upsample { target: Target::Size(size.into()) }
+    }
+
+    /// The enlarged input.
+    ///
+    /// # Errors
+    /// As [`functional::interpolate_nearest`].
+    #[track_caller]
+    pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        let size: Vec<usize> = match &self.target {
+            Target::Size(size) => size.clone(),
+            Target::Scale(scale) => {
+                let Some(size) = input.dims().get(2..).filter(|size| !size.is_empty()) else {
+                    let message =
+                        format!("an input is [N, C, …]; shape {} has no axes after C", input.shape());
+                    return Err(Error::invalid("upsample", message));
+                };
+                size.iter().map(|n| n.saturating_mul(*scale)).collect()
+            }
+        };
+        record(self, functional::interpolate_nearest(input, &size))
+    }
+}
+
+impl fmt::Debug for Upsample {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.target {
+            Target::Scale(scale) => write!(f, "Upsample(scale_factor={scale}, mode=\"nearest\")"),
+            Target::Size(size) => write!(f, "Upsample(size={size:?}, mode=\"nearest\")"),
+        }
+    }
+}
+
+layer!(PixelShuffle, PixelUnshuffle, Upsample);
+stateless!(PixelShuffle, PixelUnshuffle, Upsample);

@@ -1,0 +1,209 @@
+//! Activation functions: compositions of elementwise operations, written so that no branch that is not taken overflows, since its gradient
+//! would be NaN then. Integers and bools are cast to the default dtype first.
+
+use super::Tensor;
+use crate::{Axis, BinaryOp, Error, Op, Result};
+
+impl Tensor {
+    /// An operation with a tensor of this one's shape and dtype.
+    #[track_caller]
+    fn with_same(&self, op: BinaryOp, rhs: &Tensor) -> Tensor {
+        Tensor::build(Op::Binary(op), self.shape().clone(), self.dtype(), &[self, rhs])
+    }
+
+    /// `a` where this condition holds and `b` elsewhere, of `a`'s dtype; either may be 0-d.
+    #[track_caller]
+    fn choose(&self, a: &Tensor, b: &Tensor) -> Tensor {
+        Tensor::build(Op::Where, self.shape().clone(), a.dtype(), &[self, a, b])
+    }
+
+    /// x · sigmoid(x), also called swish. `torch.nn.functional.silu`.
+    #[track_caller]
+    #[doc(alias = "swish")]
+    pub fn silu(&self) -> Tensor {
+        let x = self.floating();
+        x.with_same(BinaryOp::Mul, &x.sigmoid())
+    }
+
+    /// x · Φ(x) with Φ the standard normal distribution function, by the error function (PyTorch's default form).
+    #[track_caller]
+    pub fn gelu(&self) -> Tensor {
+        let x = self.floating();
+        let phi = x.mul_scalar(std::f64::consts::FRAC_1_SQRT_2).erf().add_scalar(1.0).mul_scalar(0.5);
+        x.with_same(BinaryOp::Mul, &phi)
+    }
+
+    /// x/2 · (1 + tanh(√(2/π) · (x + 0.044715·x³))), which is near [`Tensor::gelu`]. `gelu(approximate="tanh")` of PyTorch.
+    #[track_caller]
+    pub fn gelu_tanh(&self) -> Tensor {
+        let x = self.floating();
+        let cubic = x.powi(2).mul_scalar(0.044715).add_scalar(1.0).with_same(BinaryOp::Mul, &x);
+        let root = (2.0 / std::f64::consts::PI).sqrt();
+        let share = cubic.mul_scalar(root).tanh().add_scalar(1.0).mul_scalar(0.5);
+        x.with_same(BinaryOp::Mul, &share)
+    }
+
+    /// ln(1 + e^(β·x)) / β; x itself where β·x is above `threshold`. PyTorch's defaults are 1 and 20. With an infinite threshold it is exact
+    /// everywhere and does not overflow. `torch.nn.functional.softplus`.
+    #[track_caller]
+    pub fn softplus(&self, beta: f64, threshold: f64) -> Tensor {
+        let x = self.floating();
+        let z = if beta == 1.0 { x.clone() } else { x.mul_scalar(beta) };
+        // max(z, 0) + ln(1 + e^−|z|), written so that its derivative is sigmoid(z) also at 0.
+        let positive = z.gt_scalar(0.0);
+        let folded = positive.choose(&z.neg(), &z);
+        let rising = positive.choose(&z, &z.constant(0.0.into()));
+        let mut out = rising.with_same(BinaryOp::Add, &folded.exp().log1p());
+        if beta != 1.0 {
+            out = out.div_scalar(beta);
+        }
+        if threshold == f64::INFINITY { out } else { z.gt_scalar(threshold).choose(&x, &out) }
+    }
+
+    /// ln sigmoid(x) = −ln(1 + e⁻ˣ). `torch.nn.functional.logsigmoid`.
+    #[track_caller]
+    #[doc(alias = "log_sigmoid")]
+    pub fn logsigmoid(&self) -> Tensor {
+        self.floating().neg().softplus(1.0, f64::INFINITY).neg()
+    }
+
+    /// x above 0 and α·(eˣ − 1) elsewhere; PyTorch's default α is 1. `torch.nn.functional.elu`.
+    #[track_caller]
+    pub fn elu(&self, alpha: f64) -> Tensor {
+        self.exponential_below(alpha, 1.0)
+    }
+
+    /// x above 0 and α·(e^(x/α) − 1) elsewhere; PyTorch's default α is 1. `torch.nn.functional.celu`.
+    #[track_caller]
+    pub fn celu(&self, alpha: f64) -> Tensor {
+        self.exponential_below(alpha, 1.0 / alpha)
+    }
+
+    /// λ·elu(x, α) with the constants of self-normalizing networks (Klambauer et al., 2017): λ ≈ 1.0507, α ≈ 1.6733.
+    /// `torch.nn.functional.selu`.
+    #[track_caller]
+    pub fn selu(&self) -> Tensor {
+        const ALPHA: f64 = 1.673_263_242_354_377_2;
+        const SCALE: f64 = 1.050_700_987_355_480_5;
+        self.elu(ALPHA).mul_scalar(SCALE)
+    }
+
+    /// x above 0 and factor·(e^(rate·x) − 1) elsewhere.
+    #[track_caller]
+    fn exponential_below(&self, factor: f64, rate: f64) -> Tensor {
+        let x = self.floating();
+        let positive = x.gt_scalar(0.0);
+        let below = positive.choose(&x.constant(0.0.into()), &x);
+        let below = if rate == 1.0 { below } else { below.mul_scalar(rate) };
+        positive.choose(&x, &below.expm1().mul_scalar(factor))
+    }
+
+    /// x above 0 and slope·x elsewhere; PyTorch's default slope is 0.01. `torch.nn.functional.leaky_relu`.
+    #[track_caller]
+    pub fn leaky_relu(&self, negative_slope: f64) -> Tensor {
+        let x = self.floating();
+        x.gt_scalar(0.0).choose(&x, &x.mul_scalar(negative_slope))
+    }
+
+    /// x held within [low, high]; PyTorch's default bounds are −1 and 1. The gradient at a bound is 0. `torch.nn.functional.hardtanh`.
+    #[track_caller]
+    pub fn hardtanh(&self, low: f64, high: f64) -> Tensor {
+        self.floating().clamp(low, high)
+    }
+
+    /// x held within [0, 6]. `torch.nn.functional.relu6`.
+    #[track_caller]
+    pub fn relu6(&self) -> Tensor {
+        self.hardtanh(0.0, 6.0)
+    }
+
+    /// (x + 3) / 6 held within [0, 1]. `torch.nn.functional.hardsigmoid`.
+    #[track_caller]
+    pub fn hardsigmoid(&self) -> Tensor {
+        self.floating().add_scalar(3.0).relu6().mul_scalar(1.0 / 6.0)
+    }
+
+    /// x · hardsigmoid(x). `torch.nn.functional.hardswish`.
+    #[track_caller]
+    pub fn hardswish(&self) -> Tensor {
+        let x = self.floating();
+        x.with_same(BinaryOp::Mul, &x.hardsigmoid())
+    }
+
+    /// x · tanh(ln(1 + eˣ)). `torch.nn.functional.mish`.
+    #[track_caller]
+    pub fn mish(&self) -> Tensor {
+        let x = self.floating();
+        x.with_same(BinaryOp::Mul, &x.softplus(1.0, f64::INFINITY).tanh())
+    }
+
+    /// x / (1 + |x|). `torch.nn.functional.softsign`.
+    #[track_caller]
+    pub fn softsign(&self) -> Tensor {
+        let x = self.floating();
+        x.with_same(BinaryOp::Div, &x.abs().add_scalar(1.0))
+    }
+
+    /// a · sigmoid(b), where a and b are the halves of an axis (PyTorch's default: the last). `torch.nn.functional.glu`.
+    ///
+    /// # Errors
+    /// No such axis, one of odd size, or a dtype that is not floating-point.
+    #[track_caller]
+    pub fn glu(&self, axis: impl Into<Axis>) -> Result<Tensor> {
+        self.glu_by(axis.into())
+    }
+
+    #[track_caller]
+    fn glu_by(&self, axis: Axis) -> Result<Tensor> {
+        const OP: &str = "glu";
+        let axis = self.shape().axis(axis, OP)?;
+        self.require_float(OP)?;
+        let size = self.dims()[axis];
+        if !size.is_multiple_of(2) {
+            let message = format!("axis {axis} of {} has the odd size {size} and no halves", self.shape());
+            return Err(Error::invalid(OP, message));
+        }
+        let (value, gate) = (self.narrow(axis, 0, size / 2)?, self.narrow(axis, size / 2, size / 2)?);
+        Ok(value.with_same(BinaryOp::Mul, &gate.sigmoid()))
+    }
+
+    /// x above 0 and weight·x elsewhere, for a `weight` of one number or of one for each channel (axis 1). `torch.nn.functional.prelu`.
+    ///
+    /// # Errors
+    /// A weight of another shape, another dtype or another device.
+    #[track_caller]
+    pub fn prelu(&self, weight: &Tensor) -> Result<Tensor> {
+        const OP: &str = "prelu";
+        self.require_float(OP)?;
+        let channels = self.dims().get(1).copied().unwrap_or(1);
+        if weight.rank() > 1 || (weight.numel() != 1 && weight.numel() != channels) {
+            return Err(Error::invalid(
+                OP,
+                format!(
+                    "a weight of shape {} for an input of shape {}: give one number, [1], or one for each channel, [{channels}]",
+                    weight.shape(),
+                    self.shape()
+                ),
+            ));
+        }
+        if weight.dtype() != self.dtype() {
+            return Err(Error::invalid(
+                OP,
+                format!(
+                    "an input of {} and a weight of {}: cast one of them with .to_dtype",
+                    self.dtype(),
+                    weight.dtype()
+                ),
+            ));
+        }
+        let weight = match weight.numel() {
+            1 => weight.reshape(vec![1; self.rank()])?,
+            _ => {
+                let mut shape = vec![1; self.rank()];
+                shape[1] = channels;
+                weight.reshape(shape)?
+            }
+        };
+        self.gt_scalar(0.0).where_cond(self, &self.mul(&weight)?)
+    }
+}
