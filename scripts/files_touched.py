@@ -49,6 +49,11 @@ CHANGES = [
             "backend-wgpu: tests of cumulative operations and sorts, at random layouts and in windows",
         ],
     ),
+    (
+        "operations that are compositions",
+        "convolutions, their transposes and pooling, with gradients, on every backend",
+        ["nn: convolutions and pooling over windows", "taper: convolutions and pooling held to loops and differences on every device"],
+    ),
     ("a dtype", "none yet: all came with the first commit of the contract", []),
     (
         "a backend in the tree",
