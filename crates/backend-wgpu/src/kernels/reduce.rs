@@ -177,7 +177,7 @@ fn in_dispatches(
     let tree = !capabilities.direct && length >= 128 && (dense || results < busy / 4);
     let (units, least) = if tree { (busy / 256, 4096) } else { (busy, 512) };
     let splits = if results >= units { 1 } else { (length / least).clamp(1, units.div_ceil(results.max(1))) };
-    let rounds = capabilities.rounds / (1 + formulas::rounds(program));
+    let rounds = loop_steps(capabilities.rounds) / (1 + formulas::rounds(program));
     let splits = splits.max(length.div_ceil(rounds.max(1)));
 
     let offsets = kernel.operands.iter().map(|o| o.layout.offset()).collect();
@@ -206,6 +206,11 @@ fn in_dispatches(
     let mut second = second.dispatch(capabilities)?;
     second.bindings[0].resource = Resource::Temporary(0);
     Ok(Dispatches { list: vec![first, second], temporaries: vec![(reduction.stored, results * splits)] })
+}
+
+/// How many steps a fold may take where a thread may go so many rounds: the outer loops of [`Fold::accumulate`] take their part.
+pub(crate) fn loop_steps(rounds: usize) -> usize {
+    rounds / 8 * 7
 }
 
 impl Reduction<'_> {
@@ -311,18 +316,17 @@ impl Reduction<'_> {
             c.bind("end", "min(begin + params.chunk, params.length)");
             c.append(&kept.unravel(if made > 1 { "(result * 4u)" } else { "result" }));
             c.append(bases.text());
-            folds.iter().for_each(|fold| fold.start(c));
             let start = if self.tree { format!("begin + local_index * {read}u") } else { "begin".into() };
             let step = format!("{}u", if self.tree { 256 * read } else { read });
-            c.count("r", [&start, "end", &step], |c| {
+            let all: SmallVec<[&Fold; 4]> = folds.iter().collect();
+            Fold::accumulate(&all, "r", [&start, "end", &step], c, |c| {
                 c.append(loads.text());
                 let values: Vec<String> = elements.iter().map(|list| format!("program(0u{list})")).collect();
                 match vectors {
-                    Vectors::Reduced => folds[0].add(&folds[0].all(&values), 4, c),
-                    _ => folds.iter().zip(&values).for_each(|(fold, value)| fold.add(value, 1, c)),
+                    Vectors::Reduced => folds[0].add(&folds[0].all(&values), c),
+                    _ => folds.iter().zip(&values).for_each(|(fold, value)| fold.add(value, c)),
                 }
             });
-            folds.iter().for_each(|fold| fold.end(c));
             if self.tree {
                 tree(c);
             }
@@ -362,8 +366,8 @@ fn tree(c: &mut Code) {
     c.return_if("local_index != 0u || workgroup_index >= params.total");
 }
 
-/// The loop of a reduction in WGSL: how one invocation brings many values together as `total<name>`. Sums go to blocks of 16, those
-/// to blocks of 256, and those to a total, so that the error grows with the number of blocks, not of elements.
+/// The loop of a reduction in WGSL: how one invocation brings many values together as `total<name>`. Sums go to blocks of 16 steps,
+/// those to blocks of 256, and those to a total, so that the error grows with the number of blocks, not of elements.
 pub(crate) struct Fold {
     name: String,
     dtype: DType,
@@ -393,15 +397,41 @@ impl Fold {
         c.expression(&format!("combine{}", self.name), &[("a", t), ("b", t)], t, &self.combined);
     }
 
-    /// What goes before the loop.
-    pub(crate) fn start(&self, c: &mut Code) {
-        let Fold { name: n, identity, .. } = self;
-        c.var(format_args!("total{n}"), identity);
-        if self.rounds {
-            c.var(format_args!("middle{n}"), identity);
-            c.var(format_args!("block{n}"), identity);
-            c.var(format_args!("taken{n}"), "0u");
+    /// The loop of some folds: `body` gives each a value by [`Fold::add`] for every `name` from start to end by step. Those that round are
+    /// loops within loops, over a block, over the blocks of a larger one, and over these.
+    pub(crate) fn accumulate(
+        folds: &[&Fold],
+        name: &str,
+        [start, end, step]: [&str; 3],
+        c: &mut Code,
+        body: impl FnOnce(&mut Code),
+    ) {
+        for Fold { name: n, identity, .. } in folds {
+            c.var(format_args!("total{n}"), identity);
         }
+        let rounding = || folds.iter().filter(|fold| fold.rounds);
+        if rounding().next().is_none() {
+            return c.count(name, [start, end, step], body);
+        }
+        let open = |what: &str, c: &mut Code| {
+            rounding().for_each(|fold| c.var(format_args!("{what}{}", fold.name), &fold.identity));
+        };
+        let hand_on = |finer: &str, coarser: &str, c: &mut Code| {
+            rounding().for_each(|fold| fold.combine(coarser, &format!("{finer}{}", fold.name), c));
+        };
+        let [outer, inner] = [16 * 16, 16].map(|n| format!("{step} * {n}u"));
+        let [large, small] = ["large", "small"].map(|what| format!("{name}_{what}"));
+        c.count(&large, [start, end, &outer], |c| {
+            open("middle", c);
+            c.bind(format_args!("{large}_end"), format_args!("min({end}, {large} + {outer})"));
+            c.count(&small, [&large, &format!("{large}_end"), &inner], |c| {
+                open("block", c);
+                c.bind(format_args!("{small}_end"), format_args!("min({large}_end, {small} + {inner})"));
+                c.count(name, [&small, &format!("{small}_end"), step], body);
+                hand_on("block", "middle", c);
+            });
+            hand_on("middle", "total", c);
+        });
     }
 
     /// `into = combine(into, x)`.
@@ -410,25 +440,9 @@ impl Fold {
         c.set(format_args!("{into}{n}"), format_args!("combine{n}({into}{n}, {x})"));
     }
 
-    /// Adds to a coarser sum what a finer one holds, which starts anew.
-    fn hand_on(&self, finer: &str, coarser: &str, c: &mut Code) {
-        let n = &self.name;
-        self.combine(coarser, &format!("{finer}{n}"), c);
-        c.set(format_args!("{finer}{n}"), &self.identity);
-    }
-
-    /// What adds `x`, which stands for `count` elements, in the loop; `count` divides 16.
-    pub(crate) fn add(&self, x: &str, count: usize, c: &mut Code) {
-        if !self.rounds {
-            return self.combine("total", x, c);
-        }
-        let n = &self.name;
-        self.combine("block", x, c);
-        c.line(format_args!("taken{n} += {count}u;"));
-        c.when(format_args!("(taken{n} & 15u) == 0u"), |c| {
-            self.hand_on("block", "middle", c);
-            c.when(format_args!("(taken{n} & 255u) == 0u"), |c| self.hand_on("middle", "total", c));
-        });
+    /// What adds `x` in the loop.
+    pub(crate) fn add(&self, x: &str, c: &mut Code) {
+        self.combine(if self.rounds { "block" } else { "total" }, x, c);
     }
 
     /// The expression that brings several values together, two by two.
@@ -439,14 +453,6 @@ impl Fold {
                 let (left, right) = values.split_at(values.len() / 2);
                 format!("combine{}({}, {})", self.name, self.all(left), self.all(right))
             }
-        }
-    }
-
-    /// What goes after the loop.
-    pub(crate) fn end(&self, c: &mut Code) {
-        if self.rounds {
-            let n = &self.name;
-            self.combine("total", &format!("combine{n}(middle{n}, block{n})"), c);
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::{
         index::Space,
         wgsl::Code,
     },
-    kernels::reduce::{Fold, mean},
+    kernels::reduce::{Fold, loop_steps, mean},
 };
 
 /// Invocations of a workgroup that share rows.
@@ -43,7 +43,7 @@ pub(crate) fn dispatches(
     let length: usize = kernel.space[lead..].iter().product();
     let folds = program.instrs.iter().filter(|i| matches!(i, Instr::Fold(..))).count();
     // An invocation with a row to itself may have too far to go.
-    let far = (folds + 1) * (1 + formulas::rounds(program)) * length > capabilities.rounds;
+    let far = (folds + 1) * (1 + formulas::rounds(program)) * length > loop_steps(capabilities.rounds);
     let direct = capabilities.direct && !far;
     let part = |from: usize, to: usize| {
         let strides: SmallVec<[&[isize]; 8]> =
@@ -216,11 +216,11 @@ impl Writer<'_> {
         if wanted.is_empty() && due.is_empty() {
             return Ok(());
         }
-        wanted.iter().for_each(|(fold, _)| fold.start(c));
         let needed = self.rows.computed(phase);
         let mut result = Ok(());
         let from_to = if self.direct { ["0u", "end", "1u"] } else { ["l", "end", "params.lanes"] };
-        c.count("j", from_to, |c| {
+        let all: Vec<&Fold> = wanted.iter().map(|(fold, _)| *fold).collect();
+        Fold::accumulate(&all, "j", from_to, c, |c| {
             c.append(&self.unravel);
             c.bind("i", if self.later { "params.first + at + j" } else { "at + j" });
             let mut loaded = Vec::new();
@@ -239,9 +239,8 @@ impl Writer<'_> {
                 let stored = formulas::store(self.program.output_dtype(o), &format!("r{r}"));
                 c.set(format_args!("out{o}[at + j]"), stored);
             }
-            wanted.iter().for_each(|(fold, a)| fold.add(&format!("r{a}"), 1, c));
+            wanted.iter().for_each(|(fold, a)| fold.add(&format!("r{a}"), c));
         });
-        wanted.iter().for_each(|(fold, _)| fold.end(c));
         result
     }
 }
