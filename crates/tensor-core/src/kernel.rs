@@ -262,7 +262,7 @@ pub enum Body {
         descending: bool,
     },
     /// `output = Σ operand 0 · operand 1`, summed over the axes that the output lacks: matrix products, and all that can be written as
-    /// one over any number of axes, such as convolutions over sliding windows. See [`Kernel::contraction`] for its matrices.
+    /// one over any number of axes, such as convolutions over sliding windows. See [`crate::contraction::Contraction`] for its matrices.
     ///
     /// Half types accumulate in f32; integers wrap. Operands may overlap themselves.
     Contract,
