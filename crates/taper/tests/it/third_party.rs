@@ -264,3 +264,12 @@ fn a_check_that_is_never_settled_is_an_error() -> Result<()> {
     assert!(error.to_string().contains("settle"), "{error}");
     Ok(())
 }
+
+/// What the author of a backend calls first.
+#[test]
+fn a_backend_is_held_to_the_reference_in_one_line() {
+    let lacking = taper_testing::conformance(&crate::common::device());
+    // A GPU may lack what its language cannot do; it says so by name.
+    let on_gpu = crate::common::device().name().starts_with("wgpu");
+    assert!(lacking.is_empty() || on_gpu, "{lacking:?}");
+}
