@@ -157,11 +157,7 @@ impl Tensor {
     fn row_major(&self) -> Tensor {
         let node = self.node();
         let is_there = lock(&node.state).value.as_ref().is_some_and(|value| value.view.is_none());
-        if is_there {
-            self.clone()
-        } else {
-            Tensor::build(Op::Contiguous, self.shape().clone(), self.dtype(), &[self])
-        }
+        if is_there { self.clone() } else { self.contiguous_copy() }
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::sync::Once;
 
+use strsim::levenshtein;
+
 use crate::platform;
 
 /// Every variable that some part of Taper reads, its tests and tools among them.
@@ -38,28 +40,13 @@ fn complaint(name: &str) -> Option<String> {
     if !name.starts_with(PREFIX) || name.starts_with(TESTS) || VARIABLES.contains(&name) {
         return None;
     }
-    let nearest = VARIABLES.iter().min_by_key(|known| distance(name, known));
-    let near = nearest.filter(|known| distance(name, known) <= (name.len() - PREFIX.len()).div_ceil(2));
+    let nearest = VARIABLES.iter().min_by_key(|known| levenshtein(name, known));
+    let near = nearest.filter(|known| levenshtein(name, known) <= (name.len() - PREFIX.len()).div_ceil(2));
     let hint = match near {
         Some(known) => format!("did you mean {known}?"),
         None => format!("there are {}", VARIABLES.join(", ")),
     };
     Some(format!("taper: nothing reads the environment variable {name}; {hint}"))
-}
-
-/// How many letters must be added, left out or replaced to make one name of another (Levenshtein's distance).
-fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.bytes().enumerate() {
-            let replaced = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]

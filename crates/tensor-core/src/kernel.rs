@@ -69,7 +69,7 @@ impl Instr {
             | Instr::Fold(..) => 1,
             Instr::Random { .. } => RANDOM_COST,
             Instr::Unary(op, _) => op.cost(),
-            Instr::Powi(..) => 2,
+            Instr::Powi(..) => POWI_COST,
             Instr::Binary(op, ..) => op.cost(),
         }
     }
@@ -91,6 +91,8 @@ impl Instr {
 
 /// What a random number costs, in additions.
 pub(crate) const RANDOM_COST: u32 = 16;
+/// What a power with a small whole exponent costs.
+pub(crate) const POWI_COST: u32 = 2;
 
 /// A straight-line elementwise program: what a fused kernel computes at each position.
 ///

@@ -376,7 +376,7 @@ pub(super) fn write_op(key: &mut Vec<u64>, op: &Op, rest: u64) {
             key.extend(lists.iter().flat_map(|list| list.iter().map(|&label| u64::from(label))));
         }
         Op::Unfold { axis, step, dilation } => {
-            word(25, 0);
+            word(26, 0);
             key.extend([*axis as u64, *step as u64, *dilation as u64]);
         }
         Op::Gather { axis } => {

@@ -13,7 +13,11 @@ use super::{
     collect::Item,
     draft::write_kernels,
 };
-use crate::{Layout, Limits, Op, Result, Shape, custom, kernel::RANDOM_COST, node::View};
+use crate::{
+    Layout, Limits, Op, Result, Shape, custom,
+    kernel::{POWI_COST, RANDOM_COST},
+    node::View,
+};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Class {
@@ -152,9 +156,30 @@ fn cost(op: &Op) -> u32 {
         Op::Unary(op) => op.cost(),
         Op::Binary(op) => op.cost(),
         Op::Random { .. } => RANDOM_COST,
-        Op::Powi(_) => 2,
-        // Cheap, or no part of another kernel.
-        _ => 1,
+        Op::Powi(_) => POWI_COST,
+        Op::Arange(_) | Op::Compare(_) | Op::Where | Op::Cast => 1,
+        // No elementwise operations: parts of no other kernel.
+        Op::Leaf
+        | Op::Full(_)
+        | Op::Reshape
+        | Op::Permute(_)
+        | Op::Expand
+        | Op::Slice { .. }
+        | Op::Unfold { .. }
+        | Op::Concat { .. }
+        | Op::Pad(_)
+        | Op::Reduce { .. }
+        | Op::ArgReduce { .. }
+        | Op::Cumulative { .. }
+        | Op::Sort { .. }
+        | Op::Contract(_)
+        | Op::Gather { .. }
+        | Op::ScatterAdd { .. }
+        | Op::Contiguous
+        | Op::ToDevice
+        | Op::Custom(_)
+        | Op::CustomKernel(_)
+        | Op::TupleElement { .. } => 0,
     }
 }
 

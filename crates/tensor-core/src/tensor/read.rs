@@ -1,7 +1,7 @@
 //! Looking at values: what makes a lazy tensor be computed.
 
 use super::{Tensor, dtype_misfit};
-use crate::{DType, Element, Error, Result, Scalar, node::Value, origin::here, schedule};
+use crate::{DType, Element, Error, Op, Result, Scalar, node::Value, origin::here, schedule};
 
 impl Tensor {
     /// The elements in row-major order. `tensor.tolist()`.
@@ -197,12 +197,10 @@ impl Tensor {
         if value.is_contiguous() { Ok(value) } else { self.detach().contiguous_copy().value() }
     }
 
-    /// A fresh row-major copy of the elements.
+    /// The elements in a row-major buffer from its first one on: copied when it is evaluated, if they do not lie so.
     #[track_caller]
     pub(crate) fn contiguous_copy(&self) -> Tensor {
-        // Padding by nothing is the plainest copy there is.
-        let none: smallvec::SmallVec<[usize; 5]> = smallvec::SmallVec::from_elem(0, self.rank());
-        self.pad_unchecked(none.clone(), none, self.shape().clone(), Scalar::Int(0))
+        Tensor::build(Op::Contiguous, self.shape().clone(), self.dtype(), &[self])
     }
 
     /// This tensor's value in row-major order in memory: a copy where it is a strided view, else itself. Computes it.
