@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 
 use smallvec::SmallVec;
 
-use crate::{CustomKernel, DType, Result, Scalar, Shape, Tensor};
+use crate::{CustomKernel, DType, Formula, Result, Scalar, Shape, Tensor};
 
 macro_rules! names {
     ($(#[$m:meta])* $v:vis enum $name:ident { $($(#[$d:meta])* $variant:ident => $text:literal,)* }) => {
@@ -274,6 +274,8 @@ pub enum Op {
     Unary(UnaryOp),
     /// xⁿ by repeated multiplication (n < 0: of the reciprocal).
     Powi(i32),
+    /// An elementwise function that kernels compute by others.
+    Formula(Formula),
     /// An elementwise function of two broadcast inputs.
     Binary(BinaryOp),
     /// An elementwise comparison of two broadcast inputs.
@@ -415,6 +417,7 @@ impl Op {
             Op::Random { kind, .. } => kind.name(),
             Op::Unary(op) => op.name(),
             Op::Powi(_) => "powi",
+            Op::Formula(formula) => formula.name(),
             Op::Binary(op) => op.name(),
             Op::Compare(op) => op.name(),
             Op::Where => "where",
@@ -472,6 +475,7 @@ impl Op {
                 | Op::Random { .. }
                 | Op::Unary(_)
                 | Op::Powi(_)
+                | Op::Formula(_)
                 | Op::Binary(_)
                 | Op::Compare(_)
                 | Op::Where
@@ -533,6 +537,7 @@ impl Op {
                 | U::IsInf => (0, 0),
             },
             Op::Powi(_) => (1, 0),
+            Op::Formula(formula) => formula.saved(),
             Op::Binary(op) => match op {
                 B::Mul => (others, 0),
                 B::Div => (0b10, u32::from(wanted & 0b10 != 0)),

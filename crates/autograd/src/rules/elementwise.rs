@@ -1,8 +1,8 @@
 //! Gradients of elementwise operations: one table of derivatives. x is the input, y the output, g the gradient of y.
 
-use std::f64::consts::FRAC_2_SQRT_PI;
+use std::f64::consts::{FRAC_2_SQRT_PI, LN_2, LN_10};
 
-use tensor_core::{BinaryOp, CompareOp, Error, ErrorKind, Result, Tensor, UnaryOp};
+use tensor_core::{BinaryOp, CompareOp, Error, ErrorKind, Formula, Result, Tensor, UnaryOp};
 
 use super::{Gradients, Step};
 
@@ -32,6 +32,36 @@ pub(super) fn unary(op: UnaryOp, x: &Tensor, y: &Tensor, g: &Tensor) -> Result<T
             op: "backward",
             message: format!("{} gives no floating-point values, so it has no gradient", op.name()),
         })),
+    }
+}
+
+pub(super) fn formula(formula: Formula, x: &Tensor, y: &Tensor, g: &Tensor) -> Result<Tensor> {
+    use Formula as F;
+    // 1 − x², without the loss near ±1.
+    let below_one = || (1.0 - x).mul(&(x + 1.0));
+    match formula {
+        F::Asin => g.mul(&below_one()?.rsqrt()),
+        F::Acos => g.mul(&-below_one()?.rsqrt()),
+        F::Atan => g.div(&(x.powi(2) + 1.0)),
+        F::Sinh => g.mul(&x.cosh()),
+        F::Cosh => g.mul(&x.sinh()),
+        F::Asinh => g.mul(&(x.powi(2) + 1.0).rsqrt()),
+        F::Acosh => g.mul(&(x - 1.0).mul(&(x + 1.0))?.rsqrt()),
+        F::Atanh => g.div(&below_one()?),
+        F::Exp2 => g.mul(&(y * LN_2)),
+        F::Log2 => g.div(&(x * LN_2)),
+        F::Log10 => g.div(&(x * LN_10)),
+        F::Erfc => g.mul(&((-x.powi(2)).exp() * -FRAC_2_SQRT_PI)),
+        F::Erfinv => g.mul(&(y.powi(2).exp() * FRAC_2_SQRT_PI.recip())),
+        F::Lgamma => g.mul(&x.digamma()),
+        F::Digamma => g.mul(&x.polygamma(1)),
+        F::Polygamma(n) => match n.checked_add(1) {
+            Some(next) => g.mul(&x.polygamma(next)),
+            None => Err(Error::new(ErrorKind::Autograd {
+                op: "backward",
+                message: format!("polygamma({n}) is the last that is computed, so it has no gradient"),
+            })),
+        },
     }
 }
 

@@ -45,6 +45,9 @@ pub(crate) fn gradients(step: &Step<'_>) -> Gradients {
     match step.node.op() {
         Op::Unary(op) => elementwise::unary(*op, &inputs[0], step.node, g).map(|d| vec![Some(d)]),
         Op::Powi(n) => elementwise::powi(*n, &inputs[0], g).map(|d| vec![Some(d)]),
+        Op::Formula(formula) => {
+            elementwise::formula(*formula, &inputs[0], step.node, g).map(|d| vec![Some(d)])
+        }
         Op::Binary(op) => elementwise::binary(*op, step),
         Op::Where => elementwise::select(step),
         Op::Cast => Ok(vec![step.when(0, || g.to_dtype(inputs[0].dtype()))?]),
@@ -102,6 +105,7 @@ pub(crate) fn tuple_gradients(step: &TupleStep<'_>) -> Gradients {
         | Op::Random { .. }
         | Op::Unary(_)
         | Op::Powi(_)
+        | Op::Formula(_)
         | Op::Binary(_)
         | Op::Compare(_)
         | Op::Where
@@ -364,6 +368,7 @@ mod tests {
         }
         all.extend([
             x.powi(3),
+            x.asin(),
             x.gt_scalar(0.0).where_cond(&x, &z)?,
             x.to_dtype(DType::F64)?,
             x.reshape([6])?,
@@ -387,6 +392,23 @@ mod tests {
         for n in [i32::MIN, -2, -1, 0, 1, 2, 17] {
             more.push(x.powi(n));
         }
+        more.extend([
+            x.acos(),
+            x.atan(),
+            x.sinh(),
+            x.cosh(),
+            x.asinh(),
+            x.acosh(),
+            x.atanh(),
+            x.exp2(),
+            x.log2(),
+            x.log10(),
+            x.erfc(),
+            x.erfinv(),
+            x.lgamma(),
+            x.digamma(),
+            x.polygamma(1),
+        ]);
         let row = made(&[3])?;
         for &op in BinaryOp::ALL.iter().filter(|op| !bits(op)) {
             more.extend([x.binary(op, &row)?, row.binary(op, &z)?]);
@@ -432,6 +454,7 @@ mod tests {
             Op::Contract(_) => 20,
             Op::Unfold { .. } => 26,
             Op::Contiguous => 27,
+            Op::Formula(_) => 28,
             Op::CustomKernel(_) => 0,
             Op::Gather { .. } => 21,
             Op::ScatterAdd { .. } => 22,
@@ -440,7 +463,7 @@ mod tests {
             Op::TupleElement { .. } => 25,
         }
     }
-    const KINDS: usize = 28;
+    const KINDS: usize = 29;
     /// Those that have no rule, or no inputs.
     const WITHOUT_RULE: usize = 6;
 

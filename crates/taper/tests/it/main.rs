@@ -11,6 +11,7 @@ mod elementwise;
 mod endurance;
 mod errors;
 mod flat;
+mod formulas;
 mod fusion;
 mod gradients;
 mod halves_and_floors;

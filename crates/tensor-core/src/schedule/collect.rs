@@ -338,6 +338,10 @@ pub(super) fn write_op(key: &mut Vec<u64>, op: &Op, rest: u64) {
             word(5, 0);
             key.push(*n as u64);
         }
+        Op::Formula(formula) => {
+            word(29, 0);
+            key.push(formula.code());
+        }
         Op::Binary(op) => word(6, *op as u64),
         Op::Compare(op) => word(7, *op as u64),
         Op::Where => word(8, 0),

@@ -39,7 +39,7 @@ pub(super) fn write_kernels(analysis: &Analysis<'_>, groups: &[Group]) -> Result
         let alone = group.roots.len() == 1 && analysis.is_reduction(group.roots[0]);
         let builder = group.parts.as_ref().filter(|_| !alone).map(|parts| {
             let row_axes = group.row_axes.unwrap_or(0);
-            let size = parts.size();
+            let size = parts.size(analysis);
             let mut builder = Box::new(Builder::new(analysis, g as u32, group.shape.clone(), row_axes, size));
             let regs: Vec<_> = group.roots.iter().map(|&i| builder.value(i, analysis.shape(i))).collect();
             for &source in &builder.sources {
@@ -192,6 +192,7 @@ fn opaque(analysis: &Analysis<'_>, g: u32, i: u32) -> Result<SmallVec<[Draft; 1]
         | Op::Random { .. }
         | Op::Unary(_)
         | Op::Powi(_)
+        | Op::Formula(_)
         | Op::Binary(_)
         | Op::Compare(_)
         | Op::Where

@@ -152,6 +152,7 @@ fn hand_over(items: &[Item], slots: &[Option<Content>], store: &Store) {
 /// The scalar that a node's operation holds.
 pub(super) fn scalar(wanted: &ScalarRef, op: &Op) -> Scalar {
     let value = match (op, wanted.part) {
+        (_, Part::Constant(bits)) => Scalar::Float(f64::from_bits(bits)),
         (Op::Full(value), _) => *value,
         (Op::Pad(padding), _) => padding.value,
         (Op::Arange(range), Part::Start) => range.start,

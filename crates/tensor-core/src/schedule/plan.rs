@@ -41,6 +41,8 @@ const SEVERAL: u32 = u32::MAX - 1;
 /// What the planner knows of each item.
 pub(crate) struct Analysis<'a> {
     pub(crate) items: &'a [Item],
+    /// Whether an item is a formula, which takes many instructions.
+    has_formulas: bool,
     /// The `full` node that an item repeats, if it does.
     pub(crate) constant: Vec<Option<u32>>,
     class: Vec<Class>,
@@ -120,6 +122,7 @@ fn classify(items: &[Item]) -> Analysis<'_> {
     let mut constant = vec![None; n];
     let mut class = Vec::with_capacity(n);
     let mut positional = vec![false; n];
+    let mut has_formulas = false;
     for (i, item) in items.iter().enumerate() {
         let op = &item.node.op;
         class.push(if item.value.is_some() {
@@ -133,6 +136,7 @@ fn classify(items: &[Item]) -> Analysis<'_> {
             constant[i] = constant[item.inputs[0] as usize];
             if constant[i].is_some() { Class::Constant } else { Class::View }
         } else if op.is_elementwise() {
+            has_formulas |= matches!(op, Op::Formula(_));
             positional[i] = op.is_positional() || item.inputs.iter().any(|&j| positional[j as usize]);
             Class::Elementwise
         } else {
@@ -144,6 +148,7 @@ fn classify(items: &[Item]) -> Analysis<'_> {
         constant,
         class,
         positional,
+        has_formulas,
         materialised: vec![false; n],
         kernel: vec![NONE; n],
         places: vec![None; n],
@@ -157,6 +162,7 @@ fn cost(op: &Op) -> u32 {
         Op::Binary(op) => op.cost(),
         Op::Random { .. } => RANDOM_COST,
         Op::Powi(_) => POWI_COST,
+        Op::Formula(formula) => formula.instrs() as u32,
         Op::Arange(_) | Op::Compare(_) | Op::Where | Op::Cast => 1,
         // No elementwise operations: parts of no other kernel.
         Op::Leaf
@@ -262,9 +268,18 @@ impl Parts {
         }
     }
 
-    pub(super) fn size(&self) -> usize {
+    /// The number of instructions.
+    pub(super) fn size(&self, analysis: &Analysis<'_>) -> usize {
         // Two for an arange or random draw's scalars would be exact; they are rare.
-        self.members.len() + self.loads.len()
+        let plain = self.members.len() + self.loads.len();
+        if !analysis.has_formulas {
+            return plain;
+        }
+        let formulas = self.members.iter().map(|&i| match &analysis.items[i as usize].node.op {
+            Op::Formula(formula) => formula.instrs(),
+            _ => 0,
+        });
+        plain + formulas.sum::<usize>()
     }
 
     /// Whether a value in it depends on its flat position: such an expression means something else over another space.
@@ -272,8 +287,8 @@ impl Parts {
         self.members.iter().any(|&i| analysis.items[i as usize].node.op.is_positional())
     }
 
-    fn fits(&self, limits: &Limits) -> bool {
-        self.size() <= limits.max_instrs && self.loads.len() <= limits.max_inputs
+    fn fits(&self, analysis: &Analysis<'_>, limits: &Limits) -> bool {
+        self.size(analysis) <= limits.max_instrs && self.loads.len() <= limits.max_inputs
     }
 }
 
@@ -298,7 +313,7 @@ fn fit_limits(analysis: &mut Analysis<'_>, limits: &Limits) -> Vec<Parts> {
                     _ => Parts::add(&mut mine.loads, &[j]),
                 }
             }
-            if mine.fits(limits) {
+            if mine.fits(analysis, limits) {
                 parts[i] = mine;
                 break;
             }
@@ -309,7 +324,7 @@ fn fit_limits(analysis: &mut Analysis<'_>, limits: &Limits) -> Vec<Parts> {
                 .filter(|&j| {
                     analysis.class[j as usize] == Class::Elementwise && !analysis.materialised[j as usize]
                 })
-                .max_by_key(|&j| parts[j as usize].size());
+                .max_by_key(|&j| parts[j as usize].size(analysis));
             match largest {
                 Some(j) => analysis.materialised[j as usize] = true,
                 // Three loads and an operation: every backend takes that much.
@@ -406,6 +421,7 @@ fn view(op: &Op, base: &Layout, shape: &Shape) -> Option<Layout> {
         | Op::Random { .. }
         | Op::Unary(_)
         | Op::Powi(_)
+        | Op::Formula(_)
         | Op::Binary(_)
         | Op::Compare(_)
         | Op::Where
@@ -537,7 +553,7 @@ fn group(analysis: &mut Analysis<'_>, parts: &[Parts], limits: &Limits) -> Vec<G
             }
             let mut both = theirs.clone();
             both.join(&new.parts, &groups[g].roots, analysis);
-            both.fits(limits).then_some((g, both))
+            both.fits(analysis, limits).then_some((g, both))
         });
         match joined {
             Some((g, both)) => {

@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     DType, Layout, Op, Shape,
+    formula::Emit,
     kernel::{Instr, Program, Reg},
 };
 
@@ -35,6 +36,8 @@ pub(crate) enum Part {
     Seed,
     /// The offset of a random draw.
     Offset,
+    /// A constant of a formula, whose bits as f64 these are.
+    Constant(u64),
 }
 
 /// A finished program, and what its inputs and scalars are.
@@ -139,6 +142,10 @@ impl<'a> Builder<'a> {
             }
             Op::Unary(op) => Instr::Unary(*op, self.value(input(0), over)),
             Op::Powi(n) => Instr::Powi(*n, self.value(input(0), over)),
+            Op::Formula(formula) => {
+                let x = self.value(input(0), over);
+                return formula.write(&mut FormulaOf { builder: self, item: i }, x, dtype);
+            }
             Op::Binary(op) => Instr::Binary(*op, self.value(input(0), over), self.value(input(1), over)),
             Op::Compare(op) => Instr::Compare(*op, self.value(input(0), over), self.value(input(1), over)),
             Op::Where => {
@@ -206,5 +213,21 @@ impl<'a> Builder<'a> {
             program.dtypes.push(dtype);
             (program.instrs.len() - 1) as Reg
         })
+    }
+}
+
+/// A formula that is written into a kernel for an item.
+struct FormulaOf<'a, 'b> {
+    builder: &'a mut Builder<'b>,
+    item: u32,
+}
+
+impl Emit for FormulaOf<'_, '_> {
+    fn emit(&mut self, instr: Instr, dtype: DType) -> Reg {
+        self.builder.emit(instr, dtype)
+    }
+
+    fn constant(&mut self, value: f64, dtype: DType) -> Reg {
+        self.builder.scalar(self.item, Part::Constant(value.to_bits()), dtype)
     }
 }

@@ -7,7 +7,7 @@ use std::{
 
 use super::Tensor;
 use crate::{
-    BinaryOp, CompareOp, DType, Error, ErrorKind, Op, Result, Scalar, UnaryOp,
+    BinaryOp, CompareOp, DType, Error, ErrorKind, Formula, Op, Result, Scalar, UnaryOp,
     grad_mode::set_grad_enabled,
     node::Node,
     op::unary_dtype,
@@ -252,6 +252,19 @@ impl Tensor {
         Tensor::build(Op::Powi(n), this.shape().clone(), this.dtype(), &[&this])
     }
 
+    #[track_caller]
+    fn formula(&self, formula: Formula) -> Tensor {
+        let x = self.floating();
+        Tensor::build(Op::Formula(formula), x.shape().clone(), x.dtype(), &[&x])
+    }
+
+    /// The `n`-th derivative of [`Tensor::digamma`], and digamma itself for 0: (−1)ⁿ⁺¹·n!·Σ 1/(x + k)ⁿ⁺¹ over k ≥ 0. NaN for negative x
+    /// where n is above 1. `torch.polygamma`.
+    #[track_caller]
+    pub fn polygamma(&self, n: u8) -> Tensor {
+        self.formula(if n == 0 { Formula::Digamma } else { Formula::Polygamma(n) })
+    }
+
     /// xᵖ. A small integral `p` is computed by repeated multiplication.
     #[track_caller]
     #[doc(alias = "pow")]
@@ -284,18 +297,6 @@ impl Tensor {
         let edge =
             set_grad_enabled(false, || with_location(user, || self.with_scalar(extreme, bound, false)));
         Tensor::build(Op::Where, self.shape().clone(), self.dtype(), &[&inside, self, &edge])
-    }
-
-    /// The natural logarithm in another base: log₂.
-    #[track_caller]
-    pub fn log2(&self) -> Tensor {
-        self.log().mul_scalar(std::f64::consts::LOG2_E)
-    }
-
-    /// The decimal logarithm.
-    #[track_caller]
-    pub fn log10(&self) -> Tensor {
-        self.log().mul_scalar(std::f64::consts::LOG10_E)
     }
 }
 
@@ -390,6 +391,57 @@ unary! {
     /// Whether x is infinite; gives bool.
     #[doc(alias = "is_infinite")]
     isinf => IsInf;
+}
+
+macro_rules! formula {
+    ($($(#[$doc:meta])* $name:ident => $formula:ident;)*) => {
+        impl Tensor {$(
+            $(#[$doc])*
+            #[track_caller]
+            pub fn $name(&self) -> Tensor { self.formula(Formula::$formula) }
+        )*}
+    };
+}
+
+formula! {
+    /// The arc sine, in [−π/2, π/2]; NaN beyond ±1.
+    #[doc(alias = "arcsin")]
+    asin => Asin;
+    /// The arc cosine, in [0, π]; NaN beyond ±1.
+    #[doc(alias = "arccos")]
+    acos => Acos;
+    /// The arc tangent, in (−π/2, π/2).
+    #[doc(alias = "arctan")]
+    atan => Atan;
+    /// (eˣ − e⁻ˣ) / 2.
+    sinh => Sinh;
+    /// (eˣ + e⁻ˣ) / 2.
+    cosh => Cosh;
+    /// The inverse of sinh, ln(x + √(x² + 1)).
+    #[doc(alias = "arcsinh")]
+    asinh => Asinh;
+    /// The inverse of cosh, ln(x + √(x² − 1)); NaN below 1.
+    #[doc(alias = "arccosh")]
+    acosh => Acosh;
+    /// The inverse of tanh, ½·ln((1 + x) / (1 − x)); ±∞ at ±1, NaN beyond.
+    #[doc(alias = "arctanh")]
+    atanh => Atanh;
+    /// 2ˣ.
+    exp2 => Exp2;
+    /// The logarithm to base 2, exact at powers of 2.
+    log2 => Log2;
+    /// The decimal logarithm, exact at powers of 10 that the dtype holds.
+    log10 => Log10;
+    /// 1 − erf x, accurate where that is small: within 10⁻¹³ of it in f64.
+    erfc => Erfc;
+    /// The inverse of the error function; ±∞ at ±1, NaN beyond.
+    erfinv => Erfinv;
+    /// ln |Γ(x)|; ∞ at 0 and at negative whole numbers.
+    #[doc(alias = "gammaln")]
+    lgamma => Lgamma;
+    /// ψ(x), the derivative of ln Γ; −∞ at 0 and ∞ at −0, NaN at negative whole numbers.
+    #[doc(alias = "psi")]
+    digamma => Digamma;
 }
 
 macro_rules! binary {

@@ -1,0 +1,215 @@
+//! Elementwise functions that kernels compute by others: values known to 17 digits (mpmath's, at points that f32 holds), ends and
+//! poles, every float dtype, and what a kernel of many of them does.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::excessive_precision)]
+
+use crate::common::{assert_close, device, has, of, tensor};
+use taper::autograd::{gradcheck, gradgradcheck};
+use taper::tensor_core::Formula;
+use taper::{DType, Device, Tensor, prelude::*};
+
+/// A function, and pairs of argument and value.
+type Known = (Formula, &'static [(f64, f64)]);
+
+#[rustfmt::skip]
+const KNOWN: &[Known] = &[
+    (Formula::Asin, &[(-1.0, -1.5707963267948966), (-0.9375, -1.2153751251046731), (-0.5, -0.52359877559829887), (-0.0009765625, -0.00097656265522049572), (0.0, 0.0), (0.25, 0.25268025514207865), (0.75, 0.84806207898148101), (0.99609375, 1.4823791815804472), (1.0, 1.5707963267948966)]),
+    (Formula::Acos, &[(-1.0, 3.1415926535897932), (-0.9375, 2.7861714518995697), (-0.5, 2.0943951023931955), (-0.0009765625, 1.5717728894501171), (0.0, 1.5707963267948966), (0.25, 1.318116071652818), (0.75, 0.72273424781341561), (0.99609375, 0.088417145214449427), (1.0, 0.0)]),
+    (Formula::Atan, &[(-1000000.0, -1.5707953267948966), (-3.0, -1.2490457723982544), (-1.0, -0.78539816339744831), (-0.0009765625, -0.00097656218955931943), (0.0, 0.0), (0.25, 0.24497866312686415), (0.75, 0.64350110879328439), (1.5, 0.98279372324732907), (40.0, 1.5458015331759765), (65536.0, 1.5707810680058353)]),
+    (Formula::Sinh, &[(-80.0, -2.770311192196755e+34), (-3.0, -10.017874927409902), (-1.0, -1.1752011936438015), (-0.0009765625, -0.0009765626552204365), (0.0, 0.0), (0.25, 0.25261231680816831), (0.75, 0.82231673193582998), (1.5, 2.1292794550948175), (40.5, 1.9404234812181016e+17), (88.0, 8.2581812749700093e+37)]),
+    (Formula::Cosh, &[(-80.0, 2.770311192196755e+34), (-3.0, 10.067661995777766), (-1.0, 1.5430806348152438), (-0.0009765625, 1.0000004768371961), (0.0, 1.0), (0.25, 1.0314130998795732), (0.75, 1.2946832846768447), (1.5, 2.3524096152432473), (40.5, 1.9404234812181016e+17), (88.0, 8.2581812749700093e+37)]),
+    (Formula::Asinh, &[(-1000000.0, -14.508657738524469), (-3.0, -1.8184464592320668), (-1.0, -0.88137358701954303), (-0.0009765625, -0.00097656234477963751), (0.0, 0.0), (0.25, 0.24746646154726345), (0.75, 0.69314718055994531), (1.5, 1.1947632172871093), (5000.0, 9.2103403819761826), (1000000000.0, 21.416413017506356)]),
+    (Formula::Acosh, &[(1.0, 0.0), (1.0009765625, 0.044190578083110094), (1.25, 0.69314718055994531), (2.0, 1.3169578969248167), (7.0, 2.6339157938496334), (100.0, 5.2982923656104846), (5000.0, 9.2103403619761826), (1000000000.0, 21.416413017506356)]),
+    (Formula::Atanh, &[(-0.99609375, -3.1181847951018522), (-0.5, -0.54930614433405485), (-0.0009765625, -0.00097656281044103584), (0.0, 0.0), (0.25, 0.25541281188299534), (0.75, 0.97295507452765665), (0.9375, 1.7169936022425731)]),
+    (Formula::Exp2, &[(-20.5, 6.7434957617430451e-7), (-3.0, 0.125), (-0.125, 0.91700404320467123), (0.0, 1.0), (0.25, 1.1892071150027211), (1.0, 2.0), (7.75, 215.26948230495092), (30.0, 1073741824.0)]),
+    (Formula::Log2, &[(0.0009765625, -10.0), (0.3125, -1.6780719051126377), (0.9375, -0.093109404391481471), (1.0, 0.0), (1.0625, 0.087462841250339408), (3.0, 1.5849625007211562), (8.0, 3.0), (1000.0, 9.965784284662087), (1099511627776.0, 40.0)]),
+    (Formula::Log10, &[(0.0009765625, -3.010299956639812), (0.3125, -0.50514997831990598), (0.9375, -0.028028723600243539), (1.0, 0.0), (1.0625, 0.026328938722349148), (10.0, 1.0), (1000.0, 3.0), (1000000.0, 6.0), (12345.0, 4.0914910942679511)]),
+    (Formula::Erfc, &[(-6.0, 2.0), (-1.0, 1.8427007929497149), (-0.25, 1.2763263901682369), (0.0, 1.0), (0.25, 0.72367360983176307), (0.5, 0.47950012218695346), (0.75, 0.28884436634648487), (1.0, 0.15729920705028513), (2.0, 0.0046777349810472658), (3.5, 7.4309837234141275e-7), (5.0, 1.5374597944280349e-12), (9.0, 4.1370317465138102e-37)]),
+    (Formula::Erfinv, &[(-0.9990234375, -2.3314677736219477), (-0.90625, -1.1850683428330047), (-0.5, -0.47693627620446987), (-0.0009765625, -0.00086545619796713755), (0.0, 0.0), (0.25, 0.2253120550121781), (0.75, 0.81341984759761854), (0.9375, 1.3171503349861307), (0.99993896484375, 2.8346302855713941)]),
+    (Formula::Lgamma, &[(-20.25, -41.600961915340524), (-3.5, -1.309006684993042), (-0.25, 1.589575312551186), (-0.0009765625, 6.9320362775113082), (0.0009765625, 6.9309089024194619), (0.25, 1.2880225246980775), (0.5, 0.57236494292470009), (0.9375, 0.039390901734582301), (1.0, 0.0), (1.25, -0.098271836421813161), (1.75, -0.084401121020485556), (2.0, 0.0), (2.5, 0.28468287047291916), (2.9375, 0.63625086284237614), (4.0, 1.791759469228055), (7.75, 8.0254583963159839), (8.0, 8.5251613610654143), (30.5, 72.953471184169408), (1000.0, 5905.2204232091812), (1000000.0, 12815504.569147612)]),
+    (Formula::Digamma, &[(-20.25, 6.1742356336144838), (-3.5, 1.3888709263595289), (-0.25, 2.9141391202135278), (0.0009765625, -1024.5756104293406), (0.25, -4.2274535333762654), (0.5, -1.9635100260214235), (1.0, -0.57721566490153286), (1.25, -0.22745353337626541), (2.0, 0.42278433509846714), (2.9375, 0.89779502442903341), (7.75, 1.9817915626943456), (10.0, 2.2517525890667211), (30.5, 3.4012436689616611), (1000.0, 6.9072551956488121), (1000000.0, 13.815510057964191)]),
+    (Formula::Polygamma(1), &[(-3.25, 19.474085068082155), (-0.25, 18.541879647671606), (0.0009765625, 1048577.6425893922), (0.25, 17.197329154507111), (1.0, 1.6449340668482264), (2.5, 0.49035775610023486), (9.75, 0.10800324333663185), (30.5, 0.033330248112801609), (1000.0, 0.0010005001666666333)]),
+    (Formula::Polygamma(2), &[(0.015625, -524290.30560802492), (0.25, -129.32773993753692), (1.0, -2.4041138063191886), (2.5, -0.2362040516417274), (9.75, -0.011653444287958334), (30.5, -0.0011108026689359417), (100.0, -0.00010100499983335)]),
+];
+
+fn apply(formula: Formula, x: &Tensor) -> Tensor {
+    match formula {
+        Formula::Asin => x.asin(),
+        Formula::Acos => x.acos(),
+        Formula::Atan => x.atan(),
+        Formula::Sinh => x.sinh(),
+        Formula::Cosh => x.cosh(),
+        Formula::Asinh => x.asinh(),
+        Formula::Acosh => x.acosh(),
+        Formula::Atanh => x.atanh(),
+        Formula::Exp2 => x.exp2(),
+        Formula::Log2 => x.log2(),
+        Formula::Log10 => x.log10(),
+        Formula::Erfc => x.erfc(),
+        Formula::Erfinv => x.erfinv(),
+        Formula::Lgamma => x.lgamma(),
+        Formula::Digamma => x.digamma(),
+        Formula::Polygamma(n) => x.polygamma(n),
+    }
+}
+
+fn known(formula: Formula) -> (Vec<f64>, Vec<f64>) {
+    let pairs = KNOWN
+        .iter()
+        .find(|(f, _)| *f == formula)
+        .unwrap_or_else(|| panic!("no values of {}", formula.name()));
+    pairs.1.iter().copied().unzip()
+}
+
+#[test]
+fn values_are_those_of_the_functions() {
+    let d = device();
+    for (dtype, within) in [
+        (DType::F64, (2e-13, 1e-14)),
+        (DType::F32, (4e-6, 3e-7)),
+        (DType::F16, (2e-3, 1e-3)),
+        (DType::BF16, (1e-2, 4e-3)),
+    ] {
+        if !has(&d, dtype) {
+            continue;
+        }
+        for &formula in Formula::ALL {
+            let (x, _) = known(formula);
+            let x = of(&x, &[x.len()], dtype, &d).unwrap();
+            let found = apply(formula, &x).to_f64_vec().unwrap();
+            // At what the dtype made of the argument: other points than the table's where halves round it.
+            let exact = x.to_f64_vec().unwrap();
+            let (points, values) = known(formula);
+            let at: Vec<usize> = (0..points.len())
+                .filter(|&i| exact[i] == points[i] && values[i].abs() < limit(dtype))
+                .collect();
+            assert!(at.len() * 2 > points.len(), "{} of {dtype}: too few points", formula.name());
+            let pick = |list: &[f64]| at.iter().map(|&i| list[i]).collect::<Vec<_>>();
+            assert_close(&pick(&found), &pick(&values), within, &format!("{} of {dtype}", formula.name()));
+        }
+    }
+}
+
+/// The greatest number of a dtype.
+fn limit(dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 => 65504.0,
+        DType::F64 => f64::MAX,
+        _ => f64::from(f32::MAX),
+    }
+}
+
+#[test]
+fn ends_poles_and_nan() {
+    const INF: f64 = f64::INFINITY;
+    const NAN: f64 = f64::NAN;
+    let d = device();
+    let dtypes: Vec<DType> = [DType::F32, DType::F64].into_iter().filter(|&dtype| has(&d, dtype)).collect();
+    for (formula, pairs) in [
+        (Formula::Asin, &[(1.5, NAN), (-2.0, NAN)][..]),
+        (Formula::Acos, &[(1.5, NAN), (1.0, 0.0)]),
+        (Formula::Atan, &[(INF, std::f64::consts::FRAC_PI_2), (-INF, -std::f64::consts::FRAC_PI_2)]),
+        (Formula::Sinh, &[(INF, INF), (-INF, -INF), (1000.0, INF)]),
+        (Formula::Cosh, &[(INF, INF), (-INF, INF), (1000.0, INF)]),
+        (Formula::Asinh, &[(INF, INF), (-INF, -INF)]),
+        (Formula::Acosh, &[(INF, INF), (0.5, NAN), (-1.0, NAN), (-5.0, NAN), (-INF, NAN)]),
+        (Formula::Atanh, &[(1.0, INF), (-1.0, -INF), (1.5, NAN), (-3.0, NAN)]),
+        (Formula::Exp2, &[(INF, INF), (-INF, 0.0)]),
+        (Formula::Log2, &[(0.0, -INF), (-1.0, NAN), (INF, INF)]),
+        (Formula::Log10, &[(0.0, -INF), (-1.0, NAN), (INF, INF)]),
+        (Formula::Erfc, &[(INF, 0.0), (-INF, 2.0), (100.0, 0.0)]),
+        (Formula::Erfinv, &[(1.0, INF), (-1.0, -INF), (1.5, NAN)]),
+        (
+            Formula::Lgamma,
+            &[
+                (0.0, INF),
+                (-1.0, INF),
+                (-7.0, INF),
+                (INF, INF),
+                (-INF, INF),
+                (1e30, 6.8077552789821370521e31),
+            ],
+        ),
+        (Formula::Digamma, &[(0.0, -INF), (-0.0, INF), (-1.0, NAN), (-7.0, NAN), (INF, INF)]),
+        (Formula::Polygamma(1), &[(0.0, INF), (INF, 0.0), (-1.0, INF)]),
+        (Formula::Polygamma(2), &[(0.0, -INF), (-1.5, NAN)]),
+    ] {
+        for &dtype in &dtypes {
+            let (x, y): (Vec<f64>, Vec<f64>) = pairs.iter().copied().chain([(NAN, NAN)]).unzip();
+            let x = of(&x, &[x.len()], dtype, &d).unwrap();
+            let found = apply(formula, &x).to_f64_vec().unwrap();
+            assert_close(&found, &y, (1e-5, 0.0), &format!("{} of {dtype}", formula.name()));
+        }
+    }
+    // The zeros of odd functions keep their signs.
+    let zero = of(&[-0.0], &[1], DType::F32, &d).unwrap();
+    for formula in
+        [Formula::Asin, Formula::Atan, Formula::Sinh, Formula::Asinh, Formula::Atanh, Formula::Erfinv]
+    {
+        let found = apply(formula, &zero).to_f64_vec().unwrap();
+        assert!(found[0] == 0.0 && found[0].is_sign_negative(), "{}", formula.name());
+    }
+    for k in -10..=10 {
+        let x = of(&[f64::from(k).exp2()], &[1], DType::F32, &d).unwrap();
+        assert_eq!(x.log2().to_f64_vec().unwrap(), [f64::from(k)]);
+    }
+    assert_eq!(of(&[1e3, 1e10], &[2], DType::F32, &d).unwrap().log10().to_f64_vec().unwrap(), [3.0, 10.0]);
+}
+
+/// Arguments where the function is smooth.
+fn inside(formula: Formula, dtype: DType, d: &Device) -> Tensor {
+    let x = tensor(&[2, 3], 11, dtype, d).unwrap();
+    match formula {
+        Formula::Asin | Formula::Acos | Formula::Atanh | Formula::Erfinv => x.tanh() * 0.8,
+        Formula::Acosh => x.abs() + 1.4,
+        Formula::Log2 | Formula::Log10 | Formula::Lgamma | Formula::Digamma | Formula::Polygamma(_) => {
+            x.abs() + 0.6
+        }
+        Formula::Atan | Formula::Sinh | Formula::Cosh | Formula::Asinh | Formula::Exp2 | Formula::Erfc => {
+            x * 0.7 + 0.05
+        }
+    }
+    .detach()
+}
+
+#[test]
+fn first_and_second_derivatives() {
+    let d = device();
+    for &formula in Formula::ALL {
+        let name = formula.name();
+        if has(&d, DType::F64) {
+            let x = inside(formula, DType::F64, &d);
+            gradcheck(|x| Ok(apply(formula, &x[0])), &[x.clone()]).unwrap_or_else(|e| panic!("{name}: {e}"));
+            gradgradcheck(|x| Ok(apply(formula, &x[0])), &[x]).unwrap_or_else(|e| panic!("{name}: {e}"));
+        } else {
+            let gradient = |d: &Device| {
+                let x = inside(formula, DType::F32, d).requires_grad();
+                apply(formula, &x).sum().backward().unwrap();
+                x.grad().unwrap().to_f64_vec().unwrap()
+            };
+            assert_close(&gradient(&d), &gradient(&taper::cpu()), (1e-4, 1e-5), name);
+        }
+    }
+}
+
+/// A chain of many instructions is cut where a device takes no more.
+#[test]
+fn chains_of_formulas_are_cut() {
+    let chain = |d: &Device| {
+        let x = tensor(&[40], 3, DType::F32, d).unwrap().abs() + 1.5;
+        let mut sum = x.lgamma();
+        for k in 0..6 {
+            let y = (&x + f64::from(k)).digamma().erfc().erfinv();
+            sum = sum.add(&y.atan().sinh()).unwrap();
+        }
+        sum.to_f64_vec().unwrap()
+    };
+    assert_close(&chain(&device()), &chain(&crate::common::reference_device()), (1e-4, 1e-5), "chain");
+}
+
+#[test]
+fn integers_become_the_default_dtype() {
+    let d = device();
+    let x = Tensor::new([0i64, 1], &d).unwrap();
+    assert_eq!(x.asinh().dtype(), taper::default_dtype());
+    assert_eq!(x.digamma().to_f64_vec().unwrap()[0], f64::NEG_INFINITY);
+}
