@@ -39,6 +39,8 @@ pub enum Formula {
     Log2,
     /// log₁₀ x, exact at powers of 10 that the dtype holds.
     Log10,
+    /// sin(πx) / (πx), and 1 at 0.
+    Sinc,
     /// 1 − erf x, accurate where that is small.
     Erfc,
     /// The inverse of erf; ±∞ at ±1, NaN beyond.
@@ -65,6 +67,7 @@ impl Formula {
         Formula::Exp2,
         Formula::Log2,
         Formula::Log10,
+        Formula::Sinc,
         Formula::Erfc,
         Formula::Erfinv,
         Formula::Lgamma,
@@ -87,6 +90,7 @@ impl Formula {
             Formula::Exp2 => "exp2",
             Formula::Log2 => "log2",
             Formula::Log10 => "log10",
+            Formula::Sinc => "sinc",
             Formula::Erfc => "erfc",
             Formula::Erfinv => "erfinv",
             Formula::Lgamma => "lgamma",
@@ -113,6 +117,7 @@ impl Formula {
             Formula::Erfinv => 12,
             Formula::Lgamma => 13,
             Formula::Digamma => 14,
+            Formula::Sinc => 15,
             Formula::Polygamma(n) => 256 + n as u64,
         }
     }
@@ -131,6 +136,7 @@ impl Formula {
             | Formula::Atanh
             | Formula::Log2
             | Formula::Log10
+            | Formula::Sinc
             | Formula::Erfc
             | Formula::Lgamma
             | Formula::Digamma
@@ -142,7 +148,7 @@ impl Formula {
     pub(crate) const fn instrs(self) -> usize {
         match self {
             Formula::Atan | Formula::Exp2 => 5,
-            Formula::Asin | Formula::Acos | Formula::Log2 | Formula::Log10 => 12,
+            Formula::Asin | Formula::Acos | Formula::Log2 | Formula::Log10 | Formula::Sinc => 20,
             Formula::Sinh | Formula::Cosh | Formula::Asinh | Formula::Acosh | Formula::Atanh => 32,
             Formula::Erfc => 80,
             Formula::Digamma | Formula::Polygamma(_) => 100,
@@ -188,6 +194,7 @@ impl Formula {
             Formula::Exp2 => x.number(2.0).pow(x),
             Formula::Log2 => x.log_to_base(2.0, LOG2_E),
             Formula::Log10 => x.log_to_base(10.0, LOG10_E),
+            Formula::Sinc => x.eq(0.0).choose(x.number(1.0), x.sin_pi() / (x * PI)),
             Formula::Erfc => erfc(x),
             Formula::Erfinv => erfinv(x),
             Formula::Lgamma => lgamma(x),
@@ -352,8 +359,7 @@ fn lgamma(x: Value<'_>) -> Value<'_> {
     // From here on ln Γ(v) = v·(ln v − 1) to the last bit, and at ∞ nothing is subtracted from it.
     let huge = v * (v.log() - 1.0);
     let of_v = v.lt(8.0).choose(small, v.gt(1e17).choose(huge, large));
-    // sin πx by the distance to the nearest whole number, so that it is exact there.
-    let sine = ((x - x.round()) * PI).sin().abs();
+    let sine = x.sin_pi().abs();
     // −∞ is no whole number's neighbour.
     let mirrored = x.eq(f64::NEG_INFINITY).choose(x.abs(), PI.ln() - sine.log() - of_v);
     reflected.choose(mirrored, of_v)
@@ -444,8 +450,7 @@ fn polygamma(x: Value<'_>, n: i32) -> Value<'_> {
     let sign = if n % 2 == 1 { 1.0 } else { -1.0 };
     let of_v = zeta * (sign * factorial);
     if n == 1 {
-        let sine = ((x - x.round()) * PI).sin();
-        reflected.choose((x.number(PI) / sine).powi(2) - of_v, of_v)
+        reflected.choose((x.number(PI) / x.sin_pi()).powi(2) - of_v, of_v)
     } else {
         reflected.choose(x.number(f64::NAN), of_v)
     }
@@ -593,6 +598,14 @@ impl<'w> Value<'w> {
         let mut terms = coefficients.iter().rev();
         let first = terms.next().map_or(0.0, |&c| c);
         terms.fold(self.number(first), |sum, &c| sum * self + c)
+    }
+
+    /// sin πx by the distance d to the nearest whole number n: exact there. Its sign is that of (−1)ⁿ.
+    fn sin_pi(self) -> Value<'w> {
+        let n = self.round();
+        let sine = ((self - n) * PI).sin();
+        let odd = (n - (n * 0.5).floor() * 2.0).eq(1.0);
+        odd.choose(-sine, sine)
     }
 
     /// An odd function by what it is above 0. Zeros keep their signs.

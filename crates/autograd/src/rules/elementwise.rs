@@ -1,6 +1,6 @@
 //! Gradients of elementwise operations: one table of derivatives. x is the input, y the output, g the gradient of y.
 
-use std::f64::consts::{FRAC_2_SQRT_PI, LN_2, LN_10};
+use std::f64::consts::{FRAC_2_SQRT_PI, LN_2, LN_10, PI};
 
 use tensor_core::{BinaryOp, CompareOp, Error, ErrorKind, Formula, Result, Tensor, UnaryOp};
 
@@ -51,6 +51,16 @@ pub(super) fn formula(formula: Formula, x: &Tensor, y: &Tensor, g: &Tensor) -> R
         F::Exp2 => g.mul(&(y * LN_2)),
         F::Log2 => g.div(&(x * LN_2)),
         F::Log10 => g.div(&(x * LN_10)),
+        // (cos πx − sinc x) / x; near 0, where that cancels, −π²·x/3·(1 − (πx)²/10 + (πx)⁴/280).
+        F::Sinc => {
+            let square = x.powi(2) * (PI * PI);
+            let series =
+                ((&square * (1.0 / 280.0) - 0.1).mul(&square)? + 1.0).mul(&(x * (PI * PI / -3.0)))?;
+            let small = x.abs().lt_scalar(1e-2);
+            let nonzero = x.masked_fill(&small, 1.0)?;
+            let far = (&nonzero * PI).cos().sub(&nonzero.sinc())?.div(&nonzero)?;
+            g.mul(&small.where_cond(&series, &far)?)
+        }
         F::Erfc => g.mul(&((-x.powi(2)).exp() * -FRAC_2_SQRT_PI)),
         F::Erfinv => g.mul(&(y.powi(2).exp() * FRAC_2_SQRT_PI.recip())),
         F::Lgamma => g.mul(&x.digamma()),

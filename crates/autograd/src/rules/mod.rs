@@ -403,6 +403,7 @@ mod tests {
             x.exp2(),
             x.log2(),
             x.log10(),
+            x.sinc(),
             x.erfc(),
             x.erfinv(),
             x.lgamma(),

@@ -432,6 +432,8 @@ formula! {
     log2 => Log2;
     /// The decimal logarithm, exact at powers of 10 that the dtype holds.
     log10 => Log10;
+    /// sin(πx) / (πx), and 1 at 0.
+    sinc => Sinc;
     /// 1 − erf x, accurate where that is small: within 10⁻¹³ of it in f64.
     erfc => Erfc;
     /// The inverse of the error function; ±∞ at ±1, NaN beyond.
