@@ -17,7 +17,7 @@ from pathlib import Path
 
 # What kind of change, what was changed, and the commits that did it. A kind without commits is listed as such.
 CHANGES = [
-    ("a unary operation", "none yet: all came with the first commit of the contract", []),
+    ("a unary operation", "sinc, with its gradient, on every backend", ["sinc, by a formula"]),
     (
         "a formula of an operation",
         "floor division is Python's, on the CPU",
