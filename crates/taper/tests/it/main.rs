@@ -22,6 +22,7 @@ mod memory_faults;
 mod ndarray;
 mod networks;
 mod numerics;
+mod operations;
 mod optimizers;
 mod pytorch;
 mod reduce;
