@@ -907,18 +907,16 @@ def operations():
         torch.set_default_dtype(torch.float64)
         try:
             out = eval(row["torch"], names)
+            out = list(out) if isinstance(out, (tuple, list)) else [out]
+            tracked = [t for t in out if t.requires_grad]
+            weights = lambda t: ((torch.arange(t.numel()) * 37 % 64 - 31.5) / 32).to(t.dtype).reshape(t.shape)
+            total = sum((t * weights(t)).sum() for t in tracked)
+            grads = torch.autograd.grad(total, floating, allow_unused=True) if tracked else [None] * len(floating)
         except Exception as e:
             wrong.append(f"{row['name']}: {row['torch']}: {e}")
             continue
         finally:
             torch.set_default_dtype(torch.float32)
-        out = list(out) if isinstance(out, (tuple, list)) else [out]
-        tracked = [t for t in out if t.requires_grad]
-        grads = [None] * len(floating)
-        if tracked:
-            weights = lambda t: ((torch.arange(t.numel()) * 37 % 64 - 31.5) / 32).to(t.dtype).reshape(t.shape)
-            total = sum((t * weights(t)).sum() for t in tracked)
-            grads = torch.autograd.grad(total, floating, allow_unused=True)
         cases.append({"name": row["name"], "torch": row["torch"], "inputs": row["digest"], "outputs": [array(t) for t in out],
                       "grads": [None if g is None else array(g) for g in grads]})
     if wrong:

@@ -176,7 +176,10 @@ mod tests {
             json!({"executable": format!("/target/debug/{name}"), "target": {"name": name, "kind": [kind]}})
                 .to_string()
         };
-        assert_eq!(executable(&message("taper-fuzz", "bin"), "taper-fuzz"), Some("/target/debug/taper-fuzz".into()));
+        assert_eq!(
+            executable(&message("taper-fuzz", "bin"), "taper-fuzz"),
+            Some("/target/debug/taper-fuzz".into())
+        );
         for other in [message("devices", "example"), message("taper-fuzz", "test"), "warning: x".to_string()]
         {
             assert_eq!(executable(&other, "taper-fuzz"), None);

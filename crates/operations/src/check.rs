@@ -263,7 +263,8 @@ impl Bench {
         let found = given().and_then(|given| gradients(row, given)).map_err(in_words("gradients"))?;
         for (k, (found, expected)) in found.iter().zip(&answer.grads).enumerate() {
             let Some(expected) = expected else { continue };
-            let scale = row.loose * if dtype == DType::F64 { 1e-9 } else { 1e-4 };
+            // PyTorch keeps some constants in f32, a sixth among them.
+            let scale = row.loose * if dtype == DType::F64 { 1e-7 } else { 1e-4 };
             if let Some(difference) = difference(found, &expected.numbers(), (scale, scale / 10.0)) {
                 return Err(format!("PyTorch's gradient in input {k}, in {dtype}: {difference}"));
             }
@@ -296,8 +297,7 @@ fn gradients(row: &Row, mut given: Given) -> Result<Vec<Vec<f64>>> {
     let outputs = enable_grad(|| row.run(&given))?;
     let mut sums = Vec::new();
     for output in outputs.iter().filter(|t| t.is_tracked()) {
-        let weights: Vec<f64> =
-            (0..output.numel()).map(|i| ((i * 37 % 64) as f64 - 31.5) / 32.0).collect();
+        let weights: Vec<f64> = (0..output.numel()).map(|i| ((i * 37 % 64) as f64 - 31.5) / 32.0).collect();
         let weights = taper_testing::of(&weights, output.dims(), output.dtype(), &output.device())?;
         sums.push(enable_grad(|| output.mul(&weights).map(|t| t.sum()))?);
     }

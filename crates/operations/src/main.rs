@@ -29,7 +29,8 @@ fn main() -> ExitCode {
 fn check(name: &str, device: &str) -> ExitCode {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../taper/tests/fixtures/operations.json");
     let answers = std::fs::read_to_string(path).map_err(|e| e.to_string());
-    let answers = answers.and_then(|text| Ok(Answers::of(serde_json::from_str(&text).map_err(|e| e.to_string())?)));
+    let answers =
+        answers.and_then(|text| Ok(Answers::of(serde_json::from_str(&text).map_err(|e| e.to_string())?)));
     let (answers, bench) = match (answers, taper::device(device)) {
         (Ok(answers), Ok(device)) => (answers, Bench::new(device)),
         (Err(e), _) => return said(&format!("{path}: {e}")),

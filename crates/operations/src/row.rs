@@ -263,17 +263,18 @@ pub fn three<T: Outputs + 'static>(
 }
 
 /// An operation of four tensors, `[3, 4]`, `[4]`, `[3, 1]` and `[3, 4]`.
-pub fn four<T: Outputs + 'static>(
-    name: &'static str,
-    torch: &'static str,
-    f: fn(&[Tensor; 4]) -> T,
-) -> Row {
-    row(name, torch, 4, Box::new(move |given| {
-        let [a, b, c, d] = &given.tensors[..] else {
-            return Err(taper::Error::invalid("operation", "a row of four tensors"));
-        };
-        f(&[a.clone(), b.clone(), c.clone(), d.clone()]).list()
-    }))
+pub fn four<T: Outputs + 'static>(name: &'static str, torch: &'static str, f: fn(&[Tensor; 4]) -> T) -> Row {
+    row(
+        name,
+        torch,
+        4,
+        Box::new(move |given| {
+            let [a, b, c, d] = &given.tensors[..] else {
+                return Err(taper::Error::invalid("operation", "a row of four tensors"));
+            };
+            f(&[a.clone(), b.clone(), c.clone(), d.clone()]).list()
+        }),
+    )
 }
 
 impl Row {

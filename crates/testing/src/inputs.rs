@@ -140,7 +140,8 @@ pub fn laid_out(
         Layout::Sliced => {
             let sizes: Vec<usize> = shape.iter().map(|n| if *n == 0 { 0 } else { 2 * n + 1 }).collect();
             let place = |i: &[usize]| {
-                let at = |axis: usize| (i[axis].max(1) - 1).div_euclid(2).min(shape[axis] - 1) * strides[axis];
+                let at =
+                    |axis: usize| (i[axis].max(1) - 1).div_euclid(2).min(shape[axis] - 1) * strides[axis];
                 (0..rank).map(at).sum()
             };
             let mut view = of(&gathered(&sizes, &place), &sizes, dtype, device)?;

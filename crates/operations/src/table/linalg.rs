@@ -37,7 +37,7 @@ pub(super) fn rows() -> Vec<Row> {
             .bad(|x| l::matrix_norm(&x[0].select(0, 0)?.select(0, 0)?, MatrixNorm::Frobenius, false)),
         one("linalg::matrix_norm", "torch.linalg.matrix_norm(x, 'nuc', keepdim=True)", |x| l::matrix_norm(x, MatrixNorm::Nuclear, true)).shapes([WIDE]),
         one("linalg::matrix_norm", "torch.linalg.matrix_norm(x, 1)", |x| l::matrix_norm(x, MatrixNorm::One, false)).shapes([WIDE]),
-        one("linalg::cond", "torch.linalg.cond(x + 3 * torch.eye(3), 1)", |x| l::cond(&regular(x)?, MatrixNorm::One)).shapes([SQUARE]),
+        one("linalg::cond", "torch.linalg.cond(x + 3 * torch.eye(3))", |x| l::cond(&regular(x)?, MatrixNorm::Two)).shapes([SQUARE]),
         one("linalg::pinv", "torch.linalg.pinv(x)", |x| l::pinv(x, l::Tolerance::default(), false)).shapes([WIDE]),
         one("linalg::matrix_rank", "torch.linalg.matrix_rank(x)", |x| l::matrix_rank(x, l::Tolerance::default(), false)).shapes([WIDE]).order(0),
         two("linalg::lstsq", "torch.linalg.lstsq(x, y)[0]", |x, y| l::lstsq(x, y, None).map(|r| r.solution)).shapes([&[4, 3], &[4, 2]])
@@ -50,7 +50,7 @@ pub(super) fn rows() -> Vec<Row> {
             |x, y| l::solve_triangular(&regular(x)?, y, true, true, false)).shapes([SQUARE, &[2, 3, 2]])
             .bad(|x| l::solve_triangular(&x[0], &x[1].narrow(1, 0, 2)?, true, true, false)),
         one("linalg::inv", "torch.linalg.inv(x + 3 * torch.eye(3))", |x| l::inv(&regular(x)?)).shapes([SQUARE]).bad(|x| l::inv(&x[0].narrow(-1, 0, 2)?)),
-        one("linalg::matrix_power", "torch.linalg.matrix_power(torch.linalg.inv(x + 3 * torch.eye(3)), 2)", |x| l::matrix_power(&regular(x)?, -2)).shapes([SQUARE])
+        one("linalg::matrix_power", "torch.linalg.matrix_power(x + 3 * torch.eye(3), -2)", |x| l::matrix_power(&regular(x)?, -2)).shapes([SQUARE])
             .bad(|x| l::matrix_power(&x[0].narrow(-1, 0, 2)?, 2)),
         one("linalg::svd", "(lambda r: (r[0].abs(), r[1], r[2].abs()))(torch.linalg.svd(x, full_matrices=False))",
             |x| l::svd(x, false).map(|(u, s, v)| (u.abs(), s, v.abs()))).shapes([WIDE]).no_ties(),

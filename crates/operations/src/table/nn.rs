@@ -1,6 +1,8 @@
 //! `nn::functional`.
 
-use taper::nn::functional::{self as f, AttentionOptions, ConvOptions, ConvTransposeOptions, PadMode, PoolOptions};
+use taper::nn::functional::{
+    self as f, AttentionOptions, ConvOptions, ConvTransposeOptions, PadMode, PoolOptions,
+};
 
 use crate::row::{DTypes::F32F64, Row, four, make, one, three, two};
 

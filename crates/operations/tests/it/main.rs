@@ -3,7 +3,14 @@
 
 use std::{collections::BTreeSet, path::Path};
 
-use taper_operations::{page, public, rows};
+use taper::{Result, Tensor};
+use taper_operations::{
+    Bench,
+    fixtures::{Answers, key},
+    page, public,
+    row::one,
+    rows,
+};
 
 fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
@@ -31,4 +38,37 @@ fn every_public_function_has_a_row() {
 fn the_page_is_current() {
     let written = std::fs::read_to_string(root().join("docs/operations.md")).unwrap();
     assert!(written == page(), "docs/operations.md is not what the table says: run `cargo xtask operations`");
+}
+
+/// Each check finds a row that is wrong in what it looks at.
+#[test]
+fn wrong_rows_are_found() {
+    fn on_cpu(x: &Tensor) -> bool {
+        x.device().name() == "cpu"
+    }
+    fn off_by(x: &Tensor, wrong: bool) -> Result<Tensor> {
+        x.add(&x.full_like(if wrong { 0.01 } else { 0.0 }))
+    }
+    let bench = Bench::new(taper::cpu());
+    let forward = one("exp", "torch.exp(x)", |x| off_by(x, on_cpu(x)));
+    assert!(bench.forward(&forward).unwrap_err().contains("element 0"));
+    let scalars = one("exp", "torch.exp(x)", |x| off_by(x, on_cpu(x) && x.rank() == 0)).pointwise();
+    bench.forward(&scalars).unwrap();
+    assert!(bench.layouts(&scalars).unwrap_err().contains("shapes [[]]"));
+    let gradient = one("exp", "torch.exp(x)", |x| if on_cpu(x) { x.mul(&x.detach()) } else { Ok(x.powi(2)) });
+    bench.forward(&gradient).unwrap();
+    assert!(bench.gradients(&gradient).unwrap_err().contains("gradient in input 0"));
+    assert!(bench.derivatives(&gradient).unwrap_err().contains("d output[0]"));
+    // The first derivative is right, and the second is of a constant.
+    let second =
+        one("exp", "torch.exp(x)", |x| x.powi(2).add(&x.detach().powi(3).mul(&x.sub(&x.detach())?)?));
+    assert!(bench.derivatives(&second).is_err());
+    let bad = one("exp", "torch.exp(x)", Tensor::exp).bad(|x| x[0].exp());
+    assert!(bench.bad_input(&bad).unwrap_err().contains("bad input gave"));
+    let text = std::fs::read_to_string(root().join("crates/taper/tests/fixtures/operations.json")).unwrap();
+    let answers = Answers::of(serde_json::from_str(&text).unwrap());
+    let other = one("exp", "torch.exp(x)", Tensor::expm1).of(taper_operations::row::DTypes::Numbers);
+    let answer = answers.get(&key(&other));
+    assert!(bench.torch(&other, answer).unwrap_err().contains("PyTorch's result 0"));
+    assert!(bench.torch(&other, None).unwrap_err().contains("no answer"));
 }
