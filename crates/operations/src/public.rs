@@ -35,6 +35,7 @@ pub const NO_OPERATIONS: &[(&str, &[&str])] = &[
             "node_inputs",
             "elements",
             "grad",
+            "claim_graph",
             "custom",
             "custom_kernel",
         ],
@@ -43,6 +44,7 @@ pub const NO_OPERATIONS: &[(&str, &[&str])] = &[
         "the general form of rows below, which the tests of fusion call by operation",
         &["unary", "binary", "compare", "compare_scalar", "reduce", "arg_reduce", "contract"],
     ),
+    ("the adjoint of windows, which gradients of unfold and windows take", &["pad_between"]),
 ];
 
 /// A folder of sources, what comes before the names of its functions, and whether every function counts or only those that give

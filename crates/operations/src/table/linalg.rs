@@ -5,7 +5,7 @@ use taper::{
     linalg::{self as l, MatrixNorm, QrMode, Uplo},
 };
 
-use crate::row::{Row, one, two};
+use crate::row::{DTypes, Row, one, two};
 
 /// x + 3·I.
 fn regular(x: &Tensor) -> Result<Tensor> {
@@ -56,5 +56,7 @@ pub(super) fn rows() -> Vec<Row> {
             |x| l::svd(x, false).map(|(u, s, v)| (u.abs(), s, v.abs()))).shapes([WIDE]).no_ties(),
         one("linalg::svdvals", "torch.linalg.svdvals(x)", l::svdvals).shapes([WIDE]),
     ];
-    rows.into_iter().map(Row::cpu_only).collect()
+    // Sums, which every device has.
+    let composed = |row: &Row| ["torch.linalg.matrix_norm(x)", "torch.linalg.matrix_norm(x, 1)"].contains(&row.torch);
+    rows.into_iter().map(|row| if composed(&row) { row.of(DTypes::F32F64) } else { row.cpu_only() }).collect()
 }
