@@ -14,6 +14,12 @@ pub(crate) struct Args {
     /// Print what PyTorch is asked instead, as JSON: scripts/torch_fixtures.py reads it
     #[arg(long)]
     questions: bool,
+    /// Hold the rows whose name contains this to everything instead, and say what is wrong
+    #[arg(long, value_name = "NAME", conflicts_with = "questions")]
+    check: Option<String>,
+    /// Where --check runs
+    #[arg(long, default_value = "cpu")]
+    device: String,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -21,6 +27,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.questions {
         print!("{}", output(Command::new(program).arg("questions"))?);
         return Ok(());
+    }
+    if let Some(name) = &args.check {
+        let status = Command::new(program).args(["check", name, &args.device]).status();
+        return match status {
+            Ok(status) if status.success() => Ok(()),
+            Ok(_) => Err("rows that do not hold, or none of that name".into()),
+            Err(e) => Err(format!("taper-operations cannot be run: {e}")),
+        };
     }
     let page = output(Command::new(program).arg("page"))?;
     let path = Workspace::read()?.root.join(PAGE);

@@ -1,5 +1,5 @@
-//! The table of operations: one row each, which drives tests on every device, PyTorch's fixtures, the page docs/operations.md and the
-//! fuzzer. For tests alone.
+//! The table of operations: one row each, which drives tests on every device, PyTorch's fixtures and the page
+//! docs/operations.md. For tests alone.
 //!
 //! | module | what lives there |
 //! |---|---|
