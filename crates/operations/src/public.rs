@@ -41,7 +41,7 @@ pub const NO_OPERATIONS: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "the general form of rows below, which the tests of fusion call by operation",
+        "the general form of several rows: the suite tries it with each of its operations",
         &["unary", "binary", "compare", "compare_scalar", "reduce", "arg_reduce", "contract"],
     ),
     ("the adjoint of windows, which gradients of unfold and windows take", &["pad_between"]),
