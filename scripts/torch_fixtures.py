@@ -874,8 +874,104 @@ def networks():
     write("networks", cases)
 
 
+def operations():
+    """What PyTorch computes for every row of the table of operations (crates/operations), in float64 or int64.
+
+    The rows come from `cargo xtask operations --questions`. Each case: the row's name and expression, the digest of its inputs,
+    the results, and the gradients in floating-point inputs of the sum of results times ((37 i mod 64) - 31.5) / 32, null where there
+    is none. Numbers have twelve digits.
+    """
+    import subprocess
+
+    command = ["cargo", "xtask", "operations", "--questions"]
+    root = FIXTURES.parent.parent.parent.parent
+    text = subprocess.run(command, check=True, cwd=root, stdout=subprocess.PIPE).stdout
+    rows = json.loads(text)
+
+    def short(x):
+        x = number(x)
+        return float(f"{x:.12g}") if isinstance(x, float) else x
+
+    def array(t):
+        return {"shape": list(t.shape), "data": [short(x) for x in t.detach().reshape(-1).tolist()]}
+
+    cases, wrong = [], []
+    for row in rows:
+        dtypes = {"float64": torch.float64, "int64": torch.int64, "bool": torch.bool}
+        inputs = [torch.tensor(i["data"], dtype=torch.float64).to(dtypes[i["dtype"]]).reshape(i["shape"]) for i in row["inputs"]]
+        floating = [t for t in inputs if t.is_floating_point()]
+        if row["order"] > 0:
+            for t in floating:
+                t.requires_grad_()
+        names = dict(zip("xyzw", inputs), torch=torch, F=F, math=math)
+        torch.set_default_dtype(torch.float64)
+        try:
+            out = eval(row["torch"], names)
+            out = list(out) if isinstance(out, (tuple, list)) else [out]
+            tracked = [t for t in out if t.requires_grad]
+            weights = lambda t: ((torch.arange(t.numel()) * 37 % 64 - 31.5) / 32).to(t.dtype).reshape(t.shape)
+            total = sum((t * weights(t)).sum() for t in tracked)
+            grads = torch.autograd.grad(total, floating, allow_unused=True) if tracked else [None] * len(floating)
+        except Exception as e:
+            wrong.append(f"{row['name']}: {row['torch']}: {e}")
+            continue
+        finally:
+            torch.set_default_dtype(torch.float32)
+        cases.append({"name": row["name"], "torch": row["torch"], "inputs": row["digest"], "outputs": [array(t) for t in out],
+                      "grads": [None if g is None else array(g) for g in grads]})
+    if wrong:
+        sys.exit("\n".join(wrong))
+    write("operations", cases)
+
+
+# What is no operation of dense real tensors, by parts of names.
+NOT_DENSE_REAL = (
+    r"_$|^_|autocast|sparse|quant(?!ile)|fbgemm|cudnn|mkldnn|miopen|complex|conj|(?<!index)_copy$|sym_|_stats|_elemt|rnn|lstm|gru|backward|^is_(?!close|in$|inf$|nan$|"
+    r"finite|neginf|posinf)|set_|get_|storage|coalesce|crow|ccol|col_indices|row_indices|anomaly|parse_|dlpack|^q_|import_ir|has_torch|"
+    r"handle_torch|assert_|boolean_dispatch|unify_|typename|determin|profiler|_subclass|pin_memory|share_memory|retain|register|data_ptr|"
+    r"_generator$|fake_|saddmm|dsmm|hsmm|hspmm|^smm|spmm|scaled_(addmm|mm|grouped)|grouped_mm|batch_norm_|native_|unsafe_|real$|imag|angle|"
+    r"polar|adjoint|resolve_neg|qscheme|sspaddmm"
+)
+# Infrastructure, and names that torch.linalg has taken over.
+NO_OPERATION = (
+    r"^(m?H|H|data|device|dtype|grad\w*|layout|name|names|shape|size|itemsize|element_size|nbytes|ndim|ndimension|nelement|dim|"
+    r"dim_order|numel|numpy|tolist|item|cpu|cuda|xpu|ipu|mtia|type|type_as|volatile|reinforce|output_nr|module_load|stride|values|indices|"
+    r"bool|byte|char|short|int|long|half|float|double|bfloat16|cfloat|cdouble|chalf|compile|compiled\w+|fork|wait|save|load|vmap|while_loop|"
+    r"cond|seed|initial_seed|manual_seed|init_num_threads|thread_safe\w+|classproperty|can_cast|promote_types|result_type|from_\w+|frombuffer|"
+    r"as_tensor|asarray|tensor|scalar_tensor|hash_tensor|new|new_\w+|empty\w*|fill|put|index|record_stream|detach|dequantize|resize|resize_as|"
+    r"map|symeig|eig|lstsq|cholesky|solve|lu|qr|chain_matmul|matrix_rank|triangular_solve|nonzero_static|stft|istft|prepare_\w+|"
+    r"clear_\w+|merge_\w+|int_repr|choose_\w+|export|range|where|apply|align_\w+|as_strided\w*|constant_pad_nd|convolution|slice_inverse|"
+    r"frobenius_norm|nuclear_norm|norm_except_dim|upsample\w*|embedding_renorm|geqrf|orgqr|ormqr|requires_grad|to|to_\w+|dense_dim|"
+    r"multi_head_attention_forward|affine_grid_generator|grid_sampler\w*|conv_tbc|unravel_index)$"
+)
+
+
+def names():
+    """crates/operations/torch.tsv: PyTorch's operations of dense real tensors, with the reason where one is absent on purpose.
+
+    A line is a name, a tab and the reason, which is kept. Forms in place, with a storage, of sparse, complex or quantized tensors are
+    left out.
+    """
+    import re
+
+    found = {}
+    for prefix, module in [("torch.Tensor.", torch.Tensor), ("torch.nn.functional.", F), ("torch.linalg.", torch.linalg), ("torch.", torch)]:
+        for name in dir(module):
+            thing = getattr(module, name) if name != "grad" else None
+            unfit = re.search(NOT_DENSE_REAL, name) or module is not torch.linalg and re.match(NO_OPERATION, name)
+            if name[0].isupper() or unfit or not callable(thing) or isinstance(thing, type):
+                continue
+            found[name] = prefix + name
+    path = FIXTURES.parent.parent.parent / "operations/torch.tsv"
+    old = dict(line.split("\t") for line in path.read_text().splitlines()) if path.exists() else {}
+    lines = [f"{full}\t{old.get(full, '')}" for full in sorted(found.values())]
+    path.write_text("\n".join(lines) + "\n")
+    print(f"{path.name}: {len(lines)} names")
+
+
 FILES = {"sgd": sgd, "optimizers": optimizers, "lbfgs": lbfgs, "schedules": schedules, "cross_entropy": cross_entropy,
-         "ops": ops, "order": order, "edges": edges, "print": printed, "networks": networks}
+         "ops": ops, "order": order, "edges": edges, "print": printed, "networks": networks,
+         "operations": operations, "names": names}
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or FILES:

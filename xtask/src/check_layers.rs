@@ -25,6 +25,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("custom-op", &["taper"]),
     // For tests: none of the above may depend on it but as a dev-dependency.
     ("taper-testing", &["tensor-core"]),
+    ("taper-operations", &["taper", "taper-testing"]),
 ];
 
 /// Crates that a way of building must not pull in: the arguments of `cargo tree`, and the beginnings of their names.

@@ -4,6 +4,7 @@
 mod bench;
 mod check_layers;
 mod fuzz;
+mod operations;
 mod test_all_backends;
 mod workspace;
 
@@ -26,6 +27,8 @@ enum Command {
     /// Run random programs on a device, against the plain reference: `fuzz --help` says how
     #[command(disable_help_flag = true)]
     Fuzz(fuzz::Args),
+    /// Write docs/operations.md from the table of operations
+    Operations(operations::Args),
     /// Run every test, the behaviour suite once on each device, and print one table
     TestAllBackends(test_all_backends::Args),
 }
@@ -36,6 +39,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => return bench::run(&args),
         Command::Fuzz(args) => return fuzz::run(&args),
         Command::CheckLayers => check_layers::run(),
+        Command::Operations(args) => operations::run(&args),
         Command::TestAllBackends(args) => test_all_backends::run(&args),
     };
     match result {

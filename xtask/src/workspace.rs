@@ -140,3 +140,51 @@ pub(crate) fn in_words(command: &Command) -> String {
     let words = std::iter::once(program).chain(command.get_args());
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
+
+/// Builds a tool, and says where it is. It has the features of the whole workspace and of its tests, so that what is compiled for those serves.
+/// The package alone has fewer features, and wgpu would be compiled once more. An example brings in the features of tests.
+pub(crate) fn build_tool(name: &str) -> Result<PathBuf> {
+    let mut command = cargo();
+    command
+        .args(["build", "--quiet", "--workspace", "--bin", name, "--example", "devices"])
+        .arg("--message-format=json-render-diagnostics")
+        .current_dir(Workspace::read()?.root)
+        .stderr(Stdio::inherit());
+    let words = in_words(&command);
+    let output = command.output().map_err(|e| format!("{words} cannot be run: {e}"))?;
+    let messages = String::from_utf8_lossy(&output.stdout);
+    let program = messages.lines().find_map(|message| executable(message, name));
+    program.filter(|_| output.status.success()).ok_or_else(|| format!("{words}: {}", output.status))
+}
+
+/// Where the program is, if one of cargo's messages says so.
+fn executable(message: &str, name: &str) -> Option<PathBuf> {
+    let message: Value = serde_json::from_str(message).ok()?;
+    let path = message["executable"].as_str()?;
+    (message["target"]["name"] == name && message["target"]["kind"][0] == "bin").then(|| path.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_program_is_found_among_cargos_messages() {
+        let message = |name: &str, kind: &str| {
+            json!({"executable": format!("/target/debug/{name}"), "target": {"name": name, "kind": [kind]}})
+                .to_string()
+        };
+        assert_eq!(
+            executable(&message("taper-fuzz", "bin"), "taper-fuzz"),
+            Some("/target/debug/taper-fuzz".into())
+        );
+        for other in [message("devices", "example"), message("taper-fuzz", "test"), "warning: x".to_string()]
+        {
+            assert_eq!(executable(&other, "taper-fuzz"), None);
+        }
+        let library = json!({"executable": null, "target": {"name": "taper-fuzz", "kind": ["bin"]}});
+        assert_eq!(executable(&library.to_string(), "taper-fuzz"), None);
+    }
+}

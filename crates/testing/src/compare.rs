@@ -21,9 +21,18 @@ pub fn tolerance(dtype: DType) -> (f64, f64) {
 /// # Panics
 /// Lists of different lengths, or an element that is too far away, which is named.
 #[track_caller]
-pub fn assert_close(found: &[f64], expected: &[f64], (rtol, atol): (f64, f64), what: &str) {
-    assert_eq!(found.len(), expected.len(), "{what}: lengths");
-    for (i, (&f, &e)) in found.iter().zip(expected).enumerate() {
+pub fn assert_close(found: &[f64], expected: &[f64], within: (f64, f64), what: &str) {
+    if let Some(difference) = difference(found, expected, within) {
+        panic!("{what}: {difference}");
+    }
+}
+
+/// Where two lists first differ by more than `rtol·|expected| + atol`, in words: NaN is NaN, and infinities are exact.
+pub fn difference(found: &[f64], expected: &[f64], (rtol, atol): (f64, f64)) -> Option<String> {
+    if found.len() != expected.len() {
+        return Some(format!("lengths: {} elements, expected {}", found.len(), expected.len()));
+    }
+    found.iter().zip(expected).enumerate().find_map(|(i, (&f, &e))| {
         let same = if e.is_nan() {
             f.is_nan()
         } else if e.is_infinite() {
@@ -31,8 +40,8 @@ pub fn assert_close(found: &[f64], expected: &[f64], (rtol, atol): (f64, f64), w
         } else {
             (f - e).abs() <= rtol * e.abs() + atol
         };
-        assert!(same, "{what}: element {i} is {f}, expected {e}");
-    }
+        (!same).then(|| format!("element {i} is {f}, expected {e}"))
+    })
 }
 
 /// Panics unless the tensor's elements are within 10⁻⁵ of these, relatively or absolutely; NaN is NaN.

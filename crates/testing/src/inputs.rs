@@ -89,3 +89,77 @@ pub fn of_scalars(values: &[Scalar], shape: &[usize], dtype: DType, device: &Dev
 pub fn to_scalars(tensor: &Tensor) -> Result<Vec<Scalar>> {
     Ok(Scalar::from_bytes(tensor.dtype(), &tensor.read_bytes()?))
 }
+
+/// A way in which a tensor of given elements may lie in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// Its axes in reverse order.
+    Transposed,
+    /// Every other element along each axis of something larger, from the second on.
+    Sliced,
+    /// Backwards along every axis.
+    Flipped,
+    /// The first element of the first axis that has several, for all of them: other elements than given.
+    Expanded,
+}
+
+/// All of them.
+pub const LAYOUTS: &[Layout] = &[Layout::Transposed, Layout::Sliced, Layout::Flipped, Layout::Expanded];
+
+/// A tensor of given numbers, as [`of`], that lies in memory in one of [`LAYOUTS`].
+///
+/// # Errors
+/// Whatever the device reports.
+pub fn laid_out(
+    values: &[f64],
+    shape: &[usize],
+    layout: Layout,
+    dtype: DType,
+    device: &Device,
+) -> Result<Tensor> {
+    let rank = shape.len();
+    let strides: Vec<usize> = (0..rank).map(|axis| shape[axis + 1..].iter().product()).collect();
+    // Elements in row-major order of `sizes`, each the one of `values` at the place that `at` gives.
+    let gathered = |sizes: &[usize], at: &dyn Fn(&[usize]) -> usize| -> Vec<f64> {
+        let mut index = vec![0; sizes.len()];
+        (0..sizes.iter().product::<usize>())
+            .map(|mut i| {
+                for axis in (0..sizes.len()).rev() {
+                    (index[axis], i) = (i % sizes[axis], i / sizes[axis]);
+                }
+                values[at(&index)]
+            })
+            .collect()
+    };
+    match layout {
+        Layout::Transposed => {
+            let sizes: Vec<usize> = shape.iter().rev().copied().collect();
+            let base = gathered(&sizes, &|i| i.iter().rev().zip(&strides).map(|(i, s)| i * s).sum());
+            of(&base, &sizes, dtype, device)?.permute((0..rank).rev().collect::<Vec<_>>())
+        }
+        Layout::Sliced => {
+            let sizes: Vec<usize> = shape.iter().map(|n| if *n == 0 { 0 } else { 2 * n + 1 }).collect();
+            let place = |i: &[usize]| {
+                let at =
+                    |axis: usize| (i[axis].max(1) - 1).div_euclid(2).min(shape[axis] - 1) * strides[axis];
+                (0..rank).map(at).sum()
+            };
+            let mut view = of(&gathered(&sizes, &place), &sizes, dtype, device)?;
+            for axis in (0..rank).filter(|axis| shape[*axis] > 0) {
+                view = view.slice_step(axis, 1..2 * shape[axis], 2)?;
+            }
+            Ok(view)
+        }
+        Layout::Flipped => {
+            let place = |i: &[usize]| (0..rank).map(|axis| (shape[axis] - 1 - i[axis]) * strides[axis]).sum();
+            of(&gathered(shape, &place), shape, dtype, device)?.flip((0..rank).collect::<Vec<_>>())
+        }
+        Layout::Expanded => {
+            let wide = shape.iter().position(|n| *n > 1);
+            let mut sizes = shape.to_vec();
+            wide.into_iter().for_each(|axis| sizes[axis] = 1);
+            let base = gathered(&sizes, &|i| i.iter().zip(&strides).map(|(i, s)| i * s).sum());
+            of(&base, &sizes, dtype, device)?.expand(shape)
+        }
+    }
+}

@@ -16,8 +16,10 @@ pub mod inputs;
 pub mod process;
 pub mod reference;
 
-pub use compare::{agree, assert_close, assert_elements, tolerance};
+pub use compare::{agree, assert_close, assert_elements, difference, tolerance};
 pub use conformance::conformance;
-pub use inputs::{VIEWS, View, floats, numbers, of, of_scalars, tensor, to_scalars};
+pub use inputs::{
+    LAYOUTS, Layout, VIEWS, View, floats, laid_out, numbers, of, of_scalars, tensor, to_scalars,
+};
 pub use process::{run_alone, test_process};
 pub use reference::{Reference, reference, reference_backend, reference_device, reference_with};

@@ -23,6 +23,7 @@ mod memory_faults;
 mod ndarray;
 mod networks;
 mod numerics;
+mod operations;
 mod optimizers;
 mod pytorch;
 mod reduce;

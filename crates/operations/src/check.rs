@@ -1,0 +1,313 @@
+//! What a row is held to. Each check gives what is wrong, in words.
+
+use std::cell::OnceCell;
+
+use taper::{
+    DType, Device, Error, ErrorKind, Result, Tensor,
+    autograd::{TensorGrad, gradcheck, gradgradcheck},
+    enable_grad, grad,
+};
+use taper_testing::{LAYOUTS, Layout, difference, reference_with, tolerance};
+
+use crate::{
+    fixtures::Answer,
+    row::{Given, Placement, Row, Values},
+};
+
+/// What is wrong with a row, or nothing.
+pub type Verdict = std::result::Result<(), String>;
+
+/// A device under test, and what it is compared with.
+#[derive(Debug)]
+pub struct Bench {
+    /// The device under test.
+    pub device: Device,
+    /// The plain reference with the dtypes of the device.
+    reference: Device,
+    /// The plain reference with every dtype.
+    exact: Device,
+    cpu: OnceCell<Device>,
+}
+
+fn in_words(what: &str) -> impl Fn(Error) -> String {
+    move |e| format!("{what}: {e}")
+}
+
+fn numbers(tensors: &[Tensor]) -> Result<Vec<Vec<f64>>> {
+    tensors.iter().map(Tensor::to_f64_vec).collect()
+}
+
+impl Bench {
+    /// For a device.
+    pub fn new(device: Device) -> Bench {
+        let (reference, _) = reference_with(&device.info().dtypes);
+        let (exact, _) = reference_with(&DType::ALL);
+        Bench { device, reference, exact, cpu: OnceCell::new() }
+    }
+
+    /// Where the right answer comes from, in f64: the plain reference, or the CPU for what has kernels there alone.
+    fn oracle(&self, row: &Row) -> &Device {
+        if row.cpu_only { self.cpu.get_or_init(taper::cpu) } else { &self.exact }
+    }
+
+    /// Whether a row has kernels on the device.
+    fn runs(&self, row: &Row) -> bool {
+        !row.cpu_only || self.device.name() == "cpu"
+    }
+
+    /// The row's results on the device in `dtype` against the reference in f64: shapes, dtypes, numbers.
+    fn agree(
+        &self,
+        row: &Row,
+        dtype: DType,
+        what: &str,
+        given: impl Fn(&Device, DType, DType) -> Result<Given>,
+    ) -> Verdict {
+        let what = format!("{dtype}, {what}");
+        let found = given(&self.device, dtype, dtype).and_then(|given| row.run(&given));
+        let found = found.map_err(in_words(&what))?;
+        let same = given(&self.reference, dtype, dtype).and_then(|given| row.run(&given));
+        let same = same.map_err(in_words(&format!("{what}, on the reference")))?;
+        let half = matches!(dtype, DType::F16 | DType::BF16);
+        let expected = match dtype.is_float() && !(half && row.stepwise) {
+            true => given(self.oracle(row), dtype, DType::F64).and_then(|given| numbers(&row.run(&given)?)),
+            false => numbers(&same),
+        };
+        let expected = expected.map_err(in_words(&format!("{what}, on the reference")))?;
+        if (found.len(), same.len()) != (expected.len(), expected.len()) {
+            return Err(format!("{what}: {} results, expected {}", found.len(), expected.len()));
+        }
+        for (k, ((found, same), expected)) in found.iter().zip(&same).zip(&expected).enumerate() {
+            let what = format!("{what}, result {k}");
+            if (found.shape(), found.dtype()) != (same.shape(), same.dtype()) {
+                return Err(format!(
+                    "{what}: {} of {}, expected {} of {}",
+                    found.shape(),
+                    found.dtype(),
+                    same.shape(),
+                    same.dtype()
+                ));
+            }
+            let within = within(row, dtype, found.dtype());
+            let found = found.to_f64_vec().map_err(in_words(&what))?;
+            if let Some(difference) = difference(&found, expected, within) {
+                return Err(format!("{what}: {difference}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// In every dtype that the row claims and the device has; what has no kernel on the device must say so.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn forward(&self, row: &Row) -> Verdict {
+        if !self.runs(row) {
+            let result = row
+                .given(&self.device, DType::F32, DType::F32, Placement::Contiguous)
+                .and_then(|given| numbers(&row.run(&given)?));
+            return match result.as_ref().map_err(Error::kind) {
+                Err(ErrorKind::Unsupported { .. }) => Ok(()),
+                other => Err(format!("{other:?}, where a kernel is missing")),
+            };
+        }
+        for dtype in row.dtypes_on(&self.device) {
+            self.agree(row, dtype, "contiguous", |d, rounded, held| {
+                row.given(d, rounded, held, Placement::Contiguous)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// With inputs that lie in memory in every way, and of every kind of shape where the row takes any.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn layouts(&self, row: &Row) -> Verdict {
+        let (true, Some(dtype)) = (self.runs(row), row.dtypes_on(&self.device).into_iter().next()) else {
+            return Ok(());
+        };
+        for (n, layout) in LAYOUTS.iter().enumerate() {
+            if !row.ties && *layout == Layout::Expanded {
+                continue;
+            }
+            self.agree(row, dtype, &format!("{layout:?}"), |d, rounded, held| {
+                row.given(d, rounded, held, Placement::Layout(n))
+            })?;
+        }
+        if row.pointwise {
+            const SHAPES: [&[&[usize]]; 5] =
+                [&[&[]], &[&[3, 0, 5]], &[&[1, 1]], &[&[7, 13]], &[&[2, 1, 3], &[5, 1], &[3]]];
+            for shapes in SHAPES {
+                self.agree(row, dtype, &format!("shapes {shapes:?}"), |d, rounded, held| {
+                    row.given_shapes(d, rounded, held, shapes)
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whatever the row says must be refused.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn bad_input(&self, row: &Row) -> Verdict {
+        let Some(bad) = &row.bad else { return Ok(()) };
+        let given = row
+            .given(&self.device, DType::F32, DType::F32, Placement::Contiguous)
+            .map_err(in_words("inputs"))?;
+        match bad(&given).and_then(|results| numbers(&results)) {
+            Ok(results) => Err(format!("bad input gave {results:?}")),
+            Err(e) if e.to_string().len() < 10 => Err(format!("the error says little: {e}")),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// f32 gradients of the device against those of the reference in f64.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn gradients(&self, row: &Row) -> Verdict {
+        if row.order == 0 || !self.runs(row) {
+            return Ok(());
+        }
+        let gradients = |device: &Device, dtype| {
+            gradients(row, row.given(device, DType::F32, dtype, Placement::Contiguous)?)
+        };
+        let found = gradients(&self.device, DType::F32).map_err(in_words("gradients"))?;
+        let expected =
+            gradients(self.oracle(row), DType::F64).map_err(in_words("gradients of the reference"))?;
+        for (k, (found, expected)) in found.iter().zip(&expected).enumerate() {
+            let within = (1e-4 * row.loose, 1e-5 * row.loose);
+            if let Some(difference) = difference(found, expected, within) {
+                return Err(format!("gradient in input {k}: {difference}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// First and second derivatives against differences, in f64, as often as the row can be differentiated. The device needs f64.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn derivatives(&self, row: &Row) -> Verdict {
+        if row.order == 0 || !self.runs(row) {
+            return Ok(());
+        }
+        let given = row
+            .given(&self.device, DType::F64, DType::F64, Placement::Contiguous)
+            .map_err(in_words("inputs"))?;
+        let leaves = leaves(row);
+        let f = |moved: &[Tensor]| -> Result<Tensor> {
+            let mut given = given.clone();
+            for (&k, leaf) in leaves.iter().zip(moved) {
+                given.tensors[k] = leaf.clone();
+            }
+            let outputs = row.run(&given)?.into_iter().filter(|t| t.dtype().is_float());
+            let flat: Vec<Tensor> = outputs.map(|t| t.flatten_all()).collect();
+            Tensor::concat(&flat, 0)
+        };
+        let inputs: Vec<Tensor> = leaves.iter().map(|&k| given.tensors[k].clone()).collect();
+        gradcheck(f, &inputs).map_err(in_words("derivative"))?;
+        if row.order > 1 {
+            gradgradcheck(f, &inputs).map_err(in_words("second derivative"))?;
+        }
+        Ok(())
+    }
+
+    /// What PyTorch computes of the same inputs, and its gradients.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn torch(&self, row: &Row, answer: Option<&Answer>) -> Verdict {
+        const AGAIN: &str = "write the answers with scripts/torch_fixtures.py operations";
+        if row.torch.is_empty() {
+            return Ok(());
+        }
+        let Some(answer) = answer else {
+            return Err(format!("no answer of PyTorch to this expression of these inputs: {AGAIN}"));
+        };
+        if !self.runs(row) {
+            return Ok(());
+        }
+        // In f64 on the CPU. A GPU has the kernels in f32 from the other checks, and its f64 is compared with the reference.
+        let floats =
+            if self.device.name() == "cpu" { [DType::F64, DType::F32] } else { [DType::F32, DType::F64] };
+        let integers = [DType::I64, DType::I32, DType::U32, DType::U8, DType::Bool];
+        let claimed = row.dtypes_on(&self.device);
+        let Some(dtype) = floats.into_iter().chain(integers).find(|dtype| claimed.contains(dtype)) else {
+            return Ok(());
+        };
+        let given = || row.given(&self.device, dtype, dtype, Placement::Contiguous);
+        let outputs = given().and_then(|given| row.run(&given)).map_err(in_words("outputs"))?;
+        if outputs.len() != answer.outputs.len() {
+            return Err(format!("{} results, PyTorch's has {}", outputs.len(), answer.outputs.len()));
+        }
+        for (k, (output, expected)) in outputs.iter().zip(&answer.outputs).enumerate() {
+            if output.dims() != expected.shape {
+                return Err(format!("result {k} is {}, PyTorch's is {:?}", output.shape(), expected.shape));
+            }
+            let (rtol, atol) = within(row, dtype, output.dtype());
+            // Answers are written with twelve digits.
+            let within = if output.dtype().is_float() { (rtol + 1e-11, atol + 1e-11) } else { (0.0, 0.0) };
+            let found = output.to_f64_vec().map_err(in_words("outputs"))?;
+            if let Some(difference) = difference(&found, &expected.numbers(), within) {
+                return Err(format!("PyTorch's result {k}, in {dtype}: {difference}"));
+            }
+        }
+        if row.order == 0 || !dtype.is_float() {
+            return Ok(());
+        }
+        let found = given().and_then(|given| gradients(row, given)).map_err(in_words("gradients"))?;
+        for (k, (found, expected)) in found.iter().zip(&answer.grads).enumerate() {
+            let Some(expected) = expected else { continue };
+            // PyTorch keeps some constants in f32, a sixth among them.
+            let scale = row.loose * if dtype == DType::F64 { 1e-7 } else { 1e-4 };
+            if let Some(difference) = difference(found, &expected.numbers(), (scale, scale / 10.0)) {
+                return Err(format!("PyTorch's gradient in input {k}, in {dtype}: {difference}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The closeness of results in `result` of inputs in `dtype`.
+fn within(row: &Row, dtype: DType, result: DType) -> (f64, f64) {
+    if !result.is_float() {
+        return (0.0, 0.0);
+    }
+    let (a, b) = (tolerance(dtype), tolerance(result));
+    (a.0.max(b.0) * row.loose, a.1.max(b.1) * row.loose)
+}
+
+/// The inputs that gradients are taken in.
+fn leaves(row: &Row) -> Vec<usize> {
+    let is_leaf = |k: &usize| matches!(row.inputs[*k].values, Values::Between(..) | Values::Exactly(_));
+    (0..row.inputs.len()).filter(is_leaf).collect()
+}
+
+/// The gradients of Σ cᵢ·outputᵢ in every input that has one, for the weights that the script of fixtures has too.
+fn gradients(row: &Row, mut given: Given) -> Result<Vec<Vec<f64>>> {
+    let leaves = leaves(row);
+    for &k in &leaves {
+        given.tensors[k] = given.tensors[k].clone().requires_grad();
+    }
+    let outputs = enable_grad(|| row.run(&given))?;
+    let mut sums = Vec::new();
+    for output in outputs.iter().filter(|t| t.is_tracked()) {
+        let weights: Vec<f64> = (0..output.numel()).map(|i| ((i * 37 % 64) as f64 - 31.5) / 32.0).collect();
+        let weights = taper_testing::of(&weights, output.dims(), output.dtype(), &output.device())?;
+        sums.push(enable_grad(|| output.mul(&weights).map(|t| t.sum()))?);
+    }
+    let inputs: Vec<&Tensor> = leaves.iter().map(|&k| &given.tensors[k]).collect();
+    let found = match sums.is_empty() {
+        true => vec![None; inputs.len()],
+        false => grad(&sums, &inputs, false)?,
+    };
+    let zero = |x: &Tensor| vec![0.0; x.numel()];
+    found
+        .iter()
+        .zip(&inputs)
+        .map(|(gradient, x)| gradient.as_ref().map_or_else(|| Ok(zero(x)), Tensor::to_f64_vec))
+        .collect()
+}

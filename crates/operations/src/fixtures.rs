@@ -1,0 +1,118 @@
+//! What goes to PyTorch and what comes back. `scripts/torch_fixtures.py operations` reads [`questions`] and writes the answers.
+
+use std::collections::HashMap;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use taper::DType;
+
+use crate::row::Row;
+
+/// A tensor of an answer.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Array {
+    /// Its sizes.
+    pub shape: Vec<usize>,
+    data: Vec<Value>,
+}
+
+impl Array {
+    /// Its elements. JSON has no NaN or infinity: they are words there.
+    pub fn numbers(&self) -> Vec<f64> {
+        let number = |value: &Value| match value {
+            Value::String(word) => word.parse().unwrap_or(f64::NAN),
+            Value::Bool(b) => f64::from(u8::from(*b)),
+            other => other.as_f64().unwrap_or(f64::NAN),
+        };
+        self.data.iter().map(number).collect()
+    }
+}
+
+/// What PyTorch computed for a row.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Answer {
+    name: String,
+    torch: String,
+    /// The [`digest`] of the inputs it was computed of.
+    pub inputs: String,
+    /// Results.
+    pub outputs: Vec<Array>,
+    /// Gradients of floating-point inputs; nothing where PyTorch has none.
+    pub grads: Vec<Option<Array>>,
+}
+
+/// The file of answers.
+#[derive(Debug, Deserialize)]
+pub struct File {
+    cases: Vec<Answer>,
+}
+
+/// The answers by [`key`].
+#[derive(Debug)]
+pub struct Answers(HashMap<String, Answer>);
+
+impl Answers {
+    /// Of a file.
+    pub fn of(file: File) -> Answers {
+        let key = |a: &Answer| format!("{} {} {}", a.name, a.torch, a.inputs);
+        Answers(file.cases.into_iter().map(|answer| (key(&answer), answer)).collect())
+    }
+
+    /// The answer to the row with this [`key`].
+    pub fn get(&self, key: &str) -> Option<&Answer> {
+        self.0.get(key)
+    }
+}
+
+/// What tells the answer to a row from others.
+pub fn key(row: &Row) -> String {
+    format!("{} {} {}", row.name, row.torch, digest(row))
+}
+
+/// The dtype that PyTorch is asked about.
+fn asked(row: &Row) -> DType {
+    match row.dtypes.list()[0] {
+        dtype if dtype.is_float() => DType::F64,
+        dtype => dtype,
+    }
+}
+
+/// A number that changes with the inputs, their dtypes and their shapes (FNV-1a).
+pub fn digest(row: &Row) -> String {
+    let dtype = asked(row);
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    let mut add = |n: u64| {
+        for byte in n.to_le_bytes() {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    };
+    for (input, elements) in row.inputs.iter().zip(row.elements(dtype)) {
+        input.dtype(dtype).name().bytes().for_each(|b| add(u64::from(b)));
+        input.shape.iter().for_each(|n| add(*n as u64));
+        elements.iter().for_each(|v| add(v.to_bits()));
+    }
+    add(u64::from(row.order));
+    format!("{hash:016x}")
+}
+
+/// The rows as PyTorch is asked about them.
+pub fn questions(rows: &[Row]) -> Value {
+    let question = |row: &Row| {
+        let dtype = asked(row);
+        let inputs: Vec<Value> = row
+            .inputs
+            .iter()
+            .zip(row.elements(dtype))
+            .map(|(input, data)| {
+                let kind = match input.dtype(dtype) {
+                    DType::Bool => "bool",
+                    t if t.is_float() => "float64",
+                    _ => "int64",
+                };
+                json!({"shape": input.shape, "data": data, "dtype": kind})
+            })
+            .collect();
+        json!({"name": row.name, "torch": row.torch, "inputs": inputs, "digest": digest(row), "order": row.order})
+    };
+    rows.iter().filter(|row| !row.torch.is_empty()).map(question).collect()
+}

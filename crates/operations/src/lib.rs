@@ -1,0 +1,25 @@
+//! The table of operations: one row each, which drives tests on every device, PyTorch's fixtures and the page
+//! docs/operations.md. For tests alone.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`table`] | the rows: open this to add an operation |
+//! | [`row`] | what a row can say |
+//! | [`check`] | what a row is held to |
+//! | [`fixtures`] | what PyTorch is asked, and its answers |
+//! | [`public`] | the library's public functions, read from its sources: each has a row |
+//! | [`mod@page`] | docs/operations.md |
+#![allow(clippy::unwrap_used, clippy::panic)] // tools of tests: to fail is to panic
+
+pub mod check;
+pub mod fixtures;
+pub mod page;
+pub mod public;
+pub mod row;
+pub mod table;
+
+pub use check::Bench;
+pub use fixtures::questions;
+pub use page::page;
+pub use row::Row;
+pub use table::{rows, sections};

@@ -1,0 +1,122 @@
+//! docs/operations.md, from the rows.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write,
+};
+
+use crate::{Row, sections};
+
+/// PyTorch's operations of dense real tensors: lines `name<tab>reason`, where a reason says why an operation has no row, or `= …` how else
+/// it is written. `scripts/torch_fixtures.py names` writes the names and keeps the reasons.
+const TORCH: &str = include_str!("../torch.tsv");
+
+/// What PyTorch calls a row's operation: the first function or method of its expression.
+pub fn torch_name(row: &Row) -> String {
+    let expression = row.torch;
+    let word = |start: usize| -> &str {
+        let rest = &expression[start..];
+        &rest[..rest.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == '.')).unwrap_or(rest.len())]
+    };
+    for (prefix, full) in [("torch.", "torch."), ("F.", "torch.nn.functional.")] {
+        let at = expression.match_indices(prefix).map(|(at, _)| at).find(|at| {
+            let before = expression[..*at].chars().next_back();
+            !before.is_some_and(|c| c.is_alphanumeric() || c == '.') && expression[*at..].contains('(')
+        });
+        // A method of x comes first where it stands first.
+        if let Some(at) = at
+            && !expression.starts_with("x.")
+            && !expression.starts_with("x[")
+        {
+            return format!("{full}{}", &word(at)[prefix.len()..]);
+        }
+    }
+    match expression.strip_prefix("x.") {
+        Some(_) => format!("torch.Tensor.{}", &word(0)[2..]),
+        None => expression.to_string(),
+    }
+}
+
+/// The page.
+pub fn page() -> String {
+    let mut out = String::from(
+        "# Operations\n\n\
+         Written by `cargo xtask operations` from the table in `crates/operations`, which also drives the tests: every line holds on every\n\
+         device that the suite runs on. \"Floats\" are f32, f64, f16 and bf16, \"integers\" i64, i32, u32 and u8; a GPU has those of them that\n\
+         `device.info()` lists. A gradient is checked against differences and PyTorch's; second ones against differences.\n\
+         Names without a module are methods of `Tensor`.\n",
+    );
+    for (heading, rows) in sections() {
+        let _ = write!(
+            out,
+            "\n## {heading}\n\n| operation | CPU | wgpu | dtypes | gradient | second | PyTorch | |\n|---|---|---|---|---|---|---|---|\n"
+        );
+        let mut order: Vec<&str> = Vec::new();
+        let mut by_name: BTreeMap<&str, Vec<&Row>> = BTreeMap::new();
+        for row in &rows {
+            if !by_name.contains_key(row.name) {
+                order.push(row.name);
+            }
+            by_name.entry(row.name).or_default().push(row);
+        }
+        for name in order {
+            let rows = &by_name[name];
+            let mut dtypes: Vec<&str> = Vec::new();
+            for row in rows {
+                if !dtypes.contains(&row.dtypes.words()) {
+                    dtypes.push(row.dtypes.words());
+                }
+            }
+            let dtypes = if dtypes.contains(&"all") { "all".to_string() } else { dtypes.join("; ") };
+            let order = rows.iter().map(|row| row.order).max().unwrap_or(0);
+            let yes = |yes: bool| if yes { "yes" } else { "no" };
+            let torch = rows[0].torch;
+            let torch = if torch.is_empty() { String::new() } else { format!("`{}`", torch_name(rows[0])) };
+            let note = rows.iter().map(|row| row.note).find(|note| !note.is_empty()).unwrap_or_default();
+            let _ = writeln!(
+                out,
+                "| `{name}` | yes | {} | {dtypes} | {} | {} | {torch} | {note} |",
+                yes(!rows[0].cpu_only),
+                yes(order > 0),
+                yes(order > 1),
+            );
+        }
+    }
+    absent(&mut out);
+    out
+}
+
+/// The operations of PyTorch that no row computes.
+fn absent(out: &mut String) {
+    let last = |name: &str| name.rsplit('.').next().unwrap_or_default().to_string();
+    let present: BTreeSet<String> = sections()
+        .iter()
+        .flat_map(|(_, rows)| rows)
+        .flat_map(|row| [last(&torch_name(row)), last(&row.name.replace("::", "."))])
+        .collect();
+    let missing: Vec<(&str, &str)> = TORCH
+        .lines()
+        .filter_map(|line| line.split_once('\t'))
+        .filter(|(name, _)| !present.contains(&last(name)))
+        .collect();
+    let _ = write!(
+        out,
+        "\n## PyTorch's operations without a line above\n\nOf {} names for dense real tensors in `torch`, `torch.Tensor`, \
+         `torch.nn.functional` and `torch.linalg`\n(`crates/operations/torch.tsv`; forms in place are left out).\n\nWritten otherwise:\n\n",
+        TORCH.lines().count()
+    );
+    for (name, reason) in &missing {
+        if let Some(other) = reason.strip_prefix("= ") {
+            let _ = writeln!(out, "- `{name}`: {other}");
+        }
+    }
+    let mut reasons: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for (name, reason) in missing.iter().filter(|(_, reason)| !reason.starts_with("= ")) {
+        let reason = if reason.is_empty() { "not yet" } else { reason };
+        reasons.entry(reason).or_default().push(format!("`{name}`"));
+    }
+    let _ = write!(out, "\nAbsent:\n\n");
+    for (reason, names) in reasons {
+        let _ = writeln!(out, "- {reason}: {}", names.join(", "));
+    }
+}

@@ -1,0 +1,163 @@
+//! The public functions that give tensors, read from the sources; and those of them that are no operations.
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+/// Functions that have no row, by reason.
+pub const NO_OPERATIONS: &[(&str, &[&str])] = &[
+    (
+        "a constructor from a user's numbers: tested with dtypes and conversions",
+        &["new", "from_slice", "from_vec", "from_ndarray"],
+    ),
+    (
+        "random: no number to compare with; tested with distributions and streams",
+        &[
+            "rand",
+            "randn",
+            "rand_dtype",
+            "randn_dtype",
+            "uniform",
+            "randint",
+            "randperm",
+            "functional::dropout",
+            "functional::dropout1d",
+            "functional::dropout2d",
+            "functional::dropout3d",
+        ],
+    ),
+    ("between devices, and into cells: tested with transfers and cells", &["to", "into_cell"]),
+    (
+        "of the graph, not of numbers",
+        &[
+            "resolve",
+            "leaf",
+            "recorded_inputs",
+            "inputs",
+            "node_inputs",
+            "elements",
+            "grad",
+            "claim_graph",
+            "custom",
+            "custom_kernel",
+        ],
+    ),
+    (
+        "the general form of several rows: the suite tries it with each of its operations",
+        &["unary", "binary", "compare", "compare_scalar", "reduce", "arg_reduce", "contract"],
+    ),
+    ("the adjoint of windows, which gradients of unfold and windows take", &["pad_between"]),
+];
+
+/// A folder of sources, what comes before the names of its functions, and whether every function counts or only those that give
+/// tensors.
+const SOURCES: &[(&str, &str)] = &[
+    ("crates/tensor-core/src/tensor", ""),
+    ("crates/tensor-core/src/custom.rs", ""),
+    ("crates/nn/src/functional", "functional::"),
+    ("crates/nn/src/functional.rs", "functional::"),
+    ("crates/nn/src/loss", "functional::"),
+    ("crates/linalg/src", "linalg::"),
+];
+
+/// The names of all public functions that give tensors, as rows have them.
+///
+/// # Panics
+/// A macro that makes functions in a form that this does not know.
+pub fn functions(root: &Path) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for (place, prefix) in SOURCES {
+        let place = root.join(place);
+        let files = match fs::read_dir(&place) {
+            Ok(entries) => entries.map(|entry| entry.unwrap().path()).collect(),
+            Err(_) => vec![place],
+        };
+        for file in files.iter().filter(|file| file.extension().is_some_and(|e| e == "rs")) {
+            let source = fs::read_to_string(file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+            let methods = prefix.is_empty();
+            for name in of_source(&source, methods) {
+                names.insert(format!("{prefix}{name}"));
+            }
+        }
+    }
+    names
+}
+
+/// The functions of a source that give tensors: methods of `Tensor`, or free functions.
+fn of_source(source: &str, methods: bool) -> Vec<String> {
+    let mut names = Vec::new();
+    // Where tests begin, the library ends.
+    let source = source.split("#[cfg(test)]").next().unwrap_or_default();
+    let macros = macros(source);
+    let (mut block, mut template) = (String::new(), false);
+    let mut lines = source.lines();
+    while let Some(line) = lines.next() {
+        if line.starts_with("impl") {
+            block = line.to_string();
+        } else if line.starts_with('}') {
+            (block, template) = (String::new(), false);
+        } else if line.starts_with("macro_rules!") {
+            template = true;
+        }
+        let text = line.trim_start();
+        let Some(rest) = text.strip_prefix("pub fn ") else { continue };
+        if template || (methods != (block.starts_with("impl Tensor") && line.starts_with("    "))) {
+            continue;
+        }
+        if !methods && line.starts_with(' ') {
+            continue;
+        }
+        let mut signature = rest.to_string();
+        while !signature.trim_end().ends_with(['{', ';']) {
+            let Some(more) = lines.next() else { break };
+            signature.push_str(more.trim());
+        }
+        let name: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+        let result = signature.rsplit("->").next().unwrap_or_default();
+        let gives = signature.contains("->") && (result.contains("Tensor") || result.contains("Lstsq"));
+        if gives && !result.contains("impl Iterator") {
+            names.push(name);
+        }
+    }
+    for (name, _) in &macros {
+        names.extend(made_by(source, name));
+    }
+    names
+}
+
+/// The macros of a source that make public functions of a name they are given.
+fn macros(source: &str) -> Vec<(String, String)> {
+    let parts = source.split("macro_rules! ").skip(1);
+    parts
+        .filter_map(|part| {
+            let body = part.split("\n}").next()?;
+            let name = body.split([' ', '{']).next()?.to_string();
+            let makes = body.lines().any(|l| l.trim_start().starts_with("pub fn $") && l.contains("Tensor"));
+            makes.then(|| (name, body.to_string()))
+        })
+        .collect()
+}
+
+/// The lower-case names of each entry `name[, name] => …;`, `name = …;` or `name, number, …;`.
+fn made_by(source: &str, name: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    for call in source.split(&format!("\n{name}! {{")).skip(1) {
+        let body = call.split("\n}").next().unwrap_or_default();
+        let code: String = body
+            .lines()
+            .filter(|line| !line.trim_start().starts_with("//") && !line.trim_start().starts_with("#["))
+            .collect::<Vec<_>>()
+            .join("\n");
+        for entry in code.split(";\n").flat_map(|e| e.split(";")) {
+            let head = entry.split("=").next().unwrap_or_default();
+            let words = head.split(',').map(str::trim);
+            let words = words.take_while(|w| !w.starts_with(|c: char| c.is_ascii_digit()));
+            names.extend(
+                words
+                    .filter(|w| w.starts_with(|c: char| c.is_ascii_lowercase()))
+                    .filter(|w| w.chars().all(|c| c.is_alphanumeric() || c == '_'))
+                    .map(str::to_string),
+            );
+        }
+    }
+    assert!(!names.is_empty(), "{name}! makes functions in a form that the scan does not know");
+    names
+}

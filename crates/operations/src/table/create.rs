@@ -1,0 +1,21 @@
+//! Tensors made of numbers.
+
+use taper::Tensor;
+
+use crate::row::{DTypes, Row, make, one};
+
+pub(super) fn rows() -> Vec<Row> {
+    vec![
+        make("zeros", "torch.zeros(2, 3)", |o| Tensor::zeros((2, 3), o)),
+        make("ones", "torch.ones(2, 3)", |o| Tensor::ones((2, 3), o)),
+        make("full", "torch.full((2, 3), 5)", |o| Tensor::full((2, 3), 5, o)),
+        make("arange", "torch.arange(1, 8, 2)", |o| Tensor::arange(1, 8, 2, o)).of(DTypes::Numbers),
+        make("arange", "torch.arange(-1, 2, 0.5)", |o| Tensor::arange(-1.0, 2.0, 0.5, o)).of(DTypes::Floats),
+        make("linspace", "torch.linspace(-1, 2, 7)", |(t, d)| Tensor::linspace(-1.0, 2.0, 7, (t, d)))
+            .of(DTypes::Floats),
+        make("eye", "torch.eye(3)", |o| Tensor::eye(3, o)),
+        one("zeros_like", "torch.zeros_like(x)", Tensor::zeros_like).of(DTypes::All).order(0).pointwise(),
+        one("ones_like", "torch.ones_like(x)", Tensor::ones_like).of(DTypes::All).order(0).pointwise(),
+        one("full_like", "torch.full_like(x, 3)", |x| x.full_like(3)).of(DTypes::All).order(0).pointwise(),
+    ]
+}

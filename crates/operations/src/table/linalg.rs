@@ -1,0 +1,62 @@
+//! `linalg`. Matrices are made well-conditioned in the row itself: x + 3·I, x·xᵀ + I. Signs of vectors, which are nobody's, are left out.
+
+use taper::{
+    Result, Tensor,
+    linalg::{self as l, MatrixNorm, QrMode, Uplo},
+};
+
+use crate::row::{DTypes, Row, one, two};
+
+/// x + 3·I.
+fn regular(x: &Tensor) -> Result<Tensor> {
+    x.add(&Tensor::eye(3, (x.dtype(), &x.device()))?.mul_scalar(3))
+}
+
+/// x·xᵀ + I.
+fn positive(x: &Tensor) -> Result<Tensor> {
+    x.matmul(&x.transpose(-1, -2)?)?.add(&Tensor::eye(3, (x.dtype(), &x.device()))?)
+}
+
+#[rustfmt::skip] // a line a row
+pub(super) fn rows() -> Vec<Row> {
+    const SQUARE: &[usize] = &[2, 3, 3];
+    const WIDE: &[usize] = &[3, 4];
+    let rows = vec![
+        one("linalg::cholesky", "torch.linalg.cholesky(x @ x.mT + torch.eye(3))", |x| l::cholesky(&positive(x)?, false))
+            .shapes([SQUARE]).bad(|x| l::cholesky(&x[0].narrow(-1, 0, 2)?, false)),
+        one("linalg::det", "torch.linalg.det(x + 3 * torch.eye(3))", |x| l::det(&regular(x)?)).shapes([SQUARE])
+            .bad(|x| l::det(&x[0].narrow(-1, 0, 2)?)),
+        one("linalg::slogdet", "torch.linalg.slogdet(x + 3 * torch.eye(3))", |x| l::slogdet(&regular(x)?)).shapes([SQUARE])
+            .bad(|x| l::slogdet(&x[0].narrow(-1, 0, 2)?)),
+        one("linalg::eigh", "(lambda r: (r[0], r[1].abs()))(torch.linalg.eigh(x @ x.mT + torch.eye(3)))",
+            |x| l::eigh(&positive(x)?, Uplo::Lower).map(|(w, v)| (w, v.abs()))).shapes([SQUARE]).bad(|x| l::eigh(&x[0].narrow(-1, 0, 2)?, Uplo::Lower)),
+        one("linalg::eigvalsh", "torch.linalg.eigvalsh(x @ x.mT + torch.eye(3))", |x| l::eigvalsh(&positive(x)?, Uplo::Upper)).shapes([SQUARE])
+            .bad(|x| l::eigvalsh(&x[0].narrow(-1, 0, 2)?, Uplo::Lower)),
+        one("linalg::lu", "torch.linalg.lu(x + 3 * torch.eye(3))", |x| l::lu(&regular(x)?)).shapes([SQUARE]),
+        one("linalg::matrix_norm", "torch.linalg.matrix_norm(x)", |x| l::matrix_norm(x, MatrixNorm::Frobenius, false)).shapes([SQUARE])
+            .bad(|x| l::matrix_norm(&x[0].select(0, 0)?.select(0, 0)?, MatrixNorm::Frobenius, false)),
+        one("linalg::matrix_norm", "torch.linalg.matrix_norm(x, 'nuc', keepdim=True)", |x| l::matrix_norm(x, MatrixNorm::Nuclear, true)).shapes([WIDE]),
+        one("linalg::matrix_norm", "torch.linalg.matrix_norm(x, 1)", |x| l::matrix_norm(x, MatrixNorm::One, false)).shapes([WIDE]),
+        one("linalg::cond", "torch.linalg.cond(x + 3 * torch.eye(3))", |x| l::cond(&regular(x)?, MatrixNorm::Two)).shapes([SQUARE]),
+        one("linalg::pinv", "torch.linalg.pinv(x)", |x| l::pinv(x, l::Tolerance::default(), false)).shapes([WIDE]),
+        one("linalg::matrix_rank", "torch.linalg.matrix_rank(x)", |x| l::matrix_rank(x, l::Tolerance::default(), false)).shapes([WIDE]).order(0),
+        two("linalg::lstsq", "torch.linalg.lstsq(x, y)[0]", |x, y| l::lstsq(x, y, None).map(|r| r.solution)).shapes([&[4, 3], &[4, 2]])
+            .bad(|x| l::lstsq(&x[0], &x[1].narrow(0, 0, 3)?, None).map(|r| r.solution)),
+        one("linalg::qr", "(lambda r: (r[0].abs(), r[1].abs()))(torch.linalg.qr(x))",
+            |x| l::qr(x, QrMode::Reduced).map(|(q, r)| (q.abs(), r.abs()))).shapes([&[4, 3]]),
+        two("linalg::solve", "torch.linalg.solve(x + 3 * torch.eye(3), y)", |x, y| l::solve(&regular(x)?, y, true)).shapes([SQUARE, &[2, 3, 2]])
+            .bad(|x| l::solve(&x[0], &x[1].narrow(1, 0, 2)?, true)),
+        two("linalg::solve_triangular", "torch.linalg.solve_triangular(x + 3 * torch.eye(3), y, upper=True)",
+            |x, y| l::solve_triangular(&regular(x)?, y, true, true, false)).shapes([SQUARE, &[2, 3, 2]])
+            .bad(|x| l::solve_triangular(&x[0], &x[1].narrow(1, 0, 2)?, true, true, false)),
+        one("linalg::inv", "torch.linalg.inv(x + 3 * torch.eye(3))", |x| l::inv(&regular(x)?)).shapes([SQUARE]).bad(|x| l::inv(&x[0].narrow(-1, 0, 2)?)),
+        one("linalg::matrix_power", "torch.linalg.matrix_power(x + 3 * torch.eye(3), -2)", |x| l::matrix_power(&regular(x)?, -2)).shapes([SQUARE])
+            .bad(|x| l::matrix_power(&x[0].narrow(-1, 0, 2)?, 2)),
+        one("linalg::svd", "(lambda r: (r[0].abs(), r[1], r[2].abs()))(torch.linalg.svd(x, full_matrices=False))",
+            |x| l::svd(x, false).map(|(u, s, v)| (u.abs(), s, v.abs()))).shapes([WIDE]).no_ties(),
+        one("linalg::svdvals", "torch.linalg.svdvals(x)", l::svdvals).shapes([WIDE]),
+    ];
+    // Sums, which every device has.
+    let composed = |row: &Row| ["torch.linalg.matrix_norm(x)", "torch.linalg.matrix_norm(x, 1)"].contains(&row.torch);
+    rows.into_iter().map(|row| if composed(&row) { row.of(DTypes::F32F64) } else { row.cpu_only() }).collect()
+}

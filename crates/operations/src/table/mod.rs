@@ -1,0 +1,48 @@
+//! The table of operations. A row says what an operation is called here and in PyTorch, and does it:
+//!
+//! ```text
+//! one("atan", "torch.atan(x)", Tensor::atan).pointwise(),
+//! two("atan2", "torch.atan2(x, y)", |x, y| x.atan2(y)).pointwise(),
+//! one("softmax", "torch.softmax(x, 1)", |x| x.softmax(1)).bad(|x| x[0].softmax(2)),
+//! ```
+//!
+//! That is all of a row where its inputs, floats between −2 and 2 of the shapes that [`one`](crate::row::one) and the others name, suit it. What
+//! differs is said by the methods of [`Row`]. Several rows may have one name: each is another way to call it.
+
+mod create;
+mod indexing;
+mod linalg;
+mod losses;
+mod movement;
+mod nn;
+mod pointwise;
+mod products;
+mod reduce;
+
+use crate::row::Row;
+
+/// A heading of the page, and its rows.
+pub type Section = (&'static str, Vec<Row>);
+
+/// All rows by topic.
+pub fn sections() -> Vec<Section> {
+    vec![
+        ("Making tensors", create::rows()),
+        ("Element by element", pointwise::rows()),
+        ("Comparisons, bits, choices", pointwise::choices()),
+        ("Activations", pointwise::activations()),
+        ("Shapes and parts", movement::rows()),
+        ("Reductions", reduce::rows()),
+        ("Along an axis: cumulative operations and order", reduce::along()),
+        ("Products", products::rows()),
+        ("By index", indexing::rows()),
+        ("`nn::functional`", nn::rows()),
+        ("Losses", losses::rows()),
+        ("`linalg`", linalg::rows()),
+    ]
+}
+
+/// All rows.
+pub fn rows() -> Vec<Row> {
+    sections().into_iter().flat_map(|(_, rows)| rows).collect()
+}

@@ -1,0 +1,107 @@
+//! `nn::functional`.
+
+use taper::nn::functional::{
+    self as f, AttentionOptions, ConvOptions, ConvTransposeOptions, PadMode, PoolOptions,
+};
+
+use crate::row::{DTypes::F32F64, Row, four, make, one, three, two};
+
+#[rustfmt::skip] // a line a row
+pub(super) fn rows() -> Vec<Row> {
+    const LINE: &[usize] = &[2, 2, 5];
+    const IMAGE: &[usize] = &[1, 2, 4, 5];
+    const SOLID: &[usize] = &[1, 2, 3, 3, 3];
+    let mut rows = vec![
+        three("functional::linear", "F.linear(x, y, z)", |x, y, z| f::linear(x, y, Some(z))).shapes([&[2, 4], &[3, 4], &[3]])
+            .bad(|x| f::linear(&x[0], &x[1].t()?, None)),
+        two("functional::embedding", "F.embedding(x, y)", f::embedding).shapes([&[2, 3], &[5, 2]]).index(0, &[4, 0, 1, 4, 2, 2])
+            .bad(|x| f::embedding(&x[1], &x[1])),
+        two("functional::embedding_with_padding", "F.embedding(x, y, padding_idx=2)", |x, y| f::embedding_with_padding(x, y, 2))
+            .shapes([&[2, 3], &[5, 2]]).index(0, &[4, 0, 1, 4, 2, 2]).order(0)
+            .note("the gradient of the padding's row is 0 whatever is done with it, which no difference shows"),
+        three("functional::scaled_dot_product_attention", "F.scaled_dot_product_attention(x, y, z)",
+            |q, k, v| f::scaled_dot_product_attention(q, k, v, AttentionOptions::default())).shapes([&[2, 3, 4], &[2, 3, 4], &[2, 3, 2]]),
+        three("functional::scaled_dot_product_attention", "F.scaled_dot_product_attention(x, y, z, is_causal=True, scale=0.25)",
+            |q, k, v| f::scaled_dot_product_attention(q, k, v, AttentionOptions { is_causal: true, scale: Some(0.25), ..Default::default() }))
+            .shapes([&[2, 3, 4], &[2, 3, 4], &[2, 3, 2]]),
+        four("functional::scaled_dot_product_attention", "F.scaled_dot_product_attention(x, y, z, attn_mask=w)",
+            |[q, k, v, m]| f::scaled_dot_product_attention(q, k, v, AttentionOptions { mask: Some(m), ..Default::default() }))
+            .shapes([&[2, 3, 4], &[2, 3, 4], &[2, 3, 2], &[3, 3]])
+            .bad(|x| f::scaled_dot_product_attention(&x[0], &x[2], &x[2], AttentionOptions::default())),
+        make("functional::sinusoidal_positions", "", |(_, d)| f::sinusoidal_positions(3, 4, d)).of(F32F64)
+            .note("Vaswani and others 2017"),
+        one("functional::rotary_embedding", "", |x| f::rotary_embedding(x, 2, 100.0)).shapes([&[2, 3, 4]]).note("Su and others 2021")
+            .bad(|x| f::rotary_embedding(&x[0].narrow(-1, 0, 3)?, 0, 100.0)),
+        three("functional::conv1d", "F.conv1d(x, y, z, stride=2, padding=1)",
+            |x, w, b| f::conv1d(x, w, Some(b), ConvOptions { stride: [2], padding: 1.into(), ..Default::default() }))
+            .shapes([LINE, &[3, 2, 3], &[3]]).bad(|x| f::conv1d(&x[0], &x[1].narrow(1, 0, 1)?, None, ConvOptions::default())),
+        three("functional::conv2d", "F.conv2d(x, y, z, stride=(2, 1), padding=1, dilation=(1, 2), groups=2)",
+            |x, w, b| f::conv2d(x, w, Some(b), ConvOptions { stride: [2, 1], padding: 1.into(), dilation: [1, 2], groups: 2 }))
+            .shapes([IMAGE, &[2, 1, 2, 2], &[2]]),
+        two("functional::conv2d", "F.conv2d(x, y, padding='same')",
+            |x, w| f::conv2d(x, w, None, ConvOptions { padding: f::ConvPadding::Same, ..Default::default() })).shapes([IMAGE, &[2, 2, 3, 3]])
+            .bad(|x| f::conv2d(&x[0], &x[1], None, ConvOptions { stride: [0, 1], ..Default::default() })),
+        two("functional::conv3d", "F.conv3d(x, y)", |x, w| f::conv3d(x, w, None, ConvOptions::default())).shapes([SOLID, &[2, 2, 2, 2, 2]])
+            .bad(|x| f::conv3d(&x[0], &x[0].narrow(1, 0, 1)?, None, ConvOptions::default())),
+        three("functional::conv_transpose1d", "F.conv_transpose1d(x, y, z, stride=2, padding=1, output_padding=1)",
+            |x, w, b| f::conv_transpose1d(x, w, Some(b), ConvTransposeOptions { stride: [2], padding: [1], output_padding: [1], ..Default::default() }))
+            .shapes([&[2, 2, 3], &[2, 3, 3], &[3]]).bad(|x| f::conv_transpose1d(&x[0], &x[1].narrow(0, 0, 1)?, None, Default::default())),
+        two("functional::conv_transpose2d", "F.conv_transpose2d(x, y, stride=(1, 2), groups=2, dilation=2)",
+            |x, w| f::conv_transpose2d(x, w, None, ConvTransposeOptions { stride: [1, 2], groups: 2, dilation: [2, 2], ..Default::default() }))
+            .shapes([&[1, 2, 2, 3], &[2, 1, 2, 2]]).bad(|x| f::conv_transpose2d(&x[0], &x[1].narrow(0, 0, 1)?, None, Default::default())),
+        two("functional::conv_transpose3d", "F.conv_transpose3d(x, y)", |x, w| f::conv_transpose3d(x, w, None, Default::default()))
+            .shapes([&[1, 2, 2, 2, 2], &[2, 1, 2, 2, 1]]).bad(|x| f::conv_transpose3d(&x[0], &x[1].narrow(0, 0, 1)?, None, Default::default())),
+        one("functional::normalize", "F.normalize(x, dim=1)", |x| f::normalize(x, 2.0, 1, 1e-12)).bad(|x| f::normalize(&x[0], 2.0, 2, 1e-12)),
+        two("functional::cosine_similarity", "F.cosine_similarity(x, y, 1)", |x, y| f::cosine_similarity(x, y, 1, 1e-8)),
+        two("functional::pairwise_distance", "F.pairwise_distance(x, y)", |x, y| f::pairwise_distance(x, y, 2.0, 1e-6)),
+        three("functional::layer_norm", "F.layer_norm(x, (4,), y, z)", |x, w, b| f::layer_norm(x, [4], Some(w), Some(b), 1e-5))
+            .shapes([&[3, 4], &[4], &[4]]).bad(|x| f::layer_norm(&x[0], [3], None, None, 1e-5)),
+        two("functional::rms_norm", "F.rms_norm(x, (4,), y, 1e-5)", |x, w| f::rms_norm(x, [4], Some(w), Some(1e-5)))
+            .bad(|x| f::rms_norm(&x[0], [3], None, None)),
+        three("functional::group_norm", "F.group_norm(x, 2, y, z)", |x, w, b| f::group_norm(x, 2, Some(w), Some(b), 1e-5))
+            .shapes([&[2, 4, 3], &[4], &[4]]).bad(|x| f::group_norm(&x[0], 3, None, None, 1e-5)),
+        three("functional::batch_norm", "F.batch_norm(x, None, None, y, z, training=True)",
+            |x, w, b| f::batch_norm(x, None, None, Some(w), Some(b), true, 0.1, 1e-5)).shapes([&[3, 2, 4], &[2], &[2]])
+            .bad(|x| f::batch_norm(&x[0], None, None, Some(&x[0]), None, true, 0.1, 1e-5)),
+        one("functional::instance_norm", "F.instance_norm(x)", |x| f::instance_norm(x, None, None, None, None, true, 0.1, 1e-5))
+            .shapes([&[2, 2, 4]]).bad(|x| f::instance_norm(&x[0].narrow(-1, 0, 1)?, None, None, None, None, true, 0.1, 1e-5)),
+        one("functional::pad", "F.pad(x, (2, 1, 1, 0), mode='reflect')", |x| f::pad(x, &[(1, 0), (2, 1)], PadMode::Reflect)).shapes([IMAGE])
+            .bad(|x| f::pad(&x[0], &[(4, 0), (0, 0)], PadMode::Reflect)),
+        one("functional::pad", "F.pad(x, (2, 1, 1, 0), mode='replicate')", |x| f::pad(x, &[(1, 0), (2, 1)], PadMode::Replicate)).shapes([IMAGE]),
+        one("functional::pad", "F.pad(x, (2, 1, 1, 0), mode='circular')", |x| f::pad(x, &[(1, 0), (2, 1)], PadMode::Circular)).shapes([IMAGE]),
+        one("functional::pixel_shuffle", "F.pixel_shuffle(x, 2)", |x| f::pixel_shuffle(x, 2)).shapes([&[1, 4, 2, 3]])
+            .bad(|x| f::pixel_shuffle(&x[0], 3)),
+        one("functional::pixel_unshuffle", "F.pixel_unshuffle(x, 2)", |x| f::pixel_unshuffle(x, 2)).shapes([&[1, 1, 4, 2]])
+            .bad(|x| f::pixel_unshuffle(&x[0], 3)),
+        one("functional::interpolate_nearest", "F.interpolate(x, (7, 3))", |x| f::interpolate_nearest(x, &[7, 3])).shapes([IMAGE])
+            .bad(|x| f::interpolate_nearest(&x[0], &[7])),
+        one("functional::max_pool1d", "F.max_pool1d(x, 2)", |x| f::max_pool1d(x, [2], PoolOptions::default())).shapes([LINE]),
+        one("functional::max_pool2d", "F.max_pool2d(x, (2, 3), stride=(1, 2), padding=1)",
+            |x| f::max_pool2d(x, [2, 3], PoolOptions { stride: Some([1, 2]), padding: [1, 1], ..Default::default() })).shapes([IMAGE])
+            .bad(|x| f::max_pool2d(&x[0], [5, 3], PoolOptions::default())),
+        one("functional::max_pool3d", "F.max_pool3d(x, 2)", |x| f::max_pool3d(x, [2; 3], PoolOptions::default())).shapes([SOLID]),
+        one("functional::max_pool_with_indices", "F.max_pool2d_with_indices(x, 2, ceil_mode=True)",
+            |x| f::max_pool_with_indices(x, [2, 2], PoolOptions { ceil_mode: true, ..Default::default() })).shapes([IMAGE]),
+        one("functional::avg_pool1d", "F.avg_pool1d(x, 2)", |x| f::avg_pool1d(x, [2], PoolOptions::default())).shapes([LINE]),
+        one("functional::avg_pool2d", "F.avg_pool2d(x, 2, stride=1, padding=1, count_include_pad=False)",
+            |x| f::avg_pool2d(x, [2, 2], PoolOptions { stride: Some([1, 1]), padding: [1, 1], count_include_pad: false, ..Default::default() }))
+            .shapes([IMAGE]).bad(|x| f::avg_pool2d(&x[0], [2, 2], PoolOptions { dilation: [2, 2], ..Default::default() })),
+        one("functional::avg_pool3d", "F.avg_pool3d(x, 2, ceil_mode=True)",
+            |x| f::avg_pool3d(x, [2; 3], PoolOptions { ceil_mode: true, ..Default::default() })).shapes([SOLID]),
+        one("functional::adaptive_avg_pool1d", "F.adaptive_avg_pool1d(x, 3)", |x| f::adaptive_avg_pool1d(x, 3)).shapes([LINE]),
+        one("functional::adaptive_avg_pool2d", "F.adaptive_avg_pool2d(x, (3, 2))", |x| f::adaptive_avg_pool2d(x, [3, 2])).shapes([IMAGE])
+            .bad(|x| f::adaptive_avg_pool2d(&x[0], [0, 2])),
+        one("functional::adaptive_avg_pool3d", "F.adaptive_avg_pool3d(x, 2)", |x| f::adaptive_avg_pool3d(x, 2)).shapes([SOLID]),
+        one("functional::adaptive_max_pool1d", "F.adaptive_max_pool1d(x, 3)", |x| f::adaptive_max_pool1d(x, 3)).shapes([LINE]),
+        one("functional::adaptive_max_pool2d", "F.adaptive_max_pool2d(x, (3, 2))", |x| f::adaptive_max_pool2d(x, [3, 2])).shapes([IMAGE])
+            .bad(|x| f::adaptive_max_pool2d(&x[0], [0, 2])),
+        one("functional::adaptive_max_pool3d", "F.adaptive_max_pool3d(x, 2)", |x| f::adaptive_max_pool3d(x, 2)).shapes([SOLID]),
+    ];
+    // The second derivative of the greatest element is that of scattering, which has none but where the output is differentiated.
+    for row in &mut rows {
+        if row.name.contains("norm") {
+            row.stepwise = true;
+        }
+    }
+    rows
+}

@@ -1,0 +1,141 @@
+//! Operations that work element by element.
+
+use taper::{DType, Tensor};
+
+use crate::row::{DTypes, Row, one, three, two};
+
+/// Of one tensor.
+fn unary<T: crate::row::Outputs + 'static>(
+    name: &'static str,
+    torch: &'static str,
+    f: fn(&Tensor) -> T,
+) -> Row {
+    one(name, torch, f).pointwise()
+}
+
+/// Of two, broadcast.
+fn binary<T: crate::row::Outputs + 'static>(
+    name: &'static str,
+    torch: &'static str,
+    f: fn(&Tensor, &Tensor) -> T,
+) -> Row {
+    two(name, torch, f).pointwise()
+}
+
+#[rustfmt::skip] // a line a row
+pub(super) fn rows() -> Vec<Row> {
+    use DTypes::{Floats, Ints, Numbers};
+    vec![
+        unary("neg", "torch.neg(x)", Tensor::neg).of(Numbers),
+        unary("abs", "torch.abs(x)", Tensor::abs).of(Numbers),
+        unary("sign", "torch.sign(x)", Tensor::sign).of(Numbers),
+        unary("exp", "torch.exp(x)", Tensor::exp).of(Numbers),
+        unary("expm1", "torch.expm1(x)", Tensor::expm1).of(Numbers).stepwise(),
+        unary("log", "torch.log(x)", Tensor::log).of(Numbers).over(0.3, 4.0),
+        unary("log1p", "torch.log1p(x)", Tensor::log1p).of(Numbers).over(-0.7, 4.0),
+        unary("log2", "torch.log2(x)", Tensor::log2).of(Numbers).over(0.3, 4.0),
+        unary("log10", "torch.log10(x)", Tensor::log10).of(Numbers).over(0.3, 4.0),
+        unary("sqrt", "torch.sqrt(x)", Tensor::sqrt).of(Numbers).over(0.3, 4.0),
+        unary("rsqrt", "torch.rsqrt(x)", Tensor::rsqrt).of(Numbers).over(0.3, 4.0),
+        unary("reciprocal", "torch.reciprocal(x)", Tensor::reciprocal).of(Numbers).over(0.3, 4.0),
+        unary("sin", "torch.sin(x)", Tensor::sin).of(Numbers),
+        unary("cos", "torch.cos(x)", Tensor::cos).of(Numbers),
+        unary("tan", "torch.tan(x)", Tensor::tan).over(-1.2, 1.2),
+        unary("tanh", "torch.tanh(x)", Tensor::tanh).of(Numbers),
+        unary("sigmoid", "torch.sigmoid(x)", Tensor::sigmoid).of(Numbers),
+        unary("erf", "torch.erf(x)", Tensor::erf).of(Numbers),
+        unary("floor", "torch.floor(x)", Tensor::floor).of(Numbers),
+        unary("ceil", "torch.ceil(x)", Tensor::ceil).of(Numbers),
+        unary("round", "torch.round(x)", Tensor::round).of(Numbers),
+        unary("trunc", "torch.trunc(x)", Tensor::trunc).of(Numbers),
+        unary("powi", "torch.pow(x, 3)", |x| x.powi(3)).of(Numbers),
+        unary("powi", "torch.pow(x, -2)", |x| x.powi(-2)).over(0.5, 2.0),
+        unary("powf", "torch.pow(x, 2.5)", |x| x.powf(2.5)).over(0.3, 2.0),
+        unary("powf", "torch.pow(x, -0.5)", |x| x.powf(-0.5)).over(0.3, 2.0),
+        unary("clamp", "torch.clamp(x, -1, 1)", |x| x.clamp(-1, 1)).of(Numbers),
+        binary("add", "torch.add(x, y)", |x, y| x.add(y)).of(Numbers).bad(|x| x[0].add(&x[1].narrow(0, 0, 3)?)),
+        binary("sub", "torch.sub(x, y)", |x, y| x.sub(y)).of(Numbers).bad(|x| x[0].sub(&x[1].narrow(0, 0, 3)?)),
+        binary("mul", "torch.mul(x, y)", |x, y| x.mul(y)).of(Numbers).bad(|x| x[0].mul(&x[1].narrow(0, 0, 3)?)),
+        binary("div", "torch.div(x, y)", |x, y| x.div(y)).of(Numbers).over(0.3, 2.0)
+            .bad(|x| x[0].div(&x[1].narrow(0, 0, 3)?)),
+        binary("floor_divide", "torch.floor_divide(x, y)", |x, y| x.floor_divide(y)).of(Numbers).over(0.3, 2.0).order(0),
+        binary("remainder", "torch.remainder(x, y)", |x, y| x.remainder(y)).of(Numbers).over(0.3, 2.0).stepwise(),
+        binary("pow", "torch.pow(x, y)", |x, y| x.pow(y)).over(0.3, 2.0),
+        binary("pow", "torch.pow(x, y)", |x, y| x.pow(y)).of(Ints).over(0.0, 1.0),
+        binary("maximum", "torch.maximum(x, y)", |x, y| x.maximum(y)).of(Numbers),
+        binary("minimum", "torch.minimum(x, y)", |x, y| x.minimum(y)).of(Numbers),
+        binary("atan2", "torch.atan2(x, y)", |x, y| x.atan2(y)),
+        unary("add_scalar", "x + 2", |x| x.add_scalar(2)).of(Numbers),
+        unary("sub_scalar", "x - 2", |x| x.sub_scalar(2)).of(Numbers),
+        unary("mul_scalar", "x * 2", |x| x.mul_scalar(2)).of(Numbers),
+        unary("div_scalar", "x / 3", |x| x.div_scalar(3)).of(Numbers),
+        unary("floor_divide_scalar", "x // 2", |x| x.floor_divide_scalar(2)).of(Numbers).order(0),
+        unary("remainder_scalar", "x % 2", |x| x.remainder_scalar(2)).of(Numbers).stepwise(),
+        unary("pow_scalar", "x ** 2.5", |x| x.pow_scalar(2.5)).over(0.3, 2.0),
+        unary("maximum_scalar", "torch.clamp(x, min=0.5)", |x| x.maximum_scalar(0.5)),
+        unary("minimum_scalar", "torch.clamp(x, max=0.5)", |x| x.minimum_scalar(0.5)),
+        unary("atan2_scalar", "torch.atan2(x, torch.tensor(2.0))", |x| x.atan2_scalar(2)).of(Floats),
+        unary("to_dtype", "x.to(torch.float32)", |x| x.to_dtype(DType::F32)).of(DTypes::All).order(0)
+            .note("differentiable; between dtypes of one precision the gradient is exact"),
+        unary("to_dtype", "x.to(torch.int32)", |x| x.to_dtype(DType::I32)).of(Numbers).order(0),
+        unary("contiguous", "x.contiguous()", Tensor::contiguous).of(DTypes::All),
+        unary("detach", "x.detach()", Tensor::detach).of(DTypes::All).order(0),
+    ]
+}
+
+#[rustfmt::skip]
+pub(super) fn choices() -> Vec<Row> {
+    use DTypes::{All, Floats, IntsBool, Numbers};
+    vec![
+        unary("isnan", "torch.isnan(x)", Tensor::isnan).order(0),
+        unary("isinf", "torch.isinf(x)", Tensor::isinf).order(0),
+        unary("logical_not", "torch.logical_not(x)", Tensor::logical_not).of(All).order(0),
+        unary("bitwise_not", "torch.bitwise_not(x)", Tensor::bitwise_not).of(IntsBool),
+        binary("bitwise_and", "torch.bitwise_and(x, y)", |x, y| x.bitwise_and(y)).of(IntsBool).bad(|x| x[0].bitwise_and(&x[1])),
+        binary("bitwise_or", "torch.bitwise_or(x, y)", |x, y| x.bitwise_or(y)).of(IntsBool).bad(|x| x[0].bitwise_or(&x[1])),
+        binary("bitwise_xor", "torch.bitwise_xor(x, y)", |x, y| x.bitwise_xor(y)).of(IntsBool).bad(|x| x[0].bitwise_xor(&x[1])),
+        binary("eq", "torch.eq(x, y)", |x, y| x.eq(y)).of(All).over(-0.7, 0.7).order(0),
+        binary("ne", "torch.ne(x, y)", |x, y| x.ne(y)).of(All).over(-0.7, 0.7).order(0),
+        binary("lt", "torch.lt(x, y)", |x, y| x.lt(y)).of(All).over(-0.7, 0.7).order(0),
+        binary("le", "torch.le(x, y)", |x, y| x.le(y)).of(All).over(-0.7, 0.7).order(0),
+        binary("gt", "torch.gt(x, y)", |x, y| x.gt(y)).of(All).over(-0.7, 0.7).order(0),
+        binary("ge", "torch.ge(x, y)", |x, y| x.ge(y)).of(All).over(-0.7, 0.7).order(0),
+        unary("eq_scalar", "torch.eq(x, 1)", |x| x.eq_scalar(1)).of(Numbers).order(0),
+        unary("ne_scalar", "torch.ne(x, 1)", |x| x.ne_scalar(1)).of(Numbers).order(0),
+        unary("lt_scalar", "torch.lt(x, 1)", |x| x.lt_scalar(1)).of(Numbers).order(0),
+        unary("le_scalar", "torch.le(x, 1)", |x| x.le_scalar(1)).of(Numbers).order(0),
+        unary("gt_scalar", "torch.gt(x, 1)", |x| x.gt_scalar(1)).of(Numbers).order(0),
+        unary("ge_scalar", "torch.ge(x, 1)", |x| x.ge_scalar(1)).of(Numbers).order(0),
+        three("where_cond", "torch.where(x, y, z)", |x, y, z| x.where_cond(y, z)).of(All).mask(0).pointwise(),
+        two("masked_fill", "x.masked_fill(y, 5)", |x, y| x.masked_fill(y, 5)).of(Numbers).mask(1)
+            .bad(|x| x[0].masked_fill(&x[0], 5)).of(Floats),
+        two("masked_fill", "x.masked_fill(y, 5)", |x, y| x.masked_fill(y, 5)).of(DTypes::Ints).mask(1),
+    ]
+}
+
+#[rustfmt::skip]
+pub(super) fn activations() -> Vec<Row> {
+    vec![
+        unary("relu", "torch.relu(x)", Tensor::relu).of(DTypes::Numbers),
+        unary("silu", "F.silu(x)", Tensor::silu),
+        unary("gelu", "F.gelu(x)", Tensor::gelu),
+        unary("gelu_tanh", "F.gelu(x, approximate='tanh')", Tensor::gelu_tanh),
+        unary("softplus", "F.softplus(x, 2.0, 3.0)", |x| x.softplus(2.0, 3.0)),
+        unary("logsigmoid", "F.logsigmoid(x)", Tensor::logsigmoid),
+        unary("elu", "F.elu(x, 0.5)", |x| x.elu(0.5)),
+        unary("celu", "F.celu(x, 0.5)", |x| x.celu(0.5)),
+        unary("selu", "F.selu(x)", Tensor::selu),
+        unary("leaky_relu", "F.leaky_relu(x, 0.1)", |x| x.leaky_relu(0.1)),
+        unary("hardtanh", "F.hardtanh(x, -0.5, 0.75)", |x| x.hardtanh(-0.5, 0.75)),
+        unary("relu6", "F.relu6(x)", Tensor::relu6).over(-3.0, 8.0),
+        unary("hardsigmoid", "F.hardsigmoid(x)", Tensor::hardsigmoid).over(-4.0, 4.0),
+        unary("hardswish", "F.hardswish(x)", Tensor::hardswish).over(-4.0, 4.0),
+        unary("mish", "F.mish(x)", Tensor::mish),
+        unary("softsign", "F.softsign(x)", Tensor::softsign),
+        one("glu", "F.glu(x, 1)", |x| x.glu(1)).bad(|x| x[0].glu(0)),
+        two("prelu", "F.prelu(x, y)", |x, y| x.prelu(y)).bad(|x| x[0].prelu(&x[1].narrow(0, 0, 3)?)),
+        one("softmax", "torch.softmax(x, 1)", |x| x.softmax(1)).bad(|x| x[0].softmax(2)),
+        one("softmax", "torch.softmax(x, 0)", |x| x.softmax(0)),
+        one("log_softmax", "torch.log_softmax(x, -1)", |x| x.log_softmax(-1)).bad(|x| x[0].log_softmax(2)),
+    ]
+}

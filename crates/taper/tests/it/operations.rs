@@ -1,0 +1,61 @@
+//! The table of operations (`crates/operations`) on the device under test: a test for each thing that every row is held to. With
+//! `TAPER_TEST_OPERATION=softmax` only the rows whose name contains that are tried.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use crate::common::{device, needs};
+use taper::DType;
+use taper_operations::{
+    Bench, Row,
+    check::Verdict,
+    fixtures::{Answers, key},
+    rows,
+};
+
+/// Holds every row to a check, and says of all that fail what is wrong.
+fn hold(check: impl Fn(&Bench, &Row) -> Verdict) {
+    let wanted = std::env::var("TAPER_TEST_OPERATION").unwrap_or_default();
+    let bench = Bench::new(device());
+    let rows: Vec<Row> = rows().into_iter().filter(|row| row.name.contains(&wanted)).collect();
+    assert!(!rows.is_empty(), "no row has a name with {wanted}");
+    let wrong: Vec<String> = rows
+        .iter()
+        .filter_map(|row| check(&bench, row).err().map(|wrong| format!("{}: {wrong}", row.label())))
+        .collect();
+    assert!(wrong.is_empty(), "{} of {} rows:\n{}", wrong.len(), rows.len(), wrong.join("\n"));
+}
+
+#[test]
+fn forward_in_every_dtype() {
+    hold(Bench::forward);
+}
+
+#[test]
+fn every_layout_and_shape() {
+    hold(Bench::layouts);
+}
+
+#[test]
+fn gradients_agree_with_the_reference() {
+    hold(Bench::gradients);
+}
+
+#[test]
+fn pytorch_gives_the_same() {
+    let answers = Answers::of(crate::pytorch::fixture("operations"));
+    hold(|bench, row| bench.torch(row, answers.get(&key(row))));
+}
+
+#[test]
+fn bad_input_is_an_error() {
+    hold(Bench::bad_input);
+}
+
+/// On the CPU alone: differences take f64, and the gradients of other devices are compared with these.
+#[test]
+fn derivatives_are_those_of_differences() {
+    if device().name() == "cpu" && needs(&device(), DType::F64) {
+        hold(Bench::derivatives);
+    } else {
+        eprintln!("note: differences are taken on the CPU alone: this part is not tested here");
+    }
+}

@@ -1,0 +1,44 @@
+//! `cargo xtask operations`: docs/operations.md, from the table in crates/operations. The suite fails while it is not current.
+
+use std::{fs, process::Command};
+
+use crate::{
+    Result,
+    workspace::{Workspace, build_tool, output},
+};
+
+const PAGE: &str = "docs/operations.md";
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Print what PyTorch is asked instead, as JSON: scripts/torch_fixtures.py reads it
+    #[arg(long)]
+    questions: bool,
+    /// Hold the rows whose name contains this to everything instead, and say what is wrong
+    #[arg(long, value_name = "NAME", conflicts_with = "questions")]
+    check: Option<String>,
+    /// Where --check runs
+    #[arg(long, default_value = "cpu")]
+    device: String,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let program = build_tool("taper-operations")?;
+    if args.questions {
+        print!("{}", output(Command::new(program).arg("questions"))?);
+        return Ok(());
+    }
+    if let Some(name) = &args.check {
+        let status = Command::new(program).args(["check", name, &args.device]).status();
+        return match status {
+            Ok(status) if status.success() => Ok(()),
+            Ok(_) => Err("rows that do not hold, or none of that name".into()),
+            Err(e) => Err(format!("taper-operations cannot be run: {e}")),
+        };
+    }
+    let page = output(Command::new(program).arg("page"))?;
+    let path = Workspace::read()?.root.join(PAGE);
+    fs::write(&path, page).map_err(|e| format!("{PAGE} cannot be written: {e}"))?;
+    println!("{PAGE} is written");
+    Ok(())
+}
