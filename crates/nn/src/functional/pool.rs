@@ -75,8 +75,8 @@ pub fn max_pool_with_indices<const D: usize>(
 ) -> Result<(Tensor, Tensor)> {
     const OP: &str = "max_pool";
     let (x, pool) = Pool::of(OP, input, window, options)?;
-    let maxima = apply(MaxPool(pool), &[&x])?;
-    let indices = pool.indices(&x.detach(), &maxima.detach())?.to_dtype(DType::I64)?;
+    let (maxima, indices) = apply(MaxPool(pool), &[&x])?;
+    let indices = indices.to_dtype(DType::I64)?;
     let shape = pool.unbatched(input, &maxima);
     Ok((maxima.reshape(shape.clone())?, indices.reshape(shape)?))
 }
@@ -89,7 +89,7 @@ pub(crate) fn max_pool<const D: usize>(
     options: PoolOptions<D>,
 ) -> Result<Tensor> {
     let (x, pool) = Pool::of(op, input, window, options)?;
-    let out = apply(MaxPool(pool), &[&x])?;
+    let (out, _) = apply(MaxPool(pool), &[&x])?;
     out.reshape(pool.unbatched(input, &out))
 }
 
@@ -105,7 +105,7 @@ pub(crate) fn avg_pool<const D: usize>(
     }
     let (x, pool) = Pool::of(op, input, window, options)?;
     let axes: Vec<usize> = (2..2 + D).collect();
-    let sum = pool.windows(&x, 0.0)?.sum_axis(axes.as_slice(), false)?;
+    let sum = pool.windows(&x, Scalar::Float(0.0))?.sum_axis(axes.as_slice(), false)?;
     // Each window's elements that count, along each axis.
     let mut out = sum;
     for axis in 0..D {
@@ -201,12 +201,15 @@ impl<const D: usize> Pool<D> {
 
     /// The input's windows, `[N, C, window…, outputs…]`, with `value` round the input.
     #[track_caller]
-    fn windows(&self, x: &Tensor, value: f64) -> Result<Tensor> {
+    fn windows(&self, x: &Tensor, value: Scalar) -> Result<Tensor> {
+        if self.are_tiles() {
+            return self.tiles(x);
+        }
         let mut windows = match self.padding.iter().all(|&sides| sides == (0, 0)) {
             true => x.clone(),
             false => {
                 let padding: Vec<(usize, usize)> = [(0, 0); 2].into_iter().chain(self.padding).collect();
-                x.pad(&padding, Scalar::Float(value))?
+                x.pad(&padding, value)?
             }
         };
         for axis in 0..D {
@@ -218,6 +221,28 @@ impl<const D: usize> Pool<D> {
         }
         let order: Vec<usize> = [0, 1].into_iter().chain(2 + D..2 + 2 * D).chain(2..2 + D).collect();
         windows.permute(order)
+    }
+
+    /// Whether windows lie side by side, with no padding.
+    fn are_tiles(&self) -> bool {
+        let apart = (0..D).all(|axis| self.dilation[axis] == 1 || self.window[axis] == 1);
+        apart && self.stride == self.window && self.padding == [(0, 0); D]
+    }
+
+    /// As [`Pool::windows`], of windows side by side: their elements are only seen under another shape, and so are their gradients.
+    #[track_caller]
+    fn tiles(&self, x: &Tensor) -> Result<Tensor> {
+        let mut whole = x.clone();
+        let mut shape = x.dims()[..2].to_vec();
+        for axis in 0..D {
+            let size = self.outputs[axis] * self.window[axis];
+            if size != self.sizes[axis] {
+                whole = whole.narrow(2 + axis, 0, size)?;
+            }
+            shape.extend([self.outputs[axis], self.window[axis]]);
+        }
+        let order = (0..D).map(|axis| 3 + 2 * axis).chain((0..D).map(|axis| 2 + 2 * axis));
+        whole.reshape(shape)?.permute([0, 1].into_iter().chain(order).collect::<Vec<usize>>())
     }
 
     /// How many elements each window along an axis has, of the input or of it and its padding.
@@ -242,67 +267,57 @@ impl<const D: usize> Pool<D> {
     /// The flat index in its channel of the first element of each window that is the window's greatest, as i32.
     #[track_caller]
     fn indices(&self, x: &Tensor, maxima: &Tensor) -> Result<Tensor> {
-        let windows = self.windows(x, f64::NEG_INFINITY)?;
+        let windows = self.windows(x, Scalar::Float(f64::NEG_INFINITY))?;
         let device = x.device();
-        // Of each window's element and each window, the place along one axis of the input; past its ends in the padding.
-        let mut flat = Tensor::zeros(Shape::scalar(), (DType::I32, &device))?;
-        let mut inside: Option<Tensor> = None;
-        for axis in 0..D {
-            let line = |n: usize, step: usize, at: usize| -> Result<Tensor> {
-                let mut shape = vec![1; 2 + 2 * D];
-                shape[at] = n;
-                Tensor::arange(0, n, 1, (DType::I32, &device))?.mul_scalar(step as i32).reshape(shape)
-            };
-            let elements = line(self.window[axis], self.dilation[axis], 2 + axis)?;
-            let starts = line(self.outputs[axis], self.stride[axis], 2 + D + axis)?;
-            let place = elements.add(&starts)?.sub_scalar(self.padding[axis].0 as i32);
-            let here = place.ge_scalar(0).bitwise_and(&place.lt_scalar(self.sizes[axis] as i32))?;
-            inside = Some(match inside {
-                Some(inside) => inside.bitwise_and(&here)?,
-                None => here,
-            });
-            flat = flat.mul_scalar(self.sizes[axis] as i32).add(&place)?;
-        }
+        // The place of each element in its channel, and none where there is padding.
+        let channel: Vec<usize> = [1, 1].into_iter().chain(self.sizes).collect();
+        let places = Tensor::arange(0, self.sizes.iter().product::<usize>(), 1, (DType::I32, &device))?;
+        let places = self.windows(&places.reshape(channel)?, Scalar::Int(i64::from(i32::MAX)))?;
         let mut wide = maxima.dims().to_vec();
         wide.splice(2..2, [1; D]);
         let maxima = maxima.reshape(wide)?;
         let found = windows.eq(&maxima)?.bitwise_or(&windows.ne(&windows)?)?;
-        let found = match inside {
-            Some(inside) => found.bitwise_and(&inside)?,
-            None => found,
-        };
         let nowhere = Tensor::full(Shape::scalar(), i32::MAX, (DType::I32, &device))?;
         let axes: Vec<usize> = (2..2 + D).collect();
-        found.where_cond(&flat, &nowhere)?.amin(axes.as_slice(), false)
+        found.where_cond(&places, &nowhere)?.amin(axes.as_slice(), false)
     }
 }
 
+/// The greatest elements, and where they are: what a gradient asks for.
 #[derive(Debug)]
 struct MaxPool<const D: usize>(Pool<D>);
 
 impl<const D: usize> Function for MaxPool<D> {
-    type Output = Tensor;
+    type Output = (Tensor, Tensor);
 
     fn name(&self) -> &'static str {
         ["MaxPool1d", "MaxPool2d", "MaxPool3d"][D.clamp(1, 3) - 1]
     }
 
     #[track_caller]
-    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+    fn forward(&self, inputs: &[&Tensor]) -> Result<(Tensor, Tensor)> {
         let axes: Vec<usize> = (2..2 + D).collect();
-        self.0.windows(inputs[0], f64::NEG_INFINITY)?.amax(axes.as_slice(), false)
+        let maxima =
+            self.0.windows(inputs[0], Scalar::Float(f64::NEG_INFINITY))?.amax(axes.as_slice(), false)?;
+        let indices = self.0.indices(inputs[0], &maxima)?;
+        Ok((maxima, indices))
     }
 
     #[track_caller]
-    fn backward(&self, inputs: &[Tensor], output: &Tensor, gradient: &Tensor) -> Result<Vec<Option<Tensor>>> {
+    fn backward(
+        &self,
+        inputs: &[Tensor],
+        (_, indices): &(Tensor, Tensor),
+        (gradient, _): &(Option<Tensor>, Option<Tensor>),
+    ) -> Result<Vec<Option<Tensor>>> {
         let x = &inputs[0];
-        let indices = self.0.indices(&x.detach(), &output.detach())?;
+        let Some(gradient) = gradient else { return Ok(vec![None]) };
         let lines = |t: &Tensor| {
             let per = t.dims()[2..].iter().product::<usize>();
             t.reshape([t.dims()[0], t.dims()[1], per])
         };
         let zeros = lines(&x.detach().zeros_like())?;
-        let sums = zeros.scatter_add(2, &lines(&indices)?, &lines(gradient)?)?;
+        let sums = zeros.scatter_add(2, &lines(&indices.detach())?, &lines(gradient)?)?;
         Ok(vec![Some(sums.reshape(x.shape())?)])
     }
 }
