@@ -89,7 +89,12 @@ pub(crate) fn max_pool<const D: usize>(
     options: PoolOptions<D>,
 ) -> Result<Tensor> {
     let (x, pool) = Pool::of(op, input, window, options)?;
-    let (out, _) = apply(MaxPool(pool), &[&x])?;
+    let out = if x.is_tracked() && tensor_core::is_grad_enabled() {
+        apply(MaxPool(pool), &[&x])?.0
+    } else {
+        let axes: Vec<usize> = (2..2 + D).collect();
+        pool.windows(&x, LEAST)?.amax(axes.as_slice(), false)?
+    };
     out.reshape(pool.unbatched(input, &out))
 }
 
@@ -267,7 +272,7 @@ impl<const D: usize> Pool<D> {
     /// The flat index in its channel of the first element of each window that is the window's greatest, as i32.
     #[track_caller]
     fn indices(&self, x: &Tensor, maxima: &Tensor) -> Result<Tensor> {
-        let windows = self.windows(x, Scalar::Float(f64::NEG_INFINITY))?;
+        let windows = self.windows(x, LEAST)?;
         let device = x.device();
         // The place of each element in its channel, and none where there is padding.
         let channel: Vec<usize> = [1, 1].into_iter().chain(self.sizes).collect();
@@ -281,9 +286,71 @@ impl<const D: usize> Pool<D> {
         let axes: Vec<usize> = (2..2 + D).collect();
         found.where_cond(&places, &nowhere)?.amin(axes.as_slice(), false)
     }
+
+    /// The greatest element of each window and its flat index in its channel: in one pass over small windows, which keeps the place in
+    /// the window of the greatest element so far.
+    #[track_caller]
+    fn maxima_and_indices(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
+        let taps: usize = self.window.iter().product();
+        let device = x.device();
+        // Where padding is the greatest, the first element inside is meant: without dilation, the nearest one.
+        let clamped = (0..D).all(|axis| self.padding[axis].0 == 0 || self.dilation[axis] == 1);
+        if !(2..=MOST_TAPS.min(device.info().limits.max_inputs)).contains(&taps) || !clamped {
+            let axes: Vec<usize> = (2..2 + D).collect();
+            let maxima = self.windows(x, LEAST)?.amax(axes.as_slice(), false)?;
+            let indices = self.indices(x, &maxima)?;
+            return Ok((maxima, indices));
+        }
+        let windows = self.windows(x, LEAST)?;
+        let integer = |value: usize| Tensor::full(Shape::scalar(), value as i64, (DType::I32, &device));
+        let mut found: Option<(Tensor, Tensor)> = None;
+        // From the last one on, so that the first of equal ones, and the first NaN, stays.
+        for tap in (0..taps).rev() {
+            let (mut value, mut rest) = (windows.clone(), tap);
+            for axis in (0..D).rev() {
+                value = value.select(2 + axis, rest % self.window[axis])?;
+                rest /= self.window[axis];
+            }
+            found = Some(match found {
+                None => (value, integer(tap)?),
+                Some((greatest, place)) => {
+                    let taken = value.ge(&greatest)?.bitwise_or(&value.ne(&value)?)?;
+                    (taken.where_cond(&value, &greatest)?, taken.where_cond(&integer(tap)?, &place)?)
+                }
+            });
+        }
+        let Some((maxima, mut rest)) = found else { return Err(Error::invalid("max_pool", "an empty window")) };
+        let mut flat = integer(0)?;
+        for axis in 0..D {
+            // The place in the window along this axis: how many whole steps of it are in what is left.
+            let below: usize = self.window[axis + 1..].iter().product();
+            let mut along = integer(0)?;
+            for step in 1..self.window[axis] {
+                along = along.add(&rest.ge_scalar((step * below) as i64).to_dtype(DType::I32)?)?;
+            }
+            rest = rest.sub(&along.mul_scalar(below as i64))?;
+            let mut shape = vec![1; 2 + D];
+            shape[2 + axis] = self.outputs[axis];
+            let (count, stride) = (self.outputs[axis], self.stride[axis] as i64);
+            let starts = Tensor::arange(0, count, 1, (DType::I32, &device))?.mul_scalar(stride);
+            let starts = starts.sub_scalar(self.padding[axis].0 as i64).reshape(shape)?;
+            let mut place = along.mul_scalar(self.dilation[axis] as i64).add(&starts)?;
+            if self.padding[axis].0 > 0 {
+                place = place.maximum(&integer(0)?)?;
+            }
+            flat = flat.mul_scalar(self.sizes[axis] as i64).add(&place)?;
+        }
+        Ok((maxima, flat))
+    }
 }
 
-/// The greatest elements, and where they are: what a gradient asks for.
+/// Elements of a window up to which it is gone through in one expression.
+const MOST_TAPS: usize = 16;
+
+/// What pads an input whose greatest elements are wanted.
+const LEAST: Scalar = Scalar::Float(f64::NEG_INFINITY);
+
+/// The greatest elements and, where a gradient asks for them, their indices.
 #[derive(Debug)]
 struct MaxPool<const D: usize>(Pool<D>);
 
@@ -296,11 +363,7 @@ impl<const D: usize> Function for MaxPool<D> {
 
     #[track_caller]
     fn forward(&self, inputs: &[&Tensor]) -> Result<(Tensor, Tensor)> {
-        let axes: Vec<usize> = (2..2 + D).collect();
-        let maxima =
-            self.0.windows(inputs[0], Scalar::Float(f64::NEG_INFINITY))?.amax(axes.as_slice(), false)?;
-        let indices = self.0.indices(inputs[0], &maxima)?;
-        Ok((maxima, indices))
+        self.0.maxima_and_indices(inputs[0])
     }
 
     #[track_caller]
