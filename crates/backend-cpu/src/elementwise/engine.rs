@@ -484,7 +484,16 @@ unsafe fn gather(
     macro_rules! go {
         ($sets:expr, $t:ty, $o:ty, $f:expr) => {{
             let from = memory.at::<$t>(0).cast_const();
-            $sets.run(Gather { offset: access.offset, strides, dims, pos, n, from, out: out.cast::<$o>(), f: $f })
+            $sets.run(Gather {
+                offset: access.offset,
+                strides,
+                dims,
+                pos,
+                n,
+                from,
+                out: out.cast::<$o>(),
+                f: $f,
+            })
         }};
     }
     let few = isa.narrow();

@@ -319,7 +319,9 @@ impl<const D: usize> Pool<D> {
                 }
             });
         }
-        let Some((maxima, mut rest)) = found else { return Err(Error::invalid("max_pool", "an empty window")) };
+        let Some((maxima, mut rest)) = found else {
+            return Err(Error::invalid("max_pool", "an empty window"));
+        };
         let mut flat = integer(0)?;
         for axis in 0..D {
             // The place in the window along this axis: how many whole steps of it are in what is left.

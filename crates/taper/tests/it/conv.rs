@@ -412,7 +412,8 @@ fn where_all_is_the_least_the_first_element_inside_is_the_greatest() {
         assert!(y.to_vec::<f32>().unwrap().iter().all(|v| *v == f32::NEG_INFINITY));
         let first = |at: usize, axis: usize| (at * 2).saturating_sub(padding[axis]);
         let [_, _, rows, columns] = *y.dims() else { panic!("four axes") };
-        let expected = (0..rows).flat_map(|r| (0..columns).map(move |c| (first(r, 0) * 3 + first(c, 1)) as i64));
+        let expected =
+            (0..rows).flat_map(|r| (0..columns).map(move |c| (first(r, 0) * 3 + first(c, 1)) as i64));
         assert_eq!(indices.to_vec::<i64>().unwrap(), expected.collect::<Vec<i64>>());
     }
 }
