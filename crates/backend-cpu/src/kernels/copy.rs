@@ -31,7 +31,7 @@ pub(crate) fn run(
     }
     if fill {
         let value = launch.scalars.first().copied().unwrap_or(Scalar::Int(0));
-        if let ([region], [operand]) = (&regions[..], &launch.kernel.operands[..])
+        if let ([region], [operand]) = (regions, &launch.kernel.operands[..])
             && numel >= SHARED_FILL
             && let Some(images) = Images::of(&operand.layout, region, &spec.shape)
         {
