@@ -1,7 +1,7 @@
 //! Gradients of operations that move elements: each moves the gradient back.
 
 use smallvec::SmallVec;
-use tensor_core::{Padding, Scalar, Tensor};
+use tensor_core::{Padding, Result, Scalar, Tensor};
 
 use super::{Gradients, Step};
 
@@ -35,6 +35,9 @@ pub(super) fn slice(axis: usize, start: usize, step: isize, x: &Tensor, g: &Tens
 pub(super) fn unfold(axis: usize, step: usize, dilation: usize, x: &Tensor, g: &Tensor) -> Gradients {
     let (count, last) = (g.dims()[axis], g.rank() - 1);
     let size = g.dims()[last];
+    if dilation == 1 && (1..=step).contains(&size) && count > 0 {
+        return Ok(vec![Some(apart(axis, step, x, g)?)]);
+    }
     let mut sum: Option<Tensor> = None;
     // An element of each window at a time: windows are small, or else they overlap little.
     for j in 0..size {
@@ -49,6 +52,27 @@ pub(super) fn unfold(axis: usize, step: usize, dilation: usize, x: &Tensor, g: &
         });
     }
     Ok(vec![Some(sum.unwrap_or_else(|| x.zeros_like()))])
+}
+
+/// The elements of windows that do not overlap: they follow each other along the axis, with zeros where there is no window.
+fn apart(axis: usize, step: usize, x: &Tensor, g: &Tensor) -> Result<Tensor> {
+    let (count, last, n) = (g.dims()[axis], g.rank() - 1, x.dims()[axis]);
+    let order: Vec<usize> = (0..=axis).chain([last]).chain(axis + 1..last).collect();
+    let mut windows = g.permute(order)?;
+    let gap = if count > 1 { step - g.dims()[last] } else { 0 };
+    if gap > 0 {
+        let mut padding = vec![(0, 0); windows.rank()];
+        padding[axis + 1].1 = gap;
+        windows = windows.pad(&padding, Scalar::Float(0.0))?;
+    }
+    let covered = count * windows.dims()[axis + 1];
+    let sizes = x.dims().iter().enumerate().map(|(a, &size)| if a == axis { covered } else { size });
+    let line = windows.reshape(sizes.collect::<Vec<usize>>())?;
+    // The gap after the last window may reach past the end.
+    let line = line.narrow(axis, 0, covered.min(n))?;
+    let mut padding = vec![(0, 0); x.rank()];
+    padding[axis].1 = n - covered.min(n);
+    if padding[axis].1 == 0 { Ok(line) } else { line.pad(&padding, Scalar::Float(0.0)) }
 }
 
 pub(super) fn concat(axis: usize, step: &Step<'_>) -> Gradients {

@@ -14,7 +14,7 @@ use crate::{
         table::{self, Uniform},
     },
     memory::buffer::Memory,
-    simd::{isa::Isa, loops::fill},
+    simd::isa::{Isa, Job, Sets},
 };
 
 /// Positions in a block: measured best among 512 to 4096 for f32 with a first-level cache of 48 KiB.
@@ -482,34 +482,124 @@ unsafe fn gather(
     out: *mut u8,
 ) {
     macro_rules! go {
-        ($t:ty, $o:ty, $f:expr) => {
-            // SAFETY: the caller's promise.
-            unsafe {
-                runs(access.offset, strides, dims, pos, n, |done, at, stride, len| {
-                    let from = memory.at::<$t>(0).cast_const().wrapping_offset(at);
-                    let to = out.cast::<$o>().add(done);
-                    if stride == 0 {
-                        fill(isa, to, len, $f(from.read()));
-                    } else if stride == 1 {
-                        (0..len).for_each(|i| to.add(i).write($f(from.add(i).read())));
-                    } else {
-                        (0..len as isize)
-                            .for_each(|i| to.offset(i).write($f(from.offset(i * stride).read())));
-                    }
-                })
-            }
-        };
+        ($sets:expr, $t:ty, $o:ty, $f:expr) => {{
+            let from = memory.at::<$t>(0).cast_const();
+            $sets.run(Gather {
+                offset: access.offset,
+                strides,
+                dims,
+                pos,
+                n,
+                from,
+                out: out.cast::<$o>(),
+                f: $f,
+            })
+        }};
     }
+    let few = isa.narrow();
     match access.dtype {
-        DType::F16 => go!(f16, f32, |v: f16| v.to_f32()),
-        DType::BF16 => go!(bf16, f32, |v: bf16| v.to_f32()),
-        DType::Bool | DType::U8 => go!(u8, u8, |v| v),
-        DType::I32 | DType::U32 | DType::F32 => go!(u32, u32, |v| v),
-        DType::I64 | DType::F64 => go!(u64, u64, |v| v),
+        DType::F16 => go!(few, f16, f32, |v: f16| v.to_f32()),
+        DType::BF16 => go!(few, bf16, f32, |v: bf16| v.to_f32()),
+        DType::Bool | DType::U8 => go!(few, u8, u8, |v| v),
+        DType::I32 | DType::U32 | DType::F32 => go!(isa, u32, u32, |v| v),
+        DType::I64 | DType::F64 => go!(few, u64, u64, |v| v),
+    }
+}
+
+/// What [`gather`] does. Its caller promises that every position's element lies in memory from `from` on, and that `out` has room for all.
+struct Gather<'a, T, O, F> {
+    offset: usize,
+    strides: &'a [isize],
+    dims: &'a [usize],
+    pos: usize,
+    n: usize,
+    from: *const T,
+    out: *mut O,
+    f: F,
+}
+
+impl<T: Copy, O: Copy, F: Fn(T) -> O + Copy> Job for Gather<'_, T, O, F> {
+    type Output = ();
+    #[inline(always)]
+    fn run(self) {
+        let Gather { offset, strides, dims, pos, n, .. } = self;
+        let inner = dims.last().copied().unwrap_or(1);
+        let pairs = dims.len() > 1 && pos.is_multiple_of(inner.max(1)) && n.is_multiple_of(inner.max(1));
+        // SAFETY: the promise of `gather`'s caller.
+        unsafe {
+            match inner {
+                2 if pairs => self.interleaved::<2>(),
+                4 if pairs => self.interleaved::<4>(),
+                _ => runs(offset, strides, dims, pos, n, |done, at, stride, len| match stride {
+                    0 => self.line::<0>(done, at, 0, len),
+                    1 => self.line::<1>(done, at, 1, len),
+                    2 => self.line::<2>(done, at, 2, len),
+                    _ => self.line::<{ isize::MAX }>(done, at, stride, len),
+                }),
+            }
+        }
+    }
+}
+
+impl<T: Copy, O: Copy, F: Fn(T) -> O + Copy> Gather<'_, T, O, F> {
+    /// A run along the innermost axis, whose stride is `S` if that is a number it can be.
+    ///
+    /// # Safety
+    /// As [`gather`].
+    #[inline(always)]
+    unsafe fn line<const S: isize>(&self, done: usize, at: isize, stride: isize, len: usize) {
+        let stride = if S == isize::MAX { stride } else { S };
+        let from = self.from.wrapping_offset(at);
+        let to = self.out.wrapping_add(done);
+        for i in 0..len {
+            // SAFETY: the caller's promise.
+            unsafe { to.add(i).write((self.f)(from.offset(i as isize * stride).read())) };
+        }
+    }
+
+    /// Rows of `C` elements, as many as make a run along the axis before the innermost one.
+    ///
+    /// # Safety
+    /// As [`gather`]; positions begin and end with rows.
+    #[inline(always)]
+    unsafe fn interleaved<const C: usize>(&self) {
+        let last = self.dims.len() - 1;
+        let apart = self.strides[last];
+        // SAFETY: the caller's promise.
+        unsafe {
+            runs(
+                self.offset,
+                &self.strides[..last],
+                &self.dims[..last],
+                self.pos / C,
+                self.n / C,
+                |done, at, stride, len| {
+                    let from = self.from.wrapping_offset(at);
+                    let to = self.out.wrapping_add(done * C);
+                    let columns: [*const T; C] =
+                        std::array::from_fn(|c| from.wrapping_offset(c as isize * apart));
+                    if stride == 1 {
+                        for i in 0..len {
+                            for (c, column) in columns.iter().enumerate() {
+                                to.add(i * C + c).write((self.f)(column.add(i).read()));
+                            }
+                        }
+                    } else {
+                        for i in 0..len {
+                            for (c, column) in columns.iter().enumerate() {
+                                let element = column.offset(i as isize * stride).read();
+                                to.add(i * C + c).write((self.f)(element));
+                            }
+                        }
+                    }
+                },
+            );
+        }
     }
 }
 
 /// Calls `f(done, at, stride, len)` for each run along the innermost axis within positions `pos..pos + n`.
+#[inline(always)]
 unsafe fn runs(
     offset: usize,
     strides: &[isize],

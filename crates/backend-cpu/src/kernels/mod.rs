@@ -1,6 +1,6 @@
 //! One file for each body of [`tensor_core::kernel::Body`] but the map, which lives with its engine in `elementwise`. Uses every other
-//! room. Of each other, they use `index` (what [`gather`] and [`scatter_add`] share) and `accumulator` (what [`reduce`] and [`rows`]
-//! share).
+//! room. Of each other, they use `index` (what [`gather`] and [`scatter_add`] share), `accumulator` (what [`reduce`] and [`rows`]
+//! share) and `few_terms` (a form of [`reduce`]).
 
 mod accumulator;
 pub(crate) mod arg_reduce;
@@ -9,6 +9,7 @@ pub(crate) mod contract;
 pub(crate) mod copy;
 pub(crate) mod cumulative;
 pub(crate) mod custom;
+mod few_terms;
 pub(crate) mod gather;
 mod index;
 pub(crate) mod reduce;

@@ -4,7 +4,8 @@
 //! - *columns*: a long kept axis innermost, whole blocks of neighbouring results accumulated row by row, so that memory is
 //!   read in order.
 //!
-//! An input reduced as it lies, with no prologue, is read in place without the engine.
+//! An input reduced as it lies, with no prologue, is read in place without the engine. Few terms that lie apart, as in pooling, are read
+//! in place too: see `few_terms`.
 //!
 //! Pieces are cut by the shape alone, and joined in order, so that results are the same bits on any number of threads. Floats
 //! are accumulated some 32 at a time in their own precision, and these sums joined in f64.
@@ -15,7 +16,10 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tensor_core::{DType, Kernel, Launch, Layout, ReduceOp, Result, kernel::Program};
 
-use super::accumulator::{Accumulator, RowBlock};
+use super::{
+    accumulator::{Accumulator, RowBlock},
+    few_terms::FewTerms,
+};
 use crate::{
     elementwise::{
         engine::{BLOCK, Evaluator, with_evaluator},
@@ -51,9 +55,11 @@ struct Reduction {
     count: usize,
     /// Whether results are accumulated a block at a time.
     by_columns: bool,
+    /// The reduction in another form, if that is better.
+    few_terms: Option<FewTerms>,
 }
 
-fn prepare(kernel: &Kernel, program: &Program) -> Result<Reduction> {
+fn prepare(kernel: &Kernel, op: ReduceOp, program: &Program) -> Result<Reduction> {
     let (shape, axes) = (&kernel.space, kernel.reduced_axes());
     let reduced = |axis: &usize| axes.contains(axis);
     let count: usize = (0..shape.rank()).filter(reduced).map(|a| shape[a]).product();
@@ -79,6 +85,7 @@ fn prepare(kernel: &Kernel, program: &Program) -> Result<Reduction> {
         columns,
         count,
         by_columns,
+        few_terms: FewTerms::of(kernel, op, program),
     })
 }
 
@@ -89,7 +96,7 @@ pub(crate) fn run(
     program: &Program,
     launch: &Launch<'_>,
 ) -> Result<()> {
-    let reduction = compiled(launch, || prepare(launch.kernel, program))?;
+    let reduction = compiled(launch, || prepare(launch.kernel, op, program))?;
     let name = op.name();
     let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
     check_inputs(name, &reduction.program, &bound.inputs, launch.scalars.len())?;
@@ -98,6 +105,12 @@ pub(crate) fn run(
     let dtype = program.output_dtype(0);
     let results = reduction.outer * reduction.columns;
     bound.outputs[0].require(name, dtype, results)?;
+    if let Some(few) = &reduction.few_terms {
+        debug_assert_eq!(few.results(), results);
+        // SAFETY: the launch checked the operand's layout; the output was checked to hold the results, and to lie apart.
+        unsafe { few.run(isa, bound.inputs[0], bound.outputs[0]) };
+        return Ok(());
+    }
     let task = Reducer { isa, op, dtype, reduction, inputs: &bound.inputs, launch };
     if dtype.is_float() { task.run::<f64>(bound.outputs[0]) } else { task.run::<i64>(bound.outputs[0]) }
 }

@@ -2,7 +2,7 @@
 //! small tile, so that each cache line is read once and written once.
 #![allow(unsafe_code)]
 
-use std::ops::Range;
+use std::{array::from_fn, ops::Range};
 
 use tensor_core::{Collapsed, collapse};
 
@@ -172,6 +172,69 @@ unsafe fn transpose_avx512(from: *const i32, sc: isize, to: *mut i32, dr: isize)
     }
 }
 
+/// A copy of rows of `C` columns between an interleaved side, where rows follow each other without gaps, and one where each column's
+/// elements lie side by side, and columns `apart` from each other: what windows that do not overlap are made of.
+struct Interleave<T, const C: usize> {
+    rows: usize,
+    from: *const T,
+    to: *mut T,
+    apart: isize,
+    /// Whether `from` is the interleaved side.
+    split: bool,
+}
+
+impl<T: Copy, const C: usize> Job for Interleave<T, C> {
+    type Output = ();
+    #[inline(always)]
+    fn run(self) {
+        // SAFETY: so many rows and columns of both sides lie in the caller's memory, the two apart.
+        unsafe {
+            if self.split {
+                let columns: [*mut T; C] = from_fn(|c| self.to.wrapping_offset(c as isize * self.apart));
+                for r in 0..self.rows {
+                    for (c, column) in columns.iter().enumerate() {
+                        column.add(r).write(self.from.add(r * C + c).read());
+                    }
+                }
+            } else {
+                let columns: [*const T; C] = from_fn(|c| self.from.wrapping_offset(c as isize * self.apart));
+                for r in 0..self.rows {
+                    for (c, column) in columns.iter().enumerate() {
+                        self.to.add(r * C + c).write(column.add(r).read());
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl<T: Copy + Default> Plane<T> {
+    /// The copy in loops for two to four columns that are interleaved on one side, if this is one: whether it was done.
+    fn interleaved(&self) -> bool {
+        let columns = self.columns as isize;
+        let merges = self.sr == 1 && self.dc == 1 && self.dr == columns;
+        let split = self.dr == 1 && self.sc == 1 && self.sr == columns;
+        if !merges && !split {
+            return false;
+        }
+        macro_rules! go {
+            ($c:literal) => {{
+                let from = self.from.wrapping_offset(self.rows.start as isize * self.sr);
+                let to = self.to.wrapping_offset(self.rows.start as isize * self.dr);
+                let apart = if split { self.dc } else { self.sc };
+                self.isa.run(Interleave::<T, $c> { rows: self.rows.len(), from, to, apart, split });
+                true
+            }};
+        }
+        match self.columns {
+            2 => go!(2),
+            3 => go!(3),
+            4 => go!(4),
+            _ => false,
+        }
+    }
+}
+
 /// Copies a block of so many rows and columns on the calling thread. Strides are those from row to row and column to column.
 ///
 /// # Safety
@@ -248,6 +311,8 @@ pub(crate) unsafe fn copy<T: Copy + Default + Send + Sync>(
                     let (s, d) = (s + rows.start as isize * ss, d + rows.start as isize * ds);
                     if ss == 1 && ds == 1 {
                         std::ptr::copy_nonoverlapping(from.at(s).cast_const(), to.at(d), rows.len());
+                    } else if ss == 0 && ds == 1 {
+                        std::slice::from_raw_parts_mut(to.at(d), rows.len()).fill(from.at(s).read());
                     } else {
                         (0..rows.len() as isize)
                             .for_each(|i| to.at(d + i * ds).write(from.at(s + i * ss).read()));
@@ -258,7 +323,10 @@ pub(crate) unsafe fn copy<T: Copy + Default + Send + Sync>(
                     let (sr, sc) = (src_strides[outer], src_strides[outer + 1]);
                     let (dr, dc) = (dst_strides[outer], dst_strides[outer + 1]);
                     let (from, to) = (from.at(s).cast_const(), to.at(d));
-                    isa.run(Plane { isa, rows: rows.clone(), columns, from, sr, sc, to, dr, dc });
+                    let plane = Plane { isa, rows: rows.clone(), columns, from, sr, sc, to, dr, dc };
+                    if !plane.interleaved() {
+                        isa.run(plane);
+                    }
                 }
             }
         }

@@ -86,37 +86,6 @@ looped!(map1, Map1, Short1, A a);
 looped!(map2, Map2, Short2, A a, B b);
 looped!(map3, Map3, Short3, A a, B b, C c);
 
-struct Fill<T> {
-    out: *mut T,
-    n: usize,
-    value: T,
-}
-
-impl<T: Copy> Job for Fill<T> {
-    type Output = ();
-    #[inline(always)]
-    fn run(self) {
-        for i in 0..self.n {
-            // SAFETY: the caller gives room for `n` elements.
-            unsafe { self.out.add(i).write(self.value) };
-        }
-    }
-}
-
-/// `out[i] = value` for i < n.
-///
-/// # Safety
-/// `out` is good for `n` elements, aligned.
-#[inline]
-pub(crate) unsafe fn fill<T: Copy>(isa: Isa, out: *mut T, n: usize, value: T) {
-    if n < 32 {
-        // SAFETY: the caller's promise.
-        (0..n).for_each(|i| unsafe { out.add(i).write(value) });
-    } else {
-        isa.run(Fill { out, n, value });
-    }
-}
-
 /// A fold in `N` lanes.
 struct Fold<const N: usize, T, A, F, G> {
     data: *const T,

@@ -325,7 +325,7 @@ pub(crate) fn convolution<const D: usize>(
             ));
         }
     }
-    let out = apply(Convolution { name: op, stride, padding, dilation, groups }, &[&x, weight])?;
+    let out = apply(Convolution { stride, padding, dilation, groups }, &[&x, weight])?;
     finished::<D>(out, bias, alone)
 }
 
@@ -375,14 +375,13 @@ pub(crate) fn transposed_convolution<const D: usize>(
             }
         }
     }
-    let convolution = Convolution { name: op, stride, padding: padding.map(|p| (p, p)), dilation, groups };
-    finished::<D>(convolution.transposed(&x, weight, sizes)?, bias, alone)
+    let of = Convolution { stride, padding: padding.map(|p| (p, p)), dilation, groups };
+    finished::<D>(apply(Transposed { of, sizes }, &[&x, weight])?, bias, alone)
 }
 
 /// A convolution of a batch whose sizes are known to fit.
 #[derive(Clone, Copy, Debug)]
 struct Convolution<const D: usize> {
-    name: &'static str,
     stride: [usize; D],
     padding: [(usize, usize); D],
     dilation: [usize; D],
@@ -422,30 +421,29 @@ impl<const D: usize> Convolution<D> {
         ([0, 1, 2, 3], (4..4 + d).collect(), (4 + d..4 + 2 * d).collect())
     }
 
-    /// The convolution's transpose, to so many positions along each axis: a convolution of the input with zeros between its elements,
-    /// by the flipped kernel, input and output channels exchanged.
+    /// The gradient with respect to the weight, of this shape.
     #[track_caller]
-    fn transposed(&self, input: &Tensor, weight: &Tensor, sizes: [usize; D]) -> Result<Tensor> {
-        let mut x = input.clone();
-        let mut flipped = self.grouped(weight, 0)?.transpose(1, 2)?;
-        for (axis, &size) in sizes.iter().enumerate() {
-            flipped = flipped.flip(3 + axis)?;
-            let reach = self.dilation[axis] * (weight.dims()[2 + axis] - 1);
-            x = place(
-                &x,
-                2 + axis,
-                reach as isize - self.padding[axis].0 as isize,
-                self.stride[axis],
-                size + reach,
-            )?;
+    fn of_weight(&self, input: &Tensor, gradient: &Tensor, weight: &Shape) -> Result<Tensor> {
+        let mut windows = self.windows(input, &weight[2..])?;
+        for axis in 0..D {
+            // A transposed convolution's output may have room for more windows than it was made of.
+            windows = windows.narrow(3 + axis, 0, gradient.dims()[2 + axis])?;
         }
-        let merged: Shape = [flipped.dims()[0] * flipped.dims()[1]]
-            .into_iter()
-            .chain(flipped.dims()[2..].iter().copied())
-            .collect();
-        let convolution = Convolution { stride: [1; D], padding: [(0, 0); D], ..*self };
-        apply(convolution, &[&x, &flipped.reshape(merged)?])
+        let ([n, g, c, o], positions, kernel) = self.labels();
+        let subscripts = Subscripts {
+            lhs: [n, g, o].into_iter().chain(positions.iter().copied()).collect(),
+            rhs: [n, g, c].into_iter().chain(positions).chain(kernel.iter().copied()).collect(),
+            out: [g, o, c].into_iter().chain(kernel).collect(),
+        };
+        self.grouped(gradient, 1)?.contract(&windows, subscripts)?.reshape(weight)
     }
+}
+
+/// The transpose of a convolution, to so many positions along each axis.
+#[derive(Clone, Copy, Debug)]
+struct Transposed<const D: usize> {
+    of: Convolution<D>,
+    sizes: [usize; D],
 }
 
 /// An axis's elements `step` apart from position `first` on, in an axis of `size` with zeros everywhere else. What lies outside is left out.
@@ -472,14 +470,7 @@ impl<const D: usize> Function for Convolution<D> {
     type Output = Tensor;
 
     fn name(&self) -> &'static str {
-        match self.name {
-            "conv1d" => "Conv1d",
-            "conv2d" => "Conv2d",
-            "conv3d" => "Conv3d",
-            "conv_transpose1d" => "ConvTranspose1d",
-            "conv_transpose2d" => "ConvTranspose2d",
-            _ => "ConvTranspose3d",
-        }
+        ["Conv1d", "Conv2d", "Conv3d"][D.clamp(1, 3) - 1]
     }
 
     #[track_caller]
@@ -506,15 +497,91 @@ impl<const D: usize> Function for Convolution<D> {
     ) -> Result<Vec<Option<Tensor>>> {
         let (input, weight) = (&inputs[0], &inputs[1]);
         let sizes = std::array::from_fn(|axis| input.dims()[2 + axis]);
-        let of_input = self.transposed(gradient, weight, sizes)?;
-        let windows = self.windows(input, &weight.dims()[2..])?;
-        let ([n, g, c, o], positions, kernel) = self.labels();
-        let subscripts = Subscripts {
-            lhs: [n, g, o].into_iter().chain(positions.iter().copied()).collect(),
-            rhs: [n, g, c].into_iter().chain(positions).chain(kernel.iter().copied()).collect(),
-            out: [g, o, c].into_iter().chain(kernel).collect(),
-        };
-        let of_weight = self.grouped(gradient, 1)?.contract(&windows, subscripts)?.reshape(weight.shape())?;
+        let of_input = apply(Transposed { of: *self, sizes }, &[gradient, weight])?;
+        let of_weight = self.of_weight(input, gradient, weight.shape())?;
         Ok(vec![Some(of_input), Some(of_weight)])
+    }
+}
+
+impl<const D: usize> Function for Transposed<D> {
+    type Output = Tensor;
+
+    fn name(&self) -> &'static str {
+        ["ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"][D.clamp(1, 3) - 1]
+    }
+
+    /// A convolution of stride 1, by the flipped kernel, input and output channels exchanged. Where the transposed one has stride s, each
+    /// position of the input makes s neighbouring positions of the output, each by every s-th element of the kernel ("sub-pixel"
+    /// convolution, Shi et al. 2016). With a stride and a dilation, it is zeros between the input's elements that make the stride.
+    #[track_caller]
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let Transposed { of, sizes } = self;
+        let mut x = of.grouped(inputs[0], 1)?;
+        let mut kernel = of.grouped(inputs[1], 0)?;
+        let (mut phases, mut firsts) = ([1; D], [0; D]);
+        for axis in 0..D {
+            let (stride, dilation, before) = (of.stride[axis], of.dilation[axis], of.padding[axis].0);
+            let phase = if dilation == 1 { stride } else { 1 };
+            let size = kernel.dims()[3 + 2 * axis];
+            let taps = size.div_ceil(phase);
+            let reach = dilation * (taps - 1);
+            // The first and the last position of the input's grid that make the output.
+            let (first, last) = (before / phase, (before + sizes[axis] - 1) / phase);
+            let placed = reach as isize - first as isize;
+            x = place(&x, 3 + axis, placed, stride / phase, last - first + 1 + reach)?;
+            x = x.windows(3 + axis, taps, 1, dilation)?;
+            // The kernel's axis as two: taps, the last one first, and phases.
+            let at = 3 + 2 * axis;
+            if taps * phase > size {
+                let mut padding = vec![(0, 0); kernel.rank()];
+                padding[at].1 = taps * phase - size;
+                kernel = kernel.pad(&padding, Scalar::Float(0.0))?;
+            }
+            let (lead, rest) = kernel.dims().split_at(at);
+            let split: Shape = lead.iter().chain(&[taps, phase]).chain(&rest[1..]).copied().collect();
+            kernel = kernel.reshape(split)?.flip(at)?;
+            (phases[axis], firsts[axis]) = (phase, first);
+        }
+        let ([n, g, c, o], positions, taps) = of.labels();
+        let phase_labels: Vec<u8> = (0..D as u8).map(|axis| 4 + 2 * D as u8 + axis).collect();
+        let of_kernel = taps.iter().zip(&phase_labels).flat_map(|(&tap, &phase)| [tap, phase]);
+        let subscripts = Subscripts {
+            lhs: [g, c, o].into_iter().chain(of_kernel).collect(),
+            rhs: [n, g, c].into_iter().chain(positions.iter().copied()).chain(taps.iter().copied()).collect(),
+            out: [n, g, o].into_iter().chain(phase_labels).chain(positions).collect(),
+        };
+        let mut out = kernel.contract(&x, subscripts)?;
+        let counts: Vec<usize> = out.dims()[3 + D..].to_vec();
+        let channels = [out.dims()[0], out.dims()[1] * out.dims()[2]];
+        if phases != [1; D] {
+            // Stored as the product makes it, whose columns are positions, and interleaved by a copy: that is what a reshape before the
+            // permutation asks for.
+            let merged = channels.into_iter().chain(phases).chain(counts.iter().copied());
+            let order = [0, 1].into_iter().chain((0..D).flat_map(|axis| [2 + D + axis, 2 + axis]));
+            out = out.reshape(merged.collect::<Shape>())?.permute(order.collect::<Vec<usize>>())?;
+        }
+        let merged = (0..D).map(|axis| counts[axis] * phases[axis]);
+        out = out.reshape(channels.into_iter().chain(merged).collect::<Shape>())?;
+        for axis in 0..D {
+            let start = of.padding[axis].0 - firsts[axis] * phases[axis];
+            out = out.narrow(2 + axis, start, sizes[axis])?;
+        }
+        Ok(out)
+    }
+
+    #[track_caller]
+    fn backward(
+        &self,
+        inputs: &[Tensor],
+        _output: &Tensor,
+        gradient: &Tensor,
+    ) -> Result<Vec<Option<Tensor>>> {
+        let (input, weight) = (&inputs[0], &inputs[1]);
+        let mut of_input = apply(self.of, &[gradient, weight])?;
+        for axis in 0..D {
+            // As in `of_weight`.
+            of_input = of_input.narrow(2 + axis, 0, input.dims()[2 + axis])?;
+        }
+        Ok(vec![Some(of_input), Some(self.of.of_weight(gradient, input, weight.shape())?)])
     }
 }

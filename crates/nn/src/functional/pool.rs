@@ -75,8 +75,8 @@ pub fn max_pool_with_indices<const D: usize>(
 ) -> Result<(Tensor, Tensor)> {
     const OP: &str = "max_pool";
     let (x, pool) = Pool::of(OP, input, window, options)?;
-    let maxima = apply(MaxPool(pool), &[&x])?;
-    let indices = pool.indices(&x.detach(), &maxima.detach())?.to_dtype(DType::I64)?;
+    let (maxima, indices) = apply(MaxPool(pool), &[&x])?;
+    let indices = indices.to_dtype(DType::I64)?;
     let shape = pool.unbatched(input, &maxima);
     Ok((maxima.reshape(shape.clone())?, indices.reshape(shape)?))
 }
@@ -89,7 +89,12 @@ pub(crate) fn max_pool<const D: usize>(
     options: PoolOptions<D>,
 ) -> Result<Tensor> {
     let (x, pool) = Pool::of(op, input, window, options)?;
-    let out = apply(MaxPool(pool), &[&x])?;
+    let out = if x.is_tracked() && tensor_core::is_grad_enabled() {
+        apply(MaxPool(pool), &[&x])?.0
+    } else {
+        let axes: Vec<usize> = (2..2 + D).collect();
+        pool.windows(&x, LEAST)?.amax(axes.as_slice(), false)?
+    };
     out.reshape(pool.unbatched(input, &out))
 }
 
@@ -105,7 +110,7 @@ pub(crate) fn avg_pool<const D: usize>(
     }
     let (x, pool) = Pool::of(op, input, window, options)?;
     let axes: Vec<usize> = (2..2 + D).collect();
-    let sum = pool.windows(&x, 0.0)?.sum_axis(axes.as_slice(), false)?;
+    let sum = pool.windows(&x, Scalar::Float(0.0))?.sum_axis(axes.as_slice(), false)?;
     // Each window's elements that count, along each axis.
     let mut out = sum;
     for axis in 0..D {
@@ -201,12 +206,15 @@ impl<const D: usize> Pool<D> {
 
     /// The input's windows, `[N, C, window…, outputs…]`, with `value` round the input.
     #[track_caller]
-    fn windows(&self, x: &Tensor, value: f64) -> Result<Tensor> {
+    fn windows(&self, x: &Tensor, value: Scalar) -> Result<Tensor> {
+        if self.are_tiles() {
+            return self.tiles(x);
+        }
         let mut windows = match self.padding.iter().all(|&sides| sides == (0, 0)) {
             true => x.clone(),
             false => {
                 let padding: Vec<(usize, usize)> = [(0, 0); 2].into_iter().chain(self.padding).collect();
-                x.pad(&padding, Scalar::Float(value))?
+                x.pad(&padding, value)?
             }
         };
         for axis in 0..D {
@@ -218,6 +226,28 @@ impl<const D: usize> Pool<D> {
         }
         let order: Vec<usize> = [0, 1].into_iter().chain(2 + D..2 + 2 * D).chain(2..2 + D).collect();
         windows.permute(order)
+    }
+
+    /// Whether windows lie side by side, with no padding.
+    fn are_tiles(&self) -> bool {
+        let apart = (0..D).all(|axis| self.dilation[axis] == 1 || self.window[axis] == 1);
+        apart && self.stride == self.window && self.padding == [(0, 0); D]
+    }
+
+    /// As [`Pool::windows`], of windows side by side: their elements are only seen under another shape, and so are their gradients.
+    #[track_caller]
+    fn tiles(&self, x: &Tensor) -> Result<Tensor> {
+        let mut whole = x.clone();
+        let mut shape = x.dims()[..2].to_vec();
+        for axis in 0..D {
+            let size = self.outputs[axis] * self.window[axis];
+            if size != self.sizes[axis] {
+                whole = whole.narrow(2 + axis, 0, size)?;
+            }
+            shape.extend([self.outputs[axis], self.window[axis]]);
+        }
+        let order = (0..D).map(|axis| 3 + 2 * axis).chain((0..D).map(|axis| 2 + 2 * axis));
+        whole.reshape(shape)?.permute([0, 1].into_iter().chain(order).collect::<Vec<usize>>())
     }
 
     /// How many elements each window along an axis has, of the input or of it and its padding.
@@ -242,67 +272,117 @@ impl<const D: usize> Pool<D> {
     /// The flat index in its channel of the first element of each window that is the window's greatest, as i32.
     #[track_caller]
     fn indices(&self, x: &Tensor, maxima: &Tensor) -> Result<Tensor> {
-        let windows = self.windows(x, f64::NEG_INFINITY)?;
+        let windows = self.windows(x, LEAST)?;
         let device = x.device();
-        // Of each window's element and each window, the place along one axis of the input; past its ends in the padding.
-        let mut flat = Tensor::zeros(Shape::scalar(), (DType::I32, &device))?;
-        let mut inside: Option<Tensor> = None;
-        for axis in 0..D {
-            let line = |n: usize, step: usize, at: usize| -> Result<Tensor> {
-                let mut shape = vec![1; 2 + 2 * D];
-                shape[at] = n;
-                Tensor::arange(0, n, 1, (DType::I32, &device))?.mul_scalar(step as i32).reshape(shape)
-            };
-            let elements = line(self.window[axis], self.dilation[axis], 2 + axis)?;
-            let starts = line(self.outputs[axis], self.stride[axis], 2 + D + axis)?;
-            let place = elements.add(&starts)?.sub_scalar(self.padding[axis].0 as i32);
-            let here = place.ge_scalar(0).bitwise_and(&place.lt_scalar(self.sizes[axis] as i32))?;
-            inside = Some(match inside {
-                Some(inside) => inside.bitwise_and(&here)?,
-                None => here,
-            });
-            flat = flat.mul_scalar(self.sizes[axis] as i32).add(&place)?;
-        }
+        // The place of each element in its channel, and none where there is padding.
+        let channel: Vec<usize> = [1, 1].into_iter().chain(self.sizes).collect();
+        let places = Tensor::arange(0, self.sizes.iter().product::<usize>(), 1, (DType::I32, &device))?;
+        let places = self.windows(&places.reshape(channel)?, Scalar::Int(i64::from(i32::MAX)))?;
         let mut wide = maxima.dims().to_vec();
         wide.splice(2..2, [1; D]);
         let maxima = maxima.reshape(wide)?;
         let found = windows.eq(&maxima)?.bitwise_or(&windows.ne(&windows)?)?;
-        let found = match inside {
-            Some(inside) => found.bitwise_and(&inside)?,
-            None => found,
-        };
         let nowhere = Tensor::full(Shape::scalar(), i32::MAX, (DType::I32, &device))?;
         let axes: Vec<usize> = (2..2 + D).collect();
-        found.where_cond(&flat, &nowhere)?.amin(axes.as_slice(), false)
+        found.where_cond(&places, &nowhere)?.amin(axes.as_slice(), false)
+    }
+
+    /// The greatest element of each window and its flat index in its channel: in one pass over small windows, which keeps the place in
+    /// the window of the greatest element so far.
+    #[track_caller]
+    fn maxima_and_indices(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
+        let taps: usize = self.window.iter().product();
+        let device = x.device();
+        // Where padding is the greatest, the first element inside is meant: without dilation, the nearest one.
+        let clamped = (0..D).all(|axis| self.padding[axis].0 == 0 || self.dilation[axis] == 1);
+        if !(2..=MOST_TAPS.min(device.info().limits.max_inputs)).contains(&taps) || !clamped {
+            let axes: Vec<usize> = (2..2 + D).collect();
+            let maxima = self.windows(x, LEAST)?.amax(axes.as_slice(), false)?;
+            let indices = self.indices(x, &maxima)?;
+            return Ok((maxima, indices));
+        }
+        let windows = self.windows(x, LEAST)?;
+        let integer = |value: usize| Tensor::full(Shape::scalar(), value as i64, (DType::I32, &device));
+        let mut found: Option<(Tensor, Tensor)> = None;
+        // From the last one on, so that the first of equal ones, and the first NaN, stays.
+        for tap in (0..taps).rev() {
+            let (mut value, mut rest) = (windows.clone(), tap);
+            for axis in (0..D).rev() {
+                value = value.select(2 + axis, rest % self.window[axis])?;
+                rest /= self.window[axis];
+            }
+            found = Some(match found {
+                None => (value, integer(tap)?),
+                Some((greatest, place)) => {
+                    let taken = value.ge(&greatest)?.bitwise_or(&value.ne(&value)?)?;
+                    (taken.where_cond(&value, &greatest)?, taken.where_cond(&integer(tap)?, &place)?)
+                }
+            });
+        }
+        let Some((maxima, mut rest)) = found else {
+            return Err(Error::invalid("max_pool", "an empty window"));
+        };
+        let mut flat = integer(0)?;
+        for axis in 0..D {
+            // The place in the window along this axis: how many whole steps of it are in what is left.
+            let below: usize = self.window[axis + 1..].iter().product();
+            let mut along = integer(0)?;
+            for step in 1..self.window[axis] {
+                along = along.add(&rest.ge_scalar((step * below) as i64).to_dtype(DType::I32)?)?;
+            }
+            rest = rest.sub(&along.mul_scalar(below as i64))?;
+            let mut shape = vec![1; 2 + D];
+            shape[2 + axis] = self.outputs[axis];
+            let (count, stride) = (self.outputs[axis], self.stride[axis] as i64);
+            let starts = Tensor::arange(0, count, 1, (DType::I32, &device))?.mul_scalar(stride);
+            let starts = starts.sub_scalar(self.padding[axis].0 as i64).reshape(shape)?;
+            let mut place = along.mul_scalar(self.dilation[axis] as i64).add(&starts)?;
+            if self.padding[axis].0 > 0 {
+                place = place.maximum(&integer(0)?)?;
+            }
+            flat = flat.mul_scalar(self.sizes[axis] as i64).add(&place)?;
+        }
+        Ok((maxima, flat))
     }
 }
 
+/// Elements of a window up to which it is gone through in one expression.
+const MOST_TAPS: usize = 16;
+
+/// What pads an input whose greatest elements are wanted.
+const LEAST: Scalar = Scalar::Float(f64::NEG_INFINITY);
+
+/// The greatest elements and, where a gradient asks for them, their indices.
 #[derive(Debug)]
 struct MaxPool<const D: usize>(Pool<D>);
 
 impl<const D: usize> Function for MaxPool<D> {
-    type Output = Tensor;
+    type Output = (Tensor, Tensor);
 
     fn name(&self) -> &'static str {
         ["MaxPool1d", "MaxPool2d", "MaxPool3d"][D.clamp(1, 3) - 1]
     }
 
     #[track_caller]
-    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        let axes: Vec<usize> = (2..2 + D).collect();
-        self.0.windows(inputs[0], f64::NEG_INFINITY)?.amax(axes.as_slice(), false)
+    fn forward(&self, inputs: &[&Tensor]) -> Result<(Tensor, Tensor)> {
+        self.0.maxima_and_indices(inputs[0])
     }
 
     #[track_caller]
-    fn backward(&self, inputs: &[Tensor], output: &Tensor, gradient: &Tensor) -> Result<Vec<Option<Tensor>>> {
+    fn backward(
+        &self,
+        inputs: &[Tensor],
+        (_, indices): &(Tensor, Tensor),
+        (gradient, _): &(Option<Tensor>, Option<Tensor>),
+    ) -> Result<Vec<Option<Tensor>>> {
         let x = &inputs[0];
-        let indices = self.0.indices(&x.detach(), &output.detach())?;
+        let Some(gradient) = gradient else { return Ok(vec![None]) };
         let lines = |t: &Tensor| {
             let per = t.dims()[2..].iter().product::<usize>();
             t.reshape([t.dims()[0], t.dims()[1], per])
         };
         let zeros = lines(&x.detach().zeros_like())?;
-        let sums = zeros.scatter_add(2, &lines(&indices)?, &lines(gradient)?)?;
+        let sums = zeros.scatter_add(2, &lines(&indices.detach())?, &lines(gradient)?)?;
         Ok(vec![Some(sums.reshape(x.shape())?)])
     }
 }

@@ -90,6 +90,9 @@ fn cases() -> Vec<(ConvOptions<2>, usize, usize, [usize; 2])> {
         (ConvOptions { groups: 3, stride: [2, 1], ..plain }, 3, 3, [3, 3]),
         // More padding than the kernel reaches.
         (ConvOptions { padding: 3.into(), stride: [2, 2], ..plain }, 2, 1, [2, 1]),
+        // Kernels of no whole number of strides; a stride and a dilation.
+        (ConvOptions { padding: 2.into(), stride: [3, 2], groups: 2, ..plain }, 2, 4, [4, 5]),
+        (ConvOptions { padding: 1.into(), stride: [2, 1], dilation: [2, 2], ..plain }, 2, 2, [2, 3]),
     ]
 }
 
@@ -169,6 +172,23 @@ fn transposed_convolutions_are_transposes() {
         assert!((left - right).abs() < 1e-9 * (1.0 + left.abs()), "case {i}: {left}, {right}");
         gradcheck(|t| conv_transpose2d(&t[0], &t[1], None, transposed), &[other, weight]).unwrap();
     }
+}
+
+/// An output padding may be so large that the convolution back makes more windows than the input has elements.
+#[test]
+fn output_padding_of_more_than_a_stride_has_no_gradient_of_its_own() {
+    if !needs(&device(), DType::F64) {
+        return;
+    }
+    let options = ConvTransposeOptions {
+        stride: [1, 2],
+        dilation: [3, 1],
+        output_padding: [2, 1],
+        ..Default::default()
+    };
+    let (x, weight) = (made(&[2, 2, 3, 4], 1), made(&[2, 3, 2, 3], 2));
+    assert_eq!(conv_transpose2d(&x, &weight, None, options).unwrap().dims(), [2, 3, 8, 10]);
+    gradcheck(|t| conv_transpose2d(&t[0], &t[1], None, options), &[x, weight]).unwrap();
 }
 
 #[test]
@@ -352,6 +372,79 @@ fn larger_convolutions_and_their_gradients_agree_with_the_reference() {
                 }
                 y.backward_with(&tensor(y.dims(), 3, DType::F32, device)?)?;
                 Ok(if result == 1 { x.grad() } else { w.grad() }.unwrap())
+            });
+        }
+    }
+}
+
+/// Sizes at which a backend reads windows in loops of their own, and shares padding and copies among threads.
+#[test]
+fn larger_pools_and_their_gradients_agree_with_the_reference() {
+    let overlapping = PoolOptions { stride: Some([2, 2]), padding: [1, 1], ..Default::default() };
+    let wide = PoolOptions { stride: Some([1, 3]), padding: [2, 0], ceil_mode: true, ..Default::default() };
+    for (options, window) in
+        [(PoolOptions::default(), [2, 2]), (overlapping, [3, 3]), (wide, [5, 4]), (wide, [4, 2])]
+    {
+        for (mean, gradient) in [(false, false), (false, true), (true, false), (true, true)] {
+            let what = format!("{options:?} by {window:?}, mean {mean}, gradient {gradient}");
+            agree_within(&what, Some((1e-5, 1e-5)), |device| {
+                let x = tensor(&[3, 5, 47, 41], 1, DType::F32, device)?.requires_grad();
+                let pool = if mean { avg_pool2d } else { max_pool2d };
+                let y = pool(&x, window, options)?;
+                if !gradient {
+                    return Ok(y.detach());
+                }
+                y.backward_with(&tensor(y.dims(), 3, DType::F32, device)?)?;
+                Ok(x.grad().unwrap())
+            });
+        }
+    }
+}
+
+#[test]
+fn where_all_is_the_least_the_first_element_inside_is_the_greatest() {
+    let device = device();
+    let x = Tensor::full([1, 1, 3, 3], f64::NEG_INFINITY, (DType::F32, &device)).unwrap();
+    for window in [[2, 2], [5, 4]] {
+        let padding = window.map(|size| size / 2);
+        let options = PoolOptions { stride: Some([2, 2]), padding, ..Default::default() };
+        let (y, indices) = max_pool_with_indices(&x, window, options).unwrap();
+        assert!(y.to_vec::<f32>().unwrap().iter().all(|v| *v == f32::NEG_INFINITY));
+        let first = |at: usize, axis: usize| (at * 2).saturating_sub(padding[axis]);
+        let [_, _, rows, columns] = *y.dims() else { panic!("four axes") };
+        let expected =
+            (0..rows).flat_map(|r| (0..columns).map(move |c| (first(r, 0) * 3 + first(c, 1)) as i64));
+        assert_eq!(indices.to_vec::<i64>().unwrap(), expected.collect::<Vec<i64>>());
+    }
+}
+
+/// Padding image by image, and copies that interleave what lies apart or take it apart.
+#[test]
+fn large_paddings_and_interleaved_copies_agree_with_the_reference() {
+    for dtype in [DType::F32, DType::F16, DType::I32, DType::U8] {
+        if !needs(&device(), dtype) {
+            continue;
+        }
+        for across in [false, true] {
+            agree_within(&format!("padding of {dtype}, across {across}"), None, |device| {
+                let x = tensor(&[3, 5, 60, 61], 1, dtype, device)?;
+                let x = if across { x.permute([1, 0, 3, 2])? } else { x };
+                x.pad(&[(0, 0), (0, 0), (1, 2), (0, 3)], 3)
+            });
+        }
+        for columns in [2, 3, 4] {
+            let what = format!("{columns} columns of {dtype}");
+            agree_within(&format!("{what}, together"), None, |device| {
+                let x = tensor(&[5, 2, columns, 33, 34], 1, dtype, device)?;
+                x.permute([0, 3, 1, 4, 2])?.reshape([5, 66, 34 * columns])
+            });
+            agree_within(&format!("{what}, apart"), None, |device| {
+                let x = tensor(&[5, 33, 2, 34, columns], 1, dtype, device)?;
+                x.permute([0, 2, 4, 1, 3])?.reshape([5, 2 * columns, 33 * 34])
+            });
+            agree_within(&format!("{what}, repeated"), None, |device| {
+                let x = tensor(&[5, 33, 1, 34, 1], 1, dtype, device)?;
+                x.expand([5, 33, 2, 34, columns])?.reshape([5, 66, 34 * columns])
             });
         }
     }

@@ -10,8 +10,11 @@ use crate::simd::{
     vector::Float,
 };
 
-/// Terms that are added in one pass over a run of columns.
-const TERMS: usize = 8;
+/// Terms that are added in one pass over a run of columns: as many as a window of three by three has, or fewer.
+const TERMS: usize = 9;
+const FEW_TERMS: usize = 3;
+/// Columns that are summed at once in a run: then half of them, then one.
+const WIDTH: usize = 16;
 /// Accumulators side by side in a sum along memory, and columns that are summed at once.
 const LANES: usize = 8;
 const COLUMNS: usize = 4;
@@ -23,25 +26,57 @@ struct Row<'a, T, const FUSED: bool> {
 }
 
 impl<T: Float, const FUSED: bool> Row<'_, T, FUSED> {
-    /// Adds `R` terms from term `i` on to the columns of a run.
+    /// `R` terms from term `i` on, summed for the columns of a run: added to what is there if `more`.
     ///
     /// # Safety
     /// As [`row`].
     #[inline(always)]
-    unsafe fn terms<const R: usize>(&self, i: usize, start: usize, end: usize) {
+    unsafe fn terms<const R: usize>(&self, i: usize, start: usize, end: usize, more: bool) {
         let p = &self.product;
         let from: [*const T; R] = from_fn(|r| p.b.element(i + r, start));
+        let n = end - start;
         // SAFETY: the caller's promise.
         unsafe {
             let x: [T; R] = from_fn(|r| p.a.element(0, i + r).read());
-            let y = std::slice::from_raw_parts_mut(p.to.add(start), end - start);
-            for (j, y) in y.iter_mut().enumerate() {
-                let mut sum = *y;
-                for r in 0..R {
-                    sum = x[r].fma::<FUSED>(from[r].add(j).read(), sum);
-                }
-                *y = sum;
+            let y = p.to.add(start);
+            let mut j = 0;
+            while j + WIDTH <= n {
+                Self::columns::<R, WIDTH>(x, from.map(|from| from.add(j)), y.add(j), more);
+                j += WIDTH;
             }
+            if j + WIDTH / 2 <= n {
+                Self::columns::<R, { WIDTH / 2 }>(x, from.map(|from| from.add(j)), y.add(j), more);
+                j += WIDTH / 2;
+            }
+            while j < n {
+                Self::columns::<R, 1>(x, from.map(|from| from.add(j)), y.add(j), more);
+                j += 1;
+            }
+        }
+    }
+
+    /// The sums of `W` columns, whose terms begin at `from` each.
+    ///
+    /// # Safety
+    /// As [`row`].
+    #[inline(always)]
+    unsafe fn columns<const R: usize, const W: usize>(
+        x: [T; R],
+        from: [*const T; R],
+        to: *mut T,
+        more: bool,
+    ) {
+        let to = to.cast::<[T; W]>();
+        // SAFETY: the caller's promise.
+        unsafe {
+            let mut sums = if more { to.read_unaligned() } else { [T::ZERO; W] };
+            for r in 0..R {
+                let term = from[r].cast::<[T; W]>().read_unaligned();
+                for l in 0..W {
+                    sums[l] = x[r].fma::<FUSED>(term[l], sums[l]);
+                }
+            }
+            to.write_unaligned(sums);
         }
     }
 }
@@ -54,14 +89,17 @@ impl<T: Float, const FUSED: bool> Job for Row<'_, T, FUSED> {
             let (start, end) = (run[0], run[1]);
             // SAFETY: the promise of `row`'s caller.
             unsafe {
-                std::slice::from_raw_parts_mut(self.product.to.add(start), end - start).fill(T::ZERO);
                 let mut i = 0;
                 while i + TERMS <= self.product.k {
-                    self.terms::<TERMS>(i, start, end);
+                    self.terms::<TERMS>(i, start, end, i > 0);
                     i += TERMS;
                 }
+                while i + FEW_TERMS <= self.product.k {
+                    self.terms::<FEW_TERMS>(i, start, end, i > 0);
+                    i += FEW_TERMS;
+                }
                 while i < self.product.k {
-                    self.terms::<1>(i, start, end);
+                    self.terms::<1>(i, start, end, i > 0);
                     i += 1;
                 }
             }

@@ -1,0 +1,190 @@
+//! Reductions of a few terms that lie apart, such as those of pooling: the results of a row are made together, term by term, each read
+//! where it lies.
+#![allow(unsafe_code)]
+
+use tensor_core::{DType, Kernel, ReduceOp, collapse, kernel::Instr, kernel::Program};
+
+use crate::{
+    elementwise::map::PARALLEL,
+    memory::buffer::Memory,
+    simd::isa::{Isa, Job, Sets},
+    threads,
+};
+
+/// Terms that are added in f32, as `reduce` adds them.
+const MOST_TERMS: usize = 32;
+/// Results of a row from which it is worth a loop, and up to which its results stay in the first-level cache.
+const SHORTEST: usize = 8;
+const PIECE: usize = 4096;
+
+/// A reduction as rows of results.
+pub(crate) struct FewTerms {
+    op: ReduceOp,
+    /// The axes before a row's, with the operand's strides.
+    lead: Vec<(usize, isize)>,
+    rows: usize,
+    /// Results in a row, and the distance of their first terms.
+    length: usize,
+    stride: isize,
+    /// Where each term lies from the first.
+    terms: Vec<isize>,
+    offset: usize,
+}
+
+impl FewTerms {
+    /// The reduction in this form, if that is how it is best made: of floats that are reduced as they lie in memory, no row of which is
+    /// one run of it.
+    pub(crate) fn of(kernel: &Kernel, op: ReduceOp, program: &Program) -> Option<FewTerms> {
+        let taken = match op {
+            ReduceOp::Sum | ReduceOp::Max | ReduceOp::Min => true,
+            ReduceOp::Mean | ReduceOp::Prod | ReduceOp::Any | ReduceOp::All => false,
+        };
+        let ([operand], [Instr::Load(0)]) = (&kernel.operands[..], &program.instrs[..]) else { return None };
+        if !taken || operand.dtype != DType::F32 || program.outputs.as_slice() != [0] {
+            return None;
+        }
+        let (space, strides) = (&kernel.space, operand.layout.strides());
+        let reduced = kernel.reduced_axes();
+        let count: usize = reduced.iter().map(|&axis| space[axis]).product();
+        let kept: Vec<usize> = (0..space.rank()).filter(|axis| !reduced.contains(axis)).collect();
+        let sizes: Vec<usize> = kept.iter().map(|&axis| space[axis]).collect();
+        let along: Vec<isize> = kept.iter().map(|&axis| strides[axis]).collect();
+        let merged = collapse(&sizes, &[&along]);
+        let (&length, lead) = merged.shape.split_last()?;
+        let (&stride, lead_strides) = merged.strides[0].split_last()?;
+        if !(2..=MOST_TERMS).contains(&count) || length < SHORTEST || (stride == 1 && length >= PIECE) {
+            return None;
+        }
+        let mut terms = vec![0];
+        for &axis in &reduced {
+            let steps = |from: isize| (0..space[axis] as isize).map(move |i| from + i * strides[axis]);
+            terms = terms.into_iter().flat_map(steps).collect();
+        }
+        Some(FewTerms {
+            op,
+            rows: lead.iter().product(),
+            lead: lead.iter().copied().zip(lead_strides.iter().copied()).collect(),
+            length,
+            stride,
+            terms,
+            offset: operand.layout.offset(),
+        })
+    }
+
+    /// How many results there are.
+    pub(crate) fn results(&self) -> usize {
+        self.rows * self.length
+    }
+
+    /// # Safety
+    /// The kernel's operand lies in `input`, and `out` has room for its results, of this dtype both; they lie apart.
+    pub(crate) unsafe fn run(&self, isa: Isa, input: Memory, out: Memory) {
+        let pieces = self.length.div_ceil(PIECE);
+        let piece = |at: usize| {
+            let (row, start) = (at / pieces, at % pieces * PIECE);
+            let mut from = self.offset as isize + start as isize * self.stride;
+            let mut rest = row;
+            for &(size, stride) in self.lead.iter().rev() {
+                from += (rest % size) as isize * stride;
+                rest /= size;
+            }
+            let strip = Strip {
+                from: input.at::<f32>(0).cast_const().wrapping_offset(from),
+                terms: &self.terms,
+                stride: self.stride,
+                to: out.at::<f32>(row * self.length + start),
+                n: PIECE.min(self.length - start),
+            };
+            // NaN is passed on, as by `Accumulator`.
+            match self.op {
+                ReduceOp::Max => strip.reduce(isa, f32::NEG_INFINITY, |a, v| {
+                    let greater = if v > a { v } else { a };
+                    if v.is_nan() { v } else { greater }
+                }),
+                ReduceOp::Min => strip.reduce(isa, f32::INFINITY, |a, v| {
+                    let lesser = if v < a { v } else { a };
+                    if v.is_nan() { v } else { lesser }
+                }),
+                ReduceOp::Sum | ReduceOp::Mean | ReduceOp::Prod | ReduceOp::Any | ReduceOp::All => {
+                    strip.reduce(isa, 0.0, |a, v| a + v)
+                }
+            }
+        };
+        let count = self.rows * pieces;
+        if self.results() * self.terms.len() < PARALLEL || threads::available() == 1 {
+            (0..count).for_each(piece);
+        } else {
+            threads::share_ranges(count, 1, |range| range.for_each(piece));
+        }
+    }
+}
+
+/// Neighbouring results: their first terms lie at `from`, `stride` apart.
+#[derive(Clone, Copy)]
+struct Strip<'a> {
+    from: *const f32,
+    terms: &'a [isize],
+    stride: isize,
+    to: *mut f32,
+    n: usize,
+}
+
+impl Strip<'_> {
+    fn reduce(self, isa: Isa, start: f32, f: impl Fn(f32, f32) -> f32 + Copy) {
+        match self.stride {
+            1 => isa.run(Reduce::<_, 1> { strip: self, start, f }),
+            2 => isa.run(Reduce::<_, 2> { strip: self, start, f }),
+            _ => isa.narrow().run(Reduce::<_, 0> { strip: self, start, f }),
+        }
+    }
+}
+
+/// A strip whose stride is `S`, or any if that is 0.
+struct Reduce<'a, F, const S: isize> {
+    strip: Strip<'a>,
+    start: f32,
+    f: F,
+}
+
+impl<F: Fn(f32, f32) -> f32 + Copy, const S: isize> Reduce<'_, F, S> {
+    /// Takes in `R` terms from number `first` on.
+    ///
+    /// # Safety
+    /// The terms of all results lie in memory that the caller holds, apart from the results.
+    #[inline(always)]
+    unsafe fn terms<const R: usize>(&self, first: usize) {
+        let Strip { from, terms, stride, to, n } = self.strip;
+        let stride = if S == 0 { stride } else { S };
+        let from: [*const f32; R] = std::array::from_fn(|r| from.wrapping_offset(terms[first + r]));
+        for i in 0..n {
+            // SAFETY: the caller's promise. Results are written before they are read.
+            unsafe {
+                let mut result = if first == 0 { self.start } else { to.add(i).read() };
+                for from in from {
+                    result = (self.f)(result, from.offset(i as isize * stride).read());
+                }
+                to.add(i).write(result);
+            }
+        }
+    }
+}
+
+impl<F: Fn(f32, f32) -> f32 + Copy, const S: isize> Job for Reduce<'_, F, S> {
+    type Output = ();
+    #[inline(always)]
+    fn run(self) {
+        let count = self.strip.terms.len();
+        let mut first = 0;
+        // SAFETY: the promise of `FewTerms::run`'s caller.
+        unsafe {
+            while first + 3 <= count {
+                self.terms::<3>(first);
+                first += 3;
+            }
+            while first < count {
+                self.terms::<1>(first);
+                first += 1;
+            }
+        }
+    }
+}
