@@ -30,6 +30,7 @@ fn capabilities(direct: bool) -> Capabilities {
             max_outputs: 4,
             max_instrs: 64,
             max_row: 1 << 14,
+            max_epilogue: 16,
         },
     };
     Capabilities {
