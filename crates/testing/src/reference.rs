@@ -59,7 +59,16 @@ pub fn reference_backend() -> (Device, Arc<Reference>) {
 
 /// A reference that has these dtypes alone: what sums of integers are taken in depends on them.
 pub fn reference_with(dtypes: &[DType]) -> (Device, Arc<Reference>) {
-    let backend = Arc::new(Reference {
+    made(dtypes, |_| {})
+}
+
+/// A reference with other limits: what fuses depends on them.
+pub fn reference_limited(change: impl FnOnce(&mut Limits)) -> (Device, Arc<Reference>) {
+    made(&DType::ALL, change)
+}
+
+fn made(dtypes: &[DType], change: impl FnOnce(&mut Limits)) -> (Device, Arc<Reference>) {
+    let mut backend = Reference {
         info: DeviceInfo {
             name: "reference".into(),
             description: "plain loops".into(),
@@ -79,7 +88,9 @@ pub fn reference_with(dtypes: &[DType]) -> (Device, Arc<Reference>) {
         live: Arc::default(),
         kernels: Mutex::default(),
         fail_in: AtomicU64::new(0),
-    });
+    };
+    change(&mut backend.info.limits);
+    let backend = Arc::new(backend);
     (Device::new(backend.clone()), backend)
 }
 
