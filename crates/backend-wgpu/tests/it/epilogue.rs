@@ -27,10 +27,10 @@ fn agree(on: &[(&'static str, Device)], kernel: &Kernel) {
 
 #[test]
 fn every_contraction_in_every_form() {
-    for dtype in
-        [DType::F32, DType::F16, DType::BF16, DType::F64, DType::I32, DType::I64, DType::U8, DType::U32]
-    {
-        contractions(dtype).iter().for_each(|kernel| agree(devices(), kernel));
+    // Each is a pipeline of its own, so that all contractions are tried in one dtype and some in each other.
+    contractions(DType::F32).iter().for_each(|kernel| agree(devices(), kernel));
+    for dtype in DType::ALL.into_iter().filter(|dtype| ![DType::Bool, DType::F32].contains(dtype)) {
+        contractions(dtype).iter().skip(1).step_by(4).for_each(|kernel| agree(devices(), kernel));
     }
 }
 
@@ -49,7 +49,7 @@ fn in_pieces_and_in_parts() {
         vec![("direct", open(Form::Direct)), ("tiled", open(Form::Tiled))]
     });
     for dtype in [DType::F32, DType::F16, DType::I32] {
-        for (m, k, n) in [(90, 20, 110), (3, 9000, 5), (1, 9000, 3), (70, 300, 80), (3, 5000, 1500)] {
+        for (m, k, n) in [(90, 20, 110), (3, 9000, 5), (1, 9000, 3), (70, 300, 80), (3, 300, 1500)] {
             let plain = [Layout::contiguous([m, k]), Layout::contiguous([k, n])];
             agree(small, &Kernel::matmul(dtype, &plain[0], &plain[1]));
         }
