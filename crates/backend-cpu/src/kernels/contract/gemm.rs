@@ -240,7 +240,7 @@ impl<T: HasMicroKernels> Product<'_, T> {
         let kernel =
             MacroKernel { product: self, isa, micro_kernels, rows, columns, panels, in_place, packed_rows };
         let blocks = kc_blocks::<T>(self.k);
-        let form = |finish: &mut dyn FnMut(Range<usize>, &Range<usize>) -> Result<()>| {
+        let form = |finish: Finished<'_>| {
             with_packed::<T, _>((panel_columns + packed_rows) * longest, |packed| {
                 for i in 0..blocks {
                     for group in 0..groups {
