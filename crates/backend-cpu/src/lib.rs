@@ -97,6 +97,7 @@ impl CpuBackend {
                     max_outputs: 32,
                     max_instrs: 256,
                     max_row: 1 << 16,
+                    max_epilogue: 64,
                 },
             },
             isa,
@@ -167,7 +168,7 @@ impl Backend for CpuBackend {
             Body::Map(program) => map::run(isa, pool, program, launch),
             Body::Reduce { op, program } => reduce::run(isa, pool, *op, program, launch),
             Body::Rows { row_axes: _, program } => rows::run(isa, pool, program, launch),
-            Body::Contract => contract::run(isa, pool, launch),
+            Body::Contract(_) => contract::run(isa, pool, launch),
             Body::Copy { fill, regions } => copy::run(isa, pool, *fill, regions, launch),
             Body::ArgReduce { op, axis } => arg_reduce::run(pool, *op, *axis, launch),
             Body::Cumulative { op, axis, reverse } => {

@@ -30,6 +30,7 @@ fn capabilities(direct: bool) -> Capabilities {
             max_outputs: 4,
             max_instrs: 64,
             max_row: 1 << 14,
+            max_epilogue: 16,
         },
     };
     Capabilities {
@@ -258,6 +259,14 @@ fn products_indexing_and_copies_of_every_dtype() {
                     let kernel = Kernel::matmul(dtype, &lhs, &rhs);
                     count += validate_ways(&kernel);
                     count += validate(&kernel, &none);
+                    let plain = lhs.is_contiguous() && rhs.is_contiguous();
+                    if dtype == DType::Bool || !plain || m > 100 {
+                        continue;
+                    }
+                    for case in taper_testing::epilogues::epilogues(&kernel) {
+                        count += validate_ways(&case.kernel);
+                        count += validate(&case.kernel, &none);
+                    }
                 }
             }
         }

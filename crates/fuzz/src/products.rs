@@ -39,6 +39,8 @@ struct Operand {
 #[derive(Clone, Debug, PartialEq)]
 struct Product {
     dtype: DType,
+    /// Whether 3 times the product and the number of its column is wanted, instead of the product itself.
+    scaled: bool,
     left: Operand,
     right: Operand,
 }
@@ -77,7 +79,7 @@ fn random(rng: &mut Rng, device: &Device) -> Product {
     let vector = |rng: &mut Rng| rng.one_in(8);
     let left = if vector(rng) { vec![k] } else { [lead(rng), vec![m, k]].concat() };
     let right = if vector(rng) { vec![k] } else { [lead(rng), vec![k, n]].concat() };
-    Product { dtype, left: operand(rng, left), right: operand(rng, right) }
+    Product { dtype, scaled: rng.one_in(2), left: operand(rng, left), right: operand(rng, right) }
 }
 
 fn operand(rng: &mut Rng, sizes: Vec<usize>) -> Operand {
@@ -239,13 +241,26 @@ impl Product {
     fn check(&self, device: &Device) -> Result<(), String> {
         let run = || -> Result<Vec<Scalar>> {
             let (a, b) = (self.left.tensor(self.dtype, device)?, self.right.tensor(self.dtype, device)?);
-            to_scalars(&a.matmul(&b)?)
+            let product = a.matmul(&b)?;
+            if !self.scaled {
+                return to_scalars(&product);
+            }
+            let columns = Tensor::arange(0, self.columns(), 1, (self.dtype, device))?;
+            columns.eval()?;
+            to_scalars(&product.mul_scalar(3).add(&columns)?)
         };
         let found = match catch_unwind(AssertUnwindSafe(run)) {
             Ok(result) => result.map_err(|e| e.to_string())?,
             Err(panic) => return Err(format!("panicked: {}", modes::message(panic.as_ref()))),
         };
         modes::compare(&found, &self.expected(), &[])
+    }
+
+    /// The size of the result's last axis, or of a vector in its place.
+    fn columns(&self) -> usize {
+        let (l, r) = (&self.left.sizes, &self.right.sizes);
+        let rows = if l.len() > 1 { l[l.len() - 2] } else { 1 };
+        if r.len() > 1 { r[r.len() - 1] } else { rows }
     }
 
     fn expected(&self) -> Vec<Scalar> {
@@ -279,7 +294,9 @@ impl Product {
                         let right = if r.len() > 1 { [&at_r[..], &[x, j]].concat() } else { vec![x] };
                         sum += a[self.left.place(&left)].as_i64() * b[self.right.place(&right)].as_i64();
                     }
-                    out.push(Scalar::Int(sum).cast(self.dtype));
+                    let column = if r.len() > 1 { j } else { i };
+                    let wanted = if self.scaled { 3 * sum + column as i64 } else { sum };
+                    out.push(Scalar::Int(wanted).cast(self.dtype));
                 }
             }
         }
@@ -289,11 +306,22 @@ impl Product {
     fn rust(&self) -> String {
         self.left.rust("a", self.dtype)
             + &self.right.rust("b", self.dtype)
-            + "println!(\"{}\", a.matmul(&b)?);\n"
+            + &match self.scaled {
+                true => format!(
+                    "let columns = Tensor::arange(0, {}, 1, (DType::{:?}, &device))?;\ncolumns.eval()?;\n\
+                     println!(\"{{}}\", a.matmul(&b)?.mul_scalar(3).add(&columns)?);\n",
+                    self.columns(),
+                    self.dtype
+                ),
+                false => "println!(\"{}\", a.matmul(&b)?);\n".to_string(),
+            }
     }
 
     fn smaller(&self) -> Vec<Product> {
         let mut out: Vec<Product> = Vec::new();
+        if self.scaled {
+            out.push(Product { scaled: false, ..self.clone() });
+        }
         if self.dtype != DType::F32 {
             out.push(Product { dtype: DType::F32, ..self.clone() });
         }

@@ -97,7 +97,7 @@ fn a_running_operation_that_runs_the_other_way_is_found() {
 #[test]
 fn an_operand_whose_strides_are_not_looked_at_is_found() {
     let device = broken(|kernel| {
-        if let Body::Contract = kernel.body
+        if let Body::Contract(_) = kernel.body
             && kernel.outputs[0].shape.numel() == 1
         {
             let rhs = &mut kernel.operands[1].layout;

@@ -132,6 +132,9 @@ pub struct Limits {
     pub max_instrs: usize,
     /// Elements in a row of a [`crate::kernel::Body::Rows`]; 0 where the backend has none.
     pub max_row: usize,
+    /// Instructions of the elementwise program that a [`crate::kernel::Body::Contract`] applies to its sums before it stores them; 0 where
+    /// the backend computes it in a kernel of its own.
+    pub max_epilogue: usize,
 }
 
 /// A device's memory, in bytes unless said otherwise.

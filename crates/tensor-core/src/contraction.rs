@@ -51,7 +51,7 @@ pub fn count(loops: &[Loop]) -> usize {
 impl Contraction {
     /// The matrices of a kernel, where its body is [`Body::Contract`].
     pub fn of(kernel: &Kernel) -> Option<Contraction> {
-        let (Body::Contract, [lhs, rhs], [output]) =
+        let (Body::Contract(_), [lhs, rhs, ..], [output, ..]) =
             (&kernel.body, &kernel.operands[..], &kernel.outputs[..])
         else {
             return None;

@@ -267,7 +267,11 @@ pub enum Body {
     /// one over any number of axes, such as convolutions over sliding windows. See [`crate::contraction::Contraction`] for its matrices.
     ///
     /// Half types accumulate in f32; integers wrap. Operands may overlap themselves.
-    Contract,
+    ///
+    /// With a program, its *epilogue*, the outputs are the program's, all over the same axes: input 0 is the finished sum at each position,
+    /// of the dtype of operands 0 and 1 (half types not yet rounded), and input `k` is operand `k + 1`, which has stride 0 along the axes
+    /// that are summed. No instruction depends on the flat position. A program has at most [`crate::Limits::max_epilogue`] instructions.
+    Contract(Option<Program>),
     /// `output[p] = operand 0[p with axis := operand 1[p]]`.
     ///
     /// The space is the index's shape. Operand 0 has a size of its own along the axis. An index outside the axis is
@@ -305,10 +309,10 @@ impl Body {
     pub fn program(&self) -> Option<&Program> {
         match self {
             Body::Map(program) | Body::Reduce { program, .. } | Body::Rows { program, .. } => Some(program),
+            Body::Contract(epilogue) => epilogue.as_ref(),
             Body::ArgReduce { .. }
             | Body::Cumulative { .. }
             | Body::ArgSort { .. }
-            | Body::Contract
             | Body::Gather { .. }
             | Body::ScatterAdd { .. }
             | Body::Copy { .. }
@@ -403,7 +407,50 @@ impl Kernel {
         let space = lhs.shape().clone();
         let outputs = SmallVec::from_iter([Output::over(dtype, &space, reduced)]);
         let operands = SmallVec::from_iter([Operand::new(dtype, lhs), Operand::new(dtype, rhs)]);
-        Kernel { space, operands, outputs, body: Body::Contract }
+        Kernel { space, operands, outputs, body: Body::Contract(None) }
+    }
+
+    /// A contraction with an epilogue: `layouts` are those of the program's inputs after the first, each of the output's shape.
+    pub fn with_epilogue(mut self, program: Program, layouts: impl IntoIterator<Item = Layout>) -> Kernel {
+        let Some(sums) = self.outputs.first().cloned() else { return self };
+        for (&dtype, layout) in program.inputs.iter().skip(1).zip(layouts) {
+            let mut strides: Strides = SmallVec::from_elem(0, self.space.rank());
+            sums.axes.iter().zip(layout.strides()).for_each(|(&axis, &stride)| strides[axis] = stride);
+            self.operands
+                .push(Operand::new(dtype, Layout::new(self.space.clone(), &strides, layout.offset())));
+        }
+        let dtypes = (0..program.outputs.len()).map(|o| program.output_dtype(o));
+        self.outputs = dtypes.map(|dtype| Output { dtype, ..sums.clone() }).collect();
+        self.body = Body::Contract(Some(program));
+        self
+    }
+
+    /// A contraction without its epilogue: the sums alone, in one output.
+    pub fn without_epilogue(&self) -> Kernel {
+        let dtype = self.operands.first().map_or(DType::F32, |operand| operand.dtype);
+        Kernel {
+            space: self.space.clone(),
+            operands: self.operands.iter().take(2).cloned().collect(),
+            outputs: self.outputs.iter().take(1).map(|sums| Output { dtype, ..sums.clone() }).collect(),
+            body: Body::Contract(None),
+        }
+    }
+
+    /// The epilogue of a contraction as a map over the output's shape. Operand 0 is the sums in row-major order; where a backend keeps those
+    /// of half types as f32, they are read as that.
+    pub fn epilogue_map(&self) -> Option<Kernel> {
+        let (Body::Contract(Some(program)), Some(sums)) = (&self.body, self.outputs.first()) else {
+            return None;
+        };
+        let over = |layout: &Layout| {
+            let strides: Strides = sums.axes.iter().map(|&axis| layout.strides()[axis]).collect();
+            Layout::new(sums.shape.clone(), &strides, layout.offset())
+        };
+        let own = Layout::contiguous(sums.shape.clone());
+        let layouts: SmallVec<[Layout; 4]> = std::iter::once(own)
+            .chain(self.operands.iter().skip(2).map(|operand| over(&operand.layout)))
+            .collect();
+        Some(Kernel::map(sums.shape.clone(), layouts, program.clone()))
     }
 
     /// The matrix product of `[batch…, m, k]` and `[batch…, k, n]`, batches of one shape, as a [`Body::Contract`] over `[batch…, m, n, k]`.
@@ -474,7 +521,7 @@ impl Kernel {
             Body::ArgReduce { op, .. } => op.name(),
             Body::Cumulative { op, .. } => op.name(),
             Body::ArgSort { .. } => "argsort",
-            Body::Contract => "matmul",
+            Body::Contract(_) => "matmul",
             Body::Gather { .. } => "gather",
             Body::ScatterAdd { .. } => "scatter_add",
             Body::Copy { .. } => "copy",
@@ -485,6 +532,27 @@ impl Kernel {
     /// The layouts of the operands.
     pub fn layouts(&self) -> SmallVec<[Layout; 4]> {
         self.operands.iter().map(|operand| operand.layout.clone()).collect()
+    }
+
+    /// For each operand, whether output `o` depends on it.
+    pub(crate) fn operands_of(&self, o: usize) -> Vec<bool> {
+        match &self.body {
+            Body::Map(program) | Body::Rows { program, .. } => program.inputs_of(o),
+            Body::Contract(Some(program)) => {
+                let read = program.inputs_of(o);
+                let sums = read.first().copied().unwrap_or(true);
+                [sums, sums].into_iter().chain(read.into_iter().skip(1)).collect()
+            }
+            Body::Reduce { .. }
+            | Body::ArgReduce { .. }
+            | Body::Cumulative { .. }
+            | Body::ArgSort { .. }
+            | Body::Contract(None)
+            | Body::Gather { .. }
+            | Body::ScatterAdd { .. }
+            | Body::Copy { .. }
+            | Body::Custom(_) => vec![true; self.operands.len()],
+        }
     }
 
     /// The axes of the space that output 0 lacks, ascending.
@@ -504,7 +572,7 @@ impl Kernel {
             | Body::ArgReduce { .. }
             | Body::Cumulative { .. }
             | Body::ArgSort { .. }
-            | Body::Contract
+            | Body::Contract(_)
             | Body::Copy { .. }
             | Body::Custom(_) => return None,
         };
@@ -519,7 +587,7 @@ impl Kernel {
     /// within a row, copies, and operations from elsewhere.
     pub fn narrow(&self, axis: usize, start: usize, len: usize) -> Option<Kernel> {
         match &self.body {
-            Body::Map(_) | Body::Reduce { .. } | Body::Contract | Body::Gather { .. } => {}
+            Body::Map(_) | Body::Reduce { .. } | Body::Contract(_) | Body::Gather { .. } => {}
             Body::Rows { row_axes, .. } if axis + row_axes < self.space.rank() => {}
             Body::ArgReduce { axis: along, .. }
             | Body::Cumulative { axis: along, .. }

@@ -41,7 +41,7 @@ impl Launch<'_> {
                 check.plain()
             }
             Body::ArgSort { axis, descending: _ } => check.arg_sort(*axis),
-            Body::Contract => check.contract(),
+            Body::Contract(epilogue) => check.contract(epilogue.as_ref()),
             Body::Gather { axis } => check.gather(*axis),
             Body::ScatterAdd { axis } => check.scatter_add(*axis),
             Body::Copy { fill, regions } => check.copy(*fill, regions),
@@ -112,7 +112,7 @@ impl Check<'_> {
             | Body::ArgReduce { .. }
             | Body::Cumulative { .. }
             | Body::ArgSort { .. }
-            | Body::Contract => fits(&|_| false),
+            | Body::Contract(_) => fits(&|_| false),
             Body::Gather { axis } => fits(&|a| k == 0 && (a == *axis || space.contains(&0))),
             Body::ScatterAdd { axis } => {
                 fits(&|a| k > 0 && (a == *axis || shape[a] <= space[a] || shape.contains(&0)))
@@ -217,10 +217,36 @@ impl Check<'_> {
         self.plain()
     }
 
-    fn contract(&self) -> Result<()> {
-        let operands = &self.launch.kernel.operands;
-        self.that(operands.len() == 2, || format!("{} operands for two", operands.len()))?;
-        self.plain()
+    fn contract(&self, epilogue: Option<&Program>) -> Result<()> {
+        let Kernel { operands, outputs, .. } = self.launch.kernel;
+        let Some(program) = epilogue else {
+            self.that(operands.len() == 2, || format!("{} operands for two", operands.len()))?;
+            return self.plain();
+        };
+        self.that(operands.len() >= 2 && operands[0].dtype == operands[1].dtype, || {
+            format!("its first operands are {operands:?}, not two of one dtype")
+        })?;
+        let read = operands.iter().skip(1).map(|operand| operand.dtype);
+        self.instructions(program, read, Scope::Reduction)?;
+        // Read once for each sum, also where that has no terms.
+        let over_sums = self.launch.kernel.epilogue_map().map(|map| map.layouts()).unwrap_or_default();
+        for (k, layout) in over_sums.iter().enumerate().skip(1) {
+            let read = k + 1;
+            self.within(layout, self.launch.inputs[read].numel(), || format!("input {read}"))?;
+        }
+        let reduced = self.launch.kernel.reduced_axes();
+        for (k, Operand { layout, .. }) in operands.iter().enumerate().skip(2) {
+            let moves = |&axis: &usize| layout.strides()[axis] != 0 && layout.shape()[axis] > 1;
+            self.that(!reduced.iter().any(moves), || {
+                format!("input {k} moves along an axis that is summed")
+            })?;
+        }
+        self.that(
+            !outputs.is_empty() && outputs.iter().all(|output| output.axes == outputs[0].axes),
+            || "the outputs do not all follow the same axes".into(),
+        )?;
+        self.scalars(&program.scalars)?;
+        self.outputs_are_apart()
     }
 
     fn gather(&self, axis: usize) -> Result<()> {
@@ -297,10 +323,14 @@ impl Check<'_> {
 
     /// A program with its operands: whatever an instruction names is there, and of the right dtype.
     fn program(&self, program: &Program, scope: Scope) -> Result<()> {
+        self.instructions(program, self.launch.kernel.operands.iter().map(|operand| operand.dtype), scope)
+    }
+
+    /// A program whose inputs are of these dtypes.
+    fn instructions(&self, program: &Program, read: impl Iterator<Item = DType>, scope: Scope) -> Result<()> {
         let kernel = self.launch.kernel;
         let (instrs, dtypes) = (program.instrs.len(), program.dtypes.len());
         self.that(instrs == dtypes, || format!("{instrs} instructions have {dtypes} dtypes"))?;
-        let read = kernel.operands.iter().map(|operand| operand.dtype);
         self.that(read.eq(program.inputs.iter().copied()), || {
             format!("the program reads {:?}, and the kernel {:?}", program.inputs, kernel.operands)
         })?;

@@ -174,6 +174,12 @@ fn products(c: &mut Conformance<'_>, dtype: DType) {
             tensor(&[m, k], 1, dtype, d)?.matmul(&tensor(&[n, k], 2, dtype, d)?.t()?)
         });
     }
+    for (m, k, n) in [(1, 7, 5), (9, 33, 17), (65, 12, 70)] {
+        c.holds(&format!("matmul with a bias and an activation of {dtype}: {m}, {k}, {n}"), loose, |d| {
+            let product = tensor(&[m, k], 1, dtype, d)?.matmul(&tensor(&[k, n], 2, dtype, d)?)?;
+            Ok(product.add(&tensor(&[n], 9, dtype, d)?)?.relu())
+        });
+    }
     c.holds(&format!("batched matmul of {dtype}"), loose, |d| {
         tensor(&[2, 1, 4, 5], 3, dtype, d)?.matmul(&tensor(&[3, 5, 6], 4, dtype, d)?)
     });

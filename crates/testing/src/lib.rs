@@ -6,12 +6,14 @@
 //! | [`mod@reference`] | a backend of plain loops: the oracle, and the shortest example of writing a backend |
 //! | [`compare`] | closeness: tolerances, [`assert_close`], [`agree`] |
 //! | [`mod@conformance`] | [`conformance()`]: what every backend must compute, in one call |
+//! | [`epilogues`] | contractions with epilogues, as kernels |
 //! | [`inputs`] | numbers, tensors of them, and [`VIEWS`] |
 //! | [`process`] | tests that need a process of their own: [`run_alone`], [`test_process`] |
 #![allow(clippy::unwrap_used, clippy::panic)] // tools of tests: to fail is to panic
 
 pub mod compare;
 pub mod conformance;
+pub mod epilogues;
 pub mod inputs;
 pub mod process;
 pub mod reference;
@@ -22,4 +24,6 @@ pub use inputs::{
     LAYOUTS, Layout, VIEWS, View, floats, laid_out, numbers, of, of_scalars, tensor, to_scalars,
 };
 pub use process::{run_alone, test_process};
-pub use reference::{Reference, reference, reference_backend, reference_device, reference_with};
+pub use reference::{
+    Reference, reference, reference_backend, reference_device, reference_limited, reference_with,
+};

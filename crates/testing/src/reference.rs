@@ -59,7 +59,16 @@ pub fn reference_backend() -> (Device, Arc<Reference>) {
 
 /// A reference that has these dtypes alone: what sums of integers are taken in depends on them.
 pub fn reference_with(dtypes: &[DType]) -> (Device, Arc<Reference>) {
-    let backend = Arc::new(Reference {
+    made(dtypes, |_| {})
+}
+
+/// A reference with other limits: what fuses depends on them.
+pub fn reference_limited(change: impl FnOnce(&mut Limits)) -> (Device, Arc<Reference>) {
+    made(&DType::ALL, change)
+}
+
+fn made(dtypes: &[DType], change: impl FnOnce(&mut Limits)) -> (Device, Arc<Reference>) {
+    let mut backend = Reference {
         info: DeviceInfo {
             name: "reference".into(),
             description: "plain loops".into(),
@@ -73,12 +82,15 @@ pub fn reference_with(dtypes: &[DType]) -> (Device, Arc<Reference>) {
                 max_outputs: 4,
                 max_instrs: 32,
                 max_row: 64,
+                max_epilogue: 16,
             },
         },
         live: Arc::default(),
         kernels: Mutex::default(),
         fail_in: AtomicU64::new(0),
-    });
+    };
+    change(&mut backend.info.limits);
+    let backend = Arc::new(backend);
     (Device::new(backend.clone()), backend)
 }
 
@@ -310,10 +322,15 @@ fn compute(device: &str, launch: &Launch<'_>, inputs: &[Vec<Scalar>]) -> Result<
             }
             vec![out]
         }
-        Body::Contract => {
-            let mut terms: Vec<Vec<(Scalar, Scalar)>> = vec![Vec::new(); kernel.outputs[0].shape.numel()];
+        Body::Contract(epilogue) => {
+            let sums = kernel.without_epilogue();
+            let to = |index: &[usize]| {
+                let output = &sums.outputs[0];
+                offset(&Layout::new(space.clone(), &output.strides_over(space.rank()), 0), index)
+            };
+            let mut terms: Vec<Vec<(Scalar, Scalar)>> = vec![Vec::new(); sums.outputs[0].shape.numel()];
             for index in indices(space) {
-                terms[to(0, &index)].push((at(0, layout(0), &index), at(1, layout(1), &index)));
+                terms[to(&index)].push((at(0, layout(0), &index), at(1, layout(1), &index)));
             }
             let sum = |terms: Vec<(Scalar, Scalar)>| {
                 if operands[0].dtype.is_float() {
@@ -323,7 +340,22 @@ fn compute(device: &str, launch: &Launch<'_>, inputs: &[Vec<Scalar>]) -> Result<
                     Scalar::Int(products.fold(0, i64::wrapping_add))
                 }
             };
-            vec![terms.into_iter().map(sum).collect()]
+            let sums: Vec<Scalar> = terms.into_iter().map(sum).collect();
+            let (Some(program), Some(map)) = (epilogue, kernel.epilogue_map()) else {
+                return Ok(vec![sums]);
+            };
+            let results: Vec<Vec<Scalar>> = indices(&map.space)
+                .iter()
+                .zip(sums)
+                .map(|(index, sum)| {
+                    let wide = sum.cast(operands[0].dtype.compute());
+                    let others = map.operands.iter().enumerate().skip(1);
+                    let others = others.map(|(k, operand)| at(k + 1, &operand.layout, index));
+                    let inputs: Vec<Scalar> = std::iter::once(wide).chain(others).collect();
+                    evaluate(program, &inputs, launch.scalars, 0)
+                })
+                .collect();
+            (0..program.outputs.len()).map(|o| results.iter().map(|r| r[o]).collect()).collect()
         }
         Body::Gather { axis } => {
             let mut out = Vec::new();

@@ -55,6 +55,11 @@ impl CpuBuffer {
         Ok(CpuBuffer { dtype, numel, memory, pool: pool.clone() })
     }
 
+    /// Its memory, good until the buffer moves.
+    pub(crate) fn memory(&self) -> Memory {
+        Memory { ptr: self.memory.data(), numel: self.numel, dtype: self.dtype }
+    }
+
     fn bytes(&self) -> usize {
         self.numel * self.dtype.size()
     }
@@ -212,7 +217,7 @@ impl<'a> Bound<'a> {
             if !Arc::ptr_eq(&buffer.pool, pool) {
                 return Err(foreign());
             }
-            Ok(Memory { ptr: buffer.memory.data(), numel: buffer.numel, dtype: buffer.dtype })
+            Ok(buffer.memory())
         };
         let mut bound = Bound {
             _gate: gate,

@@ -5,5 +5,6 @@ mod agree;
 mod bad_launch;
 mod custom;
 mod environment;
+mod epilogue;
 mod rounding;
 mod strided_products;

@@ -122,6 +122,8 @@ pub(crate) fn limits(limits: &wgpu::Limits) -> Limits {
         // Longer rows leave the cache between a kernel's phases, so that one kernel reads memory no less than several;
         // and where they are few, reductions in parts keep more of the device busy.
         max_row: 1 << 14,
+        // Written out for each of the results that an invocation keeps in registers.
+        max_epilogue: 16,
     }
 }
 

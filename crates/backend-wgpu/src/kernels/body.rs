@@ -38,7 +38,7 @@ pub(crate) fn dispatches(
             cumulative::dispatches(kernel, *op, *axis, *reverse, capabilities)
         }
         Body::ArgSort { axis, descending } => arg_sort::dispatches(kernel, *axis, *descending, capabilities),
-        Body::Contract => contract::dispatches(kernel, capabilities),
+        Body::Contract(_) => contract::dispatches(kernel, capabilities),
         Body::Gather { .. } => Ok(gather::dispatch(kernel, along, capabilities).into()),
         Body::ScatterAdd { .. } => scatter_add::dispatches(kernel, along, capabilities),
         // `window.rs` makes these.

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use tensor_core::{
     BinaryOp, DType, ReduceOp, Result,
     contraction::{Contraction, Loop, Loops, count},
-    kernel::{Instr, Kernel, Program},
+    kernel::{Body, Instr, Kernel, Program},
 };
 
 use crate::{
@@ -21,6 +21,7 @@ use crate::{
         wgsl::Code,
     },
     kernels::{
+        epilogue::{self, Store},
         reduce::{self, Reduce},
         tile::{self, Dense, Tile},
     },
@@ -113,7 +114,7 @@ impl Product {
         let Contraction { swapped, batch, m, n, k } = Contraction::of(kernel)?;
         let left = usize::from(swapped);
         Some(Product {
-            dtype: kernel.outputs[0].dtype,
+            dtype: kernel.operands[0].dtype,
             swapped,
             m: count(&m),
             n: count(&n),
@@ -164,9 +165,6 @@ impl Product {
             d.params.size(name, size);
         }
         d.code.line(format_args!("alias T = {t};"));
-        let stored =
-            if self.dtype == DType::U8 { "x & 255u".into() } else { formulas::store(self.dtype, "x") };
-        d.code.expression("store", &[("x", "T")], "T", stored);
         let element = |wide: bool| if wide { format!("vec4<{t}>") } else { t.to_string() };
         let left = usize::from(self.swapped);
         for (side, input) in [(&self.lhs, left), (&self.rhs, 1 - left)] {
@@ -176,7 +174,7 @@ impl Product {
         d
     }
 
-    fn tiled(&self, tile: Tile) -> Dispatch {
+    fn tiled(&self, kernel: &Kernel, tile: Tile, capabilities: &Capabilities) -> Result<Dispatch> {
         let mut d = self.dispatch();
         let (tiles_m, tiles_n) = (self.m.div_ceil(tile.side), self.n.div_ceil(tile.side));
         d.workgroups = tiles_m * tiles_n * self.batch;
@@ -184,26 +182,31 @@ impl Product {
         for (name, size) in [("tiles_m", tiles_m), ("tiles_n", tiles_n), ("workgroups", d.workgroups)] {
             d.params.size(name, size);
         }
-        let vectors = storage_size(self.dtype) == 4 && self.n.is_multiple_of(4);
-        let t = storage_type(self.dtype);
-        let element = if vectors { format!("vec4<{t}>") } else { t.into() };
-        d.bind("output", element, true, Resource::Output(0));
-        tile::write(tile, [self.lhs.dense, self.rhs.dense], vectors, &mut d.code);
-        d
+        let store = Store::new(kernel, &mut d, capabilities)?;
+        let vectors = store.takes_vectors() && self.n.is_multiple_of(4);
+        store.bind(vectors, &mut d);
+        tile::write(tile, [self.lhs.dense, self.rhs.dense], &store, vectors, &mut d.code);
+        Ok(d)
     }
 
-    fn blocked(&self, rows: usize, columns: usize) -> Dispatch {
+    fn blocked(
+        &self,
+        kernel: &Kernel,
+        [rows, columns]: [usize; 2],
+        capabilities: &Capabilities,
+    ) -> Result<Dispatch> {
         let mut d = self.dispatch();
         let (blocks_m, blocks_n) = (self.m.div_ceil(rows), self.n.div_ceil(columns));
         let total = blocks_m * blocks_n * self.batch;
         for (name, size) in [("blocks_m", blocks_m), ("blocks_n", blocks_n), ("total", total)] {
             d.params.size(name, size);
         }
-        d.bind("output", storage_type(self.dtype), true, Resource::Output(0));
-        blocked(rows, columns, self.lhs.dense, self.rhs.dense, &mut d.code);
+        let store = Store::new(kernel, &mut d, capabilities)?;
+        store.bind(false, &mut d);
+        blocked([rows, columns], [self.lhs.dense, self.rhs.dense], &store, &mut d.code);
         d.workgroups = total.div_ceil(64);
         d.work = 64 * rows * columns * self.k.max(1);
-        d
+        Ok(d)
     }
 }
 
@@ -244,22 +247,36 @@ pub(crate) fn class(kernel: &Kernel) -> Option<(String, usize)> {
 
 /// The dispatches of a contraction.
 pub(crate) fn dispatches(kernel: &Kernel, capabilities: &Capabilities) -> Result<Dispatches> {
-    let dtype = kernel.outputs[0].dtype;
+    let dtype = kernel.operands[0].dtype;
     let Some(of) = Product::of(kernel).filter(|_| dtype != DType::Bool) else {
         return Err(capabilities.unsupported("matmul", dtype, "cast first with .to_dtype(DType::I32)"));
     };
-    if of.m == 1 && !capabilities.direct && of.n * of.batch < capabilities.invocations {
+    let reduces = of.m == 1 && !capabilities.direct && of.n * of.batch < capabilities.invocations;
+    // Loops of a program are rounds of an invocation, for each of its results.
+    if let Body::Contract(Some(program)) = &kernel.body
+        && (reduces || formulas::rounds(program) > 0)
+    {
+        let sums = epilogue::sums(kernel);
+        let mut made = dispatches(&sums, capabilities)?;
+        let temporary = Resource::Temporary(made.temporaries.len());
+        made.temporaries.push((sums.outputs[0].dtype, sums.outputs[0].shape.numel()));
+        made.redirect(Resource::Output(0), temporary);
+        made.list.extend(epilogue::apart(kernel, temporary, capabilities)?);
+        return Ok(made);
+    }
+    if reduces {
         let program = product(dtype);
         return reduce::dispatches(Reduce { kernel, op: ReduceOp::Sum, program: &program }, capabilities);
     }
     let way = capabilities.way.filter(|_| of.m > 1).unwrap_or_else(|| of.fixed(capabilities));
     Ok(match way {
         Way::Tile(side) => {
-            of.tiled(Tile::ALL.into_iter().find(|tile| tile.side == side).unwrap_or(Tile::SMALL))
+            let tile = Tile::ALL.into_iter().find(|tile| tile.side == side).unwrap_or(Tile::SMALL);
+            of.tiled(kernel, tile, capabilities)?
         }
-        Way::Blocks(_) if of.m == 1 => of.blocked(1, 4),
-        Way::Blocks(8) => of.blocked(8, 8),
-        Way::Blocks(_) => of.blocked(4, 4),
+        Way::Blocks(_) if of.m == 1 => of.blocked(kernel, [1, 4], capabilities)?,
+        Way::Blocks(8) => of.blocked(kernel, [8, 8], capabilities)?,
+        Way::Blocks(_) => of.blocked(kernel, [4, 4], capabilities)?,
     }
     .into())
 }
@@ -277,7 +294,7 @@ fn product(dtype: DType) -> Program {
 
 /// The direct kernel with `rows` × `columns` results an invocation, unrolled. Four steps along k are taken at a time:
 /// `a<row>` holds four elements of a row of the left operand, `b<step>_<q>` four columns of a row of the right one.
-fn blocked(rows: usize, columns: usize, lhs: Dense, rhs: Dense, c: &mut Code) {
+fn blocked([rows, columns]: [usize; 2], [lhs, rhs]: [Dense; 2], store: &Store, c: &mut Code) {
     let fours = columns / 4;
     let rows_of = |dense| if dense == Dense::Outer { rows.div_ceil(4) } else { rows };
     let columns_of = |dense| if dense == Dense::Outer { fours } else { columns };
@@ -348,7 +365,7 @@ fn blocked(rows: usize, columns: usize, lhs: Dense, rhs: Dense, c: &mut Code) {
                 for q in 0..columns {
                     c.when(format_args!("col0 + {q}u < params.n"), |c| {
                         let x = format!("acc{r}_{}.{}", q / 4, FIELDS[q % 4]);
-                        c.set(format_args!("output[at + {q}u]"), format_args!("store({x})"));
+                        store.one(&format!("at + {q}u"), &x, c);
                     });
                 }
             });

@@ -9,6 +9,7 @@ pub(crate) mod contract;
 pub(crate) mod copy;
 pub(crate) mod cumulative;
 pub(crate) mod custom;
+pub(crate) mod epilogue;
 pub(crate) mod gather;
 pub(crate) mod map;
 pub(crate) mod reduce;

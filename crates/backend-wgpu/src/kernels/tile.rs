@@ -4,7 +4,10 @@
 //! Both operands are held k-major in vectors of four, so that a step reads whole vectors. A *unit* is a block of 4 × 4
 //! elements of an operand, which one invocation brings in: four vectors along whichever axis is dense, or 16 elements.
 
-use crate::codegen::{dtypes::FIELDS, wgsl::Code};
+use crate::{
+    codegen::{dtypes::FIELDS, wgsl::Code},
+    kernels::epilogue::Store,
+};
 
 /// The positions of an operand along which four elements are read at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,7 +79,7 @@ impl Tile {
 
 /// The entry point, for operands that are dense so, and an output in vectors if `vectors`. It expects an alias T, `params` with `m`,
 /// `n`, `k`, `tiles_m`, `tiles_n` and `workgroups`, bindings `lhs`, `rhs`, `output`, and the functions of `contract.rs`.
-pub(crate) fn write(tile: Tile, [lhs, rhs]: [Dense; 2], vectors: bool, c: &mut Code) {
+pub(crate) fn write(tile: Tile, [lhs, rhs]: [Dense; 2], store: &Store, vectors: bool, c: &mut Code) {
     let Tile { side, fours } = tile;
     let (across, pitch, half) = (tile.across(), tile.pitch(), side / fours);
     for name in ["lhs", "rhs"] {
@@ -119,7 +122,7 @@ pub(crate) fn write(tile: Tile, [lhs, rhs]: [Dense; 2], vectors: bool, c: &mut C
             });
             c.line("workgroupBarrier();");
         });
-        write_out(tile, vectors, c);
+        write_out(tile, store, vectors, c);
     });
 }
 
@@ -196,24 +199,22 @@ fn bring_in(tile: Tile, name: &str, size: &str, dense: Dense, c: &mut Code) {
 
 /// Writes an invocation's results: rows and columns of each block of 4 × 4 are neighbours in the output, the blocks lie half a tile
 /// apart.
-fn write_out(tile: Tile, vectors: bool, c: &mut Code) {
+fn write_out(tile: Tile, store: &Store, vectors: bool, c: &mut Code) {
     let half = tile.side / tile.fours;
     for r in 0..4 * tile.fours {
         c.bind(format_args!("row_{r}"), format_args!("row0 + {}u + ty * 4u + {}u", r / 4 * half, r % 4));
         c.when(format_args!("row_{r} < params.m"), |c| {
             c.bind("line", format_args!("(batch * params.m + row_{r}) * params.n"));
             for q in 0..tile.fours {
-                let stored = FIELDS.map(|x| format!("store(acc{r}_{q}.{x})"));
                 c.bind(format_args!("col_{q}"), format_args!("col0 + {}u + tx * 4u", q * half));
                 if vectors {
                     c.when(format_args!("col_{q} < params.n"), |c| {
-                        let four = format!("vec4<T>({})", stored.join(", "));
-                        c.set(format_args!("output[(line + col_{q}) >> 2u]"), four);
+                        store.four(&format!("line + col_{q}"), &format!("acc{r}_{q}"), c);
                     });
                 } else {
-                    for (i, one) in stored.iter().enumerate() {
+                    for (i, x) in FIELDS.iter().enumerate() {
                         c.when(format_args!("col_{q} + {i}u < params.n"), |c| {
-                            c.set(format_args!("output[line + col_{q} + {i}u]"), one);
+                            store.one(&format!("line + col_{q} + {i}u"), &format!("acc{r}_{q}.{x}"), c);
                         });
                     }
                 }

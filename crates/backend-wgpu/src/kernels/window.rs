@@ -14,7 +14,7 @@ use tensor_core::{
 use crate::{
     codegen::{
         capabilities::Capabilities,
-        dispatch::{Dispatches, Resource},
+        dispatch::{Dispatch, Dispatches, Resource},
         dtypes::storage_size,
     },
     kernels::{
@@ -22,7 +22,7 @@ use crate::{
         blocks::{ALIGN, MAX_PIECES, copies, room, shifted, widest, window},
         body,
         by_index::Along,
-        contract, copy, custom, gather,
+        contract, copy, custom, epilogue, gather,
         map::Aliases,
         reduce::{self, Reduce},
         scatter_add,
@@ -128,7 +128,7 @@ impl Inner {
         let along = |axis| SmallVec::from_slice(&[axis]);
         match kernel.body {
             Body::Reduce { .. } => inner(kernel.reduced_axes(), None, 0),
-            Body::Contract => {
+            Body::Contract(_) => {
                 let axes = kernel.reduced_axes();
                 let rounds = axes.iter().map(|&axis| kernel.space[axis]).product();
                 inner(axes, None, rounds)
@@ -413,7 +413,9 @@ impl Whole<'_> {
         const FOUND: Resource = Resource::Temporary(0);
         let kernel = &piece.kernel;
         let output = &kernel.outputs[0];
-        let (count, pitch, stored) = (parts.len(), Self::pitch(kernel), output.dtype.compute());
+        let summed =
+            if matches!(kernel.body, Body::Contract(_)) { kernel.operands[0].dtype } else { output.dtype };
+        let (count, pitch, stored) = (parts.len(), Self::pitch(kernel), summed.compute());
         // Positions of the axis, and winners, of the parts so far.
         let (mut first, mut winners) = (0, 0);
         let along = self.along(&piece);
@@ -445,15 +447,10 @@ impl Whole<'_> {
                     let reduce = Reduce { kernel: &part, op: *op, program };
                     self.one_of(reduce::part(reduce, self.capabilities)?, p * pitch * storage_size(stored))
                 }
-                Body::Contract => {
-                    // Half types are kept as f32: only the rounding at the end is left out.
-                    part.operands.iter_mut().for_each(|operand| operand.dtype = stored);
-                    part.outputs[0].dtype = stored;
-                    self.one_of(
-                        contract::dispatches(&part, self.capabilities)?,
-                        p * pitch * storage_size(stored),
-                    )
-                }
+                Body::Contract(_) => self.one_of(
+                    contract::dispatches(&epilogue::sums(&part), self.capabilities)?,
+                    p * pitch * storage_size(stored),
+                ),
                 Body::Map(_)
                 | Body::Rows { .. }
                 | Body::Cumulative { .. }
@@ -470,17 +467,41 @@ impl Whole<'_> {
                 None
             }
             Body::Reduce { op, program } => Some((*op, Reduce { kernel, op: *op, program }.mean_over())),
-            Body::Contract => Some((ReduceOp::Sum, None)),
+            Body::Contract(_) => Some((ReduceOp::Sum, None)),
             _ => None,
         };
         if let Some((op, divide)) = joined {
             let sizes = [output.shape.numel(), count, pitch];
-            let join = reduce::join(op, output.dtype, sizes, divide, FOUND, self.capabilities)?;
-            out.append(Dispatches { list: vec![join], temporaries: vec![(stored, count * pitch)] });
+            let has_epilogue = matches!(kernel.body, Body::Contract(Some(_)));
+            let dtype = if has_epilogue { stored } else { output.dtype };
+            let join = reduce::join(op, dtype, sizes, divide, FOUND, self.capabilities)?;
+            let mut joined = Dispatches { list: vec![join], temporaries: vec![(stored, count * pitch)] };
+            if has_epilogue {
+                // The parts' own temporaries are free by now.
+                const SUMS: Resource = Resource::Temporary(1);
+                joined.temporaries.push((stored, output.shape.numel()));
+                joined.redirect(Resource::Output(0), SUMS);
+                joined.list.extend(self.epilogue(kernel, SUMS)?);
+            }
+            out.append(joined);
         }
-        let goal = self.goal(&piece, 0);
-        self.land(&mut out, kernel, &[goal])?;
+        let goals: SmallVec<[Layout; 2]> = (0..kernel.outputs.len()).map(|o| self.goal(&piece, o)).collect();
+        self.land(&mut out, kernel, &goals)?;
         Ok(out)
+    }
+
+    /// The epilogue of a contraction whose sums lie in `from`. Its operands fit windows.
+    fn epilogue(&self, kernel: &Kernel, from: Resource) -> Result<Vec<Dispatch>> {
+        let (mut kernel, mut bound) = (kernel.clone(), Bound::new());
+        for (k, operand) in kernel.operands.iter_mut().enumerate() {
+            let start = self.window(operand).filter(|_| k > 1).unwrap_or(0);
+            operand.layout = shifted(&operand.layout, start);
+            bound.push((Resource::Input(k), (start * storage_size(operand.dtype)) as u64));
+        }
+        let list = epilogue::apart(&kernel, from, self.capabilities)?;
+        let mut made = Dispatches { list, temporaries: Vec::new() };
+        place(&mut made, &bound);
+        Ok(made.list)
     }
 
     /// The dispatches of one part, its own temporaries after the one in which all parts have their results, `start` bytes on.

@@ -9,6 +9,7 @@ mod bad_index;
 mod common;
 mod custom;
 mod dispatch;
+mod epilogue;
 mod faults;
 mod floor_division;
 mod indexing;

@@ -9,6 +9,7 @@ mod cumulative;
 mod einsum;
 mod elementwise;
 mod endurance;
+mod epilogues;
 mod errors;
 mod flat;
 mod formulas;

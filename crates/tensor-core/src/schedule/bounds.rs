@@ -106,6 +106,13 @@ pub(super) fn of_output(
         Body::Map(program) | Body::Rows { program, .. } => {
             of_program(program, &kernel.operands, inputs, numels, scalars, positions, o)
         }
+        Body::Contract(Some(program)) => {
+            // Of the sums nothing is known.
+            let inputs: SmallVec<[Facts; 4]> =
+                std::iter::once(Facts::default()).chain(inputs.iter().skip(2).cloned()).collect();
+            let operands = kernel.operands.get(1..).unwrap_or_default();
+            of_program(program, operands, &inputs, |k| numels(k + 1), scalars, positions, o)
+        }
         Body::ArgReduce { axis, .. } | Body::ArgSort { axis, .. } => below(kernel.space[*axis]),
         Body::Cumulative { op, axis, .. } if op.is_arg() => below(kernel.space[*axis]),
         // Elements of the input, if the launch's own indices are good.
@@ -120,7 +127,7 @@ pub(super) fn of_output(
         }
         Body::Reduce { .. }
         | Body::Cumulative { .. }
-        | Body::Contract
+        | Body::Contract(None)
         | Body::ScatterAdd { .. }
         | Body::Custom(_) => None,
     }?

@@ -3,12 +3,13 @@
 use smallvec::SmallVec;
 
 use super::{
+    epilogue::{Epilogues, stored_order},
     plan::{Analysis, Group},
     program::{Builder, Fused, Part, ScalarRef},
 };
 use crate::{
     DType, Error, Layout, Op, Result, Shape, Strides, Subscripts,
-    kernel::{Kernel, Operand},
+    kernel::{Instr, Kernel, Operand},
 };
 
 /// A kernel with its inputs and outputs named by items.
@@ -22,7 +23,11 @@ pub(super) struct Draft {
     pub(super) origin: u32,
 }
 
-pub(super) fn write_kernels(analysis: &Analysis<'_>, groups: &[Group]) -> Result<Vec<Draft>> {
+pub(super) fn write_kernels(
+    analysis: &Analysis<'_>,
+    groups: &[Group],
+    epilogues: &Epilogues,
+) -> Result<Vec<Draft>> {
     // What some kernel other than its own reads, or a node keeps, must be written to memory.
     let mut needed = vec![false; analysis.items.len()];
     for (i, item) in analysis.items.iter().enumerate() {
@@ -42,7 +47,9 @@ pub(super) fn write_kernels(analysis: &Analysis<'_>, groups: &[Group]) -> Result
             let size = parts.size(analysis);
             let mut builder = Box::new(Builder::new(analysis, g as u32, group.shape.clone(), row_axes, size));
             let regs: Vec<_> = group.roots.iter().map(|&i| builder.value(i, analysis.shape(i))).collect();
-            for &source in &builder.sources {
+            // What an epilogue reads of its contraction is at hand.
+            let product = epilogues.product(g).map(|p| groups[p].roots[0]);
+            for &source in builder.sources.iter().filter(|&&source| Some(source) != product) {
                 needed[source as usize] = true;
             }
             (builder, regs)
@@ -57,15 +64,26 @@ pub(super) fn write_kernels(analysis: &Analysis<'_>, groups: &[Group]) -> Result
         }
         builders.push((builder, own));
     }
-    for (group, (builder, mut own)) in groups.iter().zip(builders) {
+    // Contractions that are computed where their maps are.
+    let mut waiting: Vec<Option<Draft>> = Vec::new();
+    waiting.resize_with(if epilogues.is_empty() { 0 } else { groups.len() }, || None);
+    for (g, (group, (builder, mut own))) in groups.iter().zip(builders).enumerate() {
         if own.len() > 1 {
             keep_needed(&mut own, &mut needed);
+        }
+        if epilogues.has_map(g) {
+            waiting[g] = own.pop();
         }
         drafts.extend(own);
         if let Some((builder, regs)) = builder {
             let kept = || group.roots.iter().zip(&regs).filter(|(i, _)| needed[**i as usize]);
             let results: SmallVec<[u32; 2]> = kept().map(|(&i, _)| i).collect();
             let outputs = kept().map(|(_, &reg)| reg).collect();
+            if let Some(product) = epilogues.product(g).and_then(|p| waiting[p].take()) {
+                let keeps = needed[product.origin as usize];
+                drafts.push(with_epilogue(product, builder.finish(outputs), results, keeps));
+                continue;
+            }
             let Fused { program, sources, layouts: inputs, scalars } = builder.finish(outputs);
             let shape = group.shape.clone();
             let per_row = |&i: &u32| analysis.is_per_row_in(i, &shape);
@@ -88,6 +106,34 @@ pub(super) fn write_kernels(analysis: &Analysis<'_>, groups: &[Group]) -> Result
     Ok(drafts)
 }
 
+/// A contraction with a map as its epilogue; `keeps` says whether the sums themselves are stored too.
+fn with_epilogue(product: Draft, map: Fused, mut results: SmallVec<[u32; 2]>, keeps: bool) -> Draft {
+    let Draft { kernel, mut sources, mut scalars, origin, .. } = product;
+    let Fused { mut program, sources: read, layouts, scalars: more } = map;
+    // The sums are input 0 of the program. All that reads them does so by one layout.
+    let own = read.iter().position(|&source| source == origin).unwrap_or(0);
+    let place = |k: usize| if k == own { 0 } else { k + usize::from(k < own) };
+    for instr in &mut program.instrs {
+        if let Instr::Load(k) = instr {
+            *k = place(*k as usize) as u16;
+        }
+    }
+    program.inputs[..=own].rotate_right(1);
+    if keeps && let Some(at) = program.instrs.iter().position(|instr| *instr == Instr::Load(0)) {
+        program.outputs.push(at as u16);
+        results.push(origin);
+    }
+    let sums = kernel.outputs[0].shape.clone();
+    let others = read.iter().zip(&layouts).enumerate().filter(|&(k, _)| k != own);
+    // The epilogue was found because they can.
+    let over = others.filter_map(|(_, (&source, layout))| Some((source, layout.reshape(&sums)?)));
+    let (others, layouts): (SmallVec<[u32; 4]>, SmallVec<[Layout; 4]>) = over.unzip();
+    sources.extend(others);
+    scalars.extend(more);
+    let kernel = Box::new(kernel.with_epilogue(program, layouts));
+    Draft { kernel, sources, scalars, results, origin }
+}
+
 /// Drops those kernels of a tuple whose results nobody needs.
 fn keep_needed(drafts: &mut SmallVec<[Draft; 1]>, needed: &mut [bool]) {
     for at in (0..drafts.len()).rev() {
@@ -101,11 +147,7 @@ fn keep_needed(drafts: &mut SmallVec<[Draft; 1]>, needed: &mut [bool]) {
 
 /// The kernel of a contraction: over the result's axes in the order in which `stored` lies in memory, and then those that are summed.
 fn contraction(subscripts: &Subscripts, stored: &Layout, dtype: DType, lhs: &Layout, rhs: &Layout) -> Kernel {
-    // A result's axis of one element may have any stride.
-    let mut order: SmallVec<[usize; 8]> = (0..subscripts.out.len()).collect();
-    if !stored.is_contiguous() {
-        order.sort_by_key(|&axis| std::cmp::Reverse(stored.strides()[axis]));
-    }
+    let order = stored_order(stored);
     let kept = order.iter().map(|&axis| subscripts.out[axis]);
     let summed = subscripts.lhs.iter().copied().filter(|label| !subscripts.out.contains(label));
     let labels: SmallVec<[u8; 8]> = kept.chain(summed).collect();

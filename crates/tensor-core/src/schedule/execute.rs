@@ -96,10 +96,10 @@ pub(super) fn launch(
         let bounds = bounds::of_output(&step.kernel, o, storage.dtype(), facts, numel, scalars);
         // Of several results that are computed together, each answers for what it depends on.
         let tickets = match &step.kernel.body {
-            Body::Map(program) | Body::Rows { program, .. }
-                if !tickets.is_empty() && program.outputs.len() > 1 =>
+            Body::Map(_) | Body::Rows { .. } | Body::Contract(Some(_))
+                if !tickets.is_empty() && step.kernel.outputs.len() > 1 =>
             {
-                let read = program.inputs_of(o);
+                let read = step.kernel.operands_of(o);
                 Tickets::of_launch(facts.iter().zip(read).filter(|(_, read)| *read).map(|(f, _)| f), None)
             }
             _ => tickets.clone(),

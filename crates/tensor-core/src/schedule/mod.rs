@@ -1,7 +1,7 @@
 //! From the waiting part of the graph to kernels that ran.
 //!
 //! [`evaluate`] collects what waits (`collect`), looks up or makes a plan for a graph of this form (`plan` decides
-//! what fuses, `draft` and `program` write the kernels, `assemble` gives them buffers), and runs it (`execute`). `pending` bounds what waits.
+//! what fuses, `epilogue` which maps contractions take in, `draft` and `program` write the kernels, `assemble` gives them buffers), and runs it (`execute`). `pending` bounds what waits.
 //! `transfer` brings what comes from other devices.
 
 mod assemble;
@@ -9,6 +9,7 @@ mod bounds;
 mod cache;
 mod collect;
 mod draft;
+mod epilogue;
 mod execute;
 pub(crate) mod pending;
 mod plan;

@@ -12,6 +12,7 @@ use super::{
     assemble::{Plan, assemble},
     collect::Item,
     draft::write_kernels,
+    epilogue,
 };
 use crate::{
     Layout, Limits, Op, Result, Shape, custom,
@@ -52,7 +53,7 @@ pub(crate) struct Analysis<'a> {
     /// Whether the item gets a buffer.
     materialised: Vec<bool>,
     /// The kernel that makes the item's buffer.
-    kernel: Vec<u32>,
+    pub(super) kernel: Vec<u32>,
     /// Where the value of a ready, materialised or view item lies: an item with a buffer, and a layout over it.
     pub(super) places: Vec<Option<(u32, Layout)>>,
 }
@@ -113,7 +114,8 @@ pub(crate) fn plan(items: &[Item], limits: &Limits) -> Result<Plan> {
     let parts = fit_limits(&mut analysis, limits);
     find_places(&mut analysis);
     let groups = group(&mut analysis, &parts, limits);
-    let drafts = write_kernels(&analysis, &groups)?;
+    let epilogues = epilogue::find(&analysis, &groups, &parts, limits);
+    let drafts = write_kernels(&analysis, &groups, &epilogues)?;
     Ok(assemble(&analysis, drafts))
 }
 
@@ -249,7 +251,7 @@ fn choose_materialised(analysis: &mut Analysis<'_>) {
 #[derive(Clone, Default)]
 pub(super) struct Parts {
     members: SmallVec<[u32; 8]>,
-    loads: SmallVec<[u32; 8]>,
+    pub(super) loads: SmallVec<[u32; 8]>,
 }
 
 impl Parts {
@@ -283,7 +285,7 @@ impl Parts {
     }
 
     /// Whether a value in it depends on its flat position: such an expression means something else over another space.
-    fn is_positional(&self, analysis: &Analysis<'_>) -> bool {
+    pub(super) fn is_positional(&self, analysis: &Analysis<'_>) -> bool {
         self.members.iter().any(|&i| analysis.items[i as usize].node.op.is_positional())
     }
 

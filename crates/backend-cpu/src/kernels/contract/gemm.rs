@@ -11,13 +11,15 @@
 use std::{cell::RefCell, ops::Range};
 
 use smallvec::SmallVec;
+use tensor_core::Result;
 
 use super::{
     LONG_RUN,
+    epilogue::{AT_HAND, Finish},
     gemv::Matrix,
     micro_kernel::{HasMicroKernels, MAX_MR, MAX_REGISTERS, MicroKernels, MicroTile, prefetch},
 };
-use crate::{memory::strided, simd::isa::Isa, threads};
+use crate::{elementwise::engine::Evaluator, memory::strided, simd::isa::Isa, threads};
 
 /// Bytes of the terms of one row in a block of KC terms: eight rows of them, and what streams by, are a first-level cache.
 const KC_BYTES: usize = 1536;
@@ -195,13 +197,22 @@ impl<T: HasMicroKernels> Product<'_, T> {
         columns.div_ceil(WIDEST) * (rows + packing) + rows / 4
     }
 
-    /// Forms a rectangle of the result.
+    /// Forms a rectangle of the result, and finishes it.
+    ///
+    /// # Errors
+    /// Those of `finish`.
     ///
     /// # Safety
     /// The operands' elements are initialised, the result's are nobody else's and lie apart from them.
-    pub(crate) unsafe fn run(&self, isa: Isa, rows: Range<usize>, columns: Range<usize>) {
+    pub(crate) unsafe fn run(
+        &self,
+        isa: Isa,
+        rows: Range<usize>,
+        columns: Range<usize>,
+        finish: Option<Finish<'_>>,
+    ) -> Result<()> {
         if rows.is_empty() || columns.is_empty() {
-            return;
+            return Ok(());
         }
         let micro_kernels = T::micro_kernels(isa);
         let panels = Panels::of(columns.len(), micro_kernels.width, micro_kernels.registers());
@@ -228,17 +239,32 @@ impl<T: HasMicroKernels> Product<'_, T> {
         let packed_rows = if lies { 0 } else { MAX_MR };
         let kernel =
             MacroKernel { product: self, isa, micro_kernels, rows, columns, panels, in_place, packed_rows };
-        with_packed::<T, _>((panel_columns + packed_rows) * longest, |packed| {
-            for i in 0..kc_blocks::<T>(self.k) {
-                for group in 0..groups {
-                    let group = threads::part(panels.count(), 1, groups, group);
-                    // SAFETY: the caller's promise; `packed` has room for these panels and rows.
-                    unsafe { kernel.group(&kc_block::<T>(self.k, i), group, packed) };
+        let blocks = kc_blocks::<T>(self.k);
+        let form = |finish: Finished<'_>| {
+            with_packed::<T, _>((panel_columns + packed_rows) * longest, |packed| {
+                for i in 0..blocks {
+                    for group in 0..groups {
+                        let group = threads::part(panels.count(), 1, groups, group);
+                        let mut none = |_: Range<usize>, _: &Range<usize>| Ok(());
+                        let finish: Finished<'_> = if i + 1 == blocks { &mut *finish } else { &mut none };
+                        // SAFETY: the caller's promise; `packed` has room for these panels and rows.
+                        unsafe { kernel.group(&kc_block::<T>(self.k, i), group, packed, finish)? };
+                    }
                 }
-            }
-        });
+                Ok(())
+            })
+        };
+        match finish {
+            None => form(&mut |_, _| Ok(())),
+            Some(finish) => finish.epilogue.with(|evaluator: &mut Evaluator<'_>| {
+                form(&mut |rows, columns| finish.rectangle(evaluator, self.n, rows, columns))
+            }),
+        }
     }
 }
+
+/// Told of rows and columns whose sums are formed.
+type Finished<'a> = &'a mut dyn FnMut(Range<usize>, &Range<usize>) -> Result<()>;
 
 /// A rectangle of a product, and how it is formed.
 struct MacroKernel<'a, T: HasMicroKernels> {
@@ -264,11 +290,17 @@ struct Place {
 }
 
 impl<T: HasMicroKernels> MacroKernel<'_, T> {
-    /// Adds a block of terms to the columns of some panels.
+    /// Adds a block of terms to the columns of some panels. Calls `finish` with rows when they are through.
     ///
     /// # Safety
     /// As [`Product::run`], and `packed` has room for the group's panels (or the last one) and the rows that are packed.
-    unsafe fn group(&self, terms: &Range<usize>, group: Range<usize>, packed: *mut T) {
+    unsafe fn group(
+        &self,
+        terms: &Range<usize>,
+        group: Range<usize>,
+        packed: *mut T,
+        finish: Finished<'_>,
+    ) -> Result<()> {
         let p = self.product;
         let mut next = packed;
         for panel in group.clone() {
@@ -285,6 +317,9 @@ impl<T: HasMicroKernels> MacroKernel<'_, T> {
         let b_lies = p.b.matrix().map(|b| Matrix { at: b.element(terms.start, 0), ..b });
         let look_ahead = p.a.column.is_unit() && group.len() >= MANY_PANELS;
         let parts = self.rows.len().div_ceil(self.micro_kernels.rows(self.panels.most()));
+        let last = self.place(group.end - 1);
+        let columns = self.place(group.start).first..last.first + last.columns;
+        let mut unfinished = self.rows.start;
         for i in 0..parts {
             let rows = threads::part(self.rows.len(), 1, parts, i);
             let (first_row, height) = (self.rows.start + rows.start, rows.len());
@@ -327,7 +362,13 @@ impl<T: HasMicroKernels> MacroKernel<'_, T> {
                 // SAFETY: the caller's promise; whole registers are read of packed panels, and of columns that all are there.
                 unsafe { self.micro_kernels.run(height, place.registers, &tile) };
             }
+            let end = first_row + height;
+            if (end - unfinished) * columns.len() >= AT_HAND || end == self.rows.end {
+                finish(unfinished..end, &columns)?;
+                unfinished = end;
+            }
         }
+        Ok(())
     }
 
     fn place(&self, panel: usize) -> Place {
@@ -451,6 +492,7 @@ unsafe fn copy_run<T: Copy>(from: *const T, to: *mut T, n: usize) {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -527,13 +569,13 @@ mod tests {
                         to: c.as_mut_ptr(),
                     };
                     // SAFETY: all elements lie in the vectors.
-                    unsafe { product.run(isa, 0..m, 0..n) };
+                    unsafe { product.run(isa, 0..m, 0..n, None) }.unwrap();
                     let mut cut = numbers(m * n, 4, number);
                     let pieces = Product { to: cut.as_mut_ptr(), ..product };
                     for rows in [0..m / 3, m / 3..m] {
                         for columns in [0..n / 2, n / 2..n] {
                             // SAFETY: as above.
-                            unsafe { pieces.run(isa, rows.clone(), columns) };
+                            unsafe { pieces.run(isa, rows.clone(), columns, None) }.unwrap();
                         }
                     }
                     assert_eq!(c, cut, "{isa:?} {m} {n} {k} way {way}: another sum in pieces");

@@ -2,12 +2,13 @@
 //! threads share by rectangles of the result; integers in plain loops. Operands are read in place by their strides.
 #![allow(unsafe_code)]
 
+mod epilogue;
 mod gemm;
 mod gemv;
 mod micro_kernel;
 mod thin;
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use half::slice::HalfFloatSliceExt;
 use tensor_core::{
@@ -17,13 +18,14 @@ use tensor_core::{
 };
 
 use self::{
+    epilogue::{AT_HAND, Epilogue, Finish, LONG_ROW, LoweredEpilogue},
     gemm::{Product, Steps, Strided, WIDEST},
     gemv::Matrix,
     micro_kernel::HasMicroKernels,
 };
 use crate::{
     memory::{
-        buffer::{Bound, Memory, compiled},
+        buffer::{Bound, CpuBuffer, Memory, compiled},
         halves::{narrow, widened},
         pool::Pool,
     },
@@ -123,6 +125,12 @@ impl Matrices {
     }
 }
 
+/// A kernel ready to run.
+struct Contract {
+    matrices: Matrices,
+    epilogue: Option<LoweredEpilogue>,
+}
+
 /// Where an operand's first element lies: a buffer, and a place in it.
 #[derive(Clone, Copy)]
 struct Source<'a> {
@@ -134,42 +142,84 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, launch: &Launch<'_>) -> Result<()>
     let kernel = launch.kernel;
     let malformed = || Error::invalid("matmul", "the kernel is no contraction of two operands");
     let bound = Bound::of_launch(pool, launch)?;
-    let (out, numel) = (bound.outputs[0], kernel.outputs[0].shape.numel());
-    let dtype = kernel.outputs[0].dtype;
+    let (dtype, numel) = (kernel.operands[0].dtype, kernel.outputs[0].shape.numel());
     if numel == 0 {
         return Ok(());
     }
+    let Contract { matrices, epilogue } = compiled(launch, || {
+        let matrices = Contraction::of(kernel).map(Matrices::of).ok_or_else(malformed)?;
+        Ok(Contract { matrices, epilogue: LoweredEpilogue::of(kernel)? })
+    })?;
+    let is_half = dtype.compute() != dtype;
+    let own = epilogue.as_ref().map_or(Some(0), |epilogue| epilogue.own).filter(|_| !is_half);
+    let apart;
+    let sums = match own {
+        Some(o) => bound.outputs[o],
+        None => {
+            apart = CpuBuffer::new(pool, dtype.compute(), numel)?;
+            apart.memory()
+        }
+    };
+    let epilogue = match epilogue {
+        Some(lowered) => Some(Epilogue::new(isa, lowered, launch, &bound, sums)?),
+        None => None,
+    };
+    let epilogue = epilogue.as_ref();
     if kernel.space.contains(&0) {
         // Sums of nothing, whose bits are 0 in every dtype. Where an operand without elements lies means nothing.
-        // SAFETY: the output was checked to hold so many elements.
-        unsafe { out.at::<u8>(0).write_bytes(0, numel * dtype.size()) };
-        return Ok(());
+        // SAFETY: the output was checked to hold so many elements, as what lies apart does.
+        unsafe { sums.at::<u8>(0).write_bytes(0, numel * sums.dtype.size()) };
+        if let Some(epilogue) = epilogue {
+            return epilogue.run(0..numel);
+        }
+    } else {
+        let operand = |k: usize| Source { memory: bound.inputs[k], layout: &kernel.operands[k].layout };
+        let (lhs, rhs) = match matrices.swapped {
+            false => (operand(0), operand(1)),
+            true => (operand(1), operand(0)),
+        };
+        let of = Parts { isa, of: matrices, lhs, rhs, sums, epilogue };
+        match dtype {
+            DType::F32 => float::<f32>(&of)?,
+            DType::F64 => float::<f64>(&of)?,
+            DType::F16 => half::<f16>(&of)?,
+            DType::BF16 => half::<bf16>(&of)?,
+            DType::I64 => integer::<i64>(&of, |s, a, b| s.wrapping_add(a.wrapping_mul(b)))?,
+            DType::I32 => integer::<i32>(&of, |s, a, b| s.wrapping_add(a.wrapping_mul(b)))?,
+            DType::U32 => integer::<u32>(&of, |s, a, b| s.wrapping_add(a.wrapping_mul(b)))?,
+            DType::U8 => integer::<u8>(&of, |s, a, b| s.wrapping_add(a.wrapping_mul(b)))?,
+            DType::Bool => {
+                return Err(Error::new(ErrorKind::Unsupported {
+                    op: "matmul",
+                    device: "cpu".into(),
+                    dtype,
+                    hint: "cast with .to_dtype(DType::F32)".into(),
+                }));
+            }
+        }
     }
-    let matrices = compiled(launch, || Contraction::of(kernel).map(Matrices::of).ok_or_else(malformed))?;
-    let operand = |k: usize| Source { memory: bound.inputs[k], layout: &kernel.operands[k].layout };
-    let (lhs, rhs) = match matrices.swapped {
-        false => (operand(0), operand(1)),
-        true => (operand(1), operand(0)),
-    };
-    match dtype {
-        DType::F32 => float::<f32>(isa, matrices, lhs, rhs, out),
-        DType::F64 => float::<f64>(isa, matrices, lhs, rhs, out),
-        DType::F16 => half::<f16>(isa, matrices, lhs, rhs, out, numel),
-        DType::BF16 => half::<bf16>(isa, matrices, lhs, rhs, out, numel),
-        DType::I64 => integer::<i64>(matrices, lhs, rhs, out, |s, a, b| s.wrapping_add(a.wrapping_mul(b))),
-        DType::I32 => integer::<i32>(matrices, lhs, rhs, out, |s, a, b| s.wrapping_add(a.wrapping_mul(b))),
-        DType::U32 => integer::<u32>(matrices, lhs, rhs, out, |s, a, b| s.wrapping_add(a.wrapping_mul(b))),
-        DType::U8 => integer::<u8>(matrices, lhs, rhs, out, |s, a, b| s.wrapping_add(a.wrapping_mul(b))),
-        DType::Bool => {
-            return Err(Error::new(ErrorKind::Unsupported {
-                op: "matmul",
-                device: "cpu".into(),
-                dtype,
-                hint: "cast with .to_dtype(DType::F32)".into(),
-            }));
+    if is_half && epilogue.is_none() {
+        // SAFETY: the sums are so many, and initialised; the launch checked the output's size, and that it lies apart.
+        unsafe {
+            let wide = std::slice::from_raw_parts(sums.at::<f32>(0), numel);
+            match dtype {
+                DType::BF16 => narrow::<bf16>(wide, bound.outputs[0]),
+                _ => narrow::<f16>(wide, bound.outputs[0]),
+            }
         }
     }
     Ok(())
+}
+
+/// What a product is formed of, and where.
+#[derive(Clone, Copy)]
+struct Parts<'a> {
+    isa: Isa,
+    of: &'a Matrices,
+    lhs: Source<'a>,
+    rhs: Source<'a>,
+    sums: Memory,
+    epilogue: Option<&'a Epilogue<'a>>,
 }
 
 /// Product `b` of a batch.
@@ -226,55 +276,78 @@ impl<T> Form<T> {
     }
 }
 
-fn float<T: HasMicroKernels>(isa: Isa, of: &Matrices, lhs: Source<'_>, rhs: Source<'_>, out: Memory) {
+fn float<T: HasMicroKernels>(parts: &Parts<'_>) -> Result<()> {
+    let Parts { isa, of, lhs, rhs, sums, epilogue } = *parts;
     let (m, n, k, batches) = (of.m, of.n, of.k, of.batches);
+    let size = m * n;
     // SAFETY: `run` checked both layouts and the output against their buffers.
-    let product = |b: usize| unsafe { product::<T>(of, lhs, rhs, out, b) };
-    let alone = |b: usize| {
+    let product = |b: usize| unsafe { product::<T>(of, lhs, rhs, sums, b) };
+    let thin = of.side_by_side > 0 || !of.runs.is_empty();
+    let gemm = !thin && matches!(Form::of(m, &product(0)), Form::Gemm);
+    // A large product is finished tile by tile, and any other with its neighbours in the batch.
+    let by_tiles = epilogue.filter(|_| gemm && size > AT_HAND);
+    let finish = |b: usize| by_tiles.map(|epilogue| Finish { epilogue, first: b * size });
+    let alone = |b: usize| -> Result<()> {
         let p = product(b);
         // SAFETY: the launch checked that the operands and the output lie apart; the form was chosen by the matrix's strides.
         unsafe {
             if of.side_by_side > 0 {
-                return thin::dots(isa, p, m, of.side_by_side);
+                thin::dots(isa, p, m, of.side_by_side);
+                return Ok(());
             }
             if !of.runs.is_empty() {
-                return thin::row(isa, p, &of.runs);
+                thin::row(isa, p, &of.runs);
+                return Ok(());
             }
             let (x, step, matrix) = match Form::of(m, &p) {
-                Form::Gemm => return p.run(isa, 0..m, 0..n),
+                Form::Gemm => return p.run(isa, 0..m, 0..n, finish(b)),
                 Form::Row(step, matrix) => (p.a.at, step, matrix),
                 Form::Column(step, matrix) => (p.b.at, step, matrix),
             };
-            gemv::run(isa, x, step, k, matrix, std::slice::from_raw_parts_mut(p.to, m * n));
+            gemv::run(isa, x, step, k, matrix, std::slice::from_raw_parts_mut(p.to, size));
         }
+        Ok(())
+    };
+    let some = |range: Range<usize>| -> Result<()> {
+        let Some(epilogue) = epilogue.filter(|_| by_tiles.is_none()) else {
+            return range.into_iter().try_for_each(alone);
+        };
+        let together = (AT_HAND / size).max(1);
+        for start in range.clone().step_by(together) {
+            let end = range.end.min(start + together);
+            (start..end).try_for_each(alone)?;
+            epilogue.run(start * size..end * size)?;
+        }
+        Ok(())
     };
     let available = threads::available();
     let work = batches * m * n * k;
     // One product of so little work is one rectangle, or shares its own work if it is a vector's.
     if available == 1 || work < SERIAL || (batches == 1 && work < 2 * GRAIN) {
-        (0..batches).for_each(alone);
+        some(0..batches)
     } else if batches >= available {
         let piece = (batches / (available * 16)).max(1);
-        threads::share(batches.div_ceil(piece), |i| {
-            (i * piece..batches.min((i + 1) * piece)).for_each(alone)
-        });
-    } else if of.side_by_side > 0 || !of.runs.is_empty() {
-        // Few batch positions of a thin product: each by itself.
-        (0..batches).for_each(alone);
-    } else if !matches!(Form::of(m, &product(0)), Form::Gemm) {
-        // A vector times a matrix shares its work itself.
-        (0..batches).for_each(alone);
+        threads::try_share(batches.div_ceil(piece), |i| some(i * piece..batches.min((i + 1) * piece)))
+    } else if !gemm {
+        // Few batch positions of a thin product, each by itself; and a vector times a matrix shares its work itself.
+        some(0..batches)
     } else {
         for b in 0..batches {
             let p = product(b);
             let (down, across) = grid(m, n, k, available, |rows, columns| p.cost(rows, columns));
+            // Short parts of rows are finished when all are there.
+            let finish = finish(b).filter(|_| across == 1 || n / across >= LONG_ROW);
             let rectangle = |i: usize| {
                 let (rows, columns) = (part(m, MR, down, i / across), part(n, WIDEST, across, i % across));
                 // SAFETY: as above, and the rectangles are apart.
-                unsafe { p.run(isa, rows, columns) }
+                unsafe { p.run(isa, rows, columns, finish) }
             };
-            threads::share(down * across, rectangle);
+            threads::try_share(down * across, rectangle)?;
+            if let (Some(epilogue), None) = (epilogue, finish) {
+                epilogue.run(b * size..(b + 1) * size)?;
+            }
         }
+        Ok(())
     }
 }
 
@@ -303,47 +376,38 @@ fn grid(
         .unwrap_or((1, 1))
 }
 
-/// Half types: widened to f32, multiplied, rounded once.
-fn half<H: Copy + Send + Sync>(
-    isa: Isa,
-    of: &Matrices,
-    lhs: Source<'_>,
-    rhs: Source<'_>,
-    out: Memory,
-    numel: usize,
-) where
+/// Half types: widened to f32, and multiplied. The sums are f32.
+fn half<H: Copy + Send + Sync>(parts: &Parts<'_>) -> Result<()>
+where
     [H]: HalfFloatSliceExt,
 {
     // SAFETY: the launch checked the spans of both layouts.
-    let [mut a, mut b] = [lhs, rhs].map(|from| unsafe { widened::<H>(from.memory, from.layout.span().1) });
-    let mut c = vec![0f32; numel];
+    let [mut a, mut b] =
+        [parts.lhs, parts.rhs].map(|from| unsafe { widened::<H>(from.memory, from.layout.span().1) });
     let memory = |v: &mut Vec<f32>| Memory { ptr: v.as_mut_ptr().cast(), numel: v.len(), dtype: DType::F32 };
-    let (left, right) = (Source { memory: memory(&mut a), ..lhs }, Source { memory: memory(&mut b), ..rhs });
-    float::<f32>(isa, of, left, right, memory(&mut c));
-    // SAFETY: the launch checked the output's size, and that it lies apart.
-    unsafe { narrow::<H>(&c, out) };
+    let lhs = Source { memory: memory(&mut a), ..parts.lhs };
+    let rhs = Source { memory: memory(&mut b), ..parts.rhs };
+    float::<f32>(&Parts { lhs, rhs, ..*parts })
 }
 
 fn integer<T: Copy + Default + Send + Sync>(
-    of: &Matrices,
-    lhs: Source<'_>,
-    rhs: Source<'_>,
-    out: Memory,
+    parts: &Parts<'_>,
     step: impl Fn(T, T, T) -> T + Send + Sync,
-) {
+) -> Result<()> {
+    let Parts { of, lhs, rhs, sums, epilogue, .. } = *parts;
     let row = |at: usize| {
         // SAFETY: `run` checked both layouts and the output against their buffers; each row is written by one thread.
         unsafe {
             let (b, i) = (at / of.m, at % of.m);
-            let p = product::<T>(of, lhs, rhs, out, b);
-            let mut sums = vec![T::default(); of.n];
+            let p = product::<T>(of, lhs, rhs, sums, b);
+            let mut row = vec![T::default(); of.n];
             for x in 0..of.k {
                 let left = p.a.element(i, x).read();
-                for (j, sum) in sums.iter_mut().enumerate() {
+                for (j, sum) in row.iter_mut().enumerate() {
                     *sum = step(*sum, left, p.b.element(x, j).read());
                 }
             }
-            std::ptr::copy_nonoverlapping(sums.as_ptr(), p.to.add(i * of.n), of.n);
+            std::ptr::copy_nonoverlapping(row.as_ptr(), p.to.add(i * of.n), of.n);
         }
     };
     let rows = of.batches * of.m;
@@ -352,9 +416,11 @@ fn integer<T: Copy + Default + Send + Sync>(
     } else {
         threads::share(rows, row);
     }
+    epilogue.map_or(Ok(()), |epilogue| epilogue.run(0..rows * of.n))
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -455,7 +521,15 @@ mod tests {
         let source = |memory| Source { memory, layout: &layout };
         let (lhs, rhs) = (memory(&mut left, DType::I32), memory(&mut right, DType::I32));
         let to = memory(&mut out, DType::I32);
-        integer::<i32>(&matrices, source(lhs), source(rhs), to, |s, a, b| s + a * b);
+        let of = |isa, lhs, rhs, sums| Parts {
+            isa,
+            of: &matrices,
+            lhs: source(lhs),
+            rhs: source(rhs),
+            sums,
+            epilogue: None,
+        };
+        integer::<i32>(&of(Isa::available()[0], lhs, rhs, to), |s, a, b| s + a * b).unwrap();
         assert_eq!(out, expected);
         for isa in Isa::available() {
             let mut left: Vec<f32> = a.iter().map(|&v| v as f32).collect();
@@ -463,7 +537,7 @@ mod tests {
             let mut out = vec![0f32; 36];
             let (lhs, rhs) = (memory(&mut left, DType::F32), memory(&mut right, DType::F32));
             let to = memory(&mut out, DType::F32);
-            float::<f32>(isa, &matrices, source(lhs), source(rhs), to);
+            float::<f32>(&of(isa, lhs, rhs, to)).unwrap();
             assert!(out.iter().zip(&expected).all(|(&o, &e)| o == e as f32), "{isa:?}");
         }
     }

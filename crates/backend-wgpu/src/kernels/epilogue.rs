@@ -1,0 +1,171 @@
+//! The epilogue of a contraction: how a kernel stores its results, as they are or by way of an elementwise program.
+//!
+//! The program is called for each result that an invocation holds in registers. Where that cannot be, it is a map over the sums.
+
+use smallvec::SmallVec;
+use tensor_core::{
+    DType, Result, collapse,
+    kernel::{Body, Kernel, Program},
+};
+
+use crate::{
+    codegen::{
+        capabilities::Capabilities,
+        dispatch::{Dispatch, Dispatches, Resource},
+        dtypes::{FIELDS, storage_size, storage_type},
+        formulas,
+        index::Space,
+        wgsl::Code,
+    },
+    kernels::map::{self, Aliases},
+};
+
+/// The names of outputs; more than a device takes in one kernel.
+const OUTPUTS: [&str; 8] =
+    ["output", "output1", "output2", "output3", "output4", "output5", "output6", "output7"];
+
+/// How results go to their outputs.
+pub(crate) struct Store {
+    /// The dtypes of the outputs.
+    outputs: SmallVec<[DType; 2]>,
+    has_program: bool,
+}
+
+impl Store {
+    /// Adds the functions, parameters and operands that storing takes to a dispatch of `kernel`. Its code has an alias `T` for the
+    /// type of sums.
+    pub(crate) fn new(kernel: &Kernel, d: &mut Dispatch, capabilities: &Capabilities) -> Result<Store> {
+        let outputs = kernel.outputs.iter().map(|output| output.dtype).collect();
+        let sums = kernel.operands[0].dtype;
+        match (&kernel.body, kernel.epilogue_map()) {
+            (Body::Contract(Some(program)), Some(map)) => {
+                d.code.append(&formulas::function(program, false, &mut d.params, capabilities)?);
+                finish(&map, sums, program, d);
+                Ok(Store { outputs, has_program: true })
+            }
+            _ => {
+                let stored = if sums == DType::U8 { "x & 255u".into() } else { formulas::store(sums, "x") };
+                d.code.expression("store", &[("x", "T")], "T", stored);
+                Ok(Store { outputs, has_program: false })
+            }
+        }
+    }
+
+    /// Binds the outputs, in vectors of four if `vectors`.
+    pub(crate) fn bind(&self, vectors: bool, d: &mut Dispatch) {
+        for (o, (&dtype, name)) in self.outputs.iter().zip(OUTPUTS).enumerate() {
+            d.bind(name, element(dtype, vectors), true, Resource::Output(o));
+        }
+    }
+
+    /// Whether outputs can be written in vectors of four.
+    pub(crate) fn takes_vectors(&self) -> bool {
+        self.outputs.iter().all(|&dtype| storage_size(dtype) == 4)
+    }
+
+    /// Stores the result `x` at flat position `at`, a name or a constant expression.
+    pub(crate) fn one(&self, at: &str, x: &str, c: &mut Code) {
+        if !self.has_program {
+            return c.set(format_args!("output[{at}]"), format_args!("store({x})"));
+        }
+        c.block("", |c| {
+            c.bind("y", format_args!("finish({at}, {x})"));
+            for (name, field) in self.fields() {
+                c.set(format_args!("{name}[{at}]"), format_args!("y{field}"));
+            }
+        });
+    }
+
+    /// Stores the vector `x` of results at flat positions `at` to `at + 3`, which are whole vectors of the outputs.
+    pub(crate) fn four(&self, at: &str, x: &str, c: &mut Code) {
+        if !self.has_program {
+            let four = FIELDS.map(|field| format!("store({x}.{field})"));
+            return c.set(format_args!("output[({at}) >> 2u]"), format_args!("vec4<T>({})", four.join(", ")));
+        }
+        c.block("", |c| {
+            for (e, field) in FIELDS.iter().enumerate() {
+                c.bind(format_args!("y{e}"), format_args!("finish({at} + {e}u, {x}.{field})"));
+            }
+            for ((name, field), &dtype) in self.fields().zip(&self.outputs) {
+                let four = [0, 1, 2, 3].map(|e| format!("y{e}{field}")).join(", ");
+                c.set(format_args!("{name}[({at}) >> 2u]"), format_args!("{}({four})", element(dtype, true)));
+            }
+        });
+    }
+
+    /// Each output's name, and where its value is in what the program gives.
+    fn fields(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let several = self.outputs.len() > 1;
+        let field = move |o: usize| if several { format!(".o{o}") } else { String::new() };
+        OUTPUTS.into_iter().take(self.outputs.len()).enumerate().map(move |(o, name)| (name, field(o)))
+    }
+}
+
+/// Writes the function `finish(i, x)`: what the program makes of sum `x` at flat position `i`. Binds the operands that it reads.
+fn finish(map: &Kernel, sums: DType, program: &Program, d: &mut Dispatch) {
+    let layouts: SmallVec<[_; 4]> = map.operands.iter().skip(1).map(|operand| &operand.layout).collect();
+    let strides: SmallVec<[&[isize]; 4]> = layouts.iter().map(|layout| layout.strides()).collect();
+    let merged = collapse(&map.space, &strides);
+    let space = Space::new("e", &merged.shape, &mut d.params);
+    let flat = tensor_core::Shape::from(merged.shape.as_slice()).contiguous_strides();
+    let mut coordinates = false;
+    // Nothing of the sum's making is known to a compiler that sees what is made of it.
+    let mut list = match sums {
+        DType::U8 => String::from("x & 255u"),
+        _ => formulas::opaque(sums, "x"),
+    };
+    for (k, (layout, strides)) in layouts.iter().zip(&merged.strides).enumerate() {
+        d.params.size(format!("eo{k}"), layout.offset());
+        let at = if strides.iter().all(|&s| s == 0) {
+            format!("params.eo{k}")
+        } else if strides[..] == flat[..] {
+            format!("params.eo{k} + i")
+        } else {
+            coordinates = true;
+            format!("params.eo{k}{}", space.offset(&format!("t{k}"), strides, &mut d.params))
+        };
+        d.bind(format!("more{k}"), element(program.inputs[k + 1], false), false, Resource::Input(k + 2));
+        list.push_str(&format!(", more{k}[{at}]"));
+    }
+    let result = match program.outputs[..] {
+        [_] => storage_type(program.output_dtype(0)),
+        _ => "Results",
+    };
+    d.code.function("finish", &[("i", "u32"), ("x", "T")], result, |c| {
+        if coordinates {
+            c.append(&space.unravel("i"));
+        }
+        c.line(format_args!("return program(i, {list});"));
+    });
+}
+
+/// The WGSL type of a buffer's elements, in vectors of four or not.
+fn element(dtype: DType, vector: bool) -> String {
+    let t = storage_type(dtype);
+    if vector { format!("vec4<{t}>") } else { t.into() }
+}
+
+/// The sums of a contraction alone, half types as f32: only the rounding at the end is left out.
+pub(crate) fn sums(kernel: &Kernel) -> Kernel {
+    let mut sums = kernel.without_epilogue();
+    let stored = kernel.operands[0].dtype.compute();
+    sums.operands.iter_mut().for_each(|operand| operand.dtype = stored);
+    sums.outputs.iter_mut().for_each(|output| output.dtype = stored);
+    sums
+}
+
+/// The epilogue of a kernel as a map over its sums, which lie in `from`.
+pub(crate) fn apart(kernel: &Kernel, from: Resource, capabilities: &Capabilities) -> Result<Vec<Dispatch>> {
+    let Some(map) = kernel.epilogue_map() else { return Ok(Vec::new()) };
+    let Body::Map(program) = &map.body else { return Ok(Vec::new()) };
+    let aliases = Aliases::from_elem(None, map.operands.len());
+    let mut made: Dispatches = map::dispatches(&map, program, &aliases, 0, capabilities)?;
+    for binding in made.bindings() {
+        binding.resource = match binding.resource {
+            Resource::Input(0) => from,
+            Resource::Input(k) => Resource::Input(k + 1),
+            other => other,
+        };
+    }
+    Ok(made.list)
+}

@@ -1,0 +1,64 @@
+//! Contractions with epilogues: every form, dtype and way of reading more operands, also where a kernel is cut into pieces and parts.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::sync::OnceLock;
+
+use crate::common::{agree_on, device, devices};
+use backend_wgpu::{Forced, Form, Options};
+use taper_testing::epilogues::{contractions, epilogues, operands};
+use tensor_core::{DType, Device, Kernel, Layout};
+
+fn agree(on: &[(&'static str, Device)], kernel: &Kernel) {
+    let dtype = kernel.operands[0].dtype;
+    let terms: usize = kernel.reduced_axes().iter().map(|&axis| kernel.space[axis]).product();
+    for case in epilogues(kernel) {
+        let inputs: Vec<_> = operands(kernel).into_iter().chain(case.inputs).collect();
+        let within = match dtype {
+            DType::F32 => 4e-3_f64.max(1e-6 * terms as f64),
+            DType::F16 => 1e-2,
+            DType::BF16 => 6e-2,
+            DType::F64 => 1e-6,
+            DType::Bool | DType::U8 | DType::U32 | DType::I32 | DType::I64 => 1e-6,
+        };
+        let what = format!("{} after {dtype} over {}", case.what, kernel.space);
+        agree_on(on, &what, &case.kernel, &case.scalars, &inputs, within);
+    }
+}
+
+#[test]
+fn every_contraction_in_every_form() {
+    // Each is a pipeline of its own, so that all contractions are tried in one dtype and some in each other.
+    contractions(DType::F32).iter().for_each(|kernel| agree(devices(), kernel));
+    for dtype in DType::ALL.into_iter().filter(|dtype| ![DType::Bool, DType::F32].contains(dtype)) {
+        contractions(dtype).iter().skip(1).step_by(4).for_each(|kernel| agree(devices(), kernel));
+    }
+}
+
+/// Bindings of 16 KiB: results larger than one, and more terms than one shows, whose sums are brought together first.
+#[test]
+fn in_pieces_and_in_parts() {
+    static SMALL: OnceLock<Vec<(&'static str, Device)>> = OnceLock::new();
+    let small = SMALL.get_or_init(|| {
+        if device().is_none() {
+            return Vec::new();
+        }
+        let open = |form| {
+            let forced = Forced { form, binding_bytes: Some(16 << 10), ..Forced::default() };
+            backend_wgpu::open(0, &Options { forced, ..Options::default() }).unwrap()
+        };
+        vec![("direct", open(Form::Direct)), ("tiled", open(Form::Tiled))]
+    });
+    for dtype in [DType::F32, DType::F16, DType::I32] {
+        for (m, k, n) in [(90, 20, 110), (3, 9000, 5), (1, 9000, 3), (70, 300, 80), (3, 300, 1500)] {
+            let plain = [Layout::contiguous([m, k]), Layout::contiguous([k, n])];
+            agree(small, &Kernel::matmul(dtype, &plain[0], &plain[1]));
+        }
+    }
+}
+
+/// More rounds of a loop than an invocation of a software adapter may go.
+#[test]
+fn over_many_terms() {
+    let (a, b) = (Layout::contiguous([2, 140_000]), Layout::contiguous([3, 140_000]).permute(&[1, 0]));
+    agree(devices(), &Kernel::matmul(DType::F32, &a, &b));
+}

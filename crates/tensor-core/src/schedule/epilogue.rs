@@ -1,0 +1,238 @@
+//! Which maps become epilogues: computed on each finished element of a contraction before it is stored, rather than in a pass of their own
+//! over its result.
+//!
+//! A map is taken in if it reads the contraction element by element in the order in which that is stored, if whatever else it reads
+//! can be read in that order too, and if no more memory is in use than with two kernels. The contraction's own result is one more
+//! output where others read it later.
+
+use smallvec::SmallVec;
+
+use super::plan::{Analysis, Group, NONE, Parts};
+use crate::{Layout, Limits, Op, Shape, Subscripts};
+
+/// For each kernel, the other half of a contraction with an epilogue; or `NONE`.
+pub(super) struct Epilogues {
+    /// The contraction that a map is the epilogue of.
+    product: Vec<u32>,
+    /// The map that is a contraction's epilogue.
+    map: Vec<u32>,
+}
+
+impl Epilogues {
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.product.is_empty()
+    }
+
+    /// The contraction whose epilogue map `g` is.
+    pub(super) fn product(&self, g: usize) -> Option<usize> {
+        self.product.get(g).filter(|&&p| p != NONE).map(|&p| p as usize)
+    }
+
+    /// Whether contraction `g` is computed where its map is.
+    pub(super) fn has_map(&self, g: usize) -> bool {
+        self.map.get(g).is_some_and(|&map| map != NONE)
+    }
+}
+
+/// The axes of a result in the order in which it lies in memory.
+pub(super) fn stored_order(stored: &Layout) -> SmallVec<[usize; 8]> {
+    // A result's axis of one element may have any stride.
+    let mut order: SmallVec<[usize; 8]> = (0..stored.shape().rank()).collect();
+    if !stored.is_contiguous() {
+        order.sort_by_key(|&axis| std::cmp::Reverse(stored.strides()[axis]));
+    }
+    order
+}
+
+/// Who reads each buffer.
+struct Readers {
+    /// The last kernel, of all buffers.
+    last: Vec<u32>,
+    /// All kernels, of contractions.
+    of_products: Vec<SmallVec<[u32; 2]>>,
+    /// Whether a node keeps the buffer.
+    kept: Vec<bool>,
+}
+
+impl Readers {
+    fn of(analysis: &Analysis<'_>, groups: &[Group], parts: &[Parts]) -> Readers {
+        let n = analysis.items.len();
+        let mut readers =
+            Readers { last: vec![NONE; n], of_products: vec![SmallVec::new(); n], kept: vec![false; n] };
+        for (g, group) in groups.iter().enumerate() {
+            let mut read = |j: u32| {
+                let Some((source, _)) = &analysis.places[j as usize] else { return };
+                let source = *source as usize;
+                if analysis.kernel[source] == g as u32 {
+                    return;
+                }
+                readers.last[source] = g as u32;
+                let known = &mut readers.of_products[source];
+                if subscripts(analysis, source as u32).is_some() && known.last() != Some(&(g as u32)) {
+                    known.push(g as u32);
+                }
+            };
+            match &group.parts {
+                Some(parts) => parts.loads.iter().copied().for_each(read),
+                None => {
+                    for &j in &analysis.items[group.roots[0] as usize].inputs {
+                        match analysis.places[j as usize] {
+                            Some(_) => read(j),
+                            None => parts[j as usize].loads.iter().copied().for_each(&mut read),
+                        }
+                    }
+                }
+            }
+        }
+        for (i, item) in analysis.items.iter().enumerate() {
+            if let (true, Some((source, _))) = (item.store, &analysis.places[i]) {
+                readers.kept[*source as usize] = true;
+            }
+        }
+        readers
+    }
+
+    /// Whether a buffer is free for others once kernel `g` has read it.
+    fn ends_at(&self, analysis: &Analysis<'_>, source: u32, g: u32) -> bool {
+        let item = &analysis.items[source as usize];
+        self.last[source as usize] == g && !self.kept[source as usize] && (item.value.is_none() || item.dies)
+    }
+}
+
+/// The axes of a contraction that waits.
+fn subscripts<'a>(analysis: &Analysis<'a>, i: u32) -> Option<&'a Subscripts> {
+    let item = &analysis.items[i as usize];
+    match &item.node.op {
+        Op::Contract(subscripts) if item.value.is_none() => Some(subscripts),
+        _ => None,
+    }
+}
+
+/// Finds the epilogues among the kernels to be.
+pub(super) fn find(analysis: &Analysis<'_>, groups: &[Group], parts: &[Parts], limits: &Limits) -> Epilogues {
+    let mut found = Epilogues { product: Vec::new(), map: Vec::new() };
+    let is_product = |group: &Group| group.parts.is_none() && subscripts(analysis, group.roots[0]).is_some();
+    if limits.max_epilogue == 0 || !groups.iter().any(is_product) {
+        return found;
+    }
+    found.product.resize(groups.len(), NONE);
+    found.map.resize(groups.len(), NONE);
+    let readers = Readers::of(analysis, groups, parts);
+    for g in 0..groups.len() {
+        let Some(map) = Map::of(analysis, groups, g, limits) else { continue };
+        // The one that is computed last: the others are there by then.
+        let product = map
+            .products()
+            .filter(|&p| found.map[analysis.kernel[p as usize] as usize] == NONE && map.suits(p, &readers));
+        if let Some(p) = product.max() {
+            let p = analysis.kernel[p as usize];
+            found.product[g] = p;
+            found.map[p as usize] = g as u32;
+        }
+    }
+    found
+}
+
+/// A map that may become an epilogue.
+struct Map<'a> {
+    analysis: &'a Analysis<'a>,
+    group: &'a Group,
+    parts: &'a Parts,
+    g: u32,
+    limits: &'a Limits,
+}
+
+impl<'a> Map<'a> {
+    fn of(analysis: &'a Analysis<'a>, groups: &'a [Group], g: usize, limits: &'a Limits) -> Option<Map<'a>> {
+        let group = &groups[g];
+        let parts = group.parts.as_ref().filter(|_| group.row_axes.is_none())?;
+        let fits = parts.size() <= limits.max_epilogue && !parts.is_positional(analysis);
+        fits.then_some(Map { analysis, group, parts, g: g as u32, limits })
+    }
+
+    /// What it loads: the item with the buffer, and how that is read.
+    fn loads(&self) -> impl Iterator<Item = (u32, &'a Layout)> {
+        let places = &self.analysis.places;
+        let own = self.g;
+        self.parts
+            .loads
+            .iter()
+            .filter_map(|&j| places[j as usize].as_ref())
+            .filter(move |(source, _)| self.analysis.kernel[*source as usize] != own)
+            .map(|(source, layout)| (*source, layout))
+    }
+
+    /// The contractions among what it loads.
+    fn products(&self) -> impl Iterator<Item = u32> {
+        self.loads().map(|(source, _)| source).filter(|&source| subscripts(self.analysis, source).is_some())
+    }
+
+    /// Whether it can be, and should be, the epilogue of contraction `p`.
+    fn suits(&self, p: u32, readers: &Readers) -> bool {
+        let (analysis, shape) = (self.analysis, &self.group.shape);
+        let Some((_, stored)) = &analysis.places[p as usize] else { return false };
+        let order: Shape = stored_order(stored).iter().map(|&axis| stored.shape()[axis]).collect();
+        // Element by element, in the order in which it is stored.
+        let in_order =
+            |layout: &Layout| layout.shape() == shape && layout.is_contiguous() && layout.offset() == 0;
+        let mut others = 0;
+        for (source, layout) in self.loads() {
+            let fits = if source == p {
+                in_order(layout)
+            } else {
+                others += 1;
+                layout.expand(shape).reshape(&order).is_some()
+            };
+            if !fits {
+                return false;
+            }
+        }
+        let kept = readers.kept[p as usize] || readers.of_products[p as usize].iter().any(|&r| r != self.g);
+        let outputs = self.group.roots.len() + usize::from(kept);
+        shape.numel() == order.numel()
+            && shape.numel() > 0
+            && self.has_terms(p)
+            && others + 2 <= self.limits.max_inputs
+            && outputs <= self.limits.max_outputs
+            && readers.of_products[p as usize].iter().all(|&reader| reader >= self.g)
+            && self.works_in_place(p, readers) <= if kept || self.group.roots.len() > 1 { 0 } else { 1 }
+            && self.holds_no_more(p, readers)
+    }
+
+    /// Whether the operands of a contraction have elements.
+    fn has_terms(&self, p: u32) -> bool {
+        self.analysis.items[p as usize].inputs.iter().all(|&i| self.analysis.shape(i).numel() > 0)
+    }
+
+    /// How many of its outputs a map of its own would put into buffers that it reads, apart from the contraction's: a contraction has
+    /// none in place.
+    fn works_in_place(&self, p: u32, readers: &Readers) -> usize {
+        let analysis = self.analysis;
+        let made = |dtype| self.group.roots.iter().any(|&r| analysis.items[r as usize].node.dtype == dtype);
+        let taken = self.loads().filter(|&(source, layout)| {
+            source != p
+                && layout.is_plain()
+                && layout.shape() == &self.group.shape
+                && made(analysis.items[source as usize].node.dtype)
+                && readers.ends_at(analysis, source, self.g)
+        });
+        taken.map(|(source, _)| source).collect::<SmallVec<[u32; 4]>>().len().min(self.group.roots.len())
+    }
+
+    /// Whether the contraction's operands take no more memory than its result would until the map runs, if other kernels run before it.
+    fn holds_no_more(&self, p: u32, readers: &Readers) -> bool {
+        let analysis = self.analysis;
+        let own = analysis.kernel[p as usize];
+        if own + 1 == self.g {
+            return true;
+        }
+        let bytes = |i: u32| {
+            let node = &analysis.items[i as usize].node;
+            node.shape.numel() * node.dtype.size()
+        };
+        let inputs = analysis.items[p as usize].inputs.iter();
+        let sources = inputs.filter_map(|&i| analysis.places[i as usize].as_ref()).map(|(source, _)| *source);
+        sources.filter(|&source| readers.ends_at(analysis, source, own)).map(bytes).sum::<usize>() <= bytes(p)
+    }
+}
