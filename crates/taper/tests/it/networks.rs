@@ -25,10 +25,10 @@ struct Array {
 }
 
 #[derive(Deserialize)]
-struct Case {
+pub(crate) struct Case {
     group: String,
-    kind: String,
-    args: BTreeMap<String, Value>,
+    pub(crate) kind: String,
+    pub(crate) args: BTreeMap<String, Value>,
     train: bool,
     inputs: Vec<Array>,
     state: BTreeMap<String, Array>,
@@ -55,29 +55,29 @@ impl Array {
 }
 
 impl Case {
-    fn float(&self, name: &str) -> f64 {
+    pub(crate) fn float(&self, name: &str) -> f64 {
         self.args[name].as_f64().unwrap()
     }
 
-    fn size(&self, name: &str) -> usize {
+    pub(crate) fn size(&self, name: &str) -> usize {
         self.args[name].as_u64().unwrap() as usize
     }
 
-    fn sizes(&self, name: &str) -> Vec<usize> {
+    pub(crate) fn sizes(&self, name: &str) -> Vec<usize> {
         self.args[name].as_array().unwrap().iter().map(|n| n.as_u64().unwrap() as usize).collect()
     }
 
-    fn flag(&self, name: &str, default: bool) -> bool {
+    pub(crate) fn flag(&self, name: &str, default: bool) -> bool {
         self.args.get(name).map_or(default, |value| value.as_bool().unwrap())
     }
 }
 
-type Run = Box<dyn Fn(&[Tensor]) -> Result<Tensor>>;
+pub(crate) type Run = Box<dyn Fn(&[Tensor]) -> Result<Tensor>>;
 
 /// A module, if there is one, and what the case does with it.
-type Network = (Option<Rc<dyn Module>>, Run);
+pub(crate) type Network = (Option<Rc<dyn Module>>, Run);
 
-fn of_module<M: Module + 'static>(
+pub(crate) fn of_module<M: Module + 'static>(
     module: M,
     run: impl Fn(&M, &[Tensor]) -> Result<Tensor> + 'static,
 ) -> Network {
@@ -85,17 +85,21 @@ fn of_module<M: Module + 'static>(
     (Some(module.clone()), Box::new(move |x| run(&module, x)))
 }
 
-fn of_layer<M: nn::Layer + 'static>(module: M) -> Network {
+pub(crate) fn of_layer<M: nn::Layer + 'static>(module: M) -> Network {
     of_module(module, |module, x| nn::Layer::forward(module, &x[0]))
 }
 
-fn of_function(run: impl Fn(&[Tensor]) -> Result<Tensor> + 'static) -> Network {
+pub(crate) fn of_function(run: impl Fn(&[Tensor]) -> Result<Tensor> + 'static) -> Network {
     (None, Box::new(run))
 }
 
-/// Holds every case of a group to its numbers.
 fn check(group: &str, build: impl Fn(&Case, &Generator) -> Network) {
-    let all: Cases = fixture("networks");
+    check_in("networks", group, build);
+}
+
+/// Holds every case of a group in a file to its numbers.
+pub(crate) fn check_in(file: &str, group: &str, build: impl Fn(&Case, &Generator) -> Network) {
+    let all: Cases = fixture(file);
     let cases: Vec<&Case> = all.cases.iter().filter(|case| case.group == group).collect();
     assert!(cases.len() > 5);
     for case in cases {
@@ -138,12 +142,12 @@ fn check(group: &str, build: impl Fn(&Case, &Generator) -> Network) {
     }
 }
 
-fn made(shape: &[usize], seed: u64) -> Tensor {
+pub(crate) fn made(shape: &[usize], seed: u64) -> Tensor {
     Tensor::randn(shape, &Generator::seed(seed, &device())).unwrap().to_dtype(DType::F64).unwrap()
 }
 
 #[track_caller]
-fn refused<T: std::fmt::Debug>(result: Result<T>, parts: &[&str]) {
+pub(crate) fn refused<T: std::fmt::Debug>(result: Result<T>, parts: &[&str]) {
     let error = result.unwrap_err().to_string();
     for part in parts {
         assert!(error.contains(part), "{error}\nlacks {part}");
