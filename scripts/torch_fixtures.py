@@ -853,7 +853,8 @@ def layer_cases():
             yield resize(x, dict(mode=mode, scale=scale, align_corners=corners))
         yield resize(x, dict(mode=mode, scale=scale, align_corners=False, recompute=True))
         yield resize(x, dict(mode=mode, size=[1] * len(size), align_corners=True))
-    yield resize(u(1, 1, 10, 4), dict(mode="bicubic", scale=[1.09, 1.0], align_corners=False))
+    # Not bicubic: where the size stays, PyTorch's gradient is that of a copy, though its output is not one.
+    u(1, 1, 10, 4)
     yield resize(u(1, 1, 10, 4), dict(mode="bilinear", scale=[1.09, 1.0], align_corners=False))
     yield resize(u(1, 1, 10, 4), dict(mode="nearest-exact", scale=[1.09, 1.0]))
 
@@ -934,6 +935,78 @@ def layer_cases():
             (table, lambda m: m(torch.tensor([4, 1, 1]))), [], True
     table = n.EmbeddingBag(5, 3, max_norm=1.0, mode="sum")
     yield "bags", "EmbeddingBag", dict(indices=[[4, 1], [1, 0]]), (table, lambda m: m(torch.tensor([[4, 1], [1, 0]]))), [], True
+
+    lengths = [3, 5, 1]
+    def packed(module, x, *state):
+        pack, pad = n.utils.rnn.pack_padded_sequence, n.utils.rnn.pad_packed_sequence
+        first = module.batch_first
+        rows = pack(x, lengths, batch_first=first, enforce_sorted=False)
+        out, last = module(rows, (state if len(state) > 1 else state[0]) if state else None)
+        return pad(out, batch_first=first, total_length=5)[0], last
+    for kind in ("RNN", "LSTM", "GRU"):
+        make = getattr(n, kind)
+        yield "sequences", kind, dict(lengths=lengths), (make(3, 4), packed), [u(5, 3, 3)], True
+        yield "sequences", kind, dict(lengths=lengths, layers=2, bidirectional=True, batch_first=True), \
+            (make(3, 2, num_layers=2, bidirectional=True, batch_first=True), packed), [u(3, 5, 3)], True
+        yield "sequences", kind, dict(lengths=lengths, given=True), (make(3, 4), packed), \
+            [u(5, 3, 3)] + [u(1, 3, 4)] * (2 if kind == "LSTM" else 1), True
+    yield "sequences", "LSTM", dict(proj=2), n.LSTM(3, 4, proj_size=2), [u(5, 2, 3)], True
+    yield "sequences", "LSTM", dict(proj=2, layers=2, bidirectional=True, lengths=lengths), \
+        (n.LSTM(3, 4, num_layers=2, bidirectional=True, proj_size=2), packed), [u(5, 3, 3)], True
+
+    later = torch.triu(torch.ones(3, 4), 2).bool()
+    padding = torch.tensor([[False, False, False, True], [False, False, True, False]])
+    def heads(average):
+        return lambda m, q, k, v: m(q, k, v, attn_mask=later, key_padding_mask=padding, average_attn_weights=average)
+    q, k, v = u(3, 2, 4), u(4, 2, 3), u(4, 2, 5)
+    for arguments in (dict(kdim=3, vdim=5), dict(kdim=3, vdim=5, add_bias_kv=True, add_zero_attn=True), dict(kdim=3, vdim=5, bias=False)):
+        yield "heads", "MultiheadAttention", {**arguments, "average": True}, (n.MultiheadAttention(4, 2, **arguments), heads(True)), \
+            [q, k, v], True
+    same = u(4, 2, 4)
+    for arguments in (dict(add_bias_kv=True), dict(add_zero_attn=True), {}):
+        yield "heads", "MultiheadAttention", {**arguments, "average": False}, \
+            (n.MultiheadAttention(4, 2, **arguments), heads(False)), [q, same, same.clone()], True
+
+    x, y = u(4, 3) + 1 / 256, u(4, 3)
+    counts = torch.tensor([0.0, 1.0, 2.0, 5.0, 0.5, 3.0, 1.0, 0.0, 7.0, 1.5, 4.0, 2.0], dtype=torch.float64).reshape(4, 3)
+    variance = torch.tensor([0.5, 1.0, 2.0, 0.0, 0.25, 3.0, 1.0, 1.5, 0.75, 1.25, 1e-8, 2.0], dtype=torch.float64).reshape(4, 3)
+    sign = torch.tensor([1.0, -1.0] * 6, dtype=torch.float64).reshape(4, 3)
+    labels, w = torch.tensor([2, 0, 1, 1]), torch.tensor([0.5, 1.25, 2.0], dtype=torch.float64)
+    several = torch.tensor([[2, -1, 0], [0, 1, 2], [-1, 0, 1], [1, 0, -1]])
+    picture, classes = u(2, 3, 2, 2), torch.tensor([[[0, 2], [1, -100]], [[2, 2], [0, 1]]])
+    for reduction in ("mean", "sum", "none"):
+        r = dict(reduction=reduction)
+        for kind, a, f, inputs in [
+            ("poisson", dict(log=True, full=False), lambda x: F.poisson_nll_loss(x, counts, **r), [x]),
+            ("poisson", dict(log=False, full=True), lambda x: F.poisson_nll_loss(x, counts, log_input=False, full=True, **r), [x.abs()]),
+            ("gaussian", dict(full=False), lambda x, y, v: F.gaussian_nll_loss(x, y, v, **r), [x, y, variance]),
+            ("gaussian", dict(full=True), lambda x, y, v: F.gaussian_nll_loss(x, y, v, full=True, **r), [x, y, variance[:, 0].clone()]),
+            ("multi_margin", dict(p=1, margin=0.5), lambda x: F.multi_margin_loss(x, labels, margin=0.5, **r), [x]),
+            ("multi_margin", dict(p=2, margin=1.0, weight=w.tolist()), lambda x: F.multi_margin_loss(x, labels, 2, weight=w, **r), [x]),
+            ("multi_label_margin", {}, lambda x: F.multilabel_margin_loss(x, several, **r), [x]),
+            ("multi_label_soft_margin", dict(weight=w.tolist()),
+             lambda x: F.multilabel_soft_margin_loss(x, (sign + 1) / 2, weight=w, **r), [x]),
+            ("soft_margin", {}, lambda x: F.soft_margin_loss(x, sign, **r), [x]),
+            ("hinge_embedding", dict(margin=0.5), lambda x: F.hinge_embedding_loss(x, sign, margin=0.5, **r), [x]),
+            ("nll2d", {}, lambda x: F.nll_loss(x, classes, weight=w, **r), [picture]),
+        ]:
+            yield "more_losses", kind, {**a, **r}, f, inputs, True
+
+    logits = u(6, 3, 4)
+    def ctc(logits, labels, inputs, targets, reduction, blank=0, zero=False):
+        a = dict(labels=labels.reshape(-1).tolist(), shape=list(labels.shape), inputs=inputs, targets=targets, reduction=reduction,
+                 blank=blank, zero=zero)
+        call = lambda x: F.ctc_loss(F.log_softmax(x, -1), labels, tuple(inputs), tuple(targets), blank, reduction, zero)
+        return "ctc", "ctc", a, call, [logits], True
+    square = torch.tensor([[1, 2, 2], [3, 1, 1], [2, 1, 1]])
+    for reduction in ("mean", "sum", "none"):
+        yield ctc(logits, square, [6, 6, 6], [3, 3, 3], reduction)
+        yield ctc(logits, square, [6, 4, 5], [3, 1, 0], reduction)
+    yield ctc(logits, torch.tensor([1, 2, 2, 3, 2]), [6, 3, 5], [3, 1, 1], "none")
+    yield ctc(logits, square - 1, [6, 5, 6], [3, 3, 2], "mean", blank=3)
+    yield ctc(logits, square, [6, 2, 6], [3, 3, 2], "none", zero=True)
+    yield ctc(logits, square, [6, 2, 6], [3, 3, 2], "mean", zero=True)
+    yield ctc(logits[:, 0].clone(), torch.tensor([1, 2, 2]), [6], [3], "none")
 
 
 def layers():

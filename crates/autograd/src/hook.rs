@@ -32,7 +32,10 @@ impl Function for Hooked {
     #[track_caller]
     fn backward(&self, _: &[Tensor], output: &Tensor, gradient: &Tensor) -> Result<Vec<Option<Tensor>>> {
         let Some(other) = (self.0)(gradient)? else { return Ok(vec![Some(gradient.clone())]) };
-        if other.shape() != output.shape() || other.dtype() != output.dtype() || other.device() != output.device() {
+        if other.shape() != output.shape()
+            || other.dtype() != output.dtype()
+            || other.device() != output.device()
+        {
             return Err(Error::new(ErrorKind::Autograd {
                 op: "register_hook",
                 message: format!(

@@ -25,9 +25,7 @@ pub(crate) use conv::{convolution, transposed_convolution};
 pub use distance::{cosine_similarity, normalize, pairwise_distance};
 pub use fold::{FoldOptions, fold, unfold};
 pub(crate) use interpolate::interpolate_by;
-pub use interpolate::{
-    InterpolateMode, InterpolateOptions, Resize, interpolate, interpolate_nearest,
-};
+pub use interpolate::{InterpolateMode, InterpolateOptions, Resize, interpolate, interpolate_nearest};
 pub(crate) use norm::{Momentum, batch_norm_by};
 pub use norm::{batch_norm, group_norm, instance_norm, layer_norm, local_response_norm, rms_norm};
 pub(crate) use pad::pad_by;
@@ -39,8 +37,8 @@ pub use pool::{
 pub(crate) use pool::{avg_pool, lp_pool, max_pool, max_unpool};
 pub(crate) use resize::{adaptive_avg_pool, adaptive_max_pool};
 pub use resize::{
-    adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, adaptive_max_pool1d, adaptive_max_pool2d,
-    adaptive_max_pool3d, adaptive_max_pool_with_indices, pixel_shuffle, pixel_unshuffle,
+    adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, adaptive_max_pool_with_indices,
+    adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d, pixel_shuffle, pixel_unshuffle,
 };
 
 pub use crate::loss::{
@@ -227,7 +225,8 @@ pub fn rrelu(input: &Tensor, lower: f64, upper: f64, training: bool, rng: &Gener
     }
     let dtype = if input.dtype().is_float() { input.dtype() } else { default_dtype() };
     let input = input.to_dtype(dtype)?;
-    let slopes = Tensor::uniform(input.shape().clone(), lower, upper, &rng.on(&input.device()))?.to_dtype(dtype)?;
+    let slopes =
+        Tensor::uniform(input.shape().clone(), lower, upper, &rng.on(&input.device()))?.to_dtype(dtype)?;
     input.gt_scalar(0.0).where_cond(&input, &input.mul(&slopes)?)
 }
 

@@ -92,7 +92,9 @@ pub fn embedding_bag(indices: &Tensor, weight: &Tensor, options: BagOptions<'_>)
         (2, None) => None,
         (1, Some(offsets)) => Some(bounds(OP, indices, offsets, include_last_offset)?),
         (2, Some(_)) => return wrong("indices [B, N] are bags already: leave the offsets out".into()),
-        (1, None) => return wrong("indices [N] without offsets: say where each bag begins, or give [B, N]".into()),
+        (1, None) => {
+            return wrong("indices [N] without offsets: say where each bag begins, or give [B, N]".into());
+        }
         _ => return wrong(format!("indices are [B, N], or [N] with offsets, not {}", indices.shape())),
     };
     let (count, dtype, device) = (indices.numel(), weight.dtype(), weight.device());
@@ -152,7 +154,10 @@ pub fn embedding_bag(indices: &Tensor, weight: &Tensor, options: BagOptions<'_>)
     let (sums, counts) = match bags {
         _ if table => (found.sum_axis(1, false)?, counts.sum_axis(1, false)?),
         Some(bags) => {
-            let owners = bags.iter().enumerate().flat_map(|(bag, &(start, end))| (start..end).map(move |_| bag as i32));
+            let owners = bags
+                .iter()
+                .enumerate()
+                .flat_map(|(bag, &(start, end))| (start..end).map(move |_| bag as i32));
             let owners: Vec<i32> = owners.collect();
             // Indices after the last bag's end are in none.
             let (found, counts) = match owners.len() == count {

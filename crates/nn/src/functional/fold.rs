@@ -145,7 +145,8 @@ fn batched(op: &'static str, input: &Tensor, rank: usize, axes: &str) -> Result<
         found if found == rank => Ok((input.clone(), false)),
         found if found + 1 == rank => Ok((input.unsqueeze(0)?, true)),
         _ => {
-            let message = format!("an input is {axes}, or the same without N; the shape is {}", input.shape());
+            let message =
+                format!("an input is {axes}, or the same without N; the shape is {}", input.shape());
             Err(Error::invalid(op, message))
         }
     }

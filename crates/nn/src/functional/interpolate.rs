@@ -232,10 +232,9 @@ pub(crate) fn interpolate_by(
             [a, b, c] => adaptive_avg_pool3d(input, [a.wanted, b.wanted, c.wanted]),
             _ => wrong(format!("shape {} has too many axes", input.shape())),
         },
-        InterpolateMode::Nearest | InterpolateMode::NearestExact => lines
-            .iter()
-            .enumerate()
-            .try_fold(input.clone(), |x, (axis, line)| line.pick(&x, axis + 2, mode)),
+        InterpolateMode::Nearest | InterpolateMode::NearestExact => {
+            lines.iter().enumerate().try_fold(input.clone(), |x, (axis, line)| line.pick(&x, axis + 2, mode))
+        }
         InterpolateMode::Linear
         | InterpolateMode::Bilinear
         | InterpolateMode::Trilinear

@@ -383,7 +383,8 @@ fn along_channels(parameter: Option<&Tensor>, input: &Tensor) -> Result<Option<T
 pub fn local_response_norm(input: &Tensor, size: usize, alpha: f64, beta: f64, k: f64) -> Result<Tensor> {
     const OP: &str = "local_response_norm";
     if input.rank() < 3 || size == 0 {
-        let message = format!("{size} channels of shape {}: give an input [N, C, …] and at least 1", input.shape());
+        let message =
+            format!("{size} channels of shape {}: give an input [N, C, …] and at least 1", input.shape());
         return Err(Error::invalid(OP, message));
     }
     if !input.dtype().is_float() {

@@ -224,7 +224,8 @@ pub(crate) fn max_unpool<const D: usize>(
     let zeros = Tensor::zeros([x.dims()[0], wanted.iter().product()], (x.dtype(), &x.device()))?;
     // Windows that do not overlap have no element in common.
     let apart = (0..D).all(|axis| stride[axis] >= window[axis]);
-    let out = if apart { zeros.scatter_add(1, &indices, &x)? } else { apply(Unpool, &[&x, &indices, &zeros])? };
+    let out =
+        if apart { zeros.scatter_add(1, &indices, &x)? } else { apply(Unpool, &[&x, &indices, &zeros])? };
     out.reshape(lead.iter().copied().chain(wanted).collect::<Shape>())
 }
 

@@ -33,7 +33,10 @@ impl EmbeddingConfig {
         if let Some(row) = self.padding_idx.filter(|&row| row >= rows) {
             return Err(Error::invalid(op, format!("padding_idx {row} is no row of {rows}")));
         }
-        if self.max_norm.is_some_and(|norm| norm.is_nan() || norm < 0.0) || self.norm_type.is_nan() || self.norm_type <= 0.0 {
+        if self.max_norm.is_some_and(|norm| norm.is_nan() || norm < 0.0)
+            || self.norm_type.is_nan()
+            || self.norm_type <= 0.0
+        {
             let message = format!(
                 "rows of a norm of power {} up to {:?}: give a power above 0 and a norm of 0 or more",
                 self.norm_type, self.max_norm
@@ -237,8 +240,13 @@ impl EmbeddingBag {
         per_sample_weights: Option<&Tensor>,
     ) -> Result<Tensor> {
         let EmbeddingBagConfig { mode, include_last_offset, rows } = self.config;
-        let options =
-            BagOptions { mode, offsets, include_last_offset, per_sample_weights, padding_idx: rows.padding_idx };
+        let options = BagOptions {
+            mode,
+            offsets,
+            include_last_offset,
+            per_sample_weights,
+            padding_idx: rows.padding_idx,
+        };
         if rows.max_norm.is_some() {
             // What does not fit is refused before the table changes.
             let _ = functional::embedding_bag(indices, &self.weight.detach(), options)?;

@@ -132,9 +132,10 @@ fn watched(tensor: Tensor, hooks: &[Look]) -> Result<Tensor> {
 #[track_caller]
 fn replaced(tensor: Tensor, other: Option<Tensor>) -> Result<Tensor> {
     match other {
-        Some(other) if other.device() != tensor.device() => {
-            Err(Error::invalid("Hooked", "a hook gave a tensor on another device: move it with .to(&device)?"))
-        }
+        Some(other) if other.device() != tensor.device() => Err(Error::invalid(
+            "Hooked",
+            "a hook gave a tensor on another device: move it with .to(&device)?",
+        )),
         Some(other) => Ok(other),
         None => Ok(tensor),
     }

@@ -18,18 +18,20 @@ mod sequential;
 mod transformer;
 
 pub use activation::{
-    Celu, Elu, Gelu, GeluTanh, Glu, Hardshrink, Hardsigmoid, Hardswish, Hardtanh, LeakyRelu, LogSigmoid, LogSoftmax,
-    Mish, Prelu, Relu, Relu6, Rrelu, Selu, Sigmoid, Silu, Softmax, Softmax2d, Softmin, Softplus, Softshrink, Softsign,
-    Tanh, Tanhshrink, Threshold,
+    Celu, Elu, Gelu, GeluTanh, Glu, Hardshrink, Hardsigmoid, Hardswish, Hardtanh, LeakyRelu, LogSigmoid,
+    LogSoftmax, Mish, Prelu, Relu, Relu6, Rrelu, Selu, Sigmoid, Silu, Softmax, Softmax2d, Softmin, Softplus,
+    Softshrink, Softsign, Tanh, Tanhshrink, Threshold,
 };
-pub use attention::{AttentionMasks, KeyValueCache, MultiheadAttention, MultiheadAttentionConfig};
+pub use attention::{
+    AttentionMasks, InProjection, KeyValueCache, MultiheadAttention, MultiheadAttentionConfig,
+};
 pub(crate) use call::{Call, record, recorded};
 pub use conv::{
     Conv, Conv1d, Conv2d, Conv3d, ConvConfig, ConvTranspose, ConvTranspose1d, ConvTranspose2d,
     ConvTranspose3d, ConvTransposeConfig,
 };
-pub use dropout::{ChannelDropout, Dropout, Dropout1d, Dropout2d, Dropout3d};
 pub use distance::{CosineSimilarity, LocalResponseNorm, PairwiseDistance};
+pub use dropout::{ChannelDropout, Dropout, Dropout1d, Dropout2d, Dropout3d};
 pub use embedding::{Embedding, EmbeddingBag, EmbeddingBagConfig, EmbeddingConfig};
 pub use flatten::{Flatten, Identity, Unflatten};
 pub use hooked::Hooked;
@@ -39,16 +41,16 @@ pub use norm::{
     InstanceNorm1d, InstanceNorm2d, InstanceNorm3d, LayerNorm, LayerNormConfig, RmsNorm,
 };
 pub use pool::{
-    AvgPool, AvgPool1d, AvgPool2d, AvgPool3d, LpPool, LpPool1d, LpPool2d, LpPool3d, MaxPool, MaxPool1d, MaxPool2d,
-    MaxPool3d, MaxUnpool, MaxUnpool1d, MaxUnpool2d, MaxUnpool3d,
+    AvgPool, AvgPool1d, AvgPool2d, AvgPool3d, LpPool, LpPool1d, LpPool2d, LpPool3d, MaxPool, MaxPool1d,
+    MaxPool2d, MaxPool3d, MaxUnpool, MaxUnpool1d, MaxUnpool2d, MaxUnpool3d,
 };
 pub use recurrent::{Gru, GruCell, Lstm, LstmCell, Rnn, RnnCell, RnnConfig};
 pub use resize::{
     AdaptiveAvgPool, AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d, AdaptiveMaxPool,
     AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d, CircularPad, CircularPad1d, CircularPad2d,
     CircularPad3d, Fold, PixelShuffle, PixelUnshuffle, ReflectionPad, ReflectionPad1d, ReflectionPad2d,
-    ReflectionPad3d, ReplicationPad, ReplicationPad1d, ReplicationPad2d, ReplicationPad3d, Sides, Unfold, Upsample,
-    ZeroPad, ZeroPad1d, ZeroPad2d, ZeroPad3d,
+    ReflectionPad3d, ReplicationPad, ReplicationPad1d, ReplicationPad2d, ReplicationPad3d, Sides, Unfold,
+    Upsample, ZeroPad, ZeroPad1d, ZeroPad2d, ZeroPad3d,
 };
 pub use sequential::Sequential;
 pub use transformer::{

@@ -5,7 +5,9 @@ use std::fmt;
 use tensor_core::{Result, Tensor};
 
 use super::{layer, record, stateless};
-use crate::functional::{PoolOptions, UnpoolOptions, Window, avg_pool, by_dims, lp_pool, max_pool, max_unpool};
+use crate::functional::{
+    PoolOptions, UnpoolOptions, Window, avg_pool, by_dims, lp_pool, max_pool, max_unpool,
+};
 
 macro_rules! pool {
     ($(#[$doc:meta])* $layer:ident, $function:ident, $names:expr; $($(#[$alias_doc:meta])* $alias:ident = $d:literal;)*) => {
@@ -130,7 +132,11 @@ impl<const D: usize> LpPool<D> {
 impl<const D: usize> fmt::Debug for LpPool<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let stride = self.options.stride.unwrap_or(self.window);
-        write!(f, "LpPool{D}d(norm_type={:?}, kernel_size={:?}, stride={stride:?})", self.norm_type, self.window)
+        write!(
+            f,
+            "LpPool{D}d(norm_type={:?}, kernel_size={:?}, stride={stride:?})",
+            self.norm_type, self.window
+        )
     }
 }
 

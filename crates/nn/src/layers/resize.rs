@@ -6,8 +6,8 @@ use tensor_core::{Result, Tensor};
 
 use super::{layer, record, stateless};
 use crate::functional::{
-    self, FoldOptions, InterpolateOptions, PadMode, Resize, Window, adaptive_avg_pool, adaptive_max_pool, by_dims,
-    interpolate_by, pad_by,
+    self, FoldOptions, InterpolateOptions, PadMode, Resize, Window, adaptive_avg_pool, adaptive_max_pool,
+    by_dims, interpolate_by, pad_by,
 };
 
 /// How many elements are put before and after along each of `D` axes, in the order of the axes: one number for all sides, or a pair for each.

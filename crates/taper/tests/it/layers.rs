@@ -9,7 +9,7 @@ use taper::autograd::{TensorGrad, gradcheck, gradgradcheck};
 use taper::nn::functional::{
     BagMode, BagOptions, FoldOptions, InterpolateMode, InterpolateOptions, PoolOptions, Resize, UnpoolOptions,
 };
-use taper::nn::{self, Layer, Module, functional as f};
+use taper::nn::{self, Module, functional as f};
 use taper::{DType, Generator, Result, Tensor};
 
 use crate::common::{assert_close, device, needs, of};
@@ -184,14 +184,21 @@ fn blocks_have_their_derivatives_and_refuse_what_does_not_fit() {
         let blocks = |t: &[Tensor]| f::unfold(&t[0].powi(2), [3, 2], options);
         gradcheck(blocks, std::slice::from_ref(&image)).unwrap();
         gradgradcheck(blocks, std::slice::from_ref(&image)).unwrap();
-        let back = |t: &[Tensor]| f::fold(&f::unfold(&t[0].powi(2), [3, 2], options)?, [4, 5], [3, 2], options);
+        let back =
+            |t: &[Tensor]| f::fold(&f::unfold(&t[0].powi(2), [3, 2], options)?, [4, 5], [3, 2], options);
         gradgradcheck(back, std::slice::from_ref(&image)).unwrap();
-        let pool = |t: &[Tensor]| f::lp_pool2d(&t[0].powi(2).add_scalar(0.5), 1.5, [2, 2], PoolOptions::default());
+        let pool =
+            |t: &[Tensor]| f::lp_pool2d(&t[0].powi(2).add_scalar(0.5), 1.5, [2, 2], PoolOptions::default());
         gradcheck(pool, std::slice::from_ref(&image)).unwrap();
         gradgradcheck(pool, std::slice::from_ref(&image)).unwrap();
         let unpool = |t: &[Tensor]| {
             let (maxima, indices) = f::adaptive_max_pool_with_indices(&t[0].powi(2), [2, 3])?;
-            f::max_unpool2d(&maxima, &indices, [2, 2], UnpoolOptions { output_size: Some([4, 5]), ..Default::default() })
+            f::max_unpool2d(
+                &maxima,
+                &indices,
+                [2, 2],
+                UnpoolOptions { output_size: Some([4, 5]), ..Default::default() },
+            )
         };
         gradcheck(unpool, std::slice::from_ref(&image)).unwrap();
         gradgradcheck(unpool, std::slice::from_ref(&image)).unwrap();
@@ -209,9 +216,7 @@ fn activations_and_products_are_pytorchs() {
             "tanhshrink" => of_layer(nn::Tanhshrink),
             "hardshrink" => of_layer(nn::Hardshrink { lambd: number("lambd") }),
             "softshrink" => of_layer(nn::Softshrink { lambd: number("lambd") }),
-            "threshold" => {
-                of_layer(nn::Threshold { threshold: number("threshold"), value: number("value") })
-            }
+            "threshold" => of_layer(nn::Threshold { threshold: number("threshold"), value: number("value") }),
             "softmin" => of_layer(nn::Softmin::new(1)),
             "softmax2d" => of_layer(nn::Softmax2d),
             "rrelu" => {
@@ -276,8 +281,11 @@ fn activations_and_products_at_their_edges() {
         }
         let all = [made(&[3], 1), made(&[2, 4], 2), made(&[4, 3], 3)];
         gradgradcheck(|t| t[0].addmm(&t[1], &t[2], 0.5, 2.0), &all).unwrap();
-        gradgradcheck(|t| t[0].addr(&t[1], &t[2], 0.5, 2.0), &[made(&[2, 3], 1), made(&[2], 2), made(&[3], 3)])
-            .unwrap();
+        gradgradcheck(
+            |t| t[0].addr(&t[1], &t[2], 0.5, 2.0),
+            &[made(&[2, 3], 1), made(&[2], 2), made(&[3], 3)],
+        )
+        .unwrap();
     }
 }
 
@@ -320,13 +328,17 @@ fn draws_by_given_probabilities() {
         for (class, expected) in expected.iter().enumerate() {
             let count = drawn[row * 8000..][..8000].iter().filter(|&&k| k == class as i32).count();
             let share = count as f64 / 8000.0;
-            assert!((share - expected).abs() < 0.03 && (*expected > 0.0 || count == 0), "{row} {class}: {share}");
+            assert!(
+                (share - expected).abs() < 0.03 && (*expected > 0.0 || count == 0),
+                "{row} {class}: {share}"
+            );
         }
     }
     // Without replacement all that can come do come, once each; the first one by its share.
     let mut firsts = 0;
     for _ in 0..200 {
-        let drawn = weights.select(0, 0).unwrap().multinomial(2, false, &rng).unwrap().to_vec::<i32>().unwrap();
+        let drawn =
+            weights.select(0, 0).unwrap().multinomial(2, false, &rng).unwrap().to_vec::<i32>().unwrap();
         assert!(drawn == [1, 3] || drawn == [3, 1], "{drawn:?}");
         firsts += usize::from(drawn[0] == 3);
     }
@@ -335,7 +347,10 @@ fn draws_by_given_probabilities() {
     refused(weights.multinomial(3, false, &rng), &["multinomial", "3 samples", "2 weights above 0"]);
     refused(weights.sub_scalar(1.0).multinomial(1, true, &rng), &["multinomial", "negative"]);
     refused(weights.mul_scalar(0.0).multinomial(1, true, &rng), &["multinomial", "all 0"]);
-    refused(weights.mul_scalar(f64::INFINITY).multinomial(1, true, &rng), &["multinomial", "infinite or NaN"]);
+    refused(
+        weights.mul_scalar(f64::INFINITY).multinomial(1, true, &rng),
+        &["multinomial", "infinite or NaN"],
+    );
     refused(weights.multinomial(0, true, &rng), &["multinomial", "0 samples"]);
     refused(weights.unsqueeze(0).unwrap().multinomial(1, true, &rng), &["multinomial", "[N, C]"]);
     assert_eq!(rng.offset(), offset);
@@ -344,7 +359,8 @@ fn draws_by_given_probabilities() {
 #[test]
 fn bags_of_rows_are_pytorchs() {
     check("bags", |case, rng| {
-        let config = |norm_type: f64| nn::EmbeddingConfig { max_norm: Some(1.0), norm_type, ..Default::default() };
+        let config =
+            |norm_type: f64| nn::EmbeddingConfig { max_norm: Some(1.0), norm_type, ..Default::default() };
         match case.kind.as_str() {
             "embedding_bag" => {
                 let mode = match case.args["mode"].as_str().unwrap() {
@@ -369,7 +385,8 @@ fn bags_of_rows_are_pytorchs() {
                 of_module(table, move |table, _| table.forward(&indices))
             }
             "EmbeddingBag" => {
-                let config = nn::EmbeddingBagConfig { mode: BagMode::Sum, rows: config(2.0), ..Default::default() };
+                let config =
+                    nn::EmbeddingBagConfig { mode: BagMode::Sum, rows: config(2.0), ..Default::default() };
                 let table = nn::EmbeddingBag::new(5, 3, config, rng).unwrap();
                 of_module(table, move |table, _| {
                     table.forward(&Tensor::new([[4i32, 1], [1, 0]], &device())?, None, None)
@@ -387,7 +404,7 @@ fn bags_have_their_derivatives_and_refuse_what_does_not_fit() {
     let (flat, square) = (Tensor::new([0i32, 4, 2], &device), Tensor::new([[0i32, 4], [2, 1]], &device));
     let (flat, square) = (flat.unwrap(), square.unwrap());
     let offsets = |data: &[i32]| Tensor::from_slice(data, [data.len()], &device).unwrap();
-    let run = |indices: &Tensor, options| f::embedding_bag(indices, &table, options);
+    let run = |indices: &Tensor, options: BagOptions<'_>| f::embedding_bag(indices, &table, options);
     let none = BagOptions::default();
     refused(run(&flat, none), &["embedding_bag", "offsets"]);
     let given = offsets(&[0, 2]);
@@ -426,7 +443,8 @@ fn bags_have_their_derivatives_and_refuse_what_does_not_fit() {
         gradcheck(run, &[table.clone(), weights.clone()]).unwrap();
         gradgradcheck(run, &[table.clone(), weights]).unwrap();
         for mode in [BagMode::Mean, BagMode::Max] {
-            let options = BagOptions { mode, offsets: Some(&given), padding_idx: Some(4), ..Default::default() };
+            let options =
+                BagOptions { mode, offsets: Some(&given), padding_idx: Some(4), ..Default::default() };
             let run = |t: &[Tensor]| f::embedding_bag(&flat, &t[0].powi(2), options);
             gradgradcheck(run, std::slice::from_ref(&table)).unwrap();
         }
@@ -445,7 +463,8 @@ fn hooks_see_what_passes_and_may_replace_it() {
             Ok(None)
         }
     };
-    let double = nn::Linear::with_config(1, 1, nn::LinearConfig { bias: false, ..Default::default() }, &rng).unwrap();
+    let double =
+        nn::Linear::with_config(1, 1, nn::LinearConfig { bias: false, ..Default::default() }, &rng).unwrap();
     double.weight.assign(&Tensor::full([1, 1], 2.0, &device).unwrap()).unwrap();
     let (on_output, second) = (note("output"), note("second gradient of output"));
     let layer = nn::Hooked::new(double)
@@ -479,7 +498,10 @@ fn hooks_see_what_passes_and_may_replace_it() {
     let y = x.register_hook(|g| Ok(Some(g.sum()))).unwrap();
     refused(y.powi(2).sum().backward(), &["register_hook", "[]", "[2]"]);
     assert!(x.grad().is_none());
-    refused(Tensor::ones([2], &device).unwrap().register_hook(|_| Ok(None)), &["register_hook", "not tracked"]);
+    refused(
+        Tensor::ones([2], &device).unwrap().register_hook(|_| Ok(None)),
+        &["register_hook", "not tracked"],
+    );
     if needs(&device, DType::F64) {
         let run = |t: &[Tensor]| Ok(t[0].register_hook(|g| Ok(Some(g.mul_scalar(1.0))))?.powi(3));
         gradgradcheck(run, &[made(&[3], 1)]).unwrap();
@@ -514,4 +536,246 @@ fn parameters_are_visited_and_frozen() {
     assert_close(&cosine.to_f64_vec().unwrap(), &[1.0; 2], (1e-6, 0.0), "cosine");
     let numbers = of(&[1.0, 2.0], &[2], DType::F32, rng.device()).unwrap();
     assert_eq!(numbers.threshold(1.5, 0.0).to_f64_vec().unwrap(), [0.0, 2.0]);
+}
+
+#[test]
+fn sequences_of_several_lengths_are_pytorchs() {
+    check("sequences", |case, rng| {
+        let hidden = if case.args.contains_key("layers") && case.kind != "LSTM" { 2 } else { 4 };
+        let proj_size = case.args.get("proj").map_or(0, |p| p.as_u64().unwrap() as usize);
+        let layers = case.args.get("layers").map_or(1, |n| n.as_u64().unwrap() as usize);
+        let hidden = if layers == 2 && proj_size == 0 { 2 } else { hidden };
+        let config = nn::RnnConfig {
+            num_layers: layers,
+            batch_first: case.flag("batch_first", false),
+            bidirectional: case.flag("bidirectional", false),
+            proj_size,
+            ..Default::default()
+        };
+        let lengths: Option<Vec<usize>> = case.args.get("lengths").map(list);
+        let joined = |parts: &[&Tensor]| {
+            Tensor::concat(&parts.iter().map(|part| part.flatten_all()).collect::<Vec<_>>(), 0)
+        };
+        match case.kind.as_str() {
+            "RNN" => of_module(nn::Rnn::with_config(3, hidden, config, rng).unwrap(), move |module, x| {
+                let (out, hidden) =
+                    module.forward_with_lengths(&x[0], lengths.as_ref().unwrap(), x.get(1))?;
+                joined(&[&out, &hidden])
+            }),
+            "GRU" => of_module(nn::Gru::with_config(3, hidden, config, rng).unwrap(), move |module, x| {
+                let (out, hidden) =
+                    module.forward_with_lengths(&x[0], lengths.as_ref().unwrap(), x.get(1))?;
+                joined(&[&out, &hidden])
+            }),
+            "LSTM" => of_module(nn::Lstm::with_config(3, hidden, config, rng).unwrap(), move |module, x| {
+                let state = x.get(1).zip(x.get(2));
+                let (out, (hidden, cell)) = match &lengths {
+                    Some(lengths) => module.forward_with_lengths(&x[0], lengths, state)?,
+                    None => module.forward(&x[0], state)?,
+                };
+                joined(&[&out, &hidden, &cell])
+            }),
+            other => panic!("the fixture has {other}, which this test does not know"),
+        }
+    });
+}
+
+#[test]
+fn lengths_and_projections_that_do_not_fit_are_refused() {
+    let device = device();
+    let rng = Generator::seed(5, &device);
+    let gru = nn::Gru::new(3, 4, &rng).unwrap();
+    let x = Tensor::ones([5, 2, 3], &device).unwrap();
+    refused(gru.forward_with_lengths(&x, &[5], None), &["GRU", "1 lengths", "2 sequences"]);
+    refused(gru.forward_with_lengths(&x, &[5, 0], None), &["GRU", "0 steps", "1 to 5"]);
+    refused(gru.forward_with_lengths(&x, &[6, 5], None), &["GRU", "6 steps", "1 to 5"]);
+    let projected = |proj_size| nn::RnnConfig { proj_size, ..Default::default() };
+    refused(nn::Gru::with_config(3, 4, projected(2), &rng), &["GRU", "proj_size of 2", "LSTM"]);
+    refused(nn::Lstm::with_config(3, 4, projected(4), &rng), &["LSTM", "proj_size of 4"]);
+    // All of one length is the layer without lengths.
+    let (whole, last) = gru.forward(&x, None).unwrap();
+    let (found, end) = gru.forward_with_lengths(&x, &[5, 5], None).unwrap();
+    assert!(whole.equal(&found).unwrap() && last.equal(&end).unwrap());
+}
+
+#[test]
+fn attention_of_several_sizes_and_keys_of_its_own_is_pytorchs() {
+    check("heads", |case, rng| {
+        let size = |name: &str| case.args.get(name).map(|n| n.as_u64().unwrap() as usize);
+        let config = nn::MultiheadAttentionConfig {
+            kdim: size("kdim"),
+            vdim: size("vdim"),
+            bias: case.flag("bias", true),
+            add_bias_kv: case.flag("add_bias_kv", false),
+            add_zero_attn: case.flag("add_zero_attn", false),
+            ..Default::default()
+        };
+        let average = case.flag("average", true);
+        let module = nn::MultiheadAttention::with_config(4, 2, config, rng).unwrap();
+        of_module(module, move |module, x| {
+            let bits: Vec<bool> = (0..12).map(|k| k % 4 >= k / 4 + 2).collect();
+            let later = Tensor::from_vec(bits, [3, 4], &device())?;
+            let padding = Tensor::new([[false, false, false, true], [false, false, true, false]], &device())?;
+            let masks = nn::AttentionMasks {
+                attn_mask: Some(&later),
+                key_padding_mask: Some(&padding),
+                ..Default::default()
+            };
+            let (out, weights) = match average {
+                true => module.forward_with_weights(&x[0], &x[1], &x[2], masks)?,
+                false => module.forward_with_head_weights(&x[0], &x[1], &x[2], masks)?,
+            };
+            Tensor::concat(&[out.flatten_all(), weights.flatten_all()], 0)
+        })
+    });
+    let rng = Generator::seed(5, &device());
+    let config = nn::MultiheadAttentionConfig { kdim: Some(3), add_zero_attn: true, ..Default::default() };
+    let module = nn::MultiheadAttention::with_config(4, 2, config, &rng).unwrap();
+    let x = Tensor::ones([3, 2, 4], rng.device()).unwrap();
+    refused(module.forward(&x, &x, &x, Default::default()), &["multi_head_attention", "[4, 3, 4]"]);
+    let config = nn::MultiheadAttentionConfig { add_zero_attn: true, ..Default::default() };
+    let module = nn::MultiheadAttention::with_config(4, 2, config, &rng).unwrap();
+    refused(module.forward_cached(&x, &mut nn::KeyValueCache::new()), &["cache"]);
+}
+
+fn reduction(case: &Case) -> nn::Reduction {
+    match case.args["reduction"].as_str().unwrap() {
+        "sum" => nn::Reduction::Sum,
+        "none" => nn::Reduction::None,
+        _ => nn::Reduction::Mean,
+    }
+}
+
+#[test]
+fn likelihoods_and_margins_are_pytorchs() {
+    check("more_losses", |case, rng| {
+        let device = rng.device().clone();
+        let reduction = reduction(case);
+        let margin = case.args.get("margin").and_then(Value::as_f64).unwrap_or(1.0);
+        let weight =
+            case.args.get("weight").map(|w| of(&list::<Vec<f64>>(w), &[3], DType::F32, &device).unwrap());
+        let counts =
+            of(&[0., 1., 2., 5., 0.5, 3., 1., 0., 7., 1.5, 4., 2.], &[4, 3], DType::F32, &device).unwrap();
+        let sign: Vec<f64> = (0..12).map(|k| if k % 2 == 0 { 1.0 } else { -1.0 }).collect();
+        let sign = of(&sign, &[4, 3], DType::F32, &device).unwrap();
+        let labels = Tensor::new([2i32, 0, 1, 1], &device).unwrap();
+        let several = Tensor::new([[2i32, -1, 0], [0, 1, 2], [-1, 0, 1], [1, 0, -1]], &device).unwrap();
+        let picture = Tensor::new([[[0i32, 2], [1, -100]], [[2, 2], [0, 1]]], &device).unwrap();
+        let full = case.flag("full", false);
+        match case.kind.as_str() {
+            "poisson" => {
+                let log_input = case.flag("log", true);
+                let loss = nn::PoissonNllLoss { log_input, full, reduction, ..Default::default() };
+                of_function(move |x| loss.forward(&x[0], &counts))
+            }
+            "gaussian" => {
+                let loss = nn::GaussianNllLoss { full, reduction, ..Default::default() };
+                of_function(move |x| loss.forward(&x[0], &x[1], &x[2]))
+            }
+            "multi_margin" => {
+                let p = case.size("p") as u32;
+                let loss = nn::MultiMarginLoss { p, margin, weight, reduction };
+                of_function(move |x| loss.forward(&x[0], &labels))
+            }
+            "multi_label_margin" => {
+                of_function(move |x| nn::MultiLabelMarginLoss { reduction }.forward(&x[0], &several))
+            }
+            "multi_label_soft_margin" => {
+                let loss = nn::MultiLabelSoftMarginLoss { weight, reduction };
+                of_function(move |x| loss.forward(&x[0], &sign.add_scalar(1.0).mul_scalar(0.5)))
+            }
+            "soft_margin" => of_function(move |x| nn::SoftMarginLoss { reduction }.forward(&x[0], &sign)),
+            "hinge_embedding" => {
+                of_function(move |x| nn::HingeEmbeddingLoss { margin, reduction }.forward(&x[0], &sign))
+            }
+            "nll2d" => of_function(move |x| {
+                let weight = of(&[0.5, 1.25, 2.0], &[3], DType::F32, &x[0].device())?;
+                let loss = nn::NllLoss { reduction, weight: Some(weight), ..Default::default() };
+                loss.forward(&x[0], &picture)
+            }),
+            other => panic!("the fixture has {other}, which this test does not know"),
+        }
+    });
+}
+
+#[test]
+fn ctc_is_pytorchs() {
+    check("ctc", |case, _| {
+        let labels = whole(&case.args["labels"], &case.sizes("shape"));
+        let loss = nn::CtcLoss {
+            blank: case.size("blank"),
+            reduction: reduction(case),
+            zero_infinity: case.flag("zero", false),
+        };
+        let (inputs, targets) = (case.sizes("inputs"), case.sizes("targets"));
+        of_function(move |x| loss.forward(&x[0].log_softmax(-1)?, &labels, &inputs, &targets))
+    });
+}
+
+#[test]
+fn likelihoods_and_margins_at_their_edges() {
+    let device = device();
+    let x = Tensor::ones([2, 3], &device).unwrap();
+    let labels = Tensor::new([0i32, 3], &device).unwrap();
+    let outside = nn::MultiMarginLoss::default().forward(&x, &labels).unwrap();
+    assert!(outside.to_f64_vec().is_err());
+    let cubed = nn::MultiMarginLoss { p: 3, ..Default::default() };
+    refused(cubed.forward(&x, &labels), &["multi_margin_loss", "p = 3"]);
+    refused(nn::MultiLabelMarginLoss::default().forward(&x, &labels), &["multilabel_margin_loss", "[2]"]);
+    refused(nn::SoftMarginLoss::default().forward(&x, &labels), &["soft_margin_loss", "[2, 3]"]);
+    refused(nn::HingeEmbeddingLoss::default().forward(&x, &labels), &["hinge_embedding_loss", "[2, 3]"]);
+    refused(
+        nn::GaussianNllLoss::default().forward(&x, &x, &labels.unsqueeze(0).unwrap()),
+        &["gaussian_nll_loss"],
+    );
+    refused(nn::PoissonNllLoss::default().forward(&x, &x.t().unwrap()), &["poisson_nll_loss", "one shape"]);
+
+    let log = Tensor::zeros([4, 2, 3], &device).unwrap().log_softmax(2).unwrap();
+    let targets = Tensor::new([[1i32, 2], [2, 1]], &device).unwrap();
+    let run =
+        |inputs: &[usize], counts: &[usize]| nn::CtcLoss::default().forward(&log, &targets, inputs, counts);
+    refused(run(&[4], &[2, 2]), &["ctc_loss", "1 input lengths", "2 sequences"]);
+    refused(run(&[4, 0], &[2, 2]), &["ctc_loss", "input length of 0", "1 to 4"]);
+    refused(run(&[4, 5], &[2, 2]), &["ctc_loss", "input length of 5"]);
+    refused(run(&[4, 4], &[2, 3]), &["ctc_loss", "target lengths up to 3", "[2, 2]"]);
+    let blank = nn::CtcLoss { blank: 3, ..Default::default() };
+    refused(blank.forward(&log, &targets, &[4, 4], &[2, 2]), &["ctc_loss", "blank 3", "3 classes"]);
+    refused(nn::CtcLoss::default().forward(&log, &log, &[4, 4], &[2, 2]), &["ctc_loss", "whole numbers"]);
+    let outside = nn::CtcLoss::default().forward(&log, &targets.add_scalar(5), &[4, 4], &[2, 2]).unwrap();
+    assert!(outside.to_f64_vec().is_err());
+    // What stands past the labels is not looked at.
+    let padded = Tensor::new([[1i32, 2], [2, -7]], &device).unwrap();
+    let loss = nn::CtcLoss::default().forward(&log, &padded, &[4, 4], &[2, 1]).unwrap();
+    assert!(loss.item_f64().unwrap().is_finite());
+    // An input too short is infinitely unlikely, without a gradient.
+    let leaf = log.clone().requires_grad();
+    let short = nn::CtcLoss { reduction: nn::Reduction::Sum, ..Default::default() };
+    let loss = short.forward(&leaf, &targets, &[1, 4], &[2, 2]).unwrap();
+    assert_eq!(loss.item_f64().unwrap(), f64::INFINITY);
+    loss.backward().unwrap();
+    let grad = leaf.grad().unwrap().select(1, 0).unwrap().to_f64_vec().unwrap();
+    assert!(grad.iter().all(|g| *g == 0.0), "{grad:?}");
+    if needs(&device, DType::F64) {
+        let x = made(&[3, 2, 3], 1);
+        let run = |t: &[Tensor]| {
+            let log = t[0].log_softmax(2)?;
+            nn::CtcLoss::default().forward(&log, &targets, &[3, 2], &[2, 1])
+        };
+        gradcheck(run, std::slice::from_ref(&x)).unwrap();
+        gradgradcheck(run, std::slice::from_ref(&x)).unwrap();
+        let raw = |t: &[Tensor]| nn::CtcLoss::default().forward(&t[0], &targets, &[3, 3], &[2, 2]);
+        gradcheck(raw, std::slice::from_ref(&x)).unwrap();
+        let rows = [made(&[3, 4], 1), made(&[3, 4], 2), made(&[3, 4], 3)];
+        let labels = Tensor::new([0i32, 3, 1], &device).unwrap();
+        gradgradcheck(|t| nn::GaussianNllLoss::default().forward(&t[0], &t[1], &t[2].exp()), &rows).unwrap();
+        gradgradcheck(|t| nn::PoissonNllLoss::default().forward(&t[0], &t[1].exp()), &rows[..2]).unwrap();
+        gradgradcheck(|t| squared().forward(&t[0], &labels), &rows[..1]).unwrap();
+        let signs = rows[1].sign();
+        gradgradcheck(|t| nn::SoftMarginLoss::default().forward(&t[0], &signs), &rows[..1]).unwrap();
+    }
+}
+
+/// The squared form, whose second derivative is not zero.
+fn squared() -> nn::MultiMarginLoss {
+    nn::MultiMarginLoss { p: 2, ..Default::default() }
 }

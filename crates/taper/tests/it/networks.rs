@@ -19,7 +19,7 @@ struct Cases {
 }
 
 #[derive(Deserialize)]
-struct Array {
+pub(crate) struct Array {
     shape: Vec<usize>,
     data: Vec<f64>,
 }
@@ -367,7 +367,8 @@ fn layers_begin_as_pytorchs_do() {
         assert!(greatest <= bound && greatest > 0.8 * bound, "{greatest} of {bound}");
     };
     let attention = nn::MultiheadAttention::new(8, 2, &rng).unwrap();
-    bounded(&attention.in_proj_weight, (6.0f64 / 32.0).sqrt());
+    let nn::InProjection::Joint(weight) = &attention.in_proj else { panic!("one weight") };
+    bounded(weight, (6.0f64 / 32.0).sqrt());
     bounded(&attention.out_proj.weight, (1.0f64 / 8.0).sqrt());
     assert_eq!(attention.out_proj.bias.as_ref().unwrap().to_f64_vec().unwrap(), [0.0; 8]);
     assert_eq!(attention.in_proj_bias.as_ref().unwrap().to_f64_vec().unwrap(), [0.0; 24]);
@@ -440,7 +441,7 @@ fn shapes_that_do_not_fit_are_refused() {
     refused(nn::ReflectionPad2d::new(4).forward(&x), &["ReflectionPad2d", "mirror"]);
     refused(nn::CircularPad1d::new(6).forward(&x), &["CircularPad1d", "axis 3"]);
     refused(f::pad(&x, &[(1, 1); 5], f::PadMode::Reflect), &["pad", "5 pairs"]);
-    refused(f::interpolate_nearest(&x, &[2]), &["interpolate", "one for each axis"]);
+    refused(f::interpolate_nearest(&x, &[2; 3]), &["interpolate", "one for each axis"]);
     refused(f::adaptive_avg_pool2d(&x, 0), &["adaptive_avg_pool2d"]);
     refused(f::adaptive_max_pool3d(&x.select(0, 0).unwrap(), 1), &["adaptive_max_pool3d", "5 axes"]);
     refused(nn::Unflatten::new(1, [2, 2]).forward(&x), &["unflatten", "[2, 2]"]);
@@ -604,8 +605,8 @@ fn what_does_not_fit_attention_is_refused() {
     let gqa = f::AttentionOptions { enable_gqa: true, ..options };
     refused(run(&x(&[4, 3, 2]), &x(&[3, 3, 2]), &x(&[3, 3, 2]), gqa), &["heads", "divide"]);
     refused(nn::MultiheadAttention::new(6, 4, &rng), &["MultiheadAttention", "4 heads", "6 features"]);
-    let config = nn::MultiheadAttentionConfig { kdim: Some(3), ..Default::default() };
-    refused(nn::MultiheadAttention::with_config(4, 2, config, &rng), &["kdim", "Linear"]);
+    let config = nn::MultiheadAttentionConfig { kdim: Some(0), ..Default::default() };
+    refused(nn::MultiheadAttention::with_config(4, 2, config, &rng), &["MultiheadAttention", "Some(0)"]);
     let module = nn::MultiheadAttention::new(4, 2, &rng).unwrap();
     refused(
         module.forward(&x(&[3, 2, 5]), &x(&[3, 2, 5]), &x(&[3, 2, 5]), Default::default()),

@@ -47,7 +47,8 @@ impl Form {
             _ => t.mul_scalar(scalar.cast(t.dtype())),
         };
         let product = scaled(product(a, b)?, alpha);
-        let fits = sum.shape().broadcast(product.shape(), self.op).is_ok_and(|shape| shape == *product.shape());
+        let fits =
+            sum.shape().broadcast(product.shape(), self.op).is_ok_and(|shape| shape == *product.shape());
         if !fits {
             return Err(Error::new(ErrorKind::ShapeMismatch {
                 op: self.op,

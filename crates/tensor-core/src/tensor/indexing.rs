@@ -114,7 +114,10 @@ impl Tensor {
             None => usize::try_from(index.max()?.item::<i64>()?).map_or(0, |greatest| greatest + 1),
         };
         if classes == 0 && self.numel() > 0 {
-            return Err(Error::invalid(OP, "labels of no classes: give the number of classes, and labels of at least 0"));
+            return Err(Error::invalid(
+                OP,
+                "labels of no classes: give the number of classes, and labels of at least 0",
+            ));
         }
         let shape: Shape = self.dims().iter().copied().chain([classes]).collect();
         let zeros = Tensor::zeros(shape, (DType::I32, &self.device()))?;

@@ -4,7 +4,8 @@ use smallvec::SmallVec;
 
 use super::{Span, Tensor, shape_misfit};
 use crate::{
-    Axes, Axis, BinaryOp, DType, Device, Dims, Error, ErrorKind, Int, Op, Padding, Result, Scalar, Shape, op::padded,
+    Axes, Axis, BinaryOp, DType, Device, Dims, Error, ErrorKind, Int, Op, Padding, Result, Scalar, Shape,
+    op::padded,
 };
 
 impl Tensor {

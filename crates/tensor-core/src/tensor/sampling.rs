@@ -59,12 +59,19 @@ impl Tensor {
         self.check_indices(OP, self.rank() - 1)?;
         if count > 0 {
             // How many weights of each row can be drawn; −1 where a row makes no sense.
-            let fair = weights.ge_scalar(0.0).bitwise_and(&weights.lt_scalar(f64::INFINITY))?.to_dtype(DType::I32)?;
+            let fair = weights
+                .ge_scalar(0.0)
+                .bitwise_and(&weights.lt_scalar(f64::INFINITY))?
+                .to_dtype(DType::I32)?;
             let above = weights.gt_scalar(0.0).to_dtype(DType::I32)?.sum_axis(1, false)?;
-            let least = fair.amin(1, false)?.eq_scalar(0).where_cond(&above.full_like(-1), &above)?.amin(0, false)?;
+            let least =
+                fair.amin(1, false)?.eq_scalar(0).where_cond(&above.full_like(-1), &above)?.amin(0, false)?;
             let least = least.item_f64()?;
             if least < 0.0 {
-                return Err(Error::invalid(OP, "a weight is negative, infinite or NaN: give finite ones of at least 0"));
+                return Err(Error::invalid(
+                    OP,
+                    "a weight is negative, infinite or NaN: give finite ones of at least 0",
+                ));
             }
             if least == 0.0 {
                 return Err(Error::invalid(OP, "the weights of a row are all 0: there is nothing to draw"));
@@ -83,7 +90,8 @@ impl Tensor {
                 // Below the sum, whatever is rounded: the last place is one that has weight.
                 let sums = weights.cumsum(1)?;
                 let total = sums.narrow(1, classes - 1, 1)?;
-                let mark = draw(num_samples)?.mul(&total)?.minimum(&total.mul_scalar(1.0 - 2f64.powi(-22)))?;
+                let mark =
+                    draw(num_samples)?.mul(&total)?.minimum(&total.mul_scalar(1.0 - 2f64.powi(-22)))?;
                 let passed = sums.unsqueeze(1)?.le(&mark.unsqueeze(2)?)?;
                 passed.to_dtype(DType::I32)?.sum_axis(2, false)?.to_dtype(DType::I32)?.as_index()
             }
