@@ -74,6 +74,20 @@ fn resizing_has_its_derivatives_and_refuses_what_does_not_fit() {
     let whole = x.to_dtype(DType::I32).unwrap();
     refused(f::interpolate(&whole, 2.0, of(InterpolateMode::Bilinear)), &["i32", "cast"]);
     assert_eq!(f::interpolate(&whole, 2.0, of(InterpolateMode::Nearest)).unwrap().dtype(), DType::I32);
+    // An axis too long for a matrix of weights.
+    for mode in [InterpolateMode::Linear, InterpolateMode::Nearest] {
+        let line = Tensor::arange(0.0, 300.0, 1.0, &device).unwrap().requires_grad();
+        let long = f::interpolate(&line.reshape((1, 1, 300)).unwrap(), 2.0, of(mode)).unwrap();
+        let expected: Vec<f64> = (0..600)
+            .map(|i| match mode {
+                InterpolateMode::Linear => (f64::from(i) / 2.0 - 0.25).clamp(0.0, 299.0),
+                _ => f64::from(i / 2),
+            })
+            .collect();
+        assert_close(&long.to_f64_vec().unwrap(), &expected, (1e-6, 1e-5), "a long axis");
+        long.sum().backward().unwrap();
+        assert_close(&line.grad().unwrap().to_f64_vec().unwrap(), &[2.0; 300], (1e-6, 0.0), "its gradient");
+    }
     let layer = nn::Upsample::new(2);
     assert_eq!(format!("{layer:?}"), "Upsample(scale_factor=2.0, mode=\"nearest\")");
     assert_eq!(layer.forward(&x).unwrap().dims(), [1, 2, 6, 8]);
