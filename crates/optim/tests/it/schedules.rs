@@ -192,7 +192,8 @@ fn averaged_and_scaled_schedules_are_pytorchs() {
     let steps = CyclicScale::Iterations(|step| 0.9f64.powf(step));
     let found = rates(CyclicLr::new(config(steps)).unwrap(), &[1.0], 5);
     near(&found, &[0.1, 0.505, 0.829, 0.5374, 0.29683]);
-    assert!(steps == steps && steps != CyclicScale::Triangular);
+    let copy = steps;
+    assert!(steps == copy && steps != CyclicScale::Triangular);
 }
 
 #[test]
