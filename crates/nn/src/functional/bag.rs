@@ -116,10 +116,7 @@ pub fn embedding_bag(indices: &Tensor, weight: &Tensor, options: BagOptions<'_>)
             (laid, Some(inside), true)
         }
     };
-    let counts = match padding_idx {
-        Some(row) => Some(indices.ne_scalar(row as i64)),
-        None => None,
-    };
+    let counts = padding_idx.map(|row| indices.ne_scalar(row as i64));
     let counts = match (counts, inside) {
         (Some(a), Some(b)) => Some(a.bitwise_and(&b)?),
         (a, b) => a.or(b),

@@ -81,9 +81,9 @@ impl CtcLoss {
         let device = x.device();
         let longest = target_lengths.iter().copied().max().unwrap_or(0);
         // Each sequence's labels, padded with whatever stands there.
-        let room = match targets.dims() {
-            &[count] if target_lengths.iter().sum::<usize>() == count => count,
-            &[rows, columns] if rows == batch && longest <= columns => columns,
+        let room = match *targets.dims() {
+            [count] if target_lengths.iter().sum::<usize>() == count => count,
+            [rows, columns] if rows == batch && longest <= columns => columns,
             _ => {
                 return wrong(format!(
                     "labels of shape {} and target lengths up to {longest} for {batch} sequences: give [N, S] with S of at least \
