@@ -828,17 +828,208 @@ def network_cases():
     yield "losses", "pairwise_distance", dict(p=1.0), lambda a, b: F.pairwise_distance(a, b, p=1.0), [a, b], True
 
 
+def layer_cases():
+    """As network_cases(), of what came later."""
+    n, g = torch.nn, torch.Generator().manual_seed(11)
+    u = lambda *shape: uniform(g, *shape, low=-2.0, high=2.0)
+    line, image, volume = u(2, 3, 5), u(2, 2, 4, 5), u(1, 2, 3, 2, 4)
+
+    def resize(x, arguments):
+        call = lambda x: F.interpolate(x, size=arguments.get("size"), scale_factor=arguments.get("scale"), mode=arguments["mode"],
+                                       align_corners=arguments.get("align_corners"),
+                                       recompute_scale_factor=arguments.get("recompute"))
+        return "resize", "interpolate", arguments, call, [x], True
+    for mode in ("nearest", "nearest-exact", "area"):
+        yield resize(line, dict(mode=mode, size=[8]))
+        yield resize(line, dict(mode=mode, scale=[0.7]))
+        yield resize(image, dict(mode=mode, size=[7, 3]))
+        yield resize(image, dict(mode=mode, scale=[1.75, 2.0]))
+        yield resize(image, dict(mode=mode, scale=[1.75, 2.0], recompute=True))
+        yield resize(volume, dict(mode=mode, size=[2, 4, 6]))
+    for mode, x, size, scale in [("linear", line, [8], [1.3]), ("bilinear", image, [7, 3], [1.75, 0.5]),
+                                 ("bicubic", image, [7, 3], [1.75, 0.5]), ("trilinear", volume, [2, 4, 7], [1.5, 2.3, 0.8])]:
+        for corners in (False, True):
+            yield resize(x, dict(mode=mode, size=size, align_corners=corners))
+            yield resize(x, dict(mode=mode, scale=scale, align_corners=corners))
+        yield resize(x, dict(mode=mode, scale=scale, align_corners=False, recompute=True))
+        yield resize(x, dict(mode=mode, size=[1] * len(size), align_corners=True))
+    # Not bicubic: where the size stays, PyTorch's gradient is that of a copy, though its output is not one.
+    u(1, 1, 10, 4)
+    yield resize(u(1, 1, 10, 4), dict(mode="bilinear", scale=[1.09, 1.0], align_corners=False))
+    yield resize(u(1, 1, 10, 4), dict(mode="nearest-exact", scale=[1.09, 1.0]))
+
+    def blocks(x, kernel, dilation=1, padding=0, stride=1):
+        a = dict(kernel=kernel, dilation=[dilation] * 2, padding=[padding] * 2, stride=[stride] * 2)
+        columns = F.unfold(x, kernel, dilation, padding, stride)
+        yield "blocks", "unfold", a, lambda x: F.unfold(x, kernel, dilation, padding, stride), [x], True
+        size = list(x.shape[-2:])
+        yield "blocks", "fold", {**a, "size": size}, lambda c: F.fold(c, size, kernel, dilation, padding, stride), \
+            [u(*columns.shape)], True
+    wide = u(2, 2, 6, 5)
+    yield from blocks(wide, [2, 3])
+    yield from blocks(wide, [2, 2], dilation=2, padding=1, stride=3)
+    yield from blocks(wide[0].clone(), [3, 2], padding=1, stride=2)
+    positive = wide.abs() + 1 / 128
+    yield "blocks", "lp_pool", dict(p=2.0, kernel=[2, 3], stride=[2, 1]), lambda x: F.lp_pool2d(x, 2.0, (2, 3), (2, 1)), [wide], True
+    yield "blocks", "lp_pool", dict(p=1.5, kernel=[2, 2], stride=[2, 2], ceil=True), \
+        lambda x: F.lp_pool2d(x, 1.5, 2, ceil_mode=True), [positive], True
+    yield "blocks", "lp_pool", dict(p=3.0, kernel=[2], stride=[2]), lambda x: F.lp_pool1d(x, 3.0, 2), [line.abs() + 1 / 128], True
+    yield "blocks", "lp_pool", dict(p=2.0, kernel=[2, 1, 2], stride=[2, 1, 2]), lambda x: F.lp_pool3d(x, 2.0, (2, 1, 2)), [volume], True
+    distinct = (torch.randperm(60, generator=g, dtype=torch.float64) / 16).reshape(2, 1, 6, 5)
+    for source, kernel, stride, padding, sized in [(distinct, 2, 2, 0, True), (distinct, 3, 2, 1, True), (distinct, 2, 1, 0, True),
+                                                   (distinct[..., :4].contiguous(), 2, 2, 0, False)]:
+        # Elements that go to one place are equal, as those of a pooling are.
+        values, indices = F.max_pool2d(source, kernel, stride, padding, return_indices=True)
+        a = dict(kernel=kernel, stride=stride, padding=padding, indices=indices.reshape(-1).tolist(), shape=list(indices.shape))
+        size = list(source.shape[2:]) if sized else None
+        yield "blocks", "max_unpool", {**a, "size": size} if sized else a, \
+            lambda x: F.max_unpool2d(x, indices, kernel, stride, padding, output_size=size), [values], True
+    for size in ([3, 4], [6, 5], [4, 3]):
+        both = lambda x: torch.cat([t.double().reshape(-1) for t in F.adaptive_max_pool2d(x, size, return_indices=True)])
+        yield "blocks", "adaptive_indices", dict(size=size), both, [distinct], True
+    yield "blocks", "local_response_norm", dict(size=3, alpha=0.5, beta=0.75, k=1.5), \
+        lambda x: F.local_response_norm(x, 3, 0.5, 0.75, 1.5), [u(2, 5, 3)], True
+    yield "blocks", "local_response_norm", dict(size=2, alpha=0.5, beta=0.75, k=1.5), \
+        lambda x: F.local_response_norm(x, 2, 0.5, 0.75, 1.5), [u(2, 5, 3, 2)], True
+
+    x = u(3, 4) + 1 / 256
+    for kind, arguments, f in [
+        ("tanhshrink", {}, F.tanhshrink), ("hardshrink", dict(lambd=0.75), lambda x: F.hardshrink(x, 0.75)),
+        ("softshrink", dict(lambd=0.75), lambda x: F.softshrink(x, 0.75)),
+        ("threshold", dict(threshold=0.25, value=-3.0), lambda x: F.threshold(x, 0.25, -3.0)),
+        ("softmin", {}, lambda x: F.softmin(x, 1)), ("rrelu", {}, lambda x: F.rrelu(x, training=False)),
+        ("softmax2d", {}, n.Softmax2d()), ("addmm", {}, lambda x, a, b: torch.addmm(x, a, b, beta=0.5, alpha=2.0)),
+        ("baddbmm", {}, lambda x, a, b: torch.baddbmm(x, a, b, beta=0.5, alpha=2.0)),
+        ("addbmm", {}, lambda x, a, b: torch.addbmm(x, a, b, beta=0.5, alpha=2.0)),
+        ("addmv", {}, lambda x, a, b: torch.addmv(x, a, b, beta=0.5, alpha=2.0)),
+        ("addr", {}, lambda x, a, b: torch.addr(x, a, b, beta=0.5, alpha=2.0)), ("dot", {}, torch.dot),
+    ]:
+        inputs = {"softmax2d": [image], "addmm": [u(4), u(3, 2), u(2, 4)], "baddbmm": [u(2, 3, 4), u(2, 3, 2), u(2, 2, 4)],
+                  "addbmm": [u(3, 4), u(2, 3, 2), u(2, 2, 4)], "addmv": [u(3), u(3, 2), u(2)], "addr": [u(3, 2), u(3), u(2)],
+                  "dot": [u(5), u(5)]}.get(kind, [x])
+        yield "elementwise", kind, arguments, f, inputs, True
+
+    flat, offsets = torch.tensor([3, 0, 0, 4, 2, 1, 3, 1]), torch.tensor([0, 3, 3, 7])
+    square = torch.tensor([[3, 0, 1], [2, 2, 4]])
+    def bag(mode, indices, offsets=None, weights=None, padding=None, last=False):
+        a = dict(mode=mode, indices=indices.reshape(-1).tolist(), shape=list(indices.shape))
+        if offsets is not None:
+            a["offsets"] = offsets.tolist()
+        if padding is not None:
+            a["padding"] = padding
+        a["last"] = last
+        call = lambda w, *s: F.embedding_bag(indices, w, offsets, mode=mode, padding_idx=padding, include_last_offset=last,
+                                             per_sample_weights=s[0] if s else None)
+        return "bags", "embedding_bag", a, call, [u(5, 3)] + ([weights] if weights is not None else []), True
+    for mode in ("sum", "mean", "max"):
+        yield bag(mode, flat, offsets)
+        yield bag(mode, square)
+        yield bag(mode, flat, offsets, padding=3)
+        yield bag(mode, flat, torch.tensor([0, 3, 3, 8]), last=True)
+        yield bag(mode, square, padding=2)
+    yield bag("sum", flat, offsets, weights=u(8))
+    yield bag("sum", square, weights=u(2, 3), padding=2)
+    for norm_type in (2.0, 1.0):
+        table = n.Embedding(5, 3, max_norm=1.0, norm_type=norm_type)
+        yield "bags", "Embedding", dict(max_norm=1.0, norm_type=norm_type, indices=[4, 1, 1]), \
+            (table, lambda m: m(torch.tensor([4, 1, 1]))), [], True
+    table = n.EmbeddingBag(5, 3, max_norm=1.0, mode="sum")
+    yield "bags", "EmbeddingBag", dict(indices=[[4, 1], [1, 0]]), (table, lambda m: m(torch.tensor([[4, 1], [1, 0]]))), [], True
+
+    lengths = [3, 5, 1]
+    def packed(module, x, *state):
+        pack, pad = n.utils.rnn.pack_padded_sequence, n.utils.rnn.pad_packed_sequence
+        first = module.batch_first
+        rows = pack(x, lengths, batch_first=first, enforce_sorted=False)
+        out, last = module(rows, (state if len(state) > 1 else state[0]) if state else None)
+        return pad(out, batch_first=first, total_length=5)[0], last
+    for kind in ("RNN", "LSTM", "GRU"):
+        make = getattr(n, kind)
+        yield "sequences", kind, dict(lengths=lengths), (make(3, 4), packed), [u(5, 3, 3)], True
+        yield "sequences", kind, dict(lengths=lengths, layers=2, bidirectional=True, batch_first=True), \
+            (make(3, 2, num_layers=2, bidirectional=True, batch_first=True), packed), [u(3, 5, 3)], True
+        yield "sequences", kind, dict(lengths=lengths, given=True), (make(3, 4), packed), \
+            [u(5, 3, 3)] + [u(1, 3, 4)] * (2 if kind == "LSTM" else 1), True
+    yield "sequences", "LSTM", dict(proj=2), n.LSTM(3, 4, proj_size=2), [u(5, 2, 3)], True
+    yield "sequences", "LSTM", dict(proj=2, layers=2, bidirectional=True, lengths=lengths), \
+        (n.LSTM(3, 4, num_layers=2, bidirectional=True, proj_size=2), packed), [u(5, 3, 3)], True
+
+    later = torch.triu(torch.ones(3, 4), 2).bool()
+    padding = torch.tensor([[False, False, False, True], [False, False, True, False]])
+    def heads(average):
+        return lambda m, q, k, v: m(q, k, v, attn_mask=later, key_padding_mask=padding, average_attn_weights=average)
+    q, k, v = u(3, 2, 4), u(4, 2, 3), u(4, 2, 5)
+    for arguments in (dict(kdim=3, vdim=5), dict(kdim=3, vdim=5, add_bias_kv=True, add_zero_attn=True), dict(kdim=3, vdim=5, bias=False)):
+        yield "heads", "MultiheadAttention", {**arguments, "average": True}, (n.MultiheadAttention(4, 2, **arguments), heads(True)), \
+            [q, k, v], True
+    same = u(4, 2, 4)
+    for arguments in (dict(add_bias_kv=True), dict(add_zero_attn=True), {}):
+        yield "heads", "MultiheadAttention", {**arguments, "average": False}, \
+            (n.MultiheadAttention(4, 2, **arguments), heads(False)), [q, same, same.clone()], True
+
+    x, y = u(4, 3) + 1 / 256, u(4, 3)
+    counts = torch.tensor([0.0, 1.0, 2.0, 5.0, 0.5, 3.0, 1.0, 0.0, 7.0, 1.5, 4.0, 2.0], dtype=torch.float64).reshape(4, 3)
+    variance = torch.tensor([0.5, 1.0, 2.0, 0.0, 0.25, 3.0, 1.0, 1.5, 0.75, 1.25, 1e-8, 2.0], dtype=torch.float64).reshape(4, 3)
+    sign = torch.tensor([1.0, -1.0] * 6, dtype=torch.float64).reshape(4, 3)
+    labels, w = torch.tensor([2, 0, 1, 1]), torch.tensor([0.5, 1.25, 2.0], dtype=torch.float64)
+    several = torch.tensor([[2, -1, 0], [0, 1, 2], [-1, 0, 1], [1, 0, -1]])
+    picture, classes = u(2, 3, 2, 2), torch.tensor([[[0, 2], [1, -100]], [[2, 2], [0, 1]]])
+    for reduction in ("mean", "sum", "none"):
+        r = dict(reduction=reduction)
+        for kind, a, f, inputs in [
+            ("poisson", dict(log=True, full=False), lambda x: F.poisson_nll_loss(x, counts, **r), [x]),
+            ("poisson", dict(log=False, full=True), lambda x: F.poisson_nll_loss(x, counts, log_input=False, full=True, **r), [x.abs()]),
+            ("gaussian", dict(full=False), lambda x, y, v: F.gaussian_nll_loss(x, y, v, **r), [x, y, variance]),
+            ("gaussian", dict(full=True), lambda x, y, v: F.gaussian_nll_loss(x, y, v, full=True, **r), [x, y, variance[:, 0].clone()]),
+            ("multi_margin", dict(p=1, margin=0.5), lambda x: F.multi_margin_loss(x, labels, margin=0.5, **r), [x]),
+            ("multi_margin", dict(p=2, margin=1.0, weight=w.tolist()), lambda x: F.multi_margin_loss(x, labels, 2, weight=w, **r), [x]),
+            ("multi_label_margin", {}, lambda x: F.multilabel_margin_loss(x, several, **r), [x]),
+            ("multi_label_soft_margin", dict(weight=w.tolist()),
+             lambda x: F.multilabel_soft_margin_loss(x, (sign + 1) / 2, weight=w, **r), [x]),
+            ("soft_margin", {}, lambda x: F.soft_margin_loss(x, sign, **r), [x]),
+            ("hinge_embedding", dict(margin=0.5), lambda x: F.hinge_embedding_loss(x, sign, margin=0.5, **r), [x]),
+            ("nll2d", {}, lambda x: F.nll_loss(x, classes, weight=w, **r), [picture]),
+        ]:
+            yield "more_losses", kind, {**a, **r}, f, inputs, True
+
+    logits = u(6, 3, 4)
+    def ctc(logits, labels, inputs, targets, reduction, blank=0, zero=False):
+        a = dict(labels=labels.reshape(-1).tolist(), shape=list(labels.shape), inputs=inputs, targets=targets, reduction=reduction,
+                 blank=blank, zero=zero)
+        call = lambda x: F.ctc_loss(F.log_softmax(x, -1), labels, tuple(inputs), tuple(targets), blank, reduction, zero)
+        return "ctc", "ctc", a, call, [logits], True
+    square = torch.tensor([[1, 2, 2], [3, 1, 1], [2, 1, 1]])
+    for reduction in ("mean", "sum", "none"):
+        yield ctc(logits, square, [6, 6, 6], [3, 3, 3], reduction)
+        yield ctc(logits, square, [6, 4, 5], [3, 1, 0], reduction)
+    yield ctc(logits, torch.tensor([1, 2, 2, 3, 2]), [6, 3, 5], [3, 1, 1], "none")
+    yield ctc(logits, square - 1, [6, 5, 6], [3, 3, 2], "mean", blank=3)
+    yield ctc(logits, square, [6, 2, 6], [3, 3, 2], "none", zero=True)
+    yield ctc(logits, square, [6, 2, 6], [3, 3, 2], "mean", zero=True)
+    yield ctc(logits[:, 0].clone(), torch.tensor([1, 2, 2]), [6], [3], "none")
+
+
+def layers():
+    """As networks(), of what came later."""
+    write_layers("layers", layer_cases(), 12)
+
+
 def networks():
+    """Layers and functions of layers."""
+    write_layers("networks", network_cases(), 8)
+
+
+def write_layers(file, all_cases, seed):
     """Layers and functions of layers, computed in float64 and written as float32.
 
     Each case: its group, the kind and its arguments, whether it trains, the inputs, "state" with what the module's state dict holds
     before, the output (several ones flattened and put one after the other), a cotangent, "grads" of the sum of output times cotangent
     in the inputs, in "parameters" by name, and "after", the buffers of the state dict afterwards. Integers of a state dict are 0-d.
     """
-    g = torch.Generator().manual_seed(8)
+    g = torch.Generator().manual_seed(seed)
     single = lambda t: {"shape": list(t.shape), "data": [number(x, torch.float32) for x in t.detach().reshape(-1).tolist()]}
     cases = []
-    for group, kind, arguments, target, inputs, train in network_cases():
+    for group, kind, arguments, target, inputs, train in all_cases:
         module, run = target if isinstance(target, tuple) else (target, None)
         inputs = [t.to(torch.float64).clone().requires_grad_() for t in inputs]
         state, parameters = {}, {}
@@ -871,7 +1062,7 @@ def networks():
         if isinstance(module, torch.nn.Module):
             case["after"] = {name: single(t) for name, t in module.state_dict().items() if name not in parameters}
         cases.append(case)
-    write("networks", cases)
+    write(file, cases)
 
 
 def operations():
@@ -970,7 +1161,7 @@ def names():
 
 
 FILES = {"sgd": sgd, "optimizers": optimizers, "lbfgs": lbfgs, "schedules": schedules, "cross_entropy": cross_entropy,
-         "ops": ops, "order": order, "edges": edges, "print": printed, "networks": networks,
+         "ops": ops, "order": order, "edges": edges, "print": printed, "networks": networks, "layers": layers,
          "operations": operations, "names": names}
 
 if __name__ == "__main__":

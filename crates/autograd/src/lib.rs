@@ -7,6 +7,7 @@
 mod dot;
 mod function;
 mod gradcheck;
+mod hook;
 mod rules;
 mod tape;
 

@@ -42,6 +42,31 @@ pub trait TensorGrad: Sized {
 
     /// Clears the gradient of this leaf.
     fn zero_grad(&self);
+
+    /// This tensor with a function that sees its gradient when it is computed, and may give another in its place: `None` leaves it as it
+    /// is. Values are never changed, so the hook is on what is returned: compute with that. `torch.Tensor.register_hook`.
+    ///
+    /// ```
+    /// use autograd::TensorGrad;
+    /// use tensor_core::Tensor;
+    ///
+    /// let x = Tensor::new([1.0f32, 2.0], &backend_cpu::cpu())?.requires_grad();
+    /// let hidden = x.powi(2).register_hook(|gradient| Ok(Some(gradient.mul_scalar(10.0))))?;
+    /// hidden.sum().backward()?;
+    /// assert_eq!(x.grad().unwrap().to_vec::<f32>()?, [20.0, 40.0]);
+    /// # Ok::<(), tensor_core::Error>(())
+    /// ```
+    ///
+    /// An error of the hook, or a gradient of another shape, dtype or device, is an error of the backward pass, which then changes nothing.
+    /// With `create_graph` what the hook computes is recorded.
+    ///
+    /// # Errors
+    /// A tensor that is not tracked: it gets no gradient.
+    #[track_caller]
+    fn register_hook(
+        &self,
+        hook: impl Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync + 'static,
+    ) -> Result<Tensor>;
 }
 
 impl TensorGrad for Tensor {
@@ -75,6 +100,21 @@ impl TensorGrad for Tensor {
 
     fn zero_grad(&self) {
         self.set_grad(None);
+    }
+
+    #[track_caller]
+    fn register_hook(
+        &self,
+        hook: impl Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync + 'static,
+    ) -> Result<Tensor> {
+        if !self.is_tracked() {
+            return Err(Error::new(ErrorKind::Autograd {
+                op: "register_hook",
+                message: "the tensor is not tracked and gets no gradient: mark it or what it is made of with .requires_grad()"
+                    .into(),
+            }));
+        }
+        crate::hook::hooked(self, std::sync::Arc::new(hook))
     }
 }
 

@@ -1,42 +1,59 @@
 //! Layers as functions of their parameters: `torch.nn.functional`. Activations are methods of [`Tensor`].
 
 mod attention;
+mod bag;
 mod conv;
 mod distance;
+mod fold;
+mod interpolate;
 mod norm;
 mod pad;
 mod pool;
 mod resize;
 
-use tensor_core::{DType, Error, ErrorKind, Generator, Result, Shape, Tensor};
+use tensor_core::{DType, Error, ErrorKind, Generator, Result, Shape, Tensor, default_dtype};
 
 pub use attention::{AttentionOptions, rotary_embedding, scaled_dot_product_attention, sinusoidal_positions};
 pub(crate) use attention::{attention, causal_mask};
+pub(crate) use bag::renormalize;
+pub use bag::{BagMode, BagOptions, embedding_bag};
 pub use conv::{
     ConvOptions, ConvPadding, ConvTransposeOptions, Window, conv_transpose1d, conv_transpose2d,
     conv_transpose3d, conv1d, conv2d, conv3d,
 };
 pub(crate) use conv::{convolution, transposed_convolution};
 pub use distance::{cosine_similarity, normalize, pairwise_distance};
+pub use fold::{FoldOptions, fold, unfold};
+pub(crate) use interpolate::interpolate_by;
+pub use interpolate::{InterpolateMode, InterpolateOptions, Resize, interpolate, interpolate_nearest};
 pub(crate) use norm::{Momentum, batch_norm_by};
-pub use norm::{batch_norm, group_norm, instance_norm, layer_norm, rms_norm};
+pub use norm::{batch_norm, group_norm, instance_norm, layer_norm, local_response_norm, rms_norm};
 pub(crate) use pad::pad_by;
 pub use pad::{PadMode, pad};
 pub use pool::{
-    PoolOptions, avg_pool1d, avg_pool2d, avg_pool3d, max_pool_with_indices, max_pool1d, max_pool2d,
-    max_pool3d,
+    PoolOptions, UnpoolOptions, avg_pool1d, avg_pool2d, avg_pool3d, lp_pool1d, lp_pool2d, lp_pool3d,
+    max_pool_with_indices, max_pool1d, max_pool2d, max_pool3d, max_unpool1d, max_unpool2d, max_unpool3d,
 };
-pub(crate) use pool::{avg_pool, max_pool};
+pub(crate) use pool::{avg_pool, lp_pool, max_pool, max_unpool};
 pub(crate) use resize::{adaptive_avg_pool, adaptive_max_pool};
 pub use resize::{
-    adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, adaptive_max_pool1d, adaptive_max_pool2d,
-    adaptive_max_pool3d, interpolate_nearest, pixel_shuffle, pixel_unshuffle,
+    adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, adaptive_max_pool_with_indices,
+    adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d, pixel_shuffle, pixel_unshuffle,
 };
 
 pub use crate::loss::{
     binary_cross_entropy, binary_cross_entropy_with_logits, cross_entropy, huber_loss, kl_div, l1_loss,
     mse_loss, nll_loss, smooth_l1_loss,
 };
+
+/// The name of an operation over so many axes, one to three.
+pub(crate) const fn by_dims<const D: usize>(names: [&'static str; 3]) -> &'static str {
+    match D {
+        0 | 1 => names[0],
+        2 => names[1],
+        _ => names[2],
+    }
+}
 
 /// y = x · Wᵀ + b, from `[…, in]` to `[…, out]`, for `weight` `[out, in]` and `bias` `[out]`. `torch.nn.functional.linear`.
 ///
@@ -195,6 +212,32 @@ fn dropout_by(
     input.mul(&kept.to_dtype(dtype)?.mul_scalar(1.0 / (1.0 - p)))
 }
 
+/// x above 0 and a·x elsewhere: while `training` with a drawn from [lower, upper) for each element, else with their mean. PyTorch's
+/// bounds are 1/8 and 1/3. `torch.nn.functional.rrelu`.
+///
+/// # Errors
+/// Bounds that are not finite or out of order, or a device that cannot draw so many numbers.
+#[track_caller]
+pub fn rrelu(input: &Tensor, lower: f64, upper: f64, training: bool, rng: &Generator) -> Result<Tensor> {
+    check_rrelu(lower, upper)?;
+    if !training {
+        return Ok(input.leaky_relu((lower + upper) / 2.0));
+    }
+    let dtype = if input.dtype().is_float() { input.dtype() } else { default_dtype() };
+    let input = input.to_dtype(dtype)?;
+    let slopes =
+        Tensor::uniform(input.shape().clone(), lower, upper, &rng.on(&input.device()))?.to_dtype(dtype)?;
+    input.gt_scalar(0.0).where_cond(&input, &input.mul(&slopes)?)
+}
+
+#[track_caller]
+pub(crate) fn check_rrelu(lower: f64, upper: f64) -> Result<()> {
+    if lower.is_finite() && upper.is_finite() && lower <= upper {
+        return Ok(());
+    }
+    Err(Error::invalid("rrelu", format!("slopes from {lower} to {upper}: give finite bounds in order")))
+}
+
 #[track_caller]
 pub(crate) fn channel_dropout<const D: usize>(
     input: &Tensor,
@@ -202,7 +245,7 @@ pub(crate) fn channel_dropout<const D: usize>(
     training: bool,
     rng: &Generator,
 ) -> Result<Tensor> {
-    let op = ["dropout1d", "dropout2d", "dropout3d"][D.clamp(1, 3) - 1];
+    let op = by_dims::<D>(["dropout1d", "dropout2d", "dropout3d"]);
     let Some(lead) = input.rank().checked_sub(D).filter(|lead| (1..=2).contains(lead)) else {
         let message = format!(
             "the input has {} axes, [N, C, …], or {} without N; shape {} has {}",

@@ -46,6 +46,9 @@ pub struct Unmatched {
 /// A [`Tensor`] in a field is a parameter where it is a cell that wants gradients, and a buffer where it is another cell.
 /// One that stays a parameter while it is frozen is a [`crate::Parameter`], or is shown by [`Visitor::parameter`].
 ///
+/// Lists and maps of modules are modules: `Vec<Linear>` for `torch.nn.ModuleList`, `BTreeMap<String, Box<dyn Layer>>` and `HashMap` for
+/// `torch.nn.ModuleDict`, `Vec<Parameter>` for `torch.nn.ParameterList`. What they hold is named by place or key: `layers.0.weight`.
+///
 /// # Clones
 /// A clone of a layer shares its parameters, as a clone of a tensor shares its value: that is how weights are tied. For
 /// parameters of its own, as `copy.deepcopy` makes them, see [`Module::deep_copy`].
@@ -55,6 +58,7 @@ pub struct Unmatched {
     note = "if `{Self}` holds layers or tensors, or is a struct or enum of plain data: `#[derive(Module)]` for it",
     note = "if it holds nothing to train, move or save: mark the field `#[module(skip)]`"
 )]
+#[doc(alias("ModuleList", "ModuleDict", "ParameterList", "ParameterDict"))]
 pub trait Module {
     /// Shows every tensor, training flag and generator to the visitor.
     fn visit(&self, visitor: &mut Visitor);
@@ -186,6 +190,49 @@ pub trait Module {
     #[track_caller]
     fn set_requires_grad(&self, requires_grad: bool) -> Result<()> {
         self.entries_of(Role::Parameter).iter().try_for_each(|e| e.tensor.set_requires_grad(requires_grad))
+    }
+
+    /// Freezes the parameters: they want no gradients. [`Module::set_requires_grad`] of false. Of a part: `model.encoder.freeze()?`.
+    ///
+    /// # Errors
+    /// None of floating-point parameters.
+    #[track_caller]
+    #[doc(alias = "requires_grad_")]
+    fn freeze(&self) -> Result<()> {
+        self.set_requires_grad(false)
+    }
+
+    /// Undoes [`Module::freeze`].
+    ///
+    /// # Errors
+    /// Parameters of an integer dtype.
+    #[track_caller]
+    fn unfreeze(&self) -> Result<()> {
+        self.set_requires_grad(true)
+    }
+
+    /// Calls `f` with each parameter and its name, each parameter once and nothing recorded: to set initial values, as
+    /// `torch.nn.Module.apply` is used. (PyTorch's calls `f` with modules, which have no common type here.)
+    ///
+    /// ```
+    /// use nn::{Linear, Module};
+    /// use tensor_core::Generator;
+    /// # fn main() -> tensor_core::Result<()> {
+    /// let layer = Linear::new(2, 3, &Generator::seed(0, &backend_cpu::cpu()))?;
+    /// layer.apply(&mut |name, parameter| match name.ends_with("bias") {
+    ///     true => parameter.assign(&parameter.zeros_like()),
+    ///     false => Ok(()),
+    /// })?;
+    /// assert_eq!(layer.bias.as_ref().unwrap().to_vec::<f32>()?, [0.0; 3]);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// The first of `f`; parameters after it are not visited.
+    #[track_caller]
+    fn apply(&self, f: &mut dyn FnMut(&str, &Tensor) -> Result<()>) -> Result<()> {
+        let parameters = self.named_parameters();
+        set_grad_enabled(false, || parameters.iter().try_for_each(|(name, parameter)| f(name, parameter)))
     }
 
     /// A module of its own with the same values: nothing that is trained in one shows in the other. What was tied is tied in

@@ -4,7 +4,7 @@ use tensor_core::{Result, Tensor};
 
 use crate::{
     ParamGroups, ParamState, Part, Setting, UpdateRule,
-    rules::{betas, decayed, lerp, mean_square, not_negative, or_zeros},
+    rules::{Moments, betas, decayed, not_negative, or_zeros},
 };
 
 /// The settings of [`Adam`], PyTorch's with PyTorch's defaults.
@@ -78,20 +78,15 @@ pub type Adam = ParamGroups<AdamConfig>;
 /// What [`Adam`] and [`AdamW`] keep of a parameter.
 #[derive(Clone, Debug, Default)]
 pub struct AdamState {
-    step: u64,
-    exp_avg: Option<Tensor>,
-    exp_avg_sq: Option<Tensor>,
+    moments: Moments,
     max_exp_avg_sq: Option<Tensor>,
 }
 
 impl ParamState for AdamState {
     fn parts(&mut self) -> Vec<(&'static str, Part<'_>)> {
-        vec![
-            ("step", Part::Count(&mut self.step)),
-            ("exp_avg", Part::Tensor(&mut self.exp_avg)),
-            ("exp_avg_sq", Part::Tensor(&mut self.exp_avg_sq)),
-            ("max_exp_avg_sq", Part::OptionalTensor(&mut self.max_exp_avg_sq)),
-        ]
+        let mut parts = self.moments.parts();
+        parts.push(("max_exp_avg_sq", Part::OptionalTensor(&mut self.max_exp_avg_sq)));
+        parts
     }
 }
 
@@ -105,10 +100,6 @@ impl UpdateRule for AdamConfig {
 
     fn lr(&mut self) -> &mut f64 {
         &mut self.lr
-    }
-
-    fn momentum(&mut self) -> Option<&mut f64> {
-        Some(&mut self.betas.0)
     }
 
     fn settings(&mut self) -> Vec<(&'static str, Setting<'_>)> {
@@ -128,19 +119,14 @@ impl UpdateRule for AdamConfig {
         let AdamConfig { lr, betas: (beta1, beta2), eps, weight_decay, .. } = *self;
         let (grad, start) =
             decayed(grad, self.maximize, parameter, lr, weight_decay, self.decoupled_weight_decay)?;
-        state.step = state.step.saturating_add(1);
-        let t = state.step as f64;
-        let mean = lerp(&or_zeros(&state.exp_avg, &grad), &grad, 1.0 - beta1)?;
-        let square = mean_square(&state.exp_avg_sq, &grad, beta2)?;
+        let (t, mean, square) = state.moments.take(&grad, self.betas)?;
         let mut scale = square.clone();
         if self.amsgrad {
             scale = or_zeros(&state.max_exp_avg_sq, &grad).maximum(&square)?;
             state.max_exp_avg_sq = Some(scale.clone());
         }
         let denominator = scale.sqrt().div_scalar((1.0 - beta2.powf(t)).sqrt()).add_scalar(eps);
-        let next = start.sub(&mean.mul_scalar(lr / (1.0 - beta1.powf(t))).div(&denominator)?)?;
-        (state.exp_avg, state.exp_avg_sq) = (Some(mean), Some(square));
-        Ok(next)
+        start.sub(&mean.mul_scalar(lr / (1.0 - beta1.powf(t))).div(&denominator)?)
     }
 }
 
@@ -201,10 +187,6 @@ impl UpdateRule for AdamWConfig {
 
     fn lr(&mut self) -> &mut f64 {
         &mut self.lr
-    }
-
-    fn momentum(&mut self) -> Option<&mut f64> {
-        Some(&mut self.betas.0)
     }
 
     fn settings(&mut self) -> Vec<(&'static str, Setting<'_>)> {

@@ -78,10 +78,6 @@ impl UpdateRule for AdamaxConfig {
         &mut self.lr
     }
 
-    fn momentum(&mut self) -> Option<&mut f64> {
-        Some(&mut self.betas.0)
-    }
-
     fn settings(&mut self) -> Vec<(&'static str, Setting<'_>)> {
         vec![
             ("lr", Setting::Float(&mut self.lr)),

@@ -80,9 +80,13 @@ pub trait UpdateRule: Copy + fmt::Debug {
     /// The learning rate.
     fn lr(&mut self) -> &mut f64;
 
-    /// What [`OneCycleLr`](crate::OneCycleLr) and [`CyclicLr`](crate::CyclicLr) cycle beside the rate: the momentum or β₁.
+    /// What [`OneCycleLr`](crate::OneCycleLr) and [`CyclicLr`](crate::CyclicLr) cycle beside the rate: of the settings the number
+    /// `momentum` or `betas.0`, if there is one.
     fn momentum(&mut self) -> Option<&mut f64> {
-        None
+        self.settings().into_iter().find_map(|(name, setting)| match (name, setting) {
+            ("momentum" | "betas.0", Setting::Float(momentum)) => Some(momentum),
+            _ => None,
+        })
     }
 
     /// All settings by their names in PyTorch's state dict.

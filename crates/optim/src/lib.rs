@@ -55,6 +55,6 @@ pub use schedule::{
     Anneal, ChainedScheduler, ConstantLr, CosineAnnealingLr, CosineAnnealingWarmRestarts, CyclicConfig,
     CyclicLr, CyclicScale, ExponentialLr, LambdaLr, LinearLr, LrSchedule, LrScheduler, MultiStepLr,
     MultiplicativeLr, OneCycleConfig, OneCycleLr, PolynomialLr, ReduceLrOnPlateau, ReduceLrOnPlateauConfig,
-    SequentialLr, StepLr, ThresholdMode,
+    SequentialLr, StepLr, SwaLr, ThresholdMode,
 };
 pub use sgd::{Sgd, SgdConfig};

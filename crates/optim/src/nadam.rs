@@ -4,7 +4,7 @@ use tensor_core::{Result, Tensor};
 
 use crate::{
     ParamGroups, ParamState, Part, Setting, UpdateRule,
-    rules::{betas, decayed, lerp, mean_square, not_negative, or_zeros},
+    rules::{Moments, betas, decayed, not_negative},
 };
 
 /// The settings of [`NAdam`], PyTorch's with PyTorch's defaults.
@@ -63,27 +63,22 @@ pub type NAdam = ParamGroups<NAdamConfig>;
 /// What [`NAdam`] keeps of a parameter.
 #[derive(Clone, Debug)]
 pub struct NAdamState {
-    step: u64,
+    moments: Moments,
     /// μ₁⋯μₜ.
     mu_product: f64,
-    exp_avg: Option<Tensor>,
-    exp_avg_sq: Option<Tensor>,
 }
 
 impl Default for NAdamState {
     fn default() -> NAdamState {
-        NAdamState { step: 0, mu_product: 1.0, exp_avg: None, exp_avg_sq: None }
+        NAdamState { moments: Moments::default(), mu_product: 1.0 }
     }
 }
 
 impl ParamState for NAdamState {
     fn parts(&mut self) -> Vec<(&'static str, Part<'_>)> {
-        vec![
-            ("step", Part::Count(&mut self.step)),
-            ("mu_product", Part::Float(&mut self.mu_product)),
-            ("exp_avg", Part::Tensor(&mut self.exp_avg)),
-            ("exp_avg_sq", Part::Tensor(&mut self.exp_avg_sq)),
-        ]
+        let mut parts = self.moments.parts();
+        parts.push(("mu_product", Part::Float(&mut self.mu_product)));
+        parts
     }
 }
 
@@ -103,10 +98,6 @@ impl UpdateRule for NAdamConfig {
         &mut self.lr
     }
 
-    fn momentum(&mut self) -> Option<&mut f64> {
-        Some(&mut self.betas.0)
-    }
-
     fn settings(&mut self) -> Vec<(&'static str, Setting<'_>)> {
         vec![
             ("lr", Setting::Float(&mut self.lr)),
@@ -124,18 +115,13 @@ impl UpdateRule for NAdamConfig {
         let NAdamConfig { lr, betas: (beta1, beta2), eps, weight_decay, momentum_decay, .. } = *self;
         let (grad, start) =
             decayed(grad, self.maximize, parameter, lr, weight_decay, self.decoupled_weight_decay)?;
-        state.step = state.step.saturating_add(1);
-        let t = state.step as f64;
+        let (t, mean, square) = state.moments.take(&grad, self.betas)?;
         let momentum = |t: f64| beta1 * (1.0 - 0.5 * 0.96f64.powf(t * momentum_decay));
         let (mu, mu_next) = (momentum(t), momentum(t + 1.0));
         state.mu_product *= mu;
-        let mean = lerp(&or_zeros(&state.exp_avg, &grad), &grad, 1.0 - beta1)?;
-        let square = mean_square(&state.exp_avg_sq, &grad, beta2)?;
         let denominator = square.div_scalar(1.0 - beta2.powf(t)).sqrt().add_scalar(eps);
         let by_grad = grad.mul_scalar(lr * (1.0 - mu) / (1.0 - state.mu_product));
         let by_mean = mean.mul_scalar(lr * mu_next / (1.0 - state.mu_product * mu_next));
-        let next = start.sub(&by_grad.div(&denominator)?)?.sub(&by_mean.div(&denominator)?)?;
-        (state.exp_avg, state.exp_avg_sq) = (Some(mean), Some(square));
-        Ok(next)
+        start.sub(&by_grad.div(&denominator)?)?.sub(&by_mean.div(&denominator)?)
     }
 }

@@ -3,8 +3,8 @@
 use tensor_core::{Result, Tensor};
 
 use crate::{
-    ParamGroups, ParamState, Part, Setting, UpdateRule,
-    rules::{betas, decayed, lerp, mean_square, not_negative, or_zeros},
+    ParamGroups, Setting, UpdateRule,
+    rules::{Moments, betas, decayed, not_negative},
 };
 
 /// The settings of [`RAdam`], PyTorch's with PyTorch's defaults.
@@ -59,27 +59,9 @@ impl Default for RAdamConfig {
 /// Liu and others: On the variance of the adaptive learning rate and beyond (2020).
 pub type RAdam = ParamGroups<RAdamConfig>;
 
-/// What [`RAdam`] keeps of a parameter.
-#[derive(Clone, Debug, Default)]
-pub struct RAdamState {
-    step: u64,
-    exp_avg: Option<Tensor>,
-    exp_avg_sq: Option<Tensor>,
-}
-
-impl ParamState for RAdamState {
-    fn parts(&mut self) -> Vec<(&'static str, Part<'_>)> {
-        vec![
-            ("step", Part::Count(&mut self.step)),
-            ("exp_avg", Part::Tensor(&mut self.exp_avg)),
-            ("exp_avg_sq", Part::Tensor(&mut self.exp_avg_sq)),
-        ]
-    }
-}
-
 impl UpdateRule for RAdamConfig {
     const NAME: &'static str = "RAdam";
-    type State = RAdamState;
+    type State = Moments;
 
     fn check(&self) -> Result<()> {
         let RAdamConfig { lr, eps, weight_decay, .. } = *self;
@@ -89,10 +71,6 @@ impl UpdateRule for RAdamConfig {
 
     fn lr(&mut self) -> &mut f64 {
         &mut self.lr
-    }
-
-    fn momentum(&mut self) -> Option<&mut f64> {
-        Some(&mut self.betas.0)
     }
 
     fn settings(&mut self) -> Vec<(&'static str, Setting<'_>)> {
@@ -107,14 +85,11 @@ impl UpdateRule for RAdamConfig {
         ]
     }
 
-    fn update(&self, parameter: &Tensor, grad: &Tensor, state: &mut RAdamState) -> Result<Tensor> {
+    fn update(&self, parameter: &Tensor, grad: &Tensor, state: &mut Moments) -> Result<Tensor> {
         let RAdamConfig { lr, betas: (beta1, beta2), eps, weight_decay, .. } = *self;
         let (grad, start) =
             decayed(grad, self.maximize, parameter, lr, weight_decay, self.decoupled_weight_decay)?;
-        state.step = state.step.saturating_add(1);
-        let t = state.step as f64;
-        let mean = lerp(&or_zeros(&state.exp_avg, &grad), &grad, 1.0 - beta1)?;
-        let square = mean_square(&state.exp_avg_sq, &grad, beta2)?;
+        let (t, mean, square) = state.take(&grad, self.betas)?;
         let correction2 = 1.0 - beta2.powf(t);
         let limit = 2.0 / (1.0 - beta2) - 1.0;
         let rho = limit - 2.0 * t * beta2.powf(t) / correction2;
@@ -124,7 +99,6 @@ impl UpdateRule for RAdamConfig {
                 (rho - 4.0) * (rho - 2.0) * limit / ((limit - 4.0) * (limit - 2.0) * rho) * correction2;
             step = step.mul_scalar(rectified.sqrt()).div(&square.sqrt().add_scalar(eps))?;
         }
-        (state.exp_avg, state.exp_avg_sq) = (Some(mean), Some(square));
         start.sub(&step)
     }
 }

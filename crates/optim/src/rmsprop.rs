@@ -100,10 +100,6 @@ impl UpdateRule for RmsPropConfig {
         &mut self.lr
     }
 
-    fn momentum(&mut self) -> Option<&mut f64> {
-        Some(&mut self.momentum)
-    }
-
     fn settings(&mut self) -> Vec<(&'static str, Setting<'_>)> {
         vec![
             ("lr", Setting::Float(&mut self.lr)),

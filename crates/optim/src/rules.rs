@@ -2,6 +2,8 @@
 
 use tensor_core::{Error, Result, Tensor};
 
+use crate::{ParamState, Part};
+
 /// Each a finite number that is not negative.
 #[track_caller]
 pub(crate) fn not_negative<const N: usize>(op: &'static str, values: [(&str, f64); N]) -> Result<()> {
@@ -73,4 +75,38 @@ pub(crate) fn lerp(from: &Tensor, to: &Tensor, weight: f64) -> Result<Tensor> {
 /// β·v + (1 − β)·g².
 pub(crate) fn mean_square(kept: &Option<Tensor>, grad: &Tensor, beta: f64) -> Result<Tensor> {
     or_zeros(kept, grad).mul_scalar(beta).add(&grad.powi(2).mul_scalar(1.0 - beta))
+}
+
+/// How many steps were taken, and the running means of a gradient and of its square: what Adam and its kin keep of a parameter.
+#[derive(Clone, Debug, Default)]
+pub struct Moments {
+    step: u64,
+    exp_avg: Option<Tensor>,
+    exp_avg_sq: Option<Tensor>,
+}
+
+impl Moments {
+    /// Takes a gradient in: m ← β₁·m + (1 − β₁)·g and v ← β₂·v + (1 − β₂)·g². Gives the step, counted from 1, m and v.
+    #[track_caller]
+    pub(crate) fn take(
+        &mut self,
+        grad: &Tensor,
+        (beta1, beta2): (f64, f64),
+    ) -> Result<(f64, Tensor, Tensor)> {
+        let mean = lerp(&or_zeros(&self.exp_avg, grad), grad, 1.0 - beta1)?;
+        let square = mean_square(&self.exp_avg_sq, grad, beta2)?;
+        self.step = self.step.saturating_add(1);
+        (self.exp_avg, self.exp_avg_sq) = (Some(mean.clone()), Some(square.clone()));
+        Ok((self.step as f64, mean, square))
+    }
+}
+
+impl ParamState for Moments {
+    fn parts(&mut self) -> Vec<(&'static str, Part<'_>)> {
+        vec![
+            ("step", Part::Count(&mut self.step)),
+            ("exp_avg", Part::Tensor(&mut self.exp_avg)),
+            ("exp_avg_sq", Part::Tensor(&mut self.exp_avg_sq)),
+        ]
+    }
 }

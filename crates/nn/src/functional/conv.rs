@@ -4,6 +4,8 @@
 use autograd::{Function, apply};
 use tensor_core::{Error, ErrorKind, Result, Scalar, Shape, Subscripts, Tensor};
 
+use super::pad::padded;
+
 /// The sizes of a window along `D` axes: one number for all, or one for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window<const D: usize>(pub [usize; D]);
@@ -392,19 +394,11 @@ impl<const D: usize> Convolution<D> {
     /// The windows of the padded input: `[N, groups, in / groups, outputs…, kernel…]`.
     #[track_caller]
     fn windows(&self, input: &Tensor, kernel: &[usize]) -> Result<Tensor> {
-        let padded = match self.padding.iter().all(|&sides| sides == (0, 0)) {
-            true => input.clone(),
-            false => input.pad(&self.padded(), Scalar::Float(0.0))?,
-        };
-        let mut windows = self.grouped(&padded, 1)?;
+        let mut windows = self.grouped(&padded(input, &self.padding, 0.0)?, 1)?;
         for (axis, &size) in kernel.iter().enumerate() {
             windows = windows.windows(3 + axis, size, self.stride[axis], self.dilation[axis])?;
         }
         Ok(windows)
-    }
-
-    fn padded(&self) -> Vec<(usize, usize)> {
-        [(0, 0); 2].into_iter().chain(self.padding).collect()
     }
 
     /// An axis of channels as two: groups, and channels in each.
@@ -448,7 +442,7 @@ struct Transposed<const D: usize> {
 
 /// An axis's elements `step` apart from position `first` on, in an axis of `size` with zeros everywhere else. What lies outside is left out.
 #[track_caller]
-fn place(x: &Tensor, axis: usize, first: isize, step: usize, size: usize) -> Result<Tensor> {
+pub(super) fn place(x: &Tensor, axis: usize, first: isize, step: usize, size: usize) -> Result<Tensor> {
     let n = x.dims()[axis];
     if first == 0 && step == 1 && n == size {
         return Ok(x.clone());

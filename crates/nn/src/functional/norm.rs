@@ -371,3 +371,29 @@ fn along(parameter: &Tensor, input: &Tensor) -> Result<Tensor> {
 fn along_channels(parameter: Option<&Tensor>, input: &Tensor) -> Result<Option<Tensor>> {
     parameter.map(|parameter| along(parameter, input)).transpose()
 }
+
+/// x / (k + α·m)^β, where m is the mean of x² over `size` neighbouring channels (axis 1), with zeros past the first and the last.
+/// PyTorch's defaults are α = 1e-4, β = 0.75 and k = 1. `torch.nn.functional.local_response_norm`.
+///
+/// Krizhevsky, Sutskever, Hinton: ImageNet classification with deep convolutional neural networks (2012).
+///
+/// # Errors
+/// Fewer than three axes, a size of 0, or a dtype that is not floating-point.
+#[track_caller]
+pub fn local_response_norm(input: &Tensor, size: usize, alpha: f64, beta: f64, k: f64) -> Result<Tensor> {
+    const OP: &str = "local_response_norm";
+    if input.rank() < 3 || size == 0 {
+        let message =
+            format!("{size} channels of shape {}: give an input [N, C, …] and at least 1", input.shape());
+        return Err(Error::invalid(OP, message));
+    }
+    if !input.dtype().is_float() {
+        let message = format!("an input of {}; cast it with .to_dtype(DType::F32)?", input.dtype());
+        return Err(Error::invalid(OP, message));
+    }
+    let mut padding = vec![(0, 0); input.rank()];
+    padding[1] = (size / 2, (size - 1) / 2);
+    let squares = input.powi(2).pad(&padding, 0.0)?;
+    let means = squares.unfold(1, size, 1)?.sum_axis(-1, false)?.mul_scalar(1.0 / size as f64);
+    input.div(&means.mul_scalar(alpha).add_scalar(k).powf(beta))
+}

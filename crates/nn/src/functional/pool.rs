@@ -1,7 +1,9 @@
 //! Pooling in one to three dimensions: reductions over the windows of the input, which are a view of it.
 
 use autograd::{Function, apply};
-use tensor_core::{DType, Error, Result, Scalar, Shape, Tensor};
+use tensor_core::{DType, Error, ErrorKind, Result, Shape, Tensor};
+
+use super::{by_dims, pad::padded};
 
 /// How windows of `D` axes lie over an input; PyTorch's arguments with PyTorch's defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +64,7 @@ pools! {
     avg_pool3d, 3, avg_pool;
 }
 
-/// The greatest element of each window and, as i64, its flat index in its channel of the input. `return_indices=True` of
+/// The greatest element of each window and, as i64 (i32 on a device without), its flat index in its channel of the input. `return_indices=True` of
 /// `torch.nn.functional.max_pool2d`.
 ///
 /// # Errors
@@ -76,9 +78,205 @@ pub fn max_pool_with_indices<const D: usize>(
     const OP: &str = "max_pool";
     let (x, pool) = Pool::of(OP, input, window, options)?;
     let (maxima, indices) = apply(MaxPool(pool), &[&x])?;
-    let indices = indices.to_dtype(DType::I64)?;
+    let indices = indices.to_dtype(x.device().int_dtype())?;
     let shape = pool.unbatched(input, &maxima);
     Ok((maxima.reshape(shape.clone())?, indices.reshape(shape)?))
+}
+
+macro_rules! lp_pools {
+    ($($(#[$doc:meta])* $name:ident, $d:literal;)*) => {$(
+        $(#[$doc])*
+        /// Its gradient is 0 where the sum is. With `ceil_mode`, the mean over what a window has within the input is multiplied by the
+        /// whole window's size, as PyTorch does.
+        ///
+        /// # Errors
+        /// As [`max_pool2d`]; also padding or dilation, which this pooling lacks, and a power of 0 or no number.
+        #[track_caller]
+        pub fn $name(input: &Tensor, norm_type: f64, window: [usize; $d], options: PoolOptions<$d>) -> Result<Tensor> {
+            lp_pool(stringify!($name), input, norm_type, window, options)
+        }
+    )*};
+}
+
+lp_pools! {
+    /// (Σxᵖ)^(1/p) over each window of `[N, C, L]` or `[C, L]`, p the `norm_type`. `torch.nn.functional.lp_pool1d`.
+    lp_pool1d, 1;
+    /// (Σxᵖ)^(1/p) over each window of `[N, C, H, W]` or `[C, H, W]`, p the `norm_type`. `torch.nn.functional.lp_pool2d`.
+    lp_pool2d, 2;
+    /// (Σxᵖ)^(1/p) over each window of `[N, C, D, H, W]` or `[C, D, H, W]`, p the `norm_type`. `torch.nn.functional.lp_pool3d`.
+    lp_pool3d, 3;
+}
+
+#[track_caller]
+pub(crate) fn lp_pool<const D: usize>(
+    op: &'static str,
+    input: &Tensor,
+    p: f64,
+    window: [usize; D],
+    options: PoolOptions<D>,
+) -> Result<Tensor> {
+    if !p.is_finite() || p == 0.0 {
+        return Err(Error::invalid(op, format!("the power {p}: give a finite one that is not 0")));
+    }
+    if options.padding != [0; D] {
+        return Err(Error::invalid(op, "windows of norms have no padding; pad the input first"));
+    }
+    let size: usize = window.iter().product();
+    let whole = p.fract() == 0.0 && p.abs() <= 64.0;
+    let powers = if whole { input.powi(p as i32) } else { input.powf(p) };
+    let sums = avg_pool(op, &powers, window, options)?.mul_scalar(size as f64);
+    // A root's derivative at 0 may be infinite: zeros take another way.
+    let zero = sums.eq_scalar(0.0);
+    sums.masked_fill(&zero, 1.0)?.powf(1.0 / p).masked_fill(&zero, 0.0)
+}
+
+/// How [`max_unpool2d`] finds the size of its output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnpoolOptions<const D: usize> {
+    /// The stride of the pooling; `None`, the default, is a window's size.
+    pub stride: Option<[usize; D]>,
+    /// The padding of the pooling. None by default.
+    pub padding: [usize; D],
+    /// The sizes of the output. `None`, the default, is (in − 1)·stride − 2·padding + window; others differ by less than a stride.
+    pub output_size: Option<[usize; D]>,
+}
+
+impl<const D: usize> Default for UnpoolOptions<D> {
+    fn default() -> UnpoolOptions<D> {
+        UnpoolOptions { stride: None, padding: [0; D], output_size: None }
+    }
+}
+
+macro_rules! unpools {
+    ($($(#[$doc:meta])* $name:ident, $d:literal;)*) => {$(
+        $(#[$doc])*
+        ///
+        /// Where several elements go to one place, the last of them stays.
+        ///
+        /// # Errors
+        /// An input with neither one nor two more axes than the window, no floating-point dtype, indices of another shape or of no integer
+        /// dtype, a window or stride of 0, an output size a stride or more from the usual. An index outside the output is an
+        /// `IndexOutOfRange` when the result is computed.
+        #[track_caller]
+        pub fn $name(
+            input: &Tensor,
+            indices: &Tensor,
+            window: [usize; $d],
+            options: UnpoolOptions<$d>,
+        ) -> Result<Tensor> {
+            max_unpool(stringify!($name), input, indices, window, options)
+        }
+    )*};
+}
+
+unpools! {
+    /// The inverse of [`max_pool1d`] but for what was lost: each element at its index, zeros elsewhere. `torch.nn.functional.max_unpool1d`.
+    max_unpool1d, 1;
+    /// The inverse of [`max_pool2d`] but for what was lost: each element of `[N, C, h, w]` at its index in its channel, as
+    /// [`max_pool_with_indices`] gives them, and zeros elsewhere. `torch.nn.functional.max_unpool2d`.
+    max_unpool2d, 2;
+    /// The inverse of [`max_pool3d`] but for what was lost: each element at its index, zeros elsewhere. `torch.nn.functional.max_unpool3d`.
+    max_unpool3d, 3;
+}
+
+#[track_caller]
+pub(crate) fn max_unpool<const D: usize>(
+    op: &'static str,
+    input: &Tensor,
+    indices: &Tensor,
+    window: [usize; D],
+    options: UnpoolOptions<D>,
+) -> Result<Tensor> {
+    let UnpoolOptions { stride, padding, output_size } = options;
+    let stride = stride.unwrap_or(window);
+    let wrong = |message: String| Err(Error::invalid(op, message).here());
+    check_input::<D>(op, input)?;
+    if indices.shape() != input.shape() {
+        let (lhs, rhs) = (input.shape().clone(), indices.shape().clone());
+        let hint = "give one index for each element, as max_pool_with_indices does".into();
+        return Err(Error::new(ErrorKind::ShapeMismatch { op, lhs, rhs, hint }));
+    }
+    if !indices.dtype().is_int() {
+        let hint = "indices are whole numbers, as max_pool_with_indices gives them".into();
+        return Err(Error::new(ErrorKind::DTypeMismatch { op, lhs: indices.dtype(), rhs: DType::I64, hint }));
+    }
+    if [window, stride].iter().flatten().any(|&n| n == 0) {
+        return wrong(format!("window {window:?}, stride {stride:?}: give numbers above 0"));
+    }
+    let (lead, sizes) = input.dims().split_at(input.rank() - D);
+    let mut wanted = [0; D];
+    for axis in 0..D {
+        let steps = (sizes[axis] as i128 - 1) * stride[axis] as i128;
+        let usual = steps - 2 * padding[axis] as i128 + window[axis] as i128;
+        let found = output_size.map_or(usual, |sizes| sizes[axis] as i128);
+        if found <= 0 || sizes[axis] == 0 || (found - usual).abs() >= stride[axis] as i128 && found != usual {
+            return wrong(format!(
+                "an output of size {found} along axis {axis} of {sizes:?}: the usual is {usual}, and others differ by less than the \
+                 stride {}",
+                stride[axis]
+            ));
+        }
+        wanted[axis] = found as usize;
+    }
+    let lines = |t: &Tensor, size: usize| t.reshape([lead.iter().product(), size]);
+    let count = sizes.iter().product();
+    let (x, indices) = (lines(input, count)?, lines(indices, count)?);
+    let zeros = Tensor::zeros([x.dims()[0], wanted.iter().product()], (x.dtype(), &x.device()))?;
+    // Windows that do not overlap have no element in common.
+    let apart = (0..D).all(|axis| stride[axis] >= window[axis]);
+    let out =
+        if apart { zeros.scatter_add(1, &indices, &x)? } else { apply(Unpool, &[&x, &indices, &zeros])? };
+    out.reshape(lead.iter().copied().chain(wanted).collect::<Shape>())
+}
+
+/// Elements put at their indices along axis 1, the last of several at one place. Its gradient is that of every one of them, as PyTorch's is.
+#[derive(Debug)]
+struct Unpool;
+
+impl Function for Unpool {
+    type Output = Tensor;
+
+    fn name(&self) -> &'static str {
+        "MaxUnpool"
+    }
+
+    #[track_caller]
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let (x, indices, zeros) = (inputs[0], inputs[1], inputs[2]);
+        let count = x.dims()[1];
+        let (sorted, order) = indices.sort(1, false)?;
+        let next = sorted.narrow(1, 1, count - 1)?.pad(&[(0, 0), (0, 1)], -1)?;
+        let last = sorted.ne(&next)?;
+        // Of equal ones all but the last add 0.
+        let values = x.gather(1, &order)?;
+        let kept = last.where_cond(&values, &values.zeros_like())?;
+        zeros.scatter_add(1, &sorted, &kept)
+    }
+
+    #[track_caller]
+    fn backward(&self, inputs: &[Tensor], _: &Tensor, gradient: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        Ok(vec![Some(gradient.gather(1, &inputs[1])?), None, None])
+    }
+}
+
+/// `[N, C, …]` or `[C, …]` of floating-point numbers, with `D` axes after C.
+#[track_caller]
+pub(super) fn check_input<const D: usize>(op: &'static str, input: &Tensor) -> Result<()> {
+    if !(D + 1..=D + 2).contains(&input.rank()) {
+        let message = format!(
+            "the input has {} axes, [N, C, …], or {} without N; shape {} has {}",
+            D + 2,
+            D + 1,
+            input.shape(),
+            input.rank()
+        );
+        return Err(Error::invalid(op, message));
+    }
+    if !input.dtype().is_float() {
+        let message = format!("an input of {}; cast it with .to_dtype(DType::F32)?", input.dtype());
+        return Err(Error::invalid(op, message));
+    }
+    Ok(())
 }
 
 #[track_caller]
@@ -110,7 +308,7 @@ pub(crate) fn avg_pool<const D: usize>(
     }
     let (x, pool) = Pool::of(op, input, window, options)?;
     let axes: Vec<usize> = (2..2 + D).collect();
-    let sum = pool.windows(&x, Scalar::Float(0.0))?.sum_axis(axes.as_slice(), false)?;
+    let sum = pool.windows(&x, 0.0)?.sum_axis(axes.as_slice(), false)?;
     // Each window's elements that count, along each axis.
     let mut out = sum;
     for axis in 0..D {
@@ -155,18 +353,7 @@ impl<const D: usize> Pool<D> {
         let PoolOptions { stride, padding: asked, dilation, ceil_mode, .. } = options;
         let stride = stride.unwrap_or(window);
         let wrong = |message: String| Err(Error::invalid(op, message).here());
-        if !(D + 1..=D + 2).contains(&input.rank()) {
-            return wrong(format!(
-                "the input has {} axes, [N, C, …], or {} without N; shape {} has {}",
-                D + 2,
-                D + 1,
-                input.shape(),
-                input.rank()
-            ));
-        }
-        if !input.dtype().is_float() {
-            return wrong(format!("an input of {}; cast it with .to_dtype(DType::F32)?", input.dtype()));
-        }
+        check_input::<D>(op, input)?;
         if [window, stride, dilation].iter().flatten().any(|&n| n == 0) {
             return wrong(format!(
                 "window {window:?}, stride {stride:?}, dilation {dilation:?}: give numbers above 0"
@@ -206,17 +393,11 @@ impl<const D: usize> Pool<D> {
 
     /// The input's windows, `[N, C, window…, outputs…]`, with `value` round the input.
     #[track_caller]
-    fn windows(&self, x: &Tensor, value: Scalar) -> Result<Tensor> {
+    fn windows(&self, x: &Tensor, value: f64) -> Result<Tensor> {
         if self.are_tiles() {
             return self.tiles(x);
         }
-        let mut windows = match self.padding.iter().all(|&sides| sides == (0, 0)) {
-            true => x.clone(),
-            false => {
-                let padding: Vec<(usize, usize)> = [(0, 0); 2].into_iter().chain(self.padding).collect();
-                x.pad(&padding, value)?
-            }
-        };
+        let mut windows = padded(x, &self.padding, value)?;
         for axis in 0..D {
             windows = windows.windows(2 + axis, self.window[axis], self.stride[axis], self.dilation[axis])?;
         }
@@ -277,7 +458,7 @@ impl<const D: usize> Pool<D> {
         // The place of each element in its channel, and none where there is padding.
         let channel: Vec<usize> = [1, 1].into_iter().chain(self.sizes).collect();
         let places = Tensor::arange(0, self.sizes.iter().product::<usize>(), 1, (DType::I32, &device))?;
-        let places = self.windows(&places.reshape(channel)?, Scalar::Int(i64::from(i32::MAX)))?;
+        let places = self.windows(&places.reshape(channel)?, f64::from(i32::MAX))?;
         let mut wide = maxima.dims().to_vec();
         wide.splice(2..2, [1; D]);
         let maxima = maxima.reshape(wide)?;
@@ -350,7 +531,7 @@ impl<const D: usize> Pool<D> {
 const MOST_TAPS: usize = 16;
 
 /// What pads an input whose greatest elements are wanted.
-const LEAST: Scalar = Scalar::Float(f64::NEG_INFINITY);
+const LEAST: f64 = f64::NEG_INFINITY;
 
 /// The greatest elements and, where a gradient asks for them, their indices.
 #[derive(Debug)]
@@ -360,7 +541,7 @@ impl<const D: usize> Function for MaxPool<D> {
     type Output = (Tensor, Tensor);
 
     fn name(&self) -> &'static str {
-        ["MaxPool1d", "MaxPool2d", "MaxPool3d"][D.clamp(1, 3) - 1]
+        by_dims::<D>(["MaxPool1d", "MaxPool2d", "MaxPool3d"])
     }
 
     #[track_caller]

@@ -1,8 +1,8 @@
-//! Changes of size: pixels from channels and back, nearest neighbours, pooling to a given size.
+//! Changes of size: pixels from channels and back, pooling to a given size. `interpolate.rs` has the rest.
 
-use tensor_core::{Error, Result, Shape, Tensor};
+use tensor_core::{DType, Error, Result, Shape, Tensor};
 
-use super::{PoolOptions, Window, avg_pool, max_pool};
+use super::{PoolOptions, Window, avg_pool, by_dims, max_pool, max_pool_with_indices, pool::check_input};
 
 /// `[…, C·r², H, W]` to `[…, C, H·r, W·r]`: channels become pixels. `torch.nn.functional.pixel_shuffle`.
 ///
@@ -49,72 +49,15 @@ pub fn pixel_unshuffle(input: &Tensor, factor: usize) -> Result<Tensor> {
     parts.reshape(&shape)
 }
 
-/// `[N, C, …]` at the given sizes of the axes after C; element i is the input's ⌊i·in/out⌋. `mode="nearest"` of
-/// `torch.nn.functional.interpolate`. Whole multiples are a view that is expanded.
-///
-/// # Errors
-/// Not one size for each axis after C, a size of 0, an axis without elements.
-#[track_caller]
-pub fn interpolate_nearest(input: &Tensor, size: &[usize]) -> Result<Tensor> {
-    const OP: &str = "interpolate";
-    if input.rank() != size.len() + 2 || size.is_empty() {
-        return Err(Error::invalid(
-            OP,
-            format!(
-                "{} sizes for an input [N, C, …] of shape {}: give one for each axis after C",
-                size.len(),
-                input.shape()
-            ),
-        ));
-    }
-    let mut out = input.clone();
-    for (axis, &wanted) in (2..).zip(size) {
-        let n = out.dims()[axis];
-        if wanted == 0 || n == 0 {
-            let message = format!("from {n} elements to {wanted} along axis {axis} of {}", input.shape());
-            return Err(Error::invalid(OP, message));
-        }
-        if wanted == n {
-            continue;
-        }
-        out = match wanted.is_multiple_of(n) {
-            true => {
-                let mut wide = out.dims().to_vec();
-                wide.insert(axis + 1, wanted / n);
-                let mut shape = out.dims().to_vec();
-                shape[axis] = wanted;
-                out.unsqueeze(axis + 1)?.expand(wide.as_slice())?.reshape(shape.as_slice())?
-            }
-            false => {
-                let places: Vec<i32> = (0..wanted).map(|i| (i * n / wanted) as i32).collect();
-                out.index_select(axis, &Tensor::new(places, &input.device())?)?
-            }
-        };
-    }
-    Ok(out)
-}
-
 /// Where bin `i` of `count` over `n` elements begins and ends.
 fn bin(i: usize, n: usize, count: usize) -> (usize, usize) {
     (i * n / count, ((i + 1) * n).div_ceil(count))
 }
 
+/// An input `[N, C, …]` that has elements, with N where it had none.
 #[track_caller]
 fn check<const D: usize>(op: &'static str, input: &Tensor, size: [usize; D]) -> Result<Tensor> {
-    if !(D + 1..=D + 2).contains(&input.rank()) {
-        let message = format!(
-            "the input has {} axes, [N, C, …], or {} without N; shape {} has {}",
-            D + 2,
-            D + 1,
-            input.shape(),
-            input.rank()
-        );
-        return Err(Error::invalid(op, message));
-    }
-    if !input.dtype().is_float() {
-        let message = format!("an input of {}; cast it with .to_dtype(DType::F32)?", input.dtype());
-        return Err(Error::invalid(op, message));
-    }
+    check_input::<D>(op, input)?;
     if size.contains(&0) || input.dims()[input.rank() - D..].contains(&0) {
         let message = format!(
             "an output of sizes {size:?} from an input of shape {}: both need elements",
@@ -125,33 +68,54 @@ fn check<const D: usize>(op: &'static str, input: &Tensor, size: [usize; D]) -> 
     if input.rank() == D + 1 { input.unsqueeze(0) } else { Ok(input.clone()) }
 }
 
+/// Windows that give every axis so many bins. Where bins are not of one size, `uneven` makes them so: it takes an axis and its bins, and
+/// gives the input with the size of a window.
 #[track_caller]
-pub(crate) fn adaptive_avg_pool<const D: usize>(
-    op: &'static str,
-    input: &Tensor,
-    Window(size): Window<D>,
-) -> Result<Tensor> {
-    let mut x = check(op, input, size)?;
-    let mut window = [1; D];
+fn in_bins<const D: usize>(
+    input: Tensor,
+    size: [usize; D],
+    mut uneven: impl FnMut(&Tensor, usize, &[(usize, usize)]) -> Result<(Tensor, usize)>,
+) -> Result<(Tensor, [usize; D])> {
+    let (mut x, mut window) = (input, [1; D]);
     for axis in 0..D {
         let (n, count) = (x.dims()[2 + axis], size[axis]);
         if n.is_multiple_of(count) {
             window[axis] = n / count;
             continue;
         }
-        // Bins of several sizes: the means of an axis are one product with a matrix of shares.
+        let bins: Vec<(usize, usize)> = (0..count).map(|i| bin(i, n, count)).collect();
+        (x, window[axis]) = uneven(&x, 2 + axis, &bins)?;
+    }
+    Ok((x, window))
+}
+
+#[track_caller]
+pub(crate) fn adaptive_avg_pool<const D: usize>(
+    op: &'static str,
+    input: &Tensor,
+    Window(size): Window<D>,
+) -> Result<Tensor> {
+    let (mut x, window) = in_bins(check(op, input, size)?, size, |x, axis, bins| {
+        // The means of an axis are one product with a matrix of shares.
+        let (n, count) = (x.dims()[axis], bins.len());
         let mut shares = vec![0.0f64; n * count];
-        for i in 0..count {
-            let (start, end) = bin(i, n, count);
+        for (i, &(start, end)) in bins.iter().enumerate() {
             (start..end).for_each(|at| shares[at * count + i] = 1.0 / (end - start) as f64);
         }
         let shares = Tensor::new(shares, (x.dtype(), &x.device()))?.reshape([n, count])?;
-        x = x.transpose(2 + axis, -1)?.matmul(&shares)?.transpose(2 + axis, -1)?;
-    }
+        Ok((x.transpose(axis, -1)?.matmul(&shares)?.transpose(axis, -1)?, 1))
+    })?;
     if window != [1; D] {
         x = avg_pool(op, &x, window, PoolOptions::default())?;
     }
     if input.rank() == D + 1 { x.squeeze(0) } else { Ok(x) }
+}
+
+/// Of bins of several sizes, the elements of each laid side by side, the shorter ones with their last element again.
+fn side_by_side(bins: &[(usize, usize)]) -> (Vec<i32>, usize) {
+    let longest = bins.iter().map(|(start, end)| end - start).max().unwrap_or(1);
+    let of_bin = |&(start, end): &(usize, usize)| (0..longest).map(move |k| (start + k).min(end - 1) as i32);
+    (bins.iter().flat_map(of_bin).collect(), longest)
 }
 
 #[track_caller]
@@ -160,26 +124,56 @@ pub(crate) fn adaptive_max_pool<const D: usize>(
     input: &Tensor,
     Window(size): Window<D>,
 ) -> Result<Tensor> {
-    let mut x = check(op, input, size)?;
-    let mut window = [1; D];
-    for axis in 0..D {
-        let (n, count) = (x.dims()[2 + axis], size[axis]);
-        if n.is_multiple_of(count) {
-            window[axis] = n / count;
-            continue;
-        }
-        // Bins laid side by side, the shorter ones with their last element again.
-        let bins: Vec<(usize, usize)> = (0..count).map(|i| bin(i, n, count)).collect();
-        let longest = bins.iter().map(|(start, end)| end - start).max().unwrap_or(1);
-        let places: Vec<i32> = bins
-            .iter()
-            .flat_map(|&(start, end)| (0..longest).map(move |k| (start + k).min(end - 1) as i32))
-            .collect();
-        x = x.index_select(2 + axis, &Tensor::new(places, &x.device())?)?;
-        window[axis] = longest;
-    }
+    let (x, window) = in_bins(check(op, input, size)?, size, |x, axis, bins| {
+        let (places, longest) = side_by_side(bins);
+        Ok((x.index_select(axis, &Tensor::new(places, &x.device())?)?, longest))
+    })?;
     let x = max_pool(op, &x, window, PoolOptions::default())?;
     if input.rank() == D + 1 { x.squeeze(0) } else { Ok(x) }
+}
+
+/// The greatest elements in so many bins and, as i64 (i32 on a device without), their flat indices in their channels.
+/// `return_indices=True` of `torch.nn.functional.adaptive_max_pool2d`. For one to three axes: `adaptive_max_pool_with_indices(&x, [3, 4])`.
+///
+/// # Errors
+/// As [`adaptive_max_pool2d`].
+#[track_caller]
+pub fn adaptive_max_pool_with_indices<const D: usize>(
+    input: &Tensor,
+    size: [usize; D],
+) -> Result<(Tensor, Tensor)> {
+    let op = by_dims::<D>(["adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d"]);
+    let x = check(op, input, size)?;
+    let sizes: [usize; D] = std::array::from_fn(|axis| x.dims()[2 + axis]);
+    // Where elements that were laid side by side lie in the input.
+    let mut tables: [Option<Tensor>; D] = [const { None }; D];
+    let (x, window) = in_bins(x, size, |x, axis, bins| {
+        let (places, longest) = side_by_side(bins);
+        let places = Tensor::new(places, (DType::I32, &x.device()))?;
+        tables[axis - 2] = Some(places.clone());
+        Ok((x.index_select(axis, &places)?, longest))
+    })?;
+    let laid: [usize; D] = std::array::from_fn(|axis| x.dims()[2 + axis]);
+    let (maxima, mut indices) = max_pool_with_indices(&x, window, PoolOptions::default())?;
+    if tables.iter().any(Option::is_some) {
+        let (mut rest, mut found) = (indices.clone(), indices.zeros_like());
+        let mut step = 1;
+        for axis in (0..D).rev() {
+            let place = rest.remainder_scalar(laid[axis] as i64);
+            rest = rest.floor_divide_scalar(laid[axis] as i64);
+            let place = match &tables[axis] {
+                Some(table) => table.gather(0, &place.flatten_all())?.reshape(place.shape())?,
+                None => place,
+            };
+            found = found.add(&place.to_dtype(found.dtype())?.mul_scalar(step as i64))?;
+            step *= sizes[axis];
+        }
+        indices = found;
+    }
+    match input.rank() == D + 1 {
+        true => Ok((maxima.squeeze(0)?, indices.squeeze(0)?)),
+        false => Ok((maxima, indices)),
+    }
 }
 
 macro_rules! adaptive {

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use tensor_core::{Device, Error, Result, Tensor, default_dtype};
+use tensor_core::{Device, Error, Generator, Result, Tensor, default_dtype};
 
 use super::{layer, linear::parameter, record, stateless};
-use crate::{Module, Visitor, VisitorMut};
+use crate::{Module, Training, Visitor, VisitorMut, functional};
 
 macro_rules! activation {
     ($($(#[$doc:meta])* $name:ident => $method:ident;)*) => {$(
@@ -66,6 +66,8 @@ activation! {
     Mish => mish;
     /// x / (1 + |x|). `torch.nn.Softsign`.
     Softsign => softsign;
+    /// x − tanh x. `torch.nn.Tanhshrink`.
+    Tanhshrink => tanhshrink;
 }
 
 /// Activations with numbers of their own: the fields with PyTorch's defaults, and the method that takes them.
@@ -133,6 +135,23 @@ with_numbers! {
         /// The upper bound, 1 by default.
         max_val = 1.0
     } => hardtanh;
+    /// 0 within [−λ, λ] and x elsewhere. `torch.nn.Hardshrink`.
+    Hardshrink {
+        /// λ, ½ by default.
+        lambd = 0.5
+    } => hardshrink;
+    /// x − λ above λ, x + λ below −λ and 0 between. `torch.nn.Softshrink`.
+    Softshrink {
+        /// λ, ½ by default; a negative one is taken as 0.
+        lambd = 0.5
+    } => softshrink;
+    /// x above a threshold and a value elsewhere. `torch.nn.Threshold`, which has no defaults.
+    Threshold {
+        /// The threshold, 0 by default.
+        threshold = 0.0,
+        /// The value, 0 by default.
+        value = 0.0
+    } => threshold;
 }
 
 /// x above 0 and weight·x elsewhere, with a weight that is trained: one, or one for each channel. `torch.nn.PReLU`.
@@ -218,9 +237,86 @@ macro_rules! along_axis {
 along_axis! {
     /// eˣ / Σeˣ along an axis. `torch.nn.Softmax`.
     Softmax => softmax;
+    /// e⁻ˣ / Σe⁻ˣ along an axis. `torch.nn.Softmin`.
+    Softmin => softmin;
     /// x − ln Σeˣ along an axis. `torch.nn.LogSoftmax`.
     LogSoftmax => log_softmax;
     /// The first half of an axis times the sigmoid of the second. `torch.nn.GLU`.
     #[doc(alias = "GLU")]
     Glu => glu;
+}
+
+/// [`Softmax`] of the channels of an image: along axis −3 of `[N, C, H, W]` or `[C, H, W]`. `torch.nn.Softmax2d`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Softmax2d;
+
+impl Softmax2d {
+    /// The channels of every place, as shares.
+    ///
+    /// # Errors
+    /// Neither four axes nor three, or a dtype that is not floating-point.
+    #[track_caller]
+    pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        if !(3..=4).contains(&input.rank()) {
+            let message = format!("an input is [N, C, H, W] or [C, H, W], not {}", input.shape());
+            return Err(Error::invalid("Softmax2d", message));
+        }
+        record(self, input.softmax(-3))
+    }
+}
+
+layer!(Softmax2d);
+stateless!(Softmax2d);
+
+/// x above 0 and a·x elsewhere: in training with a drawn from [lower, upper) for each element, else with their mean.
+/// `torch.nn.RReLU`. See [`functional::rrelu`].
+#[derive(Clone)]
+#[doc(alias = "RReLU")]
+pub struct Rrelu {
+    bounds: (f64, f64),
+    rng: Generator,
+    training: Training,
+}
+
+impl Rrelu {
+    /// PyTorch's bounds, 1/8 and 1/3. The layer draws from `rng`, which it shares.
+    pub fn new(rng: &Generator) -> Rrelu {
+        Rrelu { bounds: (1.0 / 8.0, 1.0 / 3.0), rng: rng.clone(), training: Training::default() }
+    }
+
+    /// With other bounds.
+    ///
+    /// # Errors
+    /// Bounds that are not finite or out of order.
+    #[track_caller]
+    pub fn with_bounds(lower: f64, upper: f64, rng: &Generator) -> Result<Rrelu> {
+        functional::check_rrelu(lower, upper)?;
+        Ok(Rrelu { bounds: (lower, upper), ..Rrelu::new(rng) })
+    }
+
+    /// The function of every element.
+    ///
+    /// # Errors
+    /// A device that cannot draw so many numbers.
+    #[track_caller]
+    pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        let (lower, upper) = self.bounds;
+        record(self, functional::rrelu(input, lower, upper, self.training.get(), &self.rng))
+    }
+}
+
+impl fmt::Debug for Rrelu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Rrelu(lower={:?}, upper={:?})", self.bounds.0, self.bounds.1)
+    }
+}
+
+layer!(Rrelu);
+
+impl Module for Rrelu {
+    fn visit(&self, visitor: &mut Visitor) {
+        visitor.generator(&self.rng);
+        visitor.training(&self.training);
+    }
+    fn visit_mut(&mut self, _: &mut VisitorMut) {}
 }

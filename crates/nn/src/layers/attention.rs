@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tensor_core::{DType, Error, Generator, Result, Tensor, default_dtype};
+use tensor_core::{DType, Error, Generator, Result, Scalar, Tensor, default_dtype};
 
 use super::{Dropout, Linear, LinearConfig, linear::parameter, record};
 use crate::{
@@ -20,10 +20,14 @@ pub struct MultiheadAttentionConfig {
     pub bias: bool,
     /// Whether tensors are `[N, L, E]`; by default they are `[L, N, E]`.
     pub batch_first: bool,
-    /// The size of a key if it is not that of a query. Only the query's size is supported.
+    /// The size of a key, if it is not that of a query.
     pub kdim: Option<usize>,
-    /// The size of a value if it is not that of a query. Only the query's size is supported.
+    /// The size of a value, if it is not that of a query.
     pub vdim: Option<usize>,
+    /// Whether one more key and value, which are trained, follow those given. They do not by default.
+    pub add_bias_kv: bool,
+    /// Whether one more key and value of zeros follow. They do not by default.
+    pub add_zero_attn: bool,
     /// The dtype of the parameters: that of [`default_dtype`] (f32) by default.
     pub dtype: DType,
 }
@@ -36,6 +40,8 @@ impl Default for MultiheadAttentionConfig {
             batch_first: false,
             kdim: None,
             vdim: None,
+            add_bias_kv: false,
+            add_zero_attn: false,
             dtype: default_dtype(),
         }
     }
@@ -56,7 +62,9 @@ pub struct AttentionMasks<'a> {
 /// Attention of several heads, each in a part of the features. `torch.nn.MultiheadAttention`.
 ///
 /// State: `in_proj_weight` `[3E, E]` and `in_proj_bias` for query, key and value, `out_proj.weight` `[E, E]` and `out_proj.bias`. Weights begin
-/// as Glorot's uniform (`out_proj` as a [`Linear`]'s), biases as zeros.
+/// as Glorot's uniform (`out_proj` as a [`Linear`]'s), biases as zeros. With keys or values of other sizes: `q_proj_weight` `[E, E]`,
+/// `k_proj_weight` `[E, kdim]` and `v_proj_weight` `[E, vdim]` in place of `in_proj_weight`. With `add_bias_kv`: `bias_k` and `bias_v`
+/// `[1, 1, E]`, which begin as Glorot's normal.
 ///
 /// ```
 /// use nn::{AttentionMasks, MultiheadAttention};
@@ -72,16 +80,42 @@ pub struct AttentionMasks<'a> {
 /// ```
 #[derive(Clone)]
 pub struct MultiheadAttention {
-    /// `[3E, E]`: the projections of queries, keys and values.
-    pub in_proj_weight: Tensor,
+    /// The projections of queries, keys and values.
+    pub in_proj: InProjection,
     /// `[3E]`, unless the layer has none.
     pub in_proj_bias: Option<Tensor>,
+    /// One more key and value, `[1, 1, E]` each, if the layer has them.
+    pub bias_kv: Option<(Tensor, Tensor)>,
     /// From the heads to the output.
     pub out_proj: Linear,
     heads: usize,
     batch_first: bool,
+    zero_attn: bool,
     dropout: Dropout,
     training: Training,
+}
+
+/// The weights that project queries, keys and values of a [`MultiheadAttention`].
+#[derive(Clone)]
+pub enum InProjection {
+    /// `in_proj_weight`, `[3E, E]`: all in one, where keys and values have the size of queries.
+    Joint(Tensor),
+    /// `q_proj_weight` `[E, E]`, `k_proj_weight` `[E, kdim]` and `v_proj_weight` `[E, vdim]`.
+    Separate([Tensor; 3]),
+}
+
+/// The names of separate projections.
+const SEPARATE: [&str; 3] = ["q_proj_weight", "k_proj_weight", "v_proj_weight"];
+
+impl InProjection {
+    /// The sizes of queries, keys and values.
+    fn sizes(&self) -> [usize; 3] {
+        let columns = |weight: &Tensor| weight.dims().get(1).copied().unwrap_or(0);
+        match self {
+            InProjection::Joint(weight) => [columns(weight); 3],
+            InProjection::Separate(all) => [columns(&all[0]), columns(&all[1]), columns(&all[2])],
+        }
+    }
 }
 
 impl MultiheadAttention {
@@ -97,8 +131,8 @@ impl MultiheadAttention {
     /// With dropout, without biases, with the batch first, or of another dtype.
     ///
     /// # Errors
-    /// Heads that do not divide the features, a `kdim` or `vdim` of another size, a dropout outside [0, 1), a dtype that is not
-    /// floating-point or that the device lacks, no memory.
+    /// Heads that do not divide the features, a `kdim` or `vdim` of 0, a dropout outside [0, 1), a dtype that is not floating-point or that
+    /// the device lacks, no memory.
     #[track_caller]
     pub fn with_config(
         embed_dim: usize,
@@ -107,36 +141,54 @@ impl MultiheadAttention {
         rng: &Generator,
     ) -> Result<MultiheadAttention> {
         const OP: &str = "MultiheadAttention";
-        let MultiheadAttentionConfig { dropout, bias, batch_first, kdim, vdim, dtype } = config;
+        let MultiheadAttentionConfig {
+            dropout,
+            bias,
+            batch_first,
+            kdim,
+            vdim,
+            add_bias_kv,
+            add_zero_attn,
+            dtype,
+        } = config;
         if num_heads == 0 || embed_dim == 0 || !embed_dim.is_multiple_of(num_heads) {
             let message = format!("{num_heads} heads do not divide {embed_dim} features");
             return Err(Error::invalid(OP, message));
         }
-        if [kdim, vdim].into_iter().flatten().any(|size| size != embed_dim) {
+        let sizes = [embed_dim, kdim.unwrap_or(embed_dim), vdim.unwrap_or(embed_dim)];
+        if sizes.contains(&0) {
             return Err(Error::invalid(
                 OP,
-                format!(
-                    "kdim {kdim:?} and vdim {vdim:?} other than the {embed_dim} features of a query are not supported: project \
-                     keys and values to {embed_dim} features with a Linear first"
-                ),
+                format!("keys and values of sizes {kdim:?} and {vdim:?}: give at least 1"),
             ));
         }
         let dropout = Dropout::new(dropout, rng)?;
-        let weight = init::xavier_uniform([3 * embed_dim, embed_dim], 1.0, rng)?;
+        let glorot = |shape: [usize; 2]| parameter(init::xavier_uniform(shape, 1.0, rng)?, dtype);
+        let in_proj = match sizes == [embed_dim; 3] {
+            true => InProjection::Joint(glorot([3 * embed_dim, embed_dim])?),
+            false => InProjection::Separate([
+                glorot([embed_dim, sizes[0]])?,
+                glorot([embed_dim, sizes[1]])?,
+                glorot([embed_dim, sizes[2]])?,
+            ]),
+        };
+        let extra = || parameter(init::xavier_normal([1, 1, embed_dim], 1.0, rng)?, dtype);
+        let bias_kv = if add_bias_kv { Some((extra()?, extra()?)) } else { None };
         let zeros = |size: usize| parameter(Tensor::zeros([size], (dtype, rng.device()))?, dtype);
         let in_proj_bias = if bias { Some(zeros(3 * embed_dim)?) } else { None };
         let mut out_proj = Linear::with_config(embed_dim, embed_dim, LinearConfig { bias, dtype }, rng)?;
         if bias {
             out_proj.bias = Some(zeros(embed_dim)?);
         }
-        let in_proj_weight = parameter(weight, dtype)?;
         let (heads, training) = (num_heads, Training::default());
         Ok(MultiheadAttention {
-            in_proj_weight,
+            in_proj,
             in_proj_bias,
+            bias_kv,
             out_proj,
             heads,
             batch_first,
+            zero_attn: add_zero_attn,
             dropout,
             training,
         })
@@ -184,11 +236,27 @@ impl MultiheadAttention {
         Ok((out, if query.rank() == 2 { mean.squeeze(0)? } else { mean }))
     }
 
+    /// As [`MultiheadAttention::forward`], with the weights of each head, `[N, heads, L, S]`: `average_attn_weights=False`.
+    ///
+    /// # Errors
+    /// As [`MultiheadAttention::forward`].
+    #[track_caller]
+    pub fn forward_with_head_weights(
+        &self,
+        query: &Tensor,
+        key: &Tensor,
+        value: &Tensor,
+        masks: AttentionMasks<'_>,
+    ) -> Result<(Tensor, Tensor)> {
+        let (out, weights) = self.attend(query, key, value, masks, None)?;
+        Ok((out, if query.rank() == 2 { weights.squeeze(0)? } else { weights }))
+    }
+
     /// Self-attention of the positions that follow those in `cache`, which then holds these as well: a sequence piece by piece, as
     /// generation makes it, gives what the whole with a causal mask gives.
     ///
     /// # Errors
-    /// As [`MultiheadAttention::forward`], or another batch than the cache's. The cache is as it was then.
+    /// As [`MultiheadAttention::forward`], or another batch than the cache's, or a layer that adds keys of its own. The cache is as it was then.
     #[track_caller]
     pub fn forward_cached(&self, input: &Tensor, cache: &mut KeyValueCache) -> Result<Tensor> {
         self.attend(input, input, input, AttentionMasks::default(), Some(cache)).map(|found| found.0)
@@ -218,37 +286,81 @@ impl MultiheadAttention {
         let width = self.embed_dim();
         let all = [query, key, value];
         let shapes = format!("query {}, key {}, value {}", query.shape(), key.shape(), value.shape());
-        if !(2..=3).contains(&query.rank())
-            || all.iter().any(|t| t.rank() != query.rank() || t.dims().last() != Some(&width))
-        {
+        let sizes = self.in_proj.sizes();
+        let misfit =
+            |(t, size): (&&Tensor, &usize)| t.rank() != query.rank() || t.dims().last() != Some(size);
+        if !(2..=3).contains(&query.rank()) || all.iter().zip(&sizes).any(misfit) {
             let axes = if self.batch_first { "[N, L, E] or [L, E]" } else { "[L, N, E] or [L, E]" };
-            return wrong(format!("{shapes}: all three have the axes {axes} with {width} features"));
+            return wrong(match sizes == [width; 3] {
+                true => format!("{shapes}: all three have the axes {axes} with {width} features"),
+                false => format!("{shapes}: all three have the axes {axes}, with {sizes:?} features"),
+            });
+        }
+        if cache.is_some() && (self.bias_kv.is_some() || self.zero_attn) {
+            return wrong("a cache holds the keys that are given: a layer that adds others has none".into());
         }
         let [q, k, v] = [self.batched(query)?, self.batched(key)?, self.batched(value)?];
         let (batch, rows, keys) = (q.dims()[0], q.dims()[1], k.dims()[1]);
-        if k.dims() != v.dims() || k.dims()[0] != batch {
-            return wrong(format!("{shapes}: key and value have one shape, and the query's batch"));
+        if k.dims()[..2] != v.dims()[..2] || k.dims()[0] != batch {
+            return wrong(format!("{shapes}: key and value have one length, and the query's batch"));
         }
-        // One product where the three are one tensor, or where keys are values.
-        let (weight, bias) = (&self.in_proj_weight, self.in_proj_bias.as_ref());
-        let part = |x: &Tensor, start: usize, count: usize| -> Result<Vec<Tensor>> {
-            let bias = bias.map(|bias| bias.narrow(0, start * width, count * width)).transpose()?;
-            let out = linear(x, &weight.narrow(0, start * width, count * width)?, bias.as_ref())?;
-            out.split(width, -1)
+        let bias = |start: usize, count: usize| -> Result<Option<Tensor>> {
+            let bias = self.in_proj_bias.as_ref();
+            bias.map(|bias| bias.narrow(0, start * width, count * width)).transpose()
         };
-        let same = |a: &Tensor, b: &Tensor| a.id() == b.id();
-        let projected: Vec<Tensor> = match (same(query, key), same(key, value)) {
-            (true, true) => part(&q, 0, 3)?,
-            (false, true) => [part(&q, 0, 1)?, part(&k, 1, 2)?].concat(),
-            (_, false) => [part(&q, 0, 1)?, part(&k, 1, 1)?, part(&v, 2, 1)?].concat(),
+        let mut projected: Vec<Tensor> = match &self.in_proj {
+            InProjection::Separate([of_q, of_k, of_v]) => vec![
+                linear(&q, of_q, bias(0, 1)?.as_ref())?,
+                linear(&k, of_k, bias(1, 1)?.as_ref())?,
+                linear(&v, of_v, bias(2, 1)?.as_ref())?,
+            ],
+            InProjection::Joint(weight) => {
+                // One product where the three are one tensor, or where keys are values.
+                let part = |x: &Tensor, start: usize, count: usize| -> Result<Vec<Tensor>> {
+                    let weight = weight.narrow(0, start * width, count * width)?;
+                    linear(x, &weight, bias(start, count)?.as_ref())?.split(width, -1)
+                };
+                let same = |a: &Tensor, b: &Tensor| a.id() == b.id();
+                match (same(query, key), same(key, value)) {
+                    (true, true) => part(&q, 0, 3)?,
+                    (false, true) => [part(&q, 0, 1)?, part(&k, 1, 2)?].concat(),
+                    (_, false) => [part(&q, 0, 1)?, part(&k, 1, 1)?, part(&v, 2, 1)?].concat(),
+                }
+            }
         };
+        let given = keys;
+        let mut keys = keys;
+        let mut follow = |of_key: &Tensor, of_value: &Tensor| -> Result<()> {
+            for (at, extra) in [(1, of_key), (2, of_value)] {
+                projected[at] = Tensor::concat(&[&projected[at], &extra.expand([batch, 1, width])?], 1)?;
+            }
+            keys += 1;
+            Ok(())
+        };
+        if let Some((of_key, of_value)) = &self.bias_kv {
+            follow(of_key, of_value)?;
+        }
+        if self.zero_attn {
+            let zero = Tensor::zeros([1, 1, width], (q.dtype(), &q.device()))?;
+            follow(&zero, &zero)?;
+        }
         let of_heads = |x: &Tensor, length: usize| {
             x.reshape([batch, length, self.heads, width / self.heads])?.transpose(1, 2)
         };
         let q = of_heads(&projected[0], rows)?;
         let (mut k, mut v) = (of_heads(&projected[1], keys)?, of_heads(&projected[2], keys)?);
         let mask = match &cache {
-            None => self.mask(OP, masks, [batch, rows, keys], &q)?,
+            None => match self.mask(OP, masks, [batch, rows, given], &q)? {
+                Some(mask) if keys > given => {
+                    // Keys of the layer's own are seen by all.
+                    let mut padding = vec![(0, 0); mask.rank()];
+                    padding[mask.rank() - 1].1 = keys - given;
+                    let seen =
+                        if mask.dtype() == DType::Bool { Scalar::Bool(true) } else { Scalar::Float(0.0) };
+                    Some(mask.pad(&padding, seen)?)
+                }
+                mask => mask,
+            },
             Some(cache) => {
                 let before = cache.len();
                 if let Some((old_k, old_v)) = &cache.kept {
@@ -353,18 +465,36 @@ impl fmt::Debug for MultiheadAttention {
 
 impl Module for MultiheadAttention {
     fn visit(&self, visitor: &mut Visitor) {
-        visitor.parameter("in_proj_weight", &self.in_proj_weight);
+        match &self.in_proj {
+            InProjection::Joint(weight) => visitor.parameter("in_proj_weight", weight),
+            InProjection::Separate(all) => {
+                SEPARATE.iter().zip(all).for_each(|(name, weight)| visitor.parameter(name, weight));
+            }
+        }
         if let Some(bias) = &self.in_proj_bias {
             visitor.parameter("in_proj_bias", bias);
+        }
+        if let Some((of_key, of_value)) = &self.bias_kv {
+            visitor.parameter("bias_k", of_key);
+            visitor.parameter("bias_v", of_value);
         }
         visitor.field("out_proj", &self.out_proj);
         visitor.field("dropout", &self.dropout);
         visitor.training(&self.training);
     }
     fn visit_mut(&mut self, visitor: &mut VisitorMut) {
-        visitor.parameter("in_proj_weight", &mut self.in_proj_weight);
+        match &mut self.in_proj {
+            InProjection::Joint(weight) => visitor.parameter("in_proj_weight", weight),
+            InProjection::Separate(all) => {
+                SEPARATE.iter().zip(all).for_each(|(name, weight)| visitor.parameter(name, weight));
+            }
+        }
         if let Some(bias) = &mut self.in_proj_bias {
             visitor.parameter("in_proj_bias", bias);
+        }
+        if let Some((of_key, of_value)) = &mut self.bias_kv {
+            visitor.parameter("bias_k", of_key);
+            visitor.parameter("bias_v", of_value);
         }
         visitor.field("out_proj", &mut self.out_proj);
     }

@@ -8,7 +8,7 @@ use super::{layer, linear::parameter, record};
 use crate::{
     Module, Visitor, VisitorMut,
     functional::{
-        ConvOptions, ConvPadding, ConvTransposeOptions, Window, convolution, transposed_convolution,
+        ConvOptions, ConvPadding, ConvTransposeOptions, Window, by_dims, convolution, transposed_convolution,
     },
     init::{self, Fan, Nonlinearity},
 };
@@ -100,7 +100,7 @@ impl<const D: usize> Conv<D> {
         rng: &Generator,
     ) -> Result<Conv<D>> {
         let ConvConfig { stride, padding, dilation, groups, bias, dtype } = config;
-        let op = ["Conv1d", "Conv2d", "Conv3d"][D.clamp(1, 3) - 1];
+        let op = by_dims::<D>(["Conv1d", "Conv2d", "Conv3d"]);
         let kernel = kernel.into().0;
         check(op, [in_channels, out_channels, groups], [kernel, stride, dilation])?;
         if padding == ConvPadding::Same && stride != [1; D] {
@@ -119,7 +119,7 @@ impl<const D: usize> Conv<D> {
     /// As [`crate::functional::conv2d`].
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        let op = ["conv1d", "conv2d", "conv3d"][D.clamp(1, 3) - 1];
+        let op = by_dims::<D>(["conv1d", "conv2d", "conv3d"]);
         record(self, convolution(op, input, &self.weight, self.bias.as_ref(), self.options))
     }
 }
@@ -201,7 +201,7 @@ impl<const D: usize> ConvTranspose<D> {
         rng: &Generator,
     ) -> Result<ConvTranspose<D>> {
         let ConvTransposeConfig { stride, padding, output_padding, dilation, groups, bias, dtype } = config;
-        let op = ["ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"][D.clamp(1, 3) - 1];
+        let op = by_dims::<D>(["ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]);
         let kernel = kernel.into().0;
         check(op, [in_channels, out_channels, groups], [kernel, stride, dilation])?;
         let (weight, bias) =
@@ -216,7 +216,7 @@ impl<const D: usize> ConvTranspose<D> {
     /// As [`crate::functional::conv_transpose2d`].
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        let op = ["conv_transpose1d", "conv_transpose2d", "conv_transpose3d"][D.clamp(1, 3) - 1];
+        let op = by_dims::<D>(["conv_transpose1d", "conv_transpose2d", "conv_transpose3d"]);
         record(self, transposed_convolution(op, input, &self.weight, self.bias.as_ref(), self.options))
     }
 }

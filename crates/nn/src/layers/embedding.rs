@@ -5,7 +5,72 @@ use std::fmt;
 use tensor_core::{DType, Error, Generator, Result, Tensor, default_dtype};
 
 use super::{layer, linear::parameter, record};
-use crate::{Module, Visitor, VisitorMut, functional};
+use crate::{
+    Module, Visitor, VisitorMut,
+    functional::{self, BagMode, BagOptions, renormalize},
+};
+
+/// What an [`Embedding`] may have otherwise than usual; PyTorch's arguments with PyTorch's defaults.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EmbeddingConfig {
+    /// A row that stands for padding: it begins as zeros and takes no part in gradients. None by default.
+    pub padding_idx: Option<usize>,
+    /// The greatest norm of a row. `forward` shortens the rows that it looks up, in the table itself; nothing of that is recorded. None by default.
+    pub max_norm: Option<f64>,
+    /// The power of that norm, 2 by default.
+    pub norm_type: f64,
+}
+
+impl Default for EmbeddingConfig {
+    fn default() -> EmbeddingConfig {
+        EmbeddingConfig { padding_idx: None, max_norm: None, norm_type: 2.0 }
+    }
+}
+
+impl EmbeddingConfig {
+    #[track_caller]
+    fn check(&self, op: &'static str, rows: usize) -> Result<()> {
+        if let Some(row) = self.padding_idx.filter(|&row| row >= rows) {
+            return Err(Error::invalid(op, format!("padding_idx {row} is no row of {rows}")));
+        }
+        if self.max_norm.is_some_and(|norm| norm.is_nan() || norm < 0.0)
+            || self.norm_type.is_nan()
+            || self.norm_type <= 0.0
+        {
+            let message = format!(
+                "rows of a norm of power {} up to {:?}: give a power above 0 and a norm of 0 or more",
+                self.norm_type, self.max_norm
+            );
+            return Err(Error::invalid(op, message));
+        }
+        Ok(())
+    }
+
+    /// The table `[rows, features]`, standard normal.
+    #[track_caller]
+    fn table(&self, op: &'static str, rows: usize, features: usize, rng: &Generator) -> Result<Tensor> {
+        if rows == 0 || features == 0 {
+            let message = format!("{rows} rows of {features} features: give at least one of each");
+            return Err(Error::invalid(op, message));
+        }
+        self.check(op, rows)?;
+        let mut weight = Tensor::randn([rows, features], rng)?;
+        if let Some(padding) = self.padding_idx {
+            let row = Tensor::arange(0, rows, 1, (DType::I32, rng.device()))?.eq_scalar(padding as i64);
+            weight = weight.masked_fill(&row.unsqueeze(1)?, 0.0)?;
+        }
+        parameter(weight, default_dtype())
+    }
+
+    /// Shortens the rows that are to be looked up, if they are to be.
+    #[track_caller]
+    fn shorten(&self, indices: &Tensor, weight: &Tensor) -> Result<()> {
+        match self.max_norm {
+            Some(max_norm) => renormalize(indices, weight, max_norm, self.norm_type),
+            None => Ok(()),
+        }
+    }
+}
 
 /// The row of a table for each index: `[…]` of an integer dtype to `[…, features]`. `torch.nn.Embedding`.
 ///
@@ -14,7 +79,7 @@ use crate::{Module, Visitor, VisitorMut, functional};
 pub struct Embedding {
     /// `[rows, features]`.
     pub weight: Tensor,
-    padding_idx: Option<usize>,
+    config: EmbeddingConfig,
 }
 
 impl Embedding {
@@ -24,14 +89,21 @@ impl Embedding {
     /// No rows, no features, a default dtype that the device lacks, or no memory.
     #[track_caller]
     pub fn new(rows: usize, features: usize, rng: &Generator) -> Result<Embedding> {
-        if rows == 0 || features == 0 {
-            return Err(Error::invalid(
-                "Embedding",
-                format!("{rows} rows of {features} features: give at least one of each"),
-            ));
-        }
-        let weight = parameter(Tensor::randn([rows, features], rng)?, default_dtype())?;
-        Ok(Embedding { weight, padding_idx: None })
+        Embedding::with_config(rows, features, EmbeddingConfig::default(), rng)
+    }
+
+    /// With a row for padding or a greatest norm.
+    ///
+    /// # Errors
+    /// As [`Embedding::new`]; a `padding_idx` that is no row, a negative norm, a power that is not above 0.
+    #[track_caller]
+    pub fn with_config(
+        rows: usize,
+        features: usize,
+        config: EmbeddingConfig,
+        rng: &Generator,
+    ) -> Result<Embedding> {
+        Ok(Embedding { weight: config.table("Embedding", rows, features, rng)?, config })
     }
 
     /// As [`Embedding::new`], with a row that stands for padding: it begins as zeros and takes no part in gradients.
@@ -46,16 +118,8 @@ impl Embedding {
         padding_idx: usize,
         rng: &Generator,
     ) -> Result<Embedding> {
-        if padding_idx >= rows {
-            let message = format!("padding_idx {padding_idx} is no row of {rows}");
-            return Err(Error::invalid("Embedding", message));
-        }
-        let table = Embedding::new(rows, features, rng)?;
-        let row = Tensor::arange(0, rows, 1, (DType::I32, rng.device()))?.eq_scalar(padding_idx as i64);
-        let value = table.weight.detach().masked_fill(&row.unsqueeze(1)?, 0.0)?;
-        value.eval()?;
-        table.weight.assign(&value)?;
-        Ok(Embedding { padding_idx: Some(padding_idx), ..table })
+        let config = EmbeddingConfig { padding_idx: Some(padding_idx), ..Default::default() };
+        Embedding::with_config(rows, features, config, rng)
     }
 
     /// A table with this content, such as vectors trained elsewhere. A cell given is shared, not copied.
@@ -84,7 +148,7 @@ impl Embedding {
             ));
         }
         let dtype = weight.dtype();
-        Ok(Embedding { weight: parameter(weight, dtype)?, padding_idx: None })
+        Ok(Embedding { weight: parameter(weight, dtype)?, config: EmbeddingConfig::default() })
     }
 }
 
@@ -95,9 +159,10 @@ impl Embedding {
     /// Indices that are not integers. An index outside the table shows when the result is computed.
     #[track_caller]
     pub fn forward(&self, indices: &Tensor) -> Result<Tensor> {
+        self.config.shorten(indices, &self.weight)?;
         record(
             self,
-            match self.padding_idx {
+            match self.config.padding_idx {
                 None => functional::embedding(indices, &self.weight),
                 Some(row) => functional::embedding_with_padding(indices, &self.weight, row),
             },
@@ -109,7 +174,7 @@ impl fmt::Debug for Embedding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let size = |axis: usize| self.weight.dims().get(axis).copied().unwrap_or(0);
         write!(f, "Embedding({}, {}", size(0), size(1))?;
-        match self.padding_idx {
+        match self.config.padding_idx {
             Some(row) => write!(f, ", padding_idx={row})"),
             None => f.write_str(")"),
         }
@@ -119,6 +184,86 @@ impl fmt::Debug for Embedding {
 layer!(Embedding);
 
 impl Module for Embedding {
+    fn visit(&self, visitor: &mut Visitor) {
+        visitor.parameter("weight", &self.weight);
+    }
+    fn visit_mut(&mut self, visitor: &mut VisitorMut) {
+        visitor.parameter("weight", &mut self.weight);
+    }
+}
+
+/// What an [`EmbeddingBag`] may have otherwise than usual; PyTorch's arguments with PyTorch's defaults.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EmbeddingBagConfig {
+    /// How a bag becomes a vector: the mean by default.
+    pub mode: BagMode,
+    /// Whether offsets end with the number of indices. Off by default.
+    pub include_last_offset: bool,
+    /// A row for padding and a greatest norm, as an [`Embedding`] has them. Neither by default.
+    pub rows: EmbeddingConfig,
+}
+
+/// The sum, mean or maximum of a table's rows in each bag of indices: see [`functional::embedding_bag`]. `torch.nn.EmbeddingBag`.
+///
+/// `weight` has the shape `[rows, features]` and begins standard normal, PyTorch's default. A clone shares it.
+#[derive(Clone)]
+pub struct EmbeddingBag {
+    /// `[rows, features]`.
+    pub weight: Tensor,
+    config: EmbeddingBagConfig,
+}
+
+impl EmbeddingBag {
+    /// A table of `rows` vectors of `features` numbers of the default dtype (f32), on the generator's device.
+    ///
+    /// # Errors
+    /// As [`Embedding::with_config`].
+    #[track_caller]
+    pub fn new(
+        rows: usize,
+        features: usize,
+        config: EmbeddingBagConfig,
+        rng: &Generator,
+    ) -> Result<EmbeddingBag> {
+        Ok(EmbeddingBag { weight: config.rows.table("EmbeddingBag", rows, features, rng)?, config })
+    }
+
+    /// `[B, features]` for bags of indices `[B, N]`, or `[N]` with `offsets` `[B]`; of sums with a weight for each index.
+    ///
+    /// # Errors
+    /// As [`functional::embedding_bag`].
+    #[track_caller]
+    pub fn forward(
+        &self,
+        indices: &Tensor,
+        offsets: Option<&Tensor>,
+        per_sample_weights: Option<&Tensor>,
+    ) -> Result<Tensor> {
+        let EmbeddingBagConfig { mode, include_last_offset, rows } = self.config;
+        let options = BagOptions {
+            mode,
+            offsets,
+            include_last_offset,
+            per_sample_weights,
+            padding_idx: rows.padding_idx,
+        };
+        if rows.max_norm.is_some() {
+            // What does not fit is refused before the table changes.
+            let _ = functional::embedding_bag(indices, &self.weight.detach(), options)?;
+            rows.shorten(indices, &self.weight)?;
+        }
+        record(self, functional::embedding_bag(indices, &self.weight, options))
+    }
+}
+
+impl fmt::Debug for EmbeddingBag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let size = |axis: usize| self.weight.dims().get(axis).copied().unwrap_or(0);
+        write!(f, "EmbeddingBag({}, {}, mode={:?})", size(0), size(1), self.config.mode.name())
+    }
+}
+
+impl Module for EmbeddingBag {
     fn visit(&self, visitor: &mut Visitor) {
         visitor.parameter("weight", &self.weight);
     }

@@ -4,9 +4,11 @@ mod activation;
 mod attention;
 mod call;
 mod conv;
+mod distance;
 mod dropout;
 mod embedding;
 mod flatten;
+mod hooked;
 mod linear;
 mod norm;
 mod pool;
@@ -16,31 +18,39 @@ mod sequential;
 mod transformer;
 
 pub use activation::{
-    Celu, Elu, Gelu, GeluTanh, Glu, Hardsigmoid, Hardswish, Hardtanh, LeakyRelu, LogSigmoid, LogSoftmax,
-    Mish, Prelu, Relu, Relu6, Selu, Sigmoid, Silu, Softmax, Softplus, Softsign, Tanh,
+    Celu, Elu, Gelu, GeluTanh, Glu, Hardshrink, Hardsigmoid, Hardswish, Hardtanh, LeakyRelu, LogSigmoid,
+    LogSoftmax, Mish, Prelu, Relu, Relu6, Rrelu, Selu, Sigmoid, Silu, Softmax, Softmax2d, Softmin, Softplus,
+    Softshrink, Softsign, Tanh, Tanhshrink, Threshold,
 };
-pub use attention::{AttentionMasks, KeyValueCache, MultiheadAttention, MultiheadAttentionConfig};
+pub use attention::{
+    AttentionMasks, InProjection, KeyValueCache, MultiheadAttention, MultiheadAttentionConfig,
+};
 pub(crate) use call::{Call, record, recorded};
 pub use conv::{
     Conv, Conv1d, Conv2d, Conv3d, ConvConfig, ConvTranspose, ConvTranspose1d, ConvTranspose2d,
     ConvTranspose3d, ConvTransposeConfig,
 };
+pub use distance::{CosineSimilarity, LocalResponseNorm, PairwiseDistance};
 pub use dropout::{ChannelDropout, Dropout, Dropout1d, Dropout2d, Dropout3d};
-pub use embedding::Embedding;
+pub use embedding::{Embedding, EmbeddingBag, EmbeddingBagConfig, EmbeddingConfig};
 pub use flatten::{Flatten, Identity, Unflatten};
+pub use hooked::Hooked;
 pub use linear::{Linear, LinearConfig};
 pub use norm::{
     BatchNorm, BatchNorm1d, BatchNorm2d, BatchNorm3d, BatchNormConfig, GroupNorm, InstanceNorm,
     InstanceNorm1d, InstanceNorm2d, InstanceNorm3d, LayerNorm, LayerNormConfig, RmsNorm,
 };
-pub use pool::{AvgPool, AvgPool1d, AvgPool2d, AvgPool3d, MaxPool, MaxPool1d, MaxPool2d, MaxPool3d};
+pub use pool::{
+    AvgPool, AvgPool1d, AvgPool2d, AvgPool3d, LpPool, LpPool1d, LpPool2d, LpPool3d, MaxPool, MaxPool1d,
+    MaxPool2d, MaxPool3d, MaxUnpool, MaxUnpool1d, MaxUnpool2d, MaxUnpool3d,
+};
 pub use recurrent::{Gru, GruCell, Lstm, LstmCell, Rnn, RnnCell, RnnConfig};
 pub use resize::{
     AdaptiveAvgPool, AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d, AdaptiveMaxPool,
     AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d, CircularPad, CircularPad1d, CircularPad2d,
-    CircularPad3d, PixelShuffle, PixelUnshuffle, ReflectionPad, ReflectionPad1d, ReflectionPad2d,
-    ReflectionPad3d, ReplicationPad, ReplicationPad1d, ReplicationPad2d, ReplicationPad3d, Sides, Upsample,
-    ZeroPad, ZeroPad1d, ZeroPad2d, ZeroPad3d,
+    CircularPad3d, Fold, PixelShuffle, PixelUnshuffle, ReflectionPad, ReflectionPad1d, ReflectionPad2d,
+    ReflectionPad3d, ReplicationPad, ReplicationPad1d, ReplicationPad2d, ReplicationPad3d, Sides, Unfold,
+    Upsample, ZeroPad, ZeroPad1d, ZeroPad2d, ZeroPad3d,
 };
 pub use sequential::Sequential;
 pub use transformer::{

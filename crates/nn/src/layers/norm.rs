@@ -7,7 +7,7 @@ use tensor_core::{DType, Device, Error, Result, Shape, Tensor, default_dtype};
 use super::{layer, linear::parameter, record};
 use crate::{
     Module, Training, Visitor, VisitorMut,
-    functional::{self, Momentum, batch_norm_by},
+    functional::{self, Momentum, batch_norm_by, by_dims},
 };
 
 /// What a [`LayerNorm`] or an [`RmsNorm`] may have otherwise than usual.
@@ -472,7 +472,7 @@ macro_rules! norm {
             pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
                 const NAMES: [&str; 3] =
                     [concat!($name, "Norm1d"), concat!($name, "Norm2d"), concat!($name, "Norm3d")];
-                let op = NAMES[D.clamp(1, 3) - 1];
+                let op = by_dims::<D>(NAMES);
                 let ranks: std::ops::RangeInclusive<usize> = $ranks(D);
                 if !ranks.contains(&input.rank()) {
                     let message = format!(

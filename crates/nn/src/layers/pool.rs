@@ -5,7 +5,9 @@ use std::fmt;
 use tensor_core::{Result, Tensor};
 
 use super::{layer, record, stateless};
-use crate::functional::{PoolOptions, Window, avg_pool, max_pool};
+use crate::functional::{
+    PoolOptions, UnpoolOptions, Window, avg_pool, by_dims, lp_pool, max_pool, max_unpool,
+};
 
 macro_rules! pool {
     ($(#[$doc:meta])* $layer:ident, $function:ident, $names:expr; $($(#[$alias_doc:meta])* $alias:ident = $d:literal;)*) => {
@@ -36,7 +38,7 @@ macro_rules! pool {
             #[track_caller]
             pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
                 const NAMES: [&str; 3] = $names;
-                record(self, $function(NAMES[D.clamp(1, 3) - 1], input, self.window, self.options))
+                record(self, $function(by_dims::<D>(NAMES), input, self.window, self.options))
             }
         }
 
@@ -86,3 +88,104 @@ pool! {
     /// Over volumes. `torch.nn.AvgPool3d`.
     AvgPool3d = 3;
 }
+
+/// (Σxᵖ)^(1/p) over windows of `D` axes: see [`crate::functional::lp_pool2d`]. [`LpPool1d`], [`LpPool2d`] and [`LpPool3d`] are its names.
+#[derive(Clone, Copy)]
+pub struct LpPool<const D: usize> {
+    norm_type: f64,
+    window: [usize; D],
+    options: PoolOptions<D>,
+}
+
+/// Over `[N, C, L]`. `torch.nn.LPPool1d`.
+#[doc(alias = "LPPool1d")]
+pub type LpPool1d = LpPool<1>;
+/// Over images. `torch.nn.LPPool2d`.
+#[doc(alias = "LPPool2d")]
+pub type LpPool2d = LpPool<2>;
+/// Over volumes. `torch.nn.LPPool3d`.
+#[doc(alias = "LPPool3d")]
+pub type LpPool3d = LpPool<3>;
+
+impl<const D: usize> LpPool<D> {
+    /// Norms of the power `norm_type` over windows of so many elements, one number for all axes or one for each, side by side.
+    pub fn new(norm_type: f64, window: impl Into<Window<D>>) -> LpPool<D> {
+        LpPool::with_options(norm_type, window, PoolOptions::default())
+    }
+
+    /// With a stride or ceil mode. What does not fit is an error of `forward`.
+    pub fn with_options(norm_type: f64, window: impl Into<Window<D>>, options: PoolOptions<D>) -> LpPool<D> {
+        LpPool { norm_type, window: window.into().0, options }
+    }
+
+    /// The output for an input `[N, C, …]` or `[C, …]`.
+    ///
+    /// # Errors
+    /// As [`crate::functional::lp_pool2d`].
+    #[track_caller]
+    pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        let op = by_dims::<D>(["lp_pool1d", "lp_pool2d", "lp_pool3d"]);
+        record(self, lp_pool(op, input, self.norm_type, self.window, self.options))
+    }
+}
+
+impl<const D: usize> fmt::Debug for LpPool<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let stride = self.options.stride.unwrap_or(self.window);
+        write!(
+            f,
+            "LpPool{D}d(norm_type={:?}, kernel_size={:?}, stride={stride:?})",
+            self.norm_type, self.window
+        )
+    }
+}
+
+layer!(LpPool<1>, LpPool<2>, LpPool<3>);
+stateless!(LpPool<1>, LpPool<2>, LpPool<3>);
+
+/// The inverse of [`MaxPool`] but for what was lost: see [`crate::functional::max_unpool2d`]. [`MaxUnpool1d`], [`MaxUnpool2d`] and
+/// [`MaxUnpool3d`] are its names.
+#[derive(Clone, Copy)]
+pub struct MaxUnpool<const D: usize> {
+    window: [usize; D],
+    options: UnpoolOptions<D>,
+}
+
+/// Over `[N, C, L]`. `torch.nn.MaxUnpool1d`.
+pub type MaxUnpool1d = MaxUnpool<1>;
+/// Over images. `torch.nn.MaxUnpool2d`.
+pub type MaxUnpool2d = MaxUnpool<2>;
+/// Over volumes. `torch.nn.MaxUnpool3d`.
+pub type MaxUnpool3d = MaxUnpool<3>;
+
+impl<const D: usize> MaxUnpool<D> {
+    /// Of windows of so many elements, one number for all axes or one for each, side by side.
+    pub fn new(window: impl Into<Window<D>>) -> MaxUnpool<D> {
+        MaxUnpool::with_options(window, UnpoolOptions::default())
+    }
+
+    /// Of windows with a stride or padding, or with an output size. What does not fit is an error of `forward`.
+    pub fn with_options(window: impl Into<Window<D>>, options: UnpoolOptions<D>) -> MaxUnpool<D> {
+        MaxUnpool { window: window.into().0, options }
+    }
+
+    /// The output for an input `[N, C, …]` or `[C, …]` and the indices of the pooling.
+    ///
+    /// # Errors
+    /// As [`crate::functional::max_unpool2d`].
+    #[track_caller]
+    pub fn forward(&self, input: &Tensor, indices: &Tensor) -> Result<Tensor> {
+        let op = by_dims::<D>(["max_unpool1d", "max_unpool2d", "max_unpool3d"]);
+        record(self, max_unpool(op, input, indices, self.window, self.options))
+    }
+}
+
+impl<const D: usize> fmt::Debug for MaxUnpool<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let UnpoolOptions { stride, padding, .. } = self.options;
+        let stride = stride.unwrap_or(self.window);
+        write!(f, "MaxUnpool{D}d(kernel_size={:?}, stride={stride:?}, padding={padding:?})", self.window)
+    }
+}
+
+stateless!(MaxUnpool<1>, MaxUnpool<2>, MaxUnpool<3>);

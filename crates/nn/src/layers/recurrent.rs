@@ -20,6 +20,8 @@ pub struct RnnConfig {
     pub dropout: f64,
     /// Whether each layer also reads the sequence from its end. It does not by default.
     pub bidirectional: bool,
+    /// The size to which an LSTM projects its state h; 0, the default, for none. The cell's state keeps its size.
+    pub proj_size: usize,
     /// The dtype of the parameters: that of [`default_dtype`] (f32) by default.
     pub dtype: DType,
 }
@@ -32,6 +34,7 @@ impl Default for RnnConfig {
             batch_first: false,
             dropout: 0.0,
             bidirectional: false,
+            proj_size: 0,
             dtype: default_dtype(),
         }
     }
@@ -70,13 +73,15 @@ impl Kind {
 struct Weights {
     /// `[gates·H, I]`.
     weight_ih: Tensor,
-    /// `[gates·H, H]`.
+    /// `[gates·H, H]`, or `[gates·H, P]` of a projected state.
     weight_hh: Tensor,
     /// `[gates·H]` each.
     biases: Option<(Tensor, Tensor)>,
+    /// `[P, H]`, where the state is projected.
+    weight_hr: Option<Tensor>,
 }
 
-/// The state of one layer in one direction: `[N, H]`, and the cell's for an LSTM.
+/// The state of one layer in one direction: `[N, H]`, or `[N, P]` where it is projected, and the cell's `[N, H]` for an LSTM.
 #[derive(Clone)]
 struct State {
     hidden: Tensor,
@@ -89,6 +94,7 @@ impl Weights {
     fn new(
         kind: Kind,
         [input, hidden]: [usize; 2],
+        projected: usize,
         bias: bool,
         dtype: DType,
         rng: &Generator,
@@ -96,9 +102,11 @@ impl Weights {
         let bound = 1.0 / (hidden as f64).sqrt();
         let rows = kind.gates() * hidden;
         let make = |shape: &[usize]| parameter(Tensor::uniform(shape, -bound, bound, rng)?, dtype);
-        let (weight_ih, weight_hh) = (make(&[rows, input])?, make(&[rows, hidden])?);
+        let state = if projected > 0 { projected } else { hidden };
+        let (weight_ih, weight_hh) = (make(&[rows, input])?, make(&[rows, state])?);
         let biases = if bias { Some((make(&[rows])?, make(&[rows])?)) } else { None };
-        Ok(Weights { weight_ih, weight_hh, biases })
+        let weight_hr = if projected > 0 { Some(make(&[projected, hidden])?) } else { None };
+        Ok(Weights { weight_ih, weight_hh, biases, weight_hr })
     }
 
     /// The input's share of the gates, with the first bias.
@@ -111,7 +119,7 @@ impl Weights {
     #[track_caller]
     fn step(&self, kind: Kind, of_input: &Tensor, state: &State) -> Result<State> {
         let of_state = linear(&state.hidden, &self.weight_hh, self.biases.as_ref().map(|biases| &biases.1))?;
-        let size = state.hidden.dims()[1];
+        let size = of_input.dims()[1] / kind.gates();
         let (hidden, cell) = match kind {
             Kind::Tanh => (of_input.add(&of_state)?.tanh(), None),
             Kind::Relu => (of_input.add(&of_state)?.relu(), None),
@@ -136,6 +144,10 @@ impl Weights {
                 (fresh.add(&update.mul(&state.hidden.sub(&fresh)?)?)?, None)
             }
         };
+        let hidden = match &self.weight_hr {
+            Some(projection) => linear(&hidden, projection, None)?,
+            None => hidden,
+        };
         Ok(State { hidden, cell })
     }
 
@@ -146,6 +158,9 @@ impl Weights {
             visitor.parameter(&format!("bias_ih{suffix}"), of_input);
             visitor.parameter(&format!("bias_hh{suffix}"), of_state);
         }
+        if let Some(projection) = &self.weight_hr {
+            visitor.parameter(&format!("weight_hr{suffix}"), projection);
+        }
     }
 
     fn visit_mut(&mut self, visitor: &mut VisitorMut) {
@@ -154,6 +169,9 @@ impl Weights {
         if let Some((of_input, of_state)) = &mut self.biases {
             visitor.tensor(of_input);
             visitor.tensor(of_state);
+        }
+        if let Some(projection) = &mut self.weight_hr {
+            visitor.tensor(projection);
         }
     }
 }
@@ -173,6 +191,8 @@ struct Recurrent {
     /// Of each layer, forwards and then backwards.
     weights: Vec<Weights>,
     sizes: [usize; 2],
+    /// The size of what a step gives: the state's, or what it is projected to.
+    outputs: usize,
     directions: usize,
     batch_first: bool,
     dropout: Dropout,
@@ -181,29 +201,37 @@ struct Recurrent {
 impl Recurrent {
     #[track_caller]
     fn new(kind: Kind, sizes: [usize; 2], config: RnnConfig, rng: &Generator) -> Result<Recurrent> {
-        let RnnConfig { num_layers, bias, batch_first, dropout, bidirectional, dtype } = config;
+        let RnnConfig { num_layers, bias, batch_first, dropout, bidirectional, proj_size, dtype } = config;
         let [input, hidden] = sizes;
         check_sizes(kind.name(), input, hidden)?;
         if num_layers == 0 {
             return Err(Error::invalid(kind.name(), "no layers: give at least one"));
         }
+        if proj_size > 0 && (kind != Kind::Lstm || proj_size >= hidden) {
+            let message =
+                format!("a proj_size of {proj_size}: an LSTM alone has one, below its state's {hidden}");
+            return Err(Error::invalid(kind.name(), message));
+        }
+        let outputs = if proj_size > 0 { proj_size } else { hidden };
         let directions = 1 + usize::from(bidirectional);
         let mut weights = Vec::with_capacity(num_layers * directions);
         for layer in 0..num_layers {
-            let input = if layer == 0 { input } else { hidden * directions };
+            let input = if layer == 0 { input } else { outputs * directions };
             for _ in 0..directions {
-                weights.push(Weights::new(kind, [input, hidden], bias, dtype, rng)?);
+                weights.push(Weights::new(kind, [input, hidden], proj_size, bias, dtype, rng)?);
             }
         }
         let dropout = Dropout::new(dropout, rng)?;
-        Ok(Recurrent { kind, weights, sizes, directions, batch_first, dropout })
+        Ok(Recurrent { kind, weights, sizes, outputs, directions, batch_first, dropout })
     }
 
-    /// The outputs of the last layer and the last states, `[layers·directions, N, H]` each.
+    /// The outputs of the last layer and the last states, `[layers·directions, N, H]` each. With `lengths` each sequence of the batch ends
+    /// after so many steps.
     #[track_caller]
     fn run(
         &self,
         input: &Tensor,
+        lengths: Option<&[usize]>,
         hidden: Option<&Tensor>,
         cell: Option<&Tensor>,
     ) -> Result<(Tensor, Tensor, Option<Tensor>)> {
@@ -227,8 +255,9 @@ impl Recurrent {
         if steps == 0 {
             return Err(Error::invalid(op, format!("a sequence of no steps, of shape {}", input.shape())));
         }
+        let going = lengths.map(|lengths| Going::new(op, lengths, steps, batch, &x)).transpose()?;
         let count = self.weights.len();
-        let first = |given: Option<&Tensor>| -> Result<Tensor> {
+        let first = |given: Option<&Tensor>, size: usize| -> Result<Tensor> {
             let Some(given) = given else {
                 return Tensor::zeros([count, batch, size], (x.dtype(), &x.device()));
             };
@@ -239,8 +268,8 @@ impl Recurrent {
             }
             given.reshape([count, batch, size])
         };
-        let hidden = first(hidden)?;
-        let cell = if self.kind == Kind::Lstm { Some(first(cell)?) } else { None };
+        let hidden = first(hidden, self.outputs)?;
+        let cell = if self.kind == Kind::Lstm { Some(first(cell, size)?) } else { None };
         let mut last: Vec<State> = Vec::with_capacity(count);
         for (layer, weights) in self.weights.chunks(self.directions).enumerate() {
             if layer > 0 {
@@ -257,8 +286,13 @@ impl Recurrent {
                 let mut states: Vec<Tensor> = Vec::with_capacity(steps);
                 for step in 0..steps {
                     let step = if direction == 0 { step } else { steps - 1 - step };
-                    state = weights.step(self.kind, &gates.select(0, step)?, &state)?;
-                    states.push(state.hidden.clone());
+                    let next = weights.step(self.kind, &gates.select(0, step)?, &state)?;
+                    let (next, out) = match &going {
+                        Some(going) => going.hold(step, next, &state)?,
+                        None => (next.clone(), next.hidden),
+                    };
+                    state = next;
+                    states.push(out);
                 }
                 if direction == 1 {
                     states.reverse();
@@ -281,6 +315,47 @@ impl Recurrent {
             (false, false) => x,
         };
         Ok((out, hidden, cell))
+    }
+}
+
+/// Which sequences of a batch are not over yet, at each step.
+struct Going {
+    /// `[T, N, 1]`, bool.
+    mask: Tensor,
+    /// The first step at which one is over.
+    shortest: usize,
+}
+
+impl Going {
+    #[track_caller]
+    fn new(op: &'static str, lengths: &[usize], steps: usize, batch: usize, x: &Tensor) -> Result<Going> {
+        if lengths.len() != batch {
+            let message = format!("{} lengths for a batch of {batch} sequences", lengths.len());
+            return Err(Error::invalid(op, message));
+        }
+        if let Some(length) = lengths.iter().find(|&&length| length == 0 || length > steps) {
+            let message = format!("a sequence of {length} steps, of {steps}: give lengths of 1 to {steps}");
+            return Err(Error::invalid(op, message));
+        }
+        let ends: Vec<i32> = lengths.iter().map(|&length| length as i32).collect();
+        let ends = Tensor::new(ends, (DType::I32, &x.device()))?.reshape([1, batch, 1])?;
+        let step = Tensor::arange(0, steps, 1, (DType::I32, &x.device()))?.reshape([steps, 1, 1])?;
+        Ok(Going { mask: step.lt(&ends)?, shortest: lengths.iter().copied().min().unwrap_or(steps) })
+    }
+
+    /// The state and the output after a step: a sequence that is over keeps its state, and gives zeros. Read backwards it has not begun yet.
+    #[track_caller]
+    fn hold(&self, step: usize, next: State, before: &State) -> Result<(State, Tensor)> {
+        if step < self.shortest {
+            return Ok((next.clone(), next.hidden));
+        }
+        let mask = self.mask.select(0, step)?;
+        let out = mask.where_cond(&next.hidden, &next.hidden.zeros_like())?;
+        let cell = match (&next.cell, &before.cell) {
+            (Some(next), Some(before)) => Some(mask.where_cond(next, before)?),
+            (next, _) => next.clone(),
+        };
+        Ok((State { hidden: mask.where_cond(&next.hidden, &before.hidden)?, cell }, out))
     }
 }
 
@@ -367,7 +442,7 @@ macro_rules! recurrent {
             pub fn new(input_size: usize, hidden_size: usize, rng: &Generator) -> Result<$cell> {
                 let (kind, sizes) = ($kind, [input_size, hidden_size]);
                 check_sizes(kind.name(), input_size, hidden_size)?;
-                Ok($cell { weights: Weights::new(kind, sizes, true, default_dtype(), rng)?, kind, sizes })
+                Ok($cell { weights: Weights::new(kind, sizes, 0, true, default_dtype(), rng)?, kind, sizes })
             }
 
             #[track_caller]
@@ -483,7 +558,25 @@ macro_rules! single_state {
             /// An input of other axes, features, dtype or device, no steps, states of another shape.
             #[track_caller]
             pub fn forward(&self, input: &Tensor, state: Option<&Tensor>) -> Result<(Tensor, Tensor)> {
-                let (out, hidden, _) = self.0.run(input, state, None)?;
+                let (out, hidden, _) = self.0.run(input, None, state, None)?;
+                Ok((record(self, Ok(out))?, hidden))
+            }
+
+            /// As `forward`, of sequences that end after `lengths[n]` steps each: outputs past the end are zeros, the last states are those of
+            /// the last step that counts, and the other direction begins there. What PyTorch gives for `pack_padded_sequence`, and
+            /// `pad_packed_sequence` with the input's `total_length`; lengths need not be sorted.
+            ///
+            /// # Errors
+            /// As `forward`, and lengths that are not one for each sequence, or not from 1 to the number of steps.
+            #[track_caller]
+            #[doc(alias = "pack_padded_sequence")]
+            pub fn forward_with_lengths(
+                &self,
+                input: &Tensor,
+                lengths: &[usize],
+                state: Option<&Tensor>,
+            ) -> Result<(Tensor, Tensor)> {
+                let (out, hidden, _) = self.0.run(input, Some(lengths), state, None)?;
                 Ok((record(self, Ok(out))?, hidden))
             }
         }
@@ -514,7 +607,37 @@ impl Lstm {
         input: &Tensor,
         state: Option<(&Tensor, &Tensor)>,
     ) -> Result<(Tensor, (Tensor, Tensor))> {
-        let (out, hidden, cell) = self.0.run(input, state.map(|s| s.0), state.map(|s| s.1))?;
+        let (out, hidden, cell) = self.0.run(input, None, state.map(|s| s.0), state.map(|s| s.1))?;
+        let cell = cell.unwrap_or_else(|| hidden.zeros_like());
+        Ok((record(self, Ok(out))?, (hidden, cell)))
+    }
+
+    /// As [`Lstm::forward`], of sequences that end after `lengths[n]` steps each: outputs past the end are zeros, the last states are those
+    /// of the last step that counts, and the other direction begins there. What PyTorch gives for `pack_padded_sequence`, and
+    /// `pad_packed_sequence` with the input's `total_length`; lengths need not be sorted.
+    ///
+    /// ```
+    /// use nn::Lstm;
+    /// use tensor_core::{Generator, Tensor};
+    /// # fn main() -> tensor_core::Result<()> {
+    /// let rng = Generator::seed(0, &backend_cpu::cpu());
+    /// let (out, (h, _)) = Lstm::new(3, 4, &rng)?.forward_with_lengths(&Tensor::randn([5, 2, 3], &rng)?, &[5, 2], None)?;
+    /// assert!(h.i((0, 1))?.equal(&out.i((1, 1))?)?); // the second sequence ends after two steps
+    /// assert_eq!(out.i((2.., 1))?.to_vec::<f32>()?, [0.0; 12]);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Lstm::forward`], and lengths that are not one for each sequence, or not from 1 to the number of steps.
+    #[track_caller]
+    #[doc(alias = "pack_padded_sequence")]
+    pub fn forward_with_lengths(
+        &self,
+        input: &Tensor,
+        lengths: &[usize],
+        state: Option<(&Tensor, &Tensor)>,
+    ) -> Result<(Tensor, (Tensor, Tensor))> {
+        let (out, hidden, cell) = self.0.run(input, Some(lengths), state.map(|s| s.0), state.map(|s| s.1))?;
         let cell = cell.unwrap_or_else(|| hidden.zeros_like());
         Ok((record(self, Ok(out))?, (hidden, cell)))
     }

@@ -2,10 +2,13 @@
 
 use std::fmt;
 
-use tensor_core::{Error, Result, Tensor};
+use tensor_core::{Result, Tensor};
 
 use super::{layer, record, stateless};
-use crate::functional::{self, PadMode, Window, adaptive_avg_pool, adaptive_max_pool, pad_by};
+use crate::functional::{
+    self, FoldOptions, InterpolateOptions, PadMode, Resize, Window, adaptive_avg_pool, adaptive_max_pool,
+    by_dims, interpolate_by, pad_by,
+};
 
 /// How many elements are put before and after along each of `D` axes, in the order of the axes: one number for all sides, or a pair for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +52,7 @@ macro_rules! pads {
             #[track_caller]
             pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
                 const NAMES: [&str; 3] = [concat!($name, "1d"), concat!($name, "2d"), concat!($name, "3d")];
-                record(self, pad_by(NAMES[D.clamp(1, 3) - 1], input, &self.0, $mode))
+                record(self, pad_by(by_dims::<D>(NAMES), input, &self.0, $mode))
             }
         }
 
@@ -101,7 +104,7 @@ macro_rules! adaptive {
             #[track_caller]
             pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
                 const NAMES: [&str; 3] = $names;
-                record(self, $function(NAMES[D.clamp(1, 3) - 1], input, Window(self.0)))
+                record(self, $function(by_dims::<D>(NAMES), input, Window(self.0)))
             }
         }
 
@@ -167,58 +170,135 @@ impl fmt::Debug for PixelUnshuffle {
     }
 }
 
-/// `[N, C, …]` enlarged by taking each element several times. `torch.nn.Upsample(mode="nearest")`.
+/// `[N, C, …]` at another size: see [`functional::interpolate`]. `torch.nn.Upsample`.
+///
+/// ```
+/// use nn::Upsample;
+/// use nn::functional::{InterpolateMode, InterpolateOptions};
+/// use tensor_core::Tensor;
+/// # fn main() -> tensor_core::Result<()> {
+/// let x = Tensor::arange(0.0, 4.0, 1.0, &backend_cpu::cpu())?.reshape((1, 1, 2, 2))?;
+/// let options = InterpolateOptions { mode: InterpolateMode::Bilinear, align_corners: true, ..Default::default() };
+/// let y = Upsample::with_options([3, 3], options).forward(&x)?;
+/// assert_eq!(y.to_vec::<f32>()?, [0.0, 0.5, 1.0, 1.0, 1.5, 2.0, 2.0, 2.5, 3.0]);
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Upsample {
-    target: Target,
-}
-
-#[derive(Clone)]
-enum Target {
-    Scale(usize),
-    Size(Vec<usize>),
+    to: Resize,
+    options: InterpolateOptions,
 }
 
 impl Upsample {
-    /// Every axis after C so many times as long.
-    pub fn new(scale_factor: usize) -> Upsample {
-        Upsample { target: Target::Scale(scale_factor) }
+    /// Every axis after C so many times as long, by the nearest elements.
+    pub fn new(scale_factor: impl Into<f64>) -> Upsample {
+        Upsample::with_options(scale_factor.into(), InterpolateOptions::default())
     }
 
-    /// To these sizes of the axes after C, which need not be multiples.
+    /// To these sizes of the axes after C, which need not be multiples, by the nearest elements.
     pub fn to_size(size: impl Into<Vec<usize>>) -> Upsample {
-        Upsample { target: Target::Size(size.into()) }
+        Upsample::with_options(size.into(), InterpolateOptions::default())
     }
 
-    /// The enlarged input.
+    /// To a size (whole numbers) or by a scale factor (fractions), with a mode.
+    pub fn with_options(to: impl Into<Resize>, options: InterpolateOptions) -> Upsample {
+        Upsample { to: to.into(), options }
+    }
+
+    /// The input at its new size.
     ///
     /// # Errors
-    /// As [`functional::interpolate_nearest`].
+    /// As [`functional::interpolate`].
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        let size: Vec<usize> = match &self.target {
-            Target::Size(size) => size.clone(),
-            Target::Scale(scale) => {
-                let Some(size) = input.dims().get(2..).filter(|size| !size.is_empty()) else {
-                    let message =
-                        format!("an input is [N, C, …]; shape {} has no axes after C", input.shape());
-                    return Err(Error::invalid("upsample", message));
-                };
-                size.iter().map(|n| n.saturating_mul(*scale)).collect()
-            }
-        };
-        record(self, functional::interpolate_nearest(input, &size))
+        record(self, interpolate_by("upsample", input, &self.to, self.options))
     }
 }
 
 impl fmt::Debug for Upsample {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.target {
-            Target::Scale(scale) => write!(f, "Upsample(scale_factor={scale}, mode=\"nearest\")"),
-            Target::Size(size) => write!(f, "Upsample(size={size:?}, mode=\"nearest\")"),
+        let mode = self.options.mode.name();
+        match &self.to {
+            Resize::Scale(scale) => match scale.as_slice() {
+                [one] => write!(f, "Upsample(scale_factor={one:?}, mode={mode:?})"),
+                all => write!(f, "Upsample(scale_factor={all:?}, mode={mode:?})"),
+            },
+            Resize::Size(size) => write!(f, "Upsample(size={size:?}, mode={mode:?})"),
         }
     }
 }
 
 layer!(PixelShuffle, PixelUnshuffle, Upsample);
 stateless!(PixelShuffle, PixelUnshuffle, Upsample);
+
+/// The blocks of an image as columns: see [`functional::unfold`]. `torch.nn.Unfold`.
+#[derive(Clone, Copy)]
+#[doc(alias = "im2col")]
+pub struct Unfold {
+    kernel: [usize; 2],
+    options: FoldOptions,
+}
+
+impl Unfold {
+    /// Blocks `[kH, kW]`, one number for both or one for each. What does not fit is an error of `forward`.
+    pub fn new(kernel: impl Into<Window<2>>, options: FoldOptions) -> Unfold {
+        Unfold { kernel: kernel.into().0, options }
+    }
+
+    /// The columns of an image `[N, C, H, W]` or `[C, H, W]`.
+    ///
+    /// # Errors
+    /// As [`functional::unfold`].
+    #[track_caller]
+    pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        record(self, functional::unfold(input, self.kernel, self.options))
+    }
+}
+
+/// Columns summed into an image: see [`functional::fold`]. `torch.nn.Fold`.
+#[derive(Clone, Copy)]
+#[doc(alias = "col2im")]
+pub struct Fold {
+    output: [usize; 2],
+    kernel: [usize; 2],
+    options: FoldOptions,
+}
+
+impl Fold {
+    /// To images of size `output` from blocks `[kH, kW]`. What does not fit is an error of `forward`.
+    pub fn new(output: impl Into<Window<2>>, kernel: impl Into<Window<2>>, options: FoldOptions) -> Fold {
+        Fold { output: output.into().0, kernel: kernel.into().0, options }
+    }
+
+    /// The image of columns `[N, C·kH·kW, L]` or `[C·kH·kW, L]`.
+    ///
+    /// # Errors
+    /// As [`functional::fold`].
+    #[track_caller]
+    pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        record(self, functional::fold(input, self.output, self.kernel, self.options))
+    }
+}
+
+/// As PyTorch prints the numbers.
+fn write_blocks(f: &mut fmt::Formatter<'_>, kernel: [usize; 2], options: FoldOptions) -> fmt::Result {
+    let FoldOptions { dilation, padding, stride } = options;
+    write!(f, "kernel_size={kernel:?}, dilation={dilation:?}, padding={padding:?}, stride={stride:?})")
+}
+
+impl fmt::Debug for Unfold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Unfold(")?;
+        write_blocks(f, self.kernel, self.options)
+    }
+}
+
+impl fmt::Debug for Fold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Fold(output_size={:?}, ", self.output)?;
+        write_blocks(f, self.kernel, self.options)
+    }
+}
+
+layer!(Unfold, Fold);
+stateless!(Unfold, Fold);

@@ -277,6 +277,24 @@ impl TransformerDecoderLayer {
     }
 }
 
+/// So many layers, each with values of its own.
+#[track_caller]
+fn stack<L>(op: &'static str, num_layers: usize, layer: impl Fn() -> Result<L>) -> Result<Vec<L>> {
+    if num_layers == 0 {
+        return Err(Error::invalid(op, "no layers: give at least one"));
+    }
+    (0..num_layers).map(|_| layer()).collect()
+}
+
+/// What a stack's last layer gives, through the norm if there is one.
+#[track_caller]
+fn normed(norm: Option<&LayerNorm>, x: Tensor) -> Result<Tensor> {
+    match norm {
+        Some(norm) => norm.forward(&x),
+        None => Ok(x),
+    }
+}
+
 /// Encoder layers one after the other, and a norm if one is given. `torch.nn.TransformerEncoder`. State: `layers.0` …, `norm`.
 #[derive(Clone, Debug)]
 pub struct TransformerEncoder {
@@ -299,12 +317,8 @@ impl TransformerEncoder {
         config: TransformerConfig,
         rng: &Generator,
     ) -> Result<TransformerEncoder> {
-        if num_layers == 0 {
-            return Err(Error::invalid("TransformerEncoder", "no layers: give at least one"));
-        }
         let layer = || TransformerEncoderLayer::with_config(d_model, nhead, config, rng);
-        let layers = (0..num_layers).map(|_| layer()).collect::<Result<_>>()?;
-        Ok(TransformerEncoder { layers, norm: None })
+        Ok(TransformerEncoder { layers: stack("TransformerEncoder", num_layers, layer)?, norm: None })
     }
 
     /// The output of the last layer, without masks.
@@ -326,10 +340,7 @@ impl TransformerEncoder {
         for layer in &self.layers {
             x = layer.forward_masked(&x, masks)?;
         }
-        match &self.norm {
-            Some(norm) => norm.forward(&x),
-            None => Ok(x),
-        }
+        normed(self.norm.as_ref(), x)
     }
 
     /// The output for the positions that follow those in the caches, one for each layer: see [`MultiheadAttention::forward_cached`].
@@ -348,11 +359,9 @@ impl TransformerEncoder {
         for (layer, cache) in self.layers.iter().zip(&mut next) {
             x = layer.forward_cached(&x, cache)?;
         }
-        if let Some(norm) = &self.norm {
-            x = norm.forward(&x)?;
-        }
+        let out = normed(self.norm.as_ref(), x)?;
         caches.clone_from_slice(&next);
-        Ok(x)
+        Ok(out)
     }
 }
 
@@ -378,12 +387,8 @@ impl TransformerDecoder {
         config: TransformerConfig,
         rng: &Generator,
     ) -> Result<TransformerDecoder> {
-        if num_layers == 0 {
-            return Err(Error::invalid("TransformerDecoder", "no layers: give at least one"));
-        }
         let layer = || TransformerDecoderLayer::with_config(d_model, nhead, config, rng);
-        let layers = (0..num_layers).map(|_| layer()).collect::<Result<_>>()?;
-        Ok(TransformerDecoder { layers, norm: None })
+        Ok(TransformerDecoder { layers: stack("TransformerDecoder", num_layers, layer)?, norm: None })
     }
 
     /// The output of the last layer: see [`TransformerDecoderLayer::forward`].
@@ -402,10 +407,7 @@ impl TransformerDecoder {
         for layer in &self.layers {
             x = layer.forward(&x, memory, target_masks, memory_masks)?;
         }
-        match &self.norm {
-            Some(norm) => norm.forward(&x),
-            None => Ok(x),
-        }
+        normed(self.norm.as_ref(), x)
     }
 }
 

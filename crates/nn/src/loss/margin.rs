@@ -1,8 +1,8 @@
 //! Losses of similar and dissimilar pairs, by a margin.
 
-use tensor_core::{Error, Result, Shape, Tensor};
+use tensor_core::{DType, Error, Result, Shape, Tensor};
 
-use super::{Reduction, check_pair};
+use super::{Reduction, check_pair, nll::Labels};
 use crate::functional::pairwise_distance;
 
 /// Targets, 1 or −1, of this shape.
@@ -113,5 +113,185 @@ impl TripletMarginLoss {
         }
         let losses = distance(anchor, positive)?.sub(&far)?.add_scalar(self.margin).relu();
         Ok(self.reduction.apply(&losses))
+    }
+}
+
+/// ln(1 + e^(−y·x)), y 1 or −1. `torch.nn.SoftMarginLoss`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SoftMarginLoss {
+    /// What is returned: the mean by default.
+    pub reduction: Reduction,
+}
+
+impl SoftMarginLoss {
+    /// The loss of `input` against targets 1 or −1, of one shape.
+    ///
+    /// # Errors
+    /// Two shapes, an input that is not floating-point, or two devices.
+    #[track_caller]
+    pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
+        const OP: &str = "soft_margin_loss";
+        check_pair(OP, input, input)?;
+        check_signs(OP, input.shape(), target)?;
+        let losses = input.mul(&target.to_dtype(input.dtype())?)?.logsigmoid().neg();
+        Ok(self.reduction.apply(&losses))
+    }
+}
+
+/// x where y is 1, and max(0, margin − x) where it is −1: x is a distance. `torch.nn.HingeEmbeddingLoss`.
+#[derive(Clone, Copy, Debug)]
+pub struct HingeEmbeddingLoss {
+    /// The distance from which dissimilar pairs cost nothing; 1 by default.
+    pub margin: f64,
+    /// What is returned: the mean by default.
+    pub reduction: Reduction,
+}
+
+impl Default for HingeEmbeddingLoss {
+    fn default() -> HingeEmbeddingLoss {
+        HingeEmbeddingLoss { margin: 1.0, reduction: Reduction::Mean }
+    }
+}
+
+impl HingeEmbeddingLoss {
+    /// The loss of `input` against targets 1 or −1, of one shape.
+    ///
+    /// # Errors
+    /// Two shapes, an input that is not floating-point, or two devices.
+    #[track_caller]
+    pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
+        const OP: &str = "hinge_embedding_loss";
+        check_pair(OP, input, input)?;
+        check_signs(OP, input.shape(), target)?;
+        let zeros = input.zeros_like();
+        let hinge = input.neg().add_scalar(self.margin).relu();
+        let unlike = target.ne_scalar(1).where_cond(&hinge, &zeros)?;
+        let alike = target.ne_scalar(-1).where_cond(input, &zeros)?;
+        Ok(self.reduction.apply(&alike.add(&unlike)?))
+    }
+}
+
+/// Σ over the classes i other than the label y of w[y]·max(0, margin − x[y] + x[i])ᵖ, by the number of classes. `torch.nn.MultiMarginLoss`.
+#[derive(Clone, Debug)]
+pub struct MultiMarginLoss {
+    /// p, 1 by default, or 2.
+    pub p: u32,
+    /// By how much the label's score is to be above the others; 1 by default.
+    pub margin: f64,
+    /// w, a number for each class, `[C]`; 1 by default.
+    pub weight: Option<Tensor>,
+    /// What is returned: the mean by default.
+    pub reduction: Reduction,
+}
+
+impl Default for MultiMarginLoss {
+    fn default() -> MultiMarginLoss {
+        MultiMarginLoss { p: 1, margin: 1.0, weight: None, reduction: Reduction::Mean }
+    }
+}
+
+impl MultiMarginLoss {
+    /// The loss of scores `[N, C]` or `[C]` against labels `[N]` or `[]` of an integer dtype.
+    ///
+    /// # Errors
+    /// Other shapes, no classes, a p other than 1 and 2, a weight that is not one number of the scores' dtype for each class, several devices.
+    /// A label outside the classes is an `IndexOutOfRange` when the loss is computed.
+    #[track_caller]
+    pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
+        const OP: &str = "multi_margin_loss";
+        if !(1..=2).contains(&input.rank()) || !(1..=2).contains(&self.p) {
+            let message =
+                format!("scores {} and p = {}: give [N, C] or [C], and 1 or 2", input.shape(), self.p);
+            return Err(Error::invalid(OP, message));
+        }
+        let labels = Labels::new(OP, input, target, self.weight.as_ref(), None)?;
+        let place = target.unsqueeze(-1)?;
+        let excess = input.sub(&input.gather(-1, &place)?)?.add_scalar(self.margin).relu();
+        let costs = if self.p == 2 { excess.powi(2) } else { excess };
+        let classes = Tensor::arange(0, labels.classes, 1, (DType::I32, &input.device()))?;
+        let other = classes.ne(&place.to_dtype(DType::I32)?)?;
+        let costs = other.where_cond(&costs, &costs.zeros_like())?;
+        let mut losses = costs.sum_axis(-1, false)?.mul_scalar(1.0 / labels.classes as f64);
+        if let Some(weight) = labels.weight_of_labels()? {
+            losses = losses.mul(&weight)?;
+        }
+        Ok(self.reduction.apply(&losses))
+    }
+}
+
+/// Σ over labels y and other classes i of max(0, 1 − (x[y] − x[i])), by the number of classes. `torch.nn.MultiLabelMarginLoss`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MultiLabelMarginLoss {
+    /// What is returned: the mean by default.
+    pub reduction: Reduction,
+}
+
+impl MultiLabelMarginLoss {
+    /// The loss of scores `[N, C]` or `[C]` against as many whole numbers: the labels of a row, and −1 after the last of them.
+    ///
+    /// # Errors
+    /// Other shapes, dtypes or devices. A label of C or more is an `IndexOutOfRange` when the loss is computed.
+    #[track_caller]
+    pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
+        const OP: &str = "multilabel_margin_loss";
+        check_pair(OP, input, input)?;
+        if !(1..=2).contains(&input.rank()) || input.shape() != target.shape() || !target.dtype().is_int() {
+            let message = format!(
+                "scores {} and targets {} {}: give [N, C] or [C] of each, targets of whole numbers",
+                input.shape(),
+                target.dtype(),
+                target.shape()
+            );
+            return Err(Error::invalid(OP, message));
+        }
+        let alone = input.rank() == 1;
+        let (x, y) =
+            if alone { (input.unsqueeze(0)?, target.unsqueeze(0)?) } else { (input.clone(), target.clone()) };
+        let classes = x.dims()[1];
+        if classes == 0 {
+            return Err(Error::invalid(OP, format!("scores of shape {} have no classes", input.shape())));
+        }
+        // Labels count up to the first negative number.
+        let counted = y.lt_scalar(0).to_dtype(DType::I32)?.cumsum(1)?.eq_scalar(0);
+        let labels = counted.where_cond(&y, &y.zeros_like())?;
+        let marks = counted.to_dtype(DType::I32)?;
+        let named = marks.zeros_like().scatter_add(1, &labels, &marks)?.gt_scalar(0);
+        let of_labels = x.gather(1, &labels)?;
+        let costs = x.unsqueeze(1)?.sub(&of_labels.unsqueeze(2)?)?.add_scalar(1.0).relu();
+        let pairs = counted.unsqueeze(2)?.bitwise_and(&named.logical_not().unsqueeze(1)?)?;
+        let costs = pairs.where_cond(&costs, &costs.zeros_like())?;
+        let losses = costs.sum_axis([1, 2], false)?.mul_scalar(1.0 / classes as f64);
+        Ok(self.reduction.apply(&if alone { losses.squeeze(0)? } else { losses }))
+    }
+}
+
+/// −w·(y·ln σ(x) + (1 − y)·ln σ(−x)), its mean over the classes. `torch.nn.MultiLabelSoftMarginLoss`.
+#[derive(Clone, Debug, Default)]
+pub struct MultiLabelSoftMarginLoss {
+    /// w, which broadcasts to the scores; 1 by default.
+    pub weight: Option<Tensor>,
+    /// What is returned: the mean by default.
+    pub reduction: Reduction,
+}
+
+impl MultiLabelSoftMarginLoss {
+    /// The loss of scores `[N, C]` or `[C]` against targets 0 or 1, of one shape.
+    ///
+    /// # Errors
+    /// Two shapes, no axes, a weight that does not broadcast, dtypes that are not floating-point, or several devices.
+    #[track_caller]
+    pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
+        const OP: &str = "multilabel_soft_margin_loss";
+        check_pair(OP, input, target)?;
+        if input.rank() == 0 {
+            return Err(Error::invalid(OP, "a scalar has no classes: give [N, C] or [C]"));
+        }
+        let right = input.logsigmoid().mul(target)?;
+        let wrong = input.neg().logsigmoid().mul(&target.neg().add_scalar(1.0))?;
+        let mut losses = right.add(&wrong)?.neg();
+        if let Some(weight) = &self.weight {
+            losses = losses.mul(&weight.expand(input.shape())?)?;
+        }
+        Ok(self.reduction.apply(&losses.mean_axis(-1, false)?))
     }
 }

@@ -2,15 +2,22 @@
 
 mod binary;
 mod cross_entropy;
+mod ctc;
 mod divergence;
+mod likelihood;
 mod margin;
 mod nll;
 mod regression;
 
 pub use binary::{BceLoss, BceWithLogitsLoss, binary_cross_entropy, binary_cross_entropy_with_logits};
 pub use cross_entropy::{CrossEntropyLoss, cross_entropy};
+pub use ctc::CtcLoss;
 pub use divergence::{KlDivLoss, kl_div};
-pub use margin::{CosineEmbeddingLoss, MarginRankingLoss, TripletMarginLoss};
+pub use likelihood::{GaussianNllLoss, PoissonNllLoss};
+pub use margin::{
+    CosineEmbeddingLoss, HingeEmbeddingLoss, MarginRankingLoss, MultiLabelMarginLoss,
+    MultiLabelSoftMarginLoss, MultiMarginLoss, SoftMarginLoss, TripletMarginLoss,
+};
 pub use nll::{NllLoss, nll_loss};
 pub use regression::{
     HuberLoss, L1Loss, MseLoss, SmoothL1Loss, huber_loss, l1_loss, mse_loss, smooth_l1_loss,

@@ -137,7 +137,7 @@ impl<'a> Labels<'a> {
 
     /// The weight of each label's class.
     #[track_caller]
-    fn weight_of_labels(&self) -> Result<Option<Tensor>> {
+    pub(super) fn weight_of_labels(&self) -> Result<Option<Tensor>> {
         let Some(weight) = self.weight else { return Ok(None) };
         let of_labels = weight.gather(0, &self.safe.flatten_all())?.reshape(self.safe.shape())?;
         Ok(Some(of_labels))

@@ -158,7 +158,7 @@ impl LrSchedule for OneCycleLr {
 }
 
 /// How [`CyclicLr`]'s cycles change as they go on.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default)]
 pub enum CyclicScale {
     /// They stay the same. The default.
     #[default]
@@ -167,6 +167,24 @@ pub enum CyclicScale {
     Triangular2,
     /// The height after t steps is multiplied by γᵗ.
     ExpRange(f64),
+    /// The height is multiplied by a function of the number of the cycle, counted from 1. `scale_fn` with `scale_mode="cycle"`.
+    Cycle(fn(f64) -> f64),
+    /// The height is multiplied by a function of the steps taken. `scale_fn` with `scale_mode="iterations"`.
+    Iterations(fn(f64) -> f64),
+}
+
+/// Functions are equal where they are one.
+impl PartialEq for CyclicScale {
+    fn eq(&self, other: &CyclicScale) -> bool {
+        match (*self, *other) {
+            (CyclicScale::Triangular, CyclicScale::Triangular)
+            | (CyclicScale::Triangular2, CyclicScale::Triangular2) => true,
+            (CyclicScale::ExpRange(a), CyclicScale::ExpRange(b)) => a == b,
+            (CyclicScale::Cycle(a), CyclicScale::Cycle(b))
+            | (CyclicScale::Iterations(a), CyclicScale::Iterations(b)) => std::ptr::fn_addr_eq(a, b),
+            _ => false,
+        }
+    }
 }
 
 /// The settings of [`CyclicLr`], PyTorch's with PyTorch's defaults. `base_lr` and `max_lr` must be given.
@@ -242,6 +260,8 @@ impl CyclicLr {
                 CyclicScale::Triangular => 1.0,
                 CyclicScale::Triangular2 => 0.5f64.powf(cycle - 1.0),
                 CyclicScale::ExpRange(gamma) => gamma.powf(step as f64),
+                CyclicScale::Cycle(scale) => scale(cycle),
+                CyclicScale::Iterations(scale) => scale(step as f64),
             }
     }
 }
@@ -255,5 +275,40 @@ impl LrSchedule for CyclicLr {
     fn momentum(&self, step: u64) -> Option<f64> {
         let (least, greatest) = self.config.momentum?;
         Some(greatest - (greatest - least) * self.height(step))
+    }
+}
+
+/// From the rate of a group to one rate for all, in so many steps, and then constant: for the averaging of weights.
+/// `torch.optim.swa_utils.SWALR`. The averages are [`AveragedParameters::swa`](crate::AveragedParameters::swa).
+///
+/// ```text
+/// lr = α·swa_lr + (1 − α)·base, t = min(step / anneal_epochs, 1), α = t or (1 − cos πt) / 2
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[doc(alias = "SWALR")]
+pub struct SwaLr {
+    swa_lr: f64,
+    anneal_epochs: u64,
+    anneal: Anneal,
+}
+
+impl SwaLr {
+    /// PyTorch's defaults are 10 steps and [`Anneal::Cos`]. With 0 steps the rate is `swa_lr` at once.
+    ///
+    /// # Errors
+    /// A rate that is negative or not finite.
+    #[track_caller]
+    pub fn new(swa_lr: f64, anneal_epochs: u64, anneal: Anneal) -> Result<SwaLr> {
+        crate::rules::not_negative("SwaLr", [("swa_lr", swa_lr)])?;
+        Ok(SwaLr { swa_lr, anneal_epochs, anneal })
+    }
+}
+
+impl LrSchedule for SwaLr {
+    fn lr(&self, base: f64, step: u64) -> f64 {
+        if step >= self.anneal_epochs {
+            return self.swa_lr;
+        }
+        self.anneal.between(base, self.swa_lr, step as f64 / self.anneal_epochs as f64)
     }
 }

@@ -9,7 +9,7 @@ mod formulas;
 mod plateau;
 
 pub use combined::{ChainedScheduler, LambdaLr, MultiplicativeLr, SequentialLr};
-pub use cycles::{Anneal, CyclicConfig, CyclicLr, CyclicScale, OneCycleConfig, OneCycleLr};
+pub use cycles::{Anneal, CyclicConfig, CyclicLr, CyclicScale, OneCycleConfig, OneCycleLr, SwaLr};
 pub use formulas::{
     ConstantLr, CosineAnnealingLr, CosineAnnealingWarmRestarts, ExponentialLr, LinearLr, MultiStepLr,
     PolynomialLr, StepLr,

@@ -71,6 +71,8 @@ impl Default for ReduceLrOnPlateauConfig {
 #[derive(Clone, Debug)]
 pub struct ReduceLrOnPlateau {
     config: ReduceLrOnPlateauConfig,
+    /// The least rate of each group, where they have one each.
+    min_lrs: Vec<f64>,
     best: f64,
     bad_epochs: u64,
     cooldown: u64,
@@ -90,7 +92,28 @@ impl ReduceLrOnPlateau {
         }
         crate::rules::not_negative(op, [("threshold", threshold), ("min_lr", min_lr), ("eps", eps)])?;
         let best = if config.maximize { f64::NEG_INFINITY } else { f64::INFINITY };
-        Ok(ReduceLrOnPlateau { config, best, bad_epochs: 0, cooldown: 0, step: 0 })
+        Ok(ReduceLrOnPlateau { config, min_lrs: Vec::new(), best, bad_epochs: 0, cooldown: 0, step: 0 })
+    }
+
+    /// With a least rate for each group, in place of the settings' one. PyTorch's list for `min_lr`.
+    ///
+    /// # Errors
+    /// As [`ReduceLrOnPlateau::new`], and not as many rates as the optimizer has groups.
+    #[track_caller]
+    pub fn per_group(
+        config: ReduceLrOnPlateauConfig,
+        min_lrs: &[f64],
+        optimizer: &(impl Optimizer + ?Sized),
+    ) -> Result<ReduceLrOnPlateau> {
+        let (op, groups) = ("ReduceLrOnPlateau", optimizer.learning_rates().len());
+        if min_lrs.len() != groups {
+            let message = format!("{} least rates for {groups} groups: give one for each", min_lrs.len());
+            return Err(Error::invalid(op, message));
+        }
+        for &min_lr in min_lrs {
+            crate::rules::not_negative(op, [("min_lr", min_lr)])?;
+        }
+        Ok(ReduceLrOnPlateau { min_lrs: min_lrs.to_vec(), ..ReduceLrOnPlateau::new(config)? })
     }
 
     /// Counts one step with its metric, and reduces the rates of the optimizer's groups if it is time. NaN is no improvement.
@@ -108,11 +131,12 @@ impl ReduceLrOnPlateau {
             self.bad_epochs = 0;
         }
         if self.bad_epochs > patience {
-            let reduced = |old: f64| {
-                let new = (old * factor).max(min_lr);
+            let reduced = |(group, old): (usize, f64)| {
+                let least = self.min_lrs.get(group).copied().unwrap_or(min_lr);
+                let new = (old * factor).max(least);
                 if old - new > eps { new } else { old }
             };
-            let rates: Vec<f64> = optimizer.learning_rates().into_iter().map(reduced).collect();
+            let rates: Vec<f64> = optimizer.learning_rates().into_iter().enumerate().map(reduced).collect();
             optimizer.set_learning_rates(&rates);
             self.cooldown = self.config.cooldown;
             self.bad_epochs = 0;

@@ -133,3 +133,93 @@ fn a_state_that_does_not_fit_changes_nothing() {
     says(plateau.load_state_dict(&scheduler.state_dict()), "missing");
     assert_eq!((plateau.best(), plateau.steps()), (2.0, 1));
 }
+
+#[track_caller]
+fn near(found: &[f64], expected: &[f64]) {
+    assert_eq!(found.len(), expected.len());
+    let far = found.iter().zip(expected).any(|(a, b)| (a - b).abs() > 1e-12);
+    assert!(!far, "{found:?}, not {expected:?}");
+}
+
+/// The rates of some steps, those of all groups of one step after the other.
+fn rates(schedule: impl LrSchedule, groups: &[f64], steps: usize) -> Vec<f64> {
+    let mut sgd = Sgd::new([parameter()], SgdConfig { lr: groups[0], momentum: 0.9, ..Default::default() });
+    for &lr in &groups[1..] {
+        sgd.add_group([parameter()], SgdConfig { lr, momentum: 0.9, ..Default::default() });
+    }
+    let mut scheduler = LrScheduler::new(schedule, &mut sgd);
+    let mut all = Vec::new();
+    for _ in 0..steps {
+        all.extend(sgd.learning_rates());
+        scheduler.step(&mut sgd).unwrap();
+    }
+    all
+}
+
+/// PyTorch's `SWALR` and `CyclicLR(scale_fn=…)`, computed there.
+#[test]
+fn averaged_and_scaled_schedules_are_pytorchs() {
+    let cos = rates(SwaLr::new(0.05, 4, Anneal::Cos).unwrap(), &[1.0, 0.5], 5);
+    near(
+        &cos,
+        &[
+            1.0,
+            0.5,
+            0.86087572106361,
+            0.4340990257669732,
+            0.525,
+            0.275,
+            0.18912427893638994,
+            0.11590097423302682,
+            0.05,
+            0.05,
+        ],
+    );
+    let linear = rates(SwaLr::new(0.05, 4, Anneal::Linear).unwrap(), &[1.0], 6);
+    near(&linear, &[1.0, 0.7625, 0.525, 0.2875, 0.05, 0.05]);
+    near(&rates(SwaLr::new(0.05, 0, Anneal::Linear).unwrap(), &[1.0], 3), &[0.05; 3]);
+    says(SwaLr::new(-1.0, 4, Anneal::Cos), "swa_lr -1");
+    let config = |mode| CyclicConfig {
+        base_lr: 0.1,
+        max_lr: 1.0,
+        step_size_up: 2,
+        step_size_down: Some(3),
+        mode,
+        ..Default::default()
+    };
+    let cycle = rates(CyclicLr::new(config(CyclicScale::Cycle(|cycle| 1.0 / cycle))).unwrap(), &[1.0], 9);
+    near(&cycle, &[0.1, 0.55, 1.0, 0.7, 0.4, 0.1, 0.325, 0.55, 0.4]);
+    let steps = CyclicScale::Iterations(|step| 0.9f64.powf(step));
+    let found = rates(CyclicLr::new(config(steps)).unwrap(), &[1.0], 5);
+    near(&found, &[0.1, 0.505, 0.829, 0.5374, 0.29683]);
+    let copy = steps;
+    assert!(steps == copy && steps != CyclicScale::Triangular);
+}
+
+#[test]
+fn a_plateau_has_a_least_rate_for_each_group() {
+    let mut sgd = Sgd::new([parameter()], SgdConfig { lr: 1.0, ..Default::default() });
+    sgd.add_group([parameter()], SgdConfig { lr: 1.0, ..Default::default() });
+    let config = ReduceLrOnPlateauConfig { patience: 0, factor: 0.5, ..Default::default() };
+    says(ReduceLrOnPlateau::per_group(config, &[0.1], &sgd), "1 least rates for 2 groups");
+    says(ReduceLrOnPlateau::per_group(config, &[0.1, -0.5], &sgd), "min_lr -0.5");
+    let mut plateau = ReduceLrOnPlateau::per_group(config, &[0.75, 0.0], &sgd).unwrap();
+    for _ in 0..3 {
+        plateau.step(1.0, &mut sgd);
+    }
+    assert_eq!(sgd.learning_rates(), [0.75, 0.25]);
+}
+
+/// The number that cycles is found among the settings.
+#[test]
+fn momenta_are_found_by_their_names() {
+    let momenta = |optimizer: &dyn Optimizer| optimizer.momenta();
+    assert_eq!(
+        momenta(&Sgd::new([parameter()], SgdConfig { momentum: 0.5, ..Default::default() })),
+        Some(vec![0.5])
+    );
+    let adam = AdamConfig { betas: (0.75, 0.5), ..Default::default() };
+    assert_eq!(momenta(&Adam::new([parameter()], adam)), Some(vec![0.75]));
+    assert_eq!(momenta(&RAdam::new([parameter()], RAdamConfig::default())), Some(vec![0.9]));
+    assert_eq!(momenta(&Adadelta::new([parameter()], AdadeltaConfig::default())), None);
+}

@@ -18,6 +18,7 @@ mod gradients;
 mod halves_and_floors;
 mod ieee;
 mod interface;
+mod layers;
 mod long_loops;
 mod lost_training;
 mod memory_faults;

@@ -19,16 +19,16 @@ struct Cases {
 }
 
 #[derive(Deserialize)]
-struct Array {
+pub(crate) struct Array {
     shape: Vec<usize>,
     data: Vec<f64>,
 }
 
 #[derive(Deserialize)]
-struct Case {
+pub(crate) struct Case {
     group: String,
-    kind: String,
-    args: BTreeMap<String, Value>,
+    pub(crate) kind: String,
+    pub(crate) args: BTreeMap<String, Value>,
     train: bool,
     inputs: Vec<Array>,
     state: BTreeMap<String, Array>,
@@ -55,29 +55,29 @@ impl Array {
 }
 
 impl Case {
-    fn float(&self, name: &str) -> f64 {
+    pub(crate) fn float(&self, name: &str) -> f64 {
         self.args[name].as_f64().unwrap()
     }
 
-    fn size(&self, name: &str) -> usize {
+    pub(crate) fn size(&self, name: &str) -> usize {
         self.args[name].as_u64().unwrap() as usize
     }
 
-    fn sizes(&self, name: &str) -> Vec<usize> {
+    pub(crate) fn sizes(&self, name: &str) -> Vec<usize> {
         self.args[name].as_array().unwrap().iter().map(|n| n.as_u64().unwrap() as usize).collect()
     }
 
-    fn flag(&self, name: &str, default: bool) -> bool {
+    pub(crate) fn flag(&self, name: &str, default: bool) -> bool {
         self.args.get(name).map_or(default, |value| value.as_bool().unwrap())
     }
 }
 
-type Run = Box<dyn Fn(&[Tensor]) -> Result<Tensor>>;
+pub(crate) type Run = Box<dyn Fn(&[Tensor]) -> Result<Tensor>>;
 
 /// A module, if there is one, and what the case does with it.
-type Network = (Option<Rc<dyn Module>>, Run);
+pub(crate) type Network = (Option<Rc<dyn Module>>, Run);
 
-fn of_module<M: Module + 'static>(
+pub(crate) fn of_module<M: Module + 'static>(
     module: M,
     run: impl Fn(&M, &[Tensor]) -> Result<Tensor> + 'static,
 ) -> Network {
@@ -85,17 +85,21 @@ fn of_module<M: Module + 'static>(
     (Some(module.clone()), Box::new(move |x| run(&module, x)))
 }
 
-fn of_layer<M: nn::Layer + 'static>(module: M) -> Network {
+pub(crate) fn of_layer<M: nn::Layer + 'static>(module: M) -> Network {
     of_module(module, |module, x| nn::Layer::forward(module, &x[0]))
 }
 
-fn of_function(run: impl Fn(&[Tensor]) -> Result<Tensor> + 'static) -> Network {
+pub(crate) fn of_function(run: impl Fn(&[Tensor]) -> Result<Tensor> + 'static) -> Network {
     (None, Box::new(run))
 }
 
-/// Holds every case of a group to its numbers.
 fn check(group: &str, build: impl Fn(&Case, &Generator) -> Network) {
-    let all: Cases = fixture("networks");
+    check_in("networks", group, build);
+}
+
+/// Holds every case of a group in a file to its numbers.
+pub(crate) fn check_in(file: &str, group: &str, build: impl Fn(&Case, &Generator) -> Network) {
+    let all: Cases = fixture(file);
     let cases: Vec<&Case> = all.cases.iter().filter(|case| case.group == group).collect();
     assert!(cases.len() > 5);
     for case in cases {
@@ -138,12 +142,12 @@ fn check(group: &str, build: impl Fn(&Case, &Generator) -> Network) {
     }
 }
 
-fn made(shape: &[usize], seed: u64) -> Tensor {
+pub(crate) fn made(shape: &[usize], seed: u64) -> Tensor {
     Tensor::randn(shape, &Generator::seed(seed, &device())).unwrap().to_dtype(DType::F64).unwrap()
 }
 
 #[track_caller]
-fn refused<T: std::fmt::Debug>(result: Result<T>, parts: &[&str]) {
+pub(crate) fn refused<T: std::fmt::Debug>(result: Result<T>, parts: &[&str]) {
     let error = result.unwrap_err().to_string();
     for part in parts {
         assert!(error.contains(part), "{error}\nlacks {part}");
@@ -363,7 +367,8 @@ fn layers_begin_as_pytorchs_do() {
         assert!(greatest <= bound && greatest > 0.8 * bound, "{greatest} of {bound}");
     };
     let attention = nn::MultiheadAttention::new(8, 2, &rng).unwrap();
-    bounded(&attention.in_proj_weight, (6.0f64 / 32.0).sqrt());
+    let nn::InProjection::Joint(weight) = &attention.in_proj else { panic!("one weight") };
+    bounded(weight, (6.0f64 / 32.0).sqrt());
     bounded(&attention.out_proj.weight, (1.0f64 / 8.0).sqrt());
     assert_eq!(attention.out_proj.bias.as_ref().unwrap().to_f64_vec().unwrap(), [0.0; 8]);
     assert_eq!(attention.in_proj_bias.as_ref().unwrap().to_f64_vec().unwrap(), [0.0; 24]);
@@ -436,7 +441,7 @@ fn shapes_that_do_not_fit_are_refused() {
     refused(nn::ReflectionPad2d::new(4).forward(&x), &["ReflectionPad2d", "mirror"]);
     refused(nn::CircularPad1d::new(6).forward(&x), &["CircularPad1d", "axis 3"]);
     refused(f::pad(&x, &[(1, 1); 5], f::PadMode::Reflect), &["pad", "5 pairs"]);
-    refused(f::interpolate_nearest(&x, &[2]), &["interpolate", "one for each axis"]);
+    refused(f::interpolate_nearest(&x, &[2; 3]), &["interpolate", "one for each axis"]);
     refused(f::adaptive_avg_pool2d(&x, 0), &["adaptive_avg_pool2d"]);
     refused(f::adaptive_max_pool3d(&x.select(0, 0).unwrap(), 1), &["adaptive_max_pool3d", "5 axes"]);
     refused(nn::Unflatten::new(1, [2, 2]).forward(&x), &["unflatten", "[2, 2]"]);
@@ -600,8 +605,8 @@ fn what_does_not_fit_attention_is_refused() {
     let gqa = f::AttentionOptions { enable_gqa: true, ..options };
     refused(run(&x(&[4, 3, 2]), &x(&[3, 3, 2]), &x(&[3, 3, 2]), gqa), &["heads", "divide"]);
     refused(nn::MultiheadAttention::new(6, 4, &rng), &["MultiheadAttention", "4 heads", "6 features"]);
-    let config = nn::MultiheadAttentionConfig { kdim: Some(3), ..Default::default() };
-    refused(nn::MultiheadAttention::with_config(4, 2, config, &rng), &["kdim", "Linear"]);
+    let config = nn::MultiheadAttentionConfig { kdim: Some(0), ..Default::default() };
+    refused(nn::MultiheadAttention::with_config(4, 2, config, &rng), &["MultiheadAttention", "Some(0)"]);
     let module = nn::MultiheadAttention::new(4, 2, &rng).unwrap();
     refused(
         module.forward(&x(&[3, 2, 5]), &x(&[3, 2, 5]), &x(&[3, 2, 5]), Default::default()),

@@ -147,7 +147,7 @@ impl<'a> Map<'a> {
     fn of(analysis: &'a Analysis<'a>, groups: &'a [Group], g: usize, limits: &'a Limits) -> Option<Map<'a>> {
         let group = &groups[g];
         let parts = group.parts.as_ref().filter(|_| group.row_axes.is_none())?;
-        let fits = parts.size() <= limits.max_epilogue && !parts.is_positional(analysis);
+        let fits = parts.size(analysis) <= limits.max_epilogue && !parts.is_positional(analysis);
         fits.then_some(Map { analysis, group, parts, g: g as u32, limits })
     }
 

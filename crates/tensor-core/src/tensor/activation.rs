@@ -144,6 +144,52 @@ impl Tensor {
         x.with_same(BinaryOp::Div, &x.abs().add_scalar(1.0))
     }
 
+    /// x − tanh x. `torch.nn.functional.tanhshrink`.
+    #[track_caller]
+    pub fn tanhshrink(&self) -> Tensor {
+        let x = self.floating();
+        x.with_same(BinaryOp::Sub, &x.tanh())
+    }
+
+    /// 0 within [−λ, λ] and x elsewhere; PyTorch's default λ is ½. `torch.nn.functional.hardshrink`.
+    #[track_caller]
+    pub fn hardshrink(&self, lambda: f64) -> Tensor {
+        let x = self.floating();
+        x.within(lambda).choose(&x.constant(0.0.into()), &x)
+    }
+
+    /// x − λ above λ, x + λ below −λ and 0 between; PyTorch's default λ is ½. A negative λ is taken as 0. `torch.nn.functional.softshrink`.
+    #[track_caller]
+    pub fn softshrink(&self, lambda: f64) -> Tensor {
+        let (x, lambda) = (self.floating(), lambda.max(0.0));
+        // Of |x| alone the sign would be 0 at 0, which lies within.
+        let shrunk = x.with_same(BinaryOp::Sub, &x.sign().mul_scalar(lambda));
+        x.within(lambda).choose(&x.constant(0.0.into()), &shrunk)
+    }
+
+    /// Whether x lies within [−λ, λ]; NaN does not.
+    #[track_caller]
+    fn within(&self, lambda: f64) -> Tensor {
+        let (above, below) = (self.ge_scalar(-lambda), self.le_scalar(lambda));
+        Tensor::build(Op::Binary(BinaryOp::And), self.shape().clone(), crate::DType::Bool, &[&above, &below])
+    }
+
+    /// x above `threshold` and `value` elsewhere. `torch.nn.functional.threshold`.
+    #[track_caller]
+    pub fn threshold(&self, threshold: f64, value: f64) -> Tensor {
+        let x = self.floating();
+        x.le_scalar(threshold).choose(&x.constant(value.into()), &x)
+    }
+
+    /// e⁻ˣ / Σe⁻ˣ along an axis: [`Tensor::softmax`] of −x. `torch.nn.functional.softmin`.
+    ///
+    /// # Errors
+    /// No such axis, or a dtype that is not floating-point.
+    #[track_caller]
+    pub fn softmin(&self, axis: impl Into<Axis>) -> Result<Tensor> {
+        self.neg().softmax(axis)
+    }
+
     /// a · sigmoid(b), where a and b are the halves of an axis (PyTorch's default: the last). `torch.nn.functional.glu`.
     ///
     /// # Errors

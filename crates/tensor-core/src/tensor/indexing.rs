@@ -88,6 +88,44 @@ impl Tensor {
         self.scatter_add(axis, &index, src)
     }
 
+    /// For labels `[…]` of an integer dtype, 1 at each label's place along a new last axis and 0 elsewhere: `[…, num_classes]`, i64 (i32 on a
+    /// device without). Of `None` classes there are as many as the greatest label asks for, which is read on the host.
+    /// `torch.nn.functional.one_hot`.
+    ///
+    /// # Errors
+    /// Labels that are not integers, no classes. A label outside the classes, also a negative one, is an
+    /// [`ErrorKind::IndexOutOfRange`] when the result is computed.
+    ///
+    /// ```
+    /// # fn f(labels: &tensor_core::Tensor) -> tensor_core::Result<()> {
+    /// let rows = labels.one_hot(3)?; // of [2, 0]: [[0, 0, 1], [1, 0, 0]]
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn one_hot(&self, num_classes: impl Into<Option<usize>>) -> Result<Tensor> {
+        const OP: &str = "one_hot";
+        let index = index_dtype(OP, self)?;
+        let classes = match num_classes.into() {
+            Some(classes) => classes,
+            None if self.numel() == 0 => {
+                return Err(Error::invalid(OP, "there are no labels to count classes by: give their number"));
+            }
+            None => usize::try_from(index.max()?.item::<i64>()?).map_or(0, |greatest| greatest + 1),
+        };
+        if classes == 0 && self.numel() > 0 {
+            return Err(Error::invalid(
+                OP,
+                "labels of no classes: give the number of classes, and labels of at least 0",
+            ));
+        }
+        let shape: Shape = self.dims().iter().copied().chain([classes]).collect();
+        let zeros = Tensor::zeros(shape, (DType::I32, &self.device()))?;
+        let index = index.unsqueeze(-1)?;
+        let ones = Tensor::ones(index.shape().clone(), (DType::I32, &self.device()))?;
+        Ok(zeros.scatter_add(-1, &index, &ones)?.as_index())
+    }
+
     /// A 1-D index seen from every position off the axis: a view.
     #[track_caller]
     fn spread_index(&self, op: &'static str, axis: Axis, index: &Tensor) -> Result<(Tensor, usize)> {

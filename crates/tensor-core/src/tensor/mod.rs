@@ -2,6 +2,7 @@
 //! The operations themselves are in the files beside this one, a family each.
 
 mod activation;
+mod addmm;
 mod cell;
 mod create;
 mod cumulative;
@@ -19,6 +20,7 @@ mod operators;
 mod random;
 mod read;
 mod reduce;
+mod sampling;
 mod sort;
 
 use std::{

@@ -4,7 +4,8 @@ use smallvec::SmallVec;
 
 use super::{Span, Tensor, shape_misfit};
 use crate::{
-    Axes, Axis, BinaryOp, DType, Dims, Error, ErrorKind, Int, Op, Padding, Result, Scalar, Shape, op::padded,
+    Axes, Axis, BinaryOp, DType, Device, Dims, Error, ErrorKind, Int, Op, Padding, Result, Scalar, Shape,
+    op::padded,
 };
 
 impl Tensor {
@@ -602,6 +603,28 @@ impl Tensor {
         self.triangle("triu", diagonal, false)
     }
 
+    /// The places of the lower triangle of a matrix, row by row: `[2, n]`, rows and columns, i64 (i32 on a device without).
+    /// `torch.tril_indices`.
+    ///
+    /// # Errors
+    /// Places that pass the dtype, or no memory.
+    #[track_caller]
+    pub fn tril_indices(rows: usize, columns: usize, diagonal: i32, device: &Device) -> Result<Tensor> {
+        let diagonal = diagonal as i128;
+        triangle_indices("tril_indices", rows, columns, |row, column| column - row <= diagonal, device)
+    }
+
+    /// The places of the upper triangle of a matrix, row by row: `[2, n]`, rows and columns, i64 (i32 on a device without).
+    /// `torch.triu_indices`.
+    ///
+    /// # Errors
+    /// Places that pass the dtype, or no memory.
+    #[track_caller]
+    pub fn triu_indices(rows: usize, columns: usize, diagonal: i32, device: &Device) -> Result<Tensor> {
+        let diagonal = diagonal as i128;
+        triangle_indices("triu_indices", rows, columns, |row, column| column - row >= diagonal, device)
+    }
+
     #[track_caller]
     fn triangle(&self, op: &'static str, diagonal: i32, lower: bool) -> Result<Tensor> {
         let [.., rows, columns] = *self.dims() else {
@@ -617,6 +640,24 @@ impl Tensor {
         let kept = if lower { distance.le_scalar(diagonal) } else { distance.ge_scalar(diagonal) };
         kept.where_cond(self, &Tensor::full((), 0.0, (self.dtype(), &self.device()))?)
     }
+}
+
+#[track_caller]
+fn triangle_indices(
+    op: &'static str,
+    rows: usize,
+    columns: usize,
+    kept: impl Fn(i128, i128) -> bool,
+    device: &Device,
+) -> Result<Tensor> {
+    if rows.max(columns) > i32::MAX as usize || rows.checked_mul(columns).is_none() {
+        return Err(Error::invalid(op, format!("a matrix of {rows} rows and {columns} columns")));
+    }
+    let places = || (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)));
+    let kept: Vec<(usize, usize)> =
+        places().filter(|&(row, column)| kept(row as i128, column as i128)).collect();
+    let both: Vec<usize> = kept.iter().map(|p| p.0).chain(kept.iter().map(|p| p.1)).collect();
+    super::index::host_index(&both, Shape::from([2, kept.len()]), device)
 }
 
 /// The tensors of a list that a user gives.

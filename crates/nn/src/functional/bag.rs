@@ -1,0 +1,239 @@
+//! Sums, means and maxima of a table's rows, a bag of indices each; and rows held to a greatest length.
+
+use tensor_core::{DType, Error, ErrorKind, Result, Shape, Tensor, set_grad_enabled};
+
+use super::embedding;
+
+/// How [`embedding_bag`] makes one vector of a bag's rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum BagMode {
+    /// Their sum, each times its weight if there are weights.
+    Sum,
+    /// Their mean. The default.
+    #[default]
+    Mean,
+    /// The greatest of each feature.
+    Max,
+}
+
+impl BagMode {
+    /// PyTorch's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            BagMode::Sum => "sum",
+            BagMode::Mean => "mean",
+            BagMode::Max => "max",
+        }
+    }
+}
+
+/// What [`embedding_bag`] may have otherwise than usual; PyTorch's arguments with PyTorch's defaults.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BagOptions<'a> {
+    /// How a bag becomes a vector: the mean by default.
+    pub mode: BagMode,
+    /// Of indices `[N]`, where each bag begins: `[B]`, ascending from 0, integers. They are read on the host.
+    pub offsets: Option<&'a Tensor>,
+    /// Whether `offsets` ends with N, where the last bag ends: `[B + 1]`. Off by default.
+    pub include_last_offset: bool,
+    /// A number for each index, of their shape and the table's dtype, that its row is multiplied by, of sums. 1 by default.
+    pub per_sample_weights: Option<&'a Tensor>,
+    /// An index that counts for nothing. None by default.
+    pub padding_idx: Option<usize>,
+}
+
+/// The sum, mean or maximum of the rows of `weight` `[rows, features]` in each bag: indices `[B, N]` are B bags of N, indices `[N]` are bags
+/// that begin at `offsets` `[B]`. Gives `[B, features]`; a bag without indices gives zeros. `torch.nn.functional.embedding_bag`.
+///
+/// ```
+/// use nn::functional::{BagMode, BagOptions, embedding_bag};
+/// use tensor_core::Tensor;
+/// # fn main() -> tensor_core::Result<()> {
+/// let device = backend_cpu::cpu();
+/// let table = Tensor::new([[1.0f32, 2.0], [3.0, 4.0], [5.0, 6.0]], &device)?;
+/// let (indices, offsets) = (Tensor::new([0i32, 2, 1], &device)?, Tensor::new([0i32, 2], &device)?);
+/// let options = BagOptions { mode: BagMode::Sum, offsets: Some(&offsets), ..Default::default() };
+/// assert_eq!(embedding_bag(&indices, &table, options)?.to_vec::<f32>()?, [6.0, 8.0, 3.0, 4.0]);
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+/// Indices of neither one axis nor two or of no integer dtype; offsets beside two axes, missing beside one, not of one axis, not from 0
+/// ascending, past the indices; weights of another shape or dtype or of another mode than the sum; a `padding_idx` that is no row; a weight
+/// that is no matrix; several devices. An index outside the table shows when the result is computed.
+#[track_caller]
+pub fn embedding_bag(indices: &Tensor, weight: &Tensor, options: BagOptions<'_>) -> Result<Tensor> {
+    const OP: &str = "embedding_bag";
+    let BagOptions { mode, offsets, include_last_offset, per_sample_weights, padding_idx } = options;
+    let wrong = |message: String| Err(Error::invalid(OP, message).here());
+    if let Some(weights) = per_sample_weights {
+        if mode != BagMode::Sum {
+            return wrong(format!("weights of samples beside the mode {:?}: they are for sums", mode.name()));
+        }
+        if weights.shape() != indices.shape() || weights.dtype() != weight.dtype() {
+            return wrong(format!(
+                "weights {} {} of indices {} and a table of {}: give one of the table's dtype for each index",
+                weights.dtype(),
+                weights.shape(),
+                indices.shape(),
+                weight.dtype()
+            ));
+        }
+    }
+    let (rows, features) = match *weight.dims() {
+        [rows, features] => (rows, features),
+        _ => return wrong(format!("the weight has the shape [rows, features], not {}", weight.shape())),
+    };
+    if let Some(row) = padding_idx.filter(|&row| row >= rows) {
+        return wrong(format!("padding_idx {row} is no row of a weight {}", weight.shape()));
+    }
+    // Where each bag of a list begins and ends.
+    let bags: Option<Vec<(usize, usize)>> = match (indices.rank(), offsets) {
+        (2, None) => None,
+        (1, Some(offsets)) => Some(bounds(OP, indices, offsets, include_last_offset)?),
+        (2, Some(_)) => return wrong("indices [B, N] are bags already: leave the offsets out".into()),
+        (1, None) => {
+            return wrong("indices [N] without offsets: say where each bag begins, or give [B, N]".into());
+        }
+        _ => return wrong(format!("indices are [B, N], or [N] with offsets, not {}", indices.shape())),
+    };
+    let (count, dtype, device) = (indices.numel(), weight.dtype(), weight.device());
+    // Bags of a table: as they are, or, for maxima, padded to the longest.
+    let (indices, inside, table) = match (&bags, mode) {
+        (None, _) => (indices.clone(), None, true),
+        (Some(_), BagMode::Sum | BagMode::Mean) => (indices.clone(), None, false),
+        (Some(bags), BagMode::Max) => {
+            let longest = bags.iter().map(|(start, end)| end - start).max().unwrap_or(0);
+            if longest == 0 {
+                return Tensor::zeros([bags.len(), features], (dtype, &device));
+            }
+            let places = bags.iter().flat_map(|&(start, end)| {
+                (0..longest).map(move |k| if start + k < end { (start + k) as i32 } else { -1 })
+            });
+            let places = Tensor::new(places.collect::<Vec<i32>>(), (DType::I32, &indices.device()))?;
+            let inside = places.ge_scalar(0).reshape([bags.len(), longest])?;
+            let laid = indices.index_select(0, &places.maximum_scalar(0))?.reshape([bags.len(), longest])?;
+            (laid, Some(inside), true)
+        }
+    };
+    let counts = padding_idx.map(|row| indices.ne_scalar(row as i64));
+    let counts = match (counts, inside) {
+        (Some(a), Some(b)) => Some(a.bitwise_and(&b)?),
+        (a, b) => a.or(b),
+    };
+    let found = embedding(&indices, weight)?;
+    let zeros = Tensor::zeros(Shape::scalar(), (dtype, &device))?;
+    if mode == BagMode::Max {
+        // The first of equal ones, as PyTorch has it; a bag of nothing is of zeros.
+        if found.dims()[1] == 0 {
+            return Tensor::zeros([found.dims()[0], features], (dtype, &device));
+        }
+        let Some(counts) = counts else {
+            let greatest = found.detach().argmax_axis(1, true)?;
+            return found.gather(1, &greatest)?.squeeze(1);
+        };
+        let counted = counts.unsqueeze(2)?.where_cond(&found, &zeros.full_like(f64::NEG_INFINITY))?;
+        let greatest = counted.detach().argmax_axis(1, true)?;
+        let full = counts.to_dtype(DType::I32)?.sum_axis(1, true)?.gt_scalar(0);
+        return full.where_cond(&found.gather(1, &greatest)?.squeeze(1)?, &zeros);
+    }
+    let mut found = found;
+    if let Some(weights) = per_sample_weights {
+        found = found.mul(&weights.unsqueeze(-1)?)?;
+    }
+    if let Some(counts) = &counts {
+        found = counts.unsqueeze(-1)?.where_cond(&found, &zeros)?;
+    }
+    let counts = match counts {
+        Some(counts) => counts.to_dtype(dtype)?,
+        None => Tensor::ones(indices.shape().clone(), (dtype, &device))?,
+    };
+    let (sums, counts) = match bags {
+        _ if table => (found.sum_axis(1, false)?, counts.sum_axis(1, false)?),
+        Some(bags) => {
+            let owners = bags
+                .iter()
+                .enumerate()
+                .flat_map(|(bag, &(start, end))| (start..end).map(move |_| bag as i32));
+            let owners: Vec<i32> = owners.collect();
+            // Indices after the last bag's end are in none.
+            let (found, counts) = match owners.len() == count {
+                true => (found, counts),
+                false => (found.narrow(0, 0, owners.len())?, counts.narrow(0, 0, owners.len())?),
+            };
+            let owners = Tensor::new(owners, (DType::I32, &device))?;
+            (
+                Tensor::zeros([bags.len(), features], (dtype, &device))?.index_add(0, &owners, &found)?,
+                Tensor::zeros([bags.len()], (dtype, &device))?.index_add(0, &owners, &counts)?,
+            )
+        }
+        None => (found.sum_axis(1, false)?, counts.sum_axis(1, false)?),
+    };
+    match mode {
+        BagMode::Mean => sums.div(&counts.maximum_scalar(1.0).unsqueeze(1)?),
+        BagMode::Sum | BagMode::Max => Ok(sums),
+    }
+}
+
+/// Where each bag begins and ends.
+#[track_caller]
+fn bounds(
+    op: &'static str,
+    indices: &Tensor,
+    offsets: &Tensor,
+    include_last: bool,
+) -> Result<Vec<(usize, usize)>> {
+    let count = indices.numel();
+    if offsets.rank() != 1 || !offsets.dtype().is_int() {
+        let message =
+            format!("offsets {} {}: give whole numbers in one axis", offsets.dtype(), offsets.shape());
+        return Err(Error::invalid(op, message));
+    }
+    let mut starts = offsets.detach().to_vec::<i64>()?;
+    if include_last {
+        if starts.is_empty() {
+            return Err(Error::invalid(op, "no offsets, though the last is to be the end"));
+        }
+    } else {
+        starts.push(count as i64);
+    }
+    let ordered = starts.windows(2).all(|pair| pair[0] <= pair[1]);
+    if starts.len() > 1 && starts[0] != 0 || !ordered || starts.iter().any(|&s| s < 0 || s > count as i64) {
+        let message = format!("offsets of {count} indices begin with 0, ascend, and do not pass {count}");
+        return Err(Error::invalid(op, message));
+    }
+    Ok(starts.windows(2).map(|pair| (pair[0] as usize, pair[1] as usize)).collect())
+}
+
+/// Shortens those rows of a table, which must be a cell, that `indices` name and whose norm of power `norm_type` is above `max_norm`, as
+/// PyTorch does before it looks them up.
+#[track_caller]
+pub(crate) fn renormalize(indices: &Tensor, weight: &Tensor, max_norm: f64, norm_type: f64) -> Result<()> {
+    if !indices.dtype().is_int() {
+        let hint = "indices are whole numbers: make them of an integer dtype".into();
+        return Err(Error::new(ErrorKind::DTypeMismatch {
+            op: "embedding",
+            lhs: indices.dtype(),
+            rhs: DType::I64,
+            hint,
+        }));
+    }
+    set_grad_enabled(false, || {
+        let rows = weight.dims()[0];
+        let indices = indices.flatten_all();
+        let ones = Tensor::ones(indices.shape().clone(), (DType::I32, &weight.device()))?;
+        let named = Tensor::zeros([rows], (DType::I32, &weight.device()))?.scatter_add(0, &indices, &ones)?;
+        let value = weight.detach();
+        let powers = if norm_type == f64::INFINITY {
+            value.abs().amax(1, true)?
+        } else {
+            value.abs().powf(norm_type).sum_axis(1, true)?.powf(1.0 / norm_type)
+        };
+        let long = named.gt_scalar(0).unsqueeze(1)?.bitwise_and(&powers.gt_scalar(max_norm))?;
+        let shorter = value.mul(&powers.add_scalar(1e-7).reciprocal().mul_scalar(max_norm))?;
+        let next = long.where_cond(&shorter, &value)?;
+        // Before anything changes, since an index may be none of the table's.
+        next.eval()?;
+        weight.assign(&next)
+    })
+}

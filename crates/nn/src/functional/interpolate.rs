@@ -1,0 +1,390 @@
+//! Images of another size: each element a weighted sum of a few neighbours along each axis, one axis after the other.
+
+use tensor_core::{DType, Error, Result, Subscripts, Tensor};
+
+use super::{adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d};
+
+/// How [`interpolate`] finds the elements of its output. The `mode` of `torch.nn.functional.interpolate`.
+///
+/// Output i of an axis lies at `x = (i + ½)·r − ½` of the input, where r is the input's size by the output's, or 1 by the scale factor.
+/// With `align_corners` it lies at `x = i·(in − 1)/(out − 1)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum InterpolateMode {
+    /// The element ⌊i·r⌋. The default. Of any dtype, along one to three axes.
+    #[default]
+    Nearest,
+    /// The element nearest to x: ⌊(i + ½)·r⌋. Of any dtype, along one to three axes. `"nearest-exact"`.
+    NearestExact,
+    /// Between the two neighbours of x, by distance, of `[N, C, L]`.
+    Linear,
+    /// As [`InterpolateMode::Linear`] along both axes of `[N, C, H, W]`.
+    Bilinear,
+    /// As [`InterpolateMode::Linear`] along the three axes of `[N, C, D, H, W]`.
+    Trilinear,
+    /// Cubic convolution over four neighbours along both axes of `[N, C, H, W]`, with the constant a = −¾. Keys (1981).
+    Bicubic,
+    /// Means over bins: [`adaptive_avg_pool2d`](crate::functional::adaptive_avg_pool2d), along one to three axes.
+    Area,
+}
+
+impl InterpolateMode {
+    /// PyTorch's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            InterpolateMode::Nearest => "nearest",
+            InterpolateMode::NearestExact => "nearest-exact",
+            InterpolateMode::Linear => "linear",
+            InterpolateMode::Bilinear => "bilinear",
+            InterpolateMode::Trilinear => "trilinear",
+            InterpolateMode::Bicubic => "bicubic",
+            InterpolateMode::Area => "area",
+        }
+    }
+
+    /// How many axes after C an input may have.
+    fn axes(self) -> std::ops::RangeInclusive<usize> {
+        match self {
+            InterpolateMode::Nearest | InterpolateMode::NearestExact | InterpolateMode::Area => 1..=3,
+            InterpolateMode::Linear => 1..=1,
+            InterpolateMode::Bilinear | InterpolateMode::Bicubic => 2..=2,
+            InterpolateMode::Trilinear => 3..=3,
+        }
+    }
+
+    /// Whether elements are weighed by the place of an output between them.
+    fn weighs(self) -> bool {
+        match self {
+            InterpolateMode::Linear
+            | InterpolateMode::Bilinear
+            | InterpolateMode::Trilinear
+            | InterpolateMode::Bicubic => true,
+            InterpolateMode::Nearest | InterpolateMode::NearestExact | InterpolateMode::Area => false,
+        }
+    }
+}
+
+/// What size an input is to have: the `size` or the `scale_factor` of `torch.nn.functional.interpolate`. One number is for every axis.
+///
+/// Whole numbers are sizes and fractions are factors: `7` and `[7, 9]`, `2.0` and `[1.5, 2.0]`.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Resize {
+    /// The sizes of the axes after C.
+    Size(Vec<usize>),
+    /// What the sizes of the axes after C are multiplied by, and rounded down.
+    Scale(Vec<f64>),
+}
+
+impl From<usize> for Resize {
+    fn from(size: usize) -> Resize {
+        Resize::Size(vec![size])
+    }
+}
+
+impl<const D: usize> From<[usize; D]> for Resize {
+    fn from(size: [usize; D]) -> Resize {
+        Resize::Size(size.to_vec())
+    }
+}
+
+impl From<Vec<usize>> for Resize {
+    fn from(size: Vec<usize>) -> Resize {
+        Resize::Size(size)
+    }
+}
+
+impl From<&[usize]> for Resize {
+    fn from(size: &[usize]) -> Resize {
+        Resize::Size(size.to_vec())
+    }
+}
+
+impl From<f64> for Resize {
+    fn from(factor: f64) -> Resize {
+        Resize::Scale(vec![factor])
+    }
+}
+
+impl<const D: usize> From<[f64; D]> for Resize {
+    fn from(factors: [f64; D]) -> Resize {
+        Resize::Scale(factors.to_vec())
+    }
+}
+
+impl From<Vec<f64>> for Resize {
+    fn from(factors: Vec<f64>) -> Resize {
+        Resize::Scale(factors)
+    }
+}
+
+/// What [`interpolate`] may do otherwise than usual; PyTorch's arguments with PyTorch's defaults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct InterpolateOptions {
+    /// How elements are found: the nearest by default.
+    pub mode: InterpolateMode,
+    /// Whether the first and last elements of input and output lie on each other, of modes that weigh. Off by default.
+    pub align_corners: bool,
+    /// Whether places are computed from the sizes, and not from the scale factor that was given. Off by default.
+    pub recompute_scale_factor: bool,
+}
+
+/// `[N, C, …]` at another size of the axes after C. `torch.nn.functional.interpolate`.
+///
+/// ```
+/// use nn::functional::{InterpolateMode, InterpolateOptions, interpolate};
+/// use tensor_core::Tensor;
+/// # fn main() -> tensor_core::Result<()> {
+/// let x = Tensor::new([[[0.0f32, 4.0]]], &backend_cpu::cpu())?;
+/// let options = InterpolateOptions { mode: InterpolateMode::Linear, ..Default::default() };
+/// assert_eq!(interpolate(&x, 2.0, options)?.to_vec::<f32>()?, [0.0, 1.0, 3.0, 4.0]);
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+/// Neither one size or factor nor one for each axis after C, another number of axes than the mode is for, a size of 0 or a factor that
+/// gives one, an axis without elements, `align_corners` of a mode that does not weigh, `recompute_scale_factor` without a factor, and,
+/// but for the nearest, a dtype that is not floating-point.
+#[track_caller]
+pub fn interpolate(input: &Tensor, to: impl Into<Resize>, options: InterpolateOptions) -> Result<Tensor> {
+    interpolate_by("interpolate", input, &to.into(), options)
+}
+
+/// `[N, C, …]` at the given sizes of the axes after C; element i is the input's ⌊i·in/out⌋. `mode="nearest"` of
+/// `torch.nn.functional.interpolate`. Whole multiples are a view that is expanded.
+///
+/// # Errors
+/// As [`interpolate`].
+#[track_caller]
+pub fn interpolate_nearest(input: &Tensor, size: &[usize]) -> Result<Tensor> {
+    interpolate(input, size, InterpolateOptions::default())
+}
+
+#[track_caller]
+pub(crate) fn interpolate_by(
+    op: &'static str,
+    input: &Tensor,
+    to: &Resize,
+    options: InterpolateOptions,
+) -> Result<Tensor> {
+    let InterpolateOptions { mode, align_corners, recompute_scale_factor } = options;
+    let wrong = |message: String| Err(Error::invalid(op, message).here());
+    let count = input.rank().saturating_sub(2);
+    if !mode.axes().contains(&count) {
+        return wrong(format!(
+            "mode {:?} takes an input [N, C, …] with {:?} axes after C; shape {} has {} axes",
+            mode.name(),
+            mode.axes(),
+            input.shape(),
+            input.rank()
+        ));
+    }
+    if align_corners && !mode.weighs() {
+        return wrong(format!("mode {:?} has no align_corners: leave it off", mode.name()));
+    }
+    if mode.weighs() && !input.dtype().is_float() {
+        return wrong(format!("an input of {}; cast it with .to_dtype(DType::F32)?", input.dtype()));
+    }
+    let given = match to {
+        Resize::Size(size) => size.len(),
+        Resize::Scale(factors) => factors.len(),
+    };
+    if given != 1 && given != count {
+        return wrong(format!(
+            "{given} sizes or factors for an input [N, C, …] of shape {}: give one, or one for each axis after C",
+            input.shape()
+        ));
+    }
+    let mut lines = Vec::with_capacity(count);
+    for (axis, &n) in input.dims()[2..].iter().enumerate() {
+        let at = if given == 1 { 0 } else { axis };
+        let (wanted, scale) = match to {
+            Resize::Size(_) if recompute_scale_factor => {
+                return wrong("recompute_scale_factor is for a scale factor, not for a size".into());
+            }
+            Resize::Size(size) => (size[at], None),
+            Resize::Scale(factors) => {
+                let factor = factors[at];
+                let wanted = (n as f64 * factor).floor();
+                if !(wanted >= 1.0 && wanted < isize::MAX as f64) {
+                    return wrong(format!(
+                        "a scale factor of {factor} for the {n} elements of axis {} of {}",
+                        axis + 2,
+                        input.shape()
+                    ));
+                }
+                // A factor that gives the size exactly says no more than the size.
+                let exact = wanted == n as f64 * factor;
+                (wanted as usize, (!exact && !recompute_scale_factor).then_some(factor))
+            }
+        };
+        if wanted == 0 || n == 0 {
+            return wrong(format!(
+                "from {n} elements to {wanted} along axis {} of {}",
+                axis + 2,
+                input.shape()
+            ));
+        }
+        lines.push(Line { n, wanted, scale, align_corners });
+    }
+    match mode {
+        InterpolateMode::Area => match *lines.as_slice() {
+            [a] => adaptive_avg_pool1d(input, a.wanted),
+            [a, b] => adaptive_avg_pool2d(input, [a.wanted, b.wanted]),
+            [a, b, c] => adaptive_avg_pool3d(input, [a.wanted, b.wanted, c.wanted]),
+            _ => wrong(format!("shape {} has too many axes", input.shape())),
+        },
+        InterpolateMode::Nearest | InterpolateMode::NearestExact => {
+            lines.iter().enumerate().try_fold(input.clone(), |x, (axis, line)| line.pick(&x, axis + 2, mode))
+        }
+        InterpolateMode::Linear
+        | InterpolateMode::Bilinear
+        | InterpolateMode::Trilinear
+        | InterpolateMode::Bicubic => {
+            // First what makes the input smallest, so that the other axes have least to do.
+            let mut order: Vec<usize> = (0..lines.len()).collect();
+            order.sort_by(|&a, &b| lines[a].growth().total_cmp(&lines[b].growth()));
+            order.into_iter().try_fold(input.clone(), |x, axis| lines[axis].weigh(&x, axis + 2, mode))
+        }
+    }
+}
+
+/// An axis, and what it is to become.
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    n: usize,
+    wanted: usize,
+    /// The scale factor, where places follow from it and not from the sizes.
+    scale: Option<f64>,
+    align_corners: bool,
+}
+
+/// The elements that an output is the weighted sum of.
+type Taps = Vec<(usize, f64)>;
+
+impl Line {
+    fn growth(&self) -> f64 {
+        self.wanted as f64 / self.n as f64
+    }
+
+    /// The one element that output `i` is.
+    fn nearest(&self, i: usize, mode: InterpolateMode) -> usize {
+        let exact = mode == InterpolateMode::NearestExact;
+        let place = match self.scale {
+            Some(scale) => ((i as f64 + if exact { 0.5 } else { 0.0 }) / scale).floor() as usize,
+            None if exact => (2 * i + 1) * self.n / (2 * self.wanted),
+            None => i * self.n / self.wanted,
+        };
+        place.min(self.n - 1)
+    }
+
+    /// Takes each output from the one element that it is.
+    #[track_caller]
+    fn pick(&self, x: &Tensor, axis: usize, mode: InterpolateMode) -> Result<Tensor> {
+        if self.scale.is_none() && self.wanted == self.n {
+            return Ok(x.clone());
+        }
+        if self.scale.is_none() && self.wanted.is_multiple_of(self.n) {
+            let (mut wide, mut shape) = (x.dims().to_vec(), x.dims().to_vec());
+            wide.insert(axis + 1, self.wanted / self.n);
+            shape[axis] = self.wanted;
+            return x.unsqueeze(axis + 1)?.expand(wide.as_slice())?.reshape(shape.as_slice());
+        }
+        let places: Vec<i32> = (0..self.wanted).map(|i| self.nearest(i, mode) as i32).collect();
+        x.index_select(axis, &Tensor::new(places, (DType::I32, &x.device()))?)
+    }
+
+    /// Where output `i` lies among the input's elements.
+    fn place(&self, i: usize) -> f64 {
+        if self.align_corners {
+            let steps = self.wanted.saturating_sub(1).max(1) as f64;
+            return if self.wanted > 1 { i as f64 * (self.n - 1) as f64 / steps } else { 0.0 };
+        }
+        let ratio = match self.scale {
+            Some(scale) => 1.0 / scale,
+            None => self.n as f64 / self.wanted as f64,
+        };
+        (i as f64 + 0.5) * ratio - 0.5
+    }
+
+    fn taps(&self, i: usize, mode: InterpolateMode) -> Taps {
+        let last = (self.n - 1) as f64;
+        let at = |place: f64| place.clamp(0.0, last) as usize;
+        if mode == InterpolateMode::Bicubic {
+            let place = self.place(i);
+            let first = place.floor().min(last);
+            let t = (place - first).clamp(0.0, 1.0);
+            let near = |x: f64| ((A + 2.0) * x - (A + 3.0)) * x * x + 1.0;
+            let far = |x: f64| ((A * x - 5.0 * A) * x + 8.0 * A) * x - 4.0 * A;
+            let weights = [far(t + 1.0), near(t), near(1.0 - t), far(2.0 - t)];
+            return (-1..3).zip(weights).map(|(k, weight)| (at(first + f64::from(k)), weight)).collect();
+        }
+        let place = self.place(i).max(0.0);
+        let first = place.floor().min(last);
+        let t = (place - first).clamp(0.0, 1.0);
+        vec![(at(first), 1.0 - t), (at(first + 1.0), t)]
+    }
+
+    /// Makes each output the weighted sum of its elements: one product of the axis with a matrix of weights, or, of an axis so long that the
+    /// matrix would be mostly zeros, rows taken by index and weighed.
+    #[track_caller]
+    fn weigh(&self, x: &Tensor, axis: usize, mode: InterpolateMode) -> Result<Tensor> {
+        // A scale factor that keeps the size moves places all the same; PyTorch heeds it for cubic weights alone.
+        let moved = self.scale.is_some() && !self.align_corners && mode == InterpolateMode::Bicubic;
+        if self.wanted == self.n && !moved {
+            return Ok(x.clone());
+        }
+        let taps: Vec<Taps> = (0..self.wanted).map(|i| self.taps(i, mode)).collect();
+        let (n, wanted) = (self.n, self.wanted);
+        let count = taps.first().map_or(1, Vec::len);
+        if n > LONG * count {
+            let mut shape = vec![1; x.rank()];
+            shape[axis] = wanted;
+            let mut sum: Option<Tensor> = None;
+            for k in 0..count {
+                let places: Vec<i32> = taps.iter().map(|taps| taps[k].0 as i32).collect();
+                let weights: Vec<f64> = taps.iter().map(|taps| taps[k].1).collect();
+                let weights = Tensor::new(weights, (x.dtype(), &x.device()))?.reshape(shape.as_slice())?;
+                let part =
+                    x.index_select(axis, &Tensor::new(places, (DType::I32, &x.device()))?)?.mul(&weights)?;
+                sum = Some(match sum {
+                    Some(sum) => sum.add(&part)?,
+                    None => part,
+                });
+            }
+            return Ok(sum.unwrap_or_else(|| x.clone()));
+        }
+        let mut weights = vec![0.0f64; n * wanted];
+        for (i, taps) in taps.iter().enumerate() {
+            taps.iter().for_each(|&(at, weight)| weights[i * n + at] += weight);
+        }
+        let weights = Tensor::new(weights, (x.dtype(), &x.device()))?.reshape([wanted, n])?;
+        let labels: Vec<u8> = (0..x.rank() as u8).collect();
+        let mut out = labels.clone();
+        out[axis] = x.rank() as u8;
+        let of_weights = [x.rank() as u8, axis as u8].into_iter().collect();
+        match axis + 1 == x.rank() {
+            true => x.contract(
+                &weights,
+                Subscripts {
+                    lhs: labels.into_iter().collect(),
+                    rhs: of_weights,
+                    out: out.into_iter().collect(),
+                },
+            ),
+            false => weights.contract(
+                x,
+                Subscripts {
+                    lhs: of_weights,
+                    rhs: labels.into_iter().collect(),
+                    out: out.into_iter().collect(),
+                },
+            ),
+        }
+    }
+}
+
+/// Up to so many elements of an axis for each that an output needs, a product with a matrix costs no more than taking rows by index: an
+/// estimate, of some 10¹⁰ multiplications and 10⁹ elements taken a second.
+const LONG: usize = 64;
+
+/// The constant of the cubic convolution.
+const A: f64 = -0.75;

@@ -1,0 +1,107 @@
+//! Draws by probabilities that a tensor holds.
+
+use super::{Generator, Tensor};
+use crate::{DType, Error, Result, Shape};
+
+impl Tensor {
+    /// 1 with the probability that each element is, and 0 otherwise, of this tensor's dtype. `torch.bernoulli`. No gradient flows back.
+    ///
+    /// A probability of 0 or less never gives 1, nor does NaN; one of 1 or more always does. Numbers are drawn from `rng`, whatever the
+    /// device.
+    ///
+    /// # Errors
+    /// A dtype that is not floating-point, or a device that cannot draw so many numbers.
+    #[track_caller]
+    #[doc(alias = "bernoulli_")]
+    pub fn bernoulli(&self, rng: &Generator) -> Result<Tensor> {
+        self.require_float("bernoulli")?;
+        let dtype = self.dtype().compute();
+        let draws = Tensor::rand_dtype(self.shape().clone(), dtype, &rng.on(&self.device()))?;
+        draws.lt(&self.detach().to_dtype(dtype)?)?.to_dtype(self.dtype())
+    }
+
+    /// `num_samples` places along the last axis, each drawn with the probability that its weight has in the sum of its row: of weights
+    /// `[C]` or `[N, C]`, indices `[num_samples]` or `[N, num_samples]`, i64 (i32 on a device without). `torch.multinomial`.
+    ///
+    /// With `replacement` each draw is on its own: the place where a uniform number falls among the cumulative weights. Without, no place
+    /// comes twice: the places of the least of Exp(1)/weight (Efraimidis and Spirakis, 2006), in that order.
+    ///
+    /// The weights are read on the host, to be checked.
+    ///
+    /// # Errors
+    /// Neither one axis nor two, no samples, a dtype that is not floating-point, a weight that is negative or not finite, a row whose
+    /// weights are all 0, or without replacement one that has fewer than `num_samples` above 0. Nothing is drawn then.
+    ///
+    /// ```
+    /// # fn f(weights: &tensor_core::Tensor, rng: &tensor_core::Generator) -> tensor_core::Result<()> {
+    /// let places = weights.multinomial(2, false, rng)?; // of [0, 3, 1]: 1 and 2 in one order or the other
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn multinomial(&self, num_samples: usize, replacement: bool, rng: &Generator) -> Result<Tensor> {
+        const OP: &str = "multinomial";
+        self.require_float(OP)?;
+        let (rows, alone) = match self.rank() {
+            1 => (self.unsqueeze(0)?, true),
+            2 => (self.clone(), false),
+            _ => {
+                let message = format!("weights are [C] or [N, C], not {}", self.shape());
+                return Err(Error::invalid(OP, message));
+            }
+        };
+        let (count, classes) = (rows.dims()[0], rows.dims()[1]);
+        if num_samples == 0 || classes == 0 {
+            let message = format!("{num_samples} samples of {classes} weights: give at least one of each");
+            return Err(Error::invalid(OP, message));
+        }
+        let weights = rows.detach().to_dtype(self.dtype().compute())?;
+        self.check_indices(OP, self.rank() - 1)?;
+        if count > 0 {
+            // How many weights of each row can be drawn; −1 where a row makes no sense.
+            let fair = weights
+                .ge_scalar(0.0)
+                .bitwise_and(&weights.lt_scalar(f64::INFINITY))?
+                .to_dtype(DType::I32)?;
+            let above = weights.gt_scalar(0.0).to_dtype(DType::I32)?.sum_axis(1, false)?;
+            let least =
+                fair.amin(1, false)?.eq_scalar(0).where_cond(&above.full_like(-1), &above)?.amin(0, false)?;
+            let least = least.item_f64()?;
+            if least < 0.0 {
+                return Err(Error::invalid(
+                    OP,
+                    "a weight is negative, infinite or NaN: give finite ones of at least 0",
+                ));
+            }
+            if least == 0.0 {
+                return Err(Error::invalid(OP, "the weights of a row are all 0: there is nothing to draw"));
+            }
+            if !replacement && (least as usize) < num_samples {
+                let message = format!(
+                    "{num_samples} samples without replacement of a row with {least} weights above 0: draw fewer, or with replacement"
+                );
+                return Err(Error::invalid(OP, message));
+            }
+        }
+        let rng = rng.on(&self.device());
+        let draw = |columns: usize| Tensor::rand_dtype(Shape::from([count, columns]), weights.dtype(), &rng);
+        let places = match replacement {
+            true => {
+                // Below the sum, whatever is rounded: the last place is one that has weight.
+                let sums = weights.cumsum(1)?;
+                let total = sums.narrow(1, classes - 1, 1)?;
+                let mark =
+                    draw(num_samples)?.mul(&total)?.minimum(&total.mul_scalar(1.0 - 2f64.powi(-22)))?;
+                let passed = sums.unsqueeze(1)?.le(&mark.unsqueeze(2)?)?;
+                passed.to_dtype(DType::I32)?.sum_axis(2, false)?.to_dtype(DType::I32)?.as_index()
+            }
+            false => {
+                let waits = draw(classes)?.neg().log1p().neg().maximum_scalar(1e-30);
+                let keys = weights.log().sub(&waits.log())?;
+                let keys = weights.gt_scalar(0.0).where_cond(&keys, &keys.full_like(f64::NEG_INFINITY))?;
+                keys.topk(num_samples, 1, true)?.1
+            }
+        };
+        if alone { places.squeeze(0) } else { Ok(places) }
+    }
+}
