@@ -2,9 +2,9 @@
 //! threads share by rectangles of the result; integers in plain loops. Operands are read in place by their strides.
 #![allow(unsafe_code)]
 
-mod gemm;
-mod gemv;
-mod micro_kernel;
+pub(crate) mod gemm;
+pub(crate) mod gemv;
+pub(crate) mod micro_kernel;
 mod thin;
 
 use std::sync::Arc;
