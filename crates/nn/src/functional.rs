@@ -11,7 +11,7 @@ mod resize;
 use tensor_core::{DType, Error, ErrorKind, Generator, Result, Shape, Tensor};
 
 pub use attention::{AttentionOptions, rotary_embedding, scaled_dot_product_attention, sinusoidal_positions};
-pub(crate) use attention::{attention, causal_mask};
+pub(crate) use attention::{Request, attention, attention_with_weights};
 pub use conv::{
     ConvOptions, ConvPadding, ConvTransposeOptions, Window, conv_transpose1d, conv_transpose2d,
     conv_transpose3d, conv1d, conv2d, conv3d,

@@ -7,9 +7,12 @@ use tensor_core::{DType, Error, Generator, Result, Tensor, default_dtype};
 use super::{Dropout, Linear, LinearConfig, linear::parameter, record};
 use crate::{
     Module, Training, Visitor, VisitorMut,
-    functional::{AttentionOptions, attention, causal_mask, linear},
+    functional::{Request, attention, attention_with_weights, linear},
     init,
 };
+
+/// The operation in errors.
+const OP: &str = "multi_head_attention";
 
 /// What a [`MultiheadAttention`] may have otherwise than usual; PyTorch's arguments with PyTorch's defaults.
 #[derive(Clone, Copy, Debug)]
@@ -106,15 +109,15 @@ impl MultiheadAttention {
         config: MultiheadAttentionConfig,
         rng: &Generator,
     ) -> Result<MultiheadAttention> {
-        const OP: &str = "MultiheadAttention";
+        const LAYER: &str = "MultiheadAttention";
         let MultiheadAttentionConfig { dropout, bias, batch_first, kdim, vdim, dtype } = config;
         if num_heads == 0 || embed_dim == 0 || !embed_dim.is_multiple_of(num_heads) {
             let message = format!("{num_heads} heads do not divide {embed_dim} features");
-            return Err(Error::invalid(OP, message));
+            return Err(Error::invalid(LAYER, message));
         }
         if [kdim, vdim].into_iter().flatten().any(|size| size != embed_dim) {
             return Err(Error::invalid(
-                OP,
+                LAYER,
                 format!(
                     "kdim {kdim:?} and vdim {vdim:?} other than the {embed_dim} features of a query are not supported: project \
                      keys and values to {embed_dim} features with a Linear first"
@@ -164,7 +167,7 @@ impl MultiheadAttention {
         value: &Tensor,
         masks: AttentionMasks<'_>,
     ) -> Result<Tensor> {
-        self.attend(query, key, value, masks, None).map(|found| found.0)
+        self.attend(query, key, value, masks, None, false).map(|found| found.0)
     }
 
     /// As [`MultiheadAttention::forward`], with the weights `[N, L, S]`, the mean over the heads.
@@ -179,7 +182,10 @@ impl MultiheadAttention {
         value: &Tensor,
         masks: AttentionMasks<'_>,
     ) -> Result<(Tensor, Tensor)> {
-        let (out, weights) = self.attend(query, key, value, masks, None)?;
+        let (out, weights) = self.attend(query, key, value, masks, None, true)?;
+        let Some(weights) = weights else {
+            return Err(Error::invalid(OP, "there are no weights"));
+        };
         let mean = weights.mean_axis(1, false)?;
         Ok((out, if query.rank() == 2 { mean.squeeze(0)? } else { mean }))
     }
@@ -191,7 +197,7 @@ impl MultiheadAttention {
     /// As [`MultiheadAttention::forward`], or another batch than the cache's. The cache is as it was then.
     #[track_caller]
     pub fn forward_cached(&self, input: &Tensor, cache: &mut KeyValueCache) -> Result<Tensor> {
-        self.attend(input, input, input, AttentionMasks::default(), Some(cache)).map(|found| found.0)
+        self.attend(input, input, input, AttentionMasks::default(), Some(cache), false).map(|found| found.0)
     }
 
     /// `[L, N, E]`, `[N, L, E]` or `[L, E]` as `[N, L, E]`.
@@ -212,8 +218,8 @@ impl MultiheadAttention {
         value: &Tensor,
         masks: AttentionMasks<'_>,
         cache: Option<&mut KeyValueCache>,
-    ) -> Result<(Tensor, Tensor)> {
-        const OP: &str = "multi_head_attention";
+        with_weights: bool,
+    ) -> Result<(Tensor, Option<Tensor>)> {
         let wrong = |message: String| Err(Error::invalid(OP, message).here());
         let width = self.embed_dim();
         let all = [query, key, value];
@@ -247,8 +253,8 @@ impl MultiheadAttention {
         };
         let q = of_heads(&projected[0], rows)?;
         let (mut k, mut v) = (of_heads(&projected[1], keys)?, of_heads(&projected[2], keys)?);
-        let mask = match &cache {
-            None => self.mask(OP, masks, [batch, rows, keys], &q)?,
+        let (mask, causal) = match &cache {
+            None => (self.mask(masks, [batch, rows, keys], &q)?, masks.is_causal.then_some(0)),
             Some(cache) => {
                 let before = cache.len();
                 if let Some((old_k, old_v)) = &cache.kept {
@@ -261,14 +267,16 @@ impl MultiheadAttention {
                     k = Tensor::concat(&[old_k, &k], 2)?;
                     v = Tensor::concat(&[old_v, &v], 2)?;
                 }
-                let all = causal_mask(before + rows, before + rows, &q.device())?;
-                Some(all.narrow(0, before, rows)?)
+                (None, Some(before))
             }
         };
         let drop =
             (self.training.get() && self.dropout.p() > 0.0).then(|| (self.dropout.p(), self.dropout.rng()));
-        let options = AttentionOptions { mask: mask.as_ref(), dropout: drop, ..Default::default() };
-        let (out, weights) = attention(&q, &k, &v, options)?;
+        let request = Request { mask: mask.as_ref(), causal, dropout: drop, ..Default::default() };
+        let (out, weights) = match with_weights {
+            true => attention_with_weights(&q, &k, &v, request).map(|(out, weights)| (out, Some(weights)))?,
+            false => (attention(&q, &k, &v, request)?, None),
+        };
         let joined = out.transpose(1, 2)?.reshape([batch, rows, width])?;
         let out = linear(&joined, &self.out_proj.weight, self.out_proj.bias.as_ref())?;
         if let Some(cache) = cache {
@@ -282,18 +290,17 @@ impl MultiheadAttention {
         Ok((record(self, Ok(out))?, weights))
     }
 
-    /// The masks as one that broadcasts to `[N, heads, L, S]`: bool, true where a query sees a key, or numbers to add.
+    /// The masks but the causal one as one that broadcasts to `[N, heads, L, S]`: bool, true where a query sees a key, or numbers to add.
     #[track_caller]
     fn mask(
         &self,
-        op: &'static str,
         masks: AttentionMasks<'_>,
         [batch, rows, keys]: [usize; 3],
         like: &Tensor,
     ) -> Result<Option<Tensor>> {
         let wrong = |what: &str, mask: &Tensor, wanted: String| {
             let message = format!("{what} of shape {} and {}: {wanted}", mask.shape(), mask.dtype());
-            Err(Error::invalid(op, message).here())
+            Err(Error::invalid(OP, message).here())
         };
         let fits = |mask: &Tensor| mask.dtype() == DType::Bool || mask.dtype() == like.dtype();
         let mut parts: Vec<Tensor> = Vec::new();
@@ -315,9 +322,6 @@ impl MultiheadAttention {
                 2 => mask.clone(),
                 _ => mask.reshape([batch, self.heads, rows, keys])?,
             });
-        }
-        if masks.is_causal {
-            parts.push(causal_mask(rows, keys, &like.device())?.logical_not());
         }
         if parts.iter().all(|part| part.dtype() == DType::Bool) {
             let mut parts = parts.into_iter();
