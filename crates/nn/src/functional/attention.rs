@@ -3,7 +3,7 @@
 mod blocked;
 
 use autograd::is_grad_enabled;
-use tensor_core::{DType, Device, Error, Generator, Result, Shape, Tensor, at_caller};
+use tensor_core::{DType, Device, Error, ErrorKind, Generator, Result, Shape, Tensor, at_caller};
 
 use self::blocked::Blocked;
 
@@ -146,12 +146,9 @@ impl Call {
             let dtypes = [query, key, value].map(|t| t.dtype().to_string()).join(", ");
             return wrong(format!("query, key and value of {dtypes}: cast them to one floating-point dtype"));
         }
-        if all.iter().any(|t| t.device() != query.device()) {
-            let devices: Vec<String> = all.iter().map(|t| t.device().to_string()).collect();
-            return wrong(format!(
-                "tensors on {}: move them to one device with .to(&device)?",
-                devices.join(", ")
-            ));
+        if let Some(other) = all.iter().find(|t| t.device() != query.device()) {
+            let (lhs, rhs) = (query.device().name().to_owned(), other.device().name().to_owned());
+            return Err(Error::new(ErrorKind::DeviceMismatch { op: OP, lhs, rhs }).here());
         }
         let heads = match enable_gqa {
             true => Some(groups(query, key, value)?),

@@ -30,7 +30,7 @@ use crate::{
 
 /// Queries of a block, and keys of a tile: what belongs to a tile lies in the first-level cache or near it.
 const QUERIES: usize = 64;
-const KEYS: usize = 128;
+const KEYS: usize = 96;
 /// Multiplications below which a pass stays on the calling thread.
 const SERIAL: usize = 1 << 18;
 
