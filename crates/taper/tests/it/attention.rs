@@ -315,8 +315,8 @@ fn memory_is_linear_in_the_length() {
         return;
     }
     let device = device();
-    // A software adapter takes seconds for the longer one.
-    let length = if device.name().starts_with("cpu") { 4096 } else { 1024 };
+    // Blocks of a composition are larger than tiles, and a software adapter takes its time.
+    let length = if device.name().starts_with("cpu") { 4096 } else { 2048 };
     let peak = |length: usize, mask: Option<&Tensor>| {
         let leaves = [1, 2, 3].map(|seed| made(&[2, length, 16], seed, DType::F32, &device).requires_grad());
         leaves.iter().for_each(|leaf| leaf.eval().unwrap());
@@ -332,12 +332,13 @@ fn memory_is_linear_in_the_length() {
     };
     let (short, long) = (peak(length / 2, None), peak(length, None));
     let scores = (2 * length * length * 4) as u64;
-    assert!(long < scores / 2, "{long} bytes for {length} queries, whose scores are {scores}");
+    let bound = if device.name().starts_with("cpu") { scores / 4 } else { scores };
+    assert!(long < bound, "{long} bytes for {length} queries, whose scores are {scores}");
     assert!(long < short * 5 / 2, "{short} bytes, then {long} for twice the length");
     // A mask of padding is no matrix either, also where it is computed.
     let padding = Tensor::arange(0, length as i64, 1, &device).unwrap().lt_scalar(length as i64 - 5);
     let masked = peak(length, Some(&padding));
-    assert!(masked < scores / 2, "{masked} bytes under a mask");
+    assert!(masked < bound, "{masked} bytes under a mask");
 }
 
 #[test]

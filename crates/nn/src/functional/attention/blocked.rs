@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use autograd::{Function, is_grad_enabled};
-use tensor_core::{Attention, AttentionPass, DType, Result, Tensor};
+use tensor_core::{Attention, AttentionPass, DType, Error, Result, Tensor, eval_all};
 
 use super::Weighting;
 
@@ -83,7 +83,7 @@ fn widened(tensor: &Tensor) -> Result<Tensor> {
 fn pair(results: Vec<Tensor>) -> Result<(Tensor, Tensor)> {
     <[Tensor; 2]>::try_from(results)
         .map(|[out, logarithms]| (out, logarithms))
-        .map_err(|found| tensor_core::Error::invalid(super::OP, format!("{} results for two", found.len())))
+        .map_err(|found| Error::invalid(super::OP, format!("{} results for two", found.len())))
 }
 
 /// Queries `start..start + rows` and the keys that they see.
@@ -175,6 +175,11 @@ impl Blocked {
         let (out, logarithms, gradient) = (&given[3], &given[4], &given[5]);
         let (length, keys) = (given[0].dims()[given[0].rank() - 2], given[1].dims()[given[1].rank() - 2]);
         let sums = out.mul(gradient)?.sum_axis(-1, true)?;
+        // Left to one evaluation, the parts of all blocks would be added up at its end, and be there together until then.
+        let is_long = length > QUERIES;
+        if is_long {
+            eval_all(&[gradient, &sums])?;
+        }
         let mut of_query = Vec::new();
         let mut of_key_and_value: [Option<Tensor>; 2] = [None, None];
         for start in (0..length).step_by(QUERIES) {
@@ -203,6 +208,11 @@ impl Blocked {
                     Some(total) => total.add(&part)?,
                     None => part,
                 });
+            }
+            if is_long {
+                let parts: Vec<&Tensor> =
+                    of_query.last().into_iter().chain(of_key_and_value.iter().flatten()).collect();
+                eval_all(&parts)?;
             }
         }
         Ok([Some(joined(of_query, -2)?)].into_iter().chain(of_key_and_value).flatten().collect())
