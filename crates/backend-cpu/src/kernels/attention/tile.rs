@@ -256,11 +256,11 @@ impl<T: Score> Job for Draw<'_, T> {
         let (p, kept) = (self.p as f32, T::of(1.0 / (1.0 - self.p)));
         for (key, row) in self.to.chunks_exact_mut(self.groups).enumerate() {
             for (group, x) in row.iter_mut().enumerate() {
-                for q in 0..LANES {
+                for (q, x) in x.iter_mut().enumerate() {
                     let query = (group * LANES + q) as u64;
                     let at = self.first.wrapping_add(query.wrapping_mul(self.query)).wrapping_add(key as u64);
                     let uniform = (philox(self.seed, at)[0] >> 8) as f32 * (1.0 / (1 << 24) as f32);
-                    x[q] = if uniform >= p { kept } else { T::ZERO };
+                    *x = if uniform >= p { kept } else { T::ZERO };
                 }
             }
         }
