@@ -56,7 +56,7 @@ fn compare(found: &[Vec<f64>], expected: &[Vec<f64>], within: (f64, f64), what: 
 fn attention_is_what_whole_matrices_give() {
     let device = device();
     // Lengths about those of blocks and tiles, features that fill no register.
-    let shapes: [(&[usize], usize, usize, usize, usize); 8] = [
+    let shapes: [(&[usize], usize, usize, usize, usize); 9] = [
         (&[2], 9, 9, 4, 4),
         (&[], 16, 33, 5, 3),
         (&[2, 3], 65, 64, 8, 16),
@@ -64,6 +64,8 @@ fn attention_is_what_whole_matrices_give() {
         (&[2], 130, 257, 16, 1),
         (&[3], 11, 300, 1, 17),
         (&[1], 300, 10, 33, 48),
+        // So few batch positions that threads share one.
+        (&[], 140, 600, 8, 12),
         (&[2, 1], 270, 270, 24, 24),
     ];
     for dtype in [DType::F32, DType::F64] {
