@@ -38,7 +38,7 @@ mod threads;
 use std::sync::{Arc, OnceLock};
 
 use tensor_core::{
-    Backend, DType, Device, DeviceInfo, DeviceKind, Launch, Limits, MemoryStats, Result, Storage,
+    Backend, DType, Device, DeviceInfo, DeviceKind, Kernel, Launch, Limits, MemoryStats, Result, Storage,
     kernel::Body,
 };
 
@@ -178,6 +178,22 @@ impl Backend for CpuBackend {
             Body::Custom(custom) => custom::run(self, custom.as_ref(), launch),
             Body::Gather { axis } => gather::run(pool, *axis, launch),
             Body::ScatterAdd { axis } => scatter_add::run(isa, pool, *axis, launch),
+        }
+    }
+
+    fn implements(&self, kernel: &Kernel) -> bool {
+        match &kernel.body {
+            Body::Custom(custom) => custom::implements(self, custom.as_ref(), kernel),
+            Body::Map(_)
+            | Body::Reduce { .. }
+            | Body::Rows { .. }
+            | Body::Contract(_)
+            | Body::Copy { .. }
+            | Body::ArgReduce { .. }
+            | Body::Cumulative { .. }
+            | Body::ArgSort { .. }
+            | Body::Gather { .. }
+            | Body::ScatterAdd { .. } => true,
         }
     }
 

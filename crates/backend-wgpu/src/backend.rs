@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use smallvec::SmallVec;
 use tensor_core::{
-    Backend, Buffer, DType, DeviceInfo, Launch, MemoryStats, Result, Storage, backend::Download,
+    Backend, Buffer, DType, DeviceInfo, Kernel, Launch, MemoryStats, Result, Storage, backend::Download,
+    custom::implementation, kernel::Body,
 };
 
 use crate::{
@@ -14,7 +15,7 @@ use crate::{
         gpu::Gpu,
         pipeline::{CompiledKernel, assemble},
     },
-    kernels::{map::Aliases, window},
+    kernels::{custom::WgslKernel, map::Aliases, window},
     tuning::Tuning,
 };
 
@@ -119,6 +120,24 @@ impl Backend for WgpuBackend {
 
     fn download_async<'a>(&'a self, storage: &'a Storage, start: usize, numel: usize) -> Download<'a> {
         Box::pin(Arc::clone(&self.gpu).read_async(Arc::clone(storage), start, numel))
+    }
+
+    fn implements(&self, kernel: &Kernel) -> bool {
+        match &kernel.body {
+            Body::Custom(custom) => {
+                implementation::<WgslKernel>(custom.as_ref(), kernel, &self.info().name).is_ok()
+            }
+            Body::Map(_)
+            | Body::Reduce { .. }
+            | Body::Rows { .. }
+            | Body::Contract(_)
+            | Body::Copy { .. }
+            | Body::ArgReduce { .. }
+            | Body::Cumulative { .. }
+            | Body::ArgSort { .. }
+            | Body::Gather { .. }
+            | Body::ScatterAdd { .. } => true,
+        }
     }
 
     fn run(&self, launch: &Launch<'_>) -> Result<()> {

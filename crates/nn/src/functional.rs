@@ -14,7 +14,7 @@ mod resize;
 use tensor_core::{DType, Error, ErrorKind, Generator, Result, Shape, Tensor, default_dtype};
 
 pub use attention::{AttentionOptions, rotary_embedding, scaled_dot_product_attention, sinusoidal_positions};
-pub(crate) use attention::{attention, causal_mask};
+pub(crate) use attention::{Request, attention, attention_with_weights, causal_mask};
 pub(crate) use bag::renormalize;
 pub use bag::{BagMode, BagOptions, embedding_bag};
 pub use conv::{

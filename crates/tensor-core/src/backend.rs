@@ -3,7 +3,7 @@
 
 use std::{any::Any, fmt, future::Future, pin::Pin, sync::Arc};
 
-use crate::{DType, Launch, Result};
+use crate::{DType, Kernel, Launch, Result};
 
 /// Memory on a device, owned by its backend and shared by the tensors that view it. Dropping the last handle gives it back.
 pub type Storage = Arc<dyn Buffer>;
@@ -60,6 +60,12 @@ pub trait Backend: Any + fmt::Debug + Send + Sync {
     /// `Unsupported` for a kernel or dtype that the backend lacks: never a silent detour over the host. `IndexOutOfRange` for an
     /// index outside its axis, unless the launch's ticket is deferred.
     fn run(&self, launch: &Launch<'_>) -> Result<()>;
+
+    /// Whether [`Backend::run`] has an implementation of a [`crate::kernel::Body::Custom`]. Who can compose the operation of others asks first.
+    /// The default says that there is none.
+    fn implements(&self, _kernel: &Kernel) -> bool {
+        false
+    }
 
     /// Decides every [`crate::Ticket`] that was deferred in a launch so far, waiting for the device where it must. The default is
     /// for backends whose `run` fails at once: there is none.

@@ -152,6 +152,21 @@ impl Tensor {
         Ok(Tensor::build_results(Op::CustomKernel(kernel), &results, &inputs))
     }
 
+    /// Whether the inputs' device has an implementation of the kernel for them. Where it has none, [`Tensor::custom_kernel`]'s results
+    /// cannot be computed, and the operation must be composed of others.
+    ///
+    /// # Errors
+    /// What the kernel says of its inputs' shapes and dtypes.
+    #[track_caller]
+    pub fn has_custom_kernel(kernel: Arc<dyn CustomKernel>, inputs: &[&Tensor]) -> Result<bool> {
+        let Some(first) = inputs.first() else { return Ok(false) };
+        let given: Vec<(Shape, DType)> = inputs.iter().map(|t| (t.shape().clone(), t.dtype())).collect();
+        let results = at_caller(|| kernel.results(&given))?;
+        let operands = given.into_iter().map(|(shape, dtype)| Operand::new(dtype, Layout::contiguous(shape)));
+        let kernel = Kernel::custom(kernel, operands.collect::<Vec<_>>(), &results);
+        Ok(first.device().backend().implements(&kernel))
+    }
+
     /// The same elements in a row-major buffer from its first element on: copied there when it is evaluated, if they are not.
     #[track_caller]
     fn row_major(&self) -> Tensor {

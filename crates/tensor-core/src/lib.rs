@@ -10,6 +10,7 @@
 //! | [`backend`] | the contract of a backend; [`Device`] is the handle on one |
 //! | [`Error`] | everything that can go wrong |
 
+mod attention;
 pub mod backend;
 pub mod contraction;
 pub mod custom;
@@ -38,6 +39,7 @@ mod state;
 mod tensor;
 mod ticket;
 
+pub use attention::{Attention, AttentionPass};
 pub use backend::{Backend, Buffer, DeviceInfo, DeviceKind, Limits, MemoryStats, Storage};
 pub use custom::CustomKernel;
 pub use defaults::{default_dtype, set_default_dtype};

@@ -4,11 +4,13 @@
 use std::{fmt, marker::PhantomData};
 
 use tensor_core::{
-    CustomKernel, DType, Element, Error, Launch, Layout, Result, Shape, custom::implementation,
+    Attention, CustomKernel, DType, Element, Error, Kernel, Launch, Layout, Result, Shape,
+    custom::implementation,
 };
 
 use crate::{
     CpuBackend,
+    kernels::attention,
     memory::buffer::{Bound, Memory},
 };
 
@@ -130,13 +132,38 @@ fn check<T: Element>(op: &'static str, what: &str, dtype: DType) -> Result<()> {
     Err(Error::invalid(op, format!("its kernel takes {what} of {dtype} for one of {}", T::DTYPE)))
 }
 
-/// Runs the operation's [`CpuKernel`].
+/// What the backend runs for an operation from elsewhere.
+enum Implementation {
+    Function(CpuKernel),
+    Attention(Attention),
+}
+
+impl Implementation {
+    fn of(custom: &dyn CustomKernel, kernel: &Kernel, device: &str) -> Result<Implementation> {
+        match implementation::<Attention>(custom, kernel, device) {
+            Ok(found) if kernel.operands.first().is_some_and(|first| attention::supports(first.dtype)) => {
+                Ok(Implementation::Attention(found))
+            }
+            Ok(_) | Err(_) => implementation(custom, kernel, device).map(Implementation::Function),
+        }
+    }
+}
+
+/// Whether there is something to run for the operation.
+pub(crate) fn implements(backend: &CpuBackend, custom: &dyn CustomKernel, kernel: &Kernel) -> bool {
+    Implementation::of(custom, kernel, &backend.info.name).is_ok()
+}
+
+/// Runs the operation's [`CpuKernel`], or the backend's own kernel for what the operation says it is.
 pub(crate) fn run(backend: &CpuBackend, custom: &dyn CustomKernel, launch: &Launch<'_>) -> Result<()> {
     let (kernel, op) = (launch.kernel, custom.name());
-    let made =
-        launch.compiled.get_or_try(|| implementation::<CpuKernel>(custom, kernel, &backend.info.name))?;
-    let Some(CpuKernel(function)) = made else {
-        return Err(Error::invalid(op, "the launch holds what another backend made of its kernel"));
+    let made = launch.compiled.get_or_try(|| Implementation::of(custom, kernel, &backend.info.name))?;
+    let function = match made {
+        Some(Implementation::Function(CpuKernel(function))) => function,
+        Some(Implementation::Attention(made)) => {
+            return attention::run(backend.isa, &backend.pool, made, launch);
+        }
+        None => return Err(Error::invalid(op, "the launch holds what another backend made of its kernel")),
     };
     let bound = Bound::of_launch(&backend.pool, launch)?;
     let operands = bound.inputs.iter().zip(&kernel.operands);

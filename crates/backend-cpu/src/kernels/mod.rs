@@ -1,10 +1,11 @@
 //! One file for each body of [`tensor_core::kernel::Body`] but the map, which lives with its engine in `elementwise`. Uses every other
 //! room. Of each other, they use `index` (what [`gather`] and [`scatter_add`] share), `accumulator` (what [`reduce`] and [`rows`]
-//! share) and `few_terms` (a form of [`reduce`]).
+//! share), `few_terms` (a form of [`reduce`]) and [`contract`]'s micro-kernels.
 
 mod accumulator;
 pub(crate) mod arg_reduce;
 pub(crate) mod arg_sort;
+pub(crate) mod attention;
 pub(crate) mod contract;
 pub(crate) mod copy;
 pub(crate) mod cumulative;

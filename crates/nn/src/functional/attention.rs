@@ -1,8 +1,13 @@
 //! Attention, and the tables of positions that go with it.
 
-use tensor_core::{DType, Error, Generator, Result, Shape, Tensor};
+mod blocked;
 
-use super::dropout;
+use autograd::is_grad_enabled;
+use tensor_core::{DType, Device, Error, ErrorKind, Generator, Result, Shape, Tensor, at_caller};
+
+use self::blocked::Blocked;
+
+const OP: &str = "scaled_dot_product_attention";
 
 /// What [`scaled_dot_product_attention`] may have otherwise than usual.
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,7 +27,10 @@ pub struct AttentionOptions<'a> {
 /// softmax(query · keyᵀ · scale + mask) · value for `query` `[…, L, E]`, `key` `[…, S, E]` and `value` `[…, S, V]`: `[…, L, V]`.
 /// A query that sees no key gives zeros, with gradients of zero. `torch.nn.functional.scaled_dot_product_attention`.
 ///
-/// Vaswani et al.: Attention is all you need (2017).
+/// Memory is linear in the lengths: scores are formed in blocks, and again for the gradient. Whole matrices `[…, L, S]` are only held for a
+/// mask that wants a gradient itself, and for gradients of gradients. On the CPU keys that `is_causal` hides cost nothing.
+///
+/// Vaswani et al.: Attention is all you need (2017). Dao: FlashAttention-2 (2023).
 ///
 /// ```
 /// use nn::functional::{AttentionOptions, scaled_dot_product_attention};
@@ -46,119 +54,346 @@ pub fn scaled_dot_product_attention(
     value: &Tensor,
     options: AttentionOptions<'_>,
 ) -> Result<Tensor> {
-    attention(query, key, value, options).map(|found| found.0)
+    let AttentionOptions { mask, is_causal, scale, enable_gqa, dropout } = options;
+    if mask.is_some() && is_causal {
+        let message = "a mask and is_causal: give one of them, or put the causal mask into the mask";
+        return Err(Error::invalid(OP, message));
+    }
+    attention(query, key, value, Request { mask, causal: is_causal.then_some(0), scale, enable_gqa, dropout })
 }
 
-/// The result and the weights, `[…, L, S]`, after dropout.
+/// Attention as layers ask for it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Request<'a> {
+    /// As [`AttentionOptions::mask`].
+    pub(crate) mask: Option<&'a Tensor>,
+    /// Where it is `Some(first)`, query i sees keys 0 to `first` + i alone.
+    pub(crate) causal: Option<usize>,
+    pub(crate) scale: Option<f64>,
+    pub(crate) enable_gqa: bool,
+    pub(crate) dropout: Option<(f64, &'a Generator)>,
+}
+
+/// Queries so few that their scores take no more memory than keys and values: products with one row or few have kernels of their own.
+const FEW_QUERIES: usize = 8;
+
+/// The result.
 #[track_caller]
 pub(crate) fn attention(
     query: &Tensor,
     key: &Tensor,
     value: &Tensor,
-    options: AttentionOptions<'_>,
+    request: Request<'_>,
+) -> Result<Tensor> {
+    let call = Call::new(query, key, value, request)?;
+    let of_mask = call.mask.as_ref().is_some_and(|mask| is_grad_enabled() && mask.is_tracked());
+    let batch = call.batch()?;
+    let is_empty = batch.contains(&0) || call.sizes().contains(&0);
+    let out = if of_mask || is_empty || call.rows() <= FEW_QUERIES {
+        call.whole()?.0
+    } else {
+        call.blocked(batch)?
+    };
+    call.regroup(out)
+}
+
+/// The result and the weights, `[…, L, S]`, after dropout.
+#[track_caller]
+pub(crate) fn attention_with_weights(
+    query: &Tensor,
+    key: &Tensor,
+    value: &Tensor,
+    request: Request<'_>,
 ) -> Result<(Tensor, Tensor)> {
-    const OP: &str = "scaled_dot_product_attention";
-    let wrong = |message: String| Err(Error::invalid(OP, message).here());
-    let AttentionOptions { mask, is_causal, scale, enable_gqa, dropout: drop } = options;
-    let shapes = format!("query {}, key {}, value {}", query.shape(), key.shape(), value.shape());
-    let [(rows, width), (keys, key_width), (values, _)] = match [query, key, value].map(|t| match t.dims() {
-        &[.., length, width] => Some((length, width)),
-        _ => None,
-    }) {
-        [Some(query), Some(key), Some(value)] => [query, key, value],
-        _ => return wrong(format!("{shapes}: each has the axes […, length, features]")),
-    };
-    if width != key_width || keys != values || width == 0 {
-        return wrong(format!(
-            "{shapes}: query and key have the same features, key and value the same length"
-        ));
-    }
-    if !query.dtype().is_float() || query.dtype() != key.dtype() || query.dtype() != value.dtype() {
-        let dtypes = [query, key, value].map(|t| t.dtype().to_string()).join(", ");
-        return wrong(format!("query, key and value of {dtypes}: cast them to one floating-point dtype"));
-    }
-    if mask.is_some() && is_causal {
-        return wrong("a mask and is_causal: give one of them, or put the causal mask into the mask".into());
-    }
-    let (key, value) = match enable_gqa {
-        true => (grouped(OP, query, key)?, grouped(OP, query, value)?),
-        false => (key.clone(), value.clone()),
-    };
-    let scale = scale.unwrap_or(1.0 / (width as f64).sqrt());
-    let mut scores = query.mul_scalar(scale).matmul(&key.transpose(-2, -1)?)?;
-    let causal = match is_causal {
-        true => Some(causal_mask(rows, keys, &query.device())?),
-        false => None,
-    };
-    let mut hidden = None;
-    if let Some(mask) = mask.or(causal.as_ref()) {
-        if mask.shape().broadcast(scores.shape(), OP).ok().as_ref() != Some(scores.shape()) {
+    let call = Call::new(query, key, value, request)?;
+    let (out, weights) = call.whole()?;
+    Ok((call.regroup(out)?, call.regroup(weights)?))
+}
+
+/// Inputs that fit each other. Heads that share a key are in groups: query `[…, heads, group, L, E]`, key and value
+/// `[…, heads, 1, S, features]`.
+struct Call {
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Option<Tensor>,
+    weighting: Weighting,
+    /// Of heads in groups, how many there are.
+    heads: Option<usize>,
+}
+
+impl Call {
+    #[track_caller]
+    fn new(query: &Tensor, key: &Tensor, value: &Tensor, request: Request<'_>) -> Result<Call> {
+        let wrong = |message: String| Err(Error::invalid(OP, message).here());
+        let Request { mask, causal, scale, enable_gqa, dropout } = request;
+        let shapes = format!("query {}, key {}, value {}", query.shape(), key.shape(), value.shape());
+        let [(rows, width), (keys, key_width), (values, _)] =
+            match [query, key, value].map(|t| match t.dims() {
+                &[.., length, width] => Some((length, width)),
+                _ => None,
+            }) {
+                [Some(query), Some(key), Some(value)] => [query, key, value],
+                _ => return wrong(format!("{shapes}: each has the axes […, length, features]")),
+            };
+        if width != key_width || keys != values || width == 0 {
             return wrong(format!(
-                "a mask of shape {} does not broadcast to the scores {} (queries by keys)",
-                mask.shape(),
-                scores.shape()
+                "{shapes}: query and key have the same features, key and value the same length"
             ));
         }
-        match mask.dtype() {
-            DType::Bool => {
-                let unseen = mask.logical_not();
-                scores = scores.masked_fill(&unseen, f64::NEG_INFINITY)?;
-                hidden = Some(scores.detach());
-            }
-            dtype if dtype == scores.dtype() => {
-                scores = scores.add(mask)?;
-                hidden = Some(scores.detach());
-            }
-            dtype => {
+        let all: Vec<&Tensor> = [query, key, value].into_iter().chain(mask).collect();
+        if !query.dtype().is_float() || query.dtype() != key.dtype() || query.dtype() != value.dtype() {
+            let dtypes = [query, key, value].map(|t| t.dtype().to_string()).join(", ");
+            return wrong(format!("query, key and value of {dtypes}: cast them to one floating-point dtype"));
+        }
+        if let Some(other) = all.iter().find(|t| t.device() != query.device()) {
+            let (lhs, rhs) = (query.device().name().to_owned(), other.device().name().to_owned());
+            return Err(Error::new(ErrorKind::DeviceMismatch { op: OP, lhs, rhs }).here());
+        }
+        let heads = match enable_gqa {
+            true => Some(groups(query, key, value)?),
+            false => None,
+        };
+        let lead = |t: &Tensor| -> Shape { t.dims()[..t.rank() - 2].iter().copied().collect() };
+        let batch = match heads {
+            // Key and value are repeated to as many heads as there are.
+            Some(_) => lead(query),
+            None => lead(query).broadcast(&lead(key), OP)?,
+        };
+        let scores: Shape = batch.iter().copied().chain([rows, keys]).collect();
+        if let Some(mask) = mask {
+            let fits = scores.broadcast(mask.shape(), OP).ok();
+            if fits.as_ref() != Some(&scores) {
                 return wrong(format!(
-                    "a mask of {dtype}: give one of bool, true where a query sees a key, or of the scores' {}",
-                    scores.dtype()
+                    "a mask of shape {} does not broadcast to the scores {scores} (queries by keys)",
+                    mask.shape(),
+                ));
+            }
+            if mask.dtype() != DType::Bool && mask.dtype() != query.dtype() {
+                return wrong(format!(
+                    "a mask of {}: give one of bool, true where a query sees a key, or of the scores' {}",
+                    mask.dtype(),
+                    query.dtype()
                 ));
             }
         }
+        let draws = match dropout {
+            Some((p, _)) if !(0.0..1.0).contains(&p) => {
+                return wrong(format!("dropout with probability {p}: give one of at least 0 and below 1"));
+            }
+            Some((p, rng)) if p > 0.0 => {
+                let (seed, first) = rng.take(scores.numel() as u64);
+                Some(Draws { p, seed, first })
+            }
+            Some(_) | None => None,
+        };
+        let weighting = Weighting {
+            scale: scale.unwrap_or(1.0 / (width as f64).sqrt()),
+            // A first query that sees every key hides none from the others.
+            causal: causal.filter(|first| first.saturating_add(1) < keys),
+            draws,
+        };
+        let (query, key, value, mask) = (query.clone(), key.clone(), value.clone(), mask.cloned());
+        let Some((heads, group)) = heads else {
+            return Ok(Call { query, key, value, mask, weighting, heads: None });
+        };
+        let grouped = |t: &Tensor| {
+            let dims = t.dims();
+            let (lead, last) = (&dims[..dims.len() - 3], &dims[dims.len() - 2..]);
+            let wide: Shape =
+                lead.iter().copied().chain([heads, group]).chain(last.iter().copied()).collect();
+            t.reshape(wide.dims())
+        };
+        let mask = match mask {
+            Some(mask) if mask.rank() < 3 => Some(mask),
+            Some(mask) if mask.dims()[mask.rank() - 3] == 1 => Some(mask.unsqueeze(-3)?),
+            Some(mask) => Some(grouped(&mask)?),
+            None => None,
+        };
+        Ok(Call {
+            query: grouped(&query)?,
+            key: key.unsqueeze(-3)?,
+            value: value.unsqueeze(-3)?,
+            mask,
+            weighting,
+            heads: Some(heads * group),
+        })
     }
-    let mut weights = match hidden {
+
+    /// L, S and V.
+    fn sizes(&self) -> [usize; 3] {
+        let last = |t: &Tensor, back: usize| t.dims()[t.rank() - back];
+        [last(&self.query, 2), last(&self.key, 2), last(&self.value, 1)]
+    }
+
+    fn rows(&self) -> usize {
+        self.sizes()[0]
+    }
+
+    /// The axes before the last two, of all three.
+    #[track_caller]
+    fn batch(&self) -> Result<Shape> {
+        let [query, key, value] = [&self.query, &self.key, &self.value]
+            .map(|t| -> Shape { t.dims()[..t.rank() - 2].iter().copied().collect() });
+        query.broadcast(&key, OP)?.broadcast(&value, OP)
+    }
+
+    /// Groups of heads as heads.
+    #[track_caller]
+    fn regroup(&self, out: Tensor) -> Result<Tensor> {
+        let Some(heads) = self.heads else { return Ok(out) };
+        let dims = out.dims();
+        let (lead, last) = (&dims[..dims.len() - 4], &dims[dims.len() - 2..]);
+        let flat: Shape = lead.iter().copied().chain([heads]).chain(last.iter().copied()).collect();
+        out.reshape(flat.dims())
+    }
+
+    /// By whole matrices of scores: the result and the weights after dropout.
+    #[track_caller]
+    fn whole(&self) -> Result<(Tensor, Tensor)> {
+        let mut weights = self.weighting.weights(&self.query, &self.key, self.mask.as_ref())?;
+        if let Some(kept) = self.weighting.kept(&weights)? {
+            weights = weights.mul(&kept)?;
+        }
+        Ok((weights.matmul(&self.value)?, weights))
+    }
+
+    /// By blocks of scores, `batch` being that of all.
+    #[track_caller]
+    fn blocked(&self, batch: Shape) -> Result<Tensor> {
+        let expand = |t: &Tensor, last: [usize; 2]| {
+            let shape: Shape = batch.iter().copied().chain(last).collect();
+            if *t.shape() == shape { Ok(t.clone()) } else { t.expand(shape.dims()) }
+        };
+        let [rows, keys, _] = self.sizes();
+        let last = |t: &Tensor| [t.dims()[t.rank() - 2], t.dims()[t.rank() - 1]];
+        let mut inputs = Vec::with_capacity(4);
+        for t in [&self.query, &self.key, &self.value] {
+            inputs.push(expand(t, last(t))?);
+        }
+        if let Some(mask) = &self.mask {
+            inputs.push(expand(mask, [rows, keys])?);
+        }
+        let function = Blocked { weighting: self.weighting };
+        Ok(at_caller(|| autograd::apply(function, &inputs))?.0)
+    }
+}
+
+/// How many heads of keys there are, and how many of queries share each.
+#[track_caller]
+fn groups(query: &Tensor, key: &Tensor, value: &Tensor) -> Result<(usize, usize)> {
+    let mut found = (0, 0);
+    for tensor in [key, value] {
+        found = match (query.dims(), tensor.dims()) {
+            (&[.., wanted, _, _], &[.., heads, _, _]) if heads > 0 && wanted.is_multiple_of(heads) => {
+                (heads, wanted / heads)
+            }
+            _ => {
+                let message = format!(
+                    "heads (axis -3) of a key or value {} do not divide those of the query {}",
+                    tensor.shape(),
+                    query.shape()
+                );
+                return Err(Error::invalid(OP, message));
+            }
+        };
+    }
+    if key.dims()[key.rank() - 3] != value.dims()[value.rank() - 3] {
+        let message =
+            format!("a key {} and a value {} have as many heads (axis -3)", key.shape(), value.shape());
+        return Err(Error::invalid(OP, message));
+    }
+    Ok(found)
+}
+
+/// How scores become weights.
+#[derive(Clone, Copy, Debug)]
+struct Weighting {
+    scale: f64,
+    causal: Option<usize>,
+    draws: Option<Draws>,
+}
+
+/// Where the draws of dropout lie: those of all batch positions of a query are neighbours, so that any block of queries takes a run of the
+/// stream. See [`Attention::dropout`].
+#[derive(Clone, Copy, Debug)]
+struct Draws {
+    p: f64,
+    seed: u64,
+    first: u64,
+}
+
+impl Weighting {
+    /// Scores `[…, L, S]` of queries from `start` on with the keys from the first on, those that are not seen −∞.
+    #[track_caller]
+    fn scores(&self, query: &Tensor, key: &Tensor, mask: Option<&Tensor>, start: usize) -> Result<Tensor> {
+        let mut scores = query.mul_scalar(self.scale).matmul(&key.transpose(-2, -1)?)?;
+        if let Some(first) = self.causal {
+            let (rows, keys) = (query.dims()[query.rank() - 2], key.dims()[key.rank() - 2]);
+            let unseen = causal_mask(first + start, rows, keys, &query.device())?.logical_not();
+            scores = scores.masked_fill(&unseen, f64::NEG_INFINITY)?;
+        }
+        match mask {
+            Some(mask) if mask.dtype() == DType::Bool => {
+                scores.masked_fill(&mask.logical_not(), f64::NEG_INFINITY)
+            }
+            Some(mask) => scores.add(mask),
+            None => Ok(scores),
+        }
+    }
+
+    /// All weights before dropout.
+    #[track_caller]
+    fn weights(&self, query: &Tensor, key: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
+        let scores = self.scores(query, key, mask, 0)?;
+        if (mask.is_none() && self.causal.is_none()) || key.dims()[key.rank() - 2] == 0 {
+            return scores.softmax(-1);
+        }
         // Where nothing is seen, −∞ − −∞ is no number: such rows are computed from zeros, and their weights are set to 0.
-        Some(hidden) if keys > 0 => {
-            let blind = hidden.amax(-1, true)?.eq_scalar(f64::NEG_INFINITY);
-            scores.masked_fill(&blind, 0.0)?.softmax(-1)?.masked_fill(&blind, 0.0)?
-        }
-        _ => scores.softmax(-1)?,
-    };
-    if let Some((p, rng)) = drop {
-        weights = dropout(&weights, p, true, rng)?;
+        let blind = scores.detach().amax(-1, true)?.eq_scalar(f64::NEG_INFINITY);
+        scores.masked_fill(&blind, 0.0)?.softmax(-1)?.masked_fill(&blind, 0.0)
     }
-    Ok((weights.matmul(&value)?, weights))
+
+    /// What all weights are multiplied by where some are dropped.
+    #[track_caller]
+    fn kept(&self, weights: &Tensor) -> Result<Option<Tensor>> {
+        let Some(draws) = self.draws else { return Ok(None) };
+        let (dims, keys) = (weights.dims(), weights.dims()[weights.rank() - 1]);
+        draws.kept(dims, 0, keys, weights.dtype(), &weights.device()).map(Some)
+    }
 }
 
-/// Keys or values repeated, so that there are as many heads as the query has.
-#[track_caller]
-fn grouped(op: &'static str, query: &Tensor, tensor: &Tensor) -> Result<Tensor> {
-    let (lead, heads) = match (query.dims(), tensor.dims()) {
-        (&[.., wanted, _, _], &[ref lead @ .., heads, _, _]) if heads > 0 && wanted.is_multiple_of(heads) => {
-            (lead, (heads, wanted / heads))
-        }
-        _ => {
-            let message = format!(
-                "heads (axis -3) of a key or value {} do not divide those of the query {}",
-                tensor.shape(),
-                query.shape()
-            );
-            return Err(Error::invalid(op, message));
-        }
-    };
-    let (heads, times) = heads;
-    let rest = &tensor.dims()[tensor.rank() - 2..];
-    let wide: Shape = lead.iter().copied().chain([heads, times]).chain(rest.iter().copied()).collect();
-    let flat: Shape = lead.iter().copied().chain([heads * times]).chain(rest.iter().copied()).collect();
-    tensor.unsqueeze(-3)?.expand(wide.dims())?.reshape(flat.dims())
+impl Draws {
+    /// 0 where a weight is dropped, and else 1 / (1 − p), for a block `[…, L, S]` of queries from `start` on and all keys, of which the first
+    /// `seen` are given.
+    #[track_caller]
+    fn kept(
+        self,
+        dims: &[usize],
+        start: usize,
+        seen: usize,
+        dtype: DType,
+        device: &Device,
+    ) -> Result<Tensor> {
+        let (&[ref batch @ .., rows, keys], Draws { p, seed, first }) = (dims, self) else {
+            return Err(Error::invalid(OP, "scores have the axes […, queries, keys]"));
+        };
+        let query = batch.iter().product::<usize>() as u64 * keys as u64;
+        let stream = Generator::seed(seed, device);
+        stream.set_offset(first.wrapping_add((start as u64).wrapping_mul(query)));
+        let drawn: Shape = [rows].into_iter().chain(batch.iter().copied()).chain([keys]).collect();
+        let last = drawn.rank() as isize - 1;
+        let axes: Vec<isize> = (1..last).chain([0, last]).collect();
+        let drawn = Tensor::rand_dtype(drawn, DType::F32, &stream)?.permute(axes)?.narrow(-1, 0, seen)?;
+        Ok(drawn.ge_scalar(p).to_dtype(dtype)?.mul_scalar(1.0 / (1.0 - p)))
+    }
 }
 
-/// `[queries, keys]`: true where key ≤ query.
+/// `[queries, keys]`: true where key ≤ first + query.
 #[track_caller]
-pub(crate) fn causal_mask(queries: usize, keys: usize, device: &tensor_core::Device) -> Result<Tensor> {
+pub(crate) fn causal_mask(first: usize, queries: usize, keys: usize, device: &Device) -> Result<Tensor> {
     let row = Tensor::arange(0, keys, 1, (DType::I32, device))?;
-    let column = Tensor::arange(0, queries, 1, (DType::I32, device))?.reshape([queries, 1])?;
+    let column = Tensor::arange(first, first + queries, 1, (DType::I32, device))?.reshape([queries, 1])?;
     row.le(&column)
 }
 

@@ -7,9 +7,12 @@ use tensor_core::{DType, Error, Generator, Result, Scalar, Tensor, default_dtype
 use super::{Dropout, Linear, LinearConfig, linear::parameter, record};
 use crate::{
     Module, Training, Visitor, VisitorMut,
-    functional::{AttentionOptions, attention, causal_mask, linear},
+    functional::{Request, attention, attention_with_weights, causal_mask, linear},
     init,
 };
+
+/// The operation in errors.
+const OP: &str = "multi_head_attention";
 
 /// What a [`MultiheadAttention`] may have otherwise than usual; PyTorch's arguments with PyTorch's defaults.
 #[derive(Clone, Copy, Debug)]
@@ -140,7 +143,6 @@ impl MultiheadAttention {
         config: MultiheadAttentionConfig,
         rng: &Generator,
     ) -> Result<MultiheadAttention> {
-        const OP: &str = "MultiheadAttention";
         let MultiheadAttentionConfig {
             dropout,
             bias,
@@ -216,7 +218,7 @@ impl MultiheadAttention {
         value: &Tensor,
         masks: AttentionMasks<'_>,
     ) -> Result<Tensor> {
-        self.attend(query, key, value, masks, None).map(|found| found.0)
+        self.attend(query, key, value, masks, None, false).map(|found| found.0)
     }
 
     /// As [`MultiheadAttention::forward`], with the weights `[N, L, S]`, the mean over the heads.
@@ -231,9 +233,8 @@ impl MultiheadAttention {
         value: &Tensor,
         masks: AttentionMasks<'_>,
     ) -> Result<(Tensor, Tensor)> {
-        let (out, weights) = self.attend(query, key, value, masks, None)?;
-        let mean = weights.mean_axis(1, false)?;
-        Ok((out, if query.rank() == 2 { mean.squeeze(0)? } else { mean }))
+        let (out, weights) = self.forward_with_head_weights(query, key, value, masks)?;
+        Ok((out, weights.mean_axis(-3, false)?))
     }
 
     /// As [`MultiheadAttention::forward`], with the weights of each head, `[N, heads, L, S]`: `average_attn_weights=False`.
@@ -248,7 +249,10 @@ impl MultiheadAttention {
         value: &Tensor,
         masks: AttentionMasks<'_>,
     ) -> Result<(Tensor, Tensor)> {
-        let (out, weights) = self.attend(query, key, value, masks, None)?;
+        let (out, weights) = self.attend(query, key, value, masks, None, true)?;
+        let Some(weights) = weights else {
+            return Err(Error::invalid(OP, "there are no weights"));
+        };
         Ok((out, if query.rank() == 2 { weights.squeeze(0)? } else { weights }))
     }
 
@@ -259,7 +263,7 @@ impl MultiheadAttention {
     /// As [`MultiheadAttention::forward`], or another batch than the cache's, or a layer that adds keys of its own. The cache is as it was then.
     #[track_caller]
     pub fn forward_cached(&self, input: &Tensor, cache: &mut KeyValueCache) -> Result<Tensor> {
-        self.attend(input, input, input, AttentionMasks::default(), Some(cache)).map(|found| found.0)
+        self.attend(input, input, input, AttentionMasks::default(), Some(cache), false).map(|found| found.0)
     }
 
     /// `[L, N, E]`, `[N, L, E]` or `[L, E]` as `[N, L, E]`.
@@ -280,8 +284,8 @@ impl MultiheadAttention {
         value: &Tensor,
         masks: AttentionMasks<'_>,
         cache: Option<&mut KeyValueCache>,
-    ) -> Result<(Tensor, Tensor)> {
-        const OP: &str = "multi_head_attention";
+        with_weights: bool,
+    ) -> Result<(Tensor, Option<Tensor>)> {
         let wrong = |message: String| Err(Error::invalid(OP, message).here());
         let width = self.embed_dim();
         let all = [query, key, value];
@@ -349,18 +353,21 @@ impl MultiheadAttention {
         };
         let q = of_heads(&projected[0], rows)?;
         let (mut k, mut v) = (of_heads(&projected[1], keys)?, of_heads(&projected[2], keys)?);
-        let mask = match &cache {
-            None => match self.mask(OP, masks, [batch, rows, given], &q)? {
-                Some(mask) if keys > given => {
-                    // Keys of the layer's own are seen by all.
-                    let mut padding = vec![(0, 0); mask.rank()];
-                    padding[mask.rank() - 1].1 = keys - given;
-                    let seen =
-                        if mask.dtype() == DType::Bool { Scalar::Bool(true) } else { Scalar::Float(0.0) };
-                    Some(mask.pad(&padding, seen)?)
+        let (mask, causal) = match &cache {
+            None => {
+                // Keys of the layer's own are seen by all, so that the causal mask is part of the others' there.
+                let own = keys - given;
+                match self.mask(masks, own > 0, [batch, rows, given], &q)? {
+                    Some(mask) if own > 0 => {
+                        let mut padding = vec![(0, 0); mask.rank()];
+                        padding[mask.rank() - 1].1 = own;
+                        let seen =
+                            if mask.dtype() == DType::Bool { Scalar::Bool(true) } else { Scalar::Float(0.0) };
+                        (Some(mask.pad(&padding, seen)?), None)
+                    }
+                    mask => (mask, (masks.is_causal && own == 0).then_some(0)),
                 }
-                mask => mask,
-            },
+            }
             Some(cache) => {
                 let before = cache.len();
                 if let Some((old_k, old_v)) = &cache.kept {
@@ -373,14 +380,16 @@ impl MultiheadAttention {
                     k = Tensor::concat(&[old_k, &k], 2)?;
                     v = Tensor::concat(&[old_v, &v], 2)?;
                 }
-                let all = causal_mask(before + rows, before + rows, &q.device())?;
-                Some(all.narrow(0, before, rows)?)
+                (None, Some(before))
             }
         };
         let drop =
             (self.training.get() && self.dropout.p() > 0.0).then(|| (self.dropout.p(), self.dropout.rng()));
-        let options = AttentionOptions { mask: mask.as_ref(), dropout: drop, ..Default::default() };
-        let (out, weights) = attention(&q, &k, &v, options)?;
+        let request = Request { mask: mask.as_ref(), causal, dropout: drop, ..Default::default() };
+        let (out, weights) = match with_weights {
+            true => attention_with_weights(&q, &k, &v, request).map(|(out, weights)| (out, Some(weights)))?,
+            false => (attention(&q, &k, &v, request)?, None),
+        };
         let joined = out.transpose(1, 2)?.reshape([batch, rows, width])?;
         let out = linear(&joined, &self.out_proj.weight, self.out_proj.bias.as_ref())?;
         if let Some(cache) = cache {
@@ -394,18 +403,18 @@ impl MultiheadAttention {
         Ok((record(self, Ok(out))?, weights))
     }
 
-    /// The masks as one that broadcasts to `[N, heads, L, S]`: bool, true where a query sees a key, or numbers to add.
+    /// The masks, with or without the causal one, as one that broadcasts to `[N, heads, L, S]`: bool, true where a query sees a key, or numbers to add.
     #[track_caller]
     fn mask(
         &self,
-        op: &'static str,
         masks: AttentionMasks<'_>,
+        with_causal: bool,
         [batch, rows, keys]: [usize; 3],
         like: &Tensor,
     ) -> Result<Option<Tensor>> {
         let wrong = |what: &str, mask: &Tensor, wanted: String| {
             let message = format!("{what} of shape {} and {}: {wanted}", mask.shape(), mask.dtype());
-            Err(Error::invalid(op, message).here())
+            Err(Error::invalid(OP, message).here())
         };
         let fits = |mask: &Tensor| mask.dtype() == DType::Bool || mask.dtype() == like.dtype();
         let mut parts: Vec<Tensor> = Vec::new();
@@ -428,8 +437,8 @@ impl MultiheadAttention {
                 _ => mask.reshape([batch, self.heads, rows, keys])?,
             });
         }
-        if masks.is_causal {
-            parts.push(causal_mask(rows, keys, &like.device())?.logical_not());
+        if with_causal && masks.is_causal {
+            parts.push(causal_mask(0, rows, keys, &like.device())?.logical_not());
         }
         if parts.iter().all(|part| part.dtype() == DType::Bool) {
             let mut parts = parts.into_iter();

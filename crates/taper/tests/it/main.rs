@@ -2,6 +2,7 @@
 //! it links once.
 
 mod async_reads;
+mod attention;
 mod bad_index;
 mod common;
 mod conv;

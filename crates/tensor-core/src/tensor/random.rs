@@ -61,8 +61,8 @@ impl Generator {
         *lock(&self.stream) = Stream { seed, next: offset };
     }
 
-    /// The seed and the first of the next `count` blocks, which are taken.
-    fn take(&self, count: u64) -> (u64, u64) {
+    /// The seed and the first of the next `count` blocks, which are taken: nobody else draws them. For operations that draw by themselves.
+    pub fn take(&self, count: u64) -> (u64, u64) {
         let mut stream = lock(&self.stream);
         let first = stream.next;
         stream.next = first.wrapping_add(count);

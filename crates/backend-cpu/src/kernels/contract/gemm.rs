@@ -111,7 +111,7 @@ thread_local! {
 }
 
 /// Room for so many numbers, all of them initialised, for as long as `f` takes.
-fn with_packed<T, R>(numbers: usize, f: impl FnOnce(*mut T) -> R) -> R {
+pub(crate) fn with_packed<T, R>(numbers: usize, f: impl FnOnce(*mut T) -> R) -> R {
     if numbers == 0 {
         return f(std::ptr::dangling_mut());
     }
@@ -126,13 +126,13 @@ fn with_packed<T, R>(numbers: usize, f: impl FnOnce(*mut T) -> R) -> R {
 
 /// Columns cut into panels: so many of three registers, then of two, then of one.
 #[derive(Clone, Copy, Debug)]
-struct Panels {
+pub(crate) struct Panels {
     width: usize,
     counts: [usize; MAX_REGISTERS],
 }
 
 impl Panels {
-    fn of(columns: usize, width: usize, most: usize) -> Panels {
+    pub(crate) fn of(columns: usize, width: usize, most: usize) -> Panels {
         let registers = columns.div_ceil(width);
         let counts = match (most, registers, registers % most) {
             // Two and two do more with what they read than three and one.
@@ -145,17 +145,17 @@ impl Panels {
         Panels { width, counts }
     }
 
-    fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.counts.iter().sum()
     }
 
     /// Registers of the widest.
-    fn most(&self) -> usize {
+    pub(crate) fn most(&self) -> usize {
         MAX_REGISTERS - self.counts.iter().position(|&count| count > 0).unwrap_or(0)
     }
 
     /// The first column of a panel, and its registers.
-    fn place(&self, panel: usize) -> (usize, usize) {
+    pub(crate) fn place(&self, panel: usize) -> (usize, usize) {
         let [threes, twos, _] = self.counts;
         let (before, registers) = if panel < threes {
             (3 * panel, 3)

@@ -3,9 +3,9 @@
 #![allow(unsafe_code)]
 
 mod epilogue;
-mod gemm;
-mod gemv;
-mod micro_kernel;
+pub(crate) mod gemm;
+pub(crate) mod gemv;
+pub(crate) mod micro_kernel;
 mod thin;
 
 use std::{ops::Range, sync::Arc};

@@ -1,0 +1,354 @@
+//! Attention in tiles of queries and keys, after Dao (FlashAttention-2, 2023): of the scores no more than a tile is ever there.
+//!
+//! Everything that belongs to a tile is held with queries along registers: scores are keys by queries, and results features by queries.
+//! So keys and values are read where they lie, as the left operands of products, and only a block of queries is transposed. [`tile`] has
+//! what is done to a tile, [`forward`] and [`backward`] the passes. A result's bits do not depend on the number of threads.
+#![allow(unsafe_code)]
+
+mod backward;
+mod forward;
+mod tile;
+
+use std::{ops::Range, sync::Arc};
+
+use tensor_core::{Attention, AttentionPass, DType, Error, ErrorKind, Launch, Layout, Result, Shape};
+
+use self::tile::{Draw, LANES, Lanes, Masked, Score, Seen};
+use super::contract::{
+    gemv::Matrix,
+    micro_kernel::{MicroKernels, MicroTile},
+};
+use crate::{
+    memory::{
+        buffer::{Bound, Memory},
+        pool::Pool,
+        strided,
+    },
+    simd::isa::Isa,
+    threads,
+};
+
+/// Queries of a block, and keys of a tile: what belongs to a tile lies in the first-level cache or near it.
+const QUERIES: usize = 64;
+const KEYS: usize = 96;
+/// Multiplications below which a pass stays on the calling thread.
+const SERIAL: usize = 1 << 18;
+
+/// Whether there is a kernel for attention of a dtype.
+pub(crate) fn supports(dtype: DType) -> bool {
+    matches!(dtype, DType::F32 | DType::F64)
+}
+
+pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, attention: &Attention, launch: &Launch<'_>) -> Result<()> {
+    match launch.kernel.operands.first().map(|operand| operand.dtype) {
+        Some(DType::F32) => typed::<f32>(isa, pool, attention, launch),
+        Some(DType::F64) => typed::<f64>(isa, pool, attention, launch),
+        dtype => Err(Error::new(ErrorKind::Unsupported {
+            op: launch.kernel.name(),
+            device: "cpu".into(),
+            dtype: dtype.unwrap_or(DType::F32),
+            hint: "cast its inputs with .to_dtype(DType::F32)".into(),
+        })),
+    }
+}
+
+fn typed<T: Score>(isa: Isa, pool: &Arc<Pool>, attention: &Attention, launch: &Launch<'_>) -> Result<()> {
+    let (kernel, op) = (launch.kernel, launch.kernel.name());
+    // The products below are safe for inputs that fit each other.
+    let given: Vec<(Shape, DType)> =
+        kernel.operands.iter().map(|operand| (operand.layout.shape().clone(), operand.dtype)).collect();
+    let results = tensor_core::CustomKernel::results(attention, &given)?;
+    let fits = |(output, (shape, dtype)): (&tensor_core::kernel::Output, &(Shape, DType))| {
+        output.shape == *shape && output.dtype == *dtype
+    };
+    if kernel.outputs.len() != results.len() || !kernel.outputs.iter().zip(&results).all(fits) {
+        return Err(Error::invalid(op, "the kernel's outputs are not those of attention"));
+    }
+    let bound = Bound::of_launch(pool, launch)?;
+    let source = |k: usize| Source { memory: bound.inputs[k], layout: &kernel.operands[k].layout };
+    let (query, mut key, mut value) = (source(0), source(1), source(2));
+    // Products read along the features of keys and values.
+    let (key_copy, value_copy) = (key.side_by_side::<T>(isa), value.side_by_side::<T>(isa));
+    for (source, copy) in [(&mut key, &key_copy), (&mut value, &value_copy)] {
+        if let Some((elements, layout)) = copy {
+            let ptr = elements.as_ptr().cast_mut().cast();
+            *source = Source { memory: Memory { ptr, numel: elements.len(), ..source.memory }, layout };
+        }
+    }
+    let (shape, features) = (query.layout.shape(), value.layout.shape()[value.layout.shape().rank() - 1]);
+    let lead = shape.rank() - 2;
+    let mut next = attention.pass.inputs();
+    let mask = attention.mask.then(|| source(next));
+    next += usize::from(attention.mask);
+    let draws = attention.dropout.map(|p| {
+        let place = source(next);
+        let word = |i: isize| {
+            let at =
+                place.memory.at::<u64>(place.layout.offset()).wrapping_offset(i * place.layout.strides()[0]);
+            // SAFETY: the operand is i64 [2], and lies in its buffer.
+            unsafe { at.read() }
+        };
+        Draws { p, seed: word(0), first: word(1) }
+    });
+    let problem = Problem::<T> {
+        isa,
+        kernels: T::micro_kernels(isa),
+        batches: shape[..lead].iter().product(),
+        rows: shape[lead],
+        keys: key.layout.shape()[lead],
+        width: shape[lead + 1],
+        features,
+        scale: T::of(attention.scale),
+        causal: attention.causal,
+        query,
+        key,
+        value,
+        mask,
+        draws,
+    };
+    let output = |k: usize| bound.outputs[k];
+    match attention.pass {
+        AttentionPass::Forward => forward::run(&problem, output(0), output(1)),
+        AttentionPass::Backward => {
+            let given = backward::Given { out: source(3), logarithms: source(4), gradient: source(5) };
+            backward::run(&problem, &given, [output(0), output(1), output(2)]);
+        }
+    }
+    Ok(())
+}
+
+/// An input: a buffer, and how it is read.
+#[derive(Clone, Copy)]
+struct Source<'a> {
+    memory: Memory,
+    layout: &'a Layout,
+}
+
+impl Source<'_> {
+    /// The matrix of a batch position, in the last two axes.
+    fn matrix<T>(&self, mut batch: usize) -> Matrix<T> {
+        let (shape, strides) = (self.layout.shape(), self.layout.strides());
+        let lead = shape.rank() - 2;
+        let mut at = self.layout.offset() as isize;
+        for axis in (0..lead).rev() {
+            at += (batch % shape[axis]) as isize * strides[axis];
+            batch /= shape[axis];
+        }
+        let start = self.memory.at::<T>(0).cast_const();
+        Matrix { at: start.wrapping_offset(at), row: strides[lead], column: strides[lead + 1] }
+    }
+
+    /// A row-major copy, if the last axis has another stride than 1.
+    fn side_by_side<T: Score>(&self, isa: Isa) -> Option<(Vec<T>, Layout)> {
+        let (shape, strides) = (self.layout.shape(), self.layout.strides());
+        if shape[shape.rank() - 1] < 2 || strides[shape.rank() - 1] == 1 {
+            return None;
+        }
+        let layout = Layout::contiguous(shape.clone());
+        let mut copy = vec![T::ZERO; self.layout.numel()];
+        let from = self.memory.at::<T>(0).wrapping_add(self.layout.offset()).cast_const();
+        // SAFETY: the launch checked the layout against its buffer, and the vector has as many elements.
+        unsafe { strided::copy(isa, shape, from, strides, copy.as_mut_ptr(), layout.strides()) };
+        Some((copy, layout))
+    }
+}
+
+/// Where in which stream the draws of dropout lie.
+#[derive(Clone, Copy)]
+struct Draws {
+    p: f64,
+    seed: u64,
+    first: u64,
+}
+
+/// The inputs of both passes. The layouts were checked against their buffers.
+struct Problem<'a, T: Score> {
+    isa: Isa,
+    kernels: MicroKernels<T>,
+    batches: usize,
+    /// L, S, E and V.
+    rows: usize,
+    keys: usize,
+    width: usize,
+    features: usize,
+    scale: T,
+    causal: Option<usize>,
+    query: Source<'a>,
+    key: Source<'a>,
+    value: Source<'a>,
+    mask: Option<Source<'a>>,
+    draws: Option<Draws>,
+}
+
+impl<T: Score> Problem<'_, T> {
+    /// Keys that some of the queries before `end` sees: all from the first on.
+    fn seen(&self, end: usize) -> usize {
+        self.causal.map_or(self.keys, |first| self.keys.min(first.saturating_add(end)))
+    }
+
+    /// Whether threads share the work.
+    fn is_large(&self) -> bool {
+        let each = self.rows.saturating_mul(self.keys).saturating_mul(self.width + self.features);
+        threads::available() > 1 && each.saturating_mul(self.batches) >= SERIAL
+    }
+
+    /// Calls `f` with each number below `count`, on several threads if there is much to do.
+    fn share(&self, count: usize, f: impl Fn(usize) + Sync) {
+        match self.is_large() {
+            true => threads::share(count, f),
+            false => (0..count).for_each(f),
+        }
+    }
+
+    /// A block of rows of a matrix as columns, each times `scale`; groups of columns are filled up with zeros.
+    ///
+    /// # Safety
+    /// The rows lie in the matrix.
+    unsafe fn transposed(
+        &self,
+        matrix: Matrix<T>,
+        rows: &Range<usize>,
+        width: usize,
+        scale: T,
+        to: &mut [Lanes<T>],
+    ) {
+        let groups = rows.len().div_ceil(LANES);
+        if !rows.len().is_multiple_of(LANES) {
+            to[..width * groups].fill([T::ZERO; LANES]);
+        }
+        let (from, to_strides) = (matrix.element(rows.start, 0), [(groups * LANES) as isize, 1]);
+        let strides = [matrix.column, matrix.row];
+        // SAFETY: the caller's promise, and `to` has `width` rows of `groups`.
+        unsafe {
+            let to = to.as_mut_ptr().cast();
+            strided::block(self.isa, [width, rows.len()], from, strides, to, to_strides);
+        }
+        self.isa.run(Scaled { numbers: to[..width * groups].as_flattened_mut(), by: scale });
+    }
+
+    /// The scores of a tile, keys by queries, those that are not seen −∞. `transposed` are the queries' columns, scaled; `room` is for a tile
+    /// of the mask.
+    fn scores(
+        &self,
+        batch: usize,
+        queries: &Range<usize>,
+        keys: &Range<usize>,
+        transposed: &[Lanes<T>],
+        scores: &mut [Lanes<T>],
+        room: &mut [Lanes<T>],
+    ) {
+        let groups = queries.len().div_ceil(LANES);
+        let columns = groups * LANES;
+        let key = self.key.matrix::<T>(batch);
+        let tile = MicroTile {
+            terms: self.width,
+            a: key.element(keys.start, 0),
+            a_stride: key.row,
+            a_along: true,
+            b: transposed.as_ptr().cast(),
+            b_term: columns as isize,
+            to: scores.as_mut_ptr().cast(),
+            to_row: columns,
+            last: 0,
+            add: false,
+        };
+        // SAFETY: the keys lie in their matrix, whose features lie side by side; the tiles are whole groups.
+        unsafe { tile::product(&self.kernels, keys.len(), columns, &tile) };
+        if let Some(mask) = &self.mask {
+            self.masked(mask, batch, queries, keys, scores, room);
+        }
+        if let Some(first) = self.causal {
+            // Query i sees the keys up to first + i.
+            for (key, row) in keys.clone().zip(scores.chunks_exact_mut(groups)) {
+                let blind = key.saturating_sub(first.saturating_add(queries.start)).min(columns);
+                row.as_flattened_mut()[..blind].fill(T::NEG_INFINITY);
+            }
+        }
+    }
+
+    /// The draws of a tile's dropout, if there is one.
+    fn draw<'t>(
+        &self,
+        batch: usize,
+        queries: &Range<usize>,
+        keys: &Range<usize>,
+        to: &'t mut [Lanes<T>],
+    ) -> Option<Draw<'t, T>> {
+        let Draws { p, seed, first } = self.draws?;
+        let position = (queries.start as u64)
+            .wrapping_mul(self.batches as u64)
+            .wrapping_add(batch as u64)
+            .wrapping_mul(self.keys as u64)
+            .wrapping_add(keys.start as u64);
+        let groups = queries.len().div_ceil(LANES);
+        let query = (self.batches as u64).wrapping_mul(self.keys as u64);
+        Some(Draw { to, groups, seed, first: first.wrapping_add(position), query, p })
+    }
+
+    fn masked(
+        &self,
+        mask: &Source<'_>,
+        batch: usize,
+        queries: &Range<usize>,
+        keys: &Range<usize>,
+        scores: &mut [Lanes<T>],
+        room: &mut [Lanes<T>],
+    ) {
+        let columns = queries.len().div_ceil(LANES) * LANES;
+        let (sizes, to_strides) = ([keys.len(), queries.len()], [columns as isize, 1]);
+        let count = scores.len();
+        // SAFETY: the tile lies in the mask's matrix, whose layout was checked against its buffer; the room is as large as the scores, and
+        // its elements are initialised, whatever they are beyond the queries.
+        unsafe {
+            if mask.memory.dtype == DType::Bool {
+                let from = mask.matrix::<u8>(batch);
+                let (at, strides) = (from.element(queries.start, keys.start), [from.column, from.row]);
+                let to: *mut u8 = room.as_mut_ptr().cast();
+                strided::block(self.isa, sizes, at, strides, to, to_strides);
+                let mask = std::slice::from_raw_parts(to.cast::<Lanes<Seen>>(), count);
+                self.isa.run(Masked { scores, mask });
+            } else {
+                let from = mask.matrix::<T>(batch);
+                let (at, strides) = (from.element(queries.start, keys.start), [from.column, from.row]);
+                strided::block(self.isa, sizes, at, strides, room.as_mut_ptr().cast(), to_strides);
+                self.isa.run(Masked { scores, mask: &room[..count] });
+            }
+        }
+    }
+}
+
+/// Numbers that are multiplied by one.
+struct Scaled<'a, T> {
+    numbers: &'a mut [T],
+    by: T,
+}
+
+impl<T: Score> crate::simd::isa::Job for Scaled<'_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run(self) {
+        for x in self.numbers {
+            *x = *x * self.by;
+        }
+    }
+}
+
+/// Room for tiles, cut from the memory of a thread.
+struct Room<'a, T>(&'a mut [Lanes<T>]);
+
+impl<'a, T> Room<'a, T> {
+    /// The next so many groups.
+    fn take(&mut self, groups: usize) -> &'a mut [Lanes<T>] {
+        let (taken, rest) = std::mem::take(&mut self.0).split_at_mut(groups);
+        self.0 = rest;
+        taken
+    }
+}
+
+/// Calls `f` with room for so many groups. What is in it is any number.
+fn with_room<T: Score, R>(groups: usize, f: impl FnOnce(Room<'_, T>) -> R) -> R {
+    super::contract::gemm::with_packed::<T, R>(groups * LANES, |at| {
+        // SAFETY: there is room for so many numbers, all of them initialised.
+        f(Room(unsafe { std::slice::from_raw_parts_mut(at.cast(), groups) }))
+    })
+}

@@ -1,0 +1,374 @@
+//! Attention by blocks and by a device's own kernel, against whole matrices of scores written out: values, gradients, gradients of gradients,
+//! masks, groups of heads, dropout, and the memory that it takes.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use taper::autograd::{TensorGrad, grad, gradcheck, gradgradcheck};
+use taper::nn::{
+    self,
+    functional::{AttentionOptions, scaled_dot_product_attention},
+};
+use taper::{DType, Device, Generator, Result, Tensor, no_grad};
+
+use crate::common::{agree_within, assert_close, device, has, needs, numbers, of};
+
+/// Numbers about 0.
+fn made(shape: &[usize], seed: u64, dtype: DType, device: &Device) -> Tensor {
+    of(&numbers(shape.iter().product(), seed), shape, dtype, device).unwrap()
+}
+
+/// softmax(query · keyᵀ · scale + mask) · value, written out.
+fn whole(q: &Tensor, k: &Tensor, v: &Tensor, added: Option<&Tensor>) -> Result<Tensor> {
+    let width = q.dims()[q.rank() - 1] as f64;
+    let mut scores = q.matmul(&k.transpose(-2, -1)?)?.mul_scalar(1.0 / width.sqrt());
+    if let Some(added) = added {
+        scores = scores.add(added)?;
+    }
+    let blind = scores.detach().amax(-1, true)?.eq_scalar(f64::NEG_INFINITY);
+    scores.masked_fill(&blind, 0.0)?.softmax(-1)?.masked_fill(&blind, 0.0)?.matmul(v)
+}
+
+/// 0 where key ≤ query, and else −∞.
+fn causal(rows: usize, keys: usize, dtype: DType, device: &Device) -> Tensor {
+    let values: Vec<f64> =
+        (0..rows * keys).map(|i| if i % keys <= i / keys { 0.0 } else { f64::NEG_INFINITY }).collect();
+    of(&values, &[rows, keys], dtype, device).unwrap()
+}
+
+/// The value, and the gradients of its sum with weights with respect to the inputs.
+fn with_gradients(inputs: &[Tensor], f: impl Fn(&[Tensor]) -> Result<Tensor>) -> Vec<Vec<f64>> {
+    let leaves: Vec<Tensor> = inputs.iter().map(|t| t.detach().requires_grad()).collect();
+    let out = f(&leaves).unwrap();
+    let weights = made(out.dims(), 77, out.dtype(), &out.device());
+    let loss = out.mul(&weights).unwrap().sum();
+    let gradients = grad(&[loss], &leaves, false).unwrap();
+    let all = [Some(out)].into_iter().chain(gradients);
+    all.map(|t| t.unwrap().to_f64_vec().unwrap()).collect()
+}
+
+fn compare(found: &[Vec<f64>], expected: &[Vec<f64>], within: (f64, f64), what: &str) {
+    assert_eq!(found.len(), expected.len());
+    for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
+        assert_close(found, expected, within, &format!("{what}: result {i}"));
+    }
+}
+
+#[test]
+fn attention_is_what_whole_matrices_give() {
+    let device = device();
+    // Lengths about those of blocks and tiles, features that fill no register.
+    let shapes: [(&[usize], usize, usize, usize, usize); 9] = [
+        (&[2], 9, 9, 4, 4),
+        (&[], 16, 33, 5, 3),
+        (&[2, 3], 65, 64, 8, 16),
+        (&[1, 2], 64, 129, 7, 20),
+        (&[2], 130, 257, 16, 1),
+        (&[3], 11, 300, 1, 17),
+        (&[1], 300, 10, 33, 48),
+        // So few batch positions that threads share one.
+        (&[], 140, 600, 8, 12),
+        (&[2, 1], 270, 270, 24, 24),
+    ];
+    for dtype in [DType::F32, DType::F64] {
+        if !has(&device, dtype) {
+            continue;
+        }
+        let within = if dtype == DType::F64 { (1e-10, 1e-11) } else { (2e-4, 2e-5) };
+        for (batch, rows, keys, width, features) in shapes {
+            let shape = |last: [usize; 2]| [batch, &last[..]].concat();
+            let inputs = [
+                made(&shape([rows, width]), 1, dtype, &device),
+                made(&shape([keys, width]), 2, dtype, &device),
+                made(&shape([keys, features]), 3, dtype, &device),
+            ];
+            for is_causal in [false, true] {
+                let added = is_causal.then(|| causal(rows, keys, dtype, &device));
+                let found = with_gradients(&inputs, |t| {
+                    let options = AttentionOptions { is_causal, ..Default::default() };
+                    scaled_dot_product_attention(&t[0], &t[1], &t[2], options)
+                });
+                let expected = with_gradients(&inputs, |t| whole(&t[0], &t[1], &t[2], added.as_ref()));
+                let what =
+                    format!("{batch:?} {rows} x {keys}, {width}, {features} {dtype} causal {is_causal}");
+                compare(&found, &expected, within, &what);
+            }
+        }
+    }
+}
+
+#[test]
+fn masks_of_every_shape_hide_what_they_say() {
+    let device = device();
+    let (rows, keys) = (70, 140);
+    let inputs = [
+        made(&[2, 3, rows, 8], 1, DType::F32, &device),
+        made(&[2, 3, keys, 8], 2, DType::F32, &device),
+        made(&[2, 3, keys, 8], 3, DType::F32, &device),
+    ];
+    let masks: [&[usize]; 8] = [
+        &[],
+        &[keys],
+        &[rows, 1],
+        &[rows, keys],
+        &[3, rows, keys],
+        &[2, 1, 1, keys],
+        &[2, 3, rows, keys],
+        &[1, 3, 1, keys],
+    ];
+    for shape in masks {
+        let draws = numbers(shape.iter().product(), 9);
+        // A third is hidden, and all of a query or a key where the mask has one number for it.
+        let seen: Vec<f64> = draws.iter().map(|&x| if x > -0.3 { 1.0 } else { 0.0 }).collect();
+        let hidden: Vec<f64> = seen.iter().map(|&x| if x == 1.0 { 0.0 } else { f64::NEG_INFINITY }).collect();
+        let mask = of(&seen, shape, DType::Bool, &device).unwrap();
+        let hidden = of(&hidden, shape, DType::F32, &device).unwrap();
+        let numbers = made(shape, 10, DType::F32, &device);
+        for (mask, added) in [(&mask, &hidden), (&hidden, &hidden), (&numbers, &numbers)] {
+            let options = AttentionOptions { mask: Some(mask), ..Default::default() };
+            let found =
+                with_gradients(&inputs, |t| scaled_dot_product_attention(&t[0], &t[1], &t[2], options));
+            let expected = with_gradients(&inputs, |t| whole(&t[0], &t[1], &t[2], Some(added)));
+            compare(&found, &expected, (2e-4, 2e-5), &format!("a mask of {shape:?} {}", mask.dtype()));
+        }
+    }
+    // A mask that is learned has a gradient too.
+    let bias = made(&[rows, keys], 11, DType::F32, &device);
+    let all = [inputs[0].clone(), inputs[1].clone(), inputs[2].clone(), bias];
+    let found = with_gradients(&all, |t| {
+        let options = AttentionOptions { mask: Some(&t[3]), ..Default::default() };
+        scaled_dot_product_attention(&t[0], &t[1], &t[2], options)
+    });
+    let expected = with_gradients(&all, |t| whole(&t[0], &t[1], &t[2], Some(&t[3])));
+    compare(&found, &expected, (2e-4, 2e-5), "a mask with a gradient");
+}
+
+#[test]
+fn a_query_that_sees_nothing_gives_zeros_in_blocks_too() {
+    let device = device();
+    let seen: Vec<f64> = (0..40 * 200).map(|i| f64::from(u8::from(i / 200 % 3 != 1))).collect();
+    let mask = of(&seen, &[40, 200], DType::Bool, &device).unwrap();
+    let inputs = [1, 2, 3].map(|seed| {
+        let rows = if seed == 1 { 40 } else { 200 };
+        made(&[2, rows, 4], seed, DType::F32, &device)
+    });
+    let found = with_gradients(&inputs, |t| {
+        let options = AttentionOptions { mask: Some(&mask), ..Default::default() };
+        scaled_dot_product_attention(&t[0], &t[1], &t[2], options)
+    });
+    for (i, (out, gradient)) in found[0].iter().zip(&found[1]).enumerate() {
+        let is_blind = i / 4 % 40 % 3 == 1;
+        assert!(!is_blind || (*out == 0.0 && *gradient == 0.0), "element {i}: {out}, {gradient}");
+        assert!(is_blind || *out != 0.0, "element {i}");
+    }
+    assert!(found.iter().flatten().all(|x| x.is_finite()));
+}
+
+/// Views of every kind as inputs: heads split off features, broadcast keys, flipped and transposed ones.
+#[test]
+fn inputs_are_read_where_they_lie() {
+    let device = device();
+    let x = made(&[2, 50, 3 * 4 * 8], 1, DType::F32, &device);
+    let heads = |t: &Tensor| t.reshape([2, 50, 4, 8]).unwrap().transpose(1, 2).unwrap();
+    let parts = x.split(32, -1).unwrap();
+    let views = [heads(&parts[0]), heads(&parts[1]), heads(&parts[2])];
+    let few = made(&[1, 4, 70, 8], 2, DType::F32, &device);
+    let turned = made(&[2, 4, 8, 50], 3, DType::F32, &device).transpose(-2, -1).unwrap();
+    let flipped = views[1].flip(-1).unwrap();
+    let backwards = views[1].flip(-2).unwrap();
+    let cases = [
+        [&views[0], &views[1], &views[2]],
+        [&views[0], &few, &few],
+        [&turned, &turned, &turned],
+        [&flipped, &flipped, &backwards],
+        [&backwards, &backwards, &flipped],
+    ];
+    for (i, case) in cases.into_iter().enumerate() {
+        for is_causal in [false, true] {
+            let options = AttentionOptions { is_causal, ..Default::default() };
+            let found = no_grad(|| scaled_dot_product_attention(case[0], case[1], case[2], options)).unwrap();
+            let added = is_causal.then(|| causal(50, case[1].dims()[2], DType::F32, &device));
+            let expected = whole(case[0], case[1], case[2], added.as_ref()).unwrap();
+            let what = format!("case {i}, causal {is_causal}");
+            let (found, expected) = (found.to_f64_vec().unwrap(), expected.to_f64_vec().unwrap());
+            assert_close(&found, &expected, (2e-4, 2e-5), &what);
+        }
+    }
+}
+
+#[test]
+fn groups_of_heads_share_keys() {
+    let device = device();
+    let inputs = [
+        made(&[2, 6, 20, 4], 1, DType::F32, &device),
+        made(&[2, 2, 30, 4], 2, DType::F32, &device),
+        made(&[2, 2, 30, 5], 3, DType::F32, &device),
+    ];
+    for shape in [&[30][..], &[6, 20, 30], &[2, 1, 20, 30]] {
+        let mask = made(shape, 4, DType::F32, &device);
+        let found = with_gradients(&inputs, |t| {
+            let options = AttentionOptions { enable_gqa: true, mask: Some(&mask), ..Default::default() };
+            scaled_dot_product_attention(&t[0], &t[1], &t[2], options)
+        });
+        let expected = with_gradients(&inputs, |t| {
+            let wide = |t: &Tensor| {
+                let last = t.dims()[3];
+                t.unsqueeze(2)?.expand([2, 2, 3, 30, last])?.reshape([2, 6, 30, last])
+            };
+            whole(&t[0], &wide(&t[1])?, &wide(&t[2])?, Some(&mask))
+        });
+        compare(&found, &expected, (2e-4, 2e-5), &format!("groups under a mask of {shape:?}"));
+    }
+}
+
+#[test]
+fn gradients_are_differences_and_have_gradients() {
+    let device = device();
+    if !needs(&device, DType::F64) {
+        return;
+    }
+    let all = [
+        made(&[2, 10, 3], 1, DType::F64, &device),
+        made(&[2, 12, 3], 2, DType::F64, &device),
+        made(&[2, 12, 2], 3, DType::F64, &device),
+    ];
+    let mask = of(
+        &numbers(120, 5).iter().map(|&x| f64::from(u8::from(x > -0.5))).collect::<Vec<_>>(),
+        &[10, 12],
+        DType::Bool,
+        &device,
+    )
+    .unwrap();
+    for (is_causal, mask) in [(false, None), (true, None), (false, Some(&mask))] {
+        let run = |t: &[Tensor]| {
+            let options = AttentionOptions { is_causal, mask, ..Default::default() };
+            scaled_dot_product_attention(&t[0], &t[1], &t[2], options)
+        };
+        gradcheck(run, &all).unwrap();
+        gradgradcheck(run, &all).unwrap();
+    }
+    // With dropout, whose draws are the same each time.
+    let run = |t: &[Tensor]| {
+        let rng = Generator::seed(3, &device);
+        let options = AttentionOptions { dropout: Some((0.3, &rng)), is_causal: true, ..Default::default() };
+        scaled_dot_product_attention(&t[0], &t[1], &t[2], options)
+    };
+    gradcheck(run, &all).unwrap();
+    gradgradcheck(run, &all).unwrap();
+}
+
+/// The same draws whatever the blocks are and on whatever device, and of the gradient as of the value.
+#[test]
+fn dropout_draws_the_same_numbers_everywhere() {
+    let inputs = |device: &Device| {
+        [(1, 70), (2, 280), (3, 280)].map(|(seed, length)| made(&[2, 2, length, 4], seed, DType::F32, device))
+    };
+    for is_causal in [false, true] {
+        for result in 0..4 {
+            agree_within("attention with dropout", Some((1e-3, 1e-4)), |device| {
+                let rng = Generator::seed(8, device);
+                let leaves = inputs(device).map(|t| t.requires_grad());
+                let options =
+                    AttentionOptions { dropout: Some((0.4, &rng)), is_causal, ..Default::default() };
+                let out = scaled_dot_product_attention(&leaves[0], &leaves[1], &leaves[2], options)?;
+                assert_eq!(rng.offset(), 2 * 2 * 70 * 280);
+                if result == 0 {
+                    return Ok(out.detach());
+                }
+                let loss = out.mul(&made(out.dims(), 4, DType::F32, device))?.sum();
+                let found = grad(&[loss], &leaves[result - 1..result], false)?;
+                found.into_iter().flatten().next().ok_or_else(|| unreachable!("it has a gradient"))
+            });
+        }
+    }
+    // A part of the weights is gone, and the rest is as much larger.
+    let device = device();
+    let rng = Generator::seed(8, &device);
+    let zeros = Tensor::zeros([64, 4], &device).unwrap();
+    let keys = Tensor::zeros([512, 4], &device).unwrap();
+    let ones = Tensor::ones([512, 4], &device).unwrap();
+    let options = AttentionOptions { dropout: Some((0.25, &rng)), ..Default::default() };
+    let out = scaled_dot_product_attention(&zeros, &keys, &ones, options).unwrap().to_f64_vec().unwrap();
+    let mean = out.iter().sum::<f64>() / out.len() as f64;
+    assert!((mean - 1.0).abs() < 0.02 && out.iter().any(|x| (x - 1.0).abs() > 1e-3), "{mean}");
+}
+
+#[test]
+fn half_types_are_computed_in_f32() {
+    let device = device();
+    for dtype in [DType::F16, DType::BF16] {
+        if !has(&device, dtype) {
+            continue;
+        }
+        let half = [1, 2, 3].map(|seed| made(&[2, 40, 8], seed, dtype, &device));
+        let wide = half.clone().map(|t| t.to_dtype(DType::F32).unwrap());
+        let run = |t: &[Tensor]| {
+            let options = AttentionOptions { is_causal: true, ..Default::default() };
+            scaled_dot_product_attention(&t[0], &t[1], &t[2], options)
+        };
+        let within = if dtype == DType::F16 { (4e-3, 4e-3) } else { (3e-2, 3e-2) };
+        compare(&with_gradients(&half, run), &with_gradients(&wide, run), within, &dtype.to_string());
+        assert_eq!(run(&half).unwrap().dtype(), dtype);
+    }
+}
+
+/// Twice the length takes twice the memory: far less than the scores, of the value as of the gradient.
+#[test]
+fn memory_is_linear_in_the_length() {
+    if taper_testing::run_alone(memory_is_linear_in_the_length) {
+        return;
+    }
+    let device = device();
+    // Blocks of a composition are larger than tiles, and a software adapter takes its time.
+    let length = if device.name().starts_with("cpu") { 4096 } else { 2048 };
+    let peak = |length: usize, mask: Option<&Tensor>| {
+        let leaves = [1, 2, 3].map(|seed| made(&[2, length, 16], seed, DType::F32, &device).requires_grad());
+        leaves.iter().for_each(|leaf| leaf.eval().unwrap());
+        let before = device.memory().allocated;
+        device.reset_peak();
+        let options = AttentionOptions { is_causal: mask.is_none(), mask, ..Default::default() };
+        let out = scaled_dot_product_attention(&leaves[0], &leaves[1], &leaves[2], options).unwrap();
+        let loss = out.powi(2).sum();
+        let gradients = grad(&[loss], &leaves, false).unwrap();
+        gradients.iter().flatten().for_each(|g| g.eval().unwrap());
+        device.synchronize().unwrap();
+        device.memory().peak - before
+    };
+    let (short, long) = (peak(length / 2, None), peak(length, None));
+    let scores = (2 * length * length * 4) as u64;
+    let bound = if device.name().starts_with("cpu") { scores / 4 } else { scores };
+    assert!(long < bound, "{long} bytes for {length} queries, whose scores are {scores}");
+    assert!(long < short * 5 / 2, "{short} bytes, then {long} for twice the length");
+    // A mask of padding is no matrix either, also where it is computed.
+    let padding = Tensor::arange(0, length as i64, 1, &device).unwrap().lt_scalar(length as i64 - 5);
+    let masked = peak(length, Some(&padding));
+    assert!(masked < bound, "{masked} bytes under a mask");
+}
+
+#[test]
+fn a_layer_needs_no_whole_matrices() {
+    let device = device();
+    let rng = Generator::seed(2, &device);
+    let config = nn::MultiheadAttentionConfig { batch_first: true, ..Default::default() };
+    let layer = nn::MultiheadAttention::with_config(8, 2, config, &rng).unwrap();
+    let x = made(&[2, 40, 8], 1, DType::F32, &device);
+    let seen: Vec<f64> = (0..80).map(|i| f64::from(u8::from(i % 40 > 30))).collect();
+    let padding = of(&seen, &[2, 40], DType::Bool, &device).unwrap();
+    for is_causal in [false, true] {
+        for key_padding_mask in [None, Some(&padding)] {
+            let masks = nn::AttentionMasks { is_causal, key_padding_mask, ..Default::default() };
+            let found = layer.forward(&x, &x, &x, masks).unwrap().to_f64_vec().unwrap();
+            let (expected, weights) = layer.forward_with_weights(&x, &x, &x, masks).unwrap();
+            assert_close(&found, &expected.to_f64_vec().unwrap(), (1e-4, 1e-5), "with weights and without");
+            assert_eq!(weights.dims(), [2, 40, 40]);
+        }
+    }
+    // Longer pieces than a few positions, then one at a time.
+    let whole =
+        layer.forward(&x, &x, &x, nn::AttentionMasks { is_causal: true, ..Default::default() }).unwrap();
+    let mut cache = nn::KeyValueCache::new();
+    let mut parts = Vec::new();
+    for (start, count) in [(0, 20), (20, 12), (32, 1), (33, 7)] {
+        parts.push(layer.forward_cached(&x.narrow(1, start, count).unwrap(), &mut cache).unwrap());
+    }
+    let found = Tensor::concat(&parts, 1).unwrap().to_f64_vec().unwrap();
+    assert_close(&found, &whole.to_f64_vec().unwrap(), (1e-4, 1e-5), "piece by piece");
+}
