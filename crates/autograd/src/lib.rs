@@ -8,6 +8,7 @@ mod dot;
 mod function;
 mod gradcheck;
 mod rules;
+mod sum;
 mod tape;
 
 pub use dot::dot;

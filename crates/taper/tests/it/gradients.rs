@@ -126,6 +126,88 @@ fn movement_rules() {
     check("clamp", |x| Ok(x[0].clamp(-0.5, 0.8)), &[&[9]]);
 }
 
+/// What several slices of one tensor get is put side by side where they lie apart, and added up where they overlap.
+#[test]
+fn gradients_of_several_slices() {
+    /// Axis, start and length of each slice, and whether the whole is used, too.
+    type Slices = (&'static [(isize, usize, usize)], bool);
+    let cases: [Slices; 8] = [
+        (&[(1, 5, 2), (1, 0, 2), (1, 2, 3)], false),
+        (&[(1, 5, 2), (1, 0, 2), (1, 2, 3)], true),
+        (&[(1, 1, 2), (1, 4, 1)], false),
+        (&[(1, 0, 3), (1, 2, 4)], false),
+        (&[(1, 3, 2), (1, 3, 2)], false),
+        (&[(0, 0, 1), (1, 2, 3), (0, 2, 2)], true),
+        (&[(0, 1, 0), (0, 1, 1), (0, 3, 1)], false),
+        (&[(1, 0, 7), (1, 2, 3)], false),
+    ];
+    for (slices, whole) in cases {
+        let f = |x: &[Tensor]| -> Result<Tensor> {
+            let x = x[0].powi(2);
+            let mut sum = if whole { x.powi(2).sum() } else { x.sum().mul_scalar(0.0) };
+            for (k, &(axis, start, len)) in slices.iter().enumerate() {
+                sum = sum.add(&x.narrow(axis, start, len)?.powi(k as i32 + 2).sum())?;
+            }
+            Ok(sum)
+        };
+        check(&format!("{slices:?}, {whole}"), f, &[&[4, 7]]);
+        let d = device();
+        if d.supports(DType::F64) {
+            let x = tensor(&[4, 7], 3, DType::F64, &d).unwrap() * 0.7 + 0.1;
+            gradgradcheck(f, &[x]).unwrap_or_else(|e| panic!("{slices:?}, {whole}: {e}"));
+        }
+    }
+}
+
+/// A weight of several products gets its gradient from one product, where their operands are smaller than it is.
+#[test]
+fn gradients_of_a_weight_of_several_products() {
+    // A recurrent net; as a right and as a left operand.
+    let right = |x: &[Tensor]| -> Result<Tensor> {
+        let mut state = x[0].clone();
+        for _ in 0..4 {
+            state = state.matmul(&x[1])?.tanh();
+        }
+        Ok(state)
+    };
+    let left = |x: &[Tensor]| -> Result<Tensor> {
+        let mut state = x[0].t()?;
+        for _ in 0..4 {
+            state = x[1].matmul(&state)?.tanh();
+        }
+        Ok(state)
+    };
+    // Once each way, with itself, with another product and another reader between.
+    let mixed = |x: &[Tensor]| -> Result<Tensor> {
+        let first = x[0].matmul(&x[1])?.add(&x[0].tanh().matmul(&x[1])?)?;
+        let row = x[0].slice(0, 0..1)?;
+        let second = first.matmul(&x[1])?.add(&row.matmul(&x[1])?)?;
+        second.mul(&x[1].matmul(&x[1])?.sum())?.add(&x[1].exp().sum())
+    };
+    // Weights with an axis for a batch of products.
+    let batched = |x: &[Tensor]| -> Result<Tensor> {
+        let mut state = x[0].reshape([1, 2, 6])?.expand([2, 2, 6])?;
+        let weight = Tensor::stack(&[&x[1], &x[1].tanh()], 0)?;
+        for _ in 0..3 {
+            state = state.matmul(&weight)?.tanh();
+        }
+        Ok(state)
+    };
+    let shapes: &[&[usize]] = &[&[2, 6], &[6, 6]];
+    let d = device();
+    let twice = |what: &str, f: &dyn Fn(&[Tensor]) -> Result<Tensor>| {
+        check(what, f, shapes);
+        if d.supports(DType::F64) {
+            let inputs = [0, 1].map(|k| tensor(shapes[k], k as u64 + 1, DType::F64, &d).unwrap() * 0.5);
+            gradgradcheck(f, &inputs).unwrap_or_else(|e| panic!("{what}: {e}"));
+        }
+    };
+    twice("right", &right);
+    twice("left", &left);
+    twice("mixed", &mixed);
+    twice("batched", &batched);
+}
+
 #[test]
 fn reduction_rules_over_every_axis() {
     for op in [ReduceOp::Sum, ReduceOp::Mean, ReduceOp::Max, ReduceOp::Min, ReduceOp::Prod] {
