@@ -172,3 +172,84 @@ fn side_by_side(run: &[Later], ranges: &[(usize, usize, usize)], node: &Tensor) 
     }
     Tensor::concat(&pieces, axis)
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use tensor_core::{DType, Generator};
+
+    use super::*;
+    use crate::{TensorGrad, grad, gradcheck, gradgradcheck};
+
+    fn random(shape: &[usize]) -> Tensor {
+        let rng = Generator::seed(shape.len() as u64, &backend_cpu::cpu());
+        Tensor::randn_dtype(shape, DType::F64, &rng).unwrap().mul_scalar(0.5)
+    }
+
+    /// The gradient of the sum of `f` at each input, as a node.
+    fn gradients(f: impl Fn(&[Tensor]) -> Result<Tensor>, inputs: &[Tensor]) -> Vec<Tensor> {
+        let inputs: Vec<Tensor> = inputs.iter().map(|x| x.clone().requires_grad()).collect();
+        let y = f(&inputs).unwrap().sum();
+        grad(&[&y], &inputs, false).unwrap().into_iter().map(Option::unwrap).collect()
+    }
+
+    #[test]
+    fn slices_go_side_by_side_where_they_lie_apart() {
+        // Axis, start and length of each, whether the whole is read as well, and whether one pass makes the gradient.
+        type Slices = (&'static [(isize, usize, usize)], bool, bool);
+        let cases: [Slices; 8] = [
+            (&[(1, 5, 2), (1, 0, 2), (1, 2, 3)], false, true),
+            (&[(1, 5, 2), (1, 0, 2), (1, 2, 3)], true, false),
+            (&[(1, 1, 2), (1, 4, 1)], false, true),
+            (&[(1, 0, 3), (1, 2, 4)], false, false),
+            (&[(1, 3, 2), (1, 3, 2)], false, false),
+            (&[(0, 0, 1), (1, 2, 3), (0, 2, 2)], true, false),
+            (&[(0, 1, 0), (0, 1, 1), (0, 3, 1)], false, true),
+            (&[(1, 1, 6), (1, 0, 1)], false, true),
+        ];
+        for (slices, whole, one_pass) in cases {
+            let f = |x: &[Tensor]| -> Result<Tensor> {
+                let mut sum = if whole { Some(x[0].powi(2).sum()) } else { None };
+                for (k, &(axis, start, len)) in slices.iter().enumerate() {
+                    add(&mut sum, x[0].narrow(axis, start, len)?.powi(k as i32 + 2).sum())?;
+                }
+                Ok(sum.unwrap())
+            };
+            let x = [random(&[4, 7])];
+            assert_eq!(
+                matches!(gradients(f, &x)[0].op(), Op::Concat { .. }),
+                one_pass,
+                "{slices:?}, {whole}"
+            );
+            gradcheck(f, &x).unwrap();
+            gradgradcheck(f, &x).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_weight_of_many_small_products_gets_one() {
+        let x = [random(&[2, 6]), random(&[6, 6])];
+        let right = |x: &[Tensor]| (0..4).try_fold(x[0].clone(), |h, _| Ok(h.matmul(&x[1])?.tanh()));
+        let left = |x: &[Tensor]| (0..4).try_fold(x[0].t()?, |h, _| Ok(x[1].matmul(&h)?.tanh()));
+        for gradient in [&gradients(right, &x)[1], &gradients(left, &x)[1]] {
+            assert!(matches!(gradient.op(), Op::Contract(_)), "{:?}", gradient.op());
+        }
+        // With itself, with operands of another size, and with another reader between.
+        let mixed = |x: &[Tensor]| {
+            let first = x[0].matmul(&x[1])?.add(&x[0].tanh().matmul(&x[1])?)?;
+            let second = first.matmul(&x[1])?.add(&x[0].narrow(0, 0, 1)?.matmul(&x[1])?)?;
+            second.mul(&x[1].matmul(&x[1])?.sum())?.add(&x[1].exp().sum())
+        };
+        // A weight with an axis for a batch of products.
+        let batched = |x: &[Tensor]| {
+            let weight = Tensor::stack(&[&x[1], &x[1].tanh()], 0)?;
+            let first = x[0].reshape([1, 2, 6])?.expand([2, 2, 6])?;
+            (0..3).try_fold(first, |h, _| Ok(h.matmul(&weight)?.tanh()))
+        };
+        let all: [&dyn Fn(&[Tensor]) -> Result<Tensor>; 4] = [&right, &left, &mixed, &batched];
+        for f in all {
+            gradcheck(f, &x).unwrap();
+            gradgradcheck(f, &x).unwrap();
+        }
+    }
+}
