@@ -115,7 +115,7 @@ impl Product {
 
 /// The share of readers that go with each other.
 fn together(run: &mut [Later], node: &Tensor) -> Result<Tensor> {
-    run.sort_by_key(|later| later.range().map(|range| range.1));
+    run.sort_by_key(|later| later.range().map(|(_, start, end)| (start, end)));
     let ranges: Option<Vec<_>> = run.iter().map(Later::range).collect();
     if let Some(ranges) = ranges.filter(|ranges| ranges.len() > 1) {
         if ranges.windows(2).all(|two| two[0].2 <= two[1].1) {
