@@ -246,8 +246,8 @@ mod tests {
             let first = x[0].reshape([1, 2, 6])?.expand([2, 2, 6])?;
             (0..3).try_fold(first, |h, _| Ok(h.matmul(&weight)?.tanh()))
         };
-        let all: [&dyn Fn(&[Tensor]) -> Result<Tensor>; 4] = [&right, &left, &mixed, &batched];
-        for f in all {
+        type Of<'a> = &'a dyn Fn(&[Tensor]) -> Result<Tensor>;
+        for f in [&right as Of<'_>, &left, &mixed, &batched] {
             gradcheck(f, &x).unwrap();
             gradgradcheck(f, &x).unwrap();
         }
