@@ -11,9 +11,11 @@ each timed call waits for the device. With --serve, names come in on stdin, one 
 """
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 parser = argparse.ArgumentParser()
@@ -26,6 +28,7 @@ args = parser.parse_args()
 
 try:
     import torch
+    import torch.nn as nn
     import torch.nn.functional as F
 except ImportError as error:
     print(json.dumps({"error": str(error)}), flush=True)
@@ -48,8 +51,12 @@ def rand(*shape):
     return torch.rand(*shape, device=device)
 
 
-def indices(bound, n):
-    return torch.randint(0, bound, (n,), device=device)
+def centred(*shape, dtype=torch.float32):
+    return (rand(*shape) - 0.5).to(dtype)
+
+
+def indices(bound, *shape):
+    return torch.randint(0, bound, shape, device=device)
 
 
 def leaf(*shape):
@@ -66,10 +73,10 @@ def case(name, make, flop=None, ops=None, least=10, most=2000):
     cases[name] = dict(make=make, flop=flop, ops=ops, least=least, most=most)
 
 
-def on(function, *shapes):
+def on(function, *shapes, make_input=rand):
     """A case that applies `function` to random inputs of these shapes."""
     def make():
-        inputs = [rand(*shape) for shape in shapes]
+        inputs = [make_input(*shape) for shape in shapes]
         return lambda: function(*inputs)
     return make
 
@@ -221,10 +228,10 @@ case("conv2d_fwd_bwd", convolution_backward, flop=3 * CONVOLUTION)
 case("max_pool2d", on(lambda x: F.max_pool2d(x, 2), (16, 32, 28, 28)))
 
 
-def gradients(function, *shapes):
+def gradients(function, *shapes, make_input=rand):
     """The gradients of the sum of the result, weighted at random, with respect to every input."""
     def make():
-        inputs = [leaf(*shape) for shape in shapes]
+        inputs = [make_input(*shape).requires_grad_() for shape in shapes]
         weight = torch.rand_like(function(*inputs).detach())
         return lambda: torch.autograd.grad((function(*inputs) * weight).sum(), inputs)
     return make
@@ -353,11 +360,281 @@ case("chain1000_forward", chain_of_1000(False), ops=1000, most=200)
 case("chain1000_forward_backward", chain_of_1000(True), ops=1000, most=200)
 case("dropped_graphs", small_adds(True, 200_000), ops=200_000, least=3, most=10)
 
+# Normalization with its weights.
+IMAGE = (8, 64, 56, 56)
+case("batch_norm_8x64x56x56_fwd_bwd", gradients(lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True),
+                                                IMAGE, (64,), (64,), make_input=centred))
+case("group_norm_8x64x56x56_fwd_bwd", gradients(lambda x, w, b: F.group_norm(x, 8, w, b), IMAGE, (64,), (64,), make_input=centred))
+case("rms_norm_4096x1024_fwd_bwd", gradients(lambda x, w: F.rms_norm(x, (1024,), w), (4096, 1024), (1024,), make_input=centred))
+
+# Sequences.
+attention = F.scaled_dot_product_attention
+QUERIES = [(4, 8, 512, 64)] * 3
+
+
+def causal(q, k, v):
+    return attention(q, k, v, is_causal=True)
+
+
+case("attention_4x8x512x64", on(attention, *QUERIES, make_input=centred), flop=4 * 4 * 8 * 512 * 512 * 64)
+case("attention_causal_4x8x512x64", on(causal, *QUERIES, make_input=centred))
+case("attention_causal_4x8x512x64_fwd_bwd", gradients(causal, *QUERIES, make_input=centred))
+case("attention_causal_1x8x4096x64", on(causal, *[(1, 8, 4096, 64)] * 3, make_input=centred))
+LSTM = 2 * 64 * 32 * 4 * 256 * (128 + 256)
+
+
+def lstm_forward():
+    net, x = nn.LSTM(128, 256).to(device), centred(64, 32, 128)
+
+    def call():
+        with torch.no_grad():
+            return net(x)
+    return call
+
+
+def lstm_backward():
+    net, x = nn.LSTM(128, 256).to(device), centred(64, 32, 128)
+
+    def call():
+        net.zero_grad()
+        net(x)[0].sum().backward()
+    return call
+
+
+case("lstm_64x32_128_256_fwd", lstm_forward, flop=LSTM)
+case("lstm_64x32_128_256_fwd_bwd", lstm_backward, flop=3 * LSTM)
+
+
+# Networks.
+class MnistNet(nn.Module):
+    """The network of PyTorch's basic MNIST example."""
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(1, 32, 3), nn.Conv2d(32, 64, 3)
+        self.fc1, self.fc2 = nn.Linear(9216, 128), nn.Linear(128, 10)
+
+    def forward(self, x):
+        x = F.relu(self.conv2(F.relu(self.conv1(x))))
+        x = F.dropout(F.max_pool2d(x, 2), 0.25, self.training).flatten(1)
+        return self.fc2(F.dropout(F.relu(self.fc1(x)), 0.5, self.training))
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.ln1, self.ln2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x, seen=None):
+        """`seen` holds the keys and values of the tokens before, and gets those of these."""
+        b, t, d = x.shape
+        q, k, v = (y.view(b, t, self.heads, d // self.heads).transpose(1, 2) for y in self.qkv(self.ln1(x)).split(d, -1))
+        first = not seen
+        if seen is not None:
+            if seen:
+                k, v = torch.cat([seen[0], k], 2), torch.cat([seen[1], v], 2)
+            seen[:] = k, v
+        x = x + self.out(attention(q, k, v, is_causal=first).transpose(1, 2).reshape(b, t, d))
+        return x + self.down(F.gelu(self.up(self.ln2(x))))
+
+
+class Gpt(nn.Module):
+    """Four pre-norm blocks, width 256, 8 heads, 128 tokens, vocabulary 512."""
+    def __init__(self, vocabulary=512, width=256, blocks=4, tokens=128):
+        super().__init__()
+        self.tok, self.pos = nn.Embedding(vocabulary, width), nn.Parameter(torch.zeros(tokens, width))
+        self.blocks = nn.Sequential(*[Block(width, 8) for _ in range(blocks)])
+        self.ln, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary)
+
+    def forward(self, i):
+        return self.head(self.ln(self.blocks(self.tok(i) + self.pos)))
+
+
+class Residual(nn.Module):
+    def __init__(self, c, o, stride):
+        super().__init__()
+        self.a, self.b = nn.Conv2d(c, o, 3, stride, 1, bias=False), nn.Conv2d(o, o, 3, 1, 1, bias=False)
+        self.na, self.nb = nn.BatchNorm2d(o), nn.BatchNorm2d(o)
+        same = c == o and stride == 1
+        self.short = nn.Identity() if same else nn.Sequential(nn.Conv2d(c, o, 1, stride, bias=False), nn.BatchNorm2d(o))
+
+    def forward(self, x):
+        return F.relu(self.nb(self.b(F.relu(self.na(self.a(x))))) + self.short(x))
+
+
+def resnet20():
+    layers = [nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU()]
+    c = 16
+    for o, stride in ((16, 1), (16, 1), (16, 1), (32, 2), (32, 1), (32, 1), (64, 2), (64, 1), (64, 1)):
+        layers.append(Residual(c, o, stride))
+        c = o
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
+
+
+def network_step(build, batch, loss, optimizer, context=None):
+    """zero_grad, forward, loss, backward, optimizer step."""
+    def make():
+        net = build().to(device)
+        opt = optimizer(net.parameters())
+        x, y = batch()
+
+        def call():
+            opt.zero_grad()
+            if context:
+                with context():
+                    value = loss(net(x), y)
+            else:
+                value = loss(net(x), y)
+            value.backward()
+            opt.step()
+        return call
+    return make
+
+
+def classes(*shape):
+    return lambda: (centred(*shape), indices(10, shape[0]))
+
+
+def tokens():
+    i = indices(512, 8, 129)
+    return i[:, :-1], i[:, 1:]
+
+
+def language_loss(logits, targets):
+    return F.cross_entropy(logits.reshape(-1, 512).float(), targets.reshape(-1))
+
+
+def adamw(parameters):
+    return torch.optim.AdamW(parameters, lr=1e-3)
+
+
+case("mnist_cnn_step_64", network_step(MnistNet, classes(64, 1, 28, 28), F.cross_entropy, torch.optim.Adam))
+case("resnet20_step_32", network_step(resnet20, classes(32, 3, 32, 32), F.cross_entropy, lambda p: torch.optim.SGD(
+    p, lr=0.1, momentum=0.9, weight_decay=1e-4)))
+case("gpt_step_8x128", network_step(Gpt, tokens, language_loss, adamw))
+case("gpt_step_8x128_autocast_bf16", network_step(Gpt, tokens, language_loss, adamw, lambda: torch.autocast(
+    device.split(":")[0], dtype=torch.bfloat16)))
+
+
+def adamw_step():
+    parameters = [centred(500, 1000).requires_grad_() for _ in range(10)]
+    for parameter in parameters:
+        parameter.grad = rand(500, 1000)
+    return torch.optim.AdamW(parameters).step
+
+
+def whole_context(net, i, seen):
+    return net.head(net.ln(net.blocks(net.tok(i) + net.pos[:i.shape[1]])))[:, -1]
+
+
+def cached(net, i, seen):
+    at = seen[0][0].shape[2] if seen[0] else 0
+    x = net.tok(i[:, at:]) + net.pos[at:i.shape[1]]
+    for block, kept in zip(net.blocks, seen):
+        x = block(x, kept)
+    return net.head(net.ln(x[:, -1]))
+
+
+def generation(logits):
+    """One token after the other from a prompt of 64, greedily."""
+    def make():
+        net, start = Gpt().to(device).eval(), indices(512, 1, 64)
+
+        def call():
+            i, seen = start, [[] for _ in net.blocks]
+            with torch.no_grad():
+                for _ in range(64):
+                    i = torch.cat([i, logits(net, i, seen).argmax(-1, keepdim=True)], 1)
+            return i
+        return call
+    return make
+
+
+case("adamw_step_5M", adamw_step)
+case("gpt_generate_64_tokens", generation(whole_context), ops=64)
+case("gpt_generate_64_tokens_kv_cache", generation(cached), ops=64)
+
+# Half precision; accumulated in float32.
+BF16 = torch.bfloat16
+
+
+def half(dtype):
+    return lambda *shape: centred(*shape, dtype=dtype)
+
+
+for n in (256, 1024, 2048):
+    case(f"matmul_bf16_{n}", on(torch.matmul, (n, n), (n, n), make_input=half(BF16)), flop=2 * n**3)
+case("linear_bf16_512x1024x1024", on(F.linear, (512, 1024), (1024, 1024), make_input=half(BF16)), flop=2 * 512 * 1024**2)
+case("matmul_f16_1024", on(torch.matmul, (1024, 1024), (1024, 1024), make_input=half(torch.float16)), flop=2 * 1024**3)
+
+# Elementwise work of training.
+case("gelu_10M", on(F.gelu, TEN_MILLION, make_input=centred))
+case("dropout_10M", on(lambda x: F.dropout(x, 0.5, True), TEN_MILLION, make_input=centred))
+case("silu_mul_4096x2048_fwd_bwd", gradients(lambda a, b: F.silu(a) * b, (4096, 2048), (4096, 2048), make_input=centred))
+
 # Linear algebra.
 for n in (500, 1000):
     case(f"pinv_{n}", on(torch.linalg.pinv, (n, n)), least=5)
 case("svd_1000", on(torch.linalg.svd, (1000, 1000)), least=5)
 case("solve_1000", on(torch.linalg.solve, (1000, 1000), (1000, 1)), least=5)
+
+
+def definite(function, n):
+    def make():
+        a = centred(n, n)
+        a = a @ a.T + n * torch.eye(n, device=device)
+        return lambda: function(a)
+    return make
+
+
+L = torch.linalg
+case("qr_1000", on(L.qr, (1000, 1000), make_input=centred), least=5)
+case("cholesky_1000", definite(L.cholesky, 1000), least=5)
+case("eigh_500", definite(L.eigh, 500), least=5)
+case("inv_1000", definite(L.inv, 1000), least=5)
+case("slogdet_1000", definite(L.slogdet, 1000), least=5)
+case("lstsq_2000x200", on(lambda a, b: L.lstsq(a, b).solution, (2000, 200), (2000, 1), make_input=centred), least=5)
+case("svd_batch_64x32x32", on(L.svd, (64, 32, 32), make_input=centred), least=5)
+case("solve_batch_256x16", on(L.solve, (256, 16, 16), (256, 16, 1), make_input=centred), least=5)
+case("pinv_200_fwd_bwd", gradients(L.pinv, (200, 200), make_input=centred), least=5)
+
+
+# Data and files, on the host.
+def loader_epoch():
+    """One shuffled pass over 60,000 images in memory, batches of 64, no worker processes."""
+    data = torch.utils.data.TensorDataset(torch.rand(60_000, 784), torch.randint(0, 10, (60_000,)))
+    batches = torch.utils.data.DataLoader(data, batch_size=64, shuffle=True)
+    return lambda: sum(float(x[0, 0]) for x, _ in batches)
+
+
+def weights(make):
+    return {f"w.{i}": make(1000, 2500) for i in range(10)}
+
+
+def save_state_dict():
+    from safetensors.torch import save_file
+    state, folder = weights(rand), tempfile.TemporaryDirectory()
+    return lambda: save_file(state, os.path.join(folder.name, "s.safetensors"))
+
+
+def load_state_dict():
+    from safetensors.torch import load_file, save_file
+    folder = tempfile.TemporaryDirectory()
+    path = os.path.join(folder.name, "s.safetensors")
+    save_file(weights(rand), path)
+    net = weights(lambda *shape: torch.zeros(*shape, device=device))
+
+    def call():
+        for name, value in load_file(path).items():
+            net[name].copy_(value)
+    return call
+
+
+case("dataloader_epoch_60000x784_b64", loader_epoch, least=3)
+case("save_state_dict_100MB", save_state_dict)
+case("load_state_dict_100MB", load_state_dict)
 
 
 # Beside a process that keeps a core busy, and ends when its input does.

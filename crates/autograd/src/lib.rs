@@ -9,6 +9,7 @@ mod function;
 mod gradcheck;
 mod hook;
 mod rules;
+mod sum;
 mod tape;
 
 pub use dot::dot;

@@ -6,7 +6,10 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use tensor_core::{DType, Error, ErrorKind, Op, Result, Tensor, set_grad_enabled, with_location};
 
-use crate::rules;
+use crate::{
+    rules,
+    sum::{Sum, add},
+};
 
 /// What gradients add to a tensor: marking leaves, going backwards.
 pub trait TensorGrad: Sized {
@@ -390,19 +393,12 @@ impl Tape {
                 useful[i] = ends[i] || self.inputs[i].1.iter().flatten().any(|&j| useful[j]);
             }
         }
-        let mut gradients: Vec<Option<Tensor>> = vec![None; n];
+        let mut gradients: Vec<Sum> = (0..n).map(|_| Sum::default()).collect();
         // Those of the results of operations with several, until all that read them are done.
         let mut of_results: FxHashMap<usize, SmallVec<[Option<Tensor>; 2]>> = FxHashMap::default();
-        let add = |slot: &mut Option<Tensor>, gradient: Tensor| -> Result<()> {
-            *slot = Some(match slot.take() {
-                Some(sum) => sum.add(&gradient)?,
-                None => gradient,
-            });
-            Ok(())
-        };
         for (output, seed) in seeds {
             if let Some(&i) = self.place.get(&output.resolve().id()) {
-                add(&mut gradients[i], seed.clone())?;
+                gradients[i].add(seed.clone())?;
             }
         }
         for i in (0..n).rev() {
@@ -425,7 +421,7 @@ impl Tape {
                 let step = rules::TupleStep { node, inputs, results: &results, gradients, needs: &needs };
                 with_location(node.location(), || rules::tuple_gradients(&step))?
             } else {
-                let Some(gradient) = gradients[i].take() else { continue };
+                let Some(gradient) = std::mem::take(&mut gradients[i]).finish(node)? else { continue };
                 let ended = match ends {
                     Some(ends) => ends[i],
                     None => node.is_leaf_value(),
@@ -445,6 +441,14 @@ impl Tape {
                 if !needs.contains(&true) {
                     continue;
                 }
+                if let Op::Contract(_) | Op::Slice { .. } = node.op() {
+                    for (k, place) in places.iter().enumerate() {
+                        if let (true, Some(j)) = (needs[k], *place) {
+                            gradients[j].expect(node, inputs, k, gradient.clone());
+                        }
+                    }
+                    continue;
+                }
                 let step = rules::Step { node, inputs, gradient: &gradient, needs: &needs };
                 with_location(node.location(), || rules::gradients(&step))?
             };
@@ -454,7 +458,7 @@ impl Tape {
                 {
                     let fitted = with_location(node.location(), || rules::sum_to(&gradient, input.shape()))?;
                     debug_assert!(fitted.dtype() == input.dtype() || input.dtype() == DType::Bool);
-                    add(&mut gradients[j], fitted)?;
+                    gradients[j].add(fitted)?;
                 }
             }
         }

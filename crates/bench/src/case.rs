@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use taper::{Device, Generator, Tensor};
+use taper::{DType, Device, Generator, Tensor};
 
 use crate::{
     Result,
@@ -60,9 +60,21 @@ impl Inputs {
         Ok(tensor)
     }
 
+    /// Uniform on [-0.5, 0.5).
+    pub(crate) fn centred(&self, shape: impl Into<taper::Shape>) -> Result<Tensor> {
+        self.centred_of(DType::F32, shape)
+    }
+
+    /// Uniform on [-0.5, 0.5), in another dtype.
+    pub(crate) fn centred_of(&self, dtype: DType, shape: impl Into<taper::Shape>) -> Result<Tensor> {
+        let tensor = Tensor::uniform(shape, -0.5, 0.5, &self.rng)?.to_dtype(dtype)?;
+        tensor.eval()?;
+        Ok(tensor)
+    }
+
     /// Integers below `bound`, i32.
-    pub(crate) fn indices(&self, bound: usize, n: usize) -> Result<Tensor> {
-        let tensor = Tensor::randint(0, i32::try_from(bound)?, [n], &self.rng)?;
+    pub(crate) fn indices(&self, bound: usize, shape: impl Into<taper::Shape>) -> Result<Tensor> {
+        let tensor = Tensor::randint(0, i32::try_from(bound)?, shape, &self.rng)?;
         tensor.eval()?;
         Ok(tensor)
     }
@@ -76,6 +88,8 @@ type Make = Box<dyn Fn(&Inputs) -> Result<(Call, Check)>>;
 
 pub(crate) struct Timed {
     make: Make,
+    /// Why a device cannot run it, if it cannot.
+    misfit: fn(&Device) -> Option<&'static str>,
     flop: Option<f64>,
     bytes: Option<f64>,
     ops: Option<f64>,
@@ -89,8 +103,15 @@ impl Case {
         name: impl Into<String>,
         make: impl Fn(&Inputs) -> Result<(Call, Check)> + 'static,
     ) -> Case {
-        let timed =
-            Timed { make: Box::new(make), flop: None, bytes: None, ops: None, min_reps: 10, max_reps: 2000 };
+        let timed = Timed {
+            make: Box::new(make),
+            misfit: |_| None,
+            flop: None,
+            bytes: None,
+            ops: None,
+            min_reps: 10,
+            max_reps: 2000,
+        };
         Case::of(name, Work::Timed(timed))
     }
 
@@ -135,6 +156,16 @@ impl Case {
         self.with(|timed| timed.ops = Some(ops as f64))
     }
 
+    /// Told as absent on a device that `misfit` gives a reason for.
+    pub(crate) fn unless(self, misfit: fn(&Device) -> Option<&'static str>) -> Case {
+        self.with(|timed| timed.misfit = misfit)
+    }
+
+    /// Fewer calls than ten, of work that takes seconds.
+    pub(crate) fn min_reps(self, reps: usize) -> Case {
+        self.with(|timed| timed.min_reps = reps)
+    }
+
     pub(crate) fn max_reps(self, reps: usize) -> Case {
         self.with(|timed| timed.max_reps = reps)
     }
@@ -147,7 +178,10 @@ impl Bench {
             Work::Absent(why) => Ok(Line::absent("taper", &case.name, why)),
             Work::Machine(i) => Ok(self.machine.lines[*i].clone()),
             Work::Alone(run) => run(self, &case.name),
-            Work::Timed(timed) => timed.run(self, &case.name),
+            Work::Timed(timed) => match (timed.misfit)(&self.device) {
+                Some(why) => Ok(Line::absent("taper", &case.name, why)),
+                None => timed.run(self, &case.name),
+            },
         };
         let mut line = line.unwrap_or_else(|error| Line {
             peer: "taper".into(),

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | what is timed, and how it is checked | `cases`, a file for each kind of work |
 //! | how the clock runs | `case` |
+//! | networks that are trained, and what their steps are compared with | `networks` (the examples'), `twin` |
 //! | the machine's own limits | `machine`, `fma` |
 //! | a core that is busy with something else | `busy` |
 //! | PyTorch or burn beside us | `peer`, and `scripts/bench_torch.py`, `scripts/bench_burn` |
@@ -18,10 +19,13 @@ mod check;
 mod fma;
 mod line;
 mod machine;
+#[path = "../../taper/examples/networks/mod.rs"]
+mod networks;
 mod peer;
 mod reference;
 mod report;
 mod table;
+mod twin;
 
 use std::{
     io::Write,

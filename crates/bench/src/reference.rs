@@ -22,7 +22,7 @@ impl Activation {
 }
 
 /// The normal distribution's Φ(x), by the series of its error function: exact to 1e-12 where activations lie.
-fn normal_cdf(x: f64) -> f64 {
+pub(crate) fn normal_cdf(x: f64) -> f64 {
     if x.abs() > 6.0 {
         return if x > 0.0 { 1.0 } else { 0.0 };
     }

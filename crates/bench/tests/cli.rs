@@ -171,7 +171,7 @@ fn json_lines() {
         "--filter",
         "chain1000",
         "--filter",
-        "solve_1000",
+        "autocast",
     ]);
     let lines: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let names: Vec<&str> = lines.iter().map(|line| line["case"].as_str().unwrap()).collect();
@@ -183,15 +183,15 @@ fn json_lines() {
             "matmul_64",
             "chain1000_forward",
             "chain1000_forward_backward",
-            "solve_1000",
-            "more_bmm_16x65x77x33"
+            "more_bmm_16x65x77x33",
+            "gpt_step_8x128_autocast_bf16"
         ]
     );
     for line in &lines {
         assert_eq!(line["peer"], "taper", "{line}");
         assert!(line.get("wrong").is_none(), "{line}");
-        if line["case"] == "solve_1000" {
-            assert_eq!(line["absent"], "taper has no matrix decompositions yet");
+        if line["case"] == "gpt_step_8x128_autocast_bf16" {
+            assert_eq!(line["absent"], "taper has no autocast");
             continue;
         }
         assert_eq!((&line["device"], &line["threads"]), (&"cpu".into(), &1.into()), "{line}");
@@ -279,8 +279,17 @@ fn a_report_beside_torch() {
     );
     let report = dir.path().join("report.md");
     fs::write(&report, "before\n<!-- bench:begin -->\nold\n<!-- bench:end -->\nafter\n").unwrap();
-    let args =
-        ["--vs-torch", "--python", &python, "--budget", "0.01", "--filter", "matmul_64", "--filter", "svd"];
+    let args = [
+        "--vs-torch",
+        "--python",
+        &python,
+        "--budget",
+        "0.01",
+        "--filter",
+        "matmul_64",
+        "--filter",
+        "autocast",
+    ];
     let report_path = report.to_str().unwrap();
     let said = success(&[&args[..], &["--report", report_path]].concat());
     assert!(said.contains("Taper is faster in 1 of 1 cases"), "{said}");
@@ -294,7 +303,7 @@ fn a_report_beside_torch() {
         "--python python --budget 0.01 --filter matmul_64",
         "--report report.md`",
         "(report.svg)",
-        "absent: taper has no matrix decompositions yet",
+        "absent: taper has no autocast",
     ] {
         assert!(text.contains(part), "{part} is not in\n{text}");
     }

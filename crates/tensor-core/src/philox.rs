@@ -7,12 +7,13 @@ const W0: u32 = 0x9E37_79B9;
 const W1: u32 = 0xBB67_AE85;
 
 /// The four words of the block `counter` of the stream `seed`.
-#[inline]
+// Inlined always: backends compile it for wider registers within their loops.
+#[inline(always)]
 pub fn philox(seed: u64, counter: u64) -> [u32; 4] {
     rounds([counter as u32, (counter >> 32) as u32, 0, 0], [seed as u32, (seed >> 32) as u32])
 }
 
-#[inline]
+#[inline(always)]
 fn rounds(mut c: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     for _ in 0..10 {
         let p0 = u64::from(M0) * u64::from(c[0]);

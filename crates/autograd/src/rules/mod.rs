@@ -183,15 +183,27 @@ fn counts_to(dtype: DType, n: usize) -> bool {
 
 /// Of each operand, the gradient contracted with the other one: for matrices dA = dC·Bᵀ, dB = Aᵀ·dC.
 fn contract(subscripts: &Subscripts, step: &Step<'_>) -> Gradients {
-    let (a, b, g) = (&step.inputs[0], &step.inputs[1], step.gradient);
+    let of = |k: usize| {
+        step.when(k, || {
+            let (left, right, subscripts) = factors(subscripts, step.inputs, k, step.gradient);
+            left.contract(&right, subscripts)
+        })
+    };
+    Ok(vec![of(0)?, of(1)?])
+}
+
+/// The contraction that gives the gradient of operand `k` of a contraction.
+pub(crate) fn factors(
+    subscripts: &Subscripts,
+    operands: &[Tensor],
+    k: usize,
+    g: &Tensor,
+) -> (Tensor, Tensor, Subscripts) {
     let Subscripts { lhs, rhs, out } = subscripts.clone();
-    let (of_lhs, of_rhs) = (
-        Subscripts { lhs: out.clone(), rhs: rhs.clone(), out: lhs.clone() },
-        Subscripts { lhs, rhs: out, out: rhs },
-    );
-    let da = step.when(0, || g.contract(b, of_lhs))?;
-    let db = step.when(1, || a.contract(g, of_rhs))?;
-    Ok(vec![da, db])
+    match k {
+        0 => (g.clone(), operands[1].clone(), Subscripts { lhs: out, rhs, out: lhs }),
+        _ => (operands[0].clone(), g.clone(), Subscripts { lhs, rhs: out, out: rhs }),
+    }
 }
 
 fn custom(op: &dyn tensor_core::CustomOp, step: &TupleStep<'_>) -> Gradients {

@@ -411,7 +411,10 @@ impl<'a> Evaluator<'a> {
         let seed = self.scalars[seed as usize].as_i64() as u64;
         let first = (self.scalars[offset as usize].as_i64() as u64).wrapping_add(pos as u64);
         let wide = |a: u32, b: u32| ((u64::from(a) << 32 | u64::from(b)) >> 11) as f64;
-        const E24: f32 = 1.0 / 16_777_216.0;
+        if (kind, dtype) == (RandomKind::Uniform, DType::F32) {
+            self.isa.run(UniformF32 { seed, first, out: out.cast(), n });
+            return Ok(());
+        }
         const E53: f64 = 1.0 / 9_007_199_254_740_992.0;
         for i in 0..n {
             let w = philox(seed, first.wrapping_add(i as u64));
@@ -419,9 +422,6 @@ impl<'a> Evaluator<'a> {
             unsafe {
                 match (kind, dtype) {
                     (RandomKind::Bits, DType::U32) => out.cast::<u32>().add(i).write(w[0]),
-                    (RandomKind::Uniform, DType::F32) => {
-                        out.cast::<f32>().add(i).write((w[0] >> 8) as f32 * E24)
-                    }
                     (RandomKind::Uniform, DType::F64) => {
                         out.cast::<f64>().add(i).write(wide(w[0], w[1]) * E53)
                     }
@@ -448,6 +448,29 @@ impl<'a> Evaluator<'a> {
             }
         }
         Ok(())
+    }
+}
+
+/// 2⁻²⁴: numbers of f32 on [0, 1) are its multiples.
+const E24: f32 = 1.0 / 16_777_216.0;
+
+/// The uniform numbers of f32 from place `first` of the stream `seed` on. What dropout draws, so it runs in the widest registers.
+struct UniformF32 {
+    seed: u64,
+    first: u64,
+    out: *mut f32,
+    n: usize,
+}
+
+impl Job for UniformF32 {
+    type Output = ();
+    #[inline(always)]
+    fn run(self) {
+        for i in 0..self.n {
+            let [word, ..] = philox(self.seed, self.first.wrapping_add(i as u64));
+            // SAFETY: the caller gives `n` elements behind `out`.
+            unsafe { self.out.add(i).write((word >> 8) as f32 * E24) };
+        }
     }
 }
 

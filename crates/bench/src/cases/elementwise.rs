@@ -1,11 +1,13 @@
 //! Elementwise work, which the memory limits: each input is read once and the result written once, at least.
 
-use taper::Tensor;
+use taper::{Tensor, nn, prelude::TensorGrad};
 
-use super::one;
+use super::{one, pair, with_gradients};
 use crate::{
-    case::Case,
+    Result,
+    case::{Case, Inputs},
     check::{elements, host},
+    reference::normal_cdf,
 };
 
 const N: usize = 10_000_000;
@@ -37,7 +39,13 @@ pub(super) fn listed() -> Vec<Case> {
 }
 
 pub(super) fn more() -> Vec<Case> {
-    vec![branches(), concat()]
+    vec![
+        branches(),
+        concat(),
+        centred("gelu_10M", Tensor::gelu, |x| x * normal_cdf(x)),
+        dropout(),
+        silu_mul(),
+    ]
 }
 
 /// Twenty times `r = r + a * b`.
@@ -62,8 +70,22 @@ fn chain(name: &str) -> Case {
 }
 
 fn unary(name: &str, function: Function, reference: Reference) -> Case {
+    unary_of(name, |inputs| inputs.rand([N]), function, reference)
+}
+
+/// On numbers of both signs.
+fn centred(name: &str, function: Function, reference: Reference) -> Case {
+    unary_of(name, |inputs| inputs.centred([N]), function, reference)
+}
+
+fn unary_of(
+    name: &str,
+    make: fn(&Inputs) -> Result<Tensor>,
+    function: Function,
+    reference: Reference,
+) -> Case {
     Case::new(name, move |inputs| {
-        let x = inputs.rand([N])?;
+        let x = make(inputs)?;
         let input = x.clone();
         one(
             move || Ok(function(&input)),
@@ -141,4 +163,59 @@ fn concat() -> Case {
         })
     })
     .elements(2 * WHOLE.iter().product::<usize>())
+}
+
+/// One element in two is dropped, with new random numbers each time, and the others are doubled.
+fn dropout() -> Case {
+    Case::new("dropout_10M", |inputs| {
+        let x = inputs.centred([N])?;
+        let (input, rng) = (x.clone(), inputs.rng.clone());
+        one(
+            move || nn::functional::dropout(&input, 0.5, true, &rng),
+            move |result| {
+                let (x, result) = (host(&x)?, host(result)?);
+                let mut kept = 0_usize;
+                for (at, (x, y)) in x.iter().zip(&result).enumerate() {
+                    kept += usize::from(*y != 0.0);
+                    if *y != 0.0 && *y != 2.0 * x {
+                        return Err(format!("wrong result: element {at} is {y}, made of {x}").into());
+                    }
+                }
+                // Five standard deviations.
+                let (found, allowed) = (kept as f64 / N as f64, 2.5 / (N as f64).sqrt());
+                if result.len() != N || (found - 0.5).abs() > allowed {
+                    return Err(format!("wrong result: a share of {found} of the elements is kept").into());
+                }
+                Ok(())
+            },
+        )
+    })
+    .elements(2 * N)
+}
+
+/// `silu(a) b`, the gate of many a transformer, with the gradients of its sum weighted at random.
+fn silu_mul() -> Case {
+    const SHAPE: [usize; 2] = [4096, 2048];
+    Case::new("silu_mul_4096x2048_fwd_bwd", |inputs| {
+        let [a, b, w] = [inputs.centred(SHAPE)?, inputs.centred(SHAPE)?, inputs.rand(SHAPE)?];
+        let leaves = [a.clone().requires_grad(), b.clone().requires_grad()];
+        let factors = w.clone();
+        let call = move || with_gradients(&leaves[0].silu().mul(&leaves[1])?, &factors, &leaves);
+        pair(call, move |results, _| {
+            let [a, b, w] = [host(&a)?, host(&b)?, host(&w)?];
+            let at = |i: usize| (f64::from(a[i]), f64::from(b[i]), f64::from(w[i]));
+            let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+            let [of_a, of_b, sum, result] = results else { return Err("no results".into()) };
+            elements(result, &SHAPE, 1e-6, |i| at(i).0 * sigmoid(at(i).0) * at(i).1)?;
+            elements(of_a, &SHAPE, 2e-6, |i| {
+                let (a, b, w) = at(i);
+                w * b * sigmoid(a) * (1.0 + a * (1.0 - sigmoid(a)))
+            })?;
+            elements(of_b, &SHAPE, 1e-6, |i| at(i).2 * at(i).0 * sigmoid(at(i).0))?;
+            let total: f64 = (0..a.len()).map(|i| at(i).2 * at(i).0 * sigmoid(at(i).0) * at(i).1).sum();
+            elements(sum, &[], 1e-4, |_| total)
+        })
+    })
+    // Forward reads a, b and w; backward reads them again, and writes two gradients. The result itself is written, too.
+    .elements(9 * SHAPE[0] * SHAPE[1])
 }

@@ -2,10 +2,16 @@
 
 mod alone;
 mod along;
+mod attention;
 mod elementwise;
+mod files;
 mod indexing;
+mod linalg;
 mod matmul;
+mod networks;
+mod norms;
 mod overhead;
+mod recurrent;
 mod reduce;
 mod rows;
 mod training;
@@ -21,8 +27,6 @@ use crate::{
 
 pub(crate) use alone::{first_result, first_steps};
 
-const NO_LINEAR_ALGEBRA: &str = "taper has no matrix decompositions yet";
-
 /// Every case there is.
 pub(crate) fn all() -> Vec<Case> {
     let mut cases: Vec<Case> =
@@ -37,9 +41,7 @@ pub(crate) fn all() -> Vec<Case> {
     cases.extend(alone::training_starts());
     cases.extend(overhead::listed());
     cases.push(alone::dropped_graphs());
-    cases.extend(
-        ["pinv_500", "pinv_1000", "svd_1000", "solve_1000"].map(|n| Case::absent(n, NO_LINEAR_ALGEBRA)),
-    );
+    cases.extend(linalg::listed());
     let beside_busy = ["matmul_1024", "softmax_4096x1000", "simplenet_step_64"];
     let listed = [matmul::listed(), rows::listed(), training::listed()].into_iter().flatten();
     cases.extend(listed.filter(|case| beside_busy.contains(&case.name.as_str())).map(Case::busy));
@@ -51,6 +53,12 @@ pub(crate) fn all() -> Vec<Case> {
     cases.extend(indexing::more());
     cases.extend(along::more());
     cases.extend(windows::more());
+    cases.extend(norms::more());
+    cases.extend(attention::more());
+    cases.extend(recurrent::more());
+    cases.extend(networks::more());
+    cases.extend(linalg::more());
+    cases.extend(files::more());
     cases.push(alone::new_sizes());
     cases
 }
@@ -74,6 +82,17 @@ fn one(
         Ok(vec![result])
     };
     pair(call, |results, _| check(&results[0]))
+}
+
+/// The gradients of the sum of `result` weighted by `factors` with respect to `leaves`, then that sum, then the result; all evaluated.
+fn with_gradients(result: &Tensor, factors: &Tensor, leaves: &[Tensor]) -> taper::Result<Vec<Tensor>> {
+    let missing = || taper::Error::invalid("bench", "an input without a gradient");
+    let sum = result.mul(factors)?.sum();
+    let gradients: Option<Vec<Tensor>> = taper::grad(&[&sum], leaves, false)?.into_iter().collect();
+    let mut all = gradients.ok_or_else(missing)?;
+    all.extend([sum.detach(), result.detach()]);
+    taper::eval_all(&all.iter().collect::<Vec<_>>())?;
+    Ok(all)
 }
 
 #[cfg(test)]

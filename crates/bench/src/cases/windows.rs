@@ -41,19 +41,6 @@ enum Kind {
     Mean,
 }
 
-const OPTIONS: ConvOptions<2> =
-    ConvOptions { stride: [1, 1], padding: nn_padding([1, 1]), dilation: [1, 1], groups: 1 };
-
-const fn nn_padding<const D: usize>(padding: [usize; D]) -> taper::nn::functional::ConvPadding<D> {
-    let mut sides = [(0, 0); D];
-    let mut axis = 0;
-    while axis < D {
-        sides[axis] = (padding[axis], padding[axis]);
-        axis += 1;
-    }
-    taper::nn::functional::ConvPadding::Each(sides)
-}
-
 fn missing() -> taper::Error {
     taper::Error::invalid("bench", "the case has no weight")
 }
@@ -107,6 +94,12 @@ impl Windows {
             (None, _) => c,
         };
         [n, channels, along(h, 0), along(w, 1)]
+    }
+
+    /// The outputs as the result has them.
+    fn output_shape(&self) -> Vec<usize> {
+        let [n, c, h, w] = self.outputs();
+        if self.input.len() == 3 { vec![n, c, w] } else { vec![n, c, h, w] }
     }
 
     fn inputs(&self, inputs: &Inputs) -> Result<(Tensor, Option<Tensor>)> {
@@ -175,9 +168,7 @@ impl Windows {
 
     fn check(&self, result: &Tensor, x: &Tensor, weight: Option<&Tensor>) -> Result<()> {
         let (x, weight) = (host(x)?, weight.map(host).transpose()?.unwrap_or_default());
-        let [n, c, h, w] = self.outputs();
-        let shape = if self.input.len() == 3 { vec![n, c, w] } else { vec![n, c, h, w] };
-        elements(result, &shape, 1e-5, |at| self.element(&x, &weight, at))
+        elements(result, &self.output_shape(), 1e-5, |at| self.element(&x, &weight, at))
     }
 
     fn forward(self, name: &str) -> Case {
@@ -202,9 +193,7 @@ impl Windows {
                 .flatten()
                 .map(TensorGrad::requires_grad)
                 .collect();
-            let [n, c, h, w] = self.outputs();
-            let shape = if self.input.len() == 3 { vec![n, c, w] } else { vec![n, c, h, w] };
-            let factors = inputs.rand(shape)?;
+            let factors = inputs.rand(self.output_shape())?;
             let inputs: Vec<Tensor> = leaves.clone();
             let call = move || {
                 let result = (self.build)(&leaves[0], leaves.get(1))?;
@@ -236,7 +225,7 @@ impl Windows {
 }
 
 fn conv3x3(x: &Tensor, w: Option<&Tensor>) -> taper::Result<Tensor> {
-    conv2d(x, w.ok_or_else(missing)?, None, OPTIONS)
+    conv2d(x, w.ok_or_else(missing)?, None, ConvOptions { padding: 1.into(), ..Default::default() })
 }
 
 fn conv1x1(x: &Tensor, w: Option<&Tensor>) -> taper::Result<Tensor> {
@@ -249,7 +238,8 @@ fn stem(x: &Tensor, w: Option<&Tensor>) -> taper::Result<Tensor> {
 }
 
 fn depthwise(x: &Tensor, w: Option<&Tensor>) -> taper::Result<Tensor> {
-    conv2d(x, w.ok_or_else(missing)?, None, ConvOptions { groups: 96, ..OPTIONS })
+    let options = ConvOptions { padding: 1.into(), groups: 96, ..Default::default() };
+    conv2d(x, w.ok_or_else(missing)?, None, options)
 }
 
 fn lines(x: &Tensor, w: Option<&Tensor>) -> taper::Result<Tensor> {

@@ -82,8 +82,20 @@ pub fn group_norm(
         return Err(Error::invalid(OP, message));
     }
     let per = input.dims()[1..].iter().product::<usize>() / groups;
-    let wide = input.to_dtype(input.dtype().compute())?.reshape([input.dims()[0], groups, per])?;
+    let wide = input.to_dtype(input.dtype().compute())?;
     let (weight, bias) = (along_channels(weight, input)?, along_channels(bias, input)?);
+    if per >= LONG * (channels / groups) {
+        let (mean, variance) = Set::Groups(groups).moments(&wide)?;
+        return scaled(
+            &wide,
+            &mean,
+            &variance.add_scalar(eps).rsqrt(),
+            input,
+            weight.as_ref(),
+            bias.as_ref(),
+        );
+    }
+    let wide = wide.reshape([input.dims()[0], groups, per])?;
     affine(&standardized(&wide, eps)?, input, weight.as_ref(), bias.as_ref())
 }
 
@@ -167,11 +179,11 @@ pub(crate) fn batch_norm_by(
     }
     let wide = input.to_dtype(input.dtype().compute())?;
     let (weight, bias) = (along_channels(weight, input)?, along_channels(bias, input)?);
-    let normal = match running {
+    let (mean, scale) = match running {
         Some([mean, var]) if !training => {
             let mean = along(&mean.detach().to_dtype(wide.dtype())?, input)?;
             let var = along(&var.detach().to_dtype(wide.dtype())?, input)?;
-            wide.sub(&mean)?.mul(&var.add_scalar(eps).rsqrt())?
+            (mean, var.add_scalar(eps).rsqrt())
         }
         _ => {
             let count = input.numel().checked_div(channels).unwrap_or(0);
@@ -186,10 +198,14 @@ pub(crate) fn batch_norm_by(
                 );
                 return Err(Error::invalid(op, message));
             }
-            let axes: Vec<usize> = (0..input.rank()).filter(|&axis| axis != 1).collect();
-            let mean = wide.mean_axis(axes.as_slice(), true)?;
-            let centred = wide.sub(&mean)?;
-            let var = centred.powi(2).mean_axis(axes.as_slice(), true)?;
+            let (mean, var) = if input.dims()[2..].iter().product::<usize>() >= LONG {
+                Set::Channel.moments(&wide)?
+            } else {
+                let axes: Vec<usize> = (0..input.rank()).filter(|&axis| axis != 1).collect();
+                let mean = wide.mean_axis(axes.as_slice(), true)?;
+                let var = variance(&wide, &mean, &axes)?;
+                (mean, var)
+            };
             if let Some([running_mean, running_var]) = running
                 && training
             {
@@ -201,10 +217,10 @@ pub(crate) fn batch_norm_by(
                 running_mean.assign(&next_mean)?;
                 running_var.assign(&next_var)?;
             }
-            centred.mul(&var.add_scalar(eps).rsqrt())?
+            (mean, var.add_scalar(eps).rsqrt())
         }
     };
-    affine(&normal, input, weight.as_ref(), bias.as_ref())
+    scaled(&wide, &mean, &scale, input, weight.as_ref(), bias.as_ref())
 }
 
 /// Normalizes each channel of each sample of `[N, C, …]` by its own mean and variance; with `use_input_stats` off, by the running ones, as
@@ -278,8 +294,76 @@ fn rows(input: &Tensor, count: usize) -> Result<Tensor> {
 /// (x − mean) / √(variance + eps) along the last axis.
 #[track_caller]
 fn standardized(rows: &Tensor, eps: f64) -> Result<Tensor> {
-    let centred = rows.sub(&rows.mean_axis(-1, true)?)?;
-    centred.mul(&centred.powi(2).mean_axis(-1, true)?.add_scalar(eps).rsqrt())
+    let mean = rows.mean_axis(-1, true)?;
+    let variance = variance(rows, &mean, &[rows.rank() - 1])?;
+    rows.sub(&mean)?.mul(&variance.add_scalar(eps).rsqrt())
+}
+
+/// The mean of (x − mean)² over axes, which are kept. The mean stands in it as a constant, as deviations from it add up to 0: so the gradient
+/// of x needs no further sum. What is subtracted is 0, and gives second derivatives back what the constant takes from them.
+#[track_caller]
+fn variance(x: &Tensor, mean: &Tensor, axes: &[usize]) -> Result<Tensor> {
+    let constant = mean.detach();
+    let square = x.sub(&constant)?.powi(2).mean_axis(axes, true)?;
+    if mean.is_tracked() { square.sub(&mean.sub(&constant)?.powi(2)) } else { Ok(square) }
+}
+
+/// Which elements of `[N, C, …]` are normalized together.
+#[derive(Clone, Copy)]
+enum Set {
+    /// Each channel, over the batch.
+    Channel,
+    /// So many groups of channels of each sample.
+    Groups(usize),
+}
+
+/// Elements of a channel from which on its sums are taken along them first.
+const LONG: usize = 16;
+
+impl Set {
+    /// The mean and variance of each set, in a shape that broadcasts to `[N, C, …]`.
+    ///
+    /// Both are first those of each channel of each sample, for which memory is read once, and then put together: the variance is the mean of
+    /// theirs and the variance of their means (Chan, Golub, LeVeque 1979).
+    #[track_caller]
+    fn moments(self, x: &Tensor) -> Result<(Tensor, Tensor)> {
+        let axes: Vec<usize> = (2..x.rank()).collect();
+        let local_mean = x.mean_axis(axes.as_slice(), true)?;
+        let local_variance = variance(x, &local_mean, &axes)?;
+        let mean = self.mean(&local_mean)?;
+        let variance = self.mean(&local_variance.add(&local_mean.sub(&mean)?.powi(2))?)?;
+        Ok((mean, variance))
+    }
+
+    /// The mean over each set of what there is of each channel of each sample, `[N, C, 1…]`.
+    #[track_caller]
+    fn mean(self, local: &Tensor) -> Result<Tensor> {
+        match self {
+            Set::Channel => local.mean_axis(0, true),
+            Set::Groups(groups) => {
+                let (n, channels) = (local.dims()[0], local.dims()[1]);
+                let grouped = local.reshape([n, groups, channels / groups])?;
+                grouped.mean_axis(2, true)?.expand(grouped.shape())?.reshape(local.shape())
+            }
+        }
+    }
+}
+
+/// (x − mean) · scale · weight + bias in the input's dtype, where scale and weight, one for each channel, are multiplied first.
+#[track_caller]
+fn scaled(
+    x: &Tensor,
+    mean: &Tensor,
+    scale: &Tensor,
+    input: &Tensor,
+    weight: Option<&Tensor>,
+    bias: Option<&Tensor>,
+) -> Result<Tensor> {
+    let factor = match weight {
+        Some(weight) => scale.mul(&weight.to_dtype(x.dtype())?)?,
+        None => scale.clone(),
+    };
+    affine(&x.sub(mean)?.mul(&factor)?, input, None, bias)
 }
 
 /// x · weight + bias in the input's shape and dtype.

@@ -109,16 +109,26 @@ impl Weights {
         Ok(Weights { weight_ih, weight_hh, biases, weight_hr })
     }
 
-    /// The input's share of the gates, with the first bias.
+    /// The input's share of the gates, with the biases of all gates that add both shares.
     #[track_caller]
-    fn of_input(&self, input: &Tensor) -> Result<Tensor> {
-        linear(input, &self.weight_ih, self.biases.as_ref().map(|biases| &biases.0))
+    fn of_input(&self, kind: Kind, input: &Tensor) -> Result<Tensor> {
+        let Some((of_input, of_state)) = &self.biases else { return linear(input, &self.weight_ih, None) };
+        match kind {
+            Kind::Tanh | Kind::Relu | Kind::Lstm => {
+                linear(input, &self.weight_ih, Some(of_input))?.add(of_state)
+            }
+            Kind::Gru => linear(input, &self.weight_ih, Some(of_input)),
+        }
     }
 
-    /// The next state from the input's share of the gates, `[N, gates·H]`.
+    /// The next state from the input's share of the gates, `[N, gates·H]`, and `weight_hh` transposed: one tensor for all steps, whose
+    /// gradient is one product then.
     #[track_caller]
-    fn step(&self, kind: Kind, of_input: &Tensor, state: &State) -> Result<State> {
-        let of_state = linear(&state.hidden, &self.weight_hh, self.biases.as_ref().map(|biases| &biases.1))?;
+    fn step(&self, kind: Kind, of_input: &Tensor, weight: &Tensor, state: &State) -> Result<State> {
+        let mut of_state = state.hidden.matmul(weight)?;
+        if let (Kind::Gru, Some((_, bias))) = (kind, &self.biases) {
+            of_state = of_state.add(bias)?;
+        }
         let size = of_input.dims()[1] / kind.gates();
         let (hidden, cell) = match kind {
             Kind::Tanh => (of_input.add(&of_state)?.tanh(), None),
@@ -282,11 +292,12 @@ impl Recurrent {
                     hidden: hidden.select(0, at)?,
                     cell: cell.as_ref().map(|cell| cell.select(0, at)).transpose()?,
                 };
-                let gates = weights.of_input(&x)?;
+                let gates = weights.of_input(self.kind, &x)?;
+                let of_state = weights.weight_hh.t()?;
                 let mut states: Vec<Tensor> = Vec::with_capacity(steps);
                 for step in 0..steps {
                     let step = if direction == 0 { step } else { steps - 1 - step };
-                    let next = weights.step(self.kind, &gates.select(0, step)?, &state)?;
+                    let next = weights.step(self.kind, &gates.select(0, step)?, &of_state, &state)?;
                     let (next, out) = match &going {
                         Some(going) => going.hold(step, next, &state)?,
                         None => (next.clone(), next.hidden),
@@ -529,7 +540,7 @@ fn step_of_cell(
     };
     let cell = if kind == Kind::Lstm { Some(state(cell)?) } else { None };
     let state = State { hidden: state(hidden)?, cell };
-    weights.step(kind, &weights.of_input(input)?, &state)
+    weights.step(kind, &weights.of_input(kind, input)?, &weights.weight_hh.t()?, &state)
 }
 
 impl Rnn {

@@ -3,7 +3,7 @@
 
 use taper::autograd::{TensorGrad, grad};
 use taper::nn::functional::{ConvOptions, conv2d, linear};
-use taper::{DType, Result, Tensor};
+use taper::{DType, Device, Result, Tensor};
 
 use crate::common::{agree_within, device, has, tensor};
 
