@@ -18,6 +18,9 @@ pub const NO_OPERATIONS: &[(&str, &[&str])] = &[
             "uniform",
             "randint",
             "randperm",
+            "bernoulli",
+            "multinomial",
+            "functional::rrelu",
             "functional::dropout",
             "functional::dropout1d",
             "functional::dropout2d",
@@ -130,13 +133,14 @@ fn macros(source: &str) -> Vec<(String, String)> {
         .filter_map(|part| {
             let body = part.split("\n}").next()?;
             let name = body.split([' ', '{']).next()?.to_string();
-            let makes = body.lines().any(|l| l.trim_start().starts_with("pub fn $") && l.contains("Tensor"));
+            let signature = body.split("pub fn $").nth(1)?.split('{').next()?;
+            let makes = signature.contains("Tensor");
             makes.then(|| (name, body.to_string()))
         })
         .collect()
 }
 
-/// The lower-case names of each entry `name[, name] => …;`, `name = …;` or `name, number, …;`.
+/// The lower-case names of each entry `name[, name] => …;`, `name[(arguments)] = …;` or `name, number, …;`.
 fn made_by(source: &str, name: &str) -> Vec<String> {
     let mut names = Vec::new();
     for call in source.split(&format!("\n{name}! {{")).skip(1) {
@@ -147,7 +151,7 @@ fn made_by(source: &str, name: &str) -> Vec<String> {
             .collect::<Vec<_>>()
             .join("\n");
         for entry in code.split(";\n").flat_map(|e| e.split(";")) {
-            let head = entry.split("=").next().unwrap_or_default();
+            let head = entry.split(['=', '(']).next().unwrap_or_default();
             let words = head.split(',').map(str::trim);
             let words = words.take_while(|w| !w.starts_with(|c: char| c.is_ascii_digit()));
             names.extend(

@@ -143,6 +143,7 @@ impl MultiheadAttention {
         config: MultiheadAttentionConfig,
         rng: &Generator,
     ) -> Result<MultiheadAttention> {
+        const LAYER: &str = "MultiheadAttention";
         let MultiheadAttentionConfig {
             dropout,
             bias,
@@ -155,12 +156,12 @@ impl MultiheadAttention {
         } = config;
         if num_heads == 0 || embed_dim == 0 || !embed_dim.is_multiple_of(num_heads) {
             let message = format!("{num_heads} heads do not divide {embed_dim} features");
-            return Err(Error::invalid(OP, message));
+            return Err(Error::invalid(LAYER, message));
         }
         let sizes = [embed_dim, kdim.unwrap_or(embed_dim), vdim.unwrap_or(embed_dim)];
         if sizes.contains(&0) {
             return Err(Error::invalid(
-                OP,
+                LAYER,
                 format!("keys and values of sizes {kdim:?} and {vdim:?}: give at least 1"),
             ));
         }

@@ -17,5 +17,9 @@ pub(super) fn rows() -> Vec<Row> {
         one("zeros_like", "torch.zeros_like(x)", Tensor::zeros_like).of(DTypes::All).order(0).pointwise(),
         one("ones_like", "torch.ones_like(x)", Tensor::ones_like).of(DTypes::All).order(0).pointwise(),
         one("full_like", "torch.full_like(x, 3)", |x| x.full_like(3)).of(DTypes::All).order(0).pointwise(),
+        make("tril_indices", "torch.tril_indices(3, 4, 1)", |(_, d)| Tensor::tril_indices(3, 4, 1, d))
+            .of(DTypes::Ints),
+        make("triu_indices", "torch.triu_indices(3, 4, -1)", |(_, d)| Tensor::triu_indices(3, 4, -1, d))
+            .of(DTypes::Ints),
     ]
 }

@@ -21,5 +21,7 @@ pub(super) fn rows() -> Vec<Row> {
         two("masked_select", "torch.masked_select(x, y)", |x, y| x.masked_select(y)).shapes([&[3, 4], &[3, 4]]).mask(1).of(All)
             .bad(|x| x[0].masked_select(&x[0])),
         one("nonzero", "torch.nonzero(x)", Tensor::nonzero).of(All).order(0),
+        one("one_hot", "F.one_hot(x.long(), 5)", |x| x.one_hot(5)).shapes([&[2, 3]]).index(0, &[4, 0, 1, 4, 2, 2]).order(0)
+            .bad(|x| x[0].one_hot(4)),
     ]
 }

@@ -1,7 +1,8 @@
 //! `nn::functional`.
 
 use taper::nn::functional::{
-    self as f, AttentionOptions, ConvOptions, ConvTransposeOptions, PadMode, PoolOptions,
+    self as f, AttentionOptions, BagMode, BagOptions, ConvOptions, ConvTransposeOptions, FoldOptions,
+    InterpolateMode, InterpolateOptions, PadMode, PoolOptions, UnpoolOptions,
 };
 
 use crate::row::{DTypes::F32F64, Row, four, make, one, three, two};
@@ -73,8 +74,42 @@ pub(super) fn rows() -> Vec<Row> {
             .bad(|x| f::pixel_shuffle(&x[0], 3)),
         one("functional::pixel_unshuffle", "F.pixel_unshuffle(x, 2)", |x| f::pixel_unshuffle(x, 2)).shapes([&[1, 1, 4, 2]])
             .bad(|x| f::pixel_unshuffle(&x[0], 3)),
+        two("functional::embedding_bag", "F.embedding_bag(x, y)", |x, y| f::embedding_bag(x, y, BagOptions::default()))
+            .shapes([&[2, 3], &[5, 2]]).index(0, &[4, 0, 1, 4, 2, 2]).bad(|x| f::embedding_bag(&x[1], &x[1], BagOptions::default())),
+        two("functional::embedding_bag", "F.embedding_bag(x, y, mode='max')",
+            |x, y| f::embedding_bag(x, y, BagOptions { mode: BagMode::Max, ..Default::default() }))
+            .shapes([&[2, 3], &[5, 2]]).index(0, &[4, 0, 1, 4, 2, 2]),
+        one("functional::unfold", "F.unfold(x, (2, 3), padding=1, stride=(1, 2))",
+            |x| f::unfold(x, [2, 3], FoldOptions { padding: [1, 1], stride: [1, 2], ..Default::default() })).shapes([IMAGE])
+            .bad(|x| f::unfold(&x[0], [7, 2], FoldOptions::default())),
+        one("functional::fold", "F.fold(x, (3, 4), 2)", |x| f::fold(x, [3, 4], 2, FoldOptions::default())).shapes([&[1, 8, 6]])
+            .bad(|x| f::fold(&x[0], [3, 4], 3, FoldOptions::default())),
+        one("functional::interpolate", "F.interpolate(x, (3, 7), mode='bilinear')", |x| f::interpolate(x, [3, 7], InterpolateOptions {
+            mode: InterpolateMode::Bilinear, ..Default::default() })).shapes([IMAGE])
+            .bad(|x| f::interpolate(&x[0], [3], InterpolateOptions { mode: InterpolateMode::Bilinear, ..Default::default() })),
+        one("functional::interpolate", "F.interpolate(x, 7, mode='linear', align_corners=True)", |x| f::interpolate(x, 7, InterpolateOptions {
+            mode: InterpolateMode::Linear, align_corners: true, ..Default::default() })).shapes([LINE]),
+        one("functional::interpolate", "F.interpolate(x, scale_factor=1.5, mode='bicubic')", |x| f::interpolate(x, 1.5, InterpolateOptions {
+            mode: InterpolateMode::Bicubic, ..Default::default() })).shapes([IMAGE]),
+        one("functional::interpolate", "F.interpolate(x, (2, 4, 5), mode='trilinear')", |x| f::interpolate(x, [2, 4, 5], InterpolateOptions {
+            mode: InterpolateMode::Trilinear, ..Default::default() })).shapes([SOLID]),
+        one("functional::local_response_norm", "F.local_response_norm(x, 3)", |x| f::local_response_norm(x, 3, 1e-4, 0.75, 1.0))
+            .shapes([&[2, 5, 3]]).bad(|x| f::local_response_norm(&x[0], 0, 1e-4, 0.75, 1.0)),
+        one("functional::lp_pool1d", "F.lp_pool1d(x, 2, 2)", |x| f::lp_pool1d(x, 2.0, [2], PoolOptions::default())).shapes([LINE]),
+        one("functional::lp_pool2d", "F.lp_pool2d(x, 3, 2, stride=1)",
+            |x| f::lp_pool2d(x, 3.0, [2, 2], PoolOptions { stride: Some([1, 1]), ..Default::default() })).shapes([IMAGE]).over(0.3, 2.0)
+            .bad(|x| f::lp_pool2d(&x[0], 3.0, [5, 2], PoolOptions::default())),
+        one("functional::lp_pool3d", "F.lp_pool3d(x, 2, 2)", |x| f::lp_pool3d(x, 2.0, [2; 3], PoolOptions::default())).shapes([SOLID]),
+        two("functional::max_unpool1d", "F.max_unpool1d(x, y.long(), 2)", |x, i| f::max_unpool1d(x, i, [2], UnpoolOptions::default()))
+            .shapes([&[1, 2, 2], &[1, 2, 2]]).index(1, &[1, 2, 0, 3]),
+        two("functional::max_unpool2d", "F.max_unpool2d(x, y.long(), 2)", |x, i| f::max_unpool2d(x, i, [2, 2], UnpoolOptions::default()))
+            .shapes([&[1, 1, 2, 2], &[1, 1, 2, 2]]).index(1, &[5, 2, 8, 15]).bad(|x| f::max_unpool2d(&x[0], &x[0], [2, 2], UnpoolOptions::default())),
+        two("functional::max_unpool3d", "F.max_unpool3d(x, y.long(), 2)", |x, i| f::max_unpool3d(x, i, [2; 3], UnpoolOptions::default()))
+            .shapes([&[1, 1, 1, 1, 2], &[1, 1, 1, 1, 2]]).index(1, &[5, 2]),
+        one("functional::adaptive_max_pool_with_indices", "F.adaptive_max_pool2d(x, (3, 2), return_indices=True)",
+            |x| f::adaptive_max_pool_with_indices(x, [3, 2])).shapes([IMAGE]),
         one("functional::interpolate_nearest", "F.interpolate(x, (7, 3))", |x| f::interpolate_nearest(x, &[7, 3])).shapes([IMAGE])
-            .bad(|x| f::interpolate_nearest(&x[0], &[7])),
+            .bad(|x| f::interpolate_nearest(&x[0], &[7, 3, 2])),
         one("functional::max_pool1d", "F.max_pool1d(x, 2)", |x| f::max_pool1d(x, [2], PoolOptions::default())).shapes([LINE]),
         one("functional::max_pool2d", "F.max_pool2d(x, (2, 3), stride=(1, 2), padding=1)",
             |x| f::max_pool2d(x, [2, 3], PoolOptions { stride: Some([1, 2]), padding: [1, 1], ..Default::default() })).shapes([IMAGE])

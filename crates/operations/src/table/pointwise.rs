@@ -139,6 +139,10 @@ pub(super) fn activations() -> Vec<Row> {
         unary("softplus", "F.softplus(x, 2.0, 3.0)", |x| x.softplus(2.0, 3.0)),
         unary("logsigmoid", "F.logsigmoid(x)", Tensor::logsigmoid),
         unary("elu", "F.elu(x, 0.5)", |x| x.elu(0.5)),
+        unary("tanhshrink", "F.tanhshrink(x)", Tensor::tanhshrink).stepwise(),
+        unary("hardshrink", "F.hardshrink(x, 0.7)", |x| x.hardshrink(0.7)),
+        unary("softshrink", "F.softshrink(x, 0.7)", |x| x.softshrink(0.7)),
+        unary("threshold", "F.threshold(x, 0.3, 5)", |x| x.threshold(0.3, 5.0)),
         unary("celu", "F.celu(x, 0.5)", |x| x.celu(0.5)),
         unary("selu", "F.selu(x)", Tensor::selu),
         unary("leaky_relu", "F.leaky_relu(x, 0.1)", |x| x.leaky_relu(0.1)),
@@ -152,6 +156,7 @@ pub(super) fn activations() -> Vec<Row> {
         two("prelu", "F.prelu(x, y)", |x, y| x.prelu(y)).bad(|x| x[0].prelu(&x[1].narrow(0, 0, 3)?)),
         one("softmax", "torch.softmax(x, 1)", |x| x.softmax(1)).bad(|x| x[0].softmax(2)),
         one("softmax", "torch.softmax(x, 0)", |x| x.softmax(0)),
+        one("softmin", "F.softmin(x, 1)", |x| x.softmin(1)).bad(|x| x[0].softmin(2)),
         one("log_softmax", "torch.log_softmax(x, -1)", |x| x.log_softmax(-1)).bad(|x| x[0].log_softmax(2)),
     ]
 }

@@ -20,5 +20,16 @@ pub(super) fn rows() -> Vec<Row> {
         two("einsum", "torch.einsum('ij,j->ji', x, y)", |x, y| Tensor::einsum("ij,j->ji", &[x, y])).of(Numbers),
         three("einsum", "torch.einsum('ij,jk,ki->', x, y, z)", |x, y, z| Tensor::einsum("ij,jk,ki->", &[x, y, z]))
             .shapes([&[2, 3], &[3, 2], &[2, 2]]).of(Numbers),
+        two("dot", "torch.dot(x, y)", |x, y| x.dot(y)).shapes([&[4], &[4]]).of(Numbers).bad(|x| x[0].dot(&x[1].narrow(0, 0, 3)?)),
+        three("addmm", "torch.addmm(x, y, z, beta=2, alpha=3)", |x, y, z| x.addmm(y, z, 2, 3)).shapes([&[2], &[3, 4], &[4, 2]]).of(Numbers)
+            .bad(|x| x[0].addmm(&x[1], &x[1], 1, 1)),
+        three("addmv", "torch.addmv(x, y, z, beta=2, alpha=3)", |x, y, z| x.addmv(y, z, 2, 3)).shapes([&[3], &[3, 4], &[4]]).of(Numbers)
+            .bad(|x| x[0].addmv(&x[1], &x[0], 1, 1)),
+        three("addr", "torch.addr(x, y, z, beta=2, alpha=3)", |x, y, z| x.addr(y, z, 2, 3)).shapes([&[3, 4], &[3], &[4]]).of(Numbers)
+            .bad(|x| x[0].addr(&x[0], &x[1], 1, 1)),
+        three("baddbmm", "torch.baddbmm(x, y, z, beta=2, alpha=3)", |x, y, z| x.baddbmm(y, z, 2, 3))
+            .shapes([&[2, 3, 2], &[2, 3, 4], &[2, 4, 2]]).of(Numbers).bad(|x| x[0].baddbmm(&x[1], &x[1], 1, 1)),
+        three("addbmm", "torch.addbmm(x, y, z, beta=2, alpha=3)", |x, y, z| x.addbmm(y, z, 2, 3))
+            .shapes([&[3, 2], &[2, 3, 4], &[2, 4, 2]]).of(Numbers).bad(|x| x[0].addbmm(&x[1], &x[1], 1, 1)),
     ]
 }
