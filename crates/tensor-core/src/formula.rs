@@ -3,6 +3,8 @@
 //!
 //! Each is computed in f32 or f64 (halves in f32, rounded once at the end). NaN in gives NaN out.
 
+#![allow(clippy::excessive_precision)] // Coefficients stand as they were published or fitted.
+
 use std::{
     cell::RefCell,
     f64::consts::{LN_2, LOG2_E, LOG10_E, PI, SQRT_2},
