@@ -171,7 +171,7 @@ impl HingeEmbeddingLoss {
     }
 }
 
-/// Σ over the classes i other than the label y of w[y]·max(0, margin − x[y] + x[i])ᵖ, by the number of classes. `torch.nn.MultiMarginLoss`.
+/// Σ over the classes i other than the label y of `w[y]·max(0, margin − x[y] + x[i])ᵖ`, by the number of classes. `torch.nn.MultiMarginLoss`.
 #[derive(Clone, Debug)]
 pub struct MultiMarginLoss {
     /// p, 1 by default, or 2.
@@ -219,7 +219,7 @@ impl MultiMarginLoss {
     }
 }
 
-/// Σ over labels y and other classes i of max(0, 1 − (x[y] − x[i])), by the number of classes. `torch.nn.MultiLabelMarginLoss`.
+/// Σ over labels y and other classes i of `max(0, 1 − (x[y] − x[i]))`, by the number of classes. `torch.nn.MultiLabelMarginLoss`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MultiLabelMarginLoss {
     /// What is returned: the mean by default.
