@@ -2,7 +2,7 @@
 //!
 //!     cargo run --release --example char_gpt -- --prompt "A tensor "
 //!
-//! It reads the pages of Taper's guide, or any other text: `--text FILE`. A thousand steps give words and some syntax, no sense.
+//! It reads the pages of Taper's guide, or any other text: `--text FILE`. It learns words and syntax, no sense.
 //!
 //! Radford et al.: Language models are unsupervised multitask learners (2019).
 
@@ -33,7 +33,7 @@ struct Options {
     #[arg(long, default_value = "auto")]
     device: String,
     /// Steps of training
-    #[arg(long, default_value_t = 600)]
+    #[arg(long, default_value_t = 800)]
     steps: usize,
     /// Stretches of text a step
     #[arg(long, default_value_t = 16)]
@@ -48,7 +48,7 @@ struct Options {
     #[arg(long, default_value_t = 2)]
     blocks: usize,
     /// Learning rate
-    #[arg(long, default_value_t = 3e-3)]
+    #[arg(long, default_value_t = 5e-3)]
     lr: f64,
     /// Seed of the weights, the stretches and the letters written
     #[arg(long, default_value_t = 42)]
@@ -71,7 +71,7 @@ struct Options {
 }
 
 /// The guide of Taper, which ships with the repository.
-const GUIDE: &str = concat!(
+const GUIDE: &[&str] = &[
     include_str!("../../../docs/guide/getting-started.md"),
     include_str!("../../../docs/guide/tensors.md"),
     include_str!("../../../docs/guide/autograd.md"),
@@ -81,7 +81,7 @@ const GUIDE: &str = concat!(
     include_str!("../../../docs/guide/extending.md"),
     include_str!("../../../docs/guide/devices.md"),
     include_str!("../../../docs/guide/performance.md"),
-);
+];
 
 /// Letters `[N, T]` to logits of the letter after each, `[N, T, vocabulary]`.
 #[derive(Debug, Module)]
@@ -106,7 +106,8 @@ impl Gpt {
         let mut stack = TransformerEncoder::new(blocks, width, (width / 16).max(1), config, rng)?;
         stack.norm = Some(LayerNorm::new([width], rng.device())?);
         Ok(Gpt {
-            letters: Embedding::new(vocabulary, width, rng)?,
+            // GPT-2's beginning: small, so that positions count as much as letters.
+            letters: Embedding::from_weight(Tensor::randn((vocabulary, width), rng)? * 0.02)?,
             positions: Parameter::new(Tensor::randn((context, width), rng)? * 0.02)?,
             blocks: stack,
             head: Linear::new(width, vocabulary, rng)?,
@@ -178,33 +179,46 @@ fn run(options: &Options) -> Outcome {
     let mut out = io::stdout();
     let start = Instant::now();
     let device = taper::device(&options.device)?;
-    let text = match &options.text {
-        Some(path) => std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?,
-        None => GUIDE.to_string(),
+    let pages: Vec<String> = match &options.text {
+        Some(path) => vec![std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?],
+        None => GUIDE.iter().map(|page| page.to_string()).collect(),
     };
 
     // Letters as numbers: places in the sorted list of those there are.
-    let mut alphabet: Vec<char> = text.chars().collect();
+    let mut alphabet: Vec<char> = pages.iter().flat_map(|page| page.chars()).collect();
     alphabet.sort_unstable();
     alphabet.dedup();
-    let number = |letter: char| alphabet.binary_search(&letter).ok().map(|at| at as i32);
-    let numbers: Vec<i32> = text.chars().filter_map(number).collect();
-    let prompt: Vec<i32> = options.prompt.chars().filter_map(number).collect();
+    let numbers = |text: &str| -> Vec<i32> {
+        text.chars().filter_map(|letter| alphabet.binary_search(&letter).ok()).map(|at| at as i32).collect()
+    };
+    let prompt = numbers(&options.prompt);
     if prompt.is_empty() || prompt.len() > options.context {
-        return Err(format!("--prompt: give 1 to {} letters of the text's", options.context).into());
+        return Err(format!("--prompt: give 1 to {} letters that are in the text", options.context).into());
+    }
+
+    // The last tenth of each page is held out.
+    let (mut seen, mut held_out) = (Vec::new(), Vec::new());
+    for page in &pages {
+        let page = numbers(page);
+        let (first, last) = page.split_at(page.len() - page.len() / 10);
+        seen.extend_from_slice(first);
+        held_out.extend_from_slice(last);
     }
     let window = options.context + 1;
-    let held_out = numbers.len() / 10;
-    if held_out < window {
-        return Err(format!("{} letters: give at least {}", numbers.len(), 10 * window).into());
+    if held_out.len() < window {
+        return Err(format!("a text of {} letters: give one of {}", seen.len(), 10 * window).into());
     }
-    let split = numbers.len() - held_out;
-
-    // All stretches of the text that begin at any letter, as a view of the text: nothing is copied.
-    let train = Tensor::from_slice(&numbers[..split], [split], &device)?.unfold(0, window, 1)?;
+    writeln!(
+        out,
+        "{device}: {} letters, {} different ones, {} held out",
+        seen.len(),
+        alphabet.len(),
+        held_out.len()
+    )?;
+    // All stretches that begin at any letter, as a view of the text: nothing is copied.
+    let train = Tensor::from_slice(&seen, [seen.len()], &device)?.unfold(0, window, 1)?;
     // Those to test with do not overlap.
-    let test = Tensor::from_slice(&numbers[split..], [held_out], &device)?.unfold(0, window, window)?;
-    writeln!(out, "{device}: {} letters, {} different ones", numbers.len(), alphabet.len())?;
+    let test = Tensor::from_slice(&held_out, [held_out.len()], &device)?.unfold(0, window, window)?;
 
     let rng = Generator::seed(options.seed, &taper::cpu());
     let mut model = Gpt::new(alphabet.len(), options, &rng)?;

@@ -27,13 +27,13 @@ struct Options {
     #[arg(long, default_value = "auto")]
     device: String,
     /// Steps of training
-    #[arg(long, default_value_t = 60)]
+    #[arg(long, default_value_t = 100)]
     steps: usize,
     /// Learning rate
     #[arg(long, default_value_t = 0.5)]
     lr: f64,
     /// Seed of the weights
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 2)]
     seed: u64,
     /// The folder of the pictures
     #[arg(long, default_value = "micrograd")]

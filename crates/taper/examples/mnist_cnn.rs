@@ -30,14 +30,14 @@ struct Options {
     /// auto, cpu, wgpu, or wgpu:N
     #[arg(long, default_value = "auto")]
     device: String,
-    /// Passes over the training images: 15 for the digits that ship with Taper, 4 for MNIST, unless given
+    /// Passes over the training images: 30 for the digits that ship with Taper, 4 for MNIST, unless given
     #[arg(long)]
     epochs: Option<usize>,
     /// Images a step
     #[arg(long, default_value_t = 64)]
     batch_size: usize,
     /// Learning rate
-    #[arg(long, default_value_t = 2e-3)]
+    #[arg(long, default_value_t = 4e-3)]
     lr: f64,
     /// Seed of the split, the weights, the shuffling and the dropout
     #[arg(long, default_value_t = 42)]
@@ -66,7 +66,7 @@ fn run(options: &Options) -> Outcome {
     model.to(&device)?;
     writeln!(out, "{model:#?}\n{} parameters", model.num_parameters())?;
 
-    let epochs = options.epochs.unwrap_or(if options.data.is_some() { 4 } else { 15 });
+    let epochs = options.epochs.unwrap_or(if options.data.is_some() { 4 } else { 30 });
     let steps = (epochs * train.len()).max(1) as u64;
     let mut adam = Adam::new(model.parameters(), AdamConfig { lr: options.lr, ..Default::default() });
     let mut schedule = LrScheduler::new(CosineAnnealingLr::new(steps, 0.0)?, &mut adam);
