@@ -91,11 +91,8 @@ fn run(options: &Options) -> Outcome {
     };
     let mut sgd = Sgd::new(model.parameters(), config);
     // Up for a third of the steps, then down to next to nothing, the momentum the other way round.
-    let cycle = OneCycleConfig {
-        max_lr: options.lr,
-        total_steps: (options.epochs * train.len()).max(1) as u64 + 1,
-        ..Default::default()
-    };
+    let total_steps = (options.epochs * train.len()) as u64;
+    let cycle = OneCycleConfig { max_lr: options.lr, total_steps, ..Default::default() };
     let mut schedule = LrScheduler::new(OneCycleLr::new(cycle)?, &mut sgd);
     for epoch in 1..=options.epochs {
         let bar = progress(train.len(), format!("epoch {epoch}/{}", options.epochs));

@@ -108,11 +108,9 @@ fn run(options: &Options) -> Outcome {
     writeln!(out, "{} parameters", model.num_parameters())?;
 
     let mut adamw = AdamW::new(model.parameters(), AdamWConfig { lr: options.lr, ..Default::default() });
-    let cycle = OneCycleConfig {
-        max_lr: options.lr,
-        total_steps: (options.epochs * train.len()) as u64 + 1,
-        ..Default::default()
-    };
+    // Up for a third of the steps, then down to next to nothing, the momentum the other way round.
+    let total_steps = (options.epochs * train.len()) as u64;
+    let cycle = OneCycleConfig { max_lr: options.lr, total_steps, ..Default::default() };
     let mut schedule = LrScheduler::new(OneCycleLr::new(cycle)?, &mut adamw);
     for epoch in 1..=options.epochs {
         let bar = progress(train.len(), format!("epoch {epoch}/{}", options.epochs));
