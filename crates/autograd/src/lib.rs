@@ -10,7 +10,7 @@ mod gradcheck;
 mod rules;
 mod tape;
 
-pub use dot::dot;
+pub use dot::{dot, dot_named};
 pub use function::{Function, Outputs, apply};
 pub use gradcheck::{gradcheck, gradgradcheck};
 pub use tape::{TensorGrad, grad, grad_of};

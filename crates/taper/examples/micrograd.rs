@@ -73,13 +73,21 @@ fn run(options: &Options) -> Outcome {
     let neurons = [Neuron::new(&rng)?, Neuron::new(&rng)?, Neuron::new(&rng)?];
     let parameters: Vec<&Tensor> = neurons.iter().flat_map(|n| [&n.w0, &n.w1, &n.b]).collect();
     let [first, second, last] = &neurons;
+    // What the pictures call the leaves: x0, x1, wanted, and w0, w1, b of each neuron.
+    let mut names =
+        vec![("x0".to_string(), x0.clone()), ("x1".into(), x1.clone()), ("wanted".into(), wanted.clone())];
+    for (neuron, parts) in parameters.chunks(3).enumerate() {
+        let named = ["w0", "w1", "b"].iter().zip(parts);
+        names.extend(named.map(|(part, &tensor)| (format!("neuron {neuron}, {part}"), tensor.clone())));
+    }
     let forward = || last.forward(&first.forward(&x0, &x1), &second.forward(&x0, &x1));
 
     for step in 0..options.steps {
         // Computing builds the graph ...
         let loss = (forward() - &wanted).powi(2).mean();
         let path = options.out.join(format!("step-{step:03}.dot"));
-        fs::write(&path, taper::dot(&[&loss])).map_err(|e| format!("{}: {e}", path.display()))?;
+        fs::write(&path, taper::dot_named(&[&loss], &names))
+            .map_err(|e| format!("{}: {e}", path.display()))?;
         // ... which backward walks from the loss to the leaves, and uses up.
         loss.backward()?;
         if step % 10 == 0 {
