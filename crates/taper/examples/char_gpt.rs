@@ -122,7 +122,7 @@ impl Gpt {
         self.head.forward(&self.blocks.forward_masked(&x, causal)?)
     }
 
-    /// To write: logits `[vocabulary]` of the letter after `letters` `[1, T]`, which come after those whose keys and values are in `caches`.
+    /// To write: logits `[vocabulary]` of the letter after `letters` `[1, T]`. Keys and values of those before them are in `caches`.
     fn next(&self, letters: &Tensor, caches: &mut [KeyValueCache]) -> Result<Tensor> {
         let seen = caches.first().map_or(0, KeyValueCache::len);
         let positions = self.positions.narrow(0, seen, letters.dims()[1])?;

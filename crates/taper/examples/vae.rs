@@ -81,7 +81,8 @@ impl Vae {
         Ok((self.mean.forward(&seen)?, self.log_variance.forward(&seen)?))
     }
 
-    /// The negative evidence lower bound in nats an image: what reconstruction costs, and how far the numbers are from standard normal ones.
+    /// The negative evidence lower bound in nats an image: the cost of reconstruction, and the distance of the numbers from standard
+    /// normal ones.
     fn loss(&self, images: &Tensor, rng: &Generator) -> Result<Tensor> {
         let (mean, log_variance) = self.encode(images)?;
         // Noise that is scaled and shifted: gradients go through both, and not through the noise.
