@@ -30,7 +30,7 @@ struct Options {
     /// auto, cpu, wgpu, or wgpu:N
     #[arg(long, default_value = "auto")]
     device: String,
-    /// Passes over the training images: 15 for the digits that ship with Taper, 6 for MNIST, unless given
+    /// Passes over the training images: 15 for the digits that ship with Taper, 8 for MNIST, unless given
     #[arg(long)]
     epochs: Option<usize>,
     /// Images a step
@@ -83,7 +83,7 @@ fn run(options: &Options) -> Outcome {
     model.to(&device)?;
     writeln!(out, "{model:#?}\n{} parameters", model.num_parameters())?;
 
-    let (epochs, shift) = if options.data.is_some() { (6, 2) } else { (15, 0) };
+    let (epochs, shift) = if options.data.is_some() { (8, 2) } else { (15, 0) };
     let (epochs, shift) = (options.epochs.unwrap_or(epochs), options.shift.unwrap_or(shift));
     let mut adam = Adam::new(model.parameters(), AdamConfig { lr: options.lr, ..Default::default() });
     // Up for a third of the steps, then down to next to nothing, the momentum the other way round.
