@@ -12,7 +12,7 @@ mod rules;
 mod sum;
 mod tape;
 
-pub use dot::dot;
+pub use dot::{dot, dot_named};
 pub use function::{Function, Outputs, apply};
 pub use gradcheck::{gradcheck, gradgradcheck};
 pub use tape::{TensorGrad, grad, grad_of};

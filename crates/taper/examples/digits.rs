@@ -2,19 +2,18 @@
 //!
 //!     cargo run --release --example digits -- --device auto
 
+mod common;
+
 use std::{
-    io::{self, ErrorKind, IsTerminal, Write},
+    io::{self, Write},
     path::PathBuf,
     process::ExitCode,
     time::Instant,
 };
 
 use clap::Parser;
-use indicatif::{ProgressBar, ProgressStyle};
-use taper::{
-    data::{Digits, Mnist, random_split},
-    prelude::*,
-};
+use common::{Outcome, evaluate, mean_loss, progress};
+use taper::prelude::*;
 
 /// Trains a network of two layers on handwritten digits.
 #[derive(Parser)]
@@ -45,54 +44,23 @@ struct Options {
     data: Option<PathBuf>,
 }
 
-#[derive(Module)]
+#[derive(Debug, Module)]
 struct SimpleNet {
     fc1: Linear,
     fc2: Linear,
 }
 
-impl SimpleNet {
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        self.fc2.forward(&self.fc1.forward(x)?.relu())
+impl Layer for SimpleNet {
+    fn forward(&self, images: &Tensor) -> Result<Tensor> {
+        self.fc2.forward(&self.fc1.forward(&images.flatten(1, -1)?)?.relu())
     }
 }
 
-/// The share of a loader's images that the model recognises, and its mean loss.
-fn evaluate(
-    model: &SimpleNet,
-    loader: &DataLoader<impl Dataset<Item = (Tensor, Tensor)> + 'static>,
-    device: &Device,
-) -> Result<(f64, f64)> {
-    no_grad(|| {
-        let (mut right, mut loss, mut seen) = (0.0, 0.0, 0);
-        for batch in loader.iter() {
-            let (images, labels) = batch?.to(device)?;
-            let logits = model.forward(&images)?;
-            let hits = logits.argmax_axis(1, false)?.eq(&labels)?.to_dtype(DType::F32)?.sum();
-            let n = labels.numel();
-            loss += f64::from(cross_entropy(&logits, &labels)?.item::<f32>()?) * n as f64;
-            right += f64::from(hits.item::<f32>()?);
-            seen += n;
-        }
-        Ok((right / seen as f64, loss / seen as f64))
-    })
-}
-
-fn run(options: &Options) -> Result<(), Box<dyn std::error::Error>> {
-    // Not println!, which panics when nobody reads on, as in `digits | head`.
+fn run(options: &Options) -> Outcome {
     let mut out = io::stdout();
     let start = Instant::now();
     let device = taper::device(&options.device)?;
-    let host = taper::cpu();
-    let (train, test): (TensorDataset, TensorDataset) = match &options.data {
-        Some(folder) => (Mnist::load(folder, true, &host)?, Mnist::load(folder, false, &host)?),
-        None => {
-            let all = Digits::load(&host)?;
-            let held_out = all.len() / 5;
-            let parts = random_split(&all, &[all.len() - held_out, held_out], options.seed)?;
-            (all.select(parts[0].indices())?, all.select(parts[1].indices())?)
-        }
-    };
+    let (train, test) = common::images(options.data.as_deref(), options.seed)?;
     let inputs = train.get(0)?.0.numel();
     writeln!(
         out,
@@ -105,7 +73,7 @@ fn run(options: &Options) -> Result<(), Box<dyn std::error::Error>> {
     let train = DataLoader::new(train, options.batch_size)?.shuffle(options.seed).workers(1);
     let test = DataLoader::new(test, 512)?;
 
-    let rng = Generator::seed(options.seed, &host);
+    let rng = Generator::seed(options.seed, &taper::cpu());
     let mut model = SimpleNet { fc1: Linear::new(inputs, 128, &rng)?, fc2: Linear::new(128, 10, &rng)? };
     model.to(&device)?;
     let mut sgd = Sgd::new(
@@ -118,14 +86,8 @@ fn run(options: &Options) -> Result<(), Box<dyn std::error::Error>> {
         },
     );
 
-    let terminal = std::io::stderr().is_terminal();
     for epoch in 1..=options.epochs {
-        let bar = if terminal { ProgressBar::new(train.len() as u64) } else { ProgressBar::hidden() };
-        if let Ok(style) = ProgressStyle::with_template("{msg} [{bar:40}] {pos}/{len}") {
-            bar.set_style(style.progress_chars("=> "));
-        }
-        bar.set_message(format!("epoch {epoch}/{}", options.epochs));
-        // Kept as tensors and read once an epoch: reading each would wait for the device each time.
+        let bar = progress(train.len(), format!("epoch {epoch}/{}", options.epochs));
         let mut losses = Vec::with_capacity(train.len());
         for batch in train.iter() {
             let (images, labels) = batch?.to(&device)?;
@@ -137,14 +99,7 @@ fn run(options: &Options) -> Result<(), Box<dyn std::error::Error>> {
             bar.inc(1);
         }
         bar.finish_and_clear();
-        let mean = Tensor::stack(&losses.iter().collect::<Vec<_>>(), 0)?.mean().item::<f32>()?;
-        if !mean.is_finite() {
-            return Err(format!(
-                "the loss is {mean} in epoch {epoch}: try a smaller --lr than {}",
-                options.lr
-            )
-            .into());
-        }
+        let mean = mean_loss(&losses)?;
         let (accuracy, test_loss) = evaluate(&model, &test, &device)?;
         writeln!(
             out,
@@ -158,17 +113,5 @@ fn run(options: &Options) -> Result<(), Box<dyn std::error::Error>> {
 }
 
 fn main() -> ExitCode {
-    match run(&Options::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        // Whoever read the output has seen enough.
-        Err(error)
-            if error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == ErrorKind::BrokenPipe) =>
-        {
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    common::finish(run(&Options::parse()))
 }

@@ -37,7 +37,7 @@ pub use nn;
 pub use optim;
 pub use tensor_core;
 
-pub use autograd::{dot, enable_grad, grad, grad_of, no_grad};
+pub use autograd::{dot, dot_named, enable_grad, grad, grad_of, no_grad};
 #[cfg(feature = "cpu")]
 pub use backend_cpu::{num_threads, set_num_threads};
 #[cfg(feature = "cpu")]

@@ -5,7 +5,7 @@ use taper::{
     prelude::*,
 };
 
-/// Two convolutions, a pooling and two linear layers: `[N, 1, 28, 28]` to logits `[N, 10]`.
+/// Two convolutions, a pooling and two linear layers: images `[N, 1, S, S]` to logits `[N, 10]`.
 #[derive(Debug, Module)]
 pub(crate) struct MnistNet {
     conv1: Conv2d,
@@ -18,13 +18,20 @@ pub(crate) struct MnistNet {
 }
 
 impl MnistNet {
+    /// For MNIST's 28x28 pixels.
     pub(crate) fn new(rng: &Generator) -> Result<MnistNet> {
+        MnistNet::with_size(28, rng)
+    }
+
+    /// For images of `size` by `size` pixels, at least 6: each convolution takes two off a side, the pooling halves it.
+    pub(crate) fn with_size(size: usize, rng: &Generator) -> Result<MnistNet> {
+        let side = size.saturating_sub(4) / 2;
         Ok(MnistNet {
             conv1: Conv2d::new(1, 32, 3, rng)?,
             conv2: Conv2d::new(32, 64, 3, rng)?,
             pool: MaxPool2d::new(2),
             dropout1: Dropout::new(0.25, rng)?,
-            fc1: Linear::new(9216, 128, rng)?,
+            fc1: Linear::new(64 * side * side, 128, rng)?,
             dropout2: Dropout::new(0.5, rng)?,
             fc2: Linear::new(128, 10, rng)?,
         })

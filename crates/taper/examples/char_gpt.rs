@@ -1,0 +1,265 @@
+//! A small GPT: a transformer that reads a text letter by letter, learns to guess the next one, and then writes on by itself.
+//!
+//!     cargo run --release --example char_gpt -- --prompt "A tensor "
+//!
+//! It reads the pages of Taper's guide, or any other text: `--text FILE`. It learns words and syntax, no sense.
+//!
+//! Radford et al.: Language models are unsupervised multitask learners (2019).
+
+mod common;
+
+use std::{
+    io::{self, Write},
+    path::PathBuf,
+    process::ExitCode,
+    time::Instant,
+};
+
+use clap::Parser;
+use common::{Outcome, mean_loss, progress};
+use taper::{
+    nn::{
+        AttentionMasks, Embedding, KeyValueCache, LayerNorm, Parameter, TransformerActivation,
+        TransformerConfig, TransformerEncoder,
+    },
+    optim::{CosineAnnealingLr, LinearLr, LrScheduler, SequentialLr, clip_grad_norm},
+    prelude::*,
+};
+
+/// Trains a small transformer on the letters of a text, and lets it write.
+#[derive(Parser)]
+struct Options {
+    /// auto, cpu, wgpu, or wgpu:N
+    #[arg(long, default_value = "auto")]
+    device: String,
+    /// Steps of training
+    #[arg(long, default_value_t = 800)]
+    steps: usize,
+    /// Stretches of text a step
+    #[arg(long, default_value_t = 16)]
+    batch_size: usize,
+    /// Letters that the model sees at once
+    #[arg(long, default_value_t = 64)]
+    context: usize,
+    /// Features of a letter, 16 in each head of attention
+    #[arg(long, default_value_t = 64)]
+    width: usize,
+    /// Blocks of attention and linear layers
+    #[arg(long, default_value_t = 2)]
+    blocks: usize,
+    /// Learning rate
+    #[arg(long, default_value_t = 5e-3)]
+    lr: f64,
+    /// Seed of the weights, the stretches and the letters written
+    #[arg(long, default_value_t = 42)]
+    seed: u64,
+    /// A text to learn from, in place of Taper's guide
+    #[arg(long)]
+    text: Option<PathBuf>,
+    /// What the written text begins with
+    #[arg(long, default_value = "A tensor ")]
+    prompt: String,
+    /// Letters to write
+    #[arg(long, default_value_t = 400)]
+    length: usize,
+    /// Below 1: safer letters; above 1: wilder ones; 0: the likeliest alone
+    #[arg(long, default_value_t = 0.8)]
+    temperature: f64,
+    /// Only so many of the likeliest letters are drawn from
+    #[arg(long, default_value_t = 20)]
+    top_k: usize,
+}
+
+/// The guide of Taper, which ships with the repository.
+const GUIDE: &[&str] = &[
+    include_str!("../../../docs/guide/getting-started.md"),
+    include_str!("../../../docs/guide/tensors.md"),
+    include_str!("../../../docs/guide/autograd.md"),
+    include_str!("../../../docs/guide/training.md"),
+    include_str!("../../../docs/guide/data.md"),
+    include_str!("../../../docs/guide/saving.md"),
+    include_str!("../../../docs/guide/extending.md"),
+    include_str!("../../../docs/guide/devices.md"),
+    include_str!("../../../docs/guide/performance.md"),
+];
+
+/// Letters `[N, T]` to logits of the letter after each, `[N, T, vocabulary]`.
+#[derive(Debug, Module)]
+struct Gpt {
+    letters: Embedding,
+    positions: Parameter,
+    blocks: TransformerEncoder,
+    head: Linear,
+}
+
+impl Gpt {
+    fn new(vocabulary: usize, options: &Options, rng: &Generator) -> Result<Gpt> {
+        let &Options { width, blocks, context, .. } = options;
+        let config = TransformerConfig {
+            dim_feedforward: 4 * width,
+            dropout: 0.0,
+            activation: TransformerActivation::Gelu,
+            batch_first: true,
+            norm_first: true,
+            ..Default::default()
+        };
+        let mut stack = TransformerEncoder::new(blocks, width, (width / 16).max(1), config, rng)?;
+        stack.norm = Some(LayerNorm::new([width], rng.device())?);
+        Ok(Gpt {
+            // GPT-2's beginning: small, so that positions count as much as letters.
+            letters: Embedding::from_weight(Tensor::randn((vocabulary, width), rng)? * 0.02)?,
+            positions: Parameter::new(Tensor::randn((context, width), rng)? * 0.02)?,
+            blocks: stack,
+            head: Linear::new(width, vocabulary, rng)?,
+        })
+    }
+
+    /// To train: every letter sees those before it alone.
+    fn forward(&self, letters: &Tensor) -> Result<Tensor> {
+        let positions = self.positions.narrow(0, 0, letters.dims()[1])?;
+        let x = self.letters.forward(letters)?.add(&positions)?;
+        let causal = AttentionMasks { is_causal: true, ..Default::default() };
+        self.head.forward(&self.blocks.forward_masked(&x, causal)?)
+    }
+
+    /// To write: logits `[vocabulary]` of the letter after `letters` `[1, T]`. Keys and values of those before them are in `caches`.
+    fn next(&self, letters: &Tensor, caches: &mut [KeyValueCache]) -> Result<Tensor> {
+        let seen = caches.first().map_or(0, KeyValueCache::len);
+        let positions = self.positions.narrow(0, seen, letters.dims()[1])?;
+        let x = self.letters.forward(letters)?.add(&positions)?;
+        self.head.forward(&self.blocks.forward_cached(&x, caches)?.i((0, -1))?)
+    }
+}
+
+/// The mean loss in nats over stretches `[N, T + 1]`: how surprising each letter is after those before it.
+fn loss(model: &Gpt, stretches: &Tensor) -> Result<Tensor> {
+    let logits = model.forward(&stretches.i((.., ..-1))?)?;
+    cross_entropy(&logits.flatten(0, 1)?, &stretches.i((.., 1..))?.flatten_all())
+}
+
+/// `length` letters after `prompt`.
+fn write(
+    model: &Gpt,
+    prompt: &[i32],
+    options: &Options,
+    device: &Device,
+    rng: &Generator,
+) -> Result<Vec<i32>> {
+    let mut caches = vec![KeyValueCache::new(); options.blocks];
+    let mut all = prompt.to_vec();
+    let mut new = prompt.len();
+    for _ in 0..options.length {
+        if caches[0].len() + new > options.context {
+            // There are no positions left: begin anew with the latest letters.
+            caches.iter_mut().for_each(KeyValueCache::clear);
+            new = (options.context / 2).min(all.len());
+        }
+        let latest = &all[all.len() - new..];
+        let logits = model.next(&Tensor::from_slice(latest, [1, new], device)?, &mut caches)?;
+        let (scores, letters) = logits.topk(options.top_k.clamp(1, logits.numel()), 0, true)?;
+        let mut choice = 0;
+        if options.temperature > 0.0 {
+            let odds = (scores / options.temperature).softmax(0)?.to_f64_vec()?;
+            let mut left = rng.next_u64() as f64 / 2f64.powi(64);
+            choice = odds
+                .iter()
+                .position(|share| {
+                    left -= share;
+                    left < 0.0
+                })
+                .unwrap_or(0);
+        }
+        all.push(letters.to_f64_vec()?[choice] as i32);
+        new = 1;
+    }
+    Ok(all)
+}
+
+fn run(options: &Options) -> Outcome {
+    let mut out = io::stdout();
+    let start = Instant::now();
+    let device = taper::device(&options.device)?;
+    let pages: Vec<String> = match &options.text {
+        Some(path) => vec![std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?],
+        None => GUIDE.iter().map(|page| page.to_string()).collect(),
+    };
+
+    // Letters as numbers: places in the sorted list of those there are.
+    let mut alphabet: Vec<char> = pages.iter().flat_map(|page| page.chars()).collect();
+    alphabet.sort_unstable();
+    alphabet.dedup();
+    let numbers = |text: &str| -> Vec<i32> {
+        text.chars().filter_map(|letter| alphabet.binary_search(&letter).ok()).map(|at| at as i32).collect()
+    };
+    let prompt = numbers(&options.prompt);
+    if prompt.is_empty() || prompt.len() > options.context {
+        return Err(format!("--prompt: give 1 to {} letters that are in the text", options.context).into());
+    }
+
+    // The last tenth of each page is held out.
+    let (mut seen, mut held_out) = (Vec::new(), Vec::new());
+    for page in &pages {
+        let page = numbers(page);
+        let (first, last) = page.split_at(page.len() - page.len() / 10);
+        seen.extend_from_slice(first);
+        held_out.extend_from_slice(last);
+    }
+    let window = options.context + 1;
+    if held_out.len() < window {
+        return Err(format!("a text of {} letters: give one of {}", seen.len(), 10 * window).into());
+    }
+    writeln!(
+        out,
+        "{device}: {} letters, {} different ones, {} held out",
+        seen.len(),
+        alphabet.len(),
+        held_out.len()
+    )?;
+    // All stretches that begin at any letter, as a view of the text: nothing is copied.
+    let train = Tensor::from_slice(&seen, [seen.len()], &device)?.unfold(0, window, 1)?;
+    // Those to test with do not overlap.
+    let test = Tensor::from_slice(&held_out, [held_out.len()], &device)?.unfold(0, window, window)?;
+
+    let rng = Generator::seed(options.seed, &taper::cpu());
+    let mut model = Gpt::new(alphabet.len(), options, &rng)?;
+    model.to(&device)?;
+    writeln!(out, "{} parameters", model.num_parameters())?;
+
+    let mut adamw = AdamW::new(model.parameters(), AdamWConfig { lr: options.lr, ..Default::default() });
+    // A tenth of the steps up, the others down.
+    let up = (options.steps as u64 / 10).max(1);
+    let down = CosineAnnealingLr::new((options.steps as u64).saturating_sub(up).max(1), options.lr / 10.0)?;
+    let warm_up = SequentialLr::new(LinearLr::new(up, 0.01)?).then(up, down)?;
+    let mut schedule = LrScheduler::new(warm_up, &mut adamw);
+    let validation = || no_grad(|| loss(&model, &test)?.item_f64());
+    let bar = progress(options.steps, "training".into());
+    let mut losses = Vec::new();
+    for step in 1..=options.steps {
+        let which = Tensor::randint(0, train.dims()[0] as i32, options.batch_size, &rng.on(&device))?;
+        adamw.zero_grad();
+        let loss = loss(&model, &train.index_select(0, &which)?)?;
+        loss.backward()?;
+        clip_grad_norm(&model.parameters(), 1.0)?;
+        adamw.step()?;
+        schedule.step(&mut adamw)?;
+        losses.push(loss.detach());
+        bar.inc(1);
+        if step % 100 == 0 || step == options.steps {
+            let (mean, held_out) = (mean_loss(&losses)?, validation()?);
+            bar.suspend(|| writeln!(out, "step {step}: loss {mean:.4}, validation loss {held_out:.4}"))?;
+            losses.clear();
+        }
+    }
+    bar.finish_and_clear();
+
+    let written = no_grad(|| write(&model, &prompt, options, &device, &rng))?;
+    let written: String = written.iter().filter_map(|&at| alphabet.get(at as usize)).collect();
+    writeln!(out, "---\n{written}\n---")?;
+    let seconds = start.elapsed().as_secs_f64();
+    writeln!(out, "validation loss {:.4} nats on {device} ({seconds:.1} s)", validation()?)?;
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    common::finish(run(&Options::parse()))
+}

