@@ -88,11 +88,13 @@ const FORMS: [Rerun; 3] = [
     form("windows of 128 KiB", &[("TAPER_TEST_WGPU", "binding_bytes=131072")], GRAPH_AND_MEMORY_ON_GPU),
 ];
 
-/// The graph, the environment, and backends that are not this one.
+/// The graph, the environment, backends that are not this one, and attention: there it is other operations in blocks.
 const GRAPH_ON_GPU: &[&str] = &[
+    "attention::",
     "endurance::a_million_additions",
     "endurance::dropped_graphs",
     "errors::",
+    "optimizers::",
     "settings::",
     "shared_leaves::",
     "third_party::",
@@ -100,11 +102,13 @@ const GRAPH_ON_GPU: &[&str] = &[
 
 /// The same, and memory over thousands of small kernels, which have one form.
 const GRAPH_AND_MEMORY_ON_GPU: &[&str] = &[
+    "attention::",
     "endurance::a_million_additions",
     "endurance::dropped_graphs",
     "errors::",
     "flat::",
     "lost_training::",
+    "optimizers::",
     "settings::",
     "shared_leaves::",
     "third_party::",

@@ -68,12 +68,12 @@ fn attention_is_what_whole_matrices_give() {
         (&[], 140, 600, 8, 12),
         (&[2, 1], 270, 270, 24, 24),
     ];
-    for dtype in [DType::F32, DType::F64] {
-        if !has(&device, dtype) {
-            continue;
-        }
+    // Where there is no kernel for it, attention is other operations in blocks: a few shapes show them.
+    let (dtypes, every) =
+        if device.name() == "cpu" { (&[DType::F32, DType::F64][..], 1) } else { (&[DType::F32][..], 3) };
+    for &dtype in dtypes {
         let within = if dtype == DType::F64 { (1e-10, 1e-11) } else { (2e-4, 2e-5) };
-        for (batch, rows, keys, width, features) in shapes {
+        for &(batch, rows, keys, width, features) in shapes.iter().step_by(every) {
             let shape = |last: [usize; 2]| [batch, &last[..]].concat();
             let inputs = [
                 made(&shape([rows, width]), 1, dtype, &device),
@@ -114,7 +114,7 @@ fn masks_of_every_shape_hide_what_they_say() {
         &[2, 3, rows, keys],
         &[1, 3, 1, keys],
     ];
-    for shape in masks {
+    for shape in masks.into_iter().step_by(if device.name() == "cpu" { 1 } else { 3 }) {
         let draws = numbers(shape.iter().product(), 9);
         // A third is hidden, and all of a query or a key where the mask has one number for it.
         let seen: Vec<f64> = draws.iter().map(|&x| if x > -0.3 { 1.0 } else { 0.0 }).collect();
@@ -242,6 +242,11 @@ fn gradients_are_differences_and_have_gradients() {
             let options = AttentionOptions { is_causal, mask, ..Default::default() };
             scaled_dot_product_attention(&t[0], &t[1], &t[2], options)
         };
+        // Differences take thousands of evaluations: one form of them is enough elsewhere.
+        if device.name() != "cpu" {
+            gradcheck(run, &all.each_ref().map(|t| t.narrow(-2, 0, 3).unwrap())).unwrap();
+            return;
+        }
         gradcheck(run, &all).unwrap();
         gradgradcheck(run, &all).unwrap();
     }
