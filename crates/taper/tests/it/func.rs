@@ -206,7 +206,7 @@ fn bad_input() {
     assert!(error.to_string().contains(".item()"), "{error}");
     said(jacobian(same, &[]).map(|mut j| j.remove(0)), "no inputs");
     said(jvp(same, xs, &[]).map(|(y, _)| y), "0 directions for 1 inputs");
-    said(jvp(same, xs, &[three.clone()]).map(|(y, _)| y), "[3]");
+    said(jvp(same, xs, std::slice::from_ref(&three)).map(|(y, _)| y), "[3]");
     said(vjp(same, xs, &three).map(|(y, _)| y), "[3]");
     said(hessian(same, xs).map(|mut h| h.remove(0).remove(0)), "must give one number");
     said(hvp(same, xs, xs).map(|(y, _)| y), "must give one number");
