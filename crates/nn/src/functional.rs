@@ -22,7 +22,7 @@ pub use conv::{
     conv_transpose3d, conv1d, conv2d, conv3d,
 };
 pub(crate) use conv::{convolution, transposed_convolution};
-pub use distance::{cosine_similarity, normalize, pairwise_distance};
+pub use distance::{cdist, cosine_similarity, normalize, pairwise_distance, pdist};
 pub use fold::{FoldOptions, fold, unfold};
 pub(crate) use interpolate::interpolate_by;
 pub use interpolate::{InterpolateMode, InterpolateOptions, Resize, interpolate, interpolate_nearest};
@@ -38,7 +38,8 @@ pub(crate) use pool::{avg_pool, lp_pool, max_pool, max_unpool};
 pub(crate) use resize::{adaptive_avg_pool, adaptive_max_pool};
 pub use resize::{
     adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, adaptive_max_pool_with_indices,
-    adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d, pixel_shuffle, pixel_unshuffle,
+    adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d, channel_shuffle, pixel_shuffle,
+    pixel_unshuffle,
 };
 
 pub use crate::loss::{
@@ -107,6 +108,42 @@ pub fn linear(input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<
         out = out.reshape(shape)?;
     }
     Ok(out)
+}
+
+/// The sum of x₁ᵢ · Wₒᵢⱼ · x₂ⱼ over i and j, plus bₒ: `[…, in1]` and `[…, in2]` with a weight `[out, in1, in2]` and a bias `[out]` give
+/// `[…, out]`. `torch.nn.functional.bilinear`.
+///
+/// # Errors
+/// Leading axes that differ, sizes other than the weight's, several dtypes or devices.
+#[track_caller]
+pub fn bilinear(x1: &Tensor, x2: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+    const OP: &str = "bilinear";
+    let &[outputs, first, second] = weight.dims() else {
+        let message = format!("the weight has the shape [out, in1, in2], not {}", weight.shape());
+        return Err(Error::invalid(OP, message));
+    };
+    let fits = |x: &Tensor, size: usize| x.dims().last() == Some(&size);
+    let lead = |x: &Tensor| x.dims()[..x.rank().saturating_sub(1)].to_vec();
+    if !fits(x1, first) || !fits(x2, second) || lead(x1) != lead(x2) {
+        let message = format!(
+            "inputs {} and {}: a weight {} takes […, {first}] and […, {second}] with the same leading axes",
+            x1.shape(),
+            x2.shape(),
+            weight.shape()
+        );
+        return Err(Error::invalid(OP, message));
+    }
+    if let Some(bias) = bias
+        && bias.dims() != [outputs]
+    {
+        let message = format!("a bias {}: a weight {} takes [{outputs}]", bias.shape(), weight.shape());
+        return Err(Error::invalid(OP, message));
+    }
+    let out = Tensor::einsum("...i,oij,...j->...o", &[x1, weight, x2])?;
+    match bias {
+        Some(bias) => out.add(bias),
+        None => Ok(out),
+    }
 }
 
 #[track_caller]

@@ -4,8 +4,10 @@
 mod activation;
 mod addmm;
 mod cell;
+mod combine;
 mod create;
 mod cumulative;
+mod diagonal;
 mod display;
 mod einsum;
 mod elementwise;
@@ -17,22 +19,29 @@ mod movement;
 mod ndarray;
 mod nested;
 mod operators;
+mod products;
 mod random;
 mod read;
+mod rearrange;
 mod reduce;
 mod sampling;
+mod scatter;
+mod search;
 mod sort;
+mod window;
 
 use std::{
     panic::Location,
     sync::{Arc, atomic::Ordering},
 };
 
+pub use combine::MeshIndexing;
 pub use create::TensorOptions;
 pub use index::{Ellipsis, Index, Indices, NewAxis, Operand, Span, Step};
 pub use nested::Nested;
 pub use operators::Number;
 pub use random::Generator;
+pub use scatter::ScatterReduce;
 
 use crate::{
     Axis, DType, Device, Error, ErrorKind, Op, Result, Shape,
