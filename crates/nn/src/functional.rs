@@ -319,3 +319,88 @@ channel_dropouts! {
     /// Of `[N, C, D, H, W]` or `[C, D, H, W]`. `torch.nn.functional.dropout3d`.
     dropout3d = 3;
 }
+
+/// While `training`, each element becomes α′ = −λ·α of SELU with probability `p`, and all are scaled and shifted so that a mean of 0 and a
+/// variance of 1 stay: a·x′ + b with a = 1 / √((1 − p)·(1 + p·α′²)) and b = −a·p·α′. Else the input itself.
+/// `torch.nn.functional.alpha_dropout`.
+///
+/// Klambauer, Unterthiner, Mayr, Hochreiter: Self-normalizing neural networks (2017).
+///
+/// # Errors
+/// A `p` outside [0, 1), a dtype that is not floating-point, or a device that cannot draw so many numbers.
+#[track_caller]
+pub fn alpha_dropout(input: &Tensor, p: f64, training: bool, rng: &Generator) -> Result<Tensor> {
+    alpha_dropout_by("alpha_dropout", input, input.shape().clone(), p, training, rng)
+}
+
+/// As [`alpha_dropout`], of whole channels of `[N, C, …]`. `torch.nn.functional.feature_alpha_dropout`.
+///
+/// # Errors
+/// As [`alpha_dropout`], and fewer than two axes.
+#[track_caller]
+pub fn feature_alpha_dropout(input: &Tensor, p: f64, training: bool, rng: &Generator) -> Result<Tensor> {
+    const OP: &str = "feature_alpha_dropout";
+    let &[n, channels, ref rest @ ..] = input.dims() else {
+        let message = format!("the input has the shape [N, C, …], not {}", input.shape());
+        return Err(Error::invalid(OP, message));
+    };
+    let drawn = [n, channels].into_iter().chain(rest.iter().map(|_| 1)).collect();
+    alpha_dropout_by(OP, input, drawn, p, training, rng)
+}
+
+#[track_caller]
+fn alpha_dropout_by(
+    op: &'static str,
+    input: &Tensor,
+    drawn: Shape,
+    p: f64,
+    training: bool,
+    rng: &Generator,
+) -> Result<Tensor> {
+    // −λ·α of SELU.
+    const DROPPED: f64 = -1.758_099_340_847_376_6;
+    if !(0.0..1.0).contains(&p) {
+        return Err(Error::invalid(op, format!("probability {p}: give one of at least 0 and below 1")));
+    }
+    if !input.dtype().is_float() {
+        let message = format!("a tensor of {}: cast it with .to_dtype(DType::F32)?", input.dtype());
+        return Err(Error::invalid(op, message));
+    }
+    if !training || p == 0.0 {
+        return Ok(input.clone());
+    }
+    let scale = 1.0 / ((1.0 - p) * (1.0 + p * DROPPED * DROPPED)).sqrt();
+    let kept = Tensor::rand(drawn, &rng.on(&input.device()))?.ge_scalar(p);
+    let dropped = Tensor::full((), DROPPED, (input.dtype(), &input.device()))?;
+    Ok(kept.where_cond(input, &dropped)?.mul_scalar(scale).add_scalar(-scale * p * DROPPED))
+}
+
+/// Softmax of (logits + g) / τ along an axis, for numbers g of Gumbel's distribution, −ln(−ln u): a draw of one class by its
+/// probability, softened, so that gradients flow. With `hard` the result is one-hot, and its gradient that of the soft one. PyTorch's
+/// defaults are τ = 1, soft, and axis −1. `torch.nn.functional.gumbel_softmax`.
+///
+/// Jang, Gu, Poole: Categorical reparameterization with Gumbel-softmax (2017).
+///
+/// # Errors
+/// No such axis, a τ that is not finite and above 0, a dtype that is not floating-point, or a device that cannot draw so many numbers.
+#[track_caller]
+pub fn gumbel_softmax(logits: &Tensor, tau: f64, hard: bool, axis: isize, rng: &Generator) -> Result<Tensor> {
+    const OP: &str = "gumbel_softmax";
+    let at = logits.shape().axis(axis, OP)?;
+    if !(tau.is_finite() && tau > 0.0) {
+        return Err(Error::invalid(OP, format!("tau {tau}: give a finite one above 0")));
+    }
+    if !logits.dtype().is_float() {
+        let message = format!("logits of {}: cast them with .to_dtype(DType::F32)?", logits.dtype());
+        return Err(Error::invalid(OP, message));
+    }
+    let waits = Tensor::exponential(logits.shape().clone(), 1.0, &rng.on(&logits.device()))?;
+    let gumbel = waits.log().neg().to_dtype(logits.dtype())?;
+    let soft = logits.add(&gumbel)?.div_scalar(tau).softmax(at)?;
+    if !hard || logits.numel() == 0 {
+        return Ok(soft);
+    }
+    let classes = logits.dims()[at];
+    let one = soft.detach().argmax_axis(at, false)?.one_hot(classes)?.movedim(-1, at)?;
+    one.to_dtype(logits.dtype())?.add(&soft.sub(&soft.detach())?)
+}

@@ -9,6 +9,7 @@ mod create;
 mod cumulative;
 mod diagonal;
 mod display;
+mod distributions;
 mod einsum;
 mod elementwise;
 mod index;

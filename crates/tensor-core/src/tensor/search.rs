@@ -8,7 +8,7 @@ const FEW: usize = 64;
 
 impl Tensor {
     /// How many of these sorted numbers come before each of `values`: those below it, or with `right` those not above it. So
-    /// `sorted[i − 1] < v ≤ sorted[i]`, or `sorted[i − 1] ≤ v < sorted[i]` with `right`. NaN comes after all. i64 (i32 on a device
+    /// `sorted[i − 1] < v ≤ sorted[i]`, or `sorted[i − 1] ≤ v < sorted[i]` with `right`. NaN is the greatest, as [`Tensor::sort`] has it. i64 (i32 on a device
     /// without). `torch.searchsorted`.
     ///
     /// Sorted numbers `[n]` take values of any shape; `[…, n]` take `[…, m]`, each row its own. With a sorter, give
@@ -56,10 +56,14 @@ impl Tensor {
         }
         self.check_indices(op, lead.len())?;
         let (sorted, values) = (self.detach(), values.detach());
-        // Written so that NaN comes after all.
+        // NaN is the greatest, and equal to itself, as in a sort.
         let before = |sorted: &Tensor, values: &Tensor| -> Result<Tensor> {
-            let not_before = if right { sorted.gt(values)? } else { sorted.ge(values)? };
-            Ok(not_before.logical_not())
+            let less = if right { sorted.le(values)? } else { sorted.lt(values)? };
+            match (values.dtype().is_float(), right) {
+                (false, _) => Ok(less),
+                (true, true) => less.bitwise_or(&values.isnan()),
+                (true, false) => less.bitwise_or(&values.isnan().bitwise_and(&sorted.isnan().logical_not())?),
+            }
         };
         if n <= FEW {
             let sorted = if own_rows { sorted.unsqueeze(-2)? } else { sorted };
