@@ -59,6 +59,8 @@ pub(super) fn rows() -> Vec<Row> {
         one("rot90", "torch.rot90(x, 1, (0, 1))", |x| x.rot90(1, [0, 1])).bad(|x| x[0].rot90(1, 0)),
         one("rot90", "torch.rot90(x, -1, (2, 1))", |x| x.rot90(-1, [2, 1])).shapes(DEEP),
         one("rot90", "torch.rot90(x, 2, (0, 1))", |x| x.rot90(2, [0, 1])),
+        one("as_strided", "torch.as_strided(x, (2, 3), (1, 2), 4)", |x| x.as_strided([2, 3], &[1, 2], 4)).bad(|x| x[0].as_strided([2, 3], &[5, 2], 4)),
+        one("as_strided", "torch.as_strided(x, (3, 2), (0, 3))", |x| x.as_strided([3, 2], &[0, 3], 0)),
         one("vander", "torch.vander(x.detach(), 4)", |x| x.vander(4, false)).shapes([&[3]]).of(Numbers).bad(|x| x[0].select(0, 0)?.vander(2, true)),
         one("vander", "torch.linalg.vander(x, N=3)", |x| x.vander(3, true)).of(Numbers).exactly(0, &[0.0, 1.0, -1.5, 2.0, -1.0, 0.5]),
         two("hstack", "torch.hstack((x, y))", |x, y| Tensor::hstack(&[x, y])).shapes([&[3, 4], &[3, 2]]).bad(|x| Tensor::hstack(&[&x[0], &x[1].t()?])),

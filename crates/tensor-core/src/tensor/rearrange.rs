@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::{Tensor, index::host_index};
-use crate::{Axes, Axis, Dims, Error, Result, Shape};
+use crate::{Axes, Axis, DType, Dims, Error, Result, Shape};
 
 impl Tensor {
     /// The elements moved along `axes` by `shifts` places, those that leave at one end coming back at the other:
@@ -327,6 +327,53 @@ impl Tensor {
             2 => self.flip([a, b]),
             _ => self.flip(a)?.transpose(a, b),
         }
+    }
+
+    /// `out[i, j, …] = self.flatten_all()[offset + i·strides[0] + j·strides[1] + …]`, of the elements read row by row, however they lie in
+    /// memory: a copy, whose gradient adds up where elements come several times. `torch.as_strided`. [`Tensor::unfold`] makes windows
+    /// without a copy.
+    ///
+    /// # Errors
+    /// Another number of strides than of sizes, elements beyond the last.
+    #[track_caller]
+    pub fn as_strided(&self, sizes: impl Into<Shape>, strides: &[usize], offset: usize) -> Result<Tensor> {
+        self.as_strided_by(sizes.into(), strides, offset)
+    }
+
+    #[track_caller]
+    fn as_strided_by(&self, sizes: Shape, strides: &[usize], offset: usize) -> Result<Tensor> {
+        const OP: &str = "as_strided";
+        if strides.len() != sizes.rank() {
+            let message = format!("{} strides for {} sizes: give one for each", strides.len(), sizes.rank());
+            return Err(Error::invalid(OP, message));
+        }
+        super::create::check(OP, &sizes, self.dtype(), &self.device())?;
+        if sizes.numel() == 0 {
+            return Ok(self.flatten_all().slice_unchecked(0, 0, 0, 1).reshape_unchecked(sizes));
+        }
+        let steps = sizes.iter().zip(strides).map(|(&size, &stride)| (size - 1).saturating_mul(stride));
+        let last = steps.fold(offset, usize::saturating_add);
+        if last >= self.numel() {
+            let message = format!("element {last} of {}: shape {} has no more", self.numel(), self.shape());
+            return Err(Error::invalid(OP, message));
+        }
+        let dtype = self.device().int_dtype();
+        if dtype == DType::I32 && last > i32::MAX as usize {
+            return Err(Error::invalid(
+                OP,
+                format!("element {last} passes the i32 indices that this device has"),
+            ));
+        }
+        let mut index = Tensor::full((), offset as i64, (dtype, &self.device()))?;
+        for (axis, (&size, &stride)) in sizes.iter().zip(strides).enumerate() {
+            let line = Tensor::arange(0i64, size as i64, 1i64, (dtype, &self.device()))?;
+            let line =
+                line.reshape_unchecked((0..sizes.rank()).map(|a| if a == axis { size } else { 1 }).collect());
+            index = index.add(&line.mul_scalar(stride as i64))?;
+        }
+        let found =
+            self.flatten_all().index_select(0, &index.expand_unchecked(sizes.clone()).flatten_all())?;
+        Ok(found.reshape_unchecked(sizes))
     }
 
     /// The powers of numbers `[…, n]` along a new last axis of size `columns`: x⁰, x¹, … if `increasing`, else from the highest to x⁰.

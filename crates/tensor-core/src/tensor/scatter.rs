@@ -341,6 +341,10 @@ fn hits(axis: usize, index: &Tensor, region: &Shape) -> Result<Tensor> {
 /// For each place, one more than the turn along the axis of the last number of `index` that names it, i32; 0 where none does.
 #[track_caller]
 pub(super) fn last_turns(axis: usize, index: &Tensor, region: &Shape) -> Result<Tensor> {
+    if index.dims()[axis] == 1 {
+        // One number alone is the last.
+        return hits(axis, index, region);
+    }
     let (sorted, order) = signed(index).order(axis, index.dims()[axis], false);
     at_ends(axis, &sorted, &order, region)
 }
