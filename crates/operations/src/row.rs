@@ -424,6 +424,22 @@ impl Row {
         Ok(Given { tensors: tensors.collect::<Result<_>>()?, dtype: held, device: device.clone() })
     }
 
+    /// Does it to these tensors, in the dtype of the first that is no index and no mask.
+    ///
+    /// # Errors
+    /// Not as many tensors as inputs; the operation's.
+    pub fn of_tensors(&self, x: &[&Tensor]) -> Result<Vec<Tensor>> {
+        let free = |input: &Input| matches!(input.values, Values::Between(..) | Values::Exactly(_));
+        let first =
+            self.inputs.iter().zip(x).find(|(input, _)| free(input)).map(|(_, t)| *t).or(x.first().copied());
+        let (Some(first), true) = (first, x.len() == self.inputs.len()) else {
+            let message = format!("takes {} tensors, got {}", self.inputs.len(), x.len());
+            return Err(taper::Error::invalid(self.name, message));
+        };
+        let tensors = x.iter().map(|&t| t.clone()).collect();
+        self.run(&Given { tensors, dtype: first.dtype(), device: first.device() })
+    }
+
     /// Does it.
     ///
     /// # Errors
