@@ -6,11 +6,19 @@ mod addmm;
 mod bits;
 mod blend;
 mod cell;
+<<<<<<< HEAD
 mod counts;
 mod create;
 mod cumulative;
 mod differences;
+=======
+mod combine;
+mod create;
+mod cumulative;
+mod diagonal;
+>>>>>>> s22-move
 mod display;
+mod distributions;
 mod einsum;
 mod elementwise;
 mod index;
@@ -24,25 +32,38 @@ mod ndarray;
 mod nested;
 mod norm;
 mod operators;
+<<<<<<< HEAD
 mod quantile;
+=======
+mod products;
+>>>>>>> s22-move
 mod random;
 mod read;
+mod rearrange;
 mod reduce;
 mod sampling;
+<<<<<<< HEAD
 mod signs;
+=======
+mod scatter;
+mod search;
+>>>>>>> s22-move
 mod sort;
+mod window;
 
 use std::{
     panic::Location,
     sync::{Arc, atomic::Ordering},
 };
 
+pub use combine::MeshIndexing;
 pub use create::TensorOptions;
 pub use index::{Ellipsis, Index, Indices, NewAxis, Operand, Span, Step};
 pub use nested::Nested;
 pub use operators::Number;
 pub use quantile::Interpolation;
 pub use random::Generator;
+pub use scatter::ScatterReduce;
 
 use crate::{
     Axis, DType, Device, Error, ErrorKind, Op, Result, Shape,
