@@ -50,14 +50,9 @@ pub use devices::{TensorExt, cpu};
 pub use devices::{device, devices};
 pub use tensor_core::{
     Axes, Axis, DType, Device, DeviceInfo, DeviceKind, Element, Ellipsis, Error, ErrorKind, Generator, Index,
-<<<<<<< HEAD
-    Interpolation, Layout, MemoryStats, NewAxis, Op, Result, Scalar, Shape, State, StateReader, StateValue,
-    Stateful, Step, Tensor, TensorOptions, bf16, default_dtype, eval_all, eval_pending, f16,
-=======
-    Layout, MemoryStats, MeshIndexing, NewAxis, Op, Result, Scalar, ScatterReduce, Shape, State, StateReader,
-    StateValue, Stateful, Step, Tensor, TensorOptions, bf16, default_dtype, eval_all, eval_pending, f16,
->>>>>>> s22-move
-    set_default_dtype,
+    Interpolation, Layout, MemoryStats, MeshIndexing, NewAxis, Op, Result, Scalar, ScatterReduce, Shape,
+    State, StateReader, StateValue, Stateful, Step, Tensor, TensorOptions, bf16, default_dtype, eval_all,
+    eval_pending, f16, set_default_dtype,
 };
 
 /// Operations with kernels of one's own: a [`CustomKernel`](custom::CustomKernel) has a kernel for each backend, and a

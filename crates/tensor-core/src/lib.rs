@@ -61,13 +61,8 @@ pub use scalar::Scalar;
 pub use shape::{Axes, Axis, Dims, Int, MAX_ELEMENTS, Shape};
 pub use state::{State, StateReader, StateValue, Stateful};
 pub use tensor::{
-<<<<<<< HEAD
-    Ellipsis, Generator, Index, Indices, Interpolation, Nested, NewAxis, Number, Operand, Span, Step, Tensor,
-    TensorOptions, eval_all, eval_pending,
-=======
-    Ellipsis, Generator, Index, Indices, MeshIndexing, Nested, NewAxis, Number, Operand, ScatterReduce, Span,
-    Step, Tensor, TensorOptions, eval_all, eval_pending,
->>>>>>> s22-move
+    Ellipsis, Generator, Index, Indices, Interpolation, MeshIndexing, Nested, NewAxis, Number, Operand,
+    ScatterReduce, Span, Step, Tensor, TensorOptions, eval_all, eval_pending,
 };
 pub use ticket::Ticket;
 

@@ -6,17 +6,12 @@ mod addmm;
 mod bits;
 mod blend;
 mod cell;
-<<<<<<< HEAD
+mod combine;
 mod counts;
 mod create;
 mod cumulative;
-mod differences;
-=======
-mod combine;
-mod create;
-mod cumulative;
 mod diagonal;
->>>>>>> s22-move
+mod differences;
 mod display;
 mod distributions;
 mod einsum;
@@ -32,22 +27,16 @@ mod ndarray;
 mod nested;
 mod norm;
 mod operators;
-<<<<<<< HEAD
-mod quantile;
-=======
 mod products;
->>>>>>> s22-move
+mod quantile;
 mod random;
 mod read;
 mod rearrange;
 mod reduce;
 mod sampling;
-<<<<<<< HEAD
-mod signs;
-=======
 mod scatter;
 mod search;
->>>>>>> s22-move
+mod signs;
 mod sort;
 mod window;
 
