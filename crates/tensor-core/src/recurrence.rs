@@ -28,7 +28,8 @@ pub enum RecurrentCell {
     Relu,
     /// a in the parts i, f, g, o; c' = σ(f)·c + σ(i)·tanh(g) and h' = σ(o)·tanh(c').
     Lstm,
-    /// Parts r, z, n, of which the last two shares are not added: r = σ(a), z = σ(a), n = tanh(gates + r·(weight·h + bias)), h' = (1 − z)·n + z·h.
+    /// a in the parts r, z, n, where the state's share is weight · h + bias; r = σ(a) and z = σ(a), but n = tanh(gates + r·(weight·h + bias)), and
+    /// h' = (1 − z)·n + z·h.
     Gru,
 }
 
@@ -162,5 +163,57 @@ impl CustomKernel for Recurrence {
 
     fn implement(&self, request: &mut Request<'_>) {
         request.provide(|_| *self);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_pass_takes_what_the_others_give() {
+        let f32s = |shapes: &[&[usize]]| -> Vec<(Shape, DType)> {
+            shapes.iter().map(|shape| (Shape::from(*shape), DType::F32)).collect()
+        };
+        for cell in [RecurrentCell::Tanh, RecurrentCell::Relu, RecurrentCell::Lstm, RecurrentCell::Gru] {
+            let of = |pass| Recurrence { pass, cell, reverse: false };
+            let gates = cell.gates() * 3;
+            let mut inputs = f32s(&[&[5, 2, gates], &[gates, 3], &[2, 3]]);
+            match cell {
+                RecurrentCell::Tanh | RecurrentCell::Relu => {}
+                RecurrentCell::Lstm => inputs.extend(f32s(&[&[2, 3]])),
+                RecurrentCell::Gru => inputs.extend(f32s(&[&[gates]])),
+            }
+            let results = of(RecurrencePass::Kept).results(&inputs).unwrap();
+            assert_eq!(results[0].0, Shape::from([5, 2, 3]));
+            assert_eq!(of(RecurrencePass::Forward).results(&inputs).unwrap()[0], results[0]);
+            let is_lstm = cell == RecurrentCell::Lstm;
+            let mut given = vec![inputs[1].clone(), inputs[2].clone(), results[0].clone()];
+            if cell.kept() > 0 {
+                given.push(results[results.len() - 1].clone());
+            }
+            if is_lstm {
+                given.extend([inputs[3].clone(), results[1].clone()]);
+            }
+            given.extend([results[0].clone(), inputs[2].clone()]);
+            if is_lstm {
+                given.push(inputs[3].clone());
+            }
+            let gradients = of(RecurrencePass::Backward).results(&given).unwrap();
+            assert_eq!(gradients[..2], [inputs[0].clone(), inputs[2].clone()]);
+            // One input too few, one of another shape, one of another dtype.
+            given.pop();
+            for pass in [RecurrencePass::Forward, RecurrencePass::Kept] {
+                assert!(of(pass).results(&inputs[..2]).is_err());
+                for wrong in [(Shape::from([4, 3]), DType::F32), (inputs[2].0.clone(), DType::F64)] {
+                    let mut inputs = inputs.clone();
+                    inputs[2] = wrong;
+                    let error = of(pass).results(&inputs).unwrap_err().to_string();
+                    assert!(error.contains("recurrence") && error.contains("[2, 3]"), "{error}");
+                }
+            }
+            assert!(of(RecurrencePass::Backward).results(&given).is_err());
+        }
     }
 }

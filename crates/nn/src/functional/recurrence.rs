@@ -131,8 +131,7 @@ impl Sequence {
         for step in 0..steps {
             let step = if self.reverse { steps - 1 - step } else { step };
             let of_input = gates.select(0, step)?;
-            (hidden, cell) =
-                recurrent_step(self.cell, &of_input, &weight, bias, &hidden, cell.as_ref())?;
+            (hidden, cell) = recurrent_step(self.cell, &of_input, &weight, bias, &hidden, cell.as_ref())?;
             all.push(hidden.clone());
         }
         if self.reverse {

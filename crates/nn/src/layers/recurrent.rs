@@ -113,14 +113,8 @@ impl Weights {
     /// The next state from the input's share of the gates, `[N, gates·H]`, and `weight_hh` transposed.
     #[track_caller]
     fn step(&self, kind: RecurrentCell, of_input: &Tensor, weight: &Tensor, state: &State) -> Result<State> {
-        let (hidden, cell) = recurrent_step(
-            kind,
-            of_input,
-            weight,
-            self.of_state(kind),
-            &state.hidden,
-            state.cell.as_ref(),
-        )?;
+        let (hidden, cell) =
+            recurrent_step(kind, of_input, weight, self.of_state(kind), &state.hidden, state.cell.as_ref())?;
         let hidden = match &self.weight_hr {
             Some(projection) => linear(&hidden, projection, None)?,
             None => hidden,

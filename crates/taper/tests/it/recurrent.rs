@@ -29,19 +29,20 @@ impl Layer {
 
     /// With lengths, steps are composed.
     fn forward(&self, x: &Tensor, lengths: Option<&[usize]>) -> Result<Vec<Tensor>> {
-        Ok(match (self, lengths) {
-            (Layer::Rnn(layer), None) => layer.forward(x, None)?.into(),
-            (Layer::Rnn(layer), Some(lengths)) => layer.forward_with_lengths(x, lengths, None)?.into(),
-            (Layer::Gru(layer), None) => layer.forward(x, None)?.into(),
-            (Layer::Gru(layer), Some(lengths)) => layer.forward_with_lengths(x, lengths, None)?.into(),
+        let (out, last) = match (self, lengths) {
+            (Layer::Rnn(layer), None) => layer.forward(x, None)?,
+            (Layer::Rnn(layer), Some(lengths)) => layer.forward_with_lengths(x, lengths, None)?,
+            (Layer::Gru(layer), None) => layer.forward(x, None)?,
+            (Layer::Gru(layer), Some(lengths)) => layer.forward_with_lengths(x, lengths, None)?,
             (Layer::Lstm(layer), lengths) => {
                 let (out, (hidden, cell)) = match lengths {
                     None => layer.forward(x, None)?,
                     Some(lengths) => layer.forward_with_lengths(x, lengths, None)?,
                 };
-                vec![out, hidden, cell]
+                return Ok(vec![out, hidden, cell]);
             }
-        })
+        };
+        Ok(vec![out, last])
     }
 
     fn parameters(&self) -> Vec<Tensor> {
@@ -58,8 +59,11 @@ impl Layer {
         self.parameters().iter().for_each(TensorGrad::zero_grad);
         let results = self.forward(&x, lengths).unwrap();
         let untracked = no_grad(|| self.forward(&x, lengths)).unwrap();
-        let parts: Vec<Tensor> =
-            used.iter().filter_map(|&k| results.get(k)).map(|result| result.powi(2).mul_scalar(0.5).sum()).collect();
+        let parts: Vec<Tensor> = used
+            .iter()
+            .filter_map(|&k| results.get(k))
+            .map(|result| result.powi(2).mul_scalar(0.5).sum())
+            .collect();
         let sum = Tensor::stack(&parts, 0).unwrap().sum();
         sum.backward().unwrap();
         let gradients = self.parameters().into_iter().chain([x]).map(|leaf| leaf.grad().unwrap());
@@ -90,7 +94,9 @@ fn all_steps_at_once_are_steps_one_by_one() {
                     assert_eq!(found.len(), expected.len());
                     for (k, (found, expected)) in found.iter().zip(&expected).enumerate() {
                         let greatest = expected.iter().fold(1e-3f64, |all, x| all.max(x.abs()));
-                        let what = format!("{kind} {steps} {batch} {size}, both ways {bidirectional}, {used:?}: {k}");
+                        let what = format!(
+                            "{kind} {steps} {batch} {size}, both ways {bidirectional}, {used:?}: {k}"
+                        );
                         assert_close(found, expected, (0.0, 2e-5 * greatest), &what);
                     }
                 }

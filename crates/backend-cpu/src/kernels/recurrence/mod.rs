@@ -9,7 +9,9 @@ mod cell;
 
 use std::{ops::Range, sync::Arc};
 
-use tensor_core::{DType, Error, ErrorKind, Launch, Recurrence, RecurrencePass, RecurrentCell, Result, Shape};
+use tensor_core::{
+    DType, Error, ErrorKind, Launch, Recurrence, RecurrencePass, RecurrentCell, Result, Shape,
+};
 
 use self::cell::{Activation, Gradient, Next};
 use super::contract::{
@@ -423,7 +425,9 @@ impl<T: Activation> Backwards<'_, T> {
         let copy = |from: Memory, to: Memory, row: usize| {
             let at = row * self.layer.size + columns.start;
             // SAFETY: the caller's promise.
-            unsafe { std::ptr::copy_nonoverlapping(from.at::<T>(at).cast_const(), to.at::<T>(at), columns.len()) };
+            unsafe {
+                std::ptr::copy_nonoverlapping(from.at::<T>(at).cast_const(), to.at::<T>(at), columns.len())
+            };
         };
         for row in rows.clone() {
             copy(self.of_last, self.of_hidden, row);
@@ -450,7 +454,8 @@ impl<T: Activation> Backwards<'_, T> {
         unsafe {
             for row in rows.clone() {
                 let part = |of: Memory| of.at::<T>((at * batch + row) * gates + columns.start);
-                let kept = if cell.kept() > 0 { (at * batch + row) * cell.kept() * size + columns.start } else { 0 };
+                let kept =
+                    if cell.kept() > 0 { (at * batch + row) * cell.kept() * size + columns.start } else { 0 };
                 let gradient = Gradient {
                     count: columns.len(),
                     size,
@@ -473,7 +478,9 @@ impl<T: Activation> Backwards<'_, T> {
     /// The cell's state after a step, of a cell that has one.
     fn cell_state(&self, step: usize) -> *mut T {
         match self.layer.of.cell {
-            RecurrentCell::Lstm => self.cells.at::<T>(self.layer.at(step) * self.layer.batch * self.layer.size),
+            RecurrentCell::Lstm => {
+                self.cells.at::<T>(self.layer.at(step) * self.layer.batch * self.layer.size)
+            }
             RecurrentCell::Tanh | RecurrentCell::Relu | RecurrentCell::Gru => self.cells.at::<T>(0),
         }
     }
