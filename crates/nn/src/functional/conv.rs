@@ -554,8 +554,8 @@ impl<const D: usize> Function for Transposed<D> {
         }
         // Placed along all axes before there are windows along any: a copy of windows would repeat their elements.
         let mut x = place(&of.grouped(inputs[0], 1)?, 3, &places)?;
-        for axis in 0..D {
-            x = x.windows(3 + axis, counts_of_taps[axis], 1, of.dilation[axis])?;
+        for (axis, (&taps, &dilation)) in counts_of_taps.iter().zip(&of.dilation).enumerate() {
+            x = x.windows(3 + axis, taps, 1, dilation)?;
         }
         let ([n, g, c, o], positions, taps) = of.labels();
         let phase_labels: Vec<u8> = (0..D as u8).map(|axis| 4 + 2 * D as u8 + axis).collect();
