@@ -30,6 +30,7 @@ mod op;
 mod origin;
 mod philox;
 mod platform;
+mod recurrence;
 mod rounding;
 pub mod rows;
 mod scalar;
@@ -56,6 +57,7 @@ pub use op::{
 };
 pub use origin::{at_caller, with_location};
 pub use philox::philox;
+pub use recurrence::{Recurrence, RecurrencePass, RecurrentCell};
 pub use rounding::round_to_odd;
 pub use scalar::Scalar;
 pub use shape::{Axes, Axis, Dims, Int, MAX_ELEMENTS, Shape};

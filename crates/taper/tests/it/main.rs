@@ -32,6 +32,7 @@ mod numerics;
 mod operations;
 mod optimizers;
 mod pytorch;
+mod recurrent;
 mod reduce;
 mod resume;
 mod settings;
