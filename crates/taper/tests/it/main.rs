@@ -28,6 +28,7 @@ mod networks;
 mod numerics;
 mod operations;
 mod optimizers;
+mod pointwise;
 mod pytorch;
 mod reduce;
 mod resume;

@@ -28,6 +28,7 @@ mod quantile;
 mod random;
 mod read;
 mod reduce;
+mod representation;
 mod sampling;
 mod signs;
 mod sort;
