@@ -38,7 +38,7 @@ pub enum MatrixNorm {
 pub fn matrix_norm(a: &Tensor, norm: MatrixNorm, keepdim: bool) -> Result<Tensor> {
     check_matrix("linalg.matrix_norm", a.shape(), a.dtype())?;
     let value = match norm {
-        MatrixNorm::Frobenius => return frobenius(a, keepdim),
+        MatrixNorm::Frobenius => return a.vector_norm(2, [-2, -1], keepdim),
         MatrixNorm::Nuclear => svdvals(a)?.sum_axis(-1, false)?,
         MatrixNorm::Inf => a.abs().sum_axis(-1, false)?.amax(-1, false)?,
         MatrixNorm::NegInf => a.abs().sum_axis(-1, false)?.amin(-1, false)?,
@@ -48,18 +48,6 @@ pub fn matrix_norm(a: &Tensor, norm: MatrixNorm, keepdim: bool) -> Result<Tensor
         MatrixNorm::NegTwo => svdvals(a)?.amin(-1, false)?,
     };
     if keepdim { value.unsqueeze(-1)?.unsqueeze(-1) } else { Ok(value) }
-}
-
-/// √Σaᵢⱼ².
-#[track_caller]
-fn frobenius(a: &Tensor, keepdim: bool) -> Result<Tensor> {
-    if a.numel() == 0 {
-        return a.sum_axis([-2, -1], keepdim);
-    }
-    let sum = a.mul(a)?.sum_axis([-2, -1], keepdim)?;
-    // The root's gradient at 0 is taken to be 0, as PyTorch does.
-    let zero = sum.eq_scalar(0.0);
-    zero.where_cond(&sum.zeros_like(), &zero.where_cond(&sum.ones_like(), &sum)?.sqrt())
 }
 
 /// The condition number `[…]` in a norm, ‖A‖·‖A⁻¹‖; for `Two` (PyTorch's default, `None`) and `NegTwo` σ₁/σₖ and σₖ/σ₁ of matrices that

@@ -195,7 +195,7 @@ impl Bench {
     /// # Errors
     /// What is wrong.
     pub fn derivatives(&self, row: &Row) -> Verdict {
-        if row.order == 0 || !self.runs(row) {
+        if row.order == 0 || !row.smooth || !self.runs(row) {
             return Ok(());
         }
         let given = row

@@ -190,6 +190,8 @@ pub struct Row {
     pub dtypes: DTypes,
     /// How often it can be differentiated: 0, 1 or 2, where 2 is as often as one likes.
     pub order: u8,
+    /// Whether it is smooth at its inputs: elsewhere gradients are PyTorch's, and no differences are taken.
+    pub smooth: bool,
     /// How many times the tolerance of the dtype its results may be off.
     pub loose: f64,
     /// Whether it works element by element, so that its inputs may have any shape, and share it.
@@ -220,6 +222,7 @@ fn row(name: &'static str, torch: &'static str, inputs: usize, run: Run) -> Row 
         inputs: SHAPES[..inputs].iter().map(|shape| input(shape)).collect(),
         dtypes: DTypes::Floats,
         order: if inputs == 0 { 0 } else { 2 },
+        smooth: true,
         loose: 1.0,
         pointwise: false,
         cpu_only: false,
@@ -333,6 +336,12 @@ impl Row {
     /// With a derivative that has none (1), or without one (0).
     pub fn order(mut self, order: u8) -> Row {
         self.order = order;
+        self
+    }
+
+    /// At inputs where it is not smooth: its gradients there are PyTorch's.
+    pub fn kinks(mut self) -> Row {
+        self.smooth = false;
         self
     }
 

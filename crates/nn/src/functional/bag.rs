@@ -224,13 +224,9 @@ pub(crate) fn renormalize(indices: &Tensor, weight: &Tensor, max_norm: f64, norm
         let ones = Tensor::ones(indices.shape().clone(), (DType::I32, &weight.device()))?;
         let named = Tensor::zeros([rows], (DType::I32, &weight.device()))?.scatter_add(0, &indices, &ones)?;
         let value = weight.detach();
-        let powers = if norm_type == f64::INFINITY {
-            value.abs().amax(1, true)?
-        } else {
-            value.abs().powf(norm_type).sum_axis(1, true)?.powf(1.0 / norm_type)
-        };
-        let long = named.gt_scalar(0).unsqueeze(1)?.bitwise_and(&powers.gt_scalar(max_norm))?;
-        let shorter = value.mul(&powers.add_scalar(1e-7).reciprocal().mul_scalar(max_norm))?;
+        let norms = value.vector_norm(norm_type, 1, true)?;
+        let long = named.gt_scalar(0).unsqueeze(1)?.bitwise_and(&norms.gt_scalar(max_norm))?;
+        let shorter = value.mul(&norms.add_scalar(1e-7).reciprocal().mul_scalar(max_norm))?;
         let next = long.where_cond(&shorter, &value)?;
         // Before anything changes, since an index may be none of the table's.
         next.eval()?;

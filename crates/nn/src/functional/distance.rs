@@ -8,23 +8,7 @@ fn norm(op: &'static str, x: &Tensor, p: f64, axis: usize) -> Result<Tensor> {
     if p.is_nan() || p <= 0.0 {
         return Err(Error::invalid(op, format!("the norm of power {p}: give a p above 0")));
     }
-    if p == f64::INFINITY {
-        return x.abs().amax(axis, true);
-    }
-    let powers = match p {
-        1.0 => return x.abs().sum_axis(axis, true),
-        2.0 => x.powi(2),
-        // A root's or a power's derivative at 0 may be infinite: zeros take another way.
-        _ => {
-            let zero = x.eq_scalar(0.0);
-            x.masked_fill(&zero, 1.0)?.abs().powf(p).masked_fill(&zero, 0.0)?
-        }
-    };
-    let sum = powers.sum_axis(axis, true)?;
-    let zero = sum.eq_scalar(0.0);
-    let safe = sum.masked_fill(&zero, 1.0)?;
-    let root = if p == 2.0 { safe.sqrt() } else { safe.powf(1.0 / p) };
-    root.masked_fill(&zero, 0.0)
+    x.vector_norm(p, axis, true)
 }
 
 #[track_caller]

@@ -132,11 +132,26 @@ pub(super) fn more() -> Vec<Row> {
         unary("fmod", "torch.fmod(x, -3)", |x| x.fmod(-3)).of(Numbers).over(0.1, 2.9),
         pairs_at_ends("fmod", "(lambda r: (r, 1 / r))(torch.fmod(x, y))",
             |x, y| x.fmod(y).map(|r| (r.clone(), r.reciprocal()))).of(DTypes::F32F64),
+        two("fmod", "torch.fmod(x, y)", |x, y| x.fmod(y)).shapes([&[4], &[4]]).exactly(0, &[4.0, -4.0, 0.0, -0.0]).exactly(1, &[2.0, 2.0, -3.0, 5.0]).kinks(),
+        binary("trunc_divide", "torch.div(x, y, rounding_mode='trunc')", |x, y| x.trunc_divide(y)).over(0.3, 2.0).order(0)
+            .bad(|x| x[0].trunc_divide(&x[1].narrow(0, 0, 3)?)),
+        binary("trunc_divide", "torch.div(x, y, rounding_mode='trunc')", |x, y| x.trunc_divide(y)).of(Ints).exactly(1, &[3.0, -2.0, 5.0, -7.0]),
+        unary("round_to", "torch.round(x, decimals=2)", |x| x.round_to(2)).of(DTypes::F32F64).order(0),
+        unary("round_to", "torch.round(x, decimals=-1)", |x| x.round_to(-1)).over(-200.0, 200.0).order(0),
+        unary("frexp", "(lambda r: (r[0], r[1]))(torch.frexp(x))", Tensor::frexp).bad(|x| x[0].to_dtype(DType::I32)?.frexp()),
+        at_ends("frexp", "(lambda r: (r[0], torch.where(x.isfinite(), r[1], 0)))(torch.frexp(x))", Tensor::frexp),
+        one("frexp", "(lambda r: (r[0], r[1]))(torch.frexp(x))", Tensor::frexp).of(DTypes::F32F64).order(0)
+            .exactly(0, &[0.5, 1.0, -8.0, 1e30, 3e38, 2e-38, 0.9999999, 1.0000001, 7.9999995, 1024.0, 3.0, 0.125]),
+        pairs_at_ends("nextafter", "torch.nextafter(x, y)", |x, y| x.nextafter(y)).exactly(0, &[1.0, 2.0, 0.5, -4.0, 100.0, -0.1, 3.0, 240.0, -1.5])
+            .of(DTypes::F32F64).bad(|x| x[0].nextafter(&x[0].to_dtype(DType::I32)?.narrow(0, 0, 2)?)),
+        pairs_at_ends("nextafter", "torch.where(torch.nextafter(x, y) > x, 1, 0)", |x, y| x.nextafter(y)?.gt(x)?.to_dtype(DType::I32))
+            .exactly(0, &[1.0, 2.0, 0.5, -4.0, 100.0, -0.0009765625, 3.0, 240.0, -1.5]).exactly(1, &[1.0, 1.5, -3.0, f64::INFINITY, -0.0, 1e3, 3.0, 239.0, -7.0]),
         binary("copysign", "torch.copysign(x, y)", |x, y| x.copysign(y)).of(Numbers).bad(|x| x[0].copysign(&x[1].narrow(0, 0, 3)?)),
         pairs_at_ends("copysign", "1 / torch.copysign(x, torch.where(y.isnan(), 1.0, y))",
             |x, y| x.copysign(y).map(|r| r.reciprocal())),
         binary("hypot", "torch.hypot(x, y)", |x, y| x.hypot(y)).over(0.3, 2.0).bad(|x| x[0].hypot(&x[1].narrow(0, 0, 3)?)),
         pairs_at_ends("hypot", "torch.hypot(x, y)", |x, y| x.hypot(y)),
+        two("copysign", "torch.copysign(x, y)", |x, y| x.copysign(y)).shapes([&[4], &[4]]).exactly(0, &[0.0, -0.0, 2.0, -1.0]).exactly(1, &[-1.0, 1.0, -0.0, 0.0]).kinks(),
         one("hypot", "torch.hypot(x, x)", |x| x.hypot(x)).exactly(0, &[1e30, 2e38, 0.0, -1e-20]).of(DTypes::F32F64).order(0),
         binary("heaviside", "torch.heaviside(x, y)", |x, y| x.heaviside(y)).of(Numbers).order(0)
             .bad(|x| x[0].heaviside(&x[1].narrow(0, 0, 3)?)),
@@ -146,9 +161,11 @@ pub(super) fn more() -> Vec<Row> {
         binary("lerp", "torch.lerp(x, y, 0.75)", |x, y| x.lerp(y, 0.75)),
         unary("nan_to_num", "torch.nan_to_num(x)", |x| x.nan_to_num(0.0, None, None)).of(Numbers),
         at_ends("nan_to_num", "torch.nan_to_num(x, 5, 6, -7)", |x| x.nan_to_num(5.0, 6.0, -7.0)),
+        at_ends("nan_to_num", "torch.nan_to_num(x, 5, 6, -7)", |x| x.nan_to_num(5.0, 6.0, -7.0)).order(1).kinks(),
         at_ends("nan_to_num", "", |x| x.nan_to_num(0.0, None, None).isfinite()),
         binary("xlogy", "torch.xlogy(x, y)", |x, y| x.xlogy(y)).of(Numbers).over(0.3, 2.0).bad(|x| x[0].xlogy(&x[1].narrow(0, 0, 3)?)),
         pairs_at_ends("xlogy", "torch.xlogy(x, y)", |x, y| x.xlogy(y)),
+        two("xlogy", "torch.xlogy(x, y)", |x, y| x.xlogy(y)).shapes([&[3], &[3]]).exactly(0, &[0.0, 0.0, 1.5]).exactly(1, &[2.0, 0.25, 1.0]),
         binary("logaddexp", "torch.logaddexp(x, y)", |x, y| x.logaddexp(y)).bad(|x| x[0].logaddexp(&x[1].narrow(0, 0, 3)?)),
         pairs_at_ends("logaddexp", "torch.logaddexp(x, y)", |x, y| x.logaddexp(y)),
         binary("logaddexp2", "torch.logaddexp2(x, y)", |x, y| x.logaddexp2(y)).bad(|x| x[0].logaddexp2(&x[1].narrow(0, 0, 3)?)),
@@ -157,11 +174,16 @@ pub(super) fn more() -> Vec<Row> {
             .note("smooth where both are equal, and without overflow"),
         unary("logit", "torch.logit(x)", |x| x.logit(None)).over(0.1, 0.9),
         unary("logit", "torch.logit(x, 0.3)", |x| x.logit(0.3)).over(0.01, 0.98),
+        unary("logit", "torch.logit(x, 0.25)", |x| x.logit(0.25)).over(-1.0, 2.0),
         at_ends("logit", "torch.logit(x)", |x| x.logit(None)),
         binary("fmax", "torch.fmax(x, y)", |x, y| x.fmax(y)).of(Numbers).bad(|x| x[0].fmax(&x[1].narrow(0, 0, 3)?)),
         pairs_at_ends("fmax", "torch.fmax(x, y)", |x, y| x.fmax(y)),
         binary("fmin", "torch.fmin(x, y)", |x, y| x.fmin(y)).of(Numbers).bad(|x| x[0].fmin(&x[1].narrow(0, 0, 3)?)),
         pairs_at_ends("fmin", "torch.fmin(x, y)", |x, y| x.fmin(y)),
+        two("fmax", "torch.fmax(x, y)", |x, y| x.fmax(y)).shapes([&[4], &[4]]).exactly(0, &[1.0, f64::NAN, 2.0, -1.0]).exactly(1, &[1.0, 2.0, f64::NAN, 0.0]).kinks(),
+        two("fmin", "torch.fmin(x, y)", |x, y| x.fmin(y)).shapes([&[4], &[4]]).exactly(0, &[1.0, f64::NAN, 2.0, -1.0]).exactly(1, &[1.0, 2.0, f64::NAN, 0.0]).kinks(),
+        three("clamp_tensor", "torch.clamp(x, y, z)", |x, y, z| x.clamp_tensor(Some(y), Some(z))).shapes([&[4], &[4], &[4]])
+            .exactly(0, &[1.0, 2.0, 0.0, 0.5]).exactly(1, &[1.0, -1.0, 3.0, 0.0]).exactly(2, &[4.0, 2.0, 1.0, 1.0]).kinks(),
         three("clamp_tensor", "torch.clamp(x, y, z)", |x, y, z| x.clamp_tensor(Some(y), Some(z))).of(Numbers).pointwise()
             .bad(|x| x[0].clamp_tensor(None, None)),
         two("clamp_tensor", "torch.clamp(x, max=y)", |x, y| x.clamp_tensor(None, Some(y))).of(Numbers).pointwise()
@@ -196,6 +218,12 @@ pub(super) fn more() -> Vec<Row> {
         binary("isclose", "torch.isclose(x, y, rtol=0.25, atol=0.125)", |x, y| x.isclose(y, 0.25, 0.125, false)).of(Numbers).over(0.5, 2.0).order(0)
             .bad(|x| x[0].isclose(&x[1].narrow(0, 0, 3)?, 0.0, 0.0, false)),
         pairs_at_ends("isclose", "torch.isclose(x, y, equal_nan=True)", |x, y| x.isclose(y, 1e-5, 1e-8, true)),
+        binary("logical_and", "torch.logical_and(x, y)", |x, y| x.logical_and(y)).of(All).over(-0.7, 0.7).order(0)
+            .bad(|x| x[0].logical_and(&x[1].narrow(0, 0, 3)?)),
+        binary("logical_or", "torch.logical_or(x, y)", |x, y| x.logical_or(y)).of(All).over(-0.7, 0.7).order(0)
+            .bad(|x| x[0].logical_or(&x[1].narrow(0, 0, 3)?)),
+        binary("logical_xor", "torch.logical_xor(x, y)", |x, y| x.logical_xor(y)).of(All).over(-0.7, 0.7).order(0)
+            .bad(|x| x[0].logical_xor(&x[1].narrow(0, 0, 3)?)),
         binary("bitwise_left_shift", "torch.bitwise_left_shift(x, y)", |x, y| x.bitwise_left_shift(y)).of(Ints).exactly(1, &[1.0, 0.0, 5.0, 2.0])
             .bad(|x| x[0].bitwise_left_shift(1)),
         unary("bitwise_left_shift", "torch.bitwise_left_shift(x, 3)", |x| x.bitwise_left_shift(3)).of(Ints),

@@ -11,6 +11,8 @@ const DEEP: [&[usize]; 1] = [&[2, 3, 4]];
 /// Rows of four with one NaN, none, and nothing else.
 const WITH_NAN: [f64; 12] =
     [2.0, f64::NAN, -1.0, 0.5, 3.0, -2.0, 1.0, 0.25, f64::NAN, f64::NAN, f64::NAN, f64::NAN];
+/// A row with zeros, one of zeros, one of equal magnitudes.
+const TIED: [f64; 9] = [3.0, 0.0, -4.0, -0.0, 0.0, 0.0, -2.0, 2.0, -2.0];
 const REPEATED: [f64; 12] = [3.0, 1.0, 1.0, 0.0, 2.0, 2.0, 2.0, 3.0, 0.0, 0.0, 1.0, 1.0];
 
 #[rustfmt::skip] // a line a row
@@ -43,8 +45,12 @@ pub(super) fn rows() -> Vec<Row> {
         one("amin", "torch.amin(x, 1, keepdim=True)", |x| x.amin(1, true)).of(Numbers).bad(|x| x[0].amin(2, false)),
         one("aminmax", "torch.aminmax(x, dim=1, keepdim=True)", |x| x.aminmax(1, true)).of(Numbers).bad(|x| x[0].aminmax(2, false)),
         one("aminmax", "torch.aminmax(x)", |x| x.aminmax(.., false)).of(Numbers),
-        one("amax", "torch.amax(x, (0, 1))", |x| x.amax([0, 1], false)).shapes([&[2, 3]]).exactly(0, &[1.0, 2.0, 2.0, -1.0, 2.0, 0.0]).order(0)
+        one("amax", "torch.amax(x, (0, 1))", |x| x.amax([0, 1], false)).shapes([&[2, 3]]).exactly(0, &[1.0, 2.0, 2.0, -1.0, 2.0, 0.0]).kinks()
             .note("its gradient is shared among equals"),
+        one("aminmax", "torch.amin(x, 1), torch.amax(x, 1)", |x| x.aminmax(1, false)).shapes([&[2, 3]]).exactly(0, &[1.0, 2.0, 2.0, -1.0, -1.0, 0.0]).kinks(),
+        one("max_axis", "torch.max(x, 1)", |x| x.max_axis(1, false)).of(Numbers).bad(|x| x[0].max_axis(2, false)),
+        one("max_axis", "torch.max(x, 0, keepdim=True)", |x| x.max_axis(0, true)).shapes([&[3, 2]]).exactly(0, &[1.0, f64::NAN, 2.0, 5.0, 2.0, f64::NAN]).kinks(),
+        one("min_axis", "torch.min(x, 1)", |x| x.min_axis(1, false)).of(Numbers).bad(|x| x[0].min_axis(2, false)),
         one("argmax", "torch.argmax(x)", Tensor::argmax).of(Numbers).order(0).bad(|x| x[0].narrow(0, 0, 0)?.argmax()),
         one("argmin", "torch.argmin(x)", Tensor::argmin).of(Numbers).order(0).bad(|x| x[0].narrow(0, 0, 0)?.argmin()),
         one("argmax_axis", "torch.argmax(x, 1)", |x| x.argmax_axis(1, false)).of(Numbers).order(0)
@@ -53,8 +59,9 @@ pub(super) fn rows() -> Vec<Row> {
             .bad(|x| x[0].argmin_axis(2, false)),
         one("logsumexp", "torch.logsumexp(x, (0, 1))", |x| x.logsumexp([0, 1], false)).bad(|x| x[0].logsumexp(2, false)),
         one("nansum", "torch.nansum(x, (0, 2), keepdim=True)", |x| x.nansum([0, 2], true)).shapes(DEEP).bad(|x| x[0].nansum(3, false)),
-        one("nansum", "torch.nansum(x, 1)", |x| x.nansum(1, false)).exactly(0, &WITH_NAN).order(0),
+        one("nansum", "torch.nansum(x, 1)", |x| x.nansum(1, false)).exactly(0, &WITH_NAN).kinks(),
         one("nanmean", "torch.nanmean(x, 1)", |x| x.nanmean(1, false)).bad(|x| x[0].nanmean(2, false)),
+        one("nanmean", "torch.nanmean(x, 1, keepdim=True)", |x| x.nanmean(1, true)).shapes([&[2, 4]]).exactly(0, &WITH_NAN).kinks(),
         one("nanmean", "torch.nanmean(x, 1, keepdim=True)", |x| x.nanmean(1, true)).exactly(0, &WITH_NAN).order(0),
         one("trace", "torch.trace(x)", Tensor::trace).of(Numbers).bad(|x| x[0].unsqueeze(0)?.trace()),
         one("trace", "torch.trace(x)", Tensor::trace).shapes([&[5, 3]]),
@@ -69,6 +76,11 @@ pub(super) fn rows() -> Vec<Row> {
         one("vector_norm", "torch.linalg.vector_norm(x, math.inf, 1)", |x| x.vector_norm(f64::INFINITY, 1, false))
             .bad(|x| x[0].narrow(0, 0, 0)?.vector_norm(f64::INFINITY, .., false)),
         one("vector_norm", "torch.linalg.vector_norm(x, -math.inf, 1)", |x| x.vector_norm(f64::NEG_INFINITY, 1, false)),
+        one("vector_norm", "torch.linalg.vector_norm(x, 2, 1)", |x| x.vector_norm(2, 1, false)).shapes([&[3, 3]]).exactly(0, &TIED).kinks(),
+        one("vector_norm", "torch.linalg.vector_norm(x, 1, 1)", |x| x.vector_norm(1, 1, false)).shapes([&[3, 3]]).exactly(0, &TIED).kinks(),
+        one("vector_norm", "torch.linalg.vector_norm(x, 3, 1)", |x| x.vector_norm(3, 1, false)).shapes([&[3, 3]]).exactly(0, &TIED).kinks(),
+        one("vector_norm", "torch.linalg.vector_norm(x, math.inf, 1)", |x| x.vector_norm(f64::INFINITY, 1, false)).shapes([&[3, 3]]).exactly(0, &TIED).kinks(),
+        one("vector_norm", "torch.linalg.vector_norm(x, 0, 1)", |x| x.vector_norm(0, 1, false)).shapes([&[3, 3]]).exactly(0, &TIED).kinks(),
         two("dist", "torch.dist(x, y, 2)", |x, y| x.dist(y, 2)).bad(|x| x[0].dist(&x[1].narrow(0, 0, 3)?, 2)),
         two("dist", "torch.dist(x, y, 3)", |x, y| x.dist(y, 3)),
         one("renorm", "torch.renorm(x, 2, 0, 2.0)", |x| x.renorm(2, 0, 2.0)).bad(|x| x[0].renorm(0, 0, 2.0)),
@@ -150,9 +162,14 @@ pub(super) fn statistics() -> Vec<Row> {
             .bad(|x| x[0].cumulative_trapezoid(0.5, 2)),
         two("cumulative_trapezoid_at", "torch.cumulative_trapezoid(x, y)", |x, y| x.cumulative_trapezoid_at(y, -1)).stepwise()
             .bad(|x| x[0].cumulative_trapezoid_at(&x[1].narrow(0, 0, 3)?, -1)),
+        two("isin", "torch.isin(x, y)", |x, y| x.isin(y)).of(All).exactly(0, &REPEATED).exactly(1, &[1.0, 5.0, 3.0, -0.0]).order(0),
         one("unique", "torch.unique(x)", Tensor::unique).of(All).exactly(0, &REPEATED).order(0),
         one("unique_all", "torch.unique(x, return_inverse=True, return_counts=True)", Tensor::unique_all).of(All).exactly(0, &REPEATED).order(0),
         one("unique_all", "torch.unique(x, return_inverse=True, return_counts=True)", Tensor::unique_all).shapes([&[0]]).order(0),
+        one("unique_along", "torch.unique(x, dim=0, return_inverse=True, return_counts=True)", |x| x.unique_along(0)).of(All).order(0)
+            .shapes([&[6, 2]]).exactly(0, &[1.0, 2.0, 0.0, 3.0, 1.0, 2.0, 1.0, 0.0, 0.0, 3.0, 0.0, 3.0]).bad(|x| x[0].unique_along(2)),
+        one("unique_along", "torch.unique(x, dim=1, return_inverse=True, return_counts=True)", |x| x.unique_along(1)).order(0)
+            .shapes([&[2, 3, 2]]).exactly(0, &[1.0, 2.0, 0.0, 3.0, 1.0, 2.0, 1.0, 0.0, 0.0, 3.0, 1.0, 0.0]),
         one("unique_consecutive", "torch.unique_consecutive(x)", Tensor::unique_consecutive).of(All).exactly(0, &REPEATED).order(0),
         one("unique_consecutive_all", "torch.unique_consecutive(x, return_inverse=True, return_counts=True)", Tensor::unique_consecutive_all)
             .of(All).exactly(0, &REPEATED).order(0),

@@ -31,6 +31,7 @@ mod networks;
 mod numerics;
 mod operations;
 mod optimizers;
+mod pointwise;
 mod pytorch;
 mod recurrent;
 mod reduce;

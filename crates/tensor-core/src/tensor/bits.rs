@@ -1,9 +1,48 @@
-//! Shifts of integers, and their common divisors and multiples.
+//! Truth values of any dtype, shifts of integers, and their common divisors and multiples.
 
 use super::{Operand, Tensor};
-use crate::{DType, Error, Result, Scalar};
+use crate::{BinaryOp, DType, Error, Result, Scalar};
 
 impl Tensor {
+    /// Whether a and b both hold, broadcast: a bool that is true, or a number that is not 0; NaN is not 0. Gives bool. `torch.logical_and`;
+    /// [`Tensor::bitwise_and`] works bit by bit.
+    ///
+    /// # Errors
+    /// Shapes that do not broadcast, or two devices.
+    #[track_caller]
+    pub fn logical_and(&self, rhs: impl Into<Operand>) -> Result<Tensor> {
+        self.logical("logical_and", BinaryOp::And, rhs.into())
+    }
+
+    /// Whether a or b holds, broadcast, as [`Tensor::logical_and`] reads them. Gives bool. `torch.logical_or`.
+    ///
+    /// # Errors
+    /// Shapes that do not broadcast, or two devices.
+    #[track_caller]
+    pub fn logical_or(&self, rhs: impl Into<Operand>) -> Result<Tensor> {
+        self.logical("logical_or", BinaryOp::Or, rhs.into())
+    }
+
+    /// Whether one of a and b holds and the other does not, broadcast, as [`Tensor::logical_and`] reads them. Gives bool. `torch.logical_xor`.
+    ///
+    /// # Errors
+    /// Shapes that do not broadcast, or two devices.
+    #[track_caller]
+    pub fn logical_xor(&self, rhs: impl Into<Operand>) -> Result<Tensor> {
+        self.logical("logical_xor", BinaryOp::Xor, rhs.into())
+    }
+
+    #[track_caller]
+    fn logical(&self, op: &'static str, how: BinaryOp, rhs: Operand) -> Result<Tensor> {
+        let a = self.cast_unchecked(DType::Bool);
+        let b = match rhs {
+            Operand::Tensor(rhs) => rhs.cast_unchecked(DType::Bool),
+            Operand::Scalar(scalar) => a.constant(Scalar::Bool(scalar.as_bool())),
+        };
+        let (a, b) = a.pair(op, b.into())?;
+        a.binary(how, &b)
+    }
+
     /// a · 2ᵇ of integers, broadcast, as their bits have it: what leaves the dtype is lost. 0 where b is negative or as large as the dtype has
     /// bits. `torch.bitwise_left_shift`.
     ///

@@ -1,7 +1,10 @@
 //! Elementwise choices and mixtures of two or three tensors: bounds that are tensors, interpolation, a sum with a product or a quotient.
 
 use super::{Operand, Tensor, elementwise::promoted};
-use crate::{CompareOp, DType, Error, Result, Scalar};
+use crate::{
+    BinaryOp, DType, Error, Result, Scalar,
+    origin::{here, with_location},
+};
 
 impl Tensor {
     /// x². `torch.square`.
@@ -10,8 +13,8 @@ impl Tensor {
         self.powi(2)
     }
 
-    /// x + `weight`·(`end` − x), broadcast, with a number or a tensor for the weight; exact at weights 0 and 1. Integers and bools give the
-    /// default dtype. `torch.lerp`.
+    /// x + `weight`·(`end` − x), broadcast, with a number or a tensor for the weight; exact at weights 0 and 1. The dtype
+    /// is that of x with `end`; integers and bools give the default dtype. `torch.lerp`.
     ///
     /// # Errors
     /// Shapes that do not broadcast, or two devices.
@@ -37,7 +40,7 @@ impl Tensor {
                 weight.abs().lt_scalar(0.5).where_cond(&from_a, &from_b)?
             }
         };
-        mixed.to_dtype(if mixed.dtype() == dtype.compute() { dtype } else { mixed.dtype() })
+        mixed.to_dtype(dtype)
     }
 
     /// x + `value` · a · b, broadcast. `torch.addcmul`.
@@ -83,7 +86,8 @@ impl Tensor {
     }
 
     /// Elements held between bounds that are tensors, broadcast; either may be absent. Where both meet, the upper one holds. A NaN of any
-    /// of them stays. The gradient goes where the number came from, at a bound to x. [`Tensor::clamp`] takes numbers. `torch.clamp` with tensors.
+    /// of them stays. The gradient goes where the number came from, and is shared where x is a bound. [`Tensor::clamp`] takes numbers.
+    /// `torch.clamp` with tensors.
     ///
     /// # Errors
     /// No bounds, shapes that do not broadcast, or several devices.
@@ -91,50 +95,52 @@ impl Tensor {
     #[doc(alias("clamp", "clip"))]
     pub fn clamp_tensor(&self, low: Option<&Tensor>, high: Option<&Tensor>) -> Result<Tensor> {
         const OP: &str = "clamp_tensor";
-        if low.is_none() && high.is_none() {
-            return Err(Error::invalid(OP, "neither a lower nor an upper bound: give at least one"));
-        }
-        let mut x = self.clone();
-        for (bound, beyond) in [(low, CompareOp::Lt), (high, CompareOp::Gt)] {
-            if let Some(bound) = bound {
-                let (inner, bound) = x.pair(OP, bound.into())?;
-                let mut held = inner.compare(beyond, &bound)?;
-                if bound.dtype().is_float() {
-                    held = held.bitwise_or(&bound.isnan())?;
-                }
-                x = held.where_cond(&bound, &inner)?;
+        let held = |x: &Tensor, bound: &Tensor, extreme| {
+            let (x, bound) = x.pair(OP, bound.into())?;
+            x.binary(extreme, &bound)
+        };
+        let user = here();
+        with_location(user, || match (low, high) {
+            (Some(low), Some(high)) => {
+                let above = held(self, low, BinaryOp::Maximum)?;
+                held(&above, high, BinaryOp::Minimum)
             }
-        }
-        Ok(x)
+            (Some(low), None) => held(self, low, BinaryOp::Maximum),
+            (None, Some(high)) => held(self, high, BinaryOp::Minimum),
+            (None, None) => {
+                Err(Error::invalid(OP, "neither a lower nor an upper bound: give at least one").here())
+            }
+        })
     }
 
-    /// The greater of a and b, broadcast; where one is NaN the other. Among equals it is a, with all of the gradient. `torch.fmax`;
+    /// The greater of a and b, broadcast; where one is NaN the other. Among equals the gradient is shared. `torch.fmax`;
     /// [`Tensor::maximum`] passes NaN on.
     ///
     /// # Errors
     /// Shapes that do not broadcast, or two devices.
     #[track_caller]
     pub fn fmax(&self, rhs: impl Into<Operand>) -> Result<Tensor> {
-        self.number_of("fmax", CompareOp::Ge, rhs.into())
+        self.number_of("fmax", BinaryOp::Maximum, rhs.into())
     }
 
-    /// The lesser of a and b, broadcast; where one is NaN the other. Among equals it is a, with all of the gradient. `torch.fmin`;
+    /// The lesser of a and b, broadcast; where one is NaN the other. Among equals the gradient is shared. `torch.fmin`;
     /// [`Tensor::minimum`] passes NaN on.
     ///
     /// # Errors
     /// Shapes that do not broadcast, or two devices.
     #[track_caller]
     pub fn fmin(&self, rhs: impl Into<Operand>) -> Result<Tensor> {
-        self.number_of("fmin", CompareOp::Le, rhs.into())
+        self.number_of("fmin", BinaryOp::Minimum, rhs.into())
     }
 
+    /// The extreme of two, and where one is NaN the other.
     #[track_caller]
-    fn number_of(&self, op: &'static str, wins: CompareOp, rhs: Operand) -> Result<Tensor> {
+    fn number_of(&self, op: &'static str, extreme: BinaryOp, rhs: Operand) -> Result<Tensor> {
         let (a, b) = self.pair(op, rhs)?;
-        let mut first = a.compare(wins, &b)?;
-        if b.dtype().is_float() {
-            first = first.bitwise_or(&b.isnan())?;
+        let both = a.binary(extreme, &b)?;
+        if !both.dtype().is_float() {
+            return Ok(both);
         }
-        first.where_cond(&a, &b)
+        b.isnan().where_cond(&a, &a.isnan().where_cond(&b, &both)?)
     }
 }

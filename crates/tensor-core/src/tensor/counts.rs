@@ -1,9 +1,20 @@
-//! Distinct elements, and how many elements there are of each kind.
+//! Distinct elements, elements of a set, and how many elements there are of each kind.
 
 use super::{Tensor, index::host_index};
-use crate::{CompareOp, DType, Error, Result, Scalar, Shape};
+use crate::{Axis, CompareOp, DType, Error, Result, Scalar, Shape};
 
 impl Tensor {
+    /// Whether each element is among those of `set`, of any shape; NaN is among none. Gives bool. Each is compared with each, and nothing is
+    /// stored between. `torch.isin`.
+    ///
+    /// # Errors
+    /// Two devices.
+    #[track_caller]
+    pub fn isin(&self, set: &Tensor) -> Result<Tensor> {
+        Tensor::same_device("isin", &[self, set])?;
+        self.unsqueeze(-1)?.compare(CompareOp::Eq, &set.flatten_all())?.any_axis(-1, false)
+    }
+
     /// The distinct elements, ascending, in one axis. NaN equals nothing. `torch.unique`.
     ///
     /// How many there are decides the shape, so that where each begins is read on the host. No gradient flows back.
@@ -63,24 +74,56 @@ impl Tensor {
         Ok((values, run.as_index().reshape_unchecked(self.shape().clone()), counts))
     }
 
+    /// The distinct slices of an axis, ascending by their first elements that differ; for each slice of this tensor the place of its equal
+    /// there, `[n]`; and how many there are of each. Indices and counts are i64 (i32 on a device without). `torch.unique(dim=…)`.
+    ///
+    /// It takes a sort for each element of a slice. How many there are is read on the host, as for [`Tensor::unique`].
+    ///
+    /// # Errors
+    /// No such axis, one longer than i32 reaches, or whatever the device reports.
+    ///
+    /// ```
+    /// # fn f(x: &tensor_core::Tensor) -> tensor_core::Result<()> {
+    /// let (rows, inverse, counts) = x.unique_along(0)?; // of [[2, 1], [0, 5], [2, 1]]: [[0, 5], [2, 1]], [1, 0, 1] and [1, 2]
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    #[doc(alias = "unique")]
+    pub fn unique_along(&self, axis: impl Into<Axis>) -> Result<(Tensor, Tensor, Tensor)> {
+        self.unique_along_by(axis.into())
+    }
+
+    #[track_caller]
+    fn unique_along_by(&self, axis: Axis) -> Result<(Tensor, Tensor, Tensor)> {
+        const OP: &str = "unique_along";
+        let axis = self.shape().axis(axis, OP)?;
+        self.check_indices(OP, axis)?;
+        let front = self.detach().transpose(axis, 0)?;
+        let n = front.dims()[0];
+        let rows = front.reshape_unchecked([n, front.numel().checked_div(n).unwrap_or(0)].into());
+        // Stable sorts from the last column to the first: those before are decided among equals.
+        let mut order = Tensor::arange(0i64, n as i64, 1i64, (DType::I32, &self.device()))?;
+        for column in (0..rows.dims()[1]).rev() {
+            let (_, next) = rows.select(1, column)?.gather(0, &order)?.order(0, n, false);
+            order = order.gather(0, &next)?;
+        }
+        let sorted = front.index_select(0, &order)?;
+        let lines = rows.index_select(0, &order)?;
+        let changes =
+            lines.slice(0, 1..)?.compare(CompareOp::Ne, &lines.narrow(0, 0, n.saturating_sub(1))?)?;
+        let (places, run, counts) = groups(&changes.any_axis(1, false)?, n)?;
+        let inverse = run.zeros_like().scatter_add(0, &order, &run)?;
+        Ok((sorted.index_select(0, &places)?.transpose(axis, 0)?, inverse.as_index(), counts))
+    }
+
     /// The first of each run of equal neighbours in one axis, the number of the run of each element (i32), and how long the runs are.
     #[track_caller]
     fn runs(&self) -> Result<(Tensor, Tensor, Tensor)> {
         let n = self.numel();
-        let begins = match n {
-            0 => self.cast_unchecked(DType::Bool),
-            _ => {
-                let changes = self.narrow(0, 1, n - 1)?.compare(CompareOp::Ne, &self.narrow(0, 0, n - 1)?)?;
-                changes.pad(&[(1, 0)], true)?
-            }
-        };
-        let places = begins.true_places()?;
-        let ends = places.iter().copied().skip(1).chain([n]);
-        let counts: Vec<usize> = places.iter().zip(ends).map(|(begin, end)| end - begin).collect();
-        let (device, shape) = (self.device(), Shape::from([places.len()]));
-        let values = self.index_select(0, &host_index(&places, shape.clone(), &device)?)?;
-        let run = begins.cumsum(0)?.cast_unchecked(DType::I32).sub_scalar(1);
-        Ok((values, run, host_index(&counts, shape, &device)?))
+        let changes = self.slice(0, 1..)?.compare(CompareOp::Ne, &self.narrow(0, 0, n.saturating_sub(1))?)?;
+        let (places, run, counts) = groups(&changes, n)?;
+        Ok((self.index_select(0, &places)?, run, counts))
     }
 
     /// How often each of the numbers 0, 1, … comes among integers `[n]`: `[length]`, i64 (i32 on a device without). Of `None` there are as many as the
@@ -197,4 +240,17 @@ impl Tensor {
         let counts = Tensor::zeros([bins], (DType::I32, &self.device()))?.scatter_add(0, &part, &inside)?;
         Ok((counts.to_dtype(self.dtype())?, bounds.to_dtype(self.dtype())?))
     }
+}
+
+/// Where each run begins in a line of `n` whose elements but the first differ from those before as `changes` says, the number of the run
+/// of each element (i32), and how long the runs are. Where they begin is read on the host.
+#[track_caller]
+fn groups(changes: &Tensor, n: usize) -> Result<(Tensor, Tensor, Tensor)> {
+    let begins = if n == 0 { changes.clone() } else { changes.pad(&[(1, 0)], true)? };
+    let places = begins.true_places()?;
+    let ends = places.iter().copied().skip(1).chain([n]);
+    let counts: Vec<usize> = places.iter().zip(ends).map(|(begin, end)| end - begin).collect();
+    let run = begins.cumsum(0)?.cast_unchecked(DType::I32).sub_scalar(1);
+    let (device, shape) = (changes.device(), Shape::from([places.len()]));
+    Ok((host_index(&places, shape.clone(), &device)?, run, host_index(&counts, shape, &device)?))
 }

@@ -548,21 +548,21 @@ impl Tensor {
 
     /// a and b, of bools or bit by bit of integers, broadcast.
     #[track_caller]
-    #[doc(alias("&", "logical_and"))]
+    #[doc(alias = "&")]
     pub fn bitwise_and(&self, rhs: &Tensor) -> Result<Tensor> {
         self.binary(BinaryOp::And, rhs)
     }
 
     /// a or b, of bools or bit by bit of integers, broadcast.
     #[track_caller]
-    #[doc(alias("|", "logical_or"))]
+    #[doc(alias = "|")]
     pub fn bitwise_or(&self, rhs: &Tensor) -> Result<Tensor> {
         self.binary(BinaryOp::Or, rhs)
     }
 
     /// a or b but not both, of bools or bit by bit of integers, broadcast.
     #[track_caller]
-    #[doc(alias("^", "logical_xor"))]
+    #[doc(alias = "^")]
     pub fn bitwise_xor(&self, rhs: &Tensor) -> Result<Tensor> {
         self.binary(BinaryOp::Xor, rhs)
     }

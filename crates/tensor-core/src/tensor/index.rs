@@ -195,12 +195,12 @@ tuples! {
     A a B b C c D d E e F f G g H h;
 }
 
-/// A tensor or a number: what can be put in a part of a tensor.
+/// A tensor or a number: the second operand of a function, or what is put in a part of a tensor.
 #[derive(Clone, Debug)]
 pub enum Operand {
-    /// A tensor, broadcast to where it goes.
+    /// A tensor, which is broadcast.
     Tensor(Tensor),
-    /// A number, in the dtype of where it goes.
+    /// A number: it takes the dtype of the other operand, or promotes it as numbers do; that of where it is put.
     Scalar(Scalar),
 }
 

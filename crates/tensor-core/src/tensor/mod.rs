@@ -33,6 +33,7 @@ mod random;
 mod read;
 mod rearrange;
 mod reduce;
+mod representation;
 mod sampling;
 mod scatter;
 mod search;

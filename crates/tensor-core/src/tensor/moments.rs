@@ -25,7 +25,7 @@ impl Tensor {
         Ok(self.moments("std", axes.into(), correction, keepdim)?.0.sqrt())
     }
 
-    /// The variance and the mean along `axes` (`..` for all): [`Tensor::var_axis`] and [`Tensor::mean_axis`], the mean computed once. `torch.var_mean`.
+    /// The variance and the mean along `axes` (`..` for all): [`Tensor::var_axis`] and [`Tensor::mean_axis`]. `torch.var_mean`.
     ///
     /// # Errors
     /// No such axis.

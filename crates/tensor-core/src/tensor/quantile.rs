@@ -266,7 +266,7 @@ impl Tensor {
                 match interpolation {
                     Interpolation::Linear => {
                         let weight = rank.sub(&below)?;
-                        at(below)?.lerp(&at(above)?, weight)?.to_dtype(self.dtype())?
+                        at(below)?.lerp(&at(above)?, weight)?
                     }
                     Interpolation::Lower => at(below)?,
                     Interpolation::Higher => at(above)?,

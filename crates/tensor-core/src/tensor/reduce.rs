@@ -213,6 +213,41 @@ impl Tensor {
         self.reduce_by(ReduceOp::Min, axes.into(), keepdim)
     }
 
+    /// The greatest along one axis, NaN if any is, and its index, i64 (i32 on a device without): the first among equals, which gets all of the
+    /// gradient; [`Tensor::amax`] shares it. The axis stays with size 1 if `keepdim`. `torch.max(dim=…)`.
+    ///
+    /// # Errors
+    /// No such axis, or nothing along it.
+    ///
+    /// ```
+    /// # fn f(x: &tensor_core::Tensor) -> tensor_core::Result<()> {
+    /// let (values, indices) = x.max_axis(-1, false)?; // of [1, 3, 2]: 3 and 1
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    #[doc(alias = "max")]
+    pub fn max_axis(&self, axis: impl Into<Axis>, keepdim: bool) -> Result<(Tensor, Tensor)> {
+        self.extreme_by(ArgReduceOp::ArgMax, axis.into(), keepdim)
+    }
+
+    /// The least along one axis, NaN if any is, and its index: as [`Tensor::max_axis`]. `torch.min(dim=…)`.
+    ///
+    /// # Errors
+    /// No such axis, or nothing along it.
+    #[track_caller]
+    #[doc(alias = "min")]
+    pub fn min_axis(&self, axis: impl Into<Axis>, keepdim: bool) -> Result<(Tensor, Tensor)> {
+        self.extreme_by(ArgReduceOp::ArgMin, axis.into(), keepdim)
+    }
+
+    #[track_caller]
+    fn extreme_by(&self, op: ArgReduceOp, axis: Axis, keepdim: bool) -> Result<(Tensor, Tensor)> {
+        let index = self.arg_reduce_by(op, axis, true)?;
+        let value = self.gather(axis, &index)?;
+        if keepdim { Ok((value, index)) } else { Ok((value.squeeze(axis)?, index.squeeze(axis)?)) }
+    }
+
     /// The least and the greatest along `axes` (`..` for all): [`Tensor::amin`] and [`Tensor::amax`]. `torch.aminmax`.
     ///
     /// # Errors

@@ -100,6 +100,47 @@ impl Tensor {
         other_sign.where_cond(&r.sub(&b)?, &r)
     }
 
+    /// trunc(a / b), broadcast: the quotient cut toward zero. For floats b = 0 gives a / b, for integers 0. `torch.div(rounding_mode="trunc")`;
+    /// [`Tensor::floor_divide`] cuts downwards.
+    ///
+    /// # Errors
+    /// Shapes that do not broadcast, two devices, or bools.
+    #[track_caller]
+    #[doc(alias = "div")]
+    pub fn trunc_divide(&self, rhs: impl Into<Operand>) -> Result<Tensor> {
+        self.trunc_divide_by(rhs.into())
+    }
+
+    #[track_caller]
+    fn trunc_divide_by(&self, rhs: Operand) -> Result<Tensor> {
+        let (a, b) = self.pair("trunc_divide", rhs)?;
+        match a.dtype() {
+            DType::Bool => {
+                let message = "bools have no quotient; cast with .to_dtype(DType::I32)";
+                Err(Error::invalid("trunc_divide", message))
+            }
+            dtype if dtype.is_float() => Ok(a.div(&b)?.trunc()),
+            // Without the remainder it is a whole number.
+            _ => a.sub(&a.fmod(&b)?)?.floor_divide(&b),
+        }
+    }
+
+    /// x rounded to so many decimals, halves to even: round(x·10ᵈ) / 10ᵈ. Below 0 to tens, hundreds … Integers and bools give the default
+    /// dtype. `torch.round(decimals=…)`.
+    #[track_caller]
+    #[doc(alias = "round")]
+    pub fn round_to(&self, decimals: i32) -> Tensor {
+        let this = self.floating();
+        let wide = this.cast_unchecked(this.dtype().compute());
+        let scale = 10f64.powi(decimals.saturating_abs());
+        let rounded = if decimals < 0 {
+            wide.div_scalar(scale).round().mul_scalar(scale)
+        } else {
+            wide.mul_scalar(scale).round().div_scalar(scale)
+        };
+        rounded.cast_unchecked(this.dtype())
+    }
+
     /// The part after the point, x − trunc x, with the sign of x; NaN for infinities. `torch.frac`.
     #[track_caller]
     #[doc(alias = "fract")]
@@ -163,13 +204,7 @@ impl Tensor {
 
     #[track_caller]
     fn nan_to_num_by(&self, nan: f64, posinf: Option<f64>, neginf: Option<f64>) -> Tensor {
-        let greatest = match self.dtype() {
-            DType::F64 => f64::MAX,
-            DType::F32 => f64::from(f32::MAX),
-            DType::F16 => half::f16::MAX.to_f64(),
-            DType::BF16 => half::bf16::MAX.to_f64(),
-            DType::Bool | DType::U8 | DType::U32 | DType::I32 | DType::I64 => return self.clone(),
-        };
+        let Some(greatest) = greatest(self.dtype()) else { return self.clone() };
         let number = |value: f64| self.constant(Scalar::Float(value));
         let x = self.isnan().choose(&number(nan), self);
         let x = self.isposinf().choose(&number(posinf.unwrap_or(greatest)), &x);
@@ -196,5 +231,16 @@ impl Tensor {
         // An infinite bound would hold anything.
         let near = distance.le(&bound)?.bitwise_and(&distance.isinf().logical_not())?;
         same.bitwise_or(&near)
+    }
+}
+
+/// The greatest finite number of a floating-point dtype.
+pub(super) fn greatest(dtype: DType) -> Option<f64> {
+    match dtype {
+        DType::F64 => Some(f64::MAX),
+        DType::F32 => Some(f64::from(f32::MAX)),
+        DType::F16 => Some(half::f16::MAX.to_f64()),
+        DType::BF16 => Some(half::bf16::MAX.to_f64()),
+        DType::Bool | DType::U8 | DType::U32 | DType::I32 | DType::I64 => None,
     }
 }

@@ -1,0 +1,82 @@
+//! Floats as they are represented: fraction and exponent, and the number beside one.
+
+use super::{Tensor, signs::greatest};
+use crate::{DType, Result};
+
+impl Tensor {
+    /// The fraction m and the exponent e (i32) of x = m·2ᵉ with ½ ≤ |m| < 1; zeros, infinities and NaN are their own fraction, with the exponent
+    /// 0. The gradient is the fraction's. `torch.frexp`.
+    ///
+    /// # Errors
+    /// A dtype that is not floating-point.
+    #[track_caller]
+    pub fn frexp(&self) -> Result<(Tensor, Tensor)> {
+        self.require_float("frexp")?;
+        let x = self.cast_unchecked(self.dtype().compute());
+        let exponent = x.exponent()?;
+        let fraction = x.times_power_of_two(&exponent.neg())?;
+        Ok((fraction.cast_unchecked(self.dtype()), exponent.cast_unchecked(DType::I32)))
+    }
+
+    /// The exponent of x in f32 or f64, as [`Tensor::frexp`] has it, in the dtype of x.
+    #[track_caller]
+    fn exponent(&self) -> Result<Tensor> {
+        let x = self.detach().abs();
+        let (one, zero) = (x.constant(1.0.into()), x.constant(0.0.into()));
+        let regular = x.gt_scalar(0.0).bitwise_and(&x.isfinite())?;
+        let x = regular.choose(&x, &one);
+        // The logarithm may be off by its last bit: at most one place.
+        let near = x.log2().floor().add_scalar(1.0);
+        let fraction = x.times_power_of_two(&near.neg())?;
+        let up = fraction.ge_scalar(1.0).cast_unchecked(x.dtype());
+        let down = fraction.lt_scalar(0.5).cast_unchecked(x.dtype());
+        Ok(regular.choose(&near.add(&up)?.sub(&down)?, &zero))
+    }
+
+    /// x·2ⁿ for whole n: in two steps, so that neither power overflows or is denormal where the result is not.
+    #[track_caller]
+    fn times_power_of_two(&self, n: &Tensor) -> Result<Tensor> {
+        let half = n.mul_scalar(0.5).floor();
+        let rest = n.sub(&half)?;
+        self.mul(&half.detach().exp2())?.mul(&rest.detach().exp2())
+    }
+
+    /// The number of the dtype beside a in the direction of b, broadcast; b where both are equal, NaN where one is. No gradient flows back.
+    /// A GPU may take denormal numbers for zeros. `torch.nextafter`.
+    ///
+    /// # Errors
+    /// Shapes that do not broadcast, two devices, or a dtype that is not floating-point.
+    #[track_caller]
+    pub fn nextafter(&self, toward: &Tensor) -> Result<Tensor> {
+        const OP: &str = "nextafter";
+        let (x, toward) = self.detach().pair(OP, toward.detach().into())?;
+        x.require_float(OP)?;
+        let dtype = x.dtype();
+        // Binary digits, and the exponent of the least number above 0.
+        let (digits, least) = match dtype {
+            DType::F16 => (11.0, -24.0),
+            DType::BF16 => (8.0, -133.0),
+            DType::F64 => (53.0, -1074.0),
+            _ => (24.0, -149.0),
+        };
+        let (x, toward) = (x.cast_unchecked(dtype.compute()), toward.cast_unchecked(dtype.compute()));
+        let zero = x.eq_scalar(0.0);
+        let up = toward.gt(&x)?;
+        let outwards = up.ne(&x.lt_scalar(0.0))?;
+        // Below a power of two numbers are twice as dense.
+        let exponent = x.exponent()?;
+        let one = x.ones_like();
+        let power = x.abs().eq(&one.times_power_of_two(&exponent.sub_scalar(1.0))?)?;
+        let denser = power.bitwise_and(&outwards.logical_not())?.cast_unchecked(x.dtype());
+        let step = exponent.sub_scalar(digits).sub(&denser)?.maximum_scalar(least);
+        let step = zero.where_cond(&step.constant(least.into()), &step)?;
+        let step = one.times_power_of_two(&step)?;
+        let next = up.where_cond(&x.add(&step)?, &x.sub(&step)?)?;
+        // What falls to 0 keeps its sign.
+        let next = zero.where_cond(&next, &next.copysign(&x)?)?;
+        let end = x.constant(greatest(dtype).unwrap_or(f64::MAX).into()).copysign(&x)?;
+        let next = x.isinf().where_cond(&end, &next)?;
+        let next = x.eq(&toward)?.where_cond(&toward, &next)?;
+        next.masked_fill(&x.isnan().bitwise_or(&toward.isnan())?, f64::NAN)?.to_dtype(dtype)
+    }
+}
