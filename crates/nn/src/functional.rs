@@ -5,6 +5,7 @@ mod bag;
 mod conv;
 mod distance;
 mod fold;
+mod grid;
 mod interpolate;
 mod norm;
 mod pad;
@@ -25,6 +26,7 @@ pub use conv::{
 pub(crate) use conv::{convolution, transposed_convolution};
 pub use distance::{cdist, cosine_similarity, normalize, pairwise_distance, pdist};
 pub use fold::{FoldOptions, fold, unfold};
+pub use grid::{GridMode, GridPadding, GridSampleOptions, affine_grid, grid_sample};
 pub(crate) use interpolate::interpolate_by;
 pub use interpolate::{InterpolateMode, InterpolateOptions, Resize, interpolate, interpolate_nearest};
 pub(crate) use norm::{Momentum, batch_norm_by};
