@@ -1,0 +1,74 @@
+//! Profiles, and the search for the first NaN. Both watch the whole process: one test after the other.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use autograd::TensorGrad;
+use inspect::{detect_anomaly, profile};
+use tensor_core::{ErrorKind, Result, Tensor};
+
+#[test]
+fn watched() -> Result<()> {
+    a_profile_has_every_kernel_with_its_line()?;
+    the_first_anomaly_is_named_with_its_line()
+}
+
+fn a_profile_has_every_kernel_with_its_line() -> Result<()> {
+    let x = Tensor::ones([64, 32], &backend_cpu::cpu())?;
+    let waiting = &x * 5.0;
+    let profiled = profile(|| {
+        let mut sum = 0.0;
+        for _ in 0..3 {
+            sum += x.matmul(&x.t()?)?.sum_axis(0, false)?.exp().mean().item::<f32>()?;
+        }
+        Ok(sum)
+    })?;
+    let line = line!() - 4;
+    assert!(profiled.value > 0.0 && waiting.is_evaluated());
+    let products: Vec<_> = profiled.runs.iter().filter(|run| run.kernel == "matmul").collect();
+    assert_eq!(products.len(), 3);
+    for run in &products {
+        assert_eq!((run.location.line(), run.device.as_str()), (line, "cpu"));
+        assert_eq!(run.flops, Some(2 * 64 * 64 * 32));
+        assert!(run.time.as_nanos() > 0);
+    }
+    assert!(profiled.runs.windows(2).all(|pair| pair[0].start + pair[0].time <= pair[1].start));
+    let table = profiled.to_string();
+    assert!(table.contains("matmul") && table.contains(&format!("watching.rs:{line}")), "{table}");
+    let trace: serde_json::Value = serde_json::from_str(&profiled.trace()).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    assert_eq!(events.len(), profiled.runs.len() + 1);
+    assert!(events[1]["dur"].as_f64().unwrap() > 0.0, "{trace}");
+
+    let error = profile(|| profile(|| Ok(())).map(drop)).map(drop).unwrap_err();
+    assert!(error.to_string().contains("another profile"), "{error}");
+    // A failure ends it, too.
+    assert!(profile(|| Err::<(), _>(error.clone())).is_err());
+    profile(|| Ok(())).map(drop)
+}
+
+fn the_first_anomaly_is_named_with_its_line() -> Result<()> {
+    let device = backend_cpu::cpu();
+    let x = Tensor::new([0.0, 1.0, 4.0], &device)?.requires_grad();
+    assert_eq!(detect_anomaly(|| x.sqrt().sum().item::<f32>())?, 3.0);
+
+    // Fused, the three operations would be one kernel.
+    let error = detect_anomaly(|| ((&x - 2.0).sqrt() * 3.0).sum().item::<f32>()).unwrap_err();
+    let line = line!() - 1;
+    let text = error.to_string();
+    assert!(matches!(error.kind(), ErrorKind::Invalid { op: "detect_anomaly", .. }), "{text}");
+    assert!(text.contains("Sqrt made 2 NaN among 3 elements"), "{text}");
+    assert_eq!(error.location().unwrap().line(), line, "{text}");
+
+    // In the backward pass: the gradient of the root at 0 is infinite, and is that of the root's line.
+    let y = x.sqrt();
+    let line = line!() - 1;
+    let error = detect_anomaly(|| y.sum().backward()).unwrap_err();
+    assert!(error.to_string().contains("1 infinities among 3 elements"), "{error}");
+    assert_eq!(error.location().unwrap().line(), line, "{error}");
+
+    // What came in with the data was made by no operation.
+    let data = Tensor::new([f64::NAN, 1.0], &device)?;
+    assert!(detect_anomaly(|| (&data + 1.0).sum().item::<f32>())?.is_nan());
+    let error = detect_anomaly(|| detect_anomaly(|| Ok(()))).unwrap_err();
+    assert!(error.to_string().contains("already"), "{error}");
+    Ok(())
+}
