@@ -8,7 +8,7 @@
 //! | [`Graph::json`] | for programs |
 //! | [`Graph::write_event_file`] | for TensorBoard |
 //! | [`explain`] | the kernels that computing a tensor takes: what they compute, their cost, their memory |
-//! | [`profile`] | the kernels that ran, how often and how long, by source line; a trace for Perfetto |
+//! | [`profile`] | the kernels that ran, how often and how long, by source line; a trace for Perfetto, a page for browsers |
 //! | [`detect_anomaly`] | the operation and line that made the first NaN or infinity |
 
 mod crc32c;
@@ -17,6 +17,7 @@ mod explain;
 mod graph;
 mod json;
 mod layers;
+mod page;
 mod profile;
 mod protobuf;
 mod svg;

@@ -31,6 +31,7 @@ pub struct Profile<T> {
 /// use tensor_core::Tensor;
 /// # fn main() -> tensor_core::Result<()> {
 /// let x = Tensor::ones([100, 100], &backend_cpu::cpu())?;
+/// x.eval()?;
 /// let profiled = profile(|| x.matmul(&x)?.exp().sum().item::<f32>())?;
 /// println!("{profiled}");
 /// assert_eq!(profiled.runs[0].kernel, "matmul");

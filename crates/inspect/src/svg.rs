@@ -19,6 +19,11 @@ impl Graph {
     /// results green; a node shows its operation, shape, dtype, id and source line. No Graphviz is needed.
     #[must_use]
     pub fn svg(&self) -> String {
+        self.svg_with_links(|_, _| None)
+    }
+
+    /// The same, with links on the nodes whose file and line have one.
+    pub(crate) fn svg_with_links(&self, link: impl Fn(&str, u32) -> Option<String>) -> String {
         let lines: Vec<[String; 3]> = self.nodes.iter().map(lines).collect();
         let longest = |lines: &[String; 3]| lines.iter().map(|line| line.chars().count()).max().unwrap_or(0);
         let widths: Vec<f64> = lines.iter().map(|lines| longest(lines) as f64 * LETTER + PADDING).collect();
@@ -68,10 +73,14 @@ impl Graph {
             };
             let (x, y) = (x + EDGE, top(row));
             let left = x - width / 2.0;
+            let (open, close) = match link(node.location.0, node.location.1) {
+                Some(link) => (format!("<a href=\"{}\">", escaped(&link)), "</a>"),
+                None => ("<g>".to_string(), "</g>"),
+            };
             let location = escaped(&format!("{}:{}", node.location.0, node.location.1));
             let _ = writeln!(
                 svg,
-                "<g><title>{location}</title><rect x=\"{left:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{NODE}\" rx=\"4\" \
+                "{open}<title>{location}</title><rect x=\"{left:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{NODE}\" rx=\"4\" \
                  fill=\"{fill}\" stroke=\"#333\"/>"
             );
             for (k, line) in lines.iter().enumerate() {
@@ -83,27 +92,29 @@ impl Graph {
                     "<text x=\"{x:.1}\" y=\"{base:.1}\" text-anchor=\"middle\"{style}>{text}</text>"
                 );
             }
-            svg.push_str("</g>\n");
+            let _ = writeln!(svg, "{close}");
         }
         svg.push_str("</svg>\n");
         svg
     }
 }
 
-/// What a node shows.
+/// What a node shows. A number stands in some operation's line, and has none of its own to show.
 fn lines(node: &GraphNode) -> [String; 3] {
     let (file, line) = node.location;
     let file = file.rsplit(['/', '\\']).next().unwrap_or(file);
-    [node.title(), node.form(), format!("#{} {file}:{line}", node.id)].map(|line| {
-        match line.char_indices().nth(LETTERS) {
-            Some((end, _)) => format!("{}…", &line[..end]),
-            None => line,
-        }
+    let place = match node.kind {
+        NodeKind::Constant => format!("#{}", node.id),
+        NodeKind::Leaf | NodeKind::Data | NodeKind::Operation => format!("#{} {file}:{line}", node.id),
+    };
+    [node.title(), node.form(), place].map(|line| match line.char_indices().nth(LETTERS) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
     })
 }
 
 /// Text of XML.
-fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use autograd::TensorGrad;
-use inspect::{detect_anomaly, profile};
+use inspect::{Graph, detect_anomaly, profile};
 use tensor_core::{ErrorKind, Result, Tensor};
 
 #[test]
@@ -37,6 +37,20 @@ fn a_profile_has_every_kernel_with_its_line() -> Result<()> {
     let events = trace["traceEvents"].as_array().unwrap();
     assert_eq!(events.len(), profiled.runs.len() + 1);
     assert!(events[1]["dur"].as_f64().unwrap() > 0.0, "{trace}");
+
+    // The page needs nothing beside itself, and each of its links leads somewhere.
+    let y = &x * 2.0;
+    let graph = Graph::of(&[&y], &[("x", x.clone())]);
+    let profiled = profile(|| y.sum().item::<f32>())?;
+    let page = profiled.html(Some(&graph));
+    assert!(page.starts_with("<!DOCTYPE html>") && page.trim_end().ends_with("</html>"), "{page}");
+    assert!(!page.contains("<script") && !page.contains("src="), "{page}");
+    let links: Vec<&str> = page.split("href=\"#").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    assert!(
+        links.len() >= profiled.runs.len()
+            && links.iter().all(|link| page.contains(&format!("id=\"{link}\"")))
+    );
+    assert!(page.contains("watching.rs") && page.contains(">Mul<"), "{page}");
 
     let error = profile(|| profile(|| Ok(())).map(drop)).map(drop).unwrap_err();
     assert!(error.to_string().contains("another profile"), "{error}");

@@ -151,3 +151,31 @@ fn two_devices_in_one_collection_do_not_mix() -> Result<()> {
     assert_eq!(both.0.add(&both.1)?.to_vec::<f32>()?, [2.0; 2]);
     Ok(())
 }
+
+#[test]
+fn a_line_is_explained_and_profiled_on_its_device() -> Result<()> {
+    let d = device();
+    let x = Tensor::ones([64, 32], &d)?;
+    x.eval()?;
+    let y = ((&x * 2.0).exp() + 1.0).sum();
+    let explanation = taper::explain(&y)?;
+    let text = explanation.to_string();
+    assert_eq!(explanation.plan.kernels.len(), 1, "{text}");
+    assert!(text.contains("devices.rs") && text.contains(&format!("on {d}")), "{text}");
+    assert_eq!((explanation.bytes_read(), explanation.bytes_written()), (64 * 32 * 4, 4));
+    // A GPU compiles text, and the CPU none.
+    let sources = explanation.sources();
+    assert_eq!(!sources[0].is_empty(), d.name().starts_with("wgpu"));
+    assert!(sources[0].iter().all(|source| source.contains("@compute")), "{sources:?}");
+    assert!(!y.is_evaluated());
+
+    // The kernels of other tests are in it too.
+    let profiled = taper::profile(|| y.item::<f32>())?;
+    let ours = profiled.runs.iter().find(|run| run.location == y.location());
+    let run = ours.unwrap_or_else(|| panic!("{profiled}"));
+    assert_eq!(
+        (run.device.as_str(), run.bytes_read, run.flops),
+        (d.name(), 64 * 32 * 4, explanation.plan.kernels[0].kernel.flops())
+    );
+    Ok(())
+}
