@@ -121,3 +121,41 @@ fn crate_path(attributes: &[Attribute]) -> syn::Result<Option<Path>> {
     }
     Ok(path)
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn expanded(text: &str) -> syn::Result<String> {
+        let input = syn::parse_str(text)?;
+        to_device(&input, || Ok(syn::parse_quote!(::data))).map(|tokens| tokens.to_string().replace(' ', ""))
+    }
+
+    #[test]
+    fn fields_are_moved_or_cloned() {
+        let text = expanded("struct S { x: Tensor, #[to_device(skip)] y: Path }").unwrap();
+        assert!(text.contains("x:::data::ToDevice::to(&self.x,device)?"), "{text}");
+        assert!(text.contains("y:::core::clone::Clone::clone(&self.y)"), "{text}");
+        let text = expanded("enum E { A(Tensor), B }").unwrap();
+        assert!(
+            text.contains("Self::A{0:field0,}=>Self::A{0:::data::ToDevice::to(field0,device)?,}"),
+            "{text}"
+        );
+        assert!(expanded("enum Never {}").unwrap().contains("match*self{}"));
+        let text = expanded("#[to_device(crate = \"a::b\")] struct S;").unwrap();
+        assert!(text.contains("impla::b::ToDeviceforS"), "{text}");
+    }
+
+    #[test]
+    fn what_it_does_not_understand_is_refused() {
+        for (text, message) in [
+            ("union U { x: u32 }", "structs and enums"),
+            ("#[to_device(skip)] struct S;", "`skip` belongs to fields"),
+            ("struct S { #[to_device(rename = \"y\")] x: u32 }", "#[to_device(skip)] only"),
+        ] {
+            let error = expanded(text).unwrap_err().to_string();
+            assert!(error.contains(message), "{text}: {error}");
+        }
+    }
+}

@@ -77,7 +77,7 @@ fn run(options: &Options) -> Outcome {
     let penalised = decayed.deep_copy()?;
     let free = decayed.deep_copy()?;
     let config = SgdConfig { lr: options.lr, ..Default::default() };
-    let with_decay = SgdConfig { weight_decay: lambda, ..config.clone() };
+    let with_decay = SgdConfig { weight_decay: lambda, ..config };
 
     let error = |model: &Net| -> Result<Tensor> { Ok(model.forward(&x)?.sub(&y)?.powi(2).mean()) };
 
@@ -107,7 +107,7 @@ fn run(options: &Options) -> Outcome {
     writeln!(out, "{} steps", options.steps)?;
     let mut optimizers = [
         Sgd::new(decayed.parameters(), with_decay),
-        Sgd::new(penalised.parameters(), config.clone()),
+        Sgd::new(penalised.parameters(), config),
         Sgd::new(free.parameters(), config),
     ];
     let models = [&decayed, &penalised, &free];

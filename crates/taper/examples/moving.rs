@@ -14,7 +14,7 @@ use std::{
 };
 
 use clap::Parser;
-use common::{Outcome, holds};
+use common::{Outcome, holds, refused};
 use taper::{ErrorKind, prelude::*};
 
 /// Moves tensors and models to a device.
@@ -102,8 +102,7 @@ fn run(options: &Options) -> Outcome {
     match missing {
         Some(dtype) => {
             let mixed = (x.clone(), Tensor::zeros(shape, (dtype, &host))?);
-            let error = mixed.to(&device).map(drop).unwrap_err();
-            writeln!(out, "  {error}")?;
+            let error = refused(mixed.to(&device))?;
             holds(
                 matches!(error.kind(), ErrorKind::Unsupported { .. }),
                 "a dtype that the device lacks is an error",
@@ -113,8 +112,7 @@ fn run(options: &Options) -> Outcome {
         None => writeln!(out, "  {device} has every dtype: nothing to refuse")?,
     }
     if device != host {
-        let error = x.mul(&there).map(drop).unwrap_err();
-        writeln!(out, "  {error}")?;
+        let error = refused(x.mul(&there))?;
         holds(matches!(error.kind(), ErrorKind::DeviceMismatch { .. }), "tensors of two devices do not mix")?;
     }
     writeln!(out, "all of it holds on {device}")?;

@@ -99,6 +99,13 @@ pub(crate) fn holds(condition: bool, claim: &str) -> Outcome {
     Ok(())
 }
 
+/// The error of what must fail, printed.
+pub(crate) fn refused<T>(result: Result<T>) -> Outcome<Error> {
+    let Err(error) = result else { return Err("this should have failed, and did not".into()) };
+    writeln!(io::stdout(), "  refused: {error}")?;
+    Ok(error)
+}
+
 /// How long work takes, in seconds.
 pub(crate) struct Timing {
     /// The first run: it makes a plan and, on a GPU, compiles kernels. A stopwatch that is not warmed up measures that.
