@@ -3,7 +3,7 @@
 //!     cargo run --release --example dynamic_graph -- --device auto
 //!
 //! Writes `graph.dot`, `graph.svg`, `graph.json` and an event file into the folder `graph`: `tensorboard --logdir graph` shows the last
-//! under Graphs, and any browser the picture.
+//! under Graphs, and any browser the picture. `profile.html` is a page of the kernels that ran, `trace.json` the same for ui.perfetto.dev.
 
 mod common;
 
@@ -82,6 +82,26 @@ fn run(options: &Options) -> Outcome {
     let right =
         gradient.to_f64_vec()?.into_iter().zip(exact).all(|(got, want)| (got - want).abs() < 1e-5 * want);
     holds(right, "x.grad is 2 (x + 2) / n")?;
+
+    // The same once more, and watched: which kernels run for which line, and for how long.
+    x.zero_grad();
+    let profile = taper::profile(|| {
+        let y = ((&x + 2.0).powi(2) + 3.0).mean();
+        let graph = Graph::of(&[&y], &[("x", x.clone())]);
+        y.eval()?;
+        y.backward()?;
+        x.grad().map_or(Ok(()), |gradient| gradient.eval())?;
+        Ok(graph)
+    })?;
+    writeln!(out, "{profile}")?;
+    for (name, text) in
+        [("profile.html", profile.html(Some(&profile.value))), ("trace.json", profile.trace())]
+    {
+        let path = options.out.join(name);
+        fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
+        writeln!(out, "written: {}", path.display())?;
+    }
+    holds(!profile.runs.is_empty(), "kernels ran for it")?;
     writeln!(out, "all of it holds on {device}")?;
     Ok(())
 }
