@@ -1,14 +1,59 @@
 //! Profiles, and the search for the first NaN. Both watch the whole process: one test after the other.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use autograd::TensorGrad;
-use inspect::{Graph, detect_anomaly, profile};
-use tensor_core::{ErrorKind, Result, Tensor};
+use autograd::{TensorGrad, grad_of};
+use inspect::{Graph, detect_anomaly, explain, profile};
+use tensor_core::{ErrorKind, Generator, Result, Tensor};
 
 #[test]
 fn watched() -> Result<()> {
     a_profile_has_every_kernel_with_its_line()?;
+    what_is_explained_is_what_runs()?;
     the_first_anomaly_is_named_with_its_line()
+}
+
+/// The plan that is told is the plan that is run: the same kernels in the same order, with the same costs.
+fn what_is_explained_is_what_runs() -> Result<()> {
+    let device = backend_cpu::cpu();
+    let rng = Generator::seed(1, &device);
+    let (a, b) = (Tensor::randn([24, 40], &rng)?, Tensor::randn([40, 12], &rng)?);
+    let index = Tensor::new([3, 0, 7, 3], &device)?;
+    let weight = Tensor::randn([40], &rng)?.requires_grad();
+    tensor_core::eval_all(&[&a, &b, &index, &weight])?;
+    type Make<'a> = Box<dyn Fn() -> Result<Tensor> + 'a>;
+    let cases: Vec<(&str, Make<'_>)> = vec![
+        ("a chain", Box::new(|| Ok((&a + 1.0).exp().sqrt()))),
+        ("softmax", Box::new(|| a.softmax(-1))),
+        ("a product, its bias and its activation", Box::new(|| Ok(a.matmul(&b)?.add(&b.i(0)?)?.relu()))),
+        ("two products", Box::new(|| a.matmul(&b)?.matmul(&b.t()?)?.sum_axis(0, false))),
+        ("a sort", Box::new(|| Ok(a.sort(-1, false)?.0))),
+        ("its indices", Box::new(|| Ok(a.topk(3, -1, true)?.1))),
+        ("a running sum", Box::new(|| a.cumsum(0))),
+        ("rows by index", Box::new(|| Ok(a.index_select(0, &index)? * 2.0))),
+        ("concatenation", Box::new(|| Tensor::concat(&[&a, &(&a * 3.0)], 0))),
+        ("padding", Box::new(|| a.pad(&[(1, 2), (0, 3)], 0.5))),
+        ("the greatest", Box::new(|| a.argmax_axis(1, false))),
+        ("random numbers", Box::new(|| Ok(Tensor::rand([1000], &rng)? + 1.0))),
+        ("a variance", Box::new(|| a.var_axis(1, 1.0, false))),
+        ("a tracked chain", Box::new(|| Ok(a.mul(&weight)?.tanh().sum()))),
+        ("a gradient", Box::new(|| grad_of(&a.mul(&weight)?.exp().sum(), &weight, false))),
+        ("nothing", Box::new(|| a.t())),
+    ];
+    for (name, make) in cases {
+        let profiled = profile(|| {
+            let tensor = make()?;
+            let explanation = explain(&tensor)?;
+            tensor.eval()?;
+            Ok(explanation)
+        })?;
+        let ran: Vec<_> =
+            profiled.runs.iter().map(|r| (r.kernel, r.bytes_read, r.bytes_written, r.flops)).collect();
+        let planned = profiled.value.plan.kernels.iter().map(|planned| &planned.kernel);
+        let planned: Vec<_> =
+            planned.map(|k| (k.name(), k.bytes_read(), k.bytes_written(), k.flops())).collect();
+        assert_eq!(planned, ran, "{name}: {}", profiled.value);
+    }
+    Ok(())
 }
 
 fn a_profile_has_every_kernel_with_its_line() -> Result<()> {
