@@ -2,8 +2,10 @@
 //!
 //! [`TensorGrad`] marks leaves and plays the tape backwards; [`grad`] returns gradients instead of accumulating them, and can
 //! record them for higher derivatives; [`no_grad`] stops recording; [`Function`] is a differentiable function of your own;
-//! [`gradcheck`] compares any of it with finite differences. One rule per operation: `rules/`.
+//! [`gradcheck`] compares any of it with finite differences; [`func`] has Jacobians, Hessians and `vmap`. One rule per operation:
+//! `rules/`.
 
+pub mod func;
 mod function;
 mod gradcheck;
 mod hook;

@@ -23,6 +23,7 @@
 //! | [`optim`] | optimizers and schedules |
 //! | [`data`] | datasets and loaders |
 //! | [`autograd`] | gradients, custom functions |
+//! | [`func`] | Jacobians, Hessians, `vmap` |
 //! | [`inspect`] | graphs as data and pictures, and what a line does: [`explain`] |
 //! | `linalg` | factorizations, systems of equations (feature `linalg`) |
 //! | [`custom`] | operations with kernels of one's own |
@@ -39,7 +40,7 @@ pub use nn;
 pub use optim;
 pub use tensor_core;
 
-pub use autograd::{enable_grad, grad, grad_of, no_grad};
+pub use autograd::{enable_grad, func, grad, grad_of, no_grad};
 #[cfg(feature = "cpu")]
 pub use backend_cpu::{num_threads, set_num_threads};
 #[cfg(feature = "gpu")]
@@ -52,8 +53,9 @@ pub use devices::{device, device_count, devices, is_available};
 pub use inspect::{detect_anomaly, dot, dot_named, explain, profile};
 pub use tensor_core::{
     Axes, Axis, DType, Device, DeviceInfo, DeviceKind, Element, Ellipsis, Error, ErrorKind, Generator, Index,
-    Layout, MemoryStats, NewAxis, Op, Result, Scalar, Shape, State, StateReader, StateValue, Stateful, Step,
-    Tensor, TensorOptions, bf16, default_dtype, eval_all, eval_pending, f16, set_default_dtype,
+    Interpolation, Layout, MemoryStats, NewAxis, Op, Result, Scalar, Shape, State, StateReader, StateValue,
+    Stateful, Step, Tensor, TensorOptions, bf16, default_dtype, eval_all, eval_pending, f16,
+    set_default_dtype,
 };
 
 /// Operations with kernels of one's own: a [`CustomKernel`](custom::CustomKernel) has a kernel for each backend, and a

@@ -3,24 +3,33 @@
 
 mod activation;
 mod addmm;
+mod bits;
+mod blend;
 mod cell;
+mod counts;
 mod create;
 mod cumulative;
+mod differences;
 mod display;
 mod einsum;
 mod elementwise;
 mod index;
 mod indexing;
 mod linear;
+mod logarithms;
+mod moments;
 mod movement;
 #[cfg(feature = "ndarray")]
 mod ndarray;
 mod nested;
+mod norm;
 mod operators;
+mod quantile;
 mod random;
 mod read;
 mod reduce;
 mod sampling;
+mod signs;
 mod sort;
 
 use std::{
@@ -32,6 +41,7 @@ pub use create::TensorOptions;
 pub use index::{Ellipsis, Index, Indices, NewAxis, Operand, Span, Step};
 pub use nested::Nested;
 pub use operators::Number;
+pub use quantile::Interpolation;
 pub use random::Generator;
 
 use crate::{
