@@ -53,9 +53,9 @@ pub use devices::{device, device_count, devices, is_available};
 pub use inspect::{detect_anomaly, dot, dot_named, explain, profile};
 pub use tensor_core::{
     Axes, Axis, DType, Device, DeviceInfo, DeviceKind, Element, Ellipsis, Error, ErrorKind, Generator, Index,
-    Interpolation, Layout, MemoryStats, NewAxis, Op, Result, Scalar, Shape, State, StateReader, StateValue,
-    Stateful, Step, Tensor, TensorOptions, bf16, default_dtype, eval_all, eval_pending, f16,
-    set_default_dtype,
+    Interpolation, Layout, MemoryStats, MeshIndexing, NewAxis, Op, Result, Scalar, ScatterReduce, Shape,
+    State, StateReader, StateValue, Stateful, Step, Tensor, TensorOptions, bf16, default_dtype, eval_all,
+    eval_pending, f16, set_default_dtype,
 };
 
 /// Operations with kernels of one's own: a [`CustomKernel`](custom::CustomKernel) has a kernel for each backend, and a
