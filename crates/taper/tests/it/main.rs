@@ -7,6 +7,7 @@ mod bad_index;
 mod common;
 mod conv;
 mod cumulative;
+mod devices;
 mod distributions;
 mod einsum;
 mod elementwise;
