@@ -300,8 +300,9 @@ impl Bench {
         let inputs: Vec<Tensor> = leaves.iter().map(|&k| given.tensors[k].clone()).collect();
         let found = jacobian(f, &inputs).and_then(|found| numbers(&found)).map_err(&words)?;
         let by_row = || -> Result<Vec<Vec<f64>>> {
-            let n = f(&inputs)?.numel();
-            let basis = Tensor::eye(n, (DType::F32, &self.device))?;
+            let y = f(&inputs)?;
+            let n = y.numel();
+            let basis = Tensor::eye(n, (y.dtype(), &self.device))?;
             let mut rows: Vec<Vec<f64>> = vec![Vec::new(); inputs.len()];
             for k in 0..n as isize {
                 let (_, found) = vjp(f, &inputs, &basis.select(0, k)?)?;
