@@ -205,6 +205,10 @@ fn offset(layout: &Layout, index: &[usize]) -> usize {
 fn compute(device: &str, launch: &Launch<'_>, inputs: &[Vec<Scalar>]) -> Result<Vec<Vec<Scalar>>> {
     let at = |k: usize, layout: &Layout, index: &[usize]| inputs[k][offset(layout, index)];
     let kernel = launch.kernel;
+    if let Body::Custom(custom) = &kernel.body {
+        // Its outputs do not follow the space.
+        return Err(tensor_core::custom::unsupported(custom.as_ref(), kernel, device));
+    }
     let (space, operands) = (&kernel.space, &kernel.operands);
     let layout = |k: usize| &operands[k].layout;
     let read =
