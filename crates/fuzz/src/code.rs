@@ -7,6 +7,7 @@ use taper::{DType, Scalar, tensor_core::BinaryOp};
 use crate::{
     modes::Plan,
     program::{Action, Composite, DRAWS, Draw, Program},
+    table,
 };
 
 /// The program as the body of a function of `device` that gives a `Result`.
@@ -162,6 +163,10 @@ impl Action {
             A::ScatterAdd(axis) => format!("{me}.scatter_add({axis}, &{}, &{})?", arg(1), arg(2)),
             A::IndexSelect(axis) => format!("{me}.index_select({axis}, &{})?", arg(1)),
             A::IndexAdd(axis) => format!("{me}.index_add({axis}, &{}, &{})?", arg(1), arg(2)),
+            A::Row { row, which } => {
+                let label = table::row(*row).map(taper_operations::Row::label).unwrap_or_default();
+                format!("taper_operations::apply({label:?}, &[{}])?[{which}].clone()", all())
+            }
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::{
     oracle::{Known, Oracle},
     program::{Action, Composite, Draw, Program, Step},
     rng::Rng,
+    table,
 };
 
 /// What programs may hold.
@@ -280,7 +281,7 @@ impl Writer<'_> {
     }
 
     fn operation(&mut self) -> Option<usize> {
-        match self.rng.below(20) {
+        match self.rng.below(24) {
             0..=3 => self.elementwise_one(),
             4..=8 => self.elementwise_two(),
             9..=11 => self.view(),
@@ -289,8 +290,60 @@ impl Writer<'_> {
             16 => self.along(),
             17 => self.rows(),
             18 => self.product(),
-            _ => self.by_index(),
+            19 => self.by_index(),
+            _ => self.row_of_table(),
         }
+    }
+
+    /// A row of the table of operations, of what earlier steps give where its inputs may be anything.
+    fn row_of_table(&mut self) -> Option<usize> {
+        let places = table::places(self.taste.smooth);
+        let place = *self.rng.pick(&places);
+        let row = table::row(place)?;
+        let like = |k: &Known| row.dtypes.list().contains(&k.dtype);
+        let first = self.some(like)?;
+        let dtype = self.known(first).dtype;
+        let mut inputs: Vec<usize> = Vec::new();
+        for (k, input) in row.inputs.iter().enumerate() {
+            let found = match (table::is_free(input), row.pointwise, inputs.first()) {
+                (true, true, None) => Some(first),
+                (true, true, Some(&one)) => {
+                    let shape = self.known(one).shape.clone();
+                    self.partner(&shape, Some(dtype))
+                }
+                (true, false, _) => self.in_shape(&input.shape, dtype),
+                (false, ..) => {
+                    let to = input.dtype(dtype);
+                    let shape = match inputs.first().filter(|_| row.pointwise) {
+                        Some(&one) => self.known(one).shape.clone(),
+                        None => input.shape.clone(),
+                    };
+                    let values = input.elements(&shape, k, dtype);
+                    let values = values.into_iter().map(|v| Scalar::Float(v).cast(to)).collect();
+                    self.push(Action::Leaf { shape, dtype: to, values }, &[])
+                }
+            };
+            inputs.push(found?);
+        }
+        let which = if self.rng.one_in(4) { 1 } else { 0 };
+        self.push(Action::Row { row: place, which }, &inputs)
+            .or_else(|| self.push(Action::Row { row: place, which: 0 }, &inputs))
+    }
+
+    /// The first elements of an earlier step in another shape, or a leaf.
+    fn in_shape(&mut self, shape: &[usize], dtype: DType) -> Option<usize> {
+        let n: usize = shape.iter().product();
+        let found = self.some(|k| k.dtype == dtype && k.numel() >= n);
+        let Some(found) = found.filter(|_| self.rng.below(4) > 0) else {
+            return self.leaf(shape.to_vec(), dtype);
+        };
+        if self.known(found).shape == shape {
+            return Some(found);
+        }
+        let flat = self.push(Action::Flatten, &[found])?;
+        let start = self.rng.below(self.known(flat).numel() - n + 1);
+        let part = self.push(Action::Narrow { axis: 0, start, len: n }, &[flat])?;
+        self.push(Action::Reshape(shape.to_vec()), &[part])
     }
 
     fn elementwise_one(&mut self) -> Option<usize> {

@@ -304,7 +304,8 @@ fn has_kinks(action: &Action) -> bool {
         | A::Sort { .. }
         | A::ArgSort { .. }
         | A::TopK { .. }
-        | A::Cast(_) => true,
+        | A::Cast(_)
+        | A::Row { .. } => true,
         _ => false,
     }
 }

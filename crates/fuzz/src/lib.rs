@@ -12,6 +12,7 @@
 //! | [`product_case`] | products of views |
 //! | [`threads_case`] | threads that share leaves and graphs |
 //! | [`rng`] | the fuzzer's own choices |
+//! | `table` | steps from the table of operations |
 
 pub mod code;
 pub mod generate;
@@ -23,6 +24,7 @@ pub mod oracle;
 mod products;
 pub mod program;
 pub mod rng;
+mod table;
 mod threads;
 
 pub use gradients::gradient_case;

@@ -16,6 +16,7 @@ use crate::{
     grid::Grid,
     program::{Action, Composite, DRAWS, Draw, Program, Step},
     rng::Rng,
+    table,
 };
 
 /// Evaluations with moved numbers.
@@ -159,6 +160,10 @@ impl Oracle {
                 |k: &&Known| k.values.iter().zip(&k.within).any(|(v, within)| v.as_f64().abs() <= *within);
             if singular_at_zero(action) && inputs.iter().any(vanishes) {
                 return Err(Unfit::Unstable("a number that may be 0"));
+            }
+            let negative = |k: &Known| k.values.iter().any(|v| v.as_f64() < 0.0);
+            if is_power(action) && inputs.len() > 1 && negative(inputs[0]) && !inputs[1].is_exact() {
+                return Err(Unfit::Unstable("a number below 0 to a power that may be integral"));
             }
             let large = |k: &&Known| !k.dtype.is_float() && k.values.iter().any(|v| v.as_f64().abs() > 1e6);
             if rounds != Rounds::Never && inputs.iter().any(large) {
@@ -334,6 +339,16 @@ fn signed_zero_shows(action: &Action) -> bool {
         }
         Action::Powi(n) => *n < 0,
         Action::Powf(p) => *p < 0.0,
+        Action::Row { .. } => true,
+        _ => false,
+    }
+}
+
+/// Whether the second operand is an exponent.
+fn is_power(action: &Action) -> bool {
+    match action {
+        Action::Binary(op) => *op == BinaryOp::Pow,
+        Action::Row { row, .. } => table::row(*row).is_some_and(|row| row.name.contains("pow")),
         _ => false,
     }
 }
@@ -346,6 +361,8 @@ fn jumps(action: &Action) -> bool {
         Action::Binary(op) | Action::BinaryScalar(op, _) | Action::ScalarBinary(op, _) => {
             matches!(op, BinaryOp::FloorDiv | BinaryOp::Remainder)
         }
+        // Whatever it is made of.
+        Action::Row { .. } => true,
         _ => false,
     }
 }
@@ -380,6 +397,7 @@ fn intermediates_overflow(action: &Action, inputs: &[&Known]) -> bool {
             | A::CrossEntropy
             | A::Powi(_)
             | A::Powf(_)
+            | A::Row { .. }
     );
     let limit = match inputs.first().map(|k| k.dtype) {
         Some(DType::F16) => 200.0,
@@ -568,7 +586,8 @@ fn rounding(action: &Action, inputs: &[&Known], dtype: DType, values: &[Scalar])
         | A::LogSoftmax(_)
         | A::LogSumExp { .. }
         | A::LayerNorm
-        | A::CrossEntropy => ToGreatest,
+        | A::CrossEntropy
+        | A::Row { .. } => ToGreatest,
     }
 }
 

@@ -7,6 +7,8 @@ use taper::{
 };
 use taper_testing::of_scalars;
 
+use crate::table;
+
 /// The seed of every program's own generator.
 pub const DRAWS: u64 = 7;
 
@@ -190,6 +192,11 @@ pub enum Action {
     ScatterAdd(usize),
     IndexSelect(usize),
     IndexAdd(usize),
+    /// A result of a row of the table of operations, by its place there.
+    Row {
+        row: usize,
+        which: usize,
+    },
 }
 
 impl Action {
@@ -284,6 +291,7 @@ impl Action {
             A::ScatterAdd(a) => x[0].scatter_add(axis(a), x[1], x[2]),
             A::IndexSelect(a) => x[0].index_select(axis(a), x[1]),
             A::IndexAdd(a) => x[0].index_add(axis(a), x[1], x[2]),
+            A::Row { row, which } => table::apply(*row, *which, x),
         }
     }
 

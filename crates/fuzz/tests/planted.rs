@@ -125,6 +125,30 @@ fn a_gradient_that_differs_from_the_reference_is_found() {
     assert!(report.what.contains("derivative"), "{}", report.what);
 }
 
+/// Two axes that step alike through memory: windows that overlap.
+fn overlapping(layout: &Layout) -> Option<usize> {
+    let axes: Vec<usize> = (0..layout.strides().len()).filter(|&axis| layout.shape()[axis] > 1).collect();
+    let alike = |&a: &usize| axes.iter().any(|&b| b < a && layout.strides()[a] == layout.strides()[b]);
+    axes.iter().copied().filter(|&a| layout.strides()[a] != 0).find(alike)
+}
+
+/// Only rows of the table of operations have windows.
+#[test]
+fn windows_that_hold_their_first_element_alone_are_found() {
+    let device = broken(|kernel| {
+        for operand in &mut kernel.operands {
+            if let Some(axis) = overlapping(&operand.layout) {
+                let mut strides = operand.layout.strides().to_vec();
+                strides[axis] = 0;
+                operand.layout =
+                    Layout::new(operand.layout.shape().clone(), &strides, operand.layout.offset());
+            }
+        }
+    });
+    let report = first(&device, program_case);
+    assert!(report.code.contains("taper_operations::apply"), "{}", report.code);
+}
+
 #[test]
 fn nothing_is_found_in_the_reference_itself() {
     let device = reference();

@@ -22,10 +22,12 @@
 //! | `cholesky`, `eigh`, `lu`, `qr`, `svd` | factorizations |
 //! | `solve`, `det`, `pinv` | what is made of them |
 //! | `norm` | norms and condition numbers |
+//! | `exp` | exponentials, and products of several matrices |
 
 mod cholesky;
 mod det;
 mod eigh;
+mod exp;
 mod factor;
 mod lu;
 mod matrix;
@@ -39,6 +41,7 @@ mod svd;
 pub use cholesky::cholesky;
 pub use det::{det, slogdet};
 pub use eigh::{Uplo, eigh, eigvalsh};
+pub use exp::{matrix_exp, multi_dot};
 pub use lu::lu;
 pub use norm::{MatrixNorm, cond, matrix_norm};
 pub use pinv::{Lstsq, Tolerance, lstsq, matrix_rank, pinv};

@@ -22,7 +22,7 @@ pub use conv::{
     conv_transpose3d, conv1d, conv2d, conv3d,
 };
 pub(crate) use conv::{convolution, transposed_convolution};
-pub use distance::{cosine_similarity, normalize, pairwise_distance};
+pub use distance::{cdist, cosine_similarity, normalize, pairwise_distance, pdist};
 pub use fold::{FoldOptions, fold, unfold};
 pub(crate) use interpolate::interpolate_by;
 pub use interpolate::{InterpolateMode, InterpolateOptions, Resize, interpolate, interpolate_nearest};
@@ -38,7 +38,8 @@ pub(crate) use pool::{avg_pool, lp_pool, max_pool, max_unpool};
 pub(crate) use resize::{adaptive_avg_pool, adaptive_max_pool};
 pub use resize::{
     adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, adaptive_max_pool_with_indices,
-    adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d, pixel_shuffle, pixel_unshuffle,
+    adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d, channel_shuffle, pixel_shuffle,
+    pixel_unshuffle,
 };
 
 pub use crate::loss::{
@@ -107,6 +108,42 @@ pub fn linear(input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<
         out = out.reshape(shape)?;
     }
     Ok(out)
+}
+
+/// The sum of x₁ᵢ · Wₒᵢⱼ · x₂ⱼ over i and j, plus bₒ: `[…, in1]` and `[…, in2]` with a weight `[out, in1, in2]` and a bias `[out]` give
+/// `[…, out]`. `torch.nn.functional.bilinear`.
+///
+/// # Errors
+/// Leading axes that differ, sizes other than the weight's, several dtypes or devices.
+#[track_caller]
+pub fn bilinear(x1: &Tensor, x2: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+    const OP: &str = "bilinear";
+    let &[outputs, first, second] = weight.dims() else {
+        let message = format!("the weight has the shape [out, in1, in2], not {}", weight.shape());
+        return Err(Error::invalid(OP, message));
+    };
+    let fits = |x: &Tensor, size: usize| x.dims().last() == Some(&size);
+    let lead = |x: &Tensor| x.dims()[..x.rank().saturating_sub(1)].to_vec();
+    if !fits(x1, first) || !fits(x2, second) || lead(x1) != lead(x2) {
+        let message = format!(
+            "inputs {} and {}: a weight {} takes […, {first}] and […, {second}] with the same leading axes",
+            x1.shape(),
+            x2.shape(),
+            weight.shape()
+        );
+        return Err(Error::invalid(OP, message));
+    }
+    if let Some(bias) = bias
+        && bias.dims() != [outputs]
+    {
+        let message = format!("a bias {}: a weight {} takes [{outputs}]", bias.shape(), weight.shape());
+        return Err(Error::invalid(OP, message));
+    }
+    let out = Tensor::einsum("...i,oij,...j->...o", &[x1, weight, x2])?;
+    match bias {
+        Some(bias) => out.add(bias),
+        None => Ok(out),
+    }
 }
 
 #[track_caller]
@@ -281,4 +318,89 @@ channel_dropouts! {
     dropout2d = 2;
     /// Of `[N, C, D, H, W]` or `[C, D, H, W]`. `torch.nn.functional.dropout3d`.
     dropout3d = 3;
+}
+
+/// While `training`, each element becomes α′ = −λ·α of SELU with probability `p`, and all are scaled and shifted so that a mean of 0 and a
+/// variance of 1 stay: a·x′ + b with a = 1 / √((1 − p)·(1 + p·α′²)) and b = −a·p·α′. Else the input itself.
+/// `torch.nn.functional.alpha_dropout`.
+///
+/// Klambauer, Unterthiner, Mayr, Hochreiter: Self-normalizing neural networks (2017).
+///
+/// # Errors
+/// A `p` outside [0, 1), a dtype that is not floating-point, or a device that cannot draw so many numbers.
+#[track_caller]
+pub fn alpha_dropout(input: &Tensor, p: f64, training: bool, rng: &Generator) -> Result<Tensor> {
+    alpha_dropout_by("alpha_dropout", input, input.shape().clone(), p, training, rng)
+}
+
+/// As [`alpha_dropout`], of whole channels of `[N, C, …]`. `torch.nn.functional.feature_alpha_dropout`.
+///
+/// # Errors
+/// As [`alpha_dropout`], and fewer than two axes.
+#[track_caller]
+pub fn feature_alpha_dropout(input: &Tensor, p: f64, training: bool, rng: &Generator) -> Result<Tensor> {
+    const OP: &str = "feature_alpha_dropout";
+    let &[n, channels, ref rest @ ..] = input.dims() else {
+        let message = format!("the input has the shape [N, C, …], not {}", input.shape());
+        return Err(Error::invalid(OP, message));
+    };
+    let drawn = [n, channels].into_iter().chain(rest.iter().map(|_| 1)).collect();
+    alpha_dropout_by(OP, input, drawn, p, training, rng)
+}
+
+#[track_caller]
+fn alpha_dropout_by(
+    op: &'static str,
+    input: &Tensor,
+    drawn: Shape,
+    p: f64,
+    training: bool,
+    rng: &Generator,
+) -> Result<Tensor> {
+    // −λ·α of SELU.
+    const DROPPED: f64 = -1.758_099_340_847_376_6;
+    if !(0.0..1.0).contains(&p) {
+        return Err(Error::invalid(op, format!("probability {p}: give one of at least 0 and below 1")));
+    }
+    if !input.dtype().is_float() {
+        let message = format!("a tensor of {}: cast it with .to_dtype(DType::F32)?", input.dtype());
+        return Err(Error::invalid(op, message));
+    }
+    if !training || p == 0.0 {
+        return Ok(input.clone());
+    }
+    let scale = 1.0 / ((1.0 - p) * (1.0 + p * DROPPED * DROPPED)).sqrt();
+    let kept = Tensor::rand(drawn, &rng.on(&input.device()))?.ge_scalar(p);
+    let dropped = Tensor::full((), DROPPED, (input.dtype(), &input.device()))?;
+    Ok(kept.where_cond(input, &dropped)?.mul_scalar(scale).add_scalar(-scale * p * DROPPED))
+}
+
+/// Softmax of (logits + g) / τ along an axis, for numbers g of Gumbel's distribution, −ln(−ln u): a draw of one class by its
+/// probability, softened, so that gradients flow. With `hard` the result is one-hot, and its gradient that of the soft one. PyTorch's
+/// defaults are τ = 1, soft, and axis −1. `torch.nn.functional.gumbel_softmax`.
+///
+/// Jang, Gu, Poole: Categorical reparameterization with Gumbel-softmax (2017).
+///
+/// # Errors
+/// No such axis, a τ that is not finite and above 0, a dtype that is not floating-point, or a device that cannot draw so many numbers.
+#[track_caller]
+pub fn gumbel_softmax(logits: &Tensor, tau: f64, hard: bool, axis: isize, rng: &Generator) -> Result<Tensor> {
+    const OP: &str = "gumbel_softmax";
+    let at = logits.shape().axis(axis, OP)?;
+    if !(tau.is_finite() && tau > 0.0) {
+        return Err(Error::invalid(OP, format!("tau {tau}: give a finite one above 0")));
+    }
+    if !logits.dtype().is_float() {
+        let message = format!("logits of {}: cast them with .to_dtype(DType::F32)?", logits.dtype());
+        return Err(Error::invalid(OP, message));
+    }
+    let waits = Tensor::exponential(logits.shape().clone(), 1.0, &rng.on(&logits.device()))?;
+    let gumbel = waits.log().neg().to_dtype(logits.dtype())?;
+    let soft = logits.add(&gumbel)?.div_scalar(tau).softmax(at)?;
+    if !hard || logits.numel() == 0 {
+        return Ok(soft);
+    }
+    let classes = logits.dims()[at];
+    let one = soft.detach().argmax_axis(at, false)?.one_hot(classes)?.movedim(-1, at)?;
+    one.to_dtype(logits.dtype())?.add(&soft.sub(&soft.detach())?)
 }

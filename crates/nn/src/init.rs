@@ -177,6 +177,22 @@ pub fn normal(shape: impl Into<Shape>, mean: f64, std: f64, rng: &Generator) -> 
     Ok(Tensor::randn(shape, rng)?.mul_scalar(std).add_scalar(mean))
 }
 
+/// Normal with this mean and deviation, of the numbers within [low, high]. `torch.nn.init.trunc_normal_`, whose bounds are −2 and 2.
+///
+/// # Errors
+/// As [`Tensor::truncated_normal`].
+#[track_caller]
+pub fn trunc_normal(
+    shape: impl Into<Shape>,
+    mean: f64,
+    std: f64,
+    low: f64,
+    high: f64,
+    rng: &Generator,
+) -> Result<Tensor> {
+    Tensor::truncated_normal(shape, mean, std, low, high, rng)
+}
+
 /// One value everywhere. `torch.nn.init.constant_`.
 ///
 /// # Errors

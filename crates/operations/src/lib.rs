@@ -18,8 +18,21 @@ pub mod public;
 pub mod row;
 pub mod table;
 
+use taper::{Error, Result, Tensor};
+
 pub use check::Bench;
 pub use fixtures::questions;
 pub use page::page;
 pub use row::Row;
 pub use table::{rows, sections};
+
+/// Does the row with this [label](Row::label): a line for a program that the fuzzer printed.
+///
+/// # Errors
+/// A label that no row has; the operation's.
+pub fn apply(label: &str, x: &[&Tensor]) -> Result<Vec<Tensor>> {
+    let rows = rows();
+    let row = rows.iter().find(|row| row.label() == label);
+    let row = row.ok_or_else(|| Error::invalid("apply", format!("no row is called {label}")))?;
+    row.of_tensors(x)
+}

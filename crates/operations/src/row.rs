@@ -202,6 +202,8 @@ pub struct Row {
     pub stepwise: bool,
     /// Whether its results are defined where rows of an input are equal.
     pub ties: bool,
+    /// Whether it looks at values, which `vmap` does not let it.
+    pub by_value: bool,
     /// Inputs that it must refuse.
     pub bad: Option<Run>,
     /// What a reader of the page should know.
@@ -226,6 +228,7 @@ fn row(name: &'static str, torch: &'static str, inputs: usize, run: Run) -> Row 
         cpu_only: false,
         stepwise: false,
         ties: true,
+        by_value: false,
         bad: None,
         note: "",
         run,
@@ -372,6 +375,12 @@ impl Row {
         self
     }
 
+    /// Looking at the values of its inputs, as for a shape that follows from them.
+    pub fn by_value(mut self) -> Row {
+        self.by_value = true;
+        self
+    }
+
     /// With something that must be an error, of the row's inputs in f32.
     pub fn bad<T: Outputs + 'static>(mut self, f: fn(&[Tensor]) -> T) -> Row {
         self.bad = Some(Box::new(move |given| f(&given.tensors).list()));
@@ -431,6 +440,22 @@ impl Row {
             of(&input.elements(shape, k, rounded), shape, input.dtype(held), device)
         });
         Ok(Given { tensors: tensors.collect::<Result<_>>()?, dtype: held, device: device.clone() })
+    }
+
+    /// Does it to these tensors, in the dtype of the first that is no index and no mask.
+    ///
+    /// # Errors
+    /// Not as many tensors as inputs; the operation's.
+    pub fn of_tensors(&self, x: &[&Tensor]) -> Result<Vec<Tensor>> {
+        let free = |input: &Input| matches!(input.values, Values::Between(..) | Values::Exactly(_));
+        let first =
+            self.inputs.iter().zip(x).find(|(input, _)| free(input)).map(|(_, t)| *t).or(x.first().copied());
+        let (Some(first), true) = (first, x.len() == self.inputs.len()) else {
+            let message = format!("takes {} tensors, got {}", self.inputs.len(), x.len());
+            return Err(taper::Error::invalid(self.name, message));
+        };
+        let tensors = x.iter().map(|&t| t.clone()).collect();
+        self.run(&Given { tensors, dtype: first.dtype(), device: first.device() })
     }
 
     /// Does it.

@@ -1,4 +1,4 @@
-//! Norms of vectors, and how far two of them are apart.
+//! Norms of vectors, and how far they are apart.
 
 use tensor_core::{Error, Result, Tensor};
 
@@ -62,4 +62,80 @@ pub fn pairwise_distance(x1: &Tensor, x2: &Tensor, p: f64, eps: f64) -> Result<T
     let difference = x1.sub(x2)?.add_scalar(eps);
     let axis = difference.shape().axis(-1, OP)?;
     norm(OP, &difference, p, axis)?.squeeze(axis)
+}
+
+/// From so many points on, Euclidean distances are computed from products, as PyTorch does.
+const BY_PRODUCTS: usize = 25;
+
+/// The p-norm along the last axis, which goes; how many are not 0 for p = 0. Its gradient at 0 is 0.
+#[track_caller]
+fn length(op: &'static str, difference: &Tensor, p: f64) -> Result<Tensor> {
+    if p == 0.0 {
+        return difference.ne_scalar(0.0).to_dtype(difference.dtype())?.sum_axis(-1, false);
+    }
+    let axis = difference.shape().axis(-1, op)?;
+    norm(op, difference, p, axis)?.squeeze(axis)
+}
+
+#[track_caller]
+fn check_power(op: &'static str, p: f64) -> Result<()> {
+    if p >= 0.0 {
+        return Ok(());
+    }
+    Err(Error::invalid(op, format!("the norm of power {p}: give a p of at least 0")))
+}
+
+/// ‖xᵢ − yⱼ‖ₚ of every row of one with every row of the other: `[…, P, M]` and `[…, R, M]`, leading axes broadcast, give `[…, P, R]`.
+/// p is any from 0 (how many coordinates differ) to infinity (the greatest difference). The gradient where a distance is 0 is 0.
+/// `torch.cdist`.
+///
+/// As PyTorch does, Euclidean distances of more than 25 rows are computed as √(‖x‖² + ‖y‖² − 2x·y): much faster, and less exact where
+/// points are closer than they are far from 0.
+///
+/// # Errors
+/// Fewer than two axes, rows of two lengths, leading axes that do not broadcast, a p below 0, a dtype that is not floating-point or two
+/// of them, two devices.
+#[track_caller]
+pub fn cdist(x1: &Tensor, x2: &Tensor, p: f64) -> Result<Tensor> {
+    const OP: &str = "cdist";
+    check_float(OP, &[x1, x2])?;
+    check_power(OP, p)?;
+    let (&[.., rows, m], &[.., columns, n]) = (x1.dims(), x2.dims()) else {
+        let message = format!("shapes {} and {}: points are rows of matrices", x1.shape(), x2.shape());
+        return Err(Error::invalid(OP, message));
+    };
+    if m != n {
+        let message = format!("points of {m} and of {n} coordinates, in {} and {}", x1.shape(), x2.shape());
+        return Err(Error::invalid(OP, message));
+    }
+    if m == 0 {
+        return x1.unsqueeze(-2)?.sub(&x2.unsqueeze(-3)?)?.sum_axis(-1, false);
+    }
+    if p == 2.0 && rows.max(columns) > BY_PRODUCTS {
+        let squares = |x: &Tensor| x.powi(2).sum_axis(-1, true);
+        let products = x1.matmul(&x2.transpose(-1, -2)?)?.mul_scalar(-2.0);
+        let sum = products.add(&squares(x1)?)?.add(&squares(x2)?.transpose(-1, -2)?)?;
+        let zero = sum.le_scalar(0.0);
+        return sum.masked_fill(&zero, 1.0)?.sqrt().masked_fill(&zero, 0.0);
+    }
+    length(OP, &x1.unsqueeze(-2)?.sub(&x2.unsqueeze(-3)?)?, p)
+}
+
+/// The distances of all pairs of rows of `[N, M]`, i < j, in the order (0, 1), (0, 2), …, (1, 2), …: `[N·(N − 1) / 2]`. p as in
+/// [`cdist`]. `torch.nn.functional.pdist`.
+///
+/// # Errors
+/// A tensor that is no matrix, a p below 0, or a dtype that is not floating-point.
+#[track_caller]
+pub fn pdist(input: &Tensor, p: f64) -> Result<Tensor> {
+    const OP: &str = "pdist";
+    check_float(OP, &[input])?;
+    check_power(OP, p)?;
+    let &[n, m] = input.dims() else {
+        return Err(Error::invalid(OP, format!("shape {}: points are rows of a matrix", input.shape())));
+    };
+    let pairs = Tensor::triu_indices(n, n, 1, &input.device())?;
+    let row = |k: usize| input.index_select(0, &pairs.select(0, k)?);
+    let difference = row(0)?.sub(&row(1)?)?;
+    if m == 0 { difference.sum_axis(-1, false) } else { length(OP, &difference, p) }
 }

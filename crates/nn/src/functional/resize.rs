@@ -205,3 +205,21 @@ adaptive! {
     /// The greatest elements of volumes in bins. `torch.nn.functional.adaptive_max_pool3d`.
     adaptive_max_pool3d, 3, adaptive_max_pool;
 }
+
+/// The channels of `[N, C, …]` in another order: split in `groups`, and one of each group taken in turn. `torch.nn.functional.channel_shuffle`.
+///
+/// # Errors
+/// Fewer than three axes, or channels that the groups do not divide.
+#[track_caller]
+pub fn channel_shuffle(input: &Tensor, groups: usize) -> Result<Tensor> {
+    const OP: &str = "channel_shuffle";
+    let &[n, channels, _, ..] = input.dims() else {
+        return Err(Error::invalid(OP, format!("the input has the shape [N, C, …], not {}", input.shape())));
+    };
+    if groups == 0 || channels % groups != 0 {
+        return Err(Error::invalid(OP, format!("{groups} groups of {channels} channels: give a divisor")));
+    }
+    let rest = &input.dims()[2..];
+    let split: Vec<usize> = [n, groups, channels / groups].iter().chain(rest).copied().collect();
+    input.reshape(split)?.transpose(1, 2)?.reshape(input.shape())
+}

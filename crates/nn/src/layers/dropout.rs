@@ -127,3 +127,57 @@ impl Module for Dropout {
     }
     fn visit_mut(&mut self, _: &mut VisitorMut) {}
 }
+
+macro_rules! alpha_dropouts {
+    ($($(#[$doc:meta])* $name:ident = $function:ident;)*) => {$(
+        $(#[$doc])*
+        /// Its stream is as [`Dropout`]'s.
+        #[derive(Clone)]
+        pub struct $name(Dropout);
+
+        impl $name {
+            /// Drops with probability `p`.
+            ///
+            /// # Errors
+            /// A `p` outside [0, 1).
+            #[track_caller]
+            pub fn new(p: f64, rng: &Generator) -> Result<$name> {
+                Ok($name(Dropout::new(p, rng)?))
+            }
+
+            /// The input with elements dropped, if the layer trains.
+            ///
+            /// # Errors
+            /// A dtype that is not floating-point, too few axes, or a device that cannot draw so many numbers.
+            #[track_caller]
+            pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
+                let Dropout { p, rng, training } = &self.0;
+                record(self, functional::$function(input, *p, training.get(), rng))
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}(p={:?})", stringify!($name), self.0.p)
+            }
+        }
+
+        layer!($name);
+
+        impl Module for $name {
+            fn visit(&self, visitor: &mut Visitor) {
+                self.0.visit(visitor);
+            }
+            fn visit_mut(&mut self, visitor: &mut VisitorMut) {
+                self.0.visit_mut(visitor);
+            }
+        }
+    )*};
+}
+
+alpha_dropouts! {
+    /// Dropout that keeps the mean and variance of what SELU gives: see [`functional::alpha_dropout`]. `torch.nn.AlphaDropout`.
+    AlphaDropout = alpha_dropout;
+    /// The same of whole channels: see [`functional::feature_alpha_dropout`]. `torch.nn.FeatureAlphaDropout`.
+    FeatureAlphaDropout = feature_alpha_dropout;
+}

@@ -142,3 +142,90 @@ impl Module for Linear {
         }
     }
 }
+
+/// y = x₁ᵀ · W · x₂ + b of two inputs, from `[…, in1]` and `[…, in2]` to `[…, out]`: [`functional::bilinear`]. `torch.nn.Bilinear`.
+///
+/// `weight` has the shape `[out, in1, in2]` and `bias` the shape `[out]`; both begin uniform on (−1/√in1, 1/√in1).
+#[derive(Clone)]
+pub struct Bilinear {
+    /// `[out, in1, in2]`.
+    pub weight: Tensor,
+    /// `[out]`, unless the layer has none.
+    pub bias: Option<Tensor>,
+}
+
+impl Bilinear {
+    /// A layer of the default dtype (f32), on the generator's device.
+    ///
+    /// # Errors
+    /// No features on any side, a default dtype that the device lacks, or no memory.
+    #[track_caller]
+    pub fn new(
+        in1_features: usize,
+        in2_features: usize,
+        out_features: usize,
+        rng: &Generator,
+    ) -> Result<Bilinear> {
+        Bilinear::with_config(in1_features, in2_features, out_features, LinearConfig::default(), rng)
+    }
+
+    /// A layer without a bias, or of another dtype.
+    ///
+    /// # Errors
+    /// No features on any side, a dtype that is not floating-point or that the device lacks, or no memory.
+    #[track_caller]
+    pub fn with_config(
+        in1_features: usize,
+        in2_features: usize,
+        out_features: usize,
+        config: LinearConfig,
+        rng: &Generator,
+    ) -> Result<Bilinear> {
+        let shape = [out_features, in1_features, in2_features];
+        if shape.contains(&0) {
+            let message = format!(
+                "{in1_features} and {in2_features} inputs, {out_features} outputs: give at least one of each"
+            );
+            return Err(Error::invalid("Bilinear", message));
+        }
+        let bound = 1.0 / (in1_features as f64).sqrt();
+        let weight = parameter(Tensor::uniform(shape, -bound, bound, rng)?, config.dtype)?;
+        let bias = match config.bias {
+            true => Some(parameter(Tensor::uniform([out_features], -bound, bound, rng)?, config.dtype)?),
+            false => None,
+        };
+        Ok(Bilinear { weight, bias })
+    }
+
+    /// The output for two inputs.
+    ///
+    /// # Errors
+    /// As [`functional::bilinear`].
+    #[track_caller]
+    pub fn forward(&self, x1: &Tensor, x2: &Tensor) -> Result<Tensor> {
+        record(self, functional::bilinear(x1, x2, &self.weight, self.bias.as_ref()))
+    }
+}
+
+impl fmt::Debug for Bilinear {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let size = |axis: usize| self.weight.dims().get(axis).copied().unwrap_or(0);
+        let (out, first, second, bias) = (size(0), size(1), size(2), self.bias.is_some());
+        write!(f, "Bilinear(in1_features={first}, in2_features={second}, out_features={out}, bias={bias})")
+    }
+}
+
+impl Module for Bilinear {
+    fn visit(&self, visitor: &mut Visitor) {
+        visitor.parameter("weight", &self.weight);
+        if let Some(bias) = &self.bias {
+            visitor.parameter("bias", bias);
+        }
+    }
+    fn visit_mut(&mut self, visitor: &mut VisitorMut) {
+        visitor.parameter("weight", &mut self.weight);
+        if let Some(bias) = &mut self.bias {
+            visitor.parameter("bias", bias);
+        }
+    }
+}

@@ -31,11 +31,13 @@ pub use conv::{
     ConvTranspose3d, ConvTransposeConfig,
 };
 pub use distance::{CosineSimilarity, LocalResponseNorm, PairwiseDistance};
-pub use dropout::{ChannelDropout, Dropout, Dropout1d, Dropout2d, Dropout3d};
+pub use dropout::{
+    AlphaDropout, ChannelDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout,
+};
 pub use embedding::{Embedding, EmbeddingBag, EmbeddingBagConfig, EmbeddingConfig};
 pub use flatten::{Flatten, Identity, Unflatten};
 pub use hooked::Hooked;
-pub use linear::{Linear, LinearConfig};
+pub use linear::{Bilinear, Linear, LinearConfig};
 pub use norm::{
     BatchNorm, BatchNorm1d, BatchNorm2d, BatchNorm3d, BatchNormConfig, GroupNorm, InstanceNorm,
     InstanceNorm1d, InstanceNorm2d, InstanceNorm3d, LayerNorm, LayerNormConfig, RmsNorm,
@@ -47,10 +49,10 @@ pub use pool::{
 pub use recurrent::{Gru, GruCell, Lstm, LstmCell, Rnn, RnnCell, RnnConfig};
 pub use resize::{
     AdaptiveAvgPool, AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d, AdaptiveMaxPool,
-    AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d, CircularPad, CircularPad1d, CircularPad2d,
-    CircularPad3d, Fold, PixelShuffle, PixelUnshuffle, ReflectionPad, ReflectionPad1d, ReflectionPad2d,
-    ReflectionPad3d, ReplicationPad, ReplicationPad1d, ReplicationPad2d, ReplicationPad3d, Sides, Unfold,
-    Upsample, ZeroPad, ZeroPad1d, ZeroPad2d, ZeroPad3d,
+    AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d, ChannelShuffle, CircularPad, CircularPad1d,
+    CircularPad2d, CircularPad3d, Fold, PixelShuffle, PixelUnshuffle, ReflectionPad, ReflectionPad1d,
+    ReflectionPad2d, ReflectionPad3d, ReplicationPad, ReplicationPad1d, ReplicationPad2d, ReplicationPad3d,
+    Sides, Unfold, Upsample, ZeroPad, ZeroPad1d, ZeroPad2d, ZeroPad3d,
 };
 pub use sequential::Sequential;
 pub use transformer::{

@@ -170,6 +170,27 @@ impl fmt::Debug for PixelUnshuffle {
     }
 }
 
+/// Channels in another order, by so many groups: see [`functional::channel_shuffle`]. `torch.nn.ChannelShuffle`.
+#[derive(Clone, Copy)]
+pub struct ChannelShuffle(pub usize);
+
+impl ChannelShuffle {
+    /// The output for `[N, C, …]`.
+    ///
+    /// # Errors
+    /// As [`functional::channel_shuffle`].
+    #[track_caller]
+    pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        record(self, functional::channel_shuffle(input, self.0))
+    }
+}
+
+impl fmt::Debug for ChannelShuffle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ChannelShuffle(groups={})", self.0)
+    }
+}
+
 /// `[N, C, …]` at another size: see [`functional::interpolate`]. `torch.nn.Upsample`.
 ///
 /// ```
@@ -228,8 +249,8 @@ impl fmt::Debug for Upsample {
     }
 }
 
-layer!(PixelShuffle, PixelUnshuffle, Upsample);
-stateless!(PixelShuffle, PixelUnshuffle, Upsample);
+layer!(ChannelShuffle, PixelShuffle, PixelUnshuffle, Upsample);
+stateless!(ChannelShuffle, PixelShuffle, PixelUnshuffle, Upsample);
 
 /// The blocks of an image as columns: see [`functional::unfold`]. `torch.nn.Unfold`.
 #[derive(Clone, Copy)]

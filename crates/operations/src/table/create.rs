@@ -13,6 +13,27 @@ pub(super) fn rows() -> Vec<Row> {
         make("arange", "torch.arange(-1, 2, 0.5)", |o| Tensor::arange(-1.0, 2.0, 0.5, o)).of(DTypes::Floats),
         make("linspace", "torch.linspace(-1, 2, 7)", |(t, d)| Tensor::linspace(-1.0, 2.0, 7, (t, d)))
             .of(DTypes::Floats),
+        make("logspace", "torch.logspace(-1, 2, 7, 3)", |o| Tensor::logspace(-1.0, 2.0, 7, 3.0, o))
+            .of(DTypes::Floats),
+        make("hann_window", "torch.hann_window(7)", |o| Tensor::hann_window(7, true, o)).of(DTypes::Floats),
+        make("hann_window", "torch.hann_window(8, False)", |o| Tensor::hann_window(8, false, o))
+            .of(DTypes::Floats),
+        make("hamming_window", "torch.hamming_window(7, True, 0.6, 0.4)", |o| {
+            Tensor::hamming_window(7, true, 0.6, 0.4, o)
+        })
+        .of(DTypes::Floats),
+        make("blackman_window", "torch.blackman_window(7)", |o| Tensor::blackman_window(7, true, o))
+            .of(DTypes::Floats),
+        make("bartlett_window", "torch.bartlett_window(7)", |o| Tensor::bartlett_window(7, true, o))
+            .of(DTypes::Floats),
+        make("kaiser_window", "torch.kaiser_window(7, True, 12.0)", |o| {
+            Tensor::kaiser_window(7, true, 12.0, o)
+        })
+        .of(DTypes::Floats),
+        make("kaiser_window", "torch.kaiser_window(6, False, 30.0)", |o| {
+            Tensor::kaiser_window(6, false, 30.0, o)
+        })
+        .of(DTypes::Floats),
         make("eye", "torch.eye(3)", |o| Tensor::eye(3, o)),
         one("zeros_like", "torch.zeros_like(x)", Tensor::zeros_like).of(DTypes::All).order(0).pointwise(),
         one("ones_like", "torch.ones_like(x)", Tensor::ones_like).of(DTypes::All).order(0).pointwise(),

@@ -5,7 +5,7 @@ use taper::{
     linalg::{self as l, MatrixNorm, QrMode, Uplo},
 };
 
-use crate::row::{DTypes, Row, one, two};
+use crate::row::{DTypes, Row, one, three, two};
 
 /// x + 3·I.
 fn regular(x: &Tensor) -> Result<Tensor> {
@@ -52,11 +52,17 @@ pub(super) fn rows() -> Vec<Row> {
         one("linalg::inv", "torch.linalg.inv(x + 3 * torch.eye(3))", |x| l::inv(&regular(x)?)).shapes([SQUARE]).bad(|x| l::inv(&x[0].narrow(-1, 0, 2)?)),
         one("linalg::matrix_power", "torch.linalg.matrix_power(x + 3 * torch.eye(3), -2)", |x| l::matrix_power(&regular(x)?, -2)).shapes([SQUARE])
             .bad(|x| l::matrix_power(&x[0].narrow(-1, 0, 2)?, 2)),
+        one("linalg::matrix_exp", "torch.linalg.matrix_exp(x)", l::matrix_exp).shapes([SQUARE]).loose(8.0).bad(|x| l::matrix_exp(&x[0].narrow(-1, 0, 2)?)),
+        three("linalg::multi_dot", "torch.linalg.multi_dot([x, y, z])", |x, y, z| l::multi_dot(&[x, y, z])).shapes([&[3], &[3, 4], &[4, 2]])
+            .bad(|x| l::multi_dot(&[&x[1], &x[2], &x[0]])),
         one("linalg::svd", "(lambda r: (r[0].abs(), r[1], r[2].abs()))(torch.linalg.svd(x, full_matrices=False))",
             |x| l::svd(x, false).map(|(u, s, v)| (u.abs(), s, v.abs()))).shapes([WIDE]).no_ties(),
         one("linalg::svdvals", "torch.linalg.svdvals(x)", l::svdvals).shapes([WIDE]),
     ];
-    // Sums, which every device has.
-    let composed = |row: &Row| ["torch.linalg.matrix_norm(x)", "torch.linalg.matrix_norm(x, 1)"].contains(&row.torch);
+    // Sums and products, which every device has.
+    let composed = |row: &Row| {
+        ["torch.linalg.matrix_norm(x)", "torch.linalg.matrix_norm(x, 1)"].contains(&row.torch)
+            || ["linalg::matrix_exp", "linalg::multi_dot"].contains(&row.name)
+    };
     rows.into_iter().map(|row| if composed(&row) { row.of(DTypes::F32F64) } else { row.cpu_only() }).collect()
 }

@@ -55,6 +55,18 @@ pub(super) fn rows() -> Vec<Row> {
         one("functional::normalize", "F.normalize(x, dim=1)", |x| f::normalize(x, 2.0, 1, 1e-12)).bad(|x| f::normalize(&x[0], 2.0, 2, 1e-12)),
         two("functional::cosine_similarity", "F.cosine_similarity(x, y, 1)", |x, y| f::cosine_similarity(x, y, 1, 1e-8)),
         two("functional::pairwise_distance", "F.pairwise_distance(x, y)", |x, y| f::pairwise_distance(x, y, 2.0, 1e-6)),
+        two("functional::cdist", "torch.cdist(x, y)", |x, y| f::cdist(x, y, 2.0)).shapes([&[2, 3, 4], &[2, 4]]).bad(|x| f::cdist(&x[0], &x[1].narrow(1, 0, 3)?, 2.0)),
+        two("functional::cdist", "torch.cdist(x, y, p=1)", |x, y| f::cdist(x, y, 1.0)).shapes([&[3, 4], &[2, 4]]),
+        two("functional::cdist", "torch.cdist(x, y, p=3.5)", |x, y| f::cdist(x, y, 3.5)).shapes([&[3, 4], &[2, 4]]),
+        two("functional::cdist", "torch.cdist(x, y, p=math.inf)", |x, y| f::cdist(x, y, f64::INFINITY)).shapes([&[3, 4], &[2, 4]]).order(1),
+        two("functional::cdist", "torch.cdist(x, y, p=0)", |x, y| f::cdist(x, y, 0.0)).shapes([&[3, 2], &[2, 2]]).order(0),
+        two("functional::cdist", "torch.cdist(x, y)", |x, y| f::cdist(x, y, 2.0)).shapes([&[26, 2], &[2, 2]]).loose(8.0).stepwise().no_ties(),
+        one("functional::pdist", "F.pdist(x)", |x| f::pdist(x, 2.0)).no_ties().bad(|x| f::pdist(&x[0], -1.0)),
+        one("functional::pdist", "F.pdist(x, 3)", |x| f::pdist(x, 3.0)).no_ties(),
+        four("functional::bilinear", "F.bilinear(x, y, z, w)", |[x, y, w, b]| f::bilinear(x, y, w, Some(b))).shapes([&[2, 3], &[2, 4], &[2, 3, 4], &[2]])
+            .bad(|x| f::bilinear(&x[0], &x[0], &x[2], None)),
+        one("functional::channel_shuffle", "F.channel_shuffle(x, 2)", |x| f::channel_shuffle(x, 2)).shapes([&[2, 4, 3]])
+            .bad(|x| f::channel_shuffle(&x[0], 3)),
         three("functional::layer_norm", "F.layer_norm(x, (4,), y, z)", |x, w, b| f::layer_norm(x, [4], Some(w), Some(b), 1e-5))
             .shapes([&[3, 4], &[4], &[4]]).bad(|x| f::layer_norm(&x[0], [3], None, None, 1e-5)),
         two("functional::rms_norm", "F.rms_norm(x, (4,), y, 1e-5)", |x, w| f::rms_norm(x, [4], Some(w), Some(1e-5)))

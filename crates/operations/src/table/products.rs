@@ -31,5 +31,11 @@ pub(super) fn rows() -> Vec<Row> {
             .shapes([&[2, 3, 2], &[2, 3, 4], &[2, 4, 2]]).of(Numbers).bad(|x| x[0].baddbmm(&x[1], &x[1], 1, 1)),
         three("addbmm", "torch.addbmm(x, y, z, beta=2, alpha=3)", |x, y, z| x.addbmm(y, z, 2, 3))
             .shapes([&[3, 2], &[2, 3, 4], &[2, 4, 2]]).of(Numbers).bad(|x| x[0].addbmm(&x[1], &x[1], 1, 1)),
+        two("kron", "torch.kron(x, y)", |x, y| x.kron(y)).shapes([&[2, 3], &[2, 2]]).of(Numbers).bad(|x| x[0].kron(&x[1].expand([usize::MAX >> 4, 2, 2])?)),
+        two("kron", "torch.kron(x, y)", |x, y| x.kron(y)).shapes([&[2], &[3, 1, 2]]).of(Numbers),
+        two("cross", "torch.linalg.cross(x, y.unsqueeze(0))", |x, y| x.cross(y, -1)).shapes([&[2, 3], &[3]]).of(Numbers).bad(|x| x[0].cross(&x[1], 0)),
+        two("cross", "torch.cross(x, y, 1)", |x, y| x.cross(y, 1)).shapes([&[2, 3, 4], &[2, 3, 1]]).of(Numbers),
+        two("vecdot", "torch.linalg.vecdot(x, y)", |x, y| x.vecdot(y, -1)).of(Numbers).bad(|x| x[0].vecdot(&x[1], 2)),
+        two("vecdot", "torch.linalg.vecdot(x, y, dim=0)", |x, y| x.vecdot(y, 0)).shapes([&[3, 4], &[3, 1]]).of(Numbers),
     ]
 }

@@ -162,20 +162,19 @@ pub(super) fn statistics() -> Vec<Row> {
             .bad(|x| x[0].cumulative_trapezoid(0.5, 2)),
         two("cumulative_trapezoid_at", "torch.cumulative_trapezoid(x, y)", |x, y| x.cumulative_trapezoid_at(y, -1)).stepwise()
             .bad(|x| x[0].cumulative_trapezoid_at(&x[1].narrow(0, 0, 3)?, -1)),
-        two("isin", "torch.isin(x, y)", |x, y| x.isin(y)).of(All).exactly(0, &REPEATED).exactly(1, &[1.0, 5.0, 3.0, -0.0]).order(0),
-        one("unique", "torch.unique(x)", Tensor::unique).of(All).exactly(0, &REPEATED).order(0),
-        one("unique_all", "torch.unique(x, return_inverse=True, return_counts=True)", Tensor::unique_all).of(All).exactly(0, &REPEATED).order(0),
+        one("unique", "torch.unique(x)", Tensor::unique).by_value().of(All).exactly(0, &REPEATED).order(0),
+        one("unique_all", "torch.unique(x, return_inverse=True, return_counts=True)", Tensor::unique_all).by_value().of(All).exactly(0, &REPEATED).order(0),
         one("unique_all", "torch.unique(x, return_inverse=True, return_counts=True)", Tensor::unique_all).shapes([&[0]]).order(0),
-        one("unique_along", "torch.unique(x, dim=0, return_inverse=True, return_counts=True)", |x| x.unique_along(0)).of(All).order(0)
+        one("unique_along", "torch.unique(x, dim=0, return_inverse=True, return_counts=True)", |x| x.unique_along(0)).by_value().of(All).order(0)
             .shapes([&[6, 2]]).exactly(0, &[1.0, 2.0, 0.0, 3.0, 1.0, 2.0, 1.0, 0.0, 0.0, 3.0, 0.0, 3.0]).bad(|x| x[0].unique_along(2)),
-        one("unique_along", "torch.unique(x, dim=1, return_inverse=True, return_counts=True)", |x| x.unique_along(1)).order(0)
+        one("unique_along", "torch.unique(x, dim=1, return_inverse=True, return_counts=True)", |x| x.unique_along(1)).by_value().order(0)
             .shapes([&[2, 3, 2]]).exactly(0, &[1.0, 2.0, 0.0, 3.0, 1.0, 2.0, 1.0, 0.0, 0.0, 3.0, 1.0, 0.0]),
-        one("unique_consecutive", "torch.unique_consecutive(x)", Tensor::unique_consecutive).of(All).exactly(0, &REPEATED).order(0),
-        one("unique_consecutive_all", "torch.unique_consecutive(x, return_inverse=True, return_counts=True)", Tensor::unique_consecutive_all)
+        one("unique_consecutive", "torch.unique_consecutive(x)", Tensor::unique_consecutive).by_value().of(All).exactly(0, &REPEATED).order(0),
+        one("unique_consecutive_all", "torch.unique_consecutive(x, return_inverse=True, return_counts=True)", Tensor::unique_consecutive_all).by_value()
             .of(All).exactly(0, &REPEATED).order(0),
         one("bincount", "torch.bincount(x, minlength=6)", |x| x.bincount(6)).of(Ints).shapes([&[8]]).exactly(0, &[1.0, 5.0, 1.0, 0.0, 3.0, 1.0, 3.0, 5.0])
             .bad(|x| x[0].to_dtype(taper::DType::I32)?.bincount(5)),
-        one("bincount", "torch.bincount(x)", |x| x.bincount(None)).of(Ints).shapes([&[8]]).exactly(0, &[1.0, 4.0, 1.0, 0.0, 3.0, 1.0, 3.0, 4.0])
+        one("bincount", "torch.bincount(x)", |x| x.bincount(None)).by_value().of(Ints).shapes([&[8]]).exactly(0, &[1.0, 4.0, 1.0, 0.0, 3.0, 1.0, 3.0, 4.0])
             .bad(|x| x[0].bincount(None)),
         two("bincount_weighted", "torch.bincount(x.long(), y, 7)", |x, y| x.bincount_weighted(y, 7)).shapes([&[8], &[8]])
             .index(0, &[1, 5, 1, 0, 3, 1, 3, 5]).order(0).bad(|x| x[0].bincount_weighted(&x[1].narrow(0, 0, 7)?, None)),

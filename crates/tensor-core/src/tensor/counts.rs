@@ -1,20 +1,9 @@
-//! Distinct elements, elements of a set, and how many elements there are of each kind.
+//! Distinct elements, and how many elements there are of each kind.
 
 use super::{Tensor, index::host_index};
 use crate::{Axis, CompareOp, DType, Error, Result, Scalar, Shape};
 
 impl Tensor {
-    /// Whether each element is among those of `set`, of any shape; NaN is among none. Gives bool. Each is compared with each, and nothing is
-    /// stored between. `torch.isin`.
-    ///
-    /// # Errors
-    /// Two devices.
-    #[track_caller]
-    pub fn isin(&self, set: &Tensor) -> Result<Tensor> {
-        Tensor::same_device("isin", &[self, set])?;
-        self.unsqueeze(-1)?.compare(CompareOp::Eq, &set.flatten_all())?.any_axis(-1, false)
-    }
-
     /// The distinct elements, ascending, in one axis. NaN equals nothing. `torch.unique`.
     ///
     /// How many there are decides the shape, so that where each begins is read on the host. No gradient flows back.

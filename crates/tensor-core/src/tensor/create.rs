@@ -210,22 +210,40 @@ impl Tensor {
     /// An integer or bool dtype.
     #[track_caller]
     pub fn linspace(start: f64, end: f64, n: usize, options: impl Into<TensorOptions>) -> Result<Tensor> {
-        Tensor::linspace_by(start, end, n, options.into())
+        Tensor::from_formula("linspace", n, evenly(start, end, n), options.into())
     }
 
+    /// `n` powers of `base` whose exponents are evenly spaced from `start` to `end`, both included. PyTorch's default is base 10. The
+    /// default dtype (f32) unless `options` says otherwise. `torch.logspace`.
+    ///
+    /// # Errors
+    /// An integer or bool dtype.
     #[track_caller]
-    fn linspace_by(start: f64, end: f64, n: usize, options: TensorOptions) -> Result<Tensor> {
+    pub fn logspace(
+        start: f64,
+        end: f64,
+        n: usize,
+        base: f64,
+        options: impl Into<TensorOptions>,
+    ) -> Result<Tensor> {
+        let exponent = evenly(start, end, n);
+        Tensor::from_formula("logspace", n, |i| base.powf(exponent(i)), options.into())
+    }
+
+    /// `at(0)`, …, `at(n − 1)`, computed on the host and rounded once, in a floating-point dtype.
+    #[track_caller]
+    pub(super) fn from_formula(
+        op: &'static str,
+        n: usize,
+        at: impl Fn(usize) -> f64,
+        options: TensorOptions,
+    ) -> Result<Tensor> {
         let dtype = options.dtype.unwrap_or_else(default_dtype);
         if !dtype.is_float() {
-            return Err(Error::invalid("linspace", format!("a floating-point dtype is needed, not {dtype}")));
+            return Err(Error::invalid(op, format!("a floating-point dtype is needed, not {dtype}")));
         }
-        // From both ends toward the middle, so that both ends are exact.
-        let step = if n > 1 { (end - start) / (n - 1) as f64 } else { 0.0 };
-        let at = |i: usize| {
-            if i < n.div_ceil(2) { start + step * i as f64 } else { end - step * (n - 1 - i) as f64 }
-        };
         let device = &options.device;
-        check("linspace", &Shape::from([n]), dtype, device)?;
+        check(op, &Shape::from([n]), dtype, device)?;
         match dtype {
             DType::F64 => Tensor::from_vec((0..n).map(at).collect::<Vec<f64>>(), [n], device),
             DType::F32 => Tensor::from_vec((0..n).map(|i| at(i) as f32).collect::<Vec<_>>(), [n], device),
@@ -254,4 +272,10 @@ impl Tensor {
         let index = Tensor::arange(0i64, n as i64, 1i64, (DType::I32, &options.device))?;
         index.reshape([n, 1])?.eq(&index)?.to_dtype(dtype)
     }
+}
+
+/// `n` numbers from `start` to `end`, from both ends toward the middle, so that both ends are exact.
+fn evenly(start: f64, end: f64, n: usize) -> impl Fn(usize) -> f64 {
+    let step = if n > 1 { (end - start) / (n - 1) as f64 } else { 0.0 };
+    move |i| if i < n.div_ceil(2) { start + step * i as f64 } else { end - step * (n - 1 - i) as f64 }
 }

@@ -252,8 +252,10 @@ impl Tensor {
         Tensor::build(Op::Powi(n), this.shape().clone(), this.dtype(), &[&this])
     }
 
+    /// A formula as a value: the methods of their names are the way to call one.
+    #[doc(hidden)]
     #[track_caller]
-    fn formula(&self, formula: Formula) -> Tensor {
+    pub fn formula(&self, formula: Formula) -> Tensor {
         let x = self.floating();
         Tensor::build(Op::Formula(formula), x.shape().clone(), x.dtype(), &[&x])
     }

@@ -7,8 +7,7 @@ use smallvec::SmallVec;
 
 use super::{Tensor, autograd_misuse, dtype_misfit, shape_misfit};
 use crate::{
-    CompareOp, DType, Device, Error, ErrorKind, Int, Op, Result, Scalar, Shape, is_grad_enabled,
-    set_grad_enabled,
+    DType, Device, Error, ErrorKind, Int, Op, Result, Scalar, Shape, is_grad_enabled, set_grad_enabled,
 };
 
 /// A range of one axis: any Rust range of any integers. Negative bounds count from the end, and bounds past an end are held to it, as
@@ -378,7 +377,7 @@ impl Tensor {
 
     /// What `parts` name; `op` is for errors.
     #[track_caller]
-    fn at(&self, op: &'static str, parts: Vec<Index>) -> Result<Tensor> {
+    pub(super) fn at(&self, op: &'static str, parts: Vec<Index>) -> Result<Tensor> {
         let (view, gathered) = self.view_at(op, parts)?;
         if gathered.is_empty() { Ok(view) } else { view.gathered(op, gathered) }
     }
@@ -541,7 +540,13 @@ impl Tensor {
     }
 
     #[track_caller]
-    fn put(&self, op: &'static str, parts: Vec<Index>, value: Operand, accumulate: bool) -> Result<Tensor> {
+    pub(super) fn put(
+        &self,
+        op: &'static str,
+        parts: Vec<Index>,
+        value: Operand,
+        accumulate: bool,
+    ) -> Result<Tensor> {
         let value = match value {
             Operand::Scalar(scalar) => self.constant(scalar),
             Operand::Tensor(value) => value,
@@ -571,15 +576,8 @@ impl Tensor {
         let out = if accumulate {
             flat.scatter_add(0, &places, &value)?
         } else {
-            // In order of place, and where several go to one, of turn: the last of each place stays.
-            let (sorted, order) = places.order(0, places.numel(), false);
-            let next = sorted.slice_unchecked(0, 1, places.numel() - 1, 1);
-            let next = next.pad(&[(0, 1)], -1)?;
-            let last = sorted.compare(CompareOp::Ne, &next)?;
-            // One more than the turn of the value that each place gets; 0 for those that keep theirs.
-            let turn = last.where_cond(&order.add_scalar(1), &order.zeros_like())?;
-            let zeros = Tensor::full([n], 0, (DType::I32, &self.device()))?;
-            let turn = zeros.scatter_add(0, &sorted, &turn)?;
+            // One more than the turn of the last value for each place; 0 for those that keep theirs.
+            let turn = super::scatter::last_turns(0, &places, &[n].into())?;
             let taken = value.gather(0, &turn.sub_scalar(1).maximum_scalar(0))?;
             turn.gt_scalar(0).where_cond(&taken, &flat)?
         };
@@ -641,7 +639,7 @@ impl Tensor {
 
 /// Fails unless `value` broadcasts to `part`.
 #[track_caller]
-fn must_broadcast(op: &'static str, value: &Tensor, part: &Shape) -> Result<()> {
+pub(super) fn must_broadcast(op: &'static str, value: &Tensor, part: &Shape) -> Result<()> {
     if value.shape().broadcast(part, op).is_ok_and(|shape| shape == *part) {
         return Ok(());
     }
@@ -659,7 +657,7 @@ fn axes_of(part: &Index) -> usize {
 }
 
 #[track_caller]
-fn require_bool(op: &'static str, mask: &Tensor) -> Result<()> {
+pub(super) fn require_bool(op: &'static str, mask: &Tensor) -> Result<()> {
     if mask.dtype() == DType::Bool {
         return Ok(());
     }

@@ -10,14 +10,13 @@ impl Tensor {
     /// Another number of axes, an index larger than this tensor off the axis, an index dtype that is not an integer, or two
     /// devices. An index outside the axis is [`ErrorKind::IndexOutOfRange`] when the result is computed.
     #[track_caller]
-    #[doc(alias = "take_along_dim")]
     pub fn gather(&self, axis: impl Into<Axis>, index: &Tensor) -> Result<Tensor> {
         self.gather_by(axis.into(), index)
     }
 
     #[track_caller]
     fn gather_by(&self, axis: Axis, index: &Tensor) -> Result<Tensor> {
-        let axis = check(self, "gather", axis, index, self.shape())?;
+        let axis = check_index(self, "gather", axis, index, self.shape())?;
         let index = index_dtype("gather", index)?;
         Ok(Tensor::build(Op::Gather { axis }, index.shape().clone(), self.dtype(), &[self, &index]))
     }
@@ -37,7 +36,7 @@ impl Tensor {
     #[track_caller]
     fn scatter_add_by(&self, axis: Axis, index: &Tensor, src: &Tensor) -> Result<Tensor> {
         const OP: &str = "scatter_add";
-        let axis = check(self, OP, axis, index, self.shape())?;
+        let axis = check_index(self, OP, axis, index, self.shape())?;
         Tensor::same_device(OP, &[self, src])?;
         if src.shape() != index.shape() {
             return Err(Error::new(ErrorKind::ShapeMismatch {
@@ -59,12 +58,50 @@ impl Tensor {
         Ok(Tensor::build(Op::ScatterAdd { axis }, self.shape().clone(), self.dtype(), &[self, &index, src]))
     }
 
+    /// As [`Tensor::gather`], where the tensor and the index broadcast off the axis. `torch.take_along_dim`, whose indices `argsort` and
+    /// `argmax_axis(…, true)` give.
+    ///
+    /// # Errors
+    /// Another number of axes, sizes that do not broadcast, an index that is not of integers, two devices. An index outside the axis
+    /// shows when the result is computed.
+    #[track_caller]
+    #[doc(alias = "take_along_axis")]
+    pub fn take_along_dim(&self, index: &Tensor, axis: impl Into<Axis>) -> Result<Tensor> {
+        const OP: &str = "take_along_dim";
+        let axis = self.shape().axis(axis, OP)?;
+        if index.rank() != self.rank() {
+            let hint = "the index has as many axes as the tensor";
+            return Err(super::shape_misfit(OP, self.shape(), index.shape(), hint));
+        }
+        let with = |t: &Tensor, n: usize| -> Shape {
+            t.dims().iter().enumerate().map(|(a, &d)| if a == axis { n } else { d }).collect()
+        };
+        let both = with(self, 1).broadcast(&with(index, 1), OP)?;
+        let spread = |t: &Tensor| {
+            let sizes = both.iter().enumerate().map(|(a, &d)| if a == axis { t.dims()[axis] } else { d });
+            t.expand_unchecked(sizes.collect())
+        };
+        spread(self).gather(axis, &spread(index))
+    }
+
+    /// The elements of this tensor, read row by row, that an integer index of any shape names; negative numbers count from the end. The
+    /// result has the index's shape. `torch.take`.
+    ///
+    /// # Errors
+    /// An index that is not of integers, or two devices. One outside the tensor shows when the result is computed.
+    #[track_caller]
+    pub fn take(&self, index: &Tensor) -> Result<Tensor> {
+        const OP: &str = "take";
+        let index = index_dtype(OP, index)?;
+        self.flatten_all().at(OP, vec![super::Index::Tensor(index)])
+    }
+
     /// The slices of an axis that a 1-D index names, in its order. `torch.index_select`.
     ///
     /// # Errors
     /// An index that is not 1-D or not of an integer dtype. An index outside the axis shows when the result is computed.
     #[track_caller]
-    #[doc(alias("take", "embedding"))]
+    #[doc(alias = "embedding")]
     pub fn index_select(&self, axis: impl Into<Axis>, index: &Tensor) -> Result<Tensor> {
         self.index_select_by(axis.into(), index)
     }
@@ -128,7 +165,12 @@ impl Tensor {
 
     /// A 1-D index seen from every position off the axis: a view.
     #[track_caller]
-    fn spread_index(&self, op: &'static str, axis: Axis, index: &Tensor) -> Result<(Tensor, usize)> {
+    pub(super) fn spread_index(
+        &self,
+        op: &'static str,
+        axis: Axis,
+        index: &Tensor,
+    ) -> Result<(Tensor, usize)> {
         let axis = self.shape().axis(axis, op)?;
         if index.rank() != 1 {
             return Err(Error::invalid(
@@ -143,8 +185,15 @@ impl Tensor {
     }
 }
 
+/// An index of as many axes as `limit`, and off the axis no larger.
 #[track_caller]
-fn check(tensor: &Tensor, op: &'static str, axis: Axis, index: &Tensor, limit: &Shape) -> Result<usize> {
+pub(super) fn check_index(
+    tensor: &Tensor,
+    op: &'static str,
+    axis: Axis,
+    index: &Tensor,
+    limit: &Shape,
+) -> Result<usize> {
     let axis = tensor.shape().axis(axis, op)?;
     Tensor::same_device(op, &[tensor, index])?;
     let fits = index.rank() == limit.rank()
@@ -160,8 +209,26 @@ fn check(tensor: &Tensor, op: &'static str, axis: Axis, index: &Tensor, limit: &
     }))
 }
 
+/// Fails unless `src` can replace a part of this shape and dtype.
 #[track_caller]
-fn index_dtype(op: &'static str, index: &Tensor) -> Result<Tensor> {
+pub(super) fn same_part(op: &'static str, src: &Tensor, part: &Shape, dtype: DType) -> Result<()> {
+    if src.shape() != part {
+        return Err(super::shape_misfit(
+            op,
+            part,
+            src.shape(),
+            "the source must have the shape of the part it replaces",
+        ));
+    }
+    if src.dtype() != dtype {
+        let hint = format!("cast the source with .to_dtype(DType::{dtype:?})?");
+        return Err(super::dtype_misfit(op, dtype, src.dtype(), hint));
+    }
+    Ok(())
+}
+
+#[track_caller]
+pub(super) fn index_dtype(op: &'static str, index: &Tensor) -> Result<Tensor> {
     if index.dtype().is_int() {
         return Ok(index.clone());
     }

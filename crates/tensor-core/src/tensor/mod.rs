@@ -6,11 +6,14 @@ mod addmm;
 mod bits;
 mod blend;
 mod cell;
+mod combine;
 mod counts;
 mod create;
 mod cumulative;
+mod diagonal;
 mod differences;
 mod display;
+mod distributions;
 mod einsum;
 mod elementwise;
 mod index;
@@ -24,26 +27,33 @@ mod ndarray;
 mod nested;
 mod norm;
 mod operators;
+mod products;
 mod quantile;
 mod random;
 mod read;
+mod rearrange;
 mod reduce;
 mod representation;
 mod sampling;
+mod scatter;
+mod search;
 mod signs;
 mod sort;
+mod window;
 
 use std::{
     panic::Location,
     sync::{Arc, atomic::Ordering},
 };
 
+pub use combine::MeshIndexing;
 pub use create::TensorOptions;
 pub use index::{Ellipsis, Index, Indices, NewAxis, Operand, Span, Step};
 pub use nested::Nested;
 pub use operators::Number;
 pub use quantile::Interpolation;
 pub use random::Generator;
+pub use scatter::ScatterReduce;
 
 use crate::{
     Axis, DType, Device, Error, ErrorKind, Op, Result, Shape,

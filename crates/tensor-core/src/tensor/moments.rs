@@ -110,7 +110,7 @@ impl Tensor {
     #[track_caller]
     pub fn corrcoef(&self) -> Result<Tensor> {
         let covariances = self.covariances("corrcoef", 1.0)?;
-        let deviations = covariances.main_diagonal("corrcoef")?.sqrt();
+        let deviations = covariances.diagonal(0, 0, 1)?.sqrt();
         let correlations = covariances.div(&deviations.unsqueeze(1)?)?.div(&deviations)?.clamp(-1.0, 1.0);
         if self.rank() == 2 { Ok(correlations) } else { correlations.reshape(()) }
     }

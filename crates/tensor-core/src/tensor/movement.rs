@@ -67,7 +67,7 @@ impl Tensor {
     /// # Errors
     /// Not every axis named exactly once.
     #[track_caller]
-    #[doc(alias("transpose", "moveaxis"))]
+    #[doc(alias = "transpose")]
     pub fn permute(&self, axes: impl Into<Axes>) -> Result<Tensor> {
         self.permute_by(axes.into())
     }
@@ -106,7 +106,7 @@ impl Tensor {
 
     /// Two axes exchanged.
     #[track_caller]
-    #[doc(alias("swapaxes", "swapdims", "movedim"))]
+    #[doc(alias("swapaxes", "swapdims"))]
     pub fn transpose(&self, a: impl Into<Axis>, b: impl Into<Axis>) -> Result<Tensor> {
         self.transpose_by(a.into(), b.into())
     }
@@ -406,7 +406,7 @@ impl Tensor {
     /// # Errors
     /// None given, sizes that differ off the axis, or several devices.
     #[track_caller]
-    #[doc(alias("cat", "concatenate", "hstack", "vstack"))]
+    #[doc(alias("cat", "concatenate"))]
     pub fn concat<T: AsRef<Tensor>>(tensors: &[T], axis: impl Into<Axis>) -> Result<Tensor> {
         Tensor::concat_by(&references(tensors), axis.into())
     }
@@ -501,7 +501,6 @@ impl Tensor {
 
     /// The axis cut in pieces of `size`; the last may be smaller. `torch.split`.
     #[track_caller]
-    #[doc(alias = "chunk")]
     pub fn split(&self, size: usize, axis: impl Into<Axis>) -> Result<Vec<Tensor>> {
         self.split_by(size, axis.into())
     }
@@ -513,7 +512,7 @@ impl Tensor {
             return Err(Error::invalid("split", "pieces of size 0 never end; give at least 1"));
         }
         let n = self.dims()[at];
-        (0..n).step_by(size).map(|start| self.narrow(at, start, size.min(n - start))).collect()
+        (0..n.max(1)).step_by(size).map(|start| self.narrow(at, start, size.min(n - start))).collect()
     }
 
     /// Padded with `value`: `padding[i]` elements before and after along axis `i`.
@@ -661,6 +660,6 @@ fn triangle_indices(
 }
 
 /// The tensors of a list that a user gives.
-fn references<T: AsRef<Tensor>>(tensors: &[T]) -> SmallVec<[&Tensor; 8]> {
+pub(super) fn references<T: AsRef<Tensor>>(tensors: &[T]) -> SmallVec<[&Tensor; 8]> {
     tensors.iter().map(AsRef::as_ref).collect()
 }

@@ -198,8 +198,9 @@ impl Tensor {
     }
 
     /// The elements in a row-major buffer from its first one on: copied when it is evaluated, if they do not lie so.
+    #[doc(hidden)]
     #[track_caller]
-    pub(crate) fn contiguous_copy(&self) -> Tensor {
+    pub fn contiguous_copy(&self) -> Tensor {
         Tensor::build(Op::Contiguous, self.shape().clone(), self.dtype(), &[self])
     }
 

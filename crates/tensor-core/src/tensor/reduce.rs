@@ -179,26 +179,6 @@ impl Tensor {
         self.isnan().choose(&self.constant(0.0.into()), self)
     }
 
-    /// The sum of the elements `[i][i]` of a matrix, 0-d. Integers and bools are summed in i64 (in i32 on a device without i64). `torch.trace`.
-    ///
-    /// # Errors
-    /// Not two axes.
-    #[track_caller]
-    pub fn trace(&self) -> Result<Tensor> {
-        Ok(self.main_diagonal("trace")?.sum())
-    }
-
-    /// The elements `[i][i]` of a matrix.
-    #[track_caller]
-    pub(super) fn main_diagonal(&self, op: &'static str) -> Result<Tensor> {
-        let &[rows, columns] = self.dims() else {
-            return Err(Error::invalid(op, format!("a matrix [m, n] is needed, not shape {}", self.shape())));
-        };
-        let n = rows.min(columns);
-        let flat = self.narrow(0, 0, n)?.flatten_all();
-        Ok(flat.slice_unchecked(0, 0, n, columns as isize + 1))
-    }
-
     /// The mean along `axes`, which stay with size 1 if `keepdim`.
     #[track_caller]
     #[doc(alias = "mean")]

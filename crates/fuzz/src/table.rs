@@ -1,0 +1,43 @@
+//! Steps from the table of operations (crates/operations): what a row does to the results of other steps. A row brings the shapes and
+//! the kinds of its inputs; what it computes is compared as every step is, step by step with the plain reference.
+
+use std::sync::LazyLock;
+
+use taper::{Error, Result, Tensor};
+use taper_operations::{
+    Row,
+    row::{Input, Values},
+};
+
+static ROWS: LazyLock<Vec<Row>> = LazyLock::new(taper_operations::rows);
+
+/// A row by its place.
+pub(crate) fn row(place: usize) -> Option<&'static Row> {
+    ROWS.get(place)
+}
+
+/// The places of the rows that programs hold: of tensors, on every device, without a rounding that decides, and with two
+/// derivatives if that is asked for.
+pub(crate) fn places(smooth: bool) -> Vec<usize> {
+    let suits = |row: &Row| {
+        !row.inputs.is_empty()
+            && !row.cpu_only
+            && !row.stepwise
+            && row.ties
+            && row.loose == 1.0
+            && (!smooth || row.order == 2)
+    };
+    (0..ROWS.len()).filter(|&place| suits(&ROWS[place])).collect()
+}
+
+/// Whether an input takes what other steps compute, and not indices, a mask, or numbers of the row's own.
+pub(crate) fn is_free(input: &Input) -> bool {
+    matches!(input.values, Values::Between(..))
+}
+
+/// What the row in this place gives, result `which`.
+pub(crate) fn apply(place: usize, which: usize, x: &[&Tensor]) -> Result<Tensor> {
+    let row = row(place).ok_or_else(|| Error::invalid("table", format!("no row {place}")))?;
+    let result = row.of_tensors(x)?.into_iter().nth(which);
+    result.ok_or_else(|| Error::invalid("table", format!("{} has no result {which}", row.label())))
+}

@@ -1,0 +1,319 @@
+//! The edges of what moves, scatters and searches elements: empty parts, several elements for one place, NaN, numbers that fit nowhere.
+//! Numbers without another source are PyTorch's.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use taper::autograd::TensorGrad;
+use taper::nn::functional as f;
+use taper::{DType, ErrorKind, Generator, MeshIndexing, Result, ScatterReduce, Tensor, linalg};
+
+use crate::common::{agree, assert_close, device, has, numbers, of};
+use crate::networks::refused;
+
+/// Checks the elements of a tensor against another's.
+#[track_caller]
+fn near(what: &str, found: &Tensor, expected: &Tensor, (rtol, atol): (f64, f64)) {
+    assert_eq!(found.dims(), expected.dims(), "{what}");
+    let (found, expected) = (found.to_f64_vec().unwrap(), expected.to_f64_vec().unwrap());
+    assert_close(&found, &expected, (rtol, atol), what);
+}
+
+fn sizes(parts: &[Tensor]) -> Vec<Vec<usize>> {
+    parts.iter().map(|part| part.dims().to_vec()).collect()
+}
+
+#[test]
+fn parts_of_empty_and_uneven_axes() -> Result<()> {
+    let d = device();
+    let (none, seven) = (Tensor::zeros((0, 2), &d)?, Tensor::arange(0, 7, 1, &d)?);
+    assert_eq!(sizes(&none.chunk(3, 0)?), [[0, 2]; 3]);
+    assert_eq!(sizes(&none.split(3, 0)?), [[0, 2]]);
+    assert_eq!(sizes(&seven.chunk(4, 0)?), [[2], [2], [2], [1]]);
+    assert_eq!(sizes(&seven.narrow(0, 0, 5)?.tensor_split_at(&[-2, 1, 9], 0)?), [[3], [0], [4], [0]]);
+    assert_eq!(sizes(&seven.tensor_split(9, 0)?)[6..], [[1], [0], [0]]);
+    assert!(none.unbind(0)?.is_empty());
+    assert_eq!(none.roll(5, 0)?.dims(), [0, 2]);
+    assert_eq!(seven.repeat([0, 2])?.dims(), [0, 14]);
+    assert_eq!(none.repeat_interleave(3, 0)?.dims(), [0, 2]);
+    assert_eq!(seven.repeat_interleave(0, 0)?.dims(), [0]);
+    let two = Tensor::new([2i32], &d)?;
+    assert_eq!(
+        seven.narrow(0, 0, 3)?.repeat_interleave_counts(&two, 0)?.to_f64_vec()?,
+        [0., 0., 1., 1., 2., 2.]
+    );
+    assert_eq!(seven.narrow(0, 0, 2)?.combinations(3, false)?.dims(), [0, 3]);
+    assert_eq!(seven.narrow(0, 0, 0)?.combinations(2, true)?.dims(), [0, 2]);
+    assert_eq!(seven.combinations(0, false)?.dims(), [0]);
+    assert_eq!(seven.combinations(7, false)?.to_f64_vec()?, seven.to_f64_vec()?);
+    assert_eq!(
+        sizes(&Tensor::meshgrid(&[&seven.narrow(0, 0, 0)?, &seven], MeshIndexing::Xy)?),
+        [[7, 0], [7, 0]]
+    );
+    // Diagonals that leave the matrix, and matrices without elements.
+    let x = Tensor::arange(0, 12, 1, &d)?.reshape((3, 4))?;
+    assert_eq!(x.diagonal(4, 0, 1)?.dims(), [0]);
+    assert_eq!(x.diagonal(-3, 0, 1)?.dims(), [0]);
+    assert_eq!(x.diagonal(-2, 0, 1)?.to_f64_vec()?, [8.0]);
+    assert_eq!(none.diagonal(0, 0, 1)?.dims(), [0]);
+    assert_eq!(none.select(1, 0)?.diag(2)?.to_f64_vec()?, [0.0; 4]);
+    assert_eq!(x.diagonal_scatter(&x.diagonal(4, 0, 1)?, 4, 0, 1)?.to_f64_vec()?, x.to_f64_vec()?);
+    assert_eq!(seven.vander(0, false)?.dims(), [7, 0]);
+    assert_eq!(Tensor::hann_window(0, true, &d)?.dims(), [0]);
+    assert_eq!(Tensor::hann_window(1, true, &d)?.to_f64_vec()?, [1.0]);
+    assert_eq!(Tensor::bartlett_window(2, false, &d)?.to_f64_vec()?, [0.0, 0.0]);
+    Ok(())
+}
+
+/// Longer than a block of any kernel, of every dtype.
+#[test]
+fn large_moves_agree() {
+    for dtype in DType::ALL.into_iter().filter(|&t| has(&device(), t)) {
+        let x = move |d: &_| crate::common::tensor(&[37, 3, 41], 5, dtype, d);
+        agree("roll", |d| x(d)?.roll([11, -40], [0, 2]));
+        agree("repeat", |d| x(d)?.repeat([2, 1, 3, 2]));
+        agree("repeat_interleave", |d| x(d)?.transpose(0, 2)?.repeat_interleave(3, 1));
+        agree("diagonal", |d| x(d)?.flip(0)?.diagonal(3, 0, 2));
+        agree("diag_embed", |d| x(d)?.diag_embed(-2, 0, 1));
+        agree("rot90", |d| x(d)?.rot90(3, [2, 0]));
+    }
+}
+
+#[test]
+fn the_last_of_several_stays() -> Result<()> {
+    let d = device();
+    let x = Tensor::new([[0.5f32, 1.5], [2.5, 3.5], [4.5, 5.5]], &d)?;
+    let index = Tensor::new([[2i32], [0], [2], [2]], &d)?;
+    let src = Tensor::arange(10.0, 18.0, 1.0, &d)?.reshape((4, 2))?;
+    assert_eq!(x.scatter(0, &index, &src)?.to_f64_vec()?, [12.0, 1.5, 2.5, 3.5, 16.0, 5.5]);
+    assert_eq!(x.scatter(0, &index, 7)?.to_f64_vec()?, [7.0, 1.5, 2.5, 3.5, 7.0, 5.5]);
+    let line = index.flatten_all();
+    assert_eq!(x.index_copy(0, &line, &src)?.to_f64_vec()?, [12.0, 13.0, 2.5, 3.5, 16.0, 17.0]);
+    // Only what is seen has a gradient.
+    let (a, b) = (x.clone().requires_grad(), src.clone().requires_grad());
+    a.scatter(0, &index, &b)?.sum().backward()?;
+    assert_eq!(a.grad().unwrap().to_f64_vec()?, [0.0, 1.0, 1.0, 1.0, 0.0, 1.0]);
+    assert_eq!(b.grad().unwrap().to_f64_vec()?, [0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0]);
+    // An index of bytes that names the last place there is.
+    if has(&d, DType::U8) {
+        let index = Tensor::new([255u8, 0, 255], &d)?;
+        let out = Tensor::zeros([256], &d)?.scatter(0, &index, &Tensor::new([1f32, 2.0, 3.0], &d)?)?;
+        assert_eq!((out.select(0, 255)?.item::<f32>()?, out.sum().item::<f32>()?), (3.0, 5.0));
+    }
+    let far = Tensor::new([[3i32]], &d)?;
+    let error = x.scatter(0, &far, &src)?.to_f64_vec().unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::IndexOutOfRange { index: 3, size: 3, .. }), "{error}");
+    refused(x.scatter(0, &index, &src.to_dtype(DType::I32)?), &["scatter", "cast the source"]);
+    refused(x.scatter(0, &index, &src.narrow(0, 0, 3)?), &["scatter", "no smaller"]);
+    refused(x.scatter(1, &index, &src), &["scatter", "other than 1"]);
+    refused(x.index_copy(0, &line, &src.narrow(0, 0, 3)?), &["index_copy", "shape of the part"]);
+    refused(x.select_scatter(&src, 0, 3), &["select_scatter"]);
+    refused(x.masked_scatter(&x, &src), &["masked_scatter", "bool"]);
+    Ok(())
+}
+
+#[test]
+fn reduced_by_index_as_pytorch_does() -> Result<()> {
+    use ScatterReduce::{Amax, Amin, Mean, Prod, Sum};
+    const NAN: f64 = f64::NAN;
+    const LOW: f64 = f64::NEG_INFINITY;
+    let d = device();
+    let at = |values: &[f64]| of(values, &[values.len()], DType::F32, &d);
+    let index = Tensor::new([0i32, 0, 1, 3, 2, 2, 1], &d)?;
+    for (reduce, include_self, expected) in [
+        (Amax, true, [3.0, 5.0, NAN, NAN]),
+        (Amax, false, [3.0, 5.0, NAN, 7.0]),
+        (Amin, true, [1.0, LOW, NAN, NAN]),
+        (Amin, false, [3.0, LOW, NAN, 7.0]),
+        (Prod, true, [9.0, LOW, NAN, NAN]),
+        (Prod, false, [9.0, LOW, NAN, 7.0]),
+        (Mean, true, [7.0 / 3.0, LOW, NAN, NAN]),
+        (Mean, false, [3.0, LOW, NAN, 7.0]),
+        (Sum, true, [7.0, LOW, NAN, NAN]),
+        (Sum, false, [6.0, LOW, NAN, 7.0]),
+    ] {
+        let x = at(&[1.0, 5.0, 2.0, NAN])?;
+        let src = at(&[3.0, 3.0, 5.0, 7.0, NAN, 1.0, LOW])?;
+        let out = x.scatter_reduce(0, &index, &src, reduce, include_self)?;
+        near(&format!("{reduce:?} {include_self}"), &out, &at(&expected)?, (1e-6, 0.0));
+    }
+    // Equals share the gradient, also with what was there.
+    for (reduce, include_self, own, sent) in [
+        (Amax, true, [0.0, 1.0, 3.0], [0.5, 0.5, 1.0, 0.0, 0.0]),
+        (Amax, false, [0.0, 0.0, 3.0], [0.5, 0.5, 2.0, 0.0, 0.0]),
+        (Amin, true, [1.0, 0.0, 3.0], [0.0, 0.0, 0.0, 1.0, 1.0]),
+        (Prod, true, [0.0, 0.0, 3.0], [0.0, 0.0, 0.0, 0.0, 0.0]),
+    ] {
+        let x = at(&[1.0, 5.0, 2.0])?.requires_grad();
+        let zero = if reduce == Prod { [3.0, 3.0, 0.0, 0.0, 0.0] } else { [3.0, 3.0, 5.0, 4.0, 4.0] };
+        let src = at(&zero)?.requires_grad();
+        let index = Tensor::new([0i32, 0, 1, 1, 1], &d)?;
+        let out = x.scatter_reduce(0, &index, &src, reduce, include_self)?;
+        out.mul(&at(&[1.0, 2.0, 3.0])?)?.sum().backward()?;
+        let found = (x.grad().unwrap().to_f64_vec()?, src.grad().unwrap().to_f64_vec()?);
+        match reduce {
+            // 1·3·3 has the gradients 9, 3 and 3; 5·0·0·0 none at all.
+            Prod => assert_eq!(found, (vec![9.0, 0.0, 3.0], vec![3.0, 3.0, 0.0, 0.0, 0.0])),
+            Amax | Amin | Mean | Sum => {
+                assert_eq!(found, (own.to_vec(), sent.to_vec()), "{reduce:?} {include_self}")
+            }
+        }
+    }
+    let x = Tensor::new([7i32, -3, 8], &d)?;
+    let (index, src) = (Tensor::new([0i32, 0, 1, 1], &d)?, Tensor::new([2i32, -4, -8, 3], &d)?);
+    for (reduce, with, without) in [
+        (Mean, [1, -3, 8], [-1, -3, 8]),
+        (Amin, [-4, -8, 8], [-4, -8, 8]),
+        (Amax, [7, 3, 8], [2, 3, 8]),
+        (Prod, [-56, 72, 8], [-8, -24, 8]),
+    ] {
+        for (include_self, expected) in [(true, with), (false, without)] {
+            let out = x.scatter_reduce(0, &index, &src, reduce, include_self)?;
+            assert_eq!(out.to_vec::<i32>()?, expected, "{reduce:?} {include_self}");
+        }
+    }
+    let truth = x.gt_scalar(0);
+    refused(truth.scatter_reduce(0, &index, &src.gt_scalar(0), Sum, true), &["scatter_reduce", "bools"]);
+    let any = truth.scatter_reduce(0, &index, &src.gt_scalar(0), Amax, false)?;
+    assert_eq!(any.to_vec::<bool>()?, [true, true, true]);
+    // Many for one place, against sums of halves.
+    agree("many", |d| {
+        let (n, places) = (5000, 7);
+        let index = crate::common::tensor(&[n], 2, DType::F32, d)?
+            .mul_scalar(1e4)
+            .to_dtype(DType::I32)?
+            .remainder_scalar(places);
+        let src = crate::common::tensor(&[n], 3, DType::F32, d)?;
+        let zeros = Tensor::zeros([places as usize], d)?;
+        let mut out = Vec::new();
+        for reduce in [Mean, Amax, Amin] {
+            out.push(zeros.scatter_reduce(0, &index, &src, reduce, false)?);
+        }
+        Tensor::stack(&out, 0)
+    });
+    Ok(())
+}
+
+#[test]
+fn masks_take_from_a_source_in_order() -> Result<()> {
+    let d = device();
+    let x = Tensor::zeros((2, 3), &d)?;
+    let mask = Tensor::new([true, false, true], &d)?;
+    let source = Tensor::arange(1.0, 6.0, 1.0, &d)?;
+    assert_eq!(x.masked_scatter(&mask, &source)?.to_f64_vec()?, [1.0, 0.0, 2.0, 3.0, 0.0, 4.0]);
+    let short = x.masked_scatter(&mask, &source.narrow(0, 0, 3)?)?;
+    assert!(matches!(short.to_f64_vec().unwrap_err().kind(), ErrorKind::IndexOutOfRange { .. }));
+    let none = source.narrow(0, 0, 0)?;
+    refused(x.masked_scatter(&mask, &none), &["masked_scatter", "no elements"]);
+    assert_eq!(x.masked_scatter(&mask.logical_not().bitwise_and(&mask)?, &none)?.to_f64_vec()?, [0.0; 6]);
+    Ok(())
+}
+
+#[test]
+fn places_among_sorted_numbers() -> Result<()> {
+    let d = device();
+    let (nan, inf) = (f32::NAN, f32::INFINITY);
+    let sorted = Tensor::new([1.0, 3.0, nan], &d)?;
+    let values = Tensor::new([nan, 3.0, inf, -inf, 0.0], &d)?;
+    assert_eq!(sorted.searchsorted(&values, false)?.to_f64_vec()?, [2.0, 1.0, 2.0, 0.0, 0.0]);
+    assert_eq!(sorted.searchsorted(&values, true)?.to_f64_vec()?, [3.0, 2.0, 2.0, 0.0, 0.0]);
+    assert_eq!(
+        values.isin(&Tensor::new([nan, 0.0], &d)?)?.to_vec::<bool>()?,
+        [false, false, false, false, true]
+    );
+    assert_eq!(values.isin(&sorted.narrow(0, 0, 0)?)?.to_vec::<bool>()?, [false; 5]);
+    assert_eq!(sorted.narrow(0, 0, 0)?.searchsorted(&values, true)?.to_f64_vec()?, [0.0; 5]);
+    // By comparisons and by halves, with many equals, in rows and alone.
+    for n in [1, 63, 64, 65, 128, 1000] {
+        let mut rows: Vec<Vec<f32>> = Vec::new();
+        for row in 0..2 {
+            let mut line: Vec<f32> = numbers(n, 7 + row).iter().map(|v| (v * 40.0).round() as f32).collect();
+            line.sort_by(f32::total_cmp);
+            rows.push(line);
+        }
+        let values: Vec<f32> = numbers(2 * 50, 9).iter().map(|v| (v * 44.0).round() as f32).collect();
+        let (x, v) =
+            (Tensor::from_vec(rows.concat(), [2, n], &d)?, Tensor::from_slice(&values, [2, 50], &d)?);
+        for right in [false, true] {
+            let place =
+                |row: &[f32], v: f32| row.partition_point(|&s| if right { s <= v } else { s < v }) as i64;
+            let expected: Vec<i64> =
+                values.iter().enumerate().map(|(i, &v)| place(&rows[i / 50], v)).collect();
+            let found = x.searchsorted(&v, right)?;
+            assert_eq!(found.dtype(), d.int_dtype());
+            assert_eq!(found.to_vec::<i64>()?, expected, "{n} {right}");
+            let expected: Vec<i64> = values.iter().map(|&v| place(&rows[0], v)).collect();
+            assert_eq!(v.bucketize(&x.select(0, 0)?, right)?.to_vec::<i64>()?, expected, "{n} {right}");
+        }
+        let expected: Vec<bool> = values.iter().map(|v| rows.concat().contains(v)).collect();
+        assert_eq!(v.isin(&x)?.to_vec::<bool>()?, expected, "{n}");
+    }
+    refused(
+        sorted.searchsorted(&sorted, false).and_then(|t| t.select(0, 0)?.searchsorted(&t, false)),
+        &["searchsorted"],
+    );
+    Ok(())
+}
+
+#[test]
+fn distances_and_their_edges() -> Result<()> {
+    let d = device();
+    let points = [[0.0f32, 0.0], [3.0, 4.0], [0.0, 0.0]];
+    for (p, between, gradient) in [
+        (0.0, 2.0, [0.0, 0.0]),
+        (1.0, 7.0, [4.0, 4.0]),
+        (2.0, 5.0, [2.4, 3.2]),
+        (3.0, 4.497_941_445_275_415, [1.779_405_406_922_142_3, 3.163_387_390_083_808_5]),
+        (f64::INFINITY, 4.0, [0.0, 4.0]),
+    ] {
+        let x = Tensor::new(points, &d)?.requires_grad();
+        let all = f::cdist(&x, &x, p)?;
+        let expected = [0.0, between, 0.0, between, 0.0, between, 0.0, between, 0.0];
+        near(&format!("cdist {p}"), &all, &of(&expected, &[3, 3], DType::F32, &d)?, (1e-5, 1e-6));
+        if p > 0.0 {
+            all.sum().backward()?;
+            let found = x.grad().unwrap();
+            let [a, b] = gradient;
+            let expected = [-a / 2.0, -b / 2.0, a, b, -a / 2.0, -b / 2.0];
+            near(&format!("gradient {p}"), &found, &of(&expected, &[3, 2], DType::F32, &d)?, (1e-5, 1e-6));
+        }
+        near(
+            &format!("pdist {p}"),
+            &f::pdist(&x.detach(), p)?,
+            &of(&[between, 0.0, between], &[3], DType::F32, &d)?,
+            (1e-5, 1e-6),
+        );
+    }
+    // By products, beside the plain form.
+    let rng = Generator::seed(3, &d);
+    let (x, y) = (Tensor::randn((2, 40, 5), &rng)?, Tensor::randn((30, 5), &rng)?);
+    let plain = x.unsqueeze(-2)?.sub(&y)?.powi(2).sum_axis(-1, false)?.sqrt();
+    near("by products", &f::cdist(&x, &y, 2.0)?, &plain, (1e-4, 1e-5));
+    assert_eq!(f::cdist(&x.narrow(1, 0, 0)?, &y, 2.0)?.dims(), [2, 0, 30]);
+    assert_eq!(f::cdist(&x.narrow(2, 0, 0)?, &y.narrow(1, 0, 0)?, 2.0)?.sum().item::<f32>()?, 0.0);
+    refused(f::cdist(&x, &y, -1.0), &["cdist", "-1"]);
+    refused(f::cdist(&x, &y.narrow(1, 0, 4)?, 2.0), &["cdist", "5", "4"]);
+    Ok(())
+}
+
+#[test]
+fn exponentials_of_large_matrices() -> Result<()> {
+    let d = device();
+    let turned = linalg::matrix_exp(&Tensor::new([[0.0f32, -20.0], [20.0, 0.0]], &d)?)?;
+    let expected = [
+        0.408_082_061_813_393_57,
+        -0.912_945_250_727_627_7,
+        0.912_945_250_727_627_7,
+        0.408_082_061_813_393_57,
+    ];
+    near("a turn", &turned, &of(&expected, &[2, 2], DType::F32, &d)?, (0.0, 1e-4));
+    let zero = linalg::matrix_exp(&Tensor::zeros((2, 3, 3), &d)?)?;
+    assert_eq!(zero.sum().item::<f32>()?, 6.0);
+    assert_eq!(linalg::matrix_exp(&Tensor::zeros((0, 3, 3), &d)?)?.dims(), [0, 3, 3]);
+    let broken = linalg::matrix_exp(&Tensor::new([[f32::NAN, 0.0], [0.0, 1.0]], &d)?)?;
+    assert!(broken.isnan().any().item::<bool>()?);
+    if has(&d, DType::F64) {
+        let steep = linalg::matrix_exp(&of(&[30.0, 1.0, 0.0, -50.0], &[2, 2], DType::F64, &d)?)?;
+        let expected = [10_686_474_581_524.463, 133_580_932_269.055_77, 0.0, 0.0];
+        near("steep", &steep, &of(&expected, &[2, 2], DType::F64, &d)?, (1e-12, 1e-2));
+    }
+    Ok(())
+}

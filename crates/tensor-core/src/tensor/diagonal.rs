@@ -1,0 +1,227 @@
+//! Diagonals: taken as views, put into matrices, and matrices put along one.
+
+use smallvec::SmallVec;
+
+use super::{Tensor, combine::first_of, movement::references, shape_misfit};
+use crate::{Axis, DType, Error, Op, Result, Scalar, Shape};
+
+/// Where a diagonal lies in a matrix read row by row: its first element and the distance of neighbours, and how many there are.
+#[derive(Clone, Copy)]
+struct Line {
+    start: usize,
+    step: usize,
+    len: usize,
+}
+
+impl Line {
+    /// Of the diagonal `offset` columns right of the main one (below it where negative).
+    fn new(rows: usize, columns: usize, offset: isize) -> Line {
+        let (down, right) = (offset.min(0).unsigned_abs(), offset.max(0).unsigned_abs());
+        let len = rows.saturating_sub(down).min(columns.saturating_sub(right));
+        let start = if len == 0 { 0 } else { down * columns + right };
+        Line { start, step: columns + 1, len }
+    }
+}
+
+/// Two axes as numbers, which differ.
+#[track_caller]
+fn plane(op: &'static str, shape: &Shape, axis1: Axis, axis2: Axis) -> Result<(usize, usize)> {
+    let (a, b) = (shape.axis(axis1, op)?, shape.axis(axis2, op)?);
+    if a == b {
+        return Err(Error::invalid(op, format!("axis {a} is given twice; a diagonal is of two axes")));
+    }
+    Ok((a, b))
+}
+
+impl Tensor {
+    /// This tensor with two axes last and made one, so that a diagonal of them is a line with a step.
+    #[track_caller]
+    fn matrices_as_lines(&self, a: usize, b: usize) -> Tensor {
+        let others = (0..self.rank()).filter(|&axis| axis != a && axis != b);
+        let order: SmallVec<[usize; 5]> = others.clone().chain([a, b]).collect();
+        let flat = others.map(|axis| self.dims()[axis]).chain([self.dims()[a] * self.dims()[b]]).collect();
+        self.permute_unchecked(order).reshape_unchecked(flat)
+    }
+
+    /// The elements of a diagonal of two axes, which go, along a new last axis: `out[…, i] = self[…, i, …, i + offset, …]`, where a
+    /// positive offset is above the main diagonal. A view where the two axes can be read as one. `torch.diagonal`; its defaults are
+    /// offset 0 of axes 0 and 1.
+    ///
+    /// # Errors
+    /// No such axis, or one axis twice.
+    #[track_caller]
+    pub fn diagonal(&self, offset: isize, axis1: impl Into<Axis>, axis2: impl Into<Axis>) -> Result<Tensor> {
+        self.diagonal_by("diagonal", offset, axis1.into(), axis2.into())
+    }
+
+    #[track_caller]
+    fn diagonal_by(&self, op: &'static str, offset: isize, axis1: Axis, axis2: Axis) -> Result<Tensor> {
+        let (a, b) = plane(op, self.shape(), axis1, axis2)?;
+        let Line { start, step, len } = Line::new(self.dims()[a], self.dims()[b], offset);
+        let lines = self.matrices_as_lines(a, b);
+        Ok(lines.slice_unchecked(self.rank() - 2, start, len, step as isize))
+    }
+
+    /// Matrices that have the last axis along a diagonal, and 0 elsewhere: `[…, n]` gives matrices of n + |offset| rows and columns in
+    /// the axes `axis1` and `axis2` of the result. `torch.diag_embed`; its defaults are offset 0 and axes −2 and −1.
+    ///
+    /// # Errors
+    /// A 0-d tensor, no such axis of the result, one axis twice, or a shape past what a tensor can have.
+    #[track_caller]
+    pub fn diag_embed(
+        &self,
+        offset: isize,
+        axis1: impl Into<Axis>,
+        axis2: impl Into<Axis>,
+    ) -> Result<Tensor> {
+        self.diag_embed_by("diag_embed", offset, axis1.into(), axis2.into())
+    }
+
+    #[track_caller]
+    fn diag_embed_by(&self, op: &'static str, offset: isize, axis1: Axis, axis2: Axis) -> Result<Tensor> {
+        let Some((&n, lead)) = self.dims().split_last() else {
+            return Err(Error::invalid(op, "a scalar is no diagonal; use .unsqueeze(0)?"));
+        };
+        let size = n.saturating_add(offset.unsigned_abs());
+        let square: Shape = lead.iter().copied().chain([size, size]).collect();
+        super::create::check(op, &square, self.dtype(), &self.device())?;
+        let (a, b) = plane(op, &square, axis1, axis2)?;
+        let matrices = self.along_line(Line::new(size, size, offset), size * size, Scalar::Int(0))?;
+        let matrices = matrices.reshape_unchecked(square);
+        let last = lead.len();
+        let mut others = 0..last;
+        let order = (0..last + 2).map(|place| match place {
+            place if place == a => last,
+            place if place == b => last + 1,
+            _ => others.next().unwrap_or(place),
+        });
+        Ok(matrices.permute_unchecked(order.collect()))
+    }
+
+    /// The last axis along a line of one of `size` elements, `fill` elsewhere.
+    #[track_caller]
+    fn along_line(&self, line: Line, size: usize, fill: Scalar) -> Result<Tensor> {
+        let last = self.rank() - 1;
+        let shape: Shape = self.dims()[..last].iter().copied().chain([size]).collect();
+        let (mut before, mut interior) =
+            (SmallVec::from_elem(0, self.rank()), SmallVec::from_elem(0, self.rank()));
+        before[last] = line.start;
+        interior[last] = if line.len > 1 { line.step - 1 } else { 0 };
+        self.pad_between(before, interior, shape, fill)
+    }
+
+    /// Of a vector `[n]`, the matrix that has it along a diagonal; of a matrix, that diagonal, as a view. `torch.diag`.
+    ///
+    /// # Errors
+    /// Neither one axis nor two.
+    #[track_caller]
+    pub fn diag(&self, offset: isize) -> Result<Tensor> {
+        const OP: &str = "diag";
+        match self.rank() {
+            1 => self.diag_embed_by(OP, offset, Axis(0), Axis(1)),
+            2 => self.diagonal_by(OP, offset, Axis(0), Axis(1)),
+            _ => Err(Error::invalid(
+                OP,
+                format!(
+                    "shape {} is neither a vector nor a matrix; use diagonal or diag_embed",
+                    self.shape()
+                ),
+            )),
+        }
+    }
+
+    /// The matrix that has all elements of this tensor along a diagonal. `torch.diagflat`.
+    ///
+    /// # Errors
+    /// A shape past what a tensor can have.
+    #[track_caller]
+    pub fn diagflat(&self, offset: isize) -> Result<Tensor> {
+        self.flatten_all().diag_embed_by("diagflat", offset, Axis(0), Axis(1))
+    }
+
+    /// The sum of a matrix's main diagonal, 0-d, in the dtype of [`Tensor::sum`]. `torch.trace`.
+    ///
+    /// # Errors
+    /// A tensor that is no matrix.
+    #[track_caller]
+    pub fn trace(&self) -> Result<Tensor> {
+        if self.rank() != 2 {
+            let hint = "use .diagonal(0, -2, -1)?.sum_axis(-1, false)? for batches";
+            return Err(Error::invalid("trace", format!("shape {} is no matrix; {hint}", self.shape())));
+        }
+        Ok(self.diagonal(0, 0, 1)?.sum())
+    }
+
+    /// This tensor with a diagonal of two axes replaced by `src`, which has the shape of [`Tensor::diagonal`]. Gradients flow to both.
+    /// `torch.diagonal_scatter`.
+    ///
+    /// # Errors
+    /// No such axis, one axis twice, or a `src` of another shape, dtype or device.
+    #[track_caller]
+    pub fn diagonal_scatter(
+        &self,
+        src: &Tensor,
+        offset: isize,
+        axis1: impl Into<Axis>,
+        axis2: impl Into<Axis>,
+    ) -> Result<Tensor> {
+        const OP: &str = "diagonal_scatter";
+        Tensor::same_device(OP, &[self, src])?;
+        let (a, b) = plane(OP, self.shape(), axis1.into(), axis2.into())?;
+        let lines = self.matrices_as_lines(a, b);
+        let (rows, columns) = (self.dims()[a], self.dims()[b]);
+        let line = Line::new(rows, columns, offset);
+        let lead = &lines.dims()[..self.rank() - 2];
+        let wanted: Shape = lead.iter().copied().chain([line.len]).collect();
+        super::indexing::same_part(OP, src, &wanted, self.dtype())?;
+        let named = Op::Full(Scalar::Bool(true));
+        let named = Tensor::source_unchecked(named, [line.len].into(), DType::Bool, &self.device());
+        let named = named.along_line(line, rows * columns, Scalar::Bool(false))?;
+        let out = named.where_cond(&src.along_line(line, rows * columns, Scalar::Int(0))?, &lines)?;
+        let shape: Shape = lead.iter().copied().chain([rows, columns]).collect();
+        let rank = self.rank();
+        let mut others = 0..rank - 2;
+        let order = (0..rank).map(|place| match place {
+            place if place == a => rank - 2,
+            place if place == b => rank - 1,
+            _ => others.next().unwrap_or(place),
+        });
+        Ok(out.reshape_unchecked(shape).permute_unchecked(order.collect()))
+    }
+
+    /// The matrix that has these along its diagonal, one after the other, and 0 elsewhere, in their promoted dtype. Vectors are rows,
+    /// scalars matrices of one element. `torch.block_diag`.
+    ///
+    /// # Errors
+    /// None given, more than two axes, or several devices.
+    #[track_caller]
+    pub fn block_diag<T: AsRef<Tensor>>(tensors: &[T]) -> Result<Tensor> {
+        Tensor::block_diag_by(&references(tensors))
+    }
+
+    #[track_caller]
+    fn block_diag_by(tensors: &[&Tensor]) -> Result<Tensor> {
+        const OP: &str = "block_diag";
+        let first = first_of(OP, tensors)?;
+        let mut dtype = first.dtype();
+        let mut blocks = Vec::with_capacity(tensors.len());
+        for tensor in tensors {
+            if tensor.rank() > 2 {
+                let hint = "blocks are matrices, vectors or scalars";
+                return Err(shape_misfit(OP, first.shape(), tensor.shape(), hint));
+            }
+            dtype = dtype.promote(tensor.dtype());
+            blocks.push(tensor.with_lead(2));
+        }
+        let columns: usize = blocks.iter().map(|block| block.dims()[1]).sum();
+        let mut left = 0;
+        let mut rows = Vec::with_capacity(blocks.len());
+        for block in &blocks {
+            let width = block.dims()[1];
+            let block = block.to_dtype(dtype)?;
+            rows.push(block.pad(&[(0, 0), (left, columns - left - width)], 0)?);
+            left += width;
+        }
+        Tensor::concat(&rows, 0)
+    }
+}

@@ -1,0 +1,314 @@
+//! Draws from distributions beyond uniform and normal ones. Each is a transform of uniform and normal numbers of the stream, so that one
+//! seed gives one stream on every device; where a device rounds a logarithm otherwise, a number may differ in its last bits.
+
+use super::{Generator, Tensor};
+use crate::{ArgReduceOp, DType, Error, ReduceOp, Result, Shape, default_dtype};
+
+/// How often a gamma draw is tried. The chance that all fail is below 10⁻¹⁰.
+const GAMMA_ROUNDS: usize = 8;
+
+/// How often a Poisson draw of a large rate is tried, with the same chance.
+const POISSON_ROUNDS: usize = 16;
+
+/// From this rate on Poisson numbers are drawn by rejection, below it by inversion.
+const LARGE_RATE: f64 = 10.0;
+
+/// More than a Poisson number of a rate up to [`LARGE_RATE`] reaches, with a chance of all but 10⁻²⁰.
+const MOST: usize = 56;
+
+#[track_caller]
+fn finite(op: &'static str, numbers: &[(&str, f64)]) -> Result<()> {
+    match numbers.iter().find(|(_, number)| !number.is_finite()) {
+        None => Ok(()),
+        Some((name, number)) => Err(Error::invalid(op, format!("{name} {number}: give a finite number"))),
+    }
+}
+
+#[track_caller]
+fn above_zero(op: &'static str, name: &str, number: f64) -> Result<()> {
+    if number > 0.0 && number.is_finite() {
+        return Ok(());
+    }
+    Err(Error::invalid(op, format!("{name} {number}: give a finite number above 0")))
+}
+
+/// Uniform on (0, 1).
+#[track_caller]
+fn open_uniform(shape: Shape, dtype: DType, rng: &Generator) -> Result<Tensor> {
+    // 0, which is drawn, becomes half of the least other number.
+    let least = if dtype == DType::F64 { 2f64.powi(-54) } else { 2f64.powi(-25) };
+    Ok(Tensor::rand_dtype(shape, dtype, rng)?.maximum_scalar(least))
+}
+
+impl Tensor {
+    /// Exponential numbers with the density λ·e^(−λx) above 0, for `rate` λ: −ln(u) / λ of a uniform u. Of the default dtype (f32).
+    /// `torch.Tensor.exponential_`.
+    ///
+    /// # Errors
+    /// A rate that is not finite and above 0.
+    #[track_caller]
+    #[doc(alias = "exponential_")]
+    pub fn exponential(shape: impl Into<Shape>, rate: f64, rng: &Generator) -> Result<Tensor> {
+        above_zero("exponential", "rate", rate)?;
+        Ok(open_uniform(shape.into(), default_dtype(), rng)?.log().div_scalar(-rate))
+    }
+
+    /// Numbers whose logarithm is normal with this mean and deviation. Of the default dtype (f32). `torch.Tensor.log_normal_`, whose
+    /// defaults are 1 and 2.
+    ///
+    /// # Errors
+    /// A mean that is not finite, a deviation that is not finite and above 0.
+    #[track_caller]
+    #[doc(alias = "log_normal_")]
+    pub fn log_normal(shape: impl Into<Shape>, mean: f64, std: f64, rng: &Generator) -> Result<Tensor> {
+        const OP: &str = "log_normal";
+        finite(OP, &[("mean", mean)])?;
+        above_zero(OP, "deviation", std)?;
+        Ok(Tensor::randn(shape, rng)?.mul_scalar(std).add_scalar(mean).exp())
+    }
+
+    /// Cauchy numbers with the density σ / (π·((x − median)² + σ²)): median + σ·tan(π(u − ½)) of a uniform u. Of the default dtype (f32).
+    /// `torch.Tensor.cauchy_`, whose defaults are 0 and 1.
+    ///
+    /// # Errors
+    /// A median that is not finite, a σ that is not finite and above 0.
+    #[track_caller]
+    #[doc(alias = "cauchy_")]
+    pub fn cauchy(shape: impl Into<Shape>, median: f64, sigma: f64, rng: &Generator) -> Result<Tensor> {
+        const OP: &str = "cauchy";
+        finite(OP, &[("median", median)])?;
+        above_zero(OP, "sigma", sigma)?;
+        let angle = Tensor::rand(shape, rng)?.sub_scalar(0.5).mul_scalar(std::f64::consts::PI);
+        Ok(angle.tan().mul_scalar(sigma).add_scalar(median))
+    }
+
+    /// How many trials, each of which succeeds with probability `p`, the first success takes: k ≥ 1 with probability (1 − p)^(k−1)·p. Of
+    /// the default dtype (f32). `torch.Tensor.geometric_`.
+    ///
+    /// # Errors
+    /// A `p` outside (0, 1].
+    #[track_caller]
+    #[doc(alias = "geometric_")]
+    pub fn geometric(shape: impl Into<Shape>, p: f64, rng: &Generator) -> Result<Tensor> {
+        if !(p > 0.0 && p <= 1.0) {
+            let message = format!("probability {p}: give one above 0 and not above 1");
+            return Err(Error::invalid("geometric", message));
+        }
+        let uniform = open_uniform(shape.into(), default_dtype(), rng)?;
+        Ok(uniform.log().div_scalar((-p).ln_1p()).floor().add_scalar(1.0))
+    }
+
+    /// Normal numbers with this mean and deviation, of those within [low, high]: by the inverse of the distribution's function. Of the
+    /// default dtype (f32). `torch.nn.init.trunc_normal_`.
+    ///
+    /// # Errors
+    /// Numbers that are not finite, a deviation that is not above 0, bounds out of order, or bounds with the mean more than four deviations
+    /// outside of them, where f32 no longer tells one probability from the next.
+    #[track_caller]
+    #[doc(alias("trunc_normal", "trunc_normal_"))]
+    pub fn truncated_normal(
+        shape: impl Into<Shape>,
+        mean: f64,
+        std: f64,
+        low: f64,
+        high: f64,
+        rng: &Generator,
+    ) -> Result<Tensor> {
+        const OP: &str = "truncated_normal";
+        finite(OP, &[("mean", mean), ("bound", low), ("bound", high)])?;
+        above_zero(OP, "deviation", std)?;
+        let (a, b) = ((low - mean) / std, (high - mean) / std);
+        if low >= high || a > 4.0 || b < -4.0 {
+            return Err(Error::invalid(
+                OP,
+                format!(
+                    "from {low} to {high} of mean {mean} and deviation {std}: give bounds in order, and the mean within four deviations \
+                     of them"
+                ),
+            ));
+        }
+        let uniform = Tensor::rand(shape, rng)?;
+        // 2Φ(x) − 1 = erf(x / √2).
+        let root = std::f64::consts::SQRT_2;
+        let edge = |x: f64| Tensor::full((), x / root, (uniform.dtype(), rng.device())).map(|t| t.erf());
+        let (from, to) = (edge(a)?, edge(b)?);
+        let share = uniform.mul(&to.sub(&from)?)?.add(&from)?;
+        Ok(share.erfinv().mul_scalar(std * root).add_scalar(mean).clamp(low, high))
+    }
+
+    /// Poisson numbers: k with probability λᵏ·e^(−λ) / k!, for each rate λ of this tensor, of its dtype. `torch.poisson`. No gradient flows
+    /// back.
+    ///
+    /// Rates below 10 by inversion of a uniform number, greater ones by Hörmann's transformed rejection (PTRS, 1993), at most 16 times.
+    /// The rates are read on the host, to be checked.
+    ///
+    /// # Errors
+    /// A dtype that is not floating-point, a rate that is negative or not finite. Nothing is drawn then.
+    #[track_caller]
+    pub fn poisson(&self, rng: &Generator) -> Result<Tensor> {
+        const OP: &str = "poisson";
+        self.require_float(OP)?;
+        let rate = self.detach().to_dtype(self.dtype().compute())?;
+        if rate.numel() == 0 {
+            return Ok(self.detach());
+        }
+        let fair = rate.ge_scalar(0.0).bitwise_and(&rate.lt_scalar(f64::INFINITY))?;
+        let least = fair.where_cond(&rate, &rate.full_like(-1.0))?.min()?.item_f64()?;
+        if least < 0.0 {
+            return Err(Error::invalid(
+                OP,
+                "a rate is negative, infinite or NaN: give finite ones of at least 0",
+            ));
+        }
+        let most = rate.max()?.item_f64()?;
+        let rng = rng.on(&self.device());
+        let small = rate.lt_scalar(LARGE_RATE);
+        let counts = match (least < LARGE_RATE, most >= LARGE_RATE) {
+            (_, false) => few(&rate, &rng)?,
+            (false, true) => many(&rate, &rng)?,
+            (true, true) => {
+                let few = few(&rate.minimum_scalar(LARGE_RATE), &rng)?;
+                small.where_cond(&few, &many(&rate.maximum_scalar(LARGE_RATE), &rng)?)?
+            }
+        };
+        counts.to_dtype(self.dtype())
+    }
+
+    /// Gamma numbers with the density x^(α−1)·e^(−x) / Γ(α) above 0, for each shape α of this tensor, of its dtype. For a rate β divide by
+    /// it. No gradient flows back. `torch.distributions.Gamma`.
+    ///
+    /// By the method of Marsaglia and Tsang (2000), at most eight times; below 1 by way of α + 1. An α that is not above 0 gives NaN.
+    ///
+    /// # Errors
+    /// A dtype that is not floating-point.
+    #[track_caller]
+    #[doc(alias = "_standard_gamma")]
+    pub fn standard_gamma(&self, rng: &Generator) -> Result<Tensor> {
+        self.require_float("standard_gamma")?;
+        let log = log_gamma(self, rng)?;
+        let least = if log.dtype() == DType::F64 { f64::MIN_POSITIVE } else { f64::from(f32::MIN_POSITIVE) };
+        log.exp().maximum_scalar(least).to_dtype(self.dtype())
+    }
+
+    /// Beta numbers with the density x^(a−1)·(1 − x)^(b−1) / B(a, b) between 0 and 1, for each a of this tensor and b of the other, which
+    /// broadcast; of the promoted dtype. No gradient flows back. `torch.distributions.Beta`.
+    ///
+    /// From two gamma numbers; an a or b that is not above 0 gives NaN.
+    ///
+    /// # Errors
+    /// A dtype that is not floating-point, shapes that do not broadcast, two devices.
+    #[track_caller]
+    pub fn beta(&self, b: &Tensor, rng: &Generator) -> Result<Tensor> {
+        const OP: &str = "beta";
+        self.require_float(OP)?;
+        b.require_float(OP)?;
+        let both = Tensor::broadcast_tensors(&[self, b])?;
+        let dtype = self.dtype().promote(b.dtype());
+        let log = |t: &Tensor| log_gamma(&t.to_dtype(dtype)?, rng);
+        log(&both[0])?.sub(&log(&both[1])?)?.sigmoid().to_dtype(dtype)
+    }
+
+    /// Dirichlet numbers for concentrations `[…, k]`, of their dtype: k numbers above 0 that add up to 1, with a density in proportion to
+    /// Πxᵢ^(αᵢ−1). No gradient flows back. `torch.distributions.Dirichlet`.
+    ///
+    /// From k gamma numbers; an α that is not above 0 gives NaN.
+    ///
+    /// # Errors
+    /// A dtype that is not floating-point, a 0-d tensor.
+    #[track_caller]
+    #[doc(alias = "_sample_dirichlet")]
+    pub fn dirichlet(&self, rng: &Generator) -> Result<Tensor> {
+        const OP: &str = "dirichlet";
+        self.require_float(OP)?;
+        if self.rank() == 0 {
+            return Err(Error::invalid(OP, "a scalar has no axis of concentrations; use .unsqueeze(0)?"));
+        }
+        log_gamma(self, rng)?.softmax(-1)?.to_dtype(self.dtype())
+    }
+}
+
+/// The shape of `rounds` draws for each element.
+fn rounds(rounds: usize, of: &Tensor) -> Shape {
+    std::iter::once(rounds).chain(of.dims().iter().copied()).collect()
+}
+
+/// The first of the rounds that is accepted, and `otherwise` where none is.
+#[track_caller]
+fn first_accepted(accepted: &Tensor, found: &Tensor, otherwise: &Tensor) -> Result<Tensor> {
+    let place = accepted.to_dtype(DType::I32)?.arg_reduce(ArgReduceOp::ArgMax, 0, true)?;
+    let first = found.gather(0, &place)?.squeeze(0)?;
+    accepted.reduce(ReduceOp::Any, 0, false)?.where_cond(&first, otherwise)
+}
+
+/// Poisson numbers of rates up to [`LARGE_RATE`]: how many k ≥ 1 there are whose P(X ≥ k) is above a uniform number. The sums run from
+/// the far end, so that small probabilities keep their digits.
+#[track_caller]
+fn few(rate: &Tensor, rng: &Generator) -> Result<Tensor> {
+    let options = (rate.dtype(), rng.device());
+    let logs = Tensor::from_formula(
+        "poisson",
+        MOST,
+        |i| (1..=i + 1).map(|k| (k as f64).ln()).sum::<f64>(),
+        options.into(),
+    )?;
+    let k = Tensor::arange(1i64, MOST as i64 + 1, 1i64, options)?;
+    let rate = rate.unsqueeze(-1)?;
+    let chances = rate.log().mul(&k)?.sub(&rate)?.sub(&logs)?.exp();
+    let at_least = chances.cumulative(crate::CumulativeOp::Sum, -1, true)?;
+    let uniform = open_uniform(rate.shape().clone(), rate.dtype(), rng)?;
+    uniform.le(&at_least)?.to_dtype(rate.dtype())?.sum_axis(-1, false)
+}
+
+/// Poisson numbers of rates from [`LARGE_RATE`] on, as PyTorch draws them; the density is written without differences of large numbers.
+#[track_caller]
+fn many(rate: &Tensor, rng: &Generator) -> Result<Tensor> {
+    let shape = rounds(POISSON_ROUNDS, rate);
+    let b = rate.sqrt().mul_scalar(2.53).add_scalar(0.931);
+    let a = b.mul_scalar(0.02483).sub_scalar(0.059);
+    let inverse_alpha = b.sub_scalar(3.4).reciprocal().mul_scalar(1.1328).add_scalar(1.1239);
+    let inner = b.sub_scalar(2.0).reciprocal().mul_scalar(-3.6224).add_scalar(0.9277);
+    let u = Tensor::rand_dtype(shape.clone(), rate.dtype(), rng)?.sub_scalar(0.5);
+    let v = open_uniform(shape, rate.dtype(), rng)?;
+    let edge = u.abs().neg().add_scalar(0.5);
+    let k = a.mul_scalar(2.0).div(&edge)?.add(&b)?.mul(&u)?.add(rate)?.add_scalar(0.43).floor();
+    let at_once = edge.ge_scalar(0.07).bitwise_and(&v.le(&inner)?)?;
+    let outside = edge.lt_scalar(0.013).bitwise_and(&v.gt(&edge)?)?;
+    // ln(λᵏ·e^(−λ) / k!) by Stirling: −λ·((1 + δ)·ln(1 + δ) − δ) − ½·ln(2πk) − 1/(12k) + 1/(360k³), for k = λ(1 + δ).
+    let positive = k.maximum_scalar(1.0);
+    let delta = positive.sub(rate)?.div(rate)?;
+    let far = delta.add_scalar(1.0).mul(&delta.log1p())?.sub(&delta)?.mul(rate)?;
+    let inverse = positive.reciprocal();
+    let stirling = inverse.powi(2).mul_scalar(-1.0 / 360.0).add_scalar(1.0 / 12.0).mul(&inverse)?;
+    let root = positive.mul_scalar(std::f64::consts::TAU).log().mul_scalar(0.5);
+    let density = far.add(&root)?.add(&stirling)?.neg();
+    let density = k.ge_scalar(1.0).where_cond(&density, &rate.neg())?;
+    let height = v.log().add(&inverse_alpha.log())?.sub(&a.div(&edge.powi(2))?.add(&b)?.log())?;
+    let below = height.le(&density)?.bitwise_and(&outside.logical_not())?;
+    let accepted = at_once.bitwise_or(&below)?.bitwise_and(&k.ge_scalar(0.0))?;
+    first_accepted(&accepted, &k, &rate.round())
+}
+
+/// The logarithms of gamma numbers, so that none is 0 where α is small.
+#[track_caller]
+fn log_gamma(alpha: &Tensor, rng: &Generator) -> Result<Tensor> {
+    let alpha = alpha.detach().to_dtype(alpha.dtype().compute())?;
+    let rng = rng.on(&alpha.device());
+    let small = alpha.lt_scalar(1.0);
+    let d = small.where_cond(&alpha.add_scalar(1.0), &alpha)?.sub_scalar(1.0 / 3.0);
+    let shape = rounds(GAMMA_ROUNDS, &alpha);
+    let x = Tensor::randn_dtype(shape.clone(), alpha.dtype(), &rng)?;
+    let u = open_uniform(shape, alpha.dtype(), &rng)?;
+    let power = open_uniform(alpha.shape().clone(), alpha.dtype(), &rng)?;
+    // v = (1 + y)³; ln u < x²/2 + d·(1 − v + ln v), where 1 − v is written without a difference of nearly equal numbers.
+    let y = x.div(&d.mul_scalar(9.0).sqrt())?;
+    let inside = y.gt_scalar(-1.0);
+    let y = inside.where_cond(&y, &y.full_like(0.0))?;
+    let log_v = y.log1p().mul_scalar(3.0);
+    let over = y.add_scalar(3.0).mul(&y)?.add_scalar(3.0).mul(&y)?;
+    let limit = x.powi(2).mul_scalar(0.5).add(&log_v.sub(&over)?.mul(&d)?)?;
+    let accepted = u.log().lt(&limit)?.bitwise_and(&inside)?;
+    let log_v = first_accepted(&accepted, &log_v, &alpha.full_like(0.0))?;
+    let boost = small.where_cond(&power.log().div(&alpha)?, &alpha.full_like(0.0))?;
+    let log = d.log().add(&log_v)?.add(&boost)?;
+    alpha.gt_scalar(0.0).where_cond(&log, &alpha.full_like(f64::NAN))
+}

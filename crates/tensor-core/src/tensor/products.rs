@@ -1,0 +1,66 @@
+//! Products of vectors and blocks: Kronecker's, the cross product, dot products along an axis.
+
+use super::{Tensor, shape_misfit};
+use crate::{Axis, Error, Result, Shape};
+
+impl Tensor {
+    /// Kronecker's product: each element of this tensor times all of the other. `[a₁, …]` and `[b₁, …]` give `[a₁·b₁, …]`, aligned at the
+    /// last axis, in the promoted dtype. `torch.kron`.
+    ///
+    /// # Errors
+    /// Two devices, or a shape past what a tensor can have.
+    #[track_caller]
+    pub fn kron(&self, rhs: &Tensor) -> Result<Tensor> {
+        const OP: &str = "kron";
+        Tensor::same_device(OP, &[self, rhs])?;
+        let rank = self.rank().max(rhs.rank());
+        let (a, b) = (self.with_lead(rank), rhs.with_lead(rank));
+        let pairs = a.dims().iter().zip(b.dims());
+        let out = pairs.clone().map(|(&m, &n)| m.saturating_mul(n)).collect::<Shape>().checked(OP)?;
+        let outer: Shape = pairs.clone().flat_map(|(&m, _)| [m, 1]).collect();
+        let inner: Shape = pairs.flat_map(|(_, &n)| [1, n]).collect();
+        Ok(a.reshape_unchecked(outer).mul(&b.reshape_unchecked(inner))?.reshape_unchecked(out))
+    }
+
+    /// The cross product of vectors of three along an axis: (a₁b₂ − a₂b₁, a₂b₀ − a₀b₂, a₀b₁ − a₁b₀). The tensors broadcast.
+    /// `torch.linalg.cross`, whose default axis is −1; `torch.cross` takes the axis too.
+    ///
+    /// # Errors
+    /// Shapes that do not broadcast, an axis that has not three elements, bools, two devices.
+    #[track_caller]
+    pub fn cross(&self, rhs: &Tensor, axis: impl Into<Axis>) -> Result<Tensor> {
+        const OP: &str = "cross";
+        Tensor::same_device(OP, &[self, rhs])?;
+        let shape = self.shape().broadcast(rhs.shape(), OP)?;
+        let axis = shape.axis(axis, OP)?;
+        let three = |t: &Tensor| (axis + t.rank()).checked_sub(shape.rank()).map(|a| t.dims()[a]) == Some(3);
+        if !three(self) || !three(rhs) {
+            let hint = format!("vectors along axis {axis} have three elements each");
+            return Err(shape_misfit(OP, self.shape(), rhs.shape(), hint));
+        }
+        let (a, b) = (self.expand_unchecked(shape.clone()), rhs.expand_unchecked(shape));
+        let mut parts = Vec::with_capacity(3);
+        for (i, j) in [(1, 2), (2, 0), (0, 1)] {
+            let at = |t: &Tensor, k: usize| t.slice_unchecked(axis, k, 1, 1);
+            parts.push(at(&a, i).mul(&at(&b, j))?.sub(&at(&a, j).mul(&at(&b, i))?)?);
+        }
+        Tensor::concat(&parts, axis)
+    }
+
+    /// Σ a·b along an axis, which goes. The tensors broadcast; the result is in their promoted dtype. `torch.linalg.vecdot`, whose
+    /// default axis is −1. [`Tensor::matmul`] is faster where one vector meets many.
+    ///
+    /// # Errors
+    /// Shapes that do not broadcast, no such axis, bools, two devices.
+    #[track_caller]
+    pub fn vecdot(&self, rhs: &Tensor, axis: impl Into<Axis>) -> Result<Tensor> {
+        const OP: &str = "vecdot";
+        let shape = self.shape().broadcast(rhs.shape(), OP)?;
+        let axis = shape.axis(axis, OP)?;
+        let products = self.mul(rhs)?;
+        if !products.dtype().is_float() && !products.dtype().is_int() {
+            return Err(Error::invalid(OP, "bools have no sums; cast with .to_dtype(DType::I32)?"));
+        }
+        products.sum_axis(axis, false)?.to_dtype(products.dtype())
+    }
+}

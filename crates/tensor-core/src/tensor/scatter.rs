@@ -1,0 +1,435 @@
+//! Writing by index: replaced, reduced and masked elements. Each gives a new tensor; where several elements go to one place the result is
+//! the same on every device, and gradients are those of what it shows.
+
+use super::{
+    Span, Tensor,
+    index::{Index, Operand},
+    indexing::{check_index, index_dtype, same_part},
+};
+use crate::{Axis, DType, Error, Int, Op, Result, Scalar, Shape, grad_mode::is_grad_enabled};
+
+/// What becomes of several elements that go to one place: of [`Tensor::scatter_reduce`] and [`Tensor::index_reduce`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScatterReduce {
+    /// Σx.
+    Sum,
+    /// Πx.
+    Prod,
+    /// Σx / n; of integers rounded down.
+    Mean,
+    /// The greatest; NaN if any is.
+    Amax,
+    /// The least; NaN if any is.
+    Amin,
+}
+
+impl Tensor {
+    /// A copy of this tensor with `self[i][index[i][j][k]][k] = src[i][j][k]` for axis 1 of 3; `src` may be a number. `torch.scatter`.
+    ///
+    /// Where several go to one place, the last along the axis stays (PyTorch leaves open which), and only it gets a gradient.
+    ///
+    /// # Errors
+    /// Another number of axes, an index larger than this tensor off the axis or than the source, an index that is not of integers, a
+    /// source of another dtype, two devices. An index outside the axis is [`crate::ErrorKind::IndexOutOfRange`] when the result is
+    /// computed.
+    #[track_caller]
+    #[doc(alias = "scatter_")]
+    pub fn scatter(&self, axis: impl Into<Axis>, index: &Tensor, src: impl Into<Operand>) -> Result<Tensor> {
+        self.scatter_by(axis.into(), index, src.into())
+    }
+
+    #[track_caller]
+    fn scatter_by(&self, axis: Axis, index: &Tensor, src: Operand) -> Result<Tensor> {
+        const OP: &str = "scatter";
+        let axis = check_index(self, OP, axis, index, self.shape())?;
+        let index = index_dtype(OP, index)?;
+        if index.numel() == 0 {
+            return Ok(self.clone());
+        }
+        let region = region(self, axis, &index);
+        let base = self.corner(&region);
+        let part = match src {
+            Operand::Scalar(value) => base.masked_fill(&hits(axis, &index, &region)?.gt_scalar(0), value)?,
+            Operand::Tensor(src) => {
+                source(OP, self, &index, &src)?;
+                let turn = last_turns(axis, &index, &region)?;
+                // No smaller than the places named, whatever lies beyond them.
+                let taken = src.gather(axis, &turn.sub_scalar(1).maximum_scalar(0))?;
+                turn.gt_scalar(0).where_cond(&taken, &base)?
+            }
+        };
+        self.with_corner(OP, part)
+    }
+
+    /// As [`Tensor::scatter`], where all elements that go to one place are made one, together with what was there if `include_self`.
+    /// What no index names stays as it is. `torch.scatter_reduce`.
+    ///
+    /// Gradients of the greatest and least are shared among equals, as in PyTorch. Sums are added in order of position.
+    ///
+    /// # Errors
+    /// As [`Tensor::scatter`]; sums, products and means of bools.
+    #[track_caller]
+    #[doc(alias = "scatter_reduce_")]
+    pub fn scatter_reduce(
+        &self,
+        axis: impl Into<Axis>,
+        index: &Tensor,
+        src: &Tensor,
+        reduce: ScatterReduce,
+        include_self: bool,
+    ) -> Result<Tensor> {
+        self.scatter_reduce_by("scatter_reduce", axis.into(), index, src, reduce, include_self)
+    }
+
+    #[track_caller]
+    fn scatter_reduce_by(
+        &self,
+        op: &'static str,
+        axis: Axis,
+        index: &Tensor,
+        src: &Tensor,
+        reduce: ScatterReduce,
+        include_self: bool,
+    ) -> Result<Tensor> {
+        use ScatterReduce as R;
+        let axis = check_index(self, op, axis, index, self.shape())?;
+        let index = index_dtype(op, index)?;
+        source(op, self, &index, src)?;
+        if self.dtype() == DType::Bool && matches!(reduce, R::Sum | R::Prod | R::Mean) {
+            let hint = "bools have no sums; cast with .to_dtype(DType::I32)?, or take Amax or Amin";
+            return Err(Error::invalid(op, hint));
+        }
+        if index.numel() == 0 {
+            return Ok(self.clone());
+        }
+        let region = region(self, axis, &index);
+        let (base, src) = (self.corner(&region), src.corner(index.shape()));
+        // What was there where it counts, and what changes nothing elsewhere.
+        let kept = |neutral: f64| -> Result<Tensor> {
+            match include_self {
+                true => Ok(base.clone()),
+                false => base.masked_fill(&hits(axis, &index, &region)?.gt_scalar(0), neutral),
+            }
+        };
+        let part = match reduce {
+            R::Sum => kept(0.0)?.scatter_add(axis, &index, &src)?,
+            R::Mean => {
+                let sum = kept(0.0)?.scatter_add(axis, &index, &src)?;
+                let hits = hits(axis, &index, &region)?;
+                let count = if include_self { hits.add_scalar(1) } else { hits.maximum_scalar(1) };
+                let count = count.cast_unchecked(self.dtype());
+                if self.dtype().is_float() { sum.div(&count)? } else { sum.floor_divide(&count)? }
+            }
+            R::Prod => kept(1.0)?.mul(&products(axis, &index, &src, &region)?)?,
+            R::Amax | R::Amin => extremes(axis, &index, &src, &base, reduce == R::Amax, include_self)?,
+        };
+        self.with_corner(op, part)
+    }
+
+    /// A copy of this tensor with the slices of `src` in the places of an axis that a 1-D index names; of several for one place the last
+    /// stays. `torch.index_copy`.
+    ///
+    /// # Errors
+    /// No such axis, an index that is not of integers along one axis, a source that has not one slice for each of its numbers, another
+    /// dtype, two devices. An index outside the axis shows when the result is computed.
+    #[track_caller]
+    #[doc(alias = "index_copy_")]
+    pub fn index_copy(&self, axis: impl Into<Axis>, index: &Tensor, src: &Tensor) -> Result<Tensor> {
+        const OP: &str = "index_copy";
+        Tensor::same_device(OP, &[self, index, src])?;
+        let axis = self.shape().axis(axis, OP)?;
+        let index = line_index(OP, index)?;
+        let sizes = self.dims().iter().enumerate();
+        let slices = sizes.map(|(a, &n)| if a == axis { index.numel() } else { n }).collect();
+        same_part(OP, src, &slices, self.dtype())?;
+        if index.numel() == 0 || self.numel() == 0 {
+            return Ok(self.clone());
+        }
+        let turn = last_turns(0, &index, &[self.dims()[axis]].into())?;
+        let taken = src.index_select(axis, &turn.sub_scalar(1).maximum_scalar(0))?;
+        self.along(axis, &turn.gt_scalar(0)).where_cond(&taken, self)
+    }
+
+    /// A copy of this tensor with `value` in the slices of an axis that a 1-D index names. `torch.index_fill`.
+    ///
+    /// # Errors
+    /// No such axis, an index that is not of integers along one axis, two devices. An index outside the axis shows when the result is
+    /// computed.
+    #[track_caller]
+    #[doc(alias = "index_fill_")]
+    pub fn index_fill(
+        &self,
+        axis: impl Into<Axis>,
+        index: &Tensor,
+        value: impl Into<Scalar>,
+    ) -> Result<Tensor> {
+        const OP: &str = "index_fill";
+        Tensor::same_device(OP, &[self, index])?;
+        let axis = self.shape().axis(axis, OP)?;
+        let index = line_index(OP, index)?;
+        if index.numel() == 0 {
+            return Ok(self.clone());
+        }
+        let hits = hits(0, &index, &[self.dims()[axis]].into())?;
+        self.masked_fill(&self.along(axis, &hits.gt_scalar(0)), value)
+    }
+
+    /// As [`Tensor::scatter_reduce`], for the slices of an axis that a 1-D index names: `src` has one for each of its numbers.
+    /// `torch.index_reduce`; sums are [`Tensor::index_add`] too.
+    ///
+    /// # Errors
+    /// As [`Tensor::scatter_reduce`], and an index that is not 1-D.
+    #[track_caller]
+    #[doc(alias = "index_reduce_")]
+    pub fn index_reduce(
+        &self,
+        axis: impl Into<Axis>,
+        index: &Tensor,
+        src: &Tensor,
+        reduce: ScatterReduce,
+        include_self: bool,
+    ) -> Result<Tensor> {
+        const OP: &str = "index_reduce";
+        let (index, axis) = self.spread_index(OP, axis.into(), index)?;
+        self.scatter_reduce_by(OP, Axis(axis as isize), &index, src, reduce, include_self)
+    }
+
+    /// This tensor with the elements where the bool `mask`, broadcast to it, is true replaced by those of `source` in their order.
+    /// `torch.masked_scatter`.
+    ///
+    /// # Errors
+    /// A mask that is not bool or does not broadcast, another dtype, two devices. A source with fewer elements than are replaced is
+    /// [`crate::ErrorKind::IndexOutOfRange`] when the result is computed.
+    #[track_caller]
+    #[doc(alias = "masked_scatter_")]
+    pub fn masked_scatter(&self, mask: &Tensor, source: &Tensor) -> Result<Tensor> {
+        const OP: &str = "masked_scatter";
+        Tensor::same_device(OP, &[self, mask, source])?;
+        super::index::require_bool(OP, mask)?;
+        super::index::must_broadcast(OP, mask, self.shape())?;
+        if source.dtype() != self.dtype() {
+            let hint = format!("cast the source with .to_dtype(DType::{:?})?", self.dtype());
+            return Err(super::dtype_misfit(OP, self.dtype(), source.dtype(), hint));
+        }
+        let mask = mask.expand_unchecked(self.shape().clone()).flatten_all();
+        if self.numel() == 0 {
+            return Ok(self.clone());
+        }
+        if source.numel() == 0 {
+            if mask.any().item::<bool>()? {
+                return Err(Error::invalid(OP, "the source has no elements, and the mask asks for some"));
+            }
+            return Ok(self.clone());
+        }
+        let turn = mask.cumsum(0)?.sub_scalar(1);
+        let taken = source.flatten_all().gather(0, &mask.where_cond(&turn, &turn.full_like(0))?)?;
+        let out = mask.where_cond(&taken, &self.flatten_all())?;
+        Ok(out.reshape_unchecked(self.shape().clone()))
+    }
+
+    /// This tensor with the part that [`Tensor::select`] gives replaced by `src`, which has its shape. `torch.select_scatter`.
+    ///
+    /// # Errors
+    /// No such axis, an index outside it, a `src` of another shape, dtype or device.
+    #[track_caller]
+    pub fn select_scatter(&self, src: &Tensor, axis: impl Into<Axis>, index: impl Int) -> Result<Tensor> {
+        const OP: &str = "select_scatter";
+        let axis = self.shape().axis(axis, OP)?;
+        let place = Tensor::place(OP, index.as_isize(), axis, self.dims()[axis])?;
+        same_part(OP, src, &self.shape().reduced(&[axis], false), self.dtype())?;
+        self.put_along(OP, axis, Index::At(place as isize), src)
+    }
+
+    /// This tensor with every `step`-th element of a range of an axis replaced by `src`, which has the shape that
+    /// [`Tensor::slice_step`] gives. `torch.slice_scatter`.
+    ///
+    /// # Errors
+    /// No such axis, a step below 1, a `src` of another shape, dtype or device.
+    #[track_caller]
+    pub fn slice_scatter(
+        &self,
+        src: &Tensor,
+        axis: impl Into<Axis>,
+        range: impl Into<Span>,
+        step: impl Int,
+    ) -> Result<Tensor> {
+        const OP: &str = "slice_scatter";
+        let axis = self.shape().axis(axis, OP)?;
+        let (range, step) = (range.into(), step.as_isize());
+        let part = self.slice_by(OP, axis, range, step)?;
+        same_part(OP, src, part.shape(), self.dtype())?;
+        self.put_along(OP, axis, Index::Span(range, step), src)
+    }
+
+    /// `src` in the part of one axis that `part` names.
+    #[track_caller]
+    fn put_along(&self, op: &'static str, axis: usize, part: Index, src: &Tensor) -> Result<Tensor> {
+        let whole = std::iter::repeat_n(Index::from(..), axis);
+        self.put(op, whole.chain([part]).collect(), Operand::Tensor(src.clone()), false)
+    }
+
+    /// The elements before `sizes` along each axis.
+    #[track_caller]
+    fn corner(&self, sizes: &Shape) -> Tensor {
+        let mut out = self.clone();
+        for (axis, &size) in sizes.iter().enumerate() {
+            if size != out.dims()[axis] {
+                out = out.slice_unchecked(axis, 0, size, 1);
+            }
+        }
+        out
+    }
+
+    /// This tensor with its [`Tensor::corner`] replaced.
+    #[track_caller]
+    fn with_corner(&self, op: &'static str, part: Tensor) -> Result<Tensor> {
+        if part.shape() == self.shape() {
+            return Ok(part);
+        }
+        let spans = part.dims().iter().map(|&size| Index::from(..size)).collect();
+        self.put(op, spans, Operand::Tensor(part), false)
+    }
+
+    /// A line seen along an axis of this tensor.
+    #[track_caller]
+    fn along(&self, axis: usize, line: &Tensor) -> Tensor {
+        let sizes = (0..self.rank()).map(|a| if a == axis { line.numel() } else { 1 });
+        line.reshape_unchecked(sizes.collect())
+    }
+}
+
+/// What an index can name of a tensor: all of the axis, and of the others as much as the index has.
+fn region(tensor: &Tensor, axis: usize, index: &Tensor) -> Shape {
+    let sizes = index.dims().iter().enumerate();
+    sizes.map(|(a, &n)| if a == axis { tensor.dims()[a] } else { n }).collect()
+}
+
+/// A source of the tensor's dtype, and no smaller than the index.
+#[track_caller]
+fn source(op: &'static str, tensor: &Tensor, index: &Tensor, src: &Tensor) -> Result<()> {
+    Tensor::same_device(op, &[tensor, src])?;
+    if src.rank() != index.rank() || src.dims().iter().zip(index.dims()).any(|(s, i)| s < i) {
+        let hint = "the source has as many axes as the index, and is no smaller along each";
+        return Err(super::shape_misfit(op, index.shape(), src.shape(), hint));
+    }
+    if src.dtype() != tensor.dtype() {
+        let hint = format!("cast the source with .to_dtype(DType::{:?})?", tensor.dtype());
+        return Err(super::dtype_misfit(op, tensor.dtype(), src.dtype(), hint));
+    }
+    Ok(())
+}
+
+/// An index of integers along one axis.
+#[track_caller]
+fn line_index(op: &'static str, index: &Tensor) -> Result<Tensor> {
+    if index.rank() != 1 {
+        let message = format!("the index must have one axis, not shape {}", index.shape());
+        return Err(Error::invalid(op, message));
+    }
+    index_dtype(op, index)
+}
+
+/// How many of an index's numbers name each place, i32.
+#[track_caller]
+fn hits(axis: usize, index: &Tensor, region: &Shape) -> Result<Tensor> {
+    let of = |shape: &Shape, value: i64| {
+        Tensor::source_unchecked(Op::Full(Scalar::Int(value)), shape.clone(), DType::I32, &index.device())
+    };
+    of(region, 0).scatter_add(axis, index, &of(index.shape(), 1))
+}
+
+/// For each place, one more than the turn along the axis of the last number of `index` that names it, i32; 0 where none does.
+#[track_caller]
+pub(super) fn last_turns(axis: usize, index: &Tensor, region: &Shape) -> Result<Tensor> {
+    if index.dims()[axis] == 1 {
+        // One number alone is the last.
+        return hits(axis, index, region);
+    }
+    let (sorted, order) = signed(index).order(axis, index.dims()[axis], false);
+    at_ends(axis, &sorted, &order, region)
+}
+
+/// An index whose numbers have room for −1.
+#[track_caller]
+fn signed(index: &Tensor) -> Tensor {
+    if index.dtype() == DType::I32 { index.clone() } else { index.as_index() }
+}
+
+/// One more than what `turns` has at the last of each run of equals of a sorted index, in the place that they name.
+#[track_caller]
+fn at_ends(axis: usize, sorted: &Tensor, turns: &Tensor, region: &Shape) -> Result<Tensor> {
+    let n = sorted.dims()[axis];
+    let mut padding = vec![(0, 0); sorted.rank()];
+    padding[axis].1 = 1;
+    let next = sorted.slice_unchecked(axis, 1, n - 1, 1).pad(&padding, -1)?;
+    let turns = sorted.ne(&next)?.where_cond(&turns.add_scalar(1), &turns.full_like(0))?;
+    let zeros = Op::Full(Scalar::Int(0));
+    let zeros = Tensor::source_unchecked(zeros, region.clone(), DType::I32, &sorted.device());
+    zeros.scatter_add(axis, sorted, &turns)
+}
+
+/// The product of the elements that go to each place; 1 where none does. Runs of equals of the sorted index are multiplied up by
+/// doubling, so that zeros have gradients too.
+#[track_caller]
+fn products(axis: usize, index: &Tensor, src: &Tensor, region: &Shape) -> Result<Tensor> {
+    let n = index.dims()[axis];
+    let (sorted, order) = signed(index).order(axis, n, false);
+    let mut run = src.gather(axis, &order)?;
+    let mut apart = 1;
+    while apart < n {
+        let mut padding = vec![(0, 0); run.rank()];
+        padding[axis].0 = apart;
+        let before = |t: &Tensor, fill: i64| t.slice_unchecked(axis, 0, n - apart, 1).pad(&padding, fill);
+        let same = sorted.eq(&before(&sorted, -1)?)?;
+        let factor = same.where_cond(&before(&run, 1)?, &run.full_like(1))?;
+        run = run.mul(&factor)?;
+        apart *= 2;
+    }
+    let places = Tensor::arange(0i64, n as i64, 1i64, (DType::I32, &index.device()))?;
+    let places = run.along(axis, &places).expand_unchecked(run.shape().clone());
+    let turn = at_ends(axis, &sorted, &places, region)?;
+    let found = run.gather(axis, &turn.sub_scalar(1).maximum_scalar(0))?;
+    turn.gt_scalar(0).where_cond(&found, &found.full_like(1))
+}
+
+/// The greatest or least of the elements that go to each place, and of what was there if `include_self`.
+#[track_caller]
+fn extremes(
+    axis: usize,
+    index: &Tensor,
+    src: &Tensor,
+    base: &Tensor,
+    greatest: bool,
+    include_self: bool,
+) -> Result<Tensor> {
+    let (values, old) = (src.detach(), base.detach());
+    // The extreme is last of its place: NaN is the greatest of a sort, and of the negated numbers too.
+    let float = src.dtype().is_float();
+    let keys = if float && !greatest { values.neg() } else { values.clone() };
+    let (_, order) = keys.order(axis, src.dims()[axis], !float && !greatest);
+    let turn = last_turns(axis, &index.gather(axis, &order)?, base.shape())?;
+    let found = values.gather(axis, &order)?.gather(axis, &turn.sub_scalar(1).maximum_scalar(0))?;
+    let named = turn.gt_scalar(0);
+    let both = match (include_self, greatest) {
+        (false, _) => found,
+        (true, true) => found.maximum(&old)?,
+        (true, false) => found.minimum(&old)?,
+    };
+    let out = named.where_cond(&both, &old)?;
+    if !is_grad_enabled() || !(src.is_tracked() || base.is_tracked()) {
+        return Ok(out);
+    }
+    // All that equal the result share its gradient: the mean of them, of which the value is known.
+    let finite = |t: &Tensor| t.isinf().logical_not();
+    let mut own = old.eq(&out)?.bitwise_and(&finite(&old))?;
+    if !include_self {
+        own = own.bitwise_and(&named.logical_not())?;
+    }
+    let sent = values.eq(&out.gather(axis, index)?)?.bitwise_and(&finite(&values))?;
+    let count = own.cast_unchecked(DType::I32).scatter_add(axis, index, &sent.cast_unchecked(DType::I32))?;
+    let none = |t: &Tensor| t.full_like(0.0);
+    let shares =
+        own.where_cond(base, &none(base))?.scatter_add(axis, index, &sent.where_cond(src, &none(src))?)?;
+    let shares = shares.div(&count.maximum_scalar(1).cast_unchecked(base.dtype()))?;
+    out.add(&shares.sub(&shares.detach())?)
+}
