@@ -10,9 +10,23 @@ const TOOLS: &[&str] = &["xtask", "taper-bench", "taper-fuzz"];
 
 /// Which crates every other crate may depend on.
 const ALLOWED: &[(&str, &[&str])] = &[
-    ("taper", &["data", "linalg", "optim", "nn", "autograd", "tensor-core", "backend-cpu", "backend-wgpu"]),
+    (
+        "taper",
+        &[
+            "data",
+            "inspect",
+            "linalg",
+            "optim",
+            "nn",
+            "autograd",
+            "tensor-core",
+            "backend-cpu",
+            "backend-wgpu",
+        ],
+    ),
+    ("inspect", &["tensor-core"]),
     ("linalg", &["autograd", "tensor-core", "backend-cpu"]),
-    ("data", &["autograd", "tensor-core"]),
+    ("data", &["autograd", "tensor-core", "nn-derive"]),
     ("optim", &["autograd", "tensor-core"]),
     ("nn", &["autograd", "tensor-core", "nn-derive"]),
     ("nn-derive", &[]),

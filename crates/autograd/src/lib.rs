@@ -2,10 +2,9 @@
 //!
 //! [`TensorGrad`] marks leaves and plays the tape backwards; [`grad`] returns gradients instead of accumulating them, and can
 //! record them for higher derivatives; [`no_grad`] stops recording; [`Function`] is a differentiable function of your own;
-//! [`gradcheck`] compares any of it with finite differences; [`dot`] draws a graph; [`func`] has Jacobians, Hessians and `vmap`. One
-//! rule per operation: `rules/`.
+//! [`gradcheck`] compares any of it with finite differences; [`func`] has Jacobians, Hessians and `vmap`. One rule per operation:
+//! `rules/`.
 
-mod dot;
 pub mod func;
 mod function;
 mod gradcheck;
@@ -14,7 +13,6 @@ mod rules;
 mod sum;
 mod tape;
 
-pub use dot::{dot, dot_named};
 pub use function::{Function, Outputs, apply};
 pub use gradcheck::{gradcheck, gradgradcheck};
 pub use tape::{TensorGrad, grad, grad_of};

@@ -213,4 +213,8 @@ impl Backend for CpuBackend {
     fn empty_cache(&self) {
         self.pool.trim();
     }
+
+    fn set_memory_limit(&self, limit: Option<u64>) -> Result<()> {
+        self.pool.set_limit(limit)
+    }
 }

@@ -4,12 +4,17 @@ use std::sync::{Arc, Mutex};
 
 use smallvec::SmallVec;
 use tensor_core::{
-    Backend, Buffer, DType, DeviceInfo, Kernel, Launch, MemoryStats, Result, Storage, backend::Download,
-    custom::implementation, kernel::Body,
+    Backend, Buffer, DType, DeviceInfo, Kernel, Launch, MemoryStats, Result, Storage,
+    backend::{Download, limit_below_use},
+    custom::implementation,
+    kernel::Body,
 };
 
 use crate::{
-    codegen::dtypes::{is_plain, to_storage},
+    codegen::{
+        dispatch::{Dispatch, Dispatches},
+        dtypes::{is_plain, to_storage},
+    },
     device::{
         faults::lock,
         gpu::Gpu,
@@ -168,7 +173,29 @@ impl Backend for WgpuBackend {
         self.gpu.pool.reset_peak();
     }
 
+    fn source(&self, kernel: &Kernel) -> Vec<String> {
+        let capabilities = &self.gpu.capabilities;
+        let aliases = kernel.operands.iter().map(|_| None).collect();
+        let texts = |made: Dispatches| {
+            let fits = |d: &Dispatch| d.params.len() * 4 <= capabilities.immediate_bytes as usize;
+            made.list.iter().filter(|d| d.workgroups > 0).map(|d| d.text(fits(d))).collect()
+        };
+        window::dispatches(kernel, &aliases, capabilities).map(texts).unwrap_or_default()
+    }
+
     fn empty_cache(&self) {
         self.gpu.empty_cache();
+    }
+
+    fn set_memory_limit(&self, limit: Option<u64>) -> Result<()> {
+        let pool = &self.gpu.pool;
+        if pool.set_limit(limit).is_ok() {
+            return Ok(());
+        }
+        self.gpu.empty_cache();
+        match (pool.set_limit(limit), limit) {
+            (Err(in_use), Some(limit)) => Err(limit_below_use(limit, in_use)),
+            _ => Ok(()),
+        }
     }
 }

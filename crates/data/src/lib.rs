@@ -8,6 +8,12 @@
 //! | [`Digits`], [`Mnist`] | images with labels |
 //! | [`read_csv`], [`read_idx`] | what reads files into numbers |
 
+/// What the derive macro writes names.
+#[doc(hidden)]
+pub mod __private {
+    pub use tensor_core::{Device, Result};
+}
+
 mod collate;
 mod csv_table;
 mod dataset;
@@ -29,4 +35,6 @@ pub use idx::{Idx, MnistFiles, find_mnist, read_idx};
 pub use images::{Digits, Mnist};
 pub use loader::{Batches, DataLoader};
 pub use move_to::ToDevice;
+/// `#[derive(ToDevice)]`: a struct or enum of tensors moves as one.
+pub use nn_derive::ToDevice;
 pub use tensor_dataset::{Columns, TensorDataset};

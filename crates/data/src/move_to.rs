@@ -7,8 +7,30 @@ use std::{
 
 use tensor_core::{Device, Error, Result, Tensor};
 
-/// Something made of tensors that can move to a device: tuples, arrays, `Vec`, `Option`, and maps of them. Numbers and
-/// strings beside them stay as they are.
+/// Something made of tensors that can move to a device: tuples, arrays, `Vec`, `Option`, and maps of them, and types of your own by
+/// `#[derive(ToDevice)]`. Numbers and strings beside them stay as they are.
+///
+/// What is moved is a copy, and the original stays where it is, whatever fails. (A model, which `nn::Module::to` moves, moves in place.)
+///
+/// ```
+/// use data::ToDevice;
+/// use tensor_core::Tensor;
+///
+/// #[derive(ToDevice)]
+/// struct Batch {
+///     images: Tensor,
+///     boxes: Vec<(Tensor, f64)>,
+///     #[to_device(skip)]
+///     origin: std::path::PathBuf,
+/// }
+/// # fn main() -> tensor_core::Result<()> {
+/// let device = backend_cpu::cpu();
+/// let images = Tensor::ones([2, 3], &device)?;
+/// let batch = Batch { boxes: vec![(images.clone(), 0.5)], images, origin: "a/b".into() };
+/// let moved = batch.to(&device)?;
+/// assert_eq!((moved.boxes[0].1, moved.origin), (0.5, batch.origin));
+/// # Ok(()) }
+/// ```
 pub trait ToDevice: Sized {
     /// The same on `device`. A tensor that is there already is itself.
     ///

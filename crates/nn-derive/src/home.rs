@@ -1,39 +1,52 @@
-//! The path by which the crate that derives knows the crate `nn`: `::nn` inside this workspace, `::taper::nn` outside.
+//! The path by which the crate that derives knows the crate `nn`: `::nn` inside this workspace, `::taper::nn` outside. Of the crate `data`,
+//! alike.
 
 use proc_macro_crate::{FoundCrate, crate_name};
 use proc_macro2::Span;
 use syn::{Ident, Path, parse_quote};
 
+/// A derive macro, the crate that its trait lives in, and the attribute that names another path of that crate.
+pub(crate) struct Derive {
+    pub(crate) name: &'static str,
+    pub(crate) home: &'static str,
+    pub(crate) attribute: &'static str,
+}
+
+pub(crate) const MODULE: Derive = Derive { name: "Module", home: "nn", attribute: "module" };
+pub(crate) const TO_DEVICE: Derive = Derive { name: "ToDevice", home: "data", attribute: "to_device" };
+
 /// Reads the caller's `Cargo.toml`. Crates that depend on both `nn` and `taper` get `taper`'s, except in those two
 /// crates themselves, whose libraries, tests, examples and doctests all know `::nn`.
-pub(crate) fn find() -> syn::Result<Path> {
-    choose(crate_name("nn").ok(), crate_name("taper").ok()).ok_or_else(|| {
-        syn::Error::new(
-            Span::call_site(),
-            "derive(Module) finds neither `taper` nor `nn` among the dependencies in Cargo.toml; add `taper`, or name \
-             the path of the crate `nn` with #[module(crate = \"path\")]",
-        )
+pub(crate) fn find(derive: &Derive) -> syn::Result<Path> {
+    let Derive { name, home, attribute } = derive;
+    choose(home, crate_name(home).ok(), crate_name("taper").ok()).ok_or_else(|| {
+        let message = format!(
+            "derive({name}) finds neither `taper` nor `{home}` among the dependencies in Cargo.toml; add `taper`, or name \
+             the path of the crate `{home}` with #[{attribute}(crate = \"path\")]",
+        );
+        syn::Error::new(Span::call_site(), message)
     })
 }
 
-fn choose(nn: Option<FoundCrate>, taper: Option<FoundCrate>) -> Option<Path> {
+fn choose(home: &str, own: Option<FoundCrate>, taper: Option<FoundCrate>) -> Option<Path> {
     let name = |name: &str| Ident::new(name, Span::call_site());
-    match (nn, taper) {
+    let home = name(home);
+    match (own, taper) {
         // Inside nn, whose lib.rs says `extern crate self as nn`.
-        (Some(FoundCrate::Itself), _) => Some(parse_quote!(::nn)),
+        (Some(FoundCrate::Itself), _) => Some(parse_quote!(::#home)),
         // Inside taper, which depends on nn.
-        (Some(FoundCrate::Name(nn)), Some(FoundCrate::Itself)) => {
-            let nn = name(&nn);
-            Some(parse_quote!(::#nn))
+        (Some(FoundCrate::Name(own)), Some(FoundCrate::Itself)) => {
+            let own = name(&own);
+            Some(parse_quote!(::#own))
         }
-        (None, Some(FoundCrate::Itself)) => Some(parse_quote!(::taper::nn)),
+        (None, Some(FoundCrate::Itself)) => Some(parse_quote!(::taper::#home)),
         (_, Some(FoundCrate::Name(taper))) => {
             let taper = name(&taper);
-            Some(parse_quote!(::#taper::nn))
+            Some(parse_quote!(::#taper::#home))
         }
-        (Some(FoundCrate::Name(nn)), None) => {
-            let nn = name(&nn);
-            Some(parse_quote!(::#nn))
+        (Some(FoundCrate::Name(own)), None) => {
+            let own = name(&own);
+            Some(parse_quote!(::#own))
         }
         (None, None) => None,
     }
@@ -46,7 +59,7 @@ mod tests {
     use super::*;
 
     fn chosen(nn: Option<FoundCrate>, taper: Option<FoundCrate>) -> Option<String> {
-        choose(nn, taper).map(|path| path.to_token_stream().to_string().replace(' ', ""))
+        choose("nn", nn, taper).map(|path| path.to_token_stream().to_string().replace(' ', ""))
     }
 
     #[test]

@@ -2,10 +2,12 @@
 //!
 //! Users meet this macro as `taper::nn::Module`, beside the trait of that name. `expand` writes the impl,
 //! `attributes` reads `#[module(..)]`, and `home` finds the path by which the caller knows the crate `nn`.
+//! `#[derive(ToDevice)]`, which users meet as `taper::data::ToDevice`, is in `to_device`.
 
 mod attributes;
 mod expand;
 mod home;
+mod to_device;
 
 /// Implements `Module` for a struct or an enum: each field is visited under its own name.
 ///
@@ -41,5 +43,31 @@ mod home;
 #[proc_macro_derive(Module, attributes(module))]
 pub fn derive_module(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let input = syn::parse_macro_input!(input as syn::DeriveInput);
-    expand::module(&input, home::find).unwrap_or_else(syn::Error::into_compile_error).into()
+    expand::module(&input, || home::find(&home::MODULE)).unwrap_or_else(syn::Error::into_compile_error).into()
+}
+
+/// Implements `ToDevice` for a struct or an enum: a copy whose tensors are on the device, moved as one.
+///
+/// ```text
+/// use taper::prelude::*;
+///
+/// #[derive(ToDevice)]
+/// struct Batch {
+///     images: Tensor,
+///     boxes: Vec<Tensor>,
+///     scale: f64,              // numbers and strings stay as they are
+///     #[to_device(skip)]
+///     origin: std::path::PathBuf, // any other type: cloned
+/// }
+///
+/// let batch = batch.to(&device)?;
+/// ```
+///
+/// Every field's type is a `ToDevice` itself, or the field is marked `#[to_device(skip)]` and cloned. `#[to_device(crate = "path")]` on the
+/// type says where the crate `data` is found, for a caller that knows it by neither `taper` nor `data`. Unions are refused.
+#[proc_macro_derive(ToDevice, attributes(to_device))]
+pub fn derive_to_device(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
+    let input = syn::parse_macro_input!(input as syn::DeriveInput);
+    let expanded = to_device::to_device(&input, || home::find(&home::TO_DEVICE));
+    expanded.unwrap_or_else(syn::Error::into_compile_error).into()
 }

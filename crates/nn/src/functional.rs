@@ -5,10 +5,12 @@ mod bag;
 mod conv;
 mod distance;
 mod fold;
+mod grid;
 mod interpolate;
 mod norm;
 mod pad;
 mod pool;
+mod recurrence;
 mod resize;
 
 use tensor_core::{DType, Error, ErrorKind, Generator, Result, Shape, Tensor, default_dtype};
@@ -24,6 +26,7 @@ pub use conv::{
 pub(crate) use conv::{convolution, transposed_convolution};
 pub use distance::{cdist, cosine_similarity, normalize, pairwise_distance, pdist};
 pub use fold::{FoldOptions, fold, unfold};
+pub use grid::{GridMode, GridPadding, GridSampleOptions, affine_grid, grid_sample};
 pub(crate) use interpolate::interpolate_by;
 pub use interpolate::{InterpolateMode, InterpolateOptions, Resize, interpolate, interpolate_nearest};
 pub(crate) use norm::{Momentum, batch_norm_by};
@@ -35,6 +38,7 @@ pub use pool::{
     max_pool_with_indices, max_pool1d, max_pool2d, max_pool3d, max_unpool1d, max_unpool2d, max_unpool3d,
 };
 pub(crate) use pool::{avg_pool, lp_pool, max_pool, max_unpool};
+pub(crate) use recurrence::{Sequence, States, recurrent_step};
 pub(crate) use resize::{adaptive_avg_pool, adaptive_max_pool};
 pub use resize::{
     adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, adaptive_max_pool_with_indices,

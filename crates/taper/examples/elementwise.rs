@@ -2,9 +2,11 @@
 //!
 //!     cargo run --release --example elementwise -- --device cpu --steps 1000 --shape 100,1000,1000
 //!
-//! The loop only says what to compute. What waits is bounded, and what waits together runs as one kernel.
+//! The loop only says what to compute. What waits is bounded, and what waits together runs as one kernel. `compare` runs it on every device.
 
-use std::time::Instant;
+mod common;
+
+use std::{process::ExitCode, time::Instant};
 
 use clap::Parser;
 use taper::prelude::*;
@@ -16,10 +18,10 @@ struct Options {
     #[arg(long, default_value = "auto")]
     device: String,
     /// Additions
-    #[arg(long, default_value_t = 1000)]
+    #[arg(long, default_value_t = 100)]
     steps: usize,
     /// Sizes of the axes, with commas between them
-    #[arg(long, default_value = "100,1000,1000", value_delimiter = ',')]
+    #[arg(long, default_value = "10,100,1000", value_delimiter = ',')]
     shape: Vec<usize>,
     /// Seed of the two arrays
     #[arg(long, default_value_t = 42)]
@@ -44,9 +46,14 @@ fn run(options: &Options) -> Result<()> {
     let a = Tensor::rand(&options.shape[..], &rng)?;
     let b = Tensor::rand(&options.shape[..], &rng)?;
     let mut r = Tensor::zeros(&options.shape[..], &device)?;
-    for tensor in [&a, &b, &r] {
-        tensor.eval()?;
+    taper::eval_all(&[&a, &b, &r])?;
+    // Warms up: the first run of a loop makes its plan and, on a GPU, compiles its kernel.
+    let mut warm = r.clone();
+    for _ in 0..options.steps.min(100) {
+        warm = &warm + &a * &b;
     }
+    warm.eval()?;
+    drop(warm);
     device.synchronize()?;
     println!(
         "{device} ({}): {} times r = r + a * b over {:?}",
@@ -111,12 +118,6 @@ fn check(r: &Tensor, a: &Tensor, b: &Tensor, n: usize, steps: usize) -> Result<(
     Err(Error::invalid("elementwise", format!("the result is wrong: {furthest:e} is more than {allowed:e}")))
 }
 
-fn main() -> std::process::ExitCode {
-    match run(&Options::parse()) {
-        Ok(()) => std::process::ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            std::process::ExitCode::FAILURE
-        }
-    }
+fn main() -> ExitCode {
+    common::finish(run(&Options::parse()).map_err(Into::into))
 }

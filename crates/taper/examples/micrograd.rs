@@ -2,7 +2,7 @@
 //!
 //!     cargo run --release --example micrograd
 //!
-//! Writes `micrograd/step-000.dot` and so on: `dot -Tsvg micrograd/step-000.dot` draws one. Every number of the network is a tensor of its
+//! Writes `micrograd/step-000.svg` and so on, for a browser. Every number of the network is a tensor of its
 //! own, so that the picture shows each neuron; no layer, no optimizer: a gradient and a subtraction.
 //!
 //! After Karpathy's micrograd.
@@ -18,7 +18,7 @@ use std::{
 
 use clap::Parser;
 use common::Outcome;
-use taper::prelude::*;
+use taper::{inspect::Graph, prelude::*};
 
 /// Trains a network of three neurons, and draws its graph at each step.
 #[derive(Parser)]
@@ -85,8 +85,8 @@ fn run(options: &Options) -> Outcome {
     for step in 0..options.steps {
         // Computing builds the graph ...
         let loss = (forward() - &wanted).powi(2).mean();
-        let path = options.out.join(format!("step-{step:03}.dot"));
-        fs::write(&path, taper::dot_named(&[&loss], &names))
+        let path = options.out.join(format!("step-{step:03}.svg"));
+        fs::write(&path, Graph::of(&[&loss], &names).svg())
             .map_err(|e| format!("{}: {e}", path.display()))?;
         // ... which backward walks from the loss to the leaves, and uses up.
         loss.backward()?;

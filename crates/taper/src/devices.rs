@@ -4,6 +4,9 @@
 use tensor_core::Tensor;
 use tensor_core::{Device, DeviceInfo, Error, ErrorKind, Result};
 
+#[cfg(feature = "cpu")]
+use std::sync::{PoisonError, RwLock};
+
 /// The host's processor.
 ///
 /// A variable of the environment that sets it up and cannot be read is an error of whatever makes a tensor on it;
@@ -98,6 +101,78 @@ fn hint(kind: &str) -> String {
     }
 }
 
+/// Whether [`device`] finds this name: `cpu`, `wgpu` (some adapter, software adapters among them), `wgpu:1`, `auto`. No device is opened.
+/// `torch.cuda.is_available`.
+///
+/// ```
+/// assert!(taper::is_available("cpu") && taper::is_available("auto"));
+/// assert!(!taper::is_available("wgpu:99") && !taper::is_available("cuda"));
+/// ```
+#[doc(alias("torch.cuda.is_available", "torch.backends.mps.is_available"))]
+pub fn is_available(name: &str) -> bool {
+    let lower = name.trim().to_ascii_lowercase();
+    let (kind, index) = match lower.split_once(':') {
+        Some((kind, index)) => (kind.trim_end(), index.trim_start().parse::<usize>().ok()),
+        None => (lower.as_str(), Some(0)),
+    };
+    match kind {
+        "auto" => lower == "auto" && device_count("cpu") + device_count("wgpu") > 0,
+        kind => index.is_some_and(|index| index < device_count(kind)),
+    }
+}
+
+/// How many devices of a kind there are: `cpu`, or `wgpu` (adapters, software adapters among them; also `gpu`). 0 of any other.
+/// `torch.cuda.device_count`.
+///
+/// ```
+/// assert_eq!(taper::device_count("cpu"), 1);
+/// for index in 0..taper::device_count("wgpu") {
+///     println!("{}", taper::device(&format!("wgpu:{index}"))?.info());
+/// }
+/// # Ok::<(), taper::Error>(())
+/// ```
+#[doc(alias = "torch.cuda.device_count")]
+pub fn device_count(kind: &str) -> usize {
+    match kind.trim().to_ascii_lowercase().as_str() {
+        "cpu" => usize::from(cfg!(feature = "cpu")),
+        #[cfg(feature = "gpu")]
+        "wgpu" | "gpu" => backend_wgpu::adapters().len(),
+        _ => 0,
+    }
+}
+
+/// What [`set_default_device`] gave.
+#[cfg(feature = "cpu")]
+static DEFAULT: RwLock<Option<Device>> = RwLock::new(None);
+
+/// The device that a program that asks for none works on: what [`set_default_device`] gave, or else [`best_device`]. Tensors are made
+/// where their maker says, so it binds nobody: it is for programs that hand no device around. `torch.get_default_device`.
+///
+/// ```
+/// use taper::prelude::*;
+///
+/// taper::set_default_device(&taper::device("cpu")?);
+/// let x = Tensor::zeros([2, 2], &taper::default_device())?;
+/// assert_eq!(x.device(), taper::cpu());
+/// taper::set_default_device(None);
+/// assert_eq!(taper::default_device(), taper::best_device());
+/// # Ok::<(), taper::Error>(())
+/// ```
+#[cfg(feature = "cpu")]
+#[doc(alias("torch.get_default_device", "torch.cuda.current_device", "current_device"))]
+pub fn default_device() -> Device {
+    let set = DEFAULT.read().unwrap_or_else(PoisonError::into_inner).clone();
+    set.unwrap_or_else(best_device)
+}
+
+/// Sets what [`default_device`] gives in the whole process; `None` for [`best_device`] again. `torch.set_default_device`,
+/// `torch.cuda.set_device`.
+#[cfg(feature = "cpu")]
+#[doc(alias("torch.set_default_device", "torch.cuda.set_device"))]
+pub fn set_default_device<'a>(device: impl Into<Option<&'a Device>>) {
+    *DEFAULT.write().unwrap_or_else(PoisonError::into_inner) = device.into().cloned();
+}
+
 /// What Taper adds to [`Tensor`] that needs a backend; part of the [prelude](crate::prelude).
 #[cfg(feature = "cpu")]
 pub trait TensorExt {
@@ -149,12 +224,9 @@ pub fn best_device() -> Device {
 fn automatic() -> Result<Device> {
     #[cfg(feature = "gpu")]
     {
-        use tensor_core::DeviceKind;
         // A software adapter is slower than the CPU backend on the same processor.
-        let hardware =
-            |d: &DeviceInfo| !matches!(d.kind, DeviceKind::Cpu | DeviceKind::SoftwareGpu | DeviceKind::Other);
         let adapters = backend_wgpu::adapters();
-        let chosen = adapters.iter().position(hardware);
+        let chosen = adapters.iter().position(|adapter| adapter.kind.is_hardware_gpu());
         let chosen = if cfg!(feature = "cpu") { chosen } else { chosen.or(Some(0)) };
         if let Some(index) = chosen {
             return wgpu(index);

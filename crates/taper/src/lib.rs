@@ -18,12 +18,13 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`prelude`] | what nearly every program needs |
-//! | [`device`], [`devices`], [`best_device`] | where tensors live |
+//! | [`device`], [`devices`], [`best_device`], [`is_available`] | where tensors live |
 //! | [`nn`] | modules, layers, losses, state dicts, checkpoints |
 //! | [`optim`] | optimizers and schedules |
 //! | [`data`] | datasets and loaders |
-//! | [`autograd`] | gradients, custom functions, graphs as pictures |
+//! | [`autograd`] | gradients, custom functions |
 //! | [`func`] | Jacobians, Hessians, `vmap` |
+//! | [`inspect`] | graphs as data and pictures, and what a line does: [`explain`] |
 //! | `linalg` | factorizations, systems of equations (feature `linalg`) |
 //! | [`custom`] | operations with kernels of one's own |
 //! | [`core`](tensor_core) | tensors, the scheduler, the contract of a backend |
@@ -32,22 +33,24 @@ mod devices;
 
 pub use autograd;
 pub use data;
+pub use inspect;
 #[cfg(feature = "linalg")]
 pub use linalg;
 pub use nn;
 pub use optim;
 pub use tensor_core;
 
-pub use autograd::{dot, dot_named, enable_grad, func, grad, grad_of, no_grad};
+pub use autograd::{enable_grad, func, grad, grad_of, no_grad};
 #[cfg(feature = "cpu")]
 pub use backend_cpu::{num_threads, set_num_threads};
-#[cfg(feature = "cpu")]
-pub use devices::best_device;
 #[cfg(feature = "gpu")]
 pub use devices::wgpu;
 #[cfg(feature = "cpu")]
 pub use devices::{TensorExt, cpu};
-pub use devices::{device, devices};
+#[cfg(feature = "cpu")]
+pub use devices::{best_device, default_device, set_default_device};
+pub use devices::{device, device_count, devices, is_available};
+pub use inspect::{detect_anomaly, dot, dot_named, explain, profile};
 pub use tensor_core::{
     Axes, Axis, DType, Device, DeviceInfo, DeviceKind, Element, Ellipsis, Error, ErrorKind, Generator, Index,
     Interpolation, Layout, MemoryStats, MeshIndexing, NewAxis, Op, Result, Scalar, ScatterReduce, Shape,

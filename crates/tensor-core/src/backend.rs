@@ -3,7 +3,7 @@
 
 use std::{any::Any, fmt, future::Future, pin::Pin, sync::Arc};
 
-use crate::{DType, Kernel, Launch, Result};
+use crate::{DType, Error, Kernel, Launch, Result};
 
 /// Memory on a device, owned by its backend and shared by the tensors that view it. Dropping the last handle gives it back.
 pub type Storage = Arc<dyn Buffer>;
@@ -67,6 +67,12 @@ pub trait Backend: Any + fmt::Debug + Send + Sync {
         false
     }
 
+    /// The texts of the programs that a kernel is compiled to, for who wants to read them: WGSL, of a GPU. The default is for backends that
+    /// compile none.
+    fn source(&self, _kernel: &Kernel) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Decides every [`crate::Ticket`] that was deferred in a launch so far, waiting for the device where it must. The default is
     /// for backends whose `run` fails at once: there is none.
     fn settle(&self) -> Result<()> {
@@ -87,6 +93,25 @@ pub trait Backend: Any + fmt::Debug + Send + Sync {
 
     /// Gives cached free memory back to the system.
     fn empty_cache(&self);
+
+    /// Sets the budget of memory: what would be reserved beyond it is `OutOfMemory`. `None` for no budget. Cached free memory is given
+    /// back where that is needed. The default is for backends that keep none.
+    ///
+    /// # Errors
+    /// `Invalid` for a budget below what is in use (then it stays as it was), and of a backend without budgets.
+    fn set_memory_limit(&self, _limit: Option<u64>) -> Result<()> {
+        let message = format!("{} has no budget of memory that can be set", self.info().name);
+        Err(Error::invalid("set_memory_limit", message))
+    }
+}
+
+/// The error of a budget of `limit` bytes where `in_use` cannot be given back. For backends.
+#[track_caller]
+pub fn limit_below_use(limit: u64, in_use: u64) -> Error {
+    let (limit, in_use) = (readable_bytes(limit), readable_bytes(in_use));
+    let message =
+        format!("a limit of {limit} is below the {in_use} in use; drop tensors first, or set a higher one");
+    Error::invalid("set_memory_limit", message)
 }
 
 /// What a device is.
@@ -108,6 +133,16 @@ pub struct DeviceInfo {
     pub limits: Limits,
 }
 
+/// The properties on one line: name, maker's words, driver, kind, memory, dtypes.
+impl fmt::Display for DeviceInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let memory = self.memory.map_or_else(|| "unknown memory".to_string(), readable_bytes);
+        let dtypes: Vec<String> = self.dtypes.iter().map(ToString::to_string).collect();
+        let (name, description, driver, kind) = (&self.name, &self.description, &self.driver, self.kind);
+        write!(f, "{name}: {description} ({kind}; {driver}), {memory}, {}", dtypes.join(" "))
+    }
+}
+
 /// What kind of processor a device is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DeviceKind {
@@ -123,6 +158,30 @@ pub enum DeviceKind {
     SoftwareGpu,
     /// Something else.
     Other,
+}
+
+impl DeviceKind {
+    /// Whether it is a graphics processor, and not a program that plays one on the host's processor.
+    #[must_use]
+    pub fn is_hardware_gpu(self) -> bool {
+        match self {
+            DeviceKind::DiscreteGpu | DeviceKind::IntegratedGpu | DeviceKind::VirtualGpu => true,
+            DeviceKind::Cpu | DeviceKind::SoftwareGpu | DeviceKind::Other => false,
+        }
+    }
+}
+
+impl fmt::Display for DeviceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            DeviceKind::Cpu => "CPU",
+            DeviceKind::DiscreteGpu => "discrete GPU",
+            DeviceKind::IntegratedGpu => "integrated GPU",
+            DeviceKind::VirtualGpu => "virtual GPU",
+            DeviceKind::SoftwareGpu => "software GPU",
+            DeviceKind::Other => "other",
+        })
+    }
 }
 
 /// How much a device takes in one kernel: the scheduler stays within these.
@@ -156,4 +215,72 @@ pub struct MemoryStats {
     pub allocations: u64,
     /// The budget, when there is one.
     pub limit: Option<u64>,
+}
+
+/// `allocated 4.00 MiB, reserved 8.00 MiB, peak 6.00 MiB, limit 15.6 GiB, 12 allocations`.
+impl fmt::Display for MemoryStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [allocated, reserved, peak] = [self.allocated, self.reserved, self.peak].map(readable_bytes);
+        let limit = self
+            .limit
+            .map_or_else(|| "no limit".to_string(), |limit| format!("limit {}", readable_bytes(limit)));
+        let allocations = self.allocations;
+        write!(
+            f,
+            "allocated {allocated}, reserved {reserved}, peak {peak}, {limit}, {allocations} allocations"
+        )
+    }
+}
+
+/// A number of bytes as people read it, to three digits: `512 B`, `4.00 MiB`, `15.6 GiB`.
+#[must_use]
+pub fn readable_bytes(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut value = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    // What would be printed as 1024 is 1 of the next.
+    while value >= 1023.5 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let decimals = if value < 9.995 {
+        2
+    } else if value < 99.95 {
+        1
+    } else {
+        0
+    };
+    format!("{value:.decimals$} {}", UNITS[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_readable() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.00 KiB"),
+            (10 << 20, "10.0 MiB"),
+            ((1 << 20) - 1, "1.00 MiB"),
+            (123 << 30, "123 GiB"),
+            (u64::MAX, "16384 PiB"),
+        ] {
+            assert_eq!(readable_bytes(bytes), text);
+        }
+        let stats = MemoryStats {
+            allocated: 4 << 20,
+            reserved: 8 << 20,
+            peak: 6 << 20,
+            allocations: 12,
+            limit: None,
+        };
+        let text = "allocated 4.00 MiB, reserved 8.00 MiB, peak 6.00 MiB, no limit, 12 allocations";
+        assert_eq!(stats.to_string(), text);
+    }
 }

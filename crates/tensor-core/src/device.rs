@@ -29,7 +29,8 @@ impl Device {
         &self.info().name
     }
 
-    /// What this device is.
+    /// What this device is. `torch.cuda.get_device_properties`; printed, a line.
+    #[doc(alias("get_device_properties", "get_device_name", "get_device_capability"))]
     pub fn info(&self) -> &DeviceInfo {
         self.0.backend.info()
     }
@@ -61,12 +62,20 @@ impl Device {
         &self.0.plans
     }
 
-    /// Memory in use.
+    /// Memory in use. `torch.cuda.memory_allocated`, `memory_reserved` and `max_memory_allocated` in one; printed, a line.
+    #[doc(alias(
+        "memory_allocated",
+        "memory_reserved",
+        "max_memory_allocated",
+        "memory_stats",
+        "memory_summary"
+    ))]
     pub fn memory(&self) -> MemoryStats {
         self.0.backend.memory()
     }
 
     /// Sets the peak back to what is allocated now.
+    #[doc(alias("reset_peak_memory_stats", "reset_max_memory_allocated"))]
     pub fn reset_peak(&self) {
         self.0.backend.reset_peak();
     }
@@ -74,6 +83,20 @@ impl Device {
     /// Gives cached free memory back to the system.
     pub fn empty_cache(&self) {
         self.0.backend.empty_cache();
+    }
+
+    /// Sets the budget of memory in bytes: what would be reserved beyond it is `OutOfMemory`, and every live tensor stays whole. `None`
+    /// for no budget. `torch.cuda.set_per_process_memory_fraction`, in bytes.
+    ///
+    /// # Errors
+    /// A budget below what live tensors use (it stays as it was), or a backend that has no budgets.
+    #[track_caller]
+    #[doc(alias = "set_per_process_memory_fraction")]
+    pub fn set_memory_limit(&self, limit: impl Into<Option<u64>>) -> Result<()> {
+        match self.0.backend.set_memory_limit(limit.into()) {
+            Err(error) => Err(error.here()),
+            set => set,
+        }
     }
 
     /// Waits for all work on the device.

@@ -23,6 +23,7 @@ mod facts;
 mod formula;
 mod grad_mode;
 pub mod kernel;
+mod kernel_cost;
 mod launch;
 mod layout;
 mod node;
@@ -30,6 +31,8 @@ mod op;
 mod origin;
 mod philox;
 mod platform;
+mod program_text;
+mod recurrence;
 mod rounding;
 pub mod rows;
 mod scalar;
@@ -38,6 +41,7 @@ mod shape;
 mod state;
 mod tensor;
 mod ticket;
+mod watch;
 
 pub use attention::{Attention, AttentionPass};
 pub use backend::{Backend, Buffer, DeviceInfo, DeviceKind, Limits, MemoryStats, Storage};
@@ -56,8 +60,10 @@ pub use op::{
 };
 pub use origin::{at_caller, with_location};
 pub use philox::philox;
+pub use recurrence::{Recurrence, RecurrencePass, RecurrentCell};
 pub use rounding::round_to_odd;
 pub use scalar::Scalar;
+pub use schedule::explain::{PlanReport, PlannedCopy, PlannedKernel, PlannedOperation, plan_of};
 pub use shape::{Axes, Axis, Dims, Int, MAX_ELEMENTS, Shape};
 pub use state::{State, StateReader, StateValue, Stateful};
 pub use tensor::{
@@ -65,6 +71,7 @@ pub use tensor::{
     ScatterReduce, Span, Step, Tensor, TensorOptions, eval_all, eval_pending,
 };
 pub use ticket::Ticket;
+pub use watch::{KernelRun, detect_anomaly, profile};
 
 #[doc(no_inline)]
 pub use half::{bf16, f16};

@@ -43,8 +43,18 @@ pub(crate) fn outside(location: &'static Location<'static>) -> Option<&'static L
 /// Whether `file` is a source of the library, `this` being the path of this file: the crates lie beside each other, in a
 /// registry with their versions.
 fn is_ours(file: &str, this: &str) -> bool {
-    const CRATES: [&str; 9] =
-        ["taper", "tensor-core", "backend-cpu", "backend-wgpu", "autograd", "linalg", "nn", "optim", "data"];
+    const CRATES: [&str; 10] = [
+        "taper",
+        "tensor-core",
+        "backend-cpu",
+        "backend-wgpu",
+        "autograd",
+        "inspect",
+        "linalg",
+        "nn",
+        "optim",
+        "data",
+    ];
     let slashes = |path: &str| path.replace('\\', "/");
     let (file, this) = (slashes(file), slashes(this));
     let Some(at) = this.rfind("tensor-core") else { return false };

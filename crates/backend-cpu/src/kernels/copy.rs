@@ -63,7 +63,7 @@ pub(crate) fn run(
 
 /// Elements from which threads share a padded output, and of a piece that is filled and then written over, in cache.
 const SHARED_FILL: usize = 1 << 15;
-const PIECE: usize = 1 << 14;
+const PIECE: usize = 1 << 13;
 
 /// A padded output as images that are padded alike: the positions of its leading axes, which have no padding.
 struct Images {

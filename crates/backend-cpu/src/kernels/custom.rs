@@ -4,13 +4,13 @@
 use std::{fmt, marker::PhantomData};
 
 use tensor_core::{
-    Attention, CustomKernel, DType, Element, Error, Kernel, Launch, Layout, Result, Shape,
+    Attention, CustomKernel, DType, Element, Error, Kernel, Launch, Layout, Recurrence, Result, Shape,
     custom::implementation,
 };
 
 use crate::{
     CpuBackend,
-    kernels::attention,
+    kernels::{attention, recurrence},
     memory::buffer::{Bound, Memory},
 };
 
@@ -136,16 +136,23 @@ fn check<T: Element>(op: &'static str, what: &str, dtype: DType) -> Result<()> {
 enum Implementation {
     Function(CpuKernel),
     Attention(Attention),
+    Recurrence(Recurrence),
 }
 
 impl Implementation {
     fn of(custom: &dyn CustomKernel, kernel: &Kernel, device: &str) -> Result<Implementation> {
-        match implementation::<Attention>(custom, kernel, device) {
-            Ok(found) if kernel.operands.first().is_some_and(|first| attention::supports(first.dtype)) => {
-                Ok(Implementation::Attention(found))
-            }
-            Ok(_) | Err(_) => implementation(custom, kernel, device).map(Implementation::Function),
+        let dtype = kernel.operands.first().map_or(DType::F32, |first| first.dtype);
+        if attention::supports(dtype)
+            && let Ok(found) = implementation::<Attention>(custom, kernel, device)
+        {
+            return Ok(Implementation::Attention(found));
         }
+        if recurrence::supports(dtype)
+            && let Ok(found) = implementation::<Recurrence>(custom, kernel, device)
+        {
+            return Ok(Implementation::Recurrence(found));
+        }
+        implementation(custom, kernel, device).map(Implementation::Function)
     }
 }
 
@@ -162,6 +169,9 @@ pub(crate) fn run(backend: &CpuBackend, custom: &dyn CustomKernel, launch: &Laun
         Some(Implementation::Function(CpuKernel(function))) => function,
         Some(Implementation::Attention(made)) => {
             return attention::run(backend.isa, &backend.pool, made, launch);
+        }
+        Some(Implementation::Recurrence(made)) => {
+            return recurrence::run(backend.isa, &backend.pool, *made, launch);
         }
         None => return Err(Error::invalid(op, "the launch holds what another backend made of its kernel")),
     };

@@ -13,6 +13,7 @@ pub(crate) mod custom;
 mod few_terms;
 pub(crate) mod gather;
 mod index;
+pub(crate) mod recurrence;
 pub(crate) mod reduce;
 pub(crate) mod rows;
 pub(crate) mod scatter_add;

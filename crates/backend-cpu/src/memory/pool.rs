@@ -8,7 +8,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
-use tensor_core::{Error, ErrorKind, MemoryStats, Result};
+use tensor_core::{Error, ErrorKind, MemoryStats, Result, backend::limit_below_use};
 
 /// Alignment of every chunk: a cache line, and a whole AVX-512 register.
 pub(crate) const ALIGN: usize = 64;
@@ -125,7 +125,6 @@ impl State {
 #[derive(Debug)]
 pub(crate) struct Pool {
     state: Mutex<State>,
-    limit: Option<u64>,
     /// Held by whoever touches the contents of buffers: a launch for itself, reads together.
     gate: RwLock<()>,
 }
@@ -133,7 +132,8 @@ pub(crate) struct Pool {
 impl Pool {
     /// A pool that reserves at most `limit` bytes.
     pub(crate) fn new(limit: Option<u64>) -> Pool {
-        Pool { state: Mutex::default(), limit, gate: RwLock::new(()) }
+        let stats = MemoryStats { limit, ..MemoryStats::default() };
+        Pool { state: Mutex::new(State { stats, ..State::default() }), gate: RwLock::new(()) }
     }
 
     pub(crate) fn read_gate(&self) -> RwLockReadGuard<'_, ()> {
@@ -184,7 +184,7 @@ impl Pool {
         get: impl Fn() -> Option<T>,
     ) -> Result<T> {
         for last in [false, true] {
-            let within = self.limit.is_none_or(|limit| {
+            let within = state.stats.limit.is_none_or(|limit| {
                 state.stats.reserved.checked_add(size as u64).is_some_and(|total| total <= limit)
             });
             if within && let Some(memory) = get() {
@@ -200,7 +200,7 @@ impl Pool {
             asked: bytes as u64,
             in_use: state.stats.allocated,
             reserved: state.stats.reserved,
-            limit: self.limit,
+            limit: state.stats.limit,
         }))
     }
 
@@ -231,7 +231,7 @@ impl Pool {
     }
 
     pub(crate) fn stats(&self) -> MemoryStats {
-        MemoryStats { limit: self.limit, ..self.state().stats }
+        self.state().stats
     }
 
     pub(crate) fn reset_peak(&self) {
@@ -241,6 +241,21 @@ impl Pool {
 
     pub(crate) fn trim(&self) {
         self.state().trim();
+    }
+
+    /// Sets the budget, giving back the cache where that is needed.
+    pub(crate) fn set_limit(&self, limit: Option<u64>) -> Result<()> {
+        let mut state = self.state();
+        if let Some(limit) = limit {
+            if state.stats.reserved > limit {
+                state.trim();
+            }
+            if state.stats.reserved > limit {
+                return Err(limit_below_use(limit, state.stats.reserved));
+            }
+        }
+        state.stats.limit = limit;
+        Ok(())
     }
 }
 

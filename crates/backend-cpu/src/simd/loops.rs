@@ -109,7 +109,9 @@ impl<const N: usize, T: Copy, A: Copy, F: Fn(A, T) -> A, G: Fn(A, A) -> A> Job f
         for i in 0..whole {
             // SAFETY: the caller gives `n` elements, aligned.
             let chunk: [T; N] = unsafe { self.data.cast::<[T; N]>().add(i).read() };
-            lanes = std::array::from_fn(|j| (self.f)(lanes[j], chunk[j]));
+            for j in 0..N {
+                lanes[j] = (self.f)(lanes[j], chunk[j]);
+            }
         }
         for (j, i) in (whole * N..self.n).enumerate() {
             // SAFETY: i < n.

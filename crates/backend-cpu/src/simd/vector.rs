@@ -2,10 +2,7 @@
 //! registers of an instruction set, where they do not find the best one. Both give the same bits.
 #![allow(unsafe_code)]
 
-use std::{
-    array::from_fn,
-    ops::{Add, Mul, Sub},
-};
+use std::ops::{Add, Mul, Sub};
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) use self::x86::{F32x8, F32x16, F64x4, F64x8};
@@ -151,8 +148,11 @@ macro_rules! lanewise {
         impl<T: Float, const N: usize> $op for Lanes<T, N> {
             type Output = Lanes<T, N>;
             #[inline(always)]
-            fn $method(self, other: Lanes<T, N>) -> Lanes<T, N> {
-                Lanes(from_fn(|i| self.0[i].$method(other.0[i])))
+            fn $method(mut self, other: Lanes<T, N>) -> Lanes<T, N> {
+                for i in 0..N {
+                    self.0[i] = self.0[i].$method(other.0[i]);
+                }
+                self
             }
         }
     )*};
@@ -170,8 +170,11 @@ impl<T: Float, const N: usize> Vector for Lanes<T, N> {
     }
 
     #[inline(always)]
-    fn fma<const FUSED: bool>(self, b: Lanes<T, N>, c: Lanes<T, N>) -> Lanes<T, N> {
-        Lanes(from_fn(|i| self.0[i].fma::<FUSED>(b.0[i], c.0[i])))
+    fn fma<const FUSED: bool>(mut self, b: Lanes<T, N>, c: Lanes<T, N>) -> Lanes<T, N> {
+        for i in 0..N {
+            self.0[i] = self.0[i].fma::<FUSED>(b.0[i], c.0[i]);
+        }
+        self
     }
 
     #[inline(always)]

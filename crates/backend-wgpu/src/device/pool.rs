@@ -64,6 +64,16 @@ impl Pool {
         inner.stats.peak = inner.stats.allocated;
     }
 
+    /// Sets the budget, unless more is reserved: says how much, then.
+    pub(crate) fn set_limit(&self, limit: Option<u64>) -> Result<(), u64> {
+        let stats = &mut lock(&self.inner).stats;
+        if limit.is_some_and(|limit| stats.reserved > limit) {
+            return Err(stats.reserved);
+        }
+        stats.limit = limit;
+        Ok(())
+    }
+
     /// A cached buffer of at least `size` bytes with not too much to spare, with the batch that last used it.
     pub(crate) fn take(&self, size: u64) -> Option<(wgpu::Buffer, u64)> {
         let mut inner = lock(&self.inner);

@@ -441,23 +441,36 @@ struct Transposed<const D: usize> {
 }
 
 /// An axis's elements `step` apart from position `first` on, in an axis of `size` with zeros everywhere else. What lies outside is left out.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub(super) first: isize,
+    pub(super) step: usize,
+    pub(super) size: usize,
+}
+
+/// Elements put so along the axes from `axis` on: one copy for all of them.
 #[track_caller]
-pub(super) fn place(x: &Tensor, axis: usize, first: isize, step: usize, size: usize) -> Result<Tensor> {
-    let n = x.dims()[axis];
-    if first == 0 && step == 1 && n == size {
-        return Ok(x.clone());
-    }
-    // All of it, with what lies outside, and then the part that is wanted.
-    let before = first.max(0) as usize;
-    let whole = before + (n - 1) * step + 1;
-    let padded = whole.max(size + first.min(0).unsigned_abs());
+pub(super) fn place(x: &Tensor, axis: usize, places: &[Place]) -> Result<Tensor> {
     let mut shape: Vec<usize> = x.dims().to_vec();
-    shape[axis] = padded;
     let (mut starts, mut between) = (vec![0; x.rank()], vec![0; x.rank()]);
-    starts[axis] = before;
-    between[axis] = step - 1;
-    let placed = x.pad_between(starts.into(), between.into(), shape.into(), Scalar::Float(0.0))?;
-    placed.narrow(axis as isize, first.min(0).unsigned_abs(), size)
+    for (axis, &Place { first, step, size }) in (axis..).zip(places) {
+        // All of it, with what lies outside, and then the part that is wanted.
+        let before = first.max(0) as usize;
+        let whole = before + (shape[axis] - 1) * step + 1;
+        shape[axis] = whole.max(size + first.min(0).unsigned_abs());
+        (starts[axis], between[axis]) = (before, step - 1);
+    }
+    let mut placed = match shape == x.dims() {
+        true => x.clone(),
+        false => x.pad_between(starts.into(), between.into(), shape.into(), Scalar::Float(0.0))?,
+    };
+    for (axis, &Place { first, size, .. }) in (axis..).zip(places) {
+        let outside = first.min(0).unsigned_abs();
+        if outside > 0 || placed.dims()[axis] != size {
+            placed = placed.narrow(axis, outside, size)?;
+        }
+    }
+    Ok(placed)
 }
 
 impl<const D: usize> Function for Convolution<D> {
@@ -510,9 +523,9 @@ impl<const D: usize> Function for Transposed<D> {
     #[track_caller]
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let Transposed { of, sizes } = self;
-        let mut x = of.grouped(inputs[0], 1)?;
         let mut kernel = of.grouped(inputs[1], 0)?;
-        let (mut phases, mut firsts) = ([1; D], [0; D]);
+        let (mut phases, mut firsts, mut counts_of_taps) = ([1; D], [0; D], [1; D]);
+        let mut places = [Place { first: 0, step: 1, size: 1 }; D];
         for axis in 0..D {
             let (stride, dilation, before) = (of.stride[axis], of.dilation[axis], of.padding[axis].0);
             let phase = if dilation == 1 { stride } else { 1 };
@@ -521,9 +534,12 @@ impl<const D: usize> Function for Transposed<D> {
             let reach = dilation * (taps - 1);
             // The first and the last position of the input's grid that make the output.
             let (first, last) = (before / phase, (before + sizes[axis] - 1) / phase);
-            let placed = reach as isize - first as isize;
-            x = place(&x, 3 + axis, placed, stride / phase, last - first + 1 + reach)?;
-            x = x.windows(3 + axis, taps, 1, dilation)?;
+            places[axis] = Place {
+                first: reach as isize - first as isize,
+                step: stride / phase,
+                size: last - first + 1 + reach,
+            };
+            counts_of_taps[axis] = taps;
             // The kernel's axis as two: taps, the last one first, and phases.
             let at = 3 + 2 * axis;
             if taps * phase > size {
@@ -535,6 +551,11 @@ impl<const D: usize> Function for Transposed<D> {
             let split: Shape = lead.iter().chain(&[taps, phase]).chain(&rest[1..]).copied().collect();
             kernel = kernel.reshape(split)?.flip(at)?;
             (phases[axis], firsts[axis]) = (phase, first);
+        }
+        // Placed along all axes before there are windows along any: a copy of windows would repeat their elements.
+        let mut x = place(&of.grouped(inputs[0], 1)?, 3, &places)?;
+        for (axis, (&taps, &dilation)) in counts_of_taps.iter().zip(&of.dilation).enumerate() {
+            x = x.windows(3 + axis, taps, 1, dilation)?;
         }
         let ([n, g, c, o], positions, taps) = of.labels();
         let phase_labels: Vec<u8> = (0..D as u8).map(|axis| 4 + 2 * D as u8 + axis).collect();

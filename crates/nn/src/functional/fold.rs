@@ -2,7 +2,11 @@
 
 use tensor_core::{Error, Result, Tensor};
 
-use super::{Window, conv::place, pad::padded};
+use super::{
+    Window,
+    conv::{Place, place},
+    pad::padded,
+};
 
 /// How blocks lie over an image; PyTorch's arguments with PyTorch's defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,7 +131,8 @@ pub fn fold(
         for k in 0..kernel[axis] {
             let part = out.select(of_kernel, k)?;
             let first = (k * dilation[axis]) as isize - padding[axis] as isize;
-            let part = place(&part, of_blocks - 1, first, stride[axis], sizes[axis])?;
+            let lies = Place { first, step: stride[axis], size: sizes[axis] };
+            let part = place(&part, of_blocks - 1, &[lies])?;
             sum = Some(match sum {
                 Some(sum) => sum.add(&part)?,
                 None => part,

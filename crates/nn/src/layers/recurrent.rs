@@ -2,10 +2,13 @@
 
 use std::fmt;
 
-use tensor_core::{DType, Error, Generator, Result, Tensor, default_dtype};
+use tensor_core::{DType, Error, Generator, RecurrentCell, Result, Tensor, default_dtype};
 
 use super::{Dropout, linear::parameter, record};
-use crate::{Module, Visitor, VisitorMut, functional::linear};
+use crate::{
+    Module, Visitor, VisitorMut,
+    functional::{Sequence, States, linear, recurrent_step},
+};
 
 /// What a recurrent layer may have otherwise than usual; PyTorch's arguments with PyTorch's defaults.
 #[derive(Clone, Copy, Debug)]
@@ -40,31 +43,11 @@ impl Default for RnnConfig {
     }
 }
 
-/// What a step computes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Tanh,
-    Relu,
-    Lstm,
-    Gru,
-}
-
-impl Kind {
-    /// How many times the state's size the gates have.
-    fn gates(self) -> usize {
-        match self {
-            Kind::Tanh | Kind::Relu => 1,
-            Kind::Lstm => 4,
-            Kind::Gru => 3,
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Kind::Tanh | Kind::Relu => "RNN",
-            Kind::Lstm => "LSTM",
-            Kind::Gru => "GRU",
-        }
+fn name(kind: RecurrentCell) -> &'static str {
+    match kind {
+        RecurrentCell::Tanh | RecurrentCell::Relu => "RNN",
+        RecurrentCell::Lstm => "LSTM",
+        RecurrentCell::Gru => "GRU",
     }
 }
 
@@ -92,7 +75,7 @@ impl Weights {
     /// Uniform on (−1/√H, 1/√H), PyTorch's initial values.
     #[track_caller]
     fn new(
-        kind: Kind,
+        kind: RecurrentCell,
         [input, hidden]: [usize; 2],
         projected: usize,
         bias: bool,
@@ -111,54 +94,59 @@ impl Weights {
 
     /// The input's share of the gates, with the biases of all gates that add both shares.
     #[track_caller]
-    fn of_input(&self, kind: Kind, input: &Tensor) -> Result<Tensor> {
+    fn of_input(&self, kind: RecurrentCell, input: &Tensor) -> Result<Tensor> {
         let Some((of_input, of_state)) = &self.biases else { return linear(input, &self.weight_ih, None) };
         match kind {
-            Kind::Tanh | Kind::Relu | Kind::Lstm => {
-                linear(input, &self.weight_ih, Some(of_input))?.add(of_state)
+            // Added first, so that both have one gradient, which is summed once.
+            RecurrentCell::Tanh | RecurrentCell::Relu | RecurrentCell::Lstm => {
+                linear(input, &self.weight_ih, Some(&of_input.add(of_state)?))
             }
-            Kind::Gru => linear(input, &self.weight_ih, Some(of_input)),
+            RecurrentCell::Gru => linear(input, &self.weight_ih, Some(of_input)),
         }
     }
 
-    /// The next state from the input's share of the gates, `[N, gates·H]`, and `weight_hh` transposed: one tensor for all steps, whose
-    /// gradient is one product then.
+    /// The bias of the state's share, where that is not the input's too.
+    fn of_state(&self, kind: RecurrentCell) -> Option<&Tensor> {
+        self.biases.as_ref().filter(|_| kind == RecurrentCell::Gru).map(|(_, of_state)| of_state)
+    }
+
+    /// The next state from the input's share of the gates, `[N, gates·H]`, and `weight_hh` transposed.
     #[track_caller]
-    fn step(&self, kind: Kind, of_input: &Tensor, weight: &Tensor, state: &State) -> Result<State> {
-        let mut of_state = state.hidden.matmul(weight)?;
-        if let (Kind::Gru, Some((_, bias))) = (kind, &self.biases) {
-            of_state = of_state.add(bias)?;
-        }
-        let size = of_input.dims()[1] / kind.gates();
-        let (hidden, cell) = match kind {
-            Kind::Tanh => (of_input.add(&of_state)?.tanh(), None),
-            Kind::Relu => (of_input.add(&of_state)?.relu(), None),
-            Kind::Lstm => {
-                let gates = of_input.add(&of_state)?;
-                let gate = |k: usize| gates.narrow(1, k * size, size);
-                let (enter, keep) = (gate(0)?.sigmoid(), gate(1)?.sigmoid());
-                let (fresh, show) = (gate(2)?.tanh(), gate(3)?.sigmoid());
-                let kept = match &state.cell {
-                    Some(cell) => keep.mul(cell)?,
-                    None => keep.mul_scalar(0.0),
-                };
-                let cell = kept.add(&enter.mul(&fresh)?)?;
-                (show.mul(&cell.tanh())?, Some(cell))
-            }
-            Kind::Gru => {
-                let gate = |of: &Tensor, k: usize| of.narrow(1, k * size, size);
-                let reset = gate(of_input, 0)?.add(&gate(&of_state, 0)?)?.sigmoid();
-                let update = gate(of_input, 1)?.add(&gate(&of_state, 1)?)?.sigmoid();
-                let fresh = gate(of_input, 2)?.add(&reset.mul(&gate(&of_state, 2)?)?)?.tanh();
-                // (1 − update)·fresh + update·hidden.
-                (fresh.add(&update.mul(&state.hidden.sub(&fresh)?)?)?, None)
-            }
-        };
+    fn step(&self, kind: RecurrentCell, of_input: &Tensor, weight: &Tensor, state: &State) -> Result<State> {
+        let (hidden, cell) =
+            recurrent_step(kind, of_input, weight, self.of_state(kind), &state.hidden, state.cell.as_ref())?;
         let hidden = match &self.weight_hr {
             Some(projection) => linear(&hidden, projection, None)?,
             None => hidden,
         };
         Ok(State { hidden, cell })
+    }
+
+    /// All steps from the input's share of the gates, `[T, N, gates·H]`, at once, if the device has a kernel for them.
+    #[track_caller]
+    fn all_steps(
+        &self,
+        kind: RecurrentCell,
+        gates: &Tensor,
+        state: &State,
+        reverse: bool,
+    ) -> Result<Option<States>> {
+        if self.weight_hr.is_some() {
+            return Ok(None);
+        }
+        let no_bias;
+        let mut inputs = vec![gates, &self.weight_hh, &state.hidden];
+        inputs.extend(&state.cell);
+        if kind == RecurrentCell::Gru {
+            inputs.push(match self.of_state(kind) {
+                Some(bias) => bias,
+                None => {
+                    no_bias = Tensor::zeros(gates.dims()[2], (gates.dtype(), &gates.device()))?;
+                    &no_bias
+                }
+            });
+        }
+        Sequence { cell: kind, reverse }.by_kernel(&inputs)
     }
 
     fn visit(&self, visitor: &mut Visitor, suffix: &str) {
@@ -197,7 +185,7 @@ fn check_sizes(op: &'static str, input: usize, hidden: usize) -> Result<()> {
 /// Layers over a sequence, of any kind.
 #[derive(Clone)]
 struct Recurrent {
-    kind: Kind,
+    kind: RecurrentCell,
     /// Of each layer, forwards and then backwards.
     weights: Vec<Weights>,
     sizes: [usize; 2],
@@ -210,17 +198,17 @@ struct Recurrent {
 
 impl Recurrent {
     #[track_caller]
-    fn new(kind: Kind, sizes: [usize; 2], config: RnnConfig, rng: &Generator) -> Result<Recurrent> {
+    fn new(kind: RecurrentCell, sizes: [usize; 2], config: RnnConfig, rng: &Generator) -> Result<Recurrent> {
         let RnnConfig { num_layers, bias, batch_first, dropout, bidirectional, proj_size, dtype } = config;
         let [input, hidden] = sizes;
-        check_sizes(kind.name(), input, hidden)?;
+        check_sizes(name(kind), input, hidden)?;
         if num_layers == 0 {
-            return Err(Error::invalid(kind.name(), "no layers: give at least one"));
+            return Err(Error::invalid(name(kind), "no layers: give at least one"));
         }
-        if proj_size > 0 && (kind != Kind::Lstm || proj_size >= hidden) {
+        if proj_size > 0 && (kind != RecurrentCell::Lstm || proj_size >= hidden) {
             let message =
                 format!("a proj_size of {proj_size}: an LSTM alone has one, below its state's {hidden}");
-            return Err(Error::invalid(kind.name(), message));
+            return Err(Error::invalid(name(kind), message));
         }
         let outputs = if proj_size > 0 { proj_size } else { hidden };
         let directions = 1 + usize::from(bidirectional);
@@ -245,7 +233,7 @@ impl Recurrent {
         hidden: Option<&Tensor>,
         cell: Option<&Tensor>,
     ) -> Result<(Tensor, Tensor, Option<Tensor>)> {
-        let op = self.kind.name();
+        let op = name(self.kind);
         let [features, size] = self.sizes;
         let alone = input.rank() == 2;
         if !(2..=3).contains(&input.rank()) || input.dims().last() != Some(&features) {
@@ -279,7 +267,7 @@ impl Recurrent {
             given.reshape([count, batch, size])
         };
         let hidden = first(hidden, self.outputs)?;
-        let cell = if self.kind == Kind::Lstm { Some(first(cell, size)?) } else { None };
+        let cell = if self.kind == RecurrentCell::Lstm { Some(first(cell, size)?) } else { None };
         let mut last: Vec<State> = Vec::with_capacity(count);
         for (layer, weights) in self.weights.chunks(self.directions).enumerate() {
             if layer > 0 {
@@ -293,6 +281,13 @@ impl Recurrent {
                     cell: cell.as_ref().map(|cell| cell.select(0, at)).transpose()?,
                 };
                 let gates = weights.of_input(self.kind, &x)?;
+                if going.is_none()
+                    && let Some(states) = weights.all_steps(self.kind, &gates, &state, direction == 1)?
+                {
+                    outputs.push(states.all);
+                    last.push(State { hidden: states.hidden, cell: states.cell });
+                    continue;
+                }
                 let of_state = weights.weight_hh.t()?;
                 let mut states: Vec<Tensor> = Vec::with_capacity(steps);
                 for step in 0..steps {
@@ -440,7 +435,7 @@ macro_rules! recurrent {
         #[derive(Clone)]
         pub struct $cell {
             weights: Weights,
-            kind: Kind,
+            kind: RecurrentCell,
             sizes: [usize; 2],
         }
 
@@ -452,7 +447,7 @@ macro_rules! recurrent {
             #[track_caller]
             pub fn new(input_size: usize, hidden_size: usize, rng: &Generator) -> Result<$cell> {
                 let (kind, sizes) = ($kind, [input_size, hidden_size]);
-                check_sizes(kind.name(), input_size, hidden_size)?;
+                check_sizes(name(kind), input_size, hidden_size)?;
                 Ok($cell { weights: Weights::new(kind, sizes, 0, true, default_dtype(), rng)?, kind, sizes })
             }
 
@@ -483,7 +478,7 @@ recurrent! {
     /// h' = tanh(W_ih·x + b_ih + W_hh·h + b_hh) at every step. `torch.nn.RNN`. State: `weight_ih_l0`, `weight_hh_l0`, `bias_ih_l0`, `bias_hh_l0`,
     /// `…_l0_reverse`, `…_l1` …
     #[doc(alias = "RNN")]
-    Rnn, RnnCell, Kind::Tanh;
+    Rnn, RnnCell, RecurrentCell::Tanh;
     /// Long short-term memory: with gates i, f, g, o, c' = σ(f)·c + σ(i)·tanh(g) and h' = σ(o)·tanh(c'). `torch.nn.LSTM`. State as [`Rnn`]'s.
     ///
     /// Hochreiter and Schmidhuber: Long short-term memory (1997).
@@ -501,25 +496,25 @@ recurrent! {
     /// # Ok(()) }
     /// ```
     #[doc(alias = "LSTM")]
-    Lstm, LstmCell, Kind::Lstm;
+    Lstm, LstmCell, RecurrentCell::Lstm;
     /// Gated recurrent unit: with r = σ(…) and z = σ(…), n = tanh(W_in·x + b_in + r·(W_hn·h + b_hn)) and h' = (1 − z)·n + z·h. `torch.nn.GRU`.
     /// State as [`Rnn`]'s.
     ///
     /// Cho et al.: Learning phrase representations using RNN encoder-decoder (2014).
     #[doc(alias = "GRU")]
-    Gru, GruCell, Kind::Gru;
+    Gru, GruCell, RecurrentCell::Gru;
 }
 
 #[track_caller]
 fn step_of_cell(
-    kind: Kind,
+    kind: RecurrentCell,
     weights: &Weights,
     [features, size]: [usize; 2],
     input: &Tensor,
     hidden: Option<&Tensor>,
     cell: Option<&Tensor>,
 ) -> Result<State> {
-    let op = kind.name();
+    let op = name(kind);
     let &[batch, width] = input.dims() else {
         let message = format!("a cell's input is [N, {features}], not {}", input.shape());
         return Err(Error::invalid(op, message));
@@ -538,7 +533,7 @@ fn step_of_cell(
             }
         }
     };
-    let cell = if kind == Kind::Lstm { Some(state(cell)?) } else { None };
+    let cell = if kind == RecurrentCell::Lstm { Some(state(cell)?) } else { None };
     let state = State { hidden: state(hidden)?, cell };
     weights.step(kind, &weights.of_input(kind, input)?, &weights.weight_hh.t()?, &state)
 }
@@ -555,7 +550,7 @@ impl Rnn {
         config: RnnConfig,
         rng: &Generator,
     ) -> Result<Rnn> {
-        Ok(Rnn(Recurrent::new(Kind::Relu, [input_size, hidden_size], config, rng)?))
+        Ok(Rnn(Recurrent::new(RecurrentCell::Relu, [input_size, hidden_size], config, rng)?))
     }
 }
 

@@ -52,7 +52,7 @@ pub(super) fn rows() -> Vec<Row> {
         one("linalg::inv", "torch.linalg.inv(x + 3 * torch.eye(3))", |x| l::inv(&regular(x)?)).shapes([SQUARE]).bad(|x| l::inv(&x[0].narrow(-1, 0, 2)?)),
         one("linalg::matrix_power", "torch.linalg.matrix_power(x + 3 * torch.eye(3), -2)", |x| l::matrix_power(&regular(x)?, -2)).shapes([SQUARE])
             .bad(|x| l::matrix_power(&x[0].narrow(-1, 0, 2)?, 2)),
-        one("linalg::matrix_exp", "torch.linalg.matrix_exp(x)", l::matrix_exp).shapes([SQUARE]).loose(8.0).bad(|x| l::matrix_exp(&x[0].narrow(-1, 0, 2)?)),
+        one("linalg::matrix_exp", "torch.linalg.matrix_exp(x)", l::matrix_exp).by_value().shapes([SQUARE]).loose(8.0).bad(|x| l::matrix_exp(&x[0].narrow(-1, 0, 2)?)),
         three("linalg::multi_dot", "torch.linalg.multi_dot([x, y, z])", |x, y, z| l::multi_dot(&[x, y, z])).shapes([&[3], &[3, 4], &[4, 2]])
             .bad(|x| l::multi_dot(&[&x[1], &x[2], &x[0]])),
         one("linalg::svd", "(lambda r: (r[0].abs(), r[1], r[2].abs()))(torch.linalg.svd(x, full_matrices=False))",

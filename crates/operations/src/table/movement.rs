@@ -47,7 +47,7 @@ pub(super) fn rows() -> Vec<Row> {
         one("tile", "torch.tile(x, (2,))", |x| x.tile([2])).bad(|x| x[0].tile([usize::MAX])),
         one("tile", "torch.tile(x, (2, 1, 2))", |x| x.tile([2, 1, 2])),
         one("repeat_interleave", "torch.repeat_interleave(x, 3, 1)", |x| x.repeat_interleave(3, 1)).bad(|x| x[0].repeat_interleave(3, 2)),
-        two("repeat_interleave_counts", "torch.repeat_interleave(x, y, 0)", |x, y| x.repeat_interleave_counts(y, 0)).shapes([&[3, 4], &[3]])
+        two("repeat_interleave_counts", "torch.repeat_interleave(x, y, 0)", |x, y| x.repeat_interleave_counts(y, 0)).by_value().shapes([&[3, 4], &[3]])
             .index(1, &[2, 0, 3]).no_ties().bad(|x| x[0].repeat_interleave_counts(&x[1], 1))
             .note("counts are read on the host"),
         one("chunk", "torch.chunk(x, 3, 1)", |x| x.chunk(3, 1)).bad(|x| x[0].chunk(0, 1)),

@@ -2,7 +2,8 @@
 
 use taper::nn::functional::{
     self as f, AttentionOptions, BagMode, BagOptions, ConvOptions, ConvTransposeOptions, FoldOptions,
-    InterpolateMode, InterpolateOptions, PadMode, PoolOptions, UnpoolOptions,
+    GridMode, GridPadding, GridSampleOptions, InterpolateMode, InterpolateOptions, PadMode, PoolOptions,
+    UnpoolOptions,
 };
 
 use crate::row::{DTypes::F32F64, Row, four, make, one, three, two};
@@ -65,6 +66,20 @@ pub(super) fn rows() -> Vec<Row> {
         one("functional::pdist", "F.pdist(x, 3)", |x| f::pdist(x, 3.0)).no_ties(),
         four("functional::bilinear", "F.bilinear(x, y, z, w)", |[x, y, w, b]| f::bilinear(x, y, w, Some(b))).shapes([&[2, 3], &[2, 4], &[2, 3, 4], &[2]])
             .bad(|x| f::bilinear(&x[0], &x[0], &x[2], None)),
+        two("functional::grid_sample", "F.grid_sample(x, y, align_corners=False)", |x, y| f::grid_sample(x, y, GridSampleOptions::default()))
+            .shapes([IMAGE, &[1, 3, 2, 2]]).bad(|x| f::grid_sample(&x[0], &x[1].narrow(3, 0, 1)?, GridSampleOptions::default())),
+        two("functional::grid_sample", "F.grid_sample(x, y, padding_mode='reflection', align_corners=True)", |x, y| f::grid_sample(x, y,
+            GridSampleOptions { padding: GridPadding::Reflection, align_corners: true, ..Default::default() })).shapes([IMAGE, &[1, 3, 4, 2]]),
+        two("functional::grid_sample", "F.grid_sample(x, y, padding_mode='reflection', align_corners=False)", |x, y| f::grid_sample(x, y,
+            GridSampleOptions { padding: GridPadding::Reflection, ..Default::default() })).shapes([IMAGE, &[1, 3, 4, 2]]),
+        two("functional::grid_sample", "F.grid_sample(x, y, 'nearest', 'border', align_corners=False)", |x, y| f::grid_sample(x, y,
+            GridSampleOptions { mode: GridMode::Nearest, padding: GridPadding::Border, align_corners: false })).shapes([IMAGE, &[1, 3, 2, 2]]),
+        two("functional::grid_sample", "F.grid_sample(x, y, padding_mode='border', align_corners=True)", |x, y| f::grid_sample(x, y,
+            GridSampleOptions { padding: GridPadding::Border, align_corners: true, ..Default::default() })).shapes([SOLID, &[1, 2, 1, 2, 3]]),
+        one("functional::affine_grid", "F.affine_grid(x, (2, 1, 3, 4), align_corners=False)", |x| f::affine_grid(x, [2, 1, 3, 4], false))
+            .shapes([&[2, 2, 3]]).bad(|x| f::affine_grid(&x[0], [2, 1, 3], false)),
+        one("functional::affine_grid", "F.affine_grid(x, (1, 1, 2, 1, 3), align_corners=True)", |x| f::affine_grid(x, [1, 1, 2, 1, 3], true))
+            .shapes([&[1, 3, 4]]),
         one("functional::channel_shuffle", "F.channel_shuffle(x, 2)", |x| f::channel_shuffle(x, 2)).shapes([&[2, 4, 3]])
             .bad(|x| f::channel_shuffle(&x[0], 3)),
         three("functional::layer_norm", "F.layer_norm(x, (4,), y, z)", |x, w, b| f::layer_norm(x, [4], Some(w), Some(b), 1e-5))

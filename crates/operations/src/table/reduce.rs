@@ -162,6 +162,7 @@ pub(super) fn statistics() -> Vec<Row> {
             .bad(|x| x[0].cumulative_trapezoid(0.5, 2)),
         two("cumulative_trapezoid_at", "torch.cumulative_trapezoid(x, y)", |x, y| x.cumulative_trapezoid_at(y, -1)).stepwise()
             .bad(|x| x[0].cumulative_trapezoid_at(&x[1].narrow(0, 0, 3)?, -1)),
+        two("isin", "torch.isin(x, y)", |x, y| x.isin(y)).of(All).exactly(0, &REPEATED).exactly(1, &[1.0, 5.0, 3.0, -0.0]).order(0),
         one("unique", "torch.unique(x)", Tensor::unique).by_value().of(All).exactly(0, &REPEATED).order(0),
         one("unique_all", "torch.unique(x, return_inverse=True, return_counts=True)", Tensor::unique_all).by_value().of(All).exactly(0, &REPEATED).order(0),
         one("unique_all", "torch.unique(x, return_inverse=True, return_counts=True)", Tensor::unique_all).shapes([&[0]]).order(0),

@@ -1,11 +1,13 @@
-//! What the examples share: images of digits, a progress bar, how many images a network recognises, the end of a program.
+//! What the examples share: images of digits, a progress bar, how many images a network recognises, claims that are checked, timings,
+//! the end of a program.
 //! `mod common;` brings it into a program.
 #![allow(dead_code)] // no program uses all of it
 
 use std::{
-    io::{self, ErrorKind, IsTerminal},
+    io::{self, ErrorKind, IsTerminal, Write},
     path::Path,
     process::ExitCode,
+    time::Instant,
 };
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -86,4 +88,104 @@ pub(crate) fn finish(outcome: Outcome) -> ExitCode {
     }
     eprintln!("error: {error}");
     ExitCode::FAILURE
+}
+
+/// Says what holds, or fails with what does not: what an example claims is checked where it runs.
+pub(crate) fn holds(condition: bool, claim: &str) -> Outcome {
+    if !condition {
+        return Err(format!("this does not hold: {claim}").into());
+    }
+    writeln!(io::stdout(), "  holds: {claim}")?;
+    Ok(())
+}
+
+/// The error of what must fail, printed.
+pub(crate) fn refused<T>(result: Result<T>) -> Outcome<Error> {
+    let Err(error) = result else { return Err("this should have failed, and did not".into()) };
+    writeln!(io::stdout(), "  refused: {error}")?;
+    Ok(error)
+}
+
+/// How long work takes, in seconds.
+pub(crate) struct Timing {
+    /// The first run: it makes a plan and, on a GPU, compiles kernels. A stopwatch that is not warmed up measures that.
+    pub(crate) first: f64,
+    /// The least of the runs after it.
+    pub(crate) best: f64,
+}
+
+/// Runs `work` once to warm up and then `rounds` times. Each run ends with its result in memory and the device at rest, as nothing is
+/// computed before somebody looks. Gives the last result.
+pub(crate) fn timed(
+    device: &Device,
+    rounds: usize,
+    mut work: impl FnMut() -> Result<Tensor>,
+) -> Result<(Tensor, Timing)> {
+    let mut once = || -> Result<(Tensor, f64)> {
+        device.synchronize()?;
+        let start = Instant::now();
+        let result = work()?;
+        result.eval()?;
+        device.synchronize()?;
+        Ok((result, start.elapsed().as_secs_f64()))
+    };
+    let (mut result, first) = once()?;
+    let mut best = f64::INFINITY;
+    for _ in 0..rounds.max(1) {
+        let (again, seconds) = once()?;
+        (result, best) = (again, best.min(seconds));
+    }
+    Ok((result, Timing { first, best }))
+}
+
+/// The greatest distance between elements of two tensors, as a share of the greatest element of the second. Both may be anywhere.
+pub(crate) fn apart(a: &Tensor, b: &Tensor) -> Outcome<f64> {
+    let (a, b) = (a.to_f64_vec()?, b.to_f64_vec()?);
+    if a.len() != b.len() {
+        return Err(format!("{} elements are compared with {}", a.len(), b.len()).into());
+    }
+    let greatest = b.iter().fold(f64::MIN_POSITIVE, |most, x| most.max(x.abs()));
+    let far = a.iter().zip(&b).map(|(a, b)| (a - b).abs());
+    // NaN is far from everything.
+    Ok(far.fold(0.0, |most: f64, d| if d.is_nan() { f64::INFINITY } else { most.max(d) }) / greatest)
+}
+
+/// Seconds as people read them.
+pub(crate) fn seconds(s: f64) -> String {
+    match s {
+        s if s >= 1.0 => format!("{s:.2} s"),
+        s if s >= 1e-3 => format!("{:.2} ms", s * 1e3),
+        s => format!("{:.1} µs", s * 1e6),
+    }
+}
+
+/// √Σ x².
+pub(crate) fn norm(x: &Tensor) -> Result<f64> {
+    x.powi(2).sum().item_f64().map(f64::sqrt)
+}
+
+/// The pseudo-inverse of a matrix by products alone, where the matrix is: X ← X (2 I − A X), from X = Aᵀ / (‖A‖₁ ‖A‖∞). In `steps` steps at
+/// most; fewer, where they no longer grow shorter.
+pub(crate) fn newton_schulz(a: &Tensor, steps: usize) -> Result<Tensor> {
+    // Of the two squares A X and X A, the smaller.
+    let wide = a.dims()[0] < a.dims()[1];
+    let a = if wide { a.t()? } else { a.clone() };
+    let (columns, rows) = (a.abs().sum_axis(0, false)?.max()?, a.abs().sum_axis(1, false)?.max()?);
+    let mut x = a.t()?.div(&columns.mul(&rows)?)?;
+    let mut before = f64::INFINITY;
+    for _ in 0..steps {
+        // X (2 I − A X) = 2 X − (X A) X.
+        let next = x.mul_scalar(2.0).sub(&x.matmul(&a)?.matmul(&x)?)?;
+        // One number is read in each step: how far it still went.
+        let went = norm(&next.sub(&x)?)? / norm(&next)?.max(f64::MIN_POSITIVE);
+        // Where steps no longer grow shorter, what is left is rounding.
+        if !went.is_finite() || (went < 1e-2 && went >= before) {
+            break;
+        }
+        (x, before) = (next, went);
+        if went == 0.0 {
+            break;
+        }
+    }
+    if wide { x.t() } else { Ok(x) }
 }

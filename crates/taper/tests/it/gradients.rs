@@ -3,9 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::{assert_close, device, of, reference_device, tensor};
-use taper::autograd::{Function, TensorGrad, apply, dot, grad, gradcheck, gradgradcheck};
+use taper::autograd::{Function, TensorGrad, apply, grad, gradcheck, gradgradcheck};
 use taper::tensor_core::{BinaryOp, CumulativeOp, ReduceOp, UnaryOp};
-use taper::{DType, Device, Error, ErrorKind, Result, Tensor, enable_grad, no_grad};
+use taper::{DType, Device, Error, ErrorKind, Result, Tensor, dot, enable_grad, no_grad};
 
 /// Checks a function's gradient: by differences in f64 where the device has it; and always in f32 against the reference.
 #[track_caller]

@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::{device, of, reference_device};
-use taper::autograd::{Function, TensorGrad, apply, dot, grad};
-use taper::{DType, Device, ErrorKind, Result, Tensor, eval_pending, no_grad};
+use taper::autograd::{Function, TensorGrad, apply, grad};
+use taper::{DType, Device, ErrorKind, Result, Tensor, dot, eval_pending, no_grad};
 use taper_testing::reference_backend;
 
 /// Polar coordinates of points (x, y): radius, angle and x² + y², the last of which has no gradient of its own.

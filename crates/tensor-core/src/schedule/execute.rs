@@ -15,6 +15,7 @@ use crate::{
     facts::{Facts, Tickets},
     kernel::Body,
     node::{Node, Value},
+    watch,
 };
 
 /// A buffer, and what is known of its contents.
@@ -81,7 +82,7 @@ pub(super) fn launch(
         if cfg!(debug_assertions) {
             launch.check()?;
         }
-        backend.run(&launch)?;
+        watch::run(&launch, node, backend)?;
     }
     let known = ticket.is_some() || facts.iter().any(|facts| !facts.is_nothing());
     let tickets = if known { Tickets::of_launch(facts, ticket) } else { Tickets::default() };

@@ -2,7 +2,7 @@
 //!
 //! [`evaluate`] collects what waits (`collect`), looks up or makes a plan for a graph of this form (`plan` decides
 //! what fuses, `epilogue` which maps contractions take in, `draft` and `program` write the kernels, `assemble` gives them buffers), and runs it (`execute`). `pending` bounds what waits.
-//! `transfer` brings what comes from other devices.
+//! `transfer` brings what comes from other devices. `explain` tells what would run.
 
 mod assemble;
 mod bounds;
@@ -11,6 +11,7 @@ mod collect;
 mod draft;
 mod epilogue;
 mod execute;
+pub(crate) mod explain;
 pub(crate) mod pending;
 mod plan;
 mod program;

@@ -169,12 +169,12 @@ impl Panels {
 }
 
 /// How many blocks of KC terms `k` terms make.
-fn kc_blocks<T>(k: usize) -> usize {
+pub(crate) fn kc_blocks<T>(k: usize) -> usize {
     k.div_ceil(KC_BYTES / size_of::<T>()).max(1)
 }
 
 /// The terms of block `i`. All blocks but the last end at multiples of what transposes and loops take at once.
-fn kc_block<T>(k: usize, i: usize) -> Range<usize> {
+pub(crate) fn kc_block<T>(k: usize, i: usize) -> Range<usize> {
     threads::part(k, 16, kc_blocks::<T>(k), i)
 }
 

@@ -4,8 +4,6 @@
 //! Sums are cut at the same places on any number of threads, so results are the same bits.
 #![allow(unsafe_code)]
 
-use std::array::from_fn;
-
 use smallvec::SmallVec;
 
 use crate::{
@@ -54,12 +52,15 @@ struct Gemv<'a, T, const FUSED: bool> {
     y: &'a mut [T],
 }
 
+#[allow(clippy::needless_range_loop)] // several arrays go by the same numbers
 impl<T: Float, const FUSED: bool> Gemv<'_, T, FUSED> {
     /// Adds `R` rows from row `i` on to the results.
     #[inline(always)]
     fn rows<const R: usize>(&mut self, i: usize) {
-        let rows: [*const T; R] = from_fn(|r| self.a.element(i + r, 0));
-        let x: [T; R] = from_fn(|r| self.x[i + r]);
+        let (mut rows, mut x) = ([self.a.at; R], [T::ZERO; R]);
+        for r in 0..R {
+            (rows[r], x[r]) = (self.a.element(i + r, 0), self.x[i + r]);
+        }
         for (j, y) in self.y.iter_mut().enumerate() {
             let mut sum = *y;
             for r in 0..R {
@@ -73,7 +74,10 @@ impl<T: Float, const FUSED: bool> Gemv<'_, T, FUSED> {
     /// The results of `D` columns from column `j` on.
     #[inline(always)]
     fn dots<const D: usize>(&mut self, j: usize) {
-        let columns: [*const T; D] = from_fn(|d| self.a.element(0, j + d));
+        let mut columns = [self.a.at; D];
+        for d in 0..D {
+            columns[d] = self.a.element(0, j + d);
+        }
         let mut sums = [[T::ZERO; LANES]; D];
         let (chunks, rest) = self.x.as_chunks::<LANES>();
         for (c, x) in chunks.iter().enumerate() {

@@ -2,8 +2,6 @@
 //! weight's gradient). Packing panels would cost more than the products.
 #![allow(unsafe_code)]
 
-use std::array::from_fn;
-
 use super::gemm::Product;
 use crate::simd::{
     isa::{Isa, Job, Plain, Sets},
@@ -25,6 +23,7 @@ struct Row<'a, T, const FUSED: bool> {
     runs: &'a [usize],
 }
 
+#[allow(clippy::needless_range_loop)] // several arrays go by the same numbers
 impl<T: Float, const FUSED: bool> Row<'_, T, FUSED> {
     /// `R` terms from term `i` on, summed for the columns of a run: added to what is there if `more`.
     ///
@@ -33,45 +32,50 @@ impl<T: Float, const FUSED: bool> Row<'_, T, FUSED> {
     #[inline(always)]
     unsafe fn terms<const R: usize>(&self, i: usize, start: usize, end: usize, more: bool) {
         let p = &self.product;
-        let from: [*const T; R] = from_fn(|r| p.b.element(i + r, start));
         let n = end - start;
+        let (mut from, mut x) = ([p.b.at; R], [T::ZERO; R]);
         // SAFETY: the caller's promise.
         unsafe {
-            let x: [T; R] = from_fn(|r| p.a.element(0, i + r).read());
+            // No closures: they are compiled by themselves, without the instruction set that this is for.
+            for r in 0..R {
+                from[r] = p.b.element(i + r, start);
+                x[r] = p.a.element(0, i + r).read();
+            }
             let y = p.to.add(start);
             let mut j = 0;
             while j + WIDTH <= n {
-                Self::columns::<R, WIDTH>(x, from.map(|from| from.add(j)), y.add(j), more);
+                Self::columns::<R, WIDTH>(&x, &from, j, y, more);
                 j += WIDTH;
             }
             if j + WIDTH / 2 <= n {
-                Self::columns::<R, { WIDTH / 2 }>(x, from.map(|from| from.add(j)), y.add(j), more);
+                Self::columns::<R, { WIDTH / 2 }>(&x, &from, j, y, more);
                 j += WIDTH / 2;
             }
             while j < n {
-                Self::columns::<R, 1>(x, from.map(|from| from.add(j)), y.add(j), more);
+                Self::columns::<R, 1>(&x, &from, j, y, more);
                 j += 1;
             }
         }
     }
 
-    /// The sums of `W` columns, whose terms begin at `from` each.
+    /// The sums of `W` columns from column `j` of a run on, whose terms begin at `from` each.
     ///
     /// # Safety
     /// As [`row`].
     #[inline(always)]
     unsafe fn columns<const R: usize, const W: usize>(
-        x: [T; R],
-        from: [*const T; R],
+        x: &[T; R],
+        from: &[*const T; R],
+        j: usize,
         to: *mut T,
         more: bool,
     ) {
-        let to = to.cast::<[T; W]>();
         // SAFETY: the caller's promise.
         unsafe {
+            let to = to.add(j).cast::<[T; W]>();
             let mut sums = if more { to.read_unaligned() } else { [T::ZERO; W] };
             for r in 0..R {
-                let term = from[r].cast::<[T; W]>().read_unaligned();
+                let term = from[r].add(j).cast::<[T; W]>().read_unaligned();
                 for l in 0..W {
                     sums[l] = x[r].fma::<FUSED>(term[l], sums[l]);
                 }
@@ -126,6 +130,7 @@ struct Dots<'a, T, const FUSED: bool> {
     run: usize,
 }
 
+#[allow(clippy::needless_range_loop)] // several arrays go by the same numbers
 impl<T: Float, const FUSED: bool> Dots<'_, T, FUSED> {
     /// The results of `D` columns from column `j` on.
     ///
@@ -138,7 +143,10 @@ impl<T: Float, const FUSED: bool> Dots<'_, T, FUSED> {
         let mut term = 0;
         while term < p.k {
             let a = p.a.element(i, term);
-            let b: [*const T; D] = from_fn(|d| p.b.element(term, j + d));
+            let mut b = [p.b.at; D];
+            for d in 0..D {
+                b[d] = p.b.element(term, j + d);
+            }
             let whole = self.run / LANES * LANES;
             let mut at = 0;
             // SAFETY: the caller's promise: a run of terms lies side by side.

@@ -1,0 +1,338 @@
+//! What a step does to the numbers of one sequence, after the products: activations, the next state, and their derivatives.
+#![allow(unsafe_code)]
+
+use tensor_core::RecurrentCell;
+
+use crate::{
+    kernels::contract::micro_kernel::HasMicroKernels,
+    simd::{
+        isa::{Isa, Job, Plain, Sets},
+        math,
+    },
+};
+
+/// f32 and f64.
+pub(super) trait Activation: HasMicroKernels + PartialOrd {
+    const ONE: Self;
+    fn sigmoid<const FUSED: bool>(self) -> Self;
+    fn tanh<const FUSED: bool>(self) -> Self;
+}
+
+impl Activation for f32 {
+    const ONE: f32 = 1.0;
+    #[inline(always)]
+    fn sigmoid<const FUSED: bool>(self) -> f32 {
+        math::sigmoid::<FUSED>(self)
+    }
+    #[inline(always)]
+    fn tanh<const FUSED: bool>(self) -> f32 {
+        math::tanh::<FUSED>(self)
+    }
+}
+
+impl Activation for f64 {
+    const ONE: f64 = 1.0;
+    #[inline(always)]
+    fn sigmoid<const FUSED: bool>(self) -> f64 {
+        // e^−|x| never overflows.
+        let e = (-self.abs()).exp();
+        if self < 0.0 { e / (1.0 + e) } else { 1.0 / (1.0 + e) }
+    }
+    #[inline(always)]
+    fn tanh<const FUSED: bool>(self) -> f64 {
+        f64::tanh(self)
+    }
+}
+
+/// Elements that are gone through together, for the compiler to put into registers; what is left over goes one by one.
+const WIDTH: usize = 16;
+
+/// # Safety
+/// So many numbers can be read.
+#[inline(always)]
+unsafe fn read<T: Copy, const W: usize>(at: *const T) -> [T; W] {
+    // SAFETY: the caller's promise.
+    unsafe { at.cast::<[T; W]>().read_unaligned() }
+}
+
+/// # Safety
+/// So many numbers can be written.
+#[inline(always)]
+unsafe fn write<T, const W: usize>(at: *mut T, numbers: [T; W]) {
+    // SAFETY: the caller's promise.
+    unsafe { at.cast::<[T; W]>().write_unaligned(numbers) };
+}
+
+#[inline(always)]
+fn sigmoid<T: Activation, const FUSED: bool, const W: usize>(mut numbers: [T; W]) -> [T; W] {
+    for x in &mut numbers {
+        *x = x.sigmoid::<FUSED>();
+    }
+    numbers
+}
+
+#[inline(always)]
+fn tanh<T: Activation, const FUSED: bool, const W: usize>(mut numbers: [T; W]) -> [T; W] {
+    for x in &mut numbers {
+        *x = x.tanh::<FUSED>();
+    }
+    numbers
+}
+
+/// One step of some elements of one sequence's state: `count` neighbours. Pointers are to the first of them, parts lie `size` apart, and
+/// what a cell lacks is not looked at.
+#[derive(Clone, Copy)]
+pub(super) struct Next<T> {
+    pub(super) count: usize,
+    pub(super) size: usize,
+    /// The input's share of the gates.
+    pub(super) gates: *const T,
+    /// Sums of the parts, in which activations are left: what is kept. Of a cell without parts this is `hidden`.
+    pub(super) work: *mut T,
+    pub(super) before: *const T,
+    pub(super) hidden: *mut T,
+    /// The cell's state, before the step and then after it.
+    pub(super) cell: *mut T,
+}
+
+struct Forward<T, const FUSED: bool>(RecurrentCell, Next<T>);
+
+impl<T: Activation, const FUSED: bool> Forward<T, FUSED> {
+    /// The elements from number `at` on.
+    ///
+    /// # Safety
+    /// As [`forward`].
+    #[allow(clippy::needless_range_loop)] // several arrays go by the same numbers
+    #[inline(always)]
+    unsafe fn some<const W: usize>(&self, at: usize) {
+        let Forward(cell, Next { size, gates, work, before, hidden, cell: of_cell, .. }) = *self;
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (gates, work) = (gates.add(at), work.add(at));
+            let mut h = [T::ZERO; W];
+            match cell {
+                RecurrentCell::Tanh => h = tanh::<T, FUSED, W>(read(work)),
+                RecurrentCell::Relu => {
+                    let sum: [T; W] = read(work);
+                    for l in 0..W {
+                        // NaN stays.
+                        h[l] = if sum[l] < T::ZERO { T::ZERO } else { sum[l] };
+                    }
+                }
+                RecurrentCell::Lstm => {
+                    let i = sigmoid::<T, FUSED, W>(read(work));
+                    write(work, i);
+                    let f = sigmoid::<T, FUSED, W>(read(work.add(size)));
+                    write(work.add(size), f);
+                    let g = tanh::<T, FUSED, W>(read(work.add(2 * size)));
+                    write(work.add(2 * size), g);
+                    let mut c: [T; W] = read(of_cell.add(at));
+                    for l in 0..W {
+                        c[l] = f[l] * c[l] + i[l] * g[l];
+                    }
+                    write(of_cell.add(at), c);
+                    let o = sigmoid::<T, FUSED, W>(read(work.add(3 * size)));
+                    write(work.add(3 * size), o);
+                    let shown = tanh::<T, FUSED, W>(c);
+                    for l in 0..W {
+                        h[l] = o[l] * shown[l];
+                    }
+                }
+                RecurrentCell::Gru => {
+                    let mut sums: [[T; W]; 2] = [read(work), read(work.add(size))];
+                    let of_input: [[T; W]; 3] =
+                        [read(gates), read(gates.add(size)), read(gates.add(2 * size))];
+                    for k in 0..2 {
+                        for l in 0..W {
+                            sums[k][l] = sums[k][l] + of_input[k][l];
+                        }
+                    }
+                    let (r, z) = (sigmoid::<T, FUSED, W>(sums[0]), sigmoid::<T, FUSED, W>(sums[1]));
+                    write(work, r);
+                    write(work.add(size), z);
+                    let mut fresh: [T; W] = read(work.add(3 * size));
+                    for l in 0..W {
+                        fresh[l] = of_input[2][l] + r[l] * fresh[l];
+                    }
+                    fresh = tanh::<T, FUSED, W>(fresh);
+                    write(work.add(2 * size), fresh);
+                    let before: [T; W] = read(before.add(at));
+                    for l in 0..W {
+                        h[l] = fresh[l] + z[l] * (before[l] - fresh[l]);
+                    }
+                }
+            }
+            write(hidden.add(at), h);
+        }
+    }
+}
+
+impl<T: Activation, const FUSED: bool> Job for Forward<T, FUSED> {
+    type Output = ();
+    #[inline(always)]
+    fn run(self) {
+        let n = self.1.count;
+        let mut at = 0;
+        // SAFETY: the promise of `forward`'s caller.
+        unsafe {
+            while at + WIDTH <= n {
+                self.some::<WIDTH>(at);
+                at += WIDTH;
+            }
+            while at < n {
+                self.some::<1>(at);
+                at += 1;
+            }
+        }
+    }
+}
+
+/// Makes a step, whose sums are formed.
+///
+/// # Safety
+/// The pointers are good for the elements and parts that the cell has: initialised, but for the next state, and nobody else's where they
+/// are written.
+pub(super) unsafe fn forward<T: Activation>(isa: Isa, cell: RecurrentCell, next: Next<T>) {
+    match isa.fused() {
+        Some(fused) => fused.run(Forward::<T, true>(cell, next)),
+        None => Plain.run(Forward::<T, false>(cell, next)),
+    }
+}
+
+/// The gradient of a step, of elements as in [`Next`].
+#[derive(Clone, Copy)]
+pub(super) struct Gradient<T> {
+    pub(super) count: usize,
+    pub(super) size: usize,
+    /// The state before and after the step, what was kept, and the cell's state before and after.
+    pub(super) before: *const T,
+    pub(super) hidden: *const T,
+    pub(super) kept: *const T,
+    pub(super) cell_before: *const T,
+    pub(super) cell: *const T,
+    /// With respect to the state after the step: what the output's gradient adds; and what came from the next step, in place of which what
+    /// goes to the step before is written, without its share by way of the weight. The cell's likewise.
+    pub(super) of_output: *const T,
+    pub(super) of_hidden: *mut T,
+    pub(super) of_cell: *mut T,
+    /// With respect to the gates, and to the state's share of them where it is another.
+    pub(super) of_gates: *mut T,
+    pub(super) of_state: *mut T,
+}
+
+struct Backward<T, const FUSED: bool>(RecurrentCell, Gradient<T>);
+
+impl<T: Activation, const FUSED: bool> Backward<T, FUSED> {
+    /// The elements from number `at` on.
+    ///
+    /// # Safety
+    /// As [`backward`].
+    #[allow(clippy::needless_range_loop)] // several arrays go by the same numbers
+    #[inline(always)]
+    unsafe fn some<const W: usize>(&self, at: usize) {
+        let Backward(cell, step) = self;
+        let size = step.size;
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (kept, of_gates, of_state) =
+                (step.kept.wrapping_add(at), step.of_gates.add(at), step.of_state.add(at));
+            let mut all: [T; W] = read(step.of_output.add(at));
+            let from_next: [T; W] = read(step.of_hidden.add(at));
+            for l in 0..W {
+                all[l] = all[l] + from_next[l];
+            }
+            // What goes to the state before the step directly.
+            let mut direct = [T::ZERO; W];
+            match cell {
+                RecurrentCell::Tanh => {
+                    let h: [T; W] = read(step.hidden.add(at));
+                    for l in 0..W {
+                        all[l] = all[l] * (T::ONE - h[l] * h[l]);
+                    }
+                    write(of_gates, all);
+                }
+                RecurrentCell::Relu => {
+                    let h: [T; W] = read(step.hidden.add(at));
+                    for l in 0..W {
+                        all[l] = if h[l] > T::ZERO { all[l] } else { T::ZERO };
+                    }
+                    write(of_gates, all);
+                }
+                RecurrentCell::Lstm => {
+                    let i: [T; W] = read(kept);
+                    let f: [T; W] = read(kept.add(size));
+                    let g: [T; W] = read(kept.add(2 * size));
+                    let o: [T; W] = read(kept.add(3 * size));
+                    let before: [T; W] = read(step.cell_before.add(at));
+                    let shown = tanh::<T, FUSED, W>(read(step.cell.add(at)));
+                    let mut of_cell: [T; W] = read(step.of_cell.add(at));
+                    let mut to = [[T::ZERO; W]; 4];
+                    for l in 0..W {
+                        let of_c = of_cell[l] + all[l] * o[l] * (T::ONE - shown[l] * shown[l]);
+                        to[0][l] = of_c * g[l] * (i[l] * (T::ONE - i[l]));
+                        to[1][l] = of_c * before[l] * (f[l] * (T::ONE - f[l]));
+                        to[2][l] = of_c * i[l] * (T::ONE - g[l] * g[l]);
+                        to[3][l] = all[l] * shown[l] * (o[l] * (T::ONE - o[l]));
+                        of_cell[l] = of_c * f[l];
+                    }
+                    for k in 0..4 {
+                        write(of_gates.add(k * size), to[k]);
+                    }
+                    write(step.of_cell.add(at), of_cell);
+                }
+                RecurrentCell::Gru => {
+                    let r: [T; W] = read(kept);
+                    let z: [T; W] = read(kept.add(size));
+                    let fresh: [T; W] = read(kept.add(2 * size));
+                    let of_product: [T; W] = read(kept.add(3 * size));
+                    let before: [T; W] = read(step.before.add(at));
+                    let mut to = [[T::ZERO; W]; 4];
+                    for l in 0..W {
+                        let of_fresh = all[l] * (T::ONE - z[l]) * (T::ONE - fresh[l] * fresh[l]);
+                        to[0][l] = of_fresh * of_product[l] * (r[l] * (T::ONE - r[l]));
+                        to[1][l] = all[l] * (before[l] - fresh[l]) * (z[l] * (T::ONE - z[l]));
+                        to[2][l] = of_fresh;
+                        to[3][l] = of_fresh * r[l];
+                        direct[l] = all[l] * z[l];
+                    }
+                    for k in 0..3 {
+                        write(of_gates.add(k * size), to[k]);
+                        write(of_state.add(k * size), if k == 2 { to[3] } else { to[k] });
+                    }
+                }
+            }
+            write(step.of_hidden.add(at), direct);
+        }
+    }
+}
+
+impl<T: Activation, const FUSED: bool> Job for Backward<T, FUSED> {
+    type Output = ();
+    #[inline(always)]
+    fn run(self) {
+        let n = self.1.count;
+        let mut at = 0;
+        // SAFETY: the promise of `backward`'s caller.
+        unsafe {
+            while at + WIDTH <= n {
+                self.some::<WIDTH>(at);
+                at += WIDTH;
+            }
+            while at < n {
+                self.some::<1>(at);
+                at += 1;
+            }
+        }
+    }
+}
+
+/// Goes back one step.
+///
+/// # Safety
+/// As [`forward`], of the gradients with respect to what is written.
+pub(super) unsafe fn backward<T: Activation>(isa: Isa, cell: RecurrentCell, step: Gradient<T>) {
+    match isa.fused() {
+        Some(fused) => fused.run(Backward::<T, true>(cell, step)),
+        None => Plain.run(Backward::<T, false>(cell, step)),
+    }
+}

@@ -1,0 +1,158 @@
+//! [`Graph`]: a snapshot of how tensors were made, as plain data. Pictures and files are made from it in the files beside this one.
+
+use std::collections::{HashMap, HashSet};
+
+use tensor_core::{DType, Op, Shape, Tensor};
+
+/// What kind of node it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NodeKind {
+    /// Collects gradients: a parameter, or what `requires_grad` marked.
+    Leaf,
+    /// Values from the host, or computed before and their history forgotten.
+    Data,
+    /// One number everywhere.
+    Constant,
+    /// An operation on other nodes.
+    Operation,
+}
+
+/// A node of a [`Graph`].
+#[derive(Clone, Debug)]
+pub struct GraphNode {
+    /// The tensor's id.
+    pub id: u64,
+    /// What kind of node it is.
+    pub kind: NodeKind,
+    /// The operation's name, as after `grad_fn=`; `leaf` and `data` of those without one, and the number of a constant.
+    pub op: String,
+    /// The name that was given for it.
+    pub name: Option<String>,
+    /// The shape; that of the first result, of an operation with several.
+    pub shape: Shape,
+    /// The dtype.
+    pub dtype: DType,
+    /// Whether it is an operation with several results, which have nodes of their own.
+    pub is_tuple: bool,
+    /// Whether it is one of the tensors that the graph was asked for.
+    pub is_output: bool,
+    /// Whether its value is known.
+    pub is_evaluated: bool,
+    /// The name of its device.
+    pub device: String,
+    /// The source line that built it: file and line.
+    pub location: (&'static str, u32),
+    /// The places of its inputs in [`Graph::nodes`], in order.
+    pub inputs: Vec<usize>,
+}
+
+impl GraphNode {
+    /// What a picture calls it: its name in place of "leaf" and "data", and beside an operation.
+    #[must_use]
+    pub fn title(&self) -> String {
+        match (&self.name, self.kind) {
+            (None, _) => self.op.clone(),
+            (Some(name), NodeKind::Leaf | NodeKind::Data) => name.clone(),
+            (Some(name), NodeKind::Constant | NodeKind::Operation) => format!("{name} = {}", self.op),
+        }
+    }
+
+    /// Shape and dtype, or that there are several results.
+    #[must_use]
+    pub fn form(&self) -> String {
+        if self.is_tuple { "tuple".into() } else { format!("{} {}", self.shape, self.dtype) }
+    }
+}
+
+/// The graph that some tensors were made by.
+///
+/// What an evaluated, untracked tensor was made from is forgotten, and a backward pass uses up what it went through: take it before.
+///
+/// ```
+/// use inspect::Graph;
+/// use tensor_core::Tensor;
+/// # fn main() -> tensor_core::Result<()> {
+/// let device = backend_cpu::cpu();
+/// let x = Tensor::new([1.0, 2.0, 3.0], &device)?;
+/// let y = (&x * 2.0).sum();
+/// let graph = Graph::of(&[&y], &[("x", x)]);
+/// let names: Vec<String> = graph.nodes.iter().map(|node| node.title()).collect();
+/// assert_eq!(names, ["x", "2", "Mul", "Sum"]);
+/// assert_eq!(graph.nodes[2].inputs, [0, 1]);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Graph {
+    /// The nodes, each after its inputs.
+    pub nodes: Vec<GraphNode>,
+}
+
+/// What stands for a node in a table of names: the id of a leaf for each of its values.
+fn place(node: &Tensor) -> u64 {
+    node.leaf().map_or(node.id(), |leaf| leaf.id())
+}
+
+impl Graph {
+    /// The graph of `outputs`, with names on the tensors that have one, such as `&model.named_parameters()`.
+    pub fn of<T: AsRef<Tensor>, N: AsRef<str>>(outputs: &[T], names: &[(N, Tensor)]) -> Graph {
+        let names: HashMap<u64, &str> =
+            names.iter().map(|(name, tensor)| (place(tensor), name.as_ref())).collect();
+        let results: HashSet<u64> = outputs.iter().map(|output| output.as_ref().id()).collect();
+        let mut graph = Graph::default();
+        let mut places: HashMap<u64, usize> = HashMap::new();
+        let mut met: HashSet<u64> = HashSet::new();
+        // Depth first in a loop, as a chain may be millions long: a node is put in order when it is met the second time, after its inputs.
+        let mut open: Vec<Tensor> = outputs.iter().rev().map(|output| output.as_ref().clone()).collect();
+        while let Some(tensor) = open.last().cloned() {
+            let id = tensor.id();
+            let inputs = if places.contains_key(&id) { Vec::new() } else { tensor.node_inputs() };
+            if !places.contains_key(&id) && met.insert(id) && !inputs.is_empty() {
+                open.extend(inputs.into_iter().rev());
+                continue;
+            }
+            open.pop();
+            if places.contains_key(&id) {
+                continue;
+            }
+            let inputs = inputs.iter().filter_map(|input| places.get(&input.id()).copied()).collect();
+            places.insert(id, graph.nodes.len());
+            let name = names.get(&place(&tensor)).map(ToString::to_string);
+            graph.nodes.push(node(&tensor, name, results.contains(&id), inputs));
+        }
+        graph
+    }
+
+    /// The arrows, from an input to what is made of it, as places in [`Graph::nodes`].
+    pub fn edges(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        let of = |(to, node): (usize, &'_ GraphNode)| -> Vec<(usize, usize)> {
+            node.inputs.iter().map(|&from| (from, to)).collect()
+        };
+        self.nodes.iter().enumerate().flat_map(of)
+    }
+}
+
+fn node(tensor: &Tensor, name: Option<String>, is_output: bool, inputs: Vec<usize>) -> GraphNode {
+    let (kind, op) = match tensor.op() {
+        Op::Full(value) => (NodeKind::Constant, value.to_string()),
+        Op::Leaf if tensor.is_tracked() => (NodeKind::Leaf, "leaf".into()),
+        _ if tensor.is_cell() => (NodeKind::Leaf, "leaf".into()),
+        Op::Leaf => (NodeKind::Data, "data".into()),
+        op @ Op::TupleElement { index, .. } => (NodeKind::Operation, format!("{}[{index}]", op.grad_name())),
+        op => (NodeKind::Operation, op.grad_name()),
+    };
+    let location = tensor.location();
+    GraphNode {
+        id: tensor.id(),
+        kind,
+        op,
+        name,
+        shape: tensor.shape().clone(),
+        dtype: tensor.dtype(),
+        is_tuple: tensor.op().is_tuple(),
+        is_output,
+        is_evaluated: !tensor.op().is_tuple() && tensor.is_evaluated(),
+        device: tensor.device().name().into(),
+        location: (location.file(), location.line()),
+        inputs,
+    }
+}

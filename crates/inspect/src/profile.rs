@@ -1,0 +1,141 @@
+//! [`profile`]: what ran, how often and how long, as a table and as a trace for Perfetto.
+
+use std::{
+    collections::HashMap,
+    fmt::{self, Write},
+    panic::Location,
+    time::Duration,
+};
+
+use tensor_core::{KernelRun, Result, backend::readable_bytes};
+
+use crate::json::quoted;
+
+/// What ran while `f` did. Printed, it is a table: a line for each kernel of each source line, the longest first.
+#[derive(Debug)]
+pub struct Profile<T> {
+    /// What `f` gave.
+    pub value: T,
+    /// Every kernel, in order.
+    pub runs: Vec<KernelRun>,
+}
+
+/// Runs `f`, and tells which kernels ran meanwhile: how often, how long, at how many bytes and operations a second, and for which line of the
+/// program. `torch.profiler.profile`.
+///
+/// Devices rest before and after each kernel, so that a time is its own, and the whole takes longer than otherwise. The first run of a GPU's
+/// kernel has its compilation in it: warm up before.
+///
+/// ```
+/// use inspect::profile;
+/// use tensor_core::Tensor;
+/// # fn main() -> tensor_core::Result<()> {
+/// let x = Tensor::ones([100, 100], &backend_cpu::cpu())?;
+/// x.eval()?;
+/// let profiled = profile(|| x.matmul(&x)?.exp().sum().item::<f32>())?;
+/// println!("{profiled}");
+/// assert_eq!(profiled.runs[0].kernel, "matmul");
+/// let trace = profiled.trace(); // a file of it is opened by ui.perfetto.dev
+/// assert!(trace.contains("traceEvents"));
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+/// `Invalid` while another profile is taken; whatever `f` fails with.
+#[track_caller]
+pub fn profile<T>(f: impl FnOnce() -> Result<T>) -> Result<Profile<T>> {
+    let (value, runs) = tensor_core::profile(f)?;
+    Ok(Profile { value, runs })
+}
+
+/// All runs of one kernel for one line.
+struct Line<'a> {
+    run: &'a KernelRun,
+    count: u64,
+    time: Duration,
+    bytes: u64,
+    flops: u64,
+}
+
+impl<T> Profile<T> {
+    /// The time of all kernels together.
+    #[must_use]
+    pub fn time(&self) -> Duration {
+        self.runs.iter().map(|run| run.time).sum()
+    }
+
+    fn lines(&self) -> Vec<Line<'_>> {
+        type Key<'a> = (&'a str, &'static str, &'static str, &'static Location<'static>);
+        let mut places: HashMap<Key<'_>, usize> = HashMap::new();
+        let mut lines: Vec<Line<'_>> = Vec::new();
+        for run in &self.runs {
+            let key = (run.device.as_str(), run.kernel, run.op, run.location);
+            let at = *places.entry(key).or_insert(lines.len());
+            if at == lines.len() {
+                lines.push(Line { run, count: 0, time: Duration::ZERO, bytes: 0, flops: 0 });
+            }
+            let line = &mut lines[at];
+            line.count += 1;
+            line.time += run.time;
+            line.bytes += run.bytes_read + run.bytes_written;
+            line.flops += run.flops.unwrap_or(0);
+        }
+        lines.sort_by_key(|line| std::cmp::Reverse(line.time));
+        lines
+    }
+
+    /// The runs in the trace-event format, which <https://ui.perfetto.dev> and Chrome's `about:tracing` show.
+    #[must_use]
+    pub fn trace(&self) -> String {
+        let mut devices: Vec<&str> = Vec::new();
+        let mut text = String::from("{\"displayTimeUnit\": \"ns\", \"traceEvents\": [");
+        for (k, run) in self.runs.iter().enumerate() {
+            let known = devices.iter().position(|device| *device == run.device);
+            let thread = known.unwrap_or(devices.len());
+            if known.is_none() {
+                devices.push(&run.device);
+                let device = quoted(&run.device);
+                let comma = if k == 0 { "" } else { "," };
+                let _ = write!(
+                    text,
+                    "{comma}\n  {{\"ph\": \"M\", \"name\": \"thread_name\", \"pid\": 0, \"tid\": {thread}, \"args\": {{\"name\": {device}}}}}"
+                );
+            }
+            let (name, line) =
+                (quoted(&format!("{} for {}", run.kernel, run.op)), quoted(&run.location.to_string()));
+            let (start, time) = (run.start.as_secs_f64() * 1e6, run.time.as_secs_f64() * 1e6);
+            let (read, written) = (run.bytes_read, run.bytes_written);
+            let flops = run.flops.map_or_else(|| "null".into(), |flops| flops.to_string());
+            let _ = write!(
+                text,
+                ",\n  {{\"ph\": \"X\", \"name\": {name}, \"pid\": 0, \"tid\": {thread}, \"ts\": {start:.3}, \"dur\": {time:.3}, \"args\": \
+                 {{\"line\": {line}, \"bytes_read\": {read}, \"bytes_written\": {written}, \"flops\": {flops}}}}}"
+            );
+        }
+        text.push_str("\n]}\n");
+        text
+    }
+}
+
+impl<T> fmt::Display for Profile<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = self.time().as_secs_f64().max(f64::MIN_POSITIVE);
+        writeln!(
+            f,
+            "{:<8} {:<10} {:<12} {:>6} {:>10} {:>6} {:>10} {:>8} {:>9}  line",
+            "device", "kernel", "for", "runs", "time", "share", "bytes", "GB/s", "GFLOP/s"
+        )?;
+        for line in self.lines() {
+            let seconds = line.time.as_secs_f64().max(f64::MIN_POSITIVE);
+            let (share, time) = (seconds / all * 100.0, format!("{:.1} µs", seconds * 1e6));
+            let (rate, flops) = (line.bytes as f64 / seconds / 1e9, line.flops as f64 / seconds / 1e9);
+            let (run, count, bytes) = (line.run, line.count, readable_bytes(line.bytes));
+            let (device, kernel, op, at) = (&run.device, run.kernel, run.op, run.location);
+            writeln!(
+                f,
+                "{device:<8} {kernel:<10} {op:<12} {count:>6} {time:>10} {share:>5.1}% {bytes:>10} {rate:>8.2} {flops:>9.2}  {at}"
+            )?;
+        }
+        write!(f, "{} kernels, {:.1} µs", self.runs.len(), self.time().as_secs_f64() * 1e6)
+    }
+}

@@ -1,0 +1,181 @@
+//! A graph for TensorBoard: a `GraphDef` in an event file.
+//!
+//! The file is a list of records, each a length, its masked CRC-32C, the bytes, and theirs; the bytes are an `Event`. Messages and numbers
+//! of fields are those of `tensorflow/core/framework/{graph,node_def,attr_value,tensor_shape,types}.proto` and
+//! `tensorflow/core/util/event.proto`.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fs,
+    path::{Path, PathBuf},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use tensor_core::{DType, Error, ErrorKind, Result};
+
+use crate::{Graph, GraphNode, NodeKind, crc32c::masked_crc32c, protobuf::Message};
+
+impl Graph {
+    /// Writes the graph for TensorBoard, into a new event file in `folder`, which is made if it is not there: `tensorboard --logdir FOLDER`
+    /// shows it under Graphs. Names become scopes at their dots: `fc1.weight` is `weight` in `fc1`. Gives the file's path.
+    ///
+    /// # Errors
+    /// `File` for a folder or file that cannot be written.
+    #[track_caller]
+    pub fn write_event_file(&self, folder: impl AsRef<Path>) -> Result<PathBuf> {
+        let folder = folder.as_ref();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let failed = |path: &Path, error: std::io::Error| {
+            Error::new(ErrorKind::File { path: path.into(), message: format!("cannot be written: {error}") })
+        };
+        fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
+        // TensorBoard reads what has "tfevents" in its name, in the order of the names.
+        let path =
+            folder.join(format!("events.out.tfevents.{}.{:09}.taper", now.as_secs(), now.subsec_nanos()));
+        fs::write(&path, self.events(now.as_secs_f64())).map_err(|error| failed(&path, error))?;
+        Ok(path)
+    }
+
+    /// The bytes of an event file with this graph, written at `time` (seconds since 1970).
+    #[must_use]
+    pub fn events(&self, time: f64) -> Vec<u8> {
+        let event = || Message::default().double(1, time);
+        let mut file = record(&event().string(3, "brain.Event:2").finish());
+        file.extend(record(&event().bytes(4, &self.graph_def()).finish()));
+        file
+    }
+
+    /// The graph as TensorFlow's `GraphDef`.
+    fn graph_def(&self) -> Vec<u8> {
+        let names = self.unique_names();
+        let mut graph = Message::default();
+        for (node, name) in self.nodes.iter().zip(&names) {
+            graph = graph
+                .message(1, node_def(node, name, node.inputs.iter().map(|&input| names[input].as_str())));
+        }
+        // The version that TensorFlow 1.0 wrote, which every TensorBoard reads.
+        graph.message(4, Message::default().int(1, 21)).finish()
+    }
+
+    /// A name for each node, of the characters that TensorFlow allows: that which was given, or else the operation's with a number.
+    fn unique_names(&self) -> Vec<String> {
+        let given = |node: &GraphNode| node.name.as_deref().map(allowed);
+        let mut taken: HashSet<String> = HashSet::new();
+        let mut counts: HashMap<String, usize> = HashMap::new();
+        let mut names = Vec::with_capacity(self.nodes.len());
+        for node in &self.nodes {
+            let base = given(node).unwrap_or_else(|| match node.kind {
+                NodeKind::Constant => "constant".into(),
+                NodeKind::Leaf | NodeKind::Data | NodeKind::Operation => allowed(&node.op),
+            });
+            let count = counts.entry(base.clone()).or_default();
+            let mut name = base.clone();
+            // As TensorFlow: Add, Add_1, Add_2.
+            while !taken.insert(name.clone()) {
+                *count += 1;
+                name = format!("{base}_{count}");
+            }
+            names.push(name);
+        }
+        names
+    }
+}
+
+/// A name of letters, digits and `_ - /`, with scopes at the dots.
+fn allowed(name: &str) -> String {
+    let one = |c: char| match c {
+        '.' => '/',
+        c if c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '/') => c,
+        _ => '_',
+    };
+    let steps: Vec<String> =
+        name.chars().map(one).collect::<String>().split('/').map(str::to_string).collect();
+    let steps: Vec<&str> =
+        steps.iter().map(|step| step.trim_matches('_')).filter(|step| !step.is_empty()).collect();
+    let name = steps.join("/");
+    match name.chars().next() {
+        Some(first) if first.is_ascii_alphanumeric() => name,
+        _ => format!("node{name}"),
+    }
+}
+
+fn node_def<'a>(node: &GraphNode, name: &str, inputs: impl Iterator<Item = &'a str>) -> Message {
+    let op = match node.kind {
+        NodeKind::Leaf => "Parameter",
+        NodeKind::Data => "Data",
+        NodeKind::Constant => "Const",
+        NodeKind::Operation => &node.op,
+    };
+    let mut message = Message::default().string(1, name).string(2, op);
+    for input in inputs {
+        message = message.string(3, input);
+    }
+    message = message.string(4, &node.device);
+    let (file, line) = node.location;
+    let text = |text: &str| Message::default().string(2, text);
+    message = message.message(5, attribute("source", text(&format!("{file}:{line}"))));
+    if node.kind == NodeKind::Constant {
+        message = message.message(5, attribute("value", text(&node.op)));
+    }
+    if node.is_tuple {
+        return message;
+    }
+    let sizes = node.shape.iter().fold(Message::default(), |shape, &size| {
+        shape.message(2, Message::default().int(1, i64::try_from(size).unwrap_or(i64::MAX)))
+    });
+    // AttrValue.list.shape, by which TensorBoard labels the arrows, and AttrValue.type.
+    let shapes = Message::default().message(1, Message::default().message(7, sizes));
+    let dtype = Message::default().int(6, data_type(node.dtype));
+    message.message(5, attribute("_output_shapes", shapes)).message(5, attribute("dtype", dtype))
+}
+
+/// An entry of a node's map of attributes.
+fn attribute(key: &str, value: Message) -> Message {
+    Message::default().string(1, key).message(2, value)
+}
+
+/// TensorFlow's number of a dtype.
+fn data_type(dtype: DType) -> i64 {
+    match dtype {
+        DType::F32 => 1,
+        DType::F64 => 2,
+        DType::I32 => 3,
+        DType::U8 => 4,
+        DType::I64 => 9,
+        DType::Bool => 10,
+        DType::BF16 => 14,
+        DType::F16 => 19,
+        DType::U32 => 22,
+    }
+}
+
+/// Bytes with their length and the checksums of both.
+fn record(bytes: &[u8]) -> Vec<u8> {
+    let length = (bytes.len() as u64).to_le_bytes();
+    let mut record = Vec::with_capacity(bytes.len() + 16);
+    record.extend(length);
+    record.extend(masked_crc32c(&length).to_le_bytes());
+    record.extend(bytes);
+    record.extend(masked_crc32c(bytes).to_le_bytes());
+    record
+}
+
+#[cfg(test)]
+mod tests {
+    use super::allowed;
+
+    #[test]
+    fn names_are_scopes_of_allowed_characters() {
+        for (given, name) in [
+            ("fc1.weight", "fc1/weight"),
+            ("neuron 0, w0", "neuron_0__w0"),
+            ("Split[1]", "Split_1"),
+            ("_hidden", "hidden"),
+            ("x..y", "x/y"),
+            ("µ", "node"),
+            ("", "node"),
+        ] {
+            assert_eq!(allowed(given), name, "{given:?}");
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Graphs as data, pictures and files; what computing a tensor takes.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use autograd::TensorGrad;
+use inspect::{Graph, NodeKind, explain};
+use tensor_core::{DType, Result, Tensor};
+
+/// mean((x + 2)² + 3), and its x.
+fn example() -> Result<(Tensor, Tensor)> {
+    let x = Tensor::arange(1.0, 4.0, 1.0, &backend_cpu::cpu())?.requires_grad();
+    let y = ((&x + 2.0).powi(2) + 3.0).mean();
+    Ok((x, y))
+}
+
+#[test]
+fn a_graph_is_data_with_names_and_lines() -> Result<()> {
+    let (x, y) = example()?;
+    let graph = Graph::of(&[&y], &[("x", x.clone())]);
+    let titles: Vec<String> = graph.nodes.iter().map(|node| node.title()).collect();
+    let at =
+        |title: &str| titles.iter().position(|t| t == title).unwrap_or_else(|| panic!("{title}: {titles:?}"));
+    let (leaf, power, mean) = (at("x"), at("Pow"), titles.len() - 1);
+    assert_eq!((graph.nodes[leaf].kind, graph.nodes[power].kind), (NodeKind::Leaf, NodeKind::Operation));
+    assert_eq!((graph.nodes[leaf].id, graph.nodes[mean].id), (x.id(), y.id()));
+    assert!(graph.nodes[mean].is_output && !graph.nodes[power].is_output && !graph.nodes[mean].is_evaluated);
+    let ours =
+        |node: &inspect::GraphNode| node.kind == NodeKind::Constant || node.location.0.ends_with("graphs.rs");
+    assert!(graph.nodes.iter().all(|node| node.device == "cpu" && ours(node)));
+    assert!(graph.edges().all(|(from, to)| from < to));
+
+    // Programs read the same.
+    let json: serde_json::Value = serde_json::from_str(&graph.json()).unwrap();
+    let nodes = json["nodes"].as_array().unwrap();
+    assert_eq!(nodes.len(), graph.nodes.len());
+    assert_eq!(nodes[leaf]["name"], "x");
+    assert_eq!(nodes[leaf]["shape"], serde_json::json!([3]));
+    assert_eq!(nodes[mean]["inputs"], serde_json::json!(graph.nodes[mean].inputs));
+
+    // And so do people.
+    let svg = graph.svg();
+    assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{svg}");
+    assert_eq!(svg.matches("<rect").count(), graph.nodes.len() + 1);
+    assert_eq!(svg.matches("marker-end").count(), graph.edges().count());
+    assert!(svg.contains(">Pow<") && svg.contains(">[3] f32<"), "{svg}");
+    let odd = Graph::of(&[&y], &[("a<b>&\"c\"", x)]).svg();
+    assert!(odd.contains("a&lt;b&gt;&amp;&quot;c&quot;"), "{odd}");
+    Ok(())
+}
+
+#[test]
+fn a_graph_of_a_million_operations_needs_no_stack() -> Result<()> {
+    let mut x = Tensor::ones([1], &backend_cpu::cpu())?.requires_grad();
+    for _ in 0..100_000 {
+        x = &x + 1.0;
+    }
+    let graph = Graph::of(&[&x], &[] as &[(&str, Tensor)]);
+    assert!(graph.nodes.len() > 100_000, "{}", graph.nodes.len());
+    Ok(())
+}
+
+/// The fields of a message: number, and a number or bytes.
+fn fields(mut bytes: &[u8]) -> Vec<(u64, Field<'_>)> {
+    fn varint(bytes: &mut &[u8]) -> u64 {
+        let mut value = 0;
+        for shift in (0..).step_by(7) {
+            let (&byte, rest) = bytes.split_first().unwrap();
+            *bytes = rest;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                break;
+            }
+        }
+        value
+    }
+    let mut found = Vec::new();
+    while !bytes.is_empty() {
+        let tag = varint(&mut bytes);
+        let field = match tag & 7 {
+            0 => Field::Int(varint(&mut bytes)),
+            wire @ (1 | 2) => {
+                let length = if wire == 1 { 8 } else { varint(&mut bytes) as usize };
+                let (own, rest) = bytes.split_at(length);
+                bytes = rest;
+                Field::Bytes(own)
+            }
+            wire => panic!("wire type {wire}"),
+        };
+        found.push((tag >> 3, field));
+    }
+    found
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Field<'a> {
+    Int(u64),
+    Bytes(&'a [u8]),
+}
+
+impl<'a> Field<'a> {
+    fn bytes(self) -> &'a [u8] {
+        match self {
+            Field::Bytes(bytes) => bytes,
+            Field::Int(n) => panic!("{n}"),
+        }
+    }
+
+    fn text(self) -> &'a str {
+        std::str::from_utf8(self.bytes()).unwrap()
+    }
+}
+
+/// CRC-32C bit by bit, and masked as records have it.
+fn masked_crc(bytes: &[u8]) -> u32 {
+    let mut crc = !0u32;
+    for &byte in bytes {
+        crc ^= u32::from(byte);
+        for _ in 0..8 {
+            crc = if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 };
+        }
+    }
+    (!crc).rotate_right(15).wrapping_add(0xa282_ead8)
+}
+
+#[test]
+fn an_event_file_has_the_documented_framing() -> Result<()> {
+    let (x, y) = example()?;
+    let folder = tempfile::tempdir().unwrap();
+    let graph = Graph::of(&[&y], &[("layer.x", x)]);
+    let path = graph.write_event_file(folder.path().join("runs/first"))?;
+    assert!(path.file_name().unwrap().to_str().unwrap().contains("tfevents"));
+    let file = std::fs::read(&path).unwrap();
+    let mut events = Vec::new();
+    let mut rest = file.as_slice();
+    while !rest.is_empty() {
+        let length = u64::from_le_bytes(rest[..8].try_into().unwrap()) as usize;
+        assert_eq!(u32::from_le_bytes(rest[8..12].try_into().unwrap()), masked_crc(&rest[..8]));
+        let data = &rest[12..12 + length];
+        assert_eq!(u32::from_le_bytes(rest[12 + length..16 + length].try_into().unwrap()), masked_crc(data));
+        events.push(fields(data));
+        rest = &rest[16 + length..];
+    }
+    let [version, event] = events.as_slice() else { panic!("{} events", events.len()) };
+    assert_eq!(version[1], (3, Field::Bytes(b"brain.Event:2")));
+    assert!((event[0].0, event[1].0) == (1, 4));
+    let definition = fields(event[1].1.bytes());
+    let nodes: Vec<_> = definition.iter().filter(|(n, _)| *n == 1).map(|(_, f)| fields(f.bytes())).collect();
+    assert_eq!(nodes.len(), graph.nodes.len());
+    let name = |node: &[(u64, Field<'_>)]| node[0].1.text().to_string();
+    let names: Vec<String> = nodes.iter().map(|node| name(node)).collect();
+    assert!(names.contains(&"layer/x".to_string()), "{names:?}");
+    for (node, known) in nodes.iter().zip(&graph.nodes) {
+        let inputs: Vec<&str> = node.iter().filter(|(n, _)| *n == 3).map(|(_, f)| f.text()).collect();
+        let expected: Vec<&str> = known.inputs.iter().map(|&input| names[input].as_str()).collect();
+        assert_eq!(inputs, expected);
+        let attributes: Vec<_> =
+            node.iter().filter(|(n, _)| *n == 5).map(|(_, f)| fields(f.bytes())).collect();
+        assert!(attributes.iter().any(|entry| entry[0].1.text() == "_output_shapes"));
+        assert!(attributes.iter().any(|entry| entry[0].1.text() == "source"));
+    }
+
+    // A folder that is a file: an error, that names it.
+    let error = graph.write_event_file(&path).unwrap_err().to_string();
+    assert!(error.contains("tfevents") && error.contains("cannot be written"), "{error}");
+    Ok(())
+}
+
+#[test]
+fn explained_before_it_runs_and_after() -> Result<()> {
+    let device = backend_cpu::cpu();
+    let data = Tensor::ones([64, 100], &device)?;
+    data.eval()?;
+    let y = ((&data + 2.0).powi(2) + 3.0).sum_axis(1, false)?;
+    let line = line!() - 1;
+    let before = explain(&y)?;
+    assert!(!y.is_evaluated());
+    let [kernel] = before.plan.kernels.as_slice() else { panic!("{before}") };
+    let names: Vec<&str> = kernel.operations.iter().map(|op| op.name.as_str()).collect();
+    assert_eq!(names, ["Add", "Pow", "Add", "Sum"]);
+    assert!(kernel.operations.iter().all(|op| op.location.line() == line), "{before}");
+    assert_eq!((before.bytes_read(), before.bytes_written(), before.allocates()), (25_600, 256, 256));
+    // An addition, a square (2), an addition, and the sum.
+    assert_eq!(before.flops(), 6400 * 5);
+    let text = before.to_string();
+    for part in
+        ["not computed yet", "kernel 1: sum over [64, 100] on cpu", "reads 25.0 KiB", "pow r", "graphs.rs:"]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+
+    // For the gradient of the square, x + 2 is stored as well.
+    let x = data.detach().requires_grad();
+    let y = ((&x + 2.0).powi(2) + 3.0).sum_axis(1, false)?;
+    assert_eq!(explain(&y)?.bytes_written(), 25_600 + 256);
+    // A tracked tensor keeps what it was made from.
+    y.eval()?;
+    let after = explain(&y)?;
+    assert!(after.to_string().contains("computing it again"), "{after}");
+    assert_eq!(after.bytes_written(), 256);
+    // Any other forgets.
+    let z = x.detach().exp();
+    z.eval()?;
+    let forgotten = explain(&z)?;
+    assert!(
+        forgotten.plan.kernels.is_empty() && forgotten.to_string().contains("not known any more"),
+        "{forgotten}"
+    );
+    assert!(explain(&x)?.to_string().contains("leaf"));
+    Ok(())
+}
+
+#[test]
+fn a_chain_in_place_allocates_nothing_and_a_product_takes_its_bias_in() -> Result<()> {
+    let device = backend_cpu::cpu();
+    let (a, b) = (Tensor::ones([32, 48], &device)?, Tensor::ones([48, 16], &device)?);
+    let bias = Tensor::ones([16], &device)?;
+    tensor_core::eval_all(&[&a, &b, &bias])?;
+    let y = a.matmul(&b)?.add(&bias)?.relu();
+    let explanation = explain(&y)?;
+    let [kernel] = explanation.plan.kernels.as_slice() else { panic!("{explanation}") };
+    assert_eq!((kernel.kernel.name(), kernel.inputs.len()), ("matmul", 3));
+    assert!(explanation.flops() >= 2 * 32 * 48 * 16);
+    assert_eq!(explanation.bytes_read(), 4 * (32 * 48 + 48 * 16 + 16));
+
+    let x = Tensor::ones([1000], &device)?;
+    x.eval()?;
+    let y = &x + 1.0;
+    drop(x);
+    assert_eq!(explain(&y)?.allocates(), 0);
+    assert_eq!(y.to_vec::<f32>()?[999], 2.0);
+    Ok(())
+}
+
+#[test]
+fn copies_between_devices_are_told() -> Result<()> {
+    let (here, there) =
+        (backend_cpu::cpu(), tensor_core::Device::new(std::sync::Arc::new(backend_cpu::CpuBackend::new())));
+    let x = Tensor::ones([256], &here)?.to_dtype(DType::F32)? * 2.0;
+    let y = x.to(&there)? + 1.0;
+    let explanation = explain(&y)?;
+    assert!(explanation.plan.waits_for_copies, "{explanation}");
+    assert_eq!(explanation.plan.copies.iter().map(|copy| copy.bytes).collect::<Vec<_>>(), [1024]);
+    assert_eq!(explanation.plan.kernels.len(), 1);
+    assert!(!x.is_evaluated() && !y.is_evaluated());
+    assert_eq!(y.to_vec::<f32>()?, [3.0; 256]);
+    Ok(())
+}

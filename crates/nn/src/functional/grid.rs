@@ -1,0 +1,221 @@
+//! Images read at places that a grid names: spatial transformers.
+
+use tensor_core::{DType, Error, Result, Shape, Tensor};
+
+/// How [`grid_sample`] reads between pixels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GridMode {
+    /// From the 2ᴰ pixels around, by their nearness: bilinear, or trilinear for volumes. PyTorch's default.
+    #[default]
+    Bilinear,
+    /// The nearest pixel, halves to the even one.
+    Nearest,
+}
+
+/// What [`grid_sample`] reads beyond the edges.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GridPadding {
+    /// 0. PyTorch's default.
+    #[default]
+    Zeros,
+    /// The nearest pixel of the edge.
+    Border,
+    /// What lies as far inside the edge, again and again.
+    Reflection,
+}
+
+/// How [`grid_sample`] reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GridSampleOptions {
+    /// Between pixels.
+    pub mode: GridMode,
+    /// Beyond the edges.
+    pub padding: GridPadding,
+    /// Whether −1 and 1 are the centres of the first and the last pixel; by default they are the outer edges of them.
+    pub align_corners: bool,
+}
+
+/// The grid of an affine transform for [`grid_sample`]: for matrices `theta` `[N, D, D + 1]` and an output's size `[N, C, …]` of `D` = 2
+/// or 3 axes, the places `theta · (x, y[, z], 1)` of every output pixel, `[N, …, D]`, x along the last axis of the image.
+/// `torch.nn.functional.affine_grid`.
+///
+/// With `align_corners` the outermost pixels are at ±1, else their outer edges are; PyTorch's default is not to.
+///
+/// # Errors
+/// Another shape of matrices, a size that does not fit it, a dtype that is not floating-point.
+#[track_caller]
+pub fn affine_grid(theta: &Tensor, size: impl Into<Shape>, align_corners: bool) -> Result<Tensor> {
+    affine_grid_by(theta, &size.into(), align_corners)
+}
+
+#[track_caller]
+fn affine_grid_by(theta: &Tensor, size: &Shape, align_corners: bool) -> Result<Tensor> {
+    const OP: &str = "affine_grid";
+    let fits = match (theta.dims(), size.dims()) {
+        (&[n, rows, columns], [batch, _, pixels @ ..]) => {
+            n == *batch && rows == pixels.len() && columns == rows + 1 && (2..=3).contains(&rows)
+        }
+        _ => false,
+    };
+    if !fits || !theta.dtype().is_float() {
+        let message = format!(
+            "matrices {} of {} for an output {size}: give floats [N, 2, 3] for [N, C, H, W], or [N, 3, 4] for [N, C, D, H, W]",
+            theta.shape(),
+            theta.dtype()
+        );
+        return Err(Error::invalid(OP, message));
+    }
+    let pixels = &size.dims()[2..];
+    let device = theta.device();
+    let options = || (theta.dtype(), &device);
+    let mut places = Vec::with_capacity(pixels.len() + 1);
+    // x is the last axis.
+    for (axis, &n) in pixels.iter().enumerate().rev() {
+        let edge = match (n, align_corners) {
+            (0 | 1, _) => 0.0,
+            (_, true) => 1.0,
+            (n, false) => (n - 1) as f64 / n as f64,
+        };
+        let along: Vec<usize> = (0..pixels.len()).map(|a| if a == axis { n } else { 1 }).collect();
+        let line =
+            if n == 1 { Tensor::zeros(1, options())? } else { Tensor::linspace(-edge, edge, n, options())? };
+        places.push(line.reshape(along)?.expand(pixels)?);
+    }
+    places.push(Tensor::ones(pixels, options())?);
+    let all = Tensor::stack(&places, -1)?.reshape([pixels.iter().product(), places.len()])?;
+    let shape: Vec<usize> = [size[0]].iter().chain(pixels).chain(&[pixels.len()]).copied().collect();
+    all.matmul(&theta.transpose(1, 2)?)?.reshape(shape)
+}
+
+/// The input `[N, C, …]` of two or three axes of pixels, read at the places of a grid `[N, …, D]`: `[N, C, …]` with the grid's sizes. A
+/// place is (x, y) or (x, y, z), x along the last axis of the input, from −1 at its start to 1 at its end. Gradients flow to both.
+/// `torch.nn.functional.grid_sample`, but for its bicubic mode.
+///
+/// Jaderberg, Simonyan, Zisserman, Kavukcuoglu: Spatial transformer networks (2015).
+///
+/// # Errors
+/// Shapes that do not fit, two dtypes, one that is not floating-point, two devices, an input without pixels.
+///
+/// ```
+/// use nn::functional::{GridSampleOptions, affine_grid, grid_sample};
+/// use tensor_core::Tensor;
+/// # fn main() -> tensor_core::Result<()> {
+/// let device = backend_cpu::cpu();
+/// let image = Tensor::new([[[[1.0f32, 2.0], [3.0, 4.0]]]], &device)?;
+/// let mirror = Tensor::new([[[-1.0f32, 0.0, 0.0], [0.0, 1.0, 0.0]]], &device)?;
+/// let grid = affine_grid(&mirror, (1, 1, 2, 2), false)?;
+/// let mirrored = grid_sample(&image, &grid, GridSampleOptions::default())?;
+/// assert_eq!(mirrored.to_vec::<f32>()?, [2.0, 1.0, 4.0, 3.0]);
+/// # Ok(()) }
+/// ```
+#[track_caller]
+pub fn grid_sample(input: &Tensor, grid: &Tensor, options: GridSampleOptions) -> Result<Tensor> {
+    const OP: &str = "grid_sample";
+    let bad = |why: &str| {
+        Error::invalid(OP, format!("an input {} and a grid {}: {why}", input.shape(), grid.shape()))
+    };
+    let &[n, channels, ref pixels @ ..] = input.dims() else { return Err(bad("the input is [N, C, H, W]")) };
+    let d = pixels.len();
+    let fits = (2..=3).contains(&d) && grid.rank() == d + 2 && grid.dims()[0] == n && grid.dims()[d + 1] == d;
+    if !fits {
+        return Err(bad("give [N, C, H, W] and [N, H', W', 2], or [N, C, D, H, W] and [N, D', H', W', 3]"));
+    }
+    if !input.dtype().is_float() || input.dtype() != grid.dtype() {
+        let message =
+            format!("an input of {} and a grid of {}: give floats of one dtype", input.dtype(), grid.dtype());
+        return Err(Error::invalid(OP, message));
+    }
+    let area = pixels.iter().fold(1usize, |area, &size| area.saturating_mul(size));
+    if area == 0 || area > i32::MAX as usize {
+        return Err(bad("an image has at least one pixel, and no more than i32 indices reach"));
+    }
+    let shape: Vec<usize> = [n, channels].iter().chain(&grid.dims()[1..=d]).copied().collect();
+    let count: usize = grid.dims()[1..=d].iter().product();
+    // Halves are too coarse for places.
+    let grid = grid.to_dtype(grid.dtype().compute())?.reshape([n, count, d])?;
+    let mut at = Vec::with_capacity(d);
+    for (axis, &size) in pixels.iter().enumerate() {
+        at.push(place(&grid.select(2, d - 1 - axis)?, size, options)?);
+    }
+    let flat = input.reshape([n, channels, area])?;
+    let read = |corner: &[Tensor]| -> Result<Tensor> {
+        // The pixel, and 0 where there is none.
+        let mut index: Option<Tensor> = None;
+        let mut inside: Option<Tensor> = None;
+        for (x, &size) in corner.iter().zip(pixels) {
+            let within = x.ge_scalar(0.0).bitwise_and(&x.le_scalar((size - 1) as f64))?;
+            let whole = x.clamp(0.0, (size - 1) as f64).to_dtype(DType::I32)?;
+            index = Some(match index {
+                Some(index) => index.mul_scalar(size as i64).add(&whole)?,
+                None => whole,
+            });
+            inside = Some(match inside {
+                Some(inside) => inside.bitwise_and(&within)?,
+                None => within,
+            });
+        }
+        let (Some(index), Some(inside)) = (index, inside) else { return Err(bad("no axes")) };
+        let all = [n, channels, count];
+        let found = flat.gather(2, &index.unsqueeze(1)?.expand(all)?)?;
+        inside.unsqueeze(1)?.where_cond(&found, &Tensor::full((), 0.0, (flat.dtype(), &flat.device()))?)
+    };
+    let out = match options.mode {
+        GridMode::Nearest => {
+            let nearest: Vec<Tensor> = at.iter().map(|x| x.detach().round()).collect();
+            read(&nearest)?
+        }
+        GridMode::Bilinear => {
+            let floors: Vec<Tensor> = at.iter().map(|x| x.detach().floor()).collect();
+            let mut sum: Option<Tensor> = None;
+            for corner in 0..1usize << d {
+                let mut weight: Option<Tensor> = None;
+                let mut pixel = Vec::with_capacity(d);
+                for (axis, (x, floor)) in at.iter().zip(&floors).enumerate() {
+                    let upper = corner >> axis & 1 == 1;
+                    let share = x.sub(floor)?;
+                    let share = if upper { share } else { share.neg().add_scalar(1.0) };
+                    pixel.push(if upper { floor.add_scalar(1.0) } else { floor.clone() });
+                    weight = Some(match weight {
+                        Some(weight) => weight.mul(&share)?,
+                        None => share,
+                    });
+                }
+                let Some(weight) = weight else { return Err(bad("no axes")) };
+                let part = read(&pixel)?.mul(&weight.unsqueeze(1)?)?;
+                sum = Some(match sum {
+                    Some(sum) => sum.add(&part)?,
+                    None => part,
+                });
+            }
+            let Some(sum) = sum else { return Err(bad("no axes")) };
+            sum.to_dtype(input.dtype())?
+        }
+    };
+    out.reshape(shape)
+}
+
+/// Where −1 to 1 lies along an axis of `size` pixels, counted from the centre of the first.
+#[track_caller]
+fn place(x: &Tensor, size: usize, options: GridSampleOptions) -> Result<Tensor> {
+    let n = size as f64;
+    let x = match options.align_corners {
+        true => x.add_scalar(1.0).mul_scalar((n - 1.0) / 2.0),
+        false => x.add_scalar(1.0).mul_scalar(n / 2.0).sub_scalar(0.5),
+    };
+    match options.padding {
+        GridPadding::Zeros => Ok(x),
+        GridPadding::Border => Ok(x.clamp(0.0, n - 1.0)),
+        GridPadding::Reflection => {
+            let (low, span) = if options.align_corners { (0.0, n - 1.0) } else { (-0.5, n) };
+            if span == 0.0 {
+                return Ok(x.mul_scalar(0.0));
+            }
+            let far = x.sub_scalar(low).abs();
+            let turns = far.detach().div_scalar(span).floor();
+            let rest = far.sub(&turns.mul_scalar(span))?;
+            let back = turns.remainder_scalar(2.0).ne_scalar(0.0);
+            let inside = back.where_cond(&rest.neg().add_scalar(span), &rest)?.add_scalar(low);
+            Ok(inside.clamp(0.0, n - 1.0))
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The pseudo-inverse of a large matrix on the CPU and on another device.
+//!
+//!     cargo run --release --example pinverse -- --device auto --rows 10000 --columns 10000
+//!
+//! Two ways. `taper::linalg::pinv` takes the matrix apart by its singular values: for any matrix, on the CPU. The iteration of Newton and
+//! Schulz is products alone, which every device is good at: X ← X (2 I − A X), from X = Aᵀ / (‖A‖₁ ‖A‖∞), doubles the digits that are right
+//! at each step once it is near. The steps that it needs grow with the logarithm of the condition number, and its rounding with the number.
+
+mod common;
+
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+};
+
+use clap::Parser;
+use common::{Outcome, holds, newton_schulz, norm, seconds, timed};
+use taper::{linalg::Tolerance, prelude::*};
+
+/// Computes a pseudo-inverse by singular values and by products.
+#[derive(Parser)]
+struct Options {
+    /// auto, cpu, wgpu, or wgpu:N
+    #[arg(long, default_value = "auto")]
+    device: String,
+    /// Rows
+    #[arg(long, default_value_t = 120)]
+    rows: usize,
+    /// Columns
+    #[arg(long, default_value_t = 80)]
+    columns: usize,
+    /// Timed runs, of which the fastest counts
+    #[arg(long, default_value_t = 1)]
+    rounds: usize,
+    /// Steps of the iteration at most
+    #[arg(long, default_value_t = 60)]
+    steps: usize,
+    /// How far the four conditions may be missed, as a share of the matrix that stands on their right
+    #[arg(long, default_value_t = 1e-3)]
+    tolerance: f64,
+    /// Seed of the matrix
+    #[arg(long, default_value_t = 42)]
+    seed: u64,
+}
+
+/// By how much each of Moore's and Penrose's conditions is missed.
+fn conditions(a: &Tensor, x: &Tensor) -> Result<[f64; 4]> {
+    let (a, x) = (a.to_dtype(DType::F64)?, x.to_dtype(DType::F64)?);
+    let (ax, xa) = (a.matmul(&x)?, x.matmul(&a)?);
+    let missed =
+        |left: Tensor, right: &Tensor| Ok(norm(&left.sub(right)?)? / norm(right)?.max(f64::MIN_POSITIVE));
+    Ok([
+        missed(ax.matmul(&a)?, &a)?,
+        missed(xa.matmul(&x)?, &x)?,
+        missed(ax.t()?, &ax)?,
+        missed(xa.t()?, &xa)?,
+    ])
+}
+
+fn run(options: &Options) -> Outcome {
+    let mut out = io::stdout();
+    let Options { rows, columns, rounds, steps, tolerance, .. } = *options;
+    if rows == 0 || columns == 0 {
+        return Err(
+            "--rows and --columns: a matrix without elements has nothing to invert; give sizes from 1".into(),
+        );
+    }
+    let (host, device) = (taper::cpu(), taper::device(&options.device)?);
+    let a = Tensor::randn((rows, columns), &Generator::seed(options.seed, &host))?;
+    writeln!(out, "A⁺ of A [{rows}, {columns}]; the fastest of {rounds} runs after one to warm up")?;
+
+    let mut found = Vec::new();
+    let (x, timing) = timed(&host, rounds, || taper::linalg::pinv(&a, Tolerance::default(), false))?;
+    found.push((format!("{host}, singular values"), x, timing.best));
+    let mut places = vec![host];
+    if !places.contains(&device) {
+        places.push(device);
+    }
+    for place in &places {
+        let there = a.to(place)?;
+        there.eval()?;
+        let (x, timing) = timed(place, rounds, || newton_schulz(&there, steps))?;
+        found.push((format!("{place}, products"), x, timing.best));
+    }
+    for (name, x, best) in &found {
+        writeln!(out, "{name}: {}", seconds(*best))?;
+        let missed = conditions(&a, &x.cpu()?)?;
+        let worst = missed.iter().fold(0.0, |most: f64, &m| if m.is_nan() { f64::NAN } else { most.max(m) });
+        let [first, second, third, fourth] = missed;
+        let claim = format!(
+            "A X A = A, X A X = X, A X and X A symmetric, all to {tolerance:.0e}: {first:.1e}, {second:.1e}, {third:.1e}, {fourth:.1e}"
+        );
+        holds(worst <= tolerance, &claim)?;
+    }
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    common::finish(run(&Options::parse()))
+}

@@ -1,0 +1,197 @@
+//! What an evaluation would run, told and not run.
+
+use std::{collections::HashSet, panic::Location, sync::Arc};
+
+use super::{
+    assemble::{Output, Plan, Target},
+    collect::{self, Item},
+    execute, plan,
+};
+use crate::{
+    DType, Device, Kernel, Op, Result, Scalar, Shape, Tensor,
+    node::{Node, lock},
+};
+
+/// What computing a tensor would do: see [`plan_of`].
+#[derive(Debug, Default)]
+pub struct PlanReport {
+    /// Copies from other devices, in no order.
+    pub copies: Vec<PlannedCopy>,
+    /// Kernels, in their order on each device.
+    pub kernels: Vec<PlannedKernel>,
+    /// Whether more is planned once the copies are made.
+    pub waits_for_copies: bool,
+}
+
+/// A copy between devices.
+#[derive(Clone, Debug)]
+pub struct PlannedCopy {
+    /// Where the elements are.
+    pub from: Device,
+    /// Where they go.
+    pub to: Device,
+    /// How many bytes.
+    pub bytes: u64,
+    /// The line that asked for it.
+    pub location: &'static Location<'static>,
+}
+
+/// A kernel, and which part of the graph it computes.
+#[derive(Debug)]
+pub struct PlannedKernel {
+    /// The device that it runs on.
+    pub device: Device,
+    /// The work.
+    pub kernel: Kernel,
+    /// The values of its scalars.
+    pub scalars: Vec<Scalar>,
+    /// What it computes, inputs before results.
+    pub operations: Vec<PlannedOperation>,
+    /// The ids of the tensors that its inputs are.
+    pub inputs: Vec<u64>,
+    /// Bytes of new buffers for its outputs; the others overwrite a buffer that nobody reads afterwards.
+    pub allocates: u64,
+}
+
+/// An operation of the graph, as part of a kernel.
+#[derive(Clone, Debug)]
+pub struct PlannedOperation {
+    /// The id of the tensor.
+    pub id: u64,
+    /// The operation's name, as after `grad_fn=`.
+    pub name: String,
+    /// The shape of its result.
+    pub shape: Shape,
+    /// The dtype of its result.
+    pub dtype: DType,
+    /// The line that built it.
+    pub location: &'static Location<'static>,
+    /// Whether the result is stored, rather than used inside the kernel alone.
+    pub stored: bool,
+}
+
+/// The kernels that computing a tensor would run now, with what is computed already taken as it is. Nothing runs.
+///
+/// Of a tensor that has its value it is what would compute it again from its inputs; nothing, where they are forgotten (see
+/// [`Tensor::inputs`]).
+///
+/// # Errors
+/// A graph that cannot be planned.
+pub fn plan_of(tensor: &Tensor) -> Result<PlanReport> {
+    let mut report = PlanReport::default();
+    let mut work = Vec::new();
+    let node = tensor.node();
+    match node.has_value() {
+        true => work.extend(again(&node)),
+        false => work.push(node),
+    }
+    let mut met = HashSet::new();
+    while let Some(target) = work.pop() {
+        let copies = plan_one(&target, &mut report)?;
+        report.waits_for_copies |= !copies.is_empty() && !matches!(target.op, Op::ToDevice);
+        for copy in copies {
+            if !met.insert(copy.id) {
+                continue;
+            }
+            let source = lock(&copy.state).inputs.first().cloned();
+            // None where another thread has made the copy meanwhile.
+            let Some(source) = source else { continue };
+            let bytes = (copy.shape.numel() * copy.dtype.size()) as u64;
+            let (from, to, location) = (source.device.clone(), copy.device.clone(), copy.location);
+            report.copies.push(PlannedCopy { from, to, bytes, location });
+            if !source.has_value() {
+                work.push(source);
+            }
+        }
+    }
+    Ok(report)
+}
+
+/// A node like this one without its value, if what it was made from is still known.
+fn again(node: &Arc<Node>) -> Option<Arc<Node>> {
+    let inputs = lock(&node.state).inputs.clone();
+    if inputs.is_empty() || matches!(node.op, Op::TupleElement { .. }) || node.op.is_tuple() {
+        return None;
+    }
+    let (op, shape, device) = (node.op.clone(), node.shape.clone(), node.device.clone());
+    Some(Arc::new(Node::new(op, shape, node.dtype, device, inputs, None, false, node.location)))
+}
+
+/// Adds the kernels of one node, unless it waits for copies from other devices: gives those.
+fn plan_one(target: &Arc<Node>, report: &mut PlanReport) -> Result<Vec<Arc<Node>>> {
+    let device = &target.device;
+    let mut cache = lock(device.plans());
+    let copies = cache.collector.collect(std::slice::from_ref(target));
+    let planned = match copies.is_empty() {
+        true => plan::plan(cache.collector.items(), &device.info().limits).map(Some),
+        false => Ok(None),
+    };
+    let items = cache.collector.take();
+    drop(cache);
+    if let Ok(Some(plan)) = &planned {
+        describe(plan, &items, device, &mut report.kernels);
+    }
+    collect::discard(items);
+    planned.map(|_| copies)
+}
+
+fn describe(plan: &Plan, items: &[Item], device: &Device, kernels: &mut Vec<PlannedKernel>) {
+    // The item whose value a slot's buffer is.
+    let mut of_slot = vec![None; plan.slots];
+    for &(item, slot) in &plan.leaves {
+        of_slot[slot as usize] = Some(item);
+    }
+    for step in &plan.steps {
+        let sources: Vec<u32> = step.inputs.iter().filter_map(|&slot| of_slot[slot as usize]).collect();
+        let mut results: Vec<u32> = step.made.iter().map(|store| store.item).collect();
+        for target in &step.targets {
+            match target {
+                Target::Node { item, .. } => results.push(*item),
+                Target::Slot(_) => {}
+            }
+        }
+        for store in &step.made {
+            of_slot[store.slot as usize] = Some(store.item);
+        }
+        let mut inside: HashSet<u32> = HashSet::new();
+        let mut open = results.clone();
+        while let Some(i) = open.pop() {
+            let item = &items[i as usize];
+            let read = sources.contains(&i) && !results.contains(&i);
+            if !read && item.value.is_none() && inside.insert(i) {
+                open.extend(&item.inputs);
+            }
+        }
+        let mut inside: Vec<u32> = inside.into_iter().collect();
+        inside.sort_unstable();
+        // Constants are numbers in the program, and no operations.
+        inside.retain(|&i| !matches!(items[i as usize].node.op, Op::Full(_)));
+        let operation = |&i: &u32| {
+            let Item { node, store, .. } = &items[i as usize];
+            PlannedOperation {
+                id: node.id,
+                name: node.op.grad_name(),
+                shape: node.shape.clone(),
+                dtype: node.dtype,
+                location: node.location,
+                stored: *store || results.contains(&i),
+            }
+        };
+        let fresh = step.outputs.iter().map(|output| match *output {
+            Output::Fresh { dtype, numel } => (numel * dtype.size()) as u64,
+            Output::Reused { .. } => 0,
+        });
+        kernels.push(PlannedKernel {
+            device: device.clone(),
+            kernel: (*step.kernel).clone(),
+            scalars: step
+                .scalars
+                .iter()
+                .map(|s| execute::scalar(s, &items[s.item as usize].node.op))
+                .collect(),
+            operations: inside.iter().map(operation).collect(),
+            inputs: sources.iter().map(|&i| items[i as usize].node.id).collect(),
+            allocates: fresh.sum(),
+        });
+    }
+}
