@@ -41,6 +41,8 @@ fn check(name: &str, device: &str) -> ExitCode {
         ("forward", Box::new(|row| bench.forward(row))),
         ("layouts", Box::new(|row| bench.layouts(row))),
         ("gradients", Box::new(|row| bench.gradients(row))),
+        ("vmap", Box::new(|row| bench.mapped(row))),
+        ("Jacobian", Box::new(|row| bench.jacobians(row))),
         ("bad input", Box::new(|row| bench.bad_input(row))),
         ("PyTorch", Box::new(|row| bench.torch(row, answers.get(&key(row))))),
     ];
