@@ -1089,7 +1089,7 @@ def operations():
     cases, wrong = [], []
     for row in rows:
         dtypes = {"float64": torch.float64, "int64": torch.int64, "bool": torch.bool}
-        inputs = [torch.tensor(i["data"], dtype=torch.float64).to(dtypes[i["dtype"]]).reshape(i["shape"]) for i in row["inputs"]]
+        inputs = [torch.tensor([float(v) for v in i["data"]], dtype=torch.float64).to(dtypes[i["dtype"]]).reshape(i["shape"]) for i in row["inputs"]]
         floating = [t for t in inputs if t.is_floating_point()]
         if row["order"] > 0:
             for t in floating:

@@ -2,9 +2,11 @@
 //!
 //! [`TensorGrad`] marks leaves and plays the tape backwards; [`grad`] returns gradients instead of accumulating them, and can
 //! record them for higher derivatives; [`no_grad`] stops recording; [`Function`] is a differentiable function of your own;
-//! [`gradcheck`] compares any of it with finite differences; [`dot`] draws a graph. One rule per operation: `rules/`.
+//! [`gradcheck`] compares any of it with finite differences; [`dot`] draws a graph; [`func`] has Jacobians, Hessians and `vmap`. One
+//! rule per operation: `rules/`.
 
 mod dot;
+pub mod func;
 mod function;
 mod gradcheck;
 mod hook;

@@ -179,7 +179,24 @@ fn gradients_of(outputs: &[&Tensor], inputs: &[&Tensor], create_graph: bool) -> 
     }
     let seeds =
         outputs.iter().map(|y| Ok(((*y).clone(), scalar_seed(y, OP)?))).collect::<Result<Vec<_>>>()?;
-    let tape = Tape::record(outputs)?;
+    play(&seeds, inputs, create_graph)
+}
+
+/// The gradients of Σ `seed`·`output` with respect to tracked tensors, for a seed of the output's shape, dtype and device.
+#[track_caller]
+pub(crate) fn pull(
+    output: &Tensor,
+    seed: &Tensor,
+    inputs: &[&Tensor],
+    create_graph: bool,
+) -> Result<Vec<Option<Tensor>>> {
+    play(&[(output.clone(), seed.clone())], inputs, create_graph)
+}
+
+/// The gradients with respect to tracked tensors, of outputs with theirs.
+#[track_caller]
+fn play(seeds: &[(Tensor, Tensor)], inputs: &[&Tensor], create_graph: bool) -> Result<Vec<Option<Tensor>>> {
+    let tape = Tape::record(&seeds.iter().map(|(output, _)| output).collect::<Vec<_>>())?;
     // A leaf is found by itself, any other tensor by its node.
     let wanted: Vec<u64> = inputs.iter().map(|t| t.resolve().id()).collect();
     let leaves: Vec<Option<u64>> = inputs.iter().map(|t| t.leaf().map(|l| l.id())).collect();
@@ -189,7 +206,7 @@ fn gradients_of(outputs: &[&Tensor], inputs: &[&Tensor], create_graph: bool) -> 
     };
     let ends: Vec<bool> = tape.nodes.iter().map(|n| (0..inputs.len()).any(|k| wants(n, k))).collect();
     set_grad_enabled(create_graph, || {
-        tape.play(&seeds, Some(&ends), |node, gradient| {
+        tape.play(seeds, Some(&ends), |node, gradient| {
             for (k, slot) in found.iter_mut().enumerate() {
                 if wants(node, k) {
                     *slot = Some(match slot.take() {
@@ -284,7 +301,7 @@ fn scalar_seed(output: &Tensor, op: &'static str) -> Result<Tensor> {
 }
 
 #[track_caller]
-fn check_seed(op: &'static str, output: &Tensor, gradient: &Tensor) -> Result<()> {
+pub(crate) fn check_seed(op: &'static str, output: &Tensor, gradient: &Tensor) -> Result<()> {
     if gradient.shape() != output.shape() {
         return Err(Error::new(ErrorKind::ShapeMismatch {
             op,

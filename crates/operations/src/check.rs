@@ -4,14 +4,18 @@ use std::cell::OnceCell;
 
 use taper::{
     DType, Device, Error, ErrorKind, Result, Tensor,
-    autograd::{TensorGrad, gradcheck, gradgradcheck},
+    autograd::{
+        TensorGrad,
+        func::{jacobian, vjp, vmap},
+        gradcheck, gradgradcheck,
+    },
     enable_grad, grad,
 };
 use taper_testing::{LAYOUTS, Layout, difference, reference_with, tolerance};
 
 use crate::{
     fixtures::Answer,
-    row::{Given, Placement, Row, Values},
+    row::{Given, Input, Placement, Row, Values},
 };
 
 /// What is wrong with a row, or nothing.
@@ -215,6 +219,116 @@ impl Bench {
         Ok(())
     }
 
+    /// `vmap` over two slices of every input against each slice by itself: results, and gradients through both. An operation that
+    /// looks at values must say so.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn mapped(&self, row: &Row) -> Verdict {
+        let (false, true, Some(dtype)) =
+            (row.inputs.is_empty(), self.runs(row), row.dtypes_on(&self.device).into_iter().next())
+        else {
+            return Ok(());
+        };
+        let run = |tensors: &[Tensor]| {
+            row.run(&Given { tensors: tensors.to_vec(), dtype, device: self.device.clone() })
+        };
+        let axes = vec![Some(0); row.inputs.len()];
+        let at_once = |x: &[Tensor]| vmap(run, x, &axes);
+        let alone = |x: &[Tensor]| -> Result<Vec<Tensor>> {
+            let slice = |k: isize| x.iter().map(|t| t.select(0, k)).collect::<Result<Vec<_>>>();
+            let (first, second) = (run(&slice(0)?)?, run(&slice(1)?)?);
+            first.iter().zip(&second).map(|(a, b)| Tensor::stack(&[a, b], 0)).collect()
+        };
+        let words = in_words("vmap");
+        let inputs = self.slices(row, dtype).map_err(&words)?;
+        let found = at_once(&inputs).and_then(|found| Ok((numbers(&found)?, found)));
+        let (found, tensors) = match found {
+            Err(error) if matches!(error.kind(), ErrorKind::Unsupported { op: "vmap", .. }) => {
+                return if row.by_value { Ok(()) } else { Err(format!("{error}")) };
+            }
+            Ok(_) if row.by_value => return Err("vmap: said to look at values, and does not".into()),
+            found => found.map_err(&words)?,
+        };
+        let expected = alone(&inputs).map_err(&words)?;
+        if tensors.len() != expected.len() {
+            return Err(format!("vmap: {} results, expected {}", tensors.len(), expected.len()));
+        }
+        for (k, ((found, tensor), expected)) in found.iter().zip(&tensors).zip(&expected).enumerate() {
+            if (tensor.shape(), tensor.dtype()) != (expected.shape(), expected.dtype()) {
+                let (shape, other) = (tensor.shape(), expected.shape());
+                return Err(format!("vmap, result {k}: {shape}, expected {other}, or another dtype"));
+            }
+            let numbers = expected.to_f64_vec().map_err(&words)?;
+            if let Some(difference) = difference(found, &numbers, within(row, dtype, expected.dtype())) {
+                return Err(format!("vmap, result {k}: {difference}"));
+            }
+        }
+        if row.order == 0 || !dtype.is_float() {
+            return Ok(());
+        }
+        let found = slopes(row, inputs.clone(), at_once).map_err(&words)?;
+        let expected = slopes(row, inputs, alone).map_err(&words)?;
+        for (k, (found, expected)) in found.iter().zip(&expected).enumerate() {
+            let within = (1e-4 * row.loose, 1e-5 * row.loose);
+            if let Some(difference) = difference(found, expected, within) {
+                return Err(format!("vmap, gradient in input {k}: {difference}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The Jacobian, which is one batched backward pass, against a backward pass for each element of the results.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn jacobians(&self, row: &Row) -> Verdict {
+        if row.order == 0 || !self.runs(row) {
+            return Ok(());
+        }
+        let words = in_words("jacobian");
+        let given = row.given(&self.device, DType::F32, DType::F32, Placement::Contiguous).map_err(&words)?;
+        let leaves = leaves(row);
+        let f = |moved: &[Tensor]| -> Result<Tensor> {
+            let mut given = given.clone();
+            for (&k, leaf) in leaves.iter().zip(moved) {
+                given.tensors[k] = leaf.clone();
+            }
+            let outputs = row.run(&given)?.into_iter().filter(|t| t.dtype().is_float());
+            Tensor::concat(&outputs.map(|t| t.flatten_all()).collect::<Vec<_>>(), 0)
+        };
+        let inputs: Vec<Tensor> = leaves.iter().map(|&k| given.tensors[k].clone()).collect();
+        let found = jacobian(f, &inputs).and_then(|found| numbers(&found)).map_err(&words)?;
+        let by_row = || -> Result<Vec<Vec<f64>>> {
+            let n = f(&inputs)?.numel();
+            let basis = Tensor::eye(n, (DType::F32, &self.device))?;
+            let mut rows: Vec<Vec<f64>> = vec![Vec::new(); inputs.len()];
+            for k in 0..n as isize {
+                let (_, found) = vjp(f, &inputs, &basis.select(0, k)?)?;
+                rows.iter_mut().zip(numbers(&found)?).for_each(|(rows, found)| rows.extend(found));
+            }
+            Ok(rows)
+        };
+        let expected = by_row().map_err(&words)?;
+        for (k, (found, expected)) in found.iter().zip(&expected).enumerate() {
+            let within = (1e-4 * row.loose, 1e-5 * row.loose);
+            if let Some(difference) = difference(found, expected, within) {
+                return Err(format!("jacobian in input {k}: {difference}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Two slices of each input: the second with its elements in the opposite order, where any would do.
+    fn slices(&self, row: &Row, dtype: DType) -> Result<Vec<Tensor>> {
+        let given = row.given(&self.device, dtype, dtype, Placement::Contiguous)?;
+        let slices = |(input, t): (&Input, &Tensor)| match input.values {
+            Values::Between(..) => Tensor::stack(&[t.clone(), t.flip((0..t.rank()).collect::<Vec<_>>())?], 0),
+            Values::Exactly(_) | Values::Index(_) | Values::Mask => Tensor::stack(&[t, t], 0),
+        };
+        row.inputs.iter().zip(&given.tensors).map(slices).collect()
+    }
+
     /// What PyTorch computes of the same inputs, and its gradients.
     ///
     /// # Errors
@@ -286,20 +400,30 @@ fn leaves(row: &Row) -> Vec<usize> {
     (0..row.inputs.len()).filter(is_leaf).collect()
 }
 
+/// The gradients of what a row gives.
+fn gradients(row: &Row, given: Given) -> Result<Vec<Vec<f64>>> {
+    let Given { tensors, dtype, device } = given;
+    slopes(row, tensors, |x| row.run(&Given { tensors: x.to_vec(), dtype, device: device.clone() }))
+}
+
 /// The gradients of Σ cᵢ·outputᵢ in every input that has one, for the weights that the script of fixtures has too.
-fn gradients(row: &Row, mut given: Given) -> Result<Vec<Vec<f64>>> {
+fn slopes(
+    row: &Row,
+    mut tensors: Vec<Tensor>,
+    run: impl Fn(&[Tensor]) -> Result<Vec<Tensor>>,
+) -> Result<Vec<Vec<f64>>> {
     let leaves = leaves(row);
     for &k in &leaves {
-        given.tensors[k] = given.tensors[k].clone().requires_grad();
+        tensors[k] = tensors[k].clone().requires_grad();
     }
-    let outputs = enable_grad(|| row.run(&given))?;
+    let outputs = enable_grad(|| run(&tensors))?;
     let mut sums = Vec::new();
     for output in outputs.iter().filter(|t| t.is_tracked()) {
         let weights: Vec<f64> = (0..output.numel()).map(|i| ((i * 37 % 64) as f64 - 31.5) / 32.0).collect();
         let weights = taper_testing::of(&weights, output.dims(), output.dtype(), &output.device())?;
         sums.push(enable_grad(|| output.mul(&weights).map(|t| t.sum()))?);
     }
-    let inputs: Vec<&Tensor> = leaves.iter().map(|&k| &given.tensors[k]).collect();
+    let inputs: Vec<&Tensor> = leaves.iter().map(|&k| &tensors[k]).collect();
     let found = match sums.is_empty() {
         true => vec![None; inputs.len()],
         false => grad(&sums, &inputs, false)?,

@@ -95,6 +95,11 @@ pub fn digest(row: &Row) -> String {
     format!("{hash:016x}")
 }
 
+/// A number, or the word for what JSON has no number for.
+fn word(number: f64) -> Value {
+    if number.is_finite() { json!(number) } else { json!(number.to_string()) }
+}
+
 /// The rows as PyTorch is asked about them.
 pub fn questions(rows: &[Row]) -> Value {
     let question = |row: &Row| {
@@ -109,6 +114,7 @@ pub fn questions(rows: &[Row]) -> Value {
                     t if t.is_float() => "float64",
                     _ => "int64",
                 };
+                let data: Vec<Value> = data.into_iter().map(word).collect();
                 json!({"shape": input.shape, "data": data, "dtype": kind})
             })
             .collect();

@@ -1,5 +1,5 @@
 //! What `cargo xtask operations` runs: `questions` for the script of fixtures, `page` for docs/operations.md, `check NAME [DEVICE]` for the
-//! rows whose name contains NAME.
+//! rows whose name contains NAME, or one of several names with commas between.
 
 use std::process::ExitCode;
 
@@ -47,7 +47,8 @@ fn check(name: &str, device: &str) -> ExitCode {
     if device == "cpu" {
         checks.push(("derivatives", Box::new(|row| bench.derivatives(row))));
     }
-    let rows: Vec<Row> = rows().into_iter().filter(|row| row.name.contains(name)).collect();
+    let rows: Vec<Row> =
+        rows().into_iter().filter(|row| name.split(',').any(|name| row.name.contains(name))).collect();
     let mut wrong = 0;
     for (what, check) in &checks {
         let start = std::time::Instant::now();

@@ -62,12 +62,15 @@ pub fn page() -> String {
         for name in order {
             let rows = &by_name[name];
             let mut dtypes: Vec<&str> = Vec::new();
-            for row in rows {
-                if !dtypes.contains(&row.dtypes.words()) {
-                    dtypes.push(row.dtypes.words());
+            for word in rows.iter().flat_map(|row| row.dtypes.words().split(", ")) {
+                if !dtypes.contains(&word) {
+                    dtypes.push(word);
                 }
             }
-            let dtypes = if dtypes.contains(&"all") { "all".to_string() } else { dtypes.join("; ") };
+            if dtypes.contains(&"floats") {
+                dtypes.retain(|word| !["f32", "f64"].contains(word));
+            }
+            let dtypes = if dtypes.contains(&"all") { "all".to_string() } else { dtypes.join(", ") };
             let order = rows.iter().map(|row| row.order).max().unwrap_or(0);
             let yes = |yes: bool| if yes { "yes" } else { "no" };
             let torch = rows[0].torch;

@@ -200,6 +200,8 @@ pub struct Row {
     pub stepwise: bool,
     /// Whether its results are defined where rows of an input are equal.
     pub ties: bool,
+    /// Whether it looks at values, which `vmap` does not let it.
+    pub by_value: bool,
     /// Inputs that it must refuse.
     pub bad: Option<Run>,
     /// What a reader of the page should know.
@@ -223,6 +225,7 @@ fn row(name: &'static str, torch: &'static str, inputs: usize, run: Run) -> Row 
         cpu_only: false,
         stepwise: false,
         ties: true,
+        by_value: false,
         bad: None,
         note: "",
         run,
@@ -360,6 +363,12 @@ impl Row {
     /// Not tried with equal rows (an expanded input), which leave its results open.
     pub fn no_ties(mut self) -> Row {
         self.ties = false;
+        self
+    }
+
+    /// Looking at the values of its inputs, as for a shape that follows from them.
+    pub fn by_value(mut self) -> Row {
+        self.by_value = true;
         self
     }
 

@@ -23,6 +23,7 @@
 //! | [`optim`] | optimizers and schedules |
 //! | [`data`] | datasets and loaders |
 //! | [`autograd`] | gradients, custom functions, graphs as pictures |
+//! | [`func`] | Jacobians, Hessians, `vmap` |
 //! | `linalg` | factorizations, systems of equations (feature `linalg`) |
 //! | [`custom`] | operations with kernels of one's own |
 //! | [`core`](tensor_core) | tensors, the scheduler, the contract of a backend |
@@ -37,7 +38,7 @@ pub use nn;
 pub use optim;
 pub use tensor_core;
 
-pub use autograd::{dot, dot_named, enable_grad, grad, grad_of, no_grad};
+pub use autograd::{dot, dot_named, enable_grad, func, grad, grad_of, no_grad};
 #[cfg(feature = "cpu")]
 pub use backend_cpu::{num_threads, set_num_threads};
 #[cfg(feature = "cpu")]
@@ -49,9 +50,9 @@ pub use devices::{TensorExt, cpu};
 pub use devices::{device, devices};
 pub use tensor_core::{
     Axes, Axis, DType, Device, DeviceInfo, DeviceKind, Element, Ellipsis, Error, ErrorKind, Generator, Index,
-    Layout, MemoryStats, MeshIndexing, NewAxis, Op, Result, Scalar, ScatterReduce, Shape, State, StateReader,
-    StateValue, Stateful, Step, Tensor, TensorOptions, bf16, default_dtype, eval_all, eval_pending, f16,
-    set_default_dtype,
+    Interpolation, Layout, MemoryStats, MeshIndexing, NewAxis, Op, Result, Scalar, ScatterReduce, Shape,
+    State, StateReader, StateValue, Stateful, Step, Tensor, TensorOptions, bf16, default_dtype, eval_all,
+    eval_pending, f16, set_default_dtype,
 };
 
 /// Operations with kernels of one's own: a [`CustomKernel`](custom::CustomKernel) has a kernel for each backend, and a

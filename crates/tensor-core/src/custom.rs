@@ -41,6 +41,11 @@ pub trait CustomKernel: Any + fmt::Debug + Send + Sync {
     /// `CpuKernel` of backend-cpu, `WgslKernel` of backend-wgpu.
     fn implement(&self, request: &mut Request<'_>);
 
+    /// What to do where a backend has no implementation, for the error that says so; none for the common advice to move the inputs.
+    fn hint(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Whether its implementations read inputs of any layout. If not, inputs that are no row-major buffer are copied into one.
     fn takes_strides(&self) -> bool {
         false
@@ -83,9 +88,9 @@ pub fn implementation<T: Any + Send + Sync>(
 pub fn unsupported(custom: &dyn CustomKernel, kernel: &Kernel, device: &str) -> Error {
     let dtype = kernel.operands.first().map_or(DType::F32, |operand| operand.dtype);
     let device = device.into();
-    let hint = "it has no kernel for this backend; move its inputs to a device that it has one for, as x.to(&taper::cpu())?, and its \
-                results back"
-        .into();
+    const MOVE: &str = "it has no kernel for this backend; move its inputs to a device that it has one for, as x.to(&taper::cpu())?, and \
+                        its results back";
+    let hint = custom.hint().unwrap_or(MOVE).into();
     Error::new(ErrorKind::Unsupported { op: custom.name(), device, dtype, hint })
 }
 

@@ -88,12 +88,16 @@ const FORMS: [Rerun; 3] = [
     form("windows of 128 KiB", &[("TAPER_TEST_WGPU", "binding_bytes=131072")], GRAPH_AND_MEMORY_ON_GPU),
 ];
 
-/// The graph, the environment, backends that are not this one, and attention: there it is other operations in blocks.
+/// The graph and what is built of it (`vmap`), the environment, backends that are not this one, and attention: there it is other
+/// operations in blocks.
 const GRAPH_ON_GPU: &[&str] = &[
     "attention::",
     "endurance::a_million_additions",
     "endurance::dropped_graphs",
     "errors::",
+    "func::",
+    "operations::jacobians",
+    "operations::vmap",
     "optimizers::",
     "settings::",
     "shared_leaves::",
@@ -107,7 +111,10 @@ const GRAPH_AND_MEMORY_ON_GPU: &[&str] = &[
     "endurance::dropped_graphs",
     "errors::",
     "flat::",
+    "func::",
     "lost_training::",
+    "operations::jacobians",
+    "operations::vmap",
     "optimizers::",
     "settings::",
     "shared_leaves::",

@@ -65,6 +65,21 @@ pub(super) fn formula(formula: Formula, x: &Tensor, y: &Tensor, g: &Tensor) -> R
         F::Erfinv => g.mul(&(y.powi(2).exp() * FRAC_2_SQRT_PI.recip())),
         F::Lgamma => g.mul(&x.digamma()),
         F::Digamma => g.mul(&x.polygamma(1)),
+        F::Bessel { first: false, scaled: false } => g.mul(&x.i1()),
+        // I₀ − I₁/x, and ½ at 0.
+        F::Bessel { first: true, scaled: false } => {
+            let zero = x.eq_scalar(0.0);
+            let nonzero = x.masked_fill(&zero, 1.0)?;
+            let slope = nonzero.i0().sub(&nonzero.i1().div(&nonzero)?)?;
+            g.mul(&slope.masked_fill(&zero, 0.5)?)
+        }
+        F::Bessel { first: false, scaled: true } => g.mul(&x.i1e().sub(&x.sign().mul(y)?)?),
+        F::Bessel { first: true, scaled: true } => {
+            let zero = x.eq_scalar(0.0);
+            let nonzero = x.masked_fill(&zero, 1.0)?;
+            let slope = nonzero.i0e().sub(&y.mul(&x.sign().add(&nonzero.reciprocal())?)?)?;
+            g.mul(&slope.masked_fill(&zero, 0.5)?)
+        }
         F::Polygamma(n) => match n.checked_add(1) {
             Some(next) => g.mul(&x.polygamma(next)),
             None => Err(Error::new(ErrorKind::Autograd {

@@ -18,9 +18,9 @@ pub(super) fn rows() -> Vec<Row> {
             .shapes([&[3, 4], &[2, 4], &[2, 4]]).index(1, &[2, 0, 1, 2, 2, 1, 1, 0]).of(Numbers).bad(|x| x[0].scatter_add(2, &x[1], &x[2])),
         three("index_add", "torch.index_add(x, 1, y, z)", |x, y, z| x.index_add(1, y, z))
             .shapes([&[2, 4], &[3], &[2, 3]]).index(1, &[3, 0, 3]).of(Numbers).bad(|x| x[0].index_add(0, &x[1], &x[2])),
-        two("masked_select", "torch.masked_select(x, y)", |x, y| x.masked_select(y)).shapes([&[3, 4], &[3, 4]]).mask(1).of(All)
+        two("masked_select", "torch.masked_select(x, y)", |x, y| x.masked_select(y)).shapes([&[3, 4], &[3, 4]]).mask(1).of(All).by_value()
             .bad(|x| x[0].masked_select(&x[0])),
-        one("nonzero", "torch.nonzero(x)", Tensor::nonzero).of(All).order(0),
+        one("nonzero", "torch.nonzero(x)", Tensor::nonzero).of(All).order(0).by_value(),
         one("one_hot", "F.one_hot(x.long(), 5)", |x| x.one_hot(5)).shapes([&[2, 3]]).index(0, &[4, 0, 1, 4, 2, 2]).order(0)
             .bad(|x| x[0].one_hot(4)),
         two("take", "torch.take(x, y.long())", |x, y| x.take(y)).shapes([&[3, 4], &[2, 3]]).index(1, &[0, 11, -1, 5, 5, -12]).of(All)

@@ -28,11 +28,12 @@ pub type Section = (&'static str, Vec<Row>);
 pub fn sections() -> Vec<Section> {
     vec![
         ("Making tensors", create::rows()),
-        ("Element by element", pointwise::rows()),
+        ("Element by element", [pointwise::rows(), pointwise::more()].into_iter().flatten().collect()),
         ("Comparisons, bits, choices", pointwise::choices()),
         ("Activations", pointwise::activations()),
         ("Shapes and parts", movement::rows()),
         ("Reductions", reduce::rows()),
+        ("Statistics: moments, ranks, differences, counts", reduce::statistics()),
         ("Along an axis: cumulative operations and order", reduce::along()),
         ("Products", products::rows()),
         ("By index", indexing::rows()),

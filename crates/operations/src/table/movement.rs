@@ -89,7 +89,6 @@ pub(super) fn rows() -> Vec<Row> {
         one("diag_embed", "torch.diag_embed(x, 1, 0, 2)", |x| x.diag_embed(1, 0, 2)).bad(|x| x[0].diag_embed(0, 1, 1)),
         one("diag_embed", "torch.diag_embed(x)", |x| x.diag_embed(0, -2, -1)),
         one("diagflat", "torch.diagflat(x, -2)", |x| x.diagflat(-2)).shapes([&[2, 2]]).bad(|x| x[0].diagflat(isize::MAX)),
-        one("trace", "torch.trace(x)", Tensor::trace).of(Numbers).bad(|x| x[0].unsqueeze(0)?.trace()),
         two("diagonal_scatter", "torch.diagonal_scatter(x, y, 1, 2, 0)", |x, y| x.diagonal_scatter(y, 1, 2, 0)).shapes([&[2, 3, 4], &[3, 1]])
             .bad(|x| x[0].diagonal_scatter(&x[1], 0, 0, 1)),
         two("diagonal_scatter", "torch.diagonal_scatter(x, y, -1)", |x, y| x.diagonal_scatter(y, -1, 0, 1)).shapes([&[3, 4], &[2]]),

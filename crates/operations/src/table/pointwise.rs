@@ -2,7 +2,10 @@
 
 use taper::{DType, Tensor};
 
-use crate::row::{DTypes, Row, one, three, two};
+use crate::row::{DTypes, Row, Values, one, three, two};
+
+/// Where a function of numbers can go wrong.
+const ENDS: [f64; 9] = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.0, 1.0, -1.0, 2.5, -7.0];
 
 /// Of one tensor.
 fn unary<T: crate::row::Outputs + 'static>(
@@ -11,6 +14,24 @@ fn unary<T: crate::row::Outputs + 'static>(
     f: fn(&Tensor) -> T,
 ) -> Row {
     one(name, torch, f).pointwise()
+}
+
+/// Of one, at the ends of what there is.
+fn at_ends<T: crate::row::Outputs + 'static>(
+    name: &'static str,
+    torch: &'static str,
+    f: fn(&Tensor) -> T,
+) -> Row {
+    one(name, torch, f).shapes([&[9]]).exactly(0, &ENDS).order(0)
+}
+
+/// Of two, each with each.
+fn pairs_at_ends<T: crate::row::Outputs + 'static>(
+    name: &'static str,
+    torch: &'static str,
+    f: fn(&Tensor, &Tensor) -> T,
+) -> Row {
+    two(name, torch, f).shapes([&[9, 1], &[9]]).exactly(0, &ENDS).exactly(1, &ENDS).order(0)
 }
 
 /// Of two, broadcast.
@@ -94,8 +115,100 @@ pub(super) fn rows() -> Vec<Row> {
         unary("to_dtype", "x.to(torch.float32)", |x| x.to_dtype(DType::F32)).of(DTypes::All).order(0)
             .note("differentiable; between dtypes of one precision the gradient is exact"),
         unary("to_dtype", "x.to(torch.int32)", |x| x.to_dtype(DType::I32)).of(Numbers).order(0),
-        unary("contiguous", "x.contiguous()", Tensor::contiguous).of(DTypes::All),
+        unary("contiguous", "x.contiguous()", Tensor::contiguous).of(DTypes::All).by_value(),
         unary("detach", "x.detach()", Tensor::detach).of(DTypes::All).order(0),
+    ]
+}
+
+#[rustfmt::skip]
+pub(super) fn more() -> Vec<Row> {
+    use DTypes::{All, Ints, Numbers};
+    vec![
+        unary("square", "torch.square(x)", Tensor::square).of(Numbers),
+        unary("frac", "torch.frac(x)", Tensor::frac).over(-3.0, 4.0),
+        binary("fmod", "torch.fmod(x, y)", |x, y| x.fmod(y)).input(1, Values::Between(0.3, 2.0)).stepwise()
+            .bad(|x| x[0].fmod(&x[1].narrow(0, 0, 3)?)),
+        binary("fmod", "torch.fmod(x, y)", |x, y| x.fmod(y)).of(Ints).exactly(1, &[3.0, -2.0, 5.0, -7.0]),
+        unary("fmod", "torch.fmod(x, -3)", |x| x.fmod(-3)).of(Numbers).over(0.1, 2.9),
+        pairs_at_ends("fmod", "(lambda r: (r, 1 / r))(torch.fmod(x, y))",
+            |x, y| x.fmod(y).map(|r| (r.clone(), r.reciprocal()))).of(DTypes::F32F64),
+        binary("copysign", "torch.copysign(x, y)", |x, y| x.copysign(y)).of(Numbers).bad(|x| x[0].copysign(&x[1].narrow(0, 0, 3)?)),
+        pairs_at_ends("copysign", "1 / torch.copysign(x, torch.where(y.isnan(), 1.0, y))",
+            |x, y| x.copysign(y).map(|r| r.reciprocal())),
+        binary("hypot", "torch.hypot(x, y)", |x, y| x.hypot(y)).over(0.3, 2.0).bad(|x| x[0].hypot(&x[1].narrow(0, 0, 3)?)),
+        pairs_at_ends("hypot", "torch.hypot(x, y)", |x, y| x.hypot(y)),
+        one("hypot", "torch.hypot(x, x)", |x| x.hypot(x)).exactly(0, &[1e30, 2e38, 0.0, -1e-20]).of(DTypes::F32F64).order(0),
+        binary("heaviside", "torch.heaviside(x, y)", |x, y| x.heaviside(y)).of(Numbers).order(0)
+            .bad(|x| x[0].heaviside(&x[1].narrow(0, 0, 3)?)),
+        pairs_at_ends("heaviside", "torch.heaviside(x, y)", |x, y| x.heaviside(y)),
+        three("lerp", "torch.lerp(x, y, z)", |x, y, z| x.lerp(y, z)).pointwise().bad(|x| x[0].lerp(&x[1].narrow(0, 0, 3)?, 0.5)),
+        binary("lerp", "torch.lerp(x, y, 0.3)", |x, y| x.lerp(y, 0.3)),
+        binary("lerp", "torch.lerp(x, y, 0.75)", |x, y| x.lerp(y, 0.75)),
+        unary("nan_to_num", "torch.nan_to_num(x)", |x| x.nan_to_num(0.0, None, None)).of(Numbers),
+        at_ends("nan_to_num", "torch.nan_to_num(x, 5, 6, -7)", |x| x.nan_to_num(5.0, 6.0, -7.0)),
+        at_ends("nan_to_num", "", |x| x.nan_to_num(0.0, None, None).isfinite()),
+        binary("xlogy", "torch.xlogy(x, y)", |x, y| x.xlogy(y)).of(Numbers).over(0.3, 2.0).bad(|x| x[0].xlogy(&x[1].narrow(0, 0, 3)?)),
+        pairs_at_ends("xlogy", "torch.xlogy(x, y)", |x, y| x.xlogy(y)),
+        binary("logaddexp", "torch.logaddexp(x, y)", |x, y| x.logaddexp(y)).bad(|x| x[0].logaddexp(&x[1].narrow(0, 0, 3)?)),
+        pairs_at_ends("logaddexp", "torch.logaddexp(x, y)", |x, y| x.logaddexp(y)),
+        binary("logaddexp2", "torch.logaddexp2(x, y)", |x, y| x.logaddexp2(y)).bad(|x| x[0].logaddexp2(&x[1].narrow(0, 0, 3)?)),
+        pairs_at_ends("logaddexp2", "torch.logaddexp2(x, y)", |x, y| x.logaddexp2(y)),
+        one("logaddexp", "torch.logaddexp(x, x)", |x| x.logaddexp(x.mul_scalar(1)))
+            .note("smooth where both are equal, and without overflow"),
+        unary("logit", "torch.logit(x)", |x| x.logit(None)).over(0.1, 0.9),
+        unary("logit", "torch.logit(x, 0.3)", |x| x.logit(0.3)).over(0.01, 0.98),
+        at_ends("logit", "torch.logit(x)", |x| x.logit(None)),
+        binary("fmax", "torch.fmax(x, y)", |x, y| x.fmax(y)).of(Numbers).bad(|x| x[0].fmax(&x[1].narrow(0, 0, 3)?)),
+        pairs_at_ends("fmax", "torch.fmax(x, y)", |x, y| x.fmax(y)),
+        binary("fmin", "torch.fmin(x, y)", |x, y| x.fmin(y)).of(Numbers).bad(|x| x[0].fmin(&x[1].narrow(0, 0, 3)?)),
+        pairs_at_ends("fmin", "torch.fmin(x, y)", |x, y| x.fmin(y)),
+        three("clamp_tensor", "torch.clamp(x, y, z)", |x, y, z| x.clamp_tensor(Some(y), Some(z))).of(Numbers).pointwise()
+            .bad(|x| x[0].clamp_tensor(None, None)),
+        two("clamp_tensor", "torch.clamp(x, max=y)", |x, y| x.clamp_tensor(None, Some(y))).of(Numbers).pointwise()
+            .bad(|x| x[0].clamp_tensor(None, Some(&x[1].narrow(0, 0, 3)?))),
+        pairs_at_ends("clamp_tensor", "torch.clamp(x, y, y + 1)", |x, y| x.clamp_tensor(Some(y), Some(&y.add_scalar(1)))),
+        three("addcmul", "torch.addcmul(x, y, z, value=3)", |x, y, z| x.addcmul(y, z, 3)).of(Numbers).pointwise()
+            .bad(|x| x[0].addcmul(&x[1].narrow(0, 0, 3)?, &x[2], 3)),
+        three("addcdiv", "torch.addcdiv(x, y, z, value=3)", |x, y, z| x.addcdiv(y, z, 3)).over(0.3, 2.0).pointwise()
+            .bad(|x| x[0].addcdiv(&x[1].narrow(0, 0, 3)?, &x[2], 3)),
+        unary("deg2rad", "torch.deg2rad(x)", Tensor::deg2rad).of(Numbers),
+        unary("rad2deg", "torch.rad2deg(x)", Tensor::rad2deg).of(Numbers),
+        binary("float_power", "torch.float_power(x, y)", |x, y| x.float_power(y)).over(0.3, 2.0)
+            .bad(|x| x[0].float_power(&x[1].narrow(0, 0, 3)?)),
+        unary("float_power", "torch.float_power(x, 3)", |x| x.float_power(3)).of(Numbers),
+        binary("ldexp", "torch.ldexp(x, y)", |x, y| x.ldexp(y)).bad(|x| x[0].ldexp(&x[1].narrow(0, 0, 3)?)),
+        two("ldexp", "torch.ldexp(x, y)", |x, y| x.ldexp(y)).index(1, &[-3, 0, 4, 7]),
+        unary("mvlgamma", "torch.mvlgamma(x, 3)", |x| x.mvlgamma(3)).over(1.3, 4.0).bad(|x| x[0].mvlgamma(0)),
+        unary("i0", "torch.special.i0(x)", Tensor::i0),
+        unary("i0", "torch.special.i0(x)", Tensor::i0).over(7.0, 12.0),
+        unary("i1", "torch.special.i1(x)", Tensor::i1),
+        unary("i1", "torch.special.i1(x)", Tensor::i1).over(-12.0, -7.0),
+        unary("i0e", "torch.special.i0e(x)", Tensor::i0e).over(-12.0, 12.0),
+        unary("i1e", "torch.special.i1e(x)", Tensor::i1e).over(-12.0, 12.0),
+        unary("signbit", "torch.signbit(x)", Tensor::signbit).of(All).order(0),
+        at_ends("signbit", "torch.signbit(torch.where(x.isnan(), 1.0, x))", Tensor::signbit),
+        unary("isfinite", "torch.isfinite(x)", Tensor::isfinite).of(All).order(0),
+        at_ends("isfinite", "torch.isfinite(x)", Tensor::isfinite),
+        unary("isposinf", "torch.isposinf(x)", Tensor::isposinf).of(All).order(0),
+        at_ends("isposinf", "torch.isposinf(x)", Tensor::isposinf),
+        unary("isneginf", "torch.isneginf(x)", Tensor::isneginf).of(All).order(0),
+        at_ends("isneginf", "torch.isneginf(x)", Tensor::isneginf),
+        binary("isclose", "torch.isclose(x, y, rtol=0.25, atol=0.125)", |x, y| x.isclose(y, 0.25, 0.125, false)).of(Numbers).over(0.5, 2.0).order(0)
+            .bad(|x| x[0].isclose(&x[1].narrow(0, 0, 3)?, 0.0, 0.0, false)),
+        pairs_at_ends("isclose", "torch.isclose(x, y, equal_nan=True)", |x, y| x.isclose(y, 1e-5, 1e-8, true)),
+        binary("bitwise_left_shift", "torch.bitwise_left_shift(x, y)", |x, y| x.bitwise_left_shift(y)).of(Ints).exactly(1, &[1.0, 0.0, 5.0, 2.0])
+            .bad(|x| x[0].bitwise_left_shift(1)),
+        unary("bitwise_left_shift", "torch.bitwise_left_shift(x, 3)", |x| x.bitwise_left_shift(3)).of(Ints),
+        two("bitwise_left_shift", "torch.bitwise_left_shift(x, y.long())", |x, y| x.bitwise_left_shift(&y.to_dtype(x.dtype())?))
+            .shapes([&[3, 4], &[4]]).of(Ints).index(1, &[70, 64, 200, -1]),
+        binary("bitwise_right_shift", "torch.bitwise_right_shift(x, y)", |x, y| x.bitwise_right_shift(y)).of(Ints).exactly(1, &[1.0, 0.0, 5.0, 2.0])
+            .bad(|x| x[0].bitwise_right_shift(1)),
+        two("bitwise_right_shift", "torch.bitwise_right_shift(x, y.long())", |x, y| x.bitwise_right_shift(&y.to_dtype(x.dtype())?))
+            .shapes([&[3, 4], &[4]]).of(Ints).index(1, &[70, 64, 200, -1]),
+        binary("gcd", "torch.gcd(x, y)", |x, y| x.gcd(y)).of(Ints).over(-12.0, 30.0).bad(|x| x[0].gcd(&x[1])),
+        two("gcd", "torch.gcd(x, y)", |x, y| x.gcd(y)).of(Ints).shapes([&[4], &[4]]).exactly(0, &[0.0, 144.0, 233.0, 89.0])
+            .exactly(1, &[0.0, 89.0, 144.0, 233.0]),
+        binary("lcm", "torch.lcm(x, y)", |x, y| x.lcm(y)).of(Ints).over(-2.0, 3.0).bad(|x| x[0].lcm(&x[1])),
     ]
 }
 

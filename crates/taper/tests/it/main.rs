@@ -15,6 +15,7 @@ mod epilogues;
 mod errors;
 mod flat;
 mod formulas;
+mod func;
 mod fusion;
 mod gradients;
 mod halves_and_floors;

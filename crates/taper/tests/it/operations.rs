@@ -50,6 +50,16 @@ fn bad_input_is_an_error() {
     hold(Bench::bad_input);
 }
 
+#[test]
+fn vmap_is_slice_by_slice() {
+    hold(Bench::mapped);
+}
+
+#[test]
+fn jacobians_are_row_by_row() {
+    hold(Bench::jacobians);
+}
+
 /// On the CPU alone: differences take f64, and the gradients of other devices are compared with these.
 #[test]
 fn derivatives_are_those_of_differences() {

@@ -7,13 +7,13 @@ use crate::{Axis, BinaryOp, Error, Op, Result};
 impl Tensor {
     /// An operation with a tensor of this one's shape and dtype.
     #[track_caller]
-    fn with_same(&self, op: BinaryOp, rhs: &Tensor) -> Tensor {
+    pub(super) fn with_same(&self, op: BinaryOp, rhs: &Tensor) -> Tensor {
         Tensor::build(Op::Binary(op), self.shape().clone(), self.dtype(), &[self, rhs])
     }
 
     /// `a` where this condition holds and `b` elsewhere, of `a`'s dtype; either may be 0-d.
     #[track_caller]
-    fn choose(&self, a: &Tensor, b: &Tensor) -> Tensor {
+    pub(super) fn choose(&self, a: &Tensor, b: &Tensor) -> Tensor {
         Tensor::build(Op::Where, self.shape().clone(), a.dtype(), &[self, a, b])
     }
 

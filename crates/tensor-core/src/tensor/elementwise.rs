@@ -214,7 +214,7 @@ impl Tensor {
     }
 
     /// The dtype of this tensor with a scalar.
-    fn promoted_with(&self, scalar: Scalar) -> DType {
+    pub(super) fn promoted_with(&self, scalar: Scalar) -> DType {
         match (self.dtype(), scalar) {
             (dtype, _) if dtype.is_float() => dtype,
             (dtype, scalar) => scalar.promote_with(dtype, &self.device()),
@@ -228,7 +228,7 @@ impl Tensor {
     }
 
     #[track_caller]
-    fn cast_if(&self, dtype: DType) -> Result<Tensor> {
+    pub(super) fn cast_if(&self, dtype: DType) -> Result<Tensor> {
         if self.dtype() == dtype { Ok(self.clone()) } else { self.to_dtype(dtype) }
     }
 
@@ -242,7 +242,7 @@ impl Tensor {
 
     /// xⁿ by repeated multiplication; for n < 0, of 1/x (integers are cast to the default dtype then).
     #[track_caller]
-    #[doc(alias("pow", "square"))]
+    #[doc(alias = "pow")]
     pub fn powi(&self, n: i32) -> Tensor {
         let this = match self.dtype() {
             DType::Bool => self.floating(),
@@ -252,8 +252,10 @@ impl Tensor {
         Tensor::build(Op::Powi(n), this.shape().clone(), this.dtype(), &[&this])
     }
 
+    /// A formula as a value: the methods of their names are the way to call one.
+    #[doc(hidden)]
     #[track_caller]
-    fn formula(&self, formula: Formula) -> Tensor {
+    pub fn formula(&self, formula: Formula) -> Tensor {
         let x = self.floating();
         Tensor::build(Op::Formula(formula), x.shape().clone(), x.dtype(), &[&x])
     }
@@ -263,6 +265,30 @@ impl Tensor {
     #[track_caller]
     pub fn polygamma(&self, n: u8) -> Tensor {
         self.formula(if n == 0 { Formula::Digamma } else { Formula::Polygamma(n) })
+    }
+
+    /// I₀(x), the modified Bessel function of the first kind of order 0: Σ (x²/4)ᵏ / k!². `torch.special.i0`.
+    #[track_caller]
+    pub fn i0(&self) -> Tensor {
+        self.formula(Formula::Bessel { first: false, scaled: false })
+    }
+
+    /// I₁(x), the modified Bessel function of the first kind of order 1: x/2 · Σ (x²/4)ᵏ / (k!·(k + 1)!). `torch.special.i1`.
+    #[track_caller]
+    pub fn i1(&self) -> Tensor {
+        self.formula(Formula::Bessel { first: true, scaled: false })
+    }
+
+    /// e^(−|x|)·I₀(x), which does not overflow: [`Tensor::i0`] scaled. `torch.special.i0e`.
+    #[track_caller]
+    pub fn i0e(&self) -> Tensor {
+        self.formula(Formula::Bessel { first: false, scaled: true })
+    }
+
+    /// e^(−|x|)·I₁(x), which does not overflow: [`Tensor::i1`] scaled. `torch.special.i1e`.
+    #[track_caller]
+    pub fn i1e(&self) -> Tensor {
+        self.formula(Formula::Bessel { first: true, scaled: true })
     }
 
     /// xᵖ. A small integral `p` is computed by repeated multiplication.
@@ -302,7 +328,7 @@ impl Tensor {
 
 /// The dtype of two tensors' elementwise result: promoted, except that a 0-d tensor gives way within its category
 /// (bool, integer, float), as in PyTorch.
-fn promoted(a: &Tensor, b: &Tensor) -> DType {
+pub(super) fn promoted(a: &Tensor, b: &Tensor) -> DType {
     let category = |d: DType| if d.is_float() { 2 } else { u8::from(d.is_int()) };
     let (da, db) = (a.dtype(), b.dtype());
     match (a.rank(), b.rank()) {

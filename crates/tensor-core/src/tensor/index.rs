@@ -370,7 +370,7 @@ impl Tensor {
 
     /// The flat places of the elements that are not zero.
     #[track_caller]
-    fn true_places(&self) -> Result<Vec<usize>> {
+    pub(super) fn true_places(&self) -> Result<Vec<usize>> {
         let truth = self.cast_unchecked(DType::Bool).detach().to_vec::<bool>()?;
         Ok(truth.iter().enumerate().filter(|(_, t)| **t).map(|(i, _)| i).collect())
     }

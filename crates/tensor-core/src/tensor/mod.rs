@@ -3,11 +3,15 @@
 
 mod activation;
 mod addmm;
+mod bits;
+mod blend;
 mod cell;
 mod combine;
+mod counts;
 mod create;
 mod cumulative;
 mod diagonal;
+mod differences;
 mod display;
 mod distributions;
 mod einsum;
@@ -15,12 +19,16 @@ mod elementwise;
 mod index;
 mod indexing;
 mod linear;
+mod logarithms;
+mod moments;
 mod movement;
 #[cfg(feature = "ndarray")]
 mod ndarray;
 mod nested;
+mod norm;
 mod operators;
 mod products;
+mod quantile;
 mod random;
 mod read;
 mod rearrange;
@@ -28,6 +36,7 @@ mod reduce;
 mod sampling;
 mod scatter;
 mod search;
+mod signs;
 mod sort;
 mod window;
 
@@ -41,6 +50,7 @@ pub use create::TensorOptions;
 pub use index::{Ellipsis, Index, Indices, NewAxis, Operand, Span, Step};
 pub use nested::Nested;
 pub use operators::Number;
+pub use quantile::Interpolation;
 pub use random::Generator;
 pub use scatter::ScatterReduce;
 

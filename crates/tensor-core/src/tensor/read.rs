@@ -198,8 +198,9 @@ impl Tensor {
     }
 
     /// The elements in a row-major buffer from its first one on: copied when it is evaluated, if they do not lie so.
+    #[doc(hidden)]
     #[track_caller]
-    pub(crate) fn contiguous_copy(&self) -> Tensor {
+    pub fn contiguous_copy(&self) -> Tensor {
         Tensor::build(Op::Contiguous, self.shape().clone(), self.dtype(), &[self])
     }
 
@@ -241,15 +242,9 @@ impl Tensor {
     /// # Errors
     /// Shapes that do not broadcast, two devices, or whatever the device reports.
     #[track_caller]
-    #[doc(alias("isclose", "=="))]
+    #[doc(alias = "==")]
     pub fn allclose(&self, other: &Tensor, rtol: f64, atol: f64) -> Result<bool> {
-        let (a, b) = (self.detach().floating(), other.detach().floating());
-        let equal = a.eq(&b)?;
-        let distance = a.sub(&b)?.abs();
-        let bound = b.abs().mul_scalar(rtol).add_scalar(atol);
-        // An infinite bound would hold anything.
-        let near = distance.le(&bound)?.bitwise_and(&distance.isinf().logical_not())?;
-        equal.bitwise_or(&near)?.all().item()
+        self.detach().isclose(&other.detach(), rtol, atol, false)?.all().item()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Reductions over all or some axes, and what is made of them: softmax, variance, norms.
+//! Reductions over all or some axes, and what is made of them: softmax, logarithms of sums, sums without NaN.
 
 use super::Tensor;
 use crate::{ArgReduceOp, Axes, Axis, DType, Error, ErrorKind, Op, ReduceOp, Result, Shape};
@@ -108,6 +108,77 @@ impl Tensor {
         self.reduce(ReduceOp::Sum, axes, keepdim)
     }
 
+    /// Πx over all elements, 0-d; 1 over nothing. Integers and bools are multiplied in i64 (in i32 on a device without i64). `torch.prod`.
+    #[track_caller]
+    pub fn prod(&self) -> Tensor {
+        self.reduce_all(ReduceOp::Prod)
+    }
+
+    /// Whether any element along `axes` is true (or not 0), bool; the axes stay with size 1 if `keepdim`. `torch.any`.
+    ///
+    /// # Errors
+    /// No such axis.
+    #[track_caller]
+    #[doc(alias = "any")]
+    pub fn any_axis(&self, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
+        self.reduce(ReduceOp::Any, axes, keepdim)
+    }
+
+    /// Whether all elements along `axes` are true (or not 0), bool; the axes stay with size 1 if `keepdim`. `torch.all`.
+    ///
+    /// # Errors
+    /// No such axis.
+    #[track_caller]
+    #[doc(alias = "all")]
+    pub fn all_axis(&self, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
+        self.reduce(ReduceOp::All, axes, keepdim)
+    }
+
+    /// How many elements along `axes` (`..` for all) are not 0, i64 (i32 on a device without). NaN is not 0. `torch.count_nonzero`.
+    ///
+    /// # Errors
+    /// No such axis.
+    #[track_caller]
+    pub fn count_nonzero(&self, axes: impl Into<Axes>) -> Result<Tensor> {
+        self.cast_unchecked(DType::Bool).reduce(ReduceOp::Sum, axes, false)
+    }
+
+    /// Σx along `axes` (`..` for all) of what is not NaN; 0 over nothing. `torch.nansum`.
+    ///
+    /// # Errors
+    /// No such axis.
+    #[track_caller]
+    pub fn nansum(&self, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
+        self.without_nan().reduce(ReduceOp::Sum, axes, keepdim)
+    }
+
+    /// The mean along `axes` (`..` for all) of what is not NaN, and NaN over nothing. Integers and bools give the default dtype. `torch.nanmean`.
+    ///
+    /// # Errors
+    /// No such axis.
+    #[track_caller]
+    pub fn nanmean(&self, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
+        self.nanmean_by(axes.into(), keepdim)
+    }
+
+    #[track_caller]
+    fn nanmean_by(&self, axes: Axes, keepdim: bool) -> Result<Tensor> {
+        let this = self.floating();
+        let wide = this.cast_unchecked(this.dtype().compute());
+        let numbers = wide.isnan().logical_not().cast_unchecked(wide.dtype());
+        let sum = wide.nansum(axes.clone(), keepdim)?;
+        Ok(sum.div(&numbers.sum_axis(axes, keepdim)?)?.cast_unchecked(this.dtype()))
+    }
+
+    /// This tensor with 0 for NaN.
+    #[track_caller]
+    fn without_nan(&self) -> Tensor {
+        if !self.dtype().is_float() {
+            return self.clone();
+        }
+        self.isnan().choose(&self.constant(0.0.into()), self)
+    }
+
     /// The mean along `axes`, which stay with size 1 if `keepdim`.
     #[track_caller]
     #[doc(alias = "mean")]
@@ -140,6 +211,20 @@ impl Tensor {
     #[doc(alias = "min")]
     pub fn amin(&self, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
         self.reduce_by(ReduceOp::Min, axes.into(), keepdim)
+    }
+
+    /// The least and the greatest along `axes` (`..` for all): [`Tensor::amin`] and [`Tensor::amax`]. `torch.aminmax`.
+    ///
+    /// # Errors
+    /// No such axis, or nothing along one.
+    #[track_caller]
+    pub fn aminmax(&self, axes: impl Into<Axes>, keepdim: bool) -> Result<(Tensor, Tensor)> {
+        self.aminmax_by(axes.into(), keepdim)
+    }
+
+    #[track_caller]
+    fn aminmax_by(&self, axes: Axes, keepdim: bool) -> Result<(Tensor, Tensor)> {
+        Ok((self.amin(axes.clone(), keepdim)?, self.amax(axes, keepdim)?))
     }
 
     /// The index of an extreme along one axis; the first among equals, a NaN before all else.
@@ -205,29 +290,6 @@ impl Tensor {
     #[doc(alias = "argmin")]
     pub fn argmin_axis(&self, axis: impl Into<Axis>, keepdim: bool) -> Result<Tensor> {
         self.arg_reduce(ArgReduceOp::ArgMin, axis, keepdim)
-    }
-
-    /// The variance along `axes`: Σ(x − mean)² / (n − correction). `correction` 1 is unbiased, PyTorch's default.
-    #[track_caller]
-    #[doc(alias = "var")]
-    pub fn var_axis(&self, axes: impl Into<Axes>, correction: f64, keepdim: bool) -> Result<Tensor> {
-        self.var_axis_by(axes.into(), correction, keepdim)
-    }
-
-    #[track_caller]
-    fn var_axis_by(&self, axes: Axes, correction: f64, keepdim: bool) -> Result<Tensor> {
-        let resolved = self.shape().axes(&axes, "var")?;
-        let n: usize = resolved.iter().map(|&a| self.dims()[a]).product();
-        let mean = self.mean_axis(axes.clone(), true)?;
-        let squares = self.sub(&mean)?.powi(2).sum_axis(axes, keepdim)?;
-        Ok(squares.div_scalar((n as f64 - correction).max(0.0)))
-    }
-
-    /// The standard deviation along `axes`: the root of [`Tensor::var_axis`].
-    #[track_caller]
-    #[doc(alias = "std")]
-    pub fn std_axis(&self, axes: impl Into<Axes>, correction: f64, keepdim: bool) -> Result<Tensor> {
-        Ok(self.var_axis(axes, correction, keepdim)?.sqrt())
     }
 
     /// eˣ / Σeˣ along an axis, computed from x − max x.

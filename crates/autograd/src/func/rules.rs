@@ -1,0 +1,265 @@
+//! How each operation is done with one axis more, the first: that of slices.
+
+use std::{cell::RefCell, sync::Arc};
+
+use smallvec::SmallVec;
+use tensor_core::{CustomKernel, CustomOp, Error, Op, Padding, Result, Shape, Subscripts, Tensor};
+
+use super::vmap::{OP, map};
+
+/// An input of an operation: with all slices along its first axis if it is mapped, and the same for each if not.
+pub(super) struct Operand {
+    pub(super) tensor: Tensor,
+    pub(super) mapped: bool,
+}
+
+/// A shape with `n` slices of it.
+fn with_slices(n: usize, shape: &[usize]) -> Shape {
+    std::iter::once(n).chain(shape.iter().copied()).collect()
+}
+
+/// The same for each of `n` slices.
+pub(super) fn expanded(x: &Tensor, n: usize) -> Result<Tensor> {
+    x.expand(with_slices(n, x.dims()))
+}
+
+impl Operand {
+    /// For operations that broadcast slices of `rank` axes.
+    fn broadcast(&self, rank: usize) -> Result<Tensor> {
+        let dims = self.tensor.dims();
+        if !self.mapped || dims.len() > rank {
+            return Ok(self.tensor.clone());
+        }
+        let ones = std::iter::repeat_n(1, rank + 1 - dims.len());
+        self.tensor.reshape(
+            dims[..1].iter().copied().chain(ones).chain(dims[1..].iter().copied()).collect::<Shape>(),
+        )
+    }
+
+    /// For operations that do not broadcast.
+    fn whole(&self, n: usize) -> Result<Tensor> {
+        if self.mapped { Ok(self.tensor.clone()) } else { expanded(&self.tensor, n) }
+    }
+}
+
+/// The result of an operation with one, for operands of which at least one is mapped.
+pub(super) fn one(node: &Tensor, operands: &[Operand], n: usize) -> Result<Tensor> {
+    let shape = node.dims();
+    let rank = shape.len();
+    let result = match (node.op(), operands) {
+        (Op::Unary(op), [x]) => x.tensor.unary(*op),
+        (Op::Powi(power), [x]) => x.tensor.powi(*power),
+        (Op::Formula(formula), [x]) => x.tensor.formula(*formula),
+        (Op::Binary(op), [a, b]) => a.broadcast(rank)?.binary(*op, &b.broadcast(rank)?)?,
+        (Op::Compare(op), [a, b]) => a.broadcast(rank)?.compare(*op, &b.broadcast(rank)?)?,
+        (Op::Where, [condition, a, b]) => {
+            condition.broadcast(rank)?.where_cond(&a.broadcast(rank)?, &b.broadcast(rank)?)?
+        }
+        (Op::Cast, [x]) => x.tensor.to_dtype(node.dtype())?,
+        (Op::Reshape, [x]) => x.tensor.reshape(with_slices(n, shape))?,
+        (Op::Permute(axes), [x]) => {
+            let axes = std::iter::once(0).chain(axes.iter().map(|axis| axis + 1));
+            x.tensor.permute(axes.collect::<Vec<usize>>())?
+        }
+        (Op::Expand, [x]) => x.broadcast(rank)?.expand(with_slices(n, shape))?,
+        (Op::Slice { axis, start, step }, [x]) => slice(&x.tensor, axis + 1, *start, *step, shape[*axis])?,
+        (Op::Unfold { axis, step, dilation }, [x]) => {
+            x.tensor.windows(*axis as isize + 1, shape[rank - 1], *step, *dilation)?
+        }
+        (Op::Concat { axis }, parts) => {
+            let parts = parts.iter().map(|part| part.whole(n)).collect::<Result<Vec<_>>>()?;
+            Tensor::concat(&parts, *axis as isize + 1)?
+        }
+        (Op::Pad(padding), [x]) => {
+            let Padding { before, interior, value } = &**padding;
+            let behind = |sizes: &[usize]| std::iter::once(0).chain(sizes.iter().copied()).collect();
+            x.tensor.pad_between(behind(before), behind(interior), with_slices(n, shape), *value)?
+        }
+        (Op::Reduce { op, axes, keepdim }, [x]) => {
+            let axes: Vec<usize> = axes.iter().map(|axis| axis + 1).collect();
+            x.tensor.reduce(*op, axes, *keepdim)?
+        }
+        (Op::ArgReduce { op, axis, keepdim }, [x]) => {
+            x.tensor.arg_reduce(*op, *axis as isize + 1, *keepdim)?
+        }
+        (Op::Cumulative { op, axis, reverse }, [x]) => {
+            x.tensor.cumulative(*op, *axis as isize + 1, *reverse)?
+        }
+        (Op::Contract(subscripts), [a, b]) => contract(subscripts, a, b)?,
+        (Op::Gather { axis }, [x, index]) => x.whole(n)?.gather(*axis as isize + 1, &index.whole(n)?)?,
+        (Op::ScatterAdd { axis }, [base, index, src]) => {
+            base.whole(n)?.scatter_add(*axis as isize + 1, &index.whole(n)?, &src.whole(n)?)?
+        }
+        (Op::Contiguous, [x]) => x.tensor.contiguous_copy(),
+        (Op::ToDevice, [x]) => x.tensor.to(&node.device())?,
+        // Without inputs; with several results; or with another number of inputs than they have.
+        (
+            op @ (Op::Leaf
+            | Op::Full(_)
+            | Op::Arange(_)
+            | Op::Random { .. }
+            | Op::Unary(_)
+            | Op::Powi(_)
+            | Op::Formula(_)
+            | Op::Binary(_)
+            | Op::Compare(_)
+            | Op::Where
+            | Op::Cast
+            | Op::Reshape
+            | Op::Permute(_)
+            | Op::Expand
+            | Op::Slice { .. }
+            | Op::Unfold { .. }
+            | Op::Pad(_)
+            | Op::Reduce { .. }
+            | Op::ArgReduce { .. }
+            | Op::Cumulative { .. }
+            | Op::Sort { .. }
+            | Op::Contract(_)
+            | Op::Gather { .. }
+            | Op::ScatterAdd { .. }
+            | Op::Contiguous
+            | Op::ToDevice
+            | Op::Custom(_)
+            | Op::CustomKernel(_)
+            | Op::TupleElement { .. }),
+            operands,
+        ) => return Err(no_rule(op, operands.len())),
+    };
+    // Methods give indices and flags in the dtype that users want; the graph has them as kernels do.
+    if result.dtype() == node.dtype() { Ok(result) } else { result.to_dtype(node.dtype()) }
+}
+
+fn no_rule(op: &Op, inputs: usize) -> Error {
+    Error::invalid(OP, format!("{} of {inputs} inputs has no form for several slices", op.name()))
+}
+
+/// `len` elements from `start` on, a step apart, along an axis.
+fn slice(x: &Tensor, axis: usize, start: usize, step: isize, len: usize) -> Result<Tensor> {
+    let along = axis as isize;
+    if len == 0 {
+        return x.narrow(along, 0, 0);
+    }
+    let reach = (len - 1) * step.unsigned_abs();
+    let first = if step < 0 { start - reach } else { start };
+    let taken = x.slice_step(along, first..first + reach + 1, step.unsigned_abs())?;
+    if step < 0 { taken.flip(along) } else { Ok(taken) }
+}
+
+/// A contraction with the axis of slices: one of the batch if both operands have it.
+fn contract(subscripts: &Subscripts, a: &Operand, b: &Operand) -> Result<Tensor> {
+    let Subscripts { lhs, rhs, out } = subscripts;
+    let label = lhs.iter().chain(rhs).chain(out).max().map_or(0, |label| label + 1);
+    let behind = |labels: &[u8], mapped: bool| -> SmallVec<[u8; 8]> {
+        mapped.then_some(label).into_iter().chain(labels.iter().copied()).collect()
+    };
+    let subscripts =
+        Subscripts { lhs: behind(lhs, a.mapped), rhs: behind(rhs, b.mapped), out: behind(out, true) };
+    a.tensor.contract(&b.tensor, subscripts)
+}
+
+/// The results of an operation with several, for operands of which at least one is mapped.
+pub(super) fn several(node: &Tensor, operands: &[Operand], n: usize) -> Result<Vec<Tensor>> {
+    match (node.op(), operands) {
+        (Op::Sort { axis, descending }, [x]) => {
+            let elements = node.elements();
+            let Some(first) = elements.first() else { return Ok(Vec::new()) };
+            let (values, indices) = match first.dims()[*axis] {
+                k if k == x.tensor.dims()[axis + 1] => x.tensor.sort(*axis as isize + 1, *descending)?,
+                k => x.tensor.topk(k, *axis as isize + 1, *descending)?,
+            };
+            let results = [values, indices].into_iter().zip(&elements);
+            results.map(|(result, element)| result.to_dtype(element.dtype())).collect()
+        }
+        (Op::CustomKernel(kernel), operands) => slice_by_slice(kernel, &node.elements(), operands, n),
+        (op, operands) => Err(no_rule(op, operands.len())),
+    }
+}
+
+/// A kernel from elsewhere, which knows nothing of slices, once for each.
+fn slice_by_slice(
+    kernel: &Arc<dyn CustomKernel>,
+    elements: &[Tensor],
+    operands: &[Operand],
+    n: usize,
+) -> Result<Vec<Tensor>> {
+    let mut results: Vec<Vec<Tensor>> = vec![Vec::with_capacity(n); elements.len()];
+    for k in 0..n {
+        let given = operands.iter().map(|operand| match operand.mapped {
+            true => operand.tensor.select(0, k as isize),
+            false => Ok(operand.tensor.clone()),
+        });
+        let given = given.collect::<Result<Vec<_>>>()?;
+        let found = Tensor::custom_kernel(Arc::clone(kernel), &given.iter().collect::<Vec<_>>())?;
+        results.iter_mut().zip(found).for_each(|(all, found)| all.push(found));
+    }
+    let stacked = |(all, element): (Vec<Tensor>, &Tensor)| match n {
+        0 => Tensor::zeros(with_slices(0, element.dims()), (element.dtype(), &element.device())),
+        _ => Tensor::stack(&all, 0),
+    };
+    results.into_iter().zip(elements).map(stacked).collect()
+}
+
+/// A function with a gradient of its own: its results are computed already, as its last inputs, and its gradient is mapped in turn.
+pub(super) fn custom(node: &Tensor, operands: &[Operand], n: usize, recorded: bool) -> Result<Vec<Tensor>> {
+    let Op::Custom(op) = node.op() else { return Err(no_rule(node.op(), operands.len())) };
+    let (inputs, results) = operands.split_at(operands.len() - node.elements().len());
+    let results = results.iter().map(|result| result.whole(n)).collect::<Result<Vec<_>>>()?;
+    if !recorded {
+        return Ok(results);
+    }
+    let mapped = inputs.iter().map(|input| input.mapped).collect();
+    let inputs: Vec<&Tensor> = inputs.iter().map(|input| &input.tensor).collect();
+    Ok(Tensor::custom(Arc::new(Slices { op: Arc::clone(op), mapped, n }), &inputs, &results))
+}
+
+/// The gradient of a function of slices.
+#[derive(Debug)]
+struct Slices {
+    op: Arc<dyn CustomOp>,
+    /// Which inputs have slices.
+    mapped: Vec<bool>,
+    n: usize,
+}
+
+impl CustomOp for Slices {
+    fn name(&self) -> &'static str {
+        self.op.name()
+    }
+
+    fn backward(
+        &self,
+        inputs: &[Tensor],
+        results: &[Tensor],
+        gradients: &[Option<Tensor>],
+    ) -> Result<Vec<Option<Tensor>>> {
+        let used: Vec<usize> = (0..gradients.len()).filter(|&k| gradients[k].is_some()).collect();
+        let slices = inputs.iter().cloned().zip(self.mapped.iter().copied());
+        let given: Vec<(Tensor, bool)> = slices
+            .chain(results.iter().cloned().map(|result| (result, true)))
+            .chain(gradients.iter().flatten().cloned().map(|gradient| (gradient, true)))
+            .collect();
+        let there = RefCell::new(Vec::new());
+        let of_slice = |given: &[Tensor]| -> Result<Vec<Tensor>> {
+            let (inputs, rest) = given.split_at(self.mapped.len());
+            let (results, given) = rest.split_at(results.len());
+            let mut gradients: Vec<Option<Tensor>> = vec![None; gradients.len()];
+            for (&k, gradient) in used.iter().zip(given) {
+                gradients[k] = Some(gradient.clone());
+            }
+            let found = self.op.backward(inputs, results, &gradients)?;
+            there.replace(found.iter().map(Option::is_some).collect());
+            Ok(found.into_iter().flatten().collect())
+        };
+        let mut found = map(&of_slice, &given, self.n)?.into_iter();
+        let there: Vec<bool> = there.into_inner();
+        let of_input = |(k, there): (usize, bool)| -> Result<Option<Tensor>> {
+            let Some(gradient) = there.then(|| found.next()).flatten() else { return Ok(None) };
+            match self.mapped.get(k) {
+                Some(false) => gradient.sum_axis(0, false).map(Some),
+                _ => Ok(Some(gradient)),
+            }
+        };
+        there.into_iter().enumerate().map(of_input).collect()
+    }
+}

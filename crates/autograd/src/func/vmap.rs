@@ -1,0 +1,232 @@
+//! A function of slices for all slices at once. The function is called once, with stand-ins for its slices whose values nobody can
+//! read; the operations that it records, being data, are then built again with one axis more (`rules.rs`).
+
+use std::{collections::hash_map::Entry, sync::Arc};
+
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+use tensor_core::{
+    CustomKernel, DType, Error, Op, Result, Shape, Tensor, custom::Request, is_grad_enabled,
+    set_grad_enabled, with_location,
+};
+
+use super::rules::{self, Operand};
+use crate::{Outputs, no_grad};
+
+/// The name in errors.
+pub(super) const OP: &str = "vmap";
+
+/// A stand-in for a slice: it has a shape and a dtype, and no value.
+#[derive(Debug)]
+struct Slice {
+    shape: Shape,
+    dtype: DType,
+}
+
+impl CustomKernel for Slice {
+    fn name(&self) -> &'static str {
+        OP
+    }
+    fn results(&self, _: &[(Shape, DType)]) -> Result<Vec<(Shape, DType)>> {
+        Ok(vec![(self.shape.clone(), self.dtype)])
+    }
+    fn key(&self) -> Vec<u64> {
+        self.shape.dims().iter().map(|&size| size as u64).collect()
+    }
+    fn implement(&self, _: &mut Request<'_>) {}
+    fn hint(&self) -> Option<&'static str> {
+        Some(
+            "its function reads a value that depends on a mapped input, by .item(), .to_vec(), .eval() or a shape that follows from \
+             values: there is one for each slice. Compute with tensors, as where_cond does, or loop over the slices",
+        )
+    }
+}
+
+/// `f` of every slice of the inputs along an axis each, as one computation: the results are stacked along a new first axis.
+/// `torch.func.vmap`, with `out_dims` 0 and `randomness` "same".
+///
+/// `axes` has the axis of each input that is mapped over, or `None` for an input that `f` gets whole. `f` is called once, on the
+/// thread of the caller, with slices that lack their mapped axis. Gradients flow through as if `f` had been called for each slice.
+/// Random draws in `f` are the same for every slice. Operations with kernels of their own (attention, linear algebra) run slice
+/// by slice.
+///
+/// # Errors
+/// Not an axis for each input, no mapped input, an axis out of range, mapped axes of different lengths; a function that reads values
+/// of its slices; whatever `f` gives.
+///
+/// ```
+/// use autograd::{func::vmap, grad_of, TensorGrad};
+/// use tensor_core::Tensor;
+///
+/// let cpu = backend_cpu::cpu();
+/// let weights = Tensor::new([1.0f32, -1.0], &cpu)?;
+/// let examples = Tensor::new([[1.0f32, 2.0], [3.0, 4.0], [5.0, 6.0]], &cpu)?;
+/// // The gradient of each example's own loss, by one backward pass.
+/// let gradients = vmap(
+///     |x| {
+///         let w = x[0].detach().requires_grad();
+///         let loss = w.mul(&x[1])?.sum().powi(2);
+///         grad_of(&loss, &w, false)
+///     },
+///     &[weights, examples],
+///     &[None, Some(0)],
+/// )?;
+/// assert_eq!(gradients.to_vec::<f32>()?, [-2.0, -4.0, -6.0, -8.0, -10.0, -12.0]);
+/// # Ok::<(), tensor_core::Error>(())
+/// ```
+#[track_caller]
+pub fn vmap<O: Outputs>(
+    f: impl Fn(&[Tensor]) -> Result<O>,
+    inputs: &[Tensor],
+    axes: &[Option<isize>],
+) -> Result<O> {
+    if axes.len() != inputs.len() {
+        let message = format!("{} axes for {} inputs; give one each, or None", axes.len(), inputs.len());
+        return Err(Error::invalid(OP, message));
+    }
+    let mut n: Option<usize> = None;
+    let mut moved = Vec::with_capacity(inputs.len());
+    for (k, (x, axis)) in inputs.iter().zip(axes).enumerate() {
+        let Some(axis) = *axis else {
+            moved.push((x.clone(), false));
+            continue;
+        };
+        let axis = x.shape().axis(axis, OP)?;
+        let size = x.dims()[axis];
+        if n.is_some_and(|n| n != size) {
+            let message = format!("input {k} has {size} slices, those before it {}", n.unwrap_or(0));
+            return Err(Error::invalid(OP, message));
+        }
+        n = Some(size);
+        let first = std::iter::once(axis).chain((0..x.rank()).filter(|&other| other != axis));
+        moved.push((x.permute(first.collect::<Vec<usize>>())?, true));
+    }
+    let n = n.ok_or_else(|| Error::invalid(OP, "no input is mapped: give one an axis, as Some(0)"))?;
+    let results = map(&|x: &[Tensor]| Ok(f(x)?.into_tensors()), &moved, n)?;
+    O::from_tensors(results).ok_or_else(|| Error::invalid(OP, "its function's results differ in number"))
+}
+
+/// `f` of `n` slices: along the first axis of the inputs that are mapped. Gives the results with that axis.
+pub(super) fn map(
+    f: &dyn Fn(&[Tensor]) -> Result<Vec<Tensor>>,
+    inputs: &[(Tensor, bool)],
+    n: usize,
+) -> Result<Vec<Tensor>> {
+    let mut values: FxHashMap<u64, Tensor> = FxHashMap::default();
+    let mut slices = Vec::with_capacity(inputs.len());
+    for (x, mapped) in inputs {
+        if !*mapped {
+            slices.push(x.clone());
+            continue;
+        }
+        let tracked = x.is_tracked() && is_grad_enabled();
+        let slice = no_grad(|| {
+            let kernel = Slice { shape: x.dims()[1..].iter().copied().collect(), dtype: x.dtype() };
+            let there = Tensor::zeros(Shape::scalar(), (x.dtype(), &x.device()))?;
+            let slice = Tensor::custom_kernel(Arc::new(kernel), &[&there])?.swap_remove(0);
+            if tracked { slice.into_cell(true) } else { Ok(slice) }
+        })?;
+        values.insert(slice.resolve().id(), x.clone());
+        slices.push(slice);
+    }
+    let results: Vec<Tensor> = f(&slices)?.iter().map(Tensor::resolve).collect();
+    let mut replay = Replay { n, values, tuples: FxHashMap::default(), seen: FxHashMap::default() };
+    results.iter().map(|result| replay.batched(result)).collect()
+}
+
+/// What is known of the nodes of a function that was called with stand-ins.
+struct Replay {
+    n: usize,
+    /// Those that depend on a slice, with all slices.
+    values: FxHashMap<u64, Tensor>,
+    /// The same of operations with several results.
+    tuples: FxHashMap<u64, Vec<Tensor>>,
+    /// All that were looked at. They are held, so that no other node takes their number.
+    seen: FxHashMap<u64, Tensor>,
+}
+
+type Inputs = SmallVec<[Tensor; 2]>;
+
+impl Replay {
+    /// A result with all slices: of one that depends on none, copies.
+    fn batched(&mut self, result: &Tensor) -> Result<Tensor> {
+        self.visit(result)?;
+        match self.values.get(&result.id()) {
+            Some(value) => Ok(value.clone()),
+            None => rules::expanded(result, self.n),
+        }
+    }
+
+    /// Inputs before what is made of them, in a loop: a chain may be long.
+    fn visit(&mut self, result: &Tensor) -> Result<()> {
+        let mut stack: Vec<(Tensor, Inputs, usize)> = Vec::new();
+        self.open(result, &mut stack);
+        while let Some((node, inputs, next)) = stack.last_mut() {
+            if let Some(input) = inputs.get(*next) {
+                *next += 1;
+                let input = input.clone();
+                self.open(&input, &mut stack);
+            } else {
+                let (node, inputs) = (node.clone(), std::mem::take(inputs));
+                stack.pop();
+                self.replay(&node, &inputs)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, node: &Tensor, stack: &mut Vec<(Tensor, Inputs, usize)>) {
+        if self.values.contains_key(&node.id()) {
+            return;
+        }
+        if let Entry::Vacant(new) = self.seen.entry(node.id()) {
+            new.insert(node.clone());
+            stack.push((node.clone(), node.recorded_inputs(), 0));
+        }
+    }
+
+    /// A node whose inputs are known, once more with all slices, if it depends on one.
+    fn replay(&mut self, node: &Tensor, inputs: &Inputs) -> Result<()> {
+        let depends =
+            |input: &Tensor| self.values.contains_key(&input.id()) || self.tuples.contains_key(&input.id());
+        if !inputs.iter().any(depends) {
+            return Ok(());
+        }
+        let operands: SmallVec<[Operand; 2]> = inputs
+            .iter()
+            .map(|input| match self.values.get(&input.id()) {
+                Some(value) => Operand { tensor: value.clone(), mapped: true },
+                None => Operand { tensor: input.clone(), mapped: false },
+            })
+            .collect();
+        let recorded = is_grad_enabled() && node.is_tracked();
+        set_grad_enabled(recorded, || {
+            with_location(node.location(), || match node.op() {
+                Op::Sort { .. } | Op::CustomKernel(_) => {
+                    let results = rules::several(node, &operands, self.n)?;
+                    self.tuples.insert(node.id(), results);
+                    Ok(())
+                }
+                // Its elements have their results as inputs of their own.
+                Op::Custom(_) => {
+                    let results = rules::custom(node, &operands, self.n, recorded)?;
+                    self.tuples.insert(node.id(), results);
+                    Ok(())
+                }
+                Op::TupleElement { index, .. } => {
+                    let results = inputs.first().and_then(|tuple| self.tuples.get(&tuple.id()));
+                    if let Some(result) = results.and_then(|results| results.get(*index)) {
+                        self.values.insert(node.id(), result.clone());
+                    }
+                    Ok(())
+                }
+                _ => {
+                    let value = rules::one(node, &operands, self.n)?;
+                    // Some operations that change nothing give the input itself, with its history.
+                    self.values.insert(node.id(), if recorded { value } else { value.detach() });
+                    Ok(())
+                }
+            })
+        })
+    }
+}

@@ -1,0 +1,200 @@
+//! Distinct elements, and how many elements there are of each kind.
+
+use super::{Tensor, index::host_index};
+use crate::{CompareOp, DType, Error, Result, Scalar, Shape};
+
+impl Tensor {
+    /// The distinct elements, ascending, in one axis. NaN equals nothing. `torch.unique`.
+    ///
+    /// How many there are decides the shape, so that where each begins is read on the host. No gradient flows back.
+    ///
+    /// # Errors
+    /// More elements than i32 reaches, or whatever the device reports.
+    #[track_caller]
+    pub fn unique(&self) -> Result<Tensor> {
+        Ok(self.unique_all()?.0)
+    }
+
+    /// The distinct elements, ascending, in one axis; for each element of this tensor the place of its value there, of this shape; and how many
+    /// there are of each. Indices and counts are i64 (i32 on a device without). `torch.unique(return_inverse=True, return_counts=True)`.
+    ///
+    /// # Errors
+    /// Those of [`Tensor::unique`].
+    ///
+    /// ```
+    /// # fn f(x: &tensor_core::Tensor) -> tensor_core::Result<()> {
+    /// let (values, inverse, counts) = x.unique_all()?; // of [5, 2, 5]: [2, 5], [1, 0, 1] and [1, 2]
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    #[doc(alias("unique", "unique_counts", "unique_inverse"))]
+    pub fn unique_all(&self) -> Result<(Tensor, Tensor, Tensor)> {
+        let flat = self.detach().flatten_all();
+        flat.check_indices("unique", 0)?;
+        let (sorted, order) = flat.order(0, flat.numel(), false);
+        let (values, run, counts) = sorted.runs()?;
+        let inverse = run.zeros_like().scatter_add(0, &order, &run)?;
+        Ok((values, inverse.as_index().reshape_unchecked(self.shape().clone()), counts))
+    }
+
+    /// The elements in row-major order without those that equal the one before, in one axis. `torch.unique_consecutive`.
+    ///
+    /// How many there are decides the shape, so that where each begins is read on the host. No gradient flows back.
+    ///
+    /// # Errors
+    /// More elements than i32 reaches, or whatever the device reports.
+    #[track_caller]
+    pub fn unique_consecutive(&self) -> Result<Tensor> {
+        Ok(self.unique_consecutive_all()?.0)
+    }
+
+    /// [`Tensor::unique_consecutive`]; for each element of this tensor the place of its value there, of this shape; and how many equal each in a
+    /// row. Indices and counts are i64 (i32 on a device without). `torch.unique_consecutive(return_inverse=True, return_counts=True)`.
+    ///
+    /// # Errors
+    /// Those of [`Tensor::unique_consecutive`].
+    #[track_caller]
+    #[doc(alias = "unique_consecutive")]
+    pub fn unique_consecutive_all(&self) -> Result<(Tensor, Tensor, Tensor)> {
+        let flat = self.detach().flatten_all();
+        flat.check_indices("unique_consecutive", 0)?;
+        let (values, run, counts) = flat.runs()?;
+        Ok((values, run.as_index().reshape_unchecked(self.shape().clone()), counts))
+    }
+
+    /// The first of each run of equal neighbours in one axis, the number of the run of each element (i32), and how long the runs are.
+    #[track_caller]
+    fn runs(&self) -> Result<(Tensor, Tensor, Tensor)> {
+        let n = self.numel();
+        let begins = match n {
+            0 => self.cast_unchecked(DType::Bool),
+            _ => {
+                let changes = self.narrow(0, 1, n - 1)?.compare(CompareOp::Ne, &self.narrow(0, 0, n - 1)?)?;
+                changes.pad(&[(1, 0)], true)?
+            }
+        };
+        let places = begins.true_places()?;
+        let ends = places.iter().copied().skip(1).chain([n]);
+        let counts: Vec<usize> = places.iter().zip(ends).map(|(begin, end)| end - begin).collect();
+        let (device, shape) = (self.device(), Shape::from([places.len()]));
+        let values = self.index_select(0, &host_index(&places, shape.clone(), &device)?)?;
+        let run = begins.cumsum(0)?.cast_unchecked(DType::I32).sub_scalar(1);
+        Ok((values, run, host_index(&counts, shape, &device)?))
+    }
+
+    /// How often each of the numbers 0, 1, … comes among integers `[n]`: `[length]`, i64 (i32 on a device without). Of `None` there are as many as the
+    /// greatest number asks for, which is read on the host. `torch.bincount`, whose `minlength` is never too small.
+    ///
+    /// # Errors
+    /// A dtype that is not an integer, or not one axis. A negative number, or one of `length` and more, is
+    /// [`crate::ErrorKind::IndexOutOfRange`] when the result is computed.
+    ///
+    /// ```
+    /// # fn f(x: &tensor_core::Tensor) -> tensor_core::Result<()> {
+    /// let counts = x.bincount(4)?; // of [2, 0, 2]: [1, 0, 2, 0]
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn bincount(&self, length: impl Into<Option<usize>>) -> Result<Tensor> {
+        let ones = Tensor::full(self.shape().clone(), 1, (DType::I32, &self.device()))?;
+        Ok(self.binned("bincount", &ones, length.into())?.as_index())
+    }
+
+    /// The sum of the `weights` `[n]` of each of the numbers 0, 1, … among integers `[n]`: `[length]`, of the weights' dtype. As
+    /// [`Tensor::bincount`]. `torch.bincount(weights=…)`.
+    ///
+    /// # Errors
+    /// Those of [`Tensor::bincount`], weights of another shape, or two devices.
+    #[track_caller]
+    #[doc(alias = "bincount")]
+    pub fn bincount_weighted(&self, weights: &Tensor, length: impl Into<Option<usize>>) -> Result<Tensor> {
+        self.binned("bincount_weighted", weights, length.into())
+    }
+
+    #[track_caller]
+    fn binned(&self, op: &'static str, weights: &Tensor, length: Option<usize>) -> Result<Tensor> {
+        if !self.dtype().is_int() || self.rank() != 1 {
+            let message = format!("{} of shape {}: integers [n] are needed", self.dtype(), self.shape());
+            return Err(Error::invalid(op, message));
+        }
+        if weights.shape() != self.shape() {
+            let message =
+                format!("weights of shape {} for numbers of shape {}", weights.shape(), self.shape());
+            return Err(Error::invalid(op, message));
+        }
+        let length = match length {
+            Some(length) => length,
+            None if self.numel() == 0 => 0,
+            None => usize::try_from(self.max()?.item::<i64>()?).map_or(0, |greatest| greatest + 1),
+        };
+        if length == 0 && self.numel() > 0 {
+            return Err(Error::invalid(op, "negative numbers have no place among the counts"));
+        }
+        Tensor::zeros([length], (weights.dtype(), &self.device()))?.scatter_add(0, self, weights)
+    }
+
+    /// How many elements lie in each of `bins` parts of equal width between `low` and `high`, the last of which holds `high` too: `[bins]`, of
+    /// this dtype. What lies outside is not counted. Where both are 0, they are the least and the greatest element, as in PyTorch; where they are
+    /// equal then, the parts lie between one less and one more. `torch.histc`.
+    ///
+    /// # Errors
+    /// No bins, bounds that are not finite or the wrong way round, or a dtype that is not floating-point.
+    #[track_caller]
+    pub fn histc(&self, bins: usize, low: f64, high: f64) -> Result<Tensor> {
+        Ok(self.counted("histc", bins, low, high)?.0)
+    }
+
+    /// [`Tensor::histc`], and the bounds of its parts, `[bins + 1]`. `torch.histogram`.
+    ///
+    /// # Errors
+    /// Those of [`Tensor::histc`].
+    #[track_caller]
+    pub fn histogram(&self, bins: usize, low: f64, high: f64) -> Result<(Tensor, Tensor)> {
+        self.counted("histogram", bins, low, high)
+    }
+
+    #[track_caller]
+    fn counted(&self, op: &'static str, bins: usize, low: f64, high: f64) -> Result<(Tensor, Tensor)> {
+        self.require_float(op)?;
+        let wrong = |why: String| Err(Error::invalid(op, why));
+        if bins == 0 || bins >= i32::MAX as usize {
+            return wrong(format!("{bins} bins: give at least one, and fewer than 2^31 - 1"))
+                .map_err(Error::here);
+        }
+        if !(low.is_finite() && high.is_finite() && low <= high) {
+            return wrong(format!("from {low} to {high}: give finite bounds, the lower first"))
+                .map_err(Error::here);
+        }
+        let x = self.detach().flatten_all();
+        let x = x.cast_unchecked(x.dtype().compute());
+        let (least, greatest) = if low == 0.0 && high == 0.0 && x.numel() > 0 {
+            (x.min()?, x.max()?)
+        } else {
+            let number = |v: f64| x.constant(Scalar::Float(v));
+            (number(low), number(high))
+        };
+        // A width of 0 is made 2.
+        let half = least.eq(&greatest)?.cast_unchecked(x.dtype());
+        let (least, greatest) = (least.sub(&half)?, greatest.add(&half)?);
+        // The bounds by linspace's formula: from both ends, so that both are exact.
+        let width = greatest.sub(&least)?;
+        let step = width.div_scalar(bins as f64);
+        let places = Tensor::arange(0i64, bins as i64 + 1, 1i64, (DType::I32, &self.device()))?;
+        let (place, rest) = (places.cast_unchecked(x.dtype()), places.neg().add_scalar(bins as i64));
+        let from_low = least.add(&place.mul(&step)?)?;
+        let from_high = greatest.sub(&rest.cast_unchecked(x.dtype()).mul(&step)?)?;
+        let bounds = places.lt_scalar((bins / 2 + 1) as i64).where_cond(&from_low, &from_high)?;
+        // Near the right part by a quotient, and then by its bounds.
+        let guess = x.sub(&least)?.div(&width)?.mul_scalar(bins as f64).floor();
+        let guess =
+            guess.nan_to_num(0.0, None, None).clamp(0.0, bins as f64 - 1.0).cast_unchecked(DType::I32);
+        let below = x.lt(&bounds.gather(0, &guess)?)?.cast_unchecked(DType::I32);
+        let above = x.ge(&bounds.gather(0, &guess.add_scalar(1))?)?.cast_unchecked(DType::I32);
+        let part = guess.sub(&below)?.add(&above)?.clamp(0, bins as i64 - 1);
+        let inside = x.ge(&least)?.bitwise_and(&x.le(&greatest)?)?.cast_unchecked(DType::I32);
+        let counts = Tensor::zeros([bins], (DType::I32, &self.device()))?.scatter_add(0, &part, &inside)?;
+        Ok((counts.to_dtype(self.dtype())?, bounds.to_dtype(self.dtype())?))
+    }
+}

@@ -1,0 +1,117 @@
+//! Variances, deviations and covariances.
+
+use super::Tensor;
+use crate::{Axes, Error, Result};
+
+impl Tensor {
+    /// The variance along `axes` (`..` for all): Σ(x − mean)² / (n − correction). `correction` 1 is unbiased, PyTorch's default. The axes stay
+    /// with size 1 if `keepdim`.
+    ///
+    /// # Errors
+    /// No such axis.
+    #[track_caller]
+    #[doc(alias = "var")]
+    pub fn var_axis(&self, axes: impl Into<Axes>, correction: f64, keepdim: bool) -> Result<Tensor> {
+        Ok(self.moments("var", axes.into(), correction, keepdim)?.0)
+    }
+
+    /// The standard deviation along `axes` (`..` for all): the root of [`Tensor::var_axis`].
+    ///
+    /// # Errors
+    /// No such axis.
+    #[track_caller]
+    #[doc(alias = "std")]
+    pub fn std_axis(&self, axes: impl Into<Axes>, correction: f64, keepdim: bool) -> Result<Tensor> {
+        Ok(self.moments("std", axes.into(), correction, keepdim)?.0.sqrt())
+    }
+
+    /// The variance and the mean along `axes` (`..` for all): [`Tensor::var_axis`] and [`Tensor::mean_axis`], the mean computed once. `torch.var_mean`.
+    ///
+    /// # Errors
+    /// No such axis.
+    ///
+    /// ```
+    /// # fn f(x: &tensor_core::Tensor) -> tensor_core::Result<()> {
+    /// let (variance, mean) = x.var_mean(.., 1.0, false)?; // of [1, 3]: 2 and 2
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn var_mean(
+        &self,
+        axes: impl Into<Axes>,
+        correction: f64,
+        keepdim: bool,
+    ) -> Result<(Tensor, Tensor)> {
+        self.moments("var_mean", axes.into(), correction, keepdim)
+    }
+
+    /// The standard deviation and the mean along `axes` (`..` for all): as [`Tensor::var_mean`]. `torch.std_mean`.
+    ///
+    /// # Errors
+    /// No such axis.
+    #[track_caller]
+    pub fn std_mean(
+        &self,
+        axes: impl Into<Axes>,
+        correction: f64,
+        keepdim: bool,
+    ) -> Result<(Tensor, Tensor)> {
+        let (variance, mean) = self.moments("std_mean", axes.into(), correction, keepdim)?;
+        Ok((variance.sqrt(), mean))
+    }
+
+    #[track_caller]
+    fn moments(
+        &self,
+        op: &'static str,
+        axes: Axes,
+        correction: f64,
+        keepdim: bool,
+    ) -> Result<(Tensor, Tensor)> {
+        let resolved = self.shape().axes(&axes, op)?;
+        let n: usize = resolved.iter().map(|&a| self.dims()[a]).product();
+        let mean = self.mean_axis(axes.clone(), true)?;
+        let squares = self.sub(&mean)?.powi(2).sum_axis(axes, keepdim)?;
+        let variance = squares.div_scalar((n as f64 - correction).max(0.0));
+        let mean = mean.reshape_unchecked(variance.shape().clone());
+        Ok((variance, mean))
+    }
+
+    /// The covariances `[n, n]` of n variables, each a row of `[n, m]` observations: Σ(x − mean x)(y − mean y) / (m − correction). Of one row
+    /// `[m]`, its variance, 0-d. `correction` 1 is unbiased, PyTorch's default. Integers and bools give the default dtype. `torch.cov`.
+    ///
+    /// # Errors
+    /// More than two axes.
+    #[track_caller]
+    pub fn cov(&self, correction: f64) -> Result<Tensor> {
+        let covariances = self.covariances("cov", correction)?;
+        if self.rank() == 2 { Ok(covariances) } else { covariances.reshape(()) }
+    }
+
+    #[track_caller]
+    fn covariances(&self, op: &'static str, correction: f64) -> Result<Tensor> {
+        if self.rank() > 2 {
+            let message = format!("rows of observations [n, m] are needed, not shape {}", self.shape());
+            return Err(Error::invalid(op, message));
+        }
+        let x = self.floating();
+        let rows = if x.rank() == 2 { x } else { x.reshape([1, -1])? };
+        let centred = rows.sub(&rows.mean_axis(1, true)?)?;
+        let m = rows.dims()[1] as f64;
+        Ok(centred.matmul(&centred.t()?)?.div_scalar((m - correction).max(0.0)))
+    }
+
+    /// Pearson's correlations `[n, n]` of n variables, each a row of `[n, m]` observations: their covariances over the deviations of both,
+    /// held within [−1, 1]. Of one row `[m]`, 0-d. NaN of a row that is constant. `torch.corrcoef`.
+    ///
+    /// # Errors
+    /// More than two axes.
+    #[track_caller]
+    pub fn corrcoef(&self) -> Result<Tensor> {
+        let covariances = self.covariances("corrcoef", 1.0)?;
+        let deviations = covariances.diagonal(0, 0, 1)?.sqrt();
+        let correlations = covariances.div(&deviations.unsqueeze(1)?)?.div(&deviations)?.clamp(-1.0, 1.0);
+        if self.rank() == 2 { Ok(correlations) } else { correlations.reshape(()) }
+    }
+}

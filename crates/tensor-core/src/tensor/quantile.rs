@@ -1,0 +1,293 @@
+//! Elements by their rank along an axis: medians, quantiles, the k-th least; and the most frequent.
+
+use super::Tensor;
+use crate::{ArgReduceOp, Axes, Axis, CumulativeOp, DType, Error, Result, Shape};
+
+/// Which value a quantile is where its rank lies between two elements. PyTorch's names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Interpolation {
+    /// Between them, as far as the rank is.
+    #[default]
+    Linear,
+    /// The lower.
+    Lower,
+    /// The higher.
+    Higher,
+    /// The nearer; of equal distances the one of even rank.
+    Nearest,
+    /// Their mean.
+    Midpoint,
+}
+
+impl Tensor {
+    /// The median of all elements, 0-d: the lower of two. NaN if any is. `torch.median`.
+    ///
+    /// # Errors
+    /// No elements.
+    #[track_caller]
+    pub fn median(&self) -> Result<Tensor> {
+        Ok(self.flatten_all().median_by("median", 0.into(), false, false)?.0)
+    }
+
+    /// The median along an axis, the lower of two, and its index, i64 (i32 on a device without). A NaN counts as the median. The axis stays with
+    /// size 1 if `keepdim`. `torch.median`.
+    ///
+    /// # Errors
+    /// No such axis, or no elements along it.
+    ///
+    /// ```
+    /// # fn f(x: &tensor_core::Tensor) -> tensor_core::Result<()> {
+    /// let (values, indices) = x.median_axis(-1, false)?; // of [4, 1, 3, 2]: 2 and 3
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    #[doc(alias = "median")]
+    pub fn median_axis(&self, axis: impl Into<Axis>, keepdim: bool) -> Result<(Tensor, Tensor)> {
+        self.median_by("median", axis.into(), keepdim, false)
+    }
+
+    /// The median of the elements that are not NaN, 0-d: the lower of two; NaN if all are. `torch.nanmedian`.
+    ///
+    /// # Errors
+    /// No elements.
+    #[track_caller]
+    pub fn nanmedian(&self) -> Result<Tensor> {
+        Ok(self.flatten_all().median_by("nanmedian", 0.into(), false, true)?.0)
+    }
+
+    /// The median along an axis of what is not NaN, the lower of two, and its index, i64 (i32 on a device without). The axis stays with size 1
+    /// if `keepdim`. `torch.nanmedian`.
+    ///
+    /// # Errors
+    /// No such axis, or no elements along it.
+    #[track_caller]
+    #[doc(alias = "nanmedian")]
+    pub fn nanmedian_axis(&self, axis: impl Into<Axis>, keepdim: bool) -> Result<(Tensor, Tensor)> {
+        self.median_by("nanmedian", axis.into(), keepdim, true)
+    }
+
+    #[track_caller]
+    fn median_by(
+        &self,
+        op: &'static str,
+        axis: Axis,
+        keepdim: bool,
+        skip_nan: bool,
+    ) -> Result<(Tensor, Tensor)> {
+        let (axis, n) = self.some_along(op, axis)?;
+        let middle = (n - 1) / 2;
+        let place = if !self.dtype().is_float() {
+            self.order(axis, middle + 1, false).1.narrow(axis, middle, 1)?
+        } else if skip_nan {
+            // NaN is the greatest: the others come first.
+            let numbers = self.isnan().logical_not().sum_axis(axis, true)?;
+            let rank = numbers.sub_scalar(1).floor_divide_scalar(2).maximum_scalar(0);
+            self.order(axis, n, false).1.gather(axis, &rank)?
+        } else {
+            let place = self.order(axis, middle + 1, false).1.narrow(axis, middle, 1)?;
+            let nan = self.arg_reduce(ArgReduceOp::ArgMax, axis, true)?.cast_unchecked(DType::I32);
+            self.isnan().any_axis(axis, true)?.where_cond(&nan, &place)?
+        };
+        self.taken(axis, &place, keepdim)
+    }
+
+    /// The `k`-th least element along an axis, k ≥ 1, and its index, i64 (i32 on a device without): the lower of equals, and NaN is the greatest.
+    /// The axis stays with size 1 if `keepdim`. `torch.kthvalue`.
+    ///
+    /// # Errors
+    /// No such axis, or k outside 1 to the number of elements along it.
+    #[track_caller]
+    pub fn kthvalue(&self, k: usize, axis: impl Into<Axis>, keepdim: bool) -> Result<(Tensor, Tensor)> {
+        self.kthvalue_by(k, axis.into(), keepdim)
+    }
+
+    #[track_caller]
+    fn kthvalue_by(&self, k: usize, axis: Axis, keepdim: bool) -> Result<(Tensor, Tensor)> {
+        const OP: &str = "kthvalue";
+        let (axis, n) = self.some_along(OP, axis)?;
+        if k == 0 || k > n {
+            let message = format!(
+                "k = {k} of {n} elements along axis {axis} of shape {}: 1 is the least",
+                self.shape()
+            );
+            return Err(Error::invalid(OP, message));
+        }
+        let place = self.order(axis, k, false).1.narrow(axis, k - 1, 1)?;
+        self.taken(axis, &place, keepdim)
+    }
+
+    /// The most frequent element along an axis, the least of several, and the index of its last occurrence, i64 (i32 on a device without).
+    /// A NaN equals nothing. The axis stays with size 1 if `keepdim`. `torch.mode`.
+    ///
+    /// # Errors
+    /// No such axis, or no elements along it.
+    #[track_caller]
+    pub fn mode(&self, axis: impl Into<Axis>, keepdim: bool) -> Result<(Tensor, Tensor)> {
+        self.mode_by(axis.into(), keepdim)
+    }
+
+    #[track_caller]
+    fn mode_by(&self, axis: Axis, keepdim: bool) -> Result<(Tensor, Tensor)> {
+        let (axis, n) = self.some_along("mode", axis)?;
+        let (sorted, order) = self.detach().order(axis, n, false);
+        // How far each element is from the first of its equals, in order: the first greatest distance ends the longest run.
+        let mut padding = vec![(0, 0); self.rank()];
+        padding[axis] = (1, 0);
+        let begins =
+            sorted.narrow(axis, 1, n - 1)?.ne(&sorted.narrow(axis, 0, n - 1)?)?.pad(&padding, true)?;
+        let line: Shape = (0..self.rank()).map(|a| if a == axis { n } else { 1 }).collect();
+        let places =
+            Tensor::arange(0i64, n as i64, 1i64, (DType::I32, &self.device()))?.reshape_unchecked(line);
+        let begin = begins.where_cond(&places, &places.constant(0.into()))?;
+        let begin = begin.gather(axis, &begin.cumulative(CumulativeOp::ArgMax, axis, false)?)?;
+        let ends = places.sub(&begin)?.arg_reduce(ArgReduceOp::ArgMax, axis, true)?;
+        self.taken(axis, &order.gather(axis, &ends)?, keepdim)
+    }
+
+    /// An axis with elements along it, and how many.
+    #[track_caller]
+    fn some_along(&self, op: &'static str, axis: Axis) -> Result<(usize, usize)> {
+        let axis = self.shape().axis(axis, op)?;
+        self.check_indices(op, axis)?;
+        match self.dims()[axis] {
+            0 => {
+                let message = format!("shape {} has no elements along axis {axis}", self.shape());
+                Err(Error::invalid(op, message))
+            }
+            n => Ok((axis, n)),
+        }
+    }
+
+    /// The elements at places along an axis, one for each line, and the places as users meet them.
+    #[track_caller]
+    fn taken(&self, axis: usize, place: &Tensor, keepdim: bool) -> Result<(Tensor, Tensor)> {
+        let (values, indices) = (self.gather(axis, place)?, place.as_index());
+        if keepdim { Ok((values, indices)) } else { Ok((values.squeeze(axis)?, indices.squeeze(axis)?)) }
+    }
+
+    /// The `q`-quantile along `axes` (`..` for all), 0 ≤ q ≤ 1: the element of rank q·(n − 1) in ascending order, between two of them as far as
+    /// the rank is. NaN if any is. The axes stay with size 1 if `keepdim`. `torch.quantile`; [`Tensor::quantiles`] gives several.
+    ///
+    /// # Errors
+    /// q outside 0 to 1, no such axis, no elements along the axes, or a dtype that is not floating-point.
+    #[track_caller]
+    #[doc(alias = "percentile")]
+    pub fn quantile(&self, q: f64, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
+        self.ranked("quantile", &[q], axes.into(), Interpolation::Linear, keepdim, false)?.squeeze(0)
+    }
+
+    /// Several quantiles along `axes`, in front as a new axis: `[q.len(), …]`. As [`Tensor::quantile`], with a choice of what is taken between
+    /// two elements. The elements are sorted once. `torch.quantile`.
+    ///
+    /// # Errors
+    /// No quantiles or one outside 0 to 1, no such axis, no elements along the axes, or a dtype that is not floating-point.
+    ///
+    /// ```
+    /// # use tensor_core::Interpolation;
+    /// # fn f(x: &tensor_core::Tensor) -> tensor_core::Result<()> {
+    /// let quartiles = x.quantiles(&[0.25, 0.5, 0.75], .., Interpolation::Linear, false)?; // of [0, 1, 2, 3]: [0.75, 1.5, 2.25]
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    #[doc(alias = "quantile")]
+    pub fn quantiles(
+        &self,
+        q: &[f64],
+        axes: impl Into<Axes>,
+        interpolation: Interpolation,
+        keepdim: bool,
+    ) -> Result<Tensor> {
+        self.ranked("quantiles", q, axes.into(), interpolation, keepdim, false)
+    }
+
+    /// The `q`-quantile along `axes` (`..` for all) of what is not NaN, and NaN where all are: otherwise [`Tensor::quantile`]. `torch.nanquantile`.
+    ///
+    /// # Errors
+    /// Those of [`Tensor::quantile`].
+    #[track_caller]
+    pub fn nanquantile(&self, q: f64, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
+        self.ranked("nanquantile", &[q], axes.into(), Interpolation::Linear, keepdim, true)?.squeeze(0)
+    }
+
+    /// Several quantiles along `axes` of what is not NaN, in front as a new axis: otherwise [`Tensor::quantiles`]. `torch.nanquantile`.
+    ///
+    /// # Errors
+    /// Those of [`Tensor::quantiles`].
+    #[track_caller]
+    #[doc(alias = "nanquantile")]
+    pub fn nanquantiles(
+        &self,
+        q: &[f64],
+        axes: impl Into<Axes>,
+        interpolation: Interpolation,
+        keepdim: bool,
+    ) -> Result<Tensor> {
+        self.ranked("nanquantiles", q, axes.into(), interpolation, keepdim, true)
+    }
+
+    #[track_caller]
+    fn ranked(
+        &self,
+        op: &'static str,
+        q: &[f64],
+        axes: Axes,
+        interpolation: Interpolation,
+        keepdim: bool,
+        skip_nan: bool,
+    ) -> Result<Tensor> {
+        self.require_float(op)?;
+        let axes = self.shape().axes(&axes, op)?;
+        if q.is_empty() {
+            return Err(Error::invalid(op, "no quantiles: give at least one"));
+        }
+        if let Some(wrong) = q.iter().find(|q| !(0.0..=1.0).contains(*q)) {
+            return Err(Error::invalid(op, format!("the quantile {wrong}: give numbers from 0 to 1")));
+        }
+        // The axes last, and made one.
+        let kept = (0..self.rank()).filter(|axis| !axes.contains(axis));
+        let order: Vec<usize> = kept.chain(axes.iter().copied()).collect();
+        let mut lines = self.shape().reduced(&axes, false).to_vec();
+        let (last, n) = (lines.len(), axes.iter().map(|&a| self.dims()[a]).product());
+        lines.push(n);
+        let lines = self.permute(order)?.reshape_unchecked(lines.into());
+        lines.some_along(op, last.into())?;
+        let sorted = lines.order(last, n, false).0;
+        let nan = lines.isnan();
+        let wide = self.dtype().compute();
+        let numbers = nan.logical_not().cast_unchecked(wide).sum_axis(last, true)?;
+        let mut quantiles = Vec::with_capacity(q.len());
+        for &q in q {
+            let value = if skip_nan {
+                let rank = numbers.sub_scalar(1.0).mul_scalar(q).maximum_scalar(0.0);
+                let at = |rank: Tensor| sorted.gather(last, &rank.cast_unchecked(DType::I32));
+                let (below, above) = (rank.floor(), rank.ceil());
+                match interpolation {
+                    Interpolation::Linear => {
+                        let weight = rank.sub(&below)?;
+                        at(below)?.lerp(&at(above)?, weight)?.to_dtype(self.dtype())?
+                    }
+                    Interpolation::Lower => at(below)?,
+                    Interpolation::Higher => at(above)?,
+                    Interpolation::Nearest => at(rank.round())?,
+                    Interpolation::Midpoint => at(below)?.lerp(&at(above)?, 0.5)?,
+                }
+            } else {
+                let rank = q * (n - 1) as f64;
+                let at = |rank: f64| sorted.narrow(last, rank as usize, 1);
+                let (below, above) = (rank.floor(), rank.ceil());
+                let value = match interpolation {
+                    Interpolation::Linear => at(below)?.lerp(&at(above)?, rank - below)?,
+                    Interpolation::Lower => at(below)?,
+                    Interpolation::Higher => at(above)?,
+                    Interpolation::Nearest => at(rank.round_ties_even())?,
+                    Interpolation::Midpoint => at(below)?.lerp(&at(above)?, 0.5)?,
+                };
+                value.masked_fill(&nan.any_axis(last, true)?, f64::NAN)?
+            };
+            quantiles.push(value.reshape_unchecked(self.shape().reduced(&axes, keepdim)));
+        }
+        Tensor::stack(&quantiles, 0)
+    }
+}

@@ -1,0 +1,200 @@
+//! Signs, remainders toward zero, and numbers that are not finite.
+
+use super::{Operand, Tensor, elementwise::promoted};
+use crate::{CompareOp, DType, Error, Op, Result, Scalar};
+
+impl Tensor {
+    /// This tensor and another operand in the dtype that they promote to.
+    #[track_caller]
+    pub(super) fn pair(&self, op: &'static str, rhs: Operand) -> Result<(Tensor, Tensor)> {
+        match rhs {
+            Operand::Tensor(rhs) => {
+                Tensor::same_device(op, &[self, &rhs])?;
+                self.shape().broadcast(rhs.shape(), op)?;
+                let dtype = promoted(self, &rhs);
+                Ok((self.cast_if(dtype)?, rhs.cast_if(dtype)?))
+            }
+            Operand::Scalar(scalar) => {
+                let this = self.cast_unchecked(self.promoted_with(scalar));
+                let scalar = this.constant(scalar);
+                Ok((this, scalar))
+            }
+        }
+    }
+
+    /// [`Tensor::pair`] in the dtype in which a real-valued function is computed, f32 or f64, and the dtype of its result: integers and
+    /// bools give the default dtype.
+    #[track_caller]
+    pub(super) fn real_pair(&self, op: &'static str, rhs: Operand) -> Result<(Tensor, Tensor, DType)> {
+        let (a, b) = self.pair(op, rhs)?;
+        let dtype = if a.dtype().is_float() { a.dtype() } else { self.device().float_dtype() };
+        Ok((a.cast_unchecked(dtype.compute()), b.cast_unchecked(dtype.compute()), dtype))
+    }
+
+    /// Whether the sign bit is set: of negative numbers and of −0. Of a NaN it is false. Gives bool. `torch.signbit`.
+    #[track_caller]
+    pub fn signbit(&self) -> Tensor {
+        let below = self.lt_scalar(0);
+        if !self.dtype().is_float() {
+            return below;
+        }
+        // 1 / −0 is −∞.
+        let minus_zero = self.reciprocal().lt_scalar(0);
+        Tensor::build(
+            Op::Binary(crate::BinaryOp::Or),
+            self.shape().clone(),
+            DType::Bool,
+            &[&below, &minus_zero],
+        )
+    }
+
+    /// |a| with the sign of b, that of a zero too, broadcast; integers and bools give the default dtype. No gradient flows into b, and at
+    /// a = 0 none into a. `torch.copysign`.
+    ///
+    /// # Errors
+    /// Shapes that do not broadcast, or two devices.
+    #[track_caller]
+    pub fn copysign(&self, rhs: impl Into<Operand>) -> Result<Tensor> {
+        self.copysign_by(rhs.into())
+    }
+
+    #[track_caller]
+    fn copysign_by(&self, rhs: Operand) -> Result<Tensor> {
+        let (a, b) = self.pair("copysign", rhs)?;
+        let (size, negative) = (a.floating().abs(), b.signbit());
+        negative.where_cond(&size.neg(), &size)
+    }
+
+    /// The remainder of a / b with the sign of a, a − b·trunc(a / b), broadcast: C's `fmod` and Rust's `%`. For floats b = 0 gives NaN, for
+    /// integers 0. [`Tensor::remainder`] has the sign of b. `torch.fmod`.
+    ///
+    /// # Errors
+    /// Shapes that do not broadcast, two devices, or bools.
+    ///
+    /// ```
+    /// # fn f(x: &tensor_core::Tensor) -> tensor_core::Result<()> {
+    /// let r = x.fmod(3)?; // of [−7, 7]: [−1, 1], where remainder gives [2, 1]
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn fmod(&self, rhs: impl Into<Operand>) -> Result<Tensor> {
+        self.fmod_by(rhs.into())
+    }
+
+    #[track_caller]
+    fn fmod_by(&self, rhs: Operand) -> Result<Tensor> {
+        let (a, b) = self.pair("fmod", rhs)?;
+        if a.dtype() == DType::Bool {
+            let message = "bools have no remainder; cast with .to_dtype(DType::I32)";
+            return Err(Error::invalid("fmod", message));
+        }
+        if a.dtype().is_float() {
+            // Of two magnitudes both remainders are one, and exact.
+            let (negative, down) = (a.signbit(), b.lt_scalar(0));
+            let r = negative.where_cond(&a.neg(), &a)?.remainder(&down.where_cond(&b.neg(), &b)?)?;
+            return negative.where_cond(&r.neg(), &r);
+        }
+        let r = a.remainder(&b)?;
+        let other_sign = r.lt_scalar(0).ne(&a.lt_scalar(0))?.bitwise_and(&r.ne_scalar(0))?;
+        other_sign.where_cond(&r.sub(&b)?, &r)
+    }
+
+    /// The part after the point, x − trunc x, with the sign of x; NaN for infinities. `torch.frac`.
+    #[track_caller]
+    #[doc(alias = "fract")]
+    pub fn frac(&self) -> Tensor {
+        let x = self.floating();
+        x.with_same(crate::BinaryOp::Sub, &x.trunc())
+    }
+
+    /// 0 below 0, 1 above, and `values` at 0, broadcast; 0 for NaN. `torch.heaviside`.
+    ///
+    /// # Errors
+    /// Shapes that do not broadcast, or two devices.
+    #[track_caller]
+    pub fn heaviside(&self, values: impl Into<Operand>) -> Result<Tensor> {
+        self.heaviside_by(values.into())
+    }
+
+    #[track_caller]
+    fn heaviside_by(&self, values: Operand) -> Result<Tensor> {
+        let (x, values) = self.pair("heaviside", values)?;
+        let step = x.gt_scalar(0).cast_unchecked(x.dtype());
+        x.eq_scalar(0).where_cond(&values, &step)
+    }
+
+    /// Whether x is neither infinite nor NaN; gives bool. `torch.isfinite`.
+    #[track_caller]
+    #[doc(alias = "is_finite")]
+    pub fn isfinite(&self) -> Tensor {
+        self.floating().abs().lt_scalar(f64::INFINITY)
+    }
+
+    /// Whether x is +∞; gives bool. `torch.isposinf`.
+    #[track_caller]
+    pub fn isposinf(&self) -> Tensor {
+        self.floating().eq_scalar(f64::INFINITY)
+    }
+
+    /// Whether x is −∞; gives bool. `torch.isneginf`.
+    #[track_caller]
+    pub fn isneginf(&self) -> Tensor {
+        self.floating().eq_scalar(f64::NEG_INFINITY)
+    }
+
+    /// This tensor with `nan` for NaN, `posinf` for +∞ and `neginf` for −∞, without a gradient there; `None` is the greatest and the least
+    /// number of the dtype. Integers and bools stay as they are. PyTorch's defaults are 0, `None` and `None`. `torch.nan_to_num`.
+    ///
+    /// ```
+    /// # fn f(x: &tensor_core::Tensor) {
+    /// let y = x.nan_to_num(0.0, None, -1.0); // of [NaN, ∞, −∞] in f32: [0, 3.4028e38, −1]
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn nan_to_num(
+        &self,
+        nan: f64,
+        posinf: impl Into<Option<f64>>,
+        neginf: impl Into<Option<f64>>,
+    ) -> Tensor {
+        self.nan_to_num_by(nan, posinf.into(), neginf.into())
+    }
+
+    #[track_caller]
+    fn nan_to_num_by(&self, nan: f64, posinf: Option<f64>, neginf: Option<f64>) -> Tensor {
+        let greatest = match self.dtype() {
+            DType::F64 => f64::MAX,
+            DType::F32 => f64::from(f32::MAX),
+            DType::F16 => half::f16::MAX.to_f64(),
+            DType::BF16 => half::bf16::MAX.to_f64(),
+            DType::Bool | DType::U8 | DType::U32 | DType::I32 | DType::I64 => return self.clone(),
+        };
+        let number = |value: f64| self.constant(Scalar::Float(value));
+        let x = self.isnan().choose(&number(nan), self);
+        let x = self.isposinf().choose(&number(posinf.unwrap_or(greatest)), &x);
+        self.isneginf().choose(&number(neginf.unwrap_or(-greatest)), &x)
+    }
+
+    /// Whether elements are near those of `other`, broadcast: |a − b| ≤ `atol` + `rtol` · |b|, infinities equal; NaN is near NaN with
+    /// `equal_nan`, else near nothing. Gives bool. PyTorch's defaults are 1e-5, 1e-8 and false. `torch.isclose`; [`Tensor::allclose`] says it of
+    /// all.
+    ///
+    /// # Errors
+    /// Shapes that do not broadcast, or two devices.
+    #[track_caller]
+    pub fn isclose(&self, other: &Tensor, rtol: f64, atol: f64, equal_nan: bool) -> Result<Tensor> {
+        let (a, b) = self.pair("isclose", other.into())?;
+        // Integers are equal as they are: f32 would round them.
+        let mut same = a.compare(CompareOp::Eq, &b)?;
+        let (a, b) = (a.floating(), b.floating());
+        if equal_nan {
+            same = same.bitwise_or(&a.isnan().bitwise_and(&b.isnan())?)?;
+        }
+        let distance = a.sub(&b)?.abs();
+        let bound = b.abs().mul_scalar(rtol).add_scalar(atol);
+        // An infinite bound would hold anything.
+        let near = distance.le(&bound)?.bitwise_and(&distance.isinf().logical_not())?;
+        same.bitwise_or(&near)
+    }
+}
