@@ -132,7 +132,7 @@ fn errors_name_the_operation_and_the_mend() {
             assert!(error.contains(word), "{error} does not say {word}");
         }
     };
-    says(x.hypot(&x.narrow(0, 0, 2).unwrap()), &["hypot", "[3]", "[2]"]);
+    says(x.hypot(x.narrow(0, 0, 2).unwrap()), &["hypot", "[3]", "[2]"]);
     says(x.gcd(2), &["gcd", "f32", "to_dtype"]);
     says(x.clamp_tensor(None, None), &["clamp_tensor", "bound"]);
     says(x.quantile(1.5, .., false), &["quantile", "1.5", "0 to 1"]);
