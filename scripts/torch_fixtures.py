@@ -1146,10 +1146,10 @@ def names():
     import re
 
     found = {}
-    for prefix, module in [("torch.Tensor.", torch.Tensor), ("torch.nn.functional.", F), ("torch.linalg.", torch.linalg), ("torch.", torch)]:
+    for prefix, module in [("torch.Tensor.", torch.Tensor), ("torch.nn.functional.", F), ("torch.linalg.", torch.linalg), ("torch.fft.", torch.fft), ("torch.", torch)]:
         for name in dir(module):
             thing = getattr(module, name) if name != "grad" else None
-            unfit = re.search(NOT_DENSE_REAL, name) or module is not torch.linalg and re.match(NO_OPERATION, name)
+            unfit = re.search(NOT_DENSE_REAL, name) or module not in (torch.linalg, torch.fft) and re.match(NO_OPERATION, name)
             if name[0].isupper() or unfit or not callable(thing) or isinstance(thing, type):
                 continue
             found[name] = prefix + name

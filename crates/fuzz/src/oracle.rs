@@ -173,8 +173,8 @@ impl Oracle {
             let finite = |k: &Known| k.values.iter().all(|v| v.as_f64().is_finite());
             if dtype != dtype.compute()
                 && rounds != Rounds::Never
-                && inputs.iter().all(|k| finite(k))
                 && floats().any(|v| !v.is_finite())
+                && (inputs.iter().all(|k| finite(k)) || finite_if_wide(&inputs, &values, &run))
             {
                 return Err(Unfit::Unstable("a number beyond a half type"));
             }
@@ -342,6 +342,19 @@ fn signed_zero_shows(action: &Action) -> bool {
         Action::Row { .. } => true,
         _ => false,
     }
+}
+
+/// Whether an element that is not finite would be if the operands were not held in half types.
+fn finite_if_wide(
+    inputs: &[&Known],
+    values: &[Scalar],
+    run: impl Fn(&[&Tensor]) -> Result<Tensor, Unfit>,
+) -> bool {
+    let widened = |k: &&Known| k.copy.to_dtype(if k.dtype.is_float() { k.dtype.compute() } else { k.dtype });
+    let Ok(wide) = inputs.iter().map(widened).collect::<taper::Result<Vec<_>>>() else { return false };
+    let Ok(result) = run(&wide.iter().collect::<Vec<_>>()) else { return false };
+    let finite = |v: &Scalar| v.as_f64().is_finite();
+    to_scalars(&result).is_ok_and(|wide| wide.iter().zip(values).any(|(wide, v)| finite(wide) && !finite(v)))
 }
 
 /// Whether the second operand is an exponent.

@@ -13,7 +13,8 @@ const TORCH: &str = include_str!("../torch.tsv");
 
 /// What PyTorch calls a row's operation: the first function or method of its expression.
 pub fn torch_name(row: &Row) -> String {
-    let expression = row.torch;
+    // Complex numbers have a last axis of 2 here.
+    let expression = row.torch.strip_prefix("torch.view_as_real(").unwrap_or(row.torch);
     let word = |start: usize| -> &str {
         let rest = &expression[start..];
         &rest[..rest.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == '.')).unwrap_or(rest.len())]
@@ -105,7 +106,7 @@ fn absent(out: &mut String) {
     let _ = write!(
         out,
         "\n## PyTorch's operations without a line above\n\nOf {} names for dense real tensors in `torch`, `torch.Tensor`, \
-         `torch.nn.functional` and `torch.linalg`\n(`crates/operations/torch.tsv`; forms in place are left out).\n\nWritten otherwise:\n\n",
+         `torch.nn.functional`, `torch.linalg` and `torch.fft`\n(`crates/operations/torch.tsv`; forms in place are left out).\n\nWritten otherwise:\n\n",
         TORCH.lines().count()
     );
     for (name, reason) in &missing {

@@ -72,6 +72,7 @@ const SOURCES: &[(&str, &str)] = &[
     ("crates/nn/src/functional.rs", "functional::"),
     ("crates/nn/src/loss", "functional::"),
     ("crates/linalg/src", "linalg::"),
+    ("crates/tensor-core/src/fft/mod.rs", "fft::"),
 ];
 
 /// The names of all public functions that give tensors, as rows have them.

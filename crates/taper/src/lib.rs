@@ -26,6 +26,7 @@
 //! | [`func`] | Jacobians, Hessians, `vmap` |
 //! | [`inspect`] | graphs as data and pictures, and what a line does: [`explain`] |
 //! | `linalg` | factorizations, systems of equations (feature `linalg`) |
+//! | [`fft`] | Fourier transforms |
 //! | [`custom`] | operations with kernels of one's own |
 //! | [`core`](tensor_core) | tensors, the scheduler, the contract of a backend |
 
@@ -39,6 +40,7 @@ pub use linalg;
 pub use nn;
 pub use optim;
 pub use tensor_core;
+pub use tensor_core::fft;
 
 pub use autograd::{enable_grad, func, grad, grad_of, no_grad};
 #[cfg(feature = "cpu")]

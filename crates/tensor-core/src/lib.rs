@@ -20,6 +20,7 @@ mod dtype;
 pub mod environment;
 mod error;
 mod facts;
+pub mod fft;
 mod formula;
 mod grad_mode;
 pub mod kernel;

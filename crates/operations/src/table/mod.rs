@@ -10,6 +10,7 @@
 //! differs is said by the methods of [`Row`]. Several rows may have one name: each is another way to call it.
 
 mod create;
+mod fft;
 mod indexing;
 mod linalg;
 mod losses;
@@ -40,6 +41,7 @@ pub fn sections() -> Vec<Section> {
         ("`nn::functional`", nn::rows()),
         ("Losses", losses::rows()),
         ("`linalg`", linalg::rows()),
+        ("`fft`", fft::rows()),
     ]
 }
 

@@ -14,6 +14,7 @@ mod elementwise;
 mod endurance;
 mod epilogues;
 mod errors;
+mod fft;
 mod flat;
 mod formulas;
 mod func;

@@ -1,0 +1,44 @@
+//! Fourier transforms. Complex numbers have a last axis of 2, for PyTorch's `view_as_real` and `view_as_complex`.
+
+use taper::fft::{
+    self,
+    Norm::{Backward, Forward, Ortho},
+};
+
+use crate::row::{DTypes::F32F64, Row, make, one};
+
+#[rustfmt::skip] // a line a row
+pub(super) fn rows() -> Vec<Row> {
+    vec![
+        one("fft::fft", "torch.view_as_real(torch.fft.fft(torch.view_as_complex(x)))", |x| fft::fft(x, None, -1, Backward))
+            .shapes([&[2, 5, 2]]).bad(|x| fft::fft(&x[0].narrow(-1, 0, 1)?, None, -1, Backward)),
+        one("fft::fft", "torch.view_as_real(torch.fft.fft(torch.view_as_complex(x), n=6, dim=0, norm='ortho'))", |x| fft::fft(x, Some(6), 0, Ortho))
+            .shapes([&[4, 3, 2]]).bad(|x| fft::fft(&x[0], Some(0), 0, Ortho)),
+        one("fft::fft", "torch.view_as_real(torch.fft.fft(torch.view_as_complex(x), norm='forward'))", |x| fft::fft(x, None, -1, Forward))
+            .shapes([&[1, 34, 2]]).bad(|x| fft::fft(&x[0], None, 2, Forward)),
+        one("fft::ifft", "torch.view_as_real(torch.fft.ifft(torch.view_as_complex(x), n=3))", |x| fft::ifft(x, Some(3), -1, Backward))
+            .shapes([&[2, 5, 2]]).bad(|x| fft::ifft(&x[0].narrow(-1, 0, 1)?, None, -1, Backward)),
+        one("fft::rfft", "torch.view_as_real(torch.fft.rfft(x))", |x| fft::rfft(x, None, -1, Backward)).shapes([&[2, 7]])
+            .bad(|x| fft::rfft(&x[0].sum(), None, 0, Backward)),
+        one("fft::rfft", "torch.view_as_real(torch.fft.rfft(x, n=10, dim=0, norm='forward'))", |x| fft::rfft(x, Some(10), 0, Forward))
+            .shapes([&[6, 2]]),
+        one("fft::irfft", "torch.fft.irfft(torch.view_as_complex(x))", |x| fft::irfft(x, None, -1, Backward)).shapes([&[2, 4, 2]])
+            .bad(|x| fft::irfft(&x[0].narrow(1, 0, 1)?, None, -1, Backward)),
+        one("fft::irfft", "torch.fft.irfft(torch.view_as_complex(x), n=9, dim=0, norm='ortho')", |x| fft::irfft(x, Some(9), 0, Ortho))
+            .shapes([&[4, 2, 2]]),
+        one("fft::fftn", "torch.view_as_real(torch.fft.fftn(torch.view_as_complex(x)))", |x| fft::fftn(x, .., Backward)).shapes([&[2, 3, 4, 2]])
+            .bad(|x| fft::fftn(&x[0], [1, 1], Backward)),
+        one("fft::ifftn", "torch.view_as_real(torch.fft.ifft2(torch.view_as_complex(x)))", |x| fft::ifftn(x, [-2, -1], Backward))
+            .shapes([&[2, 3, 4, 2]]).bad(|x| fft::ifftn(&x[0], [3], Backward)),
+        one("fft::rfftn", "torch.view_as_real(torch.fft.rfft2(x))", |x| fft::rfftn(x, [-2, -1], Backward)).shapes([&[2, 3, 5]])
+            .bad(|x| fft::rfftn(&x[0], [0, 0], Backward)),
+        one("fft::irfftn", "torch.fft.irfftn(torch.view_as_complex(x), s=(3, 5), dim=(0, 1))", |x| fft::irfftn(x, Some(5), [0, 1], Backward))
+            .shapes([&[3, 3, 2]]).bad(|x| fft::irfftn(&x[0], None, [2], Backward)),
+        make("fft::fftfreq", "torch.fft.fftfreq(5, 0.5, dtype=dtype)", |on| fft::fftfreq(5, 0.5, on)).of(F32F64)
+            .bad(|_| fft::fftfreq(0, 1.0, &taper::cpu())),
+        make("fft::rfftfreq", "torch.fft.rfftfreq(6, 0.5, dtype=dtype)", |on| fft::rfftfreq(6, 0.5, on)).of(F32F64)
+            .bad(|_| fft::rfftfreq(4, 1.0, (taper::DType::I32, &taper::cpu()))),
+        one("fft::fftshift", "torch.fft.fftshift(x, 1)", |x| fft::fftshift(x, 1)).shapes([&[2, 5]]).bad(|x| fft::fftshift(&x[0], 2)),
+        one("fft::ifftshift", "torch.fft.ifftshift(x)", |x| fft::ifftshift(x, ..)).shapes([&[3, 4]]).bad(|x| fft::ifftshift(&x[0], 2)),
+    ]
+}

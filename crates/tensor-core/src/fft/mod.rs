@@ -1,0 +1,356 @@
+//! Discrete Fourier transforms, as `torch.fft` has them.
+//!
+//! Complex numbers are pairs: a last axis of 2 that holds real and imaginary parts, as `torch.view_as_real` lays them out. Axes are counted
+//! without it, so that axis −1 of a complex `[8, 100, 2]` is that of 100 numbers.
+//!
+//! ```
+//! use tensor_core::{Tensor, fft::{self, Norm}};
+//!
+//! let x = Tensor::new([1.0f32, 2.0, 3.0, 4.0], &backend_cpu::cpu())?;
+//! let spectrum = fft::rfft(&x, None, -1, Norm::Backward)?; // 10, −2 + 2i, −2
+//! assert_eq!(spectrum.dims(), [3, 2]);
+//! let back = fft::irfft(&spectrum, None, -1, Norm::Backward)?;
+//! assert!(back.sub(&x)?.abs().max().item::<f32>()? < 1e-6);
+//! # Ok::<(), tensor_core::Error>(())
+//! ```
+//!
+//! | function | of | gives |
+//! |---|---|---|
+//! | [`fft`], [`ifft`] | complex | complex, as many |
+//! | [`rfft`] | real | complex, the half that is not a mirror |
+//! | [`irfft`] | complex, such a half | real |
+//! | [`fftn`], [`ifftn`], [`rfftn`], [`irfftn`] | along several axes | |
+//! | [`fftfreq`], [`rfftfreq`], [`fftshift`], [`ifftshift`] | | the frequencies, and zero in the middle |
+//!
+//! They are products with small Fourier matrices and rotations between them (`transform`): compositions, which run on every device, in
+//! parts of a batch at once, and have gradients of gradients. f16 and bf16 are computed in f32.
+
+mod transform;
+
+use transform::{conjugate, transform};
+
+use crate::{Axes, Axis, DType, Error, Result, Shape, Tensor, TensorOptions, origin::at_caller};
+
+/// Where the factor 1/n goes, for a transform of n numbers. PyTorch's `norm`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Norm {
+    /// Into the inverse: the forward transform is a plain sum.
+    #[default]
+    Backward,
+    /// Into the forward transform.
+    Forward,
+    /// Its root into both: each keeps lengths.
+    Ortho,
+}
+
+impl Norm {
+    fn factor(self, n: usize, inverse: bool) -> f64 {
+        match (self, inverse) {
+            (Norm::Backward, false) | (Norm::Forward, true) => 1.0,
+            (Norm::Backward, true) | (Norm::Forward, false) => 1.0 / n as f64,
+            (Norm::Ortho, _) => 1.0 / (n as f64).sqrt(),
+        }
+    }
+}
+
+/// What a transform along one axis needs to know.
+#[derive(Clone, Copy)]
+struct Along {
+    axis: usize,
+    n: usize,
+    norm: Norm,
+}
+
+impl Along {
+    /// A transform of `n` numbers, or of as many as there are, along an axis of a tensor with `rank` axes of numbers.
+    #[track_caller]
+    fn new(
+        op: &'static str,
+        x: &Tensor,
+        rank: usize,
+        n: Option<usize>,
+        axis: Axis,
+        norm: Norm,
+    ) -> Result<Along> {
+        let numbers: Shape = x.dims()[..rank].iter().copied().collect();
+        let axis = numbers.axis(axis, op)?;
+        let n = n.unwrap_or(x.dims()[axis]);
+        if n == 0 {
+            return Err(Error::invalid(op, "a transform of no numbers; at least 1 is needed"));
+        }
+        Ok(Along { axis, n, norm })
+    }
+
+    /// The tensor with `count` numbers along the axis: cut, or with zeros behind.
+    fn sized(self, x: &Tensor, count: usize) -> Result<Tensor> {
+        let there = x.dims()[self.axis];
+        if there >= count {
+            return x.narrow(self.axis as isize, 0, count);
+        }
+        let mut padding = vec![(0, 0); x.rank()];
+        padding[self.axis].1 = count - there;
+        x.pad(&padding, 0.0)
+    }
+
+    /// The transform of complex numbers, or of real ones, which gives complex ones.
+    fn run(self, x: &Tensor, real: bool, inverse: bool) -> Result<Tensor> {
+        let last = x.rank() - if real { 1 } else { 2 };
+        let moved = self.sized(x, self.n)?.movedim(self.axis as isize, last as isize)?;
+        let found = transform(&moved, real, inverse)?.movedim(last as isize, self.axis as isize)?;
+        let factor = self.norm.factor(self.n, inverse);
+        Ok(if factor == 1.0 { found } else { found.mul_scalar(factor) })
+    }
+}
+
+/// The number of axes of a complex tensor that hold numbers.
+#[track_caller]
+fn complex_rank(op: &'static str, x: &Tensor) -> Result<usize> {
+    match x.dims() {
+        [.., _, 2] => Ok(x.rank() - 1),
+        _ => {
+            let message = format!(
+                "shape {} holds no complex numbers: a last axis of 2, real and imaginary parts, is needed after at least one other; \
+                 of real numbers take rfft, or stack zeros: Tensor::stack(&[&x, &x.zeros_like()], -1)?",
+                x.shape()
+            );
+            Err(Error::invalid(op, message))
+        }
+    }
+}
+
+#[track_caller]
+fn real_rank(op: &'static str, x: &Tensor) -> Result<usize> {
+    match x.rank() {
+        0 => Err(Error::invalid(op, "a single number has no axis to transform along")),
+        rank => Ok(rank),
+    }
+}
+
+/// Computed in floats, halves in f32, and given in the dtype of the input.
+fn wide(x: &Tensor, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
+    let x = if x.dtype().is_float() { x.clone() } else { x.to_dtype(DType::F32)? };
+    f(&x.to_dtype(x.dtype().compute())?)?.to_dtype(x.dtype())
+}
+
+/// Σⱼ xⱼ·e^(−2πi·jk/n) for k < n, of complex numbers `[…, n, …, 2]` along an axis. `torch.fft.fft`.
+///
+/// With `n` the axis is cut to that length first, or filled up with zeros.
+///
+/// # Errors
+/// A last axis that is not 2, no other axis, no such axis, or a transform of no numbers.
+#[track_caller]
+pub fn fft(x: &Tensor, n: Option<usize>, axis: impl Into<Axis>, norm: Norm) -> Result<Tensor> {
+    let axis = axis.into();
+    at_caller(|| one("fft", x, n, axis, norm, false))
+}
+
+/// Σⱼ xⱼ·e^(2πi·jk/n) / n for k < n, of complex numbers `[…, n, …, 2]` along an axis: the inverse of [`fft`]. `torch.fft.ifft`.
+///
+/// # Errors
+/// As [`fft`].
+#[track_caller]
+pub fn ifft(x: &Tensor, n: Option<usize>, axis: impl Into<Axis>, norm: Norm) -> Result<Tensor> {
+    let axis = axis.into();
+    at_caller(|| one("ifft", x, n, axis, norm, true))
+}
+
+fn one(
+    op: &'static str,
+    x: &Tensor,
+    n: Option<usize>,
+    axis: Axis,
+    norm: Norm,
+    inverse: bool,
+) -> Result<Tensor> {
+    let along = Along::new(op, x, complex_rank(op, x)?, n, axis, norm)?;
+    wide(x, |x| along.run(x, false, inverse))
+}
+
+/// The transform of real numbers along an axis, complex: `[…, n, …]` gives `[…, n/2 + 1, …, 2]`, the frequencies from 0 to the
+/// middle. The others are their mirror. `torch.fft.rfft`.
+///
+/// # Errors
+/// A tensor without axes, no such axis, or a transform of no numbers.
+#[track_caller]
+pub fn rfft(x: &Tensor, n: Option<usize>, axis: impl Into<Axis>, norm: Norm) -> Result<Tensor> {
+    let axis = axis.into();
+    at_caller(|| half("rfft", x, n, axis, norm))
+}
+
+fn half(op: &'static str, x: &Tensor, n: Option<usize>, axis: Axis, norm: Norm) -> Result<Tensor> {
+    let along = Along::new(op, x, real_rank(op, x)?, n, axis, norm)?;
+    wide(x, |x| along.run(x, true, false)?.narrow(along.axis as isize, 0, along.n / 2 + 1))
+}
+
+/// The inverse of [`rfft`]: real numbers from the half of a spectrum that is not a mirror. `n` is how many there are to be: an even
+/// number, 2(m − 1) of m frequencies, if it is not told. `torch.fft.irfft`.
+///
+/// What a mirror leaves no room for is not looked at: the imaginary parts of frequency 0 and, of an even number, of the middle one.
+///
+/// # Errors
+/// As [`fft`].
+#[track_caller]
+pub fn irfft(x: &Tensor, n: Option<usize>, axis: impl Into<Axis>, norm: Norm) -> Result<Tensor> {
+    let axis = axis.into();
+    at_caller(|| whole("irfft", x, n, axis, norm))
+}
+
+fn whole(op: &'static str, x: &Tensor, n: Option<usize>, axis: Axis, norm: Norm) -> Result<Tensor> {
+    let rank = complex_rank(op, x)?;
+    let numbers: Shape = x.dims()[..rank].iter().copied().collect();
+    let n = n.unwrap_or(2 * numbers[numbers.axis(axis, op)?].saturating_sub(1));
+    let along = Along::new(op, x, rank, Some(n), axis, norm)?;
+    wide(x, |x| {
+        let kept = along.sized(x, n / 2 + 1)?;
+        let mirrored = n - (n / 2 + 1);
+        let axis = along.axis as isize;
+        let mirror = conjugate(&kept.narrow(axis, 1, mirrored)?.flip(axis)?)?;
+        along.run(&Tensor::concat(&[&kept, &mirror], axis)?, false, true)?.select(-1, 0)
+    })
+}
+
+/// [`fft`] along several axes, one after the other; all by `..`. `torch.fft.fftn`, `torch.fft.fft2` for the last two.
+///
+/// # Errors
+/// As [`fft`]; an axis named twice.
+#[track_caller]
+pub fn fftn(x: &Tensor, axes: impl Into<Axes>, norm: Norm) -> Result<Tensor> {
+    let axes = axes.into();
+    at_caller(|| several("fftn", x, &axes, norm, false))
+}
+
+/// [`ifft`] along several axes. `torch.fft.ifftn`, `torch.fft.ifft2`.
+///
+/// # Errors
+/// As [`fftn`].
+#[track_caller]
+pub fn ifftn(x: &Tensor, axes: impl Into<Axes>, norm: Norm) -> Result<Tensor> {
+    let axes = axes.into();
+    at_caller(|| several("ifftn", x, &axes, norm, true))
+}
+
+/// Axes of numbers, in the order in which they were named.
+#[track_caller]
+fn numbered(op: &'static str, x: &Tensor, rank: usize, axes: &Axes) -> Result<Vec<usize>> {
+    let numbers: Shape = x.dims()[..rank].iter().copied().collect();
+    let axes: Vec<usize> = match &axes.0 {
+        None => (0..rank).collect(),
+        Some(axes) => axes.iter().map(|&axis| numbers.axis(Axis(axis), op)).collect::<Result<_>>()?,
+    };
+    match axes.iter().enumerate().find(|(k, axis)| axes[..*k].contains(axis)) {
+        Some((_, axis)) => Err(Error::invalid(op, format!("axis {axis} is named twice"))),
+        None if axes.is_empty() => Err(Error::invalid(op, "no axes: name one at least")),
+        None => Ok(axes),
+    }
+}
+
+fn several(op: &'static str, x: &Tensor, axes: &Axes, norm: Norm, inverse: bool) -> Result<Tensor> {
+    let axes = numbered(op, x, complex_rank(op, x)?, axes)?;
+    axes.iter().try_fold(x.clone(), |x, &axis| one(op, &x, None, Axis(axis as isize), norm, inverse))
+}
+
+/// [`rfft`] along the last of several axes, and [`fft`] along the others. `torch.fft.rfftn`, `torch.fft.rfft2`.
+///
+/// # Errors
+/// As [`rfft`]; an axis named twice.
+#[track_caller]
+pub fn rfftn(x: &Tensor, axes: impl Into<Axes>, norm: Norm) -> Result<Tensor> {
+    const OP: &str = "rfftn";
+    let axes = axes.into();
+    at_caller(|| {
+        let axes = numbered(OP, x, real_rank(OP, x)?, &axes)?;
+        let Some((&last, others)) = axes.split_last() else { return Ok(x.clone()) };
+        let halved = half(OP, x, None, Axis(last as isize), norm)?;
+        others.iter().try_fold(halved, |x, &axis| one(OP, &x, None, Axis(axis as isize), norm, false))
+    })
+}
+
+/// The inverse of [`rfftn`]: [`ifft`] along all but the last of several axes, and [`irfft`] of `n` numbers along that one.
+/// `torch.fft.irfftn`, `torch.fft.irfft2`.
+///
+/// # Errors
+/// As [`irfft`]; an axis named twice.
+#[track_caller]
+pub fn irfftn(x: &Tensor, n: Option<usize>, axes: impl Into<Axes>, norm: Norm) -> Result<Tensor> {
+    const OP: &str = "irfftn";
+    let axes = axes.into();
+    at_caller(|| {
+        let axes = numbered(OP, x, complex_rank(OP, x)?, &axes)?;
+        let Some((&last, others)) = axes.split_last() else { return Ok(x.clone()) };
+        let inverted = others
+            .iter()
+            .try_fold(x.clone(), |x, &axis| one(OP, &x, None, Axis(axis as isize), norm, true))?;
+        whole(OP, &inverted, n, Axis(last as isize), norm)
+    })
+}
+
+/// The frequencies of [`fft`]'s results, for samples `spacing` apart: 0, 1, …, −2, −1 over n·spacing. `torch.fft.fftfreq`.
+///
+/// # Errors
+/// No numbers; a dtype that is not floating-point.
+#[track_caller]
+pub fn fftfreq(n: usize, spacing: f64, options: impl Into<TensorOptions>) -> Result<Tensor> {
+    let options = options.into();
+    at_caller(|| {
+        let middle = n.div_ceil(2) as i64;
+        let behind = |k: i64| if k < middle { k } else { k - n as i64 };
+        frequencies("fftfreq", n, n, spacing, options, behind)
+    })
+}
+
+/// The frequencies of [`rfft`]'s results, for `n` samples `spacing` apart: 0, 1, …, n/2 over n·spacing. `torch.fft.rfftfreq`.
+///
+/// # Errors
+/// As [`fftfreq`].
+#[track_caller]
+pub fn rfftfreq(n: usize, spacing: f64, options: impl Into<TensorOptions>) -> Result<Tensor> {
+    let options = options.into();
+    at_caller(|| frequencies("rfftfreq", n, n / 2 + 1, spacing, options, |k| k))
+}
+
+fn frequencies(
+    op: &'static str,
+    n: usize,
+    count: usize,
+    spacing: f64,
+    options: TensorOptions,
+    number: impl Fn(i64) -> i64,
+) -> Result<Tensor> {
+    if n == 0 {
+        return Err(Error::invalid(op, "a transform of no numbers; at least 1 is needed"));
+    }
+    let zeros = Tensor::zeros([count], options)?;
+    if !zeros.dtype().is_float() {
+        return Err(Error::invalid(op, format!("frequencies are no {}; ask for a float", zeros.dtype())));
+    }
+    let whole = n as f64 * spacing;
+    let values = (0..count as i64).map(|k| (number(k) as f64 / whole).into()).collect::<Vec<_>>();
+    transform::constant(&values, [count], zeros.dtype(), &zeros.device())
+}
+
+/// The results of a transform with frequency 0 in the middle of each axis, in place of in front. Real numbers, or with `axes` named those of
+/// complex ones. `torch.fft.fftshift`.
+///
+/// # Errors
+/// An axis out of range or named twice.
+#[track_caller]
+pub fn fftshift(x: &Tensor, axes: impl Into<Axes>) -> Result<Tensor> {
+    let axes = axes.into();
+    at_caller(|| shifted("fftshift", x, &axes, |size| size / 2))
+}
+
+/// Undoes [`fftshift`]. `torch.fft.ifftshift`.
+///
+/// # Errors
+/// As [`fftshift`].
+#[track_caller]
+pub fn ifftshift(x: &Tensor, axes: impl Into<Axes>) -> Result<Tensor> {
+    let axes = axes.into();
+    at_caller(|| shifted("ifftshift", x, &axes, |size| size - size / 2))
+}
+
+fn shifted(op: &'static str, x: &Tensor, axes: &Axes, by: impl Fn(usize) -> usize) -> Result<Tensor> {
+    let axes = numbered(op, x, x.rank(), axes)?;
+    let shifts: Vec<isize> = axes.iter().map(|&axis| by(x.dims()[axis]) as isize).collect();
+    x.roll(shifts.as_slice(), axes)
+}
