@@ -34,9 +34,9 @@ pub(super) fn rows() -> Vec<Row> {
             .bad(|x| fft::rfftn(&x[0], [0, 0], Backward)),
         one("fft::irfftn", "torch.fft.irfftn(torch.view_as_complex(x), s=(3, 5), dim=(0, 1))", |x| fft::irfftn(x, Some(5), [0, 1], Backward))
             .shapes([&[3, 3, 2]]).bad(|x| fft::irfftn(&x[0], None, [2], Backward)),
-        make("fft::fftfreq", "torch.fft.fftfreq(5, 0.5, dtype=dtype)", |on| fft::fftfreq(5, 0.5, on)).of(F32F64)
+        make("fft::fftfreq", "torch.fft.fftfreq(5, 0.5)", |on| fft::fftfreq(5, 0.5, on)).of(F32F64)
             .bad(|_| fft::fftfreq(0, 1.0, &taper::cpu())),
-        make("fft::rfftfreq", "torch.fft.rfftfreq(6, 0.5, dtype=dtype)", |on| fft::rfftfreq(6, 0.5, on)).of(F32F64)
+        make("fft::rfftfreq", "torch.fft.rfftfreq(6, 0.5)", |on| fft::rfftfreq(6, 0.5, on)).of(F32F64)
             .bad(|_| fft::rfftfreq(4, 1.0, (taper::DType::I32, &taper::cpu()))),
         one("fft::fftshift", "torch.fft.fftshift(x, 1)", |x| fft::fftshift(x, 1)).shapes([&[2, 5]]).bad(|x| fft::fftshift(&x[0], 2)),
         one("fft::ifftshift", "torch.fft.ifftshift(x)", |x| fft::ifftshift(x, ..)).shapes([&[3, 4]]).bad(|x| fft::ifftshift(&x[0], 2)),

@@ -246,6 +246,10 @@ fn numbered(op: &'static str, x: &Tensor, rank: usize, axes: &Axes) -> Result<Ve
 
 fn several(op: &'static str, x: &Tensor, axes: &Axes, norm: Norm, inverse: bool) -> Result<Tensor> {
     let axes = numbered(op, x, complex_rank(op, x)?, axes)?;
+    wide(x, |x| along_each(op, x, &axes, norm, inverse))
+}
+
+fn along_each(op: &'static str, x: &Tensor, axes: &[usize], norm: Norm, inverse: bool) -> Result<Tensor> {
     axes.iter().try_fold(x.clone(), |x, &axis| one(op, &x, None, Axis(axis as isize), norm, inverse))
 }
 
@@ -260,8 +264,7 @@ pub fn rfftn(x: &Tensor, axes: impl Into<Axes>, norm: Norm) -> Result<Tensor> {
     at_caller(|| {
         let axes = numbered(OP, x, real_rank(OP, x)?, &axes)?;
         let Some((&last, others)) = axes.split_last() else { return Ok(x.clone()) };
-        let halved = half(OP, x, None, Axis(last as isize), norm)?;
-        others.iter().try_fold(halved, |x, &axis| one(OP, &x, None, Axis(axis as isize), norm, false))
+        wide(x, |x| along_each(OP, &half(OP, x, None, Axis(last as isize), norm)?, others, norm, false))
     })
 }
 
@@ -277,10 +280,7 @@ pub fn irfftn(x: &Tensor, n: Option<usize>, axes: impl Into<Axes>, norm: Norm) -
     at_caller(|| {
         let axes = numbered(OP, x, complex_rank(OP, x)?, &axes)?;
         let Some((&last, others)) = axes.split_last() else { return Ok(x.clone()) };
-        let inverted = others
-            .iter()
-            .try_fold(x.clone(), |x, &axis| one(OP, &x, None, Axis(axis as isize), norm, true))?;
-        whole(OP, &inverted, n, Axis(last as isize), norm)
+        wide(x, |x| whole(OP, &along_each(OP, x, others, norm, true)?, n, Axis(last as isize), norm))
     })
 }
 
