@@ -14,8 +14,11 @@ pub(crate) struct Rerun {
     /// A crate beside the suite, and what of it runs.
     own: Option<(&'static str, Part)>,
     /// How the names of tests begin that come out the same whatever is forced. They have run without it.
-    apart: &'static [&'static str],
+    apart: Names,
 }
+
+/// Lists of how the names of tests begin.
+type Names = &'static [&'static [&'static str]];
 
 /// How much of a crate's tests a run takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +26,7 @@ pub(crate) enum Part {
     Nothing,
     Whole,
     /// All but the tests whose names begin so.
-    Except(&'static [&'static str]),
+    Except(Names),
     /// One module of the crate's integration tests (`tests/it`).
     Module(&'static str),
 }
@@ -34,7 +37,7 @@ impl Part {
         match self {
             Part::Nothing => false,
             Part::Whole => true,
-            Part::Except(apart) => !apart.iter().any(|begin| name.starts_with(begin)),
+            Part::Except(apart) => !apart.iter().copied().flatten().any(|begin| name.starts_with(begin)),
             Part::Module(module) => name.split_once("::").is_some_and(|(first, _)| first == module),
         }
     }
@@ -50,19 +53,40 @@ const SETS: [Rerun; 3] = [
     set("baseline", &[("TAPER_CPU_ISA", "baseline")]),
 ];
 
-/// The graph, what the process holds, and what chooses the instruction set itself.
-const GRAPH_AND_PROCESS_ON_CPU: &[&str] = &[
-    "async_reads::",
+/// The graph and what is built of it, the environment, devices, and backends that are not this one.
+const GRAPH: &[&str] = &[
+    "devices::",
     "endurance::a_million_additions",
     "endurance::dropped_graphs",
     "environment::",
     "errors::",
-    "flat::",
-    "lost_training::",
-    "memory_faults::",
-    "rounding::every_target_and_midpoint_on_every_instruction_set",
+    "func::",
+    "operations::bad_input",
+    "operations::jacobians",
+    "operations::vmap",
     "settings::",
     "shared_leaves::",
+];
+
+/// What holds memory over thousands of small kernels, or a process of its own.
+const MEMORY: &[&str] = &["flat::", "lost_training::"];
+
+/// Of the CPU's backend itself, and what chooses the instruction set.
+const PROCESS_ON_CPU: &[&str] =
+    &["async_reads::", "memory_faults::", "rounding::every_target_and_midpoint_on_every_instruction_set"];
+
+/// Compositions whose kernels other tests run, attention among them, which is one there; backends that are not this one; and checks whose
+/// kernels are those of other checks in another place, or in other views, which the backend's own tests have in every form.
+const COMPOSED_ON_GPU: &[&str] = &[
+    "attention::",
+    "distributions::",
+    "fft::",
+    "movement::",
+    "operations::every_layout_and_shape",
+    "operations::pytorch_gives_the_same",
+    "optimizers::",
+    "recurrent::",
+    "third_party::",
 ];
 
 const fn set(label: &'static str, variables: &'static [(&'static str, &'static str)]) -> Rerun {
@@ -71,60 +95,31 @@ const fn set(label: &'static str, variables: &'static [(&'static str, &'static s
         variables,
         crates: "taper, backend-cpu",
         own: Some(("backend-cpu", Part::Whole)),
-        apart: GRAPH_AND_PROCESS_ON_CPU,
+        apart: &[GRAPH, MEMORY, PROCESS_ON_CPU],
     }
 }
 
 /// The ways a GPU's kernels can be made. Its crate's other tests open devices for each by themselves.
 const FORMS: [Rerun; 3] = [
-    form("tiled", &[("TAPER_TEST_WGPU", "form=tiled")], GRAPH_AND_MEMORY_ON_GPU),
+    form("tiled", &[("TAPER_TEST_WGPU", "form=tiled")], &[GRAPH, MEMORY, COMPOSED_ON_GPU]),
     form(
         "direct, uniforms, 8 buffers",
         &[("TAPER_TEST_WGPU", "form=direct immediates=off storage_buffers=8")],
         // Buffers of parameters are memory too.
-        GRAPH_ON_GPU,
+        &[GRAPH, COMPOSED_ON_GPU],
     ),
     // Larger than what the suite cannot do without, smaller than its larger tensors.
-    form("windows of 128 KiB", &[("TAPER_TEST_WGPU", "binding_bytes=131072")], GRAPH_AND_MEMORY_ON_GPU),
-];
-
-/// The graph and what is built of it (`vmap`), the environment, backends that are not this one, and attention: there it is other
-/// operations in blocks.
-const GRAPH_ON_GPU: &[&str] = &[
-    "attention::",
-    "endurance::a_million_additions",
-    "endurance::dropped_graphs",
-    "errors::",
-    "func::",
-    "operations::jacobians",
-    "operations::vmap",
-    "optimizers::",
-    "settings::",
-    "shared_leaves::",
-    "third_party::",
-];
-
-/// The same, and memory over thousands of small kernels, which have one form.
-const GRAPH_AND_MEMORY_ON_GPU: &[&str] = &[
-    "attention::",
-    "endurance::a_million_additions",
-    "endurance::dropped_graphs",
-    "errors::",
-    "flat::",
-    "func::",
-    "lost_training::",
-    "operations::jacobians",
-    "operations::vmap",
-    "optimizers::",
-    "settings::",
-    "shared_leaves::",
-    "third_party::",
+    form(
+        "windows of 128 KiB",
+        &[("TAPER_TEST_WGPU", "binding_bytes=131072")],
+        &[GRAPH, MEMORY, COMPOSED_ON_GPU],
+    ),
 ];
 
 const fn form(
     label: &'static str,
     variables: &'static [(&'static str, &'static str)],
-    apart: &'static [&'static str],
+    apart: Names,
 ) -> Rerun {
     let own = Some(("backend-wgpu", Part::Module("agree")));
     Rerun { label, variables, crates: "taper, backend-wgpu", own, apart }
@@ -133,8 +128,16 @@ const fn form(
 /// Another software adapter than the system's: SwiftShader, which comes with Chromium. It has smaller workgroups, subgroups and
 /// memory than lavapipe, no 64-bit numbers and no denormal ones, and another compiler, so that nothing rests on one driver alone.
 const SECOND: [Rerun; 2] = [
-    form("SwiftShader", &[("VK_DRIVER_FILES", DRIVERS[0]), ("VK_ICD_FILENAMES", DRIVERS[0])], GRAPH_ON_GPU),
-    form("SwiftShader", &[("VK_DRIVER_FILES", DRIVERS[1]), ("VK_ICD_FILENAMES", DRIVERS[1])], GRAPH_ON_GPU),
+    form(
+        "SwiftShader",
+        &[("VK_DRIVER_FILES", DRIVERS[0]), ("VK_ICD_FILENAMES", DRIVERS[0])],
+        &[GRAPH, COMPOSED_ON_GPU],
+    ),
+    form(
+        "SwiftShader",
+        &[("VK_DRIVER_FILES", DRIVERS[1]), ("VK_ICD_FILENAMES", DRIVERS[1])],
+        &[GRAPH, COMPOSED_ON_GPU],
+    ),
 ];
 
 /// Where Debian's `chromium` and Google's Chrome have it.
@@ -229,7 +232,7 @@ mod tests {
     fn parts_are_told_by_names() {
         let module = Part::Module("agree");
         assert!(module.has("agree::maps") && !module.has("disagree::maps") && !module.has("agree"));
-        let most = Part::Except(&["flat::", "endurance::a_"]);
+        let most = Part::Except(&[&["flat::"], &["endurance::a_"]]);
         assert!(most.has("endurance::the_same") && most.has("reduce::flat::x"));
         assert!(!most.has("flat::x") && !most.has("endurance::a_million"));
         assert!(Part::Whole.has("x") && !Part::Nothing.has("x"));
