@@ -16,13 +16,14 @@ pub(crate) fn row(place: usize) -> Option<&'static Row> {
     ROWS.get(place)
 }
 
-/// The places of the rows that programs hold: of tensors, on every device, without a rounding that decides, and with two
-/// derivatives if that is asked for.
+/// The places of the rows that programs hold: of tensors, on every device, without a rounding that decides, of a shape that does not
+/// follow from values, and with two derivatives if that is asked for.
 pub(crate) fn places(smooth: bool) -> Vec<usize> {
     let suits = |row: &Row| {
         !row.inputs.is_empty()
             && !row.cpu_only
             && !row.stepwise
+            && !row.by_value
             && row.ties
             && row.loose == 1.0
             && (!smooth || row.order == 2)
