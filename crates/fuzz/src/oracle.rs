@@ -174,7 +174,7 @@ impl Oracle {
             if dtype != dtype.compute()
                 && rounds != Rounds::Never
                 && floats().any(|v| !v.is_finite())
-                && (inputs.iter().all(|k| finite(k)) || finite_if_wide(&inputs, &values, &run))
+                && (inputs.iter().all(|k| finite(k)) || finite_if_wide(&inputs, &values, run))
             {
                 return Err(Unfit::Unstable("a number beyond a half type"));
             }
