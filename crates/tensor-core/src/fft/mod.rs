@@ -4,14 +4,12 @@
 //! without it, so that axis −1 of a complex `[8, 100, 2]` is that of 100 numbers.
 //!
 //! ```
-//! use tensor_core::{Tensor, fft::{self, Norm}};
-//!
-//! let x = Tensor::new([1.0f32, 2.0, 3.0, 4.0], &backend_cpu::cpu())?;
-//! let spectrum = fft::rfft(&x, None, -1, Norm::Backward)?; // 10, −2 + 2i, −2
-//! assert_eq!(spectrum.dims(), [3, 2]);
-//! let back = fft::irfft(&spectrum, None, -1, Norm::Backward)?;
-//! assert!(back.sub(&x)?.abs().max().item::<f32>()? < 1e-6);
-//! # Ok::<(), tensor_core::Error>(())
+//! use tensor_core::fft::{self, Norm};
+//! # fn f(x: &tensor_core::Tensor) -> tensor_core::Result<()> {
+//! let spectrum = fft::rfft(x, None, -1, Norm::Backward)?; // of 1, 2, 3, 4: 10, −2 + 2i, −2, as [3, 2]
+//! let back = fft::irfft(&spectrum, None, -1, Norm::Backward)?; // x again
+//! # Ok(())
+//! # }
 //! ```
 //!
 //! | function | of | gives |
