@@ -42,7 +42,7 @@ pub use optim;
 pub use tensor_core;
 pub use tensor_core::fft;
 
-pub use autograd::{enable_grad, func, grad, grad_of, no_grad};
+pub use autograd::{checkpoint, enable_grad, func, grad, grad_of, no_grad};
 #[cfg(feature = "cpu")]
 pub use backend_cpu::{num_threads, set_num_threads};
 #[cfg(feature = "gpu")]

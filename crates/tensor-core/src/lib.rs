@@ -33,6 +33,7 @@ mod origin;
 mod philox;
 mod platform;
 mod program_text;
+mod recording;
 mod recurrence;
 mod rounding;
 pub mod rows;
@@ -61,6 +62,8 @@ pub use op::{
 };
 pub use origin::{at_caller, with_location};
 pub use philox::philox;
+#[doc(hidden)] // for `autograd`
+pub use recording::{Recorder, Recording};
 pub use recurrence::{Recurrence, RecurrencePass, RecurrentCell};
 pub use rounding::round_to_odd;
 pub use scalar::Scalar;

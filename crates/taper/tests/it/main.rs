@@ -4,6 +4,7 @@
 mod async_reads;
 mod attention;
 mod bad_index;
+mod checkpoint;
 mod common;
 mod conv;
 mod cumulative;

@@ -215,6 +215,23 @@ impl Tensor {
         (0..results).map(|k| Tensor::from_node(self.0.element(k))).collect()
     }
 
+    /// How many results this node has.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn result_count(&self) -> usize {
+        self.0.results()
+    }
+
+    /// Counts this handle as a user's, as it is from the start, or as the graph's own: evaluation then stores the value only where
+    /// something else asks for it. It is to count again before it is dropped.
+    #[doc(hidden)]
+    pub fn count_handle(&self, counts: bool) {
+        match counts {
+            true => self.0.handles.fetch_add(1, Ordering::Relaxed),
+            false => self.0.handles.fetch_sub(1, Ordering::Relaxed),
+        };
+    }
+
     /// The variable whose value this is, if it is one: so that a graph shows a parameter as itself.
     fn canonical(self) -> Tensor {
         match self.0.leaf.get().and_then(std::sync::Weak::upgrade) {
