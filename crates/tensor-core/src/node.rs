@@ -12,7 +12,7 @@ use std::{
 
 use smallvec::SmallVec;
 
-use crate::{CustomOp, DType, Device, Layout, Op, Result, Shape, Storage, Tensor, facts::Facts};
+use crate::{CustomOp, DType, Device, Layout, Op, Result, Shape, Storage, Tensor, facts::Facts, memory_log};
 
 /// The inputs of a node.
 pub(crate) type Inputs = SmallVec<[Arc<Node>; 2]>;
@@ -268,6 +268,7 @@ impl Node {
         let mut state = lock(&element.state);
         state.node.upgrade().unwrap_or_else(|| {
             let node = Arc::new(self.new_element(element, k, state.kept.clone()));
+            memory_log::note(&node);
             state.node = Arc::downgrade(&node);
             node
         })

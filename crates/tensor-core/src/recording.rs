@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use crate::{
     DType, Device, Op, Shape, Tensor,
     grad_mode::is_grad_enabled,
+    memory_log,
     node::{BuiltNodes, Extra, Inputs, Node, Tuple, built_in, lock},
     schedule::pending,
 };
@@ -184,6 +185,7 @@ impl Recorded {
         // No user holds it.
         node.handles.store(0, std::sync::atomic::Ordering::Relaxed);
         let node = Arc::new(node);
+        memory_log::note(&node);
         if waits {
             pending::register(&node);
         }

@@ -58,6 +58,7 @@ pub use scatter::ScatterReduce;
 use crate::{
     Axis, DType, Device, Error, ErrorKind, Op, Result, Shape,
     grad_mode::is_grad_enabled,
+    memory_log,
     node::{Extra, Inputs, Node, Tuple, Value, lock},
     origin::here,
     schedule,
@@ -98,7 +99,9 @@ pub struct Tensor(Arc<Node>);
 impl Tensor {
     /// The handle that a new node is made for.
     pub(crate) fn first(node: Node) -> Tensor {
-        Tensor(Arc::new(node))
+        let node = Arc::new(node);
+        memory_log::note(&node);
+        Tensor(node)
     }
 
     /// One more handle on a node.
