@@ -39,4 +39,4 @@ pub use device::options::Forced;
 pub use device::{options::Options, profiler::KernelTime};
 pub use kernels::custom::WgslKernel;
 pub use profile::profile;
-pub use registry::{adapters, destroy, open, wgpu};
+pub use registry::{MOST_LOGICAL, adapters, destroy, logical, open, wgpu};

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, Weak},
 };
 
-use tensor_core::{Device, DeviceInfo, Error, Result};
+use tensor_core::{Device, DeviceInfo, Error, ErrorKind, Result};
 
 use crate::{
     Options, WgpuBackend,
@@ -13,7 +13,8 @@ use crate::{
     tuning::Tuning,
 };
 
-type ByIndex = HashMap<usize, (Device, Weak<WgpuBackend>)>;
+/// By the numbers of the adapter and of the device on it.
+type ByIndex = HashMap<(usize, usize), (Device, Weak<WgpuBackend>)>;
 
 /// The devices handed out by index.
 static BY_INDEX: Mutex<Option<ByIndex>> = Mutex::new(None);
@@ -42,6 +43,25 @@ pub fn adapters() -> Vec<DeviceInfo> {
 /// `Invalid` for an environment variable that cannot be read; `UnknownDevice` when there is no such adapter, with those
 /// there are, or with what to install when there are none; `Backend` when the driver refuses.
 pub fn wgpu(index: usize) -> Result<Device> {
+    logical(index, 0)
+}
+
+/// How many devices there are at most on one adapter.
+pub const MOST_LOGICAL: usize = 64;
+
+/// One of several devices on adapter `index`: 0 is that of [`wgpu()`], any other prints as `wgpu:0#1` and has a queue, memory, pipelines and a
+/// budget of its own, the same at every call. It is for programs that are to be tried on several devices where there is one.
+///
+/// # Errors
+/// As [`wgpu()`], and `UnknownDevice` from [`MOST_LOGICAL`] on.
+pub fn logical(index: usize, number: usize) -> Result<Device> {
+    if number >= MOST_LOGICAL {
+        return Err(Error::new(ErrorKind::UnknownDevice {
+            asked: format!("wgpu:{index}#{number}"),
+            hint: format!("the number after # is below {MOST_LOGICAL}"),
+        }));
+    }
+    let index = (index, number);
     let mut by_index = lock(&BY_INDEX);
     let devices = by_index.get_or_insert_default();
     if let Some((device, backend)) = devices.get(&index)
@@ -59,11 +79,14 @@ pub fn wgpu(index: usize) -> Result<Device> {
 /// # Errors
 /// As [`wgpu()`].
 pub fn open(index: usize, options: &Options) -> Result<Device> {
-    Ok(open_backend(index, options)?.0)
+    Ok(open_backend((index, 0), options)?.0)
 }
 
-fn open_backend(index: usize, options: &Options) -> Result<(Device, Weak<WgpuBackend>)> {
-    let found = adapter::find(index)?;
+fn open_backend((index, number): (usize, usize), options: &Options) -> Result<(Device, Weak<WgpuBackend>)> {
+    let mut found = adapter::find(index)?;
+    if number > 0 {
+        found.info.name = format!("wgpu:{index}#{number}");
+    }
     let gpu = Arc::new(Gpu::open(&found, options)?);
     let dir = options.cache_dir.as_deref();
     let tuning = options.autotune.then(|| Tuning::open(options.forced.form, &found.adapter.get_info(), dir));

@@ -52,7 +52,9 @@ pub use devices::{TensorExt, cpu};
 #[cfg(feature = "cpu")]
 pub use devices::{best_device, default_device, set_default_device};
 pub use devices::{device, device_count, devices, is_available};
-pub use inspect::{detect_anomaly, dot, dot_named, explain, profile};
+pub use inspect::{
+    detect_anomaly, dot, dot_named, explain, memory_snapshot, memory_summary, profile, record_memory,
+};
 pub use tensor_core::{
     Axes, Axis, DType, Device, DeviceInfo, DeviceKind, Element, Ellipsis, Error, ErrorKind, Generator, Index,
     Interpolation, Layout, MemoryStats, MeshIndexing, NewAxis, Op, Result, Scalar, ScatterReduce, Shape,
