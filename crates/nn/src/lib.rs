@@ -8,6 +8,7 @@
 //! | initial values | [`init`] |
 //! | files | [`save_safetensors`], [`load_safetensors`]; whole trainings: [`Checkpoint`] |
 //! | layers and losses as functions | [`functional`] |
+//! | training on several devices | [`DataParallel`] |
 //! | a table of a model | [`summary`] |
 
 // So that what the derive macro writes also works in this crate.
@@ -24,6 +25,7 @@ mod loss;
 #[cfg(doctest)]
 mod misfits;
 mod module;
+mod parallel;
 mod safetensors;
 mod summary;
 mod training;
@@ -61,6 +63,7 @@ pub use loss::{
 };
 pub use module::{Module, StateDict, Unmatched};
 pub use nn_derive::Module;
+pub use parallel::{DataParallel, Scatter};
 pub use safetensors::{SafetensorsFile, load_safetensors, save_safetensors};
 pub use summary::{Summary, SummaryRow, summarize, summary};
 pub use training::Training;
