@@ -128,7 +128,7 @@ fn dropout_drops_the_same_and_buffers_change_once() -> Result<()> {
         let after = drop.forward(&Tensor::ones([16], &d)?)?;
         y.powi(2).sum().backward()?;
         let found = fc.parameters().iter().map(|p| p.grad().unwrap()).collect();
-        Ok((found, norm.state_dict().into_iter().map(|(_, t)| t).collect(), y.add(&after.sum())?))
+        Ok((found, norm.state_dict().into_values().collect(), y.add(&after.sum())?))
     };
     let (plain, plain_buffers, plain_y) = model(false)?;
     let (found, buffers, y) = model(true)?;
@@ -208,8 +208,8 @@ fn it_maps_over_slices() -> Result<()> {
     let d = device();
     let x = tensor(&[4], 9, DType::F32, &d)?;
     let f = |x: &Tensor| x.tanh().mul(&x.exp());
-    let plain = jacobian(|t| f(&t[0]), &[x.clone()])?;
-    let found = jacobian(|t| checkpoint(|u| f(&u[0]), &[&t[0]]), &[x.clone()])?;
+    let plain = jacobian(|t| f(&t[0]), std::slice::from_ref(&x))?;
+    let found = jacobian(|t| checkpoint(|u| f(&u[0]), &[&t[0]]), std::slice::from_ref(&x))?;
     same("jacobian", &found, &plain);
     let each = |checkpointed: bool| {
         let slope = |t: &[Tensor]| {
