@@ -28,7 +28,7 @@ use crate::{
 /// # Ok(()) }
 /// ```
 ///
-/// A clone shares the parameters; [`Module::deep_copy`] makes new ones.
+/// A clone shares the parameters; [`Module::deep_copy`](crate::Module::deep_copy) makes new ones.
 #[derive(Clone)]
 pub struct Linear {
     /// `[out, in]`.
