@@ -5,11 +5,12 @@ use std::{
     sync::{Arc, Mutex, Weak},
 };
 
-use tensor_core::{Device, DeviceInfo, Error, Result};
+use tensor_core::{Device, DeviceInfo, Error, ErrorKind, Result};
 
 use crate::{
     Options, WgpuBackend,
     device::{adapter, faults::lock, gpu::Gpu},
+    platform::{CAN_WAIT, wait},
     tuning::Tuning,
 };
 
@@ -27,8 +28,15 @@ static OPEN: Mutex<Vec<Weak<WgpuBackend>>> = Mutex::new(Vec::new());
 ///     println!("{}: {}", adapter.name, adapter.description);
 /// }
 /// ```
+///
+/// In a page of a browser there are none, as nobody can wait for its word there: await [`adapters_async`].
 pub fn adapters() -> Vec<DeviceInfo> {
-    adapter::all().into_iter().map(|f| f.info).collect()
+    wait(adapters_async()).unwrap_or_default()
+}
+
+/// As [`adapters`], awaited. `navigator.gpu.requestAdapter` in a browser, which hands out one.
+pub async fn adapters_async() -> Vec<DeviceInfo> {
+    adapter::all().await.into_iter().map(|f| f.info).collect()
 }
 
 /// The device on adapter `index` of [`adapters`]: the same one at every call, or a new one if that was lost.
@@ -41,17 +49,49 @@ pub fn adapters() -> Vec<DeviceInfo> {
 /// # Errors
 /// `Invalid` for an environment variable that cannot be read; `UnknownDevice` when there is no such adapter, with those
 /// there are, or with what to install when there are none; `Backend` when the driver refuses.
+///
+/// In a page of a browser nobody can wait for a device: await [`wgpu_async`].
 pub fn wgpu(index: usize) -> Result<Device> {
     let mut by_index = lock(&BY_INDEX);
     let devices = by_index.get_or_insert_default();
-    if let Some((device, backend)) = devices.get(&index)
-        && backend.upgrade().is_some_and(|b| !b.gpu.faults.is_lost())
-    {
-        return Ok(device.clone());
+    if let Some(device) = at_hand(devices, index) {
+        return Ok(device);
     }
-    let (device, backend) = open_backend(index, &Options::from_env()?)?;
-    devices.insert(index, (device.clone(), backend));
-    Ok(device)
+    let options = Options::from_env()?;
+    let opened = wait(open_backend(index, &options));
+    Ok(keep(devices, index, opened.unwrap_or_else(|| Err(must_be_awaited(index, "wgpu_async")))?))
+}
+
+/// As [`wgpu()`], awaited: the only way in a page of a browser.
+///
+/// # Errors
+/// As [`wgpu()`].
+pub async fn wgpu_async(index: usize) -> Result<Device> {
+    if let Some(device) = at_hand(lock(&BY_INDEX).get_or_insert_default(), index) {
+        return Ok(device);
+    }
+    let opened = open_backend(index, &Options::from_env()?).await?;
+    let mut by_index = lock(&BY_INDEX);
+    let devices = by_index.get_or_insert_default();
+    // Another task may have been faster.
+    Ok(at_hand(devices, index).unwrap_or_else(|| keep(devices, index, opened)))
+}
+
+/// The device of an index, if it is open and not lost.
+fn at_hand(devices: &ByIndex, index: usize) -> Option<Device> {
+    let (device, backend) = devices.get(&index)?;
+    backend.upgrade().is_some_and(|b| !b.gpu.faults.is_lost()).then(|| device.clone())
+}
+
+fn keep(devices: &mut ByIndex, index: usize, opened: (Device, Weak<WgpuBackend>)) -> Device {
+    let device = opened.0.clone();
+    devices.insert(index, opened);
+    device
+}
+
+fn must_be_awaited(index: usize, form: &str) -> Error {
+    let hint = format!("a page cannot wait for its GPU: await {form}");
+    Error::new(ErrorKind::UnknownDevice { asked: format!("wgpu:{index}"), hint })
 }
 
 /// Opens adapter `index` with options of its own: a device apart from the one that [`wgpu()`] gives.
@@ -59,14 +99,24 @@ pub fn wgpu(index: usize) -> Result<Device> {
 /// # Errors
 /// As [`wgpu()`].
 pub fn open(index: usize, options: &Options) -> Result<Device> {
-    Ok(open_backend(index, options)?.0)
+    wait(open_async(index, options)).unwrap_or_else(|| Err(must_be_awaited(index, "open_async")))
 }
 
-fn open_backend(index: usize, options: &Options) -> Result<(Device, Weak<WgpuBackend>)> {
-    let found = adapter::find(index)?;
-    let gpu = Arc::new(Gpu::open(&found, options)?);
+/// As [`open`], awaited: the only way in a page of a browser.
+///
+/// # Errors
+/// As [`wgpu()`].
+pub async fn open_async(index: usize, options: &Options) -> Result<Device> {
+    Ok(open_backend(index, options).await?.0)
+}
+
+async fn open_backend(index: usize, options: &Options) -> Result<(Device, Weak<WgpuBackend>)> {
+    let found = adapter::find(index).await?;
+    let gpu = Arc::new(Gpu::open(&found, options).await?);
     let dir = options.cache_dir.as_deref();
-    let tuning = options.autotune.then(|| Tuning::open(options.forced.form, &found.adapter.get_info(), dir));
+    // Measuring is waiting.
+    let tuning = (options.autotune && CAN_WAIT)
+        .then(|| Tuning::open(options.forced.form, &found.adapter.get_info(), dir));
     let backend = Arc::new(WgpuBackend { gpu, tuning });
     let weak = Arc::downgrade(&backend);
     let mut open = lock(&OPEN);
