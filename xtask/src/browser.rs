@@ -12,7 +12,8 @@ const TARGET: &str = "wasm32-unknown-unknown";
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Open the page in Chromium without a window, and check that it learns on the processor and on the GPU alike
+    /// Open the page in Chromium without a window, and check that it learns on the processor and on the GPU alike, and that every
+    /// operation of the table is right on the GPU
     #[arg(long)]
     check: bool,
     /// The port on this machine
@@ -31,6 +32,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         .args(["rustc", "--release", "--package", "browser", "--lib", "--crate-type", "cdylib"])
         .args(["--target", TARGET, "--target-dir"])
         .arg(&workspace.target);
+    if args.check {
+        build.args(["--features", "operations"]);
+    }
     succeed(&mut build, &format!("rustup target add {TARGET}"))?;
 
     let folder = workspace.root.join("examples/browser");

@@ -37,7 +37,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tensor-core", &[]),
     // Users' crates.
     ("custom-op", &["taper"]),
-    ("browser", &["taper"]),
+    ("browser", &["taper", "taper-operations"]),
     // For tests: none of the above may depend on it but as a dev-dependency.
     ("taper-testing", &["tensor-core"]),
     ("taper-operations", &["taper", "taper-testing"]),

@@ -123,6 +123,36 @@ impl Bench {
         Ok(())
     }
 
+    /// In one dtype, reading by what is awaited alone: for a page of a browser. Gives whether the row has kernels there.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub async fn awaited(&self, row: &Row) -> std::result::Result<bool, String> {
+        let (true, Some(dtype)) = (self.runs(row), row.dtypes_on(&self.device).into_iter().next()) else {
+            return Ok(false);
+        };
+        let run = |device: &Device| row.run(&row.given(device, dtype, dtype, Placement::Contiguous)?);
+        let found = run(&self.device).map_err(in_words("outputs"))?;
+        let expected = run(&self.reference).map_err(in_words("outputs of the reference"))?;
+        if found.len() != expected.len() {
+            return Err(format!("{} results, expected {}", found.len(), expected.len()));
+        }
+        for (k, (found, expected)) in found.iter().zip(&expected).enumerate() {
+            if (found.shape(), found.dtype()) != (expected.shape(), expected.dtype()) {
+                return Err(format!("result {k}: {}, expected {}", found.shape(), expected.shape()));
+            }
+            let within = within(row, dtype, found.dtype());
+            // Whole numbers of the table are small.
+            let found = found.to_dtype(DType::F32).map_err(in_words("outputs"))?.to_vec_async::<f32>().await;
+            let found: Vec<f64> = found.map_err(in_words("outputs"))?.into_iter().map(f64::from).collect();
+            let expected = expected.to_f64_vec().map_err(in_words("outputs of the reference"))?;
+            if let Some(difference) = difference(&found, &expected, within) {
+                return Err(format!("result {k}: {difference}"));
+            }
+        }
+        Ok(true)
+    }
+
     /// With inputs that lie in memory in every way, and of every kind of shape where the row takes any.
     ///
     /// # Errors

@@ -1,8 +1,8 @@
-import init, { learn } from "./browser.js";
+import * as taper from "./browser.js";
 
 const EPOCHS = 20;
 const by = (id) => document.getElementById(id);
-const ready = init({ module_or_path: new URL("./browser_bg.wasm", import.meta.url) });
+const ready = taper.default({ module_or_path: new URL("./browser_bg.wasm", import.meta.url) });
 
 /** Trains on a device and draws each epoch; gives all of them, and what the device is. */
 async function train(device) {
@@ -23,7 +23,7 @@ async function train(device) {
     // Lets the browser draw.
     return new Promise((resolve) => setTimeout(resolve));
   };
-  const description = await learn(device, EPOCHS, tell);
+  const description = await taper.learn(device, EPOCHS, tell);
   const seconds = (performance.now() - started) / 1000;
   by("status").textContent = `${description}: ${seconds.toFixed(1)} s`;
   return { description, seconds, epochs };
@@ -40,7 +40,7 @@ by("start").addEventListener("click", async () => {
   }
 });
 
-// `?check`: both devices at once, and the results to the server, for a test.
+// `?check`: both devices, one after the other, each operation on the GPU where they are built in, and the results to the server, for a test.
 if (new URLSearchParams(location.search).has("check")) {
   const results = {};
   for (const device of ["cpu", "wgpu"]) {
@@ -48,6 +48,19 @@ if (new URLSearchParams(location.search).has("check")) {
       results[device] = await train(device);
     } catch (error) {
       results[device] = { error: String(error.message ?? error) };
+    }
+  }
+  if (taper.operations) {
+    const wrong = [];
+    const tell = (name, what) => {
+      by("status").textContent = name;
+      if (what !== undefined) wrong.push(`${name}: ${what}`);
+      return new Promise((resolve) => setTimeout(resolve));
+    };
+    try {
+      results.operations = { count: await taper.operations("wgpu", tell), wrong };
+    } catch (error) {
+      results.operations = { count: 0, wrong: [String(error.message ?? error)] };
     }
   }
   await fetch("result", { method: "POST", body: JSON.stringify(results) });

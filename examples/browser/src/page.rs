@@ -22,3 +22,22 @@ pub async fn learn(device: String, epochs: usize, tell: Function) -> Result<Stri
     let info = device.info();
     Ok(format!("{} ({}, {})", info.name, info.description, info.driver))
 }
+
+/// Computes every row of the table of operations on a device; `tell` is called with each one's label and what is wrong, nothing if that is
+/// nothing, and gives a promise. Gives how many have kernels there.
+#[cfg(feature = "operations")]
+#[wasm_bindgen]
+#[allow(unreachable_pub)] // the page reaches it
+pub async fn operations(device: String, tell: Function) -> Result<usize, JsError> {
+    let bench = taper_operations::Bench::new(taper::device_async(&device).await?);
+    let mut count = 0;
+    for row in taper_operations::rows() {
+        let verdict = bench.awaited(&row).await;
+        count += usize::from(verdict != Ok(false));
+        let wrong = verdict.err().map_or(JsValue::UNDEFINED, JsValue::from);
+        if let Ok(promise) = tell.call2(&JsValue::NULL, &row.label().to_string().into(), &wrong) {
+            let _ = JsFuture::from(Promise::resolve(&promise)).await;
+        }
+    }
+    Ok(count)
+}

@@ -96,7 +96,8 @@ fn describe(index: usize, adapter: wgpu::Adapter, info: &wgpu::AdapterInfo) -> F
         adapter,
         info: DeviceInfo {
             name: format!("wgpu:{index}"),
-            description: info.name.clone(),
+            // A browser names none.
+            description: if info.name.is_empty() { format!("{:?}", info.backend) } else { info.name.clone() },
             driver: driver.join(", "),
             kind: kind(info.device_type),
             memory,

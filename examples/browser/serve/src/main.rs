@@ -27,7 +27,7 @@ struct Options {
     /// The port on this machine
     #[arg(long, default_value_t = 8000)]
     port: u16,
-    /// Open the page in Chromium without a window, and check that it learns on the processor and on the GPU alike
+    /// Open the page in Chromium without a window, and check what it sends back: that it learns on the processor and on the GPU alike
     #[arg(long)]
     check: bool,
 }
@@ -117,7 +117,7 @@ fn open(url: &str, profile: &Path) -> Outcome<Browser> {
 
 /// Opens the page and judges what it sends back.
 fn check(server: &Server, folder: &Path, url: &str) -> Outcome {
-    const LONG: Duration = Duration::from_secs(300);
+    const LONG: Duration = Duration::from_secs(600);
     let profile = tempfile::tempdir()?;
     let mut browser = open(url, profile.path())?;
     let begin = Instant::now();
@@ -158,6 +158,14 @@ fn judge(results: &Value) -> Outcome {
             return Err(format!("{device}: accuracy {accuracy}, expected 0.95").into());
         }
         first.push(loss);
+    }
+    if let Some(operations) = results.get("operations") {
+        let wrong = operations["wrong"].as_array().ok_or("operations: no list of what is wrong")?;
+        println!("wgpu: {} rows of the table of operations, {} of them wrong", operations["count"], wrong.len());
+        if !wrong.is_empty() {
+            let lines: Vec<&str> = wrong.iter().filter_map(Value::as_str).collect();
+            return Err(lines.join("\n").into());
+        }
     }
     if (first[0] - first[1]).abs() > 1e-4 {
         return Err(format!("the first epoch's losses differ: {first:?}").into());
