@@ -35,8 +35,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("backend-wgpu", &["tensor-core", "taper-shaders"]),
     ("taper-shaders", &[]),
     ("tensor-core", &[]),
-    // A user's crate.
+    // Users' crates.
     ("custom-op", &["taper"]),
+    ("browser", &["taper", "taper-operations"]),
     // For tests: none of the above may depend on it but as a dev-dependency.
     ("taper-testing", &["tensor-core"]),
     ("taper-operations", &["taper", "taper-testing"]),

@@ -2,6 +2,7 @@
 //! one is a line in [`Command`] and a line in [`main`].
 
 mod bench;
+mod browser;
 mod check_layers;
 mod fuzz;
 mod operations;
@@ -22,6 +23,8 @@ enum Command {
     /// Time Taper's operations, beside the machine's limits, PyTorch or burn: `bench --help` says how
     #[command(disable_help_flag = true)]
     Bench(bench::Args),
+    /// Serve the page of examples/browser, or check what it does: `browser --help` says how
+    Browser(browser::Args),
     /// Check that crates depend on each other only as the design allows
     CheckLayers,
     /// Run random programs on a device, against the plain reference: `fuzz --help` says how
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
         // These say themselves what is wrong, and end as the program that they run.
         Command::Bench(args) => return bench::run(&args),
         Command::Fuzz(args) => return fuzz::run(&args),
+        Command::Browser(args) => browser::run(&args),
         Command::CheckLayers => check_layers::run(),
         Command::Operations(args) => operations::run(&args),
         Command::TestAllBackends(args) => test_all_backends::run(&args),

@@ -1,4 +1,4 @@
-//! Taper on any GPU: the [`tensor_core::Backend`] over wgpu (Vulkan, Metal, DX12).
+//! Taper on any GPU: the [`tensor_core::Backend`] over wgpu (Vulkan, Metal, DX12; WebGPU in browsers).
 //!
 //! ```no_run
 //! # fn main() -> tensor_core::Result<()> {
@@ -16,6 +16,7 @@
 //! | `kernels` | what each kernel does: a file for each body, and `window` for what is larger than a binding |
 //! | `device` | one open device: adapter, memory, pipelines, command batches, reads, failures |
 //! | `codegen` | what a dispatch is, and the writer of its WGSL |
+//! | `platform` | what differs between systems: clocks, and whether a thread can wait |
 //!
 //! Each room uses those below it alone; `kernels` and `device` do not know of each other.
 //!
@@ -25,6 +26,7 @@ mod backend;
 mod codegen;
 mod device;
 mod kernels;
+mod platform;
 mod profile;
 mod registry;
 mod tuning;
@@ -39,4 +41,7 @@ pub use device::options::Forced;
 pub use device::{options::Options, profiler::KernelTime};
 pub use kernels::custom::WgslKernel;
 pub use profile::profile;
-pub use registry::{MOST_LOGICAL, adapters, destroy, logical, open, wgpu};
+pub use registry::{
+    MOST_LOGICAL, adapters, adapters_async, destroy, logical, logical_async, open, open_async, wgpu,
+    wgpu_async,
+};

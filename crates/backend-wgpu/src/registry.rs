@@ -10,11 +10,11 @@ use tensor_core::{Device, DeviceInfo, Error, ErrorKind, Result};
 use crate::{
     Options, WgpuBackend,
     device::{adapter, faults::lock, gpu::Gpu},
+    platform::{CAN_WAIT, wait},
     tuning::Tuning,
 };
 
-/// By the numbers of the adapter and of the device on it.
-type ByIndex = HashMap<(usize, usize), (Device, Weak<WgpuBackend>)>;
+type ByIndex = HashMap<Place, (Device, Weak<WgpuBackend>)>;
 
 /// The devices handed out by index.
 static BY_INDEX: Mutex<Option<ByIndex>> = Mutex::new(None);
@@ -28,8 +28,15 @@ static OPEN: Mutex<Vec<Weak<WgpuBackend>>> = Mutex::new(Vec::new());
 ///     println!("{}: {}", adapter.name, adapter.description);
 /// }
 /// ```
+///
+/// In a page of a browser there are none, as nobody can wait for its word there: await [`adapters_async`].
 pub fn adapters() -> Vec<DeviceInfo> {
-    adapter::all().into_iter().map(|f| f.info).collect()
+    wait(adapters_async()).unwrap_or_default()
+}
+
+/// As [`adapters`], awaited. `navigator.gpu.requestAdapter` in a browser, which hands out one.
+pub async fn adapters_async() -> Vec<DeviceInfo> {
+    adapter::all().await.into_iter().map(|f| f.info).collect()
 }
 
 /// The device on adapter `index` of [`adapters`]: the same one at every call, or a new one if that was lost.
@@ -42,6 +49,8 @@ pub fn adapters() -> Vec<DeviceInfo> {
 /// # Errors
 /// `Invalid` for an environment variable that cannot be read; `UnknownDevice` when there is no such adapter, with those
 /// there are, or with what to install when there are none; `Backend` when the driver refuses.
+///
+/// In a page of a browser nobody can wait for a device: await [`wgpu_async`].
 pub fn wgpu(index: usize) -> Result<Device> {
     logical(index, 0)
 }
@@ -55,23 +64,67 @@ pub const MOST_LOGICAL: usize = 64;
 /// # Errors
 /// As [`wgpu()`], and `UnknownDevice` from [`MOST_LOGICAL`] on.
 pub fn logical(index: usize, number: usize) -> Result<Device> {
-    if number >= MOST_LOGICAL {
-        return Err(Error::new(ErrorKind::UnknownDevice {
-            asked: format!("wgpu:{index}#{number}"),
-            hint: format!("the number after # is below {MOST_LOGICAL}"),
-        }));
-    }
-    let index = (index, number);
+    let place = checked(index, number)?;
     let mut by_index = lock(&BY_INDEX);
     let devices = by_index.get_or_insert_default();
-    if let Some((device, backend)) = devices.get(&index)
-        && backend.upgrade().is_some_and(|b| !b.gpu.faults.is_lost())
-    {
-        return Ok(device.clone());
+    if let Some(device) = at_hand(devices, place) {
+        return Ok(device);
     }
-    let (device, backend) = open_backend(index, &Options::from_env()?)?;
-    devices.insert(index, (device.clone(), backend));
-    Ok(device)
+    let options = Options::from_env()?;
+    let opened = wait(open_backend(place, &options));
+    Ok(keep(devices, place, opened.unwrap_or_else(|| Err(must_be_awaited(index, "wgpu_async")))?))
+}
+
+/// As [`wgpu()`], awaited: the only way in a page of a browser.
+///
+/// # Errors
+/// As [`wgpu()`].
+pub async fn wgpu_async(index: usize) -> Result<Device> {
+    logical_async(index, 0).await
+}
+
+/// As [`logical`], awaited.
+///
+/// # Errors
+/// As [`logical`].
+pub async fn logical_async(index: usize, number: usize) -> Result<Device> {
+    let place = checked(index, number)?;
+    if let Some(device) = at_hand(lock(&BY_INDEX).get_or_insert_default(), place) {
+        return Ok(device);
+    }
+    let opened = open_backend(place, &Options::from_env()?).await?;
+    let mut by_index = lock(&BY_INDEX);
+    let devices = by_index.get_or_insert_default();
+    // Another task may have been faster.
+    Ok(at_hand(devices, place).unwrap_or_else(|| keep(devices, place, opened)))
+}
+
+/// The numbers of an adapter and of a device on it.
+type Place = (usize, usize);
+
+fn checked(index: usize, number: usize) -> Result<Place> {
+    if number < MOST_LOGICAL {
+        return Ok((index, number));
+    }
+    let hint = format!("the number after # is below {MOST_LOGICAL}");
+    Err(Error::new(ErrorKind::UnknownDevice { asked: format!("wgpu:{index}#{number}"), hint }))
+}
+
+/// The device of a place, if it is open and not lost.
+fn at_hand(devices: &ByIndex, place: Place) -> Option<Device> {
+    let (device, backend) = devices.get(&place)?;
+    backend.upgrade().is_some_and(|b| !b.gpu.faults.is_lost()).then(|| device.clone())
+}
+
+fn keep(devices: &mut ByIndex, place: Place, opened: (Device, Weak<WgpuBackend>)) -> Device {
+    let device = opened.0.clone();
+    devices.insert(place, opened);
+    device
+}
+
+fn must_be_awaited(index: usize, form: &str) -> Error {
+    let hint = format!("a page cannot wait for its GPU: await {form}");
+    Error::new(ErrorKind::UnknownDevice { asked: format!("wgpu:{index}"), hint })
 }
 
 /// Opens adapter `index` with options of its own: a device apart from the one that [`wgpu()`] gives.
@@ -79,17 +132,27 @@ pub fn logical(index: usize, number: usize) -> Result<Device> {
 /// # Errors
 /// As [`wgpu()`].
 pub fn open(index: usize, options: &Options) -> Result<Device> {
-    Ok(open_backend((index, 0), options)?.0)
+    wait(open_async(index, options)).unwrap_or_else(|| Err(must_be_awaited(index, "open_async")))
 }
 
-fn open_backend((index, number): (usize, usize), options: &Options) -> Result<(Device, Weak<WgpuBackend>)> {
-    let mut found = adapter::find(index)?;
+/// As [`open`], awaited: the only way in a page of a browser.
+///
+/// # Errors
+/// As [`wgpu()`].
+pub async fn open_async(index: usize, options: &Options) -> Result<Device> {
+    Ok(open_backend((index, 0), options).await?.0)
+}
+
+async fn open_backend((index, number): Place, options: &Options) -> Result<(Device, Weak<WgpuBackend>)> {
+    let mut found = adapter::find(index).await?;
     if number > 0 {
         found.info.name = format!("wgpu:{index}#{number}");
     }
-    let gpu = Arc::new(Gpu::open(&found, options)?);
+    let gpu = Arc::new(Gpu::open(&found, options).await?);
     let dir = options.cache_dir.as_deref();
-    let tuning = options.autotune.then(|| Tuning::open(options.forced.form, &found.adapter.get_info(), dir));
+    // Measuring is waiting.
+    let tuning = (options.autotune && CAN_WAIT)
+        .then(|| Tuning::open(options.forced.form, &found.adapter.get_info(), dir));
     let backend = Arc::new(WgpuBackend { gpu, tuning });
     let weak = Arc::downgrade(&backend);
     let mut open = lock(&OPEN);

@@ -3,12 +3,7 @@
 //!
 //! Every way adds up each result in the order of k; only how a device contracts multiplications and additions may differ.
 
-use std::{
-    collections::BTreeMap,
-    path::Path,
-    sync::Mutex,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, path::Path, sync::Mutex, time::Duration};
 
 use tensor_core::{Launch, Result};
 
@@ -16,6 +11,7 @@ use crate::{
     codegen::capabilities::{Capabilities, Form, Way},
     device::{disk_cache::Kept, faults::lock, gpu::Gpu, pipeline::assemble},
     kernels::{contract, map::Aliases, window},
+    platform::Instant,
 };
 
 /// Products of fewer multiplications take the fixed table's way: they are over before a clock could tell.

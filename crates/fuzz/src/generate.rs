@@ -298,7 +298,7 @@ impl Writer<'_> {
     /// A row of the table of operations, of what earlier steps give where its inputs may be anything.
     fn row_of_table(&mut self) -> Option<usize> {
         let places = table::places(self.taste.smooth);
-        let place = *self.rng.pick(&places);
+        let place = *self.rng.pick(places);
         let row = table::row(place)?;
         let like = |k: &Known| row.dtypes.list().contains(&k.dtype);
         let first = self.some(like)?;

@@ -16,9 +16,16 @@ pub(crate) fn row(place: usize) -> Option<&'static Row> {
     ROWS.get(place)
 }
 
+/// The places of the rows that programs hold, and of those among them with two derivatives.
+static PLACES: LazyLock<[Vec<usize>; 2]> = LazyLock::new(|| [false, true].map(suitable));
+
 /// The places of the rows that programs hold: of tensors, on every device, without a rounding that decides, of a shape that does not
 /// follow from values, and with two derivatives if that is asked for.
-pub(crate) fn places(smooth: bool) -> Vec<usize> {
+pub(crate) fn places(smooth: bool) -> &'static [usize] {
+    &PLACES[usize::from(smooth)]
+}
+
+fn suitable(smooth: bool) -> Vec<usize> {
     let suits = |row: &Row| {
         !row.inputs.is_empty()
             && !row.cpu_only

@@ -68,6 +68,11 @@ fn first(device: &Device, case: fn(u64, u64, &Device) -> Result<(), Report>) -> 
     (0..300).find_map(|k| case(1, k, device).err()).expect("the fault is found")
 }
 
+/// Whether a report names one of these, or a row of the table, which is built of them.
+fn names(report: &Report, operations: &[&str]) -> bool {
+    operations.iter().chain(&["taper_operations::apply"]).any(|name| report.code.contains(name))
+}
+
 #[test]
 fn a_comparison_that_takes_equals_for_less_is_found() {
     let device = broken(|kernel| {
@@ -78,7 +83,7 @@ fn a_comparison_that_takes_equals_for_less_is_found() {
         });
     });
     let report = first(&device, program_case);
-    assert!(report.code.contains(".lt") || report.code.contains("clamp"), "{}", report.code);
+    assert!(names(&report, &[".lt", "clamp"]), "{}", report.code);
     assert!(report.code.lines().count() <= 6, "{}", report.code);
 }
 
@@ -90,7 +95,7 @@ fn a_running_operation_that_runs_the_other_way_is_found() {
         }
     });
     let report = first(&device, program_case);
-    assert!(report.code.contains("cum"), "{}", report.code);
+    assert!(names(&report, &["cum"]), "{}", report.code);
     assert!(report.code.lines().count() <= 4, "{}", report.code);
 }
 

@@ -8,10 +8,10 @@ use std::{
     collections::{HashMap, HashSet},
     fs,
     path::{Path, PathBuf},
-    time::{SystemTime, UNIX_EPOCH},
 };
 
 use tensor_core::{DType, Error, ErrorKind, Result};
+use web_time::SystemTime;
 
 use crate::{Graph, GraphNode, NodeKind, crc32c::masked_crc32c, protobuf::Message};
 
@@ -24,7 +24,7 @@ impl Graph {
     #[track_caller]
     pub fn write_event_file(&self, folder: impl AsRef<Path>) -> Result<PathBuf> {
         let folder = folder.as_ref();
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let failed = |path: &Path, error: std::io::Error| {
             Error::new(ErrorKind::File { path: path.into(), message: format!("cannot be written: {error}") })
         };

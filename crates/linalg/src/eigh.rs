@@ -5,7 +5,7 @@ use tensor_core::{Result, Tensor};
 
 use crate::{
     det::exactly,
-    matrix::{diag_embed, differences, mt, product, skew, sum_of},
+    matrix::{differences, mt, product, skew, sum_of},
     routine::{Routine, apply},
 };
 
@@ -75,7 +75,7 @@ impl Function for Eigh {
             Some(g) => Some(skew(&mt(q)?.matmul(g)?)?.div(&differences(values)?)?.mul_scalar(0.5)),
             None => None,
         };
-        let of_values = g_values.as_ref().map(diag_embed).transpose()?;
+        let of_values = g_values.as_ref().map(|g| g.diag_embed(0, -2, -1)).transpose()?;
         let inner = sum_of([of_q, of_values])?;
         Ok(vec![inner.map(|inner| product(q, &inner, &mt(q)?)).transpose()?])
     }

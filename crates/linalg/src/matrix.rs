@@ -22,29 +22,11 @@ pub(crate) fn sizes(a: &Tensor) -> (usize, usize) {
     }
 }
 
-/// Where row and column are the same.
-#[track_caller]
-fn on_diagonal(a: &Tensor, n: usize) -> Result<Tensor> {
-    let index = Tensor::arange(0i64, n as i64, 1i64, (DType::I32, &a.device()))?;
-    index.reshape([n, 1])?.eq(&index)
-}
-
-#[track_caller]
-fn scalar(a: &Tensor, value: f64) -> Result<Tensor> {
-    Tensor::full(Shape::scalar(), value, (a.dtype(), &a.device()))
-}
-
-/// `[…, n]` → `[…, n, n]` with the elements on the diagonal.
-#[track_caller]
-pub(crate) fn diag_embed(d: &Tensor) -> Result<Tensor> {
-    let n = d.dim(-1)?;
-    on_diagonal(d, n)?.where_cond(&d.unsqueeze(-1)?, &scalar(d, 0.0)?)
-}
-
 /// The matrices with ones on the diagonal.
 #[track_caller]
 pub(crate) fn with_ones(a: &Tensor) -> Result<Tensor> {
-    on_diagonal(a, sizes(a).1)?.where_cond(&scalar(a, 1.0)?, a)
+    let one = Tensor::ones(Shape::scalar(), (a.dtype(), &a.device()))?;
+    Tensor::eye(sizes(a).1, (DType::Bool, &a.device()))?.where_cond(&one, a)
 }
 
 /// X − Xᵀ.

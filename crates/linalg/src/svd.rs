@@ -5,7 +5,7 @@ use tensor_core::{Result, Tensor};
 
 use crate::{
     det::exactly,
-    matrix::{diag_embed, differences, mt, product, sizes, skew, sum_of},
+    matrix::{differences, mt, product, sizes, skew, sum_of},
     routine::{Routine, apply},
 };
 
@@ -75,7 +75,7 @@ impl Function for Svd {
         let e = differences(&s.mul(s)?)?;
         let of_u = g_u.as_ref().map(|g| skew(&mt(&u)?.matmul(g)?)?.mul(&across)?.div(&e)).transpose()?;
         let of_v = g_vh.as_ref().map(|g| skew(&vh.matmul(&mt(g)?)?)?.mul(&down)?.div(&e)).transpose()?;
-        let of_s = g_s.as_ref().map(diag_embed).transpose()?;
+        let of_s = g_s.as_ref().map(|g| g.diag_embed(0, -2, -1)).transpose()?;
         let inner = sum_of([of_u, of_v, of_s])?.map(|inner| product(&u, &inner, &vh)).transpose()?;
         let beyond = |basis: &Tensor, g: &Tensor| g.sub(&basis.matmul(&mt(basis)?.matmul(g)?)?);
         let beyond_u = match &g_u {

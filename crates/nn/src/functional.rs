@@ -232,6 +232,15 @@ pub fn dropout(input: &Tensor, p: f64, training: bool, rng: &Generator) -> Resul
     dropout_by("dropout", input, input.shape().clone(), p, training, rng)
 }
 
+/// Of dropping.
+#[track_caller]
+pub(crate) fn check_probability(op: &'static str, p: f64) -> Result<()> {
+    if (0.0..1.0).contains(&p) {
+        return Ok(());
+    }
+    Err(Error::invalid(op, format!("dropout with probability {p}: give one of at least 0 and below 1")))
+}
+
 /// Drops what one number of a mask of shape `drawn`, which broadcasts to the input's, stands for.
 #[track_caller]
 fn dropout_by(
@@ -242,9 +251,7 @@ fn dropout_by(
     training: bool,
     rng: &Generator,
 ) -> Result<Tensor> {
-    if !(0.0..1.0).contains(&p) {
-        return Err(Error::invalid(op, format!("probability {p}: give one of at least 0 and below 1")));
-    }
+    check_probability(op, p)?;
     if !training || p == 0.0 {
         return Ok(input.clone());
     }
@@ -363,9 +370,7 @@ fn alpha_dropout_by(
 ) -> Result<Tensor> {
     // −λ·α of SELU.
     const DROPPED: f64 = -1.758_099_340_847_376_6;
-    if !(0.0..1.0).contains(&p) {
-        return Err(Error::invalid(op, format!("probability {p}: give one of at least 0 and below 1")));
-    }
+    check_probability(op, p)?;
     if !input.dtype().is_float() {
         let message = format!("a tensor of {}: cast it with .to_dtype(DType::F32)?", input.dtype());
         return Err(Error::invalid(op, message));

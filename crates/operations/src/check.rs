@@ -123,6 +123,36 @@ impl Bench {
         Ok(())
     }
 
+    /// In one dtype, reading by what is awaited alone: for a page of a browser. Gives whether the row has kernels there.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub async fn awaited(&self, row: &Row) -> std::result::Result<bool, String> {
+        let (true, Some(dtype)) = (self.runs(row), row.dtypes_on(&self.device).into_iter().next()) else {
+            return Ok(false);
+        };
+        let run = |device: &Device| row.run(&row.given(device, dtype, dtype, Placement::Contiguous)?);
+        let found = run(&self.device).map_err(in_words("outputs"))?;
+        let expected = run(&self.reference).map_err(in_words("outputs of the reference"))?;
+        if found.len() != expected.len() {
+            return Err(format!("{} results, expected {}", found.len(), expected.len()));
+        }
+        for (k, (found, expected)) in found.iter().zip(&expected).enumerate() {
+            if (found.shape(), found.dtype()) != (expected.shape(), expected.dtype()) {
+                return Err(format!("result {k}: {}, expected {}", found.shape(), expected.shape()));
+            }
+            let within = within(row, dtype, found.dtype());
+            // Whole numbers of the table are small.
+            let found = found.to_dtype(DType::F32).map_err(in_words("outputs"))?.to_vec_async::<f32>().await;
+            let found: Vec<f64> = found.map_err(in_words("outputs"))?.into_iter().map(f64::from).collect();
+            let expected = expected.to_f64_vec().map_err(in_words("outputs of the reference"))?;
+            if let Some(difference) = difference(&found, &expected, within) {
+                return Err(format!("result {k}: {difference}"));
+            }
+        }
+        Ok(true)
+    }
+
     /// With inputs that lie in memory in every way, and of every kind of shape where the row takes any.
     ///
     /// # Errors
@@ -181,13 +211,7 @@ impl Bench {
         let found = gradients(&self.device, DType::F32).map_err(in_words("gradients"))?;
         let expected =
             gradients(self.oracle(row), DType::F64).map_err(in_words("gradients of the reference"))?;
-        for (k, (found, expected)) in found.iter().zip(&expected).enumerate() {
-            let within = (1e-4 * row.loose, 1e-5 * row.loose);
-            if let Some(difference) = difference(found, expected, within) {
-                return Err(format!("gradient in input {k}: {difference}"));
-            }
-        }
-        Ok(())
+        close(row, "gradient", &found, &expected)
     }
 
     /// First and second derivatives against differences, in f64, as often as the row can be differentiated. The device needs f64.
@@ -201,20 +225,10 @@ impl Bench {
         let given = row
             .given(&self.device, DType::F64, DType::F64, Placement::Contiguous)
             .map_err(in_words("inputs"))?;
-        let leaves = leaves(row);
-        let f = |moved: &[Tensor]| -> Result<Tensor> {
-            let mut given = given.clone();
-            for (&k, leaf) in leaves.iter().zip(moved) {
-                given.tensors[k] = leaf.clone();
-            }
-            let outputs = row.run(&given)?.into_iter().filter(|t| t.dtype().is_float());
-            let flat: Vec<Tensor> = outputs.map(|t| t.flatten_all()).collect();
-            Tensor::concat(&flat, 0)
-        };
-        let inputs: Vec<Tensor> = leaves.iter().map(|&k| given.tensors[k].clone()).collect();
-        gradcheck(f, &inputs).map_err(in_words("derivative"))?;
+        let (f, inputs) = numbers_of(row, given);
+        gradcheck(&f, &inputs).map_err(in_words("derivative"))?;
         if row.order > 1 {
-            gradgradcheck(f, &inputs).map_err(in_words("second derivative"))?;
+            gradgradcheck(&f, &inputs).map_err(in_words("second derivative"))?;
         }
         Ok(())
     }
@@ -269,13 +283,7 @@ impl Bench {
         }
         let found = slopes(row, inputs.clone(), at_once).map_err(&words)?;
         let expected = slopes(row, inputs, alone).map_err(&words)?;
-        for (k, (found, expected)) in found.iter().zip(&expected).enumerate() {
-            let within = (1e-4 * row.loose, 1e-5 * row.loose);
-            if let Some(difference) = difference(found, expected, within) {
-                return Err(format!("vmap, gradient in input {k}: {difference}"));
-            }
-        }
-        Ok(())
+        close(row, "vmap, gradient", &found, &expected)
     }
 
     /// The Jacobian, which is one batched backward pass, against a backward pass for each element of the results.
@@ -288,36 +296,21 @@ impl Bench {
         }
         let words = in_words("jacobian");
         let given = row.given(&self.device, DType::F32, DType::F32, Placement::Contiguous).map_err(&words)?;
-        let leaves = leaves(row);
-        let f = |moved: &[Tensor]| -> Result<Tensor> {
-            let mut given = given.clone();
-            for (&k, leaf) in leaves.iter().zip(moved) {
-                given.tensors[k] = leaf.clone();
-            }
-            let outputs = row.run(&given)?.into_iter().filter(|t| t.dtype().is_float());
-            Tensor::concat(&outputs.map(|t| t.flatten_all()).collect::<Vec<_>>(), 0)
-        };
-        let inputs: Vec<Tensor> = leaves.iter().map(|&k| given.tensors[k].clone()).collect();
-        let found = jacobian(f, &inputs).and_then(|found| numbers(&found)).map_err(&words)?;
+        let (f, inputs) = numbers_of(row, given);
+        let found = jacobian(&f, &inputs).and_then(|found| numbers(&found)).map_err(&words)?;
         let by_row = || -> Result<Vec<Vec<f64>>> {
             let y = f(&inputs)?;
             let n = y.numel();
             let basis = Tensor::eye(n, (y.dtype(), &self.device))?;
             let mut rows: Vec<Vec<f64>> = vec![Vec::new(); inputs.len()];
             for k in 0..n as isize {
-                let (_, found) = vjp(f, &inputs, &basis.select(0, k)?)?;
+                let (_, found) = vjp(&f, &inputs, &basis.select(0, k)?)?;
                 rows.iter_mut().zip(numbers(&found)?).for_each(|(rows, found)| rows.extend(found));
             }
             Ok(rows)
         };
         let expected = by_row().map_err(&words)?;
-        for (k, (found, expected)) in found.iter().zip(&expected).enumerate() {
-            let within = (1e-4 * row.loose, 1e-5 * row.loose);
-            if let Some(difference) = difference(found, expected, within) {
-                return Err(format!("jacobian in input {k}: {difference}"));
-            }
-        }
-        Ok(())
+        close(row, "jacobian", &found, &expected)
     }
 
     /// Two slices of each input: the second with its elements in the opposite order, where any would do.
@@ -393,6 +386,32 @@ fn within(row: &Row, dtype: DType, result: DType) -> (f64, f64) {
     }
     let (a, b) = (tolerance(dtype), tolerance(result));
     (a.0.max(b.0) * row.loose, a.1.max(b.1) * row.loose)
+}
+
+/// First derivatives in f32 against those expected, input by input.
+fn close(row: &Row, what: &str, found: &[Vec<f64>], expected: &[Vec<f64>]) -> Verdict {
+    let within = (1e-4 * row.loose, 1e-5 * row.loose);
+    for (k, (found, expected)) in found.iter().zip(expected).enumerate() {
+        if let Some(difference) = difference(found, expected, within) {
+            return Err(format!("{what} in input {k}: {difference}"));
+        }
+    }
+    Ok(())
+}
+
+/// A row as a function of the inputs that gradients are taken in, which gives all its numbers in one tensor; and those inputs.
+fn numbers_of(row: &Row, given: Given) -> (impl Fn(&[Tensor]) -> Result<Tensor>, Vec<Tensor>) {
+    let leaves = leaves(row);
+    let inputs = leaves.iter().map(|&k| given.tensors[k].clone()).collect();
+    let f = move |moved: &[Tensor]| -> Result<Tensor> {
+        let mut given = given.clone();
+        for (&k, leaf) in leaves.iter().zip(moved) {
+            given.tensors[k] = leaf.clone();
+        }
+        let outputs = row.run(&given)?.into_iter().filter(|t| t.dtype().is_float());
+        Tensor::concat(&outputs.map(|t| t.flatten_all()).collect::<Vec<_>>(), 0)
+    };
+    (f, inputs)
 }
 
 /// The inputs that gradients are taken in.

@@ -26,6 +26,15 @@ pub fn wgpu(index: usize) -> Result<Device> {
     opened(backend_wgpu::wgpu(index))
 }
 
+/// As [`wgpu()`], awaited: the only way in a page of a browser, where nobody can wait for a device.
+///
+/// # Errors
+/// As [`wgpu()`].
+#[cfg(feature = "gpu")]
+pub async fn wgpu_async(index: usize) -> Result<Device> {
+    backend_wgpu::wgpu_async(index).await
+}
+
 /// What a backend gave, a failure with the line of the caller.
 #[track_caller]
 fn opened(device: Result<Device>) -> Result<Device> {
@@ -57,9 +66,59 @@ fn opened(device: Result<Device>) -> Result<Device> {
 #[doc(alias("cuda", "mps", "torch.device"))]
 #[track_caller]
 pub fn device(name: &str) -> Result<Device> {
+    match named(name)? {
+        Named::Automatic => automatic(),
+        #[cfg(feature = "cpu")]
+        Named::Cpu(number) => opened(backend_cpu::logical(number)),
+        #[cfg(feature = "gpu")]
+        Named::Wgpu(index, number) => opened(backend_wgpu::logical(index, number)),
+    }
+}
+
+/// As [`device`], awaited: the only way to a GPU in a page of a browser, where nobody can wait for a device. There `auto` is the GPU that
+/// the browser hands out, or else the CPU.
+///
+/// # Errors
+/// As [`device`].
+///
+/// ```
+/// # pollster::block_on(async {
+/// let device = taper::device_async("auto").await?;
+/// assert_eq!(device, taper::device("auto")?);
+/// # Ok::<(), taper::Error>(()) }).unwrap();
+/// ```
+pub async fn device_async(name: &str) -> Result<Device> {
+    match named(name)? {
+        #[cfg(feature = "gpu")]
+        Named::Automatic => match best_adapter(&backend_wgpu::adapters_async().await) {
+            Some(index) => wgpu_async(index).await,
+            None => without_adapter(),
+        },
+        #[cfg(not(feature = "gpu"))]
+        Named::Automatic => without_adapter(),
+        #[cfg(feature = "cpu")]
+        Named::Cpu(number) => backend_cpu::logical(number),
+        #[cfg(feature = "gpu")]
+        Named::Wgpu(index, number) => backend_wgpu::logical_async(index, number).await,
+    }
+}
+
+/// What the name of a device asks for.
+enum Named {
+    Automatic,
+    /// Which device on the processor.
+    #[cfg(feature = "cpu")]
+    Cpu(usize),
+    /// Which adapter, and which device on it.
+    #[cfg(feature = "gpu")]
+    Wgpu(usize, usize),
+}
+
+#[track_caller]
+fn named(name: &str) -> Result<Named> {
     let Name { kind, index, logical } = Name::of(name);
     #[cfg(any(feature = "cpu", feature = "gpu"))]
-    let logical_number = match logical.as_deref() {
+    let number = match logical.as_deref() {
         None => 0,
         Some(_) if kind == "auto" => {
             let hint = "auto is a choice among devices; name one, as in cpu#1 or wgpu:0#1".into();
@@ -75,17 +134,17 @@ pub fn device(name: &str) -> Result<Device> {
     match (kind.as_str(), index.as_deref()) {
         ("auto", None) => {
             match std::env::var_os("TAPER_DEVICE").map(|name| name.to_string_lossy().trim().to_string()) {
-                Some(chosen) if !chosen.is_empty() && !chosen.eq_ignore_ascii_case("auto") => device(&chosen),
-                _ => automatic(),
+                Some(chosen) if !chosen.is_empty() && !chosen.eq_ignore_ascii_case("auto") => named(&chosen),
+                _ => Ok(Named::Automatic),
             }
         }
         #[cfg(feature = "cpu")]
-        ("cpu", None | Some("0")) => opened(backend_cpu::logical(logical_number)),
+        ("cpu", None | Some("0")) => Ok(Named::Cpu(number)),
         #[cfg(feature = "gpu")]
-        ("wgpu" | "gpu", None) => opened(backend_wgpu::logical(0, logical_number)),
+        ("wgpu" | "gpu", None) => Ok(Named::Wgpu(0, number)),
         #[cfg(feature = "gpu")]
         ("wgpu" | "gpu", Some(index)) => match index.parse() {
-            Ok(index) => opened(backend_wgpu::logical(index, logical_number)),
+            Ok(index) => Ok(Named::Wgpu(index, number)),
             Err(_) => Err(unknown(name, format!("the part after {kind}: must be a number, as in {kind}:0"))),
         },
         (kind, _) => Err(unknown(name, hint(kind))),
@@ -271,15 +330,24 @@ pub fn best_device() -> Device {
 #[track_caller]
 fn automatic() -> Result<Device> {
     #[cfg(feature = "gpu")]
-    {
-        // A software adapter is slower than the CPU backend on the same processor.
-        let adapters = backend_wgpu::adapters();
-        let chosen = adapters.iter().position(|adapter| adapter.kind.is_hardware_gpu());
-        let chosen = if cfg!(feature = "cpu") { chosen } else { chosen.or(Some(0)) };
-        if let Some(index) = chosen {
-            return wgpu(index);
-        }
+    if let Some(index) = best_adapter(&backend_wgpu::adapters()) {
+        return wgpu(index);
     }
+    without_adapter()
+}
+
+/// The adapter that `auto` takes: of hardware, as a software one is slower than the CPU's backend on the same processor. A browser does not
+/// say of what kind its own is.
+#[cfg(feature = "gpu")]
+fn best_adapter(adapters: &[DeviceInfo]) -> Option<usize> {
+    let of_hardware = |adapter: &DeviceInfo| adapter.kind.is_hardware_gpu() || cfg!(target_arch = "wasm32");
+    let chosen = adapters.iter().position(of_hardware);
+    if cfg!(feature = "cpu") { chosen } else { chosen.or(Some(0)) }
+}
+
+/// What `auto` is without a GPU.
+#[track_caller]
+fn without_adapter() -> Result<Device> {
     #[cfg(feature = "cpu")]
     return backend_cpu::open();
     #[cfg(not(feature = "cpu"))]

@@ -45,13 +45,13 @@ pub use tensor_core::fft;
 pub use autograd::{checkpoint, enable_grad, func, grad, grad_of, no_grad};
 #[cfg(feature = "cpu")]
 pub use backend_cpu::{num_threads, set_num_threads};
-#[cfg(feature = "gpu")]
-pub use devices::wgpu;
 #[cfg(feature = "cpu")]
 pub use devices::{TensorExt, cpu};
 #[cfg(feature = "cpu")]
 pub use devices::{best_device, default_device, set_default_device};
-pub use devices::{device, device_count, devices, is_available};
+pub use devices::{device, device_async, device_count, devices, is_available};
+#[cfg(feature = "gpu")]
+pub use devices::{wgpu, wgpu_async};
 pub use inspect::{
     detect_anomaly, dot, dot_named, explain, memory_snapshot, memory_summary, profile, record_memory,
 };

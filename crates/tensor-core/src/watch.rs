@@ -7,8 +7,10 @@ use std::{
         Mutex,
         atomic::{AtomicU8, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
+
+use web_time::Instant;
 
 use crate::{
     Backend, DType, Error, ErrorKind, Kernel, Launch, Result, Scalar, Storage, eval_pending,

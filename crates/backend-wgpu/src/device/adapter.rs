@@ -5,8 +5,12 @@ use tensor_core::{DType, DeviceInfo, DeviceKind, Error, ErrorKind, Limits, Resul
 use crate::device::instance::instance;
 
 /// What to install where no adapter is found.
-const HINT: &str = "no graphics adapter was found; on Linux install a driver, or the software one: \
-    apt-get install libvulkan1 mesa-vulkan-drivers";
+const HINT: &str = if cfg!(target_arch = "wasm32") {
+    "no graphics adapter was found; the browser offers no WebGPU to this page: it may need https, or to be turned on"
+} else {
+    "no graphics adapter was found; on Linux install a driver, or the software one: \
+    apt-get install libvulkan1 mesa-vulkan-drivers"
+};
 
 /// An adapter and what is known of it before it is opened.
 pub(crate) struct Found {
@@ -46,9 +50,9 @@ fn kind_rank(ty: wgpu::DeviceType) -> usize {
 }
 
 /// Every adapter, each card once, as `wgpu:0`, `wgpu:1`, ….
-pub(crate) fn all() -> Vec<Found> {
+pub(crate) async fn all() -> Vec<Found> {
     let Some(instance) = instance() else { return Vec::new() };
-    let adapters = pollster::block_on(instance.enumerate_adapters(wgpu::Backends::all()));
+    let adapters = instance.enumerate_adapters(wgpu::Backends::all()).await;
     let mut adapters: Vec<(wgpu::Adapter, wgpu::AdapterInfo)> = adapters
         .into_iter()
         // GL is never a second way to a card, and too limited to be the only one.
@@ -92,7 +96,8 @@ fn describe(index: usize, adapter: wgpu::Adapter, info: &wgpu::AdapterInfo) -> F
         adapter,
         info: DeviceInfo {
             name: format!("wgpu:{index}"),
-            description: info.name.clone(),
+            // A browser names none.
+            description: if info.name.is_empty() { format!("{:?}", info.backend) } else { info.name.clone() },
             driver: driver.join(", "),
             kind: kind(info.device_type),
             memory,
@@ -142,8 +147,8 @@ fn system_memory() -> Option<u64> {
 }
 
 /// The adapter of an index. `TAPER_ADAPTER` picks the first of `wgpu:0` by a part of its name.
-pub(crate) fn find(index: usize) -> Result<Found> {
-    let all = all();
+pub(crate) async fn find(index: usize) -> Result<Found> {
+    let all = all().await;
     let list = || {
         all.iter().map(|f| format!("{} ({})", f.info.name, f.info.description)).collect::<Vec<_>>().join(", ")
     };

@@ -6,13 +6,16 @@
 use std::{
     path::{Path, PathBuf},
     sync::{
-        Mutex,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use crate::device::faults::{lock, scoped};
+use crate::{
+    device::faults::{Faults, lock, scoped},
+    platform::Instant,
+};
 
 /// Files above this are begun anew: drivers only ever add to them.
 const MAX_BYTES: u64 = 256 << 20;
@@ -117,13 +120,19 @@ struct Saved {
 
 impl DiskCache {
     /// The cache for `device` in `dir`, with what is there already.
-    pub(crate) fn open(device: &wgpu::Device, info: &wgpu::AdapterInfo, dir: &Path) -> Option<DiskCache> {
+    pub(crate) fn open(
+        device: &wgpu::Device,
+        faults: &Arc<Faults>,
+        info: &wgpu::AdapterInfo,
+        dir: &Path,
+    ) -> Option<DiskCache> {
         if !device.features().contains(wgpu::Features::PIPELINE_CACHE) {
             return None;
         }
         let file = Kept::new("pipelines", info, dir);
         let data = file.read();
-        let (raw, caught) = scoped(device, || create(device, data.as_deref()));
+        let (raw, caught) =
+            scoped(device, faults, "the cache of pipelines", || create(device, data.as_deref()));
         let saved =
             Saved { checksum: data.as_deref().map_or(0, checksum), pipelines: 0, not_before: Instant::now() };
         caught.is_none().then(|| DiskCache { raw, file, saved: Mutex::new(saved) })

@@ -5,7 +5,10 @@ use std::{ops::Range, sync::Arc};
 
 use tensor_core::{Result, Ticket};
 
-use crate::device::{faults::lock, gpu::Gpu, stream::Stream};
+use crate::{
+    device::{faults::lock, gpu::Gpu, stream::Stream},
+    platform::CAN_WAIT,
+};
 
 /// Words of a slot: whether an index was bad, and the first such in two words. The last is not used.
 const WORDS: u32 = 4;
@@ -148,10 +151,12 @@ impl Gpu {
         let reading = {
             let mut stream = lock(&self.stream);
             match stream.faults.snapshot() {
+                Some(_) if !CAN_WAIT => return Err(self.must_be_awaited("the check of indices")),
                 Some(_) => self.begin_read(&mut stream, None)?,
                 None => return Ok(()),
             }
         };
+        self.wait_for(&reading)?;
         self.end_read(reading, |_| {})
     }
 }

@@ -1,12 +1,17 @@
 //! Failures that wgpu reports from the side: errors outside every scope, and the loss of the device. Either leaves results that
 //! nobody can trust, so both make the device lost: never a panic, and never told to one reader only.
 
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use tensor_core::{Error, ErrorKind, Result};
+
+use crate::platform::now_or_later;
 
 /// A lock whose holder panicked is still a lock: what it guards here is valid between any two statements.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -70,21 +75,43 @@ pub(crate) enum Caught {
     Other(String),
 }
 
-/// Runs `work` with scopes for every kind of error around it. Scopes belong to the calling thread.
-pub(crate) fn scoped<T>(device: &wgpu::Device, work: impl FnOnce() -> T) -> (T, Option<Caught>) {
+impl fmt::Display for Caught {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Caught::OutOfMemory => f.write_str("out of memory"),
+            Caught::Other(message) => f.write_str(message),
+        }
+    }
+}
+
+/// Runs `work` with scopes for every kind of error around it. Scopes belong to the calling thread. What a scope catches only after this
+/// returns, as in a browser, makes the device lost: `work` was built on by then.
+pub(crate) fn scoped<T>(
+    device: &wgpu::Device,
+    faults: &Arc<Faults>,
+    what: &str,
+    work: impl FnOnce() -> T,
+) -> (T, Option<Caught>) {
     let internal = device.push_error_scope(wgpu::ErrorFilter::Internal);
     let memory = device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
     let validation = device.push_error_scope(wgpu::ErrorFilter::Validation);
     let out = work();
-    let validation = pollster::block_on(validation.pop());
-    let memory = pollster::block_on(memory.pop());
-    let internal = pollster::block_on(internal.pop());
-    let caught = match (memory, validation.or(internal)) {
-        (Some(_), _) => Some(Caught::OutOfMemory),
-        (None, Some(error)) => Some(Caught::Other(error.to_string())),
-        (None, None) => None,
+    let (validation, memory, internal) = (validation.pop(), memory.pop(), internal.pop());
+    let caught = async move {
+        let (validation, memory, internal) = (validation.await, memory.await, internal.await);
+        match (memory, validation.or(internal)) {
+            (Some(_), _) => Some(Caught::OutOfMemory),
+            (None, Some(error)) => Some(Caught::Other(error.to_string())),
+            (None, None) => None,
+        }
     };
-    (out, caught)
+    let (faults, what) = (Arc::clone(faults), what.to_owned());
+    let late = move |caught: Option<Caught>| {
+        if let Some(caught) = caught {
+            faults.lose(format!("{what}, on which other work was built meanwhile: {caught}"));
+        }
+    };
+    (out, now_or_later(caught, late).flatten())
 }
 
 #[cfg(test)]
@@ -100,7 +127,7 @@ mod tests {
     /// It used to be told once, to whoever read next, and then forgotten.
     #[test]
     fn an_error_outside_every_scope_is_told_to_everybody_from_then_on() {
-        let found = match adapter::find(0) {
+        let found = match pollster::block_on(adapter::find(0)) {
             Ok(found) => found,
             Err(error) => {
                 let required = std::env::var_os("TAPER_REQUIRE_WGPU").is_some_and(|v| v == "1");
@@ -109,7 +136,7 @@ mod tests {
                 return;
             }
         };
-        let gpu = Gpu::open(&found, &Options::default()).unwrap();
+        let gpu = pollster::block_on(Gpu::open(&found, &Options::default())).unwrap();
         gpu.finish().unwrap();
         // No buffer may have both of these.
         let _refused = gpu.device.create_buffer(&wgpu::BufferDescriptor {

@@ -7,10 +7,10 @@ use std::{
         Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use crate::device::faults::lock;
+use crate::{device::faults::lock, platform::Instant};
 
 /// Waiting for new kernels that nobody needs to be told of.
 const PATIENCE: Duration = Duration::from_secs(1);

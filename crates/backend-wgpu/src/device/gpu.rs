@@ -19,13 +19,14 @@ use crate::{
     device::{
         adapter::{self, Found},
         disk_cache::DiskCache,
-        faults::{Caught, Faults, scoped},
+        faults::{Caught, Faults, lock, scoped},
         first_use::FirstUse,
         pipeline::Pipelines,
         pool::{Pool, WgpuBuffer, size_class},
         read_back::Waiting,
         stream::Stream,
     },
+    platform::CAN_WAIT,
 };
 
 /// An open device.
@@ -74,7 +75,7 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 
 impl Gpu {
     /// Opens `found`.
-    pub(crate) fn open(found: &Found, options: &crate::Options) -> Result<Gpu> {
+    pub(crate) async fn open(found: &Found, options: &crate::Options) -> Result<Gpu> {
         let name = found.info.name.clone();
         let backend = |message: String| Error::new(ErrorKind::Backend { device: name.clone(), message });
         let Forced {
@@ -108,8 +109,8 @@ impl Gpu {
             memory_hints: wgpu::MemoryHints::MemoryUsage,
             trace: wgpu::Trace::Off,
         };
-        let (device, queue) = pollster::block_on(found.adapter.request_device(&descriptor))
-            .map_err(|e| backend(format!("the adapter gave no device: {e}")))?;
+        let opened = found.adapter.request_device(&descriptor).await;
+        let (device, queue) = opened.map_err(|e| backend(format!("the adapter gave no device: {e}")))?;
         let faults = Faults::watch(&device);
         let software = found.software;
         let immediates = features.contains(wgpu::Features::IMMEDIATES) && !no_immediates;
@@ -142,7 +143,7 @@ impl Gpu {
                 mapped_at_creation: false,
             })
         };
-        let (made, caught) = scoped(&device, || {
+        let (made, caught) = scoped(&device, &faults, "the first buffers", || {
             (
                 buffer("dummy", 256, wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST),
                 Stream::new(&device, capabilities.binding_bytes),
@@ -155,7 +156,7 @@ impl Gpu {
         let disk_cache = options
             .cache_dir
             .as_deref()
-            .and_then(|dir| DiskCache::open(&device, &found.adapter.get_info(), dir));
+            .and_then(|dir| DiskCache::open(&device, &faults, &found.adapter.get_info(), dir));
         Ok(Gpu {
             queue,
             capabilities,
@@ -193,10 +194,17 @@ impl Gpu {
         }
     }
 
+    /// Why a call does nothing in a page of a browser, where it would wait for the device.
+    pub(crate) fn must_be_awaited(&self, what: &str) -> Error {
+        self.error(format!(
+            "{what} would wait for the device, which a page cannot: await to_vec_async or item_async"
+        ))
+    }
+
     /// Runs `work` in error scopes; whatever they catch is an error here.
     pub(crate) fn scoped<T>(&self, what: &str, work: impl FnOnce() -> T) -> Result<T> {
         self.faults.alive(self.name())?;
-        let (out, caught) = scoped(&self.device, work);
+        let (out, caught) = scoped(&self.device, &self.faults, what, work);
         self.faults.alive(self.name())?;
         match caught {
             None => Ok(out),
@@ -256,7 +264,7 @@ impl Gpu {
         if !self.pool.reserve(size) {
             return Ok(None);
         }
-        let (raw, caught) = scoped(&self.device, || {
+        let (raw, caught) = scoped(&self.device, &self.faults, "a new buffer", || {
             self.device.create_buffer(&wgpu::BufferDescriptor {
                 label: None,
                 size,
@@ -278,7 +286,7 @@ impl Gpu {
 
     /// Waits for all work and gives every cached buffer back to the driver.
     pub(crate) fn reclaim(&self) -> Result<()> {
-        let flushed = self.finish();
+        let flushed = if CAN_WAIT { self.finish() } else { self.flush(&mut lock(&self.stream)).map(|_| ()) };
         self.pool.trim();
         // The driver frees memory when it is polled after the last use.
         let _ = self.device.poll(wgpu::PollType::Poll);

@@ -3,7 +3,6 @@
 use std::{
     fmt,
     sync::{Arc, Mutex},
-    time::Instant,
 };
 
 use rustc_hash::FxHashMap;
@@ -12,6 +11,7 @@ use tensor_core::{DType, Result};
 use crate::{
     codegen::dispatch::{Dispatch, Dispatches, Params, Resource},
     device::{disk_cache::DiskCache, faults::lock, gpu::Gpu},
+    platform::Instant,
 };
 
 /// A compiled kernel and the layout of its bindings.
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_shader_that_does_not_compile_names_itself_and_its_source() {
-        let found = match crate::device::adapter::find(0) {
+        let found = match pollster::block_on(crate::device::adapter::find(0)) {
             Ok(found) => found,
             Err(error) => {
                 let required = std::env::var_os("TAPER_REQUIRE_WGPU").is_some_and(|v| v == "1");
@@ -168,7 +168,7 @@ mod tests {
                 return;
             }
         };
-        let gpu = Gpu::open(&found, &crate::Options::default()).unwrap();
+        let gpu = pollster::block_on(Gpu::open(&found, &crate::Options::default())).unwrap();
         let mut crooked = Dispatch::new("crooked");
         crooked.code.entry(1, |c| c.bind("seven", "no_such_function(6)"));
         for immediates in [true, false] {

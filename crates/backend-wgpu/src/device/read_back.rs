@@ -6,8 +6,9 @@ use std::{
     future::Future,
     ops::Range,
     pin::Pin,
-    sync::{Arc, Mutex, mpsc},
+    sync::{Arc, Condvar, Mutex, PoisonError},
     task::{Context, Poll, Waker},
+    time::Duration,
 };
 
 use tensor_core::{Buffer, DType, Error, Result, Storage};
@@ -15,6 +16,7 @@ use tensor_core::{Buffer, DType, Error, Result, Storage};
 use crate::{
     codegen::dtypes::{from_storage, storage_size},
     device::{fault_table::Snapshot, faults::lock, gpu::Gpu, pool::WgpuBuffer, stream::Stream},
+    platform::CAN_WAIT,
 };
 
 /// The greatest piece of one read-back.
@@ -40,7 +42,7 @@ fn place<'a>(
 /// A read under way.
 pub(crate) struct Reading {
     staging: wgpu::Buffer,
-    mapped: mpsc::Receiver<bool>,
+    mapping: Mapping,
     index: wgpu::SubmissionIndex,
     bytes: usize,
     /// What the copy of the fault table behind the bytes tells of.
@@ -54,8 +56,12 @@ impl Gpu {
         let buffer = self.readable(storage, start, numel)?;
         let Some(raw) = buffer.raw().filter(|_| numel > 0) else { return Ok(()) };
         let dtype = buffer.dtype();
+        if !CAN_WAIT {
+            return Err(self.must_be_awaited("a read"));
+        }
         for piece in pieces(numel, dtype) {
             let reading = self.begin_read(&mut lock(&self.stream), Some(place(raw, start, &piece, dtype)))?;
+            self.wait_for(&reading)?;
             let to = &mut out[piece.start * dtype.size()..piece.end * dtype.size()];
             self.end_read(reading, |lanes| from_storage(dtype, lanes, to))?;
         }
@@ -77,9 +83,12 @@ impl Gpu {
         };
         for piece in pieces(numel, dtype) {
             let reading = self.begin_read(&mut lock(&self.stream), Some(place(raw, start, &piece, dtype)))?;
-            let to = piece.start * dtype.size()..piece.end * dtype.size();
-            let show = move |lanes: &[u8], out: &mut [u8]| from_storage(dtype, lanes, &mut out[to]);
-            out = Awaited::new(&self, reading, out, show).await?;
+            if CAN_WAIT {
+                Waiting::push(&self, Job { index: reading.index.clone(), mapping: reading.mapping.clone() });
+            }
+            reading.mapping.clone().await;
+            let to = &mut out[piece.start * dtype.size()..piece.end * dtype.size()];
+            self.end_read(reading, |lanes| from_storage(dtype, lanes, to))?;
         }
         Ok(out)
     }
@@ -117,23 +126,29 @@ impl Gpu {
             encoder.copy_buffer_to_buffer(&table, 0, &staging, bytes as u64, snapshot.bytes);
         }
         let index = self.flush(stream)?;
-        let (sender, mapped) = mpsc::channel();
+        let mapping = Mapping::default();
+        let told = mapping.clone();
         self.scoped("read", || {
             staging.map_async(wgpu::MapMode::Read, ..need.next_multiple_of(8), move |result| {
-                let _ = sender.send(result.is_ok());
+                told.tell(result.is_ok());
             });
         })?;
-        Ok(Reading { staging, mapped, index, bytes, faults })
+        Ok(Reading { staging, mapping, index, bytes, faults })
     }
 
-    /// Waits for a reading, decides the tickets that it tells of, and shows the lanes.
+    /// Waits for a reading.
+    pub(crate) fn wait_for(&self, reading: &Reading) -> Result<()> {
+        self.wait(reading.index.clone())?;
+        // The wait ran the callback; if another thread's poll does, it is about to end.
+        reading.mapping.wait();
+        Ok(())
+    }
+
+    /// Decides the tickets that a reading tells of, which was waited for, and shows the lanes.
     pub(crate) fn end_read(&self, reading: Reading, show: impl FnOnce(&[u8])) -> Result<()> {
-        let Reading { staging, mapped, index, bytes, faults } = reading;
-        self.wait(index)?;
-        // The wait ran the callback; if another thread's poll did, its message is there too.
-        let ok = mapped.recv_timeout(std::time::Duration::from_secs(60)).unwrap_or(false);
+        let Reading { staging, mapping, bytes, faults, .. } = reading;
         self.faults.alive(self.name())?;
-        if !ok {
+        if !mapping.is_mapped() {
             return Err(self.error("the memory read back could not be mapped"));
         }
         {
@@ -180,11 +195,66 @@ impl Gpu {
     }
 }
 
-/// What the thread of a device does for one reader.
-type Job = Box<dyn FnOnce(&Gpu) + Send>;
+/// Whether a buffer is mapped: told once by wgpu, and waited for or awaited by one reader.
+#[derive(Clone, Default)]
+pub(crate) struct Mapping(Arc<(Mutex<State>, Condvar)>);
+
+#[derive(Default)]
+struct State {
+    told: Option<bool>,
+    waker: Option<Waker>,
+}
+
+impl Mapping {
+    /// What is told first stays.
+    fn tell(&self, mapped: bool) {
+        let (state, changed) = &*self.0;
+        let waker = {
+            let mut state = lock(state);
+            state.told.get_or_insert(mapped);
+            state.waker.take()
+        };
+        changed.notify_all();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Waits for the word of wgpu; none within a minute after the device was done is a failure.
+    fn wait(&self) {
+        const LONG: Duration = Duration::from_secs(60);
+        let (state, changed) = &*self.0;
+        let waited = changed.wait_timeout_while(lock(state), LONG, |state| state.told.is_none());
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        self.tell(false);
+    }
+
+    fn is_mapped(&self) -> bool {
+        lock(&self.0.0).told == Some(true)
+    }
+}
+
+impl Future for Mapping {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let mut state = lock(&self.0.0);
+        if state.told.is_some() {
+            return Poll::Ready(());
+        }
+        state.waker = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+/// What the thread of a device waits for on behalf of one reader.
+struct Job {
+    index: wgpu::SubmissionIndex,
+    mapping: Mapping,
+}
 
 /// The reads that somebody awaits. While there are any, one thread waits for the device on behalf of all: wgpu answers only
-/// somebody who asks it.
+/// somebody who asks it. In a browser it answers by itself.
 #[derive(Default)]
 pub(crate) struct Waiting(Mutex<Jobs>);
 
@@ -221,60 +291,11 @@ impl Waiting {
                 jobs.running = next.is_some();
                 next
             };
-            match next {
-                Some(job) => job(gpu),
-                None => return,
-            }
-        }
-    }
-}
-
-/// A read under way that somebody awaits: the bytes, once they are there.
-struct Awaited {
-    shared: Arc<Mutex<Shared>>,
-}
-
-#[derive(Default)]
-struct Shared {
-    done: Option<Result<Vec<u8>>>,
-    waker: Option<Waker>,
-}
-
-impl Awaited {
-    /// Waits for `reading` elsewhere; `show` puts its lanes into `out`.
-    fn new(
-        gpu: &Arc<Gpu>,
-        reading: Reading,
-        mut out: Vec<u8>,
-        show: impl FnOnce(&[u8], &mut [u8]) + Send + 'static,
-    ) -> Awaited {
-        let shared = Arc::<Mutex<Shared>>::default();
-        let other = Arc::clone(&shared);
-        let job = move |gpu: &Gpu| {
-            let result = gpu.end_read(reading, |lanes| show(lanes, &mut out)).map(|()| out);
-            let mut shared = lock(&other);
-            shared.done = Some(result);
-            let waker = shared.waker.take();
-            drop(shared);
-            if let Some(waker) = waker {
-                waker.wake();
-            }
-        };
-        Waiting::push(gpu, Box::new(job));
-        Awaited { shared }
-    }
-}
-
-impl Future for Awaited {
-    type Output = Result<Vec<u8>>;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Vec<u8>>> {
-        let mut shared = lock(&self.shared);
-        match shared.done.take() {
-            Some(done) => Poll::Ready(done),
-            None => {
-                shared.waker = Some(context.waker().clone());
-                Poll::Pending
+            let Some(Job { index, mapping }) = next else { return };
+            match gpu.wait(index) {
+                Ok(()) => mapping.wait(),
+                // The reader asks the device what is wrong.
+                Err(_) => mapping.tell(false),
             }
         }
     }

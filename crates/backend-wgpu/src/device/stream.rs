@@ -1,11 +1,7 @@
 //! Commands on their way to the device: one open encoder and compute pass, sent when somebody reads, when enough has
 //! gathered, or when a host write must not overtake it. Submissions in flight are bounded.
 
-use std::{
-    collections::VecDeque,
-    sync::atomic::Ordering,
-    time::{Duration, Instant},
-};
+use std::{collections::VecDeque, sync::atomic::Ordering, time::Duration};
 
 use tensor_core::{Launch, Result, Storage};
 
@@ -19,6 +15,7 @@ use crate::{
         pool::WgpuBuffer,
         profiler::Profiler,
     },
+    platform::{CAN_WAIT, Instant},
 };
 
 /// Dispatches in one submission.
@@ -252,7 +249,11 @@ impl Gpu {
         Ok(index)
     }
 
+    /// Waits for a submission; in a page of a browser, where that cannot be, no longer than for what is there.
     pub(crate) fn wait(&self, index: wgpu::SubmissionIndex) -> Result<()> {
+        if !CAN_WAIT {
+            return self.faults.alive(self.name());
+        }
         let wait = |timeout: Option<Duration>| {
             let start = Instant::now();
             let submission_index = Some(index.clone());
@@ -292,6 +293,9 @@ impl Gpu {
             stream.in_flight.clear();
             index
         };
+        if !CAN_WAIT {
+            return Err(self.must_be_awaited("synchronize"));
+        }
         self.wait(index)
     }
 

@@ -1,8 +1,17 @@
-//! What an operation costs beside its arithmetic: ten thousand tiny additions, and chains of a thousand.
+//! What an operation costs beside its arithmetic: ten thousand tiny additions, chains of a thousand, and training steps whose shapes
+//! are never the same.
 
-use std::{cell::Cell, rc::Rc};
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+};
 
-use taper::{Error, Tensor, eval_pending, prelude::TensorGrad};
+use taper::{
+    Error, Tensor, eval_pending,
+    nn::{Linear, Module, Sequential, Tanh, cross_entropy},
+    optim::{Optimizer, Sgd, SgdConfig},
+    prelude::TensorGrad,
+};
 
 use super::pair;
 use crate::{
@@ -19,6 +28,8 @@ pub(super) fn listed() -> Vec<Case> {
         batch(),
         chain_forward(),
         chain_backward(),
+        changing_shapes("train_step_new_shape", true),
+        changing_shapes("train_step_same_shape", false),
     ]
 }
 
@@ -136,4 +147,69 @@ fn chain_backward() -> Case {
     })
     .ops(1000)
     .max_reps(200)
+}
+
+/// Training steps of a network of two layers, 8 to 16 to 4, on inputs of `[a, b, c, 8]`: of 10,648 shapes, none of which comes again before
+/// all others have, or of one. What the first takes longer is planning. The learning rate is 0, so that the last step can be checked.
+fn changing_shapes(name: &str, new: bool) -> Case {
+    const SIDE: usize = 22;
+    const STEPS: usize = 1000;
+    const WIDTHS: [usize; 3] = [8, 16, 4];
+    let shape = move |step: usize| {
+        // All of a run's shapes have about as many elements as the one: far numbers follow each other.
+        let at = if new { step * 4_637 % SIDE.pow(3) } else { 0 };
+        let sizes = [at % SIDE + 1, at / SIDE % SIDE + 1, at / SIDE.pow(2) + 1];
+        if new { sizes } else { [11, 11, 11] }
+    };
+    Case::new(name, move |inputs| {
+        let [width, hidden, classes] = WIDTHS;
+        let x = inputs.rand([SIDE.pow(3), width])?;
+        let y = inputs.indices(classes, SIDE.pow(3))?;
+        let net = Sequential::new().add(Linear::new(width, hidden, &inputs.rng)?).add(Tanh).add(Linear::new(
+            hidden,
+            classes,
+            &inputs.rng,
+        )?);
+        let parameters = net.parameters();
+        let mut sgd = Sgd::new(parameters.clone(), SgdConfig { lr: 0.0, ..Default::default() });
+        let taken = Rc::new(RefCell::new(0));
+        let (images, labels, last) = (x.clone(), y.clone(), taken.clone());
+        let call = move || {
+            let mut loss = None;
+            for _ in 0..STEPS {
+                let [a, b, c] = shape(*taken.borrow());
+                *taken.borrow_mut() += 1;
+                let rows = a * b * c;
+                let x = images.narrow(0, 0, rows)?.reshape([a, b, c, width])?;
+                let logits = net.forward(&x)?.reshape([rows, classes])?;
+                sgd.zero_grad();
+                let step = cross_entropy(&logits, &labels.narrow(0, 0, rows)?)?;
+                step.backward()?;
+                sgd.step()?;
+                step.eval()?;
+                loss = Some(step.detach());
+            }
+            Ok(loss.into_iter().collect())
+        };
+        pair(call, move |results, _| {
+            let rows = shape(*last.borrow() - 1).iter().product();
+            let [w1, b1, w2, b2] = [0, 1, 2, 3].map(|k| host(&parameters[k]));
+            let (w1, b1, w2, b2) = (w1?, b1?, w2?, b2?);
+            let (x, y) = (host(&x)?, y.to_vec::<i32>()?);
+            let dot = |w: &[f32], x: &[f64]| w.iter().zip(x).map(|(w, x)| f64::from(*w) * x).sum::<f64>();
+            let mut sum = 0.0;
+            for row in 0..rows {
+                let x: Vec<f64> = x[row * width..][..width].iter().map(|x| f64::from(*x)).collect();
+                let h: Vec<f64> =
+                    (0..hidden).map(|k| (dot(&w1[k * width..], &x) + f64::from(b1[k])).tanh()).collect();
+                let z: Vec<f64> =
+                    (0..classes).map(|k| dot(&w2[k * hidden..], &h) + f64::from(b2[k])).collect();
+                sum += z.iter().map(|z| z.exp()).sum::<f64>().ln() - z[usize::try_from(y[row])?];
+            }
+            elements(&results[0], &[], 1e-5, |_| sum / rows as f64)
+        })
+    })
+    .ops(STEPS)
+    .min_reps(3)
+    .max_reps(10)
 }

@@ -6,6 +6,7 @@ use autograd::is_grad_enabled;
 use tensor_core::{DType, Device, Error, ErrorKind, Generator, Result, Shape, Tensor, at_caller};
 
 use self::blocked::Blocked;
+use super::check_probability;
 
 const OP: &str = "scaled_dot_product_attention";
 
@@ -177,10 +178,10 @@ impl Call {
                 ));
             }
         }
+        if let Some((p, _)) = dropout {
+            check_probability(OP, p)?;
+        }
         let draws = match dropout {
-            Some((p, _)) if !(0.0..1.0).contains(&p) => {
-                return wrong(format!("dropout with probability {p}: give one of at least 0 and below 1"));
-            }
             Some((p, rng)) if p > 0.0 => {
                 let (seed, first) = rng.take(scores.numel() as u64);
                 Some(Draws { p, seed, first })

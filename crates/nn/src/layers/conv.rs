@@ -4,9 +4,8 @@ use std::fmt;
 
 use tensor_core::{DType, Error, Generator, Result, Tensor, default_dtype};
 
-use super::{layer, linear::parameter, record};
+use super::{layer, linear::parameter, record, weight_and_bias};
 use crate::{
-    Module, Visitor, VisitorMut,
     functional::{
         ConvOptions, ConvPadding, ConvTransposeOptions, Window, by_dims, convolution, transposed_convolution,
     },
@@ -342,23 +341,5 @@ impl<const D: usize> fmt::Debug for ConvTranspose<D> {
 
 layer!(Conv<1>, Conv<2>, Conv<3>, ConvTranspose<1>, ConvTranspose<2>, ConvTranspose<3>);
 
-macro_rules! module {
-    ($layer:ident) => {
-        impl<const D: usize> Module for $layer<D> {
-            fn visit(&self, visitor: &mut Visitor) {
-                visitor.parameter("weight", &self.weight);
-                if let Some(bias) = &self.bias {
-                    visitor.parameter("bias", bias);
-                }
-            }
-            fn visit_mut(&mut self, visitor: &mut VisitorMut) {
-                visitor.parameter("weight", &mut self.weight);
-                if let Some(bias) = &mut self.bias {
-                    visitor.parameter("bias", bias);
-                }
-            }
-        }
-    };
-}
-module!(Conv);
-module!(ConvTranspose);
+weight_and_bias!(Conv<D>, const D: usize);
+weight_and_bias!(ConvTranspose<D>, const D: usize);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tensor_core::{Error, Generator, Result, Tensor};
+use tensor_core::{Generator, Result, Tensor};
 
 use super::{layer, record};
 use crate::{Module, Training, Visitor, VisitorMut, functional};
@@ -30,12 +30,7 @@ impl Dropout {
     /// A `p` outside [0, 1).
     #[track_caller]
     pub fn new(p: f64, rng: &Generator) -> Result<Dropout> {
-        if !(0.0..1.0).contains(&p) {
-            return Err(Error::invalid(
-                "Dropout",
-                format!("probability {p}: give one of at least 0 and below 1"),
-            ));
-        }
+        functional::check_probability("Dropout", p)?;
         let rng = Generator::seed(rng.next_u64(), rng.device());
         Ok(Dropout { p, rng, training: Training::default() })
     }

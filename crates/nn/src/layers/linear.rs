@@ -4,9 +4,9 @@ use std::fmt;
 
 use tensor_core::{DType, Error, Generator, Result, Tensor, default_dtype};
 
-use super::{layer, record};
+use super::{layer, record, weight_and_bias};
 use crate::{
-    Module, Visitor, VisitorMut, functional,
+    functional,
     init::{self, Fan, Nonlinearity},
 };
 
@@ -28,7 +28,7 @@ use crate::{
 /// # Ok(()) }
 /// ```
 ///
-/// A clone shares the parameters; [`Module::deep_copy`] makes new ones.
+/// A clone shares the parameters; [`Module::deep_copy`](crate::Module::deep_copy) makes new ones.
 #[derive(Clone)]
 pub struct Linear {
     /// `[out, in]`.
@@ -128,20 +128,7 @@ impl fmt::Debug for Linear {
 
 layer!(Linear);
 
-impl Module for Linear {
-    fn visit(&self, visitor: &mut Visitor) {
-        visitor.parameter("weight", &self.weight);
-        if let Some(bias) = &self.bias {
-            visitor.parameter("bias", bias);
-        }
-    }
-    fn visit_mut(&mut self, visitor: &mut VisitorMut) {
-        visitor.parameter("weight", &mut self.weight);
-        if let Some(bias) = &mut self.bias {
-            visitor.parameter("bias", bias);
-        }
-    }
-}
+weight_and_bias!(Linear);
 
 /// y = x₁ᵀ · W · x₂ + b of two inputs, from `[…, in1]` and `[…, in2]` to `[…, out]`: [`functional::bilinear`]. `torch.nn.Bilinear`.
 ///
@@ -215,17 +202,4 @@ impl fmt::Debug for Bilinear {
     }
 }
 
-impl Module for Bilinear {
-    fn visit(&self, visitor: &mut Visitor) {
-        visitor.parameter("weight", &self.weight);
-        if let Some(bias) = &self.bias {
-            visitor.parameter("bias", bias);
-        }
-    }
-    fn visit_mut(&mut self, visitor: &mut VisitorMut) {
-        visitor.parameter("weight", &mut self.weight);
-        if let Some(bias) = &mut self.bias {
-            visitor.parameter("bias", bias);
-        }
-    }
-}
+weight_and_bias!(Bilinear);

@@ -130,6 +130,27 @@ macro_rules! layer {
 }
 pub(crate) use layer;
 
+/// A layer with a weight and perhaps a bias is a module with both.
+macro_rules! weight_and_bias {
+    ($layer:ty $(, $($generic:tt)+)?) => {
+        impl $(<$($generic)+>)? $crate::Module for $layer {
+            fn visit(&self, visitor: &mut $crate::Visitor) {
+                visitor.parameter("weight", &self.weight);
+                if let Some(bias) = &self.bias {
+                    visitor.parameter("bias", bias);
+                }
+            }
+            fn visit_mut(&mut self, visitor: &mut $crate::VisitorMut) {
+                visitor.parameter("weight", &mut self.weight);
+                if let Some(bias) = &mut self.bias {
+                    visitor.parameter("bias", bias);
+                }
+            }
+        }
+    };
+}
+pub(crate) use weight_and_bias;
+
 /// A layer without parameters is a module without tensors.
 macro_rules! stateless {
     ($($layer:ty),*) => {$(

@@ -106,5 +106,5 @@ fn what_no_transform_is_of() {
     let one = tensor(&[1.0, 0.0], &[1, 2], DType::F32);
     said(irfft(&one, None, 0, Norm::Backward), "a transform of no numbers");
     assert_eq!(irfft(&one, Some(1), 0, Norm::Backward).unwrap().to_vec::<f32>().unwrap(), [1.0]);
-    said(fftn(&one, [0, -1], Norm::Backward), "named twice");
+    said(fftn(&one, [0, -1], Norm::Backward), "given twice");
 }

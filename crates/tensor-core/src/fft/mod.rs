@@ -25,6 +25,7 @@
 
 mod transform;
 
+use smallvec::SmallVec;
 use transform::{conjugate, transform};
 
 use crate::{Axes, Axis, DType, Error, Result, Shape, Tensor, TensorOptions, origin::at_caller};
@@ -210,7 +211,7 @@ fn whole(op: &'static str, x: &Tensor, n: Option<usize>, axis: Axis, norm: Norm)
 /// [`fft`] along several axes, one after the other; all by `..`. `torch.fft.fftn`, `torch.fft.fft2` for the last two.
 ///
 /// # Errors
-/// As [`fft`]; an axis named twice.
+/// As [`fft`]; an axis given twice.
 #[track_caller]
 pub fn fftn(x: &Tensor, axes: impl Into<Axes>, norm: Norm) -> Result<Tensor> {
     let axes = axes.into();
@@ -229,17 +230,13 @@ pub fn ifftn(x: &Tensor, axes: impl Into<Axes>, norm: Norm) -> Result<Tensor> {
 
 /// Axes of numbers, in the order in which they were named.
 #[track_caller]
-fn numbered(op: &'static str, x: &Tensor, rank: usize, axes: &Axes) -> Result<Vec<usize>> {
+fn numbered(op: &'static str, x: &Tensor, rank: usize, axes: &Axes) -> Result<SmallVec<[usize; 5]>> {
     let numbers: Shape = x.dims()[..rank].iter().copied().collect();
-    let axes: Vec<usize> = match &axes.0 {
-        None => (0..rank).collect(),
-        Some(axes) => axes.iter().map(|&axis| numbers.axis(Axis(axis), op)).collect::<Result<_>>()?,
-    };
-    match axes.iter().enumerate().find(|(k, axis)| axes[..*k].contains(axis)) {
-        Some((_, axis)) => Err(Error::invalid(op, format!("axis {axis} is named twice"))),
-        None if axes.is_empty() => Err(Error::invalid(op, "no axes: name one at least")),
-        None => Ok(axes),
+    let axes = numbers.axes_in_order(axes, op)?;
+    if axes.is_empty() {
+        return Err(Error::invalid(op, "no axes: name one at least"));
     }
+    Ok(axes)
 }
 
 fn several(op: &'static str, x: &Tensor, axes: &Axes, norm: Norm, inverse: bool) -> Result<Tensor> {
@@ -254,7 +251,7 @@ fn along_each(op: &'static str, x: &Tensor, axes: &[usize], norm: Norm, inverse:
 /// [`rfft`] along the last of several axes, and [`fft`] along the others. `torch.fft.rfftn`, `torch.fft.rfft2`.
 ///
 /// # Errors
-/// As [`rfft`]; an axis named twice.
+/// As [`rfft`]; an axis given twice.
 #[track_caller]
 pub fn rfftn(x: &Tensor, axes: impl Into<Axes>, norm: Norm) -> Result<Tensor> {
     const OP: &str = "rfftn";
@@ -270,7 +267,7 @@ pub fn rfftn(x: &Tensor, axes: impl Into<Axes>, norm: Norm) -> Result<Tensor> {
 /// `torch.fft.irfftn`, `torch.fft.irfft2`.
 ///
 /// # Errors
-/// As [`irfft`]; an axis named twice.
+/// As [`irfft`]; an axis given twice.
 #[track_caller]
 pub fn irfftn(x: &Tensor, n: Option<usize>, axes: impl Into<Axes>, norm: Norm) -> Result<Tensor> {
     const OP: &str = "irfftn";
@@ -317,20 +314,15 @@ fn frequencies(
     if n == 0 {
         return Err(Error::invalid(op, "a transform of no numbers; at least 1 is needed"));
     }
-    let zeros = Tensor::zeros([count], options)?;
-    if !zeros.dtype().is_float() {
-        return Err(Error::invalid(op, format!("frequencies are no {}; ask for a float", zeros.dtype())));
-    }
     let whole = n as f64 * spacing;
-    let values = (0..count as i64).map(|k| (number(k) as f64 / whole).into()).collect::<Vec<_>>();
-    transform::constant(&values, [count], zeros.dtype(), &zeros.device())
+    Tensor::from_formula(op, count, |k| number(k as i64) as f64 / whole, options)
 }
 
 /// The results of a transform with frequency 0 in the middle of each axis, in place of in front. Real numbers, or with `axes` named those of
 /// complex ones. `torch.fft.fftshift`.
 ///
 /// # Errors
-/// An axis out of range or named twice.
+/// An axis out of range or given twice.
 #[track_caller]
 pub fn fftshift(x: &Tensor, axes: impl Into<Axes>) -> Result<Tensor> {
     let axes = axes.into();
@@ -350,5 +342,5 @@ pub fn ifftshift(x: &Tensor, axes: impl Into<Axes>) -> Result<Tensor> {
 fn shifted(op: &'static str, x: &Tensor, axes: &Axes, by: impl Fn(usize) -> usize) -> Result<Tensor> {
     let axes = numbered(op, x, x.rank(), axes)?;
     let shifts: Vec<isize> = axes.iter().map(|&axis| by(x.dims()[axis]) as isize).collect();
-    x.roll(shifts.as_slice(), axes)
+    x.roll(shifts.as_slice(), axes.as_slice())
 }

@@ -7,31 +7,17 @@
 
 use std::f64::consts::PI;
 
-use crate::{DType, Device, Result, Scalar, Shape, Subscripts, Tensor};
+use crate::{Dims, Result, Shape, Subscripts, Tensor};
 
 /// The longest transform that is one product where its length comes apart no further, and the greatest factor that is taken.
 const MATRIX: usize = 32;
 /// The longest transform of a prime length that is one product.
 const PRIME: usize = 160;
 
-/// A tensor of numbers computed here, rounded once.
-pub(super) fn constant(
-    values: &[Scalar],
-    shape: impl Into<Shape>,
-    dtype: DType,
-    device: &Device,
-) -> Result<Tensor> {
-    let shape = shape.into();
-    match dtype {
-        DType::F64 => {
-            let values: Vec<f64> = values.iter().map(|v| v.as_f64()).collect();
-            Tensor::from_vec(values, shape, device)
-        }
-        _ => {
-            let values: Vec<f32> = values.iter().map(|v| v.as_f64() as f32).collect();
-            Tensor::from_vec(values, shape, device)?.to_dtype(dtype)
-        }
-    }
+/// A tensor of numbers computed here, rounded once, for use with another.
+fn constant(values: &[f64], shape: impl Into<Dims>, like: &Tensor) -> Result<Tensor> {
+    Tensor::from_formula("fft", values.len(), |k| values[k], (like.dtype(), &like.device()).into())?
+        .reshape(shape)
 }
 
 /// Cosine and sine of k/n of a turn, exact to a rounding for every k: from within an eighth of a turn.
@@ -55,13 +41,13 @@ fn turn(k: usize, n: usize) -> (f64, f64) {
 
 /// Complex numbers with the other sign of their imaginary parts.
 pub(super) fn conjugate(x: &Tensor) -> Result<Tensor> {
-    x.mul(&constant(&[Scalar::Float(1.0), Scalar::Float(-1.0)], [2], x.dtype(), &x.device())?)
+    x.mul(&constant(&[1.0, -1.0], [2], x)?)
 }
 
 /// Products of complex numbers.
 fn times(x: &Tensor, y: &Tensor) -> Result<Tensor> {
     let (re, im) = (y.narrow(-1, 0, 1)?, y.narrow(-1, 1, 1)?);
-    let signs = constant(&[Scalar::Float(-1.0), Scalar::Float(1.0)], [2], x.dtype(), &x.device())?;
+    let signs = constant(&[-1.0, 1.0], [2], x)?;
     x.mul(&re)?.add(&x.flip(-1)?.mul(&im.mul(&signs)?)?)
 }
 
@@ -77,10 +63,10 @@ fn turns(
     for row in 0..rows {
         for column in 0..columns {
             let (cos, sin) = turn(exponent(row, column), n);
-            values.extend([Scalar::Float(cos), Scalar::Float(if inverse { sin } else { -sin })]);
+            values.extend([cos, if inverse { sin } else { -sin }]);
         }
     }
-    constant(&values, [rows, columns, 2], like.dtype(), &like.device())
+    constant(&values, [rows, columns, 2], like)
 }
 
 /// The transform of `[…, n, 2]`, or of real `[…, n]`, which gives `[…, n, 2]`.
@@ -136,7 +122,7 @@ fn matrix(x: &Tensor, a: usize, real: bool, inverse: bool) -> Result<Tensor> {
         return x.contract(&table, Subscripts { lhs, rhs, out });
     }
     // What an imaginary one is multiplied with: i times that.
-    let signs = constant(&[Scalar::Float(-1.0), Scalar::Float(1.0)], [2], x.dtype(), &x.device())?;
+    let signs = constant(&[-1.0, 1.0], [2], x)?;
     let both = Tensor::stack(&[&table, &table.flip(-1)?.mul(&signs)?], 1)?;
     let (lhs, rhs) = ([m, j, r, c].into_iter().collect(), [j, c, k, d].into_iter().collect());
     x.contract(&both, Subscripts { lhs, rhs, out })
@@ -156,9 +142,8 @@ fn chirp(x: &Tensor, real: bool, inverse: bool) -> Result<Tensor> {
     let padded = x.pad(&[(0, 0), (0, long - n), (0, 0)], 0.0)?;
     let back = turns((1, long), 2 * n, !inverse, &x, |_, k| square(k.min(long - k)))?.reshape([long, 2])?;
     // Between both ends the convolution does not reach.
-    let reached =
-        (0..long).map(|k| Scalar::Float(if k.min(long - k) < n { 1.0 } else { 0.0 })).collect::<Vec<_>>();
-    let back = back.mul(&constant(&reached, [long, 1], x.dtype(), &x.device())?)?;
+    let reached: Vec<f64> = (0..long).map(|k| if k.min(long - k) < n { 1.0 } else { 0.0 }).collect();
+    let back = back.mul(&constant(&reached, [long, 1], &x)?)?;
     let spectrum = rows_of(&back.unsqueeze(0)?, false, false)?;
     let product = times(&rows_of(&padded, false, false)?, &spectrum)?;
     let folded = rows_of(&product, false, true)?.mul_scalar(1.0 / long as f64);
@@ -179,8 +164,15 @@ mod tests {
             for k in 0..3 * n {
                 let (cos, sin) = turn(k, n);
                 let angle = 2.0 * PI * (k % n) as f64 / n as f64;
-                assert!((cos - angle.cos()).abs() < 4e-16 && (sin - angle.sin()).abs() < 4e-16, "{k}/{n}");
+                // The angle itself is rounded four times, to 2⁻⁵² of as much as 2π.
+                assert!((cos - angle.cos()).abs() < 2e-15 && (sin - angle.sin()).abs() < 2e-15, "{k}/{n}");
             }
+        }
+        // To a rounding, where the value is known.
+        for (found, exact) in
+            [(turn(1, 3).0, -0.5), (turn(2, 3).0, -0.5), (turn(1, 6).0, 0.5), (turn(11, 12).1, -0.5)]
+        {
+            assert!((found - exact).abs() <= f64::EPSILON / 4.0, "{found} for {exact}");
         }
     }
 

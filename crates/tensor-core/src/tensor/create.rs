@@ -232,7 +232,7 @@ impl Tensor {
 
     /// `at(0)`, …, `at(n − 1)`, computed on the host and rounded once, in a floating-point dtype.
     #[track_caller]
-    pub(super) fn from_formula(
+    pub(crate) fn from_formula(
         op: &'static str,
         n: usize,
         at: impl Fn(usize) -> f64,

@@ -1,7 +1,7 @@
 //! Elements by their rank along an axis: medians, quantiles, the k-th least; and the most frequent.
 
 use super::Tensor;
-use crate::{ArgReduceOp, Axes, Axis, CumulativeOp, DType, Error, Result, Shape};
+use crate::{ArgReduceOp, Axes, Axis, CumulativeOp, DType, Error, Operand, Result, Shape};
 
 /// Which value a quantile is where its rank lies between two elements. PyTorch's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -17,6 +17,26 @@ pub enum Interpolation {
     Nearest,
     /// Their mean.
     Midpoint,
+}
+
+impl Interpolation {
+    /// The quantile of a rank: `at` reads what lies in the place below it, in the nearest one, and in the one above, and `weight` is its
+    /// distance from the one below.
+    #[track_caller]
+    fn between<R>(
+        self,
+        at: impl Fn(R) -> Result<Tensor>,
+        [below, nearest, above]: [R; 3],
+        weight: impl Into<Operand>,
+    ) -> Result<Tensor> {
+        match self {
+            Interpolation::Linear => at(below)?.lerp(&at(above)?, weight),
+            Interpolation::Lower => at(below),
+            Interpolation::Higher => at(above),
+            Interpolation::Nearest => at(nearest),
+            Interpolation::Midpoint => at(below)?.lerp(&at(above)?, 0.5),
+        }
+    }
 }
 
 impl Tensor {
@@ -263,27 +283,13 @@ impl Tensor {
                 let rank = numbers.sub_scalar(1.0).mul_scalar(q).maximum_scalar(0.0);
                 let at = |rank: Tensor| sorted.gather(last, &rank.cast_unchecked(DType::I32));
                 let (below, above) = (rank.floor(), rank.ceil());
-                match interpolation {
-                    Interpolation::Linear => {
-                        let weight = rank.sub(&below)?;
-                        at(below)?.lerp(&at(above)?, weight)?
-                    }
-                    Interpolation::Lower => at(below)?,
-                    Interpolation::Higher => at(above)?,
-                    Interpolation::Nearest => at(rank.round())?,
-                    Interpolation::Midpoint => at(below)?.lerp(&at(above)?, 0.5)?,
-                }
+                let weight = rank.sub(&below)?;
+                interpolation.between(at, [below, rank.round(), above], weight)?
             } else {
                 let rank = q * (n - 1) as f64;
                 let at = |rank: f64| sorted.narrow(last, rank as usize, 1);
-                let (below, above) = (rank.floor(), rank.ceil());
-                let value = match interpolation {
-                    Interpolation::Linear => at(below)?.lerp(&at(above)?, rank - below)?,
-                    Interpolation::Lower => at(below)?,
-                    Interpolation::Higher => at(above)?,
-                    Interpolation::Nearest => at(rank.round_ties_even())?,
-                    Interpolation::Midpoint => at(below)?.lerp(&at(above)?, 0.5)?,
-                };
+                let ranks = [rank.floor(), rank.round_ties_even(), rank.ceil()];
+                let value = interpolation.between(at, ranks, rank - rank.floor())?;
                 value.masked_fill(&nan.any_axis(last, true)?, f64::NAN)?
             };
             quantiles.push(value.reshape_unchecked(self.shape().reduced(&axes, keepdim)));

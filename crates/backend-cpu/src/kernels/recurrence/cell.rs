@@ -79,6 +79,40 @@ fn tanh<T: Activation, const FUSED: bool, const W: usize>(mut numbers: [T; W]) -
     numbers
 }
 
+/// What is done to the elements of a step, each by itself.
+trait Elements {
+    fn count(&self) -> usize;
+
+    /// `W` elements from number `at` on.
+    ///
+    /// # Safety
+    /// There are as many, and the pointers are good for them.
+    unsafe fn some<const W: usize>(&self, at: usize);
+}
+
+/// All elements of a step.
+struct All<E>(E);
+
+impl<E: Elements> Job for All<E> {
+    type Output = ();
+    #[inline(always)]
+    fn run(self) {
+        let n = self.0.count();
+        let mut at = 0;
+        // SAFETY: within the count; the pointers are the promise of `forward`'s and `backward`'s callers.
+        unsafe {
+            while at + WIDTH <= n {
+                self.0.some::<WIDTH>(at);
+                at += WIDTH;
+            }
+            while at < n {
+                self.0.some::<1>(at);
+                at += 1;
+            }
+        }
+    }
+}
+
 /// One step of some elements of one sequence's state: `count` neighbours. Pointers are to the first of them, parts lie `size` apart, and
 /// what a cell lacks is not looked at.
 #[derive(Clone, Copy)]
@@ -97,11 +131,12 @@ pub(super) struct Next<T> {
 
 struct Forward<T, const FUSED: bool>(RecurrentCell, Next<T>);
 
-impl<T: Activation, const FUSED: bool> Forward<T, FUSED> {
-    /// The elements from number `at` on.
-    ///
-    /// # Safety
-    /// As [`forward`].
+impl<T: Activation, const FUSED: bool> Elements for Forward<T, FUSED> {
+    #[inline(always)]
+    fn count(&self) -> usize {
+        self.1.count
+    }
+
     #[allow(clippy::needless_range_loop)] // several arrays go by the same numbers
     #[inline(always)]
     unsafe fn some<const W: usize>(&self, at: usize) {
@@ -167,26 +202,6 @@ impl<T: Activation, const FUSED: bool> Forward<T, FUSED> {
     }
 }
 
-impl<T: Activation, const FUSED: bool> Job for Forward<T, FUSED> {
-    type Output = ();
-    #[inline(always)]
-    fn run(self) {
-        let n = self.1.count;
-        let mut at = 0;
-        // SAFETY: the promise of `forward`'s caller.
-        unsafe {
-            while at + WIDTH <= n {
-                self.some::<WIDTH>(at);
-                at += WIDTH;
-            }
-            while at < n {
-                self.some::<1>(at);
-                at += 1;
-            }
-        }
-    }
-}
-
 /// Makes a step, whose sums are formed.
 ///
 /// # Safety
@@ -194,8 +209,8 @@ impl<T: Activation, const FUSED: bool> Job for Forward<T, FUSED> {
 /// are written.
 pub(super) unsafe fn forward<T: Activation>(isa: Isa, cell: RecurrentCell, next: Next<T>) {
     match isa.fused() {
-        Some(fused) => fused.run(Forward::<T, true>(cell, next)),
-        None => Plain.run(Forward::<T, false>(cell, next)),
+        Some(fused) => fused.run(All(Forward::<T, true>(cell, next))),
+        None => Plain.run(All(Forward::<T, false>(cell, next))),
     }
 }
 
@@ -222,11 +237,12 @@ pub(super) struct Gradient<T> {
 
 struct Backward<T, const FUSED: bool>(RecurrentCell, Gradient<T>);
 
-impl<T: Activation, const FUSED: bool> Backward<T, FUSED> {
-    /// The elements from number `at` on.
-    ///
-    /// # Safety
-    /// As [`backward`].
+impl<T: Activation, const FUSED: bool> Elements for Backward<T, FUSED> {
+    #[inline(always)]
+    fn count(&self) -> usize {
+        self.1.count
+    }
+
     #[allow(clippy::needless_range_loop)] // several arrays go by the same numbers
     #[inline(always)]
     unsafe fn some<const W: usize>(&self, at: usize) {
@@ -306,33 +322,13 @@ impl<T: Activation, const FUSED: bool> Backward<T, FUSED> {
     }
 }
 
-impl<T: Activation, const FUSED: bool> Job for Backward<T, FUSED> {
-    type Output = ();
-    #[inline(always)]
-    fn run(self) {
-        let n = self.1.count;
-        let mut at = 0;
-        // SAFETY: the promise of `backward`'s caller.
-        unsafe {
-            while at + WIDTH <= n {
-                self.some::<WIDTH>(at);
-                at += WIDTH;
-            }
-            while at < n {
-                self.some::<1>(at);
-                at += 1;
-            }
-        }
-    }
-}
-
 /// Goes back one step.
 ///
 /// # Safety
 /// As [`forward`], of the gradients with respect to what is written.
 pub(super) unsafe fn backward<T: Activation>(isa: Isa, cell: RecurrentCell, step: Gradient<T>) {
     match isa.fused() {
-        Some(fused) => fused.run(Backward::<T, true>(cell, step)),
-        None => Plain.run(Backward::<T, false>(cell, step)),
+        Some(fused) => fused.run(All(Backward::<T, true>(cell, step))),
+        None => Plain.run(All(Backward::<T, false>(cell, step))),
     }
 }

@@ -1,0 +1,62 @@
+//! `cargo xtask browser`: the page of examples/browser. Its tools (examples/browser/serve) are no member of the workspace, so that nobody
+//! else builds them.
+
+use std::{ffi::OsString, process::Command};
+
+use crate::{
+    Result,
+    workspace::{Workspace, cargo},
+};
+
+const TARGET: &str = "wasm32-unknown-unknown";
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Open the page in Chromium without a window, and check that it learns on the processor and on the GPU alike, and that every
+    /// operation of the table is right on the GPU
+    #[arg(long)]
+    check: bool,
+    /// The port on this machine
+    #[arg(long, default_value_t = 8000)]
+    port: u16,
+    /// A program that builds for wasm32-unknown-unknown, in place of cargo: scripts/wasm_cargo_debian.sh where rustup has no such target
+    #[arg(long)]
+    cargo: Option<OsString>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let workspace = Workspace::read()?;
+    let mut build = args.cargo.as_ref().map_or_else(cargo, Command::new);
+    build
+        .current_dir(&workspace.root)
+        .args(["rustc", "--release", "--package", "browser", "--lib", "--crate-type", "cdylib"])
+        .args(["--target", TARGET, "--target-dir"])
+        .arg(&workspace.target);
+    if args.check {
+        build.args(["--features", "operations"]);
+    }
+    succeed(&mut build, &format!("rustup target add {TARGET}"))?;
+
+    let folder = workspace.root.join("examples/browser");
+    let mut serve = cargo();
+    serve
+        .args(["run", "--release", "--quiet", "--manifest-path"])
+        .arg(folder.join("serve/Cargo.toml"))
+        .arg("--target-dir")
+        .arg(workspace.target.join("serve"))
+        .arg("--")
+        .arg(workspace.target.join(TARGET).join("release/browser.wasm"))
+        .arg(folder.join("page"))
+        .arg(workspace.target.join("page"))
+        .args(["--port", &args.port.to_string()]);
+    if args.check {
+        serve.arg("--check");
+    }
+    succeed(&mut serve, "see above")
+}
+
+/// Runs a command; `mend` says what may be missing where it fails.
+fn succeed(command: &mut Command, mend: &str) -> Result<()> {
+    let status = command.status().map_err(|e| format!("{:?} cannot be run: {e}", command.get_program()))?;
+    if status.success() { Ok(()) } else { Err(format!("{command:?}: {status} ({mend})")) }
+}
