@@ -36,6 +36,7 @@ pub async fn wgpu_async(index: usize) -> Result<Device> {
 }
 
 /// What a backend gave, a failure with the line of the caller.
+#[cfg(any(feature = "cpu", feature = "gpu"))]
 #[track_caller]
 fn opened(device: Result<Device>) -> Result<Device> {
     match device {
