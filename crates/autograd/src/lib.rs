@@ -2,9 +2,11 @@
 //!
 //! [`TensorGrad`] marks leaves and plays the tape backwards; [`grad`] returns gradients instead of accumulating them, and can
 //! record them for higher derivatives; [`no_grad`] stops recording; [`Function`] is a differentiable function of your own;
-//! [`gradcheck`] compares any of it with finite differences; [`func`] has Jacobians, Hessians and `vmap`. One rule per operation:
+//! [`gradcheck`] compares any of it with finite differences; [`checkpoint`] computes a part of the forward pass again instead of keeping
+//! it; [`func`] has Jacobians, Hessians and `vmap`. One rule per operation:
 //! `rules/`.
 
+mod checkpoint;
 pub mod func;
 mod function;
 mod gradcheck;
@@ -13,6 +15,7 @@ mod rules;
 mod sum;
 mod tape;
 
+pub use checkpoint::checkpoint;
 pub use function::{Function, Outputs, apply};
 pub use gradcheck::{gradcheck, gradgradcheck};
 pub use tape::{TensorGrad, grad, grad_of};

@@ -193,32 +193,24 @@ pub(crate) fn pull(
     play(&[(output.clone(), seed.clone())], inputs, create_graph)
 }
 
+/// The gradients of outputs, with theirs given, with respect to leaves, and the graph is used up.
+#[track_caller]
+pub(crate) fn use_up(seeds: &[(Tensor, Tensor)], leaves: &[&Tensor]) -> Result<Vec<Option<Tensor>>> {
+    let tape = Tape::record(&seeds.iter().map(|(output, _)| output).collect::<Vec<_>>())?;
+    let found = tape.play_to(seeds, leaves, false)?;
+    tape.nodes.iter().filter(|node| !node.is_leaf_value()).for_each(Tensor::release_graph);
+    Ok(found)
+}
+
 /// The gradients with respect to tracked tensors, of outputs with theirs.
 #[track_caller]
-fn play(seeds: &[(Tensor, Tensor)], inputs: &[&Tensor], create_graph: bool) -> Result<Vec<Option<Tensor>>> {
+pub(crate) fn play(
+    seeds: &[(Tensor, Tensor)],
+    inputs: &[&Tensor],
+    create_graph: bool,
+) -> Result<Vec<Option<Tensor>>> {
     let tape = Tape::record(&seeds.iter().map(|(output, _)| output).collect::<Vec<_>>())?;
-    // A leaf is found by itself, any other tensor by its node.
-    let wanted: Vec<u64> = inputs.iter().map(|t| t.resolve().id()).collect();
-    let leaves: Vec<Option<u64>> = inputs.iter().map(|t| t.leaf().map(|l| l.id())).collect();
-    let mut found: Vec<Option<Tensor>> = vec![None; inputs.len()];
-    let wants = |node: &Tensor, k: usize| {
-        node.id() == wanted[k] || (leaves[k].is_some() && node.leaf().map(|l| l.id()) == leaves[k])
-    };
-    let ends: Vec<bool> = tape.nodes.iter().map(|n| (0..inputs.len()).any(|k| wants(n, k))).collect();
-    set_grad_enabled(create_graph, || {
-        tape.play(seeds, Some(&ends), |node, gradient| {
-            for (k, slot) in found.iter_mut().enumerate() {
-                if wants(node, k) {
-                    *slot = Some(match slot.take() {
-                        Some(sum) => sum.add(gradient)?,
-                        None => gradient.clone(),
-                    });
-                }
-            }
-            Ok(())
-        })
-    })?;
-    Ok(found)
+    tape.play_to(seeds, inputs, create_graph)
 }
 
 #[track_caller]
@@ -278,7 +270,7 @@ fn used_up(node: &Tensor) -> Error {
         op: "backward",
         message: format!(
             "the graph was used up by an earlier backward ({} built at {}); use backward_retain for all but the last, or \
-             build the graph again",
+             build the graph again. What a checkpointed function built is used up too: have the function return it",
             node.op().name(),
             node.location()
         ),
@@ -335,15 +327,26 @@ struct Tape {
     /// The inputs of each node as recorded, and their places where they are tracked.
     inputs: Vec<(Inputs, SmallVec<[Option<usize>; 2]>)>,
     place: FxHashMap<u64, usize>,
+    /// Whether a rule may evaluate: then the tape's handles must not count as a user's, for whom every value would be stored.
+    evaluates: bool,
 }
 
 type Inputs = SmallVec<[Tensor; 2]>;
+
+impl Drop for Tape {
+    fn drop(&mut self) {
+        if self.evaluates {
+            self.handles().for_each(|handle| handle.count_handle(true));
+        }
+    }
+}
 
 impl Tape {
     /// Depth first, in a loop: a chain may be millions long.
     #[track_caller]
     fn record(outputs: &[&Tensor]) -> Result<Tape> {
-        let mut tape = Tape { nodes: Vec::new(), inputs: Vec::new(), place: FxHashMap::default() };
+        let mut tape =
+            Tape { nodes: Vec::new(), inputs: Vec::new(), place: FxHashMap::default(), evaluates: false };
         let mut stack: Vec<(Tensor, Inputs, usize)> = Vec::new();
         for output in outputs {
             if !output.is_tracked() {
@@ -377,7 +380,15 @@ impl Tape {
                 }
             }
         }
+        if tape.nodes.iter().any(|node| matches!(node.op(), Op::Custom(op) if !op.reads_results())) {
+            tape.handles().for_each(|handle| handle.count_handle(false));
+            tape.evaluates = true;
+        }
         Ok(tape)
+    }
+
+    fn handles(&self) -> impl Iterator<Item = &Tensor> {
+        self.nodes.iter().chain(self.inputs.iter().flat_map(|(inputs, _)| inputs))
     }
 
     /// A node's inputs; none for a leaf, where the graph ends.
@@ -392,6 +403,38 @@ impl Tape {
             return Err(used_up(node));
         }
         Ok(inputs)
+    }
+
+    /// The gradients with respect to some of the tape's tensors.
+    #[track_caller]
+    fn play_to(
+        &self,
+        seeds: &[(Tensor, Tensor)],
+        inputs: &[&Tensor],
+        create_graph: bool,
+    ) -> Result<Vec<Option<Tensor>>> {
+        // A leaf is found by itself, any other tensor by its node.
+        let wanted: Vec<u64> = inputs.iter().map(|t| t.resolve().id()).collect();
+        let leaves: Vec<Option<u64>> = inputs.iter().map(|t| t.leaf().map(|l| l.id())).collect();
+        let mut found: Vec<Option<Tensor>> = vec![None; inputs.len()];
+        let wants = |node: &Tensor, k: usize| {
+            node.id() == wanted[k] || (leaves[k].is_some() && node.leaf().map(|l| l.id()) == leaves[k])
+        };
+        let ends: Vec<bool> = self.nodes.iter().map(|n| (0..inputs.len()).any(|k| wants(n, k))).collect();
+        set_grad_enabled(create_graph, || {
+            self.play(seeds, Some(&ends), |node, gradient| {
+                for (k, slot) in found.iter_mut().enumerate() {
+                    if wants(node, k) {
+                        *slot = Some(match slot.take() {
+                            Some(sum) => sum.add(gradient)?,
+                            None => gradient.clone(),
+                        });
+                    }
+                }
+                Ok(())
+            })
+        })?;
+        Ok(found)
     }
 
     /// Plays the tape backwards. `visit` meets every leaf, or with `ends` every node marked there, with its gradient.
@@ -432,8 +475,9 @@ impl Tape {
                 if !needs.contains(&true) {
                     continue;
                 }
-                let results = node.elements();
-                given.resize(results.len(), None);
+                given.resize(node.result_count(), None);
+                let reads_results = !matches!(node.op(), Op::Custom(op) if !op.reads_results());
+                let results = if reads_results { node.elements() } else { Vec::new() };
                 let gradients = &given;
                 let step = rules::TupleStep { node, inputs, results: &results, gradients, needs: &needs };
                 with_location(node.location(), || rules::tuple_gradients(&step))?

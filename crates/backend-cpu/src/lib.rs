@@ -35,11 +35,14 @@ mod settings;
 mod simd;
 mod threads;
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+};
 
 use tensor_core::{
-    Backend, DType, Device, DeviceInfo, DeviceKind, Kernel, Launch, Limits, MemoryStats, Result, Storage,
-    kernel::Body,
+    Backend, DType, Device, DeviceInfo, DeviceKind, Error, ErrorKind, FreeBuffers, Kernel, Launch, Limits,
+    MemoryStats, Result, Storage, kernel::Body,
 };
 
 pub use crate::kernels::custom::{CpuInput, CpuKernel, CpuOutput};
@@ -68,10 +71,14 @@ impl CpuBackend {
     ///
     /// Where a variable of the environment cannot be read, each of its allocations is the error that says so.
     pub fn new() -> CpuBackend {
+        CpuBackend::named("cpu".into())
+    }
+
+    fn named(name: String) -> CpuBackend {
         match Settings::from_env() {
-            Ok(Settings { isa, budget }) => CpuBackend::with(isa, budget),
+            Ok(Settings { isa, budget }) => CpuBackend::with(name, isa, budget),
             Err(misread) => {
-                let backend = CpuBackend::with(Isa::available()[0], host::memory());
+                let backend = CpuBackend::with(name, Isa::available()[0], host::memory());
                 CpuBackend { misread: Some(misread), ..backend }
             }
         }
@@ -82,10 +89,11 @@ impl CpuBackend {
         self.misread.as_ref().map_or(Ok(()), |misread| Err(misread.error()))
     }
 
-    fn with(isa: Isa, budget: Option<u64>) -> CpuBackend {
+    fn with(name: String, isa: Isa, budget: Option<u64>) -> CpuBackend {
+        let pool = Arc::new(Pool::of(name.clone(), budget));
         CpuBackend {
             info: DeviceInfo {
-                name: "cpu".into(),
+                name,
                 description: host::processor(),
                 driver: isa.name().into(),
                 kind: DeviceKind::Cpu,
@@ -101,7 +109,7 @@ impl CpuBackend {
                 },
             },
             isa,
-            pool: Arc::new(Pool::new(budget)),
+            pool,
             misread: None,
         }
     }
@@ -129,13 +137,39 @@ pub fn open() -> Result<Device> {
     backend.settled().map(|()| device.clone())
 }
 
+/// One of several devices on the host's processor: 0 is [`cpu`], any other prints as `cpu#1` and has memory, plans and a budget of its own,
+/// the same at every call. They share the threads. It is for programs that are to be tried on several devices where there is one.
+///
+/// # Errors
+/// As [`open`], and `UnknownDevice` from [`MOST_LOGICAL`] on.
+pub fn logical(number: usize) -> Result<Device> {
+    static OTHERS: Mutex<BTreeMap<usize, (Device, Arc<CpuBackend>)>> = Mutex::new(BTreeMap::new());
+    if number == 0 {
+        return open();
+    }
+    if number >= MOST_LOGICAL {
+        return Err(Error::new(ErrorKind::UnknownDevice {
+            asked: format!("cpu#{number}"),
+            hint: format!("the number after # is below {MOST_LOGICAL}"),
+        }));
+    }
+    let mut others = OTHERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let (device, backend) = others.entry(number).or_insert_with(|| device_of(format!("cpu#{number}")));
+    backend.settled().map(|()| device.clone())
+}
+
+/// How many devices there are at most on one processor.
+pub const MOST_LOGICAL: usize = 64;
+
 fn shared() -> &'static (Device, Arc<CpuBackend>) {
     static CPU: OnceLock<(Device, Arc<CpuBackend>)> = OnceLock::new();
-    CPU.get_or_init(|| {
-        let backend = Arc::new(CpuBackend::new());
-        let shared: Arc<CpuBackend> = Arc::clone(&backend);
-        (Device::new(shared), backend)
-    })
+    CPU.get_or_init(|| device_of("cpu".into()))
+}
+
+fn device_of(name: String) -> (Device, Arc<CpuBackend>) {
+    let backend = Arc::new(CpuBackend::named(name));
+    let shared: Arc<CpuBackend> = Arc::clone(&backend);
+    (Device::new(shared), backend)
 }
 
 impl Backend for CpuBackend {
@@ -204,6 +238,10 @@ impl Backend for CpuBackend {
 
     fn memory(&self) -> MemoryStats {
         self.pool.stats()
+    }
+
+    fn free_buffers(&self) -> Vec<FreeBuffers> {
+        self.pool.free_buffers()
     }
 
     fn reset_peak(&self) {

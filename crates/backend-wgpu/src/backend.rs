@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use smallvec::SmallVec;
 use tensor_core::{
-    Backend, Buffer, DType, DeviceInfo, Kernel, Launch, MemoryStats, Result, Storage,
+    Backend, Buffer, DType, DeviceInfo, FreeBuffers, Kernel, Launch, MemoryStats, Result, Storage,
     backend::{Download, limit_below_use},
     custom::implementation,
     kernel::Body,
@@ -167,6 +167,10 @@ impl Backend for WgpuBackend {
 
     fn memory(&self) -> MemoryStats {
         self.gpu.pool.stats()
+    }
+
+    fn free_buffers(&self) -> Vec<FreeBuffers> {
+        self.gpu.pool.free_buffers()
     }
 
     fn reset_peak(&self) {

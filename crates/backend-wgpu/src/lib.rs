@@ -41,4 +41,7 @@ pub use device::options::Forced;
 pub use device::{options::Options, profiler::KernelTime};
 pub use kernels::custom::WgslKernel;
 pub use profile::profile;
-pub use registry::{adapters, adapters_async, destroy, open, open_async, wgpu, wgpu_async};
+pub use registry::{
+    MOST_LOGICAL, adapters, adapters_async, destroy, logical, logical_async, open, open_async, wgpu,
+    wgpu_async,
+};

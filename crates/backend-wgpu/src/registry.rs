@@ -14,10 +14,10 @@ use crate::{
     tuning::Tuning,
 };
 
-type ByIndex = HashMap<usize, (Device, Weak<WgpuBackend>)>;
+type ByPlace = HashMap<Place, (Device, Weak<WgpuBackend>)>;
 
-/// The devices handed out by index.
-static BY_INDEX: Mutex<Option<ByIndex>> = Mutex::new(None);
+/// The devices handed out by place.
+static DEVICES: Mutex<Option<ByPlace>> = Mutex::new(None);
 /// Every device open in this process.
 static OPEN: Mutex<Vec<Weak<WgpuBackend>>> = Mutex::new(Vec::new());
 
@@ -52,14 +52,29 @@ pub async fn adapters_async() -> Vec<DeviceInfo> {
 ///
 /// In a page of a browser nobody can wait for a device: await [`wgpu_async`].
 pub fn wgpu(index: usize) -> Result<Device> {
-    let mut by_index = lock(&BY_INDEX);
-    let devices = by_index.get_or_insert_default();
-    if let Some(device) = at_hand(devices, index) {
+    logical(index, 0)
+}
+
+/// How many devices there are at most on one adapter.
+pub const MOST_LOGICAL: usize = 64;
+
+/// One of several devices on adapter `index`: 0 is that of [`wgpu()`], any other prints as `wgpu:0#1` and has a queue, memory, pipelines and a
+/// budget of its own, the same at every call. It is for programs that are to be tried on several devices where there is one.
+///
+/// # Errors
+/// As [`wgpu()`], and `UnknownDevice` from [`MOST_LOGICAL`] on.
+///
+/// In a page of a browser nobody can wait for a device: await [`logical_async`].
+pub fn logical(index: usize, number: usize) -> Result<Device> {
+    let place = place(index, number)?;
+    let mut devices = lock(&DEVICES);
+    let devices = devices.get_or_insert_default();
+    if let Some(device) = at_hand(devices, place) {
         return Ok(device);
     }
     let options = Options::from_env()?;
-    let opened = wait(open_backend(index, &options));
-    Ok(keep(devices, index, opened.unwrap_or_else(|| Err(must_be_awaited(index, "wgpu_async")))?))
+    let opened = wait(open_backend(place, &options));
+    Ok(keep(devices, place, opened.unwrap_or_else(|| Err(must_be_awaited(index, "wgpu_async")))?))
 }
 
 /// As [`wgpu()`], awaited: the only way in a page of a browser.
@@ -67,25 +82,47 @@ pub fn wgpu(index: usize) -> Result<Device> {
 /// # Errors
 /// As [`wgpu()`].
 pub async fn wgpu_async(index: usize) -> Result<Device> {
-    if let Some(device) = at_hand(lock(&BY_INDEX).get_or_insert_default(), index) {
-        return Ok(device);
-    }
-    let opened = open_backend(index, &Options::from_env()?).await?;
-    let mut by_index = lock(&BY_INDEX);
-    let devices = by_index.get_or_insert_default();
-    // Another task may have been faster.
-    Ok(at_hand(devices, index).unwrap_or_else(|| keep(devices, index, opened)))
+    logical_async(index, 0).await
 }
 
-/// The device of an index, if it is open and not lost.
-fn at_hand(devices: &ByIndex, index: usize) -> Option<Device> {
-    let (device, backend) = devices.get(&index)?;
+/// As [`logical`], awaited.
+///
+/// # Errors
+/// As [`logical`].
+pub async fn logical_async(index: usize, number: usize) -> Result<Device> {
+    let place = place(index, number)?;
+    if let Some(device) = at_hand(lock(&DEVICES).get_or_insert_default(), place) {
+        return Ok(device);
+    }
+    let opened = open_backend(place, &Options::from_env()?).await?;
+    let mut devices = lock(&DEVICES);
+    let devices = devices.get_or_insert_default();
+    // Another task may have been faster.
+    Ok(at_hand(devices, place).unwrap_or_else(|| keep(devices, place, opened)))
+}
+
+/// The numbers of an adapter and of a device on it.
+type Place = (usize, usize);
+
+fn place(index: usize, number: usize) -> Result<Place> {
+    if number < MOST_LOGICAL {
+        return Ok((index, number));
+    }
+    Err(Error::new(ErrorKind::UnknownDevice {
+        asked: format!("wgpu:{index}#{number}"),
+        hint: format!("the number after # is below {MOST_LOGICAL}"),
+    }))
+}
+
+/// The device of a place, if it is open and not lost.
+fn at_hand(devices: &ByPlace, place: Place) -> Option<Device> {
+    let (device, backend) = devices.get(&place)?;
     backend.upgrade().is_some_and(|b| !b.gpu.faults.is_lost()).then(|| device.clone())
 }
 
-fn keep(devices: &mut ByIndex, index: usize, opened: (Device, Weak<WgpuBackend>)) -> Device {
+fn keep(devices: &mut ByPlace, place: Place, opened: (Device, Weak<WgpuBackend>)) -> Device {
     let device = opened.0.clone();
-    devices.insert(index, opened);
+    devices.insert(place, opened);
     device
 }
 
@@ -107,11 +144,14 @@ pub fn open(index: usize, options: &Options) -> Result<Device> {
 /// # Errors
 /// As [`wgpu()`].
 pub async fn open_async(index: usize, options: &Options) -> Result<Device> {
-    Ok(open_backend(index, options).await?.0)
+    Ok(open_backend((index, 0), options).await?.0)
 }
 
-async fn open_backend(index: usize, options: &Options) -> Result<(Device, Weak<WgpuBackend>)> {
-    let found = adapter::find(index).await?;
+async fn open_backend((index, number): Place, options: &Options) -> Result<(Device, Weak<WgpuBackend>)> {
+    let mut found = adapter::find(index).await?;
+    if number > 0 {
+        found.info.name = format!("wgpu:{index}#{number}");
+    }
     let gpu = Arc::new(Gpu::open(&found, options).await?);
     let dir = options.cache_dir.as_deref();
     // Measuring is waiting.

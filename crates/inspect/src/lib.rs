@@ -9,6 +9,7 @@
 //! | [`Graph::write_event_file`] | for TensorBoard |
 //! | [`explain`] | the kernels that computing a tensor takes: what they compute, their cost, their memory |
 //! | [`profile`] | the kernels that ran, how often and how long, by source line; a trace for Perfetto, a page for browsers |
+//! | [`memory_snapshot`], [`memory_summary`] | the lines whose tensors hold memory; a device's memory and its free buffers by size |
 //! | [`detect_anomaly`] | the operation and line that made the first NaN or infinity |
 
 mod crc32c;
@@ -17,6 +18,7 @@ mod explain;
 mod graph;
 mod json;
 mod layers;
+mod memory;
 mod page;
 mod profile;
 mod protobuf;
@@ -26,5 +28,8 @@ mod tensorboard;
 pub use dot::{dot, dot_named};
 pub use explain::{Explanation, explain};
 pub use graph::{Graph, GraphNode, NodeKind};
+pub use memory::{
+    DeviceMemory, MemoryKind, MemoryLine, MemorySnapshot, MemorySummary, memory_snapshot, memory_summary,
+};
 pub use profile::{Profile, profile};
-pub use tensor_core::{KernelRun, detect_anomaly};
+pub use tensor_core::{KernelRun, detect_anomaly, record_memory};

@@ -8,6 +8,7 @@
 //! | initial values | [`init`] |
 //! | files | [`save_safetensors`], [`load_safetensors`]; whole trainings: [`Checkpoint`] |
 //! | layers and losses as functions | [`functional`] |
+//! | training on several devices | [`DataParallel`] |
 //! | a table of a model | [`summary`] |
 
 // So that what the derive macro writes also works in this crate.
@@ -24,6 +25,7 @@ mod loss;
 #[cfg(doctest)]
 mod misfits;
 mod module;
+mod parallel;
 mod safetensors;
 mod summary;
 mod training;
@@ -36,8 +38,8 @@ pub use layers::{
     AdaptiveAvgPool, AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d, AdaptiveMaxPool,
     AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d, AlphaDropout, AttentionMasks, AvgPool,
     AvgPool1d, AvgPool2d, AvgPool3d, BatchNorm, BatchNorm1d, BatchNorm2d, BatchNorm3d, BatchNormConfig,
-    Bilinear, Celu, ChannelDropout, ChannelShuffle, CircularPad, CircularPad1d, CircularPad2d, CircularPad3d,
-    Conv, Conv1d, Conv2d, Conv3d, ConvConfig, ConvTranspose, ConvTranspose1d, ConvTranspose2d,
+    Bilinear, Celu, ChannelDropout, ChannelShuffle, Checkpointed, CircularPad, CircularPad1d, CircularPad2d,
+    CircularPad3d, Conv, Conv1d, Conv2d, Conv3d, ConvConfig, ConvTranspose, ConvTranspose1d, ConvTranspose2d,
     ConvTranspose3d, ConvTransposeConfig, CosineSimilarity, Dropout, Dropout1d, Dropout2d, Dropout3d, Elu,
     Embedding, EmbeddingBag, EmbeddingBagConfig, EmbeddingConfig, FeatureAlphaDropout, Flatten, Fold, Gelu,
     GeluTanh, Glu, GroupNorm, Gru, GruCell, Hardshrink, Hardsigmoid, Hardswish, Hardtanh, Hooked, Identity,
@@ -61,6 +63,7 @@ pub use loss::{
 };
 pub use module::{Module, StateDict, Unmatched};
 pub use nn_derive::Module;
+pub use parallel::{DataParallel, Scatter};
 pub use safetensors::{SafetensorsFile, load_safetensors, save_safetensors};
 pub use summary::{Summary, SummaryRow, summarize, summary};
 pub use training::Training;

@@ -71,6 +71,10 @@ pub struct Visitor {
     sites: Vec<Site>,
     /// What training flags are set to.
     training: Option<bool>,
+    /// What each of the next training flags is set to, the next one last.
+    training_of_each: Vec<bool>,
+    /// The training flags seen.
+    flags: Vec<bool>,
 }
 
 impl Visitor {
@@ -82,6 +86,11 @@ impl Visitor {
     /// A visitor that sets every training flag it meets.
     pub(crate) fn setting(training: bool) -> Visitor {
         Visitor { training: Some(training), ..Visitor::default() }
+    }
+
+    /// A visitor that sets the training flags it meets one after the other.
+    pub(crate) fn setting_each(training: &[bool]) -> Visitor {
+        Visitor { training_of_each: training.iter().rev().copied().collect(), ..Visitor::default() }
     }
 
     /// Visits a field under its name: `visitor.field("fc1", &self.fc1)`. With an empty name its parts take the path of
@@ -148,9 +157,15 @@ impl Visitor {
 
     /// Notes the flag that says whether a layer trains (dropout drops) or is in use (it does not).
     pub fn training(&mut self, flag: &Training) {
-        if let Some(training) = self.training {
+        if let Some(training) = self.training.or_else(|| self.training_of_each.pop()) {
             flag.set(training);
         }
+        self.flags.push(flag.get());
+    }
+
+    /// The training flags seen, in order.
+    pub(crate) fn flags(self) -> Vec<bool> {
+        self.flags
     }
 
     /// The tensors seen, in order.

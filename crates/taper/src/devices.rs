@@ -49,12 +49,16 @@ fn opened(device: Result<Device>) -> Result<Device> {
 /// `auto` is what the environment variable `TAPER_DEVICE` names, or else the first GPU of hardware, or else the CPU. GPUs of every maker
 /// are called `wgpu`: there is no `cuda` and no `mps`.
 ///
+/// `cpu#1` and `wgpu:0#1` are further devices on the same processor or adapter, each with memory, plans and (a GPU) a queue of its own: a
+/// program for several devices can be tried on one. `#0` is the device without a number.
+///
 /// # Errors
 /// A name that means nothing here, an adapter that does not exist, or a variable of the environment that cannot be read.
 ///
 /// ```
 /// let device = taper::device("CPU")?;
 /// assert_eq!(device.name(), "cpu");
+/// assert!(taper::device("cpu#1")? != device && taper::device("cpu#1")? == taper::device("cpu#1")?);
 /// let error = taper::device("cuda:0").unwrap_err().to_string();
 /// assert!(error.contains("wgpu"), "{error}");
 /// # Ok::<(), taper::Error>(())
@@ -65,9 +69,9 @@ pub fn device(name: &str) -> Result<Device> {
     match named(name)? {
         Named::Automatic => automatic(),
         #[cfg(feature = "cpu")]
-        Named::Cpu => opened(backend_cpu::open()),
+        Named::Cpu(number) => opened(backend_cpu::logical(number)),
         #[cfg(feature = "gpu")]
-        Named::Wgpu(index) => wgpu(index),
+        Named::Wgpu(index, number) => opened(backend_wgpu::logical(index, number)),
     }
 }
 
@@ -93,29 +97,41 @@ pub async fn device_async(name: &str) -> Result<Device> {
         #[cfg(not(feature = "gpu"))]
         Named::Automatic => without_adapter(),
         #[cfg(feature = "cpu")]
-        Named::Cpu => backend_cpu::open(),
+        Named::Cpu(number) => backend_cpu::logical(number),
         #[cfg(feature = "gpu")]
-        Named::Wgpu(index) => wgpu_async(index).await,
+        Named::Wgpu(index, number) => backend_wgpu::logical_async(index, number).await,
     }
 }
 
 /// What the name of a device asks for.
 enum Named {
     Automatic,
+    /// With the number of a logical device, as below.
     #[cfg(feature = "cpu")]
-    Cpu,
+    Cpu(usize),
+    /// The adapter of an index.
     #[cfg(feature = "gpu")]
-    Wgpu(usize),
+    Wgpu(usize, usize),
 }
 
 #[track_caller]
 fn named(name: &str) -> Result<Named> {
-    let lower = name.trim().to_ascii_lowercase();
-    let (kind, index) = match lower.split_once(':') {
-        Some((kind, index)) => (kind.trim_end(), Some(index.trim_start())),
-        None => (lower.as_str(), None),
+    let Name { kind, index, logical } = Name::of(name);
+    #[cfg(any(feature = "cpu", feature = "gpu"))]
+    let number = match logical.as_deref() {
+        None => 0,
+        Some(_) if kind == "auto" => {
+            let hint = "auto is a choice among devices; name one, as in cpu#1 or wgpu:0#1".into();
+            return Err(unknown(name, hint));
+        }
+        Some(number) => match number.parse() {
+            Ok(number) => number,
+            Err(_) => return Err(unknown(name, "the part after # must be a number, as in cpu#1".into())),
+        },
     };
-    match (kind, index) {
+    #[cfg(not(any(feature = "cpu", feature = "gpu")))]
+    let _ = logical;
+    match (kind.as_str(), index.as_deref()) {
         ("auto", None) => {
             match std::env::var_os("TAPER_DEVICE").map(|name| name.to_string_lossy().trim().to_string()) {
                 Some(chosen) if !chosen.is_empty() && !chosen.eq_ignore_ascii_case("auto") => named(&chosen),
@@ -123,15 +139,39 @@ fn named(name: &str) -> Result<Named> {
             }
         }
         #[cfg(feature = "cpu")]
-        ("cpu", None | Some("0")) => Ok(Named::Cpu),
+        ("cpu", None | Some("0")) => Ok(Named::Cpu(number)),
         #[cfg(feature = "gpu")]
-        ("wgpu" | "gpu", None) => Ok(Named::Wgpu(0)),
+        ("wgpu" | "gpu", None) => Ok(Named::Wgpu(0, number)),
         #[cfg(feature = "gpu")]
         ("wgpu" | "gpu", Some(index)) => match index.parse() {
-            Ok(index) => Ok(Named::Wgpu(index)),
+            Ok(index) => Ok(Named::Wgpu(index, number)),
             Err(_) => Err(unknown(name, format!("the part after {kind}: must be a number, as in {kind}:0"))),
         },
         (kind, _) => Err(unknown(name, hint(kind))),
+    }
+}
+
+/// A device's name taken apart, in small letters: `wgpu:0#1`.
+struct Name {
+    kind: String,
+    /// What stands after the colon.
+    index: Option<String>,
+    /// What stands after the hash.
+    logical: Option<String>,
+}
+
+impl Name {
+    fn of(name: &str) -> Name {
+        let lower = name.trim().to_ascii_lowercase();
+        let (device, logical) = match lower.split_once('#') {
+            Some((device, logical)) => (device.trim_end(), Some(logical.trim_start().to_string())),
+            None => (lower.as_str(), None),
+        };
+        let (kind, index) = match device.split_once(':') {
+            Some((kind, index)) => (kind.trim_end(), Some(index.trim_start().to_string())),
+            None => (device, None),
+        };
+        Name { kind: kind.to_string(), index, logical }
     }
 }
 
@@ -164,17 +204,27 @@ fn hint(kind: &str) -> String {
 /// ```
 /// assert!(taper::is_available("cpu") && taper::is_available("auto"));
 /// assert!(!taper::is_available("wgpu:99") && !taper::is_available("cuda"));
+/// assert!(taper::is_available("cpu#1") && !taper::is_available("cpu#x"));
 /// ```
 #[doc(alias("torch.cuda.is_available", "torch.backends.mps.is_available"))]
 pub fn is_available(name: &str) -> bool {
-    let lower = name.trim().to_ascii_lowercase();
-    let (kind, index) = match lower.split_once(':') {
-        Some((kind, index)) => (kind.trim_end(), index.trim_start().parse::<usize>().ok()),
-        None => (lower.as_str(), Some(0)),
-    };
+    let Name { kind, index, logical } = Name::of(name);
+    let number = |text: Option<String>| text.map_or(Some(0), |text| text.parse::<usize>().ok());
+    if kind == "auto" {
+        return index.is_none() && logical.is_none() && device_count("cpu") + device_count("wgpu") > 0;
+    }
+    number(index).is_some_and(|index| index < device_count(&kind))
+        && number(logical).is_some_and(|logical| logical < most_logical(&kind))
+}
+
+/// How many devices there can be on one processor or adapter.
+fn most_logical(kind: &str) -> usize {
     match kind {
-        "auto" => lower == "auto" && device_count("cpu") + device_count("wgpu") > 0,
-        kind => index.is_some_and(|index| index < device_count(kind)),
+        #[cfg(feature = "cpu")]
+        "cpu" => backend_cpu::MOST_LOGICAL,
+        #[cfg(feature = "gpu")]
+        "wgpu" | "gpu" => backend_wgpu::MOST_LOGICAL,
+        _ => 0,
     }
 }
 

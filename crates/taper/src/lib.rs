@@ -42,7 +42,7 @@ pub use optim;
 pub use tensor_core;
 pub use tensor_core::fft;
 
-pub use autograd::{enable_grad, func, grad, grad_of, no_grad};
+pub use autograd::{checkpoint, enable_grad, func, grad, grad_of, no_grad};
 #[cfg(feature = "cpu")]
 pub use backend_cpu::{num_threads, set_num_threads};
 #[cfg(feature = "cpu")]
@@ -52,7 +52,9 @@ pub use devices::{best_device, default_device, set_default_device};
 pub use devices::{device, device_async, device_count, devices, is_available};
 #[cfg(feature = "gpu")]
 pub use devices::{wgpu, wgpu_async};
-pub use inspect::{detect_anomaly, dot, dot_named, explain, profile};
+pub use inspect::{
+    detect_anomaly, dot, dot_named, explain, memory_snapshot, memory_summary, profile, record_memory,
+};
 pub use tensor_core::{
     Axes, Axis, DType, Device, DeviceInfo, DeviceKind, Element, Ellipsis, Error, ErrorKind, Generator, Index,
     Interpolation, Layout, MemoryStats, MeshIndexing, NewAxis, Op, Result, Scalar, ScatterReduce, Shape,

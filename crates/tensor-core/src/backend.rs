@@ -88,6 +88,11 @@ pub trait Backend: Any + fmt::Debug + Send + Sync {
     /// How much memory is in use.
     fn memory(&self) -> MemoryStats;
 
+    /// Cached free buffers by size, the smallest first. The default is for backends that cache none.
+    fn free_buffers(&self) -> Vec<FreeBuffers> {
+        Vec::new()
+    }
+
     /// Sets `peak` back to what is allocated now.
     fn reset_peak(&self);
 
@@ -215,6 +220,15 @@ pub struct MemoryStats {
     pub allocations: u64,
     /// The budget, when there is one.
     pub limit: Option<u64>,
+}
+
+/// Free buffers of one size, kept for the next tensors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FreeBuffers {
+    /// Bytes of each.
+    pub bytes: u64,
+    /// How many there are.
+    pub count: usize,
 }
 
 /// `allocated 4.00 MiB, reserved 8.00 MiB, peak 6.00 MiB, limit 15.6 GiB, 12 allocations`.

@@ -27,12 +27,14 @@ pub mod kernel;
 mod kernel_cost;
 mod launch;
 mod layout;
+mod memory_log;
 mod node;
 mod op;
 mod origin;
 mod philox;
 mod platform;
 mod program_text;
+mod recording;
 mod recurrence;
 mod rounding;
 pub mod rows;
@@ -45,7 +47,7 @@ mod ticket;
 mod watch;
 
 pub use attention::{Attention, AttentionPass};
-pub use backend::{Backend, Buffer, DeviceInfo, DeviceKind, Limits, MemoryStats, Storage};
+pub use backend::{Backend, Buffer, DeviceInfo, DeviceKind, FreeBuffers, Limits, MemoryStats, Storage};
 pub use custom::CustomKernel;
 pub use defaults::{default_dtype, set_default_dtype};
 pub use device::Device;
@@ -55,12 +57,15 @@ pub use formula::Formula;
 pub use grad_mode::{is_grad_enabled, set_grad_enabled};
 pub use kernel::{Kernel, Launch};
 pub use layout::{Collapsed, Layout, Strides, collapse};
+pub use memory_log::{LiveBuffer, live_buffers, record_memory};
 pub use op::{
     ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, CustomOp, Op, OpAxes, Padding, Progression, RandomKind,
     ReduceOp, Saved, Subscripts, UnaryOp,
 };
 pub use origin::{at_caller, with_location};
 pub use philox::philox;
+#[doc(hidden)] // for `autograd`
+pub use recording::{Recorder, Recording};
 pub use recurrence::{Recurrence, RecurrencePass, RecurrentCell};
 pub use rounding::round_to_odd;
 pub use scalar::Scalar;

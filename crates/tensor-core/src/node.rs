@@ -12,7 +12,7 @@ use std::{
 
 use smallvec::SmallVec;
 
-use crate::{CustomOp, DType, Device, Layout, Op, Result, Shape, Storage, Tensor, facts::Facts};
+use crate::{CustomOp, DType, Device, Layout, Op, Result, Shape, Storage, Tensor, facts::Facts, memory_log};
 
 /// The inputs of a node.
 pub(crate) type Inputs = SmallVec<[Arc<Node>; 2]>;
@@ -143,17 +143,70 @@ pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// A number that no other node has. Threads take them in blocks: an atomic for each would cost as much as the rest.
 fn next_id() -> u64 {
-    const BLOCK: u64 = 1 << 10;
     static NEXT: AtomicU64 = AtomicU64::new(1);
-    thread_local! {
-        static OWN: Cell<u64> = const { Cell::new(0) };
-    }
     let mut id = OWN.get();
     if id.is_multiple_of(BLOCK) {
         id = NEXT.fetch_add(1, Ordering::Relaxed) * BLOCK;
+        note_block(id / BLOCK);
     }
     OWN.set(id + 1);
     id
+}
+
+const BLOCK: u64 = 1 << 10;
+thread_local! {
+    /// The next number of the thread's block; a multiple of the block's size where it needs a new one.
+    static OWN: Cell<u64> = const { Cell::new(0) };
+    /// Calls of [`built_in`] under way on this thread, and the blocks taken since the outermost began.
+    static BUILT_IN: Cell<u32> = const { Cell::new(0) };
+    static BLOCKS: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+}
+
+#[cold]
+fn note_block(block: u64) {
+    if BUILT_IN.get() > 0 {
+        BLOCKS.with_borrow_mut(|blocks| blocks.push(block));
+    }
+}
+
+/// The nodes that one thread built while a function ran.
+pub(crate) struct BuiltNodes {
+    /// The blocks that their numbers are of, ascending.
+    blocks: Vec<u64>,
+}
+
+impl BuiltNodes {
+    pub(crate) fn has(&self, id: u64) -> bool {
+        self.blocks.binary_search(&(id / BLOCK)).is_ok()
+    }
+}
+
+/// Runs `f`, and tells which nodes this thread built in it.
+pub(crate) fn built_in<R>(f: impl FnOnce() -> R) -> (R, BuiltNodes) {
+    struct Running;
+    impl Drop for Running {
+        fn drop(&mut self) {
+            // What is built from here on is in a block of its own.
+            OWN.set(0);
+            BUILT_IN.set(BUILT_IN.get() - 1);
+            if BUILT_IN.get() == 0 {
+                BLOCKS.take();
+            }
+        }
+    }
+    let first = BLOCKS.with_borrow(Vec::len);
+    OWN.set(0);
+    BUILT_IN.set(BUILT_IN.get() + 1);
+    let running = Running;
+    let result = f();
+    let blocks = BLOCKS.with_borrow(|blocks| blocks[first..].to_vec());
+    drop(running);
+    (result, BuiltNodes { blocks })
+}
+
+/// Whether [`built_in`] runs a function on this thread.
+pub(crate) fn is_built_in() -> bool {
+    BUILT_IN.get() > 0
 }
 
 impl Node {
@@ -215,6 +268,7 @@ impl Node {
         let mut state = lock(&element.state);
         state.node.upgrade().unwrap_or_else(|| {
             let node = Arc::new(self.new_element(element, k, state.kept.clone()));
+            memory_log::note(&node);
             state.node = Arc::downgrade(&node);
             node
         })

@@ -396,6 +396,11 @@ pub trait CustomOp: fmt::Debug + Send + Sync {
         results: &[Tensor],
         gradients: &[Option<Tensor>],
     ) -> Result<Vec<Option<Tensor>>>;
+
+    /// Whether the gradients are computed from the results too. If not, `backward` gets none, and none is kept for it.
+    fn reads_results(&self) -> bool {
+        true
+    }
 }
 
 /// Which tensors a gradient rule reads: so that evaluation keeps these and no others.
@@ -558,7 +563,7 @@ impl Op {
             Op::Gather { .. } => (0b10, 0),
             Op::ScatterAdd { .. } => (0b10, 0),
             Op::Sort { .. } => (0, 0b10),
-            Op::Custom(_) => (u32::MAX, u32::MAX),
+            Op::Custom(op) => (u32::MAX, if op.reads_results() { u32::MAX } else { 0 }),
             Op::Leaf
             | Op::Full(_)
             | Op::Arange(_)

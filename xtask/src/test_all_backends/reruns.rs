@@ -55,15 +55,19 @@ const SETS: [Rerun; 3] = [
 
 /// The graph and what is built of it, the environment, devices, and backends that are not this one.
 const GRAPH: &[&str] = &[
+    "checkpoint::",
     "devices::",
     "endurance::a_million_additions",
     "endurance::dropped_graphs",
     "environment::",
     "errors::",
     "func::",
+    "logical_devices::",
+    "memory_lines::",
     "operations::bad_input",
     "operations::jacobians",
     "operations::vmap",
+    "parallel::",
     "settings::",
     "shared_leaves::",
 ];

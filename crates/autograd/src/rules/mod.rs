@@ -208,7 +208,7 @@ pub(crate) fn factors(
 
 fn custom(op: &dyn tensor_core::CustomOp, step: &TupleStep<'_>) -> Gradients {
     // The results follow the inputs.
-    let inputs = &step.inputs[..step.inputs.len() - step.results.len()];
+    let inputs = &step.inputs[..step.inputs.len() - step.gradients.len()];
     let found = op.backward(inputs, step.results, step.gradients)?;
     if found.len() != inputs.len() {
         return Err(Error::new(ErrorKind::Autograd {

@@ -8,7 +8,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
-use tensor_core::{Error, ErrorKind, MemoryStats, Result, backend::limit_below_use};
+use tensor_core::{Error, ErrorKind, FreeBuffers, MemoryStats, Result, backend::limit_below_use};
 
 /// Alignment of every chunk: a cache line, and a whole AVX-512 register.
 pub(crate) const ALIGN: usize = 64;
@@ -124,16 +124,24 @@ impl State {
 /// The pool of one device.
 #[derive(Debug)]
 pub(crate) struct Pool {
+    /// The device's name, for errors.
+    device: String,
     state: Mutex<State>,
     /// Held by whoever touches the contents of buffers: a launch for itself, reads together.
     gate: RwLock<()>,
 }
 
 impl Pool {
-    /// A pool that reserves at most `limit` bytes.
+    /// The pool of the device `cpu`, which reserves at most `limit` bytes.
+    #[cfg(test)]
     pub(crate) fn new(limit: Option<u64>) -> Pool {
+        Pool::of("cpu".into(), limit)
+    }
+
+    /// The pool of a device, which reserves at most `limit` bytes.
+    pub(crate) fn of(device: String, limit: Option<u64>) -> Pool {
         let stats = MemoryStats { limit, ..MemoryStats::default() };
-        Pool { state: Mutex::new(State { stats, ..State::default() }), gate: RwLock::new(()) }
+        Pool { device, state: Mutex::new(State { stats, ..State::default() }), gate: RwLock::new(()) }
     }
 
     pub(crate) fn read_gate(&self) -> RwLockReadGuard<'_, ()> {
@@ -196,7 +204,7 @@ impl Pool {
             }
         }
         Err(Error::new(ErrorKind::OutOfMemory {
-            device: "cpu".into(),
+            device: self.device.clone(),
             asked: bytes as u64,
             in_use: state.stats.allocated,
             reserved: state.stats.reserved,
@@ -232,6 +240,14 @@ impl Pool {
 
     pub(crate) fn stats(&self) -> MemoryStats {
         self.state().stats
+    }
+
+    /// The cache by size.
+    pub(crate) fn free_buffers(&self) -> Vec<FreeBuffers> {
+        let of = |list: &Vec<Chunk>| {
+            list.first().map(|chunk| FreeBuffers { bytes: chunk.size as u64, count: list.len() })
+        };
+        self.state().free.iter().filter_map(of).collect()
     }
 
     pub(crate) fn reset_peak(&self) {

@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use tensor_core::{Buffer, DType, MemoryStats};
+use tensor_core::{Buffer, DType, FreeBuffers, MemoryStats};
 
 use crate::{codegen::dtypes::storage_size, device::faults::lock};
 
@@ -57,6 +57,13 @@ impl Pool {
 
     pub(crate) fn stats(&self) -> MemoryStats {
         lock(&self.inner).stats
+    }
+
+    /// The cache by size.
+    pub(crate) fn free_buffers(&self) -> Vec<FreeBuffers> {
+        let lists = &lock(&self.inner).free;
+        let filled = lists.iter().filter(|(_, list)| !list.is_empty());
+        filled.map(|(&bytes, list)| FreeBuffers { bytes, count: list.len() }).collect()
     }
 
     pub(crate) fn reset_peak(&self) {

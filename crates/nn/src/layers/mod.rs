@@ -3,6 +3,7 @@
 mod activation;
 mod attention;
 mod call;
+mod checkpointed;
 mod conv;
 mod distance;
 mod dropout;
@@ -26,6 +27,7 @@ pub use attention::{
     AttentionMasks, InProjection, KeyValueCache, MultiheadAttention, MultiheadAttentionConfig,
 };
 pub(crate) use call::{Call, record, recorded};
+pub use checkpointed::Checkpointed;
 pub use conv::{
     Conv, Conv1d, Conv2d, Conv3d, ConvConfig, ConvTranspose, ConvTranspose1d, ConvTranspose2d,
     ConvTranspose3d, ConvTransposeConfig,

@@ -2,7 +2,8 @@
 
 use std::{fmt, panic::Location};
 
-use tensor_core::{Result, Tensor};
+use autograd::checkpoint;
+use tensor_core::{Error, Result, Tensor};
 
 use super::{call, record};
 use crate::{Layer, Module, Visitor, VisitorMut};
@@ -72,16 +73,65 @@ impl Sequential {
         self.run(input, call::caller())
     }
 
-    fn run(&self, input: &Tensor, caller: &'static Location<'static>) -> Result<Tensor> {
-        let mut out = input.clone();
-        for layer in &self.layers {
-            let calls = call::count();
-            let next = call::dispatch(&**layer, &out, caller);
-            // A layer that did not record its call, nor called any that did, is one of the user's, whole.
-            out = if call::count() == calls { record(&**layer, next)? } else { next? };
+    /// The output of the last layer, with the layers in `segments` groups of equal length (the last one may be longer) of which training
+    /// keeps the inputs only: the backward pass computes the inside of each again. The last group is kept, as its gradient comes first.
+    /// See [`autograd::checkpoint()`]. `torch.utils.checkpoint.checkpoint_sequential`.
+    ///
+    /// With n layers, some √n segments take the least memory.
+    ///
+    /// ```
+    /// use autograd::TensorGrad;
+    /// use nn::{Linear, Module, Sequential, Tanh};
+    /// use tensor_core::{Generator, Tensor};
+    /// # fn main() -> tensor_core::Result<()> {
+    /// let rng = Generator::seed(0, &backend_cpu::cpu());
+    /// let mut model = Sequential::new();
+    /// for _ in 0..9 {
+    ///     model.push(Linear::new(8, 8, &rng)?);
+    ///     model.push(Tanh);
+    /// }
+    /// model.forward_checkpointed(3, &Tensor::ones([2, 8], rng.device())?)?.sum().backward()?;
+    /// assert!(model.parameters().iter().all(|parameter| parameter.grad().is_some()));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// The first failure of a layer, and a number of segments that is 0 or above the number of layers.
+    #[track_caller]
+    #[doc(alias = "checkpoint_sequential")]
+    pub fn forward_checkpointed(&self, segments: usize, input: &Tensor) -> Result<Tensor> {
+        if segments == 0 || segments > self.len() {
+            let message = format!(
+                "{segments} segments of {} layers: give from 1 to as many as there are layers",
+                self.len()
+            );
+            return Err(Error::invalid("forward_checkpointed", message));
         }
-        Ok(out)
+        let caller = call::caller();
+        let length = self.len() / segments;
+        let (first, last) = self.layers.split_at(length * (segments - 1));
+        let mut out = input.clone();
+        for segment in first.chunks(length) {
+            out = checkpoint(|inputs| run(segment, &inputs[0], caller), &[out])?;
+        }
+        run(last, &out, caller)
     }
+
+    fn run(&self, input: &Tensor, caller: &'static Location<'static>) -> Result<Tensor> {
+        run(&self.layers, input, caller)
+    }
+}
+
+/// The output of the last of some layers.
+fn run(layers: &[Box<dyn Layer>], input: &Tensor, caller: &'static Location<'static>) -> Result<Tensor> {
+    let mut out = input.clone();
+    for layer in layers {
+        let calls = call::count();
+        let next = call::dispatch(&**layer, &out, caller);
+        // A layer that did not record its call, nor called any that did, is one of the user's, whole.
+        out = if call::count() == calls { record(&**layer, next)? } else { next? };
+    }
+    Ok(out)
 }
 
 impl Layer for Sequential {

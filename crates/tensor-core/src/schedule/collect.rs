@@ -306,7 +306,12 @@ impl Collector {
 fn ask_for_tuple_inputs(result: &Node, epoch: u64, asked: &mut [bool]) {
     let tuple = lock(&result.state).inputs.first().cloned();
     let Some(tuple) = tuple.filter(|tuple| tuple.keeps_inputs()) else { return };
-    for input in &lock(&tuple.state).inputs {
+    let inputs = lock(&tuple.state).inputs.clone();
+    let read = match &tuple.op {
+        Op::Custom(op) if !op.reads_results() => inputs.len().saturating_sub(tuple.results()),
+        _ => inputs.len(),
+    };
+    for input in &inputs[..read] {
         if input.epoch.load(Ordering::Relaxed) == epoch {
             asked[input.place.load(Ordering::Relaxed) as usize] = true;
         }

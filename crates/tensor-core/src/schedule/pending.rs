@@ -6,7 +6,11 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use crate::{Result, node::Node, watch};
+use crate::{
+    Result,
+    node::{Node, is_built_in},
+    watch,
+};
 
 /// Nodes that may wait before those still held are computed.
 const MAX_NODES: usize = 4096;
@@ -34,7 +38,8 @@ pub(crate) fn register(node: &Arc<Node>) {
         pending.nodes.push(Arc::downgrade(node));
         pending.nodes.len() >= MAX_NODES || pending.bytes >= MAX_BYTES
     });
-    if full {
+    // What a checkpointed function records is to be forgotten, not stored.
+    if full && !is_built_in() {
         // A failure leaves the nodes as they are: who looks at one of them meets the error there.
         let _ = flush();
     }

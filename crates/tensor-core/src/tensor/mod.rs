@@ -58,6 +58,7 @@ pub use scatter::ScatterReduce;
 use crate::{
     Axis, DType, Device, Error, ErrorKind, Op, Result, Shape,
     grad_mode::is_grad_enabled,
+    memory_log,
     node::{Extra, Inputs, Node, Tuple, Value, lock},
     origin::here,
     schedule,
@@ -98,7 +99,9 @@ pub struct Tensor(Arc<Node>);
 impl Tensor {
     /// The handle that a new node is made for.
     pub(crate) fn first(node: Node) -> Tensor {
-        Tensor(Arc::new(node))
+        let node = Arc::new(node);
+        memory_log::note(&node);
+        Tensor(node)
     }
 
     /// One more handle on a node.
@@ -213,6 +216,23 @@ impl Tensor {
     pub fn elements(&self) -> Vec<Tensor> {
         let results = self.0.tuple().map_or(0, |tuple| tuple.elements.len());
         (0..results).map(|k| Tensor::from_node(self.0.element(k))).collect()
+    }
+
+    /// How many results this node has.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn result_count(&self) -> usize {
+        self.0.results()
+    }
+
+    /// Counts this handle as a user's, as it is from the start, or as the graph's own: evaluation then stores the value only where
+    /// something else asks for it. It is to count again before it is dropped.
+    #[doc(hidden)]
+    pub fn count_handle(&self, counts: bool) {
+        match counts {
+            true => self.0.handles.fetch_add(1, Ordering::Relaxed),
+            false => self.0.handles.fetch_sub(1, Ordering::Relaxed),
+        };
     }
 
     /// The variable whose value this is, if it is one: so that a graph shows a parameter as itself.

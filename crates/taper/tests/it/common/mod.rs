@@ -14,6 +14,19 @@ pub(crate) fn device() -> Device {
     }
 }
 
+/// Another device on the same processor or adapter as the one under test.
+pub(crate) fn second_device() -> Device {
+    logical_device(1)
+}
+
+/// A device of that number on the same processor or adapter as the one under test.
+pub(crate) fn logical_device(number: usize) -> Device {
+    match device().name() {
+        "reference" => taper_testing::reference_backend().0,
+        name => taper::device(&format!("{name}#{number}")).unwrap(),
+    }
+}
+
 /// Whether the device under test has `dtype`. A test that goes on without one says so.
 pub(crate) fn has(device: &Device, dtype: DType) -> bool {
     let has = device.supports(dtype);

@@ -1,0 +1,205 @@
+//! [`memory_snapshot`]: which lines of a program hold a device's memory. [`memory_summary`]: what a device has, and what it keeps free.
+
+use std::{collections::HashMap, fmt, panic::Location};
+
+use tensor_core::{
+    DType, Device, Error, FreeBuffers, MemoryStats, Result, Shape, backend::readable_bytes, live_buffers,
+};
+
+/// What live tensors hold. Printed, it is a table: a line for each line of the program, the largest first. See [`memory_snapshot`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct MemorySnapshot {
+    /// The lines that hold memory, the largest first.
+    pub lines: Vec<MemoryLine>,
+    /// The devices that they hold it on.
+    pub devices: Vec<DeviceMemory>,
+}
+
+/// What the tensors that one line of a program made hold on one device.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct MemoryLine {
+    /// The line; of parameters and other cells, the line that made them.
+    pub location: &'static Location<'static>,
+    /// The device's name.
+    pub device: String,
+    /// Bytes of all buffers.
+    pub bytes: u64,
+    /// How many buffers there are. One that several tensors share counts once, for the oldest.
+    pub buffers: usize,
+    /// The same by kind, the largest first.
+    pub kinds: Vec<MemoryKind>,
+}
+
+/// Buffers of one line that are alike.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct MemoryKind {
+    /// The operation that made them: `leaf` for what came from the host, `parameter` for values of cells.
+    pub op: &'static str,
+    /// Their dtype.
+    pub dtype: DType,
+    /// Their shape.
+    pub shape: Shape,
+    /// Bytes of all of them.
+    pub bytes: u64,
+    /// How many there are.
+    pub buffers: usize,
+}
+
+/// A device as a [`MemorySnapshot`] found it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct DeviceMemory {
+    /// Its name.
+    pub device: String,
+    /// What it says of its memory.
+    pub stats: MemoryStats,
+    /// Bytes that are allocated and in no line: tensors from before recording began, and work under way.
+    pub elsewhere: u64,
+}
+
+/// Which lines of the program hold memory now: for each line how many buffers and bytes, of which dtypes and shapes, on which device, the
+/// largest first. It computes nothing. `torch.cuda.memory._snapshot`.
+///
+/// Tensors are noted while [`record_memory`](tensor_core::record_memory) is on, at the cost of some tens of nanoseconds for each; while it is
+/// off an operation costs one relaxed load more. A gradient is of the line of the operation that it is the gradient of.
+///
+/// ```
+/// use inspect::{memory_snapshot, record_memory};
+/// use tensor_core::Tensor;
+/// # fn main() -> tensor_core::Result<()> {
+/// record_memory(true);
+/// let x = Tensor::ones([256, 256], &backend_cpu::cpu())?.exp();
+/// x.eval()?;
+/// let snapshot = memory_snapshot()?;
+/// println!("{snapshot}");
+/// assert_eq!((snapshot.lines[0].location.file(), snapshot.lines[0].bytes), (file!(), 1 << 18));
+/// record_memory(false);
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+/// `Invalid` while nothing is recorded.
+#[track_caller]
+#[doc(alias("_snapshot", "_record_memory_history", "memory_history"))]
+pub fn memory_snapshot() -> Result<MemorySnapshot> {
+    let Some(live) = live_buffers() else {
+        return Err(Error::invalid(
+            "memory_snapshot",
+            "nothing is recorded; call record_memory(true) before the tensors are made",
+        ));
+    };
+    let mut devices: Vec<(Device, u64)> = Vec::new();
+    let mut places: HashMap<(&'static Location<'static>, String), usize> = HashMap::new();
+    let mut lines: Vec<MemoryLine> = Vec::new();
+    for buffer in live {
+        match devices.iter_mut().find(|(device, _)| *device == buffer.device) {
+            Some((_, told)) => *told += buffer.bytes,
+            None => devices.push((buffer.device.clone(), buffer.bytes)),
+        }
+        let device = buffer.device.name().to_string();
+        let place = *places.entry((buffer.location, device.clone())).or_insert(lines.len());
+        if place == lines.len() {
+            lines.push(MemoryLine {
+                location: buffer.location,
+                device,
+                bytes: 0,
+                buffers: 0,
+                kinds: Vec::new(),
+            });
+        }
+        let line = &mut lines[place];
+        line.bytes += buffer.bytes;
+        line.buffers += 1;
+        let alike = |kind: &&mut MemoryKind| {
+            kind.op == buffer.op && kind.dtype == buffer.dtype && kind.shape == buffer.shape
+        };
+        match line.kinds.iter_mut().find(alike) {
+            Some(kind) => {
+                kind.bytes += buffer.bytes;
+                kind.buffers += 1;
+            }
+            None => line.kinds.push(MemoryKind {
+                op: buffer.op,
+                dtype: buffer.dtype,
+                shape: buffer.shape,
+                bytes: buffer.bytes,
+                buffers: 1,
+            }),
+        }
+    }
+    for line in &mut lines {
+        line.kinds.sort_by_key(|kind| (std::cmp::Reverse(kind.bytes), kind.op, kind.shape.to_string()));
+    }
+    let place = |line: &MemoryLine| (line.location.file(), line.location.line(), line.location.column());
+    lines.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| place(a).cmp(&place(b))));
+    let of_device = |(device, told): (Device, u64)| {
+        let stats = device.memory();
+        DeviceMemory { device: device.name().into(), stats, elsewhere: stats.allocated.saturating_sub(told) }
+    };
+    Ok(MemorySnapshot { lines, devices: devices.into_iter().map(of_device).collect() })
+}
+
+impl fmt::Display for MemorySnapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:>10} {:>8}  {:<8}  line", "memory", "buffers", "device")?;
+        for line in &self.lines {
+            let bytes = readable_bytes(line.bytes);
+            writeln!(f, "{bytes:>10} {:>8}  {:<8}  {}", line.buffers, line.device, line.location)?;
+            for MemoryKind { op, dtype, shape, bytes, buffers } in &line.kinds {
+                let bytes = readable_bytes(*bytes);
+                writeln!(f, "{:30}  {bytes} in {buffers}: {op} {dtype} {shape}", "")?;
+            }
+        }
+        for DeviceMemory { device, stats, elsewhere } in &self.devices {
+            writeln!(f, "{device}: {stats}; {} of it in no line above", readable_bytes(*elsewhere))?;
+        }
+        Ok(())
+    }
+}
+
+/// What a device has in memory, and which free buffers it keeps for the next tensors. Printed, it is a table. See [`memory_summary`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct MemorySummary {
+    /// The device's name.
+    pub device: String,
+    /// Allocated, reserved, peak and limit.
+    pub stats: MemoryStats,
+    /// Cached free buffers by size, the smallest first.
+    pub free: Vec<FreeBuffers>,
+}
+
+/// What a device has in memory, and its cache of free buffers by size. `torch.cuda.memory_summary`.
+///
+/// ```
+/// use tensor_core::Tensor;
+/// # fn main() -> tensor_core::Result<()> {
+/// let device = backend_cpu::cpu();
+/// drop(Tensor::from_vec(vec![0f32; 1 << 20], 1 << 20, &device)?);
+/// let summary = inspect::memory_summary(&device);
+/// println!("{summary}");
+/// assert!(summary.free.iter().any(|size| size.bytes >= 4 << 20 && size.count >= 1));
+/// # Ok(()) }
+/// ```
+pub fn memory_summary(device: &Device) -> MemorySummary {
+    MemorySummary {
+        device: device.name().into(),
+        stats: device.memory(),
+        free: device.backend().free_buffers(),
+    }
+}
+
+impl fmt::Display for MemorySummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}: {}", self.device, self.stats)?;
+        writeln!(f, "{:>10} {:>8} {:>10}", "size", "free", "memory")?;
+        for FreeBuffers { bytes, count } in &self.free {
+            let all = readable_bytes(bytes * *count as u64);
+            writeln!(f, "{:>10} {count:>8} {all:>10}", readable_bytes(*bytes))?;
+        }
+        Ok(())
+    }
+}
