@@ -63,8 +63,8 @@ pub struct DeviceMemory {
 /// Which lines of the program hold memory now: for each line how many buffers and bytes, of which dtypes and shapes, on which device, the
 /// largest first. It computes nothing. `torch.cuda.memory._snapshot`.
 ///
-/// Tensors are noted while [`record_memory`](tensor_core::record_memory) is on, at the cost of some tens of nanoseconds for each; while it is
-/// off an operation costs one relaxed load more. A gradient is of the line of the operation that it is the gradient of.
+/// Tensors are noted while [`record_memory`](tensor_core::record_memory) is on, which takes a lock for each; while it is off an operation costs one
+/// relaxed load more. A gradient is of the line of the operation that it is the gradient of.
 ///
 /// ```
 /// use inspect::{memory_snapshot, record_memory};

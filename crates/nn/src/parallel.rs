@@ -255,20 +255,24 @@ impl<M: Module + Send + Sync> DataParallel<M> {
             }
             f(module, batch.part(start, len, device)?, len)
         };
-        let results: Vec<Result<R>> = thread::scope(|scope| {
+        thread::scope(|scope| {
             let others: Vec<_> = (1..count)
                 .map(|k| {
                     let work = &work;
-                    scope.spawn(move || work(k))
+                    thread::Builder::new().spawn_scoped(scope, move || work(k))
                 })
                 .collect();
             let first = work(0);
-            let joined = others
+            // All are waited for, and the first failure in the order of the devices is told.
+            let joined: Vec<Result<R>> = others
                 .into_iter()
-                .map(|other| other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+                .map(|other| match other {
+                    Ok(other) => other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+                    Err(error) => Err(Error::invalid(OP, format!("no thread for a device: {error}"))),
+                })
+                .collect();
             std::iter::once(first).chain(joined).collect()
-        });
-        results.into_iter().collect()
+        })
     }
 }
 

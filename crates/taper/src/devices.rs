@@ -106,10 +106,10 @@ pub async fn device_async(name: &str) -> Result<Device> {
 /// What the name of a device asks for.
 enum Named {
     Automatic,
-    /// With the number of a logical device, as below.
+    /// Which device on the processor.
     #[cfg(feature = "cpu")]
     Cpu(usize),
-    /// The adapter of an index.
+    /// Which adapter, and which device on it.
     #[cfg(feature = "gpu")]
     Wgpu(usize, usize),
 }
