@@ -34,6 +34,8 @@ mod numerics;
 mod operations;
 mod optimizers;
 mod pointwise;
+#[cfg(feature = "distributions")]
+mod probability;
 mod pytorch;
 mod recurrent;
 mod reduce;
