@@ -1136,6 +1136,8 @@ def distributions():
         "poisson": D.Poisson,
         "bernoulli_probs": lambda p: D.Bernoulli(probs=p),
         "bernoulli_logits": lambda p: D.Bernoulli(logits=p),
+        "binomial_probs": lambda n, p: D.Binomial(n, probs=p),
+        "binomial_logits": lambda n, p: D.Binomial(n, logits=p),
         "categorical_probs": lambda p: D.Categorical(probs=p),
         "categorical_logits": lambda p: D.Categorical(logits=p),
         "multivariate_covariance": lambda m, c: D.MultivariateNormal(m, c),
@@ -1159,6 +1161,8 @@ def distributions():
         ("poisson", [t([0.5, 20.0])], t([[0.0, 20.0], [3.0, 7.0]])),
         ("bernoulli_probs", [t([0.25, 0.875, 0.5])], t([[1.0, 0.0, 1.0], [0.0, 1.0, 1.0]])),
         ("bernoulli_logits", [t([-3.0, 0.0, 60.0])], t([[1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])),
+        ("binomial_probs", [t(20.0), t([0.25, 0.875, 0.5])], t([[1.0, 19.0, 10.0], [0.0, 18.0, 4.0]])),
+        ("binomial_logits", [t([3.0, 8.0]), t([[-3.0], [0.5]])], t([2.0, 7.0])),
         ("categorical_probs", [t([[1.0, 2.0, 5.0], [3.0, 1.0, 0.0]])], t([[0.0, 1.0], [2.0, 0.0]])),
         ("categorical_logits", [t([[1.0, -2.0, 0.5], [300.0, 1.0, 0.0]])], t([1.0, 2.0])),
         ("multivariate_covariance", [t([0.5, -1.0]), matrix], t([[0.0, 1.0], [-2.0, 0.25], [3.0, 1.5]])),
@@ -1178,7 +1182,7 @@ def distributions():
     cases = []
     for kind, parameters, value in given:
         parameters = [p.clone().requires_grad_() for p in parameters]
-        value = value.clone().requires_grad_(not kind.startswith(("categorical", "poisson", "bernoulli")))
+        value = value.clone().requires_grad_(not kind.startswith(("categorical", "poisson", "bernoulli", "binomial")))
         d = kinds[kind](*parameters)
         found = d.log_prob(value)
         leaves = ([value] if value.requires_grad else []) + parameters
@@ -1188,7 +1192,7 @@ def distributions():
         nameless = kind.startswith("categorical")
         cases.append({"kind": kind, "parameters": [tensor(p) for p in parameters], "batch": list(d.batch_shape),
                       "event": list(d.event_shape), "value": tensor(value), "log_prob": tensor(found),
-                      "entropy": or_none(d.entropy), "mean": None if nameless else or_none(lambda: d.mean),
+                      "entropy": or_none(d.entropy) if not kind.startswith("binomial") else None, "mean": None if nameless else or_none(lambda: d.mean),
                       "variance": None if nameless else or_none(lambda: d.variance),
                       "cdf": or_none(lambda: d.cdf(value)) if kind != "gamma" else None, "icdf": or_none(lambda: d.icdf(q)),
                       "grads": [tensor(g) for g in grads]})
@@ -1204,6 +1208,7 @@ def distributions():
         "dirichlet": [t([[0.5, 1.5, 3.0], [2.0, 1.0, 0.75]])],
         "poisson": [t([0.5, 20.0])],
         "bernoulli_probs": [t([[0.25], [0.875], [0.0]])],
+        "binomial_probs": [t(20.0), t([[0.25], [0.875]])],
         "categorical_probs": [t([[1.0, 2.0, 5.0], [3.0, 1.0, 0.0]])],
         "multivariate_covariance": [t([[0.5, -1.0], [0.0, 2.0]]), several],
         "independent_normal": [t([[0.5, -1.0], [0.0, 2.0]]), t([0.5, 1.5])],
@@ -1219,6 +1224,7 @@ def distributions():
         "dirichlet": [t([1.5, 0.25, 2.0])],
         "poisson": [t([1.5, 3.0])],
         "bernoulli_probs": [t([0.5, 0.0])],
+        "binomial_probs": [t([20.0, 12.0]), t([0.5, 0.25])],
         "categorical_probs": [t([[3.0, 1.0, 4.0], [1.0, 0.0, 1.0]])],
         "multivariate_covariance": [t([1.0, 0.5]), matrix],
         "independent_normal": [t([[0.25, 1.0], [0.0, 0.5]]), t([1.0, 3.0])],

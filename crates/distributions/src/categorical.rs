@@ -4,7 +4,7 @@ use tensor_core::{DType, Error, ErrorKind, Generator, Result, Shape, Tensor, at_
 
 use crate::{
     Distribution,
-    parameters::{epsilon, hold, hold_finite, join, one_device, require_float},
+    parameters::{epsilon, hold, join, one_device, require_float},
 };
 
 const OP: &str = "Categorical";
@@ -144,7 +144,10 @@ impl Distribution for Categorical {
     #[track_caller]
     fn validate(&self) -> Result<()> {
         if self.by_logits {
-            return hold_finite(OP, "logits", &self.given);
+            let fair = self.given.lt_scalar(f64::INFINITY);
+            hold(OP, "logits", "a number below ∞", &fair)?;
+            let greatest = self.given.amax(-1, false)?;
+            return hold(OP, "the greatest of logits", "finite", &greatest.isfinite());
         }
         let fair = self.given.ge_scalar(0.0).bitwise_and(&self.given.isfinite())?;
         hold(OP, "probs", "finite and at least 0", &fair)?;

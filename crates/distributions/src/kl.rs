@@ -7,8 +7,9 @@ use tensor_core::{Error, Result, Tensor, at_caller};
 #[cfg(feature = "linalg")]
 use crate::MultivariateNormal;
 use crate::{
-    Bernoulli, Beta, Categorical, Dirichlet, Distribution, Exponential, Gamma, Independent, Laplace,
-    LogNormal, Normal, Poisson, Uniform, bernoulli::softplus, independent::sum_last, parameters::over_one,
+    Bernoulli, Beta, Binomial, Categorical, Dirichlet, Distribution, Exponential, Gamma, Independent,
+    Laplace, LogNormal, Normal, Poisson, Uniform, bernoulli::softplus, independent::sum_last,
+    parameters::over_one,
 };
 
 const OP: &str = "kl_divergence";
@@ -83,7 +84,7 @@ infinite! {
     Gamma(concentration): Beta(concentration1), Uniform(low);
     Laplace(loc): Beta(concentration1), Exponential(rate), Gamma(rate), Uniform(low);
     Normal(loc): Beta(concentration1), Exponential(rate), Gamma(rate), Uniform(low);
-    Poisson(rate): Bernoulli(probs);
+    Poisson(rate): Bernoulli(probs), Binomial(probs);
 }
 
 /// x·ln x.
@@ -200,6 +201,12 @@ divergence! {
     };
     Bernoulli(p: probs, x: logits), Poisson(r: rate) => {
         Ok(&x * &p - softplus(&x) - p * r.log() + r)
+    };
+    // NaN where q has more trials, for which there is no formula; PyTorch reports an error.
+    Binomial(n: total_count, p: probs, x: logits), Binomial(m: total_count, q: probs, y: logits) => {
+        let (more, fewer) = (n.gt(&m)?, n.lt(&m)?);
+        let each = &p * (x - y) + p.neg().log1p() - q.neg().log1p();
+        (n * each).masked_fill(&more, f64::INFINITY)?.masked_fill(&fewer, f64::NAN)
     };
     Poisson(rate: rate), Poisson(r: rate) => Ok(&rate * (rate.log() - r.log()) - (&rate - r));
 }

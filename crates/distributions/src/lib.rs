@@ -9,7 +9,7 @@
 //! | [`Normal`], [`LogNormal`], [`Laplace`], [`Uniform`], [`Exponential`] | yes | yes |
 //! | `MultivariateNormal` (feature `linalg`) | yes | |
 //! | [`Gamma`], [`Beta`], [`Dirichlet`] | | |
-//! | [`Bernoulli`], [`Categorical`], [`Poisson`] | | |
+//! | [`Bernoulli`], [`Binomial`], [`Categorical`], [`Poisson`] | | |
 //! | [`Independent`]: axes of a batch as parts of one event | as its base | |
 //!
 //! **Gradients.** Densities, entropies and divergences have gradients in values and parameters. Draws have them where a distribution is
@@ -60,6 +60,7 @@
 //! ```
 
 mod bernoulli;
+mod binomial;
 mod categorical;
 mod exponential;
 mod gamma;
@@ -74,6 +75,7 @@ mod poisson;
 mod uniform;
 
 pub use bernoulli::Bernoulli;
+pub use binomial::Binomial;
 pub use categorical::Categorical;
 pub use exponential::Exponential;
 pub use gamma::{Beta, Dirichlet, Gamma};
@@ -105,7 +107,8 @@ pub trait Distribution {
     /// Draws `shape + batch + event`, without a gradient. The numbers come from `rng`, whatever the device of the parameters is.
     ///
     /// # Errors
-    /// More elements than the device holds. A [`Categorical`] and a [`Poisson`] read their parameters, and refuse those that make no sense.
+    /// More elements than the device holds. A [`Categorical`], a [`Poisson`] and a [`Binomial`] read their parameters, and refuse those that
+    /// make no sense.
     #[track_caller]
     fn sample(&self, shape: impl Into<Shape>, rng: &Generator) -> Result<Tensor>
     where
@@ -124,7 +127,7 @@ pub trait Distribution {
     /// The expectation of −[`log_prob`](Distribution::log_prob), in nats, over the batch.
     ///
     /// # Errors
-    /// A distribution without a formula for it ([`Poisson`]).
+    /// A distribution without a formula for it ([`Poisson`], [`Binomial`]).
     fn entropy(&self) -> Result<Tensor>;
 
     /// The expectation, `batch + event`.
