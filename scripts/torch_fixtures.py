@@ -1259,7 +1259,7 @@ NO_OPERATION = (
     r"bool|byte|char|short|int|long|half|float|double|bfloat16|cfloat|cdouble|chalf|compile|compiled\w+|fork|wait|save|load|vmap|while_loop|"
     r"cond|seed|initial_seed|manual_seed|init_num_threads|thread_safe\w+|classproperty|can_cast|promote_types|result_type|from_\w+|frombuffer|"
     r"as_tensor|asarray|tensor|scalar_tensor|hash_tensor|new|new_\w+|empty\w*|fill|put|index|record_stream|detach|dequantize|resize|resize_as|"
-    r"map|symeig|eig|lstsq|cholesky|solve|lu|qr|chain_matmul|matrix_rank|triangular_solve|nonzero_static|stft|istft|prepare_\w+|"
+    r"map|symeig|eig|lstsq|cholesky|solve|lu|qr|chain_matmul|matrix_rank|triangular_solve|nonzero_static|prepare_\w+|"
     r"clear_\w+|merge_\w+|int_repr|choose_\w+|export|range|where|apply|align_\w+|as_strided\w*|constant_pad_nd|convolution|slice_inverse|"
     r"frobenius_norm|nuclear_norm|norm_except_dim|upsample\w*|embedding_renorm|geqrf|orgqr|ormqr|requires_grad|to|to_\w+|dense_dim|"
     r"multi_head_attention_forward|affine_grid_generator|grid_sampler\w*|conv_tbc|unravel_index)$"

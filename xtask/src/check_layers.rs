@@ -27,7 +27,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("inspect", &["tensor-core"]),
     ("linalg", &["autograd", "tensor-core", "backend-cpu"]),
-    ("distributions", &["linalg", "tensor-core"]),
+    ("distributions", &["linalg", "autograd", "tensor-core"]),
     ("data", &["autograd", "tensor-core", "nn-derive"]),
     ("optim", &["autograd", "tensor-core"]),
     ("nn", &["autograd", "tensor-core", "nn-derive"]),

@@ -1,9 +1,10 @@
-//! Gamma numbers, and the shares that are made of them: drawn by rejection, so that no gradient flows through a draw.
+//! Gamma numbers, and the shares that are made of them. They are drawn by rejection, and gradients flow through `gamma_gradient`.
 
-use tensor_core::{Error, Generator, Operand, Result, Shape, Tensor, at_caller};
+use tensor_core::{DType, Error, Generator, Operand, Result, Shape, Tensor, at_caller, set_grad_enabled};
 
 use crate::{
-    Distribution,
+    Distribution, Reparameterized,
+    gamma_gradient::log_draws,
     parameters::{
         beside, hold_positive, one_device, over_draws, over_one, require_float, settle, where_else,
     },
@@ -52,10 +53,7 @@ impl Distribution for Gamma {
 
     #[track_caller]
     fn draw(&self, shape: Shape, rng: &Generator) -> Result<Tensor> {
-        at_caller(|| {
-            let draws = over_draws(&self.concentration.detach(), &shape)?.standard_gamma(rng)?;
-            draws.div(&over_draws(&self.rate.detach(), &shape)?)
-        })
+        at_caller(|| set_grad_enabled(false, || self.draw_reparameterized(shape, rng)))
     }
 
     #[track_caller]
@@ -92,6 +90,25 @@ impl Distribution for Gamma {
     fn validate(&self) -> Result<()> {
         hold_positive("Gamma", "concentration", &self.concentration)?;
         hold_positive("Gamma", "rate", &self.rate)
+    }
+}
+
+/// Logarithms of gamma numbers for draws of this shape, of a dtype that is computed in.
+#[track_caller]
+fn logs(concentration: &Tensor, shape: &Shape, rng: &Generator) -> Result<Tensor> {
+    log_draws(&over_draws(concentration, shape)?.to_dtype(concentration.dtype().compute())?, rng)
+}
+
+impl Reparameterized for Gamma {
+    #[track_caller]
+    fn draw_reparameterized(&self, shape: Shape, rng: &Generator) -> Result<Tensor> {
+        at_caller(|| {
+            let log = logs(&self.concentration, &shape, rng)?;
+            let least =
+                if log.dtype() == DType::F64 { f64::MIN_POSITIVE } else { f64::from(f32::MIN_POSITIVE) };
+            let draws = log.exp().maximum_scalar(least).to_dtype(self.rate.dtype())?;
+            draws.div(&over_draws(&self.rate, &shape)?)
+        })
     }
 }
 
@@ -148,10 +165,7 @@ impl Distribution for Beta {
 
     #[track_caller]
     fn draw(&self, shape: Shape, rng: &Generator) -> Result<Tensor> {
-        at_caller(|| {
-            let b = over_draws(&self.concentration0.detach(), &shape)?;
-            over_draws(&self.concentration1.detach(), &shape)?.beta(&b, rng)
-        })
+        at_caller(|| set_grad_enabled(false, || self.draw_reparameterized(shape, rng)))
     }
 
     #[track_caller]
@@ -197,6 +211,17 @@ impl Distribution for Beta {
     }
 }
 
+impl Reparameterized for Beta {
+    #[track_caller]
+    fn draw_reparameterized(&self, shape: Shape, rng: &Generator) -> Result<Tensor> {
+        at_caller(|| {
+            let ones = logs(&self.concentration1, &shape, rng)?;
+            let odds = ones.sub(&logs(&self.concentration0, &shape, rng)?)?;
+            odds.sigmoid().to_dtype(self.concentration1.dtype())
+        })
+    }
+}
+
 /// k shares that add up to 1: a density in proportion to Πxᵢ^(αᵢ−1), for concentrations α `[…, k]` above 0.
 /// `torch.distributions.Dirichlet`.
 #[derive(Clone, Debug)]
@@ -239,7 +264,7 @@ impl Distribution for Dirichlet {
 
     #[track_caller]
     fn draw(&self, shape: Shape, rng: &Generator) -> Result<Tensor> {
-        at_caller(|| over_draws(&self.concentration.detach(), &shape)?.dirichlet(rng))
+        at_caller(|| set_grad_enabled(false, || self.draw_reparameterized(shape, rng)))
     }
 
     #[track_caller]
@@ -281,5 +306,14 @@ impl Distribution for Dirichlet {
     #[track_caller]
     fn validate(&self) -> Result<()> {
         hold_positive("Dirichlet", "concentration", &self.concentration)
+    }
+}
+
+impl Reparameterized for Dirichlet {
+    #[track_caller]
+    fn draw_reparameterized(&self, shape: Shape, rng: &Generator) -> Result<Tensor> {
+        at_caller(|| {
+            logs(&self.concentration, &shape, rng)?.softmax(-1)?.to_dtype(self.concentration.dtype())
+        })
     }
 }

@@ -27,6 +27,7 @@ pub const NO_OPERATIONS: &[(&str, &[&str])] = &[
             "truncated_normal",
             "poisson",
             "standard_gamma",
+            "log_standard_gamma",
             "beta",
             "dirichlet",
             "binomial",

@@ -248,6 +248,16 @@ impl Tensor {
         log.exp().maximum_scalar(least).to_dtype(self.dtype())
     }
 
+    /// The logarithms of [`Tensor::standard_gamma`]'s numbers, which tell small ones apart that are 0 themselves.
+    ///
+    /// # Errors
+    /// A dtype that is not floating-point.
+    #[track_caller]
+    pub fn log_standard_gamma(&self, rng: &Generator) -> Result<Tensor> {
+        self.require_float("log_standard_gamma")?;
+        log_gamma(self, rng)?.to_dtype(self.dtype())
+    }
+
     /// Beta numbers with the density x^(a−1)·(1 − x)^(b−1) / B(a, b) between 0 and 1, for each a of this tensor and b of the other, which
     /// broadcast; of the promoted dtype. No gradient flows back. `torch.distributions.Beta`.
     ///
