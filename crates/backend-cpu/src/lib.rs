@@ -170,7 +170,7 @@ impl Backend for CpuBackend {
             Body::Rows { row_axes: _, program } => rows::run(isa, pool, program, launch),
             Body::Contract(_) => contract::run(isa, pool, launch),
             Body::Copy { fill, regions } => copy::run(isa, pool, *fill, regions, launch),
-            Body::ArgReduce { op, axis } => arg_reduce::run(pool, *op, *axis, launch),
+            Body::ArgReduce { op, axis } => arg_reduce::run(isa, pool, *op, *axis, launch),
             Body::Cumulative { op, axis, reverse } => {
                 cumulative::run(isa, pool, (*op, *axis, *reverse), launch)
             }
