@@ -640,8 +640,19 @@ case("save_state_dict_100MB", save_state_dict)
 case("load_state_dict_100MB", load_state_dict)
 
 
+def written(results, folder):
+    """Writes results as their plain bytes, and says what they are."""
+    told = []
+    for k, result in enumerate(results if isinstance(results, (tuple, list)) else [results]):
+        array = result.contiguous().cpu().numpy()
+        array.tofile(os.path.join(folder, f"result{k}"))
+        told.append(dict(shape=list(array.shape), dtype=str(array.dtype)))
+    return told
+
+
 def operation(question):
-    """A row of the table of operations: an expression of inputs that lie in files. Its results are written beside them."""
+    """A row of the table of operations: an expression of inputs that lie in files. Its results are written beside them; for "wide", those of the
+    inputs as float64, without a clock."""
     import numpy
 
     inputs = []
@@ -654,19 +665,17 @@ def operation(question):
         with torch.no_grad():
             function = eval("lambda x=None, y=None, z=None, w=None: " + question["torch"], dict(torch=torch, F=F, math=math))
             name = question["case"]
+            if question.get("wide"):
+                answer = dict(peer="torch", case=name)
+                results = function(*[i.double() if i.is_floating_point() else i for i in inputs])
+                return dict(answer, results=written(results, question["folder"]))
             cases[name] = dict(make=lambda: lambda: function(*inputs), flop=None, ops=None, least=3, most=2000, budget=question["budget"])
             answer, results = run(name), function(*inputs)
     finally:
         cases.pop(question["case"], None)
         if on_gpu:
             torch.set_default_device(None)
-    results = results if isinstance(results, (tuple, list)) else [results]
-    told = []
-    for k, result in enumerate(results):
-        array = result.contiguous().cpu().numpy()
-        array.tofile(os.path.join(question["folder"], f"result{k}"))
-        told.append(dict(shape=list(array.shape), dtype=str(array.dtype)))
-    return dict(answer, results=told)
+    return dict(answer, results=written(results, question["folder"]))
 
 
 # Beside a process that keeps a core busy, and ends when its input does.

@@ -101,6 +101,10 @@ fn measured(rows: Vec<Row>) -> Result<Vec<Operation>, &'static str> {
     let any_given = rows.iter().any(|row| given(row).is_some());
     let mut chosen: Vec<Operation> = Vec::new();
     for row in rows {
+        // The same expression of other numbers is no other operation.
+        if chosen.iter().any(|other| other.row.torch == row.torch) {
+            continue;
+        }
         let inputs = match given(&row) {
             Some((.., sizes)) => {
                 Some(row.inputs.iter().zip(*sizes).map(|(i, size)| large(i, size)).collect())

@@ -7,7 +7,7 @@ use taper::{DType, Generator, Tensor, eval_all};
 use taper_operations::{Row, row::Given};
 use taper_testing::tolerance;
 
-use super::{Fill, Large};
+use super::{Fill, Large, sizes};
 use crate::{
     Result, SETTLE,
     case::{Bench, time},
@@ -77,6 +77,16 @@ impl Operation {
         if let (Some(Value::Array(told)), false) = (told, self.random) {
             ours.wrong = self.difference(&results, &told, folder.path())?;
         }
+        if ours.wrong.is_some() {
+            // A long sum of f32 may be PyTorch's to lose digits in: its answer in f64 decides.
+            question["wide"] = true.into();
+            let told = peer.ask_question(name, &question.to_string())?.extra.remove("results");
+            if let Some(Value::Array(told)) = told
+                && self.difference(&results, &told, folder.path())?.is_none()
+            {
+                ours.wrong = None;
+            }
+        }
         Ok((ours, Some(theirs)))
     }
 
@@ -113,7 +123,8 @@ impl Operation {
         if ours.len() != theirs.len() {
             return Ok(Some(format!("{} results, PyTorch has {}", ours.len(), theirs.len())));
         }
-        for (k, (ours, theirs)) in ours.iter().zip(theirs).enumerate() {
+        let compared = if sizes::FIRST_ALONE.contains(&self.row.name) { 1 } else { ours.len() };
+        for (k, (ours, theirs)) in ours.iter().zip(theirs).take(compared).enumerate() {
             let dims: Vec<u64> = ours.dims().iter().map(|&n| n as u64).collect();
             if theirs["shape"] != json!(dims) {
                 return Ok(Some(format!("result {k} is {}, PyTorch's {}", ours.shape(), theirs["shape"])));
@@ -149,11 +160,16 @@ impl Operation {
 /// Writes an input for PyTorch, and says what was written.
 fn write(folder: &Path, k: usize, input: &Tensor) -> Result<Value> {
     let path = folder.join(format!("input{k}"));
-    let (bytes, dtype): (Vec<u8>, &str) = match input.dtype() {
-        DType::I64 => (input.to_vec::<i64>()?.iter().flat_map(|v| v.to_ne_bytes()).collect(), "int64"),
-        DType::I32 => (input.to_vec::<i32>()?.iter().flat_map(|v| v.to_ne_bytes()).collect(), "int32"),
-        DType::Bool => (input.to_vec::<bool>()?.iter().map(|&v| u8::from(v)).collect(), "bool"),
-        DType::F32 => (input.to_vec::<f32>()?.iter().flat_map(|v| v.to_ne_bytes()).collect(), "float32"),
+    fn bytes<T: Copy, const N: usize>(values: Vec<T>, of: impl Fn(T) -> [u8; N]) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(values.len() * N);
+        values.into_iter().for_each(|value| bytes.extend_from_slice(&of(value)));
+        bytes
+    }
+    let (bytes, dtype) = match input.dtype() {
+        DType::I64 => (bytes(input.to_vec()?, i64::to_ne_bytes), "int64"),
+        DType::I32 => (bytes(input.to_vec()?, i32::to_ne_bytes), "int32"),
+        DType::F32 => (bytes(input.to_vec()?, f32::to_ne_bytes), "float32"),
+        DType::Bool => (bytes(input.to_vec::<bool>()?, |value| [u8::from(value)]), "bool"),
         other @ (DType::F64 | DType::F16 | DType::BF16 | DType::U32 | DType::U8) => {
             return Err(format!("no input is of {other}").into());
         }

@@ -180,6 +180,9 @@ pub(super) const SIZES: &[(&str, &str, &[Size])] = &[
     ("fft::ifftshift", "torch.fft.ifftshift(x)", &[Size(M, Own)]),
 ];
 
+/// Operations whose first result alone is compared: PyTorch leaves open which of equal elements its index names.
+pub(super) const FIRST_ALONE: &[&str] = &["mode"];
+
 /// Reasons, and the names they hold for.
 #[rustfmt::skip]
 pub(super) const LEFT_OUT: &[(&str, &[&str])] = &[
