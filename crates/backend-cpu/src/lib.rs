@@ -174,7 +174,7 @@ impl Backend for CpuBackend {
             Body::Cumulative { op, axis, reverse } => {
                 cumulative::run(isa, pool, (*op, *axis, *reverse), launch)
             }
-            Body::ArgSort { axis, descending } => arg_sort::run(pool, *axis, *descending, launch),
+            Body::ArgSort { axis, descending } => arg_sort::run(isa, pool, *axis, *descending, launch),
             Body::Custom(custom) => custom::run(self, custom.as_ref(), launch),
             Body::Gather { axis } => gather::run(pool, *axis, launch),
             Body::ScatterAdd { axis } => scatter_add::run(isa, pool, *axis, launch),

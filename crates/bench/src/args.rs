@@ -84,7 +84,9 @@ impl Args {
     pub(crate) fn select(&self, cases: Vec<Case>) -> Result<Vec<Case>> {
         for text in &self.filter {
             if !cases.iter().any(|case| lets_through(text, &case.name)) {
-                let names: Vec<&str> = cases.iter().map(|case| case.name.as_str()).collect();
+                // Single operations are named to those who ask for them.
+                let fits = |case: &&Case| text.starts_with("ops") == case.name.starts_with(PREFIX);
+                let names: Vec<&str> = cases.iter().filter(fits).map(|case| case.name.as_str()).collect();
                 return Err(
                     format!("--filter {text}: no such case; there are\n  {}", names.join("\n  ")).into()
                 );

@@ -60,7 +60,7 @@ pub use op::{
     ReduceOp, Saved, Subscripts, UnaryOp,
 };
 pub use origin::{at_caller, with_location};
-pub use philox::philox;
+pub use philox::{philox, philox_words};
 pub use recurrence::{Recurrence, RecurrencePass, RecurrentCell};
 pub use rounding::round_to_odd;
 pub use scalar::Scalar;

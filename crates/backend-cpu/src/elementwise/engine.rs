@@ -5,7 +5,7 @@ use std::{cell::RefCell, ops::Range};
 
 use smallvec::SmallVec;
 use tensor_core::{
-    BinaryOp, DType, Error, ErrorKind, RandomKind, Result, Scalar, UnaryOp, bf16, f16, philox,
+    BinaryOp, DType, Error, ErrorKind, RandomKind, Result, Scalar, UnaryOp, bf16, f16, philox, philox_words,
 };
 
 use crate::{
@@ -474,30 +474,29 @@ struct Draw {
     n: usize,
 }
 
-/// `out[i] = f(the first two words of block i)`, in the widest registers: words first, as integers of 64 bits, and then numbers of 32.
+/// `out[i] = f(the first two words of block i)`, in the widest registers: words of many blocks first, and then their numbers.
 struct Words<O, F> {
     draw: Draw,
     out: *mut O,
     f: F,
 }
 
-impl<O, F: Fn([u32; 2]) -> O> Job for Words<O, F> {
+impl<O: Copy + Default, F: Fn([u32; 2]) -> O> Job for Words<O, F> {
     type Output = ();
     #[inline(always)]
     fn run(self) {
-        const AT_ONCE: usize = 256;
+        const AT_ONCE: usize = 64;
         let Draw { seed, first, n } = self.draw;
-        let (mut w0, mut w1) = ([0u32; AT_ONCE], [0u32; AT_ONCE]);
         for start in (0..n).step_by(AT_ONCE) {
-            let n = AT_ONCE.min(n - start);
-            let first = first.wrapping_add(start as u64);
-            for (i, (w0, w1)) in w0.iter_mut().zip(&mut w1).take(n).enumerate() {
-                [*w0, *w1, ..] = philox(seed, first.wrapping_add(i as u64));
+            let [w0, w1] = philox_words::<AT_ONCE>(seed, first.wrapping_add(start as u64));
+            let mut numbers = [O::default(); AT_ONCE];
+            for (number, (&w0, &w1)) in numbers.iter_mut().zip(w0.iter().zip(&w1)) {
+                *number = (self.f)([w0, w1]);
             }
-            for (i, (&w0, &w1)) in w0.iter().zip(&w1).take(n).enumerate() {
-                // SAFETY: the caller gives `n` elements behind `out`.
-                unsafe { self.out.add(start + i).write((self.f)([w0, w1])) };
-            }
+            // SAFETY: the caller gives `n` elements behind `out`.
+            unsafe {
+                std::ptr::copy_nonoverlapping(numbers.as_ptr(), self.out.add(start), AT_ONCE.min(n - start))
+            };
         }
     }
 }

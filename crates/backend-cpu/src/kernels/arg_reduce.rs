@@ -58,10 +58,8 @@ pub(crate) fn run(
 
 /// Lines that are looked through together where neighbours lie side by side.
 const TOGETHER: usize = 64;
-/// Elements of a line between two looks at whether they have a greater key than all before: in the first-level cache.
-const PART: usize = 4096;
-/// Keys that are kept side by side in a part, so that the loop over them vectorises.
-const LANES: usize = 64;
+/// Keys that are kept side by side along a line, so that the loop over them vectorises.
+const LANES: usize = 32;
 
 /// Where each line's greatest key is met first.
 fn first_greatest<T: Copy, K: Copy + Default + Ord>(
@@ -99,7 +97,7 @@ fn first_greatest<T: Copy, K: Copy + Default + Ord>(
     });
 }
 
-/// The place of the first greatest key among neighbours: the greatest key of each part, and then the place in the first of the best part.
+/// The place of the first greatest key among neighbours.
 struct Line<'a, T, F> {
     from: *const T,
     length: usize,
@@ -112,24 +110,31 @@ impl<T: Copy, K: Copy + Default + Ord, F: Fn(T) -> K> Job for Line<'_, T, F> {
     fn run(self) -> usize {
         // SAFETY: the input's span was checked; i < length.
         let at = |i: usize| (self.key)(unsafe { self.from.add(i).read() });
-        // No key is less than the least, and a line has a first element.
-        let (mut best, mut part) = (K::default(), 0);
-        for start in (0..self.length).step_by(PART) {
-            let n = PART.min(self.length - start);
-            let mut lanes = [K::default(); LANES];
-            for row in 0..n / LANES {
-                for (lane, greatest) in lanes.iter_mut().enumerate() {
-                    let key = at(start + row * LANES + lane);
-                    *greatest = if key > *greatest { key } else { *greatest };
-                }
-            }
-            let rest = (n / LANES * LANES..n).map(|i| at(start + i));
-            let greatest = lanes.into_iter().chain(rest).fold(K::default(), Ord::max);
-            if greatest > best {
-                (best, part) = (greatest, start);
+        // Each lane has the elements of its number, LANES apart: its greatest key, and the row where that was first met.
+        let (mut keys, mut rows) = ([K::default(); LANES], [0i32; LANES]);
+        let whole = self.length / LANES;
+        for row in 0..whole {
+            for (lane, (greatest, place)) in keys.iter_mut().zip(&mut rows).enumerate() {
+                let key = at(row * LANES + lane);
+                let greater = key > *greatest;
+                *place = if greater { row as i32 } else { *place };
+                *greatest = if greater { key } else { *greatest };
             }
         }
-        (part..self.length).find(|&i| at(i) == best).unwrap_or(0)
+        // No key is less than the least: a lane without rows says what is true of its first element, or lies behind all others.
+        let (mut best, mut first) = (K::default(), 0);
+        for (lane, (&key, &row)) in keys.iter().zip(&rows).enumerate() {
+            let place = row as usize * LANES + lane;
+            if key > best || (key == best && place < first) {
+                (best, first) = (key, place);
+            }
+        }
+        for i in whole * LANES..self.length {
+            if at(i) > best {
+                (best, first) = (at(i), i);
+            }
+        }
+        first
     }
 }
 
