@@ -26,7 +26,7 @@ const LOADED: (usize, usize) = (1 << 14, 1 << 12);
 /// Fewer than this part of a line are selected, and the others never sorted.
 const FEW: usize = 8;
 /// Elements that are looked at together for one that belongs to the first few.
-const GLANCE: usize = 64;
+const GLANCE: usize = 32;
 /// Elements from which on a line is sorted by digits.
 const LONG: usize = 1 << 11;
 
@@ -230,13 +230,11 @@ impl<T: Ordered, I: Item> Job for Select<'_, T, I> {
                 if !(start..end).fold(false, |any, i| any | (key(i) < bound)) {
                     continue;
                 }
-                for i in start..end {
-                    if key(i) < bound {
-                        best.push(I::new(key(i).into(), i));
-                        if best.len() > k + room {
-                            bound = shrink(best).unwrap_or(bound);
-                        }
-                    }
+                let others = (start..end).filter(|&i| key(i) < bound);
+                best.extend(others.map(|i| I::new(key(i).into(), i)));
+                // A bound that is near lets most of the rest pass at a glance.
+                if best.len() > k + k / 4 {
+                    bound = shrink(best).unwrap_or(bound);
                 }
             }
             shrink(best);
