@@ -492,6 +492,8 @@ fn floor_divide(x: i64, y: i64) -> i64 {
 /// The low bits of x^y; what a negative power leaves of it as an integer.
 fn power(x: i64, y: i64) -> i64 {
     match y {
+        // What shifts are made of.
+        0.. if x == 2 => i64::from(y < 64) << (y & 63),
         0.. => {
             let (mut base, mut power, mut left) = (x, 1i64, y);
             while left > 0 {
