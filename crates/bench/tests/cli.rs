@@ -209,7 +209,8 @@ fn json_lines() {
 fn operations_of_the_table() {
     let dir = tempfile::tempdir().unwrap();
     let report = dir.path().join("report.md");
-    let args = ["--json", "--budget", "0.01", "--filter", "ops_abs", "--filter", "ops_index_copy", "--report"];
+    let args =
+        ["--json", "--budget", "0.01", "--filter", "ops_abs", "--filter", "ops_index_copy", "--report"];
     let said = success(&[&args[..], &[report.to_str().unwrap()]].concat());
     let lines: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let told: Vec<[&str; 3]> =
