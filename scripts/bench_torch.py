@@ -7,10 +7,12 @@
 
 A JSON line for each case. A case whose name ends in _busy is measured while another process keeps a core busy: with --serve,
 whoever asks starts it. Inputs are random float32 numbers that lie on the device before the clock starts; on a GPU,
-each timed call waits for the device. With --serve, names come in on stdin, one a line, and each is answered at once.
+each timed call waits for the device. With --serve, names come in on stdin, one a line, and each is answered at once;
+a line of JSON describes an operation of the table, which has no name here.
 """
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -93,7 +95,8 @@ def run(name):
     wait()
     times = []
     begin = time.perf_counter()
-    while len(times) < spec["least"] or (time.perf_counter() - begin < args.budget and len(times) < spec["most"]):
+    budget = spec.get("budget", args.budget)
+    while len(times) < spec["least"] or (time.perf_counter() - begin < budget and len(times) < spec["most"]):
         start = time.perf_counter()
         call()
         wait()
@@ -637,6 +640,44 @@ case("save_state_dict_100MB", save_state_dict)
 case("load_state_dict_100MB", load_state_dict)
 
 
+def written(results, folder):
+    """Writes results as their plain bytes, and says what they are."""
+    told = []
+    for k, result in enumerate(results if isinstance(results, (tuple, list)) else [results]):
+        array = result.contiguous().cpu().numpy()
+        array.tofile(os.path.join(folder, f"result{k}"))
+        told.append(dict(shape=list(array.shape), dtype=str(array.dtype)))
+    return told
+
+
+def operation(question):
+    """A row of the table of operations: an expression of inputs that lie in files. Its results are written beside them; for "wide", those of the
+    inputs as float64, without a clock."""
+    import numpy
+
+    inputs = []
+    for told in question["inputs"]:
+        values = torch.from_numpy(numpy.fromfile(told["path"], dtype=told["dtype"]))
+        inputs.append(values.reshape(told["shape"]).to(device))
+    if on_gpu:
+        torch.set_default_device(device)
+    try:
+        with torch.no_grad():
+            function = eval("lambda x=None, y=None, z=None, w=None: " + question["torch"], dict(torch=torch, F=F, math=math))
+            name = question["case"]
+            if question.get("wide"):
+                answer = dict(peer="torch", case=name)
+                results = function(*[i.double() if i.is_floating_point() else i for i in inputs])
+                return dict(answer, results=written(results, question["folder"]))
+            cases[name] = dict(make=lambda: lambda: function(*inputs), flop=None, ops=None, least=3, most=2000, budget=question["budget"])
+            answer, results = run(name), function(*inputs)
+    finally:
+        cases.pop(question["case"], None)
+        if on_gpu:
+            torch.set_default_device(None)
+    return dict(answer, results=written(results, question["folder"]))
+
+
 # Beside a process that keeps a core busy, and ends when its input does.
 SPIN = """
 import os, sys, threading
@@ -664,7 +705,11 @@ def named(device):
 
 
 def answer(name):
+    question = json.loads(name) if name.startswith("{") else {}
+    name = question.get("case", name)
     try:
+        if question:
+            return operation(question)
         if name == "import":
             return start_to_first_result(name)
         if name in cases:

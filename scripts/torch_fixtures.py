@@ -1115,6 +1115,135 @@ def operations():
     write("operations", cases)
 
 
+def distributions():
+    """torch.distributions in float64.
+
+    Each case: the kind, its parameters, the batch and event shapes, values with their log_prob, and entropy, mean, variance, cdf (at the
+    values) and icdf (at "shares") where PyTorch has them, else null; the gradients of the sum of log_prob, in the value where it is no
+    count, and in the parameters. Shared: "shares", and "divergences", each of two kinds with their parameters.
+    """
+    import torch.distributions as D
+
+    kinds = {
+        "normal": D.Normal,
+        "log_normal": D.LogNormal,
+        "laplace": D.Laplace,
+        "uniform": D.Uniform,
+        "exponential": D.Exponential,
+        "gamma": D.Gamma,
+        "beta": D.Beta,
+        "dirichlet": D.Dirichlet,
+        "poisson": D.Poisson,
+        "bernoulli_probs": lambda p: D.Bernoulli(probs=p),
+        "bernoulli_logits": lambda p: D.Bernoulli(logits=p),
+        "binomial_probs": lambda n, p: D.Binomial(n, probs=p),
+        "binomial_logits": lambda n, p: D.Binomial(n, logits=p),
+        "categorical_probs": lambda p: D.Categorical(probs=p),
+        "categorical_logits": lambda p: D.Categorical(logits=p),
+        "multivariate_covariance": lambda m, c: D.MultivariateNormal(m, c),
+        "multivariate_precision": lambda m, c: D.MultivariateNormal(m, precision_matrix=c),
+        "multivariate_tril": lambda m, c: D.MultivariateNormal(m, scale_tril=c),
+        "independent_normal": lambda m, s: D.Independent(D.Normal(m, s), 1),
+    }
+    t = lambda *x: torch.tensor(*x, dtype=torch.float64)
+    matrix, factor = t([[2.0, 0.5], [0.5, 1.25]]), t([[1.5, 0.0], [-0.5, 0.75]])
+    several = torch.stack([matrix, t([[1.0, -0.25], [-0.25, 3.0]])])
+    given = [
+        ("normal", [t([[-1.0], [2.0]]), t([0.5, 1.5, 8.0])], t([-1.25, 0.5, 30.0])),
+        ("normal", [t(0.0), t(1.0)], t([-9.0, 0.0, 3.0])),
+        ("log_normal", [t([0.5, -1.0]), t(0.75)], t([[0.5, 2.0], [3.0, 0.125]])),
+        ("laplace", [t([0.5, -1.0]), t([0.75, 2.0])], t([[-2.0, 2.0], [3.0, 0.125], [0.25, -40.0]])),
+        ("uniform", [t([0.5, -1.0]), t([2.0, 3.0])], t([[0.75, 2.0], [1.5, -0.125]])),
+        ("exponential", [t([0.5, 2.0])], t([[0.75, 2.0], [1.5, 0.125]])),
+        ("gamma", [t([[0.25], [4.0]]), t([0.5, 2.0])], t([0.75, 6.0])),
+        ("beta", [t([[0.25], [4.0]]), t([0.5, 2.0])], t([0.75, 0.125])),
+        ("dirichlet", [t([[0.5, 1.5, 3.0], [2.0, 1.0, 0.75]])], t([[0.25, 0.625, 0.125], [0.5, 0.375, 0.125]])),
+        ("poisson", [t([0.5, 20.0])], t([[0.0, 20.0], [3.0, 7.0]])),
+        ("bernoulli_probs", [t([0.25, 0.875, 0.5])], t([[1.0, 0.0, 1.0], [0.0, 1.0, 1.0]])),
+        ("bernoulli_logits", [t([-3.0, 0.0, 60.0])], t([[1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])),
+        ("binomial_probs", [t(20.0), t([0.25, 0.875, 0.5])], t([[1.0, 19.0, 10.0], [0.0, 18.0, 4.0]])),
+        ("binomial_logits", [t([3.0, 8.0]), t([[-3.0], [0.5]])], t([2.0, 7.0])),
+        ("categorical_probs", [t([[1.0, 2.0, 5.0], [3.0, 1.0, 0.0]])], t([[0.0, 1.0], [2.0, 0.0]])),
+        ("categorical_logits", [t([[1.0, -2.0, 0.5], [300.0, 1.0, 0.0]])], t([1.0, 2.0])),
+        ("multivariate_covariance", [t([0.5, -1.0]), matrix], t([[0.0, 1.0], [-2.0, 0.25], [3.0, 1.5]])),
+        ("multivariate_covariance", [t([[0.5, -1.0], [0.0, 2.0]]), several], t([0.0, 1.0])),
+        ("multivariate_precision", [t([0.5, -1.0]), matrix], t([[0.0, 1.0], [-2.0, 0.25]])),
+        ("multivariate_tril", [t([[0.5, -1.0], [0.0, 2.0]]), factor], t([[0.0, 1.0], [-2.0, 0.25]])),
+        ("independent_normal", [t([[0.5, -1.0], [0.0, 2.0]]), t([0.5, 1.5])], t([[0.0, 1.0], [-2.0, 0.25]])),
+    ]
+    shares = t([0.0625, 0.5, 0.9375])
+
+    def or_none(f):
+        try:
+            return tensor(f())
+        except NotImplementedError:
+            return None
+
+    cases = []
+    for kind, parameters, value in given:
+        parameters = [p.clone().requires_grad_() for p in parameters]
+        value = value.clone().requires_grad_(not kind.startswith(("categorical", "poisson", "bernoulli", "binomial")))
+        d = kinds[kind](*parameters)
+        found = d.log_prob(value)
+        leaves = ([value] if value.requires_grad else []) + parameters
+        grads = torch.autograd.grad(found.sum(), leaves, allow_unused=True)
+        grads = [torch.zeros_like(leaf) if g is None else g for leaf, g in zip(leaves, grads)]
+        q = shares.reshape([3] + [1] * len(d.batch_shape))
+        nameless = kind.startswith("categorical")
+        cases.append({"kind": kind, "parameters": [tensor(p) for p in parameters], "batch": list(d.batch_shape),
+                      "event": list(d.event_shape), "value": tensor(value), "log_prob": tensor(found),
+                      "entropy": or_none(d.entropy) if not kind.startswith("binomial") else None, "mean": None if nameless else or_none(lambda: d.mean),
+                      "variance": None if nameless else or_none(lambda: d.variance),
+                      "cdf": or_none(lambda: d.cdf(value)) if kind != "gamma" else None, "icdf": or_none(lambda: d.icdf(q)),
+                      "grads": [tensor(g) for g in grads]})
+
+    one = {
+        "normal": [t([[-1.0], [2.0]]), t([0.5, 1.5])],
+        "laplace": [t([[0.5], [-1.0]]), t([0.75, 2.0])],
+        "log_normal": [t([0.5, -1.0]), t([0.75, 2.0])],
+        "uniform": [t([[0.25], [0.0]]), t([0.5, 0.875])],
+        "exponential": [t([0.5, 2.0])],
+        "gamma": [t([[0.25], [4.0]]), t([0.5, 2.0])],
+        "beta": [t([[0.25], [4.0]]), t([0.5, 2.0])],
+        "dirichlet": [t([[0.5, 1.5, 3.0], [2.0, 1.0, 0.75]])],
+        "poisson": [t([0.5, 20.0])],
+        "bernoulli_probs": [t([[0.25], [0.875], [0.0]])],
+        "binomial_probs": [t(20.0), t([[0.25], [0.875]])],
+        "categorical_probs": [t([[1.0, 2.0, 5.0], [3.0, 1.0, 0.0]])],
+        "multivariate_covariance": [t([[0.5, -1.0], [0.0, 2.0]]), several],
+        "independent_normal": [t([[0.5, -1.0], [0.0, 2.0]]), t([0.5, 1.5])],
+    }
+    other = {
+        "normal": [t([0.25, 1.0]), t([1.0, 3.0])],
+        "laplace": [t([0.25, 1.0]), t([1.0, 3.0])],
+        "log_normal": [t([0.25, 1.0]), t([1.0, 3.0])],
+        "uniform": [t([0.0, 0.125]), t([0.75, 1.0])],
+        "exponential": [t([1.5, 0.25])],
+        "gamma": [t([1.5, 0.25]), t([1.0, 3.0])],
+        "beta": [t([1.5, 0.25]), t([1.0, 3.0])],
+        "dirichlet": [t([1.5, 0.25, 2.0])],
+        "poisson": [t([1.5, 3.0])],
+        "bernoulli_probs": [t([0.5, 0.0])],
+        "binomial_probs": [t([20.0, 12.0]), t([0.5, 0.25])],
+        "categorical_probs": [t([[3.0, 1.0, 4.0], [1.0, 0.0, 1.0]])],
+        "multivariate_covariance": [t([1.0, 0.5]), matrix],
+        "independent_normal": [t([[0.25, 1.0], [0.0, 0.5]]), t([1.0, 3.0])],
+    }
+    divergences = []
+    for p_kind, p in one.items():
+        for q_kind, q in other.items():
+            of_p, of_q = kinds[p_kind](*p), kinds[q_kind](*q)
+            try:
+                # Several of PyTorch's formulas take batches of one shape only.
+                batch = torch.broadcast_shapes(of_p.batch_shape, of_q.batch_shape)
+                found = D.kl_divergence(of_p.expand(batch), of_q.expand(batch))
+            except (NotImplementedError, RuntimeError):
+                continue
+            divergences.append({"p": p_kind, "of_p": [tensor(x) for x in p], "q": q_kind, "of_q": [tensor(x) for x in q],
+                                "found": tensor(found)})
+    write("distributions", cases, shares=tensor(shares), divergences=divergences)
+
+
 # What is no operation of dense real tensors, by parts of names.
 NOT_DENSE_REAL = (
     r"_$|^_|autocast|sparse|quant(?!ile)|fbgemm|cudnn|mkldnn|miopen|complex|conj|(?<!index)_copy$|sym_|_stats|_elemt|rnn|lstm|gru|backward|^is_(?!close|in$|inf$|nan$|"
@@ -1130,7 +1259,7 @@ NO_OPERATION = (
     r"bool|byte|char|short|int|long|half|float|double|bfloat16|cfloat|cdouble|chalf|compile|compiled\w+|fork|wait|save|load|vmap|while_loop|"
     r"cond|seed|initial_seed|manual_seed|init_num_threads|thread_safe\w+|classproperty|can_cast|promote_types|result_type|from_\w+|frombuffer|"
     r"as_tensor|asarray|tensor|scalar_tensor|hash_tensor|new|new_\w+|empty\w*|fill|put|index|record_stream|detach|dequantize|resize|resize_as|"
-    r"map|symeig|eig|lstsq|cholesky|solve|lu|qr|chain_matmul|matrix_rank|triangular_solve|nonzero_static|stft|istft|prepare_\w+|"
+    r"map|symeig|eig|lstsq|cholesky|solve|lu|qr|chain_matmul|matrix_rank|triangular_solve|nonzero_static|prepare_\w+|"
     r"clear_\w+|merge_\w+|int_repr|choose_\w+|export|range|where|apply|align_\w+|as_strided\w*|constant_pad_nd|convolution|slice_inverse|"
     r"frobenius_norm|nuclear_norm|norm_except_dim|upsample\w*|embedding_renorm|geqrf|orgqr|ormqr|requires_grad|to|to_\w+|dense_dim|"
     r"multi_head_attention_forward|affine_grid_generator|grid_sampler\w*|conv_tbc|unravel_index)$"
@@ -1162,6 +1291,7 @@ def names():
 
 FILES = {"sgd": sgd, "optimizers": optimizers, "lbfgs": lbfgs, "schedules": schedules, "cross_entropy": cross_entropy,
          "ops": ops, "order": order, "edges": edges, "print": printed, "networks": networks, "layers": layers,
+         "distributions": distributions,
          "operations": operations, "names": names}
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "taper",
         &[
             "data",
+            "distributions",
             "inspect",
             "linalg",
             "optim",
@@ -26,6 +27,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("inspect", &["tensor-core"]),
     ("linalg", &["autograd", "tensor-core", "backend-cpu"]),
+    ("distributions", &["linalg", "autograd", "tensor-core"]),
     ("data", &["autograd", "tensor-core", "nn-derive"]),
     ("optim", &["autograd", "tensor-core"]),
     ("nn", &["autograd", "tensor-core", "nn-derive"]),

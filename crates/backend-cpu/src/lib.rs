@@ -204,11 +204,11 @@ impl Backend for CpuBackend {
             Body::Rows { row_axes: _, program } => rows::run(isa, pool, program, launch),
             Body::Contract(_) => contract::run(isa, pool, launch),
             Body::Copy { fill, regions } => copy::run(isa, pool, *fill, regions, launch),
-            Body::ArgReduce { op, axis } => arg_reduce::run(pool, *op, *axis, launch),
+            Body::ArgReduce { op, axis } => arg_reduce::run(isa, pool, *op, *axis, launch),
             Body::Cumulative { op, axis, reverse } => {
                 cumulative::run(isa, pool, (*op, *axis, *reverse), launch)
             }
-            Body::ArgSort { axis, descending } => arg_sort::run(pool, *axis, *descending, launch),
+            Body::ArgSort { axis, descending } => arg_sort::run(isa, pool, *axis, *descending, launch),
             Body::Custom(custom) => custom::run(self, custom.as_ref(), launch),
             Body::Gather { axis } => gather::run(pool, *axis, launch),
             Body::ScatterAdd { axis } => scatter_add::run(isa, pool, *axis, launch),

@@ -14,10 +14,10 @@ use crate::{
     tuning::Tuning,
 };
 
-type ByIndex = HashMap<Place, (Device, Weak<WgpuBackend>)>;
+type ByPlace = HashMap<Place, (Device, Weak<WgpuBackend>)>;
 
-/// The devices handed out by index.
-static BY_INDEX: Mutex<Option<ByIndex>> = Mutex::new(None);
+/// The devices handed out by place.
+static DEVICES: Mutex<Option<ByPlace>> = Mutex::new(None);
 /// Every device open in this process.
 static OPEN: Mutex<Vec<Weak<WgpuBackend>>> = Mutex::new(Vec::new());
 
@@ -63,10 +63,12 @@ pub const MOST_LOGICAL: usize = 64;
 ///
 /// # Errors
 /// As [`wgpu()`], and `UnknownDevice` from [`MOST_LOGICAL`] on.
+///
+/// In a page of a browser nobody can wait for a device: await [`logical_async`].
 pub fn logical(index: usize, number: usize) -> Result<Device> {
-    let place = checked(index, number)?;
-    let mut by_index = lock(&BY_INDEX);
-    let devices = by_index.get_or_insert_default();
+    let place = place(index, number)?;
+    let mut devices = lock(&DEVICES);
+    let devices = devices.get_or_insert_default();
     if let Some(device) = at_hand(devices, place) {
         return Ok(device);
     }
@@ -88,13 +90,13 @@ pub async fn wgpu_async(index: usize) -> Result<Device> {
 /// # Errors
 /// As [`logical`].
 pub async fn logical_async(index: usize, number: usize) -> Result<Device> {
-    let place = checked(index, number)?;
-    if let Some(device) = at_hand(lock(&BY_INDEX).get_or_insert_default(), place) {
+    let place = place(index, number)?;
+    if let Some(device) = at_hand(lock(&DEVICES).get_or_insert_default(), place) {
         return Ok(device);
     }
     let opened = open_backend(place, &Options::from_env()?).await?;
-    let mut by_index = lock(&BY_INDEX);
-    let devices = by_index.get_or_insert_default();
+    let mut devices = lock(&DEVICES);
+    let devices = devices.get_or_insert_default();
     // Another task may have been faster.
     Ok(at_hand(devices, place).unwrap_or_else(|| keep(devices, place, opened)))
 }
@@ -102,21 +104,23 @@ pub async fn logical_async(index: usize, number: usize) -> Result<Device> {
 /// The numbers of an adapter and of a device on it.
 type Place = (usize, usize);
 
-fn checked(index: usize, number: usize) -> Result<Place> {
+fn place(index: usize, number: usize) -> Result<Place> {
     if number < MOST_LOGICAL {
         return Ok((index, number));
     }
-    let hint = format!("the number after # is below {MOST_LOGICAL}");
-    Err(Error::new(ErrorKind::UnknownDevice { asked: format!("wgpu:{index}#{number}"), hint }))
+    Err(Error::new(ErrorKind::UnknownDevice {
+        asked: format!("wgpu:{index}#{number}"),
+        hint: format!("the number after # is below {MOST_LOGICAL}"),
+    }))
 }
 
 /// The device of a place, if it is open and not lost.
-fn at_hand(devices: &ByIndex, place: Place) -> Option<Device> {
+fn at_hand(devices: &ByPlace, place: Place) -> Option<Device> {
     let (device, backend) = devices.get(&place)?;
     backend.upgrade().is_some_and(|b| !b.gpu.faults.is_lost()).then(|| device.clone())
 }
 
-fn keep(devices: &mut ByIndex, place: Place, opened: (Device, Weak<WgpuBackend>)) -> Device {
+fn keep(devices: &mut ByPlace, place: Place, opened: (Device, Weak<WgpuBackend>)) -> Device {
     let device = opened.0.clone();
     devices.insert(place, opened);
     device

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 
-use crate::{Result, case::Case};
+use crate::{Result, case::Case, operations::PREFIX};
 
 /// Times Taper's operations, each result checked, with the machine's limits measured beside them.
 #[derive(Parser)]
@@ -19,7 +19,8 @@ pub(crate) struct Args {
     /// Threads of the host's processor [default: as many as TAPER_THREADS says, or all cores]
     #[arg(long, allow_negative_numbers = true)]
     threads: Option<usize>,
-    /// Only cases whose name contains this; may be given again for more
+    /// Only cases whose name contains this; may be given again for more. `ops` stands for the table of operations, which is measured only
+    /// where it is asked for
     #[arg(long, value_name = "TEXT")]
     filter: Vec<String>,
     /// Seconds for each case; every case is run ten times at least
@@ -82,18 +83,26 @@ impl Args {
     /// The cases that the filters let through. Each filter must let some through.
     pub(crate) fn select(&self, cases: Vec<Case>) -> Result<Vec<Case>> {
         for text in &self.filter {
-            if !cases.iter().any(|case| case.name.contains(text.as_str())) {
-                let names: Vec<&str> = cases.iter().map(|case| case.name.as_str()).collect();
+            if !cases.iter().any(|case| lets_through(text, &case.name)) {
+                // Single operations are named to those who ask for them.
+                let fits = |case: &&Case| text.starts_with("ops") == case.name.starts_with(PREFIX);
+                let names: Vec<&str> = cases.iter().filter(fits).map(|case| case.name.as_str()).collect();
                 return Err(
                     format!("--filter {text}: no such case; there are\n  {}", names.join("\n  ")).into()
                 );
             }
         }
-        let wanted = |case: &Case| {
-            self.filter.is_empty() || self.filter.iter().any(|text| case.name.contains(text.as_str()))
+        let wanted = |case: &Case| match self.filter.is_empty() {
+            true => !case.name.starts_with(PREFIX),
+            false => self.filter.iter().any(|text| lets_through(text, &case.name)),
         };
         Ok(cases.into_iter().filter(wanted).collect())
     }
+}
+
+/// Whether a filter lets a case through. The hundreds of single operations are asked for by their prefix alone.
+fn lets_through(text: &str, name: &str) -> bool {
+    name.contains(text) && (!name.starts_with(PREFIX) || text.starts_with(PREFIX.trim_end_matches('_')))
 }
 
 /// The cores that this process may use.

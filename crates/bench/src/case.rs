@@ -2,7 +2,10 @@
 //!
 //! Taper is lazy, so the rule is: a timed call ends when its results are in memory. [`Timed::run`] looks that they are.
 
-use std::time::{Duration, Instant};
+use std::{
+    ops::RangeInclusive,
+    time::{Duration, Instant},
+};
 
 use taper::{DType, Device, Generator, Tensor};
 
@@ -10,6 +13,7 @@ use crate::{
     Result,
     line::{Line, Times},
     machine::Machine,
+    operations::Operation,
     round,
 };
 
@@ -32,6 +36,8 @@ pub(crate) enum Work {
     Alone(fn(&Bench, &str) -> Result<Line>),
     /// One of [`Machine::CASES`], by its place there.
     Machine(usize),
+    /// A row of the table of operations.
+    Operation(Box<Operation>),
 }
 
 /// What all cases share.
@@ -177,6 +183,7 @@ impl Bench {
         let line = match &case.work {
             Work::Absent(why) => Ok(Line::absent("taper", &case.name, why)),
             Work::Machine(i) => Ok(self.machine.lines[*i].clone()),
+            Work::Operation(operation) => return operation.run(self, &case.name, None).0,
             Work::Alone(run) => run(self, &case.name),
             Work::Timed(timed) => match (timed.misfit)(&self.device) {
                 Some(why) => Ok(Line::absent("taper", &case.name, why)),
@@ -197,30 +204,40 @@ impl Bench {
     }
 }
 
+/// The times of calls until the budget is spent, as many as `reps` allows, after three to warm up; and the results of the last.
+pub(crate) fn time(
+    device: &Device,
+    call: &mut dyn FnMut() -> taper::Result<Vec<Tensor>>,
+    reps: RangeInclusive<usize>,
+    budget: Duration,
+) -> Result<(Times, Vec<Tensor>)> {
+    let mut last = Vec::new();
+    let mut times = Vec::new();
+    // As PyTorch's script does: the former result is dropped within the clock, the last one is kept to be checked.
+    let mut once = |last: &mut Vec<Tensor>| -> Result<f64> {
+        let start = Instant::now();
+        last.clear();
+        *last = call()?;
+        device.synchronize()?;
+        Ok(start.elapsed().as_secs_f64() * 1e3)
+    };
+    for _ in 0..3 {
+        once(&mut last)?;
+    }
+    let start = Instant::now();
+    while times.len() < *reps.start() || (start.elapsed() < budget && times.len() < *reps.end()) {
+        times.push(once(&mut last)?);
+    }
+    if last.is_empty() || !last.iter().all(Tensor::is_evaluated) {
+        return Err("a result was not evaluated within the clock".into());
+    }
+    Ok((Times::of(times), last))
+}
+
 impl Timed {
     fn run(&self, bench: &Bench, name: &str) -> Result<Line> {
         let (mut call, check) = (self.make)(&Inputs::new(&bench.device))?;
-        let mut last = Vec::new();
-        let mut times = Vec::new();
-        // As PyTorch's script does: the former result is dropped within the clock, the last one is kept to be checked.
-        let mut once = |last: &mut Vec<Tensor>| -> Result<f64> {
-            let start = Instant::now();
-            last.clear();
-            *last = call()?;
-            bench.device.synchronize()?;
-            Ok(start.elapsed().as_secs_f64() * 1e3)
-        };
-        for _ in 0..3 {
-            once(&mut last)?;
-        }
-        let start = Instant::now();
-        while times.len() < self.min_reps || (start.elapsed() < bench.budget && times.len() < self.max_reps) {
-            times.push(once(&mut last)?);
-        }
-        if last.is_empty() || !last.iter().all(Tensor::is_evaluated) {
-            return Err("a result was not evaluated within the clock".into());
-        }
-        let times = Times::of(times);
+        let (times, last) = time(&bench.device, &mut call, self.min_reps..=self.max_reps, bench.budget)?;
         let mut line = self.line(name, &times, bench);
         if let Err(error) = check(&last, &mut call) {
             line.wrong = Some(error.to_string());

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | what is timed, and how it is checked | `cases`, a file for each kind of work |
 //! | how the clock runs | `case` |
+//! | the table of operations, a case for each | `operations` |
 //! | networks that are trained, and what their steps are compared with | `networks` (the examples'), `twin` |
 //! | the machine's own limits | `machine`, `fma` |
 //! | a core that is busy with something else | `busy` |
@@ -21,6 +22,7 @@ mod line;
 mod machine;
 #[path = "../../taper/examples/networks/mod.rs"]
 mod networks;
+mod operations;
 mod peer;
 mod reference;
 mod report;
@@ -35,7 +37,15 @@ use std::{
 
 use clap::Parser;
 
-use crate::{args::Args, busy::Busy, case::Bench, line::Line, machine::Machine, peer::Peer, report::Report};
+use crate::{
+    args::Args,
+    busy::Busy,
+    case::{Bench, Work},
+    line::Line,
+    machine::Machine,
+    peer::Peer,
+    report::Report,
+};
 
 /// What went wrong, in words for the one who typed the command.
 type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
@@ -90,13 +100,14 @@ fn run(args: &Args) -> Result<()> {
         if peer.is_some() {
             std::thread::sleep(SETTLE);
         }
-        let ours = bench.run(case);
-        let theirs = match &mut peer {
-            Some(peer) => {
+        let (ours, theirs) = match (&case.work, &mut peer) {
+            (Work::Operation(operation), peer) => operation.run(&bench, &case.name, peer.as_mut()),
+            (_, Some(peer)) => {
+                let ours = bench.run(case);
                 std::thread::sleep(SETTLE);
-                Some(peer.ask(&case.name)?)
+                (ours, Some(peer.ask(&case.name)?))
             }
-            None => None,
+            (_, None) => (bench.run(case), None),
         };
         if args.json {
             for line in std::iter::once(&ours).chain(&theirs) {

@@ -90,8 +90,13 @@ impl Peer {
 
     /// Runs a case there.
     pub(crate) fn ask(&mut self, case: &str) -> Result<Line> {
+        self.ask_question(case, case)
+    }
+
+    /// Runs a case that is described in a line of JSON.
+    pub(crate) fn ask_question(&mut self, case: &str, question: &str) -> Result<Line> {
         if let Some(ask) = &mut self.ask {
-            writeln!(ask, "{case}").map_err(|_| ended(self.name, case))?;
+            writeln!(ask, "{question}").map_err(|_| ended(self.name, case))?;
             ask.flush().map_err(|_| ended(self.name, case))?;
         }
         let line: Line = serde_json::from_str(&self.answer().ok_or_else(|| ended(self.name, case))?)?;

@@ -8,12 +8,15 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use serde_json::Value;
+
 use crate::{
     Result,
     args::cores,
     case::Bench,
     chart,
     line::Line,
+    operations::{PREFIX, SHAPES, TORCH, left_out},
     peer::Peer,
     table::{Cells, ratios},
 };
@@ -59,7 +62,10 @@ impl Report {
         took: Duration,
     ) -> Result<()> {
         let mut text = head(bench, peer, took)?;
-        let ratios = ratios(rows);
+        let is_operation = |(ours, _): &&(Line, Option<Line>)| ours.extra.contains_key(TORCH);
+        let (operations, rows): (Vec<_>, Vec<_>) = rows.iter().partition(is_operation);
+        let rows: Vec<(Line, Option<Line>)> = rows.into_iter().cloned().collect();
+        let ratios = ratios(&rows);
         if let Some(Peer { name, version, .. }) = peer.filter(|_| !ratios.is_empty()) {
             let picture = self.path.with_extension("svg");
             let title = format!("Taper's speed over that of {name} {version}, {} threads", bench.threads);
@@ -67,7 +73,12 @@ impl Report {
             let file = picture.file_name().unwrap_or_default().to_string_lossy();
             let _ = writeln!(text, "![How many times faster than {name} each case is]({file})\n");
         }
-        text += &table(rows, peer.map(|peer| peer.name));
+        if !rows.is_empty() {
+            text += &table(&rows, peer.map(|peer| peer.name));
+        }
+        if !operations.is_empty() {
+            text += &table_of_operations(&operations, peer.map(|peer| peer.name));
+        }
         fs::write(&self.path, format!("{}{BEGIN}\n{text}{END}{}", self.before, self.after))?;
         Ok(())
     }
@@ -117,6 +128,52 @@ fn table(rows: &[(Line, Option<Line>)], peer: Option<&str>) -> String {
             let _ = write!(text, " {} | {} |", cells.theirs, cells.ratio);
         }
         let _ = writeln!(text, " {} |", cells.note.replace('|', "/").replace('\n', " "));
+    }
+    text + "\n"
+}
+
+/// Operations by their ratio, the slowest first; those without one last; and what is not measured.
+fn table_of_operations(rows: &[&(Line, Option<Line>)], peer: Option<&str>) -> String {
+    let ratio = |(ours, theirs): &(Line, Option<Line>)| ours.ratio(theirs.as_ref()?);
+    let mut rows: Vec<&(Line, Option<Line>)> = rows.to_vec();
+    rows.sort_by(|a, b| ratio(a).unwrap_or(f64::INFINITY).total_cmp(&ratio(b).unwrap_or(f64::INFINITY)));
+    let ratios: Vec<f64> = rows.iter().filter_map(|row| ratio(row)).collect();
+    let mut text = String::new();
+    let peer_name = peer.unwrap_or("peer");
+    if !ratios.is_empty() {
+        let least = |least: f64| ratios.iter().filter(|&&ratio| ratio >= least).count();
+        let _ = writeln!(
+            text,
+            "{} operations: {} at least as fast as {peer_name}, {} within 10 % of it or faster.\n",
+            ratios.len(),
+            least(1.0),
+            least(0.9)
+        );
+    }
+    let _ = writeln!(
+        text,
+        "| operation | {peer_name}'s expression | inputs | ms | {peer_name} ms | ratio | note |"
+    );
+    text += "|---|---|---|---:|---:|---:|---|\n";
+    for (ours, theirs) in rows {
+        let cells = Cells::of(ours, theirs.as_ref());
+        let extra = |key| ours.extra.get(key).and_then(Value::as_str).unwrap_or_default().to_string();
+        let _ = writeln!(
+            text,
+            "| `{}` | `{}` | {} | {} | {} | {} | {} |",
+            ours.case.trim_start_matches(PREFIX),
+            extra(TORCH),
+            extra(SHAPES),
+            cells.median,
+            cells.theirs,
+            cells.ratio,
+            cells.note.replace('|', "/").replace('\n', " ")
+        );
+    }
+    text += "\nNot measured:\n\n";
+    for (reason, names) in left_out() {
+        let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+        let _ = writeln!(text, "- {reason}: {}", names.join(", "));
     }
     text + "\n"
 }

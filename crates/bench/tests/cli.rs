@@ -204,6 +204,37 @@ fn json_lines() {
     assert!(lines[3]["ns_per_op"].as_f64().unwrap() > 0.0);
 }
 
+/// Each at full size, and the page says what is not measured.
+#[test]
+fn operations_of_the_table() {
+    let dir = tempfile::tempdir().unwrap();
+    let report = dir.path().join("report.md");
+    let args =
+        ["--json", "--budget", "0.01", "--filter", "ops_abs", "--filter", "ops_index_copy", "--report"];
+    let said = success(&[&args[..], &[report.to_str().unwrap()]].concat());
+    let lines: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let told: Vec<[&str; 3]> =
+        lines.iter().map(|line| ["case", "torch", "shapes"].map(|key| line[key].as_str().unwrap())).collect();
+    assert_eq!(
+        told,
+        [
+            ["ops_abs", "torch.abs(x)", "10000000"],
+            ["ops_index_copy", "torch.index_copy(x, 1, y, z)", "4096 x 1000, 500, 4096 x 500"]
+        ]
+    );
+    for line in &lines {
+        assert!(line.get("wrong").is_none() && line["median_ms"].as_f64().unwrap() > 0.0, "{line}");
+    }
+    let text = fs::read_to_string(&report).unwrap();
+    for part in ["| `abs` | `torch.abs(x)` | 10000000 |", "- a view: nothing is computed: `contiguous`"] {
+        assert!(text.contains(part), "{part} is not in\n{text}");
+    }
+    assert!(!report.with_extension("svg").exists());
+    // Others' filters do not meet them.
+    assert!(failure(&["--filter", "leaky_relu"]).contains("--filter leaky_relu: no such case; there are"));
+    assert!(failure(&["--filter", "ops_leaky_abacus"]).contains("ops_leaky_relu"));
+}
+
 #[test]
 fn a_process_to_its_first_result() {
     let line: Value =

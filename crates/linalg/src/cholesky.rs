@@ -1,12 +1,12 @@
 //! The Cholesky factorization.
 
 use autograd::Function;
-use tensor_core::{Result, Tensor};
+use tensor_core::{Result, Tensor, at_caller};
 
 use crate::{
-    matrix::{mt, with_ones},
-    routine::{Routine, apply},
-    solve::triangular,
+    matrix::{mt, sizes, with_ones},
+    routine::{Routine, apply, check_matrix, check_square},
+    solve::{fitting, triangular},
 };
 
 /// L with A = L·Lᵀ, lower triangular with a positive diagonal, of symmetric positive-definite matrices `[…, n, n]`; with `upper`, Lᵀ.
@@ -26,6 +26,41 @@ use crate::{
 pub fn cholesky(a: &Tensor, upper: bool) -> Result<Tensor> {
     let l = apply(Cholesky, &[a])?;
     if upper { mt(&l) } else { Ok(l) }
+}
+
+/// X with A·X = B, of the factor L with A = L·Lᵀ (`upper`: U with A = Uᵀ·U) `[…, n, n]`, of which the other triangle is not read, and B
+/// `[…, n, r]`. The batch axes broadcast. `torch.cholesky_solve`, whose first argument is B.
+///
+/// # Errors
+/// A factor that is not square, sizes that do not fit, two dtypes or other ones than f32 and f64.
+#[track_caller]
+pub fn cholesky_solve(b: &Tensor, factor: &Tensor, upper: bool) -> Result<Tensor> {
+    const OP: &str = "linalg.cholesky_solve";
+    at_caller(|| {
+        check_matrix(OP, factor.shape(), factor.dtype())?;
+        check_square(OP, factor.shape())?;
+        let [factor, b] = fitting(OP, factor, b)?;
+        let (lower, raised) = if upper { (mt(&factor)?, factor) } else { (factor.clone(), mt(&factor)?) };
+        triangular(&raised, &triangular(&lower, &b, false, false)?, true, false)
+    })
+}
+
+/// A⁻¹ of the factor L with A = L·Lᵀ (`upper`: U with A = Uᵀ·U) `[…, n, n]`, of which the other triangle is not read.
+/// `torch.cholesky_inverse`.
+///
+/// # Errors
+/// A factor that is not square, or not of f32 or f64.
+#[track_caller]
+pub fn cholesky_inverse(factor: &Tensor, upper: bool) -> Result<Tensor> {
+    const OP: &str = "linalg.cholesky_inverse";
+    at_caller(|| {
+        check_matrix(OP, factor.shape(), factor.dtype())?;
+        check_square(OP, factor.shape())?;
+        let eye = Tensor::eye(sizes(factor).0, (factor.dtype(), &factor.device()))?.expand(factor.dims())?;
+        let lower = if upper { mt(factor)? } else { factor.clone() };
+        let inverse = triangular(&lower, &eye, false, false)?;
+        mt(&inverse)?.matmul(&inverse)
+    })
 }
 
 #[derive(Debug)]

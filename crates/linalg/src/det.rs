@@ -1,7 +1,7 @@
 //! Determinants.
 
 use autograd::Function;
-use tensor_core::{Result, Tensor};
+use tensor_core::{Result, Tensor, at_caller};
 
 use crate::{
     matrix::mt,
@@ -81,6 +81,18 @@ impl Function for Cofactor {
 #[track_caller]
 pub fn slogdet(a: &Tensor) -> Result<(Tensor, Tensor)> {
     apply(Slogdet, &[a])
+}
+
+/// The logarithm of the determinant, `[…]`: −∞ of a singular matrix, and NaN where the determinant is negative. `torch.logdet`.
+///
+/// # Errors
+/// As [`slogdet`].
+#[track_caller]
+pub fn logdet(a: &Tensor) -> Result<Tensor> {
+    at_caller(|| {
+        let (sign, log) = slogdet(a)?;
+        log.masked_fill(&sign.lt_scalar(0.0), f64::NAN)
+    })
 }
 
 #[derive(Debug)]

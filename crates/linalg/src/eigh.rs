@@ -80,3 +80,73 @@ impl Function for Eigh {
         Ok(vec![inner.map(|inner| product(q, &inner, &mt(q)?)).transpose()?])
     }
 }
+
+/// The square root of symmetric positive-definite matrices `[…, n, n]`: the X of that kind with X·X = A. `torch.linalg.matrix_sqrth`.
+///
+/// Only the lower triangle of A is read, and the gradient is symmetric; it is finite also where eigenvalues are equal.
+///
+/// # Errors
+/// Matrices that are not square, or not of f32 or f64. A negative eigenvalue gives NaN.
+///
+/// ```
+/// let a = tensor_core::Tensor::new([[4.0f64, 0.0], [0.0, 9.0]], &backend_cpu::cpu())?;
+/// assert_eq!(linalg::matrix_sqrth(&a)?.to_vec::<f64>()?, [2.0, 0.0, 0.0, 3.0]);
+/// # Ok::<(), tensor_core::Error>(())
+/// ```
+#[track_caller]
+pub fn matrix_sqrth(a: &Tensor) -> Result<Tensor> {
+    apply(Sqrth, &[a])
+}
+
+#[derive(Debug)]
+struct Sqrth;
+
+impl Function for Sqrth {
+    type Output = Tensor;
+
+    fn name(&self) -> &'static str {
+        "LinalgMatrixSqrth"
+    }
+
+    #[track_caller]
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let (values, q) = eigh(inputs[0], Uplo::Lower)?;
+        q.mul(&values.sqrt().unsqueeze(-2)?)?.matmul(&mt(&q)?)
+    }
+
+    /// The G with X·G + G·X = g: in the basis of X's eigenvectors, each element over the sum of two eigenvalues.
+    #[track_caller]
+    fn backward(&self, _: &[Tensor], x: &Tensor, g: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let symmetric = g.add(&mt(g)?)?.mul_scalar(0.5);
+        Ok(vec![Some(apply(Sylvester, &[x, &symmetric])?)])
+    }
+}
+
+/// The symmetric G with X·G + G·X = C, of symmetric X and C.
+#[derive(Debug)]
+struct Sylvester;
+
+impl Function for Sylvester {
+    type Output = Tensor;
+
+    fn name(&self) -> &'static str {
+        "LinalgSylvester"
+    }
+
+    #[track_caller]
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let (values, q) = eigh(inputs[0], Uplo::Lower)?;
+        let sums = values.unsqueeze(-1)?.add(&values.unsqueeze(-2)?)?;
+        let inner = product(&mt(&q)?, inputs[1], &q)?.div(&sums)?;
+        product(&q, &inner, &mt(&q)?)
+    }
+
+    /// C's is the solution H for g; X's is −(H·G + G·H).
+    #[track_caller]
+    fn backward(&self, inputs: &[Tensor], found: &Tensor, g: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let symmetric = g.add(&mt(g)?)?.mul_scalar(0.5);
+        let h = apply(Sylvester, &[&inputs[0], &symmetric])?;
+        let of_x = h.matmul(found)?.add(&found.matmul(&h)?)?.neg();
+        Ok(vec![Some(of_x), Some(h)])
+    }
+}

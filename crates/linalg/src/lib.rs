@@ -19,7 +19,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | `routine`, `factor` | the kernels: what is computed of one matrix, by faer |
-//! | `cholesky`, `eigh`, `lu`, `qr`, `svd` | factorizations |
+//! | `cholesky`, `eigh`, `lu`, `qr`, `svd`, `lowrank` | factorizations |
 //! | `solve`, `det`, `pinv` | what is made of them |
 //! | `norm` | norms and condition numbers |
 //! | `exp` | exponentials, and products of several matrices |
@@ -29,6 +29,7 @@ mod det;
 mod eigh;
 mod exp;
 mod factor;
+mod lowrank;
 mod lu;
 mod matrix;
 mod norm;
@@ -38,13 +39,14 @@ mod routine;
 mod solve;
 mod svd;
 
-pub use cholesky::cholesky;
-pub use det::{det, slogdet};
-pub use eigh::{Uplo, eigh, eigvalsh};
+pub use cholesky::{cholesky, cholesky_inverse, cholesky_solve};
+pub use det::{det, logdet, slogdet};
+pub use eigh::{Uplo, eigh, eigvalsh, matrix_sqrth};
 pub use exp::{matrix_exp, multi_dot};
-pub use lu::lu;
+pub use lowrank::{pca_lowrank, svd_lowrank};
+pub use lu::{lu, lu_solve};
 pub use norm::{MatrixNorm, cond, matrix_norm};
 pub use pinv::{Lstsq, Tolerance, lstsq, matrix_rank, pinv};
-pub use qr::{QrMode, qr};
-pub use solve::{inv, matrix_power, solve, solve_triangular};
+pub use qr::{QrMode, householder_product, qr};
+pub use solve::{inv, matrix_power, solve, solve_triangular, tensorinv, tensorsolve};
 pub use svd::{svd, svdvals};

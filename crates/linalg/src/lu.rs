@@ -1,13 +1,13 @@
 //! The LU factorization.
 
 use autograd::Function;
-use tensor_core::{Result, Tensor};
+use tensor_core::{Result, Tensor, at_caller};
 
 use crate::{
     det::exactly,
     matrix::{mt, sizes},
-    routine::{Routine, apply},
-    solve::triangular,
+    routine::{Routine, apply, check_matrix, check_square},
+    solve::{fitting, solve_triangular, triangular},
 };
 
 /// P, L and U with A = P·L·U, by partial pivoting: of A `[…, m, n]` and k = min(m, n), a permutation P `[…, m, m]`, L `[…, m, k]` lower
@@ -18,6 +18,33 @@ use crate::{
 #[track_caller]
 pub fn lu(a: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
     apply(Lu, &[a])
+}
+
+/// X with A·X = B of A's factors P, L and U ([`lu`]), for square A, which many systems may share; with `transposed`, with Aᵀ·X = B.
+/// B is `[…, n, r]`, and the batch axes broadcast. `torch.linalg.lu_solve`, which takes L and U in one matrix, and its `adjoint`.
+///
+/// # Errors
+/// Factors that are not square, sizes that do not fit, two dtypes or other ones than f32 and f64.
+#[track_caller]
+pub fn lu_solve(p: &Tensor, l: &Tensor, u: &Tensor, b: &Tensor, transposed: bool) -> Result<Tensor> {
+    const OP: &str = "linalg.lu_solve";
+    at_caller(|| {
+        for factor in [p, l, u] {
+            check_matrix(OP, factor.shape(), factor.dtype())?;
+            check_square(OP, factor.shape())?;
+        }
+        for factor in [p, l, u] {
+            let _ = fitting(OP, factor, b)?;
+        }
+        if transposed {
+            // Aᵀ = Uᵀ·Lᵀ·Pᵀ.
+            let inner = solve_triangular(&mt(u)?, b, false, true, false)?;
+            p.matmul(&solve_triangular(&mt(l)?, &inner, true, true, true)?)
+        } else {
+            let inner = solve_triangular(l, &mt(p)?.matmul(b)?, false, true, true)?;
+            solve_triangular(u, &inner, true, true, false)
+        }
+    })
 }
 
 #[derive(Debug)]

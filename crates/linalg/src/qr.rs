@@ -1,12 +1,12 @@
 //! The QR factorization.
 
 use autograd::Function;
-use tensor_core::{Error, ErrorKind, Result, Tensor};
+use tensor_core::{Error, ErrorKind, Result, Tensor, at_caller};
 
 use crate::{
     det::exactly,
     matrix::{mt, sizes, with_ones},
-    routine::{Routine, apply},
+    routine::{Routine, apply, check_matrix},
     solve::triangular,
 };
 
@@ -30,6 +30,39 @@ pub enum QrMode {
 #[track_caller]
 pub fn qr(a: &Tensor, mode: QrMode) -> Result<(Tensor, Tensor)> {
     apply(Qr { complete: mode == QrMode::Complete }, &[a])
+}
+
+/// The first n columns of H₁·H₂·…·Hₖ with Hᵢ = I − τᵢ·vᵢ·vᵢᵀ, of the reflections that lie in the columns of A `[…, m, n]`, m ≥ n, and τ
+/// `[…, k]`, k ≤ n: vᵢ has zeros above place i, 1 there and A's elements below. `torch.linalg.householder_product`.
+///
+/// One product a reflection, on every device.
+///
+/// # Errors
+/// Fewer than two axes, more columns than rows, more reflections than columns, batch axes that differ, another dtype than f32 and f64.
+#[track_caller]
+pub fn householder_product(a: &Tensor, tau: &Tensor) -> Result<Tensor> {
+    const OP: &str = "linalg.householder_product";
+    at_caller(|| {
+        let (batch, m, n) = check_matrix(OP, a.shape(), a.dtype())?;
+        let fits = match tau.dims() {
+            [lead @ .., k] => lead == batch && *k <= n && n <= m && tau.dtype() == a.dtype(),
+            [] => false,
+        };
+        if !fits {
+            let hint = "give [..., m, n] with n up to m, and [..., k] with k up to n, of one batch and dtype"
+                .to_string();
+            let (lhs, rhs) = (a.shape().clone(), tau.shape().clone());
+            return Err(Error::new(ErrorKind::ShapeMismatch { op: OP, lhs, rhs, hint }));
+        }
+        let k = tau.dims()[tau.rank() - 1];
+        let wanted = Tensor::eye(m, (a.dtype(), &a.device()))?.narrow(-1, 0, n)?.expand(a.dims())?;
+        let vectors = a.tril(-1)?.add(&wanted)?;
+        (0..k).rev().try_fold(wanted, |q, i| {
+            let v = vectors.narrow(-1, i, 1)?;
+            let scaled = v.mul(&tau.narrow(-1, i, 1)?.unsqueeze(-1)?)?;
+            q.sub(&scaled.matmul(&mt(&v)?.matmul(&q)?)?)
+        })
+    })
 }
 
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! Systems of equations, and the inverse.
 
 use autograd::Function;
-use tensor_core::{Error, ErrorKind, Result, Tensor};
+use tensor_core::{Error, ErrorKind, Result, Shape, Tensor, at_caller};
 
 use crate::{
     matrix::{broadcast_batch, mt, sizes},
@@ -41,7 +41,7 @@ fn mt_of(op: &'static str, b: &Tensor) -> Result<Tensor> {
 
 /// A and B with one batch, when they have as many rows.
 #[track_caller]
-fn fitting(op: &'static str, a: &Tensor, b: &Tensor) -> Result<[Tensor; 2]> {
+pub(crate) fn fitting(op: &'static str, a: &Tensor, b: &Tensor) -> Result<[Tensor; 2]> {
     check_matrix(op, b.shape(), b.dtype())?;
     if a.dtype() != b.dtype() {
         let hint = "both must be of one dtype; cast one with .to_dtype".into();
@@ -55,6 +55,62 @@ fn fitting(op: &'static str, a: &Tensor, b: &Tensor) -> Result<[Tensor; 2]> {
     }
     let (a, b) = broadcast_batch(op, a, b)?;
     Ok([a, b])
+}
+
+/// The inverse of a tensor whose first `ind` axes have as many elements as the others: `tensordot(inverse, a, ind)` is the identity.
+/// Its axes are the others and then the first ones. `torch.linalg.tensorinv`.
+///
+/// # Errors
+/// No first axes, or others of another number of elements; another dtype than f32 and f64. When it is computed: a singular one.
+#[track_caller]
+pub fn tensorinv(a: &Tensor, ind: usize) -> Result<Tensor> {
+    const OP: &str = "linalg.tensorinv";
+    at_caller(|| {
+        if ind == 0 || ind > a.rank() {
+            let message =
+                format!("the first {ind} axes of {}: give a number from 1 to {}", a.shape(), a.rank());
+            return Err(Error::invalid(OP, message));
+        }
+        let (first, others) = a.dims().split_at(ind);
+        let (m, n): (usize, usize) = (first.iter().product(), others.iter().product());
+        if m != n {
+            let message = format!(
+                "the first {ind} axes of {} have {m} elements and the others {n}; they must have as many",
+                a.shape()
+            );
+            return Err(Error::invalid(OP, message));
+        }
+        let shape: Shape = others.iter().chain(first).copied().collect();
+        inv(&a.reshape([m, n])?)?.reshape(shape)
+    })
+}
+
+/// X with `tensordot(a, x, x.rank())` = B: A's first axes are B's, and the others, which have as many elements, X's.
+/// `torch.linalg.tensorsolve`, whose `dims` are a [`Tensor::movedim`] before.
+///
+/// # Errors
+/// A that does not begin with B's axes, or whose others have another number of elements; two dtypes or other ones than f32 and f64. When
+/// it is computed: a singular A.
+#[track_caller]
+pub fn tensorsolve(a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    const OP: &str = "linalg.tensorsolve";
+    at_caller(|| {
+        let misfit = |hint: String| {
+            let (lhs, rhs) = (a.shape().clone(), b.shape().clone());
+            Error::new(ErrorKind::ShapeMismatch { op: OP, lhs, rhs, hint })
+        };
+        let Some(others) = a.dims().strip_prefix(b.dims()) else {
+            return Err(misfit("the first must begin with the axes of the second".into()));
+        };
+        let (m, n): (usize, usize) = (b.numel(), others.iter().product());
+        if m != n {
+            return Err(misfit(format!(
+                "the first's other axes have {n} elements, and must have {m} as the second"
+            )));
+        }
+        let x = solve(&a.reshape([m, n])?, &b.reshape([m])?, true)?;
+        x.reshape(others.iter().copied().collect::<Shape>())
+    })
 }
 
 #[derive(Debug)]

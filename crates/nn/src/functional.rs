@@ -5,6 +5,7 @@ mod bag;
 mod conv;
 mod distance;
 mod fold;
+mod fractional;
 mod grid;
 mod interpolate;
 mod norm;
@@ -26,6 +27,7 @@ pub use conv::{
 pub(crate) use conv::{convolution, transposed_convolution};
 pub use distance::{cdist, cosine_similarity, normalize, pairwise_distance, pdist};
 pub use fold::{FoldOptions, fold, unfold};
+pub use fractional::{fractional_max_pool_with_indices, fractional_max_pool2d, fractional_max_pool3d};
 pub use grid::{GridMode, GridPadding, GridSampleOptions, affine_grid, grid_sample};
 pub(crate) use interpolate::interpolate_by;
 pub use interpolate::{InterpolateMode, InterpolateOptions, Resize, interpolate, interpolate_nearest};

@@ -132,7 +132,11 @@ impl Bench {
             return Ok(false);
         };
         let run = |device: &Device| row.run(&row.given(device, dtype, dtype, Placement::Contiguous)?);
-        let found = run(&self.device).map_err(in_words("outputs"))?;
+        let found = match run(&self.device) {
+            // Where nobody can wait, what looks at values on the way says so.
+            Err(error) if row.by_value && error.to_string().contains("await") => return Ok(false),
+            found => found.map_err(in_words("outputs"))?,
+        };
         let expected = run(&self.reference).map_err(in_words("outputs of the reference"))?;
         if found.len() != expected.len() {
             return Err(format!("{} results, expected {}", found.len(), expected.len()));

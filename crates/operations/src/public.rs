@@ -27,8 +27,10 @@ pub const NO_OPERATIONS: &[(&str, &[&str])] = &[
             "truncated_normal",
             "poisson",
             "standard_gamma",
+            "log_standard_gamma",
             "beta",
             "dirichlet",
+            "binomial",
             "functional::rrelu",
             "functional::dropout",
             "functional::dropout1d",
@@ -37,6 +39,8 @@ pub const NO_OPERATIONS: &[(&str, &[&str])] = &[
             "functional::alpha_dropout",
             "functional::feature_alpha_dropout",
             "functional::gumbel_softmax",
+            "functional::fractional_max_pool2d",
+            "functional::fractional_max_pool3d",
         ],
     ),
     ("between devices, and into cells: tested with transfers and cells", &["to", "into_cell"]),
@@ -73,6 +77,8 @@ const SOURCES: &[(&str, &str)] = &[
     ("crates/nn/src/loss", "functional::"),
     ("crates/linalg/src", "linalg::"),
     ("crates/tensor-core/src/fft/mod.rs", "fft::"),
+    ("crates/tensor-core/src/fft/hermitian.rs", "fft::"),
+    ("crates/tensor-core/src/fft/stft.rs", "fft::"),
 ];
 
 /// The names of all public functions that give tensors, as rows have them.

@@ -26,6 +26,7 @@
 //! | [`func`] | Jacobians, Hessians, `vmap` |
 //! | [`inspect`] | graphs as data and pictures, and what a line does: [`explain`] |
 //! | `linalg` | factorizations, systems of equations (feature `linalg`) |
+//! | `distributions` | probability distributions: draws, densities, divergences (feature `distributions`) |
 //! | [`fft`] | Fourier transforms |
 //! | [`custom`] | operations with kernels of one's own |
 //! | [`core`](tensor_core) | tensors, the scheduler, the contract of a backend |
@@ -34,6 +35,8 @@ mod devices;
 
 pub use autograd;
 pub use data;
+#[cfg(feature = "distributions")]
+pub use distributions;
 pub use inspect;
 #[cfg(feature = "linalg")]
 pub use linalg;

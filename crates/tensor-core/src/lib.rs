@@ -63,7 +63,7 @@ pub use op::{
     ReduceOp, Saved, Subscripts, UnaryOp,
 };
 pub use origin::{at_caller, with_location};
-pub use philox::philox;
+pub use philox::{philox, philox_words};
 #[doc(hidden)] // for `autograd`
 pub use recording::{Recorder, Recording};
 pub use recurrence::{Recurrence, RecurrencePass, RecurrentCell};

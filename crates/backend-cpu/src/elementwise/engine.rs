@@ -5,7 +5,7 @@ use std::{cell::RefCell, ops::Range};
 
 use smallvec::SmallVec;
 use tensor_core::{
-    BinaryOp, DType, Error, ErrorKind, RandomKind, Result, Scalar, UnaryOp, bf16, f16, philox,
+    BinaryOp, DType, Error, ErrorKind, RandomKind, Result, Scalar, UnaryOp, bf16, f16, philox, philox_words,
 };
 
 use crate::{
@@ -14,7 +14,10 @@ use crate::{
         table::{self, Uniform},
     },
     memory::buffer::Memory,
-    simd::isa::{Isa, Job, Sets},
+    simd::{
+        isa::{Isa, Job, Plain, Sets},
+        math,
+    },
 };
 
 /// Positions in a block: measured best among 512 to 4096 for f32 with a first-level cache of 48 KiB.
@@ -411,9 +414,28 @@ impl<'a> Evaluator<'a> {
         let seed = self.scalars[seed as usize].as_i64() as u64;
         let first = (self.scalars[offset as usize].as_i64() as u64).wrapping_add(pos as u64);
         let wide = |a: u32, b: u32| ((u64::from(a) << 32 | u64::from(b)) >> 11) as f64;
-        if (kind, dtype) == (RandomKind::Uniform, DType::F32) {
-            self.isa.run(UniformF32 { seed, first, out: out.cast(), n });
-            return Ok(());
+        let draw = Draw { seed, first, n };
+        match (kind, dtype) {
+            (RandomKind::Uniform, DType::F32) => {
+                let uniform = |[w0, ..]: [u32; 2]| (w0 >> 8) as i32 as f32 * math::E24;
+                self.isa.run(Words { draw, out: out.cast(), f: uniform });
+                return Ok(());
+            }
+            (RandomKind::Normal, DType::F32) => {
+                let out = out.cast();
+                match self.isa.fused() {
+                    Some(fused) => {
+                        fused.run(Words { draw, out, f: |[a, b]: [u32; 2]| math::normal::<true>(a, b) })
+                    }
+                    None => Plain.run(Words { draw, out, f: |[a, b]: [u32; 2]| math::normal::<false>(a, b) }),
+                }
+                return Ok(());
+            }
+            (RandomKind::Bits, DType::U32) => {
+                self.isa.run(Words { draw, out: out.cast(), f: |[w0, ..]: [u32; 2]| w0 });
+                return Ok(());
+            }
+            _ => {}
         }
         const E53: f64 = 1.0 / 9_007_199_254_740_992.0;
         for i in 0..n {
@@ -421,15 +443,8 @@ impl<'a> Evaluator<'a> {
             // SAFETY: the caller's promise.
             unsafe {
                 match (kind, dtype) {
-                    (RandomKind::Bits, DType::U32) => out.cast::<u32>().add(i).write(w[0]),
                     (RandomKind::Uniform, DType::F64) => {
                         out.cast::<f64>().add(i).write(wide(w[0], w[1]) * E53)
-                    }
-                    (RandomKind::Normal, DType::F32) => {
-                        let u1 = f64::from(((w[0] >> 8) + 1) as f32 * E24);
-                        let u2 = f64::from((w[1] >> 8) as f32 * E24);
-                        let z = (-2.0 * u1.ln()).sqrt() * (std::f64::consts::TAU * u2).cos();
-                        out.cast::<f32>().add(i).write(z as f32);
                     }
                     (RandomKind::Normal, DType::F64) => {
                         let (u1, u2) = ((wide(w[0], w[1]) + 1.0) * E53, wide(w[2], w[3]) * E53);
@@ -451,25 +466,37 @@ impl<'a> Evaluator<'a> {
     }
 }
 
-/// 2⁻²⁴: numbers of f32 on [0, 1) are its multiples.
-const E24: f32 = 1.0 / 16_777_216.0;
-
-/// The uniform numbers of f32 from place `first` of the stream `seed` on. What dropout draws, so it runs in the widest registers.
-struct UniformF32 {
+/// A part of the stream `seed`: `n` blocks from `first` on.
+#[derive(Clone, Copy)]
+struct Draw {
     seed: u64,
     first: u64,
-    out: *mut f32,
     n: usize,
 }
 
-impl Job for UniformF32 {
+/// `out[i] = f(the first two words of block i)`, in the widest registers: words of many blocks first, and then their numbers.
+struct Words<O, F> {
+    draw: Draw,
+    out: *mut O,
+    f: F,
+}
+
+impl<O: Copy + Default, F: Fn([u32; 2]) -> O> Job for Words<O, F> {
     type Output = ();
     #[inline(always)]
     fn run(self) {
-        for i in 0..self.n {
-            let [word, ..] = philox(self.seed, self.first.wrapping_add(i as u64));
+        const AT_ONCE: usize = 64;
+        let Draw { seed, first, n } = self.draw;
+        for start in (0..n).step_by(AT_ONCE) {
+            let [w0, w1] = philox_words::<AT_ONCE>(seed, first.wrapping_add(start as u64));
+            let mut numbers = [O::default(); AT_ONCE];
+            for (number, (&w0, &w1)) in numbers.iter_mut().zip(w0.iter().zip(&w1)) {
+                *number = (self.f)([w0, w1]);
+            }
             // SAFETY: the caller gives `n` elements behind `out`.
-            unsafe { self.out.add(i).write((word >> 8) as f32 * E24) };
+            unsafe {
+                std::ptr::copy_nonoverlapping(numbers.as_ptr(), self.out.add(start), AT_ONCE.min(n - start))
+            };
         }
     }
 }

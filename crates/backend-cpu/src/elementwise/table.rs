@@ -9,7 +9,7 @@ use tensor_core::{BinaryOp, CompareOp, DType, Error, ErrorKind, Result, UnaryOp,
 use crate::simd::vector;
 use crate::simd::{
     isa::{Isa, Plain, Short},
-    loops::{fold, map1, map2, map3},
+    loops::{fold, map1, map2, map2_checked, map3},
     math,
 };
 
@@ -343,11 +343,8 @@ pub(crate) unsafe fn binary(
                 B::Sub => go!($sets, $t, |x, y| x - y),
                 B::Mul => go!($sets, $t, |x, y| x * y),
                 B::Div => go!($sets, $t, |x, y| x / y),
-                B::FloorDiv => go!(narrow, $t, |x, y| math::FloorDivide::floor_divide(x, y)),
-                B::Remainder => go!(Plain, $t, |x, y| math::FloorDivide::remainder(x, y)),
                 B::Maximum => go!($sets, $t, |x, y| if x > y || x.is_nan() { x } else { y }),
                 B::Minimum => go!($sets, $t, |x, y| if x < y || x.is_nan() { x } else { y }),
-                B::Atan2 => go!(Plain, $t, |x, y| x.atan2(y)),
                 _ => {}
             }
         };
@@ -355,24 +352,59 @@ pub(crate) unsafe fn binary(
     match dtype.compute() {
         DType::F32 => {
             float!(f32, isa);
-            if op == B::Pow {
-                // SAFETY: the caller's promise; operands are still there for the second pass.
-                unsafe {
-                    map2::<f32, f32, f32>(narrow, a.cast(), b.cast(), out.cast(), n, |x, y| math::pow(x, y));
-                    for i in 0..n {
-                        let (x, y) = (a.cast::<f32>().add(i).read(), b.cast::<f32>().add(i).read());
-                        if !math::is_plain_power(x, y) {
-                            out.cast::<f32>().add(i).write(f64::from(x).powf(f64::from(y)) as f32);
-                        }
+            // What holds for most pairs, how to tell, and what holds for all.
+            macro_rules! checked {
+                ($f:expr, $holds:expr, $otherwise:expr) => {{
+                    // SAFETY: the caller's promise.
+                    unsafe {
+                        let (a, b, out) = (a.cast::<f32>(), b.cast(), out.cast());
+                        map2_checked(isa, a, b, out, n, $f, $holds, $otherwise);
                     }
+                    return Ok(());
+                }};
+            }
+            match op {
+                B::FloorDiv => checked!(
+                    |x, y| math::short_floor_divide(x, y),
+                    |x, y| math::is_short_quotient(x, y),
+                    |x, y| math::FloorDivide::floor_divide(x, y)
+                ),
+                B::Remainder => checked!(
+                    |x, y| math::short_remainder(x, y),
+                    |x, y| math::is_short_quotient(x, y),
+                    |x, y| math::FloorDivide::remainder(x, y)
+                ),
+                B::Atan2 => go!(isa, f32, |x, y| math::atan2(x, y)),
+                _ => {}
+            }
+            if op == B::Pow {
+                let (base, exponents) = (a.cast::<f32>(), b.cast::<f32>());
+                // SAFETY: the caller's promise, and there is a first element.
+                let first = if n == 0 { 1.0 } else { unsafe { base.read() } };
+                let other = |any: u32, x: f32| any | u32::from(x.to_bits() != first.to_bits());
+                // SAFETY: the caller's promise.
+                let one_base = unsafe { fold(isa, isa, base, n, 0u32, other, |a, b| a | b) } == 0;
+                if one_base && math::is_plain_power(first, 0.0) && first != 1.0 {
+                    let log = math::log2_wide(first);
+                    // SAFETY: the caller's promise.
+                    unsafe {
+                        map1::<f32, f32>(isa, exponents, out.cast(), n, |y| math::power_by_log(log, y))
+                    };
+                    return Ok(());
                 }
-                return Ok(());
+                checked!(|x, y| math::pow(x, y), |x, y| math::is_plain_power(x, y), |x: f32, y: f32| {
+                    f64::from(x).powf(f64::from(y)) as f32
+                })
             }
         }
         DType::F64 => {
             float!(f64, narrow);
-            if op == B::Pow {
-                go!(Plain, f64, |x, y| x.powf(y))
+            match op {
+                B::FloorDiv => go!(narrow, f64, |x, y| math::FloorDivide::floor_divide(x, y)),
+                B::Remainder => go!(Plain, f64, |x, y| math::FloorDivide::remainder(x, y)),
+                B::Atan2 => go!(Plain, f64, |x, y| x.atan2(y)),
+                B::Pow => go!(Plain, f64, |x, y| x.powf(y)),
+                _ => {}
             }
         }
         DType::I64 => match op {
@@ -400,6 +432,21 @@ pub(crate) unsafe fn binary(
             B::Add if dtype.size() == 4 => go!(narrow, u32, |x, y| x.wrapping_add(y)),
             B::Sub if dtype.size() == 4 => go!(narrow, u32, |x, y| x.wrapping_sub(y)),
             B::Mul if dtype.size() == 4 => go!(narrow, u32, |x, y| x.wrapping_mul(y)),
+            // f64 tells every quotient of two of them from a whole number that it is not.
+            B::FloorDiv if dtype == DType::I32 => {
+                go!(isa, i32, |x, y| math::quotient(f64::from(x), f64::from(y)) as i64 as i32)
+            }
+            B::FloorDiv if dtype == DType::U32 => {
+                go!(isa, u32, |x, y| math::quotient(f64::from(x), f64::from(y)) as i64 as u32)
+            }
+            B::Remainder if dtype == DType::I32 => go!(isa, i32, |x, y| {
+                let (a, b) = (f64::from(x), f64::from(y));
+                (a - math::quotient(a, b) * b) as i32 * i32::from(y != 0)
+            }),
+            B::Remainder if dtype == DType::U32 => go!(isa, u32, |x, y| {
+                let (a, b) = (f64::from(x), f64::from(y));
+                (a - math::quotient(a, b) * b) as i64 as u32 * u32::from(y != 0)
+            }),
             B::Add
             | B::Sub
             | B::Mul
@@ -445,6 +492,8 @@ fn floor_divide(x: i64, y: i64) -> i64 {
 /// The low bits of x^y; what a negative power leaves of it as an integer.
 fn power(x: i64, y: i64) -> i64 {
     match y {
+        // What shifts are made of.
+        0.. if x == 2 => i64::from(y < 64) << (y & 63),
         0.. => {
             let (mut base, mut power, mut left) = (x, 1i64, y);
             while left > 0 {

@@ -13,13 +13,20 @@ use crate::{
         lines::{Band, Lines},
         pool::Pool,
     },
-    simd::order::Ordered,
+    simd::{
+        isa::{Isa, Job, Sets},
+        order::Ordered,
+    },
 };
 
 /// Lines that are worked on together: where neighbours lie side by side, a cache line of 4-byte elements.
 const TOGETHER: usize = 16;
 /// Elements of such lines, at most: where neighbours lie side by side, and else.
 const LOADED: (usize, usize) = (1 << 14, 1 << 12);
+/// Fewer than this part of a line are selected, and the others never sorted.
+const FEW: usize = 8;
+/// Elements that are looked at together for one that belongs to the first few.
+const GLANCE: usize = 32;
 /// Elements from which on a line is sorted by digits.
 const LONG: usize = 1 << 11;
 
@@ -52,7 +59,13 @@ macro_rules! item {
 item!(u64, 4);
 item!(u128, 8);
 
-pub(crate) fn run(pool: &Arc<Pool>, axis: usize, descending: bool, launch: &Launch<'_>) -> Result<()> {
+pub(crate) fn run(
+    isa: Isa,
+    pool: &Arc<Pool>,
+    axis: usize,
+    descending: bool,
+    launch: &Launch<'_>,
+) -> Result<()> {
     let bound = Bound::of_launch(pool, launch)?;
     let (input, out) = (bound.inputs[0], bound.outputs[0]);
     let (operand, shape) = (&launch.kernel.operands[0], launch.kernel.outputs[0].shape.clone());
@@ -62,7 +75,7 @@ pub(crate) fn run(pool: &Arc<Pool>, axis: usize, descending: bool, launch: &Laun
     let output = Layout::contiguous(shape);
     macro_rules! go {
         ($t:ty, $item:ty) => {
-            sort::<$t, $item>((axis, descending), &operand.layout, &output, input, out)
+            sort::<$t, $item>(isa, (axis, descending), &operand.layout, &output, input, out)
         };
     }
     match operand.dtype {
@@ -81,6 +94,7 @@ pub(crate) fn run(pool: &Arc<Pool>, axis: usize, descending: bool, launch: &Laun
 
 /// Sorts every line.
 fn sort<T: Ordered, I: Item>(
+    isa: Isa,
     (axis, descending): (usize, bool),
     layout: &Layout,
     output: &Layout,
@@ -105,6 +119,22 @@ fn sort<T: Ordered, I: Item>(
             let key = unsafe { from.wrapping_offset(at).read() }.key();
             I::new(if descending { !key } else { key }.into(), i)
         };
+        let store = |line: usize, first: &[I]| {
+            for (i, item) in first.iter().enumerate() {
+                let at = i as isize * along[1] + line as isize * across[1];
+                // SAFETY: the output holds `k` elements a line, and each line has its own.
+                unsafe { to.wrapping_offset(at).write(item.index()) };
+            }
+        };
+        if k < n / FEW && along[0] == 1 {
+            let mut best: Vec<I> = Vec::new();
+            for line in 0..count {
+                let from = from.wrapping_offset(line as isize * across[0]);
+                isa.narrow().run(Select { from, n, k, descending, best: &mut best });
+                store(line, &best);
+            }
+            return;
+        }
         let mut items: Vec<I> = Vec::with_capacity(count * n);
         if apart && count > 1 {
             items.resize(count * n, I::default());
@@ -116,12 +146,7 @@ fn sort<T: Ordered, I: Item>(
         }
         let mut spare = Vec::new();
         for (line, items) in items.chunks_exact_mut(n).enumerate() {
-            let first = first_in_order(items, k, digits, &mut spare);
-            for (i, item) in first.iter().enumerate() {
-                let at = i as isize * along[1] + line as isize * across[1];
-                // SAFETY: the output holds `k` elements a line, and each line has its own.
-                unsafe { to.wrapping_offset(at).write(item.index()) };
-            }
+            store(line, first_in_order(items, k, digits, &mut spare));
         }
     });
 }
@@ -133,7 +158,7 @@ fn first_in_order<'a, I: Item>(
     digits: usize,
     spare: &'a mut Vec<I>,
 ) -> &'a [I] {
-    if k < items.len() / 8 {
+    if k < items.len() / FEW {
         select(items, k, spare);
         return spare;
     }
@@ -167,6 +192,55 @@ fn select<I: Item>(items: &[I], k: usize, best: &mut Vec<I>) {
         }
     }
     best.sort_unstable();
+}
+
+/// [`select`] of neighbours that are no items yet: most are compared with the bound, many at once, and nothing more.
+struct Select<'a, T, I> {
+    from: *const T,
+    n: usize,
+    k: usize,
+    descending: bool,
+    best: &'a mut Vec<I>,
+}
+
+impl<T: Ordered, I: Item> Job for Select<'_, T, I> {
+    type Output = ();
+    #[inline(always)]
+    fn run(self) {
+        let Select { from, n, k, descending, best } = self;
+        let key = |i: usize| {
+            // SAFETY: the input's span was checked; i < n.
+            let key = unsafe { from.add(i).read() }.key();
+            if descending { !key } else { key }
+        };
+        let room = (2 * k).max(64).min(n);
+        best.clear();
+        best.extend((0..room).map(|i| I::new(key(i).into(), i)));
+        // The greatest key of the k best so far; of its equals, those met later come after it.
+        let shrink = |best: &mut Vec<I>| {
+            if k < best.len() {
+                best.select_nth_unstable(k);
+                best.truncate(k);
+            }
+            best.iter().max().map(|item| key(item.index() as usize))
+        };
+        if let Some(mut bound) = shrink(best) {
+            for start in (room..n).step_by(GLANCE) {
+                let end = n.min(start + GLANCE);
+                if !(start..end).fold(false, |any, i| any | (key(i) < bound)) {
+                    continue;
+                }
+                let others = (start..end).filter(|&i| key(i) < bound);
+                best.extend(others.map(|i| I::new(key(i).into(), i)));
+                // A bound that is near lets most of the rest pass at a glance.
+                if best.len() > k + k / 4 {
+                    bound = shrink(best).unwrap_or(bound);
+                }
+            }
+            shrink(best);
+        }
+        best.sort_unstable();
+    }
 }
 
 /// Sorts by one byte of the key after the other, the lowest first; each pass keeps the order of what is equal in it.
@@ -236,6 +310,32 @@ mod tests {
                         &expected[..k],
                         "{k} of {n}"
                     );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_few_are_selected_in_place() {
+        for isa in Isa::available() {
+            for n in [9usize, 64, 65, 700, 5000] {
+                let kinds: [fn(usize) -> f32; 4] = [
+                    |_| 7.0,
+                    |i| -(i as f32),
+                    |i| (i * 7919 % 61) as f32 - 30.0,
+                    |i| if i % 50 == 3 { f32::NAN } else { (i * 7919 % 1009) as f32 - 500.0 },
+                ];
+                for (kind, descending) in kinds.into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
+                    let x: Vec<f32> = (0..n).map(kind).collect();
+                    let order = |x: f32| if descending { !x.key() } else { x.key() };
+                    let mut expected: Vec<u64> =
+                        x.iter().enumerate().map(|(i, &x)| Item::new(order(x).into(), i)).collect();
+                    expected.sort();
+                    for k in [1, 2, n / 9].map(|k| k.max(1)) {
+                        let mut best: Vec<u64> = Vec::new();
+                        isa.narrow().run(Select { from: x.as_ptr(), n, k, descending, best: &mut best });
+                        assert_eq!(best, expected[..k], "{k} of {n}");
+                    }
                 }
             }
         }

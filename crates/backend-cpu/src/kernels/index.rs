@@ -1,5 +1,5 @@
-//! An index of [`gather`](super::gather) and [`scatter_add`](super::scatter_add). If it varies along all axes, so do the elements that
-//! move: line by line along the axis indexed. Else it is read once, over the axes along which it varies; behind them lie blocks
+//! An index of [`gather`](super::gather) and [`scatter_add`](super::scatter_add). If it varies along the last axis, each element moves by
+//! itself: line by line along the axis indexed. Else it is read once, over the axes along which it varies; behind them lie blocks
 //! that move as one (whole rows of an embedding), and a block is contiguous more often than not.
 #![allow(unsafe_code)]
 
@@ -13,9 +13,10 @@ use crate::memory::{
     lines::{Band, Lines, Walk},
 };
 
-/// Whether an index differs from place to place along every axis of more than one.
+/// Whether no elements move as one: the index differs from place to place along the last axis of more than one.
 pub(crate) fn varies(index: &Layout) -> bool {
-    index.shape().iter().zip(index.strides()).all(|(&n, &stride)| n == 1 || stride != 0)
+    let axes = index.shape().iter().zip(index.strides()).rev();
+    axes.into_iter().find(|(n, _)| **n != 1).is_none_or(|(_, &stride)| stride != 0)
 }
 
 /// Lines that are worked on together.
@@ -64,7 +65,12 @@ impl ByLines<'_> {
     fn run(&self, f: &(impl Fn(isize, isize) + Sync), bad: &(dyn Fn(isize, i64) + Sync)) {
         let lines = &self.lines;
         // Lines of one element lie side by side in any case.
-        let by_columns = lines.side_by_side() || lines.length == 1;
+        let side_by_side = match lines.across[0] {
+            // One line of indices for all: what lies as the index does decides.
+            0 => lines.across[1] != 0 && lines.across[1].unsigned_abs() < lines.along[1].unsigned_abs(),
+            _ => lines.side_by_side(),
+        };
+        let by_columns = side_by_side || lines.length == 1;
         lines.for_each(WIDE, self.index_layout.numel(), &|Band { lines: count, starts }| {
             let (outer, inner) = if by_columns { (lines.length, count) } else { (count, lines.length) };
             let (over, within) =

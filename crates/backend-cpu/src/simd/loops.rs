@@ -86,6 +86,64 @@ looped!(map1, Map1, Short1, A a);
 looped!(map2, Map2, Short2, A a, B b);
 looped!(map3, Map3, Short3, A a, B b, C c);
 
+/// A function of two operands that holds for most of them, with another for the rest.
+struct Checked<T, F, H, G> {
+    a: *const T,
+    b: *const T,
+    out: *mut T,
+    n: usize,
+    f: F,
+    holds: H,
+    otherwise: G,
+}
+
+impl<T: Copy, F: Fn(T, T) -> T, H: Fn(T, T) -> bool, G: Fn(T, T) -> T> Job for Checked<T, F, H, G> {
+    type Output = ();
+    #[inline(always)]
+    fn run(self) {
+        let mut results = [const { MaybeUninit::<T>::uninit() }; BUFFERED];
+        for start in (0..self.n).step_by(BUFFERED) {
+            let n = BUFFERED.min(self.n - start);
+            // SAFETY: the caller gives `n` elements behind each pointer.
+            let at = |i: usize| unsafe { (self.a.add(start + i).read(), self.b.add(start + i).read()) };
+            let mut others = 0u32;
+            for (i, result) in results.iter_mut().enumerate().take(n) {
+                let (a, b) = at(i);
+                others |= u32::from(!(self.holds)(a, b));
+                result.write((self.f)(a, b));
+            }
+            if others != 0 {
+                for (i, result) in results.iter_mut().enumerate().take(n) {
+                    let (a, b) = at(i);
+                    if !(self.holds)(a, b) {
+                        result.write((self.otherwise)(a, b));
+                    }
+                }
+            }
+            // SAFETY: as above; the first n results were written, after their operands were read.
+            unsafe { std::ptr::copy_nonoverlapping(results.as_ptr().cast(), self.out.add(start), n) };
+        }
+    }
+}
+
+/// `out[i] = f(a[i], b[i])` where `holds(a[i], b[i])`, and `otherwise(a[i], b[i])` elsewhere. `f` is computed everywhere, so that it vectorises.
+///
+/// # Safety
+/// As [`map2`].
+#[allow(clippy::too_many_arguments)]
+pub(crate) unsafe fn map2_checked<T: Copy>(
+    sets: impl Sets,
+    a: *const T,
+    b: *const T,
+    out: *mut T,
+    n: usize,
+    f: impl Fn(T, T) -> T,
+    holds: impl Fn(T, T) -> bool,
+    otherwise: impl Fn(T, T) -> T,
+) {
+    sets.run(Checked { a, b, out, n, f, holds, otherwise });
+}
+
 /// A fold in `N` lanes.
 struct Fold<const N: usize, T, A, F, G> {
     data: *const T,

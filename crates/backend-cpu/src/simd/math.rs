@@ -165,15 +165,12 @@ pub(crate) fn expm1(x: f32) -> f32 {
     if x == 0.0 { x } else { y }
 }
 
-/// ln x.
+/// ln x + extra · ln 2 for a finite, positive, normal x.
 #[inline(always)]
-pub(crate) fn log<const FUSED: bool>(x: f32) -> f32 {
+fn log_finite<const FUSED: bool>(x: f32, extra: f32) -> f32 {
     const ROOT_HALF: u32 = 0x3f35_04f3;
-    let small = x < f32::MIN_POSITIVE;
-    let scaled = if small { x * 8_388_608.0 } else { x };
-    let extra = if small { -23.0 } else { 0.0 };
     // x = 2^e · (1 + f) with 1 + f in [√½, √2).
-    let bits = scaled.to_bits();
+    let bits = x.to_bits();
     let exponent = (bits.wrapping_sub(ROOT_HALF) as i32) >> 23;
     let f = f32::from_bits(bits.wrapping_sub((exponent as u32) << 23)) - 1.0;
     let e = exponent as f32 + extra;
@@ -195,7 +192,16 @@ pub(crate) fn log<const FUSED: bool>(x: f32) -> f32 {
     // ln 2 in two parts, the small one first.
     let y = e.fma::<FUSED>(-2.121_944_4e-4, f * z * p);
     let y = (-0.5f32).fma::<FUSED>(z, y) + f;
-    let y = e.fma::<FUSED>(0.693_359_4, y);
+    e.fma::<FUSED>(0.693_359_4, y)
+}
+
+/// ln x.
+#[inline(always)]
+pub(crate) fn log<const FUSED: bool>(x: f32) -> f32 {
+    let small = x < f32::MIN_POSITIVE;
+    let scaled = if small { x * 8_388_608.0 } else { x };
+    let extra = if small { -23.0 } else { 0.0 };
+    let y = log_finite::<FUSED>(scaled, extra);
     let y = if x == 0.0 { f32::NEG_INFINITY } else { y };
     let y = if x < 0.0 { f32::NAN } else { y };
     if x < f32::INFINITY { y } else { x }
@@ -322,6 +328,12 @@ fn sin_cos<const FUSED: bool>(x: f32) -> (f32, f32) {
     let quadrant = shifted.to_bits();
     let k = f64::from(shifted - MAGIC_F32);
     let r = ((f64::from(x) - k * HALF_PI_HIGH) - k * HALF_PI_LOW) as f32;
+    sin_cos_quarter::<FUSED>(r, quadrant)
+}
+
+/// (sin, cos) of r + π/2 · quadrant, for |r| ≤ π/4 and a bit.
+#[inline(always)]
+fn sin_cos_quarter<const FUSED: bool>(r: f32, quadrant: u32) -> (f32, f32) {
     let z = r * r;
     let s = polynomial::<FUSED, 3, f32>(z, [-1.951_529_6e-4, 8.332_161e-3, -1.666_665_5e-1]);
     let s = r.fma::<FUSED>(z * s, r);
@@ -344,11 +356,58 @@ pub(crate) fn cos<const FUSED: bool>(x: f32) -> f32 {
     sin_cos::<FUSED>(x).1
 }
 
+/// 2⁻²⁴: uniform numbers of f32 on [0, 1) are its multiples.
+pub(crate) const E24: f32 = 1.0 / 16_777_216.0;
+
+/// A standard normal number by Box and Muller, of two words: √(−2 ln u₁)·cos(2π u₂), as [`tensor_core::RandomKind::Normal`] says. The
+/// angle is reduced in turns, where it is exact, so that the result has the relative accuracy of the logarithm and of the cosine.
+#[inline(always)]
+pub(crate) fn normal<const FUSED: bool>(w0: u32, w1: u32) -> f32 {
+    // As i32, which more instruction sets convert: both are below 2^24.
+    let u1 = ((w0 >> 8) + 1) as i32 as f32 * E24;
+    let quarters = (w1 >> 8) as i32 as f32 * (4.0 * E24);
+    let shifted = quarters + MAGIC_F32;
+    let quadrant = shifted.to_bits();
+    let r = (quarters - (shifted - MAGIC_F32)) * std::f32::consts::FRAC_PI_2;
+    (-2.0 * log_finite::<FUSED>(u1, 0.0)).sqrt() * sin_cos_quarter::<FUSED>(r, quadrant).1
+}
+
 #[inline(always)]
 pub(crate) fn tan(x: f32) -> f32 {
     let (s, c) = sin_cos_wide(f64::from(x));
     let y = (s / c) as f32;
     if x == 0.0 { x } else { y }
+}
+
+/// The angle of the point (x, y) in f64, rounded once. The lesser over the greater magnitude, or less π/4 from tan π/8 on, into a series.
+#[inline(always)]
+pub(crate) fn atan2(y: f32, x: f32) -> f32 {
+    // Greater than every f32 by more than f32 tells: two infinities are equal, and a number over one of them is 0.
+    const INFINITE: f64 = 1e300;
+    const TAN_8TH: f64 = 0.414_213_562_373_095_03;
+    let (u, v) = (f64::from(x).abs(), f64::from(y).abs());
+    let u = if u > INFINITE { INFINITE } else { u };
+    let v = if v > INFINITE { INFINITE } else { v };
+    let steep = v > u;
+    let (low, high) = if steep { (u, v) } else { (v, u) };
+    let high = if high == 0.0 { 1.0 } else { high };
+    let far = low > TAN_8TH * high;
+    let (numerator, denominator) = if far { (low - high, low + high) } else { (low, high) };
+    let r = numerator / denominator;
+    let z = r * r;
+    let mut p = 1.0 / 25.0;
+    let mut k = 11;
+    while k > 0 {
+        p = 1.0 / f64::from(2 * k + 1) - p * z;
+        k -= 1;
+    }
+    let angle = r - r * z * p;
+    let angle = if far { angle + std::f64::consts::FRAC_PI_4 } else { angle };
+    let angle = if steep { std::f64::consts::FRAC_PI_2 - angle } else { angle };
+    let angle = if x.is_sign_negative() { std::f64::consts::PI - angle } else { angle };
+    // A comparison with NaN is false, so one of them may have been lost.
+    let angle = if x.is_nan() || y.is_nan() { f64::NAN } else { angle };
+    (angle as f32).copysign(y)
 }
 
 /// Whether [`pow`] holds: a positive finite base and a finite exponent. All else goes to the standard library.
@@ -359,7 +418,45 @@ pub(crate) fn is_plain_power(x: f32, y: f32) -> bool {
 
 #[inline(always)]
 pub(crate) fn pow(x: f32, y: f32) -> f32 {
-    exp2(f64::from(y) * (ln_wide(f64::from(x)) * std::f64::consts::LOG2_E)) as f32
+    power_by_log(log2_wide(x), y)
+}
+
+/// log₂ x for a positive finite x.
+#[inline(always)]
+pub(crate) fn log2_wide(x: f32) -> f64 {
+    ln_wide(f64::from(x)) * std::f64::consts::LOG2_E
+}
+
+/// 2^(y · log): [`pow`] of one base with many exponents. Any exponent will do where `log` is not 0.
+#[inline(always)]
+pub(crate) fn power_by_log(log: f64, y: f32) -> f32 {
+    exp2(f64::from(y) * log) as f32
+}
+
+/// a / b rounded down; 0 for b = 0.
+#[inline(always)]
+pub(crate) fn quotient(a: f64, b: f64) -> f64 {
+    if b == 0.0 { 0.0 } else { (a / b).floor() }
+}
+
+/// Whether [`short_floor_divide`] and [`short_remainder`] hold: most pairs. The others go to [`FloorDivide`].
+#[inline(always)]
+pub(crate) fn is_short_quotient(a: f32, b: f32) -> bool {
+    (f64::from(a) / f64::from(b)).abs() < EXACT_QUOTIENT && b.abs() < f32::INFINITY
+}
+
+#[inline(always)]
+pub(crate) fn short_floor_divide(a: f32, b: f32) -> f32 {
+    (f64::from(a) / f64::from(b)).floor() as f32
+}
+
+/// A quotient cut to a whole number has no more than 22 bits, and its product with the divisor no more than 46: nothing is rounded.
+#[inline(always)]
+pub(crate) fn short_remainder(a: f32, b: f32) -> f32 {
+    let (wide, divisor) = (f64::from(a), f64::from(b));
+    let rest = (wide - (wide / divisor).trunc() * divisor) as f32;
+    let rest = if rest == 0.0 { 0.0f32.copysign(a) } else { rest };
+    if rest != 0.0 && (rest < 0.0) != (b < 0.0) { rest + b } else { rest }
 }
 
 /// Division to a whole number and its remainder, as Python and PyTorch define them: by the exact remainder of a division that cuts
@@ -430,6 +527,33 @@ mod tests {
     use super::*;
 
     #[test]
+    fn angles_are_within_two_ulp() {
+        let special = [
+            0.0f32,
+            -0.0,
+            1.0,
+            -1.0,
+            f32::INFINITY,
+            f32::NEG_INFINITY,
+            f32::NAN,
+            f32::MAX,
+            f32::MIN_POSITIVE,
+            1e-45,
+        ];
+        for y in sweep().step_by(97).chain(special) {
+            let near = [y, -y, y * 0.414_213_57, y * 2.414_213_7, y * 1e-3, y.sqrt()];
+            for x in special.into_iter().chain(near).chain([0.3, -7.0, 1e20, 3e-39]) {
+                for (y, x) in [(y, x), (x, y)] {
+                    let (found, exact) = (atan2(y, x), f64::from(y).atan2(f64::from(x)));
+                    let off = ulps(found, exact);
+                    let sign = found.is_nan() || found.is_sign_negative() == exact.is_sign_negative();
+                    assert!(off <= 2.0 && sign, "atan2({y:e}, {x:e}) is {found:e}, {off} ulp off");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn short_quotients_are_those_by_remainder() {
         let special =
             [0.0f32, -0.0, 1.0, 0.1, 5.0, f32::MIN_POSITIVE, 1e-45, f32::MAX, f32::INFINITY, f32::NAN];
@@ -444,8 +568,15 @@ mod tests {
         for &a in &all {
             for &b in &all {
                 let (found, expected) = (a.floor_divide(b), by_remainder(a, b));
-                let same = found.to_bits() == expected.to_bits() || (found.is_nan() && expected.is_nan());
-                assert!(same, "{a:e} by {b:e}: {found:e}, not {expected:e}");
+                let same = |found: f32, expected: f32| {
+                    found.to_bits() == expected.to_bits() || (found.is_nan() && expected.is_nan())
+                };
+                assert!(same(found, expected), "{a:e} by {b:e}: {found:e}, not {expected:e}");
+                if is_short_quotient(a, b) {
+                    assert!(same(short_floor_divide(a, b), expected), "{a:e} by {b:e}");
+                    let (found, expected) = (short_remainder(a, b), a.remainder(b));
+                    assert!(same(found, expected), "the rest of {a:e} by {b:e}: {found:e}, not {expected:e}");
+                }
             }
         }
     }
@@ -515,6 +646,28 @@ mod tests {
         for y in [0.5f32, -0.5, 2.0, 3.7, -11.3, 0.001, 100.0, 1e10] {
             check("pow", |x| pow(x, y), |x| x.powf(f64::from(y)), |x| is_plain_power(x, y));
         }
+    }
+
+    fn check_normal<const FUSED: bool>() {
+        let ends = [0u32, 255, 256, 1 << 30, (1 << 30) + 256, 1 << 31, 3 << 30, u32::MAX - 255, u32::MAX];
+        let spread = (0..40_000u32).map(|i| i.wrapping_mul(2_654_435_761));
+        for w0 in ends.into_iter().chain(spread.clone()) {
+            for w1 in ends.into_iter().chain([w0.wrapping_mul(48_271), !w0]) {
+                let u1 = f64::from((w0 >> 8) + 1) / 16_777_216.0;
+                let quarters = f64::from(w1 >> 8) / 4_194_304.0;
+                // Libraries' cosines of quarter turns are not 0.
+                let cos =
+                    if quarters % 2.0 == 1.0 { 0.0 } else { (quarters * std::f64::consts::FRAC_PI_2).cos() };
+                let off = ulps(normal::<FUSED>(w0, w1), (-2.0 * u1.ln()).sqrt() * cos);
+                assert!(off <= 4.0, "normal({w0:#x}, {w1:#x}) is {off} ulp off");
+            }
+        }
+    }
+
+    #[test]
+    fn normal_numbers_are_within_four_ulp() {
+        check_normal::<false>();
+        check_normal::<true>();
     }
 
     #[test]

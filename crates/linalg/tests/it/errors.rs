@@ -32,6 +32,29 @@ fn shapes_and_dtypes_that_do_not_fit() -> Result<()> {
     ] {
         said(result, &["linalg.", "[2, 3]", "not square", "errors.rs"]);
     }
+    for result in [
+        linalg::cholesky_solve(&wide, &wide, false),
+        linalg::cholesky_inverse(&wide, false),
+        linalg::lu_solve(&square, &wide, &square, &wide, false),
+        linalg::logdet(&wide),
+        linalg::matrix_sqrth(&wide),
+    ] {
+        said(result, &["linalg.", "[2, 3]", "not square", "errors.rs"]);
+    }
+    said(linalg::cholesky_solve(&wide, &square, false), &["linalg.cholesky_solve", "3 rows"]);
+    said(linalg::lu_solve(&square, &square, &square, &wide, true), &["linalg.lu_solve", "3 rows"]);
+    said(
+        linalg::householder_product(&wide, &vector),
+        &["linalg.householder_product", "[2, 3]", "[3]", "n up to m"],
+    );
+    said(
+        linalg::householder_product(&square, &random(&[4], 1)),
+        &["linalg.householder_product", "k up to n"],
+    );
+    said(linalg::tensorinv(&square, 0), &["linalg.tensorinv", "first 0 axes", "from 1 to 2"]);
+    said(linalg::tensorinv(&wide, 1), &["linalg.tensorinv", "2 elements and the others 3"]);
+    said(linalg::tensorsolve(&wide, &vector), &["linalg.tensorsolve", "[2, 3]", "[3]", "begin"]);
+    said(linalg::tensorsolve(&wide, &random(&[2], 1)), &["linalg.tensorsolve", "3 elements", "2"]);
     said(linalg::svd(&vector, false), &["linalg.svd", "[3]", "no matrix"]);
     said(linalg::qr(&vector, QrMode::Reduced), &["linalg.qr", "no matrix"]);
     said(linalg::inv(&square.to_dtype(DType::I64)?), &["linalg.inv", "i64", "to_dtype"]);

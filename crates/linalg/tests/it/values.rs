@@ -329,3 +329,57 @@ fn kernels_run_again_with_other_values() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn of_factors_that_are_given() -> Result<()> {
+    for n in [0, 1, 5, 40] {
+        let a = definite(&random(&[2, n, n], 1))?;
+        let b = random(&[2, n, 3], 2);
+        let eye = eye_like(&a, n);
+        for upper in [false, true] {
+            let factor = linalg::cholesky(&a, upper)?;
+            close(&a.matmul(&linalg::cholesky_solve(&b, &factor, upper)?)?, &b, "cholesky_solve");
+            close(&a.matmul(&linalg::cholesky_inverse(&factor, upper)?)?, &eye, "cholesky_inverse");
+        }
+        let square = random(&[2, n, n], 3).add(&eye.mul_scalar(4.0))?;
+        let (p, l, u) = linalg::lu(&square)?;
+        close(&square.matmul(&linalg::lu_solve(&p, &l, &u, &b, false)?)?, &b, "lu_solve");
+        let transposed = square.transpose(-2, -1)?;
+        close(&transposed.matmul(&linalg::lu_solve(&p, &l, &u, &b, true)?)?, &b, "lu_solve, transposed");
+        let root = linalg::matrix_sqrth(&a)?;
+        close(&root.matmul(&root)?, &a, "matrix_sqrth");
+    }
+    Ok(())
+}
+
+#[test]
+fn tensors_as_matrices() -> Result<()> {
+    let a = random(&[2, 3, 6], 1)
+        .add(&Tensor::eye(6, (DType::F64, &cpu()))?.reshape([2, 3, 6])?.mul_scalar(5.0))?;
+    let inverse = linalg::tensorinv(&a, 2)?;
+    assert_eq!(inverse.dims(), [6, 2, 3]);
+    let b = random(&[2, 3], 2);
+    let x = linalg::tensorsolve(&a, &b)?;
+    close(&a.matmul(&x.unsqueeze(-1)?)?.squeeze(-1)?, &b, "tensorsolve");
+    close(&inverse.reshape([6, 6])?.matmul(&b.reshape([6])?)?, &x, "tensorinv");
+    Ok(())
+}
+
+#[test]
+fn logarithms_of_determinants_and_roots_at_the_edge() -> Result<()> {
+    let a = Tensor::new(
+        [[[2.0f64, 0.0], [0.0, 3.0]], [[0.0, 1.0], [1.0, 0.0]], [[1.0, 2.0], [2.0, 4.0]]],
+        (DType::F64, &cpu()),
+    )?;
+    let found = linalg::logdet(&a)?.to_vec::<f64>()?;
+    assert!(
+        (found[0] - 6f64.ln()).abs() < 1e-14 && found[1].is_nan() && found[2] == f64::NEG_INFINITY,
+        "{found:?}"
+    );
+    // Equal eigenvalues, where eigenvectors have no gradient.
+    let eye = Tensor::eye(3, (DType::F64, &cpu()))?.mul_scalar(4.0).into_cell(true)?;
+    let root = linalg::matrix_sqrth(&eye)?;
+    let gradient = autograd::grad(&[&root.sum()], &[&eye], false)?[0].clone().unwrap();
+    close(&gradient, &Tensor::full([3, 3], 0.25, (DType::F64, &cpu()))?, "gradient of a root");
+    Ok(())
+}

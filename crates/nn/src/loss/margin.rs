@@ -1,6 +1,6 @@
 //! Losses of similar and dissimilar pairs, by a margin.
 
-use tensor_core::{DType, Error, Result, Shape, Tensor};
+use tensor_core::{DType, Error, Result, Shape, Tensor, at_caller};
 
 use super::{Reduction, check_pair, nll::Labels};
 use crate::functional::pairwise_distance;
@@ -103,10 +103,37 @@ impl TripletMarginLoss {
     /// Several shapes, no axes, a p that is not above 0, dtypes that are not floating-point, or several devices.
     #[track_caller]
     pub fn forward(&self, anchor: &Tensor, positive: &Tensor, negative: &Tensor) -> Result<Tensor> {
+        let distance = |a: &Tensor, b: &Tensor| pairwise_distance(a, b, self.p, self.eps);
+        at_caller(|| self.forward_with(anchor, positive, negative, distance))
+    }
+
+    /// The same with a distance of one's own, which gives the distances `[N]` of two batches. `torch.nn.TripletMarginWithDistanceLoss`.
+    ///
+    /// # Errors
+    /// Several shapes, dtypes that are not floating-point, several devices; the distance's.
+    ///
+    /// ```
+    /// use nn::functional::cosine_similarity;
+    /// use tensor_core::Tensor;
+    ///
+    /// let cpu = backend_cpu::cpu();
+    /// let [a, p, n] = [[[1.0f64, 0.0]], [[0.0, 2.0]], [[3.0, 0.0]]].map(|v| Tensor::new(v, &cpu));
+    /// let distance = |a: &Tensor, b: &Tensor| Ok(1.0 - cosine_similarity(a, b, 1, 1e-8)?);
+    /// let loss = nn::TripletMarginLoss::default().forward_with(&a?, &p?, &n?, distance)?;
+    /// assert_eq!(loss.item::<f64>()?, 2.0); // 1 to the positive, 0 to the negative, and the margin
+    /// # Ok::<(), tensor_core::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn forward_with(
+        &self,
+        anchor: &Tensor,
+        positive: &Tensor,
+        negative: &Tensor,
+        distance: impl Fn(&Tensor, &Tensor) -> Result<Tensor>,
+    ) -> Result<Tensor> {
         const OP: &str = "triplet_margin_loss";
         check_pair(OP, anchor, positive)?;
         check_pair(OP, anchor, negative)?;
-        let distance = |a: &Tensor, b: &Tensor| pairwise_distance(a, b, self.p, self.eps);
         let mut far = distance(anchor, negative)?;
         if self.swap {
             far = far.minimum(&distance(positive, negative)?)?;

@@ -3,9 +3,10 @@
 use taper::fft::{
     self,
     Norm::{Backward, Forward, Ortho},
+    StftOptions, StftPadding,
 };
 
-use crate::row::{DTypes::F32F64, Row, make, one};
+use crate::row::{DTypes::F32F64, Row, make, one, two};
 
 #[rustfmt::skip] // a line a row
 pub(super) fn rows() -> Vec<Row> {
@@ -34,6 +35,37 @@ pub(super) fn rows() -> Vec<Row> {
             .bad(|x| fft::rfftn(&x[0], [0, 0], Backward)),
         one("fft::irfftn", "torch.fft.irfftn(torch.view_as_complex(x), s=(3, 5), dim=(0, 1))", |x| fft::irfftn(x, Some(5), [0, 1], Backward))
             .shapes([&[3, 3, 2]]).bad(|x| fft::irfftn(&x[0], None, [2], Backward)),
+        one("fft::hfft", "torch.fft.hfft(torch.view_as_complex(x))", |x| fft::hfft(x, None, -1, Backward)).shapes([&[2, 4, 2]])
+            .bad(|x| fft::hfft(&x[0].narrow(-1, 0, 1)?, None, -1, Backward)),
+        one("fft::hfft", "torch.fft.hfft(torch.view_as_complex(x), n=7, dim=0, norm='forward')", |x| fft::hfft(x, Some(7), 0, Forward))
+            .shapes([&[4, 2, 2]]),
+        one("fft::ihfft", "torch.view_as_real(torch.fft.ihfft(x, norm='ortho').resolve_conj())", |x| fft::ihfft(x, None, -1, Ortho)).shapes([&[2, 5]])
+            .bad(|x| fft::ihfft(&x[0], Some(0), -1, Ortho)),
+        one("fft::hfftn", "torch.fft.hfft2(torch.view_as_complex(x))", |x| fft::hfftn(x, None, [-2, -1], Backward)).shapes([&[2, 3, 4, 2]])
+            .bad(|x| fft::hfftn(&x[0], None, [1, 1], Backward)),
+        one("fft::hfftn", "torch.fft.hfftn(torch.view_as_complex(x), s=(3, 5), dim=(1, 0), norm='ortho')", |x| fft::hfftn(x, Some(5), [1, 0], Ortho))
+            .shapes([&[3, 3, 2]]),
+        one("fft::ihfftn", "torch.view_as_real(torch.fft.ihfftn(x).resolve_conj())", |x| fft::ihfftn(x, .., Backward)).shapes([&[2, 3, 5]])
+            .bad(|x| fft::ihfftn(&x[0], [0, 0], Backward)),
+        one("fft::stft", "torch.view_as_real(torch.stft(x, 8, window=torch.ones(8), return_complex=True))", |x| fft::stft(x, 8, &Default::default()))
+            .shapes([&[2, 13]]).bad(|x| fft::stft(&x[0].narrow(1, 0, 4)?, 8, &Default::default())),
+        two("fft::stft", "torch.view_as_real(torch.stft(x, 7, hop_length=3, win_length=4, window=y, pad_mode='constant', normalized=True, return_complex=True))",
+            |x, y| fft::stft(x, 7, &StftOptions { hop_length: Some(3), win_length: Some(4), window: Some(y), padding: StftPadding::Zeros, normalized: true,
+                ..Default::default() })).shapes([&[2, 13], &[4]])
+            .bad(|x| fft::stft(&x[0], 7, &StftOptions { window: Some(&x[1]), ..Default::default() })),
+        two("fft::stft", "torch.view_as_real(torch.stft(x, 6, hop_length=2, window=y, center=False, onesided=False, return_complex=True))",
+            |x, y| fft::stft(x, 6, &StftOptions { hop_length: Some(2), window: Some(y), center: false, onesided: false, ..Default::default() }))
+            .shapes([&[13], &[6]]).bad(|x| fft::stft(&x[0], 0, &Default::default())),
+        one("fft::istft", "torch.istft(torch.view_as_complex(x), 8, window=torch.ones(8))", |x| fft::istft(x, 8, None, &Default::default()))
+            .shapes([&[2, 5, 4, 2]]).bad(|x| fft::istft(&x[0], 6, None, &Default::default())),
+        two("fft::istft", "torch.istft(torch.view_as_complex(x), 7, hop_length=3, win_length=5, window=y + 3, normalized=True, length=14)",
+            |x, y| fft::istft(x, 7, Some(14), &StftOptions { hop_length: Some(3), win_length: Some(5), window: Some(&y.add_scalar(3.0)), normalized: true,
+                ..Default::default() })).shapes([&[4, 5, 2], &[5]])
+            .bad(|x| fft::istft(&x[0], 7, None, &StftOptions { hop_length: Some(6), win_length: Some(5), ..Default::default() })),
+        two("fft::istft", "torch.istft(torch.view_as_complex(x), 6, hop_length=4, window=y + 3, center=False, onesided=False)",
+            |x, y| fft::istft(x, 6, None, &StftOptions { hop_length: Some(4), window: Some(&y.add_scalar(3.0)), center: false, onesided: false,
+                ..Default::default() })).shapes([&[6, 3, 2], &[6]])
+            .bad(|x| fft::istft(&x[0].narrow(1, 0, 0)?, 6, None, &StftOptions { onesided: false, ..Default::default() })),
         make("fft::fftfreq", "torch.fft.fftfreq(5, 0.5)", |on| fft::fftfreq(5, 0.5, on)).of(F32F64)
             .bad(|_| fft::fftfreq(0, 1.0, &taper::cpu())),
         make("fft::rfftfreq", "torch.fft.rfftfreq(6, 0.5)", |on| fft::rfftfreq(6, 0.5, on)).of(F32F64)

@@ -10,6 +10,15 @@ use crate::row::{
 #[rustfmt::skip] // a line a row
 pub(super) fn rows() -> Vec<Row> {
     let mut rows = vec![
+        one("segment_reduce", "torch.segment_reduce(x, 'sum', lengths=torch.tensor([2, 0, 1]), axis=0)", |x| x.segment_reduce(ScatterReduce::Sum, &[2, 0, 1], 0))
+            .bad(|x| x[0].segment_reduce(ScatterReduce::Sum, &[2, 2], 0)),
+        one("segment_reduce", "torch.segment_reduce(x, 'mean', lengths=torch.tensor([1, 2]), axis=0)", |x| x.segment_reduce(ScatterReduce::Mean, &[1, 2], 0)),
+        one("segment_reduce", "torch.segment_reduce(x.T.contiguous(), 'prod', lengths=torch.tensor([1, 3, 0]), axis=0).T", |x| x.segment_reduce(ScatterReduce::Prod, &[1, 3, 0], 1))
+            .over(0.5, 2.0),
+        one("segment_reduce", "torch.segment_reduce(x, 'max', lengths=torch.tensor([2, 1]), axis=0)", |x| x.segment_reduce(ScatterReduce::Amax, &[2, 1], 0))
+            .kinks(),
+        one("segment_reduce", "torch.segment_reduce(x, 'min', lengths=torch.tensor([2, 1]), axis=0)", |x| x.segment_reduce(ScatterReduce::Amin, &[2, 1], 0))
+            .kinks(),
         two("gather", "torch.gather(x, 1, y.long())", |x, y| x.gather(1, y)).shapes([&[3, 4], &[3, 2]]).index(1, &[0, 3, 1, 1, 2, 0]).of(All)
             .bad(|x| x[0].gather(2, &x[1])),
         two("index_select", "torch.index_select(x, 1, y)", |x, y| x.index_select(1, y)).shapes([&[3, 4], &[3]]).index(1, &[3, 0, 3]).of(All)

@@ -144,6 +144,12 @@ pub(super) fn rows() -> Vec<Row> {
         one("functional::max_pool3d", "F.max_pool3d(x, 2)", |x| f::max_pool3d(x, [2; 3], PoolOptions::default())).shapes([SOLID]),
         one("functional::max_pool_with_indices", "F.max_pool2d_with_indices(x, 2, ceil_mode=True)",
             |x| f::max_pool_with_indices(x, [2, 2], PoolOptions { ceil_mode: true, ..Default::default() })).shapes([IMAGE]),
+        two("functional::fractional_max_pool_with_indices", "F.fractional_max_pool2d(x, (2, 1), output_size=(2, 3), return_indices=True, _random_samples=y.detach())",
+            |x, y| f::fractional_max_pool_with_indices(x, [2, 1], [2, 3], y)).shapes([IMAGE, &[1, 2, 2]]).exactly(1, &[0.1, 0.9, 0.3, 0.4])
+            .bad(|x| f::fractional_max_pool_with_indices(&x[0], [5, 1], [2, 3], &x[1])),
+        two("functional::fractional_max_pool_with_indices", "F.fractional_max_pool3d(x, 2, output_size=2, return_indices=True, _random_samples=y.detach())",
+            |x, y| f::fractional_max_pool_with_indices(x, [2; 3], [2; 3], y)).shapes([&[1, 2, 4, 4, 5], &[1, 2, 3]]).exactly(1, &[0.1, 0.9, 0.3, 0.4, 0.6, 0.2])
+            .bad(|x| f::fractional_max_pool_with_indices(&x[0], [2; 3], [2; 3], &x[0])),
         one("functional::avg_pool1d", "F.avg_pool1d(x, 2)", |x| f::avg_pool1d(x, [2], PoolOptions::default())).shapes([LINE]),
         one("functional::avg_pool2d", "F.avg_pool2d(x, 2, stride=1, padding=1, count_include_pad=False)",
             |x| f::avg_pool2d(x, [2, 2], PoolOptions { stride: Some([1, 1]), padding: [1, 1], count_include_pad: false, ..Default::default() }))

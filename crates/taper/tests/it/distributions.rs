@@ -98,6 +98,118 @@ fn poisson_numbers_of_small_and_large_rates() -> Result<()> {
 }
 
 #[test]
+fn binomial_numbers_of_small_and_large_means() -> Result<()> {
+    let d = device();
+    let rng = Generator::seed(15, &d);
+    // Alone, so that each way is taken.
+    for (n, p) in [(1.0, 0.3), (20.0, 0.05), (20.0, 0.95), (1e6, 2e-6), (20.0, 0.5), (100.0, 0.9), (1e6, 0.3)]
+    {
+        let draws = Tensor::full([MANY], n, &d)?.binomial(&Tensor::full((), p, &d)?, &rng)?;
+        let variance = n * p * (1.0 - p);
+        moments(
+            &format!("{n} of {p}"),
+            &draws,
+            n * p,
+            variance,
+            3.0 + (1.0 - 6.0 * p * (1.0 - p)) / variance,
+        );
+    }
+    // Together, and at the ends.
+    let counts = Tensor::new([[0.0f32], [7.0], [50.0], [30.0]], &d)?.expand([4, MANY])?;
+    let probs = Tensor::new([[0.5f32], [0.0], [1.0], [0.4]], &d)?;
+    let draws = counts.binomial(&probs, &rng)?;
+    for (row, all) in [(0, 0.0f32), (1, 0.0), (2, 50.0)] {
+        let row = draws.select(0, row)?;
+        assert_eq!((row.min()?.item::<f32>()?, row.max()?.item::<f32>()?), (all, all));
+    }
+    moments("30 of 0.4 among several", &draws.select(0, 3)?, 12.0, 7.2, 3.0);
+    // Each count by its probability, on both sides of where the two ways meet.
+    for (n, p) in [(24.0f64, 0.416f64), (24.0, 0.417), (40.0, 0.75)] {
+        let draws =
+            Tensor::full([4 * MANY], n, &d)?.binomial(&Tensor::full((), p, &d)?, &rng)?.to_f64_vec()?;
+        let mut chance = (1.0 - p).powf(n);
+        for k in 0..=n as i32 {
+            let share = draws.iter().filter(|c| **c == f64::from(k)).count() as f64 / draws.len() as f64;
+            let error = (chance / draws.len() as f64).sqrt();
+            assert!(
+                (share - chance).abs() < 5.0 * error + 1e-5,
+                "{k} of {n}, {p}: {share}, expected {chance}"
+            );
+            chance *= (n - f64::from(k)) / f64::from(k + 1) * p / (1.0 - p);
+        }
+    }
+    assert_eq!(Tensor::zeros((0, 2), &d)?.binomial(&Tensor::zeros(2, &d)?, &rng)?.dims(), [0, 2]);
+    let offset = rng.offset();
+    let half = Tensor::full((), 0.5, &d)?;
+    for bad in [-1.0, 1.5, f64::NAN, f64::INFINITY] {
+        refused(Tensor::full([2], bad, &d)?.binomial(&half, &rng), &["binomial", "count", "whole numbers"]);
+    }
+    for bad in [-0.1, 1.1, f64::NAN] {
+        refused(Tensor::ones([2], &d)?.binomial(&Tensor::full((), bad, &d)?, &rng), &["binomial", "[0, 1]"]);
+    }
+    refused(Tensor::ones([2], (DType::I32, &d))?.binomial(&half, &rng), &["binomial", "floating"]);
+    refused(Tensor::ones([2], &d)?.binomial(&Tensor::ones([3], &d)?, &rng), &["binomial", "[2] x [3]"]);
+    assert_eq!(rng.offset(), offset);
+    Ok(())
+}
+
+#[test]
+fn fractional_windows_are_drawn_for_each_channel() -> Result<()> {
+    let d = device();
+    let rng = Generator::seed(19, &d);
+    let (n, c, height, width) = (2, 40, 9, 11);
+    let x = Tensor::arange(0, (height * width) as i64, 1, (DType::F32, &d))?.reshape([height, width])?;
+    let x = x.expand([n, c, height, width])?;
+    let pooled = f::fractional_max_pool2d(&x, [2, 3], [5, 6], &rng)?;
+    assert_eq!(pooled.dims(), [n, c, 5, 6]);
+    let mut seen = std::collections::BTreeSet::new();
+    for channel in pooled.to_vec::<f32>()?.chunks(30) {
+        // The greatest of a window is its last element, so that its place is where the window ends.
+        let rows: Vec<usize> = channel.iter().step_by(6).map(|v| *v as usize / width).collect();
+        let columns: Vec<usize> = channel[..6].iter().map(|v| *v as usize % width).collect();
+        let whole: Vec<f32> =
+            rows.iter().flat_map(|r| columns.iter().map(move |c| (r * width + c) as f32)).collect();
+        assert_eq!(channel, whole);
+        assert_eq!((rows[0], rows[4], columns[0], columns[5]), (1, height - 1, 2, width - 1));
+        // Steps of 7/4 and 8/5, each rounded one way or the other.
+        assert!(
+            rows.windows(2).chain(columns.windows(2)).all(|w| (1..=2).contains(&(w[1] - w[0]))),
+            "{rows:?}"
+        );
+        seen.insert((rows, columns));
+    }
+    assert!(seen.len() > 5, "{} ways", seen.len());
+    let solid = Tensor::rand([2, 4, 5, 6], &rng)?;
+    let pooled = f::fractional_max_pool3d(&solid, [2, 2, 2], [2, 3, 1], &rng)?;
+    assert_eq!(pooled.dims(), [2, 2, 3, 1]);
+    let samples = Tensor::rand([1, 2, 3], &rng)?;
+    let (maxima, places) = f::fractional_max_pool_with_indices(&solid, [2, 2, 2], [2, 3, 1], &samples)?;
+    assert_eq!(places.dims(), maxima.dims());
+    let taken = solid.reshape([2, 120])?.gather(1, &places.reshape([2, 6])?)?;
+    assert!(taken.equal(&maxima.reshape([2, 6])?)?);
+    let offset = rng.offset();
+    refused(
+        f::fractional_max_pool2d(&x, [2, 3], [9, 6], &rng),
+        &["fractional_max_pool2d", "9 windows of 2", "an axis of 9"],
+    );
+    refused(f::fractional_max_pool2d(&x, [0, 3], [5, 6], &rng), &["fractional_max_pool2d", "windows of 0"]);
+    refused(
+        f::fractional_max_pool3d(&x.narrow(0, 0, 1)?.squeeze(0)?, [1; 3], [1; 3], &rng),
+        &["fractional_max_pool3d"],
+    );
+    refused(
+        f::fractional_max_pool_with_indices(&solid, [2, 2, 2], [2, 3, 1], &samples.narrow(2, 0, 2)?),
+        &["fractional_max_pool3d", "samples [1, 2, 2]", "[1, 2, 3]"],
+    );
+    refused(
+        f::fractional_max_pool2d(&Tensor::ones([1, 4, 4], (DType::I32, &d))?, [2, 2], [2, 2], &rng),
+        &["fractional_max_pool2d", "floating"],
+    );
+    assert_eq!(rng.offset(), offset);
+    Ok(())
+}
+
+#[test]
 fn gamma_and_what_is_made_of_it() -> Result<()> {
     let d = device();
     let rng = Generator::seed(6, &d);
@@ -140,6 +252,10 @@ fn one_seed_gives_one_stream_on_every_device() {
     agree_within("geometric", near, |d| Tensor::geometric([999], 0.2, &rng(d)));
     agree_within("truncated_normal", near, |d| Tensor::truncated_normal([999], 0.0, 1.0, -2.0, 2.0, &rng(d)));
     agree_within("poisson", near, |d| Tensor::new([[2.5f32], [80.0]], d)?.expand([2, 500])?.poisson(&rng(d)));
+    agree_within("binomial", near, |d| {
+        let probs = Tensor::full((), 0.3, d)?;
+        Tensor::new([[12.0f32], [80.0]], d)?.expand([2, 500])?.binomial(&probs, &rng(d))
+    });
     agree_within("gamma", near, |d| {
         Tensor::new([[0.3f32], [8.0]], d)?.expand([2, 500])?.standard_gamma(&rng(d))
     });

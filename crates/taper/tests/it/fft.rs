@@ -5,7 +5,10 @@ use std::f64::consts::PI;
 
 use taper::{
     DType, Result, Tensor,
-    fft::{Norm, fft, fftn, ifft, ifftn, irfft, irfftn, rfft, rfftn},
+    fft::{
+        Norm, StftOptions, StftPadding, fft, fftn, hfft, hfftn, ifft, ifftn, ihfft, ihfftn, irfft, irfftn,
+        istft, rfft, rfftn, stft,
+    },
 };
 use taper_testing::{assert_close, numbers};
 
@@ -90,6 +93,113 @@ fn several_axes_in_batches_and_with_gradients() {
     let weights = tensor(&[1.0, 10.0, 100.0, 1000.0], &[4], DType::F32);
     y.mul(&weights).unwrap().sum().backward().unwrap();
     assert_close(&a.grad().unwrap().to_f64_vec().unwrap(), &[-9.0, -90.0, -900.0], (1e-4, 1e-3), "gradient");
+}
+
+#[test]
+fn mirrored_signals_there_and_back() {
+    let x = tensor(&numbers(4 * 6 * 9, 3), &[4, 6, 9], DType::F32);
+    for norm in [Norm::Backward, Norm::Forward, Norm::Ortho] {
+        let half = ihfft(&x, None, 2, norm).unwrap();
+        assert_eq!(half.dims(), [4, 6, 5, 2]);
+        let back = hfft(&half, Some(9), -1, norm).unwrap();
+        assert_close(&back.to_f64_vec().unwrap(), &x.to_f64_vec().unwrap(), (1e-5, 1e-5), "one axis");
+        let half = ihfftn(&x, [0, 1], norm).unwrap();
+        assert_eq!(half.dims(), [4, 4, 9, 2]);
+        let back = hfftn(&half, Some(6), [0, 1], norm).unwrap();
+        assert_close(&back.to_f64_vec().unwrap(), &x.to_f64_vec().unwrap(), (1e-5, 1e-5), "two axes");
+    }
+}
+
+#[test]
+fn short_time_spectra_there_and_back() {
+    for dtype in [DType::F32, DType::F64] {
+        if !needs(&device(), dtype) {
+            continue;
+        }
+        let signal = tensor(&numbers(2 * 3 * 1000, 7), &[2, 3, 1000], dtype);
+        let hann = Tensor::hann_window(64, true, (dtype, &device())).unwrap();
+        let hamming = Tensor::hamming_window(50, false, 0.54, 0.46, (dtype, &device())).unwrap();
+        let default = StftOptions::default();
+        for (n_fft, options, frames) in [
+            (64, StftOptions { window: Some(&hann), ..default.clone() }, 63),
+            (
+                64,
+                StftOptions { window: Some(&hann), hop_length: Some(7), onesided: false, ..default.clone() },
+                143,
+            ),
+            (
+                64,
+                StftOptions {
+                    window: Some(&hamming),
+                    win_length: Some(50),
+                    normalized: true,
+                    ..default.clone()
+                },
+                63,
+            ),
+            (65, StftOptions { hop_length: Some(65), padding: StftPadding::Zeros, ..default.clone() }, 16),
+            (
+                50,
+                StftOptions {
+                    window: Some(&hamming),
+                    center: false,
+                    hop_length: Some(25),
+                    ..default.clone()
+                },
+                39,
+            ),
+            (1, StftOptions { hop_length: Some(1), ..default.clone() }, 1000),
+        ] {
+            let spectra = stft(&signal, n_fft, &options).unwrap();
+            let frequencies = if options.onesided { n_fft / 2 + 1 } else { n_fft };
+            assert_eq!(spectra.dims(), [2, 3, frequencies, frames, 2], "{options:?}");
+            let back = istft(&spectra, n_fft, Some(1000), &options).unwrap();
+            assert_eq!(back.dims(), [2, 3, 1000]);
+            // The last frame may end before the signal.
+            let hop = options.hop_length.unwrap_or(n_fft / 4);
+            let edge = if options.center { n_fft / 2 } else { 0 };
+            let end = (n_fft + hop * (frames - 1) - edge).min(1000);
+            let within = if dtype == DType::F64 { (1e-11, 1e-11) } else { (1e-4, 1e-4) };
+            let both = [&back, &signal].map(|t| t.narrow(-1, 0, end).unwrap().to_f64_vec().unwrap());
+            assert_close(&both[0], &both[1], within, &format!("{n_fft} {options:?}"));
+            let rest = back.narrow(-1, end, 1000 - end).unwrap();
+            assert!(rest.eq_scalar(0.0).all().item::<bool>().unwrap());
+        }
+        // Hann's window begins with 0, which nothing else reaches.
+        let options = StftOptions { window: Some(&hann), center: false, ..default.clone() };
+        let back = istft(&stft(&signal, 64, &options).unwrap(), 64, None, &options).unwrap();
+        let lost = back.select(0, 0).unwrap().select(0, 0).unwrap().isnan().to_vec::<bool>().unwrap();
+        assert_eq!(lost.iter().filter(|&&lost| lost).count(), 1);
+        assert!(lost[0]);
+    }
+}
+
+#[test]
+fn what_no_frames_are_of() {
+    let x = tensor(&[1.0, 2.0, 3.0, 4.0, 5.0], &[5], DType::F32);
+    let said = |result: Result<Tensor>, what: &str| {
+        let error = result.unwrap_err().to_string();
+        assert!(error.contains(what), "{error}");
+    };
+    let default = StftOptions::default();
+    said(stft(&x.sum(), 4, &default), "stft: a single number");
+    said(stft(&x, 0, &default), "stft: frames of 0");
+    said(stft(&x, 2, &default), "one every 0");
+    said(stft(&x, 4, &StftOptions { win_length: Some(5), ..default.clone() }), "a window from 1 to 4");
+    said(stft(&x, 4, &StftOptions { window: Some(&x), ..default.clone() }), "a window [5]: give [4]");
+    said(stft(&x, 12, &default), "none 6 from its ends to mirror");
+    said(
+        stft(&x, 6, &StftOptions { center: false, ..default.clone() }),
+        "a frame of 6 numbers of a signal of 5",
+    );
+    let spectra = stft(&x, 4, &default).unwrap();
+    said(istft(&x, 4, None, &default), "istft: shape [5] holds no complex numbers");
+    said(istft(&spectra, 6, None, &default), "give [..., 4, frames, 2]");
+    said(istft(&spectra.narrow(1, 0, 0).unwrap(), 4, None, &default), "at least one frame");
+    said(
+        istft(&spectra, 4, None, &StftOptions { hop_length: Some(5), ..default.clone() }),
+        "numbers between are lost",
+    );
 }
 
 #[test]

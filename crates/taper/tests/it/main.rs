@@ -38,6 +38,8 @@ mod operations;
 mod optimizers;
 mod parallel;
 mod pointwise;
+#[cfg(feature = "distributions")]
+mod probability;
 mod pytorch;
 mod recurrent;
 mod reduce;

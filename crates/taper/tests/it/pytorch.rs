@@ -12,8 +12,8 @@ use taper::prelude::*;
 use taper::{Scalar, grad};
 
 #[derive(Deserialize)]
-struct Array {
-    shape: Vec<usize>,
+pub(crate) struct Array {
+    pub(crate) shape: Vec<usize>,
     data: Vec<Value>,
 }
 
@@ -31,7 +31,11 @@ fn numbers(values: &[Value]) -> Vec<f64> {
 }
 
 impl Array {
-    fn tensor(&self, dtype: DType) -> Result<Tensor> {
+    pub(crate) fn values(&self) -> Vec<f64> {
+        numbers(&self.data)
+    }
+
+    pub(crate) fn tensor(&self, dtype: DType) -> Result<Tensor> {
         of(&numbers(&self.data), &self.shape, dtype, &device())
     }
 }

@@ -17,13 +17,20 @@
 //! | [`fft`], [`ifft`] | complex | complex, as many |
 //! | [`rfft`] | real | complex, the half that is not a mirror |
 //! | [`irfft`] | complex, such a half | real |
-//! | [`fftn`], [`ifftn`], [`rfftn`], [`irfftn`] | along several axes | |
+//! | [`hfft`], [`ihfft`] | half of a complex signal that mirrors itself; a real spectrum | a real spectrum; such a half |
+//! | [`fftn`], [`ifftn`], [`rfftn`], [`irfftn`], [`hfftn`], [`ihfftn`] | along several axes | |
+//! | [`stft`], [`istft`] | frames of a real signal that overlap | their spectra, and back |
 //! | [`fftfreq`], [`rfftfreq`], [`fftshift`], [`ifftshift`] | | the frequencies, and zero in the middle |
 //!
 //! They are products with small Fourier matrices and rotations between them (`transform`): compositions, which run on every device, in
 //! parts of a batch at once, and have gradients of gradients. f16 and bf16 are computed in f32.
 
+mod hermitian;
+mod stft;
 mod transform;
+
+pub use hermitian::{hfft, hfftn, ihfft, ihfftn};
+pub use stft::{StftOptions, StftPadding, istft, stft};
 
 use smallvec::SmallVec;
 use transform::{conjugate, transform};

@@ -7,13 +7,13 @@ use crate::{ArgReduceOp, DType, Error, ReduceOp, Result, Shape, default_dtype};
 /// How often a gamma draw is tried. The chance that all fail is below 10⁻¹⁰.
 const GAMMA_ROUNDS: usize = 8;
 
-/// How often a Poisson draw of a large rate is tried, with the same chance.
-const POISSON_ROUNDS: usize = 16;
+/// How often a Poisson or binomial draw of a large mean is tried, with the same chance.
+const COUNT_ROUNDS: usize = 16;
 
-/// From this rate on Poisson numbers are drawn by rejection, below it by inversion.
+/// From this mean on Poisson and binomial numbers are drawn by rejection, below it by inversion.
 const LARGE_RATE: f64 = 10.0;
 
-/// More than a Poisson number of a rate up to [`LARGE_RATE`] reaches, with a chance of all but 10⁻²⁰.
+/// More than a Poisson or binomial number of a mean up to [`LARGE_RATE`] reaches, with a chance of all but 10⁻²⁰.
 const MOST: usize = 56;
 
 #[track_caller]
@@ -174,6 +174,64 @@ impl Tensor {
         counts.to_dtype(self.dtype())
     }
 
+    /// How many of n trials succeed, each with probability p: k with probability n!/(k!·(n − k)!)·pᵏ·(1 − p)ⁿ⁻ᵏ, for each count n of this
+    /// tensor and p of the other, which broadcast; of the promoted dtype. `torch.binomial`. No gradient flows back.
+    ///
+    /// Means below 10 by inversion of a uniform number, greater ones by Hörmann's transformed rejection (BTRS, 1993), at most 16 times.
+    /// The numbers are read on the host, to be checked. Counts are whole numbers that the dtype holds.
+    ///
+    /// # Errors
+    /// A dtype that is not floating-point, shapes that do not broadcast, two devices, a count that is negative, broken or not finite, a
+    /// probability outside [0, 1]. Nothing is drawn then.
+    #[track_caller]
+    pub fn binomial(&self, probs: &Tensor, rng: &Generator) -> Result<Tensor> {
+        const OP: &str = "binomial";
+        self.require_float(OP)?;
+        probs.require_float(OP)?;
+        Tensor::same_device(OP, &[self, probs])?;
+        let shape = self.shape().broadcast(probs.shape(), OP)?;
+        let dtype = self.dtype().promote(probs.dtype());
+        let wide = |t: &Tensor| t.detach().expand(shape.dims())?.to_dtype(dtype.compute());
+        let (n, p) = (wide(self)?, wide(probs)?);
+        if n.numel() == 0 {
+            return n.to_dtype(dtype);
+        }
+        let fair =
+            n.ge_scalar(0.0).bitwise_and(&n.lt_scalar(f64::INFINITY))?.bitwise_and(&n.eq(&n.floor())?)?;
+        if !fair.all().item::<bool>()? {
+            return Err(Error::invalid(
+                OP,
+                "a count is negative, broken, infinite or NaN: give whole numbers of at least 0",
+            ));
+        }
+        if !p.ge_scalar(0.0).bitwise_and(&p.le_scalar(1.0))?.all().item::<bool>()? {
+            return Err(Error::invalid(OP, "a probability is outside [0, 1] or NaN"));
+        }
+        let rng = rng.on(&self.device());
+        // Of successes or of failures, whichever are rarer.
+        let often = p.gt_scalar(0.5);
+        let rare = often.where_cond(&p.neg().add_scalar(1.0), &p)?;
+        let mean = n.mul(&rare)?;
+        let small = mean.lt_scalar(LARGE_RATE);
+        let (least, most) = (mean.min()?.item_f64()?, mean.max()?.item_f64()?);
+        let zero = mean.full_like(0.0);
+        // Where the other way is taken, numbers that either can be asked for.
+        let few = |of: &Tensor| few_of(&n, &small.where_cond(of, &zero)?, &rng);
+        let many = |of: &Tensor| {
+            many_of(
+                &small.where_cond(&n.full_like(100.0), &n)?,
+                &small.where_cond(&n.full_like(0.5), of)?,
+                &rng,
+            )
+        };
+        let counts = match (least < LARGE_RATE, most >= LARGE_RATE) {
+            (_, false) => few(&rare)?,
+            (false, true) => many(&rare)?,
+            (true, true) => small.where_cond(&few(&rare)?, &many(&rare)?)?,
+        };
+        often.where_cond(&n.sub(&counts)?, &counts)?.to_dtype(dtype)
+    }
+
     /// Gamma numbers with the density x^(α−1)·e^(−x) / Γ(α) above 0, for each shape α of this tensor, of its dtype. For a rate β divide by
     /// it. No gradient flows back. `torch.distributions.Gamma`.
     ///
@@ -188,6 +246,16 @@ impl Tensor {
         let log = log_gamma(self, rng)?;
         let least = if log.dtype() == DType::F64 { f64::MIN_POSITIVE } else { f64::from(f32::MIN_POSITIVE) };
         log.exp().maximum_scalar(least).to_dtype(self.dtype())
+    }
+
+    /// The logarithms of [`Tensor::standard_gamma`]'s numbers, which tell small ones apart that are 0 themselves.
+    ///
+    /// # Errors
+    /// A dtype that is not floating-point.
+    #[track_caller]
+    pub fn log_standard_gamma(&self, rng: &Generator) -> Result<Tensor> {
+        self.require_float("log_standard_gamma")?;
+        log_gamma(self, rng)?.to_dtype(self.dtype())
     }
 
     /// Beta numbers with the density x^(a−1)·(1 − x)^(b−1) / B(a, b) between 0 and 1, for each a of this tensor and b of the other, which
@@ -262,7 +330,7 @@ fn few(rate: &Tensor, rng: &Generator) -> Result<Tensor> {
 /// Poisson numbers of rates from [`LARGE_RATE`] on, as PyTorch draws them; the density is written without differences of large numbers.
 #[track_caller]
 fn many(rate: &Tensor, rng: &Generator) -> Result<Tensor> {
-    let shape = rounds(POISSON_ROUNDS, rate);
+    let shape = rounds(COUNT_ROUNDS, rate);
     let b = rate.sqrt().mul_scalar(2.53).add_scalar(0.931);
     let a = b.mul_scalar(0.02483).sub_scalar(0.059);
     let inverse_alpha = b.sub_scalar(3.4).reciprocal().mul_scalar(1.1328).add_scalar(1.1239);
@@ -286,6 +354,66 @@ fn many(rate: &Tensor, rng: &Generator) -> Result<Tensor> {
     let below = height.le(&density)?.bitwise_and(&outside.logical_not())?;
     let accepted = at_once.bitwise_or(&below)?.bitwise_and(&k.ge_scalar(0.0))?;
     first_accepted(&accepted, &k, &rate.round())
+}
+
+/// Binomial numbers of means up to [`LARGE_RATE`] and p up to ½, as [`few`].
+#[track_caller]
+fn few_of(n: &Tensor, p: &Tensor, rng: &Generator) -> Result<Tensor> {
+    let k = Tensor::arange(1i64, MOST as i64 + 1, 1i64, (n.dtype(), rng.device()))?;
+    let (n, p) = (n.unsqueeze(-1)?, p.unsqueeze(-1)?);
+    // P(k) / P(k − 1) = (n − k + 1) / k · p / (1 − p).
+    let left = n.sub(&k)?.add_scalar(1.0);
+    let possible = left.gt_scalar(0.0).bitwise_and(&p.gt_scalar(0.0))?;
+    let none = p.neg().log1p();
+    let odds = p.log().sub(&none)?;
+    let ratio = left.maximum_scalar(1.0).log().sub(&k.log())?.add(&odds.maximum_scalar(-1e30))?;
+    let chances = ratio.cumulative(crate::CumulativeOp::Sum, -1, false)?.add(&none.mul(&n)?)?.exp();
+    let chances = possible.where_cond(&chances, &chances.full_like(0.0))?;
+    let at_least = chances.cumulative(crate::CumulativeOp::Sum, -1, true)?;
+    let uniform = open_uniform(n.shape().clone(), n.dtype(), rng)?;
+    uniform.le(&at_least)?.to_dtype(n.dtype())?.sum_axis(-1, false)
+}
+
+/// What ln k! is beyond Stirling's (k + ½)·ln(k + 1) − (k + 1) + ½·ln 2π.
+#[track_caller]
+fn stirling_rest(k: &Tensor) -> Result<Tensor> {
+    let inverse = k.add_scalar(1.0).reciprocal();
+    let square = inverse.powi(2);
+    square.mul_scalar(1.0 / 1260.0).sub_scalar(1.0 / 360.0).mul(&square)?.add_scalar(1.0 / 12.0).mul(&inverse)
+}
+
+/// Binomial numbers of means from [`LARGE_RATE`] on and p up to ½, as PyTorch draws them; the density beside that of the mode m is written
+/// without differences of large numbers.
+#[track_caller]
+fn many_of(n: &Tensor, p: &Tensor, rng: &Generator) -> Result<Tensor> {
+    let shape = rounds(COUNT_ROUNDS, n);
+    let mean = n.mul(p)?;
+    let deviation = mean.mul(&p.neg().add_scalar(1.0))?.sqrt();
+    let b = deviation.mul_scalar(2.53).add_scalar(1.15);
+    let a = b.mul_scalar(0.0248).add(&p.mul_scalar(0.01))?.sub_scalar(0.0873);
+    let inner = b.reciprocal().mul_scalar(-4.2).add_scalar(0.92);
+    let alpha = b.reciprocal().mul_scalar(5.1).add_scalar(2.83).mul(&deviation)?;
+    let u = Tensor::rand_dtype(shape.clone(), n.dtype(), rng)?.sub_scalar(0.5);
+    let v = open_uniform(shape, n.dtype(), rng)?;
+    let edge = u.abs().neg().add_scalar(0.5).maximum_scalar(1e-7);
+    let k = a.mul_scalar(2.0).div(&edge)?.add(&b)?.mul(&u)?.add(&mean)?.add_scalar(0.5).floor();
+    let possible = k.ge_scalar(0.0).bitwise_and(&k.le(n)?)?;
+    let at_once = edge.ge_scalar(0.07).bitwise_and(&v.le(&inner)?)?;
+    // With k within what is possible, where it is not.
+    let within = k.maximum_scalar(0.0).minimum(n)?;
+    let mode = n.add_scalar(1.0).mul(p)?.floor();
+    let far = within.sub(&mode)?;
+    let (ones, rest) = (mode.add_scalar(1.0), n.sub(&mode)?.add_scalar(1.0));
+    let odds = p.log().sub(&p.neg().log1p())?;
+    let slope = ones.log().sub(&odds)?.sub(&rest.log())?;
+    let growth = far.neg().div(&rest)?.log1p().sub(&far.div(&ones)?.log1p())?;
+    let fall = far.div(&n.sub(&within)?.add_scalar(1.0))?.log1p().mul(&n.add_scalar(1.0))?;
+    let tails = stirling_rest(&mode)?.add(&stirling_rest(&n.sub(&mode)?)?)?;
+    let tails = tails.sub(&stirling_rest(&within)?)?.sub(&stirling_rest(&n.sub(&within)?)?)?;
+    let density = within.add_scalar(0.5).mul(&growth)?.sub(&far.mul(&slope)?)?.add(&fall)?.add(&tails)?;
+    let height = v.log().add(&alpha.log())?.sub(&a.div(&edge.powi(2))?.add(&b)?.log())?;
+    let accepted = at_once.bitwise_or(&height.le(&density)?)?.bitwise_and(&possible)?;
+    first_accepted(&accepted, &k, &mode)
 }
 
 /// The logarithms of gamma numbers, so that none is 0 where α is small.

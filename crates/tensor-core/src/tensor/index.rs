@@ -340,13 +340,23 @@ impl Tensor {
     #[doc(alias = "argwhere")]
     pub fn nonzero(&self) -> Result<Tensor> {
         let (places, rank) = (self.true_places()?, self.rank());
-        let strides = self.shape().contiguous_strides();
         let dims = self.dims();
         let mut coordinates = Vec::with_capacity(places.len() * rank);
-        for &place in &places {
-            for axis in 0..rank {
-                coordinates.push(place / strides[axis].unsigned_abs() % dims[axis]);
+        // The line along the last axis that the places are in, and its coordinates.
+        let length = dims.last().copied().unwrap_or(1).max(1);
+        let mut lead: SmallVec<[usize; 5]> = SmallVec::from_elem(0, rank.saturating_sub(1));
+        let mut start = 0;
+        for &place in places.iter().filter(|_| rank > 0) {
+            if place - start >= length {
+                let mut line = place / length;
+                start = line * length;
+                for (coordinate, &n) in lead.iter_mut().zip(dims).rev() {
+                    *coordinate = line % n;
+                    line /= n;
+                }
             }
+            coordinates.extend_from_slice(&lead);
+            coordinates.push(place - start);
         }
         host_index(&coordinates, Shape::from([places.len(), rank]), &self.device())
     }

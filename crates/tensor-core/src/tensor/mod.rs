@@ -37,6 +37,7 @@ mod representation;
 mod sampling;
 mod scatter;
 mod search;
+mod segment;
 mod signs;
 mod sort;
 mod window;

@@ -1,0 +1,103 @@
+//! Coins.
+
+use tensor_core::{Generator, Result, Shape, Tensor, at_caller};
+
+use crate::{
+    Distribution,
+    parameters::{epsilon, hold, hold_finite, over_draws, over_one, require_float},
+};
+
+/// 1 with probability p, and 0 otherwise. `torch.distributions.Bernoulli`.
+#[derive(Clone, Debug)]
+pub struct Bernoulli {
+    pub(crate) probs: Tensor,
+    pub(crate) logits: Tensor,
+    by_logits: bool,
+}
+
+impl Bernoulli {
+    /// Of this probability. Where its logarithm is taken it is held an epsilon of its dtype away from 0 and 1, as in PyTorch.
+    ///
+    /// # Errors
+    /// A dtype that is not floating-point.
+    #[track_caller]
+    pub fn from_probs(probs: &Tensor) -> Result<Bernoulli> {
+        require_float("Bernoulli", "probs", probs)?;
+        let logits = probs.logit(epsilon(probs.dtype()));
+        Ok(Bernoulli { probs: probs.clone(), logits, by_logits: false })
+    }
+
+    /// Of this logarithm of the odds, ln(p / (1 − p)): what a network gives before a sigmoid.
+    ///
+    /// # Errors
+    /// A dtype that is not floating-point.
+    #[track_caller]
+    pub fn from_logits(logits: &Tensor) -> Result<Bernoulli> {
+        require_float("Bernoulli", "logits", logits)?;
+        Ok(Bernoulli { probs: logits.sigmoid(), logits: logits.clone(), by_logits: true })
+    }
+
+    /// The probability of 1.
+    pub fn probs(&self) -> &Tensor {
+        &self.probs
+    }
+
+    /// The logarithm of the odds.
+    pub fn logits(&self) -> &Tensor {
+        &self.logits
+    }
+}
+
+/// ln(1 + eˣ), exact everywhere.
+#[track_caller]
+pub(crate) fn softplus(x: &Tensor) -> Tensor {
+    x.softplus(1.0, f64::INFINITY)
+}
+
+impl Distribution for Bernoulli {
+    fn batch_shape(&self) -> Shape {
+        self.probs.shape().clone()
+    }
+
+    fn event_shape(&self) -> Shape {
+        Shape::scalar()
+    }
+
+    #[track_caller]
+    fn draw(&self, shape: Shape, rng: &Generator) -> Result<Tensor> {
+        at_caller(|| over_draws(&self.probs.detach(), &shape)?.bernoulli(rng))
+    }
+
+    /// x·ln p + (1 − x)·ln(1 − p), also of an x between 0 and 1.
+    #[track_caller]
+    fn log_prob(&self, value: &Tensor) -> Result<Tensor> {
+        at_caller(|| {
+            let [x, logits] = over_one("Bernoulli.log_prob", [value.clone(), self.logits.clone()])?;
+            Ok(x * &logits - softplus(&logits))
+        })
+    }
+
+    #[track_caller]
+    fn entropy(&self) -> Result<Tensor> {
+        at_caller(|| Ok(softplus(&self.logits) - &self.logits * &self.probs))
+    }
+
+    fn mean(&self) -> Result<Tensor> {
+        Ok(self.probs.clone())
+    }
+
+    #[track_caller]
+    fn variance(&self) -> Result<Tensor> {
+        at_caller(|| Ok(&self.probs * (1.0 - &self.probs)))
+    }
+
+    #[track_caller]
+    fn validate(&self) -> Result<()> {
+        const OP: &str = "Bernoulli";
+        if self.by_logits {
+            return hold_finite(OP, "logits", &self.logits);
+        }
+        let within = self.probs.ge_scalar(0.0).bitwise_and(&self.probs.le_scalar(1.0))?;
+        hold(OP, "probs", "between 0 and 1", &within)
+    }
+}

@@ -1,0 +1,122 @@
+//! Numbers with exponential tails on both sides.
+
+use tensor_core::{Generator, Operand, Result, Shape, Tensor, at_caller, set_grad_enabled};
+
+use crate::{
+    Cumulative, Distribution, Reparameterized,
+    parameters::{beside, epsilon, hold_finite, hold_positive, over_draws, over_one, settle, uniform_noise},
+};
+
+/// Laplace's distribution: the density e^(−|x − μ|/b) / 2b, for a mean μ (`loc`) and a `scale` b above 0. `torch.distributions.Laplace`.
+#[derive(Clone, Debug)]
+pub struct Laplace {
+    pub(crate) loc: Tensor,
+    pub(crate) scale: Tensor,
+}
+
+impl Laplace {
+    /// Of this mean and scale, which broadcast.
+    ///
+    /// # Errors
+    /// A dtype that is not floating-point, shapes that do not broadcast, two devices.
+    #[track_caller]
+    pub fn new(loc: &Tensor, scale: impl Into<Operand>) -> Result<Laplace> {
+        let scale = beside(loc, scale.into())?;
+        let [loc, scale] = settle("Laplace", ["loc", "scale"], [loc.clone(), scale])?;
+        Ok(Laplace { loc, scale })
+    }
+
+    /// The mean, over the batch.
+    pub fn loc(&self) -> &Tensor {
+        &self.loc
+    }
+
+    /// The scale, over the batch.
+    pub fn scale(&self) -> &Tensor {
+        &self.scale
+    }
+
+    #[track_caller]
+    fn with(&self, op: &'static str, value: &Tensor) -> Result<[Tensor; 3]> {
+        over_one(op, [value.clone(), self.loc.clone(), self.scale.clone()])
+    }
+}
+
+impl Distribution for Laplace {
+    fn batch_shape(&self) -> Shape {
+        self.loc.shape().clone()
+    }
+
+    fn event_shape(&self) -> Shape {
+        Shape::scalar()
+    }
+
+    #[track_caller]
+    fn draw(&self, shape: Shape, rng: &Generator) -> Result<Tensor> {
+        at_caller(|| set_grad_enabled(false, || self.draw_reparameterized(shape, rng)))
+    }
+
+    #[track_caller]
+    fn log_prob(&self, value: &Tensor) -> Result<Tensor> {
+        at_caller(|| {
+            let [x, loc, scale] = self.with("Laplace.log_prob", value)?;
+            Ok((&scale * 2.0).log().neg() - (x - loc).abs() / &scale)
+        })
+    }
+
+    #[track_caller]
+    fn entropy(&self) -> Result<Tensor> {
+        at_caller(|| Ok((&self.scale * 2.0).log() + 1.0))
+    }
+
+    fn mean(&self) -> Result<Tensor> {
+        Ok(self.loc.clone())
+    }
+
+    #[track_caller]
+    fn variance(&self) -> Result<Tensor> {
+        at_caller(|| Ok(self.scale.powi(2) * 2.0))
+    }
+
+    #[track_caller]
+    fn validate(&self) -> Result<()> {
+        hold_finite("Laplace", "loc", &self.loc)?;
+        hold_positive("Laplace", "scale", &self.scale)
+    }
+}
+
+impl Reparameterized for Laplace {
+    #[track_caller]
+    fn draw_reparameterized(&self, shape: Shape, rng: &Generator) -> Result<Tensor> {
+        at_caller(|| {
+            // Between −1 and 1, and neither.
+            let noise = uniform_noise(&self.loc, &shape, rng)? * 2.0 - 1.0;
+            let noise = noise.maximum_scalar(epsilon(noise.dtype()) - 1.0);
+            let step = noise.sign() * noise.abs().neg().log1p();
+            over_draws(&self.loc, &shape)?.sub(&step.mul(&over_draws(&self.scale, &shape)?)?)
+        })
+    }
+}
+
+impl Cumulative for Laplace {
+    #[track_caller]
+    fn cdf(&self, value: &Tensor) -> Result<Tensor> {
+        at_caller(|| {
+            let [x, loc, scale] = self.with("Laplace.cdf", value)?;
+            let far = x - loc;
+            // Half of e^(−|x − μ|/b) below the mean, and the rest of 1 above it.
+            let tail = (far.abs() / scale).neg().exp() * 0.5;
+            far.gt_scalar(0.0).where_cond(&(1.0 - &tail), &tail)
+        })
+    }
+
+    #[track_caller]
+    fn icdf(&self, probability: &Tensor) -> Result<Tensor> {
+        at_caller(|| {
+            let [q, loc, scale] = self.with("Laplace.icdf", probability)?;
+            let middle = q - 0.5;
+            let step = middle.sign() * (middle.abs() * -2.0).log1p();
+            Ok(loc - scale * step)
+        })
+    }
+}

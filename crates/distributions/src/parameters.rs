@@ -1,0 +1,128 @@
+//! What all distributions do with parameters and values: check them, broadcast them, read them.
+
+use tensor_core::{DType, Error, ErrorKind, Generator, Operand, Result, Shape, Tensor};
+
+/// A parameter beside another one, whose dtype and device a number takes.
+#[track_caller]
+pub(crate) fn beside(first: &Tensor, operand: Operand) -> Result<Tensor> {
+    match operand {
+        Operand::Tensor(tensor) => Ok(tensor),
+        Operand::Scalar(number) => Tensor::full((), number, (first.dtype(), &first.device())),
+    }
+}
+
+/// Floating-point parameters of one dtype, over the batch shape that they broadcast to.
+#[track_caller]
+pub(crate) fn settle<const N: usize>(
+    op: &'static str,
+    names: [&'static str; N],
+    mut tensors: [Tensor; N],
+) -> Result<[Tensor; N]> {
+    for (name, tensor) in names.iter().zip(&tensors) {
+        require_float(op, name, tensor)?;
+    }
+    let dtype = tensors.iter().map(Tensor::dtype).reduce(DType::promote).unwrap_or(DType::F32);
+    for tensor in &mut tensors {
+        *tensor = tensor.to_dtype(dtype)?;
+    }
+    over_one(op, tensors)
+}
+
+#[track_caller]
+pub(crate) fn require_float(op: &'static str, name: &str, tensor: &Tensor) -> Result<()> {
+    if tensor.dtype().is_float() {
+        return Ok(());
+    }
+    let message =
+        format!("{name} is of {}: a floating-point dtype is needed; cast it with .to_dtype", tensor.dtype());
+    Err(Error::invalid(op, message))
+}
+
+#[track_caller]
+pub(crate) fn one_device(op: &'static str, tensors: &[&Tensor]) -> Result<()> {
+    let different = tensors.iter().find(|t| t.device() != tensors[0].device());
+    different.map_or(Ok(()), |t| {
+        let (lhs, rhs) = (tensors[0].device().to_string(), t.device().to_string());
+        Err(Error::new(ErrorKind::DeviceMismatch { op, lhs, rhs }))
+    })
+}
+
+/// Tensors over the shape that they broadcast to, on one device: operators on them cannot fail.
+#[track_caller]
+pub(crate) fn over_one<const N: usize>(op: &'static str, mut tensors: [Tensor; N]) -> Result<[Tensor; N]> {
+    one_device(op, &tensors.each_ref())?;
+    let mut shape = Shape::scalar();
+    for tensor in &tensors {
+        shape = shape.broadcast(tensor.shape(), op)?;
+    }
+    for tensor in &mut tensors {
+        *tensor = tensor.expand(shape.dims())?;
+    }
+    Ok(tensors)
+}
+
+/// Axes of a draw before those of a batch.
+pub(crate) fn join(front: &Shape, back: &Shape) -> Shape {
+    front.dims().iter().chain(back.dims()).copied().collect()
+}
+
+/// A parameter over draws of this shape.
+#[track_caller]
+pub(crate) fn over_draws(parameter: &Tensor, shape: &Shape) -> Result<Tensor> {
+    parameter.expand(join(shape, parameter.shape()).dims())
+}
+
+/// Standard normal numbers, so many for each element of a parameter.
+#[track_caller]
+pub(crate) fn normal_noise(parameter: &Tensor, shape: &Shape, rng: &Generator) -> Result<Tensor> {
+    Tensor::randn_dtype(join(shape, parameter.shape()), parameter.dtype(), &rng.on(&parameter.device()))
+}
+
+/// Uniform numbers of [0, 1), so many for each element of a parameter.
+#[track_caller]
+pub(crate) fn uniform_noise(parameter: &Tensor, shape: &Shape, rng: &Generator) -> Result<Tensor> {
+    Tensor::rand_dtype(join(shape, parameter.shape()), parameter.dtype(), &rng.on(&parameter.device()))
+}
+
+/// The distance from 1 to the next number of the dtype.
+pub(crate) fn epsilon(dtype: DType) -> f64 {
+    match dtype {
+        DType::F64 => f64::EPSILON,
+        DType::F16 => 2f64.powi(-10),
+        DType::BF16 => 2f64.powi(-7),
+        DType::F32 | DType::I64 | DType::I32 | DType::U32 | DType::U8 | DType::Bool => {
+            f64::from(f32::EPSILON)
+        }
+    }
+}
+
+/// `values` where this holds, and a number where it does not.
+#[track_caller]
+pub(crate) fn where_else(holds: &Tensor, values: &Tensor, otherwise: f64) -> Result<Tensor> {
+    values.masked_fill(&holds.logical_not(), otherwise)
+}
+
+/// Above 0 and finite.
+#[track_caller]
+pub(crate) fn positive(t: &Tensor) -> Result<Tensor> {
+    t.gt_scalar(0.0).bitwise_and(&t.lt_scalar(f64::INFINITY))
+}
+
+/// An error if a condition on the elements of a parameter does not hold for all.
+#[track_caller]
+pub(crate) fn hold(op: &'static str, name: &str, range: &str, condition: &Tensor) -> Result<()> {
+    if condition.all().item::<bool>()? {
+        return Ok(());
+    }
+    Err(Error::invalid(op, format!("an element of {name} is not {range}")))
+}
+
+#[track_caller]
+pub(crate) fn hold_positive(op: &'static str, name: &str, t: &Tensor) -> Result<()> {
+    hold(op, name, "above 0 and finite", &positive(t)?)
+}
+
+#[track_caller]
+pub(crate) fn hold_finite(op: &'static str, name: &str, t: &Tensor) -> Result<()> {
+    hold(op, name, "finite", &t.isfinite())
+}

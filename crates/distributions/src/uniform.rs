@@ -1,0 +1,120 @@
+//! Uniform numbers.
+
+use tensor_core::{Generator, Operand, Result, Shape, Tensor, at_caller, set_grad_enabled};
+
+use crate::{
+    Cumulative, Distribution, Reparameterized,
+    parameters::{beside, hold, hold_finite, over_draws, over_one, settle, uniform_noise, where_else},
+};
+
+/// Uniform numbers of [low, high). `torch.distributions.Uniform`.
+#[derive(Clone, Debug)]
+pub struct Uniform {
+    pub(crate) low: Tensor,
+    pub(crate) high: Tensor,
+}
+
+impl Uniform {
+    /// Between these bounds, which broadcast.
+    ///
+    /// # Errors
+    /// A dtype that is not floating-point, shapes that do not broadcast, two devices.
+    #[track_caller]
+    pub fn new(low: &Tensor, high: impl Into<Operand>) -> Result<Uniform> {
+        let high = beside(low, high.into())?;
+        let [low, high] = settle("Uniform", ["low", "high"], [low.clone(), high])?;
+        Ok(Uniform { low, high })
+    }
+
+    /// The lower bound, over the batch.
+    pub fn low(&self) -> &Tensor {
+        &self.low
+    }
+
+    /// The upper bound, over the batch.
+    pub fn high(&self) -> &Tensor {
+        &self.high
+    }
+
+    fn width(&self) -> Tensor {
+        &self.high - &self.low
+    }
+}
+
+impl Distribution for Uniform {
+    fn batch_shape(&self) -> Shape {
+        self.low.shape().clone()
+    }
+
+    fn event_shape(&self) -> Shape {
+        Shape::scalar()
+    }
+
+    #[track_caller]
+    fn draw(&self, shape: Shape, rng: &Generator) -> Result<Tensor> {
+        at_caller(|| set_grad_enabled(false, || self.draw_reparameterized(shape, rng)))
+    }
+
+    #[track_caller]
+    fn log_prob(&self, value: &Tensor) -> Result<Tensor> {
+        const OP: &str = "Uniform.log_prob";
+        at_caller(|| {
+            let [x, low, high] = over_one(OP, [value.clone(), self.low.clone(), self.high.clone()])?;
+            let inside = x.ge(&low)?.bitwise_and(&x.lt(&high)?)?;
+            where_else(&inside, &(high - low).log().neg(), f64::NEG_INFINITY)
+        })
+    }
+
+    #[track_caller]
+    fn entropy(&self) -> Result<Tensor> {
+        at_caller(|| Ok(self.width().log()))
+    }
+
+    #[track_caller]
+    fn mean(&self) -> Result<Tensor> {
+        at_caller(|| Ok((&self.low + &self.high) * 0.5))
+    }
+
+    #[track_caller]
+    fn variance(&self) -> Result<Tensor> {
+        at_caller(|| Ok(self.width().powi(2) / 12.0))
+    }
+
+    #[track_caller]
+    fn validate(&self) -> Result<()> {
+        const OP: &str = "Uniform";
+        hold_finite(OP, "low", &self.low)?;
+        hold_finite(OP, "high", &self.high)?;
+        hold(OP, "high", "above low", &self.high.gt(&self.low)?)
+    }
+}
+
+impl Reparameterized for Uniform {
+    #[track_caller]
+    fn draw_reparameterized(&self, shape: Shape, rng: &Generator) -> Result<Tensor> {
+        at_caller(|| {
+            let noise = uniform_noise(&self.low, &shape, rng)?;
+            noise.mul(&over_draws(&self.width(), &shape)?)?.add(&over_draws(&self.low, &shape)?)
+        })
+    }
+}
+
+impl Cumulative for Uniform {
+    #[track_caller]
+    fn cdf(&self, value: &Tensor) -> Result<Tensor> {
+        at_caller(|| {
+            let [x, low, width] = over_one("Uniform.cdf", [value.clone(), self.low.clone(), self.width()])?;
+            Ok(((x - low) / width).clamp(0.0, 1.0))
+        })
+    }
+
+    #[track_caller]
+    fn icdf(&self, probability: &Tensor) -> Result<Tensor> {
+        at_caller(|| {
+            let [q, low, width] =
+                over_one("Uniform.icdf", [probability.clone(), self.low.clone(), self.width()])?;
+            let inside = q.ge_scalar(0.0).bitwise_and(&q.le_scalar(1.0))?;
+            where_else(&inside, &(q * width + low), f64::NAN)
+        })
+    }
+}

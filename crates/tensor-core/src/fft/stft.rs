@@ -1,0 +1,221 @@
+//! Short-time transforms: a signal's spectrum in frames that overlap, and back.
+
+use super::{Along, Norm, complex_rank, half, real_rank, whole, wide};
+use crate::{Axis, Error, Result, Shape, Tensor, origin::at_caller};
+
+/// What a signal is given at its ends, so that its first frame is around its first number. PyTorch's `pad_mode`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum StftPadding {
+    /// The numbers next to the end, mirrored, without the end itself.
+    #[default]
+    Reflect,
+    /// Zeros.
+    Zeros,
+}
+
+/// How [`stft`] and [`istft`] cut a signal. PyTorch's defaults.
+#[derive(Clone, Debug)]
+pub struct StftOptions<'a> {
+    /// From one frame to the next; a quarter of `n_fft` if it is not told.
+    pub hop_length: Option<usize>,
+    /// The length of the window, which stands in the middle of a frame; `n_fft` if it is not told.
+    pub win_length: Option<usize>,
+    /// What frames are multiplied by, `[win_length]`; ones if it is not told.
+    pub window: Option<&'a Tensor>,
+    /// Whether frame t is around number t·hop, by padding of half a frame at both ends, or begins there.
+    pub center: bool,
+    /// What is padded with.
+    pub padding: StftPadding,
+    /// Whether transforms keep lengths: 1/√n_fft.
+    pub normalized: bool,
+    /// Whether the half of a spectrum is left out that mirrors the other.
+    pub onesided: bool,
+}
+
+impl Default for StftOptions<'_> {
+    fn default() -> Self {
+        StftOptions {
+            hop_length: None,
+            win_length: None,
+            window: None,
+            center: true,
+            padding: StftPadding::Reflect,
+            normalized: false,
+            onesided: true,
+        }
+    }
+}
+
+impl StftOptions<'_> {
+    fn norm(&self) -> Norm {
+        if self.normalized { Norm::Ortho } else { Norm::Backward }
+    }
+
+    /// The hop, and the window over a whole frame, of `like`'s dtype.
+    fn cut(&self, op: &'static str, n_fft: usize, like: &Tensor) -> Result<(usize, Tensor)> {
+        let hop = self.hop_length.unwrap_or(n_fft / 4);
+        let length = self.win_length.unwrap_or(n_fft);
+        if n_fft == 0 || hop == 0 || length == 0 || length > n_fft {
+            let message = format!(
+                "frames of {n_fft}, one every {hop}, with a window of {length}: give frames and hops above 0 and a window from 1 to {n_fft}"
+            );
+            return Err(Error::invalid(op, message));
+        }
+        let window = match self.window {
+            None => Tensor::ones([length], (like.dtype(), &like.device()))?,
+            Some(window) if window.dims() != [length] => {
+                let message =
+                    format!("a window {}: give [{length}], or its length as win_length", window.shape());
+                return Err(Error::invalid(op, message));
+            }
+            Some(window) => window.to_dtype(like.dtype())?,
+        };
+        let before = (n_fft - length) / 2;
+        Ok((hop, window.pad(&[(before, n_fft - length - before)], 0.0)?))
+    }
+}
+
+/// `[…, L]` with so many numbers more at both ends of the last axis.
+fn padded(op: &'static str, x: &Tensor, count: usize, how: StftPadding) -> Result<Tensor> {
+    let n = x.dims()[x.rank() - 1];
+    match how {
+        StftPadding::Zeros => {
+            let mut padding = vec![(0, 0); x.rank()];
+            padding[x.rank() - 1] = (count, count);
+            x.pad(&padding, 0.0)
+        }
+        StftPadding::Reflect if count == 0 => Ok(x.clone()),
+        StftPadding::Reflect if count >= n => {
+            let message = format!(
+                "a signal of {n} numbers has none {count} from its ends to mirror: pad with zeros (StftPadding::Zeros), or take shorter frames"
+            );
+            Err(Error::invalid(op, message))
+        }
+        StftPadding::Reflect => {
+            let (left, right) =
+                (x.narrow(-1, 1, count)?.flip(-1)?, x.narrow(-1, n - 1 - count, count)?.flip(-1)?);
+            Tensor::concat(&[&left, x, &right], -1)
+        }
+    }
+}
+
+/// The spectra of frames of `n_fft` numbers of a real signal, each multiplied by a window: `[…, L]` gives
+/// `[…, n_fft/2 + 1, frames, 2]`, complex numbers as pairs (`n_fft` frequencies if not `onesided`). `torch.stft`.
+///
+/// There are 1 + L/hop frames of a centered signal (1 + (L − n_fft)/hop of another).
+///
+/// # Errors
+/// A tensor without axes; a frame, a hop or a window of no numbers; a window that is longer than a frame or of another shape; a signal
+/// shorter than a frame, or too short to be mirrored.
+///
+/// ```
+/// use tensor_core::fft::{self, StftOptions};
+/// # fn f(signal: &tensor_core::Tensor) -> tensor_core::Result<()> {
+/// let window = tensor_core::Tensor::hann_window(400, true, &signal.device())?;
+/// let options = StftOptions { hop_length: Some(160), window: Some(&window), ..Default::default() };
+/// let spectrum = fft::stft(signal, 400, &options)?; // of [8, 16000]: [8, 201, 101, 2]
+/// let back = fft::istft(&spectrum, 400, Some(16000), &options)?; // the signal again
+/// # Ok(())
+/// # }
+/// ```
+#[track_caller]
+pub fn stft(x: &Tensor, n_fft: usize, options: &StftOptions<'_>) -> Result<Tensor> {
+    at_caller(|| forward(x, n_fft, options))
+}
+
+fn forward(x: &Tensor, n_fft: usize, options: &StftOptions<'_>) -> Result<Tensor> {
+    const OP: &str = "stft";
+    real_rank(OP, x)?;
+    wide(x, |x| {
+        let (hop, window) = options.cut(OP, n_fft, x)?;
+        let x = if options.center { padded(OP, x, n_fft / 2, options.padding)? } else { x.clone() };
+        let length = x.dims()[x.rank() - 1];
+        if length < n_fft {
+            let message = format!(
+                "a frame of {n_fft} numbers of a signal of {length}: take shorter frames, or pad the signal"
+            );
+            return Err(Error::invalid(OP, message));
+        }
+        let frames = x.unfold(-1, n_fft, hop)?.mul(&window)?;
+        let spectra = if options.onesided {
+            half(OP, &frames, None, Axis(-1), options.norm())?
+        } else {
+            let along = Along { axis: frames.rank() - 1, n: n_fft, norm: options.norm() };
+            along.run(&frames, true, false)?
+        };
+        spectra.transpose(-3, -2)
+    })
+}
+
+/// The inverse of [`stft`] with the same options: frames multiplied by the window once more, added where they overlap, and divided by the sum
+/// of the windows' squares. `[…, n_fft/2 + 1, frames, 2]` gives `[…, L]`. `torch.istft`.
+///
+/// `length` cuts the signal, or fills it up with zeros; if it is not told, it ends with the last frame (of a centered signal in its middle).
+/// A number that no window reaches is NaN, where PyTorch reads all sums and reports an error: a window with zeros at its ends needs
+/// `center`, or a `length` that ends before them.
+///
+/// # Errors
+/// No complex numbers, no frames, not as many frequencies as a frame of `n_fft` has; a window or hop as for [`stft`], and a hop longer than
+/// the window, which leaves gaps.
+#[track_caller]
+pub fn istft(x: &Tensor, n_fft: usize, length: Option<usize>, options: &StftOptions<'_>) -> Result<Tensor> {
+    at_caller(|| inverse(x, n_fft, length, options))
+}
+
+fn inverse(x: &Tensor, n_fft: usize, length: Option<usize>, options: &StftOptions<'_>) -> Result<Tensor> {
+    const OP: &str = "istft";
+    let rank = complex_rank(OP, x)?;
+    let needed = if options.onesided { n_fft / 2 + 1 } else { n_fft };
+    let count = match x.dims()[..rank] {
+        [.., frequencies, frames] if frequencies == needed && frames > 0 => frames,
+        _ => {
+            let message = format!(
+                "a spectrum {}: give [..., {needed}, frames, 2] for frames of {n_fft}, and at least one frame",
+                x.shape()
+            );
+            return Err(Error::invalid(OP, message));
+        }
+    };
+    wide(x, |x| {
+        let (hop, window) = options.cut(OP, n_fft, x)?;
+        if hop > options.win_length.unwrap_or(n_fft) {
+            return Err(Error::invalid(
+                OP,
+                format!("a hop of {hop} is longer than the window: numbers between are lost"),
+            ));
+        }
+        // The half that is not a mirror says all of a real signal.
+        let spectra = x.transpose(-3, -2)?.narrow(-2, 0, n_fft / 2 + 1)?;
+        let frames = whole(OP, &spectra, Some(n_fft), Axis(-1), options.norm())?.mul(&window)?;
+        let signal = overlapped(&frames, hop)?;
+        let reached = overlapped(&window.powi(2).expand([count, n_fft])?, hop)?;
+        let reached = reached.masked_fill(&reached.lt_scalar(1e-11), f64::NAN)?;
+        let (all, edge) = (n_fft + hop * (count - 1), if options.center { n_fft / 2 } else { 0 });
+        let wanted = length.unwrap_or(all.saturating_sub(2 * edge));
+        let there = wanted.min(all - edge);
+        let signal = signal.narrow(-1, edge, there)?.div(&reached.narrow(-1, edge, there)?)?;
+        let mut padding = vec![(0, 0); signal.rank()];
+        padding[signal.rank() - 1].1 = wanted - there;
+        if wanted == there { Ok(signal) } else { signal.pad(&padding, 0.0) }
+    })
+}
+
+/// Frames `[…, frames, n]` added where they overlap, each `hop` after the one before: `[…, n + hop·(frames − 1)]`.
+fn overlapped(frames: &Tensor, hop: usize) -> Result<Tensor> {
+    let rank = frames.rank();
+    let (count, n) = (frames.dims()[rank - 2], frames.dims()[rank - 1]);
+    let batch: Shape = frames.dims()[..rank - 2].iter().copied().collect();
+    let of = |sizes: &[usize]| batch.dims().iter().chain(sizes).copied().collect::<Shape>();
+    // A frame is k parts of a hop, and part j of frame t belongs to part t + j of the signal. With the parts in rows `[k, count]`, each
+    // row followed by k zeros, and one number fewer a row, row j is j further to the right.
+    let k = n.div_ceil(hop);
+    let mut padding = vec![(0, 0); rank];
+    padding[rank - 1].1 = k * hop - n;
+    let parts = frames.pad(&padding, 0.0)?.reshape(of(&[count, k, hop]))?.transpose(-3, -2)?;
+    let mut padding = vec![(0, 0); rank + 1];
+    padding[rank - 1].1 = k;
+    let width = count + k;
+    let rows = parts.pad(&padding, 0.0)?.reshape(of(&[k * width, hop]))?;
+    let skewed = rows.narrow(-2, 0, k * (width - 1))?.reshape(of(&[k, width - 1, hop]))?;
+    skewed.sum_axis(-3, false)?.reshape(of(&[(width - 1) * hop]))?.narrow(-1, 0, n + hop * (count - 1))
+}
