@@ -28,16 +28,17 @@ fn nan_f32() -> f32 {
     return bitcast<f32>(bits);
 }
 
+// `&` and not `&&`: no branches, of which some compilers follow every path.
 fn eq_f32(a: f32, b: f32) -> bool {
-    return a == b && !is_nan_f32(a) && !is_nan_f32(b);
+    return (a == b) & !is_nan_f32(a) & !is_nan_f32(b);
 }
 
 fn lt_f32(a: f32, b: f32) -> bool {
-    return a < b && !is_nan_f32(a) && !is_nan_f32(b);
+    return (a < b) & !is_nan_f32(a) & !is_nan_f32(b);
 }
 
 fn le_f32(a: f32, b: f32) -> bool {
-    return a <= b && !is_nan_f32(a) && !is_nan_f32(b);
+    return (a <= b) & !is_nan_f32(a) & !is_nan_f32(b);
 }
 
 fn max_f32(a: f32, b: f32) -> f32 {

@@ -32,16 +32,17 @@ fn f64_from_words(low: u32, high: u32) -> f64 {
     return bitcast<f64>((u64(high) << 32u) | u64(low));
 }
 
+// `&` and not `&&`: no branches, of which some compilers follow every path.
 fn eq_f64(a: f64, b: f64) -> bool {
-    return a == b && !is_nan_f64(a) && !is_nan_f64(b);
+    return (a == b) & !is_nan_f64(a) & !is_nan_f64(b);
 }
 
 fn lt_f64(a: f64, b: f64) -> bool {
-    return a < b && !is_nan_f64(a) && !is_nan_f64(b);
+    return (a < b) & !is_nan_f64(a) & !is_nan_f64(b);
 }
 
 fn le_f64(a: f64, b: f64) -> bool {
-    return a <= b && !is_nan_f64(a) && !is_nan_f64(b);
+    return (a <= b) & !is_nan_f64(a) & !is_nan_f64(b);
 }
 
 fn max_f64(a: f64, b: f64) -> f64 {

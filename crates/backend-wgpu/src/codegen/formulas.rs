@@ -94,8 +94,8 @@ pub(crate) fn binary(op: BinaryOp, dtype: DType, a: &str, b: &str) -> Option<Str
     let t = suffix(dtype);
     if dtype == DType::Bool {
         return Some(match op {
-            B::Add | B::Or | B::Maximum => format!("({a} || {b})"),
-            B::Mul | B::And | B::Minimum => format!("({a} && {b})"),
+            B::Add | B::Or | B::Maximum => format!("({a} | {b})"),
+            B::Mul | B::And | B::Minimum => format!("({a} & {b})"),
             B::Xor => format!("({a} != {b})"),
             _ => return None,
         });
@@ -136,8 +136,8 @@ pub(crate) fn compare(op: CompareOp, dtype: DType, a: &str, b: &str) -> String {
         (C::Lt, d) if d.is_float() => format!("lt_{t}({a}, {b})"),
         (_, d) if d.is_float() => format!("le_{t}({a}, {b})"),
         (C::Eq, _) => format!("({a} == {b})"),
-        (C::Lt, DType::Bool) => format!("(!{a} && {b})"),
-        (_, DType::Bool) => format!("(!{a} || {b})"),
+        (C::Lt, DType::Bool) => format!("(!{a} & {b})"),
+        (_, DType::Bool) => format!("(!{a} | {b})"),
         (C::Lt, _) => format!("({a} < {b})"),
         _ => format!("({a} <= {b})"),
     }
