@@ -70,8 +70,12 @@ impl Tensor {
         let denser = power.bitwise_and(&outwards.logical_not())?.cast_unchecked(x.dtype());
         let step = exponent.sub_scalar(digits).sub(&denser)?.maximum_scalar(least);
         let step = zero.where_cond(&step.constant(least.into()), &step)?;
-        let step = one.times_power_of_two(&step)?;
-        let next = up.where_cond(&x.add(&step)?, &x.sub(&step)?)?;
+        // Small numbers are lifted, so that no step is a denormal number, which a device may take for 0.
+        let lift = x.abs().lt_scalar(2f64.powi(-60)).cast_unchecked(x.dtype()).mul_scalar(64.0);
+        let lifted = x.times_power_of_two(&lift)?;
+        let step = one.times_power_of_two(&step.add(&lift)?)?;
+        let next =
+            up.where_cond(&lifted.add(&step)?, &lifted.sub(&step)?)?.times_power_of_two(&lift.neg())?;
         // What falls to 0 keeps its sign.
         let next = zero.where_cond(&next, &next.copysign(&x)?)?;
         let end = x.constant(greatest(dtype).unwrap_or(f64::MAX).into()).copysign(&x)?;
