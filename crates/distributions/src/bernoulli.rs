@@ -59,10 +59,6 @@ impl Distribution for Bernoulli {
         self.probs.shape().clone()
     }
 
-    fn event_shape(&self) -> Shape {
-        Shape::scalar()
-    }
-
     #[track_caller]
     fn draw(&self, shape: Shape, rng: &Generator) -> Result<Tensor> {
         at_caller(|| over_draws(&self.probs.detach(), &shape)?.bernoulli(rng))

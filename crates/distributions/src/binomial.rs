@@ -64,10 +64,6 @@ impl Distribution for Binomial {
         self.probs.shape().clone()
     }
 
-    fn event_shape(&self) -> Shape {
-        Shape::scalar()
-    }
-
     /// By [`Tensor::binomial`], which reads the parameters.
     #[track_caller]
     fn draw(&self, shape: Shape, rng: &Generator) -> Result<Tensor> {

@@ -84,10 +84,6 @@ impl Distribution for Categorical {
         self.probs.dims()[..self.probs.rank() - 1].iter().copied().collect()
     }
 
-    fn event_shape(&self) -> Shape {
-        Shape::scalar()
-    }
-
     /// By [`Tensor::multinomial`], which reads the probabilities.
     #[track_caller]
     fn draw(&self, shape: Shape, rng: &Generator) -> Result<Tensor> {

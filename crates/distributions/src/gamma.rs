@@ -5,9 +5,7 @@ use tensor_core::{DType, Error, Generator, Operand, Result, Shape, Tensor, at_ca
 use crate::{
     Distribution, Reparameterized,
     gamma_gradient::log_draws,
-    parameters::{
-        beside, hold_positive, one_device, over_draws, over_one, require_float, settle, where_else,
-    },
+    parameters::{beside, hold_positive, over_draws, over_one, require_float, settle, where_else},
 };
 
 /// Gamma numbers: the density βᵅ·x^(α−1)·e^(−βx) / Γ(α) from 0 on, for a `concentration` α and a `rate` β above 0.
@@ -45,10 +43,6 @@ impl Gamma {
 impl Distribution for Gamma {
     fn batch_shape(&self) -> Shape {
         self.rate.shape().clone()
-    }
-
-    fn event_shape(&self) -> Shape {
-        Shape::scalar()
     }
 
     #[track_caller]
@@ -159,10 +153,6 @@ impl Distribution for Beta {
         self.concentration0.shape().clone()
     }
 
-    fn event_shape(&self) -> Shape {
-        Shape::scalar()
-    }
-
     #[track_caller]
     fn draw(&self, shape: Shape, rng: &Generator) -> Result<Tensor> {
         at_caller(|| set_grad_enabled(false, || self.draw_reparameterized(shape, rng)))
@@ -271,7 +261,6 @@ impl Distribution for Dirichlet {
     fn log_prob(&self, value: &Tensor) -> Result<Tensor> {
         const OP: &str = "Dirichlet.log_prob";
         at_caller(|| {
-            one_device(OP, &[value, &self.concentration])?;
             let [x, a] = over_one(OP, [value.clone(), self.concentration.clone()])?;
             let powers = (&a - 1.0).xlogy(&x)?.sum_axis(-1, false)?;
             Ok(powers + a.sum_axis(-1, false)?.lgamma() - a.lgamma().sum_axis(-1, false)?)

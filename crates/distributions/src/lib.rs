@@ -96,8 +96,10 @@ pub trait Distribution {
     /// How many distributions there are, each with parameters of its own.
     fn batch_shape(&self) -> Shape;
 
-    /// The shape of one draw of one of them.
-    fn event_shape(&self) -> Shape;
+    /// The shape of one draw of one of them. The default is a number's.
+    fn event_shape(&self) -> Shape {
+        Shape::scalar()
+    }
 
     /// [`Distribution::sample`], for a `dyn Distribution`.
     ///

@@ -72,10 +72,6 @@ impl Distribution for Normal {
         self.loc.shape().clone()
     }
 
-    fn event_shape(&self) -> Shape {
-        Shape::scalar()
-    }
-
     #[track_caller]
     fn draw(&self, shape: Shape, rng: &Generator) -> Result<Tensor> {
         at_caller(|| set_grad_enabled(false, || self.draw_reparameterized(shape, rng)))
@@ -159,10 +155,6 @@ impl LogNormal {
 impl Distribution for LogNormal {
     fn batch_shape(&self) -> Shape {
         self.log.batch_shape()
-    }
-
-    fn event_shape(&self) -> Shape {
-        Shape::scalar()
     }
 
     #[track_caller]

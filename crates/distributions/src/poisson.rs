@@ -35,10 +35,6 @@ impl Distribution for Poisson {
         self.rate.shape().clone()
     }
 
-    fn event_shape(&self) -> Shape {
-        Shape::scalar()
-    }
-
     /// By [`Tensor::poisson`], which reads the rates.
     #[track_caller]
     fn draw(&self, shape: Shape, rng: &Generator) -> Result<Tensor> {

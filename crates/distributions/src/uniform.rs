@@ -46,10 +46,6 @@ impl Distribution for Uniform {
         self.low.shape().clone()
     }
 
-    fn event_shape(&self) -> Shape {
-        Shape::scalar()
-    }
-
     #[track_caller]
     fn draw(&self, shape: Shape, rng: &Generator) -> Result<Tensor> {
         at_caller(|| set_grad_enabled(false, || self.draw_reparameterized(shape, rng)))
