@@ -4,7 +4,7 @@ use autograd::Function;
 use tensor_core::{Result, Tensor, at_caller};
 
 use crate::{
-    matrix::{mt, sizes, with_ones},
+    matrix::{mt, sizes, symmetric, with_ones},
     routine::{Routine, apply, check_matrix, check_square},
     solve::{fitting, triangular},
 };
@@ -88,6 +88,6 @@ impl Function for Cholesky {
         // L⁻ᵀ·Φ, and then its product with L⁻¹ from the right.
         let left = triangular(&lt, &phi, true, false)?;
         let whole = mt(&triangular(&lt, &mt(&left)?, true, false)?)?;
-        Ok(vec![Some(whole.add(&mt(&whole)?)?.mul_scalar(0.5))])
+        Ok(vec![Some(symmetric(&whole)?)])
     }
 }

@@ -5,7 +5,7 @@ use tensor_core::{Result, Tensor};
 
 use crate::{
     det::exactly,
-    matrix::{differences, mt, product, skew, sum_of},
+    matrix::{differences, mt, product, skew, sum_of, symmetric},
     routine::{Routine, apply},
 };
 
@@ -117,8 +117,7 @@ impl Function for Sqrth {
     /// The G with X·G + G·X = g: in the basis of X's eigenvectors, each element over the sum of two eigenvalues.
     #[track_caller]
     fn backward(&self, _: &[Tensor], x: &Tensor, g: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        let symmetric = g.add(&mt(g)?)?.mul_scalar(0.5);
-        Ok(vec![Some(apply(Sylvester, &[x, &symmetric])?)])
+        Ok(vec![Some(apply(Sylvester, &[x, &symmetric(g)?])?)])
     }
 }
 
@@ -144,8 +143,7 @@ impl Function for Sylvester {
     /// C's is the solution H for g; X's is −(H·G + G·H).
     #[track_caller]
     fn backward(&self, inputs: &[Tensor], found: &Tensor, g: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        let symmetric = g.add(&mt(g)?)?.mul_scalar(0.5);
-        let h = apply(Sylvester, &[&inputs[0], &symmetric])?;
+        let h = apply(Sylvester, &[&inputs[0], &symmetric(g)?])?;
         let of_x = h.matmul(found)?.add(&found.matmul(&h)?)?.neg();
         Ok(vec![Some(of_x), Some(h)])
     }

@@ -29,6 +29,12 @@ pub(crate) fn with_ones(a: &Tensor) -> Result<Tensor> {
     Tensor::eye(sizes(a).1, (DType::Bool, &a.device()))?.where_cond(&one, a)
 }
 
+/// (X + Xᵀ)/2.
+#[track_caller]
+pub(crate) fn symmetric(x: &Tensor) -> Result<Tensor> {
+    Ok(x.add(&mt(x)?)?.mul_scalar(0.5))
+}
+
 /// X − Xᵀ.
 #[track_caller]
 pub(crate) fn skew(x: &Tensor) -> Result<Tensor> {
