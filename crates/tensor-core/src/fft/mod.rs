@@ -87,25 +87,25 @@ impl Along {
         Ok(Along { axis, n, norm })
     }
 
-    /// The tensor with `count` numbers along the axis: cut, or with zeros behind.
-    fn sized(self, x: &Tensor, count: usize) -> Result<Tensor> {
-        let there = x.dims()[self.axis];
-        if there >= count {
-            return x.narrow(self.axis as isize, 0, count);
-        }
-        let mut padding = vec![(0, 0); x.rank()];
-        padding[self.axis].1 = count - there;
-        x.pad(&padding, 0.0)
-    }
-
     /// The transform of complex numbers, or of real ones, which gives complex ones.
     fn run(self, x: &Tensor, real: bool, inverse: bool) -> Result<Tensor> {
         let last = x.rank() - if real { 1 } else { 2 };
-        let moved = self.sized(x, self.n)?.movedim(self.axis as isize, last as isize)?;
+        let moved = sized(x, self.axis, self.n)?.movedim(self.axis as isize, last as isize)?;
         let found = transform(&moved, real, inverse)?.movedim(last as isize, self.axis as isize)?;
         let factor = self.norm.factor(self.n, inverse);
         Ok(if factor == 1.0 { found } else { found.mul_scalar(factor) })
     }
+}
+
+/// The tensor with `count` numbers along an axis: cut, or with zeros behind.
+fn sized(x: &Tensor, axis: usize, count: usize) -> Result<Tensor> {
+    let there = x.dims()[axis];
+    if there >= count {
+        return x.narrow(axis as isize, 0, count);
+    }
+    let mut padding = vec![(0, 0); x.rank()];
+    padding[axis].1 = count - there;
+    x.pad(&padding, 0.0)
 }
 
 /// The number of axes of a complex tensor that hold numbers.
@@ -207,7 +207,7 @@ fn whole(op: &'static str, x: &Tensor, n: Option<usize>, axis: Axis, norm: Norm)
     let n = n.unwrap_or(2 * numbers[numbers.axis(axis, op)?].saturating_sub(1));
     let along = Along::new(op, x, rank, Some(n), axis, norm)?;
     wide(x, |x| {
-        let kept = along.sized(x, n / 2 + 1)?;
+        let kept = sized(x, along.axis, n / 2 + 1)?;
         let mirrored = n - (n / 2 + 1);
         let axis = along.axis as isize;
         let mirror = conjugate(&kept.narrow(axis, 1, mirrored)?.flip(axis)?)?;

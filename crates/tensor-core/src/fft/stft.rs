@@ -1,6 +1,6 @@
 //! Short-time transforms: a signal's spectrum in frames that overlap, and back.
 
-use super::{Along, Norm, complex_rank, half, real_rank, whole, wide};
+use super::{Along, Norm, complex_rank, half, real_rank, sized, whole, wide};
 use crate::{Axis, Error, Result, Shape, Tensor, origin::at_caller};
 
 /// What a signal is given at its ends, so that its first frame is around its first number. PyTorch's `pad_mode`.
@@ -194,9 +194,7 @@ fn inverse(x: &Tensor, n_fft: usize, length: Option<usize>, options: &StftOption
         let wanted = length.unwrap_or(all.saturating_sub(2 * edge));
         let there = wanted.min(all - edge);
         let signal = signal.narrow(-1, edge, there)?.div(&reached.narrow(-1, edge, there)?)?;
-        let mut padding = vec![(0, 0); signal.rank()];
-        padding[signal.rank() - 1].1 = wanted - there;
-        if wanted == there { Ok(signal) } else { signal.pad(&padding, 0.0) }
+        sized(&signal, signal.rank() - 1, wanted)
     })
 }
 
