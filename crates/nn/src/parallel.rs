@@ -164,10 +164,8 @@ impl<M: Module + Send + Sync> DataParallel<M> {
         let parameters: Vec<Tensor> = self.parameters().into_iter().filter(Tensor::is_tracked).collect();
         no_grad(|| {
             let first = &self.devices[0];
-            let mut sums: Vec<Option<Tensor>> = parameters.iter().map(Tensor::grad).collect();
+            let mut sums: Vec<Option<Tensor>> = vec![None; parameters.len()];
             let mut total: Option<Tensor> = None;
-            // What is there already comes last, as in a backward pass over the whole.
-            let before: Vec<Option<Tensor>> = sums.iter_mut().map(Option::take).collect();
             for (gradients, share) in &found {
                 add(&mut total, &share.to(first)?)?;
                 for (sum, gradient) in sums.iter_mut().zip(gradients) {
@@ -176,8 +174,9 @@ impl<M: Module + Send + Sync> DataParallel<M> {
                     }
                 }
             }
-            for (sum, before) in sums.iter_mut().zip(before) {
-                if let (Some(sum), Some(before)) = (sum, before) {
+            // What is there already comes last, as in a backward pass over the whole.
+            for (sum, parameter) in sums.iter_mut().zip(&parameters) {
+                if let (Some(sum), Some(before)) = (sum, parameter.grad()) {
                     *sum = before.add(sum)?;
                 }
             }
