@@ -78,20 +78,12 @@ impl Bench {
             false => numbers(&same),
         };
         let expected = expected.map_err(in_words(&format!("{what}, on the reference")))?;
-        if (found.len(), same.len()) != (expected.len(), expected.len()) {
-            return Err(format!("{what}: {} results, expected {}", found.len(), expected.len()));
+        alike(&what, &found, &same)?;
+        if same.len() != expected.len() {
+            return Err(format!("{what}: {} results, expected {}", same.len(), expected.len()));
         }
-        for (k, ((found, same), expected)) in found.iter().zip(&same).zip(&expected).enumerate() {
+        for (k, (found, expected)) in found.iter().zip(&expected).enumerate() {
             let what = format!("{what}, result {k}");
-            if (found.shape(), found.dtype()) != (same.shape(), same.dtype()) {
-                return Err(format!(
-                    "{what}: {} of {}, expected {} of {}",
-                    found.shape(),
-                    found.dtype(),
-                    same.shape(),
-                    same.dtype()
-                ));
-            }
             let within = within(row, dtype, found.dtype());
             let found = found.to_f64_vec().map_err(in_words(&what))?;
             if let Some(difference) = difference(&found, expected, within) {
@@ -138,13 +130,8 @@ impl Bench {
             found => found.map_err(in_words("outputs"))?,
         };
         let expected = run(&self.reference).map_err(in_words("outputs of the reference"))?;
-        if found.len() != expected.len() {
-            return Err(format!("{} results, expected {}", found.len(), expected.len()));
-        }
+        alike("awaited", &found, &expected)?;
         for (k, (found, expected)) in found.iter().zip(&expected).enumerate() {
-            if (found.shape(), found.dtype()) != (expected.shape(), expected.dtype()) {
-                return Err(format!("result {k}: {}, expected {}", found.shape(), expected.shape()));
-            }
             let within = within(row, dtype, found.dtype());
             // Whole numbers of the table are small.
             let found = found.to_dtype(DType::F32).map_err(in_words("outputs"))?.to_vec_async::<f32>().await;
@@ -269,14 +256,8 @@ impl Bench {
             found => found.map_err(&words)?,
         };
         let expected = alone(&inputs).map_err(&words)?;
-        if tensors.len() != expected.len() {
-            return Err(format!("vmap: {} results, expected {}", tensors.len(), expected.len()));
-        }
-        for (k, ((found, tensor), expected)) in found.iter().zip(&tensors).zip(&expected).enumerate() {
-            if (tensor.shape(), tensor.dtype()) != (expected.shape(), expected.dtype()) {
-                let (shape, other) = (tensor.shape(), expected.shape());
-                return Err(format!("vmap, result {k}: {shape}, expected {other}, or another dtype"));
-            }
+        alike("vmap", &tensors, &expected)?;
+        for (k, (found, expected)) in found.iter().zip(&expected).enumerate() {
             let numbers = expected.to_f64_vec().map_err(&words)?;
             if let Some(difference) = difference(found, &numbers, within(row, dtype, expected.dtype())) {
                 return Err(format!("vmap, result {k}: {difference}"));
@@ -390,6 +371,25 @@ fn within(row: &Row, dtype: DType, result: DType) -> (f64, f64) {
     }
     let (a, b) = (tolerance(dtype), tolerance(result));
     (a.0.max(b.0) * row.loose, a.1.max(b.1) * row.loose)
+}
+
+/// As many results as expected, of the same shapes and dtypes.
+fn alike(what: &str, found: &[Tensor], expected: &[Tensor]) -> Verdict {
+    if found.len() != expected.len() {
+        return Err(format!("{what}: {} results, expected {}", found.len(), expected.len()));
+    }
+    for (k, (found, expected)) in found.iter().zip(expected).enumerate() {
+        if (found.shape(), found.dtype()) != (expected.shape(), expected.dtype()) {
+            return Err(format!(
+                "{what}, result {k}: {} of {}, expected {} of {}",
+                found.shape(),
+                found.dtype(),
+                expected.shape(),
+                expected.dtype()
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// First derivatives in f32 against those expected, input by input.
