@@ -11,6 +11,8 @@
 //! | [`Error`] | everything that can go wrong |
 
 mod attention;
+#[doc(hidden)]
+pub mod autocast;
 pub mod backend;
 pub mod contraction;
 pub mod custom;
@@ -46,6 +48,7 @@ mod tensor;
 mod ticket;
 mod watch;
 
+pub use self::autocast::{autocast, autocast_dtype, no_autocast};
 pub use attention::{Attention, AttentionPass};
 pub use backend::{Backend, Buffer, DeviceInfo, DeviceKind, FreeBuffers, Limits, MemoryStats, Storage};
 pub use custom::CustomKernel;

@@ -1,7 +1,7 @@
 //! Reading and adding by index.
 
 use super::Tensor;
-use crate::{Axis, DType, Error, ErrorKind, Op, Result, Shape};
+use crate::{Axis, DType, Error, ErrorKind, Op, Result, Shape, autocast};
 
 impl Tensor {
     /// `out[i][j][k] = self[i][index[i][j][k]][k]` for axis 1 of 3; the result has the index's shape. `torch.gather`.
@@ -36,6 +36,8 @@ impl Tensor {
     #[track_caller]
     fn scatter_add_by(&self, axis: Axis, index: &Tensor, src: &Tensor) -> Result<Tensor> {
         const OP: &str = "scatter_add";
+        let cast = autocast::cast(OP, [self, src], [])?;
+        let ([this, src], []) = cast.tensors();
         let axis = check_index(self, OP, axis, index, self.shape())?;
         Tensor::same_device(OP, &[self, src])?;
         if src.shape() != index.shape() {
@@ -46,16 +48,16 @@ impl Tensor {
                 hint: "index and source must have one shape".into(),
             }));
         }
-        if src.dtype() != self.dtype() {
+        if src.dtype() != this.dtype() {
             return Err(Error::new(ErrorKind::DTypeMismatch {
                 op: OP,
-                lhs: self.dtype(),
+                lhs: this.dtype(),
                 rhs: src.dtype(),
-                hint: format!("cast the source with .to_dtype(DType::{:?})?", self.dtype()),
+                hint: format!("cast the source with .to_dtype(DType::{:?})?", this.dtype()),
             }));
         }
         let index = index_dtype(OP, index)?;
-        Ok(Tensor::build(Op::ScatterAdd { axis }, self.shape().clone(), self.dtype(), &[self, &index, src]))
+        Ok(Tensor::build(Op::ScatterAdd { axis }, this.shape().clone(), this.dtype(), &[this, &index, src]))
     }
 
     /// As [`Tensor::gather`], where the tensor and the index broadcast off the axis. `torch.take_along_dim`, whose indices `argsort` and

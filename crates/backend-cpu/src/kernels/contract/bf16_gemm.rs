@@ -33,7 +33,7 @@ use crate::{
 /// Tiles of terms that are worked through at once: two strips of rows are a third of the first-level cache.
 const AT_ONCE: usize = 8;
 /// Bytes of the columns that are packed at once: a part of the second-level cache. The most strips that they are.
-const COLUMNS_BYTES: usize = 1 << 20;
+const COLUMNS_BYTES: usize = 1088 << 10;
 const MOST_STRIPS: usize = 64;
 /// By how many strips a group may be larger than its share: groups begin at even ones.
 const UNEVEN: usize = 2;
