@@ -10,7 +10,10 @@ use std::{
     marker::PhantomData,
 };
 
-use crate::{DType, Error, ErrorKind, Result, Tensor, is_grad_enabled, origin::{here, with_location}};
+use crate::{
+    DType, Error, ErrorKind, Result, Tensor, is_grad_enabled,
+    origin::{here, with_location},
+};
 
 thread_local! {
     static DTYPE: Cell<Option<DType>> = const { Cell::new(None) };
@@ -42,14 +45,30 @@ pub enum Rule {
 #[must_use]
 pub fn rule(op: &str) -> Option<Rule> {
     Some(match op {
-        "matmul" | "einsum" | "linear" | "addmm" | "addmv" | "addr" | "addbmm" | "baddbmm" | "vecdot"
-        | "conv1d" | "conv2d" | "conv3d" | "conv_transpose1d" | "conv_transpose2d"
-        | "conv_transpose3d" | "prelu" | "RNN" | "LSTM" | "GRU"
+        "matmul"
+        | "einsum"
+        | "linear"
+        | "addmm"
+        | "addmv"
+        | "addr"
+        | "addbmm"
+        | "baddbmm"
+        | "vecdot"
+        | "conv1d"
+        | "conv2d"
+        | "conv3d"
+        | "conv_transpose1d"
+        | "conv_transpose2d"
+        | "conv_transpose3d"
+        | "prelu"
+        | "RNN"
+        | "LSTM"
+        | "GRU"
         | "scaled_dot_product_attention" => Rule::Lower,
         "acos" | "asin" | "cosh" | "erfinv" | "exp" | "expm1" | "log" | "log10" | "log2" | "log1p"
         | "reciprocal" | "rsqrt" | "sinh" | "tan" | "pow" | "softplus" | "layer_norm" | "rms_norm"
-        | "group_norm" | "cosine_similarity" | "dist" | "pdist" | "cdist" | "renorm" | "logsumexp" | "prod"
-        | "softmax" | "log_softmax" | "cumprod" | "cumsum" | "vector_norm" | "sum"
+        | "group_norm" | "cosine_similarity" | "dist" | "pdist" | "cdist" | "renorm" | "logsumexp"
+        | "prod" | "softmax" | "log_softmax" | "cumprod" | "cumsum" | "vector_norm" | "sum"
         | "interpolate" => Rule::Wide,
         "binary_cross_entropy"
         | "binary_cross_entropy_with_logits"
@@ -220,7 +239,12 @@ pub fn cast_all(op: &'static str, tensors: &[&Tensor]) -> Result<Option<(Vec<Ten
 
 /// An error where a device lacks the dtype that is cast to.
 #[track_caller]
-fn check<'a>(op: &'static str, rule: Rule, to: DType, mut all: impl Iterator<Item = &'a Tensor>) -> Result<()> {
+fn check<'a>(
+    op: &'static str,
+    rule: Rule,
+    to: DType,
+    mut all: impl Iterator<Item = &'a Tensor>,
+) -> Result<()> {
     let lacks = |tensor: &&Tensor| changes(tensor, to) && !tensor.device().supports(to);
     let Some(tensor) = all.find(lacks).filter(|_| rule == Rule::Lower) else { return Ok(()) };
     let device = tensor.device();

@@ -7,8 +7,7 @@ use std::{
 
 use super::Tensor;
 use crate::{
-    BinaryOp, CompareOp, DType, Error, ErrorKind, Formula, Op, Result, Scalar, UnaryOp,
-    autocast,
+    BinaryOp, CompareOp, DType, Error, ErrorKind, Formula, Op, Result, Scalar, UnaryOp, autocast,
     grad_mode::set_grad_enabled,
     node::Node,
     op::unary_dtype,
