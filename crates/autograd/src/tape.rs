@@ -267,8 +267,11 @@ fn accumulate(output: &Tensor, seed: &Tensor, retain: bool) -> Result<()> {
 /// Whether a backward pass uses a node up. A leaf has nothing to let go of, and the cast of a leaf nothing but the leaf: so graphs may
 /// share it, as those of one autocast region do.
 fn is_used_up(node: &Tensor) -> bool {
-    !node.is_leaf_value()
-        && !(matches!(node.op(), Op::Cast) && node.recorded_inputs().iter().all(Tensor::is_leaf_value))
+    let of_leaf = || node.recorded_inputs().iter().all(Tensor::is_leaf_value);
+    match node.op() {
+        Op::Cast if of_leaf() => false,
+        _ => !node.is_leaf_value(),
+    }
 }
 
 #[track_caller]

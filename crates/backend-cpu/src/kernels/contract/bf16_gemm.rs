@@ -21,7 +21,7 @@ use super::{
     LONGEST,
     bf16_kernel::{Block, STRIP, TERMS, TILE, WIDTH},
     epilogue::{AT_HAND, Finish},
-    gemm::{Steps, Strided, with_packed},
+    gemm::{Finished, Steps, Strided, with_packed},
 };
 use crate::{
     elementwise::engine::Evaluator,
@@ -99,7 +99,7 @@ impl Bf16Product<'_> {
         let widest = (0..groups).map(|i| group(i).len()).max().unwrap_or(0);
         let scratch = widest.div_ceil(2) * UNIT * WIDTH * size_of::<f32>();
         let macro_kernel = MacroKernel { product: self, isa, pairs, strip };
-        let form = |finish: &mut dyn FnMut(Range<usize>, &Range<usize>) -> Result<()>| {
+        let form = |finish: Finished<'_>| {
             with_packed::<u8, _>((widest + 2) * strip + scratch, |packed| {
                 let place = Place {
                     columns: packed,
@@ -113,8 +113,7 @@ impl Bf16Product<'_> {
                             let some = columns.start + strips.start * STRIP
                                 ..columns.end.min(columns.start + strips.end * STRIP);
                             let mut none = |_: Range<usize>, _: &Range<usize>| Ok(());
-                            let finish: &mut dyn FnMut(Range<usize>, &Range<usize>) -> Result<()> =
-                                if i + 1 == blocks { &mut *finish } else { &mut none };
+                            let finish: Finished<'_> = if i + 1 == blocks { &mut *finish } else { &mut none };
                             // SAFETY: the caller's promise; there is room for these strips.
                             unsafe {
                                 macro_kernel.group(&place, self.terms(blocks, i), &rows, some, finish)?
@@ -165,7 +164,7 @@ impl MacroKernel<'_> {
         terms: Range<usize>,
         rows: &Range<usize>,
         columns: Range<usize>,
-        finish: &mut dyn FnMut(Range<usize>, &Range<usize>) -> Result<()>,
+        finish: Finished<'_>,
     ) -> Result<()> {
         let (p, strip) = (self.product, self.strip);
         let (left, right) = (

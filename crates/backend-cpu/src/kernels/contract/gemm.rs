@@ -264,7 +264,7 @@ impl<T: HasMicroKernels> Product<'_, T> {
 }
 
 /// Told of rows and columns whose sums are formed.
-type Finished<'a> = &'a mut dyn FnMut(Range<usize>, &Range<usize>) -> Result<()>;
+pub(super) type Finished<'a> = &'a mut dyn FnMut(Range<usize>, &Range<usize>) -> Result<()>;
 
 /// A rectangle of a product, and how it is formed.
 struct MacroKernel<'a, T: HasMicroKernels> {
