@@ -21,17 +21,17 @@ enum Level {
 pub(crate) struct Bf16(Level);
 
 /// Instructions that multiply pairs of bf16 and add them to f32.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pairs {
-    #[cfg(target_arch = "x86_64")]
     Avx512,
-    #[cfg(target_arch = "x86_64")]
     Amx,
 }
 
 impl Bf16 {
     /// Every form that goes with an instruction set, best first. Pairs are packed by AVX-512.
     pub(crate) fn available(isa: Isa) -> Vec<Bf16> {
+        #[cfg_attr(not(target_arch = "x86_64"), allow(unused_mut))]
         let mut all = vec![Bf16(Level::Widen)];
         #[cfg(target_arch = "x86_64")]
         if isa.is_avx512() && is_x86_feature_detected!("avx512bf16") {

@@ -369,7 +369,8 @@ fn in_pairs(parts: &Parts<'_>, pairs: Pairs) -> Result<()> {
 
 #[cfg(not(target_arch = "x86_64"))]
 fn in_pairs(_: &Parts<'_>, pairs: Pairs) -> Result<()> {
-    match pairs {}
+    // `Bf16::pairs` gives none here.
+    Err(Error::invalid("matmul", format!("{pairs:?} is another architecture's")))
 }
 
 /// Called with a product's number in the batch and what finishes it.
