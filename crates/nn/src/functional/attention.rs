@@ -284,6 +284,9 @@ impl Call {
             inputs.push(expand(mask, [rows, keys])?);
         }
         let function = Blocked { weighting: self.weighting };
+        if let Some(wide) = function.widened(&inputs)? {
+            return at_caller(|| autograd::apply(function, &wide))?.0.to_dtype(self.query.dtype());
+        }
         Ok(at_caller(|| autograd::apply(function, &inputs))?.0)
     }
 }
