@@ -171,12 +171,16 @@ pub(super) fn several(node: &Tensor, operands: &[Operand], n: usize) -> Result<V
             let results = [values, indices].into_iter().zip(&elements);
             results.map(|(result, element)| result.to_dtype(element.dtype())).collect()
         }
+        (Op::CustomKernel(kernel), operands) if kernel.is_batched() => {
+            let operands = operands.iter().map(|operand| operand.whole(n)).collect::<Result<Vec<_>>>()?;
+            Tensor::custom_kernel(Arc::clone(kernel), &operands.iter().collect::<Vec<_>>())
+        }
         (Op::CustomKernel(kernel), operands) => slice_by_slice(kernel, &node.elements(), operands, n),
         (op, operands) => Err(no_rule(op, operands.len())),
     }
 }
 
-/// A kernel from elsewhere, which knows nothing of slices, once for each.
+/// A kernel that knows nothing of slices, once for each.
 fn slice_by_slice(
     kernel: &Arc<dyn CustomKernel>,
     elements: &[Tensor],
