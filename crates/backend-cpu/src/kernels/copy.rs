@@ -159,7 +159,8 @@ fn pairs<'a>(src: &'a Layout, dst: &Layout) -> Option<(&'a [usize], [Strides; 2]
     let (&last, shape) = src.shape().split_last()?;
     let halved = |layout: &Layout| -> Option<Strides> {
         let (&last, strides) = layout.strides().split_last()?;
-        let is_even = last == 1 && layout.offset() % 2 == 0 && strides.iter().all(|stride| stride % 2 == 0);
+        let is_even =
+            last == 1 && layout.offset().is_multiple_of(2) && strides.iter().all(|stride| stride % 2 == 0);
         is_even.then(|| strides.iter().map(|stride| stride / 2).collect())
     };
     if last != 2 || shape.is_empty() {
