@@ -1,6 +1,5 @@
-//! A network that learns handwritten digits in a page of a browser: on the GPU through WebGPU, or in WebAssembly alone.
-//!
-//!     cargo xtask browser
+//! A network that learns handwritten digits in a page of a browser: on the GPU through WebGPU, or in WebAssembly alone. `cargo xtask browser`
+//! builds and serves it.
 //!
 //! A page has one thread, which must not wait. So a device is opened by [`taper::device_async`], and whatever is read is awaited; building,
 //! training and the gradients are as anywhere else.

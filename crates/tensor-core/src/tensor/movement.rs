@@ -609,8 +609,8 @@ impl Tensor {
     /// Places that pass the dtype, or no memory.
     #[track_caller]
     pub fn tril_indices(rows: usize, columns: usize, diagonal: i32, device: &Device) -> Result<Tensor> {
-        let diagonal = diagonal as i128;
-        triangle_indices("tril_indices", rows, columns, |row, column| column - row <= diagonal, device)
+        let end = |row| row + i64::from(diagonal) + 1;
+        triangle_indices("tril_indices", rows, columns, |row| (0, end(row)), device)
     }
 
     /// The places of the upper triangle of a matrix, row by row: `[2, n]`, rows and columns, i64 (i32 on a device without).
@@ -620,8 +620,8 @@ impl Tensor {
     /// Places that pass the dtype, or no memory.
     #[track_caller]
     pub fn triu_indices(rows: usize, columns: usize, diagonal: i32, device: &Device) -> Result<Tensor> {
-        let diagonal = diagonal as i128;
-        triangle_indices("triu_indices", rows, columns, |row, column| column - row >= diagonal, device)
+        let start = |row| row + i64::from(diagonal);
+        triangle_indices("triu_indices", rows, columns, |row| (start(row), i64::MAX), device)
     }
 
     #[track_caller]
@@ -641,22 +641,30 @@ impl Tensor {
     }
 }
 
+/// The places of the columns from the one up to the other that `kept` gives for a row, as far as there are.
 #[track_caller]
 fn triangle_indices(
     op: &'static str,
     rows: usize,
     columns: usize,
-    kept: impl Fn(i128, i128) -> bool,
+    kept: impl Fn(i64) -> (i64, i64),
     device: &Device,
 ) -> Result<Tensor> {
+    let size = || Error::invalid(op, format!("a matrix of {rows} rows and {columns} columns"));
     if rows.max(columns) > i32::MAX as usize || rows.checked_mul(columns).is_none() {
-        return Err(Error::invalid(op, format!("a matrix of {rows} rows and {columns} columns")));
+        return Err(size());
     }
-    let places = || (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)));
-    let kept: Vec<(usize, usize)> =
-        places().filter(|&(row, column)| kept(row as i128, column as i128)).collect();
-    let both: Vec<usize> = kept.iter().map(|p| p.0).chain(kept.iter().map(|p| p.1)).collect();
-    super::index::host_index(&both, Shape::from([2, kept.len()]), device)
+    let kept = |row: usize| {
+        let (start, end) = kept(row as i64);
+        let end = end.clamp(0, columns as i64) as usize;
+        (start.max(0) as usize).min(end)..end
+    };
+    let count = (0..rows).map(|row| kept(row).len()).fold(0usize, usize::saturating_add);
+    let mut both = Vec::new();
+    both.try_reserve_exact(count.saturating_mul(2)).map_err(|_| size())?;
+    (0..rows).for_each(|row| both.extend(std::iter::repeat_n(row, kept(row).len())));
+    (0..rows).for_each(|row| both.extend(kept(row)));
+    super::index::host_index(&both, Shape::from([2, count]), device)
 }
 
 /// The tensors of a list that a user gives.
