@@ -22,7 +22,7 @@
 //! | [`stft`], [`istft`] | frames of a real signal that overlap | their spectra, and back |
 //! | [`fftfreq`], [`rfftfreq`], [`fftshift`], [`ifftshift`] | | the frequencies, and zero in the middle |
 //!
-//! Each is a [`Fourier`](crate::Fourier), for which the CPU has a kernel. On other devices it is composed of products with small Fourier matrices
+//! Each is a [`Fourier`], for which the CPU has a kernel. On other devices it is composed of products with small Fourier matrices
 //! and rotations between them (`transform`). Both have gradients of gradients, and go through `vmap`. f16 and bf16 are computed in f32.
 
 mod hermitian;
