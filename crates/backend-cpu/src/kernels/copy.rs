@@ -129,44 +129,27 @@ unsafe fn fill_range(out: Memory, range: Range<usize>, value: Scalar) {
 /// Both layouts stay within their memory; the memories lie apart, and no two positions of `dst` are one, nor anybody else's.
 unsafe fn write(isa: Isa, (input, src): (Memory, &Layout), (out, dst): (Memory, &Layout)) {
     macro_rules! go {
-        ($t:ty, $shape:expr, $src:expr, $dst:expr) => {
-            // SAFETY: the caller's promise; the places of pairs are aligned for them.
+        ($t:ty) => {
+            // SAFETY: the caller's promise.
             unsafe {
-                let (from, to) = (input.at::<$t>(src.offset()).cast_const(), out.at::<$t>(dst.offset()));
-                strided::copy::<$t>(isa, $shape, from, $src, to, $dst)
-            }
-        };
-    }
-    macro_rules! go_by_size {
-        ($t:ty, $pair:ty) => {
-            match pairs(src, dst) {
-                Some((shape, [src, dst])) => go!($pair, shape, &src, &dst),
-                None => go!($t, src.shape(), src.strides(), dst.strides()),
+                strided::copy::<$t>(
+                    isa,
+                    src.shape(),
+                    input.at::<$t>(src.offset()).cast_const(),
+                    src.strides(),
+                    out.at::<$t>(dst.offset()),
+                    dst.strides(),
+                )
             }
         };
     }
     match out.dtype {
         // SAFETY: as above.
         DType::Bool | DType::U8 => unsafe { copy_bytes((input, src), (out, dst)) },
-        DType::F16 | DType::BF16 => go_by_size!(u16, u32),
-        DType::I32 | DType::U32 | DType::F32 => go_by_size!(u32, u64),
-        DType::I64 | DType::F64 => go_by_size!(u64, [u64; 2]),
+        DType::F16 | DType::BF16 => go!(u16),
+        DType::I32 | DType::U32 | DType::F32 => go!(u32),
+        DType::I64 | DType::F64 => go!(u64),
     }
-}
-
-/// The shape of pairs of elements that stay together, as the parts of complex numbers do, and their strides, if all elements are in such.
-fn pairs<'a>(src: &'a Layout, dst: &Layout) -> Option<(&'a [usize], [Strides; 2])> {
-    let (&last, shape) = src.shape().split_last()?;
-    let halved = |layout: &Layout| -> Option<Strides> {
-        let (&last, strides) = layout.strides().split_last()?;
-        let is_even =
-            last == 1 && layout.offset().is_multiple_of(2) && strides.iter().all(|stride| stride % 2 == 0);
-        is_even.then(|| strides.iter().map(|stride| stride / 2).collect())
-    };
-    if last != 2 || shape.is_empty() {
-        return None;
-    }
-    Some((shape, [halved(src)?, halved(dst)?]))
 }
 
 /// Copies of fewer bytes stay on the calling thread.
@@ -219,39 +202,4 @@ unsafe fn view_mut<'a>(memory: Memory, layout: &Layout) -> ArrayViewMutD<'a, u8>
     let mut view = unsafe { ArrayViewMutD::from_shape_ptr(shape, ptr) };
     flipped.into_iter().for_each(|axis| view.invert_axis(axis));
     view
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use taper_testing::{numbers, of};
-    use tensor_core::{DType, Tensor};
-
-    use crate::cpu;
-
-    /// Pairs that stay together, and those that lie at odd places or apart.
-    #[test]
-    fn copies_of_pairs() {
-        for dtype in [DType::F16, DType::F32, DType::F64] {
-            let x = of(&numbers(40 * 30 * 7 * 4, 1), &[40, 30, 7, 4], dtype, &cpu()).unwrap();
-            let views: [fn(&Tensor) -> tensor_core::Result<Tensor>; 6] = [
-                |x| x.narrow(-1, 0, 2)?.permute([2, 1, 0, 3]),
-                |x| x.narrow(-1, 2, 2)?.permute([1, 0, 2, 3])?.flip([0, 2]),
-                |x| x.narrow(-1, 1, 2)?.permute([2, 1, 0, 3]),
-                |x| x.reshape([40, 30, 14, 2])?.permute([2, 0, 1, 3])?.flip(-1),
-                |x| x.reshape([40, 30, 14, 2])?.permute([3, 0, 1, 2]),
-                |x| x.reshape([40 * 30, 28])?.narrow(1, 0, 27)?.unfold(1, 2, 1)?.permute([1, 0, 2]),
-            ];
-            let flat = x.to_f64_vec().unwrap();
-            // The same view of the places of the elements.
-            let count: Vec<f64> = (0..flat.len()).map(|i| i as f64).collect();
-            let places = of(&count, x.dims(), DType::F64, &cpu()).unwrap();
-            for (k, view) in views.iter().enumerate() {
-                let found = view(&x).unwrap().contiguous_copy().to_f64_vec().unwrap();
-                let places = view(&places).unwrap().to_f64_vec().unwrap();
-                let expected: Vec<f64> = places.iter().map(|&i| flat[i as usize]).collect();
-                assert_eq!(found, expected, "view {k} of {dtype}");
-            }
-        }
-    }
 }

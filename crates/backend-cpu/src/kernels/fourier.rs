@@ -104,7 +104,7 @@ impl<T: Real> Rows<'_, T> {
         let (n, bins) = (self.of.length, self.of.length / 2 + 1);
         // A row that may be overwritten, and what the plan wants besides, in complex numbers.
         let (own, besides) = match self.plan {
-            Plan::Complex(plan) => (0, plan.get_inplace_scratch_len()),
+            Plan::Complex(plan) => (0, plan.get_immutable_scratch_len()),
             Plan::RealToHalf(plan) => (bins, plan.get_scratch_len()),
             Plan::HalfToReal(plan) => (bins, plan.get_scratch_len()),
         };
@@ -124,14 +124,13 @@ impl<T: Real> Rows<'_, T> {
             let (from, to) = unsafe {
                 let from = self.from.at::<T>(start * self.taken).cast_const();
                 let to = self.to.at::<T>(start * self.given);
-                match self.plan {
-                    Plan::Complex(_) => std::ptr::copy_nonoverlapping(from, to, given),
-                    Plan::RealToHalf(_) | Plan::HalfToReal(_) => to.write_bytes(0, given),
-                }
+                to.write_bytes(0, given);
                 (std::slice::from_raw_parts(from, taken), std::slice::from_raw_parts_mut(to, given))
             };
             match self.plan {
-                Plan::Complex(plan) => plan.process_with_scratch(complex_mut(to), besides),
+                Plan::Complex(plan) => {
+                    plan.process_immutable_with_scratch(complex(from), complex_mut(to), besides);
+                }
                 Plan::RealToHalf(plan) => {
                     let signal = &mut real_mut(own)[..n];
                     for (from, to) in from.chunks_exact(n).zip(complex_mut(to).chunks_exact_mut(bins)) {
