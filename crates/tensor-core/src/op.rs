@@ -372,7 +372,8 @@ pub enum Op {
     /// by a kernel of the user's own) without a tape, and are the last inputs. Each element reads its own result, so that this node is
     /// never evaluated: it is there for the tape.
     Custom(Arc<dyn CustomOp>),
-    /// A tuple: the results of an operation from elsewhere, by a kernel of its own. It has no gradient; an [`Op::Custom`] around it may.
+    /// A tuple: the results of an operation from elsewhere, by a kernel of its own. It has no gradient, but an [`Op::Custom`] around it may; only
+    /// [`Fourier`](crate::Fourier) has a rule on the tape.
     CustomKernel(Arc<dyn CustomKernel>),
     /// One result of an operation with several: the first input is the tuple. Of an [`Op::Custom`], the second is the result.
     TupleElement {

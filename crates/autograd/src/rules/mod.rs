@@ -6,7 +6,9 @@ mod elementwise;
 mod movement;
 mod reduce;
 
-use tensor_core::{DType, Error, ErrorKind, Op, Result, Shape, Subscripts, Tensor};
+use std::any::Any;
+
+use tensor_core::{CustomKernel, DType, Error, ErrorKind, Fourier, Op, Result, Shape, Subscripts, Tensor};
 
 /// One operation on the tape, met from behind.
 pub(crate) struct Step<'a> {
@@ -90,14 +92,7 @@ pub(crate) fn tuple_gradients(step: &TupleStep<'_>) -> Gradients {
             Ok(vec![step.gradients[0].as_ref().map(rule).transpose()?])
         }
         Op::Custom(op) => custom(op.as_ref(), step),
-        Op::CustomKernel(kernel) => Err(Error::new(ErrorKind::Autograd {
-            op: "backward",
-            message: format!(
-                "{} is a kernel without a gradient; call it in the forward pass of an autograd::Function that has one, or under \
-                 no_grad",
-                kernel.name()
-            ),
-        })),
+        Op::CustomKernel(kernel) => kernel_gradients(kernel.as_ref(), step),
         // One result, in `gradients`.
         op @ (Op::Leaf
         | Op::Full(_)
@@ -127,6 +122,20 @@ pub(crate) fn tuple_gradients(step: &TupleStep<'_>) -> Gradients {
         | Op::ToDevice
         | Op::TupleElement { .. }) => Err(no_gradient(op)),
     }
+}
+
+/// The kernels that have a rule here are linear; any other's is an [`Op::Custom`] around it.
+fn kernel_gradients(kernel: &dyn CustomKernel, step: &TupleStep<'_>) -> Gradients {
+    if let Some(fourier) = (kernel as &dyn Any).downcast_ref::<Fourier>() {
+        return Ok(vec![step.gradients[0].as_ref().map(|g| fourier.adjoint().apply(g)).transpose()?]);
+    }
+    Err(Error::new(ErrorKind::Autograd {
+        op: "backward",
+        message: format!(
+            "{} is a kernel without a gradient; call it in the forward pass of an autograd::Function that has one, or under no_grad",
+            kernel.name()
+        ),
+    }))
 }
 
 fn no_gradient(op: &Op) -> Error {
@@ -268,7 +277,7 @@ mod tests {
     use std::{collections::HashSet, sync::Arc};
 
     use tensor_core::{
-        BinaryOp, CumulativeOp, CustomKernel, Device, ReduceOp, UnaryOp, custom::Request, set_grad_enabled,
+        BinaryOp, CumulativeOp, Device, FourierKind, ReduceOp, UnaryOp, custom::Request, set_grad_enabled,
     };
 
     use super::*;
@@ -396,6 +405,7 @@ mod tests {
             x.scatter_add(1, &index, &z)?,
             x.to(&Device::new(device.backend().clone()))?,
             x.sort(1, false)?.0,
+            Fourier::new(FourierKind::RealToHalf, 3, 1.0).apply(&x)?,
         ]);
         // What a kernel of a user's own reads.
         all.extend(Tensor::custom_kernel(Arc::new(Same), &[&x])?[0].inputs());

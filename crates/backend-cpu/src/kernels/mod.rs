@@ -11,6 +11,7 @@ pub(crate) mod copy;
 pub(crate) mod cumulative;
 pub(crate) mod custom;
 mod few_terms;
+pub(crate) mod fourier;
 pub(crate) mod gather;
 mod index;
 pub(crate) mod recurrence;
