@@ -62,7 +62,7 @@ pub use layout::{Collapsed, Layout, Strides, collapse};
 pub use memory_log::{LiveBuffer, live_buffers, record_memory};
 pub use op::{
     ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, CustomOp, Op, OpAxes, Padding, Progression, RandomKind,
-    ReduceOp, Saved, Subscripts, UnaryOp,
+    ReduceOp, Saved, ScatterOp, Subscripts, UnaryOp,
 };
 pub use origin::{at_caller, with_location};
 pub use philox::{philox, philox_words};
