@@ -224,6 +224,9 @@ pub fn embedding_with_padding(indices: &Tensor, weight: &Tensor, padding_idx: us
         let message = format!("padding_idx {padding_idx} is no row of a weight {}", weight.shape());
         return Err(Error::invalid("embedding", message));
     }
+    if !rows.is_tracked() {
+        return Ok(rows);
+    }
     let padding = indices.eq_scalar(padding_idx as i64).unsqueeze(-1)?;
     padding.where_cond(&rows.detach(), &rows)
 }
