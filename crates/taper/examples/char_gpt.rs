@@ -2,6 +2,8 @@
 //!
 //!     cargo run --release --example char_gpt -- --prompt "A tensor "
 //!
+//! With `--checkpoint DIR` it saves every hundred steps and on Ctrl-C; `--resume` goes on, to the same bits.
+//!
 //! It reads the pages of Taper's guide, or any other text: `--text FILE`. It learns words and syntax, no sense.
 //!
 //! Radford et al.: Language models are unsupervised multitask learners (2019).
@@ -16,7 +18,7 @@ use std::{
 };
 
 use clap::Parser;
-use common::{Outcome, mean_loss, progress};
+use common::{Outcome, Saving, mean_loss, progress};
 use taper::{
     nn::{
         AttentionMasks, Embedding, KeyValueCache, LayerNorm, Parameter, TransformerActivation,
@@ -68,6 +70,8 @@ struct Options {
     /// Only so many of the likeliest letters are drawn from
     #[arg(long, default_value_t = 20)]
     top_k: usize,
+    #[command(flatten)]
+    saving: Saving,
 }
 
 /// The guide of Taper, which ships with the repository.
@@ -232,10 +236,29 @@ fn run(options: &Options) -> Outcome {
     let warm_up = SequentialLr::new(LinearLr::new(up, 0.01)?).then(up, down)?;
     let mut schedule = LrScheduler::new(warm_up, &mut adamw);
     let validation = || no_grad(|| loss(&model, &test)?.item_f64());
-    let bar = progress(options.steps, "training".into());
+    // A stream of its own on the device, so that it can be saved.
+    let mut draws = rng.on(&device);
+    let (mut saver, latest) = options.saving.start(&device)?;
     let mut losses = Vec::new();
-    for step in 1..=options.steps {
-        let which = Tensor::randint(0, train.dims()[0] as i32, options.batch_size, &rng.on(&device))?;
+    let mut first = 1;
+    if let Some(latest) = latest {
+        latest
+            .checkpoint
+            .restore()
+            .module("model", &model)
+            .part("adamw", &mut adamw)
+            .part("schedule", &mut schedule)
+            .part("draws", &mut draws)
+            .finish()?;
+        first = latest.step as usize + 1;
+        for loss in latest.checkpoint.get_value::<Vec<f32>>("losses")?.unwrap_or_default() {
+            losses.push(Tensor::new(loss, &device)?);
+        }
+    }
+    let bar = progress(options.steps, "training".into());
+    bar.set_position(first as u64 - 1);
+    for step in first..=options.steps {
+        let which = Tensor::randint(0, train.dims()[0] as i32, options.batch_size, &draws)?;
         adamw.zero_grad();
         let loss = loss(&model, &train.index_select(0, &which)?)?;
         loss.backward()?;
@@ -248,6 +271,19 @@ fn run(options: &Options) -> Outcome {
             let (mean, held_out) = (mean_loss(&losses)?, validation()?);
             bar.suspend(|| writeln!(out, "step {step}: loss {mean:.4}, validation loss {held_out:.4}"))?;
             losses.clear();
+        }
+        let stop = saver.step(step as u64, step % 100 == 0, || {
+            let losses = losses.iter().map(Tensor::item::<f32>).collect::<Result<Vec<_>>>()?;
+            Ok(Checkpoint::new()
+                .module("model", &model)
+                .part("adamw", &adamw)
+                .part("schedule", &schedule)
+                .part("draws", &draws)
+                .value("losses", &losses))
+        })?;
+        if stop {
+            bar.finish_and_clear();
+            return Ok(());
         }
     }
     bar.finish_and_clear();

@@ -1,0 +1,5 @@
+//! Long runs, over the CPU.
+
+mod checkpoints;
+mod killed;
+mod small;
