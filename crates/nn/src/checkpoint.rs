@@ -209,7 +209,8 @@ impl Checkpoint {
         let other = file.metadata().iter().filter(|(name, _)| *name != CHECKSUM && *name != "format");
         let found = checksum(other.collect(), file.content());
         if file.metadata().get(CHECKSUM) != Some(&found) {
-            let message = "is damaged: its checksum is not that of what it holds; take the checkpoint before it";
+            let message =
+                "is damaged: its checksum is not that of what it holds; take the checkpoint before it";
             return Err(file_error(path, message.into()));
         }
         let numbers: Vec<&str> = numbers.lines().collect();
@@ -244,7 +245,9 @@ impl Checkpoint {
     pub fn get_value<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
         let Some(json) = self.text.get(&format!("{VALUES}{name}")) else { return Ok(None) };
         let read = serde_json::from_str(json);
-        let wrong = |error| Error::invalid("Checkpoint", format!("the value \"{name}\" is not what is asked for: {error}"));
+        let wrong = |error| {
+            Error::invalid("Checkpoint", format!("the value \"{name}\" is not what is asked for: {error}"))
+        };
         read.map(Some).map_err(wrong)
     }
 

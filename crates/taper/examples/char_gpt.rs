@@ -236,7 +236,6 @@ fn run(options: &Options) -> Outcome {
     let warm_up = SequentialLr::new(LinearLr::new(up, 0.01)?).then(up, down)?;
     let mut schedule = LrScheduler::new(warm_up, &mut adamw);
     let validation = || no_grad(|| loss(&model, &test)?.item_f64());
-    // A stream of its own on the device, so that it can be saved.
     let mut draws = rng.on(&device);
     let (mut saver, latest) = options.saving.start(&device)?;
     let mut losses = Vec::new();

@@ -113,6 +113,9 @@ fn run(options: &Options) -> Outcome {
         for loss in latest.checkpoint.get_value::<Vec<f32>>("losses")?.unwrap_or_default() {
             losses.push(Tensor::new(loss, &device)?);
         }
+        if losses.len() == train.len() {
+            losses.clear(); // the epoch was over
+        }
     }
     while train.epoch() < epochs as u64 {
         let epoch = train.epoch() + 1;

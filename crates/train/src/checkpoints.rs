@@ -145,7 +145,9 @@ impl Checkpoints {
     pub fn save(&mut self, step: u64, checkpoint: &Checkpoint) -> Result<PathBuf> {
         let path = self.folder.join(self.file_name(step, checkpoint)?);
         self.claim()?;
-        if let Some(later) = self.list()?.iter().find(|saved| saved.step > step && !self.damaged.contains(&saved.path)) {
+        if let Some(later) =
+            self.list()?.iter().find(|saved| saved.step > step && !self.damaged.contains(&saved.path))
+        {
             let message = format!(
                 "step {step} comes after step {} in {}; go on from `latest`, or give a folder of its own",
                 later.step,
@@ -155,7 +157,8 @@ impl Checkpoints {
         }
         checkpoint.save(&path)?;
         for old in self.not_kept(&path)? {
-            fs::remove_file(&old).map_err(|error| failed(&old, "is not to be kept, and cannot be removed", &error))?;
+            fs::remove_file(&old)
+                .map_err(|error| failed(&old, "is not to be kept, and cannot be removed", &error))?;
         }
         self.damaged.clear();
         Ok(path)
@@ -194,7 +197,12 @@ impl Checkpoints {
             match Checkpoint::load(&saved.path, device) {
                 Ok(checkpoint) => {
                     self.damaged = damaged;
-                    return Ok(Some(LoadedStep { step: saved.step, path: saved.path, checkpoint, passed_over }));
+                    return Ok(Some(LoadedStep {
+                        step: saved.step,
+                        path: saved.path,
+                        checkpoint,
+                        passed_over,
+                    }));
                 }
                 Err(error) if matches!(error.kind(), ErrorKind::File { .. }) => {
                     passed_over.push(error);
@@ -224,12 +232,15 @@ impl Checkpoints {
         let Some((metric, _)) = &self.best else { return Ok(format!("{PREFIX}{step:010}{SUFFIX}")) };
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
         if metric.is_empty() || !metric.chars().all(plain) {
-            let message = format!("metric \"{metric}\": a name of letters, digits, _ and - can be a part of a file's name");
+            let message = format!(
+                "metric \"{metric}\": a name of letters, digits, _ and - can be a part of a file's name"
+            );
             return Err(Error::invalid(OP, message));
         }
         let Some(value) = checkpoint.get_number(metric).map(Scalar::as_f64) else {
-            let message =
-                format!("keep_best(\"{metric}\"): the checkpoint has no such number; give .number(\"{metric}\", …)");
+            let message = format!(
+                "keep_best(\"{metric}\"): the checkpoint has no such number; give .number(\"{metric}\", …)"
+            );
             return Err(Error::invalid(OP, message));
         };
         Ok(format!("{PREFIX}{step:010}.{metric}={value:?}{SUFFIX}"))
@@ -248,7 +259,10 @@ impl Checkpoints {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let message = "another training writes its checkpoints here; give each a folder of its own";
-                return Err(Error::new(ErrorKind::File { path: self.folder.clone(), message: message.into() }));
+                return Err(Error::new(ErrorKind::File {
+                    path: self.folder.clone(),
+                    message: message.into(),
+                }));
             }
             // Not every file system has locks.
             Err(TryLockError::Error(_)) => {}

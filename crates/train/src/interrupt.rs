@@ -42,7 +42,9 @@ impl Interrupt {
             listen(&mark).map_err(|error| error.to_string())?;
             Ok(Interrupt(mark))
         });
-        installed.clone().map_err(|error| Error::invalid("Interrupt", format!("no handler for Ctrl-C: {error}")))
+        installed
+            .clone()
+            .map_err(|error| Error::invalid("Interrupt", format!("no handler for Ctrl-C: {error}")))
     }
 
     /// Whether somebody wants the program to stop.

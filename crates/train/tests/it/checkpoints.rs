@@ -64,7 +64,8 @@ fn what_is_refused_says_why() {
     let mut first = Checkpoints::new(folder.path()).keep_best("loss");
     let message = first.save(1, &Checkpoint::new()).unwrap_err().to_string();
     assert!(message.contains(".number(\"loss\""), "{message}");
-    let message = Checkpoints::new(folder.path()).keep_best("a/b").save(1, &with(1.0)).unwrap_err().to_string();
+    let message =
+        Checkpoints::new(folder.path()).keep_best("a/b").save(1, &with(1.0)).unwrap_err().to_string();
     assert!(message.contains("a/b"), "{message}");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     first.save(10, &with(1.0)).unwrap();
@@ -130,7 +131,10 @@ fn a_damaged_file_is_passed_over_and_changes_nothing() {
             }
             Err(error) => error,
         };
-        assert!(matches!(error.kind(), ErrorKind::File { path: named, .. } if *named == path), "{i}: {error}");
+        assert!(
+            matches!(error.kind(), ErrorKind::File { path: named, .. } if *named == path),
+            "{i}: {error}"
+        );
         let latest = checkpoints.latest(&device).unwrap().unwrap();
         assert_eq!((latest.step, latest.passed_over.len()), (7, 1), "{i}");
         assert_eq!(everything(&training), before);
@@ -178,7 +182,9 @@ fn what_does_not_fit_is_told_by_name_and_changes_nothing() {
         })
         .unwrap();
     let saved: LoadedStep = saved.unwrap();
-    for (batch_size, items, told) in [(5, 50, "batch_size: 4 in the state, 5"), (4, 49, "items: 50 in the state, 49")] {
+    for (batch_size, items, told) in
+        [(5, 50, "batch_size: 4 in the state, 5"), (4, 49, "items: 50 in the state, 49")]
+    {
         let mut other = Training::new(2, batch_size, items).unwrap();
         let before = everything(&other);
         let message = other.restore(&saved).unwrap_err().to_string();

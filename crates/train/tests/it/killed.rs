@@ -87,9 +87,9 @@ fn killed_again_and_again_a_training_ends_with_the_same_bits() {
         // Its last checkpoint is that of the last step: what is trained from it is what it ended with.
         let ended = trained(folder.path()).unwrap();
         assert_eq!(ended.bits().unwrap(), expected, "after {killed} kills");
-        let half_written = fs::read_dir(folder.path()).unwrap().filter(|entry| {
-            entry.as_ref().unwrap().file_name().to_string_lossy().ends_with(".tmp")
-        });
+        let half_written = fs::read_dir(folder.path())
+            .unwrap()
+            .filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().ends_with(".tmp"));
         assert_eq!(half_written.count(), 0);
     }
     assert!(rounds >= kills);
@@ -100,7 +100,8 @@ fn killed_again_and_again_a_training_ends_with_the_same_bits() {
 #[test]
 fn an_interrupted_training_saves_and_goes_on_with_the_same_bits() {
     use std::io::{BufRead, BufReader, Write};
-    let signal = |id: u32| assert!(Command::new("kill").args(["-INT", &id.to_string()]).status().unwrap().success());
+    let signal =
+        |id: u32| assert!(Command::new("kill").args(["-INT", &id.to_string()]).status().unwrap().success());
     let folder = tempfile::tempdir().unwrap();
     let run = |polite: bool| {
         let mut command = Command::new(env::current_exe().unwrap());
@@ -121,7 +122,8 @@ fn an_interrupted_training_saves_and_goes_on_with_the_same_bits() {
         child.wait().unwrap().code()
     };
     assert_eq!(run(true), Some(0));
-    let steps = |folder: &Path| Checkpoints::new(folder).list().unwrap().iter().map(|s| s.step).collect::<Vec<_>>();
+    let steps =
+        |folder: &Path| Checkpoints::new(folder).list().unwrap().iter().map(|s| s.step).collect::<Vec<_>>();
     assert_eq!(steps(folder.path()), [3]);
     let mut whole = Training::new(1, 4, 50).unwrap();
     whole.run(9, |_| Ok(())).unwrap();
@@ -201,7 +203,10 @@ fn full_child() {
     training.run(8, |_| Ok(())).unwrap();
     let bits = training.bits().unwrap();
     let message = checkpoints.save(8, &training.checkpoint()).unwrap_err().to_string();
-    assert!(message.contains("step-0000000008.safetensors") && message.contains("cannot be written"), "{message}");
+    assert!(
+        message.contains("step-0000000008.safetensors") && message.contains("cannot be written"),
+        "{message}"
+    );
     assert_eq!(training.bits().unwrap(), bits);
     // The training goes on.
     training.run(9, |_| Ok(())).unwrap();

@@ -2,4 +2,7 @@
 
 mod checkpoints;
 mod killed;
+mod logs;
+mod metrics;
 mod small;
+mod summaries;

@@ -23,7 +23,8 @@ impl Training {
         let device = backend_cpu::cpu();
         let data = Generator::seed(99, &device);
         let images = Tensor::randn([items, 6], &data)?;
-        let labels = Tensor::from_vec((0..items as i32).map(|i| i % 3).collect::<Vec<i32>>(), [items], &device)?;
+        let labels =
+            Tensor::from_vec((0..items as i32).map(|i| i % 3).collect::<Vec<i32>>(), [items], &device)?;
         let dataset = TensorDataset::new((images, labels))?;
         let rng = Generator::seed(seed, &device);
         let model = Sequential::new()
