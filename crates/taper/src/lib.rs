@@ -96,7 +96,8 @@ pub mod prelude {
 #[cfg(all(doctest, feature = "cpu"))]
 mod guide {
     macro_rules! pages {
-        ($($name:ident = $page:literal;)*) => {$(
+        ($($(#[$only:meta])? $name:ident = $page:literal;)*) => {$(
+            $(#[$only])?
             #[doc = include_str!(concat!("../../../docs/guide/", $page))]
             mod $name {}
         )*};
@@ -110,6 +111,8 @@ mod guide {
         data = "data.md";
         devices = "devices.md";
         saving = "saving.md";
+        #[cfg(feature = "train")]
+        long_runs = "long-runs.md";
         extending = "extending.md";
         performance = "performance.md";
     }
