@@ -128,7 +128,9 @@ impl Checkpoint {
     pub fn value(mut self, name: &str, value: &(impl Serialize + ?Sized)) -> Checkpoint {
         match serde_json::to_string(value) {
             Ok(json) => {
-                self.text.insert(format!("{VALUES}{name}"), json);
+                if self.text.insert(format!("{VALUES}{name}"), json).is_some() {
+                    self.problem.get_or_insert(format!("the value \"{name}\" is given twice"));
+                }
             }
             Err(error) => {
                 self.problem.get_or_insert(format!("the value \"{name}\" has no form in JSON: {error}"));

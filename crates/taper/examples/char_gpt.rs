@@ -18,7 +18,7 @@ use std::{
 };
 
 use clap::Parser;
-use common::{Outcome, Saving, mean_loss, progress};
+use common::{Outcome, Saving, mean_loss};
 use taper::{
     nn::{
         AttentionMasks, Embedding, KeyValueCache, LayerNorm, Parameter, TransformerActivation,
@@ -26,6 +26,7 @@ use taper::{
     },
     optim::{CosineAnnealingLr, LinearLr, LrScheduler, SequentialLr, clip_grad_norm},
     prelude::*,
+    train::Progress,
 };
 
 /// Trains a small transformer on the letters of a text, and lets it write.
@@ -254,8 +255,7 @@ fn run(options: &Options) -> Outcome {
             losses.push(Tensor::new(loss, &device)?);
         }
     }
-    let bar = progress(options.steps, "training".into());
-    bar.set_position(first as u64 - 1);
+    let mut bar = Progress::new("training", options.steps as u64).after(first as u64 - 1).device(&device);
     for step in first..=options.steps {
         let which = Tensor::randint(0, train.dims()[0] as i32, options.batch_size, &draws)?;
         adamw.zero_grad();
@@ -265,9 +265,10 @@ fn run(options: &Options) -> Outcome {
         adamw.step()?;
         schedule.step(&mut adamw)?;
         losses.push(loss.detach());
-        bar.inc(1);
+        bar.step();
         if step % 100 == 0 || step == options.steps {
             let (mean, held_out) = (mean_loss(&losses)?, validation()?);
+            bar.loss(mean);
             bar.suspend(|| writeln!(out, "step {step}: loss {mean:.4}, validation loss {held_out:.4}"))?;
             losses.clear();
         }
@@ -281,11 +282,11 @@ fn run(options: &Options) -> Outcome {
                 .value("losses", &losses))
         })?;
         if stop {
-            bar.finish_and_clear();
+            bar.finish();
             return Ok(());
         }
     }
-    bar.finish_and_clear();
+    bar.finish();
 
     let written = no_grad(|| write(&model, &prompt, options, &device, &rng))?;
     let written: String = written.iter().filter_map(|&at| alphabet.get(at as usize)).collect();

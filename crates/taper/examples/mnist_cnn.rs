@@ -19,11 +19,12 @@ use std::{
 };
 
 use clap::Parser;
-use common::{Outcome, Saving, evaluate, mean_loss, progress};
+use common::{Outcome, Saving, evaluate, mean_loss};
 use networks::mnist::MnistNet;
 use taper::{
     optim::{LrScheduler, OneCycleConfig, OneCycleLr},
     prelude::*,
+    train::Progress,
 };
 
 /// Trains a convolutional network on handwritten digits.
@@ -119,8 +120,8 @@ fn run(options: &Options) -> Outcome {
     }
     while train.epoch() < epochs as u64 {
         let epoch = train.epoch() + 1;
-        let bar = progress(train.len(), format!("epoch {epoch}/{epochs}"));
-        bar.set_position(losses.len() as u64);
+        let bar = Progress::new(format!("epoch {epoch}/{epochs}"), train.len() as u64);
+        let mut bar = bar.after(losses.len() as u64).device(&device);
         for batch in train.iter() {
             let (images, labels) = batch?.to(&device)?;
             adam.zero_grad();
@@ -131,7 +132,7 @@ fn run(options: &Options) -> Outcome {
             adam.step()?;
             schedule.step(&mut adam)?;
             losses.push(loss.detach());
-            bar.inc(1);
+            bar.step();
             step += 1;
             let stop = saver.step(step, losses.len() == train.len(), || {
                 let losses = losses.iter().map(Tensor::item::<f32>).collect::<Result<Vec<_>>>()?;
@@ -147,7 +148,7 @@ fn run(options: &Options) -> Outcome {
                 return Ok(());
             }
         }
-        bar.finish_and_clear();
+        bar.finish();
         let (accuracy, test_loss) = evaluate(&model, &test, &device)?;
         let mean = mean_loss(&losses)?;
         losses.clear();

@@ -13,7 +13,7 @@ use web_time::Instant;
 const LINES_APART: Duration = Duration::from_secs(10);
 
 /// A bar with the loss, steps a second, the time left and a device's memory, on standard error. Where that is no terminal, as in a
-/// cluster's log, a plain line at most every ten seconds, and one at the end. tqdm's bars.
+/// cluster's log, a plain line every ten seconds, and one at the end of what took longer. tqdm's bars.
 ///
 /// ```
 /// use train::Progress;
@@ -39,6 +39,8 @@ pub struct Progress {
     latest_line: Instant,
     /// On a terminal.
     bar: Option<ProgressBar>,
+    /// Whether there was a line before the last.
+    told: bool,
     finished: bool,
 }
 
@@ -65,6 +67,7 @@ impl Progress {
             start: now,
             latest_line: now,
             bar,
+            told: false,
             finished: false,
         }
     }
@@ -95,7 +98,7 @@ impl Progress {
             bar.set_prefix(self.tail());
             bar.set_position(self.done);
         } else if self.latest_line.elapsed() >= LINES_APART {
-            self.latest_line = Instant::now();
+            (self.latest_line, self.told) = (Instant::now(), true);
             self.write_line();
         }
     }
@@ -108,14 +111,15 @@ impl Progress {
         }
     }
 
-    /// The end: the bar goes, and a log has its last line. Dropping the value is the same.
+    /// The end: the bar goes, and a log that has lines of this has its last. Dropping the value is the same.
     pub fn finish(&mut self) {
         if std::mem::replace(&mut self.finished, true) {
             return;
         }
         match &self.bar {
             Some(bar) => bar.finish_and_clear(),
-            None => self.write_line(),
+            None if self.told => self.write_line(),
+            None => {}
         }
     }
 

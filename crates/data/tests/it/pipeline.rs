@@ -27,19 +27,19 @@ fn all<B>(batches: impl Iterator<Item = Result<B>>) -> Vec<B> {
     batches.map(Result::unwrap).collect()
 }
 
+type Loader = DataLoader<ItemDataset<String>>;
+
 /// The samplers, each made anew.
-fn samplers() -> Vec<Box<dyn Fn(DataLoader<ItemDataset<String>>) -> Result<DataLoader<ItemDataset<String>>>>>
-{
+fn samplers() -> Vec<fn(Loader) -> Result<Loader>> {
     vec![
-        Box::new(|loader| loader.sampler(RandomSampler::new(1).replacement(true).num_samples(30))),
-        Box::new(|loader| {
-            loader.sampler(
-                WeightedRandomSampler::new((0..23).map(f64::from).collect(), 17, 2)?.without_replacement()?,
-            )
-        }),
-        Box::new(|loader| loader.sampler(SubsetRandomSampler::new((3..20).collect(), 3))),
-        Box::new(|loader| loader.sampler(DistributedSampler::new(2, 1)?.shuffle(4))),
-        Box::new(|loader| loader.sampler(BucketSampler::new((0..23).map(|i| i % 5).collect(), 4, 5)?)),
+        |loader| loader.sampler(RandomSampler::new(1).replacement(true).num_samples(30)),
+        |loader| {
+            let weights = (0..23).map(f64::from).collect();
+            loader.sampler(WeightedRandomSampler::new(weights, 17, 2)?.without_replacement()?)
+        },
+        |loader| loader.sampler(SubsetRandomSampler::new((3..20).collect(), 3)),
+        |loader| loader.sampler(DistributedSampler::new(2, 1)?.shuffle(4)),
+        |loader| loader.sampler(BucketSampler::new((0..23).map(|i| i % 5).collect(), 4, 5)?),
     ]
 }
 

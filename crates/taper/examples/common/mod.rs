@@ -1,16 +1,15 @@
-//! What the examples share: images of digits, a progress bar, how many images a network recognises, claims that are checked, timings,
+//! What the examples share: images of digits, checkpoints, how many images a network recognises, claims that are checked, timings,
 //! the end of a program.
 //! `mod common;` brings it into a program.
 #![allow(dead_code)] // no program uses all of it
 
 use std::{
-    io::{self, ErrorKind, IsTerminal, Write},
+    io::{self, ErrorKind, Write},
     path::{Path, PathBuf},
     process::ExitCode,
     time::Instant,
 };
 
-use indicatif::{ProgressBar, ProgressStyle};
 use taper::{
     data::{Digits, Mnist, random_split},
     prelude::*,
@@ -69,15 +68,6 @@ pub(crate) fn evaluate(
 pub(crate) fn mean_loss(losses: &[Tensor]) -> Outcome<f64> {
     let mean = Tensor::stack(losses, 0)?.mean().item_f64()?;
     if mean.is_finite() { Ok(mean) } else { Err(format!("the loss is {mean}: try a smaller --lr").into()) }
-}
-
-/// A bar of so many steps on a terminal, and nothing elsewhere.
-pub(crate) fn progress(steps: usize, title: String) -> ProgressBar {
-    let bar = if io::stderr().is_terminal() { ProgressBar::new(steps as u64) } else { ProgressBar::hidden() };
-    if let Ok(style) = ProgressStyle::with_template("{msg} [{bar:40}] {pos}/{len}") {
-        bar.set_style(style.progress_chars("=> "));
-    }
-    bar.with_message(title)
 }
 
 /// Options of a training that can be stopped and gone on with.

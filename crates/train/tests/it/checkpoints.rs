@@ -85,9 +85,9 @@ fn what_is_refused_says_why() {
 /// Everything that a training has, to be compared.
 fn everything(training: &Training) -> (Vec<Vec<u8>>, Vec<(String, String)>) {
     let all = [training.adam.state_dict(), training.loader.state_dict(), training.model.rng_state()];
-    let numbers = all.into_iter().flatten().filter_map(|(name, value)| match value {
-        StateValue::Number(number) => Some((name, format!("{number:?}"))),
-        StateValue::Tensor(tensor) => Some((name, format!("{:?}", tensor.read_bytes().unwrap()))),
+    let numbers = all.into_iter().flatten().map(|(name, value)| match value {
+        StateValue::Number(number) => (name, format!("{number:?}")),
+        StateValue::Tensor(tensor) => (name, format!("{:?}", tensor.read_bytes().unwrap())),
     });
     (training.bits().unwrap().1, numbers.collect())
 }
