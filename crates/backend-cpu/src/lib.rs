@@ -50,7 +50,7 @@ pub use crate::threads::{num_threads, set_num_threads};
 use crate::{
     elementwise::map,
     environment::Misread,
-    kernels::{arg_reduce, arg_sort, contract, copy, cumulative, custom, gather, reduce, rows, scatter_add},
+    kernels::{arg_reduce, arg_sort, contract, copy, cumulative, custom, gather, reduce, rows, scatter},
     memory::{buffer::CpuBuffer, pool::Pool},
     settings::Settings,
     simd::isa::Isa,
@@ -211,7 +211,7 @@ impl Backend for CpuBackend {
             Body::ArgSort { axis, descending } => arg_sort::run(isa, pool, *axis, *descending, launch),
             Body::Custom(custom) => custom::run(self, custom.as_ref(), launch),
             Body::Gather { axis } => gather::run(pool, *axis, launch),
-            Body::ScatterAdd { axis } => scatter_add::run(isa, pool, *axis, launch),
+            Body::Scatter { op, axis } => scatter::run(isa, pool, *op, *axis, launch),
         }
     }
 
@@ -227,7 +227,7 @@ impl Backend for CpuBackend {
             | Body::Cumulative { .. }
             | Body::ArgSort { .. }
             | Body::Gather { .. }
-            | Body::ScatterAdd { .. } => true,
+            | Body::Scatter { .. } => true,
         }
     }
 

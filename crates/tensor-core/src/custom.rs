@@ -50,6 +50,12 @@ pub trait CustomKernel: Any + fmt::Debug + Send + Sync {
     fn takes_strides(&self) -> bool {
         false
     }
+
+    /// Whether inputs that have one axis more in front, each, and the same number of slices along it, give the results of each slice, stacked
+    /// along such an axis. `autograd::func::vmap` then calls the kernel once, and otherwise once for each slice.
+    fn is_batched(&self) -> bool {
+        false
+    }
 }
 
 /// A backend's question for an implementation of a type that it knows how to run, for inputs of the kernel's shapes and dtypes.

@@ -22,6 +22,7 @@ mod error;
 mod facts;
 pub mod fft;
 mod formula;
+mod fourier;
 mod grad_mode;
 pub mod kernel;
 mod kernel_cost;
@@ -54,13 +55,14 @@ pub use device::Device;
 pub use dtype::{DType, Element};
 pub use error::{Error, ErrorKind, Result};
 pub use formula::Formula;
+pub use fourier::{Fourier, FourierKind};
 pub use grad_mode::{is_grad_enabled, set_grad_enabled};
 pub use kernel::{Kernel, Launch};
 pub use layout::{Collapsed, Layout, Strides, collapse};
 pub use memory_log::{LiveBuffer, live_buffers, record_memory};
 pub use op::{
     ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, CustomOp, Op, OpAxes, Padding, Progression, RandomKind,
-    ReduceOp, Saved, Subscripts, UnaryOp,
+    ReduceOp, Saved, ScatterOp, Subscripts, UnaryOp,
 };
 pub use origin::{at_caller, with_location};
 pub use philox::{philox, philox_words};

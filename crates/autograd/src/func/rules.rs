@@ -87,8 +87,8 @@ pub(super) fn one(node: &Tensor, operands: &[Operand], n: usize) -> Result<Tenso
         }
         (Op::Contract(subscripts), [a, b]) => contract(subscripts, a, b)?,
         (Op::Gather { axis }, [x, index]) => x.whole(n)?.gather(*axis as isize + 1, &index.whole(n)?)?,
-        (Op::ScatterAdd { axis }, [base, index, src]) => {
-            base.whole(n)?.scatter_add(*axis as isize + 1, &index.whole(n)?, &src.whole(n)?)?
+        (Op::Scatter { op, axis }, [base, index, src]) => {
+            base.whole(n)?.scatter_with(*op, *axis as isize + 1, &index.whole(n)?, &src.whole(n)?)?
         }
         (Op::Contiguous, [x]) => x.tensor.contiguous_copy(),
         (Op::ToDevice, [x]) => x.tensor.to(&node.device())?,
@@ -117,7 +117,7 @@ pub(super) fn one(node: &Tensor, operands: &[Operand], n: usize) -> Result<Tenso
             | Op::Sort { .. }
             | Op::Contract(_)
             | Op::Gather { .. }
-            | Op::ScatterAdd { .. }
+            | Op::Scatter { .. }
             | Op::Contiguous
             | Op::ToDevice
             | Op::Custom(_)
@@ -171,12 +171,16 @@ pub(super) fn several(node: &Tensor, operands: &[Operand], n: usize) -> Result<V
             let results = [values, indices].into_iter().zip(&elements);
             results.map(|(result, element)| result.to_dtype(element.dtype())).collect()
         }
+        (Op::CustomKernel(kernel), operands) if kernel.is_batched() => {
+            let operands = operands.iter().map(|operand| operand.whole(n)).collect::<Result<Vec<_>>>()?;
+            Tensor::custom_kernel(Arc::clone(kernel), &operands.iter().collect::<Vec<_>>())
+        }
         (Op::CustomKernel(kernel), operands) => slice_by_slice(kernel, &node.elements(), operands, n),
         (op, operands) => Err(no_rule(op, operands.len())),
     }
 }
 
-/// A kernel from elsewhere, which knows nothing of slices, once for each.
+/// A kernel that knows nothing of slices, once for each.
 fn slice_by_slice(
     kernel: &Arc<dyn CustomKernel>,
     elements: &[Tensor],
@@ -261,5 +265,29 @@ impl CustomOp for Slices {
             }
         };
         there.into_iter().enumerate().map(of_input).collect()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use tensor_core::{Fourier, FourierKind, Tensor, plan_of};
+
+    use crate::func::vmap;
+
+    #[test]
+    fn a_kernel_that_takes_several_slices_is_called_once() {
+        let x = Tensor::arange(0.0, 24.0, 1.0, &backend_cpu::cpu()).unwrap().reshape([8, 3]).unwrap();
+        x.eval().unwrap();
+        let of = Fourier::new(FourierKind::RealToHalf, 8, 1.0);
+        let y = vmap(|x| of.apply(&x[0]), &[x], &[Some(1)]).unwrap();
+        assert_eq!(y.dims(), [3, 5, 2]);
+        let plan = plan_of(&y).unwrap();
+        let named = |name| plan.kernels.iter().filter(|planned| planned.kernel.name() == name).count();
+        assert_eq!((named("rfft"), plan.kernels.len()), (1, 2), "the slices in rows, and their transforms");
+        let first = y.select(0, 0).unwrap().to_vec::<f32>().unwrap();
+        // 0, 3, …, 21: their sum, and the first of the others.
+        assert_eq!(first[0], 84.0);
+        assert!((first[2] + 12.0).abs() < 1e-4 && (first[3] - 28.970_563).abs() < 1e-4, "{first:?}");
     }
 }

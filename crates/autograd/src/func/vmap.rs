@@ -48,7 +48,7 @@ impl CustomKernel for Slice {
 /// `axes` has the axis of each input that is mapped over, or `None` for an input that `f` gets whole. `f` is called once, on the
 /// thread of the caller, with slices that lack their mapped axis. Gradients flow through as if `f` had been called for each slice.
 /// Random draws in `f` are the same for every slice. Operations with kernels of their own (attention, linear algebra) run slice
-/// by slice.
+/// by slice, but for those that say that they take several (`CustomKernel::is_batched`), as Fourier transforms do.
 ///
 /// # Errors
 /// Not an axis for each input, no mapped input, an axis out of range, mapped axes of different lengths; a function that reads values

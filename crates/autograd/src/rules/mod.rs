@@ -6,7 +6,11 @@ mod elementwise;
 mod movement;
 mod reduce;
 
-use tensor_core::{DType, Error, ErrorKind, Op, Result, Shape, Subscripts, Tensor};
+use std::any::Any;
+
+use tensor_core::{
+    CustomKernel, DType, Error, ErrorKind, Fourier, Op, Result, ScatterOp, Shape, Subscripts, Tensor,
+};
 
 /// One operation on the tape, met from behind.
 pub(crate) struct Step<'a> {
@@ -62,7 +66,7 @@ pub(crate) fn gradients(step: &Step<'_>) -> Gradients {
         Op::Cumulative { op, axis, reverse } => cumulative::cumulative(*op, *axis, *reverse, step),
         Op::Contract(subscripts) => contract(subscripts, step),
         Op::Gather { axis } => Ok(vec![step.when(0, || gathered(*axis, &inputs[0], &inputs[1], g))?, None]),
-        Op::ScatterAdd { axis } => {
+        Op::Scatter { op: ScatterOp::Add, axis } => {
             let axis = *axis as isize;
             Ok(vec![Some(g.clone()), None, step.when(2, || g.gather(axis, &inputs[1]))?])
         }
@@ -75,6 +79,7 @@ pub(crate) fn gradients(step: &Step<'_>) -> Gradients {
         | Op::Random { .. }
         | Op::Compare(_)
         | Op::ArgReduce { .. }
+        | Op::Scatter { op: ScatterOp::Max | ScatterOp::Min, .. }
         | Op::Sort { .. }
         | Op::Custom(_)
         | Op::CustomKernel(_)
@@ -90,14 +95,7 @@ pub(crate) fn tuple_gradients(step: &TupleStep<'_>) -> Gradients {
             Ok(vec![step.gradients[0].as_ref().map(rule).transpose()?])
         }
         Op::Custom(op) => custom(op.as_ref(), step),
-        Op::CustomKernel(kernel) => Err(Error::new(ErrorKind::Autograd {
-            op: "backward",
-            message: format!(
-                "{} is a kernel without a gradient; call it in the forward pass of an autograd::Function that has one, or under \
-                 no_grad",
-                kernel.name()
-            ),
-        })),
+        Op::CustomKernel(kernel) => kernel_gradients(kernel.as_ref(), step),
         // One result, in `gradients`.
         op @ (Op::Leaf
         | Op::Full(_)
@@ -122,11 +120,25 @@ pub(crate) fn tuple_gradients(step: &TupleStep<'_>) -> Gradients {
         | Op::Unfold { .. }
         | Op::Contract(_)
         | Op::Gather { .. }
-        | Op::ScatterAdd { .. }
+        | Op::Scatter { .. }
         | Op::Contiguous
         | Op::ToDevice
         | Op::TupleElement { .. }) => Err(no_gradient(op)),
     }
+}
+
+/// The kernels that have a rule here are linear; any other's is an [`Op::Custom`] around it.
+fn kernel_gradients(kernel: &dyn CustomKernel, step: &TupleStep<'_>) -> Gradients {
+    if let Some(fourier) = (kernel as &dyn Any).downcast_ref::<Fourier>() {
+        return Ok(vec![step.gradients[0].as_ref().map(|g| fourier.adjoint().apply(g)).transpose()?]);
+    }
+    Err(Error::new(ErrorKind::Autograd {
+        op: "backward",
+        message: format!(
+            "{} is a kernel without a gradient; call it in the forward pass of an autograd::Function that has one, or under no_grad",
+            kernel.name()
+        ),
+    }))
 }
 
 fn no_gradient(op: &Op) -> Error {
@@ -268,7 +280,7 @@ mod tests {
     use std::{collections::HashSet, sync::Arc};
 
     use tensor_core::{
-        BinaryOp, CumulativeOp, CustomKernel, Device, ReduceOp, UnaryOp, custom::Request, set_grad_enabled,
+        BinaryOp, CumulativeOp, Device, FourierKind, ReduceOp, UnaryOp, custom::Request, set_grad_enabled,
     };
 
     use super::*;
@@ -396,6 +408,7 @@ mod tests {
             x.scatter_add(1, &index, &z)?,
             x.to(&Device::new(device.backend().clone()))?,
             x.sort(1, false)?.0,
+            Fourier::new(FourierKind::RealToHalf, 3, 1.0).apply(&x)?,
         ]);
         // What a kernel of a user's own reads.
         all.extend(Tensor::custom_kernel(Arc::new(Same), &[&x])?[0].inputs());
@@ -470,7 +483,7 @@ mod tests {
             Op::Formula(_) => 28,
             Op::CustomKernel(_) => 0,
             Op::Gather { .. } => 21,
-            Op::ScatterAdd { .. } => 22,
+            Op::Scatter { .. } => 22,
             Op::ToDevice => 23,
             Op::Custom(_) => 24,
             Op::TupleElement { .. } => 25,

@@ -4,13 +4,13 @@
 use std::{fmt, marker::PhantomData};
 
 use tensor_core::{
-    Attention, CustomKernel, DType, Element, Error, Kernel, Launch, Layout, Recurrence, Result, Shape,
-    custom::implementation,
+    Attention, CustomKernel, DType, Element, Error, Fourier, Kernel, Launch, Layout, Recurrence, Result,
+    Shape, custom::implementation,
 };
 
 use crate::{
     CpuBackend,
-    kernels::{attention, recurrence},
+    kernels::{attention, fourier, recurrence},
     memory::buffer::{Bound, Memory},
 };
 
@@ -137,6 +137,7 @@ enum Implementation {
     Function(CpuKernel),
     Attention(Attention),
     Recurrence(Recurrence),
+    Fourier(Fourier),
 }
 
 impl Implementation {
@@ -151,6 +152,11 @@ impl Implementation {
             && let Ok(found) = implementation::<Recurrence>(custom, kernel, device)
         {
             return Ok(Implementation::Recurrence(found));
+        }
+        if fourier::supports(dtype)
+            && let Ok(found) = implementation::<Fourier>(custom, kernel, device)
+        {
+            return Ok(Implementation::Fourier(found));
         }
         implementation(custom, kernel, device).map(Implementation::Function)
     }
@@ -173,6 +179,7 @@ pub(crate) fn run(backend: &CpuBackend, custom: &dyn CustomKernel, launch: &Laun
         Some(Implementation::Recurrence(made)) => {
             return recurrence::run(backend.isa, &backend.pool, *made, launch);
         }
+        Some(Implementation::Fourier(made)) => return fourier::run(&backend.pool, *made, launch),
         None => return Err(Error::invalid(op, "the launch holds what another backend made of its kernel")),
     };
     let bound = Bound::of_launch(&backend.pool, launch)?;

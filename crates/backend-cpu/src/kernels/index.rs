@@ -1,4 +1,4 @@
-//! An index of [`gather`](super::gather) and [`scatter_add`](super::scatter_add). If it varies along the last axis, each element moves by
+//! An index of [`gather`](super::gather) and [`scatter`](super::scatter). If it varies along the last axis, each element moves by
 //! itself: line by line along the axis indexed. Else it is read once, over the axes along which it varies; behind them lie blocks
 //! that move as one (whole rows of an embedding), and a block is contiguous more often than not.
 #![allow(unsafe_code)]

@@ -11,6 +11,7 @@ use taper::{
     },
 };
 use taper_testing::{assert_close, numbers};
+use tensor_core::{Fourier, FourierKind};
 
 use crate::common::{device, needs};
 
@@ -217,4 +218,80 @@ fn what_no_transform_is_of() {
     said(irfft(&one, None, 0, Norm::Backward), "a transform of no numbers");
     assert_eq!(irfft(&one, Some(1), 0, Norm::Backward).unwrap().to_vec::<f32>().unwrap(), [1.0]);
     said(fftn(&one, [0, -1], Norm::Backward), "given twice");
+}
+
+/// The kernel of a device and the composition of the others: values, with what is said of frequencies that have a mirror.
+#[test]
+fn a_kernel_and_its_composition_agree() {
+    for kind in [FourierKind::Forward, FourierKind::Inverse, FourierKind::RealToHalf, FourierKind::HalfToReal]
+    {
+        for n in LENGTHS {
+            let of = Fourier { kind, length: n, factor: 0.25, mirrored: 3.0 };
+            let shape = match kind {
+                FourierKind::Forward | FourierKind::Inverse => vec![2, n, 2],
+                FourierKind::RealToHalf => vec![2, n],
+                FourierKind::HalfToReal => vec![2, n / 2 + 1, 2],
+            };
+            let x = tensor(&numbers(shape.iter().product(), 11), &shape, DType::F32);
+            let (found, composed) = (of.apply(&x).unwrap(), of.composed(&x).unwrap());
+            assert_eq!(found.shape(), composed.shape());
+            let both = [found, composed].map(|t| t.to_f64_vec().unwrap());
+            assert_close(&both[0], &both[1], within(n, DType::F32), &format!("{of:?}"));
+        }
+    }
+}
+
+/// A transform is a linear map: ⟨F·x, y⟩ = ⟨x, Fᵀ·y⟩, and the gradient with respect to y of what is the gradient with respect to x is F again.
+#[test]
+fn gradients_are_adjoints_and_have_gradients() {
+    use taper::{grad_of, prelude::TensorGrad};
+    for n in [1, 2, 5, 8, 37, 326] {
+        for half in [false, true] {
+            let spectrum = |x: &Tensor| match half {
+                true => irfft(x, Some(n), 1, Norm::Backward),
+                false => rfft(x, Some(n), 1, Norm::Ortho),
+            };
+            let shape = if half { vec![3, n / 2 + 1, 2] } else { vec![3, n] };
+            let x = tensor(&numbers(shape.iter().product(), 1), &shape, DType::F32).requires_grad();
+            let y = spectrum(&x).unwrap();
+            let weights = tensor(&numbers(y.numel(), 2), y.dims(), DType::F32).requires_grad();
+            let inner = y.mul(&weights).unwrap().sum();
+            let gradient = grad_of(&inner, &x, true).unwrap();
+            let other = gradient.mul(&x).unwrap().sum();
+            let both = [&inner, &other].map(|t| t.to_f64_vec().unwrap());
+            assert_close(&both[0], &both[1], (1e-4, 1e-3), &format!("{n}, half: {half}"));
+            let again = grad_of(&other, &weights, false).unwrap();
+            let both = [&again, &y].map(|t| t.to_f64_vec().unwrap());
+            assert_close(&both[0], &both[1], within(n, DType::F32), &format!("{n}, half: {half}"));
+        }
+    }
+}
+
+/// Numbers in every order in memory, along every axis.
+#[test]
+fn signals_that_lie_in_any_order() {
+    let base = tensor(&numbers(6 * 10 * 4, 4), &[6, 10, 4], DType::F32);
+    let views = [
+        base.permute([2, 0, 1]).unwrap(),
+        base.flip([0, 1, 2]).unwrap(),
+        base.slice_step(1, 1..10, 3).unwrap(),
+        base.narrow(2, 1, 1).unwrap().expand([6, 10, 5]).unwrap(),
+        // Windows that overlap.
+        base.select(2, 3).unwrap().unfold(1, 4, 1).unwrap(),
+    ];
+    for (k, x) in views.iter().enumerate() {
+        let plain = tensor(&x.to_f64_vec().unwrap(), x.dims(), DType::F32);
+        for axis in 0..3 {
+            let of = |x: &Tensor| rfft(x, None, axis, Norm::Backward).unwrap();
+            let both = [x, &plain].map(|x| of(x).to_f64_vec().unwrap());
+            assert_close(&both[0], &both[1], (0.0, 1e-5), &format!("view {k}, axis {axis}"));
+            let back = |x: &Tensor| irfft(&of(x), Some(x.dims()[axis]), axis, Norm::Backward).unwrap();
+            assert_close(
+                &back(x).to_f64_vec().unwrap(),
+                &x.to_f64_vec().unwrap(),
+                (0.0, 1e-5),
+                "there and back",
+            );
+        }
+    }
 }

@@ -22,8 +22,8 @@
 //! | [`stft`], [`istft`] | frames of a real signal that overlap | their spectra, and back |
 //! | [`fftfreq`], [`rfftfreq`], [`fftshift`], [`ifftshift`] | | the frequencies, and zero in the middle |
 //!
-//! They are products with small Fourier matrices and rotations between them (`transform`): compositions, which run on every device, in
-//! parts of a batch at once, and have gradients of gradients. f16 and bf16 are computed in f32.
+//! Each is a [`Fourier`], for which the CPU has a kernel. On other devices it is composed of products with small Fourier matrices
+//! and rotations between them (`transform`). Both have gradients of gradients, and go through `vmap`. f16 and bf16 are computed in f32.
 
 mod hermitian;
 mod stft;
@@ -33,9 +33,11 @@ pub use hermitian::{hfft, hfftn, ihfft, ihfftn};
 pub use stft::{StftOptions, StftPadding, istft, stft};
 
 use smallvec::SmallVec;
-use transform::{conjugate, transform};
+pub(crate) use transform::{conjugate, constant, transform};
 
-use crate::{Axes, Axis, DType, Error, Result, Shape, Tensor, TensorOptions, origin::at_caller};
+use crate::{
+    Axes, Axis, DType, Error, Fourier, FourierKind, Result, Shape, Tensor, TensorOptions, origin::at_caller,
+};
 
 /// Where the factor 1/n goes, for a transform of n numbers. PyTorch's `norm`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -87,13 +89,18 @@ impl Along {
         Ok(Along { axis, n, norm })
     }
 
-    /// The transform of complex numbers, or of real ones, which gives complex ones.
-    fn run(self, x: &Tensor, real: bool, inverse: bool) -> Result<Tensor> {
-        let last = x.rank() - if real { 1 } else { 2 };
-        let moved = sized(x, self.axis, self.n)?.movedim(self.axis as isize, last as isize)?;
-        let found = transform(&moved, real, inverse)?.movedim(last as isize, self.axis as isize)?;
-        let factor = self.norm.factor(self.n, inverse);
-        Ok(if factor == 1.0 { found } else { found.mul_scalar(factor) })
+    /// The transform along the axis, cut or filled up to the length that its kind takes.
+    fn run(self, x: &Tensor, kind: FourierKind) -> Result<Tensor> {
+        let (n, bins) = (self.n, self.n / 2 + 1);
+        let (count, inverse, parts) = match kind {
+            FourierKind::Forward => (n, false, 1),
+            FourierKind::Inverse => (n, true, 1),
+            FourierKind::RealToHalf => (n, false, 0),
+            FourierKind::HalfToReal => (bins, true, 1),
+        };
+        let (axis, last) = (self.axis as isize, (x.rank() - 1 - parts) as isize);
+        let moved = sized(x, self.axis, count)?.movedim(axis, last)?;
+        Fourier::new(kind, n, self.norm.factor(n, inverse)).apply(&moved)?.movedim(last, axis)
     }
 }
 
@@ -169,7 +176,8 @@ fn one(
     inverse: bool,
 ) -> Result<Tensor> {
     let along = Along::new(op, x, complex_rank(op, x)?, n, axis, norm)?;
-    wide(x, |x| along.run(x, false, inverse))
+    let kind = if inverse { FourierKind::Inverse } else { FourierKind::Forward };
+    wide(x, |x| along.run(x, kind))
 }
 
 /// The transform of real numbers along an axis, complex: `[…, n, …]` gives `[…, n/2 + 1, …, 2]`, the frequencies from 0 to the
@@ -185,7 +193,7 @@ pub fn rfft(x: &Tensor, n: Option<usize>, axis: impl Into<Axis>, norm: Norm) -> 
 
 fn half(op: &'static str, x: &Tensor, n: Option<usize>, axis: Axis, norm: Norm) -> Result<Tensor> {
     let along = Along::new(op, x, real_rank(op, x)?, n, axis, norm)?;
-    wide(x, |x| along.run(x, true, false)?.narrow(along.axis as isize, 0, along.n / 2 + 1))
+    wide(x, |x| along.run(x, FourierKind::RealToHalf))
 }
 
 /// The inverse of [`rfft`]: real numbers from the half of a spectrum that is not a mirror. `n` is how many there are to be: an even
@@ -206,13 +214,7 @@ fn whole(op: &'static str, x: &Tensor, n: Option<usize>, axis: Axis, norm: Norm)
     let numbers: Shape = x.dims()[..rank].iter().copied().collect();
     let n = n.unwrap_or(2 * numbers[numbers.axis(axis, op)?].saturating_sub(1));
     let along = Along::new(op, x, rank, Some(n), axis, norm)?;
-    wide(x, |x| {
-        let kept = sized(x, along.axis, n / 2 + 1)?;
-        let mirrored = n - (n / 2 + 1);
-        let axis = along.axis as isize;
-        let mirror = conjugate(&kept.narrow(axis, 1, mirrored)?.flip(axis)?)?;
-        along.run(&Tensor::concat(&[&kept, &mirror], axis)?, false, true)?.select(-1, 0)
-    })
+    wide(x, |x| along.run(x, FourierKind::HalfToReal))
 }
 
 /// [`fft`] along several axes, one after the other; all by `..`. `torch.fft.fftn`, `torch.fft.fft2` for the last two.

@@ -1,7 +1,7 @@
 //! Short-time transforms: a signal's spectrum in frames that overlap, and back.
 
-use super::{Along, Norm, complex_rank, half, real_rank, sized, whole, wide};
-use crate::{Axis, Error, Result, Shape, Tensor, origin::at_caller};
+use super::{Norm, complex_rank, half, real_rank, sized, whole, wide};
+use crate::{Axis, Error, Result, Shape, Tensor, fourier::whole_spectrum, origin::at_caller};
 
 /// What a signal is given at its ends, so that its first frame is around its first number. PyTorch's `pad_mode`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -140,8 +140,7 @@ fn forward(x: &Tensor, n_fft: usize, options: &StftOptions<'_>) -> Result<Tensor
         let spectra = if options.onesided {
             half(OP, &frames, None, Axis(-1), options.norm())?
         } else {
-            let along = Along { axis: frames.rank() - 1, n: n_fft, norm: options.norm() };
-            along.run(&frames, true, false)?
+            whole_spectrum(&half(OP, &frames, None, Axis(-1), options.norm())?, n_fft)?
         };
         spectra.transpose(-3, -2)
     })

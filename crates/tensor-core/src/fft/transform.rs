@@ -1,4 +1,4 @@
-//! The transform along the last axis of numbers, without a factor.
+//! The transform along the last axis of numbers, without a factor, of other operations: for devices that have no kernel for [`crate::Fourier`].
 //!
 //! Of n = a·b numbers (Cooley and Tukey 1965): with j = b·j₁ + j₂ and k = k₁ + a·k₂ it is a transform of length a over j₁, a rotation by
 //! j₂·k₁/n of a turn, and a transform of length b over j₂. The short one is a product with its matrix, which is what devices do
@@ -15,7 +15,7 @@ const MATRIX: usize = 32;
 const PRIME: usize = 160;
 
 /// A tensor of numbers computed here, rounded once, for use with another.
-fn constant(values: &[f64], shape: impl Into<Dims>, like: &Tensor) -> Result<Tensor> {
+pub(crate) fn constant(values: &[f64], shape: impl Into<Dims>, like: &Tensor) -> Result<Tensor> {
     Tensor::from_formula("fft", values.len(), |k| values[k], (like.dtype(), &like.device()).into())?
         .reshape(shape)
 }
@@ -40,7 +40,7 @@ fn turn(k: usize, n: usize) -> (f64, f64) {
 }
 
 /// Complex numbers with the other sign of their imaginary parts.
-pub(super) fn conjugate(x: &Tensor) -> Result<Tensor> {
+pub(crate) fn conjugate(x: &Tensor) -> Result<Tensor> {
     x.mul(&constant(&[1.0, -1.0], [2], x)?)
 }
 
@@ -70,7 +70,7 @@ fn turns(
 }
 
 /// The transform of `[…, n, 2]`, or of real `[…, n]`, which gives `[…, n, 2]`.
-pub(super) fn transform(x: &Tensor, real: bool, inverse: bool) -> Result<Tensor> {
+pub(crate) fn transform(x: &Tensor, real: bool, inverse: bool) -> Result<Tensor> {
     let dims = x.dims();
     let lead = x.rank() - if real { 1 } else { 2 };
     let n = dims[lead];

@@ -1,0 +1,382 @@
+//! Fourier transforms, by `rustfft` and `realfft`: rows of numbers that threads share. Plans (factors of a length, and their rotations) are kept from
+//! launch to launch. Rows go through a plan in groups that depend on the length alone, so that an element's bits do not depend on threads.
+#![allow(unsafe_code)]
+
+use std::{
+    ops::Range,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use realfft::{ComplexToReal, FftError, RealFftPlanner, RealToComplex};
+use rustfft::{Fft, FftNum, FftPlanner, num_complex::Complex};
+use tensor_core::{CustomKernel, DType, Error, ErrorKind, Fourier, FourierKind, Launch, Result};
+
+use crate::{
+    memory::{
+        buffer::{Bound, CpuBuffer, Memory},
+        pool::Pool,
+    },
+    threads,
+};
+
+/// Numbers that one call of a plan transforms at least: what stays in a first-level cache.
+const AT_HAND: usize = 1 << 11;
+/// Multiplications that are worth a thread.
+const GRAIN: usize = 1 << 15;
+/// How many plans are kept, and the sum of their lengths, unless one alone is longer.
+const PLANS: usize = 64;
+const LENGTHS: usize = 1 << 22;
+
+/// Whether there is a kernel for a dtype.
+pub(crate) fn supports(dtype: DType) -> bool {
+    matches!(dtype, DType::F32 | DType::F64)
+}
+
+pub(crate) fn run(pool: &Arc<Pool>, of: Fourier, launch: &Launch<'_>) -> Result<()> {
+    match launch.kernel.operands.first().map(|operand| operand.dtype) {
+        Some(DType::F32) => typed::<f32>(pool, of, launch),
+        Some(DType::F64) => typed::<f64>(pool, of, launch),
+        dtype => Err(Error::new(ErrorKind::Unsupported {
+            op: launch.kernel.name(),
+            device: "cpu".into(),
+            dtype: dtype.unwrap_or(DType::F32),
+            hint: "cast its input with .to_dtype(DType::F32)".into(),
+        })),
+    }
+}
+
+fn typed<T: Real>(pool: &Arc<Pool>, of: Fourier, launch: &Launch<'_>) -> Result<()> {
+    let (kernel, op) = (launch.kernel, launch.kernel.name());
+    // What follows is safe for an input and an output that fit each other.
+    let given: Vec<_> =
+        kernel.operands.iter().map(|operand| (operand.layout.shape().clone(), operand.dtype)).collect();
+    let results = of.results(&given)?;
+    let fits = |(output, (shape, dtype)): (&tensor_core::kernel::Output, &(tensor_core::Shape, DType))| {
+        output.shape == *shape && output.dtype == *dtype
+    };
+    if kernel.outputs.len() != results.len() || !kernel.outputs.iter().zip(&results).all(fits) {
+        return Err(Error::invalid(op, "the kernel's output is not that of a Fourier transform"));
+    }
+    let is_plain = |layout: &tensor_core::Layout| layout.is_contiguous() && layout.offset() == 0;
+    let numel = given[0].0.numel();
+    if numel == 0 {
+        return Ok(());
+    }
+    if !is_plain(&kernel.operands[0].layout) {
+        return Err(Error::invalid(op, "an input of the kernel is not row-major"));
+    }
+    let bound = Bound::of_launch(pool, launch)?;
+    let (n, bins) = (of.length, of.length / 2 + 1);
+    let (taken, given) = match of.kind {
+        FourierKind::Forward | FourierKind::Inverse => (2 * n, 2 * n),
+        FourierKind::RealToHalf => (n, 2 * bins),
+        FourierKind::HalfToReal => (2 * bins, n),
+    };
+    let plan = plan::<T>(of.kind, n);
+    let rows = Rows { of, plan: &plan, from: bound.inputs[0], to: bound.outputs[0], taken, given };
+    let (count, group) = (numel / taken, (AT_HAND / n).max(1));
+    // SAFETY: the numbers of both buffers were checked, and each range has its own rows.
+    let some = |range| unsafe { rows.transform(pool, range, group) };
+    let multiplications = count.saturating_mul(n).saturating_mul(2 * (n.ilog2() as usize + 1));
+    match multiplications >= 2 * GRAIN {
+        true => threads::try_share_ranges(count, group, some),
+        false => some(0..count),
+    }
+}
+
+/// Rows of numbers, and the plan of their transforms.
+struct Rows<'a, T: Real> {
+    of: Fourier,
+    plan: &'a Plan<T>,
+    from: Memory,
+    to: Memory,
+    /// The real numbers of a row, before and after.
+    taken: usize,
+    given: usize,
+}
+
+impl<T: Real> Rows<'_, T> {
+    /// Transforms some rows, a group at a time.
+    ///
+    /// # Safety
+    /// The input's rows are initialised; nobody else has these rows of the output.
+    unsafe fn transform(&self, pool: &Arc<Pool>, rows: Range<usize>, group: usize) -> Result<()> {
+        let (n, bins) = (self.of.length, self.of.length / 2 + 1);
+        // A row that may be overwritten, and what the plan wants besides, in complex numbers.
+        let (own, besides) = match self.plan {
+            Plan::Complex(plan) => (0, plan.get_immutable_scratch_len()),
+            Plan::RealToHalf(plan) => (bins, plan.get_scratch_len()),
+            Plan::HalfToReal(plan) => (bins, plan.get_scratch_len()),
+        };
+        let scratch = CpuBuffer::new(pool, self.from.dtype, 2 * (own + besides))?;
+        let scratch = scratch.memory().at::<T>(0);
+        // SAFETY: the buffer has as many numbers, is aligned for them, and lives until this function returns; zero is a number.
+        let scratch: &mut [Complex<T>] = unsafe {
+            scratch.write_bytes(0, 2 * (own + besides));
+            std::slice::from_raw_parts_mut(scratch.cast(), own + besides)
+        };
+        let (own, besides) = scratch.split_at_mut(own);
+        for start in rows.clone().step_by(group) {
+            let count = group.min(rows.end - start);
+            let (taken, given) = (count * self.taken, count * self.given);
+            // SAFETY: the caller's promise: these rows lie in both buffers, and an output is no input. The output's numbers are made zero
+            // before a slice has them.
+            let (from, to) = unsafe {
+                let from = self.from.at::<T>(start * self.taken).cast_const();
+                let to = self.to.at::<T>(start * self.given);
+                to.write_bytes(0, given);
+                (std::slice::from_raw_parts(from, taken), std::slice::from_raw_parts_mut(to, given))
+            };
+            match self.plan {
+                Plan::Complex(plan) => {
+                    plan.process_immutable_with_scratch(complex(from), complex_mut(to), besides);
+                }
+                Plan::RealToHalf(plan) => {
+                    let signal = &mut real_mut(own)[..n];
+                    for (from, to) in from.chunks_exact(n).zip(complex_mut(to).chunks_exact_mut(bins)) {
+                        signal.copy_from_slice(from);
+                        plan.process_with_scratch(signal, to, besides).map_err(|e| self.misfit(&e))?;
+                        self.weigh(to);
+                    }
+                }
+                Plan::HalfToReal(plan) => {
+                    for (from, to) in complex(from).chunks_exact(bins).zip(to.chunks_exact_mut(n)) {
+                        own.copy_from_slice(from);
+                        self.weigh(own);
+                        // Frequencies without a mirror.
+                        own[0].im = T::ZERO;
+                        if n.is_multiple_of(2) {
+                            own[n / 2].im = T::ZERO;
+                        }
+                        plan.process_with_scratch(own, to, besides).map_err(|e| self.misfit(&e))?;
+                    }
+                }
+            }
+            if self.of.factor != 1.0 {
+                let factor = T::of(self.of.factor);
+                to.iter_mut().for_each(|x| *x = *x * factor);
+            }
+        }
+        Ok(())
+    }
+
+    /// Multiplies what has a mirror in half a spectrum.
+    fn weigh(&self, half: &mut [Complex<T>]) {
+        if self.of.mirrored != 1.0 {
+            let weight = T::of(self.of.mirrored);
+            let end = self.of.length.div_ceil(2);
+            half[1..end].iter_mut().for_each(|x| *x = Complex::new(x.re * weight, x.im * weight));
+        }
+    }
+
+    fn misfit(&self, error: &FftError) -> Error {
+        Error::invalid(self.of.name(), format!("its plan does not fit its rows: {error}"))
+    }
+}
+
+/// Pairs as complex numbers.
+fn complex<T: Real>(pairs: &[T]) -> &[Complex<T>] {
+    // SAFETY: a complex number is a struct of two such numbers, as C lays it out.
+    unsafe { std::slice::from_raw_parts(pairs.as_ptr().cast(), pairs.len() / 2) }
+}
+
+/// Pairs as complex numbers.
+fn complex_mut<T: Real>(pairs: &mut [T]) -> &mut [Complex<T>] {
+    // SAFETY: as above; the borrow goes on in what is returned.
+    unsafe { std::slice::from_raw_parts_mut(pairs.as_mut_ptr().cast(), pairs.len() / 2) }
+}
+
+/// Complex numbers as pairs.
+fn real_mut<T: Real>(numbers: &mut [Complex<T>]) -> &mut [T] {
+    // SAFETY: as above.
+    unsafe { std::slice::from_raw_parts_mut(numbers.as_mut_ptr().cast(), numbers.len() * 2) }
+}
+
+/// What computes one transform of a length.
+enum Plan<T> {
+    Complex(Arc<dyn Fft<T>>),
+    RealToHalf(Arc<dyn RealToComplex<T>>),
+    HalfToReal(Arc<dyn ComplexToReal<T>>),
+}
+
+/// Those used last, the latest at the end.
+struct Plans<T>(Vec<(FourierKind, usize, Arc<Plan<T>>)>);
+
+/// The plan of a kind and a length: one that is kept, or a new one, in whose place those are dropped that were not used for longest.
+fn plan<T: Real>(kind: FourierKind, n: usize) -> Arc<Plan<T>> {
+    let mut plans = T::plans().lock().unwrap_or_else(PoisonError::into_inner);
+    let plans = &mut plans.0;
+    if let Some(at) = plans.iter().position(|(other, length, _)| (*other, *length) == (kind, n)) {
+        plans[at..].rotate_left(1);
+    } else {
+        let plan = match kind {
+            FourierKind::Forward => Plan::Complex(FftPlanner::new().plan_fft_forward(n)),
+            FourierKind::Inverse => Plan::Complex(FftPlanner::new().plan_fft_inverse(n)),
+            FourierKind::RealToHalf => Plan::RealToHalf(RealFftPlanner::new().plan_fft_forward(n)),
+            FourierKind::HalfToReal => Plan::HalfToReal(RealFftPlanner::new().plan_fft_inverse(n)),
+        };
+        plans.push((kind, n, Arc::new(plan)));
+        let mut sum: usize = plans.iter().map(|(_, length, _)| length).sum();
+        while plans.len() > 1 && (plans.len() > PLANS || sum > LENGTHS) {
+            sum -= plans.remove(0).1;
+        }
+    }
+    Arc::clone(&plans[plans.len() - 1].2)
+}
+
+/// f32 and f64.
+trait Real: FftNum {
+    const ZERO: Self;
+    fn of(x: f64) -> Self;
+    fn plans() -> &'static Mutex<Plans<Self>>;
+}
+
+macro_rules! real {
+    ($($t:ty)*) => { $(
+        impl Real for $t {
+            const ZERO: $t = 0.0;
+            fn of(x: f64) -> $t {
+                x as $t
+            }
+            fn plans() -> &'static Mutex<Plans<$t>> {
+                static PLANS: Mutex<Plans<$t>> = Mutex::new(Plans(Vec::new()));
+                &PLANS
+            }
+        }
+    )* };
+}
+real!(f32 f64);
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::f64::consts::PI;
+
+    use taper_testing::{assert_close, numbers, of};
+    use tensor_core::Tensor;
+
+    use super::*;
+    use crate::cpu;
+
+    const KINDS: [FourierKind; 4] =
+        [FourierKind::Forward, FourierKind::Inverse, FourierKind::RealToHalf, FourierKind::HalfToReal];
+
+    /// The sum itself, of one row.
+    fn sum(of: Fourier, row: &[f64]) -> Vec<f64> {
+        let n = of.length;
+        let turns: Vec<(f64, f64)> = (0..n).map(|k| (2.0 * PI * k as f64 / n as f64).sin_cos()).collect();
+        let weight = |k: usize| if k == 0 || 2 * k == n { 1.0 } else { of.mirrored };
+        let whole: Vec<(f64, f64)> = match of.kind {
+            FourierKind::Forward | FourierKind::Inverse => row.chunks(2).map(|x| (x[0], x[1])).collect(),
+            FourierKind::RealToHalf => row.iter().map(|&x| (x, 0.0)).collect(),
+            FourierKind::HalfToReal => {
+                let at = |k: usize| (row[2 * k] * weight(k), row[2 * k + 1] * weight(k));
+                (0..n).map(|k| if 2 * k <= n { at(k) } else { (at(n - k).0, -at(n - k).1) }).collect()
+            }
+        };
+        let (count, sign) = match of.kind {
+            FourierKind::Forward => (n, -1.0),
+            FourierKind::Inverse | FourierKind::HalfToReal => (n, 1.0),
+            FourierKind::RealToHalf => (n / 2 + 1, -1.0),
+        };
+        let term = |k: usize, j: usize| {
+            let (sin, cos) = turns[j * k % n];
+            let ((re, im), sin) = (whole[j], sign * sin);
+            (re * cos - im * sin, re * sin + im * cos)
+        };
+        let at = |k: usize| (0..n).map(|j| term(k, j)).fold((0.0, 0.0), |s, t| (s.0 + t.0, s.1 + t.1));
+        let factor = |k: usize| match of.kind {
+            FourierKind::RealToHalf => of.factor * weight(k),
+            FourierKind::Forward | FourierKind::Inverse | FourierKind::HalfToReal => of.factor,
+        };
+        let found = (0..count).map(|k| (at(k).0 * factor(k), at(k).1 * factor(k)));
+        match of.kind {
+            FourierKind::HalfToReal => found.map(|x| x.0).collect(),
+            FourierKind::Forward | FourierKind::Inverse | FourierKind::RealToHalf => {
+                found.flat_map(|x| [x.0, x.1]).collect()
+            }
+        }
+    }
+
+    fn shape(kind: FourierKind, rows: usize, n: usize) -> Vec<usize> {
+        match kind {
+            FourierKind::Forward | FourierKind::Inverse => vec![rows, n, 2],
+            FourierKind::RealToHalf => vec![rows, n],
+            FourierKind::HalfToReal => vec![rows, n / 2 + 1, 2],
+        }
+    }
+
+    fn check(transform: Fourier, rows: usize, dtype: DType) {
+        let (kind, n) = (transform.kind, transform.length);
+        let shape = shape(kind, rows, n);
+        let values: Vec<f64> =
+            numbers(shape.iter().product(), n as u64).into_iter().map(|v| f64::from(v as f32)).collect();
+        let x = of(&values, &shape, dtype, &cpu()).unwrap();
+        let found = transform.apply(&x).unwrap().to_f64_vec().unwrap();
+        let exact: Vec<f64> =
+            values.chunks(values.len() / rows).flat_map(|row| sum(transform, row)).collect();
+        // Rounding grows as the logarithm of the length, results as its root; our sums in f64 round too.
+        let unit = if dtype == DType::F64 { 4e-16 * n as f64 } else { 4e-7 };
+        let within = unit * 4.0 * transform.factor.abs() * (n as f64).sqrt() * (n as f64).ln().max(1.0);
+        assert_close(&found, &exact, (0.0, within), &format!("{rows} of {transform:?}, {dtype}"));
+    }
+
+    #[test]
+    fn every_length_is_the_sum() {
+        for kind in KINDS {
+            for n in (1..=64).chain([67, 97, 100, 127, 163, 251, 326, 509, 512, 1009, 1024]) {
+                for dtype in [DType::F32, DType::F64] {
+                    check(Fourier::new(kind, n, 1.0), 3, dtype);
+                }
+                let weighted = Fourier { kind, length: n, factor: -0.75, mirrored: 2.0 };
+                check(weighted, 2, DType::F64);
+                check(weighted.adjoint(), 1, DType::F32);
+            }
+        }
+    }
+
+    /// Enough for every thread, in groups of rows of which the last is no whole one.
+    #[test]
+    fn threads_share_rows() {
+        for kind in KINDS {
+            for (rows, n) in [(4001, 6), (1003, 15), (67, 300), (3, 2500)] {
+                check(Fourier::new(kind, n, 1.0 / n as f64), rows, DType::F64);
+            }
+        }
+    }
+
+    #[test]
+    fn an_empty_batch_and_what_is_no_number() {
+        for kind in KINDS {
+            let none = Tensor::zeros(shape(kind, 0, 12), (DType::F32, &cpu())).unwrap();
+            let found = Fourier::new(kind, 12, 1.0).apply(&none).unwrap();
+            assert_eq!(found.to_vec::<f32>().unwrap(), [0.0f32; 0]);
+        }
+        // A frequency without a mirror has no imaginary part to read.
+        let half = [3.0, f64::NAN, 0.0, 0.0, 1.0, f64::INFINITY];
+        let half = of(&half, &[3, 2], DType::F64, &cpu()).unwrap();
+        let found = Fourier::new(FourierKind::HalfToReal, 4, 1.0).apply(&half).unwrap();
+        assert_eq!(found.to_vec::<f64>().unwrap(), [4.0, 2.0, 4.0, 2.0]);
+    }
+
+    #[test]
+    fn plans_are_kept_and_not_for_ever() {
+        let first = plan::<f64>(FourierKind::Forward, 77);
+        assert!(Arc::ptr_eq(&first, &plan::<f64>(FourierKind::Forward, 77)));
+        assert!(!Arc::ptr_eq(&first, &plan::<f64>(FourierKind::Inverse, 77)));
+        for n in 1..=2 * PLANS {
+            plan::<f64>(FourierKind::Inverse, n);
+        }
+        let held = |length: usize| {
+            let plans = f64::plans().lock().unwrap();
+            assert!(plans.0.len() <= PLANS);
+            plans.0.iter().any(|(kind, n, _)| (*kind, *n) == (FourierKind::Forward, length))
+        };
+        assert!(!held(77));
+        // One that is longer than all may be stands alone.
+        plan::<f64>(FourierKind::Forward, LENGTHS + 1);
+        assert!(f64::plans().lock().unwrap().0.len() <= PLANS);
+        plan::<f64>(FourierKind::Forward, 78);
+        assert!(!held(LENGTHS + 1));
+    }
+}
