@@ -149,7 +149,11 @@ impl Image {
         let mut limits = Limits::default();
         limits.max_alloc = Some(512 << 20);
         reader.limits(limits);
-        Ok(Image(reader.decode().map_err(|e| failed(&e))?.into_rgb8()))
+        let image = reader.decode().map_err(|e| failed(&e))?.into_rgb8();
+        if image.width() == 0 || image.height() == 0 {
+            return Err(failed(&"it has no pixels"));
+        }
+        Ok(Image(image))
     }
 
     /// A picture of the bytes of its pixels, `[H, W, 3]`.

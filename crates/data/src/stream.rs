@@ -1,6 +1,7 @@
 //! [`StreamLoader`]: items that come one after the other, such as the lines of a file, in batches.
 
 use std::{
+    any::Any,
     iter,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
@@ -296,9 +297,8 @@ impl<T, U: Collate> Maker<T, U> {
     }
 
     fn caught(&self, raw: Raw<T>) -> Result<U::Batch> {
-        catch_unwind(AssertUnwindSafe(|| self.batch(raw))).unwrap_or_else(|panic| {
-            Err(Error::invalid(OP, format!("a worker panicked: {}", panic_message(panic.as_ref()))))
-        })
+        catch_unwind(AssertUnwindSafe(|| self.batch(raw)))
+            .unwrap_or_else(|panic| Err(panicked("worker", panic.as_ref())))
     }
 }
 
@@ -314,53 +314,13 @@ impl<B: Send + 'static> Threads<B> {
     where
         U: Collate<Batch = B> + 'static,
     {
-        let maker = Arc::new(maker);
         let mut started = Threads { queues: Vec::new(), threads: Vec::new() };
-        let spawn = |name: String, run: Box<dyn FnOnce() + Send>| Builder::new().name(name).spawn(run).ok();
-        let failed = |panic: &(dyn std::any::Any + Send)| {
-            Error::invalid(OP, format!("the reader panicked: {}", panic_message(panic)))
-        };
         if workers == 0 {
-            // A queue without places: the reader waits with its batch until it is taken.
-            let (sender, queue) = sync_channel(0);
-            started.queues.push(queue);
-            let read = move || {
-                let read = || source.read(|raw| sender.send(maker.caught(raw)).is_ok());
-                if let Err(panic) = catch_unwind(AssertUnwindSafe(read)) {
-                    let _ = sender.send(Err(failed(panic.as_ref())));
-                }
-            };
-            started.threads.extend(spawn("stream-reader".into(), Box::new(read)));
-            return started;
+            started.reader_alone(source, maker);
+        } else {
+            started.reader_and_workers(source, maker, workers);
         }
-        let mut to_workers: Vec<SyncSender<Raw<D::Item>>> = Vec::new();
-        for worker in 0..workers {
-            let (raw_sender, raws) = sync_channel::<Raw<D::Item>>(AHEAD);
-            let (sender, queue) = sync_channel(AHEAD);
-            let maker = maker.clone();
-            let work = move || {
-                for raw in raws {
-                    if sender.send(maker.caught(raw)).is_err() {
-                        return;
-                    }
-                }
-            };
-            started.threads.extend(spawn(format!("stream-worker-{worker}"), Box::new(work)));
-            started.queues.push(queue);
-            to_workers.push(raw_sender);
-        }
-        let read = move || {
-            let mut next = 0;
-            let mut hand_over = |raw| {
-                next += 1;
-                to_workers[(next - 1) % to_workers.len()].send(raw).is_ok()
-            };
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| source.read(&mut hand_over))) {
-                hand_over(Err(failed(panic.as_ref())));
-            }
-        };
-        started.threads.extend(spawn("stream-reader".into(), Box::new(read)));
-        if started.threads.len() <= workers {
+        if started.threads.len() < workers + 1 {
             // Without its threads nothing comes, which must not look like an end.
             let (sender, queue) = sync_channel(1);
             let _ =
@@ -369,6 +329,67 @@ impl<B: Send + 'static> Threads<B> {
         }
         started
     }
+
+    fn spawn(&mut self, name: String, run: impl FnOnce() + Send + 'static) {
+        self.threads.extend(Builder::new().name(name).spawn(run).ok());
+    }
+
+    fn reader_alone<D: IterableDataset, U>(&mut self, source: Source<D>, maker: Maker<D::Item, U>)
+    where
+        U: Collate<Batch = B> + 'static,
+    {
+        // A queue without places: the reader waits with its batch until it is taken.
+        let (sender, queue) = sync_channel(0);
+        self.queues.push(queue);
+        self.spawn("stream-reader".into(), move || {
+            let read = || source.read(|raw| sender.send(maker.caught(raw)).is_ok());
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(read)) {
+                // Nobody may be there to hear it.
+                let _ = sender.send(Err(panicked("reader", panic.as_ref())));
+            }
+        });
+    }
+
+    fn reader_and_workers<D: IterableDataset, U>(
+        &mut self,
+        source: Source<D>,
+        maker: Maker<D::Item, U>,
+        workers: usize,
+    ) where
+        U: Collate<Batch = B> + 'static,
+    {
+        let maker = Arc::new(maker);
+        let mut to_workers: Vec<SyncSender<Raw<D::Item>>> = Vec::new();
+        for worker in 0..workers {
+            let (raw_sender, raws) = sync_channel::<Raw<D::Item>>(AHEAD);
+            let (sender, queue) = sync_channel(AHEAD);
+            let maker = maker.clone();
+            self.spawn(format!("stream-worker-{worker}"), move || {
+                for raw in raws {
+                    if sender.send(maker.caught(raw)).is_err() {
+                        return;
+                    }
+                }
+            });
+            self.queues.push(queue);
+            to_workers.push(raw_sender);
+        }
+        self.spawn("stream-reader".into(), move || {
+            let mut next = 0;
+            let mut hand_over = |raw| {
+                next += 1;
+                to_workers[(next - 1) % to_workers.len()].send(raw).is_ok()
+            };
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| source.read(&mut hand_over))) {
+                hand_over(Err(panicked("reader", panic.as_ref())));
+            }
+        });
+    }
+}
+
+/// The error of a thread that panicked.
+fn panicked(who: &str, panic: &(dyn Any + Send)) -> Error {
+    Error::invalid(OP, format!("the {who} panicked: {}", panic_message(panic)))
 }
 
 impl<B> Drop for Threads<B> {
