@@ -17,6 +17,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "distributions",
             "inspect",
             "linalg",
+            "train",
             "optim",
             "nn",
             "autograd",
@@ -28,6 +29,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("inspect", &["tensor-core"]),
     ("linalg", &["autograd", "tensor-core", "backend-cpu"]),
     ("distributions", &["linalg", "autograd", "tensor-core"]),
+    ("train", &["inspect", "nn", "optim", "tensor-core"]),
     ("data", &["autograd", "tensor-core", "nn-derive"]),
     ("optim", &["autograd", "tensor-core"]),
     ("nn", &["autograd", "tensor-core", "nn-derive"]),
@@ -50,7 +52,7 @@ const LIGHT: &[(&[&str], &[&str])] = &[
     (&["-p", "tensor-core"], &["ndarray", "wgpu", "naga"]),
     (
         &["-p", "taper", "--no-default-features", "--features", "cpu"],
-        &["wgpu", "naga", "backend-wgpu", "faer"],
+        &["wgpu", "naga", "backend-wgpu", "faer", "train", "indicatif", "plotters", "signal-hook", "image"],
     ),
 ];
 

@@ -4,7 +4,11 @@ use std::sync::Arc;
 
 use tensor_core::{Device, Error, ErrorKind, Result};
 
-use crate::{Collate, shuffle::permutation};
+use crate::{
+    Collate,
+    compose::{Map, MapRandom},
+    shuffle::{Draws, permutation},
+};
 
 /// Items by index, such as an image with its label. `torch.utils.data.Dataset`.
 pub trait Dataset: Send + Sync {
@@ -39,6 +43,73 @@ pub trait Dataset: Send + Sync {
         let items = indices.iter().map(|&index| self.get(index)).collect::<Result<Vec<_>>>()?;
         Self::Item::collate(items, device)
     }
+
+    /// The item at `index` as it is in epoch `epoch`: of a dataset that is not the same in each, as with random augmentations.
+    ///
+    /// # Errors
+    /// As for [`Dataset::get`].
+    #[track_caller]
+    fn get_in(&self, epoch: u64, index: usize) -> Result<Self::Item> {
+        let _ = epoch;
+        self.get(index)
+    }
+
+    /// The items at `indices` as one batch, as they are in epoch `epoch`. This is what loaders call.
+    ///
+    /// # Errors
+    /// As for [`Dataset::batch`].
+    #[track_caller]
+    fn batch_in(
+        &self,
+        epoch: u64,
+        indices: &[usize],
+        device: Option<&Device>,
+    ) -> Result<<Self::Item as Collate>::Batch>
+    where
+        Self::Item: Collate,
+    {
+        let _ = epoch;
+        self.batch(indices, device)
+    }
+
+    /// The dataset of what `f` makes of each item. It is called when an item is asked for, on the loader's threads.
+    ///
+    /// ```
+    /// use data::{DataLoader, Dataset, ItemDataset};
+    /// # fn main() -> tensor_core::Result<()> {
+    /// let squares = ItemDataset(vec![1.0f32, 2.0, 3.0]).map(|x| Ok(x * x));
+    /// assert_eq!(squares.get(2)?, 9.0);
+    /// let batch = DataLoader::new(squares, 3)?.device(&backend_cpu::cpu()).iter().next().unwrap()?;
+    /// assert_eq!(batch.to_vec::<f32>()?, [1.0, 4.0, 9.0]);
+    /// # Ok(()) }
+    /// ```
+    fn map<T: Send, F: Fn(Self::Item) -> Result<T> + Send + Sync>(self, f: F) -> Map<Self, F>
+    where
+        Self: Sized,
+    {
+        Map { dataset: self, f }
+    }
+
+    /// As [`Dataset::map`], with random numbers that `f` may draw, as for augmentations: others for each item and epoch, the same for
+    /// the same seed, whatever the number of workers.
+    ///
+    /// ```
+    /// use data::{Dataset, ItemDataset};
+    /// # fn main() -> tensor_core::Result<()> {
+    /// let noisy = ItemDataset(vec![1.0, 2.0]).map_random(42, |x, draws| Ok(x + draws.uniform()));
+    /// assert!(noisy.get_in(0, 1)? != noisy.get_in(1, 1)? && noisy.get_in(1, 1)? == noisy.get_in(1, 1)?);
+    /// # Ok(()) }
+    /// ```
+    fn map_random<T: Send, F: Fn(Self::Item, &mut Draws) -> Result<T> + Send + Sync>(
+        self,
+        seed: u64,
+        f: F,
+    ) -> MapRandom<Self, F>
+    where
+        Self: Sized,
+    {
+        MapRandom { dataset: self, seed, f }
+    }
 }
 
 macro_rules! through {
@@ -54,6 +125,20 @@ macro_rules! through {
                 D::Item: Collate,
             {
                 (**self).batch(indices, device)
+            }
+            #[track_caller]
+            fn get_in(&self, epoch: u64, index: usize) -> Result<D::Item> { (**self).get_in(epoch, index) }
+            #[track_caller]
+            fn batch_in(
+                &self,
+                epoch: u64,
+                indices: &[usize],
+                device: Option<&Device>,
+            ) -> Result<<D::Item as Collate>::Batch>
+            where
+                D::Item: Collate,
+            {
+                (**self).batch_in(epoch, indices, device)
             }
         }
     )*};
@@ -105,6 +190,16 @@ impl<D: Dataset> Subset<D> {
     pub fn indices(&self) -> &[usize] {
         &self.indices
     }
+
+    #[track_caller]
+    fn place(&self, index: usize) -> Result<usize> {
+        self.indices.get(index).copied().ok_or_else(|| out_of_range(index, self.indices.len()))
+    }
+
+    #[track_caller]
+    fn places(&self, indices: &[usize]) -> Result<Vec<usize>> {
+        indices.iter().map(|&index| self.place(index)).collect()
+    }
 }
 
 impl<D: Dataset> Dataset for Subset<D> {
@@ -114,17 +209,30 @@ impl<D: Dataset> Dataset for Subset<D> {
     }
     #[track_caller]
     fn get(&self, index: usize) -> Result<D::Item> {
-        let at = self.indices.get(index).ok_or_else(|| out_of_range(index, self.indices.len()))?;
-        self.dataset.get(*at)
+        self.dataset.get(self.place(index)?)
     }
     #[track_caller]
     fn batch(&self, indices: &[usize], device: Option<&Device>) -> Result<<D::Item as Collate>::Batch>
     where
         D::Item: Collate,
     {
-        let place =
-            |&i: &usize| self.indices.get(i).copied().ok_or_else(|| out_of_range(i, self.indices.len()));
-        self.dataset.batch(&indices.iter().map(place).collect::<Result<Vec<_>>>()?, device)
+        self.dataset.batch(&self.places(indices)?, device)
+    }
+    #[track_caller]
+    fn get_in(&self, epoch: u64, index: usize) -> Result<D::Item> {
+        self.dataset.get_in(epoch, self.place(index)?)
+    }
+    #[track_caller]
+    fn batch_in(
+        &self,
+        epoch: u64,
+        indices: &[usize],
+        device: Option<&Device>,
+    ) -> Result<<D::Item as Collate>::Batch>
+    where
+        D::Item: Collate,
+    {
+        self.dataset.batch_in(epoch, &self.places(indices)?, device)
     }
 }
 

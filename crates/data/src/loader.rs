@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tensor_core::{Device, Error, Result, State, Stateful};
 
-use crate::{Collate, Dataset, shuffle::permutation, workers::Workers};
+use crate::{Collate, Dataset, RandomSampler, Sampler, SequentialSampler, workers::Workers};
 
 /// A dataset in batches. `torch.utils.data.DataLoader`.
 ///
@@ -26,6 +26,7 @@ use crate::{Collate, Dataset, shuffle::permutation, workers::Workers};
 pub struct DataLoader<D> {
     dataset: Arc<D>,
     batch_size: usize,
+    sampler: Box<dyn Sampler>,
     progress: Arc<Mutex<Progress>>,
     drop_last: bool,
     workers: usize,
@@ -52,6 +53,7 @@ impl<D: Dataset> DataLoader<D> {
         Ok(DataLoader {
             dataset: Arc::new(dataset),
             batch_size,
+            sampler: Box::new(SequentialSampler),
             progress: Arc::default(),
             drop_last: false,
             workers: 0,
@@ -60,9 +62,20 @@ impl<D: Dataset> DataLoader<D> {
     }
 
     /// A random order, another one each epoch, the same ones for the same seed.
-    pub fn shuffle(self, seed: u64) -> DataLoader<D> {
-        lock(&self.progress).seed = Some(seed);
+    pub fn shuffle(mut self, seed: u64) -> DataLoader<D> {
+        self.sampler = Box::new(RandomSampler::new(seed));
         self
+    }
+
+    /// The items that a sampler chooses, in its order.
+    ///
+    /// # Errors
+    /// A sampler that does not fit the dataset, such as one with weights for another number of items.
+    #[track_caller]
+    pub fn sampler(mut self, sampler: impl Sampler + 'static) -> Result<DataLoader<D>> {
+        sampler.check(self.dataset.len())?;
+        self.sampler = Box::new(sampler);
+        Ok(self)
     }
 
     /// Leaves out a last batch that is not full.
@@ -86,7 +99,7 @@ impl<D: Dataset> DataLoader<D> {
 
     /// The number of batches of an epoch.
     pub fn len(&self) -> usize {
-        let items = self.dataset.len();
+        let items = self.sampler.len(self.dataset.len());
         if self.drop_last { items / self.batch_size } else { items.div_ceil(self.batch_size) }
     }
 
@@ -125,14 +138,11 @@ impl<D: Dataset> DataLoader<D> {
         (progress.next_epoch, progress.first_batch) = (epoch + 1, 0);
         progress.current = Some((epoch, first));
         let iteration = progress.iteration;
-        let order = match progress.seed {
-            Some(seed) => permutation(self.dataset.len(), seed, epoch),
-            None => (0..self.dataset.len()).collect(),
-        };
         drop(progress);
         let epoch = Arc::new(Epoch {
             dataset: self.dataset.clone(),
-            order,
+            number: epoch,
+            order: self.sampler.indices(self.dataset.len(), epoch),
             batch_size: self.batch_size,
             first,
             batches: self.len(),
@@ -146,8 +156,6 @@ impl<D: Dataset> DataLoader<D> {
 /// How far a loader and its latest iterator are.
 #[derive(Debug, Default)]
 struct Progress {
-    /// The seed of the orders, if they are random.
-    seed: Option<u64>,
     /// The epoch that the next iterator begins, and the batch of it that comes first.
     next_epoch: u64,
     first_batch: usize,
@@ -162,8 +170,9 @@ fn lock(progress: &Mutex<Progress>) -> MutexGuard<'_, Progress> {
     progress.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Where the loader stands: `epoch`, and `batch` for how many of its batches were given out; `seed` if it shuffles; and the
-/// `batch_size` and number of `items` to which these belong.
+/// Where the loader stands: `epoch`, and `batch` for how many of its batches were given out; the `seed` of its sampler, if that has one;
+/// and the `batch_size` and number of `items` to which these belong. What else a sampler is made of, such as weights, is a setting, and
+/// no state.
 ///
 /// Taken while an iterator lives, it is the place within its epoch, and the next [`DataLoader::iter`] of a loader that takes
 /// it over goes on with the batch after the last one given out. Taken otherwise, it is the beginning of the next epoch.
@@ -182,7 +191,7 @@ impl<D: Dataset> Stateful for DataLoader<D> {
         state.insert("batch", batch);
         state.insert("batch_size", self.batch_size);
         state.insert("items", self.dataset.len());
-        if let Some(seed) = progress.seed {
+        if let Some(seed) = self.sampler.seed() {
             state.insert("seed", seed);
         }
         state
@@ -192,7 +201,7 @@ impl<D: Dataset> Stateful for DataLoader<D> {
         let mut reader = state.reader();
         let (epoch, batch) = (reader.word("epoch"), reader.word("batch"));
         let mut progress = lock(&self.progress);
-        let seed = progress.seed.map(|_| reader.word("seed"));
+        let seed = self.sampler.seed().map(|_| reader.word("seed"));
         for (name, here) in [("batch_size", self.batch_size), ("items", self.dataset.len())] {
             let found = reader.word(name);
             if batch > 0 && reader.has(name) && found != here as u64 {
@@ -200,7 +209,9 @@ impl<D: Dataset> Stateful for DataLoader<D> {
             }
         }
         reader.finish()?;
-        progress.seed = seed;
+        if let Some(seed) = seed {
+            self.sampler.set_seed(seed);
+        }
         (progress.next_epoch, progress.first_batch, progress.current) = (epoch, batch as usize, None);
         // An iterator that still lives is no longer the one that counts.
         progress.iteration += 1;
@@ -223,6 +234,7 @@ where
 #[derive(Debug)]
 pub(crate) struct Epoch<D> {
     dataset: Arc<D>,
+    number: u64,
     order: Vec<usize>,
     batch_size: usize,
     /// The batch that comes first: not 0 where an epoch is resumed.
@@ -240,7 +252,7 @@ where
     pub(crate) fn batch(&self, index: usize) -> Result<<D::Item as Collate>::Batch> {
         let start = index * self.batch_size;
         let end = (start + self.batch_size).min(self.order.len());
-        self.dataset.batch(&self.order[start..end], self.device.as_ref())
+        self.dataset.batch_in(self.number, &self.order[start..end], self.device.as_ref())
     }
 }
 

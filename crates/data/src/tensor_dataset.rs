@@ -6,8 +6,8 @@ use tensor_core::{DType, Device, Element, Error, ErrorKind, Result, Shape, Tenso
 
 use crate::{Collate, Dataset, dataset::out_of_range};
 
-/// Rows of one tensor on the host, whatever their dtype.
-trait Rows: Send + Sync {
+/// Rows of one tensor on the host or in a file, whatever their dtype.
+pub(crate) trait Rows: Send + Sync {
     /// The rows at `indices`, which are in range, as `[n, …]`.
     #[track_caller]
     fn gather(&self, indices: &[usize], device: &Device) -> Result<Tensor>;
@@ -179,23 +179,33 @@ impl<T: Columns> TensorDataset<T> {
     pub fn select(&self, indices: &[usize]) -> Result<TensorDataset<T>> {
         TensorDataset::new(self.batch(indices, None)?)
     }
+}
 
-    #[track_caller]
-    fn check(&self, indices: &[usize]) -> Result<()> {
-        match indices.iter().find(|&&index| index >= self.len) {
-            Some(&index) => Err(out_of_range(index, self.len)),
-            None => Ok(()),
+/// A tensor from each column.
+#[track_caller]
+pub(crate) fn build<T: Columns, R>(rows: &[R], make: impl Fn(&R) -> Result<Tensor>) -> Result<T> {
+    let mut left = rows.iter();
+    let built = T::try_build(&mut || match left.next() {
+        Some(rows) => make(rows),
+        None => {
+            Err(Error::invalid("Dataset", format!("items have more tensors than the {} given", rows.len())))
         }
+    })?;
+    match left.len() {
+        0 => Ok(built),
+        more => Err(Error::invalid(
+            "Dataset",
+            format!("items have {} tensors, and {} are given", rows.len() - more, rows.len()),
+        )),
     }
+}
 
-    /// A tensor from each column.
-    #[track_caller]
-    fn build(&self, make: impl Fn(&dyn Rows) -> Result<Tensor>) -> Result<T> {
-        let mut rows = self.rows.iter();
-        T::try_build(&mut || match rows.next() {
-            Some(rows) => make(rows.as_ref()),
-            None => Err(Error::invalid("TensorDataset", "more tensors are asked for than there are")),
-        })
+/// Bad indices are told before anything is read.
+#[track_caller]
+pub(crate) fn check_indices(indices: &[usize], len: usize) -> Result<()> {
+    match indices.iter().find(|&&index| index >= len) {
+        Some(&index) => Err(out_of_range(index, len)),
+        None => Ok(()),
     }
 }
 
@@ -208,15 +218,15 @@ impl<T: Columns> Dataset for TensorDataset<T> {
 
     #[track_caller]
     fn get(&self, index: usize) -> Result<T> {
-        self.check(&[index])?;
-        self.build(|rows| rows.row(index, &self.device))
+        check_indices(&[index], self.len)?;
+        build(&self.rows, |rows| rows.row(index, &self.device))
     }
 
     #[track_caller]
     fn batch(&self, indices: &[usize], device: Option<&Device>) -> Result<T> {
-        self.check(indices)?;
+        check_indices(indices, self.len)?;
         let device = device.unwrap_or(&self.device);
-        self.build(|rows| rows.gather(indices, device))
+        build(&self.rows, |rows| rows.gather(indices, device))
     }
 }
 

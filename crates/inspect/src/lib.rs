@@ -7,6 +7,7 @@
 //! | [`Graph::svg`] | a picture, without Graphviz |
 //! | [`Graph::json`] | for programs |
 //! | [`Graph::write_event_file`] | for TensorBoard |
+//! | [`EventWriter`] | TensorBoard's files, event by event |
 //! | [`explain`] | the kernels that computing a tensor takes: what they compute, their cost, their memory |
 //! | [`profile`] | the kernels that ran, how often and how long, by source line; a trace for Perfetto, a page for browsers |
 //! | [`memory_snapshot`], [`memory_summary`] | the lines whose tensors hold memory; a device's memory and its free buffers by size |
@@ -14,6 +15,7 @@
 
 mod crc32c;
 mod dot;
+mod events;
 mod explain;
 mod graph;
 mod json;
@@ -26,10 +28,12 @@ mod svg;
 mod tensorboard;
 
 pub use dot::{dot, dot_named};
+pub use events::EventWriter;
 pub use explain::{Explanation, explain};
 pub use graph::{Graph, GraphNode, NodeKind};
 pub use memory::{
     DeviceMemory, MemoryKind, MemoryLine, MemorySnapshot, MemorySummary, memory_snapshot, memory_summary,
 };
 pub use profile::{Profile, profile};
+pub use protobuf::Message;
 pub use tensor_core::{KernelRun, detect_anomaly, record_memory};

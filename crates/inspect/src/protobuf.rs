@@ -1,9 +1,14 @@
-//! Messages of Protocol Buffers, written field by field: the few kinds that TensorBoard's graph needs.
+//! Messages of Protocol Buffers, written field by field: the few kinds that TensorBoard's events need.
 //! <https://protobuf.dev/programming-guides/encoding/>
 
-/// A message under way.
-#[derive(Default)]
-pub(crate) struct Message {
+/// A message of Protocol Buffers under way. Each method adds a field by its number.
+///
+/// ```
+/// use inspect::Message;
+/// assert_eq!(Message::default().string(2, "testing").finish(), *b"\x12\x07testing");
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Message {
     bytes: Vec<u8>,
 }
 
@@ -21,34 +26,67 @@ impl Message {
     }
 
     /// An int32, int64, bool or enum. Negative numbers are those of int64.
-    pub(crate) fn int(mut self, field: u32, value: i64) -> Message {
+    #[must_use]
+    pub fn int(mut self, field: u32, value: i64) -> Message {
         self.tag(field, 0);
         self.varint(value as u64);
         self
     }
 
-    pub(crate) fn double(mut self, field: u32, value: f64) -> Message {
+    /// A float.
+    #[must_use]
+    pub fn float(mut self, field: u32, value: f32) -> Message {
+        self.tag(field, 5);
+        self.bytes.extend(value.to_le_bytes());
+        self
+    }
+
+    /// A double.
+    #[must_use]
+    pub fn double(mut self, field: u32, value: f64) -> Message {
         self.tag(field, 1);
         self.bytes.extend(value.to_le_bytes());
         self
     }
 
-    pub(crate) fn bytes(mut self, field: u32, value: &[u8]) -> Message {
+    /// Repeated doubles, packed.
+    #[must_use]
+    pub fn doubles(self, field: u32, values: &[f64]) -> Message {
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        self.bytes(field, &bytes)
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub fn bytes(mut self, field: u32, value: &[u8]) -> Message {
         self.tag(field, 2);
         self.varint(value.len() as u64);
         self.bytes.extend(value);
         self
     }
 
-    pub(crate) fn string(self, field: u32, value: &str) -> Message {
+    /// A string.
+    #[must_use]
+    pub fn string(self, field: u32, value: &str) -> Message {
         self.bytes(field, value.as_bytes())
     }
 
-    pub(crate) fn message(self, field: u32, value: Message) -> Message {
+    /// A message within this one.
+    #[must_use]
+    pub fn message(self, field: u32, value: Message) -> Message {
         self.bytes(field, &value.bytes)
     }
 
-    pub(crate) fn finish(self) -> Vec<u8> {
+    /// With the fields of another message of the same kind after its own.
+    #[must_use]
+    pub fn then(mut self, fields: Message) -> Message {
+        self.bytes.extend(fields.bytes);
+        self
+    }
+
+    /// The message's bytes.
+    #[must_use]
+    pub fn finish(self) -> Vec<u8> {
         self.bytes
     }
 }
@@ -67,5 +105,7 @@ mod tests {
         let minus = Message::default().int(1, -2).finish();
         assert_eq!(minus, [0x08, 0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01]);
         assert_eq!(Message::default().double(1, 1.0).finish(), [0x09, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f]);
+        assert_eq!(Message::default().float(2, 1.0).finish(), [0x15, 0, 0, 0x80, 0x3f]);
+        assert_eq!(Message::default().doubles(1, &[1.0]).finish(), [0x0a, 8, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f]);
     }
 }

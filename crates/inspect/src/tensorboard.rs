@@ -1,19 +1,20 @@
 //! A graph for TensorBoard: a `GraphDef` in an event file.
 //!
-//! The file is a list of records, each a length, its masked CRC-32C, the bytes, and theirs; the bytes are an `Event`. Messages and numbers
-//! of fields are those of `tensorflow/core/framework/{graph,node_def,attr_value,tensor_shape,types}.proto` and
-//! `tensorflow/core/util/event.proto`.
+//! Messages and numbers of fields are those of `tensorflow/core/framework/{graph,node_def,attr_value,tensor_shape,types}.proto`. How
+//! events are written is in `events.rs`.
 
 use std::{
     collections::{HashMap, HashSet},
-    fs,
     path::{Path, PathBuf},
 };
 
-use tensor_core::{DType, Error, ErrorKind, Result};
-use web_time::SystemTime;
+use tensor_core::{DType, Result};
 
-use crate::{Graph, GraphNode, NodeKind, crc32c::masked_crc32c, protobuf::Message};
+use crate::{
+    EventWriter, Graph, GraphNode, NodeKind,
+    events::{event, record, version},
+    protobuf::Message,
+};
 
 impl Graph {
     /// Writes the graph for TensorBoard, into a new event file in `folder`, which is made if it is not there: `tensorboard --logdir FOLDER`
@@ -23,30 +24,23 @@ impl Graph {
     /// `File` for a folder or file that cannot be written.
     #[track_caller]
     pub fn write_event_file(&self, folder: impl AsRef<Path>) -> Result<PathBuf> {
-        let folder = folder.as_ref();
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let failed = |path: &Path, error: std::io::Error| {
-            Error::new(ErrorKind::File { path: path.into(), message: format!("cannot be written: {error}") })
-        };
-        fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
-        // TensorBoard reads what has "tfevents" in its name, in the order of the names.
-        let path =
-            folder.join(format!("events.out.tfevents.{}.{:09}.taper", now.as_secs(), now.subsec_nanos()));
-        fs::write(&path, self.events(now.as_secs_f64())).map_err(|error| failed(&path, error))?;
-        Ok(path)
+        let mut events = EventWriter::create(folder)?;
+        events.write(Message::default().bytes(4, &self.graph_def()))?;
+        events.flush()?;
+        Ok(events.path().to_path_buf())
     }
 
     /// The bytes of an event file with this graph, written at `time` (seconds since 1970).
     #[must_use]
     pub fn events(&self, time: f64) -> Vec<u8> {
-        let event = || Message::default().double(1, time);
-        let mut file = record(&event().string(3, "brain.Event:2").finish());
-        file.extend(record(&event().bytes(4, &self.graph_def()).finish()));
+        let mut file = record(&event(time, version()));
+        file.extend(record(&event(time, Message::default().bytes(4, &self.graph_def()))));
         file
     }
 
     /// The graph as TensorFlow's `GraphDef`.
-    fn graph_def(&self) -> Vec<u8> {
+    #[must_use]
+    pub fn graph_def(&self) -> Vec<u8> {
         let names = self.unique_names();
         let mut graph = Message::default();
         for (node, name) in self.nodes.iter().zip(&names) {
@@ -147,17 +141,6 @@ fn data_type(dtype: DType) -> i64 {
         DType::F16 => 19,
         DType::U32 => 22,
     }
-}
-
-/// Bytes with their length and the checksums of both.
-fn record(bytes: &[u8]) -> Vec<u8> {
-    let length = (bytes.len() as u64).to_le_bytes();
-    let mut record = Vec::with_capacity(bytes.len() + 16);
-    record.extend(length);
-    record.extend(masked_crc32c(&length).to_le_bytes());
-    record.extend(bytes);
-    record.extend(masked_crc32c(bytes).to_le_bytes());
-    record
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@ use std::{
     path::Path,
 };
 
+use crc32fast::Hasher;
+use serde::{Serialize, de::DeserializeOwned};
 use tensor_core::{DType, Device, Error, ErrorKind, Result, Scalar, State, StateValue, Stateful};
 
 use crate::{
@@ -16,6 +18,13 @@ use crate::{
 const STREAMS: &str = "rng";
 /// Where the metadata says which of the file's tensors are plain numbers.
 const NUMBERS: &str = "taper.numbers";
+/// Where the metadata has the version of this format, and the only one there is.
+const VERSION_KEY: &str = "taper.version";
+const VERSION: &str = "1";
+/// Where the metadata has the checksum of everything else in the file.
+const CHECKSUM: &str = "taper.crc32";
+/// What stands before the names of values in JSON.
+const VALUES: &str = "taper.value.";
 
 /// The state of a training: modules with their streams of random numbers, optimizers, schedulers, loaders, generators, and
 /// what else is worth a note. Training that goes on from it gives the same bits as training that was not stopped.
@@ -49,7 +58,8 @@ const NUMBERS: &str = "taper.numbers";
 /// The file is in the safetensors format, so that Python reads it too: `model.fc1.weight`,
 /// `optimizer.state.0.momentum_buffer`, `rng.model.drop.offset`. Plain numbers are 0-d tensors in it, f64, i64 or bool. It is
 /// written whole or not at all (see [`crate::save_safetensors`]): a training that is killed while it saves keeps the
-/// checkpoint before. Gradients are not saved; save between `step` and the next `backward`.
+/// checkpoint before. A checksum of its content tells a damaged file when it is loaded. Gradients are not saved; save between `step`
+/// and the next `backward`.
 #[derive(Clone, Debug, Default)]
 pub struct Checkpoint {
     state: State,
@@ -101,6 +111,34 @@ impl Checkpoint {
         self
     }
 
+    /// With a value of the user's own, such as a `struct` of settings or the losses so far. It is kept as JSON, in which numbers are
+    /// exact, but NaN and infinity are null.
+    ///
+    /// ```
+    /// # fn main() -> tensor_core::Result<()> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("a.safetensors");
+    /// use nn::Checkpoint;
+    /// Checkpoint::new().value("losses", &vec![0.9, 0.1]).save(&path)?;
+    /// let read = Checkpoint::load(&path, &backend_cpu::cpu())?;
+    /// assert_eq!(read.get_value::<Vec<f64>>("losses")?, Some(vec![0.9, 0.1]));
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn value(mut self, name: &str, value: &(impl Serialize + ?Sized)) -> Checkpoint {
+        match serde_json::to_string(value) {
+            Ok(json) => {
+                if self.text.insert(format!("{VALUES}{name}"), json).is_some() {
+                    self.problem.get_or_insert(format!("the value \"{name}\" is given twice"));
+                }
+            }
+            Err(error) => {
+                self.problem.get_or_insert(format!("the value \"{name}\" has no form in JSON: {error}"));
+            }
+        }
+        self
+    }
+
     /// A name that nobody took, and that does not look like a path.
     fn claim(&mut self, name: &str) {
         let problem = if name.is_empty() || name.contains(['.', '\n']) || name == STREAMS {
@@ -141,6 +179,10 @@ impl Checkpoint {
         }
         let mut metadata: HashMap<String, String> = self.text.clone().into_iter().collect();
         metadata.insert(NUMBERS.into(), numbers.join("\n"));
+        metadata.insert(VERSION_KEY.into(), VERSION.into());
+        let tensors = parts.iter().map(|part| (part.name, part.shape.as_slice(), &*part.bytes));
+        let checksum = checksum(metadata.iter().collect(), tensors);
+        metadata.insert(CHECKSUM.into(), checksum);
         write(path, &parts, metadata)
     }
 
@@ -148,8 +190,8 @@ impl Checkpoint {
     /// them over.
     ///
     /// # Errors
-    /// A `File` error for a file that cannot be read, is cut off, or is no checkpoint; a dtype that the device lacks; no
-    /// memory there.
+    /// A `File` error for a file that cannot be read, is cut off or damaged, is of another version of the format, or is no
+    /// checkpoint; a dtype that the device lacks; no memory there.
     #[track_caller]
     pub fn load(path: impl AsRef<Path>, device: &Device) -> Result<Checkpoint> {
         let path = path.as_ref();
@@ -158,6 +200,21 @@ impl Checkpoint {
             let message = "is a safetensors file, and no checkpoint; read it with load_safetensors";
             return Err(file_error(path, message.into()));
         };
+        let version = file.metadata().get(VERSION_KEY).map_or("none", String::as_str);
+        if version != VERSION {
+            let message = format!(
+                "is a checkpoint of version {version}, and this Taper reads version {VERSION}; the tensors in it can be read with \
+                 load_safetensors"
+            );
+            return Err(file_error(path, message));
+        }
+        let other = file.metadata().iter().filter(|(name, _)| *name != CHECKSUM && *name != "format");
+        let found = checksum(other.collect(), file.content());
+        if file.metadata().get(CHECKSUM) != Some(&found) {
+            let message =
+                "is damaged: its checksum is not that of what it holds; take the checkpoint before it";
+            return Err(file_error(path, message.into()));
+        }
         let numbers: Vec<&str> = numbers.lines().collect();
         let mut state = State::new();
         for name in file.names() {
@@ -167,8 +224,8 @@ impl Checkpoint {
             };
             state.insert(name, value);
         }
-        let text =
-            file.metadata().clone().into_iter().filter(|(name, _)| name != NUMBERS && name != "format");
+        let own = |name: &str| [NUMBERS, VERSION_KEY, CHECKSUM, "format"].contains(&name);
+        let text = file.metadata().clone().into_iter().filter(|(name, _)| !own(name));
         Ok(Checkpoint { state, text: text.collect(), ..Checkpoint::default() })
     }
 
@@ -182,11 +239,49 @@ impl Checkpoint {
         self.text.get(name).map(String::as_str)
     }
 
+    /// A value of the user's own by its name; `None` if there is none.
+    ///
+    /// # Errors
+    /// A value that is no `T`.
+    #[track_caller]
+    pub fn get_value<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
+        let Some(json) = self.text.get(&format!("{VALUES}{name}")) else { return Ok(None) };
+        let read = serde_json::from_str(json);
+        let wrong = |error| {
+            Error::invalid("Checkpoint", format!("the value \"{name}\" is not what is asked for: {error}"))
+        };
+        read.map(Some).map_err(wrong)
+    }
+
     /// Gives the state back to those it was taken from, or to their likes.
     #[must_use = "nothing is restored before .finish()?"]
     pub fn restore(&self) -> Restore<'_> {
         Restore { checkpoint: self, targets: Vec::new() }
     }
+}
+
+/// The checksum of texts by name, and of tensors by name, shape and bytes.
+fn checksum<'a>(
+    mut text: Vec<(&String, &String)>,
+    tensors: impl Iterator<Item = (&'a str, &'a [usize], &'a [u8])>,
+) -> String {
+    let mut hasher = Hasher::new();
+    // Lengths first, so that nothing moves from one part to the next unseen.
+    let mut add = |bytes: &[u8]| {
+        hasher.update(&(bytes.len() as u64).to_le_bytes());
+        hasher.update(bytes);
+    };
+    text.sort();
+    for (name, text) in text {
+        add(name.as_bytes());
+        add(text.as_bytes());
+    }
+    for (name, shape, bytes) in tensors {
+        add(name.as_bytes());
+        shape.iter().for_each(|size| add(&(*size as u64).to_le_bytes()));
+        add(bytes);
+    }
+    format!("{:08x}", hasher.finalize())
 }
 
 fn tensors(dict: StateDict) -> State {

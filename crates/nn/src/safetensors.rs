@@ -157,6 +157,14 @@ impl SafetensorsFile {
         })
     }
 
+    /// The names, shapes and bytes of all tensors, in the order of their names.
+    pub(crate) fn content(&self) -> impl Iterator<Item = (&str, &[usize], &[u8])> {
+        self.tensors.iter().map(|(name, stored)| {
+            let bytes = self.bytes.get(stored.range.clone()).unwrap_or_default();
+            (name.as_str(), stored.shape.as_slice(), bytes)
+        })
+    }
+
     /// A 0-d tensor of f64, i64 or bool as the number it is, wherever tensors of that dtype can be.
     #[track_caller]
     pub(crate) fn number(&self, name: &str) -> Result<Scalar> {

@@ -2,6 +2,8 @@
 //!
 //!     cargo run --release --example char_gpt -- --prompt "A tensor "
 //!
+//! With `--checkpoint DIR` it saves every hundred steps and on Ctrl-C; `--resume` goes on, to the same bits.
+//!
 //! It reads the pages of Taper's guide, or any other text: `--text FILE`. It learns words and syntax, no sense.
 //!
 //! Radford et al.: Language models are unsupervised multitask learners (2019).
@@ -16,7 +18,7 @@ use std::{
 };
 
 use clap::Parser;
-use common::{Half, Outcome, in_half, mean_loss, progress, scaler};
+use common::{Half, Outcome, Saving, in_half, mean_loss, scaler};
 use taper::{
     nn::{
         AttentionMasks, Embedding, KeyValueCache, LayerNorm, Parameter, TransformerActivation,
@@ -24,6 +26,7 @@ use taper::{
     },
     optim::{CosineAnnealingLr, LinearLr, LrScheduler, SequentialLr, clip_grad_norm},
     prelude::*,
+    train::Progress,
 };
 
 /// Trains a small transformer on the letters of a text, and lets it write.
@@ -71,6 +74,8 @@ struct Options {
     /// Compute the forward pass in a half type
     #[arg(long, value_enum)]
     autocast: Option<Half>,
+    #[command(flatten)]
+    saving: Saving,
 }
 
 /// The guide of Taper, which ships with the repository.
@@ -236,10 +241,28 @@ fn run(options: &Options) -> Outcome {
     let mut schedule = LrScheduler::new(warm_up, &mut adamw);
     let mut scaler = scaler(options.autocast)?;
     let validation = || no_grad(|| loss(&model, &test)?.item_f64());
-    let bar = progress(options.steps, "training".into());
+    let mut draws = rng.on(&device);
+    let (mut saver, latest) = options.saving.start(&device)?;
     let mut losses = Vec::new();
-    for step in 1..=options.steps {
-        let which = Tensor::randint(0, train.dims()[0] as i32, options.batch_size, &rng.on(&device))?;
+    let mut first = 1;
+    if let Some(latest) = latest {
+        latest
+            .checkpoint
+            .restore()
+            .module("model", &model)
+            .part("adamw", &mut adamw)
+            .part("schedule", &mut schedule)
+            .part("scaler", &mut scaler)
+            .part("draws", &mut draws)
+            .finish()?;
+        first = latest.step as usize + 1;
+        for loss in latest.checkpoint.get_value::<Vec<f32>>("losses")?.unwrap_or_default() {
+            losses.push(Tensor::new(loss, &device)?);
+        }
+    }
+    let mut bar = Progress::new("training", options.steps as u64).after(first as u64 - 1).device(&device);
+    for step in first..=options.steps {
+        let which = Tensor::randint(0, train.dims()[0] as i32, options.batch_size, &draws)?;
         adamw.zero_grad();
         let loss = in_half(options.autocast, || loss(&model, &train.index_select(0, &which)?))?;
         scaler.scale(&loss).backward()?;
@@ -249,14 +272,29 @@ fn run(options: &Options) -> Outcome {
         scaler.update()?;
         schedule.step(&mut adamw)?;
         losses.push(loss.detach());
-        bar.inc(1);
+        bar.step();
         if step % 100 == 0 || step == options.steps {
             let (mean, held_out) = (mean_loss(&losses)?, validation()?);
+            bar.loss(mean);
             bar.suspend(|| writeln!(out, "step {step}: loss {mean:.4}, validation loss {held_out:.4}"))?;
             losses.clear();
         }
+        let stop = saver.step(step as u64, step % 100 == 0, || {
+            let losses = losses.iter().map(Tensor::item::<f32>).collect::<Result<Vec<_>>>()?;
+            Ok(Checkpoint::new()
+                .module("model", &model)
+                .part("adamw", &adamw)
+                .part("schedule", &schedule)
+                .part("scaler", &scaler)
+                .part("draws", &draws)
+                .value("losses", &losses))
+        })?;
+        if stop {
+            bar.finish();
+            return Ok(());
+        }
     }
-    bar.finish_and_clear();
+    bar.finish();
 
     let written = no_grad(|| write(&model, &prompt, options, &device, &rng))?;
     let written: String = written.iter().filter_map(|&at| alphabet.get(at as usize)).collect();

@@ -12,8 +12,8 @@ use std::{
 };
 
 use clap::Parser;
-use common::{Outcome, evaluate, mean_loss, progress};
-use taper::prelude::*;
+use common::{Outcome, evaluate, mean_loss};
+use taper::{prelude::*, train::Progress};
 
 /// Trains a network of two layers on handwritten digits.
 #[derive(Parser)]
@@ -87,7 +87,7 @@ fn run(options: &Options) -> Outcome {
     );
 
     for epoch in 1..=options.epochs {
-        let bar = progress(train.len(), format!("epoch {epoch}/{}", options.epochs));
+        let mut bar = Progress::new(format!("epoch {epoch}/{}", options.epochs), train.len() as u64);
         let mut losses = Vec::with_capacity(train.len());
         for batch in train.iter() {
             let (images, labels) = batch?.to(&device)?;
@@ -96,9 +96,9 @@ fn run(options: &Options) -> Outcome {
             loss.backward()?;
             sgd.step()?;
             losses.push(loss.detach());
-            bar.inc(1);
+            bar.step();
         }
-        bar.finish_and_clear();
+        bar.finish();
         let mean = mean_loss(&losses)?;
         let (accuracy, test_loss) = evaluate(&model, &test, &device)?;
         writeln!(

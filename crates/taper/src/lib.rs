@@ -27,6 +27,7 @@
 //! | [`inspect`] | graphs as data and pictures, and what a line does: [`explain`] |
 //! | `linalg` | factorizations, systems of equations (feature `linalg`) |
 //! | `distributions` | probability distributions: draws, densities, divergences (feature `distributions`) |
+//! | `train` | long runs: checkpoints in a folder, Ctrl-C, metrics, progress, TensorBoard (feature `train`) |
 //! | [`fft`] | Fourier transforms |
 //! | [`custom`] | operations with kernels of one's own |
 //! | [`core`](tensor_core) | tensors, the scheduler, the contract of a backend |
@@ -44,6 +45,8 @@ pub use nn;
 pub use optim;
 pub use tensor_core;
 pub use tensor_core::fft;
+#[cfg(feature = "train")]
+pub use train;
 
 pub use autograd::{checkpoint, enable_grad, func, grad, grad_of, no_grad};
 #[cfg(feature = "cpu")]
@@ -93,7 +96,8 @@ pub mod prelude {
 #[cfg(all(doctest, feature = "cpu"))]
 mod guide {
     macro_rules! pages {
-        ($($name:ident = $page:literal;)*) => {$(
+        ($($(#[$only:meta])? $name:ident = $page:literal;)*) => {$(
+            $(#[$only])?
             #[doc = include_str!(concat!("../../../docs/guide/", $page))]
             mod $name {}
         )*};
@@ -107,6 +111,8 @@ mod guide {
         data = "data.md";
         devices = "devices.md";
         saving = "saving.md";
+        #[cfg(feature = "train")]
+        long_runs = "long-runs.md";
         extending = "extending.md";
         performance = "performance.md";
     }

@@ -4,3 +4,5 @@
 mod common;
 mod images;
 mod loader;
+mod pictures;
+mod pipeline;

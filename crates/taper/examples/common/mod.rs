@@ -1,21 +1,21 @@
-//! What the examples share: images of digits, a progress bar, how many images a network recognises, claims that are checked, timings,
+//! What the examples share: images of digits, checkpoints, how many images a network recognises, claims that are checked, timings,
 //! the end of a program.
 //! `mod common;` brings it into a program.
 #![allow(dead_code)] // no program uses all of it
 
 use std::{
-    io::{self, ErrorKind, IsTerminal, Write},
-    path::Path,
+    io::{self, ErrorKind, Write},
+    path::{Path, PathBuf},
     process::ExitCode,
     time::Instant,
 };
 
 use clap::ValueEnum;
-use indicatif::{ProgressBar, ProgressStyle};
 use taper::{
     data::{Digits, Mnist, random_split},
     optim::{GradScaler, GradScalerConfig},
     prelude::*,
+    train::{Checkpoints, Interrupt, LoadedStep},
 };
 
 /// A result whose error may come from Taper, from a file, or from a drawing.
@@ -93,13 +93,68 @@ pub(crate) fn mean_loss(losses: &[Tensor]) -> Outcome<f64> {
     if mean.is_finite() { Ok(mean) } else { Err(format!("the loss is {mean}: try a smaller --lr").into()) }
 }
 
-/// A bar of so many steps on a terminal, and nothing elsewhere.
-pub(crate) fn progress(steps: usize, title: String) -> ProgressBar {
-    let bar = if io::stderr().is_terminal() { ProgressBar::new(steps as u64) } else { ProgressBar::hidden() };
-    if let Ok(style) = ProgressStyle::with_template("{msg} [{bar:40}] {pos}/{len}") {
-        bar.set_style(style.progress_chars("=> "));
+/// Options of a training that can be stopped and gone on with.
+#[derive(clap::Args)]
+pub(crate) struct Saving {
+    /// A folder for checkpoints: the last two are kept, and Ctrl-C saves one more
+    #[arg(long, value_name = "DIR")]
+    checkpoint: Option<PathBuf>,
+    /// Goes on from the latest checkpoint of the folder, with the other options as they were
+    #[arg(long, requires = "checkpoint")]
+    resume: bool,
+}
+
+impl Saving {
+    /// The folder, and the checkpoint to go on from.
+    pub(crate) fn start(&self, device: &Device) -> Outcome<(Saver, Option<LoadedStep>)> {
+        let Some(folder) = &self.checkpoint else {
+            return Ok((Saver { checkpoints: None, interrupt: None }, None));
+        };
+        let mut checkpoints = Checkpoints::new(folder).keep_last(2);
+        let latest = if self.resume { checkpoints.latest(device)? } else { None };
+        match &latest {
+            Some(latest) => {
+                latest.passed_over.iter().for_each(|error| eprintln!("passed over: {error}"));
+                writeln!(io::stdout(), "goes on after step {} from {}", latest.step, latest.path.display())?;
+            }
+            None if self.resume => {
+                return Err(format!("{} has no checkpoint to go on from", folder.display()).into());
+            }
+            None => {}
+        }
+        Ok((Saver { checkpoints: Some(checkpoints), interrupt: Some(Interrupt::install()?) }, latest))
     }
-    bar.with_message(title)
+}
+
+/// Saves a training where `--checkpoint` asks for it.
+pub(crate) struct Saver {
+    checkpoints: Option<Checkpoints>,
+    interrupt: Option<Interrupt>,
+}
+
+impl Saver {
+    /// After each step: whether to stop, having saved. A checkpoint is made where one is `due`, and on Ctrl-C.
+    pub(crate) fn step(
+        &mut self,
+        step: u64,
+        due: bool,
+        checkpoint: impl FnOnce() -> Outcome<Checkpoint>,
+    ) -> Outcome<bool> {
+        let stop = self.interrupt.as_ref().is_some_and(Interrupt::requested);
+        if let Some(checkpoints) = &mut self.checkpoints
+            && (due || stop)
+        {
+            let path = checkpoints.save(step, &checkpoint()?)?;
+            if stop {
+                writeln!(
+                    io::stdout(),
+                    "stopped after step {step}, saved in {}; the same command with --resume goes on",
+                    path.display()
+                )?;
+            }
+        }
+        Ok(stop)
+    }
 }
 
 /// The end of a program: its error, if there is one, is printed.

@@ -1,0 +1,178 @@
+//! Datasets made of others: [`Map`], [`MapRandom`], [`ConcatDataset`].
+
+use tensor_core::{Device, Error, Result};
+
+use crate::{Collate, Dataset, Draws, dataset::out_of_range};
+
+/// What a function makes of each item. See [`Dataset::map`].
+#[derive(Clone, Debug)]
+pub struct Map<D, F> {
+    pub(crate) dataset: D,
+    pub(crate) f: F,
+}
+
+/// What a function makes of each item with random numbers. See [`Dataset::map_random`].
+#[derive(Clone, Debug)]
+pub struct MapRandom<D, F> {
+    pub(crate) dataset: D,
+    pub(crate) seed: u64,
+    pub(crate) f: F,
+}
+
+/// A batch of items that are made one by one in an epoch.
+#[track_caller]
+fn one_by_one<D: Dataset>(
+    dataset: &D,
+    epoch: u64,
+    indices: &[usize],
+    device: Option<&Device>,
+) -> Result<<D::Item as Collate>::Batch>
+where
+    D::Item: Collate,
+{
+    let items = indices.iter().map(|&index| dataset.get_in(epoch, index)).collect::<Result<Vec<_>>>()?;
+    D::Item::collate(items, device)
+}
+
+impl<D: Dataset, T: Send, F: Fn(D::Item) -> Result<T> + Send + Sync> Dataset for Map<D, F> {
+    type Item = T;
+
+    fn len(&self) -> usize {
+        self.dataset.len()
+    }
+
+    #[track_caller]
+    fn get(&self, index: usize) -> Result<T> {
+        (self.f)(self.dataset.get(index)?)
+    }
+
+    #[track_caller]
+    fn get_in(&self, epoch: u64, index: usize) -> Result<T> {
+        (self.f)(self.dataset.get_in(epoch, index)?)
+    }
+
+    #[track_caller]
+    fn batch_in(&self, epoch: u64, indices: &[usize], device: Option<&Device>) -> Result<T::Batch>
+    where
+        T: Collate,
+    {
+        one_by_one(self, epoch, indices, device)
+    }
+}
+
+impl<D: Dataset, T: Send, F: Fn(D::Item, &mut Draws) -> Result<T> + Send + Sync> Dataset for MapRandom<D, F> {
+    type Item = T;
+
+    fn len(&self) -> usize {
+        self.dataset.len()
+    }
+
+    /// The item as it is in epoch 0.
+    #[track_caller]
+    fn get(&self, index: usize) -> Result<T> {
+        self.get_in(0, index)
+    }
+
+    #[track_caller]
+    fn get_in(&self, epoch: u64, index: usize) -> Result<T> {
+        (self.f)(self.dataset.get_in(epoch, index)?, &mut Draws::of(self.seed, epoch, index as u64))
+    }
+
+    #[track_caller]
+    fn batch_in(&self, epoch: u64, indices: &[usize], device: Option<&Device>) -> Result<T::Batch>
+    where
+        T: Collate,
+    {
+        one_by_one(self, epoch, indices, device)
+    }
+}
+
+/// Several datasets one after the other. `torch.utils.data.ConcatDataset`.
+///
+/// ```
+/// use data::{ConcatDataset, Dataset, ItemDataset};
+/// # fn main() -> tensor_core::Result<()> {
+/// let both = ConcatDataset::new([ItemDataset(vec!['a', 'b']), ItemDataset(vec!['c'])])?;
+/// assert_eq!((both.len(), both.get(2)?), (3, 'c'));
+/// # Ok(()) }
+/// ```
+///
+/// Datasets of several types with the same items go in as `Box<dyn …>` of a trait of your own, or are made alike by [`Dataset::map`].
+#[derive(Clone, Debug)]
+pub struct ConcatDataset<D> {
+    parts: Vec<D>,
+    /// Where each part ends.
+    ends: Vec<usize>,
+}
+
+impl<D: Dataset> ConcatDataset<D> {
+    /// These datasets; some of them may be empty.
+    ///
+    /// # Errors
+    /// No datasets, or more items than can be counted.
+    #[track_caller]
+    pub fn new(parts: impl IntoIterator<Item = D>) -> Result<ConcatDataset<D>> {
+        let parts: Vec<D> = parts.into_iter().collect();
+        let mut ends = Vec::with_capacity(parts.len());
+        let mut end = 0usize;
+        for part in &parts {
+            end = end
+                .checked_add(part.len())
+                .ok_or_else(|| Error::invalid("ConcatDataset", "more items than can be counted"))?;
+            ends.push(end);
+        }
+        if parts.is_empty() {
+            return Err(Error::invalid("ConcatDataset", "no datasets are given; give at least one"));
+        }
+        Ok(ConcatDataset { parts, ends })
+    }
+
+    /// The datasets.
+    pub fn parts(&self) -> &[D] {
+        &self.parts
+    }
+
+    /// Which part an item is in, and its place there.
+    #[track_caller]
+    fn place(&self, index: usize) -> Result<(usize, usize)> {
+        let part = self.ends.partition_point(|end| *end <= index);
+        if part == self.parts.len() {
+            return Err(out_of_range(index, self.len()));
+        }
+        let start = if part == 0 { 0 } else { self.ends[part - 1] };
+        Ok((part, index - start))
+    }
+}
+
+impl<D: Dataset> Dataset for ConcatDataset<D> {
+    type Item = D::Item;
+
+    fn len(&self) -> usize {
+        self.ends.last().copied().unwrap_or(0)
+    }
+
+    #[track_caller]
+    fn get(&self, index: usize) -> Result<D::Item> {
+        let (part, place) = self.place(index)?;
+        self.parts[part].get(place)
+    }
+
+    #[track_caller]
+    fn get_in(&self, epoch: u64, index: usize) -> Result<D::Item> {
+        let (part, place) = self.place(index)?;
+        self.parts[part].get_in(epoch, place)
+    }
+
+    #[track_caller]
+    fn batch_in(
+        &self,
+        epoch: u64,
+        indices: &[usize],
+        device: Option<&Device>,
+    ) -> Result<<D::Item as Collate>::Batch>
+    where
+        D::Item: Collate,
+    {
+        one_by_one(self, epoch, indices, device)
+    }
+}

@@ -1,0 +1,355 @@
+//! [`RowFile`]: an array in a file, row by row; [`FileDataset`]: such files as a dataset.
+//!
+//! Rows are read where they are asked for, by position, and not mapped into memory: a file that is cut off while it is mapped kills the
+//! process, and one that is read is an error. The system keeps in memory what is read often, in either way.
+
+use std::{
+    fmt,
+    fs::File,
+    io::{self, Read},
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
+
+use tensor_core::{DType, Device, Element, Error, ErrorKind, Result, Shape, Tensor, bf16, f16};
+
+use crate::{
+    Columns, Dataset,
+    gzip::file_error,
+    tensor_dataset::{Rows, build, check_indices},
+};
+
+/// An array in a file, whose rows are read one by one: `.npy`, as `numpy.save` writes it, or IDX. It may be larger than memory.
+///
+/// The file must not change while it is read: a change is an error of the next read.
+#[derive(Debug)]
+pub struct RowFile {
+    path: PathBuf,
+    file: File,
+    dtype: DType,
+    rows: usize,
+    row_shape: Shape,
+    /// Where the first row begins.
+    start: u64,
+    /// Of what a row takes in the file.
+    row_bytes: usize,
+    seen: Seen,
+}
+
+/// What tells that a file has changed.
+#[derive(Debug, PartialEq)]
+struct Seen {
+    length: u64,
+    modified: Option<SystemTime>,
+}
+
+impl Seen {
+    fn of(file: &File) -> io::Result<Seen> {
+        let metadata = file.metadata()?;
+        Ok(Seen { length: metadata.len(), modified: metadata.modified().ok() })
+    }
+}
+
+impl RowFile {
+    /// Opens an array, and checks what its header says against the file's size. What it is, its first bytes tell.
+    ///
+    /// `.npy` of versions 1 to 3, little-endian, in C's order, of bool, u8, u32, i32, i64, f16, f32 or f64; IDX of bytes, not gzipped.
+    ///
+    /// # Errors
+    /// `File` for a file that cannot be read, is something else, is cut off or has bytes left over, or holds a dtype or order that is
+    /// not read, or a single number, which has no rows.
+    #[track_caller]
+    pub fn open(path: impl AsRef<Path>) -> Result<RowFile> {
+        let path = path.as_ref();
+        let failed = |error: io::Error| file_error(path, format!("cannot be read: {error}"));
+        let mut file = File::open(path).map_err(failed)?;
+        if file.metadata().map_err(failed)?.is_dir() {
+            return Err(file_error(path, "is a directory; expected a file"));
+        }
+        let seen = Seen::of(&file).map_err(failed)?;
+        let mut magic = [0; 4];
+        file.read_exact(&mut magic).map_err(failed)?;
+        let header = match magic {
+            [0x93, b'N', b'U', b'M'] => npy_header(&mut file),
+            [0, 0, kind, rank] => idx_header(&mut file, kind, rank),
+            [0x1f, 0x8b, ..] => Err("is gzipped: rows of it cannot be found; unpack it first".into()),
+            _ => Err("is neither .npy nor IDX: its first bytes are those of neither".into()),
+        };
+        let Header { dtype, shape, start } = header.map_err(|message| file_error(path, message))?;
+        let Some((&rows, row)) = shape.split_first() else {
+            return Err(file_error(path, "holds a single number; expected an array with rows"));
+        };
+        let size = |factors: &[usize]| {
+            // A zero makes it zero, whatever the rest.
+            if factors.contains(&0) {
+                Some(0)
+            } else {
+                factors.iter().try_fold(1usize, |a, &b| a.checked_mul(b))
+            }
+        };
+        let promised =
+            size(&[&shape[..], &[dtype.size()]].concat()).and_then(|bytes| (bytes as u64).checked_add(start));
+        if promised != Some(seen.length) {
+            let promised = promised.map_or("more than can be counted".into(), |bytes| bytes.to_string());
+            let message = format!(
+                "is cut off or damaged: {shape:?} of {dtype} is {promised} bytes with its header, and it has {}",
+                seen.length
+            );
+            return Err(file_error(path, message));
+        }
+        let row_bytes = size(&[row, &[dtype.size()]].concat()).unwrap_or(0);
+        let row_shape = row.iter().copied().collect();
+        Ok(RowFile { path: path.to_path_buf(), file, dtype, rows, row_shape, start, row_bytes, seen })
+    }
+
+    /// The number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// The shape of a row.
+    pub fn row_shape(&self) -> &Shape {
+        &self.row_shape
+    }
+
+    /// The dtype of the elements.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The bytes of rows that are there, one after the other.
+    #[track_caller]
+    fn read(&self, indices: &[usize]) -> Result<Vec<u8>> {
+        let failed = |error: io::Error| file_error(&self.path, format!("cannot be read: {error}"));
+        let mut bytes = vec![0; indices.len() * self.row_bytes];
+        if self.row_bytes > 0 {
+            for (row, &index) in bytes.chunks_exact_mut(self.row_bytes).zip(indices) {
+                read_at(&self.file, row, self.start + index as u64 * self.row_bytes as u64)
+                    .map_err(failed)?;
+            }
+        }
+        // After the rows were read, so that no change goes unseen.
+        if Seen::of(&self.file).map_err(failed)? != self.seen {
+            return Err(file_error(&self.path, "has changed since it was opened; open it again"));
+        }
+        Ok(bytes)
+    }
+
+    #[track_caller]
+    fn tensor(&self, indices: &[usize], shape: &Shape, device: &Device) -> Result<Tensor> {
+        let bytes = self.read(indices)?;
+        match self.dtype {
+            DType::Bool => {
+                if let Some(byte) = bytes.iter().find(|byte| **byte > 1) {
+                    return Err(file_error(&self.path, format!("has a bool of {byte}, expected 0 or 1")));
+                }
+                Tensor::from_vec(bool::from_bytes(&bytes), shape, device)
+            }
+            DType::U8 => Tensor::from_vec(bytes, shape, device),
+            DType::U32 => Tensor::from_vec(u32::from_bytes(&bytes), shape, device),
+            DType::I32 => Tensor::from_vec(i32::from_bytes(&bytes), shape, device),
+            DType::I64 => Tensor::from_vec(i64::from_bytes(&bytes), shape, device),
+            DType::F16 => Tensor::from_vec(f16::from_bytes(&bytes), shape, device),
+            DType::BF16 => Tensor::from_vec(bf16::from_bytes(&bytes), shape, device),
+            DType::F32 => Tensor::from_vec(f32::from_bytes(&bytes), shape, device),
+            DType::F64 => Tensor::from_vec(f64::from_bytes(&bytes), shape, device),
+        }
+    }
+}
+
+impl Rows for RowFile {
+    #[track_caller]
+    fn gather(&self, indices: &[usize], device: &Device) -> Result<Tensor> {
+        let shape: Shape = [indices.len()].iter().chain(self.row_shape.iter()).copied().collect();
+        self.tensor(indices, &shape, device)
+    }
+
+    #[track_caller]
+    fn row(&self, index: usize, device: &Device) -> Result<Tensor> {
+        self.tensor(&[index], &self.row_shape, device)
+    }
+}
+
+/// Fills `bytes` from a place in a file, whoever else reads it.
+#[cfg(unix)]
+fn read_at(file: &File, bytes: &mut [u8], at: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, bytes, at)
+}
+
+/// Fills `bytes` from a place in a file, whoever else reads it.
+#[cfg(windows)]
+fn read_at(file: &File, mut bytes: &mut [u8], mut at: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match std::os::windows::fs::FileExt::seek_read(file, bytes, at) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => (bytes, at) = (&mut bytes[count..], at + count as u64),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Browsers have no files.
+#[cfg(not(any(unix, windows)))]
+fn read_at(_: &File, _: &mut [u8], _: u64) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+struct Header {
+    dtype: DType,
+    shape: Vec<usize>,
+    start: u64,
+}
+
+/// After the four bytes that tell that it is one. <https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html>
+fn npy_header(file: &mut File) -> Result<Header, String> {
+    let cut = |_| "is cut off in its header".to_string();
+    let mut rest = [0; 4];
+    file.read_exact(&mut rest).map_err(cut)?;
+    let [b'P', b'Y', version @ 1..=3, _] = rest else {
+        return Err("is no .npy file of version 1 to 3".into());
+    };
+    let mut length = [0; 4];
+    let wide = if version == 1 { 2 } else { 4 };
+    file.read_exact(&mut length[..wide]).map_err(cut)?;
+    let length = u32::from_le_bytes(length);
+    if length > 1 << 20 {
+        return Err(format!("gives its header a length of {length}"));
+    }
+    let mut text = vec![0; length as usize];
+    file.read_exact(&mut text).map_err(cut)?;
+    let text = String::from_utf8(text).map_err(|_| "has a header that is no text")?;
+    let value = |key: &str| {
+        let after = text.split_once(&format!("'{key}':")).map(|(_, rest)| rest.trim_start());
+        after.ok_or_else(|| format!("has no '{key}' in its header {:?}", text.trim_end()))
+    };
+    let dtype = match value("descr")?.split(',').next().unwrap_or_default().trim() {
+        "'|b1'" => DType::Bool,
+        "'|u1'" => DType::U8,
+        "'<u4'" => DType::U32,
+        "'<i4'" => DType::I32,
+        "'<i8'" => DType::I64,
+        "'<f2'" => DType::F16,
+        "'<f4'" => DType::F32,
+        "'<f8'" => DType::F64,
+        other => {
+            return Err(format!("holds {other}, expected bool, u1, u4, i4, i8, f2, f4 or f8, little-endian"));
+        }
+    };
+    let inside =
+        value("shape")?.strip_prefix('(').and_then(|rest| rest.split_once(')')).map(|(inside, _)| inside);
+    let sizes = inside.unwrap_or_default().split(',').map(str::trim).filter(|size| !size.is_empty());
+    let shape: Option<Vec<usize>> = sizes.map(|size| size.parse().ok()).collect();
+    let (Some(_), Some(shape)) = (inside, shape) else {
+        return Err(format!("has no shape in its header {:?}", text.trim_end()));
+    };
+    // An array of one axis is in both orders.
+    if !value("fortran_order")?.starts_with("False") && shape.len() > 1 {
+        return Err(
+            "is in Fortran's order, in which rows are not together; save numpy.ascontiguousarray(it)".into(),
+        );
+    }
+    Ok(Header { dtype, shape, start: 8 + wide as u64 + u64::from(length) })
+}
+
+/// After the four bytes that tell that it is one.
+fn idx_header(file: &mut File, kind: u8, rank: u8) -> Result<Header, String> {
+    if kind != 0x08 {
+        return Err(format!("is IDX of element type 0x{kind:02x}, expected 0x08, bytes"));
+    }
+    let mut shape = Vec::new();
+    for _ in 0..rank {
+        let mut size = [0; 4];
+        file.read_exact(&mut size).map_err(|_| "is cut off in its header")?;
+        shape.push(u32::from_be_bytes(size) as usize);
+    }
+    Ok(Header { dtype: DType::U8, shape, start: 4 + 4 * u64::from(rank) })
+}
+
+/// Arrays in files as a dataset: item i is row i of each, as of a [`TensorDataset`](crate::TensorDataset), and they may be larger than
+/// memory.
+///
+/// ```
+/// use data::{DataLoader, Dataset, FileDataset};
+/// use tensor_core::Tensor;
+/// # fn main() -> tensor_core::Result<()> {
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("labels.npy");
+/// # let mut file = b"\x93NUMPY\x01\x00\x36\x00{'descr': '|u1', 'fortran_order': False, 'shape': (3,), }".to_vec();
+/// # let header = file.len(); file[8] = (header - 10) as u8;
+/// # file.extend([7, 8, 9]);
+/// # std::fs::write(&path, file).unwrap();
+/// let device = backend_cpu::cpu();
+/// let labels: FileDataset<Tensor> = FileDataset::open([&path], &device)?; // numpy.save("labels.npy", …)
+/// assert_eq!((labels.len(), labels.get(2)?.item::<u8>()?), (3, 9));
+/// let loader = DataLoader::new(labels, 2)?.shuffle(1).workers(2);
+/// # assert_eq!(loader.iter().count(), 2);
+/// # Ok(()) }
+/// ```
+pub struct FileDataset<T = (Tensor, Tensor)> {
+    files: Vec<RowFile>,
+    len: usize,
+    device: Device,
+    /// Items are made, not kept.
+    items: std::marker::PhantomData<fn() -> T>,
+}
+
+impl<T: Columns> FileDataset<T> {
+    /// The rows of these files, one for each tensor of an item. Tensors go to `device`, unless the loader names another.
+    ///
+    /// # Errors
+    /// As for [`RowFile::open`]; files of several numbers of rows, or more or fewer of them than an item has tensors; a dtype that the
+    /// device lacks.
+    #[track_caller]
+    pub fn open(
+        paths: impl IntoIterator<Item = impl AsRef<Path>>,
+        device: &Device,
+    ) -> Result<FileDataset<T>> {
+        let files = paths.into_iter().map(RowFile::open).collect::<Result<Vec<_>>>()?;
+        let len = files.first().map_or(0, RowFile::rows);
+        if let Some(other) = files.iter().find(|file| file.rows != len) {
+            let message = format!("has {} rows, and {} has {len}", other.rows, files[0].path.display());
+            return Err(Error::new(ErrorKind::File { path: other.path.clone(), message }));
+        }
+        let dataset = FileDataset { files, len, device: device.clone(), items: std::marker::PhantomData };
+        // That there are as many as an item has, the first batch would tell.
+        drop(dataset.batch(if len > 0 { &[0] } else { &[] }, None)?);
+        Ok(dataset)
+    }
+
+    /// The files.
+    pub fn files(&self) -> &[RowFile] {
+        &self.files
+    }
+}
+
+impl<T: Columns> Dataset for FileDataset<T> {
+    type Item = T;
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    #[track_caller]
+    fn get(&self, index: usize) -> Result<T> {
+        check_indices(&[index], self.len)?;
+        build(&self.files, |file| file.row(index, &self.device))
+    }
+
+    #[track_caller]
+    fn batch(&self, indices: &[usize], device: Option<&Device>) -> Result<T> {
+        check_indices(indices, self.len)?;
+        build(&self.files, |file| file.gather(indices, device.unwrap_or(&self.device)))
+    }
+}
+
+impl<T> fmt::Debug for FileDataset<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileDataset").field("len", &self.len).field("files", &self.files).finish()
+    }
+}
+
+#[cfg(test)]
+#[path = "file_dataset_tests.rs"]
+mod tests;

@@ -1,0 +1,354 @@
+//! [`ImageFolder`]: a folder of pictures for each class; [`Image`]: what is done with a picture before it is a tensor.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use image::{
+    ImageReader, Limits, RgbImage,
+    imageops::{self, FilterType},
+};
+use tensor_core::{Device, Error, Result, Tensor};
+
+use crate::{Dataset, Draws, dataset::out_of_range, gzip::file_error};
+
+/// What a file's name may end in.
+const ENDINGS: [&str; 3] = ["png", "jpg", "jpeg"];
+
+/// Pictures in folders, one for each class: `root/cat/1.png`, `root/dog/1.jpg`. `torchvision.datasets.ImageFolder`.
+///
+/// Classes are numbered in the order of their folders' names, and pictures are in the order of their paths, also those in folders
+/// within. An item is a picture with the number of its class; [`Dataset::map`] and [`Dataset::map_random`] make tensors of them, on the
+/// loader's threads.
+///
+/// ```
+/// use data::{DataLoader, Dataset, ImageFolder};
+/// # fn main() -> tensor_core::Result<()> {
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let root = folder.path();
+/// # for (class, shade) in [("cat", 255u8), ("dog", 0)] {
+/// #     std::fs::create_dir(root.join(class)).unwrap();
+/// #     image::RgbImage::from_pixel(10, 8, image::Rgb([shade; 3])).save(root.join(class).join("1.png")).unwrap();
+/// # }
+/// let device = backend_cpu::cpu();
+/// let folder = ImageFolder::open(root)?;
+/// assert_eq!(folder.classes(), ["cat", "dog"]);
+/// let host = device.clone();
+/// let train = folder.map_random(42, move |(image, class), draws| {
+///     let image = image.random_resized_crop((6, 6), (0.5, 1.0), (0.75, 4.0 / 3.0), draws)?.random_flip_horizontal(0.5, draws);
+///     Ok((image.normalized([0.485, 0.456, 0.406], [0.229, 0.224, 0.225], &host)?, class))
+/// });
+/// let (images, classes) = DataLoader::new(train, 2)?.workers(2).iter().next().unwrap()?;
+/// assert_eq!((images.dims(), classes.to_vec::<i32>()?), (&[2, 3, 6, 6][..], vec![0, 1]));
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct ImageFolder {
+    classes: Vec<String>,
+    files: Vec<(PathBuf, usize)>,
+}
+
+impl ImageFolder {
+    /// The pictures below `root` whose names end in `.png`, `.jpg` or `.jpeg`. They are read when they are asked for.
+    ///
+    /// # Errors
+    /// `File` for a folder that cannot be read, or has no folder in it; a class without a picture.
+    #[track_caller]
+    pub fn open(root: impl AsRef<Path>) -> Result<ImageFolder> {
+        let root = root.as_ref();
+        let mut folders: Vec<PathBuf> = entries(root)?.into_iter().filter(|path| path.is_dir()).collect();
+        folders.sort();
+        if folders.is_empty() {
+            return Err(file_error(root, "has no folders in it; expected one for each class"));
+        }
+        let mut found = ImageFolder { classes: Vec::new(), files: Vec::new() };
+        for (class, folder) in folders.iter().enumerate() {
+            let mut files = Vec::new();
+            pictures(folder, &mut files)?;
+            if files.is_empty() {
+                return Err(file_error(folder, "has no picture in it: no .png, .jpg or .jpeg"));
+            }
+            files.sort();
+            found.files.extend(files.into_iter().map(|file| (file, class)));
+            found.classes.push(folder.file_name().unwrap_or_default().to_string_lossy().into_owned());
+        }
+        Ok(found)
+    }
+
+    /// The names of the classes, by their numbers.
+    pub fn classes(&self) -> &[String] {
+        &self.classes
+    }
+
+    /// The files with the numbers of their classes, in order.
+    pub fn files(&self) -> &[(PathBuf, usize)] {
+        &self.files
+    }
+}
+
+#[track_caller]
+fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
+    let failed = |error: std::io::Error| file_error(folder, format!("cannot be read: {error}"));
+    fs::read_dir(folder).map_err(failed)?.map(|entry| Ok(entry.map_err(failed)?.path())).collect()
+}
+
+/// All pictures in a folder and those within it.
+#[track_caller]
+fn pictures(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
+    // A list in place of a recursion; links to folders are not followed, which could lead round.
+    let mut folders = vec![folder.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for path in entries(&folder)? {
+            let ending = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
+            if path.is_dir() {
+                if !path.is_symlink() {
+                    folders.push(path);
+                }
+            } else if ENDINGS.contains(&ending.as_str()) {
+                found.push(path);
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Dataset for ImageFolder {
+    type Item = (Image, usize);
+
+    fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    /// # Errors
+    /// `File` for a file that is no longer there, or no picture.
+    #[track_caller]
+    fn get(&self, index: usize) -> Result<(Image, usize)> {
+        let (path, class) = self.files.get(index).ok_or_else(|| out_of_range(index, self.files.len()))?;
+        Ok((Image::open(path)?, *class))
+    }
+}
+
+/// A picture of red, green and blue bytes, on the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image(RgbImage);
+
+impl Image {
+    /// Reads a PNG or JPEG file, told by its content, as red, green and blue.
+    ///
+    /// # Errors
+    /// `File` for a file that cannot be read, or is no such picture, or one of more than 512 MiB.
+    #[track_caller]
+    pub fn open(path: impl AsRef<Path>) -> Result<Image> {
+        let path = path.as_ref();
+        let failed = |error: &dyn std::fmt::Display| {
+            file_error(path, format!("is no picture that can be read: {error}"))
+        };
+        let mut reader =
+            ImageReader::open(path).map_err(|e| failed(&e))?.with_guessed_format().map_err(|e| failed(&e))?;
+        let mut limits = Limits::default();
+        limits.max_alloc = Some(512 << 20);
+        reader.limits(limits);
+        let image = reader.decode().map_err(|e| failed(&e))?.into_rgb8();
+        if image.width() == 0 || image.height() == 0 {
+            return Err(failed(&"it has no pixels"));
+        }
+        Ok(Image(image))
+    }
+
+    /// A picture of the bytes of its pixels, `[H, W, 3]`.
+    ///
+    /// # Errors
+    /// Another number of bytes, or no pixels.
+    #[track_caller]
+    pub fn from_bytes(height: usize, width: usize, bytes: Vec<u8>) -> Result<Image> {
+        let count = bytes.len();
+        let wrong = || Error::invalid("Image", format!("{count} bytes for {height} x {width} pixels of 3"));
+        let (Ok(high), Ok(wide)) = (u32::try_from(height), u32::try_from(width)) else { return Err(wrong()) };
+        if high == 0 || wide == 0 || height.checked_mul(width).and_then(|n| n.checked_mul(3)) != Some(count) {
+            return Err(wrong());
+        }
+        RgbImage::from_raw(wide, high, bytes).map(Image).ok_or_else(wrong)
+    }
+
+    /// Pixels from top to bottom.
+    pub fn height(&self) -> usize {
+        self.0.height() as usize
+    }
+
+    /// Pixels from left to right.
+    pub fn width(&self) -> usize {
+        self.0.width() as usize
+    }
+
+    /// The bytes of its pixels, `[H, W, 3]`.
+    pub fn bytes(&self) -> &[u8] {
+        self.0.as_raw()
+    }
+
+    /// Height and width made these, bilinearly; where it gets smaller, over all pixels that become one. `transforms.Resize((h, w))`.
+    ///
+    /// # Errors
+    /// A size of 0, or above 65,535.
+    #[track_caller]
+    pub fn resize(&self, size: (usize, usize)) -> Result<Image> {
+        let (height, width) = checked("resize", size)?;
+        Ok(Image(imageops::resize(&self.0, width, height, FilterType::Triangle)))
+    }
+
+    /// The shorter side made so long, the other in proportion. `transforms.Resize(side)`.
+    ///
+    /// # Errors
+    /// As for [`Image::resize`].
+    #[track_caller]
+    pub fn resize_shorter(&self, side: usize) -> Result<Image> {
+        let (height, width) = (self.height(), self.width());
+        let long = |long: usize, short: usize| (side as u64 * long as u64 / short as u64) as usize;
+        self.resize(if height <= width { (side, long(width, height)) } else { (long(height, width), side) })
+    }
+
+    /// The part of this height and width that begins `top` pixels from the top and `left` from the left. `functional.crop`.
+    ///
+    /// # Errors
+    /// A part that is empty, or not all within the picture.
+    #[track_caller]
+    pub fn crop(&self, (top, left): (usize, usize), size: (usize, usize)) -> Result<Image> {
+        let inside =
+            |start: usize, length: usize, all: usize| start.checked_add(length).is_some_and(|end| end <= all);
+        let (height, width) = checked("crop", size)?;
+        if !inside(top, size.0, self.height()) || !inside(left, size.1, self.width()) {
+            let message = format!(
+                "{} x {} from ({top}, {left}) of a picture of {} x {}",
+                size.0,
+                size.1,
+                self.height(),
+                self.width()
+            );
+            return Err(Error::invalid("Image::crop", message));
+        }
+        // Both are within the picture.
+        let part = imageops::crop_imm(&self.0, left as u32, top as u32, width, height);
+        Ok(Image(part.to_image()))
+    }
+
+    /// The middle. `transforms.CenterCrop` of a picture that is large enough.
+    ///
+    /// # Errors
+    /// As for [`Image::crop`].
+    #[track_caller]
+    pub fn center_crop(&self, size: (usize, usize)) -> Result<Image> {
+        // As torchvision rounds: halves to even.
+        let start =
+            |all: usize, part: usize| (all.saturating_sub(part) as f64 / 2.0).round_ties_even() as usize;
+        self.crop((start(self.height(), size.0), start(self.width(), size.1)), size)
+    }
+
+    /// A part of this size somewhere. `transforms.RandomCrop`.
+    ///
+    /// # Errors
+    /// As for [`Image::crop`].
+    #[track_caller]
+    pub fn random_crop(&self, size: (usize, usize), draws: &mut Draws) -> Result<Image> {
+        let mut start = |all: usize, part: usize| draws.below(all.saturating_sub(part) as u64 + 1) as usize;
+        let corner = (start(self.height(), size.0), start(self.width(), size.1));
+        self.crop(corner, size)
+    }
+
+    /// A part somewhere, whose share of the area lies in `scale` and whose width by height in `ratio`, made this size.
+    /// `transforms.RandomResizedCrop`, whose defaults are (0.08, 1.0) and (0.75, 4/3).
+    ///
+    /// # Errors
+    /// A size of 0; ranges that are empty, or not above 0; `scale` above 1.
+    #[track_caller]
+    pub fn random_resized_crop(
+        &self,
+        size: (usize, usize),
+        scale: (f64, f64),
+        ratio: (f64, f64),
+        draws: &mut Draws,
+    ) -> Result<Image> {
+        const OP: &str = "Image::random_resized_crop";
+        let range = |(low, high): (f64, f64)| low > 0.0 && low <= high && high.is_finite();
+        if !range(scale) || scale.1 > 1.0 || !range(ratio) {
+            let message = format!(
+                "scale {scale:?} and ratio {ratio:?}: give 0 < low <= high, and a scale of at most 1"
+            );
+            return Err(Error::invalid(OP, message));
+        }
+        let (height, width) = (self.height(), self.width());
+        let (logs, area) = ((ratio.0.ln(), ratio.1.ln()), (height * width) as f64);
+        for _ in 0..10 {
+            let part = area * (scale.0 + (scale.1 - scale.0) * draws.uniform());
+            let ratio = (logs.0 + (logs.1 - logs.0) * draws.uniform()).exp();
+            let (high, wide) =
+                ((part / ratio).sqrt().round() as usize, (part * ratio).sqrt().round() as usize);
+            if (1..=height).contains(&high) && (1..=width).contains(&wide) {
+                return self.random_crop((high, wide), draws)?.resize(size);
+            }
+        }
+        // As torchvision, where none of ten fits: the middle, with the nearest ratio that does.
+        let whole = width as f64 / height as f64;
+        let part = if whole < ratio.0 {
+            ((width as f64 / ratio.0).round() as usize, width)
+        } else if whole > ratio.1 {
+            (height, (height as f64 * ratio.1).round() as usize)
+        } else {
+            (height, width)
+        };
+        self.center_crop((part.0.clamp(1, height), part.1.clamp(1, width)))?.resize(size)
+    }
+
+    /// Left and right exchanged. `functional.hflip`.
+    #[must_use]
+    pub fn flip_horizontal(&self) -> Image {
+        Image(imageops::flip_horizontal(&self.0))
+    }
+
+    /// Top and bottom exchanged. `functional.vflip`.
+    #[must_use]
+    pub fn flip_vertical(&self) -> Image {
+        Image(imageops::flip_vertical(&self.0))
+    }
+
+    /// Left and right exchanged with this probability. `transforms.RandomHorizontalFlip`.
+    #[must_use]
+    pub fn random_flip_horizontal(self, probability: f64, draws: &mut Draws) -> Image {
+        if draws.chance(probability) { self.flip_horizontal() } else { self }
+    }
+
+    /// `[3, H, W]`, f32 from 0 to 1. `transforms.ToTensor`.
+    ///
+    /// # Errors
+    /// No memory on the device.
+    #[track_caller]
+    pub fn to_tensor(&self, device: &Device) -> Result<Tensor> {
+        self.normalized([0.0; 3], [1.0; 3], device)
+    }
+
+    /// `[3, H, W]`, f32: (x - mean) / std of each channel, where x is from 0 to 1. `ToTensor` and then `Normalize(mean, std)`.
+    ///
+    /// # Errors
+    /// A standard deviation of 0 or below, or a number that is not finite; no memory on the device.
+    #[track_caller]
+    pub fn normalized(&self, mean: [f32; 3], std: [f32; 3], device: &Device) -> Result<Tensor> {
+        if mean.iter().chain(&std).any(|value| !value.is_finite()) || std.iter().any(|value| *value <= 0.0) {
+            let message = format!("mean {mean:?} and std {std:?}: give finite numbers, std above 0");
+            return Err(Error::invalid("Image::normalized", message));
+        }
+        let plane = |channel: usize| {
+            let value =
+                move |pixel: &[u8]| (f32::from(pixel[channel]) / 255.0 - mean[channel]) / std[channel];
+            self.bytes().chunks_exact(3).map(value)
+        };
+        Tensor::from_vec((0..3).flat_map(plane).collect(), [3, self.height(), self.width()], device)
+    }
+}
+
+/// A size as the image library has it.
+#[track_caller]
+fn checked(op: &'static str, (height, width): (usize, usize)) -> Result<(u32, u32)> {
+    let one = |size: usize| u16::try_from(size).ok().filter(|size| *size > 0).map(u32::from);
+    one(height).zip(one(width)).ok_or_else(|| {
+        Error::invalid(op, format!("a picture of {height} x {width}: give 1 to 65,535 pixels each way"))
+    })
+}

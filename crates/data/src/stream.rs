@@ -1,0 +1,454 @@
+//! [`StreamLoader`]: items that come one after the other, such as the lines of a file, in batches.
+
+use std::{
+    any::Any,
+    iter,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        mpsc::{Receiver, SyncSender, sync_channel},
+    },
+    thread::{Builder, JoinHandle},
+};
+
+use tensor_core::{Device, Error, Result, State, Stateful};
+
+use crate::{Collate, Draws, workers::panic_message};
+
+const OP: &str = "StreamLoader";
+/// Batches that the reader may have ready for each worker, and each worker for the loop.
+const AHEAD: usize = 2;
+
+/// Items that come one after the other, where nobody knows how many there are. `torch.utils.data.IterableDataset`.
+pub trait IterableDataset: Send + Sync + 'static {
+    /// One item.
+    type Item: Send + 'static;
+
+    /// The items of an epoch, always in the same order for the same epoch. One thread reads them.
+    fn items(&self, epoch: u64) -> Box<dyn Iterator<Item = Result<Self::Item>> + '_>;
+}
+
+impl<D: IterableDataset> IterableDataset for Arc<D> {
+    type Item = D::Item;
+    fn items(&self, epoch: u64) -> Box<dyn Iterator<Item = Result<D::Item>> + '_> {
+        (**self).items(epoch)
+    }
+}
+
+type Transform<T, U> = Arc<dyn Fn(T, &mut Draws) -> Result<U> + Send + Sync>;
+
+/// An [`IterableDataset`] in batches: read by one thread, shuffled in a buffer, changed and put together by others.
+///
+/// ```
+/// use data::{IterableDataset, StreamLoader};
+/// use tensor_core::Result;
+///
+/// /// The numbers from 0 on.
+/// struct Numbers(u32);
+///
+/// impl IterableDataset for Numbers {
+///     type Item = u32;
+///     fn items(&self, _epoch: u64) -> Box<dyn Iterator<Item = Result<u32>> + '_> {
+///         Box::new((0..self.0).map(Ok))
+///     }
+/// }
+///
+/// # fn main() -> Result<()> {
+/// let loader = StreamLoader::new(Numbers(10), 4)?
+///     .shuffle(8, 42)
+///     .map(|number, _| Ok(number as f32 / 2.0))
+///     .workers(2)
+///     .device(&backend_cpu::cpu());
+/// let batches = loader.iter().collect::<Result<Vec<_>>>()?;
+/// assert_eq!(batches.len(), 3);
+/// let mut all = batches.iter().flat_map(|batch| batch.to_vec::<f32>().unwrap()).collect::<Vec<_>>();
+/// all.sort_by(f32::total_cmp);
+/// assert_eq!(all[9], 4.5);
+/// # Ok(()) }
+/// ```
+///
+/// Batches are the same, and in the same order, whatever the number of workers.
+pub struct StreamLoader<D: IterableDataset, U = <D as IterableDataset>::Item> {
+    dataset: Arc<D>,
+    transform: Transform<D::Item, U>,
+    batch_size: usize,
+    /// The size of the buffer that shuffles.
+    buffer: usize,
+    seed: u64,
+    drop_last: bool,
+    workers: usize,
+    device: Option<Device>,
+    progress: Arc<Mutex<Progress>>,
+}
+
+impl<D: IterableDataset> StreamLoader<D> {
+    /// Batches of `batch_size` items in the order in which they come; the last may be smaller.
+    ///
+    /// # Errors
+    /// A batch size of 0.
+    #[track_caller]
+    pub fn new(dataset: D, batch_size: usize) -> Result<StreamLoader<D>> {
+        if batch_size == 0 {
+            return Err(Error::invalid(OP, "batch size 0: give at least 1"));
+        }
+        Ok(StreamLoader {
+            dataset: Arc::new(dataset),
+            transform: Arc::new(|item, _| Ok(item)),
+            batch_size,
+            buffer: 1,
+            seed: 0,
+            drop_last: false,
+            workers: 0,
+            device: None,
+            progress: Arc::default(),
+        })
+    }
+}
+
+impl<D: IterableDataset, U: Send + 'static> StreamLoader<D, U> {
+    /// What `f` makes of each item, on the workers' threads. It may draw random numbers: others for each item and epoch.
+    pub fn map<V: Send + 'static>(
+        self,
+        f: impl Fn(U, &mut Draws) -> Result<V> + Send + Sync + 'static,
+    ) -> StreamLoader<D, V> {
+        let StreamLoader {
+            dataset,
+            transform,
+            batch_size,
+            buffer,
+            seed,
+            drop_last,
+            workers,
+            device,
+            progress,
+        } = self;
+        let transform: Transform<D::Item, V> = Arc::new(move |item, draws| f(transform(item, draws)?, draws));
+        StreamLoader { dataset, transform, batch_size, buffer, seed, drop_last, workers, device, progress }
+    }
+
+    /// Shuffles: each item that is given out is drawn from `buffer` that wait, and the next one takes its place. The larger the
+    /// buffer, the better mixed; another order each epoch. The seed is also that of [`StreamLoader::map`]'s numbers.
+    pub fn shuffle(mut self, buffer: usize, seed: u64) -> StreamLoader<D, U> {
+        (self.buffer, self.seed) = (buffer.max(1), seed);
+        self
+    }
+
+    /// Leaves out a last batch that is not full.
+    pub fn drop_last(mut self, drop_last: bool) -> StreamLoader<D, U> {
+        self.drop_last = drop_last;
+        self
+    }
+
+    /// Makes batches on this many threads, beside the one that reads; with 0, the default, that one makes them too, one ahead.
+    pub fn workers(mut self, workers: usize) -> StreamLoader<D, U> {
+        self.workers = workers;
+        self
+    }
+
+    /// Makes batches on `device`.
+    pub fn device(mut self, device: &Device) -> StreamLoader<D, U> {
+        self.device = Some(device.clone());
+        self
+    }
+
+    /// The epoch that the next [`StreamLoader::iter`] begins: how many were begun.
+    pub fn epoch(&self) -> u64 {
+        lock(&self.progress).next_epoch
+    }
+
+    /// One epoch's batches, in order. An item that cannot be read or changed makes its batch an `Err`, and those after it still come.
+    pub fn iter(&self) -> StreamBatches<U>
+    where
+        U: Collate,
+        U::Batch: 'static,
+    {
+        let mut progress = lock(&self.progress);
+        let (epoch, skipped) = (progress.next_epoch, progress.first_batch);
+        progress.iteration += 1;
+        (progress.next_epoch, progress.first_batch) = (epoch + 1, 0);
+        progress.current = Some((epoch, skipped));
+        let iteration = progress.iteration;
+        drop(progress);
+        let source = Source {
+            dataset: self.dataset.clone(),
+            batch_size: self.batch_size,
+            buffer: self.buffer,
+            seed: self.seed,
+            drop_last: self.drop_last,
+            epoch,
+            skipped,
+        };
+        let maker =
+            Maker { transform: self.transform.clone(), device: self.device.clone(), seed: self.seed, epoch };
+        let threads = Threads::start(source, maker, self.workers);
+        StreamBatches { threads, skipped, given: 0, ended: false, progress: self.progress.clone(), iteration }
+    }
+}
+
+/// How far a loader and its latest iterator are.
+#[derive(Debug, Default)]
+struct Progress {
+    next_epoch: u64,
+    first_batch: usize,
+    /// The epoch of the latest iterator while it has batches, and how many it gave out.
+    current: Option<(u64, usize)>,
+    iteration: u64,
+}
+
+fn lock(progress: &Mutex<Progress>) -> MutexGuard<'_, Progress> {
+    // It is only ever changed whole.
+    progress.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Where the loader stands: `epoch`, and `batch` for how many of its batches were given out; the `seed`; and the `batch_size` and
+/// `buffer` to which these belong. A loader that goes on within an epoch reads what came before once more, and drops it unchanged.
+///
+/// # Errors
+/// Within an epoch another batch size or buffer.
+impl<D: IterableDataset, U> Stateful for StreamLoader<D, U> {
+    fn state_dict(&self) -> State {
+        let progress = lock(&self.progress);
+        let (epoch, batch) = progress.current.unwrap_or((progress.next_epoch, progress.first_batch));
+        let mut state = State::new();
+        state.insert("epoch", epoch);
+        state.insert("batch", batch);
+        state.insert("seed", self.seed);
+        state.insert("batch_size", self.batch_size);
+        state.insert("buffer", self.buffer);
+        state
+    }
+
+    fn load_state_dict(&mut self, state: &State) -> Result<()> {
+        let mut reader = state.reader();
+        let (epoch, batch, seed) = (reader.word("epoch"), reader.word("batch"), reader.word("seed"));
+        for (name, here) in [("batch_size", self.batch_size), ("buffer", self.buffer)] {
+            let found = reader.word(name);
+            if batch > 0 && reader.has(name) && found != here as u64 {
+                reader.mismatch(format!("{name}: {found} in the state, {here} in the loader"));
+            }
+        }
+        reader.finish()?;
+        self.seed = seed;
+        let mut progress = lock(&self.progress);
+        (progress.next_epoch, progress.first_batch, progress.current) = (epoch, batch as usize, None);
+        progress.iteration += 1;
+        Ok(())
+    }
+}
+
+/// What it takes to read the items of an epoch, in batches.
+struct Source<D> {
+    dataset: Arc<D>,
+    batch_size: usize,
+    buffer: usize,
+    seed: u64,
+    drop_last: bool,
+    epoch: u64,
+    skipped: usize,
+}
+
+/// The items of one batch, each with its number in the epoch, or the first error among them.
+type Raw<T> = Result<Vec<(u64, T)>>;
+
+impl<D: IterableDataset> Source<D> {
+    /// Gives the items of all batches to `take`, in order, until it has enough.
+    fn read(&self, mut take: impl FnMut(Raw<D::Item>) -> bool) {
+        let mut draws = Draws::of(self.seed, self.epoch, u64::MAX);
+        let mut items = self.dataset.items(self.epoch).fuse();
+        let mut waiting: Vec<Result<D::Item>> = items.by_ref().take(self.buffer).collect();
+        let mut number = 0;
+        let mut shuffled = iter::from_fn(|| {
+            if waiting.is_empty() {
+                return None;
+            }
+            let at = draws.below(waiting.len() as u64) as usize;
+            let item = match items.next() {
+                Some(next) => std::mem::replace(&mut waiting[at], next),
+                None => waiting.swap_remove(at),
+            };
+            number += 1;
+            Some(item.map(|item| (number - 1, item)))
+        });
+        for index in 0.. {
+            let batch: Vec<Result<(u64, D::Item)>> = shuffled.by_ref().take(self.batch_size).collect();
+            if batch.is_empty() || (self.drop_last && batch.len() < self.batch_size) {
+                return;
+            }
+            if index >= self.skipped && !take(batch.into_iter().collect()) {
+                return;
+            }
+        }
+    }
+}
+
+/// What it takes to make a batch of items.
+struct Maker<T, U> {
+    transform: Transform<T, U>,
+    device: Option<Device>,
+    seed: u64,
+    epoch: u64,
+}
+
+impl<T, U: Collate> Maker<T, U> {
+    #[track_caller]
+    fn batch(&self, raw: Raw<T>) -> Result<U::Batch> {
+        let change = |(number, item)| (self.transform)(item, &mut Draws::of(self.seed, self.epoch, number));
+        U::collate(raw?.into_iter().map(change).collect::<Result<Vec<_>>>()?, self.device.as_ref())
+    }
+
+    fn caught(&self, raw: Raw<T>) -> Result<U::Batch> {
+        catch_unwind(AssertUnwindSafe(|| self.batch(raw)))
+            .unwrap_or_else(|panic| Err(panicked("worker", panic.as_ref())))
+    }
+}
+
+/// A reader and workers, which end when this is dropped. Batch b is worker b's, modulo their number.
+struct Threads<B> {
+    queues: Vec<Receiver<Result<B>>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl<B: Send + 'static> Threads<B> {
+    /// With no workers the reader makes the batches.
+    fn start<D: IterableDataset, U>(source: Source<D>, maker: Maker<D::Item, U>, workers: usize) -> Threads<B>
+    where
+        U: Collate<Batch = B> + 'static,
+    {
+        let mut started = Threads { queues: Vec::new(), threads: Vec::new() };
+        if workers == 0 {
+            started.reader_alone(source, maker);
+        } else {
+            started.reader_and_workers(source, maker, workers);
+        }
+        if started.threads.len() < workers + 1 {
+            // Without its threads nothing comes, which must not look like an end.
+            let (sender, queue) = sync_channel(1);
+            let _ =
+                sender.send(Err(Error::invalid(OP, "a thread does not start; is the system out of them?")));
+            started.queues = vec![queue];
+        }
+        started
+    }
+
+    fn spawn(&mut self, name: String, run: impl FnOnce() + Send + 'static) {
+        self.threads.extend(Builder::new().name(name).spawn(run).ok());
+    }
+
+    fn reader_alone<D: IterableDataset, U>(&mut self, source: Source<D>, maker: Maker<D::Item, U>)
+    where
+        U: Collate<Batch = B> + 'static,
+    {
+        // A queue without places: the reader waits with its batch until it is taken.
+        let (sender, queue) = sync_channel(0);
+        self.queues.push(queue);
+        self.spawn("stream-reader".into(), move || {
+            let read = || source.read(|raw| sender.send(maker.caught(raw)).is_ok());
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(read)) {
+                // Nobody may be there to hear it.
+                let _ = sender.send(Err(panicked("reader", panic.as_ref())));
+            }
+        });
+    }
+
+    fn reader_and_workers<D: IterableDataset, U>(
+        &mut self,
+        source: Source<D>,
+        maker: Maker<D::Item, U>,
+        workers: usize,
+    ) where
+        U: Collate<Batch = B> + 'static,
+    {
+        let maker = Arc::new(maker);
+        let mut to_workers: Vec<SyncSender<Raw<D::Item>>> = Vec::new();
+        for worker in 0..workers {
+            let (raw_sender, raws) = sync_channel::<Raw<D::Item>>(AHEAD);
+            let (sender, queue) = sync_channel(AHEAD);
+            let maker = maker.clone();
+            self.spawn(format!("stream-worker-{worker}"), move || {
+                for raw in raws {
+                    if sender.send(maker.caught(raw)).is_err() {
+                        return;
+                    }
+                }
+            });
+            self.queues.push(queue);
+            to_workers.push(raw_sender);
+        }
+        self.spawn("stream-reader".into(), move || {
+            let mut next = 0;
+            let mut hand_over = |raw| {
+                next += 1;
+                to_workers[(next - 1) % to_workers.len()].send(raw).is_ok()
+            };
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| source.read(&mut hand_over))) {
+                hand_over(Err(panicked("reader", panic.as_ref())));
+            }
+        });
+    }
+}
+
+/// The error of a thread that panicked.
+fn panicked(who: &str, panic: &(dyn Any + Send)) -> Error {
+    Error::invalid(OP, format!("the {who} panicked: {}", panic_message(panic)))
+}
+
+impl<B> Drop for Threads<B> {
+    fn drop(&mut self) {
+        // With the queues closed, whoever waits to hand a batch over stops.
+        self.queues.clear();
+        for thread in self.threads.drain(..) {
+            // A panic was reported as a batch already.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The batches of one epoch, in order. See [`StreamLoader::iter`].
+pub struct StreamBatches<U: Collate> {
+    threads: Threads<U::Batch>,
+    skipped: usize,
+    given: usize,
+    ended: bool,
+    progress: Arc<Mutex<Progress>>,
+    iteration: u64,
+}
+
+impl<U: Collate> StreamBatches<U> {
+    /// Says how far this iterator is, unless there is a later one.
+    fn note(&self, current: Option<usize>) {
+        let mut progress = lock(&self.progress);
+        if progress.iteration == self.iteration {
+            progress.current = progress.current.and_then(|(epoch, _)| Some((epoch, current?)));
+        }
+    }
+}
+
+impl<U: Collate> Iterator for StreamBatches<U> {
+    type Item = Result<U::Batch>;
+
+    fn next(&mut self) -> Option<Result<U::Batch>> {
+        if self.ended {
+            return None;
+        }
+        let queue = self.given % self.threads.queues.len().max(1);
+        let batch = self.threads.queues.get(queue).and_then(|queue| queue.recv().ok());
+        match &batch {
+            Some(_) => {
+                self.given += 1;
+                self.note(Some(self.skipped + self.given));
+            }
+            // The worker whose turn it is has no more: nobody has.
+            None => {
+                self.ended = true;
+                self.note(None);
+            }
+        }
+        batch
+    }
+}
+
+impl<U: Collate> Drop for StreamBatches<U> {
+    fn drop(&mut self) {
+        self.note(None);
+    }
+}

@@ -1,0 +1,132 @@
+//! Folders of pictures, and what is done with pictures.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::{fs, path::Path};
+
+use data::{DataLoader, Dataset, Draws, Image, ImageFolder};
+
+use crate::common::device;
+
+/// A PNG file, of one shade.
+fn picture(path: &Path, shade: u8) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    image::RgbImage::from_pixel(6, 4, image::Rgb([shade, 0, 255])).save(path).unwrap();
+}
+
+#[test]
+fn folders_are_classes() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    for (path, shade) in [("b/2.png", 3), ("b/1.PNG", 2), ("a/within/x.png", 1), ("a/0.jpeg", 128)] {
+        picture(&root.join(path), shade);
+    }
+    fs::write(root.join("a/notes.txt"), "x").unwrap();
+    fs::write(root.join("notes.txt"), "x").unwrap();
+    let pictures = ImageFolder::open(root).unwrap();
+    assert_eq!((pictures.classes(), pictures.len()), (&["a".to_string(), "b".into()][..], 4));
+    let found: Vec<(u8, usize)> =
+        (0..4).map(|i| pictures.get(i).map(|(image, class)| (image.bytes()[0], class)).unwrap()).collect();
+    // JPEG is not exact.
+    assert!(found[0].0.abs_diff(128) < 4 && found[0].1 == 0, "{found:?}");
+    assert_eq!(found[1..], [(1, 0), (2, 1), (3, 1)]);
+    let device = device();
+    let host = device.clone();
+    let loader = |workers: usize| {
+        let host = host.clone();
+        let tensors = pictures.clone().map_random(3, move |(image, class), draws| {
+            let image = image.random_resized_crop((3, 5), (0.3, 1.0), (0.75, 1.5), draws)?;
+            Ok((image.random_flip_horizontal(0.5, draws).to_tensor(&host)?, class))
+        });
+        DataLoader::new(tensors, 2).unwrap().shuffle(1).workers(workers)
+    };
+    let epoch = |workers: usize| -> Vec<(Vec<f32>, Vec<i32>)> {
+        let read = |batch: tensor_core::Result<(tensor_core::Tensor, tensor_core::Tensor)>| {
+            let (images, classes) = batch.unwrap();
+            assert_eq!(images.dims(), [2, 3, 3, 5]);
+            (images.to_vec().unwrap(), classes.to_vec().unwrap())
+        };
+        loader(workers).iter().map(read).collect()
+    };
+    assert_eq!(epoch(0), epoch(3));
+    // A folder that changes while it is read: the file's own error, and the others still come.
+    fs::remove_file(root.join("b/2.png")).unwrap();
+    fs::write(root.join("b/1.PNG"), "no picture").unwrap();
+    for index in [2, 3] {
+        let message = pictures.get(index).unwrap_err().to_string();
+        assert!(message.contains("is no picture that can be read"), "{message}");
+    }
+    assert!(pictures.get(0).is_ok() && pictures.get(4).is_err());
+    let whole = fs::read(root.join("a/within/x.png")).unwrap();
+    fs::write(root.join("a/within/x.png"), &whole[..whole.len() / 2]).unwrap();
+    assert!(pictures.get(1).is_err());
+    // Classes without pictures, and folders without classes.
+    fs::create_dir(root.join("c")).unwrap();
+    assert!(ImageFolder::open(root).unwrap_err().to_string().contains("no picture in it"));
+    assert!(ImageFolder::open(root.join("c")).unwrap_err().to_string().contains("one for each class"));
+    assert!(ImageFolder::open(root.join("none")).unwrap_err().to_string().contains("cannot be read"));
+}
+
+/// Reds 0, 10, 20 … in a picture of 3 x 4.
+fn numbered() -> Image {
+    Image::from_bytes(3, 4, (0..12u8).flat_map(|i| [10 * i, i, 0]).collect()).unwrap()
+}
+
+fn reds(image: &Image) -> Vec<u8> {
+    image.bytes().iter().step_by(3).copied().collect()
+}
+
+#[test]
+fn pictures_are_cut_turned_and_scaled() {
+    let image = numbered();
+    assert_eq!((image.height(), image.width()), (3, 4));
+    assert_eq!(reds(&image.crop((1, 2), (2, 2)).unwrap()), [60, 70, 100, 110]);
+    assert_eq!(reds(&image.center_crop((1, 2)).unwrap()), [50, 60]);
+    assert_eq!(reds(&image.flip_horizontal())[..4], [30, 20, 10, 0]);
+    assert_eq!(reds(&image.flip_vertical())[..4], [80, 90, 100, 110]);
+    assert_eq!(image.flip_horizontal().flip_horizontal(), image);
+    // By hand: the mean of two pixels each way, where the sides are halved, with a filter of ±2 pixels cut off at the edge.
+    let wide = Image::from_bytes(1, 4, [0, 0, 0, 40, 0, 0, 80, 0, 0, 120, 0, 0].to_vec()).unwrap();
+    // Weights at distances 0.5, 0.5, 1.5 of 2: 0.75, 0.75, 0.25; and the mirror image.
+    assert_eq!(reds(&wide.resize((1, 2)).unwrap()), [29, 91]);
+    assert_eq!(wide.resize((1, 4)).unwrap(), wide);
+    let shorter = image.resize_shorter(6).unwrap();
+    assert_eq!((shorter.height(), shorter.width()), (6, 8));
+    let mut draws = Draws::of(1, 2, 3);
+    for _ in 0..50 {
+        let part = image.random_crop((2, 3), &mut draws).unwrap();
+        assert!([0, 10, 40, 50].contains(&reds(&part)[0]));
+        let part = image.random_resized_crop((5, 5), (0.08, 1.0), (0.75, 4.0 / 3.0), &mut draws).unwrap();
+        assert_eq!((part.height(), part.width()), (5, 5));
+    }
+    // No part has this ratio: the middle.
+    let part = wide.random_resized_crop((1, 1), (1.0, 1.0), (1.0, 1.0), &mut draws).unwrap();
+    assert_eq!(reds(&part), [80]);
+    assert_eq!(image.clone().random_flip_horizontal(0.0, &mut draws), image);
+    assert_eq!(image.clone().random_flip_horizontal(1.0, &mut draws), image.flip_horizontal());
+
+    let device = device();
+    let tensor = image.to_tensor(&device).unwrap();
+    assert_eq!(tensor.dims(), [3, 3, 4]);
+    assert_eq!(tensor.to_vec::<f32>().unwrap()[..3], [0.0, 10.0 / 255.0, 20.0 / 255.0]);
+    let normal =
+        image.normalized([0.5, 0.0, 0.0], [0.25, 1.0, 2.0], &device).unwrap().to_vec::<f32>().unwrap();
+    assert_eq!((normal[1], normal[13]), ((10.0 / 255.0 - 0.5) / 0.25, 1.0 / 255.0));
+
+    let mut draws = Draws::of(0, 0, 0);
+    for error in [
+        image.crop((1, 0), (3, 4)).err(),
+        image.crop((usize::MAX, 0), (1, 1)).err(),
+        image.center_crop((4, 4)).err(),
+        image.random_crop((1, 5), &mut draws).err(),
+        image.resize((0, 3)).err(),
+        image.resize((1, 70_000)).err(),
+        image.random_resized_crop((2, 2), (0.0, 1.0), (1.0, 1.0), &mut draws).err(),
+        image.random_resized_crop((2, 2), (0.5, 1.1), (1.0, 1.0), &mut draws).err(),
+        image.normalized([0.0; 3], [0.0; 3], &device).err(),
+        Image::from_bytes(2, 2, vec![0; 11]).err(),
+        Image::from_bytes(0, 2, vec![]).err(),
+        Image::from_bytes(usize::MAX, 3, vec![]).err(),
+    ] {
+        assert!(error.is_some());
+    }
+}

@@ -1,0 +1,336 @@
+//! [`Checkpoints`]: the checkpoints of one training in a folder, of which the last and the best are kept.
+//!
+//! A file's name tells its step and its metric, so that no index can fall behind the files: `step-0000000120.loss=0.25.safetensors`.
+
+use std::{
+    fs::{self, File, TryLockError},
+    io,
+    path::{Path, PathBuf},
+};
+
+use nn::Checkpoint;
+use tensor_core::{Device, Error, ErrorKind, Result, Scalar};
+
+const OP: &str = "Checkpoints";
+const PREFIX: &str = "step-";
+const SUFFIX: &str = ".safetensors";
+/// Held while a training writes to the folder.
+const LOCK: &str = ".lock";
+
+/// Which values of a metric are better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Goal {
+    /// Lower ones, as of a loss.
+    Lower,
+    /// Higher ones, as of an accuracy.
+    Higher,
+}
+
+impl Goal {
+    /// Whether `a` is better than `b`. NaN is better than nothing, and any number is better than NaN.
+    pub fn is_better(self, a: f64, b: f64) -> bool {
+        match self {
+            _ if a.is_nan() => false,
+            _ if b.is_nan() => true,
+            Goal::Lower => a < b,
+            Goal::Higher => a > b,
+        }
+    }
+}
+
+/// The checkpoints of one training, in a folder of its own.
+///
+/// ```
+/// use nn::{Checkpoint, Linear};
+/// use tensor_core::Generator;
+/// use train::Checkpoints;
+///
+/// # fn main() -> tensor_core::Result<()> {
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let folder = folder.path().join("run");
+/// let device = backend_cpu::cpu();
+/// let model = Linear::new(4, 2, &Generator::seed(0, &device))?;
+/// let mut checkpoints = Checkpoints::new(&folder).keep_last(2).keep_best("loss");
+/// for (step, loss) in [(10, 0.5), (20, 0.1), (30, 0.4), (40, 0.3)] {
+///     checkpoints.save(step, &Checkpoint::new().module("model", &model).number("loss", loss))?;
+/// }
+/// let steps: Vec<u64> = checkpoints.list()?.iter().map(|saved| saved.step).collect();
+/// assert_eq!(steps, [20, 30, 40]); // the best, and the last two
+///
+/// // Later, in another process:
+/// # drop(checkpoints);
+/// let mut checkpoints = Checkpoints::new(&folder).keep_last(2).keep_best("loss");
+/// if let Some(latest) = checkpoints.latest(&device)? {
+///     latest.checkpoint.restore().module("model", &model).finish()?;
+///     assert_eq!(latest.step, 40);
+/// }
+/// # Ok(()) }
+/// ```
+///
+/// One training at a time writes to a folder: the first save locks it until the value is dropped or the process ends, however it
+/// ends. Others may read.
+#[derive(Debug)]
+pub struct Checkpoints {
+    folder: PathBuf,
+    keep_last: Option<usize>,
+    best: Option<(String, Goal)>,
+    lock: Option<File>,
+    /// What [`Checkpoints::latest`] could not read.
+    damaged: Vec<PathBuf>,
+}
+
+/// A checkpoint in a folder, not read yet.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SavedStep {
+    /// The step after which it was saved.
+    pub step: u64,
+    /// The name and value of the metric of [`Checkpoints::keep_best`].
+    pub metric: Option<(String, f64)>,
+    /// The file.
+    pub path: PathBuf,
+}
+
+/// A checkpoint that was read.
+#[derive(Debug)]
+pub struct LoadedStep {
+    /// The step after which it was saved.
+    pub step: u64,
+    /// The file.
+    pub path: PathBuf,
+    /// What to restore.
+    pub checkpoint: Checkpoint,
+    /// Why newer files were passed over: they are damaged. The next save removes them.
+    pub passed_over: Vec<Error>,
+}
+
+impl Checkpoints {
+    /// Those in `folder`, which the first save makes. All are kept unless [`Checkpoints::keep_last`] says otherwise.
+    pub fn new(folder: impl AsRef<Path>) -> Checkpoints {
+        let folder = folder.as_ref().to_path_buf();
+        Checkpoints { folder, keep_last: None, best: None, lock: None, damaged: Vec::new() }
+    }
+
+    /// Keeps the last `count` of them, and at least one.
+    #[must_use]
+    pub fn keep_last(mut self, count: usize) -> Checkpoints {
+        self.keep_last = Some(count.max(1));
+        self
+    }
+
+    /// Also keeps that with the lowest value of a metric: the number of this name in the checkpoint.
+    #[must_use]
+    pub fn keep_best(self, metric: &str) -> Checkpoints {
+        self.keep_best_by(metric, Goal::Lower)
+    }
+
+    /// Also keeps that with the best value of a metric: the number of this name in the checkpoint. Of equals, the first.
+    #[must_use]
+    pub fn keep_best_by(mut self, metric: &str, goal: Goal) -> Checkpoints {
+        self.best = Some((metric.to_string(), goal));
+        self
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Writes a checkpoint after `step` steps, whole or not at all, and then removes those that are not to be kept. Gives its path.
+    ///
+    /// # Errors
+    /// A folder that another training writes to; one that holds a later step, as where a training begins anew in the folder of another;
+    /// a checkpoint without the metric; what [`Checkpoint::save`] reports, such as a full disk. The files from before are all there
+    /// then.
+    #[track_caller]
+    pub fn save(&mut self, step: u64, checkpoint: &Checkpoint) -> Result<PathBuf> {
+        let path = self.folder.join(self.file_name(step, checkpoint)?);
+        self.claim()?;
+        if let Some(later) =
+            self.list()?.iter().find(|saved| saved.step > step && !self.damaged.contains(&saved.path))
+        {
+            let message = format!(
+                "step {step} comes after step {} in {}; go on from `latest`, or give a folder of its own",
+                later.step,
+                self.folder.display()
+            );
+            return Err(Error::invalid(OP, message));
+        }
+        checkpoint.save(&path)?;
+        for old in self.not_kept(&path)? {
+            fs::remove_file(&old)
+                .map_err(|error| failed(&old, "is not to be kept, and cannot be removed", &error))?;
+        }
+        self.damaged.clear();
+        Ok(path)
+    }
+
+    /// Those in the folder, by their steps. None where there is no folder.
+    ///
+    /// # Errors
+    /// `File` for a folder that cannot be read.
+    #[track_caller]
+    pub fn list(&self) -> Result<Vec<SavedStep>> {
+        let unreadable = |error: io::Error| failed(&self.folder, "cannot be read", &error);
+        let entries = match fs::read_dir(&self.folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(unreadable(error)),
+        };
+        let mut all = Vec::new();
+        for entry in entries {
+            let path = entry.map_err(unreadable)?.path();
+            all.extend(parse(&path));
+        }
+        all.sort_by(|a, b| a.step.cmp(&b.step).then_with(|| a.path.cmp(&b.path)));
+        Ok(all)
+    }
+
+    /// Reads the latest that is whole, its tensors to `device`. `None` if there are none.
+    ///
+    /// # Errors
+    /// `File` of the newest if none is whole; no memory on the device.
+    #[track_caller]
+    pub fn latest(&mut self, device: &Device) -> Result<Option<LoadedStep>> {
+        let mut passed_over: Vec<Error> = Vec::new();
+        let mut damaged = Vec::new();
+        for saved in self.list()?.into_iter().rev() {
+            match Checkpoint::load(&saved.path, device) {
+                Ok(checkpoint) => {
+                    self.damaged = damaged;
+                    return Ok(Some(LoadedStep {
+                        step: saved.step,
+                        path: saved.path,
+                        checkpoint,
+                        passed_over,
+                    }));
+                }
+                Err(error) if matches!(error.kind(), ErrorKind::File { .. }) => {
+                    passed_over.push(error);
+                    damaged.push(saved.path);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        passed_over.into_iter().next().map_or(Ok(None), Err)
+    }
+
+    /// Reads that with the best value of the metric. `None` if no file has one, or no metric is named.
+    ///
+    /// # Errors
+    /// `File` for a file that is damaged; no memory on the device.
+    #[track_caller]
+    pub fn best(&self, device: &Device) -> Result<Option<LoadedStep>> {
+        let all = self.list()?;
+        let Some(best) = self.best_of(&all) else { return Ok(None) };
+        let checkpoint = Checkpoint::load(&best.path, device)?;
+        Ok(Some(LoadedStep { step: best.step, path: best.path.clone(), checkpoint, passed_over: Vec::new() }))
+    }
+
+    /// The name that a checkpoint has as a file.
+    #[track_caller]
+    fn file_name(&self, step: u64, checkpoint: &Checkpoint) -> Result<String> {
+        let Some((metric, _)) = &self.best else { return Ok(format!("{PREFIX}{step:010}{SUFFIX}")) };
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+        if metric.is_empty() || !metric.chars().all(plain) {
+            let message = format!(
+                "metric \"{metric}\": a name of letters, digits, _ and - can be a part of a file's name"
+            );
+            return Err(Error::invalid(OP, message));
+        }
+        let Some(value) = checkpoint.get_number(metric).map(Scalar::as_f64) else {
+            let message = format!(
+                "keep_best(\"{metric}\"): the checkpoint has no such number; give .number(\"{metric}\", …)"
+            );
+            return Err(Error::invalid(OP, message));
+        };
+        Ok(format!("{PREFIX}{step:010}.{metric}={value:?}{SUFFIX}"))
+    }
+
+    /// Makes the folder, keeps other trainings out of it, and removes what a killed one left half written.
+    #[track_caller]
+    fn claim(&mut self) -> Result<()> {
+        if self.lock.is_some() {
+            return Ok(());
+        }
+        fs::create_dir_all(&self.folder).map_err(|error| failed(&self.folder, "cannot be made", &error))?;
+        let path = self.folder.join(LOCK);
+        let lock = File::create(&path).map_err(|error| failed(&path, "cannot be made", &error))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let message = "another training writes its checkpoints here; give each a folder of its own";
+                return Err(Error::new(ErrorKind::File {
+                    path: self.folder.clone(),
+                    message: message.into(),
+                }));
+            }
+            // Not every file system has locks.
+            Err(TryLockError::Error(_)) => {}
+        }
+        let unreadable = |error: io::Error| failed(&self.folder, "cannot be read", &error);
+        for entry in fs::read_dir(&self.folder).map_err(unreadable)? {
+            let path = entry.map_err(unreadable)?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if name.starts_with(".taper-") && name.ends_with(".tmp") {
+                fs::remove_file(&path).map_err(|error| failed(&path, "cannot be removed", &error))?;
+            }
+        }
+        self.lock = Some(lock);
+        Ok(())
+    }
+
+    fn best_of<'a>(&self, all: &'a [SavedStep]) -> Option<&'a SavedStep> {
+        let (name, goal) = self.best.as_ref()?;
+        let mut best: Option<(&SavedStep, f64)> = None;
+        for saved in all {
+            if let Some((metric, value)) = &saved.metric
+                && metric == name
+                && best.is_none_or(|(_, least)| goal.is_better(*value, least))
+            {
+                best = Some((saved, *value));
+            }
+        }
+        Some(best?.0)
+    }
+
+    /// What is to be removed after `new` was written.
+    #[track_caller]
+    fn not_kept(&self, new: &Path) -> Result<Vec<PathBuf>> {
+        let mut all = self.list()?;
+        let step = parse(new).map(|saved| saved.step);
+        // Those of the same step have another value of the metric: the step was taken again.
+        let twin = |saved: &SavedStep| Some(saved.step) == step && saved.path != new;
+        let mut removed: Vec<PathBuf> = Vec::new();
+        all.retain(|saved| {
+            let stays = !twin(saved) && !self.damaged.contains(&saved.path);
+            if !stays {
+                removed.push(saved.path.clone());
+            }
+            stays
+        });
+        if let Some(count) = self.keep_last {
+            let best = self.best_of(&all);
+            let older = &all[..all.len().saturating_sub(count)];
+            removed.extend(older.iter().filter(|saved| Some(*saved) != best).map(|saved| saved.path.clone()));
+        }
+        Ok(removed)
+    }
+}
+
+/// What a file's name says, if it is one of a checkpoint.
+fn parse(path: &Path) -> Option<SavedStep> {
+    let name = path.file_name()?.to_str()?.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?;
+    let (step, metric) = match name.split_once('.') {
+        Some((step, metric)) => {
+            let (name, value) = metric.split_once('=')?;
+            (step, Some((name.to_string(), value.parse().ok()?)))
+        }
+        None => (name, None),
+    };
+    Some(SavedStep { step: step.parse().ok()?, metric, path: path.to_path_buf() })
+}
+
+#[track_caller]
+fn failed(path: &Path, what: &str, error: &io::Error) -> Error {
+    Error::new(ErrorKind::File { path: path.to_path_buf(), message: format!("{what}: {error}") })
+}

@@ -1,0 +1,32 @@
+//! Long runs: stopped and gone on with, watched, ended in time.
+//!
+//! | look for | in |
+//! |---|---|
+//! | [`Checkpoint`], [`Checkpoints`] | a whole training in a file; the last and the best of them in a folder |
+//! | [`Interrupt`] | Ctrl-C lets a training finish its step and save |
+//! | [`Progress`] | a bar on a terminal, lines in a log |
+//! | [`metrics`] | means, accuracy, precision, recall, F1, confusion matrices, items a second |
+//! | [`SummaryWriter`] | TensorBoard: scalars, histograms, pictures, texts, settings, graphs |
+//! | [`RunLog`], [`Curves`] | CSV and JSON lines; pictures of curves |
+//! | [`EarlyStopping`], [`LrFinder`] | when to stop, and which learning rate to begin with |
+
+pub mod metrics;
+
+mod checkpoints;
+mod curves;
+mod early_stopping;
+mod interrupt;
+mod lr_finder;
+mod progress;
+mod run_log;
+mod summary_writer;
+
+pub use checkpoints::{Checkpoints, Goal, LoadedStep, SavedStep};
+pub use curves::Curves;
+pub use early_stopping::EarlyStopping;
+pub use interrupt::Interrupt;
+pub use lr_finder::{LrCurve, LrFinder};
+pub use nn::Checkpoint;
+pub use progress::Progress;
+pub use run_log::RunLog;
+pub use summary_writer::{HyperParameter, SummaryWriter};

@@ -1,0 +1,208 @@
+//! [`ConfusionMatrix`], and what follows from it: precision, recall, F1.
+
+use std::fmt;
+
+use tensor_core::{Error, Result, Tensor};
+
+use super::{check_rows, classes};
+
+const OP: &str = "ConfusionMatrix";
+
+/// How the numbers of the classes become one. As in scikit-learn, a class that occurs neither among the targets nor among the
+/// predictions does not count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Average {
+    /// Over all items alike: for one class an item, precision, recall and F1 are all the accuracy.
+    Micro,
+    /// The mean of the classes.
+    Macro,
+    /// The mean of the classes, each by how many items are of it.
+    Weighted,
+}
+
+/// How many items of each class were taken for which. `sklearn.metrics.confusion_matrix`, `torchmetrics.ConfusionMatrix`.
+///
+/// Of class c, with TP items of it that were taken for it, FP others that were taken for it, and FN of it that were not:
+/// precision = TP / (TP + FP), recall = TP / (TP + FN), F1 = 2 TP / (2 TP + FP + FN); each is 0 where nothing is divided by
+/// nothing, as in scikit-learn.
+///
+/// ```
+/// use tensor_core::Tensor;
+/// use train::metrics::{Average, ConfusionMatrix};
+/// # fn main() -> tensor_core::Result<()> {
+/// let device = backend_cpu::cpu();
+/// let mut matrix = ConfusionMatrix::new(3);
+/// let (predictions, targets) = (Tensor::new([0i32, 2, 1, 2], &device)?, Tensor::new([0i32, 1, 1, 2], &device)?);
+/// matrix.update(&predictions, &targets)?;
+/// assert_eq!(matrix.row(1), [0, 1, 1]); // of class 1, one was taken for a 1 and one for a 2
+/// assert_eq!(matrix.accuracy(), Some(0.75));
+/// assert_eq!(matrix.recall(Average::Macro), Some(2.5 / 3.0));
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfusionMatrix {
+    classes: usize,
+    /// Row by row: a row for each class that items have.
+    counts: Vec<u64>,
+}
+
+impl ConfusionMatrix {
+    /// Of so many classes, with nothing counted yet.
+    pub fn new(classes: usize) -> ConfusionMatrix {
+        ConfusionMatrix { classes, counts: vec![0; classes * classes] }
+    }
+
+    /// With a batch more: predictions, as classes `[N]` or as scores `[N, C]`, and the true classes `[N]`.
+    ///
+    /// # Errors
+    /// Shapes that do not go together, a class outside those there are, a value that cannot be computed. Nothing is counted then.
+    #[track_caller]
+    pub fn update(&mut self, predictions: &Tensor, targets: &Tensor) -> Result<()> {
+        let predicted = if predictions.rank() == 2 {
+            check_rows(OP, predictions, targets)?;
+            if predictions.dims()[1] != self.classes {
+                let message = format!("scores {} for {} classes", predictions.shape(), self.classes);
+                return Err(Error::invalid(OP, message));
+            }
+            classes(OP, "predictions", &predictions.detach().argmax_axis(1, false)?)?
+        } else {
+            classes(OP, "predictions", predictions)?
+        };
+        let targets = classes(OP, "targets", targets)?;
+        if predicted.len() != targets.len() {
+            let message = format!("{} predictions for {} targets", predicted.len(), targets.len());
+            return Err(Error::invalid(OP, message));
+        }
+        let known = 0..self.classes as i64;
+        for (name, all) in [("predictions", &predicted), ("targets", &targets)] {
+            if let Some(class) = all.iter().find(|class| !known.contains(class)) {
+                let message = format!("{name}: class {class}, where there are {} from 0 on", self.classes);
+                return Err(Error::invalid(OP, message));
+            }
+        }
+        for (predicted, target) in predicted.into_iter().zip(targets) {
+            self.counts[target as usize * self.classes + predicted as usize] += 1;
+        }
+        Ok(())
+    }
+
+    /// How many items of class `class` were taken for each class; empty for a class that is not.
+    pub fn row(&self, class: usize) -> &[u64] {
+        let start = class.saturating_mul(self.classes);
+        self.counts.get(start..start + self.classes).unwrap_or_default()
+    }
+
+    /// All counts, row by row: true classes down, predicted ones across.
+    pub fn counts(&self) -> &[u64] {
+        &self.counts
+    }
+
+    /// How many items were counted.
+    pub fn items(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// The share of items that were taken for what they are; `None` where nothing was counted.
+    pub fn accuracy(&self) -> Option<f64> {
+        let right: u64 = (0..self.classes).map(|class| self.of(class).right).sum();
+        let items = self.items();
+        (items > 0).then(|| right as f64 / items as f64)
+    }
+
+    /// Precision; `None` where nothing was counted.
+    pub fn precision(&self, average: Average) -> Option<f64> {
+        self.average(average, Class::precision)
+    }
+
+    /// Recall; `None` where nothing was counted.
+    pub fn recall(&self, average: Average) -> Option<f64> {
+        self.average(average, Class::recall)
+    }
+
+    /// F1; `None` where nothing was counted.
+    pub fn f1(&self, average: Average) -> Option<f64> {
+        self.average(average, Class::f1)
+    }
+
+    /// The precision of each class.
+    pub fn precisions(&self) -> Vec<f64> {
+        (0..self.classes).map(|class| self.of(class).precision()).collect()
+    }
+
+    /// The recall of each class.
+    pub fn recalls(&self) -> Vec<f64> {
+        (0..self.classes).map(|class| self.of(class).recall()).collect()
+    }
+
+    /// The F1 of each class.
+    pub fn f1s(&self) -> Vec<f64> {
+        (0..self.classes).map(|class| self.of(class).f1()).collect()
+    }
+
+    /// Begins anew.
+    pub fn reset(&mut self) {
+        self.counts.fill(0);
+    }
+
+    fn of(&self, class: usize) -> Class {
+        let predicted = self.counts.iter().skip(class).step_by(self.classes).sum();
+        Class { right: self.row(class)[class], predicted, items: self.row(class).iter().sum() }
+    }
+
+    fn average(&self, average: Average, score: fn(&Class) -> f64) -> Option<f64> {
+        let items = self.items();
+        if items == 0 {
+            return None;
+        }
+        let occurring = (0..self.classes).map(|class| self.of(class)).filter(|c| c.predicted + c.items > 0);
+        Some(match average {
+            // As many predictions as items, of which so many are right.
+            Average::Micro => return self.accuracy(),
+            Average::Macro => {
+                let scores: Vec<f64> = occurring.map(|class| score(&class)).collect();
+                scores.iter().sum::<f64>() / scores.len() as f64
+            }
+            Average::Weighted => {
+                occurring.map(|class| score(&class) * class.items as f64).sum::<f64>() / items as f64
+            }
+        })
+    }
+}
+
+/// The counts of one class.
+struct Class {
+    right: u64,
+    predicted: u64,
+    items: u64,
+}
+
+impl Class {
+    fn precision(&self) -> f64 {
+        share(self.right, self.predicted)
+    }
+    fn recall(&self) -> f64 {
+        share(self.right, self.items)
+    }
+    fn f1(&self) -> f64 {
+        share(2 * self.right, self.predicted + self.items)
+    }
+}
+
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+/// A table: true classes down, predicted ones across.
+impl fmt::Display for ConfusionMatrix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let widest = self.counts.iter().chain([&(self.classes as u64)]).max().copied().unwrap_or(0);
+        let width = widest.to_string().len() + 1;
+        write!(f, "{:>width$}", "")?;
+        (0..self.classes).try_for_each(|class| write!(f, "{class:>width$}"))?;
+        for class in 0..self.classes {
+            write!(f, "\n{class:>width$}")?;
+            self.row(class).iter().try_for_each(|count| write!(f, "{count:>width$}"))?;
+        }
+        Ok(())
+    }
+}

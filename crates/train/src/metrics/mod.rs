@@ -1,0 +1,49 @@
+//! Numbers that tell how a training goes. What they count is kept on the host in integers and f64, so that a million batches add up
+//! as exactly as one.
+//!
+//! Metrics read the tensors that they are given, which waits for the device: fit for an evaluation, and for every hundredth step.
+
+mod accuracy;
+mod confusion;
+mod mean;
+mod throughput;
+
+pub use accuracy::Accuracy;
+pub use confusion::{Average, ConfusionMatrix};
+pub use mean::Mean;
+pub use throughput::Throughput;
+
+use tensor_core::{DType, Error, Result, Tensor};
+
+/// Class numbers `[N]`, whatever integers they are.
+#[track_caller]
+fn classes(op: &'static str, name: &str, tensor: &Tensor) -> Result<Vec<i64>> {
+    let integer = match tensor.dtype() {
+        DType::U8 | DType::U32 | DType::I32 | DType::I64 => true,
+        DType::Bool | DType::F16 | DType::BF16 | DType::F32 | DType::F64 => false,
+    };
+    if tensor.rank() != 1 || !integer {
+        let message = format!(
+            "{name}: {} {}; give class numbers, integers of shape [N]",
+            tensor.dtype(),
+            tensor.shape()
+        );
+        return Err(Error::invalid(op, message));
+    }
+    // Every one of them is exact as f64, or far from a class.
+    Ok(tensor.detach().to_f64_vec()?.into_iter().map(|class| class as i64).collect())
+}
+
+/// Checks that there is a target for each row of `[N, C]`.
+#[track_caller]
+fn check_rows(op: &'static str, scores: &Tensor, targets: &Tensor) -> Result<()> {
+    if scores.rank() != 2 || targets.rank() != 1 || scores.dims()[0] != targets.dims()[0] {
+        let message = format!(
+            "scores {} with targets {}: give scores [N, C] and a class for each, [N]",
+            scores.shape(),
+            targets.shape()
+        );
+        return Err(Error::invalid(op, message));
+    }
+    Ok(())
+}

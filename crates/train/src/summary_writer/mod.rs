@@ -1,0 +1,185 @@
+//! [`SummaryWriter`]: scalars, histograms, pictures, texts, settings and graphs for TensorBoard.
+//!
+//! Messages and numbers of fields are those of `tensorboard/compat/proto/{event,summary,tensor}.proto` and
+//! `tensorboard/plugins/hparams/*.proto`. How records are written is in `inspect::EventWriter`.
+
+mod histogram;
+mod hparams;
+mod image;
+
+pub use hparams::HyperParameter;
+
+use std::{path::Path, time::Duration};
+
+use inspect::{EventWriter, Graph, Message};
+use tensor_core::{Error, Result, Tensor};
+use web_time::{Instant, SystemTime};
+
+const OP: &str = "SummaryWriter";
+
+/// How long events may wait before they are handed to the system.
+const FLUSH_AFTER: Duration = Duration::from_secs(10);
+
+/// Writes what TensorBoard shows: `tensorboard --logdir FOLDER`. `torch.utils.tensorboard.SummaryWriter`.
+///
+/// ```
+/// use tensor_core::Tensor;
+/// use train::SummaryWriter;
+///
+/// # fn main() -> tensor_core::Result<()> {
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let folder = folder.path();
+/// let device = backend_cpu::cpu();
+/// let mut writer = SummaryWriter::new(folder.join("first"))?;
+/// writer.hparams(&[("lr", 0.1.into()), ("optimizer", "sgd".into())], &[("loss/last", 0.25)])?;
+/// for step in 0..100 {
+///     writer.scalar("loss/train", 1.0 / (step + 1) as f64, step)?;
+/// }
+/// writer.histogram("fc1/weight", &Tensor::new([0.1f32, 0.2, -0.3], &device)?, 99)?;
+/// writer.image("digit", &Tensor::zeros((28, 28), &device)?, 99)?;
+/// writer.text("notes", "a *first* try", 0)?;
+/// writer.flush()?;
+/// # Ok(()) }
+/// ```
+///
+/// A run has a folder of its own. Events are handed to the system ten seconds after they are written at the latest, at
+/// [`SummaryWriter::flush`], and when the writer is dropped.
+#[derive(Debug)]
+pub struct SummaryWriter {
+    events: EventWriter,
+    flushed: Instant,
+}
+
+impl SummaryWriter {
+    /// A new event file in `folder`, which is made if it is not there.
+    ///
+    /// # Errors
+    /// `File` for a folder or file that cannot be written.
+    #[track_caller]
+    pub fn new(folder: impl AsRef<Path>) -> Result<SummaryWriter> {
+        Ok(SummaryWriter { events: EventWriter::create(folder)?, flushed: Instant::now() })
+    }
+
+    /// A new event file in the folder of a training that goes on after step `step`: what was written there of later steps is no
+    /// longer shown. `SummaryWriter(purge_step=step + 1)`.
+    ///
+    /// # Errors
+    /// As for [`SummaryWriter::new`].
+    #[track_caller]
+    pub fn resume(folder: impl AsRef<Path>, step: u64) -> Result<SummaryWriter> {
+        let mut writer = SummaryWriter::new(folder)?;
+        // SessionLog.START: TensorBoard drops the events of this step and later ones from before.
+        let started = Message::default().message(7, Message::default().int(1, 1));
+        writer.write(step + 1, started)?;
+        writer.flush()?;
+        Ok(writer)
+    }
+
+    /// A number, such as a loss; `/` in tags makes groups. It is kept as f32, as PyTorch does. `add_scalar`.
+    ///
+    /// # Errors
+    /// `File` for a file that cannot be written.
+    #[track_caller]
+    pub fn scalar(&mut self, tag: &str, value: f64, step: u64) -> Result<()> {
+        self.summary(step, Message::default().string(1, tag).float(2, value as f32))
+    }
+
+    /// How the elements of a tensor are distributed, such as of a weight or its gradient. `add_histogram`.
+    ///
+    /// # Errors
+    /// No elements, or some that are NaN or infinite; a value that cannot be computed; `File` for a file that cannot be written.
+    #[track_caller]
+    pub fn histogram(&mut self, tag: &str, values: &Tensor, step: u64) -> Result<()> {
+        let values = values.detach().to_f64_vec()?;
+        let histogram = histogram::histogram(&values)?;
+        self.summary(step, Message::default().string(1, tag).message(5, histogram))
+    }
+
+    /// A picture, as PNG: `[H, W]` or `[1, H, W]` in grey, `[3, H, W]` in colours, `[4, H, W]` with opacity; floats from 0 to 1, which
+    /// others are cut to, or u8. `add_image`.
+    ///
+    /// # Errors
+    /// Another shape or dtype, NaN; a value that cannot be computed; `File` for a file that cannot be written.
+    #[track_caller]
+    pub fn image(&mut self, tag: &str, image: &Tensor, step: u64) -> Result<()> {
+        let image = image::image(image)?;
+        self.summary(step, Message::default().string(1, tag).message(4, image))
+    }
+
+    /// A text, which TensorBoard reads as Markdown. `add_text`.
+    ///
+    /// # Errors
+    /// `File` for a file that cannot be written.
+    #[track_caller]
+    pub fn text(&mut self, tag: &str, text: &str, step: u64) -> Result<()> {
+        // A tensor of one string: DT_STRING, shape [1].
+        let shape = Message::default().message(2, Message::default().int(1, 1));
+        let tensor = Message::default().int(1, 7).message(2, shape).string(8, text);
+        let value = Message::default().string(1, &format!("{tag}/text_summary")).message(8, tensor);
+        self.summary(step, value.message(9, plugin("text", &[])))
+    }
+
+    /// The settings of a run, and the numbers that it ended with, for TensorBoard's table of runs. Call it once a run. `add_hparams`.
+    ///
+    /// # Errors
+    /// A name that is given twice; `File` for a file that cannot be written.
+    #[track_caller]
+    pub fn hparams(&mut self, settings: &[(&str, HyperParameter)], metrics: &[(&str, f64)]) -> Result<()> {
+        let mut names: Vec<&str> = settings.iter().map(|(name, _)| *name).collect();
+        names.sort_unstable();
+        if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(Error::invalid(OP, format!("hparams: \"{}\" is given twice", pair[0])));
+        }
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        for value in hparams::summaries(settings, metrics, now) {
+            self.summary(0, value)?;
+        }
+        metrics.iter().try_for_each(|(tag, value)| self.scalar(tag, *value, 0))
+    }
+
+    /// The graph that tensors were made by, with the names of parameters. `add_graph`.
+    ///
+    /// # Errors
+    /// `File` for a file that cannot be written.
+    #[track_caller]
+    pub fn graph(&mut self, graph: &Graph) -> Result<()> {
+        self.events.write(Message::default().bytes(4, &graph.graph_def()))
+    }
+
+    /// Hands over to the system what is written so far, for TensorBoard to see.
+    ///
+    /// # Errors
+    /// `File` for a file that cannot be written.
+    #[track_caller]
+    pub fn flush(&mut self) -> Result<()> {
+        self.flushed = Instant::now();
+        self.events.flush()
+    }
+
+    /// The event file.
+    pub fn path(&self) -> &Path {
+        self.events.path()
+    }
+
+    /// An event with one `Summary.Value`.
+    #[track_caller]
+    fn summary(&mut self, step: u64, value: Message) -> Result<()> {
+        self.write(step, Message::default().message(5, Message::default().message(1, value)))
+    }
+
+    #[track_caller]
+    fn write(&mut self, step: u64, fields: Message) -> Result<()> {
+        let step = i64::try_from(step)
+            .map_err(|_| Error::invalid(OP, format!("step {step} does not fit an i64")))?;
+        self.events.write(Message::default().int(2, step).then(fields))?;
+        if self.flushed.elapsed() >= FLUSH_AFTER {
+            self.flush()?;
+        }
+        Ok(())
+    }
+}
+
+/// The `SummaryMetadata` of a plugin's data.
+fn plugin(name: &str, content: &[u8]) -> Message {
+    Message::default().message(1, Message::default().string(1, name).bytes(2, content))
+}
