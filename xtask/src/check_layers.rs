@@ -14,6 +14,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "taper",
         &[
             "data",
+            "distributed",
             "distributions",
             "inspect",
             "linalg",
@@ -29,6 +30,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("linalg", &["autograd", "tensor-core", "backend-cpu"]),
     ("distributions", &["linalg", "autograd", "tensor-core"]),
     ("data", &["autograd", "tensor-core", "nn-derive"]),
+    ("distributed", &["optim", "nn", "autograd", "tensor-core"]),
     ("optim", &["autograd", "tensor-core"]),
     ("nn", &["autograd", "tensor-core", "nn-derive"]),
     ("nn-derive", &[]),

@@ -1,0 +1,30 @@
+//! Training on many machines.
+//!
+//! | look for | in |
+//! |---|---|
+//! | [`Communicator`], [`ReduceOp`], [`Work`] | sums and copies of tensors over ranks |
+//! | [`DistributedDataParallel`] | one model on all ranks: gradients of the whole batch |
+//! | [`SyncBatchNorm`] | batch norm over the parts of all ranks |
+//! | [`ShardedOptimizer`] | an optimizer whose state is shared out (ZeRO, stage 1) |
+//! | [`Transport`] | how messages travel: MPI (feature `mpi`), threads, or one of your own |
+
+mod agreement;
+mod buckets;
+mod communicator;
+mod engine;
+mod local;
+#[cfg(feature = "mpi")]
+mod mpi;
+mod numbers;
+mod parallel;
+mod sharded;
+mod sync_batch_norm;
+mod transport;
+mod wire;
+
+pub use communicator::{Communicator, Traffic, Work};
+pub use parallel::{DistributedConfig, DistributedDataParallel};
+pub use sharded::ShardedOptimizer;
+pub use sync_batch_norm::SyncBatchNorm;
+pub use transport::{Channel, Transport, Words};
+pub use wire::ReduceOp;
