@@ -109,6 +109,9 @@ pub struct Traffic {
 /// Variables that a launcher gives its processes, with the number of them: Open MPI, MPICH and Intel MPI.
 const LAUNCHERS: [&str; 2] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"];
 
+/// Variables that a launcher gives its processes, with their number on the machine.
+const LOCAL_RANKS: [&str; 3] = ["OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"];
+
 /// How many processes a launcher started with this one, if one did.
 fn launched() -> Option<usize> {
     LAUNCHERS.iter().find_map(|name| env::var(name).ok()?.trim().parse().ok())
@@ -249,6 +252,14 @@ impl Communicator {
     /// How many ranks there are. `torch.distributed.get_world_size()`.
     pub fn size(&self) -> usize {
         self.0.size
+    }
+
+    /// This process's number among those on its machine, as the launcher tells it (Open MPI, MPICH, Intel MPI, Slurm): it chooses a GPU, as in
+    /// `taper::device(&format!("wgpu:{}", comm.local_rank()))`. Where nothing tells it, all ranks are taken to be on one machine.
+    pub fn local_rank(&self) -> usize {
+        let told = LOCAL_RANKS.iter().find_map(|name| env::var(name).ok()?.trim().parse().ok());
+        // Threads of one process have one environment.
+        told.filter(|_| launched() == Some(self.size())).unwrap_or(self.rank())
     }
 
     /// For how long a call waits for the other ranks before it fails and names those that did not come; 10 minutes unless set. It must

@@ -285,10 +285,13 @@ impl Engine {
         }
         let told: Vec<String> =
             told.iter().map(|(other, ranks)| format!("{}: {other}", listed(ranks))).collect();
-        let message = format!(
-            "the ranks call different things, and nothing was sent: {}; all make the same calls in the same order",
-            told.join("; ")
-        );
+        let told = told.join("; ");
+        let message = match call.kind {
+            Kind::Leave => format!("rank {own} has ended, and other ranks have not: {told}"),
+            _ => format!(
+                "the ranks call different things, and nothing was sent: {told}; all make the same calls in the same order"
+            ),
+        };
         Err(Failed { error: fault(call, differ, message), ends_all: call.kind == Kind::Leave })
     }
 
