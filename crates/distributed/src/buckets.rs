@@ -42,18 +42,6 @@ pub(crate) fn flat(tensors: &[Tensor], device: &Device) -> Result<Tensor> {
     }
 }
 
-/// The tensors whose elements are in a row, each with the shape and on the device of one of `like`.
-#[track_caller]
-pub(crate) fn unflattened(row: &Tensor, like: &[Tensor]) -> Result<Vec<Tensor>> {
-    let mut start = 0;
-    let parts = like.iter().map(|like| {
-        let part = row.narrow(0, start, like.numel())?.reshape(like.shape().dims())?;
-        start += like.numel();
-        part.to(&like.device())
-    });
-    parts.collect()
-}
-
 /// Each tensor reduced over all ranks, in buckets. While one travels, the next is read.
 #[track_caller]
 pub(crate) fn all_reduce_all(
@@ -75,7 +63,7 @@ pub(crate) fn all_reduce_all(
     drop(rows);
     let mut found: Vec<Option<Tensor>> = vec![None; tensors.len()];
     for ((bucket, members), work) in buckets.iter().zip(&members).zip(works) {
-        let parts = unflattened(&work.wait()?, members)?;
+        let parts = work.wait_for_parts(members)?;
         for (&k, part) in bucket.iter().zip(parts) {
             found[k] = Some(part);
         }

@@ -344,6 +344,17 @@ impl Communicator {
         (0..self.size()).map(|rank| all.select(0, rank)).collect()
     }
 
+    /// As [`Communicator::broadcast`], and returns while the ranks communicate.
+    #[track_caller]
+    pub(crate) fn start_broadcast(&self, tensor: &Tensor, root: usize) -> Result<Work> {
+        self.is_rank("broadcast", root)?;
+        if self.size() == 1 {
+            return Ok(self.done(tensor));
+        }
+        let call = Call::new(Kind::Broadcast { root }, tensor.dtype(), tensor.dims());
+        self.start(call, tensor, tensor.shape().clone())
+    }
+
     /// The tensor of rank `root`, on each rank; the others give one of its shape and dtype, whose values do not matter. On the device of
     /// each rank's tensor. `torch.distributed.broadcast`.
     ///
@@ -351,12 +362,7 @@ impl Communicator {
     /// A `root` that is no rank, and those of [`Communicator::all_reduce`], but for the reductions.
     #[track_caller]
     pub fn broadcast(&self, tensor: &Tensor, root: usize) -> Result<Tensor> {
-        self.is_rank("broadcast", root)?;
-        if self.size() == 1 {
-            return self.done(tensor).wait();
-        }
-        let call = Call::new(Kind::Broadcast { root }, tensor.dtype(), tensor.dims());
-        self.start(call, tensor, tensor.shape().clone())?.wait()
+        self.start_broadcast(tensor, root)?.wait()
     }
 
     /// Returns when every rank has come here. `torch.distributed.barrier`.
@@ -396,7 +402,8 @@ impl Communicator {
     pub fn receive(&self, from: usize, device: &Device) -> Result<Tensor> {
         self.is_other("receive", from)?;
         let Answer { call, data } = self.ask(Task::ReceiveFrom(from), Words::new())?;
-        let tensor = tensor_of(&data, call.dtype, &call.shape.iter().copied().collect(), device);
+        let tensor =
+            tensor_of(bytemuck::cast_slice(&data), call.dtype, &call.shape.iter().copied().collect(), device);
         self.keep(data);
         tensor
     }
@@ -550,7 +557,7 @@ impl Work {
             State::Done(tensor) => Ok(tensor),
             State::Waiting { answer, shape, dtype, device } => {
                 let Answer { data, .. } = answered(&answer)?;
-                let tensor = tensor_of(&data, dtype, &shape, &device);
+                let tensor = tensor_of(bytemuck::cast_slice(&data), dtype, &shape, &device);
                 self.comm.keep(data);
                 tensor
             }
@@ -558,14 +565,45 @@ impl Work {
     }
 }
 
-/// A tensor of elements that lie in words.
+impl Work {
+    /// The result, cut into tensors like some that lie in it one after the other: each is a buffer of its own, which an optimizer can use up.
+    #[track_caller]
+    pub(crate) fn wait_for_parts(self, like: &[Tensor]) -> Result<Vec<Tensor>> {
+        let mut start = 0;
+        match self.state {
+            State::Done(row) => {
+                let parts = like.iter().map(|like| {
+                    let part = row.narrow(0, start, like.numel())?.reshape(like.shape().dims())?;
+                    start += like.numel();
+                    part.to(&like.device())
+                });
+                parts.collect()
+            }
+            State::Waiting { answer, dtype, .. } => {
+                let Answer { data, .. } = answered(&answer)?;
+                let bytes = bytemuck::cast_slice::<u64, u8>(&data);
+                let parts = like.iter().map(|like| {
+                    let end = start + like.numel() * dtype.size();
+                    let part = tensor_of(&bytes[start..end], dtype, like.shape(), &like.device());
+                    start = end;
+                    part
+                });
+                let parts = parts.collect();
+                self.comm.keep(data);
+                parts
+            }
+        }
+    }
+}
+
+/// A tensor of elements whose bytes lie at a place that is aligned for them.
 #[track_caller]
-fn tensor_of(words: &[u64], dtype: DType, shape: &Shape, device: &Device) -> Result<Tensor> {
+fn tensor_of(bytes: &[u8], dtype: DType, shape: &Shape, device: &Device) -> Result<Tensor> {
     #[track_caller]
     fn from<T: Element + bytemuck::Pod>(bytes: &[u8], shape: &Shape, device: &Device) -> Result<Tensor> {
         Tensor::from_slice(bytemuck::cast_slice::<u8, T>(bytes), shape.clone(), device)
     }
-    let bytes = &bytemuck::cast_slice::<u64, u8>(words)[..shape.numel() * dtype.size()];
+    let bytes = &bytes[..shape.numel() * dtype.size()];
     no_grad(|| match dtype {
         DType::Bool => Tensor::from_slice(&bool::from_bytes(bytes), shape.clone(), device),
         DType::U8 => from::<u8>(bytes, shape, device),

@@ -106,17 +106,20 @@ fn bytes_mut(words: &mut [u64]) -> &mut [u8] {
     bytemuck::cast_slice_mut(words)
 }
 
-/// Waits a little longer each time: what comes soon is met soon, and what does not leaves the processor to others.
-#[derive(Default)]
-struct Pause(u32);
+/// Waits between two looks, the longer the more time has passed. A message moves on only when a rank looks, piece by piece where it is long:
+/// so nobody sleeps while one may be on its way, and a processor is given up to others that want it.
+struct Pause(Instant);
 
 impl Pause {
-    fn rest(&mut self) {
-        self.0 = self.0.saturating_add(1);
-        match self.0 {
-            0..=64 => std::hint::spin_loop(),
-            65..=256 => thread::yield_now(),
-            257..=1024 => thread::sleep(Duration::from_micros(20)),
+    fn new() -> Pause {
+        Pause(Instant::now())
+    }
+
+    fn rest(&self) {
+        match self.0.elapsed().as_micros() {
+            0..20 => std::hint::spin_loop(),
+            20..20_000 => thread::yield_now(),
+            20_000..1_000_000 => thread::sleep(Duration::from_micros(20)),
             _ => thread::sleep(Duration::from_micros(500)),
         }
     }
@@ -166,12 +169,11 @@ impl Engine {
             let left = self.agree(&Call { number: self.number, ..Call::bare(Kind::Leave) });
             self.failure = left.err().map(|failed| failed.error);
         }
-        let began = Instant::now();
-        let mut pause = Pause::default();
+        let pause = Pause::new();
         while self.failure.is_none() {
             match self.transport.progress() {
                 Ok(true) => break,
-                Ok(false) if began.elapsed() < self.patience() => pause.rest(),
+                Ok(false) if pause.0.elapsed() < self.patience() => pause.rest(),
                 Ok(false) => {
                     let message = "messages that this rank sent were not received by the end".to_string();
                     self.failure = Some(fault(&Call::bare(Kind::Leave), Vec::new(), message));
@@ -315,8 +317,7 @@ impl Engine {
         missing: &str,
     ) -> Done<Vec<Words>> {
         let mut found: Vec<Option<Words>> = wanted.iter().map(|_| None).collect();
-        let began = Instant::now();
-        let mut pause = Pause::default();
+        let pause = Pause::new();
         loop {
             let mut gone = Vec::new();
             for (slot, &(from, words)) in found.iter_mut().zip(wanted).filter(|(slot, _)| slot.is_none()) {
@@ -341,7 +342,7 @@ impl Engine {
             }
             self.transport.progress().map_err(Failed::last)?;
             let patience = self.patience();
-            if began.elapsed() >= patience {
+            if pause.0.elapsed() >= patience {
                 let late: Vec<usize> =
                     found.iter().zip(wanted).filter(|(slot, _)| slot.is_none()).map(|(_, w)| w.0).collect();
                 let message = format!(

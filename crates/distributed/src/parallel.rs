@@ -274,14 +274,9 @@ fn assign_from_root(comm: &Communicator, cells: &[Tensor], limit: usize) -> Resu
         for bucket in buckets::buckets(&sizes, limit) {
             let members: Vec<Tensor> = bucket.iter().map(|&k| cells[k].detach()).collect();
             let row = buckets::flat(&members, &members[0].device())?;
-            let row = comm.broadcast(&row, 0)?;
-            values.extend(bucket.into_iter().zip(buckets::unflattened(&row, &members)?));
+            let parts = comm.start_broadcast(&row, 0)?.wait_for_parts(&members)?;
+            values.extend(bucket.into_iter().zip(parts));
         }
-        // Each a buffer of its own, so that optimizers can work in place.
-        let values = values
-            .into_iter()
-            .map(|(k, value)| Ok((k, value.contiguous_copy())))
-            .collect::<Result<Vec<(usize, Tensor)>>>()?;
         eval_all(&values.iter().map(|(_, value)| value).collect::<Vec<_>>())?;
         values.into_iter().try_for_each(|(k, value)| cells[k].assign(&value))
     })

@@ -131,14 +131,10 @@ impl<O: Optimizer> Optimizer for ShardedOptimizer<O> {
                     let members: Vec<Tensor> =
                         bucket.iter().map(|&k| self.parameters[share[k]].detach()).collect();
                     let row = buckets::flat(&members, &members[0].device())?;
-                    let row = self.comm.broadcast(&row, root)?;
-                    if root == self.comm.rank() {
-                        continue;
+                    let parts = self.comm.start_broadcast(&row, root)?.wait_for_parts(&members)?;
+                    if root != self.comm.rank() {
+                        values.extend(bucket.into_iter().zip(parts).map(|(k, part)| (share[k], part)));
                     }
-                    let parts = buckets::unflattened(&row, &members)?;
-                    values.extend(
-                        bucket.into_iter().zip(parts).map(|(k, part)| (share[k], part.contiguous_copy())),
-                    );
                 }
             }
             eval_all(&values.iter().map(|(_, value)| value).collect::<Vec<_>>())?;
