@@ -380,12 +380,12 @@ impl Engine {
             self.send(to, Channel::Collective, message)?;
         }
         let range = self.piece_of(call, self.transport.rank());
-        let parts = self.from_others(call, words_of(range.len()))?;
+        let parts = self.receive_from_others(call, words_of(range.len()))?;
         Ok(self.reduced(call, op, &bytes(data)[range], parts))
     }
 
     /// A message of so many words from every other rank.
-    fn from_others(&mut self, call: &Call, words: usize) -> Done<Vec<Words>> {
+    fn receive_from_others(&mut self, call: &Call, words: usize) -> Done<Vec<Words>> {
         let wanted: Vec<(usize, usize)> = self.others().map(|from| (from, words)).collect();
         self.receive(call, Channel::Collective, &wanted, "came to this call and then sent nothing")
     }
@@ -407,7 +407,7 @@ impl Engine {
             let message = self.packed(bytes(&data));
             self.send(to, Channel::Collective, message)?;
         }
-        let parts = self.from_others(call, data.len())?;
+        let parts = self.receive_from_others(call, data.len())?;
         let out = self.reduced(call, op, &bytes(&data)[..call.bytes()], parts);
         self.transport.recycle(data);
         Ok(out)
@@ -440,7 +440,7 @@ impl Engine {
             let message = self.packed(bytes(&data));
             self.send(to, Channel::Collective, message)?;
         }
-        let mut parts = self.from_others(call, data.len())?;
+        let mut parts = self.receive_from_others(call, data.len())?;
         parts.insert(self.transport.rank(), data);
         let each = call.bytes();
         let mut out = self.transport.buffer(words_of(each * parts.len()));

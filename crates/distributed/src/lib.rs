@@ -1,4 +1,5 @@
-//! Training on many machines.
+//! Training on many machines: every rank has one model and a part of each batch. Ranks are processes that `mpirun` started (feature `mpi`), or
+//! threads. What it costs: docs/scaling.md.
 //!
 //! | look for | in |
 //! |---|---|
@@ -28,3 +29,8 @@ pub use sharded::ShardedOptimizer;
 pub use sync_batch_norm::SyncBatchNorm;
 pub use transport::{Channel, Transport, Words};
 pub use wire::ReduceOp;
+
+/// The guide's page, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/distributed.md")]
+mod guide {}

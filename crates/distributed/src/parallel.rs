@@ -160,22 +160,23 @@ impl<M: Module> DistributedDataParallel<M> {
     pub fn backward(&self, loss: &Tensor) -> Result<()> {
         let parameters = self.module.parameters();
         let before: Vec<Option<Tensor>> = parameters.iter().map(Tensor::grad).collect();
+        let exchanges = self.comm.size() > 1 && self.reduces.load(Ordering::Relaxed);
         let done = loss.backward().and_then(|()| {
             // What the loss depends on may prove wrong only when it is computed, and then before anything is sent.
-            let gradients: Vec<Tensor> = parameters.iter().filter_map(Tensor::grad).collect();
-            match self.reduces.load(Ordering::Relaxed) {
-                true => eval_all(&gradients.iter().collect::<Vec<_>>()),
-                false => Ok(()),
-            }
+            let gradients: Vec<Tensor> = match exchanges {
+                true => parameters.iter().filter_map(Tensor::grad).collect(),
+                false => Vec::new(),
+            };
+            eval_all(&gradients.iter().collect::<Vec<_>>())
         });
-        let done = match (done, self.reduces.load(Ordering::Relaxed)) {
-            (Ok(()), true) => self.reduce(&parameters),
-            (Err(error), true) => {
+        let done = match done {
+            Ok(()) if exchanges => self.reduce(&parameters),
+            Err(error) if exchanges => {
                 // The others hear of it now. Whether they come is not this rank's failure.
                 let _ = self.comm.abandon();
                 Err(error)
             }
-            (done, false) => done,
+            done => done,
         };
         if done.is_err() {
             for (parameter, gradient) in parameters.iter().zip(before) {
