@@ -1,4 +1,5 @@
 //! Worlds whose ranks are threads of this process.
+#![allow(clippy::unwrap_used, clippy::panic)] // tests
 
 mod checks;
 mod faults;
