@@ -22,13 +22,15 @@ mod sharded;
 mod sync_batch_norm;
 mod transport;
 mod wire;
+mod work;
 
-pub use communicator::{Communicator, Traffic, Work};
+pub use communicator::{Communicator, Traffic};
 pub use parallel::{DistributedConfig, DistributedDataParallel};
 pub use sharded::ShardedOptimizer;
 pub use sync_batch_norm::SyncBatchNorm;
 pub use transport::{Channel, Transport, Words};
 pub use wire::ReduceOp;
+pub use work::Work;
 
 /// The guide's page, as tests.
 #[cfg(doctest)]

@@ -156,7 +156,7 @@ impl Transport for MpiTransport {
     fn close(self: Box<Self>, failure: Option<&str>) {
         let Some(failure) = failure else { return drop(self.mpi) };
         eprintln!("rank {} of {} ends all ranks: {failure}", self.rank, self.size);
-        // Time for the program to say what it has to say, and for the other ranks to do so.
+        // Time for the other ranks to say what they have to say.
         thread::sleep(Duration::from_millis(500));
         self.world.abort(1);
     }

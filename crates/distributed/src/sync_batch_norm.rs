@@ -51,7 +51,7 @@ impl Communicator {
 
 /// Batch norm over `[N, C, …]`, whose means and variances are over the parts of all ranks. `torch.nn.SyncBatchNorm`.
 ///
-/// Parameters, buffers, their names and the rest are those of [`nn::BatchNorm`], and so is evaluation, which does not communicate. In
+/// Parameters, buffers, their names and the rest are those of [`nn::BatchNorm`], and so is evaluation, which does not communicate where there are running statistics. In
 /// training, a forward pass exchanges two messages of C numbers, one after the other, so that the variance is taken about the mean; a
 /// backward pass exchanges two as well. Parts may be of different sizes.
 ///
