@@ -151,7 +151,8 @@ impl<M: Module> DistributedDataParallel<M> {
     }
 
     /// Computes the gradients of a loss, adds them to those of the module's parameters, and makes these the mean over all ranks. The graph
-    /// is used up. All ranks call it together, except in [`DistributedDataParallel::no_sync`].
+    /// is used up. All ranks call it together, except in [`DistributedDataParallel::no_sync`]. In a world of one it is
+    /// [`TensorGrad::backward`].
     ///
     /// # Errors
     /// Those of [`TensorGrad::backward`], here or on another rank; ranks that do not come or have gone. No gradient has changed then, on

@@ -389,6 +389,10 @@ fn clipping(comm: &Communicator) -> Result<()> {
 
 /// A label outside the classes on the last rank: an error of all, no gradient changed, and the next batch works.
 fn one_rank_fails(comm: &Communicator) -> Result<()> {
+    if comm.size() == 1 {
+        // There it is `loss.backward()`: who looks at the gradients is told.
+        return Ok(());
+    }
     let last = comm.size() - 1;
     let net = DistributedDataParallel::new(Net::new(2)?, comm)?;
     let step = |label: i64| -> Result<()> {
