@@ -135,3 +135,23 @@ fn a_transport_of_ones_own_tells_its_failures() {
 fn a_world_has_at_least_one_rank() {
     assert!(Communicator::threads(0).unwrap_err().to_string().contains("at least one"));
 }
+
+/// A program that a launcher started four times must not train four times.
+#[cfg(not(feature = "mpi"))]
+#[test]
+fn a_launcher_s_processes_need_mpi() {
+    use std::env;
+    const CHILD: &str = "TAPER_TEST_LAUNCHED";
+    if env::var_os(CHILD).is_some() {
+        let error = Communicator::world().unwrap_err().to_string();
+        for words in ["started 4 processes", "libopenmpi-dev", "--features mpi"] {
+            assert!(error.contains(words), "{error}");
+        }
+        return;
+    }
+    assert_eq!(Communicator::world().map(|comm| comm.size()).unwrap(), 1);
+    let mut child = taper_testing::test_process(a_launcher_s_processes_need_mpi);
+    let output = child.env(CHILD, "1").env("OMPI_COMM_WORLD_SIZE", "4").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"));
+}

@@ -49,3 +49,14 @@ fn three_ranks() {
 fn four_ranks() {
     all_checks(4);
 }
+
+#[test]
+fn elements_are_read_into_memory_of_the_caller_s() -> Result<()> {
+    let rows = tensor_core::Tensor::from_slice(&[1i32, 2, 3, 4], [2, 2], &backend_cpu::cpu())?;
+    let mut room = [7i32; 4];
+    rows.t()?.read_bytes_into(bytemuck::cast_slice_mut(&mut room))?;
+    assert_eq!(room, [1, 3, 2, 4]);
+    let error = rows.read_bytes_into(&mut [0; 5]).unwrap_err().to_string();
+    assert!(error.contains("i32 [2, 2] are 16 bytes, and there is room for 5"), "{error}");
+    Ok(())
+}
