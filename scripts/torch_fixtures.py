@@ -16,6 +16,7 @@ How to read them:
 """
 import json
 import math
+import re
 import sys
 from pathlib import Path
 
@@ -1289,7 +1290,87 @@ def names():
     print(f"{path.name}: {len(lines)} names")
 
 
-FILES = {"sgd": sgd, "optimizers": optimizers, "lbfgs": lbfgs, "schedules": schedules, "cross_entropy": cross_entropy,
+def autocast():
+    """Autocast's lists for CUDA from PyTorch's own header, and what its autocast to bf16 on the CPU makes of operations: dtypes and values."""
+    header = (Path(torch.__file__).parent / "include/ATen/autocast_mode.h").read_text()
+
+    def listed(macro):
+        start = header.index(f"#define {macro}(_)")
+        body = header[start:].split("\n\n")[0]
+        return sorted(set(re.findall(r"_\((?:ADD_NS\()?(\w+)", body)) - {"_"})
+
+    rng = torch.Generator().manual_seed(28)
+    x, y, w = uniform(rng, 4, 6), uniform(rng, 6, 5), uniform(rng, 3, 6)
+    b, images, kernels = uniform(rng, 3), uniform(rng, 2, 3, 5, 5), uniform(rng, 4, 3, 3, 3)
+    q, k, v = (uniform(rng, 2, 3, 4) for _ in range(3))
+    batch = uniform(rng, 2, 4, 6)
+    bf = torch.bfloat16
+    cases = []
+
+    def case(op, f, *inputs, half=()):
+        args = [t.to(bf if i in half else torch.float32) for i, t in enumerate(inputs)]
+        with torch.autocast("cpu", dtype=bf):
+            out = f(*args)
+        cases.append({"op": op, "half": list(half), "inputs": [tensor(t.float()) for t in inputs],
+                      "dtype": str(out.dtype).removeprefix("torch."), "result": tensor(out.float())})
+
+    case("matmul", torch.matmul, x, y)
+    case("matmul", torch.matmul, x, y, half=(0,))
+    case("bmm", torch.bmm, batch, batch.transpose(1, 2).contiguous())
+    case("linear", F.linear, x, w, b)
+    case("addmm", torch.addmm, uniform(rng, 4, 5), x, y)
+    case("conv2d", F.conv2d, images, kernels, uniform(rng, 4))
+    case("conv_transpose2d", F.conv_transpose2d, images, uniform(rng, 3, 2, 3, 3), uniform(rng, 2))
+    case("scaled_dot_product_attention", F.scaled_dot_product_attention, q, k, v)
+    case("mse_loss", F.mse_loss, x, uniform(rng, 4, 6), half=(0,))
+    case("l1_loss", F.l1_loss, x, uniform(rng, 4, 6), half=(0, 1))
+    case("cdist", torch.cdist, x, w, half=(0,))
+    case("prod", torch.prod, x, half=(0,))
+    case("add", torch.add, x, uniform(rng, 4, 6), half=(0,))
+    case("add", torch.add, x, uniform(rng, 4, 6))
+    case("cat", lambda a, c: torch.cat([a, c]), x, uniform(rng, 2, 6), half=(1,))
+    for name in ("relu", "tanh", "sigmoid", "mean"):
+        case(name, getattr(torch, name), x, half=(0,))
+        case(name, getattr(torch, name), x)
+    for name in ("gelu", "silu", "elu", "mish", "logsigmoid", "selu"):
+        case(name, getattr(F, name), x, half=(0,))
+    case("max_pool2d", lambda t: F.max_pool2d(t, 2), images, half=(0,))
+    case("batch_norm", lambda t, g, h: F.batch_norm(t, None, None, g, h, True), images, uniform(rng, 3), uniform(rng, 3), half=(0,))
+    write("autocast", cases, lower=listed("AT_FORALL_LOWER_PRECISION_FP"),
+          fp32=sorted(listed("AT_FORALL_FP32") + listed("AT_FORALL_FP32_SET_OPT_DTYPE") + ["norm"]),
+          promote=listed("AT_FORALL_PROMOTE"))
+
+
+def grad_scaler():
+    """torch.amp.GradScaler over steps whose gradients are finite or not: scales, growth trackers, parameters."""
+    cases = []
+    for options, bad, clip in [
+        (dict(init_scale=1024.0, growth_interval=3), {2, 3, 9}, None),
+        (dict(init_scale=65536.0, growth_factor=3.0, backoff_factor=0.3, growth_interval=2), {0, 5}, 0.5),
+        (dict(init_scale=2.0 ** 126, growth_interval=1), {4}, None),
+        (dict(init_scale=1e-3, growth_factor=1.7, growth_interval=1, backoff_factor=0.9), {1, 2}, 1.0),
+    ]:
+        w = torch.tensor([1.0, -2.0], requires_grad=True)
+        optimizer = torch.optim.SGD([w], lr=0.125, momentum=0.5)
+        scaler = torch.amp.GradScaler("cpu", **options)
+        steps = []
+        for step in range(12):
+            optimizer.zero_grad()
+            factor = torch.tensor([float("inf") if step in bad else 1.0, 0.25 * step])
+            loss = (w * w * factor).sum() * (2.0 ** -126 if options["init_scale"] > 1e30 else 1.0)
+            scaler.scale(loss).backward()
+            if clip is not None:
+                scaler.unscale_(optimizer)
+                torch.nn.utils.clip_grad_norm_([w], clip)
+            scaler.step(optimizer)
+            scaler.update()
+            state = scaler.state_dict()
+            steps.append({"scale": state["scale"], "tracker": state["_growth_tracker"], "w": data(w)})
+        cases.append({"options": options, "bad": sorted(bad), "clip": clip, "steps": steps})
+    write("grad_scaler", cases)
+
+
+FILES = {"autocast": autocast, "grad_scaler": grad_scaler, "sgd": sgd, "optimizers": optimizers, "lbfgs": lbfgs, "schedules": schedules, "cross_entropy": cross_entropy,
          "ops": ops, "order": order, "edges": edges, "print": printed, "networks": networks, "layers": layers,
          "distributions": distributions,
          "operations": operations, "names": names}

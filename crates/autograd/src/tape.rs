@@ -4,7 +4,7 @@ use std::collections::hash_map::Entry;
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use tensor_core::{DType, Error, ErrorKind, Op, Result, Tensor, set_grad_enabled, with_location};
+use tensor_core::{DType, Error, ErrorKind, Op, Result, Tensor, autocast, set_grad_enabled, with_location};
 
 use crate::{
     rules,
@@ -198,7 +198,7 @@ pub(crate) fn pull(
 pub(crate) fn use_up(seeds: &[(Tensor, Tensor)], leaves: &[&Tensor]) -> Result<Vec<Option<Tensor>>> {
     let tape = Tape::record(&seeds.iter().map(|(output, _)| output).collect::<Vec<_>>())?;
     let found = tape.play_to(seeds, leaves, false)?;
-    tape.nodes.iter().filter(|node| !node.is_leaf_value()).for_each(Tensor::release_graph);
+    tape.nodes.iter().filter(|node| is_used_up(node)).for_each(Tensor::release_graph);
     Ok(found)
 }
 
@@ -219,7 +219,7 @@ fn accumulate(output: &Tensor, seed: &Tensor, retain: bool) -> Result<()> {
     // The leaves met, each with its whole gradient: one that took several values in the graph is met several times.
     let mut gradients: Vec<(Tensor, Tensor)> = Vec::new();
     let mut place: FxHashMap<u64, usize> = FxHashMap::default();
-    let recorded = || tape.nodes.iter().filter(|node| !node.is_leaf_value());
+    let recorded = || tape.nodes.iter().filter(|node| is_used_up(node));
     let summed = |leaf: &Tensor, gradient: &Tensor| -> Result<(Option<Tensor>, Tensor)> {
         let seen = leaf.grad();
         let sum = match &seen {
@@ -262,6 +262,16 @@ fn accumulate(output: &Tensor, seed: &Tensor, retain: bool) -> Result<()> {
         recorded().for_each(Tensor::release_graph);
     }
     Ok(())
+}
+
+/// Whether a backward pass uses a node up. A leaf has nothing to let go of, and the cast of a leaf nothing but the leaf: so graphs may
+/// share it, as those of one autocast region do.
+fn is_used_up(node: &Tensor) -> bool {
+    let of_leaf = || node.recorded_inputs().iter().all(Tensor::is_leaf_value);
+    match node.op() {
+        Op::Cast if of_leaf() => false,
+        _ => !node.is_leaf_value(),
+    }
 }
 
 #[track_caller]
@@ -445,6 +455,8 @@ impl Tape {
         ends: Option<&[bool]>,
         mut visit: impl FnMut(&Tensor, &Tensor) -> Result<()>,
     ) -> Result<()> {
+        // Gradients have the dtypes of what they are of.
+        let _as_one = autocast::as_one();
         let n = self.nodes.len();
         // With chosen ends, only what lies between them and the outputs is worth a gradient.
         let mut useful = vec![ends.is_none(); n];

@@ -19,6 +19,7 @@
 //! | variable | meaning |
 //! |---|---|
 //! | `TAPER_CPU_ISA` | `avx512`, `avx2` or `baseline`: the instruction set, which the processor must have |
+//! | `TAPER_CPU_BF16` | `amx`, `avx512bf16` or `widen`: how products of bf16 are formed, where the processor and `avx512` have it |
 //! | `TAPER_CPU_MEMORY_LIMIT` | the memory budget in bytes |
 //! | `TAPER_THREADS` | how many threads share large kernels, the caller's among them: see [`set_num_threads`] |
 //! | `RAYON_NUM_THREADS` | the same where `TAPER_THREADS` is not set; 0 for as many as there are processors |
@@ -50,10 +51,10 @@ pub use crate::threads::{num_threads, set_num_threads};
 use crate::{
     elementwise::map,
     environment::Misread,
-    kernels::{arg_reduce, arg_sort, contract, copy, cumulative, custom, gather, reduce, rows, scatter_add},
+    kernels::{arg_reduce, arg_sort, contract, copy, cumulative, custom, gather, reduce, rows, scatter},
     memory::{buffer::CpuBuffer, pool::Pool},
     settings::Settings,
-    simd::isa::Isa,
+    simd::{bf16::Bf16, isa::Isa},
 };
 
 /// The host's processor as a place for tensors.
@@ -61,6 +62,7 @@ use crate::{
 pub struct CpuBackend {
     info: DeviceInfo,
     isa: Isa,
+    bf16: Bf16,
     pool: Arc<Pool>,
     /// What in the environment could not be read.
     misread: Option<Misread>,
@@ -76,9 +78,10 @@ impl CpuBackend {
 
     fn named(name: String) -> CpuBackend {
         match Settings::from_env() {
-            Ok(Settings { isa, budget }) => CpuBackend::with(name, isa, budget),
+            Ok(Settings { isa, bf16, budget }) => CpuBackend::with(name, isa, bf16, budget),
             Err(misread) => {
-                let backend = CpuBackend::with(name, Isa::available()[0], host::memory());
+                let isa = Isa::available()[0];
+                let backend = CpuBackend::with(name, isa, Bf16::available(isa)[0], host::memory());
                 CpuBackend { misread: Some(misread), ..backend }
             }
         }
@@ -89,7 +92,7 @@ impl CpuBackend {
         self.misread.as_ref().map_or(Ok(()), |misread| Err(misread.error()))
     }
 
-    fn with(name: String, isa: Isa, budget: Option<u64>) -> CpuBackend {
+    fn with(name: String, isa: Isa, bf16: Bf16, budget: Option<u64>) -> CpuBackend {
         let pool = Arc::new(Pool::of(name.clone(), budget));
         CpuBackend {
             info: DeviceInfo {
@@ -109,6 +112,7 @@ impl CpuBackend {
                 },
             },
             isa,
+            bf16,
             pool,
             misread: None,
         }
@@ -202,7 +206,7 @@ impl Backend for CpuBackend {
             Body::Map(program) => map::run(isa, pool, program, launch),
             Body::Reduce { op, program } => reduce::run(isa, pool, *op, program, launch),
             Body::Rows { row_axes: _, program } => rows::run(isa, pool, program, launch),
-            Body::Contract(_) => contract::run(isa, pool, launch),
+            Body::Contract(_) => contract::run(isa, self.bf16, pool, launch),
             Body::Copy { fill, regions } => copy::run(isa, pool, *fill, regions, launch),
             Body::ArgReduce { op, axis } => arg_reduce::run(isa, pool, *op, *axis, launch),
             Body::Cumulative { op, axis, reverse } => {
@@ -211,7 +215,7 @@ impl Backend for CpuBackend {
             Body::ArgSort { axis, descending } => arg_sort::run(isa, pool, *axis, *descending, launch),
             Body::Custom(custom) => custom::run(self, custom.as_ref(), launch),
             Body::Gather { axis } => gather::run(pool, *axis, launch),
-            Body::ScatterAdd { axis } => scatter_add::run(isa, pool, *axis, launch),
+            Body::Scatter { op, axis } => scatter::run(isa, pool, *op, *axis, launch),
         }
     }
 
@@ -227,7 +231,7 @@ impl Backend for CpuBackend {
             | Body::Cumulative { .. }
             | Body::ArgSort { .. }
             | Body::Gather { .. }
-            | Body::ScatterAdd { .. } => true,
+            | Body::Scatter { .. } => true,
         }
     }
 

@@ -7,13 +7,14 @@ use tensor_core::Result;
 use crate::{
     environment::{Misread, Variable},
     host,
-    simd::isa::Isa,
+    simd::{bf16::Bf16, isa::Isa},
     threads,
 };
 
 /// How the device is to be.
 pub(crate) struct Settings {
     pub(crate) isa: Isa,
+    pub(crate) bf16: Bf16,
     /// The bytes that buffers may take.
     pub(crate) budget: Option<u64>,
 }
@@ -35,6 +36,17 @@ impl Settings {
                     .misread(&format!("an instruction set of this processor; there are {}", names.join(", ")))
             })
         });
+        let isa = isa.transpose()?.unwrap_or(all[0]);
+        let forms = Bf16::available(isa);
+        let bf16 = set("TAPER_CPU_BF16").map(|wanted| {
+            let found = forms.iter().copied().find(|form| form.name() == wanted.text);
+            found.ok_or_else(|| {
+                let names: Vec<&str> = forms.iter().map(|form| form.name()).collect();
+                let has =
+                    format!("a form of bf16 products that {isa:?} has here; there are {}", names.join(", "));
+                wanted.misread(&has)
+            })
+        });
         // Threads are the process's, not the device's: only whether they can be read is asked here.
         threads::from_env(&variable)?;
         let budget = set("TAPER_CPU_MEMORY_LIMIT").map(|wanted| {
@@ -42,7 +54,8 @@ impl Settings {
             bytes.ok_or_else(|| wanted.misread("a number of bytes; write it out, as in 8589934592"))
         });
         Ok(Settings {
-            isa: isa.transpose()?.unwrap_or(all[0]),
+            isa,
+            bf16: bf16.transpose()?.unwrap_or(forms[0]),
             budget: budget.transpose()?.or_else(host::memory),
         })
     }
@@ -67,6 +80,11 @@ mod tests {
         for isa in Isa::available() {
             assert_eq!(read("TAPER_CPU_ISA", isa.name()).unwrap().isa, isa);
         }
+        assert_eq!(none.bf16, Bf16::available(none.isa)[0]);
+        for form in Bf16::available(none.isa) {
+            assert_eq!(read("TAPER_CPU_BF16", form.name()).unwrap().bf16, form);
+        }
+        assert_eq!(read("TAPER_CPU_ISA", "baseline").unwrap().bf16.name(), "widen");
         let last = Isa::available().last().copied();
         assert_eq!(Some(read("TAPER_CPU_ISA", "baseline").unwrap().isa), last);
         assert_eq!(read("TAPER_CPU_MEMORY_LIMIT", " 99 ").unwrap().budget, Some(99));
@@ -86,6 +104,8 @@ mod tests {
         for (name, value) in [
             ("TAPER_CPU_ISA", "AVX2"),
             ("TAPER_CPU_ISA", "sse9"),
+            ("TAPER_CPU_BF16", "AMX"),
+            ("TAPER_CPU_BF16", "f32"),
             ("TAPER_CPU_MEMORY_LIMIT", "8 GB"),
             ("TAPER_CPU_MEMORY_LIMIT", "0"),
             ("TAPER_CPU_MEMORY_LIMIT", "-1"),

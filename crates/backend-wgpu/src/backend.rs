@@ -141,7 +141,7 @@ impl Backend for WgpuBackend {
             | Body::Cumulative { .. }
             | Body::ArgSort { .. }
             | Body::Gather { .. }
-            | Body::ScatterAdd { .. } => true,
+            | Body::Scatter { .. } => true,
         }
     }
 

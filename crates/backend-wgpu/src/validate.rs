@@ -3,7 +3,7 @@
 use naga::valid::{ValidationFlags, Validator};
 use tensor_core::{
     ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, DType, DeviceInfo, DeviceKind, Kernel, Layout, Limits,
-    RandomKind, ReduceOp, Shape, UnaryOp,
+    RandomKind, ReduceOp, ScatterOp, Shape, UnaryOp,
     kernel::{Instr, Operand, Program},
 };
 
@@ -277,14 +277,17 @@ fn products_indexing_and_copies_of_every_dtype() {
                 &none,
             );
             for base in [Layout::contiguous([9, 8]), Layout::new([9000, 800], &[0, 0], 0)] {
-                let (index, src) = (index.clone(), index.clone());
-                let kernel = Kernel::scatter_add(
-                    0,
-                    Operand::new(dtype, base),
-                    Operand::new(index_dtype, index),
-                    Operand::new(dtype, src),
-                );
-                count += validate(&kernel, &none);
+                for op in [ScatterOp::Add, ScatterOp::Max, ScatterOp::Min] {
+                    let (index, src) = (index.clone(), index.clone());
+                    let kernel = Kernel::scatter(
+                        op,
+                        0,
+                        Operand::new(dtype, base.clone()),
+                        Operand::new(index_dtype, index),
+                        Operand::new(dtype, src),
+                    );
+                    count += validate(&kernel, &none);
+                }
             }
         }
         let src = Layout::contiguous([8, 6]);

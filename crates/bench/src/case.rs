@@ -29,8 +29,6 @@ pub(crate) struct Case {
 }
 
 pub(crate) enum Work {
-    /// Taper has no such operation: why.
-    Absent(&'static str),
     Timed(Timed),
     /// Work that is not a call repeated: gives its own line.
     Alone(fn(&Bench, &str) -> Result<Line>),
@@ -121,10 +119,6 @@ impl Case {
         Case::of(name, Work::Timed(timed))
     }
 
-    pub(crate) fn absent(name: impl Into<String>, why: &'static str) -> Case {
-        Case::of(name, Work::Absent(why))
-    }
-
     pub(crate) fn alone(name: &str, run: fn(&Bench, &str) -> Result<Line>) -> Case {
         Case::of(name, Work::Alone(run))
     }
@@ -181,7 +175,6 @@ impl Bench {
     /// Runs a case. A wrong result is told in its line.
     pub(crate) fn run(&self, case: &Case) -> Line {
         let line = match &case.work {
-            Work::Absent(why) => Ok(Line::absent("taper", &case.name, why)),
             Work::Machine(i) => Ok(self.machine.lines[*i].clone()),
             Work::Operation(operation) => return operation.run(self, &case.name, None).0,
             Work::Alone(run) => run(self, &case.name),

@@ -174,7 +174,7 @@ fn described(planned: &PlannedKernel) -> Result<String, fmt::Error> {
         | Body::Cumulative { .. }
         | Body::ArgSort { .. }
         | Body::Gather { .. }
-        | Body::ScatterAdd { .. }
+        | Body::Scatter { .. }
         | Body::Copy { .. }
         | Body::Custom(_) => "",
     };

@@ -14,7 +14,7 @@ mod pool;
 mod recurrence;
 mod resize;
 
-use tensor_core::{DType, Error, ErrorKind, Generator, Result, Shape, Tensor, default_dtype};
+use tensor_core::{DType, Error, ErrorKind, Generator, Result, Shape, Tensor, autocast, default_dtype};
 
 pub use attention::{AttentionOptions, rotary_embedding, scaled_dot_product_attention, sinusoidal_positions};
 pub(crate) use attention::{Request, attention, attention_with_weights, causal_mask};
@@ -83,6 +83,8 @@ pub fn linear(input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<
         let message = format!("the weight has the shape [out, in], not {}", weight.shape());
         return Err(Error::invalid("linear", message));
     };
+    let cast = autocast::cast("linear", [input, weight], [bias])?;
+    let ([input, weight], [bias]) = cast.tensors();
     let Some((&features, lead)) = input.dims().split_last() else {
         return Err(features_misfit(input, weight, inputs, outputs));
     };
@@ -128,6 +130,8 @@ pub fn bilinear(x1: &Tensor, x2: &Tensor, weight: &Tensor, bias: Option<&Tensor>
         let message = format!("the weight has the shape [out, in1, in2], not {}", weight.shape());
         return Err(Error::invalid(OP, message));
     };
+    let cast = autocast::cast(OP, [x1, x2, weight], [bias])?;
+    let ([x1, x2, weight], [bias]) = cast.tensors();
     let fits = |x: &Tensor, size: usize| x.dims().last() == Some(&size);
     let lead = |x: &Tensor| x.dims()[..x.rank().saturating_sub(1)].to_vec();
     if !fits(x1, first) || !fits(x2, second) || lead(x1) != lead(x2) {
@@ -219,6 +223,9 @@ pub fn embedding_with_padding(indices: &Tensor, weight: &Tensor, padding_idx: us
     if padding_idx >= weight.dims()[0] {
         let message = format!("padding_idx {padding_idx} is no row of a weight {}", weight.shape());
         return Err(Error::invalid("embedding", message));
+    }
+    if !rows.is_tracked() {
+        return Ok(rows);
     }
     let padding = indices.eq_scalar(padding_idx as i64).unsqueeze(-1)?;
     padding.where_cond(&rows.detach(), &rows)

@@ -1,4 +1,4 @@
-//! Optimizers for Taper, schedules of learning rates, clipping of gradients, averages of weights.
+//! Optimizers for Taper, schedules of learning rates, clipping and scaling of gradients, averages of weights.
 //!
 //! ```
 //! use autograd::TensorGrad;
@@ -33,6 +33,7 @@ mod radam;
 mod rmsprop;
 mod rules;
 mod saved;
+mod scaler;
 mod schedule;
 mod sgd;
 
@@ -51,6 +52,7 @@ pub use optimizer::Optimizer;
 pub use radam::{RAdam, RAdamConfig};
 pub use rmsprop::{RmsProp, RmsPropConfig};
 pub use saved::{Choice, ParamState, Part, Setting};
+pub use scaler::{GradScaler, GradScalerConfig};
 pub use schedule::{
     Anneal, ChainedScheduler, ConstantLr, CosineAnnealingLr, CosineAnnealingWarmRestarts, CyclicConfig,
     CyclicLr, CyclicScale, ExponentialLr, LambdaLr, LinearLr, LrSchedule, LrScheduler, MultiStepLr,

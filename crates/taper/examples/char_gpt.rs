@@ -16,7 +16,7 @@ use std::{
 };
 
 use clap::Parser;
-use common::{Outcome, mean_loss, progress};
+use common::{Half, Outcome, in_half, mean_loss, progress, scaler};
 use taper::{
     nn::{
         AttentionMasks, Embedding, KeyValueCache, LayerNorm, Parameter, TransformerActivation,
@@ -68,6 +68,9 @@ struct Options {
     /// Only so many of the likeliest letters are drawn from
     #[arg(long, default_value_t = 20)]
     top_k: usize,
+    /// Compute the forward pass in a half type
+    #[arg(long, value_enum)]
+    autocast: Option<Half>,
 }
 
 /// The guide of Taper, which ships with the repository.
@@ -231,16 +234,19 @@ fn run(options: &Options) -> Outcome {
     let down = CosineAnnealingLr::new((options.steps as u64).saturating_sub(up).max(1), options.lr / 10.0)?;
     let warm_up = SequentialLr::new(LinearLr::new(up, 0.01)?).then(up, down)?;
     let mut schedule = LrScheduler::new(warm_up, &mut adamw);
+    let mut scaler = scaler(options.autocast)?;
     let validation = || no_grad(|| loss(&model, &test)?.item_f64());
     let bar = progress(options.steps, "training".into());
     let mut losses = Vec::new();
     for step in 1..=options.steps {
         let which = Tensor::randint(0, train.dims()[0] as i32, options.batch_size, &rng.on(&device))?;
         adamw.zero_grad();
-        let loss = loss(&model, &train.index_select(0, &which)?)?;
-        loss.backward()?;
+        let loss = in_half(options.autocast, || loss(&model, &train.index_select(0, &which)?))?;
+        scaler.scale(&loss).backward()?;
+        scaler.unscale(&adamw)?;
         clip_grad_norm(&model.parameters(), 1.0)?;
-        adamw.step()?;
+        scaler.step(&mut adamw)?;
+        scaler.update()?;
         schedule.step(&mut adamw)?;
         losses.push(loss.detach());
         bar.inc(1);

@@ -17,7 +17,7 @@ use std::{
 };
 
 use clap::Parser;
-use common::{Outcome, evaluate, mean_loss, progress};
+use common::{Half, Outcome, evaluate, in_half, mean_loss, progress, scaler};
 use networks::mnist::MnistNet;
 use taper::{
     optim::{LrScheduler, OneCycleConfig, OneCycleLr},
@@ -48,6 +48,9 @@ struct Options {
     /// A folder with MNIST or Fashion-MNIST files (IDX, plain or gzip), in place of the digits that ship with Taper
     #[arg(long)]
     data: Option<PathBuf>,
+    /// Compute the forward pass in a half type
+    #[arg(long, value_enum)]
+    autocast: Option<Half>,
 }
 
 /// The images `[N, 1, S, S]` moved by up to `most` pixels, all of a batch alike: so there are more of them than there are.
@@ -86,6 +89,7 @@ fn run(options: &Options) -> Outcome {
     let (epochs, shift) = if options.data.is_some() { (8, 2) } else { (15, 0) };
     let (epochs, shift) = (options.epochs.unwrap_or(epochs), options.shift.unwrap_or(shift));
     let mut adam = Adam::new(model.parameters(), AdamConfig { lr: options.lr, ..Default::default() });
+    let mut scaler = scaler(options.autocast)?;
     // Up for a third of the steps, then down to next to nothing, the momentum the other way round.
     let total_steps = (epochs * train.len()) as u64;
     let cycle = OneCycleConfig { max_lr: options.lr, total_steps, ..Default::default() };
@@ -98,9 +102,10 @@ fn run(options: &Options) -> Outcome {
             adam.zero_grad();
             // Paper is 0 before it is scaled.
             let images = moved(&images, shift, -mean / std, &rng)?;
-            let loss = cross_entropy(&model.forward(&images)?, &labels)?;
-            loss.backward()?;
-            adam.step()?;
+            let loss = in_half(options.autocast, || cross_entropy(&model.forward(&images)?, &labels))?;
+            scaler.scale(&loss).backward()?;
+            scaler.step(&mut adam)?;
+            scaler.update()?;
             schedule.step(&mut adam)?;
             losses.push(loss.detach());
             bar.inc(1);

@@ -64,8 +64,8 @@ pub use inspect::{
 pub use tensor_core::{
     Axes, Axis, DType, Device, DeviceInfo, DeviceKind, Element, Ellipsis, Error, ErrorKind, Generator, Index,
     Interpolation, Layout, MemoryStats, MeshIndexing, NewAxis, Op, Result, Scalar, ScatterReduce, Shape,
-    State, StateReader, StateValue, Stateful, Step, Tensor, TensorOptions, bf16, default_dtype, eval_all,
-    eval_pending, f16, set_default_dtype,
+    State, StateReader, StateValue, Stateful, Step, Tensor, TensorOptions, autocast, autocast_dtype, bf16,
+    default_dtype, eval_all, eval_pending, f16, no_autocast, set_default_dtype,
 };
 
 /// Operations with kernels of one's own: a [`CustomKernel`](custom::CustomKernel) has a kernel for each backend, and a
@@ -84,7 +84,7 @@ pub mod prelude {
     #[cfg(feature = "cpu")]
     pub use crate::TensorExt;
     pub use crate::{
-        DType, Device, Ellipsis, Error, Generator, NewAxis, Result, Stateful, Step, Tensor, no_grad,
+        DType, Device, Ellipsis, Error, Generator, NewAxis, Result, Stateful, Step, Tensor, autocast, no_grad,
     };
     pub use autograd::TensorGrad;
     pub use data::{DataLoader, Dataset, TensorDataset, ToDevice};

@@ -10,6 +10,7 @@ use crate::platform;
 pub const VARIABLES: &[&str] = &[
     "TAPER_ADAPTER",
     "TAPER_CACHE_DIR",
+    "TAPER_CPU_BF16",
     "TAPER_CPU_ISA",
     "TAPER_CPU_MEMORY_LIMIT",
     "TAPER_DEVICE",

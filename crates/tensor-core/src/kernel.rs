@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use crate::{
     ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, CustomKernel, DType, Layout, RandomKind, ReduceOp,
-    Result, Scalar, Shape, Strides, Ticket, UnaryOp, backend::Storage,
+    Result, Scalar, ScatterOp, Shape, Strides, Ticket, UnaryOp, backend::Storage,
 };
 
 /// A value inside a [`Program`]: the index of the instruction that makes it.
@@ -162,7 +162,7 @@ pub struct Operand {
     /// The dtype of the elements.
     pub dtype: DType,
     /// How it is read. It has the axes of the index space, and along each the size of the space, with stride 0 where it does not
-    /// depend on the axis; [`Body::Gather`], [`Body::ScatterAdd`], [`Body::Copy`] and [`Body::Custom`] say where theirs differ.
+    /// depend on the axis; [`Body::Gather`], [`Body::Scatter`], [`Body::Copy`] and [`Body::Custom`] say where theirs differ.
     pub layout: Layout,
 }
 
@@ -280,12 +280,15 @@ pub enum Body {
         /// The axis indexed.
         axis: usize,
     },
-    /// `output = operand 0; output[p with axis := operand 1[p]] += operand 2[p]`, for every position p of operand 2.
+    /// `output = operand 0; output[q] = op(output[q], operand 2[p])` with `q = p with axis := operand 1[p]`, for every position p of
+    /// operand 2.
     ///
     /// The space is the shape of operand 0. Operands 1 and 2 have one shape, with a size of its own along the axis and at most the
-    /// space's along any other. Repeated indices add in ascending order of position along the axis; half types add in f32 and are
+    /// space's along any other. Repeated indices go in ascending order of position along the axis; half types add in f32 and are
     /// rounded once. Indices that are out of range are as in [`Body::Gather`].
-    ScatterAdd {
+    Scatter {
+        /// What an element and one that goes to its place become.
+        op: ScatterOp,
         /// The axis indexed.
         axis: usize,
     },
@@ -314,7 +317,7 @@ impl Body {
             | Body::Cumulative { .. }
             | Body::ArgSort { .. }
             | Body::Gather { .. }
-            | Body::ScatterAdd { .. }
+            | Body::Scatter { .. }
             | Body::Copy { .. }
             | Body::Custom(_) => None,
         }
@@ -478,12 +481,12 @@ impl Kernel {
         Kernel { space, operands, outputs, body: Body::Gather { axis } }
     }
 
-    /// A [`Body::ScatterAdd`].
-    pub fn scatter_add(axis: usize, base: Operand, index: Operand, src: Operand) -> Kernel {
+    /// A [`Body::Scatter`].
+    pub fn scatter(op: ScatterOp, axis: usize, base: Operand, index: Operand, src: Operand) -> Kernel {
         let space = base.layout.shape().clone();
         let outputs = SmallVec::from_iter([Output::whole(base.dtype, &space)]);
         let operands = SmallVec::from_iter([base, index, src]);
-        Kernel { space, operands, outputs, body: Body::ScatterAdd { axis } }
+        Kernel { space, operands, outputs, body: Body::Scatter { op, axis } }
     }
 
     /// A [`Body::Copy`] of `(destination, source)` layouts into an output of `shape`.
@@ -523,7 +526,7 @@ impl Kernel {
             Body::ArgSort { .. } => "argsort",
             Body::Contract(_) => "matmul",
             Body::Gather { .. } => "gather",
-            Body::ScatterAdd { .. } => "scatter_add",
+            Body::Scatter { op, .. } => op.name(),
             Body::Copy { .. } => "copy",
             Body::Custom(custom) => custom.name(),
         }
@@ -549,7 +552,7 @@ impl Kernel {
             | Body::ArgSort { .. }
             | Body::Contract(None)
             | Body::Gather { .. }
-            | Body::ScatterAdd { .. }
+            | Body::Scatter { .. }
             | Body::Copy { .. }
             | Body::Custom(_) => vec![true; self.operands.len()],
         }
@@ -565,7 +568,7 @@ impl Kernel {
     pub fn index_operand(&self) -> Option<IndexOperand<'_>> {
         let (axis, size) = match &self.body {
             Body::Gather { axis } => (*axis, self.operands.first()?.layout.shape()[*axis]),
-            Body::ScatterAdd { axis } => (*axis, self.space[*axis]),
+            Body::Scatter { axis, .. } => (*axis, self.space[*axis]),
             Body::Map(_)
             | Body::Reduce { .. }
             | Body::Rows { .. }
@@ -593,7 +596,7 @@ impl Kernel {
             | Body::Cumulative { axis: along, .. }
             | Body::ArgSort { axis: along, .. }
                 if axis != *along => {}
-            Body::ScatterAdd { .. } => {}
+            Body::Scatter { .. } => {}
             Body::Rows { .. }
             | Body::ArgReduce { .. }
             | Body::Cumulative { .. }
@@ -605,9 +608,9 @@ impl Kernel {
         for (k, operand) in part.operands.iter_mut().enumerate() {
             let (from, to) = match self.body {
                 Body::Gather { axis: along } if along == axis && k == 0 => continue,
-                Body::ScatterAdd { axis: along } if along == axis && k > 0 => continue,
+                Body::Scatter { axis: along, .. } if along == axis && k > 0 => continue,
                 // The source may end before the base does.
-                Body::ScatterAdd { .. } => {
+                Body::Scatter { .. } => {
                     let reach = operand.layout.shape()[axis];
                     (start.min(reach), (start + len).min(reach))
                 }

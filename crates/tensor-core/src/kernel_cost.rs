@@ -24,7 +24,7 @@ impl Kernel {
                 let comparisons = self.space[*axis].max(1).next_power_of_two().ilog2();
                 space.saturating_mul(u64::from(comparisons))
             }
-            Body::ScatterAdd { .. } => self.operands.get(2).map_or(0, |added| added.layout.numel() as u64),
+            Body::Scatter { .. } => self.operands.get(2).map_or(0, |added| added.layout.numel() as u64),
             Body::Gather { .. } | Body::Copy { .. } => 0,
             Body::Custom(_) => return None,
         })

@@ -43,7 +43,7 @@ impl Launch<'_> {
             Body::ArgSort { axis, descending: _ } => check.arg_sort(*axis),
             Body::Contract(epilogue) => check.contract(epilogue.as_ref()),
             Body::Gather { axis } => check.gather(*axis),
-            Body::ScatterAdd { axis } => check.scatter_add(*axis),
+            Body::Scatter { axis, .. } => check.scatter(*axis),
             Body::Copy { fill, regions } => check.copy(*fill, regions),
             Body::Custom(custom) => check.custom(custom.as_ref()),
         }
@@ -114,7 +114,7 @@ impl Check<'_> {
             | Body::ArgSort { .. }
             | Body::Contract(_) => fits(&|_| false),
             Body::Gather { axis } => fits(&|a| k == 0 && (a == *axis || space.contains(&0))),
-            Body::ScatterAdd { axis } => {
+            Body::Scatter { axis, .. } => {
                 fits(&|a| k > 0 && (a == *axis || shape[a] <= space[a] || shape.contains(&0)))
             }
             // Of its region.
@@ -254,7 +254,7 @@ impl Check<'_> {
         self.plain()
     }
 
-    fn scatter_add(&self, axis: usize) -> Result<()> {
+    fn scatter(&self, axis: usize) -> Result<()> {
         self.indexed(axis, 3)?;
         let [_, index, src] = &self.launch.kernel.operands[..] else { return Ok(()) };
         let (index, src) = (index.layout.shape(), src.layout.shape());

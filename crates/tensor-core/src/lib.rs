@@ -11,6 +11,8 @@
 //! | [`Error`] | everything that can go wrong |
 
 mod attention;
+#[doc(hidden)]
+pub mod autocast;
 pub mod backend;
 pub mod contraction;
 pub mod custom;
@@ -47,6 +49,7 @@ mod tensor;
 mod ticket;
 mod watch;
 
+pub use self::autocast::{autocast, autocast_dtype, no_autocast};
 pub use attention::{Attention, AttentionPass};
 pub use backend::{Backend, Buffer, DeviceInfo, DeviceKind, FreeBuffers, Limits, MemoryStats, Storage};
 pub use custom::CustomKernel;
@@ -62,7 +65,7 @@ pub use layout::{Collapsed, Layout, Strides, collapse};
 pub use memory_log::{LiveBuffer, live_buffers, record_memory};
 pub use op::{
     ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, CustomOp, Op, OpAxes, Padding, Progression, RandomKind,
-    ReduceOp, Saved, Subscripts, UnaryOp,
+    ReduceOp, Saved, ScatterOp, Subscripts, UnaryOp,
 };
 pub use origin::{at_caller, with_location};
 pub use philox::{philox, philox_words};

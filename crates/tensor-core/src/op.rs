@@ -184,6 +184,29 @@ impl CumulativeOp {
 }
 
 names! {
+    /// What becomes of an element and of one that goes to its place, in an [`Op::Scatter`].
+    pub enum ScatterOp {
+        /// Their sum; integers wrap. Half types are summed in f32, and each output is rounded once. Not for bool on every device.
+        Add => "scatter_add",
+        /// The greater; NaN if either is NaN.
+        Max => "scatter_max",
+        /// The lesser; NaN if either is NaN.
+        Min => "scatter_min",
+    }
+}
+
+impl ScatterOp {
+    /// The function of the two.
+    pub const fn binary(self) -> BinaryOp {
+        match self {
+            ScatterOp::Add => BinaryOp::Add,
+            ScatterOp::Max => BinaryOp::Maximum,
+            ScatterOp::Min => BinaryOp::Minimum,
+        }
+    }
+}
+
+names! {
     /// Counter-based random numbers (Philox4x32-10, Salmon et al. 2011). Element `i` of a draw uses the block with
     /// key = the generator's seed and counter = [lo, hi, 0, 0] of `offset + i`, whose words are w0..w3.
     pub enum RandomKind {
@@ -358,9 +381,11 @@ pub enum Op {
         /// The axis indexed.
         axis: usize,
     },
-    /// `out = base; out[i][index[i][j][k]][k] += src[i][j][k]` (for axis 1 of 3): inputs base, index, src.
-    /// Repeated indices add up in ascending order of j, so that results repeat bit by bit.
-    ScatterAdd {
+    /// `out = base; out[i][index[i][j][k]][k] = op(out[i][index[i][j][k]][k], src[i][j][k])` (for axis 1 of 3): inputs base, index, src.
+    /// Repeated indices go in ascending order of j, so that results repeat bit by bit.
+    Scatter {
+        /// What the two become.
+        op: ScatterOp,
         /// The axis indexed.
         axis: usize,
     },
@@ -442,7 +467,7 @@ impl Op {
             Op::Contract(subscripts) if subscripts.is_matmul() => "matmul",
             Op::Contract(_) => "einsum",
             Op::Gather { .. } => "gather",
-            Op::ScatterAdd { .. } => "scatter_add",
+            Op::Scatter { op, .. } => op.name(),
             Op::Contiguous => "contiguous",
             Op::ToDevice => "to",
             Op::Custom(op) => op.name(),
@@ -562,7 +587,7 @@ impl Op {
             },
             Op::Contract(_) => (others, 0),
             Op::Gather { .. } => (0b10, 0),
-            Op::ScatterAdd { .. } => (0b10, 0),
+            Op::Scatter { .. } => (0b10, 0),
             Op::Sort { .. } => (0, 0b10),
             Op::Custom(op) => (u32::MAX, if op.reads_results() { u32::MAX } else { 0 }),
             Op::Leaf

@@ -1,7 +1,8 @@
 //! [`conformance`]: what every backend must compute, in one call.
 
 use tensor_core::{
-    BinaryOp, CompareOp, CumulativeOp, DType, Device, ErrorKind, Generator, ReduceOp, Result, Tensor, UnaryOp,
+    BinaryOp, CompareOp, CumulativeOp, DType, Device, ErrorKind, Generator, ReduceOp, Result, ScatterOp,
+    Tensor, UnaryOp,
 };
 
 use crate::{VIEWS, agree, of, tensor};
@@ -156,9 +157,11 @@ fn moves(c: &mut Conformance<'_>, dtype: DType) {
     c.holds(&what("windows"), None, |d| tensor(&[2, 9], 5, dtype, d)?.windows(1, 3, 2, 2)?.contiguous());
     c.holds(&what("gather"), None, |d| tensor(&[2, 3], 6, dtype, d)?.gather(1, &index(d)?));
     if dtype != DType::Bool {
-        c.holds(&what("scatter_add"), None, |d| {
-            tensor(&[2, 3], 7, dtype, d)?.scatter_add(1, &index(d)?, &tensor(&[2, 3], 8, dtype, d)?)
-        });
+        for op in [ScatterOp::Add, ScatterOp::Max, ScatterOp::Min] {
+            c.holds(&what(op.name()), None, |d| {
+                tensor(&[2, 3], 7, dtype, d)?.scatter_with(op, 1, &index(d)?, &tensor(&[2, 3], 8, dtype, d)?)
+            });
+        }
         c.holds(&what("arange"), None, |d| Tensor::arange(0, 20, 3, (dtype, d)));
     }
     if dtype == DType::F32 {

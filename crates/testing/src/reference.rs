@@ -370,14 +370,14 @@ fn compute(device: &str, launch: &Launch<'_>, inputs: &[Vec<Scalar>]) -> Result<
             }
             vec![out]
         }
-        Body::ScatterAdd { axis } => {
+        Body::Scatter { op, axis } => {
             let dtype = operands[0].dtype;
             let mut out: Vec<Scalar> = indices(space).iter().map(|i| at(0, layout(0), i)).collect();
             for index in indices(layout(1).shape()) {
                 let mut place = index.clone();
-                place[*axis] = checked("scatter_add", at(1, layout(1), &index), *axis, space[*axis])?;
+                place[*axis] = checked(op.name(), at(1, layout(1), &index), *axis, space[*axis])?;
                 let cell = &mut out[to(0, &place)];
-                let sum = binary(BinaryOp::Add, *cell, at(2, layout(2), &index), dtype);
+                let sum = binary(op.binary(), *cell, at(2, layout(2), &index), dtype);
                 *cell = sum.cast(dtype.compute());
             }
             vec![out.into_iter().map(|v| v.cast(dtype)).collect()]

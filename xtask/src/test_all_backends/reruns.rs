@@ -79,16 +79,21 @@ const MEMORY: &[&str] = &["flat::", "lost_training::"];
 const PROCESS_ON_CPU: &[&str] =
     &["async_reads::", "memory_faults::", "rounding::every_target_and_midpoint_on_every_instruction_set"];
 
-/// Compositions whose kernels other tests run, attention among them, which is one there; backends that are not this one; and checks whose
-/// kernels are those of other checks in another place, or in other views, which the backend's own tests have in every form.
+/// Compositions whose kernels other tests run, attention among them, which is one there, and the layers and distributions that are made
+/// of rows of the table, whose forward values and gradients are tried in every form; backends that are not this one; and checks
+/// whose kernels are those of other checks in another place, or in other views, which the backend's own tests have in every form.
 const COMPOSED_ON_GPU: &[&str] = &[
     "attention::",
     "distributions::",
     "fft::",
+    "layers::",
     "movement::",
+    "networks::",
     "operations::every_layout_and_shape",
     "operations::pytorch_gives_the_same",
     "optimizers::",
+    "probability::",
+    "pytorch::",
     "recurrent::",
     "third_party::",
 ];

@@ -87,8 +87,8 @@ pub(super) fn one(node: &Tensor, operands: &[Operand], n: usize) -> Result<Tenso
         }
         (Op::Contract(subscripts), [a, b]) => contract(subscripts, a, b)?,
         (Op::Gather { axis }, [x, index]) => x.whole(n)?.gather(*axis as isize + 1, &index.whole(n)?)?,
-        (Op::ScatterAdd { axis }, [base, index, src]) => {
-            base.whole(n)?.scatter_add(*axis as isize + 1, &index.whole(n)?, &src.whole(n)?)?
+        (Op::Scatter { op, axis }, [base, index, src]) => {
+            base.whole(n)?.scatter_with(*op, *axis as isize + 1, &index.whole(n)?, &src.whole(n)?)?
         }
         (Op::Contiguous, [x]) => x.tensor.contiguous_copy(),
         (Op::ToDevice, [x]) => x.tensor.to(&node.device())?,
@@ -117,7 +117,7 @@ pub(super) fn one(node: &Tensor, operands: &[Operand], n: usize) -> Result<Tenso
             | Op::Sort { .. }
             | Op::Contract(_)
             | Op::Gather { .. }
-            | Op::ScatterAdd { .. }
+            | Op::Scatter { .. }
             | Op::Contiguous
             | Op::ToDevice
             | Op::Custom(_)

@@ -8,7 +8,9 @@ mod reduce;
 
 use std::any::Any;
 
-use tensor_core::{CustomKernel, DType, Error, ErrorKind, Fourier, Op, Result, Shape, Subscripts, Tensor};
+use tensor_core::{
+    CustomKernel, DType, Error, ErrorKind, Fourier, Op, Result, ScatterOp, Shape, Subscripts, Tensor,
+};
 
 /// One operation on the tape, met from behind.
 pub(crate) struct Step<'a> {
@@ -64,7 +66,7 @@ pub(crate) fn gradients(step: &Step<'_>) -> Gradients {
         Op::Cumulative { op, axis, reverse } => cumulative::cumulative(*op, *axis, *reverse, step),
         Op::Contract(subscripts) => contract(subscripts, step),
         Op::Gather { axis } => Ok(vec![step.when(0, || gathered(*axis, &inputs[0], &inputs[1], g))?, None]),
-        Op::ScatterAdd { axis } => {
+        Op::Scatter { op: ScatterOp::Add, axis } => {
             let axis = *axis as isize;
             Ok(vec![Some(g.clone()), None, step.when(2, || g.gather(axis, &inputs[1]))?])
         }
@@ -77,6 +79,7 @@ pub(crate) fn gradients(step: &Step<'_>) -> Gradients {
         | Op::Random { .. }
         | Op::Compare(_)
         | Op::ArgReduce { .. }
+        | Op::Scatter { op: ScatterOp::Max | ScatterOp::Min, .. }
         | Op::Sort { .. }
         | Op::Custom(_)
         | Op::CustomKernel(_)
@@ -117,7 +120,7 @@ pub(crate) fn tuple_gradients(step: &TupleStep<'_>) -> Gradients {
         | Op::Unfold { .. }
         | Op::Contract(_)
         | Op::Gather { .. }
-        | Op::ScatterAdd { .. }
+        | Op::Scatter { .. }
         | Op::Contiguous
         | Op::ToDevice
         | Op::TupleElement { .. }) => Err(no_gradient(op)),
@@ -480,7 +483,7 @@ mod tests {
             Op::Formula(_) => 28,
             Op::CustomKernel(_) => 0,
             Op::Gather { .. } => 21,
-            Op::ScatterAdd { .. } => 22,
+            Op::Scatter { .. } => 22,
             Op::ToDevice => 23,
             Op::Custom(_) => 24,
             Op::TupleElement { .. } => 25,

@@ -65,6 +65,8 @@ macro_rules! lesser {
     }};
 }
 
+pub(super) use {greater, lesser};
+
 /// Whether floats are accumulated in f32 within a group.
 fn is_narrow(op: ReduceOp, dtype: DType) -> bool {
     dtype != DType::F64 && op != ReduceOp::Prod

@@ -1,4 +1,4 @@
-//! An index of [`gather`](super::gather) and [`scatter_add`](super::scatter_add). If it varies along the last axis, each element moves by
+//! An index of [`gather`](super::gather) and [`scatter`](super::scatter). If it varies along the last axis, each element moves by
 //! itself: line by line along the axis indexed. Else it is read once, over the axes along which it varies; behind them lie blocks
 //! that move as one (whole rows of an embedding), and a block is contiguous more often than not.
 #![allow(unsafe_code)]
@@ -71,6 +71,9 @@ impl ByLines<'_> {
             _ => lines.side_by_side(),
         };
         let by_columns = side_by_side || lines.length == 1;
+        if self.is_one_line() {
+            return self.run_one_line(by_columns, f, bad);
+        }
         lines.for_each(WIDE, self.index_layout.numel(), &|Band { lines: count, starts }| {
             let (outer, inner) = if by_columns { (lines.length, count) } else { (count, lines.length) };
             let (over, within) =
@@ -93,6 +96,42 @@ impl ByLines<'_> {
                             bad(start[0] + j * within[0], picked);
                         }
                     }
+                }
+            }
+        });
+    }
+
+    /// Whether all lines go by the same indices.
+    fn is_one_line(&self) -> bool {
+        let mut axes = self.index_layout.shape().iter().zip(self.index_layout.strides()).enumerate();
+        self.index_layout.numel() > 0
+            && axes.all(|(a, (&n, &stride))| a == self.axis || n == 1 || stride == 0)
+    }
+
+    /// Reads and checks the indices once, for all lines.
+    fn run_one_line(
+        &self,
+        by_columns: bool,
+        f: &(impl Fn(isize, isize) + Sync),
+        bad: &(dyn Fn(isize, i64) + Sync),
+    ) {
+        let Lines { length, along, across, .. } = self.lines;
+        let mut numbers = vec![0i64; length];
+        self.numbers(0, along[0], &mut numbers);
+        if let Some(i) = numbers.iter().position(|picked| !(0..self.size as i64).contains(picked)) {
+            return bad(i as isize * along[0], numbers[i]);
+        }
+        let far: Vec<isize> = numbers.iter().map(|&picked| picked as isize * along[2]).collect();
+        self.lines.for_each(WIDE, self.index_layout.numel(), &|Band { lines, starts: [_, near, start] }| {
+            if by_columns {
+                for (i, far) in (0..).zip(&far) {
+                    let (near, far) = (near + i * along[1], start + far);
+                    (0..lines as isize).for_each(|j| f(near + j * across[1], far + j * across[2]));
+                }
+            } else {
+                for j in 0..lines as isize {
+                    let (near, start) = (near + j * across[1], start + j * across[2]);
+                    (0..).zip(&far).for_each(|(i, far)| f(near + i * along[1], start + far));
                 }
             }
         });

@@ -1,5 +1,5 @@
 //! One file for each body of [`tensor_core::kernel::Body`] but the map, which lives with its engine in `elementwise`. Uses every other
-//! room. Of each other, they use `index` (what [`gather`] and [`scatter_add`] share), `accumulator` (what [`reduce`] and [`rows`]
+//! room. Of each other, they use `index` (what [`gather`] and [`scatter`] share), `accumulator` (what [`reduce`] and [`rows`]
 //! share), `few_terms` (a form of [`reduce`]) and [`contract`]'s micro-kernels.
 
 mod accumulator;
@@ -17,4 +17,4 @@ mod index;
 pub(crate) mod recurrence;
 pub(crate) mod reduce;
 pub(crate) mod rows;
-pub(crate) mod scatter_add;
+pub(crate) mod scatter;

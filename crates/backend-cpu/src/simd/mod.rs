@@ -1,5 +1,6 @@
 //! Numbers in registers: instruction sets, real functions, inner loops and the order of elements. Uses nothing of this crate.
 
+pub(crate) mod bf16;
 pub(crate) mod isa;
 pub(crate) mod loops;
 pub(crate) mod math;

@@ -191,6 +191,14 @@ fn products_are_the_same_bits_on_one_thread_and_on_all() -> Result<()> {
 fn indices_copies_and_extremes() {
     let index = |d: &Device| Tensor::from_vec(vec![2i32, 0, 2, 1, 1], [5], d);
     agree("index_select", 0.0, |d| floats(&[4, 3, 5], 1, d)?.index_select(1, &index(d)?));
+    agree("index_select of columns", 0.0, |d| floats(&[3, 5, 4], 1, d)?.index_select(2, &index(d)?));
+    agree("index_select of columns side by side", 0.0, |d| {
+        floats(&[4, 70, 3], 1, d)?.permute([2, 1, 0])?.index_select(2, &index(d)?)
+    });
+    agree("index_add to columns", 0.0, |d| {
+        let src = floats(&[3, 5, 5], 2, d)?;
+        floats(&[3, 5, 4], 1, d)?.index_add(2, &index(d)?, &src)
+    });
     agree("index_add", 1e-6, |d| floats(&[4, 3], 1, d)?.index_add(1, &index(d)?, &floats(&[4, 5], 2, d)?));
     agree("concat", 0.0, |d| {
         Tensor::concat(&[&floats(&[4, 3], 1, d)?, &floats(&[2, 4], 2, d)?.t()?.slice(1, 0..1)?], 1)

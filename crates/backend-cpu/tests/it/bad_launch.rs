@@ -4,7 +4,7 @@
 
 use tensor_core::{
     ArgReduceOp, Backend, BinaryOp, CumulativeOp, DType, Kernel, Launch, Layout, ReduceOp, Result, Scalar,
-    Storage, UnaryOp,
+    ScatterOp, Storage, UnaryOp,
     kernel::{Body, Compiled, Instr, Operand, Program},
 };
 
@@ -245,7 +245,8 @@ fn every_other_kernel_is_held_to_its_shapes() {
     gather(Layout::contiguous([3]), DType::I32).bad("input 0 is of shape [3, 4], and the kernel of [3]");
     gather(rows(3, 9), F32).bad("an index of f32");
     let scatter = |src: Layout| {
-        let kernel = Kernel::scatter_add(0, of(F32, rows(3, 4)), of(DType::U8, rows(5, 4)), of(F32, src));
+        let kernel =
+            Kernel::scatter(ScatterOp::Add, 0, of(F32, rows(3, 4)), of(DType::U8, rows(5, 4)), of(F32, src));
         Try::new(kernel, &[(F32, 12), (DType::U8, 20), (F32, 20)])
     };
     scatter(rows(5, 4)).good();

@@ -14,7 +14,7 @@ use crate::{
         contract, cumulative, gather,
         map::{self, Aliases},
         reduce::{self, Reduce},
-        rows, scatter_add,
+        rows, scatter,
     },
 };
 
@@ -40,7 +40,7 @@ pub(crate) fn dispatches(
         Body::ArgSort { axis, descending } => arg_sort::dispatches(kernel, *axis, *descending, capabilities),
         Body::Contract(_) => contract::dispatches(kernel, capabilities),
         Body::Gather { .. } => Ok(gather::dispatch(kernel, along, capabilities).into()),
-        Body::ScatterAdd { .. } => scatter_add::dispatches(kernel, along, capabilities),
+        Body::Scatter { op, .. } => scatter::dispatches(kernel, *op, along, capabilities),
         // `window.rs` makes these.
         Body::Copy { .. } | Body::Custom(_) => Ok(Dispatches::default()),
     }

@@ -14,6 +14,6 @@ pub(crate) mod gather;
 pub(crate) mod map;
 pub(crate) mod reduce;
 pub(crate) mod rows;
-pub(crate) mod scatter_add;
+pub(crate) mod scatter;
 pub(crate) mod tile;
 pub(crate) mod window;

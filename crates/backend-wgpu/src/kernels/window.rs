@@ -25,7 +25,7 @@ use crate::{
         contract, copy, custom, epilogue, gather,
         map::Aliases,
         reduce::{self, Reduce},
-        scatter_add,
+        scatter,
     },
 };
 
@@ -45,7 +45,7 @@ pub(crate) fn dispatches(
         return custom::dispatches(kernel, custom.as_ref(), capabilities);
     }
     let mut out = Dispatches::default();
-    if let Body::ScatterAdd { .. } = kernel.body {
+    if let Body::Scatter { .. } = kernel.body {
         // The base goes into the output, and what is added is added to it there.
         let goal = Layout::contiguous(kernel.space.clone());
         out.append(whole.copied(0, &kernel.operands[0].layout, &goal)?);
@@ -134,7 +134,7 @@ impl Inner {
                 inner(axes, None, rounds)
             }
             Body::ArgReduce { axis, .. } | Body::Gather { axis } => inner(along(axis), Some(0..1), 0),
-            Body::ScatterAdd { axis } => {
+            Body::Scatter { axis, .. } => {
                 inner(along(axis), Some(1..3), kernel.operands[2].layout.shape()[axis])
             }
             Body::Map(_)
@@ -191,7 +191,7 @@ impl Whole<'_> {
 
     /// The operands of a kernel that do not fit a window, but for a base that is in the output already.
     fn wide<'k>(&self, kernel: &'k Kernel) -> impl Iterator<Item = (usize, &'k Operand)> {
-        let first = usize::from(matches!(kernel.body, Body::ScatterAdd { .. }));
+        let first = usize::from(matches!(kernel.body, Body::Scatter { .. }));
         kernel.operands.iter().enumerate().skip(first).filter(|(_, operand)| self.window(operand).is_none())
     }
 
@@ -268,7 +268,7 @@ impl Whole<'_> {
         let stored = self.room(kernel.outputs[0].dtype.compute()).min(self.room(kernel.operands[0].dtype));
         let most = match kernel.body {
             // These go to the output at once.
-            Body::Gather { .. } | Body::ScatterAdd { .. } => MAX_PIECES,
+            Body::Gather { .. } | Body::Scatter { .. } => MAX_PIECES,
             _ => MAX_PIECES.min(stored / Self::pitch(kernel).max(1)),
         };
         let mut parts = Vec::new();
@@ -308,7 +308,7 @@ impl Whole<'_> {
     fn along(&self, piece: &Piece) -> Along {
         let (axis, start, size) = match self.kernel.body {
             Body::Gather { axis } => (axis, 0, self.kernel.operands[0].layout.shape()[axis]),
-            Body::ScatterAdd { axis } => (axis, piece.origin[axis], self.kernel.space[axis]),
+            Body::Scatter { axis, .. } => (axis, piece.origin[axis], self.kernel.space[axis]),
             _ => (0, 0, 0),
         };
         Along { axis, start, size }
@@ -325,7 +325,7 @@ impl Whole<'_> {
     ) -> Result<(Bound, Dispatches)> {
         let (mut bound, mut copies) = (Bound::new(), Dispatches::default());
         for (k, operand) in kernel.operands.iter_mut().enumerate() {
-            let base = k == 0 && matches!(self.kernel.body, Body::ScatterAdd { .. });
+            let base = k == 0 && matches!(self.kernel.body, Body::Scatter { .. });
             let size = storage_size(operand.dtype);
             // An operand in an output's buffer is seen through the output's binding.
             let start = match aliases.get(k).copied().flatten() {
@@ -386,7 +386,7 @@ impl Whole<'_> {
             }
             return Ok(());
         }
-        let adds = matches!(kernel.body, Body::ScatterAdd { .. });
+        let adds = matches!(kernel.body, Body::Scatter { .. });
         for (o, output) in kernel.outputs.iter().enumerate() {
             let temporary = Resource::Temporary(made.temporaries.len());
             made.temporaries.push((output.dtype, output.shape.numel()));
@@ -428,9 +428,9 @@ impl Whole<'_> {
                     first += part.operands[0].layout.shape()[*axis];
                     gather::dispatch(&part, along, self.capabilities).into()
                 }
-                Body::ScatterAdd { .. } => {
-                    let more = scatter_add::more(&part, along, self.capabilities)?;
-                    let round = if p + 1 == count { scatter_add::round(&part) } else { None };
+                Body::Scatter { op, .. } => {
+                    let more = scatter::more(&part, *op, along, self.capabilities)?;
+                    let round = if p + 1 == count { scatter::round(&part) } else { None };
                     Dispatches { list: more.into_iter().chain(round).collect(), temporaries: Vec::new() }
                 }
                 Body::ArgReduce { op, axis } => {

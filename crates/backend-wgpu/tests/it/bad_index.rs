@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::common::{INDEX_DTYPES, devices, numbers, run, scatter, ticket};
 use tensor_core::{
-    DType, Device, ErrorKind, Kernel, Launch, Layout, Storage, Ticket,
+    DType, Device, ErrorKind, Kernel, Launch, Layout, ScatterOp, Storage, Ticket,
     kernel::{Compiled, Operand},
 };
 
@@ -23,6 +23,7 @@ fn a_bad_index_is_told_by_its_ticket() {
                 Operand::new(index_dtype, Layout::new([3, 2], &[1, 0], 0)),
             );
             let add = scatter(
+                ScatterOp::Add,
                 1,
                 DType::F32,
                 index_dtype,
@@ -81,7 +82,15 @@ fn an_index_into_nothing_is_told_too() {
     for (name, device) in devices() {
         for dtype in [DType::F32, DType::BF16] {
             let index = Layout::contiguous([3, 2]);
-            let kernel = scatter(0, dtype, DType::I32, Layout::contiguous([0, 2]), index.clone(), index);
+            let kernel = scatter(
+                ScatterOp::Add,
+                0,
+                dtype,
+                DType::I32,
+                Layout::contiguous([0, 2]),
+                index.clone(),
+                index,
+            );
             let inputs = [(dtype, vec![]), (DType::I32, vec![1.0; 6]), (dtype, vec![1.0; 6])];
             let found = run(device, &kernel, &[], &inputs);
             assert!(

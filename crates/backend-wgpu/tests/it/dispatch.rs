@@ -5,7 +5,7 @@
 use crate::common::{device, scatter, to_bytes, to_numbers};
 use backend_wgpu::{Forced, Options};
 use tensor_core::{
-    ArgReduceOp, DType, Device, Kernel, Launch, Layout, Scalar, Storage, Tensor,
+    ArgReduceOp, DType, Device, Kernel, Launch, Layout, Scalar, ScatterOp, Storage, Tensor,
     kernel::{Compiled, Operand},
 };
 
@@ -63,7 +63,7 @@ fn gathers_and_scatters() {
     // Every line has one index: 1 is added at each second element.
     let lines = Layout::new([N.div_ceil(2), 1], &[0, 0], 0);
     let base = Layout::new([N.div_ceil(2), 2], &[0, 0], 0);
-    let add = scatter(1, DType::F32, DType::I32, base, lines.clone(), lines);
+    let add = scatter(ScatterOp::Add, 1, DType::F32, DType::I32, base, lines.clone(), lines);
     let inputs = [(DType::F32, vec![4.0]), (DType::I32, vec![1.0]), (DType::F32, vec![1.0])];
     assert_eq!(run(device, &add, &[], &inputs), [4.0, 5.0].repeat(6));
 }

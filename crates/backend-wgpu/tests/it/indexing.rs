@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::{INDEX_DTYPES, Input, agree, numbers, scatter, tolerance};
-use tensor_core::{DType, Kernel, Layout, Scalar, Shape, kernel::Operand};
+use tensor_core::{DType, Kernel, Layout, Scalar, ScatterOp, Shape, kernel::Operand};
 
 /// `n` whole numbers below `below`.
 fn whole(n: usize, below: usize, seed: u64) -> Vec<f64> {
@@ -51,16 +51,19 @@ fn gathers() {
     }
 }
 
+const SCATTERS: [ScatterOp; 3] = [ScatterOp::Add, ScatterOp::Max, ScatterOp::Min];
+
 #[test]
-fn scatters_add() {
+fn scatters_in_every_dtype() {
     for dtype in [DType::F32, DType::BF16, DType::I32, DType::U8, DType::U32, DType::I64, DType::F64] {
         for index_dtype in INDEX_DTYPES {
-            for axis in 0..3 {
+            for (axis, op) in (0..3).flat_map(|axis| SCATTERS.map(|op| (axis, op))) {
                 let base = Layout::contiguous([6, 5, 4]);
                 let mut shape = [3, 5, 2];
                 shape[axis] = 11;
                 let n: usize = shape.iter().product();
                 let kernel = scatter(
+                    op,
                     axis,
                     dtype,
                     index_dtype,
@@ -74,7 +77,7 @@ fn scatters_add() {
                     (dtype, numbers(n, 3)),
                 ];
                 // The reference rounds a half after each addition.
-                agree(&format!("scatter {dtype}"), &kernel, &[], &inputs, tolerance(dtype) * 8.0);
+                agree(&format!("{} {dtype}", op.name()), &kernel, &[], &inputs, tolerance(dtype) * 8.0);
             }
         }
     }
@@ -87,15 +90,18 @@ fn scatters_by_lines() {
         let base = Layout::new([rows, columns], &[0, 0], 0);
         let index = Layout::new([length, columns], &[1, 0], 0);
         let src = Layout::contiguous([length, columns]);
-        let kernel = scatter(0, DType::F32, DType::I32, base, index, src);
-        let inputs = [
-            (DType::F32, vec![0.5]),
-            (DType::I32, whole(length, rows, 2)),
-            (DType::F32, numbers(length * columns, 3)),
-        ];
-        agree("lines", &kernel, &[], &inputs, 1e-5);
+        for op in SCATTERS {
+            let kernel = scatter(op, 0, DType::F32, DType::I32, base.clone(), index.clone(), src.clone());
+            let inputs = [
+                (DType::F32, vec![0.5]),
+                (DType::I32, whole(length, rows, 2)),
+                (DType::F32, numbers(length * columns, 3)),
+            ];
+            agree(&format!("{} by lines", op.name()), &kernel, &[], &inputs, 1e-5);
+        }
     }
     let kernel = scatter(
+        ScatterOp::Add,
         0,
         DType::F32,
         DType::I32,

@@ -5,7 +5,7 @@
 use crate::common::{Input, agree, numbers};
 use smallvec::SmallVec;
 use tensor_core::{
-    ArgReduceOp, BinaryOp, CumulativeOp, DType, Kernel, Layout, ReduceOp, Shape,
+    ArgReduceOp, BinaryOp, CumulativeOp, DType, Kernel, Layout, ReduceOp, ScatterOp, Shape,
     kernel::{Instr, Operand, Program},
     philox,
 };
@@ -198,7 +198,8 @@ fn by_index(draw: &mut Draw, round: u64, shape: &[usize], axis: usize, dtype: DT
     agree(&format!("gather, {what}"), &gather, &[], &[x.clone(), positions.clone()], 0.0);
 
     let (src, y) = draw.input(&reach, dtype);
-    let scatter = Kernel::scatter_add(
+    let scatter = Kernel::scatter(
+        ScatterOp::Add,
         axis,
         Operand::new(dtype, input),
         Operand::new(DType::I32, index),

@@ -8,7 +8,7 @@ use backend_wgpu::{Forced, Form, Options};
 use smallvec::SmallVec;
 use tensor_core::{
     ArgReduceOp, BinaryOp, CumulativeOp, DType, Device, ErrorKind, Kernel, Launch, Layout, RandomKind,
-    ReduceOp, Scalar, Shape,
+    ReduceOp, Scalar, ScatterOp, Shape,
     kernel::{Compiled, Instr, Operand, Program},
 };
 
@@ -349,13 +349,15 @@ fn by_index() {
         }
         for reach in [640, 500] {
             let (base, index) = (Layout::contiguous([640, 20]), Layout::contiguous([reach, 30]));
-            let kernel = scatter(1, dtype, DType::I32, base, index.clone(), index);
             let inputs = [
                 (dtype, numbers(640 * 20, 1)),
                 (DType::I32, whole(reach * 30, 20)),
                 (dtype, numbers(reach * 30, 2)),
             ];
-            agree(&format!("scatter {dtype} of {reach}"), &kernel, &[], &inputs, 1e-5);
+            for op in [ScatterOp::Add, ScatterOp::Max] {
+                let kernel = scatter(op, 1, dtype, DType::I32, base.clone(), index.clone(), index.clone());
+                agree(&format!("{} {dtype} of {reach}", op.name()), &kernel, &[], &inputs, 1e-5);
+            }
         }
     }
 }
@@ -396,7 +398,7 @@ fn by_index_over_more_than_a_binding() {
                     (Layout::contiguous([picked, columns]), Layout::new([picked, columns], &[0, 0], 0)),
                 ] {
                     let what = format!("scatter {dtype} {picked} to {base:?}");
-                    let kernel = scatter(0, dtype, DType::I32, base.clone(), index, src);
+                    let kernel = scatter(ScatterOp::Add, 0, dtype, DType::I32, base.clone(), index, src);
                     let inputs = [
                         (dtype, numbers(table * columns, 1)),
                         (DType::I32, whole(picked * columns, table)),
@@ -410,7 +412,7 @@ fn by_index_over_more_than_a_binding() {
     }
     // Along an axis in the middle, where the source does not reach all of the others.
     let (base, index) = (Layout::contiguous([2, 900, 5]), Layout::contiguous([1, 2500, 4]));
-    let kernel = scatter(1, DType::F32, DType::I32, base, index.clone(), index);
+    let kernel = scatter(ScatterOp::Add, 1, DType::F32, DType::I32, base, index.clone(), index);
     let inputs =
         [(DType::F32, numbers(9000, 1)), (DType::I32, whole(10_000, 900)), (DType::F32, numbers(10_000, 2))];
     agree("in the middle", &kernel, &[], &inputs, 1e-5);
@@ -425,7 +427,8 @@ fn an_index_outside_all_parts_is_told() {
             Operand::new(DType::F32, table.clone()),
             Operand::new(DType::I32, index.clone()),
         );
-        let add = scatter(0, DType::F32, DType::I32, table, index, Layout::contiguous([3, 2]));
+        let add =
+            scatter(ScatterOp::Add, 0, DType::F32, DType::I32, table, index, Layout::contiguous([3, 2]));
         for bad in [-1, 5000, 8192] {
             let inputs = [
                 (DType::F32, numbers(10_000, 1)),

@@ -3,7 +3,7 @@
 use std::{cell::RefCell, rc::Rc};
 
 use taper::{
-    DType, Generator, Stateful, Tensor,
+    DType, Generator, Stateful, Tensor, autocast,
     nn::{Layer, Module, cross_entropy},
     optim::{Adam, AdamConfig, AdamW, AdamWConfig, Optimizer, Sgd, SgdConfig},
     prelude::{TensorGrad, no_grad},
@@ -35,6 +35,8 @@ struct Training {
     tokens: Option<usize>,
     /// Whether it has dropout, without which it is compared with its twin.
     drops: bool,
+    /// Whether the forward pass is in bf16, by autocast.
+    half: bool,
 }
 
 /// How a parameter moves, in plain f64.
@@ -46,7 +48,9 @@ enum Rule {
 
 const ADAM: Rule = Rule::Adam { lr: 1e-3, decay: 0.0 };
 const ADAMW: Rule = Rule::Adam { lr: 1e-3, decay: 1e-2 };
-const NO_AUTOCAST: &str = "taper has no autocast";
+/// How far the loss and gradients of a forward pass in bf16 may be off, as shares.
+const HALF_LOSS: f64 = 1e-2;
+const HALF_GRADIENTS: f64 = 0.2;
 
 pub(super) fn more() -> Vec<Case> {
     let mnist = Training {
@@ -56,6 +60,7 @@ pub(super) fn more() -> Vec<Case> {
         rule: ADAM,
         tokens: None,
         drops: true,
+        half: false,
     };
     let resnet = Training {
         build: |rng| Ok(Box::new(resnet20(rng)?)),
@@ -67,6 +72,7 @@ pub(super) fn more() -> Vec<Case> {
         rule: Rule::Sgd { lr: 0.1, momentum: 0.9, decay: 1e-4 },
         tokens: None,
         drops: false,
+        half: false,
     };
     let gpt = Training {
         build: |rng| Ok(Box::new(Gpt::new(GptConfig::default(), rng)?)),
@@ -82,12 +88,15 @@ pub(super) fn more() -> Vec<Case> {
         rule: ADAMW,
         tokens: Some(8),
         drops: false,
+        half: false,
     };
     vec![
         mnist.case("mnist_cnn_step_64"),
         resnet.case("resnet20_step_32"),
         gpt.case("gpt_step_8x128"),
-        Case::absent("gpt_step_8x128_autocast_bf16", NO_AUTOCAST),
+        Training { half: true, ..gpt }
+            .case("gpt_step_8x128_autocast_bf16")
+            .unless(|device| (!device.supports(DType::BF16)).then_some("the device has no bf16")),
         adamw(),
         generate("gpt_generate_64_tokens", Gpt::generate),
         generate("gpt_generate_64_tokens_kv_cache", Gpt::generate_cached),
@@ -116,7 +125,10 @@ impl Training {
         let call = move || {
             let mut optimizer = stepping.borrow_mut();
             optimizer.zero_grad();
-            let loss = loss_of(&shared, &x, &y)?;
+            let loss = match self.half {
+                true => autocast(DType::BF16, || loss_of(&shared, &x, &y))?,
+                false => loss_of(&shared, &x, &y)?,
+            };
             loss.backward()?;
             optimizer.step()?;
             loss.eval()?;
@@ -158,15 +170,19 @@ impl Training {
             return Err(format!("wrong result: the loss went from {first} to {last}").into());
         }
         let relative = part(&x.device(), 1e-5);
+        let [of_loss, of_gradients] = match self.half {
+            true => [HALF_LOSS, HALF_GRADIENTS],
+            false => [relative, 1000.0 * relative],
+        };
         let want = loss_of(&twin, &wide, &labels)?.item_f64()?;
-        all("loss", &[first as f32], &[want], relative)?;
+        all("loss", &[first as f32], &[want], of_loss)?;
         let missing = "a parameter without a gradient";
         let got =
             net.parameters().iter().map(|p| p.grad().ok_or(missing.into())).collect::<Result<Vec<_>>>()?;
         // Rounding decides on which side of a kink a value near it is: PyTorch's gradients of this ResNet in f32 are up to 0.4 % off
         // those in f64.
         let parameters = twin.parameters();
-        twin::check_gradients(&parameters, || loss_of(&twin, &wide, &labels), &got, 1000.0 * relative)?;
+        twin::check_gradients(&parameters, || loss_of(&twin, &wide, &labels), &got, of_gradients)?;
         net.eval();
         let mut some = x.narrow(0, 0, 1)?;
         if let Some(tokens) = self.tokens {

@@ -3,7 +3,7 @@
 mod blocked;
 
 use autograd::is_grad_enabled;
-use tensor_core::{DType, Device, Error, ErrorKind, Generator, Result, Shape, Tensor, at_caller};
+use tensor_core::{DType, Device, Error, ErrorKind, Generator, Result, Shape, Tensor, at_caller, autocast};
 
 use self::blocked::Blocked;
 use super::check_probability;
@@ -86,6 +86,10 @@ pub(crate) fn attention(
     value: &Tensor,
     request: Request<'_>,
 ) -> Result<Tensor> {
+    let cast = autocast::cast(OP, [query, key, value], [])?;
+    let ([query, key, value], []) = cast.tensors();
+    let mask = autocast::like(request.mask, query);
+    let request = Request { mask: mask.as_ref(), ..request };
     let call = Call::new(query, key, value, request)?;
     let of_mask = call.mask.as_ref().is_some_and(|mask| is_grad_enabled() && mask.is_tracked());
     let batch = call.batch()?;
@@ -106,6 +110,10 @@ pub(crate) fn attention_with_weights(
     value: &Tensor,
     request: Request<'_>,
 ) -> Result<(Tensor, Tensor)> {
+    let cast = autocast::cast(OP, [query, key, value], [])?;
+    let ([query, key, value], []) = cast.tensors();
+    let mask = autocast::like(request.mask, query);
+    let request = Request { mask: mask.as_ref(), ..request };
     let call = Call::new(query, key, value, request)?;
     let (out, weights) = call.whole()?;
     Ok((call.regroup(out)?, call.regroup(weights)?))
@@ -276,6 +284,9 @@ impl Call {
             inputs.push(expand(mask, [rows, keys])?);
         }
         let function = Blocked { weighting: self.weighting };
+        if let Some(wide) = function.widened(&inputs)? {
+            return at_caller(|| autograd::apply(function, &wide))?.0.to_dtype(self.query.dtype());
+        }
         Ok(at_caller(|| autograd::apply(function, &inputs))?.0)
     }
 }

@@ -2,7 +2,7 @@
 //! a view, so that no matrix of all windows is ever copied.
 
 use autograd::{Function, apply};
-use tensor_core::{Error, ErrorKind, Result, Scalar, Shape, Subscripts, Tensor};
+use tensor_core::{Error, ErrorKind, Result, Scalar, Shape, Subscripts, Tensor, autocast};
 
 use super::pad::padded;
 
@@ -288,6 +288,8 @@ pub(crate) fn convolution<const D: usize>(
     bias: Option<&Tensor>,
     options: ConvOptions<D>,
 ) -> Result<Tensor> {
+    let cast = autocast::cast(op, [input, weight], [bias])?;
+    let ([input, weight], [bias]) = cast.tensors();
     let ConvOptions { stride, padding, dilation, groups } = options;
     let outputs = weight.dims().first().copied().unwrap_or(0);
     let (x, alone) =
@@ -339,6 +341,8 @@ pub(crate) fn transposed_convolution<const D: usize>(
     bias: Option<&Tensor>,
     options: ConvTransposeOptions<D>,
 ) -> Result<Tensor> {
+    let cast = autocast::cast(op, [input, weight], [bias])?;
+    let ([input, weight], [bias]) = cast.tensors();
     let ConvTransposeOptions { stride, padding, output_padding, dilation, groups } = options;
     let of_group = weight.dims().get(1).copied().unwrap_or(0);
     let outputs = of_group.saturating_mul(groups);

@@ -1,6 +1,6 @@
 //! Norms of vectors, and how far they are apart.
 
-use tensor_core::{Error, Result, Tensor};
+use tensor_core::{Error, Result, Tensor, autocast};
 
 /// (Σ|x|ᵖ)^(1/p) along an axis that stays with size 1. Its gradient at 0 is 0.
 #[track_caller]
@@ -42,6 +42,8 @@ pub fn normalize(input: &Tensor, p: f64, axis: isize, eps: f64) -> Result<Tensor
 #[track_caller]
 pub fn cosine_similarity(x1: &Tensor, x2: &Tensor, axis: isize, eps: f64) -> Result<Tensor> {
     const OP: &str = "cosine_similarity";
+    let cast = autocast::cast(OP, [x1, x2], [])?;
+    let ([x1, x2], []) = cast.tensors();
     check_float(OP, &[x1, x2])?;
     let shape = x1.shape().broadcast(x2.shape(), OP)?;
     let axis = shape.axis(axis, OP)?;
@@ -98,6 +100,8 @@ fn check_power(op: &'static str, p: f64) -> Result<()> {
 #[track_caller]
 pub fn cdist(x1: &Tensor, x2: &Tensor, p: f64) -> Result<Tensor> {
     const OP: &str = "cdist";
+    let cast = autocast::cast(OP, [x1, x2], [])?;
+    let ([x1, x2], []) = cast.tensors();
     check_float(OP, &[x1, x2])?;
     check_power(OP, p)?;
     let (&[.., rows, m], &[.., columns, n]) = (x1.dims(), x2.dims()) else {
@@ -129,6 +133,8 @@ pub fn cdist(x1: &Tensor, x2: &Tensor, p: f64) -> Result<Tensor> {
 #[track_caller]
 pub fn pdist(input: &Tensor, p: f64) -> Result<Tensor> {
     const OP: &str = "pdist";
+    let cast = autocast::cast(OP, [input], [])?;
+    let ([input], []) = cast.tensors();
     check_float(OP, &[input])?;
     check_power(OP, p)?;
     let &[n, m] = input.dims() else {

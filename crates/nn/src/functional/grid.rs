@@ -1,6 +1,6 @@
 //! Images read at places that a grid names: spatial transformers.
 
-use tensor_core::{DType, Error, Result, Shape, Tensor};
+use tensor_core::{DType, Error, Result, Shape, Tensor, autocast};
 
 /// How [`grid_sample`] reads between pixels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -111,6 +111,8 @@ fn affine_grid_by(theta: &Tensor, size: &Shape, align_corners: bool) -> Result<T
 #[track_caller]
 pub fn grid_sample(input: &Tensor, grid: &Tensor, options: GridSampleOptions) -> Result<Tensor> {
     const OP: &str = "grid_sample";
+    let cast = autocast::cast(OP, [input, grid], [])?;
+    let ([input, grid], []) = cast.tensors();
     let bad = |why: &str| {
         Error::invalid(OP, format!("an input {} and a grid {}: {why}", input.shape(), grid.shape()))
     };

@@ -1,6 +1,6 @@
 //! Images of another size: each element a weighted sum of a few neighbours along each axis, one axis after the other.
 
-use tensor_core::{DType, Error, Result, Subscripts, Tensor};
+use tensor_core::{DType, Error, Result, Subscripts, Tensor, autocast};
 
 use super::{adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d};
 
@@ -166,6 +166,8 @@ pub(crate) fn interpolate_by(
     options: InterpolateOptions,
 ) -> Result<Tensor> {
     let InterpolateOptions { mode, align_corners, recompute_scale_factor } = options;
+    let cast = autocast::cast("interpolate", [input], [])?;
+    let ([input], []) = cast.tensors();
     let wrong = |message: String| Err(Error::invalid(op, message).here());
     let count = input.rank().saturating_sub(2);
     if !mode.axes().contains(&count) {

@@ -1,6 +1,6 @@
 //! Normalization: layer, root mean square, group, batch and instance norms. Along rows, the scheduler makes one kernel of each.
 
-use tensor_core::{Error, Result, Shape, Tensor};
+use tensor_core::{DType, Error, Result, Shape, Tensor, autocast};
 
 use super::conv::alike;
 
@@ -28,6 +28,8 @@ pub fn layer_norm(
     eps: f64,
 ) -> Result<Tensor> {
     const OP: &str = "layer_norm";
+    let cast = autocast::cast(OP, [input], [weight, bias])?;
+    let ([input], [weight, bias]) = cast.tensors();
     let sizes = normalized_shape.into();
     check_trailing(OP, input, &sizes, &[weight, bias])?;
     let rows = rows(input, sizes.rank())?;
@@ -49,6 +51,8 @@ pub fn rms_norm(
     eps: Option<f64>,
 ) -> Result<Tensor> {
     const OP: &str = "rms_norm";
+    let cast = autocast::cast(OP, [input], [weight])?;
+    let ([input], [weight]) = cast.tensors();
     let sizes = normalized_shape.into();
     check_trailing(OP, input, &sizes, &[weight])?;
     let rows = rows(input, sizes.rank())?;
@@ -76,6 +80,8 @@ pub fn group_norm(
     eps: f64,
 ) -> Result<Tensor> {
     const OP: &str = "group_norm";
+    let cast = autocast::cast(OP, [input], [weight, bias])?;
+    let ([input], [weight, bias]) = cast.tensors();
     let channels = check_channels(OP, input, &[weight, bias])?;
     if groups == 0 || !channels.is_multiple_of(groups) {
         let message = format!("{groups} groups do not divide the {channels} channels of {}", input.shape());
@@ -170,6 +176,12 @@ pub(crate) fn batch_norm_by(
     momentum: Momentum<'_>,
     eps: f64,
 ) -> Result<Tensor> {
+    let (dtype, _as_one) = (input.dtype(), autocast::as_one());
+    let cast = of_one_dtype(input, [weight, bias])?;
+    let (input, weight, bias) = match &cast {
+        Some((input, [weight, bias])) => (input, weight.as_ref(), bias.as_ref()),
+        None => (input, weight, bias),
+    };
     let channels = check_channels(op, input, &[weight, bias])?;
     for statistic in running.iter().flatten() {
         check_along_channels(op, statistic, channels)?;
@@ -220,7 +232,7 @@ pub(crate) fn batch_norm_by(
             (mean, var.add_scalar(eps).rsqrt())
         }
     };
-    scaled(&wide, &mean, &scale, input, weight.as_ref(), bias.as_ref())
+    scaled(&wide, &mean, &scale, input, weight.as_ref(), bias.as_ref())?.to_dtype(dtype)
 }
 
 /// Normalizes each channel of each sample of `[N, C, …]` by its own mean and variance; with `use_input_stats` off, by the running ones, as
@@ -251,6 +263,12 @@ pub fn instance_norm(
         let kept = Momentum::Constant(momentum);
         return batch_norm_by(OP, input, running, [weight, bias], false, kept, eps);
     }
+    let (dtype, _as_one) = (input.dtype(), autocast::as_one());
+    let cast = of_one_dtype(input, [weight, bias])?;
+    let (input, weight, bias) = match &cast {
+        Some((input, [weight, bias])) => (input, weight.as_ref(), bias.as_ref()),
+        None => (input, weight, bias),
+    };
     let channels = check_channels(OP, input, &[weight, bias])?;
     for statistic in running.iter().flatten() {
         check_along_channels(OP, statistic, channels)?;
@@ -275,7 +293,22 @@ pub fn instance_norm(
         running_var.assign(&next_var)?;
     }
     let (weight, bias) = (along_channels(weight, input)?, along_channels(bias, input)?);
-    affine(&standardized(&wide, eps)?, input, weight.as_ref(), bias.as_ref())
+    affine(&standardized(&wide, eps)?, input, weight.as_ref(), bias.as_ref())?.to_dtype(dtype)
+}
+
+/// An input with its weights, in the widest dtype among them, where autocast made the input another than theirs: PyTorch takes a half input
+/// with weights of f32 there.
+#[track_caller]
+fn of_one_dtype(
+    input: &Tensor,
+    weights: [Option<&Tensor>; 2],
+) -> Result<Option<(Tensor, [Option<Tensor>; 2])>> {
+    let is_half = |dtype: DType| matches!(dtype, DType::F16 | DType::BF16);
+    let wide = |weight: &&Tensor| weight.dtype() == DType::F32;
+    if !autocast::is_within() || !is_half(input.dtype()) || !weights.iter().flatten().all(wide) {
+        return Ok(None);
+    }
+    Ok(Some((input.to_dtype(DType::F32)?, weights.map(Option::<&Tensor>::cloned))))
 }
 
 /// The input with its last `count` axes made one, in the dtype of its arithmetic.

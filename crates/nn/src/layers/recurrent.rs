@@ -1,8 +1,8 @@
 //! Recurrent layers. The gates' share of the input is one product for all steps; each step adds the share of the state before.
 
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
-use tensor_core::{DType, Error, Generator, RecurrentCell, Result, Tensor, default_dtype};
+use tensor_core::{DType, Error, Generator, RecurrentCell, Result, Tensor, autocast, default_dtype};
 
 use super::{Dropout, linear::parameter, record};
 use crate::{
@@ -90,6 +90,27 @@ impl Weights {
         let biases = if bias { Some((make(&[rows])?, make(&[rows])?)) } else { None };
         let weight_hr = if projected > 0 { Some(make(&[projected, hidden])?) } else { None };
         Ok(Weights { weight_ih, weight_hh, biases, weight_hr })
+    }
+
+    /// These parameters as autocast has them for a layer called `op`; `None` outside of regions.
+    #[track_caller]
+    fn cast(&self, op: &'static str) -> Result<Option<Weights>> {
+        let (of_input, of_state) = self.biases.as_ref().map_or((None, None), |(i, h)| (Some(i), Some(h)));
+        let cast = autocast::cast(
+            op,
+            [&self.weight_ih, &self.weight_hh],
+            [of_input, of_state, self.weight_hr.as_ref()],
+        )?;
+        if !cast.is_cast() {
+            return Ok(None);
+        }
+        let ([weight_ih, weight_hh], [of_input, of_state, weight_hr]) = cast.tensors();
+        Ok(Some(Weights {
+            weight_ih: weight_ih.clone(),
+            weight_hh: weight_hh.clone(),
+            biases: of_input.cloned().zip(of_state.cloned()),
+            weight_hr: weight_hr.cloned(),
+        }))
     }
 
     /// The input's share of the gates, with the biases of all gates that add both shares.
@@ -235,6 +256,16 @@ impl Recurrent {
     ) -> Result<(Tensor, Tensor, Option<Tensor>)> {
         let op = name(self.kind);
         let [features, size] = self.sizes;
+        let mut weights = Cow::Borrowed(self.weights.as_slice());
+        if autocast::autocast_dtype().is_some() {
+            let mut cast = Vec::with_capacity(self.weights.len());
+            for weights in &self.weights {
+                cast.extend(weights.cast(op)?);
+            }
+            weights = Cow::Owned(cast);
+        }
+        let cast = autocast::cast(op, [input], [hidden, cell])?;
+        let ([input], [hidden, cell]) = cast.tensors();
         let alone = input.rank() == 2;
         if !(2..=3).contains(&input.rank()) || input.dims().last() != Some(&features) {
             let axes = if self.batch_first { "[N, L, I] or [L, I]" } else { "[L, N, I] or [L, I]" };
@@ -269,7 +300,7 @@ impl Recurrent {
         let hidden = first(hidden, self.outputs)?;
         let cell = if self.kind == RecurrentCell::Lstm { Some(first(cell, size)?) } else { None };
         let mut last: Vec<State> = Vec::with_capacity(count);
-        for (layer, weights) in self.weights.chunks(self.directions).enumerate() {
+        for (layer, weights) in weights.chunks(self.directions).enumerate() {
             if layer > 0 {
                 x = self.dropout.forward(&x)?;
             }
@@ -515,6 +546,10 @@ fn step_of_cell(
     cell: Option<&Tensor>,
 ) -> Result<State> {
     let op = name(kind);
+    let lowered = weights.cast(op)?;
+    let weights = lowered.as_ref().unwrap_or(weights);
+    let cast = autocast::cast(op, [input], [hidden, cell])?;
+    let ([input], [hidden, cell]) = cast.tensors();
     let &[batch, width] = input.dims() else {
         let message = format!("a cell's input is [N, {features}], not {}", input.shape());
         return Err(Error::invalid(op, message));

@@ -1,7 +1,7 @@
 //! Binary cross-entropy, from logits and from probabilities.
 
 use autograd::{Function, apply};
-use tensor_core::{Result, Tensor};
+use tensor_core::{Result, Tensor, autocast};
 
 use super::{Reduction, check_pair};
 
@@ -24,6 +24,8 @@ impl BceWithLogitsLoss {
     /// Two shapes, a weight that does not broadcast, dtypes that are not floating-point, or two devices.
     #[track_caller]
     pub fn forward(&self, logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
+        let cast = autocast::cast("binary_cross_entropy_with_logits", [logits, targets], [])?;
+        let ([logits, targets], []) = cast.tensors();
         check_pair("binary_cross_entropy_with_logits", logits, targets)?;
         let mut positive = logits.logsigmoid().neg().mul(targets)?;
         if let Some(weight) = &self.pos_weight {
@@ -63,6 +65,8 @@ impl BceLoss {
     /// Two shapes, a weight that does not broadcast, dtypes that are not floating-point, or two devices.
     #[track_caller]
     pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
+        let cast = autocast::cast("binary_cross_entropy", [input, target], [])?;
+        let ([input, target], []) = cast.tensors();
         check_pair("binary_cross_entropy", input, target)?;
         let mut losses = apply(BinaryCrossEntropy, &[input, target])?;
         if let Some(weight) = &self.weight {

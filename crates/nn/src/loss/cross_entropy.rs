@@ -1,6 +1,6 @@
 //! Cross-entropy of logits against class labels or class probabilities.
 
-use tensor_core::{Error, ErrorKind, Result, Tensor};
+use tensor_core::{Error, ErrorKind, Result, Tensor, autocast};
 
 use super::{
     Reduction,
@@ -76,10 +76,12 @@ impl CrossEntropyLoss {
         if !(0.0..=1.0).contains(&smoothing) {
             return Err(Error::invalid(OP, format!("label smoothing {smoothing}: give one from 0 to 1")));
         }
+        let cast = autocast::cast(OP, [logits, targets], [self.weight.as_ref()])?;
+        let ([logits, targets], [weight]) = cast.tensors();
         if targets.dtype().is_float() {
             return self.of_probabilities(OP, logits, targets);
         }
-        let labels = Labels::new(OP, logits, targets, self.weight.as_ref(), self.ignore_index)?;
+        let labels = Labels::new(OP, logits, targets, weight, self.ignore_index)?;
         let log_probabilities = logits.log_softmax(labels.axis)?;
         let mut losses = labels.nll(&log_probabilities)?;
         if smoothing > 0.0 {

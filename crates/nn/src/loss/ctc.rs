@@ -1,6 +1,6 @@
 //! Connectionist temporal classification: the likelihood of a labelling, summed over all ways to align it with an input.
 
-use tensor_core::{DType, Error, Result, Tensor};
+use tensor_core::{DType, Error, Result, Tensor, autocast};
 
 use super::{Reduction, nll::check_scores};
 
@@ -53,6 +53,8 @@ impl CtcLoss {
     ) -> Result<Tensor> {
         const OP: &str = "ctc_loss";
         let wrong = |message: String| Err(Error::invalid(OP, message).here());
+        let cast = autocast::cast(OP, [log_probabilities], [])?;
+        let ([log_probabilities], []) = cast.tensors();
         check_scores(OP, log_probabilities)?;
         let alone = log_probabilities.rank() == 2;
         let x = if alone { log_probabilities.unsqueeze(1)? } else { log_probabilities.clone() };

@@ -1,6 +1,6 @@
 //! The divergence of distributions.
 
-use tensor_core::{Result, Tensor};
+use tensor_core::{Result, Tensor, autocast};
 
 use super::{Reduction, check_pair};
 
@@ -35,6 +35,8 @@ impl KlDivLoss {
     /// Two shapes (nothing is broadcast), dtypes that are not floating-point, or two devices.
     #[track_caller]
     pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
+        let cast = autocast::cast("kl_div", [input, target], [])?;
+        let ([input, target], []) = cast.tensors();
         check_pair("kl_div", input, target)?;
         let losses = match self.log_target {
             true => target.exp().mul(&target.sub(input)?)?,

@@ -2,7 +2,7 @@
 
 use std::f64::consts::PI;
 
-use tensor_core::{Error, ErrorKind, Result, Tensor};
+use tensor_core::{Error, ErrorKind, Result, Tensor, autocast};
 
 use super::{Reduction, check_pair};
 
@@ -33,6 +33,8 @@ impl PoissonNllLoss {
     /// Two shapes (nothing is broadcast), dtypes that are not floating-point, or two devices.
     #[track_caller]
     pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
+        let cast = autocast::cast("poisson_nll_loss", [input, target], [])?;
+        let ([input, target], []) = cast.tensors();
         check_pair("poisson_nll_loss", input, target)?;
         let mut losses = match self.log_input {
             true => input.exp().sub(&target.mul(input)?)?,
@@ -78,6 +80,8 @@ impl GaussianNllLoss {
     #[track_caller]
     pub fn forward(&self, input: &Tensor, target: &Tensor, variance: &Tensor) -> Result<Tensor> {
         const OP: &str = "gaussian_nll_loss";
+        let cast = autocast::cast(OP, [input, target, variance], [])?;
+        let ([input, target, variance], []) = cast.tensors();
         check_pair(OP, input, target)?;
         if !self.eps.is_finite() || self.eps <= 0.0 {
             return Err(Error::invalid(OP, format!("eps {}: give one above 0", self.eps)));

@@ -1,6 +1,6 @@
 //! Losses of similar and dissimilar pairs, by a margin.
 
-use tensor_core::{DType, Error, Result, Shape, Tensor, at_caller};
+use tensor_core::{DType, Error, Result, Shape, Tensor, at_caller, autocast};
 
 use super::{Reduction, check_pair, nll::Labels};
 use crate::functional::pairwise_distance;
@@ -32,6 +32,8 @@ impl MarginRankingLoss {
     #[track_caller]
     pub fn forward(&self, input1: &Tensor, input2: &Tensor, target: &Tensor) -> Result<Tensor> {
         const OP: &str = "margin_ranking_loss";
+        let cast = autocast::cast(OP, [input1, input2], [])?;
+        let ([input1, input2], []) = cast.tensors();
         check_pair(OP, input1, input2)?;
         check_signs(OP, input1.shape(), target)?;
         let target = target.to_dtype(input1.dtype())?;
@@ -58,6 +60,8 @@ impl CosineEmbeddingLoss {
     pub fn forward(&self, input1: &Tensor, input2: &Tensor, target: &Tensor) -> Result<Tensor> {
         const OP: &str = "cosine_embedding_loss";
         const EPS: f64 = 1e-12;
+        let cast = autocast::cast(OP, [input1, input2], [])?;
+        let ([input1, input2], []) = cast.tensors();
         check_pair(OP, input1, input2)?;
         if !(1..=2).contains(&input1.rank()) {
             let message = format!("inputs are [N, D] or [D], not {}", input1.shape());
@@ -132,6 +136,8 @@ impl TripletMarginLoss {
         distance: impl Fn(&Tensor, &Tensor) -> Result<Tensor>,
     ) -> Result<Tensor> {
         const OP: &str = "triplet_margin_loss";
+        let cast = autocast::cast(OP, [anchor, positive, negative], [])?;
+        let ([anchor, positive, negative], []) = cast.tensors();
         check_pair(OP, anchor, positive)?;
         check_pair(OP, anchor, negative)?;
         let mut far = distance(anchor, negative)?;
@@ -158,6 +164,8 @@ impl SoftMarginLoss {
     #[track_caller]
     pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
         const OP: &str = "soft_margin_loss";
+        let cast = autocast::cast(OP, [input], [])?;
+        let ([input], []) = cast.tensors();
         check_pair(OP, input, input)?;
         check_signs(OP, input.shape(), target)?;
         let losses = input.mul(&target.to_dtype(input.dtype())?)?.logsigmoid().neg();
@@ -188,6 +196,8 @@ impl HingeEmbeddingLoss {
     #[track_caller]
     pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
         const OP: &str = "hinge_embedding_loss";
+        let cast = autocast::cast(OP, [input], [])?;
+        let ([input], []) = cast.tensors();
         check_pair(OP, input, input)?;
         check_signs(OP, input.shape(), target)?;
         let zeros = input.zeros_like();
@@ -231,7 +241,9 @@ impl MultiMarginLoss {
                 format!("scores {} and p = {}: give [N, C] or [C], and 1 or 2", input.shape(), self.p);
             return Err(Error::invalid(OP, message));
         }
-        let labels = Labels::new(OP, input, target, self.weight.as_ref(), None)?;
+        let cast = autocast::cast(OP, [input], [self.weight.as_ref()])?;
+        let ([input], [weight]) = cast.tensors();
+        let labels = Labels::new(OP, input, target, weight, None)?;
         let place = target.unsqueeze(-1)?;
         let excess = input.sub(&input.gather(-1, &place)?)?.add_scalar(self.margin).relu();
         let costs = if self.p == 2 { excess.powi(2) } else { excess };
@@ -261,6 +273,8 @@ impl MultiLabelMarginLoss {
     #[track_caller]
     pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
         const OP: &str = "multilabel_margin_loss";
+        let cast = autocast::cast(OP, [input], [])?;
+        let ([input], []) = cast.tensors();
         check_pair(OP, input, input)?;
         if !(1..=2).contains(&input.rank()) || input.shape() != target.shape() || !target.dtype().is_int() {
             let message = format!(
@@ -309,6 +323,8 @@ impl MultiLabelSoftMarginLoss {
     #[track_caller]
     pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
         const OP: &str = "multilabel_soft_margin_loss";
+        let cast = autocast::cast(OP, [input, target], [])?;
+        let ([input, target], []) = cast.tensors();
         check_pair(OP, input, target)?;
         if input.rank() == 0 {
             return Err(Error::invalid(OP, "a scalar has no classes: give [N, C] or [C]"));

@@ -1,6 +1,6 @@
 //! The negative log-likelihood of class labels, on which cross-entropy stands.
 
-use tensor_core::{DType, Error, ErrorKind, Result, Shape, Tensor};
+use tensor_core::{DType, Error, ErrorKind, Result, Shape, Tensor, autocast};
 
 use super::Reduction;
 
@@ -30,8 +30,10 @@ impl NllLoss {
     /// As for [`crate::CrossEntropyLoss::forward`].
     #[track_caller]
     pub fn forward(&self, log_probabilities: &Tensor, targets: &Tensor) -> Result<Tensor> {
-        let labels =
-            Labels::new("nll_loss", log_probabilities, targets, self.weight.as_ref(), self.ignore_index)?;
+        const OP: &str = "nll_loss";
+        let cast = autocast::cast(OP, [log_probabilities], [self.weight.as_ref()])?;
+        let ([log_probabilities], [weight]) = cast.tensors();
+        let labels = Labels::new(OP, log_probabilities, targets, weight, self.ignore_index)?;
         let losses = labels.nll(log_probabilities)?;
         labels.reduce(&losses, self.reduction)
     }

@@ -1,6 +1,6 @@
 //! Losses of numbers: squared and absolute distance.
 
-use tensor_core::{Error, Result, Tensor};
+use tensor_core::{Error, Result, Tensor, autocast};
 
 use super::{Reduction, check_pair};
 
@@ -20,6 +20,8 @@ macro_rules! distance {
             /// Two shapes (nothing is broadcast), dtypes that are not floating-point, or two devices.
             #[track_caller]
             pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
+                let cast = autocast::cast(stringify!($function), [input, target], [])?;
+                let ([input, target], []) = cast.tensors();
                 check_pair(stringify!($function), input, target)?;
                 let $difference = input.sub(target)?;
                 Ok(self.reduction.apply(&$formula))
@@ -68,6 +70,8 @@ impl SmoothL1Loss {
     #[track_caller]
     pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
         const OP: &str = "smooth_l1_loss";
+        let cast = autocast::cast(OP, [input, target], [])?;
+        let ([input, target], []) = cast.tensors();
         check_pair(OP, input, target)?;
         if self.beta.is_nan() || self.beta < 0.0 {
             return Err(Error::invalid(OP, format!("beta {}: give 0 or more", self.beta)));
@@ -114,6 +118,8 @@ impl HuberLoss {
     #[track_caller]
     pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
         const OP: &str = "huber_loss";
+        let cast = autocast::cast(OP, [input, target], [])?;
+        let ([input, target], []) = cast.tensors();
         check_pair(OP, input, target)?;
         if self.delta.is_nan() || self.delta <= 0.0 {
             return Err(Error::invalid(OP, format!("delta {}: give one above 0", self.delta)));

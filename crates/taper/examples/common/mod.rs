@@ -10,14 +10,37 @@ use std::{
     time::Instant,
 };
 
+use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use taper::{
     data::{Digits, Mnist, random_split},
+    optim::{GradScaler, GradScalerConfig},
     prelude::*,
 };
 
 /// A result whose error may come from Taper, from a file, or from a drawing.
 pub(crate) type Outcome<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// The half type of `--autocast`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Half {
+    Bf16,
+    F16,
+}
+
+/// `f` in a half type, if one is asked for.
+pub(crate) fn in_half<R>(half: Option<Half>, f: impl FnOnce() -> Result<R>) -> Result<R> {
+    match half {
+        Some(Half::Bf16) => autocast(DType::BF16, f),
+        Some(Half::F16) => autocast(DType::F16, f),
+        None => f(),
+    }
+}
+
+/// A scaler that scales for f16 alone: bf16 and f32 have the range that gradients need.
+pub(crate) fn scaler(half: Option<Half>) -> Result<GradScaler> {
+    GradScaler::new(GradScalerConfig { enabled: half == Some(Half::F16), ..Default::default() })
+}
 
 /// Images to train with and images to test with, `[N, 1, S, S]` from 0 to 1, with their labels: MNIST's from a folder of IDX
 /// files, or else the 8x8 digits that ship with Taper, a fifth of which is held out.

@@ -10,7 +10,7 @@ const LONG: usize = 70_001;
 
 #[test]
 fn products_with_long_sums() -> Result<()> {
-    for (m, n) in [(1, 1), (1, 5), (5, 1), (3, 4), (40, 33)] {
+    for (m, n) in [(1, 1), (1, 5), (5, 1), (3, 4), (20, 17)] {
         let ones = |shape: [usize; 2]| Tensor::ones(shape, &device());
         let out = ones([m, LONG])?.matmul(&ones([LONG, n])?)?.to_vec::<f32>()?;
         assert_eq!(out, vec![LONG as f32; m * n], "{m} by {n}");

@@ -3,6 +3,7 @@
 
 mod async_reads;
 mod attention;
+mod autocast;
 mod bad_index;
 mod checkpoint;
 mod common;

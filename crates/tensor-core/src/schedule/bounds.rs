@@ -128,7 +128,7 @@ pub(super) fn of_output(
         Body::Reduce { .. }
         | Body::Cumulative { .. }
         | Body::Contract(None)
-        | Body::ScatterAdd { .. }
+        | Body::Scatter { .. }
         | Body::Custom(_) => None,
     }?
     .within(dtype)?;

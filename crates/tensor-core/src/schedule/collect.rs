@@ -392,8 +392,8 @@ pub(super) fn write_op(key: &mut Vec<u64>, op: &Op, rest: u64) {
             word(19, 0);
             key.push(*axis as u64);
         }
-        Op::ScatterAdd { axis } => {
-            word(20, 0);
+        Op::Scatter { op, axis } => {
+            word(20, *op as u64);
             key.push(*axis as u64);
         }
         Op::ToDevice => word(21, 0),

@@ -203,7 +203,7 @@ fn opaque(analysis: &Analysis<'_>, g: u32, i: u32) -> Result<SmallVec<[Draft; 1]
             return Ok(SmallVec::from_iter([Draft { kernel, sources, scalars, results, origin: i }]));
         }
         Op::Gather { axis } => Kernel::gather(*axis, read(0), read(1)),
-        Op::ScatterAdd { axis } => Kernel::scatter_add(*axis, read(0), read(1), read(2)),
+        Op::Scatter { op, axis } => Kernel::scatter(*op, *axis, read(0), read(1), read(2)),
         Op::Pad(padding) => {
             scalars.push(ScalarRef { item: i, part: Part::Value, dtype });
             let src = read(0).layout;

@@ -182,7 +182,7 @@ fn cost(op: &Op) -> u32 {
         | Op::Sort { .. }
         | Op::Contract(_)
         | Op::Gather { .. }
-        | Op::ScatterAdd { .. }
+        | Op::Scatter { .. }
         | Op::Contiguous
         | Op::ToDevice
         | Op::Custom(_)
@@ -436,7 +436,7 @@ fn view(op: &Op, base: &Layout, shape: &Shape) -> Option<Layout> {
         | Op::Sort { .. }
         | Op::Contract(_)
         | Op::Gather { .. }
-        | Op::ScatterAdd { .. }
+        | Op::Scatter { .. }
         | Op::ToDevice
         | Op::Custom(_)
         | Op::CustomKernel(_) => None,

@@ -168,7 +168,7 @@ impl<'a> Builder<'a> {
             | Op::Sort { .. }
             | Op::Contract(_)
             | Op::Gather { .. }
-            | Op::ScatterAdd { .. }
+            | Op::Scatter { .. }
             | Op::ToDevice
             | Op::Custom(_)
             | Op::CustomKernel(_)

@@ -2,18 +2,20 @@
 //! would be NaN then. Integers and bools are cast to the default dtype first.
 
 use super::Tensor;
-use crate::{Axis, BinaryOp, Error, Op, Result};
+use crate::{Axis, BinaryOp, Error, Op, Result, autocast};
 
 impl Tensor {
     /// An operation with a tensor of this one's shape and dtype.
     #[track_caller]
     pub(super) fn with_same(&self, op: BinaryOp, rhs: &Tensor) -> Tensor {
+        debug_assert_eq!(self.dtype(), rhs.dtype(), "{op:?}");
         Tensor::build(Op::Binary(op), self.shape().clone(), self.dtype(), &[self, rhs])
     }
 
     /// `a` where this condition holds and `b` elsewhere, of `a`'s dtype; either may be 0-d.
     #[track_caller]
     pub(super) fn choose(&self, a: &Tensor, b: &Tensor) -> Tensor {
+        debug_assert_eq!(a.dtype(), b.dtype());
         Tensor::build(Op::Where, self.shape().clone(), a.dtype(), &[self, a, b])
     }
 
@@ -36,6 +38,7 @@ impl Tensor {
     /// x/2 · (1 + tanh(√(2/π) · (x + 0.044715·x³))), which is near [`Tensor::gelu`]. `gelu(approximate="tanh")` of PyTorch.
     #[track_caller]
     pub fn gelu_tanh(&self) -> Tensor {
+        let _one = autocast::as_one();
         let x = self.floating();
         let cubic = x.powi(2).mul_scalar(0.044715).add_scalar(1.0).with_same(BinaryOp::Mul, &x);
         let root = (2.0 / std::f64::consts::PI).sqrt();
@@ -47,6 +50,9 @@ impl Tensor {
     /// everywhere and does not overflow. `torch.nn.functional.softplus`.
     #[track_caller]
     pub fn softplus(&self, beta: f64, threshold: f64) -> Tensor {
+        if let Some(wide) = autocast::widened("softplus", self) {
+            return wide.softplus(beta, threshold);
+        }
         let x = self.floating();
         let z = if beta == 1.0 { x.clone() } else { x.mul_scalar(beta) };
         // max(z, 0) + ln(1 + e^−|z|), written so that its derivative is sigmoid(z) also at 0.
@@ -64,6 +70,7 @@ impl Tensor {
     #[track_caller]
     #[doc(alias = "log_sigmoid")]
     pub fn logsigmoid(&self) -> Tensor {
+        let _one = autocast::as_one();
         self.floating().neg().softplus(1.0, f64::INFINITY).neg()
     }
 
@@ -91,6 +98,7 @@ impl Tensor {
     /// x above 0 and factor·(e^(rate·x) − 1) elsewhere.
     #[track_caller]
     fn exponential_below(&self, factor: f64, rate: f64) -> Tensor {
+        let _one = autocast::as_one();
         let x = self.floating();
         let positive = x.gt_scalar(0.0);
         let below = positive.choose(&x.constant(0.0.into()), &x);
@@ -133,6 +141,7 @@ impl Tensor {
     /// x · tanh(ln(1 + eˣ)). `torch.nn.functional.mish`.
     #[track_caller]
     pub fn mish(&self) -> Tensor {
+        let _one = autocast::as_one();
         let x = self.floating();
         x.with_same(BinaryOp::Mul, &x.softplus(1.0, f64::INFINITY).tanh())
     }
@@ -221,6 +230,8 @@ impl Tensor {
     pub fn prelu(&self, weight: &Tensor) -> Result<Tensor> {
         const OP: &str = "prelu";
         self.require_float(OP)?;
+        let cast = autocast::cast(OP, [self, weight], [])?;
+        let ([this, weight], []) = cast.tensors();
         let channels = self.dims().get(1).copied().unwrap_or(1);
         if weight.rank() > 1 || (weight.numel() != 1 && weight.numel() != channels) {
             return Err(Error::invalid(
@@ -232,12 +243,12 @@ impl Tensor {
                 ),
             ));
         }
-        if weight.dtype() != self.dtype() {
+        if weight.dtype() != this.dtype() {
             return Err(Error::invalid(
                 OP,
                 format!(
                     "an input of {} and a weight of {}: cast one of them with .to_dtype",
-                    self.dtype(),
+                    this.dtype(),
                     weight.dtype()
                 ),
             ));
@@ -250,6 +261,6 @@ impl Tensor {
                 weight.reshape(shape)?
             }
         };
-        self.gt_scalar(0.0).where_cond(self, &self.mul(&weight)?)
+        this.gt_scalar(0.0).where_cond(this, &this.mul(&weight)?)
     }
 }

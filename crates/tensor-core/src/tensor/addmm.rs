@@ -1,7 +1,7 @@
 //! Products that are added to a tensor, each factor with a number of its own: BLAS's forms.
 
 use super::Tensor;
-use crate::{Error, ErrorKind, Result, Scalar};
+use crate::{Error, ErrorKind, Result, Scalar, autocast};
 
 /// What a method of this file takes: ranks of the factors, and what they are called.
 #[derive(Clone, Copy)]
@@ -27,6 +27,8 @@ impl Form {
             return Err(Error::invalid(self.op, message));
         }
         Tensor::same_device(self.op, &[sum, a, b])?;
+        let cast = autocast::cast(self.op, [sum, a, b], [])?;
+        let ([sum, a, b], []) = cast.tensors();
         if a.dtype() != b.dtype() || a.dtype() != sum.dtype() {
             let other = if a.dtype() != b.dtype() { b.dtype() } else { sum.dtype() };
             return Err(Error::new(ErrorKind::DTypeMismatch {
@@ -126,6 +128,8 @@ impl Tensor {
                 hint: "give two vectors of one length; matmul takes matrices".into(),
             }));
         }
-        self.matmul(rhs)
+        let cast = autocast::cast("dot", [self, rhs], [])?;
+        let ([lhs, rhs], []) = cast.tensors();
+        lhs.matmul(rhs)
     }
 }

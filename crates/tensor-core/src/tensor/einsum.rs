@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::Tensor;
-use crate::{Axes, Error, Result, Shape, Subscripts};
+use crate::{Axes, Error, Result, Shape, Subscripts, autocast};
 
 /// An axis's name: a letter, or past them an axis of the ellipsis, counted from the last.
 type Label = u8;
@@ -94,6 +94,9 @@ impl Tensor {
             return Err(wrong(equation, "there are no operands"));
         };
         Tensor::same_device(OP, &operands)?;
+        if let Some((operands, _as_one)) = autocast::cast_all(OP, &operands)? {
+            return Tensor::einsum(equation, &operands);
+        }
         for other in &operands[1..] {
             super::linear::check_factors(OP, first, other)?;
         }
@@ -188,6 +191,8 @@ impl Tensor {
         rhs_axes: impl Into<Axes>,
     ) -> Result<Tensor> {
         const OP: &str = "tensordot";
+        let cast = autocast::cast(OP, [self, rhs], [])?;
+        let ([this, rhs], []) = cast.tensors();
         let axes = [
             self.shape().axes_in_order(&lhs_axes.into(), OP)?,
             rhs.shape().axes_in_order(&rhs_axes.into(), OP)?,
@@ -209,7 +214,7 @@ impl Tensor {
         let kept =
             kept.chain(of_rhs.iter().enumerate().filter(|(axis, _)| !right.contains(axis)).map(|(_, &r)| r));
         let out: Labels = kept.collect();
-        self.contract(rhs, Subscripts { lhs: of_lhs, rhs: of_rhs, out })
+        this.contract(rhs, Subscripts { lhs: of_lhs, rhs: of_rhs, out })
     }
 }
 

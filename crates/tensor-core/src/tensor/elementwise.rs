@@ -7,7 +7,7 @@ use std::{
 
 use super::Tensor;
 use crate::{
-    BinaryOp, CompareOp, DType, Error, ErrorKind, Formula, Op, Result, Scalar, UnaryOp,
+    BinaryOp, CompareOp, DType, Error, ErrorKind, Formula, Op, Result, Scalar, UnaryOp, autocast,
     grad_mode::set_grad_enabled,
     node::Node,
     op::unary_dtype,
@@ -19,6 +19,9 @@ impl Tensor {
     #[track_caller]
     pub fn unary(&self, op: UnaryOp) -> Tensor {
         use UnaryOp as U;
+        if let Some(wide) = autocast::widened(op.name(), self) {
+            return wide.unary(op);
+        }
         let dtype = self.dtype();
         let keeps = match op {
             U::Neg | U::Abs | U::Sign | U::Relu => dtype != DType::Bool,
@@ -50,16 +53,18 @@ impl Tensor {
     pub fn binary(&self, op: BinaryOp, rhs: &Tensor) -> Result<Tensor> {
         Tensor::same_device(op.name(), &[self, rhs])?;
         let shape = self.shape().broadcast(rhs.shape(), op.name())?;
-        let dtype = promoted(self, rhs);
+        let cast = autocast::cast(op.name(), [self, rhs], [])?;
+        let ([lhs, rhs], []) = cast.tensors();
+        let dtype = promoted(lhs, rhs);
         check_binary(op, dtype)?;
         let dtype = match op {
             BinaryOp::Div | BinaryOp::Atan2 if !dtype.is_float() => self.device().float_dtype(),
             _ => dtype,
         };
-        if self.dtype() == dtype && rhs.dtype() == dtype {
-            return Ok(Tensor::build(Op::Binary(op), shape, dtype, &[self, rhs]));
+        if lhs.dtype() == dtype && rhs.dtype() == dtype {
+            return Ok(Tensor::build(Op::Binary(op), shape, dtype, &[lhs, rhs]));
         }
-        let (a, b) = (self.cast_if(dtype)?, rhs.cast_if(dtype)?);
+        let (a, b) = (lhs.cast_if(dtype)?, rhs.cast_if(dtype)?);
         Ok(Tensor::build(Op::Binary(op), shape, dtype, &[&a, &b]))
     }
 
@@ -67,6 +72,9 @@ impl Tensor {
     /// float as the default dtype; nothing can fail.
     #[track_caller]
     pub(crate) fn with_scalar(&self, op: BinaryOp, scalar: Scalar, flipped: bool) -> Tensor {
+        if let Some(wide) = autocast::widened(op.name(), self) {
+            return wide.with_scalar(op, scalar, flipped);
+        }
         let mut dtype = self.promoted_with(scalar);
         if matches!(op, BinaryOp::Div | BinaryOp::Atan2) && !dtype.is_float() {
             dtype = self.device().float_dtype();
@@ -244,6 +252,9 @@ impl Tensor {
     #[track_caller]
     #[doc(alias = "pow")]
     pub fn powi(&self, n: i32) -> Tensor {
+        if let Some(wide) = autocast::widened("pow", self) {
+            return wide.powi(n);
+        }
         let this = match self.dtype() {
             DType::Bool => self.floating(),
             d if n < 0 && !d.is_float() => self.floating(),
@@ -256,6 +267,9 @@ impl Tensor {
     #[doc(hidden)]
     #[track_caller]
     pub fn formula(&self, formula: Formula) -> Tensor {
+        if let Some(wide) = autocast::widened(formula.name(), self) {
+            return wide.formula(formula);
+        }
         let x = self.floating();
         Tensor::build(Op::Formula(formula), x.shape().clone(), x.dtype(), &[&x])
     }

@@ -1,7 +1,7 @@
 //! Reading and adding by index.
 
 use super::Tensor;
-use crate::{Axis, DType, Error, ErrorKind, Op, Result, Shape};
+use crate::{Axis, DType, Error, ErrorKind, Op, Result, ScatterOp, Shape, autocast};
 
 impl Tensor {
     /// `out[i][j][k] = self[i][index[i][j][k]][k]` for axis 1 of 3; the result has the index's shape. `torch.gather`.
@@ -30,32 +30,51 @@ impl Tensor {
     #[track_caller]
     #[doc(alias = "scatter_add_")]
     pub fn scatter_add(&self, axis: impl Into<Axis>, index: &Tensor, src: &Tensor) -> Result<Tensor> {
-        self.scatter_add_by(axis.into(), index, src)
+        self.scatter_with(ScatterOp::Add, axis, index, src)
+    }
+
+    /// A copy of this tensor in which each element that the index names has become one with those that go there, as [`ScatterOp`] says.
+    /// [`ScatterOp::Max`] and [`ScatterOp::Min`] have no gradient: [`Tensor::scatter_reduce`] has.
+    ///
+    /// # Errors
+    /// As [`Tensor::scatter_add`].
+    #[doc(hidden)]
+    #[track_caller]
+    pub fn scatter_with(
+        &self,
+        op: ScatterOp,
+        axis: impl Into<Axis>,
+        index: &Tensor,
+        src: &Tensor,
+    ) -> Result<Tensor> {
+        self.scatter_with_by(op, axis.into(), index, src)
     }
 
     #[track_caller]
-    fn scatter_add_by(&self, axis: Axis, index: &Tensor, src: &Tensor) -> Result<Tensor> {
-        const OP: &str = "scatter_add";
-        let axis = check_index(self, OP, axis, index, self.shape())?;
-        Tensor::same_device(OP, &[self, src])?;
+    fn scatter_with_by(&self, op: ScatterOp, axis: Axis, index: &Tensor, src: &Tensor) -> Result<Tensor> {
+        let name = op.name();
+        let cast = autocast::cast(name, [self, src], [])?;
+        let ([this, src], []) = cast.tensors();
+        let axis = check_index(self, name, axis, index, self.shape())?;
+        Tensor::same_device(name, &[self, src])?;
         if src.shape() != index.shape() {
             return Err(Error::new(ErrorKind::ShapeMismatch {
-                op: OP,
+                op: name,
                 lhs: index.shape().clone(),
                 rhs: src.shape().clone(),
                 hint: "index and source must have one shape".into(),
             }));
         }
-        if src.dtype() != self.dtype() {
+        if src.dtype() != this.dtype() {
             return Err(Error::new(ErrorKind::DTypeMismatch {
-                op: OP,
-                lhs: self.dtype(),
+                op: name,
+                lhs: this.dtype(),
                 rhs: src.dtype(),
-                hint: format!("cast the source with .to_dtype(DType::{:?})?", self.dtype()),
+                hint: format!("cast the source with .to_dtype(DType::{:?})?", this.dtype()),
             }));
         }
-        let index = index_dtype(OP, index)?;
-        Ok(Tensor::build(Op::ScatterAdd { axis }, self.shape().clone(), self.dtype(), &[self, &index, src]))
+        let index = index_dtype(name, index)?;
+        Ok(Tensor::build(Op::Scatter { op, axis }, this.shape().clone(), this.dtype(), &[this, &index, src]))
     }
 
     /// As [`Tensor::gather`], where the tensor and the index broadcast off the axis. `torch.take_along_dim`, whose indices `argsort` and

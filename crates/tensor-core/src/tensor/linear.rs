@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::Tensor;
-use crate::{DType, Error, ErrorKind, Op, Result, Shape, Subscripts, default_dtype};
+use crate::{DType, Error, ErrorKind, Op, Result, Shape, Subscripts, autocast, default_dtype};
 
 impl Tensor {
     /// The matrix product of `[…, m, k]` and `[…, k, n]`, leading axes broadcast: `[…, m, n]`.
@@ -17,6 +17,8 @@ impl Tensor {
     pub fn matmul(&self, rhs: &Tensor) -> Result<Tensor> {
         const OP: &str = "matmul";
         Tensor::same_device(OP, &[self, rhs])?;
+        let cast = autocast::cast(OP, [self, rhs], [])?;
+        let ([this, rhs], []) = cast.tensors();
         let misfit = |hint: String| {
             Error::new(ErrorKind::ShapeMismatch {
                 op: OP,
@@ -28,10 +30,10 @@ impl Tensor {
         if self.rank() == 0 || rhs.rank() == 0 {
             return Err(misfit("a scalar is no matrix; multiply with * instead".into()).here());
         }
-        check_factors(OP, self, rhs)?;
+        check_factors(OP, this, rhs)?;
         let row = self.rank() == 1;
         let column = rhs.rank() == 1;
-        let lhs = if row { self.unsqueeze(0)? } else { self.clone() };
+        let lhs = if row { this.unsqueeze(0)? } else { this.clone() };
         let rhs_matrix = if column { rhs.unsqueeze(1)? } else { rhs.clone() };
         let (lead_l, &[m, k]) = split(&lhs) else { return Err(misfit("two axes are needed".into()).here()) };
         let (lead_r, &[k2, n]) = split(&rhs_matrix) else {
@@ -108,7 +110,9 @@ impl Tensor {
     pub fn contract(&self, rhs: &Tensor, subscripts: Subscripts) -> Result<Tensor> {
         const OP: &str = "einsum";
         Tensor::same_device(OP, &[self, rhs])?;
-        check_factors(OP, self, rhs)?;
+        let cast = autocast::cast(OP, [self, rhs], [])?;
+        let ([this, rhs], []) = cast.tensors();
+        check_factors(OP, this, rhs)?;
         let Subscripts { lhs: left, rhs: right, out } = &subscripts;
         let bad = |message: String| Error::invalid(OP, message).here();
         for (labels, what, rank) in
@@ -145,7 +149,7 @@ impl Tensor {
             l.or(r).unwrap_or(1)
         });
         let shape = sizes.collect::<Shape>().checked(OP)?;
-        Ok(Tensor::build(Op::Contract(Box::new(subscripts)), shape, self.dtype(), &[self, rhs]))
+        Ok(Tensor::build(Op::Contract(Box::new(subscripts)), shape, this.dtype(), &[this, rhs]))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Norms of vectors: over any axes, of differences, and held below a bound.
 
 use super::Tensor;
-use crate::{Axes, Axis, Result};
+use crate::{Axes, Axis, Result, autocast};
 
 impl Tensor {
     /// The p-norm along `axes` (`..` for all), which stay with size 1 if `keepdim`: (Σ|x|ᵖ)^(1/p). ∞ gives the greatest |x|, −∞ the least, 0 how
@@ -27,6 +27,9 @@ impl Tensor {
     #[track_caller]
     fn norm_by(&self, op: &'static str, p: f64, axes: Axes, keepdim: bool) -> Result<Tensor> {
         self.require_float(op)?;
+        if let Some(wide) = autocast::widened(op, self) {
+            return wide.norm_by(op, p, axes, keepdim);
+        }
         self.shape().axes(&axes, op)?;
         let x = self.cast_unchecked(self.dtype().compute());
         let norm = if p == f64::INFINITY {

@@ -1,7 +1,7 @@
 //! Products of vectors and blocks: Kronecker's, the cross product, dot products along an axis.
 
 use super::{Tensor, shape_misfit};
-use crate::{Axis, Error, Result, Shape};
+use crate::{Axis, Error, Result, Shape, autocast};
 
 impl Tensor {
     /// Kronecker's product: each element of this tensor times all of the other. `[a₁, …]` and `[b₁, …]` give `[a₁·b₁, …]`, aligned at the
@@ -57,7 +57,9 @@ impl Tensor {
         const OP: &str = "vecdot";
         let shape = self.shape().broadcast(rhs.shape(), OP)?;
         let axis = shape.axis(axis, OP)?;
-        let products = self.mul(rhs)?;
+        let cast = autocast::cast(OP, [self, rhs], [])?;
+        let ([lhs, rhs], []) = cast.tensors();
+        let products = lhs.mul(rhs)?;
         if !products.dtype().is_float() && !products.dtype().is_int() {
             return Err(Error::invalid(OP, "bools have no sums; cast with .to_dtype(DType::I32)?"));
         }

@@ -1,7 +1,7 @@
 //! Reductions over all or some axes, and what is made of them: softmax, logarithms of sums, sums without NaN.
 
 use super::Tensor;
-use crate::{ArgReduceOp, Axes, Axis, DType, Error, ErrorKind, Op, ReduceOp, Result, Shape};
+use crate::{ArgReduceOp, Axes, Axis, DType, Error, ErrorKind, Op, ReduceOp, Result, Shape, autocast};
 
 impl Tensor {
     /// A reduction along `axes` (`..` for all).
@@ -47,7 +47,9 @@ impl Tensor {
                 self.cast_unchecked(self.device().int_dtype())
             }
             ReduceOp::Any | ReduceOp::All => self.cast_unchecked(DType::Bool),
-            _ => self.clone(),
+            ReduceOp::Sum | ReduceOp::Prod | ReduceOp::Max | ReduceOp::Min => {
+                autocast::widened(op.name(), self).unwrap_or_else(|| self.clone())
+            }
         }
     }
 
@@ -338,6 +340,9 @@ impl Tensor {
 
     #[track_caller]
     fn softmax_by(&self, axis: Axis) -> Result<Tensor> {
+        if let Some(wide) = autocast::widened("softmax", self) {
+            return wide.softmax_by(axis);
+        }
         let Some(shifted) = self.shifted("softmax", axis)? else { return Ok(self.clone()) };
         let exp = shifted.exp();
         // One division a row.
@@ -355,6 +360,9 @@ impl Tensor {
 
     #[track_caller]
     fn log_softmax_by(&self, axis: Axis) -> Result<Tensor> {
+        if let Some(wide) = autocast::widened("log_softmax", self) {
+            return wide.log_softmax_by(axis);
+        }
         let Some(shifted) = self.shifted("log_softmax", axis)? else { return Ok(self.clone()) };
         shifted.sub(&shifted.exp().sum_axis(axis, true)?.log())
     }
@@ -367,6 +375,9 @@ impl Tensor {
 
     #[track_caller]
     fn logsumexp_by(&self, axes: Axes, keepdim: bool) -> Result<Tensor> {
+        if let Some(wide) = autocast::widened("logsumexp", self) {
+            return wide.logsumexp_by(axes, keepdim);
+        }
         if self.shape().axes(&axes, "logsumexp")?.iter().any(|&a| self.dims()[a] == 0) {
             // Nothing is greatest, and nothing can overflow.
             return Ok(self.exp().sum_axis(axes, keepdim)?.log());

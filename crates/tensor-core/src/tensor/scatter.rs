@@ -6,7 +6,7 @@ use super::{
     index::{Index, Operand},
     indexing::{check_index, index_dtype, same_part},
 };
-use crate::{Axis, DType, Error, Int, Op, Result, Scalar, Shape, grad_mode::is_grad_enabled};
+use crate::{Axis, DType, Error, Int, Op, Result, Scalar, ScatterOp, Shape, grad_mode::is_grad_enabled};
 
 /// What becomes of several elements that go to one place: of [`Tensor::scatter_reduce`] and [`Tensor::index_reduce`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -341,31 +341,23 @@ fn hits(axis: usize, index: &Tensor, region: &Shape) -> Result<Tensor> {
 /// For each place, one more than the turn along the axis of the last number of `index` that names it, i32; 0 where none does.
 #[track_caller]
 pub(super) fn last_turns(axis: usize, index: &Tensor, region: &Shape) -> Result<Tensor> {
-    if index.dims()[axis] == 1 {
-        // One number alone is the last.
-        return hits(axis, index, region);
-    }
-    let (sorted, order) = signed(index).order(axis, index.dims()[axis], false);
-    at_ends(axis, &sorted, &order, region)
+    let zeros = Op::Full(Scalar::Int(0));
+    let zeros = Tensor::source_unchecked(zeros, region.clone(), DType::I32, &index.device());
+    zeros.scatter_with(ScatterOp::Max, axis, index, &turns(axis, index)?.add_scalar(1))
+}
+
+/// The turn of each number of an index along the axis, i32.
+#[track_caller]
+fn turns(axis: usize, index: &Tensor) -> Result<Tensor> {
+    let n = index.dims()[axis];
+    let turns = Tensor::arange(0i64, n as i64, 1i64, (DType::I32, &index.device()))?;
+    Ok(index.along(axis, &turns).expand_unchecked(index.shape().clone()))
 }
 
 /// An index whose numbers have room for −1.
 #[track_caller]
 fn signed(index: &Tensor) -> Tensor {
     if index.dtype() == DType::I32 { index.clone() } else { index.as_index() }
-}
-
-/// One more than what `turns` has at the last of each run of equals of a sorted index, in the place that they name.
-#[track_caller]
-fn at_ends(axis: usize, sorted: &Tensor, turns: &Tensor, region: &Shape) -> Result<Tensor> {
-    let n = sorted.dims()[axis];
-    let mut padding = vec![(0, 0); sorted.rank()];
-    padding[axis].1 = 1;
-    let next = sorted.slice_unchecked(axis, 1, n - 1, 1).pad(&padding, -1)?;
-    let turns = sorted.ne(&next)?.where_cond(&turns.add_scalar(1), &turns.full_like(0))?;
-    let zeros = Op::Full(Scalar::Int(0));
-    let zeros = Tensor::source_unchecked(zeros, region.clone(), DType::I32, &sorted.device());
-    zeros.scatter_add(axis, sorted, &turns)
 }
 
 /// The product of the elements that go to each place; 1 where none does. Runs of equals of the sorted index are multiplied up by
@@ -385,9 +377,7 @@ fn products(axis: usize, index: &Tensor, src: &Tensor, region: &Shape) -> Result
         run = run.mul(&factor)?;
         apart *= 2;
     }
-    let places = Tensor::arange(0i64, n as i64, 1i64, (DType::I32, &index.device()))?;
-    let places = run.along(axis, &places).expand_unchecked(run.shape().clone());
-    let turn = at_ends(axis, &sorted, &places, region)?;
+    let turn = last_turns(axis, &sorted, region)?;
     let found = run.gather(axis, &turn.sub_scalar(1).maximum_scalar(0))?;
     turn.gt_scalar(0).where_cond(&found, &found.full_like(1))
 }
@@ -402,27 +392,30 @@ fn extremes(
     greatest: bool,
     include_self: bool,
 ) -> Result<Tensor> {
-    let (values, old) = (src.detach(), base.detach());
-    // The extreme is last of its place: NaN is the greatest of a sort, and of the negated numbers too.
-    let float = src.dtype().is_float();
-    let keys = if float && !greatest { values.neg() } else { values.clone() };
-    let (_, order) = keys.order(axis, src.dims()[axis], !float && !greatest);
-    let turn = last_turns(axis, &index.gather(axis, &order)?, base.shape())?;
-    let found = values.gather(axis, &order)?.gather(axis, &turn.sub_scalar(1).maximum_scalar(0))?;
-    let named = turn.gt_scalar(0);
-    let both = match (include_self, greatest) {
-        (false, _) => found,
-        (true, true) => found.maximum(&old)?,
-        (true, false) => found.minimum(&old)?,
+    let dtype = src.dtype();
+    // Bools as numbers, which every device has scatters of.
+    let number = |t: Tensor| if dtype == DType::Bool { t.cast_unchecked(DType::I32) } else { t };
+    let (values, old) = (number(src.detach()), number(base.detach()));
+    let (op, neutral) = match (greatest, dtype.is_float()) {
+        (true, true) => (ScatterOp::Max, Scalar::Float(f64::NEG_INFINITY)),
+        (true, false) => (ScatterOp::Max, Scalar::Int(i64::MIN)),
+        (false, true) => (ScatterOp::Min, Scalar::Float(f64::INFINITY)),
+        (false, false) => (ScatterOp::Min, Scalar::Int(i64::MAX)),
     };
-    let out = named.where_cond(&both, &old)?;
+    let named = if include_self { None } else { Some(hits(axis, index, base.shape())?.gt_scalar(0)) };
+    let start = match &named {
+        Some(named) => old.masked_fill(named, neutral.saturate(values.dtype()))?,
+        None => old.clone(),
+    };
+    let out = start.scatter_with(op, axis, index, &values)?;
+    let out = if dtype == DType::Bool { out.ne_scalar(0) } else { out };
     if !is_grad_enabled() || !(src.is_tracked() || base.is_tracked()) {
         return Ok(out);
     }
     // All that equal the result share its gradient: the mean of them, of which the value is known.
     let finite = |t: &Tensor| t.isinf().logical_not();
     let mut own = old.eq(&out)?.bitwise_and(&finite(&old))?;
-    if !include_self {
+    if let Some(named) = &named {
         own = own.bitwise_and(&named.logical_not())?;
     }
     let sent = values.eq(&out.gather(axis, index)?)?.bitwise_and(&finite(&values))?;

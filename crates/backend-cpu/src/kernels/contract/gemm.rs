@@ -106,7 +106,7 @@ unsafe impl<T: Sync> Sync for Product<'_, T> {}
 struct Line([u64; 8]);
 
 thread_local! {
-    /// Where panels and rows are packed to: less than two [`PANELS_BYTES`] a thread.
+    /// Where panels and rows are packed to: less than two [`PANELS_BYTES`] a thread, and less than 3 MiB for bf16.
     static PACKED: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -264,7 +264,7 @@ impl<T: HasMicroKernels> Product<'_, T> {
 }
 
 /// Told of rows and columns whose sums are formed.
-type Finished<'a> = &'a mut dyn FnMut(Range<usize>, &Range<usize>) -> Result<()>;
+pub(super) type Finished<'a> = &'a mut dyn FnMut(Range<usize>, &Range<usize>) -> Result<()>;
 
 /// A rectangle of a product, and how it is formed.
 struct MacroKernel<'a, T: HasMicroKernels> {

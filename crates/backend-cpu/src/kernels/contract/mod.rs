@@ -1,7 +1,12 @@
 //! Contractions: matrix products, and everything that is one over lists of axes. Floats are multiplied in [micro-kernels](micro_kernel), which
 //! threads share by rectangles of the result; integers in plain loops. Operands are read in place by their strides.
+//! bf16 is multiplied in [pairs](bf16_kernel) where the processor has instructions for them, and otherwise widened, as f16 is.
 #![allow(unsafe_code)]
 
+#[cfg(target_arch = "x86_64")]
+mod bf16_gemm;
+#[cfg(target_arch = "x86_64")]
+mod bf16_kernel;
 mod epilogue;
 pub(crate) mod gemm;
 pub(crate) mod gemv;
@@ -17,6 +22,8 @@ use tensor_core::{
     f16,
 };
 
+#[cfg(target_arch = "x86_64")]
+use self::bf16_gemm::{Bf16Product, Target};
 use self::{
     epilogue::{AT_HAND, Epilogue, Finish, LONG_ROW, LoweredEpilogue},
     gemm::{Product, Steps, Strided, WIDEST},
@@ -29,7 +36,10 @@ use crate::{
         halves::{narrow, widened},
         pool::Pool,
     },
-    simd::isa::Isa,
+    simd::{
+        bf16::{Bf16, Pairs},
+        isa::Isa,
+    },
     threads::{self, part},
 };
 
@@ -40,6 +50,8 @@ const GRAIN: usize = 1 << 18;
 /// Rectangles begin at multiples of these rows, a micro-tile's, and of [`WIDEST`] columns.
 const MR: usize = 8;
 
+/// Terms up to which sums of bf16 pairs are formed in one go. More of them are added block by block to sums in memory.
+const LONGEST: usize = 1 << 14;
 /// Elements that lie side by side from which they are worth a loop of their own.
 const LONG_RUN: usize = 8;
 /// Results of a batch position up to which each is summed by itself.
@@ -123,6 +135,11 @@ impl Matrices {
             rhs,
         }
     }
+
+    /// Whether these are products of two matrices, no vectors among them, and not over windows that are thin.
+    fn are_large(&self) -> bool {
+        self.m > 1 && self.n > 1 && self.side_by_side == 0 && self.runs.is_empty()
+    }
 }
 
 /// A kernel ready to run.
@@ -138,7 +155,7 @@ struct Source<'a> {
     layout: &'a Layout,
 }
 
-pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, launch: &Launch<'_>) -> Result<()> {
+pub(crate) fn run(isa: Isa, bf16: Bf16, pool: &Arc<Pool>, launch: &Launch<'_>) -> Result<()> {
     let kernel = launch.kernel;
     let malformed = || Error::invalid("matmul", "the kernel is no contraction of two operands");
     let bound = Bound::of_launch(pool, launch)?;
@@ -151,10 +168,14 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, launch: &Launch<'_>) -> Result<()>
         Ok(Contract { matrices, epilogue: LoweredEpilogue::of(kernel)? })
     })?;
     let is_half = dtype.compute() != dtype;
+    let pairs = Some(bf16).filter(|_| dtype == DType::BF16 && matrices.are_large()).and_then(Bf16::pairs);
+    // Pairs are rounded as they are stored, unless something is still to be done with their sums.
+    let is_rounded = pairs.is_some() && epilogue.is_none() && matrices.k <= LONGEST;
     let own = epilogue.as_ref().map_or(Some(0), |epilogue| epilogue.own).filter(|_| !is_half);
     let apart;
     let sums = match own {
         Some(o) => bound.outputs[o],
+        None if is_rounded => bound.outputs[0],
         None => {
             apart = CpuBuffer::new(pool, dtype.compute(), numel)?;
             apart.memory()
@@ -183,7 +204,10 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, launch: &Launch<'_>) -> Result<()>
             DType::F32 => float::<f32>(&of)?,
             DType::F64 => float::<f64>(&of)?,
             DType::F16 => half::<f16>(&of)?,
-            DType::BF16 => half::<bf16>(&of)?,
+            DType::BF16 => match pairs {
+                Some(pairs) => in_pairs(&of, pairs)?,
+                None => half::<bf16>(&of)?,
+            },
             DType::I64 => integer::<i64>(&of, |s, a, b| s.wrapping_add(a.wrapping_mul(b)))?,
             DType::I32 => integer::<i32>(&of, |s, a, b| s.wrapping_add(a.wrapping_mul(b)))?,
             DType::U32 => integer::<u32>(&of, |s, a, b| s.wrapping_add(a.wrapping_mul(b)))?,
@@ -198,7 +222,7 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, launch: &Launch<'_>) -> Result<()>
             }
         }
     }
-    if is_half && epilogue.is_none() {
+    if is_half && epilogue.is_none() && !is_rounded {
         // SAFETY: the sums are so many, and initialised; the launch checked the output's size, and that it lies apart.
         unsafe {
             let wide = std::slice::from_raw_parts(sums.at::<f32>(0), numel);
@@ -277,17 +301,12 @@ impl<T> Form<T> {
 }
 
 fn float<T: HasMicroKernels>(parts: &Parts<'_>) -> Result<()> {
-    let Parts { isa, of, lhs, rhs, sums, epilogue } = *parts;
-    let (m, n, k, batches) = (of.m, of.n, of.k, of.batches);
-    let size = m * n;
+    let Parts { isa, of, lhs, rhs, sums, .. } = *parts;
+    let (m, n, k) = (of.m, of.n, of.k);
     // SAFETY: `run` checked both layouts and the output against their buffers.
     let product = |b: usize| unsafe { product::<T>(of, lhs, rhs, sums, b) };
     let thin = of.side_by_side > 0 || !of.runs.is_empty();
-    let gemm = !thin && matches!(Form::of(m, &product(0)), Form::Gemm);
-    // A large product is finished tile by tile, and any other with its neighbours in the batch.
-    let by_tiles = epilogue.filter(|_| gemm && size > AT_HAND);
-    let finish = |b: usize| by_tiles.map(|epilogue| Finish { epilogue, first: b * size });
-    let alone = |b: usize| -> Result<()> {
+    let alone = |b: usize, finish: Option<Finish<'_>>| -> Result<()> {
         let p = product(b);
         // SAFETY: the launch checked that the operands and the output lie apart; the form was chosen by the matrix's strides.
         unsafe {
@@ -300,78 +319,153 @@ fn float<T: HasMicroKernels>(parts: &Parts<'_>) -> Result<()> {
                 return Ok(());
             }
             let (x, step, matrix) = match Form::of(m, &p) {
-                Form::Gemm => return p.run(isa, 0..m, 0..n, finish(b)),
+                Form::Gemm => return p.run(isa, 0..m, 0..n, finish),
                 Form::Row(step, matrix) => (p.a.at, step, matrix),
                 Form::Column(step, matrix) => (p.b.at, step, matrix),
             };
-            gemv::run(isa, x, step, k, matrix, std::slice::from_raw_parts_mut(p.to, size));
+            gemv::run(isa, x, step, k, matrix, std::slice::from_raw_parts_mut(p.to, m * n));
         }
         Ok(())
     };
-    let some = |range: Range<usize>| -> Result<()> {
-        let Some(epilogue) = epilogue.filter(|_| by_tiles.is_none()) else {
-            return range.into_iter().try_for_each(alone);
-        };
-        let together = (AT_HAND / size).max(1);
-        for start in range.clone().step_by(together) {
-            let end = range.end.min(start + together);
-            (start..end).try_for_each(alone)?;
-            epilogue.run(start * size..end * size)?;
-        }
-        Ok(())
-    };
-    let available = threads::available();
-    let work = batches * m * n * k;
-    // One product of so little work is one rectangle, or shares its own work if it is a vector's.
-    if available == 1 || work < SERIAL || (batches == 1 && work < 2 * GRAIN) {
-        some(0..batches)
-    } else if batches >= available {
-        let piece = (batches / (available * 16)).max(1);
-        threads::try_share(batches.div_ceil(piece), |i| some(i * piece..batches.min((i + 1) * piece)))
-    } else if !gemm {
-        // Few batch positions of a thin product, each by itself; and a vector times a matrix shares its work itself.
-        some(0..batches)
-    } else {
-        for b in 0..batches {
-            let p = product(b);
-            let (down, across) = grid(m, n, k, available, |rows, columns| p.cost(rows, columns));
-            // Short parts of rows are finished when all are there.
-            let finish = finish(b).filter(|_| across == 1 || n / across >= LONG_ROW);
-            let rectangle = |i: usize| {
-                let (rows, columns) = (part(m, MR, down, i / across), part(n, WIDEST, across, i % across));
-                // SAFETY: as above, and the rectangles are apart.
-                unsafe { p.run(isa, rows, columns, finish) }
+    let first = product(0);
+    Batch {
+        gemm: !thin && matches!(Form::of(m, &first), Form::Gemm),
+        alone: &alone,
+        // SAFETY: as above, and the rectangles are apart.
+        rectangle: &|b, rows, columns, finish| unsafe { product(b).run(isa, rows, columns, finish) },
+        cost: &|rows, columns| first.cost(rows, columns),
+        units: [MR, WIDEST],
+        grain: GRAIN,
+    }
+    .run(parts)
+}
+
+/// As [`float`], of bf16 in pairs: into sums, or rounded if those are bf16.
+#[cfg(target_arch = "x86_64")]
+fn in_pairs(parts: &Parts<'_>, pairs: Pairs) -> Result<()> {
+    let Parts { isa, of, lhs, rhs, sums, .. } = *parts;
+    let rectangle = |b: usize, rows: Range<usize>, columns: Range<usize>, finish: Option<Finish<'_>>| {
+        // SAFETY: `run` checked both layouts and the output against their buffers, and that those lie apart; rectangles are apart.
+        unsafe {
+            let Product { n, k, a, b: right, to } = product::<bf16>(of, lhs, rhs, sums, b);
+            let to = if sums.dtype == DType::BF16 {
+                Target::Rounded(to)
+            } else {
+                Target::Sums(sums.at::<f32>(0).wrapping_offset(offset(&of.batch, b, |axis| axis.out)))
             };
-            threads::try_share(down * across, rectangle)?;
-            if let (Some(epilogue), None) = (epilogue, finish) {
-                epilogue.run(b * size..(b + 1) * size)?;
-            }
+            Bf16Product { n, k, a, b: right, to }.run(isa, pairs, rows, columns, finish)
         }
-        Ok(())
+    };
+    Batch {
+        gemm: true,
+        alone: &|b, finish| rectangle(b, 0..of.m, 0..of.n, finish),
+        rectangle: &rectangle,
+        cost: &bf16_gemm::cost,
+        units: [bf16_gemm::UNIT; 2],
+        grain: bf16_gemm::GRAIN,
+    }
+    .run(parts)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn in_pairs(_: &Parts<'_>, pairs: Pairs) -> Result<()> {
+    // `Bf16::pairs` gives none here.
+    Err(Error::invalid("matmul", format!("{pairs:?} is another architecture's")))
+}
+
+/// Called with a product's number in the batch and what finishes it.
+type Alone<'a> = &'a (dyn Fn(usize, Option<Finish<'_>>) -> Result<()> + Sync);
+/// The same of a rectangle of it: rows and columns.
+type Rectangle<'a> = &'a (dyn Fn(usize, Range<usize>, Range<usize>, Option<Finish<'_>>) -> Result<()> + Sync);
+
+/// How products are formed that threads share.
+struct Batch<'a> {
+    /// Whether products can be cut into rectangles, and are finished tile by tile.
+    gemm: bool,
+    alone: Alone<'a>,
+    rectangle: Rectangle<'a>,
+    /// Roughly what rows and columns take.
+    cost: &'a (dyn Fn(usize, usize) -> usize + Sync),
+    /// Rectangles begin at multiples of these rows and columns.
+    units: [usize; 2],
+    /// Multiplications that are worth a thread.
+    grain: usize,
+}
+
+impl Batch<'_> {
+    fn run(&self, parts: &Parts<'_>) -> Result<()> {
+        let Parts { of, epilogue, .. } = *parts;
+        let (m, n, k, batches) = (of.m, of.n, of.k, of.batches);
+        let size = m * n;
+        // A large product is finished tile by tile, and any other with its neighbours in the batch.
+        let by_tiles = epilogue.filter(|_| self.gemm && size > AT_HAND);
+        let finish = |b: usize| by_tiles.map(|epilogue| Finish { epilogue, first: b * size });
+        let alone = |b: usize| (self.alone)(b, finish(b));
+        let some = |range: Range<usize>| -> Result<()> {
+            let Some(epilogue) = epilogue.filter(|_| by_tiles.is_none()) else {
+                return range.into_iter().try_for_each(alone);
+            };
+            let together = (AT_HAND / size).max(1);
+            for start in range.clone().step_by(together) {
+                let end = range.end.min(start + together);
+                (start..end).try_for_each(alone)?;
+                epilogue.run(start * size..end * size)?;
+            }
+            Ok(())
+        };
+        let available = threads::available();
+        let work = batches * m * n * k;
+        // One product of so little work is one rectangle, or shares its own work if it is a vector's.
+        if available == 1 || work < self.grain || (batches == 1 && work < 2 * self.grain) {
+            some(0..batches)
+        } else if batches >= available {
+            let piece = (batches / (available * 16)).max(1);
+            threads::try_share(batches.div_ceil(piece), |i| some(i * piece..batches.min((i + 1) * piece)))
+        } else if !self.gemm {
+            // Few batch positions of a thin product, each by itself; and a vector times a matrix shares its work itself.
+            some(0..batches)
+        } else {
+            for b in 0..batches {
+                let (down, across) =
+                    grid([m, n], available.min(work / batches / self.grain), self.units, self.cost);
+                // Short parts of rows are finished when all are there.
+                let finish = finish(b).filter(|_| across == 1 || n / across >= LONG_ROW);
+                let rectangle = |i: usize| {
+                    let [down_by, across_by] = self.units;
+                    let (rows, columns) =
+                        (part(m, down_by, down, i / across), part(n, across_by, across, i % across));
+                    (self.rectangle)(b, rows, columns, finish)
+                };
+                threads::try_share(down * across, rectangle)?;
+                if let (Some(epilogue), None) = (epilogue, finish) {
+                    epilogue.run(b * size..(b + 1) * size)?;
+                }
+            }
+            Ok(())
+        }
     }
 }
 
-/// Into how many rectangles, down and across, a product is cut for so many threads: what takes the least time by `cost`, which is
-/// given rows and columns. If several do, the one with the most rows of rectangles: those are whole pieces of memory, as
+/// Into how many rectangles, down and across, rows and columns are cut for so many threads, at multiples of some: what takes the least
+/// time by `cost`, which is given rows and columns. If several do, the one with the most rows of rectangles: those are whole pieces of memory, as
 /// elementwise kernels cut it.
 fn grid(
-    m: usize,
-    n: usize,
-    k: usize,
+    [m, n]: [usize; 2],
     threads: usize,
+    [down_by, across_by]: [usize; 2],
     cost: impl Fn(usize, usize) -> usize,
 ) -> (usize, usize) {
-    let threads = threads.min(m * n * k / GRAIN).max(1);
+    let threads = threads.max(1);
     let most = |size: usize, unit: usize| (size / unit).max(1);
     let time = |(down, across): (usize, usize)| {
         let longest = |size: usize, unit: usize, parts: usize| {
             (0..parts).map(|i| part(size, unit, parts, i).len()).max().unwrap_or(size)
         };
-        cost(longest(m, MR, down), longest(n, WIDEST, across))
+        cost(longest(m, down_by, down), longest(n, across_by, across))
     };
-    (1..=threads.min(most(m, 2 * MR)))
+    (1..=threads.min(most(m, 2 * down_by)))
         .rev()
-        .map(|down| (down, (threads / down).min(most(n, 2 * WIDEST))))
+        .map(|down| (down, (threads / down).min(most(n, 2 * across_by))))
         .min_by_key(|&cut| time(cut))
         .unwrap_or((1, 1))
 }
@@ -426,13 +520,14 @@ mod tests {
 
     #[test]
     fn rectangles_cover_the_result_once() {
+        const UNITS: [usize; 2] = [MR, WIDEST];
         let cost = |rows: usize, columns: usize| columns.div_ceil(WIDEST) * (rows + 8);
         for (m, n, k) in [(1, 1, 1 << 22), (13, 5000, 900), (5000, 13, 900), (64, 128, 784), (2048, 2048, 64)]
         {
             for threads in 1..40 {
-                let (down, across) = grid(m, n, k, threads, cost);
+                let (down, across) = grid([m, n], threads.min(m * n * k / GRAIN), UNITS, cost);
                 assert!(down * across <= threads);
-                for (size, unit, parts) in [(m, MR, down), (n, WIDEST, across)] {
+                for (size, unit, parts) in [(m, UNITS[0], down), (n, UNITS[1], across)] {
                     let mut next = 0;
                     for i in 0..parts {
                         let range = part(size, unit, parts, i);
@@ -444,10 +539,10 @@ mod tests {
             }
         }
         // Threads that share columns would each copy them; a register partly filled costs as much as a full one.
-        assert_eq!(grid(512, 512, 512, 2, cost), (1, 2));
-        assert_eq!(grid(333, 129, 517, 2, cost), (2, 1));
-        assert_eq!(grid(64, 32, 64, 2, cost), (1, 1));
-        assert_eq!(grid(128, 784, 64, 2, |rows, columns| rows * columns), (2, 1));
+        assert_eq!(grid([512, 512], 2, UNITS, cost), (1, 2));
+        assert_eq!(grid([333, 129], 2, UNITS, cost), (2, 1));
+        assert_eq!(grid([64, 32], 0, UNITS, cost), (1, 1));
+        assert_eq!(grid([128, 784], 2, UNITS, |rows, columns| rows * columns), (2, 1));
     }
     /// Axes of 2 × 3 positions, whose neighbours lie 10 and −1 apart on the left, 0 and 4 on the right.
     fn axes() -> Vec<Loop> {

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use backend_wgpu::{Forced, Form, Options};
 pub(crate) use taper_testing::numbers;
 use tensor_core::{
-    DType, Device, Kernel, Launch, Result, Scalar, Storage, Ticket, bf16, f16, kernel::Compiled,
+    DType, Device, Kernel, Launch, Result, Scalar, ScatterOp, Storage, Ticket, bf16, f16, kernel::Compiled,
 };
 
 /// The devices under test, each opened once: as it comes; with parameters in uniform buffers, barrier-free kernels, the
@@ -188,8 +188,9 @@ pub(crate) fn tolerance(dtype: DType) -> f64 {
 /// Every dtype that an index may have.
 pub(crate) const INDEX_DTYPES: [DType; 4] = [DType::I32, DType::U32, DType::U8, DType::I64];
 
-/// A scatter-add by its parts.
+/// A scatter by its parts.
 pub(crate) fn scatter(
+    op: ScatterOp,
     axis: usize,
     dtype: DType,
     index_dtype: DType,
@@ -198,7 +199,8 @@ pub(crate) fn scatter(
     src: tensor_core::Layout,
 ) -> Kernel {
     use tensor_core::kernel::Operand;
-    Kernel::scatter_add(
+    Kernel::scatter(
+        op,
         axis,
         Operand::new(dtype, base),
         Operand::new(index_dtype, index),

@@ -101,6 +101,31 @@ struct Block {
 }
 
 impl Blocked {
+    /// Query, key, value and mask in f32, if the device has a kernel for that and none for their half type: it rounds once, where
+    /// compositions round at each step.
+    #[track_caller]
+    pub(super) fn widened(&self, inputs: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
+        let dtype = inputs[0].dtype();
+        if dtype.compute() == dtype {
+            return Ok(None);
+        }
+        let Weighting { scale, causal, .. } = self.weighting;
+        let kernel =
+            Arc::new(Attention { pass: AttentionPass::Forward, scale, causal, mask: false, dropout: None });
+        let has = |inputs: &[Tensor]| {
+            Tensor::has_custom_kernel(kernel.clone(), &inputs.iter().take(3).collect::<Vec<_>>())
+        };
+        if has(inputs)? {
+            return Ok(None);
+        }
+        let mut wide = Vec::with_capacity(inputs.len());
+        for input in inputs {
+            let is_half = input.dtype() == dtype;
+            wide.push(if is_half { input.to_dtype(dtype.compute())? } else { input.clone() });
+        }
+        Ok(has(&wide)?.then_some(wide))
+    }
+
     /// The results of the device's own kernel, if it has one.
     #[track_caller]
     fn kernel(

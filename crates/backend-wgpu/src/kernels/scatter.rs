@@ -1,8 +1,8 @@
-//! Scatter-adds: adding by index along an axis. Two forms, an invocation for each line along the axis or for each element of the output;
-//! in both, repeated indices add in the order of their positions.
+//! Scatters: adding by index along an axis, or keeping the greatest or least. Two forms, an invocation for each line along the axis or
+//! for each element of the output; in both, repeated indices go in the order of their positions.
 
 use smallvec::SmallVec;
-use tensor_core::{BinaryOp, DType, Result, Strides, collapse, kernel::Kernel};
+use tensor_core::{DType, Result, ScatterOp, Strides, collapse, kernel::Kernel};
 
 use crate::{
     codegen::{
@@ -17,20 +17,30 @@ use crate::{
 /// Invocations of a workgroup that have a line each: few with much to do each, and small workgroups keep every core busy.
 const LINES: usize = 32;
 
-/// The dispatches of a scatter-add to the part of the result that the kernel has, whose base is in the output already.
-pub(crate) fn dispatches(kernel: &Kernel, along: Along, capabilities: &Capabilities) -> Result<Dispatches> {
-    let list = more(kernel, along, capabilities)?.into_iter().chain(round(kernel));
+/// The dispatches of a scatter to the part of the result that the kernel has, whose base is in the output already.
+pub(crate) fn dispatches(
+    kernel: &Kernel,
+    op: ScatterOp,
+    along: Along,
+    capabilities: &Capabilities,
+) -> Result<Dispatches> {
+    let list = more(kernel, op, along, capabilities)?.into_iter().chain(round(kernel));
     Ok(Dispatches { list: list.collect(), temporaries: Vec::new() })
 }
 
-/// The step of a scatter-add that adds to the output, not rounded.
-pub(crate) fn more(kernel: &Kernel, along: Along, capabilities: &Capabilities) -> Result<Option<Dispatch>> {
+/// The step of a scatter that changes the output; sums are not rounded.
+pub(crate) fn more(
+    kernel: &Kernel,
+    op: ScatterOp,
+    along: Along,
+    capabilities: &Capabilities,
+) -> Result<Option<Dispatch>> {
     let (axis, dtype) = (along.axis, kernel.outputs[0].dtype);
     let (out_shape, src_shape) = (&kernel.space, kernel.operands[2].layout.shape());
     let length = src_shape[axis];
     let lines = src_shape.iter().enumerate().filter(|&(a, _)| a != axis).map(|(_, &n)| n).product::<usize>();
-    let Some(sum) = formulas::binary(BinaryOp::Add, dtype, "a", "b").filter(|_| dtype != DType::Bool) else {
-        return Err(capabilities.unsupported("scatter_add", dtype, "cast first with .to_dtype(DType::F32)"));
+    let Some(one) = formulas::binary(op.binary(), dtype, "a", "b").filter(|_| dtype != DType::Bool) else {
+        return Err(capabilities.unsupported(op.name(), dtype, "cast first with .to_dtype(DType::F32)"));
     };
     if lines * length == 0 {
         return Ok(None);
@@ -42,13 +52,13 @@ pub(crate) fn more(kernel: &Kernel, along: Along, capabilities: &Capabilities) -
     // With no output to own, only the lines still look at every index, and tell of it: each is out of range.
     let nowhere = out_shape.numel() == 0;
     Ok(Some(if nowhere || each_line.saturating_mul(2) < each_element {
-        by_line(kernel, along, lines, &sum)
+        by_line(kernel, op, along, lines, &one)
     } else {
-        by_element(kernel, along, &sum)
+        by_element(kernel, op, along, &one)
     }))
 }
 
-/// The last step of a scatter-add of a half type: sums are rounded when all is added, and not after every addition.
+/// The last step of a scatter of a half type: sums are rounded when all is added, and not after every addition.
 pub(crate) fn round(kernel: &Kernel) -> Option<Dispatch> {
     let (dtype, total) = (kernel.outputs[0].dtype, kernel.space.numel());
     if dtype.compute() == dtype || total == 0 || kernel.operands[2].layout.numel() == 0 {
@@ -67,11 +77,11 @@ pub(crate) fn round(kernel: &Kernel) -> Option<Dispatch> {
     Some(d)
 }
 
-/// What both forms of a scatter-add begin with: the dispatch, with functions to read an index and to add.
-fn parts(kernel: &Kernel, along: Along, element: &str, sum: &str) -> Dispatch {
+/// What both forms of a scatter begin with: the dispatch, with functions to read an index and to make one of two.
+fn parts(kernel: &Kernel, op: ScatterOp, along: Along, element: &str, one: &str) -> Dispatch {
     let (axis, index_dtype) = (along.axis, kernel.operands[1].dtype);
     let (index, src) = (&kernel.operands[1].layout, &kernel.operands[2].layout);
-    let mut d = Dispatch::new("scatter_add");
+    let mut d = Dispatch::new(op.name());
     d.params.size("start", along.start);
     d.params.size("size", along.size);
     d.params.size("length", src.shape()[axis]);
@@ -80,13 +90,13 @@ fn parts(kernel: &Kernel, along: Along, element: &str, sum: &str) -> Dispatch {
     d.bind("src", element, false, Resource::Input(2));
     d.bind("output", element, true, Resource::Output(0));
     d.code.line(format_args!("alias T = {element};"));
-    d.code.expression("add", &[("a", "T"), ("b", "T")], "T", sum);
+    d.code.expression("one_of", &[("a", "T"), ("b", "T")], "T", one);
     index_functions(index_dtype, &mut d);
     d
 }
 
 /// An invocation for each line along the axis, or for four that lie side by side.
-fn by_line(kernel: &Kernel, along: Along, lines: usize, sum: &str) -> Dispatch {
+fn by_line(kernel: &Kernel, op: ScatterOp, along: Along, lines: usize, one: &str) -> Dispatch {
     let (axis, dtype) = (along.axis, kernel.outputs[0].dtype);
     let (index, src) = (&kernel.operands[1].layout, &kernel.operands[2].layout);
     let mut shape: SmallVec<[usize; 8]> = src.shape().iter().copied().collect();
@@ -100,7 +110,8 @@ fn by_line(kernel: &Kernel, along: Along, lines: usize, sum: &str) -> Dispatch {
         strides.iter().map(|s| s.last().copied()).eq([Some(0), Some(1), Some(1)])
             && strides[1..].iter().all(|s| fours(&s[..s.len() - 1]))
     };
-    let vectors = matches!(dtype, DType::F32 | DType::I32 | DType::U32)
+    // The greater and lesser of floats are functions of single numbers.
+    let vectors = matches!((dtype, op), (DType::F32, ScatterOp::Add) | (DType::I32 | DType::U32, _))
         && shape.last().is_some_and(|n| n % 4 == 0)
         && fours(&[steps[0], steps[1], offset as isize])
         && side_by_side(&strides);
@@ -116,7 +127,7 @@ fn by_line(kernel: &Kernel, along: Along, lines: usize, sum: &str) -> Dispatch {
     }
     let t = storage_type(dtype);
     let element = if vectors { format!("vec4<{t}>") } else { t.into() };
-    let mut d = parts(kernel, along, &element, sum);
+    let mut d = parts(kernel, op, along, &element, one);
     d.params.size("total", lines / unit);
     d.params.size("count", kernel.space[axis]);
     d.params.stride("src_stride", steps[0]);
@@ -132,12 +143,12 @@ fn by_line(kernel: &Kernel, along: Along, lines: usize, sum: &str) -> Dispatch {
 }
 
 /// An invocation for each element of the output.
-fn by_element(kernel: &Kernel, along: Along, sum: &str) -> Dispatch {
+fn by_element(kernel: &Kernel, op: ScatterOp, along: Along, one: &str) -> Dispatch {
     let (axis, dtype) = (along.axis, kernel.outputs[0].dtype);
     let (index, src) = (&kernel.operands[1].layout, &kernel.operands[2].layout);
     let (shape, src_shape) = (&kernel.space, src.shape());
     let t = storage_type(dtype);
-    let mut d = parts(kernel, along, t, sum);
+    let mut d = parts(kernel, op, along, t, one);
     d.params.size("total", shape.numel());
     d.params.stride("src_stride", src.strides()[axis]);
     let operands = [

@@ -1,11 +1,14 @@
-//! Elements added by index along an axis, in the order of their positions.
+//! Elements brought by index to places along an axis, in the order of their positions: added there, or the greatest or least kept.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
 
-use tensor_core::{DType, Launch, Layout, Result, bf16, f16, kernel::Operand};
+use tensor_core::{DType, Launch, Layout, Result, ScatterOp, bf16, f16, kernel::Operand};
 
-use super::index::{ByLines, Picks, is_run, malformed, varies};
+use super::{
+    accumulator::{greater, lesser},
+    index::{ByLines, Picks, is_run, malformed, varies},
+};
 use crate::{
     memory::{
         buffer::{Bound, Memory, by_size},
@@ -34,7 +37,41 @@ macro_rules! by_sum {
     };
 }
 
-/// Where the sums of a scatter-add are kept: in the output, or beside it where they are wider than what is stored.
+/// Calls a macro as `by_sum` does, with the function that keeps one of two: `$float` of floats, `$int` of the rest.
+macro_rules! by_extreme {
+    ($dtype:expr, $go:ident, $float:ident, $int:ident) => {
+        match $dtype {
+            DType::F64 => $go!(f64, f64, |a: f64, b: f64| $float!(a, b)),
+            DType::F32 => $go!(f32, f32, |a: f32, b: f32| $float!(a, b)),
+            DType::F16 => $go!(f16, f32, |a: f32, b: f16| {
+                let b = b.to_f32();
+                $float!(a, b)
+            }),
+            DType::BF16 => $go!(bf16, f32, |a: f32, b: bf16| {
+                let b = b.to_f32();
+                $float!(a, b)
+            }),
+            DType::I64 => $go!(i64, i64, i64::$int),
+            DType::I32 => $go!(i32, i32, i32::$int),
+            DType::U32 => $go!(u32, u32, u32::$int),
+            DType::U8 => $go!(u8, u8, u8::$int),
+            DType::Bool => $go!(bool, bool, bool::$int),
+        }
+    };
+}
+
+/// Calls a macro as `by_sum` does, for any operation.
+macro_rules! by_op {
+    ($op:expr, $dtype:expr, $go:ident) => {
+        match $op {
+            ScatterOp::Add => by_sum!($dtype, $go),
+            ScatterOp::Max => by_extreme!($dtype, $go, greater, max),
+            ScatterOp::Min => by_extreme!($dtype, $go, lesser, min),
+        }
+    };
+}
+
+/// Where the results of a scatter are kept: in the output, or beside it where they are wider than what is stored.
 struct Sums {
     memory: Memory,
     /// What `memory` points to, of a half type.
@@ -69,11 +106,11 @@ impl Sums {
     }
 }
 
-pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, axis: usize, launch: &Launch<'_>) -> Result<()> {
-    const OP: &str = "scatter_add";
+pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, op: ScatterOp, axis: usize, launch: &Launch<'_>) -> Result<()> {
+    let name = op.name();
     let bound = Bound::of_launch(pool, launch)?;
     let (base, src, out) = (bound.inputs[0], bound.inputs[2], bound.outputs[0]);
-    let [base_operand, index, source] = &launch.kernel.operands[..] else { return Err(malformed(OP)) };
+    let [base_operand, index, source] = &launch.kernel.operands[..] else { return Err(malformed(name)) };
     let (shape, dtype) = (&launch.kernel.space, base_operand.dtype);
     if index.layout.numel() == 0 {
         // SAFETY: both layouts were checked, and the output lies apart.
@@ -84,7 +121,7 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, axis: usize, launch: &Launch<'_>) 
     if varies(&index.layout) {
         let output = Layout::contiguous(shape.clone());
         let pass = ByLines {
-            op: OP,
+            op: name,
             index: bound.inputs[1],
             index_layout: &index.layout,
             axis,
@@ -109,9 +146,9 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, axis: usize, launch: &Launch<'_>) 
                 done
             }};
         }
-        return by_sum!(dtype, lines);
+        return by_op!(op, dtype, lines);
     }
-    let picks = Picks::read(OP, bound.inputs[1], index.dtype, &index.layout, axis, shape[axis])?;
+    let picks = Picks::read(name, bound.inputs[1], index.dtype, &index.layout, axis, shape[axis])?;
     let lead = picks.lead.len();
     let (off_axis, along) = (picks.off_axis(&plain, axis), plain[axis]);
     let (src_lead, src_within) = source.layout.strides().split_at(lead);
@@ -158,11 +195,11 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, axis: usize, launch: &Launch<'_>) 
             sums.close(out);
         }};
     }
-    by_sum!(dtype, go);
+    by_op!(op, dtype, go);
     Ok(())
 }
 
-/// The base of a scatter-add into its output.
+/// The base of a scatter into its output.
 ///
 /// # Safety
 /// Both lie in the memory given, and the output apart.
