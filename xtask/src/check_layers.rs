@@ -14,6 +14,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "taper",
         &[
             "data",
+            "distributed",
             "distributions",
             "inspect",
             "linalg",
@@ -31,6 +32,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("distributions", &["linalg", "autograd", "tensor-core"]),
     ("train", &["inspect", "nn", "optim", "tensor-core"]),
     ("data", &["autograd", "tensor-core", "nn-derive"]),
+    ("distributed", &["optim", "nn", "autograd", "tensor-core"]),
     ("optim", &["autograd", "tensor-core"]),
     ("nn", &["autograd", "tensor-core", "nn-derive"]),
     ("nn-derive", &[]),

@@ -26,6 +26,7 @@
 //! | [`func`] | Jacobians, Hessians, `vmap` |
 //! | [`inspect`] | graphs as data and pictures, and what a line does: [`explain`] |
 //! | `linalg` | factorizations, systems of equations (feature `linalg`) |
+//! | `distributed` | training on many machines (features `distributed`, and `mpi` for MPI) |
 //! | `distributions` | probability distributions: draws, densities, divergences (feature `distributions`) |
 //! | `train` | long runs: checkpoints in a folder, Ctrl-C, metrics, progress, TensorBoard (feature `train`) |
 //! | [`fft`] | Fourier transforms |
@@ -36,6 +37,8 @@ mod devices;
 
 pub use autograd;
 pub use data;
+#[cfg(feature = "distributed")]
+pub use distributed;
 #[cfg(feature = "distributions")]
 pub use distributions;
 pub use inspect;

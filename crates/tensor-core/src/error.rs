@@ -270,6 +270,17 @@ pub enum ErrorKind {
         message: String,
     },
 
+    /// Processes that work together, one of which hangs, has gone, or called something else.
+    #[error("{op}: {message}")]
+    Distributed {
+        /// The collective operation.
+        op: &'static str,
+        /// The ranks at fault, where they are known.
+        ranks: Vec<usize>,
+        /// What they did or did not do, and the mend.
+        message: String,
+    },
+
     /// A gradient that cannot be computed.
     #[error("{op}: {message}")]
     Autograd {

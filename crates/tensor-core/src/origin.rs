@@ -43,7 +43,7 @@ pub(crate) fn outside(location: &'static Location<'static>) -> Option<&'static L
 /// Whether `file` is a source of the library, `this` being the path of this file: the crates lie beside each other, in a
 /// registry with their versions.
 fn is_ours(file: &str, this: &str) -> bool {
-    const CRATES: [&str; 11] = [
+    const CRATES: [&str; 12] = [
         "taper",
         "tensor-core",
         "backend-cpu",
@@ -54,6 +54,7 @@ fn is_ours(file: &str, this: &str) -> bool {
         "nn",
         "optim",
         "data",
+        "distributed",
         "distributions",
     ];
     let slashes = |path: &str| path.replace('\\', "/");

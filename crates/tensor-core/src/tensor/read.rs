@@ -122,10 +122,28 @@ impl Tensor {
     #[track_caller]
     #[doc(alias = "numpy")]
     pub fn read_bytes(&self) -> Result<Vec<u8>> {
-        let value = self.contiguous_value()?;
         let mut out = vec![0; self.numel() * self.dtype().size()];
-        self.download(&value, &mut out)?;
+        self.read_bytes_into(&mut out)?;
         Ok(out)
+    }
+
+    /// As [`Tensor::read_bytes`], into memory of the caller's that is used again.
+    ///
+    /// # Errors
+    /// A length other than that of the elements, or whatever the device reports.
+    #[track_caller]
+    pub fn read_bytes_into(&self, out: &mut [u8]) -> Result<()> {
+        let bytes = self.numel() * self.dtype().size();
+        if out.len() != bytes {
+            let message = format!(
+                "the elements of {} {} are {bytes} bytes, and there is room for {}",
+                self.dtype(),
+                self.shape(),
+                out.len()
+            );
+            return Err(Error::invalid("read_bytes_into", message));
+        }
+        self.download(&self.contiguous_value()?, out)
     }
 
     /// The elements in row-major order, as [`Tensor::to_vec`] gives them, without blocking the thread while the device works.

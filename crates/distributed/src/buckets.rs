@@ -1,0 +1,90 @@
+//! Gradients in buckets: one message for many parameters, and communication that begins with the first of them.
+
+use tensor_core::{DType, Device, Error, Result, Tensor, eval_all};
+
+use crate::{Communicator, ReduceOp};
+
+/// Which of some tensors go into a message together, in the order in which they are sent.
+///
+/// The last come first, as a backward pass has their gradients first. A bucket is of one dtype, and one more tensor begins another where it
+/// would hold more than `limit` bytes. One that is larger by itself has a bucket of its own.
+pub(crate) fn buckets(tensors: &[(usize, DType)], limit: usize) -> Vec<Vec<usize>> {
+    let mut found: Vec<Vec<usize>> = Vec::new();
+    // The bucket of each dtype that is being filled, and its bytes.
+    let mut open: Vec<(DType, usize, usize)> = Vec::new();
+    for (k, &(bytes, dtype)) in tensors.iter().enumerate().rev() {
+        match open.iter_mut().find(|(of, ..)| *of == dtype) {
+            Some((_, bucket, filled)) if *filled + bytes <= limit => {
+                found[*bucket].push(k);
+                *filled += bytes;
+            }
+            Some((_, bucket, filled)) => {
+                (*bucket, *filled) = (found.len(), bytes);
+                found.push(vec![k]);
+            }
+            None => {
+                open.push((dtype, found.len(), bytes));
+                found.push(vec![k]);
+            }
+        }
+    }
+    found
+}
+
+/// The elements of tensors of one dtype in a row, on a device.
+#[track_caller]
+pub(crate) fn flat(tensors: &[Tensor], device: &Device) -> Result<Tensor> {
+    let rows =
+        tensors.iter().map(|tensor| tensor.detach().to(device)?.reshape([-1])).collect::<Result<Vec<_>>>()?;
+    match rows.as_slice() {
+        [one] => Ok(one.clone()),
+        _ => Tensor::concat(&rows, 0),
+    }
+}
+
+/// Each tensor reduced over all ranks, in buckets. While one travels, the next is read.
+#[track_caller]
+pub(crate) fn all_reduce_all(
+    comm: &Communicator,
+    tensors: &[Tensor],
+    op: ReduceOp,
+    limit: usize,
+) -> Result<Vec<Tensor>> {
+    let sizes: Vec<(usize, DType)> =
+        tensors.iter().map(|t| (t.numel() * t.dtype().size(), t.dtype())).collect();
+    let buckets = buckets(&sizes, limit);
+    let members: Vec<Vec<Tensor>> =
+        buckets.iter().map(|bucket| bucket.iter().map(|&k| tensors[k].clone()).collect()).collect();
+    let rows =
+        members.iter().map(|members| flat(members, &members[0].device())).collect::<Result<Vec<_>>>()?;
+    // All at once: computed one after the other, each would compute again what it has in common with those before it.
+    eval_all(&rows.iter().collect::<Vec<_>>())?;
+    let works = rows.iter().map(|row| comm.start_all_reduce(row, op)).collect::<Result<Vec<_>>>()?;
+    drop(rows);
+    let mut found: Vec<Option<Tensor>> = vec![None; tensors.len()];
+    for ((bucket, members), work) in buckets.iter().zip(&members).zip(works) {
+        let parts = work.wait_for_parts(members)?;
+        for (&k, part) in bucket.iter().zip(parts) {
+            found[k] = Some(part);
+        }
+    }
+    let missed = || Error::invalid("distributed", "a tensor was in no bucket");
+    found.into_iter().map(|part| part.ok_or_else(missed)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_filled_from_the_end() {
+        let f32s =
+            |sizes: &[usize]| -> Vec<(usize, DType)> { sizes.iter().map(|&n| (n, DType::F32)).collect() };
+        assert_eq!(buckets(&f32s(&[10, 10, 10]), 20), [vec![2, 1], vec![0]]);
+        assert_eq!(buckets(&f32s(&[10, 50, 10]), 20), [vec![2], vec![1], vec![0]]);
+        assert_eq!(buckets(&f32s(&[]), 20), Vec::<Vec<usize>>::new());
+        let mixed = [(8, DType::F32), (4, DType::F16), (8, DType::F32), (4, DType::F16)];
+        assert_eq!(buckets(&mixed, 8), [vec![3, 1], vec![2], vec![0]]);
+        assert_eq!(buckets(&mixed, 0).len(), 4);
+    }
+}

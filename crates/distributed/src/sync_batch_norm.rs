@@ -1,0 +1,281 @@
+//! [`SyncBatchNorm`]: batch norm by the statistics of the whole batch, wherever its parts are.
+
+use std::fmt;
+
+use autograd::{Function, apply};
+use nn::{BatchNormConfig, Layer, Module, Training, Visitor, VisitorMut, functional};
+use tensor_core::{DType, Device, Error, Result, Tensor};
+
+use crate::{Communicator, ReduceOp};
+
+const OP: &str = "SyncBatchNorm";
+
+/// The sum over all ranks. A loss on any rank depends on what each rank gave: the gradient is the sum over all ranks, too.
+struct Total(Communicator);
+
+impl fmt::Debug for Total {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AllReduce")
+    }
+}
+
+impl Function for Total {
+    type Output = Tensor;
+
+    fn name(&self) -> &'static str {
+        "AllReduce"
+    }
+
+    #[track_caller]
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        self.0.all_reduce(inputs[0], ReduceOp::Sum)
+    }
+
+    #[track_caller]
+    fn backward(&self, _: &[Tensor], _: &Tensor, gradient: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        Ok(vec![Some(apply(Total(self.0.clone()), &[gradient])?)])
+    }
+}
+
+impl Communicator {
+    /// The sum of the ranks' tensors, with a gradient: that of each rank's tensor is the sum of the ranks' gradients. Forward and backward pass
+    /// compute what it depends on and communicate at once. All ranks build the same graph. `torch.distributed.nn.functional.all_reduce`.
+    ///
+    /// # Errors
+    /// Those of [`Communicator::all_reduce`].
+    #[track_caller]
+    pub fn all_reduce_sum_tracked(&self, tensor: &Tensor) -> Result<Tensor> {
+        apply(Total(self.clone()), &[tensor])
+    }
+}
+
+/// Batch norm over `[N, C, …]`, whose means and variances are over the parts of all ranks. `torch.nn.SyncBatchNorm`.
+///
+/// Parameters, buffers, their names and the rest are those of [`nn::BatchNorm`], and so is evaluation, which does not communicate where there are running statistics. In
+/// training, a forward pass exchanges two messages of C numbers, one after the other, so that the variance is taken about the mean; a
+/// backward pass exchanges two as well. Parts may be of different sizes.
+///
+/// ```
+/// use distributed::{Communicator, SyncBatchNorm};
+/// use tensor_core::Tensor;
+/// # fn main() -> tensor_core::Result<()> {
+/// let device = backend_cpu::cpu();
+/// let norm = SyncBatchNorm::new(3, &Communicator::solo(), &device)?;
+/// assert_eq!(norm.forward(&Tensor::ones([2, 3, 4, 4], &device)?)?.dims(), [2, 3, 4, 4]);
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct SyncBatchNorm {
+    weight: Option<Tensor>,
+    bias: Option<Tensor>,
+    running: Option<Running>,
+    channels: usize,
+    eps: f64,
+    momentum: Option<f64>,
+    training: Training,
+    comm: Communicator,
+}
+
+#[derive(Clone)]
+struct Running {
+    mean: Tensor,
+    var: Tensor,
+    batches: Tensor,
+}
+
+impl SyncBatchNorm {
+    /// For so many channels, with PyTorch's defaults.
+    ///
+    /// # Errors
+    /// No channels, a default dtype that the device lacks, or no memory.
+    #[track_caller]
+    pub fn new(channels: usize, comm: &Communicator, device: &Device) -> Result<SyncBatchNorm> {
+        SyncBatchNorm::with_config(channels, BatchNormConfig::default(), comm, device)
+    }
+
+    /// With another eps or momentum, with or without parameters and running statistics.
+    ///
+    /// # Errors
+    /// No channels, a momentum outside [0, 1], a dtype that is not floating-point or that the device lacks, or no memory.
+    #[track_caller]
+    pub fn with_config(
+        channels: usize,
+        config: BatchNormConfig,
+        comm: &Communicator,
+        device: &Device,
+    ) -> Result<SyncBatchNorm> {
+        let BatchNormConfig { eps, momentum, affine, track_running_stats, dtype } = config;
+        if channels == 0 {
+            return Err(Error::invalid(OP, "no channels: give at least one"));
+        }
+        if momentum.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
+            let message = format!("momentum {momentum:?}: give the share of a batch, from 0 to 1, or None");
+            return Err(Error::invalid(OP, message));
+        }
+        let cell = |value: f64, tracked: bool| -> Result<Tensor> {
+            let value = Tensor::full([channels], value, (dtype, device))?;
+            value.eval()?;
+            value.into_cell(tracked)
+        };
+        let weight = affine.then(|| cell(1.0, true)).transpose()?;
+        let bias = affine.then(|| cell(0.0, true)).transpose()?;
+        let running = match track_running_stats {
+            true => {
+                let count = if device.supports(DType::I64) { DType::I64 } else { DType::I32 };
+                let batches = Tensor::zeros((), (count, device))?;
+                batches.eval()?;
+                Some(Running {
+                    mean: cell(0.0, false)?,
+                    var: cell(1.0, false)?,
+                    batches: batches.into_cell(false)?,
+                })
+            }
+            false => None,
+        };
+        let training = Training::default();
+        Ok(SyncBatchNorm { weight, bias, running, channels, eps, momentum, training, comm: comm.clone() })
+    }
+
+    /// The weight `[C]`, if there is one.
+    pub fn weight(&self) -> Option<&Tensor> {
+        self.weight.as_ref()
+    }
+
+    /// The bias `[C]`, if there is one.
+    pub fn bias(&self) -> Option<&Tensor> {
+        self.bias.as_ref()
+    }
+
+    /// The running mean `[C]`, if it is tracked.
+    pub fn running_mean(&self) -> Option<&Tensor> {
+        self.running.as_ref().map(|running| &running.mean)
+    }
+
+    /// The running variance `[C]`, if it is tracked.
+    pub fn running_var(&self) -> Option<&Tensor> {
+        self.running.as_ref().map(|running| &running.var)
+    }
+
+    /// The output for an input `[N, C, …]`. All ranks come to it together in training.
+    ///
+    /// # Errors
+    /// Another number of channels, one value for each channel on all ranks together, another dtype or device; ranks that do not come.
+    #[track_caller]
+    pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        if input.dims().get(1) != Some(&self.channels) {
+            let message = format!(
+                "the layer has {0} channels and takes [N, {0}, …]; the input has the shape {1}",
+                self.channels,
+                input.shape()
+            );
+            return Err(Error::invalid(OP, message));
+        }
+        if !self.training.get()
+            && let Some(Running { mean, var, .. }) = &self.running
+        {
+            let (weight, bias) = (self.weight.as_ref(), self.bias.as_ref());
+            return functional::batch_norm(input, Some(mean), Some(var), weight, bias, false, 0.0, self.eps);
+        }
+        let wide = input.to_dtype(input.dtype().compute())?;
+        let axes: Vec<usize> = (0..input.rank()).filter(|&axis| axis != 1).collect();
+        let mut along = vec![1; input.rank()];
+        along[1] = self.channels;
+        // The number of values for each channel travels with their sums.
+        let count =
+            Tensor::full([1], (input.numel() / self.channels) as f64, (wide.dtype(), &wide.device()))?;
+        let sums = Tensor::concat(&[wide.sum_axis(axes.as_slice(), false)?, count], 0)?;
+        let totals = self.comm.all_reduce_sum_tracked(&sums)?;
+        let count = totals.detach().narrow(0, self.channels, 1)?.item_f64()?;
+        if count < 2.0 {
+            let message = format!(
+                "{count} value for each channel on all ranks together, whose variance is unknown: use larger batches, or call .eval() \
+                 on the model to use the running statistics"
+            );
+            return Err(Error::invalid(OP, message));
+        }
+        let mean = totals.narrow(0, 0, self.channels)?.mul_scalar(1.0 / count);
+        let centered = wide.sub(&mean.reshape(along.as_slice())?)?;
+        let squares = centered.powi(2).sum_axis(axes.as_slice(), false)?;
+        let var = self.comm.all_reduce_sum_tracked(&squares)?.mul_scalar(1.0 / count);
+        if self.training.get() {
+            self.note(&mean.detach(), &var.detach().mul_scalar(count / (count - 1.0)))?;
+        }
+        let mut out = centered.mul(&var.add_scalar(self.eps).rsqrt().reshape(along.as_slice())?)?;
+        if let Some(weight) = &self.weight {
+            out = out.mul(&weight.to_dtype(wide.dtype())?.reshape(along.as_slice())?)?;
+        }
+        if let Some(bias) = &self.bias {
+            out = out.add(&bias.to_dtype(wide.dtype())?.reshape(along.as_slice())?)?;
+        }
+        out.to_dtype(input.dtype())
+    }
+
+    /// Moves the running statistics towards those of a batch.
+    #[track_caller]
+    fn note(&self, mean: &Tensor, var: &Tensor) -> Result<()> {
+        let Some(running) = &self.running else { return Ok(()) };
+        let batches = running.batches.detach().add_scalar(1);
+        let step = |kept: &Tensor, seen: &Tensor| -> Result<Tensor> {
+            let kept = kept.detach();
+            let distance = seen.to_dtype(kept.dtype())?.sub(&kept)?;
+            kept.add(&match self.momentum {
+                Some(share) => distance.mul_scalar(share),
+                None => distance.div(&batches.to_dtype(kept.dtype())?)?,
+            })
+        };
+        let (mean, var) = (step(&running.mean, mean)?, step(&running.var, var)?);
+        running.mean.assign(&mean)?;
+        running.var.assign(&var)?;
+        running.batches.assign(&batches)
+    }
+}
+
+impl fmt::Debug for SyncBatchNorm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let momentum = self.momentum.map_or("None".to_string(), |share| format!("{share:?}"));
+        write!(
+            f,
+            "SyncBatchNorm({}, eps={:?}, momentum={momentum}, affine={}, track_running_stats={})",
+            self.channels,
+            self.eps,
+            self.weight.is_some(),
+            self.running.is_some()
+        )
+    }
+}
+
+impl Layer for SyncBatchNorm {
+    #[track_caller]
+    fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        SyncBatchNorm::forward(self, input)
+    }
+}
+
+impl Module for SyncBatchNorm {
+    fn visit(&self, visitor: &mut Visitor) {
+        for (name, tensor) in [("weight", &self.weight), ("bias", &self.bias)] {
+            if let Some(tensor) = tensor {
+                visitor.parameter(name, tensor);
+            }
+        }
+        if let Some(Running { mean, var, batches }) = &self.running {
+            visitor.buffer("running_mean", mean);
+            visitor.buffer("running_var", var);
+            visitor.buffer("num_batches_tracked", batches);
+        }
+        visitor.training(&self.training);
+    }
+
+    fn visit_mut(&mut self, visitor: &mut VisitorMut) {
+        for (name, tensor) in [("weight", &mut self.weight), ("bias", &mut self.bias)] {
+            if let Some(tensor) = tensor {
+                visitor.parameter(name, tensor);
+            }
+        }
+        if let Some(Running { mean, var, batches }) = &mut self.running {
+            visitor.buffer("running_mean", mean);
+            visitor.buffer("running_var", var);
+            visitor.buffer("num_batches_tracked", batches);
+        }
+    }
+}

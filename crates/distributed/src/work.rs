@@ -1,0 +1,108 @@
+//! [`Work`]: a call under way, and how elements become tensors again.
+
+use std::{fmt, sync::mpsc::Receiver};
+
+use autograd::no_grad;
+use tensor_core::{DType, Device, Element, Error, Result, Shape, Tensor, bf16, f16};
+
+use crate::{Communicator, communicator::ended, engine::Answer};
+
+#[track_caller]
+pub(crate) fn answered(answer: &Receiver<Result<Answer>>) -> Result<Answer> {
+    match answer.recv() {
+        Ok(answer) => answer.map_err(Error::here),
+        Err(_) => Err(ended()),
+    }
+}
+
+/// A call under way. All ranks start the same ones in the same order, and may wait for them in any.
+#[must_use = "the result of a call is in it: .wait()?"]
+pub struct Work {
+    pub(crate) comm: Communicator,
+    pub(crate) state: State,
+}
+
+pub(crate) enum State {
+    Done(Tensor),
+    Waiting { answer: Receiver<Result<Answer>>, shape: Shape, dtype: DType, device: Device },
+}
+
+impl fmt::Debug for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.state {
+            State::Done(tensor) => write!(f, "Work({} {}, done)", tensor.dtype(), tensor.shape()),
+            State::Waiting { shape, dtype, .. } => write!(f, "Work({dtype} {shape})"),
+        }
+    }
+}
+
+impl Work {
+    /// The result, on the device of the tensor that was given.
+    ///
+    /// # Errors
+    /// Ranks that call something else, do not come or have gone; no memory.
+    #[track_caller]
+    pub fn wait(self) -> Result<Tensor> {
+        match self.state {
+            State::Done(tensor) => Ok(tensor),
+            State::Waiting { answer, shape, dtype, device } => {
+                let Answer { data, .. } = answered(&answer)?;
+                let tensor = tensor_of(bytemuck::cast_slice(&data), dtype, &shape, &device);
+                self.comm.keep(data);
+                tensor
+            }
+        }
+    }
+}
+
+impl Work {
+    /// The result, cut into tensors like some that lie in it one after the other: each is a buffer of its own, which an optimizer can use up.
+    #[track_caller]
+    pub(crate) fn wait_for_parts(self, like: &[Tensor]) -> Result<Vec<Tensor>> {
+        let mut start = 0;
+        match self.state {
+            State::Done(row) => {
+                let parts = like.iter().map(|like| {
+                    let part = row.narrow(0, start, like.numel())?.reshape(like.shape().dims())?;
+                    start += like.numel();
+                    part.to(&like.device())
+                });
+                parts.collect()
+            }
+            State::Waiting { answer, dtype, .. } => {
+                let Answer { data, .. } = answered(&answer)?;
+                let bytes = bytemuck::cast_slice::<u64, u8>(&data);
+                let parts = like.iter().map(|like| {
+                    let end = start + like.numel() * dtype.size();
+                    let part = tensor_of(&bytes[start..end], dtype, like.shape(), &like.device());
+                    start = end;
+                    part
+                });
+                let parts = parts.collect();
+                self.comm.keep(data);
+                parts
+            }
+        }
+    }
+}
+
+/// A tensor of elements whose bytes lie at a place that is aligned for them.
+#[track_caller]
+pub(crate) fn tensor_of(bytes: &[u8], dtype: DType, shape: &Shape, device: &Device) -> Result<Tensor> {
+    #[track_caller]
+    fn from<T: Element + bytemuck::Pod>(bytes: &[u8], shape: &Shape, device: &Device) -> Result<Tensor> {
+        Tensor::from_slice(bytemuck::cast_slice::<u8, T>(bytes), shape.clone(), device)
+    }
+    let bytes = &bytes[..shape.numel() * dtype.size()];
+    no_grad(|| match dtype {
+        DType::Bool => Tensor::from_slice(&bool::from_bytes(bytes), shape.clone(), device),
+        DType::U8 => from::<u8>(bytes, shape, device),
+        DType::U32 => from::<u32>(bytes, shape, device),
+        DType::I32 => from::<i32>(bytes, shape, device),
+        DType::I64 => from::<i64>(bytes, shape, device),
+        DType::F16 => from::<f16>(bytes, shape, device),
+        DType::BF16 => from::<bf16>(bytes, shape, device),
+        DType::F32 => from::<f32>(bytes, shape, device),
+        DType::F64 => from::<f64>(bytes, shape, device),
+    })
+}

@@ -1,0 +1,242 @@
+//! A network learns handwritten digits on several processes, or machines: each has a part of every batch, and all have one model.
+//!
+//!     cargo build --release -p taper --features mpi --example distributed
+//!     mpirun -n 4 target/release/examples/distributed
+//!     mpirun -n 4 target/release/examples/distributed --measure --width 2048
+//!
+//! Started by itself it is a world of one, and with `--threads 4` one of threads; neither needs MPI, and `--features distributed` is enough.
+
+mod common;
+
+use std::{
+    io::{self, Write},
+    path::PathBuf,
+    process::ExitCode,
+    thread,
+    time::{Duration, Instant},
+};
+
+use clap::Parser;
+use common::{Outcome, evaluate, holds, mean_loss};
+use taper::{
+    autograd::TensorGrad,
+    distributed::{Communicator, DistributedConfig, DistributedDataParallel, ReduceOp},
+    prelude::*,
+};
+
+/// Trains a network of three layers on all processes that mpirun starts.
+#[derive(Parser)]
+struct Options {
+    /// auto, cpu, wgpu, wgpu:N, or `each` for the GPU of the process's number on its machine
+    #[arg(long, default_value = "cpu")]
+    device: String,
+    /// Passes over the training images
+    #[arg(long, default_value_t = 12)]
+    epochs: usize,
+    /// Images a step, of all processes together
+    #[arg(long, default_value_t = 64)]
+    batch_size: usize,
+    /// Learning rate of Adam
+    #[arg(long, default_value_t = 2e-3)]
+    lr: f64,
+    /// Neurons of the hidden layers
+    #[arg(long, default_value_t = 256)]
+    width: usize,
+    /// MiB of gradients that travel together
+    #[arg(long, default_value_t = 25.0)]
+    bucket_mib: f64,
+    /// Seconds for which a process waits for the others
+    #[arg(long, default_value_t = 600.0)]
+    timeout: f64,
+    /// Seed of the split, the weights and the shuffling
+    #[arg(long, default_value_t = 42)]
+    seed: u64,
+    /// A folder with MNIST or Fashion-MNIST files (IDX, plain or gzip), in place of the digits that ship with Taper
+    #[arg(long)]
+    data: Option<PathBuf>,
+    /// So many threads of one process in place of mpirun's processes
+    #[arg(long, default_value_t = 0)]
+    threads: usize,
+    /// Times steps and exchanges in place of training
+    #[arg(long)]
+    measure: bool,
+}
+
+#[derive(Debug, Module)]
+struct Net {
+    fc1: Linear,
+    fc2: Linear,
+    fc3: Linear,
+}
+
+impl Layer for Net {
+    fn forward(&self, images: &Tensor) -> Result<Tensor> {
+        let hidden = self.fc1.forward(&images.flatten(1, -1)?)?.relu();
+        self.fc3.forward(&self.fc2.forward(&hidden)?.relu())
+    }
+}
+
+/// Every process's own part of the images: each `size`-th one, as many for each.
+fn part(all: &TensorDataset, comm: &Communicator) -> Result<TensorDataset> {
+    let each = all.len() / comm.size();
+    let own: Vec<usize> = (0..each).map(|k| k * comm.size() + comm.rank()).collect();
+    all.select(&own)
+}
+
+/// Calls made for a time, after two that warm up.
+const ROUNDS: u64 = 40;
+
+/// The least time of a call in milliseconds: what other programs on the machine add is not counted. All ranks begin each together.
+fn timed(comm: &Communicator, mut call: impl FnMut() -> Result<()>) -> Result<f64> {
+    let mut least = f64::INFINITY;
+    for round in 0..ROUNDS + 2 {
+        comm.barrier()?;
+        let began = Instant::now();
+        call()?;
+        if round >= 2 {
+            least = least.min(began.elapsed().as_secs_f64() * 1e3);
+        }
+    }
+    Ok(least)
+}
+
+fn measure(
+    model: &DistributedDataParallel<Net>,
+    train: &TensorDataset,
+    each: usize,
+    out: &mut impl Write,
+) -> Outcome {
+    let (comm, first) = (model.communicator(), model.communicator().rank() == 0);
+    let device = model.fc1.weight.device();
+    let loader = DataLoader::new(train.select(&(0..each).collect::<Vec<_>>())?, each)?;
+    let (images, labels) = loader.iter().next().ok_or("no images")??.to(&device)?;
+    let mut adam = Adam::new(model.parameters(), AdamConfig::default());
+    let mut step = |exchanges: bool| -> Result<()> {
+        adam.zero_grad();
+        let loss = cross_entropy(&model.forward(&images)?, &labels)?;
+        if exchanges {
+            model.backward(&loss)?;
+        } else {
+            loss.backward()?;
+        }
+        adam.step()?;
+        device.synchronize()
+    };
+    let alone = timed(comm, || step(false))?;
+    let before = comm.traffic();
+    let together = timed(comm, || step(true))?;
+    let sent = comm.traffic();
+    if first {
+        // A barrier before each.
+        let header = 128 * (comm.size() as u64 - 1);
+        let bytes = (sent.bytes - before.bytes) / (ROUNDS + 2) - header;
+        writeln!(
+            out,
+            "{} ranks, {} parameters, {each} images each: a step {together:.2} ms, without exchange {alone:.2} ms; each rank sends {bytes} bytes",
+            comm.size(),
+            model.num_parameters()
+        )?;
+    }
+    for kib in [1, 4, 64, 256, 1024, 4096, 16384] {
+        let row = Tensor::ones([kib * 256], &device)?;
+        row.eval()?;
+        let time = timed(comm, || comm.all_reduce(&row, ReduceOp::Sum).map(drop))?;
+        if first {
+            writeln!(out, "all_reduce of {kib:>6} KiB: {time:.3} ms")?;
+        }
+    }
+    Ok(())
+}
+
+/// In each process that mpirun started, or in threads of this one.
+fn run(options: &Options) -> Outcome {
+    if options.threads == 0 {
+        return work(options, Communicator::world()?);
+    }
+    let ranks = Communicator::threads(options.threads)?;
+    thread::scope(|scope| {
+        // An error of any kind becomes its words, which can leave a thread.
+        let run = |comm| work(options, comm).map_err(|error| error.to_string());
+        let threads: Vec<_> = ranks.into_iter().map(|comm| scope.spawn(move || run(comm))).collect();
+        let ended = threads
+            .into_iter()
+            .map(|thread| thread.join().map_err(|_| "a rank panicked")?.map_err(Into::into));
+        ended.collect::<Vec<Outcome>>().into_iter().collect()
+    })
+}
+
+fn work(options: &Options, comm: Communicator) -> Outcome {
+    let mut out = io::stdout();
+    let start = Instant::now();
+    comm.set_timeout(Duration::from_secs_f64(options.timeout));
+    let first = comm.rank() == 0;
+    let device = match options.device.as_str() {
+        "each" => taper::device(&format!("wgpu:{}", comm.local_rank()))?,
+        name => taper::device(name)?,
+    };
+    let each = options.batch_size / comm.size();
+    if each == 0 {
+        return Err(format!(
+            "{} images a step for {} processes: give --batch-size",
+            options.batch_size,
+            comm.size()
+        )
+        .into());
+    }
+
+    let (train, test) = common::images(options.data.as_deref(), options.seed)?;
+    let pixels = train.get(0)?.0.numel();
+    let own = part(&train, &comm)?;
+    // Rank 0's weights count.
+    let rng = Generator::seed(options.seed, &taper::cpu());
+    let mut net = Net {
+        fc1: Linear::new(pixels, options.width, &rng)?,
+        fc2: Linear::new(options.width, options.width, &rng)?,
+        fc3: Linear::new(options.width, 10, &rng)?,
+    };
+    net.to(&device)?;
+    let config =
+        DistributedConfig { bucket_bytes: (options.bucket_mib * 1048576.0) as usize, ..Default::default() };
+    let model = DistributedDataParallel::with_config(net, &comm, config)?;
+    if options.measure {
+        return measure(&model, &own, each, &mut out);
+    }
+
+    let train = DataLoader::new(own, each)?.drop_last(true).shuffle(options.seed);
+    let test = DataLoader::new(test, 512)?;
+    let mut adam = Adam::new(model.parameters(), AdamConfig { lr: options.lr, ..Default::default() });
+    for epoch in 1..=options.epochs {
+        let mut losses = Vec::with_capacity(train.len());
+        for batch in train.iter() {
+            let (images, labels) = batch?.to(&device)?;
+            adam.zero_grad();
+            let loss = cross_entropy(&model.forward(&images)?, &labels)?;
+            model.backward(&loss)?;
+            adam.step()?;
+            losses.push(loss.detach());
+        }
+        let own = mean_loss(&losses)?;
+        let loss = comm.all_reduce(&Tensor::full((), own, &device)?, ReduceOp::Mean)?.item_f64()?;
+        if first {
+            writeln!(out, "epoch {epoch:>2}/{}: loss {loss:.4}", options.epochs)?;
+        }
+    }
+    // All have the same weights, bit by bit.
+    let mut sums = Vec::new();
+    for parameter in model.parameters() {
+        let bounds = [ReduceOp::Min, ReduceOp::Max].map(|op| comm.all_reduce(&parameter, op));
+        let [least, greatest] = bounds;
+        sums.push(least?.equal(&greatest?)?);
+    }
+    let (accuracy, _) = evaluate(model.module(), &test, &device)?;
+    if first {
+        holds(sums.into_iter().all(|same| same), "all ranks have one model")?;
+        let (ranks, seconds) = (comm.size(), start.elapsed().as_secs_f64());
+        writeln!(out, "test accuracy {accuracy:.4} on {ranks} ranks ({seconds:.1} s)")?;
+    }
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    common::finish(run(&Options::parse()))
+}
