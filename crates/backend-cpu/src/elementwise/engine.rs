@@ -3,6 +3,7 @@
 
 use std::{cell::RefCell, ops::Range};
 
+use half::slice::HalfFloatSliceExt;
 use smallvec::SmallVec;
 use tensor_core::{
     BinaryOp, DType, Error, ErrorKind, RandomKind, Result, Scalar, UnaryOp, bf16, f16, philox, philox_words,
@@ -16,6 +17,7 @@ use crate::{
     memory::buffer::Memory,
     simd::{
         isa::{Isa, Job, Plain, Sets},
+        loops::map1,
         math,
     },
 };
@@ -241,7 +243,7 @@ impl<'a> Evaluator<'a> {
                 let to = target.at::<u8>(0).wrapping_add(at * dtype.size());
                 if !std::ptr::eq(to, from) {
                     // SAFETY: the block holds n elements of the compute dtype, the target n more from `at` on.
-                    unsafe { store(dtype, from, to, n) };
+                    unsafe { store(self.isa, dtype, from, to, n) };
                 }
             }
             results.push(from);
@@ -313,6 +315,15 @@ impl<'a> Evaluator<'a> {
                 }
                 _ => {}
             }
+        }
+        if access.contiguous && access.dtype == DType::F16 {
+            // SAFETY: as below.
+            let (from, to) = unsafe {
+                let from = memory.at::<f16>(access.offset + pos).cast_const();
+                (std::slice::from_raw_parts(from, n), std::slice::from_raw_parts_mut(register.cast(), n))
+            };
+            from.convert_to_f32_slice(to);
+            return register;
         }
         // SAFETY: the launch checked that the layout stays within the buffer; a register holds BLOCK elements.
         unsafe { gather(self.isa, access, &access.strides, dims, memory, pos, n, register) };
@@ -549,7 +560,7 @@ unsafe fn gather(
     let few = isa.narrow();
     match access.dtype {
         DType::F16 => go!(few, f16, f32, |v: f16| v.to_f32()),
-        DType::BF16 => go!(few, bf16, f32, |v: bf16| v.to_f32()),
+        DType::BF16 => go!(isa, bf16, f32, |v: bf16| f32::from_bits(u32::from(v.to_bits()) << 16)),
         DType::Bool | DType::U8 => go!(few, u8, u8, |v| v),
         DType::I32 | DType::U32 | DType::F32 => go!(isa, u32, u32, |v| v),
         DType::I64 | DType::F64 => go!(few, u64, u64, |v| v),
@@ -694,26 +705,47 @@ unsafe fn runs(
     }
 }
 
+/// The bits of the nearest bf16, as `bf16::from_f32` has them, without a branch: so that a loop of it is made of vectors.
+#[inline(always)]
+fn bf16_bits(v: f32) -> u16 {
+    let bits = v.to_bits();
+    let to_even = (bits >> 16) & 1;
+    let rounded = bits.wrapping_add(0x7fff + to_even) >> 16;
+    let quiet = (bits >> 16) | 0x40;
+    (if v.is_nan() { quiet } else { rounded }) as u16
+}
+
 /// Writes a block of the compute dtype as elements of `dtype`.
 ///
 /// # Safety
 /// `from` holds `n` elements of the compute dtype, `to` has room for `n` of `dtype`; they lie apart.
-pub(crate) unsafe fn store(dtype: DType, from: *const u8, to: *mut u8, n: usize) {
+pub(crate) unsafe fn store(isa: Isa, dtype: DType, from: *const u8, to: *mut u8, n: usize) {
     // SAFETY: the caller's promise.
     unsafe {
         match dtype {
             DType::F16 => {
-                (0..n).for_each(|i| {
-                    to.cast::<f16>().add(i).write(f16::from_f32(from.cast::<f32>().add(i).read()))
-                });
+                let (from, to) = (from.cast::<f32>(), to.cast::<f16>());
+                std::slice::from_raw_parts_mut(to, n)
+                    .convert_from_f32_slice(std::slice::from_raw_parts(from, n));
             }
-            DType::BF16 => {
-                (0..n).for_each(|i| {
-                    to.cast::<bf16>().add(i).write(bf16::from_f32(from.cast::<f32>().add(i).read()))
-                });
-            }
+            DType::BF16 => map1(isa, from.cast(), to.cast(), n, bf16_bits),
             DType::Bool | DType::U8 | DType::I32 | DType::U32 | DType::I64 | DType::F32 | DType::F64 => {
                 std::ptr::copy_nonoverlapping(from, to, n * dtype.size())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_bf16_and_what_lies_between_is_rounded_as_half_does() {
+        for high in 0..=u32::from(u16::MAX) {
+            for low in [0, 1, 0x7fff, 0x8000, 0x8001, 0xffff] {
+                let v = f32::from_bits(high << 16 | low);
+                assert_eq!(bf16_bits(v), bf16::from_f32(v).to_bits(), "{v:?} of {high:x} {low:x}");
             }
         }
     }

@@ -94,7 +94,7 @@ pub(crate) fn run(
     // SAFETY: both hold so many elements of these dtypes, and each piece writes blocks of its own.
     let some = |at: usize, n: usize, block: *mut u8| unsafe {
         table::cast(isa, work.dtype(), dtype, results.at::<u8>(at), block, n);
-        store(dtype, block, out.at::<u8>(at), n);
+        store(isa, dtype, block, out.at::<u8>(at), n);
     };
     by_blocks(numel, &some);
     Ok(())
