@@ -32,6 +32,7 @@ mod image_folder;
 mod images;
 mod loader;
 mod move_to;
+mod progress;
 mod sampler;
 mod shuffle;
 mod stream;

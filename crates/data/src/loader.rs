@@ -1,10 +1,14 @@
 //! [`DataLoader`]: a dataset in batches, epoch after epoch. How workers prefetch is in `workers.rs`.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use tensor_core::{Device, Error, Result, State, Stateful};
 
-use crate::{Collate, Dataset, RandomSampler, Sampler, SequentialSampler, workers::Workers};
+use crate::{
+    Collate, Dataset, RandomSampler, Sampler, SequentialSampler,
+    progress::{Iteration, Progress, Sizes},
+    workers::Workers,
+};
 
 /// A dataset in batches. `torch.utils.data.DataLoader`.
 ///
@@ -27,7 +31,7 @@ pub struct DataLoader<D> {
     dataset: Arc<D>,
     batch_size: usize,
     sampler: Box<dyn Sampler>,
-    progress: Arc<Mutex<Progress>>,
+    progress: Progress,
     drop_last: bool,
     workers: usize,
     device: Option<Device>,
@@ -54,7 +58,7 @@ impl<D: Dataset> DataLoader<D> {
             dataset: Arc::new(dataset),
             batch_size,
             sampler: Box::new(SequentialSampler),
-            progress: Arc::default(),
+            progress: Progress::default(),
             drop_last: false,
             workers: 0,
             device: None,
@@ -115,13 +119,12 @@ impl<D: Dataset> DataLoader<D> {
 
     /// The epoch that the next [`DataLoader::iter`] begins: how many were begun.
     pub fn epoch(&self) -> u64 {
-        lock(&self.progress).next_epoch
+        self.progress.next_epoch()
     }
 
     /// Goes to the beginning of an epoch, so that training resumed there sees the same order.
     pub fn set_epoch(&self, epoch: u64) {
-        let mut progress = lock(&self.progress);
-        (progress.next_epoch, progress.first_batch, progress.current) = (epoch, 0, None);
+        self.progress.go_to(epoch, 0);
     }
 
     /// One epoch's batches, in order. A batch that cannot be made is an `Err`, and those after it still come.
@@ -132,13 +135,7 @@ impl<D: Dataset> DataLoader<D> {
         D: 'static,
         D::Item: Collate,
     {
-        let mut progress = lock(&self.progress);
-        let (epoch, first) = (progress.next_epoch, progress.first_batch.min(self.len()));
-        progress.iteration += 1;
-        (progress.next_epoch, progress.first_batch) = (epoch + 1, 0);
-        progress.current = Some((epoch, first));
-        let iteration = progress.iteration;
-        drop(progress);
+        let (epoch, first, iteration) = self.progress.begin(self.len());
         let epoch = Arc::new(Epoch {
             dataset: self.dataset.clone(),
             number: epoch,
@@ -149,25 +146,14 @@ impl<D: Dataset> DataLoader<D> {
             device: self.device.clone(),
         });
         let workers = (self.workers > 0).then(|| Workers::start(&epoch, self.workers));
-        Batches { epoch, next: first, workers, progress: self.progress.clone(), iteration }
+        Batches { epoch, next: first, workers, iteration }
     }
 }
 
-/// How far a loader and its latest iterator are.
-#[derive(Debug, Default)]
-struct Progress {
-    /// The epoch that the next iterator begins, and the batch of it that comes first.
-    next_epoch: u64,
-    first_batch: usize,
-    /// The epoch of the latest iterator while it lives, and how many of its batches were given out.
-    current: Option<(u64, usize)>,
-    /// Which iterator is the latest.
-    iteration: u64,
-}
-
-fn lock(progress: &Mutex<Progress>) -> MutexGuard<'_, Progress> {
-    // It is only ever changed whole.
-    progress.lock().unwrap_or_else(PoisonError::into_inner)
+impl<D: Dataset> DataLoader<D> {
+    fn sizes(&self) -> Sizes {
+        [("batch_size", self.batch_size), ("items", self.dataset.len())]
+    }
 }
 
 /// Where the loader stands: `epoch`, and `batch` for how many of its batches were given out; the `seed` of its sampler, if that has one;
@@ -181,16 +167,7 @@ fn lock(progress: &Mutex<Progress>) -> MutexGuard<'_, Progress> {
 /// A loader that shuffles where the other does not; within an epoch also another batch size or number of items.
 impl<D: Dataset> Stateful for DataLoader<D> {
     fn state_dict(&self) -> State {
-        let progress = lock(&self.progress);
-        let (epoch, batch) = match progress.current {
-            Some((epoch, given)) if given < self.len() => (epoch, given),
-            _ => (progress.next_epoch, progress.first_batch),
-        };
-        let mut state = State::new();
-        state.insert("epoch", epoch);
-        state.insert("batch", batch);
-        state.insert("batch_size", self.batch_size);
-        state.insert("items", self.dataset.len());
+        let mut state = self.progress.state(self.len(), self.sizes());
         if let Some(seed) = self.sampler.seed() {
             state.insert("seed", seed);
         }
@@ -198,23 +175,11 @@ impl<D: Dataset> Stateful for DataLoader<D> {
     }
 
     fn load_state_dict(&mut self, state: &State) -> Result<()> {
-        let mut reader = state.reader();
-        let (epoch, batch) = (reader.word("epoch"), reader.word("batch"));
-        let mut progress = lock(&self.progress);
-        let seed = self.sampler.seed().map(|_| reader.word("seed"));
-        for (name, here) in [("batch_size", self.batch_size), ("items", self.dataset.len())] {
-            let found = reader.word(name);
-            if batch > 0 && reader.has(name) && found != here as u64 {
-                reader.mismatch(format!("{name}: {found} in the state, {here} in the loader"));
-            }
-        }
-        reader.finish()?;
+        let seeded = self.sampler.seed().is_some();
+        let seed = self.progress.load(state, self.sizes(), |reader| seeded.then(|| reader.word("seed")))?;
         if let Some(seed) = seed {
             self.sampler.set_seed(seed);
         }
-        (progress.next_epoch, progress.first_batch, progress.current) = (epoch, batch as usize, None);
-        // An iterator that still lives is no longer the one that counts.
-        progress.iteration += 1;
         Ok(())
     }
 }
@@ -264,30 +229,7 @@ where
     epoch: Arc<Epoch<D>>,
     next: usize,
     workers: Option<Workers<<D::Item as Collate>::Batch>>,
-    progress: Arc<Mutex<Progress>>,
-    iteration: u64,
-}
-
-impl<D: Dataset> Batches<D>
-where
-    D::Item: Collate,
-{
-    /// Says how far this iterator is, unless there is a later one.
-    fn note(&self, current: Option<usize>) {
-        let mut progress = lock(&self.progress);
-        if progress.iteration == self.iteration {
-            progress.current = progress.current.and_then(|(epoch, _)| Some((epoch, current?)));
-        }
-    }
-}
-
-impl<D: Dataset> Drop for Batches<D>
-where
-    D::Item: Collate,
-{
-    fn drop(&mut self) {
-        self.note(None);
-    }
+    iteration: Iteration,
 }
 
 impl<D: Dataset> Iterator for Batches<D>
@@ -302,7 +244,7 @@ where
         }
         let index = self.next;
         self.next += 1;
-        self.note(Some(self.next));
+        self.iteration.note(Some(self.next));
         Some(match &self.workers {
             Some(workers) => workers.receive(index),
             None => self.epoch.batch(index),

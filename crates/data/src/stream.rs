@@ -5,7 +5,7 @@ use std::{
     iter,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         mpsc::{Receiver, SyncSender, sync_channel},
     },
     thread::{Builder, JoinHandle},
@@ -13,7 +13,11 @@ use std::{
 
 use tensor_core::{Device, Error, Result, State, Stateful};
 
-use crate::{Collate, Draws, workers::panic_message};
+use crate::{
+    Collate, Draws,
+    progress::{Iteration, Progress, Sizes},
+    workers::panic_message,
+};
 
 const OP: &str = "StreamLoader";
 /// Batches that the reader may have ready for each worker, and each worker for the loop.
@@ -78,7 +82,7 @@ pub struct StreamLoader<D: IterableDataset, U = <D as IterableDataset>::Item> {
     drop_last: bool,
     workers: usize,
     device: Option<Device>,
-    progress: Arc<Mutex<Progress>>,
+    progress: Progress,
 }
 
 impl<D: IterableDataset> StreamLoader<D> {
@@ -100,7 +104,7 @@ impl<D: IterableDataset> StreamLoader<D> {
             drop_last: false,
             workers: 0,
             device: None,
-            progress: Arc::default(),
+            progress: Progress::default(),
         })
     }
 }
@@ -153,7 +157,7 @@ impl<D: IterableDataset, U: Send + 'static> StreamLoader<D, U> {
 
     /// The epoch that the next [`StreamLoader::iter`] begins: how many were begun.
     pub fn epoch(&self) -> u64 {
-        lock(&self.progress).next_epoch
+        self.progress.next_epoch()
     }
 
     /// One epoch's batches, in order. An item that cannot be read or changed makes its batch an `Err`, and those after it still come.
@@ -162,13 +166,7 @@ impl<D: IterableDataset, U: Send + 'static> StreamLoader<D, U> {
         U: Collate,
         U::Batch: 'static,
     {
-        let mut progress = lock(&self.progress);
-        let (epoch, skipped) = (progress.next_epoch, progress.first_batch);
-        progress.iteration += 1;
-        (progress.next_epoch, progress.first_batch) = (epoch + 1, 0);
-        progress.current = Some((epoch, skipped));
-        let iteration = progress.iteration;
-        drop(progress);
+        let (epoch, skipped, iteration) = self.progress.begin(usize::MAX);
         let source = Source {
             dataset: self.dataset.clone(),
             batch_size: self.batch_size,
@@ -181,23 +179,14 @@ impl<D: IterableDataset, U: Send + 'static> StreamLoader<D, U> {
         let maker =
             Maker { transform: self.transform.clone(), device: self.device.clone(), seed: self.seed, epoch };
         let threads = Threads::start(source, maker, self.workers);
-        StreamBatches { threads, skipped, given: 0, ended: false, progress: self.progress.clone(), iteration }
+        StreamBatches { threads, skipped, given: 0, ended: false, iteration }
     }
 }
 
-/// How far a loader and its latest iterator are.
-#[derive(Debug, Default)]
-struct Progress {
-    next_epoch: u64,
-    first_batch: usize,
-    /// The epoch of the latest iterator while it has batches, and how many it gave out.
-    current: Option<(u64, usize)>,
-    iteration: u64,
-}
-
-fn lock(progress: &Mutex<Progress>) -> MutexGuard<'_, Progress> {
-    // It is only ever changed whole.
-    progress.lock().unwrap_or_else(PoisonError::into_inner)
+impl<D: IterableDataset, U> StreamLoader<D, U> {
+    fn sizes(&self) -> Sizes {
+        [("batch_size", self.batch_size), ("buffer", self.buffer)]
+    }
 }
 
 /// Where the loader stands: `epoch`, and `batch` for how many of its batches were given out; the `seed`; and the `batch_size` and
@@ -207,31 +196,13 @@ fn lock(progress: &Mutex<Progress>) -> MutexGuard<'_, Progress> {
 /// Within an epoch another batch size or buffer.
 impl<D: IterableDataset, U> Stateful for StreamLoader<D, U> {
     fn state_dict(&self) -> State {
-        let progress = lock(&self.progress);
-        let (epoch, batch) = progress.current.unwrap_or((progress.next_epoch, progress.first_batch));
-        let mut state = State::new();
-        state.insert("epoch", epoch);
-        state.insert("batch", batch);
+        let mut state = self.progress.state(usize::MAX, self.sizes());
         state.insert("seed", self.seed);
-        state.insert("batch_size", self.batch_size);
-        state.insert("buffer", self.buffer);
         state
     }
 
     fn load_state_dict(&mut self, state: &State) -> Result<()> {
-        let mut reader = state.reader();
-        let (epoch, batch, seed) = (reader.word("epoch"), reader.word("batch"), reader.word("seed"));
-        for (name, here) in [("batch_size", self.batch_size), ("buffer", self.buffer)] {
-            let found = reader.word(name);
-            if batch > 0 && reader.has(name) && found != here as u64 {
-                reader.mismatch(format!("{name}: {found} in the state, {here} in the loader"));
-            }
-        }
-        reader.finish()?;
-        self.seed = seed;
-        let mut progress = lock(&self.progress);
-        (progress.next_epoch, progress.first_batch, progress.current) = (epoch, batch as usize, None);
-        progress.iteration += 1;
+        self.seed = self.progress.load(state, self.sizes(), |reader| reader.word("seed"))?;
         Ok(())
     }
 }
@@ -409,18 +380,7 @@ pub struct StreamBatches<U: Collate> {
     skipped: usize,
     given: usize,
     ended: bool,
-    progress: Arc<Mutex<Progress>>,
-    iteration: u64,
-}
-
-impl<U: Collate> StreamBatches<U> {
-    /// Says how far this iterator is, unless there is a later one.
-    fn note(&self, current: Option<usize>) {
-        let mut progress = lock(&self.progress);
-        if progress.iteration == self.iteration {
-            progress.current = progress.current.and_then(|(epoch, _)| Some((epoch, current?)));
-        }
-    }
+    iteration: Iteration,
 }
 
 impl<U: Collate> Iterator for StreamBatches<U> {
@@ -435,20 +395,14 @@ impl<U: Collate> Iterator for StreamBatches<U> {
         match &batch {
             Some(_) => {
                 self.given += 1;
-                self.note(Some(self.skipped + self.given));
+                self.iteration.note(Some(self.skipped + self.given));
             }
             // The worker whose turn it is has no more: nobody has.
             None => {
                 self.ended = true;
-                self.note(None);
+                self.iteration.note(None);
             }
         }
         batch
-    }
-}
-
-impl<U: Collate> Drop for StreamBatches<U> {
-    fn drop(&mut self) {
-        self.note(None);
     }
 }

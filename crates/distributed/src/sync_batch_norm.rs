@@ -3,8 +3,8 @@
 use std::fmt;
 
 use autograd::{Function, apply};
-use nn::{BatchNormConfig, Layer, Module, Training, Visitor, VisitorMut, functional};
-use tensor_core::{DType, Device, Error, Result, Tensor};
+use nn::{BatchNormConfig, Channels, Layer, Module, Visitor, VisitorMut};
+use tensor_core::{Device, Error, Result, Tensor};
 
 use crate::{Communicator, ReduceOp};
 
@@ -66,21 +66,8 @@ impl Communicator {
 /// ```
 #[derive(Clone)]
 pub struct SyncBatchNorm {
-    weight: Option<Tensor>,
-    bias: Option<Tensor>,
-    running: Option<Running>,
-    channels: usize,
-    eps: f64,
-    momentum: Option<f64>,
-    training: Training,
+    norm: Channels,
     comm: Communicator,
-}
-
-#[derive(Clone)]
-struct Running {
-    mean: Tensor,
-    var: Tensor,
-    batches: Tensor,
 }
 
 impl SyncBatchNorm {
@@ -104,56 +91,27 @@ impl SyncBatchNorm {
         comm: &Communicator,
         device: &Device,
     ) -> Result<SyncBatchNorm> {
-        let BatchNormConfig { eps, momentum, affine, track_running_stats, dtype } = config;
-        if channels == 0 {
-            return Err(Error::invalid(OP, "no channels: give at least one"));
-        }
-        if momentum.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
-            let message = format!("momentum {momentum:?}: give the share of a batch, from 0 to 1, or None");
-            return Err(Error::invalid(OP, message));
-        }
-        let cell = |value: f64, tracked: bool| -> Result<Tensor> {
-            let value = Tensor::full([channels], value, (dtype, device))?;
-            value.eval()?;
-            value.into_cell(tracked)
-        };
-        let weight = affine.then(|| cell(1.0, true)).transpose()?;
-        let bias = affine.then(|| cell(0.0, true)).transpose()?;
-        let running = match track_running_stats {
-            true => {
-                let count = if device.supports(DType::I64) { DType::I64 } else { DType::I32 };
-                let batches = Tensor::zeros((), (count, device))?;
-                batches.eval()?;
-                Some(Running {
-                    mean: cell(0.0, false)?,
-                    var: cell(1.0, false)?,
-                    batches: batches.into_cell(false)?,
-                })
-            }
-            false => None,
-        };
-        let training = Training::default();
-        Ok(SyncBatchNorm { weight, bias, running, channels, eps, momentum, training, comm: comm.clone() })
+        Ok(SyncBatchNorm { norm: Channels::new(OP, channels, config, device)?, comm: comm.clone() })
     }
 
     /// The weight `[C]`, if there is one.
     pub fn weight(&self) -> Option<&Tensor> {
-        self.weight.as_ref()
+        self.norm.weight.as_ref()
     }
 
     /// The bias `[C]`, if there is one.
     pub fn bias(&self) -> Option<&Tensor> {
-        self.bias.as_ref()
+        self.norm.bias.as_ref()
     }
 
     /// The running mean `[C]`, if it is tracked.
     pub fn running_mean(&self) -> Option<&Tensor> {
-        self.running.as_ref().map(|running| &running.mean)
+        self.norm.running.as_ref().map(|running| &running.mean)
     }
 
     /// The running variance `[C]`, if it is tracked.
     pub fn running_var(&self) -> Option<&Tensor> {
-        self.running.as_ref().map(|running| &running.var)
+        self.norm.running.as_ref().map(|running| &running.var)
     }
 
     /// The output for an input `[N, C, …]`. All ranks come to it together in training.
@@ -162,30 +120,21 @@ impl SyncBatchNorm {
     /// Another number of channels, one value for each channel on all ranks together, another dtype or device; ranks that do not come.
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        if input.dims().get(1) != Some(&self.channels) {
-            let message = format!(
-                "the layer has {0} channels and takes [N, {0}, …]; the input has the shape {1}",
-                self.channels,
-                input.shape()
-            );
-            return Err(Error::invalid(OP, message));
+        let Channels { weight, bias, running, channels, eps, training, .. } = &self.norm;
+        let (channels, training) = (*channels, training.get());
+        if !training && running.is_some() {
+            return self.norm.batch_norm(OP, input);
         }
-        if !self.training.get()
-            && let Some(Running { mean, var, .. }) = &self.running
-        {
-            let (weight, bias) = (self.weight.as_ref(), self.bias.as_ref());
-            return functional::batch_norm(input, Some(mean), Some(var), weight, bias, false, 0.0, self.eps);
-        }
+        self.norm.check(OP, input)?;
         let wide = input.to_dtype(input.dtype().compute())?;
         let axes: Vec<usize> = (0..input.rank()).filter(|&axis| axis != 1).collect();
         let mut along = vec![1; input.rank()];
-        along[1] = self.channels;
+        along[1] = channels;
         // The number of values for each channel travels with their sums.
-        let count =
-            Tensor::full([1], (input.numel() / self.channels) as f64, (wide.dtype(), &wide.device()))?;
+        let count = Tensor::full([1], (input.numel() / channels) as f64, (wide.dtype(), &wide.device()))?;
         let sums = Tensor::concat(&[wide.sum_axis(axes.as_slice(), false)?, count], 0)?;
         let totals = self.comm.all_reduce_sum_tracked(&sums)?;
-        let count = totals.detach().narrow(0, self.channels, 1)?.item_f64()?;
+        let count = totals.detach().narrow(0, channels, 1)?.item_f64()?;
         if count < 2.0 {
             let message = format!(
                 "{count} value for each channel on all ranks together, whose variance is unknown: use larger batches, or call .eval() \
@@ -193,18 +142,18 @@ impl SyncBatchNorm {
             );
             return Err(Error::invalid(OP, message));
         }
-        let mean = totals.narrow(0, 0, self.channels)?.mul_scalar(1.0 / count);
+        let mean = totals.narrow(0, 0, channels)?.mul_scalar(1.0 / count);
         let centered = wide.sub(&mean.reshape(along.as_slice())?)?;
         let squares = centered.powi(2).sum_axis(axes.as_slice(), false)?;
         let var = self.comm.all_reduce_sum_tracked(&squares)?.mul_scalar(1.0 / count);
-        if self.training.get() {
+        if training {
             self.note(&mean.detach(), &var.detach().mul_scalar(count / (count - 1.0)))?;
         }
-        let mut out = centered.mul(&var.add_scalar(self.eps).rsqrt().reshape(along.as_slice())?)?;
-        if let Some(weight) = &self.weight {
+        let mut out = centered.mul(&var.add_scalar(*eps).rsqrt().reshape(along.as_slice())?)?;
+        if let Some(weight) = weight {
             out = out.mul(&weight.to_dtype(wide.dtype())?.reshape(along.as_slice())?)?;
         }
-        if let Some(bias) = &self.bias {
+        if let Some(bias) = bias {
             out = out.add(&bias.to_dtype(wide.dtype())?.reshape(along.as_slice())?)?;
         }
         out.to_dtype(input.dtype())
@@ -213,12 +162,12 @@ impl SyncBatchNorm {
     /// Moves the running statistics towards those of a batch.
     #[track_caller]
     fn note(&self, mean: &Tensor, var: &Tensor) -> Result<()> {
-        let Some(running) = &self.running else { return Ok(()) };
+        let Some(running) = &self.norm.running else { return Ok(()) };
         let batches = running.batches.detach().add_scalar(1);
         let step = |kept: &Tensor, seen: &Tensor| -> Result<Tensor> {
             let kept = kept.detach();
             let distance = seen.to_dtype(kept.dtype())?.sub(&kept)?;
-            kept.add(&match self.momentum {
+            kept.add(&match self.norm.momentum {
                 Some(share) => distance.mul_scalar(share),
                 None => distance.div(&batches.to_dtype(kept.dtype())?)?,
             })
@@ -232,15 +181,7 @@ impl SyncBatchNorm {
 
 impl fmt::Debug for SyncBatchNorm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let momentum = self.momentum.map_or("None".to_string(), |share| format!("{share:?}"));
-        write!(
-            f,
-            "SyncBatchNorm({}, eps={:?}, momentum={momentum}, affine={}, track_running_stats={})",
-            self.channels,
-            self.eps,
-            self.weight.is_some(),
-            self.running.is_some()
-        )
+        self.norm.describe(OP, f)
     }
 }
 
@@ -253,29 +194,10 @@ impl Layer for SyncBatchNorm {
 
 impl Module for SyncBatchNorm {
     fn visit(&self, visitor: &mut Visitor) {
-        for (name, tensor) in [("weight", &self.weight), ("bias", &self.bias)] {
-            if let Some(tensor) = tensor {
-                visitor.parameter(name, tensor);
-            }
-        }
-        if let Some(Running { mean, var, batches }) = &self.running {
-            visitor.buffer("running_mean", mean);
-            visitor.buffer("running_var", var);
-            visitor.buffer("num_batches_tracked", batches);
-        }
-        visitor.training(&self.training);
+        self.norm.visit(visitor);
     }
 
     fn visit_mut(&mut self, visitor: &mut VisitorMut) {
-        for (name, tensor) in [("weight", &mut self.weight), ("bias", &mut self.bias)] {
-            if let Some(tensor) = tensor {
-                visitor.parameter(name, tensor);
-            }
-        }
-        if let Some(Running { mean, var, batches }) = &mut self.running {
-            visitor.buffer("running_mean", mean);
-            visitor.buffer("running_var", var);
-            visitor.buffer("num_batches_tracked", batches);
-        }
+        self.norm.visit_mut(visitor);
     }
 }

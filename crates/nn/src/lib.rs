@@ -54,6 +54,8 @@ pub use layers::{
     TransformerConfig, TransformerDecoder, TransformerDecoderLayer, TransformerEncoder,
     TransformerEncoderLayer, Unflatten, Unfold, Upsample, ZeroPad, ZeroPad1d, ZeroPad2d, ZeroPad3d,
 };
+#[doc(hidden)]
+pub use layers::{Channels, Running};
 pub use loss::{
     BceLoss, BceWithLogitsLoss, CosineEmbeddingLoss, CrossEntropyLoss, CtcLoss, GaussianNllLoss,
     HingeEmbeddingLoss, HuberLoss, KlDivLoss, L1Loss, MarginRankingLoss, MseLoss, MultiLabelMarginLoss,

@@ -20,6 +20,7 @@ use clap::Parser;
 use common::{Outcome, evaluate, holds, mean_loss};
 use taper::{
     autograd::TensorGrad,
+    data::DistributedSampler,
     distributed::{Communicator, DistributedConfig, DistributedDataParallel, ReduceOp},
     prelude::*,
 };
@@ -74,13 +75,6 @@ impl Layer for Net {
         let hidden = self.fc1.forward(&images.flatten(1, -1)?)?.relu();
         self.fc3.forward(&self.fc2.forward(&hidden)?.relu())
     }
-}
-
-/// Every process's own part of the images: each `size`-th one, as many for each.
-fn part(all: &TensorDataset, comm: &Communicator) -> Result<TensorDataset> {
-    let each = all.len() / comm.size();
-    let own: Vec<usize> = (0..each).map(|k| k * comm.size() + comm.rank()).collect();
-    all.select(&own)
 }
 
 /// Calls made for a time, after two that warm up.
@@ -186,7 +180,6 @@ fn work(options: &Options, comm: Communicator) -> Outcome {
 
     let (train, test) = common::images(options.data.as_deref(), options.seed)?;
     let pixels = train.get(0)?.0.numel();
-    let own = part(&train, &comm)?;
     // Rank 0's weights count.
     let rng = Generator::seed(options.seed, &taper::cpu());
     let mut net = Net {
@@ -199,10 +192,12 @@ fn work(options: &Options, comm: Communicator) -> Outcome {
         DistributedConfig { bucket_bytes: (options.bucket_mib * 1048576.0) as usize, ..Default::default() };
     let model = DistributedDataParallel::with_config(net, &comm, config)?;
     if options.measure {
-        return measure(&model, &own, each, &mut out);
+        return measure(&model, &train, each, &mut out);
     }
 
-    let train = DataLoader::new(own, each)?.drop_last(true).shuffle(options.seed);
+    // Each process has its own part of one order, as many images as any other.
+    let part = DistributedSampler::new(comm.size(), comm.rank())?.shuffle(options.seed).drop_last(true);
+    let train = DataLoader::new(train, each)?.drop_last(true).sampler(part)?;
     let test = DataLoader::new(test, 512)?;
     let mut adam = Adam::new(model.parameters(), AdamConfig { lr: options.lr, ..Default::default() });
     for epoch in 1..=options.epochs {

@@ -44,6 +44,8 @@ pub use norm::{
     BatchNorm, BatchNorm1d, BatchNorm2d, BatchNorm3d, BatchNormConfig, GroupNorm, InstanceNorm,
     InstanceNorm1d, InstanceNorm2d, InstanceNorm3d, LayerNorm, LayerNormConfig, RmsNorm,
 };
+#[doc(hidden)]
+pub use norm::{Channels, Running};
 pub use pool::{
     AvgPool, AvgPool1d, AvgPool2d, AvgPool3d, LpPool, LpPool1d, LpPool2d, LpPool3d, MaxPool, MaxPool1d,
     MaxPool2d, MaxPool3d, MaxUnpool, MaxUnpool1d, MaxUnpool2d, MaxUnpool3d,

@@ -289,28 +289,40 @@ impl Default for BatchNormConfig {
     }
 }
 
-/// Parameters and running statistics of a batch or instance norm.
+/// Parameters and running statistics of a batch or instance norm: for norms of other crates too, which have statistics of their own.
 #[derive(Clone)]
-struct Channels {
-    weight: Option<Tensor>,
-    bias: Option<Tensor>,
-    running: Option<Running>,
-    channels: usize,
-    eps: f64,
-    momentum: Option<f64>,
-    training: Training,
+#[doc(hidden)]
+pub struct Channels {
+    pub weight: Option<Tensor>,
+    pub bias: Option<Tensor>,
+    pub running: Option<Running>,
+    pub channels: usize,
+    pub eps: f64,
+    pub momentum: Option<f64>,
+    pub training: Training,
 }
 
+/// Running statistics of channels.
 #[derive(Clone)]
-struct Running {
-    mean: Tensor,
-    var: Tensor,
-    batches: Tensor,
+#[doc(hidden)]
+pub struct Running {
+    pub mean: Tensor,
+    pub var: Tensor,
+    pub batches: Tensor,
 }
 
 impl Channels {
+    /// For so many channels.
+    ///
+    /// # Errors
+    /// No channels, a momentum outside [0, 1], a dtype that is not floating-point or that the device lacks, or no memory.
     #[track_caller]
-    fn new(op: &'static str, channels: usize, config: BatchNormConfig, device: &Device) -> Result<Channels> {
+    pub fn new(
+        op: &'static str,
+        channels: usize,
+        config: BatchNormConfig,
+        device: &Device,
+    ) -> Result<Channels> {
         let BatchNormConfig { eps, momentum, affine, track_running_stats, dtype } = config;
         if channels == 0 {
             return Err(Error::invalid(op, "no channels: give at least one"));
@@ -339,8 +351,15 @@ impl Channels {
         Ok(Channels { weight, bias, running, channels, eps, momentum, training })
     }
 
+    /// Another number of channels is an error.
     #[track_caller]
-    fn batch_norm(&self, op: &'static str, input: &Tensor) -> Result<Tensor> {
+    pub fn check(&self, op: &'static str, input: &Tensor) -> Result<()> {
+        same_channels(op, input, self.channels)
+    }
+
+    /// Batch norm by the statistics of the input alone, or by the running ones.
+    #[track_caller]
+    pub fn batch_norm(&self, op: &'static str, input: &Tensor) -> Result<Tensor> {
         same_channels(op, input, self.channels)?;
         let affine = [self.weight.as_ref(), self.bias.as_ref()];
         let training = self.training.get();
@@ -369,7 +388,8 @@ impl Channels {
         functional::instance_norm(input, mean, var, weight, bias, own, momentum, self.eps)
     }
 
-    fn describe(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// As PyTorch prints it.
+    pub fn describe(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (channels, eps, tracks) = (self.channels, self.eps, self.running.is_some());
         let momentum = self.momentum.map_or("None".to_string(), |share| format!("{share:?}"));
         let affine = self.weight.is_some();
