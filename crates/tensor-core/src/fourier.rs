@@ -11,7 +11,7 @@ use crate::{
 
 /// Transforms along the last axis of numbers, as a [`CustomKernel`] whose implementation is this very value: a backend that asks a [`Request`] for a
 /// `Fourier` computes it by what is written here. A complex number is a last axis of 2, its real and imaginary parts; all axes before the
-/// numbers are a batch. Inputs are row-major.
+/// numbers are a batch. Inputs have strides.
 ///
 /// With θ = 2πjk/n, the spectra of real signals have the frequencies 0 to n/2; those between 0 and n/2 have a mirror, which is their
 /// conjugate.
@@ -166,6 +166,10 @@ impl CustomKernel for Fourier {
 
     fn implement(&self, request: &mut Request<'_>) {
         request.provide(|_| *self);
+    }
+
+    fn takes_strides(&self) -> bool {
+        true
     }
 
     fn is_batched(&self) -> bool {

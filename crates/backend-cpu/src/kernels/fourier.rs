@@ -9,11 +9,13 @@ use std::{
 
 use realfft::{ComplexToReal, FftError, RealFftPlanner, RealToComplex};
 use rustfft::{Fft, FftNum, FftPlanner, num_complex::Complex};
-use tensor_core::{CustomKernel, DType, Error, ErrorKind, Fourier, FourierKind, Launch, Result};
+use smallvec::SmallVec;
+use tensor_core::{CustomKernel, DType, Error, ErrorKind, Fourier, FourierKind, Launch, Layout, Result};
 
 use crate::{
     memory::{
         buffer::{Bound, CpuBuffer, Memory},
+        lines::Walk,
         pool::Pool,
     },
     threads,
@@ -21,6 +23,8 @@ use crate::{
 
 /// Numbers that one call of a plan transforms at least: what stays in a first-level cache.
 const AT_HAND: usize = 1 << 11;
+/// Rows that are gathered together at least: as many complex numbers in f32 as a cache line has.
+const SIDE_BY_SIDE: usize = 8;
 /// Multiplications that are worth a thread.
 const GRAIN: usize = 1 << 15;
 /// How many plans are kept, and the sum of their lengths, unless one alone is longer.
@@ -57,13 +61,9 @@ fn typed<T: Real>(pool: &Arc<Pool>, of: Fourier, launch: &Launch<'_>) -> Result<
     if kernel.outputs.len() != results.len() || !kernel.outputs.iter().zip(&results).all(fits) {
         return Err(Error::invalid(op, "the kernel's output is not that of a Fourier transform"));
     }
-    let is_plain = |layout: &tensor_core::Layout| layout.is_contiguous() && layout.offset() == 0;
     let numel = given[0].0.numel();
     if numel == 0 {
         return Ok(());
-    }
-    if !is_plain(&kernel.operands[0].layout) {
-        return Err(Error::invalid(op, "an input of the kernel is not row-major"));
     }
     let bound = Bound::of_launch(pool, launch)?;
     let (n, bins) = (of.length, of.length / 2 + 1);
@@ -73,13 +73,18 @@ fn typed<T: Real>(pool: &Arc<Pool>, of: Fourier, launch: &Launch<'_>) -> Result<
         FourierKind::HalfToReal => (2 * bins, n),
     };
     let plan = plan::<T>(of.kind, n);
-    let rows = Rows { of, plan: &plan, from: bound.inputs[0], to: bound.outputs[0], taken, given };
+    let layout = &kernel.operands[0].layout;
+    let spread = (!layout.is_contiguous()).then(|| Spread::of(layout, of.kind));
+    let (from, to) = (bound.inputs[0], bound.outputs[0]);
+    let rows = Rows { of, plan: &plan, from, offset: layout.offset(), spread, to, taken, given };
     let (count, group) = (numel / taken, (AT_HAND / n).max(1));
+    // Rows that are gathered together, in whole groups.
+    let gathered = if rows.spread.is_some() { group * SIDE_BY_SIDE.div_ceil(group) } else { group };
     // SAFETY: the numbers of both buffers were checked, and each range has its own rows.
-    let some = |range| unsafe { rows.transform(pool, range, group) };
+    let some = |range| unsafe { rows.transform(pool, range, group, gathered) };
     let multiplications = count.saturating_mul(n).saturating_mul(2 * (n.ilog2() as usize + 1));
     match multiplications >= 2 * GRAIN {
-        true => threads::try_share_ranges(count, group, some),
+        true => threads::try_share_ranges(count, gathered, some),
         false => some(0..count),
     }
 }
@@ -89,6 +94,10 @@ struct Rows<'a, T: Real> {
     of: Fourier,
     plan: &'a Plan<T>,
     from: Memory,
+    /// Where the first row begins.
+    offset: usize,
+    /// How rows lie that are not one after the other.
+    spread: Option<Spread<'a>>,
     to: Memory,
     /// The real numbers of a row, before and after.
     taken: usize,
@@ -100,7 +109,13 @@ impl<T: Real> Rows<'_, T> {
     ///
     /// # Safety
     /// The input's rows are initialised; nobody else has these rows of the output.
-    unsafe fn transform(&self, pool: &Arc<Pool>, rows: Range<usize>, group: usize) -> Result<()> {
+    unsafe fn transform(
+        &self,
+        pool: &Arc<Pool>,
+        rows: Range<usize>,
+        group: usize,
+        gathered: usize,
+    ) -> Result<()> {
         let (n, bins) = (self.of.length, self.of.length / 2 + 1);
         // A row that may be overwritten, and what the plan wants besides, in complex numbers.
         let (own, besides) = match self.plan {
@@ -116,13 +131,29 @@ impl<T: Real> Rows<'_, T> {
             std::slice::from_raw_parts_mut(scratch.cast(), own + besides)
         };
         let (own, besides) = scratch.split_at_mut(own);
+        let room = if self.spread.is_some() { gathered.min(rows.len()) * self.taken } else { 0 };
+        let room = CpuBuffer::new(pool, self.from.dtype, room)?;
         for start in rows.clone().step_by(group) {
             let count = group.min(rows.end - start);
+            let done = start - rows.start;
+            let first = self.from.at::<T>(self.offset).cast_const();
+            // SAFETY: the caller's promise; the room is for so many rows, which are all written here before they are read.
+            let from = unsafe {
+                match &self.spread {
+                    None => first.add(start * self.taken),
+                    Some(spread) => {
+                        let room = room.memory().at::<T>(0);
+                        if done.is_multiple_of(gathered) {
+                            spread.gather(first, start..rows.end.min(start + gathered), room);
+                        }
+                        room.add(done % gathered * self.taken).cast_const()
+                    }
+                }
+            };
             let (taken, given) = (count * self.taken, count * self.given);
             // SAFETY: the caller's promise: these rows lie in both buffers, and an output is no input. The output's numbers are made zero
             // before a slice has them.
             let (from, to) = unsafe {
-                let from = self.from.at::<T>(start * self.taken).cast_const();
                 let to = self.to.at::<T>(start * self.given);
                 to.write_bytes(0, given);
                 (std::slice::from_raw_parts(from, taken), std::slice::from_raw_parts_mut(to, given))
@@ -171,6 +202,71 @@ impl<T: Real> Rows<'_, T> {
 
     fn misfit(&self, error: &FftError) -> Error {
         Error::invalid(self.of.name(), format!("its plan does not fit its rows: {error}"))
+    }
+}
+
+/// Where rows lie that are not one after the other.
+struct Spread<'a> {
+    /// The axes of the batch.
+    dims: &'a [usize],
+    strides: &'a [isize],
+    /// Numbers of a row, the distance of two, and that of a real and an imaginary part, if it has them.
+    count: usize,
+    along: isize,
+    pair: Option<isize>,
+}
+
+impl Spread<'_> {
+    fn of(layout: &Layout, kind: FourierKind) -> Spread<'_> {
+        let (dims, strides) = (layout.shape().dims(), layout.strides());
+        let axis = dims.len() - if kind == FourierKind::RealToHalf { 1 } else { 2 };
+        let pair = strides.get(axis + 1).copied();
+        Spread {
+            dims: &dims[..axis],
+            strides: &strides[..axis],
+            count: dims[axis],
+            along: strides[axis],
+            pair,
+        }
+    }
+
+    /// Writes rows one after the other.
+    ///
+    /// # Safety
+    /// The rows lie in memory from `first` on, and `to` has room for them.
+    unsafe fn gather<T: Copy>(&self, first: *const T, rows: Range<usize>, to: *mut T) {
+        let mut walk = Walk::new(self.dims, self.strides, rows.start);
+        let starts: SmallVec<[isize; 16]> = rows
+            .map(|_| {
+                let at = walk.offset;
+                walk.next();
+                at
+            })
+            .collect();
+        let taken = self.count * if self.pair.is_some() { 2 } else { 1 };
+        let side_by_side =
+            self.strides.last().is_some_and(|next| next.unsigned_abs() < self.along.unsigned_abs());
+        // SAFETY: the caller's promise: number j of a row.
+        let number = |r: usize, start: isize, j: usize| unsafe {
+            let from = first.offset(start + j as isize * self.along);
+            match self.pair {
+                None => to.add(r * taken + j).write(from.read()),
+                Some(pair) => {
+                    let to = to.add(r * taken + 2 * j);
+                    to.write(from.read());
+                    to.add(1).write(from.offset(pair).read());
+                }
+            }
+        };
+        if side_by_side {
+            for j in 0..self.count {
+                starts.iter().enumerate().for_each(|(r, &start)| number(r, start, j));
+            }
+        } else {
+            for (r, &start) in starts.iter().enumerate() {
+                (0..self.count).for_each(|j| number(r, start, j));
+            }
+        }
     }
 }
 
@@ -336,6 +432,30 @@ mod tests {
     }
 
     /// Enough for every thread, in groups of rows of which the last is no whole one.
+    #[test]
+    fn rows_that_lie_apart_have_the_bits_of_rows_together() {
+        let base = of(&numbers(24 * 37 * 60 * 2, 5), &[24, 37, 60, 2], DType::F32, &cpu()).unwrap();
+        let views = [
+            base.permute([0, 2, 1, 3]).unwrap(),
+            base.permute([1, 2, 0, 3]).unwrap().flip([0, 2]).unwrap(),
+            base.permute([3, 0, 2, 1]).unwrap().slice_step(2, 1..60, 2).unwrap().narrow(3, 3, 2).unwrap(),
+            base.select(0, 3).unwrap().narrow(1, 5, 1).unwrap().expand([37, 30, 2]).unwrap(),
+        ];
+        for (k, view) in views.iter().enumerate() {
+            let n = view.dims()[view.rank() - 2];
+            for kind in [FourierKind::Forward, FourierKind::RealToHalf] {
+                let (x, n) = match kind {
+                    FourierKind::RealToHalf => (view.select(-1, 1).unwrap(), n),
+                    _ => (view.clone(), n),
+                };
+                let of = Fourier::new(kind, n, 0.5);
+                let both =
+                    [x.clone(), x.contiguous().unwrap()].map(|x| of.apply(&x).unwrap().to_f64_vec().unwrap());
+                assert!(both[0] == both[1], "view {k}, {kind:?}");
+            }
+        }
+    }
+
     #[test]
     fn threads_share_rows() {
         for kind in KINDS {

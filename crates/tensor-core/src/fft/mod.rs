@@ -91,16 +91,30 @@ impl Along {
 
     /// The transform along the axis, cut or filled up to the length that its kind takes.
     fn run(self, x: &Tensor, kind: FourierKind) -> Result<Tensor> {
+        let numbers = x.rank() - usize::from(kind != FourierKind::RealToHalf);
+        self.run_in(x, kind, &mut (0..numbers).collect())
+    }
+
+    /// As [`Along::run`], where `order` names the axes of numbers as they lie in memory, and then as those of the result do: the axis of a
+    /// transform comes last. So a transform along another axis reads what lies side by side, and nothing is moved between the two.
+    fn run_in(self, x: &Tensor, kind: FourierKind, order: &mut SmallVec<[usize; 5]>) -> Result<Tensor> {
         let (n, bins) = (self.n, self.n / 2 + 1);
-        let (count, inverse, parts) = match kind {
-            FourierKind::Forward => (n, false, 1),
-            FourierKind::Inverse => (n, true, 1),
-            FourierKind::RealToHalf => (n, false, 0),
-            FourierKind::HalfToReal => (bins, true, 1),
+        let (count, inverse, pairs) = match kind {
+            FourierKind::Forward => (n, false, [true, true]),
+            FourierKind::Inverse => (n, true, [true, true]),
+            FourierKind::RealToHalf => (n, false, [false, true]),
+            FourierKind::HalfToReal => (bins, true, [true, false]),
         };
-        let (axis, last) = (self.axis as isize, (x.rank() - 1 - parts) as isize);
-        let moved = sized(x, self.axis, count)?.movedim(axis, last)?;
-        Fourier::new(kind, n, self.norm.factor(n, inverse)).apply(&moved)?.movedim(last, axis)
+        order.retain(|axis| *axis != self.axis);
+        order.push(self.axis);
+        let mut back: SmallVec<[usize; 5]> = SmallVec::from_elem(0, order.len());
+        order.iter().enumerate().for_each(|(place, &axis)| back[axis] = place);
+        let axes = |numbers: &[usize], pair: bool| -> SmallVec<[usize; 5]> {
+            numbers.iter().copied().chain(pair.then_some(numbers.len())).collect()
+        };
+        let moved = sized(x, self.axis, count)?.permute_unchecked(axes(order, pairs[0]));
+        let found = Fourier::new(kind, n, self.norm.factor(n, inverse)).apply(&moved)?;
+        Ok(found.permute_unchecked(axes(&back, pairs[1])))
     }
 }
 
@@ -254,7 +268,12 @@ fn several(op: &'static str, x: &Tensor, axes: &Axes, norm: Norm, inverse: bool)
 }
 
 fn along_each(op: &'static str, x: &Tensor, axes: &[usize], norm: Norm, inverse: bool) -> Result<Tensor> {
-    axes.iter().try_fold(x.clone(), |x, &axis| one(op, &x, None, Axis(axis as isize), norm, inverse))
+    let rank = complex_rank(op, x)?;
+    let kind = if inverse { FourierKind::Inverse } else { FourierKind::Forward };
+    let mut order = (0..rank).collect();
+    axes.iter().try_fold(x.clone(), |x, &axis| {
+        Along::new(op, &x, rank, None, Axis(axis as isize), norm)?.run_in(&x, kind, &mut order)
+    })
 }
 
 /// [`rfft`] along the last of several axes, and [`fft`] along the others. `torch.fft.rfftn`, `torch.fft.rfft2`.
