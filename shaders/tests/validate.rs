@@ -93,7 +93,7 @@ fn every_kernel_validates_in_every_element_type() {
         let params = "first_workgroup: u32, total: u32, run: u32, parts: u32, step: u32, run_stride: u32, start: u32, count: u32, size: u32, length: u32, index_stride: u32, src_stride: u32, output_stride: u32, axis_stride: u32";
         let by_index = |element: &str, word: &str, places: usize| {
             format!(
-                "alias T = {element};\nalias Word = {word};\nconst GROUP = 8u;\nfn places(i: u32) -> vec{places}<u32> {{ return vec{places}<u32>(i); }}\nfn along(i: u32) -> u32 {{ return i; }}\nfn inside(i: u32) -> bool {{ return true; }}\nfn index_value(w: i32) -> vec2<u32> {{ return vec2<u32>(u32(w), 0u); }}\nfn report(w: i32) {{}}\nfn add(a: T, b: T) -> T {{ return a + b; }}",
+                "alias T = {element};\nalias Word = {word};\nconst GROUP = 8u;\nfn places(i: u32) -> vec{places}<u32> {{ return vec{places}<u32>(i); }}\nfn along(i: u32) -> u32 {{ return i; }}\nfn inside(i: u32) -> bool {{ return true; }}\nfn index_value(w: i32) -> vec2<u32> {{ return vec2<u32>(u32(w), 0u); }}\nfn report(w: i32) {{}}\nfn one_of(a: T, b: T) -> T {{ return a + b; }}",
             )
         };
         let word = if t.ends_with("64") { "vec2<u32>" } else { "u32" };

@@ -64,7 +64,10 @@ pub const NO_OPERATIONS: &[(&str, &[&str])] = &[
         &["unary", "binary", "compare", "compare_scalar", "reduce", "arg_reduce", "contract"],
     ),
     ("the adjoint of windows, which gradients of unfold and windows take", &["pad_between"]),
-    ("recorded operations built again, for what maps over an axis: hidden", &["formula", "contiguous_copy"]),
+    (
+        "recorded operations built again, for what maps over an axis: hidden",
+        &["formula", "contiguous_copy", "scatter_with"],
+    ),
 ];
 
 /// A folder of sources, what comes before the names of its functions, and whether every function counts or only those that give
