@@ -284,7 +284,7 @@ mod tests {
         assert_eq!(y.dims(), [3, 5, 2]);
         let plan = plan_of(&y).unwrap();
         let named = |name| plan.kernels.iter().filter(|planned| planned.kernel.name() == name).count();
-        assert_eq!((named("rfft"), plan.kernels.len()), (1, 2), "the slices in rows, and their transforms");
+        assert_eq!((named("rfft"), plan.kernels.len()), (1, 1), "the slices are read where they lie");
         let first = y.select(0, 0).unwrap().to_vec::<f32>().unwrap();
         // 0, 3, …, 21: their sum, and the first of the others.
         assert_eq!(first[0], 84.0);
