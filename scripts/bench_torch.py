@@ -625,12 +625,12 @@ def save_state_dict():
 def load_state_dict():
     from safetensors.torch import load_file, save_file
     folder = tempfile.TemporaryDirectory()
-    path = os.path.join(folder.name, "s.safetensors")
-    save_file(weights(rand), path)
+    save_file(weights(rand), os.path.join(folder.name, "s.safetensors"))
     net = weights(lambda *shape: torch.zeros(*shape, device=device))
 
     def call():
-        for name, value in load_file(path).items():
+        # The folder goes with its last mention.
+        for name, value in load_file(os.path.join(folder.name, "s.safetensors")).items():
             net[name].copy_(value)
     return call
 
