@@ -11,7 +11,7 @@ use std::{
     time::SystemTime,
 };
 
-use tensor_core::{DType, Device, Element, Error, ErrorKind, Result, Shape, Tensor, bf16, f16};
+use tensor_core::{DType, Device, Error, ErrorKind, Result, Shape, Tensor};
 
 use crate::{
     Columns, Dataset,
@@ -138,22 +138,12 @@ impl RowFile {
     #[track_caller]
     fn tensor(&self, indices: &[usize], shape: &Shape, device: &Device) -> Result<Tensor> {
         let bytes = self.read(indices)?;
-        match self.dtype {
-            DType::Bool => {
-                if let Some(byte) = bytes.iter().find(|byte| **byte > 1) {
-                    return Err(file_error(&self.path, format!("has a bool of {byte}, expected 0 or 1")));
-                }
-                Tensor::from_vec(bool::from_bytes(&bytes), shape, device)
-            }
-            DType::U8 => Tensor::from_vec(bytes, shape, device),
-            DType::U32 => Tensor::from_vec(u32::from_bytes(&bytes), shape, device),
-            DType::I32 => Tensor::from_vec(i32::from_bytes(&bytes), shape, device),
-            DType::I64 => Tensor::from_vec(i64::from_bytes(&bytes), shape, device),
-            DType::F16 => Tensor::from_vec(f16::from_bytes(&bytes), shape, device),
-            DType::BF16 => Tensor::from_vec(bf16::from_bytes(&bytes), shape, device),
-            DType::F32 => Tensor::from_vec(f32::from_bytes(&bytes), shape, device),
-            DType::F64 => Tensor::from_vec(f64::from_bytes(&bytes), shape, device),
+        if self.dtype == DType::Bool
+            && let Some(byte) = bytes.iter().find(|byte| **byte > 1)
+        {
+            return Err(file_error(&self.path, format!("has a bool of {byte}, expected 0 or 1")));
         }
+        Tensor::from_bytes_of(self.dtype, &bytes, shape.clone(), device)
     }
 }
 

@@ -1,5 +1,7 @@
 use std::fs;
 
+use tensor_core::f16;
+
 use super::*;
 use crate::DataLoader;
 

@@ -3,7 +3,7 @@
 use std::{fmt, sync::mpsc::Receiver};
 
 use autograd::no_grad;
-use tensor_core::{DType, Device, Element, Error, Result, Shape, Tensor, bf16, f16};
+use tensor_core::{DType, Device, Error, Result, Shape, Tensor};
 
 use crate::{Communicator, communicator::ended, engine::Answer};
 
@@ -86,23 +86,9 @@ impl Work {
     }
 }
 
-/// A tensor of elements whose bytes lie at a place that is aligned for them.
+/// A tensor of the elements that begin at `bytes`.
 #[track_caller]
 pub(crate) fn tensor_of(bytes: &[u8], dtype: DType, shape: &Shape, device: &Device) -> Result<Tensor> {
-    #[track_caller]
-    fn from<T: Element + bytemuck::Pod>(bytes: &[u8], shape: &Shape, device: &Device) -> Result<Tensor> {
-        Tensor::from_slice(bytemuck::cast_slice::<u8, T>(bytes), shape.clone(), device)
-    }
     let bytes = &bytes[..shape.numel() * dtype.size()];
-    no_grad(|| match dtype {
-        DType::Bool => Tensor::from_slice(&bool::from_bytes(bytes), shape.clone(), device),
-        DType::U8 => from::<u8>(bytes, shape, device),
-        DType::U32 => from::<u32>(bytes, shape, device),
-        DType::I32 => from::<i32>(bytes, shape, device),
-        DType::I64 => from::<i64>(bytes, shape, device),
-        DType::F16 => from::<f16>(bytes, shape, device),
-        DType::BF16 => from::<bf16>(bytes, shape, device),
-        DType::F32 => from::<f32>(bytes, shape, device),
-        DType::F64 => from::<f64>(bytes, shape, device),
-    })
+    no_grad(|| Tensor::from_bytes_of(dtype, bytes, shape.clone(), device))
 }

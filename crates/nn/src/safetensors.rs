@@ -10,7 +10,7 @@ use std::{
 };
 
 use ::safetensors::{Dtype, SafeTensors, serialize, tensor::TensorView};
-use tensor_core::{DType, Device, Element, Error, ErrorKind, Result, Scalar, Shape, Tensor, bf16, f16};
+use tensor_core::{DType, Device, Element, Error, ErrorKind, Result, Scalar, Shape, Tensor};
 
 use crate::{StateDict, write_file::write_whole};
 
@@ -298,10 +298,6 @@ fn file_dtype(dtype: DType) -> Dtype {
 #[track_caller]
 fn make(stored: &Stored, bytes: &[u8], device: &Device) -> Option<Result<Tensor>> {
     let Stored { dtype, shape, .. } = stored;
-    #[track_caller]
-    fn upload<T: Element>(bytes: &[u8], shape: &[usize], device: &Device) -> Result<Tensor> {
-        Tensor::from_vec(T::from_bytes(bytes), shape, device)
-    }
     /// Numbers of N bytes, each made one that Taper has.
     #[track_caller]
     fn widen<T: Element, const N: usize>(
@@ -314,21 +310,21 @@ fn make(stored: &Stored, bytes: &[u8], device: &Device) -> Option<Result<Tensor>
         Tensor::from_vec(words.iter().map(|word| value(*word)).collect(), shape, device)
     }
     Some(match dtype {
-        Dtype::BOOL => upload::<bool>(bytes, shape, device),
-        Dtype::U8 => upload::<u8>(bytes, shape, device),
-        Dtype::U32 => upload::<u32>(bytes, shape, device),
-        Dtype::I32 => upload::<i32>(bytes, shape, device),
-        Dtype::I64 => upload::<i64>(bytes, shape, device),
-        Dtype::F16 => upload::<f16>(bytes, shape, device),
-        Dtype::BF16 => upload::<bf16>(bytes, shape, device),
-        Dtype::F32 => upload::<f32>(bytes, shape, device),
-        Dtype::F64 => upload::<f64>(bytes, shape, device),
+        Dtype::BOOL => Tensor::from_bytes_of(DType::Bool, bytes, shape, device),
+        Dtype::U8 => Tensor::from_bytes_of(DType::U8, bytes, shape, device),
+        Dtype::U32 => Tensor::from_bytes_of(DType::U32, bytes, shape, device),
+        Dtype::I32 => Tensor::from_bytes_of(DType::I32, bytes, shape, device),
+        Dtype::I64 => Tensor::from_bytes_of(DType::I64, bytes, shape, device),
+        Dtype::F16 => Tensor::from_bytes_of(DType::F16, bytes, shape, device),
+        Dtype::BF16 => Tensor::from_bytes_of(DType::BF16, bytes, shape, device),
+        Dtype::F32 => Tensor::from_bytes_of(DType::F32, bytes, shape, device),
+        Dtype::F64 => Tensor::from_bytes_of(DType::F64, bytes, shape, device),
         Dtype::I8 => widen(bytes, shape, device, |word| i32::from(i8::from_le_bytes(word))),
         Dtype::I16 => widen(bytes, shape, device, |word| i32::from(i16::from_le_bytes(word))),
         Dtype::U16 => widen(bytes, shape, device, |word| i32::from(u16::from_le_bytes(word))),
         // Only where all of them fit.
         Dtype::U64 if bytes.as_chunks::<8>().0.iter().all(|word| word[7] < 0x80) => {
-            upload::<i64>(bytes, shape, device)
+            Tensor::from_bytes_of(DType::I64, bytes, shape, device)
         }
         _ => return None,
     })

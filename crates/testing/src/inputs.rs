@@ -1,6 +1,6 @@
 //! What operations are tried with: numbers without a pattern, tensors of them, and every way a tensor may lie in memory.
 
-use tensor_core::{DType, Device, Element, Result, Scalar, Tensor, bf16, f16, philox};
+use tensor_core::{DType, Device, Result, Scalar, Tensor, bf16, f16, philox};
 
 /// Numbers between −2 and 2 without a pattern, the same on every device.
 pub fn numbers(n: usize, seed: u64) -> Vec<f64> {
@@ -65,21 +65,7 @@ pub const VIEWS: &[View] = &[
 /// # Errors
 /// Whatever the device reports.
 pub fn of_scalars(values: &[Scalar], shape: &[usize], dtype: DType, device: &Device) -> Result<Tensor> {
-    fn make<T: Element>(bytes: &[u8], shape: &[usize], device: &Device) -> Result<Tensor> {
-        Tensor::from_vec(T::from_bytes(bytes), shape, device)
-    }
-    let bytes = Scalar::to_bytes(dtype, values);
-    match dtype {
-        DType::Bool => make::<bool>(&bytes, shape, device),
-        DType::U8 => make::<u8>(&bytes, shape, device),
-        DType::U32 => make::<u32>(&bytes, shape, device),
-        DType::I32 => make::<i32>(&bytes, shape, device),
-        DType::I64 => make::<i64>(&bytes, shape, device),
-        DType::F16 => make::<f16>(&bytes, shape, device),
-        DType::BF16 => make::<bf16>(&bytes, shape, device),
-        DType::F32 => make::<f32>(&bytes, shape, device),
-        DType::F64 => make::<f64>(&bytes, shape, device),
-    }
+    Tensor::from_bytes_of(dtype, &Scalar::to_bytes(dtype, values), shape, device)
 }
 
 /// The elements of a tensor in row-major order, each in its own category, so that no integer is rounded. Computes them.

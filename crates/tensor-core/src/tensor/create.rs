@@ -65,7 +65,32 @@ impl Tensor {
         Tensor::from_bytes("from_slice", T::DTYPE, T::as_bytes(data), shape.into(), device)
     }
 
-    /// A tensor of elements whose bytes, in host order, are `bytes`.
+    /// A tensor of the elements of a dtype whose bytes are `bytes`, in host order and at any place: what [`Tensor::read_bytes`] gives. Bytes of
+    /// a bool other than 0 are true. `torch.frombuffer`.
+    ///
+    /// # Errors
+    /// As [`Tensor::from_slice`].
+    #[track_caller]
+    pub fn from_bytes_of(
+        dtype: DType,
+        bytes: &[u8],
+        shape: impl Into<Shape>,
+        device: &Device,
+    ) -> Result<Tensor> {
+        match dtype {
+            DType::Bool => Tensor::from_slice(&bool::from_bytes(bytes), shape, device),
+            DType::U8
+            | DType::U32
+            | DType::I32
+            | DType::I64
+            | DType::F16
+            | DType::BF16
+            | DType::F32
+            | DType::F64 => Tensor::from_bytes("from_slice", dtype, bytes, shape.into(), device),
+        }
+    }
+
+    /// A tensor of elements whose bytes, in host order, are `bytes`; those of bools are 0 and 1.
     #[track_caller]
     pub(super) fn from_bytes(
         op: &'static str,
