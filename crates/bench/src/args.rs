@@ -38,6 +38,9 @@ pub(crate) struct Args {
     /// Write the table into this Markdown file, between its marks, and where there is something to compare with a chart beside it
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
+    /// In place of times, which kernels ten calls of each case run, for which line, how long and at what rate
+    #[arg(long, conflicts_with_all = ["vs_torch", "vs_burn", "report", "json"])]
+    pub(crate) profile: bool,
     /// What the case `import` starts: prints one result and ends
     #[arg(long, hide = true)]
     pub(crate) first_result: bool,

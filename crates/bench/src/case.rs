@@ -171,6 +171,27 @@ impl Case {
     }
 }
 
+impl Case {
+    /// Prints which kernels some calls run.
+    pub(crate) fn profile(&self, device: &Device) -> Result<()> {
+        const CALLS: usize = 10;
+        println!("{}, {CALLS} calls", self.name);
+        let Work::Timed(timed) = &self.work else {
+            println!("no calls that are repeated: not profiled\n");
+            return Ok(());
+        };
+        if let Some(why) = (timed.misfit)(device) {
+            println!("{why}\n");
+            return Ok(());
+        }
+        let (mut call, _) = (timed.make)(&Inputs::new(device))?;
+        let mut calls = || (0..CALLS).try_for_each(|_| call().map(drop));
+        calls()?;
+        println!("{}\n", taper::profile(calls)?);
+        Ok(())
+    }
+}
+
 impl Bench {
     /// Runs a case. A wrong result is told in its line.
     pub(crate) fn run(&self, case: &Case) -> Line {

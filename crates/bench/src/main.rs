@@ -84,6 +84,9 @@ fn run(args: &Args) -> Result<()> {
         return cases::first_steps(&device);
     }
     let cases = args.select(cases::all())?;
+    if args.profile {
+        return cases.iter().try_for_each(|case| case.profile(&device));
+    }
     let report = args.report.as_ref().map(|path| Report::open(path)).transpose()?;
     let mut peer = start_peer(args, &device, threads)?;
     let started = Instant::now();

@@ -12,10 +12,12 @@ use crate::{
 };
 
 /// Rows and columns of a tile: a cache line of 4-byte elements each way.
-const TILE: usize = 16;
+pub(crate) const TILE: usize = 16;
 /// Columns that are walked together down all rows: few enough streams for the prefetchers, and long enough runs of the target
 /// that a page is written more than one line at a time.
 const BAND: usize = 64;
+/// Elements of a row up to which it is copied by a loop of our own.
+const SHORT_ROW: usize = 256;
 /// Elements below which a copy stays on the calling thread.
 const PARALLEL: usize = 1 << 18;
 
@@ -63,7 +65,8 @@ impl<T: Copy + Default> Job for Plane<T> {
                     // SAFETY: rows r..r + height and columns c..c + width lie in the caller's memory.
                     unsafe {
                         if transposed && height == TILE && width == TILE {
-                            transpose(self.isa, from, self.sc, to, self.dr);
+                            let columns = from_fn(|j| from.wrapping_offset(j as isize * self.sc));
+                            transpose::<true, _>(self.isa, columns, [TILE; 2], to, self.dr);
                         } else {
                             self.tile(from, to, height, width);
                         }
@@ -97,30 +100,47 @@ impl<T: Copy + Default> Plane<T> {
     }
 }
 
-/// Writes the [`TILE`] columns of [`TILE`] elements at `from`, `sc` elements apart, as rows at `to`, `dr` elements apart.
+/// Writes columns of elements that lie side by side, from these places on, as rows at `to`, `dr` elements apart: so many rows and columns,
+/// [`TILE`] of both if `WHOLE`.
 ///
 /// # Safety
-/// All of them lie in the caller's memory.
+/// All of them lie in the caller's memory, and neither number is greater than [`TILE`].
 #[inline(always)]
-unsafe fn transpose<T: Copy + Default>(isa: Isa, from: *const T, sc: isize, to: *mut T, dr: isize) {
+pub(crate) unsafe fn transpose<const WHOLE: bool, T: Copy + Default>(
+    isa: Isa,
+    columns: [*const T; TILE],
+    [height, width]: [usize; 2],
+    to: *mut T,
+    dr: isize,
+) {
     #[cfg(target_arch = "x86_64")]
     if isa.is_avx512() && size_of::<T>() == 4 {
+        let columns = columns.map(<*const T>::cast);
         // SAFETY: the processor has AVX-512, and the elements are of 4 bytes.
-        return unsafe { transpose_avx512(from.cast(), sc, to.cast(), dr) };
+        return unsafe { transpose_avx512::<WHOLE>(columns, [height, width], to.cast(), dr) };
     }
     let _ = isa;
-    // Whole lines each way, of a size that the compiler knows.
     let mut tile = [[T::default(); TILE]; TILE];
-    for (j, column) in tile.iter_mut().enumerate() {
-        // SAFETY: the caller's promise.
-        *column = unsafe { from.wrapping_offset(j as isize * sc).cast::<[T; TILE]>().read_unaligned() };
-    }
-    // Indexed, since the row of one is the column of the other.
-    #[allow(clippy::needless_range_loop)]
-    for i in 0..TILE {
-        let row: [T; TILE] = std::array::from_fn(|j| tile[j][i]);
-        // SAFETY: the caller's promise.
-        unsafe { to.wrapping_offset(i as isize * dr).cast::<[T; TILE]>().write_unaligned(row) };
+    // SAFETY: the caller's promise.
+    unsafe {
+        if WHOLE {
+            // Whole lines each way, of a size that the compiler knows.
+            for j in 0..TILE {
+                tile[j] = columns[j].cast::<[T; TILE]>().read_unaligned();
+            }
+            // Indexed, since the row of one is the column of the other.
+            #[allow(clippy::needless_range_loop)]
+            for i in 0..TILE {
+                let row: [T; TILE] = from_fn(|j| tile[j][i]);
+                to.wrapping_offset(i as isize * dr).cast::<[T; TILE]>().write_unaligned(row);
+            }
+        } else {
+            for (j, column) in columns.iter().enumerate().take(width) {
+                for i in 0..height {
+                    to.wrapping_offset(i as isize * dr).add(j).write(column.add(i).read());
+                }
+            }
+        }
     }
 }
 
@@ -132,15 +152,28 @@ unsafe fn transpose<T: Copy + Default>(isa: Isa, from: *const T, sc: isize, to: 
 #[cfg(target_arch = "x86_64")]
 #[inline]
 #[target_feature(enable = "avx512f")]
-unsafe fn transpose_avx512(from: *const i32, sc: isize, to: *mut i32, dr: isize) {
+unsafe fn transpose_avx512<const WHOLE: bool>(
+    columns: [*const i32; TILE],
+    [height, width]: [usize; 2],
+    to: *mut i32,
+    dr: isize,
+) {
     use std::arch::x86_64::{
-        _mm512_loadu_si512, _mm512_setzero_si512, _mm512_shuffle_i32x4, _mm512_storeu_si512,
-        _mm512_unpackhi_epi32, _mm512_unpackhi_epi64, _mm512_unpacklo_epi32, _mm512_unpacklo_epi64,
+        _mm512_loadu_si512, _mm512_mask_storeu_epi32, _mm512_maskz_loadu_epi32, _mm512_setzero_si512,
+        _mm512_shuffle_i32x4, _mm512_storeu_si512, _mm512_unpackhi_epi32, _mm512_unpackhi_epi64,
+        _mm512_unpacklo_epi32, _mm512_unpacklo_epi64,
     };
+    let first = |n: usize| ((1u32 << n) - 1) as u16;
     let mut a = [_mm512_setzero_si512(); TILE];
     for (j, column) in a.iter_mut().enumerate() {
-        // SAFETY: the caller's promise.
-        *column = unsafe { _mm512_loadu_si512(from.wrapping_offset(j as isize * sc).cast()) };
+        // SAFETY: the caller's promise; a masked load reads what its mask says.
+        unsafe {
+            if WHOLE {
+                *column = _mm512_loadu_si512(columns[j].cast());
+            } else if j < width {
+                *column = _mm512_maskz_loadu_epi32(first(height), columns[j]);
+            }
+        }
     }
     let mut b = a;
     for i in (0..TILE).step_by(2) {
@@ -167,8 +200,51 @@ unsafe fn transpose_avx512(from: *const i32, sc: isize, to: *mut i32, dr: isize)
         a[k + 8] = _mm512_shuffle_i32x4::<ODD>(b[k], b[k + 8]);
     }
     for (i, row) in a.iter().enumerate() {
-        // SAFETY: the caller's promise.
-        unsafe { _mm512_storeu_si512(to.wrapping_offset(i as isize * dr).cast(), *row) };
+        let to = to.wrapping_offset(i as isize * dr);
+        // SAFETY: the caller's promise; a masked store writes what its mask says.
+        unsafe {
+            if WHOLE {
+                _mm512_storeu_si512(to.cast(), *row);
+            } else if i < height {
+                _mm512_mask_storeu_epi32(to, first(width), *row);
+            }
+        }
+    }
+}
+
+/// A copy of rows whose elements lie side by side on both sides, so few that a call for each would take longer than the copy.
+struct ShortRows<T> {
+    rows: usize,
+    columns: usize,
+    from: *const T,
+    sr: isize,
+    to: *mut T,
+    dr: isize,
+}
+
+impl<T: Copy> Job for ShortRows<T> {
+    type Output = ();
+    #[inline(always)]
+    fn run(self) {
+        for r in 0..self.rows as isize {
+            let (from, to) = (self.from.wrapping_offset(r * self.sr), self.to.wrapping_offset(r * self.dr));
+            let mut done = 0;
+            // SAFETY: the elements lie in the caller's memory.
+            unsafe {
+                macro_rules! pieces {
+                    ($n:expr) => {
+                        while self.columns - done >= $n {
+                            let piece = from.add(done).cast::<[T; $n]>().read_unaligned();
+                            to.add(done).cast::<[T; $n]>().write_unaligned(piece);
+                            done += $n;
+                        }
+                    };
+                }
+                pieces!(TILE);
+                pieces!(4);
+                pieces!(1);
+            }
+        }
     }
 }
 
@@ -248,7 +324,9 @@ pub(crate) unsafe fn block<T: Copy + Default>(
     to: *mut T,
     [dr, dc]: [isize; 2],
 ) {
-    if sc == 1 && dc == 1 {
+    if sc == 1 && dc == 1 && columns <= SHORT_ROW {
+        isa.run(ShortRows { rows, columns, from, sr, to, dr });
+    } else if sc == 1 && dc == 1 {
         for r in 0..rows as isize {
             // SAFETY: the caller's promise.
             unsafe {
@@ -287,7 +365,7 @@ pub(crate) unsafe fn copy<T: Copy + Default + Send + Sync>(
     let inner = match dims.len() {
         0 => 0,
         1 => 1,
-        n if src_strides[n - 1] == 1 && dst_strides[n - 1] == 1 => 1,
+        n if src_strides[n - 1] == 1 && dst_strides[n - 1] == 1 && dims[n - 1] > SHORT_ROW => 1,
         _ => 2,
     };
     let outer = dims.len() - inner;
@@ -323,6 +401,12 @@ pub(crate) unsafe fn copy<T: Copy + Default + Send + Sync>(
                     let (sr, sc) = (src_strides[outer], src_strides[outer + 1]);
                     let (dr, dc) = (dst_strides[outer], dst_strides[outer + 1]);
                     let (from, to) = (from.at(s).cast_const(), to.at(d));
+                    if sc == 1 && dc == 1 {
+                        let skip = rows.start as isize;
+                        let (from, to) = (from.wrapping_offset(skip * sr), to.wrapping_offset(skip * dr));
+                        isa.run(ShortRows { rows: rows.len(), columns, from, sr, to, dr });
+                        return;
+                    }
                     let plane = Plane { isa, rows: rows.clone(), columns, from, sr, sc, to, dr, dc };
                     if !plane.interleaved() {
                         isa.run(plane);

@@ -26,6 +26,11 @@ pub(crate) trait Vector: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Ou
     /// # Safety
     /// `at` is good for reads of `n` numbers, which is from 1 to [`Vector::WIDTH`].
     unsafe fn load_first(at: *const Self::Number, n: usize) -> Self;
+    /// These numbers up to number `from`, and then those at `at` up to number `n`.
+    ///
+    /// # Safety
+    /// `at` is good for reads of its numbers `from` to `n`, which are from 1 to [`Vector::WIDTH`].
+    unsafe fn load_rest(self, at: *const Self::Number, from: usize, n: usize) -> Self;
     /// # Safety
     /// `at` is good for writes of `n` numbers, which is from 1 to [`Vector::WIDTH`].
     unsafe fn store_first(self, at: *mut Self::Number, n: usize);
@@ -88,6 +93,11 @@ macro_rules! float {
             unsafe fn load_first(at: *const $t, _: usize) -> $t {
                 // SAFETY: the caller's promise.
                 unsafe { at.read() }
+            }
+
+            #[inline(always)]
+            unsafe fn load_rest(self, _: *const $t, _: usize, _: usize) -> $t {
+                self
             }
 
             #[inline(always)]
@@ -194,6 +204,15 @@ impl<T: Float, const N: usize> Vector for Lanes<T, N> {
     }
 
     #[inline(always)]
+    unsafe fn load_rest(mut self, at: *const T, from: usize, n: usize) -> Lanes<T, N> {
+        for (i, number) in self.0.iter_mut().enumerate().take(n).skip(from) {
+            // SAFETY: the caller's promise.
+            *number = unsafe { at.wrapping_add(i).read() };
+        }
+        self
+    }
+
+    #[inline(always)]
     unsafe fn store_first(self, at: *mut T, n: usize) {
         // SAFETY: the caller's promise.
         unsafe {
@@ -229,7 +248,8 @@ mod x86 {
         (
             $(#[$doc:meta])* $name:ident, $inner:ty, $number:ty, $width:expr, $run:path;
             $splat:ident, $fmadd:ident, $load:ident;
-            |$at:ident, $n:ident| $load_first:expr; |$to:ident, $m:ident, $v:ident| $store_first:expr;
+            |$at:ident, $n:ident| $load_first:expr; |$old:ident, $rest:ident, $from:ident, $end:ident| $load_rest:expr;
+            |$to:ident, $m:ident, $v:ident| $store_first:expr;
             $($op:ident $method:ident $instruction:ident),*
         ) => {
             $(#[$doc])*
@@ -277,6 +297,13 @@ mod x86 {
                 }
 
                 #[inline(always)]
+                unsafe fn load_rest(self, $rest: *const $number, $from: usize, $end: usize) -> $name {
+                    let $old = self.0;
+                    // SAFETY: as above; nothing is read where the mask is not.
+                    $name(unsafe { $load_rest })
+                }
+
+                #[inline(always)]
                 unsafe fn store_first(self, $to: *mut $number, $m: usize) {
                     let $v = self.0;
                     // SAFETY: as above.
@@ -313,6 +340,7 @@ mod x86 {
         F32x16, __m512, f32, 16, isa::avx512;
         _mm512_set1_ps, _mm512_fmadd_ps, _mm512_loadu_ps;
         |at, n| _mm512_maskz_loadu_ps(bits(n) as __mmask16, at);
+        |old, at, from, n| _mm512_mask_loadu_ps(old, (bits(n) & !bits(from)) as __mmask16, at);
         |to, n, v| _mm512_mask_storeu_ps(to, bits(n) as __mmask16, v);
         Add add _mm512_add_ps, Sub sub _mm512_sub_ps, Mul mul _mm512_mul_ps
     }
@@ -321,6 +349,7 @@ mod x86 {
         F64x8, __m512d, f64, 8, isa::avx512;
         _mm512_set1_pd, _mm512_fmadd_pd, _mm512_loadu_pd;
         |at, n| _mm512_maskz_loadu_pd(bits(n) as __mmask8, at);
+        |old, at, from, n| _mm512_mask_loadu_pd(old, (bits(n) & !bits(from)) as __mmask8, at);
         |to, n, v| _mm512_mask_storeu_pd(to, bits(n) as __mmask8, v);
         Add add _mm512_add_pd, Sub sub _mm512_sub_pd, Mul mul _mm512_mul_pd
     }
@@ -329,6 +358,10 @@ mod x86 {
         F32x8, __m256, f32, 8, isa::avx2;
         _mm256_set1_ps, _mm256_fmadd_ps, _mm256_loadu_ps;
         |at, n| _mm256_maskload_ps(at, window(n));
+        |old, at, from, n| {
+            let mask = _mm256_andnot_si256(window(from), window(n));
+            _mm256_blendv_ps(old, _mm256_maskload_ps(at, mask), _mm256_castsi256_ps(mask))
+        };
         |to, n, v| _mm256_maskstore_ps(to, window(n), v);
         Add add _mm256_add_ps, Sub sub _mm256_sub_ps, Mul mul _mm256_mul_ps
     }
@@ -337,6 +370,10 @@ mod x86 {
         F64x4, __m256d, f64, 4, isa::avx2;
         _mm256_set1_pd, _mm256_fmadd_pd, _mm256_loadu_pd;
         |at, n| _mm256_maskload_pd(at, window(2 * n));
+        |old, at, from, n| {
+            let mask = _mm256_andnot_si256(window(2 * from), window(2 * n));
+            _mm256_blendv_pd(old, _mm256_maskload_pd(at, mask), _mm256_castsi256_pd(mask))
+        };
         |to, n, v| _mm256_maskstore_pd(to, window(2 * n), v);
         Add add _mm256_add_pd, Sub sub _mm256_sub_pd, Mul mul _mm256_mul_pd
     }

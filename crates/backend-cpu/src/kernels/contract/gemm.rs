@@ -10,14 +10,13 @@
 
 use std::{cell::RefCell, ops::Range};
 
-use smallvec::SmallVec;
 use tensor_core::Result;
 
 use super::{
-    LONG_RUN,
     epilogue::{AT_HAND, Finish},
     gemv::Matrix,
-    micro_kernel::{HasMicroKernels, MAX_MR, MAX_REGISTERS, MicroKernels, MicroTile, prefetch},
+    micro_kernel::{Columns, HasMicroKernels, MAX_MR, MAX_REGISTERS, MicroKernels, MicroTile, prefetch},
+    tables,
 };
 use crate::{elementwise::engine::Evaluator, memory::strided, simd::isa::Isa, threads};
 
@@ -25,6 +24,13 @@ use crate::{elementwise::engine::Evaluator, memory::strided, simd::isa::Isa, thr
 const KC_BYTES: usize = 1536;
 /// Bytes of the panels that are kept at hand: a part of a second-level cache.
 const PANELS_BYTES: usize = 768 << 10;
+/// The same of windows, which are read beside them from a source as large as that.
+const WINDOW_PANELS_BYTES: usize = 256 << 10;
+/// Columns that are finished together, where windows are read where they lie.
+const FINISHED_COLUMNS: usize = 384;
+/// What it takes to pack a register of windows, in those of which a few rows are read where they lie though they are no single run.
+const PACKING: usize = 5;
+const FEW: usize = 8;
 /// Rows up to which panels are read where they lie, and up to which they are if their rows lie near each other.
 const FEW_ROWS: usize = 128;
 const SOME_ROWS: usize = 320;
@@ -93,6 +99,8 @@ pub(crate) struct Product<'a, T> {
     pub(crate) a: Strided<'a, T>,
     pub(crate) b: Strided<'a, T>,
     pub(crate) to: *mut T,
+    /// The left operand as [`Product::pack_left`] packed it, for whoever forms whole products.
+    pub(crate) left: Option<&'a [T]>,
 }
 
 // SAFETY: places in memory; `run` says what must hold of them, and whoever calls it on several threads gives each its own elements.
@@ -168,6 +176,34 @@ impl Panels {
     }
 }
 
+/// Columns that are read where they lie: each register's, the registers of each panel, and how far terms lie apart.
+struct Windows<'a, T> {
+    registers: Vec<Columns<T>>,
+    panels: Vec<Range<usize>>,
+    table: &'a [isize],
+}
+
+/// Registers cut into panels, of which some are `whole`: one run of columns. One that is not ends its panel, unless all of the panel's are so: whole
+/// ones are read faster, and a micro-kernel knows beforehand which they are.
+fn window_panels(whole: &[bool], most: usize) -> Vec<Range<usize>> {
+    let mut panels = Vec::with_capacity(whole.len().div_ceil(most));
+    let mut start = 0;
+    while start < whole.len() {
+        let run = whole[start..].iter().take_while(|&&other| other == whole[start]).count();
+        let ends = start + run == whole.len();
+        let count = match (whole[start], run) {
+            (false, run) => run.min(most),
+            // The one that ends the panel, and a panel before it that does not leave it alone.
+            (true, run) if run < most && !ends => run + 1,
+            (true, run) if run == most && !ends => (most - 1).max(1),
+            (true, run) => run.min(most),
+        };
+        panels.push(start..start + count);
+        start += count;
+    }
+    panels
+}
+
 /// How many blocks of KC terms `k` terms make.
 pub(crate) fn kc_blocks<T>(k: usize) -> usize {
     k.div_ceil(KC_BYTES / size_of::<T>()).max(1)
@@ -186,8 +222,74 @@ impl<T: HasMicroKernels> Product<'_, T> {
         self.b.column.is_unit() && (rows <= FEW_ROWS || near && rows <= SOME_ROWS)
     }
 
+    /// How columns are read where they lie, by tables, if so few rows are formed that packing would not pay, and columns lie side by side in
+    /// runs long enough.
+    fn windows(
+        &self,
+        rows: usize,
+        columns: Range<usize>,
+        micro_kernels: &MicroKernels<T>,
+    ) -> Option<Windows<'_, T>> {
+        let Steps::Table(table) = self.b.row else { return None };
+        if rows > FEW_ROWS {
+            return None;
+        }
+        let width = micro_kernels.width;
+        let mut registers = Vec::with_capacity(columns.len().div_ceil(width));
+        for first in columns.clone().step_by(width) {
+            let end = columns.end.min(first + width);
+            let offset = |j: usize| self.b.column.at(j);
+            let follows = |&j: &usize| offset(j) == offset(j - 1) + 1;
+            let turn = first + 1 + (first + 1..end).take_while(follows).count();
+            if turn < end && !(turn + 1..end).all(|j| follows(&j)) {
+                return None;
+            }
+            let at = |j: usize, back: usize| self.b.at.wrapping_offset(offset(j) - back as isize);
+            let from = at(first, 0);
+            let then = if turn < end { at(turn, turn - first) } else { from };
+            registers.push(Columns { from, turn: turn - first, then, count: end - first });
+        }
+        let whole: Vec<bool> = registers.iter().map(|columns| columns.turn == width).collect();
+        let turns = whole.iter().filter(|&&whole| !whole).count();
+        if turns * rows > registers.len() * PACKING * FEW {
+            return None;
+        }
+        let panels = window_panels(&whole, micro_kernels.registers());
+        Some(Windows { registers, panels, table })
+    }
+
+    /// How a rectangle of the result is formed.
+    fn kernel(&self, isa: Isa, rows: Range<usize>, columns: Range<usize>) -> MacroKernel<'_, T> {
+        let micro_kernels = T::micro_kernels(isa);
+        let panels = Panels::of(columns.len(), micro_kernels.width, micro_kernels.registers());
+        let windows = self.windows(rows.len(), columns.clone(), &micro_kernels);
+        let in_place = self.reads_in_place(rows.len());
+        let mut kernel = MacroKernel {
+            product: self,
+            isa,
+            micro_kernels,
+            rows,
+            columns,
+            panels,
+            windows,
+            in_place,
+            packed_rows: MAX_MR,
+        };
+        let lies = match (self.a.row, self.a.column) {
+            (Steps::Even(row), Steps::Even(column)) => {
+                (column == 1 && kernel.windows.is_none()) || (row == 1 && kernel.panels() < MANY_PANELS)
+            }
+            (Steps::Table(_), _) | (_, Steps::Table(_)) => false,
+        };
+        if lies || self.left.is_some() {
+            kernel.packed_rows = 0;
+        }
+        kernel
+    }
+
     /// Roughly what it takes to form so many rows and columns, in products of a row with a register of columns.
     pub(crate) fn cost(&self, rows: usize, columns: usize) -> usize {
+        // Windows are packed less often than this says, which matters to nothing but how rectangles are cut.
         let packing = match (self.reads_in_place(rows), self.b.column.is_unit()) {
             (true, _) => 0,
             (false, true) => 8,
@@ -195,6 +297,26 @@ impl<T: HasMicroKernels> Product<'_, T> {
         };
         // A row is read once, which counts for little.
         columns.div_ceil(WIDEST) * (rows + packing) + rows / 4
+    }
+
+    /// Packs the left operand of `m` rows for all products of `m` rows and `n` columns: a block of terms after the other, and in it as many rows
+    /// after the others as a micro-tile has, a term's side by side.
+    ///
+    /// # Safety
+    /// As [`Product::run`].
+    pub(crate) unsafe fn pack_left(&self, isa: Isa, m: usize) -> Vec<T> {
+        let mut left = vec![T::ZERO; m * self.k];
+        let kernel = self.kernel(isa, 0..m, 0..self.n);
+        for i in 0..kc_blocks::<T>(self.k) {
+            let terms = kc_block::<T>(self.k, i);
+            for part in 0..kernel.parts() {
+                let rows = threads::part(m, 1, kernel.parts(), part);
+                let to = left[terms.start * m + rows.start * terms.len()..].as_mut_ptr();
+                // SAFETY: the caller's promise; these rows of these terms have room there.
+                unsafe { kernel.pack_rows(&terms, rows, to) };
+            }
+        }
+        left
     }
 
     /// Forms a rectangle of the result, and finishes it.
@@ -214,37 +336,35 @@ impl<T: HasMicroKernels> Product<'_, T> {
         if rows.is_empty() || columns.is_empty() {
             return Ok(());
         }
-        let micro_kernels = T::micro_kernels(isa);
-        let panels = Panels::of(columns.len(), micro_kernels.width, micro_kernels.registers());
+        let kernel = self.kernel(isa, rows, columns.clone());
+        let packed_rows = kernel.packed_rows;
         let longest = (0..kc_blocks::<T>(self.k)).map(|i| kc_block::<T>(self.k, i).len()).max().unwrap_or(0);
-        let widest =
-            (PANELS_BYTES / size_of::<T>() / longest.max(1)).max(MAX_REGISTERS * micro_kernels.width);
-        let groups = columns.len().div_ceil(widest);
-        let in_place = self.reads_in_place(rows.len());
-        let panel_columns = match in_place {
+        // Rows are packed again for each group.
+        let bytes = match (self.b.row, self.b.column) {
+            (Steps::Table(_), _) | (_, Steps::Table(_)) if packed_rows == 0 => WINDOW_PANELS_BYTES,
+            (Steps::Even(_) | Steps::Table(_), _) => PANELS_BYTES,
+        };
+        let most = MAX_REGISTERS * kernel.micro_kernels.width;
+        let widest = (bytes / size_of::<T>() / longest.max(1)).max(most);
+        let groups = match kernel.windows {
+            // A panel of windows stays in the first-level cache while a few rows after the other pass by, if those are packed. What finishes
+            // them goes by rows, and those must not be short.
+            Some(_) if self.left.is_some() && finish.is_none() => kernel.panels(),
+            Some(_) if self.left.is_some() => columns.len().div_ceil(FINISHED_COLUMNS),
+            _ => columns.len().div_ceil(widest),
+        };
+        let panel_columns = match kernel.in_place {
+            _ if kernel.windows.is_some() => 0,
             // The last panel reads whole registers, which may end where the operand does not.
-            true => {
-                MAX_REGISTERS
-                    * micro_kernels.width
-                    * usize::from(!columns.len().is_multiple_of(micro_kernels.width))
-            }
-            false => panels.count().div_ceil(groups) * MAX_REGISTERS * micro_kernels.width,
+            true => most * usize::from(!columns.len().is_multiple_of(kernel.micro_kernels.width)),
+            false => kernel.panels().div_ceil(groups) * most,
         };
-        let lies = match (self.a.row, self.a.column) {
-            (Steps::Even(row), Steps::Even(column)) => {
-                column == 1 || (row == 1 && panels.count() < MANY_PANELS)
-            }
-            (Steps::Table(_), _) | (_, Steps::Table(_)) => false,
-        };
-        let packed_rows = if lies { 0 } else { MAX_MR };
-        let kernel =
-            MacroKernel { product: self, isa, micro_kernels, rows, columns, panels, in_place, packed_rows };
         let blocks = kc_blocks::<T>(self.k);
         let form = |finish: Finished<'_>| {
             with_packed::<T, _>((panel_columns + packed_rows) * longest, |packed| {
                 for i in 0..blocks {
                     for group in 0..groups {
-                        let group = threads::part(panels.count(), 1, groups, group);
+                        let group = threads::part(kernel.panels(), 1, groups, group);
                         let mut none = |_: Range<usize>, _: &Range<usize>| Ok(());
                         let finish: Finished<'_> = if i + 1 == blocks { &mut *finish } else { &mut none };
                         // SAFETY: the caller's promise; `packed` has room for these panels and rows.
@@ -274,6 +394,8 @@ struct MacroKernel<'a, T: HasMicroKernels> {
     rows: Range<usize>,
     columns: Range<usize>,
     panels: Panels,
+    /// If columns are read where they lie by tables.
+    windows: Option<Windows<'a, T>>,
     /// Whether panels are read where they lie, apart from one whose last register is partly filled.
     in_place: bool,
     /// Rows of the left operand that are packed, or 0.
@@ -313,19 +435,27 @@ impl<T: HasMicroKernels> MacroKernel<'_, T> {
         }
         let packed_a = next;
         // Even steps are told from tables here, once for all micro-kernels.
-        let lies = p.a.matrix().filter(|_| self.packed_rows == 0);
+        let lies = p.a.matrix().filter(|_| self.packed_rows == 0 && p.left.is_none());
         let b_lies = p.b.matrix().map(|b| Matrix { at: b.element(terms.start, 0), ..b });
-        let look_ahead = p.a.column.is_unit() && group.len() >= MANY_PANELS;
-        let parts = self.rows.len().div_ceil(self.micro_kernels.rows(self.panels.most()));
+        let look_ahead = lies.is_some() && p.a.column.is_unit() && group.len() >= MANY_PANELS;
+        let parts = self.parts();
         let last = self.place(group.end - 1);
         let columns = self.place(group.start).first..last.first + last.columns;
         let mut unfinished = self.rows.start;
         for i in 0..parts {
             let rows = threads::part(self.rows.len(), 1, parts, i);
             let (first_row, height) = (self.rows.start + rows.start, rows.len());
-            let a = match lies {
-                Some(a) => Matrix { at: a.element(first_row, terms.start), ..a },
-                None => {
+            let a = match (lies, p.left) {
+                (Some(a), _) => Matrix { at: a.element(first_row, terms.start), ..a },
+                (None, Some(left)) => {
+                    let at = terms.start * self.rows.len() + first_row * terms.len();
+                    Matrix {
+                        at: left[at..at + height * terms.len()].as_ptr(),
+                        row: 1,
+                        column: height as isize,
+                    }
+                }
+                (None, None) => {
                     // SAFETY: the caller's promise; a micro-tile has no more rows than there is room for.
                     unsafe { self.pack_rows(terms, first_row..first_row + height, packed_a) };
                     Matrix { at: packed_a.cast_const(), row: 1, column: height as isize }
@@ -340,6 +470,7 @@ impl<T: HasMicroKernels> MacroKernel<'_, T> {
                 }
                 let place = self.place(panel);
                 let (b, b_term) = match b_lies.filter(|_| !place.packed) {
+                    _ if self.windows.is_some() => (std::ptr::dangling(), 0),
                     Some(b) => (b.element(0, place.first), b.row),
                     None => {
                         let panel = next;
@@ -360,7 +491,16 @@ impl<T: HasMicroKernels> MacroKernel<'_, T> {
                     add: terms.start > 0,
                 };
                 // SAFETY: the caller's promise; whole registers are read of packed panels, and of columns that all are there.
-                unsafe { self.micro_kernels.run(height, place.registers, &tile) };
+                unsafe {
+                    match &self.windows {
+                        None => self.micro_kernels.run(height, place.registers, &tile),
+                        Some(windows) => {
+                            let columns = &windows.registers[windows.panels[panel].clone()];
+                            let table = windows.table[terms.start..].as_ptr();
+                            self.micro_kernels.run_windows(height, &tile, columns, table);
+                        }
+                    }
+                };
             }
             let end = first_row + height;
             if (end - unfinished) * columns.len() >= AT_HAND || end == self.rows.end {
@@ -371,12 +511,38 @@ impl<T: HasMicroKernels> MacroKernel<'_, T> {
         Ok(())
     }
 
+    /// Into how many micro-tiles' rows the rows are cut.
+    fn parts(&self) -> usize {
+        let most = match &self.windows {
+            None => self.panels.most(),
+            Some(windows) => windows.panels.iter().map(Range::len).max().unwrap_or(1),
+        };
+        self.rows.len().div_ceil(self.micro_kernels.rows(most))
+    }
+
+    /// How many panels the columns are cut into.
+    fn panels(&self) -> usize {
+        self.windows.as_ref().map_or(self.panels.count(), |windows| windows.panels.len())
+    }
+
     fn place(&self, panel: usize) -> Place {
-        let (first, registers) = self.panels.place(panel);
+        let (first, registers) = match &self.windows {
+            None => self.panels.place(panel),
+            Some(windows) => {
+                let registers = &windows.panels[panel];
+                (registers.start * self.micro_kernels.width, registers.len())
+            }
+        };
         let first = self.columns.start + first;
         let width = registers * self.micro_kernels.width;
         let columns = width.min(self.columns.end - first);
-        Place { first, columns, registers, width, packed: !self.in_place || columns < width }
+        Place {
+            first,
+            columns,
+            registers,
+            width,
+            packed: self.windows.is_none() && (!self.in_place || columns < width),
+        }
     }
 
     /// Asks for a `part` of `parts` of the next rows of the left operand, whose terms lie side by side.
@@ -415,28 +581,15 @@ impl<T: HasMicroKernels> MacroKernel<'_, T> {
                 let (from_strides, to_strides) = ([b.row, b.column], [width as isize, 1]);
                 return strided::block(self.isa, [terms.len(), columns], b.at, from_strides, to, to_strides);
             }
-            let offsets: SmallVec<[isize; MAX_REGISTERS * WIDEST]> =
-                (0..columns).map(|j| b.column.at(first + j)).collect();
-            // Where a run of columns that lie side by side begins.
-            let mut runs: SmallVec<[usize; MAX_REGISTERS * WIDEST]> =
-                (0..columns).filter(|&j| j == 0 || offsets[j] != offsets[j - 1] + 1).collect();
-            if runs.len() * LONG_RUN > columns {
-                for (i, term) in terms.clone().enumerate() {
-                    let (from, to) = (b.at.wrapping_offset(b.row.at(term)), to.add(i * width));
-                    for (j, &offset) in offsets.iter().enumerate() {
-                        to.add(j).write(from.wrapping_offset(offset).read());
-                    }
-                }
-                return;
-            }
-            runs.push(columns);
-            for (i, term) in terms.clone().enumerate() {
-                let (from, to) = (b.at.wrapping_offset(b.row.at(term)), to.add(i * width));
-                for run in runs.windows(2) {
-                    let (start, end) = (run[0], run[1]);
-                    copy_run(from.wrapping_offset(offsets[start]), to.add(start), end - start);
-                }
-            }
+            tables::panel(
+                self.isa,
+                &self.micro_kernels,
+                &b,
+                terms.clone(),
+                first..first + columns,
+                to,
+                width,
+            );
         }
     }
 
@@ -449,12 +602,7 @@ impl<T: HasMicroKernels> MacroKernel<'_, T> {
         // SAFETY: the caller's promise, and that of `Product::run`.
         unsafe {
             let Some(a) = a.matrix() else {
-                for (r, row) in rows.clone().enumerate() {
-                    for (i, term) in terms.clone().enumerate() {
-                        to.add(i * rows.len() + r).write(a.element(row, term).read());
-                    }
-                }
-                return;
+                return tables::rows(self.isa, &a, terms.clone(), rows, to);
             };
             let a = Matrix { at: a.element(rows.start, terms.start), ..a };
             let (terms, rows) = (terms.len(), rows.len());
@@ -514,6 +662,20 @@ mod tests {
         assert_eq!(Panels::of(64, 16, 3).counts, [0, 2, 0]);
     }
 
+    #[test]
+    fn panels_of_windows_end_with_what_turns() {
+        let cut = |text: &str| {
+            let whole: Vec<bool> = text.chars().map(|c| c == 'w').collect();
+            let cut: Vec<&str> = window_panels(&whole, 3).into_iter().map(|panel| &text[panel]).collect();
+            cut.join(" ")
+        };
+        assert_eq!(cut("wwwtwwwwwwtwww"), "ww wt www ww wt www");
+        assert_eq!(cut("wwwwwt"), "www wwt");
+        assert_eq!(cut("ttttw"), "ttt t w");
+        assert_eq!(cut("wwww"), "www w");
+        assert_eq!(cut("wt"), "wt");
+    }
+
     fn numbers<T>(n: usize, mut seed: u64, number: impl Fn(f64) -> T) -> Vec<T> {
         (0..n)
             .map(|_| {
@@ -567,9 +729,18 @@ mod tests {
                         a: operand(&a[a0.min(a.len())..], ar, ac),
                         b: operand(&b[b0.min(b.len())..], br, bc),
                         to: c.as_mut_ptr(),
+                        left: None,
                     };
                     // SAFETY: all elements lie in the vectors.
                     unsafe { product.run(isa, 0..m, 0..n, None) }.unwrap();
+                    let mut again = numbers(m * n, 5, number);
+                    // SAFETY: as above.
+                    unsafe {
+                        let left = product.pack_left(isa, m);
+                        let product = Product { to: again.as_mut_ptr(), left: Some(&left), ..product };
+                        product.run(isa, 0..m, 0..n, None).unwrap();
+                    }
+                    assert_eq!(c, again, "{isa:?} {m} {n} {k} way {way}: another sum of a packed operand");
                     let mut cut = numbers(m * n, 4, number);
                     let pieces = Product { to: cut.as_mut_ptr(), ..product };
                     for rows in [0..m / 3, m / 3..m] {

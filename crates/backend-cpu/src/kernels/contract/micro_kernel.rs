@@ -8,6 +8,7 @@
 
 use std::hint::black_box;
 
+use super::tables::{CopyPieces, InRegisters};
 use crate::simd::{
     isa::{Isa, Job},
     vector::{self, Float, Vector},
@@ -36,7 +37,7 @@ pub(crate) struct MicroTile<T> {
     pub(crate) add: bool,
 }
 
-/// Terms between two steps of a micro-kernel's loop.
+/// Terms of a panel between two steps of a micro-kernel's loop.
 const fn unroll<V: Vector>() -> usize {
     if size_of::<V>() > 16 {
         16 / size_of::<V::Number>()
@@ -54,18 +55,115 @@ fn mul_add<V: Vector>(a: V, b: V, c: V) -> V {
     if V::HAS_FMA { a.fma::<true>(b, c) } else { a.fma::<false>(b, c) }
 }
 
+/// The columns of a right operand that is read where it lies, a register of them: element `[t][j]` is at `from + table[t] + j`, or, from
+/// column `turn` on, where a second run of columns lies side by side, at `then + table[t] + j`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Columns<T> {
+    pub(crate) from: *const T,
+    pub(crate) turn: usize,
+    pub(crate) then: *const T,
+    /// How many there are.
+    pub(crate) count: usize,
+}
+
+// SAFETY: places in memory; whoever reads there says what must hold of them.
+unsafe impl<T: Sync> Send for Columns<T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for Columns<T> {}
+
+/// How a micro-kernel reads the right operand.
+trait Right<V: Vector>: Copy {
+    /// Terms between two steps of a micro-kernel's loop.
+    const UNROLL: usize;
+    /// A register of columns of a term, counted from where this stands.
+    ///
+    /// # Safety
+    /// The columns are there.
+    unsafe fn load(self, term: isize, register: usize) -> V;
+    fn advanced(self, terms: isize) -> Self;
+}
+
+/// Whole registers, a term's side by side.
+struct Panel<V: Vector> {
+    at: *const V::Number,
+    term: isize,
+}
+
+/// [`Columns`] of some registers, and the table of terms. All but the last `TURNS` registers are one run each, and whole.
+struct Windows<V: Vector, const N: usize, const TURNS: usize> {
+    columns: [Columns<V::Number>; N],
+    table: *const isize,
+}
+
+impl<V: Vector> Clone for Panel<V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<V: Vector> Copy for Panel<V> {}
+impl<V: Vector, const N: usize, const TURNS: usize> Clone for Windows<V, N, TURNS> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<V: Vector, const N: usize, const TURNS: usize> Copy for Windows<V, N, TURNS> {}
+
+impl<V: Vector> Right<V> for Panel<V> {
+    const UNROLL: usize = unroll::<V>();
+
+    #[inline(always)]
+    unsafe fn load(self, term: isize, register: usize) -> V {
+        let at = self.at.wrapping_offset(term * self.term).wrapping_add(register * V::WIDTH);
+        // SAFETY: the caller's promise.
+        unsafe { V::load(at) }
+    }
+
+    #[inline(always)]
+    fn advanced(self, terms: isize) -> Self {
+        Panel { at: self.at.wrapping_offset(terms * self.term), ..self }
+    }
+}
+
+impl<V: Vector, const N: usize, const TURNS: usize> Right<V> for Windows<V, N, TURNS> {
+    // More of them, and the sums would not stay in registers beside the places of columns.
+    const UNROLL: usize = 1;
+
+    #[inline(always)]
+    unsafe fn load(self, term: isize, register: usize) -> V {
+        // SAFETY: the caller's promise; the table has all terms.
+        unsafe {
+            let term = self.table.wrapping_offset(term).read();
+            let Columns { from, turn, then, count } = self.columns[register];
+            if register + TURNS < N {
+                V::load(from.wrapping_offset(term))
+            } else {
+                let first = V::load_first(from.wrapping_offset(term), turn);
+                first.load_rest(then.wrapping_offset(term), turn, count)
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn advanced(self, terms: isize) -> Self {
+        Windows { table: self.table.wrapping_offset(terms), ..self }
+    }
+}
+
 /// `ALONG` is whether a row's terms lie side by side, and otherwise a term's rows do.
-struct MicroKernel<'a, V: Vector, const M: usize, const N: usize, const ALONG: bool>(
+struct MicroKernel<'a, V: Vector, R, const M: usize, const N: usize, const ALONG: bool>(
     &'a MicroTile<V::Number>,
+    R,
 );
 
-impl<V: Vector, const M: usize, const N: usize, const ALONG: bool> Job for MicroKernel<'_, V, M, N, ALONG> {
+impl<V: Vector, R: Right<V>, const M: usize, const N: usize, const ALONG: bool> Job
+    for MicroKernel<'_, V, R, M, N, ALONG>
+{
     type Output = ();
     // Indexed, since sums, rows and columns go by the same numbers; and no closures, which are compiled by themselves.
     #[allow(clippy::needless_range_loop)]
     #[inline(always)]
     fn run(self) {
-        let tile = self.0;
+        let MicroKernel(tile, mut b) = self;
         let mut sums = [[V::splat(V::Number::ZERO); N]; M];
         // Few enough distances for them all to stay in registers: those of eight rows, from two beginnings. What the compiler
         // knows of how they hang together it would use to get each address from the one before, a chain as long as the term.
@@ -73,15 +171,14 @@ impl<V: Vector, const M: usize, const N: usize, const ALONG: bool> Job for Micro
         let (s3, s5, s7) =
             (black_box(3 * tile.a_stride), black_box(5 * tile.a_stride), black_box(7 * tile.a_stride));
         let row = [0, s, 2 * s, s3, 4 * s, s5, 2 * s3, s7];
-        let (mut a, mut b) = (tile.a, tile.b);
+        let mut a = tile.a;
         // The i-th of some terms from a and b on.
         macro_rules! term {
             ($term:expr) => {
                 let mut right = [sums[0][0]; N];
                 for j in 0..N {
-                    let at = b.wrapping_offset($term * tile.b_term).wrapping_add(j * V::WIDTH);
-                    // SAFETY: `run`'s caller gives whole registers of columns.
-                    right[j] = unsafe { V::load(at) };
+                    // SAFETY: `run`'s caller gives whole registers of columns, and that of `run_windows` so many columns.
+                    right[j] = unsafe { b.load($term, j) };
                 }
                 for i in 0..M {
                     let at = if !ALONG {
@@ -106,7 +203,7 @@ impl<V: Vector, const M: usize, const N: usize, const ALONG: bool> Job for Micro
             }
         }
         let mut rest = tile.terms;
-        let unroll = const { unroll::<V>() };
+        let unroll = R::UNROLL;
         if unroll > 1 {
             for _ in 0..tile.terms / unroll {
                 let unroll = unroll as isize;
@@ -114,14 +211,14 @@ impl<V: Vector, const M: usize, const N: usize, const ALONG: bool> Job for Micro
                     term!(i);
                 }
                 a = a.wrapping_offset(unroll * a_term);
-                b = b.wrapping_offset(unroll * tile.b_term);
+                b = b.advanced(unroll);
             }
             rest %= unroll;
         }
         for _ in 0..rest {
             term!(0);
             a = a.wrapping_offset(a_term);
-            b = b.wrapping_offset(tile.b_term);
+            b = b.advanced(1);
         }
         for i in 0..M {
             for j in 0..N {
@@ -183,7 +280,16 @@ impl<V: Vector, const N: usize> Job for Copies<V, N> {
 }
 
 type Run<T> = unsafe fn(&MicroTile<T>);
+type RunWindows<T> = unsafe fn(&MicroTile<T>, &[Columns<T>], *const isize);
 type CopyRows<T> = unsafe fn(usize, *const T, isize, *mut T);
+type CopyTable<T> = unsafe fn(&CopyPieces<'_, T>);
+
+/// # Safety
+/// As [`MicroKernels::copy_pieces`].
+unsafe fn copy_pieces<V: Vector>(pieces: &CopyPieces<'_, V::Number>) {
+    // SAFETY: a table with this is only given out where the processor has the instruction set.
+    unsafe { V::run(InRegisters::<V>(pieces)) }
+}
 
 /// # Safety
 /// As [`MicroKernels::copy`].
@@ -202,9 +308,33 @@ unsafe fn copies<V: Vector, const N: usize>(
 unsafe fn micro_kernel<V: Vector, const M: usize, const N: usize>(tile: &MicroTile<V::Number>) {
     // SAFETY: a table with these is only given out where the processor has the instruction set.
     unsafe {
+        let panel = Panel { at: tile.b, term: tile.b_term };
         match tile.a_along {
-            true => V::run(MicroKernel::<V, M, N, true>(tile)),
-            false => V::run(MicroKernel::<V, M, N, false>(tile)),
+            true => V::run(MicroKernel::<V, _, M, N, true>(tile, panel)),
+            false => V::run(MicroKernel::<V, _, M, N, false>(tile, panel)),
+        }
+    }
+}
+
+/// # Safety
+/// As [`MicroKernels::run_windows`].
+unsafe fn window_kernel<V: Vector, const M: usize, const N: usize>(
+    tile: &MicroTile<V::Number>,
+    columns: &[Columns<V::Number>],
+    table: *const isize,
+) {
+    // Not a closure, which would be compiled by itself.
+    let mut own = [columns[0]; N];
+    own.copy_from_slice(&columns[..N]);
+    let turns = |columns: &Columns<V::Number>| columns.turn < V::WIDTH;
+    // SAFETY: a table with these is only given out where the processor has the instruction set.
+    unsafe {
+        if own[..N - 1].iter().any(turns) {
+            V::run(MicroKernel::<V, _, M, N, false>(tile, Windows::<V, N, N> { columns: own, table }));
+        } else if turns(&own[N - 1]) {
+            V::run(MicroKernel::<V, _, M, N, false>(tile, Windows::<V, N, 1> { columns: own, table }));
+        } else {
+            V::run(MicroKernel::<V, _, M, N, false>(tile, Windows::<V, N, 0> { columns: own, table }));
         }
     }
 }
@@ -216,7 +346,9 @@ pub(crate) struct MicroKernels<T: 'static> {
     pub(crate) width: usize,
     /// By registers of columns, from 1 on, and by rows, from 1 on.
     runs: [&'static [Run<T>]; MAX_REGISTERS],
+    windows: [&'static [RunWindows<T>]; MAX_REGISTERS],
     copies: [CopyRows<T>; MAX_REGISTERS],
+    pieces: CopyTable<T>,
 }
 
 impl<T> MicroKernels<T> {
@@ -241,6 +373,22 @@ impl<T> MicroKernels<T> {
         unsafe { self.runs[registers - 1][rows - 1](tile) }
     }
 
+    /// Forms a micro-tile's sums of a left operand of which a term's rows lie side by side, and of columns that are read where they lie, in
+    /// place of `b`: `table` says how far each term lies from the first places.
+    ///
+    /// # Safety
+    /// As [`MicroKernels::run`]; there are `columns` for each register, which are good for reads of every term, and so is `table`.
+    pub(crate) unsafe fn run_windows(
+        &self,
+        rows: usize,
+        tile: &MicroTile<T>,
+        columns: &[Columns<T>],
+        table: *const isize,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { self.windows[columns.len() - 1][rows - 1](tile, columns, table) }
+    }
+
     /// Copies so many rows of so many registers, which are `from_row` numbers apart, to where they lie side by side.
     ///
     /// # Safety
@@ -256,6 +404,15 @@ impl<T> MicroKernels<T> {
         // SAFETY: the caller's promise.
         unsafe { self.copies[registers - 1](rows, from, from_row, to) }
     }
+
+    /// Copies the pieces of columns of each term.
+    ///
+    /// # Safety
+    /// All of them can be read and written, and lie apart.
+    pub(super) unsafe fn copy_pieces(&self, pieces: &CopyPieces<'_, T>) {
+        // SAFETY: the caller's promise.
+        unsafe { (self.pieces)(pieces) }
+    }
 }
 
 macro_rules! table {
@@ -267,7 +424,13 @@ macro_rules! table {
                 &[$(micro_kernel::<$register, $more, 2>),*],
                 &[$(micro_kernel::<$register, $rows, 3>),*],
             ],
+            windows: [
+                &[$(window_kernel::<$register, $most, 1>),*],
+                &[$(window_kernel::<$register, $more, 2>),*],
+                &[$(window_kernel::<$register, $rows, 3>),*],
+            ],
             copies: [copies::<$register, 1>, copies::<$register, 2>, copies::<$register, 3>],
+            pieces: copy_pieces::<$register>,
         }
     };
     // 32 registers, or 16.

@@ -11,6 +11,7 @@ mod epilogue;
 pub(crate) mod gemm;
 pub(crate) mod gemv;
 pub(crate) mod micro_kernel;
+mod tables;
 mod thin;
 
 use std::{ops::Range, sync::Arc};
@@ -54,6 +55,8 @@ const MR: usize = 8;
 const LONGEST: usize = 1 << 14;
 /// Elements that lie side by side from which they are worth a loop of their own.
 const LONG_RUN: usize = 8;
+/// Products with an element of a left operand that all of a batch read, from which its rows are laid out for them.
+const OFTEN: usize = 128;
 /// Results of a batch position up to which each is summed by itself.
 const FEW_RESULTS: usize = 32;
 
@@ -134,6 +137,15 @@ impl Matrices {
             lhs: [Distances::of(&m, |axis| axis.lhs), Distances::of(&k, |axis| axis.lhs)],
             rhs,
         }
+    }
+
+    /// Whether all products read one left operand, often enough that it pays to pack it once for all of them. One whose terms lie side by side is
+    /// only packed for windows.
+    fn packs_left(&self) -> bool {
+        let lies = matches!(self.lhs, [Distances::Even(_), Distances::Even(1)]);
+        let windows = matches!(self.rhs[0], Distances::Table(_));
+        let shared = self.batches > 1 && self.batch.iter().all(|axis| axis.lhs == 0);
+        (windows || !lies) && shared && self.are_large() && self.batches * self.n >= OFTEN
     }
 
     /// Whether these are products of two matrices, no vectors among them, and not over windows that are thin.
@@ -268,6 +280,7 @@ unsafe fn product<'a, T>(
         a: Strided { at: first(lhs, |axis| axis.lhs), row: row.steps(), column: left_term.steps() },
         b: Strided { at: first(rhs, |axis| axis.rhs), row: right_term.steps(), column: column.steps() },
         to: out.at::<T>(0).wrapping_offset(offset(&of.batch, b, |axis| axis.out)),
+        left: None,
     }
 }
 
@@ -303,9 +316,17 @@ impl<T> Form<T> {
 fn float<T: HasMicroKernels>(parts: &Parts<'_>) -> Result<()> {
     let Parts { isa, of, lhs, rhs, sums, .. } = *parts;
     let (m, n, k) = (of.m, of.n, of.k);
-    // SAFETY: `run` checked both layouts and the output against their buffers.
-    let product = |b: usize| unsafe { product::<T>(of, lhs, rhs, sums, b) };
     let thin = of.side_by_side > 0 || !of.runs.is_empty();
+    // SAFETY: `run` checked both layouts and the output against their buffers.
+    let placed = |b: usize| unsafe { product::<T>(of, lhs, rhs, sums, b) };
+    // SAFETY: as above; a product has elements.
+    // A thread that takes products takes whole ones, which have their left operand in common.
+    let left = match of.packs_left() && of.batches >= threads::available() {
+        // SAFETY: as above; products have elements.
+        true => Some(unsafe { placed(0).pack_left(isa, m) }),
+        false => None,
+    };
+    let product = |b: usize| Product { left: left.as_deref(), ..placed(b) };
     let alone = |b: usize, finish: Option<Finish<'_>>| -> Result<()> {
         let p = product(b);
         // SAFETY: the launch checked that the operands and the output lie apart; the form was chosen by the matrix's strides.
@@ -332,7 +353,7 @@ fn float<T: HasMicroKernels>(parts: &Parts<'_>) -> Result<()> {
         gemm: !thin && matches!(Form::of(m, &first), Form::Gemm),
         alone: &alone,
         // SAFETY: as above, and the rectangles are apart.
-        rectangle: &|b, rows, columns, finish| unsafe { product(b).run(isa, rows, columns, finish) },
+        rectangle: &|b, rows, columns, finish| unsafe { placed(b).run(isa, rows, columns, finish) },
         cost: &|rows, columns| first.cost(rows, columns),
         units: [MR, WIDEST],
         grain: GRAIN,
@@ -347,7 +368,7 @@ fn in_pairs(parts: &Parts<'_>, pairs: Pairs) -> Result<()> {
     let rectangle = |b: usize, rows: Range<usize>, columns: Range<usize>, finish: Option<Finish<'_>>| {
         // SAFETY: `run` checked both layouts and the output against their buffers, and that those lie apart; rectangles are apart.
         unsafe {
-            let Product { n, k, a, b: right, to } = product::<bf16>(of, lhs, rhs, sums, b);
+            let Product { n, k, a, b: right, to, left: _ } = product::<bf16>(of, lhs, rhs, sums, b);
             let to = if sums.dtype == DType::BF16 {
                 Target::Rounded(to)
             } else {
@@ -567,7 +588,7 @@ mod tests {
         let x = [0f32; 64];
         let table: Vec<isize> = vec![0, 2, 3, 7];
         let strided = |row, column| Strided { at: x.as_ptr(), row, column };
-        let product = |n, a, b| Product { n, k: 4, a, b, to: std::ptr::null_mut() };
+        let product = |n, a, b| Product { n, k: 4, a, b, to: std::ptr::null_mut(), left: None };
         let even = |row, column| strided(Steps::Even(row), Steps::Even(column));
         let is_row = |p: Product<'_, f32>| matches!(Form::of(1, &p), Form::Row(3, _));
         assert!(is_row(product(5, even(0, 3), even(5, 1))) && is_row(product(5, even(0, 3), even(1, 4))));
