@@ -23,6 +23,8 @@ pub mod environment;
 mod error;
 mod facts;
 pub mod fft;
+#[doc(hidden)] // for `data` and `nn`
+pub mod file;
 mod formula;
 mod fourier;
 mod grad_mode;
