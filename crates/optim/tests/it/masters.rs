@@ -32,7 +32,7 @@ fn set_gradients(parameters: &[Tensor], step: u64) -> Result<()> {
     let halves = if parameters[0].dtype() == DType::F16 { DType::F16 } else { DType::BF16 };
     for (k, parameter) in parameters.iter().enumerate() {
         let rng = Generator::seed(100 * step + k as u64, &parameter.device());
-        let gradient = Tensor::randn(parameter.dims(), &rng)?.to_dtype(halves)?;
+        let gradient = Tensor::rand(parameter.dims(), &rng)?.add_scalar(0.5).to_dtype(halves)?;
         parameter.set_grad(Some(gradient.to_dtype(parameter.dtype())?));
     }
     Ok(())
