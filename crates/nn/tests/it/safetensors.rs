@@ -294,3 +294,43 @@ fn a_pipe_is_read() {
     assert_eq!(load_safetensors(&pipe, &device).unwrap()["a"].item::<f32>().unwrap(), 4.0);
     writer.join().unwrap();
 }
+
+#[test]
+fn a_buffer_is_filled_in_pieces_and_a_failure_leaves_none() {
+    use tensor_core::{Backend, Error};
+    let cpu = backend_cpu::CpuBackend::new();
+    // 2.5 megabytes: several pieces, each of which begins where it says.
+    let numbers = |at: usize, out: &mut [u8]| {
+        out.iter_mut().enumerate().for_each(|(i, byte)| *byte = ((at + i) % 251) as u8);
+        Ok(())
+    };
+    let buffer = cpu.upload_with(DType::U8, 2_500_000, &numbers).unwrap();
+    let mut read = Vec::new();
+    cpu.download_with(&buffer, 3, 2_400_000, &mut |piece| {
+        read.extend_from_slice(piece);
+        Ok(())
+    })
+    .unwrap();
+    assert!(
+        read.len() == 2_400_000 && read.iter().enumerate().all(|(i, byte)| *byte == ((i + 3) % 251) as u8)
+    );
+    let truths = cpu.upload_with(DType::Bool, 300, &numbers).unwrap();
+    let mut read = [7; 300];
+    cpu.download(&truths, 0, &mut read).unwrap();
+    assert!(read.iter().enumerate().all(|(i, byte)| *byte == u8::from(i % 251 != 0)));
+
+    let before = cpu.memory().allocated;
+    let broken = |at: usize, _: &mut [u8]| match at {
+        0 => Ok(()),
+        _ => Err(Error::invalid("test", "the disk is gone")),
+    };
+    assert!(cpu.upload_with(DType::F32, 1_000_000, &broken).unwrap_err().to_string().contains("disk"));
+    assert_eq!(cpu.memory().allocated, before);
+    let mut pieces = 0;
+    let stopped = cpu.download_with(&buffer, 0, 2_500_000, &mut |_| {
+        pieces += 1;
+        Err(Error::invalid("test", "the disk is full"))
+    });
+    assert!(stopped.unwrap_err().to_string().contains("full") && pieces == 1);
+    assert!(cpu.download_with(&buffer, 0, 2_500_001, &mut |_| Ok(())).is_err());
+}
