@@ -43,7 +43,7 @@ use std::{
 
 use tensor_core::{
     Backend, DType, Device, DeviceInfo, DeviceKind, Error, ErrorKind, FreeBuffers, Kernel, Launch, Limits,
-    MemoryStats, Result, Storage, kernel::Body,
+    MemoryStats, Result, Storage, backend::Fill, kernel::Body,
 };
 
 pub use crate::kernels::custom::{CpuInput, CpuKernel, CpuOutput};
@@ -193,8 +193,25 @@ impl Backend for CpuBackend {
         Ok(Arc::new(buffer))
     }
 
+    fn upload_with(&self, dtype: DType, numel: usize, fill: &Fill<'_>) -> Result<Storage> {
+        self.settled()?;
+        let mut buffer = CpuBuffer::new(&self.pool, dtype, numel)?;
+        buffer.write_with(fill)?;
+        Ok(Arc::new(buffer))
+    }
+
     fn download(&self, storage: &Storage, start: usize, out: &mut [u8]) -> Result<()> {
         CpuBuffer::of(storage)?.read(start, out)
+    }
+
+    fn download_with(
+        &self,
+        storage: &Storage,
+        start: usize,
+        numel: usize,
+        take: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        CpuBuffer::of(storage)?.read_with(start, numel, take)
     }
 
     fn run(&self, launch: &Launch<'_>) -> Result<()> {

@@ -1,21 +1,21 @@
 //! [`RowFile`]: an array in a file, row by row; [`FileDataset`]: such files as a dataset.
 //!
-//! Rows are read where they are asked for, by position, and not mapped into memory: a file that is cut off while it is mapped kills the
-//! process, and one that is read is an error. The system keeps in memory what is read often, in either way.
+//! Rows are read where they are asked for ([`OpenFile`]). The system keeps in memory what is read often.
 
 use std::{
     fmt,
     fs::File,
     io::{self, Read},
-    path::{Path, PathBuf},
-    time::SystemTime,
+    path::Path,
 };
 
-use tensor_core::{DType, Device, Error, ErrorKind, Result, Shape, Tensor};
+use tensor_core::{
+    DType, Device, Result, Shape, Tensor,
+    file::{OpenFile, file_error},
+};
 
 use crate::{
     Columns, Dataset,
-    gzip::file_error,
     tensor_dataset::{Rows, build, check_indices},
 };
 
@@ -24,8 +24,7 @@ use crate::{
 /// The file must not change while it is read: a change is an error of the next read.
 #[derive(Debug)]
 pub struct RowFile {
-    path: PathBuf,
-    file: File,
+    file: OpenFile,
     dtype: DType,
     rows: usize,
     row_shape: Shape,
@@ -33,21 +32,6 @@ pub struct RowFile {
     start: u64,
     /// Of what a row takes in the file.
     row_bytes: usize,
-    seen: Seen,
-}
-
-/// What tells that a file has changed.
-#[derive(Debug, PartialEq)]
-struct Seen {
-    length: u64,
-    modified: Option<SystemTime>,
-}
-
-impl Seen {
-    fn of(file: &File) -> io::Result<Seen> {
-        let metadata = file.metadata()?;
-        Ok(Seen { length: metadata.len(), modified: metadata.modified().ok() })
-    }
 }
 
 impl RowFile {
@@ -66,7 +50,6 @@ impl RowFile {
         if file.metadata().map_err(failed)?.is_dir() {
             return Err(file_error(path, "is a directory; expected a file"));
         }
-        let seen = Seen::of(&file).map_err(failed)?;
         let mut magic = [0; 4];
         file.read_exact(&mut magic).map_err(failed)?;
         let header = match magic {
@@ -89,17 +72,18 @@ impl RowFile {
         };
         let promised =
             size(&[&shape[..], &[dtype.size()]].concat()).and_then(|bytes| (bytes as u64).checked_add(start));
-        if promised != Some(seen.length) {
+        let file = OpenFile::new(path, file)?;
+        if promised != Some(file.length()) {
             let promised = promised.map_or("more than can be counted".into(), |bytes| bytes.to_string());
             let message = format!(
                 "is cut off or damaged: {shape:?} of {dtype} is {promised} bytes with its header, and it has {}",
-                seen.length
+                file.length()
             );
             return Err(file_error(path, message));
         }
         let row_bytes = size(&[row, &[dtype.size()]].concat()).unwrap_or(0);
         let row_shape = row.iter().copied().collect();
-        Ok(RowFile { path: path.to_path_buf(), file, dtype, rows, row_shape, start, row_bytes, seen })
+        Ok(RowFile { file, dtype, rows, row_shape, start, row_bytes })
     }
 
     /// The number of rows.
@@ -120,18 +104,13 @@ impl RowFile {
     /// The bytes of rows that are there, one after the other.
     #[track_caller]
     fn read(&self, indices: &[usize]) -> Result<Vec<u8>> {
-        let failed = |error: io::Error| file_error(&self.path, format!("cannot be read: {error}"));
         let mut bytes = vec![0; indices.len() * self.row_bytes];
         if self.row_bytes > 0 {
             for (row, &index) in bytes.chunks_exact_mut(self.row_bytes).zip(indices) {
-                read_at(&self.file, row, self.start + index as u64 * self.row_bytes as u64)
-                    .map_err(failed)?;
+                self.file.read_at(row, self.start + index as u64 * self.row_bytes as u64)?;
             }
         }
-        // After the rows were read, so that no change goes unseen.
-        if Seen::of(&self.file).map_err(failed)? != self.seen {
-            return Err(file_error(&self.path, "has changed since it was opened; open it again"));
-        }
+        self.file.check_unchanged()?;
         Ok(bytes)
     }
 
@@ -141,7 +120,7 @@ impl RowFile {
         if self.dtype == DType::Bool
             && let Some(byte) = bytes.iter().find(|byte| **byte > 1)
         {
-            return Err(file_error(&self.path, format!("has a bool of {byte}, expected 0 or 1")));
+            return Err(file_error(self.file.path(), format!("has a bool of {byte}, expected 0 or 1")));
         }
         Tensor::from_bytes_of(self.dtype, &bytes, shape.clone(), device)
     }
@@ -158,32 +137,6 @@ impl Rows for RowFile {
     fn row(&self, index: usize, device: &Device) -> Result<Tensor> {
         self.tensor(&[index], &self.row_shape, device)
     }
-}
-
-/// Fills `bytes` from a place in a file, whoever else reads it.
-#[cfg(unix)]
-fn read_at(file: &File, bytes: &mut [u8], at: u64) -> io::Result<()> {
-    std::os::unix::fs::FileExt::read_exact_at(file, bytes, at)
-}
-
-/// Fills `bytes` from a place in a file, whoever else reads it.
-#[cfg(windows)]
-fn read_at(file: &File, mut bytes: &mut [u8], mut at: u64) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match std::os::windows::fs::FileExt::seek_read(file, bytes, at) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(count) => (bytes, at) = (&mut bytes[count..], at + count as u64),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
-/// Browsers have no files.
-#[cfg(not(any(unix, windows)))]
-fn read_at(_: &File, _: &mut [u8], _: u64) -> io::Result<()> {
-    Err(io::ErrorKind::Unsupported.into())
 }
 
 struct Header {
@@ -299,8 +252,9 @@ impl<T: Columns> FileDataset<T> {
         let files = paths.into_iter().map(RowFile::open).collect::<Result<Vec<_>>>()?;
         let len = files.first().map_or(0, RowFile::rows);
         if let Some(other) = files.iter().find(|file| file.rows != len) {
-            let message = format!("has {} rows, and {} has {len}", other.rows, files[0].path.display());
-            return Err(Error::new(ErrorKind::File { path: other.path.clone(), message }));
+            let message =
+                format!("has {} rows, and {} has {len}", other.rows, files[0].file.path().display());
+            return Err(file_error(other.file.path(), message));
         }
         let dataset = FileDataset { files, len, device: device.clone(), items: std::marker::PhantomData };
         // That there are as many as an item has, the first batch would tell.

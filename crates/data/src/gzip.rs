@@ -7,7 +7,8 @@ use std::{
 };
 
 use flate2::bufread::MultiGzDecoder;
-use tensor_core::{Error, ErrorKind, Result};
+use tensor_core::Result;
+pub(crate) use tensor_core::file::file_error;
 
 /// Deflate cannot shrink data to less than about 1/1032 of its size: one byte holds at most four matches of 258.
 const GREATEST_RATIO: u64 = 1032;
@@ -76,9 +77,4 @@ impl<R: Read> Read for Bounded<R> {
 /// Decompresses `bytes` if they are gzipped; `name` stands for them in errors.
 pub(crate) fn reader_of<'a>(bytes: &'a [u8]) -> Box<dyn Read + 'a> {
     if bytes.starts_with(&[0x1f, 0x8b]) { Box::new(MultiGzDecoder::new(bytes)) } else { Box::new(bytes) }
-}
-
-/// An [`ErrorKind::File`].
-pub(crate) fn file_error(path: &Path, message: impl Into<String>) -> Error {
-    Error::new(ErrorKind::File { path: path.to_path_buf(), message: message.into() })
 }

@@ -1,8 +1,14 @@
-//! Gradients in buckets: one message for many parameters, and communication that begins with the first of them.
+//! Gradients in buckets: one message for many parameters. The first travel while the last are computed.
 
-use tensor_core::{DType, Device, Error, Result, Tensor, eval_all};
+use std::{
+    panic::resume_unwind,
+    sync::mpsc::{self, Receiver},
+    thread,
+};
 
-use crate::{Communicator, ReduceOp};
+use tensor_core::{DType, Device, Error, Result, Tensor, eval_each};
+
+use crate::{Communicator, ReduceOp, work::Work};
 
 /// Which of some tensors go into a message together, in the order in which they are sent.
 ///
@@ -42,7 +48,10 @@ pub(crate) fn flat(tensors: &[Tensor], device: &Device) -> Result<Tensor> {
     }
 }
 
-/// Each tensor reduced over all ranks, in buckets. While one travels, the next is read.
+/// Each tensor reduced over all ranks, in buckets: each travels as soon as it is computed, while the next ones are.
+///
+/// Every rank makes one call for each bucket, whatever happens: for those that it cannot compute it says that it failed, so that all
+/// have an error, and can go on.
 #[track_caller]
 pub(crate) fn all_reduce_all(
     comm: &Communicator,
@@ -55,12 +64,14 @@ pub(crate) fn all_reduce_all(
     let buckets = buckets(&sizes, limit);
     let members: Vec<Vec<Tensor>> =
         buckets.iter().map(|bucket| bucket.iter().map(|&k| tensors[k].clone()).collect()).collect();
-    let rows =
-        members.iter().map(|members| flat(members, &members[0].device())).collect::<Result<Vec<_>>>()?;
-    // All at once: computed one after the other, each would compute again what it has in common with those before it.
-    eval_all(&rows.iter().collect::<Vec<_>>())?;
-    let works = rows.iter().map(|row| comm.start_all_reduce(row, op)).collect::<Result<Vec<_>>>()?;
-    drop(rows);
+    let rows = members.iter().map(|members| flat(members, &members[0].device())).collect::<Result<Vec<_>>>();
+    let works = match rows {
+        Ok(rows) => start_each(comm, &rows, op)?,
+        Err(error) => {
+            buckets.iter().for_each(|_| abandon(comm));
+            return Err(error);
+        }
+    };
     let mut found: Vec<Option<Tensor>> = vec![None; tensors.len()];
     for ((bucket, members), work) in buckets.iter().zip(&members).zip(works) {
         let parts = work.wait_for_parts(members)?;
@@ -70,6 +81,68 @@ pub(crate) fn all_reduce_all(
     }
     let missed = || Error::invalid("distributed", "a tensor was in no bucket");
     found.into_iter().map(|part| part.ok_or_else(missed)).collect()
+}
+
+/// Computes rows and reduces them over all ranks. One plan computes all of them: evaluated one after the other, each would compute again what it
+/// has in common with those before it. Its kernels come in the order of the rows, and another thread reads a row and starts its
+/// call while this one goes on.
+#[track_caller]
+fn start_each(comm: &Communicator, rows: &[Tensor], op: ReduceOp) -> Result<Vec<Work>> {
+    let (tell, told) = mpsc::channel();
+    let evaluate = move || {
+        // Ends with it, whether it is done, fails or is unwound: then who listens knows that no more rows come.
+        let tell = tell;
+        eval_each(&rows.iter().collect::<Vec<_>>(), &|row| {
+            // Nobody listens where the thread that reads has panicked.
+            let _ = tell.send(row);
+        })
+    };
+    let send = |told: Receiver<usize>| -> Vec<Result<Work>> {
+        let start = |row: &Tensor| {
+            // The rows come in order. One that does not come was not computed.
+            let work = match told.recv() {
+                Ok(_) => comm.start_all_reduce(row, op),
+                Err(_) => Err(Error::invalid("DistributedDataParallel", "a bucket was not computed")),
+            };
+            if work.is_err() {
+                abandon(comm);
+            }
+            work
+        };
+        rows.iter().map(start).collect()
+    };
+    thread::scope(|scope| {
+        let name = || thread::Builder::new().name("taper-buckets".into());
+        let (computed, works) = match rows {
+            // Nothing travels before all is computed.
+            [] | [_] => {
+                let computed = evaluate();
+                (computed, send(told))
+            }
+            _ => {
+                let sender = name().spawn_scoped(scope, || send(told));
+                let computed = evaluate();
+                match sender {
+                    Ok(sender) => (computed, sender.join().unwrap_or_else(|panic| resume_unwind(panic))),
+                    Err(error) => {
+                        rows.iter().for_each(|_| abandon(comm));
+                        let message = format!("no thread to send gradients: {error}");
+                        return Err(Error::invalid("DistributedDataParallel", message));
+                    }
+                }
+            }
+        };
+        // What this rank failed with, not that it failed.
+        computed?;
+        works.into_iter().collect()
+    })
+    .map_err(Error::here)
+}
+
+/// Tells the others that this rank cannot make the next call.
+fn abandon(comm: &Communicator) {
+    // They hear of it now. Whether they come is not this rank's failure.
+    let _ = comm.abandon();
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::{
     env, fmt,
+    panic::Location,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -486,10 +487,12 @@ impl Communicator {
         Work { comm: self.clone(), state: State::Done(tensor.detach()) }
     }
 
+    #[track_caller]
     fn submit(&self, task: Task, data: Words) -> Result<Receiver<Result<Answer>>> {
+        let location = Location::caller();
         let (reply, answer) = mpsc::channel();
         let jobs = lock(&self.0.jobs);
-        let sent = jobs.as_ref().map(|jobs| jobs.send(Job { task, data, reply }));
+        let sent = jobs.as_ref().map(|jobs| jobs.send(Job { task, data, reply, location }));
         match sent {
             Some(Ok(())) => Ok(answer),
             Some(Err(_)) | None => Err(ended()),

@@ -2,6 +2,7 @@
 //! while the threads that made them compute. All collectives are here, as messages between pairs of ranks.
 
 use std::{
+    panic::Location,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -11,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tensor_core::{Error, ErrorKind, Result};
+use tensor_core::{Error, ErrorKind, Result, note_call};
 
 use crate::{
     numbers,
@@ -27,6 +28,8 @@ pub(crate) struct Job {
     pub(crate) task: Task,
     pub(crate) data: Words,
     pub(crate) reply: Sender<Result<Answer>>,
+    /// The line that called.
+    pub(crate) location: &'static Location<'static>,
 }
 
 pub(crate) enum Task {
@@ -144,8 +147,8 @@ impl Engine {
                 false => jobs.recv_timeout(Duration::from_micros(200)),
             };
             match next {
-                Ok(Job { task, data, reply }) => {
-                    let result = self.perform(task, data);
+                Ok(Job { task, data, reply, location }) => {
+                    let result = self.perform(task, data, location);
                     // Nobody may wait for it any more.
                     let _ = reply.send(result);
                 }
@@ -189,7 +192,7 @@ impl Engine {
         Duration::from_millis(self.timeout.load(Ordering::Relaxed))
     }
 
-    fn perform(&mut self, task: Task, data: Words) -> Result<Answer> {
+    fn perform(&mut self, task: Task, data: Words, location: &'static Location<'static>) -> Result<Answer> {
         if let Some(failure) = &self.failure {
             return Err(failure.clone());
         }
@@ -198,7 +201,10 @@ impl Engine {
                 call.number = self.number;
                 self.number += 1;
                 self.counters.collectives.fetch_add(1, Ordering::Relaxed);
-                self.collective(call, data)
+                let (start, name, size) = (Instant::now(), call.kind.name(), call.bytes() as u64);
+                let done = self.collective(call, data);
+                note_call(|| format!("rank {}", self.transport.rank()), name, location, start, size);
+                done
             }
             Task::SendTo(to, call) => {
                 self.send_pair(to, &call, data).map(|()| Answer { call, data: Words::new() })

@@ -58,6 +58,8 @@ impl Default for DistributedConfig {
 /// Ranks on unlike devices, or on processors with other instruction sets, compute their parts with other rounding, and an optimizer's step
 /// as well: there the copies can drift apart by it.
 ///
+/// Gradients travel in buckets, those of the last parameters first, while the others are still computed.
+///
 /// A parameter that the loss of no rank depends on has no gradient; where it is one rank's only, the others count as zeros. Clipping comes
 /// after `backward`, as in `clip_grad_norm(&model.parameters(), 1.0)`: each rank has all gradients, and finds the same norm.
 ///
@@ -162,15 +164,7 @@ impl<M: Module> DistributedDataParallel<M> {
         let parameters = self.module.parameters();
         let before: Vec<Option<Tensor>> = parameters.iter().map(Tensor::grad).collect();
         let exchanges = self.comm.size() > 1 && self.reduces.load(Ordering::Relaxed);
-        let done = loss.backward().and_then(|()| {
-            // What the loss depends on may prove wrong only when it is computed, and then before anything is sent.
-            let gradients: Vec<Tensor> = match exchanges {
-                true => parameters.iter().filter_map(Tensor::grad).collect(),
-                false => Vec::new(),
-            };
-            eval_all(&gradients.iter().collect::<Vec<_>>())
-        });
-        let done = match done {
+        let done = match loss.backward() {
             Ok(()) if exchanges => self.reduce(&parameters),
             Err(error) if exchanges => {
                 // The others hear of it now. Whether they come is not this rank's failure.

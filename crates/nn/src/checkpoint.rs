@@ -7,11 +7,11 @@ use std::{
 
 use crc32fast::Hasher;
 use serde::{Serialize, de::DeserializeOwned};
-use tensor_core::{DType, Device, Error, ErrorKind, Result, Scalar, State, StateValue, Stateful};
+use tensor_core::{Device, Error, ErrorKind, Result, Scalar, State, StateValue, Stateful, file::file_error};
 
 use crate::{
     Module, StateDict,
-    safetensors::{Part, SafetensorsFile, file_error, write},
+    safetensors::{Part, Piece, SafetensorsFile, evaluate, write},
 };
 
 /// What stands before the streams of random numbers of all modules.
@@ -165,25 +165,28 @@ impl Checkpoint {
         let mut numbers = Vec::new();
         let mut parts = Vec::with_capacity(self.state.len());
         for (name, value) in self.state.iter() {
-            let (dtype, bytes) = match value {
-                StateValue::Tensor(tensor) => {
-                    parts.push(Part::of(name, tensor)?);
-                    continue;
+            parts.push(match value {
+                StateValue::Tensor(tensor) => Part::of(name, tensor),
+                StateValue::Number(value) => {
+                    numbers.push(name);
+                    Part::of_number(name, *value)
                 }
-                StateValue::Number(Scalar::Float(v)) => (DType::F64, v.to_le_bytes().to_vec()),
-                StateValue::Number(Scalar::Int(v)) => (DType::I64, v.to_le_bytes().to_vec()),
-                StateValue::Number(Scalar::Bool(v)) => (DType::Bool, vec![u8::from(*v)]),
-            };
-            numbers.push(name);
-            parts.push(Part { name, dtype, shape: Vec::new(), bytes: bytes.into() });
+            });
         }
+        evaluate(&mut parts)?;
         let mut metadata: HashMap<String, String> = self.text.clone().into_iter().collect();
         metadata.insert(NUMBERS.into(), numbers.join("\n"));
         metadata.insert(VERSION_KEY.into(), VERSION.into());
-        let tensors = parts.iter().map(|part| (part.name, part.shape.as_slice(), &*part.bytes));
-        let checksum = checksum(metadata.iter().collect(), tensors);
-        metadata.insert(CHECKSUM.into(), checksum);
-        write(path, &parts, metadata)
+        let mut checksum = Checksum::of_text(metadata.iter().collect());
+        for part in &parts {
+            checksum.add_tensor(part.name, part.shape(), part.size());
+            part.read(&mut |bytes| {
+                checksum.add_bytes(bytes);
+                Ok(())
+            })?;
+        }
+        metadata.insert(CHECKSUM.into(), checksum.finish());
+        write(path, parts, metadata)
     }
 
     /// Reads a checkpoint; its tensors go to `device`, and from there, when it is restored, to where those are that take
@@ -198,7 +201,7 @@ impl Checkpoint {
         let file = SafetensorsFile::open(path)?;
         let Some(numbers) = file.metadata().get(NUMBERS) else {
             let message = "is a safetensors file, and no checkpoint; read it with load_safetensors";
-            return Err(file_error(path, message.into()));
+            return Err(file_error(path, message));
         };
         let version = file.metadata().get(VERSION_KEY).map_or("none", String::as_str);
         if version != VERSION {
@@ -209,11 +212,15 @@ impl Checkpoint {
             return Err(file_error(path, message));
         }
         let other = file.metadata().iter().filter(|(name, _)| *name != CHECKSUM && *name != "format");
-        let found = checksum(other.collect(), file.content());
-        if file.metadata().get(CHECKSUM) != Some(&found) {
+        let mut checksum = Checksum::of_text(other.collect());
+        file.each(|piece| match piece {
+            Piece::Tensor { name, shape, bytes } => checksum.add_tensor(name, shape, bytes),
+            Piece::Bytes(bytes) => checksum.add_bytes(bytes),
+        })?;
+        if file.metadata().get(CHECKSUM) != Some(&checksum.finish()) {
             let message =
                 "is damaged: its checksum is not that of what it holds; take the checkpoint before it";
-            return Err(file_error(path, message.into()));
+            return Err(file_error(path, message));
         }
         let numbers: Vec<&str> = numbers.lines().collect();
         let mut state = State::new();
@@ -261,27 +268,45 @@ impl Checkpoint {
 }
 
 /// The checksum of texts by name, and of tensors by name, shape and bytes.
-fn checksum<'a>(
-    mut text: Vec<(&String, &String)>,
-    tensors: impl Iterator<Item = (&'a str, &'a [usize], &'a [u8])>,
-) -> String {
-    let mut hasher = Hasher::new();
-    // Lengths first, so that nothing moves from one part to the next unseen.
-    let mut add = |bytes: &[u8]| {
-        hasher.update(&(bytes.len() as u64).to_le_bytes());
-        hasher.update(bytes);
-    };
-    text.sort();
-    for (name, text) in text {
-        add(name.as_bytes());
-        add(text.as_bytes());
+struct Checksum(Hasher);
+
+impl Checksum {
+    /// Texts come first.
+    fn of_text(mut text: Vec<(&String, &String)>) -> Checksum {
+        let mut checksum = Checksum(Hasher::new());
+        text.sort();
+        for (name, text) in text {
+            checksum.add(name.as_bytes());
+            checksum.add(text.as_bytes());
+        }
+        checksum
     }
-    for (name, shape, bytes) in tensors {
-        add(name.as_bytes());
-        shape.iter().for_each(|size| add(&(*size as u64).to_le_bytes()));
-        add(bytes);
+
+    /// The next tensor, before its bytes.
+    fn add_tensor(&mut self, name: &str, shape: &[usize], bytes: usize) {
+        self.add(name.as_bytes());
+        shape.iter().for_each(|size| self.add(&(*size as u64).to_le_bytes()));
+        self.add_length(bytes);
     }
-    format!("{:08x}", hasher.finalize())
+
+    /// Some of a tensor's bytes.
+    fn add_bytes(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        self.add_length(bytes.len());
+        self.0.update(bytes);
+    }
+
+    /// Lengths stand first, so that nothing moves from one part to the next unseen.
+    fn add_length(&mut self, length: usize) {
+        self.0.update(&(length as u64).to_le_bytes());
+    }
+
+    fn finish(self) -> String {
+        format!("{:08x}", self.0.finalize())
+    }
 }
 
 fn tensors(dict: StateDict) -> State {

@@ -1,21 +1,29 @@
 //! State dicts as files, in the safetensors format that PyTorch's ecosystem reads and writes.
 
 use std::{
-    borrow::Cow,
     collections::{BTreeMap, HashMap},
     fs::File,
-    io::Read,
-    ops::Range,
+    io::{self, BufWriter, Read, Write},
     path::{Path, PathBuf},
 };
 
-use ::safetensors::{Dtype, SafeTensors, serialize, tensor::TensorView};
-use tensor_core::{DType, Device, Element, Error, ErrorKind, Result, Scalar, Shape, Tensor};
+use ::safetensors::{
+    Dtype, SafeTensorError,
+    tensor::{Metadata, TensorInfo},
+};
+use tensor_core::{
+    DType, Device, Element, Error, Result, Scalar, Shape, Tensor, eval_all,
+    file::{OpenFile, file_error},
+};
 
 use crate::{StateDict, write_file::write_whole};
 
 /// Writes a state dict as a safetensors file, whole or not at all: it is written beside `path` first and then renamed, so
 /// that a failure leaves an older file as it was.
+///
+/// All values are computed first. Those of a CPU go from where they lie to the file; those of a GPU pass through some megabytes of the
+/// host's memory. The file is on the disk, and not only in the system's memory, when this returns: a power cut leaves the older file or the
+/// new one. So it takes as long as the disk does, where PyTorch's `save_file` leaves that to the system.
 ///
 /// A link is followed, and the file that it leads to is replaced; an older file's permissions stay. A device or pipe is
 /// written to as it is.
@@ -40,11 +48,9 @@ use crate::{StateDict, write_file::write_whole};
 /// whatever the file system reports.
 #[track_caller]
 pub fn save_safetensors(path: impl AsRef<Path>, dict: &StateDict) -> Result<()> {
-    let mut parts = Vec::with_capacity(dict.len());
-    for (name, tensor) in dict {
-        parts.push(Part::of(name, tensor)?);
-    }
-    write(path.as_ref(), &parts, HashMap::new())
+    let mut parts: Vec<Part<'_>> = dict.iter().map(|(name, tensor)| Part::of(name, tensor)).collect();
+    evaluate(&mut parts)?;
+    write(path.as_ref(), parts, HashMap::new())
 }
 
 /// Reads a safetensors file; every tensor goes to `device`.
@@ -60,7 +66,10 @@ pub fn load_safetensors(path: impl AsRef<Path>, device: &Device) -> Result<State
     SafetensorsFile::open(path)?.state_dict(device)
 }
 
-/// A safetensors file, of which tensors are made when they are asked for.
+/// A safetensors file, of which tensors are read when they are asked for: on a CPU straight to where they are kept, by several threads.
+///
+/// The file stays open, and must not change while it is: a change is an error of the next read. One that was replaced, as
+/// [`save_safetensors`] does, is still read as it was. A pipe is read into memory at once.
 ///
 /// ```
 /// use nn::{SafetensorsFile, StateDict, save_safetensors};
@@ -79,9 +88,48 @@ pub fn load_safetensors(path: impl AsRef<Path>, device: &Device) -> Result<State
 #[derive(Debug)]
 pub struct SafetensorsFile {
     path: PathBuf,
-    bytes: Vec<u8>,
+    content: Content,
     tensors: BTreeMap<String, Stored>,
     metadata: BTreeMap<String, String>,
+}
+
+/// What stands in a file.
+#[derive(Debug)]
+enum Content {
+    File(OpenFile),
+    /// What came out of a pipe, which cannot be read twice.
+    Memory(Vec<u8>),
+}
+
+impl Content {
+    fn length(&self) -> u64 {
+        match self {
+            Content::File(file) => file.length(),
+            Content::Memory(bytes) => bytes.len() as u64,
+        }
+    }
+
+    /// Fills `out` from a place. Without a check that the file is as it was.
+    #[track_caller]
+    fn read_at(&self, path: &Path, out: &mut [u8], at: u64) -> Result<()> {
+        match self {
+            Content::File(file) => file.read_at(out, at),
+            Content::Memory(bytes) => {
+                let from = usize::try_from(at).ok().and_then(|at| bytes.get(at..)?.get(..out.len()));
+                let from = from.ok_or_else(|| file_error(path, "cannot be read: it ended early"))?;
+                out.copy_from_slice(from);
+                Ok(())
+            }
+        }
+    }
+
+    #[track_caller]
+    fn check_unchanged(&self) -> Result<()> {
+        match self {
+            Content::File(file) => file.check_unchanged(),
+            Content::Memory(_) => Ok(()),
+        }
+    }
 }
 
 /// Where a tensor lies in a file.
@@ -89,11 +137,12 @@ pub struct SafetensorsFile {
 struct Stored {
     dtype: Dtype,
     shape: Vec<usize>,
-    range: Range<usize>,
+    start: u64,
+    bytes: usize,
 }
 
 impl SafetensorsFile {
-    /// Reads a file into memory and checks what its header says of it.
+    /// Opens a file, reads its header, and checks what that says against the file's size.
     ///
     /// # Errors
     /// A `File` error for a file that cannot be read, is cut off, or is no safetensors file. One of PyTorch's own (`.pt`,
@@ -101,20 +150,19 @@ impl SafetensorsFile {
     #[track_caller]
     pub fn open(path: impl AsRef<Path>) -> Result<SafetensorsFile> {
         let path = path.as_ref();
-        let bytes = read(path)?;
-        let (header, parsed) = SafeTensors::read_metadata(&bytes)
-            .map_err(|e| file_error(path, format!("is no whole safetensors file: {e}")))?;
+        let content = open(path)?;
+        let (data, parsed) = header(path, &content)?;
         let tensors = parsed
             .tensors()
             .into_iter()
             .map(|(name, info)| {
                 let (start, end) = info.data_offsets;
-                let range = 8 + header + start..8 + header + end;
-                (name, Stored { dtype: info.dtype, shape: info.shape.clone(), range })
+                let shape = info.shape.clone();
+                (name, Stored { dtype: info.dtype, shape, start: data + start as u64, bytes: end - start })
             })
             .collect();
         let metadata = parsed.metadata().clone().unwrap_or_default().into_iter().collect();
-        Ok(SafetensorsFile { path: path.to_path_buf(), tensors, metadata, bytes })
+        Ok(SafetensorsFile { path: path.to_path_buf(), tensors, metadata, content })
     }
 
     /// The names of the tensors, in order.
@@ -145,41 +193,108 @@ impl SafetensorsFile {
             let message = format!("has no tensor \"{name}\"; there are {}{more}", names.join(", "));
             return Err(file_error(&self.path, message));
         };
-        // The header was checked against the file's size.
-        let bytes = self.bytes.get(stored.range.clone()).unwrap_or_default();
-        make(stored, bytes, device).unwrap_or_else(|| {
+        let Some(tensor) = self.make(stored, device)? else {
             let message = format!(
                 "tensor \"{name}\" is of dtype {:?}, which has no like here; convert it, or read the others one by one \
                  with SafetensorsFile::open",
                 stored.dtype
             );
-            Err(file_error(&self.path, message))
-        })
+            return Err(file_error(&self.path, message));
+        };
+        self.content.check_unchanged()?;
+        Ok(tensor)
     }
 
-    /// The names, shapes and bytes of all tensors, in the order of their names.
-    pub(crate) fn content(&self) -> impl Iterator<Item = (&str, &[usize], &[u8])> {
-        self.tensors.iter().map(|(name, stored)| {
-            let bytes = self.bytes.get(stored.range.clone()).unwrap_or_default();
-            (name.as_str(), stored.shape.as_slice(), bytes)
-        })
+    /// The tensor that is stored, or `None` for a dtype without a like.
+    #[track_caller]
+    fn make(&self, stored: &Stored, device: &Device) -> Result<Option<Tensor>> {
+        /// Numbers of N bytes, each made one that Taper has.
+        #[track_caller]
+        fn widen<T: Element, const N: usize>(
+            bytes: &[u8],
+            shape: &[usize],
+            device: &Device,
+            value: impl Fn([u8; N]) -> T,
+        ) -> Result<Tensor> {
+            let (words, _) = bytes.as_chunks::<N>();
+            Tensor::from_vec(words.iter().map(|word| value(*word)).collect(), shape, device)
+        }
+        let shape = stored.shape.as_slice();
+        let read =
+            |at: usize, out: &mut [u8]| self.content.read_at(&self.path, out, stored.start + at as u64);
+        let all = || -> Result<Vec<u8>> {
+            let mut bytes = vec![0; stored.bytes];
+            read(0, &mut bytes)?;
+            Ok(bytes)
+        };
+        let of = |dtype| Tensor::from_bytes_with(dtype, shape, device, &read);
+        let made = match stored.dtype {
+            Dtype::BOOL => of(DType::Bool),
+            Dtype::U8 => of(DType::U8),
+            Dtype::U32 => of(DType::U32),
+            Dtype::I32 => of(DType::I32),
+            Dtype::I64 => of(DType::I64),
+            Dtype::F16 => of(DType::F16),
+            Dtype::BF16 => of(DType::BF16),
+            Dtype::F32 => of(DType::F32),
+            Dtype::F64 => of(DType::F64),
+            Dtype::I8 => widen(&all()?, shape, device, |word| i32::from(i8::from_le_bytes(word))),
+            Dtype::I16 => widen(&all()?, shape, device, |word| i32::from(i16::from_le_bytes(word))),
+            Dtype::U16 => widen(&all()?, shape, device, |word| i32::from(u16::from_le_bytes(word))),
+            Dtype::U64 => {
+                let bytes = all()?;
+                // Only where all of them fit.
+                if bytes.as_chunks::<8>().0.iter().any(|word| word[7] >= 0x80) {
+                    return Ok(None);
+                }
+                Tensor::from_bytes_of(DType::I64, &bytes, shape, device)
+            }
+            _ => return Ok(None),
+        };
+        made.map(Some).map_err(|error| error.here())
+    }
+
+    /// Hands over the names, shapes and sizes in bytes of all tensors, in the order of their names, each with its bytes after it, piece by
+    /// piece.
+    #[track_caller]
+    pub(crate) fn each(&self, mut take: impl FnMut(Piece<'_>)) -> Result<()> {
+        let mut room = vec![0; PIECE];
+        for (name, stored) in &self.tensors {
+            take(Piece::Tensor { name, shape: &stored.shape, bytes: stored.bytes });
+            for first in (0..stored.bytes).step_by(PIECE) {
+                let piece = &mut room[..(stored.bytes - first).min(PIECE)];
+                self.content.read_at(&self.path, piece, stored.start + first as u64)?;
+                take(Piece::Bytes(piece));
+            }
+        }
+        self.content.check_unchanged()
     }
 
     /// A 0-d tensor of f64, i64 or bool as the number it is, wherever tensors of that dtype can be.
     #[track_caller]
     pub(crate) fn number(&self, name: &str) -> Result<Scalar> {
-        let stored = self.tensors.get(name);
-        let word = stored.and_then(|s| Some((s, self.bytes.get(s.range.clone())?)));
-        match word {
-            Some((Stored { dtype: Dtype::F64, .. }, bytes)) if bytes.len() == 8 => {
-                Ok(Scalar::Float(f64::from_bytes(bytes)[0]))
+        let Some(stored @ Stored { dtype, bytes: 1..=8, .. }) = self.tensors.get(name) else {
+            return Err(self.no_number(name));
+        };
+        let mut room = [0; 8];
+        let word = &mut room[..stored.bytes];
+        self.content.read_at(&self.path, word, stored.start)?;
+        self.content.check_unchanged()?;
+        match (dtype, &*word) {
+            (Dtype::F64, &[a, b, c, d, e, f, g, h]) => {
+                Ok(Scalar::Float(f64::from_le_bytes([a, b, c, d, e, f, g, h])))
             }
-            Some((Stored { dtype: Dtype::I64, .. }, bytes)) if bytes.len() == 8 => {
-                Ok(Scalar::Int(i64::from_bytes(bytes)[0]))
+            (Dtype::I64, &[a, b, c, d, e, f, g, h]) => {
+                Ok(Scalar::Int(i64::from_le_bytes([a, b, c, d, e, f, g, h])))
             }
-            Some((Stored { dtype: Dtype::BOOL, .. }, &[byte])) => Ok(Scalar::Bool(byte != 0)),
-            _ => Err(file_error(&self.path, format!("\"{name}\" is said to be a number, and is none"))),
+            (Dtype::BOOL, &[byte]) => Ok(Scalar::Bool(byte != 0)),
+            _ => Err(self.no_number(name)),
         }
+    }
+
+    #[track_caller]
+    fn no_number(&self, name: &str) -> Error {
+        file_error(&self.path, format!("\"{name}\" is said to be a number, and is none"))
     }
 
     /// All tensors, on `device`.
@@ -191,10 +306,22 @@ impl SafetensorsFile {
     }
 }
 
-/// The file's content, or what else it is.
+/// What [`SafetensorsFile::each`] hands over.
+pub(crate) enum Piece<'a> {
+    Tensor { name: &'a str, shape: &'a [usize], bytes: usize },
+    Bytes(&'a [u8]),
+}
+
+/// Bytes of a file that are looked at together.
+const PIECE: usize = 1 << 18;
+
+/// The greatest header of the format.
+const MOST_HEADER: u64 = 100_000_000;
+
+/// The file, or what else it is.
 #[track_caller]
-fn read(path: &Path) -> Result<Vec<u8>> {
-    let failed = |e: std::io::Error| file_error(path, format!("cannot be read: {e}"));
+fn open(path: &Path) -> Result<Content> {
+    let failed = |e: io::Error| file_error(path, format!("cannot be read: {e}"));
     let mut file = File::open(path).map_err(failed)?;
     let mut bytes = Vec::new();
     // The beginning first: what is no safetensors file is not read whole.
@@ -203,14 +330,48 @@ fn read(path: &Path) -> Result<Vec<u8>> {
         return Err(file_error(path, message));
     }
     if let Some(length) = bytes.first_chunk::<8>().map(|length| u64::from_le_bytes(*length))
-        && !(2..=100_000_000).contains(&length)
+        && !(2..=MOST_HEADER).contains(&length)
     {
         let message =
             format!("is no safetensors file: its first 8 bytes give its header a length of {length}");
         return Err(file_error(path, message));
     }
+    if file.metadata().map_err(failed)?.is_file() {
+        return Ok(Content::File(OpenFile::new(path, file)?));
+    }
     file.read_to_end(&mut bytes).map_err(failed)?;
-    Ok(bytes)
+    Ok(Content::Memory(bytes))
+}
+
+/// The header, and where the data begins after it.
+#[track_caller]
+fn header(path: &Path, content: &Content) -> Result<(u64, Metadata)> {
+    let broken = |message: &dyn std::fmt::Display| {
+        file_error(path, format!("is no whole safetensors file: {message}"))
+    };
+    let mut length = [0; 8];
+    if content.length() < 8 {
+        return Err(broken(&SafeTensorError::HeaderTooSmall));
+    }
+    content.read_at(path, &mut length, 0)?;
+    let length = u64::from_le_bytes(length);
+    let data = 8 + length.min(MOST_HEADER);
+    if data > content.length() {
+        return Err(broken(&SafeTensorError::InvalidHeaderLength));
+    }
+    let mut text = vec![0; (data - 8) as usize];
+    content.read_at(path, &mut text, 8)?;
+    // It is an error where sizes, places and dtypes do not go together.
+    let parsed: Metadata = serde_json::from_slice(&text).map_err(|e| broken(&e))?;
+    let promised = data + parsed.data_len() as u64;
+    if promised != content.length() {
+        let message = format!(
+            "its header promises {promised} bytes, and it has {}: it is cut off, or has bytes left over",
+            content.length()
+        );
+        return Err(broken(&message));
+    }
+    Ok((data, parsed))
 }
 
 /// What a file is that is no safetensors file, and what to do with it.
@@ -242,42 +403,114 @@ fn another_format(path: &Path, start: &[u8]) -> Option<String> {
     Some(format!("is {kind}, not a safetensors file"))
 }
 
-#[track_caller]
-pub(crate) fn file_error(path: &Path, message: String) -> Error {
-    Error::new(ErrorKind::File { path: path.to_path_buf(), message })
-}
-
-/// A tensor to be written.
+/// A tensor or number to be written.
 pub(crate) struct Part<'a> {
     pub(crate) name: &'a str,
-    pub(crate) dtype: DType,
-    pub(crate) shape: Vec<usize>,
-    pub(crate) bytes: Cow<'a, [u8]>,
+    dtype: DType,
+    shape: &'a [usize],
+    elements: Elements,
+}
+
+enum Elements {
+    Tensor(Tensor),
+    Number(Vec<u8>),
 }
 
 impl<'a> Part<'a> {
-    pub(crate) fn of(name: &'a str, tensor: &Tensor) -> Result<Part<'a>> {
-        let bytes = Cow::Owned(tensor.read_bytes()?);
-        Ok(Part { name, dtype: tensor.dtype(), shape: tensor.dims().to_vec(), bytes })
+    pub(crate) fn of(name: &'a str, tensor: &'a Tensor) -> Part<'a> {
+        let elements = Elements::Tensor(tensor.detach());
+        Part { name, dtype: tensor.dtype(), shape: tensor.dims(), elements }
+    }
+
+    /// A 0-d tensor.
+    pub(crate) fn of_number(name: &'a str, value: Scalar) -> Part<'a> {
+        let (dtype, bytes) = match value {
+            Scalar::Float(v) => (DType::F64, v.to_le_bytes().to_vec()),
+            Scalar::Int(v) => (DType::I64, v.to_le_bytes().to_vec()),
+            Scalar::Bool(v) => (DType::Bool, vec![u8::from(v)]),
+        };
+        Part { name, dtype, shape: &[], elements: Elements::Number(bytes) }
+    }
+
+    pub(crate) fn shape(&self) -> &[usize] {
+        self.shape
+    }
+
+    /// How many bytes it has.
+    pub(crate) fn size(&self) -> usize {
+        self.shape.iter().product::<usize>() * self.dtype.size()
+    }
+
+    /// Hands over the bytes, piece by piece.
+    #[track_caller]
+    pub(crate) fn read(&self, take: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        match &self.elements {
+            Elements::Tensor(tensor) => tensor.read_bytes_with(take),
+            Elements::Number(bytes) => take(bytes),
+        }
     }
 }
 
+/// Computes all tensors of some parts, and waits for them: what is wrong with one is known before anything is written. Those whose elements
+/// do not lie in order are copied when they are read first.
 #[track_caller]
-pub(crate) fn write(path: &Path, parts: &[Part<'_>], mut metadata: HashMap<String, String>) -> Result<()> {
-    let mut views = Vec::with_capacity(parts.len());
+pub(crate) fn evaluate(parts: &mut [Part<'_>]) -> Result<()> {
+    let tensors = parts.iter().filter_map(|part| match &part.elements {
+        Elements::Tensor(tensor) => Some(tensor),
+        Elements::Number(_) => None,
+    });
+    eval_all(&tensors.collect::<Vec<_>>()).map_err(|error| error.here())?;
     for part in parts {
+        if let Elements::Tensor(tensor) = &mut part.elements {
+            *tensor = tensor.contiguous()?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes parts whose tensors are computed, in the order of the format: those of wide dtypes first, so that all are aligned.
+#[track_caller]
+pub(crate) fn write(
+    path: &Path,
+    mut parts: Vec<Part<'_>>,
+    mut metadata: HashMap<String, String>,
+) -> Result<()> {
+    parts.sort_by(|a, b| file_dtype(b.dtype).cmp(&file_dtype(a.dtype)).then(a.name.cmp(b.name)));
+    let mut infos = Vec::with_capacity(parts.len());
+    let mut end = 0;
+    for part in &parts {
         if part.name == "__metadata__" {
             let message = "a tensor cannot be named __metadata__: the format keeps that name for itself";
-            return Err(file_error(path, message.into()));
+            return Err(file_error(path, message));
         }
-        let view = TensorView::new(file_dtype(part.dtype), part.shape.clone(), &part.bytes)
-            .map_err(|e| file_error(path, format!("tensor \"{}\": {e}", part.name)))?;
-        views.push((part.name, view));
+        let data_offsets = (end, end + part.size());
+        end = data_offsets.1;
+        let info = TensorInfo { dtype: file_dtype(part.dtype), shape: part.shape.to_vec(), data_offsets };
+        infos.push((part.name.to_string(), info));
     }
     // What other libraries look for to know whose names and layout these are.
     metadata.insert("format".into(), "pt".into());
-    let bytes = serialize(views, Some(metadata)).map_err(|e| file_error(path, e.to_string()))?;
-    write_whole(path, &bytes).map_err(|e| file_error(path, format!("cannot be written: {e}")))
+    let header = Metadata::new(Some(metadata), infos).map_err(|e| file_error(path, e.to_string()))?;
+    let mut header = serde_json::to_vec(&header).map_err(|e| file_error(path, e.to_string()))?;
+    header.resize(header.len().next_multiple_of(8), b' ');
+    let length = header.len() as u64;
+    if length > MOST_HEADER {
+        let message =
+            format!("the names and shapes take {length} bytes, and the format has room for {MOST_HEADER}");
+        return Err(file_error(path, message));
+    }
+    let failed = |e: io::Error| file_error(path, format!("cannot be written: {e}"));
+    write_whole(path, failed, |file| {
+        // Small tensors are written together; large pieces go past the buffer.
+        let mut file = BufWriter::with_capacity(PIECE / 4, file);
+        file.write_all(&length.to_le_bytes()).map_err(failed)?;
+        file.write_all(&header).map_err(failed)?;
+        for part in &parts {
+            part.read(&mut |bytes| file.write_all(bytes).map_err(failed))?;
+        }
+        file.flush().map_err(failed)
+    })
+    .map_err(|error| error.here())
 }
 
 fn file_dtype(dtype: DType) -> Dtype {
@@ -292,40 +525,4 @@ fn file_dtype(dtype: DType) -> Dtype {
         DType::F32 => Dtype::F32,
         DType::F64 => Dtype::F64,
     }
-}
-
-/// The tensor that is stored, or `None` for a dtype without a like.
-#[track_caller]
-fn make(stored: &Stored, bytes: &[u8], device: &Device) -> Option<Result<Tensor>> {
-    let Stored { dtype, shape, .. } = stored;
-    /// Numbers of N bytes, each made one that Taper has.
-    #[track_caller]
-    fn widen<T: Element, const N: usize>(
-        bytes: &[u8],
-        shape: &[usize],
-        device: &Device,
-        value: impl Fn([u8; N]) -> T,
-    ) -> Result<Tensor> {
-        let (words, _) = bytes.as_chunks::<N>();
-        Tensor::from_vec(words.iter().map(|word| value(*word)).collect(), shape, device)
-    }
-    Some(match dtype {
-        Dtype::BOOL => Tensor::from_bytes_of(DType::Bool, bytes, shape, device),
-        Dtype::U8 => Tensor::from_bytes_of(DType::U8, bytes, shape, device),
-        Dtype::U32 => Tensor::from_bytes_of(DType::U32, bytes, shape, device),
-        Dtype::I32 => Tensor::from_bytes_of(DType::I32, bytes, shape, device),
-        Dtype::I64 => Tensor::from_bytes_of(DType::I64, bytes, shape, device),
-        Dtype::F16 => Tensor::from_bytes_of(DType::F16, bytes, shape, device),
-        Dtype::BF16 => Tensor::from_bytes_of(DType::BF16, bytes, shape, device),
-        Dtype::F32 => Tensor::from_bytes_of(DType::F32, bytes, shape, device),
-        Dtype::F64 => Tensor::from_bytes_of(DType::F64, bytes, shape, device),
-        Dtype::I8 => widen(bytes, shape, device, |word| i32::from(i8::from_le_bytes(word))),
-        Dtype::I16 => widen(bytes, shape, device, |word| i32::from(i16::from_le_bytes(word))),
-        Dtype::U16 => widen(bytes, shape, device, |word| i32::from(u16::from_le_bytes(word))),
-        // Only where all of them fit.
-        Dtype::U64 if bytes.as_chunks::<8>().0.iter().all(|word| word[7] < 0x80) => {
-            Tensor::from_bytes_of(DType::I64, bytes, shape, device)
-        }
-        _ => return None,
-    })
 }

@@ -2,27 +2,33 @@
 
 use std::{
     fs::{self, File, OpenOptions, Permissions},
-    io::{self, ErrorKind, Write},
+    io::{self, ErrorKind},
     path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// Writes beside `path` and renames; what was there stays until the new file is whole.
+/// Writes beside `path` what `content` writes, and renames; what was there stays until the new file is whole. `failed` makes an error of one
+/// of the file system.
 ///
 /// A link is followed, and stays: the file that it leads to is replaced. An older file's permissions stay, and where they
 /// forbid writing it is not replaced. A device or a pipe is not replaced but written to.
-pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let target = follow(path)?;
+pub(crate) fn write_whole<E>(
+    path: &Path,
+    failed: impl Fn(io::Error) -> E,
+    content: impl FnOnce(&mut File) -> Result<(), E>,
+) -> Result<(), E> {
+    let target = follow(path).map_err(&failed)?;
+    let open = || OpenOptions::new().write(true).open(&target).map_err(&failed);
     match fs::metadata(&target) {
         Ok(old) if old.is_file() => {
             // Replacing asks for the right to the folder alone; this asks for that to the file.
-            drop(OpenOptions::new().write(true).open(&target)?);
-            replace(&target, bytes, Some(old.permissions()))
+            drop(open()?);
+            replace(&target, failed, content, Some(old.permissions()))
         }
-        Ok(old) if old.is_dir() => Err(io::Error::new(ErrorKind::IsADirectory, "is a directory")),
-        Ok(_) => OpenOptions::new().write(true).open(&target)?.write_all(bytes),
-        Err(error) if error.kind() == ErrorKind::NotFound => replace(&target, bytes, None),
-        Err(error) => Err(error),
+        Ok(old) if old.is_dir() => Err(failed(io::Error::new(ErrorKind::IsADirectory, "is a directory"))),
+        Ok(_) => content(&mut open()?),
+        Err(error) if error.kind() == ErrorKind::NotFound => replace(&target, failed, content, None),
+        Err(error) => Err(failed(error)),
     }
 }
 
@@ -44,17 +50,22 @@ fn follow(path: &Path) -> io::Result<PathBuf> {
     Err(io::Error::other("too many links, or links that lead to each other"))
 }
 
-fn replace(target: &Path, bytes: &[u8], permissions: Option<Permissions>) -> io::Result<()> {
+fn replace<E>(
+    target: &Path,
+    failed: impl Fn(io::Error) -> E,
+    content: impl FnOnce(&mut File) -> Result<(), E>,
+    permissions: Option<Permissions>,
+) -> Result<(), E> {
     let beside = beside(target);
     let written = (|| {
-        let mut file = create(&beside, permissions.is_some())?;
-        file.write_all(bytes)?;
+        let mut file = create(&beside, permissions.is_some()).map_err(&failed)?;
+        content(&mut file)?;
         if let Some(permissions) = permissions {
-            file.set_permissions(permissions)?;
+            file.set_permissions(permissions).map_err(&failed)?;
         }
-        file.sync_all()?;
+        file.sync_all().map_err(&failed)?;
         drop(file);
-        fs::rename(&beside, target)
+        fs::rename(&beside, target).map_err(&failed)
     })();
     if written.is_err() {
         // The first failure is the one to report.

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, fs, path::Path};
 pub const NO_OPERATIONS: &[(&str, &[&str])] = &[
     (
         "a constructor from a user's numbers: tested with dtypes and conversions",
-        &["new", "from_slice", "from_vec", "from_bytes_of", "from_ndarray"],
+        &["new", "from_slice", "from_vec", "from_bytes_of", "from_bytes_with", "from_ndarray"],
     ),
     (
         "random: no number to compare with; tested with distributions and streams",

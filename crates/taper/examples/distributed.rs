@@ -10,7 +10,7 @@ mod common;
 
 use std::{
     io::{self, Write},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
     thread,
     time::{Duration, Instant},
@@ -28,7 +28,7 @@ use taper::{
 /// Trains a network of three layers on all processes that mpirun starts.
 #[derive(Parser)]
 struct Options {
-    /// auto, cpu, wgpu, wgpu:N, or `each` for the GPU of the process's number on its machine
+    /// auto, cpu, wgpu, wgpu:N; `each` for the GPU of the process's number on its machine, `cpu-each` for a CPU device of each rank's own
     #[arg(long, default_value = "cpu")]
     device: String,
     /// Passes over the training images
@@ -61,6 +61,9 @@ struct Options {
     /// Times steps and exchanges in place of training
     #[arg(long)]
     measure: bool,
+    /// Writes a trace of rank 0's second step for ui.perfetto.dev, and says which buckets were reduced while it computed
+    #[arg(long)]
+    trace: Option<PathBuf>,
 }
 
 #[derive(Debug, Module)]
@@ -142,6 +145,52 @@ fn measure(
     Ok(())
 }
 
+/// Profiles a step: when kernels ran, and when buckets of gradients were under way.
+fn trace(
+    model: &DistributedDataParallel<Net>,
+    train: &TensorDataset,
+    each: usize,
+    path: &Path,
+    out: &mut impl Write,
+) -> Outcome {
+    let comm = model.communicator();
+    let device = model.fc1.weight.device();
+    let loader = DataLoader::new(train.select(&(0..each).collect::<Vec<_>>())?, each)?;
+    let (images, labels) = loader.iter().next().ok_or("no images")??.to(&device)?;
+    let step = || -> Result<()> {
+        model.parameters().iter().for_each(Tensor::zero_grad);
+        model.backward(&cross_entropy(&model.forward(&images)?, &labels)?)
+    };
+    step()?;
+    comm.barrier()?;
+    if comm.rank() != 0 {
+        step()?;
+        return Ok(());
+    }
+    let profiled = taper::inspect::profile(step)?;
+    std::fs::write(path, profiled.trace())?;
+    let kernels = || profiled.runs.iter().filter(|run| run.device == device.name());
+    let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;
+    let ended = kernels().map(|run| run.start + run.time).max().unwrap_or_default();
+    writeln!(out, "{} kernels until {:.2} ms", kernels().count(), milliseconds(ended))?;
+    for call in profiled.runs.iter().filter(|run| run.device == "rank 0") {
+        let (start, end) = (call.start, call.start + call.time);
+        let beside =
+            kernels().map(|run| (run.start + run.time).min(end).saturating_sub(run.start.max(start)));
+        let beside: Duration = beside.sum();
+        writeln!(
+            out,
+            "{} of {} bytes from {:.2} to {:.2} ms, {:.2} ms of it beside kernels",
+            call.kernel,
+            call.bytes_read,
+            milliseconds(start),
+            milliseconds(end),
+            milliseconds(beside)
+        )?;
+    }
+    Ok(())
+}
+
 /// In each process that mpirun started, or in threads of this one.
 fn run(options: &Options) -> Outcome {
     if options.threads == 0 {
@@ -166,6 +215,7 @@ fn work(options: &Options, comm: Communicator) -> Outcome {
     let first = comm.rank() == 0;
     let device = match options.device.as_str() {
         "each" => taper::device(&format!("wgpu:{}", comm.local_rank()))?,
+        "cpu-each" => taper::device(&format!("cpu#{}", comm.rank()))?,
         name => taper::device(name)?,
     };
     let each = options.batch_size / comm.size();
@@ -193,6 +243,9 @@ fn work(options: &Options, comm: Communicator) -> Outcome {
     let model = DistributedDataParallel::with_config(net, &comm, config)?;
     if options.measure {
         return measure(&model, &train, each, &mut out);
+    }
+    if let Some(path) = &options.trace {
+        return trace(&model, &train, each, path, &mut out);
     }
 
     // Each process has its own part of one order, as many images as any other.

@@ -20,6 +20,9 @@ pub trait Buffer: Any + fmt::Debug + Send + Sync {
 /// The bytes of a read from a device, when they come.
 pub type Download<'a> = Pin<Box<dyn Future<Output = Result<Vec<u8>>> + Send + 'a>>;
 
+/// Fills a piece of a buffer's bytes, given where in the buffer it begins. See [`Backend::upload_with`].
+pub type Fill<'a> = dyn Fn(usize, &mut [u8]) -> Result<()> + Sync + 'a;
+
 /// A place that holds buffers and runs kernels.
 ///
 /// All calls may come from several threads at once. Kernels run, or seem to run, in the order of the calls.
@@ -37,12 +40,46 @@ pub trait Backend: Any + fmt::Debug + Send + Sync {
     /// A buffer with these elements, in host byte order.
     fn upload(&self, dtype: DType, bytes: &[u8]) -> Result<Storage>;
 
+    /// A buffer of `numel` elements whose bytes `fill` brings: it is called with pieces of them, each with where in them it begins, once for
+    /// each byte, in any order and perhaps on several threads. The default has one piece, which is uploaded.
+    ///
+    /// # Errors
+    /// The first of `fill`, and those of [`Backend::upload`].
+    fn upload_with(&self, dtype: DType, numel: usize, fill: &Fill<'_>) -> Result<Storage> {
+        let mut bytes = vec![0; numel * dtype.size()];
+        fill(0, &mut bytes)?;
+        self.upload(dtype, &bytes)
+    }
+
     /// Reads `out.len()` bytes of elements, from element `start` on; waits for the work that makes them.
     ///
     /// # Errors
     /// This read's own, and those of a device that is lost. A bad index is told by the [`crate::Ticket`] of its launch, which is
     /// decided when this returns, and not here.
     fn download(&self, storage: &Storage, start: usize, out: &mut [u8]) -> Result<()>;
+
+    /// Hands the bytes of `numel` elements to `take`, from element `start` on, in pieces one after the other. The default reads pieces of some
+    /// megabytes; where the host sees the elements they are handed over without a copy, and `take` must use no device.
+    ///
+    /// # Errors
+    /// The first of `take`, and those of [`Backend::download`].
+    fn download_with(
+        &self,
+        storage: &Storage,
+        start: usize,
+        numel: usize,
+        take: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        const PIECE: usize = 1 << 24;
+        let size = storage.dtype().size();
+        let mut bytes = vec![0; numel.min(PIECE / size) * size];
+        for first in (0..numel).step_by(PIECE / size) {
+            let piece = &mut bytes[..(numel - first).min(PIECE / size) * size];
+            self.download(storage, start + first, piece)?;
+            take(piece)?;
+        }
+        Ok(())
+    }
 
     /// Like [`Backend::download`] for `numel` elements, without blocking the thread while the device works. The default is
     /// for devices that compute on the calling thread: done at the first poll.

@@ -23,6 +23,8 @@ pub mod environment;
 mod error;
 mod facts;
 pub mod fft;
+#[doc(hidden)] // for `data` and `nn`
+pub mod file;
 mod formula;
 mod fourier;
 mod grad_mode;
@@ -79,9 +81,11 @@ pub use shape::{Axes, Axis, Dims, Int, MAX_ELEMENTS, Shape};
 pub use state::{State, StateReader, StateValue, Stateful};
 pub use tensor::{
     Ellipsis, Generator, Index, Indices, Interpolation, MeshIndexing, Nested, NewAxis, Number, Operand,
-    ScatterReduce, Span, Step, Tensor, TensorOptions, eval_all, eval_pending,
+    ScatterReduce, Span, Step, Tensor, TensorOptions, eval_all, eval_each, eval_pending,
 };
 pub use ticket::Ticket;
+#[doc(hidden)] // for `distributed`
+pub use watch::note_call;
 pub use watch::{KernelRun, detect_anomaly, profile};
 
 #[doc(no_inline)]

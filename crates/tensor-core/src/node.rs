@@ -12,7 +12,10 @@ use std::{
 
 use smallvec::SmallVec;
 
-use crate::{CustomOp, DType, Device, Layout, Op, Result, Shape, Storage, Tensor, facts::Facts, memory_log};
+use crate::{
+    CustomOp, DType, Device, Layout, Op, Result, Shape, Storage, Tensor, backend::Fill, facts::Facts,
+    memory_log,
+};
 
 /// The inputs of a node.
 pub(crate) type Inputs = SmallVec<[Arc<Node>; 2]>;
@@ -33,6 +36,12 @@ impl Value {
     pub(crate) fn upload(device: &Device, dtype: DType, bytes: &[u8]) -> Result<Value> {
         let storage = device.backend().upload(dtype, bytes)?;
         Ok(Value { storage, facts: Facts::of_bytes(dtype, bytes), view: None })
+    }
+
+    /// Elements of a float dtype, whose bytes `fill` brings. See [`crate::Backend::upload_with`].
+    pub(crate) fn upload_with(device: &Device, dtype: DType, numel: usize, fill: &Fill<'_>) -> Result<Value> {
+        let storage = device.backend().upload_with(dtype, numel, fill)?;
+        Ok(Value { storage, facts: Facts::default(), view: None })
     }
 
     /// The layout, of a node of this shape.

@@ -1,4 +1,5 @@
-//! What an operating system has and a browser has not. The rest of the crate asks here, and has no clocks, threads or files.
+//! What an operating system has and a browser has not. The rest of the crate asks here, and has no clocks or threads; files
+//! are in `file`.
 
 use std::io::Write;
 

@@ -29,7 +29,8 @@ struct Recording {
     runs: Vec<KernelRun>,
 }
 
-/// A kernel that ran while somebody profiled.
+/// A kernel that ran while somebody profiled; or a call that ranks make together (`all_reduce` …), on a device named `rank 0`. A call's time
+/// begins when the rank comes to it, and has the waiting for the others in it.
 #[derive(Clone, Debug)]
 pub struct KernelRun {
     /// The device's name.
@@ -143,6 +144,33 @@ fn run_watched(launch: &Launch<'_>, node: &Node, backend: &dyn Backend, watched:
         look(launch, node, backend)?;
     }
     Ok(())
+}
+
+/// Notes a call that this process made together with others, if somebody profiles: by whom, since when, and for how many bytes.
+#[doc(hidden)] // for `distributed`
+pub fn note_call(
+    who: impl FnOnce() -> String,
+    name: &'static str,
+    location: &'static Location<'static>,
+    start: Instant,
+    bytes: u64,
+) {
+    if WATCHED.load(Ordering::Relaxed) & PROFILE == 0 {
+        return;
+    }
+    if let Some(recording) = &mut *lock(&RECORDING) {
+        recording.runs.push(KernelRun {
+            device: who(),
+            kernel: name,
+            op: name,
+            location,
+            start: start.saturating_duration_since(recording.begin),
+            time: start.elapsed(),
+            bytes_read: bytes,
+            bytes_written: bytes,
+            flops: None,
+        });
+    }
 }
 
 fn note(kernel: &Kernel, node: &Node, backend: &dyn Backend, start: Instant, time: Duration) {

@@ -11,9 +11,15 @@ use std::{
 };
 
 use smallvec::SmallVec;
-use tensor_core::{Buffer, DType, Error, Launch, Result, Storage};
+use tensor_core::{Buffer, DType, Error, Launch, Result, Storage, backend::Fill};
 
-use crate::memory::pool::{Chunk, INLINE, Pool, too_large};
+use crate::{
+    memory::pool::{Chunk, INLINE, Pool, too_large},
+    threads,
+};
+
+/// Bytes of the host's that are handed over at once: some hundred microseconds of copying.
+const PIECE: usize = 1 << 19;
 
 /// Elements in memory that the pool accounts for.
 pub(crate) struct CpuBuffer {
@@ -73,9 +79,9 @@ impl CpuBuffer {
     /// Copies bytes in, from the start of the buffer; what does not fit is left out.
     pub(crate) fn write(&mut self, bytes: &[u8]) {
         let len = bytes.len().min(self.bytes());
-        // SAFETY: the memory holds `self.bytes()` bytes, and nobody else has the buffer yet.
-        let memory = unsafe { std::slice::from_raw_parts_mut(self.memory.data(), len) };
-        if self.dtype == DType::Bool {
+        let truths = self.dtype == DType::Bool;
+        let memory = &mut self.bytes_mut()[..len];
+        if truths {
             // The loops count on truth values of 0 and 1.
             memory.iter_mut().zip(bytes).for_each(|(to, &from)| *to = u8::from(from != 0));
         } else {
@@ -83,25 +89,63 @@ impl CpuBuffer {
         }
     }
 
+    /// All bytes, in pieces that threads share, each filled with what `fill` brings.
+    pub(crate) fn write_with(&mut self, fill: &Fill<'_>) -> Result<()> {
+        let truths = self.dtype == DType::Bool;
+        threads::try_share_chunks(self.bytes_mut(), PIECE, |i, piece| {
+            fill(i * PIECE, piece)?;
+            if truths {
+                piece.iter_mut().for_each(|truth| *truth = u8::from(*truth != 0));
+            }
+            Ok(())
+        })
+    }
+
+    /// The bytes, of a buffer that nobody else has yet.
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: the memory holds `self.bytes()` initialised bytes, and `self` is not shared.
+        unsafe { std::slice::from_raw_parts_mut(self.memory.data(), self.bytes()) }
+    }
+
     /// Copies bytes out, from element `start` on.
     pub(crate) fn read(&self, start: usize, out: &mut [u8]) -> Result<()> {
+        self.look(start, out.len(), |from| {
+            out.copy_from_slice(from);
+            Ok(())
+        })
+    }
+
+    /// Hands out the bytes of `numel` elements, from element `start` on, in pieces: between two of them, kernels may run.
+    pub(crate) fn read_with(
+        &self,
+        start: usize,
+        numel: usize,
+        take: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let step = PIECE / self.dtype.size();
+        (0..numel).step_by(step).try_for_each(|first| {
+            let count = (numel - first).min(step);
+            self.look(start + first, count * self.dtype.size(), &mut *take)
+        })
+    }
+
+    /// Calls `f` with `length` bytes, from element `start` on, while no kernel runs.
+    fn look<R>(&self, start: usize, length: usize, f: impl FnOnce(&[u8]) -> Result<R>) -> Result<R> {
         let _shared = self.pool.read_gate();
         // SAFETY: the memory holds `self.bytes()` initialised bytes, and the gate keeps writers away.
         let memory = unsafe { std::slice::from_raw_parts(self.memory.data(), self.bytes()) };
         let begin = start.checked_mul(self.dtype.size());
-        let range = begin.and_then(|begin| Some(begin..begin.checked_add(out.len())?));
-        let Some(from) = range.and_then(|range| memory.get(range)) else {
+        let range = begin.and_then(|begin| Some(begin..begin.checked_add(length)?));
+        let Some(bytes) = range.and_then(|range| memory.get(range)) else {
             return Err(Error::invalid(
                 "download",
                 format!(
-                    "{} bytes from element {start} were asked of a buffer of {} elements",
-                    out.len(),
+                    "{length} bytes from element {start} were asked of a buffer of {} elements",
                     self.numel
                 ),
             ));
         };
-        out.copy_from_slice(from);
-        Ok(())
+        f(bytes)
     }
 }
 

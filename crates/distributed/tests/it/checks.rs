@@ -26,6 +26,7 @@ pub(crate) const CHECKS: &[Check] = &[
     ("parameters that not all ranks use", unused_parameters),
     ("clipping after the exchange", clipping),
     ("a rank that fails in its backward pass", one_rank_fails),
+    ("a rank that fails when some gradients are under way", one_rank_fails_late),
     ("modules that differ are refused", modules_differ),
     ("batch norm over all ranks", batch_norm),
     ("an optimizer whose state is shared out", sharded),
@@ -412,6 +413,38 @@ fn one_rank_fails(comm: &Communicator) -> Result<()> {
     assert_eq!(bits(&after), bits(&before));
     step(2)?;
     alike(comm, &net.parameters().iter().filter_map(Tensor::grad).collect::<Vec<_>>())
+}
+
+/// The last parameter's gradient is computed and sent; the first one's has an index out of range in it, on the last rank.
+fn one_rank_fails_late(comm: &Communicator) -> Result<()> {
+    if comm.size() == 1 {
+        return Ok(());
+    }
+    let last = comm.size() - 1;
+    let parameter = |n: usize| nn::Parameter::new(Tensor::ones([n], &device())?);
+    let config = DistributedConfig { bucket_bytes: 1, ..Default::default() };
+    let parameters = vec![parameter(2)?, parameter(4)?, parameter(3)?];
+    let net = DistributedDataParallel::with_config(parameters, comm, config)?;
+    let table = Tensor::from_slice(&[3.0f32, 5.0], [2], &device())?;
+    let step = |index: i64| -> Result<()> {
+        let index = Tensor::from_slice(&[0, index], [2], &device())?;
+        let factor = table.gather(0, &index)?;
+        let first = net[0].mul(&factor)?.sum();
+        net.backward(&first.add(&net[1].square().sum())?.add(&net[2].exp().sum())?)
+    };
+    step(1)?;
+    let gradients = || net.parameters().iter().filter_map(Tensor::grad).collect::<Vec<_>>();
+    let before = bits(&gradients());
+    let error = step(if comm.rank() == last { 9 } else { 1 }).unwrap_err();
+    if comm.rank() == last {
+        assert!(error.to_string().contains('9'), "{error}");
+    } else {
+        assert!(error.to_string().contains(&format!("rank {last} failed before this call")), "{error}");
+    }
+    assert_eq!(bits(&gradients()), before);
+    step(0)?;
+    assert_eq!(net[0].grad().unwrap().to_vec::<f32>()?, [6.0, 8.0]);
+    alike(comm, &gradients())
 }
 
 fn modules_differ(comm: &Communicator) -> Result<()> {

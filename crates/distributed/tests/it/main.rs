@@ -3,6 +3,7 @@
 
 mod checks;
 mod faults;
+mod overlap;
 
 use std::thread;
 

@@ -227,3 +227,110 @@ fn values_of_other_precision_are_cast_to_the_parameters() {
     assert!(held.load_state_dict(&dict(Tensor::new([1.5f32], &device).unwrap())).is_err());
     assert_eq!(held[0].item::<i32>().unwrap(), 7);
 }
+
+#[test]
+fn elements_go_between_file_and_tensor_without_a_copy() {
+    // A device of the test's own, whose allocations nobody else counts up.
+    let device = Device::new(std::sync::Arc::new(backend_cpu::CpuBackend::new()));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    // More than one piece, and a last one that is not whole.
+    let long = Tensor::arange(0.0, 300_001.0, 1.0, &device).unwrap();
+    let dict =
+        StateDict::from([("long".to_string(), long), ("b".to_string(), Tensor::ones([3], &device).unwrap())]);
+    tensor_core::eval_all(&dict.values().collect::<Vec<_>>()).unwrap();
+    let allocations = || device.memory().allocations;
+    let before = allocations();
+    save_safetensors(&path, &dict).unwrap();
+    assert_eq!(allocations(), before);
+    let read = load_safetensors(&path, &device).unwrap();
+    assert_eq!(allocations(), before + 2);
+    for (name, tensor) in &dict {
+        assert_eq!(read[name].read_bytes().unwrap(), tensor.read_bytes().unwrap(), "{name}");
+    }
+}
+
+#[test]
+fn a_file_that_changes_while_it_is_open_is_an_error() {
+    let device = device();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    let values =
+        |value: f64| StateDict::from([("a".to_string(), Tensor::full([1000], value, &device).unwrap())]);
+    save_safetensors(&path, &values(1.0)).unwrap();
+    let file = SafetensorsFile::open(&path).unwrap();
+    // One that takes its place is another file.
+    save_safetensors(&path, &values(2.0)).unwrap();
+    if cfg!(unix) {
+        assert_eq!(file.tensor("a", &device).unwrap().to_vec::<f32>().unwrap(), [1.0; 1000]);
+    }
+    let file = SafetensorsFile::open(&path).unwrap();
+    let whole = std::fs::read(&path).unwrap();
+    std::fs::write(&path, [&whole[..], b"more"].concat()).unwrap();
+    let message = file.tensor("a", &device).unwrap_err().to_string();
+    assert!(
+        message.contains("has changed since it was opened") && message.contains("model.safetensors"),
+        "{message}"
+    );
+    std::fs::write(&path, &whole[..whole.len() - 8]).unwrap();
+    let message = file.tensor("a", &device).unwrap_err().to_string();
+    assert!(message.contains("cannot be read"), "{message}");
+    let message = SafetensorsFile::open(&path).unwrap_err().to_string();
+    assert!(message.contains("its header promises") && message.contains("cut off"), "{message}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_pipe_is_read() {
+    let device = device();
+    let folder = tempfile::tempdir().unwrap();
+    let (path, pipe) = (folder.path().join("file"), folder.path().join("pipe"));
+    save_safetensors(&path, &one(&device, 4.0)).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let writer = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || std::fs::write(pipe, std::fs::read(path).unwrap()).unwrap()
+    });
+    assert_eq!(load_safetensors(&pipe, &device).unwrap()["a"].item::<f32>().unwrap(), 4.0);
+    writer.join().unwrap();
+}
+
+#[test]
+fn a_buffer_is_filled_in_pieces_and_a_failure_leaves_none() {
+    use tensor_core::{Backend, Error};
+    let cpu = backend_cpu::CpuBackend::new();
+    // 2.5 megabytes: several pieces, each of which begins where it says.
+    let numbers = |at: usize, out: &mut [u8]| {
+        out.iter_mut().enumerate().for_each(|(i, byte)| *byte = ((at + i) % 251) as u8);
+        Ok(())
+    };
+    let buffer = cpu.upload_with(DType::U8, 2_500_000, &numbers).unwrap();
+    let mut read = Vec::new();
+    cpu.download_with(&buffer, 3, 2_400_000, &mut |piece| {
+        read.extend_from_slice(piece);
+        Ok(())
+    })
+    .unwrap();
+    assert!(
+        read.len() == 2_400_000 && read.iter().enumerate().all(|(i, byte)| *byte == ((i + 3) % 251) as u8)
+    );
+    let truths = cpu.upload_with(DType::Bool, 300, &numbers).unwrap();
+    let mut read = [7; 300];
+    cpu.download(&truths, 0, &mut read).unwrap();
+    assert!(read.iter().enumerate().all(|(i, byte)| *byte == u8::from(i % 251 != 0)));
+
+    let before = cpu.memory().allocated;
+    let broken = |at: usize, _: &mut [u8]| match at {
+        0 => Ok(()),
+        _ => Err(Error::invalid("test", "the disk is gone")),
+    };
+    assert!(cpu.upload_with(DType::F32, 1_000_000, &broken).unwrap_err().to_string().contains("disk"));
+    assert_eq!(cpu.memory().allocated, before);
+    let mut pieces = 0;
+    let stopped = cpu.download_with(&buffer, 0, 2_500_000, &mut |_| {
+        pieces += 1;
+        Err(Error::invalid("test", "the disk is full"))
+    });
+    assert!(stopped.unwrap_err().to_string().contains("full") && pieces == 1);
+    assert!(cpu.download_with(&buffer, 0, 2_500_001, &mut |_| Ok(())).is_err());
+}

@@ -5,6 +5,7 @@ mod averages;
 mod clip;
 mod common;
 mod lbfgs;
+mod masters;
 mod schedules;
 mod sgd;
 mod updates;

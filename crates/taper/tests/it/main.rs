@@ -35,6 +35,7 @@ mod movement;
 mod ndarray;
 mod networks;
 mod numerics;
+mod offload;
 mod operations;
 mod optimizers;
 mod parallel;

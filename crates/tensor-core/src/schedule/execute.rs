@@ -5,6 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::{
+    Progress,
     assemble::{Output, Plan, Step, Store, Target},
     bounds,
     collect::Item,
@@ -21,7 +22,12 @@ use crate::{
 /// A buffer, and what is known of its contents.
 pub(super) type Content = (Storage, Facts);
 
-pub(crate) fn execute(plan: &Plan, items: &[Item], backend: &dyn Backend) -> Result<()> {
+pub(crate) fn execute(
+    plan: &Plan,
+    items: &[Item],
+    backend: &dyn Backend,
+    progress: Progress<'_>,
+) -> Result<()> {
     let mut slots: Vec<Option<Content>> = Vec::with_capacity(plan.slots);
     slots.resize(plan.slots, None);
     for &(item, slot) in &plan.leaves {
@@ -43,6 +49,7 @@ pub(crate) fn execute(plan: &Plan, items: &[Item], backend: &dyn Backend) -> Res
             }
             return Err(blame(&items[step.origin as usize].node, error));
         }
+        progress();
     }
     Ok(())
 }

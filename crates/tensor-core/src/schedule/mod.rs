@@ -66,11 +66,17 @@ impl PlanCache {
     }
 }
 
+/// Called after each kernel of an evaluation. The device is locked: it must evaluate nothing.
+pub(crate) type Progress<'a> = &'a dyn Fn();
+
+/// That of an evaluation that nobody watches.
+const UNWATCHED: Progress<'static> = &|| ();
+
 /// Computes the value of one node, and with it whatever is held on the way. As [`evaluate`].
 pub(crate) fn evaluate_one(target: &Arc<Node>) -> Result<()> {
-    match compute_one(target)? {
+    match compute_one(target, UNWATCHED)? {
         copies if copies.is_empty() => Ok(()),
-        copies => finish(Evaluation::new(vec![target.clone()], copies)),
+        copies => finish(Evaluation::new(vec![target.clone()], copies), UNWATCHED),
     }
 }
 
@@ -80,11 +86,16 @@ pub(crate) fn evaluate_one(target: &Arc<Node>) -> Result<()> {
 /// The first failure, with the operation and source line it belongs to. What was computed before it stays computed, and
 /// everything else stays as it was.
 pub(crate) fn evaluate(targets: Vec<Arc<Node>>) -> Result<()> {
+    evaluate_watched(targets, UNWATCHED)
+}
+
+/// As [`evaluate`]. The kernels that a target needs come before those that only later ones need.
+pub(crate) fn evaluate_watched(targets: Vec<Arc<Node>>, progress: Progress<'_>) -> Result<()> {
     let mut result = Ok(());
     for here in by_device(targets) {
-        let own = match compute(&here) {
+        let own = match compute(&here, progress) {
             Ok(copies) if copies.is_empty() => Ok(()),
-            Ok(copies) => finish(Evaluation::new(here, copies)),
+            Ok(copies) => finish(Evaluation::new(here, copies), progress),
             Err(error) => Err(error),
         };
         result = result.and(own);
@@ -97,12 +108,12 @@ pub(crate) async fn evaluate_async(targets: Vec<Arc<Node>>) -> Result<()> {
     let mut result = Ok(());
     for here in by_device(targets) {
         let own = async {
-            let copies = compute(&here)?;
+            let copies = compute(&here, UNWATCHED)?;
             if copies.is_empty() {
                 return Ok(());
             }
             let mut evaluation = Evaluation::new(here, copies);
-            while let Some(transfer) = evaluation.advance()? {
+            while let Some(transfer) = evaluation.advance(UNWATCHED)? {
                 transfer.run_async().await?;
             }
             Ok(())
@@ -112,8 +123,8 @@ pub(crate) async fn evaluate_async(targets: Vec<Arc<Node>>) -> Result<()> {
     result
 }
 
-fn finish(mut evaluation: Evaluation) -> Result<()> {
-    while let Some(transfer) = evaluation.advance()? {
+fn finish(mut evaluation: Evaluation, progress: Progress<'_>) -> Result<()> {
+    while let Some(transfer) = evaluation.advance(progress)? {
         transfer.run()?;
     }
     Ok(())
@@ -135,15 +146,15 @@ fn by_device(mut targets: Vec<Arc<Node>>) -> SmallVec<[Vec<Arc<Node>>; 1]> {
 }
 
 /// Computes nodes of one device, unless they wait for copies from other devices: gives those.
-fn compute(targets: &[Arc<Node>]) -> Result<Vec<Arc<Node>>> {
+fn compute(targets: &[Arc<Node>], progress: Progress<'_>) -> Result<Vec<Arc<Node>>> {
     match targets {
         [] => Ok(Vec::new()),
-        [target] => compute_one(target),
-        [first, ..] => run(lock(first.device.plans()), &first.device, targets, false),
+        [target] => compute_one(target, progress),
+        [first, ..] => run(lock(first.device.plans()), &first.device, targets, false, progress),
     }
 }
 
-fn compute_one(target: &Arc<Node>) -> Result<Vec<Arc<Node>>> {
+fn compute_one(target: &Arc<Node>, progress: Progress<'_>) -> Result<Vec<Arc<Node>>> {
     if target.op.is_tuple() {
         let message = "an operation with several results has no value of its own; take one of them";
         return Err(execute::blame(target, Error::invalid(target.op.name(), message)));
@@ -155,7 +166,7 @@ fn compute_one(target: &Arc<Node>) -> Result<Vec<Arc<Node>>> {
         single::Outcome::New => true,
         single::Outcome::Other => false,
     };
-    run(cache, device, std::slice::from_ref(target), new)
+    run(cache, device, std::slice::from_ref(target), new, progress)
 }
 
 /// One evaluation at a time for a device: two threads never compute, or give away, the same buffer. Other devices are not held up.
@@ -165,13 +176,15 @@ fn run(
     device: &Device,
     targets: &[Arc<Node>],
     new: bool,
+    progress: Progress<'_>,
 ) -> Result<Vec<Arc<Node>>> {
     let copies = cache.collector.collect(targets);
     let mut result = Ok(());
     if copies.is_empty() && !cache.collector.is_empty() {
         let plan = cache.plan(device, new);
-        result =
-            plan.and_then(|plan| execute::execute(&plan, cache.collector.items(), device.backend().as_ref()));
+        result = plan.and_then(|plan| {
+            execute::execute(&plan, cache.collector.items(), device.backend().as_ref(), progress)
+        });
     }
     let spent = cache.collector.take();
     drop(cache);

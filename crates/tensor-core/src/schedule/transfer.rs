@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{execute::blame, run};
+use super::{Progress, execute::blame, run};
 use crate::{
     Device, Error, Op, Result, Tensor,
     node::{Node, Value, lock},
@@ -55,12 +55,14 @@ impl Evaluation {
     }
 
     /// Goes on until elements must come from another device; `None` when all is computed.
-    pub(super) fn advance(&mut self) -> Result<Option<Transfer>> {
+    pub(super) fn advance(&mut self, progress: Progress<'_>) -> Result<Option<Transfer>> {
         while let Some(work) = self.work.pop() {
             match work {
                 Work::Compute(targets) => {
                     let copies = match targets.first() {
-                        Some(first) => run(lock(first.device.plans()), &first.device, &targets, false)?,
+                        Some(first) => {
+                            run(lock(first.device.plans()), &first.device, &targets, false, progress)?
+                        }
                         None => continue,
                     };
                     if !copies.is_empty() {

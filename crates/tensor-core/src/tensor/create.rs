@@ -2,7 +2,9 @@
 
 use super::Tensor;
 use crate::{
-    DType, Device, Element, Error, ErrorKind, Op, Progression, Result, Scalar, Shape, default_dtype,
+    DType, Device, Element, Error, ErrorKind, Op, Progression, Result, Scalar, Shape,
+    backend::Fill,
+    default_dtype,
     node::{Inputs, Node, Value},
     origin::here,
     round_to_odd,
@@ -87,6 +89,37 @@ impl Tensor {
             | DType::BF16
             | DType::F32
             | DType::F64 => Tensor::from_bytes("from_slice", dtype, bytes, shape.into(), device),
+        }
+    }
+
+    /// As [`Tensor::from_bytes_of`], of bytes that `fill` brings straight to where the tensor keeps them: pieces of them, each with
+    /// where in them it begins, in any order and perhaps on several threads.
+    ///
+    /// # Errors
+    /// The first of `fill`, and those of [`Tensor::from_slice`].
+    #[doc(hidden)] // for formats of files
+    #[track_caller]
+    pub fn from_bytes_with(
+        dtype: DType,
+        shape: impl Into<Shape>,
+        device: &Device,
+        fill: &Fill<'_>,
+    ) -> Result<Tensor> {
+        let shape = shape.into().checked("from_bytes")?;
+        check("from_bytes", &shape, dtype, device)?;
+        let numel = shape.numel();
+        match dtype {
+            DType::F16 | DType::BF16 | DType::F32 | DType::F64 => {
+                let value = Value::upload_with(device, dtype, numel, fill).map_err(|error| error.here())?;
+                pending::note_bytes(numel * dtype.size());
+                Ok(Tensor::ready(Op::Leaf, shape, dtype, device.clone(), value))
+            }
+            // The range of integers is noted, for which all of them are looked at.
+            DType::Bool | DType::U8 | DType::U32 | DType::I32 | DType::I64 => {
+                let mut bytes = vec![0; numel * dtype.size()];
+                fill(0, &mut bytes).map_err(|error| error.here())?;
+                Tensor::from_bytes_of(dtype, &bytes, shape, device)
+            }
         }
     }
 

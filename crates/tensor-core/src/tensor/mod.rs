@@ -43,6 +43,7 @@ mod sort;
 mod window;
 
 use std::{
+    cell::Cell,
     panic::Location,
     sync::{Arc, atomic::Ordering},
 };
@@ -446,6 +447,30 @@ pub fn eval_all(tensors: &[&Tensor]) -> Result<()> {
     schedule::evaluate(nodes.iter().filter(|node| !node.has_value()).cloned().collect())?;
     // The first wait on a device decides the checks of all.
     nodes.iter().try_for_each(settle)
+}
+
+/// Computes all of `tensors` together, those that come first first, and calls `ready` with the place of each as soon as the kernels that
+/// make it were handed to the device, in order. Whether their indices were good is known to who reads them.
+///
+/// `ready` is called in the middle of the evaluation, while others wait for the device: it may tell another thread to read the tensor, and
+/// must evaluate nothing itself.
+///
+/// # Errors
+/// As for [`Tensor::eval`], of any of them.
+#[doc(hidden)] // for `distributed`
+pub fn eval_each(tensors: &[&Tensor], ready: &dyn Fn(usize)) -> Result<()> {
+    let nodes: Vec<Arc<Node>> = tensors.iter().map(|tensor| tensor.node()).collect();
+    let next = Cell::new(0);
+    let progress = || {
+        while nodes.get(next.get()).is_some_and(|node| node.has_value()) {
+            ready(next.replace(next.get() + 1));
+        }
+    };
+    progress();
+    let waiting = nodes.iter().filter(|node| !node.has_value()).cloned().collect();
+    schedule::evaluate_watched(waiting, &progress)?;
+    progress();
+    Ok(())
 }
 
 /// Computes everything that waits, is still held, and was built on this thread: what an optimizer's step ends with.

@@ -146,6 +146,23 @@ impl Tensor {
         self.download(&self.contiguous_value()?, out)
     }
 
+    /// Hands the elements' bytes to `take`, as [`Tensor::read_bytes`] gives them, in pieces one after the other. Where the host sees them they
+    /// are not copied; then other threads' work on the device waits for `take`, which must use no device itself.
+    ///
+    /// # Errors
+    /// The first of `take`, or whatever the device reports.
+    #[doc(hidden)] // for formats of files
+    #[track_caller]
+    pub fn read_bytes_with(&self, take: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let value = self.contiguous_value()?;
+        let device = self.device();
+        let backend = device.backend().as_ref();
+        // Nothing is handed over that is not certain to be right.
+        value.facts.settle(backend)?;
+        let read = backend.download_with(&value.storage, value.offset(), self.numel(), take);
+        read.map_err(|error| error.here())
+    }
+
     /// The elements in row-major order, as [`Tensor::to_vec`] gives them, without blocking the thread while the device works.
     ///
     /// The first poll hands all work to the device, and later ones only look whether it is done. A device that computes on

@@ -1,0 +1,291 @@
+//! [`MasterWeights`]: an optimizer of copies of the parameters, in f32, and on another device if asked.
+
+use std::fmt;
+
+use autograd::no_grad;
+use tensor_core::{Device, Result, State, Stateful, Tensor, eval_all};
+
+use crate::{
+    Optimizer,
+    groups::{check_grad, check_parameters},
+    saved::{required, settled},
+};
+
+const OP: &str = "MasterWeights";
+
+/// An optimizer that changes copies of the parameters, the masters, and gives the parameters their values. Two uses:
+///
+/// - **Half precision** ([`MasterWeights::new`]). Parameters of bf16 and f16 have masters of f32. A step that is too small to change a
+///   bf16 number, below 1/256 of it, adds up in the master. Micikevicius et al.: Mixed precision training (2018), section 3.1.
+/// - **Offload** ([`MasterWeights::offload`]). Masters and all that the optimizer keeps of them are on another device, mostly the CPU, whose
+///   memory is larger: gradients are copied there, the step is computed there, and the new values are copied back. Rajbhandari et
+///   al.: ZeRO-Offload (2021), on one device.
+///
+/// A step is that of the optimizer on the masters with the gradients cast to their dtype, bit by bit; parameters are the masters, rounded.
+///
+/// ```
+/// use autograd::TensorGrad;
+/// use optim::{MasterWeights, Optimizer, Sgd, SgdConfig};
+/// use tensor_core::{DType, Tensor};
+/// # fn main() -> tensor_core::Result<()> {
+/// let device = backend_cpu::cpu();
+/// let w = Tensor::ones([1], (DType::BF16, &device))?.requires_grad();
+/// let config = SgdConfig { lr: 0.001, ..Default::default() };
+/// let mut sgd = MasterWeights::new([w.clone()], |masters| Sgd::new(masters, config))?;
+/// for _ in 0..8 {
+///     sgd.zero_grad();
+///     w.sum().backward()?; // 1 - 0.001 is 1 in bf16
+///     sgd.step()?;
+/// }
+/// assert_eq!(w.item_f64()?, 0.9921875); // 0.992, rounded
+/// # Ok(()) }
+/// ```
+///
+/// Parameters whose values others change (a loaded state dict, an average) give them to their masters at the next step, unless they
+/// are the masters' values, rounded. The state has the masters of half parameters, as `masters.0`, beside that of the optimizer; loading it
+/// gives these parameters the masters' values. Build it when the model is where it stays.
+pub struct MasterWeights<O> {
+    optimizer: O,
+    parameters: Vec<Tensor>,
+    masters: Vec<Tensor>,
+    /// Where the masters are, unless each is with its parameter.
+    device: Option<Device>,
+    /// Which values the parameters were given last.
+    given: Vec<u64>,
+}
+
+impl<O: fmt::Debug> fmt::Debug for MasterWeights<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.device {
+            Some(device) => write!(f, "MasterWeights on {device}: {:?}", self.optimizer),
+            None => write!(f, "MasterWeights: {:?}", self.optimizer),
+        }
+    }
+}
+
+impl<O: Optimizer> MasterWeights<O> {
+    /// The optimizer that `build` makes of the masters, which are in the order of the parameters: f32 of half ones, and those of any other
+    /// dtype in that. Each is with its parameter.
+    ///
+    /// # Errors
+    /// No parameters, one given twice or that is none; no memory.
+    #[track_caller]
+    pub fn new(
+        parameters: impl IntoIterator<Item = Tensor>,
+        build: impl FnOnce(Vec<Tensor>) -> O,
+    ) -> Result<MasterWeights<O>> {
+        MasterWeights::with(parameters.into_iter().collect(), None, build)
+    }
+
+    /// As [`MasterWeights::new`], with masters on `device`: the optimizer keeps nothing where the parameters are.
+    ///
+    /// ```
+    /// # use optim::{Adam, AdamConfig, MasterWeights};
+    /// # use tensor_core::Tensor;
+    /// # use autograd::TensorGrad;
+    /// # fn main() -> tensor_core::Result<()> {
+    /// # let gpu = backend_cpu::logical(1)?;
+    /// let cpu = backend_cpu::cpu();
+    /// let w = Tensor::ones([3], &gpu)?.requires_grad();
+    /// let adam = MasterWeights::offload([w], &cpu, |masters| Adam::new(masters, AdamConfig::default()))?;
+    /// # drop(adam);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`MasterWeights::new`], and a dtype that `device` lacks.
+    #[track_caller]
+    pub fn offload(
+        parameters: impl IntoIterator<Item = Tensor>,
+        device: &Device,
+        build: impl FnOnce(Vec<Tensor>) -> O,
+    ) -> Result<MasterWeights<O>> {
+        MasterWeights::with(parameters.into_iter().collect(), Some(device.clone()), build)
+    }
+
+    #[track_caller]
+    fn with(
+        parameters: Vec<Tensor>,
+        device: Option<Device>,
+        build: impl FnOnce(Vec<Tensor>) -> O,
+    ) -> Result<MasterWeights<O>> {
+        check_parameters(OP, [parameters.as_slice()].into_iter())?;
+        let mut masters = Vec::with_capacity(parameters.len());
+        for parameter in &parameters {
+            masters.push(master_of(parameter, device.as_ref())?.into_cell(true)?);
+        }
+        let given = parameters.iter().map(value_of).collect();
+        let optimizer = build(masters.clone());
+        Ok(MasterWeights { optimizer, parameters, masters, device, given })
+    }
+
+    /// The optimizer of the masters.
+    pub fn optimizer(&self) -> &O {
+        &self.optimizer
+    }
+
+    /// The optimizer of the masters, to change its settings.
+    pub fn optimizer_mut(&mut self) -> &mut O {
+        &mut self.optimizer
+    }
+
+    /// The masters, in the order of the parameters.
+    pub fn masters(&self) -> &[Tensor] {
+        &self.masters
+    }
+
+    /// Gives masters the values of parameters that others have changed.
+    fn follow(&mut self) -> Result<()> {
+        for ((parameter, master), given) in self.parameters.iter().zip(&self.masters).zip(&mut self.given) {
+            let now = value_of(parameter);
+            if now == *given {
+                continue;
+            }
+            if !rounded(master, parameter)?.equal(&parameter.detach())? {
+                let value = master_of(parameter, self.device.as_ref())?;
+                value.eval()?;
+                master.assign(&value)?;
+            }
+            *given = now;
+        }
+        Ok(())
+    }
+
+    /// Gives some parameters the masters' values, all of them or none.
+    fn give(&mut self, which: &[usize]) -> Result<()> {
+        let values = which
+            .iter()
+            .map(|&k| rounded(&self.masters[k], &self.parameters[k]))
+            .collect::<Result<Vec<_>>>()?;
+        eval_all(&values.iter().collect::<Vec<_>>())?;
+        for (&k, value) in which.iter().zip(&values) {
+            self.parameters[k].assign(value)?;
+            self.given[k] = value_of(&self.parameters[k]);
+        }
+        Ok(())
+    }
+}
+
+/// Which value a parameter has: a number that no other value has.
+fn value_of(parameter: &Tensor) -> u64 {
+    parameter.resolve().id()
+}
+
+/// A parameter's value as its master has it.
+#[track_caller]
+fn master_of(parameter: &Tensor, device: Option<&Device>) -> Result<Tensor> {
+    no_grad(|| {
+        let device = device.cloned().unwrap_or_else(|| parameter.device());
+        // Cast there: half types are half the way.
+        let value = parameter.detach().to(&device)?.to_dtype(parameter.dtype().compute())?;
+        value.eval()?;
+        Ok(value)
+    })
+}
+
+/// A master's value as its parameter has it.
+fn rounded(master: &Tensor, parameter: &Tensor) -> Result<Tensor> {
+    master.detach().to_dtype(parameter.dtype())?.to(&parameter.device())
+}
+
+impl<O: Optimizer> Optimizer for MasterWeights<O> {
+    /// One step of the optimizer on the masters; parameters get their values.
+    ///
+    /// # Errors
+    /// Those of the optimizer: then nothing has changed. A failure to copy values back, as for want of memory: then no parameter has
+    /// changed, and the masters have taken the step; the next step gives both.
+    #[track_caller]
+    fn step(&mut self) -> Result<()> {
+        let gradients = no_grad(|| {
+            self.follow()?;
+            let mut gradients = Vec::with_capacity(self.parameters.len());
+            for (parameter, master) in self.parameters.iter().zip(&self.masters) {
+                gradients.push(match parameter.grad() {
+                    Some(gradient) => {
+                        check_grad(OP, parameter, &gradient)?;
+                        Some(gradient.to(&master.device())?.to_dtype(master.dtype())?)
+                    }
+                    None => None,
+                });
+            }
+            Ok(gradients)
+        });
+        let gradients = gradients.map_err(tensor_core::Error::here)?;
+        let mut moved = Vec::new();
+        for (k, (master, gradient)) in self.masters.iter().zip(gradients).enumerate() {
+            if gradient.is_some() {
+                moved.push(k);
+            }
+            master.set_grad(gradient);
+        }
+        let stepped = self.optimizer.step();
+        // The copies of the gradients are of no more use.
+        self.masters.iter().for_each(|master| master.set_grad(None));
+        stepped?;
+        no_grad(|| self.give(&moved)).map_err(tensor_core::Error::here)
+    }
+
+    fn parameters(&self) -> Vec<Tensor> {
+        self.parameters.clone()
+    }
+
+    fn learning_rates(&self) -> Vec<f64> {
+        self.optimizer.learning_rates()
+    }
+
+    fn set_learning_rates(&mut self, rates: &[f64]) {
+        self.optimizer.set_learning_rates(rates);
+    }
+
+    fn momenta(&self) -> Option<Vec<f64>> {
+        self.optimizer.momenta()
+    }
+
+    fn set_momenta(&mut self, momenta: &[f64]) {
+        self.optimizer.set_momenta(momenta);
+    }
+}
+
+/// The name of a master in the state, of those that are not their parameters.
+fn name_of(k: usize, parameter: &Tensor, master: &Tensor) -> Option<String> {
+    (parameter.dtype() != master.dtype()).then(|| format!("masters.{k}"))
+}
+
+impl<O: Optimizer> Stateful for MasterWeights<O> {
+    fn state_dict(&self) -> State {
+        let mut state = self.optimizer.state_dict();
+        for (k, (parameter, master)) in self.parameters.iter().zip(&self.masters).enumerate() {
+            if let Some(name) = name_of(k, parameter, master) {
+                state.insert(name, master.detach());
+            }
+        }
+        state
+    }
+
+    #[track_caller]
+    fn load_state_dict(&mut self, state: &State) -> Result<()> {
+        let (own, inner): (Vec<_>, Vec<_>) =
+            state.clone().into_iter().partition(|(name, _)| name.starts_with("masters."));
+        let own: State = own.into_iter().collect();
+        let mut reader = own.reader();
+        let mut found = Vec::new();
+        for (k, (parameter, master)) in self.parameters.iter().zip(&self.masters).enumerate() {
+            if let Some(name) = name_of(k, parameter, master) {
+                found.push((k, required(&mut reader, &name, master)));
+            }
+        }
+        reader.finish()?;
+        let mut values = Vec::with_capacity(found.len());
+        for (k, value) in found {
+            if let Some(value) = value {
+                values.push((k, settled(&value, &self.masters[k].device())?));
+            }
+        }
+        self.optimizer.load_state_dict(&inner.into_iter().collect())?;
+        for (k, value) in &values {
+            self.masters[*k].assign(value)?;
+        }
+        let which: Vec<usize> = values.into_iter().map(|(k, _)| k).collect();
+        no_grad(|| self.give(&which)).map_err(tensor_core::Error::here)
+    }
+}
