@@ -17,7 +17,7 @@ use super::{
     LONG_RUN,
     epilogue::{AT_HAND, Finish},
     gemv::Matrix,
-    micro_kernel::{HasMicroKernels, MAX_MR, MAX_REGISTERS, MicroKernels, MicroTile, prefetch},
+    micro_kernel::{HasMicroKernels, MAX_MR, MAX_REGISTERS, MicroKernels, MicroTile, Update, prefetch},
 };
 use crate::{elementwise::engine::Evaluator, memory::strided, simd::isa::Isa, threads};
 
@@ -85,7 +85,7 @@ impl<T> Strided<'_, T> {
     }
 }
 
-/// The operands and the result of matrices with `k` terms an element; the result's rows are contiguous, `n` apart.
+/// The operands and the result of matrices with `k` terms an element; the result's columns are contiguous, its rows `to_row` apart.
 #[derive(Clone, Copy)]
 pub(crate) struct Product<'a, T> {
     pub(crate) n: usize,
@@ -93,6 +93,9 @@ pub(crate) struct Product<'a, T> {
     pub(crate) a: Strided<'a, T>,
     pub(crate) b: Strided<'a, T>,
     pub(crate) to: *mut T,
+    pub(crate) to_row: usize,
+    /// What is done with the sums, of the forms that [`Product::run`] has; others set them.
+    pub(crate) update: Update,
 }
 
 // SAFETY: places in memory; `run` says what must hold of them, and whoever calls it on several threads gives each its own elements.
@@ -237,8 +240,21 @@ impl<T: HasMicroKernels> Product<'_, T> {
             (Steps::Table(_), _) | (_, Steps::Table(_)) => false,
         };
         let packed_rows = if lies { 0 } else { MAX_MR };
-        let kernel =
-            MacroKernel { product: self, isa, micro_kernels, rows, columns, panels, in_place, packed_rows };
+        let more = match self.update {
+            Update::Set | Update::Add => Update::Add,
+            Update::Subtract => Update::Subtract,
+        };
+        let kernel = MacroKernel {
+            product: self,
+            isa,
+            micro_kernels,
+            rows,
+            columns,
+            panels,
+            in_place,
+            packed_rows,
+            more,
+        };
         let blocks = kc_blocks::<T>(self.k);
         let form = |finish: Finished<'_>| {
             with_packed::<T, _>((panel_columns + packed_rows) * longest, |packed| {
@@ -278,6 +294,8 @@ struct MacroKernel<'a, T: HasMicroKernels> {
     in_place: bool,
     /// Rows of the left operand that are packed, or 0.
     packed_rows: usize,
+    /// What is done with the sums of all blocks of terms but the first.
+    more: Update,
 }
 
 /// A panel's first column in the operand, how many it has, its registers and what they hold, and whether it is packed.
@@ -354,10 +372,10 @@ impl<T: HasMicroKernels> MacroKernel<'_, T> {
                     a_along: along,
                     b,
                     b_term,
-                    to: p.to.wrapping_add(first_row * p.n + place.first),
-                    to_row: p.n,
+                    to: p.to.wrapping_add(first_row * p.to_row + place.first),
+                    to_row: p.to_row,
                     last: place.columns - (place.registers - 1) * self.micro_kernels.width,
-                    add: terms.start > 0,
+                    update: if terms.start == 0 { p.update } else { self.more },
                 };
                 // SAFETY: the caller's promise; whole registers are read of packed panels, and of columns that all are there.
                 unsafe { self.micro_kernels.run(height, place.registers, &tile) };
@@ -567,6 +585,8 @@ mod tests {
                         a: operand(&a[a0.min(a.len())..], ar, ac),
                         b: operand(&b[b0.min(b.len())..], br, bc),
                         to: c.as_mut_ptr(),
+                        to_row: n,
+                        update: Update::Set,
                     };
                     // SAFETY: all elements lie in the vectors.
                     unsafe { product.run(isa, 0..m, 0..n, None) }.unwrap();
