@@ -128,24 +128,22 @@ pub(super) struct Substitute<'a, T> {
 }
 
 impl<T: Real> Substitute<'_, T> {
-    /// The i-th row that is solved for, and the rows that were before it.
+    /// The i-th row that is solved for.
     #[inline(always)]
-    fn step(&self, i: usize) -> (usize, usize, usize) {
-        match self.upper {
-            false => (i, 0, i),
-            true => (self.order - 1 - i, self.order - i, self.order),
-        }
+    fn row(&self, i: usize) -> usize {
+        if self.upper { self.order - 1 - i } else { i }
     }
 
     /// The columns from `first` on.
     #[inline(always)]
     fn some<const W: usize>(&mut self, first: usize) {
         for i in 0..self.order {
-            let (row, start, end) = self.step(i);
+            let row = self.row(i);
             let line = &self.triangle[row * self.order..][..self.order];
             let mut sums = [T::default(); W];
             sums.copy_from_slice(&self.x[row * self.columns + first..][..W]);
-            for k in start..end {
+            for k in 0..i {
+                let k = self.row(k);
                 let (factor, above) = (line[k], &self.x[k * self.columns + first..][..W]);
                 for l in 0..W {
                     sums[l] -= factor * above[l];
@@ -157,6 +155,31 @@ impl<T: Real> Substitute<'_, T> {
                 }
             }
             self.x[row * self.columns + first..][..W].copy_from_slice(&sums);
+        }
+    }
+}
+
+impl<T: Real> Substitute<'_, T> {
+    /// The few columns from `first` on, each row subtracted from all that come after it: sums in the same order, none of which waits for
+    /// another.
+    #[inline(always)]
+    fn rest(&mut self, first: usize) {
+        for i in 0..self.order {
+            let row = self.row(i);
+            let start = row * self.columns;
+            if !self.unit {
+                let diagonal = self.triangle[row * self.order + row];
+                for x in &mut self.x[start + first..][..self.columns - first] {
+                    *x = *x / diagonal;
+                }
+            }
+            for column in first..self.columns {
+                let x = self.x[start + column];
+                for k in i + 1..self.order {
+                    let k = self.row(k);
+                    self.x[k * self.columns + column] -= self.triangle[k * self.order + row] * x;
+                }
+            }
         }
     }
 }
@@ -174,9 +197,6 @@ impl<T: Real> Job for Substitute<'_, T> {
             self.some::<NARROW>(first);
             first += NARROW;
         }
-        while first < self.columns {
-            self.some::<1>(first);
-            first += 1;
-        }
+        self.rest(first);
     }
 }

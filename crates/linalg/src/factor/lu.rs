@@ -1,5 +1,7 @@
 //! LU with partial pivoting: right-looking by panels, a panel by halves (Toledo 1997).
 
+use std::ops::Range;
+
 use backend_cpu::dense::{self, Job, Update};
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
 
@@ -7,6 +9,7 @@ use super::{
     Real,
     loops::{self, Substitute},
     panel::{BASE, Block, PANEL, blocks, blocks_of, columns_of, half, transposed},
+    small,
     triangular::{self, Triangle},
 };
 
@@ -67,7 +70,7 @@ fn swap_rows<T>(mut columns: ArrayViewMut2<'_, T>, swaps: &[usize]) {
 }
 
 /// Factors columns of a panel that lies column by column.
-fn factor<T: Real>(panel: &mut Array2<T>, columns: std::ops::Range<usize>, swaps: &mut [usize]) {
+fn factor<T: Real>(panel: &mut Array2<T>, columns: Range<usize>, swaps: &mut [usize]) {
     if columns.len() <= BASE {
         let height = panel.ncols();
         if let Some(panel) = panel.as_slice_mut() {
@@ -77,28 +80,46 @@ fn factor<T: Real>(panel: &mut Array2<T>, columns: std::ops::Range<usize>, swaps
     }
     let middle = columns.start + half(columns.len());
     factor(panel, columns.start..middle, swaps);
+    let height = panel.ncols();
+    if let Some(panel) = panel.as_slice_mut() {
+        dense::run(Above { panel, height, columns: columns.start..middle, end: columns.end });
+    }
     let (left, right) = panel.view_mut().split_at(Axis(0), middle);
-    let left = left.slice_move(s![columns.start.., ..]);
-    let mut right = right.slice_move(s![..columns.end - middle, ..]);
-    for mut column in right.rows_mut() {
-        let Some(column) = column.as_slice_mut() else { continue };
-        for (k, l) in left.rows().into_iter().enumerate() {
-            let Some(l) = l.to_slice() else { continue };
-            let at = columns.start + k;
-            let (above, below) = column.split_at_mut(at + 1);
-            loops::subtract(&mut below[..middle - at - 1], above[at], &l[at + 1..middle]);
+    let left = left.slice_move(s![columns.start.., middle..]);
+    let (u, below) = right.slice_move(s![..columns.end - middle, ..]).split_at(Axis(1), middle);
+    T::gemm(Update::Subtract, u.slice(s![.., columns.start..]), left.view(), below);
+    factor(panel, middle..columns.end, swaps);
+}
+
+/// What columns of a panel do to the rows of their own pivots in those behind them, up to the column `end`.
+struct Above<'a, T> {
+    panel: &'a mut [T],
+    height: usize,
+    columns: Range<usize>,
+    end: usize,
+}
+
+impl<T: Real> Job for Above<'_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run(self) {
+        let Above { panel, height, columns, end } = self;
+        let (left, right) = panel.split_at_mut(columns.end * height);
+        for column in right.chunks_exact_mut(height).take(end - columns.end) {
+            for k in columns.clone() {
+                let (upper, lower) = column.split_at_mut(k + 1);
+                let l = &left[k * height + k + 1..k * height + columns.end];
+                loops::subtract(&mut lower[..l.len()], upper[k], l);
+            }
         }
     }
-    let (u, below) = right.split_at(Axis(1), middle);
-    T::gemm(Update::Subtract, u.slice(s![.., columns.start..]), left.slice(s![.., middle..]), below);
-    factor(panel, middle..columns.end, swaps);
 }
 
 /// Columns of a panel, one by one.
 struct Columns<'a, T> {
     panel: &'a mut [T],
     height: usize,
-    columns: std::ops::Range<usize>,
+    columns: Range<usize>,
     swaps: &'a mut [usize],
 }
 
@@ -136,6 +157,13 @@ impl<T: Real> Lu<T> {
     pub(super) fn upper(a: ArrayView2<'_, T>) -> Lu<T> {
         let (n, k) = (a.ncols(), a.nrows().min(a.ncols()));
         let mut factors = a.to_owned();
+        if a.nrows().max(n) <= small::MOST && k > 0 {
+            let mut swaps = vec![0; k];
+            if let Some(factors) = factors.as_slice_mut() {
+                small::factor(factors, a.nrows(), n, &mut swaps);
+            }
+            return Lu { factors, swaps };
+        }
         let mut swaps = Vec::with_capacity(k);
         let mut panel = Panel::of(factors.slice_mut(s![.., ..PANEL.min(k)]));
         let mut first = 0;

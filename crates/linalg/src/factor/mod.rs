@@ -8,6 +8,7 @@ mod loops;
 mod lu;
 mod panel;
 mod qr;
+mod small;
 mod triangular;
 
 use backend_cpu::dense::{Scalar, Update};
