@@ -20,7 +20,7 @@ pub(super) fn subtract<T: Real>(y: &mut [T], factor: T, x: &[T]) {
 #[inline(always)]
 pub(super) fn scale<T: Real>(x: &mut [T], factor: T) {
     for x in x {
-        *x = *x * factor;
+        *x *= factor;
     }
 }
 
@@ -106,7 +106,7 @@ pub(super) fn divide<T: Real>(x: &mut [T], by: T) {
         Some(factor) => scale(x, factor),
         None => {
             for x in x {
-                *x = *x / by;
+                *x /= by;
             }
         }
     }
@@ -151,7 +151,7 @@ impl<T: Real> Substitute<'_, T> {
             }
             if !self.unit {
                 for sum in &mut sums {
-                    *sum = *sum / line[row];
+                    *sum /= line[row];
                 }
             }
             self.x[row * self.columns + first..][..W].copy_from_slice(&sums);
@@ -170,7 +170,7 @@ impl<T: Real> Substitute<'_, T> {
             if !self.unit {
                 let diagonal = self.triangle[row * self.order + row];
                 for x in &mut self.x[start + first..][..self.columns - first] {
-                    *x = *x / diagonal;
+                    *x /= diagonal;
                 }
             }
             for column in first..self.columns {

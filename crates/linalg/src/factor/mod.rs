@@ -31,6 +31,8 @@ pub(crate) trait Real:
     + std::ops::Neg<Output = Self>
     + std::ops::AddAssign
     + std::ops::SubAssign
+    + std::ops::MulAssign
+    + std::ops::DivAssign
 {
     const ONE: Self;
     /// The least normal number.
@@ -238,7 +240,7 @@ pub(crate) fn cofactor<T: Real>(a: ArrayView2<'_, T>, c: &mut [T]) -> Outcome {
         before[i] = before[i - 1] * s[i - 1];
         after[n - 1 - i] = after[n - i] * s[n - i];
     }
-    u.indexed_iter_mut().for_each(|((_, j), u)| *u = *u * (before[j] * after[j]));
+    u.indexed_iter_mut().for_each(|((_, j), u)| *u *= before[j] * after[j]);
     T::gemm(Update::Set, u.view(), v.t(), view_mut(c, n, n)?);
     Ok(())
 }
