@@ -7,7 +7,7 @@ use ndarray::{Array2, ArrayViewMut2, Axis, s};
 
 use super::{
     Real, loops,
-    panel::{BASE, PANEL, blocks, columns_of, half, transposed},
+    panel::{BASE, PANEL, blocks, elements, half, transposed},
 };
 
 /// A factored panel of L, in both orders: what is above the diagonal means nothing.
@@ -22,7 +22,7 @@ type Pivot = usize;
 impl<T: Real> Panel<T> {
     /// Factors columns in place.
     fn of(mut columns: ArrayViewMut2<'_, T>) -> Result<Panel<T>, Pivot> {
-        let mut work = columns_of(columns.view());
+        let mut work = transposed(columns.view());
         let width = work.nrows();
         factor(&mut work, 0..width)?;
         let rows = transposed(work.view());
@@ -67,10 +67,7 @@ pub(super) fn cholesky<T: Real>(mut a: ArrayViewMut2<'_, T>) -> Result<(), Pivot
 fn factor<T: Real>(panel: &mut Array2<T>, columns: Range<usize>) -> Result<(), Pivot> {
     if columns.len() <= BASE {
         let height = panel.ncols();
-        return match panel.as_slice_mut() {
-            Some(panel) => dense::run(Columns { panel, height, columns }),
-            None => Ok(()),
-        };
+        return dense::run(Columns { panel: elements(panel), height, columns });
     }
     let middle = columns.start + half(columns.len());
     factor(panel, columns.start..middle)?;

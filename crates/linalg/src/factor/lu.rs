@@ -8,7 +8,7 @@ use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
 use super::{
     Real,
     loops::{self, Substitute},
-    panel::{BASE, Block, PANEL, blocks, blocks_of, columns_of, half, transposed},
+    panel::{BASE, Block, PANEL, blocks, blocks_of, elements, half, transposed},
     small,
     triangular::{self, Triangle},
 };
@@ -34,7 +34,7 @@ impl<T: Real> Panel<T> {
 
     /// Factors columns in place.
     fn of(mut columns: ArrayViewMut2<'_, T>) -> Panel<T> {
-        let mut work = columns_of(columns.view());
+        let mut work = transposed(columns.view());
         let mut swaps = vec![0; columns.ncols()];
         factor(&mut work, 0..columns.ncols(), &mut swaps);
         let rows = transposed(work.view());
@@ -50,9 +50,8 @@ impl<T: Real> Panel<T> {
         let (top, rest) = self.rows.view().split_at(Axis(0), width);
         let mut u: Array2<T> = above.to_owned();
         let n = u.ncols();
-        if let (Some(triangle), Some(x)) = (top.as_slice(), u.as_slice_mut()) {
-            dense::run(Substitute { triangle, order: width, x, columns: n, upper: false, unit: true });
-        }
+        let (triangle, x) = (top.to_slice().unwrap_or_default(), elements(&mut u));
+        dense::run(Substitute { triangle, order: width, x, columns: n, upper: false, unit: true });
         above.assign(&u);
         T::gemm(Update::Subtract, rest, u.view(), below);
     }
@@ -73,17 +72,13 @@ fn swap_rows<T>(mut columns: ArrayViewMut2<'_, T>, swaps: &[usize]) {
 fn factor<T: Real>(panel: &mut Array2<T>, columns: Range<usize>, swaps: &mut [usize]) {
     if columns.len() <= BASE {
         let height = panel.ncols();
-        if let Some(panel) = panel.as_slice_mut() {
-            dense::run(Columns { panel, height, columns, swaps });
-        }
+        dense::run(Columns { panel: elements(panel), height, columns, swaps });
         return;
     }
     let middle = columns.start + half(columns.len());
     factor(panel, columns.start..middle, swaps);
     let height = panel.ncols();
-    if let Some(panel) = panel.as_slice_mut() {
-        dense::run(Above { panel, height, columns: columns.start..middle, end: columns.end });
-    }
+    dense::run(Above { panel: elements(panel), height, columns: columns.start..middle, end: columns.end });
     let (left, right) = panel.view_mut().split_at(Axis(0), middle);
     let left = left.slice_move(s![columns.start.., middle..]);
     let (u, below) = right.slice_move(s![..columns.end - middle, ..]).split_at(Axis(1), middle);
@@ -159,9 +154,7 @@ impl<T: Real> Lu<T> {
         let mut factors = a.to_owned();
         if a.nrows().max(n) <= small::MOST && k > 0 {
             let mut swaps = vec![0; k];
-            if let Some(factors) = factors.as_slice_mut() {
-                small::factor(factors, a.nrows(), n, &mut swaps);
-            }
+            small::factor(elements(&mut factors), a.nrows(), n, &mut swaps);
             return Lu { factors, swaps };
         }
         let mut swaps = Vec::with_capacity(k);

@@ -21,16 +21,17 @@ const WIDEST: usize = 384;
 /// Blocks that each thread is given, so that they end at about the same time.
 const BLOCKS: usize = 3;
 
-/// A copy of a panel, column by column: the shape is `[columns, rows]`.
-pub(super) fn columns_of<T: Real>(panel: ArrayView2<'_, T>) -> Array2<T> {
-    transposed(panel)
-}
-
-/// A transposed copy.
+/// A transposed copy: of a panel, column by column.
 pub(super) fn transposed<T: Real>(a: ArrayView2<'_, T>) -> Array2<T> {
     let mut to = Array2::default((a.ncols(), a.nrows()));
     dense::assign(a.reversed_axes(), to.view_mut());
     to
+}
+
+/// The elements, row by row, as every array that is made here lies.
+pub(super) fn elements<T>(a: &mut Array2<T>) -> &mut [T] {
+    debug_assert!(a.is_standard_layout());
+    a.as_slice_mut().unwrap_or_default()
 }
 
 /// Half of so many columns, in multiples of [`BASE`].

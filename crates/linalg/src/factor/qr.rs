@@ -8,7 +8,7 @@ use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
 
 use super::{
     Real, loops,
-    panel::{BASE, PANEL, blocks, columns_of, half, transposed},
+    panel::{BASE, PANEL, blocks, elements, half, transposed},
 };
 
 /// A = Q·R.
@@ -37,7 +37,7 @@ impl<T: Real> Panel<T> {
     fn of(mut columns: ArrayViewMut2<'_, T>) -> Panel<T> {
         let width = columns.ncols();
         let mut work = Work {
-            columns: columns_of(columns.view()),
+            columns: transposed(columns.view()),
             r: Array2::default((width, width)),
             t: Array2::default((width, width)),
         };
@@ -122,10 +122,8 @@ impl<T: Real> Work<T> {
         let height = self.columns.ncols();
         if columns.len() <= BASE {
             let width = self.r.ncols();
-            let all = (self.columns.as_slice_mut(), self.r.as_slice_mut(), self.t.as_slice_mut());
-            if let (Some(panel), Some(r), Some(t)) = all {
-                dense::run(Columns { panel, height, columns, r, t, width });
-            }
+            let (panel, r, t) = (elements(&mut self.columns), elements(&mut self.r), elements(&mut self.t));
+            dense::run(Columns { panel, height, columns, r, t, width });
             return;
         }
         let (start, end) = (columns.start, columns.end);

@@ -47,17 +47,12 @@ pub(super) fn halves<T: Real>(t: ArrayView2<'_, T>, triangle: Triangle, x: Array
 fn small<T: Real>(t: ArrayView2<'_, T>, Triangle { upper, unit }: Triangle, mut x: ArrayViewMut2<'_, T>) {
     let (order, columns) = x.dim();
     let packed = t.as_standard_layout();
-    let solve = |x: &mut [T]| {
-        if let Some(triangle) = packed.as_slice() {
-            dense::run(Substitute { triangle, order, x, columns, upper, unit });
-        }
-    };
+    let triangle = packed.as_slice().unwrap_or_default();
+    let solve = |x: &mut [T]| dense::run(Substitute { triangle, order, x, columns, upper, unit });
     if let Some(x) = x.as_slice_mut() {
         return solve(x);
     }
     let mut rows: Array2<T> = x.to_owned();
-    if let Some(rows) = rows.as_slice_mut() {
-        solve(rows);
-    }
+    solve(panel::elements(&mut rows));
     x.assign(&rows);
 }
