@@ -14,6 +14,7 @@
 //! | `memory` | pool, buffers, walks along strides, strided copies, conversions of half types |
 //! | `elementwise` | programs lowered to steps, the block engine, the table of formulas, the map kernel |
 //! | `kernels` | one file for each other body of a kernel |
+//! | `dense` | products, threads and loops for algorithms of other crates |
 //! | `settings`, and this file | the device |
 //!
 //! | variable | meaning |
@@ -27,6 +28,7 @@
 //! A value that cannot be read is an error of [`open`], and of every use of memory of [`cpu`]'s device. An unknown variable that begins
 //! with `TAPER_` is said once on standard error.
 
+pub mod dense;
 mod elementwise;
 mod environment;
 mod host;

@@ -18,7 +18,7 @@
 //!
 //! | module | what lives there |
 //! |---|---|
-//! | `routine`, `factor` | the kernels: what is computed of one matrix, by faer |
+//! | `routine`, `factor` | the kernels: what is computed of one matrix, by products of the backend or by faer |
 //! | `cholesky`, `eigh`, `lu`, `qr`, `svd`, `lowrank` | factorizations |
 //! | `solve`, `det`, `pinv` | what is made of them |
 //! | `norm` | norms and condition numbers |

@@ -6,6 +6,7 @@ use tensor_core::{DType, Error, ErrorKind, Result, Tensor, at_caller};
 use crate::{
     eigh::{Uplo, eigh, eigvalsh},
     matrix::{mt, sizes},
+    qr::{QrMode, qr},
     routine::{apply, check_matrix, check_square},
     svd::{svd, svdvals},
 };
@@ -76,6 +77,21 @@ fn inverted(s: &Tensor, counts: &Tensor) -> Result<Tensor> {
     counts.where_cond(&s.reciprocal(), &s.zeros_like())
 }
 
+/// Whether a factorization Q·R costs less than it spares the singular values: LAPACK's ratio.
+fn is_long(m: usize, n: usize) -> bool {
+    n > 0 && 6 * m >= 11 * n
+}
+
+impl Pinv {
+    /// R⁺ through the singular values, which are those of `a`.
+    #[track_caller]
+    fn through_values(&self, a: &Tensor, r: &Tensor) -> Result<Tensor> {
+        let (u, s, vh) = svd(r, false)?;
+        let scaled = inverted(&s, &self.tolerance.counts(a, &s)?)?;
+        mt(&vh)?.mul(&scaled.unsqueeze(-2)?)?.matmul(&mt(&u)?)
+    }
+}
+
 impl Function for Pinv {
     type Output = Tensor;
 
@@ -91,9 +107,17 @@ impl Function for Pinv {
             let scaled = inverted(&values, &self.tolerance.counts(a, &values.abs())?)?;
             return q.mul(&scaled.unsqueeze(-2)?)?.matmul(&mt(&q)?);
         }
-        let (u, s, vh) = svd(a, false)?;
-        let scaled = inverted(&s, &self.tolerance.counts(a, &s)?)?;
-        mt(&vh)?.mul(&scaled.unsqueeze(-2)?)?.matmul(&mt(&u)?)
+        let (m, n) = sizes(a);
+        // A = Q·R has A⁺ = R⁺·Qᵀ, and the same singular values as R: a smaller matrix, where A is long.
+        if is_long(m, n) {
+            let (q, r) = qr(a, QrMode::Reduced)?;
+            self.through_values(a, &r)?.matmul(&mt(&q)?)
+        } else if is_long(n, m) {
+            let (q, r) = qr(&mt(a)?, QrMode::Reduced)?;
+            q.matmul(&mt(&self.through_values(a, &r)?)?)
+        } else {
+            self.through_values(a, a)
+        }
     }
 
     /// Of matrices of constant rank (Golub and Pereyra 1973): −A⁺ᵀ·g·A⁺ᵀ + (1 − A·A⁺)·gᵀ·A⁺·A⁺ᵀ + A⁺ᵀ·A⁺·gᵀ·(1 − A⁺·A).

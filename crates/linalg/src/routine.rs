@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use autograd::Function;
-use backend_cpu::{CpuInput, CpuKernel, CpuOutput};
+use backend_cpu::{CpuInput, CpuKernel, CpuOutput, dense};
+use smallvec::SmallVec;
 use tensor_core::{CustomKernel, DType, Error, ErrorKind, Result, Shape, Tensor, at_caller, custom::Request};
 
 use crate::factor::{self, Real};
@@ -202,30 +203,81 @@ fn unfit(op: &'static str, dtype: DType) -> Error {
 /// What a routine finds wrong with one matrix.
 pub(crate) type Outcome = std::result::Result<(), String>;
 
-/// Runs the routine on each matrix of the batch.
+/// Multiplications of a batch, roughly, from which its matrices are shared by threads.
+const SHARED: usize = 1 << 17;
+/// Parts of a batch that each thread is given.
+const PARTS: usize = 8;
+
+/// A part of a batch: its first matrix and how many there are, their results, and what was wrong with one.
+struct Part<'a, T> {
+    first: usize,
+    count: usize,
+    outputs: Vec<&'a mut [T]>,
+    failed: &'a mut Option<(usize, String)>,
+}
+
+/// Runs the routine on each matrix of the batch. Threads share small matrices; a large one shares its own work.
 fn compute<T: Real>(routine: Routine, inputs: &[CpuInput<'_>], outputs: &mut [CpuOutput<'_>]) -> Result<()> {
     let shape = inputs[0].shape();
     let (lead, m, n) = check_matrix(routine.name(), shape, T::DTYPE)?;
     let batch: usize = lead.iter().product();
-    let given: Vec<&[T]> = inputs.iter().map(CpuInput::as_slice).collect::<Result<_>>()?;
-    let mut made: Vec<&mut [T]> = outputs.iter_mut().map(CpuOutput::as_mut_slice).collect::<Result<_>>()?;
-    for b in 0..batch {
-        let own: Vec<&[T]> = given.iter().map(|all| part(all, b, batch)).collect();
-        let mut to: Vec<&mut [T]> = made.iter_mut().map(|all| part_mut(all, b, batch)).collect();
-        one(routine, (m, n), &own, &mut to).map_err(|message| {
-            let batch = (!lead.is_empty()).then_some(b);
-            Error::new(ErrorKind::LinAlg { op: routine.name(), batch, message })
-        })?;
+    if batch == 0 {
+        return Ok(());
     }
-    Ok(())
+    let given: Vec<&[T]> = inputs.iter().map(CpuInput::as_slice).collect::<Result<_>>()?;
+    let mut rest: Vec<&mut [T]> = outputs.iter_mut().map(CpuOutput::as_mut_slice).collect::<Result<_>>()?;
+    let threads = dense::available_threads();
+    let are_shared = threads > 1 && batch >= threads && batch * m * n * m.min(n) >= SHARED;
+    let count = batch.div_ceil(if are_shared { threads * PARTS } else { 1 });
+    let sizes: Vec<usize> = rest.iter().map(|all| all.len() / batch).collect();
+    let mut failures: Vec<Option<(usize, String)>> = vec![None; batch.div_ceil(count)];
+    let mut parts = Vec::with_capacity(failures.len());
+    for (i, failed) in failures.iter_mut().enumerate() {
+        let first = i * count;
+        let count = count.min(batch - first);
+        let mut outputs = Vec::with_capacity(rest.len());
+        for (all, size) in rest.iter_mut().zip(&sizes) {
+            let (own, behind) = std::mem::take(all).split_at_mut(count * size);
+            *all = behind;
+            outputs.push(own);
+        }
+        parts.push(Part { first, count, outputs, failed });
+    }
+    let run = |part: Part<'_, T>| {
+        let Part { first, count, mut outputs, failed } = part;
+        for i in 0..count {
+            let own: SmallVec<[&[T]; MOST]> = given.iter().map(|all| own(all, first + i, batch)).collect();
+            let mut to: SmallVec<[&mut [T]; MOST]> =
+                outputs.iter_mut().map(|all| own_mut(all, i, count)).collect();
+            if let Err(message) = one(routine, (m, n), &own, &mut to) {
+                *failed = Some((first + i, message));
+                return;
+            }
+        }
+    };
+    if are_shared {
+        dense::share(parts, run);
+    } else {
+        parts.into_iter().for_each(run);
+    }
+    match failures.into_iter().flatten().next() {
+        Some((b, message)) => {
+            let batch = (!lead.is_empty()).then_some(b);
+            Err(Error::new(ErrorKind::LinAlg { op: routine.name(), batch, message }))
+        }
+        None => Ok(()),
+    }
 }
 
-fn part<T>(all: &[T], b: usize, batch: usize) -> &[T] {
+/// The most inputs or outputs of a routine.
+const MOST: usize = 3;
+
+fn own<T>(all: &[T], b: usize, batch: usize) -> &[T] {
     let size = all.len() / batch;
     &all[b * size..][..size]
 }
 
-fn part_mut<T>(all: &mut [T], b: usize, batch: usize) -> &mut [T] {
+fn own_mut<T>(all: &mut [T], b: usize, batch: usize) -> &mut [T] {
     let size = all.len() / batch;
     &mut all[b * size..][..size]
 }
@@ -237,7 +289,7 @@ fn one<T: Real>(
     inputs: &[&[T]],
     outputs: &mut [&mut [T]],
 ) -> Outcome {
-    let a = factor::view(inputs[0], m, n);
+    let a = factor::view(inputs[0], m, n)?;
     match (routine, outputs) {
         (Routine::Cholesky, [l]) => factor::cholesky(a, l),
         (Routine::Lu, [p, l, u]) => factor::lu(a, p, l, u),

@@ -25,8 +25,10 @@ enum Level {
 pub(crate) struct Isa(Level);
 
 /// A loop to be compiled for every instruction set. `run` must be `#[inline(always)]`, and so must what it calls.
-pub(crate) trait Job {
+pub trait Job {
+    /// What the loop gives.
     type Output;
+    /// Runs the loop.
     fn run(self) -> Self::Output;
 }
 

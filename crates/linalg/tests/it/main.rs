@@ -1,6 +1,7 @@
 //! Linear algebra on the CPU: values by what they must satisfy, gradients against differences, errors, layouts.
 #![allow(clippy::unwrap_used)]
 
+mod blocks;
 mod errors;
 mod gradients;
 mod second;

@@ -13,7 +13,10 @@ use super::{
     with_room,
 };
 use crate::{
-    kernels::contract::{gemv::Matrix, micro_kernel::MicroTile},
+    kernels::contract::{
+        gemv::Matrix,
+        micro_kernel::{MicroTile, Update},
+    },
     memory::{buffer::Memory, strided},
     threads,
 };
@@ -223,7 +226,7 @@ impl<T: Score> Task<'_, T> {
             to: gradients.as_mut_ptr().cast(),
             to_row: columns,
             last: 0,
-            add: false,
+            update: Update::Set,
         };
         // SAFETY: the keys lie in the matrix, whose features lie side by side; tiles are whole groups.
         unsafe { product(&p.kernels, keys.len(), columns, &of_weights) };
@@ -254,7 +257,7 @@ impl<T: Score> Task<'_, T> {
                     to: result.at::<T>(first * width),
                     to_row: width,
                     last: 0,
-                    add: true,
+                    update: Update::Add,
                 };
                 // SAFETY: these keys' results are this task's, and begin as zeros; rows are whole groups.
                 unsafe { product(&p.kernels, keys.len(), width, &tile) };
@@ -271,7 +274,7 @@ impl<T: Score> Task<'_, T> {
                 to: block.result.as_mut_ptr().cast(),
                 to_row: columns,
                 last: 0,
-                add: keys.start > self.keys.start,
+                update: Update::adds(keys.start > self.keys.start),
             };
             // SAFETY: the keys lie in the matrix, whose features lie side by side; tiles are whole groups.
             unsafe { product(&p.kernels, p.width, columns, &tile) };

@@ -7,7 +7,7 @@ use super::{
     with_room,
 };
 use crate::{
-    kernels::contract::micro_kernel::MicroTile,
+    kernels::contract::micro_kernel::{MicroTile, Update},
     memory::{buffer::Memory, strided},
 };
 
@@ -58,7 +58,7 @@ fn block<T: Score>(p: &Problem<'_, T>, batch: usize, block: usize, out: Memory, 
                 to: results.as_mut_ptr().cast(),
                 to_row: columns,
                 last: 0,
-                add: start > 0,
+                update: Update::adds(start > 0),
             };
             // SAFETY: the keys lie in the value's matrix, whose features lie side by side; tiles are whole groups.
             unsafe { product(&p.kernels, p.features, columns, &tile) };

@@ -16,7 +16,7 @@ use tensor_core::{Attention, AttentionPass, DType, Error, ErrorKind, Launch, Lay
 use self::tile::{Draw, LANES, Lanes, Masked, Score, Seen};
 use super::contract::{
     gemv::Matrix,
-    micro_kernel::{MicroKernels, MicroTile},
+    micro_kernel::{MicroKernels, MicroTile, Update},
 };
 use crate::{
     memory::{
@@ -250,7 +250,7 @@ impl<T: Score> Problem<'_, T> {
             to: scores.as_mut_ptr().cast(),
             to_row: columns,
             last: 0,
-            add: false,
+            update: Update::Set,
         };
         // SAFETY: the keys lie in their matrix, whose features lie side by side; the tiles are whole groups.
         unsafe { tile::product(&self.kernels, keys.len(), columns, &tile) };

@@ -15,7 +15,9 @@ use tensor_core::Result;
 use super::{
     epilogue::{AT_HAND, Finish},
     gemv::Matrix,
-    micro_kernel::{Columns, HasMicroKernels, MAX_MR, MAX_REGISTERS, MicroKernels, MicroTile, prefetch},
+    micro_kernel::{
+        Columns, HasMicroKernels, MAX_MR, MAX_REGISTERS, MicroKernels, MicroTile, Update, prefetch,
+    },
     tables,
 };
 use crate::{elementwise::engine::Evaluator, memory::strided, simd::isa::Isa, threads};
@@ -91,7 +93,7 @@ impl<T> Strided<'_, T> {
     }
 }
 
-/// The operands and the result of matrices with `k` terms an element; the result's rows are contiguous, `n` apart.
+/// The operands and the result of matrices with `k` terms an element; the result's columns are contiguous, its rows `to_row` apart.
 #[derive(Clone, Copy)]
 pub(crate) struct Product<'a, T> {
     pub(crate) n: usize,
@@ -101,6 +103,9 @@ pub(crate) struct Product<'a, T> {
     pub(crate) to: *mut T,
     /// The left operand as [`Product::pack_left`] packed it, for whoever forms whole products.
     pub(crate) left: Option<&'a [T]>,
+    pub(crate) to_row: usize,
+    /// What is done with the sums, of the forms that [`Product::run`] has; others set them.
+    pub(crate) update: Update,
 }
 
 // SAFETY: places in memory; `run` says what must hold of them, and whoever calls it on several threads gives each its own elements.
@@ -264,6 +269,10 @@ impl<T: HasMicroKernels> Product<'_, T> {
         let panels = Panels::of(columns.len(), micro_kernels.width, micro_kernels.registers());
         let windows = self.windows(rows.len(), columns.clone(), &micro_kernels);
         let in_place = self.reads_in_place(rows.len());
+        let more = match self.update {
+            Update::Set | Update::Add => Update::Add,
+            Update::Subtract => Update::Subtract,
+        };
         let mut kernel = MacroKernel {
             product: self,
             isa,
@@ -274,6 +283,7 @@ impl<T: HasMicroKernels> Product<'_, T> {
             windows,
             in_place,
             packed_rows: MAX_MR,
+            more,
         };
         let lies = match (self.a.row, self.a.column) {
             (Steps::Even(row), Steps::Even(column)) => {
@@ -400,6 +410,8 @@ struct MacroKernel<'a, T: HasMicroKernels> {
     in_place: bool,
     /// Rows of the left operand that are packed, or 0.
     packed_rows: usize,
+    /// What is done with the sums of all blocks of terms but the first.
+    more: Update,
 }
 
 /// A panel's first column in the operand, how many it has, its registers and what they hold, and whether it is packed.
@@ -485,10 +497,10 @@ impl<T: HasMicroKernels> MacroKernel<'_, T> {
                     a_along: along,
                     b,
                     b_term,
-                    to: p.to.wrapping_add(first_row * p.n + place.first),
-                    to_row: p.n,
+                    to: p.to.wrapping_add(first_row * p.to_row + place.first),
+                    to_row: p.to_row,
                     last: place.columns - (place.registers - 1) * self.micro_kernels.width,
-                    add: terms.start > 0,
+                    update: if terms.start == 0 { p.update } else { self.more },
                 };
                 // SAFETY: the caller's promise; whole registers are read of packed panels, and of columns that all are there.
                 unsafe {
@@ -730,6 +742,8 @@ mod tests {
                         b: operand(&b[b0.min(b.len())..], br, bc),
                         to: c.as_mut_ptr(),
                         left: None,
+                        to_row: n,
+                        update: Update::Set,
                     };
                     // SAFETY: all elements lie in the vectors.
                     unsafe { product.run(isa, 0..m, 0..n, None) }.unwrap();

@@ -33,8 +33,25 @@ pub(crate) struct MicroTile<T> {
     pub(crate) to_row: usize,
     /// Columns of the result in the last register.
     pub(crate) last: usize,
-    /// Whether the sums are added to what is there.
-    pub(crate) add: bool,
+    pub(crate) update: Update,
+}
+
+/// What becomes of the sums of a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Update {
+    /// They are written in place of what is there.
+    Set,
+    /// They are added to it.
+    Add,
+    /// They are subtracted from it.
+    Subtract,
+}
+
+impl Update {
+    /// [`Update::Add`] if it is so, and else [`Update::Set`].
+    pub(crate) fn adds(adds: bool) -> Update {
+        if adds { Update::Add } else { Update::Set }
+    }
 }
 
 /// Terms of a panel between two steps of a micro-kernel's loop.
@@ -227,8 +244,10 @@ impl<V: Vector, R: Right<V>, const M: usize, const N: usize, const ALONG: bool> 
                 let mut sum = sums[i][j];
                 // SAFETY: `run`'s caller gives the result's elements, and n ends where they do.
                 unsafe {
-                    if tile.add {
-                        sum = V::load_first(to, n) + sum;
+                    match tile.update {
+                        Update::Set => {}
+                        Update::Add => sum = V::load_first(to, n) + sum,
+                        Update::Subtract => sum = V::load_first(to, n) - sum,
                     }
                     sum.store_first(to, n);
                 }

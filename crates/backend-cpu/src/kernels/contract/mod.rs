@@ -7,6 +7,7 @@
 mod bf16_gemm;
 #[cfg(target_arch = "x86_64")]
 mod bf16_kernel;
+pub(crate) mod dense;
 mod epilogue;
 pub(crate) mod gemm;
 pub(crate) mod gemv;
@@ -29,7 +30,7 @@ use self::{
     epilogue::{AT_HAND, Epilogue, Finish, LONG_ROW, LoweredEpilogue},
     gemm::{Product, Steps, Strided, WIDEST},
     gemv::Matrix,
-    micro_kernel::HasMicroKernels,
+    micro_kernel::{HasMicroKernels, Update},
 };
 use crate::{
     memory::{
@@ -281,6 +282,8 @@ unsafe fn product<'a, T>(
         b: Strided { at: first(rhs, |axis| axis.rhs), row: right_term.steps(), column: column.steps() },
         to: out.at::<T>(0).wrapping_offset(offset(&of.batch, b, |axis| axis.out)),
         left: None,
+        to_row: of.n,
+        update: Update::Set,
     }
 }
 
@@ -368,7 +371,7 @@ fn in_pairs(parts: &Parts<'_>, pairs: Pairs) -> Result<()> {
     let rectangle = |b: usize, rows: Range<usize>, columns: Range<usize>, finish: Option<Finish<'_>>| {
         // SAFETY: `run` checked both layouts and the output against their buffers, and that those lie apart; rectangles are apart.
         unsafe {
-            let Product { n, k, a, b: right, to, left: _ } = product::<bf16>(of, lhs, rhs, sums, b);
+            let Product { n, k, a, b: right, to, .. } = product::<bf16>(of, lhs, rhs, sums, b);
             let to = if sums.dtype == DType::BF16 {
                 Target::Rounded(to)
             } else {
@@ -588,7 +591,10 @@ mod tests {
         let x = [0f32; 64];
         let table: Vec<isize> = vec![0, 2, 3, 7];
         let strided = |row, column| Strided { at: x.as_ptr(), row, column };
-        let product = |n, a, b| Product { n, k: 4, a, b, to: std::ptr::null_mut(), left: None };
+        let product = |n, a, b| {
+            let to = std::ptr::null_mut();
+            Product { n, k: 4, a, b, to, to_row: n, update: Update::Set, left: None }
+        };
         let even = |row, column| strided(Steps::Even(row), Steps::Even(column));
         let is_row = |p: Product<'_, f32>| matches!(Form::of(1, &p), Form::Row(3, _));
         assert!(is_row(product(5, even(0, 3), even(5, 1))) && is_row(product(5, even(0, 3), even(1, 4))));

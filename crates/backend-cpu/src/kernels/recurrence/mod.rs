@@ -16,7 +16,7 @@ use tensor_core::{
 use self::cell::{Activation, Gradient, Next};
 use super::contract::{
     gemm::{Panels, kc_block, kc_blocks},
-    micro_kernel::{MicroKernels, MicroTile},
+    micro_kernel::{MicroKernels, MicroTile, Update},
 };
 use crate::{
     memory::{
@@ -282,7 +282,7 @@ impl<T: Activation> Layer<T> {
                     to: to.wrapping_add(rows.start * to_row + first),
                     to_row,
                     last: columns + self.kernels.width - width,
-                    add: true,
+                    update: Update::Add,
                 };
                 // SAFETY: the caller's promise; whole registers are read of packed panels.
                 unsafe { self.kernels.run(rows.len(), registers, &tile) };

@@ -1,0 +1,310 @@
+//! Factorizations of one matrix. Matrices come and go as row-major slices.
+//!
+//! Those whose bulk is products are our own, over the backend's: [`lu`](self::lu), [`cholesky`](self::cholesky), [`qr`](self::qr) and
+//! [`triangular`] systems. Singular values and eigenvalues are found by faer, on the thread that asks for them.
+
+mod cholesky;
+mod loops;
+mod lu;
+mod panel;
+mod qr;
+mod small;
+mod triangular;
+
+use backend_cpu::dense::{Scalar, Update};
+use faer::{MatMut, MatRef, Side, linalg::solvers, traits::RealField};
+use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
+use tensor_core::Element;
+
+use self::{lu::Lu, qr::Qr, triangular::Triangle};
+use crate::routine::Outcome;
+
+/// The element types that there are kernels for.
+pub(crate) trait Real:
+    Element
+    + Scalar
+    + RealField
+    + PartialOrd
+    + std::ops::Mul<Output = Self>
+    + std::ops::Div<Output = Self>
+    + std::ops::Sub<Output = Self>
+    + std::ops::Neg<Output = Self>
+    + std::ops::AddAssign
+    + std::ops::SubAssign
+    + std::ops::MulAssign
+    + std::ops::DivAssign
+{
+    const ONE: Self;
+    /// The least normal number.
+    const LEAST: Self;
+    /// Sums of squares from here on have lost nothing to underflow.
+    const SAFE: Self;
+    fn finite(self) -> bool;
+    fn magnitude(self) -> Self;
+    fn root(self) -> Self;
+    fn ln(self) -> f64;
+    fn of(value: f64) -> Self;
+}
+
+macro_rules! real {
+    ($($t:ident)*) => {$(
+        impl Real for $t {
+            const ONE: $t = 1.0;
+            const LEAST: $t = $t::MIN_POSITIVE;
+            const SAFE: $t = $t::MIN_POSITIVE / $t::EPSILON / $t::EPSILON;
+            #[inline(always)]
+            fn finite(self) -> bool { self.is_finite() }
+            #[inline(always)]
+            fn magnitude(self) -> $t { self.abs() }
+            #[inline(always)]
+            fn root(self) -> $t { self.sqrt() }
+            fn ln(self) -> f64 { f64::from(self).ln() }
+            fn of(value: f64) -> $t { value as $t }
+        }
+    )*};
+}
+real!(f32 f64);
+
+/// A row-major slice as a matrix.
+///
+/// # Errors
+/// A slice of another size.
+pub(crate) fn view<T: Real>(
+    elements: &[T],
+    rows: usize,
+    columns: usize,
+) -> Result<ArrayView2<'_, T>, String> {
+    ArrayView2::from_shape((rows, columns), elements).map_err(|e| e.to_string())
+}
+
+fn view_mut<T: Real>(
+    elements: &mut [T],
+    rows: usize,
+    columns: usize,
+) -> Result<ArrayViewMut2<'_, T>, String> {
+    ArrayViewMut2::from_shape((rows, columns), elements).map_err(|e| e.to_string())
+}
+
+/// A matrix as one of faer's.
+fn to_faer<'a, T: Real>(a: &'a ArrayView2<'_, T>) -> MatRef<'a, T> {
+    // Matrices of a batch are row-major; anything else has no elements.
+    MatRef::from_row_major_slice(a.as_slice().unwrap_or_default(), a.nrows(), a.ncols())
+}
+
+/// Copies a matrix of faer's out.
+fn write<T: Real>(from: MatRef<'_, T>, to: &mut [T]) {
+    MatMut::from_row_major_slice_mut(to, from.nrows(), from.ncols()).copy_from(from);
+}
+
+fn is_finite<T: Real>(a: &ArrayView2<'_, T>) -> bool {
+    a.iter().all(|x| x.finite())
+}
+
+/// # Errors
+/// A matrix with elements that are not finite, of which an iteration would not end.
+fn check_finite<T: Real>(a: &ArrayView2<'_, T>) -> Outcome {
+    match is_finite(a) {
+        true => Ok(()),
+        false => {
+            Err("the matrix has elements that are not finite, so that the algorithm would not converge"
+                .into())
+        }
+    }
+}
+
+fn not_converged() -> String {
+    "the algorithm did not converge".into()
+}
+
+pub(crate) fn cholesky<T: Real>(a: ArrayView2<'_, T>, l: &mut [T]) -> Outcome {
+    let n = a.nrows();
+    let mut l = view_mut(l, n, n)?;
+    for (i, (mut to, from)) in l.rows_mut().into_iter().zip(a.rows()).enumerate() {
+        to.slice_mut(s![..=i]).assign(&from.slice(s![..=i]));
+    }
+    cholesky::cholesky(l.view_mut()).map_err(|pivot| {
+        format!(
+            "the matrix is not positive-definite: its leading minor of order {} is not positive",
+            pivot + 1
+        )
+    })?;
+    for (i, mut row) in l.rows_mut().into_iter().enumerate() {
+        row.slice_mut(s![i + 1..]).fill(T::default());
+    }
+    Ok(())
+}
+
+pub(crate) fn lu<T: Real>(a: ArrayView2<'_, T>, p: &mut [T], l: &mut [T], u: &mut [T]) -> Outcome {
+    let (m, n) = a.dim();
+    let found = Lu::new(a);
+    found.rows().into_iter().enumerate().for_each(|(i, row)| p[row * m + i] = T::ONE);
+    found.write(view_mut(l, m, m.min(n))?, view_mut(u, m.min(n), n)?);
+    Ok(())
+}
+
+/// # Errors
+/// A singular matrix.
+fn check<T: Real>(lu: &Lu<T>) -> Outcome {
+    match lu.pivots().position(|pivot| pivot == T::default()) {
+        Some(i) => Err(format!(
+            "the matrix is singular: pivot {} of its LU factorization is 0; linalg::lstsq or linalg::pinv has an answer for it",
+            i + 1
+        )),
+        None => Ok(()),
+    }
+}
+
+/// How many columns a right-hand side of so many rows has.
+fn columns<T>(b: &[T], rows: usize) -> usize {
+    b.len().checked_div(rows).unwrap_or(0)
+}
+
+pub(crate) fn solve<T: Real>(a: ArrayView2<'_, T>, b: &[T], x: &mut [T]) -> Outcome {
+    let n = a.nrows();
+    let found = Lu::new(a);
+    check(&found)?;
+    x.copy_from_slice(b);
+    found.solve(view_mut(x, n, columns(b, n))?);
+    Ok(())
+}
+
+pub(crate) fn inv<T: Real>(a: ArrayView2<'_, T>, x: &mut [T], checked: bool) -> Outcome {
+    let n = a.nrows();
+    let found = Lu::new(a);
+    match check(&found) {
+        Err(message) if checked => return Err(message),
+        Err(_) => x.fill(T::of(f64::INFINITY)),
+        Ok(()) => found.invert(view_mut(x, n, n)?),
+    }
+    Ok(())
+}
+
+pub(crate) fn solve_triangular<T: Real>(
+    a: ArrayView2<'_, T>,
+    b: &[T],
+    x: &mut [T],
+    upper: bool,
+    unit: bool,
+) -> Outcome {
+    let n = a.nrows();
+    x.copy_from_slice(b);
+    triangular::solve(a, Triangle { upper, unit }, view_mut(x, n, columns(b, n))?);
+    Ok(())
+}
+
+/// 1 or −1: the determinant of P.
+fn sign<T: Real>(lu: &Lu<T>) -> T {
+    if lu.is_odd() { -T::ONE } else { T::ONE }
+}
+
+pub(crate) fn det<T: Real>(a: ArrayView2<'_, T>, det: &mut [T]) -> Outcome {
+    let found = Lu::upper(a);
+    det[0] = found.pivots().fold(sign(&found), |product, pivot| product * pivot);
+    Ok(())
+}
+
+pub(crate) fn slogdet<T: Real>(a: ArrayView2<'_, T>, sign: &mut [T], log: &mut [T]) -> Outcome {
+    let found = Lu::upper(a);
+    let mut product = self::sign(&found);
+    let mut sum = 0.0;
+    for pivot in found.pivots() {
+        if pivot < T::default() {
+            product = -product;
+        } else if pivot == T::default() {
+            product = T::default();
+        }
+        sum += pivot.magnitude().ln();
+    }
+    (sign[0], log[0]) = (product, T::of(sum));
+    Ok(())
+}
+
+/// ∂det A / ∂A = det(U)·det(V) · U·diag(Πⱼ≠ᵢ sⱼ)·Vᵀ, which a singular matrix has as well.
+pub(crate) fn cofactor<T: Real>(a: ArrayView2<'_, T>, c: &mut [T]) -> Outcome {
+    let n = a.nrows();
+    if !is_finite(&a) {
+        c.fill(T::of(f64::NAN));
+        return Ok(());
+    }
+    let found = solvers::Svd::new(to_faer(&a)).map_err(|_| not_converged())?;
+    let array = |q: MatRef<'_, T>| Array2::from_shape_fn((n, n), |(i, j)| q[(i, j)]);
+    let (mut u, v, s) = (array(found.U()), array(found.V()), found.S().column_vector());
+    let orientation = |q: ArrayView2<'_, T>| {
+        let lu = Lu::upper(q);
+        lu.pivots().fold(sign(&lu), |product, pivot| if pivot < T::default() { -product } else { product })
+    };
+    let sign = orientation(u.view()) * orientation(v.view());
+    // Products before and after each, so that none is divided by.
+    let (mut before, mut after) = (vec![sign; n], vec![T::ONE; n]);
+    for i in 1..n {
+        before[i] = before[i - 1] * s[i - 1];
+        after[n - 1 - i] = after[n - i] * s[n - i];
+    }
+    u.indexed_iter_mut().for_each(|((_, j), u)| *u *= before[j] * after[j]);
+    T::gemm(Update::Set, u.view(), v.t(), view_mut(c, n, n)?);
+    Ok(())
+}
+
+pub(crate) fn qr<T: Real>(a: ArrayView2<'_, T>, q: &mut [T], r: &mut [T], complete: bool) -> Outcome {
+    let (m, n) = a.dim();
+    let k = if complete { m } else { m.min(n) };
+    let found = Qr::new(a);
+    found.write_r(view_mut(r, k, n)?);
+    found.write_q(view_mut(q, m, k)?);
+    Ok(())
+}
+
+pub(crate) fn svd<T: Real>(
+    a: ArrayView2<'_, T>,
+    u: &mut [T],
+    s: &mut [T],
+    vh: &mut [T],
+    full: bool,
+) -> Outcome {
+    check_finite(&a)?;
+    let found = if full { solvers::Svd::new(to_faer(&a)) } else { solvers::Svd::new_thin(to_faer(&a)) };
+    let found = found.map_err(|_| not_converged())?;
+    write(found.U(), u);
+    write(found.V().transpose(), vh);
+    write(found.S().column_vector().as_mat(), s);
+    Ok(())
+}
+
+pub(crate) fn svdvals<T: Real>(a: ArrayView2<'_, T>, s: &mut [T]) -> Outcome {
+    check_finite(&a)?;
+    let values = to_faer(&a).singular_values().map_err(|_| not_converged())?;
+    s.copy_from_slice(&values);
+    Ok(())
+}
+
+fn side(upper: bool) -> Side {
+    if upper { Side::Upper } else { Side::Lower }
+}
+
+/// # Errors
+/// Elements of the triangle that is read that are not finite.
+fn check_triangle<T: Real>(a: &ArrayView2<'_, T>, upper: bool) -> Outcome {
+    let read = |i: usize| if upper { a.slice(s![i, i..]) } else { a.slice(s![i, ..=i]) };
+    let finite = (0..a.nrows()).all(|i| read(i).iter().all(|x| x.finite()));
+    if finite { Ok(()) } else { check_finite(a) }
+}
+
+pub(crate) fn eigh<T: Real>(
+    a: ArrayView2<'_, T>,
+    upper: bool,
+    values: &mut [T],
+    vectors: &mut [T],
+) -> Outcome {
+    check_triangle(&a, upper)?;
+    let found = solvers::SelfAdjointEigen::new(to_faer(&a), side(upper)).map_err(|_| not_converged())?;
+    write(found.S().column_vector().as_mat(), values);
+    write(found.U(), vectors);
+    Ok(())
+}
+
+pub(crate) fn eigvalsh<T: Real>(a: ArrayView2<'_, T>, upper: bool, values: &mut [T]) -> Outcome {
+    check_triangle(&a, upper)?;
+    let found = to_faer(&a).self_adjoint_eigenvalues(side(upper)).map_err(|_| not_converged())?;
+    values.copy_from_slice(&found);
+    Ok(())
+}

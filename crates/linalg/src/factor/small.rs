@@ -1,0 +1,71 @@
+//! LU of a small matrix, whose rows are padded to whole registers. There are many of them in a batch.
+
+use backend_cpu::dense::{self, Job};
+
+use super::{Real, loops};
+
+/// Rows and columns of the largest matrix that is factored here.
+pub(super) const MOST: usize = 32;
+
+/// Factors a row-major matrix of so many columns in place: rows that change places are written to `swaps`.
+pub(super) fn factor<T: Real>(a: &mut [T], rows: usize, columns: usize, swaps: &mut [usize]) {
+    match rows.max(columns) {
+        ..=8 => dense::run(Small::<T, 8> { a, rows, columns, swaps }),
+        9..=16 => dense::run(Small::<T, 16> { a, rows, columns, swaps }),
+        _ => dense::run(Small::<T, MOST> { a, rows, columns, swaps }),
+    }
+}
+
+/// No more than `N` rows and columns.
+struct Small<'a, T, const N: usize> {
+    a: &'a mut [T],
+    rows: usize,
+    columns: usize,
+    swaps: &'a mut [usize],
+}
+
+#[allow(clippy::needless_range_loop)] // several arrays go by the same numbers
+impl<T: Real, const N: usize> Job for Small<'_, T, N> {
+    type Output = ();
+    #[inline(always)]
+    fn run(self) {
+        let Small { a, rows: m, columns: n, swaps } = self;
+        let mut rows = [[T::default(); N]; N];
+        for (row, from) in rows.iter_mut().zip(a.chunks_exact(n)) {
+            row[..n].copy_from_slice(from);
+        }
+        for j in 0..m.min(n) {
+            let mut column = [T::default(); N];
+            for i in j..m {
+                column[i] = rows[i][j];
+            }
+            let pivot = j + loops::pivot(&column[j..m]);
+            swaps[j] = pivot;
+            if pivot != j {
+                rows.swap(j, pivot);
+            }
+            let upper = rows[j];
+            let pivot = upper[j];
+            // A column of zeros has no pivot, and factors all the same.
+            if pivot == T::default() {
+                continue;
+            }
+            let inverse = loops::reciprocal(pivot);
+            for i in j + 1..m {
+                let row = &mut rows[i];
+                let factor = match inverse {
+                    Some(inverse) => row[j] * inverse,
+                    None => row[j] / pivot,
+                };
+                for l in 0..N {
+                    let rest = row[l] - factor * upper[l];
+                    let kept = if l < j { row[l] } else { factor };
+                    row[l] = if l > j { rest } else { kept };
+                }
+            }
+        }
+        for (row, to) in rows.iter().zip(a.chunks_exact_mut(n)) {
+            to.copy_from_slice(&row[..n]);
+        }
+    }
+}
