@@ -29,6 +29,8 @@ mod det;
 mod eigh;
 mod exp;
 mod factor;
+#[cfg(feature = "wgpu")]
+mod gpu;
 mod lowrank;
 mod lu;
 mod matrix;

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod errors;
+mod gpu;
 mod gradients;
 mod second;
 mod torch;
