@@ -2,6 +2,8 @@
 alias T = f32;
 const EPSILON = 1.1920929e-7f;
 const MOST = 3.0e38f;
+// The square of a length that is nothing beside 1.
+const TINY = 1.0e-28f;
 // Doublings that take no finite number to infinity.
 const DOUBLINGS = 120u;
 

@@ -2,6 +2,8 @@
 alias T = f64;
 const EPSILON = 2.220446049250313e-16lf;
 const MOST = 1.0e308lf;
+// The square of a length that is nothing beside 1.
+const TINY = 1.0e-100lf;
 // Doublings that take no finite number to infinity.
 const DOUBLINGS = 1000u;
 

@@ -2,17 +2,10 @@
 // part. A workgroup has a pair. moved[b] is set where one was not orthogonal.
 // params: batch, pairs, columns (how many), length (of each), with_v, round.
 var<workgroup> shares: array<vec3<T>, 64>;
-var<workgroup> is_done: u32;
 
 fn kernel(workgroup_index: u32, local_index: u32) {
     let b = workgroup_index / params.pairs;
-    if (b >= params.batch) {
-        return;
-    }
-    if (local_index == 0u) {
-        is_done = done[b];
-    }
-    if (workgroupUniformLoad(&is_done) != 0u) {
+    if (b >= params.batch || done[b] != 0u) {
         return;
     }
     let both = pair(workgroup_index % params.pairs, params.round, 2u * params.pairs);
@@ -41,14 +34,16 @@ fn kernel(workgroup_index: u32, local_index: u32) {
     for (var s = 0u; s < 8u; s++) {
         sums += shares[s];
     }
-    if (sums.x == T(0) || sums.y == T(0)) {
+    // Squares of columns that are nothing beside the others vanish: the angle between two of them is anything.
+    if (sums.x == T(0) || sums.y == T(0) || max(sums.x, sums.y) < TINY) {
         return;
     }
     let cosine = abs(sums.z) / (sqrt(sums.x) * sqrt(sums.y));
     if (cosine <= EPSILON) {
         return;
     }
-    if (local_index == 0u && cosine > EPSILON * sqrt(T(params.length) + T(8))) {
+    let counts = min(sums.x, sums.y) >= TINY && cosine > EPSILON * sqrt(T(params.length) + T(8));
+    if (local_index == 0u && counts) {
         moved[b] = 1u;
     }
     let turn = rotation(sums.x, sums.y, sums.z);

@@ -14,7 +14,7 @@ use super::{
 
 /// Sweeps at most. Convergence is quadratic at the end: matrices of random numbers take 6 to 10.
 fn sweeps(p: &Program) -> usize {
-    if p.is_f64() { 24 } else { 18 }
+    if p.is_f64() { 20 } else { 15 }
 }
 
 /// Pairs in a round, and rounds in a sweep.

@@ -90,10 +90,10 @@ pub(super) fn rows() -> Vec<Row> {
             .shapes([&[4, 2]]).no_ties().loose(8.0).bad(|x| l::pca_lowrank(&x[0], 0, true, 2, &Generator::seed(1, &x[0].device()))),
         one("linalg::svdvals", "torch.linalg.svdvals(x)", l::svdvals).shapes([WIDE]),
     ];
-    // Sums and products, which every device has.
+    // Sums and products, which the plain reference has as well.
     let composed = |row: &Row| {
         ["torch.linalg.matrix_norm(x)", "torch.linalg.matrix_norm(x, 1)"].contains(&row.torch)
             || ["linalg::matrix_exp", "linalg::multi_dot", "linalg::householder_product"].contains(&row.name)
     };
-    rows.into_iter().map(|row| if composed(&row) { row.of(DTypes::F32F64) } else { row.cpu_only() }).collect()
+    rows.into_iter().map(|row| if composed(&row) { row.of(DTypes::F32F64) } else { row.by_cpu() }).collect()
 }
