@@ -157,7 +157,14 @@ fn every_kernel_of_linear_algebra_validates() {
         (files::EACH, element, "total rows columns", &[], &["to"], &[]),
         (files::LU_PANEL, "", "rows columns start width", &[], &["w"], &["rows_of", "swaps", "codes"]),
         (files::TRIANGLE, triangle, "strips right width batch_stride offset along across", &[], &["x"], &[]),
-        (files::UPDATE, product, "down across rows columns depth batch_stride offset ld lower", &[], &["c"], &[]),
+        (
+            files::UPDATE,
+            product,
+            "down across rows columns depth batch_stride offset ld lower",
+            &[],
+            &["c"],
+            &[],
+        ),
         (files::CHOLESKY_BLOCK, "", "size start width", &[], &["w"], &["codes"]),
         (files::REFLECT, "", "rows columns start width panel panels", &[], &["w", "factors"], &[]),
         (

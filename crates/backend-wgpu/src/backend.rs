@@ -128,9 +128,7 @@ impl Backend for WgpuBackend {
 
     fn implements(&self, kernel: &Kernel) -> bool {
         match &kernel.body {
-            Body::Custom(custom) => {
-                custom::program(custom.as_ref(), kernel, &self.info().name).is_ok()
-            }
+            Body::Custom(custom) => custom::program(custom.as_ref(), kernel, &self.info().name).is_ok(),
             Body::Map(_)
             | Body::Reduce { .. }
             | Body::Rows { .. }

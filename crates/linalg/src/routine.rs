@@ -189,6 +189,10 @@ impl CustomKernel for Routine {
         }
     }
 
+    fn is_batched(&self) -> bool {
+        true
+    }
+
     /// What the kernels of `gpu` say: the order of a minor, the number of a pivot, or 1 where there is an element that is not finite.
     fn failure(&self, inputs: &[(Shape, DType)], code: u32, part: u32) -> Error {
         let message = match self {

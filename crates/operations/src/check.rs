@@ -217,8 +217,7 @@ impl Bench {
     /// # Errors
     /// What is wrong.
     pub fn mapped(&self, row: &Row) -> Verdict {
-        let (false, Some(dtype)) =
-            (row.inputs.is_empty(), row.dtypes_on(&self.device).into_iter().next())
+        let (false, Some(dtype)) = (row.inputs.is_empty(), row.dtypes_on(&self.device).into_iter().next())
         else {
             return Ok(());
         };

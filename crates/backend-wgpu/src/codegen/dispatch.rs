@@ -87,12 +87,7 @@ impl Params {
     }
 
     /// The words for one round of a launch.
-    pub(crate) fn fill(
-        &self,
-        scalars: &[tensor_core::Scalar],
-        [fault, round]: [u32; 2],
-        out: &mut Vec<u32>,
-    ) {
+    pub(crate) fn fill(&self, scalars: &[tensor_core::Scalar], [fault, round]: [u32; 2], out: &mut Vec<u32>) {
         out.clear();
         out.push(0);
         out.extend_from_slice(&self.words);

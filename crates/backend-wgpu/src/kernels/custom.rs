@@ -307,7 +307,10 @@ fn dispatch<'a>(
     for ((own, name), write) in stage.inputs.iter().chain(&stage.outputs).zip(names).zip(writes) {
         let buffer = find(name)?;
         if write && matches!(buffer.resource, Resource::Input(_)) {
-            return Err(Error::invalid(op, format!("a stage of its WGSL program writes to its input {name:?}")));
+            return Err(Error::invalid(
+                op,
+                format!("a stage of its WGSL program writes to its input {name:?}"),
+            ));
         }
         if d.bindings.iter().any(|bound| bound.resource == buffer.resource) {
             return Err(Error::invalid(op, format!("a stage of its WGSL program binds {name:?} twice")));

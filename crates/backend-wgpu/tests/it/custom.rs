@@ -168,6 +168,7 @@ impl CustomKernel for Doubled {
     }
 }
 
+#[track_caller]
 fn doubled(times: usize, program: Way, x: &Tensor) -> Result<Tensor> {
     Ok(Tensor::custom_kernel(Arc::new(Doubled { times, program }), &[x])?.swap_remove(0))
 }
@@ -181,9 +182,11 @@ fn stages_run_in_order_and_in_rounds() -> Result<()> {
             assert_eq!(y.to_vec::<f32>()?, vec![1.5 * f32::powi(2.0, times as i32); n], "{form}");
         }
         let x = Tensor::full([4], 1.0, device)?;
-        for (program, part) in
-            [(Way::NoBuffer, "no buffer \"nowhere\""), (Way::WritesInput, "input \"x\""), (Way::Twice, "\"y\" twice")]
-        {
+        for (program, part) in [
+            (Way::NoBuffer, "no buffer \"nowhere\""),
+            (Way::WritesInput, "input \"x\""),
+            (Way::Twice, "\"y\" twice"),
+        ] {
             let error = doubled(1, program, &x)?.eval().unwrap_err().to_string();
             assert!(error.contains("doubled") && error.contains(part), "{form}: {error}");
         }
@@ -203,7 +206,10 @@ fn what_a_device_finds_is_an_error_of_what_depends_on_it() -> Result<()> {
         let beside = good.sum();
         for _ in 0..2 {
             for error in [bad.to_vec::<f32>().unwrap_err(), later.item::<f32>().unwrap_err()] {
-                assert!(matches!(error.kind(), ErrorKind::LinAlg { batch: Some(501), .. }), "{form}: {error}");
+                assert!(
+                    matches!(error.kind(), ErrorKind::LinAlg { batch: Some(501), .. }),
+                    "{form}: {error}"
+                );
                 let error = error.to_string();
                 let parts = ["element 501 of [700] has 1002", "doubled", "custom.rs", &format!(":{line}:")];
                 assert!(parts.iter().all(|part| error.contains(part)), "{form}: {error}");

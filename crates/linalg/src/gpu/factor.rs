@@ -151,10 +151,12 @@ fn solve_by_blocks(mut p: Program, t: &str, x: &str, [n, right]: [usize; 2], of:
 }
 
 pub(super) fn cholesky(p: Program, n: usize) -> WgslProgram {
-    let mut p = p
-        .temporary("codes", Counts, 1)
-        .each(("codes", Counts), [1, 1], &[], "return 0u;")
-        .each(("l", Numbers), [n, n], &["a"], LOWER_OF_A);
+    let mut p = p.temporary("codes", Counts, 1).each(("codes", Counts), [1, 1], &[], "return 0u;").each(
+        ("l", Numbers),
+        [n, n],
+        &["a"],
+        LOWER_OF_A,
+    );
     for start in (0..n).step_by(BLOCK) {
         let width = BLOCK.min(n - start);
         let end = start + width;
@@ -174,8 +176,13 @@ pub(super) fn cholesky(p: Program, n: usize) -> WgslProgram {
         }
     }
     // Tiles on the diagonal wrote above it.
-    p.each(("l", Numbers), [n, n], &[], "return select(T(0), to[(b * params.rows + r) * params.columns + c], c <= r);")
-        .finish(Some("codes"))
+    p.each(
+        ("l", Numbers),
+        [n, n],
+        &[],
+        "return select(T(0), to[(b * params.rows + r) * params.columns + c], c <= r);",
+    )
+    .finish(Some("codes"))
 }
 
 const LOWER_OF_A: &str = "
@@ -255,7 +262,8 @@ pub(super) fn inv(p: Program, n: usize, checked: bool) -> WgslProgram {
     if checked {
         return p.finish(Some("codes"));
     }
-    let kept = "if (codes[b] != 0u) { return infinity(); } return to[(b * params.rows + r) * params.columns + c];";
+    let kept =
+        "if (codes[b] != 0u) { return infinity(); } return to[(b * params.rows + r) * params.columns + c];";
     p.each(("x", Numbers), [n, n], &["codes"], kept).finish(None)
 }
 

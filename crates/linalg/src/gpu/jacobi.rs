@@ -27,11 +27,8 @@ fn rounds(n: usize) -> (usize, usize) {
 fn started(p: Program, n: usize, with_v: bool) -> Program {
     let of_v = if with_v { n * n } else { 0 };
     let p = p.temporary("v", Numbers, of_v).temporary("moved", Counts, 1).temporary("done", Counts, 1);
-    let p = if with_v {
-        p.each(("v", Numbers), [n, n], &[], "return select(T(0), T(1), r == c);")
-    } else {
-        p
-    };
+    let p =
+        if with_v { p.each(("v", Numbers), [n, n], &[], "return select(T(0), T(1), r == c);") } else { p };
     p.each(("moved", Counts), [1, 1], &[], "return 0u;").each(
         ("done", Counts),
         [1, 1],
@@ -78,8 +75,7 @@ pub(super) fn svd(p: Program, m: usize, n: usize, full: Option<bool>) -> WgslPro
         .each(("w", Numbers), [k, l], &["a"], column);
     let mut p = started(scaled(p, "w", k, l), k, with_vectors);
     let (pairs, turns) = rounds(k);
-    let params =
-        [("pairs", pairs), ("columns", k), ("length", l), ("with_v", usize::from(with_vectors))];
+    let params = [("pairs", pairs), ("columns", k), ("length", l), ("with_v", usize::from(with_vectors))];
     let rotate = p
         .kernel(&[wgsl::PAIRS, wgsl::ROTATE], &params)
         .inputs(&["done"])

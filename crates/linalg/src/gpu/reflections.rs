@@ -60,7 +60,10 @@ pub(super) fn reflected(mut p: Program, w: &str, m: usize, n: usize) -> Program 
             .workgroups(BLOCK * BLOCK, p.batch)
             .work((m - start) * BLOCK * BLOCK * 4);
         p = p.stage(kernel, &[w, "factors"]);
-        p = apply(p, Reflected { v: w, c: w, m, of_v: n, ld: n, panel, k, first: start + width, transposed: true });
+        p = apply(
+            p,
+            Reflected { v: w, c: w, m, of_v: n, ld: n, panel, k, first: start + width, transposed: true },
+        );
     }
     p
 }
@@ -123,10 +126,7 @@ pub(super) fn orthogonal(p: Program, w: &str, q: &str, [m, n]: [usize; 2], colum
     for panel in (0..k.div_ceil(BLOCK)).rev() {
         // The columns before are those of the identity still.
         let first = panel * BLOCK;
-        p = apply(
-            p,
-            Reflected { v: w, c: q, m, of_v: n, ld: columns, panel, k, first, transposed: false },
-        );
+        p = apply(p, Reflected { v: w, c: q, m, of_v: n, ld: columns, panel, k, first, transposed: false });
     }
     p
 }
@@ -134,12 +134,10 @@ pub(super) fn orthogonal(p: Program, w: &str, q: &str, [m, n]: [usize; 2], colum
 pub(super) fn qr(p: Program, m: usize, n: usize, complete: bool) -> WgslProgram {
     let k = m.min(n);
     let columns = if complete { m } else { k };
-    let p = scale_buffers(p, m).temporary("w", Numbers, m * n).temporary("factors", Numbers, factors(k)).each(
-        ("w", Numbers),
-        [m, n],
-        &["a"],
-        "return a[(b * params.rows + r) * params.columns + c];",
-    );
+    let p = scale_buffers(p, m)
+        .temporary("w", Numbers, m * n)
+        .temporary("factors", Numbers, factors(k))
+        .each(("w", Numbers), [m, n], &["a"], "return a[(b * params.rows + r) * params.columns + c];");
     let p = reflected(scaled(p, "w", m, n), "w", m, n);
     let upper = format!(
         "if (r > c) {{ return T(0); }} return w[(b * {m}u + r) * params.columns + c] * scales[2u * b + 1u];"

@@ -44,9 +44,11 @@ fn close(found: &Tensor, expected: &Tensor, what: &str) {
     assert_eq!(found.shape(), expected.shape(), "{what}: shapes");
     let (found, expected) = (found.to_f64_vec().unwrap(), expected.to_f64_vec().unwrap());
     let size = expected.iter().fold(1.0f64, |most, x| most.max(x.abs()));
-    let far = found.iter().zip(&expected).map(|(x, y)| (x - y).abs()).fold(0.0f64, |most, d| {
-        if d.is_nan() { f64::INFINITY } else { most.max(d) }
-    });
+    let far = found
+        .iter()
+        .zip(&expected)
+        .map(|(x, y)| (x - y).abs())
+        .fold(0.0f64, |most, d| if d.is_nan() { f64::INFINITY } else { most.max(d) });
     let limit = LIMIT.with(std::cell::Cell::get);
     assert!(far <= limit * size, "{what}: {far:e} apart, of {size:e}");
 }
@@ -377,7 +379,8 @@ fn rotations_converge_for_odd_spectra() -> Result<()> {
     for values in [powers, steps, vec![1.0; n], vec![0.0; n]] {
         let d = Tensor::new(values, (DType::F64, &crate::cpu()))?;
         for rotated in [false, true] {
-            let a = if rotated { q.mul(&d.unsqueeze(-2)?)?.matmul(&mt(&q)?)? } else { d.diag_embed(0, -2, -1)? };
+            let a =
+                if rotated { q.mul(&d.unsqueeze(-2)?)?.matmul(&mt(&q)?)? } else { d.diag_embed(0, -2, -1)? };
             let a = a.to_dtype(DType::F32)?.to(gpu)?;
             limit_of(&a);
             let (u, s, vh) = linalg::svd(&a, true)?;
