@@ -37,6 +37,48 @@ pub const SORT_TILE: &str = include_str!("../wgsl/sort_tile.wgsl");
 /// The later steps of a sort.
 pub const SORT_MERGE: &str = include_str!("../wgsl/sort_merge.wgsl");
 
+/// The kernels of `torch.linalg`, which the crate `linalg` puts together. All of them expect [`linalg::F32`] or [`linalg::F64`] before them.
+pub mod linalg {
+    /// Numbers of f32: their type `T`, and what is done with them.
+    pub const F32: &str = include_str!("../wgsl/linalg/f32.wgsl");
+    /// The same of f64.
+    pub const F64: &str = include_str!("../wgsl/linalg/f64.wgsl");
+    /// Each element of a batch of matrices by itself.
+    pub const EACH: &str = include_str!("../wgsl/linalg/each.wgsl");
+    /// LU with partial pivoting of a panel of columns.
+    pub const LU_PANEL: &str = include_str!("../wgsl/linalg/lu_panel.wgsl");
+    /// A triangular system of one block.
+    pub const TRIANGLE: &str = include_str!("../wgsl/linalg/triangle.wgsl");
+    /// What a block leaves of the rest: a product subtracted.
+    pub const UPDATE: &str = include_str!("../wgsl/linalg/update.wgsl");
+    /// The Cholesky factor of one block.
+    pub const CHOLESKY_BLOCK: &str = include_str!("../wgsl/linalg/cholesky_block.wgsl");
+    /// Householder reflections of a panel of columns.
+    pub const REFLECT: &str = include_str!("../wgsl/linalg/reflect.wgsl");
+    /// The reflections of a panel, applied to other columns.
+    pub const REFLECTED: &str = include_str!("../wgsl/linalg/reflected.wgsl");
+    /// The greatest magnitude of each row.
+    pub const ROW_MOST: &str = include_str!("../wgsl/linalg/row_most.wgsl");
+    /// A power of two for each matrix.
+    pub const SCALE: &str = include_str!("../wgsl/linalg/scale.wgsl");
+    /// Functions of Jacobi methods: who is rotated with whom, and by how much.
+    pub const PAIRS: &str = include_str!("../wgsl/linalg/pairs.wgsl");
+    /// A round of one-sided rotations.
+    pub const ROTATE: &str = include_str!("../wgsl/linalg/rotate.wgsl");
+    /// The rotations of a two-sided round.
+    pub const ANGLES: &str = include_str!("../wgsl/linalg/angles.wgsl");
+    /// Applies the rotations of a two-sided round.
+    pub const TURN: &str = include_str!("../wgsl/linalg/turn.wgsl");
+    /// The end of a sweep of rotations.
+    pub const SETTLE: &str = include_str!("../wgsl/linalg/settle.wgsl");
+    /// The length of each row.
+    pub const NORMS: &str = include_str!("../wgsl/linalg/norms.wgsl");
+    /// The order of numbers.
+    pub const ORDER: &str = include_str!("../wgsl/linalg/order.wgsl");
+    /// What pivots multiply to.
+    pub const DETERMINANT: &str = include_str!("../wgsl/linalg/determinant.wgsl");
+}
+
 struct Function {
     text: &'static str,
     calls: Vec<&'static str>,

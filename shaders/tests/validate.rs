@@ -140,3 +140,67 @@ fn every_kernel_validates_in_every_element_type() {
         }
     }
 }
+
+/// Each with the header that the crate `linalg` gives it.
+#[test]
+fn every_kernel_of_linear_algebra_validates() {
+    use taper_shaders::linalg as files;
+    let triangle = "const UPPER = true;\nconst UNIT = false;\nfn triangle(b: u32, i: u32, j: u32) -> T { return x[b + i * j]; }\n";
+    let product = "fn left(b: u32, i: u32, k: u32) -> T { return c[b + i * k]; }\nfn right(b: u32, k: u32, j: u32) -> T { return c[b + k * j]; }\n";
+    let reflector = "fn reflector(b: u32, r: u32, j: u32) -> T { return c[b + r * j]; }\n";
+    let element = "fn element(b: u32, r: u32, c: u32) -> T { return infinity(); }\n";
+    let keep = "fn keep(b: u32, mantissa: T, exponent: i32) { log[b] = raised(mantissa, exponent) + logarithm(mantissa); }\n";
+    let pairs = files::PAIRS;
+    // Its source, what is before it, its parameters, and its buffers: of numbers that are read, written, and of counts.
+    type Kernel<'a> = (&'a str, &'a str, &'a str, &'a [&'a str], &'a [&'a str], &'a [&'a str]);
+    let kernels: &[Kernel<'_>] = &[
+        (files::EACH, element, "total rows columns", &[], &["to"], &[]),
+        (files::LU_PANEL, "", "rows columns start width", &[], &["w"], &["rows_of", "swaps", "codes"]),
+        (files::TRIANGLE, triangle, "strips right width batch_stride offset along across", &[], &["x"], &[]),
+        (
+            files::UPDATE,
+            product,
+            "down across rows columns depth batch_stride offset ld lower",
+            &[],
+            &["c"],
+            &[],
+        ),
+        (files::CHOLESKY_BLOCK, "", "size start width", &[], &["w"], &["codes"]),
+        (files::REFLECT, "", "rows columns start width panel panels", &[], &["w", "factors"], &[]),
+        (
+            files::REFLECTED,
+            reflector,
+            "strips rows ld start width first right panel panels transposed",
+            &["factors"],
+            &["c"],
+            &[],
+        ),
+        (files::ROW_MOST, "", "total columns", &["w"], &["mosts"], &[]),
+        (files::SCALE, "", "rows", &["mosts"], &["scales"], &["codes"]),
+        (files::ROTATE, pairs, "pairs columns length with_v round", &[], &["w", "v"], &["done", "moved"]),
+        (files::ANGLES, pairs, "pairs size round", &["w"], &["turns"], &["done", "moved"]),
+        (files::TURN, pairs, "pairs size blocks of_v round", &["turns"], &["w", "v"], &["done"]),
+        (files::SETTLE, "", "last", &[], &[], &["moved", "done", "codes"]),
+        (files::NORMS, "", "total length", &["w"], &["lengths"], &[]),
+        (files::ORDER, "", "total count descending", &["numbers"], &[], &["at_place"]),
+        (files::DETERMINANT, keep, "size", &["w"], &["log"], &["swaps"]),
+    ];
+    for (numbers, t) in [(files::F32, "f32"), (files::F64, "f64")] {
+        for (source, header, params, read, written, counts) in kernels {
+            let params: String = params.split(' ').map(|name| format!(", {name}: u32")).collect();
+            let buffers = [(*read, t, "read"), (*written, t, "read_write"), (*counts, "u32", "read_write")];
+            let buffers = buffers
+                .iter()
+                .flat_map(|(names, element, access)| names.iter().map(move |name| (name, element, access)));
+            let bindings: String = buffers
+                .enumerate()
+                .map(|(n, (name, element, access))| {
+                    format!("@group(0) @binding({n}) var<storage, {access}> {name}: array<{element}>;\n")
+                })
+                .collect();
+            let text = format!("{numbers}\nconst BLOCK = 16u;\n{header}\n{source}");
+            let params = format!("first_workgroup: u32, batch: u32{params}");
+            validate(source.lines().next().unwrap_or_default(), &kernel(&text, &params, &bindings, ""));
+        }
+    }
+}

@@ -28,7 +28,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("inspect", &["tensor-core"]),
-    ("linalg", &["autograd", "tensor-core", "backend-cpu"]),
+    ("linalg", &["autograd", "tensor-core", "backend-cpu", "backend-wgpu", "taper-shaders"]),
     ("distributions", &["linalg", "autograd", "tensor-core"]),
     ("train", &["inspect", "nn", "optim", "tensor-core"]),
     ("data", &["autograd", "tensor-core", "nn-derive"]),

@@ -6,7 +6,6 @@ use smallvec::SmallVec;
 use tensor_core::{
     Backend, Buffer, DType, DeviceInfo, FreeBuffers, Kernel, Launch, MemoryStats, Result, Storage,
     backend::{Download, limit_below_use},
-    custom::implementation,
     kernel::Body,
 };
 
@@ -20,7 +19,7 @@ use crate::{
         gpu::Gpu,
         pipeline::{CompiledKernel, assemble},
     },
-    kernels::{custom::WgslKernel, map::Aliases, window},
+    kernels::{custom, map::Aliases, window},
     tuning::Tuning,
 };
 
@@ -129,9 +128,7 @@ impl Backend for WgpuBackend {
 
     fn implements(&self, kernel: &Kernel) -> bool {
         match &kernel.body {
-            Body::Custom(custom) => {
-                implementation::<WgslKernel>(custom.as_ref(), kernel, &self.info().name).is_ok()
-            }
+            Body::Custom(custom) => custom::program(custom.as_ref(), kernel, &self.info().name).is_ok(),
             Body::Map(_)
             | Body::Reduce { .. }
             | Body::Rows { .. }

@@ -39,7 +39,7 @@ pub use codegen::capabilities::Form;
 #[doc(hidden)]
 pub use device::options::Forced;
 pub use device::{options::Options, profiler::KernelTime};
-pub use kernels::custom::WgslKernel;
+pub use kernels::custom::{WgslKernel, WgslProgram};
 pub use profile::profile;
 pub use registry::{
     MOST_LOGICAL, adapters, adapters_async, destroy, logical, logical_async, open, open_async, wgpu,

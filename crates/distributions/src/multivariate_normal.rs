@@ -1,5 +1,4 @@
-//! Normal vectors. The factor of a covariance and the solution of triangular systems are on the CPU alone (`linalg`); a factor that is
-//! given draws on every device.
+//! Normal vectors. The factor of a covariance and the solution of triangular systems are those of `linalg`.
 
 use std::f64::consts::PI;
 

@@ -28,7 +28,7 @@ pub(crate) fn places(smooth: bool) -> &'static [usize] {
 fn suitable(smooth: bool) -> Vec<usize> {
     let suits = |row: &Row| {
         !row.inputs.is_empty()
-            && !row.cpu_only
+            && !row.by_cpu
             && !row.stepwise
             && !row.by_value
             && row.ties

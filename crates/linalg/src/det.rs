@@ -4,9 +4,10 @@ use autograd::Function;
 use tensor_core::{Result, Tensor, at_caller};
 
 use crate::{
-    matrix::mt,
+    matrix::{mt, sizes},
     routine::{Routine, apply},
     solve::inv,
+    svd::svd,
 };
 
 /// The determinants `[…]` of square matrices `[…, n, n]`. `torch.linalg.det`.
@@ -48,6 +49,23 @@ impl Function for Det {
     }
 }
 
+/// det(U)·det(V) · U·diag(Πⱼ≠ᵢ sⱼ)·Vᵀ, which a singular matrix has as well; NaN for a matrix with elements that are not finite.
+#[track_caller]
+fn by_singular_values(a: &Tensor) -> Result<Tensor> {
+    let (n, _) = sizes(a);
+    let finite = as_matrix(&a.isfinite().all_axis([-2, -1], false)?)?;
+    let (u, s, vh) = svd(&finite.where_cond(a, &a.zeros_like())?, true)?;
+    // Products before and after each, so that none is divided by.
+    let one = s.narrow(-1, 0, n.min(1))?.ones_like();
+    let rest = n.saturating_sub(1);
+    let before = Tensor::concat(&[one.clone(), s.narrow(-1, 0, rest)?], -1)?.cumprod(-1)?;
+    let after = Tensor::concat(&[one, s.flip([-1])?.narrow(-1, 0, rest)?], -1)?.cumprod(-1)?.flip([-1])?;
+    let sign = Routine::Det.run_one(&[&u])?.mul(&Routine::Det.run_one(&[&vh])?)?.sign();
+    let scaled = u.mul(&before.mul(&after)?.mul(&sign.unsqueeze(-1)?)?.unsqueeze(-2)?)?;
+    let found = scaled.matmul(&vh)?;
+    finite.where_cond(&found, &found.full_like(f64::NAN))
+}
+
 #[derive(Debug)]
 struct Cofactor;
 
@@ -60,7 +78,11 @@ impl Function for Cofactor {
 
     #[track_caller]
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        Routine::Cofactor.run_one(inputs)
+        // A device without any of the routines says so with this one.
+        if Routine::Cofactor.runs(inputs)? || !(Routine::Svd { full: true }).runs(inputs)? {
+            return Routine::Cofactor.run_one(inputs);
+        }
+        by_singular_values(inputs[0])
     }
 
     /// C = det A · A⁻ᵀ, so that it is A⁻ᵀ·(⟨g, C⟩ − gᵀ·C) for invertible A.

@@ -1,9 +1,11 @@
 //! Linear algebra for Taper's tensors, as `torch.linalg`: factorizations, systems of equations, and what is made of them.
 //!
-//! Matrices lie in the last two axes, and the axes before them are a batch. They are of f32 or f64, and on the CPU: elsewhere a result is
-//! [`ErrorKind::Unsupported`](tensor_core::ErrorKind::Unsupported) when it is computed, and `a.to(&taper::cpu())?` moves a matrix over.
-//! Every function has PyTorch's gradient, and second derivatives where it is smooth. A matrix that has no answer (singular, say) is
-//! [`ErrorKind::LinAlg`](tensor_core::ErrorKind::LinAlg) when it is computed, with its place in the batch.
+//! Matrices lie in the last two axes, and the axes before them are a batch. They are of f32 or f64, on the CPU or, with the feature `wgpu`,
+//! on a GPU, where f64 is what the adapter has of it and a matrix has up to 24,576 rows and columns: nothing is copied to the host. Where
+//! there is no kernel a result is [`ErrorKind::Unsupported`](tensor_core::ErrorKind::Unsupported) when it is computed, and
+//! `a.to(&taper::cpu())?` moves a matrix over. Every function has PyTorch's gradient, and second derivatives where it is smooth. A matrix that has no answer (singular, say) is
+//! [`ErrorKind::LinAlg`](tensor_core::ErrorKind::LinAlg) when it is computed, with its place in the batch; on a GPU, of whatever depends on
+//! it, when that is read.
 //!
 //! ```
 //! use tensor_core::Tensor;
@@ -19,6 +21,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | `routine`, `factor` | the kernels: what is computed of one matrix, by products of the backend or by faer |
+//! | `gpu` | the same of all matrices of a batch, in WGSL: panels and tiles, and Jacobi rotations |
 //! | `cholesky`, `eigh`, `lu`, `qr`, `svd`, `lowrank` | factorizations |
 //! | `solve`, `det`, `pinv` | what is made of them |
 //! | `norm` | norms and condition numbers |
@@ -29,6 +32,8 @@ mod det;
 mod eigh;
 mod exp;
 mod factor;
+#[cfg(feature = "wgpu")]
+mod gpu;
 mod lowrank;
 mod lu;
 mod matrix;

@@ -47,6 +47,10 @@ impl Tolerance {
 /// A⁺ `[…, n, m]` of A `[…, m, n]`, the Moore-Penrose inverse, with `hermitian` of symmetric A whose lower triangle is read.
 /// `torch.linalg.pinv`.
 ///
+/// The four conditions of Moore and Penrose hold on every device to ε·κ·(8·√max(m, n) + 16) of the greatest element of what stands on
+/// their right (or of 1): ε is that of the dtype, and the condition κ is ‖A‖·‖A⁺‖ in Frobenius norms, each of which counts as 1 if it is
+/// less. So it is for wide, tall, rank-deficient and zero matrices; those without elements have a pseudo-inverse without elements.
+///
 /// # Errors
 /// Fewer than two axes, `hermitian` matrices that are not square, or another dtype than f32 and f64. When it is computed: elements that are
 /// not finite.
@@ -133,7 +137,7 @@ impl Function for Pinv {
     }
 }
 
-/// How many singular values count, i64 `[…]`; with `hermitian` of symmetric matrices whose lower triangle is read.
+/// How many singular values count, i64 (i32 on a device without i64) `[…]`; with `hermitian` of symmetric matrices whose lower triangle is read.
 /// `torch.linalg.matrix_rank`.
 ///
 /// # Errors
@@ -155,10 +159,10 @@ fn rank_by(a: &Tensor, tolerance: Tolerance, hermitian: bool) -> Result<Tensor> 
     how_many(&tolerance.counts(a, &s)?)
 }
 
-/// Along the last axis, i64.
+/// Along the last axis, i64 (i32 on a device without i64).
 #[track_caller]
 fn how_many(counts: &Tensor) -> Result<Tensor> {
-    counts.to_dtype(DType::I64)?.sum_axis(-1, false)
+    counts.sum_axis(-1, false)
 }
 
 /// What [`lstsq`] gives. `torch.linalg.lstsq`'s named tuple.
@@ -168,7 +172,7 @@ pub struct Lstsq {
     pub solution: Tensor,
     /// ‖A·X − B‖² by column, `[…, r]`, where m > n and A has full rank: of shape `[0]` if m ≤ n.
     pub residuals: Tensor,
-    /// The rank of A, i64 `[…]`.
+    /// The rank of A `[…]`, as [`matrix_rank`] gives it.
     pub rank: Tensor,
     /// The singular values of A, `[…, min(m, n)]`.
     pub singular_values: Tensor,

@@ -1,4 +1,5 @@
-//! The kernels: one [`Routine`] each, its results' shapes, and what it runs on the CPU. Gradients are with the functions that call them.
+//! The kernels: one [`Routine`] each, its results' shapes, and what it runs on the CPU; `gpu` has what it runs on GPUs. Gradients are with
+//! the functions that call them.
 
 use std::sync::Arc;
 
@@ -51,6 +52,12 @@ impl Routine {
     #[track_caller]
     pub(crate) fn run(self, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
         at_caller(|| Tensor::custom_kernel(Arc::new(self), inputs))
+    }
+
+    /// Whether there are kernels for these tensors where they are.
+    #[track_caller]
+    pub(crate) fn runs(self, inputs: &[&Tensor]) -> Result<bool> {
+        Tensor::has_custom_kernel(Arc::new(self), inputs)
     }
 
     /// The one result of a routine with one.
@@ -153,6 +160,70 @@ impl CustomKernel for Routine {
                 dtype => Err(unfit(routine.name(), dtype)),
             })
         });
+        #[cfg(feature = "wgpu")]
+        request.provide_some(|kernel| crate::gpu::program(routine, kernel));
+    }
+
+    fn hint(&self) -> Option<&'static str> {
+        Some(
+            "a GPU has kernels for matrices of up to 24,576 rows and columns; move its inputs to the CPU, as x.to(&taper::cpu())?, and \
+             its results back",
+        )
+    }
+
+    fn may_fail(&self) -> bool {
+        match self {
+            Routine::Cholesky
+            | Routine::Solve
+            | Routine::Inv { checked: true }
+            | Routine::Svd { .. }
+            | Routine::Svdvals
+            | Routine::Eigh { .. }
+            | Routine::Eigvalsh { .. } => true,
+            Routine::Lu
+            | Routine::SolveTriangular { .. }
+            | Routine::Inv { checked: false }
+            | Routine::Det
+            | Routine::Slogdet
+            | Routine::Cofactor
+            | Routine::Qr { .. } => false,
+        }
+    }
+
+    fn is_batched(&self) -> bool {
+        true
+    }
+
+    /// What the kernels of `gpu` say: the order of a minor, the number of a pivot, or 1 where there is an element that is not finite.
+    fn failure(&self, inputs: &[(Shape, DType)], code: u32, part: u32) -> Error {
+        let message = match self {
+            Routine::Cholesky => {
+                format!(
+                    "the matrix is not positive-definite: its leading minor of order {code} is not positive"
+                )
+            }
+            Routine::Solve | Routine::Inv { .. } => format!(
+                "the matrix is singular: pivot {code} of its LU factorization is 0; linalg::lstsq or linalg::pinv has an answer for it"
+            ),
+            Routine::Svd { .. } | Routine::Svdvals | Routine::Eigh { .. } | Routine::Eigvalsh { .. }
+                if code == 1 =>
+            {
+                "the matrix has elements that are not finite, so that the algorithm would not converge".into()
+            }
+            Routine::Lu
+            | Routine::SolveTriangular { .. }
+            | Routine::Det
+            | Routine::Slogdet
+            | Routine::Cofactor
+            | Routine::Qr { .. }
+            | Routine::Svd { .. }
+            | Routine::Svdvals
+            | Routine::Eigh { .. }
+            | Routine::Eigvalsh { .. } => "the algorithm did not converge".into(),
+        };
+        let is_batch = inputs.first().is_some_and(|(shape, _)| shape.rank() > 2);
+        let batch = is_batch.then_some(part as usize);
+        Error::new(ErrorKind::LinAlg { op: self.name(), batch, message })
     }
 }
 

@@ -49,14 +49,9 @@ impl Bench {
         Bench { device, reference, exact, cpu: OnceCell::new() }
     }
 
-    /// Where the right answer comes from, in f64: the plain reference, or the CPU for what has kernels there alone.
+    /// Where the right answer comes from, in f64: the plain reference, or the CPU for what that lacks.
     fn oracle(&self, row: &Row) -> &Device {
-        if row.cpu_only { self.cpu.get_or_init(taper::cpu) } else { &self.exact }
-    }
-
-    /// Whether a row has kernels on the device.
-    fn runs(&self, row: &Row) -> bool {
-        !row.cpu_only || self.device.name() == "cpu"
+        if row.by_cpu { self.cpu.get_or_init(taper::cpu) } else { &self.exact }
     }
 
     /// The row's results on the device in `dtype` against the reference in f64: shapes, dtypes, numbers.
@@ -93,20 +88,11 @@ impl Bench {
         Ok(())
     }
 
-    /// In every dtype that the row claims and the device has; what has no kernel on the device must say so.
+    /// In every dtype that the row claims and the device has.
     ///
     /// # Errors
     /// What is wrong.
     pub fn forward(&self, row: &Row) -> Verdict {
-        if !self.runs(row) {
-            let result = row
-                .given(&self.device, DType::F32, DType::F32, Placement::Contiguous)
-                .and_then(|given| numbers(&row.run(&given)?));
-            return match result.as_ref().map_err(Error::kind) {
-                Err(ErrorKind::Unsupported { .. }) => Ok(()),
-                other => Err(format!("{other:?}, where a kernel is missing")),
-            };
-        }
         for dtype in row.dtypes_on(&self.device) {
             self.agree(row, dtype, "contiguous", |d, rounded, held| {
                 row.given(d, rounded, held, Placement::Contiguous)
@@ -120,7 +106,7 @@ impl Bench {
     /// # Errors
     /// What is wrong.
     pub async fn awaited(&self, row: &Row) -> std::result::Result<bool, String> {
-        let (true, Some(dtype)) = (self.runs(row), row.dtypes_on(&self.device).into_iter().next()) else {
+        let Some(dtype) = row.dtypes_on(&self.device).into_iter().next() else {
             return Ok(false);
         };
         let run = |device: &Device| row.run(&row.given(device, dtype, dtype, Placement::Contiguous)?);
@@ -129,7 +115,8 @@ impl Bench {
             Err(error) if row.by_value && error.to_string().contains("await") => return Ok(false),
             found => found.map_err(in_words("outputs"))?,
         };
-        let expected = run(&self.reference).map_err(in_words("outputs of the reference"))?;
+        let reference = if row.by_cpu { self.oracle(row) } else { &self.reference };
+        let expected = run(reference).map_err(in_words("outputs of the reference"))?;
         alike("awaited", &found, &expected)?;
         for (k, (found, expected)) in found.iter().zip(&expected).enumerate() {
             let within = within(row, dtype, found.dtype());
@@ -149,7 +136,7 @@ impl Bench {
     /// # Errors
     /// What is wrong.
     pub fn layouts(&self, row: &Row) -> Verdict {
-        let (true, Some(dtype)) = (self.runs(row), row.dtypes_on(&self.device).into_iter().next()) else {
+        let Some(dtype) = row.dtypes_on(&self.device).into_iter().next() else {
             return Ok(());
         };
         for (n, layout) in LAYOUTS.iter().enumerate() {
@@ -193,7 +180,7 @@ impl Bench {
     /// # Errors
     /// What is wrong.
     pub fn gradients(&self, row: &Row) -> Verdict {
-        if row.order == 0 || !self.runs(row) {
+        if row.order == 0 {
             return Ok(());
         }
         let gradients = |device: &Device, dtype| {
@@ -210,7 +197,7 @@ impl Bench {
     /// # Errors
     /// What is wrong.
     pub fn derivatives(&self, row: &Row) -> Verdict {
-        if row.order == 0 || !row.smooth || !self.runs(row) {
+        if row.order == 0 || !row.smooth {
             return Ok(());
         }
         let given = row
@@ -230,8 +217,7 @@ impl Bench {
     /// # Errors
     /// What is wrong.
     pub fn mapped(&self, row: &Row) -> Verdict {
-        let (false, true, Some(dtype)) =
-            (row.inputs.is_empty(), self.runs(row), row.dtypes_on(&self.device).into_iter().next())
+        let (false, Some(dtype)) = (row.inputs.is_empty(), row.dtypes_on(&self.device).into_iter().next())
         else {
             return Ok(());
         };
@@ -276,7 +262,7 @@ impl Bench {
     /// # Errors
     /// What is wrong.
     pub fn jacobians(&self, row: &Row) -> Verdict {
-        if row.order == 0 || !self.runs(row) {
+        if row.order == 0 {
             return Ok(());
         }
         let words = in_words("jacobian");
@@ -320,9 +306,6 @@ impl Bench {
         let Some(answer) = answer else {
             return Err(format!("no answer of PyTorch to this expression of these inputs: {AGAIN}"));
         };
-        if !self.runs(row) {
-            return Ok(());
-        }
         // In f64 on the CPU. A GPU has the kernels in f32 from the other checks, and its f64 is compared with the reference.
         let floats =
             if self.device.name() == "cpu" { [DType::F64, DType::F32] } else { [DType::F32, DType::F64] };

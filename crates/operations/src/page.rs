@@ -79,8 +79,7 @@ pub fn page() -> String {
             let note = rows.iter().map(|row| row.note).find(|note| !note.is_empty()).unwrap_or_default();
             let _ = writeln!(
                 out,
-                "| `{name}` | yes | {} | {dtypes} | {} | {} | {torch} | {note} |",
-                yes(!rows[0].cpu_only),
+                "| `{name}` | yes | yes | {dtypes} | {} | {} | {torch} | {note} |",
                 yes(order > 0),
                 yes(order > 1),
             );

@@ -196,8 +196,8 @@ pub struct Row {
     pub loose: f64,
     /// Whether it works element by element, so that its inputs may have any shape, and share it.
     pub pointwise: bool,
-    /// Whether it has kernels on the CPU alone.
-    pub cpu_only: bool,
+    /// Whether the plain reference lacks it, so that the right answer is the CPU's.
+    pub by_cpu: bool,
     /// Whether f16 and bf16 are compared with the reference in these dtypes: a step hangs on how they are rounded.
     pub stepwise: bool,
     /// Whether its results are defined where rows of an input are equal.
@@ -225,7 +225,7 @@ fn row(name: &'static str, torch: &'static str, inputs: usize, run: Run) -> Row 
         smooth: true,
         loose: 1.0,
         pointwise: false,
-        cpu_only: false,
+        by_cpu: false,
         stepwise: false,
         ties: true,
         by_value: false,
@@ -357,9 +357,9 @@ impl Row {
         self
     }
 
-    /// For the CPU alone, in f32 and f64.
-    pub fn cpu_only(mut self) -> Row {
-        self.cpu_only = true;
+    /// Without kernels of the plain reference: in f32 and f64, compared with the CPU.
+    pub fn by_cpu(mut self) -> Row {
+        self.by_cpu = true;
         self.of(DTypes::F32F64)
     }
 

@@ -78,7 +78,7 @@ pub mod custom {
     #[cfg(feature = "cpu")]
     pub use backend_cpu::{CpuInput, CpuKernel, CpuOutput};
     #[cfg(feature = "gpu")]
-    pub use backend_wgpu::WgslKernel;
+    pub use backend_wgpu::{WgslKernel, WgslProgram};
     pub use tensor_core::custom::{CustomKernel, Request};
 }
 

@@ -46,6 +46,19 @@ pub trait CustomKernel: Any + fmt::Debug + Send + Sync {
         None
     }
 
+    /// Whether inputs may have no answer, which an implementation finds while it computes. One whose backend learns of that later, as
+    /// those on GPUs do, writes down a code, and [`CustomKernel::failure`] is the error of what depends on the results.
+    fn may_fail(&self) -> bool {
+        false
+    }
+
+    /// The error for what an implementation wrote down: `code`, which is not 0, for part `part` of inputs of these shapes and dtypes.
+    fn failure(&self, inputs: &[(Shape, DType)], code: u32, part: u32) -> Error {
+        let shapes: Vec<String> = inputs.iter().map(|(shape, _)| shape.to_string()).collect();
+        let message = format!("part {part} of inputs {} has no result (code {code})", shapes.join(", "));
+        Error::invalid(self.name(), message)
+    }
+
     /// Whether its implementations read inputs of any layout. If not, inputs that are no row-major buffer are copied into one.
     fn takes_strides(&self) -> bool {
         false
@@ -69,8 +82,15 @@ pub struct Request<'a> {
 impl Request<'_> {
     /// Answers with what `make` gives for the kernel, if that is of the type asked for.
     pub fn provide<T: Any + Send + Sync>(&mut self, make: impl FnOnce(&Kernel) -> T) {
-        if self.wanted == TypeId::of::<T>() {
-            self.found = Some(Box::new(make(self.kernel)));
+        self.provide_some(|kernel| Some(make(kernel)));
+    }
+
+    /// Answers with what `make` gives for the kernel, if that is of the type asked for and there is something.
+    pub fn provide_some<T: Any + Send + Sync>(&mut self, make: impl FnOnce(&Kernel) -> Option<T>) {
+        if self.wanted == TypeId::of::<T>()
+            && let Some(made) = make(self.kernel)
+        {
+            self.found = Some(Box::new(made));
         }
     }
 }

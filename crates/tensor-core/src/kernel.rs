@@ -684,7 +684,7 @@ pub struct Launch<'a> {
     pub inputs: &'a [Storage],
     /// The output buffers, in the kernel's order, each at least as large as the output.
     pub outputs: &'a [Storage],
-    /// Where a backend says that it will only know later whether all indices are in range. `None` for a kernel without indices,
-    /// and where it is known that they are; memory must be safe even then.
+    /// Where a backend says that it will only know later whether all indices are in range, or whether a custom kernel that may fail
+    /// did. `None` for other kernels, and where it is known that all is well; memory must be safe even then.
     pub ticket: Option<&'a Arc<Ticket>>,
 }

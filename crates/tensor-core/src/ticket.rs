@@ -1,15 +1,23 @@
-//! [`Ticket`]: how a launch whose indices are only checked on the device tells of a bad one.
+//! [`Ticket`]: how a launch whose inputs are only checked on the device tells of bad ones.
 
 use std::{
     panic::Location,
-    sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering},
+    },
 };
 
-use crate::{Error, ErrorKind, Kernel, Result, kernel::IndexOperand};
+use crate::{
+    CustomKernel, DType, Error, ErrorKind, Kernel, Result, Shape,
+    custom::specs,
+    kernel::{Body, IndexOperand},
+};
 
-/// The check of one launch's indices, where it was not certain beforehand that all are in range.
+/// The check of one launch's inputs, where it was not certain beforehand that they are good: indices in range, or what a
+/// [`CustomKernel`] asks of them.
 ///
-/// A backend whose [`crate::Backend::run`] fails at once on a bad index need not look at it: a ticket counts as passed until
+/// A backend whose [`crate::Backend::run`] fails at once need not look at it: a ticket counts as passed until
 /// somebody defers it. A backend that only learns of a bad index later calls [`Ticket::defer`] within `run`, and
 /// [`Ticket::pass`] or [`Ticket::fail`] once it knows: by the end of [`crate::Backend::settle`], or of a download of anything
 /// that the launch made. The values that depend on the launch carry the ticket, and whoever asks for one of them gets the error.
@@ -20,12 +28,19 @@ pub struct Ticket {
     /// The operation that a user wrote, and where.
     op: &'static str,
     location: &'static Location<'static>,
-    /// The kernel, and what its indices run over.
-    kernel: &'static str,
-    axis: usize,
-    size: usize,
+    check: Check,
     state: AtomicU8,
-    index: AtomicI64,
+    /// The index that was bad, or the code of what a kernel of its own found.
+    found: AtomicI64,
+}
+
+/// What is checked.
+#[derive(Debug)]
+enum Check {
+    /// The kernel's indices run over an axis of this size.
+    Indices { kernel: &'static str, axis: usize, size: usize },
+    /// The kernel knows what its codes mean, of inputs of these shapes and dtypes.
+    Custom(Arc<dyn CustomKernel>, Vec<(Shape, DType)>),
 }
 
 const PASSED: u8 = 0;
@@ -33,19 +48,36 @@ const OPEN: u8 = 1;
 const FAILED: u8 = 2;
 
 impl Ticket {
-    /// A ticket for a launch of `kernel` that `op` at `location` asked for; none for a kernel that goes by no indices.
+    /// A ticket for a launch of `kernel` that `op` at `location` asked for; none for a kernel that goes by no indices and finds
+    /// nothing else wrong.
     pub fn new(kernel: &Kernel, op: &'static str, location: &'static Location<'static>) -> Option<Ticket> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let IndexOperand { axis, size, .. } = kernel.index_operand()?;
+        let check = match &kernel.body {
+            Body::Custom(custom) if custom.may_fail() => {
+                Check::Custom(Arc::clone(custom), specs(&kernel.operands))
+            }
+            Body::Custom(_) => return None,
+            Body::Map(_)
+            | Body::Reduce { .. }
+            | Body::Rows { .. }
+            | Body::ArgReduce { .. }
+            | Body::Cumulative { .. }
+            | Body::ArgSort { .. }
+            | Body::Contract(_)
+            | Body::Gather { .. }
+            | Body::Scatter { .. }
+            | Body::Copy { .. } => {
+                let IndexOperand { axis, size, .. } = kernel.index_operand()?;
+                Check::Indices { kernel: kernel.name(), axis, size }
+            }
+        };
         Some(Ticket {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             op,
             location,
-            kernel: kernel.name(),
-            axis,
-            size,
+            check,
             state: AtomicU8::new(PASSED),
-            index: AtomicI64::new(0),
+            found: AtomicI64::new(0),
         })
     }
 
@@ -54,15 +86,15 @@ impl Ticket {
         let _ = self.state.compare_exchange(PASSED, OPEN, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// Says that every index was in range.
+    /// Says that nothing is wrong.
     pub fn pass(&self) {
         let _ = self.state.compare_exchange(OPEN, PASSED, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// Says that `index` was out of range. The first one said stays.
-    pub fn fail(&self, index: i64) {
+    /// Says what is wrong: the index that is out of range, or a code for [`CustomKernel::failure`]. The first one said stays.
+    pub fn fail(&self, found: i64) {
         if self.state.load(Ordering::Acquire) != FAILED {
-            self.index.store(index, Ordering::Relaxed);
+            self.found.store(found, Ordering::Relaxed);
             self.state.store(FAILED, Ordering::Release);
         }
     }
@@ -72,28 +104,33 @@ impl Ticket {
         self.state.load(Ordering::Acquire) == OPEN
     }
 
-    /// Whether an index was out of range.
+    /// Whether something is wrong.
     pub fn is_failed(&self) -> bool {
         self.state.load(Ordering::Acquire) == FAILED
     }
 
-    /// What is known of the launch's indices.
+    /// What is known of the launch's inputs.
     ///
     /// # Errors
-    /// [`ErrorKind::IndexOutOfRange`] with the operation and the source line, each time this is asked. [`ErrorKind::Invalid`] while the
-    /// check is still to come.
+    /// [`ErrorKind::IndexOutOfRange`], or a [`CustomKernel::failure`], with the operation and the source line, each time this is asked.
+    /// [`ErrorKind::Invalid`] while the check is still to come.
     pub fn result(&self) -> Result<()> {
         match self.state.load(Ordering::Acquire) {
             PASSED => Ok(()),
-            FAILED => Err(self.out_of_range(self.index.load(Ordering::Relaxed))),
-            _ => Err(Error::invalid(self.op, "the device has not checked the indices yet: settle it first")),
+            FAILED => Err(self.error(self.found.load(Ordering::Relaxed))),
+            _ => Err(Error::invalid(self.op, "the device has not checked the inputs yet: settle it first")),
         }
     }
 
-    /// The error of an index.
-    pub(crate) fn out_of_range(&self, index: i64) -> Error {
-        let (op, axis, size) = (self.kernel, self.axis, self.size);
-        Error::new(ErrorKind::IndexOutOfRange { op, index, axis, size }).computing(self.op, self.location)
+    /// The error of an index, or of a code.
+    pub(crate) fn error(&self, found: i64) -> Error {
+        let error = match &self.check {
+            &Check::Indices { kernel: op, axis, size } => {
+                Error::new(ErrorKind::IndexOutOfRange { op, index: found, axis, size })
+            }
+            Check::Custom(custom, inputs) => custom.failure(inputs, found as u32, (found >> 32) as u32),
+        };
+        error.computing(self.op, self.location)
     }
 
     /// Later tickets have greater numbers.

@@ -44,6 +44,8 @@ pub(crate) struct Params {
     scalars: Vec<(usize, usize, DType)>,
     /// Where the launch's place in the fault table goes.
     fault: Option<usize>,
+    /// Where the number of the round goes.
+    round: Option<usize>,
 }
 
 impl Params {
@@ -78,13 +80,21 @@ impl Params {
         self.word("fault", 0);
     }
 
-    /// The words for one launch.
-    pub(crate) fn fill(&self, scalars: &[tensor_core::Scalar], fault: u32, out: &mut Vec<u32>) {
+    /// Adds the number of the round, `params.round`.
+    pub(crate) fn round(&mut self) {
+        self.round = Some(self.words.len());
+        self.word("round", 0);
+    }
+
+    /// The words for one round of a launch.
+    pub(crate) fn fill(&self, scalars: &[tensor_core::Scalar], [fault, round]: [u32; 2], out: &mut Vec<u32>) {
         out.clear();
         out.push(0);
         out.extend_from_slice(&self.words);
-        if let Some(at) = self.fault {
-            out[at + 1] = fault;
+        for (at, word) in [(self.fault, fault), (self.round, round)] {
+            if let Some(at) = at {
+                out[at + 1] = word;
+            }
         }
         for &(at, slot, dtype) in &self.scalars {
             if let Some(&scalar) = scalars.get(slot) {
@@ -115,6 +125,8 @@ pub(crate) struct Dispatch {
     pub(crate) foreign: bool,
     /// Workgroups, in all.
     pub(crate) workgroups: usize,
+    /// The number of the loop that it is in, with all beside it that have this number, and the loop's rounds.
+    pub(crate) repeated: Option<(usize, usize)>,
     /// About how many instructions of the program, or additions, a workgroup carries out.
     pub(crate) work: usize,
 }

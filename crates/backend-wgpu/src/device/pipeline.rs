@@ -28,6 +28,8 @@ pub(crate) struct Compiled {
     /// Whose buffer each binding is, and the byte where it starts.
     pub(crate) resources: Vec<(Resource, u64)>,
     pub(crate) workgroups: usize,
+    /// The number of the loop that it is in, and the loop's rounds.
+    pub(crate) repeated: Option<(usize, usize)>,
     /// Workgroups in one dispatch at most.
     pub(crate) most: usize,
     /// Work of a workgroup.
@@ -75,6 +77,7 @@ pub(crate) fn assemble(gpu: &Gpu, made: Dispatches) -> Result<CompiledKernel> {
                 pipeline: pipeline(gpu, &d, immediates)?,
                 resources: d.bindings.iter().map(|b| (b.resource, b.start)).collect(),
                 workgroups: d.workgroups,
+                repeated: d.repeated,
                 most: most_workgroups(of.max_workgroups, of.dispatch_work, d.work),
                 work: d.work,
                 params: d.params,

@@ -108,21 +108,26 @@ impl Gpu {
             .map(|&(dtype, n)| Ok(self.allocate(dtype, n)?.0))
             .collect::<Result<_>>()?;
         let (fault, mut stream) = self.fault_slot(launch.ticket)?;
-        for one in &kernel.dispatches {
-            let mut words = std::mem::take(&mut stream.words);
-            one.params.fill(launch.scalars, fault, &mut words);
-            for first in (0..one.workgroups).step_by(one.most) {
-                // The first of all parameters.
-                words[0] = first as u32;
-                self.record(&mut stream, one, first, &words, [launch.inputs, launch.outputs], &temporaries)?;
-                if stream.dispatches >= MAX_DISPATCHES
-                    || stream.bytes >= MAX_BYTES
-                    || stream.work / MAX_WORK >= self.capabilities.dispatch_work
-                {
-                    self.flush(&mut stream)?;
+        let same_loop = |a: &Compiled, b: &Compiled| a.repeated.is_some() && a.repeated == b.repeated;
+        for stages in kernel.dispatches.chunk_by(same_loop) {
+            let rounds = stages[0].repeated.map_or(1, |(_, rounds)| rounds);
+            for (round, one) in (0..rounds).flat_map(|round| stages.iter().map(move |one| (round, one))) {
+                let mut words = std::mem::take(&mut stream.words);
+                one.params.fill(launch.scalars, [fault, round as u32], &mut words);
+                for first in (0..one.workgroups).step_by(one.most) {
+                    // The first of all parameters.
+                    words[0] = first as u32;
+                    let buffers = [launch.inputs, launch.outputs];
+                    self.record(&mut stream, one, first, &words, buffers, &temporaries)?;
+                    if stream.dispatches >= MAX_DISPATCHES
+                        || stream.bytes >= MAX_BYTES
+                        || stream.work / MAX_WORK >= self.capabilities.dispatch_work
+                    {
+                        self.flush(&mut stream)?;
+                    }
                 }
+                stream.words = words;
             }
-            stream.words = words;
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Kernels of operations from elsewhere: WGSL with the names of its bindings.
 
 use tensor_core::{
-    CustomKernel, Error, Result,
+    CustomKernel, DType, Error, ErrorKind, Result,
     custom::implementation,
     kernel::{Kernel, Operand, Output},
 };
@@ -12,7 +12,7 @@ use crate::codegen::{
     dtypes::{storage_size, storage_type},
 };
 
-/// What a [`CustomKernel`] runs on a GPU: one dispatch of a WGSL function.
+/// What a [`CustomKernel`] runs on a GPU: one dispatch of a WGSL function. [`WgslProgram`] is a list of them.
 ///
 /// The source is WGSL that defines `fn kernel(workgroup_index: u32, local_index: u32)`, which every invocation of every workgroup calls
 /// once; it may have functions, constants and workgroup variables beside it, but neither bindings nor an entry point. The backend
@@ -46,6 +46,7 @@ pub struct WgslKernel {
     params: Vec<(String, u32)>,
     invocations: usize,
     workgroups: usize,
+    work: usize,
 }
 
 impl WgslKernel {
@@ -59,6 +60,7 @@ impl WgslKernel {
             params: Vec::new(),
             invocations: 1,
             workgroups: 1,
+            work: 0,
         }
     }
 
@@ -86,16 +88,145 @@ impl WgslKernel {
     pub fn workgroups(self, invocations: usize, workgroups: usize) -> WgslKernel {
         WgslKernel { invocations, workgroups, ..self }
     }
+
+    /// About how many operations a workgroup carries out, all its invocations together, so that long work is several dispatches and no
+    /// system takes the device for hung. The number of its invocations where nothing is said.
+    #[must_use]
+    pub fn work(self, work: usize) -> WgslKernel {
+        WgslKernel { work, ..self }
+    }
 }
 
-/// The dispatch of the operation's [`WgslKernel`].
+/// What a [`CustomKernel`] runs on a GPU where one dispatch is not enough: stages, each of which sees what those before it wrote, and
+/// buffers of its own between them.
+///
+/// ```
+/// use backend_wgpu::{WgslKernel, WgslProgram};
+/// use tensor_core::DType;
+///
+/// let n = 1000;
+/// let each = "fn kernel(workgroup_index: u32, local_index: u32) {
+///     let i = workgroup_index * 64u + local_index;
+///     if (i < params.n) { y[i] = x[i] * x[i]; }
+/// }";
+/// let square = || WgslKernel::new(each).inputs(&["x"]).outputs(&["y"]).param("n", n).workgroups(64, 16);
+/// let fourth_power = WgslProgram::new(&["x"], &["y"])
+///     .temporary("squares", DType::F32, n as usize)
+///     .stage(square(), &["x", "squares"])
+///     .stage(square(), &["squares", "y"]);
+/// # let _ = fourth_power;
+/// ```
+#[derive(Clone, Debug)]
+pub struct WgslProgram {
+    inputs: Vec<String>,
+    outputs: Vec<String>,
+    temporaries: Vec<(String, DType, usize)>,
+    stages: Vec<Stage>,
+    failures: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+struct Stage {
+    kernel: WgslKernel,
+    buffers: Vec<String>,
+    /// The number of the loop that it is in, and its rounds.
+    repeated: Option<(usize, usize)>,
+}
+
+impl WgslProgram {
+    /// A program without stages. The names are those of the operation's inputs and outputs, in their order.
+    #[must_use]
+    pub fn new(inputs: &[&str], outputs: &[&str]) -> WgslProgram {
+        let owned = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+        WgslProgram {
+            inputs: owned(inputs),
+            outputs: owned(outputs),
+            temporaries: Vec::new(),
+            stages: Vec::new(),
+            failures: None,
+        }
+    }
+
+    /// Adds a buffer of so many elements for the stages alone. Its contents are unspecified before.
+    #[must_use]
+    pub fn temporary(mut self, name: impl Into<String>, dtype: DType, numel: usize) -> WgslProgram {
+        self.temporaries.push((name.into(), dtype, numel));
+        self
+    }
+
+    /// Adds a kernel. Its inputs and then its outputs are bound to the program's buffers of these names, in their order; a buffer that a
+    /// stage both reads and writes is bound once, as an output. One without workgroups is left out.
+    #[must_use]
+    pub fn stage(mut self, kernel: WgslKernel, buffers: &[&str]) -> WgslProgram {
+        let buffers = buffers.iter().map(ToString::to_string).collect();
+        self.stages.push(Stage { kernel, buffers, repeated: None });
+        self
+    }
+
+    /// Adds stages that run so many times, one after the other and then the first again: `params.round` of type u32 counts from 0.
+    #[must_use]
+    pub fn repeat(mut self, rounds: usize, stages: &[(&WgslKernel, &[&str])]) -> WgslProgram {
+        let repeated = Some((self.stages.len(), rounds));
+        let stages = stages.iter().map(|(kernel, buffers)| Stage {
+            kernel: (*kernel).clone(),
+            buffers: buffers.iter().map(ToString::to_string).collect(),
+            repeated,
+        });
+        self.stages.extend(stages);
+        self
+    }
+
+    /// Says that the stages leave in this buffer, of u32, a word for each part of the inputs that may have no answer: 0 where it has one,
+    /// and else a code for [`CustomKernel::failure`]. The first part that failed counts.
+    #[must_use]
+    pub fn failures(self, codes: impl Into<String>) -> WgslProgram {
+        WgslProgram { failures: Some(codes.into()), ..self }
+    }
+}
+
+impl From<WgslKernel> for WgslProgram {
+    fn from(kernel: WgslKernel) -> WgslProgram {
+        let (inputs, outputs) = (kernel.inputs.clone(), kernel.outputs.clone());
+        let buffers = inputs.iter().chain(&outputs).cloned().collect();
+        WgslProgram {
+            inputs,
+            outputs,
+            temporaries: Vec::new(),
+            stages: vec![Stage { kernel, buffers, repeated: None }],
+            failures: None,
+        }
+    }
+}
+
+/// What the operation runs on a GPU.
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`] where it has nothing for this kernel.
+pub(crate) fn program(custom: &dyn CustomKernel, kernel: &Kernel, device: &str) -> Result<WgslProgram> {
+    match implementation::<WgslProgram>(custom, kernel, device) {
+        Err(error) if matches!(error.kind(), ErrorKind::Unsupported { .. }) => {
+            implementation::<WgslKernel>(custom, kernel, device).map(WgslProgram::from)
+        }
+        found => found,
+    }
+}
+
+/// A buffer of a program.
+struct Buffer<'a> {
+    name: &'a str,
+    dtype: DType,
+    elements: usize,
+    resource: Resource,
+}
+
+/// The dispatches of the operation's [`WgslProgram`].
 pub(crate) fn dispatches(
     kernel: &Kernel,
     custom: &dyn CustomKernel,
     capabilities: &Capabilities,
 ) -> Result<Dispatches> {
     let op = custom.name();
-    let made = implementation::<WgslKernel>(custom, kernel, &capabilities.info.name)?;
+    let made = program(custom, kernel, &capabilities.info.name)?;
     let misnamed = |what: &str, names: usize, there: usize| {
         Error::invalid(op, format!("its WGSL kernel names {names} {what}, and the operation has {there}"))
     };
@@ -105,34 +236,128 @@ pub(crate) fn dispatches(
     if made.outputs.len() != kernel.outputs.len() {
         return Err(misnamed("outputs", made.outputs.len(), kernel.outputs.len()));
     }
-    let mut d = Dispatch::new(op);
-    for (name, value) in &made.params {
-        d.params.word(name.as_str(), *value);
-    }
-    let room = |dtype, elements: usize| {
-        let bytes = elements as u64 * storage_size(dtype) as u64;
+    let inputs = made.inputs.iter().zip(&kernel.operands).enumerate();
+    let inputs = inputs.map(|(k, (name, Operand { dtype, layout }))| Buffer {
+        name,
+        dtype: *dtype,
+        elements: layout.span().1,
+        resource: Resource::Input(k),
+    });
+    let outputs = made.outputs.iter().zip(&kernel.outputs).enumerate();
+    let outputs = outputs.map(|(o, (name, Output { dtype, shape, .. }))| Buffer {
+        name,
+        dtype: *dtype,
+        elements: shape.numel(),
+        resource: Resource::Output(o),
+    });
+    let temporaries = made.temporaries.iter().enumerate();
+    let temporaries = temporaries.map(|(t, (name, dtype, elements))| Buffer {
+        name,
+        dtype: *dtype,
+        elements: *elements,
+        resource: Resource::Temporary(t),
+    });
+    let buffers: Vec<Buffer<'_>> = inputs.chain(outputs).chain(temporaries).collect();
+    for Buffer { dtype, elements, .. } in &buffers {
+        let bytes = *elements as u64 * storage_size(*dtype) as u64;
         let hint = format!(
             "one tensor lies over {bytes} bytes, and one binding of this adapter shows {} (max_storage_buffer_binding_size); split \
              it, or compute it on the cpu",
             capabilities.binding_bytes
         );
-        if bytes <= capabilities.binding_bytes {
-            Ok(())
-        } else {
-            Err(capabilities.unsupported(op, dtype, &hint))
+        if bytes > capabilities.binding_bytes {
+            return Err(capabilities.unsupported(op, *dtype, &hint));
         }
+    }
+    let find = |name: &str| {
+        let found = buffers.iter().find(|buffer| buffer.name == name);
+        found.ok_or_else(|| Error::invalid(op, format!("its WGSL program has no buffer {name:?}")))
     };
-    for (k, (name, Operand { dtype, layout })) in made.inputs.iter().zip(&kernel.operands).enumerate() {
-        room(*dtype, layout.span().1)?;
-        d.bind(name.as_str(), storage_type(*dtype), false, Resource::Input(k));
+    let mut list = Vec::with_capacity(made.stages.len() + 1);
+    for stage in &made.stages {
+        list.push(dispatch(op, stage, find)?);
     }
-    for (o, (name, Output { dtype, shape, .. })) in made.outputs.iter().zip(&kernel.outputs).enumerate() {
-        room(*dtype, shape.numel())?;
-        d.bind(name.as_str(), storage_type(*dtype), true, Resource::Output(o));
+    if let Some(codes) = &made.failures {
+        list.push(tell(op, find(codes)?));
     }
-    d.code.kernel(made.invocations, &made.source);
-    d.foreign = true;
-    d.workgroups = made.workgroups;
-    d.work = made.invocations;
-    Ok(d.into())
+    let temporaries = made.temporaries.iter().map(|(_, dtype, elements)| (*dtype, *elements)).collect();
+    Ok(Dispatches { list, temporaries })
 }
+
+/// The dispatch of one stage.
+fn dispatch<'a>(
+    op: &'static str,
+    Stage { kernel: stage, buffers: names, repeated }: &Stage,
+    find: impl Fn(&str) -> Result<&'a Buffer<'a>>,
+) -> Result<Dispatch> {
+    let own = stage.inputs.len() + stage.outputs.len();
+    if names.len() != own {
+        let message = format!("a stage of its WGSL program has {own} buffers, and {} are bound", names.len());
+        return Err(Error::invalid(op, message));
+    }
+    let mut d = Dispatch::new(op);
+    for (name, value) in &stage.params {
+        d.params.word(name.as_str(), *value);
+    }
+    if repeated.is_some() {
+        d.params.round();
+        d.repeated = *repeated;
+    }
+    let writes = (0..own).map(|k| k >= stage.inputs.len());
+    for ((own, name), write) in stage.inputs.iter().chain(&stage.outputs).zip(names).zip(writes) {
+        let buffer = find(name)?;
+        if write && matches!(buffer.resource, Resource::Input(_)) {
+            return Err(Error::invalid(
+                op,
+                format!("a stage of its WGSL program writes to its input {name:?}"),
+            ));
+        }
+        if d.bindings.iter().any(|bound| bound.resource == buffer.resource) {
+            return Err(Error::invalid(op, format!("a stage of its WGSL program binds {name:?} twice")));
+        }
+        d.bind(own.as_str(), storage_type(buffer.dtype), write, buffer.resource);
+    }
+    d.code.kernel(stage.invocations, &stage.source);
+    d.foreign = true;
+    d.workgroups = stage.workgroups;
+    d.work = stage.work.max(stage.invocations);
+    Ok(d)
+}
+
+/// Writes the first code that is not 0 down in the launch's slot of the fault table.
+fn tell(op: &'static str, codes: &Buffer<'_>) -> Dispatch {
+    let mut d = Dispatch::new(op);
+    d.params.fault();
+    d.params.size("parts", codes.elements);
+    d.bind("codes", "u32", false, codes.resource);
+    d.bind("faults", "atomic<u32>", true, Resource::Faults);
+    d.code.kernel(64, TELL);
+    d.workgroups = usize::from(codes.elements > 0);
+    d.work = codes.elements;
+    d
+}
+
+const TELL: &str = "
+const NONE = 0xffffffffu;
+var<workgroup> first: atomic<u32>;
+
+fn kernel(workgroup_index: u32, local_index: u32) {
+    if (local_index == 0u) {
+        atomicStore(&first, NONE);
+    }
+    workgroupBarrier();
+    for (var part = local_index; part < params.parts; part += 64u) {
+        if (codes[part] != 0u) {
+            atomicMin(&first, part);
+            break;
+        }
+    }
+    workgroupBarrier();
+    let part = atomicLoad(&first);
+    if (local_index == 0u && part != NONE) {
+        atomicStore(&faults[params.fault + 1u], codes[part]);
+        atomicStore(&faults[params.fault + 2u], part);
+        atomicStore(&faults[params.fault], 1u);
+    }
+}
+";

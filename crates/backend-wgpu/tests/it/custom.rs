@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use backend_wgpu::WgslKernel;
-use tensor_core::{CustomKernel, DType, ErrorKind, Result, Shape, Tensor, custom::Request};
+use backend_wgpu::{WgslKernel, WgslProgram};
+use tensor_core::{CustomKernel, DType, Error, ErrorKind, Result, Shape, Tensor, custom::Request};
 
 use crate::common::devices;
 
@@ -94,6 +94,129 @@ fn what_is_wrong_with_a_kernel_is_said() -> Result<()> {
         assert!(matches!(error.kind(), ErrorKind::Unsupported { op: "test_op", .. }), "{form}: {error}");
         // The device goes on.
         assert_eq!(run(What::Scale, &x)?[0].sum().item::<f32>()?, 30.0, "{form}");
+    }
+    Ok(())
+}
+
+/// A program of several stages: x doubled so many times in a buffer of its own, by two stages in turn, and a failure where an element of
+/// the result is above a limit. Its parts are the elements.
+#[derive(Clone, Copy, Debug)]
+struct Doubled {
+    times: usize,
+    program: Way,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Way {
+    Right,
+    /// A stage that names a buffer which is not there.
+    NoBuffer,
+    /// A stage that writes to an input.
+    WritesInput,
+    /// A stage that binds one buffer twice.
+    Twice,
+}
+
+const LIMIT: u32 = 1000;
+
+impl CustomKernel for Doubled {
+    fn name(&self) -> &'static str {
+        "doubled"
+    }
+    fn results(&self, inputs: &[(Shape, DType)]) -> Result<Vec<(Shape, DType)>> {
+        Ok(vec![inputs[0].clone()])
+    }
+    fn key(&self) -> Vec<u64> {
+        vec![self.times as u64, self.program as u64]
+    }
+    fn may_fail(&self) -> bool {
+        true
+    }
+    fn failure(&self, inputs: &[(Shape, DType)], code: u32, part: u32) -> Error {
+        let message = format!("element {part} of {} has {code}", inputs[0].0);
+        Error::new(ErrorKind::LinAlg { op: self.name(), batch: Some(part as usize), message })
+    }
+    fn implement(&self, request: &mut Request<'_>) {
+        let Doubled { times, program } = *self;
+        request.provide(|kernel| {
+            let n = kernel.operands[0].layout.numel();
+            let each = |body: &str| {
+                let source = format!(
+                    "fn kernel(g: u32, t: u32) {{ let i = g * 32u + t; if (i < params.n) {{ {body} }} }}"
+                );
+                WgslKernel::new(source).param("n", n as u32).workgroups(32, n.div_ceil(32)).work(64)
+            };
+            let add = each("sum[i] += value[i] * f32(params.round + 1u) / f32(params.round + 1u);");
+            let add = add.inputs(&["value"]).outputs(&["sum"]);
+            let copy = || each("to[i] = value[i];").inputs(&["value"]).outputs(&["to"]);
+            let check = each(&format!("codes[i] = select(0u, u32(value[i]), value[i] > {LIMIT}.0);"));
+            let made = WgslProgram::new(&["x"], &["y"])
+                .temporary("own", DType::F32, n)
+                .temporary("codes", DType::U32, n)
+                .stage(copy(), &["x", "y"])
+                .stage(copy(), &["x", "own"])
+                .repeat(times, &[(&add, &["own", "y"]), (&copy(), &["y", "own"])])
+                .stage(check.inputs(&["value"]).outputs(&["codes"]), &["y", "codes"])
+                .failures("codes");
+            match program {
+                Way::Right => made,
+                Way::NoBuffer => made.stage(copy(), &["y", "nowhere"]),
+                Way::WritesInput => made.stage(copy(), &["own", "x"]),
+                Way::Twice => made.stage(copy(), &["y", "y"]),
+            }
+        });
+    }
+}
+
+#[track_caller]
+fn doubled(times: usize, program: Way, x: &Tensor) -> Result<Tensor> {
+    Ok(Tensor::custom_kernel(Arc::new(Doubled { times, program }), &[x])?.swap_remove(0))
+}
+
+#[test]
+fn stages_run_in_order_and_in_rounds() -> Result<()> {
+    for (form, device) in devices() {
+        for (n, times) in [(1usize, 0), (40, 1), (700, 3)] {
+            let x = Tensor::full([n], 1.5, device)?;
+            let y = doubled(times, Way::Right, &x)?;
+            assert_eq!(y.to_vec::<f32>()?, vec![1.5 * f32::powi(2.0, times as i32); n], "{form}");
+        }
+        let x = Tensor::full([4], 1.0, device)?;
+        for (program, part) in [
+            (Way::NoBuffer, "no buffer \"nowhere\""),
+            (Way::WritesInput, "input \"x\""),
+            (Way::Twice, "\"y\" twice"),
+        ] {
+            let error = doubled(1, program, &x)?.eval().unwrap_err().to_string();
+            assert!(error.contains("doubled") && error.contains(part), "{form}: {error}");
+        }
+    }
+    Ok(())
+}
+
+/// The first part that fails is told of, by all that depends on it and by nothing else.
+#[test]
+fn what_a_device_finds_is_an_error_of_what_depends_on_it() -> Result<()> {
+    for (form, device) in devices() {
+        let x = Tensor::arange(0.0, 700.0, 1.0, device)?;
+        let good = doubled(0, Way::Right, &x)?;
+        let bad = doubled(1, Way::Right, &x)?;
+        let line = line!() - 1;
+        let later = bad.add_scalar(1.0).sum();
+        let beside = good.sum();
+        for _ in 0..2 {
+            for error in [bad.to_vec::<f32>().unwrap_err(), later.item::<f32>().unwrap_err()] {
+                assert!(
+                    matches!(error.kind(), ErrorKind::LinAlg { batch: Some(501), .. }),
+                    "{form}: {error}"
+                );
+                let error = error.to_string();
+                let parts = ["element 501 of [700] has 1002", "doubled", "custom.rs", &format!(":{line}:")];
+                assert!(parts.iter().all(|part| error.contains(part)), "{form}: {error}");
+            }
+        }
+        assert_eq!(beside.item::<f32>()?, 244_650.0, "{form}");
+        assert_eq!(doubled(1, Way::Right, &x.narrow(0, 0, 400)?)?.sum().item::<f32>()?, 159_600.0, "{form}");
     }
     Ok(())
 }

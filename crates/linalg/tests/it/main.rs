@@ -3,6 +3,7 @@
 
 mod blocks;
 mod errors;
+mod gpu;
 mod gradients;
 mod second;
 mod torch;

@@ -162,15 +162,6 @@ fn divergence(p: &str, q: &str, of_p: &[Tensor], of_q: &[Tensor]) -> Result<Tens
     }
 }
 
-/// Whether the device factors matrices.
-fn has_linalg(d: &Device) -> bool {
-    let has = d.name() == "cpu";
-    if !has {
-        eprintln!("note: {d} factors no matrices: this part is not tested here");
-    }
-    has
-}
-
 fn dtypes(d: &Device) -> Vec<DType> {
     [DType::F32, DType::F64].into_iter().filter(|&dtype| has(d, dtype)).collect()
 }
@@ -189,9 +180,6 @@ fn numbers_are_pytorchs() -> Result<()> {
     for dtype in dtypes(&d) {
         for case in &all.cases {
             let Case { kind, .. } = case;
-            if kind.starts_with("multivariate") && !has_linalg(&d) {
-                continue;
-            }
             let what = |part: &str| format!("{kind} in {dtype}: {part}");
             let parameters = case
                 .parameters
@@ -250,9 +238,6 @@ fn divergences_are_pytorchs() -> Result<()> {
     assert_eq!(all.divergences.len(), 43);
     for dtype in dtypes(&d) {
         for case in &all.divergences {
-            if case.p.starts_with("multivariate") && !has_linalg(&d) {
-                continue;
-            }
             let tensors = |of: &[Array]| of.iter().map(|p| p.tensor(dtype)).collect::<Result<Vec<_>>>();
             let found = divergence(&case.p, &case.q, &tensors(&case.of_p)?, &tensors(&case.of_q)?)?;
             close(&found, &case.found, dtype, &format!("{} from {} in {dtype}", case.p, case.q));
@@ -270,9 +255,6 @@ fn gradients_agree_with_differences() -> Result<()> {
     let all: Fixture = fixture("distributions");
     for case in &all.cases {
         let kind = &case.kind[..];
-        if kind.starts_with("multivariate") && !has_linalg(&d) {
-            continue;
-        }
         let mut parameters =
             case.parameters.iter().map(|p| p.tensor(DType::F64)).collect::<Result<Vec<_>>>()?;
         if kind == "categorical_probs" {
@@ -508,11 +490,6 @@ fn normal_vectors_have_their_covariance() -> Result<()> {
             assert!((product[k] - covariance[1]).abs() < 0.05 * covariance[0], "{product:?}");
         }
     }
-    if !has_linalg(&d) {
-        let of = MultivariateNormal::from_scale_tril(&loc, &one)?;
-        let error = of.log_prob(&loc)?.to_f64_vec().unwrap_err();
-        assert!(matches!(error.kind(), taper::ErrorKind::Unsupported { .. }), "{error}");
-    }
     Ok(())
 }
 
@@ -639,7 +616,7 @@ fn bad_input_is_refused() -> Result<()> {
     );
     let whole = Independent::new(Normal::new(&two, 1.0)?, 0)?;
     refused(kl_divergence(&Independent::new(normal, 1)?, &whole), &["kl_divergence", "1 and 0 axes"]);
-    if !has_linalg(&d) {
+    if d.name() != "cpu" {
         let here = Tensor::ones([2], &taper::cpu())?;
         refused(Normal::new(&two, &here), &["Normal", "cpu", ".to(&device)"]);
     }

@@ -70,8 +70,9 @@ pub(super) fn launch(
 ) -> Result<SmallVec<[Content; 2]>> {
     let ticket = match Ticket::new(&step.kernel, node.op.name(), node.location) {
         Some(ticket) if !step.empty => {
-            let bad = |index| ticket.out_of_range(index);
-            let certain = bounds::are_in_range(&step.kernel, &facts[1], inputs[1].numel(), bad)?;
+            let bad = |index| ticket.error(index);
+            let certain = step.kernel.index_operand().is_some()
+                && bounds::are_in_range(&step.kernel, &facts[1], inputs[1].numel(), bad)?;
             (!certain).then(|| Arc::new(ticket))
         }
         _ => None,

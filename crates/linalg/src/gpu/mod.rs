@@ -1,0 +1,53 @@
+//! The routines on GPUs: programs of WGSL kernels that work on all matrices of a batch at once, without a copy to the host.
+//!
+//! The kernels are in `shaders/wgsl/linalg`; what is here puts them together. Factorizations go by panels of [`BLOCK`] columns: a
+//! workgroup factors a panel of its matrix, and what is beside the panel takes part in tiles. Singular values and eigenvalues come from
+//! Jacobi rotations of pairs of columns that have nothing to do with each other, a round of pairs after the other.
+
+mod factor;
+mod jacobi;
+mod reflections;
+mod stages;
+
+use backend_wgpu::WgslProgram;
+use tensor_core::{DType, Kernel};
+
+use crate::routine::Routine;
+
+/// The width of a panel.
+const BLOCK: usize = 16;
+
+/// The most rows or columns of a matrix: a software adapter ends the loops of an invocation after 65,535 rounds, and says nothing.
+const MOST_SIDE: usize = 24_576;
+
+/// The program of a routine, if there is one for matrices of these sizes.
+pub(crate) fn program(routine: Routine, kernel: &Kernel) -> Option<WgslProgram> {
+    let operand = kernel.operands.first()?;
+    let dtype = operand.dtype;
+    let (&n, rest) = operand.layout.shape().dims().split_last()?;
+    let (&m, lead) = rest.split_last()?;
+    let right = kernel.operands.get(1).and_then(|b| b.layout.shape().dims().last().copied()).unwrap_or(0);
+    if !matches!(dtype, DType::F32 | DType::F64) || m > MOST_SIDE || n > MOST_SIDE {
+        return None;
+    }
+    let batch = lead.iter().product();
+    let of = |inputs: &[&str], outputs: &[&str]| stages::Program::new(dtype, batch, inputs, outputs);
+    Some(match routine {
+        Routine::Cholesky => factor::cholesky(of(&["a"], &["l"]), n),
+        Routine::Lu => factor::lu(of(&["a"], &["p", "l", "u"]), m, n),
+        Routine::Solve => factor::solve(of(&["a", "given"], &["x"]), n, right),
+        Routine::SolveTriangular { upper, unitriangular } => {
+            factor::solve_triangular(of(&["a", "given"], &["x"]), n, right, upper, unitriangular)
+        }
+        Routine::Inv { checked } => factor::inv(of(&["a"], &["x"]), n, checked),
+        Routine::Det => factor::det(of(&["a"], &["found"]), n),
+        Routine::Slogdet => factor::slogdet(of(&["a"], &["sign", "log"]), n),
+        // The function that asks for it has another way.
+        Routine::Cofactor => return None,
+        Routine::Qr { complete } => reflections::qr(of(&["a"], &["q", "r"]), m, n, complete),
+        Routine::Svd { full } => jacobi::svd(of(&["a"], &["u", "s", "vh"]), m, n, Some(full)),
+        Routine::Svdvals => jacobi::svd(of(&["a"], &["s"]), m, n, None),
+        Routine::Eigh { upper } => jacobi::eigh(of(&["a"], &["values", "vectors"]), n, upper, true),
+        Routine::Eigvalsh { upper } => jacobi::eigh(of(&["a"], &["values"]), n, upper, false),
+    })
+}

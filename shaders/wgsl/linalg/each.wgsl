@@ -1,0 +1,11 @@
+// Each element of a batch of matrices by itself: to[b][r][c] = element(b, r, c), which a header has.
+// params: total, rows, columns.
+fn kernel(workgroup_index: u32, local_index: u32) {
+    let i = workgroup_index * 256u + local_index;
+    if (i >= params.total) {
+        return;
+    }
+    let c = i % params.columns;
+    let r = i / params.columns % params.rows;
+    to[i] = element(i / params.columns / params.rows, r, c);
+}
