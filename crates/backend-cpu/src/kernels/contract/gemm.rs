@@ -786,6 +786,96 @@ mod tests {
         }
     }
 
+    /// Windows of 3 × 3 over images of two channels, `side` positions each way and `stride` apart: where each lies, and each of their terms.
+    fn windows_of(side: usize, stride: usize) -> (Vec<isize>, Vec<isize>, usize) {
+        let width = (side - 1) * stride + 3;
+        let at = |y: usize, x: usize| (y * width + x) as isize;
+        let columns = (0..side * side).map(|j| at(j / side * stride, j % side * stride)).collect();
+        let terms = (0..18).map(|t| at(t % 9 / 3, t % 3) + ((t / 9) * width * width) as isize).collect();
+        (columns, terms, 2 * width * width)
+    }
+
+    /// However windows are read (where they lie, packed by columns, or transposed), an element is the same sum.
+    fn check_windows<T: HasMicroKernels + Into<f64> + PartialEq + std::fmt::Debug>(
+        number: impl Fn(f64) -> T + Copy,
+        epsilon: f64,
+    ) {
+        for isa in Isa::available() {
+            for (side, stride) in [(3, 1), (5, 1), (8, 1), (13, 1), (16, 1), (26, 1), (9, 2), (20, 2)] {
+                let (places, terms, numel) = windows_of(side, stride);
+                let image = numbers(numel, 7, number);
+                let (n, k) = (places.len(), terms.len());
+                for m in [1, 7, 16, 65, 130] {
+                    let weight = numbers(m * k, 8, number);
+                    let mut c = numbers(m * n, 3, number);
+                    let b = Strided {
+                        at: image.as_ptr(),
+                        row: Steps::Table(&terms),
+                        column: Steps::Table(&places),
+                    };
+                    let a = operand(&weight, k as isize, 1);
+                    let (to, update) = (c.as_mut_ptr(), Update::Set);
+                    let product = Product { n, k, a, b, to, to_row: n, update, left: None };
+                    // SAFETY: all windows lie in the image, and the result in its vector.
+                    unsafe { product.run(isa, 0..m, 0..n, None) }.unwrap();
+                    let mut again = numbers(m * n, 5, number);
+                    // SAFETY: as above.
+                    unsafe {
+                        let left = product.pack_left(isa, m);
+                        let product = Product { to: again.as_mut_ptr(), left: Some(&left), ..product };
+                        product.run(isa, 0..m, 0..n, None).unwrap();
+                    }
+                    assert_eq!(c, again, "{isa:?} {side} {stride} {m}: another sum of a packed operand");
+                    // The same sums with the operands' parts exchanged: terms of windows along rows.
+                    let mut swapped = numbers(m * n, 6, number);
+                    let of_windows = Strided { at: image.as_ptr(), row: b.column, column: b.row };
+                    let of_weight = operand(&weight, 1, k as isize);
+                    let to = swapped.as_mut_ptr();
+                    let product =
+                        Product { n: m, k, a: of_windows, b: of_weight, to, to_row: m, update, left: None };
+                    // SAFETY: as above.
+                    unsafe { product.run(isa, 0..n, 0..m, None) }.unwrap();
+                    for i in 0..m {
+                        for j in 0..n {
+                            let term = |t: usize| {
+                                let x: f64 = image[(places[j] + terms[t]) as usize].into();
+                                weight[i * k + t].into() * x
+                            };
+                            let sum: f64 = (0..k).map(term).sum();
+                            let got: f64 = c[i * n + j].into();
+                            assert!((got - sum).abs() <= 20.0 * epsilon, "{isa:?} {side} {stride} {m}");
+                            assert_eq!(c[i * n + j], swapped[j * m + i], "{isa:?} {side} {stride} {m}");
+                        }
+                    }
+                    // A weight's gradient: its terms are the windows' places, its columns their terms.
+                    let outputs = numbers(m * n, 9, number);
+                    let mut gradient = numbers(m * k, 4, number);
+                    let b = Strided { at: image.as_ptr(), row: b.column, column: b.row };
+                    let (a, to) = (operand(&outputs, n as isize, 1), gradient.as_mut_ptr());
+                    let product = Product { n: k, k: n, a, b, to, to_row: k, update, left: None };
+                    // SAFETY: as above.
+                    unsafe { product.run(isa, 0..m, 0..k, None) }.unwrap();
+                    for i in 0..m {
+                        for t in 0..k {
+                            let term = |j: usize| {
+                                let x: f64 = image[(places[j] + terms[t]) as usize].into();
+                                outputs[i * n + j].into() * x
+                            };
+                            let (sum, got): (f64, f64) = ((0..n).map(term).sum(), gradient[i * k + t].into());
+                            assert!((got - sum).abs() <= n as f64 * epsilon, "{isa:?} {side} {stride} {m}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn windows_give_the_same_sums_however_they_are_read() {
+        check_windows::<f32>(|x| x as f32, f32::EPSILON.into());
+        check_windows::<f64>(|x| x, f64::EPSILON);
+    }
+
     #[test]
     fn sums_are_right_and_the_same_in_pieces() {
         check::<f32>(|x| x as f32, f32::EPSILON.into());
