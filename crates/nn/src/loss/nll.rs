@@ -113,7 +113,22 @@ impl<'a> Labels<'a> {
     #[track_caller]
     pub(super) fn nll(&self, log_probabilities: &Tensor) -> Result<Tensor> {
         let index = self.safe.unsqueeze(self.axis)?;
-        let mut losses = log_probabilities.gather(self.axis, &index)?.squeeze(self.axis)?.neg();
+        self.count(log_probabilities.gather(self.axis, &index)?.squeeze(self.axis)?.neg())
+    }
+
+    /// As [`Labels::nll`] of the scores' log-softmax, none of which is stored: the gradient is one pass over the scores.
+    #[track_caller]
+    pub(super) fn nll_of_logits(&self, logits: &Tensor) -> Result<Tensor> {
+        // The greatest carries no gradient: it cancels.
+        let greatest = logits.detach().amax(self.axis, true)?;
+        let log_sum = logits.sub(&greatest)?.exp().sum_axis(self.axis, true)?.log();
+        let of_label = logits.gather(self.axis, &self.safe.unsqueeze(self.axis)?)?.sub(&greatest)?;
+        self.count(log_sum.sub(&of_label)?.squeeze(self.axis)?)
+    }
+
+    /// Losses of single labels by the weights of their classes, and 0 for those ignored.
+    #[track_caller]
+    fn count(&self, mut losses: Tensor) -> Result<Tensor> {
         if let Some(weight) = self.weight_of_labels()? {
             losses = losses.mul(&weight)?;
         }
