@@ -237,22 +237,34 @@ impl<V: Vector, R: Right<V>, const M: usize, const N: usize, const ALONG: bool> 
             a = a.wrapping_offset(a_term);
             b = b.advanced(1);
         }
-        for i in 0..M {
-            for j in 0..N {
-                let n = if j + 1 < N { V::WIDTH } else { tile.last };
-                let to = tile.to.wrapping_add(i * tile.to_row + j * V::WIDTH);
-                let mut sum = sums[i][j];
-                // SAFETY: `run`'s caller gives the result's elements, and n ends where they do.
-                unsafe {
-                    match tile.update {
-                        Update::Set => {}
-                        Update::Add => sum = V::load_first(to, n) + sum,
-                        Update::Subtract => sum = V::load_first(to, n) - sum,
+        // Each by a number that is known here: a loop that the compiler left as one would keep all sums in memory, also while they are formed.
+        macro_rules! store {
+            ($i:literal, $j:literal) => {
+                if $i < M && $j < N {
+                    let n = if $j + 1 < N { V::WIDTH } else { tile.last };
+                    let to = tile.to.wrapping_add($i * tile.to_row + $j * V::WIDTH);
+                    let mut sum = sums[$i][$j];
+                    // SAFETY: `run`'s caller gives the result's elements, and n ends where they do.
+                    unsafe {
+                        match tile.update {
+                            Update::Set => {}
+                            Update::Add => sum = V::load_first(to, n) + sum,
+                            Update::Subtract => sum = V::load_first(to, n) - sum,
+                        }
+                        sum.store_first(to, n);
                     }
-                    sum.store_first(to, n);
                 }
-            }
+            };
         }
+        macro_rules! store_rows {
+            ($($i:literal)*) => {$(
+                store!($i, 0);
+                store!($i, 1);
+                store!($i, 2);
+            )*};
+        }
+        const { assert!(M <= MAX_MR && N <= MAX_REGISTERS, "store_rows names them all") };
+        store_rows!(0 1 2 3 4 5 6 7 8 9 10 11);
     }
 }
 
