@@ -196,19 +196,13 @@ impl CustomKernel for Routine {
 
     /// What the kernels of `gpu` say: the order of a minor, the number of a pivot, or 1 where there is an element that is not finite.
     fn failure(&self, inputs: &[(Shape, DType)], code: u32, part: u32) -> Error {
-        let message = match self {
-            Routine::Cholesky => {
-                format!(
-                    "the matrix is not positive-definite: its leading minor of order {code} is not positive"
-                )
-            }
-            Routine::Solve | Routine::Inv { .. } => format!(
-                "the matrix is singular: pivot {code} of its LU factorization is 0; linalg::lstsq or linalg::pinv has an answer for it"
-            ),
+        let fault = match self {
+            Routine::Cholesky => Fault::Minor(code as usize),
+            Routine::Solve | Routine::Inv { .. } => Fault::Pivot(code as usize),
             Routine::Svd { .. } | Routine::Svdvals | Routine::Eigh { .. } | Routine::Eigvalsh { .. }
                 if code == 1 =>
             {
-                "the matrix has elements that are not finite, so that the algorithm would not converge".into()
+                Fault::NotFinite
             }
             Routine::Lu
             | Routine::SolveTriangular { .. }
@@ -219,11 +213,10 @@ impl CustomKernel for Routine {
             | Routine::Svd { .. }
             | Routine::Svdvals
             | Routine::Eigh { .. }
-            | Routine::Eigvalsh { .. } => "the algorithm did not converge".into(),
+            | Routine::Eigvalsh { .. } => Fault::NotConverged,
         };
         let is_batch = inputs.first().is_some_and(|(shape, _)| shape.rank() > 2);
-        let batch = is_batch.then_some(part as usize);
-        Error::new(ErrorKind::LinAlg { op: self.name(), batch, message })
+        fault.error(self.name(), is_batch.then_some(part as usize))
     }
 }
 
@@ -271,8 +264,44 @@ fn unfit(op: &'static str, dtype: DType) -> Error {
     Error::invalid(op, message)
 }
 
-/// What a routine finds wrong with one matrix.
-pub(crate) type Outcome = std::result::Result<(), String>;
+/// What a routine finds wrong with one matrix, wherever it runs.
+#[derive(Clone, Debug)]
+pub(crate) enum Fault {
+    /// The leading minor of this order is not positive.
+    Minor(usize),
+    /// This pivot, counted from 1, is 0.
+    Pivot(usize),
+    NotFinite,
+    NotConverged,
+    /// A kernel was given what does not go together.
+    Malformed(String),
+}
+
+impl Fault {
+    /// The error of a matrix at this place in its batch, if there is one.
+    #[track_caller]
+    fn error(self, op: &'static str, batch: Option<usize>) -> Error {
+        let message = match self {
+            Fault::Minor(order) => {
+                format!(
+                    "the matrix is not positive-definite: its leading minor of order {order} is not positive"
+                )
+            }
+            Fault::Pivot(pivot) => format!(
+                "the matrix is singular: pivot {pivot} of its LU factorization is 0; linalg::lstsq or linalg::pinv has an answer for it"
+            ),
+            Fault::NotFinite => {
+                "the matrix has elements that are not finite, so that the algorithm would not converge".into()
+            }
+            Fault::NotConverged => "the algorithm did not converge".into(),
+            Fault::Malformed(message) => message,
+        };
+        Error::new(ErrorKind::LinAlg { op, batch, message })
+    }
+}
+
+/// What comes of one matrix.
+pub(crate) type Outcome = std::result::Result<(), Fault>;
 
 /// Multiplications of a batch, roughly, from which its matrices are shared by threads.
 const SHARED: usize = 1 << 17;
@@ -284,7 +313,7 @@ struct Part<'a, T> {
     first: usize,
     count: usize,
     outputs: Vec<&'a mut [T]>,
-    failed: &'a mut Option<(usize, String)>,
+    failed: &'a mut Option<(usize, Fault)>,
 }
 
 /// Runs the routine on each matrix of the batch. Threads share small matrices; a large one shares its own work.
@@ -301,7 +330,7 @@ fn compute<T: Real>(routine: Routine, inputs: &[CpuInput<'_>], outputs: &mut [Cp
     let are_shared = threads > 1 && batch >= threads && batch * m * n * m.min(n) >= SHARED;
     let count = batch.div_ceil(if are_shared { threads * PARTS } else { 1 });
     let sizes: Vec<usize> = rest.iter().map(|all| all.len() / batch).collect();
-    let mut failures: Vec<Option<(usize, String)>> = vec![None; batch.div_ceil(count)];
+    let mut failures: Vec<Option<(usize, Fault)>> = vec![None; batch.div_ceil(count)];
     let mut parts = Vec::with_capacity(failures.len());
     for (i, failed) in failures.iter_mut().enumerate() {
         let first = i * count;
@@ -320,8 +349,8 @@ fn compute<T: Real>(routine: Routine, inputs: &[CpuInput<'_>], outputs: &mut [Cp
             let own: SmallVec<[&[T]; MOST]> = given.iter().map(|all| own(all, first + i, batch)).collect();
             let mut to: SmallVec<[&mut [T]; MOST]> =
                 outputs.iter_mut().map(|all| own_mut(all, i, count)).collect();
-            if let Err(message) = one(routine, (m, n), &own, &mut to) {
-                *failed = Some((first + i, message));
+            if let Err(fault) = one(routine, (m, n), &own, &mut to) {
+                *failed = Some((first + i, fault));
                 return;
             }
         }
@@ -332,10 +361,7 @@ fn compute<T: Real>(routine: Routine, inputs: &[CpuInput<'_>], outputs: &mut [Cp
         parts.into_iter().for_each(run);
     }
     match failures.into_iter().flatten().next() {
-        Some((b, message)) => {
-            let batch = (!lead.is_empty()).then_some(b);
-            Err(Error::new(ErrorKind::LinAlg { op: routine.name(), batch, message }))
-        }
+        Some((b, fault)) => Err(fault.error(routine.name(), (!lead.is_empty()).then_some(b))),
         None => Ok(()),
     }
 }
@@ -392,6 +418,6 @@ fn one<T: Real>(
             | Routine::Eigh { .. }
             | Routine::Eigvalsh { .. },
             outputs,
-        ) => Err(format!("its kernel was given {} outputs", outputs.len())),
+        ) => Err(Fault::Malformed(format!("its kernel was given {} outputs", outputs.len()))),
     }
 }

@@ -17,7 +17,7 @@ use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
 use tensor_core::Element;
 
 use self::{lu::Lu, qr::Qr, triangular::Triangle};
-use crate::routine::Outcome;
+use crate::routine::{Fault, Outcome};
 
 /// The element types that there are kernels for.
 pub(crate) trait Real:
@@ -69,20 +69,12 @@ real!(f32 f64);
 ///
 /// # Errors
 /// A slice of another size.
-pub(crate) fn view<T: Real>(
-    elements: &[T],
-    rows: usize,
-    columns: usize,
-) -> Result<ArrayView2<'_, T>, String> {
-    ArrayView2::from_shape((rows, columns), elements).map_err(|e| e.to_string())
+pub(crate) fn view<T: Real>(elements: &[T], rows: usize, columns: usize) -> Result<ArrayView2<'_, T>, Fault> {
+    ArrayView2::from_shape((rows, columns), elements).map_err(|error| Fault::Malformed(error.to_string()))
 }
 
-fn view_mut<T: Real>(
-    elements: &mut [T],
-    rows: usize,
-    columns: usize,
-) -> Result<ArrayViewMut2<'_, T>, String> {
-    ArrayViewMut2::from_shape((rows, columns), elements).map_err(|e| e.to_string())
+fn view_mut<T: Real>(elements: &mut [T], rows: usize, columns: usize) -> Result<ArrayViewMut2<'_, T>, Fault> {
+    ArrayViewMut2::from_shape((rows, columns), elements).map_err(|error| Fault::Malformed(error.to_string()))
 }
 
 /// A matrix as one of faer's.
@@ -103,17 +95,7 @@ fn is_finite<T: Real>(a: &ArrayView2<'_, T>) -> bool {
 /// # Errors
 /// A matrix with elements that are not finite, of which an iteration would not end.
 fn check_finite<T: Real>(a: &ArrayView2<'_, T>) -> Outcome {
-    match is_finite(a) {
-        true => Ok(()),
-        false => {
-            Err("the matrix has elements that are not finite, so that the algorithm would not converge"
-                .into())
-        }
-    }
-}
-
-fn not_converged() -> String {
-    "the algorithm did not converge".into()
+    if is_finite(a) { Ok(()) } else { Err(Fault::NotFinite) }
 }
 
 pub(crate) fn cholesky<T: Real>(a: ArrayView2<'_, T>, l: &mut [T]) -> Outcome {
@@ -122,12 +104,7 @@ pub(crate) fn cholesky<T: Real>(a: ArrayView2<'_, T>, l: &mut [T]) -> Outcome {
     for (i, (mut to, from)) in l.rows_mut().into_iter().zip(a.rows()).enumerate() {
         to.slice_mut(s![..=i]).assign(&from.slice(s![..=i]));
     }
-    cholesky::cholesky(l.view_mut()).map_err(|pivot| {
-        format!(
-            "the matrix is not positive-definite: its leading minor of order {} is not positive",
-            pivot + 1
-        )
-    })?;
+    cholesky::cholesky(l.view_mut()).map_err(|pivot| Fault::Minor(pivot + 1))?;
     for (i, mut row) in l.rows_mut().into_iter().enumerate() {
         row.slice_mut(s![i + 1..]).fill(T::default());
     }
@@ -146,10 +123,7 @@ pub(crate) fn lu<T: Real>(a: ArrayView2<'_, T>, p: &mut [T], l: &mut [T], u: &mu
 /// A singular matrix.
 fn check<T: Real>(lu: &Lu<T>) -> Outcome {
     match lu.pivots().position(|pivot| pivot == T::default()) {
-        Some(i) => Err(format!(
-            "the matrix is singular: pivot {} of its LU factorization is 0; linalg::lstsq or linalg::pinv has an answer for it",
-            i + 1
-        )),
+        Some(i) => Err(Fault::Pivot(i + 1)),
         None => Ok(()),
     }
 }
@@ -172,7 +146,7 @@ pub(crate) fn inv<T: Real>(a: ArrayView2<'_, T>, x: &mut [T], checked: bool) -> 
     let n = a.nrows();
     let found = Lu::new(a);
     match check(&found) {
-        Err(message) if checked => return Err(message),
+        Err(fault) if checked => return Err(fault),
         Err(_) => x.fill(T::of(f64::INFINITY)),
         Ok(()) => found.invert(view_mut(x, n, n)?),
     }
@@ -226,7 +200,7 @@ pub(crate) fn cofactor<T: Real>(a: ArrayView2<'_, T>, c: &mut [T]) -> Outcome {
         c.fill(T::of(f64::NAN));
         return Ok(());
     }
-    let found = solvers::Svd::new(to_faer(&a)).map_err(|_| not_converged())?;
+    let found = solvers::Svd::new(to_faer(&a)).map_err(|_| Fault::NotConverged)?;
     let array = |q: MatRef<'_, T>| Array2::from_shape_fn((n, n), |(i, j)| q[(i, j)]);
     let (mut u, v, s) = (array(found.U()), array(found.V()), found.S().column_vector());
     let orientation = |q: ArrayView2<'_, T>| {
@@ -263,7 +237,7 @@ pub(crate) fn svd<T: Real>(
 ) -> Outcome {
     check_finite(&a)?;
     let found = if full { solvers::Svd::new(to_faer(&a)) } else { solvers::Svd::new_thin(to_faer(&a)) };
-    let found = found.map_err(|_| not_converged())?;
+    let found = found.map_err(|_| Fault::NotConverged)?;
     write(found.U(), u);
     write(found.V().transpose(), vh);
     write(found.S().column_vector().as_mat(), s);
@@ -272,7 +246,7 @@ pub(crate) fn svd<T: Real>(
 
 pub(crate) fn svdvals<T: Real>(a: ArrayView2<'_, T>, s: &mut [T]) -> Outcome {
     check_finite(&a)?;
-    let values = to_faer(&a).singular_values().map_err(|_| not_converged())?;
+    let values = to_faer(&a).singular_values().map_err(|_| Fault::NotConverged)?;
     s.copy_from_slice(&values);
     Ok(())
 }
@@ -296,7 +270,7 @@ pub(crate) fn eigh<T: Real>(
     vectors: &mut [T],
 ) -> Outcome {
     check_triangle(&a, upper)?;
-    let found = solvers::SelfAdjointEigen::new(to_faer(&a), side(upper)).map_err(|_| not_converged())?;
+    let found = solvers::SelfAdjointEigen::new(to_faer(&a), side(upper)).map_err(|_| Fault::NotConverged)?;
     write(found.S().column_vector().as_mat(), values);
     write(found.U(), vectors);
     Ok(())
@@ -304,7 +278,7 @@ pub(crate) fn eigh<T: Real>(
 
 pub(crate) fn eigvalsh<T: Real>(a: ArrayView2<'_, T>, upper: bool, values: &mut [T]) -> Outcome {
     check_triangle(&a, upper)?;
-    let found = to_faer(&a).self_adjoint_eigenvalues(side(upper)).map_err(|_| not_converged())?;
+    let found = to_faer(&a).self_adjoint_eigenvalues(side(upper)).map_err(|_| Fault::NotConverged)?;
     values.copy_from_slice(&found);
     Ok(())
 }
