@@ -52,24 +52,13 @@ impl Ticket {
     /// nothing else wrong.
     pub fn new(kernel: &Kernel, op: &'static str, location: &'static Location<'static>) -> Option<Ticket> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let check = match &kernel.body {
-            Body::Custom(custom) if custom.may_fail() => {
-                Check::Custom(Arc::clone(custom), specs(&kernel.operands))
-            }
-            Body::Custom(_) => return None,
-            Body::Map(_)
-            | Body::Reduce { .. }
-            | Body::Rows { .. }
-            | Body::ArgReduce { .. }
-            | Body::Cumulative { .. }
-            | Body::ArgSort { .. }
-            | Body::Contract(_)
-            | Body::Gather { .. }
-            | Body::Scatter { .. }
-            | Body::Copy { .. } => {
-                let IndexOperand { axis, size, .. } = kernel.index_operand()?;
-                Check::Indices { kernel: kernel.name(), axis, size }
-            }
+        let check = if let Body::Custom(custom) = &kernel.body
+            && custom.may_fail()
+        {
+            Check::Custom(Arc::clone(custom), specs(&kernel.operands))
+        } else {
+            let IndexOperand { axis, size, .. } = kernel.index_operand()?;
+            Check::Indices { kernel: kernel.name(), axis, size }
         };
         Some(Ticket {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
