@@ -1,59 +1,23 @@
 //! The fuzzer finds what is planted, and says it in a few lines.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::sync::Arc;
-
 use taper::{
-    DType, Device, DeviceInfo, Layout, MemoryStats, Result,
+    Device, Layout, Result,
     tensor_core::{
-        Backend, BinaryOp, CompareOp, Kernel, Launch, Storage,
+        BinaryOp, CompareOp, Kernel, Launch,
         kernel::{Body, Instr},
     },
 };
 use taper_fuzz::{Report, gradient_case, product_case, program_case, threads_case};
-use taper_testing::{Reference, reference, reference_backend};
+use taper_testing::{hooked, reference, reference_backend};
 
 /// The plain reference, but for kernels that `change` makes others of.
-#[derive(Debug)]
-struct Broken {
-    plain: Arc<Reference>,
-    change: fn(&mut Kernel),
-}
-
-impl Backend for Broken {
-    fn info(&self) -> &DeviceInfo {
-        self.plain.info()
-    }
-    fn allocate(&self, dtype: DType, numel: usize) -> Result<Storage> {
-        self.plain.allocate(dtype, numel)
-    }
-    fn upload(&self, dtype: DType, bytes: &[u8]) -> Result<Storage> {
-        self.plain.upload(dtype, bytes)
-    }
-    fn download(&self, storage: &Storage, start: usize, out: &mut [u8]) -> Result<()> {
-        self.plain.download(storage, start, out)
-    }
-    fn run(&self, launch: &Launch<'_>) -> Result<()> {
-        let mut kernel = launch.kernel.clone();
-        (self.change)(&mut kernel);
-        self.plain.run(&Launch { kernel: &kernel, ..*launch })
-    }
-    fn synchronize(&self) -> Result<()> {
-        self.plain.synchronize()
-    }
-    fn memory(&self) -> MemoryStats {
-        self.plain.memory()
-    }
-    fn reset_peak(&self) {
-        self.plain.reset_peak();
-    }
-    fn empty_cache(&self) {
-        self.plain.empty_cache();
-    }
-}
-
 fn broken(change: fn(&mut Kernel)) -> Device {
-    Device::new(Arc::new(Broken { plain: reference_backend().1, change }))
+    hooked(reference_backend().1, move |plain, launch| {
+        let mut kernel = launch.kernel.clone();
+        change(&mut kernel);
+        plain.run(&Launch { kernel: &kernel, ..*launch })
+    })
 }
 
 /// Changes the instructions of maps.

@@ -7,6 +7,7 @@
 //! | [`compare`] | closeness: tolerances, [`assert_close`], [`agree`] |
 //! | [`mod@conformance`] | [`conformance()`]: what every backend must compute, in one call |
 //! | [`epilogues`] | contractions with epilogues, as kernels |
+//! | [`mod@hooked`] | a device whose kernels a test sees, holds up or breaks |
 //! | [`inputs`] | numbers, tensors of them, and [`VIEWS`] |
 //! | [`process`] | tests that need a process of their own: [`run_alone`], [`test_process`] |
 #![allow(clippy::unwrap_used, clippy::panic)] // tools of tests: to fail is to panic
@@ -14,12 +15,14 @@
 pub mod compare;
 pub mod conformance;
 pub mod epilogues;
+pub mod hooked;
 pub mod inputs;
 pub mod process;
 pub mod reference;
 
 pub use compare::{agree, assert_close, assert_elements, difference, tolerance};
 pub use conformance::conformance;
+pub use hooked::{Hooked, hooked};
 pub use inputs::{
     LAYOUTS, Layout, VIEWS, View, floats, laid_out, numbers, of, of_scalars, tensor, to_scalars,
 };

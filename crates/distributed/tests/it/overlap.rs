@@ -12,19 +12,10 @@ use std::{
 use backend_cpu::CpuBackend;
 use distributed::{Communicator, DistributedConfig, DistributedDataParallel, ReduceOp};
 use nn::{Linear, Module, mse_loss};
-use tensor_core::{
-    Backend, DType, Device, DeviceInfo, Generator, Launch, MemoryStats, Result, Storage, Tensor,
-};
+use taper_testing::hooked;
+use tensor_core::{Generator, Result, Tensor};
 
 use crate::on_ranks;
-
-/// A CPU that counts its kernels, and can be told to wait before one of them.
-#[derive(Debug)]
-struct Waiting {
-    inner: CpuBackend,
-    kernels: AtomicUsize,
-    wait: Mutex<Option<Wait>>,
-}
 
 /// Before which kernel, for how many calls of the communicator to have begun.
 #[derive(Debug)]
@@ -35,43 +26,13 @@ struct Wait {
     found: Option<u64>,
 }
 
-impl Backend for Waiting {
-    fn info(&self) -> &DeviceInfo {
-        self.inner.info()
-    }
-    fn allocate(&self, dtype: DType, numel: usize) -> Result<Storage> {
-        self.inner.allocate(dtype, numel)
-    }
-    fn upload(&self, dtype: DType, bytes: &[u8]) -> Result<Storage> {
-        self.inner.upload(dtype, bytes)
-    }
-    fn download(&self, storage: &Storage, start: usize, out: &mut [u8]) -> Result<()> {
-        self.inner.download(storage, start, out)
-    }
-    fn run(&self, launch: &Launch<'_>) -> Result<()> {
-        let kernel = self.kernels.fetch_add(1, Ordering::Relaxed);
-        if let Some(wait) = &mut *self.wait.lock().unwrap()
-            && wait.kernel == kernel
-        {
-            let began = Instant::now();
-            while wait.comm.traffic().collectives < wait.calls && began.elapsed() < Duration::from_secs(20) {
-                thread::sleep(Duration::from_millis(1));
-            }
-            wait.found = Some(wait.comm.traffic().collectives);
+impl Wait {
+    fn wait(&mut self) {
+        let began = Instant::now();
+        while self.comm.traffic().collectives < self.calls && began.elapsed() < Duration::from_secs(20) {
+            thread::sleep(Duration::from_millis(1));
         }
-        self.inner.run(launch)
-    }
-    fn synchronize(&self) -> Result<()> {
-        self.inner.synchronize()
-    }
-    fn memory(&self) -> MemoryStats {
-        self.inner.memory()
-    }
-    fn reset_peak(&self) {
-        self.inner.reset_peak();
-    }
-    fn empty_cache(&self) {
-        self.inner.empty_cache();
+        self.found = Some(self.comm.traffic().collectives);
     }
 }
 
@@ -80,12 +41,16 @@ impl Backend for Waiting {
 #[test]
 fn the_first_bucket_is_reduced_before_the_last_gradient_is_computed() {
     let found = on_ranks(3, |comm| -> Result<(u64, u64)> {
-        let backend = Arc::new(Waiting {
-            inner: CpuBackend::new(),
-            kernels: AtomicUsize::new(0),
-            wait: Mutex::new(None),
+        let (kernels, wait) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(None::<Wait>)));
+        // A CPU that counts its kernels, and can be told to wait before one of them.
+        let (count, told) = (Arc::clone(&kernels), Arc::clone(&wait));
+        let device = hooked(Arc::new(CpuBackend::new()), move |cpu, launch| {
+            let kernel = count.fetch_add(1, Ordering::Relaxed);
+            if let Some(wait) = told.lock().unwrap().as_mut().filter(|wait| wait.kernel == kernel) {
+                wait.wait();
+            }
+            cpu.run(launch)
         });
-        let device = Device::new(Arc::clone(&backend) as Arc<dyn Backend>);
         let rng = Generator::seed(1, &device);
         let layers = vec![Linear::new(6, 5, &rng)?, Linear::new(5, 4, &rng)?];
         let config = DistributedConfig { bucket_bytes: 1, ..Default::default() };
@@ -97,20 +62,19 @@ fn the_first_bucket_is_reduced_before_the_last_gradient_is_computed() {
             let out = model[1].forward(&hidden)?;
             mse_loss(&out, &out.zeros_like())
         };
-        backend.kernels.store(0, Ordering::Relaxed);
+        kernels.store(0, Ordering::Relaxed);
         model.backward(&loss()?)?;
-        let kernels = backend.kernels.load(Ordering::Relaxed);
+        let all = kernels.load(Ordering::Relaxed);
         let alone = autograd::grad(&[loss()?], &model.parameters(), false)?;
 
         // The flags come first, then the buckets.
         let calls = comm.traffic().collectives + 3;
         model.parameters().iter().for_each(|parameter| parameter.set_grad(None));
-        let wait = Wait { kernel: kernels - 1, comm: comm.clone(), calls, found: None };
-        *backend.wait.lock().unwrap() = Some(wait);
-        backend.kernels.store(0, Ordering::Relaxed);
+        *wait.lock().unwrap() = Some(Wait { kernel: all - 1, comm: comm.clone(), calls, found: None });
+        kernels.store(0, Ordering::Relaxed);
         model.backward(&loss()?)?;
-        assert_eq!(backend.kernels.load(Ordering::Relaxed), kernels, "one plan, as before");
-        let begun = backend.wait.lock().unwrap().take().and_then(|wait| wait.found).unwrap();
+        assert_eq!(kernels.load(Ordering::Relaxed), all, "one plan, as before");
+        let begun = wait.lock().unwrap().take().and_then(|wait| wait.found).unwrap();
 
         // What is reduced are the gradients, bit by bit.
         for (parameter, alone) in model.parameters().iter().zip(alone) {

@@ -8,11 +8,9 @@ use std::{
 
 use pollster::block_on;
 use taper::autograd::{TensorGrad, grad, no_grad};
-use taper::tensor_core::{
-    Backend, DeviceInfo, ErrorKind, Launch, MemoryStats, Storage, backend::Download, eval_pending,
-};
+use taper::tensor_core::{Backend, ErrorKind, eval_pending};
 use taper::{DType, Device, Result, Tensor};
-use taper_testing::{Reference, reference, reference_backend};
+use taper_testing::{Reference, hooked, reference, reference_backend};
 
 use crate::common::{device, of};
 
@@ -133,63 +131,25 @@ fn reads_that_are_awaited_cross_devices() -> Result<()> {
     Ok(())
 }
 
-/// A reference whose kernels wait until one of the other device runs as well.
-#[derive(Debug)]
-struct Meeting {
-    inner: Arc<Reference>,
-    own: usize,
-    running: Arc<(Mutex<[usize; 2]>, Condvar)>,
-}
-
-impl Backend for Meeting {
-    fn info(&self) -> &DeviceInfo {
-        self.inner.info()
-    }
-    fn allocate(&self, dtype: DType, numel: usize) -> Result<Storage> {
-        self.inner.allocate(dtype, numel)
-    }
-    fn upload(&self, dtype: DType, bytes: &[u8]) -> Result<Storage> {
-        self.inner.upload(dtype, bytes)
-    }
-    fn download(&self, storage: &Storage, start: usize, out: &mut [u8]) -> Result<()> {
-        self.inner.download(storage, start, out)
-    }
-    fn download_async<'a>(&'a self, storage: &'a Storage, start: usize, numel: usize) -> Download<'a> {
-        self.inner.download_async(storage, start, numel)
-    }
-    fn run(&self, launch: &Launch<'_>) -> Result<()> {
-        let (begun, changed) = &*self.running;
-        let mut begun = begun.lock().unwrap();
-        begun[self.own] += 1;
-        changed.notify_all();
-        let (begun, timeout) = changed
-            .wait_timeout_while(begun, Duration::from_secs(20), |begun| begun[1 - self.own] < begun[self.own])
-            .unwrap();
-        assert!(!timeout.timed_out(), "the other device was held up: {begun:?}");
-        drop(begun);
-        self.inner.run(launch)
-    }
-    fn synchronize(&self) -> Result<()> {
-        self.inner.synchronize()
-    }
-    fn memory(&self) -> MemoryStats {
-        self.inner.memory()
-    }
-    fn reset_peak(&self) {
-        self.inner.reset_peak();
-    }
-    fn empty_cache(&self) {
-        self.inner.empty_cache();
-    }
-}
-
 /// The kernels of two threads on two devices run at the same time: each waits for the other's.
 #[test]
 fn two_devices_work_at_the_same_time() -> Result<()> {
-    let running = Arc::default();
-    let device = |own| {
-        let inner = reference_backend().1;
-        Device::new(Arc::new(Meeting { inner, own, running: Arc::clone(&running) }))
+    let running = Arc::new((Mutex::new([0; 2]), Condvar::new()));
+    // A reference whose kernels wait until one of the other device runs as well.
+    let device = |own: usize| {
+        let running = Arc::clone(&running);
+        hooked(reference_backend().1, move |plain, launch| {
+            let (begun, changed) = &*running;
+            let mut begun = begun.lock().unwrap();
+            begun[own] += 1;
+            changed.notify_all();
+            let (begun, timeout) = changed
+                .wait_timeout_while(begun, Duration::from_secs(20), |begun| begun[1 - own] < begun[own])
+                .unwrap();
+            assert!(!timeout.timed_out(), "the other device was held up: {begun:?}");
+            drop(begun);
+            plain.run(launch)
+        })
     };
     let devices = [device(0), device(1)];
     std::thread::scope(|s| {

@@ -1,0 +1,65 @@
+//! [`Hooked`]: a device that a test looks into.
+
+use std::{fmt, sync::Arc};
+
+use tensor_core::{
+    Backend, DType, Device, DeviceInfo, Launch, MemoryStats, Result, Storage, backend::Download,
+};
+
+type Run = dyn Fn(&dyn Backend, &Launch<'_>) -> Result<()> + Send + Sync;
+
+/// Another backend, but for its kernels: those go to a function, which runs them there, or does something else.
+pub struct Hooked {
+    inner: Arc<dyn Backend>,
+    run: Box<Run>,
+}
+
+/// A device whose kernels go to `run`, and all else to `inner`.
+pub fn hooked(
+    inner: Arc<dyn Backend>,
+    run: impl Fn(&dyn Backend, &Launch<'_>) -> Result<()> + Send + Sync + 'static,
+) -> Device {
+    Device::new(Arc::new(Hooked { inner, run: Box::new(run) }))
+}
+
+impl fmt::Debug for Hooked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hooked").field("inner", &self.inner).finish_non_exhaustive()
+    }
+}
+
+impl Backend for Hooked {
+    fn info(&self) -> &DeviceInfo {
+        self.inner.info()
+    }
+    fn allocate(&self, dtype: DType, numel: usize) -> Result<Storage> {
+        self.inner.allocate(dtype, numel)
+    }
+    fn upload(&self, dtype: DType, bytes: &[u8]) -> Result<Storage> {
+        self.inner.upload(dtype, bytes)
+    }
+    fn download(&self, storage: &Storage, start: usize, out: &mut [u8]) -> Result<()> {
+        self.inner.download(storage, start, out)
+    }
+    fn download_async<'a>(&'a self, storage: &'a Storage, start: usize, numel: usize) -> Download<'a> {
+        self.inner.download_async(storage, start, numel)
+    }
+    fn run(&self, launch: &Launch<'_>) -> Result<()> {
+        (self.run)(self.inner.as_ref(), launch)
+    }
+    fn settle(&self) -> Result<()> {
+        self.inner.settle()
+    }
+    fn synchronize(&self) -> Result<()> {
+        self.inner.synchronize()
+    }
+    fn memory(&self) -> MemoryStats {
+        self.inner.memory()
+    }
+    fn reset_peak(&self) {
+        self.inner.reset_peak();
+    }
+    fn empty_cache(&self) {
+        self.inner.empty_cache();
+    }
+}
