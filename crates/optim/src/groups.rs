@@ -6,13 +6,16 @@
 use std::{collections::HashSet, fmt};
 
 use autograd::no_grad;
-use tensor_core::{Error, ErrorKind, Result, State, Stateful, Tensor, eval_all, eval_pending};
+use tensor_core::{
+    Error, ErrorKind, Result, State, Stateful, Tensor, WeakTensor, build_only, eval_all, eval_in_place,
+    eval_pending,
+};
 
 use crate::{
     Optimizer,
     saved::{
-        ParamState, Part, Setting, change_tensors, load_settings, load_state, save_settings, save_state,
-        settled,
+        ParamState, Setting, change_tensors, load_settings, load_state, save_settings, save_state, settled,
+        tensors,
     },
 };
 
@@ -120,8 +123,10 @@ impl<C> ParamGroup<C> {
 /// Making one does not fail: what is wrong with the settings or the parameters, [`Optimizer::step`] says before it changes
 /// anything. Parameters without a gradient are passed over. They may be on several devices.
 ///
-/// All parameters' new values are computed together, and before any is assigned. Those of one shape and device share kernels,
-/// as many as the device takes results in one.
+/// Gradients are computed first, and then all parameters' new values together: those of one shape and device share kernels, as many
+/// as the device takes results in one. New values and states go where the old ones are, if that takes no memory at all: so it is for
+/// elementwise updates from the second step on, of parameters that nobody else holds a value of. Otherwise all are computed before one
+/// is assigned.
 #[derive(Debug)]
 pub struct ParamGroups<C: UpdateRule> {
     groups: Vec<ParamGroup<C>>,
@@ -137,6 +142,16 @@ struct Update<S> {
     index: usize,
     value: Tensor,
     state: S,
+}
+
+/// What one parameter was before a step: values without a hold on them, so that they may be overwritten.
+struct Before<S> {
+    group: usize,
+    index: usize,
+    value: WeakTensor,
+    /// Without its tensors.
+    state: Option<S>,
+    tensors: Vec<Option<WeakTensor>>,
 }
 
 impl<C: UpdateRule> ParamGroups<C> {
@@ -179,13 +194,24 @@ impl<C: UpdateRule> ParamGroups<C> {
         Ok(())
     }
 
+    /// The gradients that the next step takes.
+    fn grads(&self) -> Result<Vec<Tensor>> {
+        let mut grads = Vec::new();
+        for parameter in self.groups.iter().flat_map(|group| &group.parameters) {
+            if let Some(grad) = parameter.grad() {
+                check_grad(C::NAME, parameter, &grad)?;
+                grads.push(grad);
+            }
+        }
+        Ok(grads)
+    }
+
     /// What the next step makes of each parameter that has a gradient, not computed yet.
     fn updates(&self) -> Result<Vec<Update<C::State>>> {
         let mut updates = Vec::new();
         for (g, (group, states)) in self.groups.iter().zip(&self.states).enumerate() {
             for (i, (parameter, state)) in group.parameters.iter().zip(states).enumerate() {
                 let Some(grad) = parameter.grad() else { continue };
-                check_grad(C::NAME, parameter, &grad)?;
                 // Half precision, whose 0.999 is 1, computes in f32 and rounds what is kept.
                 let (kept, wide) = (parameter.dtype(), parameter.dtype().compute());
                 let mut state = state.clone().unwrap_or_default();
@@ -206,6 +232,41 @@ impl<C: UpdateRule> ParamGroups<C> {
             }
         }
         Ok(updates)
+    }
+
+    /// Puts the updates in the place of what they replace, and tells what that was.
+    fn replace(&mut self, updates: &[Update<C::State>]) -> Result<Vec<Before<C::State>>> {
+        let mut all = Vec::with_capacity(updates.len());
+        for Update { group, index, value, state } in updates {
+            let parameter = &self.groups[*group].parameters[*index];
+            let before = parameter.downgrade();
+            parameter.assign(value)?;
+            let mut state = self.states[*group][*index].replace(state.clone());
+            let tensors = state.iter_mut().flat_map(tensors);
+            let tensors = tensors.map(|tensor| tensor.take().map(|t| t.downgrade())).collect();
+            all.push(Before { group: *group, index: *index, value: before, state, tensors });
+        }
+        Ok(all)
+    }
+
+    /// Undoes [`ParamGroups::replace`] where nothing was overwritten. What waits elsewhere is computed when somebody looks.
+    fn bring_back(&mut self, before: Vec<Before<C::State>>) {
+        for Before { group, index, value, mut state, tensors: kept } in before {
+            let parameter = &self.groups[group].parameters[index];
+            let still_there = |tensor: &Option<WeakTensor>| match tensor {
+                Some(tensor) => tensor.upgrade().map(Some),
+                None => Some(None),
+            };
+            let kept: Option<Vec<Option<Tensor>>> = kept.iter().map(still_there).collect();
+            let (Some(value), Some(kept)) = (value.upgrade(), kept) else { continue };
+            if parameter.is_evaluated() || parameter.assign(&value).is_err() {
+                continue;
+            }
+            for (tensor, before) in state.iter_mut().flat_map(tensors).zip(kept) {
+                *tensor = before;
+            }
+            self.states[group][index] = state;
+        }
     }
 }
 
@@ -280,27 +341,29 @@ impl<C: UpdateRule> Optimizer for ParamGroups<C> {
         if let Err(error) = self.check() {
             return Err(error.here());
         }
-        let mut updates = match no_grad(|| self.updates()) {
-            Ok(updates) => updates,
-            Err(error) => return Err(error.here()),
-        };
-        // All at once, and before any parameter changes, so that a failure changes none.
-        let mut made = Vec::new();
+        // What can fail for what the user wrote fails here, before anything changes.
+        let grads = self.grads().map_err(Error::here)?;
+        compute(&grads)?;
+        drop(grads);
+        let mut updates = build_only(|| no_grad(|| self.updates())).map_err(Error::here)?;
+        let mut made: Vec<Tensor> = Vec::new();
         for Update { value, state, .. } in &mut updates {
             made.push(value.clone());
-            for (_, part) in state.parts() {
-                if let Part::Tensor(Some(tensor)) | Part::OptionalTensor(Some(tensor)) = part {
-                    made.push(tensor.clone());
-                }
-            }
+            made.extend(tensors(state).flatten().map(|tensor| tensor.clone()));
         }
-        compute(&made)?;
-        drop(made);
-        for Update { group, index, value, state } in updates {
-            self.groups[group].parameters[index].assign(&value)?;
-            self.states[group][index] = Some(state);
+        let cells = updates.iter().map(|update| self.groups[update.group].parameters[update.index].clone());
+        let cells: Vec<Tensor> = cells.collect();
+        // Nobody holds the old values now, so that they may be overwritten.
+        let before = build_only(|| self.replace(&updates))?;
+        let evaluated = eval_in_place(&cells.iter().chain(&made).collect::<Vec<_>>());
+        if let Ok(true) = evaluated {
+            return Ok(());
         }
-        Ok(())
+        self.bring_back(before);
+        evaluated?;
+        // It takes memory: all at once, and before any parameter changes, so that a failure changes none.
+        eval_all(&made.iter().collect::<Vec<_>>())?;
+        self.replace(&updates).map(|_| ())
     }
 
     fn parameters(&self) -> Vec<Tensor> {

@@ -11,7 +11,9 @@ pub trait Optimizer: Stateful {
     ///
     /// # Errors
     /// Settings that make no sense, or a failure to compute what the new values depend on, such as a label outside the classes:
-    /// if only the device can find that, this waits until it has looked. Nothing has changed then: no parameter, and no state.
+    /// if only the device can find that, this waits until it has looked. Nothing has changed then: no parameter, and no state. A
+    /// device that fails while old values are overwritten, as when it is lost, leaves each parameter and its state as before the step,
+    /// or as after it.
     #[track_caller]
     fn step(&mut self) -> Result<()>;
 

@@ -49,17 +49,23 @@ pub trait ParamState: Clone + Default + fmt::Debug {
     fn parts(&mut self) -> Vec<(&'static str, Part<'_>)>;
 }
 
+/// The places of a state's tensors.
+pub(crate) fn tensors(state: &mut impl ParamState) -> impl Iterator<Item = &mut Option<Tensor>> {
+    state.parts().into_iter().filter_map(|(_, part)| match part {
+        Part::Tensor(tensor) | Part::OptionalTensor(tensor) => Some(tensor),
+        Part::Count(_) | Part::Float(_) => None,
+    })
+}
+
 /// Puts another tensor in the place of each tensor of a state.
 pub(crate) fn change_tensors(
     state: &mut impl ParamState,
     change: impl Fn(&Tensor) -> Result<Tensor>,
 ) -> Result<()> {
-    for (_, part) in state.parts() {
-        if let Part::Tensor(Some(tensor)) | Part::OptionalTensor(Some(tensor)) = part {
-            *tensor = change(tensor)?;
-        }
-    }
-    Ok(())
+    tensors(state).flatten().try_for_each(|tensor| {
+        *tensor = change(tensor)?;
+        Ok(())
+    })
 }
 
 /// The settings of a group, under PyTorch's names.

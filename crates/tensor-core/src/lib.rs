@@ -83,6 +83,8 @@ pub use tensor::{
     Ellipsis, Generator, Index, Indices, Interpolation, MeshIndexing, Nested, NewAxis, Number, Operand,
     ScatterReduce, Span, Step, Tensor, TensorOptions, eval_all, eval_each, eval_pending,
 };
+#[doc(hidden)] // for `optim`
+pub use tensor::{WeakTensor, build_only, eval_in_place};
 pub use ticket::Ticket;
 #[doc(hidden)] // for `distributed`
 pub use watch::note_call;

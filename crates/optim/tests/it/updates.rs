@@ -2,12 +2,16 @@
 //! PyTorch's in `taper/tests`.
 #![allow(clippy::unwrap_used)]
 
-use std::sync::atomic::Ordering;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
 use crate::common::{assert_close, bits, device, devices, reference::reference_backend, shown};
 use autograd::TensorGrad;
 use optim::*;
-use tensor_core::{DType, Device, ErrorKind, State, Stateful, Tensor};
+use taper_testing::{hooked, reference};
+use tensor_core::{DType, Device, Error, ErrorKind, State, Stateful, Tensor};
 
 fn matrix(device: &Device, values: [f32; 6]) -> Tensor {
     Tensor::from_slice(&values, [2, 3], device).unwrap().requires_grad()
@@ -72,31 +76,130 @@ fn a_resumed_optimizer_gives_the_same_bits() {
     }
 }
 
+/// A first step, which begins to keep something, takes memory, and so does one of parameters whose values somebody holds.
 #[test]
 fn a_step_that_runs_out_of_memory_changes_nothing() {
     fn fails<C: UpdateRule>(config: C) {
-        let (device, backend) = reference_backend();
-        let parameters = [start(&device), start(&device)];
+        for is_first in [true, false] {
+            let (device, backend) = reference_backend();
+            // Of two shapes, so that there are several kernels.
+            let wide = |shape: [usize; 2]| Tensor::full(shape, 0.5f32, &device).unwrap().requires_grad();
+            let parameters = [start(&device), start(&device), wide([4, 4])];
+            let mut optimizer = ParamGroups::new(parameters.clone(), config);
+            let set = |step| parameters.iter().for_each(|x| set_grad(x, step));
+            set(0);
+            if !is_first {
+                optimizer.step().unwrap();
+                set(1);
+            }
+            let held = parameters.each_ref().map(|x| x.detach());
+            let before = (parameters.each_ref().map(bits), shown(&optimizer.state_dict()));
+            let mut failures = 0;
+            for n in 1.. {
+                backend.fail_in.store(n, Ordering::Relaxed);
+                let result = optimizer.step();
+                backend.fail_in.store(0, Ordering::Relaxed);
+                let Err(error) = result else { break };
+                assert!(matches!(error.kind(), ErrorKind::OutOfMemory { .. }), "{error}");
+                assert_eq!((parameters.each_ref().map(bits), shown(&optimizer.state_dict())), before);
+                failures += 1;
+            }
+            assert!(failures > 1, "{config:?}");
+            assert_ne!(parameters.each_ref().map(bits), before.0);
+            assert_eq!(held.each_ref().map(bits), before.0);
+        }
+    }
+    with_each!(fails);
+}
+
+/// From the second step on an elementwise update goes where the old values are.
+#[test]
+fn a_later_step_takes_no_memory() {
+    fn stays<C: UpdateRule>(config: C, device: &Device) {
+        let parameters: Vec<Tensor> = (0..3).map(|_| start(device)).collect();
         let mut optimizer = ParamGroups::new(parameters.clone(), config);
         let set = |step| parameters.iter().for_each(|x| set_grad(x, step));
         set(0);
         optimizer.step().unwrap();
-        set(1);
-        let before = (parameters.each_ref().map(bits), shown(&optimizer.state_dict()));
-        let mut failures = 0;
-        for n in 1.. {
-            backend.fail_in.store(n, Ordering::Relaxed);
-            let result = optimizer.step();
-            backend.fail_in.store(0, Ordering::Relaxed);
-            let Err(error) = result else { break };
-            assert!(matches!(error.kind(), ErrorKind::OutOfMemory { .. }), "{error}");
-            assert_eq!((parameters.each_ref().map(bits), shown(&optimizer.state_dict())), before);
-            failures += 1;
+        for step in 1..3 {
+            set(step);
+            device.reset_peak();
+            let before = device.memory();
+            optimizer.step().unwrap();
+            let after = device.memory();
+            if C::NAME == "Muon" {
+                // It multiplies matrices.
+                assert!(after.allocations > before.allocations);
+                continue;
+            }
+            assert_eq!((after.allocations, after.peak), (before.allocations, before.allocated), "{config:?}");
         }
-        assert!(failures > 0, "{config:?}");
-        assert_ne!(parameters.each_ref().map(bits), before.0);
     }
-    with_each!(fails);
+    // One of its own, which counts.
+    let device = Device::new(Arc::new(backend_cpu::CpuBackend::new()));
+    with_each!(stays, &device);
+}
+
+/// A graph that waits for its gradients has the values that it was built with.
+#[test]
+fn a_graph_keeps_its_values_when_a_step_is_taken() {
+    for device in devices() {
+        let x = start(&device);
+        let mut sgd = Sgd::new([x.clone()], SgdConfig { lr: 0.5, ..Default::default() });
+        let y = x.powi(2).sum();
+        y.eval().unwrap();
+        let waits = x.powi(3).sum();
+        for step in 0..2 {
+            set_grad(&x, step);
+            sgd.step().unwrap();
+        }
+        x.set_grad(None);
+        y.add(&waits).unwrap().backward().unwrap();
+        let old = start(&device).detach();
+        let expected = old.mul_scalar(2.0).add(&old.powi(2).mul_scalar(3.0)).unwrap().to_f64_vec().unwrap();
+        assert_close(&x.grad().unwrap(), &expected);
+    }
+}
+
+/// What a kernel's failure in a step that overwrites leaves: each parameter is with its state before the step, or after it.
+#[test]
+fn a_device_that_fails_within_a_step_leaves_each_parameter_whole() {
+    let stepped = |x: &Tensor, steps: i32| {
+        let mut adam = Adam::new([x.clone()], AdamConfig { lr: 0.1, ..Default::default() });
+        for step in 0..steps {
+            set_grad(x, step);
+            adam.step().unwrap();
+        }
+        shown(&adam.state_dict()).into_iter().filter(|part| part.starts_with("state")).collect::<Vec<_>>()
+    };
+    let fail_in = Arc::new(AtomicU64::new(0));
+    let left = Arc::clone(&fail_in);
+    let device = hooked(reference_backend().1, move |plain, launch| {
+        if left.load(Ordering::Relaxed) > 0 && left.fetch_sub(1, Ordering::Relaxed) == 1 {
+            return Err(Error::new(ErrorKind::DeviceLost {
+                device: "hooked".into(),
+                reason: "a test".into(),
+            }));
+        }
+        plain.run(launch)
+    });
+    let other = |device: &Device| Tensor::full([4], 0.5f32, device).unwrap().requires_grad();
+    let parameters = [start(&device), other(&device)];
+    let mut adam = Adam::new(parameters.clone(), AdamConfig { lr: 0.1, ..Default::default() });
+    for step in 0..2 {
+        parameters.iter().for_each(|x| set_grad(x, step));
+        // Each shape has a kernel of its own.
+        fail_in.store(2 * step as u64, Ordering::Relaxed);
+        assert_eq!(adam.step().is_err(), step == 1);
+    }
+    fail_in.store(0, Ordering::Relaxed);
+    let plain = reference();
+    let (after, before) = (start(&plain), other(&plain));
+    let states = [stepped(&after, 2), stepped(&before, 1)];
+    assert_eq!((bits(&parameters[0]), bits(&parameters[1])), (bits(&after), bits(&before)));
+    let state = shown(&adam.state_dict());
+    assert!(states[0].iter().all(|part| state.contains(part)), "{state:?}");
+    assert!(states[1].iter().all(|part| state.contains(&part.replace("state.0", "state.1"))), "{state:?}");
 }
 
 /// Settings that make no sense are errors of the step, which say the setting and change nothing.

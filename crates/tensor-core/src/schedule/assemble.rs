@@ -24,6 +24,12 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
+    /// Whether it takes no new memory: all outputs overwrite what nobody reads afterwards.
+    pub(super) fn is_in_place(&self) -> bool {
+        let outputs = self.steps.iter().filter(|step| !step.empty).flat_map(|step| &step.outputs);
+        outputs.into_iter().all(|output| matches!(output, Output::Reused { .. }))
+    }
+
     /// About how many bytes it takes, with what backends make of its kernels.
     pub(super) fn bytes(&self) -> usize {
         const COMPILED: usize = 1 << 10;

@@ -103,6 +103,38 @@ pub(crate) fn evaluate_watched(targets: Vec<Arc<Node>>, progress: Progress<'_>) 
     result
 }
 
+/// As [`evaluate`], if that takes no new memory on any device; otherwise false, and nothing is computed.
+pub(crate) fn evaluate_in_place(targets: Vec<Arc<Node>>) -> Result<bool> {
+    let groups = by_device(targets);
+    // One device is asked as it is run.
+    if groups.len() > 1 {
+        for here in &groups {
+            if !in_place(here, |_| Ok(()))? {
+                return Ok(false);
+            }
+        }
+    }
+    for here in &groups {
+        if !in_place(here, |ready| ready.execute(UNWATCHED))? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Whether nodes of one device can be computed in no new memory; if so, `f` is called.
+fn in_place(targets: &[Arc<Node>], f: impl FnOnce(&Ready<'_>) -> Result<()>) -> Result<bool> {
+    let Some(first) = targets.first() else { return Ok(true) };
+    let device = &first.device;
+    let (copies, answer) = with_plan(lock(device.plans()), device, targets, false, |ready| {
+        if !ready.plan.is_in_place() {
+            return Ok(false);
+        }
+        f(ready).map(|()| true)
+    })?;
+    Ok(copies.is_empty() && answer.unwrap_or(true))
+}
+
 /// As [`evaluate`], without blocking the thread while devices hand over what others need.
 pub(crate) async fn evaluate_async(targets: Vec<Arc<Node>>) -> Result<()> {
     let mut result = Ok(());
@@ -169,25 +201,49 @@ fn compute_one(target: &Arc<Node>, progress: Progress<'_>) -> Result<Vec<Arc<Nod
     run(cache, device, std::slice::from_ref(target), new, progress)
 }
 
-/// One evaluation at a time for a device: two threads never compute, or give away, the same buffer. Other devices are not held up.
-/// `new` asks to learn the one target's kernel. Gives the copies from other devices that are to come first: then nothing was computed.
+/// A plan, and what it is for.
+struct Ready<'a> {
+    plan: &'a assemble::Plan,
+    items: &'a [collect::Item],
+    device: &'a Device,
+}
+
+impl Ready<'_> {
+    fn execute(&self, progress: Progress<'_>) -> Result<()> {
+        execute::execute(self.plan, self.items, self.device.backend().as_ref(), progress)
+    }
+}
+
+/// Computes what [`with_plan`] plans.
 fn run(
-    mut cache: MutexGuard<'_, PlanCache>,
+    cache: MutexGuard<'_, PlanCache>,
     device: &Device,
     targets: &[Arc<Node>],
     new: bool,
     progress: Progress<'_>,
 ) -> Result<Vec<Arc<Node>>> {
+    with_plan(cache, device, targets, new, |ready| ready.execute(progress)).map(|(copies, _)| copies)
+}
+
+/// Plans, and calls `f` with it. One evaluation at a time for a device: two threads never compute, or give away, the same buffer. Other
+/// devices are not held up. `new` asks to learn the one target's kernel. Gives the copies from other devices that are to come first: then,
+/// or where there is nothing to compute, `f` was not called.
+fn with_plan<R>(
+    mut cache: MutexGuard<'_, PlanCache>,
+    device: &Device,
+    targets: &[Arc<Node>],
+    new: bool,
+    f: impl FnOnce(&Ready<'_>) -> Result<R>,
+) -> Result<(Vec<Arc<Node>>, Option<R>)> {
     let copies = cache.collector.collect(targets);
-    let mut result = Ok(());
+    let mut result = Ok(None);
     if copies.is_empty() && !cache.collector.is_empty() {
         let plan = cache.plan(device, new);
-        result = plan.and_then(|plan| {
-            execute::execute(&plan, cache.collector.items(), device.backend().as_ref(), progress)
-        });
+        result =
+            plan.and_then(|plan| f(&Ready { plan: &plan, items: cache.collector.items(), device }).map(Some));
     }
     let spent = cache.collector.take();
     drop(cache);
     collect::discard(spent);
-    result.map(|()| copies)
+    result.map(|result| (copies, result))
 }

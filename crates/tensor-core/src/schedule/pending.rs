@@ -21,6 +21,8 @@ const MAX_BYTES: usize = 256 << 20;
 struct Pending {
     nodes: Vec<Weak<Node>>,
     bytes: usize,
+    /// How many calls of [`without_bound`] are under way.
+    unbounded: u32,
 }
 
 thread_local! {
@@ -36,13 +38,26 @@ pub(crate) fn register(node: &Arc<Node>) {
     }
     let full = PENDING.with_borrow_mut(|pending| {
         pending.nodes.push(Arc::downgrade(node));
-        pending.nodes.len() >= MAX_NODES || pending.bytes >= MAX_BYTES
+        pending.unbounded == 0 && (pending.nodes.len() >= MAX_NODES || pending.bytes >= MAX_BYTES)
     });
     // What a checkpointed function records is to be forgotten, not stored.
     if full && !is_built_in() {
         // A failure leaves the nodes as they are: who looks at one of them meets the error there.
         let _ = flush();
     }
+}
+
+/// Runs `f`, in which any number of nodes may wait.
+pub(crate) fn without_bound<R>(f: impl FnOnce() -> R) -> R {
+    struct Running;
+    impl Drop for Running {
+        fn drop(&mut self) {
+            PENDING.with_borrow_mut(|pending| pending.unbounded -= 1);
+        }
+    }
+    PENDING.with_borrow_mut(|pending| pending.unbounded += 1);
+    let _running = Running;
+    f()
 }
 
 /// Forgets a node that was computed as soon as it was built, so that its memory can be used again.

@@ -1,7 +1,7 @@
 //! Leaves and cells: tensors that want gradients, whose value can be replaced, and what autograd needs to know of them.
 
 use std::sync::{
-    Arc, Mutex,
+    Arc, Mutex, Weak,
     atomic::{AtomicBool, Ordering},
 };
 
@@ -99,6 +99,13 @@ impl Tensor {
         let old = std::mem::replace(&mut *lock(&variable.current), next);
         drop(old);
         Ok(())
+    }
+
+    /// The value of this moment, without a hold on it: who computes the next one may do so in its place.
+    #[doc(hidden)] // for `optim`
+    #[must_use]
+    pub fn downgrade(&self) -> WeakTensor {
+        WeakTensor(Arc::downgrade(&self.node()))
     }
 
     /// Whether gradients are wanted for this cell or recorded for this result.
@@ -218,7 +225,7 @@ impl Tensor {
     pub fn leaf(&self) -> Option<Tensor> {
         match self.0.variable() {
             Some(_) => Some(self.clone()),
-            None => self.0.leaf.get().and_then(std::sync::Weak::upgrade).map(Tensor::from_node),
+            None => self.0.leaf.get().and_then(Weak::upgrade).map(Tensor::from_node),
         }
     }
 
@@ -251,6 +258,19 @@ impl Tensor {
         pending::note_bytes(self.numel() * self.dtype().size());
         let inputs = Inputs::from_iter([self.node()]);
         Ok(Tensor::build_on(Op::ToDevice, self.shape().clone(), self.dtype(), device.clone(), inputs))
+    }
+}
+
+/// A value that others may let go of. See [`Tensor::downgrade`].
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct WeakTensor(Weak<Node>);
+
+impl WeakTensor {
+    /// The value, if it is still there.
+    #[must_use]
+    pub fn upgrade(&self) -> Option<Tensor> {
+        self.0.upgrade().map(Tensor::from_node)
     }
 }
 

@@ -48,6 +48,8 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
+#[doc(hidden)] // for `optim`
+pub use cell::WeakTensor;
 pub use combine::MeshIndexing;
 pub use create::TensorOptions;
 pub use index::{Ellipsis, Index, Indices, NewAxis, Operand, Span, Step};
@@ -449,6 +451,20 @@ pub fn eval_all(tensors: &[&Tensor]) -> Result<()> {
     nodes.iter().try_for_each(settle)
 }
 
+/// As [`eval_all`], if that takes no new memory, since all results go where values lie that nobody holds any more; otherwise false, and
+/// nothing is computed.
+#[doc(hidden)] // for `optim`
+#[track_caller]
+pub fn eval_in_place(tensors: &[&Tensor]) -> Result<bool> {
+    let nodes: Vec<Arc<Node>> = tensors.iter().map(|tensor| tensor.node()).collect();
+    let waiting = nodes.iter().filter(|node| !node.has_value()).cloned().collect();
+    if !schedule::evaluate_in_place(waiting)? {
+        return Ok(false);
+    }
+    nodes.iter().try_for_each(settle)?;
+    Ok(true)
+}
+
 /// Computes all of `tensors` together, those that come first first, and calls `ready` with the place of each as soon as the kernels that
 /// make it were handed to the device, in order. Whether their indices were good is known to who reads them.
 ///
@@ -482,4 +498,10 @@ pub fn eval_each(tensors: &[&Tensor], ready: &dyn Fn(usize)) -> Result<()> {
 #[track_caller]
 pub fn eval_pending() -> Result<()> {
     schedule::pending::flush()
+}
+
+/// Runs `f`, in which nothing is computed for the number of nodes that wait: what it builds is evaluated together afterwards.
+#[doc(hidden)] // for `optim`
+pub fn build_only<R>(f: impl FnOnce() -> R) -> R {
+    schedule::pending::without_bound(f)
 }
