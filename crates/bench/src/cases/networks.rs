@@ -3,8 +3,9 @@
 use std::{cell::RefCell, rc::Rc};
 
 use taper::{
-    DType, Generator, Stateful, Tensor, autocast,
-    nn::{Layer, Module, cross_entropy},
+    DType, Device, Generator, Stateful, Tensor, autocast,
+    autograd::grad,
+    nn::{DataParallel, Layer, Module, cross_entropy},
     optim::{Adam, AdamConfig, AdamW, AdamWConfig, Optimizer, Sgd, SgdConfig},
     prelude::{TensorGrad, no_grad},
 };
@@ -97,6 +98,9 @@ pub(super) fn more() -> Vec<Case> {
         Training { half: true, ..gpt }
             .case("gpt_step_8x128_autocast_bf16")
             .unless(|device| (!device.supports(DType::BF16)).then_some("the device has no bf16")),
+        data_parallel("gpt_step_8x128_data_parallel_1", gpt, 1),
+        data_parallel("gpt_step_8x128_data_parallel_2", gpt, 2),
+        data_parallel("gpt_step_8x128_data_parallel_4", gpt, 4),
         adamw(),
         generate("gpt_generate_64_tokens", Gpt::generate),
         generate("gpt_generate_64_tokens_kv_cache", Gpt::generate_cached),
@@ -242,6 +246,44 @@ impl Rule {
             }
         })
     }
+}
+
+/// The same step on several devices that share one processor: nothing is gained there, and what splitting costs is seen.
+fn data_parallel(name: &str, training: Training, devices: usize) -> Case {
+    Case::new(name, move |inputs| {
+        let (x, y) = (training.batch)(inputs)?;
+        let first = inputs.device.name().to_string();
+        let others = (1..devices).map(|k| taper::device(&format!("{first}#{k}")));
+        let on: Vec<Device> =
+            [Ok(inputs.device.clone())].into_iter().chain(others).collect::<taper::Result<_>>()?;
+        let model = Rc::new(DataParallel::new(&on, 0, |rng| Gpt::new(GptConfig::default(), rng))?);
+        let mut optimizer = (training.optimizer)(model.parameters());
+        let loss_of = |net: &Gpt, (x, y): (Tensor, Tensor)| {
+            cross_entropy(&net.forward(&x)?.flatten(0, -2)?, &y.flatten_all())
+        };
+        let (shared, batch) = (model.clone(), (x.clone(), y.clone()));
+        let call = move || {
+            optimizer.zero_grad();
+            let loss = shared.backward(&batch, loss_of)?;
+            optimizer.step()?;
+            loss.eval()?;
+            Ok(vec![loss])
+        };
+        pair(call, move |_, _| {
+            // Where the parameters are now, the parts give what the whole gives.
+            model.zero_grad();
+            let whole = loss_of(&model, (x.clone(), y.clone()))?;
+            let alone = grad(&[&whole], &model.parameters(), false)?;
+            let loss = model.backward(&(x, y), loss_of)?;
+            all("loss", &host(&loss)?, &[whole.item_f64()?], 1e-5)?;
+            for (k, (parameter, alone)) in model.parameters().iter().zip(alone).enumerate() {
+                let want = alone.ok_or("a parameter without a gradient")?.to_f64_vec()?;
+                let got = host(&parameter.grad().ok_or("a parameter without a gradient")?)?;
+                all(&format!("gradient {k}"), &got, &want, 1e-4)?;
+            }
+            Ok(())
+        })
+    })
 }
 
 /// The optimizer alone: ten parameters of half a million numbers, with fixed gradients.
