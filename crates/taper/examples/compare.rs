@@ -8,10 +8,11 @@
 //! an error. Writes `compare.svg` and `compare.png`.
 
 mod common;
-#[path = "common/raster.rs"]
+#[path = "../../train/src/raster.rs"]
 mod raster;
 
 use std::{
+    fs,
     io::{self, Write},
     path::{Path, PathBuf},
     process::ExitCode,
@@ -285,7 +286,8 @@ fn run(options: &Options) -> Outcome {
     let (svg, png) = (options.out.with_extension("svg"), options.out.with_extension("png"));
     let height = picture_height(&rows);
     draw(&SVGBackend::new(&svg, (WIDTH, height)).into_drawing_area(), &rows, options)?;
-    raster::write_png(&png, (WIDTH, height), |area| draw(area, &rows, options))?;
+    let picture = raster::png((WIDTH, height), |area| draw(area, &rows, options))?;
+    fs::write(&png, picture).map_err(|error| format!("{}: {error}", png.display()))?;
     for path in [&svg as &Path, &png] {
         writeln!(out, "written: {}", path.display())?;
     }

@@ -1,6 +1,6 @@
 //! [`Curves`]: losses and metrics over steps, as a picture.
 
-use std::path::Path;
+use std::{ops::Range, path::Path};
 
 use plotters::{
     coord::{
@@ -8,15 +8,21 @@ use plotters::{
         ranged1d::{AsRangedCoord, Ranged, ValueFormatter},
     },
     prelude::{
-        BLACK, ChartBuilder, Circle, Color, DrawingArea, IntoDrawingArea, IntoLogRange, Palette, Palette99,
-        PathElement, SVGBackend, SeriesLabelPosition, WHITE,
+        BLACK, ChartBuilder, Circle, Color, DrawingArea, DrawingBackend, IntoDrawingArea, IntoLogRange,
+        Palette, Palette99, PathElement, SVGBackend, SeriesLabelPosition, WHITE,
     },
 };
 use tensor_core::{Error, ErrorKind, Result};
 
-const OP: &str = "Curves";
+use crate::raster::png;
 
-/// Lines over steps, such as of losses, drawn as SVG, which browsers show.
+const OP: &str = "Curves";
+/// In units of a drawing.
+const SIZE: (u32, u32) = (720, 440);
+
+type Drawn = std::result::Result<(), Box<dyn std::error::Error>>;
+
+/// Lines over steps, such as of losses, drawn as SVG, which browsers show, or as PNG.
 ///
 /// ```
 /// use train::Curves;
@@ -73,31 +79,39 @@ impl Curves {
     /// No point that can be drawn.
     #[track_caller]
     pub fn svg(&self) -> Result<String> {
-        let (x, y) = self.ranges()?;
+        let ranges = self.ranges()?;
         let mut svg = String::new();
-        {
-            let canvas = SVGBackend::with_string(&mut svg, (720, 440)).into_drawing_area();
-            let drawn = match (self.log_x, self.log_y) {
-                (false, false) => self.draw(&canvas, x, y),
-                (false, true) => self.draw(&canvas, x, y.log_scale()),
-                (true, false) => self.draw(&canvas, x.log_scale(), y),
-                (true, true) => self.draw(&canvas, x.log_scale(), y.log_scale()),
-            };
-            drawn.map_err(|error| Error::invalid(OP, format!("cannot be drawn: {error}")))?;
-        }
+        self.draw(&SVGBackend::with_string(&mut svg, SIZE).into_drawing_area(), ranges)
+            .map_err(|error| undrawn(&*error))?;
         Ok(svg)
     }
 
-    /// Writes the picture to a file.
+    /// The picture, 1440 by 880 pixels, as PNG.
+    ///
+    /// # Errors
+    /// No point that can be drawn.
+    #[track_caller]
+    pub fn png(&self) -> Result<Vec<u8>> {
+        let ranges = self.ranges()?;
+        png(SIZE, |canvas| self.draw(canvas, ranges)).map_err(|error| undrawn(&*error))
+    }
+
+    /// Writes the picture to a file as SVG.
     ///
     /// # Errors
     /// No point that can be drawn; `File` for a file that cannot be written.
     #[track_caller]
     pub fn write_svg(&self, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
-        std::fs::write(path, self.svg()?).map_err(|error| {
-            Error::new(ErrorKind::File { path: path.into(), message: format!("cannot be written: {error}") })
-        })
+        write(path.as_ref(), self.svg()?.as_bytes())
+    }
+
+    /// Writes the picture to a file as PNG.
+    ///
+    /// # Errors
+    /// No point that can be drawn; `File` for a file that cannot be written.
+    #[track_caller]
+    pub fn write_png(&self, path: impl AsRef<Path>) -> Result<()> {
+        write(path.as_ref(), &self.png()?)
     }
 
     fn can_be_drawn(&self, (x, y): (f64, f64)) -> bool {
@@ -107,7 +121,7 @@ impl Curves {
 
     /// Least and greatest of both axes, apart even where there is one point.
     #[track_caller]
-    fn ranges(&self) -> Result<(std::ops::Range<f64>, std::ops::Range<f64>)> {
+    fn ranges(&self) -> Result<(Range<f64>, Range<f64>)> {
         let points =
             || self.lines.iter().flat_map(|(_, points)| points).filter(|point| self.can_be_drawn(**point));
         if points().next().is_none() {
@@ -129,12 +143,20 @@ impl Curves {
         Ok((x, range(&mut points().map(|p| p.1), self.log_y)))
     }
 
-    fn draw<X, Y>(
+    fn draw<B: DrawingBackend>(
         &self,
-        canvas: &DrawingArea<SVGBackend<'_>, Shift>,
-        x: X,
-        y: Y,
-    ) -> std::result::Result<(), Box<dyn std::error::Error>>
+        canvas: &DrawingArea<B, Shift>,
+        (x, y): (Range<f64>, Range<f64>),
+    ) -> Drawn {
+        match (self.log_x, self.log_y) {
+            (false, false) => self.draw_over(canvas, x, y),
+            (false, true) => self.draw_over(canvas, x, y.log_scale()),
+            (true, false) => self.draw_over(canvas, x.log_scale(), y),
+            (true, true) => self.draw_over(canvas, x.log_scale(), y.log_scale()),
+        }
+    }
+
+    fn draw_over<B: DrawingBackend, X, Y>(&self, canvas: &DrawingArea<B, Shift>, x: X, y: Y) -> Drawn
     where
         X: AsRangedCoord<Value = f64>,
         Y: AsRangedCoord<Value = f64>,
@@ -178,4 +200,16 @@ impl Curves {
         canvas.present().map_err(|e| failed(&e))?;
         Ok(())
     }
+}
+
+#[track_caller]
+fn undrawn(error: &dyn std::error::Error) -> Error {
+    Error::invalid(OP, format!("cannot be drawn: {error}"))
+}
+
+#[track_caller]
+fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    std::fs::write(path, bytes).map_err(|error| {
+        Error::new(ErrorKind::File { path: path.into(), message: format!("cannot be written: {error}") })
+    })
 }

@@ -18,6 +18,7 @@ mod early_stopping;
 mod interrupt;
 mod lr_finder;
 mod progress;
+mod raster;
 mod run_log;
 mod summary_writer;
 

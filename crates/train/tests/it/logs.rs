@@ -6,7 +6,7 @@ use std::fs;
 use autograd::TensorGrad;
 use nn::{Linear, Module, Sequential};
 use optim::{Adam, AdamConfig, Optimizer};
-use tensor_core::{Error, Generator, StateValue, Stateful, Tensor};
+use tensor_core::{Error, ErrorKind, Generator, StateValue, Stateful, Tensor};
 use train::{Curves, LrFinder, RunLog};
 
 #[test]
@@ -80,6 +80,28 @@ fn curves_leave_gaps_where_there_is_nothing_to_draw() {
     for y in [0.0, 1e300, -1e300] {
         assert!(Curves::new("one").line("a", [(5.0, y), (5.0, y)]).svg().unwrap().contains("<svg"));
     }
+}
+
+/// The picture as pixels: white, with the line's colour where it runs, and the same as the file.
+#[test]
+fn curves_are_drawn_as_png() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("loss.png");
+    let curves = Curves::new("loss").line("training", [(0.0, 1.0), (1.0, 0.5)]).log_y();
+    curves.write_png(&path).unwrap();
+    let file = fs::read(&path).unwrap();
+    assert_eq!(file, curves.png().unwrap());
+    let mut reader = png::Decoder::new(std::io::Cursor::new(file)).read_info().unwrap();
+    let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
+    let info = reader.next_frame(&mut pixels).unwrap();
+    assert_eq!((info.width, info.height), (1440, 880));
+    let count = |colour: [u8; 3]| pixels.chunks(3).filter(|pixel| **pixel == colour).count();
+    // The first colour of plotters' palette, on a line across the picture.
+    assert!(count([230, 25, 75]) > 1000, "{}", count([230, 25, 75]));
+    assert!(count([255; 3]) > 1_000_000);
+    assert!(Curves::new("nothing").png().unwrap_err().to_string().contains("no point"));
+    let nowhere = folder.path().join("missing").join("loss.png");
+    assert!(matches!(curves.write_png(nowhere).unwrap_err().kind(), ErrorKind::File { .. }));
 }
 
 fn everything(model: &impl Module, adam: &Adam) -> Vec<String> {

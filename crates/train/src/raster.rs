@@ -1,6 +1,6 @@
-//! Drawings of plotters as PNG files, without a font of the system: letters are those of an 8x8 font, everything else is plotters' own.
+//! Drawings of plotters as PNG files (the example `compare` takes this file too), without a font of the system: letters are those of an 8x8 font, everything else is plotters' own.
 
-use std::{cell::RefCell, convert::Infallible, fs::File, io::BufWriter, path::Path, rc::Rc};
+use std::{cell::RefCell, convert::Infallible, error::Error, rc::Rc};
 
 use font8x8::{BASIC_FONTS, LATIN_FONTS, UnicodeFonts};
 use plotters::{
@@ -12,28 +12,25 @@ use plotters_backend::{
     text_anchor::{HPos, VPos},
 };
 
-use crate::common::Outcome;
-
 /// Pixels of the file to a unit of the drawing, so that it is sharp where it is shown enlarged.
 const SCALE: usize = 2;
 /// The height and width of a letter, in units of the drawing.
 const LETTER: i32 = 8;
 
-/// Draws into a new PNG file.
-pub(crate) fn write_png(
-    path: &Path,
+/// What `draw` draws, as a PNG file.
+pub(crate) fn png(
     size: (u32, u32),
-    draw: impl FnOnce(&DrawingArea<Raster, Shift>) -> Outcome,
-) -> Outcome {
+    draw: impl FnOnce(&DrawingArea<Raster, Shift>) -> Result<(), Box<dyn Error>>,
+) -> Result<Vec<u8>, Box<dyn Error>> {
     let (width, height) = (size.0 as usize * SCALE, size.1 as usize * SCALE);
     let pixels = Rc::new(RefCell::new(vec![255u8; width * height * 3]));
     draw(&Raster { size, pixels: Rc::clone(&pixels) }.into_drawing_area())?;
-    let file = File::create(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    let mut encoder = png::Encoder::new(BufWriter::new(file), width as u32, height as u32);
+    let mut file = Vec::new();
+    let mut encoder = png::Encoder::new(&mut file, width as u32, height as u32);
     encoder.set_color(png::ColorType::Rgb);
     encoder.set_depth(png::BitDepth::Eight);
     encoder.write_header()?.write_image_data(&pixels.borrow())?;
-    Ok(())
+    Ok(file)
 }
 
 /// Pixels that plotters draws on.
