@@ -25,6 +25,8 @@ pub const GATHER: &str = include_str!("../wgsl/gather.wgsl");
 pub const SCATTER_ELEMENT: &str = include_str!("../wgsl/scatter_element.wgsl");
 /// Adding by index, one invocation for each line along the axis.
 pub const SCATTER_LINE: &str = include_str!("../wgsl/scatter_line.wgsl");
+/// Replacing by index: one pass over the index, or over the source.
+pub const SCATTER_REPLACE: &str = include_str!("../wgsl/scatter_replace.wgsl");
 
 /// A cumulative operation, one invocation for each part of a line.
 pub const CUMULATIVE_LINE: &str = include_str!("../wgsl/cumulative_line.wgsl");

@@ -120,6 +120,16 @@ fn every_kernel_validates_in_every_element_type() {
             let bindings = binding(0, "input", t, "read") + &binding(1, "output", t, "read_write");
             validate(name, &kernel(source, params, &bindings, &states));
         }
+        validate(
+            "replace",
+            &kernel(
+                taper_shaders::SCATTER_REPLACE,
+                "first_workgroup: u32, total: u32, start: u32, count: u32, size: u32, length: u32, axis_step: u32, turn_stride: u32",
+                &(binding(0, "index", "i32", "read") + &binding(1, "turns", "atomic<u32>", "read_write")),
+                &(by_index(t, word, 2)
+                    + "fn visit(i: u32, along: u32, place: u32, turn: u32) { atomicMax(&turns[place], turn); }\n"),
+            ),
+        );
         let vector = format!("vec4<{t}>");
         for (name, source, element, places) in [
             ("element", taper_shaders::SCATTER_ELEMENT, t, 2),

@@ -91,3 +91,35 @@ fn u32_from_f32(x: f32) -> u32 {
 fn u8_from_f32(x: f32) -> u32 {
     return min(u32_from_f32(x), 255u);
 }
+
+fn shl_u32(a: u32, b: u32) -> u32 {
+    return select(0u, a << (b & 31u), b < 32u);
+}
+
+fn shl_i32(a: i32, b: i32) -> i32 {
+    return bitcast<i32>(shl_u32(bitcast<u32>(a), bitcast<u32>(b)));
+}
+
+fn shr_u32(a: u32, b: u32) -> u32 {
+    return select(0u, a >> (b & 31u), b < 32u);
+}
+
+// A longer shift leaves nothing but the sign, and a negative one is as long.
+fn shr_i32(a: i32, b: i32) -> i32 {
+    return a >> min(bitcast<u32>(b), 31u);
+}
+
+fn gcd_u32(a: u32, b: u32) -> u32 {
+    var x = a;
+    var y = b;
+    while (y != 0u) {
+        let r = x % y;
+        x = y;
+        y = r;
+    }
+    return x;
+}
+
+fn gcd_i32(a: i32, b: i32) -> i32 {
+    return bitcast<i32>(gcd_u32(bitcast<u32>(abs(a)), bitcast<u32>(abs(b))));
+}

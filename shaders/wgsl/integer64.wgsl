@@ -83,3 +83,28 @@ fn i64_from_f64(x: f64) -> i64 {
     }
     return i64(x);
 }
+
+fn shl_i64(a: i64, b: i64) -> i64 {
+    return select(0li, a << (u32_from_i64(b) & 63u), b >= 0li && b < 64li);
+}
+
+// A longer shift leaves nothing but the sign, and a negative one is as long.
+fn shr_i64(a: i64, b: i64) -> i64 {
+    let by = select(63u, u32_from_i64(b) & 63u, b >= 0li && b < 64li);
+    return a >> by;
+}
+
+fn gcd_i64(a: i64, b: i64) -> i64 {
+    var x = u64_magnitude(a);
+    var y = u64_magnitude(b);
+    while (y != 0lu) {
+        let r = x % y;
+        x = y;
+        y = r;
+    }
+    return bitcast<i64>(x);
+}
+
+fn u64_magnitude(x: i64) -> u64 {
+    return select(bitcast<u64>(x), bitcast<u64>(0li - x), x < 0li);
+}

@@ -277,7 +277,7 @@ fn products_indexing_and_copies_of_every_dtype() {
                 &none,
             );
             for base in [Layout::contiguous([9, 8]), Layout::new([9000, 800], &[0, 0], 0)] {
-                for op in [ScatterOp::Add, ScatterOp::Max, ScatterOp::Min] {
+                for op in [ScatterOp::Add, ScatterOp::Max, ScatterOp::Min, ScatterOp::Replace] {
                     let (index, src) = (index.clone(), index.clone());
                     let kernel = Kernel::scatter(
                         op,

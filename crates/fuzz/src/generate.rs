@@ -398,7 +398,7 @@ impl Writer<'_> {
             }
             6 | 7 => {
                 let op = op(self.rng);
-                if matches!(op, B::And | B::Or | B::Xor) {
+                if op.is_integral() {
                     return None;
                 }
                 let s = self.scalar(dtype);

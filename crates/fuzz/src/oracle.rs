@@ -461,7 +461,12 @@ fn rounding(action: &Action, inputs: &[&Known], dtype: DType, values: &[Scalar])
             if small && a.plus(b).fits(dtype) { Never } else { Relative }
         }
         BinaryOp::Div | BinaryOp::Pow | BinaryOp::Atan2 => Relative,
-        BinaryOp::And | BinaryOp::Or | BinaryOp::Xor => Never,
+        BinaryOp::And
+        | BinaryOp::Or
+        | BinaryOp::Xor
+        | BinaryOp::LeftShift
+        | BinaryOp::RightShift
+        | BinaryOp::Gcd => Never,
     };
     match action {
         A::Leaf { .. } | A::Full { .. } | A::Eye { .. } => Never,

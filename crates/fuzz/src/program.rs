@@ -339,7 +339,7 @@ fn binary_scalar(x: &Tensor, op: BinaryOp, s: Scalar) -> Tensor {
         B::Minimum => x.minimum_scalar(s),
         B::Atan2 => x.atan2_scalar(s),
         // These have no scalar form: the generator never asks for one.
-        B::And | B::Or | B::Xor => x.clone(),
+        B::And | B::Or | B::Xor | B::LeftShift | B::RightShift | B::Gcd => x.clone(),
     }
 }
 

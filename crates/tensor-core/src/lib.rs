@@ -14,6 +14,7 @@ mod attention;
 #[doc(hidden)]
 pub mod autocast;
 pub mod backend;
+mod bag;
 pub mod contraction;
 pub mod custom;
 mod defaults;
@@ -37,6 +38,7 @@ mod node;
 mod op;
 mod origin;
 mod philox;
+mod places;
 mod platform;
 mod program_text;
 mod recording;
@@ -54,6 +56,7 @@ mod watch;
 pub use self::autocast::{autocast, autocast_dtype, no_autocast};
 pub use attention::{Attention, AttentionPass};
 pub use backend::{Backend, Buffer, DeviceInfo, DeviceKind, FreeBuffers, Limits, MemoryStats, Storage};
+pub use bag::{BagKind, EmbeddingBag};
 pub use custom::CustomKernel;
 pub use defaults::{default_dtype, set_default_dtype};
 pub use device::Device;
@@ -71,6 +74,7 @@ pub use op::{
 };
 pub use origin::{at_caller, with_location};
 pub use philox::{philox, philox_words};
+pub use places::Places;
 #[doc(hidden)] // for `autograd`
 pub use recording::{Recorder, Recording};
 pub use recurrence::{Recurrence, RecurrencePass, RecurrentCell};

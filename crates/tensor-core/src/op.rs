@@ -109,6 +109,12 @@ names! {
         Or => "bitwise_or",
         /// Logical or bitwise exclusive or (bool and integers).
         Xor => "bitwise_xor",
+        /// a · 2ᵇ of integers, of which what leaves the dtype is lost; 0 where b is negative or as large as the dtype has bits.
+        LeftShift => "bitwise_left_shift",
+        /// ⌊a / 2ᵇ⌋ of integers; where b is negative or as large as the dtype has bits 0, and −1 for negative a.
+        RightShift => "bitwise_right_shift",
+        /// The greatest common divisor of integers, not negative; of b and 0 |b|.
+        Gcd => "gcd",
     }
 }
 
@@ -192,16 +198,19 @@ names! {
         Max => "scatter_max",
         /// The lesser; NaN if either is NaN.
         Min => "scatter_min",
+        /// The one that goes there: of several the last along the axis.
+        Replace => "scatter",
     }
 }
 
 impl ScatterOp {
-    /// The function of the two.
-    pub const fn binary(self) -> BinaryOp {
+    /// The function of the two; none where the one that was there does not count.
+    pub const fn binary(self) -> Option<BinaryOp> {
         match self {
-            ScatterOp::Add => BinaryOp::Add,
-            ScatterOp::Max => BinaryOp::Maximum,
-            ScatterOp::Min => BinaryOp::Minimum,
+            ScatterOp::Add => Some(BinaryOp::Add),
+            ScatterOp::Max => Some(BinaryOp::Maximum),
+            ScatterOp::Min => Some(BinaryOp::Minimum),
+            ScatterOp::Replace => None,
         }
     }
 }
@@ -574,7 +583,8 @@ impl Op {
                 B::Div => (0b10, u32::from(wanted & 0b10 != 0)),
                 B::Remainder | B::Maximum | B::Minimum | B::Atan2 => (0b11, 0),
                 B::Pow => (0b11, 1),
-                B::Add | B::Sub | B::FloorDiv | B::And | B::Or | B::Xor => (0, 0),
+                B::Add | B::Sub | B::FloorDiv => (0, 0),
+                B::And | B::Or | B::Xor | B::LeftShift | B::RightShift | B::Gcd => (0, 0),
             },
             Op::Where => (0b001, 0),
             Op::Reduce { op, .. } => match op {
@@ -644,6 +654,33 @@ impl UnaryOp {
 }
 
 impl BinaryOp {
+    /// Whether it is of the bits of integers, or of integers as such: floats have no such operation, and no gradient passes.
+    pub const fn is_integral(self) -> bool {
+        matches!(self, BinaryOp::And | BinaryOp::Or | BinaryOp::Xor) || self.is_of_numbers()
+    }
+
+    /// Whether it is of integers, but not of bools.
+    const fn is_of_numbers(self) -> bool {
+        matches!(self, BinaryOp::LeftShift | BinaryOp::RightShift | BinaryOp::Gcd)
+    }
+
+    /// Whether a dtype has the operation, and what serves where it has not.
+    pub(crate) const fn fits(self, dtype: DType) -> (bool, &'static str) {
+        if self.is_of_numbers() {
+            return (dtype.is_int(), "integers are needed; cast with .to_dtype(DType::I32)");
+        }
+        match self {
+            BinaryOp::And | BinaryOp::Or | BinaryOp::Xor => {
+                (!dtype.is_float(), "bool or integers are needed; compare first, or cast")
+            }
+            BinaryOp::Sub | BinaryOp::FloorDiv | BinaryOp::Remainder | BinaryOp::Pow => (
+                !matches!(dtype, DType::Bool),
+                "bool has no such operation; cast with .to_dtype(DType::I32), or use logical ones",
+            ),
+            _ => (true, ""),
+        }
+    }
+
     /// What computing it again costs, in additions.
     pub(crate) const fn cost(self) -> u32 {
         match self {
@@ -654,9 +691,11 @@ impl BinaryOp {
             | BinaryOp::Minimum
             | BinaryOp::And
             | BinaryOp::Or
-            | BinaryOp::Xor => 1,
+            | BinaryOp::Xor
+            | BinaryOp::LeftShift
+            | BinaryOp::RightShift => 1,
             BinaryOp::Div => 2,
-            BinaryOp::FloorDiv | BinaryOp::Remainder | BinaryOp::Pow | BinaryOp::Atan2 => 6,
+            BinaryOp::FloorDiv | BinaryOp::Remainder | BinaryOp::Pow | BinaryOp::Atan2 | BinaryOp::Gcd => 6,
         }
     }
 }

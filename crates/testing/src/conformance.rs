@@ -75,6 +75,7 @@ fn elementwise(c: &mut Conformance<'_>, dtype: DType, view: &str, make: Make) {
         let has = match op {
             BinaryOp::Div | BinaryOp::Atan2 => float,
             BinaryOp::And | BinaryOp::Or | BinaryOp::Xor => !float,
+            BinaryOp::LeftShift | BinaryOp::RightShift | BinaryOp::Gcd => dtype.is_int(),
             BinaryOp::Add | BinaryOp::Mul => true,
             BinaryOp::Sub | BinaryOp::Maximum | BinaryOp::Minimum => dtype != DType::Bool,
             // Powers grow, and quotients jump: between bounds of their own.
@@ -157,7 +158,7 @@ fn moves(c: &mut Conformance<'_>, dtype: DType) {
     c.holds(&what("windows"), None, |d| tensor(&[2, 9], 5, dtype, d)?.windows(1, 3, 2, 2)?.contiguous());
     c.holds(&what("gather"), None, |d| tensor(&[2, 3], 6, dtype, d)?.gather(1, &index(d)?));
     if dtype != DType::Bool {
-        for op in [ScatterOp::Add, ScatterOp::Max, ScatterOp::Min] {
+        for op in [ScatterOp::Add, ScatterOp::Max, ScatterOp::Min, ScatterOp::Replace] {
             c.holds(&what(op.name()), None, |d| {
                 tensor(&[2, 3], 7, dtype, d)?.scatter_with(op, 1, &index(d)?, &tensor(&[2, 3], 8, dtype, d)?)
             });

@@ -377,8 +377,9 @@ fn compute(device: &str, launch: &Launch<'_>, inputs: &[Vec<Scalar>]) -> Result<
                 let mut place = index.clone();
                 place[*axis] = checked(op.name(), at(1, layout(1), &index), *axis, space[*axis])?;
                 let cell = &mut out[to(0, &place)];
-                let sum = binary(op.binary(), *cell, at(2, layout(2), &index), dtype);
-                *cell = sum.cast(dtype.compute());
+                let src = at(2, layout(2), &index);
+                let one = op.binary().map_or(src, |f| binary(f, *cell, src, dtype));
+                *cell = one.cast(dtype.compute());
             }
             vec![out.into_iter().map(|v| v.cast(dtype)).collect()]
         }
@@ -741,6 +742,16 @@ fn binary(op: BinaryOp, a: Scalar, b: Scalar, dtype: DType) -> Scalar {
             B::And => x & y,
             B::Or => x | y,
             B::Xor => x ^ y,
+            // Shifted out of 64 bits is shifted out of fewer.
+            B::LeftShift => u32::try_from(y).ok().and_then(|y| x.checked_shl(y)).unwrap_or(0),
+            B::RightShift => u32::try_from(y).ok().and_then(|y| x.checked_shr(y)).unwrap_or(x >> 63),
+            B::Gcd => {
+                let (mut x, mut y) = (x.unsigned_abs(), y.unsigned_abs());
+                while y != 0 {
+                    (x, y) = (y, x % y);
+                }
+                x as i64
+            }
             B::Div | B::Atan2 => panic!("{op:?} of {dtype}"),
         };
         return if bits { Scalar::Bool(v != 0) } else { Scalar::Int(v) };
@@ -774,6 +785,6 @@ fn binary(op: BinaryOp, a: Scalar, b: Scalar, dtype: DType) -> Scalar {
             }
         }
         B::Atan2 => x.atan2(y),
-        B::And | B::Or | B::Xor => panic!("{op:?} of a float"),
+        B::And | B::Or | B::Xor | B::LeftShift | B::RightShift | B::Gcd => panic!("{op:?} of a float"),
     })
 }

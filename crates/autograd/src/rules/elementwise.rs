@@ -138,7 +138,7 @@ pub(super) fn binary(op: BinaryOp, step: &Step<'_>) -> Gradients {
                 step.when(1, || g.mul(a)?.div(&square).map(|d| d.neg()))?,
             )
         }
-        B::And | B::Or | B::Xor => {
+        B::And | B::Or | B::Xor | B::LeftShift | B::RightShift | B::Gcd => {
             return Err(Error::new(ErrorKind::Autograd {
                 op: "backward",
                 message: format!("{} gives no floating-point values, so it has no gradient", op.name()),

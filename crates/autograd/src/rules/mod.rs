@@ -70,6 +70,7 @@ pub(crate) fn gradients(step: &Step<'_>) -> Gradients {
             let axis = *axis as isize;
             Ok(vec![Some(g.clone()), None, step.when(2, || g.gather(axis, &inputs[1]))?])
         }
+        Op::Scatter { op: ScatterOp::Replace, axis } => replaced(*axis, step),
         Op::Contiguous => Ok(vec![Some(g.clone())]),
         Op::ToDevice => Ok(vec![Some(g.to(&inputs[0].device())?)]),
         // Without inputs; with results that are no floats; or met by their results, in `tuple_gradients`.
@@ -180,6 +181,28 @@ fn gathered(axis: usize, input: &Tensor, index: &Tensor, g: &Tensor) -> Result<T
     let zero = Tensor::zeros(Shape::scalar(), (g.dtype(), &input.device()))?;
     let checked = g.add(&zero.expand(input.shape())?.gather(axis as isize, index)?)?;
     index.to_dtype(dtype)?.eq(&places)?.where_cond(&checked, &zero)
+}
+
+/// What was replaced has no gradient; of several elements for one place, only the last has.
+fn replaced(axis: usize, step: &Step<'_>) -> Gradients {
+    let (g, base, index) = (step.gradient, &step.inputs[0], &step.inputs[1]);
+    let along = axis as isize;
+    let to_base = step.when(0, || {
+        let zeros = Tensor::zeros(Shape::scalar(), (g.dtype(), &g.device()))?.expand(index.shape())?;
+        g.scatter_with(ScatterOp::Replace, along, index, &zeros)
+    })?;
+    let to_source = step.when(2, || {
+        // The turn that each place shows, found as the values were.
+        let n = index.dims()[axis];
+        let line: Shape = (0..index.rank()).map(|a| if a == axis { n } else { 1 }).collect();
+        let turn =
+            Tensor::arange(0, n, 1, (DType::I32, &g.device()))?.reshape(line)?.expand(index.shape())?;
+        let none = Tensor::zeros(Shape::scalar(), (DType::I32, &g.device()))?.expand(base.shape())?;
+        let last = none.scatter_with(ScatterOp::Replace, along, index, &turn)?.gather(along, index)?;
+        let shown = g.gather(along, index)?;
+        last.eq(&turn)?.where_cond(&shown, &Tensor::zeros(Shape::scalar(), (g.dtype(), &g.device()))?)
+    })?;
+    Ok(vec![to_base, None, to_source])
 }
 
 /// Whether a dtype has the integers 0..n.
@@ -379,8 +402,7 @@ mod tests {
         let mut all = Vec::new();
         let without = [UnaryOp::Not, UnaryOp::IsNan, UnaryOp::IsInf];
         all.extend(UnaryOp::ALL.iter().filter(|op| !without.contains(op)).map(|op| x.unary(*op)));
-        let bits = |op: &BinaryOp| matches!(op, BinaryOp::And | BinaryOp::Or | BinaryOp::Xor);
-        for &op in BinaryOp::ALL.iter().filter(|op| !bits(op)) {
+        for &op in BinaryOp::ALL.iter().filter(|op| !op.is_integral()) {
             all.push(x.binary(op, &z)?);
         }
         let flags = |op: &ReduceOp| matches!(op, ReduceOp::Any | ReduceOp::All);
@@ -436,7 +458,7 @@ mod tests {
             x.polygamma(1),
         ]);
         let row = made(&[3])?;
-        for &op in BinaryOp::ALL.iter().filter(|op| !bits(op)) {
+        for &op in BinaryOp::ALL.iter().filter(|op| !op.is_integral()) {
             more.extend([x.binary(op, &row)?, row.binary(op, &z)?]);
         }
         for &op in ReduceOp::ALL.iter().filter(|op| !flags(op)) {

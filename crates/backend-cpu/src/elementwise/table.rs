@@ -425,6 +425,10 @@ pub(crate) unsafe fn binary(
             B::And => go!(narrow, i64, |x, y| x & y),
             B::Or => go!(narrow, i64, |x, y| x | y),
             B::Xor => go!(narrow, i64, |x, y| x ^ y),
+            B::LeftShift => go!(isa, i64, |x, y| if (0..64).contains(&y) { x << (y & 63) } else { 0 }),
+            // A longer shift leaves nothing but the sign, and a negative one is as long.
+            B::RightShift => go!(isa, i64, |x, y| x >> (y as u64).min(63)),
+            B::Gcd => go!(Plain, i64, |x, y| gcd(x.unsigned_abs(), y.unsigned_abs()) as i64),
             B::Div | B::Atan2 => {}
         },
         DType::I32 | DType::U32 | DType::U8 => match op {
@@ -447,6 +451,19 @@ pub(crate) unsafe fn binary(
                 let (a, b) = (f64::from(x), f64::from(y));
                 (a - math::quotient(a, b) * b) as i64 as u32 * u32::from(y != 0)
             }),
+            B::LeftShift if dtype.size() == 4 => {
+                go!(isa, u32, |x, y| if y < 32 { x << (y & 31) } else { 0 })
+            }
+            B::RightShift if dtype == DType::I32 => go!(isa, i32, |x, y| x >> (y as u32).min(31)),
+            B::RightShift if dtype == DType::U32 => {
+                go!(isa, u32, |x, y| if y < 32 { x >> (y & 31) } else { 0 })
+            }
+            B::Gcd if dtype == DType::I32 => go!(Plain, i32, |x, y| {
+                gcd(u64::from(x.unsigned_abs()), u64::from(y.unsigned_abs())) as i32
+            }),
+            B::Gcd if dtype == DType::U32 => {
+                go!(Plain, u32, |x, y| gcd(u64::from(x), u64::from(y)) as u32)
+            }
             B::Add
             | B::Sub
             | B::Mul
@@ -457,7 +474,10 @@ pub(crate) unsafe fn binary(
             | B::Minimum
             | B::And
             | B::Or
-            | B::Xor => {
+            | B::Xor
+            | B::LeftShift
+            | B::RightShift
+            | B::Gcd => {
                 // SAFETY: the caller's promise; operands are read before results are written to their place.
                 return unsafe {
                     as_i64(isa, dtype, [a, b], n, &mut |start, [x, y], n| {
@@ -478,6 +498,22 @@ pub(crate) unsafe fn binary(
         _ => {}
     }
     Err(lacking(op.name(), dtype))
+}
+
+/// The greatest common divisor by halving: an odd number and the difference of two odd ones have the divisors of the two.
+fn gcd(mut x: u64, mut y: u64) -> u64 {
+    if x == 0 || y == 0 {
+        return x | y;
+    }
+    let twos = (x | y).trailing_zeros();
+    x >>= x.trailing_zeros();
+    y >>= y.trailing_zeros();
+    while x != y {
+        let apart = x.abs_diff(y);
+        y = x.min(y);
+        x = apart >> apart.trailing_zeros();
+    }
+    x << twos
 }
 
 /// x / y rounded down; 0 for y = 0.

@@ -4,13 +4,13 @@
 use std::{fmt, marker::PhantomData};
 
 use tensor_core::{
-    Attention, CustomKernel, DType, Element, Error, Fourier, Kernel, Launch, Layout, Recurrence, Result,
-    Shape, custom::implementation,
+    Attention, CustomKernel, DType, Element, EmbeddingBag, Error, Fourier, Kernel, Launch, Layout, Places,
+    Recurrence, Result, Shape, custom::implementation,
 };
 
 use crate::{
     CpuBackend,
-    kernels::{attention, fourier, recurrence},
+    kernels::{attention, bag, fourier, places, recurrence},
     memory::buffer::{Bound, Memory},
 };
 
@@ -138,6 +138,8 @@ enum Implementation {
     Attention(Attention),
     Recurrence(Recurrence),
     Fourier(Fourier),
+    Bag(EmbeddingBag),
+    Places(Places),
 }
 
 impl Implementation {
@@ -157,6 +159,14 @@ impl Implementation {
             && let Ok(found) = implementation::<Fourier>(custom, kernel, device)
         {
             return Ok(Implementation::Fourier(found));
+        }
+        if bag::supports(dtype)
+            && let Ok(found) = implementation::<EmbeddingBag>(custom, kernel, device)
+        {
+            return Ok(Implementation::Bag(found));
+        }
+        if let Ok(found) = implementation::<Places>(custom, kernel, device) {
+            return Ok(Implementation::Places(found));
         }
         implementation(custom, kernel, device).map(Implementation::Function)
     }
@@ -180,6 +190,8 @@ pub(crate) fn run(backend: &CpuBackend, custom: &dyn CustomKernel, launch: &Laun
             return recurrence::run(backend.isa, &backend.pool, *made, launch);
         }
         Some(Implementation::Fourier(made)) => return fourier::run(&backend.pool, *made, launch),
+        Some(Implementation::Bag(made)) => return bag::run(backend.isa, &backend.pool, *made, launch),
+        Some(Implementation::Places(made)) => return places::run(&backend.pool, *made, launch),
         None => return Err(Error::invalid(op, "the launch holds what another backend made of its kernel")),
     };
     let bound = Bound::of_launch(&backend.pool, launch)?;

@@ -1,4 +1,5 @@
-//! Elements brought by index to places along an axis, in the order of their positions: added there, or the greatest or least kept.
+//! Elements brought by index to places along an axis, in the order of their positions: added there, or the greatest, the least or the
+//! last kept.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -60,10 +61,23 @@ macro_rules! by_extreme {
     };
 }
 
+/// Calls a macro as `by_sum` does, with words of the dtype's size, of which the new one is kept.
+macro_rules! by_word {
+    ($dtype:expr, $go:ident) => {{
+        macro_rules! replace {
+            ($t:ty) => {
+                $go!($t, $t, |_: $t, b: $t| b)
+            };
+        }
+        by_size!($dtype, replace)
+    }};
+}
+
 /// Calls a macro as `by_sum` does, for any operation.
 macro_rules! by_op {
     ($op:expr, $dtype:expr, $go:ident) => {
         match $op {
+            ScatterOp::Replace => by_word!($dtype, $go),
             ScatterOp::Add => by_sum!($dtype, $go),
             ScatterOp::Max => by_extreme!($dtype, $go, greater, max),
             ScatterOp::Min => by_extreme!($dtype, $go, lesser, min),
@@ -80,7 +94,10 @@ struct Sums {
 
 impl Sums {
     /// Sums that begin with what the output of `numel` elements holds.
-    fn open(out: Memory, numel: usize) -> Sums {
+    fn open(op: ScatterOp, out: Memory, numel: usize) -> Sums {
+        if op == ScatterOp::Replace {
+            return Sums { memory: out, wide: Vec::new() };
+        }
         let mut wide = match out.dtype {
             // SAFETY: the launch checked that the output holds so many, and `copy_base` wrote them.
             DType::F16 => unsafe { widened::<f16>(out, numel) },
@@ -95,6 +112,9 @@ impl Sums {
 
     /// Rounds wider sums, once, into the output.
     fn close(self, out: Memory) {
+        if self.memory.dtype == out.dtype {
+            return;
+        }
         match out.dtype {
             // SAFETY: the launch checked that the output holds so many, and that it lies apart.
             DType::F16 => unsafe { narrow::<f16>(&self.wide, out) },
@@ -132,7 +152,7 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, op: ScatterOp, axis: usize, launch
             ($t:ty, $sum:ty, $add:expr) => {{
                 // SAFETY: both layouts were checked, and the output lies apart.
                 unsafe { copy_base(isa, base_operand, base, out) };
-                let sums = Sums::open(out, shape.numel());
+                let sums = Sums::open(op, out, shape.numel());
                 let to_sums = sums.memory;
                 // SAFETY: as below: `ByLines` refuses an index beyond the axis, and the spans were checked; each line of the
                 // output is one thread's.
@@ -158,7 +178,7 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, op: ScatterOp, axis: usize, launch
         ($t:ty, $sum:ty, $add:expr) => {{
             // SAFETY: both layouts were checked, and the output lies apart.
             unsafe { copy_base(isa, base_operand, base, out) };
-            let sums = Sums::open(out, shape.numel());
+            let sums = Sums::open(op, out, shape.numel());
             let to_sums = sums.memory;
             // Every pick in order of position, so that repeated indices add up the same way each time; a thread has some
             // elements of each block.

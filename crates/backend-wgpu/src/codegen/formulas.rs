@@ -117,6 +117,9 @@ pub(crate) fn binary(op: BinaryOp, dtype: DType, a: &str, b: &str) -> Option<Str
         B::And if !float => format!("({a} & {b})"),
         B::Or if !float => format!("({a} | {b})"),
         B::Xor if !float => format!("({a} ^ {b})"),
+        B::LeftShift if !float => wrapped(dtype, format!("shl_{t}({a}, {b})")),
+        B::RightShift if !float => format!("shr_{t}({a}, {b})"),
+        B::Gcd if !float => format!("gcd_{t}({a}, {b})"),
         _ => return None,
     })
 }
@@ -407,6 +410,14 @@ pub(crate) fn rounds(program: &Program) -> usize {
             }
             // A bit of the exponent each.
             Instr::Binary(BinaryOp::Pow, ..) => 64,
+            // Euclid's steps: two neighbours of Fibonacci's take the most.
+            Instr::Binary(BinaryOp::Gcd, ..) => {
+                if wide {
+                    92
+                } else {
+                    47
+                }
+            }
             // Terms of a series, or the bits of a denormal number.
             Instr::Unary(..) if wide && dtype.is_float() => 128,
             Instr::Random { .. } => 10 + if wide { 128 } else { 0 },

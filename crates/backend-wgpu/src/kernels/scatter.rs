@@ -1,8 +1,9 @@
 //! Scatters: adding by index along an axis, or keeping the greatest or least. Two forms, an invocation for each line along the axis or
-//! for each element of the output; in both, repeated indices go in the order of their positions.
+//! for each element of the output; in both, repeated indices go in the order of their positions. Replacing has a form of its own,
+//! whose work is that of the source alone: integer atomics find the last position that goes to each place.
 
 use smallvec::SmallVec;
-use tensor_core::{DType, Result, ScatterOp, Strides, collapse, kernel::Kernel};
+use tensor_core::{DType, Result, ScatterOp, Shape, Strides, collapse, kernel::Kernel};
 
 use crate::{
     codegen::{
@@ -24,26 +25,28 @@ pub(crate) fn dispatches(
     along: Along,
     capabilities: &Capabilities,
 ) -> Result<Dispatches> {
-    let list = more(kernel, op, along, capabilities)?.into_iter().chain(round(kernel));
-    Ok(Dispatches { list: list.collect(), temporaries: Vec::new() })
+    let mut made = more(kernel, op, along, capabilities)?;
+    made.list.extend(round(kernel, op));
+    Ok(made)
 }
 
-/// The step of a scatter that changes the output; sums are not rounded.
+/// The steps of a scatter that change the output; sums are not rounded.
 pub(crate) fn more(
     kernel: &Kernel,
     op: ScatterOp,
     along: Along,
     capabilities: &Capabilities,
-) -> Result<Option<Dispatch>> {
+) -> Result<Dispatches> {
     let (axis, dtype) = (along.axis, kernel.outputs[0].dtype);
+    let Some(binary) = op.binary() else { return Ok(replace(kernel, along)) };
     let (out_shape, src_shape) = (&kernel.space, kernel.operands[2].layout.shape());
     let length = src_shape[axis];
     let lines = src_shape.iter().enumerate().filter(|&(a, _)| a != axis).map(|(_, &n)| n).product::<usize>();
-    let Some(one) = formulas::binary(op.binary(), dtype, "a", "b").filter(|_| dtype != DType::Bool) else {
+    let Some(one) = formulas::binary(binary, dtype, "a", "b").filter(|_| dtype != DType::Bool) else {
         return Err(capabilities.unsupported(op.name(), dtype, "cast first with .to_dtype(DType::F32)"));
     };
     if lines * length == 0 {
-        return Ok(None);
+        return Ok(Dispatches::default());
     }
     // What the slowest invocation does in each form. Those that keep a software adapter busy run a few at a time.
     let busy = if capabilities.direct { capabilities.invocations / 16 } else { capabilities.invocations };
@@ -51,7 +54,7 @@ pub(crate) fn more(
     let each_line = lines.div_ceil(busy) * length;
     // With no output to own, only the lines still look at every index, and tell of it: each is out of range.
     let nowhere = out_shape.numel() == 0;
-    Ok(Some(if nowhere || each_line.saturating_mul(2) < each_element {
+    Ok(Dispatches::from(if nowhere || each_line.saturating_mul(2) < each_element {
         by_line(kernel, op, along, lines, &one)
     } else {
         by_element(kernel, op, along, &one)
@@ -59,9 +62,13 @@ pub(crate) fn more(
 }
 
 /// The last step of a scatter of a half type: sums are rounded when all is added, and not after every addition.
-pub(crate) fn round(kernel: &Kernel) -> Option<Dispatch> {
+pub(crate) fn round(kernel: &Kernel, op: ScatterOp) -> Option<Dispatch> {
     let (dtype, total) = (kernel.outputs[0].dtype, kernel.space.numel());
-    if dtype.compute() == dtype || total == 0 || kernel.operands[2].layout.numel() == 0 {
+    if op == ScatterOp::Replace
+        || dtype.compute() == dtype
+        || total == 0
+        || kernel.operands[2].layout.numel() == 0
+    {
         return None;
     }
     let mut d = Dispatch::new("scatter_round");
@@ -93,6 +100,79 @@ fn parts(kernel: &Kernel, op: ScatterOp, along: Along, element: &str, one: &str)
     d.code.expression("one_of", &[("a", "T"), ("b", "T")], "T", one);
     index_functions(index_dtype, &mut d);
     d
+}
+
+/// The three passes of a scatter that replaces. The places of an index, each with the last turn along the axis that goes there, are
+/// kept over those axes alone along which the index varies.
+fn replace(kernel: &Kernel, along: Along) -> Dispatches {
+    let axis = along.axis;
+    let (index, src) = (&kernel.operands[1].layout, &kernel.operands[2].layout);
+    if src.numel() == 0 {
+        return Dispatches::default();
+    }
+    // With no output to own, every index is out of range, and the first pass tells of it.
+    let nowhere = kernel.space.numel() == 0;
+    let varies = |a: usize| a == axis || index.strides()[a] != 0;
+    let narrow = |sizes: &[usize]| -> Shape {
+        sizes.iter().enumerate().map(|(a, &n)| if varies(a) { n } else { 1 }).collect()
+    };
+    let mut places = src.shape().dims().to_vec();
+    places[axis] = kernel.space[axis];
+    let places = narrow(&places);
+    let steps = places.contiguous_strides();
+    let turns: Strides =
+        (0..places.rank()).map(|a| if varies(a) && a != axis { steps[a] } else { 0 }).collect();
+    let narrow = narrow(src.shape().dims());
+    let pass = |label: &'static str, shape: &Shape| {
+        let mut d = Dispatch::new(label);
+        d.params.size("total", shape.numel());
+        d.params.size("start", along.start);
+        d.params.size("count", kernel.space[axis]);
+        d.params.size("size", along.size);
+        d.params.size("length", shape[axis]);
+        d.params.stride("axis_step", shape.contiguous_strides()[axis]);
+        d.params.stride("turn_stride", steps[axis]);
+        d.bind("index", storage_type(kernel.operands[1].dtype), false, Resource::Input(1));
+        index_functions(kernel.operands[1].dtype, &mut d);
+        let operands = [(index.strides(), index.offset()), (&turns[..], 0)];
+        d.code.append(&index::places(shape, &operands, &mut d.params));
+        d.workgroups = shape.numel().div_ceil(256);
+        d.work = 256 * 4;
+        d
+    };
+    let turn = |label: &'static str, what: &str| {
+        let mut d = pass(label, &narrow);
+        d.bind("turns", "atomic<u32>", true, Resource::Temporary(0));
+        visit(&mut d, what);
+        d
+    };
+    let clear = turn("scatter_clear", "atomicStore(&turns[place], 0u);");
+    if nowhere {
+        return Dispatches { list: vec![clear], temporaries: vec![(DType::U32, 1)] };
+    }
+    let last = turn("scatter_last", "atomicMax(&turns[place], turn);");
+    let mut d = pass("scatter", src.shape());
+    d.bind("turns", "u32", false, Resource::Temporary(0));
+    let element = storage_type(kernel.outputs[0].dtype);
+    d.bind("src", element, false, Resource::Input(2));
+    d.bind("output", element, true, Resource::Output(0));
+    let output = kernel.space.contiguous_strides();
+    d.params.stride("output_stride", output[axis]);
+    let (off, source) = (off_axis(&output, axis), src.strides());
+    d.code.append(&index::function("source", src.shape(), source, src.offset(), &mut d.params));
+    d.code.append(&index::function("goal", src.shape(), &off, 0, &mut d.params));
+    visit(
+        &mut d,
+        "if (turns[place] == turn) { output[goal(i) + along * params.output_stride] = src[source(i)]; }",
+    );
+    Dispatches { list: vec![clear, last, d], temporaries: vec![(DType::U32, places.numel())] }
+}
+
+/// The end of a pass of [`replace`]: what it does with each place.
+fn visit(d: &mut Dispatch, what: &str) {
+    let arguments = [("i", "u32"), ("along", "u32"), ("place", "u32"), ("turn", "u32")];
+    d.code.function("visit", &arguments, "", |c| c.line(what));
+    d.code.kernel(256, taper_shaders::SCATTER_REPLACE);
 }
 
 /// An invocation for each line along the axis, or for four that lie side by side.

@@ -134,8 +134,10 @@ impl Inner {
                 inner(axes, None, rounds)
             }
             Body::ArgReduce { axis, .. } | Body::Gather { axis } => inner(along(axis), Some(0..1), 0),
-            Body::Scatter { axis, .. } => {
-                inner(along(axis), Some(1..3), kernel.operands[2].layout.shape()[axis])
+            Body::Scatter { op, axis } => {
+                // What replaces goes round no loop.
+                let rounds = op.binary().map_or(0, |_| kernel.operands[2].layout.shape()[axis]);
+                inner(along(axis), Some(1..3), rounds)
             }
             Body::Map(_)
             | Body::Rows { .. }
@@ -429,9 +431,11 @@ impl Whole<'_> {
                     gather::dispatch(&part, along, self.capabilities).into()
                 }
                 Body::Scatter { op, .. } => {
-                    let more = scatter::more(&part, *op, along, self.capabilities)?;
-                    let round = if p + 1 == count { scatter::round(&part) } else { None };
-                    Dispatches { list: more.into_iter().chain(round).collect(), temporaries: Vec::new() }
+                    let mut more = scatter::more(&part, *op, along, self.capabilities)?;
+                    if p + 1 == count {
+                        more.list.extend(scatter::round(&part, *op));
+                    }
+                    more
                 }
                 Body::ArgReduce { op, axis } => {
                     let search = Search::new(&part, *op, *axis);

@@ -51,7 +51,7 @@ fn gathers() {
     }
 }
 
-const SCATTERS: [ScatterOp; 3] = [ScatterOp::Add, ScatterOp::Max, ScatterOp::Min];
+const SCATTERS: [ScatterOp; 4] = [ScatterOp::Add, ScatterOp::Max, ScatterOp::Min, ScatterOp::Replace];
 
 #[test]
 fn scatters_in_every_dtype() {

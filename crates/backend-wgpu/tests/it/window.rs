@@ -354,7 +354,7 @@ fn by_index() {
                 (DType::I32, whole(reach * 30, 20)),
                 (dtype, numbers(reach * 30, 2)),
             ];
-            for op in [ScatterOp::Add, ScatterOp::Max] {
+            for op in [ScatterOp::Add, ScatterOp::Max, ScatterOp::Replace] {
                 let kernel = scatter(op, 1, dtype, DType::I32, base.clone(), index.clone(), index.clone());
                 agree(&format!("{} {dtype} of {reach}", op.name()), &kernel, &[], &inputs, 1e-5);
             }
@@ -397,15 +397,19 @@ fn by_index_over_more_than_a_binding() {
                     (rows(picked, columns), across(picked, columns)),
                     (Layout::contiguous([picked, columns]), Layout::new([picked, columns], &[0, 0], 0)),
                 ] {
-                    let what = format!("scatter {dtype} {picked} to {base:?}");
-                    let kernel = scatter(ScatterOp::Add, 0, dtype, DType::I32, base.clone(), index, src);
                     let inputs = [
                         (dtype, numbers(table * columns, 1)),
                         (DType::I32, whole(picked * columns, table)),
                         (dtype, numbers(picked * columns, 2)),
                     ];
                     // The reference rounds a half after each addition.
-                    agree(&what, &kernel, &[], &inputs, crate::common::tolerance(dtype) * 16.0);
+                    let rounded = crate::common::tolerance(dtype) * 16.0;
+                    for (op, tolerance) in [(ScatterOp::Add, rounded), (ScatterOp::Replace, 0.0)] {
+                        let (base, index, src) = (base.clone(), index.clone(), src.clone());
+                        let what = format!("{} {dtype} {picked} to {base:?}", op.name());
+                        let kernel = scatter(op, 0, dtype, DType::I32, base, index, src);
+                        agree(&what, &kernel, &[], &inputs, tolerance);
+                    }
                 }
             }
         }

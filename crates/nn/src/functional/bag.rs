@@ -1,6 +1,9 @@
 //! Sums, means and maxima of a table's rows, a bag of indices each; and rows held to a greatest length.
 
-use tensor_core::{DType, Error, ErrorKind, Result, Shape, Tensor, set_grad_enabled};
+use std::sync::Arc;
+
+use autograd::{Function, apply, is_grad_enabled};
+use tensor_core::{BagKind, DType, EmbeddingBag, Error, ErrorKind, Result, Shape, Tensor, set_grad_enabled};
 
 use super::embedding;
 
@@ -80,8 +83,8 @@ pub fn embedding_bag(indices: &Tensor, weight: &Tensor, options: BagOptions<'_>)
             ));
         }
     }
-    let (rows, features) = match *weight.dims() {
-        [rows, features] => (rows, features),
+    let rows = match *weight.dims() {
+        [rows, _] => rows,
         _ => return wrong(format!("the weight has the shape [rows, features], not {}", weight.shape())),
     };
     if let Some(row) = padding_idx.filter(|&row| row >= rows) {
@@ -97,81 +100,233 @@ pub fn embedding_bag(indices: &Tensor, weight: &Tensor, options: BagOptions<'_>)
         }
         _ => return wrong(format!("indices are [B, N], or [N] with offsets, not {}", indices.shape())),
     };
-    let (count, dtype, device) = (indices.numel(), weight.dtype(), weight.device());
-    // Bags of a table: as they are, or, for maxima, padded to the longest.
-    let (indices, inside, table) = match (&bags, mode) {
-        (None, _) => (indices.clone(), None, true),
-        (Some(_), BagMode::Sum | BagMode::Mean) => (indices.clone(), None, false),
-        (Some(bags), BagMode::Max) => {
-            let longest = bags.iter().map(|(start, end)| end - start).max().unwrap_or(0);
-            if longest == 0 {
-                return Tensor::zeros([bags.len(), features], (dtype, &device));
+    let bags = Bags { mode, bounds: bags, padding_idx };
+    match bags.by_kernel(indices, weight, per_sample_weights)? {
+        Some(found) => Ok(found),
+        None => bags.composed(indices, weight, per_sample_weights),
+    }
+}
+
+/// What [`embedding_bag`] computes.
+#[derive(Clone, Debug)]
+struct Bags {
+    mode: BagMode,
+    /// Where each bag of a list begins and ends.
+    bounds: Option<Vec<(usize, usize)>>,
+    padding_idx: Option<usize>,
+}
+
+impl Bags {
+    /// All bags at once, where the device has a kernel: rows are added where they lie.
+    #[track_caller]
+    fn by_kernel(
+        &self,
+        indices: &Tensor,
+        weight: &Tensor,
+        per_sample_weights: Option<&Tensor>,
+    ) -> Result<Option<Tensor>> {
+        let kernel = self.kernel(per_sample_weights.is_some());
+        // Of no bags there are no bounds.
+        let bounds = match &self.bounds {
+            Some(bounds) if bounds.is_empty() => return Ok(None),
+            Some(bounds) => {
+                let ends = bounds.iter().map(|&(_, end)| end as i64);
+                let bounds: Vec<i64> = std::iter::once(0).chain(ends).collect();
+                let kernel_takes = if weight.device().supports(DType::I64) { DType::I64 } else { DType::I32 };
+                Some(Tensor::new(bounds, (kernel_takes, &weight.device()))?)
             }
-            let places = bags.iter().flat_map(|&(start, end)| {
-                (0..longest).map(move |k| if start + k < end { (start + k) as i32 } else { -1 })
-            });
-            let places = Tensor::new(places.collect::<Vec<i32>>(), (DType::I32, &indices.device()))?;
-            let inside = places.ge_scalar(0).reshape([bags.len(), longest])?;
-            let laid = indices.index_select(0, &places.maximum_scalar(0))?.reshape([bags.len(), longest])?;
-            (laid, Some(inside), true)
-        }
-    };
-    let counts = padding_idx.map(|row| indices.ne_scalar(row as i64));
-    let counts = match (counts, inside) {
-        (Some(a), Some(b)) => Some(a.bitwise_and(&b)?),
-        (a, b) => a.or(b),
-    };
-    let found = embedding(&indices, weight)?;
-    let zeros = Tensor::zeros(Shape::scalar(), (dtype, &device))?;
-    if mode == BagMode::Max {
-        // The first of equal ones, as PyTorch has it; a bag of nothing is of zeros.
-        if found.dims()[1] == 0 {
-            return Tensor::zeros([found.dims()[0], features], (dtype, &device));
-        }
-        let Some(counts) = counts else {
-            let greatest = found.detach().argmax_axis(1, true)?;
-            return found.gather(1, &greatest)?.squeeze(1);
+            None => None,
         };
-        let counted = counts.unsqueeze(2)?.where_cond(&found, &zeros.full_like(f64::NEG_INFINITY))?;
-        let greatest = counted.detach().argmax_axis(1, true)?;
-        let full = counts.to_dtype(DType::I32)?.sum_axis(1, true)?.gt_scalar(0);
-        return full.where_cond(&found.gather(1, &greatest)?.squeeze(1)?, &zeros);
-    }
-    let mut found = found;
-    if let Some(weights) = per_sample_weights {
-        found = found.mul(&weights.unsqueeze(-1)?)?;
-    }
-    if let Some(counts) = &counts {
-        found = counts.unsqueeze(-1)?.where_cond(&found, &zeros)?;
-    }
-    let counts = match counts {
-        Some(counts) => counts.to_dtype(dtype)?,
-        None => Tensor::ones(indices.shape().clone(), (dtype, &device))?,
-    };
-    let (sums, counts) = match bags {
-        _ if table => (found.sum_axis(1, false)?, counts.sum_axis(1, false)?),
-        Some(bags) => {
-            let owners = bags
-                .iter()
-                .enumerate()
-                .flat_map(|(bag, &(start, end))| (start..end).map(move |_| bag as i32));
-            let owners: Vec<i32> = owners.collect();
-            // Indices after the last bag's end are in none.
-            let (found, counts) = match owners.len() == count {
-                true => (found, counts),
-                false => (found.narrow(0, 0, owners.len())?, counts.narrow(0, 0, owners.len())?),
-            };
-            let owners = Tensor::new(owners, (DType::I32, &device))?;
-            (
-                Tensor::zeros([bags.len(), features], (dtype, &device))?.index_add(0, &owners, &found)?,
-                Tensor::zeros([bags.len()], (dtype, &device))?.index_add(0, &owners, &counts)?,
-            )
+        let detached = [weight.detach(), indices.detach()];
+        let mut given: Vec<&Tensor> = detached.iter().collect();
+        given.extend(&bounds);
+        given.extend(per_sample_weights);
+        if !indices.dtype().is_int() || !Tensor::has_custom_kernel(kernel.clone(), &given)? {
+            return Ok(None);
         }
-        None => (found.sum_axis(1, false)?, counts.sum_axis(1, false)?),
-    };
-    match mode {
-        BagMode::Mean => sums.div(&counts.maximum_scalar(1.0).unsqueeze(1)?),
-        BagMode::Sum | BagMode::Max => Ok(sums),
+        if self.mode == BagMode::Max {
+            // The first of equal ones, as PyTorch has it; a bag of nothing is of zeros.
+            let rows = Tensor::custom_kernel(kernel, &given)?.swap_remove(0);
+            if weight.dims()[0] == 0 {
+                return Tensor::zeros(rows.shape().clone(), (weight.dtype(), &weight.device())).map(Some);
+            }
+            let found = weight.gather(0, &rows.maximum_scalar(0))?;
+            return rows.ge_scalar(0).where_cond(&found, &found.full_like(0.0)).map(Some);
+        }
+        let tracked = weight.is_tracked() || per_sample_weights.is_some_and(Tensor::is_tracked);
+        if !(is_grad_enabled() && tracked) {
+            return Ok(Some(Tensor::custom_kernel(kernel, &given)?.swap_remove(0)));
+        }
+        let inputs: Vec<Tensor> =
+            [weight, indices].into_iter().chain(&bounds).chain(per_sample_weights).cloned().collect();
+        apply(self.clone(), &inputs).map(Some)
+    }
+
+    fn kernel(&self, weighted: bool) -> Arc<EmbeddingBag> {
+        let kind = match self.mode {
+            BagMode::Sum => BagKind::Sum,
+            BagMode::Mean => BagKind::Mean,
+            BagMode::Max => BagKind::ArgMax,
+        };
+        Arc::new(EmbeddingBag { kind, padding: self.padding_idx, weighted })
+    }
+
+    /// The bag of each index that is in one, i32, in one axis.
+    #[track_caller]
+    fn owners(&self, indices: &Tensor) -> Result<Tensor> {
+        let device = indices.device();
+        if let Some(bounds) = &self.bounds {
+            let owners = bounds.iter().enumerate();
+            let owners = owners.flat_map(|(bag, &(start, end))| (start..end).map(move |_| bag as i32));
+            return Tensor::new(owners.collect::<Vec<i32>>(), (DType::I32, &device));
+        }
+        let (bags, count) = (indices.dims()[0], indices.dims()[1]);
+        let owners = Tensor::arange(0, bags, 1, (DType::I32, &device))?.unsqueeze(1)?;
+        owners.expand([bags, count])?.reshape([bags * count])
+    }
+
+    /// The weights of samples among the kernel's inputs.
+    fn weights_of<T>(&self, inputs: &[T]) -> Option<usize> {
+        let before = 2 + usize::from(self.bounds.is_some());
+        (inputs.len() > before).then_some(before)
+    }
+
+    /// The same of other operations: rows are gathered, and then summed.
+    #[track_caller]
+    fn composed(
+        &self,
+        indices: &Tensor,
+        weight: &Tensor,
+        per_sample_weights: Option<&Tensor>,
+    ) -> Result<Tensor> {
+        let Bags { mode, bounds: ref bags, padding_idx } = *self;
+        let features = weight.dims()[1];
+        let (count, dtype, device) = (indices.numel(), weight.dtype(), weight.device());
+        // Bags of a table: as they are, or, for maxima, padded to the longest.
+        let (indices, inside, table) = match (bags, mode) {
+            (None, _) => (indices.clone(), None, true),
+            (Some(_), BagMode::Sum | BagMode::Mean) => (indices.clone(), None, false),
+            (Some(bags), BagMode::Max) => {
+                let longest = bags.iter().map(|(start, end)| end - start).max().unwrap_or(0);
+                if longest == 0 {
+                    return Tensor::zeros([bags.len(), features], (dtype, &device));
+                }
+                let places = bags.iter().flat_map(|&(start, end)| {
+                    (0..longest).map(move |k| if start + k < end { (start + k) as i32 } else { -1 })
+                });
+                let places = Tensor::new(places.collect::<Vec<i32>>(), (DType::I32, &indices.device()))?;
+                let inside = places.ge_scalar(0).reshape([bags.len(), longest])?;
+                let laid =
+                    indices.index_select(0, &places.maximum_scalar(0))?.reshape([bags.len(), longest])?;
+                (laid, Some(inside), true)
+            }
+        };
+        let counts = padding_idx.map(|row| indices.ne_scalar(row as i64));
+        let counts = match (counts, inside) {
+            (Some(a), Some(b)) => Some(a.bitwise_and(&b)?),
+            (a, b) => a.or(b),
+        };
+        let found = embedding(&indices, weight)?;
+        let zeros = Tensor::zeros(Shape::scalar(), (dtype, &device))?;
+        if mode == BagMode::Max {
+            // The first of equal ones, as PyTorch has it; a bag of nothing is of zeros.
+            if found.dims()[1] == 0 {
+                return Tensor::zeros([found.dims()[0], features], (dtype, &device));
+            }
+            let Some(counts) = counts else {
+                let greatest = found.detach().argmax_axis(1, true)?;
+                return found.gather(1, &greatest)?.squeeze(1);
+            };
+            let counted = counts.unsqueeze(2)?.where_cond(&found, &zeros.full_like(f64::NEG_INFINITY))?;
+            let greatest = counted.detach().argmax_axis(1, true)?;
+            let full = counts.to_dtype(DType::I32)?.sum_axis(1, true)?.gt_scalar(0);
+            return full.where_cond(&found.gather(1, &greatest)?.squeeze(1)?, &zeros);
+        }
+        let mut found = found;
+        if let Some(weights) = per_sample_weights {
+            found = found.mul(&weights.unsqueeze(-1)?)?;
+        }
+        if let Some(counts) = &counts {
+            found = counts.unsqueeze(-1)?.where_cond(&found, &zeros)?;
+        }
+        let counts = match counts {
+            Some(counts) => counts.to_dtype(dtype)?,
+            None => Tensor::ones(indices.shape().clone(), (dtype, &device))?,
+        };
+        let (sums, counts) = match bags {
+            _ if table => (found.sum_axis(1, false)?, counts.sum_axis(1, false)?),
+            Some(bags) => {
+                let owners = self.owners(&indices)?;
+                // Indices after the last bag's end are in none.
+                let (found, counts) = match owners.numel() == count {
+                    true => (found, counts),
+                    false => (found.narrow(0, 0, owners.numel())?, counts.narrow(0, 0, owners.numel())?),
+                };
+                (
+                    Tensor::zeros([bags.len(), features], (dtype, &device))?.index_add(0, &owners, &found)?,
+                    Tensor::zeros([bags.len()], (dtype, &device))?.index_add(0, &owners, &counts)?,
+                )
+            }
+            None => (found.sum_axis(1, false)?, counts.sum_axis(1, false)?),
+        };
+        match mode {
+            BagMode::Mean => sums.div(&counts.maximum_scalar(1.0).unsqueeze(1)?),
+            BagMode::Sum | BagMode::Max => Ok(sums),
+        }
+    }
+}
+
+impl Function for Bags {
+    type Output = Tensor;
+
+    fn name(&self) -> &'static str {
+        "EmbeddingBag"
+    }
+
+    #[track_caller]
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let kernel = self.kernel(self.weights_of(inputs).is_some());
+        Ok(Tensor::custom_kernel(kernel, inputs)?.swap_remove(0))
+    }
+
+    /// Each row has the gradient of its bag, times its weight and divided by what a mean is of; a weight has that gradient's product with
+    /// the row. What nobody asks for is not computed.
+    #[track_caller]
+    fn backward(&self, inputs: &[Tensor], _: &Tensor, gradient: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let (weight, indices) = (&inputs[0], &inputs[1]);
+        let (features, dtype, device) = (weight.dims()[1], weight.dtype(), weight.device());
+        let owners = self.owners(indices)?;
+        let taken = owners.numel();
+        let flat = indices.flatten_all().narrow(0, 0, taken)?;
+        let counts = self.padding_idx.map(|row| flat.ne_scalar(row as i64));
+        let zeros = Tensor::zeros(Shape::scalar(), (dtype, &device))?;
+        let of_bags = match self.mode {
+            BagMode::Sum | BagMode::Max => gradient.clone(),
+            BagMode::Mean => {
+                let ones = match &counts {
+                    Some(counts) => counts.to_dtype(dtype)?,
+                    None => Tensor::ones([taken], (dtype, &device))?,
+                };
+                let none = Tensor::zeros([gradient.dims()[0]], (dtype, &device))?;
+                gradient.div(&none.index_add(0, &owners, &ones)?.maximum_scalar(1.0).unsqueeze(1)?)?
+            }
+        };
+        let mut of_rows = of_bags.index_select(0, &owners)?;
+        if let Some(counts) = &counts {
+            of_rows = counts.unsqueeze(1)?.where_cond(&of_rows, &zeros)?;
+        }
+        let mut found = vec![None; inputs.len()];
+        let mut scaled = of_rows.clone();
+        if let Some(at) = self.weights_of(inputs) {
+            let weights = inputs[at].flatten_all().narrow(0, 0, taken)?;
+            scaled = scaled.mul(&weights.unsqueeze(1)?)?;
+            let shares = of_rows.mul(&embedding(&flat, weight)?)?.sum_axis(1, false)?;
+            let rest = indices.numel() - taken;
+            found[at] = Some(shares.pad(&[(0, rest)], 0.0)?.reshape(inputs[at].shape())?);
+        }
+        let none = Tensor::zeros([weight.dims()[0], features], (dtype, &device))?;
+        found[0] = Some(none.index_add(0, &flat, &scaled)?);
+        Ok(found)
     }
 }
 

@@ -263,6 +263,25 @@ fn a_part_of_a_tensor_is_replaced() -> Result<()> {
     is(line.index_put([1, 1, 2], value(&[5, 6, 7]), false), &[4], &[0, 6, 7, 0]);
     is(line.index_put(value(&[-1, 3, 0, -1]), value(&[1, 2, 3, 4]), false), &[4], &[3, 0, 0, 4]);
     is(line.index_put([1, 1, 2], value(&[5, 6, 7]), true), &[4], &[0, 11, 7, 0]);
+    // Whole rows, columns, and places of several axes, beside integers, ranges and new axes.
+    is(x.index_put([1, -1], 7, false), &[2, 3], &[0, 1, 2, 7, 7, 7]);
+    is(x.index_put((.., [2, 0]), value(&[7, 8]), false), &[2, 3], &[8, 1, 7, 8, 4, 7]);
+    is(x.index_put((.., [2, 2]), value(&[7, 8]), true), &[2, 3], &[0, 1, 17, 3, 4, 20]);
+    is(x.index_put(([0, 1, 0], [2, 0, 2]), value(&[7, 8, 9]), false), &[2, 3], &[0, 1, 9, 8, 4, 5]);
+    is(x.index_put((1, [2, 0]), value(&[7, 8]), false), &[2, 3], &[0, 1, 2, 8, 4, 7]);
+    is(x.index_put(([0, 1], 1..), value(&[7, 8]), false), &[2, 3], &[0, 7, 8, 3, 7, 8]);
+    is(x.index_put((NewAxis, [1], Step(.., 2)), value(&[7, 8]), true), &[2, 3], &[0, 1, 2, 10, 4, 13]);
+    let deep = count(&[2, 2, 3]);
+    let apart = deep.index_put(([0, 1], .., [2, 0]), value(&[30, 31, 32, 33]).reshape([2, 2])?, false);
+    is(apart, &[2, 2, 3], &[0, 1, 30, 3, 4, 31, 32, 7, 8, 33, 10, 11]);
+    is(deep.index_put(&deep.i((.., .., 0))?.gt_scalar(3), 7, false)?.i(1), &[2, 3], &[7; 6]);
+    let turned = deep.permute((2, 0, 1))?.index_put((.., [1]), 7, false)?.permute((1, 2, 0));
+    is(turned, &[2, 2, 3], &[0, 1, 2, 3, 4, 5, 7, 7, 7, 7, 7, 7]);
+    is(x.index_put(Tensor::zeros([0], (DType::I32, &d))?, 7, false), &[2, 3], &[0, 1, 2, 3, 4, 5]);
+    for bad in [2, -3] {
+        let error = x.index_put(&value(&[0, bad]), 7, false).and_then(|t| t.to_vec::<i32>()).unwrap_err();
+        assert!(error.to_string().contains(&format!("index {bad}")), "{error}");
+    }
     // Bits stay as they are: NaN, infinities and the sign of zero, in what is replaced and in the rest.
     let odd = Tensor::new([f32::NAN, -0.0, f32::INFINITY, 1.0], &d)?;
     for index in [Index::from([0, 2]), Index::from(Step(.., 2))] {
@@ -341,6 +360,12 @@ fn gradients_flow_through_indices() -> Result<()> {
             |x| x[0].index_put(&places, &x[1], accumulate)?.powi(2).sum_axis(.., false),
             &[input(&[3, 2], 1), input(&[2], 2)],
         )?;
+        // The last of two for one place alone has a gradient, or both have.
+        let by =
+            |x: &[Tensor]| x[0].index_put((.., &places, 1), &x[1], accumulate)?.powi(3).sum_axis(.., false);
+        let inputs = [input(&[2, 3, 2], 1), input(&[2, 3], 2)];
+        gradcheck(by, &inputs)?;
+        gradgradcheck(by, &inputs)?;
     }
     Ok(())
 }

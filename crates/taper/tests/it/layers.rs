@@ -465,6 +465,56 @@ fn bags_have_their_derivatives_and_refuse_what_does_not_fit() {
     }
 }
 
+/// Bags longer than what is summed at once, in lists and in tables, against sums in f64.
+#[test]
+fn long_bags_are_exact_and_a_bad_index_is_named() {
+    let device = device();
+    let (rows, features) = (7, 5);
+    let table: Vec<f32> = (0..rows * features).map(|i| 1.0 + (i % 11) as f32 / 3.0).collect();
+    let indices: Vec<i32> = (0..600).map(|i| i * i % 7).collect();
+    let weight = Tensor::from_slice(&table, [rows, features], &device).unwrap();
+    let expected = |bag: &[i32], mode: BagMode| -> Vec<f64> {
+        let counted: Vec<usize> = bag.iter().filter(|&&i| i != 2).map(|&i| i as usize).collect();
+        let mut found = Vec::new();
+        for j in 0..features {
+            let column = counted.iter().map(|&i| f64::from(table[i * features + j]));
+            found.push(match mode {
+                BagMode::Sum => column.sum(),
+                BagMode::Mean => column.sum::<f64>() / counted.len().max(1) as f64,
+                BagMode::Max => column.reduce(f64::max).unwrap_or(0.0),
+            });
+        }
+        found
+    };
+    let offsets = Tensor::new([0i32, 3, 3, 64, 130], &device).unwrap();
+    let ends = [0, 3, 3, 64, 130, 600];
+    // Composed, a list's bag is summed from its first row to its last.
+    let within = (if device.name() == "cpu" { 1e-6 } else { 1e-5 }, 0.0);
+    for mode in [BagMode::Sum, BagMode::Mean, BagMode::Max] {
+        let options = BagOptions { mode, padding_idx: Some(2), ..Default::default() };
+        let flat = Tensor::from_slice(&indices, [600], &device).unwrap();
+        let list = BagOptions { offsets: Some(&offsets), ..options };
+        let found = f::embedding_bag(&flat, &weight, list).unwrap().to_f64_vec().unwrap();
+        let bags: Vec<f64> =
+            ends.windows(2).flat_map(|end| expected(&indices[end[0]..end[1]], mode)).collect();
+        assert_close(&found, &bags, within, mode.name());
+        let found = f::embedding_bag(&flat.reshape([3, 200]).unwrap(), &weight, options).unwrap();
+        let bags: Vec<f64> = indices.chunks(200).flat_map(|bag| expected(bag, mode)).collect();
+        assert_close(&found.to_f64_vec().unwrap(), &bags, within, mode.name());
+        for bad in [-1, 7] {
+            let bad_index = Tensor::new([[0, 1], [bad, 2]], &device).unwrap();
+            let found = f::embedding_bag(&bad_index, &weight, options).and_then(|t| t.to_f64_vec());
+            let said = found.unwrap_err().to_string();
+            assert!(said.contains(&format!("index {bad}")), "{said}");
+        }
+    }
+    let odd = Tensor::new([[1.0f32, f32::NAN], [2.0, 0.0]], &device).unwrap();
+    let all = Tensor::new([[0i32, 1]], &device).unwrap();
+    let options = BagOptions { mode: BagMode::Max, ..Default::default() };
+    let found = f::embedding_bag(&all, &odd, options).unwrap().to_vec::<f32>().unwrap();
+    assert!(found[0] == 2.0 && found[1].is_nan(), "{found:?}");
+}
+
 #[test]
 fn hooks_see_what_passes_and_may_replace_it() {
     let device = device();

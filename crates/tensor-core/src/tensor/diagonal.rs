@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::{Tensor, combine::first_of, movement::references, shape_misfit};
-use crate::{Axis, DType, Error, Op, Result, Scalar, Shape};
+use crate::{Axis, DType, Error, Result, Scalar, ScatterOp, Shape};
 
 /// Where a diagonal lies in a matrix read row by row: its first element and the distance of neighbours, and how many there are.
 #[derive(Clone, Copy)]
@@ -174,10 +174,15 @@ impl Tensor {
         let lead = &lines.dims()[..self.rank() - 2];
         let wanted: Shape = lead.iter().copied().chain([line.len]).collect();
         super::indexing::same_part(OP, src, &wanted, self.dtype())?;
-        let named = Op::Full(Scalar::Bool(true));
-        let named = Tensor::source_unchecked(named, [line.len].into(), DType::Bool, &self.device());
-        let named = named.along_line(line, rows * columns, Scalar::Bool(false))?;
-        let out = named.where_cond(&src.along_line(line, rows * columns, Scalar::Int(0))?, &lines)?;
+        if src.numel() == 0 {
+            return Ok(self.clone());
+        }
+        let Line { start, step, len } = line;
+        let dtype = if rows * columns > i32::MAX as usize { self.device().int_dtype() } else { DType::I32 };
+        let places = Tensor::arange(0i64, len as i64, 1i64, (dtype, &self.device()))?;
+        let places = places.mul_scalar(step as i64).add_scalar(start as i64);
+        let (places, axis) = lines.spread_index(OP, Axis(-1), &places)?;
+        let out = lines.scatter_with(ScatterOp::Replace, axis, &places, src)?;
         let shape: Shape = lead.iter().copied().chain([rows, columns]).collect();
         let rank = self.rank();
         let mut others = 0..rank - 2;

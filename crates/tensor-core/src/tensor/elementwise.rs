@@ -97,7 +97,10 @@ impl Tensor {
                 | BinaryOp::Atan2
                 | BinaryOp::And
                 | BinaryOp::Or
-                | BinaryOp::Xor => {}
+                | BinaryOp::Xor
+                | BinaryOp::LeftShift
+                | BinaryOp::RightShift
+                | BinaryOp::Gcd => {}
             }
         }
         let this = self.cast_unchecked(dtype);
@@ -354,15 +357,7 @@ pub(super) fn promoted(a: &Tensor, b: &Tensor) -> DType {
 
 #[track_caller]
 fn check_binary(op: BinaryOp, dtype: DType) -> Result<()> {
-    use BinaryOp as B;
-    let (fits, hint) = match op {
-        B::And | B::Or | B::Xor => (!dtype.is_float(), "bool or integers are needed; compare first, or cast"),
-        B::Sub | B::FloorDiv | B::Remainder | B::Pow => (
-            dtype != DType::Bool,
-            "bool has no such operation; cast with .to_dtype(DType::I32), or use logical ones",
-        ),
-        _ => (true, ""),
-    };
+    let (fits, hint) = op.fits(dtype);
     if fits { Ok(()) } else { Err(Error::invalid(op.name(), format!("dtype {dtype}: {hint}"))) }
 }
 

@@ -7,7 +7,8 @@ use smallvec::SmallVec;
 
 use super::{Tensor, autograd_misuse, dtype_misfit, shape_misfit};
 use crate::{
-    DType, Device, Error, ErrorKind, Int, Op, Result, Scalar, Shape, is_grad_enabled, set_grad_enabled,
+    Axis, DType, Device, Error, ErrorKind, Int, Op, Result, Scalar, ScatterOp, Shape, is_grad_enabled,
+    set_grad_enabled,
 };
 
 /// A range of one axis: any Rust range of any integers. Negative bounds count from the end, and bounds past an end are held to it, as
@@ -231,6 +232,19 @@ struct Gathered {
     index: Tensor,
     /// Whether every number is known to be within the axis, and none is negative.
     within: bool,
+}
+
+/// A view whose axes that index tensors are for have become one, and what the tensors name of it.
+struct Merged {
+    view: Tensor,
+    /// The axis that several became.
+    axis: usize,
+    /// Places along it, in one axis.
+    index: Tensor,
+    /// The shape of what is named.
+    part: Shape,
+    /// Which axis each of the view was, before some became one.
+    order: SmallVec<[usize; 5]>,
 }
 
 impl Tensor {
@@ -490,23 +504,55 @@ impl Tensor {
     /// The elements that index tensors name along axes of this view.
     #[track_caller]
     fn gathered(&self, op: &'static str, gathered: SmallVec<[Gathered; 2]>) -> Result<Tensor> {
+        let Merged { view, axis, index, part, .. } = self.merged(op, gathered)?;
+        Ok(view.index_select(axis, &index)?.reshape_unchecked(part))
+    }
+
+    /// This view with `value` where index tensors name elements of it, or added there.
+    #[track_caller]
+    fn put_gathered(
+        &self,
+        op: &'static str,
+        gathered: SmallVec<[Gathered; 2]>,
+        value: &Tensor,
+        accumulate: bool,
+    ) -> Result<Tensor> {
+        let Merged { view, axis, index, part, order } = self.merged(op, gathered)?;
+        must_broadcast(op, value, &part)?;
+        if part.numel() == 0 {
+            return Ok(self.clone());
+        }
+        let (spread, _) = view.spread_index(op, Axis(axis as isize), &index)?;
+        let value = value.expand_unchecked(part).reshape_unchecked(spread.shape().clone());
+        let how = if accumulate { ScatterOp::Add } else { ScatterOp::Replace };
+        let out = view.scatter_with(how, axis, &spread, &value)?;
+        // The axes where they were.
+        let mut back: SmallVec<[usize; 5]> = SmallVec::from_elem(0, order.len());
+        order.iter().enumerate().for_each(|(to, &from)| back[from] = to);
+        let dims = order.iter().map(|&axis| self.dims()[axis]).collect();
+        Ok(out.reshape_unchecked(dims).permute_unchecked(back))
+    }
+
+    /// This view with the axes that index tensors are for side by side, and then as one, and the tensors as one index into it.
+    #[track_caller]
+    fn merged(&self, op: &'static str, gathered: SmallVec<[Gathered; 2]>) -> Result<Merged> {
         let mut shape = Shape::scalar();
         for Gathered { index, .. } in &gathered {
             shape = shape.broadcast(index.shape(), op)?;
         }
         let first = gathered[0].axis;
         let together = gathered.iter().enumerate().all(|(k, g)| g.axis == first + k);
-        // The indexed axes side by side, and then as one.
-        let (view, first) = if together {
-            (self.clone(), first)
+        let (order, first): (SmallVec<[usize; 5]>, usize) = if together {
+            ((0..self.rank()).collect(), first)
         } else {
             let indexed = gathered.iter().map(|g| g.axis);
             let others = (0..self.rank()).filter(|a| gathered.iter().all(|g| g.axis != *a));
-            (self.permute_unchecked(indexed.chain(others).collect()), 0)
+            (indexed.chain(others).collect(), 0)
         };
+        let view = if together { self.clone() } else { self.permute_unchecked(order.clone()) };
         let last = first + gathered.len();
         let sizes: SmallVec<[usize; 5]> = view.dims()[first..last].into();
-        let flat = flat_index(op, &sizes, gathered, &shape, &self.device())?;
+        let index = flat_index(op, &sizes, gathered, &shape, &self.device())?;
         let dims = view.dims();
         let merged: Shape = dims[..first]
             .iter()
@@ -514,10 +560,10 @@ impl Tensor {
             .chain([sizes.iter().product()])
             .chain(dims[last..].iter().copied())
             .collect();
-        let out: Shape = dims[..first].iter().chain(shape.dims()).chain(&dims[last..]).copied().collect();
-        let found = view.reshape_unchecked(merged).index_select(first, &flat)?;
         // Of an empty index the other sizes count too.
-        Ok(found.reshape_unchecked(out.checked(op)?))
+        let part = dims[..first].iter().chain(shape.dims()).chain(&dims[last..]).copied();
+        let part = part.collect::<Shape>().checked(op)?;
+        Ok(Merged { view: view.reshape_unchecked(merged), axis: first, index, part, order })
     }
 
     #[track_caller]
@@ -573,25 +619,16 @@ impl Tensor {
         if !parts.iter().any(|part| matches!(part, Index::Tensor(_) | Index::List(_))) {
             return self.put_in_view(op, parts, &value, accumulate);
         }
-        // Each element's own place, and then the part of them that is named.
-        let n = self.numel();
-        let places = numbers(n, &self.device())?.reshape_unchecked(self.shape().clone()).at(op, parts)?;
-        must_broadcast(op, &value, places.shape())?;
-        let value = value.expand_unchecked(places.shape().clone()).flatten_all();
-        let places = places.flatten_all();
-        let flat = self.flatten_all();
-        if places.numel() == 0 {
-            return Ok(self.clone());
-        }
-        let out = if accumulate {
-            flat.scatter_add(0, &places, &value)?
-        } else {
-            // One more than the turn of the last value for each place; 0 for those that keep theirs.
-            let turn = super::scatter::last_turns(0, &places, &[n].into())?;
-            let taken = value.gather(0, &turn.sub_scalar(1).maximum_scalar(0))?;
-            turn.gt_scalar(0).where_cond(&taken, &flat)?
-        };
-        Ok(out.reshape_unchecked(self.shape().clone()))
+        let whole = parts.iter().all(|part| match part {
+            Index::Tensor(_) | Index::List(_) | Index::Ellipsis => true,
+            Index::Span(span, step) => *span == Span::from(..) && *step == 1,
+            Index::At(_) | Index::NewAxis => false,
+        });
+        // Elements are put in the view that integers and ranges make, and that goes back to where it was.
+        let around = if whole { Vec::new() } else { parts.iter().flat_map(without_gathers).collect() };
+        let (view, gathered) = self.view_at(op, parts)?;
+        let view = view.put_gathered(op, gathered, &value, accumulate)?;
+        if whole { Ok(view) } else { self.put_in_view(op, around, &view, false) }
     }
 
     /// [`Tensor::put`] where integers and ranges alone name the part: the value is padded to this tensor's shape.
@@ -644,6 +681,16 @@ impl Tensor {
         let named = whole(named, Scalar::Bool(false));
         let value = if accumulate { self.add(&value)? } else { value };
         named.where_cond(&value, self)
+    }
+}
+
+/// A part of an index with all of the axes that elements are picked from.
+fn without_gathers(part: &Index) -> SmallVec<[Index; 1]> {
+    match part {
+        Index::Tensor(_) | Index::List(_) => SmallVec::from_elem(Index::from(..), axes_of(part)),
+        Index::At(_) | Index::Span(..) | Index::NewAxis | Index::Ellipsis => {
+            SmallVec::from_elem(part.clone(), 1)
+        }
     }
 }
 

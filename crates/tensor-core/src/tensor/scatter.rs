@@ -43,22 +43,17 @@ impl Tensor {
         const OP: &str = "scatter";
         let axis = check_index(self, OP, axis, index, self.shape())?;
         let index = index_dtype(OP, index)?;
+        let src = match src {
+            Operand::Scalar(value) => self.constant(value).expand_unchecked(index.shape().clone()),
+            Operand::Tensor(src) => {
+                source(OP, self, &index, &src)?;
+                src.corner(index.shape())
+            }
+        };
         if index.numel() == 0 {
             return Ok(self.clone());
         }
-        let region = region(self, axis, &index);
-        let base = self.corner(&region);
-        let part = match src {
-            Operand::Scalar(value) => base.masked_fill(&hits(axis, &index, &region)?.gt_scalar(0), value)?,
-            Operand::Tensor(src) => {
-                source(OP, self, &index, &src)?;
-                let turn = last_turns(axis, &index, &region)?;
-                // No smaller than the places named, whatever lies beyond them.
-                let taken = src.gather(axis, &turn.sub_scalar(1).maximum_scalar(0))?;
-                turn.gt_scalar(0).where_cond(&taken, &base)?
-            }
-        };
-        self.with_corner(OP, part)
+        self.scatter_with(ScatterOp::Replace, axis, &index, &src)
     }
 
     /// As [`Tensor::scatter`], where all elements that go to one place are made one, together with what was there if `include_self`.
@@ -145,9 +140,8 @@ impl Tensor {
         if index.numel() == 0 || self.numel() == 0 {
             return Ok(self.clone());
         }
-        let turn = last_turns(0, &index, &[self.dims()[axis]].into())?;
-        let taken = src.index_select(axis, &turn.sub_scalar(1).maximum_scalar(0))?;
-        self.along(axis, &turn.gt_scalar(0)).where_cond(&taken, self)
+        let (index, axis) = self.spread_index(OP, Axis(axis as isize), &index)?;
+        self.scatter_with(ScatterOp::Replace, axis, &index, src)
     }
 
     /// A copy of this tensor with `value` in the slices of an axis that a 1-D index names. `torch.index_fill`.

@@ -1,9 +1,12 @@
 //! Places among sorted numbers, and membership in a set.
 
-use super::Tensor;
-use crate::{DType, Error, Op, ReduceOp, Result, Scalar};
+use std::sync::Arc;
 
-/// Up to so many numbers are compared with each, in one kernel; more are searched by halves, a gather for each.
+use super::Tensor;
+use crate::{DType, Error, Op, Places, ReduceOp, Result, Scalar};
+
+/// Where a device has no kernel for [`Places`], up to so many numbers are compared with each, in one kernel; more are searched by halves, a
+/// gather for each.
 const FEW: usize = 64;
 
 impl Tensor {
@@ -56,6 +59,14 @@ impl Tensor {
         }
         self.check_indices(op, lead.len())?;
         let (sorted, values) = (self.detach(), values.detach());
+        let line = if own_rows { values.clone() } else { values.flatten_all() };
+        let dtype = super::elementwise::promoted(&sorted, &line);
+        let (kernel, given) = (Arc::new(Places { right }), [&sorted, &line].map(|t| t.cast_unchecked(dtype)));
+        let given = [&given[0], &given[1]];
+        if Tensor::has_custom_kernel(kernel.clone(), &given)? {
+            let places = Tensor::custom_kernel(kernel, &given)?.swap_remove(0);
+            return Ok(places.as_index().reshape_unchecked(values.shape().clone()));
+        }
         // NaN is the greatest, and equal to itself, as in a sort.
         let before = |sorted: &Tensor, values: &Tensor| -> Result<Tensor> {
             let less = if right { sorted.le(values)? } else { sorted.lt(values)? };
@@ -69,7 +80,6 @@ impl Tensor {
             let sorted = if own_rows { sorted.unsqueeze(-2)? } else { sorted };
             return before(&sorted, &values.unsqueeze(-1)?)?.sum_axis(-1, false);
         }
-        let line = if own_rows { values.clone() } else { values.flatten_all() };
         let zeros = Op::Full(Scalar::Int(0));
         let dtype = self.device().int_dtype();
         let mut place = Tensor::source_unchecked(zeros, line.shape().clone(), dtype, &self.device());
