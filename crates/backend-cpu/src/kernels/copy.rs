@@ -127,7 +127,7 @@ unsafe fn fill_range(out: Memory, range: Range<usize>, value: Scalar) {
 ///
 /// # Safety
 /// Both layouts stay within their memory; the memories lie apart, and no two positions of `dst` are one, nor anybody else's.
-unsafe fn write(isa: Isa, (input, src): (Memory, &Layout), (out, dst): (Memory, &Layout)) {
+pub(crate) unsafe fn write(isa: Isa, (input, src): (Memory, &Layout), (out, dst): (Memory, &Layout)) {
     macro_rules! go {
         ($t:ty) => {
             // SAFETY: the caller's promise.
