@@ -15,7 +15,7 @@ use crate::{
         halves::{narrow, widened},
         lines::{Lines, Walk, pieces},
         pool::Pool,
-        strided,
+        strided::{self, Shared},
     },
     simd::isa::Isa,
 };
@@ -136,10 +136,10 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, op: ScatterOp, axis: usize, launch
                 let to_sums = sums.memory;
                 // SAFETY: as below: `ByLines` refuses an index beyond the axis, and the spans were checked; each line of the
                 // output is one thread's.
-                let add = |from: isize, to: isize| unsafe {
-                    let from = src.at::<$t>(source.layout.offset()).offset(from);
-                    let to = to_sums.at::<$sum>(0).offset(to);
-                    to.write($add(to.read(), from.read()));
+                let (src, all) = (Shared(src.at::<$t>(source.layout.offset())), Shared(to_sums.at::<$sum>(0)));
+                let add = move |from: isize, to: isize| unsafe {
+                    let to = all.at(to);
+                    to.write($add(to.read(), src.at(from).read()));
                 };
                 let done = pass.go(add);
                 sums.close(out);
