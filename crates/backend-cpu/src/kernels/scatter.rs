@@ -133,10 +133,9 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, op: ScatterOp, axis: usize, launch
                 // SAFETY: both layouts were checked, and the output lies apart.
                 unsafe { copy_base(isa, base_operand, base, out) };
                 let sums = Sums::open(out, shape.numel());
-                let to_sums = sums.memory;
+                let (src, all) = (Shared(src.at::<$t>(source.layout.offset())), Shared(sums.memory.at::<$sum>(0)));
                 // SAFETY: as below: `ByLines` refuses an index beyond the axis, and the spans were checked; each line of the
                 // output is one thread's.
-                let (src, all) = (Shared(src.at::<$t>(source.layout.offset())), Shared(to_sums.at::<$sum>(0)));
                 let add = move |from: isize, to: isize| unsafe {
                     let to = all.at(to);
                     to.write($add(to.read(), src.at(from).read()));
