@@ -11,9 +11,9 @@ use crate::{
         lower::{Code, Lowered, Src, lower},
         table::{self, Uniform},
     },
-    kernels::copy,
     memory::{
         buffer::{Bound, Memory, compiled},
+        layouts,
         pool::Pool,
     },
     simd::isa::Isa,
@@ -56,7 +56,7 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, program: &Program, launch: &Launch
         let (input, out) = (bound.inputs[0], bound.outputs[0]);
         let plain = Layout::contiguous(kernel.space.clone());
         // SAFETY: both layouts were checked, and the memories are apart.
-        unsafe { copy::write(isa, (input, &kernel.operands[0].layout), (out, &plain)) };
+        unsafe { layouts::copy(isa, (input, &kernel.operands[0].layout), (out, &plain)) };
         return Ok(());
     }
     if program.direct && program.numel <= BLOCK && bound.are_apart() {
