@@ -179,7 +179,9 @@ fn gathered(axis: usize, input: &Tensor, index: &Tensor, g: &Tensor) -> Result<T
     let line: Shape = (0..input.rank()).map(|other| if other == axis { n } else { 1 }).collect();
     let places = Tensor::arange(0, n, 1, (dtype, &input.device()))?.reshape(line)?;
     let zero = Tensor::zeros(Shape::scalar(), (g.dtype(), &input.device()))?;
-    let checked = g.add(&zero.expand(input.shape())?.gather(axis as isize, index)?)?;
+    // A line of them is enough: it is as long as each line of the input.
+    let zeros = Tensor::zeros([n], (g.dtype(), &input.device()))?;
+    let checked = g.add(&zeros.gather(0, &index.flatten_all())?.reshape(index.shape())?)?;
     index.to_dtype(dtype)?.eq(&places)?.where_cond(&checked, &zero)
 }
 

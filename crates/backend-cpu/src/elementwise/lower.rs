@@ -85,6 +85,12 @@ impl Lowered {
         self.scalars.len() as u16 + k
     }
 
+    /// Whether this is a copy of one input whose neighbours lie apart in memory, as a transpose's do.
+    pub(crate) fn is_strided_copy(&self) -> bool {
+        let apart = |access: &Access| !matches!(access.strides.last(), None | Some(0 | 1));
+        matches!((&self.outputs[..], &self.inputs[..]), ([(Src::Input(0), _)], [access]) if apart(access))
+    }
+
     /// The length of runs along the innermost axis.
     pub(crate) fn inner(&self) -> usize {
         self.dims.last().copied().unwrap_or(1)

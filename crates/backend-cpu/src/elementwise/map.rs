@@ -3,7 +3,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use tensor_core::{Error, Launch, Result, kernel::Program};
+use tensor_core::{Error, Launch, Layout, Result, kernel::Program};
 
 use crate::{
     elementwise::{
@@ -13,6 +13,7 @@ use crate::{
     },
     memory::{
         buffer::{Bound, Memory, compiled},
+        layouts,
         pool::Pool,
     },
     simd::isa::Isa,
@@ -50,6 +51,13 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, program: &Program, launch: &Launch
     bound.require("map", program.inputs.len(), program.outputs.len())?;
     for (output, &(_, dtype)) in bound.outputs.iter().zip(&program.outputs) {
         output.require("map", dtype, program.numel)?;
+    }
+    if program.is_strided_copy() && bound.are_apart() {
+        let (input, out) = (bound.inputs[0], bound.outputs[0]);
+        let plain = Layout::contiguous(kernel.space.clone());
+        // SAFETY: both layouts were checked, and the memories are apart.
+        unsafe { layouts::copy(isa, (input, &kernel.operands[0].layout), (out, &plain)) };
+        return Ok(());
     }
     if program.direct && program.numel <= BLOCK && bound.are_apart() {
         return run_direct(isa, program, &bound);

@@ -1,16 +1,15 @@
-//! Strided copies into regions of the output: by `strided`, and those of bytes by `ndarray`.
+//! Strided copies into regions of the output.
 #![allow(unsafe_code)]
 
 use std::{ops::Range, sync::Arc};
 
-use ndarray::{ArrayViewD, ArrayViewMutD, Axis, IxDyn, ShapeBuilder, StrideShape};
 use tensor_core::{DType, Launch, Layout, Result, Scalar, Shape, Strides, bf16, collapse, f16, round_to_odd};
 
 use crate::{
     memory::{
         buffer::{Bound, Memory},
+        layouts,
         pool::Pool,
-        strided,
     },
     simd::isa::Isa,
     threads,
@@ -41,7 +40,7 @@ pub(crate) fn run(
                 unsafe {
                     fill_range(out, range.start * images.numel..range.end * images.numel, value);
                     let (src, dst) = images.part(range);
-                    write(isa, (bound.inputs[0], &src), (out, &dst));
+                    layouts::copy(isa, (bound.inputs[0], &src), (out, &dst));
                 }
             });
             return Ok(());
@@ -56,7 +55,7 @@ pub(crate) fn run(
             continue;
         }
         // SAFETY: both layouts were checked; regions of the output are apart from each other and from every input.
-        unsafe { write(isa, (input, src), (out, dst)) };
+        unsafe { layouts::copy(isa, (input, src), (out, dst)) };
     }
     Ok(())
 }
@@ -121,85 +120,4 @@ unsafe fn fill_range(out: Memory, range: Range<usize>, value: Scalar) {
         DType::U8 => fill!(u8, value.as_i64() as u8),
         DType::Bool => fill!(bool, value.as_bool()),
     }
-}
-
-/// Copies the elements of one layout to the places of another of its shape.
-///
-/// # Safety
-/// Both layouts stay within their memory; the memories lie apart, and no two positions of `dst` are one, nor anybody else's.
-unsafe fn write(isa: Isa, (input, src): (Memory, &Layout), (out, dst): (Memory, &Layout)) {
-    macro_rules! go {
-        ($t:ty) => {
-            // SAFETY: the caller's promise.
-            unsafe {
-                strided::copy::<$t>(
-                    isa,
-                    src.shape(),
-                    input.at::<$t>(src.offset()).cast_const(),
-                    src.strides(),
-                    out.at::<$t>(dst.offset()),
-                    dst.strides(),
-                )
-            }
-        };
-    }
-    match out.dtype {
-        // SAFETY: as above.
-        DType::Bool | DType::U8 => unsafe { copy_bytes((input, src), (out, dst)) },
-        DType::F16 | DType::BF16 => go!(u16),
-        DType::I32 | DType::U32 | DType::F32 => go!(u32),
-        DType::I64 | DType::F64 => go!(u64),
-    }
-}
-
-/// Copies of fewer bytes stay on the calling thread.
-const SHARED_BYTES: usize = 1 << 16;
-
-/// Copies bytes and bools, which masks and images are made of: `ndarray` chooses the order of the axes, and a loop of our own for
-/// this size would have to be compiled for each instruction set.
-///
-/// # Safety
-/// Both layouts have one shape and stay within their memory; the memories lie apart, and no two positions of `dst` are one.
-unsafe fn copy_bytes(src: (Memory, &Layout), dst: (Memory, &Layout)) {
-    let shape = src.1.shape();
-    let copy = |src_layout: &Layout, dst_layout: &Layout| {
-        // SAFETY: the caller's promise, which holds for parts of the layouts too.
-        unsafe { view_mut(dst.0, dst_layout).assign(&view(src.0, src_layout)) };
-    };
-    match (0..shape.rank()).max_by_key(|&axis| shape[axis]) {
-        Some(axis) if shape.numel() >= SHARED_BYTES => threads::share_ranges(shape[axis], 1, |range| {
-            let part = |layout: &Layout| layout.slice(axis, range.start, range.len(), 1);
-            copy(&part(src.1), &part(dst.1));
-        }),
-        _ => copy(src.1, dst.1),
-    }
-}
-
-/// The address of a layout's lowest byte, its strides without their signs, and the axes to flip for the true order.
-fn parts(memory: Memory, layout: &Layout) -> (*mut u8, StrideShape<IxDyn>, Vec<Axis>) {
-    let (low, _) = layout.span();
-    let strides: Vec<usize> = layout.strides().iter().map(|s| s.unsigned_abs()).collect();
-    let negative = layout.strides().iter().enumerate().filter(|(_, s)| **s < 0);
-    let flipped = negative.map(|(axis, _)| Axis(axis)).collect();
-    (memory.at::<u8>(low), IxDyn(layout.shape().dims()).strides(IxDyn(&strides)), flipped)
-}
-
-/// # Safety
-/// The layout stays within `memory`, and nobody writes there meanwhile.
-unsafe fn view<'a>(memory: Memory, layout: &Layout) -> ArrayViewD<'a, u8> {
-    let (ptr, shape, flipped) = parts(memory, layout);
-    // SAFETY: the caller's promise.
-    let mut view = unsafe { ArrayViewD::from_shape_ptr(shape, ptr.cast_const()) };
-    flipped.into_iter().for_each(|axis| view.invert_axis(axis));
-    view
-}
-
-/// # Safety
-/// As [`view`]; besides, no two positions share a byte, and nobody else reads them.
-unsafe fn view_mut<'a>(memory: Memory, layout: &Layout) -> ArrayViewMutD<'a, u8> {
-    let (ptr, shape, flipped) = parts(memory, layout);
-    // SAFETY: the caller's promise.
-    let mut view = unsafe { ArrayViewMutD::from_shape_ptr(shape, ptr) };
-    flipped.into_iter().for_each(|axis| view.invert_axis(axis));
-    view
 }

@@ -1,5 +1,6 @@
 //! Cumulative operations: several lines at a time, one element of each after the other, so that neighbours along another axis make
-//! vectors, and the chains of rows run side by side.
+//! vectors, and the chains of rows run side by side. What runs along lines of f32 whose elements lie side by
+//! side is in `running`, but for products.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use tensor_core::{
     CumulativeOp, DType, Error, ErrorKind, Launch, Layout, Result, bf16, f16, kernel::Operand,
 };
 
+use super::running::{Extreme, Line, Running, Sum};
 use crate::{
     elementwise::{
         engine::{BLOCK, store},
@@ -24,12 +26,17 @@ use crate::{
         isa::{Isa, Job, Plain, Sets},
         order::{Ordered, opposite},
     },
+    threads,
 };
 
 /// Lines taken together where neighbours lie side by side: their states stay in the first-level cache.
 const WIDE: usize = 256;
 /// Rows taken together: enough chains to hide the latency of an addition.
 const ROWS: usize = 8;
+/// Threads share a line of this many elements or more, if there are fewer lines than threads.
+const LONG: usize = 1 << 17;
+/// A line of fewer elements is taken one by one.
+const SHORT: usize = 32;
 
 /// The dtypes that have loops; others become one of them and come back.
 #[derive(Clone, Copy)]
@@ -177,6 +184,7 @@ fn compute(op: CumulativeOp, dtype: DType, work: Work, scan: Scan<'_>) {
         (CumulativeOp::Sum, Work::F32) if halves => {
             scan.go(narrow, |x: f32, _| x, |s, x: f32, _| s + x, |s: f32| s)
         }
+        (CumulativeOp::Sum, Work::F32) if scan.in_vectors::<Sum>() => {}
         (CumulativeOp::Sum, Work::F32) => {
             scan.go(isa, |x: f32, _| f64::from(x), |s, x: f32, _| s + f64::from(x), |s: f64| s as f32)
         }
@@ -205,9 +213,11 @@ fn compute(op: CumulativeOp, dtype: DType, work: Work, scan: Scan<'_>) {
             |s: f64| s as f32,
         ),
         (CumulativeOp::ArgMax, Work::F64) => last_greatest!(f64, Ordered::key),
+        (CumulativeOp::ArgMax, Work::F32) if scan.in_vectors::<Extreme<false>>() => {}
         (CumulativeOp::ArgMax, Work::F32) => last_greatest!(f32, Ordered::key),
         (CumulativeOp::ArgMax, Work::I64) => last_greatest!(i64, Ordered::key),
         (CumulativeOp::ArgMin, Work::F64) => last_greatest!(f64, opposite),
+        (CumulativeOp::ArgMin, Work::F32) if scan.in_vectors::<Extreme<true>>() => {}
         (CumulativeOp::ArgMin, Work::F32) => last_greatest!(f32, opposite),
         (CumulativeOp::ArgMin, Work::I64) => last_greatest!(i64, opposite),
     }
@@ -266,6 +276,37 @@ impl Scan<'_> {
                 add,
                 close,
             });
+        });
+    }
+
+    /// The kernel over f32 by [`Line`]: whether it was done, as elements of a line lie side by side.
+    fn in_vectors<R: Running>(&self) -> bool {
+        let output = Layout::contiguous(self.layout.shape().clone());
+        let lines = Lines::new([self.layout, &output], self.axis);
+        let fits = lines.along == [1, 1] && lines.length >= SHORT;
+        match self.reverse {
+            _ if !fits => {}
+            false => self.by_lines::<R, false>(&lines),
+            true => self.by_lines::<R, true>(&lines),
+        }
+        fits
+    }
+
+    fn by_lines<R: Running, const REVERSE: bool>(&self, lines: &Lines<2>) {
+        let (length, numel) = (lines.length, self.layout.numel());
+        let shared = length >= LONG && numel / length < threads::available();
+        let begin = if REVERSE { length as isize - 1 } else { 0 };
+        // Lines that threads share come one after the other.
+        lines.for_each(ROWS, if shared { 0 } else { numel }, &|Band { lines: count, starts }| {
+            for j in 0..count as isize {
+                let [at, out] = [0, 1].map(|side| starts[side] + begin + j * lines.across[side]);
+                // SAFETY: the launch checked that all lines lie in their memory, the output's apart from the input's.
+                let line = unsafe {
+                    let from = self.input.at::<f32>(self.layout.offset()).wrapping_offset(at);
+                    Line::<R, REVERSE>::new(from, self.out.at::<R::Result>(0).wrapping_offset(out), length)
+                };
+                if shared { line.shared(self.isa) } else { line.alone(self.isa) }
+            }
         });
     }
 }
@@ -327,9 +368,14 @@ where
                 }
             };
         }
-        match self.across {
-            [1, 1] => rest!(states, 1, 1),
-            [from, to] => match <&mut [_; ROWS]>::try_from(&mut *states) {
+        match (self.across, &mut *states) {
+            // A state alone stays in a register.
+            (_, [state]) => {
+                let mut one = [*state];
+                rest!(one, 0, 0);
+            }
+            ([1, 1], states) => rest!(states, 1, 1),
+            ([from, to], states) => match <&mut [_; ROWS]>::try_from(&mut *states) {
                 Ok(rows) => rest!(rows, from, to),
                 Err(_) => rest!(states, from, to),
             },

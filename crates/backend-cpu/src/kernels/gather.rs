@@ -10,6 +10,7 @@ use crate::memory::{
     buffer::{Bound, by_size},
     lines::{Lines, Walk, pieces},
     pool::Pool,
+    strided::Shared,
 };
 
 pub(crate) fn run(pool: &Arc<Pool>, axis: usize, launch: &Launch<'_>) -> Result<()> {
@@ -30,11 +31,9 @@ pub(crate) fn run(pool: &Arc<Pool>, axis: usize, launch: &Launch<'_>) -> Result<
         };
         macro_rules! lines {
             ($t:ty) => {{
+                let (all, out) = (Shared(input.at::<$t>(layout.offset())), Shared(out.at::<$t>(0)));
                 // SAFETY: as below: `ByLines` refuses an index beyond the axis, and the spans were checked.
-                let take = |to: isize, from: isize| unsafe {
-                    let from = input.at::<$t>(layout.offset()).offset(from).cast_const();
-                    out.at::<$t>(0).offset(to).write(from.read());
-                };
+                let take = move |to: isize, from: isize| unsafe { out.at(to).write(all.at(from).read()) };
                 pass.go(take)
             }};
         }

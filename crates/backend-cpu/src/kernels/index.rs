@@ -37,7 +37,7 @@ pub(crate) struct ByLines<'a> {
 impl ByLines<'_> {
     /// Calls `f` with the distance of each element that lies as the index does, and of the one that its index means. Along a
     /// line in ascending order; each line comes from one thread.
-    pub(crate) fn go(&self, f: impl Fn(isize, isize) + Sync) -> Result<()> {
+    pub(crate) fn go(&self, f: impl Fn(isize, isize) + Copy + Sync) -> Result<()> {
         self.index.require(self.op, self.index.dtype, self.index_layout.span().1)?;
         let first_bad: Mutex<Option<(isize, i64)>> = Mutex::new(None);
         let bad = |at: isize, index: i64| {
@@ -62,7 +62,7 @@ impl ByLines<'_> {
         }
     }
 
-    fn run(&self, f: &(impl Fn(isize, isize) + Sync), bad: &(dyn Fn(isize, i64) + Sync)) {
+    fn run(&self, f: &(impl Fn(isize, isize) + Copy + Sync), bad: &(dyn Fn(isize, i64) + Sync)) {
         let lines = &self.lines;
         // Lines of one element lie side by side in any case.
         let side_by_side = match lines.across[0] {
@@ -82,16 +82,20 @@ impl ByLines<'_> {
             let still = |strides: [isize; 3], along: bool| if along { 0 } else { strides[2] };
             let (over_far, within_far) = (still(over, by_columns), still(within, !by_columns));
             let mut numbers = [0i64; NUMBERS];
+            // Copies, which what `f` writes cannot change: they stay in registers.
+            let (f, last, pick) = (*f, self.size as i64 - 1, lines.along[2]);
             for i in 0..outer as isize {
                 let start = [0, 1].map(|l| starts[l] + i * over[l]);
                 let far = starts[2] + i * over_far;
                 for first in (0..inner).step_by(NUMBERS) {
                     let numbers = &mut numbers[..NUMBERS.min(inner - first)];
                     self.numbers(start[0] + first as isize * within[0], within[0], numbers);
+                    // The sign bit of an index below 0 or beyond the last: found in vectors, as there is no way out of the loop.
+                    let outside = |bits: i64, &picked: &i64| bits | picked | last.wrapping_sub(picked);
+                    let all_inside = numbers.iter().fold(0, outside) >= 0;
                     for (j, &picked) in (first as isize..).zip(&*numbers) {
-                        if (0..self.size as i64).contains(&picked) {
-                            let far = far + j * within_far + picked as isize * lines.along[2];
-                            f(start[1] + j * within[1], far);
+                        if all_inside || (0..=last).contains(&picked) {
+                            f(start[1] + j * within[1], far + j * within_far + picked as isize * pick);
                         } else {
                             bad(start[0] + j * within[0], picked);
                         }
@@ -142,10 +146,17 @@ impl ByLines<'_> {
         macro_rules! go {
             ($t:ty) => {{
                 let index = self.index.at::<$t>(self.index_layout.offset()).cast_const();
-                for (j, number) in numbers.iter_mut().enumerate() {
-                    // SAFETY: the index's span was checked.
-                    *number = unsafe { index.wrapping_offset(at + j as isize * stride).read() } as i64;
+                let index = index.wrapping_offset(at);
+                macro_rules! read {
+                    ($stride:expr) => {
+                        for (j, number) in numbers.iter_mut().enumerate() {
+                            // SAFETY: the index's span was checked.
+                            *number = unsafe { index.wrapping_offset(j as isize * $stride).read() } as i64;
+                        }
+                    };
                 }
+                // A stride that the compiler knows is read in vectors.
+                if stride == 1 { read!(1) } else { read!(stride) }
             }};
         }
         match self.index.dtype {

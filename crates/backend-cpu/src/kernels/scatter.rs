@@ -16,7 +16,7 @@ use crate::{
         halves::{narrow, widened},
         lines::{Lines, Walk, pieces},
         pool::Pool,
-        strided,
+        strided::{self, Shared},
     },
     simd::isa::Isa,
 };
@@ -153,13 +153,12 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, op: ScatterOp, axis: usize, launch
                 // SAFETY: both layouts were checked, and the output lies apart.
                 unsafe { copy_base(isa, base_operand, base, out) };
                 let sums = Sums::open(op, out, shape.numel());
-                let to_sums = sums.memory;
+                let (src, all) = (Shared(src.at::<$t>(source.layout.offset())), Shared(sums.memory.at::<$sum>(0)));
                 // SAFETY: as below: `ByLines` refuses an index beyond the axis, and the spans were checked; each line of the
                 // output is one thread's.
-                let add = |from: isize, to: isize| unsafe {
-                    let from = src.at::<$t>(source.layout.offset()).offset(from);
-                    let to = to_sums.at::<$sum>(0).offset(to);
-                    to.write($add(to.read(), from.read()));
+                let add = move |from: isize, to: isize| unsafe {
+                    let to = all.at(to);
+                    to.write($add(to.read(), src.at(from).read()));
                 };
                 let done = pass.go(add);
                 sums.close(out);

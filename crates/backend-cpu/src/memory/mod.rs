@@ -3,6 +3,7 @@
 
 pub(crate) mod buffer;
 pub(crate) mod halves;
+pub(crate) mod layouts;
 pub(crate) mod lines;
 pub(crate) mod pool;
 pub(crate) mod strided;

@@ -23,14 +23,15 @@ const PARALLEL: usize = 1 << 18;
 
 /// An address that threads may share: each writes elements of its own.
 #[derive(Clone, Copy)]
-struct Shared<T>(*mut T);
-// SAFETY: the copies below divide the target among threads, and nobody writes the source.
+pub(crate) struct Shared<T>(pub(crate) *mut T);
+// SAFETY: whoever shares one divides what is written among threads, and nobody writes what is read.
 unsafe impl<T> Send for Shared<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Shared<T> {}
 
 impl<T> Shared<T> {
-    fn at(self, offset: isize) -> *mut T {
+    #[inline(always)]
+    pub(crate) fn at(self, offset: isize) -> *mut T {
         self.0.wrapping_offset(offset)
     }
 }

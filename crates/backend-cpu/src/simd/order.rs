@@ -28,9 +28,10 @@ macro_rules! floats {
             #[inline(always)]
             fn key(self) -> $bits {
                 const SIGN: $bits = 1 << (<$bits>::BITS - 1);
-                let bits = self.to_bits();
-                // Negative numbers are flipped; the sign of −0 is all it has.
-                let flipped = if bits > SIGN { !bits } else { bits | SIGN };
+                let bits = if self.to_bits() == SIGN { 0 } else { self.to_bits() };
+                // Ones for negative numbers, which are flipped: no branch, which the signs of numbers would make hard to foresee.
+                let negative = (bits >> (<$bits>::BITS - 1)).wrapping_neg();
+                let flipped = bits ^ (negative | SIGN);
                 if self.is_nan() { <$bits>::MAX } else { flipped }
             }
         }

@@ -250,6 +250,23 @@ fn cumulative_operations_of_every_width() {
         agree(&what, 1e-6, |d| turned(&floats(&shape, 1, d)?)?.flip(0)?.cumsum(0));
         agree(&what, 2e-3, |d| floats(&shape, 1, d)?.to_dtype(DType::F16)?.cumsum(axis));
     }
+    // Lines with something between them.
+    let part = |d: &Device| floats(&[21, 400], 1, d)?.narrow(1, 3, 350);
+    agree("along parts of rows", 1e-6, |d| part(d)?.cumsum(1));
+    agree("along parts of rows", 0.0, |d| Ok(part(d)?.cummin(1)?.1));
+}
+
+#[test]
+fn copies_of_what_lies_in_another_order() {
+    for shape in [vec![50, 300], vec![17, 33, 5], vec![3, 130, 2, 70], vec![1030, 260]] {
+        let axes: Vec<usize> = (0..shape.len()).rev().collect();
+        for dtype in [DType::F32, DType::F64, DType::BF16, DType::I64, DType::U8] {
+            let x = |d: &Device| floats(&shape, 1, d)?.mul_scalar(9.0).abs().to_dtype(dtype);
+            agree("all axes turned", 0.0, |d| x(d)?.permute(axes.as_slice())?.contiguous());
+            agree("flipped", 0.0, |d| x(d)?.flip(-1)?.contiguous());
+            agree("every other one", 0.0, |d| x(d)?.slice_step(-1, .., 2)?.transpose(0, -1)?.contiguous());
+        }
+    }
 }
 
 #[test]

@@ -62,7 +62,7 @@ impl Attention {
             let factors = inputs.rand(self.shape())?;
             let leaves = [&q, &k, &v].map(|leaf| leaf.clone().requires_grad());
             let given = factors.clone();
-            let call = move || with_gradients(&self.build(leaves.each_ref())?, &given, &leaves);
+            let call = move || with_gradients(self.build(leaves.each_ref())?, &given, &leaves);
             pair(call, move |results, _| {
                 let [of_query, of_key, of_value, _, result] = results else {
                     return Err("no results".into());

@@ -200,7 +200,7 @@ fn silu_mul() -> Case {
         let [a, b, w] = [inputs.centred(SHAPE)?, inputs.centred(SHAPE)?, inputs.rand(SHAPE)?];
         let leaves = [a.clone().requires_grad(), b.clone().requires_grad()];
         let factors = w.clone();
-        let call = move || with_gradients(&leaves[0].silu().mul(&leaves[1])?, &factors, &leaves);
+        let call = move || with_gradients(leaves[0].silu().mul(&leaves[1])?, &factors, &leaves);
         pair(call, move |results, _| {
             let [a, b, w] = [host(&a)?, host(&b)?, host(&w)?];
             let at = |i: usize| (f64::from(a[i]), f64::from(b[i]), f64::from(w[i]));

@@ -285,7 +285,7 @@ fn pinv_backward() -> Case {
         let factors = inputs.rand([N, N])?;
         let leaf = [a.clone().requires_grad()];
         let given = factors.clone();
-        let call = move || with_gradients(&pinv(&leaf[0], Tolerance::default(), false)?, &given, &leaf);
+        let call = move || with_gradients(pinv(&leaf[0], Tolerance::default(), false)?, &given, &leaf);
         pair(call, move |results, _| {
             let (a, w) = (Matrices::of(&a)?, Matrices::of(&factors)?);
             let [gradient, _, x] = results else { return Err("no results".into()) };

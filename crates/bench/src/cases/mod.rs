@@ -87,12 +87,14 @@ fn one(
 }
 
 /// The gradients of the sum of `result` weighted by `factors` with respect to `leaves`, then that sum, then the result; all evaluated.
-fn with_gradients(result: &Tensor, factors: &Tensor, leaves: &[Tensor]) -> taper::Result<Vec<Tensor>> {
+/// Nobody keeps the graph for a second pass, as PyTorch's `grad` does not.
+fn with_gradients(result: Tensor, factors: &Tensor, leaves: &[Tensor]) -> taper::Result<Vec<Tensor>> {
     let missing = || taper::Error::invalid("bench", "an input without a gradient");
     let sum = result.mul(factors)?.sum();
     let gradients: Option<Vec<Tensor>> = taper::grad(&[&sum], leaves, false)?.into_iter().collect();
     let mut all = gradients.ok_or_else(missing)?;
     all.extend([sum.detach(), result.detach()]);
+    drop((sum, result));
     taper::eval_all(&all.iter().collect::<Vec<_>>())?;
     Ok(all)
 }

@@ -84,7 +84,7 @@ impl Norm {
             let leaves: Vec<Tensor> =
                 [&x].into_iter().chain(&weights).map(|leaf| leaf.clone().requires_grad()).collect();
             let given = factors.clone();
-            let call = move || with_gradients(&(self.build)(&leaves[0], &leaves[1..])?, &given, &leaves);
+            let call = move || with_gradients((self.build)(&leaves[0], &leaves[1..])?, &given, &leaves);
             pair(call, move |results, _| self.check(results, &x, &weights, &factors))
         })
         // x and the factors are read forward and backward, the result and the gradient of x are written.

@@ -88,12 +88,11 @@ fn backward(name: &str, [rows, n]: [usize; 2], build: Build, reference: Forward,
     Case::new(name, make).elements(5 * rows * n)
 }
 
-/// The loss and the gradient of a leaf, computed.
+/// The loss and the gradient of a leaf, computed together, as an optimizer's step does.
 pub(super) fn evaluated(loss: &Tensor, leaf: &Tensor) -> taper::Result<Vec<Tensor>> {
     let missing = || taper::Error::invalid("bench", "backward left no gradient");
     let gradient = leaf.grad().ok_or_else(missing)?;
-    gradient.eval()?;
-    loss.eval()?;
+    taper::eval_all(&[loss, &gradient])?;
     Ok(vec![loss.detach(), gradient])
 }
 

@@ -1,0 +1,372 @@
+//! Running sums, greatest and least elements of f32 along lines whose elements lie side by side: eight at a time, and a long line in pieces
+//! that threads share. The bits do not depend on the number of threads: a piece begins anew, and what lies before the piece is joined to
+//! each of its results.
+#![allow(unsafe_code)]
+
+use std::{
+    marker::PhantomData,
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
+};
+
+use crate::{
+    memory::strided::Shared,
+    simd::{
+        isa::{Isa, Job},
+        order::{Ordered, opposite},
+    },
+    threads,
+};
+
+/// Elements that are joined together.
+const WIDTH: usize = 8;
+/// Elements of a piece: what is read of one and written stays in the second-level cache.
+const PIECE: usize = 1 << 15;
+/// Looks at another thread's progress before this one gives way.
+const PATIENCE: usize = 64;
+
+/// What runs along a line.
+pub(super) trait Running: Send + Sync {
+    type State: Copy;
+    type Result: Copy + Default;
+    /// What changes no state that it is joined to.
+    const NOTHING: Self::State;
+    /// The state of an element by itself, the `position`th that is met.
+    fn open(x: f32, position: usize) -> Self::State;
+    fn join(earlier: Self::State, later: Self::State) -> Self::State;
+    /// What is stored of a state; `last` is the position of the line's end, for lines that are walked backwards.
+    fn close(state: Self::State, last: Option<usize>) -> Self::Result;
+    fn to_bits(state: Self::State) -> u64;
+    fn from_bits(bits: u64) -> Self::State;
+}
+
+/// Sums in f64.
+pub(super) struct Sum;
+
+impl Running for Sum {
+    type State = f64;
+    type Result = f32;
+    const NOTHING: f64 = -0.0;
+
+    #[inline(always)]
+    fn open(x: f32, _: usize) -> f64 {
+        f64::from(x)
+    }
+
+    #[inline(always)]
+    fn join(earlier: f64, later: f64) -> f64 {
+        earlier + later
+    }
+
+    #[inline(always)]
+    fn close(state: f64, _: Option<usize>) -> f32 {
+        state as f32
+    }
+
+    fn to_bits(state: f64) -> u64 {
+        state.to_bits()
+    }
+
+    fn from_bits(bits: u64) -> f64 {
+        f64::from_bits(bits)
+    }
+}
+
+/// The place of the greatest element, or of the least if `LEAST`: the last among equals. The state is the element's key, and below it
+/// the position.
+pub(super) struct Extreme<const LEAST: bool>;
+
+impl<const LEAST: bool> Running for Extreme<LEAST> {
+    type State = i64;
+    type Result = i32;
+    const NOTHING: i64 = i64::MIN;
+
+    #[inline(always)]
+    fn open(x: f32, position: usize) -> i64 {
+        let key = if LEAST { opposite(x) } else { x.key() };
+        // Signed, as more processors compare such numbers in vectors.
+        i64::from((key ^ 1 << 31) as i32) << 32 | position as i64
+    }
+
+    #[inline(always)]
+    fn join(earlier: i64, later: i64) -> i64 {
+        if later > earlier { later } else { earlier }
+    }
+
+    #[inline(always)]
+    fn close(state: i64, last: Option<usize>) -> i32 {
+        let position = state as i32;
+        last.map_or(position, |last| last as i32 - position)
+    }
+
+    fn to_bits(state: i64) -> u64 {
+        state as u64
+    }
+
+    fn from_bits(bits: u64) -> i64 {
+        bits as i64
+    }
+}
+
+/// A line of elements: the addresses of the first that is read and written, and of the rest above them, or below if `REVERSE`.
+pub(super) struct Line<R: Running, const REVERSE: bool> {
+    from: Shared<f32>,
+    to: Shared<R::Result>,
+    length: usize,
+    running: PhantomData<R>,
+}
+
+impl<R: Running, const REVERSE: bool> Line<R, REVERSE> {
+    /// # Safety
+    /// So many elements lie at both addresses: those at `from` stay as they are, nobody else reads or writes those at `to`, and the two
+    /// lie apart.
+    pub(super) unsafe fn new(from: *const f32, to: *mut R::Result, length: usize) -> Line<R, REVERSE> {
+        Line { from: Shared(from.cast_mut()), to: Shared(to), length, running: PhantomData }
+    }
+
+    /// Writes all results, on this thread.
+    pub(super) fn alone(&self, isa: Isa) {
+        let mut before = R::NOTHING;
+        for index in 0..self.pieces() {
+            before = R::join(before, isa.run(self.scan(index, before)));
+        }
+    }
+
+    /// Writes all results, on this thread and on others that are free: whoever has a piece joins its elements while the pieces before it
+    /// are under way.
+    pub(super) fn shared(&self, isa: Isa) {
+        let (taken, turn) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let state = AtomicU64::new(R::to_bits(R::NOTHING));
+        threads::share(self.pieces(), |_| {
+            // In order, so that the piece that all others wait for is always somebody's.
+            let index = taken.fetch_add(1, Ordering::Relaxed);
+            let before = || R::from_bits(state.load(Ordering::Relaxed));
+            let pass_on = |next: R::State| {
+                state.store(R::to_bits(next), Ordering::Relaxed);
+                turn.store(index + 1, Ordering::Release);
+            };
+            if turn.load(Ordering::Acquire) == index {
+                let before = before();
+                return pass_on(R::join(before, isa.run(self.scan(index, before))));
+            }
+            let whole = isa.run(Whole(self.scan(index, R::NOTHING)));
+            let mut looks = 0;
+            while turn.load(Ordering::Acquire) != index {
+                looks += 1;
+                if looks < PATIENCE { std::hint::spin_loop() } else { std::thread::yield_now() }
+            }
+            let before = before();
+            pass_on(R::join(before, whole));
+            isa.run(self.scan(index, before));
+        });
+    }
+
+    fn pieces(&self) -> usize {
+        self.length.div_ceil(PIECE)
+    }
+
+    fn scan(&self, piece: usize, before: R::State) -> Scan<'_, R, REVERSE> {
+        Scan { line: self, start: piece * PIECE, end: self.length.min((piece + 1) * PIECE), before }
+    }
+
+    fn last(&self) -> Option<usize> {
+        REVERSE.then(|| self.length - 1)
+    }
+
+    /// The distance of the lowest of `n` elements from the `i`th on.
+    #[inline(always)]
+    fn low(i: usize, n: usize) -> isize {
+        if REVERSE { 1 - (i + n) as isize } else { i as isize }
+    }
+}
+
+/// A piece of a line, with what lies `before` it: writes its results, and gives what it is by itself.
+struct Scan<'a, R: Running, const REVERSE: bool> {
+    line: &'a Line<R, REVERSE>,
+    start: usize,
+    end: usize,
+    before: R::State,
+}
+
+impl<R: Running, const REVERSE: bool> Scan<'_, R, REVERSE> {
+    /// The states of the `i`th element, of this and the next one, and so on.
+    ///
+    /// # Safety
+    /// `i + WIDTH` elements are in the line.
+    #[inline(always)]
+    unsafe fn states(&self, i: usize) -> [R::State; WIDTH] {
+        let at = self.line.from.at(Line::<R, REVERSE>::low(i, WIDTH)).cast::<[f32; WIDTH]>();
+        // SAFETY: the caller's promise, and that of `Line::new`.
+        let mut x = unsafe { at.read_unaligned() };
+        if REVERSE {
+            x.reverse();
+        }
+        let mut states = [R::NOTHING; WIDTH];
+        for (j, (state, x)) in states.iter_mut().zip(x).enumerate() {
+            *state = R::open(x, i + j);
+        }
+        for by in [1, 2, 4] {
+            let shorter = states;
+            for j in by..WIDTH {
+                states[j] = R::join(shorter[j - by], shorter[j]);
+            }
+        }
+        states
+    }
+
+    /// # Safety
+    /// As [`Scan::states`].
+    #[inline(always)]
+    unsafe fn store(&self, i: usize, states: [R::State; WIDTH], last: Option<usize>) {
+        let mut results = [R::Result::default(); WIDTH];
+        for (result, state) in results.iter_mut().zip(states) {
+            *result = R::close(state, last);
+        }
+        if REVERSE {
+            results.reverse();
+        }
+        let at = self.line.to.at(Line::<R, REVERSE>::low(i, WIDTH)).cast::<[R::Result; WIDTH]>();
+        // SAFETY: the caller's promise, and that of `Line::new`.
+        unsafe { at.write_unaligned(results) };
+    }
+
+    /// # Safety
+    /// `i` elements and one more are in the line.
+    #[inline(always)]
+    unsafe fn state(&self, i: usize) -> R::State {
+        // SAFETY: the caller's promise, and that of `Line::new`.
+        R::open(unsafe { self.line.from.at(Line::<R, REVERSE>::low(i, 1)).read() }, i)
+    }
+
+    /// Joins all of the piece, and writes its results if `STORE`.
+    #[inline(always)]
+    fn go<const STORE: bool>(&self) -> R::State {
+        let (mut state, mut i, last) = (R::NOTHING, self.start, self.line.last());
+        // SAFETY: all of these are in the line.
+        unsafe {
+            while i + WIDTH <= self.end {
+                let mut states = self.states(i);
+                let next = R::join(state, states[WIDTH - 1]);
+                if STORE {
+                    let before = R::join(self.before, state);
+                    for state in &mut states {
+                        *state = R::join(before, *state);
+                    }
+                    self.store(i, states, last);
+                }
+                state = next;
+                i += WIDTH;
+            }
+            while i < self.end {
+                state = R::join(state, self.state(i));
+                if STORE {
+                    let result = R::close(R::join(self.before, state), last);
+                    self.line.to.at(Line::<R, REVERSE>::low(i, 1)).write(result);
+                }
+                i += 1;
+            }
+        }
+        state
+    }
+}
+
+impl<R: Running, const REVERSE: bool> Job for Scan<'_, R, REVERSE> {
+    type Output = R::State;
+    #[inline(always)]
+    fn run(self) -> R::State {
+        self.go::<true>()
+    }
+}
+
+/// What a piece is by itself: nothing is written.
+struct Whole<'a, R: Running, const REVERSE: bool>(Scan<'a, R, REVERSE>);
+
+impl<R: Running, const REVERSE: bool> Job for Whole<'_, R, REVERSE> {
+    type Output = R::State;
+    #[inline(always)]
+    fn run(self) -> R::State {
+        self.0.go::<false>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All results of a line, which are the same bits if threads share them, in the order in which they are met.
+    fn results<R: Running<Result: PartialEq + std::fmt::Debug>, const REVERSE: bool>(
+        isa: Isa,
+        x: &[f32],
+    ) -> Vec<R::Result> {
+        let n = x.len();
+        let mut out = [vec![R::Result::default(); n], vec![R::Result::default(); n]];
+        let first = if REVERSE { n - 1 } else { 0 };
+        let [alone, shared] = &mut out;
+        // SAFETY: all have so many elements from the first on.
+        unsafe {
+            let from = x.as_ptr().add(first);
+            Line::<R, REVERSE>::new(from, alone.as_mut_ptr().add(first), n).alone(isa);
+            Line::<R, REVERSE>::new(from, shared.as_mut_ptr().add(first), n).shared(isa);
+        }
+        assert_eq!(alone, shared, "{n} elements, {isa:?}");
+        let [mut alone, _] = out;
+        if REVERSE {
+            alone.reverse();
+        }
+        alone
+    }
+
+    fn check<const REVERSE: bool>(isa: Isa, x: &[f32]) {
+        let n = x.len();
+        let sums = results::<Sum, REVERSE>(isa, x);
+        let greatest = results::<Extreme<false>, REVERSE>(isa, x);
+        let least = results::<Extreme<true>, REVERSE>(isa, x);
+        let place = |i: usize| if REVERSE { n - 1 - i } else { i };
+        let (mut sum, mut most, mut few) = (0.0, place(0), place(0));
+        for i in 0..n {
+            let (at, case) = (place(i), format!("{i} of {n} elements, {isa:?}"));
+            sum += f64::from(x[at]);
+            most = if x[at] >= x[most] { at } else { most };
+            few = if x[at] <= x[few] { at } else { few };
+            let error = (f64::from(sums[i]) - sum).abs();
+            assert!(error <= sum.abs() * f64::from(f32::EPSILON), "{case}: {} for {sum}", sums[i]);
+            assert_eq!((greatest[i], least[i]), (most as i32, few as i32), "{case}");
+        }
+    }
+
+    #[test]
+    fn results_are_those_of_one_element_after_the_other() {
+        for isa in Isa::available() {
+            for n in [1, 7, 8, 9, PIECE - 1, PIECE, PIECE + 1, 5 * PIECE + 13] {
+                // Each number several times, rising and falling.
+                let number = |i: usize| (i * 7919 % 1009) as f32 / 1009.0 - 0.25;
+                let x: Vec<f32> = (0..n).map(|i| number(i) * (i / 64 + 1) as f32).collect();
+                check::<false>(isa, &x);
+                check::<true>(isa, &x);
+            }
+        }
+    }
+
+    #[test]
+    fn the_sign_of_zero_and_what_is_not_finite_pass_as_in_single_additions() {
+        for isa in Isa::available() {
+            let mut x = vec![-0.0f32; 40];
+            let sums = results::<Sum, false>(isa, &x);
+            assert!(sums.iter().all(|y| y.to_bits() == (-0f32).to_bits()));
+            (x[11], x[29]) = (f32::INFINITY, f32::NEG_INFINITY);
+            let sums = results::<Extreme<false>, false>(isa, &x);
+            assert!((0..40).all(|i| sums[i] == if i < 11 { i as i32 } else { 11 }));
+            let mut out = vec![0f32; 40];
+            // SAFETY: both have forty elements.
+            unsafe { Line::<Sum, false>::new(x.as_ptr(), out.as_mut_ptr(), 40) }.alone(isa);
+            assert!(out[..11].iter().all(|&y| y == 0.0));
+            assert!(out[11..29].iter().all(|&y| y == f32::INFINITY));
+            assert!(out[29..].iter().all(|y| y.is_nan()));
+            x[20] = f32::NAN;
+            for places in
+                [results::<Extreme<false>, false>(isa, &x), results::<Extreme<true>, false>(isa, &x)]
+            {
+                assert!(places[20..].iter().all(|&place| place == 20), "a NaN stays");
+            }
+        }
+    }
+}
