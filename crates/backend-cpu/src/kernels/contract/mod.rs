@@ -14,6 +14,7 @@ pub(crate) mod gemv;
 pub(crate) mod micro_kernel;
 mod tables;
 mod thin;
+mod windows;
 
 use std::{ops::Range, sync::Arc};
 
@@ -146,7 +147,7 @@ impl Matrices {
         let lies = matches!(self.lhs, [Distances::Even(_), Distances::Even(1)]);
         let windows = matches!(self.rhs[0], Distances::Table(_));
         let shared = self.batches > 1 && self.batch.iter().all(|axis| axis.lhs == 0);
-        (windows || !lies) && shared && self.are_large() && self.batches * self.n >= OFTEN
+        (windows || !lies) && shared && self.batches * self.n >= OFTEN
     }
 
     /// Whether these are products of two matrices, no vectors among them, and not over windows that are thin.
@@ -281,9 +282,9 @@ unsafe fn product<'a, T>(
         a: Strided { at: first(lhs, |axis| axis.lhs), row: row.steps(), column: left_term.steps() },
         b: Strided { at: first(rhs, |axis| axis.rhs), row: right_term.steps(), column: column.steps() },
         to: out.at::<T>(0).wrapping_offset(offset(&of.batch, b, |axis| axis.out)),
-        left: None,
         to_row: of.n,
         update: Update::Set,
+        prepared: None,
     }
 }
 
@@ -322,14 +323,13 @@ fn float<T: HasMicroKernels>(parts: &Parts<'_>) -> Result<()> {
     let thin = of.side_by_side > 0 || !of.runs.is_empty();
     // SAFETY: `run` checked both layouts and the output against their buffers.
     let placed = |b: usize| unsafe { product::<T>(of, lhs, rhs, sums, b) };
-    // SAFETY: as above; a product has elements.
-    // A thread that takes products takes whole ones, which have their left operand in common.
-    let left = match of.packs_left() && of.batches >= threads::available() {
+    // A thread that takes products takes whole ones, which have something in common.
+    let prepared = match of.batches > 1 && of.are_large() && of.batches >= threads::available() {
         // SAFETY: as above; products have elements.
-        true => Some(unsafe { placed(0).pack_left(isa, m) }),
+        true => Some(unsafe { placed(0).prepare(isa, m, of.packs_left()) }),
         false => None,
     };
-    let product = |b: usize| Product { left: left.as_deref(), ..placed(b) };
+    let product = |b: usize| Product { prepared: prepared.as_ref(), ..placed(b) };
     let alone = |b: usize, finish: Option<Finish<'_>>| -> Result<()> {
         let p = product(b);
         // SAFETY: the launch checked that the operands and the output lie apart; the form was chosen by the matrix's strides.
@@ -593,7 +593,7 @@ mod tests {
         let strided = |row, column| Strided { at: x.as_ptr(), row, column };
         let product = |n, a, b| {
             let to = std::ptr::null_mut();
-            Product { n, k: 4, a, b, to, to_row: n, update: Update::Set, left: None }
+            Product { n, k: 4, a, b, to, to_row: n, update: Update::Set, prepared: None }
         };
         let even = |row, column| strided(Steps::Even(row), Steps::Even(column));
         let is_row = |p: Product<'_, f32>| matches!(Form::of(1, &p), Form::Row(3, _));
