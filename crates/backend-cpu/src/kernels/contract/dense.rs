@@ -49,7 +49,7 @@ pub(crate) fn gemm<T: HasMicroKernels>(
         prepared: None,
     };
     assert!(product.to_row > 0, "strides {:?} of a result", c.strides());
-    let threads = threads::available().min(m * n * k / GRAIN);
+    let threads = threads::worth(m * n * k, GRAIN);
     let (down, across) = grid([m, n], threads, [MR, WIDEST], |rows, columns| product.cost(rows, columns));
     threads::share(down * across, |i| {
         let (rows, columns) = (part(m, MR, down, i / across), part(n, WIDEST, across, i % across));
