@@ -10,6 +10,7 @@
 
 use std::{borrow::Cow, cell::RefCell, ops::Range};
 
+use smallvec::SmallVec;
 use tensor_core::Result;
 
 use super::{
@@ -308,7 +309,8 @@ impl<T: HasMicroKernels> Product<'_, T> {
         }
         let kernel = self.kernel(isa, rows, columns.clone());
         let packed_rows = kernel.packed_rows;
-        let longest = (0..kc_blocks::<T>(self.k)).map(|i| kc_block::<T>(self.k, i).len()).max().unwrap_or(0);
+        let blocks: SmallVec<[Block; 4]> = (0..kc_blocks::<T>(self.k)).map(|i| kernel.block(i)).collect();
+        let longest = blocks.iter().map(|block| block.terms.len()).max().unwrap_or(0);
         // Rows are packed again for each group.
         let bytes = match (self.b.row, self.b.column) {
             (Steps::Table(_), _) | (_, Steps::Table(_)) if packed_rows == 0 => WINDOW_PANELS_BYTES,
@@ -329,17 +331,21 @@ impl<T: HasMicroKernels> Product<'_, T> {
             true => most * usize::from(!columns.len().is_multiple_of(kernel.micro_kernels.width)),
             false => kernel.panels().div_ceil(groups) * most,
         };
-        let blocks = kc_blocks::<T>(self.k);
         let form = |finish: Finished<'_>| {
             with_packed::<T, _>((panel_columns + packed_rows) * longest, |packed| {
-                for i in 0..blocks {
-                    let block = kernel.block(i);
-                    for group in 0..groups {
-                        let group = threads::part(kernel.panels(), 1, groups, group);
-                        let mut none = |_: Range<usize>, _: &Range<usize>| Ok(());
-                        let finish: Finished<'_> = if i + 1 == blocks { &mut *finish } else { &mut none };
-                        // SAFETY: the caller's promise; `packed` has room for these panels and rows.
-                        unsafe { kernel.group(&block, group, packed, finish)? };
+                let mut none = |_: Range<usize>, _: &Range<usize>| Ok(());
+                let mut one = |i: usize, group: usize| {
+                    let group = threads::part(kernel.panels(), 1, groups, group);
+                    let finish: Finished<'_> = if i + 1 == blocks.len() { &mut *finish } else { &mut none };
+                    // SAFETY: the caller's promise; `packed` has room for these panels and rows.
+                    unsafe { kernel.group(&blocks[i], group, packed, finish) }
+                };
+                // The sums of a group stay in cache from block to block, but what is packed for a group must not be packed again.
+                let by_groups = kernel.windows.is_some() && packed_rows == 0;
+                let [outer, inner] = if by_groups { [groups, blocks.len()] } else { [blocks.len(), groups] };
+                for i in 0..outer {
+                    for j in 0..inner {
+                        if by_groups { one(j, i)? } else { one(i, j)? }
                     }
                 }
                 Ok(())
@@ -375,7 +381,7 @@ struct MacroKernel<'a, T: HasMicroKernels> {
     more: Update,
 }
 
-/// A block of terms, and how many runs of them lie side by side in the left operand and in the right one.
+/// A block of terms, and how many runs of them lie side by side in the left operand and in the right one, if those are packed.
 struct Block {
     terms: Range<usize>,
     runs: [usize; 2],
@@ -393,9 +399,8 @@ struct Place {
 impl<T: HasMicroKernels> MacroKernel<'_, T> {
     fn block(&self, i: usize) -> Block {
         let (p, terms) = (self.product, kc_block::<T>(self.product.k, i));
-        // Windows that are read where they lie are not packed.
-        let right = if self.windows.is_some() { Steps::Even(1) } else { p.b.row };
-        let runs = [p.a.column, right].map(|steps| tables::runs(steps, terms.clone()));
+        let runs = |packs: bool, steps: Steps<'_>| if packs { tables::runs(steps, terms.clone()) } else { 0 };
+        let runs = [runs(self.packed_rows > 0, p.a.column), runs(self.windows.is_none(), p.b.row)];
         Block { terms, runs }
     }
 

@@ -8,7 +8,10 @@
 
 use std::hint::black_box;
 
-use super::tables::{CopyPieces, InRegisters};
+use super::{
+    dots,
+    tables::{CopyPieces, InRegisters},
+};
 use crate::simd::{
     isa::{Isa, Job},
     vector::{self, Float, Vector},
@@ -68,7 +71,7 @@ const fn unroll<V: Vector>() -> usize {
 
 /// a · b + c, rounded once where the instruction set can.
 #[inline(always)]
-fn mul_add<V: Vector>(a: V, b: V, c: V) -> V {
+pub(super) fn mul_add<V: Vector>(a: V, b: V, c: V) -> V {
     if V::HAS_FMA { a.fma::<true>(b, c) } else { a.fma::<false>(b, c) }
 }
 
@@ -391,6 +394,7 @@ pub(crate) struct MicroKernels<T: 'static> {
     windows: [&'static [RunWindows<T>]; MAX_REGISTERS],
     copies: [CopyRows<T>; MAX_REGISTERS],
     pieces: CopyTable<T>,
+    pub(super) dots: dots::Kernels<T>,
 }
 
 impl<T> MicroKernels<T> {
@@ -458,7 +462,7 @@ impl<T> MicroKernels<T> {
 }
 
 macro_rules! table {
-    ($register:ty; $($rows:expr),*; $($more:expr),*; $($most:expr),*) => {
+    ($register:ty; $($rows:expr),*; $($more:expr),*; $($most:expr),*; $($dots:expr),*) => {
         MicroKernels {
             width: <$register>::WIDTH,
             runs: [
@@ -473,6 +477,7 @@ macro_rules! table {
             ],
             copies: [copies::<$register, 1>, copies::<$register, 2>, copies::<$register, 3>],
             pieces: copy_pieces::<$register>,
+            dots: &[$(($dots, [dots::tile::<$register, $dots, 1>, dots::tile::<$register, $dots, { dots::COLUMNS }>])),*],
         }
     };
     // 32 registers, or 16.
@@ -480,11 +485,12 @@ macro_rules! table {
         table!(
             $register; 1, 2, 3, 4, 5, 6, 7, 8;
             1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12;
-            1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12
+            1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12;
+            4, 2, 1
         )
     };
     (few $register:ty) => {
-        table!($register; ; 1, 2, 3, 4, 5, 6; 1, 2, 3, 4, 5, 6, 7, 8)
+        table!($register; ; 1, 2, 3, 4, 5, 6; 1, 2, 3, 4, 5, 6, 7, 8; 4, 2, 1)
     };
 }
 

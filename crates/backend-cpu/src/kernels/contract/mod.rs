@@ -8,6 +8,7 @@ mod bf16_gemm;
 #[cfg(target_arch = "x86_64")]
 mod bf16_kernel;
 pub(crate) mod dense;
+mod dots;
 mod epilogue;
 pub(crate) mod gemm;
 pub(crate) mod gemv;
@@ -78,6 +79,8 @@ struct Matrices {
     runs: Vec<usize>,
     /// Of a few results: how many terms lie side by side in both operands, 0 where that is few.
     side_by_side: usize,
+    /// Of more, over windows: registers of terms, if those lie side by side in both operands.
+    along: Option<dots::Terms>,
 }
 
 /// [`Steps`] that are owned.
@@ -114,8 +117,10 @@ fn offset(loops: &[Loop], mut i: usize, stride: impl Fn(&Loop) -> isize) -> isiz
 }
 
 impl Matrices {
-    fn of(contraction: Contraction) -> Matrices {
+    /// With registers of `width`, 0 where there are none.
+    fn of(contraction: Contraction, width: usize) -> Matrices {
         let Contraction { swapped, batch, m, n, k } = contraction;
+        let lhs = [Distances::of(&m, |axis| axis.lhs), Distances::of(&k, |axis| axis.lhs)];
         let rhs = [Distances::of(&k, |axis| axis.rhs), Distances::of(&n, |axis| axis.rhs)];
         let runs = match &rhs[1] {
             Distances::Table(table) if m.is_empty() => {
@@ -131,12 +136,15 @@ impl Matrices {
             swapped,
             runs,
             side_by_side: inner.filter(|_| few).map_or(0, |axis| axis.size),
+            along: inner
+                .filter(|_| width > 0 && !few && n.len() > 1 && count(&m) <= dots::MOST_ROWS)
+                .and_then(|_| dots::Terms::of(width, count(&k), lhs[1].steps(), rhs[0].steps())),
             batches: count(&batch),
             batch,
             m: count(&m),
             n: count(&n),
             k: count(&k),
-            lhs: [Distances::of(&m, |axis| axis.lhs), Distances::of(&k, |axis| axis.lhs)],
+            lhs,
             rhs,
         }
     }
@@ -178,7 +186,8 @@ pub(crate) fn run(isa: Isa, bf16: Bf16, pool: &Arc<Pool>, launch: &Launch<'_>) -
         return Ok(());
     }
     let Contract { matrices, epilogue } = compiled(launch, || {
-        let matrices = Contraction::of(kernel).map(Matrices::of).ok_or_else(malformed)?;
+        let contraction = Contraction::of(kernel).ok_or_else(malformed)?;
+        let matrices = Matrices::of(contraction, width(isa, dtype.compute()));
         Ok(Contract { matrices, epilogue: LoweredEpilogue::of(kernel)? })
     })?;
     let is_half = dtype.compute() != dtype;
@@ -247,6 +256,15 @@ pub(crate) fn run(isa: Isa, bf16: Bf16, pool: &Arc<Pool>, launch: &Launch<'_>) -
         }
     }
     Ok(())
+}
+
+/// Numbers in a register, 0 of those that have no micro-kernels.
+fn width(isa: Isa, dtype: DType) -> usize {
+    match dtype {
+        DType::F32 => f32::micro_kernels(isa).width,
+        DType::F64 => f64::micro_kernels(isa).width,
+        DType::F16 | DType::BF16 | DType::I64 | DType::I32 | DType::U32 | DType::U8 | DType::Bool => 0,
+    }
 }
 
 /// What a product is formed of, and where.
@@ -329,6 +347,7 @@ fn float<T: HasMicroKernels>(parts: &Parts<'_>) -> Result<()> {
         true => Some(unsafe { placed(0).prepare(isa, m, of.packs_left()) }),
         false => None,
     };
+    let along = of.along.as_ref().filter(|terms| terms.are_for::<T>(isa));
     let product = |b: usize| Product { prepared: prepared.as_ref(), ..placed(b) };
     let alone = |b: usize, finish: Option<Finish<'_>>| -> Result<()> {
         let p = product(b);
@@ -341,6 +360,9 @@ fn float<T: HasMicroKernels>(parts: &Parts<'_>) -> Result<()> {
             if !of.runs.is_empty() {
                 thin::row(isa, p, &of.runs);
                 return Ok(());
+            }
+            if let Some(terms) = along {
+                return dots::run(isa, &p, terms, 0..m, 0..n, finish);
             }
             let (x, step, matrix) = match Form::of(m, &p) {
                 Form::Gemm => return p.run(isa, 0..m, 0..n, finish),
@@ -356,8 +378,16 @@ fn float<T: HasMicroKernels>(parts: &Parts<'_>) -> Result<()> {
         gemm: !thin && matches!(Form::of(m, &first), Form::Gemm),
         alone: &alone,
         // SAFETY: as above, and the rectangles are apart.
-        rectangle: &|b, rows, columns, finish| unsafe { placed(b).run(isa, rows, columns, finish) },
-        cost: &|rows, columns| first.cost(rows, columns),
+        rectangle: &|b, rows, columns, finish| unsafe {
+            match along {
+                Some(terms) => dots::run(isa, &placed(b), terms, rows, columns, finish),
+                None => placed(b).run(isa, rows, columns, finish),
+            }
+        },
+        cost: &|rows, columns| match along {
+            Some(_) => rows * columns,
+            None => first.cost(rows, columns),
+        },
         units: [MR, WIDEST],
         grain: GRAIN,
     }
@@ -437,17 +467,16 @@ impl Batch<'_> {
             }
             Ok(())
         };
-        let available = threads::available();
-        let work = batches * m * n * k;
-        // One product of so little work is one rectangle, or shares its own work if it is a vector's.
-        if available == 1 || work < self.grain || (batches == 1 && work < 2 * self.grain) {
+        let (available, work) = (threads::available(), batches * m * n * k);
+        // Few batch positions of a thin product go one by one; and a vector times a matrix shares its work itself.
+        if available == 1 || (!self.gemm && batches < available) {
+            return some(0..batches);
+        }
+        if threads::worth(work, self.grain) == 1 {
             some(0..batches)
         } else if batches >= available {
             let piece = (batches / (available * 16)).max(1);
             threads::try_share(batches.div_ceil(piece), |i| some(i * piece..batches.min((i + 1) * piece)))
-        } else if !self.gemm {
-            // Few batch positions of a thin product, each by itself; and a vector times a matrix shares its work itself.
-            some(0..batches)
         } else {
             for b in 0..batches {
                 let (down, across) =
@@ -634,7 +663,7 @@ mod tests {
                 (0..6).map(term).sum()
             })
             .collect();
-        let matrices = Matrices::of(contraction);
+        let matrices = Matrices::of(contraction, 0);
         let layout = Layout::contiguous([64]);
         fn memory<T>(values: &mut [T], dtype: DType) -> Memory {
             Memory { ptr: values.as_mut_ptr().cast(), numel: values.len(), dtype }

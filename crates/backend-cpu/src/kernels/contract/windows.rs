@@ -33,18 +33,7 @@ impl Windows {
         if rows > FEW_ROWS {
             return None;
         }
-        let mut registers = Vec::with_capacity(columns.len().div_ceil(width));
-        for first in columns.clone().step_by(width) {
-            let end = columns.end.min(first + width);
-            let follows = |&j: &usize| column.at(j) == column.at(j - 1) + 1;
-            let turn = first + 1 + (first + 1..end).take_while(follows).count();
-            if turn < end && !(turn + 1..end).all(|j| follows(&j)) {
-                return None;
-            }
-            let from = column.at(first);
-            let then = if turn < end { column.at(turn) - (turn - first) as isize } else { from };
-            registers.push(Columns { from, turn: turn - first, then, count: end - first });
-        }
+        let registers = registers(column, columns, width)?;
         let whole: Vec<bool> = registers.iter().map(|columns| columns.turn == width).collect();
         let turns = whole.iter().filter(|&&whole| !whole).count();
         if turns * rows > registers.len() * PACKING * FEW {
@@ -76,6 +65,23 @@ impl Windows {
     }
 }
 
+/// Positions in registers of `width`, if each is one run of what lies side by side, or two.
+pub(super) fn registers(at: Steps<'_>, positions: Range<usize>, width: usize) -> Option<Vec<Columns>> {
+    let mut registers = Vec::with_capacity(positions.len().div_ceil(width));
+    for first in positions.clone().step_by(width) {
+        let end = positions.end.min(first + width);
+        let follows = |&j: &usize| at.at(j) == at.at(j - 1) + 1;
+        let turn = first + 1 + (first + 1..end).take_while(follows).count();
+        if turn < end && !(turn + 1..end).all(|j| follows(&j)) {
+            return None;
+        }
+        let from = at.at(first);
+        let then = if turn < end { at.at(turn) - (turn - first) as isize } else { from };
+        registers.push(Columns { from, turn: turn - first, then, count: end - first });
+    }
+    Some(registers)
+}
+
 /// Registers cut into panels, of which some are `whole`: one run of columns. One that is not ends its panel, unless all of the panel's are so: whole
 /// ones are read faster, and a micro-kernel knows beforehand which they are.
 fn panels(whole: &[bool], most: usize) -> Vec<Range<usize>> {
@@ -99,7 +105,7 @@ fn panels(whole: &[bool], most: usize) -> Vec<Range<usize>> {
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
-mod tests {
+pub(super) mod tests {
     use super::{
         super::{
             gemm::{
@@ -127,7 +133,7 @@ mod tests {
     }
 
     /// Windows of 3 × 3 over images of two channels, `side` positions each way and `stride` apart: where each lies, and each of their terms.
-    fn windows_of(side: usize, stride: usize) -> (Vec<isize>, Vec<isize>, usize) {
+    pub(crate) fn windows_of(side: usize, stride: usize) -> (Vec<isize>, Vec<isize>, usize) {
         let width = (side - 1) * stride + 3;
         let at = |y: usize, x: usize| (y * width + x) as isize;
         let columns = (0..side * side).map(|j| at(j / side * stride, j % side * stride)).collect();
