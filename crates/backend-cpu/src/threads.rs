@@ -135,6 +135,38 @@ pub(crate) fn from_env(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Op
 /// More threads than any machine has processors are a mistake.
 const MOST: usize = 1 << 14;
 
+/// Grains of work that are worth waking a helper for.
+const WAKING: usize = 16;
+
+/// Grains that callers did alone since a helper was last woken.
+static ALONE: AtomicUsize = AtomicUsize::new(0);
+/// The microsecond of [`clock`] at which one last did.
+static LAST_ALONE: AtomicU64 = AtomicU64::new(0);
+
+/// How many threads should share work of so many times `grain`, which is what is worth a thread that is awake: some microseconds. A helper that
+/// sleeps is woken only where the work, or all that came shortly before it and would have kept the helper awake, is worth that too.
+pub(crate) fn worth(work: usize, grain: usize) -> usize {
+    let grains = work / grain;
+    let threads = available().min(grains);
+    if threads <= 1 {
+        return 1;
+    }
+    if BOARD.awake.load(Ordering::Relaxed) > 0 {
+        return threads;
+    }
+    let now = clock();
+    let since = now.saturating_sub(LAST_ALONE.swap(now, Ordering::Relaxed));
+    let alone = alone(ALONE.load(Ordering::Relaxed), since, grains);
+    let wakes = alone >= WAKING;
+    ALONE.store(if wakes { 0 } else { alone }, Ordering::Relaxed);
+    if wakes { threads } else { 1 }
+}
+
+/// The grains done alone after so many more, so many microseconds since the last: none before those count if a helper would sleep again by now.
+fn alone(before: usize, since: u64, grains: usize) -> usize {
+    if u128::from(since) <= AWAKE.as_micros() { before.saturating_add(grains) } else { grains }
+}
+
 /// Calls `f` with each number below `count`, on this thread and on others that are free.
 pub(crate) fn share(count: usize, f: impl Fn(usize) + Sync) {
     share_tasks(count, &f);
@@ -232,7 +264,7 @@ pub(crate) fn try_share_chunks<T: Send>(
 }
 
 /// How long a helper stays awake for more work, and pauses between two looks.
-const AWAKE: Duration = Duration::from_micros(50);
+const AWAKE: Duration = Duration::from_micros(200);
 const PAUSES: usize = 16;
 /// A pause that took this long was not one: another thread had the processor.
 const AWAY: Duration = Duration::from_micros(200);
@@ -268,10 +300,16 @@ struct Board {
     news: AtomicUsize,
     /// Helpers without work that look at `news`.
     idle: AtomicUsize,
+    /// Those, and helpers at work.
+    awake: AtomicUsize,
 }
 
-static BOARD: Board =
-    Board { waiting: Mutex::new(Vec::new()), news: AtomicUsize::new(0), idle: AtomicUsize::new(0) };
+static BOARD: Board = Board {
+    waiting: Mutex::new(Vec::new()),
+    news: AtomicUsize::new(0),
+    idle: AtomicUsize::new(0),
+    awake: AtomicUsize::new(0),
+};
 
 impl Board {
     fn waiting(&self) -> MutexGuard<'_, Vec<(Arc<Work>, usize)>> {
@@ -307,6 +345,12 @@ impl Board {
 
     /// Helps with what there is and what comes soon.
     fn help(&self) {
+        self.awake.fetch_add(1, Ordering::Relaxed);
+        self.help_while_there_is_work();
+        self.awake.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn help_while_there_is_work(&self) {
         loop {
             let seen = self.news.load(Ordering::SeqCst);
             if let Some(work) = self.take() {
@@ -517,6 +561,17 @@ mod tests {
                 assert_eq!((by_caller, by_helpers), (63, 1), "the helper is held up in its first piece");
             }
         }
+    }
+
+    #[test]
+    fn work_that_follows_soon_adds_up() {
+        assert_eq!(alone(0, u64::MAX, 20), 20);
+        assert_eq!(alone(10, 30, 6), 16);
+        assert_eq!(alone(10, 1000, 6), 6);
+        assert_eq!(worth(100, 101), 1);
+        let _steady = lock(&NUMBER);
+        // Whether a helper is awake or not, so much is worth waking it.
+        assert_eq!(worth(WAKING * available(), 1), available());
     }
 
     #[test]

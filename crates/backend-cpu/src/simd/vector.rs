@@ -34,6 +34,27 @@ pub(crate) trait Vector: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Ou
     /// # Safety
     /// `at` is good for writes of `n` numbers, which is from 1 to [`Vector::WIDTH`].
     unsafe fn store_first(self, at: *mut Self::Number, n: usize);
+    /// The sum of the numbers of each of eight: halves are added to each other until one is left.
+    #[inline(always)]
+    fn totals(of: [Self; 8]) -> [Self::Number; 8] {
+        const MOST: usize = 16;
+        const { assert!(Self::WIDTH <= MOST, "the widest register") };
+        let mut totals = [Self::Number::ZERO; 8];
+        for (total, register) in totals.iter_mut().zip(of) {
+            let mut lanes = [Self::Number::ZERO; MOST];
+            // SAFETY: so many numbers have room.
+            unsafe { register.store_first(lanes.as_mut_ptr(), Self::WIDTH) };
+            let mut width = Self::WIDTH;
+            while width > 1 {
+                width /= 2;
+                for i in 0..width {
+                    lanes[i] = lanes[i] + lanes[i + width];
+                }
+            }
+            *total = lanes[0];
+        }
+        totals
+    }
     /// Runs the job as compiled for the register's instruction set.
     ///
     /// # Safety
@@ -251,6 +272,7 @@ mod x86 {
             |$at:ident, $n:ident| $load_first:expr; |$old:ident, $rest:ident, $from:ident, $end:ident| $load_rest:expr;
             |$to:ident, $m:ident, $v:ident| $store_first:expr;
             $($op:ident $method:ident $instruction:ident),*
+            $(; |$eight:ident| $totals:expr)?
         ) => {
             $(#[$doc])*
             #[derive(Clone, Copy)]
@@ -310,6 +332,14 @@ mod x86 {
                     unsafe { $store_first }
                 }
 
+                $(
+                    #[inline(always)]
+                    fn totals($eight: [$name; 8]) -> [$number; 8] {
+                        // SAFETY: see above.
+                        unsafe { $totals }
+                    }
+                )?
+
                 #[inline(always)]
                 unsafe fn run<J: Job>(job: J) -> J::Output {
                     // SAFETY: the caller's promise.
@@ -335,6 +365,41 @@ mod x86 {
         unsafe { _mm256_loadu_si256(ONES_THEN_ZEROS.as_ptr().add(8 - n).cast()) }
     }
 
+    /// [`Vector::totals`] of sixteen each: what is left of two registers goes into one.
+    ///
+    /// # Safety
+    /// The processor has AVX-512.
+    #[inline(always)]
+    unsafe fn totals_of_sixteen(of: [__m512; 8]) -> [f32; 8] {
+        /// Quarters of two registers, or parts of quarters: the first two of both, the last two, the even ones, the odd ones.
+        const FIRST: i32 = 0x44;
+        const LAST: i32 = 0xee;
+        const EVEN: i32 = 0x88;
+        const ODD: i32 = 0xdd;
+        const NEIGHBOURS: i32 = 0xb1;
+        let [a, b, c, d, e, f, g, h] = of;
+        macro_rules! joined {
+            ($x:expr, $y:expr, $shuffle:ident, $one:expr, $other:expr) => {
+                _mm512_add_ps($shuffle::<{ $one }>($x, $y), $shuffle::<{ $other }>($x, $y))
+            };
+        }
+        let mut parts = [0.0; 16];
+        // SAFETY: the caller's promise; so many numbers have room.
+        unsafe {
+            let ab = joined!(a, b, _mm512_shuffle_f32x4, FIRST, LAST);
+            let cd = joined!(c, d, _mm512_shuffle_f32x4, FIRST, LAST);
+            let ef = joined!(e, f, _mm512_shuffle_f32x4, FIRST, LAST);
+            let gh = joined!(g, h, _mm512_shuffle_f32x4, FIRST, LAST);
+            let abcd = joined!(ab, cd, _mm512_shuffle_f32x4, EVEN, ODD);
+            let efgh = joined!(ef, gh, _mm512_shuffle_f32x4, EVEN, ODD);
+            let all = joined!(abcd, efgh, _mm512_shuffle_ps, FIRST, LAST);
+            let sums = _mm512_add_ps(all, _mm512_permute_ps::<NEIGHBOURS>(all));
+            _mm512_storeu_ps(parts.as_mut_ptr(), sums);
+        }
+        let [a, _, e, _, b, _, f, _, c, _, g, _, d, _, h, _] = parts;
+        [a, b, c, d, e, f, g, h]
+    }
+
     register! {
         /// Sixteen f32 of AVX-512.
         F32x16, __m512, f32, 16, isa::avx512;
@@ -342,7 +407,8 @@ mod x86 {
         |at, n| _mm512_maskz_loadu_ps(bits(n) as __mmask16, at);
         |old, at, from, n| _mm512_mask_loadu_ps(old, (bits(n) & !bits(from)) as __mmask16, at);
         |to, n, v| _mm512_mask_storeu_ps(to, bits(n) as __mmask16, v);
-        Add add _mm512_add_ps, Sub sub _mm512_sub_ps, Mul mul _mm512_mul_ps
+        Add add _mm512_add_ps, Sub sub _mm512_sub_ps, Mul mul _mm512_mul_ps;
+        |eight| totals_of_sixteen(eight.map(|register| register.0))
     }
     register! {
         /// Eight f64 of AVX-512.

@@ -46,10 +46,10 @@ pub(crate) fn gemm<T: HasMicroKernels>(
         // Of one row, no distance is used; those of a view that may be written are of one sign, and 0 where it has one row.
         to_row: if m == 1 { n } else { usize::try_from(c.strides()[0]).unwrap_or(0) },
         update,
-        left: None,
+        prepared: None,
     };
     assert!(product.to_row > 0, "strides {:?} of a result", c.strides());
-    let threads = threads::available().min(m * n * k / GRAIN);
+    let threads = threads::worth(m * n * k, GRAIN);
     let (down, across) = grid([m, n], threads, [MR, WIDEST], |rows, columns| product.cost(rows, columns));
     threads::share(down * across, |i| {
         let (rows, columns) = (part(m, MR, down, i / across), part(n, WIDEST, across, i % across));

@@ -8,17 +8,17 @@
 //! a result is cut among threads, its bits are the same.
 #![allow(unsafe_code)]
 
-use std::{cell::RefCell, ops::Range};
+use std::{borrow::Cow, cell::RefCell, ops::Range};
 
+use smallvec::SmallVec;
 use tensor_core::Result;
 
 use super::{
     epilogue::{AT_HAND, Finish},
     gemv::Matrix,
-    micro_kernel::{
-        Columns, HasMicroKernels, MAX_MR, MAX_REGISTERS, MicroKernels, MicroTile, Update, prefetch,
-    },
+    micro_kernel::{HasMicroKernels, MAX_MR, MAX_REGISTERS, MicroKernels, MicroTile, Update, prefetch},
     tables,
+    windows::Windows,
 };
 use crate::{elementwise::engine::Evaluator, memory::strided, simd::isa::Isa, threads};
 
@@ -30,11 +30,8 @@ const PANELS_BYTES: usize = 768 << 10;
 const WINDOW_PANELS_BYTES: usize = 256 << 10;
 /// Columns that are finished together, where windows are read where they lie.
 const FINISHED_COLUMNS: usize = 384;
-/// What it takes to pack a register of windows, in those of which a few rows are read where they lie though they are no single run.
-const PACKING: usize = 5;
-const FEW: usize = 8;
 /// Rows up to which panels are read where they lie, and up to which they are if their rows lie near each other.
-const FEW_ROWS: usize = 128;
+pub(super) const FEW_ROWS: usize = 128;
 const SOME_ROWS: usize = 320;
 /// Bytes from row to row that are near.
 const NEAR: usize = 2048;
@@ -101,9 +98,9 @@ pub(crate) struct Product<'a, T> {
     pub(crate) a: Strided<'a, T>,
     pub(crate) b: Strided<'a, T>,
     pub(crate) to: *mut T,
-    /// The left operand as [`Product::pack_left`] packed it, for whoever forms whole products.
-    pub(crate) left: Option<&'a [T]>,
     pub(crate) to_row: usize,
+    /// What [`Product::prepare`] made, for whoever forms whole products.
+    pub(crate) prepared: Option<&'a Prepared<T>>,
     /// What is done with the sums, of the forms that [`Product::run`] has; others set them.
     pub(crate) update: Update,
 }
@@ -112,6 +109,15 @@ pub(crate) struct Product<'a, T> {
 unsafe impl<T: Sync> Send for Product<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T: Sync> Sync for Product<'_, T> {}
+
+/// What the products of a batch have in common, if each is formed whole.
+pub(crate) struct Prepared<T> {
+    /// The left operand, if all of them read one: a block of terms after the other, and in it as many rows after the others as a micro-tile
+    /// has, a term's side by side.
+    left: Option<Vec<T>>,
+    /// How columns are read where they lie.
+    windows: Option<Windows>,
+}
 
 /// A cache line, so that packed panels begin at one.
 #[derive(Clone, Copy)]
@@ -181,34 +187,6 @@ impl Panels {
     }
 }
 
-/// Columns that are read where they lie: each register's, the registers of each panel, and how far terms lie apart.
-struct Windows<'a, T> {
-    registers: Vec<Columns<T>>,
-    panels: Vec<Range<usize>>,
-    table: &'a [isize],
-}
-
-/// Registers cut into panels, of which some are `whole`: one run of columns. One that is not ends its panel, unless all of the panel's are so: whole
-/// ones are read faster, and a micro-kernel knows beforehand which they are.
-fn window_panels(whole: &[bool], most: usize) -> Vec<Range<usize>> {
-    let mut panels = Vec::with_capacity(whole.len().div_ceil(most));
-    let mut start = 0;
-    while start < whole.len() {
-        let run = whole[start..].iter().take_while(|&&other| other == whole[start]).count();
-        let ends = start + run == whole.len();
-        let count = match (whole[start], run) {
-            (false, run) => run.min(most),
-            // The one that ends the panel, and a panel before it that does not leave it alone.
-            (true, run) if run < most && !ends => run + 1,
-            (true, run) if run == most && !ends => (most - 1).max(1),
-            (true, run) => run.min(most),
-        };
-        panels.push(start..start + count);
-        start += count;
-    }
-    panels
-}
-
 /// How many blocks of KC terms `k` terms make.
 pub(crate) fn kc_blocks<T>(k: usize) -> usize {
     k.div_ceil(KC_BYTES / size_of::<T>()).max(1)
@@ -227,47 +205,14 @@ impl<T: HasMicroKernels> Product<'_, T> {
         self.b.column.is_unit() && (rows <= FEW_ROWS || near && rows <= SOME_ROWS)
     }
 
-    /// How columns are read where they lie, by tables, if so few rows are formed that packing would not pay, and columns lie side by side in
-    /// runs long enough.
-    fn windows(
-        &self,
-        rows: usize,
-        columns: Range<usize>,
-        micro_kernels: &MicroKernels<T>,
-    ) -> Option<Windows<'_, T>> {
-        let Steps::Table(table) = self.b.row else { return None };
-        if rows > FEW_ROWS {
-            return None;
-        }
-        let width = micro_kernels.width;
-        let mut registers = Vec::with_capacity(columns.len().div_ceil(width));
-        for first in columns.clone().step_by(width) {
-            let end = columns.end.min(first + width);
-            let offset = |j: usize| self.b.column.at(j);
-            let follows = |&j: &usize| offset(j) == offset(j - 1) + 1;
-            let turn = first + 1 + (first + 1..end).take_while(follows).count();
-            if turn < end && !(turn + 1..end).all(|j| follows(&j)) {
-                return None;
-            }
-            let at = |j: usize, back: usize| self.b.at.wrapping_offset(offset(j) - back as isize);
-            let from = at(first, 0);
-            let then = if turn < end { at(turn, turn - first) } else { from };
-            registers.push(Columns { from, turn: turn - first, then, count: end - first });
-        }
-        let whole: Vec<bool> = registers.iter().map(|columns| columns.turn == width).collect();
-        let turns = whole.iter().filter(|&&whole| !whole).count();
-        if turns * rows > registers.len() * PACKING * FEW {
-            return None;
-        }
-        let panels = window_panels(&whole, micro_kernels.registers());
-        Some(Windows { registers, panels, table })
-    }
-
     /// How a rectangle of the result is formed.
     fn kernel(&self, isa: Isa, rows: Range<usize>, columns: Range<usize>) -> MacroKernel<'_, T> {
         let micro_kernels = T::micro_kernels(isa);
         let panels = Panels::of(columns.len(), micro_kernels.width, micro_kernels.registers());
-        let windows = self.windows(rows.len(), columns.clone(), &micro_kernels);
+        let windows = match self.prepared {
+            Some(prepared) => prepared.windows.as_ref().map(Cow::Borrowed),
+            None => self.windows(&micro_kernels, rows.len(), columns.clone()).map(Cow::Owned),
+        };
         let in_place = self.reads_in_place(rows.len());
         let more = match self.update {
             Update::Set | Update::Add => Update::Add,
@@ -291,7 +236,7 @@ impl<T: HasMicroKernels> Product<'_, T> {
             }
             (Steps::Table(_), _) | (_, Steps::Table(_)) => false,
         };
-        if lies || self.left.is_some() {
+        if lies || self.left().is_some() {
             kernel.packed_rows = 0;
         }
         kernel
@@ -309,24 +254,40 @@ impl<T: HasMicroKernels> Product<'_, T> {
         columns.div_ceil(WIDEST) * (rows + packing) + rows / 4
     }
 
-    /// Packs the left operand of `m` rows for all products of `m` rows and `n` columns: a block of terms after the other, and in it as many rows
-    /// after the others as a micro-tile has, a term's side by side.
+    /// How columns are read where they lie, if they are.
+    fn windows(&self, kernels: &MicroKernels<T>, rows: usize, columns: Range<usize>) -> Option<Windows> {
+        let Steps::Table(_) = self.b.row else { return None };
+        Windows::of(self.b.column, rows, columns, kernels.width, kernels.registers())
+    }
+
+    /// The left operand, if it was packed beforehand.
+    fn left(&self) -> Option<&[T]> {
+        self.prepared.and_then(|prepared| prepared.left.as_deref())
+    }
+
+    /// Prepares all products of `m` rows and `n` columns that lie alike, and if `packs_left`, read one left operand.
     ///
     /// # Safety
     /// As [`Product::run`].
-    pub(crate) unsafe fn pack_left(&self, isa: Isa, m: usize) -> Vec<T> {
+    pub(crate) unsafe fn prepare(&self, isa: Isa, m: usize, packs_left: bool) -> Prepared<T> {
+        let windows = self.windows(&T::micro_kernels(isa), m, 0..self.n);
+        let prepared = Prepared { left: None, windows };
+        if !packs_left {
+            return prepared;
+        }
         let mut left = vec![T::ZERO; m * self.k];
-        let kernel = self.kernel(isa, 0..m, 0..self.n);
+        let product = Product { prepared: Some(&prepared), ..*self };
+        let kernel = product.kernel(isa, 0..m, 0..self.n);
         for i in 0..kc_blocks::<T>(self.k) {
-            let terms = kc_block::<T>(self.k, i);
+            let block = kernel.block(i);
             for part in 0..kernel.parts() {
                 let rows = threads::part(m, 1, kernel.parts(), part);
-                let to = left[terms.start * m + rows.start * terms.len()..].as_mut_ptr();
+                let to = left[block.terms.start * m + rows.start * block.terms.len()..].as_mut_ptr();
                 // SAFETY: the caller's promise; these rows of these terms have room there.
-                unsafe { kernel.pack_rows(&terms, rows, to) };
+                unsafe { kernel.pack_rows(&block, rows, to) };
             }
         }
-        left
+        Prepared { left: Some(left), ..prepared }
     }
 
     /// Forms a rectangle of the result, and finishes it.
@@ -348,7 +309,8 @@ impl<T: HasMicroKernels> Product<'_, T> {
         }
         let kernel = self.kernel(isa, rows, columns.clone());
         let packed_rows = kernel.packed_rows;
-        let longest = (0..kc_blocks::<T>(self.k)).map(|i| kc_block::<T>(self.k, i).len()).max().unwrap_or(0);
+        let blocks: SmallVec<[Block; 4]> = (0..kc_blocks::<T>(self.k)).map(|i| kernel.block(i)).collect();
+        let longest = blocks.iter().map(|block| block.terms.len()).max().unwrap_or(0);
         // Rows are packed again for each group.
         let bytes = match (self.b.row, self.b.column) {
             (Steps::Table(_), _) | (_, Steps::Table(_)) if packed_rows == 0 => WINDOW_PANELS_BYTES,
@@ -356,11 +318,11 @@ impl<T: HasMicroKernels> Product<'_, T> {
         };
         let most = MAX_REGISTERS * kernel.micro_kernels.width;
         let widest = (bytes / size_of::<T>() / longest.max(1)).max(most);
-        let groups = match kernel.windows {
+        let groups = match &kernel.windows {
             // A panel of windows stays in the first-level cache while a few rows after the other pass by, if those are packed. What finishes
             // them goes by rows, and those must not be short.
-            Some(_) if self.left.is_some() && finish.is_none() => kernel.panels(),
-            Some(_) if self.left.is_some() => columns.len().div_ceil(FINISHED_COLUMNS),
+            Some(_) if self.left().is_some() && finish.is_none() => kernel.panels(),
+            Some(_) if self.left().is_some() => columns.len().div_ceil(FINISHED_COLUMNS),
             _ => columns.len().div_ceil(widest),
         };
         let panel_columns = match kernel.in_place {
@@ -369,16 +331,21 @@ impl<T: HasMicroKernels> Product<'_, T> {
             true => most * usize::from(!columns.len().is_multiple_of(kernel.micro_kernels.width)),
             false => kernel.panels().div_ceil(groups) * most,
         };
-        let blocks = kc_blocks::<T>(self.k);
         let form = |finish: Finished<'_>| {
             with_packed::<T, _>((panel_columns + packed_rows) * longest, |packed| {
-                for i in 0..blocks {
-                    for group in 0..groups {
-                        let group = threads::part(kernel.panels(), 1, groups, group);
-                        let mut none = |_: Range<usize>, _: &Range<usize>| Ok(());
-                        let finish: Finished<'_> = if i + 1 == blocks { &mut *finish } else { &mut none };
-                        // SAFETY: the caller's promise; `packed` has room for these panels and rows.
-                        unsafe { kernel.group(&kc_block::<T>(self.k, i), group, packed, finish)? };
+                let mut none = |_: Range<usize>, _: &Range<usize>| Ok(());
+                let mut one = |i: usize, group: usize| {
+                    let group = threads::part(kernel.panels(), 1, groups, group);
+                    let finish: Finished<'_> = if i + 1 == blocks.len() { &mut *finish } else { &mut none };
+                    // SAFETY: the caller's promise; `packed` has room for these panels and rows.
+                    unsafe { kernel.group(&blocks[i], group, packed, finish) }
+                };
+                // The sums of a group stay in cache from block to block, but what is packed for a group must not be packed again.
+                let by_groups = kernel.windows.is_some() && packed_rows == 0;
+                let [outer, inner] = if by_groups { [groups, blocks.len()] } else { [blocks.len(), groups] };
+                for i in 0..outer {
+                    for j in 0..inner {
+                        if by_groups { one(j, i)? } else { one(i, j)? }
                     }
                 }
                 Ok(())
@@ -405,13 +372,19 @@ struct MacroKernel<'a, T: HasMicroKernels> {
     columns: Range<usize>,
     panels: Panels,
     /// If columns are read where they lie by tables.
-    windows: Option<Windows<'a, T>>,
+    windows: Option<Cow<'a, Windows>>,
     /// Whether panels are read where they lie, apart from one whose last register is partly filled.
     in_place: bool,
     /// Rows of the left operand that are packed, or 0.
     packed_rows: usize,
     /// What is done with the sums of all blocks of terms but the first.
     more: Update,
+}
+
+/// A block of terms, and how many runs of them lie side by side in the left operand and in the right one, if those are packed.
+struct Block {
+    terms: Range<usize>,
+    runs: [usize; 2],
 }
 
 /// A panel's first column in the operand, how many it has, its registers and what they hold, and whether it is packed.
@@ -424,30 +397,37 @@ struct Place {
 }
 
 impl<T: HasMicroKernels> MacroKernel<'_, T> {
+    fn block(&self, i: usize) -> Block {
+        let (p, terms) = (self.product, kc_block::<T>(self.product.k, i));
+        let runs = |packs: bool, steps: Steps<'_>| if packs { tables::runs(steps, terms.clone()) } else { 0 };
+        let runs = [runs(self.packed_rows > 0, p.a.column), runs(self.windows.is_none(), p.b.row)];
+        Block { terms, runs }
+    }
+
     /// Adds a block of terms to the columns of some panels. Calls `finish` with rows when they are through.
     ///
     /// # Safety
     /// As [`Product::run`], and `packed` has room for the group's panels (or the last one) and the rows that are packed.
     unsafe fn group(
         &self,
-        terms: &Range<usize>,
+        block: &Block,
         group: Range<usize>,
         packed: *mut T,
         finish: Finished<'_>,
     ) -> Result<()> {
-        let p = self.product;
+        let (p, terms) = (self.product, &block.terms);
         let mut next = packed;
         for panel in group.clone() {
             let place = self.place(panel);
             if place.packed {
                 // SAFETY: the caller's promise.
-                unsafe { self.pack_panel(terms, &place, next) };
+                unsafe { self.pack_panel(block, &place, next) };
                 next = next.wrapping_add(place.width * terms.len());
             }
         }
         let packed_a = next;
         // Even steps are told from tables here, once for all micro-kernels.
-        let lies = p.a.matrix().filter(|_| self.packed_rows == 0 && p.left.is_none());
+        let lies = p.a.matrix().filter(|_| self.packed_rows == 0 && p.left().is_none());
         let b_lies = p.b.matrix().map(|b| Matrix { at: b.element(terms.start, 0), ..b });
         let look_ahead = lies.is_some() && p.a.column.is_unit() && group.len() >= MANY_PANELS;
         let parts = self.parts();
@@ -457,7 +437,7 @@ impl<T: HasMicroKernels> MacroKernel<'_, T> {
         for i in 0..parts {
             let rows = threads::part(self.rows.len(), 1, parts, i);
             let (first_row, height) = (self.rows.start + rows.start, rows.len());
-            let a = match (lies, p.left) {
+            let a = match (lies, p.left()) {
                 (Some(a), _) => Matrix { at: a.element(first_row, terms.start), ..a },
                 (None, Some(left)) => {
                     let at = terms.start * self.rows.len() + first_row * terms.len();
@@ -469,7 +449,7 @@ impl<T: HasMicroKernels> MacroKernel<'_, T> {
                 }
                 (None, None) => {
                     // SAFETY: the caller's promise; a micro-tile has no more rows than there is room for.
-                    unsafe { self.pack_rows(terms, first_row..first_row + height, packed_a) };
+                    unsafe { self.pack_rows(block, first_row..first_row + height, packed_a) };
                     Matrix { at: packed_a.cast_const(), row: 1, column: height as isize }
                 }
             };
@@ -482,7 +462,7 @@ impl<T: HasMicroKernels> MacroKernel<'_, T> {
                 }
                 let place = self.place(panel);
                 let (b, b_term) = match b_lies.filter(|_| !place.packed) {
-                    _ if self.windows.is_some() => (std::ptr::dangling(), 0),
+                    _ if self.windows.is_some() => (p.b.at, 0),
                     Some(b) => (b.element(0, place.first), b.row),
                     None => {
                         let panel = next;
@@ -504,12 +484,13 @@ impl<T: HasMicroKernels> MacroKernel<'_, T> {
                 };
                 // SAFETY: the caller's promise; whole registers are read of packed panels, and of columns that all are there.
                 unsafe {
-                    match &self.windows {
-                        None => self.micro_kernels.run(height, place.registers, &tile),
-                        Some(windows) => {
-                            let columns = &windows.registers[windows.panels[panel].clone()];
-                            let table = windows.table[terms.start..].as_ptr();
-                            self.micro_kernels.run_windows(height, &tile, columns, table);
+                    match (&self.windows, p.b.row) {
+                        (Some(windows), Steps::Table(table)) => {
+                            let table = table[terms.start..].as_ptr();
+                            self.micro_kernels.run_windows(height, &tile, windows.panel(panel), table);
+                        }
+                        (None, _) | (_, Steps::Even(_)) => {
+                            self.micro_kernels.run(height, place.registers, &tile);
                         }
                     }
                 };
@@ -527,23 +508,20 @@ impl<T: HasMicroKernels> MacroKernel<'_, T> {
     fn parts(&self) -> usize {
         let most = match &self.windows {
             None => self.panels.most(),
-            Some(windows) => windows.panels.iter().map(Range::len).max().unwrap_or(1),
+            Some(windows) => windows.most(),
         };
         self.rows.len().div_ceil(self.micro_kernels.rows(most))
     }
 
     /// How many panels the columns are cut into.
     fn panels(&self) -> usize {
-        self.windows.as_ref().map_or(self.panels.count(), |windows| windows.panels.len())
+        self.windows.as_ref().map_or(self.panels.count(), |windows| windows.count())
     }
 
     fn place(&self, panel: usize) -> Place {
         let (first, registers) = match &self.windows {
             None => self.panels.place(panel),
-            Some(windows) => {
-                let registers = &windows.panels[panel];
-                (registers.start * self.micro_kernels.width, registers.len())
-            }
+            Some(windows) => windows.place(panel),
         };
         let first = self.columns.start + first;
         let width = registers * self.micro_kernels.width;
@@ -575,7 +553,8 @@ impl<T: HasMicroKernels> MacroKernel<'_, T> {
     ///
     /// # Safety
     /// `to` has room for them.
-    unsafe fn pack_panel(&self, terms: &Range<usize>, place: &Place, to: *mut T) {
+    unsafe fn pack_panel(&self, block: &Block, place: &Place, to: *mut T) {
+        let &Block { ref terms, runs: [_, runs] } = block;
         let (b, &Place { first, columns, registers, width, .. }) = (self.product.b, place);
         // SAFETY: the caller's promise, and that of `Product::run`.
         unsafe {
@@ -597,7 +576,7 @@ impl<T: HasMicroKernels> MacroKernel<'_, T> {
                 self.isa,
                 &self.micro_kernels,
                 &b,
-                terms.clone(),
+                (terms.clone(), runs),
                 first..first + columns,
                 to,
                 width,
@@ -609,12 +588,13 @@ impl<T: HasMicroKernels> MacroKernel<'_, T> {
     ///
     /// # Safety
     /// `to` has room for them.
-    unsafe fn pack_rows(&self, terms: &Range<usize>, rows: Range<usize>, to: *mut T) {
+    unsafe fn pack_rows(&self, block: &Block, rows: Range<usize>, to: *mut T) {
+        let &Block { ref terms, runs: [runs, _] } = block;
         let a = self.product.a;
         // SAFETY: the caller's promise, and that of `Product::run`.
         unsafe {
             let Some(a) = a.matrix() else {
-                return tables::rows(self.isa, &a, terms.clone(), rows, to);
+                return tables::rows(self.isa, &a, (terms.clone(), runs), rows, to);
             };
             let a = Matrix { at: a.element(rows.start, terms.start), ..a };
             let (terms, rows) = (terms.len(), rows.len());
@@ -653,7 +633,7 @@ unsafe fn copy_run<T: Copy>(from: *const T, to: *mut T, n: usize) {
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     #[test]
@@ -674,21 +654,7 @@ mod tests {
         assert_eq!(Panels::of(64, 16, 3).counts, [0, 2, 0]);
     }
 
-    #[test]
-    fn panels_of_windows_end_with_what_turns() {
-        let cut = |text: &str| {
-            let whole: Vec<bool> = text.chars().map(|c| c == 'w').collect();
-            let cut: Vec<&str> = window_panels(&whole, 3).into_iter().map(|panel| &text[panel]).collect();
-            cut.join(" ")
-        };
-        assert_eq!(cut("wwwtwwwwwwtwww"), "ww wt www ww wt www");
-        assert_eq!(cut("wwwwwt"), "www wwt");
-        assert_eq!(cut("ttttw"), "ttt t w");
-        assert_eq!(cut("wwww"), "www w");
-        assert_eq!(cut("wt"), "wt");
-    }
-
-    fn numbers<T>(n: usize, mut seed: u64, number: impl Fn(f64) -> T) -> Vec<T> {
+    pub(crate) fn numbers<T>(n: usize, mut seed: u64, number: impl Fn(f64) -> T) -> Vec<T> {
         (0..n)
             .map(|_| {
                 seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -708,8 +674,18 @@ mod tests {
         }
     }
 
-    fn operand<T>(at: &[T], row: isize, column: isize) -> Strided<'_, T> {
+    pub(crate) fn operand<T>(at: &[T], row: isize, column: isize) -> Strided<'_, T> {
         Strided { at: at.as_ptr(), row: Steps::Even(row), column: Steps::Even(column) }
+    }
+
+    /// A product of `[m, k]` and `[k, n]` elements into a vector of its own size.
+    pub(crate) fn product<'a, T>(
+        k: usize,
+        n: usize,
+        [a, b]: [Strided<'a, T>; 2],
+        to: &mut [T],
+    ) -> Product<'a, T> {
+        Product { n, k, a, b, to: to.as_mut_ptr(), to_row: n, update: Update::Set, prepared: None }
     }
 
     fn check<T: HasMicroKernels + Into<f64> + PartialEq + std::fmt::Debug>(
@@ -735,23 +711,16 @@ mod tests {
                     let a = numbers((m * k + 1) * 4 + k * 8, 1, number);
                     let b = numbers((k * n + 1) * 4 + n * 8, 2, number);
                     let mut c = numbers(m * n, 3, number);
-                    let product = Product {
-                        n,
-                        k,
-                        a: operand(&a[a0.min(a.len())..], ar, ac),
-                        b: operand(&b[b0.min(b.len())..], br, bc),
-                        to: c.as_mut_ptr(),
-                        left: None,
-                        to_row: n,
-                        update: Update::Set,
-                    };
+                    let operands =
+                        [operand(&a[a0.min(a.len())..], ar, ac), operand(&b[b0.min(b.len())..], br, bc)];
+                    let product = product(k, n, operands, &mut c);
                     // SAFETY: all elements lie in the vectors.
                     unsafe { product.run(isa, 0..m, 0..n, None) }.unwrap();
                     let mut again = numbers(m * n, 5, number);
                     // SAFETY: as above.
                     unsafe {
-                        let left = product.pack_left(isa, m);
-                        let product = Product { to: again.as_mut_ptr(), left: Some(&left), ..product };
+                        let prepared = Some(&product.prepare(isa, m, true));
+                        let product = Product { to: again.as_mut_ptr(), prepared, ..product };
                         product.run(isa, 0..m, 0..n, None).unwrap();
                     }
                     assert_eq!(c, again, "{isa:?} {m} {n} {k} way {way}: another sum of a packed operand");
@@ -784,96 +753,6 @@ mod tests {
                 }
             }
         }
-    }
-
-    /// Windows of 3 × 3 over images of two channels, `side` positions each way and `stride` apart: where each lies, and each of their terms.
-    fn windows_of(side: usize, stride: usize) -> (Vec<isize>, Vec<isize>, usize) {
-        let width = (side - 1) * stride + 3;
-        let at = |y: usize, x: usize| (y * width + x) as isize;
-        let columns = (0..side * side).map(|j| at(j / side * stride, j % side * stride)).collect();
-        let terms = (0..18).map(|t| at(t % 9 / 3, t % 3) + ((t / 9) * width * width) as isize).collect();
-        (columns, terms, 2 * width * width)
-    }
-
-    /// However windows are read (where they lie, packed by columns, or transposed), an element is the same sum.
-    fn check_windows<T: HasMicroKernels + Into<f64> + PartialEq + std::fmt::Debug>(
-        number: impl Fn(f64) -> T + Copy,
-        epsilon: f64,
-    ) {
-        for isa in Isa::available() {
-            for (side, stride) in [(3, 1), (5, 1), (8, 1), (13, 1), (16, 1), (26, 1), (9, 2), (20, 2)] {
-                let (places, terms, numel) = windows_of(side, stride);
-                let image = numbers(numel, 7, number);
-                let (n, k) = (places.len(), terms.len());
-                for m in [1, 7, 16, 65, 130] {
-                    let weight = numbers(m * k, 8, number);
-                    let mut c = numbers(m * n, 3, number);
-                    let b = Strided {
-                        at: image.as_ptr(),
-                        row: Steps::Table(&terms),
-                        column: Steps::Table(&places),
-                    };
-                    let a = operand(&weight, k as isize, 1);
-                    let (to, update) = (c.as_mut_ptr(), Update::Set);
-                    let product = Product { n, k, a, b, to, to_row: n, update, left: None };
-                    // SAFETY: all windows lie in the image, and the result in its vector.
-                    unsafe { product.run(isa, 0..m, 0..n, None) }.unwrap();
-                    let mut again = numbers(m * n, 5, number);
-                    // SAFETY: as above.
-                    unsafe {
-                        let left = product.pack_left(isa, m);
-                        let product = Product { to: again.as_mut_ptr(), left: Some(&left), ..product };
-                        product.run(isa, 0..m, 0..n, None).unwrap();
-                    }
-                    assert_eq!(c, again, "{isa:?} {side} {stride} {m}: another sum of a packed operand");
-                    // The same sums with the operands' parts exchanged: terms of windows along rows.
-                    let mut swapped = numbers(m * n, 6, number);
-                    let of_windows = Strided { at: image.as_ptr(), row: b.column, column: b.row };
-                    let of_weight = operand(&weight, 1, k as isize);
-                    let to = swapped.as_mut_ptr();
-                    let product =
-                        Product { n: m, k, a: of_windows, b: of_weight, to, to_row: m, update, left: None };
-                    // SAFETY: as above.
-                    unsafe { product.run(isa, 0..n, 0..m, None) }.unwrap();
-                    for i in 0..m {
-                        for j in 0..n {
-                            let term = |t: usize| {
-                                let x: f64 = image[(places[j] + terms[t]) as usize].into();
-                                weight[i * k + t].into() * x
-                            };
-                            let sum: f64 = (0..k).map(term).sum();
-                            let got: f64 = c[i * n + j].into();
-                            assert!((got - sum).abs() <= 20.0 * epsilon, "{isa:?} {side} {stride} {m}");
-                            assert_eq!(c[i * n + j], swapped[j * m + i], "{isa:?} {side} {stride} {m}");
-                        }
-                    }
-                    // A weight's gradient: its terms are the windows' places, its columns their terms.
-                    let outputs = numbers(m * n, 9, number);
-                    let mut gradient = numbers(m * k, 4, number);
-                    let b = Strided { at: image.as_ptr(), row: b.column, column: b.row };
-                    let (a, to) = (operand(&outputs, n as isize, 1), gradient.as_mut_ptr());
-                    let product = Product { n: k, k: n, a, b, to, to_row: k, update, left: None };
-                    // SAFETY: as above.
-                    unsafe { product.run(isa, 0..m, 0..k, None) }.unwrap();
-                    for i in 0..m {
-                        for t in 0..k {
-                            let term = |j: usize| {
-                                let x: f64 = image[(places[j] + terms[t]) as usize].into();
-                                outputs[i * n + j].into() * x
-                            };
-                            let (sum, got): (f64, f64) = ((0..n).map(term).sum(), gradient[i * k + t].into());
-                            assert!((got - sum).abs() <= n as f64 * epsilon, "{isa:?} {side} {stride} {m}");
-                        }
-                    }
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn windows_give_the_same_sums_however_they_are_read() {
-        check_windows::<f32>(|x| x as f32, f32::EPSILON.into());
-        check_windows::<f64>(|x| x, f64::EPSILON);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::{
 /// Terms of a sum in one piece; longer sums are added up from pieces.
 const PIECE: usize = 1 << 15;
 /// Multiplications that are worth a thread.
-const GRAIN: usize = 1 << 17;
+const GRAIN: usize = 1 << 16;
 /// Columns in a task begin at multiples of this.
 const COLUMNS: usize = 64;
 /// Rows added at once.
@@ -177,7 +177,7 @@ pub(crate) unsafe fn run<T: Float>(
         }
     };
     let pieces = k.div_ceil(PIECE).max(1);
-    let threads = threads::available().min(n * k / GRAIN).max(1);
+    let threads = threads::worth(n * k, GRAIN);
     let width = n.div_ceil(threads.div_ceil(pieces)).next_multiple_of(COLUMNS);
     if pieces == 1 {
         if width >= n {

@@ -8,7 +8,10 @@
 
 use std::hint::black_box;
 
-use super::tables::{CopyPieces, InRegisters};
+use super::{
+    dots,
+    tables::{CopyPieces, InRegisters},
+};
 use crate::simd::{
     isa::{Isa, Job},
     vector::{self, Float, Vector},
@@ -68,25 +71,20 @@ const fn unroll<V: Vector>() -> usize {
 
 /// a · b + c, rounded once where the instruction set can.
 #[inline(always)]
-fn mul_add<V: Vector>(a: V, b: V, c: V) -> V {
+pub(super) fn mul_add<V: Vector>(a: V, b: V, c: V) -> V {
     if V::HAS_FMA { a.fma::<true>(b, c) } else { a.fma::<false>(b, c) }
 }
 
-/// The columns of a right operand that is read where it lies, a register of them: element `[t][j]` is at `from + table[t] + j`, or, from
-/// column `turn` on, where a second run of columns lies side by side, at `then + table[t] + j`.
+/// A register of columns of a right operand that is read where it lies: element `[t][j]` is `from + table[t] + j` from its first, or, from
+/// column `turn` on, where a second run of columns lies side by side, `then + table[t] + j`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Columns<T> {
-    pub(crate) from: *const T,
+pub(crate) struct Columns {
+    pub(crate) from: isize,
     pub(crate) turn: usize,
-    pub(crate) then: *const T,
+    pub(crate) then: isize,
     /// How many there are.
     pub(crate) count: usize,
 }
-
-// SAFETY: places in memory; whoever reads there says what must hold of them.
-unsafe impl<T: Sync> Send for Columns<T> {}
-// SAFETY: as above.
-unsafe impl<T: Sync> Sync for Columns<T> {}
 
 /// How a micro-kernel reads the right operand.
 trait Right<V: Vector>: Copy {
@@ -106,9 +104,12 @@ struct Panel<V: Vector> {
     term: isize,
 }
 
-/// [`Columns`] of some registers, and the table of terms. All but the last `TURNS` registers are one run each, and whole.
-struct Windows<V: Vector, const N: usize, const TURNS: usize> {
-    columns: [Columns<V::Number>; N],
+/// [`Columns`] of some registers, where each begins and goes on, and the table of terms. All but the last `TURNS` registers are one run
+/// each, and whole.
+struct InPlace<V: Vector, const N: usize, const TURNS: usize> {
+    columns: [Columns; N],
+    from: [*const V::Number; N],
+    then: [*const V::Number; N],
     table: *const isize,
 }
 
@@ -118,12 +119,12 @@ impl<V: Vector> Clone for Panel<V> {
     }
 }
 impl<V: Vector> Copy for Panel<V> {}
-impl<V: Vector, const N: usize, const TURNS: usize> Clone for Windows<V, N, TURNS> {
+impl<V: Vector, const N: usize, const TURNS: usize> Clone for InPlace<V, N, TURNS> {
     fn clone(&self) -> Self {
         *self
     }
 }
-impl<V: Vector, const N: usize, const TURNS: usize> Copy for Windows<V, N, TURNS> {}
+impl<V: Vector, const N: usize, const TURNS: usize> Copy for InPlace<V, N, TURNS> {}
 
 impl<V: Vector> Right<V> for Panel<V> {
     const UNROLL: usize = unroll::<V>();
@@ -141,7 +142,7 @@ impl<V: Vector> Right<V> for Panel<V> {
     }
 }
 
-impl<V: Vector, const N: usize, const TURNS: usize> Right<V> for Windows<V, N, TURNS> {
+impl<V: Vector, const N: usize, const TURNS: usize> Right<V> for InPlace<V, N, TURNS> {
     // More of them, and the sums would not stay in registers beside the places of columns.
     const UNROLL: usize = 1;
 
@@ -150,19 +151,19 @@ impl<V: Vector, const N: usize, const TURNS: usize> Right<V> for Windows<V, N, T
         // SAFETY: the caller's promise; the table has all terms.
         unsafe {
             let term = self.table.wrapping_offset(term).read();
-            let Columns { from, turn, then, count } = self.columns[register];
+            let from = self.from[register].wrapping_offset(term);
             if register + TURNS < N {
-                V::load(from.wrapping_offset(term))
+                V::load(from)
             } else {
-                let first = V::load_first(from.wrapping_offset(term), turn);
-                first.load_rest(then.wrapping_offset(term), turn, count)
+                let Columns { turn, count, .. } = self.columns[register];
+                V::load_first(from, turn).load_rest(self.then[register].wrapping_offset(term), turn, count)
             }
         }
     }
 
     #[inline(always)]
     fn advanced(self, terms: isize) -> Self {
-        Windows { table: self.table.wrapping_offset(terms), ..self }
+        InPlace { table: self.table.wrapping_offset(terms), ..self }
     }
 }
 
@@ -311,7 +312,7 @@ impl<V: Vector, const N: usize> Job for Copies<V, N> {
 }
 
 type Run<T> = unsafe fn(&MicroTile<T>);
-type RunWindows<T> = unsafe fn(&MicroTile<T>, &[Columns<T>], *const isize);
+type RunWindows<T> = unsafe fn(&MicroTile<T>, &[Columns], *const isize);
 type CopyRows<T> = unsafe fn(usize, *const T, isize, *mut T);
 type CopyTable<T> = unsafe fn(&CopyPieces<'_, T>);
 
@@ -351,21 +352,34 @@ unsafe fn micro_kernel<V: Vector, const M: usize, const N: usize>(tile: &MicroTi
 /// As [`MicroKernels::run_windows`].
 unsafe fn window_kernel<V: Vector, const M: usize, const N: usize>(
     tile: &MicroTile<V::Number>,
-    columns: &[Columns<V::Number>],
+    columns: &[Columns],
     table: *const isize,
 ) {
     // Not a closure, which would be compiled by itself.
     let mut own = [columns[0]; N];
     own.copy_from_slice(&columns[..N]);
-    let turns = |columns: &Columns<V::Number>| columns.turn < V::WIDTH;
+    let (mut from, mut then) = ([tile.b; N], [tile.b; N]);
+    for (j, columns) in own.iter().enumerate() {
+        (from[j], then[j]) = (tile.b.wrapping_offset(columns.from), tile.b.wrapping_offset(columns.then));
+    }
+    let turns = |columns: &Columns| columns.turn < V::WIDTH;
     // SAFETY: a table with these is only given out where the processor has the instruction set.
     unsafe {
         if own[..N - 1].iter().any(turns) {
-            V::run(MicroKernel::<V, _, M, N, false>(tile, Windows::<V, N, N> { columns: own, table }));
+            V::run(MicroKernel::<V, _, M, N, false>(
+                tile,
+                InPlace::<V, N, N> { columns: own, from, then, table },
+            ));
         } else if turns(&own[N - 1]) {
-            V::run(MicroKernel::<V, _, M, N, false>(tile, Windows::<V, N, 1> { columns: own, table }));
+            V::run(MicroKernel::<V, _, M, N, false>(
+                tile,
+                InPlace::<V, N, 1> { columns: own, from, then, table },
+            ));
         } else {
-            V::run(MicroKernel::<V, _, M, N, false>(tile, Windows::<V, N, 0> { columns: own, table }));
+            V::run(MicroKernel::<V, _, M, N, false>(
+                tile,
+                InPlace::<V, N, 0> { columns: own, from, then, table },
+            ));
         }
     }
 }
@@ -380,6 +394,7 @@ pub(crate) struct MicroKernels<T: 'static> {
     windows: [&'static [RunWindows<T>]; MAX_REGISTERS],
     copies: [CopyRows<T>; MAX_REGISTERS],
     pieces: CopyTable<T>,
+    pub(super) dots: dots::Kernels<T>,
 }
 
 impl<T> MicroKernels<T> {
@@ -404,8 +419,8 @@ impl<T> MicroKernels<T> {
         unsafe { self.runs[registers - 1][rows - 1](tile) }
     }
 
-    /// Forms a micro-tile's sums of a left operand of which a term's rows lie side by side, and of columns that are read where they lie, in
-    /// place of `b`: `table` says how far each term lies from the first places.
+    /// Forms a micro-tile's sums of a left operand of which a term's rows lie side by side, and of columns that are read where they lie
+    /// from `b` on: `table` says how far each term lies from the first places.
     ///
     /// # Safety
     /// As [`MicroKernels::run`]; there are `columns` for each register, which are good for reads of every term, and so is `table`.
@@ -413,7 +428,7 @@ impl<T> MicroKernels<T> {
         &self,
         rows: usize,
         tile: &MicroTile<T>,
-        columns: &[Columns<T>],
+        columns: &[Columns],
         table: *const isize,
     ) {
         // SAFETY: the caller's promise.
@@ -447,7 +462,7 @@ impl<T> MicroKernels<T> {
 }
 
 macro_rules! table {
-    ($register:ty; $($rows:expr),*; $($more:expr),*; $($most:expr),*) => {
+    ($register:ty; $($rows:expr),*; $($more:expr),*; $($most:expr),*; $($dots:expr),*) => {
         MicroKernels {
             width: <$register>::WIDTH,
             runs: [
@@ -462,6 +477,7 @@ macro_rules! table {
             ],
             copies: [copies::<$register, 1>, copies::<$register, 2>, copies::<$register, 3>],
             pieces: copy_pieces::<$register>,
+            dots: &[$(($dots, [dots::tile::<$register, $dots, 1>, dots::tile::<$register, $dots, { dots::COLUMNS }>])),*],
         }
     };
     // 32 registers, or 16.
@@ -469,11 +485,12 @@ macro_rules! table {
         table!(
             $register; 1, 2, 3, 4, 5, 6, 7, 8;
             1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12;
-            1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12
+            1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12;
+            4, 2, 1
         )
     };
     (few $register:ty) => {
-        table!($register; ; 1, 2, 3, 4, 5, 6; 1, 2, 3, 4, 5, 6, 7, 8)
+        table!($register; ; 1, 2, 3, 4, 5, 6; 1, 2, 3, 4, 5, 6, 7, 8; 4, 2, 1)
     };
 }
 

@@ -8,12 +8,14 @@ mod bf16_gemm;
 #[cfg(target_arch = "x86_64")]
 mod bf16_kernel;
 pub(crate) mod dense;
+mod dots;
 mod epilogue;
 pub(crate) mod gemm;
 pub(crate) mod gemv;
 pub(crate) mod micro_kernel;
 mod tables;
 mod thin;
+mod windows;
 
 use std::{ops::Range, sync::Arc};
 
@@ -77,6 +79,8 @@ struct Matrices {
     runs: Vec<usize>,
     /// Of a few results: how many terms lie side by side in both operands, 0 where that is few.
     side_by_side: usize,
+    /// Of more, over windows: registers of terms, if those lie side by side in both operands.
+    along: Option<dots::Terms>,
 }
 
 /// [`Steps`] that are owned.
@@ -113,8 +117,10 @@ fn offset(loops: &[Loop], mut i: usize, stride: impl Fn(&Loop) -> isize) -> isiz
 }
 
 impl Matrices {
-    fn of(contraction: Contraction) -> Matrices {
+    /// With registers of `width`, 0 where there are none.
+    fn of(contraction: Contraction, width: usize) -> Matrices {
         let Contraction { swapped, batch, m, n, k } = contraction;
+        let lhs = [Distances::of(&m, |axis| axis.lhs), Distances::of(&k, |axis| axis.lhs)];
         let rhs = [Distances::of(&k, |axis| axis.rhs), Distances::of(&n, |axis| axis.rhs)];
         let runs = match &rhs[1] {
             Distances::Table(table) if m.is_empty() => {
@@ -130,12 +136,15 @@ impl Matrices {
             swapped,
             runs,
             side_by_side: inner.filter(|_| few).map_or(0, |axis| axis.size),
+            along: inner
+                .filter(|_| width > 0 && !few && n.len() > 1 && count(&m) <= dots::MOST_ROWS)
+                .and_then(|_| dots::Terms::of(width, count(&k), lhs[1].steps(), rhs[0].steps())),
             batches: count(&batch),
             batch,
             m: count(&m),
             n: count(&n),
             k: count(&k),
-            lhs: [Distances::of(&m, |axis| axis.lhs), Distances::of(&k, |axis| axis.lhs)],
+            lhs,
             rhs,
         }
     }
@@ -146,7 +155,7 @@ impl Matrices {
         let lies = matches!(self.lhs, [Distances::Even(_), Distances::Even(1)]);
         let windows = matches!(self.rhs[0], Distances::Table(_));
         let shared = self.batches > 1 && self.batch.iter().all(|axis| axis.lhs == 0);
-        (windows || !lies) && shared && self.are_large() && self.batches * self.n >= OFTEN
+        (windows || !lies) && shared && self.batches * self.n >= OFTEN
     }
 
     /// Whether these are products of two matrices, no vectors among them, and not over windows that are thin.
@@ -177,7 +186,8 @@ pub(crate) fn run(isa: Isa, bf16: Bf16, pool: &Arc<Pool>, launch: &Launch<'_>) -
         return Ok(());
     }
     let Contract { matrices, epilogue } = compiled(launch, || {
-        let matrices = Contraction::of(kernel).map(Matrices::of).ok_or_else(malformed)?;
+        let contraction = Contraction::of(kernel).ok_or_else(malformed)?;
+        let matrices = Matrices::of(contraction, width(isa, dtype.compute()));
         Ok(Contract { matrices, epilogue: LoweredEpilogue::of(kernel)? })
     })?;
     let is_half = dtype.compute() != dtype;
@@ -248,6 +258,15 @@ pub(crate) fn run(isa: Isa, bf16: Bf16, pool: &Arc<Pool>, launch: &Launch<'_>) -
     Ok(())
 }
 
+/// Numbers in a register, 0 of those that have no micro-kernels.
+fn width(isa: Isa, dtype: DType) -> usize {
+    match dtype {
+        DType::F32 => f32::micro_kernels(isa).width,
+        DType::F64 => f64::micro_kernels(isa).width,
+        DType::F16 | DType::BF16 | DType::I64 | DType::I32 | DType::U32 | DType::U8 | DType::Bool => 0,
+    }
+}
+
 /// What a product is formed of, and where.
 #[derive(Clone, Copy)]
 struct Parts<'a> {
@@ -281,9 +300,9 @@ unsafe fn product<'a, T>(
         a: Strided { at: first(lhs, |axis| axis.lhs), row: row.steps(), column: left_term.steps() },
         b: Strided { at: first(rhs, |axis| axis.rhs), row: right_term.steps(), column: column.steps() },
         to: out.at::<T>(0).wrapping_offset(offset(&of.batch, b, |axis| axis.out)),
-        left: None,
         to_row: of.n,
         update: Update::Set,
+        prepared: None,
     }
 }
 
@@ -322,14 +341,14 @@ fn float<T: HasMicroKernels>(parts: &Parts<'_>) -> Result<()> {
     let thin = of.side_by_side > 0 || !of.runs.is_empty();
     // SAFETY: `run` checked both layouts and the output against their buffers.
     let placed = |b: usize| unsafe { product::<T>(of, lhs, rhs, sums, b) };
-    // SAFETY: as above; a product has elements.
-    // A thread that takes products takes whole ones, which have their left operand in common.
-    let left = match of.packs_left() && of.batches >= threads::available() {
+    // A thread that takes products takes whole ones, which have something in common.
+    let prepared = match of.batches > 1 && of.are_large() && of.batches >= threads::available() {
         // SAFETY: as above; products have elements.
-        true => Some(unsafe { placed(0).pack_left(isa, m) }),
+        true => Some(unsafe { placed(0).prepare(isa, m, of.packs_left()) }),
         false => None,
     };
-    let product = |b: usize| Product { left: left.as_deref(), ..placed(b) };
+    let along = of.along.as_ref().filter(|terms| terms.are_for::<T>(isa));
+    let product = |b: usize| Product { prepared: prepared.as_ref(), ..placed(b) };
     let alone = |b: usize, finish: Option<Finish<'_>>| -> Result<()> {
         let p = product(b);
         // SAFETY: the launch checked that the operands and the output lie apart; the form was chosen by the matrix's strides.
@@ -341,6 +360,9 @@ fn float<T: HasMicroKernels>(parts: &Parts<'_>) -> Result<()> {
             if !of.runs.is_empty() {
                 thin::row(isa, p, &of.runs);
                 return Ok(());
+            }
+            if let Some(terms) = along {
+                return dots::run(isa, &p, terms, 0..m, 0..n, finish);
             }
             let (x, step, matrix) = match Form::of(m, &p) {
                 Form::Gemm => return p.run(isa, 0..m, 0..n, finish),
@@ -356,8 +378,16 @@ fn float<T: HasMicroKernels>(parts: &Parts<'_>) -> Result<()> {
         gemm: !thin && matches!(Form::of(m, &first), Form::Gemm),
         alone: &alone,
         // SAFETY: as above, and the rectangles are apart.
-        rectangle: &|b, rows, columns, finish| unsafe { placed(b).run(isa, rows, columns, finish) },
-        cost: &|rows, columns| first.cost(rows, columns),
+        rectangle: &|b, rows, columns, finish| unsafe {
+            match along {
+                Some(terms) => dots::run(isa, &placed(b), terms, rows, columns, finish),
+                None => placed(b).run(isa, rows, columns, finish),
+            }
+        },
+        cost: &|rows, columns| match along {
+            Some(_) => rows * columns,
+            None => first.cost(rows, columns),
+        },
         units: [MR, WIDEST],
         grain: GRAIN,
     }
@@ -437,17 +467,16 @@ impl Batch<'_> {
             }
             Ok(())
         };
-        let available = threads::available();
-        let work = batches * m * n * k;
-        // One product of so little work is one rectangle, or shares its own work if it is a vector's.
-        if available == 1 || work < self.grain || (batches == 1 && work < 2 * self.grain) {
+        let (available, work) = (threads::available(), batches * m * n * k);
+        // Few batch positions of a thin product go one by one; and a vector times a matrix shares its work itself.
+        if available == 1 || (!self.gemm && batches < available) {
+            return some(0..batches);
+        }
+        if threads::worth(work, self.grain) == 1 {
             some(0..batches)
         } else if batches >= available {
             let piece = (batches / (available * 16)).max(1);
             threads::try_share(batches.div_ceil(piece), |i| some(i * piece..batches.min((i + 1) * piece)))
-        } else if !self.gemm {
-            // Few batch positions of a thin product, each by itself; and a vector times a matrix shares its work itself.
-            some(0..batches)
         } else {
             for b in 0..batches {
                 let (down, across) =
@@ -593,7 +622,7 @@ mod tests {
         let strided = |row, column| Strided { at: x.as_ptr(), row, column };
         let product = |n, a, b| {
             let to = std::ptr::null_mut();
-            Product { n, k: 4, a, b, to, to_row: n, update: Update::Set, left: None }
+            Product { n, k: 4, a, b, to, to_row: n, update: Update::Set, prepared: None }
         };
         let even = |row, column| strided(Steps::Even(row), Steps::Even(column));
         let is_row = |p: Product<'_, f32>| matches!(Form::of(1, &p), Form::Row(3, _));
@@ -634,7 +663,7 @@ mod tests {
                 (0..6).map(term).sum()
             })
             .collect();
-        let matrices = Matrices::of(contraction);
+        let matrices = Matrices::of(contraction, 0);
         let layout = Layout::contiguous([64]);
         fn memory<T>(values: &mut [T], dtype: DType) -> Memory {
             Memory { ptr: values.as_mut_ptr().cast(), numel: values.len(), dtype }

@@ -174,13 +174,24 @@ fn run(term: Steps<'_>, terms: Range<usize>) -> usize {
     }
 }
 
-/// What it takes to transpose these terms of so many columns.
-fn transposed_cost<T>(isa: Isa, columns: usize, term: Steps<'_>, terms: Range<usize>) -> usize {
-    let (mut start, mut runs) = (terms.start, 0);
-    while start < terms.end {
-        start += run(term, start..terms.end);
-        runs += 1;
+/// In how many runs these terms lie side by side, none longer than [`TILE`].
+pub(super) fn runs(term: Steps<'_>, terms: Range<usize>) -> usize {
+    match term {
+        Steps::Even(1) => terms.len().div_ceil(TILE),
+        Steps::Even(_) => terms.len(),
+        Steps::Table(_) => {
+            let (mut start, mut runs) = (terms.start, 0);
+            while start < terms.end {
+                start += run(term, start..terms.end);
+                runs += 1;
+            }
+            runs
+        }
     }
+}
+
+/// What it takes to transpose so many columns of terms that lie in so many runs.
+fn transposed_cost<T>(isa: Isa, columns: usize, runs: usize) -> usize {
     #[cfg(target_arch = "x86_64")]
     let fast = isa.is_avx512() && size_of::<T>() == 4;
     #[cfg(not(target_arch = "x86_64"))]
@@ -189,7 +200,7 @@ fn transposed_cost<T>(isa: Isa, columns: usize, term: Steps<'_>, terms: Range<us
     columns.div_ceil(TILE) * runs * if fast { FAST_TILE } else { SLOW_TILE }
 }
 
-/// Copies some terms of a panel of columns one after the other, `width` elements apart.
+/// Copies some terms of a panel of columns, which lie in so many [runs], one after the other, `width` elements apart.
 ///
 /// # Safety
 /// The elements are initialised, and `to` has room for them, apart from them.
@@ -197,7 +208,7 @@ pub(super) unsafe fn panel<T: HasMicroKernels>(
     isa: Isa,
     micro_kernels: &MicroKernels<T>,
     b: &Strided<'_, T>,
-    terms: Range<usize>,
+    (terms, runs): (Range<usize>, usize),
     columns: Range<usize>,
     to: *mut T,
     width: usize,
@@ -205,7 +216,7 @@ pub(super) unsafe fn panel<T: HasMicroKernels>(
     let offsets: Offsets = columns.map(|j| b.column.at(j)).collect();
     let pieces = pieces(&offsets, micro_kernels.width);
     let cost = pieces.iter().map(Piece::cost).sum::<usize>() * terms.len();
-    if cost > transposed_cost::<T>(isa, offsets.len(), b.row, terms.clone()) {
+    if cost > transposed_cost::<T>(isa, offsets.len(), runs) {
         let columns: SmallVec<[*const T; MAX_REGISTERS * WIDEST]> =
             offsets.iter().map(|&offset| b.at.wrapping_offset(offset)).collect();
         return isa.run(Transposed { isa, columns: &columns, terms, term: b.row, to, width });
@@ -216,19 +227,19 @@ pub(super) unsafe fn panel<T: HasMicroKernels>(
     }
 }
 
-/// Copies some terms of a few rows, a term's rows side by side.
+/// Copies some terms of a few rows, which lie in so many [runs], a term's rows side by side.
 ///
 /// # Safety
 /// The elements are initialised, and `to` has room for them, apart from them.
 pub(super) unsafe fn rows<T: HasMicroKernels>(
     isa: Isa,
     a: &Strided<'_, T>,
-    terms: Range<usize>,
+    (terms, runs): (Range<usize>, usize),
     rows: Range<usize>,
     to: *mut T,
 ) {
     let width = rows.len();
-    if ELEMENT * width * terms.len() > transposed_cost::<T>(isa, width, a.column, terms.clone()) {
+    if ELEMENT * width * terms.len() > transposed_cost::<T>(isa, width, runs) {
         let columns: SmallVec<[*const T; TILE]> =
             rows.map(|row| a.at.wrapping_offset(a.row.at(row))).collect();
         return isa.run(Transposed { isa, columns: &columns, terms, term: a.column, to, width });

@@ -1,0 +1,318 @@
+//! Products over windows whose terms lie side by side in both operands, as those of a convolution's weight gradient do: a register holds terms of
+//! one row or one column, and each element of a micro-tile is a register of partial sums. Nothing is packed, where a micro-kernel
+//! of columns would have both operands transposed.
+//!
+//! An element is the sum of its blocks of terms, which depend on the number of terms and the registers' width alone: however a result is cut among
+//! threads, its bits are the same.
+#![allow(unsafe_code)]
+
+use std::ops::Range;
+
+use tensor_core::Result;
+
+use super::{
+    epilogue::Finish,
+    gemm::{Product, Steps},
+    micro_kernel::{Columns, HasMicroKernels, mul_add},
+    windows,
+};
+use crate::simd::{
+    isa::{Isa, Job},
+    vector::{Float, Vector},
+};
+
+/// Registers of terms in a block: four rows of them are two thirds of a first-level cache.
+const BLOCK: usize = 128;
+/// Rows up to which a product is formed so. With more, transposing both operands is less of the work.
+pub(super) const MOST_ROWS: usize = 32;
+/// Of so many registers one may be of two runs.
+const MOST_TURNS: usize = 4;
+/// Rows and columns of a micro-tile: their terms and sums all are in registers, if there are 32.
+const ROWS: usize = 4;
+pub(super) const COLUMNS: usize = 4;
+
+/// The terms of both operands, by registers that are full.
+pub(super) struct Terms {
+    width: usize,
+    blocks: Vec<Block>,
+}
+
+/// Some registers: where each lies in the left operand, one run, and in the right one. The first `whole` of them are one run there too.
+struct Block {
+    lhs: Vec<isize>,
+    rhs: Vec<Columns>,
+    whole: usize,
+}
+
+impl Terms {
+    /// Of `k` terms that lie so in both operands, if they fill registers of `width`, in one run on the left and at most two on the right.
+    pub(super) fn of(width: usize, k: usize, lhs: Steps<'_>, rhs: Steps<'_>) -> Option<Terms> {
+        if !k.is_multiple_of(width) {
+            return None;
+        }
+        let lhs = windows::registers(lhs, 0..k, width)?;
+        if lhs.iter().any(|left| left.turn < width) {
+            return None;
+        }
+        let rhs = windows::registers(rhs, 0..k, width)?;
+        // One of two runs is two loads, each of which takes a port of the multiplications.
+        if rhs.iter().filter(|right| right.turn < width).count() * MOST_TURNS > rhs.len() {
+            return None;
+        }
+        let block = |(lhs, rhs): (&[Columns], &[Columns])| {
+            let (mut of_block, mut turning): (Vec<_>, Vec<_>) = lhs
+                .iter()
+                .map(|left| left.from)
+                .zip(rhs.iter().copied())
+                .partition(|(_, right)| right.turn == width);
+            let whole = of_block.len();
+            of_block.append(&mut turning);
+            let (lhs, rhs) = of_block.into_iter().unzip();
+            Block { lhs, rhs, whole }
+        };
+        Some(Terms { width, blocks: lhs.chunks(BLOCK).zip(rhs.chunks(BLOCK)).map(block).collect() })
+    }
+
+    /// Whether they are cut into registers of this instruction set.
+    pub(super) fn are_for<T: HasMicroKernels>(&self, isa: Isa) -> bool {
+        self.width == T::micro_kernels(isa).width
+    }
+}
+
+/// A micro-tile of a block of terms: where its rows and columns begin, and the result's first element.
+pub(super) struct Tile<'a, T> {
+    block: &'a Block,
+    rows: [*const T; ROWS],
+    columns: [*const T; COLUMNS],
+    to: *mut T,
+    to_row: usize,
+    /// Whether the sums are added to what is there.
+    adds: bool,
+}
+
+struct Dots<'a, V: Vector, const M: usize, const N: usize>(&'a Tile<'a, V::Number>);
+
+impl<V: Vector, const M: usize, const N: usize> Job for Dots<'_, V, M, N> {
+    type Output = ();
+    // Indexed, since sums, rows and columns go by the same numbers.
+    #[allow(clippy::needless_range_loop)]
+    #[inline(always)]
+    fn run(self) {
+        let Dots(tile) = self;
+        let Block { lhs, rhs, whole } = tile.block;
+        let zero = V::splat(V::Number::ZERO);
+        let mut sums = [[zero; N]; M];
+        // A loop each for registers of one run and of two, so that the sums stay where they are.
+        macro_rules! term {
+            ($left:expr, $at:ident => $load:expr) => {
+                let mut right = [zero; N];
+                for j in 0..N {
+                    let $at = tile.columns[j];
+                    // SAFETY: `run`'s caller gives all terms of these columns.
+                    right[j] = unsafe { $load };
+                }
+                for i in 0..M {
+                    // SAFETY: as above, of these rows.
+                    let left = unsafe { V::load(tile.rows[i].wrapping_offset($left)) };
+                    for j in 0..N {
+                        sums[i][j] = mul_add(left, right[j], sums[i][j]);
+                    }
+                }
+            };
+        }
+        // Not iterators, whose parts are compiled by themselves.
+        let (lhs_at, rhs_at) = (lhs.as_ptr(), rhs.as_ptr());
+        let mut at = 0;
+        while at < *whole {
+            // SAFETY: a block has as many on both sides, and no more whole ones.
+            let (left, Columns { from, .. }) = unsafe { (lhs_at.add(at).read(), rhs_at.add(at).read()) };
+            term!(left, column => V::load(column.wrapping_offset(from)));
+            at += 1;
+        }
+        while at < lhs.len() {
+            // SAFETY: as above.
+            let (left, Columns { from, turn, then, .. }) =
+                unsafe { (lhs_at.add(at).read(), rhs_at.add(at).read()) };
+            term!(left, column => V::load_first(column.wrapping_offset(from), turn)
+                .load_rest(column.wrapping_offset(then), turn, V::WIDTH));
+            at += 1;
+        }
+        // Each by a number that is known here, so that sums stay in registers.
+        macro_rules! sum {
+            ($i:literal, $j:expr) => {
+                if $i < M && $j < N { sums[$i][$j] } else { zero }
+            };
+        }
+        macro_rules! store {
+            ($($j:literal)*) => {$(
+                if $j < N {
+                    let totals = V::totals([
+                        sum!(0, $j), sum!(1, $j), sum!(2, $j), sum!(3, $j),
+                        sum!(0, $j + 1), sum!(1, $j + 1), sum!(2, $j + 1), sum!(3, $j + 1),
+                    ]);
+                    for (i, &sum) in totals.iter().enumerate() {
+                        let (i, j) = (i % ROWS, $j + i / ROWS);
+                        if i < M && j < N {
+                            let to = tile.to.wrapping_add(i * tile.to_row + j);
+                            // SAFETY: `run`'s caller gives the result's elements.
+                            unsafe { to.write(if tile.adds { to.read() + sum } else { sum }) };
+                        }
+                    }
+                }
+            )*};
+        }
+        const { assert!(M <= ROWS && N <= COLUMNS && COLUMNS == 4, "store names them all") };
+        store!(0 2);
+    }
+}
+
+/// Forms a micro-tile's sums.
+///
+/// # Safety
+/// The processor has the register's instruction set, and the tile is good for all of its elements.
+pub(super) unsafe fn tile<V: Vector, const M: usize, const N: usize>(tile: &Tile<'_, V::Number>) {
+    // SAFETY: the caller's promise.
+    unsafe { V::run(Dots::<V, M, N>(tile)) }
+}
+
+/// Micro-kernels by rows, the most first, and by columns: one, or [`COLUMNS`].
+pub(super) type Kernels<T> = &'static [(usize, [unsafe fn(&Tile<'_, T>); 2])];
+
+/// Forms a rectangle of a product whose terms lie so, and finishes it.
+///
+/// # Errors
+/// Those of `finish`.
+///
+/// # Safety
+/// As [`Product::run`]; the terms are the product's.
+pub(super) unsafe fn run<T: HasMicroKernels>(
+    isa: Isa,
+    product: &Product<'_, T>,
+    terms: &Terms,
+    rows: Range<usize>,
+    columns: Range<usize>,
+    finish: Option<Finish<'_>>,
+) -> Result<()> {
+    let kernels = T::micro_kernels(isa).dots;
+    for (number, block) in terms.blocks.iter().enumerate() {
+        let mut i = rows.start;
+        for &(height, [one, several]) in kernels {
+            // A block of a few rows stays in the first-level cache while all columns pass by.
+            while i + height <= rows.end {
+                let mut j = columns.start;
+                while j < columns.end {
+                    let (width, kernel) =
+                        if j + COLUMNS <= columns.end { (COLUMNS, several) } else { (1, one) };
+                    let (mut left, mut right) = ([product.a.at; ROWS], [product.b.at; COLUMNS]);
+                    for (at, left) in left.iter_mut().enumerate().take(height) {
+                        *left = left.wrapping_offset(product.a.row.at(i + at));
+                    }
+                    for (at, right) in right.iter_mut().enumerate().take(width) {
+                        *right = right.wrapping_offset(product.b.column.at(j + at));
+                    }
+                    let to = product.to.wrapping_add(i * product.to_row + j);
+                    let (to_row, adds) = (product.to_row, number > 0);
+                    // SAFETY: the caller's promise.
+                    unsafe { kernel(&Tile { block, rows: left, columns: right, to, to_row, adds }) };
+                    j += width;
+                }
+                i += height;
+            }
+        }
+    }
+    match finish {
+        None => Ok(()),
+        Some(finish) => {
+            finish.epilogue.with(|evaluator| finish.rectangle(evaluator, product.n, rows, &columns))
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::{
+        super::{
+            gemm::{
+                Strided,
+                tests::{numbers, product},
+            },
+            windows::tests::windows_of,
+        },
+        *,
+    };
+
+    /// The weight's gradient of a convolution of several images, whole and in pieces.
+    fn check<T: HasMicroKernels + Into<f64> + PartialEq + std::fmt::Debug>(
+        number: impl Fn(f64) -> T + Copy,
+        epsilon: f64,
+    ) {
+        const IMAGES: usize = 3;
+        for isa in Isa::available() {
+            let mut found = 0;
+            for side in [4, 8, 16, 20, 24, 25, 56] {
+                let (places, windows, numel) = windows_of(side, 1);
+                let size = places.len();
+                let (n, k) = (windows.len(), IMAGES * size);
+                let images = numbers(IMAGES * numel, 7, number);
+                let right_terms: Vec<isize> =
+                    (0..k).map(|t| (t / size * numel) as isize + places[t % size]).collect();
+                for m in [1, 7, 16, 21] {
+                    let outputs = numbers(IMAGES * m * size, 8, number);
+                    let left_terms: Vec<isize> =
+                        (0..k).map(|t| (t / size * m * size + t % size) as isize).collect();
+                    let Some(terms) = Terms::of(
+                        T::micro_kernels(isa).width,
+                        k,
+                        Steps::Table(&left_terms),
+                        Steps::Table(&right_terms),
+                    ) else {
+                        continue;
+                    };
+                    found += 1;
+                    let a = Strided {
+                        at: outputs.as_ptr(),
+                        row: Steps::Even(size as isize),
+                        column: Steps::Table(&left_terms),
+                    };
+                    let b = Strided {
+                        at: images.as_ptr(),
+                        row: Steps::Table(&right_terms),
+                        column: Steps::Table(&windows),
+                    };
+                    let (mut whole, mut cut) = (numbers(m * n, 3, number), numbers(m * n, 4, number));
+                    let product_to = |to: &mut [T]| product(k, n, [a, b], to);
+                    // SAFETY: all places lie in the vectors.
+                    unsafe { run(isa, &product_to(&mut whole), &terms, 0..m, 0..n, None) }.unwrap();
+                    let pieces = product_to(&mut cut);
+                    for rows in [0..m / 3, m / 3..m] {
+                        for columns in [0..n / 2, n / 2..n] {
+                            // SAFETY: as above.
+                            unsafe { run(isa, &pieces, &terms, rows.clone(), columns, None) }.unwrap();
+                        }
+                    }
+                    assert_eq!(whole, cut, "{isa:?} {side} {m}: another sum in pieces");
+                    for (at, &got) in whole.iter().enumerate() {
+                        let (i, j) = (at / n, at % n);
+                        let term = |t: usize| {
+                            let left = outputs[i * size + left_terms[t] as usize];
+                            left.into() * images[(right_terms[t] + windows[j]) as usize].into()
+                        };
+                        let (sum, got): (f64, f64) = ((0..k).map(term).sum(), got.into());
+                        assert!(
+                            (got - sum).abs() <= k as f64 * epsilon,
+                            "{isa:?} {side} {m}: {got}, not {sum}"
+                        );
+                    }
+                }
+            }
+            assert!(found > 0, "{isa:?} read no terms side by side");
+        }
+    }
+
+    #[test]
+    fn sums_along_terms_are_right_and_the_same_in_pieces() {
+        check::<f32>(|x| x as f32, f32::EPSILON.into());
+        check::<f64>(|x| x, f64::EPSILON);
+    }
+}
