@@ -55,6 +55,7 @@ pub const NO_OPERATIONS: &[(&str, &[&str])] = &[
             "elements",
             "grad",
             "claim_graph",
+            "downgrade",
             "custom",
             "custom_kernel",
         ],
