@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use crate::{CustomKernel, DType, Error, Result, Shape, custom::Request};
+use crate::{
+    CustomKernel, DType, Result, Shape,
+    custom::{Request, misfit},
+};
 
 /// One pass of attention, out = dropout(softmax(query · keyᵀ · scale + mask)) · value, as a [`CustomKernel`] whose implementation is this very
 /// value: a backend that asks a [`Request`] for an `Attention` computes it by what is written here, in tiles of queries and keys.
@@ -57,13 +60,8 @@ impl CustomKernel for Attention {
     }
 
     fn results(&self, inputs: &[(Shape, DType)]) -> Result<Vec<(Shape, DType)>> {
-        let op = self.name();
         let count = self.pass.inputs() + usize::from(self.mask) + usize::from(self.dropout.is_some());
-        let wrong = |what: &dyn fmt::Display| {
-            let shapes: Vec<String> =
-                inputs.iter().map(|(shape, dtype)| format!("{shape} {dtype}")).collect();
-            Err(Error::invalid(op, format!("inputs {}: {what}", shapes.join(", "))))
-        };
+        let wrong = |what: &dyn fmt::Display| Err(misfit(self, inputs, what));
         if inputs.len() != count {
             return wrong(&format_args!("there are {} for {count}", inputs.len()));
         }

@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use crate::{CustomKernel, DType, Error, Result, Shape, custom::Request};
+use crate::{
+    CustomKernel, DType, Result, Shape,
+    custom::{Request, misfit},
+};
 
 /// One vector for each bag of indices, made of the rows of a table that they name, as a [`CustomKernel`] whose implementation is this very
 /// value: a backend that asks a [`Request`] for an `EmbeddingBag` computes it by what is written here. Inputs are row-major:
@@ -41,11 +44,7 @@ impl CustomKernel for EmbeddingBag {
     }
 
     fn results(&self, inputs: &[(Shape, DType)]) -> Result<Vec<(Shape, DType)>> {
-        let wrong = |what: &dyn fmt::Display| {
-            let shapes: Vec<String> =
-                inputs.iter().map(|(shape, dtype)| format!("{shape} {dtype}")).collect();
-            Err(Error::invalid(self.name(), format!("inputs {}: {what}", shapes.join(", "))))
-        };
+        let wrong = |what: &dyn fmt::Display| Err(misfit(self, inputs, what));
         let [(table, dtype), (indices, of_indices), rest @ ..] = inputs else {
             return wrong(&"a table and indices are needed");
         };

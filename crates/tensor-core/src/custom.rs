@@ -120,6 +120,13 @@ pub fn unsupported(custom: &dyn CustomKernel, kernel: &Kernel, device: &str) -> 
     Error::new(ErrorKind::Unsupported { op: custom.name(), device, dtype, hint })
 }
 
+/// The error for inputs that do not fit the operation: their shapes and dtypes, and what does not fit.
+#[track_caller]
+pub(crate) fn misfit(custom: &dyn CustomKernel, inputs: &[(Shape, DType)], what: &dyn fmt::Display) -> Error {
+    let inputs: Vec<String> = inputs.iter().map(|(shape, dtype)| format!("{shape} {dtype}")).collect();
+    Error::invalid(custom.name(), format!("inputs {}: {what}", inputs.join(", ")))
+}
+
 /// A number for each type of kernel met so far: part of the key of a graph's form.
 fn type_number(kernel: &dyn CustomKernel) -> u64 {
     static TYPES: Mutex<Vec<TypeId>> = Mutex::new(Vec::new());

@@ -4,8 +4,8 @@
 use std::{fmt, sync::Arc};
 
 use crate::{
-    CustomKernel, DType, Error, Result, Shape, Tensor,
-    custom::Request,
+    CustomKernel, DType, Result, Shape, Tensor,
+    custom::{Request, misfit},
     fft::{conjugate, constant, transform},
 };
 
@@ -130,11 +130,7 @@ impl CustomKernel for Fourier {
     }
 
     fn results(&self, inputs: &[(Shape, DType)]) -> Result<Vec<(Shape, DType)>> {
-        let wrong = |what: &dyn fmt::Display| {
-            let shapes: Vec<String> =
-                inputs.iter().map(|(shape, dtype)| format!("{shape} {dtype}")).collect();
-            Err(Error::invalid(self.name(), format!("inputs {}: {what}", shapes.join(", "))))
-        };
+        let wrong = |what: &dyn fmt::Display| Err(misfit(self, inputs, what));
         let [(shape, dtype)] = inputs else { return wrong(&"one is needed") };
         if !dtype.is_float() {
             return wrong(&"a floating-point dtype is needed; cast with .to_dtype(DType::F32)");

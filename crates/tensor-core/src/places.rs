@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use crate::{CustomKernel, DType, Error, Result, Shape, custom::Request};
+use crate::{
+    CustomKernel, DType, Result, Shape,
+    custom::{Request, misfit},
+};
 
 /// How many of sorted numbers come before each value, as a [`CustomKernel`] whose implementation is this very value: a backend that asks a
 /// [`Request`] for `Places` computes them by what is written here. Sorted numbers `[…, n]` and values `[…, m]` of one dtype and equal leading
@@ -20,11 +23,7 @@ impl CustomKernel for Places {
     }
 
     fn results(&self, inputs: &[(Shape, DType)]) -> Result<Vec<(Shape, DType)>> {
-        let wrong = |what: &dyn fmt::Display| {
-            let shapes: Vec<String> =
-                inputs.iter().map(|(shape, dtype)| format!("{shape} {dtype}")).collect();
-            Err(Error::invalid(self.name(), format!("inputs {}: {what}", shapes.join(", "))))
-        };
+        let wrong = |what: &dyn fmt::Display| Err(misfit(self, inputs, what));
         let [(sorted, dtype), (values, of_values)] = inputs else {
             return wrong(&"sorted numbers and values are needed");
         };

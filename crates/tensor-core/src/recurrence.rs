@@ -3,7 +3,10 @@
 
 use std::fmt;
 
-use crate::{CustomKernel, DType, Error, Result, Shape, custom::Request};
+use crate::{
+    CustomKernel, DType, Result, Shape,
+    custom::{Request, misfit},
+};
 
 /// One pass over all steps of a recurrent layer, as a [`CustomKernel`] whose implementation is this very value: a backend that asks a
 /// [`Request`] for a `Recurrence` computes it by what is written here. Inputs and results of each pass are listed at [`RecurrencePass`], for T
@@ -77,11 +80,7 @@ impl CustomKernel for Recurrence {
     }
 
     fn results(&self, inputs: &[(Shape, DType)]) -> Result<Vec<(Shape, DType)>> {
-        let wrong = |what: &dyn fmt::Display| {
-            let shapes: Vec<String> =
-                inputs.iter().map(|(shape, dtype)| format!("{shape} {dtype}")).collect();
-            Err(Error::invalid(self.name(), format!("inputs {}: {what}", shapes.join(", "))))
-        };
+        let wrong = |what: &dyn fmt::Display| Err(misfit(self, inputs, what));
         let (gates, kept) = (self.cell.gates(), self.cell.kept());
         let is_lstm = self.cell == RecurrentCell::Lstm;
         let is_gru = self.cell == RecurrentCell::Gru;

@@ -2,15 +2,14 @@
 //! bags are as exact as other sums; a bag is one thread's, so that its bits do not depend on how many there are.
 #![allow(unsafe_code)]
 
-use std::{ops::Range, sync::Arc};
+use std::ops::Range;
 
-use tensor_core::{BagKind, CustomKernel, DType, EmbeddingBag, Error, ErrorKind, Launch, Result, Shape};
+use tensor_core::{BagKind, DType, EmbeddingBag, Error, ErrorKind, Launch, Result};
 
+use super::custom::{Native, for_float};
 use crate::{
-    memory::{
-        buffer::{Bound, Memory},
-        pool::Pool,
-    },
+    CpuBackend,
+    memory::buffer::{Bound, Memory},
     simd::{isa::Isa, loops::map2},
     threads,
 };
@@ -20,21 +19,9 @@ const GROUP: usize = 64;
 /// Elements that are worth a thread.
 const GRAIN: usize = 1 << 16;
 
-/// Whether there is a kernel for tables of a dtype.
-pub(crate) fn supports(dtype: DType) -> bool {
-    matches!(dtype, DType::F32 | DType::F64)
-}
-
-pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, of: EmbeddingBag, launch: &Launch<'_>) -> Result<()> {
-    match launch.kernel.operands.first().map(|operand| operand.dtype) {
-        Some(DType::F32) => typed::<f32>(isa, pool, of, launch),
-        Some(DType::F64) => typed::<f64>(isa, pool, of, launch),
-        dtype => Err(Error::new(ErrorKind::Unsupported {
-            op: launch.kernel.name(),
-            device: "cpu".into(),
-            dtype: dtype.unwrap_or(DType::F32),
-            hint: "cast its table with .to_dtype(DType::F32)".into(),
-        })),
+impl Native for EmbeddingBag {
+    fn run(&self, backend: &CpuBackend, launch: &Launch<'_>) -> Result<()> {
+        for_float!(self, launch, typed(backend, *self, launch))
     }
 }
 
@@ -93,29 +80,19 @@ fn integers(memory: Memory, numel: usize) -> Result<Vec<i64>> {
     }
 }
 
-fn typed<T: Number>(isa: Isa, pool: &Arc<Pool>, of: EmbeddingBag, launch: &Launch<'_>) -> Result<()> {
+fn typed<T: Number>(backend: &CpuBackend, of: EmbeddingBag, launch: &Launch<'_>) -> Result<()> {
     let (kernel, op) = (launch.kernel, launch.kernel.name());
-    // What follows is safe for inputs and an output that fit each other.
-    let given: Vec<(Shape, DType)> =
-        kernel.operands.iter().map(|operand| (operand.layout.shape().clone(), operand.dtype)).collect();
-    let results = of.results(&given)?;
-    let fits = |output: &tensor_core::kernel::Output| (output.shape.clone(), output.dtype) == results[0];
-    let is_plain = |layout: &tensor_core::Layout| layout.is_contiguous() && layout.offset() == 0;
-    if !matches!(&kernel.outputs[..], [output] if fits(output))
-        || !kernel.operands.iter().all(|operand| is_plain(&operand.layout))
-    {
-        return Err(Error::invalid(op, "the kernel's operands are not those of an embedding bag"));
-    }
-    let bound = Bound::of_launch(pool, launch)?;
-    let (rows, features) = (given[0].0[0], given[0].0[1]);
-    let indices = integers(bound.inputs[1], given[1].0.numel())?;
+    let shape = |k: usize| kernel.operands[k].layout.shape();
+    let bound = Bound::of_launch(&backend.pool, launch)?;
+    let (rows, features) = (shape(0)[0], shape(0)[1]);
+    let indices = integers(bound.inputs[1], shape(1).numel())?;
     if let Some(&index) = indices.iter().find(|&&index| !(0..rows as i64).contains(&index)) {
         return Err(Error::new(ErrorKind::IndexOutOfRange { op, index, axis: 0, size: rows }));
     }
-    let bounds: Vec<usize> = match *given[1].0.dims() {
+    let bounds: Vec<usize> = match *shape(1).dims() {
         [bags, count] => (0..=bags).map(|bag| bag * count).collect(),
         _ => {
-            let bounds = integers(bound.inputs[2], given[2].0.numel())?;
+            let bounds = integers(bound.inputs[2], shape(2).numel())?;
             let ordered = bounds.windows(2).all(|pair| pair[0] <= pair[1]);
             let within = bounds.iter().all(|&at| (0..=indices.len() as i64).contains(&at));
             if !ordered || !within {
@@ -125,11 +102,11 @@ fn typed<T: Number>(isa: Isa, pool: &Arc<Pool>, of: EmbeddingBag, launch: &Launc
         }
     };
     let bags = Bags::<T> {
-        isa,
+        isa: backend.isa,
         of,
         features,
         table: bound.inputs[0].at::<T>(0),
-        weights: of.weighted.then(|| bound.inputs[given.len() - 1].at::<T>(0).cast_const()),
+        weights: of.weighted.then(|| bound.inputs[bound.inputs.len() - 1].at::<T>(0).cast_const()),
         indices: &indices,
         bounds: &bounds,
         out: bound.outputs[0],

@@ -10,7 +10,6 @@ use tensor_core::{
 
 use crate::{
     CpuBackend,
-    kernels::{attention, bag, fourier, places, recurrence},
     memory::buffer::{Bound, Memory},
 };
 
@@ -132,43 +131,58 @@ fn check<T: Element>(op: &'static str, what: &str, dtype: DType) -> Result<()> {
     Err(Error::invalid(op, format!("its kernel takes {what} of {dtype} for one of {}", T::DTYPE)))
 }
 
+/// An operation that the backend has a kernel of its own for: the value says what it is.
+pub(crate) trait Native: CustomKernel {
+    /// Whether there is a kernel for a first operand of the dtype.
+    fn supports(dtype: DType) -> bool
+    where
+        Self: Sized,
+    {
+        matches!(dtype, DType::F32 | DType::F64)
+    }
+
+    /// Computes it, for a launch that [`Launch::check_custom`] found to be of this operation.
+    fn run(&self, backend: &CpuBackend, launch: &Launch<'_>) -> Result<()>;
+}
+
+/// Calls a function that is generic over the elements for those of a launch's first operand, f32 or f64.
+macro_rules! for_float {
+    ($of:expr, $launch:expr, $typed:ident($($argument:expr),*)) => {
+        match $launch.kernel.operands.first().map(|operand| operand.dtype) {
+            Some(tensor_core::DType::F32) => $typed::<f32>($($argument),*),
+            Some(tensor_core::DType::F64) => $typed::<f64>($($argument),*),
+            _ => Err(tensor_core::custom::unsupported($of, $launch.kernel, "cpu")),
+        }
+    };
+}
+pub(crate) use for_float;
+
 /// What the backend runs for an operation from elsewhere.
 enum Implementation {
     Function(CpuKernel),
-    Attention(Attention),
-    Recurrence(Recurrence),
-    Fourier(Fourier),
-    Bag(EmbeddingBag),
-    Places(Places),
+    Native(Box<dyn Native + Send + Sync>),
 }
 
 impl Implementation {
     fn of(custom: &dyn CustomKernel, kernel: &Kernel, device: &str) -> Result<Implementation> {
-        let dtype = kernel.operands.first().map_or(DType::F32, |first| first.dtype);
-        if attention::supports(dtype)
-            && let Ok(found) = implementation::<Attention>(custom, kernel, device)
-        {
-            return Ok(Implementation::Attention(found));
+        fn native<T: Native>(
+            custom: &dyn CustomKernel,
+            kernel: &Kernel,
+            device: &str,
+        ) -> Option<Implementation> {
+            let found = T::supports(kernel.operands.first()?.dtype)
+                .then(|| implementation::<T>(custom, kernel, device).ok())??;
+            Some(Implementation::Native(Box::new(found)))
         }
-        if recurrence::supports(dtype)
-            && let Ok(found) = implementation::<Recurrence>(custom, kernel, device)
-        {
-            return Ok(Implementation::Recurrence(found));
-        }
-        if fourier::supports(dtype)
-            && let Ok(found) = implementation::<Fourier>(custom, kernel, device)
-        {
-            return Ok(Implementation::Fourier(found));
-        }
-        if bag::supports(dtype)
-            && let Ok(found) = implementation::<EmbeddingBag>(custom, kernel, device)
-        {
-            return Ok(Implementation::Bag(found));
-        }
-        if let Ok(found) = implementation::<Places>(custom, kernel, device) {
-            return Ok(Implementation::Places(found));
-        }
-        implementation(custom, kernel, device).map(Implementation::Function)
+        let natives = [
+            native::<Attention>,
+            native::<Recurrence>,
+            native::<Fourier>,
+            native::<EmbeddingBag>,
+            native::<Places>,
+        ];
+        let found = natives.iter().find_map(|native| native(custom, kernel, device));
+        found.map_or_else(|| implementation(custom, kernel, device).map(Implementation::Function), Ok)
     }
 }
 
@@ -183,15 +197,10 @@ pub(crate) fn run(backend: &CpuBackend, custom: &dyn CustomKernel, launch: &Laun
     let made = launch.compiled.get_or_try(|| Implementation::of(custom, kernel, &backend.info.name))?;
     let function = match made {
         Some(Implementation::Function(CpuKernel(function))) => function,
-        Some(Implementation::Attention(made)) => {
-            return attention::run(backend.isa, &backend.pool, made, launch);
+        Some(Implementation::Native(native)) => {
+            launch.check_custom(native.as_ref())?;
+            return native.run(backend, launch);
         }
-        Some(Implementation::Recurrence(made)) => {
-            return recurrence::run(backend.isa, &backend.pool, *made, launch);
-        }
-        Some(Implementation::Fourier(made)) => return fourier::run(&backend.pool, *made, launch),
-        Some(Implementation::Bag(made)) => return bag::run(backend.isa, &backend.pool, *made, launch),
-        Some(Implementation::Places(made)) => return places::run(&backend.pool, *made, launch),
         None => return Err(Error::invalid(op, "the launch holds what another backend made of its kernel")),
     };
     let bound = Bound::of_launch(&backend.pool, launch)?;

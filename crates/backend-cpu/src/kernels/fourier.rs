@@ -10,9 +10,11 @@ use std::{
 use realfft::{ComplexToReal, FftError, RealFftPlanner, RealToComplex};
 use rustfft::{Fft, FftNum, FftPlanner, num_complex::Complex};
 use smallvec::SmallVec;
-use tensor_core::{CustomKernel, DType, Error, ErrorKind, Fourier, FourierKind, Launch, Layout, Result};
+use tensor_core::{CustomKernel, Error, Fourier, FourierKind, Launch, Layout, Result};
 
+use super::custom::{Native, for_float};
 use crate::{
+    CpuBackend,
     memory::{
         buffer::{Bound, CpuBuffer, Memory},
         lines::Walk,
@@ -31,37 +33,15 @@ const GRAIN: usize = 1 << 15;
 const PLANS: usize = 64;
 const LENGTHS: usize = 1 << 22;
 
-/// Whether there is a kernel for a dtype.
-pub(crate) fn supports(dtype: DType) -> bool {
-    matches!(dtype, DType::F32 | DType::F64)
-}
-
-pub(crate) fn run(pool: &Arc<Pool>, of: Fourier, launch: &Launch<'_>) -> Result<()> {
-    match launch.kernel.operands.first().map(|operand| operand.dtype) {
-        Some(DType::F32) => typed::<f32>(pool, of, launch),
-        Some(DType::F64) => typed::<f64>(pool, of, launch),
-        dtype => Err(Error::new(ErrorKind::Unsupported {
-            op: launch.kernel.name(),
-            device: "cpu".into(),
-            dtype: dtype.unwrap_or(DType::F32),
-            hint: "cast its input with .to_dtype(DType::F32)".into(),
-        })),
+impl Native for Fourier {
+    fn run(&self, backend: &CpuBackend, launch: &Launch<'_>) -> Result<()> {
+        for_float!(self, launch, typed(backend, *self, launch))
     }
 }
 
-fn typed<T: Real>(pool: &Arc<Pool>, of: Fourier, launch: &Launch<'_>) -> Result<()> {
-    let (kernel, op) = (launch.kernel, launch.kernel.name());
-    // What follows is safe for an input and an output that fit each other.
-    let given: Vec<_> =
-        kernel.operands.iter().map(|operand| (operand.layout.shape().clone(), operand.dtype)).collect();
-    let results = of.results(&given)?;
-    let fits = |(output, (shape, dtype)): (&tensor_core::kernel::Output, &(tensor_core::Shape, DType))| {
-        output.shape == *shape && output.dtype == *dtype
-    };
-    if kernel.outputs.len() != results.len() || !kernel.outputs.iter().zip(&results).all(fits) {
-        return Err(Error::invalid(op, "the kernel's output is not that of a Fourier transform"));
-    }
-    let numel = given[0].0.numel();
+fn typed<T: Real>(backend: &CpuBackend, of: Fourier, launch: &Launch<'_>) -> Result<()> {
+    let (pool, layout) = (&backend.pool, &launch.kernel.operands[0].layout);
+    let numel = layout.numel();
     if numel == 0 {
         return Ok(());
     }
@@ -73,7 +53,6 @@ fn typed<T: Real>(pool: &Arc<Pool>, of: Fourier, launch: &Launch<'_>) -> Result<
         FourierKind::HalfToReal => (2 * bins, n),
     };
     let plan = plan::<T>(of.kind, n);
-    let layout = &kernel.operands[0].layout;
     let spread = (!layout.is_contiguous()).then(|| Spread::of(layout, of.kind));
     let (from, to) = (bound.inputs[0], bound.outputs[0]);
     let rows = Rows { of, plan: &plan, from, offset: layout.offset(), spread, to, taken, given };
@@ -349,7 +328,7 @@ mod tests {
     use std::f64::consts::PI;
 
     use taper_testing::{assert_close, numbers, of};
-    use tensor_core::Tensor;
+    use tensor_core::{DType, Tensor};
 
     use super::*;
     use crate::cpu;

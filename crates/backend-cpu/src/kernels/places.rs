@@ -3,9 +3,11 @@
 
 use std::{ops::Range, sync::Arc};
 
-use tensor_core::{CustomKernel, DType, Error, Launch, Places, Result, Shape, bf16, f16};
+use tensor_core::{DType, Error, Launch, Places, Result, bf16, f16};
 
+use super::custom::Native;
 use crate::{
+    CpuBackend,
     memory::{buffer::Bound, pool::Pool},
     threads,
 };
@@ -13,29 +15,35 @@ use crate::{
 /// Values that a thread takes at once.
 const GRAIN: usize = 1 << 13;
 
-pub(crate) fn run(pool: &Arc<Pool>, of: Places, launch: &Launch<'_>) -> Result<()> {
-    // What is below comes first; NaN is the greatest.
-    macro_rules! float {
-        ($t:ty) => {
-            typed::<$t>(pool, of, launch, |a, b| a < b || (b.is_nan() && !a.is_nan()))
-        };
+impl Native for Places {
+    fn supports(_: DType) -> bool {
+        true
     }
-    macro_rules! other {
-        ($t:ty) => {
-            typed::<$t>(pool, of, launch, |a, b| a < b)
-        };
-    }
-    match launch.kernel.operands.first().map(|operand| operand.dtype) {
-        Some(DType::F64) => float!(f64),
-        Some(DType::F32) => float!(f32),
-        Some(DType::F16) => float!(f16),
-        Some(DType::BF16) => float!(bf16),
-        Some(DType::I64) => other!(i64),
-        Some(DType::I32) => other!(i32),
-        Some(DType::U32) => other!(u32),
-        Some(DType::U8) => other!(u8),
-        Some(DType::Bool) => other!(bool),
-        None => Err(Error::invalid(launch.kernel.name(), "the kernel has no operands")),
+
+    fn run(&self, backend: &CpuBackend, launch: &Launch<'_>) -> Result<()> {
+        // What is below comes first; NaN is the greatest.
+        macro_rules! float {
+            ($t:ty) => {
+                typed::<$t>(&backend.pool, *self, launch, |a, b| a < b || (b.is_nan() && !a.is_nan()))
+            };
+        }
+        macro_rules! other {
+            ($t:ty) => {
+                typed::<$t>(&backend.pool, *self, launch, |a, b| a < b)
+            };
+        }
+        match launch.kernel.operands.first().map(|operand| operand.dtype) {
+            Some(DType::F64) => float!(f64),
+            Some(DType::F32) => float!(f32),
+            Some(DType::F16) => float!(f16),
+            Some(DType::BF16) => float!(bf16),
+            Some(DType::I64) => other!(i64),
+            Some(DType::I32) => other!(i32),
+            Some(DType::U32) => other!(u32),
+            Some(DType::U8) => other!(u8),
+            Some(DType::Bool) => other!(bool),
+            None => Err(Error::invalid(launch.kernel.name(), "the kernel has no operands")),
+        }
     }
 }
 
@@ -45,20 +53,9 @@ fn typed<T: Copy + Sync>(
     launch: &Launch<'_>,
     less: impl Fn(T, T) -> bool + Sync,
 ) -> Result<()> {
-    let (kernel, op) = (launch.kernel, launch.kernel.name());
-    // What follows is safe for inputs and an output that fit each other.
-    let given: Vec<(Shape, DType)> =
-        kernel.operands.iter().map(|operand| (operand.layout.shape().clone(), operand.dtype)).collect();
-    let results = of.results(&given)?;
-    let fits = |output: &tensor_core::kernel::Output| (output.shape.clone(), output.dtype) == results[0];
-    let is_plain = |layout: &tensor_core::Layout| layout.is_contiguous() && layout.offset() == 0;
-    if !matches!(&kernel.outputs[..], [output] if fits(output))
-        || !kernel.operands.iter().all(|operand| is_plain(&operand.layout))
-    {
-        return Err(Error::invalid(op, "the kernel's operands are not those of a search"));
-    }
-    let count = given[1].0.numel();
-    let (Some(&n), Some(&m)) = (given[0].0.last(), given[1].0.last()) else { return Ok(()) };
+    let shape = |k: usize| launch.kernel.operands[k].layout.shape();
+    let count = shape(1).numel();
+    let (Some(&n), Some(&m)) = (shape(0).last(), shape(1).last()) else { return Ok(()) };
     if count == 0 {
         return Ok(());
     }

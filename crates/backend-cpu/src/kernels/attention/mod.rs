@@ -9,19 +9,20 @@ mod backward;
 mod forward;
 mod tile;
 
-use std::{ops::Range, sync::Arc};
+use std::ops::Range;
 
-use tensor_core::{Attention, AttentionPass, DType, Error, ErrorKind, Launch, Layout, Result, Shape};
+use tensor_core::{Attention, AttentionPass, DType, Launch, Layout, Result};
 
 use self::tile::{Draw, LANES, Lanes, Masked, Score, Seen};
 use super::contract::{
     gemv::Matrix,
     micro_kernel::{MicroKernels, MicroTile, Update},
 };
+use super::custom::{Native, for_float};
 use crate::{
+    CpuBackend,
     memory::{
         buffer::{Bound, Memory},
-        pool::Pool,
         strided,
     },
     simd::isa::Isa,
@@ -34,37 +35,15 @@ const KEYS: usize = 96;
 /// Multiplications below which a pass stays on the calling thread.
 const SERIAL: usize = 1 << 18;
 
-/// Whether there is a kernel for attention of a dtype.
-pub(crate) fn supports(dtype: DType) -> bool {
-    matches!(dtype, DType::F32 | DType::F64)
-}
-
-pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, attention: &Attention, launch: &Launch<'_>) -> Result<()> {
-    match launch.kernel.operands.first().map(|operand| operand.dtype) {
-        Some(DType::F32) => typed::<f32>(isa, pool, attention, launch),
-        Some(DType::F64) => typed::<f64>(isa, pool, attention, launch),
-        dtype => Err(Error::new(ErrorKind::Unsupported {
-            op: launch.kernel.name(),
-            device: "cpu".into(),
-            dtype: dtype.unwrap_or(DType::F32),
-            hint: "cast its inputs with .to_dtype(DType::F32)".into(),
-        })),
+impl Native for Attention {
+    fn run(&self, backend: &CpuBackend, launch: &Launch<'_>) -> Result<()> {
+        for_float!(self, launch, typed(backend, self, launch))
     }
 }
 
-fn typed<T: Score>(isa: Isa, pool: &Arc<Pool>, attention: &Attention, launch: &Launch<'_>) -> Result<()> {
-    let (kernel, op) = (launch.kernel, launch.kernel.name());
-    // The products below are safe for inputs that fit each other.
-    let given: Vec<(Shape, DType)> =
-        kernel.operands.iter().map(|operand| (operand.layout.shape().clone(), operand.dtype)).collect();
-    let results = tensor_core::CustomKernel::results(attention, &given)?;
-    let fits = |(output, (shape, dtype)): (&tensor_core::kernel::Output, &(Shape, DType))| {
-        output.shape == *shape && output.dtype == *dtype
-    };
-    if kernel.outputs.len() != results.len() || !kernel.outputs.iter().zip(&results).all(fits) {
-        return Err(Error::invalid(op, "the kernel's outputs are not those of attention"));
-    }
-    let bound = Bound::of_launch(pool, launch)?;
+fn typed<T: Score>(backend: &CpuBackend, attention: &Attention, launch: &Launch<'_>) -> Result<()> {
+    let (isa, kernel) = (backend.isa, launch.kernel);
+    let bound = Bound::of_launch(&backend.pool, launch)?;
     let source = |k: usize| Source { memory: bound.inputs[k], layout: &kernel.operands[k].layout };
     let (query, mut key, mut value) = (source(0), source(1), source(2));
     // Products read along the features of keys and values.

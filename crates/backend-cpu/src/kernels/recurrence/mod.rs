@@ -7,21 +7,20 @@
 
 mod cell;
 
-use std::{ops::Range, sync::Arc};
+use std::ops::Range;
 
-use tensor_core::{
-    DType, Error, ErrorKind, Launch, Recurrence, RecurrencePass, RecurrentCell, Result, Shape,
-};
+use tensor_core::{Launch, Recurrence, RecurrencePass, RecurrentCell, Result};
 
 use self::cell::{Activation, Gradient, Next};
 use super::contract::{
     gemm::{Panels, kc_block, kc_blocks},
     micro_kernel::{MicroKernels, MicroTile, Update},
 };
+use super::custom::{Native, for_float};
 use crate::{
+    CpuBackend,
     memory::{
         buffer::{Bound, CpuBuffer, Memory},
-        pool::Pool,
         strided,
     },
     simd::isa::Isa,
@@ -33,47 +32,22 @@ const AT_HAND: usize = 5 << 18;
 /// Multiplications that are worth a thread.
 const GRAIN: usize = 1 << 17;
 
-/// Whether there is a kernel for a dtype.
-pub(crate) fn supports(dtype: DType) -> bool {
-    matches!(dtype, DType::F32 | DType::F64)
-}
-
-pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, of: Recurrence, launch: &Launch<'_>) -> Result<()> {
-    match launch.kernel.operands.first().map(|operand| operand.dtype) {
-        Some(DType::F32) => typed::<f32>(isa, pool, of, launch),
-        Some(DType::F64) => typed::<f64>(isa, pool, of, launch),
-        dtype => Err(Error::new(ErrorKind::Unsupported {
-            op: launch.kernel.name(),
-            device: "cpu".into(),
-            dtype: dtype.unwrap_or(DType::F32),
-            hint: "cast its inputs with .to_dtype(DType::F32)".into(),
-        })),
+impl Native for Recurrence {
+    fn run(&self, backend: &CpuBackend, launch: &Launch<'_>) -> Result<()> {
+        for_float!(self, launch, typed(backend, *self, launch))
     }
 }
 
-fn typed<T: Activation>(isa: Isa, pool: &Arc<Pool>, of: Recurrence, launch: &Launch<'_>) -> Result<()> {
-    let (kernel, op) = (launch.kernel, launch.kernel.name());
-    // What follows is safe for inputs and outputs that fit each other.
-    let given: Vec<(Shape, DType)> =
-        kernel.operands.iter().map(|operand| (operand.layout.shape().clone(), operand.dtype)).collect();
-    let results = tensor_core::CustomKernel::results(&of, &given)?;
-    let fits = |(output, (shape, dtype)): (&tensor_core::kernel::Output, &(Shape, DType))| {
-        output.shape == *shape && output.dtype == *dtype
-    };
-    if kernel.outputs.len() != results.len() || !kernel.outputs.iter().zip(&results).all(fits) {
-        return Err(Error::invalid(op, "the kernel's outputs are not those of a recurrence"));
-    }
-    let is_plain = |layout: &tensor_core::Layout| layout.is_contiguous() && layout.offset() == 0;
-    if !kernel.operands.iter().all(|operand| is_plain(&operand.layout)) {
-        return Err(Error::invalid(op, "an input of the kernel is not row-major"));
-    }
+fn typed<T: Activation>(backend: &CpuBackend, of: Recurrence, launch: &Launch<'_>) -> Result<()> {
+    let (isa, pool) = (backend.isa, &backend.pool);
+    let shape = |k: usize| launch.kernel.operands[k].layout.shape();
     let bound = Bound::of_launch(pool, launch)?;
     let (weight, sequence) = match of.pass {
         RecurrencePass::Forward | RecurrencePass::Kept => (1, 0),
         RecurrencePass::Backward => (0, 2),
     };
-    let (steps, batch) = (given[sequence].0[0], given[sequence].0[1]);
-    let size = given[weight].0[1];
+    let (steps, batch) = (shape(sequence)[0], shape(sequence)[1]);
+    let size = shape(weight)[1];
     if batch == 0 {
         return Ok(());
     }
