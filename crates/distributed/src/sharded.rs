@@ -4,7 +4,7 @@ use std::fmt;
 
 use autograd::no_grad;
 use optim::Optimizer;
-use tensor_core::{DType, Error, Result, State, Stateful, Tensor, eval_all};
+use tensor_core::{DType, Error, Result, Scalar, Shape, State, StateValue, Stateful, Tensor, eval_all};
 
 use crate::{Communicator, buckets};
 
@@ -34,14 +34,17 @@ const BUCKET: usize = 25 << 20;
 /// # Ok(()) }
 /// ```
 ///
-/// The state is that of this rank's share: each rank saves a file of its own, and as many ranks load them. Whole parameters are shared
-/// out, the largest first, each to the rank that has least.
+/// [`ShardedOptimizer::whole_state_dict`] is the state of all shares, which any number of ranks goes on from. By itself the state is that of this
+/// rank's share: each rank saves a file of its own, and as many ranks load them. Whole parameters are shared out, the largest first, each
+/// to the rank that has least.
 pub struct ShardedOptimizer<O> {
     /// Of this rank's parameters.
     own: O,
     parameters: Vec<Tensor>,
     /// Places of the parameters of each rank.
     shares: Vec<Vec<usize>>,
+    /// Places of this rank's parameters, in the order in which its optimizer has them.
+    places: Vec<usize>,
     comm: Communicator,
 }
 
@@ -78,7 +81,7 @@ impl<O: Optimizer> ShardedOptimizer<O> {
     /// The optimizer that `build` makes of this rank's share of the parameters, which all ranks give in the same order.
     ///
     /// # Errors
-    /// Fewer parameters than ranks.
+    /// Fewer parameters than ranks; an optimizer of other parameters than those of the share.
     #[track_caller]
     pub fn new(
         parameters: Vec<Tensor>,
@@ -95,14 +98,156 @@ impl<O: Optimizer> ShardedOptimizer<O> {
             );
             return Err(Error::invalid(OP, message));
         }
-        let own = build(shares[comm.rank()].iter().map(|&k| parameters[k].clone()).collect());
-        Ok(ShardedOptimizer { own, parameters, shares, comm: comm.clone() })
+        let share = &shares[comm.rank()];
+        let own = build(share.iter().map(|&k| parameters[k].clone()).collect());
+        let place = |p: &Tensor| share.iter().copied().find(|&k| parameters[k].id() == p.id());
+        let places: Option<Vec<usize>> = own.parameters().iter().map(place).collect();
+        let Some(places) = places.filter(|places| places.len() == share.len()) else {
+            return Err(Error::invalid(
+                OP,
+                "build an optimizer of all parameters that it is given, and of no others",
+            ));
+        };
+        Ok(ShardedOptimizer { own, parameters, shares, places, comm: comm.clone() })
     }
 
     /// The optimizer of this rank's share.
     pub fn own(&self) -> &O {
         &self.own
     }
+
+    /// The state of all shares, on each rank: what the optimizer by itself has over parameters in the order of [`ShardedOptimizer::new`]. That
+    /// one loads it, and so does a `ShardedOptimizer` of any number of ranks. All ranks call it together.
+    /// `ZeroRedundancyOptimizer.consolidate_state_dict`.
+    ///
+    /// # Errors
+    /// An optimizer whose state is not by parameter; ranks that do not come or have gone.
+    #[track_caller]
+    #[doc(alias = "consolidate_state_dict")]
+    pub fn whole_state_dict(&self) -> Result<State> {
+        let own = match self.renumbered(self.own.state_dict()) {
+            Ok(own) => own,
+            Err(error) => {
+                // The others hear of it. Whether they come is not this rank's failure.
+                let _ = self.comm.abandon();
+                return Err(error);
+            }
+        };
+        let device = self.parameters[0].device();
+        let words = words(&own);
+        let lengths = self.comm.all_gather(&Tensor::full((), words.len() as i64, (DType::I32, &device))?)?;
+        let mut whole = State::new();
+        for (root, length) in lengths.iter().enumerate() {
+            let is_root = root == self.comm.rank();
+            let length = length.item::<i32>()? as usize;
+            let given = if is_root { words.clone() } else { vec![0; length] };
+            let told =
+                self.comm.broadcast(&Tensor::from_vec(given, length, &device)?, root)?.to_vec::<u8>()?;
+            for line in String::from_utf8_lossy(&told).lines() {
+                let (name, value) = self.told(&own, root, line)?;
+                let value = match (value, whole.number(&name)) {
+                    (StateValue::Number(own), Some(others)) if is_count(&name) => {
+                        (own.as_i64() + others.as_i64()).into()
+                    }
+                    (value, _) => value,
+                };
+                whole.insert(name, value);
+            }
+        }
+        Ok(whole)
+    }
+
+    /// What a line of [`words`] stands for. The tensor of such a line comes from its rank.
+    fn told(&self, own: &State, root: usize, line: &str) -> Result<(String, StateValue)> {
+        let unread = || Error::invalid(OP, format!("rank {root} tells of its state: {line:?}"));
+        let mut words = line.split(' ');
+        let (name, kind) = words.next().zip(words.next()).ok_or_else(unread)?;
+        let numbers: Option<Vec<u64>> = words.map(|word| word.parse().ok()).collect();
+        let numbers = numbers.ok_or_else(unread)?;
+        let value = match (kind, &numbers[..]) {
+            ("Float", &[bits]) => f64::from_bits(bits).into(),
+            ("Int", &[bits]) => bits.into(),
+            ("Bool", &[bit]) => (bit != 0).into(),
+            (dtype, dims) => {
+                let dtype = DType::ALL.into_iter().find(|known| known.name() == dtype).ok_or_else(unread)?;
+                let given = match own.tensor(name) {
+                    Some(tensor) if root == self.comm.rank() => tensor.clone(),
+                    _ => {
+                        let shape: Shape = dims.iter().map(|&size| size as usize).collect();
+                        Tensor::zeros(shape, (dtype, &self.parameters[0].device()))?
+                    }
+                };
+                self.comm.broadcast(&given, root)?.into()
+            }
+        };
+        Ok((name.into(), value))
+    }
+
+    /// The state of this rank's share, under the numbers that its parameters have among all.
+    fn renumbered(&self, state: State) -> Result<State> {
+        let rename = |(name, value): (String, StateValue)| match number_in(&name) {
+            Some((kind, k, rest)) if k < self.places.len() => {
+                Ok((format!("{kind}.{}{rest}", self.places[k]), value))
+            }
+            None if name.starts_with(GROUPS) => Ok((name, value)),
+            _ => {
+                let message =
+                    format!("`{name}` is no parameter's, so that the ranks' states do not make one");
+                Err(Error::invalid(OP, message))
+            }
+        };
+        state.into_iter().map(rename).collect()
+    }
+
+    /// This rank's part of the state of all parameters, or none if it is not that.
+    fn share_of(&self, state: &State) -> Option<State> {
+        let count = |(name, value): (&str, &StateValue)| match value {
+            StateValue::Number(number) if is_count(name) => number.as_i64(),
+            _ => 0,
+        };
+        if state.iter().map(count).sum::<i64>() != self.parameters.len() as i64 {
+            return None;
+        }
+        let own = self.own.state_dict();
+        let keep = |(name, value): (String, StateValue)| match (number_in(&name), own.get(&name)) {
+            (Some((kind, k, rest)), _) => {
+                let place = self.places.iter().position(|&place| place == k)?;
+                Some((format!("{kind}.{place}{rest}"), value))
+            }
+            (None, Some(count)) if is_count(&name) => Some((name, count.clone())),
+            (None, _) => Some((name, value)),
+        };
+        Some(state.clone().into_iter().filter_map(keep).collect())
+    }
+}
+
+/// What stands before the settings of groups in an optimizer's state, and after the names of their numbers of parameters.
+const GROUPS: &str = "param_groups.";
+const COUNT: &str = ".params";
+
+fn is_count(name: &str) -> bool {
+    name.starts_with(GROUPS) && name.ends_with(COUNT)
+}
+
+/// What an optimizer keeps of a parameter: `state.3.exp_avg` is `state`, 3, `.exp_avg`, and `masters.3` has no rest.
+fn number_in(name: &str) -> Option<(&str, usize, &str)> {
+    let (kind, rest) = name.split_once('.').filter(|(kind, _)| ["state", "masters"].contains(kind))?;
+    let digits = rest.find('.').unwrap_or(rest.len());
+    Some((kind, rest[..digits].parse().ok()?, &rest[digits..]))
+}
+
+/// A state in lines that another rank reads: names with numbers, bit for bit, and with dtypes and sizes of tensors, whose names are in small letters.
+fn words(state: &State) -> Vec<u8> {
+    let line = |(name, value): (&str, &StateValue)| match value {
+        StateValue::Number(Scalar::Float(number)) => format!("{name} Float {}\n", number.to_bits()),
+        StateValue::Number(Scalar::Int(number)) => format!("{name} Int {}\n", *number as u64),
+        StateValue::Number(Scalar::Bool(bit)) => format!("{name} Bool {}\n", u64::from(*bit)),
+        StateValue::Tensor(tensor) => {
+            let sizes: String = tensor.dims().iter().map(|size| format!(" {size}")).collect();
+            format!("{name} {}{sizes}\n", tensor.dtype())
+        }
+    };
+    state.iter().map(line).collect::<String>().into_bytes()
 }
 
 impl<O: Optimizer> Optimizer for ShardedOptimizer<O> {
@@ -169,9 +314,13 @@ impl<O: Optimizer> Stateful for ShardedOptimizer<O> {
         self.own.state_dict()
     }
 
+    /// Goes on from the state of this rank's share, or from that of all, of which it takes its part.
     #[track_caller]
     fn load_state_dict(&mut self, state: &State) -> Result<()> {
-        self.own.load_state_dict(state)
+        match self.share_of(state) {
+            Some(own) => self.own.load_state_dict(&own),
+            None => self.own.load_state_dict(state),
+        }
     }
 }
 

@@ -3,6 +3,9 @@
 //!     cargo build --release -p taper --features mpi --example distributed
 //!     mpirun -n 4 target/release/examples/distributed
 //!     mpirun -n 4 target/release/examples/distributed --measure --width 2048
+//!     mpirun -n 4 target/release/examples/distributed --checkpoint training.safetensors
+//!
+//! With `--checkpoint` each epoch is saved, and training goes on from the file if there is one, on any number of processes.
 //!
 //! Started by itself it is a world of one, and with `--threads 4` one of threads; neither needs MPI, and `--features distributed` is enough.
 
@@ -21,7 +24,7 @@ use common::{Outcome, evaluate, holds, mean_loss};
 use taper::{
     autograd::TensorGrad,
     data::DistributedSampler,
-    distributed::{Communicator, DistributedConfig, DistributedDataParallel, ReduceOp},
+    distributed::{Communicator, DistributedConfig, DistributedDataParallel, ReduceOp, ShardedOptimizer},
     prelude::*,
 };
 
@@ -58,6 +61,12 @@ struct Options {
     /// So many threads of one process in place of mpirun's processes
     #[arg(long, default_value_t = 0)]
     threads: usize,
+    /// The optimizer's state is shared out: each process keeps that of its part of the parameters (ZeRO, stage 1)
+    #[arg(long)]
+    shard: bool,
+    /// A file to save after each epoch, and to go on from if it is there, with as many processes or with others
+    #[arg(long)]
+    checkpoint: Option<PathBuf>,
     /// Times steps and exchanges in place of training
     #[arg(long)]
     measure: bool,
@@ -252,8 +261,23 @@ fn work(options: &Options, comm: Communicator) -> Outcome {
     let part = DistributedSampler::new(comm.size(), comm.rank())?.shuffle(options.seed).drop_last(true);
     let train = DataLoader::new(train, each)?.drop_last(true).sampler(part)?;
     let test = DataLoader::new(test, 512)?;
-    let mut adam = Adam::new(model.parameters(), AdamConfig { lr: options.lr, ..Default::default() });
-    for epoch in 1..=options.epochs {
+    let config = AdamConfig { lr: options.lr, ..Default::default() };
+    // By itself each rank has the whole state.
+    let sharers = if options.shard { comm.clone() } else { Communicator::solo() };
+    let mut adam = ShardedOptimizer::new(model.parameters(), &sharers, |own| Adam::new(own, config))?;
+    let mut done = 0;
+    if let Some(path) = options.checkpoint.as_ref().filter(|path| path.exists()) {
+        let checkpoint = Checkpoint::load(path, &device)?;
+        checkpoint.restore().module("model", model.module()).part("optimizer", &mut adam).finish()?;
+        done = checkpoint.get_number("epoch").map_or(0, |epoch| epoch.as_i64() as usize);
+        if first {
+            writeln!(out, "goes on after epoch {done} on {} ranks", comm.size())?;
+        }
+    }
+    // All have read the file before it is written anew.
+    comm.barrier()?;
+    for epoch in done + 1..=options.epochs {
+        train.set_epoch(epoch as u64);
         let mut losses = Vec::with_capacity(train.len());
         for batch in train.iter() {
             let (images, labels) = batch?.to(&device)?;
@@ -267,6 +291,14 @@ fn work(options: &Options, comm: Communicator) -> Outcome {
         let loss = comm.all_reduce(&Tensor::full((), own, &device)?, ReduceOp::Mean)?.item_f64()?;
         if first {
             writeln!(out, "epoch {epoch:>2}/{}: loss {loss:.4}", options.epochs)?;
+        }
+        if let Some(path) = &options.checkpoint {
+            let optimizer = adam.whole_state_dict()?;
+            if first {
+                let checkpoint =
+                    Checkpoint::new().module("model", model.module()).part("optimizer", &optimizer);
+                checkpoint.number("epoch", epoch as i64).save(path)?;
+            }
         }
     }
     // All have the same weights, bit by bit.

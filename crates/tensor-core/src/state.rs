@@ -163,6 +163,18 @@ impl FromIterator<(String, StateValue)> for State {
     }
 }
 
+/// A state by itself, such as one that was gathered from several processes, as a part of a checkpoint.
+impl Stateful for State {
+    fn state_dict(&self) -> State {
+        self.clone()
+    }
+
+    fn load_state_dict(&mut self, state: &State) -> Result<()> {
+        self.clone_from(state);
+        Ok(())
+    }
+}
+
 fn join(prefix: &str, name: &str) -> String {
     if prefix.is_empty() { name.to_string() } else { format!("{prefix}.{name}") }
 }

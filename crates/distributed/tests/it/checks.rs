@@ -32,11 +32,11 @@ pub(crate) const CHECKS: &[Check] = &[
     ("an optimizer whose state is shared out", sharded),
 ];
 
-fn device() -> Device {
+pub(crate) fn device() -> Device {
     backend_cpu::cpu()
 }
 
-fn bits(tensors: &[Tensor]) -> Vec<u8> {
+pub(crate) fn bits(tensors: &[Tensor]) -> Vec<u8> {
     tensors.iter().flat_map(|t| t.read_bytes().unwrap()).collect()
 }
 
@@ -50,7 +50,7 @@ fn alike(comm: &Communicator, tensors: &[Tensor]) -> Result<()> {
     Ok(())
 }
 
-fn close(found: &[f32], expected: &[f32], tolerance: f32) {
+pub(crate) fn close(found: &[f32], expected: &[f32], tolerance: f32) {
     assert_eq!(found.len(), expected.len());
     for (k, (f, e)) in found.iter().zip(expected).enumerate() {
         assert!((f - e).abs() <= tolerance * (1.0 + e.abs()), "at {k}: {f}, expected {e}");
@@ -244,14 +244,14 @@ fn traffic(comm: &Communicator) -> Result<()> {
 }
 
 #[derive(Module)]
-struct Net {
+pub(crate) struct Net {
     first: Linear,
     second: Linear,
     third: Linear,
 }
 
 impl Net {
-    fn new(seed: u64) -> Result<Net> {
+    pub(crate) fn new(seed: u64) -> Result<Net> {
         let rng = Generator::seed(seed, &device());
         Ok(Net {
             first: Linear::new(6, 40, &rng)?,
@@ -260,20 +260,20 @@ impl Net {
         })
     }
 
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+    pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor> {
         self.third.forward(&self.second.forward(&self.first.forward(x)?.tanh())?.relu())
     }
 }
 
 /// The whole batch of a step: 12 examples, which 1, 2, 3, 4 and 6 ranks share equally.
-fn batch(step: u64) -> Result<(Tensor, Tensor)> {
+pub(crate) fn batch(step: u64) -> Result<(Tensor, Tensor)> {
     let rng = Generator::seed(1000 + step, &device());
     let x = Tensor::randn([12, 6], &rng)?;
     let labels = x.narrow(1, 0, 3)?.argmax_axis(1, false)?;
     Ok((x, labels))
 }
 
-fn part(comm: &Communicator, whole: &Tensor) -> Result<Tensor> {
+pub(crate) fn part(comm: &Communicator, whole: &Tensor) -> Result<Tensor> {
     let len = whole.dims()[0] / comm.size();
     whole.narrow(0, comm.rank() * len, len)
 }

@@ -4,6 +4,7 @@
 mod checks;
 mod faults;
 mod overlap;
+mod restart;
 
 use std::thread;
 
