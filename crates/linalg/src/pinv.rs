@@ -7,7 +7,7 @@ use crate::{
     eigh::{Uplo, eigh, eigvalsh},
     matrix::{mt, sizes},
     qr::{QrMode, qr},
-    routine::{apply, check_matrix, check_square},
+    routine::{Routine, apply, check_matrix, check_square},
     svd::{svd, svdvals},
 };
 
@@ -29,13 +29,18 @@ impl From<f64> for Tolerance {
 }
 
 impl Tolerance {
-    /// Where singular values (magnitudes of eigenvalues) of matrices like `a` count.
-    #[track_caller]
-    fn counts(self, a: &Tensor, s: &Tensor) -> Result<Tensor> {
+    /// `atol` and `rtol` for matrices like `a`.
+    fn of(self, a: &Tensor) -> (f64, f64) {
         let (m, n) = sizes(a);
         let atol = self.atol.unwrap_or(0.0);
         let epsilon = if a.dtype() == DType::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) };
-        let rtol = self.rtol.unwrap_or(if atol > 0.0 { 0.0 } else { m.max(n) as f64 * epsilon });
+        (atol, self.rtol.unwrap_or(if atol > 0.0 { 0.0 } else { m.max(n) as f64 * epsilon }))
+    }
+
+    /// Where singular values (magnitudes of eigenvalues) of matrices like `a` count.
+    #[track_caller]
+    fn counts(self, a: &Tensor, s: &Tensor) -> Result<Tensor> {
+        let (atol, rtol) = self.of(a);
         if s.dim(-1)? == 0 {
             return Ok(s.gt_scalar(0.0));
         }
@@ -110,6 +115,11 @@ impl Function for Pinv {
             let (values, q) = eigh(a, Uplo::Lower)?;
             let scaled = inverted(&values, &self.tolerance.counts(a, &values.abs())?)?;
             return q.mul(&scaled.unsqueeze(-2)?)?.matmul(&mt(&q)?);
+        }
+        let (atol, rtol) = self.tolerance.of(a);
+        let routine = Routine::Pinv { atol, rtol };
+        if routine.runs(&[a])? {
+            return routine.run_one(&[a]);
         }
         let (m, n) = sizes(a);
         // A = Q·R has A⁺ = R⁺·Qᵀ, and the same singular values as R: a smaller matrix, where A is long.

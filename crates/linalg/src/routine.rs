@@ -11,7 +11,7 @@ use tensor_core::{CustomKernel, DType, Error, ErrorKind, Result, Shape, Tensor, 
 use crate::factor::{self, Real};
 
 /// What is computed of each matrix of a batch, which lies in the last two axes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Routine {
     /// `[n, n]` → L `[n, n]`; reads the lower triangle.
     Cholesky,
@@ -23,6 +23,8 @@ pub(crate) enum Routine {
     SolveTriangular { upper: bool, unitriangular: bool },
     /// `[n, n]` → `[n, n]`; infinities of a singular matrix if it is not `checked`.
     Inv { checked: bool },
+    /// `[m, n]` → `[n, m]`, where singular values up to max(atol, rtol·σ₁) count as 0.
+    Pinv { atol: f64, rtol: f64 },
     /// `[n, n]` → `[]`.
     Det,
     /// `[n, n]` → the sign `[]` and the logarithm `[]`.
@@ -79,7 +81,11 @@ impl Routine {
             | Routine::Cofactor
             | Routine::Eigh { .. }
             | Routine::Eigvalsh { .. } => true,
-            Routine::Lu | Routine::Qr { .. } | Routine::Svd { .. } | Routine::Svdvals => false,
+            Routine::Lu
+            | Routine::Pinv { .. }
+            | Routine::Qr { .. }
+            | Routine::Svd { .. }
+            | Routine::Svdvals => false,
         }
     }
 }
@@ -92,6 +98,7 @@ impl CustomKernel for Routine {
             Routine::Solve => "linalg.solve",
             Routine::SolveTriangular { .. } => "linalg.solve_triangular",
             Routine::Inv { .. } => "linalg.inv",
+            Routine::Pinv { .. } => "linalg.pinv",
             Routine::Det => "linalg.det",
             Routine::Slogdet => "linalg.slogdet",
             Routine::Cofactor => "linalg.det backward",
@@ -115,6 +122,7 @@ impl CustomKernel for Routine {
         Ok(match *self {
             Routine::Cholesky | Routine::Inv { .. } | Routine::Cofactor => vec![of(&[n, n])],
             Routine::Lu => vec![of(&[m, m]), of(&[m, k]), of(&[k, n])],
+            Routine::Pinv { .. } => vec![of(&[n, m])],
             Routine::Solve | Routine::SolveTriangular { .. } => vec![inputs[1].clone()],
             Routine::Det => vec![of(&[])],
             Routine::Slogdet => vec![of(&[]), of(&[])],
@@ -132,6 +140,7 @@ impl CustomKernel for Routine {
 
     fn key(&self) -> Vec<u64> {
         let (which, flags) = match *self {
+            Routine::Pinv { atol, rtol } => return vec![13, atol.to_bits(), rtol.to_bits()],
             Routine::Cholesky => (0, 0),
             Routine::Lu => (1, 0),
             Routine::Solve => (2, 0),
@@ -176,6 +185,7 @@ impl CustomKernel for Routine {
             Routine::Cholesky
             | Routine::Solve
             | Routine::Inv { checked: true }
+            | Routine::Pinv { .. }
             | Routine::Svd { .. }
             | Routine::Svdvals
             | Routine::Eigh { .. }
@@ -199,13 +209,18 @@ impl CustomKernel for Routine {
         let fault = match self {
             Routine::Cholesky => Fault::Minor(code as usize),
             Routine::Solve | Routine::Inv { .. } => Fault::Pivot(code as usize),
-            Routine::Svd { .. } | Routine::Svdvals | Routine::Eigh { .. } | Routine::Eigvalsh { .. }
+            Routine::Pinv { .. }
+            | Routine::Svd { .. }
+            | Routine::Svdvals
+            | Routine::Eigh { .. }
+            | Routine::Eigvalsh { .. }
                 if code == 1 =>
             {
                 Fault::NotFinite
             }
             Routine::Lu
             | Routine::SolveTriangular { .. }
+            | Routine::Pinv { .. }
             | Routine::Det
             | Routine::Slogdet
             | Routine::Cofactor
@@ -395,6 +410,7 @@ fn one<T: Real>(
             factor::solve_triangular(a, inputs[1], x, upper, unitriangular)
         }
         (Routine::Inv { checked }, [x]) => factor::inv(a, x, checked),
+        (Routine::Pinv { atol, rtol }, [x]) => factor::pinv(a, x, atol, rtol),
         (Routine::Det, [det]) => factor::det(a, det),
         (Routine::Slogdet, [sign, log]) => factor::slogdet(a, sign, log),
         (Routine::Cofactor, [c]) => factor::cofactor(a, c),
@@ -409,6 +425,7 @@ fn one<T: Real>(
             | Routine::Solve
             | Routine::SolveTriangular { .. }
             | Routine::Inv { .. }
+            | Routine::Pinv { .. }
             | Routine::Det
             | Routine::Slogdet
             | Routine::Cofactor

@@ -199,6 +199,11 @@ impl<T: Real> Lu<T> {
         Lu { factors, swaps }
     }
 
+    /// L below the diagonal, where it has ones, and U.
+    pub(super) fn factors(&self) -> ArrayView2<'_, T> {
+        self.factors.view()
+    }
+
     pub(super) fn pivots(&self) -> impl Iterator<Item = T> + '_ {
         self.factors.diag().into_iter().copied()
     }
@@ -264,5 +269,5 @@ impl<T: Real> Lu<T> {
 const WIDTH: usize = 96;
 /// Rows of it whose elements change places in one task.
 const ROWS: usize = 64;
-const LOWER: Triangle = Triangle { upper: false, unit: true };
-const UPPER: Triangle = Triangle { upper: true, unit: false };
+pub(super) const LOWER: Triangle = Triangle { upper: false, unit: true };
+pub(super) const UPPER: Triangle = Triangle { upper: true, unit: false };

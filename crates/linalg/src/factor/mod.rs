@@ -1,12 +1,14 @@
 //! Factorizations of one matrix. Matrices come and go as row-major slices.
 //!
 //! Those whose bulk is products are our own, over the backend's: [`lu`](self::lu), [`cholesky`](self::cholesky), [`qr`](self::qr) and
-//! [`triangular`] systems. Singular values and eigenvalues are found by faer, on the thread that asks for them.
+//! [`triangular`] systems, and so [`pinv`](self::pinv) where all singular values count. Singular values and eigenvalues are found by faer, on the
+//! thread that asks for them.
 
 mod cholesky;
 mod loops;
 mod lu;
 mod panel;
+mod pinv;
 mod qr;
 mod small;
 mod triangular;
@@ -16,6 +18,7 @@ use faer::{MatMut, MatRef, Side, linalg::solvers, traits::RealField};
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
 use tensor_core::Element;
 
+pub(crate) use self::pinv::pinv;
 use self::{lu::Lu, qr::Qr, triangular::Triangle};
 use crate::routine::{Fault, Outcome};
 
@@ -37,12 +40,14 @@ pub(crate) trait Real:
     const ONE: Self;
     /// The least normal number.
     const LEAST: Self;
+    /// The distance from 1 to the next number.
+    const ROUNDING: f64;
     /// Sums of squares from here on have lost nothing to underflow.
     const SAFE: Self;
     fn finite(self) -> bool;
     fn magnitude(self) -> Self;
     fn root(self) -> Self;
-    fn ln(self) -> f64;
+    fn wide(self) -> f64;
     fn of(value: f64) -> Self;
 }
 
@@ -51,6 +56,7 @@ macro_rules! real {
         impl Real for $t {
             const ONE: $t = 1.0;
             const LEAST: $t = $t::MIN_POSITIVE;
+            const ROUNDING: f64 = $t::EPSILON as f64;
             const SAFE: $t = $t::MIN_POSITIVE / $t::EPSILON / $t::EPSILON;
             #[inline(always)]
             fn finite(self) -> bool { self.is_finite() }
@@ -58,7 +64,8 @@ macro_rules! real {
             fn magnitude(self) -> $t { self.abs() }
             #[inline(always)]
             fn root(self) -> $t { self.sqrt() }
-            fn ln(self) -> f64 { f64::from(self).ln() }
+            #[inline(always)]
+            fn wide(self) -> f64 { f64::from(self) }
             fn of(value: f64) -> $t { value as $t }
         }
     )*};
@@ -187,7 +194,7 @@ pub(crate) fn slogdet<T: Real>(a: ArrayView2<'_, T>, sign: &mut [T], log: &mut [
         } else if pivot == T::default() {
             product = T::default();
         }
-        sum += pivot.magnitude().ln();
+        sum += pivot.magnitude().wide().ln();
     }
     (sign[0], log[0]) = (product, T::of(sum));
     Ok(())

@@ -42,8 +42,8 @@ pub(crate) fn program(routine: Routine, kernel: &Kernel) -> Option<WgslProgram> 
         Routine::Inv { checked } => factor::inv(of(&["a"], &["x"]), n, checked),
         Routine::Det => factor::det(of(&["a"], &["found"]), n),
         Routine::Slogdet => factor::slogdet(of(&["a"], &["sign", "log"]), n),
-        // The function that asks for it has another way.
-        Routine::Cofactor => return None,
+        // The functions that ask for them have another way.
+        Routine::Cofactor | Routine::Pinv { .. } => return None,
         Routine::Qr { complete } => reflections::qr(of(&["a"], &["q", "r"]), m, n, complete),
         Routine::Svd { full } => jacobi::svd(of(&["a"], &["u", "s", "vh"]), m, n, Some(full)),
         Routine::Svdvals => jacobi::svd(of(&["a"], &["s"]), m, n, None),

@@ -383,3 +383,57 @@ fn logarithms_of_determinants_and_roots_at_the_edge() -> Result<()> {
     close(&gradient, &Tensor::full([3, 3], 0.25, (DType::F64, &cpu()))?, "gradient of a root");
     Ok(())
 }
+
+/// Q of so many rows and columns.
+fn orthonormal(rows: usize, columns: usize, seed: u64, dtype: DType) -> Result<Tensor> {
+    Ok(linalg::qr(&numbers(&[rows, columns], seed, dtype), QrMode::Reduced)?.0)
+}
+
+/// Whether all singular values count is known by bounds, or by the values themselves: both give what the values say.
+#[test]
+fn a_pseudo_inverse_leaves_out_what_does_not_count() -> Result<()> {
+    for dtype in [DType::F32, DType::F64] {
+        let mut seed = 100;
+        for (m, n) in [(40, 40), (64, 37), (37, 64), (120, 12), (3, 3), (4, 2)] {
+            let k = m.min(n);
+            // From 1 down to the least, each of which is far from what is left out.
+            for (least, rtol, atol) in [
+                (0.5, None, None),
+                (1e-3, Some(1e-2), None),
+                (1e-3, Some(2e-4), None),
+                (1e-3, None, Some(1e-1)),
+                (1e-3, None, Some(1e-5)),
+                (1e-3, Some(0.0), None),
+                (0.0, None, None),
+            ] {
+                for scale in [1.0, 1e-15, 1e12] {
+                    seed += 1;
+                    let (u, v) = (orthonormal(m, k, seed, dtype)?, orthonormal(n, k, seed + 1000, dtype)?);
+                    let value = |i: usize| if i + 1 == k { least } else { 1.0 / (1.0 + i as f64 / k as f64) };
+                    let s: Vec<f64> = (0..k).map(|i| value(i) * scale).collect();
+                    let tolerance = Tolerance { atol: atol.map(|a| a * scale), rtol };
+                    let counts = |x: f64| {
+                        let relative = rtol.unwrap_or(if atol.is_some() { 0.0 } else { 1e-5 });
+                        x > (relative * s[0]).max(tolerance.atol.unwrap_or(0.0))
+                    };
+                    let inverted: Vec<f64> =
+                        s.iter().map(|&x| if counts(x) { 1.0 / x } else { 0.0 }).collect();
+                    let row = |x: &[f64]| Tensor::from_slice(x, [k], &cpu())?.to_dtype(dtype);
+                    let a = u.mul(&row(&s)?)?.matmul(&mt(&v)?)?;
+                    let expected = v.mul(&row(&inverted)?)?.matmul(&mt(&u)?)?.mul_scalar(scale);
+                    let found = linalg::pinv(&a, tolerance, false)?.mul_scalar(scale);
+                    let (found, expected) = (found.to_f64_vec()?, expected.to_f64_vec()?);
+                    let most = expected.iter().fold(1.0f64, |most, x| most.max(x.abs()));
+                    // The condition, as far as it counts, times a few roundings.
+                    let unit = if dtype == DType::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) };
+                    let allowed = most * most.max(1.0) * unit * 100.0;
+                    for (found, expected) in found.iter().zip(&expected) {
+                        let what = format!("{dtype} {m} x {n}, {least} of {scale}, {rtol:?}, {atol:?}");
+                        assert!((found - expected).abs() <= allowed, "{found} for {expected}: {what}");
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}

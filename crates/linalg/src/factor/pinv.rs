@@ -1,0 +1,298 @@
+//! Pseudo-inverses. Of a matrix whose singular values all count, A⁺ is (Aᵀ·A)⁻¹·Aᵀ, which LU or QR gives at a fraction of the cost of singular
+//! values. Whether they all count is known from bounds: σ₁ ≤ ‖A‖ and σₙ = 1 / ‖A⁺‖₂ ≥ 1 / ‖A⁺‖, for norms that are at least the greatest singular value.
+
+use std::marker::PhantomData;
+
+use backend_cpu::dense::{self, Job, Update};
+use faer::linalg::solvers;
+use ndarray::{Array1, Array2, ArrayView2, ArrayViewMut2};
+
+use super::{
+    Real, check_finite, loops,
+    lu::{LOWER, Lu, UPPER},
+    panel,
+    qr::Qr,
+    to_faer,
+    triangular::{self, Triangle},
+    view_mut, write,
+};
+use crate::routine::{Fault, Outcome};
+
+/// What bounds say must be beyond doubt by so much, for the rounding of what they are computed from.
+const MARGIN: f64 = 1.25;
+/// How often a matrix is squared for a bound of its norm: the so often the square root of a sum over all singular values.
+const SQUARINGS: usize = 3;
+
+/// Singular values up to max(`atol`, `rtol`·σ₁) count as 0.
+pub(crate) fn pinv<T: Real>(a: ArrayView2<'_, T>, x: &mut [T], atol: f64, rtol: f64) -> Outcome {
+    check_finite(&a)?;
+    let (m, n) = a.dim();
+    if m >= n {
+        return tall(a, view_mut(x, n, m)?, atol, rtol);
+    }
+    let (long, mut found) = (panel::transposed(a), Array2::default((m, n)));
+    tall(long.view(), found.view_mut(), atol, rtol)?;
+    dense::assign(found.t(), view_mut(x, n, m)?);
+    Ok(())
+}
+
+/// A⁺ of no fewer rows than columns.
+fn tall<T: Real>(a: ArrayView2<'_, T>, mut x: ArrayViewMut2<'_, T>, atol: f64, rtol: f64) -> Outcome {
+    let (m, n) = a.dim();
+    if n == 0 {
+        return Ok(());
+    }
+    // Where rounding leaves nothing of a singular value, bounds say nothing of it.
+    let known = rtol.max(m as f64 * T::ROUNDING);
+    if m == n {
+        let found = Lu::new(a);
+        if may_count(a, &[(found.factors(), LOWER), (found.factors(), UPPER)], atol, known) {
+            found.invert(x.view_mut());
+            if all_count(a, x.view(), atol, known) {
+                return Ok(());
+            }
+        }
+        return through_values(a, x, None, atol, rtol);
+    }
+    // A = Q·R has A⁺ = R⁺·Qᵀ, and the singular values of R.
+    let found = Qr::new(a);
+    let (mut q, mut r) = (Array2::default((m, n)), Array2::default((n, n)));
+    found.write_q(q.view_mut());
+    found.write_r(r.view_mut());
+    if may_count(r.view(), &[(r.view(), UPPER)], atol, known) {
+        x.assign(&q.t());
+        triangular::solve(r.view(), UPPER, x.view_mut());
+        if all_count(r.view(), x.view(), atol, known) {
+            return Ok(());
+        }
+    }
+    through_values(r.view(), x, Some(q.view()), atol, rtol)
+}
+
+/// Steps of the power method, by the matrix and its transpose in turn.
+const STEPS: usize = 4;
+
+/// Whether it is not plain already that a singular value does not count: by lower bounds of ‖A‖ and of ‖A⁻¹‖, where A is a product of triangles,
+/// or that with its rows in another order.
+fn may_count<T: Real>(
+    a: ArrayView2<'_, T>,
+    triangles: &[(ArrayView2<'_, T>, Triangle)],
+    atol: f64,
+    rtol: f64,
+) -> bool {
+    let has_pivots = |&(t, triangle): &(ArrayView2<'_, T>, Triangle)| {
+        triangle.unit || t.diag().iter().all(|&pivot| pivot != T::default())
+    };
+    triangles.iter().all(has_pivots) && {
+        let of_a = dense::run(Power { of: Direct(a), n: a.ncols(), _number: PhantomData });
+        let of_inverse = dense::run(Power { of: Inverse(triangles), n: a.ncols(), _number: PhantomData });
+        of_inverse * atol.max(rtol * of_a) < 1.0
+    }
+}
+
+/// A square matrix by what it does to a vector.
+trait Linear<T> {
+    /// x becomes M·x or Mᵀ·x.
+    fn apply(&self, x: &mut Vec<T>, transposed: bool);
+}
+
+struct Direct<'a, T>(ArrayView2<'a, T>);
+
+impl<T: Real> Linear<T> for Direct<'_, T> {
+    #[inline(always)]
+    fn apply(&self, x: &mut Vec<T>, transposed: bool) {
+        let rows = self.0.rows().into_iter().filter_map(|row| row.to_slice());
+        if transposed {
+            let mut sum = vec![T::default(); x.len()];
+            rows.zip(&*x).for_each(|(row, &x)| loops::subtract(&mut sum, -x, row));
+            *x = sum;
+        } else {
+            *x = rows.map(|row| loops::dot(row, x)).collect();
+        }
+    }
+}
+
+/// The inverse of a product of triangles, of which the last comes first.
+struct Inverse<'a, T>(&'a [(ArrayView2<'a, T>, Triangle)]);
+
+impl<T: Real> Linear<T> for Inverse<'_, T> {
+    #[inline(always)]
+    fn apply(&self, x: &mut Vec<T>, transposed: bool) {
+        let count = self.0.len();
+        for k in 0..count {
+            let (t, triangle) = self.0[if transposed { count - 1 - k } else { k }];
+            let n = x.len();
+            for k in 0..n {
+                // A row's elements beside the diagonal are with what is solved already, or with what is solved after it where the row is a column.
+                let i = if triangle.upper != transposed { n - 1 - k } else { k };
+                let row = t.row(i).to_slice().unwrap_or_default();
+                let beside = if triangle.upper { i + 1..n } else { 0..i };
+                if !transposed {
+                    let known = loops::dot(&row[beside.clone()], &x[beside.clone()]);
+                    x[i] -= known;
+                }
+                if !triangle.unit {
+                    x[i] /= row[i];
+                }
+                if transposed {
+                    let factor = x[i];
+                    loops::subtract(&mut x[beside.clone()], factor, &row[beside]);
+                }
+            }
+        }
+    }
+}
+
+/// A lower bound of the greatest singular value of M, by the power method on Mᵀ·M: infinity where numbers do not reach.
+struct Power<T, L> {
+    of: L,
+    n: usize,
+    _number: PhantomData<T>,
+}
+
+impl<T: Real, L: Linear<T>> Job for Power<T, L> {
+    type Output = f64;
+    #[inline(always)]
+    fn run(self) -> f64 {
+        // Signs without a pattern.
+        let is_negative = |i: usize| (i as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 63 == 1;
+        let sign = |i| if is_negative(i) { -T::ONE } else { T::ONE };
+        let mut x: Vec<T> = (0..self.n).map(sign).collect();
+        let (mut least, mut before) = (0.0, (self.n as f64).sqrt());
+        for step in 0..STEPS {
+            self.of.apply(&mut x, step % 2 == 1);
+            let norm = loops::dot(&x, &x).wide().sqrt();
+            if !norm.is_finite() {
+                return f64::INFINITY;
+            }
+            least = f64::max(least, norm / before);
+            if norm == 0.0 {
+                break;
+            }
+            loops::scale(&mut x, T::of(1.0 / norm));
+            before = 1.0;
+        }
+        least
+    }
+}
+
+/// Whether 1 / ‖X‖ is above max(`atol`, `rtol`·‖A‖) for certain, with bounds of norms that cost more and more.
+fn all_count<T: Real>(a: ArrayView2<'_, T>, x: ArrayView2<'_, T>, atol: f64, rtol: f64) -> bool {
+    let (mut of_a, mut of_x) = (Norm::new(a), Norm::new(x));
+    for squarings in 0..=SQUARINGS {
+        if of_x.most * MARGIN * atol.max(rtol * of_a.most) < 1.0 {
+            return true;
+        }
+        if squarings < SQUARINGS {
+            of_a.square();
+            // Few of the singular values of an inverse are near its greatest.
+            if squarings == 0 {
+                of_x.square();
+            }
+        }
+    }
+    false
+}
+
+/// A bound of the greatest singular value: (Σσᵖ)^(1/p) for p = 2, 4, 8, ….
+struct Norm<T> {
+    /// The matrix, and then powers of M·Mᵀ, of which the greatest element is 1.
+    power: Array2<T>,
+    /// The exponent p of singular values in the sum of the elements' squares.
+    exponent: f64,
+    /// The logarithm of what `power` was divided by.
+    scale: f64,
+    most: f64,
+}
+
+impl<T: Real> Norm<T> {
+    fn new(a: ArrayView2<'_, T>) -> Norm<T> {
+        let mut norm = Norm {
+            power: a.as_standard_layout().into_owned(),
+            exponent: 2.0,
+            scale: 0.0,
+            most: f64::INFINITY,
+        };
+        norm.bound();
+        norm
+    }
+
+    /// Goes on to twice the exponent.
+    fn square(&mut self) {
+        if !self.most.is_finite() {
+            return;
+        }
+        let n = self.power.nrows();
+        let mut squared = Array2::default((n, n));
+        T::gemm(Update::Set, self.power.view(), self.power.t(), squared.view_mut());
+        self.power = squared;
+        self.scale *= 2.0;
+        self.exponent *= 2.0;
+        self.bound();
+    }
+
+    fn bound(&mut self) {
+        let columns = self.power.ncols();
+        let Some((greatest, squares)) = dense::run(Scale { x: panel::elements(&mut self.power), columns })
+        else {
+            return;
+        };
+        self.scale += greatest.ln();
+        let whole = (squares.ln() + 2.0 * self.scale) / self.exponent;
+        self.most = self.most.min(whole.exp());
+    }
+}
+
+/// Divides a matrix by its greatest element, and gives that and the sum of squares of what is left; nothing of a matrix without numbers other
+/// than 0, or with infinities.
+struct Scale<'a, T> {
+    x: &'a mut [T],
+    columns: usize,
+}
+
+impl<T: Real> Job for Scale<'_, T> {
+    type Output = Option<(f64, f64)>;
+    #[inline(always)]
+    fn run(self) -> Option<(f64, f64)> {
+        let greatest = loops::greatest(self.x);
+        let factor = T::ONE / greatest;
+        if greatest == T::default() || !greatest.finite() || !factor.finite() {
+            return None;
+        }
+        let mut squares = 0.0;
+        for row in self.x.chunks_exact_mut(self.columns) {
+            loops::scale(row, factor);
+            squares += loops::dot(row, row).wide();
+        }
+        Some((greatest.wide(), squares))
+    }
+}
+
+/// V·S⁺·Uᵀ of a square matrix U·S·Vᵀ, and times Qᵀ where there is a Q.
+fn through_values<T: Real>(
+    a: ArrayView2<'_, T>,
+    x: ArrayViewMut2<'_, T>,
+    q: Option<ArrayView2<'_, T>>,
+    atol: f64,
+    rtol: f64,
+) -> Outcome {
+    let n = a.ncols();
+    let found = solvers::Svd::new_thin(to_faer(&a)).map_err(|_| Fault::NotConverged)?;
+    let (mut u, mut v) = (Array2::default((n, n)), Array2::default((n, n)));
+    write(found.U(), panel::elements(&mut u));
+    write(found.V(), panel::elements(&mut v));
+    let values = found.S().column_vector();
+    let least = atol.max(rtol * values[0].wide());
+    let inverted: Array1<T> =
+        values.iter().map(|&s| if s.wide() > least { T::ONE / s } else { T::default() }).collect();
+    v *= &inverted;
+    match q {
+        None => T::gemm(Update::Set, v.view(), u.t(), x),
+        Some(q) => {
+            let mut inner = Array2::default((n, n));
+            T::gemm(Update::Set, v.view(), u.t(), inner.view_mut());
+            T::gemm(Update::Set, inner.view(), q.t(), x);
+        }
+    }
+    Ok(())
+}
