@@ -16,6 +16,9 @@ pub(crate) struct Args {
     /// operation of the table is right on the GPU
     #[arg(long)]
     check: bool,
+    /// With --check: only the operations whose names begin so
+    #[arg(long, default_value = "")]
+    only: String,
     /// The port on this machine
     #[arg(long, default_value_t = 8000)]
     port: u16,
@@ -50,7 +53,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         .arg(workspace.target.join("page"))
         .args(["--port", &args.port.to_string()]);
     if args.check {
-        serve.arg("--check");
+        serve.args(["--check", "--only", &args.only]);
     }
     succeed(&mut serve, "see above")
 }

@@ -40,28 +40,38 @@ by("start").addEventListener("click", async () => {
   }
 });
 
-// `?check`: both devices, one after the other, each operation on the GPU where they are built in, and the results to the server, for a test.
+/** Tells the server, which waits for the results, what the page is at. */
+const doing = (what) => fetch("doing", { method: "POST", body: what });
+
+// `?check`: both devices, one after the other, each operation on the GPU where they are built in (`?check=linalg` those of such names), and the
+// results to the server, for a test.
 if (new URLSearchParams(location.search).has("check")) {
+  const send = (results) => fetch("result", { method: "POST", body: JSON.stringify(results) });
+  // A panic leaves promises that nobody keeps.
+  addEventListener("error", (event) => send({ error: event.message }));
+  addEventListener("unhandledrejection", (event) => send({ error: String(event.reason) }));
   const results = {};
   for (const device of ["cpu", "wgpu"]) {
     try {
+      await doing(`training on ${device}`);
       results[device] = await train(device);
     } catch (error) {
       results[device] = { error: String(error.message ?? error) };
     }
   }
+  const prefix = new URLSearchParams(location.search).get("check");
   if (taper.operations) {
     const wrong = [];
     const tell = (name, what) => {
       by("status").textContent = name;
       if (what !== undefined) wrong.push(`${name}: ${what}`);
-      return new Promise((resolve) => setTimeout(resolve));
+      return doing(name);
     };
     try {
-      results.operations = { count: await taper.operations("wgpu", tell), wrong };
+      results.operations = { count: await taper.operations("wgpu", prefix, tell), wrong };
     } catch (error) {
       results.operations = { count: 0, wrong: [String(error.message ?? error)] };
     }
   }
-  await fetch("result", { method: "POST", body: JSON.stringify(results) });
+  await send(results);
 }

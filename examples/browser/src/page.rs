@@ -4,6 +4,12 @@ use js_sys::{Function, Promise};
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
 
+/// A panic is an error of the page, with its message.
+#[wasm_bindgen(start)]
+fn start() {
+    std::panic::set_hook(Box::new(|panic| wasm_bindgen::throw_str(&panic.to_string())));
+}
+
 /// Opens a device by its name, `wgpu` or `cpu`, and learns; `tell` is called with each epoch's number, loss and accuracy, and gives a
 /// promise that is awaited before the next. Gives the device's description.
 #[wasm_bindgen]
@@ -23,20 +29,29 @@ pub async fn learn(device: String, epochs: usize, tell: Function) -> Result<Stri
     Ok(format!("{} ({}, {})", info.name, info.description, info.driver))
 }
 
-/// Computes every row of the table of operations on a device; `tell` is called with each one's label and what is wrong, nothing if that is
-/// nothing, and gives a promise. Gives how many have kernels there.
+/// Computes the rows of the table of operations whose labels begin with `prefix` on a device; `tell` is called with each one's label before, and
+/// afterwards with what is wrong if anything is, and gives a promise. Gives how many have kernels there.
 #[cfg(feature = "operations")]
 #[wasm_bindgen]
 #[allow(unreachable_pub)] // the page reaches it
-pub async fn operations(device: String, tell: Function) -> Result<usize, JsError> {
+pub async fn operations(device: String, prefix: String, tell: Function) -> Result<usize, JsError> {
+    let tell = async |label: &str, wrong: JsValue| {
+        if let Ok(promise) = tell.call2(&JsValue::NULL, &label.into(), &wrong) {
+            let _ = JsFuture::from(Promise::resolve(&promise)).await;
+        }
+    };
     let bench = taper_operations::Bench::new(taper::device_async(&device).await?);
     let mut count = 0;
     for row in taper_operations::rows() {
+        let label = row.label().to_string();
+        if !label.starts_with(&prefix) {
+            continue;
+        }
+        tell(&label, JsValue::UNDEFINED).await;
         let verdict = bench.awaited(&row).await;
         count += usize::from(verdict != Ok(false));
-        let wrong = verdict.err().map_or(JsValue::UNDEFINED, JsValue::from);
-        if let Ok(promise) = tell.call2(&JsValue::NULL, &row.label().to_string().into(), &wrong) {
-            let _ = JsFuture::from(Promise::resolve(&promise)).await;
+        if let Err(wrong) = verdict {
+            tell(&label, wrong.into()).await;
         }
     }
     Ok(count)

@@ -91,9 +91,11 @@ pub(crate) fn assemble(gpu: &Gpu, made: Dispatches) -> Result<CompiledKernel> {
 /// Workgroups of so much work each that go into one dispatch: whole rows of the greatest length, so that dispatches
 /// meet without a gap or an overlap, and not so many that a system takes the device for hung.
 fn most_workgroups(row: u32, dispatch_work: u64, work: usize) -> usize {
-    let row = row as usize;
-    let most = (dispatch_work / work.max(1) as u64).max(1) as usize;
-    if most <= row { most } else { row * (most / row).min(row) }
+    // In 64 bits: those of a page have no others.
+    let row = u64::from(row);
+    let most = (dispatch_work / work.max(1) as u64).max(1);
+    let most = if most <= row { most } else { row * (most / row).min(row) };
+    most as usize // below 2³²
 }
 
 fn pipeline(gpu: &Gpu, d: &Dispatch, immediates: bool) -> Result<Arc<Pipeline>> {

@@ -30,6 +30,9 @@ struct Options {
     /// Open the page in Chromium without a window, and check what it sends back: that it learns on the processor and on the GPU alike
     #[arg(long)]
     check: bool,
+    /// With --check: the operations whose names begin so
+    #[arg(long, default_value = "")]
+    only: String,
 }
 
 fn main() -> ExitCode {
@@ -53,7 +56,7 @@ fn run(options: &Options) -> Outcome {
     let server = Server::http(("127.0.0.1", port)).map_err(|e| format!("port {port}: {e}"))?;
     let address = server.server_addr();
     if options.check {
-        return check(&server, &options.out, &format!("http://{address}/?check"));
+        return check(&server, &options.out, &format!("http://{address}/?check={}", options.only));
     }
     println!("http://{address}/ (Ctrl-C ends it)");
     for request in server.incoming_requests() {
@@ -117,11 +120,12 @@ fn open(url: &str, profile: &Path) -> Outcome<Browser> {
 
 /// Opens the page and judges what it sends back.
 fn check(server: &Server, folder: &Path, url: &str) -> Outcome {
-    const LONG: Duration = Duration::from_secs(600);
+    // A page that says nothing for so long has come to a stop.
+    const LONG: Duration = Duration::from_secs(300);
     let profile = tempfile::tempdir()?;
     let mut browser = open(url, profile.path())?;
-    let begin = Instant::now();
-    while begin.elapsed() < LONG {
+    let (mut heard, mut doing) = (Instant::now(), "starting".to_string());
+    while heard.elapsed() < LONG {
         if let Some(status) = browser.0.try_wait()? {
             return Err(format!("the browser ended: {status}").into());
         }
@@ -130,11 +134,21 @@ fn check(server: &Server, folder: &Path, url: &str) -> Outcome {
             serve(request, folder)?;
             continue;
         }
+        heard = Instant::now();
+        if request.url() == "/doing" {
+            doing.clear();
+            request.as_reader().read_to_string(&mut doing)?;
+            request.respond(Response::empty(204))?;
+            continue;
+        }
         let results: Value = serde_json::from_reader(request.as_reader())?;
         request.respond(Response::empty(204))?;
-        return judge(&results);
+        return match results["error"].as_str() {
+            Some(error) => Err(format!("at {doing}: {error}").into()),
+            None => judge(&results),
+        };
     }
-    Err(format!("the page sent nothing within {} s", LONG.as_secs()).into())
+    Err(format!("the page has sent nothing for {} s; its last word: {doing}", LONG.as_secs()).into())
 }
 
 fn judge(results: &Value) -> Outcome {
