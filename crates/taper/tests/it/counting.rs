@@ -93,7 +93,7 @@ fn places_of_what_is_true() -> Result<()> {
             let n: usize = shape.iter().product();
             let all: Vec<bool> = numbers(n, 1_000_003)
                 .iter()
-                .map(|&x| below != usize::MAX && x as usize % below == 0)
+                .map(|&x| below != usize::MAX && (x as usize).is_multiple_of(below))
                 .collect();
             let mask = Tensor::from_slice(&all, shape.as_slice(), &d)?;
             let mut wanted = Vec::new();
@@ -154,7 +154,7 @@ fn parts_are_replaced_along_several_axes() -> Result<()> {
         for b in spans {
             for c in spans {
                 let named = |(start, end, step): (usize, usize, usize), i: usize| {
-                    (start..end).contains(&i) && (i - start) % step == 0
+                    (start..end).contains(&i) && (i - start).is_multiple_of(step)
                 };
                 let part = |(start, end, step): (usize, usize, usize), n: usize| {
                     (start.min(n)..end.min(n)).step_by(step).count()
