@@ -35,6 +35,7 @@ mod launch;
 mod layout;
 mod memory_log;
 mod node;
+mod nonzero;
 mod op;
 mod origin;
 mod philox;
@@ -68,6 +69,7 @@ pub use grad_mode::{is_grad_enabled, set_grad_enabled};
 pub use kernel::{Kernel, Launch};
 pub use layout::{Collapsed, Layout, Strides, collapse};
 pub use memory_log::{LiveBuffer, live_buffers, record_memory};
+pub use nonzero::Nonzero;
 pub use op::{
     ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, CustomOp, Op, OpAxes, Padding, Progression, RandomKind,
     ReduceOp, Saved, ScatterOp, Subscripts, UnaryOp,

@@ -13,7 +13,9 @@ use std::{
 use smallvec::SmallVec;
 
 use crate::{
-    CustomOp, DType, Device, Layout, Op, Result, Shape, Storage, Tensor, backend::Fill, facts::Facts,
+    CustomOp, DType, Device, Layout, Op, Result, Shape, Storage, Tensor,
+    backend::Fill,
+    facts::{Bounds, Facts, Tickets},
     memory_log,
 };
 
@@ -38,10 +40,16 @@ impl Value {
         Ok(Value { storage, facts: Facts::of_bytes(dtype, bytes), view: None })
     }
 
-    /// Elements of a float dtype, whose bytes `fill` brings. See [`crate::Backend::upload_with`].
-    pub(crate) fn upload_with(device: &Device, dtype: DType, numel: usize, fill: &Fill<'_>) -> Result<Value> {
+    /// Elements whose bytes `fill` brings, with the bounds that integers are known to have. See [`crate::Backend::upload_with`].
+    pub(crate) fn upload_with(
+        device: &Device,
+        dtype: DType,
+        numel: usize,
+        bounds: Option<Bounds>,
+        fill: &Fill<'_>,
+    ) -> Result<Value> {
         let storage = device.backend().upload_with(dtype, numel, fill)?;
-        Ok(Value { storage, facts: Facts::default(), view: None })
+        Ok(Value { storage, facts: Facts::new(bounds, Tickets::default()), view: None })
     }
 
     /// The layout, of a node of this shape.

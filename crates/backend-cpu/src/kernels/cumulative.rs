@@ -1,6 +1,6 @@
 //! Cumulative operations: several lines at a time, one element of each after the other, so that neighbours along another axis make
-//! vectors, and the chains of rows run side by side. What runs along lines of f32 whose elements lie side by
-//! side is in `running`, but for products.
+//! vectors, and the chains of rows run side by side. What runs along lines of f32, i32 and i64 whose elements lie side by
+//! side is in `running`, but for products, and for places of integers.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tensor_core::{
     CumulativeOp, DType, Error, ErrorKind, Launch, Layout, Result, bf16, f16, kernel::Operand,
 };
 
-use super::running::{Extreme, Line, Running, Sum};
+use super::running::{Extreme, Integers, Line, Running, Sum};
 use crate::{
     elementwise::{
         engine::{BLOCK, store},
@@ -82,8 +82,12 @@ pub(crate) fn run(
     if lacks {
         return Err(lacking(op.name(), dtype));
     }
+    let scan = Scan { isa, reverse, layout: &operand.layout, axis, input, out };
+    if (op, dtype) == (CumulativeOp::Sum, DType::I32) && scan.in_vectors::<Integers<i32>>() {
+        return Ok(());
+    }
     if work.dtype() == dtype {
-        compute(op, dtype, work, Scan { isa, reverse, layout: &operand.layout, axis, input, out });
+        compute(op, dtype, work, scan);
         return Ok(());
     }
     // Other dtypes become one of those and come back: they have no loops of their own.
@@ -188,6 +192,7 @@ fn compute(op: CumulativeOp, dtype: DType, work: Work, scan: Scan<'_>) {
         (CumulativeOp::Sum, Work::F32) => {
             scan.go(isa, |x: f32, _| f64::from(x), |s, x: f32, _| s + f64::from(x), |s: f64| s as f32)
         }
+        (CumulativeOp::Sum, Work::I64) if scan.in_vectors::<Integers<i64>>() => {}
         (CumulativeOp::Sum, Work::I64) => {
             scan.go(narrow, |x: i64, _| x, |s, x: i64, _| i64::wrapping_add(s, x), |s: i64| s)
         }
@@ -279,7 +284,7 @@ impl Scan<'_> {
         });
     }
 
-    /// The kernel over f32 by [`Line`]: whether it was done, as elements of a line lie side by side.
+    /// The kernel by [`Line`], over the elements of `R`: whether it was done, as elements of a line lie side by side.
     fn in_vectors<R: Running>(&self) -> bool {
         let output = Layout::contiguous(self.layout.shape().clone());
         let lines = Lines::new([self.layout, &output], self.axis);
@@ -302,7 +307,7 @@ impl Scan<'_> {
                 let [at, out] = [0, 1].map(|side| starts[side] + begin + j * lines.across[side]);
                 // SAFETY: the launch checked that all lines lie in their memory, the output's apart from the input's.
                 let line = unsafe {
-                    let from = self.input.at::<f32>(self.layout.offset()).wrapping_offset(at);
+                    let from = self.input.at::<R::Item>(self.layout.offset()).wrapping_offset(at);
                     Line::<R, REVERSE>::new(from, self.out.at::<R::Result>(0).wrapping_offset(out), length)
                 };
                 if shared { line.shared(self.isa) } else { line.alone(self.isa) }

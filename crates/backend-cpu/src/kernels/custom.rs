@@ -4,8 +4,8 @@
 use std::{fmt, marker::PhantomData};
 
 use tensor_core::{
-    Attention, CustomKernel, DType, Element, EmbeddingBag, Error, Fourier, Kernel, Launch, Layout, Places,
-    Recurrence, Result, Shape, custom::implementation,
+    Attention, CustomKernel, DType, Element, EmbeddingBag, Error, Fourier, Kernel, Launch, Layout, Nonzero,
+    Places, Recurrence, Result, Shape, custom::implementation,
 };
 
 use crate::{
@@ -180,6 +180,7 @@ impl Implementation {
             native::<Fourier>,
             native::<EmbeddingBag>,
             native::<Places>,
+            native::<Nonzero>,
         ];
         let found = natives.iter().find_map(|native| native(custom, kernel, device));
         found.map_or_else(|| implementation(custom, kernel, device).map(Implementation::Function), Ok)

@@ -34,7 +34,11 @@ pub(crate) fn run(pool: &Arc<Pool>, axis: usize, launch: &Launch<'_>) -> Result<
                 let (all, out) = (Shared(input.at::<$t>(layout.offset())), Shared(out.at::<$t>(0)));
                 // SAFETY: as below: `ByLines` refuses an index beyond the axis, and the spans were checked.
                 let take = move |to: isize, from: isize| unsafe { out.at(to).write(all.at(from).read()) };
-                pass.go(take)
+                match pass.parts() {
+                    1 => pass.go(take),
+                    parts => pass
+                        .go_by_parts(parts, |_, part, first| part.go(move |to, from| take(first + to, from))),
+                }
             }};
         }
         return by_size!(dtype, lines);

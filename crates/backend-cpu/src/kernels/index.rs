@@ -8,9 +8,12 @@ use std::sync::{Mutex, PoisonError};
 use smallvec::SmallVec;
 use tensor_core::{DType, Error, ErrorKind, Layout, Result};
 
-use crate::memory::{
-    buffer::Memory,
-    lines::{Band, Lines, Walk},
+use crate::{
+    memory::{
+        buffer::Memory,
+        lines::{Band, Lines, Walk},
+    },
+    threads,
 };
 
 /// Whether no elements move as one: the index differs from place to place along the last axis of more than one.
@@ -23,6 +26,8 @@ pub(crate) fn varies(index: &Layout) -> bool {
 const WIDE: usize = 1024;
 /// Indices that are read at once.
 const NUMBERS: usize = 128;
+/// Elements that are worth a part of their own.
+const LEAST_PART: usize = 1 << 15;
 
 /// Elements that each have an index of their own: lines of the index, of what lies as the index does, and of what is indexed.
 pub(crate) struct ByLines<'a> {
@@ -62,6 +67,37 @@ impl ByLines<'_> {
         }
     }
 
+    /// How many parts lines are worth being cut in, where the order of elements does not show: more than 1 where there are too few lines
+    /// for all threads.
+    pub(crate) fn parts(&self) -> usize {
+        let threads = threads::available();
+        let parts = threads.min(self.index_layout.numel() / LEAST_PART).min(self.lines.length).max(1);
+        if self.lines.tasks(WIDE) < threads { parts } else { 1 }
+    }
+
+    /// Calls `f` with each of so many parts of all lines, one after the other along them: its number, and how far what lies as the
+    /// index does begins from the first element of all. Threads share the parts. The error is that of the first part with one.
+    pub(crate) fn go_by_parts(
+        &self,
+        parts: usize,
+        f: impl Fn(usize, ByLines<'_>, isize) -> Result<()> + Sync,
+    ) -> Result<()> {
+        let first_error: Mutex<Option<(usize, Error)>> = Mutex::new(None);
+        threads::share(parts, |number| {
+            let range = threads::part(self.lines.length, 1, parts, number);
+            let index = self.index_layout.slice(self.axis, range.start, range.len(), 1);
+            let part = ByLines { index_layout: &index, lines: self.lines.first(range.len()), ..*self };
+            if let Err(error) = f(number, part, range.start as isize * self.lines.along[1]) {
+                let mut first = first_error.lock().unwrap_or_else(PoisonError::into_inner);
+                if first.as_ref().is_none_or(|(other, _)| number < *other) {
+                    *first = Some((number, error));
+                }
+            }
+        });
+        let first = first_error.into_inner().unwrap_or_else(PoisonError::into_inner);
+        first.map_or(Ok(()), |(_, error)| Err(error))
+    }
+
     fn run(&self, f: &(impl Fn(isize, isize) + Copy + Sync), bad: &(dyn Fn(isize, i64) + Sync)) {
         let lines = &self.lines;
         // Lines of one element lie side by side in any case.
@@ -71,8 +107,8 @@ impl ByLines<'_> {
             _ => lines.side_by_side(),
         };
         let by_columns = side_by_side || lines.length == 1;
-        if self.is_one_line() {
-            return self.run_one_line(by_columns, f, bad);
+        if self.is_shared() {
+            return self.run_shared(by_columns, f, bad);
         }
         lines.for_each(WIDE, self.index_layout.numel(), &|Band { lines: count, starts }| {
             let (outer, inner) = if by_columns { (lines.length, count) } else { (count, lines.length) };
@@ -84,20 +120,29 @@ impl ByLines<'_> {
             let mut numbers = [0i64; NUMBERS];
             // Copies, which what `f` writes cannot change: they stay in registers.
             let (f, last, pick) = (*f, self.size as i64 - 1, lines.along[2]);
-            for i in 0..outer as isize {
+            // Several short ones are read at once, if one follows the other.
+            let follow = over[0] == within[0] * inner as isize;
+            let together = if follow { (NUMBERS / inner.max(1)).max(1) } else { 1 };
+            for i in (0..outer).step_by(together) {
+                let (together, i) = (together.min(outer - i), i as isize);
                 let start = [0, 1].map(|l| starts[l] + i * over[l]);
                 let far = starts[2] + i * over_far;
                 for first in (0..inner).step_by(NUMBERS) {
-                    let numbers = &mut numbers[..NUMBERS.min(inner - first)];
+                    let some = NUMBERS.min(inner - first);
+                    let numbers = &mut numbers[..together * some];
                     self.numbers(start[0] + first as isize * within[0], within[0], numbers);
                     // The sign bit of an index below 0 or beyond the last: found in vectors, as there is no way out of the loop.
                     let outside = |bits: i64, &picked: &i64| bits | picked | last.wrapping_sub(picked);
                     let all_inside = numbers.iter().fold(0, outside) >= 0;
-                    for (j, &picked) in (first as isize..).zip(&*numbers) {
-                        if all_inside || (0..=last).contains(&picked) {
-                            f(start[1] + j * within[1], far + j * within_far + picked as isize * pick);
-                        } else {
-                            bad(start[0] + j * within[0], picked);
+                    for (i, numbers) in (0..).zip(numbers.chunks(some)) {
+                        let start = [0, 1].map(|l| start[l] + i * over[l]);
+                        let far = far + i * over_far;
+                        for (j, &picked) in (first as isize..).zip(numbers) {
+                            if all_inside || (0..=last).contains(&picked) {
+                                f(start[1] + j * within[1], far + j * within_far + picked as isize * pick);
+                            } else {
+                                bad(start[0] + j * within[0], picked);
+                            }
                         }
                     }
                 }
@@ -105,15 +150,16 @@ impl ByLines<'_> {
         });
     }
 
-    /// Whether all lines go by the same indices.
-    fn is_one_line(&self) -> bool {
-        let mut axes = self.index_layout.shape().iter().zip(self.index_layout.strides()).enumerate();
-        self.index_layout.numel() > 0
+    /// Whether several lines go by the same indices.
+    fn is_shared(&self) -> bool {
+        let shape = self.index_layout.shape();
+        let mut axes = shape.iter().zip(self.index_layout.strides()).enumerate();
+        self.index_layout.numel() > shape[self.axis]
             && axes.all(|(a, (&n, &stride))| a == self.axis || n == 1 || stride == 0)
     }
 
     /// Reads and checks the indices once, for all lines.
-    fn run_one_line(
+    fn run_shared(
         &self,
         by_columns: bool,
         f: &(impl Fn(isize, isize) + Sync),
@@ -193,16 +239,22 @@ impl Picks {
         let (lead, block) = dims.split_at(first);
         let count = if layout.numel() == 0 { 0 } else { lead.iter().product() };
         let mut numbers = Vec::with_capacity(count);
-        let mut walk = Walk::new(lead, &layout.strides()[..first], 0);
+        // Lines along the last axis, one after the other.
+        let (&length, others) = lead.split_last().unwrap_or((&1, &[]));
+        let stride = lead.len().checked_sub(1).map_or(0, |last| layout.strides()[last]);
+        let mut walk = Walk::new(others, &layout.strides()[..others.len()], 0);
         macro_rules! go {
             ($t:ty) => {
-                for _ in 0..count {
-                    // SAFETY: the span was checked.
-                    let index = unsafe { memory.at::<$t>(layout.offset()).offset(walk.offset).read() } as i64;
-                    if !(0..size as i64).contains(&index) {
-                        return Err(Error::new(ErrorKind::IndexOutOfRange { op, index, axis, size }));
+                while numbers.len() < count {
+                    let line = memory.at::<$t>(layout.offset()).wrapping_offset(walk.offset);
+                    for i in 0..length as isize {
+                        // SAFETY: the span was checked.
+                        let index = unsafe { line.wrapping_offset(i * stride).read() } as i64;
+                        if !(0..size as i64).contains(&index) {
+                            return Err(Error::new(ErrorKind::IndexOutOfRange { op, index, axis, size }));
+                        }
+                        numbers.push(index as usize);
                     }
-                    numbers.push(index as usize);
                     walk.next();
                 }
             };

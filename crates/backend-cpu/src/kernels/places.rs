@@ -1,4 +1,4 @@
-//! Places among sorted numbers, by halves: as many steps for every value, none of which is a branch.
+//! Places among sorted numbers, by halves: as many steps for every value, none of which is a branch, and several values at once.
 #![allow(unsafe_code)]
 
 use std::{ops::Range, sync::Arc};
@@ -14,6 +14,8 @@ use crate::{
 
 /// Values that a thread takes at once.
 const GRAIN: usize = 1 << 13;
+/// Values whose places are found side by side: each step of one waits for what it reads.
+const TOGETHER: usize = 16;
 
 impl Native for Places {
     fn supports(_: DType) -> bool {
@@ -62,20 +64,23 @@ fn typed<T: Copy + Sync>(
     let bound = Bound::of_launch(pool, launch)?;
     let (sorted, values, out) = (bound.inputs[0], bound.inputs[1], bound.outputs[0]);
     let some = |range: Range<usize>| {
-        for i in range {
+        let mut i = range.start;
+        while i < range.end {
+            let end = range.end.min((i / m + 1) * m);
             // SAFETY: all are row-major and of the sizes that were checked, and each range has places of its own.
-            unsafe {
-                let row = match n {
+            let (row, values, places) = unsafe {
+                let row: &[T] = match n {
                     0 => &[],
                     n => std::slice::from_raw_parts(sorted.at::<T>(i / m * n).cast_const(), n),
                 };
-                let value = values.at::<T>(i).read();
-                let place = match of.right {
-                    true => halved(row, |number| !less(value, number)),
-                    false => halved(row, |number| less(number, value)),
-                };
-                out.at::<i32>(i).write(place as i32);
+                let values = std::slice::from_raw_parts(values.at::<T>(i).cast_const(), end - i);
+                (row, values, std::slice::from_raw_parts_mut(out.at::<i32>(i), end - i))
+            };
+            match of.right {
+                true => all(row, values, places, |number, value| !less(value, number)),
+                false => all(row, values, places, &less),
             }
+            i = end;
         }
     };
     if count < 2 * GRAIN {
@@ -86,14 +91,37 @@ fn typed<T: Copy + Sync>(
     Ok(())
 }
 
-/// How many numbers of a row come first, of which `before` holds and of the rest not.
+/// The place of each value of a row.
+fn all<T: Copy>(row: &[T], values: &[T], places: &mut [i32], before: impl Fn(T, T) -> bool) {
+    let (values, rest) = values.as_chunks::<TOGETHER>();
+    let (places, rest_of_places) = places.as_chunks_mut::<TOGETHER>();
+    for (places, values) in places.iter_mut().zip(values) {
+        *places = halved(row, values, &before);
+    }
+    for (place, &value) in rest_of_places.iter_mut().zip(rest) {
+        [*place] = halved(row, &[value], &before);
+    }
+}
+
+/// For each value, how many numbers of a row come first, of which `before` holds and of the rest not. No value's steps wait for another's.
 #[inline(always)]
-fn halved<T: Copy>(row: &[T], before: impl Fn(T) -> bool) -> usize {
-    let (mut first, mut left) = (0, row.len());
+fn halved<const N: usize, T: Copy>(row: &[T], values: &[T; N], before: &impl Fn(T, T) -> bool) -> [i32; N] {
+    let (mut first, mut left) = ([0usize; N], row.len());
+    let mut step = |left: usize, half: usize| {
+        debug_assert!(0 < half && half <= left && left <= row.len());
+        for (first, &value) in first.iter_mut().zip(values) {
+            // SAFETY: `first` begins at 0, and each step that adds `half` to it takes as much from what is left: it stays within the row.
+            let number = unsafe { *row.get_unchecked(*first + half - 1) };
+            *first += half & usize::from(before(number, value)).wrapping_neg();
+        }
+    };
     while left > 1 {
         let half = left / 2;
-        first = if before(row[first + half - 1]) { first + half } else { first };
+        step(left, half);
         left -= half;
     }
-    first + usize::from(left == 1 && before(row[first]))
+    if left == 1 {
+        step(1, 1);
+    }
+    first.map(|place| place as i32)
 }

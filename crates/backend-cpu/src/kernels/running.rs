@@ -1,4 +1,4 @@
-//! Running sums, greatest and least elements of f32 along lines whose elements lie side by side: eight at a time, and a long line in pieces
+//! Running sums, and greatest and least elements of f32, along lines whose elements lie side by side: eight at a time, and a long line in pieces
 //! that threads share. The bits do not depend on the number of threads: a piece begins anew, and what lies before the piece is joined to
 //! each of its results.
 #![allow(unsafe_code)]
@@ -26,12 +26,13 @@ const PATIENCE: usize = 64;
 
 /// What runs along a line.
 pub(super) trait Running: Send + Sync {
+    type Item: Copy;
     type State: Copy;
     type Result: Copy + Default;
     /// What changes no state that it is joined to.
     const NOTHING: Self::State;
     /// The state of an element by itself, the `position`th that is met.
-    fn open(x: f32, position: usize) -> Self::State;
+    fn open(x: Self::Item, position: usize) -> Self::State;
     fn join(earlier: Self::State, later: Self::State) -> Self::State;
     /// What is stored of a state; `last` is the position of the line's end, for lines that are walked backwards.
     fn close(state: Self::State, last: Option<usize>) -> Self::Result;
@@ -43,6 +44,7 @@ pub(super) trait Running: Send + Sync {
 pub(super) struct Sum;
 
 impl Running for Sum {
+    type Item = f32;
     type State = f64;
     type Result = f32;
     const NOTHING: f64 = -0.0;
@@ -71,11 +73,50 @@ impl Running for Sum {
     }
 }
 
+/// Sums of integers, which wrap.
+pub(super) struct Integers<T>(PhantomData<T>);
+
+macro_rules! integers {
+    ($($t:ty),*) => {$(
+        impl Running for Integers<$t> {
+            type Item = $t;
+            type State = $t;
+            type Result = $t;
+            const NOTHING: $t = 0;
+
+            #[inline(always)]
+            fn open(x: $t, _: usize) -> $t {
+                x
+            }
+
+            #[inline(always)]
+            fn join(earlier: $t, later: $t) -> $t {
+                earlier.wrapping_add(later)
+            }
+
+            #[inline(always)]
+            fn close(state: $t, _: Option<usize>) -> $t {
+                state
+            }
+
+            fn to_bits(state: $t) -> u64 {
+                state as u64
+            }
+
+            fn from_bits(bits: u64) -> $t {
+                bits as $t
+            }
+        }
+    )*};
+}
+integers!(i32, i64);
+
 /// The place of the greatest element, or of the least if `LEAST`: the last among equals. The state is the element's key, and below it
 /// the position.
 pub(super) struct Extreme<const LEAST: bool>;
 
 impl<const LEAST: bool> Running for Extreme<LEAST> {
+    type Item = f32;
     type State = i64;
     type Result = i32;
     const NOTHING: i64 = i64::MIN;
@@ -109,7 +150,7 @@ impl<const LEAST: bool> Running for Extreme<LEAST> {
 
 /// A line of elements: the addresses of the first that is read and written, and of the rest above them, or below if `REVERSE`.
 pub(super) struct Line<R: Running, const REVERSE: bool> {
-    from: Shared<f32>,
+    from: Shared<R::Item>,
     to: Shared<R::Result>,
     length: usize,
     running: PhantomData<R>,
@@ -119,7 +160,7 @@ impl<R: Running, const REVERSE: bool> Line<R, REVERSE> {
     /// # Safety
     /// So many elements lie at both addresses: those at `from` stay as they are, nobody else reads or writes those at `to`, and the two
     /// lie apart.
-    pub(super) unsafe fn new(from: *const f32, to: *mut R::Result, length: usize) -> Line<R, REVERSE> {
+    pub(super) unsafe fn new(from: *const R::Item, to: *mut R::Result, length: usize) -> Line<R, REVERSE> {
         Line { from: Shared(from.cast_mut()), to: Shared(to), length, running: PhantomData }
     }
 
@@ -194,7 +235,7 @@ impl<R: Running, const REVERSE: bool> Scan<'_, R, REVERSE> {
     /// `i + WIDTH` elements are in the line.
     #[inline(always)]
     unsafe fn states(&self, i: usize) -> [R::State; WIDTH] {
-        let at = self.line.from.at(Line::<R, REVERSE>::low(i, WIDTH)).cast::<[f32; WIDTH]>();
+        let at = self.line.from.at(Line::<R, REVERSE>::low(i, WIDTH)).cast::<[R::Item; WIDTH]>();
         // SAFETY: the caller's promise, and that of `Line::new`.
         let mut x = unsafe { at.read_unaligned() };
         if REVERSE {
@@ -295,7 +336,7 @@ mod tests {
     /// All results of a line, which are the same bits if threads share them, in the order in which they are met.
     fn results<R: Running<Result: PartialEq + std::fmt::Debug>, const REVERSE: bool>(
         isa: Isa,
-        x: &[f32],
+        x: &[R::Item],
     ) -> Vec<R::Result> {
         let n = x.len();
         let mut out = [vec![R::Result::default(); n], vec![R::Result::default(); n]];
@@ -320,11 +361,19 @@ mod tests {
         let sums = results::<Sum, REVERSE>(isa, x);
         let greatest = results::<Extreme<false>, REVERSE>(isa, x);
         let least = results::<Extreme<true>, REVERSE>(isa, x);
+        let whole: Vec<i64> = x.iter().map(|&x| (f64::from(x) * 1e18) as i64).collect();
+        let narrow: Vec<i32> = whole.iter().map(|&x| x as i32).collect();
+        let whole_sums = results::<Integers<i64>, REVERSE>(isa, &whole);
+        let narrow_sums = results::<Integers<i32>, REVERSE>(isa, &narrow);
         let place = |i: usize| if REVERSE { n - 1 - i } else { i };
+        let (mut whole_sum, mut narrow_sum) = (0i64, 0i32);
         let (mut sum, mut most, mut few) = (0.0, place(0), place(0));
         for i in 0..n {
             let (at, case) = (place(i), format!("{i} of {n} elements, {isa:?}"));
             sum += f64::from(x[at]);
+            (whole_sum, narrow_sum) =
+                (whole_sum.wrapping_add(whole[at]), narrow_sum.wrapping_add(narrow[at]));
+            assert_eq!((whole_sums[i], narrow_sums[i]), (whole_sum, narrow_sum), "{case}");
             most = if x[at] >= x[most] { at } else { most };
             few = if x[at] <= x[few] { at } else { few };
             let error = (f64::from(sums[i]) - sum).abs();

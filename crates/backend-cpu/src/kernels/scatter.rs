@@ -148,6 +148,28 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, op: ScatterOp, axis: usize, launch
             size: shape[axis],
             lines: Lines::new([&index.layout, &source.layout, &output], axis),
         };
+        // Sums of a line's parts are worth it where there are fewer of them than elements.
+        let most = index.layout.numel() / (4 * pass.size).max(1);
+        let fits = op == ScatterOp::Add && pass.lines.is_one();
+        let parts = if fits { pass.parts().min(most) } else { 1 };
+        if parts > 1 {
+            macro_rules! sums {
+                ($t:ty) => {{
+                    // SAFETY: both layouts were checked, and the output lies apart.
+                    unsafe { copy_base(isa, base_operand, base, out) };
+                    let src = Shared(src.at::<$t>(source.layout.offset()));
+                    return add_by_parts(&pass, parts, src, (out, plain[axis]), <$t>::wrapping_add);
+                }};
+            }
+            match dtype {
+                DType::I64 => sums!(i64),
+                DType::I32 => sums!(i32),
+                DType::U32 => sums!(u32),
+                DType::U8 => sums!(u8),
+                // The order of sums shows, or nobody asks for them.
+                DType::Bool | DType::F16 | DType::BF16 | DType::F32 | DType::F64 => {}
+            }
+        }
         macro_rules! lines {
             ($t:ty, $sum:ty, $add:expr) => {{
                 // SAFETY: both layouts were checked, and the output lies apart.
@@ -215,6 +237,41 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, op: ScatterOp, axis: usize, launch
         }};
     }
     by_op!(op, dtype, go);
+    Ok(())
+}
+
+/// Adds the integers of one line to the output, which holds the base: `parts` of it side by side, each into sums of its own. No order
+/// shows in their sums.
+fn add_by_parts<T: Copy + Default + Send + Sync>(
+    pass: &ByLines<'_>,
+    parts: usize,
+    src: Shared<T>,
+    (out, along): (Memory, isize),
+    add: impl Fn(T, T) -> T + Copy + Sync,
+) -> Result<()> {
+    let size = pass.size;
+    let mut sums = vec![T::default(); parts * size];
+    let all = Shared(sums.as_mut_ptr());
+    pass.go_by_parts(parts, |number, mut part, first| {
+        let sums = Shared(all.at((number * size) as isize));
+        part.lines.along[2] = 1;
+        part.go(move |from, to| {
+            // SAFETY: `ByLines` refuses an index beyond the axis, of whose length the part's own sums are; the source's span was checked.
+            unsafe {
+                let to = sums.at(to);
+                to.write(add(to.read(), src.at(first + from).read()));
+            }
+        })
+    })?;
+    for sums in sums.chunks(size) {
+        for (i, &sum) in (0..).zip(sums) {
+            // SAFETY: the launch checked that the output holds as many as the axis is long.
+            unsafe {
+                let to = out.at::<T>(0).offset(i * along);
+                to.write(add(to.read(), sum));
+            }
+        }
+    }
     Ok(())
 }
 

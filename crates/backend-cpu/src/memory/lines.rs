@@ -54,6 +54,7 @@ pub(crate) fn pieces(count: usize, work: usize, f: &(dyn Fn(usize, usize) + Sync
 
 /// All lines along one axis of several layouts, which agree on the other axes' sizes as far as the first reaches. Those axes are
 /// merged where every layout allows it; lines that are neighbours on the last of them make a band.
+#[derive(Clone)]
 pub(crate) struct Lines<const N: usize> {
     dims: SmallVec<[usize; 5]>,
     strides: [Strides; N],
@@ -94,6 +95,21 @@ impl<const N: usize> Lines<N> {
         }
     }
 
+    /// Whether there is one line.
+    pub(crate) fn is_one(&self) -> bool {
+        self.band == 1 && self.dims.is_empty()
+    }
+
+    /// The first elements of each line.
+    pub(crate) fn first(&self, length: usize) -> Lines<N> {
+        Lines { length, ..self.clone() }
+    }
+
+    /// How many tasks [`Lines::for_each`] has.
+    pub(crate) fn tasks(&self, width: usize) -> usize {
+        self.dims.iter().product::<usize>() * self.band.div_ceil(width)
+    }
+
     /// Whether neighbours of the first layout lie in neighbouring lines rather than in one.
     pub(crate) fn side_by_side(&self) -> bool {
         self.band > 1 && self.across[0].unsigned_abs() < self.along[0].unsigned_abs()
@@ -102,8 +118,7 @@ impl<const N: usize> Lines<N> {
     /// Calls `f` with all lines, at most `width` at a time, side by side where `work` is worth it.
     pub(crate) fn for_each(&self, width: usize, work: usize, f: &(dyn Fn(Band<N>) + Sync)) {
         let blocks = self.band.div_ceil(width);
-        let bands: usize = self.dims.iter().product();
-        pieces(bands * blocks, work, &|start, end| {
+        pieces(self.tasks(width), work, &|start, end| {
             let mut walks = self.strides.each_ref().map(|s| Walk::new(&self.dims, s, start / blocks.max(1)));
             for task in start..end {
                 let first = task % blocks * width;

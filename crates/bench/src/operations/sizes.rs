@@ -85,6 +85,7 @@ pub(super) const SIZES: &[(&str, &str, &[Size])] = &[
         &[Size(&[100_000, 4], Own), Size(&[1_000_000, 3], Index(100_000)), Size(&[1_000_000, 4], Own)]),
     ("scatter_reduce", "torch.scatter_reduce(x, 0, y.long(), z[:, :3], 'amax')",
         &[Size(&[100_000, 4], Own), Size(&[1_000_000, 3], Index(100_000)), Size(&[1_000_000, 4], Own)]),
+    ("segment_reduce", "torch.segment_reduce(x, 'sum', lengths=torch.tensor([2, 0, 1]), axis=0)", &[Size(&[3, 1_000_000], Own)]),
     ("index_reduce", "torch.index_reduce(x, 1, y, z, 'amax')", &[Size(M, Own), Size(&[1000], Index(1000)), Size(M, Own)]),
     // Copies.
     ("concat", "torch.cat([x, y, x], 1)", &[Size(M, Own), Size(&[4096, 24], Own)]),

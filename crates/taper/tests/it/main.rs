@@ -8,6 +8,7 @@ mod bad_index;
 mod checkpoint;
 mod common;
 mod conv;
+mod counting;
 mod cumulative;
 mod devices;
 mod distributions;

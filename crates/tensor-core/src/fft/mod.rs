@@ -337,7 +337,7 @@ fn frequencies(
     count: usize,
     spacing: f64,
     options: TensorOptions,
-    number: impl Fn(i64) -> i64,
+    number: impl Fn(i64) -> i64 + Sync,
 ) -> Result<Tensor> {
     if n == 0 {
         return Err(Error::invalid(op, "a transform of no numbers; at least 1 is needed"));

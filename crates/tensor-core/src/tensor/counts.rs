@@ -1,7 +1,7 @@
 //! Distinct elements, and how many elements there are of each kind.
 
-use super::{Tensor, index::host_index};
-use crate::{Axis, CompareOp, DType, Error, Result, Scalar, Shape};
+use super::Tensor;
+use crate::{Axis, CompareOp, DType, Error, Result, Scalar};
 
 impl Tensor {
     /// The distinct elements, ascending, in one axis. NaN equals nothing. `torch.unique`.
@@ -130,7 +130,8 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn bincount(&self, length: impl Into<Option<usize>>) -> Result<Tensor> {
-        let ones = Tensor::full(self.shape().clone(), 1, (DType::I32, &self.device()))?;
+        let one = Tensor::full((), 1, (DType::I32, &self.device()))?;
+        let ones = one.expand_unchecked(self.shape().clone());
         Ok(self.binned("bincount", &ones, length.into())?.as_index())
     }
 
@@ -213,33 +214,42 @@ impl Tensor {
         // The bounds by linspace's formula: from both ends, so that both are exact.
         let width = greatest.sub(&least)?;
         let step = width.div_scalar(bins as f64);
-        let places = Tensor::arange(0i64, bins as i64 + 1, 1i64, (DType::I32, &self.device()))?;
-        let (place, rest) = (places.cast_unchecked(x.dtype()), places.neg().add_scalar(bins as i64));
-        let from_low = least.add(&place.mul(&step)?)?;
-        let from_high = greatest.sub(&rest.cast_unchecked(x.dtype()).mul(&step)?)?;
-        let bounds = places.lt_scalar((bins / 2 + 1) as i64).where_cond(&from_low, &from_high)?;
+        let bound = |places: &Tensor| -> Result<Tensor> {
+            let (place, rest) = (places.cast_unchecked(x.dtype()), places.neg().add_scalar(bins as i64));
+            let from_low = least.add(&place.mul(&step)?)?;
+            let from_high = greatest.sub(&rest.cast_unchecked(x.dtype()).mul(&step)?)?;
+            places.lt_scalar((bins / 2 + 1) as i64).where_cond(&from_low, &from_high)
+        };
+        let bounds = bound(&Tensor::arange(0i64, bins as i64 + 1, 1i64, (DType::I32, &self.device()))?)?;
         // Near the right part by a quotient, and then by its bounds.
         let guess = x.sub(&least)?.div(&width)?.mul_scalar(bins as f64).floor();
         let guess =
             guess.nan_to_num(0.0, None, None).clamp(0.0, bins as f64 - 1.0).cast_unchecked(DType::I32);
-        let below = x.lt(&bounds.gather(0, &guess)?)?.cast_unchecked(DType::I32);
-        let above = x.ge(&bounds.gather(0, &guess.add_scalar(1))?)?.cast_unchecked(DType::I32);
+        let below = x.lt(&bound(&guess)?)?.cast_unchecked(DType::I32);
+        let above = x.ge(&bound(&guess.add_scalar(1))?)?.cast_unchecked(DType::I32);
         let part = guess.sub(&below)?.add(&above)?.clamp(0, bins as i64 - 1);
-        let inside = x.ge(&least)?.bitwise_and(&x.le(&greatest)?)?.cast_unchecked(DType::I32);
-        let counts = Tensor::zeros([bins], (DType::I32, &self.device()))?.scatter_add(0, &part, &inside)?;
+        // One part more for what lies outside.
+        let inside = x.ge(&least)?.bitwise_and(&x.le(&greatest)?)?;
+        let part = inside.where_cond(&part, &part.constant(Scalar::Int(bins as i64)))?;
+        let one = Tensor::full((), 1, (DType::I32, &self.device()))?;
+        let ones = one.expand_unchecked(part.shape().clone());
+        let counts = Tensor::zeros([bins + 1], (DType::I32, &self.device()))?.scatter_add(0, &part, &ones)?;
+        let counts = counts.narrow(0, 0, bins)?;
         Ok((counts.to_dtype(self.dtype())?, bounds.to_dtype(self.dtype())?))
     }
 }
 
 /// Where each run begins in a line of `n` whose elements but the first differ from those before as `changes` says, the number of the run
-/// of each element (i32), and how long the runs are. Where they begin is read on the host.
+/// of each element (i32), and how long the runs are. How many there are is read on the host.
 #[track_caller]
 fn groups(changes: &Tensor, n: usize) -> Result<(Tensor, Tensor, Tensor)> {
     let begins = if n == 0 { changes.clone() } else { changes.pad(&[(1, 0)], true)? };
     let places = begins.true_places()?;
-    let ends = places.iter().copied().skip(1).chain([n]);
-    let counts: Vec<usize> = places.iter().zip(ends).map(|(begin, end)| end - begin).collect();
-    let run = begins.cumsum(0)?.cast_unchecked(DType::I32).sub_scalar(1);
-    let (device, shape) = (changes.device(), Shape::from([places.len()]));
-    Ok((host_index(&places, shape.clone(), &device)?, run, host_index(&counts, shape, &device)?))
+    let counts = if n == 0 {
+        places.clone()
+    } else {
+        let end = Tensor::full([1], n as i64, (places.dtype(), &places.device()))?;
+        Tensor::concat(&[places.slice(0, 1..)?, end], 0)?.sub(&places)?
+    };
+    Ok((places, begins.running_count().sub_scalar(1), counts))
 }

@@ -5,6 +5,7 @@ use crate::{
     DType, Device, Element, Error, ErrorKind, Op, Progression, Result, Scalar, Shape,
     backend::Fill,
     default_dtype,
+    facts::Bounds,
     node::{Inputs, Node, Value},
     origin::here,
     round_to_odd,
@@ -110,9 +111,7 @@ impl Tensor {
         let numel = shape.numel();
         match dtype {
             DType::F16 | DType::BF16 | DType::F32 | DType::F64 => {
-                let value = Value::upload_with(device, dtype, numel, fill).map_err(|error| error.here())?;
-                pending::note_bytes(numel * dtype.size());
-                Ok(Tensor::ready(Op::Leaf, shape, dtype, device.clone(), value))
+                Tensor::filled(dtype, shape, device, None, fill)
             }
             // The range of integers is noted, for which all of them are looked at.
             DType::Bool | DType::U8 | DType::U32 | DType::I32 | DType::I64 => {
@@ -121,6 +120,58 @@ impl Tensor {
                 Tensor::from_bytes_of(dtype, &bytes, shape, device)
             }
         }
+    }
+
+    /// As [`Tensor::from_bytes_with`], of what was checked, with the bounds that integers are known to have.
+    #[track_caller]
+    fn filled(
+        dtype: DType,
+        shape: Shape,
+        device: &Device,
+        bounds: Option<Bounds>,
+        fill: &Fill<'_>,
+    ) -> Result<Tensor> {
+        let numel = shape.numel();
+        let value = Value::upload_with(device, dtype, numel, bounds, fill).map_err(|error| error.here())?;
+        pending::note_bytes(numel * dtype.size());
+        Ok(Tensor::ready(Op::Leaf, shape, dtype, device.clone(), value))
+    }
+
+    /// Indices from 0 to `greatest`, in the dtype of indices: `write` gives those from a place on, some at a time.
+    #[track_caller]
+    pub(super) fn from_indices(
+        op: &'static str,
+        shape: Shape,
+        device: &Device,
+        greatest: usize,
+        write: impl Fn(usize, &mut [usize]) + Sync,
+    ) -> Result<Tensor> {
+        const SOME: usize = 1024;
+        let dtype = device.int_dtype();
+        let shape = shape.checked(op)?;
+        check(op, &shape, dtype, device)?;
+        let bounds = Bounds { low: 0, high: greatest as i64, attained: false, above: None };
+        Tensor::filled(dtype, shape, device, Some(bounds), &|begin, piece| {
+            let mut indices = [0; SOME];
+            macro_rules! fill {
+                ($t:ty) => {{
+                    let (elements, _) = piece.as_chunks_mut();
+                    let first = begin / size_of::<$t>();
+                    for (k, elements) in elements.chunks_mut(SOME).enumerate() {
+                        let indices = &mut indices[..elements.len()];
+                        write(first + k * SOME, indices);
+                        let pairs = elements.iter_mut().zip(indices);
+                        pairs.for_each(|(element, index)| *element = (*index as $t).to_ne_bytes());
+                    }
+                }};
+            }
+            if dtype == DType::I64 {
+                fill!(i64)
+            } else {
+                fill!(i32)
+            }
+            Ok(())
+        })
     }
 
     /// A tensor of elements whose bytes, in host order, are `bytes`; those of bools are 0 and 1.
@@ -293,7 +344,7 @@ impl Tensor {
     pub(crate) fn from_formula(
         op: &'static str,
         n: usize,
-        at: impl Fn(usize) -> f64,
+        at: impl Fn(usize) -> f64 + Sync,
         options: TensorOptions,
     ) -> Result<Tensor> {
         let dtype = options.dtype.unwrap_or_else(default_dtype);
@@ -302,18 +353,17 @@ impl Tensor {
         }
         let device = &options.device;
         check(op, &Shape::from([n]), dtype, device)?;
-        match dtype {
-            DType::F64 => Tensor::from_vec((0..n).map(at).collect::<Vec<f64>>(), [n], device),
-            DType::F32 => Tensor::from_vec((0..n).map(|i| at(i) as f32).collect::<Vec<_>>(), [n], device),
-            DType::F16 => {
-                let halves = (0..n).map(|i| half::f16::from_f32(round_to_odd(at(i))));
-                Tensor::from_vec(halves.collect::<Vec<_>>(), [n], device)
+        Tensor::from_bytes_with(dtype, [n], device, &|begin, piece| {
+            match dtype {
+                DType::F64 => write_piece(begin, piece, |i| at(i).to_ne_bytes()),
+                DType::F32 => write_piece(begin, piece, |i| (at(i) as f32).to_ne_bytes()),
+                DType::F16 => {
+                    write_piece(begin, piece, |i| half::f16::from_f32(round_to_odd(at(i))).to_ne_bytes());
+                }
+                _ => write_piece(begin, piece, |i| half::bf16::from_f32(round_to_odd(at(i))).to_ne_bytes()),
             }
-            _ => {
-                let halves = (0..n).map(|i| half::bf16::from_f32(round_to_odd(at(i))));
-                Tensor::from_vec(halves.collect::<Vec<_>>(), [n], device)
-            }
-        }
+            Ok(())
+        })
     }
 
     /// The `n` by `n` identity matrix, of the default dtype (f32) unless `options` says otherwise.
@@ -332,8 +382,14 @@ impl Tensor {
     }
 }
 
+/// The bytes of `at(i)` for each element of a piece that begins at byte `begin`.
+pub(super) fn write_piece<const N: usize>(begin: usize, piece: &mut [u8], at: impl Fn(usize) -> [u8; N]) {
+    let (elements, _) = piece.as_chunks_mut::<N>();
+    (begin / N..).zip(elements).for_each(|(i, element)| *element = at(i));
+}
+
 /// `n` numbers from `start` to `end`, from both ends toward the middle, so that both ends are exact.
-fn evenly(start: f64, end: f64, n: usize) -> impl Fn(usize) -> f64 {
+fn evenly(start: f64, end: f64, n: usize) -> impl Fn(usize) -> f64 + Sync {
     let step = if n > 1 { (end - start) / (n - 1) as f64 } else { 0.0 };
     move |i| if i < n.div_ceil(2) { start + step * i as f64 } else { end - step * (n - 1 - i) as f64 }
 }

@@ -43,6 +43,13 @@ impl Tensor {
         Ok(Tensor::build(Op::Cumulative { op, axis, reverse }, this.shape().clone(), dtype, &[&this]))
     }
 
+    /// How many elements of a mask in one axis, at most i32's reach, are true up to each, i32.
+    #[track_caller]
+    pub(super) fn running_count(&self) -> Tensor {
+        let op = Op::Cumulative { op: CumulativeOp::Sum, axis: 0, reverse: false };
+        Tensor::build(op, self.shape().clone(), DType::I32, &[&self.cast_unchecked(DType::I32)])
+    }
+
     /// The running sum along an axis: `y[i] = x[0] + … + x[i]`. Integers and bools are summed in i64 (in i32 on a device without
     /// i64).
     ///

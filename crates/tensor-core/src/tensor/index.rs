@@ -1,13 +1,16 @@
 //! Indexing as Python's brackets do it: `x.i((.., 3.., -1, NewAxis))`, and assignment to a part of a cell.
 //! Integers and ranges are views; index tensors, lists and masks gather. Placement follows PyTorch.
 
-use std::ops::{Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
+use std::{
+    ops::{Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive},
+    sync::Arc,
+};
 
 use smallvec::SmallVec;
 
 use super::{Tensor, autograd_misuse, dtype_misfit, shape_misfit};
 use crate::{
-    Axis, DType, Device, Error, ErrorKind, Int, Op, Result, Scalar, ScatterOp, Shape, is_grad_enabled,
+    Axis, DType, Device, Error, ErrorKind, Int, Nonzero, Result, Scalar, ScatterOp, Shape, is_grad_enabled,
     set_grad_enabled,
 };
 
@@ -346,14 +349,25 @@ impl Tensor {
     /// The places of the elements that are not zero (or not false), in row-major order: `[n, rank]`, of the dtype of indices (i64, or
     /// i32 on a device without it). `torch.nonzero`.
     ///
-    /// How many there are decides the shape, so the elements are read on the host.
+    /// How many there are decides the shape: they are counted, or the elements are read on the host where a device has no kernel for them.
     ///
     /// # Errors
     /// Whatever the device reports.
     #[track_caller]
     #[doc(alias = "argwhere")]
     pub fn nonzero(&self) -> Result<Tensor> {
-        let (places, rank) = (self.true_places()?, self.rank());
+        let (mask, rank) = (self.cast_unchecked(DType::Bool).detach(), self.rank());
+        if rank > 0 && Tensor::has_custom_kernel(Arc::new(Nonzero { count: 0 }), &[&mask])? {
+            // The mask is kept, which is computed once then.
+            mask.eval()?;
+            let count = mask.sum().item::<i64>()? as usize;
+            if count > 0 {
+                return Ok(Tensor::custom_kernel(Arc::new(Nonzero { count }), &[&mask])?.swap_remove(0));
+            }
+            return host_index(&[], Shape::from([0, rank]), &self.device());
+        }
+        let truth = mask.to_vec::<bool>()?;
+        let places: Vec<usize> = truth.iter().enumerate().filter(|(_, t)| **t).map(|(i, _)| i).collect();
         let dims = self.dims();
         let mut coordinates = Vec::with_capacity(places.len() * rank);
         // The line along the last axis that the places are in, and its coordinates.
@@ -375,8 +389,8 @@ impl Tensor {
         host_index(&coordinates, Shape::from([places.len(), rank]), &self.device())
     }
 
-    /// The elements where the bool `mask`, broadcast with this tensor, is true, in one axis. `torch.masked_select`. The mask is read on
-    /// the host.
+    /// The elements where the bool `mask`, broadcast with this tensor, is true, in one axis. `torch.masked_select`. How many there are is
+    /// found as for [`Tensor::nonzero`].
     ///
     /// # Errors
     /// A mask that is not bool or does not broadcast, or two devices.
@@ -387,16 +401,15 @@ impl Tensor {
         require_bool(OP, mask)?;
         let shape = self.shape().broadcast(mask.shape(), OP)?;
         let (x, mask) = (self.expand_unchecked(shape.clone()), mask.expand_unchecked(shape));
-        let places = mask.true_places()?;
-        let index = host_index(&places, Shape::from([places.len()]), &self.device())?;
-        x.flatten_all().index_select(0, &index)
+        x.flatten_all().index_select(0, &mask.true_places()?)
     }
 
-    /// The flat places of the elements that are not zero.
+    /// The flat places of the elements that are not zero, in one axis.
     #[track_caller]
-    pub(super) fn true_places(&self) -> Result<Vec<usize>> {
-        let truth = self.cast_unchecked(DType::Bool).detach().to_vec::<bool>()?;
-        Ok(truth.iter().enumerate().filter(|(_, t)| **t).map(|(i, _)| i).collect())
+    pub(super) fn true_places(&self) -> Result<Tensor> {
+        let places = self.flatten_all().nonzero()?;
+        let count = places.numel();
+        Ok(places.reshape_unchecked([count].into()))
     }
 
     /// What `parts` name; `op` is for errors.
@@ -631,7 +644,8 @@ impl Tensor {
         if whole { Ok(view) } else { self.put_in_view(op, around, &view, false) }
     }
 
-    /// [`Tensor::put`] where integers and ranges alone name the part: the value is padded to this tensor's shape.
+    /// [`Tensor::put`] where integers and ranges alone name the part: this tensor's slices before it, the value and the slices behind it,
+    /// along one axis after the other.
     #[track_caller]
     fn put_in_view(
         &self,
@@ -642,45 +656,62 @@ impl Tensor {
     ) -> Result<Tensor> {
         let (view, _) = self.view_at(op, parts.clone())?;
         must_broadcast(op, value, view.shape())?;
+        if view.numel() == 0 {
+            return Ok(self.clone());
+        }
         let rank = self.rank();
-        let mut before: SmallVec<[usize; 5]> = SmallVec::from_elem(0, rank);
-        let mut interior: SmallVec<[usize; 5]> = SmallVec::from_elem(0, rank);
-        // The sizes of the part, with axes of size 1 where one element was named.
-        let mut sizes: SmallVec<[usize; 5]> = self.dims().into();
-        let named: usize = parts.iter().map(axes_of).sum();
+        // The part of each axis: its first element, its step and its size, which is 1 where one element was named.
+        let mut named: SmallVec<[(usize, usize, usize); 5]> =
+            self.dims().iter().map(|&n| (0, 1, n)).collect();
+        let count: usize = parts.iter().map(axes_of).sum();
         let mut axis = 0;
         for part in &parts {
             match *part {
                 Index::At(index) => {
-                    before[axis] = Tensor::place(op, index, axis, self.dims()[axis])?;
-                    sizes[axis] = 1;
+                    named[axis] = (Tensor::place(op, index, axis, self.dims()[axis])?, 1, 1);
                 }
                 Index::Span(span, step) => {
                     let (start, end) = span.resolve(self.dims()[axis]);
-                    before[axis] = start;
-                    sizes[axis] = (end - start).div_ceil(step.unsigned_abs());
+                    let size = (end - start).div_ceil(step.unsigned_abs());
                     // Of one element there are no gaps, however long the step.
-                    interior[axis] = if sizes[axis] > 1 { step.unsigned_abs() - 1 } else { 0 };
+                    named[axis] = (start, if size > 1 { step.unsigned_abs() } else { 1 }, size);
                 }
-                Index::Ellipsis => axis += rank - named,
+                Index::Ellipsis => axis += rank - count,
                 Index::NewAxis | Index::Tensor(_) | Index::List(_) => {}
             }
             axis += axes_of(part);
         }
-        if view.numel() == 0 {
-            return Ok(self.clone());
+        let sizes: Shape = named.iter().map(|&(.., size)| size).collect();
+        let value = value.expand_unchecked(view.shape().clone());
+        let value = if accumulate { view.add(&value)? } else { value };
+        // This tensor within what the axes before each name, which the value along that axis replaces a part of.
+        let mut around: SmallVec<[Tensor; 5]> = SmallVec::new();
+        let mut inner = self.clone();
+        for (axis, &(start, step, size)) in named.iter().enumerate() {
+            let part = match size == self.dims()[axis] {
+                true => inner.clone(),
+                false => inner.slice_unchecked(axis, start, size, step as isize),
+            };
+            around.push(std::mem::replace(&mut inner, part));
         }
-        let sizes = Shape::from(sizes.as_slice());
-        let whole = |part: Tensor, fill: Scalar| {
-            part.pad_unchecked(before.clone(), interior.clone(), self.shape().clone(), fill)
-        };
-        let value = value.expand_unchecked(view.shape().clone()).reshape_unchecked(sizes.clone());
-        let value = whole(value, Scalar::Int(0));
-        let named =
-            Tensor::source_unchecked(Op::Full(Scalar::Bool(true)), sizes, DType::Bool, &self.device());
-        let named = whole(named, Scalar::Bool(false));
-        let value = if accumulate { self.add(&value)? } else { value };
-        named.where_cond(&value, self)
+        let mut out = value.reshape_unchecked(sizes);
+        for (axis, (whole, &(start, step, size))) in around.iter().zip(&named).enumerate().rev() {
+            let n = whole.dims()[axis];
+            if size == n {
+                continue;
+            }
+            if step > 1 {
+                let places = numbers(size, &self.device())?.mul_scalar(step as i64).add_scalar(start as i64);
+                let (places, _) = whole.spread_index(op, Axis(axis as isize), &places)?;
+                out = whole.scatter_with(ScatterOp::Replace, axis, &places, &out)?;
+                continue;
+            }
+            let (before, behind) =
+                (whole.narrow(axis, 0, start)?, whole.narrow(axis, start + size, n - start - size)?);
+            let pieces = [before, out, behind].into_iter().filter(|piece| piece.dims()[axis] > 0);
+            out = Tensor::concat(&pieces.collect::<SmallVec<[Tensor; 3]>>(), axis)?;
+        }
+        Ok(out)
     }
 }
 
@@ -724,16 +755,10 @@ pub(super) fn require_bool(op: &'static str, mask: &Tensor) -> Result<()> {
 /// Indices known on the host.
 #[track_caller]
 pub(super) fn host_index(places: &[usize], shape: Shape, device: &Device) -> Result<Tensor> {
-    match device.int_dtype() {
-        DType::I64 => {
-            let places: Vec<i64> = places.iter().map(|&p| p as i64).collect();
-            Tensor::from_vec(places, shape, device)
-        }
-        _ => {
-            let places: Vec<i32> = places.iter().map(|&p| p as i32).collect();
-            Tensor::from_vec(places, shape, device)
-        }
-    }
+    let greatest = places.iter().copied().max().unwrap_or(0);
+    Tensor::from_indices("index", shape, device, greatest, |first, some| {
+        some.copy_from_slice(&places[first..][..some.len()]);
+    })
 }
 
 /// 0, 1, … up to `n` in the dtype of indices.

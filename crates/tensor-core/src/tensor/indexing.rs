@@ -178,7 +178,8 @@ impl Tensor {
         let shape: Shape = self.dims().iter().copied().chain([classes]).collect();
         let zeros = Tensor::zeros(shape, (DType::I32, &self.device()))?;
         let index = index.unsqueeze(-1)?;
-        let ones = Tensor::ones(index.shape().clone(), (DType::I32, &self.device()))?;
+        let one = Tensor::full((), 1, (DType::I32, &self.device()))?;
+        let ones = one.expand_unchecked(index.shape().clone());
         Ok(zeros.scatter_add(-1, &index, &ones)?.as_index())
     }
 

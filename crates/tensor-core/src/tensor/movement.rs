@@ -647,7 +647,7 @@ fn triangle_indices(
     op: &'static str,
     rows: usize,
     columns: usize,
-    kept: impl Fn(i64) -> (i64, i64),
+    kept: impl Fn(i64) -> (i64, i64) + Sync,
     device: &Device,
 ) -> Result<Tensor> {
     let size = || Error::invalid(op, format!("a matrix of {rows} rows and {columns} columns"));
@@ -659,12 +659,40 @@ fn triangle_indices(
         let end = end.clamp(0, columns as i64) as usize;
         (start.max(0) as usize).min(end)..end
     };
-    let count = (0..rows).map(|row| kept(row).len()).fold(0usize, usize::saturating_add);
-    let mut both = Vec::new();
-    both.try_reserve_exact(count.saturating_mul(2)).map_err(|_| size())?;
-    (0..rows).for_each(|row| both.extend(std::iter::repeat_n(row, kept(row).len())));
-    (0..rows).for_each(|row| both.extend(kept(row)));
-    super::index::host_index(&both, Shape::from([2, count]), device)
+    // The rows that have places follow one another. Where the places of each begin, and at last how many there are.
+    let top = (0..rows).find(|&row| !kept(row).is_empty()).unwrap_or(rows);
+    let end = (top..rows).find(|&row| kept(row).is_empty()).unwrap_or(rows);
+    let mut begins = Vec::new();
+    begins.try_reserve_exact(end - top + 1).map_err(|_| size())?;
+    let mut count = 0usize;
+    begins.push(count);
+    for row in top..end {
+        count += kept(row).len();
+        begins.push(count);
+    }
+    // Rows, and then columns.
+    let write = |first: usize, mut some: &mut [usize]| {
+        let mut is_column = first >= count;
+        let mut place = if is_column { first - count } else { first };
+        let mut row = begins.partition_point(|&begin| begin <= place) - 1;
+        while !some.is_empty() {
+            let kept = kept(top + row);
+            let start = kept.start + place - begins[row];
+            let (of_row, rest) = some.split_at_mut(some.len().min(kept.end - start));
+            match is_column {
+                true => of_row.iter_mut().zip(start..).for_each(|(to, column)| *to = column),
+                false => of_row.fill(top + row),
+            }
+            place += of_row.len();
+            some = rest;
+            row += 1;
+            if place == count {
+                (is_column, place, row) = (true, 0, 0);
+            }
+        }
+    };
+    let greatest = rows.max(columns).saturating_sub(1);
+    Tensor::from_indices(op, Shape::from([2, count]), device, greatest, write)
 }
 
 /// The tensors of a list that a user gives.

@@ -83,22 +83,41 @@ impl Generator {
 
     /// A number below `bound` (which is not 0), each equally likely, on the host.
     pub fn below(&self, bound: u64) -> u64 {
-        // Lemire's multiplication with rejection: no bias.
-        loop {
-            let wide = u128::from(self.next_u64()) * u128::from(bound);
-            if (wide as u64) >= bound.wrapping_neg() % bound.max(1) {
-                return (wide >> 64) as u64;
-            }
-        }
+        below(bound, || self.next_u64())
     }
 
     /// The numbers 0..n in random order, on the host (Fisher and Yates).
     pub fn permutation(&self, n: usize) -> Vec<usize> {
+        const AHEAD: usize = 16;
         let mut order: Vec<usize> = (0..n).collect();
+        // The stream is held for all draws, and blocks are computed some at a time.
+        let mut stream = lock(&self.stream);
+        let (mut words, mut used) = ([[0; AHEAD]; 2], AHEAD);
         for i in (1..n).rev() {
-            order.swap(i, self.below(i as u64 + 1) as usize);
+            let place = below(i as u64 + 1, || {
+                if used == AHEAD {
+                    (words, used) = (crate::philox_words(stream.seed, stream.next), 0);
+                }
+                let word = u64::from(words[0][used]) << 32 | u64::from(words[1][used]);
+                used += 1;
+                stream.next = stream.next.wrapping_add(1);
+                word
+            });
+            order.swap(i, place as usize);
         }
         order
+    }
+}
+
+/// A number below `bound` from words that are each equally likely: Lemire's multiplication with rejection, without bias.
+fn below(bound: u64, mut next: impl FnMut() -> u64) -> u64 {
+    loop {
+        let wide = u128::from(next()) * u128::from(bound);
+        // What is rejected is less than the bound: mostly no remainder is needed to know.
+        let low = wide as u64;
+        if low >= bound || low >= bound.wrapping_neg() % bound.max(1) {
+            return (wide >> 64) as u64;
+        }
     }
 }
 

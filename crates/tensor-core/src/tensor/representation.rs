@@ -52,30 +52,28 @@ impl Tensor {
         let (x, toward) = self.detach().pair(OP, toward.detach().into())?;
         x.require_float(OP)?;
         let dtype = x.dtype();
-        // Binary digits, and the exponent of the least number above 0.
-        let (digits, least) = match dtype {
-            DType::F16 => (11.0, -24.0),
-            DType::BF16 => (8.0, -133.0),
-            DType::F64 => (53.0, -1074.0),
-            _ => (24.0, -149.0),
+        // Half the distance from 1 to the next number, and the least number above 0: as exponents.
+        let (half, least) = match dtype {
+            DType::F16 => (-11, -24),
+            DType::BF16 => (-8, -133),
+            DType::F64 => (-53, -1074),
+            _ => (-24, -149),
         };
         let (x, toward) = (x.cast_unchecked(dtype.compute()), toward.cast_unchecked(dtype.compute()));
         let zero = x.eq_scalar(0.0);
-        let up = toward.gt(&x)?;
-        let outwards = up.ne(&x.lt_scalar(0.0))?;
-        // Below a power of two numbers are twice as dense.
-        let exponent = x.exponent()?;
-        let one = x.ones_like();
-        let power = x.abs().eq(&one.times_power_of_two(&exponent.sub_scalar(1.0))?)?;
-        let denser = power.bitwise_and(&outwards.logical_not())?.cast_unchecked(x.dtype());
-        let step = exponent.sub_scalar(digits).sub(&denser)?.maximum_scalar(least);
-        let step = zero.where_cond(&step.constant(least.into()), &step)?;
         // Small numbers are lifted, so that no step is a denormal number, which a device may take for 0.
-        let lift = x.abs().lt_scalar(2f64.powi(-60)).cast_unchecked(x.dtype()).mul_scalar(64.0);
-        let lifted = x.times_power_of_two(&lift)?;
-        let step = one.times_power_of_two(&step.add(&lift)?)?;
+        let small = x.abs().lt_scalar(2f64.powi(-60));
+        let by =
+            |small: &Tensor, factor: f64| small.choose(&x.constant(factor.into()), &x.constant(1.0.into()));
+        let lifted = x.mul(&by(&small, 2f64.powi(64)))?;
+        // Just above half the distance to the neighbour, below a power of two as well, leads to it when the sum is rounded (Rump, Zimmermann,
+        // Boldo and Melquiond, "Computing predecessor and successor in rounding to nearest", 2009).
+        let step = lifted.abs().mul_scalar(2f64.powi(half) * (1.0 + 2f64.powi(half + 1)));
+        let step =
+            step.maximum(&small.choose(&x.constant(2f64.powi(least + 64).into()), &x.constant(0.0.into())))?;
+        let up = toward.gt(&x)?;
         let next =
-            up.where_cond(&lifted.add(&step)?, &lifted.sub(&step)?)?.times_power_of_two(&lift.neg())?;
+            up.where_cond(&lifted.add(&step)?, &lifted.sub(&step)?)?.mul(&by(&small, 2f64.powi(-64)))?;
         // What falls to 0 keeps its sign.
         let next = zero.where_cond(&next, &next.copysign(&x)?)?;
         let end = x.constant(greatest(dtype).unwrap_or(f64::MAX).into()).copysign(&x)?;

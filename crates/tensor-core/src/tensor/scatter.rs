@@ -215,7 +215,11 @@ impl Tensor {
             }
             return Ok(self.clone());
         }
-        let turn = mask.cumsum(0)?.sub_scalar(1);
+        let turn = match mask.numel() <= i32::MAX as usize {
+            true => mask.running_count(),
+            false => mask.cumsum(0)?,
+        };
+        let turn = turn.sub_scalar(1);
         let taken = source.flatten_all().gather(0, &mask.where_cond(&turn, &turn.full_like(0))?)?;
         let out = mask.where_cond(&taken, &self.flatten_all())?;
         Ok(out.reshape_unchecked(self.shape().clone()))
@@ -329,7 +333,7 @@ fn hits(axis: usize, index: &Tensor, region: &Shape) -> Result<Tensor> {
     let of = |shape: &Shape, value: i64| {
         Tensor::source_unchecked(Op::Full(Scalar::Int(value)), shape.clone(), DType::I32, &index.device())
     };
-    of(region, 0).scatter_add(axis, index, &of(index.shape(), 1))
+    of(region, 0).scatter_add(axis, index, &of(&Shape::scalar(), 1).expand_unchecked(index.shape().clone()))
 }
 
 /// For each place, one more than the turn along the axis of the last number of `index` that names it, i32; 0 where none does.

@@ -34,7 +34,7 @@ fn window(
     n: usize,
     periodic: bool,
     options: TensorOptions,
-    at: impl Fn(f64) -> f64,
+    at: impl Fn(f64) -> f64 + Sync,
 ) -> Result<Tensor> {
     let last = if periodic { n } else { n.saturating_sub(1) };
     let share = |i: usize| if n == 1 { 1.0 } else { at(i as f64 / last as f64) };
@@ -101,9 +101,10 @@ impl Tensor {
         if !(beta.is_finite() && beta >= 0.0) {
             return Err(Error::invalid(OP, format!("beta {beta}: give a finite one of at least 0")));
         }
+        let greatest = i0e(beta);
         window(OP, n, periodic, options.into(), |t| {
             let x = beta * (1.0 - (2.0 * t - 1.0).powi(2)).max(0.0).sqrt();
-            i0e(x) / i0e(beta) * (x - beta).exp()
+            i0e(x) / greatest * (x - beta).exp()
         })
     }
 }

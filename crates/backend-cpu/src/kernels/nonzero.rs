@@ -1,0 +1,115 @@
+//! The places of what is true: threads count blocks of the mask, and then write the places of each block from where those before it end.
+#![allow(unsafe_code)]
+
+use smallvec::SmallVec;
+use tensor_core::{DType, Error, Launch, Nonzero, Result};
+
+use super::custom::Native;
+use crate::{
+    CpuBackend,
+    memory::{buffer::Bound, strided::Shared},
+    threads,
+};
+
+/// Elements of a block.
+const BLOCK: usize = 1 << 16;
+
+impl Native for Nonzero {
+    fn supports(dtype: DType) -> bool {
+        dtype == DType::Bool
+    }
+
+    fn run(&self, backend: &CpuBackend, launch: &Launch<'_>) -> Result<()> {
+        let shape = launch.kernel.operands[0].layout.shape();
+        let bound = Bound::of_launch(&backend.pool, launch)?;
+        // SAFETY: the launch checked that the mask is row-major and has so many elements, each a byte of 0 or 1.
+        let mask =
+            unsafe { std::slice::from_raw_parts(bound.inputs[0].at::<u8>(0).cast_const(), shape.numel()) };
+        let mut begins = vec![0usize; mask.len().div_ceil(BLOCK)];
+        threads::share_chunks(&mut begins, 1, |block, count| {
+            count[0] = mask[of_block(block, mask)].iter().map(|&truth| usize::from(truth)).sum();
+        });
+        let mut total = 0;
+        for begin in &mut begins {
+            total += std::mem::replace(begin, total);
+        }
+        if total != self.count {
+            let message = format!("{total} elements are true, where {} were counted", self.count);
+            return Err(Error::invalid(launch.kernel.name(), message));
+        }
+        let rank = shape.rank();
+        let out = Shared(bound.outputs[0].at::<i64>(0));
+        threads::share(begins.len(), |block| {
+            let range = of_block(block, mask);
+            let first = range.start;
+            let mut to = begins[block] * rank;
+            let mut write = |coordinate: usize| {
+                // SAFETY: the output has room for the coordinates of all, and those of a block follow those of the blocks before it.
+                unsafe { out.at(to as isize).write(coordinate as i64) };
+                to += 1;
+            };
+            if rank == 1 {
+                return for_each_true(&mask[range], |place| write(first + place));
+            }
+            // The line along the last axis that the places are in, and its coordinates.
+            let (&length, lead) = shape.dims().split_last().unwrap_or((&1, &[]));
+            let mut line: SmallVec<[usize; 5]> = SmallVec::from_elem(0, lead.len());
+            let (mut start, mut end) = (0, 0);
+            for_each_true(&mask[range], |place| {
+                let place = first + place;
+                if place >= end {
+                    let mut number = place / length;
+                    (start, end) = (number * length, (number + 1) * length);
+                    for (coordinate, &n) in line.iter_mut().zip(lead).rev() {
+                        *coordinate = number % n;
+                        number /= n;
+                    }
+                }
+                line.iter().for_each(|&coordinate| write(coordinate));
+                write(place - start);
+            });
+        });
+        Ok(())
+    }
+}
+
+fn of_block(block: usize, mask: &[u8]) -> std::ops::Range<usize> {
+    block * BLOCK..mask.len().min((block + 1) * BLOCK)
+}
+
+/// Calls `f` with the place of each byte that is 1 of bytes of 0 and 1, ascending: eight of them become the bits of a byte by one product.
+#[inline(always)]
+fn for_each_true(mask: &[u8], mut f: impl FnMut(usize)) {
+    let (words, rest) = mask.as_chunks::<8>();
+    for (group, words) in words.chunks(8).enumerate() {
+        let mut bits = 0u64;
+        for (i, &word) in words.iter().enumerate() {
+            let byte = u64::from_le_bytes(word).wrapping_mul(0x0102_0408_1020_4080) >> 56;
+            bits |= byte << (8 * i);
+        }
+        while bits != 0 {
+            f(64 * group + bits.trailing_zeros() as usize);
+            bits &= bits - 1;
+        }
+    }
+    let first = mask.len() - rest.len();
+    rest.iter().enumerate().filter(|(_, truth)| **truth != 0).for_each(|(i, _)| f(first + i));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::for_each_true;
+
+    #[test]
+    fn every_true_byte_is_found_once() {
+        for length in [0, 1, 7, 8, 9, 63, 64, 65, 200] {
+            for step in [1, 2, 3, 7, 64] {
+                let mask: Vec<u8> = (0..length).map(|i| u8::from(i * i % step == 0)).collect();
+                let mut found = Vec::new();
+                for_each_true(&mask, |place| found.push(place));
+                let wanted: Vec<usize> = (0..length).filter(|i| i * i % step == 0).collect();
+                assert_eq!(found, wanted, "{length} {step}");
+            }
+        }
+    }
+}
