@@ -678,6 +678,27 @@ pub(super) mod tests {
         Strided { at: at.as_ptr(), row: Steps::Even(row), column: Steps::Even(column) }
     }
 
+    /// The elements of a product with an operand that was prepared.
+    ///
+    /// # Safety
+    /// All elements of the operands lie in memory.
+    pub(crate) unsafe fn with_prepared<T: HasMicroKernels>(
+        isa: Isa,
+        product: Product<'_, T>,
+        m: usize,
+        n: usize,
+        number: impl Fn(f64) -> T,
+    ) -> Vec<T> {
+        let mut to = numbers(m * n, 5, number);
+        // SAFETY: the caller says so, and the result lies in its vector.
+        unsafe {
+            let prepared = Some(&product.prepare(isa, m, true));
+            let product = Product { to: to.as_mut_ptr(), prepared, ..product };
+            product.run(isa, 0..m, 0..n, None).unwrap();
+        }
+        to
+    }
+
     /// A product of `[m, k]` and `[k, n]` elements into a vector of its own size.
     pub(crate) fn product<'a, T>(
         k: usize,
@@ -716,13 +737,8 @@ pub(super) mod tests {
                     let product = product(k, n, operands, &mut c);
                     // SAFETY: all elements lie in the vectors.
                     unsafe { product.run(isa, 0..m, 0..n, None) }.unwrap();
-                    let mut again = numbers(m * n, 5, number);
                     // SAFETY: as above.
-                    unsafe {
-                        let prepared = Some(&product.prepare(isa, m, true));
-                        let product = Product { to: again.as_mut_ptr(), prepared, ..product };
-                        product.run(isa, 0..m, 0..n, None).unwrap();
-                    }
+                    let again = unsafe { with_prepared(isa, product, m, n, number) };
                     assert_eq!(c, again, "{isa:?} {m} {n} {k} way {way}: another sum of a packed operand");
                     let mut cut = numbers(m * n, 4, number);
                     let pieces = Product { to: cut.as_mut_ptr(), ..product };

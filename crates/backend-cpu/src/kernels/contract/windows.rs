@@ -109,8 +109,8 @@ pub(super) mod tests {
     use super::{
         super::{
             gemm::{
-                Product, Strided,
-                tests::{numbers, operand, product},
+                Strided,
+                tests::{numbers, operand, product, with_prepared},
             },
             micro_kernel::HasMicroKernels,
         },
@@ -163,13 +163,8 @@ pub(super) mod tests {
                     let product = product(k, n, [a, b], &mut c);
                     // SAFETY: all windows lie in the image, and the result in its vector.
                     unsafe { product.run(isa, 0..m, 0..n, None) }.unwrap();
-                    let mut again = numbers(m * n, 5, number);
                     // SAFETY: as above.
-                    unsafe {
-                        let prepared = Some(&product.prepare(isa, m, true));
-                        let product = Product { to: again.as_mut_ptr(), prepared, ..product };
-                        product.run(isa, 0..m, 0..n, None).unwrap();
-                    }
+                    let again = unsafe { with_prepared(isa, product, m, n, number) };
                     assert_eq!(c, again, "{isa:?} {side} {stride} {m}: another sum of a packed operand");
                     // The same sums with the operands' parts exchanged: terms of windows along rows.
                     let mut swapped = numbers(m * n, 6, number);
