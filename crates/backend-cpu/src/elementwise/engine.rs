@@ -195,15 +195,12 @@ impl<'a> Evaluator<'a> {
         run.min(BLOCK).min(end - pos)
     }
 
-    /// Computes positions `pos..pos + n` and gives where each output's block lies. Outputs given in `targets` are written
-    /// there, from the target's element `at` on.
-    pub(crate) fn block(
-        &mut self,
-        pos: usize,
-        n: usize,
-        targets: &[Memory],
-        at: usize,
-    ) -> Result<SmallVec<[*const u8; 4]>> {
+    /// Computes positions `pos..pos + n`; [`Evaluator::result`] is where. Outputs given in `targets` are written there, from the target's
+    /// element `at` on.
+    ///
+    /// It gives no list of the results: a list is written in small parts and moved in large ones, and such a load has to wait until every store
+    /// before it, those of the block among them, has left the processor.
+    pub(crate) fn block(&mut self, pos: usize, n: usize, targets: &[Memory], at: usize) -> Result<()> {
         if self.fresh {
             self.fill_constants();
             self.fresh = false;
@@ -236,19 +233,20 @@ impl<'a> Evaluator<'a> {
             }
             self.places[step.dst as usize] = out;
         }
-        let mut results: SmallVec<[*const u8; 4]> = SmallVec::new();
-        for (o, &(src, dtype)) in program.outputs.iter().enumerate() {
+        for (&(src, dtype), target) in program.outputs.iter().zip(targets) {
             let from = self.place(src);
-            if let Some(target) = targets.get(o) {
-                let to = target.at::<u8>(0).wrapping_add(at * dtype.size());
-                if !std::ptr::eq(to, from) {
-                    // SAFETY: the block holds n elements of the compute dtype, the target n more from `at` on.
-                    unsafe { store(self.isa, dtype, from, to, n) };
-                }
+            let to = target.at::<u8>(0).wrapping_add(at * dtype.size());
+            if !std::ptr::eq(to, from) {
+                // SAFETY: the block holds n elements of the compute dtype, the target n more from `at` on.
+                unsafe { store(self.isa, dtype, from, to, n) };
             }
-            results.push(from);
         }
-        Ok(results)
+        Ok(())
+    }
+
+    /// Where output `o` of the last block lies, in its compute dtype.
+    pub(crate) fn result(&self, o: usize) -> *const u8 {
+        self.place(self.program.outputs[o].0)
     }
 
     /// Scalars, and inputs that are one element everywhere, are the same for every block.

@@ -135,7 +135,10 @@ impl Blocks<'_, '_> {
     fn block(&mut self, pos: usize, n: usize) -> Result<*const u8> {
         match self {
             Blocks::InPlace(first, size) => Ok(first.wrapping_add(pos * *size)),
-            Blocks::Computed(evaluator) => Ok(evaluator.block(pos, n, &[], 0)?[0]),
+            Blocks::Computed(evaluator) => {
+                evaluator.block(pos, n, &[], 0)?;
+                Ok(evaluator.result(0))
+            }
         }
     }
 }

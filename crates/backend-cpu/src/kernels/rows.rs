@@ -536,7 +536,7 @@ impl RowRunner<'_> {
                         }
                     }
                     if pass.by_row {
-                        blocks(from, to, |row, n| evaluator.block(row, n, targets, row).map(|_| ()))?;
+                        blocks(from, to, |row, n| evaluator.block(row, n, targets, row))?;
                     } else {
                         let far = self.far && at == rows.busy;
                         self.full(pass, evaluator, targets, from..to, far, &row_value)?;
@@ -604,7 +604,7 @@ impl RowRunner<'_> {
             // Several short rows a block.
             return blocks_of(from, to, BLOCK / length, |row, n| {
                 look_ahead(evaluator, row * length, n * length);
-                let data = evaluator.block(row * length, n * length, targets, row * length)?;
+                evaluator.block(row * length, n * length, targets, row * length)?;
                 for (f, fold) in pass.folds.iter().enumerate() {
                     let size = fold.dtype.compute().size();
                     for i in 0..n {
@@ -614,7 +614,7 @@ impl RowRunner<'_> {
                             total.add(
                                 self.isa,
                                 fold,
-                                data[stored + f].wrapping_add(i * length * size),
+                                evaluator.result(stored + f).wrapping_add(i * length * size),
                                 length,
                             )
                         };
@@ -629,10 +629,10 @@ impl RowRunner<'_> {
             let mut totals: SmallVec<[Total; 2]> = pass.folds.iter().map(Total::start).collect();
             blocks(row * length, (row + 1) * length, |pos, n| {
                 look_ahead(evaluator, pos, n);
-                let data = evaluator.block(pos, n, targets, pos)?;
-                for ((fold, total), &data) in pass.folds.iter().zip(&mut totals).zip(&data[stored..]) {
+                evaluator.block(pos, n, targets, pos)?;
+                for (f, (fold, total)) in pass.folds.iter().zip(&mut totals).enumerate() {
                     // SAFETY: the block holds n elements.
-                    unsafe { total.add(self.isa, fold, data, n) };
+                    unsafe { total.add(self.isa, fold, evaluator.result(stored + f), n) };
                 }
                 Ok(())
             })?;
