@@ -8,7 +8,7 @@ use crate::simd::{
     vector::Float,
 };
 
-/// Terms that are added in one pass over a run of columns: as many as a window of three by three has, or fewer.
+/// Terms that are added in one pass over the columns: as many as a window of three by three has, or fewer.
 const TERMS: usize = 9;
 const FEW_TERMS: usize = 3;
 /// Columns that are summed at once in a run: then half of them, then one.
@@ -25,35 +25,41 @@ struct Row<'a, T, const FUSED: bool> {
 
 #[allow(clippy::needless_range_loop)] // several arrays go by the same numbers
 impl<T: Float, const FUSED: bool> Row<'_, T, FUSED> {
-    /// `R` terms from term `i` on, summed for the columns of a run: added to what is there if `more`.
+    /// `R` terms from term `i` on, summed for the columns of all runs: added to what is there if there were terms before.
     ///
     /// # Safety
     /// As [`row`].
     #[inline(always)]
-    unsafe fn terms<const R: usize>(&self, i: usize, start: usize, end: usize, more: bool) {
+    unsafe fn terms<const R: usize>(&self, i: usize) {
         let p = &self.product;
-        let n = end - start;
-        let (mut from, mut x) = ([p.b.at; R], [T::ZERO; R]);
+        let (mut first, mut x) = ([p.b.at; R], [T::ZERO; R]);
         // SAFETY: the caller's promise.
         unsafe {
             // No closures: they are compiled by themselves, without the instruction set that this is for.
             for r in 0..R {
-                from[r] = p.b.element(i + r, start);
+                first[r] = p.b.at.wrapping_offset(p.b.row.at(i + r));
                 x[r] = p.a.element(0, i + r).read();
             }
-            let y = p.to.add(start);
-            let mut j = 0;
-            while j + WIDTH <= n {
-                Self::columns::<R, WIDTH>(&x, &from, j, y, more);
-                j += WIDTH;
-            }
-            if j + WIDTH / 2 <= n {
-                Self::columns::<R, { WIDTH / 2 }>(&x, &from, j, y, more);
-                j += WIDTH / 2;
-            }
-            while j < n {
-                Self::columns::<R, 1>(&x, &from, j, y, more);
-                j += 1;
+            for run in self.runs.windows(2) {
+                let (start, n) = (run[0], run[1] - run[0]);
+                let (along, y) = (p.b.column.at(start), p.to.add(start));
+                let mut from = first;
+                for r in 0..R {
+                    from[r] = first[r].wrapping_offset(along);
+                }
+                let mut j = 0;
+                while j + WIDTH <= n {
+                    Self::columns::<R, WIDTH>(&x, &from, j, y, i > 0);
+                    j += WIDTH;
+                }
+                if j + WIDTH / 2 <= n {
+                    Self::columns::<R, { WIDTH / 2 }>(&x, &from, j, y, i > 0);
+                    j += WIDTH / 2;
+                }
+                while j < n {
+                    Self::columns::<R, 1>(&x, &from, j, y, i > 0);
+                    j += 1;
+                }
             }
         }
     }
@@ -89,23 +95,20 @@ impl<T: Float, const FUSED: bool> Job for Row<'_, T, FUSED> {
     type Output = ();
     #[inline(always)]
     fn run(self) {
-        for run in self.runs.windows(2) {
-            let (start, end) = (run[0], run[1]);
-            // SAFETY: the promise of `row`'s caller.
-            unsafe {
-                let mut i = 0;
-                while i + TERMS <= self.product.k {
-                    self.terms::<TERMS>(i, start, end, i > 0);
-                    i += TERMS;
-                }
-                while i + FEW_TERMS <= self.product.k {
-                    self.terms::<FEW_TERMS>(i, start, end, i > 0);
-                    i += FEW_TERMS;
-                }
-                while i < self.product.k {
-                    self.terms::<1>(i, start, end, i > 0);
-                    i += 1;
-                }
+        // SAFETY: the promise of `row`'s caller.
+        unsafe {
+            let mut i = 0;
+            while i + TERMS <= self.product.k {
+                self.terms::<TERMS>(i);
+                i += TERMS;
+            }
+            while i + FEW_TERMS <= self.product.k {
+                self.terms::<FEW_TERMS>(i);
+                i += FEW_TERMS;
+            }
+            while i < self.product.k {
+                self.terms::<1>(i);
+                i += 1;
             }
         }
     }
