@@ -4,6 +4,7 @@
 use std::{
     any::{Any, TypeId},
     fmt,
+    hash::{Hash, Hasher},
     sync::{Arc, Mutex},
 };
 
@@ -127,10 +128,30 @@ pub(crate) fn misfit(custom: &dyn CustomKernel, inputs: &[(Shape, DType)], what:
     Error::invalid(custom.name(), format!("inputs {}: {what}", inputs.join(", ")))
 }
 
+/// One kernel may be run in place of an equal one: it is of the same type with the same key.
+impl PartialEq for dyn CustomKernel {
+    fn eq(&self, other: &dyn CustomKernel) -> bool {
+        type_of(self) == type_of(other) && self.key() == other.key()
+    }
+}
+
+impl Eq for dyn CustomKernel {}
+
+impl Hash for dyn CustomKernel {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        type_of(self).hash(state);
+        self.key().hash(state);
+    }
+}
+
+fn type_of(kernel: &dyn CustomKernel) -> TypeId {
+    (kernel as &dyn Any).type_id()
+}
+
 /// A number for each type of kernel met so far: part of the key of a graph's form.
 fn type_number(kernel: &dyn CustomKernel) -> u64 {
     static TYPES: Mutex<Vec<TypeId>> = Mutex::new(Vec::new());
-    let id = (kernel as &dyn Any).type_id();
+    let id = type_of(kernel);
     let mut types = lock(&TYPES);
     let place = types.iter().position(|known| *known == id).unwrap_or_else(|| {
         types.push(id);

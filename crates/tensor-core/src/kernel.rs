@@ -144,7 +144,7 @@ impl Program {
 ///
 /// Outputs are fresh row-major buffers. Only of a [`Body::Map`] may an output be an input's own buffer: then that input's layout is
 /// row-major at offset 0 with the output's dtype, and any other input that shares the buffer has the same layout.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Kernel {
     /// The index space.
     pub space: Shape,
@@ -207,7 +207,7 @@ impl Output {
 }
 
 /// What a kernel computes from its operands.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Body {
     /// `output[o][p] = program(operands at p)` for every position p of the space: a fused elementwise expression with one or several
     /// outputs, each over the whole space.

@@ -1,15 +1,18 @@
 //! From kernels to a plan: which slot each buffer goes in, how long it lives, and which are overwritten in place.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
 use super::{
     draft::Draft,
+    kernels::{Kernels, Known},
     plan::{Analysis, NONE},
     program::ScalarRef,
 };
 use crate::{
     DType, Layout,
-    kernel::{Body, Compiled, Instr, Kernel},
+    kernel::{Body, Instr, Kernel},
     node::View,
 };
 
@@ -34,7 +37,7 @@ impl Plan {
     pub(super) fn bytes(&self) -> usize {
         const COMPILED: usize = 1 << 10;
         let heap = |step: &Step| {
-            let instrs = step.kernel.body.program().map_or(0, |program| program.instrs.len());
+            let instrs = step.shared.kernel.body.program().map_or(0, |program| program.instrs.len());
             let stores = step.stores.len() + step.made.len() + step.targets.len();
             COMPILED + size_of::<Kernel>() + instrs * (size_of::<Instr>() + 1) + stores * size_of::<Store>()
         };
@@ -51,8 +54,7 @@ pub(crate) struct Store {
 }
 
 pub(crate) struct Step {
-    pub(crate) kernel: Box<Kernel>,
-    pub(crate) compiled: Compiled,
+    pub(crate) shared: Arc<Known>,
     pub(crate) inputs: SmallVec<[u32; 4]>,
     pub(crate) outputs: SmallVec<[Output; 2]>,
     /// For each output, where its buffer goes.
@@ -94,7 +96,7 @@ pub(crate) enum Target {
 }
 
 /// Slots, lifetimes, and reuse of buffers in place.
-pub(super) fn assemble(analysis: &Analysis<'_>, drafts: Vec<Draft>) -> Plan {
+pub(super) fn assemble(analysis: &Analysis<'_>, drafts: Vec<Draft>, kernels: &mut Kernels) -> Plan {
     let n = analysis.items.len();
     let mut slot_of = vec![NONE; n];
     let mut slots = 0u32;
@@ -174,8 +176,7 @@ pub(super) fn assemble(analysis: &Analysis<'_>, drafts: Vec<Draft>) -> Plan {
         last_uses.dedup();
         steps.push(Step {
             empty: draft.kernel.outputs.iter().all(|output| output.shape.numel() == 0),
-            kernel: draft.kernel,
-            compiled: Compiled::default(),
+            shared: kernels.share(*draft.kernel),
             inputs,
             outputs,
             targets,

@@ -68,11 +68,12 @@ pub(super) fn launch(
     node: &Node,
     backend: &dyn Backend,
 ) -> Result<SmallVec<[Content; 2]>> {
-    let ticket = match Ticket::new(&step.kernel, node.op.name(), node.location) {
+    let kernel = &step.shared.kernel;
+    let ticket = match Ticket::new(kernel, node.op.name(), node.location) {
         Some(ticket) if !step.empty => {
             let bad = |index| ticket.error(index);
-            let certain = step.kernel.index_operand().is_some()
-                && bounds::are_in_range(&step.kernel, &facts[1], inputs[1].numel(), bad)?;
+            let certain = kernel.index_operand().is_some()
+                && bounds::are_in_range(kernel, &facts[1], inputs[1].numel(), bad)?;
             (!certain).then(|| Arc::new(ticket))
         }
         _ => None,
@@ -85,7 +86,7 @@ pub(super) fn launch(
         });
     }
     if !step.empty {
-        let (kernel, compiled, ticket) = (&step.kernel, &step.compiled, ticket.as_ref());
+        let (compiled, ticket) = (&step.shared.compiled, ticket.as_ref());
         let launch = Launch { kernel, compiled, scalars, inputs, outputs: &outputs, ticket };
         if cfg!(debug_assertions) {
             launch.check()?;
@@ -102,13 +103,13 @@ pub(super) fn launch(
             made.push((storage, Facts::default()));
             continue;
         }
-        let bounds = bounds::of_output(&step.kernel, o, storage.dtype(), facts, numel, scalars);
+        let bounds = bounds::of_output(kernel, o, storage.dtype(), facts, numel, scalars);
         // Of several results that are computed together, each answers for what it depends on.
-        let tickets = match &step.kernel.body {
+        let tickets = match &kernel.body {
             Body::Map(_) | Body::Rows { .. } | Body::Contract(Some(_))
-                if !tickets.is_empty() && step.kernel.outputs.len() > 1 =>
+                if !tickets.is_empty() && kernel.outputs.len() > 1 =>
             {
-                let read = step.kernel.operands_of(o);
+                let read = kernel.operands_of(o);
                 Tickets::of_launch(facts.iter().zip(read).filter(|(_, read)| *read).map(|(f, _)| f), None)
             }
             _ => tickets.clone(),

@@ -3,6 +3,7 @@
 use std::{collections::HashSet, panic::Location, sync::Arc};
 
 use super::{
+    PlanCache,
     assemble::{Output, Plan, Target},
     collect::{self, Item},
     execute, plan,
@@ -121,9 +122,10 @@ fn again(node: &Arc<Node>) -> Option<Arc<Node>> {
 fn plan_one(target: &Arc<Node>, report: &mut PlanReport) -> Result<Vec<Arc<Node>>> {
     let device = &target.device;
     let mut cache = lock(device.plans());
-    let copies = cache.collector.collect(std::slice::from_ref(target));
+    let PlanCache { collector, kernels, .. } = &mut *cache;
+    let copies = collector.collect(std::slice::from_ref(target));
     let planned = match copies.is_empty() {
-        true => plan::plan(cache.collector.items(), &device.info().limits).map(Some),
+        true => plan::plan(collector.items(), &device.info().limits, kernels).map(Some),
         false => Ok(None),
     };
     let items = cache.collector.take();
@@ -183,7 +185,7 @@ fn describe(plan: &Plan, items: &[Item], device: &Device, kernels: &mut Vec<Plan
         });
         kernels.push(PlannedKernel {
             device: device.clone(),
-            kernel: (*step.kernel).clone(),
+            kernel: step.shared.kernel.clone(),
             scalars: step
                 .scalars
                 .iter()

@@ -1,7 +1,7 @@
 //! From the waiting part of the graph to kernels that ran.
 //!
 //! [`evaluate`] collects what waits (`collect`), looks up or makes a plan for a graph of this form (`plan` decides
-//! what fuses, `epilogue` which maps contractions take in, `draft` and `program` write the kernels, `assemble` gives them buffers), and runs it (`execute`). `pending` bounds what waits.
+//! what fuses, `epilogue` which maps contractions take in, `draft` and `program` write the kernels, `kernels` keeps one of each, `assemble` gives them buffers), and runs it (`execute`). `pending` bounds what waits.
 //! `transfer` brings what comes from other devices. `explain` tells what would run.
 
 mod assemble;
@@ -12,6 +12,7 @@ mod draft;
 mod epilogue;
 mod execute;
 pub(crate) mod explain;
+mod kernels;
 pub(crate) mod pending;
 mod plan;
 mod program;
@@ -34,6 +35,7 @@ use crate::{
 /// Plans of graph forms seen before, for one device.
 pub(crate) struct PlanCache {
     plans: Cache<Arc<assemble::Plan>>,
+    kernels: kernels::Kernels,
     collector: collect::Collector,
     singles: single::Singles,
 }
@@ -44,21 +46,26 @@ const PLANS: Limit = Limit { bytes: 32 << 20, entries: 2048 };
 
 impl Default for PlanCache {
     fn default() -> PlanCache {
-        PlanCache { plans: Cache::new(PLANS), collector: Default::default(), singles: Default::default() }
+        PlanCache {
+            plans: Cache::new(PLANS),
+            kernels: Default::default(),
+            collector: Default::default(),
+            singles: Default::default(),
+        }
     }
 }
 
 impl PlanCache {
     /// The plan for what the collector has. `new` asks to learn the kernel of the one target, if it is one kernel.
     fn plan(&mut self, device: &Device, new: bool) -> Result<Arc<assemble::Plan>> {
-        let PlanCache { plans, collector, singles } = self;
+        let PlanCache { plans, kernels, collector, singles } = self;
         if let Some(plan) = plans.get(collector.key()).cloned() {
             if new {
                 singles.learn(&plan, collector.items());
             }
             return Ok(plan);
         }
-        let plan = Arc::new(plan::plan(collector.items(), &device.info().limits)?);
+        let plan = Arc::new(plan::plan(collector.items(), &device.info().limits, kernels)?);
         if !new || !singles.learn(&plan, collector.items()) {
             plans.insert(collector.key(), plan.clone(), plan.bytes());
         }

@@ -13,6 +13,7 @@ use super::{
     collect::Item,
     draft::write_kernels,
     epilogue,
+    kernels::Kernels,
 };
 use crate::{
     Layout, Limits, Op, Result, Shape, custom,
@@ -108,7 +109,8 @@ impl Analysis<'_> {
     }
 }
 
-pub(crate) fn plan(items: &[Item], limits: &Limits) -> Result<Plan> {
+/// The plan for what the items wait for. Its kernels are among `kernels`.
+pub(super) fn plan(items: &[Item], limits: &Limits, kernels: &mut Kernels) -> Result<Plan> {
     let mut analysis = classify(items);
     choose_materialised(&mut analysis);
     let parts = fit_limits(&mut analysis, limits);
@@ -116,7 +118,7 @@ pub(crate) fn plan(items: &[Item], limits: &Limits) -> Result<Plan> {
     let groups = group(&mut analysis, &parts, limits);
     let epilogues = epilogue::find(&analysis, &groups, &parts, limits);
     let drafts = write_kernels(&analysis, &groups, &epilogues)?;
-    Ok(assemble(&analysis, drafts))
+    Ok(assemble(&analysis, drafts, kernels))
 }
 
 fn classify(items: &[Item]) -> Analysis<'_> {

@@ -1,0 +1,114 @@
+//! The kernels of one device's plans, each kept once: layers of one kind, and sequences of many lengths, have most of theirs in common.
+
+use std::{
+    borrow::Borrow,
+    hash::{Hash, Hasher},
+    sync::Arc,
+};
+
+use rustc_hash::FxHashSet;
+
+use crate::kernel::{Compiled, Kernel};
+
+/// A kernel, and what its backend made of it.
+pub(crate) struct Known {
+    pub(crate) kernel: Kernel,
+    pub(crate) compiled: Compiled,
+}
+
+/// Kernels by what they are.
+pub(super) struct Kernels {
+    known: FxHashSet<ByKernel>,
+    /// How many there may be before those that no plan has are dropped.
+    most: usize,
+}
+
+/// Kernels that are kept without a look at who uses them.
+const FEW: usize = 1024;
+
+impl Default for Kernels {
+    fn default() -> Kernels {
+        Kernels { known: FxHashSet::default(), most: FEW }
+    }
+}
+
+impl Kernels {
+    /// The kernel that equals this one, which is it if there was none.
+    pub(super) fn share(&mut self, kernel: Kernel) -> Arc<Known> {
+        if let Some(known) = self.known.get(&kernel) {
+            return known.0.clone();
+        }
+        if self.known.len() >= self.most {
+            self.known.retain(|known| Arc::strong_count(&known.0) > 1);
+            // So that a look at all of them comes once for as many new ones.
+            self.most = FEW.max(2 * self.known.len());
+        }
+        let known = Arc::new(Known { kernel, compiled: Compiled::default() });
+        self.known.insert(ByKernel(known.clone()));
+        known
+    }
+}
+
+struct ByKernel(Arc<Known>);
+
+impl Borrow<Kernel> for ByKernel {
+    fn borrow(&self) -> &Kernel {
+        &self.0.kernel
+    }
+}
+
+impl PartialEq for ByKernel {
+    fn eq(&self, other: &ByKernel) -> bool {
+        self.0.kernel == other.0.kernel
+    }
+}
+
+impl Eq for ByKernel {}
+
+impl Hash for ByKernel {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.kernel.hash(state);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        BinaryOp, DType, Layout, Shape,
+        kernel::{Instr, Program},
+    };
+
+    fn double(numel: usize) -> Kernel {
+        let shape = Shape::from([numel]);
+        let program = Program {
+            instrs: vec![Instr::Load(0), Instr::Binary(BinaryOp::Add, 0, 0)],
+            dtypes: vec![DType::F32; 2],
+            inputs: vec![DType::F32],
+            outputs: vec![1],
+            ..Default::default()
+        };
+        let layout = Layout::contiguous(shape.clone());
+        Kernel::map(shape, [layout], program)
+    }
+
+    #[test]
+    fn equal_kernels_are_one() {
+        let mut kernels = Kernels::default();
+        let (a, b, other) = (kernels.share(double(3)), kernels.share(double(3)), kernels.share(double(4)));
+        assert!(Arc::ptr_eq(&a, &b));
+        assert!(!Arc::ptr_eq(&a, &other));
+        assert_eq!(other.kernel.space, Shape::from([4]));
+    }
+
+    #[test]
+    fn what_no_plan_has_is_dropped_and_the_rest_stays() {
+        let mut kernels = Kernels::default();
+        let kept = kernels.share(double(1));
+        for numel in 2..=3 * FEW {
+            kernels.share(double(numel));
+        }
+        assert!(kernels.known.len() <= FEW, "{} are kept", kernels.known.len());
+        assert!(Arc::ptr_eq(&kept, &kernels.share(double(1))));
+    }
+}
