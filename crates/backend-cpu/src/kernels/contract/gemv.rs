@@ -6,10 +6,11 @@
 
 use smallvec::SmallVec;
 
+use super::micro_kernel::{HasMicroKernels, mul_add};
 use crate::{
     simd::{
         isa::{Isa, Job, Plain, Sets},
-        vector::Float,
+        vector::{Float, Vector},
     },
     threads,
 };
@@ -22,9 +23,8 @@ const GRAIN: usize = 1 << 16;
 const COLUMNS: usize = 64;
 /// Rows added at once.
 const ROWS: usize = 8;
-/// Accumulators side by side in a sum along memory, and columns summed at once.
-const LANES: usize = 32;
-const DOTS: usize = 4;
+/// Accumulators side by side in a sum along memory.
+pub(super) const LANES: usize = 32;
 
 /// A matrix in memory, `a[i][j]` at `i · row + j · column`.
 #[derive(Clone, Copy)]
@@ -45,7 +45,7 @@ impl<T> Matrix<T> {
     }
 }
 
-/// Gemv of a product: `y` gets its own columns, of the rows that `x` has.
+/// A product with a matrix whose rows lie along memory: `y` gets its own columns, of the rows that `x` has.
 struct Gemv<'a, T, const FUSED: bool> {
     x: &'a [T],
     a: Matrix<T>,
@@ -70,82 +70,133 @@ impl<T: Float, const FUSED: bool> Gemv<'_, T, FUSED> {
             *y = sum;
         }
     }
-
-    /// The results of `D` columns from column `j` on.
-    #[inline(always)]
-    fn dots<const D: usize>(&mut self, j: usize) {
-        let mut columns = [self.a.at; D];
-        for d in 0..D {
-            columns[d] = self.a.element(0, j + d);
-        }
-        let mut sums = [[T::ZERO; LANES]; D];
-        let (chunks, rest) = self.x.as_chunks::<LANES>();
-        for (c, x) in chunks.iter().enumerate() {
-            for d in 0..D {
-                // SAFETY: as above; the chunk ends within the column.
-                let a: [T; LANES] =
-                    unsafe { columns[d].add(c * LANES).cast::<[T; LANES]>().read_unaligned() };
-                let mut sum = sums[d];
-                for l in 0..LANES {
-                    sum[l] = x[l].fma::<FUSED>(a[l], sum[l]);
-                }
-                sums[d] = sum;
-            }
-        }
-        for d in 0..D {
-            let sums = &mut sums[d];
-            for (l, &x) in rest.iter().enumerate() {
-                // SAFETY: as above.
-                sums[l] = x.fma::<FUSED>(unsafe { columns[d].add(chunks.len() * LANES + l).read() }, sums[l]);
-            }
-            let mut width = LANES / 2;
-            while width > 0 {
-                for l in 0..width {
-                    sums[l] = sums[l] + sums[l + width];
-                }
-                width /= 2;
-            }
-            self.y[j + d] = sums[0];
-        }
-    }
 }
 
 impl<T: Float, const FUSED: bool> Job for Gemv<'_, T, FUSED> {
     type Output = ();
     #[inline(always)]
     fn run(mut self) {
-        let (rows, columns) = (self.x.len(), self.y.len());
-        if self.a.column == 1 {
-            self.y.fill(T::ZERO);
-            // Loops, not closures: a closure that is not inlined is compiled without the instruction set.
-            let mut i = 0;
-            while i + ROWS <= rows {
-                self.rows::<ROWS>(i);
-                i += ROWS;
-            }
-            while i < rows {
-                self.rows::<1>(i);
-                i += 1;
-            }
-        } else {
-            let mut j = 0;
-            while j + DOTS <= columns {
-                self.dots::<DOTS>(j);
-                j += DOTS;
-            }
-            while j < columns {
-                self.dots::<1>(j);
-                j += 1;
-            }
+        self.y.fill(T::ZERO);
+        let rows = self.x.len();
+        // Loops, not closures: a closure that is not inlined is compiled without the instruction set.
+        let mut i = 0;
+        while i + ROWS <= rows {
+            self.rows::<ROWS>(i);
+            i += ROWS;
+        }
+        while i < rows {
+            self.rows::<1>(i);
+            i += 1;
         }
     }
+}
+
+/// A product with a matrix whose columns lie along memory: one sum for each of `y`.
+pub(crate) struct Dots<'a, T> {
+    x: &'a [T],
+    a: Matrix<T>,
+    y: &'a mut [T],
+}
+
+/// [`Dots`] in registers: `D` columns at once, of each so many sums side by side as fill `R` registers.
+struct InRegisters<'a, V: Vector, const R: usize, const D: usize>(Dots<'a, V::Number>);
+
+#[allow(clippy::needless_range_loop)] // several arrays go by the same numbers
+impl<V: Vector, const R: usize, const D: usize> InRegisters<'_, V, R, D> {
+    /// The results of `C` columns from column `j` on.
+    #[inline(always)]
+    fn columns<const C: usize>(&mut self, j: usize) {
+        let Dots { x, a, y } = &mut self.0;
+        let zero = V::splat(V::Number::ZERO);
+        let mut columns = [a.at; C];
+        for c in 0..C {
+            columns[c] = a.element(0, j + c);
+        }
+        let mut sums = [[zero; R]; C];
+        macro_rules! add {
+            ($r:expr, |$from:ident| $load:expr) => {
+                let $from = x.as_ptr();
+                // SAFETY: `run`'s caller gives all of the vector and of these columns.
+                let left = unsafe { $load };
+                for c in 0..C {
+                    let $from = columns[c];
+                    // SAFETY: as above.
+                    sums[c][$r] = mul_add(left, unsafe { $load }, sums[c][$r]);
+                }
+            };
+        }
+        let (k, mut at) = (x.len(), 0);
+        while at + LANES <= k {
+            for r in 0..R {
+                add!(r, |from| V::load(from.wrapping_add(at + r * V::WIDTH)));
+            }
+            at += LANES;
+        }
+        let mut r = 0;
+        while at < k {
+            let n = V::WIDTH.min(k - at);
+            add!(r, |from| V::load_first(from.wrapping_add(at), n));
+            at += n;
+            r += 1;
+        }
+        // The same halves of the sums are added whatever the size of a register.
+        let mut width = R;
+        while width > 1 {
+            width /= 2;
+            for c in 0..C {
+                for r in 0..width {
+                    sums[c][r] = sums[c][r] + sums[c][r + width];
+                }
+            }
+        }
+        let mut lines = [zero; 8];
+        for c in 0..C {
+            lines[c] = sums[c][0];
+        }
+        y[j..j + C].copy_from_slice(&V::totals(lines)[..C]);
+    }
+}
+
+impl<V: Vector, const R: usize, const D: usize> Job for InRegisters<'_, V, R, D> {
+    type Output = ();
+    #[inline(always)]
+    fn run(mut self) {
+        const { assert!(R * V::WIDTH == LANES && D <= 8, "the registers hold the sums, and `totals` takes eight") };
+        let (mut j, columns) = (0, self.0.y.len());
+        while j + D <= columns {
+            self.columns::<D>(j);
+            j += D;
+        }
+        while j < columns {
+            self.columns::<1>(j);
+            j += 1;
+        }
+    }
+}
+
+/// Columns whose sums are in registers at once, of registers of this width: so many registers of sums, and no more than `totals` takes.
+pub(super) const fn columns(registers: usize, width: usize) -> usize {
+    match registers * width / LANES {
+        0 => 1,
+        1..8 => registers * width / LANES,
+        _ => 8,
+    }
+}
+
+/// Forms the sums.
+///
+/// # Safety
+/// The processor has the register's instruction set; the matrix has as many rows as the vector and as many columns as there are sums.
+pub(super) unsafe fn dots<V: Vector, const R: usize, const D: usize>(dots: Dots<'_, V::Number>) {
+    // SAFETY: the caller's promise.
+    unsafe { V::run(InRegisters::<V, R, D>(dots)) }
 }
 
 /// `y = x·a`, for `x` with the stride `x_stride`.
 ///
 /// # Safety
 /// `x` has `k` elements, `a` is `k` by `y.len()`, all initialised, and one of its strides is 1; `y` lies apart from both.
-pub(crate) unsafe fn run<T: Float>(
+pub(crate) unsafe fn run<T: HasMicroKernels>(
     isa: Isa,
     x: *const T,
     x_stride: isize,
@@ -166,12 +217,14 @@ pub(crate) unsafe fn run<T: Float>(
         spread = (0..k as isize).map(|i| unsafe { x.wrapping_offset(i * x_stride).read() }).collect();
         &spread
     };
-    let n = y.len();
+    let (n, kernels) = (y.len(), T::micro_kernels(isa));
     let part = |piece: usize, first: usize, y: &mut [T]| {
         let rows = piece * PIECE..k.min((piece + 1) * PIECE);
         let a = Matrix { at: a.element(rows.start, first), ..a };
         let x = &x[rows];
         match isa.fused() {
+            // SAFETY: the micro-kernels are those of the processor; the rest is the caller's promise.
+            _ if a.column != 1 => unsafe { (kernels.dots_of_columns)(Dots { x, a, y }) },
             Some(fused) => fused.run(Gemv::<T, true> { x, a, y }),
             None => Plain.run(Gemv::<T, false> { x, a, y }),
         }

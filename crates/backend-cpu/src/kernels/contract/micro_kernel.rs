@@ -9,7 +9,7 @@
 use std::hint::black_box;
 
 use super::{
-    dots,
+    dots, gemv,
     tables::{CopyPieces, InRegisters},
 };
 use crate::simd::{
@@ -395,6 +395,7 @@ pub(crate) struct MicroKernels<T: 'static> {
     copies: [CopyRows<T>; MAX_REGISTERS],
     pieces: CopyTable<T>,
     pub(super) dots: dots::Kernels<T>,
+    pub(super) dots_of_columns: unsafe fn(gemv::Dots<'_, T>),
 }
 
 impl<T> MicroKernels<T> {
@@ -462,7 +463,7 @@ impl<T> MicroKernels<T> {
 }
 
 macro_rules! table {
-    ($register:ty; $($rows:expr),*; $($more:expr),*; $($most:expr),*; $($dots:expr),*) => {
+    ($register:ty, $sums:literal; $($rows:expr),*; $($more:expr),*; $($most:expr),*; $($dots:expr),*) => {
         MicroKernels {
             width: <$register>::WIDTH,
             runs: [
@@ -478,19 +479,24 @@ macro_rules! table {
             copies: [copies::<$register, 1>, copies::<$register, 2>, copies::<$register, 3>],
             pieces: copy_pieces::<$register>,
             dots: &[$(($dots, [dots::tile::<$register, $dots, 1>, dots::tile::<$register, $dots, { dots::COLUMNS }>])),*],
+            dots_of_columns: gemv::dots::<
+                $register,
+                { gemv::LANES / <$register>::WIDTH },
+                { gemv::columns($sums, <$register>::WIDTH) },
+            >,
         }
     };
     // 32 registers, or 16.
     (many $register:ty) => {
         table!(
-            $register; 1, 2, 3, 4, 5, 6, 7, 8;
+            $register, 16; 1, 2, 3, 4, 5, 6, 7, 8;
             1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12;
             1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12;
             4, 2, 1
         )
     };
     (few $register:ty) => {
-        table!($register; ; 1, 2, 3, 4, 5, 6; 1, 2, 3, 4, 5, 6, 7, 8; 4, 2, 1)
+        table!($register, 8; ; 1, 2, 3, 4, 5, 6; 1, 2, 3, 4, 5, 6, 7, 8; 4, 2, 1)
     };
 }
 
