@@ -33,6 +33,7 @@ pub mod kernel;
 mod kernel_cost;
 mod launch;
 mod layout;
+mod max_pool;
 mod memory_log;
 mod node;
 mod nonzero;
@@ -68,6 +69,7 @@ pub use fourier::{Fourier, FourierKind};
 pub use grad_mode::{is_grad_enabled, set_grad_enabled};
 pub use kernel::{Kernel, Launch};
 pub use layout::{Collapsed, Layout, Strides, collapse};
+pub use max_pool::MaxPool;
 pub use memory_log::{LiveBuffer, live_buffers, record_memory};
 pub use nonzero::Nonzero;
 pub use op::{

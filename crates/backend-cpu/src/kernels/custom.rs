@@ -4,8 +4,8 @@
 use std::{fmt, marker::PhantomData};
 
 use tensor_core::{
-    Attention, CustomKernel, DType, Element, EmbeddingBag, Error, Fourier, Kernel, Launch, Layout, Nonzero,
-    Places, Recurrence, Result, Shape, custom::implementation,
+    Attention, CustomKernel, DType, Element, EmbeddingBag, Error, Fourier, Kernel, Launch, Layout, MaxPool,
+    Nonzero, Places, Recurrence, Result, Shape, custom::implementation,
 };
 
 use crate::{
@@ -181,6 +181,7 @@ impl Implementation {
             native::<EmbeddingBag>,
             native::<Places>,
             native::<Nonzero>,
+            native::<MaxPool>,
         ];
         let found = natives.iter().find_map(|native| native(custom, kernel, device));
         found.map_or_else(|| implementation(custom, kernel, device).map(Implementation::Function), Ok)

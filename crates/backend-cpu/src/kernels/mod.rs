@@ -15,6 +15,7 @@ mod few_terms;
 pub(crate) mod fourier;
 pub(crate) mod gather;
 mod index;
+mod max_pool;
 pub(crate) mod nonzero;
 pub(crate) mod places;
 pub(crate) mod recurrence;

@@ -1,7 +1,9 @@
 //! Pooling in one to three dimensions: reductions over the windows of the input, which are a view of it.
 
+use std::sync::Arc;
+
 use autograd::{Function, apply};
-use tensor_core::{DType, Error, ErrorKind, Result, Shape, Tensor};
+use tensor_core::{DType, Error, ErrorKind, MaxPool, Result, Shape, Tensor};
 
 use super::{by_dims, pad::padded};
 
@@ -77,7 +79,7 @@ pub fn max_pool_with_indices<const D: usize>(
 ) -> Result<(Tensor, Tensor)> {
     const OP: &str = "max_pool";
     let (x, pool) = Pool::of(OP, input, window, options)?;
-    let (maxima, indices) = apply(MaxPool(pool), &[&x])?;
+    let (maxima, indices) = apply(Maxima(pool), &[&x])?;
     let indices = indices.to_dtype(x.device().int_dtype())?;
     let shape = pool.unbatched(input, &maxima);
     Ok((maxima.reshape(shape.clone())?, indices.reshape(shape)?))
@@ -288,7 +290,7 @@ pub(crate) fn max_pool<const D: usize>(
 ) -> Result<Tensor> {
     let (x, pool) = Pool::of(op, input, window, options)?;
     let out = if x.is_tracked() && tensor_core::is_grad_enabled() {
-        apply(MaxPool(pool), &[&x])?.0
+        apply(Maxima(pool), &[&x])?.0
     } else {
         let axes: Vec<usize> = (2..2 + D).collect();
         pool.windows(&x, LEAST)?.amax(axes.as_slice(), false)?
@@ -468,10 +470,40 @@ impl<const D: usize> Pool<D> {
         found.where_cond(&places, &nowhere)?.amin(axes.as_slice(), false)
     }
 
+    /// The greatest element of each window and its flat index in its channel, where the device has a kernel for it.
+    #[track_caller]
+    fn by_kernel(&self, x: &Tensor) -> Result<Option<(Tensor, Tensor)>> {
+        // Axes that the windows lack are of one element.
+        let whole = |own: [usize; D], lacking: usize| {
+            std::array::from_fn(|axis| (axis + D).checked_sub(3).map_or(lacking, |axis| own[axis]))
+        };
+        let kernel = Arc::new(MaxPool {
+            window: whole(self.window, 1),
+            stride: whole(self.stride, 1),
+            dilation: whole(self.dilation, 1),
+            padding: whole(self.padding.map(|(before, _)| before), 0),
+            outputs: whole(self.outputs, 1),
+        });
+        let sizes: [usize; 3] = whole(self.sizes, 1);
+        let lead = x.dims()[..2].to_vec();
+        let planes: Shape = std::iter::once(lead.iter().product()).chain(sizes).collect();
+        let planes = x.detach().reshape(planes)?;
+        if !Tensor::has_custom_kernel(kernel.clone(), &[&planes])? {
+            return Ok(None);
+        }
+        let shape: Shape = lead.into_iter().chain(self.outputs).collect();
+        let mut found = Tensor::custom_kernel(kernel, &[&planes])?.into_iter();
+        let mut next = || found.next().map(|result| result.reshape(shape.clone())).transpose();
+        Ok(next()?.zip(next()?))
+    }
+
     /// The greatest element of each window and its flat index in its channel: in one pass over small windows, which keeps the place in
     /// the window of the greatest element so far.
     #[track_caller]
     fn maxima_and_indices(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
+        if let Some(found) = self.by_kernel(x)? {
+            return Ok(found);
+        }
         let taps: usize = self.window.iter().product();
         let device = x.device();
         // Where padding is the greatest, the first element inside is meant: without dilation, the nearest one.
@@ -535,9 +567,9 @@ const LEAST: f64 = f64::NEG_INFINITY;
 
 /// The greatest elements and, where a gradient asks for them, their indices.
 #[derive(Debug)]
-struct MaxPool<const D: usize>(Pool<D>);
+struct Maxima<const D: usize>(Pool<D>);
 
-impl<const D: usize> Function for MaxPool<D> {
+impl<const D: usize> Function for Maxima<D> {
     type Output = (Tensor, Tensor);
 
     fn name(&self) -> &'static str {

@@ -404,6 +404,77 @@ fn larger_pools_and_their_gradients_agree_with_the_reference() {
     }
 }
 
+/// The greatest element of each window of solids `[n, sizes…]` and its place, by plain loops.
+fn greatest(
+    x: &[f32],
+    sizes: [usize; 3],
+    window: [usize; 3],
+    options: &PoolOptions<3>,
+    out: [usize; 3],
+) -> Vec<(f32, i64)> {
+    let numel: usize = sizes.iter().product();
+    let stride = options.stride.unwrap_or(window);
+    let mut found = Vec::new();
+    for solid in x.chunks(numel) {
+        for i in 0..out.iter().product::<usize>() {
+            let at = [i / (out[1] * out[2]), i / out[2] % out[1], i % out[2]];
+            let mut best: Option<(f32, i64)> = None;
+            for tap in 0..window.iter().product::<usize>() {
+                let own = [tap / (window[1] * window[2]), tap / window[2] % window[1], tap % window[2]];
+                let place = (0..3).try_fold(0, |flat, axis| {
+                    let along = at[axis] * stride[axis] + own[axis] * options.dilation[axis];
+                    let along = along.checked_sub(options.padding[axis])?;
+                    (along < sizes[axis]).then_some(flat * sizes[axis] + along)
+                });
+                let Some(place) = place else { continue };
+                let value = solid[place];
+                if best.is_none_or(|(least, _)| value > least || value.is_nan() && !least.is_nan()) {
+                    best = Some((value, place as i64));
+                }
+            }
+            found.push(best.expect("every window has an element"));
+        }
+    }
+    found
+}
+
+#[test]
+fn maxima_and_their_places_are_those_of_plain_loops() {
+    let device = device();
+    // Many are equal, some are no number, and some are the least there is.
+    let number = |i: usize| match (i * 7919 + i / 13) % 29 {
+        0 => f32::NAN,
+        1..6 => f32::NEG_INFINITY,
+        rest => (rest % 7) as f32,
+    };
+    let solids = [
+        ([2, 3, 1], [4, 5, 50], [2, 2, 3], [1, 2, 2], [1, 1, 1], [1, 1, 1]),
+        ([1, 1, 2], [3, 9, 37], [1, 3, 2], [1, 1, 3], [1, 2, 1], [0, 1, 1]),
+        ([1, 2, 1], [1, 33, 70], [1, 2, 2], [1, 2, 2], [1, 1, 1], [0, 0, 0]),
+        ([3, 1, 1], [2, 4, 19], [2, 1, 5], [2, 3, 4], [1, 1, 3], [1, 0, 2]),
+        ([1, 1, 1], [1, 1, 9], [1, 1, 2], [1, 1, 1000], [1, 1, 5], [0, 0, 3]),
+        ([1, 2, 1], [2, 20, 61], [1, 7, 30], [1, 6, 27], [1, 1, 1], [0, 3, 15]),
+    ];
+    for (lead, sizes, window, stride, dilation, padding) in solids {
+        for ceil_mode in [false, true] {
+            let options =
+                PoolOptions { stride: Some(stride), dilation, padding, ceil_mode, ..Default::default() };
+            let n = lead.iter().product::<usize>();
+            let numbers: Vec<f32> = (0..n * sizes.iter().product::<usize>()).map(number).collect();
+            let x = Tensor::new(&numbers[..], &device).unwrap();
+            let x = x.reshape([n, 1, sizes[0], sizes[1], sizes[2]]).unwrap();
+            let (y, indices) = max_pool_with_indices(&x, window, options).unwrap();
+            let out = [y.dims()[2], y.dims()[3], y.dims()[4]];
+            let expected = greatest(&numbers, sizes, window, &options, out);
+            let what = format!("{sizes:?} by {window:?}, {options:?}");
+            let places: Vec<i64> = expected.iter().map(|&(_, place)| place).collect();
+            assert_eq!(indices.to_vec::<i64>().unwrap(), places, "{what}");
+            let same = |(a, b): (&f32, &(f32, i64))| *a == b.0 || a.is_nan() && b.0.is_nan();
+            assert!(y.to_vec::<f32>().unwrap().iter().zip(&expected).all(same), "{what}");
+        }
+    }
+}
+
 #[test]
 fn where_all_is_the_least_the_first_element_inside_is_the_greatest() {
     let device = device();

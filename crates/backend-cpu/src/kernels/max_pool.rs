@@ -1,0 +1,352 @@
+//! The greatest elements of windows. The rows of a window are brought into order once: the elements that one place in the windows of a row
+//! takes lie side by side, whatever the stride, and a register of windows goes through them. Where a row has a few long windows, a register
+//! takes elements of one of them instead.
+#![allow(unsafe_code)]
+
+use std::ops::Range;
+
+use tensor_core::{Launch, MaxPool, Result};
+
+use super::custom::{Native, for_float};
+use crate::{
+    CpuBackend,
+    memory::{buffer::Bound, strided::Shared},
+    simd::isa::{Isa, Job},
+    threads,
+};
+
+/// Windows whose greatest elements are found at once.
+const LANES: usize = 16;
+/// Elements of windows that are worth a thread.
+const GRAIN: usize = 1 << 15;
+
+impl Native for MaxPool {
+    fn run(&self, backend: &CpuBackend, launch: &Launch<'_>) -> Result<()> {
+        for_float!(self, launch, typed(backend, *self, launch))
+    }
+}
+
+/// The elements of a plane.
+trait Number: Copy + PartialOrd + Send + Sync + 'static {
+    /// What no element is less than.
+    const LEAST: Self;
+}
+
+impl Number for f32 {
+    const LEAST: f32 = f32::NEG_INFINITY;
+}
+
+impl Number for f64 {
+    const LEAST: f64 = f64::NEG_INFINITY;
+}
+
+fn typed<T: Number>(backend: &CpuBackend, of: MaxPool, launch: &Launch<'_>) -> Result<()> {
+    let shape = launch.kernel.operands[0].layout.shape();
+    let &[planes, depth, height, width] = shape.dims() else { return Ok(()) };
+    let bound = Bound::of_launch(&backend.pool, launch)?;
+    // A single window's stride says nothing.
+    let stride = std::array::from_fn(|axis| if of.outputs[axis] == 1 { 1 } else { of.stride[axis] });
+    let of = MaxPool { stride, ..of };
+    let windows = of.outputs[2];
+    let (padding, stride) = (of.padding[2], of.stride[2]);
+    let pool = Pool::<T> {
+        isa: backend.isa,
+        of,
+        sizes: [depth, height, width],
+        planes: bound.inputs[0].at::<T>(0),
+        starts: (0..windows.next_multiple_of(LANES))
+            .map(|k| (k * stride).wrapping_sub(padding) as i32)
+            .collect(),
+        firsts: (0..windows).map(|k| of.first(2, k) as i32).collect(),
+        maxima: Shared(bound.outputs[0].at::<T>(0)),
+        places: Shared(bound.outputs[1].at::<i32>(0)),
+    };
+    let rows = planes * of.outputs[0] * of.outputs[1];
+    let work = rows * windows * of.window.iter().product::<usize>();
+    // SAFETY: the launch checked the sizes of all operands, and each range has rows of its own.
+    let some = |range: Range<usize>| unsafe { pool.rows(range) };
+    match threads::worth(work, GRAIN) {
+        1 => some(0..rows),
+        _ => threads::share_ranges(rows, of.outputs[1].min(rows.div_ceil(threads::available())), some),
+    }
+    Ok(())
+}
+
+struct Pool<T> {
+    isa: Isa,
+    of: MaxPool,
+    sizes: [usize; 3],
+    planes: *const T,
+    /// Where each window of a row begins, which is below 0 in the padding; and its first element within the row.
+    starts: Vec<i32>,
+    firsts: Vec<i32>,
+    maxima: Shared<T>,
+    places: Shared<i32>,
+}
+
+// SAFETY: the input is read alone, and threads write rows apart.
+unsafe impl<T: Sync> Sync for Pool<T> {}
+
+/// Rows in order: every `stride`th element of a row side by side, with what no element is less than around the row.
+struct Ordered<T> {
+    rows: Vec<T>,
+    /// The number of the row that each place holds, counted over all planes.
+    held: Vec<Option<usize>>,
+    /// Rows of a plane that are held, and planes of a window's depth.
+    span: [usize; 2],
+    /// Elements from one phase of the stride to the next, and of a row.
+    phase: usize,
+    row: usize,
+}
+
+impl<T: Number> Ordered<T> {
+    fn new(of: &MaxPool) -> Ordered<T> {
+        let reach = |axis: usize| (of.window[axis] - 1) * of.dilation[axis];
+        let stride = of.stride[2];
+        let phase = of.outputs[2].next_multiple_of(LANES) + reach(2) / stride;
+        let (span, row) = ([reach(0) + 1, reach(1) + 1], phase * stride);
+        let held = vec![None; span[0] * span[1]];
+        Ordered { rows: vec![T::LEAST; held.len() * row], held, span, phase, row }
+    }
+
+    /// Where row (z, y) of a plane begins, which is brought into order unless it is there already. It is the `number`th of all.
+    ///
+    /// # Safety
+    /// `from` has `width` elements.
+    unsafe fn row(
+        &mut self,
+        isa: Isa,
+        of: &MaxPool,
+        [z, y]: [usize; 2],
+        number: usize,
+        from: *const T,
+        width: usize,
+    ) -> usize {
+        let place = z % self.span[0] * self.span[1] + y % self.span[1];
+        let begin = place * self.row;
+        if self.held[place].replace(number) == Some(number) {
+            return begin;
+        }
+        // SAFETY: the caller's promise.
+        let from = unsafe { std::slice::from_raw_parts(from, width) };
+        let row = &mut self.rows[begin..begin + self.row];
+        isa.run(InOrder { from, row, stride: of.stride[2], padding: of.padding[2], phase: self.phase });
+        begin
+    }
+}
+
+/// Brings a row into order; what is around it stays.
+struct InOrder<'a, T> {
+    from: &'a [T],
+    row: &'a mut [T],
+    stride: usize,
+    padding: usize,
+    phase: usize,
+}
+
+impl<T: Number> Job for InOrder<'_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run(self) {
+        let InOrder { from, row, stride, padding, phase } = self;
+        // Where an element of the padded row goes.
+        let to = |at: usize| at % stride * phase + at / stride;
+        // Elements past the last window.
+        let from = &from[..from.len().min(row.len() - padding.min(row.len()))];
+        let (first, rest) = from.split_at(from.len().min((stride - padding % stride) % stride));
+        for (x, &value) in first.iter().enumerate() {
+            row[to(padding + x)] = value;
+        }
+        let begin = (padding + first.len()) / stride;
+        match stride {
+            1 => row[begin..begin + rest.len()].copy_from_slice(rest),
+            2 => {
+                let (even, odd) = row.split_at_mut(phase);
+                let (pairs, last) = rest.as_chunks::<2>();
+                let both = even[begin..].iter_mut().zip(&mut odd[begin..]);
+                for ((even, odd), pair) in both.zip(pairs) {
+                    *even = pair[0];
+                    *odd = pair[1];
+                }
+                if let Some(&last) = last.first() {
+                    even[begin + pairs.len()] = last;
+                }
+            }
+            _ => {
+                for (x, &value) in rest.iter().enumerate() {
+                    row[to(begin * stride + x)] = value;
+                }
+            }
+        }
+    }
+}
+
+impl<T: Number> Pool<T> {
+    /// The results of rows of windows, counted over all planes.
+    ///
+    /// # Safety
+    /// Operands are of the sizes that the kernel says, and the rows are this call's alone.
+    unsafe fn rows(&self, range: Range<usize>) {
+        let Pool { isa, of, sizes: [depth, height, width], .. } = *self;
+        let windows = of.outputs[2];
+        // A few long windows are gone through by themselves.
+        let along = windows < LANES / 2 && of.window[2] >= LANES && of.dilation[2] == 1;
+        let mut ordered = (!along).then(|| Ordered::<T>::new(&of));
+        // Of each row of the windows: where it begins, and the place of its first element in the plane.
+        let mut lines: Vec<(usize, i32)> = Vec::with_capacity(of.window[0] * of.window[1]);
+        for number in range {
+            let (rest, j) = (number / of.outputs[1], number % of.outputs[1]);
+            let (plane, i) = (rest / of.outputs[0], rest % of.outputs[0]);
+            let within = |axis: usize, i: usize, size: usize| {
+                let (start, pad, step) = (i * of.stride[axis], of.padding[axis], of.dilation[axis]);
+                (0..of.window[axis]).map(move |a| start + a * step).filter_map(move |at| {
+                    let at = at.checked_sub(pad)?;
+                    (at < size).then_some(at)
+                })
+            };
+            lines.clear();
+            for z in within(0, i, depth) {
+                for y in within(1, j, height) {
+                    let line = z * height + y;
+                    let number = plane * depth * height + line;
+                    let begin = match &mut ordered {
+                        // SAFETY: the caller's promise: the row is the plane's.
+                        Some(ordered) => unsafe {
+                            ordered.row(isa, &of, [z, y], number, self.planes.add(number * width), width)
+                        },
+                        None => number * width,
+                    };
+                    lines.push((begin, (line * width) as i32));
+                }
+            }
+            // SAFETY: the caller's promise; rows of windows lie one after the other.
+            let (maxima, places) = unsafe {
+                let first = (number * windows) as isize;
+                (
+                    std::slice::from_raw_parts_mut(self.maxima.at(first), windows),
+                    std::slice::from_raw_parts_mut(self.places.at(first), windows),
+                )
+            };
+            if let Some(ordered) = &ordered {
+                isa.run(RowOfWindows { pool: self, ordered, lines: &lines, maxima, places });
+                continue;
+            }
+            for (k, (maximum, place)) in maxima.iter_mut().zip(places).enumerate() {
+                let first = self.firsts[k] as usize;
+                let end = width.min(k * of.stride[2] + of.window[2] - of.padding[2]);
+                let (pool, lines) = (self, &lines[..]);
+                (*maximum, *place) = isa.run(LongWindow { pool, lines, along: first..end });
+            }
+        }
+    }
+}
+
+/// The result of one window, of which a register takes a run of elements at once.
+struct LongWindow<'a, T> {
+    pool: &'a Pool<T>,
+    lines: &'a [(usize, i32)],
+    /// The elements of each row.
+    along: Range<usize>,
+}
+
+impl<T: Number> Job for LongWindow<'_, T> {
+    type Output = (T, i32);
+    // As below.
+    #[allow(clippy::needless_range_loop)]
+    #[inline(always)]
+    fn run(self) -> (T, i32) {
+        let LongWindow { pool, lines, along } = self;
+        let first = lines.first().map_or(0, |&(_, place)| place) + along.start as i32;
+        let mut best = [T::LEAST; LANES];
+        let mut place = [first; LANES];
+        for &(begin, line) in lines {
+            let mut at = along.start;
+            while at < along.end {
+                let n = LANES.min(along.end - at);
+                // SAFETY: the caller of `rows` gives all elements of the row.
+                let from = unsafe { pool.planes.add(begin + at) };
+                let mut values = [T::LEAST; LANES];
+                if n == LANES {
+                    // SAFETY: as above.
+                    values = unsafe { from.cast::<[T; LANES]>().read_unaligned() };
+                } else {
+                    for l in 0..n {
+                        // SAFETY: as above.
+                        values[l] = unsafe { from.add(l).read() };
+                    }
+                }
+                let here = line + at as i32;
+                for l in 0..LANES {
+                    let taken = comes_first(values[l], best[l]);
+                    best[l] = if taken { values[l] } else { best[l] };
+                    place[l] = if taken { here.wrapping_add(l as i32) } else { place[l] };
+                }
+                at += n;
+            }
+        }
+        let mut found = (best[0], place[0]);
+        for l in 1..LANES {
+            let equal = !comes_first(best[l], found.0) & !comes_first(found.0, best[l]);
+            if comes_first(best[l], found.0) | (equal & (place[l] < found.1)) {
+                found = (best[l], place[l]);
+            }
+        }
+        found
+    }
+}
+
+/// Whether a value is greater than the greatest so far: NaN is, of all but NaN.
+#[allow(clippy::neg_cmp_op_on_partial_ord, clippy::eq_op)]
+#[inline(always)]
+fn comes_first<T: Number>(value: T, best: T) -> bool {
+    !(value <= best) & (best == best)
+}
+
+/// The results of one row of windows.
+struct RowOfWindows<'a, T> {
+    pool: &'a Pool<T>,
+    ordered: &'a Ordered<T>,
+    lines: &'a [(usize, i32)],
+    maxima: &'a mut [T],
+    places: &'a mut [i32],
+}
+
+impl<T: Number> Job for RowOfWindows<'_, T> {
+    type Output = ();
+    // Loops by numbers, not closures, which are compiled by themselves.
+    #[allow(clippy::needless_range_loop)]
+    #[inline(always)]
+    fn run(self) {
+        let RowOfWindows { pool, ordered, lines, maxima, places } = self;
+        let Pool { of, starts, firsts, .. } = pool;
+        let (stride, dilation) = (of.stride[2], of.dilation[2]);
+        let before = lines.first().map_or(0, |&(_, place)| place);
+        let mut k = 0;
+        while k < maxima.len() {
+            let n = LANES.min(maxima.len() - k);
+            let mut best = [T::LEAST; LANES];
+            let mut place = [0; LANES];
+            for l in 0..n {
+                place[l] = before + firsts[k + l];
+            }
+            let mut start = [0; LANES];
+            start.copy_from_slice(&starts[k..k + LANES]);
+            for &(begin, line) in lines {
+                for c in 0..of.window[2] {
+                    let along = c * dilation;
+                    let from = begin + along % stride * ordered.phase + along / stride + k;
+                    let values = &ordered.rows[from..from + LANES];
+                    let here = line + along as i32;
+                    for l in 0..LANES {
+                        let taken = comes_first(values[l], best[l]);
+                        best[l] = if taken { values[l] } else { best[l] };
+                        place[l] = if taken { start[l].wrapping_add(here) } else { place[l] };
+                    }
+                }
+            }
+            maxima[k..k + n].copy_from_slice(&best[..n]);
+            places[k..k + n].copy_from_slice(&place[..n]);
+            k += LANES;
+        }
+    }
+}
