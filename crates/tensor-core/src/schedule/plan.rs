@@ -199,14 +199,17 @@ const RECOMPUTE_LIMIT: u32 = 5;
 const RECOMPUTE_LIMIT_IN_MAPS: u32 = 30;
 
 fn choose_materialised(analysis: &mut Analysis<'_>) {
-    let n = analysis.items.len();
+    let items = analysis.items;
+    let n = items.len();
     let mut costs = vec![0u32; n];
-    for (i, item) in analysis.items.iter().enumerate() {
+    for (i, item) in items.iter().enumerate() {
         if analysis.class[i] == Class::Elementwise {
             let inlined = item
                 .inputs
                 .iter()
                 .filter(|&&j| analysis.class[j as usize] == Class::Elementwise)
+                // What is of another shape is read from memory, or is one value for each row.
+                .filter(|&&j| items[j as usize].node.shape == item.node.shape)
                 .fold(0u32, |sum, &j| sum.saturating_add(costs[j as usize]));
             costs[i] = inlined.saturating_add(cost(&item.node.op));
         }
