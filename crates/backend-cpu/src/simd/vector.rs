@@ -63,8 +63,11 @@ pub(crate) trait Vector: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Ou
 }
 
 /// A floating-point number of memory: f32 and f64.
-pub(crate) trait Float: Vector<Number = Self> + Default + Send + Sync + 'static {
+pub(crate) trait Float: Vector<Number = Self> + Default + PartialOrd + Send + Sync + 'static {
     const ZERO: Self;
+    const HALF: Self;
+    fn magnitude(self) -> Self;
+    fn wide(self) -> f64;
 }
 
 /// What the real functions of `math` are written for besides: f32, alone or sixteen at a time.
@@ -87,6 +90,17 @@ macro_rules! float {
     ($t:ty) => {
         impl Float for $t {
             const ZERO: $t = 0.0;
+            const HALF: $t = 0.5;
+
+            #[inline(always)]
+            fn magnitude(self) -> $t {
+                self.abs()
+            }
+
+            #[inline(always)]
+            fn wide(self) -> f64 {
+                f64::from(self)
+            }
         }
 
         impl Vector for $t {

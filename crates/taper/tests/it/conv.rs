@@ -380,6 +380,75 @@ fn larger_convolutions_and_their_gradients_agree_with_the_reference() {
     }
 }
 
+/// Windows of 3 x 3 whose products a backend may save: whole tiles and halves, padding, a bias and what follows it, the gradients.
+#[test]
+fn convolutions_of_three_by_three_and_their_gradients_agree_with_the_reference() {
+    for (x, k, padding) in [
+        ([2, 16, 13, 15], 16, 1),
+        ([1, 17, 12, 14], 33, 0),
+        ([3, 40, 2, 31], 16, 1),
+        ([1, 20, 31, 11], 18, 2),
+    ] {
+        for result in 0..4 {
+            agree_within(
+                &format!("{k} of {x:?}, padding {padding}: result {result}"),
+                Some((2e-5, 2e-4)),
+                |device| {
+                    let w = tensor(&[k, x[1], 3, 3], 2, DType::F32, device)?.requires_grad();
+                    let b = tensor(&[k], 4, DType::F32, device)?;
+                    let x = tensor(&x, 1, DType::F32, device)?.requires_grad();
+                    let options = ConvOptions { padding: padding.into(), ..Default::default() };
+                    let y = conv2d(&x, &w, Some(&b), options)?;
+                    match result {
+                        0 => return Ok(y.detach()),
+                        1 => return Ok(y.relu().mul_scalar(2.0).detach()),
+                        _ => y.backward_with(&tensor(y.dims(), 3, DType::F32, device)?)?,
+                    }
+                    Ok(if result == 2 { x.grad() } else { w.grad() }.unwrap())
+                },
+            );
+        }
+    }
+}
+
+/// What is not finite, or much larger than the rest, reaches the results that see it and no other.
+#[test]
+fn infinities_stay_within_their_windows() {
+    let device = device();
+    let (c, k, size) = (16, 16, 20);
+    let at = |i: usize| ((i * 7919) % 31) as f32 / 31.0 - 0.5;
+    let weight: Vec<f32> = (0..k * c * 9).map(|i| at(i) + if at(i) < 0.0 { -0.1 } else { 0.1 }).collect();
+    let w = Tensor::new(&weight[..], &device).unwrap().reshape([k, c, 3, 3]).unwrap();
+    let plain: Vec<f32> = (0..2 * c * size * size).map(|i| at(i * 13 + 5)).collect();
+    let y = |numbers: &[f32]| {
+        let x = Tensor::new(numbers, &device).unwrap().reshape([2, c, size, size]).unwrap();
+        conv2d(&x, &w, None, ConvOptions::default()).unwrap().to_vec::<f32>().unwrap()
+    };
+    let expected = y(&plain);
+    for (value, channel, row, column) in [
+        (f32::INFINITY, 3, 7, 9),
+        (f32::NAN, 0, 0, 0),
+        (f32::NEG_INFINITY, 15, 19, 19),
+        (3e38, 5, 12, 4),
+        (-1e9, 1, 5, 5),
+    ] {
+        let mut numbers = plain.clone();
+        numbers[(c + channel) * size * size + row * size + column] = value;
+        let out = size - 2;
+        for (i, (found, expected)) in y(&numbers).iter().zip(&expected).enumerate() {
+            let (image, at) = (i / (k * out * out), [i / out % out, i % out]);
+            let sees =
+                image == 1 && (at[0]..at[0] + 3).contains(&row) && (at[1]..at[1] + 3).contains(&column);
+            match sees {
+                true => assert_eq!(found.is_finite(), value.is_finite(), "{value}: {at:?} is {found}"),
+                false => {
+                    assert!((found - expected).abs() < 1e-4, "{value}: {at:?} is {found}, not {expected}")
+                }
+            }
+        }
+    }
+}
+
 /// Sizes at which a backend reads windows in loops of their own, and shares padding and copies among threads.
 #[test]
 fn larger_pools_and_their_gradients_agree_with_the_reference() {

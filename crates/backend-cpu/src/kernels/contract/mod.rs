@@ -16,6 +16,7 @@ pub(crate) mod micro_kernel;
 mod tables;
 mod thin;
 mod windows;
+mod winograd;
 
 use std::{ops::Range, sync::Arc};
 
@@ -33,6 +34,7 @@ use self::{
     gemm::{Product, Steps, Strided, WIDEST},
     gemv::Matrix,
     micro_kernel::{HasMicroKernels, Update},
+    winograd::Winograd,
 };
 use crate::{
     memory::{
@@ -81,6 +83,8 @@ struct Matrices {
     side_by_side: usize,
     /// Of more, over windows: registers of terms, if those lie side by side in both operands.
     along: Option<dots::Terms>,
+    /// Of windows of 3 x 3 whose results are formed from fewer products.
+    winograd: Option<Winograd>,
 }
 
 /// [`Steps`] that are owned.
@@ -119,6 +123,7 @@ fn offset(loops: &[Loop], mut i: usize, stride: impl Fn(&Loop) -> isize) -> isiz
 impl Matrices {
     /// With registers of `width`, 0 where there are none.
     fn of(contraction: Contraction, width: usize) -> Matrices {
+        let winograd = Winograd::of(&contraction).filter(|_| width > 0);
         let Contraction { swapped, batch, m, n, k } = contraction;
         let lhs = [Distances::of(&m, |axis| axis.lhs), Distances::of(&k, |axis| axis.lhs)];
         let rhs = [Distances::of(&k, |axis| axis.rhs), Distances::of(&n, |axis| axis.rhs)];
@@ -146,6 +151,7 @@ impl Matrices {
             k: count(&k),
             lhs,
             rhs,
+            winograd,
         }
     }
 
@@ -337,6 +343,9 @@ impl<T> Form<T> {
 
 fn float<T: HasMicroKernels>(parts: &Parts<'_>) -> Result<()> {
     let Parts { isa, of, lhs, rhs, sums, .. } = *parts;
+    if let Some(winograd) = &of.winograd {
+        return filtered::<T>(parts, winograd);
+    }
     let (m, n, k) = (of.m, of.n, of.k);
     let thin = of.side_by_side > 0 || !of.runs.is_empty();
     // SAFETY: `run` checked both layouts and the output against their buffers.
@@ -392,6 +401,38 @@ fn float<T: HasMicroKernels>(parts: &Parts<'_>) -> Result<()> {
         grain: GRAIN,
     }
     .run(parts)
+}
+
+/// As [`float`], of windows by [`Winograd`]: threads share blocks of images.
+fn filtered<T: HasMicroKernels>(parts: &Parts<'_>, winograd: &Winograd) -> Result<()> {
+    let Parts { isa, of, lhs, rhs, sums, epilogue } = *parts;
+    let (m, n) = (of.m, of.n);
+    // SAFETY: `run` checked both layouts and the output against their buffers.
+    let placed = |b: usize| unsafe { product::<T>(of, lhs, rhs, sums, b) };
+    // SAFETY: as above; all products read one left operand.
+    let weight = unsafe { winograd.transformed(placed(0).a.at) };
+    let blocks = winograd.blocks();
+    let one = |i: usize| -> Result<()> {
+        let (b, block) = (i / blocks, i % blocks);
+        let (product, columns) = (placed(b), winograd.columns(block));
+        // SAFETY: as above; blocks are apart.
+        unsafe {
+            let done = match &weight {
+                Some(weight) => winograd.run(isa, weight, product.b.at, product.to, block)?,
+                None => false,
+            };
+            if !done {
+                product.run(isa, 0..m, columns.clone(), None)?;
+            }
+        }
+        let Some(epilogue) = epilogue else { return Ok(()) };
+        let finish = Finish { epilogue, first: b * m * n };
+        epilogue.with(|evaluator| finish.rectangle(evaluator, n, 0..m, &columns))
+    };
+    if threads::worth(of.batches * m * n * of.k, GRAIN) == 1 {
+        return (0..of.batches * blocks).try_for_each(one);
+    }
+    threads::try_share(of.batches * blocks, one)
 }
 
 /// As [`float`], of bf16 in pairs: into sums, or rounded if those are bf16.
