@@ -50,12 +50,8 @@ pub(crate) fn pad_by(
             std::iter::repeat_n((0, 0), first).chain(padding.iter().copied()).collect();
         return input.pad(&all, value);
     }
-    let mut out = input.clone();
     for (axis, &(before, after)) in (first..).zip(padding) {
-        if (before, after) == (0, 0) {
-            continue;
-        }
-        let n = out.dims()[axis];
+        let n = input.dims()[axis];
         let (room, what) = match mode {
             PadMode::Reflect => (n.saturating_sub(1), "there are to mirror"),
             PadMode::Circular => (n, "the axis has"),
@@ -71,22 +67,43 @@ pub(crate) fn pad_by(
                 ),
             ));
         }
-        let side = |start: usize, count: usize| out.narrow(axis, start, count);
-        let repeated = |start: usize, count: usize| {
-            let mut shape = out.dims().to_vec();
-            shape[axis] = count;
-            side(start, 1)?.expand(shape.as_slice())
-        };
-        let (left, right) = match mode {
-            PadMode::Reflect => (side(1, before)?.flip(axis)?, side(n - 1 - after, after)?.flip(axis)?),
-            PadMode::Circular => (side(n - before, before)?, side(0, after)?),
-            PadMode::Replicate | PadMode::Constant(_) => (repeated(0, before)?, repeated(n - 1, after)?),
-        };
-        let parts = [(before, left), (n, out.clone()), (after, right)];
-        let parts: Vec<Tensor> = parts.into_iter().filter(|part| part.0 > 0).map(|part| part.1).collect();
-        out = Tensor::concat(&parts, axis)?;
     }
-    Ok(out)
+    bordered(input, first, padding, mode)
+}
+
+/// The input with its own elements round the axes from `axis` on. Parts of it are concatenated along one axis within the other, which is one
+/// kernel.
+#[track_caller]
+fn bordered(input: &Tensor, axis: usize, padding: &[(usize, usize)], mode: PadMode) -> Result<Tensor> {
+    let Some((&(before, after), rest)) = padding.split_first() else { return Ok(input.clone()) };
+    let n = input.dims()[axis];
+    let side = |start: usize, count: usize| input.narrow(axis, start, count);
+    let repeated = |start: usize, count: usize| {
+        let mut shape = input.dims().to_vec();
+        shape[axis] = count;
+        side(start, 1)?.expand(shape.as_slice())
+    };
+    let mut parts = Vec::with_capacity(3);
+    if before > 0 {
+        parts.push(match mode {
+            PadMode::Reflect => side(1, before)?.flip(axis)?,
+            PadMode::Circular => side(n - before, before)?,
+            PadMode::Replicate | PadMode::Constant(_) => repeated(0, before)?,
+        });
+    }
+    parts.push(input.clone());
+    if after > 0 {
+        parts.push(match mode {
+            PadMode::Reflect => side(n - 1 - after, after)?.flip(axis)?,
+            PadMode::Circular => side(0, after)?,
+            PadMode::Replicate | PadMode::Constant(_) => repeated(n - 1, after)?,
+        });
+    }
+    let parts = parts.iter().map(|part| bordered(part, axis + 1, rest, mode)).collect::<Result<Vec<_>>>()?;
+    match parts.as_slice() {
+        [alone] => Ok(alone.clone()),
+        several => Tensor::concat(several, axis),
+    }
 }
 
 /// The input with this number round its last axes, `padding` pairs of them; itself where there is nothing to put.
