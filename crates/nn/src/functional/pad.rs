@@ -1,6 +1,7 @@
 //! Padding with elements of the input or with a constant.
 
-use tensor_core::{Error, Result, Tensor};
+use autograd::{Function, apply};
+use tensor_core::{Error, Result, Tensor, is_grad_enabled};
 
 /// What an input is padded with. The `mode` of `torch.nn.functional.pad`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -68,7 +69,56 @@ pub(crate) fn pad_by(
             ));
         }
     }
+    if is_grad_enabled() && input.is_tracked() {
+        return apply(Bordered { first, padding: padding.to_vec(), mode }, &[input]);
+    }
     bordered(input, first, padding, mode)
+}
+
+/// Padding by an input's own elements, whose gradient goes axis by axis: that of parts within parts would be summed for each part.
+#[derive(Debug)]
+struct Bordered {
+    first: usize,
+    padding: Vec<(usize, usize)>,
+    mode: PadMode,
+}
+
+impl Function for Bordered {
+    type Output = Tensor;
+
+    fn name(&self) -> &'static str {
+        "Pad"
+    }
+
+    #[track_caller]
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        bordered(inputs[0], self.first, &self.padding, self.mode)
+    }
+
+    /// To each element what its copies have.
+    #[track_caller]
+    fn backward(&self, inputs: &[Tensor], _: &Tensor, gradient: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let mut sum = gradient.clone();
+        for (axis, &(before, after)) in (self.first..).zip(&self.padding) {
+            let n = inputs[0].dims()[axis];
+            let (left, right) = (sum.narrow(axis, 0, before)?, sum.narrow(axis, before + n, after)?);
+            // What the copies on one side go to, and where it begins.
+            let sides = match self.mode {
+                PadMode::Reflect => [(left.flip(axis)?, 1), (right.flip(axis)?, n.saturating_sub(1 + after))],
+                PadMode::Circular => [(left, n - before), (right, 0)],
+                PadMode::Replicate | PadMode::Constant(_) => {
+                    [(left.sum_axis(axis, true)?, 0), (right.sum_axis(axis, true)?, n.saturating_sub(1))]
+                }
+            };
+            sum = sum.narrow(axis, before, n)?;
+            for ((part, start), _) in sides.into_iter().zip([before, after]).filter(|(_, count)| *count > 0) {
+                let mut around = vec![(0, 0); sum.rank()];
+                around[axis] = (start, n - start - part.dims()[axis]);
+                sum = sum.add(&part.pad(&around, 0.0)?)?;
+            }
+        }
+        Ok(vec![Some(sum)])
+    }
 }
 
 /// The input with its own elements round the axes from `axis` on. Parts of it are concatenated along one axis within the other, which is one
