@@ -63,8 +63,15 @@ pub(crate) trait Vector: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Ou
 }
 
 /// A floating-point number of memory: f32 and f64.
-pub(crate) trait Float: Vector<Number = Self> + Default + Send + Sync + 'static {
+pub(crate) trait Float:
+    Vector<Number = Self> + Default + PartialOrd + Into<f64> + Send + Sync + 'static
+{
     const ZERO: Self;
+    const ONE: Self;
+    fn abs(self) -> Self;
+    fn is_nan(self) -> bool;
+    /// The nearest number of this type.
+    fn rounded(wide: f64) -> Self;
 }
 
 /// What the real functions of `math` are written for besides: f32, alone or sixteen at a time.
@@ -87,6 +94,22 @@ macro_rules! float {
     ($t:ty) => {
         impl Float for $t {
             const ZERO: $t = 0.0;
+            const ONE: $t = 1.0;
+
+            #[inline(always)]
+            fn abs(self) -> $t {
+                self.abs()
+            }
+
+            #[inline(always)]
+            fn is_nan(self) -> bool {
+                self.is_nan()
+            }
+
+            #[inline(always)]
+            fn rounded(wide: f64) -> $t {
+                wide as $t
+            }
         }
 
         impl Vector for $t {
