@@ -176,15 +176,20 @@ impl Case {
     pub(crate) fn profile(&self, device: &Device) -> Result<()> {
         const CALLS: usize = 10;
         println!("{}, {CALLS} calls", self.name);
-        let Work::Timed(timed) = &self.work else {
-            println!("no calls that are repeated: not profiled\n");
-            return Ok(());
+        let mut call = match &self.work {
+            Work::Timed(timed) => match (timed.misfit)(device) {
+                Some(why) => {
+                    println!("{why}\n");
+                    return Ok(());
+                }
+                None => (timed.make)(&Inputs::new(device))?.0,
+            },
+            Work::Operation(operation) => operation.call(device)?,
+            Work::Machine(_) | Work::Alone(_) => {
+                println!("no calls that are repeated: not profiled\n");
+                return Ok(());
+            }
         };
-        if let Some(why) = (timed.misfit)(device) {
-            println!("{why}\n");
-            return Ok(());
-        }
-        let (mut call, _) = (timed.make)(&Inputs::new(device))?;
         let mut calls = || (0..CALLS).try_for_each(|_| call().map(drop));
         calls()?;
         println!("{}\n", taper::profile(calls)?);

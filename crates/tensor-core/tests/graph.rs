@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use taper_testing::{Reference, reference, reference_backend};
-use tensor_core::{DType, ErrorKind, Generator, Result, Tensor, eval_pending, set_grad_enabled};
+use tensor_core::{DType, ErrorKind, Generator, Result, Tensor, eval_all, eval_pending, set_grad_enabled};
 
 fn kernels(backend: &Reference) -> usize {
     backend.kernels.lock().unwrap().values().sum()
@@ -283,5 +283,56 @@ fn a_shared_subexpression_that_grows_is_computed_once() -> Result<()> {
     }
     assert_eq!(a.to_vec::<f64>()?, [4_052_739_537_881.0; 2]);
     assert!(kernels(&backend) < 20);
+    Ok(())
+}
+
+#[test]
+fn concatenations_of_concatenations_are_one_copy() -> Result<()> {
+    let (device, backend) = reference_backend();
+    let count = || std::mem::take(&mut *backend.kernels.lock().unwrap()).values().sum::<usize>();
+    let x = Tensor::from_vec((0..6).map(|i| i as f32).collect(), [2, 3], &device)?;
+    let wide = Tensor::concat(&[x.narrow(1, 1, 2)?.flip(1)?, x.clone()], 1)?;
+    let both = Tensor::concat(&[&wide, &wide, &Tensor::concat(&[&x, &x.narrow(1, 0, 2)?], 1)?], 0)?;
+    let rows = [
+        [2f32, 1.0, 0.0, 1.0, 2.0],
+        [5.0, 4.0, 3.0, 4.0, 5.0],
+        [0.0, 1.0, 2.0, 0.0, 1.0],
+        [3.0, 4.0, 5.0, 3.0, 4.0],
+    ];
+    let expected = [rows[0], rows[1], rows[0], rows[1], rows[2], rows[3]].concat();
+    count();
+    drop(wide);
+    assert_eq!(both.to_vec::<f32>()?, expected);
+    assert_eq!(count(), 1);
+    // What is read elsewhere or kept is stored, and so are expressions; a part is no sum's operand.
+    let wide = Tensor::concat(&[&x, &x], 1)?;
+    let all = Tensor::concat(&[&wide, &wide], 0)?;
+    assert_eq!(all.sum().item::<f32>()?, 60.0);
+    assert!(wide.is_evaluated());
+    let wide = Tensor::concat(&[&x, &x], 1)?;
+    let (all, sums) = (Tensor::concat(&[&wide, &wide], 0)?, wide.sum_axis(0, false)?);
+    drop(wide);
+    count();
+    eval_all(&[&all, &sums])?;
+    assert_eq!(count(), 3);
+    assert_eq!(sums.to_vec::<f32>()?, [3.0, 5.0, 7.0, 3.0, 5.0, 7.0]);
+    let computed = Tensor::concat(&[&Tensor::concat(&[&x + 1.0, x.neg()], 0)?, &x.zeros_like()], 0)?;
+    assert_eq!(
+        computed.to_vec::<f32>()?,
+        [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 0.0, -1.0, -2.0, -3.0, -4.0, -5.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    );
+    Ok(())
+}
+
+/// One that grew step by step is no single kernel of as many parts, whose plan would take a stack as deep.
+#[test]
+fn a_list_may_grow_by_any_number_of_concatenations() -> Result<()> {
+    let (device, _) = reference_backend();
+    let one = Tensor::from_vec(vec![1f32], [1], &device)?;
+    let mut list = one.clone();
+    for _ in 0..2000 {
+        list = Tensor::concat(&[&list, &one], 0)?;
+    }
+    assert_eq!(list.to_vec::<f32>()?, vec![1.0; 2001]);
     Ok(())
 }

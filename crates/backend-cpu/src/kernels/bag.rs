@@ -6,16 +6,27 @@ use std::ops::Range;
 
 use tensor_core::{BagKind, DType, EmbeddingBag, Error, ErrorKind, Launch, Result};
 
-use super::custom::{Native, for_float};
+use super::{
+    contract::micro_kernel::prefetch,
+    custom::{Native, for_float},
+};
 use crate::{
     CpuBackend,
     memory::buffer::{Bound, Memory},
-    simd::{isa::Isa, loops::map2},
+    simd::{
+        isa::{Isa, Job},
+        vector::Float,
+    },
     threads,
 };
 
 /// Rows that are summed in the table's own dtype.
 const GROUP: usize = 64;
+/// Features that are summed together, in registers.
+const STRIP: usize = 64;
+/// How many rows before it is added a row is asked for, and the bytes of a cache line.
+const AHEAD: usize = 8;
+const LINE: usize = 64;
 /// Elements that are worth a thread.
 const GRAIN: usize = 1 << 16;
 
@@ -24,44 +35,6 @@ impl Native for EmbeddingBag {
         for_float!(self, launch, typed(backend, *self, launch))
     }
 }
-
-/// The elements of a table.
-trait Number: Copy + Default + Send + Sync + PartialOrd + 'static {
-    fn plus(self, other: Self) -> Self;
-    fn times(self, other: Self) -> Self;
-    fn is_nan(self) -> bool;
-    fn wide(self) -> f64;
-    fn narrowed(wide: f64) -> Self;
-}
-
-macro_rules! number {
-    ($t:ty) => {
-        impl Number for $t {
-            #[inline(always)]
-            fn plus(self, other: $t) -> $t {
-                self + other
-            }
-            #[inline(always)]
-            fn times(self, other: $t) -> $t {
-                self * other
-            }
-            #[inline(always)]
-            fn is_nan(self) -> bool {
-                self.is_nan()
-            }
-            #[inline(always)]
-            fn wide(self) -> f64 {
-                f64::from(self)
-            }
-            #[inline(always)]
-            fn narrowed(wide: f64) -> $t {
-                wide as $t
-            }
-        }
-    };
-}
-number!(f32);
-number!(f64);
 
 /// Integers of a row-major input.
 fn integers(memory: Memory, numel: usize) -> Result<Vec<i64>> {
@@ -80,13 +53,17 @@ fn integers(memory: Memory, numel: usize) -> Result<Vec<i64>> {
     }
 }
 
-fn typed<T: Number>(backend: &CpuBackend, of: EmbeddingBag, launch: &Launch<'_>) -> Result<()> {
+fn typed<T: Float>(backend: &CpuBackend, of: EmbeddingBag, launch: &Launch<'_>) -> Result<()> {
     let (kernel, op) = (launch.kernel, launch.kernel.name());
     let shape = |k: usize| kernel.operands[k].layout.shape();
     let bound = Bound::of_launch(&backend.pool, launch)?;
     let (rows, features) = (shape(0)[0], shape(0)[1]);
     let indices = integers(bound.inputs[1], shape(1).numel())?;
-    if let Some(&index) = indices.iter().find(|&&index| !(0..rows as i64).contains(&index)) {
+    // The sign bit of an index below 0 or beyond the last: found in vectors, as there is no way out of the loop.
+    let outside = |bits: i64, &index: &i64| bits | index | (rows as i64 - 1).wrapping_sub(index);
+    if indices.iter().fold(0, outside) < 0
+        && let Some(&index) = indices.iter().find(|&&index| !(0..rows as i64).contains(&index))
+    {
         return Err(Error::new(ErrorKind::IndexOutOfRange { op, index, axis: 0, size: rows }));
     }
     let bounds: Vec<usize> = match *shape(1).dims() {
@@ -134,23 +111,41 @@ struct Bags<'a, T> {
 // SAFETY: inputs are read alone, and threads write bags apart.
 unsafe impl<T> Sync for Bags<'_, T> {}
 
-impl<T: Number> Bags<'_, T> {
+/// The sums of a range of bags, which are its alone.
+struct Sums<'a, T> {
+    bags: &'a Bags<'a, T>,
+    range: Range<usize>,
+}
+
+impl<T: Float> Job for Sums<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let features = self.bags.features;
+        for bag in self.range {
+            let count = self.bags.counted(bag).count();
+            for first in (0..features).step_by(STRIP) {
+                // SAFETY: `Bags::go` makes this of what it was promised.
+                unsafe { self.bags.strip(bag, first, STRIP.min(features - first), count) };
+            }
+        }
+    }
+}
+
+impl<T: Float> Bags<'_, T> {
     /// # Safety
     /// Operands are of the sizes that the kernel says, all indices are rows of the table, and the bags of the range are this call's alone.
     unsafe fn go(&self, range: Range<usize>) {
-        let mut wide = vec![0f64; self.features];
-        for bag in range {
+        match self.of.kind {
+            BagKind::Sum | BagKind::Mean => self.isa.run(Sums { bags: self, range }),
             // SAFETY: the caller's promise.
-            unsafe {
-                match self.of.kind {
-                    BagKind::Sum | BagKind::Mean => self.sum(bag, &mut wide),
-                    BagKind::ArgMax => self.greatest(bag),
-                }
-            }
+            BagKind::ArgMax => range.for_each(|bag| unsafe { self.greatest(bag) }),
         }
     }
 
     /// The positions of a bag that count.
+    #[inline(always)]
     fn counted(&self, bag: usize) -> impl Iterator<Item = usize> + '_ {
         let padding = self.of.padding.map_or(-1, |row| row as i64);
         (self.bounds[bag]..self.bounds[bag + 1]).filter(move |&at| self.indices[at] != padding)
@@ -165,52 +160,55 @@ impl<T: Number> Bags<'_, T> {
         unsafe { self.table.add(self.indices[at] as usize * self.features) }
     }
 
+    /// The sums of a strip of features of a bag.
+    ///
     /// # Safety
-    /// As [`Bags::go`].
-    unsafe fn sum(&self, bag: usize, wide: &mut [f64]) {
-        let n = self.features;
-        let (length, count) = (self.bounds[bag + 1] - self.bounds[bag], self.counted(bag).count());
-        let out = self.out.at::<T>(bag * n);
-        // SAFETY: the output has the bag's row, and elements of zero bytes are 0.
-        let clear = || unsafe { out.write_bytes(0, n) };
-        clear();
-        wide.fill(0.0);
+    /// As [`Bags::go`]; the strip is within the features.
+    #[inline(always)]
+    unsafe fn strip(&self, bag: usize, first: usize, width: usize, count: usize) {
+        let mut sums = [T::ZERO; STRIP];
+        let mut wide = [0f64; STRIP];
+        let mut join = |sums: &mut [T; STRIP]| {
+            wide.iter_mut().zip(sums).for_each(|(wide, sum)| *wide += std::mem::take(sum).into());
+        };
+        let length = self.bounds[bag + 1] - self.bounds[bag];
         for (k, at) in self.counted(bag).enumerate() {
             if k > 0 && k % GROUP == 0 {
-                self.join(out, wide);
-                clear();
+                join(&mut sums);
+            }
+            if let Some(&index) = self.indices.get(at + AHEAD) {
+                let row = self.table.wrapping_add(index as usize * self.features + first);
+                for line in (0..width).step_by(LINE / size_of::<T>()) {
+                    prefetch::<true, _>(row.wrapping_add(line));
+                }
             }
             // SAFETY: the caller's promise; the table is no output.
-            unsafe {
-                let row = self.row(at);
-                match self.weights.map(|weights| weights.add(at).read()) {
-                    None => map2(self.isa, out.cast_const(), row, out, n, |sum: T, x: T| sum.plus(x)),
-                    Some(w) => {
-                        map2(self.isa, out.cast_const(), row, out, n, |sum: T, x: T| sum.plus(x.times(w)))
-                    }
-                }
+            let (row, weight) = unsafe {
+                let row = self.table.add(self.indices[at] as usize * self.features + first);
+                (std::slice::from_raw_parts(row, width), self.weights.map(|weights| weights.add(at).read()))
+            };
+            match (weight, <&[T; STRIP]>::try_from(row)) {
+                (None, Ok(row)) => sums.iter_mut().zip(row).for_each(|(sum, &x)| *sum = *sum + x),
+                (None, Err(_)) => sums.iter_mut().zip(row).for_each(|(sum, &x)| *sum = *sum + x),
+                (Some(w), _) => sums.iter_mut().zip(row).for_each(|(sum, &x)| *sum = *sum + x * w),
             }
         }
         let long = length > GROUP;
         if long {
-            self.join(out, wide);
+            join(&mut sums);
         }
-        if long || self.of.kind == BagKind::Mean {
-            let by = if self.of.kind == BagKind::Mean { count.max(1) as f64 } else { 1.0 };
-            for (j, &sum) in wide.iter().enumerate() {
-                // SAFETY: as above.
-                unsafe {
-                    let sum = if long { sum } else { out.add(j).read().wide() };
-                    out.add(j).write(T::narrowed(sum / by));
-                }
-            }
+        // SAFETY: the output has the bag's row, which is this call's alone.
+        let out =
+            unsafe { std::slice::from_raw_parts_mut(self.out.at::<T>(bag * self.features + first), width) };
+        if !long && self.of.kind == BagKind::Sum {
+            out.copy_from_slice(&sums[..width]);
+            return;
         }
-    }
-
-    /// Adds the sums of a group of rows to those of the bag.
-    fn join(&self, sums: *const T, wide: &mut [f64]) {
-        // SAFETY: the output's row has as many elements, written before.
-        wide.iter_mut().enumerate().for_each(|(j, wide)| *wide += unsafe { sums.add(j).read() }.wide());
+        let by = if self.of.kind == BagKind::Mean { count.max(1) as f64 } else { 1.0 };
+        for ((out, sum), wide) in out.iter_mut().zip(sums).zip(wide) {
+            let sum = if long { wide } else { sum.into() };
+            *out = T::rounded(sum / by);
+        }
     }
 
     /// # Safety

@@ -4,8 +4,8 @@
 use std::{fmt, marker::PhantomData};
 
 use tensor_core::{
-    Attention, CustomKernel, DType, Element, EmbeddingBag, Error, Fourier, Kernel, Launch, Layout, MaxPool,
-    Nonzero, Places, Recurrence, Result, Shape, custom::implementation,
+    Attention, CustomKernel, DType, Distances, Element, EmbeddingBag, Error, Fourier, Kernel, Launch, Layout,
+    MaxPool, Nonzero, Places, Recurrence, Result, Shape, custom::implementation,
 };
 
 use crate::{
@@ -179,6 +179,7 @@ impl Implementation {
             native::<Recurrence>,
             native::<Fourier>,
             native::<EmbeddingBag>,
+            native::<Distances>,
             native::<Places>,
             native::<Nonzero>,
             native::<MaxPool>,

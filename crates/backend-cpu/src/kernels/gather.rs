@@ -1,14 +1,20 @@
 //! Elements read by index along an axis.
 #![allow(unsafe_code)]
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
-use tensor_core::{Launch, Layout, Result};
+use tensor_core::{DType, Launch, Layout, Result};
 
-use super::index::{ByLines, Picks, is_run, malformed, varies};
+use super::{
+    contract::micro_kernel::prefetch,
+    index::{ByLines, Picks, is_run, malformed, varies},
+};
 use crate::memory::{
     buffer::{Bound, by_size},
-    lines::{Lines, Walk, pieces},
+    lines::{Band, Lines, Walk, pieces},
     pool::Pool,
     strided::Shared,
 };
@@ -35,6 +41,8 @@ pub(crate) fn run(pool: &Arc<Pool>, axis: usize, launch: &Launch<'_>) -> Result<
                 // SAFETY: as below: `ByLines` refuses an index beyond the axis, and the spans were checked.
                 let take = move |to: isize, from: isize| unsafe { out.at(to).write(all.at(from).read()) };
                 match pass.parts() {
+                    // What has an index that is none is told by the general way.
+                    1 if in_order(&pass, all, out)? => Ok(()),
                     1 => pass.go(take),
                     parts => pass
                         .go_by_parts(parts, |_, part, first| part.go(move |to, from| take(first + to, from))),
@@ -79,4 +87,52 @@ pub(crate) fn run(pool: &Arc<Pool>, axis: usize, launch: &Launch<'_>) -> Result<
     }
     by_size!(dtype, go);
     Ok(())
+}
+
+/// Elements of a line that is worth a loop of its own.
+const LEAST: usize = 64;
+/// Bytes of a line that is asked for before its elements are read, and how many of these a cache line has.
+const NEAR: usize = 1 << 14;
+const LINE: usize = 64;
+
+/// Gathers from lines whose elements lie side by side, into such, by such indices: whether there are such, and all indices are within them.
+fn in_order<T: Copy>(pass: &ByLines<'_>, from: Shared<T>, to: Shared<T>) -> Result<bool> {
+    if pass.lines.along != [1, 1, 1] || pass.lines.length < LEAST {
+        return Ok(false);
+    }
+    pass.index.require(pass.op, pass.index.dtype, pass.index_layout.span().1)?;
+    Ok(match pass.index.dtype {
+        DType::I64 => in_order_by::<T, i64>(pass, from, to),
+        DType::I32 => in_order_by::<T, i32>(pass, from, to),
+        _ => false,
+    })
+}
+
+fn in_order_by<T: Copy, I: Copy + Into<i64>>(pass: &ByLines<'_>, from: Shared<T>, to: Shared<T>) -> bool {
+    let (lines, last) = (&pass.lines, pass.size as i64 - 1);
+    let index = Shared(pass.index.at::<I>(pass.index_layout.offset()));
+    let bytes = pass.size * size_of::<T>();
+    // Where few of a line's elements are read, most of it would be asked for in vain.
+    let dense = bytes <= NEAR && lines.length * LINE >= bytes;
+    let inside = AtomicBool::new(true);
+    lines.for_each(1, pass.index_layout.numel(), &|Band { starts: [picks, near, far], .. }| {
+        // SAFETY: the span of the index was checked.
+        let picks = unsafe { std::slice::from_raw_parts(index.at(picks).cast_const(), lines.length) };
+        // The sign bit of an index below 0 or beyond the last.
+        let outside = |bits: i64, &pick: &I| bits | pick.into() | last.wrapping_sub(pick.into());
+        if picks.iter().fold(0, outside) < 0 {
+            inside.store(false, Ordering::Relaxed);
+            return;
+        }
+        if dense {
+            let next = from.at(far + lines.across[2]).cast::<u8>();
+            (0..bytes).step_by(LINE).for_each(|at| prefetch::<true, _>(next.wrapping_add(at)));
+        }
+        let (from, to) = (from.at(far), to.at(near));
+        for (i, &pick) in picks.iter().enumerate() {
+            // SAFETY: the index is within the axis, the spans were checked, and each line is one thread's.
+            unsafe { to.add(i).write(from.offset(pick.into() as isize).read()) };
+        }
+    });
+    inside.into_inner()
 }

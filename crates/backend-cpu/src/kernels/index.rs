@@ -117,37 +117,64 @@ impl ByLines<'_> {
             // Along the axis itself, what is indexed stays where its line starts.
             let still = |strides: [isize; 3], along: bool| if along { 0 } else { strides[2] };
             let (over_far, within_far) = (still(over, by_columns), still(within, !by_columns));
-            let mut numbers = [0i64; NUMBERS];
-            // Copies, which what `f` writes cannot change: they stay in registers.
-            let (f, last, pick) = (*f, self.size as i64 - 1, lines.along[2]);
+            let runs = Runs { outer, inner, over, within, over_far, within_far, starts };
             // Several short ones are read at once, if one follows the other.
             let follow = over[0] == within[0] * inner as isize;
-            let together = if follow { (NUMBERS / inner.max(1)).max(1) } else { 1 };
-            for i in (0..outer).step_by(together) {
-                let (together, i) = (together.min(outer - i), i as isize);
-                let start = [0, 1].map(|l| starts[l] + i * over[l]);
-                let far = starts[2] + i * over_far;
-                for first in (0..inner).step_by(NUMBERS) {
-                    let some = NUMBERS.min(inner - first);
-                    let numbers = &mut numbers[..together * some];
-                    self.numbers(start[0] + first as isize * within[0], within[0], numbers);
-                    // The sign bit of an index below 0 or beyond the last: found in vectors, as there is no way out of the loop.
-                    let outside = |bits: i64, &picked: &i64| bits | picked | last.wrapping_sub(picked);
-                    let all_inside = numbers.iter().fold(0, outside) >= 0;
-                    for (i, numbers) in (0..).zip(numbers.chunks(some)) {
-                        let start = [0, 1].map(|l| start[l] + i * over[l]);
-                        let far = far + i * over_far;
-                        for (j, &picked) in (first as isize..).zip(numbers) {
-                            if all_inside || (0..=last).contains(&picked) {
-                                f(start[1] + j * within[1], far + j * within_far + picked as isize * pick);
-                            } else {
-                                bad(start[0] + j * within[0], picked);
-                            }
-                        }
+            match follow && 2 * inner <= NUMBERS {
+                true => self.short_runs(&runs, f, bad),
+                false => self.long_runs(&runs, f, bad),
+            }
+        });
+    }
+
+    /// Runs one by one.
+    #[inline(always)]
+    fn long_runs(&self, runs: &Runs, f: &(impl Fn(isize, isize) + Copy), bad: &(dyn Fn(isize, i64) + Sync)) {
+        let Runs { outer, inner, over, within, over_far, within_far, starts } = *runs;
+        let mut numbers = [0i64; NUMBERS];
+        // Copies, which what `f` writes cannot change: they stay in registers.
+        let (f, last, pick) = (*f, self.size as i64 - 1, self.lines.along[2]);
+        for i in 0..outer as isize {
+            let start = [0, 1].map(|l| starts[l] + i * over[l]);
+            let far = starts[2] + i * over_far;
+            for first in (0..inner).step_by(NUMBERS) {
+                let numbers = &mut numbers[..NUMBERS.min(inner - first)];
+                self.numbers(start[0] + first as isize * within[0], within[0], numbers);
+                let all_inside = are_inside(numbers, last);
+                for (j, &picked) in (first as isize..).zip(&*numbers) {
+                    if all_inside || (0..=last).contains(&picked) {
+                        f(start[1] + j * within[1], far + j * within_far + picked as isize * pick);
+                    } else {
+                        bad(start[0] + j * within[0], picked);
                     }
                 }
             }
-        });
+        }
+    }
+
+    /// Runs that are shorter than what is read at once, several together, in loops over the runs: along a line elements come in the same order.
+    #[inline(never)]
+    fn short_runs(&self, runs: &Runs, f: &(impl Fn(isize, isize) + Copy), bad: &(dyn Fn(isize, i64) + Sync)) {
+        let Runs { outer, inner, over, within, over_far, within_far, starts } = *runs;
+        let mut numbers = [0i64; NUMBERS];
+        let (f, last, pick) = (*f, self.size as i64 - 1, self.lines.along[2]);
+        let together = NUMBERS / inner.max(1);
+        for first in (0..outer).step_by(together) {
+            let numbers = &mut numbers[..together.min(outer - first) * inner];
+            self.numbers(starts[0] + first as isize * over[0], within[0], numbers);
+            let all_inside = are_inside(numbers, last);
+            for j in 0..inner {
+                let start = [0, 1].map(|l| starts[l] + j as isize * within[l]);
+                let far = starts[2] + j as isize * within_far;
+                for (i, &picked) in (first as isize..).zip(numbers[j..].iter().step_by(inner)) {
+                    if all_inside || (0..=last).contains(&picked) {
+                        f(start[1] + i * over[1], far + i * over_far + picked as isize * pick);
+                    } else {
+                        bad(start[0] + i * over[0], picked);
+                    }
+                }
+            }
+        }
     }
 
     /// Whether several lines go by the same indices.
@@ -214,6 +241,22 @@ impl ByLines<'_> {
             DType::Bool | DType::F16 | DType::BF16 | DType::F32 | DType::F64 => numbers.fill(-1),
         }
     }
+}
+
+/// A band of lines as runs along what lies closest: how many and how long, the distances from run to run and within one, and where the first begins.
+struct Runs {
+    outer: usize,
+    inner: usize,
+    over: [isize; 3],
+    within: [isize; 3],
+    over_far: isize,
+    within_far: isize,
+    starts: [isize; 3],
+}
+
+/// Whether all are from 0 to the last. By the sign bit of an index below 0 or beyond it: found in vectors, as there is no way out of the loop.
+fn are_inside(numbers: &[i64], last: i64) -> bool {
+    numbers.iter().fold(0, |bits, &picked| bits | picked | last.wrapping_sub(picked)) >= 0
 }
 
 /// An index over the axes along which it varies, and the shape of the blocks behind them.

@@ -11,6 +11,7 @@ pub(crate) mod contract;
 pub(crate) mod copy;
 pub(crate) mod cumulative;
 pub(crate) mod custom;
+pub(crate) mod distances;
 mod few_terms;
 pub(crate) mod fourier;
 pub(crate) mod gather;

@@ -10,7 +10,7 @@ mod made;
 mod run;
 mod sizes;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, rc::Rc};
 
 use taper::DType;
 use taper_operations::{
@@ -82,7 +82,7 @@ fn plan() -> (Vec<Case>, BTreeMap<&'static str, Vec<&'static str>>) {
     }
     for (row, random) in made::rows() {
         let (name, inputs) = (row.name, row.inputs.iter().map(|input| full(&row, input)).collect());
-        cases.extend(named(name, vec![Operation { dtype: dtype(&row), row, inputs, random }]));
+        cases.extend(named(name, vec![Operation { dtype: dtype(&row), row: Rc::new(row), inputs, random }]));
     }
     (cases, left)
 }
@@ -115,7 +115,7 @@ fn measured(rows: Vec<Row>) -> Result<Vec<Operation>, &'static str> {
             None => scaled(&row),
         };
         if let Some(inputs) = inputs {
-            chosen.push(Operation { dtype: dtype(&row), row, inputs, random: false });
+            chosen.push(Operation { dtype: dtype(&row), row: Rc::new(row), inputs, random: false });
         }
     }
     match chosen.is_empty() {

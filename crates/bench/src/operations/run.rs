@@ -1,16 +1,16 @@
 //! One operation: the same inputs for both sides, by way of files; a clock for each; and their results compared once.
 
-use std::{fs, path::Path, time::Duration};
+use std::{fs, path::Path, rc::Rc, time::Duration};
 
 use serde_json::{Value, json};
-use taper::{DType, Generator, Tensor, eval_all};
+use taper::{DType, Device, Generator, Tensor, eval_all};
 use taper_operations::{Row, row::Given};
 use taper_testing::tolerance;
 
 use super::{Fill, Large, sizes};
 use crate::{
     Result, SETTLE,
-    case::{Bench, time},
+    case::{Bench, Call, time},
     line::Line,
     peer::Peer,
 };
@@ -25,7 +25,7 @@ const ONE_IN: usize = 20_000;
 
 /// A row at full size.
 pub(crate) struct Operation {
-    pub(super) row: Row,
+    pub(super) row: Rc<Row>,
     pub(super) inputs: Vec<Large>,
     pub(super) dtype: DType,
     /// Whether its results are random, and nothing to compare.
@@ -50,9 +50,7 @@ impl Operation {
 
     fn try_run(&self, bench: &Bench, name: &str, peer: Option<&mut Peer>) -> Result<(Line, Option<Line>)> {
         let budget = bench.budget.min(Duration::from_secs_f64(BUDGET));
-        let rng = Generator::seed(0, &bench.device);
-        let inputs =
-            self.inputs.iter().map(|input| self.tensor(input, &rng)).collect::<Result<Vec<Tensor>>>()?;
+        let inputs = self.tensors(&bench.device)?;
         let folder = tempfile::tempdir()?;
         let mut question = json!({
             "case": name, "torch": self.row.torch, "budget": budget.as_secs_f64(), "folder": folder.path().to_string_lossy(), "inputs": [],
@@ -62,12 +60,7 @@ impl Operation {
             question["inputs"] = told.collect::<Result<Vec<Value>>>()?.into();
             std::thread::sleep(SETTLE);
         }
-        let given = Given { tensors: inputs, dtype: self.dtype, device: bench.device.clone() };
-        let mut call = || {
-            let results = self.row.run(&given)?;
-            eval_all(&results.iter().collect::<Vec<_>>())?;
-            Ok(results)
-        };
+        let mut call = self.call_of(inputs, &bench.device);
         let (times, results) = time(&bench.device, &mut call, 3..=2000, budget)?;
         let mut ours = Line::timed("taper", name, &times);
         let Some(peer) = peer else { return Ok((ours, None)) };
@@ -88,6 +81,26 @@ impl Operation {
             }
         }
         Ok((ours, Some(theirs)))
+    }
+
+    /// The call that is timed.
+    pub(crate) fn call(&self, device: &Device) -> Result<Call> {
+        Ok(self.call_of(self.tensors(device)?, device))
+    }
+
+    fn call_of(&self, tensors: Vec<Tensor>, device: &Device) -> Call {
+        let given = Given { tensors, dtype: self.dtype, device: device.clone() };
+        let row = Rc::clone(&self.row);
+        Box::new(move || {
+            let results = row.run(&given)?;
+            eval_all(&results.iter().collect::<Vec<_>>())?;
+            Ok(results)
+        })
+    }
+
+    fn tensors(&self, device: &Device) -> Result<Vec<Tensor>> {
+        let rng = Generator::seed(0, device);
+        self.inputs.iter().map(|input| self.tensor(input, &rng)).collect()
     }
 
     /// An input of the row, in the device's memory.

@@ -1,6 +1,9 @@
 //! Norms of vectors, and how far they are apart.
 
-use tensor_core::{Error, Result, Tensor, autocast};
+use std::sync::Arc;
+
+use autograd::{Function, apply};
+use tensor_core::{Distances, Error, Measure, Result, Shape, Tensor, autocast, is_grad_enabled};
 
 /// (Σ|x|ᵖ)^(1/p) along an axis that stays with size 1. Its gradient at 0 is 0.
 #[track_caller]
@@ -122,7 +125,98 @@ pub fn cdist(x1: &Tensor, x2: &Tensor, p: f64) -> Result<Tensor> {
         let zero = sum.le_scalar(0.0);
         return sum.masked_fill(&zero, 1.0)?.sqrt().masked_fill(&zero, 0.0);
     }
-    length(OP, &x1.unsqueeze(-2)?.sub(&x2.unsqueeze(-3)?)?, p)
+    let lead =
+        Shape::from(&x1.dims()[..x1.rank() - 2]).broadcast(&Shape::from(&x2.dims()[..x2.rank() - 2]), OP)?;
+    let spread = |x: &Tensor| {
+        let last = &x.dims()[x.rank() - 2..];
+        x.expand(lead.iter().chain(last).copied().collect::<Shape>())
+    };
+    let points = [spread(x1)?, spread(x2)?];
+    match by_kernel(p, &points)? {
+        Some(found) => Ok(found),
+        None => length(OP, &points[0].unsqueeze(-2)?.sub(&points[1].unsqueeze(-3)?)?, p),
+    }
+}
+
+/// The distances of rows where the device has a kernel for them, with the gradient of p-norms.
+#[track_caller]
+fn by_kernel(p: f64, points: &[Tensor]) -> Result<Option<Tensor>> {
+    let Some(measure) = Measure::of_power(p) else { return Ok(None) };
+    let kernel = Arc::new(Distances { measure });
+    let detached: Vec<Tensor> = points.iter().map(Tensor::detach).collect();
+    let given: Vec<&Tensor> = detached.iter().collect();
+    if !Tensor::has_custom_kernel(kernel.clone(), &given)? {
+        return Ok(None);
+    }
+    // How many coordinates differ has no gradient.
+    if measure != Measure::Unequal && is_grad_enabled() && points.iter().any(Tensor::is_tracked) {
+        return apply(DistancesOf { measure }, points).map(Some);
+    }
+    Ok(Some(Tensor::custom_kernel(kernel, &given)?.swap_remove(0)))
+}
+
+/// Distances by a kernel, and their gradient by other operations.
+#[derive(Debug)]
+struct DistancesOf {
+    measure: Measure,
+}
+
+impl Function for DistancesOf {
+    type Output = Tensor;
+
+    fn name(&self) -> &'static str {
+        "Distances"
+    }
+
+    #[track_caller]
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let kernel = Arc::new(Distances { measure: self.measure });
+        Ok(Tensor::custom_kernel(kernel, inputs)?.swap_remove(0))
+    }
+
+    /// With d = x − y: sign d for the sum, d / ‖d‖ for the Euclidean norm, 0 at 0, and sign d shared among the greatest for the greatest.
+    #[track_caller]
+    fn backward(&self, inputs: &[Tensor], norms: &Tensor, gradient: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let (norms, gradient) = (norms.unsqueeze(-1)?, gradient.unsqueeze(-1)?);
+        // Of d, a share for each coordinate.
+        let shares = |difference: &Tensor| -> Result<Tensor> {
+            match self.measure {
+                Measure::Unequal => Ok(difference.zeros_like()),
+                Measure::Sum => difference.sign().mul(&gradient),
+                Measure::Euclidean => {
+                    let zero = norms.eq_scalar(0.0);
+                    let scale = gradient.div(&norms.masked_fill(&zero, 1.0)?)?.masked_fill(&zero, 0.0)?;
+                    difference.mul(&scale)
+                }
+                Measure::Greatest => {
+                    let greatest = difference.abs().eq(&norms)?.to_dtype(difference.dtype())?;
+                    let scale = gradient.div(&greatest.sum_axis(-1, true)?)?;
+                    difference.sign().mul(&greatest)?.mul(&scale)
+                }
+            }
+        };
+        match inputs {
+            [x, y] => {
+                let of_pairs = shares(&x.unsqueeze(-2)?.sub(&y.unsqueeze(-3)?)?)?;
+                Ok(vec![Some(of_pairs.sum_axis(-2, false)?), Some(of_pairs.sum_axis(-3, false)?.neg())])
+            }
+            points => {
+                let x = &points[0];
+                let (first, second) = pairs(x)?;
+                let of_pairs = shares(&x.index_select(0, &first)?.sub(&x.index_select(0, &second)?)?)?;
+                let sums = x.zeros_like().index_add(0, &first, &of_pairs)?;
+                Ok(vec![Some(sums.index_add(0, &second, &of_pairs.neg())?)])
+            }
+        }
+    }
+}
+
+/// The first and the second row of each pair of rows of a matrix.
+#[track_caller]
+fn pairs(matrix: &Tensor) -> Result<(Tensor, Tensor)> {
+    let n = matrix.dims()[0];
+    let pairs = Tensor::triu_indices(n, n, 1, &matrix.device())?;
+    Ok((pairs.select(0, 0)?, pairs.select(0, 1)?))
 }
 
 /// The distances of all pairs of rows of `[N, M]`, i < j, in the order (0, 1), (0, 2), …, (1, 2), …: `[N·(N − 1) / 2]`. p as in
@@ -137,11 +231,15 @@ pub fn pdist(input: &Tensor, p: f64) -> Result<Tensor> {
     let ([input], []) = cast.tensors();
     check_float(OP, &[input])?;
     check_power(OP, p)?;
-    let &[n, m] = input.dims() else {
+    let &[_, m] = input.dims() else {
         return Err(Error::invalid(OP, format!("shape {}: points are rows of a matrix", input.shape())));
     };
-    let pairs = Tensor::triu_indices(n, n, 1, &input.device())?;
-    let row = |k: usize| input.index_select(0, &pairs.select(0, k)?);
-    let difference = row(0)?.sub(&row(1)?)?;
+    if m > 0
+        && let Some(found) = by_kernel(p, std::slice::from_ref(input))?
+    {
+        return Ok(found);
+    }
+    let (first, second) = pairs(input)?;
+    let difference = input.index_select(0, &first)?.sub(&input.index_select(0, &second)?)?;
     if m == 0 { difference.sum_axis(-1, false) } else { length(OP, &difference, p) }
 }

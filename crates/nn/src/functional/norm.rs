@@ -489,6 +489,9 @@ fn along_channels(parameter: Option<&Tensor>, input: &Tensor) -> Result<Option<T
     parameter.map(|parameter| along(parameter, input)).transpose()
 }
 
+/// Neighbouring channels that are added one by one.
+const FEW_CHANNELS: usize = 8;
+
 /// x / (k + α·m)^β, where m is the mean of x² over `size` neighbouring channels (axis 1), with zeros past the first and the last.
 /// PyTorch's defaults are α = 1e-4, β = 0.75 and k = 1. `torch.nn.functional.local_response_norm`.
 ///
@@ -510,7 +513,18 @@ pub fn local_response_norm(input: &Tensor, size: usize, alpha: f64, beta: f64, k
     }
     let mut padding = vec![(0, 0); input.rank()];
     padding[1] = (size / 2, (size - 1) / 2);
-    let squares = input.powi(2).pad(&padding, 0.0)?;
-    let means = squares.unfold(1, size, 1)?.sum_axis(-1, false)?.mul_scalar(1.0 / size as f64);
-    input.div(&means.mul_scalar(alpha).add_scalar(k).powf(beta))
+    let wide = input.to_dtype(input.dtype().compute())?;
+    let squares = wide.powi(2).pad(&padding, 0.0)?;
+    let sums = if size <= FEW_CHANNELS {
+        // Sums of shifted channels fuse with what follows, which is then computed once for each sum.
+        let mut sums = squares.narrow(1, 0, input.dims()[1])?;
+        for first in 1..size {
+            sums = sums.add(&squares.narrow(1, first, input.dims()[1])?)?;
+        }
+        sums
+    } else {
+        squares.unfold(1, size, 1)?.sum_axis(-1, false)?
+    };
+    let means = sums.mul_scalar(1.0 / size as f64);
+    wide.div(&means.mul_scalar(alpha).add_scalar(k).powf(beta))?.to_dtype(input.dtype())
 }

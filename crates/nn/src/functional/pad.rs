@@ -1,6 +1,7 @@
 //! Padding with elements of the input or with a constant.
 
-use tensor_core::{Error, Result, Tensor};
+use autograd::{Function, apply};
+use tensor_core::{Error, Result, Tensor, is_grad_enabled};
 
 /// What an input is padded with. The `mode` of `torch.nn.functional.pad`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -50,12 +51,8 @@ pub(crate) fn pad_by(
             std::iter::repeat_n((0, 0), first).chain(padding.iter().copied()).collect();
         return input.pad(&all, value);
     }
-    let mut out = input.clone();
     for (axis, &(before, after)) in (first..).zip(padding) {
-        if (before, after) == (0, 0) {
-            continue;
-        }
-        let n = out.dims()[axis];
+        let n = input.dims()[axis];
         let (room, what) = match mode {
             PadMode::Reflect => (n.saturating_sub(1), "there are to mirror"),
             PadMode::Circular => (n, "the axis has"),
@@ -71,22 +68,92 @@ pub(crate) fn pad_by(
                 ),
             ));
         }
-        let side = |start: usize, count: usize| out.narrow(axis, start, count);
-        let repeated = |start: usize, count: usize| {
-            let mut shape = out.dims().to_vec();
-            shape[axis] = count;
-            side(start, 1)?.expand(shape.as_slice())
-        };
-        let (left, right) = match mode {
-            PadMode::Reflect => (side(1, before)?.flip(axis)?, side(n - 1 - after, after)?.flip(axis)?),
-            PadMode::Circular => (side(n - before, before)?, side(0, after)?),
-            PadMode::Replicate | PadMode::Constant(_) => (repeated(0, before)?, repeated(n - 1, after)?),
-        };
-        let parts = [(before, left), (n, out.clone()), (after, right)];
-        let parts: Vec<Tensor> = parts.into_iter().filter(|part| part.0 > 0).map(|part| part.1).collect();
-        out = Tensor::concat(&parts, axis)?;
     }
-    Ok(out)
+    if is_grad_enabled() && input.is_tracked() {
+        return apply(Bordered { first, padding: padding.to_vec(), mode }, &[input]);
+    }
+    bordered(input, first, padding, mode)
+}
+
+/// Padding by an input's own elements, whose gradient goes axis by axis: that of parts within parts would be summed for each part.
+#[derive(Debug)]
+struct Bordered {
+    first: usize,
+    padding: Vec<(usize, usize)>,
+    mode: PadMode,
+}
+
+impl Function for Bordered {
+    type Output = Tensor;
+
+    fn name(&self) -> &'static str {
+        "Pad"
+    }
+
+    #[track_caller]
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        bordered(inputs[0], self.first, &self.padding, self.mode)
+    }
+
+    /// To each element what its copies have.
+    #[track_caller]
+    fn backward(&self, inputs: &[Tensor], _: &Tensor, gradient: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let mut sum = gradient.clone();
+        for (axis, &(before, after)) in (self.first..).zip(&self.padding) {
+            let n = inputs[0].dims()[axis];
+            let (left, right) = (sum.narrow(axis, 0, before)?, sum.narrow(axis, before + n, after)?);
+            // What the copies on one side go to, and where it begins.
+            let sides = match self.mode {
+                PadMode::Reflect => [(left.flip(axis)?, 1), (right.flip(axis)?, n.saturating_sub(1 + after))],
+                PadMode::Circular => [(left, n - before), (right, 0)],
+                PadMode::Replicate | PadMode::Constant(_) => {
+                    [(left.sum_axis(axis, true)?, 0), (right.sum_axis(axis, true)?, n.saturating_sub(1))]
+                }
+            };
+            sum = sum.narrow(axis, before, n)?;
+            for ((part, start), _) in sides.into_iter().zip([before, after]).filter(|(_, count)| *count > 0) {
+                let mut around = vec![(0, 0); sum.rank()];
+                around[axis] = (start, n - start - part.dims()[axis]);
+                sum = sum.add(&part.pad(&around, 0.0)?)?;
+            }
+        }
+        Ok(vec![Some(sum)])
+    }
+}
+
+/// The input with its own elements round the axes from `axis` on. Parts of it are concatenated along one axis within the other, which is one
+/// kernel.
+#[track_caller]
+fn bordered(input: &Tensor, axis: usize, padding: &[(usize, usize)], mode: PadMode) -> Result<Tensor> {
+    let Some((&(before, after), rest)) = padding.split_first() else { return Ok(input.clone()) };
+    let n = input.dims()[axis];
+    let side = |start: usize, count: usize| input.narrow(axis, start, count);
+    let repeated = |start: usize, count: usize| {
+        let mut shape = input.dims().to_vec();
+        shape[axis] = count;
+        side(start, 1)?.expand(shape.as_slice())
+    };
+    let mut parts = Vec::with_capacity(3);
+    if before > 0 {
+        parts.push(match mode {
+            PadMode::Reflect => side(1, before)?.flip(axis)?,
+            PadMode::Circular => side(n - before, before)?,
+            PadMode::Replicate | PadMode::Constant(_) => repeated(0, before)?,
+        });
+    }
+    parts.push(input.clone());
+    if after > 0 {
+        parts.push(match mode {
+            PadMode::Reflect => side(n - 1 - after, after)?.flip(axis)?,
+            PadMode::Circular => side(0, after)?,
+            PadMode::Replicate | PadMode::Constant(_) => repeated(n - 1, after)?,
+        });
+    }
+    let parts = parts.iter().map(|part| bordered(part, axis + 1, rest, mode)).collect::<Result<Vec<_>>>()?;
+    match parts.as_slice() {
+        [alone] => Ok(alone.clone()),
+        several => Tensor::concat(several, axis),
+    }
 }
 
 /// The input with this number round its last axes, `padding` pairs of them; itself where there is nothing to put.

@@ -68,6 +68,27 @@ fn parts_of_empty_and_uneven_axes() -> Result<()> {
 fn large_moves_agree() {
     for dtype in DType::ALL.into_iter().filter(|&t| has(&device(), t)) {
         let x = move |d: &_| crate::common::tensor(&[37, 3, 41], 5, dtype, d);
+        agree("kron", |d| x(d)?.kron(&x(d)?.i((..5, .., ..6))?));
+        let wide = move |d: &_| crate::common::tensor(&[70, 300], 5, dtype, d);
+        for mode in [f::PadMode::Reflect, f::PadMode::Replicate, f::PadMode::Circular] {
+            agree("pad", |d| f::pad(&wide(d)?, &[(3, 0), (17, 150)], mode));
+        }
+        // Rows in order, in another, by few indices and by short lines.
+        for (lines, count) in [(70i32, 300i32), (70, 65), (70, 4), (70, 1)] {
+            let index = move |d: &_| -> Result<Tensor> {
+                let numbers = Tensor::arange(0, lines * count, 1, (DType::I32, d))?.mul_scalar(7919);
+                numbers.remainder_scalar(300).reshape([lines as usize, count as usize])
+            };
+            agree("gather", |d| wide(d)?.gather(1, &index(d)?));
+            agree("gather flipped", |d| wide(d)?.flip(1)?.gather(1, &index(d)?));
+            agree("scatter", |d| wide(d)?.scatter(1, &index(d)?, &wide(d)?.narrow(1, 0, count as usize)?));
+            if dtype != DType::Bool {
+                agree("scatter lines", |d| {
+                    let tall = wide(d)?.t()?;
+                    tall.scatter_add(0, &index(d)?.t()?, &wide(d)?.narrow(1, 0, count as usize)?.t()?)
+                });
+            }
+        }
         agree("roll", |d| x(d)?.roll([11, -40], [0, 2]));
         agree("repeat", |d| x(d)?.repeat([2, 1, 3, 2]));
         agree("repeat_interleave", |d| x(d)?.transpose(0, 2)?.repeat_interleave(3, 1));
@@ -291,6 +312,108 @@ fn distances_and_their_edges() -> Result<()> {
     assert_eq!(f::cdist(&x.narrow(2, 0, 0)?, &y.narrow(1, 0, 0)?, 2.0)?.sum().item::<f32>()?, 0.0);
     refused(f::cdist(&x, &y, -1.0), &["cdist", "-1"]);
     refused(f::cdist(&x, &y.narrow(1, 0, 4)?, 2.0), &["cdist", "5", "4"]);
+    Ok(())
+}
+
+/// Points and coordinates that fill no tile, several matrices, and places where nothing is known.
+#[test]
+fn distances_of_many_points_are_those_of_their_formula() -> Result<()> {
+    let d = device();
+    for dtype in [DType::F32, DType::F64, DType::F16].into_iter().filter(|&t| has(&d, t)) {
+        let rng = Generator::seed(11, &d);
+        let tolerance = if dtype == DType::F16 { (1e-2, 1e-2) } else { (1e-5, 1e-5) };
+        let x = Tensor::randn((2, 1, 19, 67), &rng)?.to_dtype(dtype)?;
+        let y = Tensor::randn((3, 17, 67), &rng)?.to_dtype(dtype)?;
+        // Coordinates that are equal, and a NaN.
+        let y =
+            y.index_put((.., .., 3), &x.i((0, 0, 0, 3))?, false)?.index_put((0, 5, 7), f64::NAN, false)?;
+        let (x, y) = (x.detach().requires_grad(), y.detach().requires_grad());
+        for p in [0.0, 1.0, 2.0, 3.0, f64::INFINITY] {
+            let plain = |x: &Tensor, y: &Tensor| -> Result<Tensor> {
+                x.unsqueeze(-2)?.sub(&y.unsqueeze(-3)?)?.vector_norm(p, -1, false)
+            };
+            let (found, expected) = (f::cdist(&x, &y, p)?, plain(&x, &y)?);
+            near(&format!("cdist {p} {dtype}"), &found, &expected, tolerance);
+            if p > 0.0 {
+                let weights = Tensor::randn((2, 3, 19, 17), &rng)?.to_dtype(dtype)?;
+                let mut gradients = Vec::new();
+                for distances in [found, expected] {
+                    distances.mul(&weights)?.i((.., 1..))?.sum().backward()?;
+                    gradients.push([x.grad().unwrap(), y.grad().unwrap().i(1..)?]);
+                    x.zero_grad();
+                    y.zero_grad();
+                }
+                for (found, expected) in gradients[0].iter().zip(&gradients[1]) {
+                    near(&format!("gradient of cdist {p} {dtype}"), found, expected, tolerance);
+                }
+            }
+            let plain = || -> Result<Tensor> {
+                let (points, pairs) = (y.i(1)?, Tensor::triu_indices(17, 17, 1, &d)?);
+                let [first, second] = [0, 1].map(|k| points.index_select(0, &pairs.select(0, k)?));
+                first?.sub(&second?)?.vector_norm(p, -1, false)
+            };
+            let (found, expected) = (f::pdist(&y.i(1)?, p)?, plain()?);
+            near(&format!("pdist {p} {dtype}"), &found, &expected, tolerance);
+            if p > 0.0 {
+                let weights = Tensor::randn(136, &rng)?.to_dtype(dtype)?;
+                let [found, expected] = [found, expected].map(|distances| -> Result<Tensor> {
+                    distances.mul(&weights)?.sum().backward()?;
+                    let gradient = y.grad().unwrap();
+                    y.zero_grad();
+                    Ok(gradient)
+                });
+                near(&format!("gradient of pdist {p} {dtype}"), &found?, &expected?, tolerance);
+            }
+        }
+    }
+    // More points than one task takes.
+    let rng = Generator::seed(12, &d);
+    let (x, y) = (Tensor::randn((300, 3), &rng)?, Tensor::randn((2, 3), &rng)?);
+    let plain = x.unsqueeze(1)?.sub(&y)?.abs().sum_axis(-1, false)?;
+    near("many points", &f::cdist(&x, &y, 1.0)?, &plain, (1e-5, 1e-6));
+    Ok(())
+}
+
+/// Longer than what is computed by one angle, of each form and both ends.
+#[test]
+fn long_windows_are_those_of_their_formulas() -> Result<()> {
+    use std::f64::consts::TAU;
+    let d = device();
+    let dtype = if has(&d, DType::F64) { DType::F64 } else { DType::F32 };
+    let atol = if dtype == DType::F64 { 1e-14 } else { 1e-7 };
+    for (n, periodic) in
+        [(2, false), (3, true), (511, false), (512, true), (513, true), (2000, false), (2001, true)]
+    {
+        let last = if periodic { n } else { n - 1 };
+        let check = |name: &str, found: Result<Tensor>, at: &dyn Fn(f64) -> f64| {
+            let expected: Vec<f64> = (0..n).map(|i| at(i as f64 / last as f64)).collect();
+            let found = found.unwrap().to_f64_vec().unwrap();
+            assert_close(&found, &expected, (0.0, atol), &format!("{name} {n} {periodic}"));
+            // Of the places after the first, the first is as the last.
+            let inner = &found[usize::from(periodic)..];
+            assert!(
+                inner.iter().eq(inner.iter().rev()) || name == "kaiser" || name == "bartlett",
+                "{name} {n}"
+            );
+        };
+        let of = (dtype, &d);
+        let cos = |t: f64| (TAU * t).cos();
+        check("hann", Tensor::hann_window(n, periodic, of), &|t| 0.5 - 0.5 * cos(t));
+        check("hamming", Tensor::hamming_window(n, periodic, 0.6, 0.4, of), &|t| 0.6 - 0.4 * cos(t));
+        check("blackman", Tensor::blackman_window(n, periodic, of), &|t| {
+            0.42 - 0.5 * cos(t) + 0.08 * cos(2.0 * t)
+        });
+        check("bartlett", Tensor::bartlett_window(n, periodic, of), &|t| 1.0 - (2.0 * t - 1.0).abs());
+        // I₀ by an integral: the mean of e^(x·cos a) over half a turn, exact for so smooth a function.
+        let bessel = |x: f64| {
+            (0..64).map(|k| (x * (TAU * (f64::from(k) + 0.5) / 128.0).cos()).exp()).sum::<f64>() / 64.0
+        };
+        for beta in [0.0, 0.5, 12.0, 19.9, 20.1] {
+            check("kaiser", Tensor::kaiser_window(n, periodic, beta, of), &|t| {
+                bessel(beta * (1.0 - (2.0 * t - 1.0).powi(2)).max(0.0).sqrt()) / bessel(beta)
+            });
+        }
+    }
     Ok(())
 }
 

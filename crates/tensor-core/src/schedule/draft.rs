@@ -214,17 +214,10 @@ fn opaque(analysis: &Analysis<'_>, g: u32, i: u32) -> Result<SmallVec<[Draft; 1]
             let fill = item.node.shape.numel() != src.numel();
             Kernel::copy(dtype, item.node.shape.clone(), fill, [(dst, src)])
         }
-        Op::Concat { axis } => {
-            let whole = Layout::contiguous(item.node.shape.clone());
-            let mut start = 0;
+        Op::Concat { .. } => {
             let mut regions: SmallVec<[(Layout, Layout); 4]> = SmallVec::new();
-            for k in 0..item.inputs.len() {
-                let shape = analysis.shape(item.inputs[k]);
-                if shape.numel() > 0 {
-                    regions.push((whole.slice(*axis, start, shape[*axis], 1), read(k).layout));
-                }
-                start += shape[*axis];
-            }
+            let whole = Layout::contiguous(item.node.shape.clone());
+            concatenated(analysis, i, &whole, &mut sources, &mut regions);
             Kernel::copy(dtype, item.node.shape.clone(), false, regions)
         }
         // Parts of maps and views; and a leaf, which has its value.
@@ -254,6 +247,31 @@ fn opaque(analysis: &Analysis<'_>, g: u32, i: u32) -> Result<SmallVec<[Draft; 1]
     let draft =
         Draft { kernel: Box::new(kernel), sources, scalars, results: SmallVec::from_elem(i, 1), origin: i };
     Ok(SmallVec::from_iter([draft]))
+}
+
+/// Where the parts of a concatenation go that lies at `whole`, and where they lie.
+fn concatenated(
+    analysis: &Analysis<'_>,
+    i: u32,
+    whole: &Layout,
+    sources: &mut SmallVec<[u32; 4]>,
+    regions: &mut SmallVec<[(Layout, Layout); 4]>,
+) {
+    let item = &analysis.items[i as usize];
+    let Op::Concat { axis } = item.node.op else { return };
+    let mut start = 0;
+    for &input in &item.inputs {
+        let shape = analysis.shape(input);
+        let to = whole.slice(axis, start, shape[axis], 1);
+        start += shape[axis];
+        if analysis.is_part(input) {
+            concatenated(analysis, input, &to, sources, regions);
+        } else if shape.numel() > 0 {
+            let (source, from) = analysis.place(input);
+            sources.push(source);
+            regions.push((to, from));
+        }
+    }
 }
 
 /// The indices in order, and the values that they point at.

@@ -35,6 +35,8 @@ enum Class {
     Opaque,
     /// A buffer of its own, that the kernel of a tuple makes.
     Element,
+    /// A concatenation that only another one reads, whose kernel copies its parts straight to their places.
+    Part,
 }
 
 pub(super) const NONE: u32 = u32::MAX;
@@ -78,6 +80,11 @@ impl Analysis<'_> {
     /// The kernel that makes the item's buffer, or the kernels of one tuple.
     pub(super) fn kernel_of(&self, i: u32) -> Option<u32> {
         Some(self.kernel[i as usize]).filter(|&kernel| kernel != NONE)
+    }
+
+    /// Whether another concatenation copies this one's parts to their places.
+    pub(super) fn is_part(&self, i: u32) -> bool {
+        self.class[i as usize] == Class::Part
     }
 
     pub(super) fn is_reduction(&self, i: u32) -> bool {
@@ -218,12 +225,18 @@ fn choose_materialised(analysis: &mut Analysis<'_>) {
     // something other than the item's own elements, so that it will never be merged with the rest.
     let mut reader = vec![NONE; n];
     let mut beyond = vec![false; n];
+    // Of a part, in how many concatenations it lies.
+    let mut nested = vec![0u8; n];
     for i in (0..n).rev() {
         let item = &analysis.items[i];
         let op = &item.node.op;
         match analysis.class[i] {
             Class::Ready => continue,
+            Class::Opaque if nested[i] <= NESTED && is_part(analysis, i, reader[i]) => {
+                analysis.class[i] = Class::Part;
+            }
             Class::Opaque | Class::Element => analysis.materialised[i] = true,
+            Class::Part => {}
             Class::View => {}
             Class::Constant => analysis.materialised[i] |= item.store,
             Class::Elementwise => {
@@ -232,7 +245,8 @@ fn choose_materialised(analysis: &mut Analysis<'_>) {
             }
         }
         let inlined = analysis.class[i] == Class::Elementwise && !analysis.materialised[i];
-        let root = if inlined { reader[i] } else { i as u32 };
+        let is_part = analysis.class[i] == Class::Part;
+        let root = if inlined || is_part { reader[i] } else { i as u32 };
         for &j in &item.inputs {
             let j = j as usize;
             let takes_expressions = match analysis.class[i] {
@@ -242,14 +256,31 @@ fn choose_materialised(analysis: &mut Analysis<'_>) {
             match analysis.class[j] {
                 Class::Elementwise => analysis.materialised[j] |= !takes_expressions,
                 Class::Constant => {
-                    analysis.materialised[j] |= analysis.class[i] == Class::Opaque && !takes_expressions;
+                    analysis.materialised[j] |=
+                        (is_part || analysis.class[i] == Class::Opaque) && !takes_expressions;
                 }
                 _ => {}
             }
+            nested[j] = nested[j].max(if is_part { nested[i] + 1 } else { 1 });
             reader[j] = if reader[j] == NONE || reader[j] == root { root } else { SEVERAL };
             beyond[j] |= analysis.class[i] != Class::Elementwise || (inlined && beyond[i]);
         }
     }
+}
+
+/// How deep concatenations of concatenations are copied as one: one that grew by steps may be of any depth.
+const NESTED: u8 = 4;
+
+/// Whether item `i`, whose one kernel of readers is `reader`'s, is a [`Class::Part`].
+fn is_part(analysis: &Analysis<'_>, i: usize, reader: u32) -> bool {
+    let is_concat = |i: usize| {
+        matches!(analysis.items[i].node.op, Op::Concat { .. }) && analysis.class[i] == Class::Opaque
+    };
+    is_concat(i)
+        && !analysis.items[i].store
+        && reader != NONE
+        && reader != SEVERAL
+        && is_concat(reader as usize)
 }
 
 /// What an inlined expression consists of: its operations, and the items it loads. Sorted, without repeats.
@@ -303,6 +334,16 @@ impl Parts {
 fn fit_limits(analysis: &mut Analysis<'_>, limits: &Limits) -> Vec<Parts> {
     let mut parts: Vec<Parts> = vec![Parts::default(); analysis.items.len()];
     for i in 0..analysis.items.len() {
+        if analysis.class[i] == Class::Part {
+            let mut mine = Parts::default();
+            for &j in &analysis.items[i].inputs {
+                match analysis.class[j as usize] {
+                    Class::Part => Parts::add(&mut mine.loads, &parts[j as usize].loads),
+                    _ => Parts::add(&mut mine.loads, &[j]),
+                }
+            }
+            parts[i] = mine;
+        }
         if analysis.class[i] != Class::Elementwise {
             continue;
         }
@@ -363,7 +404,7 @@ fn find_places(analysis: &mut Analysis<'_>) {
             },
             Class::Element => own(&item.node.shape),
             Class::Constant | Class::Elementwise if analysis.materialised[i] => own(&item.node.shape),
-            Class::Constant | Class::Elementwise => None,
+            Class::Constant | Class::Elementwise | Class::Part => None,
             Class::View => {
                 let Some((source, base)) = analysis.places[item.inputs[0] as usize].clone() else { continue };
                 match view(&item.node.op, &base, &item.node.shape) {

@@ -347,6 +347,20 @@ impl Tensor {
         at: impl Fn(usize) -> f64 + Sync,
         options: TensorOptions,
     ) -> Result<Tensor> {
+        let fill = |first: usize, values: &mut [f64]| {
+            (first..).zip(values).for_each(|(i, value)| *value = at(i));
+        };
+        Tensor::from_blocks(op, n, fill, options)
+    }
+
+    /// As [`Tensor::from_formula`], of numbers that `fill` gives from a place on, some at a time.
+    #[track_caller]
+    pub(crate) fn from_blocks(
+        op: &'static str,
+        n: usize,
+        fill: impl Fn(usize, &mut [f64]) + Sync,
+        options: TensorOptions,
+    ) -> Result<Tensor> {
         let dtype = options.dtype.unwrap_or_else(default_dtype);
         if !dtype.is_float() {
             return Err(Error::invalid(op, format!("a floating-point dtype is needed, not {dtype}")));
@@ -355,12 +369,14 @@ impl Tensor {
         check(op, &Shape::from([n]), dtype, device)?;
         Tensor::from_bytes_with(dtype, [n], device, &|begin, piece| {
             match dtype {
-                DType::F64 => write_piece(begin, piece, |i| at(i).to_ne_bytes()),
-                DType::F32 => write_piece(begin, piece, |i| (at(i) as f32).to_ne_bytes()),
+                DType::F64 => write_blocks(begin, piece, &fill, f64::to_ne_bytes),
+                DType::F32 => write_blocks(begin, piece, &fill, |x| (x as f32).to_ne_bytes()),
                 DType::F16 => {
-                    write_piece(begin, piece, |i| half::f16::from_f32(round_to_odd(at(i))).to_ne_bytes());
+                    write_blocks(begin, piece, &fill, |x| half::f16::from_f32(round_to_odd(x)).to_ne_bytes());
                 }
-                _ => write_piece(begin, piece, |i| half::bf16::from_f32(round_to_odd(at(i))).to_ne_bytes()),
+                _ => {
+                    write_blocks(begin, piece, &fill, |x| half::bf16::from_f32(round_to_odd(x)).to_ne_bytes())
+                }
             }
             Ok(())
         })
@@ -382,10 +398,23 @@ impl Tensor {
     }
 }
 
-/// The bytes of `at(i)` for each element of a piece that begins at byte `begin`.
-pub(super) fn write_piece<const N: usize>(begin: usize, piece: &mut [u8], at: impl Fn(usize) -> [u8; N]) {
+/// Numbers computed on the host at once.
+const BLOCK: usize = 256;
+
+/// The bytes of the numbers that `fill` gives for the elements of a piece that begins at byte `begin`.
+fn write_blocks<const N: usize>(
+    begin: usize,
+    piece: &mut [u8],
+    fill: &impl Fn(usize, &mut [f64]),
+    bytes: impl Fn(f64) -> [u8; N],
+) {
     let (elements, _) = piece.as_chunks_mut::<N>();
-    (begin / N..).zip(elements).for_each(|(i, element)| *element = at(i));
+    let mut block = [0.0; BLOCK];
+    for (k, elements) in elements.chunks_mut(BLOCK).enumerate() {
+        let values = &mut block[..elements.len()];
+        fill(begin / N + k * BLOCK, values);
+        elements.iter_mut().zip(values).for_each(|(element, value)| *element = bytes(*value));
+    }
 }
 
 /// `n` numbers from `start` to `end`, from both ends toward the middle, so that both ends are exact.

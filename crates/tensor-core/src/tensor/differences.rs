@@ -56,8 +56,17 @@ impl Tensor {
     #[track_caller]
     #[doc(alias = "trapz")]
     pub fn trapezoid(&self, dx: f64, axis: impl Into<Axis>) -> Result<Tensor> {
-        let (areas, axis) = self.areas("trapezoid", Points::Apart(dx), axis.into())?;
-        areas.sum_axis(axis, false)
+        const OP: &str = "trapezoid";
+        let (x, axis) = (self.floating(), axis.into());
+        let at = self.shape().axis(axis, OP)?;
+        let n = self.dims()[at];
+        if n < 2 {
+            return self.areas(OP, Points::Apart(dx), axis)?.0.sum_axis(at, false);
+        }
+        // All but the two ends count whole.
+        let inner = x.narrow(at, 1, n - 2)?.sum_axis(at, false)?;
+        let ends = x.select(at, 0)?.add(&x.select(at, -1)?)?.mul_scalar(0.5);
+        Ok(inner.add(&ends)?.mul_scalar(Scalar::Float(dx)))
     }
 
     /// The integral along an axis by the trapezoidal rule, of values at the points `x`, `[n]` for all lines or of a shape that broadcasts with

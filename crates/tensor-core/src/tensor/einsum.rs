@@ -205,7 +205,7 @@ impl Tensor {
         if self.rank() + rhs.rank() > usize::from(Label::MAX) {
             return Err(Error::invalid(OP, format!("{} and {} axes", self.rank(), rhs.rank())).here());
         }
-        let of_lhs: Labels = (0..self.rank() as u8).collect();
+        let mut of_lhs: Labels = (0..self.rank() as u8).collect();
         let mut of_rhs: Labels = (0..rhs.rank() as u8).map(|axis| self.rank() as u8 + axis).collect();
         for (&l, &r) in left.iter().zip(right) {
             of_rhs[r] = of_lhs[l];
@@ -214,7 +214,27 @@ impl Tensor {
         let kept =
             kept.chain(of_rhs.iter().enumerate().filter(|(axis, _)| !right.contains(axis)).map(|(_, &r)| r));
         let out: Labels = kept.collect();
-        this.contract(rhs, Subscripts { lhs: of_lhs, rhs: of_rhs, out })
+        // What is summed wholly is laid out as the other lies, so that sums run along memory in both.
+        let (mut this, mut rhs) = (this.clone(), rhs.clone());
+        if right.len() == rhs.rank() {
+            rhs = rhs.laid_out_as(&mut of_rhs, &of_lhs)?;
+        } else if left.len() == this.rank() {
+            this = this.laid_out_as(&mut of_lhs, &of_rhs)?;
+        }
+        this.contract(&rhs, Subscripts { lhs: of_lhs, rhs: of_rhs, out })
+    }
+
+    /// With its axes in the order in which their labels come among others, in memory too.
+    #[track_caller]
+    fn laid_out_as(&self, labels: &mut Labels, others: &[Label]) -> Result<Tensor> {
+        let place = |label: &Label| others.iter().position(|other| other == label);
+        if labels.is_sorted_by_key(place) {
+            return Ok(self.clone());
+        }
+        let mut order: Vec<usize> = (0..labels.len()).collect();
+        order.sort_by_key(|&axis| place(&labels[axis]));
+        *labels = order.iter().map(|&axis| labels[axis]).collect();
+        Ok(self.permute(order)?.contiguous_copy())
     }
 }
 

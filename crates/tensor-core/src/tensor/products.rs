@@ -3,6 +3,10 @@
 use super::{Tensor, shape_misfit};
 use crate::{Axis, Error, Result, Shape, autocast};
 
+/// Lines of fewer elements are not worth a loop of their own, where the rest of each factor has as many elements as this or more.
+const SHORT: usize = 64;
+const FEW: usize = 4;
+
 impl Tensor {
     /// Kronecker's product: each element of this tensor times all of the other. `[a₁, …]` and `[b₁, …]` give `[a₁·b₁, …]`, aligned at the
     /// last axis, in the promoted dtype. `torch.kron`.
@@ -14,9 +18,33 @@ impl Tensor {
         const OP: &str = "kron";
         Tensor::same_device(OP, &[self, rhs])?;
         let rank = self.rank().max(rhs.rank());
-        let (a, b) = (self.with_lead(rank), rhs.with_lead(rank));
+        let (mut a, mut b) = (self.with_lead(rank), rhs.with_lead(rank));
+        let out = a
+            .dims()
+            .iter()
+            .zip(b.dims())
+            .map(|(&m, &n)| m.saturating_mul(n))
+            .collect::<Shape>()
+            .checked(OP)?;
+        if let (&[.., m], &[.., n]) = (a.dims(), b.dims())
+            && n < SHORT
+            && a.numel() >= FEW * m
+            && b.numel() >= FEW * n
+        {
+            // Neighbours lie in short lines. Both are laid out along whole ones, and what is left are products of those.
+            let spread = |t: &Tensor, line: [usize; 2], wide: [usize; 2]| {
+                let of =
+                    |last: [usize; 2]| t.dims()[..rank - 1].iter().copied().chain(last).collect::<Shape>();
+                let lines = t.dims()[..rank - 1].iter().copied().chain([m * n]).collect();
+                t.reshape_unchecked(of(line)).expand_unchecked(of(wide)).reshape_unchecked(lines)
+            };
+            (a, b) = (spread(&a, [m, 1], [m, n]), spread(&b, [1, n], [m, n]));
+            let pairs = a.dims()[..rank - 1].iter().zip(b.dims());
+            let outer: Shape = pairs.clone().flat_map(|(&m, _)| [m, 1]).chain([m * n]).collect();
+            let inner: Shape = pairs.flat_map(|(_, &n)| [1, n]).chain([m * n]).collect();
+            return Ok(a.reshape_unchecked(outer).mul(&b.reshape_unchecked(inner))?.reshape_unchecked(out));
+        }
         let pairs = a.dims().iter().zip(b.dims());
-        let out = pairs.clone().map(|(&m, &n)| m.saturating_mul(n)).collect::<Shape>().checked(OP)?;
         let outer: Shape = pairs.clone().flat_map(|(&m, _)| [m, 1]).collect();
         let inner: Shape = pairs.flat_map(|(_, &n)| [1, n]).collect();
         Ok(a.reshape_unchecked(outer).mul(&b.reshape_unchecked(inner))?.reshape_unchecked(out))

@@ -5,10 +5,13 @@ use std::f64::consts::TAU;
 use super::{Tensor, create::TensorOptions};
 use crate::{Error, Result};
 
+/// Below this the series of I₀ at 0 is short.
+const SHORT: f64 = 20.0;
+
 /// I₀(x)·e⁻ˣ of the modified Bessel function of order 0, for x ≥ 0: its series where that is short, else the one for large x, whose
 /// terms fall until k ≈ 4x and whose error is about e⁻²ˣ.
 fn i0e(x: f64) -> f64 {
-    if x < 20.0 {
+    if x < SHORT {
         let (mut term, mut sum, mut k) = (1.0, 1.0, 1.0);
         while term > sum * 1e-17 {
             term *= (x / 2.0 / k) * (x / 2.0 / k);
@@ -26,8 +29,12 @@ fn i0e(x: f64) -> f64 {
     sum / (TAU * x).sqrt()
 }
 
-/// `at` of each place as a share of the way from the first to the last, of `n` or, if `periodic`, of `n + 1` of which the last is left
-/// out.
+/// Of a window of `n` elements, the place that counts as its end: the last, or if `periodic` the one after it, which is left out.
+fn end(n: usize, periodic: bool) -> usize {
+    if periodic { n } else { n.saturating_sub(1) }
+}
+
+/// `at` of each place as a share of the way to the end.
 #[track_caller]
 fn window(
     op: &'static str,
@@ -36,13 +43,86 @@ fn window(
     options: TensorOptions,
     at: impl Fn(f64) -> f64 + Sync,
 ) -> Result<Tensor> {
-    let last = if periodic { n } else { n.saturating_sub(1) };
-    let share = |i: usize| if n == 1 { 1.0 } else { at(i as f64 / last as f64) };
-    Tensor::from_formula(op, n, share, options)
+    let end = end(n, periodic) as f64;
+    let fill = |first: usize, values: &mut [f64]| {
+        if n == 1 {
+            return values.fill(1.0);
+        }
+        // Whole numbers of 32 bits become floats several at a time.
+        let first = first as f64;
+        (0u32..).zip(values).for_each(|(i, value)| *value = at((first + f64::from(i)) / end));
+    };
+    Tensor::from_blocks(op, n, fill, options)
+}
+
+/// Places whose angles are told by the first one's, and how far each lies from it.
+const ARC: usize = 256;
+
+/// cos(2πi / end) for each place i: by those of angles that lie apart, cos(a + b) = cos a · cos b − sin a · sin b. Equal on both sides of
+/// the middle.
+struct Cosines {
+    end: usize,
+    /// Cosine and sine of the angles up to the length of an arc.
+    steps: Vec<(f64, f64)>,
+}
+
+impl Cosines {
+    fn new(end: usize) -> Cosines {
+        let mut cosines = Cosines { end, steps: Vec::new() };
+        cosines.steps = (0..ARC.min(end / 2 + 1)).map(|i| cosines.at(i)).collect();
+        cosines
+    }
+
+    fn at(&self, i: usize) -> (f64, f64) {
+        let (sin, cos) = (TAU * (i as f64 / self.end as f64)).sin_cos();
+        (cos, sin)
+    }
+
+    fn write(&self, first: usize, values: &mut [f64]) {
+        let half = self.end / 2 + 1;
+        let (rising, falling) = values.split_at_mut(half.saturating_sub(first).min(values.len()));
+        self.write_half(first, rising);
+        if let Some(last) = falling.len().checked_sub(1) {
+            self.write_half(self.end - (first + rising.len() + last), falling);
+            falling.reverse();
+        }
+    }
+
+    /// Places of the first half.
+    fn write_half(&self, first: usize, values: &mut [f64]) {
+        let mut done = 0;
+        while done < values.len() {
+            let from = (first + done) % ARC;
+            let (cos, sin) = self.at(first + done - from);
+            let (values, steps) = (&mut values[done..], &self.steps[from..]);
+            values.iter_mut().zip(steps).for_each(|(value, (c, s))| *value = cos * c - sin * s);
+            done += steps.len();
+        }
+    }
+}
+
+/// `at` of the cosine of each place's angle, which goes around once.
+#[track_caller]
+fn cosine_window(
+    op: &'static str,
+    n: usize,
+    periodic: bool,
+    options: TensorOptions,
+    at: impl Fn(f64) -> f64 + Sync,
+) -> Result<Tensor> {
+    let cosines = Cosines::new(end(n, periodic));
+    let fill = |first: usize, values: &mut [f64]| {
+        if n == 1 {
+            return values.fill(1.0);
+        }
+        cosines.write(first, values);
+        values.iter_mut().for_each(|value| *value = at(*value));
+    };
+    Tensor::from_blocks(op, n, fill, options)
 }
 
 macro_rules! windows {
-    ($($(#[$doc:meta])* $name:ident = $at:expr;)*) => {
+    ($($(#[$doc:meta])* $name:ident = $window:ident $at:expr;)*) => {
         impl Tensor {$(
             $(#[$doc])*
             ///
@@ -53,7 +133,7 @@ macro_rules! windows {
             /// A dtype that is not floating-point.
             #[track_caller]
             pub fn $name(n: usize, periodic: bool, options: impl Into<TensorOptions>) -> Result<Tensor> {
-                window(stringify!($name), n, periodic, options.into(), $at)
+                $window(stringify!($name), n, periodic, options.into(), $at)
             }
         )*}
     };
@@ -61,11 +141,12 @@ macro_rules! windows {
 
 windows! {
     /// Hann's window of `n` elements: ½ − ½·cos(2πt). `torch.hann_window`.
-    hann_window = |t| 0.5 - 0.5 * (TAU * t).cos();
+    hann_window = cosine_window |cos| 0.5 - 0.5 * cos;
     /// Blackman's window of `n` elements: 0.42 − ½·cos(2πt) + 0.08·cos(4πt). `torch.blackman_window`.
-    blackman_window = |t| 0.42 - 0.5 * (TAU * t).cos() + 0.08 * (2.0 * TAU * t).cos();
+    // cos 2a = 2 cos² a − 1.
+    blackman_window = cosine_window |cos| 0.42 - 0.5 * cos + 0.08 * (2.0 * cos * cos - 1.0);
     /// Bartlett's window of `n` elements, a triangle: 1 − |2t − 1|. `torch.bartlett_window`.
-    bartlett_window = |t| 1.0 - (2.0 * t - 1.0).abs();
+    bartlett_window = window |t| 1.0 - (2.0 * t - 1.0).abs();
 }
 
 impl Tensor {
@@ -82,7 +163,7 @@ impl Tensor {
         beta: f64,
         options: impl Into<TensorOptions>,
     ) -> Result<Tensor> {
-        window("hamming_window", n, periodic, options.into(), |t| alpha - beta * (TAU * t).cos())
+        cosine_window("hamming_window", n, periodic, options.into(), |cos| alpha - beta * cos)
     }
 
     /// Kaiser's window of `n` elements: I₀(β·√(1 − (2t − 1)²)) / I₀(β), with t as in [`Tensor::hann_window`]. PyTorch's default is
@@ -100,6 +181,20 @@ impl Tensor {
         const OP: &str = "kaiser_window";
         if !(beta.is_finite() && beta >= 0.0) {
             return Err(Error::invalid(OP, format!("beta {beta}: give a finite one of at least 0")));
+        }
+        if beta < SHORT {
+            // I₀(x) = Σ (x² / 4)ᵏ / k!², of as many terms as the greatest x needs.
+            let (mut terms, mut term) = (vec![1.0], 1.0);
+            while term > 1e-17 {
+                let k = terms.len() as f64;
+                term *= (beta / 2.0 / k).powi(2);
+                terms.push(terms[terms.len() - 1] / (k * k));
+            }
+            let bessel = |square: f64| terms.iter().rev().fold(0.0, |sum, term| sum * square + term);
+            let (greatest, scale) = (bessel(beta * beta / 4.0), beta * beta / 4.0);
+            return window(OP, n, periodic, options.into(), |t| {
+                bessel(scale * (1.0 - (2.0 * t - 1.0).powi(2)).max(0.0)) / greatest
+            });
         }
         let greatest = i0e(beta);
         window(OP, n, periodic, options.into(), |t| {

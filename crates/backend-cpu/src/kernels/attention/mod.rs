@@ -77,7 +77,7 @@ fn typed<T: Score>(backend: &CpuBackend, attention: &Attention, launch: &Launch<
         keys: key.layout.shape()[lead],
         width: shape[lead + 1],
         features,
-        scale: T::of(attention.scale),
+        scale: T::rounded(attention.scale),
         causal: attention.causal,
         query,
         key,

@@ -25,11 +25,9 @@ pub(super) const LANES: usize = WIDEST;
 pub(super) type Lanes<T> = [T; LANES];
 
 /// f32 and f64.
-pub(super) trait Score: HasMicroKernels + PartialOrd {
-    const ONE: Self;
+pub(super) trait Score: HasMicroKernels {
     const INFINITY: Self;
     const NEG_INFINITY: Self;
-    fn of(x: f64) -> Self;
     fn ln(self) -> Self;
     fn reciprocal(self) -> Self;
     /// Runs the job with the exponential function of the instruction set.
@@ -104,12 +102,8 @@ impl<const FUSED: bool> Exp<f64> for Each<FUSED> {
 macro_rules! score {
     ($t:ident, $isa:ident, $job:ident => $with_exp:block) => {
         impl Score for $t {
-            const ONE: $t = 1.0;
             const INFINITY: $t = $t::INFINITY;
             const NEG_INFINITY: $t = $t::NEG_INFINITY;
-            fn of(x: f64) -> $t {
-                x as $t
-            }
             fn ln(self) -> $t {
                 self.ln()
             }
@@ -253,7 +247,7 @@ impl<T: Score> Job for Draw<'_, T> {
     type Output = ();
     #[inline(always)]
     fn run(self) {
-        let (p, kept) = (self.p as f32, T::of(1.0 / (1.0 - self.p)));
+        let (p, kept) = (self.p as f32, T::rounded(1.0 / (1.0 - self.p)));
         for (key, row) in self.to.chunks_exact_mut(self.groups).enumerate() {
             for (group, x) in row.iter_mut().enumerate() {
                 for (q, x) in x.iter_mut().enumerate() {

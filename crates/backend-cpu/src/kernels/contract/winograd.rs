@@ -14,12 +14,12 @@ use std::{cell::RefCell, ops::Range};
 use tensor_core::{Result, contraction::Contraction};
 
 use super::{
-    gemm::{Product, Steps, Strided},
-    micro_kernel::{HasMicroKernels, Update},
+    gemm::{Product, Steps, Strided, WIDEST},
+    micro_kernel::{HasMicroKernels, Update, mul_add},
 };
 use crate::simd::{
     isa::{Isa, Job},
-    vector::Float,
+    vector::{Float, Vector},
 };
 
 /// Elements of a transformed tile, and along each of its axes.
@@ -37,7 +37,7 @@ const TILES: usize = 6;
 const EVEN: f64 = 1000.0;
 
 /// The greatest magnitude of numbers, and the sum of all, in parts.
-struct Spread<T> {
+pub(super) struct Spread<T> {
     greatest: [T; LANES],
     sum: [T; LANES],
     count: usize,
@@ -56,13 +56,13 @@ impl<T: Float> Spread<T> {
         let (chunks, rest) = numbers.as_chunks::<LANES>();
         for chunk in chunks {
             for l in 0..LANES {
-                let x = chunk[l].magnitude();
+                let x = chunk[l].abs();
                 greatest[l] = if x > greatest[l] { x } else { greatest[l] };
                 sum[l] = sum[l] + x;
             }
         }
         for (l, &x) in rest.iter().enumerate() {
-            let x = x.magnitude();
+            let x = x.abs();
             greatest[l] = if x > greatest[l] { x } else { greatest[l] };
             sum[l] = sum[l] + x;
         }
@@ -72,9 +72,9 @@ impl<T: Float> Spread<T> {
 
     /// Whether all are finite, and none is much larger than the mean.
     fn is_even(&self) -> bool {
-        let sum: f64 = self.sum.iter().map(|x| x.wide()).sum();
+        let sum: f64 = self.sum.iter().map(|&x| x.into()).sum();
         let bound = EVEN * sum / self.count.max(1) as f64;
-        bound.is_finite() && self.greatest.iter().all(|x| x.wide() <= bound)
+        bound.is_finite() && self.greatest.iter().all(|&x| x.into() <= bound)
     }
 }
 
@@ -112,6 +112,11 @@ impl Winograd {
     /// Tiles along a row, and rows of tiles.
     fn across(&self) -> usize {
         self.width.div_ceil(2)
+    }
+
+    /// The same in whole registers.
+    fn room(&self) -> usize {
+        self.across().next_multiple_of(WIDEST)
     }
 
     fn down(&self) -> usize {
@@ -190,14 +195,16 @@ impl Winograd {
         let Winograd { rows, channels, .. } = *self;
         let tiles = block * self.block()..((block + 1) * self.block()).min(self.down());
         let count = tiles.len() * self.across();
-        let lines = (2 * tiles.len() + 2) * SIDE * self.across();
+        let lines = (2 * tiles.len() + 2) * SIDE * self.room();
+        let Transforms { forward, back } = T::micro_kernels(isa).winograd;
         with_scratch::<T, _>(POINTS * (channels + rows) * count + lines, |scratch| {
             let (images, rest) = scratch.split_at_mut(POINTS * channels * count);
             let (products, lines) = rest.split_at_mut(POINTS * rows * count);
             let mut spread = Spread::new();
             for channel in 0..channels {
                 let (tiles, spread, to) = (tiles.clone(), &mut spread, &mut *images);
-                isa.run(Forward { of: self, image, channel, tiles, spread, lines, to, count });
+                // SAFETY: the registers are the processor's, and the rest is the caller's promise.
+                unsafe { forward(Forward { of: self, image, channel, tiles, spread, lines, to, count }) };
             }
             if !spread.is_even() {
                 return Ok(false);
@@ -228,7 +235,8 @@ impl Winograd {
             let mut finite = true;
             for row in 0..rows {
                 let products = &products[row * count..];
-                finite &= isa.run(Back { of: self, products, to, row, tiles: tiles.clone(), count });
+                // SAFETY: as above.
+                finite &= unsafe { back(Back { of: self, products, to, row, tiles: tiles.clone(), count }) };
             }
             Ok(finite)
         })
@@ -252,7 +260,7 @@ fn with_scratch<T: Float, R>(numbers: usize, f: impl FnOnce(&mut [T]) -> R) -> R
 }
 
 /// Transforms rows of tiles of one channel: Bᵀ·d·B of each.
-struct Forward<'a, T> {
+pub(super) struct Forward<'a, T> {
     of: &'a Winograd,
     image: *const T,
     channel: usize,
@@ -265,67 +273,74 @@ struct Forward<'a, T> {
     count: usize,
 }
 
-impl<T: Float> Job for Forward<'_, T> {
+struct ForwardIn<'a, V: Vector>(Forward<'a, V::Number>);
+
+impl<V: Vector<Number: Float>> Job for ForwardIn<'_, V> {
     type Output = ();
-    // Loops by numbers, not closures, which are compiled by themselves.
-    #[allow(clippy::needless_range_loop)]
+    // Loops, not closures, which are compiled by themselves.
     #[inline(always)]
     fn run(self) {
-        let Forward { of, image, channel, tiles, spread, lines, to, count } = self;
-        let across = of.across();
+        let Forward { of, image, channel, tiles, spread, lines, to, count } = self.0;
+        let (across, room) = (of.across(), of.room());
         let first = channel as isize * of.image[0];
         for r in 0..2 * tiles.len() + 2 {
-            let line = &mut lines[r * SIDE * across..][..SIDE * across];
+            let line = &mut lines[r * SIDE * room..][..SIDE * room];
             let y = 2 * tiles.start + r;
             // Under the last row there is none: what is formed of it is no result.
             if y >= of.height + 2 {
-                line.fill(T::ZERO);
+                line.fill(V::Number::ZERO);
                 continue;
             }
             let from = image.wrapping_offset(first + y as isize * of.image[1]);
+            let (line, end) = (line.as_mut_ptr(), of.width + 2);
             // SAFETY: the caller of `Winograd::run` gives the image's elements, of which a row has two more than results.
-            spread.note(unsafe { std::slice::from_raw_parts(from, of.width + 2) });
-            let (whole, line) = (of.width / 2, line.as_mut_ptr());
-            for t in 0..whole {
-                // SAFETY: as above; the line has four numbers for each tile.
+            spread.note(unsafe { std::slice::from_raw_parts(from, end) });
+            let mut t = 0;
+            while t < across {
+                // Elements from the first tile's on: those of a register of tiles, and two more.
+                let left = end - 2 * t;
+                let mut last = [V::Number::ZERO; 2 * WIDEST + 2];
+                // SAFETY: as above; what is past the row's end is 0. The line has room for whole registers.
                 unsafe {
-                    let d = from.add(2 * t);
-                    let (d0, d1, d2, d3) = (d.read(), d.add(1).read(), d.add(2).read(), d.add(3).read());
-                    line.add(t).write(d0 - d2);
-                    line.add(across + t).write(d1 + d2);
-                    line.add(2 * across + t).write(d2 - d1);
-                    line.add(3 * across + t).write(d1 - d3);
+                    let from = match left < 2 * V::WIDTH + 2 {
+                        true => {
+                            last.as_mut_ptr().copy_from_nonoverlapping(from.add(2 * t), left);
+                            last.as_ptr()
+                        }
+                        false => from.add(2 * t),
+                    };
+                    let [d0, d1] = V::load(from).unzip(V::load(from.add(V::WIDTH)));
+                    let [d2, d3] = V::load(from.add(2)).unzip(V::load(from.add(2 + V::WIDTH)));
+                    let line = line.add(t);
+                    (d0 - d2).store_first(line, V::WIDTH);
+                    (d1 + d2).store_first(line.add(room), V::WIDTH);
+                    (d2 - d1).store_first(line.add(2 * room), V::WIDTH);
+                    (d1 - d3).store_first(line.add(3 * room), V::WIDTH);
                 }
-            }
-            if whole < across {
-                // SAFETY: as above. Half of the last tile is outside the image, and forms no result.
-                unsafe {
-                    let d = from.add(2 * whole);
-                    let (d0, d1, d2) = (d.read(), d.add(1).read(), d.add(2).read());
-                    line.add(whole).write(d0 - d2);
-                    line.add(across + whole).write(d1 + d2);
-                    line.add(2 * across + whole).write(d2 - d1);
-                    line.add(3 * across + whole).write(d1);
-                }
+                t += V::WIDTH;
             }
         }
         let size = of.channels * count;
         for tile in 0..tiles.len() {
             for j in 0..SIDE {
-                let line = |r: usize| lines[((2 * tile + r) * SIDE + j) * across..][..across].as_ptr();
-                let (l0, l1, l2, l3) = (line(0), line(1), line(2), line(3));
+                let line = lines[(2 * tile * SIDE + j) * room..][..3 * SIDE * room + room].as_ptr();
                 let place = j * size + channel * count + tile * across;
-                let out = to[place..][..(POINTS - SIDE) * size + across].as_mut_ptr();
-                for t in 0..across {
-                    // SAFETY: the lines have so many numbers, and each of the 16 matrices has these places.
+                let to = to[place..][..3 * SIDE * size + across].as_mut_ptr();
+                let mut t = 0;
+                while t < across {
+                    let n = V::WIDTH.min(across - t);
+                    // SAFETY: four rows lie so far apart in the lines, and have room for whole registers; each of the 16 matrices has these places.
                     unsafe {
-                        let (d0, d1, d2, d3) =
-                            (l0.add(t).read(), l1.add(t).read(), l2.add(t).read(), l3.add(t).read());
-                        out.add(t).write(d0 - d2);
-                        out.add(SIDE * size + t).write(d1 + d2);
-                        out.add(2 * SIDE * size + t).write(d2 - d1);
-                        out.add(3 * SIDE * size + t).write(d1 - d3);
+                        let (line, to) = (line.add(t), to.add(t));
+                        let (d0, d1) = (V::load(line), V::load(line.add(SIDE * room)));
+                        let (d2, d3) =
+                            (V::load(line.add(2 * SIDE * room)), V::load(line.add(3 * SIDE * room)));
+                        (d0 - d2).store_first(to, n);
+                        (d1 + d2).store_first(to.add(SIDE * size), n);
+                        (d2 - d1).store_first(to.add(2 * SIDE * size), n);
+                        (d1 - d3).store_first(to.add(3 * SIDE * size), n);
                     }
+                    t += V::WIDTH;
                 }
             }
         }
@@ -333,7 +348,7 @@ impl<T: Float> Job for Forward<'_, T> {
 }
 
 /// Transforms the products of one row of the weight back: Aᵀ·m·A of each tile. Gives whether all results are finite.
-struct Back<'a, T> {
+pub(super) struct Back<'a, T> {
     of: &'a Winograd,
     /// The row's products at the first point; those at the next one are as many further as there are rows and tiles.
     products: &'a [T],
@@ -343,69 +358,92 @@ struct Back<'a, T> {
     count: usize,
 }
 
-impl<T: Float> Job for Back<'_, T> {
+struct BackIn<'a, V: Vector>(Back<'a, V::Number>);
+
+impl<V: Vector<Number: Float>> Job for BackIn<'_, V> {
     type Output = bool;
     // As above.
     #[allow(clippy::needless_range_loop)]
     #[inline(always)]
     fn run(self) -> bool {
-        let Back { of, products, to, row, tiles, count } = self;
+        let Back { of, products, to, row, tiles, count } = self.0;
         let (across, size, width) = (of.across(), of.rows * count, of.width);
-        // Whether some result is not finite: only then is no zero left of it.
-        let mut bad = false;
-        for tile in tiles.clone() {
+        let zero = V::splat(V::Number::ZERO);
+        // Sums of all results times 0, which is no number if one of them is not finite.
+        let mut zeros = [zero; 8];
+        let mut tile = tiles.start;
+        while tile < tiles.end {
             let place = (tile - tiles.start) * across;
             let points = products[place..][..(POINTS - 1) * size + across].as_ptr();
-            let begin = row * of.height * width + 2 * tile * width;
-            let lines = if 2 * tile + 1 < of.height { 2 } else { 1 };
-            // SAFETY: the caller of `Winograd::run` gives the results, of which these are one row or two.
-            let out = unsafe { std::slice::from_raw_parts_mut(to.add(begin), lines * width) };
-            let (upper, lower) = out.split_at_mut(width);
-            // The four results of a tile.
-            macro_rules! results {
-                ($t:expr) => {{
-                    let (mut s, mut d) = ([T::ZERO; SIDE], [T::ZERO; SIDE]);
-                    for j in 0..SIDE {
-                        // SAFETY: the products at all points were sliced to this reach.
-                        let m = |i: usize| unsafe { points.add((i * SIDE + j) * size + $t).read() };
-                        let (m0, m1, m2, m3) = (m(0), m(1), m(2), m(3));
+            let two = 2 * tile + 1 < of.height;
+            // SAFETY: the caller of `Winograd::run` gives the results, of which this is one row, and the next if there is one.
+            let upper = unsafe { to.add((row * of.height + 2 * tile) * width) };
+            let mut t = 0;
+            while t < across {
+                let n = V::WIDTH.min(across - t);
+                let (mut s, mut d) = ([zero; SIDE], [zero; SIDE]);
+                for j in 0..SIDE {
+                    // SAFETY: the products at all points were sliced to this reach.
+                    unsafe {
+                        let at = points.add(j * size + t);
+                        let m0 = V::load_first(at, n);
+                        let m1 = V::load_first(at.add(SIDE * size), n);
+                        let m2 = V::load_first(at.add(2 * SIDE * size), n);
+                        let m3 = V::load_first(at.add(3 * SIDE * size), n);
                         s[j] = m0 + m1 + m2;
                         d[j] = m1 - m2 - m3;
                     }
-                    ([s[0] + s[1] + s[2], s[1] - s[2] - s[3]], [d[0] + d[1] + d[2], d[1] - d[2] - d[3]])
-                }};
-            }
-            macro_rules! note {
-                ($($value:expr),*) => { $(bad |= !($value * T::ZERO == T::ZERO);)* };
-            }
-            let (pairs, last) = upper.as_chunks_mut::<2>();
-            let (below, last_below) = lower.as_chunks_mut::<2>();
-            match lines {
-                2 => {
-                    for (t, (pair, below)) in pairs.iter_mut().zip(below).enumerate() {
-                        let (up, down) = results!(t);
-                        (*pair, *below) = (up, down);
-                        note!(up[0], up[1], down[0], down[1]);
+                }
+                let results =
+                    [s[0] + s[1] + s[2], s[1] - s[2] - s[3], d[0] + d[1] + d[2], d[1] - d[2] - d[3]];
+                let lines = if two { 2 } else { 1 };
+                for line in 0..lines {
+                    let (left, right) = (results[2 * line], results[2 * line + 1]);
+                    let [first, second] = left.zip(right);
+                    // Columns of these tiles: the last may have one.
+                    let columns = (2 * n).min(width - 2 * t);
+                    // SAFETY: as above, of so many columns.
+                    unsafe {
+                        let to = upper.add(line * width + 2 * t);
+                        first.store_first(to, columns.min(V::WIDTH));
+                        if columns > V::WIDTH {
+                            second.store_first(to.add(V::WIDTH), columns - V::WIDTH);
+                        }
                     }
+                    zeros[2 * line] = mul_add(left, zero, zeros[2 * line]);
+                    zeros[2 * line + 1] = mul_add(right, zero, zeros[2 * line + 1]);
                 }
-                _ => {
-                    for (t, pair) in pairs.iter_mut().enumerate() {
-                        let (up, _) = results!(t);
-                        *pair = up;
-                        note!(up[0], up[1]);
-                    }
-                }
+                t += V::WIDTH;
             }
-            if let Some(last) = last.first_mut() {
-                let (up, down) = results!(across - 1);
-                *last = up[0];
-                note!(up[0]);
-                if let Some(last) = last_below.first_mut() {
-                    *last = down[0];
-                    note!(down[0]);
-                }
-            }
+            tile += 1;
         }
-        !bad
+        V::totals(zeros).iter().all(|sum| *sum == V::Number::ZERO)
     }
+}
+
+/// The transforms of a kind of register.
+#[derive(Clone, Copy)]
+pub(super) struct Transforms<T> {
+    forward: unsafe fn(Forward<'_, T>),
+    back: unsafe fn(Back<'_, T>) -> bool,
+}
+
+impl<T: Float> Transforms<T> {
+    pub(super) const fn of<V: Vector<Number = T>>() -> Transforms<T> {
+        Transforms { forward: forward::<V>, back: back::<V> }
+    }
+}
+
+/// # Safety
+/// The processor has the register's instruction set; the rest is [`Winograd::run`]'s.
+unsafe fn forward<V: Vector<Number: Float>>(of: Forward<'_, V::Number>) {
+    // SAFETY: the caller's promise.
+    unsafe { V::run(ForwardIn::<V>(of)) }
+}
+
+/// # Safety
+/// As [`forward`].
+unsafe fn back<V: Vector<Number: Float>>(of: Back<'_, V::Number>) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { V::run(BackIn::<V>(of)) }
 }

@@ -12,14 +12,12 @@ use crate::{
 };
 
 /// f32 and f64.
-pub(super) trait Activation: HasMicroKernels + PartialOrd {
-    const ONE: Self;
+pub(super) trait Activation: HasMicroKernels {
     fn sigmoid<const FUSED: bool>(self) -> Self;
     fn tanh<const FUSED: bool>(self) -> Self;
 }
 
 impl Activation for f32 {
-    const ONE: f32 = 1.0;
     #[inline(always)]
     fn sigmoid<const FUSED: bool>(self) -> f32 {
         math::sigmoid::<FUSED>(self)
@@ -31,7 +29,6 @@ impl Activation for f32 {
 }
 
 impl Activation for f64 {
-    const ONE: f64 = 1.0;
     #[inline(always)]
     fn sigmoid<const FUSED: bool>(self) -> f64 {
         // e^−|x| never overflows.

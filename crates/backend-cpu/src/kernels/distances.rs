@@ -1,0 +1,232 @@
+//! Distances of pairs of points. A panel of neighbouring points is laid out with their coordinates side by side, so that each step of a tile
+//! takes one coordinate of them all from one of every point of a few. A few coordinates are added up in the points' dtype, and these sums in f64.
+#![allow(unsafe_code)]
+
+use std::{cmp::min, ops::Range};
+
+use tensor_core::{Distances, Launch, Measure, Result};
+
+use super::custom::{Native, for_float};
+use crate::{
+    CpuBackend,
+    memory::buffer::{Bound, Memory},
+    simd::{
+        isa::{Isa, Job},
+        vector::Float,
+    },
+    threads,
+};
+
+/// Points of a panel, and points of a tile that meet them.
+const COLUMNS: usize = 16;
+const ROWS: usize = 4;
+/// Coordinates that are added up in the points' own dtype.
+const GROUP: usize = 64;
+/// Points that meet one panel in a task.
+const STRETCH: usize = 256;
+/// Differences that are worth a thread.
+const GRAIN: usize = 1 << 16;
+
+impl Native for Distances {
+    fn run(&self, backend: &CpuBackend, launch: &Launch<'_>) -> Result<()> {
+        for_float!(self, launch, typed(backend, *self, launch))
+    }
+}
+
+/// What a distance is made of.
+trait Norm: Sync {
+    /// A sum and one more difference.
+    fn add<T: Float>(sum: T, difference: T) -> T;
+    /// Two sums.
+    fn join(a: f64, b: f64) -> f64 {
+        a + b
+    }
+    /// The distance, of the sum of all.
+    fn finish(sum: f64) -> f64 {
+        sum
+    }
+}
+
+struct Unequal;
+struct Sum;
+struct Euclidean;
+struct Greatest;
+
+impl Norm for Unequal {
+    #[inline(always)]
+    fn add<T: Float>(sum: T, difference: T) -> T {
+        sum + if difference == T::ZERO { T::ZERO } else { T::ONE }
+    }
+}
+
+impl Norm for Sum {
+    #[inline(always)]
+    fn add<T: Float>(sum: T, difference: T) -> T {
+        sum + difference.abs()
+    }
+}
+
+impl Norm for Euclidean {
+    #[inline(always)]
+    fn add<T: Float>(sum: T, difference: T) -> T {
+        sum + difference * difference
+    }
+
+    #[inline(always)]
+    fn finish(sum: f64) -> f64 {
+        sum.sqrt()
+    }
+}
+
+impl Norm for Greatest {
+    #[inline(always)]
+    fn add<T: Float>(sum: T, difference: T) -> T {
+        let size = difference.abs();
+        // A NaN among the sums stays, and one that comes is taken.
+        if size <= sum || sum.is_nan() { sum } else { size }
+    }
+
+    #[inline(always)]
+    fn join(a: f64, b: f64) -> f64 {
+        Self::add(a, b)
+    }
+}
+
+fn typed<T: Float>(backend: &CpuBackend, of: Distances, launch: &Launch<'_>) -> Result<()> {
+    let bound = Bound::of_launch(&backend.pool, launch)?;
+    let shape = |k: usize| launch.kernel.operands[k].layout.shape();
+    let (points, others) = (bound.inputs[0], *bound.inputs.last().unwrap_or(&bound.inputs[0]));
+    let rank = shape(0).rank();
+    let task = Points::<T> {
+        isa: backend.isa,
+        points: points.at::<T>(0),
+        others: others.at::<T>(0),
+        out: bound.outputs[0],
+        rows: shape(0)[rank - 2],
+        columns: shape(bound.inputs.len() - 1)[rank - 2],
+        coordinates: shape(0)[rank - 1],
+        pairs: bound.inputs.len() == 1,
+    };
+    let batch: usize = shape(0)[..rank - 2].iter().product();
+    match of.measure {
+        Measure::Unequal => task.all::<Unequal>(batch),
+        Measure::Sum => task.all::<Sum>(batch),
+        Measure::Euclidean => task.all::<Euclidean>(batch),
+        Measure::Greatest => task.all::<Greatest>(batch),
+    }
+    Ok(())
+}
+
+struct Points<T> {
+    isa: Isa,
+    points: *const T,
+    others: *const T,
+    out: Memory,
+    rows: usize,
+    columns: usize,
+    coordinates: usize,
+    /// Whether points meet those after them alone.
+    pairs: bool,
+}
+
+// SAFETY: inputs are read alone, and threads write distances apart.
+unsafe impl<T> Sync for Points<T> {}
+
+impl<T: Float> Points<T> {
+    fn all<N: Norm>(&self, batch: usize) {
+        let (panels, stretches) = (self.columns.div_ceil(COLUMNS), self.rows.div_ceil(STRETCH));
+        let task = |i: usize| {
+            let (rest, stretch) = (i / stretches, i % stretches);
+            let (matrix, panel) = (rest / panels, rest % panels);
+            let rows = stretch * STRETCH..min((stretch + 1) * STRETCH, self.rows);
+            let columns = panel * COLUMNS..min((panel + 1) * COLUMNS, self.columns);
+            self.isa.run(Panel { of: self, matrix, rows, columns, norm: std::marker::PhantomData::<N> });
+        };
+        let count = batch * panels * stretches;
+        match batch * self.rows * self.columns * self.coordinates >= 2 * GRAIN {
+            true => threads::share(count, task),
+            false => (0..count).for_each(task),
+        }
+    }
+
+    /// How many distances each matrix has.
+    fn distances(&self) -> usize {
+        if self.pairs { self.rows * (self.rows - 1) / 2 } else { self.rows * self.columns }
+    }
+
+    /// The place of the distance of two points, of pairs that of `column` greater than `row`.
+    fn place(&self, row: usize, column: usize) -> usize {
+        if self.pairs {
+            row * (2 * self.rows - row - 1) / 2 + column - row - 1
+        } else {
+            row * self.columns + column
+        }
+    }
+}
+
+/// The points of a panel, and those that meet them.
+struct Panel<'a, T, N> {
+    of: &'a Points<T>,
+    matrix: usize,
+    rows: Range<usize>,
+    columns: Range<usize>,
+    norm: std::marker::PhantomData<N>,
+}
+
+impl<T: Float, N: Norm> Job for Panel<'_, T, N> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Points { points, others, out, rows, columns, coordinates, pairs, .. } = *self.of;
+        // Points after the last of the panel meet none of it.
+        let end = if pairs { min(self.rows.end, self.columns.end - 1) } else { self.rows.end };
+        if self.rows.start >= end {
+            return;
+        }
+        // SAFETY: the launch checked that the inputs have so many matrices of so many rows.
+        let point = |first: *const T, of: usize, row: usize| unsafe {
+            std::slice::from_raw_parts(first.add((self.matrix * of + row) * coordinates), coordinates)
+        };
+        let mut panel = vec![[T::ZERO; COLUMNS]; coordinates];
+        for (lane, column) in self.columns.clone().enumerate() {
+            panel.iter_mut().zip(point(others, columns, column)).for_each(|(lanes, &x)| lanes[lane] = x);
+        }
+        for first in (self.rows.start..end).step_by(ROWS) {
+            // After the last row of all comes the last again, which is not stored.
+            let tile: [&[T]; ROWS] = std::array::from_fn(|i| point(points, rows, min(first + i, end - 1)));
+            let found = distances::<T, N>(tile, &panel);
+            for (row, found) in (first..end).zip(&found) {
+                let from = if pairs { self.columns.start.max(row + 1) } else { self.columns.start };
+                let at = self.matrix * self.of.distances() + self.of.place(row, from);
+                // SAFETY: the launch checked that the output has all distances; those of this panel and row are this task's alone.
+                let places =
+                    unsafe { std::slice::from_raw_parts_mut(out.at::<T>(at), self.columns.end - from) };
+                places.copy_from_slice(&found[from - self.columns.start..self.columns.len()]);
+            }
+        }
+    }
+}
+
+/// The distances of each of a few points to those of a panel.
+#[inline(always)]
+fn distances<T: Float, N: Norm>(points: [&[T]; ROWS], panel: &[[T; COLUMNS]]) -> [[T; COLUMNS]; ROWS] {
+    let mut totals = [[0f64; COLUMNS]; ROWS];
+    for from in (0..panel.len()).step_by(GROUP) {
+        let group = &panel[from..min(from + GROUP, panel.len())];
+        let points = points.map(|point| &point[from..from + group.len()]);
+        let mut sums = [[T::ZERO; COLUMNS]; ROWS];
+        for (k, lanes) in group.iter().enumerate() {
+            for (sums, point) in sums.iter_mut().zip(points) {
+                let x = point[k];
+                for (sum, &y) in sums.iter_mut().zip(lanes) {
+                    *sum = N::add(*sum, x - y);
+                }
+            }
+        }
+        for (totals, sums) in totals.iter_mut().zip(sums) {
+            totals.iter_mut().zip(sums).for_each(|(total, sum)| *total = N::join(*total, sum.into()));
+        }
+    }
+    totals.map(|totals| totals.map(|total| T::rounded(N::finish(total))))
+}
