@@ -50,24 +50,28 @@ impl<T: Float> Spread<T> {
         Spread { greatest: [T::ZERO; LANES], sum: [T::ZERO; LANES], count: 0 }
     }
 
+    /// Notes numbers, some of them twice.
     #[inline(always)]
     fn note(&mut self, numbers: &[T]) {
         let (mut greatest, mut sum) = (self.greatest, self.sum);
         let (chunks, rest) = numbers.as_chunks::<LANES>();
-        for chunk in chunks {
+        let last = numbers.last_chunk::<LANES>().filter(|_| !rest.is_empty());
+        for chunk in chunks.iter().chain(last) {
             for l in 0..LANES {
                 let x = chunk[l].abs();
                 greatest[l] = if x > greatest[l] { x } else { greatest[l] };
                 sum[l] = sum[l] + x;
             }
+            self.count += LANES;
         }
-        for (l, &x) in rest.iter().enumerate() {
-            let x = x.abs();
-            greatest[l] = if x > greatest[l] { x } else { greatest[l] };
-            sum[l] = sum[l] + x;
+        if chunks.is_empty() {
+            for (l, x) in rest.iter().map(|x| x.abs()).enumerate() {
+                greatest[l] = if x > greatest[l] { x } else { greatest[l] };
+                sum[l] = sum[l] + x;
+            }
+            self.count += rest.len();
         }
         (self.greatest, self.sum) = (greatest, sum);
-        self.count += numbers.len();
     }
 
     /// Whether all are finite, and none is much larger than the mean.
@@ -114,19 +118,31 @@ impl Winograd {
         self.width.div_ceil(2)
     }
 
-    /// The same in whole registers.
-    fn room(&self) -> usize {
-        self.across().next_multiple_of(WIDEST)
-    }
-
     fn down(&self) -> usize {
         self.height.div_ceil(2)
     }
 
-    /// Rows of tiles of a block: they depend on the sizes alone, and so do the results.
+    /// Rows of tiles of a block: as many as stay at hand, by which registers are full. They depend on the sizes alone, and so do the results.
     fn block(&self) -> usize {
-        let tiles = (BLOCK / (POINTS * (self.channels + self.rows))).max(FULL);
-        (tiles / self.across()).clamp(1, self.down())
+        let tiles = (BLOCK / ((POINTS + 1) * self.channels.max(self.rows))).max(FULL);
+        let most = (tiles / self.across()).clamp(1, self.down());
+        let registers = |rows: usize| (rows * self.across()).div_ceil(WIDEST);
+        (1..=most).min_by(|&a, &b| (registers(a) * b).cmp(&(registers(b) * a)).then(b.cmp(&a))).unwrap_or(1)
+    }
+
+    /// Columns of a block's matrices: so many tiles, in whole registers.
+    fn padded(&self) -> usize {
+        (self.block() * self.across()).next_multiple_of(WIDEST)
+    }
+
+    /// Room for every second row that the tiles of a block have, transformed along itself: a number for each tile, and registers past the last.
+    fn line(&self) -> usize {
+        (self.block() + 1) * self.across() + 2 * WIDEST
+    }
+
+    /// Numbers from a point's matrix to the next one's. Those of all points are visited together, and should not meet in one set of a cache.
+    fn slot(&self) -> usize {
+        self.channels.max(self.rows) * self.padded() + 3 * WIDEST
     }
 
     /// The blocks of an image.
@@ -194,49 +210,46 @@ impl Winograd {
     ) -> Result<bool> {
         let Winograd { rows, channels, .. } = *self;
         let tiles = block * self.block()..((block + 1) * self.block()).min(self.down());
-        let count = tiles.len() * self.across();
-        let lines = (2 * tiles.len() + 2) * SIDE * self.room();
+        let lines = 2 * SIDE * self.line();
+        let (slot, padded) = (self.slot(), self.padded());
         let Transforms { forward, back } = T::micro_kernels(isa).winograd;
-        with_scratch::<T, _>(POINTS * (channels + rows) * count + lines, |scratch| {
-            let (images, rest) = scratch.split_at_mut(POINTS * channels * count);
-            let (products, lines) = rest.split_at_mut(POINTS * rows * count);
+        with_scratch::<T, _>((POINTS + 1) * slot + lines, |scratch| {
+            let (points, lines) = scratch.split_at_mut((POINTS + 1) * slot);
             let mut spread = Spread::new();
             for channel in 0..channels {
-                let (tiles, spread, to) = (tiles.clone(), &mut spread, &mut *images);
+                // The images of a point lie where the products of the next one will.
+                let (tiles, spread, to) = (tiles.clone(), &mut spread, &mut points[slot..]);
                 // SAFETY: the registers are the processor's, and the rest is the caller's promise.
-                unsafe { forward(Forward { of: self, image, channel, tiles, spread, lines, to, count }) };
+                unsafe { forward(Forward { of: self, image, channel, tiles, spread, lines, to }) };
             }
             if !spread.is_even() {
                 return Ok(false);
             }
-            for point in 0..POINTS {
-                let of = &weight[point * rows * channels..];
+            let n = (tiles.len() * self.across()).next_multiple_of(WIDEST);
+            for (point, weight) in weight.chunks_exact(rows * channels).enumerate() {
+                let (products, images) = points[point * slot..].split_at_mut(slot);
                 let product = Product {
-                    n: count,
+                    n,
                     k: channels,
                     a: Strided {
-                        at: of.as_ptr(),
+                        at: weight.as_ptr(),
                         row: Steps::Even(channels as isize),
                         column: Steps::Even(1),
                     },
-                    b: Strided {
-                        at: images[point * channels * count..].as_ptr(),
-                        row: Steps::Even(count as isize),
-                        column: Steps::Even(1),
-                    },
-                    to: products[point * rows * count..].as_mut_ptr(),
-                    to_row: count,
+                    b: Strided { at: images.as_ptr(), row: Steps::Even(padded as isize), column: Steps::Even(1) },
+                    to: products.as_mut_ptr(),
+                    to_row: padded,
                     update: Update::Set,
                     prepared: None,
                 };
                 // SAFETY: both operands and the result are parts of the scratch and of the weight, apart, and of these sizes.
-                unsafe { product.run(isa, 0..rows, 0..count, None)? };
+                unsafe { product.run(isa, 0..rows, 0..n, None)? };
             }
             let mut finite = true;
             for row in 0..rows {
-                let products = &products[row * count..];
+                let products = &points[row * padded..];
                 // SAFETY: as above.
-                finite &= unsafe { back(Back { of: self, products, to, row, tiles: tiles.clone(), count }) };
+                finite &= unsafe { back(Back { of: self, products, to, row, tiles: tiles.clone() }) };
             }
             Ok(finite)
         })
@@ -266,11 +279,23 @@ pub(super) struct Forward<'a, T> {
     channel: usize,
     tiles: Range<usize>,
     spread: &'a mut Spread<T>,
-    /// Room for the rows that the tiles have, each transformed along itself: four numbers for each tile.
+    /// [`Winograd::line`] of the even rows, four times, and of the odd ones.
     lines: &'a mut [T],
     /// 16 matrices of channels and tiles.
     to: &'a mut [T],
-    count: usize,
+}
+
+/// A register of the elements from `at` on, of which there are `left` after `from`, and zeros.
+///
+/// # Safety
+/// So many can be read.
+#[inline(always)]
+unsafe fn some<V: Vector>(from: *const V::Number, left: usize, at: usize) -> V {
+    match left.saturating_sub(at).min(V::WIDTH) {
+        0 => V::splat(V::Number::ZERO),
+        // SAFETY: the caller's promise.
+        n => unsafe { V::load_first(from.add(at), n) },
+    }
 }
 
 struct ForwardIn<'a, V: Vector>(Forward<'a, V::Number>);
@@ -280,37 +305,30 @@ impl<V: Vector<Number: Float>> Job for ForwardIn<'_, V> {
     // Loops, not closures, which are compiled by themselves.
     #[inline(always)]
     fn run(self) {
-        let Forward { of, image, channel, tiles, spread, lines, to, count } = self.0;
-        let (across, room) = (of.across(), of.room());
+        let Forward { of, image, channel, tiles, spread, lines, to } = self.0;
+        let (across, room, size) = (of.across(), of.line(), of.slot());
         let first = channel as isize * of.image[0];
         for r in 0..2 * tiles.len() + 2 {
-            let line = &mut lines[r * SIDE * room..][..SIDE * room];
+            let place = r % 2 * SIDE * room + r / 2 * across;
+            let line = lines[place..][..(SIDE - 1) * room + across + WIDEST].as_mut_ptr();
             let y = 2 * tiles.start + r;
             // Under the last row there is none: what is formed of it is no result.
-            if y >= of.height + 2 {
-                line.fill(V::Number::ZERO);
-                continue;
-            }
-            let from = image.wrapping_offset(first + y as isize * of.image[1]);
-            let (line, end) = (line.as_mut_ptr(), of.width + 2);
+            let (from, end) = match y < of.height + 2 {
+                true => (image.wrapping_offset(first + y as isize * of.image[1]), of.width + 2),
+                false => (image, 0),
+            };
             // SAFETY: the caller of `Winograd::run` gives the image's elements, of which a row has two more than results.
             spread.note(unsafe { std::slice::from_raw_parts(from, end) });
             let mut t = 0;
             while t < across {
-                // Elements from the first tile's on: those of a register of tiles, and two more.
-                let left = end - 2 * t;
-                let mut last = [V::Number::ZERO; 2 * WIDEST + 2];
-                // SAFETY: as above; what is past the row's end is 0. The line has room for whole registers.
+                // Elements from the first tile's on: those of a register of tiles, and two more. What is past the row's end is 0, and what
+                // is written past the last tile is written again with the next row.
+                let left = end.saturating_sub(2 * t);
+                // SAFETY: as above; the line was sliced to this reach.
                 unsafe {
-                    let from = match left < 2 * V::WIDTH + 2 {
-                        true => {
-                            last.as_mut_ptr().copy_from_nonoverlapping(from.add(2 * t), left);
-                            last.as_ptr()
-                        }
-                        false => from.add(2 * t),
-                    };
-                    let [d0, d1] = V::load(from).unzip(V::load(from.add(V::WIDTH)));
-                    let [d2, d3] = V::load(from.add(2)).unzip(V::load(from.add(2 + V::WIDTH)));
+                    let from = from.wrapping_add(2 * t);
+                    let [d0, d1] = some::<V>(from, left, 0).unzip(some(from, left, V::WIDTH));
+                    let [d2, d3] = some::<V>(from, left, 2).unzip(some(from, left, 2 + V::WIDTH));
                     let line = line.add(t);
                     (d0 - d2).store_first(line, V::WIDTH);
                     (d1 + d2).store_first(line.add(room), V::WIDTH);
@@ -320,28 +338,25 @@ impl<V: Vector<Number: Float>> Job for ForwardIn<'_, V> {
                 t += V::WIDTH;
             }
         }
-        let size = of.channels * count;
-        for tile in 0..tiles.len() {
-            for j in 0..SIDE {
-                let line = lines[(2 * tile * SIDE + j) * room..][..3 * SIDE * room + room].as_ptr();
-                let place = j * size + channel * count + tile * across;
-                let to = to[place..][..3 * SIDE * size + across].as_mut_ptr();
-                let mut t = 0;
-                while t < across {
-                    let n = V::WIDTH.min(across - t);
-                    // SAFETY: four rows lie so far apart in the lines, and have room for whole registers; each of the 16 matrices has these places.
-                    unsafe {
-                        let (line, to) = (line.add(t), to.add(t));
-                        let (d0, d1) = (V::load(line), V::load(line.add(SIDE * room)));
-                        let (d2, d3) =
-                            (V::load(line.add(2 * SIDE * room)), V::load(line.add(3 * SIDE * room)));
-                        (d0 - d2).store_first(to, n);
-                        (d1 + d2).store_first(to.add(SIDE * size), n);
-                        (d2 - d1).store_first(to.add(2 * SIDE * size), n);
-                        (d1 - d3).store_first(to.add(3 * SIDE * size), n);
-                    }
-                    t += V::WIDTH;
+        // A tile's third and fourth row are the first and second of the tile below it.
+        let n = (tiles.len() * across).next_multiple_of(WIDEST);
+        for j in 0..SIDE {
+            let even = lines[j * room..][..across + n].as_ptr();
+            let odd = lines[(SIDE + j) * room..][..across + n].as_ptr();
+            let to = to[j * size + channel * of.padded()..][..3 * SIDE * size + n].as_mut_ptr();
+            let mut t = 0;
+            while t < n {
+                // SAFETY: all were sliced to this reach.
+                unsafe {
+                    let (d0, d1) = (V::load(even.add(t)), V::load(odd.add(t)));
+                    let (d2, d3) = (V::load(even.add(across + t)), V::load(odd.add(across + t)));
+                    let to = to.add(t);
+                    (d0 - d2).store_first(to, V::WIDTH);
+                    (d1 + d2).store_first(to.add(SIDE * size), V::WIDTH);
+                    (d2 - d1).store_first(to.add(2 * SIDE * size), V::WIDTH);
+                    (d1 - d3).store_first(to.add(3 * SIDE * size), V::WIDTH);
                 }
+                t += V::WIDTH;
             }
         }
     }
@@ -350,12 +365,11 @@ impl<V: Vector<Number: Float>> Job for ForwardIn<'_, V> {
 /// Transforms the products of one row of the weight back: Aᵀ·m·A of each tile. Gives whether all results are finite.
 pub(super) struct Back<'a, T> {
     of: &'a Winograd,
-    /// The row's products at the first point; those at the next one are as many further as there are rows and tiles.
+    /// The row's products at the first point; those at the next one are a slot further.
     products: &'a [T],
     to: *mut T,
     row: usize,
     tiles: Range<usize>,
-    count: usize,
 }
 
 struct BackIn<'a, V: Vector>(Back<'a, V::Number>);
@@ -366,8 +380,8 @@ impl<V: Vector<Number: Float>> Job for BackIn<'_, V> {
     #[allow(clippy::needless_range_loop)]
     #[inline(always)]
     fn run(self) -> bool {
-        let Back { of, products, to, row, tiles, count } = self.0;
-        let (across, size, width) = (of.across(), of.rows * count, of.width);
+        let Back { of, products, to, row, tiles } = self.0;
+        let (across, size, width) = (of.across(), of.slot(), of.width);
         let zero = V::splat(V::Number::ZERO);
         // Sums of all results times 0, which is no number if one of them is not finite.
         let mut zeros = [zero; 8];
