@@ -18,7 +18,13 @@ mod thin;
 mod windows;
 mod winograd;
 
-use std::{ops::Range, sync::Arc};
+use std::{
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use half::slice::HalfFloatSliceExt;
 use tensor_core::{
@@ -34,7 +40,7 @@ use self::{
     gemm::{Product, Steps, Strided, WIDEST},
     gemv::Matrix,
     micro_kernel::{HasMicroKernels, Update},
-    winograd::Winograd,
+    winograd::{Convolution, Gradient, Winograd},
 };
 use crate::{
     memory::{
@@ -228,7 +234,7 @@ pub(crate) fn run(isa: Isa, bf16: Bf16, pool: &Arc<Pool>, launch: &Launch<'_>) -
             false => (operand(0), operand(1)),
             true => (operand(1), operand(0)),
         };
-        let of = Parts { isa, of: matrices, lhs, rhs, sums, epilogue };
+        let of = Parts { isa, pool, of: matrices, lhs, rhs, sums, epilogue };
         match dtype {
             DType::F32 => float::<f32>(&of)?,
             DType::F64 => float::<f64>(&of)?,
@@ -277,6 +283,7 @@ fn width(isa: Isa, dtype: DType) -> usize {
 #[derive(Clone, Copy)]
 struct Parts<'a> {
     isa: Isa,
+    pool: &'a Arc<Pool>,
     of: &'a Matrices,
     lhs: Source<'a>,
     rhs: Source<'a>,
@@ -343,8 +350,13 @@ impl<T> Form<T> {
 
 fn float<T: HasMicroKernels>(parts: &Parts<'_>) -> Result<()> {
     let Parts { isa, of, lhs, rhs, sums, .. } = *parts;
-    if let Some(winograd) = &of.winograd {
-        return filtered::<T>(parts, winograd);
+    let filtered = match &of.winograd {
+        Some(Winograd::Convolution(convolution)) => filtered::<T>(parts, convolution)?,
+        Some(Winograd::Gradient(gradient)) => weight_gradient::<T>(parts, gradient)?,
+        None => false,
+    };
+    if filtered {
+        return Ok(());
     }
     let (m, n, k) = (of.m, of.n, of.k);
     let thin = of.side_by_side > 0 || !of.runs.is_empty();
@@ -403,25 +415,21 @@ fn float<T: HasMicroKernels>(parts: &Parts<'_>) -> Result<()> {
     .run(parts)
 }
 
-/// As [`float`], of windows by [`Winograd`]: threads share blocks of images.
-fn filtered<T: HasMicroKernels>(parts: &Parts<'_>, winograd: &Winograd) -> Result<()> {
-    let Parts { isa, of, lhs, rhs, sums, epilogue } = *parts;
+/// As [`float`], of windows by [`Winograd::Convolution`]: threads share blocks of images. Gives whether it is done.
+fn filtered<T: HasMicroKernels>(parts: &Parts<'_>, convolution: &Convolution) -> Result<bool> {
+    let Parts { isa, of, lhs, rhs, sums, epilogue, .. } = *parts;
     let (m, n) = (of.m, of.n);
     // SAFETY: `run` checked both layouts and the output against their buffers.
     let placed = |b: usize| unsafe { product::<T>(of, lhs, rhs, sums, b) };
     // SAFETY: as above; all products read one left operand.
-    let weight = unsafe { winograd.transformed(placed(0).a.at) };
-    let blocks = winograd.blocks();
+    let Some(weight) = (unsafe { convolution.transformed(placed(0).a.at) }) else { return Ok(false) };
+    let blocks = convolution.blocks();
     let one = |i: usize| -> Result<()> {
         let (b, block) = (i / blocks, i % blocks);
-        let (product, columns) = (placed(b), winograd.columns(block));
+        let (product, columns) = (placed(b), convolution.columns(block));
         // SAFETY: as above; blocks are apart.
         unsafe {
-            let done = match &weight {
-                Some(weight) => winograd.run(isa, weight, product.b.at, product.to, block)?,
-                None => false,
-            };
-            if !done {
+            if !convolution.run(isa, &weight, product.b.at, product.to, block)? {
                 product.run(isa, 0..m, columns.clone(), None)?;
             }
         }
@@ -429,10 +437,51 @@ fn filtered<T: HasMicroKernels>(parts: &Parts<'_>, winograd: &Winograd) -> Resul
         let finish = Finish { epilogue, first: b * m * n };
         epilogue.with(|evaluator| finish.rectangle(evaluator, n, 0..m, &columns))
     };
-    if threads::worth(of.batches * m * n * of.k, GRAIN) == 1 {
-        return (0..of.batches * blocks).try_for_each(one);
+    share_if_worth(of, of.batches * blocks, one)?;
+    Ok(true)
+}
+
+/// As [`float`], of the gradient of a weight by [`Winograd::Gradient`]: threads share parts of the sums. Gives whether it is done.
+fn weight_gradient<T: HasMicroKernels>(parts: &Parts<'_>, gradient: &Gradient) -> Result<bool> {
+    let Parts { isa, pool, of, lhs, rhs, sums, epilogue } = *parts;
+    // SAFETY: `run` checked both layouts and the output against their buffers.
+    let placed = || unsafe { product::<T>(of, lhs, rhs, sums, 0) };
+    let (count, size) = (gradient.parts(), gradient.sums());
+    let buffer = CpuBuffer::new(pool, sums.dtype, count * size)?;
+    let apart = buffer.memory();
+    let good = AtomicBool::new(true);
+    share_if_worth(of, count, |part| {
+        // SAFETY: as above; each part has room of its own in the buffer, which is of the result's dtype.
+        let fine = unsafe {
+            let (product, to) = (placed(), apart.at::<T>(0).wrapping_add(part * size));
+            gradient.run(isa, product.a.at, product.b.at, to, part)?
+        };
+        good.fetch_and(fine, Ordering::Relaxed);
+        Ok(())
+    })?;
+    if !good.load(Ordering::Relaxed) {
+        return Ok(false);
     }
-    threads::try_share(of.batches * blocks, one)
+    // SAFETY: all parts were written, every one of them by somebody who has returned.
+    let all = unsafe { std::slice::from_raw_parts(apart.at::<T>(0).cast_const(), count * size) };
+    for row in 0..of.m {
+        // SAFETY: as above, of the output.
+        let finite = unsafe { gradient.row(isa, all, placed().to, row) };
+        if !finite {
+            return Ok(false);
+        }
+    }
+    let Some(epilogue) = epilogue else { return Ok(true) };
+    epilogue.run(0..of.m * of.n)?;
+    Ok(true)
+}
+
+/// So many tasks of a contraction, shared among threads if it is worth them.
+fn share_if_worth(of: &Matrices, tasks: usize, one: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
+    match threads::worth(of.batches * of.m * of.n * of.k, GRAIN) {
+        1 => (0..tasks).try_for_each(one),
+        _ => threads::try_share(tasks, one),
+    }
 }
 
 /// As [`float`], of bf16 in pairs: into sums, or rounded if those are bf16.
@@ -713,8 +762,10 @@ mod tests {
         let source = |memory| Source { memory, layout: &layout };
         let (lhs, rhs) = (memory(&mut left, DType::I32), memory(&mut right, DType::I32));
         let to = memory(&mut out, DType::I32);
+        let pool = &Arc::new(Pool::new(None));
         let of = |isa, lhs, rhs, sums| Parts {
             isa,
+            pool,
             of: &matrices,
             lhs: source(lhs),
             rhs: source(rhs),
