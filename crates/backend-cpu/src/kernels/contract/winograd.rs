@@ -765,3 +765,115 @@ unsafe fn weights<V: Vector<Number: Float>>(of: Weights<'_, V::Number>) -> bool 
     // SAFETY: the caller's promise.
     unsafe { V::run(WeightsIn::<V>(of)) }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::{super::gemm::tests::numbers, *};
+
+    /// Both forms, as compiled for each instruction set, are their definitions.
+    fn check<T: HasMicroKernels>(number: impl Fn(f64) -> T + Copy, epsilon: f64) {
+        for (images, rows, channels, height, width) in
+            [(4, 33, 35, 5, 13), (2, 32, 32, 56, 30), (5, 34, 32, 2, 12)]
+        {
+            let tiles = Tiles { rows, channels, height, width };
+            let [down, across] = [height + 2, width + 2].map(|size| size as isize);
+            let weight = numbers(rows * channels * TAPS, 1, number);
+            let image = numbers(images * channels * (height + 2) * (width + 2), 2, number);
+            let gradient = numbers(images * rows * height * width, 3, number);
+            let pixel = |b: usize, c: usize, y: usize, x: usize| -> f64 {
+                image[((b * channels + c) * (height + 2) + y) * (width + 2) + x].into()
+            };
+            let convolution = Convolution {
+                tiles,
+                weight: [(channels * TAPS) as isize, TAPS as isize, 3, 1],
+                image: [down * across, across],
+            };
+            let of = Gradient {
+                tiles,
+                images,
+                image: [channels as isize * down * across, down * across, across],
+                gradient: [(rows * height * width) as isize, (height * width) as isize, width as isize],
+            };
+            for isa in Isa::available() {
+                let mut out = numbers(images * rows * height * width, 4, number);
+                // SAFETY: all elements lie in the vectors.
+                unsafe {
+                    let transformed = convolution.transformed(weight.as_ptr()).unwrap();
+                    for b in 0..images {
+                        let from = image[b * channels * (height + 2) * (width + 2)..].as_ptr();
+                        let to = out[b * rows * height * width..].as_mut_ptr();
+                        for block in 0..convolution.blocks() {
+                            assert!(convolution.run(isa, &transformed, from, to, block).unwrap());
+                        }
+                    }
+                }
+                for (at, &found) in out.iter().enumerate().step_by(11) {
+                    let (b, k) = (at / (rows * height * width), at / (height * width) % rows);
+                    let (y, x) = (at / width % height, at % width);
+                    let term = |i: usize| -> f64 {
+                        let (c, tap) = (i / TAPS, i % TAPS);
+                        weight[k * channels * TAPS + i].into() * pixel(b, c, y + tap / 3, x + tap % 3)
+                    };
+                    let expected: f64 = (0..channels * TAPS).map(term).sum();
+                    let found: f64 = found.into();
+                    assert!(
+                        (found - expected).abs() < 100.0 * epsilon,
+                        "{isa:?}: {at} is {found}, not {expected}"
+                    );
+                }
+                let mut sums = numbers(of.parts() * of.sums(), 5, number);
+                let mut out = numbers(rows * channels * TAPS, 6, number);
+                // SAFETY: as above.
+                unsafe {
+                    for part in 0..of.parts() {
+                        let to = sums[part * of.sums()..].as_mut_ptr();
+                        assert!(of.run(isa, gradient.as_ptr(), image.as_ptr(), to, part).unwrap());
+                    }
+                    for row in 0..rows {
+                        assert!(of.row(isa, &sums, out.as_mut_ptr(), row));
+                    }
+                }
+                for (at, &found) in out.iter().enumerate().step_by(17) {
+                    let (k, c, tap) = (at / (channels * TAPS), at / TAPS % channels, at % TAPS);
+                    let term = |i: usize| -> f64 {
+                        let (b, y, x) = (i / (height * width), i / width % height, i % width);
+                        let left: f64 = gradient[((b * rows + k) * height + y) * width + x].into();
+                        left * pixel(b, c, y + tap / 3, x + tap % 3)
+                    };
+                    let expected: f64 = (0..images * height * width).map(term).sum();
+                    let found: f64 = found.into();
+                    assert!(
+                        (found - expected).abs() < 500.0 * epsilon,
+                        "{isa:?}: {at} is {found}, not {expected}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn convolutions_and_gradients_are_their_definitions() {
+        check::<f32>(|x| x as f32, f32::EPSILON.into());
+        check::<f64>(|x| x, f64::EPSILON);
+    }
+
+    #[test]
+    fn an_element_that_is_much_larger_than_the_others_is_seen() {
+        let mut numbers = vec![1f32; 4007];
+        let is_even = |numbers: &[f32]| {
+            let mut spread = Spread::new();
+            spread.note(numbers);
+            spread.is_even()
+        };
+        assert!(is_even(&numbers) && is_even(&[0.0; 40]) && is_even(&numbers[..7]));
+        for place in [0, 2000, 4006] {
+            for value in [-1e6, f32::NAN, f32::INFINITY] {
+                let before = std::mem::replace(&mut numbers[place], value);
+                assert!(!is_even(&numbers), "{value} at {place}");
+                numbers[place] = before;
+            }
+        }
+        assert!(!is_even(&[1e-3, f32::NAN]));
+    }
+}
