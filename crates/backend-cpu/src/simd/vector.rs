@@ -34,6 +34,10 @@ pub(crate) trait Vector: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Ou
     /// # Safety
     /// `at` is good for writes of `n` numbers, which is from 1 to [`Vector::WIDTH`].
     unsafe fn store_first(self, at: *mut Self::Number, n: usize);
+    /// The numbers at even places of this register and the next, and those at odd ones.
+    fn unzip(self, next: Self) -> [Self; 2];
+    /// The inverse of [`Vector::unzip`]: numbers of both by turns.
+    fn zip(self, odd: Self) -> [Self; 2];
     /// The sum of the numbers of each of eight: halves are added to each other until one is left.
     #[inline(always)]
     fn totals(of: [Self; 8]) -> [Self::Number; 8] {
@@ -67,6 +71,7 @@ pub(crate) trait Float:
     Vector<Number = Self> + Default + PartialOrd + Into<f64> + Send + Sync + 'static
 {
     const ZERO: Self;
+    const HALF: Self;
     const ONE: Self;
     fn abs(self) -> Self;
     fn is_nan(self) -> bool;
@@ -94,6 +99,7 @@ macro_rules! float {
     ($t:ty) => {
         impl Float for $t {
             const ZERO: $t = 0.0;
+            const HALF: $t = 0.5;
             const ONE: $t = 1.0;
 
             #[inline(always)]
@@ -148,6 +154,16 @@ macro_rules! float {
             unsafe fn store_first(self, at: *mut $t, _: usize) {
                 // SAFETY: the caller's promise.
                 unsafe { at.write(self) }
+            }
+
+            #[inline(always)]
+            fn unzip(self, next: $t) -> [$t; 2] {
+                [self, next]
+            }
+
+            #[inline(always)]
+            fn zip(self, odd: $t) -> [$t; 2] {
+                [self, odd]
             }
 
             #[inline(always)]
@@ -271,6 +287,26 @@ impl<T: Float, const N: usize> Vector for Lanes<T, N> {
     }
 
     #[inline(always)]
+    fn unzip(self, next: Lanes<T, N>) -> [Lanes<T, N>; 2] {
+        let (mut even, mut odd) = (self, next);
+        let both = |i: usize| if i < N { self.0[i] } else { next.0[i - N] };
+        for i in 0..N {
+            (even.0[i], odd.0[i]) = (both(2 * i), both(2 * i + 1));
+        }
+        [even, odd]
+    }
+
+    #[inline(always)]
+    fn zip(self, odd: Lanes<T, N>) -> [Lanes<T, N>; 2] {
+        let (mut first, mut second) = (self, odd);
+        let both = |i: usize| if i.is_multiple_of(2) { self.0[i / 2] } else { odd.0[i / 2] };
+        for i in 0..N {
+            (first.0[i], second.0[i]) = (both(i), both(N + i));
+        }
+        [first, second]
+    }
+
+    #[inline(always)]
     unsafe fn run<J: Job>(job: J) -> J::Output {
         job.run()
     }
@@ -294,7 +330,8 @@ mod x86 {
             $splat:ident, $fmadd:ident, $load:ident;
             |$at:ident, $n:ident| $load_first:expr; |$old:ident, $rest:ident, $from:ident, $end:ident| $load_rest:expr;
             |$to:ident, $m:ident, $v:ident| $store_first:expr;
-            $($op:ident $method:ident $instruction:ident),*
+            $($op:ident $method:ident $instruction:ident),*;
+            |$first:ident, $second:ident| $unzip:expr, $zip:expr
             $(; |$eight:ident| $totals:expr)?
         ) => {
             $(#[$doc])*
@@ -353,6 +390,22 @@ mod x86 {
                     let $v = self.0;
                     // SAFETY: as above.
                     unsafe { $store_first }
+                }
+
+                #[inline(always)]
+                fn unzip(self, next: $name) -> [$name; 2] {
+                    let ($first, $second) = (self.0, next.0);
+                    // SAFETY: see above.
+                    let [even, odd] = unsafe { $unzip };
+                    [$name(even), $name(odd)]
+                }
+
+                #[inline(always)]
+                fn zip(self, odd: $name) -> [$name; 2] {
+                    let ($first, $second) = (self.0, odd.0);
+                    // SAFETY: see above.
+                    let [first, second] = unsafe { $zip };
+                    [$name(first), $name(second)]
                 }
 
                 $(
@@ -431,6 +484,16 @@ mod x86 {
         |old, at, from, n| _mm512_mask_loadu_ps(old, (bits(n) & !bits(from)) as __mmask16, at);
         |to, n, v| _mm512_mask_storeu_ps(to, bits(n) as __mmask16, v);
         Add add _mm512_add_ps, Sub sub _mm512_sub_ps, Mul mul _mm512_mul_ps;
+        |a, b| {
+            let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+            let odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+            [_mm512_permutex2var_ps(a, even, b), _mm512_permutex2var_ps(a, odd, b)]
+        },
+        {
+            let first = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+            let second = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+            [_mm512_permutex2var_ps(a, first, b), _mm512_permutex2var_ps(a, second, b)]
+        };
         |eight| totals_of_sixteen(eight.map(|register| register.0))
     }
     register! {
@@ -440,7 +503,17 @@ mod x86 {
         |at, n| _mm512_maskz_loadu_pd(bits(n) as __mmask8, at);
         |old, at, from, n| _mm512_mask_loadu_pd(old, (bits(n) & !bits(from)) as __mmask8, at);
         |to, n, v| _mm512_mask_storeu_pd(to, bits(n) as __mmask8, v);
-        Add add _mm512_add_pd, Sub sub _mm512_sub_pd, Mul mul _mm512_mul_pd
+        Add add _mm512_add_pd, Sub sub _mm512_sub_pd, Mul mul _mm512_mul_pd;
+        |a, b| {
+            let even = _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14);
+            let odd = _mm512_setr_epi64(1, 3, 5, 7, 9, 11, 13, 15);
+            [_mm512_permutex2var_pd(a, even, b), _mm512_permutex2var_pd(a, odd, b)]
+        },
+        {
+            let first = _mm512_setr_epi64(0, 8, 1, 9, 2, 10, 3, 11);
+            let second = _mm512_setr_epi64(4, 12, 5, 13, 6, 14, 7, 15);
+            [_mm512_permutex2var_pd(a, first, b), _mm512_permutex2var_pd(a, second, b)]
+        }
     }
     register! {
         /// Eight f32 of AVX2.
@@ -452,7 +525,17 @@ mod x86 {
             _mm256_blendv_ps(old, _mm256_maskload_ps(at, mask), _mm256_castsi256_ps(mask))
         };
         |to, n, v| _mm256_maskstore_ps(to, window(n), v);
-        Add add _mm256_add_ps, Sub sub _mm256_sub_ps, Mul mul _mm256_mul_ps
+        Add add _mm256_add_ps, Sub sub _mm256_sub_ps, Mul mul _mm256_mul_ps;
+        |a, b| {
+            let even = _mm256_castps_pd(_mm256_shuffle_ps::<0x88>(a, b));
+            let odd = _mm256_castps_pd(_mm256_shuffle_ps::<0xdd>(a, b));
+            let (even, odd) = (_mm256_permute4x64_pd::<0xd8>(even), _mm256_permute4x64_pd::<0xd8>(odd));
+            [_mm256_castpd_ps(even), _mm256_castpd_ps(odd)]
+        },
+        {
+            let (low, high) = (_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
+            [_mm256_permute2f128_ps::<0x20>(low, high), _mm256_permute2f128_ps::<0x31>(low, high)]
+        }
     }
     register! {
         /// Four f64 of AVX2.
@@ -464,7 +547,15 @@ mod x86 {
             _mm256_blendv_pd(old, _mm256_maskload_pd(at, mask), _mm256_castsi256_pd(mask))
         };
         |to, n, v| _mm256_maskstore_pd(to, window(2 * n), v);
-        Add add _mm256_add_pd, Sub sub _mm256_sub_pd, Mul mul _mm256_mul_pd
+        Add add _mm256_add_pd, Sub sub _mm256_sub_pd, Mul mul _mm256_mul_pd;
+        |a, b| {
+            let (even, odd) = (_mm256_shuffle_pd::<0>(a, b), _mm256_shuffle_pd::<0xf>(a, b));
+            [_mm256_permute4x64_pd::<0xd8>(even), _mm256_permute4x64_pd::<0xd8>(odd)]
+        },
+        {
+            let (low, high) = (_mm256_unpacklo_pd(a, b), _mm256_unpackhi_pd(a, b));
+            [_mm256_permute2f128_pd::<0x20>(low, high), _mm256_permute2f128_pd::<0x31>(low, high)]
+        }
     }
 
     impl Real for F32x16 {
@@ -521,8 +612,61 @@ pub(crate) unsafe fn map<V: Real>(x: *const f32, out: *mut f32, n: usize, f: imp
 
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
-    use super::F32x16;
-    use crate::simd::{isa::Isa, math};
+    use super::{F32x4, F32x8, F32x16, F64x2, F64x4, F64x8, Vector};
+    use crate::simd::{
+        isa::{Isa, Job},
+        math,
+    };
+
+    struct Unzipped<V>(std::marker::PhantomData<V>);
+
+    impl<V: Vector> Job for Unzipped<V>
+    where
+        V::Number: From<u8> + PartialEq + std::fmt::Debug + Default,
+    {
+        type Output = ();
+        fn run(self) {
+            let numbers: Vec<V::Number> = (0..2 * V::WIDTH as u8).map(V::Number::from).collect();
+            // SAFETY: there are as many numbers on both sides.
+            let unzipped = unsafe { V::load(numbers.as_ptr()).unzip(V::load(numbers[V::WIDTH..].as_ptr())) };
+            let store = |[a, b]: [V; 2]| {
+                let mut out = vec![V::Number::default(); 2 * V::WIDTH];
+                // SAFETY: as above.
+                unsafe {
+                    a.store_first(out.as_mut_ptr(), V::WIDTH);
+                    b.store_first(out[V::WIDTH..].as_mut_ptr(), V::WIDTH);
+                }
+                out
+            };
+            let expected: Vec<V::Number> =
+                [0, 1].iter().flat_map(|odd| numbers[*odd..].iter().copied().step_by(2)).collect();
+            assert_eq!(store(unzipped), expected);
+            assert_eq!(store(unzipped[0].zip(unzipped[1])), numbers);
+        }
+    }
+
+    #[test]
+    fn even_and_odd_places_come_apart_and_together() {
+        fn check<V: Vector>()
+        where
+            V::Number: From<u8> + PartialEq + std::fmt::Debug + Default,
+        {
+            // SAFETY: called for what the processor has.
+            unsafe { V::run(Unzipped::<V>(std::marker::PhantomData)) };
+        }
+        check::<F32x4>();
+        check::<F64x2>();
+        for isa in Isa::available() {
+            if isa.is_avx2() || isa.is_avx512() {
+                check::<F32x8>();
+                check::<F64x4>();
+            }
+            if isa.is_avx512() {
+                check::<F32x16>();
+                check::<F64x8>();
+            }
+        }
+    }
 
     /// Registers give what single numbers do, in every place of a register and over the whole range.
     #[test]

@@ -380,6 +380,97 @@ fn larger_convolutions_and_their_gradients_agree_with_the_reference() {
     }
 }
 
+/// Windows of 3 x 3 whose products a backend may save: whole tiles and halves, padding, a bias and what follows it, the gradients.
+#[test]
+fn convolutions_of_three_by_three_and_their_gradients_agree_with_the_reference() {
+    for (x, k, padding, dtype) in [
+        ([5, 32, 5, 15], 32, 1, DType::F32),
+        ([1, 33, 6, 14], 34, 0, DType::F32),
+        ([9, 36, 2, 11], 32, 1, DType::F32),
+        ([4, 35, 4, 12], 34, 2, DType::F64),
+        ([4, 32, 4, 13], 40, 1, DType::F16),
+    ] {
+        for result in 0..4 {
+            agree_within(
+                &format!("{k} of {x:?}, padding {padding}: result {result}"),
+                Some(if dtype == DType::F16 { (2e-2, 2e-2) } else { (2e-5, 2e-4) }),
+                |device| {
+                    let w = tensor(&[k, x[1], 3, 3], 2, dtype, device)?.requires_grad();
+                    let b = tensor(&[k], 4, dtype, device)?;
+                    let x = tensor(&x, 1, dtype, device)?.requires_grad();
+                    let options = ConvOptions { padding: padding.into(), ..Default::default() };
+                    let y = conv2d(&x, &w, Some(&b), options)?;
+                    match result {
+                        0 => return Ok(y.detach()),
+                        1 => return Ok(y.relu().mul_scalar(2.0).detach()),
+                        _ => y.backward_with(&tensor(y.dims(), 3, dtype, device)?)?,
+                    }
+                    Ok(if result == 2 { x.grad() } else { w.grad() }.unwrap())
+                },
+            );
+        }
+    }
+}
+
+/// What is not finite, or much larger than the rest, reaches the results that see it and no other.
+#[test]
+fn infinities_stay_within_their_windows() {
+    let device = device();
+    let (images, c, k, size) = (4, 32, 32, 20);
+    let out = size - 2;
+    let at = |i: usize| ((i * 7919) % 31) as f32 / 31.0 - 0.5;
+    let numbers = |n: usize, first: usize| -> Vec<f32> {
+        (0..n).map(|i| at(i * 13 + first) + if at(i * 13 + first) < 0.0 { -0.1 } else { 0.1 }).collect()
+    };
+    let shaped = |of: &[f32], shape: [usize; 4]| Tensor::new(of, &device).unwrap().reshape(shape).unwrap();
+    let weight = numbers(k * c * 9, 0);
+    let (plain, ahead) = (numbers(images * c * size * size, 5), numbers(images * k * out * out, 7));
+    // The result, and the gradient of the weight.
+    let results = |x: &[f32], ahead: &[f32]| {
+        let w = shaped(&weight, [k, c, 3, 3]).requires_grad();
+        let y = conv2d(&shaped(x, [images, c, size, size]), &w, None, ConvOptions::default()).unwrap();
+        y.backward_with(&shaped(ahead, [images, k, out, out])).unwrap();
+        [y.detach(), w.grad().unwrap()].map(|t| t.to_vec::<f32>().unwrap())
+    };
+    let check = |what: &str, found: &[f32], expected: &[f32], value: f32, sees: &dyn Fn(usize) -> bool| {
+        let scale = expected.iter().fold(1f32, |most, x| most.max(x.abs()));
+        for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
+            match sees(i) {
+                true => assert_eq!(found.is_finite(), value.is_finite(), "{what}, {value}: {i} is {found}"),
+                false => {
+                    let near = (found - expected).abs() <= 1e-5 * scale;
+                    assert!(near, "{what}, {value}: {i} is {found}, not {expected}");
+                }
+            }
+        }
+    };
+    let expected = results(&plain, &ahead);
+    for (value, channel, row, column) in [
+        (f32::INFINITY, 3, 7, 9),
+        (f32::NAN, 0, 0, 0),
+        (f32::NEG_INFINITY, 31, 19, 19),
+        (3e37, 5, 12, 4),
+        (-1e9, 1, 5, 5),
+    ] {
+        let mut x = plain.clone();
+        x[(c + channel) * size * size + row * size + column] = value;
+        let [y, gradient] = results(&x, &ahead);
+        check("results", &y, &expected[0], value, &|i| {
+            let (image, y, x) = (i / (k * out * out), i / out % out, i % out);
+            image == 1 && (y..y + 3).contains(&row) && (x..x + 3).contains(&column)
+        });
+        check("gradients of an image", &gradient, &expected[1], value, &|i| {
+            let (y, x) = (row as isize - (i / 3 % 3) as isize, column as isize - (i % 3) as isize);
+            let within = |at: isize| (0..out as isize).contains(&at);
+            i / 9 % c == channel && within(y) && within(x)
+        });
+        let mut ahead = ahead.clone();
+        ahead[(k + channel) * out * out + row.min(out - 1) * out + column.min(out - 1)] = value;
+        let [_, gradient] = results(&plain, &ahead);
+        check("gradients of a gradient", &gradient, &expected[1], value, &|i| i / (9 * c) == channel);
+    }
+}
+
 /// Sizes at which a backend reads windows in loops of their own, and shares padding and copies among threads.
 #[test]
 fn larger_pools_and_their_gradients_agree_with_the_reference() {

@@ -11,6 +11,7 @@ use std::hint::black_box;
 use super::{
     dots, gemv,
     tables::{CopyPieces, InRegisters},
+    winograd::Transforms,
 };
 use crate::simd::{
     isa::{Isa, Job},
@@ -396,6 +397,7 @@ pub(crate) struct MicroKernels<T: 'static> {
     pieces: CopyTable<T>,
     pub(super) dots: dots::Kernels<T>,
     pub(super) dots_of_columns: unsafe fn(gemv::Dots<'_, T>),
+    pub(super) winograd: Transforms<T>,
 }
 
 impl<T> MicroKernels<T> {
@@ -479,6 +481,7 @@ macro_rules! table {
             copies: [copies::<$register, 1>, copies::<$register, 2>, copies::<$register, 3>],
             pieces: copy_pieces::<$register>,
             dots: &[$(($dots, [dots::tile::<$register, $dots, 1>, dots::tile::<$register, $dots, { dots::COLUMNS }>])),*],
+            winograd: Transforms::of::<$register>(),
             dots_of_columns: gemv::dots::<
                 $register,
                 { gemv::LANES / <$register>::WIDTH },

@@ -16,8 +16,15 @@ pub(crate) mod micro_kernel;
 mod tables;
 mod thin;
 mod windows;
+mod winograd;
 
-use std::{ops::Range, sync::Arc};
+use std::{
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use half::slice::HalfFloatSliceExt;
 use tensor_core::{
@@ -33,6 +40,7 @@ use self::{
     gemm::{Product, Steps, Strided, WIDEST},
     gemv::Matrix,
     micro_kernel::{HasMicroKernels, Update},
+    winograd::{Convolution, Gradient, Winograd},
 };
 use crate::{
     memory::{
@@ -81,6 +89,8 @@ struct Matrices {
     side_by_side: usize,
     /// Of more, over windows: registers of terms, if those lie side by side in both operands.
     along: Option<dots::Terms>,
+    /// Of windows of 3 x 3 whose results are formed from fewer products.
+    winograd: Option<Winograd>,
 }
 
 /// [`Steps`] that are owned.
@@ -119,6 +129,7 @@ fn offset(loops: &[Loop], mut i: usize, stride: impl Fn(&Loop) -> isize) -> isiz
 impl Matrices {
     /// With registers of `width`, 0 where there are none.
     fn of(contraction: Contraction, width: usize) -> Matrices {
+        let winograd = Winograd::of(&contraction).filter(|_| width > 0);
         let Contraction { swapped, batch, m, n, k } = contraction;
         let lhs = [Distances::of(&m, |axis| axis.lhs), Distances::of(&k, |axis| axis.lhs)];
         let rhs = [Distances::of(&k, |axis| axis.rhs), Distances::of(&n, |axis| axis.rhs)];
@@ -146,6 +157,7 @@ impl Matrices {
             k: count(&k),
             lhs,
             rhs,
+            winograd,
         }
     }
 
@@ -222,7 +234,7 @@ pub(crate) fn run(isa: Isa, bf16: Bf16, pool: &Arc<Pool>, launch: &Launch<'_>) -
             false => (operand(0), operand(1)),
             true => (operand(1), operand(0)),
         };
-        let of = Parts { isa, of: matrices, lhs, rhs, sums, epilogue };
+        let of = Parts { isa, pool, of: matrices, lhs, rhs, sums, epilogue };
         match dtype {
             DType::F32 => float::<f32>(&of)?,
             DType::F64 => float::<f64>(&of)?,
@@ -271,6 +283,7 @@ fn width(isa: Isa, dtype: DType) -> usize {
 #[derive(Clone, Copy)]
 struct Parts<'a> {
     isa: Isa,
+    pool: &'a Arc<Pool>,
     of: &'a Matrices,
     lhs: Source<'a>,
     rhs: Source<'a>,
@@ -337,6 +350,14 @@ impl<T> Form<T> {
 
 fn float<T: HasMicroKernels>(parts: &Parts<'_>) -> Result<()> {
     let Parts { isa, of, lhs, rhs, sums, .. } = *parts;
+    let filtered = match &of.winograd {
+        Some(Winograd::Convolution(convolution)) => filtered::<T>(parts, convolution)?,
+        Some(Winograd::Gradient(gradient)) => weight_gradient::<T>(parts, gradient)?,
+        None => false,
+    };
+    if filtered {
+        return Ok(());
+    }
     let (m, n, k) = (of.m, of.n, of.k);
     let thin = of.side_by_side > 0 || !of.runs.is_empty();
     // SAFETY: `run` checked both layouts and the output against their buffers.
@@ -392,6 +413,75 @@ fn float<T: HasMicroKernels>(parts: &Parts<'_>) -> Result<()> {
         grain: GRAIN,
     }
     .run(parts)
+}
+
+/// As [`float`], of windows by [`Winograd::Convolution`]: threads share blocks of images. Gives whether it is done.
+fn filtered<T: HasMicroKernels>(parts: &Parts<'_>, convolution: &Convolution) -> Result<bool> {
+    let Parts { isa, of, lhs, rhs, sums, epilogue, .. } = *parts;
+    let (m, n) = (of.m, of.n);
+    // SAFETY: `run` checked both layouts and the output against their buffers.
+    let placed = |b: usize| unsafe { product::<T>(of, lhs, rhs, sums, b) };
+    // SAFETY: as above; all products read one left operand.
+    let Some(weight) = (unsafe { convolution.transformed(placed(0).a.at) }) else { return Ok(false) };
+    let blocks = convolution.blocks();
+    let one = |i: usize| -> Result<()> {
+        let (b, block) = (i / blocks, i % blocks);
+        let (product, columns) = (placed(b), convolution.columns(block));
+        // SAFETY: as above; blocks are apart.
+        unsafe {
+            if !convolution.run(isa, &weight, product.b.at, product.to, block)? {
+                product.run(isa, 0..m, columns.clone(), None)?;
+            }
+        }
+        let Some(epilogue) = epilogue else { return Ok(()) };
+        let finish = Finish { epilogue, first: b * m * n };
+        epilogue.with(|evaluator| finish.rectangle(evaluator, n, 0..m, &columns))
+    };
+    share_if_worth(of, of.batches * blocks, one)?;
+    Ok(true)
+}
+
+/// As [`float`], of the gradient of a weight by [`Winograd::Gradient`]: threads share parts of the sums. Gives whether it is done.
+fn weight_gradient<T: HasMicroKernels>(parts: &Parts<'_>, gradient: &Gradient) -> Result<bool> {
+    let Parts { isa, pool, of, lhs, rhs, sums, epilogue } = *parts;
+    // SAFETY: `run` checked both layouts and the output against their buffers.
+    let placed = || unsafe { product::<T>(of, lhs, rhs, sums, 0) };
+    let (count, size) = (gradient.parts(), gradient.sums());
+    let buffer = CpuBuffer::new(pool, sums.dtype, count * size)?;
+    let apart = buffer.memory();
+    let good = AtomicBool::new(true);
+    share_if_worth(of, count, |part| {
+        // SAFETY: as above; each part has room of its own in the buffer, which is of the result's dtype.
+        let fine = unsafe {
+            let (product, to) = (placed(), apart.at::<T>(0).wrapping_add(part * size));
+            gradient.run(isa, product.a.at, product.b.at, to, part)?
+        };
+        good.fetch_and(fine, Ordering::Relaxed);
+        Ok(())
+    })?;
+    if !good.load(Ordering::Relaxed) {
+        return Ok(false);
+    }
+    // SAFETY: all parts were written, every one of them by somebody who has returned.
+    let all = unsafe { std::slice::from_raw_parts(apart.at::<T>(0).cast_const(), count * size) };
+    for row in 0..of.m {
+        // SAFETY: as above, of the output.
+        let finite = unsafe { gradient.row(isa, all, placed().to, row) };
+        if !finite {
+            return Ok(false);
+        }
+    }
+    let Some(epilogue) = epilogue else { return Ok(true) };
+    epilogue.run(0..of.m * of.n)?;
+    Ok(true)
+}
+
+/// So many tasks of a contraction, shared among threads if it is worth them.
+fn share_if_worth(of: &Matrices, tasks: usize, one: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
+    match threads::worth(of.batches * of.m * of.n * of.k, GRAIN) {
+        1 => (0..tasks).try_for_each(one),
+        _ => threads::try_share(tasks, one),
+    }
 }
 
 /// As [`float`], of bf16 in pairs: into sums, or rounded if those are bf16.
@@ -672,8 +762,10 @@ mod tests {
         let source = |memory| Source { memory, layout: &layout };
         let (lhs, rhs) = (memory(&mut left, DType::I32), memory(&mut right, DType::I32));
         let to = memory(&mut out, DType::I32);
+        let pool = &Arc::new(Pool::new(None));
         let of = |isa, lhs, rhs, sums| Parts {
             isa,
+            pool,
             of: &matrices,
             lhs: source(lhs),
             rhs: source(rhs),
