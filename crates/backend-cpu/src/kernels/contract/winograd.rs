@@ -38,9 +38,9 @@ const TAPS: usize = 9;
 const BLOCK: usize = 1 << 17;
 /// Tiles of a block from which micro-kernels are full.
 const FULL: usize = 48;
-/// Channels on either side, and tiles in a row, from which transforms cost less than multiplications that are saved.
+/// Channels on either side, and channels times tiles in a row, from which transforms cost less than multiplications that are saved.
 const CHANNELS: usize = 32;
-const TILES: usize = 6;
+const WORTH: usize = 384;
 
 /// Parts of the sums of a weight's gradient, at most and at least, and numbers in all of them: what threads share.
 const MOST_PARTS: usize = 16;
@@ -163,7 +163,7 @@ impl Tiles {
     /// Whether transforms cost less than multiplications that are saved.
     fn pay(&self) -> bool {
         let channels = self.rows.min(self.channels);
-        channels >= CHANNELS && channels * self.across() >= CHANNELS * TILES && self.height > 1
+        channels >= CHANNELS && channels * self.across() >= WORTH && self.height > 1
     }
 
     /// Tiles along a row, and rows of tiles.
