@@ -423,21 +423,22 @@ fn filtered<T: HasMicroKernels>(parts: &Parts<'_>, convolution: &Convolution) ->
     let placed = |b: usize| unsafe { product::<T>(of, lhs, rhs, sums, b) };
     // SAFETY: as above; all products read one left operand.
     let Some(weight) = (unsafe { convolution.transformed(placed(0).a.at) }) else { return Ok(false) };
-    let blocks = convolution.blocks();
-    let one = |i: usize| -> Result<()> {
-        let (b, block) = (i / blocks, i % blocks);
-        let (product, columns) = (placed(b), convolution.columns(block));
+    share_if_worth(of, convolution.blocks(), |block| {
+        let first = placed(0);
         // SAFETY: as above; blocks are apart.
-        unsafe {
-            if !convolution.run(isa, &weight, product.b.at, product.to, block)? {
-                product.run(isa, 0..m, columns.clone(), None)?;
+        let done = unsafe { convolution.run(isa, &weight, first.b.at, first.to, block)? };
+        for (b, columns) in convolution.columns(block) {
+            if !done {
+                // SAFETY: as above.
+                unsafe { placed(b).run(isa, 0..m, columns.clone(), None)? };
+            }
+            if let Some(epilogue) = epilogue {
+                let finish = Finish { epilogue, first: b * m * n };
+                epilogue.with(|evaluator| finish.rectangle(evaluator, n, 0..m, &columns))?;
             }
         }
-        let Some(epilogue) = epilogue else { return Ok(()) };
-        let finish = Finish { epilogue, first: b * m * n };
-        epilogue.with(|evaluator| finish.rectangle(evaluator, n, 0..m, &columns))
-    };
-    share_if_worth(of, of.batches * blocks, one)?;
+        Ok(())
+    })?;
     Ok(true)
 }
 

@@ -11,7 +11,11 @@
 
 use std::{cell::RefCell, ops::Range};
 
-use tensor_core::{Result, contraction::Contraction};
+use smallvec::SmallVec;
+use tensor_core::{
+    Result,
+    contraction::{Contraction, Loop},
+};
 
 use super::{
     gemm::{Product, Steps, Strided, WIDEST},
@@ -34,9 +38,9 @@ const TAPS: usize = 9;
 const BLOCK: usize = 1 << 17;
 /// Tiles of a block from which micro-kernels are full.
 const FULL: usize = 48;
-/// Channels on either side, and tiles in a row, from which transforms cost less than multiplications that are saved.
+/// Channels on either side, and channels times tiles in a row, from which transforms cost less than multiplications that are saved.
 const CHANNELS: usize = 32;
-const TILES: usize = 6;
+const WORTH: usize = 384;
 
 /// Parts of the sums of a weight's gradient, at most and at least, and numbers in all of them: what threads share.
 const MOST_PARTS: usize = 16;
@@ -102,28 +106,35 @@ impl Winograd {
     /// Of a contraction that is one, where it pays.
     pub(super) fn of(contraction: &Contraction) -> Option<Winograd> {
         let Contraction { batch, m, n, k, .. } = contraction;
+        let windows = |[y, x]: [&Loop; 2], [i, j]: [&Loop; 2]| {
+            [i.size, j.size] == [3, 3] && x.rhs == 1 && j.rhs == 1 && i.rhs == y.rhs
+        };
+        let tiles = |row: &Loop, c: &Loop, [y, x]: [&Loop; 2], images: &[Loop]| Tiles {
+            images: images.first().map_or(1, |axis| axis.size),
+            rows: row.size,
+            channels: c.size,
+            height: y.size,
+            width: x.size,
+        };
+        let along = |images: &[Loop], stride: fn(&Loop) -> isize| images.first().map_or(0, stride);
         match (&m[..], &n[..], &k[..]) {
-            ([row], [y, x], [c, i, j]) if batch.iter().all(|axis| axis.lhs == 0) => {
-                let windows = [i.size, j.size] == [3, 3] && x.rhs == 1 && j.rhs == 1 && i.rhs == y.rhs;
-                let tiles = Tiles { rows: row.size, channels: c.size, height: y.size, width: x.size };
-                (windows && tiles.pay()).then_some(Winograd::Convolution(Convolution {
-                    tiles,
+            ([row], [y, x], [c, i, j]) if batch.len() <= 1 && along(batch, |axis| axis.lhs) == 0 => {
+                let of = Convolution {
+                    tiles: tiles(row, c, [y, x], batch),
                     weight: [row.lhs, c.lhs, i.lhs, j.lhs],
-                    image: [c.rhs, y.rhs],
-                }))
+                    image: [along(batch, |axis| axis.rhs), c.rhs, y.rhs],
+                    out: along(batch, |axis| axis.out),
+                };
+                (windows([y, x], [i, j]) && of.tiles.pay()).then_some(Winograd::Convolution(of))
             }
             ([row], [c, i, j], [images @ .., y, x]) if batch.is_empty() && images.len() <= 1 => {
-                let windows = [i.size, j.size] == [3, 3] && x.rhs == 1 && j.rhs == 1 && i.rhs == y.rhs;
-                let tiles = Tiles { rows: row.size, channels: c.size, height: y.size, width: x.size };
-                let images = images.first();
                 let of = Gradient {
-                    tiles,
-                    images: images.map_or(1, |axis| axis.size),
-                    image: [images.map_or(0, |axis| axis.rhs), c.rhs, y.rhs],
-                    gradient: [images.map_or(0, |axis| axis.lhs), row.lhs, y.lhs],
+                    tiles: tiles(row, c, [y, x], images),
+                    image: [along(images, |axis| axis.rhs), c.rhs, y.rhs],
+                    gradient: [along(images, |axis| axis.lhs), row.lhs, y.lhs],
                 };
-                (windows && x.lhs == 1 && tiles.pay() && of.parts() >= FEWEST_PARTS)
-                    .then_some(Winograd::Gradient(of))
+                let pays = x.lhs == 1 && of.tiles.pay() && of.parts() >= FEWEST_PARTS;
+                (windows([y, x], [i, j]) && pays).then_some(Winograd::Gradient(of))
             }
             _ => None,
         }
@@ -133,16 +144,26 @@ impl Winograd {
 /// The sizes of a convolution, and how its results are cut into tiles of 2 x 2 and those into blocks: by the sizes alone, on which bits depend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Tiles {
+    images: usize,
     rows: usize,
     channels: usize,
     height: usize,
     width: usize,
 }
 
+/// Rows of tiles of an image, and the column of a block's matrices where they begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    image: usize,
+    tiles: Range<usize>,
+    column: usize,
+}
+
 impl Tiles {
     /// Whether transforms cost less than multiplications that are saved.
     fn pay(&self) -> bool {
-        self.rows >= CHANNELS && self.channels >= CHANNELS && self.across() >= TILES && self.height > 1
+        let channels = self.rows.min(self.channels);
+        channels >= CHANNELS && channels * self.across() >= WORTH && self.height > 1
     }
 
     /// Tiles along a row, and rows of tiles.
@@ -157,20 +178,35 @@ impl Tiles {
     /// Rows of tiles of a block: as many as stay at hand, by which registers are full.
     fn block(&self) -> usize {
         let tiles = (BLOCK / ((POINTS + 1) * self.channels.max(self.rows))).max(FULL);
-        let most = (tiles / self.across()).clamp(1, self.down());
+        let most = (tiles / self.across()).clamp(1, self.images * self.down());
         let registers = |rows: usize| (rows * self.across()).div_ceil(WIDEST);
         (1..=most).min_by(|&a, &b| (registers(a) * b).cmp(&(registers(b) * a)).then(b.cmp(&a))).unwrap_or(1)
     }
 
-    /// The blocks of an image.
+    /// The blocks of all images.
     fn blocks(&self) -> usize {
-        self.down().div_ceil(self.block())
+        (self.images * self.down()).div_ceil(self.block())
     }
 
-    /// The rows of tiles of a block.
-    fn of_block(&self, block: usize) -> Range<usize> {
-        let first = block * self.block();
-        first..(first + self.block()).min(self.down())
+    /// What of which images a block has.
+    fn pieces(&self, block: usize) -> Pieces {
+        let (down, mut row) = (self.down(), block * self.block());
+        let (mut pieces, mut column, end) = (Pieces::new(), 0, self.images * down);
+        let end = end.min(row + self.block());
+        while row < end {
+            let first = row % down;
+            let tiles = first..down.min(first + end - row);
+            let count = tiles.len();
+            pieces.push(Piece { image: row / down, tiles, column });
+            row += count;
+            column += count * self.across();
+        }
+        pieces
+    }
+
+    /// The tiles of pieces.
+    fn count(&self, pieces: &[Piece]) -> usize {
+        pieces.iter().map(|piece| piece.tiles.len() * self.across()).sum()
     }
 
     /// Columns of a block's matrices: so many tiles, in whole registers.
@@ -190,27 +226,31 @@ impl Tiles {
     }
 }
 
-/// The strides of `out[k][y][x] = Σ weight[k][c][i][j] · image[c][y + i][x + j]`.
+type Pieces = SmallVec<[Piece; 4]>;
+
+/// The strides of `out[b][k][y][x] = Σ weight[k][c][i][j] · image[b][c][y + i][x + j]`.
 pub(super) struct Convolution {
     tiles: Tiles,
     /// The weight's strides, along k, c, i and j.
     weight: [isize; 4],
-    /// The image's strides, along c and y; the elements of a row lie side by side.
-    image: [isize; 2],
+    /// The images' strides, along b, c and y; the elements of a row lie side by side.
+    image: [isize; 3],
+    /// From image to image of the result.
+    out: isize,
 }
 
 impl Convolution {
-    /// The blocks of an image.
+    /// The blocks of all images.
     pub(super) fn blocks(&self) -> usize {
         self.tiles.blocks()
     }
 
-    /// The columns of the product, rows of the image after the other, that a block forms.
-    pub(super) fn columns(&self, block: usize) -> Range<usize> {
+    /// The images and the columns of their products, rows of an image after the other, that a block forms.
+    pub(super) fn columns(&self, block: usize) -> impl Iterator<Item = (usize, Range<usize>)> {
         let Tiles { height, width, .. } = self.tiles;
-        let tiles = self.tiles.of_block(block);
-        let row = |tile: usize| (2 * tile).min(height) * width;
-        row(tiles.start)..row(tiles.end)
+        let row = move |tile: usize| (2 * tile).min(height) * width;
+        let pieces = self.tiles.pieces(block).into_iter();
+        pieces.map(move |piece| (piece.image, row(piece.tiles.start)..row(piece.tiles.end)))
     }
 
     /// The transformed weight: a matrix of rows and channels for each of the 16 points. `None` of one that is too uneven.
@@ -250,13 +290,13 @@ impl Convolution {
         spread.is_even().then_some(out)
     }
 
-    /// Forms a block of an image's results. Gives whether they are good; if not, they are to be formed by their definition.
+    /// Forms a block of results. Gives whether they are good; if not, they are to be formed by their definition.
     ///
     /// # Errors
     /// None that is met here: those of products that nothing finishes.
     ///
     /// # Safety
-    /// All elements of the image can be read, and the block's results written; nobody else does. `weight` is [`Convolution::transformed`].
+    /// All elements of the images can be read, and the block's results written; nobody else does. `weight` is [`Convolution::transformed`].
     pub(super) unsafe fn run<T: HasMicroKernels>(
         &self,
         isa: Isa,
@@ -267,7 +307,7 @@ impl Convolution {
     ) -> Result<bool> {
         let of = &self.tiles;
         let Tiles { rows, channels, .. } = *of;
-        let tiles = of.of_block(block);
+        let pieces = &of.pieces(block);
         let (slot, padded) = (of.slot(channels.max(rows)), of.padded());
         let Transforms { images, back, .. } = T::micro_kernels(isa).winograd;
         with_scratch::<T, _>((POINTS + 1) * slot + 2 * SIDE * of.line(), |scratch| {
@@ -278,7 +318,7 @@ impl Convolution {
                 of,
                 from: image,
                 strides: self.image,
-                tiles: tiles.clone(),
+                pieces,
                 spread: &mut spread,
                 lines,
                 to: &mut points[slot..],
@@ -289,7 +329,7 @@ impl Convolution {
             if !spread.is_even() {
                 return Ok(false);
             }
-            let n = (tiles.len() * of.across()).next_multiple_of(WIDEST);
+            let n = of.count(pieces).next_multiple_of(WIDEST);
             for (point, weight) in weight.chunks_exact(rows * channels).enumerate() {
                 let (products, images) = points[point * slot..].split_at_mut(slot);
                 let product = Product {
@@ -309,7 +349,7 @@ impl Convolution {
             for row in 0..rows {
                 let products = &points[row * padded..];
                 // SAFETY: as above.
-                finite &= unsafe { back(Back { of, products, slot, to, row, tiles: tiles.clone() }) };
+                finite &= unsafe { back(Back { of, products, slot, to, out: self.out, row, pieces }) };
             }
             Ok(finite)
         })
@@ -319,7 +359,6 @@ impl Convolution {
 /// The strides of `out[k][c][i][j] = Σ gradient[b][k][y][x] · image[b][c][y + i][x + j]`, whose sums over tiles are F(3 x 3, 2 x 2).
 pub(super) struct Gradient {
     tiles: Tiles,
-    images: usize,
     /// The images' strides, along b, c and y, and the gradient's, along b, k and y; the elements of a row lie side by side in both.
     image: [isize; 3],
     gradient: [isize; 3],
@@ -329,7 +368,7 @@ impl Gradient {
     /// Into how many sums the blocks of all images are cut, which are added in their order.
     pub(super) fn parts(&self) -> usize {
         let Tiles { rows, channels, .. } = self.tiles;
-        (self.images * self.tiles.blocks()).min(MOST_PARTS).min(SUMS / (POINTS * rows * channels))
+        self.tiles.blocks().min(MOST_PARTS).min(SUMS / (POINTS * rows * channels))
     }
 
     /// The sums of a part: a matrix of rows and channels for each of the 16 points.
@@ -354,58 +393,48 @@ impl Gradient {
     ) -> Result<bool> {
         let of = &self.tiles;
         let Tiles { rows, channels, .. } = *of;
-        let (padded, blocks) = (of.padded(), of.blocks());
+        let padded = of.padded();
         let slots = [of.slot(rows), of.slot(channels)];
         let Transforms { images, gradients, .. } = T::micro_kernels(isa).winograd;
         with_scratch::<T, _>(POINTS * (slots[0] + slots[1]) + 2 * SIDE * of.line(), |scratch| {
             let (lefts, rest) = scratch.split_at_mut(POINTS * slots[0]);
             let (rights, lines) = rest.split_at_mut(POINTS * slots[1]);
-            for (nth, i) in threads::part(self.images * blocks, 1, self.parts(), part).enumerate() {
-                let (b, tiles) = ((i / blocks) as isize, of.of_block(i % blocks));
+            for (nth, block) in threads::part(of.blocks(), 1, self.parts(), part).enumerate() {
+                let pieces = &of.pieces(block);
+                let k = of.count(pieces);
                 let mut spreads = [Spread::new(), Spread::new()];
                 let [left, right] = &mut spreads;
-                let ([b_gradient, gradient_strides @ ..], [b_image, image_strides @ ..]) =
-                    (self.gradient, self.image);
+                let left = Forward {
+                    of,
+                    from: gradient,
+                    strides: self.gradient,
+                    pieces,
+                    spread: left,
+                    lines,
+                    to: lefts,
+                    slot: slots[0],
+                };
                 // SAFETY: the registers are the processor's, and the rest is the caller's promise.
-                unsafe {
-                    let from = gradient.wrapping_offset(b * b_gradient);
-                    let (slot, to) = (slots[0], &mut *lefts);
-                    gradients(
-                        Forward {
-                            of,
-                            from,
-                            strides: gradient_strides,
-                            tiles: tiles.clone(),
-                            spread: left,
-                            lines,
-                            to,
-                            slot,
-                        },
-                        rows,
-                    );
-                    let from = image.wrapping_offset(b * b_image);
-                    let (slot, to) = (slots[1], &mut *rights);
-                    images(
-                        Forward {
-                            of,
-                            from,
-                            strides: image_strides,
-                            tiles: tiles.clone(),
-                            spread: right,
-                            lines,
-                            to,
-                            slot,
-                        },
-                        channels,
-                    );
-                }
+                unsafe { gradients(left, rows) };
+                let right = Forward {
+                    of,
+                    from: image,
+                    strides: self.image,
+                    pieces,
+                    spread: right,
+                    lines,
+                    to: rights,
+                    slot: slots[1],
+                };
+                // SAFETY: as above.
+                unsafe { images(right, channels) };
                 if !spreads.iter().all(Spread::is_even) {
                     return Ok(false);
                 }
                 for point in 0..POINTS {
                     let product = Product {
                         n: channels,
-                        k: tiles.len() * of.across(),
+                        k,
                         a: matrix(&lefts[point * slots[0]..], padded, 1),
                         b: matrix(&rights[point * slots[1]..], 1, padded),
                         to: to.wrapping_add(point * rows * channels),
@@ -468,9 +497,9 @@ fn with_scratch<T: Float, R>(numbers: usize, f: impl FnOnce(&mut [T]) -> R) -> R
 pub(super) struct Forward<'a, T> {
     of: &'a Tiles,
     from: *const T,
-    /// Along channels and rows.
-    strides: [isize; 2],
-    tiles: Range<usize>,
+    /// Along images, channels and rows.
+    strides: [isize; 3],
+    pieces: &'a [Piece],
     spread: &'a mut Spread<T>,
     /// [`Tiles::line`] of the even rows, four times, and of the odd ones.
     lines: &'a mut [T],
@@ -512,75 +541,82 @@ impl<V: Vector<Number: Float>, const GRADIENT: bool> Job for ForwardIn<'_, V, GR
     // Loops, not closures, which are compiled by themselves.
     #[inline(always)]
     fn run(self) {
-        let ForwardIn(Forward { of, from, strides, tiles, spread, lines, to, slot }, channels) = self;
+        let ForwardIn(Forward { of, from, strides, pieces, spread, lines, to, slot }, channels) = self;
         let (across, room) = (of.across(), of.line());
         let more = if GRADIENT { 0 } else { 2 };
-        let n = (tiles.len() * across).next_multiple_of(WIDEST);
         let zero = V::splat(V::Number::ZERO);
         let mut channel = 0;
         while channel < channels {
-            let first = channel as isize * strides[0];
-            let mut r = 0;
-            while r < 2 * tiles.len() + more {
-                let place = r % 2 * SIDE * room + r / 2 * across;
-                let line = lines[place..][..(SIDE - 1) * room + across + WIDEST].as_mut_ptr();
-                let y = 2 * tiles.start + r;
-                // Under the last row there is none: of an image, what is formed of it is no result.
-                let (row, end) = match y < of.height + more {
-                    true => (from.wrapping_offset(first + y as isize * strides[1]), of.width + more),
-                    false => (from, 0),
-                };
-                // SAFETY: the caller gives the elements, and a row has so many.
-                spread.note(unsafe { std::slice::from_raw_parts(row, end) });
-                let mut t = 0;
-                while t < across {
-                    // Elements from the first tile's on: those of a register of tiles, and two more. What is past the row's end is 0, and what
-                    // is written past the last tile is written again with the next row.
-                    let left = end.saturating_sub(2 * t);
-                    // SAFETY: as above; the line was sliced to this reach.
-                    unsafe {
-                        let row = row.wrapping_add(2 * t);
-                        let [d0, d1] = some::<V>(row, left, 0).unzip(some(row, left, V::WIDTH));
-                        let [d2, d3] = match GRADIENT {
-                            true => [zero, zero],
-                            false => some::<V>(row, left, 2).unzip(some(row, left, 2 + V::WIDTH)),
-                        };
-                        let [p0, p1, p2, p3] = points::<V, GRADIENT>([d0, d1, d2, d3]);
-                        let line = line.add(t);
-                        p0.store_first(line, V::WIDTH);
-                        p1.store_first(line.add(room), V::WIDTH);
-                        p2.store_first(line.add(2 * room), V::WIDTH);
-                        p3.store_first(line.add(3 * room), V::WIDTH);
+            let mut piece = 0;
+            while piece < pieces.len() {
+                let Piece { image, tiles, column } = &pieces[piece];
+                let first = *image as isize * strides[0] + channel as isize * strides[1];
+                let mut r = 0;
+                while r < 2 * tiles.len() + more {
+                    let place = r % 2 * SIDE * room + r / 2 * across;
+                    let line = lines[place..][..(SIDE - 1) * room + across + WIDEST].as_mut_ptr();
+                    let y = 2 * tiles.start + r;
+                    // Under the last row there is none: of an image, what is formed of it is no result.
+                    let (row, end) = match y < of.height + more {
+                        true => (from.wrapping_offset(first + y as isize * strides[2]), of.width + more),
+                        false => (from, 0),
+                    };
+                    // SAFETY: the caller gives the elements, and a row has so many.
+                    spread.note(unsafe { std::slice::from_raw_parts(row, end) });
+                    let mut t = 0;
+                    while t < across {
+                        // Elements from the first tile's on: those of a register of tiles, and two more. What is past the row's end is 0, and what
+                        // is written past the last tile is written again with the next row.
+                        let left = end.saturating_sub(2 * t);
+                        // SAFETY: as above; the line was sliced to this reach.
+                        unsafe {
+                            let row = row.wrapping_add(2 * t);
+                            let [d0, d1] = some::<V>(row, left, 0).unzip(some(row, left, V::WIDTH));
+                            let [d2, d3] = match GRADIENT {
+                                true => [zero, zero],
+                                false => some::<V>(row, left, 2).unzip(some(row, left, 2 + V::WIDTH)),
+                            };
+                            let [p0, p1, p2, p3] = points::<V, GRADIENT>([d0, d1, d2, d3]);
+                            let line = line.add(t);
+                            p0.store_first(line, V::WIDTH);
+                            p1.store_first(line.add(room), V::WIDTH);
+                            p2.store_first(line.add(2 * room), V::WIDTH);
+                            p3.store_first(line.add(3 * room), V::WIDTH);
+                        }
+                        t += V::WIDTH;
                     }
-                    t += V::WIDTH;
+                    r += 1;
                 }
-                r += 1;
-            }
-            // A tile's third and fourth row are the first and second of the tile below it.
-            let mut j = 0;
-            while j < SIDE {
-                let even = lines[j * room..][..across + n].as_ptr();
-                let odd = lines[(SIDE + j) * room..][..across + n].as_ptr();
-                let to = to[j * slot + channel * of.padded()..][..(SIDE - 1) * SIDE * slot + n].as_mut_ptr();
-                let mut t = 0;
-                while t < n {
-                    // SAFETY: all were sliced to this reach.
-                    unsafe {
-                        let (d0, d1) = (V::load(even.add(t)), V::load(odd.add(t)));
-                        let [d2, d3] = match GRADIENT {
-                            true => [zero, zero],
-                            false => [V::load(even.add(across + t)), V::load(odd.add(across + t))],
-                        };
-                        let [p0, p1, p2, p3] = points::<V, GRADIENT>([d0, d1, d2, d3]);
-                        let to = to.add(t);
-                        p0.store_first(to, V::WIDTH);
-                        p1.store_first(to.add(SIDE * slot), V::WIDTH);
-                        p2.store_first(to.add(2 * SIDE * slot), V::WIDTH);
-                        p3.store_first(to.add(3 * SIDE * slot), V::WIDTH);
+                // A tile's third and fourth row are the first and second of the tile below it. What is written past the last tile is written again with
+                // the next piece or channel, or is read by nobody.
+                let n = (tiles.len() * across).next_multiple_of(WIDEST);
+                let first = channel * of.padded() + column;
+                let mut j = 0;
+                while j < SIDE {
+                    let even = lines[j * room..][..across + n].as_ptr();
+                    let odd = lines[(SIDE + j) * room..][..across + n].as_ptr();
+                    let to = to[j * slot + first..][..(SIDE - 1) * SIDE * slot + n].as_mut_ptr();
+                    let mut t = 0;
+                    while t < n {
+                        // SAFETY: all were sliced to this reach.
+                        unsafe {
+                            let (d0, d1) = (V::load(even.add(t)), V::load(odd.add(t)));
+                            let [d2, d3] = match GRADIENT {
+                                true => [zero, zero],
+                                false => [V::load(even.add(across + t)), V::load(odd.add(across + t))],
+                            };
+                            let [p0, p1, p2, p3] = points::<V, GRADIENT>([d0, d1, d2, d3]);
+                            let to = to.add(t);
+                            p0.store_first(to, V::WIDTH);
+                            p1.store_first(to.add(SIDE * slot), V::WIDTH);
+                            p2.store_first(to.add(2 * SIDE * slot), V::WIDTH);
+                            p3.store_first(to.add(3 * SIDE * slot), V::WIDTH);
+                        }
+                        t += V::WIDTH;
                     }
-                    t += V::WIDTH;
+                    j += 1;
                 }
-                j += 1;
+                piece += 1;
             }
             channel += 1;
         }
@@ -594,8 +630,10 @@ pub(super) struct Back<'a, T> {
     products: &'a [T],
     slot: usize,
     to: *mut T,
+    /// From image to image of the results.
+    out: isize,
     row: usize,
-    tiles: Range<usize>,
+    pieces: &'a [Piece],
 }
 
 struct BackIn<'a, V: Vector>(Back<'a, V::Number>);
@@ -606,56 +644,62 @@ impl<V: Vector<Number: Float>> Job for BackIn<'_, V> {
     #[allow(clippy::needless_range_loop)]
     #[inline(always)]
     fn run(self) -> bool {
-        let Back { of, products, slot, to, row, tiles } = self.0;
+        let Back { of, products, slot, to, out, row, pieces } = self.0;
         let (across, width) = (of.across(), of.width);
         let zero = V::splat(V::Number::ZERO);
         // Sums of all results times 0, which is no number if one of them is not finite.
         let mut zeros = [zero; 8];
-        let mut tile = tiles.start;
-        while tile < tiles.end {
-            let place = (tile - tiles.start) * across;
-            let points = products[place..][..(POINTS - 1) * slot + across].as_ptr();
-            let two = 2 * tile + 1 < of.height;
-            // SAFETY: the caller of `Convolution::run` gives the results, of which this is one row, and the next if there is one.
-            let upper = unsafe { to.add((row * of.height + 2 * tile) * width) };
-            let mut t = 0;
-            while t < across {
-                let n = V::WIDTH.min(across - t);
-                let (mut s, mut d) = ([zero; SIDE], [zero; SIDE]);
-                for j in 0..SIDE {
-                    // SAFETY: the products at all points were sliced to this reach.
-                    unsafe {
-                        let at = points.add(j * slot + t);
-                        let m0 = V::load_first(at, n);
-                        let m1 = V::load_first(at.add(SIDE * slot), n);
-                        let m2 = V::load_first(at.add(2 * SIDE * slot), n);
-                        let m3 = V::load_first(at.add(3 * SIDE * slot), n);
-                        s[j] = m0 + m1 + m2;
-                        d[j] = m1 - m2 - m3;
-                    }
-                }
-                let results =
-                    [s[0] + s[1] + s[2], s[1] - s[2] - s[3], d[0] + d[1] + d[2], d[1] - d[2] - d[3]];
-                let lines = if two { 2 } else { 1 };
-                for line in 0..lines {
-                    let (left, right) = (results[2 * line], results[2 * line + 1]);
-                    let [first, second] = left.zip(right);
-                    // Columns of these tiles: the last may have one.
-                    let columns = (2 * n).min(width - 2 * t);
-                    // SAFETY: as above, of so many columns.
-                    unsafe {
-                        let to = upper.add(line * width + 2 * t);
-                        first.store_first(to, columns.min(V::WIDTH));
-                        if columns > V::WIDTH {
-                            second.store_first(to.add(V::WIDTH), columns - V::WIDTH);
+        let mut piece = 0;
+        while piece < pieces.len() {
+            let Piece { image, tiles, column } = &pieces[piece];
+            let to = to.wrapping_offset(*image as isize * out);
+            let mut tile = tiles.start;
+            while tile < tiles.end {
+                let place = column + (tile - tiles.start) * across;
+                let points = products[place..][..(POINTS - 1) * slot + across].as_ptr();
+                let two = 2 * tile + 1 < of.height;
+                // Of the results this is one row, and the next if there is one.
+                let upper = to.wrapping_add((row * of.height + 2 * tile) * width);
+                let mut t = 0;
+                while t < across {
+                    let n = V::WIDTH.min(across - t);
+                    let (mut s, mut d) = ([zero; SIDE], [zero; SIDE]);
+                    for j in 0..SIDE {
+                        // SAFETY: the products at all points were sliced to this reach.
+                        unsafe {
+                            let at = points.add(j * slot + t);
+                            let m0 = V::load_first(at, n);
+                            let m1 = V::load_first(at.add(SIDE * slot), n);
+                            let m2 = V::load_first(at.add(2 * SIDE * slot), n);
+                            let m3 = V::load_first(at.add(3 * SIDE * slot), n);
+                            s[j] = m0 + m1 + m2;
+                            d[j] = m1 - m2 - m3;
                         }
                     }
-                    zeros[2 * line] = mul_add(left, zero, zeros[2 * line]);
-                    zeros[2 * line + 1] = mul_add(right, zero, zeros[2 * line + 1]);
+                    let results =
+                        [s[0] + s[1] + s[2], s[1] - s[2] - s[3], d[0] + d[1] + d[2], d[1] - d[2] - d[3]];
+                    let lines = if two { 2 } else { 1 };
+                    for line in 0..lines {
+                        let (left, right) = (results[2 * line], results[2 * line + 1]);
+                        let [first, second] = left.zip(right);
+                        // Columns of these tiles: the last may have one.
+                        let columns = (2 * n).min(width - 2 * t);
+                        // SAFETY: as above, of so many columns.
+                        unsafe {
+                            let to = upper.add(line * width + 2 * t);
+                            first.store_first(to, columns.min(V::WIDTH));
+                            if columns > V::WIDTH {
+                                second.store_first(to.add(V::WIDTH), columns - V::WIDTH);
+                            }
+                        }
+                        zeros[2 * line] = mul_add(left, zero, zeros[2 * line]);
+                        zeros[2 * line + 1] = mul_add(right, zero, zeros[2 * line + 1]);
+                    }
+                    t += V::WIDTH;
                 }
-                t += V::WIDTH;
+                tile += 1;
             }
-            tile += 1;
+            piece += 1;
         }
         V::totals(zeros).iter().all(|sum| *sum == V::Number::ZERO)
     }
@@ -774,9 +818,9 @@ mod tests {
     /// Both forms, as compiled for each instruction set, are their definitions.
     fn check<T: HasMicroKernels>(number: impl Fn(f64) -> T + Copy, epsilon: f64) {
         for (images, rows, channels, height, width) in
-            [(4, 33, 35, 5, 13), (2, 32, 32, 56, 30), (5, 34, 32, 2, 12)]
+            [(4, 33, 35, 5, 13), (2, 32, 32, 56, 30), (50, 34, 32, 2, 7)]
         {
-            let tiles = Tiles { rows, channels, height, width };
+            let tiles = Tiles { images, rows, channels, height, width };
             let [down, across] = [height + 2, width + 2].map(|size| size as isize);
             let weight = numbers(rows * channels * TAPS, 1, number);
             let image = numbers(images * channels * (height + 2) * (width + 2), 2, number);
@@ -787,11 +831,11 @@ mod tests {
             let convolution = Convolution {
                 tiles,
                 weight: [(channels * TAPS) as isize, TAPS as isize, 3, 1],
-                image: [down * across, across],
+                image: [channels as isize * down * across, down * across, across],
+                out: (rows * height * width) as isize,
             };
             let of = Gradient {
                 tiles,
-                images,
                 image: [channels as isize * down * across, down * across, across],
                 gradient: [(rows * height * width) as isize, (height * width) as isize, width as isize],
             };
@@ -800,12 +844,9 @@ mod tests {
                 // SAFETY: all elements lie in the vectors.
                 unsafe {
                     let transformed = convolution.transformed(weight.as_ptr()).unwrap();
-                    for b in 0..images {
-                        let from = image[b * channels * (height + 2) * (width + 2)..].as_ptr();
-                        let to = out[b * rows * height * width..].as_mut_ptr();
-                        for block in 0..convolution.blocks() {
-                            assert!(convolution.run(isa, &transformed, from, to, block).unwrap());
-                        }
+                    for block in 0..convolution.blocks() {
+                        let (from, to) = (image.as_ptr(), out.as_mut_ptr());
+                        assert!(convolution.run(isa, &transformed, from, to, block).unwrap());
                     }
                 }
                 for (at, &found) in out.iter().enumerate().step_by(11) {
