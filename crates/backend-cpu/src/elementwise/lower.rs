@@ -6,7 +6,7 @@ use tensor_core::{
     kernel::{Instr, Program, Reg},
 };
 
-use crate::elementwise::table::takes_number;
+use crate::elementwise::{engine::SHORT_RUN, table::takes_number};
 
 /// Where a step finds an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +94,13 @@ impl Lowered {
     /// The length of runs along the innermost axis.
     pub(crate) fn inner(&self) -> usize {
         self.dims.last().copied().unwrap_or(1)
+    }
+
+    /// Whether blocks read an input where its rows lie, each at a place of its own.
+    pub(crate) fn lies_in_rows(&self, access: &Access) -> bool {
+        let plain = access.dtype == access.dtype.compute();
+        let Some((1, outer)) = access.strides.split_last() else { return false };
+        plain && !access.contiguous && self.inner() >= SHORT_RUN && outer.iter().any(|&stride| stride != 0)
     }
 }
 

@@ -7,7 +7,7 @@ use tensor_core::{Error, Launch, Layout, Result, kernel::Program};
 
 use crate::{
     elementwise::{
-        engine::{BLOCK, FAR, Stream, with_evaluator},
+        engine::{BLOCK, FAR, with_evaluator},
         lower::{Code, Lowered, Src, lower},
         table::{self, Uniform},
     },
@@ -63,17 +63,17 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, program: &Program, launch: &Launch
         return run_direct(isa, program, &bound);
     }
     let (inputs, outputs) = (bound.inputs.as_slice(), bound.outputs.as_slice());
-    // Within a step or two the processor sees what comes; between more it loses sight of it.
+    // Within a step or two over what lies in order the processor sees what comes; between more it loses sight of it, and at the end of a row.
+    let in_rows = program.inputs.iter().any(|access| program.lies_in_rows(access));
     let far = program.numel >= FAR
-        && program.steps.len() > 2
-        && program.inputs.iter().any(|access| access.contiguous);
+        && (in_rows || program.steps.len() > 2 && program.inputs.iter().any(|access| access.contiguous));
     let some = |range: Range<usize>| {
         with_evaluator(isa, program, inputs, launch.scalars, outputs, |evaluator| {
             let mut pos = range.start;
             while pos < range.end {
                 let n = evaluator.block_len(pos, range.end);
                 if far {
-                    evaluator.ahead.extend(following(program, inputs, outputs, pos + n, n));
+                    evaluator.look_ahead(outputs, pos + n, range.end);
                 }
                 evaluator.block(pos, n, outputs, pos)?;
                 pos += n;
@@ -86,23 +86,6 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, program: &Program, launch: &Launch
         return some(0..numel);
     }
     threads::try_share_ranges(numel, BLOCK, some)
-}
-
-/// What lies in order, from position `pos` on.
-fn following(
-    program: &Lowered,
-    inputs: &[Memory],
-    outputs: &[Memory],
-    pos: usize,
-    n: usize,
-) -> impl Iterator<Item = Stream> {
-    let stream = move |memory: &Memory, first: usize, write: bool| {
-        let size = memory.dtype.size();
-        Stream { at: memory.ptr.wrapping_add(first * size), bytes: n * size, write }
-    };
-    let read = inputs.iter().zip(&program.inputs).filter(|(_, access)| access.contiguous);
-    read.map(move |(memory, access)| stream(memory, access.offset + pos, false))
-        .chain(outputs.iter().map(move |memory| stream(memory, pos, true)))
 }
 
 /// Operations on a few elements that are read as they lie, and written elsewhere: the registers that the engine would set up for
