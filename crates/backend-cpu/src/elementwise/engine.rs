@@ -196,11 +196,12 @@ impl<'a> Evaluator<'a> {
     }
 
     /// Asks for what the block from `pos` on reads where it lies, and for where it writes, while the block before is computed.
-    pub(crate) fn look_ahead(&mut self, outputs: &[Memory], pos: usize, end: usize) {
+    pub(crate) fn look_ahead(&mut self, outputs: &[Memory], pos: usize) {
+        let (program, end) = (self.program, self.program.numel);
         if pos >= end {
             return;
         }
-        let (program, n) = (self.program, self.block_len(pos, end));
+        let n = self.block_len(pos, end);
         let inner = program.inner();
         let stream = |memory: &Memory, first: usize, write: bool| {
             let size = memory.dtype.size();

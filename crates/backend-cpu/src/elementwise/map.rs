@@ -7,7 +7,7 @@ use tensor_core::{Error, Launch, Layout, Result, kernel::Program};
 
 use crate::{
     elementwise::{
-        engine::{BLOCK, FAR, with_evaluator},
+        engine::{BLOCK, with_evaluator},
         lower::{Code, Lowered, Src, lower},
         table::{self, Uniform},
     },
@@ -63,17 +63,14 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, program: &Program, launch: &Launch
         return run_direct(isa, program, &bound);
     }
     let (inputs, outputs) = (bound.inputs.as_slice(), bound.outputs.as_slice());
-    // Within a step or two over what lies in order the processor sees what comes; between more it loses sight of it, and at the end of a row.
-    let in_rows = program.inputs.iter().any(|access| program.lies_in_rows(access));
-    let far = program.numel >= FAR
-        && (in_rows || program.steps.len() > 2 && program.inputs.iter().any(|access| access.contiguous));
+    let far = program.is_far();
     let some = |range: Range<usize>| {
         with_evaluator(isa, program, inputs, launch.scalars, outputs, |evaluator| {
             let mut pos = range.start;
             while pos < range.end {
                 let n = evaluator.block_len(pos, range.end);
                 if far {
-                    evaluator.look_ahead(outputs, pos + n, range.end);
+                    evaluator.look_ahead(outputs, pos + n);
                 }
                 evaluator.block(pos, n, outputs, pos)?;
                 pos += n;
