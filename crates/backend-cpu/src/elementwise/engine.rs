@@ -29,7 +29,7 @@ const PART: usize = 256;
 /// Positions from which on memory lies so far away that looking ahead pays.
 pub(crate) const FAR: usize = 1 << 18;
 /// Runs shorter than this are gathered across rows instead of ending a block.
-const SHORT_RUN: usize = 128;
+pub(crate) const SHORT_RUN: usize = 128;
 
 thread_local! {
     /// The registers' memory, kept from launch to launch.
@@ -193,6 +193,31 @@ impl<'a> Evaluator<'a> {
         let inner = self.program.inner();
         let run = if inner >= SHORT_RUN { inner - pos % inner } else { BLOCK };
         run.min(BLOCK).min(end - pos)
+    }
+
+    /// Asks for what the block from `pos` on reads where it lies, and for where it writes, while the block before is computed.
+    pub(crate) fn look_ahead(&mut self, outputs: &[Memory], pos: usize) {
+        let (program, end) = (self.program, self.program.numel);
+        if pos >= end {
+            return;
+        }
+        let n = self.block_len(pos, end);
+        let inner = program.inner();
+        let stream = |memory: &Memory, first: usize, write: bool| {
+            let size = memory.dtype.size();
+            Stream { at: memory.ptr.wrapping_add(first * size), bytes: n * size, write }
+        };
+        for (memory, access) in self.inputs.iter().zip(&program.inputs) {
+            let first = match access.contiguous {
+                true => access.offset + pos,
+                false if program.lies_in_rows(access) => {
+                    offset_of(access, &program.dims, pos / inner, pos % inner)
+                }
+                false => continue,
+            };
+            self.ahead.push(stream(memory, first, false));
+        }
+        self.ahead.extend(outputs.iter().map(|memory| stream(memory, pos, true)));
     }
 
     /// Computes positions `pos..pos + n`; [`Evaluator::result`] is where. Outputs given in `targets` are written there, from the target's

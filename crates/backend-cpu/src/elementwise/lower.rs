@@ -6,7 +6,10 @@ use tensor_core::{
     kernel::{Instr, Program, Reg},
 };
 
-use crate::elementwise::table::takes_number;
+use crate::elementwise::{
+    engine::{FAR, SHORT_RUN},
+    table::takes_number,
+};
 
 /// Where a step finds an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +97,20 @@ impl Lowered {
     /// The length of runs along the innermost axis.
     pub(crate) fn inner(&self) -> usize {
         self.dims.last().copied().unwrap_or(1)
+    }
+
+    /// Whether looking ahead to the next block is worth it. Within a step or two over what lies in order the processor sees what comes; between more
+    /// it loses sight of it, and at the end of a row.
+    pub(crate) fn is_far(&self) -> bool {
+        let lies = |access: &Access| self.lies_in_rows(access) || self.steps.len() > 2 && access.contiguous;
+        self.numel >= FAR && !self.steps.is_empty() && self.inputs.iter().any(lies)
+    }
+
+    /// Whether blocks read an input where its rows lie, each at a place of its own.
+    pub(crate) fn lies_in_rows(&self, access: &Access) -> bool {
+        let plain = access.dtype == access.dtype.compute();
+        let Some((1, outer)) = access.strides.split_last() else { return false };
+        plain && !access.contiguous && self.inner() >= SHORT_RUN && outer.iter().any(|&stride| stride != 0)
     }
 }
 

@@ -7,7 +7,7 @@ use tensor_core::{Error, Launch, Layout, Result, kernel::Program};
 
 use crate::{
     elementwise::{
-        engine::{BLOCK, FAR, Stream, with_evaluator},
+        engine::{BLOCK, with_evaluator},
         lower::{Code, Lowered, Src, lower},
         table::{self, Uniform},
     },
@@ -63,17 +63,14 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, program: &Program, launch: &Launch
         return run_direct(isa, program, &bound);
     }
     let (inputs, outputs) = (bound.inputs.as_slice(), bound.outputs.as_slice());
-    // Within a step or two the processor sees what comes; between more it loses sight of it.
-    let far = program.numel >= FAR
-        && program.steps.len() > 2
-        && program.inputs.iter().any(|access| access.contiguous);
+    let far = program.is_far();
     let some = |range: Range<usize>| {
         with_evaluator(isa, program, inputs, launch.scalars, outputs, |evaluator| {
             let mut pos = range.start;
             while pos < range.end {
                 let n = evaluator.block_len(pos, range.end);
                 if far {
-                    evaluator.ahead.extend(following(program, inputs, outputs, pos + n, n));
+                    evaluator.look_ahead(outputs, pos + n);
                 }
                 evaluator.block(pos, n, outputs, pos)?;
                 pos += n;
@@ -86,23 +83,6 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, program: &Program, launch: &Launch
         return some(0..numel);
     }
     threads::try_share_ranges(numel, BLOCK, some)
-}
-
-/// What lies in order, from position `pos` on.
-fn following(
-    program: &Lowered,
-    inputs: &[Memory],
-    outputs: &[Memory],
-    pos: usize,
-    n: usize,
-) -> impl Iterator<Item = Stream> {
-    let stream = move |memory: &Memory, first: usize, write: bool| {
-        let size = memory.dtype.size();
-        Stream { at: memory.ptr.wrapping_add(first * size), bytes: n * size, write }
-    };
-    let read = inputs.iter().zip(&program.inputs).filter(|(_, access)| access.contiguous);
-    read.map(move |(memory, access)| stream(memory, access.offset + pos, false))
-        .chain(outputs.iter().map(move |memory| stream(memory, pos, true)))
 }
 
 /// Operations on a few elements that are read as they lie, and written elsewhere: the registers that the engine would set up for

@@ -130,9 +130,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn bincount(&self, length: impl Into<Option<usize>>) -> Result<Tensor> {
-        let one = Tensor::full((), 1, (DType::I32, &self.device()))?;
-        let ones = one.expand_unchecked(self.shape().clone());
-        Ok(self.binned("bincount", &ones, length.into())?.as_index())
+        Ok(self.binned("bincount", &self.one_for_each()?, length.into())?.as_index())
     }
 
     /// The sum of the `weights` `[n]` of each of the numbers 0, 1, … among integers `[n]`: `[length]`, of the weights' dtype. As
@@ -144,6 +142,13 @@ impl Tensor {
     #[doc(alias = "bincount")]
     pub fn bincount_weighted(&self, weights: &Tensor, length: impl Into<Option<usize>>) -> Result<Tensor> {
         self.binned("bincount_weighted", weights, length.into())
+    }
+
+    /// 1 (i32) in this shape: one element in memory, where a computed one would be written out for a kernel that reads it as an operand.
+    #[track_caller]
+    pub(super) fn one_for_each(&self) -> Result<Tensor> {
+        let one = Tensor::from_slice(&[1i32], (), &self.device())?;
+        Ok(one.expand_unchecked(self.shape().clone()))
     }
 
     #[track_caller]
@@ -231,9 +236,8 @@ impl Tensor {
         // One part more for what lies outside.
         let inside = x.ge(&least)?.bitwise_and(&x.le(&greatest)?)?;
         let part = inside.where_cond(&part, &part.constant(Scalar::Int(bins as i64)))?;
-        let one = Tensor::full((), 1, (DType::I32, &self.device()))?;
-        let ones = one.expand_unchecked(part.shape().clone());
-        let counts = Tensor::zeros([bins + 1], (DType::I32, &self.device()))?.scatter_add(0, &part, &ones)?;
+        let counts = Tensor::zeros([bins + 1], (DType::I32, &self.device()))?;
+        let counts = counts.scatter_add(0, &part, &part.one_for_each()?)?;
         let counts = counts.narrow(0, 0, bins)?;
         Ok((counts.to_dtype(self.dtype())?, bounds.to_dtype(self.dtype())?))
     }

@@ -178,9 +178,7 @@ impl Tensor {
         let shape: Shape = self.dims().iter().copied().chain([classes]).collect();
         let zeros = Tensor::zeros(shape, (DType::I32, &self.device()))?;
         let index = index.unsqueeze(-1)?;
-        let one = Tensor::full((), 1, (DType::I32, &self.device()))?;
-        let ones = one.expand_unchecked(index.shape().clone());
-        Ok(zeros.scatter_add(-1, &index, &ones)?.as_index())
+        Ok(zeros.scatter_add(-1, &index, &index.one_for_each()?)?.as_index())
     }
 
     /// A 1-D index seen from every position off the axis: a view.
