@@ -383,29 +383,23 @@ fn larger_convolutions_and_their_gradients_agree_with_the_reference() {
 /// Windows of 3 x 3 whose products a backend may save: whole tiles and halves, padding, a bias and what follows it, the gradients.
 #[test]
 fn convolutions_of_three_by_three_and_their_gradients_agree_with_the_reference() {
-    for (x, k, padding, dtype) in [
-        ([5, 32, 3, 24], 32, 1, DType::F32),
-        ([1, 33, 6, 26], 34, 0, DType::F32),
-        ([9, 36, 2, 21], 36, 1, DType::F32),
-        ([4, 48, 4, 14], 48, 2, DType::F64),
-        ([4, 32, 4, 23], 40, 1, DType::F16),
-    ] {
-        for result in 0..4 {
+    for (x, k, padding, dtype) in [([11, 32, 3, 23], 32, 1, DType::F32), ([11, 33, 5, 26], 34, 0, DType::F64)]
+    {
+        for result in 0..3 {
             agree_within(
                 &format!("{k} of {x:?}, padding {padding}: result {result}"),
-                Some(if dtype == DType::F16 { (2e-2, 2e-2) } else { (2e-5, 2e-4) }),
+                Some((2e-5, 2e-4)),
                 |device| {
                     let w = tensor(&[k, x[1], 3, 3], 2, dtype, device)?.requires_grad();
                     let b = tensor(&[k], 4, dtype, device)?;
                     let x = tensor(&x, 1, dtype, device)?.requires_grad();
                     let options = ConvOptions { padding: padding.into(), ..Default::default() };
                     let y = conv2d(&x, &w, Some(&b), options)?;
-                    match result {
-                        0 => return Ok(y.detach()),
-                        1 => return Ok(y.relu().mul_scalar(2.0).detach()),
-                        _ => y.backward_with(&tensor(y.dims(), 3, dtype, device)?)?,
+                    if result == 0 {
+                        return Ok(y.relu().mul_scalar(2.0).detach());
                     }
-                    Ok(if result == 2 { x.grad() } else { w.grad() }.unwrap())
+                    y.backward_with(&tensor(y.dims(), 3, dtype, device)?)?;
+                    Ok(if result == 1 { x.grad() } else { w.grad() }.unwrap())
                 },
             );
         }

@@ -460,17 +460,19 @@ fn weight_gradient<T: HasMicroKernels>(parts: &Parts<'_>, gradient: &Gradient) -
         good.fetch_and(fine, Ordering::Relaxed);
         Ok(())
     })?;
+    if good.load(Ordering::Relaxed) {
+        share_if_worth(of, of.m, |row| {
+            // SAFETY: all parts were written, every one of them by somebody who has returned; rows of the output are apart.
+            let finite = unsafe {
+                let all = std::slice::from_raw_parts(apart.at::<T>(0).cast_const(), count * size);
+                gradient.row(isa, all, placed().to, row)
+            };
+            good.fetch_and(finite, Ordering::Relaxed);
+            Ok(())
+        })?;
+    }
     if !good.load(Ordering::Relaxed) {
         return Ok(false);
-    }
-    // SAFETY: all parts were written, every one of them by somebody who has returned.
-    let all = unsafe { std::slice::from_raw_parts(apart.at::<T>(0).cast_const(), count * size) };
-    for row in 0..of.m {
-        // SAFETY: as above, of the output.
-        let finite = unsafe { gradient.row(isa, all, placed().to, row) };
-        if !finite {
-            return Ok(false);
-        }
     }
     let Some(epilogue) = epilogue else { return Ok(true) };
     epilogue.run(0..of.m * of.n)?;

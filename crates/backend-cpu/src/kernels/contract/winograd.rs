@@ -9,7 +9,11 @@
 //! is not finite: an infinity stays where it belongs, and nothing overflows that need not.
 #![allow(unsafe_code)]
 
-use std::{cell::RefCell, ops::Range};
+use std::{
+    cell::RefCell,
+    ops::Range,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use smallvec::SmallVec;
 use tensor_core::{
@@ -22,6 +26,7 @@ use super::{
     micro_kernel::{HasMicroKernels, Update, mul_add},
 };
 use crate::{
+    memory::strided::Shared,
     simd::{
         isa::{Isa, Job},
         vector::{Float, Vector},
@@ -41,6 +46,10 @@ const FULL: usize = 48;
 /// Channels on either side, and channels times tiles in a row, from which transforms cost less than multiplications that are saved.
 const CHANNELS: usize = 32;
 const WORTH: usize = 384;
+/// Tiles of all images, from which that pays for the weight's transform too.
+const TILES: usize = 256;
+/// Windows of a weight whose transforms are worth a thread.
+const GRAIN: usize = 1 << 9;
 
 /// Parts of the sums of a weight's gradient, at most and at least, and numbers in all of them: what threads share.
 const MOST_PARTS: usize = 16;
@@ -163,7 +172,8 @@ impl Tiles {
     /// Whether transforms cost less than multiplications that are saved.
     fn pay(&self) -> bool {
         let channels = self.rows.min(self.channels);
-        channels >= CHANNELS && channels * self.across() >= WORTH && self.height > 1
+        let tiles = self.images * self.down() * self.across();
+        channels >= CHANNELS && channels * self.across() >= WORTH && tiles >= TILES && self.height > 1
     }
 
     /// Tiles along a row, and rows of tiles.
@@ -253,41 +263,53 @@ impl Convolution {
         pieces.map(move |piece| (piece.image, row(piece.tiles.start)..row(piece.tiles.end)))
     }
 
-    /// The transformed weight: a matrix of rows and channels for each of the 16 points. `None` of one that is too uneven.
+    /// Numbers from a row of the transformed weight to the next: all 16 points of it, and a line, lest rows that are read together meet in one set
+    /// of a cache.
+    fn weight_row(&self) -> usize {
+        POINTS * self.tiles.channels + WIDEST
+    }
+
+    /// The transformed weight: a row of channels for each of the 16 points, one row of the result after the other. `None` if one is too uneven.
     ///
     /// # Safety
     /// All elements of the weight can be read.
     pub(super) unsafe fn transformed<T: Float>(&self, weight: *const T) -> Option<Vec<T>> {
         let Tiles { rows, channels, .. } = self.tiles;
-        let mut spread = Spread::new();
-        let (size, half) = (rows * channels, T::HALF);
-        let mut out = vec![T::ZERO; POINTS * size];
-        // G·g: the first, half the sums, half the differences, the last.
-        let points = |g: [T; 3]| {
-            let (ends, middle) = ((g[0] + g[2]) * half, g[1] * half);
-            [g[0], ends + middle, ends - middle, g[2]]
-        };
-        for at in 0..size {
-            let (k, c) = (at / channels, at % channels);
-            let [row, channel, down, across] = self.weight;
-            // SAFETY: the caller's promise.
-            let element = |i: usize, j: usize| unsafe {
-                let first = k as isize * row + c as isize * channel;
-                weight.wrapping_offset(first + i as isize * down + j as isize * across).read()
+        let [row, channel, down, across] = self.weight;
+        let mut out = vec![T::ZERO; rows * self.weight_row()];
+        let even = AtomicBool::new(true);
+        let from = Shared(weight.cast_mut());
+        let one = |k: usize, out: &mut [T]| {
+            let mut spread = Spread::new();
+            // G·g: the first, half the sums, half the differences, the last.
+            let points = |g: [T; 3]| {
+                let (ends, middle) = ((g[0] + g[2]) * T::HALF, g[1] * T::HALF);
+                [g[0], ends + middle, ends - middle, g[2]]
             };
-            let columns = [0, 1, 2].map(|j| {
-                let own = [element(0, j), element(1, j), element(2, j)];
-                spread.note(&own);
-                points(own)
-            });
-            for i in 0..SIDE {
-                let line = points([columns[0][i], columns[1][i], columns[2][i]]);
-                for (j, value) in line.into_iter().enumerate() {
-                    out[(i * SIDE + j) * size + at] = value;
+            for c in 0..channels {
+                let first = k as isize * row + c as isize * channel;
+                let window: [T; TAPS] = std::array::from_fn(|tap| {
+                    let at = first + (tap / 3) as isize * down + (tap % 3) as isize * across;
+                    // SAFETY: the caller's promise.
+                    unsafe { from.at(at).read() }
+                });
+                spread.note(&window);
+                let columns = [0, 1, 2].map(|j| points([window[j], window[3 + j], window[6 + j]]));
+                for i in 0..SIDE {
+                    let line = points([columns[0][i], columns[1][i], columns[2][i]]);
+                    for (j, value) in line.into_iter().enumerate() {
+                        out[(i * SIDE + j) * channels + c] = value;
+                    }
                 }
             }
+            even.fetch_and(spread.is_even(), Ordering::Relaxed);
+        };
+        if threads::worth(rows * channels, GRAIN) == 1 {
+            out.chunks_mut(self.weight_row()).enumerate().for_each(|(k, out)| one(k, out));
+        } else {
+            threads::share_chunks(&mut out, self.weight_row(), one);
         }
-        spread.is_even().then_some(out)
+        even.load(Ordering::Relaxed).then_some(out)
     }
 
     /// Forms a block of results. Gives whether they are good; if not, they are to be formed by their definition.
@@ -330,12 +352,12 @@ impl Convolution {
                 return Ok(false);
             }
             let n = of.count(pieces).next_multiple_of(WIDEST);
-            for (point, weight) in weight.chunks_exact(rows * channels).enumerate() {
+            for point in 0..POINTS {
                 let (products, images) = points[point * slot..].split_at_mut(slot);
                 let product = Product {
                     n,
                     k: channels,
-                    a: matrix(weight, channels, 1),
+                    a: matrix(&weight[point * channels..], self.weight_row(), 1),
                     b: matrix(images, padded, 1),
                     to: products.as_mut_ptr(),
                     to_row: padded,
