@@ -383,22 +383,21 @@ fn larger_convolutions_and_their_gradients_agree_with_the_reference() {
 /// Windows of 3 x 3 whose products a backend may save: whole tiles and halves, padding, a bias and what follows it, the gradients.
 #[test]
 fn convolutions_of_three_by_three_and_their_gradients_agree_with_the_reference() {
-    for (x, k, padding, dtype) in [([11, 32, 3, 23], 32, 1, DType::F32), ([11, 33, 5, 26], 34, 0, DType::F64)]
-    {
+    for (x, k, padding) in [([11, 32, 3, 23], 32, 1), ([11, 33, 5, 26], 34, 0)] {
         for result in 0..3 {
             agree_within(
                 &format!("{k} of {x:?}, padding {padding}: result {result}"),
                 Some((2e-5, 2e-4)),
                 |device| {
-                    let w = tensor(&[k, x[1], 3, 3], 2, dtype, device)?.requires_grad();
-                    let b = tensor(&[k], 4, dtype, device)?;
-                    let x = tensor(&x, 1, dtype, device)?.requires_grad();
+                    let w = tensor(&[k, x[1], 3, 3], 2, DType::F32, device)?.requires_grad();
+                    let b = tensor(&[k], 4, DType::F32, device)?;
+                    let x = tensor(&x, 1, DType::F32, device)?.requires_grad();
                     let options = ConvOptions { padding: padding.into(), ..Default::default() };
                     let y = conv2d(&x, &w, Some(&b), options)?;
                     if result == 0 {
                         return Ok(y.relu().mul_scalar(2.0).detach());
                     }
-                    y.backward_with(&tensor(y.dims(), 3, dtype, device)?)?;
+                    y.backward_with(&tensor(y.dims(), 3, DType::F32, device)?)?;
                     Ok(if result == 1 { x.grad() } else { w.grad() }.unwrap())
                 },
             );

@@ -10,7 +10,6 @@
 #![allow(unsafe_code)]
 
 use std::{
-    cell::RefCell,
     ops::Range,
     sync::atomic::{AtomicBool, Ordering},
 };
@@ -26,6 +25,7 @@ use super::{
     micro_kernel::{HasMicroKernels, Update, mul_add},
 };
 use crate::{
+    elementwise::engine::with_scratch,
     memory::strided::Shared,
     simd::{
         isa::{Isa, Job},
@@ -332,7 +332,7 @@ impl Convolution {
         let pieces = &of.pieces(block);
         let (slot, padded) = (of.slot(channels.max(rows)), of.padded());
         let Transforms { images, back, .. } = T::micro_kernels(isa).winograd;
-        with_scratch::<T, _>((POINTS + 1) * slot + 2 * SIDE * of.line(), |scratch| {
+        with_numbers::<T, _>((POINTS + 1) * slot + 2 * SIDE * of.line(), |scratch| {
             let (points, lines) = scratch.split_at_mut((POINTS + 1) * slot);
             let mut spread = Spread::new();
             // The tiles of a point lie where the products of the next one will.
@@ -418,7 +418,7 @@ impl Gradient {
         let padded = of.padded();
         let slots = [of.slot(rows), of.slot(channels)];
         let Transforms { images, gradients, .. } = T::micro_kernels(isa).winograd;
-        with_scratch::<T, _>(POINTS * (slots[0] + slots[1]) + 2 * SIDE * of.line(), |scratch| {
+        with_numbers::<T, _>(POINTS * (slots[0] + slots[1]) + 2 * SIDE * of.line(), |scratch| {
             let (lefts, rest) = scratch.split_at_mut(POINTS * slots[0]);
             let (rights, lines) = rest.split_at_mut(POINTS * slots[1]);
             for (nth, block) in threads::part(of.blocks(), 1, self.parts(), part).enumerate() {
@@ -499,19 +499,12 @@ fn matrix<T>(of: &[T], row: usize, column: usize) -> Strided<'_, T> {
     Strided { at: of.as_ptr(), row: Steps::Even(row as isize), column: Steps::Even(column as isize) }
 }
 
-/// Room for so many numbers, on this thread, for as long as `f` takes.
-fn with_scratch<T: Float, R>(numbers: usize, f: impl FnOnce(&mut [T]) -> R) -> R {
-    thread_local! {
-        static SCRATCH: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
-    }
-    SCRATCH.with_borrow_mut(|words| {
-        let needed = (numbers * size_of::<T>()).div_ceil(size_of::<u64>());
-        if words.len() < needed {
-            words.resize(needed, 0);
-        }
-        const { assert!(align_of::<T>() <= align_of::<u64>()) };
+/// So many numbers of this thread's scratch memory, for as long as `f` takes.
+fn with_numbers<T: Float, R>(numbers: usize, f: impl FnOnce(&mut [T]) -> R) -> R {
+    const { assert!(align_of::<T>() <= align_of::<u64>()) };
+    with_scratch((numbers * size_of::<T>()).div_ceil(size_of::<u64>()), |words| {
         // SAFETY: there are as many bytes, initialised, and every bit pattern is a number of these types.
-        f(unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), numbers) })
+        f(unsafe { std::slice::from_raw_parts_mut(words.cast(), numbers) })
     })
 }
 
@@ -545,8 +538,8 @@ unsafe fn some<V: Vector>(from: *const V::Number, left: usize, at: usize) -> V {
     }
 }
 
-/// The four numbers that four elements in a row become, or two of a gradient. The last is the negative of Winograd's of both or of neither, which is
-/// the same product.
+/// The four numbers that four elements in a row become, or two of a gradient. The last of four is that of F(2, 3), the negative of F(3, 2)'s: sums of
+/// products with a gradient's subtract it.
 #[inline(always)]
 fn points<V: Vector<Number: Float>, const GRADIENT: bool>(d: [V; SIDE]) -> [V; SIDE] {
     if GRADIENT {
