@@ -557,7 +557,7 @@ impl<V: Vector<Number: Float>, const GRADIENT: bool> Job for ForwardIn<'_, V, GR
     #[inline(always)]
     fn run(self) {
         let ForwardIn(Forward { of, from, strides, pieces, spread, lines, to, slot }, channels) = self;
-        let (across, room) = (of.across(), of.line());
+        let (across, room, padded) = (of.across(), of.line(), of.padded());
         let more = if GRADIENT { 0 } else { 2 };
         let zero = V::splat(V::Number::ZERO);
         let mut channel = 0;
@@ -605,7 +605,7 @@ impl<V: Vector<Number: Float>, const GRADIENT: bool> Job for ForwardIn<'_, V, GR
                 // A tile's third and fourth row are the first and second of the tile below it. What is written past the last tile is written again with
                 // the next piece or channel, or is read by nobody.
                 let n = (tiles.len() * across).next_multiple_of(WIDEST);
-                let first = channel * of.padded() + column;
+                let first = channel * padded + column;
                 let mut j = 0;
                 while j < SIDE {
                     let even = lines[j * room..][..across + n].as_ptr();
