@@ -3,6 +3,7 @@
 
 use std::{ops::Range, sync::Arc};
 
+use smallvec::SmallVec;
 use tensor_core::{DType, Launch, Layout, Result, Scalar, Shape, Strides, bf16, collapse, f16, round_to_odd};
 
 use crate::{
@@ -28,23 +29,24 @@ pub(crate) fn run(
     for (region, operand) in regions.iter().zip(&launch.kernel.operands) {
         out.require("copy", operand.dtype, region.span().1)?;
     }
-    if fill {
-        let value = launch.scalars.first().copied().unwrap_or(Scalar::Int(0));
-        if let ([region], [operand]) = (regions, &launch.kernel.operands[..])
-            && numel >= SHARED_FILL
-            && let Some(images) = Images::of(&operand.layout, region, &spec.shape)
-        {
-            threads::share(images.count.div_ceil(images.piece), |i| {
-                let range = i * images.piece..images.count.min((i + 1) * images.piece);
-                // SAFETY: both layouts were checked; images lie apart, in the output and so in its fill.
-                unsafe {
-                    fill_range(out, range.start * images.numel..range.end * images.numel, value);
-                    let (src, dst) = images.part(range);
-                    layouts::copy(isa, (bound.inputs[0], &src), (out, &dst));
+    let value = fill.then(|| launch.scalars.first().copied().unwrap_or(Scalar::Int(0)));
+    if let Some(bands) = Bands::of(launch, fill, regions, &bound.inputs) {
+        threads::share(bands.count.div_ceil(bands.piece), |i| {
+            let range = i * bands.piece..bands.count.min((i + 1) * bands.piece);
+            if let Some(value) = value {
+                // SAFETY: the output holds so many elements, and bands lie apart.
+                unsafe { fill_range(out, range.start * bands.numel..range.end * bands.numel, value) };
+            }
+            for region in &bands.regions {
+                if let Some((src, dst)) = region.part(&range) {
+                    // SAFETY: the layouts were checked; regions lie apart from each other, and so do bands.
+                    unsafe { layouts::copy(isa, (region.input, &src), (out, &dst)) };
                 }
-            });
-            return Ok(());
-        }
+            }
+        });
+        return Ok(());
+    }
+    if let Some(value) = value {
         // SAFETY: the output holds `numel` elements.
         unsafe { fill_range(out, 0..numel, value) };
     }
@@ -60,41 +62,92 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// Elements from which threads share a padded output, and of a piece that is filled and then written over, in cache.
-const SHARED_FILL: usize = 1 << 15;
-const PIECE: usize = 1 << 13;
+/// Elements from which an output of several parts is written in bands, and of a piece: all of its parts are written while it is in the second-level
+/// cache.
+const BANDED: usize = 1 << 15;
+const PIECE: usize = 1 << 17;
+/// Rows of as many elements are whole cache lines, but for their ends.
+const LONG_ROW: usize = 256;
+/// More regions than this are copied one after the other: most of them would have nothing in a band.
+const MOST: usize = 16;
 
-/// A padded output as images that are padded alike: the positions of its leading axes, which have no padding.
-struct Images {
-    src: Layout,
-    dst: Layout,
+/// An output in bands across its first axis, each with what the regions have in it. Leading axes that every region has whole, as the
+/// images of a padded batch, are one axis.
+struct Bands {
+    regions: SmallVec<[Region; 4]>,
     count: usize,
-    /// Elements of the output in each, and how many make a piece.
+    /// Elements of the output in a band, and bands in a piece.
     numel: usize,
     piece: usize,
 }
 
-impl Images {
-    fn of(src: &Layout, dst: &Layout, shape: &[usize]) -> Option<Images> {
-        let whole = (0..shape.len()).take_while(|&axis| src.shape()[axis] == shape[axis]).count();
-        let lead = collapse(&shape[..whole], &[&src.strides()[..whole], &dst.strides()[..whole]]);
-        let &count = lead.shape.first()?;
-        if src.numel() == 0 {
+/// What one input gives, and the first band that has some of it.
+struct Region {
+    input: Memory,
+    src: Layout,
+    dst: Layout,
+    start: usize,
+}
+
+impl Bands {
+    /// None where bands gain nothing: where an output is small, or is made of long rows; where a part is no box of the output, or neighbours in
+    /// its input are neighbours across bands.
+    fn of(launch: &Launch<'_>, fill: bool, regions: &[Layout], inputs: &[Memory]) -> Option<Bands> {
+        let (shape, operands) = (&launch.kernel.outputs[0].shape, &launch.kernel.operands);
+        let long = |dst: &Layout| dst.is_contiguous() || dst.shape().last().is_some_and(|&n| n >= LONG_ROW);
+        if shape.numel() < BANDED || !fill && regions.iter().all(long) || !(1..=MOST).contains(&regions.len())
+        {
             return None;
         }
-        let sizes: Shape = lead.shape.iter().chain(&src.shape()[whole..]).copied().collect();
-        let merged = |layout: &Layout, lead: &[isize]| {
-            let strides: Strides = lead.iter().chain(&layout.strides()[whole..]).copied().collect();
-            Layout::new(sizes.clone(), &strides, layout.offset())
+        let plain = shape.contiguous_strides();
+        let parts = || regions.iter().zip(operands).zip(inputs).filter(|((dst, _), _)| dst.numel() > 0);
+        let is_box = |dst: &Layout| {
+            let mut axes = dst.shape().iter().zip(dst.strides()).zip(&plain);
+            dst.shape().rank() == shape.rank() && axes.all(|((&n, own), plain)| n == 1 || own == plain)
         };
-        let numel = shape.iter().product::<usize>() / count;
-        let (src, dst) = (merged(src, &lead.strides[0]), merged(dst, &lead.strides[1]));
-        Some(Images { src, dst, count, numel, piece: (PIECE / numel).max(1) })
+        if !parts().all(|((dst, _), _)| is_box(dst)) {
+            return None;
+        }
+        let is_whole = |axis: &usize| parts().all(|((dst, _), _)| dst.shape()[*axis] == shape[*axis]);
+        let whole = (0..shape.rank()).take_while(is_whole).count();
+        let sources = parts().map(|((_, operand), _)| &operand.layout.strides()[..whole]);
+        let leads: SmallVec<[&[isize]; 4]> = sources.chain([&plain[..whole]]).collect();
+        let lead = collapse(&shape[..whole], &leads);
+        let sizes = |rest: &[usize]| -> Shape { lead.shape.iter().chain(rest).copied().collect() };
+        let &count = sizes(&shape[whole..]).first()?;
+        let numel = shape.numel() / count;
+        let own = lead.strides.last()?;
+        let regions: SmallVec<[Region; 4]> = parts()
+            .zip(&lead.strides)
+            .map(|(((dst, operand), &input), source)| {
+                let merged = |layout: &Layout, lead: &[isize]| {
+                    let strides: Strides = lead.iter().chain(&layout.strides()[whole..]).copied().collect();
+                    Layout::new(sizes(&layout.shape()[whole..]), &strides, layout.offset())
+                };
+                let (src, dst) = (merged(&operand.layout, source), merged(dst, own));
+                Region { input, src, start: dst.offset() / numel, dst }
+            })
+            .collect();
+        let across = |region: &Region| match region.src.strides() {
+            [first, .., last] => *first != 0 && first.unsigned_abs() < last.unsigned_abs(),
+            _ => false,
+        };
+        if regions.iter().any(across) {
+            return None;
+        }
+        let elements = PIECE.min(shape.numel() / (4 * threads::available()));
+        let piece = (elements / numel).max(1);
+        Some(Bands { regions, count, numel, piece })
     }
+}
 
-    fn part(&self, range: Range<usize>) -> (Layout, Layout) {
-        let part = |layout: &Layout| layout.slice(0, range.start, range.len(), 1);
-        (part(&self.src), part(&self.dst))
+impl Region {
+    /// Source and destination of what lies in these bands.
+    fn part(&self, bands: &Range<usize>) -> Option<(Layout, Layout)> {
+        let (start, end) = (self.start, self.start + self.src.shape()[0]);
+        let (from, to) = (bands.start.max(start), bands.end.min(end));
+        let part = |layout: &Layout| layout.slice(0, from - start, to - from, 1);
+        (from < to).then(|| (part(&self.src), part(&self.dst)))
     }
 }
 

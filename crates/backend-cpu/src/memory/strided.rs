@@ -18,6 +18,8 @@ pub(crate) const TILE: usize = 16;
 const BAND: usize = 64;
 /// Elements of a row up to which it is copied by a loop of our own.
 const SHORT_ROW: usize = 256;
+/// Columns below which a tile is not worth it.
+const NARROW: usize = 5;
 /// Elements below which a copy stays on the calling thread.
 const PARALLEL: usize = 1 << 18;
 
@@ -249,6 +251,32 @@ impl<T: Copy> Job for ShortRows<T> {
     }
 }
 
+/// A copy of rows of so few columns that a tile would be mostly empty.
+struct Narrow<T> {
+    rows: usize,
+    columns: usize,
+    from: *const T,
+    sr: isize,
+    sc: isize,
+    to: *mut T,
+    dr: isize,
+    dc: isize,
+}
+
+impl<T: Copy> Job for Narrow<T> {
+    type Output = ();
+    #[inline(always)]
+    fn run(self) {
+        for c in 0..self.columns as isize {
+            let (from, to) = (self.from.wrapping_offset(c * self.sc), self.to.wrapping_offset(c * self.dc));
+            for r in 0..self.rows as isize {
+                // SAFETY: the elements lie in the caller's memory.
+                unsafe { to.wrapping_offset(r * self.dr).write(from.wrapping_offset(r * self.sr).read()) };
+            }
+        }
+    }
+}
+
 /// A copy of rows of `C` columns between an interleaved side, where rows follow each other without gaps, and one where each column's
 /// elements lie side by side, and columns `apart` from each other: what windows that do not overlap are made of.
 struct Interleave<T, const C: usize> {
@@ -406,6 +434,14 @@ pub(crate) unsafe fn copy<T: Copy + Default + Send + Sync>(
                         let skip = rows.start as isize;
                         let (from, to) = (from.wrapping_offset(skip * sr), to.wrapping_offset(skip * dr));
                         isa.run(ShortRows { rows: rows.len(), columns, from, sr, to, dr });
+                        return;
+                    }
+                    if columns < NARROW && dr.unsigned_abs() > columns {
+                        let (from, to) = (
+                            from.wrapping_offset(rows.start as isize * sr),
+                            to.wrapping_offset(rows.start as isize * dr),
+                        );
+                        isa.run(Narrow { rows: rows.len(), columns, from, sr, sc, to, dr, dc });
                         return;
                     }
                     let plane = Plane { isa, rows: rows.clone(), columns, from, sr, sc, to, dr, dc };

@@ -440,3 +440,35 @@ fn exponentials_of_large_matrices() -> Result<()> {
     }
     Ok(())
 }
+
+/// What is written in bands, as large outputs of several parts are, is what each image gives by itself, which is small.
+#[test]
+fn a_batch_is_padded_as_its_images_are() -> Result<()> {
+    let d = device();
+    // 9 x 6 images of 35 x 30: no number of them is a band.
+    let x = Tensor::arange(0.0f32, (9 * 6 * 29 * 27) as f32, 1.0f32, &d)?.reshape([9, 6, 29, 27])?;
+    let around = [(4, 2), (1, 2)];
+    for mode in [f::PadMode::Constant(-1.5), f::PadMode::Reflect, f::PadMode::Replicate, f::PadMode::Circular]
+    {
+        // Also of images whose memory is in another order.
+        for input in [x.clone(), x.transpose(0, 1)?, x.transpose(2, 3)?.contiguous()?.transpose(2, 3)?] {
+            let all = f::pad(&input, &around, mode)?;
+            for image in [0, input.dims()[0] / 2, input.dims()[0] - 1] {
+                let alone = f::pad(&input.narrow(0, image, 1)?.contiguous()?, &around, mode)?;
+                near(&format!("{mode:?}"), &all.narrow(0, image, 1)?, &alone, (0.0, 0.0));
+            }
+        }
+    }
+    // Parts that begin in the midst of the bands, one of them empty.
+    let (wide, tall) = (x.reshape([9 * 6 * 29, 27])?, x.reshape([27, 9 * 6 * 29])?);
+    let empty = Tensor::zeros((0, 3), &d)?;
+    let blocks = Tensor::block_diag(&[&wide, &empty, &tall])?;
+    let (rows, columns) = (wide.dims()[0], wide.dims()[1] + 3);
+    let part = |row: [usize; 2], column: [usize; 2]| {
+        blocks.narrow(0, row[0], row[1])?.narrow(1, column[0], column[1])
+    };
+    near("the first", &part([0, rows], [0, 27])?, &wide, (0.0, 0.0));
+    near("the last", &part([rows, 27], [columns, tall.dims()[1]])?, &tall, (0.0, 0.0));
+    assert_eq!(blocks.count_nonzero(..)?.item::<i64>()?, 2 * (x.numel() as i64 - 1));
+    Ok(())
+}
