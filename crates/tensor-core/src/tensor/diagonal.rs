@@ -168,30 +168,30 @@ impl Tensor {
         const OP: &str = "diagonal_scatter";
         Tensor::same_device(OP, &[self, src])?;
         let (a, b) = plane(OP, self.shape(), axis1.into(), axis2.into())?;
-        let lines = self.matrices_as_lines(a, b);
-        let (rows, columns) = (self.dims()[a], self.dims()[b]);
-        let line = Line::new(rows, columns, offset);
-        let lead = &lines.dims()[..self.rank() - 2];
-        let wanted: Shape = lead.iter().copied().chain([line.len]).collect();
+        let line = Line::new(self.dims()[a], self.dims()[b], offset);
+        let others = || (0..self.rank()).filter(|&axis| axis != a && axis != b);
+        let wanted: Shape = others().map(|axis| self.dims()[axis]).chain([line.len]).collect();
         super::indexing::same_part(OP, src, &wanted, self.dtype())?;
         if src.numel() == 0 {
             return Ok(self.clone());
         }
-        let Line { start, step, len } = line;
-        let dtype = if rows * columns > i32::MAX as usize { self.device().int_dtype() } else { DType::I32 };
-        let places = Tensor::arange(0i64, len as i64, 1i64, (dtype, &self.device()))?;
-        let places = places.mul_scalar(step as i64).add_scalar(start as i64);
-        let (places, axis) = lines.spread_index(OP, Axis(-1), &places)?;
-        let out = lines.scatter_with(ScatterOp::Replace, axis, &places, src)?;
-        let shape: Shape = lead.iter().copied().chain([rows, columns]).collect();
-        let rank = self.rank();
-        let mut others = 0..rank - 2;
-        let order = (0..rank).map(|place| match place {
-            place if place == a => rank - 2,
-            place if place == b => rank - 1,
-            _ => others.next().unwrap_or(place),
-        });
-        Ok(out.reshape_unchecked(shape).permute_unchecked(order.collect()))
+        // Where each element goes in this tensor read row by row, whose axes keep their order.
+        let device = self.device();
+        let dtype = if self.numel() > i32::MAX as usize { device.int_dtype() } else { DType::I32 };
+        let strides = self.shape().contiguous_strides();
+        let along = |count: usize, stride: isize| {
+            let places = Tensor::arange(0i64, count as i64, 1i64, (dtype, &device))?;
+            Ok::<Tensor, Error>(places.mul_scalar(stride as i64))
+        };
+        let first = strides[a] * offset.min(0).abs() + strides[b] * offset.max(0);
+        let mut places = along(line.len, strides[a] + strides[b])?.add_scalar(first as i64);
+        for axis in others().rev() {
+            let shape: Shape = [self.dims()[axis]].into_iter().chain(vec![1; places.rank()]).collect();
+            places = along(self.dims()[axis], strides[axis])?.reshape_unchecked(shape).add(&places)?;
+        }
+        let flat = self.flatten_all();
+        let out = flat.scatter_with(ScatterOp::Replace, 0, &places.flatten_all(), &src.flatten_all())?;
+        Ok(out.reshape_unchecked(self.shape().clone()))
     }
 
     /// The matrix that has these along its diagonal, one after the other, and 0 elsewhere, in their promoted dtype. Vectors are rows,
