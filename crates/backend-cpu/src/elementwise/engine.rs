@@ -536,7 +536,7 @@ impl<O: Copy + Default, F: Fn([u32; 2]) -> O> Job for Words<O, F> {
 }
 
 /// The element of the buffer at `column` of row `row` of the space's innermost axis.
-fn offset_of(access: &Access, dims: &[usize], mut row: usize, column: usize) -> usize {
+pub(crate) fn offset_of(access: &Access, dims: &[usize], mut row: usize, column: usize) -> usize {
     let Some((&inner, outer)) = access.strides.split_last() else { return access.offset };
     let mut at = access.offset as isize + column as isize * inner;
     // The outermost axis needs no remainder.

@@ -101,7 +101,7 @@ impl Accumulator for f64 {
                 unsafe {
                     match op {
                         ReduceOp::Prod => {
-                            f64::from(fold(isa, isa.narrow(), data, n, 1.0 as $t, |a, v| a * v, |a, b| a * b))
+                            f64::from(fold(isa, $sets, data, n, 1.0 as $t, |a, v| a * v, |a, b| a * b))
                         }
                         ReduceOp::Max => {
                             let pick = |a: $t, v: $t| greater!(a, v);

@@ -22,8 +22,8 @@ use super::{
 };
 use crate::{
     elementwise::{
-        engine::{BLOCK, Evaluator, with_evaluator},
-        lower::{Lowered, Src, lower},
+        engine::{BLOCK, Evaluator, offset_of, with_evaluator},
+        lower::{Access, Lowered, Src, lower},
         map::{PARALLEL, check_inputs},
     },
     memory::{
@@ -119,6 +119,8 @@ pub(crate) fn run(
 enum Blocks<'a, 'b> {
     /// The first of them and an element's size.
     InPlace(*const u8, usize),
+    /// Rows that lie apart, each in order.
+    InRows(&'a Lowered, &'a Access, Memory),
     Computed(&'a mut Evaluator<'b>),
 }
 
@@ -127,6 +129,10 @@ impl Blocks<'_, '_> {
         match self {
             // No registers to hold: 32 elements for each lane of a fold.
             Blocks::InPlace(..) => (2 * BLOCK).min(end - pos),
+            Blocks::InRows(program, ..) => {
+                let inner = program.inner();
+                (inner - pos % inner).min(2 * BLOCK).min(end - pos)
+            }
             Blocks::Computed(evaluator) => evaluator.block_len(pos, end),
         }
     }
@@ -135,6 +141,11 @@ impl Blocks<'_, '_> {
     fn block(&mut self, pos: usize, n: usize) -> Result<*const u8> {
         match self {
             Blocks::InPlace(first, size) => Ok(first.wrapping_add(pos * *size)),
+            Blocks::InRows(program, access, memory) => {
+                let inner = program.inner();
+                let at = offset_of(access, &program.dims, pos / inner, pos % inner);
+                Ok(memory.at::<u8>(0).wrapping_add(at * access.dtype.size()).cast_const())
+            }
             Blocks::Computed(evaluator) => {
                 evaluator.block(pos, n, &[], 0)?;
                 Ok(evaluator.result(0))
@@ -203,6 +214,15 @@ impl Reducer<'_> {
     fn read<R>(&self, f: impl FnOnce(&mut Blocks<'_, '_>) -> Result<R>) -> Result<R> {
         if let Some(first) = self.in_place() {
             return f(&mut Blocks::InPlace(first, self.dtype.size()));
+        }
+        let program = &self.reduction.program;
+        if !self.reduction.by_columns
+            && self.reduction.count > BLOCK / 2
+            && let [(Src::Input(k), _)] = program.outputs[..]
+            && let Some(access) = program.inputs.get(k as usize)
+            && program.lies_in_rows(access)
+        {
+            return f(&mut Blocks::InRows(program, access, self.inputs[k as usize]));
         }
         with_evaluator(
             self.isa,

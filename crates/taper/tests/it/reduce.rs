@@ -150,3 +150,16 @@ fn reductions_repeat_bit_by_bit() -> Result<()> {
     }
     Ok(())
 }
+
+/// Long rows that lie apart are read where they lie.
+#[test]
+fn rows_that_lie_apart_are_reduced_in_place() {
+    for &op in ReduceOp::ALL {
+        for (from, len) in [(0, 600), (37, 1000), (5, 1300)] {
+            agree_within(&format!("{} of {len}", op.name()), Some((2e-5, 1e-5)), |d| {
+                let x = tensor(&[3, 4, 1400], 1, DType::F32, d)? * 0.03 + 1.0;
+                x.narrow(2, from, len)?.reduce(op, [0, 2], false)
+            });
+        }
+    }
+}
