@@ -94,6 +94,7 @@ pub(super) fn powi(n: i32, x: &Tensor, g: &Tensor) -> Result<Tensor> {
     match n {
         0 => Ok(g.zeros_like()),
         1 => Ok(g.clone()),
+        2 => super::times(g, 2.0)?.mul(x),
         _ => {
             // The least exponent has none below it that fits.
             let lower = n.checked_sub(1).map_or_else(|| x.pow_scalar(f64::from(n) - 1.0), |m| x.powi(m));

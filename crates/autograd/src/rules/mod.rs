@@ -9,7 +9,8 @@ mod reduce;
 use std::any::Any;
 
 use tensor_core::{
-    CustomKernel, DType, Error, ErrorKind, Fourier, Op, Result, ScatterOp, Shape, Subscripts, Tensor,
+    BinaryOp, CustomKernel, DType, Error, ErrorKind, Fourier, Op, Result, ScatterOp, Shape, Subscripts,
+    Tensor, UnaryOp,
 };
 
 /// One operation on the tape, met from behind.
@@ -158,7 +159,63 @@ pub(crate) fn sum_to(gradient: &Tensor, shape: &Shape) -> Result<Tensor> {
     let axes: Vec<usize> = (0..gradient.rank())
         .filter(|&axis| axis < lead || (shape[axis - lead] == 1 && gradient.dims()[axis] != 1))
         .collect();
-    gradient.sum_axis(axes, true)?.reshape(shape)
+    if gradient.numel() < MANY || gradient.dtype() != gradient.dtype().compute() {
+        return gradient.sum_axis(axes, true)?.reshape(shape);
+    }
+    sum_over(gradient, &axes)?.reshape(shape)
+}
+
+/// Elements of rows, and of a gradient of such rows, that are summed before the other axes are.
+const LONG_ROW: usize = 32;
+const MANY: usize = 1 << 16;
+
+/// The sum of many elements over axes, which are kept. What multiplies all of them alike multiplies their sum, so that several gradients come
+/// from the same sums.
+fn sum_over(gradient: &Tensor, axes: &[usize]) -> Result<Tensor> {
+    if !gradient.is_evaluated() {
+        match (gradient.op(), &gradient.node_inputs()[..]) {
+            (Op::Unary(UnaryOp::Neg), [x]) => return Ok(sum_over(x, axes)?.neg()),
+            (Op::Binary(BinaryOp::Mul), [a, b]) => {
+                for (x, factor) in [(a, b), (b, a)] {
+                    if let Some(factor) =
+                        alike(factor, x.rank(), axes).filter(|_| x.shape() == gradient.shape())
+                    {
+                        return sum_over(x, axes)?.mul(&factor);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    // The last axes first, where memory is in order, and where one kernel does it beside other sums of these rows.
+    let last: Vec<usize> = (0..gradient.rank()).rev().take_while(|axis| axes.contains(axis)).collect();
+    let row: usize = last.iter().map(|&axis| gradient.dims()[axis]).product();
+    if last.len() == axes.len() || row < LONG_ROW {
+        return gradient.sum_axis(axes, true);
+    }
+    let rest: Vec<usize> = axes.iter().copied().filter(|axis| !last.contains(axis)).collect();
+    gradient.sum_axis(last, true)?.sum_axis(rest, true)
+}
+
+/// A factor of something of so many axes as it is before it is broadcast, if it is the same all along these axes.
+fn alike(factor: &Tensor, rank: usize, axes: &[usize]) -> Option<Tensor> {
+    let small = before_expand(factor).unwrap_or_else(|| factor.clone());
+    let lead = rank - small.rank();
+    axes.iter().all(|&axis| axis < lead || small.dims()[axis - lead] == 1).then_some(small)
+}
+
+/// What a tensor is a broadcast of.
+fn before_expand(tensor: &Tensor) -> Option<Tensor> {
+    let is_expanded = !tensor.is_evaluated() && matches!(tensor.op(), Op::Expand);
+    tensor.node_inputs().into_iter().next().filter(|_| is_expanded)
+}
+
+/// A gradient by a number: where it is a broadcast, before that.
+fn times(gradient: &Tensor, number: f64) -> Result<Tensor> {
+    match before_expand(gradient) {
+        Some(small) => small.mul_scalar(number).expand(gradient.shape()),
+        None => Ok(gradient.mul_scalar(number)),
+    }
 }
 
 /// What was gathered goes back to where it came from, and adds up there.

@@ -518,3 +518,42 @@ fn the_graph_can_be_drawn() -> Result<()> {
     assert!(text.contains(&arrow), "{arrow} is missing in {text}");
     Ok(())
 }
+
+/// Large gradients are summed rows first, and without the factors that all elements share: they are the sums of those of parts, which are small.
+#[test]
+fn gradients_of_what_is_broadcast_are_sums_of_those_of_parts() -> Result<()> {
+    let d = device();
+    let shape = [12, 6, 30, 31];
+    let (x, g) = (tensor(&shape, 1, DType::F32, &d)?, tensor(&shape, 2, DType::F32, &d)?);
+    let leaves = |all: [&Tensor; 4]| all.map(|leaf| leaf.detach().requires_grad());
+    let small = [&[6usize, 1, 1][..], &[12, 6, 1, 1], &[30, 1], &[1]];
+    let small: Vec<Tensor> = small
+        .iter()
+        .enumerate()
+        .map(|(k, s)| tensor(s, 3 + k as u64, DType::F32, &d))
+        .collect::<Result<_>>()?;
+    let by = |x: &Tensor, g: &Tensor, [w, each, line, one]: &[Tensor; 4]| -> Result<Vec<Vec<f64>>> {
+        // Differences, products of small and of large factors, powers, each with factors along some axes alone.
+        let y = x.sub(each)?.mul(w)?.add(&line.mul(x)?)?.mul(&one.sub(w)?)?.sub(&each.mul(line)?.powi(2))?;
+        let sum = y.mul(g)?.sum();
+        let found = grad(&[&sum], &[w.clone(), each.clone(), line.clone(), one.clone()], false)?;
+        found.iter().map(|g| g.as_ref().unwrap().to_f64_vec()).collect()
+    };
+    let whole = by(&x, &g, &leaves([&small[0], &small[1], &small[2], &small[3]]))?;
+    let mut sums = whole.iter().map(|of| vec![0.0; of.len()]).collect::<Vec<_>>();
+    let mut each = Vec::new();
+    for i in 0..shape[0] {
+        let own = small[1].narrow(0, i, 1)?;
+        let part =
+            by(&x.narrow(0, i, 1)?, &g.narrow(0, i, 1)?, &leaves([&small[0], &own, &small[2], &small[3]]))?;
+        each.extend(&part[1]);
+        for k in [0, 2, 3] {
+            sums[k].iter_mut().zip(&part[k]).for_each(|(sum, x)| *sum += x);
+        }
+    }
+    sums[1] = each;
+    for (k, (found, expected)) in whole.iter().zip(&sums).enumerate() {
+        assert_close(found, expected, (1e-4, 1e-3), &format!("small tensor {k}"));
+    }
+    Ok(())
+}

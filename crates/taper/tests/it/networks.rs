@@ -402,6 +402,12 @@ fn norms_of_rows_are_one_kernel() {
     // With gradients wanted, what the weight's needs is kept: the rows, and one pass over them with the weight and bias.
     let tracked = kernels(&|| f::layer_norm(&x, [8], Some(&weight), Some(&bias), 1e-5));
     assert!(tracked.iter().map(|kernel| kernel.1).sum::<usize>() <= 2, "{tracked:?}");
+    // Two sums of the same rows read them once.
+    backend.kernels.lock().unwrap().clear();
+    let sums = [x.sum_axis(1, false).unwrap(), x.mul(&x).unwrap().amax(1, false).unwrap()];
+    taper::eval_all(&[&sums[0], &sums[1]]).unwrap();
+    let both: Vec<_> = backend.kernels.lock().unwrap().drain().collect();
+    assert_eq!(both, [("rows", 1)]);
 }
 
 #[test]

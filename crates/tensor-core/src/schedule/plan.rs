@@ -515,7 +515,7 @@ impl Group {
         if self.shape == new.shape && self.row_axes.is_none_or(|k| new.row_axes.is_none_or(|n| n == k)) {
             // A map that has nothing to do with the rows would only be slowed by them.
             let rows = self.row_axes.is_some() || new.row_axes.is_some();
-            return !rows || self.reads_own(new, analysis);
+            return !rows || self.reads_own(new, analysis) || self.reduces_the_same(new, analysis);
         }
         // One value a row, computed from what the row kernel makes. It is computed at every position of the row, so it must not
         // depend on which.
@@ -524,6 +524,14 @@ impl Group {
             && is_per_row(&new.shape, &self.shape, k)
             && !new.parts.is_positional(analysis)
             && self.reads_own(new, analysis)
+    }
+
+    /// Whether both do nothing but reduce rows of one input, which are then read once.
+    fn reduces_the_same(&self, new: &Candidate, analysis: &Analysis<'_>) -> bool {
+        let is_whole = |&j: &u32| *analysis.shape(j) == self.shape;
+        let reduces = self.row_axes.is_some() && new.row_axes.is_some() && !self.roots.iter().any(is_whole);
+        let Some(parts) = self.parts.as_ref().filter(|_| reduces) else { return false };
+        new.parts.loads.iter().any(|j| is_whole(j) && parts.loads.contains(j))
     }
 
     fn reads_own(&self, new: &Candidate, analysis: &Analysis<'_>) -> bool {
