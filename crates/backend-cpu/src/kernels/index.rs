@@ -67,6 +67,30 @@ impl ByLines<'_> {
         }
     }
 
+    /// Calls `f` with the number of each element of the one line, the distance of what lies as the index does, and the index: in order.
+    pub(crate) fn along_one_line(&self, f: impl Fn(usize, isize, usize)) -> Result<()> {
+        let (op, axis, size, dtype) = (self.op, self.axis, self.size, self.index.dtype);
+        self.index.require(op, dtype, self.index_layout.span().1)?;
+        if !matches!(dtype, DType::I64 | DType::I32 | DType::U32 | DType::U8) {
+            return Err(no_index(op, dtype));
+        }
+        let Lines { length, along, .. } = self.lines;
+        let mut numbers = [0i64; NUMBERS];
+        for first in (0..length).step_by(NUMBERS) {
+            let numbers = &mut numbers[..NUMBERS.min(length - first)];
+            self.numbers(first as isize * along[0], along[0], numbers);
+            if !are_inside(numbers, size as i64 - 1)
+                && let Some(&index) = numbers.iter().find(|&&index| !(0..size as i64).contains(&index))
+            {
+                return Err(Error::new(ErrorKind::IndexOutOfRange { op, index, axis, size }));
+            }
+            for (j, &picked) in numbers.iter().enumerate() {
+                f(first + j, (first + j) as isize * along[1], picked as usize);
+            }
+        }
+        Ok(())
+    }
+
     /// How many parts lines are worth being cut in, where the order of elements does not show: more than 1 where there are too few lines
     /// for all threads.
     pub(crate) fn parts(&self) -> usize {

@@ -148,26 +148,28 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, op: ScatterOp, axis: usize, launch
             size: shape[axis],
             lines: Lines::new([&index.layout, &source.layout, &output], axis),
         };
-        // Sums of a line's parts are worth it where there are fewer of them than elements.
-        let most = index.layout.numel() / (4 * pass.size).max(1);
+        // Sums of a line's parts are worth it where there are fewer of them than elements. The shape alone says how many, as their order shows.
+        let most = index.layout.numel() / (4 * LANES * pass.size).max(1);
         let fits = op == ScatterOp::Add && pass.lines.is_one();
-        let parts = if fits { pass.parts().min(most) } else { 1 };
-        if parts > 1 {
+        let parts = (index.layout.numel() / LEAST_PART).min(MOST_PARTS).min(most);
+        if fits && parts > 0 {
             macro_rules! sums {
-                ($t:ty) => {{
+                ($t:ty, $nothing:expr, $add:expr) => {{
                     // SAFETY: both layouts were checked, and the output lies apart.
                     unsafe { copy_base(isa, base_operand, base, out) };
                     let src = Shared(src.at::<$t>(source.layout.offset()));
-                    return add_by_parts(&pass, parts, src, (out, plain[axis]), <$t>::wrapping_add);
+                    return add_by_parts(&pass, parts, src, (out, plain[axis]), $nothing, $add);
                 }};
             }
             match dtype {
-                DType::I64 => sums!(i64),
-                DType::I32 => sums!(i32),
-                DType::U32 => sums!(u32),
-                DType::U8 => sums!(u8),
-                // The order of sums shows, or nobody asks for them.
-                DType::Bool | DType::F16 | DType::BF16 | DType::F32 | DType::F64 => {}
+                DType::F64 => sums!(f64, -0.0, |a: f64, b: f64| a + b),
+                DType::F32 => sums!(f32, -0.0, |a: f32, b: f32| a + b),
+                DType::I64 => sums!(i64, 0, i64::wrapping_add),
+                DType::I32 => sums!(i32, 0, i32::wrapping_add),
+                DType::U32 => sums!(u32, 0, u32::wrapping_add),
+                DType::U8 => sums!(u8, 0, u8::wrapping_add),
+                // Halves are summed wider, and nobody asks for bools.
+                DType::Bool | DType::F16 | DType::BF16 => {}
             }
         }
         macro_rules! lines {
@@ -240,25 +242,31 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, op: ScatterOp, axis: usize, launch
     Ok(())
 }
 
-/// Adds the integers of one line to the output, which holds the base: `parts` of it side by side, each into sums of its own. No order
-/// shows in their sums.
-fn add_by_parts<T: Copy + Default + Send + Sync>(
+/// Elements of a line that are worth sums of their own, how many parts a line is cut in at most, and how many sums each part has of every place:
+/// neighbours go to several, so that an addition to the place of the one before need not wait for it.
+const LEAST_PART: usize = 1 << 15;
+const MOST_PARTS: usize = 16;
+const LANES: usize = 4;
+
+/// Adds the elements of one line to the output, which holds the base: `parts` of it side by side, each into sums of its own, which are joined
+/// in order.
+fn add_by_parts<T: Copy + Send + Sync>(
     pass: &ByLines<'_>,
     parts: usize,
     src: Shared<T>,
     (out, along): (Memory, isize),
+    nothing: T,
     add: impl Fn(T, T) -> T + Copy + Sync,
 ) -> Result<()> {
     let size = pass.size;
-    let mut sums = vec![T::default(); parts * size];
+    let mut sums = vec![nothing; parts * LANES * size];
     let all = Shared(sums.as_mut_ptr());
-    pass.go_by_parts(parts, |number, mut part, first| {
-        let sums = Shared(all.at((number * size) as isize));
-        part.lines.along[2] = 1;
-        part.go(move |from, to| {
-            // SAFETY: `ByLines` refuses an index beyond the axis, of whose length the part's own sums are; the source's span was checked.
+    pass.go_by_parts(parts, |number, part, first| {
+        let sums = Shared(all.at((number * LANES * size) as isize));
+        part.along_one_line(|j, from, picked| {
+            // SAFETY: the index is within the axis, of whose length each of the part's own sums are; the source's span was checked.
             unsafe {
-                let to = sums.at(to);
+                let to = sums.at((j % LANES * size + picked) as isize);
                 to.write(add(to.read(), src.at(first + from).read()));
             }
         })

@@ -472,3 +472,32 @@ fn a_batch_is_padded_as_its_images_are() -> Result<()> {
     assert_eq!(blocks.count_nonzero(..)?.item::<i64>()?, 2 * (x.numel() as i64 - 1));
     Ok(())
 }
+
+/// Many elements that are added to a few places: each place has all of its own, what it held before, and an index that is none is told.
+#[test]
+fn many_elements_go_to_a_few_places() -> Result<()> {
+    let d = device();
+    let n = 150_001;
+    let index = |i: usize| (i * 7919 % 6007 % 5) as i32;
+    let weight = |i: usize| (i * 104_729 % 1013) as f32 / 1013.0 - 0.4;
+    let indices = Tensor::from_vec((0..n).map(index).collect::<Vec<i32>>(), [n], &d)?;
+    let weights = Tensor::from_vec((0..n).map(weight).collect::<Vec<f32>>(), [n], &d)?;
+    // Nothing goes to the last place, which keeps its sign.
+    let base = Tensor::new([1.0f32, -2.0, 0.5, 0.0, 3.0, -0.0], &d)?;
+    let found = base.scatter_add(0, &indices, &weights)?.to_vec::<f32>()?;
+    let mut expected: Vec<f64> = base.to_f64_vec()?;
+    (0..n).for_each(|i| expected[index(i) as usize] += f64::from(weight(i)));
+    assert_close(&found.iter().map(|&x| f64::from(x)).collect::<Vec<_>>(), &expected, (1e-5, 1e-3), "sums");
+    assert!(found[5] == 0.0 && found[5].is_sign_negative());
+    let counts = indices.bincount(6)?.to_f64_vec()?;
+    let expected: Vec<f64> = (0..6).map(|k| (0..n).filter(|&i| index(i) == k).count() as f64).collect();
+    assert_eq!(counts, expected);
+    for bad in [-1, 6] {
+        let indices = Tensor::concat(&[&indices, &Tensor::new([bad], &d)?, &indices], 0)?;
+        let weights = Tensor::concat(&[&weights, &Tensor::new([1.0f32], &d)?, &weights], 0)?;
+        let error = base.scatter_add(0, &indices, &weights)?.to_f64_vec().unwrap_err();
+        let is_told = matches!(error.kind(), ErrorKind::IndexOutOfRange { index, size: 6, .. } if *index == i64::from(bad));
+        assert!(is_told, "{error}");
+    }
+    Ok(())
+}
