@@ -26,6 +26,10 @@ pub(crate) struct Args {
     /// Seconds for each case; every case is run ten times at least
     #[arg(long, default_value_t = 2.0, value_name = "SECONDS", allow_negative_numbers = true)]
     pub(crate) budget: f64,
+    /// Run each case so many times, by turns with the one to compare with, and tell the turn of the middle median: on a machine whose speed
+    /// comes and goes
+    #[arg(long, default_value_t = 1, value_name = "TIMES", value_parser = clap::value_parser!(u8).range(1..))]
+    pub(crate) turns: u8,
     /// Run PyTorch's twin of each case right after it, and compare
     #[arg(long)]
     pub(crate) vs_torch: bool,

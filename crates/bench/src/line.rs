@@ -90,6 +90,19 @@ impl Line {
         Line { peer: peer.into(), case: case.into(), absent: Some(why.into()), ..Line::default() }
     }
 
+    /// The turn of the middle median, the lower one of two, with the least time of all; the first one that is wrong, if one is.
+    pub(crate) fn of_turns(mut turns: Vec<Line>) -> Option<Line> {
+        if let Some(at) = turns.iter().position(|line| line.wrong.is_some() || line.median_ms.is_none()) {
+            return Some(turns.swap_remove(at));
+        }
+        let least = turns.iter().filter_map(|line| line.min_ms).min_by(f64::total_cmp);
+        let by_median = |line: &Line| line.median_ms.unwrap_or(f64::NAN);
+        turns.sort_by(|a, b| by_median(a).total_cmp(&by_median(b)));
+        let middle = turns.len().checked_sub(1)? / 2;
+        let line = turns.swap_remove(middle);
+        Some(Line { min_ms: least, ..line })
+    }
+
     /// How many times faster than `other` this is, by their medians.
     pub(crate) fn ratio(&self, other: &Line) -> Option<f64> {
         Some(other.median_ms? / self.median_ms?)
@@ -106,6 +119,18 @@ mod tests {
         assert_eq!(Times::of(vec![4.0, 1.0, 2.0, 3.0]).median(), 2.5);
         assert_eq!(Times::of(vec![3.0, 1.0, 2.0]).min(), 1.0);
         assert_eq!(Times::of(vec![4.0, 1.0, 1.0]).mean(), 2.0);
+    }
+
+    #[test]
+    fn of_turns_the_middle_one_is_told_and_the_least_time_of_all() {
+        let turn = |times: &[f64]| Line::timed("taper", "matmul_64", &Times::of(times.to_vec()));
+        let told =
+            Line::of_turns(vec![turn(&[9.0, 1.0, 9.0]), turn(&[2.0]), turn(&[4.0, 3.0, 5.0])]).unwrap();
+        assert_eq!((told.median_ms, told.min_ms, told.reps), (Some(4.0), Some(1.0), Some(3)));
+        assert_eq!(Line::of_turns(vec![turn(&[3.0]), turn(&[2.0])]).unwrap().median_ms, Some(2.0));
+        let wrong = Line { wrong: Some("2 is not 1".into()), ..turn(&[7.0]) };
+        assert!(Line::of_turns(vec![turn(&[3.0]), wrong]).unwrap().wrong.is_some());
+        assert!(Line::of_turns(Vec::new()).is_none());
     }
 
     #[test]

@@ -40,7 +40,7 @@ use clap::Parser;
 use crate::{
     args::Args,
     busy::Busy,
-    case::{Bench, Work},
+    case::{Bench, Case, Work},
     line::Line,
     machine::Machine,
     peer::Peer,
@@ -100,18 +100,13 @@ fn run(args: &Args) -> Result<()> {
     for case in &cases {
         // Beside both sides, until the next case.
         let _busy = case.beside_busy.then(Busy::start).transpose()?;
-        if peer.is_some() {
-            std::thread::sleep(SETTLE);
+        let (mut turns, mut their_turns) = (Vec::new(), Vec::new());
+        for _ in 0..args.turns {
+            let (ours, theirs) = turn(case, &bench, peer.as_mut())?;
+            turns.push(ours);
+            their_turns.extend(theirs);
         }
-        let (ours, theirs) = match (&case.work, &mut peer) {
-            (Work::Operation(operation), peer) => operation.run(&bench, &case.name, peer.as_mut()),
-            (_, Some(peer)) => {
-                let ours = bench.run(case);
-                std::thread::sleep(SETTLE);
-                (ours, Some(peer.ask(&case.name)?))
-            }
-            (_, None) => (bench.run(case), None),
-        };
+        let (Some(ours), theirs) = (Line::of_turns(turns), Line::of_turns(their_turns)) else { continue };
         if args.json {
             for line in std::iter::once(&ours).chain(&theirs) {
                 // A line without times begins with a space: JSON all the same, and passed over by scripts that look for `{`.
@@ -140,6 +135,22 @@ fn run(args: &Args) -> Result<()> {
         report.write(&bench, peer.as_ref(), &rows, started.elapsed())?;
     }
     Ok(())
+}
+
+/// One turn of a case on either side.
+fn turn(case: &Case, bench: &Bench, peer: Option<&mut Peer>) -> Result<(Line, Option<Line>)> {
+    if peer.is_some() {
+        std::thread::sleep(SETTLE);
+    }
+    Ok(match (&case.work, peer) {
+        (Work::Operation(operation), peer) => operation.run(bench, &case.name, peer),
+        (_, Some(peer)) => {
+            let ours = bench.run(case);
+            std::thread::sleep(SETTLE);
+            (ours, Some(peer.ask(&case.name)?))
+        }
+        (_, None) => (bench.run(case), None),
+    })
 }
 
 /// The library to compare with, if one is asked for.

@@ -57,7 +57,13 @@ fn typed<T: Number>(backend: &CpuBackend, of: MaxPool, launch: &Launch<'_>) -> R
         starts: (0..windows.next_multiple_of(LANES))
             .map(|k| (k * stride).wrapping_sub(padding) as i32)
             .collect(),
-        firsts: (0..windows).map(|k| of.first(2, k) as i32).collect(),
+        firsts: (0..windows.next_multiple_of(LANES))
+            .map(|k| of.first(2, k.min(windows - 1)) as i32)
+            .collect(),
+        columns: (0..of.window[2])
+            .map(|c| c * of.dilation[2])
+            .map(|along| (along % stride * phase(&of) + along / stride, along as i32))
+            .collect(),
         maxima: Shared(bound.outputs[0].at::<T>(0)),
         places: Shared(bound.outputs[1].at::<i32>(0)),
     };
@@ -80,12 +86,19 @@ struct Pool<T> {
     /// Where each window of a row begins, which is below 0 in the padding; and its first element within the row.
     starts: Vec<i32>,
     firsts: Vec<i32>,
+    /// How far from a window's first element those of each of its columns lie, in a row in order and in the row.
+    columns: Vec<(usize, i32)>,
     maxima: Shared<T>,
     places: Shared<i32>,
 }
 
 // SAFETY: the input is read alone, and threads write rows apart.
 unsafe impl<T: Sync> Sync for Pool<T> {}
+
+/// Elements from one phase of the stride to the next, of a row in order.
+fn phase(of: &MaxPool) -> usize {
+    of.outputs[2].next_multiple_of(LANES) + (of.window[2] - 1) * of.dilation[2] / of.stride[2]
+}
 
 /// Rows in order: every `stride`th element of a row side by side, with what no element is less than around the row.
 struct Ordered<T> {
@@ -102,9 +115,8 @@ struct Ordered<T> {
 impl<T: Number> Ordered<T> {
     fn new(of: &MaxPool) -> Ordered<T> {
         let reach = |axis: usize| (of.window[axis] - 1) * of.dilation[axis];
-        let stride = of.stride[2];
-        let phase = of.outputs[2].next_multiple_of(LANES) + reach(2) / stride;
-        let (span, row) = ([reach(0) + 1, reach(1) + 1], phase * stride);
+        let phase = phase(of);
+        let (span, row) = ([reach(0) + 1, reach(1) + 1], phase * of.stride[2]);
         let held = vec![None; span[0] * span[1]];
         Ordered { rows: vec![T::LEAST; held.len() * row], held, span, phase, row }
     }
@@ -194,6 +206,8 @@ impl<T: Number> Pool<T> {
         let mut ordered = (!along).then(|| Ordered::<T>::new(&of));
         // Of each row of the windows: where it begins, and the place of its first element in the plane.
         let mut lines: Vec<(usize, i32)> = Vec::with_capacity(of.window[0] * of.window[1]);
+        // Of each element of the windows: where the first window's lies among the rows in order, and how far along the plane.
+        let mut taps: Vec<(usize, i32)> = Vec::new();
         for number in range {
             let (rest, j) = (number / of.outputs[1], number % of.outputs[1]);
             let (plane, i) = (rest / of.outputs[0], rest % of.outputs[0]);
@@ -228,7 +242,20 @@ impl<T: Number> Pool<T> {
                 )
             };
             if let Some(ordered) = &ordered {
-                isa.run(RowOfWindows { pool: self, ordered, lines: &lines, maxima, places });
+                let of_line = |&(begin, line)| {
+                    self.columns.iter().map(move |&(column, along)| (begin + column, line + along))
+                };
+                taps.clear();
+                taps.extend(lines.iter().flat_map(of_line));
+                let before = lines.first().map_or(0, |&(_, place)| place);
+                isa.run(RowOfWindows {
+                    pool: self,
+                    rows: &ordered.rows,
+                    taps: &taps,
+                    before,
+                    maxima,
+                    places,
+                });
                 continue;
             }
             for (k, (maximum, place)) in maxima.iter_mut().zip(places).enumerate() {
@@ -305,8 +332,11 @@ fn comes_first<T: Number>(value: T, best: T) -> bool {
 /// The results of one row of windows.
 struct RowOfWindows<'a, T> {
     pool: &'a Pool<T>,
-    ordered: &'a Ordered<T>,
-    lines: &'a [(usize, i32)],
+    /// The rows in order.
+    rows: &'a [T],
+    taps: &'a [(usize, i32)],
+    /// Elements of the plane before the windows' first row.
+    before: i32,
     maxima: &'a mut [T],
     places: &'a mut [i32],
 }
@@ -317,36 +347,27 @@ impl<T: Number> Job for RowOfWindows<'_, T> {
     #[allow(clippy::needless_range_loop)]
     #[inline(always)]
     fn run(self) {
-        let RowOfWindows { pool, ordered, lines, maxima, places } = self;
-        let Pool { of, starts, firsts, .. } = pool;
-        let (stride, dilation) = (of.stride[2], of.dilation[2]);
-        let before = lines.first().map_or(0, |&(_, place)| place);
-        let mut k = 0;
-        while k < maxima.len() {
-            let n = LANES.min(maxima.len() - k);
+        let RowOfWindows { pool, rows, taps, before, maxima, places } = self;
+        for k in (0..maxima.len()).step_by(LANES) {
             let mut best = [T::LEAST; LANES];
-            let mut place = [0; LANES];
-            for l in 0..n {
-                place[l] = before + firsts[k + l];
+            let (mut start, mut place) = ([0; LANES], [0; LANES]);
+            start.copy_from_slice(&pool.starts[k..k + LANES]);
+            place.copy_from_slice(&pool.firsts[k..k + LANES]);
+            for l in 0..LANES {
+                place[l] = place[l].wrapping_add(before);
             }
-            let mut start = [0; LANES];
-            start.copy_from_slice(&starts[k..k + LANES]);
-            for &(begin, line) in lines {
-                for c in 0..of.window[2] {
-                    let along = c * dilation;
-                    let from = begin + along % stride * ordered.phase + along / stride + k;
-                    let values = &ordered.rows[from..from + LANES];
-                    let here = line + along as i32;
-                    for l in 0..LANES {
-                        let taken = comes_first(values[l], best[l]);
-                        best[l] = if taken { values[l] } else { best[l] };
-                        place[l] = if taken { start[l].wrapping_add(here) } else { place[l] };
-                    }
+            // One loop through all elements of the windows, so that the greatest so far stay in registers.
+            for &(from, here) in taps {
+                let values = &rows[from + k..from + k + LANES];
+                for l in 0..LANES {
+                    let taken = comes_first(values[l], best[l]);
+                    best[l] = if taken { values[l] } else { best[l] };
+                    place[l] = if taken { start[l].wrapping_add(here) } else { place[l] };
                 }
             }
+            let n = LANES.min(maxima.len() - k);
             maxima[k..k + n].copy_from_slice(&best[..n]);
             places[k..k + n].copy_from_slice(&place[..n]);
-            k += LANES;
         }
     }
 }

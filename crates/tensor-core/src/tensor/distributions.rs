@@ -2,7 +2,7 @@
 //! seed gives one stream on every device; where a device rounds a logarithm otherwise, a number may differ in its last bits.
 
 use super::{Generator, Tensor};
-use crate::{ArgReduceOp, DType, Error, ReduceOp, Result, Shape, default_dtype};
+use crate::{ArgReduceOp, DType, Error, Result, Shape, default_dtype};
 
 /// How often a gamma draw is tried. The chance that all fail is below 10⁻¹⁰.
 const GAMMA_ROUNDS: usize = 8;
@@ -164,10 +164,10 @@ impl Tensor {
         let rng = rng.on(&self.device());
         let small = rate.lt_scalar(LARGE_RATE);
         let counts = match (least < LARGE_RATE, most >= LARGE_RATE) {
-            (_, false) => few(&rate, &rng)?,
+            (_, false) => few(&rate, most, &rng)?,
             (false, true) => many(&rate, &rng)?,
             (true, true) => {
-                let few = few(&rate.minimum_scalar(LARGE_RATE), &rng)?;
+                let few = few(&rate.minimum_scalar(LARGE_RATE), LARGE_RATE, &rng)?;
                 small.where_cond(&few, &many(&rate.maximum_scalar(LARGE_RATE), &rng)?)?
             }
         };
@@ -303,28 +303,39 @@ fn rounds(rounds: usize, of: &Tensor) -> Shape {
 /// The first of the rounds that is accepted, and `otherwise` where none is.
 #[track_caller]
 fn first_accepted(accepted: &Tensor, found: &Tensor, otherwise: &Tensor) -> Result<Tensor> {
-    let place = accepted.to_dtype(DType::I32)?.arg_reduce(ArgReduceOp::ArgMax, 0, true)?;
-    let first = found.gather(0, &place)?.squeeze(0)?;
-    accepted.reduce(ReduceOp::Any, 0, false)?.where_cond(&first, otherwise)
+    let accepted = accepted.to_dtype(DType::I32)?;
+    let place = accepted.arg_reduce(ArgReduceOp::ArgMax, 0, true)?;
+    let first = |of: &Tensor| of.gather(0, &place)?.squeeze(0);
+    first(&accepted)?.ne_scalar(0).where_cond(&first(found)?, otherwise)
 }
 
-/// Poisson numbers of rates up to [`LARGE_RATE`]: how many k ≥ 1 there are whose P(X ≥ k) is above a uniform number. The sums run from
-/// the far end, so that small probabilities keep their digits.
+/// Poisson numbers of rates up to `most`, itself up to [`LARGE_RATE`]: how many k ≥ 1 there are whose P(X ≥ k) is above a uniform number.
+/// The sums run from the far end, so that small probabilities keep their digits. All is one kernel, and no memory but for the result.
 #[track_caller]
-fn few(rate: &Tensor, rng: &Generator) -> Result<Tensor> {
-    let options = (rate.dtype(), rng.device());
-    let logs = Tensor::from_formula(
-        "poisson",
-        MOST,
-        |i| (1..=i + 1).map(|k| (k as f64).ln()).sum::<f64>(),
-        options.into(),
-    )?;
-    let k = Tensor::arange(1i64, MOST as i64 + 1, 1i64, options)?;
-    let rate = rate.unsqueeze(-1)?;
-    let chances = rate.log().mul(&k)?.sub(&rate)?.sub(&logs)?.exp();
-    let at_least = chances.cumulative(crate::CumulativeOp::Sum, -1, true)?;
+fn few(rate: &Tensor, most: f64, rng: &Generator) -> Result<Tensor> {
     let uniform = open_uniform(rate.shape().clone(), rate.dtype(), rng)?;
-    uniform.le(&at_least)?.to_dtype(rate.dtype())?.sum_axis(-1, false)
+    let log = rate.log();
+    let ln_factorials: Vec<f64> = (1..=MOST)
+        .scan(0.0, |sum, k| {
+            *sum += (k as f64).ln();
+            Some(*sum)
+        })
+        .collect();
+    // Numbers that the greatest rate reaches with a chance below this are left out: in steps, as each length is a kernel of its own.
+    const RARE: f64 = 1e-20;
+    let reached = (1..=MOST)
+        .rev()
+        .find(|&k| k as f64 * most.ln() - most - ln_factorials[k - 1] >= RARE.ln())
+        .unwrap_or(1)
+        .next_multiple_of(8)
+        .min(MOST);
+    let (mut at_least, mut count) = (rate.zeros_like(), rate.zeros_like());
+    for k in (1..=reached).rev() {
+        let chance = log.mul_scalar(k as f64).sub(rate)?.sub_scalar(ln_factorials[k - 1]).exp();
+        at_least = at_least.add(&chance)?;
+        count = count.add(&uniform.le(&at_least)?.to_dtype(rate.dtype())?)?;
+    }
+    Ok(count)
 }
 
 /// Poisson numbers of rates from [`LARGE_RATE`] on, as PyTorch draws them; the density is written without differences of large numbers.
