@@ -4,7 +4,9 @@
 use std::sync::atomic::Ordering;
 
 use taper_testing::{Reference, reference, reference_backend};
-use tensor_core::{DType, ErrorKind, Generator, Result, Tensor, eval_all, eval_pending, set_grad_enabled};
+use tensor_core::{
+    DType, ErrorKind, Generator, Result, Tensor, eval_all, eval_pending, plan_of, set_grad_enabled,
+};
 
 fn kernels(backend: &Reference) -> usize {
     backend.kernels.lock().unwrap().values().sum()
@@ -334,5 +336,65 @@ fn a_list_may_grow_by_any_number_of_concatenations() -> Result<()> {
         list = Tensor::concat(&[&list, &one], 0)?;
     }
     assert_eq!(list.to_vec::<f32>()?, vec![1.0; 2001]);
+    Ok(())
+}
+
+/// Bounds choose an element or the bound, for the sake of gradients: what is computed is the greater and the lesser.
+#[test]
+fn a_choice_that_is_the_greater_of_two_is_one_instruction() -> Result<()> {
+    let (device, _) = reference_backend();
+    let x = Tensor::from_vec(vec![-3f32, 0.25, f32::NAN, 3.0], [4], &device)?;
+    let instrs = |y: &Tensor| -> Result<usize> {
+        let plan = plan_of(y)?;
+        assert_eq!(plan.kernels.len(), 1);
+        Ok(plan.kernels[0].kernel.body.program().unwrap().instrs.len())
+    };
+    let held = x.clamp(-1.0, 1.0);
+    // The element, two bounds, the greater and the lesser.
+    assert_eq!(instrs(&held)?, 5);
+    assert_eq!(format!("{:?}", held.to_vec::<f32>()?), "[-1.0, 0.25, NaN, 1.0]");
+    // Other choices are made.
+    let choose = |condition: &Tensor, other: &Tensor| condition.where_cond(&x, other);
+    let bound = x.neg();
+    let most = x.maximum(&bound)?;
+    let choices = [
+        (choose(&x.lt(&bound)?, &most)?, 5),
+        (choose(&x.gt(&bound)?, &x.minimum(&bound)?)?, 5),
+        (choose(&bound.gt(&x)?, &most)?, 5),
+        (choose(&x.gt(&bound)?, &most)?, 3),
+    ];
+    for (other, expected) in choices {
+        assert_eq!(instrs(&other)?, expected);
+    }
+    assert_eq!(format!("{:?}", choose(&x.lt(&bound)?, &most)?.to_vec::<f32>()?), "[-3.0, 0.25, NaN, 3.0]");
+    Ok(())
+}
+
+/// What is copied from one number needs no more of it than one.
+#[test]
+fn a_number_beside_others_is_written_once() -> Result<()> {
+    let (device, _) = reference_backend();
+    let x = Tensor::from_vec((0..6).map(|i| i as f32).collect(), [2, 3], &device)?;
+    let index = Tensor::from_vec(vec![1i32, 1, 0], [1, 3], &device)?;
+    eval_all(&[&x, &index])?;
+    let written = |y: &Tensor| -> Result<Vec<usize>> {
+        let plan = plan_of(y)?;
+        Ok(plan.kernels.iter().flat_map(|k| &k.kernel.outputs).map(|output| output.shape.numel()).collect())
+    };
+    let sums = x.zeros_like().scatter_add(0, &index, &x.narrow(0, 1, 1)?)?;
+    assert_eq!(written(&sums)?, [1, 6]);
+    assert_eq!(sums.to_vec::<f32>()?, [0.0, 0.0, 5.0, 3.0, 4.0, 0.0]);
+    let one = Tensor::ones([1], &device)?;
+    let framed = Tensor::concat(&[&one.expand([2, 1])?, &x, &one.expand([2, 2])?], 1)?;
+    assert_eq!(written(&framed)?, [1, 12]);
+    assert_eq!(framed.to_vec::<f32>()?, [1.0, 0.0, 1.0, 2.0, 1.0, 1.0, 1.0, 3.0, 4.0, 5.0, 1.0, 1.0]);
+    // Whoever asks for all of it gets all, and others read that.
+    let ones = one.expand([2, 3])?;
+    let beside = Tensor::concat(&[&ones, &x], 0)?;
+    eval_all(&[&ones, &beside])?;
+    assert_eq!(ones.to_vec::<f32>()?, [1.0; 6]);
+    assert_eq!(beside.to_vec::<f32>()?, [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
+    // A product reads rows that lie side by side.
+    assert_eq!(Tensor::ones([1, 2], &device)?.matmul(&x)?.to_vec::<f32>()?, [3.0, 5.0, 7.0]);
     Ok(())
 }

@@ -43,6 +43,16 @@ impl ByLines<'_> {
     /// Calls `f` with the distance of each element that lies as the index does, and of the one that its index means. Along a
     /// line in ascending order; each line comes from one thread.
     pub(crate) fn go(&self, f: impl Fn(isize, isize) + Copy + Sync) -> Result<()> {
+        self.go_after(None, f)
+    }
+
+    /// As [`ByLines::go`], where `before` is called with the distance of each line of what is indexed, ahead of its elements: of lines that
+    /// have indices of their own.
+    pub(crate) fn go_after(
+        &self,
+        before: Option<&(dyn Fn(isize) + Sync)>,
+        f: impl Fn(isize, isize) + Copy + Sync,
+    ) -> Result<()> {
         self.index.require(self.op, self.index.dtype, self.index_layout.span().1)?;
         let first_bad: Mutex<Option<(isize, i64)>> = Mutex::new(None);
         let bad = |at: isize, index: i64| {
@@ -53,7 +63,7 @@ impl ByLines<'_> {
             }
         };
         match self.index.dtype {
-            DType::I64 | DType::I32 | DType::U32 | DType::U8 => self.run(&f, &bad),
+            DType::I64 | DType::I32 | DType::U32 | DType::U8 => self.run(before, &f, &bad),
             other => return Err(no_index(self.op, other)),
         }
         match first_bad.into_inner().unwrap_or_else(PoisonError::into_inner) {
@@ -122,7 +132,12 @@ impl ByLines<'_> {
         first.map_or(Ok(()), |(_, error)| Err(error))
     }
 
-    fn run(&self, f: &(impl Fn(isize, isize) + Copy + Sync), bad: &(dyn Fn(isize, i64) + Sync)) {
+    fn run(
+        &self,
+        before: Option<&(dyn Fn(isize) + Sync)>,
+        f: &(impl Fn(isize, isize) + Copy + Sync),
+        bad: &(dyn Fn(isize, i64) + Sync),
+    ) {
         let lines = &self.lines;
         // Lines of one element lie side by side in any case.
         let side_by_side = match lines.across[0] {
@@ -134,7 +149,10 @@ impl ByLines<'_> {
         if self.is_shared() {
             return self.run_shared(by_columns, f, bad);
         }
-        lines.for_each(WIDE, self.index_layout.numel(), &|Band { lines: count, starts }| {
+        let band = |count: usize, starts: [isize; 3]| {
+            if let Some(before) = before {
+                (0..count as isize).for_each(|line| before(starts[2] + line * lines.across[2]));
+            }
             let (outer, inner) = if by_columns { (lines.length, count) } else { (count, lines.length) };
             let (over, within) =
                 if by_columns { (lines.along, lines.across) } else { (lines.across, lines.along) };
@@ -148,6 +166,13 @@ impl ByLines<'_> {
                 true => self.short_runs(&runs, f, bad),
                 false => self.long_runs(&runs, f, bad),
             }
+        };
+        // What is written ahead of a long line's elements is still at hand when they come, if other lines wait.
+        let one_by_one = before.is_some() && !by_columns && 2 * lines.length > NUMBERS;
+        lines.for_each(WIDE, self.index_layout.numel(), &|Band { lines: count, starts }| match one_by_one {
+            true => (0..count as isize)
+                .for_each(|line| band(1, [0, 1, 2].map(|l| starts[l] + line * lines.across[l]))),
+            false => band(count, starts),
         });
     }
 
@@ -202,7 +227,7 @@ impl ByLines<'_> {
     }
 
     /// Whether several lines go by the same indices.
-    fn is_shared(&self) -> bool {
+    pub(crate) fn is_shared(&self) -> bool {
         let shape = self.index_layout.shape();
         let mut axes = shape.iter().zip(self.index_layout.strides()).enumerate();
         self.index_layout.numel() > shape[self.axis]

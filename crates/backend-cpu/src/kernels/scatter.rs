@@ -172,10 +172,18 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, op: ScatterOp, axis: usize, launch
                 DType::Bool | DType::F16 | DType::BF16 => {}
             }
         }
+        // One number that all lines begin with is written where a line's elements come next.
+        let off_axis = |a: usize| a == axis || index.layout.shape()[a] == shape[a];
+        let begins_so = plain[axis] == 1 && (0..shape.rank()).all(off_axis) && is_one(&base_operand.layout);
+        let line_by_line = begins_so && !pass.is_shared();
         macro_rules! lines {
             ($t:ty, $sum:ty, $add:expr) => {{
-                // SAFETY: both layouts were checked, and the output lies apart.
-                unsafe { copy_base(isa, base_operand, base, out) };
+                // Halves are summed wider, in what begins as a copy of the whole output.
+                let line_by_line = line_by_line && size_of::<$t>() == size_of::<$sum>();
+                if !line_by_line {
+                    // SAFETY: both layouts were checked, and the output lies apart.
+                    unsafe { copy_base(isa, base_operand, base, out) };
+                }
                 let sums = Sums::open(op, out, shape.numel());
                 let (src, all) = (Shared(src.at::<$t>(source.layout.offset())), Shared(sums.memory.at::<$sum>(0)));
                 // SAFETY: as below: `ByLines` refuses an index beyond the axis, and the spans were checked; each line of the
@@ -184,7 +192,13 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, op: ScatterOp, axis: usize, launch
                     let to = all.at(to);
                     to.write($add(to.read(), src.at(from).read()));
                 };
-                let done = pass.go(add);
+                let begin = |line: isize| {
+                    let number = base.at::<$sum>(base_operand.layout.offset()).cast_const();
+                    // SAFETY: the base holds its number; the line is one of the output's, and one thread's, which alone writes it.
+                    unsafe { std::slice::from_raw_parts_mut(all.at(line), pass.size).fill(number.read()) };
+                };
+                let before: Option<&(dyn Fn(isize) + Sync)> = if line_by_line { Some(&begin) } else { None };
+                let done = pass.go_after(before, add);
                 sums.close(out);
                 done
             }};
@@ -281,6 +295,11 @@ fn add_by_parts<T: Copy + Send + Sync>(
         }
     }
     Ok(())
+}
+
+/// Whether one element is seen everywhere.
+fn is_one(layout: &Layout) -> bool {
+    layout.shape().iter().zip(layout.strides()).all(|(&n, &stride)| n == 1 || stride == 0)
 }
 
 /// The base of a scatter into its output.

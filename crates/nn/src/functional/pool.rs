@@ -594,7 +594,7 @@ impl<const D: usize> Function for Maxima<D> {
             let per = t.dims()[2..].iter().product::<usize>();
             t.reshape([t.dims()[0], t.dims()[1], per])
         };
-        let zeros = lines(&x.detach().zeros_like())?;
+        let zeros = lines(x)?.zeros_like();
         let sums = zeros.scatter_add(2, &lines(&indices.detach())?, &lines(gradient)?)?;
         Ok(vec![Some(sums.reshape(x.shape())?)])
     }

@@ -1,6 +1,6 @@
 //! Losses of numbers: squared and absolute distance.
 
-use tensor_core::{Error, Result, Tensor, autocast};
+use tensor_core::{DType, Error, Result, Tensor, autocast, f16};
 
 use super::{Reduction, check_pair};
 
@@ -77,12 +77,11 @@ impl SmoothL1Loss {
             return Err(Error::invalid(OP, format!("beta {}: give 0 or more", self.beta)));
         }
         let difference = input.sub(target)?;
-        let size = difference.abs();
-        if self.beta == 0.0 {
-            return Ok(self.reduction.apply(&size));
-        }
-        let (near, far) = (difference.powi(2).mul_scalar(0.5 / self.beta), size.sub_scalar(0.5 * self.beta));
-        Ok(self.reduction.apply(&size.lt_scalar(self.beta).where_cond(&near, &far)?))
+        let losses = match self.beta {
+            0.0 => difference.abs(),
+            beta => bent(&difference, beta, 1.0)?,
+        };
+        Ok(self.reduction.apply(&losses))
     }
 }
 
@@ -124,12 +123,29 @@ impl HuberLoss {
         if self.delta.is_nan() || self.delta <= 0.0 {
             return Err(Error::invalid(OP, format!("delta {}: give one above 0", self.delta)));
         }
-        let difference = input.sub(target)?;
-        let size = difference.abs();
-        let far = size.sub_scalar(0.5 * self.delta).mul_scalar(self.delta);
-        let losses = size.le_scalar(self.delta).where_cond(&difference.powi(2).mul_scalar(0.5), &far)?;
-        Ok(self.reduction.apply(&losses))
+        Ok(self.reduction.apply(&bent(&input.sub(target)?, self.delta, self.delta)?))
     }
+}
+
+/// slope / knee · ½·d² for |d| up to the knee, slope · (|d| − ½·knee) elsewhere: with m = d / knee, held to −1 and 1, slope·m·(d − ½·knee·m)
+/// is either.
+#[track_caller]
+fn bent(difference: &Tensor, knee: f64, slope: f64) -> Result<Tensor> {
+    let steep = slope / knee;
+    let greatest = match difference.dtype() {
+        DType::F16 => f64::from(f16::MAX),
+        _ => f64::from(f32::MAX),
+    };
+    // A factor that the dtype takes for infinity would meet 0: all elements lie on the lines, or all on the parabola.
+    if steep > greatest {
+        return Ok(difference.abs().mul_scalar(slope));
+    }
+    if knee > greatest {
+        return Ok(difference.powi(2).mul_scalar(0.5 * steep));
+    }
+    let near = if steep == 1.0 { difference.clone() } else { difference.mul_scalar(steep) };
+    let near = near.clamp(-slope, slope);
+    near.mul(&difference.sub(&near.mul_scalar(0.5 / steep))?)
 }
 
 /// The mean Huber loss with delta 1. See [`HuberLoss`].

@@ -1,7 +1,7 @@
 //! Counting, selecting and placing of so many elements that threads share them, beside plain loops.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use taper::{DType, ErrorKind, Generator, Result, Step, Tensor};
+use taper::{DType, ErrorKind, Generator, Result, ScatterReduce, Step, Tensor};
 
 use crate::common::{device, refused};
 
@@ -252,6 +252,81 @@ fn neighbours_of_numbers() -> Result<()> {
             Tensor::from_slice(&x, [x.len()], &d)?.nextafter(&Tensor::full((), to, (DType::F32, &d))?)?;
         for (x, found) in x.iter().zip(found.to_vec::<f32>()?) {
             assert_eq!(found.to_bits(), next(*x).to_bits(), "{x:e} to {to}: {found:e}");
+        }
+    }
+    Ok(())
+}
+
+/// One number that is copied, into a sum's beginning or between parts, takes the memory of one.
+#[test]
+fn a_number_that_is_copied_is_written_once() -> Result<()> {
+    if taper_testing::run_alone(a_number_that_is_copied_is_written_once) {
+        return Ok(());
+    }
+    let d = device();
+    let (rows, columns) = (1000, 300);
+    let bytes = (rows * columns * 4) as u64;
+    let x = Tensor::ones([rows, columns], &d)?;
+    let index = Tensor::from_slice(&numbers(rows, rows), [rows], &d)?;
+    let square = Tensor::ones([500, 150], &d)?;
+    taper::eval_all(&[&x, &index, &square])?;
+    let grows = |run: &dyn Fn() -> Result<Tensor>, of: f64| -> Result<()> {
+        d.empty_cache();
+        let before = d.memory().allocated;
+        d.reset_peak();
+        let out = run()?;
+        out.eval()?;
+        d.synchronize()?;
+        let peak = d.memory().peak - before;
+        assert_eq!(out.shape().numel(), rows * columns);
+        assert!(peak as f64 <= 1.5 * of, "{peak} bytes for a result of {of}");
+        Ok(())
+    };
+    grows(&|| x.zeros_like().index_add(0, &index, &x), bytes as f64)?;
+    grows(&|| Tensor::block_diag(&[&square, &square]), bytes as f64)?;
+    grows(&|| Tensor::concat(&[&square, &Tensor::ones([1500, 150], &d)?], 0), bytes as f64)?;
+    // What somebody keeps is whole.
+    let zeros = Tensor::zeros([1], &d)?.expand([rows, columns])?.contiguous()?;
+    let sums = zeros.index_add(0, &index, &x)?;
+    taper::eval_all(&[&zeros, &sums])?;
+    assert_eq!(zeros.to_vec::<f32>()?, vec![0.0; rows * columns]);
+    assert_eq!(sums.sum().item::<f32>()?, (rows * columns) as f32);
+    Ok(())
+}
+
+/// Lines that all begin with one number, beside the same number written out first: of every dtype, long, short, and not all of them.
+#[test]
+fn scatters_into_one_number() -> Result<()> {
+    let d = device();
+    for dtype in [DType::F32, DType::F16, DType::I32] {
+        if !d.supports(dtype) {
+            continue;
+        }
+        for (rows, columns, indexed) in
+            [(40, 1000, 40), (1000, 40, 1000), (3, 70_000, 3), (40, 1000, 39), (40, 1000, 1)]
+        {
+            let picks = Tensor::from_slice(&numbers(indexed * 500, columns), [indexed, 500], &d)?;
+            let src = Tensor::arange(0, indexed * 500, 1, (DType::I32, &d))?.reshape([indexed, 500])?;
+            let src = src.remainder_scalar(7).to_dtype(dtype)?;
+            let written =
+                Tensor::from_slice(&vec![2i32; rows * columns], [rows, columns], &d)?.to_dtype(dtype)?;
+            written.eval()?;
+            for reduce in [ScatterReduce::Sum, ScatterReduce::Amax, ScatterReduce::Amin] {
+                let of = |base: &Tensor, axis: isize| {
+                    let [base, picks, src] = match axis {
+                        0 => [base.t()?, picks.t()?, src.t()?],
+                        _ => [base.clone(), picks.clone(), src.clone()],
+                    };
+                    base.scatter_reduce(axis, &picks, &src, reduce, true)?.to_f64_vec()
+                };
+                for axis in [0, 1] {
+                    let found = of(&written.full_like(2), axis)?;
+                    assert!(
+                        found == of(&written, axis)?,
+                        "{reduce:?} of {dtype}, {rows} x {columns}, {indexed} rows"
+                    );
+                }
+            }
         }
     }
     Ok(())

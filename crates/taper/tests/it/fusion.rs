@@ -29,7 +29,7 @@ fn build(picks: &[Pick], d: &Device, eager: bool) -> Result<Vec<Tensor>> {
         let (a, b, c) = (at(pick.a), at(pick.b), at(pick.c));
         let fits =
             |x: &Tensor, y: &Tensor| x.shape().broadcast(y.shape(), "test").is_ok_and(|s| s.numel() < 5000);
-        let next = match pick.what % 18 {
+        let next = match pick.what % 21 {
             0 => a.tanh(),
             1 => (a * 0.5 + 0.25).sin(),
             2 if fits(a, b) => a.add(b)?,
@@ -79,6 +79,27 @@ fn build(picks: &[Pick], d: &Device, eager: bool) -> Result<Vec<Tensor>> {
                 let kept = Tensor::rand(rows.shape(), &rng)?.lt_scalar(0.7);
                 rows.mul(&kept.to_dtype(DType::F32)?)?
             }
+            20 => a.clamp(-0.25, 0.5).add(&a.clamp(0.0, f32::INFINITY))?,
+            18 if a.rank() > 0 && a.numel() < 2000 => {
+                // One number beside others, over others and around others; also seen by an expression.
+                let number = Tensor::full([1], 0.25, d)?;
+                let [left, right] = [number.expand(vec![1; a.rank()])?.expand(a.shape())?, a.full_like(0.25)];
+                let both = Tensor::concat(&[&left, a, &right], (pick.b % a.rank()) as isize)?;
+                match pick.c % 3 {
+                    0 => Tensor::concat(&[both.flatten_all(), number], 0)?,
+                    1 => Tensor::concat(&[left.add(a)?, left], 0)?,
+                    _ => both,
+                }
+            }
+            19 if a.rank() > 0 && a.numel() > 0 => {
+                let axis = (pick.b % a.rank()) as isize;
+                let index = Tensor::arange(0, a.dims()[pick.b % a.rank()], 1, (DType::I32, d))?
+                    .floor_divide_scalar(2);
+                let mut line = vec![1; a.rank()];
+                line[pick.b % a.rank()] = index.numel();
+                let sums = a.zeros_like().scatter_add(axis, &index.reshape(line)?.expand(a.shape())?, a)?;
+                if pick.c % 2 == 0 { sums } else { sums.sub(&a.zeros_like())? }
+            }
             14 => a.relu().to_dtype(DType::I32)?.to_dtype(DType::F32)?,
             _ => a.sigmoid() * 2.0 - 1.0,
         };
@@ -115,7 +136,7 @@ proptest! {
             }
             assert_close(found, &unfused, (1e-3, 1e-4), "fused and unfused");
             // A cast to integers may fall either way of a whole number.
-            if !picks.iter().any(|p| p.what % 18 == 14) {
+            if !picks.iter().any(|p| p.what % 21 == 14) {
                 assert_close(found, &reference, (1e-3, 1e-4), "the reference");
             }
         }

@@ -826,6 +826,50 @@ fn losses_at_their_edges() {
         .backward()
         .unwrap();
     assert!(zero.grad().unwrap().to_f64_vec().unwrap().iter().all(|g| g.is_finite()));
+    // Where a parabola meets its lines, at its bottom, and at infinity, with a bend that the dtype takes for 0 or infinity too.
+    for (knee, dtype) in [
+        (1.0, DType::F32),
+        (0.5, DType::F32),
+        (1e-60, DType::F32),
+        (1e60, DType::F32),
+        (0.5, DType::F16),
+        (1e-6, DType::F16),
+        (1e6, DType::F16),
+    ] {
+        if !device.supports(dtype) {
+            continue;
+        }
+        let far = f32::INFINITY;
+        let d = [0.0, 0.25, 0.5, -0.5, 1.0, -1.0, 3.0, -3.0, far, -far];
+        let x = Tensor::new(d, &device).unwrap().to_dtype(dtype).unwrap();
+        let smooth = nn::SmoothL1Loss { beta: knee, reduction: nn::Reduction::None };
+        let smooth = smooth.forward(&x, &x.zeros_like()).unwrap().to_f64_vec().unwrap();
+        let huber = nn::HuberLoss { delta: knee, reduction: nn::Reduction::None };
+        let huber = huber.forward(&x, &x.zeros_like()).unwrap().to_f64_vec().unwrap();
+        for (i, d) in d.map(|d| f64::from(d.abs())).into_iter().enumerate().take(8) {
+            let expected = if d < knee { 0.5 * d * d / knee } else { d - 0.5 * knee };
+            let what = format!("{dtype} {d} bent at {knee}");
+            assert_close(&smooth[i..=i], &[expected], (2e-3, 1e-6), &what);
+            assert_close(&huber[i..=i], &[expected * knee], (2e-3, 1e-6), &what);
+        }
+        assert!(
+            knee > 1e30 || smooth[8..].iter().all(|&loss| loss == f64::INFINITY),
+            "{dtype} {knee}: {smooth:?}"
+        );
+        assert!(
+            knee < 0.1 || huber[8..].iter().all(|&loss| loss == f64::INFINITY),
+            "{dtype} {knee}: {huber:?}"
+        );
+    }
+    let curved = f::huber_loss(&zero, &one.zeros_like()).unwrap();
+    let slopes = taper::grad(&[&curved], &[&zero], true).unwrap();
+    let curves = taper::grad(&[&slopes[0].as_ref().unwrap().sum()], &[&zero], false).unwrap();
+    assert_close(
+        &curves[0].as_ref().unwrap().to_f64_vec().unwrap(),
+        &[1.0 / 6.0; 6],
+        (1e-6, 0.0),
+        "curvature",
+    );
     if needs(&device, DType::F64) {
         let (a, b) = (made(&[3, 4], 1), made(&[3, 4], 2));
         gradgradcheck(|t| f::cosine_similarity(&t[0], &t[1], 1, 1e-8), &[a.clone(), b.clone()]).unwrap();

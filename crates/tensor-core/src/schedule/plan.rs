@@ -55,6 +55,9 @@ pub(crate) struct Analysis<'a> {
     positional: Vec<bool>,
     /// Whether the item gets a buffer.
     materialised: Vec<bool>,
+    /// Whether readers of a constant's buffer see its first element everywhere: that of the `full` node, which holds no more unless others
+    /// want more.
+    single: Vec<bool>,
     /// The kernel that makes the item's buffer.
     pub(super) kernel: Vec<u32>,
     /// Where the value of a ready, materialised or view item lies: an item with a buffer, and a layout over it.
@@ -161,6 +164,7 @@ fn classify(items: &[Item]) -> Analysis<'_> {
         positional,
         has_formulas,
         materialised: vec![false; n],
+        single: vec![false; n],
         kernel: vec![NONE; n],
         places: vec![None; n],
     }
@@ -238,7 +242,10 @@ fn choose_materialised(analysis: &mut Analysis<'_>) {
             Class::Opaque | Class::Element => analysis.materialised[i] = true,
             Class::Part => {}
             Class::View => {}
-            Class::Constant => analysis.materialised[i] |= item.store,
+            Class::Constant => {
+                analysis.materialised[i] |= item.store;
+                analysis.single[i] &= !item.store;
+            }
             Class::Elementwise => {
                 let limit = if beyond[i] { RECOMPUTE_LIMIT } else { RECOMPUTE_LIMIT_IN_MAPS };
                 analysis.materialised[i] |= item.store || (reader[i] == SEVERAL && costs[i] > limit);
@@ -255,15 +262,25 @@ fn choose_materialised(analysis: &mut Analysis<'_>) {
             };
             match analysis.class[j] {
                 Class::Elementwise => analysis.materialised[j] |= !takes_expressions,
-                Class::Constant => {
-                    analysis.materialised[j] |=
-                        (is_part || analysis.class[i] == Class::Opaque) && !takes_expressions;
+                Class::Constant if (is_part || analysis.class[i] == Class::Opaque) && !takes_expressions => {
+                    // What only copies it makes as many as it needs; other kernels want elements side by side.
+                    let copied = matches!(op, Op::Concat { .. } | Op::Scatter { .. });
+                    analysis.single[j] = copied && (analysis.single[j] || !analysis.materialised[j]);
+                    analysis.materialised[j] = true;
                 }
                 _ => {}
             }
             nested[j] = nested[j].max(if is_part { nested[i] + 1 } else { 1 });
             reader[j] = if reader[j] == NONE || reader[j] == root { root } else { SEVERAL };
             beyond[j] |= analysis.class[i] != Class::Elementwise || (inlined && beyond[i]);
+        }
+    }
+    // All that repeat one number share its buffer.
+    for i in (0..n).filter(|&i| analysis.single[i]).collect::<SmallVec<[usize; 8]>>() {
+        if let Some(full) = analysis.constant[i].map(|full| full as usize).filter(|&full| full != i) {
+            analysis.materialised[i] = false;
+            analysis.single[full] |= !analysis.materialised[full];
+            analysis.materialised[full] = true;
         }
     }
 }
@@ -403,6 +420,8 @@ fn find_places(analysis: &mut Analysis<'_>) {
                 None => own(&item.node.shape),
             },
             Class::Element => own(&item.node.shape),
+            Class::Constant if analysis.single[i] => analysis.constant[i]
+                .map(|full| (full, Layout::contiguous(Shape::scalar()).expand(&item.node.shape))),
             Class::Constant | Class::Elementwise if analysis.materialised[i] => own(&item.node.shape),
             Class::Constant | Class::Elementwise | Class::Part => None,
             Class::View => {
@@ -665,7 +684,8 @@ fn candidate(analysis: &Analysis<'_>, parts: &[Parts], limits: &Limits, i: u32) 
             if parts.members.is_empty() {
                 parts.members.push(i);
             }
-            Some(Candidate { root: i, shape: analysis.shape(i).clone(), row_axes: None, parts })
+            let shape = if analysis.single[at] { Shape::scalar() } else { analysis.shape(i).clone() };
+            Some(Candidate { root: i, shape, row_axes: None, parts })
         }
     }
 }

@@ -8,7 +8,7 @@ use super::{
     plan::{Analysis, over_space},
 };
 use crate::{
-    DType, Layout, Op, Shape,
+    BinaryOp, CompareOp, DType, Layout, Op, Shape,
     formula::Emit,
     kernel::{Instr, Program, Reg},
 };
@@ -148,6 +148,7 @@ impl<'a> Builder<'a> {
             }
             Op::Binary(op) => Instr::Binary(*op, self.value(input(0), over), self.value(input(1), over)),
             Op::Compare(op) => Instr::Compare(*op, self.value(input(0), over), self.value(input(1), over)),
+            Op::Where if let Some(extreme) = self.extreme(item) => return self.value(extreme, over),
             Op::Where => {
                 let condition = self.value(input(0), over);
                 Instr::Select(condition, self.value(input(1), over), self.value(input(2), over))
@@ -175,6 +176,27 @@ impl<'a> Builder<'a> {
             | Op::TupleElement { .. } => return self.load(i, over),
         };
         self.emit(instr, dtype)
+    }
+
+    /// The one of two operands that a choice comes down to, as that of [`Tensor::clamp`](crate::Tensor::clamp): x where x > y, and the greater of x
+    /// and y elsewhere, is the greater; the same of the lesser. What is chosen decides gradients alone.
+    fn extreme(&self, choice: &Item) -> Option<u32> {
+        let items = &self.analysis.items;
+        let [condition, x, extreme] = *choice.inputs.as_slice() else { return None };
+        let (test, kept) = (&items[condition as usize], &items[extreme as usize]);
+        let is_one = match (&test.node.op, &kept.node.op) {
+            (Op::Compare(CompareOp::Gt), Op::Binary(BinaryOp::Maximum))
+            | (Op::Compare(CompareOp::Lt), Op::Binary(BinaryOp::Minimum)) => {
+                // Of what has its value, a plan knows nothing but that.
+                test.value.is_none()
+                    && kept.value.is_none()
+                    && test.inputs == kept.inputs
+                    && test.inputs[0] == x
+            }
+            _ => false,
+        };
+        (is_one && kept.node.shape == choice.node.shape && kept.node.dtype == choice.node.dtype)
+            .then_some(extreme)
     }
 
     fn load(&mut self, i: u32, over: &Shape) -> Reg {

@@ -393,8 +393,7 @@ impl Tensor {
     fn eye_by(n: usize, options: TensorOptions) -> Result<Tensor> {
         let dtype = options.dtype.unwrap_or_else(default_dtype);
         check("eye", &Shape::from([n, n]), dtype, &options.device)?;
-        let index = Tensor::arange(0i64, n as i64, 1i64, (DType::I32, &options.device))?;
-        index.reshape([n, 1])?.eq(&index)?.to_dtype(dtype)
+        Tensor::ones([n], (dtype, &options.device))?.diag(0)
     }
 }
 

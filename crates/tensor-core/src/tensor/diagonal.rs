@@ -219,12 +219,17 @@ impl Tensor {
             blocks.push(tensor.with_lead(2));
         }
         let columns: usize = blocks.iter().map(|block| block.dims()[1]).sum();
+        let zero = Tensor::zeros(Shape::scalar(), (dtype, &first.device()))?;
         let mut left = 0;
         let mut rows = Vec::with_capacity(blocks.len());
         for block in &blocks {
-            let width = block.dims()[1];
-            let block = block.to_dtype(dtype)?;
-            rows.push(block.pad(&[(0, 0), (left, columns - left - width)], 0)?);
+            let [height, width] = [block.dims()[0], block.dims()[1]];
+            let zeros = |width: usize| zero.expand_unchecked([height, width].into());
+            // One kernel copies the parts of all concatenations to their places.
+            rows.push(Tensor::concat(
+                &[zeros(left), block.to_dtype(dtype)?, zeros(columns - left - width)],
+                1,
+            )?);
             left += width;
         }
         Tensor::concat(&rows, 0)
