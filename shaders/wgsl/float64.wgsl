@@ -72,6 +72,11 @@ fn rsqrt_f64(x: f64) -> f64 {
     return 1.0lf / sqrt_f64(x);
 }
 
+// The built-in one loses the sign of a zero on llvmpipe where the processor has no vectors of 512 bits: it goes by way of integers there.
+fn trunc_f64(x: f64) -> f64 {
+    return select(ceil(x), floor(x), x > 0.0lf);
+}
+
 // Adding and subtracting 2^52 rounds, but a compiler may cancel that: so rounding is by truncation and comparison.
 fn round_f64(x: f64) -> f64 {
     if (!(abs(x) < 4503599627370496.0lf) || is_nan_f64(x)) {

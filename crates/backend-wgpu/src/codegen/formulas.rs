@@ -46,6 +46,7 @@ pub(crate) fn unary(op: UnaryOp, dtype: DType, x: &str) -> Option<String> {
             U::Reciprocal => format!("({} / {x})", literal(dtype, 1)),
             U::Floor => format!("floor({x})"),
             U::Ceil => format!("ceil({x})"),
+            U::Trunc if t == "f64" => format!("trunc_f64({x})"),
             U::Trunc => format!("trunc({x})"),
             U::Round if t == "f32" => format!("round({x})"),
             U::Round => format!("round_{t}({x})"),
