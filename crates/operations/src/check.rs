@@ -51,7 +51,20 @@ impl Bench {
 
     /// Where the right answer comes from, in f64: the plain reference, or the CPU for what that lacks.
     fn oracle(&self, row: &Row) -> &Device {
-        if row.by_cpu { self.cpu.get_or_init(taper::cpu) } else { &self.exact }
+        if row.by_cpu { self.cpu() } else { &self.exact }
+    }
+
+    fn cpu(&self) -> &Device {
+        self.cpu.get_or_init(taper::cpu)
+    }
+
+    /// Another device's results as they are here: it counts in 64 bits where this one may have 32.
+    fn as_here(&self, results: Vec<Tensor>) -> Result<Vec<Tensor>> {
+        let as_here = |t: Tensor| match t.dtype() {
+            DType::I64 if !self.device.supports(DType::I64) => t.to_dtype(DType::I32),
+            _ => Ok(t),
+        };
+        results.into_iter().map(as_here).collect()
     }
 
     /// The row's results on the device in `dtype` against the reference in f64: shapes, dtypes, numbers.
@@ -116,13 +129,7 @@ impl Bench {
             found => found.map_err(in_words("outputs"))?,
         };
         let reference = if row.by_cpu { self.oracle(row) } else { &self.reference };
-        // The CPU counts in 64 bits where the device has 32.
-        let as_there = |expected: Tensor| match expected.dtype() {
-            DType::I64 if !self.device.supports(DType::I64) => expected.to_dtype(DType::I32),
-            _ => Ok(expected),
-        };
-        let expected: Result<Vec<Tensor>> =
-            run(reference).and_then(|all| all.into_iter().map(as_there).collect());
+        let expected = run(reference).and_then(|expected| self.as_here(expected));
         let expected = expected.map_err(in_words("outputs of the reference"))?;
         alike("awaited", &found, &expected)?;
         for (k, (found, expected)) in found.iter().zip(&expected).enumerate() {
@@ -218,8 +225,8 @@ impl Bench {
         Ok(())
     }
 
-    /// `vmap` over two slices of every input against each slice by itself: results, and gradients through both. An operation that
-    /// looks at values must say so.
+    /// `vmap` over two slices of every input against each slice by itself on the CPU: results, and gradients through both. An
+    /// operation that looks at values must say so.
     ///
     /// # Errors
     /// What is wrong.
@@ -228,18 +235,19 @@ impl Bench {
         else {
             return Ok(());
         };
-        let run = |tensors: &[Tensor]| {
-            row.run(&Given { tensors: tensors.to_vec(), dtype, device: self.device.clone() })
+        let run = |device: &Device, tensors: &[Tensor]| {
+            row.run(&Given { tensors: tensors.to_vec(), dtype, device: device.clone() })
         };
         let axes = vec![Some(0); row.inputs.len()];
-        let at_once = |x: &[Tensor]| vmap(run, x, &axes);
+        let at_once = |x: &[Tensor]| vmap(|x: &[Tensor]| run(&self.device, x), x, &axes);
         let alone = |x: &[Tensor]| -> Result<Vec<Tensor>> {
             let slice = |k: isize| x.iter().map(|t| t.select(0, k)).collect::<Result<Vec<_>>>();
-            let (first, second) = (run(&slice(0)?)?, run(&slice(1)?)?);
+            let (first, second) = (run(self.cpu(), &slice(0)?)?, run(self.cpu(), &slice(1)?)?);
             first.iter().zip(&second).map(|(a, b)| Tensor::stack(&[a, b], 0)).collect()
         };
         let words = in_words("vmap");
-        let inputs = self.slices(row, dtype).map_err(&words)?;
+        let slices = |device: &Device| slices(row, dtype, device).map_err(&words);
+        let (inputs, inputs_of_cpu) = (slices(&self.device)?, slices(self.cpu())?);
         let found = at_once(&inputs).and_then(|found| Ok((numbers(&found)?, found)));
         let (found, tensors) = match found {
             Err(error) if matches!(error.kind(), ErrorKind::Unsupported { op: "vmap", .. }) => {
@@ -248,7 +256,7 @@ impl Bench {
             Ok(_) if row.by_value => return Err("vmap: said to look at values, and does not".into()),
             found => found.map_err(&words)?,
         };
-        let expected = alone(&inputs).map_err(&words)?;
+        let expected = alone(&inputs_of_cpu).and_then(|expected| self.as_here(expected)).map_err(&words)?;
         alike("vmap", &tensors, &expected)?;
         for (k, (found, expected)) in found.iter().zip(&expected).enumerate() {
             let numbers = expected.to_f64_vec().map_err(&words)?;
@@ -259,12 +267,13 @@ impl Bench {
         if row.order == 0 || !dtype.is_float() {
             return Ok(());
         }
-        let found = slopes(row, inputs.clone(), at_once).map_err(&words)?;
-        let expected = slopes(row, inputs, alone).map_err(&words)?;
+        let found = slopes(row, inputs, at_once).map_err(&words)?;
+        let expected = slopes(row, inputs_of_cpu, alone).map_err(&words)?;
         close(row, "vmap, gradient", &found, &expected)
     }
 
-    /// The Jacobian, which is one batched backward pass, against a backward pass for each element of the results.
+    /// The Jacobian, which is one batched backward pass in f32, against a backward pass for each element of the results, on the CPU
+    /// in f64.
     ///
     /// # Errors
     /// What is wrong.
@@ -273,13 +282,18 @@ impl Bench {
             return Ok(());
         }
         let words = in_words("jacobian");
-        let given = row.given(&self.device, DType::F32, DType::F32, Placement::Contiguous).map_err(&words)?;
-        let (f, inputs) = numbers_of(row, given);
-        let found = jacobian(&f, &inputs).and_then(|found| numbers(&found)).map_err(&words)?;
+        let given = |device: &Device, dtype| {
+            row.given(device, DType::F32, dtype, Placement::Contiguous).map(|given| numbers_of(row, given))
+        };
+        let at_once = || -> Result<Vec<Vec<f64>>> {
+            let (f, inputs) = given(&self.device, DType::F32)?;
+            numbers(&jacobian(&f, &inputs)?)
+        };
         let by_row = || -> Result<Vec<Vec<f64>>> {
+            let (f, inputs) = given(self.cpu(), DType::F64)?;
             let y = f(&inputs)?;
             let n = y.numel();
-            let basis = Tensor::eye(n, (y.dtype(), &self.device))?;
+            let basis = Tensor::eye(n, (y.dtype(), self.cpu()))?;
             let mut rows: Vec<Vec<f64>> = vec![Vec::new(); inputs.len()];
             for k in 0..n as isize {
                 let (_, found) = vjp(&f, &inputs, &basis.select(0, k)?)?;
@@ -287,18 +301,7 @@ impl Bench {
             }
             Ok(rows)
         };
-        let expected = by_row().map_err(&words)?;
-        close(row, "jacobian", &found, &expected)
-    }
-
-    /// Two slices of each input: the second with its elements in the opposite order, where any would do.
-    fn slices(&self, row: &Row, dtype: DType) -> Result<Vec<Tensor>> {
-        let given = row.given(&self.device, dtype, dtype, Placement::Contiguous)?;
-        let slices = |(input, t): (&Input, &Tensor)| match input.values {
-            Values::Between(..) => Tensor::stack(&[t.clone(), t.flip((0..t.rank()).collect::<Vec<_>>())?], 0),
-            Values::Exactly(_) | Values::Index(_) | Values::Mask => Tensor::stack(&[t, t], 0),
-        };
-        row.inputs.iter().zip(&given.tensors).map(slices).collect()
+        close(row, "jacobian", &at_once().map_err(&words)?, &by_row().map_err(&words)?)
     }
 
     /// What PyTorch computes of the same inputs, and its gradients.
@@ -352,6 +355,16 @@ impl Bench {
         }
         Ok(())
     }
+}
+
+/// Two slices of each input: the second with its elements in the opposite order, where any would do.
+fn slices(row: &Row, dtype: DType, device: &Device) -> Result<Vec<Tensor>> {
+    let given = row.given(device, dtype, dtype, Placement::Contiguous)?;
+    let slices = |(input, t): (&Input, &Tensor)| match input.values {
+        Values::Between(..) => Tensor::stack(&[t.clone(), t.flip((0..t.rank()).collect::<Vec<_>>())?], 0),
+        Values::Exactly(_) | Values::Index(_) | Values::Mask => Tensor::stack(&[t, t], 0),
+    };
+    row.inputs.iter().zip(&given.tensors).map(slices).collect()
 }
 
 /// The closeness of results in `result` of inputs in `dtype`.

@@ -82,6 +82,13 @@ impl Tally {
     }
 }
 
+/// Whether a line is one of those that a harness prints around its tests when all is well.
+pub(crate) fn is_frame(line: &str) -> bool {
+    let line = without_colours(line);
+    let line = line.trim();
+    line.is_empty() || line.starts_with("running ") || line.starts_with("test result: ok")
+}
+
 /// The line without terminal escapes of the form `ESC [ … letter`.
 fn without_colours(line: &str) -> String {
     let mut plain = String::with_capacity(line.len());
@@ -141,6 +148,15 @@ test result: FAILED. 2 passed; 1 failed; 3 ignored; 0 measured; 4 filtered out; 
     fn other_lines_count_for_nothing() {
         let tally = tally("test\ntest result\nrunning 3 tests\nwarning: test x\n   Doc-tests nn\n\u{1b}[\n");
         assert_eq!(tally, Tally::default());
+    }
+
+    #[test]
+    fn the_frame_is_not_what_happened() {
+        let frame = ["\n", "running 3 tests\n", "test result: ok. 3 passed; 0 failed\n"];
+        assert!(frame.into_iter().all(is_frame));
+        let told =
+            ["test a ... ok\n", "failures:\n", "test result: FAILED. 1 passed; 1 failed\n", "a runs\n"];
+        assert!(!told.into_iter().any(is_frame));
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! The suite is `crates/taper/tests/it`: ordinary tests that take their device from `TAPER_TEST_DEVICE`. All other
 //! crates' tests need no device or bring their own, and run once, as do the doctests. The suite runs again with what a device
-//! would not choose by itself (`reruns.rs`). A test that finds at run time that
+//! would not choose by itself (`reruns.rs`). Tests of a GPU run in several processes at once, a few in each: a device makes its
+//! kernels one after the other, which is most of their time. A test that finds at run time that
 //! its device lacks something appends a line `name<TAB>reason` to the file named by `TAPER_SKIP_LOG` and returns; it then
 //! counts as skipped.
 
@@ -19,6 +20,8 @@ use std::{
     io::{BufRead, BufReader, PipeReader, Write as _},
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    sync::{Mutex, PoisonError},
+    thread,
 };
 
 use self::{
@@ -35,6 +38,12 @@ use crate::{
 
 /// The crate whose tests are the behaviour suite.
 const SUITE: &str = "taper";
+
+/// How many tests of a GPU a process takes: few, so that those that take long are dealt out.
+const TESTS_OF_A_PROCESS: usize = 4;
+
+/// The most processes that run tests of a GPU at once: each takes memory of it.
+const MOST_PROCESSES: usize = 4;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -201,6 +210,10 @@ impl Runner {
         if std::env::var_os("MESA_SHADER_CACHE_DIR").is_none() {
             environment.push(("MESA_SHADER_CACHE_DIR", private_directory(&target.join("mesa"))?.into()));
         }
+        // Kernels of tests run once or twice: Mesa's software GPU makes them in two thirds of the time without its optimizer.
+        if std::env::var_os("GALLIVM_PERF").is_none() {
+            environment.push(("GALLIVM_PERF", "nopt".into()));
+        }
         if args.require.iter().any(|asked| asked.starts_with("wgpu")) {
             environment.push(("TAPER_REQUIRE_WGPU", "1".into()));
         }
@@ -224,33 +237,52 @@ impl Runner {
     /// Runs one test program or a part of it, on a device if it is of the suite.
     fn test(&self, test: &Executable, device: Option<&str>, part: Part) -> Tally {
         let on = device.map(|device| format!(" on {device}")).unwrap_or_default();
+        let whole = part == Part::Whole;
+        if part == Part::Nothing {
+            return Tally::default();
+        }
+        println!(
+            "\n     Running {}{} of {}{on}",
+            if whole { "" } else { "a part of " },
+            test.target,
+            test.package
+        );
+        let spread = in_processes(&test.package, device);
+        if whole && !spread {
+            let mut command = self.program(test, device);
+            command.args(&self.filter);
+            return self.run(vec![command], 1, &test.target);
+        }
+        let names = match self.names(&test.path, part) {
+            Ok((0, _)) => return Tally::default(),
+            Ok((_, names)) if names.is_empty() && self.filter.is_some() => return Tally::default(),
+            Ok((_, names)) if names.is_empty() => return failure(format!("{part:?} has no test")),
+            Ok((_, names)) => names,
+            Err(message) => return failure(message),
+        };
+        let (of_each, at_once) = match spread {
+            true => (TESTS_OF_A_PROCESS, thread::available_parallelism().map_or(1, usize::from)),
+            false => (names.len(), 1),
+        };
+        let command = |names: &[String]| {
+            let mut command = self.program(test, device);
+            command.arg("--exact").args(names);
+            command
+        };
+        self.run(names.chunks(of_each).map(command).collect(), at_once.min(MOST_PROCESSES), &test.target)
+    }
+
+    /// A test program as cargo would start it.
+    fn program(&self, test: &Executable, device: Option<&str>) -> Command {
         let mut command = Command::new(&test.path);
         self.prepare(&mut command);
         if let Some(device) = device {
             command.env("TAPER_TEST_DEVICE", device);
         }
-        // As cargo would have it.
         if let Some(directory) = self.directories.get(&test.package) {
             command.current_dir(directory).env("CARGO_MANIFEST_DIR", directory);
         }
-        match part {
-            Part::Nothing => return Tally::default(),
-            Part::Whole => {
-                println!("\n     Running {} of {}{on}", test.target, test.package);
-                command.args(&self.filter);
-            }
-            Part::Except(_) | Part::Module(_) => {
-                println!("\n     Running a part of {} of {}{on}", test.target, test.package);
-                match self.names(&test.path, part) {
-                    Ok((0, _)) => return Tally::default(),
-                    Ok((_, names)) if names.is_empty() && self.filter.is_some() => return Tally::default(),
-                    Ok((_, names)) if names.is_empty() => return failure(format!("{part:?} has no test")),
-                    Ok((_, names)) => command.arg("--exact").args(names),
-                    Err(message) => return failure(message),
-                };
-            }
-        }
-        self.run(command, &test.target)
+        command
     }
 
     /// How many tests a program has, and those of a part that the filter lets through.
@@ -272,20 +304,46 @@ impl Runner {
         if let Some(filter) = &self.filter {
             command.args(["--", filter]);
         }
-        self.run(command, "doctests")
+        self.run(vec![command], 1, "doctests")
     }
 
-    /// Runs a command whose output, streamed to the terminal, is that of test harnesses.
-    fn run(&self, mut command: Command, name: &str) -> Tally {
+    /// Runs commands whose output, streamed to the terminal, is that of test harnesses, so many at once.
+    fn run(&self, commands: Vec<Command>, at_once: usize, name: &str) -> Tally {
         let _ = fs::remove_file(&self.skip_log);
+        let parts = commands.len();
+        let left = Mutex::new(commands.into_iter());
+        let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let work = || {
+            let mut tally = Tally::default();
+            while let Some(command) = next() {
+                tally.add(self.run_one(command, name, parts > 1));
+            }
+            tally
+        };
+        let mut tally = Tally::default();
+        thread::scope(|scope| {
+            let workers: Vec<_> = (0..at_once).map(|_| scope.spawn(work)).collect();
+            for worker in workers {
+                tally.add(worker.join().unwrap_or_else(|_| failure(format!("{name}: a thread panicked"))));
+            }
+        });
+        if let Ok(log) = fs::read_to_string(&self.skip_log) {
+            tally.skip(&log);
+        }
+        tally
+    }
+
+    /// Runs one command. Of one that is a part of several, what every harness says around its tests is left out.
+    fn run_one(&self, mut command: Command, name: &str, part: bool) -> Tally {
         let mut tally = Tally::default();
         let each_line = |line: &[u8]| {
-            if self.echo {
+            let text = String::from_utf8_lossy(line);
+            tally.read(&text);
+            if self.echo && !(part && libtest::is_frame(&text)) {
                 let mut terminal = std::io::stdout().lock();
                 // A terminal that went away does not change the outcome.
                 let _ = terminal.write_all(line).and_then(|()| terminal.flush());
             }
-            tally.read(&String::from_utf8_lossy(line));
         };
         match stream(&mut command, each_line) {
             Ok(status) if status.success() => {
@@ -299,11 +357,13 @@ impl Runner {
             Ok(status) => tally.fail(format!("{name}: {status}")),
             Err(message) => tally.fail(message),
         }
-        if let Ok(log) = fs::read_to_string(&self.skip_log) {
-            tally.skip(&log);
-        }
         tally
     }
+}
+
+/// Whether the tests of a program run in several processes at once: those of a GPU.
+fn in_processes(package: &str, device: Option<&str>) -> bool {
+    device.map_or(own_backend(package) == "wgpu", |device| device.starts_with("wgpu"))
 }
 
 /// Runs a command with its output and its errors in one pipe, so that their order is kept, and hands on each line as it
@@ -416,7 +476,7 @@ mod tests {
         let shell = |script: &str| {
             let mut command = Command::new("sh");
             command.args(["-c", script]);
-            runner(None).run(command, "script")
+            runner(None).run(vec![command], 1, "script")
         };
         let tally = shell(
             "echo 'test a ... FAILED' >&2; echo 'test result: FAILED. 2 passed; 1 failed; 0 ignored'; exit 101",
@@ -427,5 +487,39 @@ mod tests {
         assert!(tally.failures[0].contains("signal: 11"), "{:?}", tally.failures);
         // No harness, and no complaint.
         assert_eq!(shell("true").passed, 1);
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn what_runs_in_several_processes_is_counted_as_one() {
+        let script = |text: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", text]);
+            command
+        };
+        let commands = || {
+            vec![
+                script("echo 'test result: ok. 2 passed; 0 failed; 0 ignored'"),
+                script(
+                    "echo 'test b ... FAILED'; echo 'test result: FAILED. 1 passed; 1 failed; 0 ignored'; exit 101",
+                ),
+                script("echo 'test result: ok. 4 passed; 0 failed; 1 ignored'"),
+                script("kill -SEGV $$"),
+            ]
+        };
+        for at_once in [1, 2, 9] {
+            let mut tally = runner(None).run(commands(), at_once, "script");
+            assert_eq!((tally.passed, tally.failed, tally.skipped), (7, 2, 1));
+            tally.failures.sort();
+            assert!(tally.failures[0] == "b" && tally.failures[1].contains("signal: 11"), "{tally:?}");
+        }
+        for (package, device, several) in [
+            ("taper", Some("wgpu:0"), true),
+            ("backend-wgpu", None, true),
+            ("taper", Some("cpu"), false),
+            ("nn", None, false),
+        ] {
+            assert_eq!(in_processes(package, device), several, "{package} on {device:?}");
+        }
     }
 }
