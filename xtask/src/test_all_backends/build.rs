@@ -1,4 +1,4 @@
-//! One build of every test executable and example, so that each dependency is compiled once, with one set of features.
+//! One build of every test executable, and of the example that lists devices, so that each dependency is compiled once, with one set of features.
 //! The executables are then run by hand: as often as there are devices, and each known to its crate.
 
 use std::{
@@ -13,6 +13,9 @@ use crate::{
     Result,
     workspace::{Workspace, cargo},
 };
+
+/// The example that lists the devices of this machine.
+pub(crate) const DEVICES: &str = "devices";
 
 /// What a build of the workspace's tests gave.
 #[derive(Default)]
@@ -32,11 +35,11 @@ pub(crate) struct Executable {
 }
 
 /// Builds; cargo's messages go to the terminal as they come. What `cargo test --no-run` would build, but that one stops
-/// at the first crate that does not compile.
+/// at the first crate that does not compile, and links all examples.
 pub(crate) fn build(workspace: &Workspace) -> Result<Built> {
     let mut command = cargo();
     command
-        .args(["build", "--workspace", "--tests", "--examples", "--keep-going"])
+        .args(["build", "--workspace", "--tests", "--example", DEVICES, "--keep-going"])
         .arg("--message-format=json-render-diagnostics")
         .current_dir(&workspace.root)
         .stdout(Stdio::piped());

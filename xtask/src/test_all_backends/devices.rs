@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use super::build::Built;
+use super::build::{Built, DEVICES};
 use crate::{Result, workspace::output};
 
 /// One line of the example: a name that `TAPER_TEST_DEVICE` takes, and what it is.
@@ -24,7 +24,7 @@ pub(crate) fn list(built: &Built, prepare: impl FnOnce(&mut Command)) -> Result<
     let example = built
         .examples
         .iter()
-        .find(|example| example.package == "taper" && example.target == "devices")
+        .find(|example| example.package == "taper" && example.target == DEVICES)
         .ok_or("the example `devices` of taper was not built, so the devices are not known")?;
     let mut command = Command::new(&example.path);
     prepare(&mut command);
