@@ -107,7 +107,7 @@ fn direct_outputs(program: &Lowered, inputs: &[Memory], outputs: &[Memory]) -> S
         let Some(output) = step.output.and_then(|o| outputs.get(o as usize)) else { return false };
         let shares = |k: usize| inputs[k].ptr == output.ptr;
         let later = (0..inputs.len()).any(|k| shares(k) && program.inputs[k].last_use > at);
-        // These read their operand again after writing.
+        // These read their operand again after writing, or want their output apart.
         let twice =
             matches!(
                 step.code,
@@ -115,6 +115,7 @@ fn direct_outputs(program: &Lowered, inputs: &[Memory], outputs: &[Memory]) -> S
                     | Code::Binary(BinaryOp::Pow, ..)
                     | Code::Cast(_)
                     | Code::Compare(..)
+                    | Code::Choose(..)
             ) && operands(&step.code).iter().any(|s| matches!(s, Src::Input(k) if shares(*k as usize)));
         !later && !twice
     };
@@ -381,6 +382,7 @@ impl<'a> Evaluator<'a> {
                 Code::Select(c, a, b) => {
                     table::select(isa, step.to, find_as(c, DType::Bool), find(a), find(b), out, n)
                 }
+                Code::Choose(op, operands) => table::choose(isa, op, operands.map(find), out, n),
                 Code::Cast(a) => table::cast(isa, step.from, step.to, find(a), out, n),
                 Code::Arange { start, step: by } => self.arange(step.to, start, by, out, pos, n)?,
                 Code::Random { kind, seed, offset } => {

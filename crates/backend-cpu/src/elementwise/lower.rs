@@ -22,20 +22,29 @@ pub(crate) enum Src {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Code {
-    Arange { start: u16, step: u16 },
-    Random { kind: RandomKind, seed: u16, offset: u16 },
+    Arange {
+        start: u16,
+        step: u16,
+    },
+    Random {
+        kind: RandomKind,
+        seed: u16,
+        offset: u16,
+    },
     Unary(UnaryOp, Src),
     Powi(i32, Src),
     Binary(BinaryOp, Src, Src),
     Compare(CompareOp, Src, Src),
     Select(Src, Src, Src),
+    /// A comparison of the first two, and a selection between the last two that alone asked for it.
+    Choose(CompareOp, [Src; 4]),
     Cast(Src),
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step {
     pub(crate) code: Code,
-    /// The dtype of the operands (of the first, for a selection: of the second).
+    /// The dtype of the operands (for a selection: of what it chooses from).
     pub(crate) from: DType,
     /// The dtype of the result.
     pub(crate) to: DType,
@@ -142,11 +151,14 @@ pub(crate) fn lower(program: &Program, shape: &[usize], layouts: &[Layout]) -> R
     let mut lowering = Lowering {
         program,
         place: vec![Src::Reg(0); program.instrs.len()],
-        last_use: last_uses(program),
+        chosen: chosen_tests(program),
+        last_use: Vec::new(),
         free: Vec::new(),
         registers: scalars + inputs.len(),
         steps: Vec::new(),
+        costs: Vec::new(),
     };
+    lowering.last_use = lowering.last_uses();
     for i in 0..program.instrs.len() {
         lowering.step(i)?;
     }
@@ -183,6 +195,7 @@ pub(crate) fn lower(program: &Program, shape: &[usize], layouts: &[Layout]) -> R
             | Code::Powi(..)
             | Code::Compare(..)
             | Code::Select(..)
+            | Code::Choose(..)
             | Code::Cast(_) => None,
         };
         for src in operands(&step.code) {
@@ -194,8 +207,7 @@ pub(crate) fn lower(program: &Program, shape: &[usize], layouts: &[Layout]) -> R
         }
     }
     // The first among equals.
-    let computed = program.instrs.iter().filter(|i| !matches!(i, Instr::Load(_) | Instr::Scalar(_)));
-    let costs: Vec<u32> = computed.map(Instr::cost).collect();
+    let costs = &lowering.costs;
     let costliest = (0..costs.len()).rev().max_by_key(|&i| costs[i]).unwrap_or(0);
     let as_it_lies = |src: &Src| match src {
         Src::Input(k) => {
@@ -212,9 +224,9 @@ pub(crate) fn lower(program: &Program, shape: &[usize], layouts: &[Layout]) -> R
         });
     Ok(Lowered {
         direct,
+        cost: costs.iter().sum(),
         steps: lowering.steps,
         costliest,
-        cost: costs.iter().sum(),
         registers: lowering.registers,
         scalars: program.scalars.clone(),
         inputs,
@@ -224,36 +236,85 @@ pub(crate) fn lower(program: &Program, shape: &[usize], layouts: &[Layout]) -> R
     })
 }
 
-pub(crate) fn operands(code: &Code) -> SmallVec<[Src; 3]> {
+pub(crate) fn operands(code: &Code) -> SmallVec<[Src; 4]> {
     match *code {
         Code::Arange { .. } | Code::Random { .. } => SmallVec::new(),
         Code::Unary(_, a) | Code::Powi(_, a) | Code::Cast(a) => SmallVec::from_slice(&[a]),
         Code::Binary(_, a, b) | Code::Compare(_, a, b) => SmallVec::from_slice(&[a, b]),
         Code::Select(c, a, b) => SmallVec::from_slice(&[c, a, b]),
+        Code::Choose(_, operands) => SmallVec::from_slice(&operands),
     }
 }
 
-fn last_uses(program: &Program) -> Vec<usize> {
-    let mut last = vec![0; program.instrs.len()];
-    for (i, instr) in program.instrs.iter().enumerate() {
-        instr.operands().iter().for_each(|&r| last[r as usize] = i);
+/// A test of numbers that are computed in f32: how they are compared, and which.
+fn test_of(program: &Program, i: usize) -> Option<(CompareOp, Reg, Reg)> {
+    let (op, x, y) = match program.instrs[i] {
+        Instr::Compare(op, x, y) => (op, x, y),
+        // NaN alone is not itself.
+        Instr::Unary(UnaryOp::IsNan, x) => (CompareOp::Ne, x, x),
+        _ => return None,
+    };
+    (program.dtypes[x as usize].compute() == DType::F32).then_some((op, x, y))
+}
+
+/// Which instructions are tests that selections of f32 ask for and nothing else. They are a part of those steps: the truth values would take
+/// more time to write and read than to find.
+fn chosen_tests(program: &Program) -> Vec<bool> {
+    // Uses, less those as the condition of such a selection.
+    let mut others = vec![0usize; program.instrs.len()];
+    program.outputs.iter().for_each(|&o| others[o as usize] += 1);
+    for (instr, dtype) in program.instrs.iter().zip(&program.dtypes) {
+        instr.operands().iter().for_each(|&r| others[r as usize] += 1);
+        if let Instr::Select(c, ..) = *instr
+            && dtype.compute() == DType::F32
+        {
+            others[c as usize] -= 1;
+        }
     }
-    // Results live to the end of the block.
-    program.outputs.iter().for_each(|&o| last[o as usize] = usize::MAX);
-    last
+    (0..others.len()).map(|i| others[i] == 0 && test_of(program, i).is_some()).collect()
 }
 
 struct Lowering<'a> {
     program: &'a Program,
     place: Vec<Src>,
+    /// See [`chosen_tests`].
+    chosen: Vec<bool>,
     last_use: Vec<usize>,
+    /// What each step costs a position, in additions.
+    costs: Vec<u32>,
     free: Vec<u16>,
     registers: usize,
     steps: Vec<Step>,
 }
 
 impl Lowering<'_> {
+    /// What the step of instruction `i` reads: for a selection, what its test compares.
+    fn reads(&self, i: usize) -> SmallVec<[Reg; 4]> {
+        let instr = &self.program.instrs[i];
+        match *instr {
+            Instr::Select(c, a, b) if self.chosen[c as usize] => match test_of(self.program, c as usize) {
+                Some((_, x, y)) => SmallVec::from_slice(&[x, y, a, b]),
+                None => SmallVec::from_slice(&[c, a, b]),
+            },
+            _ => SmallVec::from_slice(&instr.operands()),
+        }
+    }
+
+    /// The last instruction whose step reads each.
+    fn last_uses(&self) -> Vec<usize> {
+        let mut last = vec![0; self.program.instrs.len()];
+        for i in (0..last.len()).filter(|&i| !self.chosen[i]) {
+            self.reads(i).iter().for_each(|&r| last[r as usize] = i);
+        }
+        // Results live to the end of the block.
+        self.program.outputs.iter().for_each(|&o| last[o as usize] = usize::MAX);
+        last
+    }
+
     fn step(&mut self, i: usize) -> Result<()> {
+        if self.chosen[i] {
+            return Ok(());
+        }
         let program = self.program;
         let at = |r: Reg| self.place[r as usize];
         let dtype_of = |r: Reg| program.dtypes[r as usize];
@@ -273,7 +334,12 @@ impl Lowering<'_> {
             Instr::Powi(n, a) => (Code::Powi(n, at(a)), dtype_of(a)),
             Instr::Binary(op, a, b) => (Code::Binary(op, at(a), at(b)), dtype_of(a)),
             Instr::Compare(op, a, b) => (Code::Compare(op, at(a), at(b)), dtype_of(a)),
-            Instr::Select(c, a, b) => (Code::Select(at(c), at(a), at(b)), to),
+            Instr::Select(c, a, b) => {
+                match test_of(program, c as usize).filter(|_| self.chosen[c as usize]) {
+                    Some((op, x, y)) => (Code::Choose(op, [at(x), at(y), at(a), at(b)]), to),
+                    None => (Code::Select(at(c), at(a), at(b)), to),
+                }
+            }
             Instr::Cast(a) => (Code::Cast(at(a)), dtype_of(a)),
             Instr::Fold(..) => {
                 return Err(Error::invalid("launch", "a fold stands in a program that is not of rows"));
@@ -284,7 +350,7 @@ impl Lowering<'_> {
             self.registers += 1;
             (self.registers - 1) as u16
         });
-        for r in program.instrs[i].operands() {
+        for r in self.reads(i) {
             if self.last_use[r as usize] == i
                 && let Src::Reg(reg) = self.place[r as usize]
                 && reg as usize >= program.scalars.len() + program.inputs.len()
@@ -300,6 +366,7 @@ impl Lowering<'_> {
             .filter(|_| to.compute() == to)
             .map(|o| o as u16);
         self.place[i] = Src::Reg(dst);
+        self.costs.push(program.instrs[i].cost());
         self.steps.push(Step { code, from, to, dst, output });
         Ok(())
     }

@@ -113,6 +113,7 @@ fn run_direct(isa: Isa, program: &Lowered, bound: &Bound<'_>) -> Result<()> {
                 | Code::Powi(..)
                 | Code::Compare(..)
                 | Code::Select(..)
+                | Code::Choose(..)
                 | Code::Cast(_) => {}
             }
         }

@@ -9,7 +9,7 @@ use tensor_core::{BinaryOp, CompareOp, DType, Error, ErrorKind, Result, UnaryOp,
 use crate::simd::vector;
 use crate::simd::{
     isa::{Isa, Plain, Short},
-    loops::{fold, map1, map2, map2_checked, map3},
+    loops::{fold, map1, map2, map2_checked, map3, map4},
     math,
 };
 
@@ -633,6 +633,35 @@ pub(crate) unsafe fn select(
     }
 }
 
+/// `out = x op y ? a : b` over `n` elements of f32, for operands x, y, a and b.
+///
+/// # Safety
+/// All are good for `n` elements, aligned; `out` lies apart.
+pub(crate) unsafe fn choose(isa: Isa, op: CompareOp, operands: [*const u8; 4], out: *mut u8, n: usize) {
+    // For numbers of any order, `x > y` is `y < x`.
+    let [x, y, a, b] = operands.map(<*const u8>::cast::<f32>);
+    let (x, y, op) = match op {
+        CompareOp::Gt => (y, x, CompareOp::Lt),
+        CompareOp::Ge => (y, x, CompareOp::Le),
+        CompareOp::Eq | CompareOp::Ne | CompareOp::Lt | CompareOp::Le => (x, y, op),
+    };
+    let out = out.cast::<f32>();
+    macro_rules! go {
+        ($f:expr) => {
+            // SAFETY: the caller's promise.
+            unsafe {
+                map4(isa, x, y, a, b, out, n, |x: f32, y: f32, a: f32, b: f32| if $f(x, y) { a } else { b })
+            }
+        };
+    }
+    match op {
+        CompareOp::Eq => go!(|x, y| x == y),
+        CompareOp::Ne => go!(|x, y| x != y),
+        CompareOp::Lt | CompareOp::Gt => go!(|x, y| x < y),
+        CompareOp::Le | CompareOp::Ge => go!(|x, y| x <= y),
+    }
+}
+
 /// `out = x as to` over `n` elements of `from`, both in their compute dtypes; f16 and bf16 targets are rounded on the way.
 ///
 /// # Safety
@@ -761,5 +790,33 @@ mod tests {
         check!(u32, DType::U32);
         check!(u8, DType::U8);
         Ok(())
+    }
+
+    /// A comparison and a selection in one give what the two give one after the other, of any numbers.
+    #[test]
+    fn a_choice_is_a_comparison_and_a_selection() {
+        let numbers = [1.5f32, -0.0, 0.0, f32::NAN, f32::INFINITY, -2.0, f32::NEG_INFINITY, 1e-40];
+        let some =
+            |n: usize, step: usize| (0..n).map(|i| numbers[(i * step + i / 8) % 8]).collect::<Vec<f32>>();
+        let bytes = |v: &[f32]| v.as_ptr().cast::<u8>();
+        for n in [0, 1, 15, 16, 17, 64, 100, 1000] {
+            let (x, y, a, b) = (some(n, 1), some(n, 3), some(n, 5), some(n, 7));
+            for isa in Isa::available() {
+                for op in
+                    [CompareOp::Eq, CompareOp::Ne, CompareOp::Lt, CompareOp::Le, CompareOp::Gt, CompareOp::Ge]
+                {
+                    let (mut is, mut expected, mut out) = (vec![false; n], vec![0f32; n], vec![0f32; n]);
+                    let (a, b) = (bytes(&a), bytes(&b));
+                    // SAFETY: all hold n elements, and lie apart.
+                    unsafe {
+                        compare(isa, op, DType::F32, bytes(&x), bytes(&y), is.as_mut_ptr().cast(), n);
+                        select(isa, DType::F32, is.as_ptr().cast(), a, b, expected.as_mut_ptr().cast(), n);
+                        choose(isa, op, [bytes(&x), bytes(&y), a, b], out.as_mut_ptr().cast(), n);
+                    }
+                    let bits = |v: &[f32]| v.iter().map(|v| v.to_bits()).collect::<Vec<u32>>();
+                    assert_eq!(bits(&out), bits(&expected), "{op:?} of {n}, {isa:?}");
+                }
+            }
+        }
     }
 }

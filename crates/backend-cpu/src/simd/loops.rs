@@ -85,6 +85,7 @@ macro_rules! looped {
 looped!(map1, Map1, Short1, A a);
 looped!(map2, Map2, Short2, A a, B b);
 looped!(map3, Map3, Short3, A a, B b, C c);
+looped!(map4, Map4, Short4, A a, B b, C c, D d);
 
 /// A function of two operands that holds for most of them, with another for the rest.
 struct Checked<T, F, H, G> {

@@ -43,6 +43,45 @@ fn maps_over_every_kind_of_input() {
     });
 }
 
+/// A test may be a part of the selections that ask for it, and must not be where something else asks too.
+#[test]
+fn tests_of_one_selection_and_of_several() {
+    for shape in [vec![], vec![7], vec![1025], vec![50, 300], vec![300, 1000]] {
+        let (x, y) = (|d: &Device| floats(&shape, 1, d), |d: &Device| floats(&shape, 2, d));
+        agree("one", 1e-6, |d| x(d)?.gt(&y(d)?)?.where_cond(&x(d)?.exp(), &y(d)?));
+        agree("one, of itself", 1e-6, |d| {
+            let x = x(d)?;
+            x.le_scalar(0.25).where_cond(&x, &(&x * 2.0))
+        });
+        agree("several", 1e-6, |d| {
+            let (x, y) = (x(d)?, y(d)?);
+            let less = x.lt(&y)?;
+            less.where_cond(&x, &y)?.mul(&less.where_cond(&y, &(&x + 1.0))?)
+        });
+        agree("a number asks too", 1e-6, |d| {
+            let (x, y) = (x(d)?, y(d)?);
+            let other = x.ne(&y)?;
+            other.where_cond(&x, &y)?.add(&other.to_dtype(DType::F32)?)
+        });
+        agree("NaN", 1e-6, |d| {
+            let x = x(d)?.sqrt();
+            x.isnan().where_cond(&x.zeros_like(), &x)
+        });
+        agree("a sum without NaN", 1e-5, |d| {
+            let x = x(d)?.sqrt();
+            Ok(x.isnan().where_cond(&x.zeros_like(), &x)?.sum())
+        });
+        agree("of another dtype", 1e-3, |d| {
+            let half = x(d)?.to_dtype(DType::F16)?;
+            half.ge_scalar(0.0).where_cond(&y(d)?.to_dtype(DType::F16)?, &half)?.to_dtype(DType::F32)
+        });
+        agree("integers by a test of floats", 0.0, |d| {
+            let (x, y) = (x(d)?, (y(d)? * 9.0).to_dtype(DType::I32)?);
+            x.gt_scalar(0.0).where_cond(&y, &y.neg())
+        });
+    }
+}
+
 #[test]
 fn outputs_may_overwrite_their_inputs() -> Result<()> {
     for n in [10, 5000, 400_000] {
