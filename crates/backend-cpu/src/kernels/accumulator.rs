@@ -8,7 +8,7 @@ use crate::{
     memory::buffer::Memory,
     simd::{
         isa::Isa,
-        loops::{accumulate, fold, fold_any_order, map2},
+        loops::{accumulate, fold, fold_any_order, fold_extreme, map2},
     },
 };
 
@@ -117,6 +117,23 @@ impl Accumulator for f64 {
                     }
                 }
             }};
+        }
+        /// Fewer numbers are not worth a search of their own for NaN.
+        const MANY: usize = 32;
+        if dtype != DType::F64 && n >= MANY {
+            let data = data.cast();
+            // SAFETY: the caller's promise.
+            match op {
+                ReduceOp::Max => unsafe {
+                    let pick = |a, v| if v > a { v } else { a };
+                    return f64::from(fold_extreme(isa, data, n, f32::NEG_INFINITY, pick));
+                },
+                ReduceOp::Min => unsafe {
+                    let pick = |a, v| if v < a { v } else { a };
+                    return f64::from(fold_extreme(isa, data, n, f32::INFINITY, pick));
+                },
+                ReduceOp::Sum | ReduceOp::Mean | ReduceOp::Prod | ReduceOp::Any | ReduceOp::All => {}
+            }
         }
         if dtype == DType::F64 { go!(f64, isa.narrow()) } else { go!(f32, isa) }
     }
