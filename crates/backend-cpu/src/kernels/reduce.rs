@@ -121,7 +121,8 @@ enum Blocks<'a, 'b> {
     InPlace(*const u8, usize),
     /// Rows that lie apart, each in order.
     InRows(&'a Lowered, &'a Access, Memory),
-    Computed(&'a mut Evaluator<'b>),
+    /// By the engine, and whether it looks ahead.
+    Computed(&'a mut Evaluator<'b>, bool),
 }
 
 impl Blocks<'_, '_> {
@@ -133,12 +134,12 @@ impl Blocks<'_, '_> {
                 let inner = program.inner();
                 (inner - pos % inner).min(2 * BLOCK).min(end - pos)
             }
-            Blocks::Computed(evaluator) => evaluator.block_len(pos, end),
+            Blocks::Computed(evaluator, _) => evaluator.block_len(pos, end),
         }
     }
 
-    /// Where positions `pos..pos + n` lie.
-    fn block(&mut self, pos: usize, n: usize) -> Result<*const u8> {
+    /// Where positions `pos..pos + n` lie; the next block will probably begin at `next`.
+    fn block(&mut self, pos: usize, n: usize, next: usize) -> Result<*const u8> {
         match self {
             Blocks::InPlace(first, size) => Ok(first.wrapping_add(pos * *size)),
             Blocks::InRows(program, access, memory) => {
@@ -146,7 +147,10 @@ impl Blocks<'_, '_> {
                 let at = offset_of(access, &program.dims, pos / inner, pos % inner);
                 Ok(memory.at::<u8>(0).wrapping_add(at * access.dtype.size()).cast_const())
             }
-            Blocks::Computed(evaluator) => {
+            Blocks::Computed(evaluator, far) => {
+                if *far {
+                    evaluator.look_ahead(&[], next);
+                }
                 evaluator.block(pos, n, &[], 0)?;
                 Ok(evaluator.result(0))
             }
@@ -224,14 +228,11 @@ impl Reducer<'_> {
         {
             return f(&mut Blocks::InRows(program, access, self.inputs[k as usize]));
         }
-        with_evaluator(
-            self.isa,
-            &self.reduction.program,
-            self.inputs,
-            self.launch.scalars,
-            &[],
-            |evaluator| f(&mut Blocks::Computed(evaluator)),
-        )
+        // Beside a single step, reading rows in order, there is nothing to hide the looks behind.
+        let far = program.is_far() && program.steps.len() > 1;
+        with_evaluator(self.isa, program, self.inputs, self.launch.scalars, &[], |evaluator| {
+            f(&mut Blocks::Computed(evaluator, far))
+        })
     }
 
     fn is_large(&self) -> bool {
@@ -247,8 +248,8 @@ impl Reducer<'_> {
                     // Several short rows a block.
                     let rows = BLOCK / count;
                     for (i, results) in chunk.chunks_mut(rows).enumerate() {
-                        let pos = (first + i * rows) * count;
-                        let data = blocks.block(pos, results.len() * count)?;
+                        let (pos, n) = ((first + i * rows) * count, results.len() * count);
+                        let data = blocks.block(pos, n, pos + n)?;
                         for (j, result) in results.iter_mut().enumerate() {
                             let row = data.wrapping_add(j * count * self.dtype.compute().size());
                             // SAFETY: the block holds these rows.
@@ -263,7 +264,7 @@ impl Reducer<'_> {
                     let end = (row * count + count).min(pos + PIECE);
                     while pos < end {
                         let n = blocks.block_len(pos, end);
-                        let data = blocks.block(pos, n)?;
+                        let data = blocks.block(pos, n, pos + n)?;
                         // SAFETY: the block holds n elements.
                         let folded = unsafe { W::fold(self.isa, self.op, self.dtype, data, n) };
                         *result = W::join(self.op, *result, folded);
@@ -300,7 +301,7 @@ impl Reducer<'_> {
                     let end = rows.end.min(group + GROUP);
                     W::open(self.op, self.dtype, &mut narrow[..sums.len()]);
                     for row in (group..end).step_by(step) {
-                        let data = blocks.block(pos(row), sums.len())?;
+                        let data = blocks.block(pos(row), sums.len(), pos(row + step))?;
                         let some = RowBlock { data, stride: r.columns, count: step.min(end - row) };
                         // SAFETY: the block holds as many elements as there are sums, and in place so do the rows after it.
                         unsafe { W::accumulate(self.isa, self.op, self.dtype, sums, &mut narrow, some) };
