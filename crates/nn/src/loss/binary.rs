@@ -27,13 +27,17 @@ impl BceWithLogitsLoss {
         let cast = autocast::cast("binary_cross_entropy_with_logits", [logits, targets], [])?;
         let ([logits, targets], []) = cast.tensors();
         check_pair("binary_cross_entropy_with_logits", logits, targets)?;
-        let mut positive = logits.logsigmoid().neg().mul(targets)?;
+        // Of ln(1 + e⁻ˡˣˡ), which both have in common, each lacks what rises beside it. Written so that derivatives at 0 are those of softplus.
+        let (is_positive, zero) = (logits.gt_scalar(0.0), logits.zeros_like());
+        let negated = logits.neg();
+        let common = is_positive.where_cond(&negated, logits)?.exp().log1p();
+        let mut positive = common.add(&is_positive.where_cond(&zero, &negated)?)?.mul(targets)?;
         if let Some(weight) = &self.pos_weight {
             // It broadcasts to the logits, never the other way round.
             positive = positive.mul(&weight.expand(logits.shape())?)?;
         }
-        let negative = logits.softplus(1.0, f64::INFINITY).mul(&targets.neg().add_scalar(1.0))?;
-        let losses = positive.add(&negative)?;
+        let softplus = common.add(&is_positive.where_cond(logits, &zero)?)?;
+        let losses = softplus.mul(&targets.neg().add_scalar(1.0))?.add(&positive)?;
         Ok(self.reduction.apply(&losses))
     }
 }
