@@ -120,20 +120,16 @@ impl Accumulator for f64 {
         }
         /// Fewer numbers are not worth a search of their own for NaN.
         const MANY: usize = 32;
-        if dtype != DType::F64 && n >= MANY {
+        if dtype != DType::F64 && n >= MANY && matches!(op, ReduceOp::Max | ReduceOp::Min) {
             let data = data.cast();
             // SAFETY: the caller's promise.
-            match op {
-                ReduceOp::Max => unsafe {
-                    let pick = |a, v| if v > a { v } else { a };
-                    return f64::from(fold_extreme(isa, data, n, f32::NEG_INFINITY, pick));
-                },
-                ReduceOp::Min => unsafe {
-                    let pick = |a, v| if v < a { v } else { a };
-                    return f64::from(fold_extreme(isa, data, n, f32::INFINITY, pick));
-                },
-                ReduceOp::Sum | ReduceOp::Mean | ReduceOp::Prod | ReduceOp::Any | ReduceOp::All => {}
-            }
+            return f64::from(unsafe {
+                if op == ReduceOp::Max {
+                    fold_extreme(isa, data, n, f32::NEG_INFINITY, |a, v| if v > a { v } else { a })
+                } else {
+                    fold_extreme(isa, data, n, f32::INFINITY, |a, v| if v < a { v } else { a })
+                }
+            });
         }
         if dtype == DType::F64 { go!(f64, isa.narrow()) } else { go!(f32, isa) }
     }
