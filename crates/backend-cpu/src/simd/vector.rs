@@ -29,11 +29,16 @@ pub(crate) trait Vector: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Ou
     /// These numbers up to number `from`, and then those at `at` up to number `n`.
     ///
     /// # Safety
-    /// `at` is good for reads of its numbers `from` to `n`, which are from 1 to [`Vector::WIDTH`].
+    /// `at` is good for reads of its numbers `from` to `n`, which are from 0 to [`Vector::WIDTH`], and some.
     unsafe fn load_rest(self, at: *const Self::Number, from: usize, n: usize) -> Self;
     /// # Safety
     /// `at` is good for writes of `n` numbers, which is from 1 to [`Vector::WIDTH`].
     unsafe fn store_first(self, at: *mut Self::Number, n: usize);
+    /// Stores the numbers from `from` up to number `n`.
+    ///
+    /// # Safety
+    /// `at` is good for writes of its numbers `from` to `n`, which are from 0 to [`Vector::WIDTH`], and some.
+    unsafe fn store_rest(self, at: *mut Self::Number, from: usize, n: usize);
     /// The numbers at even places of this register and the next, and those at odd ones.
     fn unzip(self, next: Self) -> [Self; 2];
     /// The inverse of [`Vector::unzip`]: numbers of both by turns.
@@ -146,14 +151,23 @@ macro_rules! float {
             }
 
             #[inline(always)]
-            unsafe fn load_rest(self, _: *const $t, _: usize, _: usize) -> $t {
-                self
+            unsafe fn load_rest(self, at: *const $t, from: usize, _: usize) -> $t {
+                // SAFETY: the caller's promise.
+                if from == 0 { unsafe { at.read() } } else { self }
             }
 
             #[inline(always)]
             unsafe fn store_first(self, at: *mut $t, _: usize) {
                 // SAFETY: the caller's promise.
                 unsafe { at.write(self) }
+            }
+
+            #[inline(always)]
+            unsafe fn store_rest(self, at: *mut $t, from: usize, _: usize) {
+                if from == 0 {
+                    // SAFETY: the caller's promise.
+                    unsafe { at.write(self) }
+                }
             }
 
             #[inline(always)]
@@ -287,6 +301,14 @@ impl<T: Float, const N: usize> Vector for Lanes<T, N> {
     }
 
     #[inline(always)]
+    unsafe fn store_rest(self, at: *mut T, from: usize, n: usize) {
+        for (i, &number) in self.0.iter().enumerate().take(n).skip(from) {
+            // SAFETY: the caller's promise.
+            unsafe { at.wrapping_add(i).write(number) };
+        }
+    }
+
+    #[inline(always)]
     fn unzip(self, next: Lanes<T, N>) -> [Lanes<T, N>; 2] {
         let (mut even, mut odd) = (self, next);
         let both = |i: usize| if i < N { self.0[i] } else { next.0[i - N] };
@@ -329,7 +351,7 @@ mod x86 {
             $(#[$doc:meta])* $name:ident, $inner:ty, $number:ty, $width:expr, $run:path;
             $splat:ident, $fmadd:ident, $load:ident;
             |$at:ident, $n:ident| $load_first:expr; |$old:ident, $rest:ident, $from:ident, $end:ident| $load_rest:expr;
-            |$to:ident, $m:ident, $v:ident| $store_first:expr;
+            |$to:ident, $m:ident, $v:ident| $store_first:expr; |$start:ident| $store_rest:expr;
             $($op:ident $method:ident $instruction:ident),*;
             |$first:ident, $second:ident| $unzip:expr, $zip:expr
             $(; |$eight:ident| $totals:expr)?
@@ -393,6 +415,13 @@ mod x86 {
                 }
 
                 #[inline(always)]
+                unsafe fn store_rest(self, $to: *mut $number, $start: usize, $m: usize) {
+                    let $v = self.0;
+                    // SAFETY: as above.
+                    unsafe { $store_rest }
+                }
+
+                #[inline(always)]
                 fn unzip(self, next: $name) -> [$name; 2] {
                     let ($first, $second) = (self.0, next.0);
                     // SAFETY: see above.
@@ -429,6 +458,12 @@ mod x86 {
     #[inline(always)]
     fn bits(n: usize) -> u32 {
         u32::MAX >> (32 - n)
+    }
+
+    /// The low `n` of all bits but the low `from`.
+    #[inline(always)]
+    fn bits_from(from: usize, n: usize) -> u32 {
+        bits(n) & (u32::MAX << from)
     }
 
     /// Ones, then zeros: a window on them is a mask.
@@ -481,8 +516,9 @@ mod x86 {
         F32x16, __m512, f32, 16, isa::avx512;
         _mm512_set1_ps, _mm512_fmadd_ps, _mm512_loadu_ps;
         |at, n| _mm512_maskz_loadu_ps(bits(n) as __mmask16, at);
-        |old, at, from, n| _mm512_mask_loadu_ps(old, (bits(n) & !bits(from)) as __mmask16, at);
+        |old, at, from, n| _mm512_mask_loadu_ps(old, bits_from(from, n) as __mmask16, at);
         |to, n, v| _mm512_mask_storeu_ps(to, bits(n) as __mmask16, v);
+        |from| _mm512_mask_storeu_ps(to, bits_from(from, n) as __mmask16, v);
         Add add _mm512_add_ps, Sub sub _mm512_sub_ps, Mul mul _mm512_mul_ps;
         |a, b| {
             let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
@@ -501,8 +537,9 @@ mod x86 {
         F64x8, __m512d, f64, 8, isa::avx512;
         _mm512_set1_pd, _mm512_fmadd_pd, _mm512_loadu_pd;
         |at, n| _mm512_maskz_loadu_pd(bits(n) as __mmask8, at);
-        |old, at, from, n| _mm512_mask_loadu_pd(old, (bits(n) & !bits(from)) as __mmask8, at);
+        |old, at, from, n| _mm512_mask_loadu_pd(old, bits_from(from, n) as __mmask8, at);
         |to, n, v| _mm512_mask_storeu_pd(to, bits(n) as __mmask8, v);
+        |from| _mm512_mask_storeu_pd(to, bits_from(from, n) as __mmask8, v);
         Add add _mm512_add_pd, Sub sub _mm512_sub_pd, Mul mul _mm512_mul_pd;
         |a, b| {
             let even = _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14);
@@ -525,6 +562,7 @@ mod x86 {
             _mm256_blendv_ps(old, _mm256_maskload_ps(at, mask), _mm256_castsi256_ps(mask))
         };
         |to, n, v| _mm256_maskstore_ps(to, window(n), v);
+        |from| _mm256_maskstore_ps(to, _mm256_andnot_si256(window(from), window(n)), v);
         Add add _mm256_add_ps, Sub sub _mm256_sub_ps, Mul mul _mm256_mul_ps;
         |a, b| {
             let even = _mm256_castps_pd(_mm256_shuffle_ps::<0x88>(a, b));
@@ -547,6 +585,7 @@ mod x86 {
             _mm256_blendv_pd(old, _mm256_maskload_pd(at, mask), _mm256_castsi256_pd(mask))
         };
         |to, n, v| _mm256_maskstore_pd(to, window(2 * n), v);
+        |from| _mm256_maskstore_pd(to, _mm256_andnot_si256(window(2 * from), window(2 * n)), v);
         Add add _mm256_add_pd, Sub sub _mm256_sub_pd, Mul mul _mm256_mul_pd;
         |a, b| {
             let (even, odd) = (_mm256_shuffle_pd::<0>(a, b), _mm256_shuffle_pd::<0xf>(a, b));
@@ -645,14 +684,46 @@ mod tests {
         }
     }
 
+    struct Parts<V>(std::marker::PhantomData<V>);
+
+    impl<V: Vector> Job for Parts<V>
+    where
+        V::Number: From<u8> + PartialEq + std::fmt::Debug,
+    {
+        type Output = ();
+        fn run(self) {
+            let numbers: Vec<V::Number> = (1..=V::WIDTH as u8).map(V::Number::from).collect();
+            let zero = V::Number::from(0);
+            for n in 1..=V::WIDTH {
+                for from in 0..n {
+                    let expected = |i: usize| if (from..n).contains(&i) { numbers[i] } else { zero };
+                    let expected: Vec<V::Number> = (0..V::WIDTH).map(expected).collect();
+                    let [mut loaded, mut stored] = [vec![zero; V::WIDTH], vec![zero; V::WIDTH]];
+                    // SAFETY: there are as many numbers on both sides.
+                    unsafe {
+                        V::splat(zero)
+                            .load_rest(numbers.as_ptr(), from, n)
+                            .store_first(loaded.as_mut_ptr(), V::WIDTH);
+                        V::load(numbers.as_ptr()).store_rest(stored.as_mut_ptr(), from, n);
+                    }
+                    assert_eq!(loaded, expected, "{from} {n}");
+                    assert_eq!(stored, expected, "{from} {n}");
+                }
+            }
+        }
+    }
+
     #[test]
-    fn even_and_odd_places_come_apart_and_together() {
+    fn places_come_apart_and_together() {
         fn check<V: Vector>()
         where
             V::Number: From<u8> + PartialEq + std::fmt::Debug + Default,
         {
             // SAFETY: called for what the processor has.
-            unsafe { V::run(Unzipped::<V>(std::marker::PhantomData)) };
+            unsafe {
+                V::run(Unzipped::<V>(std::marker::PhantomData));
+                V::run(Parts::<V>(std::marker::PhantomData));
+            }
         }
         check::<F32x4>();
         check::<F64x2>();

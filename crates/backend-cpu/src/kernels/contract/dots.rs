@@ -13,20 +13,19 @@ use tensor_core::Result;
 use super::{
     epilogue::Finish,
     gemm::{Product, Steps},
-    micro_kernel::{Columns, HasMicroKernels, mul_add},
-    windows,
+    micro_kernel::{HasMicroKernels, mul_add},
 };
 use crate::simd::{
     isa::{Isa, Job},
     vector::{Float, Vector},
 };
 
-/// Registers of terms in a block: four rows of them are two thirds of a first-level cache.
-const BLOCK: usize = 128;
+/// Registers of terms in a block: four rows of them are a third of a first-level cache, beside what passes by.
+const BLOCK: usize = 64;
 /// Rows up to which a product is formed so. With more, transposing both operands is less of the work.
 pub(super) const MOST_ROWS: usize = 32;
 /// Of so many registers one may be of two runs.
-const MOST_TURNS: usize = 4;
+const MOST_TURNS: usize = 2;
 /// Rows and columns of a micro-tile: their terms and sums all are in registers, if there are 32.
 const ROWS: usize = 4;
 pub(super) const COLUMNS: usize = 4;
@@ -40,7 +39,7 @@ pub(super) struct Terms {
 /// Some registers: where each lies in the left operand, one run, and in the right one. The first `whole` of them are one run there too.
 struct Block {
     lhs: Vec<isize>,
-    rhs: Vec<Columns>,
+    rhs: Vec<Register>,
     whole: usize,
 }
 
@@ -50,16 +49,16 @@ impl Terms {
         if !k.is_multiple_of(width) {
             return None;
         }
-        let lhs = windows::registers(lhs, 0..k, width)?;
+        let lhs = registers(lhs, 0..k, width)?;
         if lhs.iter().any(|left| left.turn < width) {
             return None;
         }
-        let rhs = windows::registers(rhs, 0..k, width)?;
+        let rhs = registers(rhs, 0..k, width)?;
         // One of two runs is two loads, each of which takes a port of the multiplications.
         if rhs.iter().filter(|right| right.turn < width).count() * MOST_TURNS > rhs.len() {
             return None;
         }
-        let block = |(lhs, rhs): (&[Columns], &[Columns])| {
+        let block = |(lhs, rhs): (&[Register], &[Register])| {
             let (mut of_block, mut turning): (Vec<_>, Vec<_>) = lhs
                 .iter()
                 .map(|left| left.from)
@@ -77,6 +76,32 @@ impl Terms {
     pub(super) fn are_for<T: HasMicroKernels>(&self, isa: Isa) -> bool {
         self.width == T::micro_kernels(isa).width
     }
+}
+
+/// A register of terms that are read where they lie: term t is `from + t` from the first place, or, from term `turn` on, where a second run
+/// lies side by side, `then + t`.
+#[derive(Clone, Copy, Debug)]
+struct Register {
+    from: isize,
+    turn: usize,
+    then: isize,
+}
+
+/// Positions in registers of `width`, if each is one run of what lies side by side, or two.
+fn registers(at: Steps<'_>, positions: Range<usize>, width: usize) -> Option<Vec<Register>> {
+    let mut registers = Vec::with_capacity(positions.len().div_ceil(width));
+    for first in positions.clone().step_by(width) {
+        let end = positions.end.min(first + width);
+        let follows = |&j: &usize| at.at(j) == at.at(j - 1) + 1;
+        let turn = first + 1 + (first + 1..end).take_while(follows).count();
+        if turn < end && !(turn + 1..end).all(|j| follows(&j)) {
+            return None;
+        }
+        let from = at.at(first);
+        let then = if turn < end { at.at(turn) - (turn - first) as isize } else { from };
+        registers.push(Register { from, turn: turn - first, then });
+    }
+    Some(registers)
 }
 
 /// A micro-tile of a block of terms: where its rows and columns begin, and the result's first element.
@@ -125,13 +150,13 @@ impl<V: Vector, const M: usize, const N: usize> Job for Dots<'_, V, M, N> {
         let mut at = 0;
         while at < *whole {
             // SAFETY: a block has as many on both sides, and no more whole ones.
-            let (left, Columns { from, .. }) = unsafe { (lhs_at.add(at).read(), rhs_at.add(at).read()) };
+            let (left, Register { from, .. }) = unsafe { (lhs_at.add(at).read(), rhs_at.add(at).read()) };
             term!(left, column => V::load(column.wrapping_offset(from)));
             at += 1;
         }
         while at < lhs.len() {
             // SAFETY: as above.
-            let (left, Columns { from, turn, then, .. }) =
+            let (left, Register { from, turn, then }) =
                 unsafe { (lhs_at.add(at).read(), rhs_at.add(at).read()) };
             term!(left, column => V::load_first(column.wrapping_offset(from), turn)
                 .load_rest(column.wrapping_offset(then), turn, V::WIDTH));

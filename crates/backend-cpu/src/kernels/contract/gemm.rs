@@ -173,6 +173,11 @@ impl Panels {
         MAX_REGISTERS - self.counts.iter().position(|&count| count > 0).unwrap_or(0)
     }
 
+    /// The first register of a panel.
+    pub(super) fn start(&self, panel: usize) -> usize {
+        self.place(panel).0 / self.width
+    }
+
     /// The first column of a panel, and its registers.
     pub(crate) fn place(&self, panel: usize) -> (usize, usize) {
         let [threes, twos, _] = self.counts;
@@ -479,7 +484,11 @@ impl<T: HasMicroKernels> MacroKernel<'_, T> {
                     b_term,
                     to: p.to.wrapping_add(first_row * p.to_row + place.first),
                     to_row: p.to_row,
-                    last: place.columns - (place.registers - 1) * self.micro_kernels.width,
+                    // Of windows, what is stored is known by register.
+                    last: match self.windows {
+                        None => place.columns - (place.registers - 1) * self.micro_kernels.width,
+                        Some(_) => self.micro_kernels.width,
+                    },
                     update: if terms.start == 0 { p.update } else { self.more },
                 };
                 // SAFETY: the caller's promise; whole registers are read of packed panels, and of columns that all are there.
@@ -519,20 +528,17 @@ impl<T: HasMicroKernels> MacroKernel<'_, T> {
     }
 
     fn place(&self, panel: usize) -> Place {
-        let (first, registers) = match &self.windows {
-            None => self.panels.place(panel),
-            Some(windows) => windows.place(panel),
-        };
+        if let Some(windows) = &self.windows {
+            let (columns, registers) = (windows.columns(panel), windows.panel(panel).len());
+            let width = registers * self.micro_kernels.width;
+            let first = self.columns.start + columns.start;
+            return Place { first, columns: columns.len(), registers, width, packed: false };
+        }
+        let (first, registers) = self.panels.place(panel);
         let first = self.columns.start + first;
         let width = registers * self.micro_kernels.width;
         let columns = width.min(self.columns.end - first);
-        Place {
-            first,
-            columns,
-            registers,
-            width,
-            packed: self.windows.is_none() && (!self.in_place || columns < width),
-        }
+        Place { first, columns, registers, width, packed: !self.in_place || columns < width }
     }
 
     /// Asks for a `part` of `parts` of the next rows of the left operand, whose terms lie side by side.

@@ -11,6 +11,7 @@ use std::hint::black_box;
 use super::{
     dots, gemv,
     tables::{CopyPieces, InRegisters},
+    windows::{Run, Strip},
     winograd::Transforms,
 };
 use crate::simd::{
@@ -76,18 +77,7 @@ pub(super) fn mul_add<V: Vector>(a: V, b: V, c: V) -> V {
     if V::HAS_FMA { a.fma::<true>(b, c) } else { a.fma::<false>(b, c) }
 }
 
-/// A register of columns of a right operand that is read where it lies: element `[t][j]` is `from + table[t] + j` from its first, or, from
-/// column `turn` on, where a second run of columns lies side by side, `then + table[t] + j`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Columns {
-    pub(crate) from: isize,
-    pub(crate) turn: usize,
-    pub(crate) then: isize,
-    /// How many there are.
-    pub(crate) count: usize,
-}
-
-/// How a micro-kernel reads the right operand.
+/// How a micro-kernel reads the right operand, and where it leaves the sums.
 trait Right<V: Vector>: Copy {
     /// Terms between two steps of a micro-kernel's loop.
     const UNROLL: usize;
@@ -97,6 +87,36 @@ trait Right<V: Vector>: Copy {
     /// The columns are there.
     unsafe fn load(self, term: isize, register: usize) -> V;
     fn advanced(self, terms: isize) -> Self;
+
+    /// Into how many runs of columns a register's sums are stored.
+    #[inline(always)]
+    fn runs(self, _register: usize) -> usize {
+        1
+    }
+
+    /// One of them.
+    #[inline(always)]
+    fn run(self, tile: &MicroTile<V::Number>, register: usize, registers: usize, _at: usize) -> Run {
+        let end = if register + 1 < registers { V::WIDTH } else { tile.last };
+        Run { start: 0, end, to: (register * V::WIDTH) as isize }
+    }
+
+    /// Stores the sums of a run, or adds them to what is there.
+    ///
+    /// # Safety
+    /// The run's elements are there, number 0 of the register at `to`.
+    #[inline(always)]
+    unsafe fn store(to: *mut V::Number, run: Run, update: Update, sum: V) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let sum = match update {
+                Update::Set => sum,
+                Update::Add => V::load_first(to, run.end) + sum,
+                Update::Subtract => V::load_first(to, run.end) - sum,
+            };
+            sum.store_first(to, run.end);
+        }
+    }
 }
 
 /// Whole registers, a term's side by side.
@@ -105,13 +125,16 @@ struct Panel<V: Vector> {
     term: isize,
 }
 
-/// [`Columns`] of some registers, where each begins and goes on, and the table of terms. All but the last `TURNS` registers are one run
-/// each, and whole.
-struct InPlace<V: Vector, const N: usize, const TURNS: usize> {
-    columns: [Columns; N],
+/// Where some registers begin, which lie anywhere, and the table of terms.
+struct InPlace<V: Vector, const N: usize> {
     from: [*const V::Number; N],
-    then: [*const V::Number; N],
     table: *const isize,
+}
+
+/// The same of registers that are not all columns.
+struct WithGaps<'a, V: Vector, const N: usize> {
+    at: InPlace<V, N>,
+    strips: &'a [Strip],
 }
 
 impl<V: Vector> Clone for Panel<V> {
@@ -120,12 +143,18 @@ impl<V: Vector> Clone for Panel<V> {
     }
 }
 impl<V: Vector> Copy for Panel<V> {}
-impl<V: Vector, const N: usize, const TURNS: usize> Clone for InPlace<V, N, TURNS> {
+impl<V: Vector, const N: usize> Clone for InPlace<V, N> {
     fn clone(&self) -> Self {
         *self
     }
 }
-impl<V: Vector, const N: usize, const TURNS: usize> Copy for InPlace<V, N, TURNS> {}
+impl<V: Vector, const N: usize> Copy for InPlace<V, N> {}
+impl<V: Vector, const N: usize> Clone for WithGaps<'_, V, N> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<V: Vector, const N: usize> Copy for WithGaps<'_, V, N> {}
 
 impl<V: Vector> Right<V> for Panel<V> {
     const UNROLL: usize = unroll::<V>();
@@ -143,28 +172,59 @@ impl<V: Vector> Right<V> for Panel<V> {
     }
 }
 
-impl<V: Vector, const N: usize, const TURNS: usize> Right<V> for InPlace<V, N, TURNS> {
+impl<V: Vector, const N: usize> Right<V> for InPlace<V, N> {
     // More of them, and the sums would not stay in registers beside the places of columns.
     const UNROLL: usize = 1;
 
     #[inline(always)]
     unsafe fn load(self, term: isize, register: usize) -> V {
         // SAFETY: the caller's promise; the table has all terms.
-        unsafe {
-            let term = self.table.wrapping_offset(term).read();
-            let from = self.from[register].wrapping_offset(term);
-            if register + TURNS < N {
-                V::load(from)
-            } else {
-                let Columns { turn, count, .. } = self.columns[register];
-                V::load_first(from, turn).load_rest(self.then[register].wrapping_offset(term), turn, count)
-            }
-        }
+        unsafe { V::load(self.from[register].wrapping_offset(self.table.wrapping_offset(term).read())) }
     }
 
     #[inline(always)]
     fn advanced(self, terms: isize) -> Self {
         InPlace { table: self.table.wrapping_offset(terms), ..self }
+    }
+}
+
+impl<V: Vector, const N: usize> Right<V> for WithGaps<'_, V, N> {
+    const UNROLL: usize = InPlace::<V, N>::UNROLL;
+
+    #[inline(always)]
+    unsafe fn load(self, term: isize, register: usize) -> V {
+        // SAFETY: the caller's promise.
+        unsafe { self.at.load(term, register) }
+    }
+
+    #[inline(always)]
+    fn advanced(self, terms: isize) -> Self {
+        WithGaps { at: self.at.advanced(terms), ..self }
+    }
+
+    #[inline(always)]
+    fn runs(self, register: usize) -> usize {
+        self.strips[register].runs.len()
+    }
+
+    #[inline(always)]
+    fn run(self, _: &MicroTile<V::Number>, register: usize, _: usize, at: usize) -> Run {
+        self.strips[register].runs[at]
+    }
+
+    #[inline(always)]
+    unsafe fn store(to: *mut V::Number, run: Run, update: Update, sum: V) {
+        let Run { start, end, .. } = run;
+        let zero = V::splat(V::Number::ZERO);
+        // SAFETY: the caller's promise; others are neither read nor written.
+        unsafe {
+            let sum = match update {
+                Update::Set => sum,
+                Update::Add => zero.load_rest(to, start, end) + sum,
+                Update::Subtract => zero.load_rest(to, start, end) - sum,
+            };
+            sum.store_rest(to, start, end);
+        }
     }
 }
 
@@ -196,7 +256,7 @@ impl<V: Vector, R: Right<V>, const M: usize, const N: usize, const ALONG: bool> 
             ($term:expr) => {
                 let mut right = [sums[0][0]; N];
                 for j in 0..N {
-                    // SAFETY: `run`'s caller gives whole registers of columns, and that of `run_windows` so many columns.
+                    // SAFETY: `run`'s caller gives whole registers of columns, as that of `run_windows` does.
                     right[j] = unsafe { b.load($term, j) };
                 }
                 for i in 0..M {
@@ -241,32 +301,27 @@ impl<V: Vector, R: Right<V>, const M: usize, const N: usize, const ALONG: bool> 
         }
         // Each by a number that is known here: a loop that the compiler left as one would keep all sums in memory, also while they are formed.
         macro_rules! store {
-            ($i:literal, $j:literal) => {
-                if $i < M && $j < N {
-                    let n = if $j + 1 < N { V::WIDTH } else { tile.last };
-                    let to = tile.to.wrapping_add($i * tile.to_row + $j * V::WIDTH);
-                    let mut sum = sums[$i][$j];
-                    // SAFETY: `run`'s caller gives the result's elements, and n ends where they do.
-                    unsafe {
-                        match tile.update {
-                            Update::Set => {}
-                            Update::Add => sum = V::load_first(to, n) + sum,
-                            Update::Subtract => sum = V::load_first(to, n) - sum,
-                        }
-                        sum.store_first(to, n);
-                    }
+            ($run:ident, $j:literal: $($i:literal)*) => {$(
+                if $i < M {
+                    let to = tile.to.wrapping_add($i * tile.to_row).wrapping_offset($run.to);
+                    // SAFETY: `run`'s caller gives the result's elements, and runs end where they do.
+                    unsafe { R::store(to, $run, tile.update, sums[$i][$j]) };
                 }
-            };
-        }
-        macro_rules! store_rows {
-            ($($i:literal)*) => {$(
-                store!($i, 0);
-                store!($i, 1);
-                store!($i, 2);
             )*};
         }
-        const { assert!(M <= MAX_MR && N <= MAX_REGISTERS, "store_rows names them all") };
-        store_rows!(0 1 2 3 4 5 6 7 8 9 10 11);
+        // The rows of a run one after the other: which columns it has is the same for all.
+        macro_rules! store_runs {
+            ($($j:literal)*) => {$(
+                if $j < N {
+                    for at in 0..b.runs($j) {
+                        let run = b.run(tile, $j, N, at);
+                        store!(run, $j: 0 1 2 3 4 5 6 7 8 9 10 11);
+                    }
+                }
+            )*};
+        }
+        const { assert!(M <= MAX_MR && N <= MAX_REGISTERS, "stores name them all") };
+        store_runs!(0 1 2);
     }
 }
 
@@ -312,8 +367,8 @@ impl<V: Vector, const N: usize> Job for Copies<V, N> {
     }
 }
 
-type Run<T> = unsafe fn(&MicroTile<T>);
-type RunWindows<T> = unsafe fn(&MicroTile<T>, &[Columns], *const isize);
+type TileKernel<T> = unsafe fn(&MicroTile<T>);
+type WindowKernel<T> = unsafe fn(&MicroTile<T>, &[Strip], *const isize);
 type CopyRows<T> = unsafe fn(usize, *const T, isize, *mut T);
 type CopyTable<T> = unsafe fn(&CopyPieces<'_, T>);
 
@@ -353,34 +408,19 @@ unsafe fn micro_kernel<V: Vector, const M: usize, const N: usize>(tile: &MicroTi
 /// As [`MicroKernels::run_windows`].
 unsafe fn window_kernel<V: Vector, const M: usize, const N: usize>(
     tile: &MicroTile<V::Number>,
-    columns: &[Columns],
+    strips: &[Strip],
     table: *const isize,
 ) {
-    // Not a closure, which would be compiled by itself.
-    let mut own = [columns[0]; N];
-    own.copy_from_slice(&columns[..N]);
-    let (mut from, mut then) = ([tile.b; N], [tile.b; N]);
-    for (j, columns) in own.iter().enumerate() {
-        (from[j], then[j]) = (tile.b.wrapping_offset(columns.from), tile.b.wrapping_offset(columns.then));
+    let mut from = [tile.b; N];
+    for (from, strip) in from.iter_mut().zip(strips) {
+        *from = from.wrapping_offset(strip.from);
     }
-    let turns = |columns: &Columns| columns.turn < V::WIDTH;
+    let at = InPlace::<V, N> { from, table };
     // SAFETY: a table with these is only given out where the processor has the instruction set.
     unsafe {
-        if own[..N - 1].iter().any(turns) {
-            V::run(MicroKernel::<V, _, M, N, false>(
-                tile,
-                InPlace::<V, N, N> { columns: own, from, then, table },
-            ));
-        } else if turns(&own[N - 1]) {
-            V::run(MicroKernel::<V, _, M, N, false>(
-                tile,
-                InPlace::<V, N, 1> { columns: own, from, then, table },
-            ));
-        } else {
-            V::run(MicroKernel::<V, _, M, N, false>(
-                tile,
-                InPlace::<V, N, 0> { columns: own, from, then, table },
-            ));
+        match strips.iter().all(|strip| strip.whole) {
+            true => V::run(MicroKernel::<V, _, M, N, false>(tile, at)),
+            false => V::run(MicroKernel::<V, _, M, N, false>(tile, WithGaps { at, strips })),
         }
     }
 }
@@ -391,8 +431,8 @@ pub(crate) struct MicroKernels<T: 'static> {
     /// Numbers in a register.
     pub(crate) width: usize,
     /// By registers of columns, from 1 on, and by rows, from 1 on.
-    runs: [&'static [Run<T>]; MAX_REGISTERS],
-    windows: [&'static [RunWindows<T>]; MAX_REGISTERS],
+    runs: [&'static [TileKernel<T>]; MAX_REGISTERS],
+    windows: [&'static [WindowKernel<T>]; MAX_REGISTERS],
     copies: [CopyRows<T>; MAX_REGISTERS],
     pieces: CopyTable<T>,
     pub(super) dots: dots::Kernels<T>,
@@ -426,16 +466,16 @@ impl<T> MicroKernels<T> {
     /// from `b` on: `table` says how far each term lies from the first places.
     ///
     /// # Safety
-    /// As [`MicroKernels::run`]; there are `columns` for each register, which are good for reads of every term, and so is `table`.
+    /// As [`MicroKernels::run`]; there are `strips` for each register, which are good for reads of every term, and so is `table`.
     pub(crate) unsafe fn run_windows(
         &self,
         rows: usize,
         tile: &MicroTile<T>,
-        columns: &[Columns],
+        strips: &[Strip],
         table: *const isize,
     ) {
         // SAFETY: the caller's promise.
-        unsafe { self.windows[columns.len() - 1][rows - 1](tile, columns, table) }
+        unsafe { self.windows[strips.len() - 1][rows - 1](tile, strips, table) }
     }
 
     /// Copies so many rows of so many registers, which are `from_row` numbers apart, to where they lie side by side.

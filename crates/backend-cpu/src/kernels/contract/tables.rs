@@ -18,22 +18,23 @@ use crate::{
     },
 };
 
-/// Elements that lie every other one which are copied at once.
-const PAIRS: usize = 8;
 /// What copies take, in quarters of a cycle or so: a register, an element, and a tile that is transposed with instructions for it or without.
 const REGISTER: usize = 12;
 const ELEMENT: usize = 6;
 const FAST_TILE: usize = 400;
 const SLOW_TILE: usize = 1600;
 
-/// Columns that lie evenly, `step` elements apart.
+/// Columns that lie evenly, `step` elements apart, and after them some of a second run, that lie side by side as the first ones do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
     from: isize,
     step: isize,
-    /// The first column, and how many there are.
+    /// The first column, and how many there are in the first run.
     to: usize,
     count: usize,
+    /// How many there are in both; where the first one would lie if all were of the second run.
+    all: usize,
+    then: isize,
 }
 
 type Offsets = SmallVec<[isize; MAX_REGISTERS * WIDEST]>;
@@ -46,8 +47,7 @@ fn pieces(offsets: &[isize], width: usize) -> PieceList {
     while j < offsets.len() {
         let step = offsets.get(j + 1).map_or(1, |next| next - offsets[j]);
         let most = match step {
-            1 => width,
-            2 => PAIRS,
+            1 | 2 => width,
             _ => usize::MAX,
         };
         let mut count = 1;
@@ -55,7 +55,15 @@ fn pieces(offsets: &[isize], width: usize) -> PieceList {
         {
             count += 1;
         }
-        pieces.push(Piece { from: offsets[j], step: if count == 1 { 1 } else { step }, to: j, count });
+        let from = offsets[j];
+        let last = pieces.last_mut().filter(|last: &&mut Piece| last.step == 1 && last.all == last.count);
+        match last.filter(|last| (step == 1 || count == 1) && last.all + count <= width) {
+            Some(last) => (last.all, last.then) = (last.count + count, from - last.count as isize),
+            None => {
+                let step = if count == 1 { 1 } else { step };
+                pieces.push(Piece { from, step, to: j, count, all: count, then: from });
+            }
+        }
         j += count;
     }
     pieces
@@ -64,8 +72,8 @@ fn pieces(offsets: &[isize], width: usize) -> PieceList {
 impl Piece {
     fn cost(&self) -> usize {
         match self.step {
-            1 => REGISTER,
-            2 if self.count == PAIRS => REGISTER,
+            1 => REGISTER * if self.all > self.count { 2 } else { 1 },
+            2 => REGISTER,
             _ => ELEMENT * self.count,
         }
     }
@@ -88,33 +96,74 @@ impl<V: Vector> Job for InRegisters<'_, V> {
     type Output = ();
     #[inline(always)]
     fn run(self) {
-        let copy = self.0;
-        let mut to = copy.to;
-        for term in copy.terms.clone() {
-            let from = copy.at.wrapping_offset(copy.term.at(term));
-            for piece in copy.pieces {
-                let (from, to) = (from.wrapping_offset(piece.from), to.wrapping_add(piece.to));
-                // SAFETY: the caller of `panel` holds the elements of both sides.
-                unsafe {
-                    match piece.step {
-                        1 if piece.count == V::WIDTH => V::load(from).store_first(to, V::WIDTH),
-                        1 => V::load_first(from, piece.count).store_first(to, piece.count),
-                        2 if piece.count == PAIRS => {
-                            // The last number that is needed is the last that is read.
-                            let a = from.cast::<[V::Number; PAIRS]>().read_unaligned();
-                            let b = from.add(PAIRS - 1).cast::<[V::Number; PAIRS]>().read_unaligned();
-                            let even = [a[0], a[2], a[4], a[6], b[1], b[3], b[5], b[7]];
-                            to.cast::<[V::Number; PAIRS]>().write_unaligned(even);
-                        }
-                        step => {
-                            for i in 0..piece.count {
-                                to.add(i).write(from.wrapping_offset(i as isize * step).read());
+        let CopyPieces { ref terms, at, term: place, pieces, to, width } = *self.0;
+        // A loop over the terms for each kind of piece, in which all masks stay the same.
+        for &Piece { from, step, to: column, count, all, then } in pieces {
+            let mut to = to.wrapping_add(column);
+            let mut term = terms.start;
+            macro_rules! each_term {
+                ($at:ident => $copy:expr) => {
+                    while term < terms.end {
+                        let $at = at.wrapping_offset(place.at(term));
+                        // SAFETY: the caller of `panel` holds the elements of both sides.
+                        unsafe { $copy };
+                        to = to.wrapping_add(width);
+                        term += 1;
+                    }
+                };
+            }
+            match step {
+                1 if count == V::WIDTH => {
+                    each_term!(at => V::load(at.wrapping_offset(from)).store_first(to, V::WIDTH));
+                }
+                1 if count == all => {
+                    each_term!(at => V::load_first(at.wrapping_offset(from), count).store_first(to, count));
+                }
+                1 => {
+                    each_term!(at => V::load_first(at.wrapping_offset(from), count)
+                        .load_rest(at.wrapping_offset(then), count, all)
+                        .store_first(to, all));
+                }
+                2 if count == V::WIDTH => {
+                    while term < terms.end {
+                        let first = at.wrapping_offset(place.at(term) + from);
+                        let second = first.wrapping_add(V::WIDTH);
+                        // What lies between a term's elements are mostly the next one's: both are had from the same registers.
+                        let both = term + 1 < terms.end && place.at(term + 1) == place.at(term) + 1;
+                        // SAFETY: as above; without the next term, the last number that is needed is the last that is read.
+                        unsafe {
+                            let second =
+                                if both { V::load(second) } else { V::load_first(second, V::WIDTH - 1) };
+                            let [even, odd] = V::load(first).unzip(second);
+                            even.store_first(to, V::WIDTH);
+                            if both {
+                                odd.store_first(to.wrapping_add(width), V::WIDTH);
                             }
                         }
+                        let terms = 1 + usize::from(both);
+                        to = to.wrapping_add(terms * width);
+                        term += terms;
                     }
                 }
+                2 => {
+                    let read = 2 * count - 1;
+                    let [first, rest] = [read.min(V::WIDTH), read.saturating_sub(V::WIDTH)];
+                    each_term!(at => {
+                        let at = at.wrapping_offset(from);
+                        let even = V::load_first(at, first);
+                        let next = match rest {
+                            0 => even,
+                            rest => V::load_first(at.wrapping_add(V::WIDTH), rest),
+                        };
+                        even.unzip(next)[0].store_first(to, count);
+                    });
+                }
+                step => {
+                    each_term!(at => for i in 0..count {
+                        to.add(i).write(at.wrapping_offset(from + i as isize * step).read());
+                    });
+                }
             }
-            to = to.wrapping_add(copy.width);
         }
     }
 }
@@ -249,5 +298,67 @@ pub(super) unsafe fn rows<T: HasMicroKernels>(
             // SAFETY: the caller's promise.
             unsafe { to.add(i * width + r).write(a.element(row, term).read()) };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Columns in every kind of piece, of terms that lie side by side in pairs, apart, and at the end of what may be read.
+    fn check<T: HasMicroKernels + From<u8> + PartialEq + std::fmt::Debug>() {
+        let columns: [&[isize]; 6] = [
+            &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19],
+            &[0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12, 13, 14, 15, 16, 17, 20, 21, 22],
+            &[0, 1, 2, 10, 11, 12, 20, 21, 30, 31, 32, 33, 34],
+            &[0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34, 36],
+            &[0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 19, 20, 40, 42, 44, 46, 48],
+            &[3, 6, 9, 12, 5, 40, 41, 60, 50],
+        ];
+        let terms: [&[isize]; 4] = [&[0], &[0, 1, 2, 5, 6, 7, 9], &[4, 3, 2, 0], &[1, 2, 3, 4]];
+        for isa in Isa::available() {
+            let kernels = T::micro_kernels(isa);
+            for (columns, terms) in columns.iter().flat_map(|c| terms.iter().map(move |t| (*c, *t))) {
+                let last = columns.iter().max().unwrap_or(&0) + terms.iter().max().unwrap_or(&0);
+                let image: Vec<T> = (0..=last as u8).map(T::from).collect();
+                let width = columns.len().next_multiple_of(kernels.width);
+                let none = T::from(200);
+                let mut to = vec![none; terms.len() * width];
+                let pieces = pieces(columns, kernels.width);
+                let copy = CopyPieces {
+                    terms: 0..terms.len(),
+                    at: image.as_ptr(),
+                    term: Steps::Table(terms),
+                    pieces: &pieces,
+                    to: to.as_mut_ptr(),
+                    width,
+                };
+                // SAFETY: all places lie in the image, and there is room for so many.
+                unsafe { kernels.copy_pieces(&copy) };
+                let expected: Vec<T> = terms
+                    .iter()
+                    .flat_map(|term| {
+                        let copied = columns.iter().map(|column| image[(term + column) as usize]);
+                        copied.chain(std::iter::repeat(none)).take(width).collect::<Vec<T>>()
+                    })
+                    .collect();
+                assert_eq!(to, expected, "{isa:?} {columns:?} {terms:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn pieces_are_copied_whatever_lies_between() {
+        check::<f32>();
+        check::<f64>();
+    }
+
+    #[test]
+    fn two_short_runs_are_one_piece() {
+        let found = pieces(&[0, 1, 2, 8, 9, 20, 21, 22], 4);
+        let piece = |from, count, all, then, to| Piece { from, step: 1, to, count, all, then };
+        assert_eq!(found[..], [piece(0, 3, 3, 0, 0), piece(8, 2, 2, 8, 3), piece(20, 3, 3, 20, 5)]);
+        let found = pieces(&[0, 1, 8, 9, 20], 4);
+        assert_eq!(found[..], [piece(0, 2, 4, 6, 0), piece(20, 1, 1, 20, 4)]);
     }
 }

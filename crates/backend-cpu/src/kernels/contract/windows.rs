@@ -1,23 +1,46 @@
 //! Columns of a right operand that are read where they lie, by tables, as the windows of a convolution: which registers they fill, and
 //! which panels those make. Few enough rows make it dearer to pack them.
+//!
+//! A register is loaded whole, though not all that lies there need be columns: between two rows of windows lie the last elements of a
+//! padded row. Sums are formed of them too, and not stored.
 
 use std::ops::Range;
 
-use super::{
-    gemm::{FEW_ROWS, Steps},
-    micro_kernel::Columns,
-};
+use smallvec::SmallVec;
 
-/// What it takes to pack a register of windows, in those of which a few rows are read where they lie though they are no single run.
-const PACKING: usize = 5;
-const FEW: usize = 8;
+use super::gemm::{FEW_ROWS, Panels, Steps};
+
+/// What it takes to pack a register of windows, in products of a row with a register.
+const PACKING: usize = 10;
+/// Runs of columns in a register, at most.
+const MOST_RUNS: usize = 3;
+
+/// A register of what lies side by side, and which of it are columns.
+#[derive(Clone, Debug)]
+pub(crate) struct Strip {
+    /// How far it lies from the first place.
+    pub(crate) from: isize,
+    pub(crate) runs: SmallVec<[Run; MOST_RUNS]>,
+    /// Whether all of it are columns.
+    pub(crate) whole: bool,
+    /// The first column.
+    first: usize,
+}
+
+/// Numbers of a register that are columns, and how far from the panel's first column number 0 would lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+    pub(crate) to: isize,
+}
 
 /// The columns of a rectangle, by registers and panels.
 #[derive(Clone, Debug)]
 pub(super) struct Windows {
-    width: usize,
-    registers: Vec<Columns>,
-    panels: Vec<Range<usize>>,
+    columns: usize,
+    strips: Vec<Strip>,
+    panels: Panels,
 }
 
 impl Windows {
@@ -33,74 +56,91 @@ impl Windows {
         if rows > FEW_ROWS {
             return None;
         }
-        let registers = registers(column, columns, width)?;
-        let whole: Vec<bool> = registers.iter().map(|columns| columns.turn == width).collect();
-        let turns = whole.iter().filter(|&&whole| !whole).count();
-        if turns * rows > registers.len() * PACKING * FEW {
-            return None;
+        let full = columns.len().div_ceil(width);
+        // Those that are filled in part are formed as all others.
+        let fits = |strips: usize| (strips - full) * rows <= full * PACKING;
+        let mut strips = strips(column, columns.clone(), width, fits)?;
+        let panels = Panels::of(strips.len() * width, width, most);
+        for panel in 0..panels.count() {
+            let (first, registers) = panels.place(panel);
+            let strips = &mut strips[first / width..][..registers];
+            let first = strips[0].first as isize;
+            strips.iter_mut().flat_map(|strip| &mut strip.runs).for_each(|run| run.to -= first);
         }
-        let panels = panels(&whole, most);
-        Some(Windows { width, registers, panels })
+        Some(Windows { columns: columns.len(), strips, panels })
     }
 
     /// How many panels there are.
     pub(super) fn count(&self) -> usize {
-        self.panels.len()
+        self.panels.count()
     }
 
     /// Registers of the widest panel.
     pub(super) fn most(&self) -> usize {
-        self.panels.iter().map(Range::len).max().unwrap_or(1)
+        self.panels.most()
     }
 
-    /// The first column of a panel, counted from the rectangle's, and its registers.
-    pub(super) fn place(&self, panel: usize) -> (usize, usize) {
-        let registers = &self.panels[panel];
-        (registers.start * self.width, registers.len())
+    /// The columns of a panel, counted from the rectangle's first one.
+    pub(super) fn columns(&self, panel: usize) -> Range<usize> {
+        let Range { start, end } = self.registers(panel);
+        self.strips[start].first..self.strips.get(end).map_or(self.columns, |strip| strip.first)
     }
 
     /// The registers of a panel.
-    pub(super) fn panel(&self, panel: usize) -> &[Columns] {
-        &self.registers[self.panels[panel].clone()]
+    pub(super) fn panel(&self, panel: usize) -> &[Strip] {
+        &self.strips[self.registers(panel)]
+    }
+
+    fn registers(&self, panel: usize) -> Range<usize> {
+        let start = self.panels.start(panel);
+        start..start + self.panels.place(panel).1
     }
 }
 
-/// Positions in registers of `width`, if each is one run of what lies side by side, or two.
-pub(super) fn registers(at: Steps<'_>, positions: Range<usize>, width: usize) -> Option<Vec<Columns>> {
-    let mut registers = Vec::with_capacity(positions.len().div_ceil(width));
-    for first in positions.clone().step_by(width) {
-        let end = positions.end.min(first + width);
-        let follows = |&j: &usize| at.at(j) == at.at(j - 1) + 1;
-        let turn = first + 1 + (first + 1..end).take_while(follows).count();
-        if turn < end && !(turn + 1..end).all(|j| follows(&j)) {
+/// Columns by registers of `width`, if each has few runs of them and `fits` says of no more registers than there are that they are few enough.
+/// All that is read lies between the first column and the last.
+fn strips(
+    at: Steps<'_>,
+    columns: Range<usize>,
+    width: usize,
+    fits: impl Fn(usize) -> bool,
+) -> Option<Vec<Strip>> {
+    let (least, greatest) =
+        columns.clone().map(|j| at.at(j)).fold((isize::MAX, isize::MIN), |(a, b), x| (a.min(x), b.max(x)));
+    let last = greatest - (width as isize - 1);
+    let mut strips: Vec<Strip> = Vec::with_capacity(columns.len().div_ceil(width));
+    let mut next = columns.start;
+    while next < columns.end {
+        let first = next;
+        let from = at.at(first).min(last);
+        if from < least {
             return None;
         }
-        let from = at.at(first);
-        let then = if turn < end { at.at(turn) - (turn - first) as isize } else { from };
-        registers.push(Columns { from, turn: turn - first, then, count: end - first });
+        let mut runs = SmallVec::<[Run; MOST_RUNS]>::new();
+        let mut before = at.at(first) - 1;
+        while next < columns.end {
+            let place = at.at(next);
+            if place <= before || place - from >= width as isize {
+                break;
+            }
+            let lane = (place - from) as usize;
+            if let Some(run) = runs.last_mut().filter(|_| place == before + 1) {
+                run.end = lane + 1;
+            } else if runs.len() == MOST_RUNS {
+                return None;
+            } else {
+                let to = (next - columns.start) as isize - lane as isize;
+                runs.push(Run { start: lane, end: lane + 1, to });
+            }
+            (before, next) = (place, next + 1);
+        }
+        strips.push(Strip { from, whole: next - first == width, runs, first: first - columns.start });
+        let left = (columns.end - next).div_ceil(width);
+        if !fits(strips.len() + left) {
+            return None;
+        }
     }
-    Some(registers)
-}
-
-/// Registers cut into panels, of which some are `whole`: one run of columns. One that is not ends its panel, unless all of the panel's are so: whole
-/// ones are read faster, and a micro-kernel knows beforehand which they are.
-fn panels(whole: &[bool], most: usize) -> Vec<Range<usize>> {
-    let mut panels = Vec::with_capacity(whole.len().div_ceil(most));
-    let mut start = 0;
-    while start < whole.len() {
-        let run = whole[start..].iter().take_while(|&&other| other == whole[start]).count();
-        let ends = start + run == whole.len();
-        let count = match (whole[start], run) {
-            (false, run) => run.min(most),
-            // The one that ends the panel, and a panel before it that does not leave it alone.
-            (true, run) if run < most && !ends => run + 1,
-            (true, run) if run == most && !ends => (most - 1).max(1),
-            (true, run) => run.min(most),
-        };
-        panels.push(start..start + count);
-        start += count;
-    }
-    panels
+    Some(strips)
 }
 
 #[cfg(test)]
@@ -118,18 +158,33 @@ pub(super) mod tests {
     };
     use crate::simd::isa::Isa;
 
-    #[test]
-    fn panels_of_windows_end_with_what_turns() {
-        let cut = |text: &str| {
-            let whole: Vec<bool> = text.chars().map(|c| c == 'w').collect();
-            let cut: Vec<&str> = panels(&whole, 3).into_iter().map(|panel| &text[panel]).collect();
-            cut.join(" ")
+    /// The runs of each register, `|` between panels.
+    fn cut(column: &[isize], rows: usize) -> Option<String> {
+        let windows = Windows::of(Steps::Table(column), rows, 0..column.len(), 4, 2)?;
+        let strip = |strip: &Strip| {
+            let runs = strip.runs.iter().map(|run| format!("{}..{}>{}", run.start, run.end, run.to));
+            format!("{}: {}", strip.from, runs.collect::<Vec<_>>().join(" "))
         };
-        assert_eq!(cut("wwwtwwwwwwtwww"), "ww wt www ww wt www");
-        assert_eq!(cut("wwwwwt"), "www wwt");
-        assert_eq!(cut("ttttw"), "ttt t w");
-        assert_eq!(cut("wwww"), "www w");
-        assert_eq!(cut("wt"), "wt");
+        let panel = |panel: usize| {
+            let strips: Vec<String> = windows.panel(panel).iter().map(strip).collect();
+            format!("{:?} {}", windows.columns(panel), strips.join(", "))
+        };
+        Some((0..windows.count()).map(panel).collect::<Vec<_>>().join(" | "))
+    }
+
+    #[test]
+    fn registers_of_windows_are_whole_whatever_lies_between() {
+        // Rows of five, two elements apart: the last register begins early enough to end with the last column.
+        let rows: Vec<isize> = (0..15).map(|j| j / 5 * 7 + j % 5).collect();
+        assert_eq!(
+            cut(&rows, 1).unwrap(),
+            "0..6 0: 0..4>0, 4: 0..1>4 3..4>2 | 6..14 8: 0..4>0, 14: 0..4>4 | 14..15 15: 3..4>-3"
+        );
+        assert_eq!(cut(&[0, 1, 2, 3, 4, 5, 6, 7], 9).unwrap(), "0..8 0: 0..4>0, 4: 0..4>4");
+        // Too few to fill a register, or those between which too much lies.
+        assert!(cut(&[0, 1, 2], 1).is_none());
+        assert!(cut(&[0, 9, 18, 27, 36, 45, 54, 63], 4).is_none());
+        assert!(cut(&rows, 99).is_none());
     }
 
     /// Windows of 3 × 3 over images of two channels, `side` positions each way and `stride` apart: where each lies, and each of their terms.
@@ -147,7 +202,9 @@ pub(super) mod tests {
         epsilon: f64,
     ) {
         for isa in Isa::available() {
-            for (side, stride) in [(3, 1), (5, 1), (8, 1), (13, 1), (16, 1), (26, 1), (9, 2), (20, 2)] {
+            for (side, stride) in
+                [(3, 1), (5, 1), (8, 1), (13, 1), (16, 1), (26, 1), (30, 1), (9, 2), (20, 2), (37, 2)]
+            {
                 let (places, terms, numel) = windows_of(side, stride);
                 let image = numbers(numel, 7, number);
                 let (n, k) = (places.len(), terms.len());
