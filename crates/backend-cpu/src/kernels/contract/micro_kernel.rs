@@ -88,6 +88,9 @@ trait Right<V: Vector>: Copy {
     unsafe fn load(self, term: isize, register: usize) -> V;
     fn advanced(self, terms: isize) -> Self;
 
+    /// Whether not all of a register are columns.
+    const GAPS: bool = false;
+
     /// Into how many runs of columns a register's sums are stored.
     #[inline(always)]
     fn runs(self, _register: usize) -> usize {
@@ -190,6 +193,7 @@ impl<V: Vector, const N: usize> Right<V> for InPlace<V, N> {
 
 impl<V: Vector, const N: usize> Right<V> for WithGaps<'_, V, N> {
     const UNROLL: usize = InPlace::<V, N>::UNROLL;
+    const GAPS: bool = true;
 
     #[inline(always)]
     unsafe fn load(self, term: isize, register: usize) -> V {
@@ -320,8 +324,24 @@ impl<V: Vector, R: Right<V>, const M: usize, const N: usize, const ALONG: bool> 
                 }
             )*};
         }
+        // A row's registers one after the other, which lie side by side.
+        macro_rules! store_row {
+            ($i:literal: $($j:literal)*) => {$(
+                if $j < N {
+                    let run = b.run(tile, $j, N, 0);
+                    store!(run, $j: $i);
+                }
+            )*};
+        }
+        macro_rules! store_rows {
+            ($($i:literal)*) => {$( store_row!($i: 0 1 2); )*};
+        }
         const { assert!(M <= MAX_MR && N <= MAX_REGISTERS, "stores name them all") };
-        store_runs!(0 1 2);
+        if R::GAPS {
+            store_runs!(0 1 2);
+        } else {
+            store_rows!(0 1 2 3 4 5 6 7 8 9 10 11);
+        }
     }
 }
 
