@@ -144,31 +144,29 @@ impl Total {
     /// They lie in memory.
     pub(super) unsafe fn add_terms(&mut self, isa: Isa, of: &RowFold, lie: &Lie, start: usize, n: usize) {
         let from = |data: &*const u8| data.wrapping_add(start * of.dtype.compute().size());
+        // x − 0 is x, but for the sign of a zero, which its square has not.
         macro_rules! squares {
             ($sets:expr, $t:ty, $data:expr, $mean:expr) => {{
-                let (data, mean) = ($data.cast::<$t>(), $mean);
+                // SAFETY: each row of the tile has a mean.
+                let mean = $mean.map_or(0.0, |mean: &*const u8| unsafe { mean.cast::<$t>().read() });
                 let add = |a: $t, v: $t| {
                     let difference = v - mean;
                     a + difference * difference
                 };
                 // SAFETY: the caller's promise.
-                f64::from(unsafe { fold(isa, $sets, data, n, 0.0 as $t, add, |a, b| a + b) })
+                f64::from(unsafe { fold(isa, $sets, $data.cast::<$t>(), n, 0.0 as $t, add, |a, b| a + b) })
             }};
         }
-        let is_wide = of.dtype == DType::F64;
-        let sum = match lie {
+        let (data, mean) = match lie {
             // SAFETY: the caller's promise.
             Lie::Elements(data) => return unsafe { self.add(isa, of, from(data), n) },
-            // x − 0 is x, but for the sign of a zero, which its square has not.
-            Lie::Squares(data) if is_wide => squares!(isa.narrow(), f64, from(data), 0.0),
-            Lie::Squares(data) => squares!(isa, f32, from(data), 0.0),
-            // SAFETY: each row of the tile has a mean.
-            Lie::SquaredDifferences(data, mean) if is_wide => {
-                squares!(isa.narrow(), f64, from(data), unsafe { mean.cast::<f64>().read() })
-            }
-            Lie::SquaredDifferences(data, mean) => {
-                squares!(isa, f32, from(data), unsafe { mean.cast::<f32>().read() })
-            }
+            Lie::Squares(data) => (from(data), None),
+            Lie::SquaredDifferences(data, mean) => (from(data), Some(mean)),
+        };
+        let sum = if of.dtype == DType::F64 {
+            squares!(isa.narrow(), f64, data, mean)
+        } else {
+            squares!(isa, f32, data, mean)
         };
         if let Total::Float(total) = self {
             *total += sum;
