@@ -109,7 +109,7 @@ impl CpuBackend {
                     max_inputs: 64,
                     max_outputs: 32,
                     max_instrs: 256,
-                    max_row: 1 << 16,
+                    max_row: 1 << 17,
                     max_epilogue: 64,
                 },
             },

@@ -1,6 +1,6 @@
 //! One file for each body of [`tensor_core::kernel::Body`] but the map, which lives with its engine in `elementwise`. Uses every other
 //! room. Of each other, they use `index` (what [`gather`] and [`scatter`] share), `accumulator` (what [`reduce`] and [`rows`]
-//! share), `few_terms` (a form of [`reduce`]), `running` (one of [`cumulative`]) and [`contract`]'s micro-kernels.
+//! share), `few_terms` (a form of [`reduce`]), `row_fold` (the folds of [`rows`]), `running` (one of [`cumulative`]) and [`contract`]'s micro-kernels.
 
 mod accumulator;
 pub(crate) mod arg_reduce;
@@ -21,6 +21,7 @@ pub(crate) mod nonzero;
 pub(crate) mod places;
 pub(crate) mod recurrence;
 pub(crate) mod reduce;
+mod row_fold;
 pub(crate) mod rows;
 mod running;
 pub(crate) mod scatter;

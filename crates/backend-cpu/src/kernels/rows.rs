@@ -10,16 +10,16 @@ use std::{ops::Range, sync::Arc};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use tensor_core::{
-    DType, Error, Kernel, Launch, Layout, ReduceOp, Result, Scalar, Shape,
+    DType, Error, Kernel, Launch, Layout, Result, Scalar, Shape,
     kernel::{Body, Instr, Program, Reg},
     rows::RowProgram,
 };
 
-use super::accumulator::Accumulator;
+use super::row_fold::{RowFold, Term, Total};
 use crate::{
     elementwise::{
         engine::{BLOCK, Evaluator, FAR, Stream, with_scratch, words},
-        lower::{Lowered, Src, lower},
+        lower::{Lowered, lower},
         map::PARALLEL,
     },
     memory::{
@@ -32,6 +32,8 @@ use crate::{
 
 /// Positions in a tile, as far as whole rows allow: what a pass keeps for the next stays in the first-level cache.
 const TILE: usize = 1 << 13;
+/// Elements of a row from which on a pass looks a block ahead, not a tile: two tiles would drive each other out of the second-level cache.
+const LONG: usize = 1 << 15;
 /// A value that costs this many additions or fewer is computed again in a later pass rather than kept.
 const RECOMPUTE_LIMIT: u32 = 2;
 
@@ -55,13 +57,6 @@ enum Destination {
     Row(u16),
 }
 
-/// A reduction of one of a pass's results.
-struct RowFold {
-    op: ReduceOp,
-    dtype: DType,
-    row: u16,
-}
-
 /// A run over a tile: over its positions, or over its rows.
 struct Pass {
     program: Lowered,
@@ -69,24 +64,9 @@ struct Pass {
     outputs: SmallVec<[Destination; 4]>,
     /// Of the results after the outputs.
     folds: SmallVec<[RowFold; 2]>,
+    /// What the folds read where it lies, if they are all that there is to do.
+    terms: Option<SmallVec<[Term; 2]>>,
     by_row: bool,
-}
-
-impl Pass {
-    /// The first element of what each fold reads, if they read inputs as they lie in memory and nothing is computed.
-    fn in_place(&self, inputs: &[Memory]) -> Option<SmallVec<[*const u8; 2]>> {
-        let source = |&(src, dtype): &(Src, DType)| {
-            let Src::Input(k) = src else { return None };
-            let access = &self.program.inputs[k as usize];
-            (access.contiguous && dtype == dtype.compute()).then(|| {
-                inputs[k as usize].at::<u8>(0).wrapping_add(access.offset * dtype.size()).cast_const()
-            })
-        };
-        if !self.outputs.is_empty() {
-            return None;
-        }
-        self.program.outputs.iter().map(source).collect()
-    }
 }
 
 /// A kernel ready to run.
@@ -103,12 +83,11 @@ pub(crate) struct RowKernel {
     /// One past the greatest element that each input reads.
     ends: Vec<usize>,
     steps: usize,
-    /// The pass that leaves memory the longest in peace, and what it looks ahead for.
-    busy: usize,
-    ahead: Vec<Wanted>,
+    /// What each pass looks ahead for.
+    ahead: Vec<SmallVec<[Wanted; 4]>>,
 }
 
-/// Memory to look ahead for, in the busy pass.
+/// Memory to look ahead for.
 struct Wanted {
     /// The number of the input, or of the output if it is written.
     index: u16,
@@ -116,31 +95,49 @@ struct Wanted {
     /// The place of its first element, and an element's bytes.
     offset: usize,
     size: usize,
-    /// Whether the pass comes too late for the tile that it is at, and looks for the next one's.
-    next: bool,
+    distance: Distance,
 }
 
-/// What the busy pass looks ahead for: all that lies in order, but for what an earlier pass has had in its hands.
-fn wanted(kernel: &Kernel, passes: &[Pass], busy: usize) -> Vec<Wanted> {
-    let mut wanted: Vec<Wanted> = Vec::new();
+/// How far ahead of the block at hand a pass looks.
+#[derive(Clone, Copy)]
+enum Distance {
+    /// The same block, for a later pass.
+    Here,
+    Block,
+    Tile,
+}
+
+/// What each pass looks ahead for: all that lies in order, but for what an earlier pass has had in its hands. Of short rows the pass that leaves
+/// memory the longest in peace looks ahead for all, to the next tile where it comes too late for this one.
+fn wanted(kernel: &Kernel, passes: &[Pass], length: usize) -> Vec<SmallVec<[Wanted; 4]>> {
+    let cost = |pass: &Pass| if pass.by_row || pass.terms.is_some() { 0 } else { pass.program.cost };
+    let busy = (0..passes.len()).rev().max_by_key(|&i| cost(&passes[i])).unwrap_or(0);
+    let mut wanted: Vec<SmallVec<[Wanted; 4]>> = passes.iter().map(|_| SmallVec::new()).collect();
     for (at, pass) in passes.iter().enumerate().filter(|(_, pass)| !pass.by_row) {
-        let next = at <= busy;
+        let (looks, distance) = match () {
+            () if length >= LONG => (at, Distance::Block),
+            () if at <= busy => (busy, Distance::Tile),
+            () => (busy, Distance::Here),
+        };
         for (place, access) in pass.inputs.iter().zip(&pass.program.inputs) {
             if let Source::Input(index) = *place
                 && access.contiguous
-                && wanted.iter().all(|w| w.write || w.index != index)
+                && wanted.iter().flatten().all(|w| w.write || w.index != index)
             {
                 let (offset, size) = (access.offset, access.dtype.size());
-                wanted.push(Wanted { index, write: false, offset, size, next });
+                wanted[looks].push(Wanted { index, write: false, offset, size, distance });
             }
         }
         for to in &pass.outputs {
             if let Destination::Output(index) = *to {
                 let size = kernel.outputs[index as usize].dtype.size();
-                wanted.push(Wanted { index, write: true, offset: 0, size, next });
+                wanted[looks].push(Wanted { index, write: true, offset: 0, size, distance });
             }
         }
     }
+    // Only steps fetch.
+    let idle = |pass: &Pass| pass.program.steps.is_empty() || pass.terms.is_some();
+    wanted.iter_mut().zip(passes).filter(|(_, pass)| idle(pass)).for_each(|(wanted, _)| wanted.clear());
     wanted
 }
 
@@ -183,11 +180,8 @@ fn compile(kernel: &Kernel) -> Result<RowKernel> {
     let rows = compiler.rows.numel();
     let length = kernel.space.numel() / rows.max(1);
     let tile = (TILE / length.max(1)).max(1);
-    let cost = |pass: &Pass| if pass.by_row { 0 } else { pass.program.cost };
-    let busy = (0..passes.len()).rev().max_by_key(|&i| cost(&passes[i])).unwrap_or(0);
     Ok(RowKernel {
-        ahead: wanted(kernel, &passes, busy),
-        busy,
+        ahead: wanted(kernel, &passes, length),
         rows,
         length,
         tile,
@@ -379,7 +373,14 @@ impl Compiler<'_> {
                 out.1 = out.1.compute();
             }
         }
-        Ok(Pass { program, inputs: draft.inputs, outputs, folds, by_row })
+        let is_row_value = |k: u16| matches!(draft.inputs[k as usize], Source::Row(_));
+        let terms = match outputs.is_empty() {
+            true => {
+                folds.iter().enumerate().map(|(f, fold)| Term::of(&program, f, fold, is_row_value)).collect()
+            }
+            false => None,
+        };
+        Ok(Pass { program, inputs: draft.inputs, outputs, folds, terms, by_row })
     }
 }
 
@@ -538,8 +539,8 @@ impl RowRunner<'_> {
                     if pass.by_row {
                         blocks(from, to, |row, n| evaluator.block(row, n, targets, row))?;
                     } else {
-                        let far = self.far && at == rows.busy;
-                        self.full(pass, evaluator, targets, from..to, far, &row_value)?;
+                        let ahead = if self.far { &rows.ahead[at][..] } else { &[] };
+                        self.full(pass, evaluator, targets, from..to, ahead, &row_value)?;
                     }
                 }
             }
@@ -554,22 +555,24 @@ impl RowRunner<'_> {
         evaluator: &mut Evaluator<'_>,
         targets: &[Memory],
         rows: Range<usize>,
-        far: bool,
+        ahead: &[Wanted],
         row_value: &impl Fn(u16, usize) -> Memory,
     ) -> Result<()> {
         let Range { start: from, end: to } = rows;
         let length = self.rows.length;
         let look_ahead = |evaluator: &mut Evaluator<'_>, pos: usize, n: usize| {
-            if far {
-                evaluator.ahead.extend(self.rows.ahead.iter().map(|w| {
-                    let memory = if w.write {
-                        &self.outputs[w.index as usize]
-                    } else {
-                        &self.inputs[w.index as usize]
-                    };
-                    let first = w.offset + pos + if w.next { self.rows.tile * length } else { 0 };
-                    Stream { at: memory.ptr.wrapping_add(first * w.size), bytes: n * w.size, write: w.write }
-                }));
+            for w in ahead {
+                let memory = match w.write {
+                    true => &self.outputs[w.index as usize],
+                    false => &self.inputs[w.index as usize],
+                };
+                let distance = match w.distance {
+                    Distance::Here => 0,
+                    Distance::Block => n,
+                    Distance::Tile => self.rows.tile * length,
+                };
+                let at = memory.ptr.wrapping_add((w.offset + pos + distance) * w.size);
+                evaluator.ahead.push(Stream { at, bytes: n * w.size, write: w.write });
             }
         };
         let stored = targets.len();
@@ -583,15 +586,15 @@ impl RowRunner<'_> {
             }
             return Ok(());
         }
-        if let Some(sources) = pass.in_place(&evaluator.inputs) {
+        if let Some(terms) = &pass.terms {
             for row in from..to {
-                for (fold, source) in pass.folds.iter().zip(&sources) {
-                    let size = fold.dtype.size();
+                let terms =
+                    terms.iter().map(|term| term.at(&pass.program, &evaluator.inputs, row, row * length));
+                for (fold, lie) in pass.folds.iter().zip(terms) {
                     let mut total = Total::start(fold);
                     blocks(0, length, |start, n| {
-                        let data = source.wrapping_add((row * length + start) * size);
                         // SAFETY: the launch checked that every row lies in the buffer.
-                        unsafe { total.add(self.isa, fold, data, n) };
+                        unsafe { total.add_terms(self.isa, fold, &lie, start, n) };
                         Ok(())
                     })?;
                     // SAFETY: the tile has a value for each of its rows.
@@ -657,51 +660,4 @@ fn blocks_of(
     mut f: impl FnMut(usize, usize) -> Result<()>,
 ) -> Result<()> {
     (from..to).step_by(size).try_for_each(|start| f(start, size.min(to - start)))
-}
-
-/// A row's reduction under way.
-enum Total {
-    Float(f64),
-    Int(i64),
-}
-
-impl Total {
-    fn start(fold: &RowFold) -> Total {
-        if fold.dtype.is_float() {
-            Total::Float(<f64 as Accumulator>::identity(fold.op))
-        } else {
-            Total::Int(<i64 as Accumulator>::identity(fold.op))
-        }
-    }
-
-    /// # Safety
-    /// `data` holds `n` elements of the fold's compute dtype.
-    unsafe fn add(&mut self, isa: Isa, fold: &RowFold, data: *const u8, n: usize) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            match self {
-                Total::Float(sum) => {
-                    *sum =
-                        Accumulator::join(fold.op, *sum, Accumulator::fold(isa, fold.op, fold.dtype, data, n))
-                }
-                Total::Int(sum) => {
-                    *sum =
-                        Accumulator::join(fold.op, *sum, Accumulator::fold(isa, fold.op, fold.dtype, data, n))
-                }
-            }
-        }
-    }
-
-    /// # Safety
-    /// `out` has room at `row`.
-    unsafe fn finish(&self, fold: &RowFold, count: usize, out: Memory, row: usize) {
-        let here = Memory { ptr: out.ptr.wrapping_add(row * out.dtype.size()), numel: 1, dtype: out.dtype };
-        // SAFETY: the caller's promise.
-        unsafe {
-            match *self {
-                Total::Float(sum) => Accumulator::finish(fold.op, out.dtype, count, &[sum], here),
-                Total::Int(sum) => Accumulator::finish(fold.op, out.dtype, count, &[sum], here),
-            }
-        }
-    }
 }

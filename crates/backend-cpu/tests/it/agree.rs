@@ -347,6 +347,8 @@ fn rows_of_every_length() {
         (300, 1000),
         (5, 1025),
         (70, 5000),
+        // A tile is one row, and memory far away.
+        (8, 40_000),
     ] {
         let x = |d: &Device| floats(&[rows, length], 1, d);
         agree("softmax", 1e-6, |d| x(d)?.softmax(-1));
@@ -370,6 +372,61 @@ fn rows_of_every_length() {
         x.sub(&x.mean_axis([1, 2], true)?)?.mul(&x.amax([1, 2], true)?)
     });
     agree("a transposed input", 1e-5, |d| normalised(&floats(&[300, 70], 1, d)?.t()?));
+}
+
+/// Squares and squared deviations are formed by the fold's own loop where they are all that a pass is for; with the same bits as where they are
+/// not, as where something else reads them.
+#[test]
+fn folds_of_squares() -> Result<()> {
+    let cpu = backend_cpu::cpu();
+    for (rows, length) in [(3, 1), (40, 7), (20, 300), (9, 1000), (3, 1025), (3, 5000)] {
+        for dtype in [DType::F32, DType::F64, DType::F16] {
+            // From within a buffer, so that rows begin anywhere.
+            let x = |d: &Device| floats(&[rows + 1, length], 1, d)?.narrow(0, 1, rows)?.to_dtype(dtype);
+            let rtol = if dtype == DType::F16 { 2e-2 } else { 1e-5 };
+            let what = format!("[{rows}, {length}] of {dtype}");
+            let scaled = |x: &Tensor, by: Tensor| x.mul(&by);
+            agree(&what, rtol, |d| {
+                let x = x(d)?;
+                scaled(&x, x.powi(2).sum_axis(-1, true)?.sqrt())
+            });
+            let deviations = |x: &Tensor| x.sub(&x.mean_axis(-1, true)?);
+            agree(&what, rtol, |d| {
+                let x = x(d)?;
+                scaled(&x, deviations(&x)?.powi(2).mean_axis(-1, true)?)
+            });
+            if dtype == DType::F16 {
+                continue;
+            }
+            // Neither a difference from a number a row, nor of the row's elements.
+            agree(&what, rtol, |d| {
+                let x = x(d)?;
+                let other = floats(&[rows, length], 2, d)?.to_dtype(dtype)?;
+                let reversed = x.mean_axis(-1, true)?.sub(&x)?.powi(2).sum_axis(-1, true)?;
+                scaled(&x.sub(&other)?, x.sub(&other)?.powi(2).sum_axis(-1, true)?)?.mul(&reversed)
+            });
+            let source = x(&cpu)?;
+            source.eval()?;
+            let mean = source.mean_axis(-1, true)?;
+            let squares = source.sub(&mean)?.powi(2);
+            let alone = squares.sum_axis(-1, true)?.mul(&source)?;
+            let alone = alone.to_f64_vec()?;
+            let read = [squares.clone(), squares.sum_axis(-1, true)?.mul(&source)?];
+            tensor_core::eval_all(&[&read[0], &read[1]])?;
+            assert_eq!(read[1].to_f64_vec()?, alone, "{what}");
+        }
+    }
+    let (inf, nan) = (f32::INFINITY, f32::NAN);
+    let x = Tensor::from_vec(vec![nan, 1.0, -inf, 1.0, -0.0, -0.0, 3.0, 4.0], [4, 2], &cpu)?;
+    let y = x.mul(&x.powi(2).sum_axis(-1, true)?)?.to_vec::<f32>()?;
+    assert!(y[0].is_nan() && y[1].is_nan(), "{y:?}");
+    assert_eq!((y[2], y[3], y[6], y[7]), (-inf, inf, 75.0, 100.0));
+    assert!(y[4] == 0.0 && y[4].is_sign_negative());
+    let deviations = x.sub(&x.mean_axis(-1, true)?)?;
+    let y = deviations.powi(2).sum_axis(-1, true)?.mul(&x)?.to_vec::<f32>()?;
+    assert!(y[..4].iter().all(|v| v.is_nan()), "{y:?}");
+    assert_eq!(y[6..], [1.5, 2.0]);
+    Ok(())
 }
 
 #[test]

@@ -33,7 +33,8 @@ pub fn layer_norm(
     let sizes = normalized_shape.into();
     check_trailing(OP, input, &sizes, &[weight, bias])?;
     let rows = rows(input, sizes.rank())?;
-    affine(&standardized(&rows, eps)?, input, weight, bias)
+    let (weight, bias) = (along_rows(weight)?, along_rows(bias)?);
+    affine(&standardized(&rows, &[rows.rank() - 1], eps)?, input, weight.as_ref(), bias.as_ref())
 }
 
 /// x / √(mean of x² + eps) · weight over the last axes, which have the sizes `normalized_shape`, as `weight` does. `None` for `eps` is the
@@ -61,7 +62,7 @@ pub fn rms_norm(
         _ => f64::from(f32::EPSILON),
     });
     let scale = rows.powi(2).mean_axis(-1, true)?.add_scalar(eps).rsqrt();
-    affine(&rows.mul(&scale)?, input, weight, None)
+    affine(&rows.mul(&scale)?, input, along_rows(weight)?.as_ref(), None)
 }
 
 /// [`layer_norm`] over each of `groups` of channels with all that follows them, of `[N, C, …]`; `weight` and `bias` are `[C]`.
@@ -87,22 +88,24 @@ pub fn group_norm(
         let message = format!("{groups} groups do not divide the {channels} channels of {}", input.shape());
         return Err(Error::invalid(OP, message));
     }
-    let per = input.dims()[1..].iter().product::<usize>() / groups;
     let wide = input.to_dtype(input.dtype().compute())?;
-    let (weight, bias) = (along_channels(weight, input)?, along_channels(bias, input)?);
-    if per >= LONG * (channels / groups) {
+    let (along, per) = (channels / groups, input.dims()[2..].iter().product::<usize>());
+    // Channels keep an axis of their own, so that weights broadcast and all is one row kernel.
+    let grouped = wide.reshape([input.dims()[0], groups, along, per])?;
+    let is_row = along * per <= input.device().info().limits.max_row;
+    // With gradients, sums of each channel serve those of the weights as well as the input's.
+    if per >= LONG && (grouped.is_tracked() || !is_row) {
+        let (weight, bias) = (along_channels(weight, input)?, along_channels(bias, input)?);
         let (mean, variance) = Set::Groups(groups).moments(&wide)?;
-        return scaled(
-            &wide,
-            &mean,
-            &variance.add_scalar(eps).rsqrt(),
-            input,
-            weight.as_ref(),
-            bias.as_ref(),
-        );
+        let scale = variance.add_scalar(eps).rsqrt();
+        return scaled(&wide, &mean, &scale, input, weight.as_ref(), bias.as_ref());
     }
-    let wide = wide.reshape([input.dims()[0], groups, per])?;
-    affine(&standardized(&wide, eps)?, input, weight.as_ref(), bias.as_ref())
+    let of_groups = |parameter: Option<&Tensor>| {
+        parameter.map(|parameter| parameter.reshape([groups, along, 1])).transpose()
+    };
+    let (weight, bias) = (of_groups(weight)?, of_groups(bias)?);
+    let normal = standardized(&grouped, &[2, 3], eps)?;
+    affine(&normal, input, weight.as_ref(), bias.as_ref())
 }
 
 /// Normalizes each channel of `[N, C, …]` by its mean and variance: those of the batch while `training` or where there are no running ones,
@@ -292,8 +295,10 @@ pub fn instance_norm(
         running_mean.assign(&next_mean)?;
         running_var.assign(&next_var)?;
     }
-    let (weight, bias) = (along_channels(weight, input)?, along_channels(bias, input)?);
-    affine(&standardized(&wide, eps)?, input, weight.as_ref(), bias.as_ref())?.to_dtype(dtype)
+    let of_channels =
+        |parameter: Option<&Tensor>| parameter.map(|parameter| parameter.reshape([channels, 1])).transpose();
+    let (weight, bias) = (of_channels(weight)?, of_channels(bias)?);
+    affine(&standardized(&wide, &[2], eps)?, input, weight.as_ref(), bias.as_ref())?.to_dtype(dtype)
 }
 
 /// An input with its weights, in the widest dtype among them, where autocast made the input another than theirs: PyTorch takes a half input
@@ -324,11 +329,22 @@ fn rows(input: &Tensor, count: usize) -> Result<Tensor> {
     }
 }
 
-/// (x − mean) / √(variance + eps) along the last axis.
+/// A parameter of the normalized shape with its axes made one, as [`rows`] has them.
 #[track_caller]
-fn standardized(rows: &Tensor, eps: f64) -> Result<Tensor> {
-    let mean = rows.mean_axis(-1, true)?;
-    let variance = variance(rows, &mean, &[rows.rank() - 1])?;
+fn along_rows(parameter: Option<&Tensor>) -> Result<Option<Tensor>> {
+    parameter
+        .map(|parameter| match parameter.rank() {
+            1 => Ok(parameter.clone()),
+            _ => parameter.reshape([parameter.numel()]),
+        })
+        .transpose()
+}
+
+/// (x − mean) / √(variance + eps) over axes.
+#[track_caller]
+fn standardized(rows: &Tensor, axes: &[usize], eps: f64) -> Result<Tensor> {
+    let mean = rows.mean_axis(axes, true)?;
+    let variance = variance(rows, &mean, axes)?;
     rows.sub(&mean)?.mul(&variance.add_scalar(eps).rsqrt())
 }
 
@@ -399,18 +415,19 @@ fn scaled(
     affine(&x.sub(mean)?.mul(&factor)?, input, None, bias)
 }
 
-/// x · weight + bias in the input's shape and dtype.
+/// x · weight + bias, which broadcast to x, then in the input's shape and dtype. The shape comes last: up to there all is over the rows' axes,
+/// and one kernel.
 #[track_caller]
 fn affine(normal: &Tensor, input: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>) -> Result<Tensor> {
-    let mut out =
-        if normal.shape() == input.shape() { normal.clone() } else { normal.reshape(input.shape())? };
+    let mut out = normal.clone();
     if let Some(weight) = weight {
         out = out.mul(&weight.to_dtype(out.dtype())?)?;
     }
     if let Some(bias) = bias {
         out = out.add(&bias.to_dtype(out.dtype())?)?;
     }
-    out.to_dtype(input.dtype())
+    let out = out.to_dtype(input.dtype())?;
+    if out.shape() == input.shape() { Ok(out) } else { out.reshape(input.shape()) }
 }
 
 #[track_caller]

@@ -382,6 +382,58 @@ fn layers_begin_as_pytorchs_do() {
     assert_eq!(nn::Prelu::new(1, rng.device()).unwrap().weight.to_f64_vec().unwrap(), [0.25]);
 }
 
+/// Whatever the way that a group's size and gradients take: within a row of the device and beyond it, few elements of a channel and many.
+#[test]
+fn group_norms_of_every_size_are_by_definition() {
+    for device in [device(), reference_device()] {
+        for (shape, groups) in [
+            (vec![3, 4], 2),
+            (vec![2, 6, 3], 3),
+            (vec![2, 6, 5], 1),
+            (vec![2, 4, 4, 4], 4),
+            (vec![2, 4, 5, 4], 2),
+            (vec![1, 6, 17, 3], 1),
+            (vec![2, 4, 0], 2),
+        ] {
+            let numel: usize = shape.iter().product();
+            let (channels, along) = (shape[1], shape[1] / groups);
+            let inner: usize = shape[2..].iter().product();
+            let values: Vec<f64> = (0..numel).map(|i| ((i * 37 % 101) as f64 - 40.0) / 16.0).collect();
+            let of_channel = |seed: usize| -> Vec<f64> {
+                (0..channels).map(|c| ((c * 5 + seed) % 7) as f64 / 4.0 - 0.5).collect()
+            };
+            let (weights, biases) = (of_channel(1), of_channel(4));
+            let mut expected = vec![0.0; numel];
+            let size = (along * inner).max(1);
+            for (found, row) in expected.chunks_mut(size).zip(values.chunks(size)) {
+                let mean = row.iter().sum::<f64>() / size as f64;
+                let variance = row.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / size as f64;
+                let scale = 1.0 / (variance + 1e-5).sqrt();
+                found.iter_mut().zip(row).for_each(|(found, v)| *found = (v - mean) * scale);
+            }
+            for (i, value) in expected.iter_mut().enumerate() {
+                let c = i / inner % channels;
+                *value = *value * weights[c] + biases[c];
+            }
+            let made = |values: &[f64], shape: &[usize]| {
+                let values: Vec<f32> = values.iter().map(|&v| v as f32).collect();
+                Tensor::from_vec(values, shape, &device).unwrap()
+            };
+            let (x, w, b) = (made(&values, &shape), made(&weights, &[channels]), made(&biases, &[channels]));
+            for x in [x.clone(), x.requires_grad()] {
+                let y = f::group_norm(&x, groups, Some(&w), Some(&b), 1e-5).unwrap();
+                let tracked = x.is_tracked();
+                assert_close(
+                    &y.to_f64_vec().unwrap(),
+                    &expected,
+                    (2e-5, 2e-5),
+                    &format!("{shape:?} {groups} {tracked}"),
+                );
+            }
+        }
+    }
+}
+
 /// A norm of rows is one kernel, forward.
 #[test]
 fn norms_of_rows_are_one_kernel() {
@@ -399,6 +451,19 @@ fn norms_of_rows_are_one_kernel() {
     assert_eq!(layer, [("rows", 1)]);
     let rms = kernels(&|| no_grad(|| f::rms_norm(&x, [8], Some(&weight), None)));
     assert_eq!(rms, [("rows", 1)]);
+    // Rows of several axes, also where weights are one for each channel.
+    let deep = x.reshape([4, 2, 4]).unwrap();
+    let (of_two, with) = (weight.reshape([2, 4]).unwrap(), bias.reshape([2, 4]).unwrap());
+    let two = kernels(&|| no_grad(|| f::layer_norm(&deep, [2, 4], Some(&of_two), Some(&with), 1e-5)));
+    assert_eq!(two, [("rows", 1)]);
+    let channels = |of: &Tensor, count: usize| of.narrow(0, 0, count).unwrap();
+    let (w, b) = (channels(&weight, 4), channels(&bias, 4));
+    let images = x.reshape([2, 4, 4]).unwrap();
+    let group = kernels(&|| no_grad(|| f::group_norm(&images, 2, Some(&w), Some(&b), 1e-5)));
+    assert_eq!(group, [("rows", 1)]);
+    let instance =
+        kernels(&|| no_grad(|| f::instance_norm(&images, None, None, Some(&w), Some(&b), true, 0.1, 1e-5)));
+    assert_eq!(instance, [("rows", 1)]);
     // With gradients wanted, what the weight's needs is kept: the rows, and one pass over them with the weight and bias.
     let tracked = kernels(&|| f::layer_norm(&x, [8], Some(&weight), Some(&bias), 1e-5));
     assert!(tracked.iter().map(|kernel| kernel.1).sum::<usize>() <= 2, "{tracked:?}");

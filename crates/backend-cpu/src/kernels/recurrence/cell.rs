@@ -60,6 +60,20 @@ unsafe fn write<T, const W: usize>(at: *mut T, numbers: [T; W]) {
     unsafe { at.cast::<[T; W]>().write_unaligned(numbers) };
 }
 
+/// The sum of what two places hold.
+///
+/// # Safety
+/// So many numbers can be read at both.
+#[inline(always)]
+unsafe fn sum<T: Activation, const W: usize>(a: *const T, b: *const T) -> [T; W] {
+    // SAFETY: the caller's promise.
+    let (mut sum, b): ([T; W], [T; W]) = unsafe { (read(a), read(b)) };
+    for l in 0..W {
+        sum[l] = sum[l] + b[l];
+    }
+    sum
+}
+
 #[inline(always)]
 fn sigmoid<T: Activation, const FUSED: bool, const W: usize>(mut numbers: [T; W]) -> [T; W] {
     for x in &mut numbers {
@@ -118,7 +132,7 @@ pub(super) struct Next<T> {
     pub(super) size: usize,
     /// The input's share of the gates.
     pub(super) gates: *const T,
-    /// Sums of the parts, in which activations are left: what is kept. Of a cell without parts this is `hidden`.
+    /// The state's share of the parts, in which activations are left: what is kept. Of a cell without parts this is `hidden`.
     pub(super) work: *mut T,
     pub(super) before: *const T,
     pub(super) hidden: *mut T,
@@ -143,27 +157,27 @@ impl<T: Activation, const FUSED: bool> Elements for Forward<T, FUSED> {
             let (gates, work) = (gates.add(at), work.add(at));
             let mut h = [T::ZERO; W];
             match cell {
-                RecurrentCell::Tanh => h = tanh::<T, FUSED, W>(read(work)),
+                RecurrentCell::Tanh => h = tanh::<T, FUSED, W>(sum(work, gates)),
                 RecurrentCell::Relu => {
-                    let sum: [T; W] = read(work);
+                    let sum: [T; W] = sum(work, gates);
                     for l in 0..W {
                         // NaN stays.
                         h[l] = if sum[l] < T::ZERO { T::ZERO } else { sum[l] };
                     }
                 }
                 RecurrentCell::Lstm => {
-                    let i = sigmoid::<T, FUSED, W>(read(work));
+                    let i = sigmoid::<T, FUSED, W>(sum(work, gates));
                     write(work, i);
-                    let f = sigmoid::<T, FUSED, W>(read(work.add(size)));
+                    let f = sigmoid::<T, FUSED, W>(sum(work.add(size), gates.add(size)));
                     write(work.add(size), f);
-                    let g = tanh::<T, FUSED, W>(read(work.add(2 * size)));
+                    let g = tanh::<T, FUSED, W>(sum(work.add(2 * size), gates.add(2 * size)));
                     write(work.add(2 * size), g);
                     let mut c: [T; W] = read(of_cell.add(at));
                     for l in 0..W {
                         c[l] = f[l] * c[l] + i[l] * g[l];
                     }
                     write(of_cell.add(at), c);
-                    let o = sigmoid::<T, FUSED, W>(read(work.add(3 * size)));
+                    let o = sigmoid::<T, FUSED, W>(sum(work.add(3 * size), gates.add(3 * size)));
                     write(work.add(3 * size), o);
                     let shown = tanh::<T, FUSED, W>(c);
                     for l in 0..W {
@@ -171,20 +185,14 @@ impl<T: Activation, const FUSED: bool> Elements for Forward<T, FUSED> {
                     }
                 }
                 RecurrentCell::Gru => {
-                    let mut sums: [[T; W]; 2] = [read(work), read(work.add(size))];
-                    let of_input: [[T; W]; 3] =
-                        [read(gates), read(gates.add(size)), read(gates.add(2 * size))];
-                    for k in 0..2 {
-                        for l in 0..W {
-                            sums[k][l] = sums[k][l] + of_input[k][l];
-                        }
-                    }
-                    let (r, z) = (sigmoid::<T, FUSED, W>(sums[0]), sigmoid::<T, FUSED, W>(sums[1]));
+                    let r = sigmoid::<T, FUSED, W>(sum(work, gates));
+                    let z = sigmoid::<T, FUSED, W>(sum(work.add(size), gates.add(size)));
                     write(work, r);
                     write(work.add(size), z);
                     let mut fresh: [T; W] = read(work.add(3 * size));
+                    let of_input: [T; W] = read(gates.add(2 * size));
                     for l in 0..W {
-                        fresh[l] = of_input[2][l] + r[l] * fresh[l];
+                        fresh[l] = of_input[l] + r[l] * fresh[l];
                     }
                     fresh = tanh::<T, FUSED, W>(fresh);
                     write(work.add(2 * size), fresh);

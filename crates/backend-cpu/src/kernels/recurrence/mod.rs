@@ -29,6 +29,8 @@ use crate::{
 
 /// Bytes of a weight that stays at hand in a second-level cache while a few sequences go through all steps.
 const AT_HAND: usize = 5 << 18;
+/// Micro-tiles of sequences that a task takes through a step, as far as all threads have some: a panel of the weight is read for all of them.
+const TILES: usize = 4;
 /// Multiplications that are worth a thread.
 const GRAIN: usize = 1 << 17;
 
@@ -200,8 +202,8 @@ impl<T: Activation> Layer<T> {
         let all = 0..self.panels.count();
         let threads = threads::available();
         let multiplications = batch * self.of.cell.gates() * self.size * self.size;
-        let together = self.kernels.rows(self.panels.most());
-        let groups = batch.div_ceil(together);
+        let tiles = batch.div_ceil(self.kernels.rows(self.panels.most()));
+        let groups = tiles.div_ceil(TILES).next_multiple_of(threads).min(tiles);
         let is_small = self.of.cell.gates() * self.size * self.size * size_of::<T>() <= AT_HAND;
         if is_small && groups >= threads {
             let group = |i: usize| {
@@ -224,11 +226,12 @@ impl<T: Activation> Layer<T> {
         }
     }
 
-    /// Adds the product of some rows, the first of which lies at `a` and whose terms lie side by side, with a panel of a packed matrix to the
-    /// elements from `to` on, whose rows are `to_row` apart.
+    /// Forms the product of some rows, the first of which lies at `a` and whose terms lie side by side, with a panel of a packed matrix, as the
+    /// elements from `to` on, whose rows are `to_row` apart; or adds it to them.
     ///
     /// # Safety
-    /// The rows' terms are initialised; the elements are too, and nobody else's.
+    /// The rows' terms are initialised; the elements are nobody else's, and initialised if they are added to.
+    #[allow(clippy::too_many_arguments)]
     unsafe fn product(
         &self,
         matrix: usize,
@@ -237,6 +240,7 @@ impl<T: Activation> Layer<T> {
         a: *const T,
         to: *mut T,
         to_row: usize,
+        adds: bool,
     ) {
         let (first, width, columns) = self.place(panel);
         let registers = width / self.kernels.width;
@@ -256,7 +260,7 @@ impl<T: Activation> Layer<T> {
                     to: to.wrapping_add(rows.start * to_row + first),
                     to_row,
                     last: columns + self.kernels.width - width,
-                    update: Update::Add,
+                    update: Update::adds(adds || block > 0),
                 };
                 // SAFETY: the caller's promise; whole registers are read of packed panels.
                 unsafe { self.kernels.run(rows.len(), registers, &tile) };
@@ -303,23 +307,19 @@ impl<T: Activation> Forwards<'_, T> {
         let part = |gate: usize| if cell == RecurrentCell::Gru && gate == 2 { 3 } else { gate };
         // SAFETY: the caller's promise, of which all that follows are elements.
         unsafe {
-            for row in rows.clone() {
+            let is_gru = cell == RecurrentCell::Gru;
+            for row in rows.clone().filter(|_| is_gru) {
                 for gate in 0..cell.gates() {
-                    let from = match cell {
-                        RecurrentCell::Gru => self.extra.at::<T>(gate * size + columns.start),
-                        RecurrentCell::Tanh | RecurrentCell::Relu | RecurrentCell::Lstm => {
-                            gates.add((row * cell.gates() + gate) * size + columns.start)
-                        }
-                    };
+                    let bias = self.extra.at::<T>(gate * size + columns.start).cast_const();
                     let to = work.add((row * parts + part(gate)) * size + columns.start);
-                    std::ptr::copy_nonoverlapping(from.cast_const(), to, n);
+                    std::ptr::copy_nonoverlapping(bias, to, n);
                 }
             }
             let a = before.add(rows.start * size).cast_const();
             for panel in panels {
                 for gate in 0..cell.gates() {
                     let to = work.add((rows.start * parts + part(gate)) * size);
-                    self.layer.product(gate, panel, rows.len(), a, to, parts * size);
+                    self.layer.product(gate, panel, rows.len(), a, to, parts * size, is_gru);
                 }
             }
             for row in rows {
@@ -470,7 +470,7 @@ impl<T: Activation> Backwards<'_, T> {
         let to = self.of_hidden.at::<T>(rows.start * size);
         for panel in panels.clone() {
             // SAFETY: the caller's promise.
-            unsafe { self.layer.product(0, panel, rows.len(), a, to, size) };
+            unsafe { self.layer.product(0, panel, rows.len(), a, to, size, true) };
         }
     }
 }
