@@ -1,6 +1,6 @@
 //! One file for each body of [`tensor_core::kernel::Body`] but the map, which lives with its engine in `elementwise`. Uses every other
 //! room. Of each other, they use `index` (what [`gather`] and [`scatter`] share), `accumulator` (what [`reduce`] and [`rows`]
-//! share), `few_terms` (a form of [`reduce`]), `running` (one of [`cumulative`]) and [`contract`]'s micro-kernels.
+//! share), `few_terms` (a form of [`reduce`]), `running` (one of [`cumulative`]), `interleave` (one of [`copy`]) and [`contract`]'s micro-kernels.
 
 mod accumulator;
 pub(crate) mod arg_reduce;
@@ -16,6 +16,7 @@ mod few_terms;
 pub(crate) mod fourier;
 pub(crate) mod gather;
 mod index;
+mod interleave;
 mod max_pool;
 pub(crate) mod nonzero;
 pub(crate) mod places;
