@@ -4,7 +4,7 @@
 use std::{fmt, marker::PhantomData};
 
 use tensor_core::{
-    Attention, CustomKernel, DType, Distances, Element, EmbeddingBag, Error, Fourier, Kernel,
+    Attention, CustomKernel, DType, Distances, Element, EmbeddingBag, Error, Fourier, GridSample, Kernel,
     Launch, Layout, MaxPool, Nonzero, Places, Recurrence, Result, RunningExtreme, Shape,
     custom::implementation,
 };
@@ -184,6 +184,7 @@ impl Implementation {
             native::<Places>,
             native::<Nonzero>,
             native::<MaxPool>,
+            native::<GridSample>,
             native::<RunningExtreme>,
         ];
         let found = natives.iter().find_map(|native| native(custom, kernel, device));

@@ -16,6 +16,7 @@ pub(crate) mod distances;
 mod few_terms;
 pub(crate) mod fourier;
 pub(crate) mod gather;
+mod grid_sample;
 mod index;
 mod interleave;
 mod max_pool;
