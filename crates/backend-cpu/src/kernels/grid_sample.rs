@@ -161,7 +161,7 @@ fn typed<T: Place>(backend: &CpuBackend, of: GridSample, launch: &Launch<'_>) ->
         (_, GridMode::Bilinear) => sampler.range::<3, 8>(range),
         (_, GridMode::Nearest) => sampler.range::<3, 1>(range),
     };
-    match threads::worth(batch * places * channels << of.axes, GRAIN) {
+    match threads::worth((batch * places * channels) << of.axes, GRAIN) {
         1 => some(0..batch * places),
         _ => threads::share_ranges(batch * places, PLACES, some),
     }

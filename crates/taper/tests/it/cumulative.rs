@@ -3,6 +3,7 @@
 
 use crate::common::{VIEWS, agree, assert_close, device, has, numbers, of, refused, tensor};
 use proptest::prelude::*;
+use taper::autograd::TensorGrad;
 use taper::tensor_core::CumulativeOp;
 use taper::{DType, ErrorKind, Result, Tensor};
 

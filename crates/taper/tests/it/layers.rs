@@ -12,7 +12,7 @@ use taper::nn::functional::{
 use taper::nn::{self, Module, functional as f};
 use taper::{DType, Generator, Result, Tensor};
 
-use crate::common::{assert_close, device, needs, of};
+use crate::common::{assert_close, device, has, needs, of};
 use crate::networks::{Case, Network, check_in, made, of_function, of_layer, of_module, refused};
 
 fn check(group: &str, build: impl Fn(&Case, &Generator) -> Network) {
