@@ -2,7 +2,11 @@
 //! bags are as exact as other sums; a bag is one thread's, so that its bits do not depend on how many there are.
 #![allow(unsafe_code)]
 
-use std::ops::Range;
+use std::{
+    borrow::Cow,
+    ops::Range,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use tensor_core::{BagKind, DType, EmbeddingBag, Error, ErrorKind, Launch, Result};
 
@@ -27,8 +31,9 @@ const STRIP: usize = 64;
 /// How many rows before it is added a row is asked for, and the bytes of a cache line.
 const AHEAD: usize = 8;
 const LINE: usize = 64;
-/// Elements that are worth a thread.
+/// Elements that are worth a thread, and indices that are checked together.
 const GRAIN: usize = 1 << 16;
+const CHECKED: usize = 1 << 12;
 
 impl Native for EmbeddingBag {
     fn run(&self, backend: &CpuBackend, launch: &Launch<'_>) -> Result<()> {
@@ -36,8 +41,8 @@ impl Native for EmbeddingBag {
     }
 }
 
-/// Integers of a row-major input.
-fn integers(memory: Memory, numel: usize) -> Result<Vec<i64>> {
+/// Integers of a row-major input: where they lie, if they are i64.
+fn integers<'a>(memory: Memory, numel: usize) -> Result<Cow<'a, [i64]>> {
     macro_rules! go {
         ($t:ty) => {
             // SAFETY: the launch checked that the input has so many elements of this dtype, which are initialised.
@@ -45,12 +50,19 @@ fn integers(memory: Memory, numel: usize) -> Result<Vec<i64>> {
         };
     }
     match memory.dtype {
-        DType::I64 => go!(i64),
+        // SAFETY: as above, and the launch holds the memory for longer than what is made of it.
+        DType::I64 => Ok(Cow::Borrowed(unsafe { std::slice::from_raw_parts(memory.at::<i64>(0), numel) })),
         DType::I32 => go!(i32),
         DType::U32 => go!(u32),
         DType::U8 => go!(u8),
         other => Err(Error::invalid("embedding_bag", format!("an index cannot be {other}; cast it to I32"))),
     }
+}
+
+/// Whether all are rows of a table. By the sign bit of an index below 0 or beyond the last: found in vectors, as there is no way out of the loop.
+fn are_rows(indices: &[i64], rows: usize) -> bool {
+    let outside = |bits: i64, &index: &i64| bits | index | (rows as i64 - 1).wrapping_sub(index);
+    indices.iter().fold(0, outside) >= 0
 }
 
 fn typed<T: Float>(backend: &CpuBackend, of: EmbeddingBag, launch: &Launch<'_>) -> Result<()> {
@@ -59,9 +71,19 @@ fn typed<T: Float>(backend: &CpuBackend, of: EmbeddingBag, launch: &Launch<'_>) 
     let bound = Bound::of_launch(&backend.pool, launch)?;
     let (rows, features) = (shape(0)[0], shape(0)[1]);
     let indices = integers(bound.inputs[1], shape(1).numel())?;
-    // The sign bit of an index below 0 or beyond the last: found in vectors, as there is no way out of the loop.
-    let outside = |bits: i64, &index: &i64| bits | index | (rows as i64 - 1).wrapping_sub(index);
-    if indices.iter().fold(0, outside) < 0
+    let shared = indices.len().saturating_mul(features) >= 2 * GRAIN;
+    // All of them before any is used, as rows are asked for ahead.
+    let outside = AtomicBool::new(false);
+    let check = |range: Range<usize>| {
+        if !are_rows(&indices[range], rows) {
+            outside.store(true, Ordering::Relaxed);
+        }
+    };
+    match shared {
+        true => threads::share_ranges(indices.len(), CHECKED, check),
+        false => check(0..indices.len()),
+    }
+    if outside.into_inner()
         && let Some(&index) = indices.iter().find(|&&index| !(0..rows as i64).contains(&index))
     {
         return Err(Error::new(ErrorKind::IndexOutOfRange { op, index, axis: 0, size: rows }));
@@ -90,7 +112,7 @@ fn typed<T: Float>(backend: &CpuBackend, of: EmbeddingBag, launch: &Launch<'_>) 
     };
     // SAFETY: the sizes of all operands and every index were checked, and each range has bags of its own.
     let some = |range: Range<usize>| unsafe { bags.go(range) };
-    match indices.len().saturating_mul(features) >= 2 * GRAIN {
+    match shared {
         true => threads::share_ranges(bounds.len() - 1, 1, some),
         false => some(0..bounds.len() - 1),
     }

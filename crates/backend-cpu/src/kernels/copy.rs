@@ -6,6 +6,7 @@ use std::{ops::Range, sync::Arc};
 use smallvec::SmallVec;
 use tensor_core::{DType, Launch, Layout, Result, Scalar, Shape, Strides, bf16, collapse, f16, round_to_odd};
 
+use super::interleave::interleaved;
 use crate::{
     memory::{
         buffer::{Bound, Memory},
@@ -28,6 +29,10 @@ pub(crate) fn run(
     let numel = spec.shape.numel();
     for (region, operand) in regions.iter().zip(&launch.kernel.operands) {
         out.require("copy", operand.dtype, region.span().1)?;
+    }
+    // SAFETY: the layouts were checked, and the launch that the output lies apart.
+    if !fill && unsafe { interleaved(isa, regions, launch, &bound.inputs, out) } {
+        return Ok(());
     }
     let value = fill.then(|| launch.scalars.first().copied().unwrap_or(Scalar::Int(0)));
     if let Some(bands) = Bands::of(launch, fill, regions, &bound.inputs) {

@@ -10,7 +10,7 @@ use tensor_core::{
     CumulativeOp, DType, Error, ErrorKind, Launch, Layout, Result, bf16, f16, kernel::Operand,
 };
 
-use super::running::{Extreme, Integers, Line, Running, Sum};
+use super::running::{Extreme, Integers, LONG, Line, Running, Sum};
 use crate::{
     elementwise::{
         engine::{BLOCK, store},
@@ -20,7 +20,7 @@ use crate::{
         buffer::{Bound, Memory, by_size},
         lines::{Band, Lines, pieces},
         pool::Pool,
-        strided,
+        strided::{self, Shared},
     },
     simd::{
         isa::{Isa, Job, Plain, Sets},
@@ -33,8 +33,6 @@ use crate::{
 const WIDE: usize = 256;
 /// Rows taken together: enough chains to hide the latency of an addition.
 const ROWS: usize = 8;
-/// Threads share a line of this many elements or more, if there are fewer lines than threads.
-const LONG: usize = 1 << 17;
 /// A line of fewer elements is taken one by one.
 const SHORT: usize = 32;
 
@@ -83,7 +81,7 @@ pub(crate) fn run(
         return Err(lacking(op.name(), dtype));
     }
     let scan = Scan { isa, reverse, layout: &operand.layout, axis, input, out };
-    if (op, dtype) == (CumulativeOp::Sum, DType::I32) && scan.in_vectors::<Integers<i32>>() {
+    if (op, dtype) == (CumulativeOp::Sum, DType::I32) && scan.in_vectors::<Integers<i32>, _>() {
         return Ok(());
     }
     if work.dtype() == dtype {
@@ -188,11 +186,11 @@ fn compute(op: CumulativeOp, dtype: DType, work: Work, scan: Scan<'_>) {
         (CumulativeOp::Sum, Work::F32) if halves => {
             scan.go(narrow, |x: f32, _| x, |s, x: f32, _| s + x, |s: f32| s)
         }
-        (CumulativeOp::Sum, Work::F32) if scan.in_vectors::<Sum>() => {}
+        (CumulativeOp::Sum, Work::F32) if scan.in_vectors::<Sum, _>() => {}
         (CumulativeOp::Sum, Work::F32) => {
             scan.go(isa, |x: f32, _| f64::from(x), |s, x: f32, _| s + f64::from(x), |s: f64| s as f32)
         }
-        (CumulativeOp::Sum, Work::I64) if scan.in_vectors::<Integers<i64>>() => {}
+        (CumulativeOp::Sum, Work::I64) if scan.in_vectors::<Integers<i64>, _>() => {}
         (CumulativeOp::Sum, Work::I64) => {
             scan.go(narrow, |x: i64, _| x, |s, x: i64, _| i64::wrapping_add(s, x), |s: i64| s)
         }
@@ -218,11 +216,11 @@ fn compute(op: CumulativeOp, dtype: DType, work: Work, scan: Scan<'_>) {
             |s: f64| s as f32,
         ),
         (CumulativeOp::ArgMax, Work::F64) => last_greatest!(f64, Ordered::key),
-        (CumulativeOp::ArgMax, Work::F32) if scan.in_vectors::<Extreme<false>>() => {}
+        (CumulativeOp::ArgMax, Work::F32) if scan.in_vectors::<Extreme<false>, _>() => {}
         (CumulativeOp::ArgMax, Work::F32) => last_greatest!(f32, Ordered::key),
         (CumulativeOp::ArgMax, Work::I64) => last_greatest!(i64, Ordered::key),
         (CumulativeOp::ArgMin, Work::F64) => last_greatest!(f64, opposite),
-        (CumulativeOp::ArgMin, Work::F32) if scan.in_vectors::<Extreme<true>>() => {}
+        (CumulativeOp::ArgMin, Work::F32) if scan.in_vectors::<Extreme<true>, _>() => {}
         (CumulativeOp::ArgMin, Work::F32) => last_greatest!(f32, opposite),
         (CumulativeOp::ArgMin, Work::I64) => last_greatest!(i64, opposite),
     }
@@ -285,19 +283,19 @@ impl Scan<'_> {
     }
 
     /// The kernel by [`Line`], over the elements of `R`: whether it was done, as elements of a line lie side by side.
-    fn in_vectors<R: Running>(&self) -> bool {
+    fn in_vectors<R: Running<To = Shared<T>>, T>(&self) -> bool {
         let output = Layout::contiguous(self.layout.shape().clone());
         let lines = Lines::new([self.layout, &output], self.axis);
         let fits = lines.along == [1, 1] && lines.length >= SHORT;
         match self.reverse {
             _ if !fits => {}
-            false => self.by_lines::<R, false>(&lines),
-            true => self.by_lines::<R, true>(&lines),
+            false => self.by_lines::<R, T, false>(&lines),
+            true => self.by_lines::<R, T, true>(&lines),
         }
         fits
     }
 
-    fn by_lines<R: Running, const REVERSE: bool>(&self, lines: &Lines<2>) {
+    fn by_lines<R: Running<To = Shared<T>>, T, const REVERSE: bool>(&self, lines: &Lines<2>) {
         let (length, numel) = (lines.length, self.layout.numel());
         let shared = length >= LONG && numel / length < threads::available();
         let begin = if REVERSE { length as isize - 1 } else { 0 };
@@ -308,7 +306,7 @@ impl Scan<'_> {
                 // SAFETY: the launch checked that all lines lie in their memory, the output's apart from the input's.
                 let line = unsafe {
                     let from = self.input.at::<R::Item>(self.layout.offset()).wrapping_offset(at);
-                    Line::<R, REVERSE>::new(from, self.out.at::<R::Result>(0).wrapping_offset(out), length)
+                    Line::<R, REVERSE>::new(from, Shared(self.out.at::<T>(0).wrapping_offset(out)), length)
                 };
                 if shared { line.shared(self.isa) } else { line.alone(self.isa) }
             }

@@ -4,8 +4,9 @@
 use std::{fmt, marker::PhantomData};
 
 use tensor_core::{
-    Attention, CustomKernel, DType, Distances, Element, EmbeddingBag, Error, Fourier, Kernel, Launch, Layout,
-    MaxPool, Nonzero, Places, Recurrence, Result, Shape, custom::implementation,
+    Attention, CustomKernel, DType, Distances, Element, EmbeddingBag, Error, Fourier, GridSample, Kernel,
+    Launch, Layout, MaxPool, Nonzero, Places, Recurrence, Result, RunningExtreme, Shape,
+    custom::implementation,
 };
 
 use crate::{
@@ -183,6 +184,8 @@ impl Implementation {
             native::<Places>,
             native::<Nonzero>,
             native::<MaxPool>,
+            native::<GridSample>,
+            native::<RunningExtreme>,
         ];
         let found = natives.iter().find_map(|native| native(custom, kernel, device));
         found.map_or_else(|| implementation(custom, kernel, device).map(Implementation::Function), Ok)

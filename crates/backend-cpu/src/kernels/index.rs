@@ -77,8 +77,10 @@ impl ByLines<'_> {
         }
     }
 
-    /// Calls `f` with the number of each element of the one line, the distance of what lies as the index does, and the index: in order.
-    pub(crate) fn along_one_line(&self, f: impl Fn(usize, isize, usize)) -> Result<()> {
+    /// Calls `f` with the number of each element of the one line, counted modulo `N`, the distance of what lies as the index does, and the
+    /// index: in order.
+    pub(crate) fn along_one_line<const N: usize>(&self, f: impl Fn(usize, isize, usize)) -> Result<()> {
+        const { assert!(NUMBERS.is_multiple_of(N), "elements that are read at once begin with number 0") };
         let (op, axis, size, dtype) = (self.op, self.axis, self.size, self.index.dtype);
         self.index.require(op, dtype, self.index_layout.span().1)?;
         if !matches!(dtype, DType::I64 | DType::I32 | DType::U32 | DType::U8) {
@@ -94,8 +96,15 @@ impl ByLines<'_> {
             {
                 return Err(Error::new(ErrorKind::IndexOutOfRange { op, index, axis, size }));
             }
-            for (j, &picked) in numbers.iter().enumerate() {
-                f(first + j, (first + j) as isize * along[1], picked as usize);
+            let distance = |j: usize| (first + j) as isize * along[1];
+            let (groups, rest) = numbers.as_chunks::<N>();
+            for (i, group) in groups.iter().enumerate() {
+                for (j, &picked) in group.iter().enumerate() {
+                    f(j, distance(i * N + j), picked as usize);
+                }
+            }
+            for (j, &picked) in rest.iter().enumerate() {
+                f(j, distance(groups.len() * N + j), picked as usize);
             }
         }
         Ok(())

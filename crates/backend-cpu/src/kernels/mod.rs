@@ -1,6 +1,8 @@
 //! One file for each body of [`tensor_core::kernel::Body`] but the map, which lives with its engine in `elementwise`. Uses every other
 //! room. Of each other, they use `index` (what [`gather`] and [`scatter`] share), `accumulator` (what [`reduce`] and [`rows`]
+//! and [`contract`]'s micro-kernels.
 //! share), `few_terms` (a form of [`reduce`]), `row_fold` (the folds of [`rows`]), `running` (one of [`cumulative`]) and [`contract`]'s micro-kernels.
+//! share), `few_terms` (a form of [`reduce`]), `running` (one of [`cumulative`] and of `running_extreme`), `interleave` (one of [`copy`])
 
 mod accumulator;
 pub(crate) mod arg_reduce;
@@ -15,7 +17,9 @@ pub(crate) mod distances;
 mod few_terms;
 pub(crate) mod fourier;
 pub(crate) mod gather;
+mod grid_sample;
 mod index;
+mod interleave;
 mod max_pool;
 pub(crate) mod nonzero;
 pub(crate) mod places;
@@ -24,4 +28,5 @@ pub(crate) mod reduce;
 mod row_fold;
 pub(crate) mod rows;
 mod running;
+mod running_extreme;
 pub(crate) mod scatter;

@@ -21,6 +21,8 @@ use crate::{
 const WIDTH: usize = 8;
 /// Elements of a piece: what is read of one and written stays in the second-level cache.
 const PIECE: usize = 1 << 15;
+/// Threads share a line of this many elements or more, if there are fewer lines than threads.
+pub(super) const LONG: usize = 1 << 17;
 /// Looks at another thread's progress before this one gives way.
 const PATIENCE: usize = 64;
 
@@ -28,16 +30,46 @@ const PATIENCE: usize = 64;
 pub(super) trait Running: Send + Sync {
     type Item: Copy;
     type State: Copy;
-    type Result: Copy + Default;
+    /// Where results go: the address of the first.
+    type To: Copy + Send + Sync;
     /// What changes no state that it is joined to.
     const NOTHING: Self::State;
     /// The state of an element by itself, the `position`th that is met.
     fn open(x: Self::Item, position: usize) -> Self::State;
     fn join(earlier: Self::State, later: Self::State) -> Self::State;
-    /// What is stored of a state; `last` is the position of the line's end, for lines that are walked backwards.
-    fn close(state: Self::State, last: Option<usize>) -> Self::Result;
+    /// Stores what is made of the states of elements that lie side by side, from place `at` on; `last` is the position of the line's end, for lines
+    /// that are walked backwards.
+    ///
+    /// # Safety
+    /// The line has so many elements there, at `line` and at `to`.
+    unsafe fn store<const N: usize>(
+        line: Shared<Self::Item>,
+        to: Self::To,
+        at: isize,
+        states: [Self::State; N],
+        last: Option<usize>,
+    );
     fn to_bits(state: Self::State) -> u64;
     fn from_bits(bits: u64) -> Self::State;
+}
+
+/// Stores what `close` makes of states.
+///
+/// # Safety
+/// So many results have room from place `at` on.
+#[inline(always)]
+pub(super) unsafe fn close<S: Copy, T: Copy + Default, const N: usize>(
+    to: Shared<T>,
+    at: isize,
+    states: [S; N],
+    close: impl Fn(S) -> T,
+) {
+    let mut results = [T::default(); N];
+    for (result, state) in results.iter_mut().zip(states) {
+        *result = close(state);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { to.at(at).cast::<[T; N]>().write_unaligned(results) };
 }
 
 /// Sums in f64.
@@ -46,7 +78,7 @@ pub(super) struct Sum;
 impl Running for Sum {
     type Item = f32;
     type State = f64;
-    type Result = f32;
+    type To = Shared<f32>;
     const NOTHING: f64 = -0.0;
 
     #[inline(always)]
@@ -60,8 +92,15 @@ impl Running for Sum {
     }
 
     #[inline(always)]
-    fn close(state: f64, _: Option<usize>) -> f32 {
-        state as f32
+    unsafe fn store<const N: usize>(
+        _: Shared<f32>,
+        to: Self::To,
+        at: isize,
+        states: [f64; N],
+        _: Option<usize>,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { close(to, at, states, |state| state as f32) }
     }
 
     fn to_bits(state: f64) -> u64 {
@@ -81,7 +120,7 @@ macro_rules! integers {
         impl Running for Integers<$t> {
             type Item = $t;
             type State = $t;
-            type Result = $t;
+            type To = Shared<$t>;
             const NOTHING: $t = 0;
 
             #[inline(always)]
@@ -95,8 +134,15 @@ macro_rules! integers {
             }
 
             #[inline(always)]
-            fn close(state: $t, _: Option<usize>) -> $t {
-                state
+            unsafe fn store<const N: usize>(
+                _: Shared<$t>,
+                to: Self::To,
+                at: isize,
+                states: [$t; N],
+                _: Option<usize>,
+            ) {
+                // SAFETY: the caller's promise.
+                unsafe { close(to, at, states, |state| state) }
             }
 
             fn to_bits(state: $t) -> u64 {
@@ -118,7 +164,7 @@ pub(super) struct Extreme<const LEAST: bool>;
 impl<const LEAST: bool> Running for Extreme<LEAST> {
     type Item = f32;
     type State = i64;
-    type Result = i32;
+    type To = Shared<i32>;
     const NOTHING: i64 = i64::MIN;
 
     #[inline(always)]
@@ -134,9 +180,15 @@ impl<const LEAST: bool> Running for Extreme<LEAST> {
     }
 
     #[inline(always)]
-    fn close(state: i64, last: Option<usize>) -> i32 {
-        let position = state as i32;
-        last.map_or(position, |last| last as i32 - position)
+    unsafe fn store<const N: usize>(
+        _: Shared<f32>,
+        to: Self::To,
+        at: isize,
+        states: [i64; N],
+        last: Option<usize>,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { close(to, at, states, |state| last.map_or(state as i32, |last| last as i32 - state as i32)) }
     }
 
     fn to_bits(state: i64) -> u64 {
@@ -151,17 +203,17 @@ impl<const LEAST: bool> Running for Extreme<LEAST> {
 /// A line of elements: the addresses of the first that is read and written, and of the rest above them, or below if `REVERSE`.
 pub(super) struct Line<R: Running, const REVERSE: bool> {
     from: Shared<R::Item>,
-    to: Shared<R::Result>,
+    to: R::To,
     length: usize,
     running: PhantomData<R>,
 }
 
 impl<R: Running, const REVERSE: bool> Line<R, REVERSE> {
     /// # Safety
-    /// So many elements lie at both addresses: those at `from` stay as they are, nobody else reads or writes those at `to`, and the two
+    /// So many elements lie at all addresses: those at `from` stay as they are, nobody else reads or writes those at `to`, and they
     /// lie apart.
-    pub(super) unsafe fn new(from: *const R::Item, to: *mut R::Result, length: usize) -> Line<R, REVERSE> {
-        Line { from: Shared(from.cast_mut()), to: Shared(to), length, running: PhantomData }
+    pub(super) unsafe fn new(from: *const R::Item, to: R::To, length: usize) -> Line<R, REVERSE> {
+        Line { from: Shared(from.cast_mut()), to, length, running: PhantomData }
     }
 
     /// Writes all results, on this thread.
@@ -255,19 +307,14 @@ impl<R: Running, const REVERSE: bool> Scan<'_, R, REVERSE> {
     }
 
     /// # Safety
-    /// As [`Scan::states`].
+    /// `i + N` elements are in the line.
     #[inline(always)]
-    unsafe fn store(&self, i: usize, states: [R::State; WIDTH], last: Option<usize>) {
-        let mut results = [R::Result::default(); WIDTH];
-        for (result, state) in results.iter_mut().zip(states) {
-            *result = R::close(state, last);
-        }
+    unsafe fn store<const N: usize>(&self, i: usize, mut states: [R::State; N], last: Option<usize>) {
         if REVERSE {
-            results.reverse();
+            states.reverse();
         }
-        let at = self.line.to.at(Line::<R, REVERSE>::low(i, WIDTH)).cast::<[R::Result; WIDTH]>();
         // SAFETY: the caller's promise, and that of `Line::new`.
-        unsafe { at.write_unaligned(results) };
+        unsafe { R::store(self.line.from, self.line.to, Line::<R, REVERSE>::low(i, N), states, last) };
     }
 
     /// # Safety
@@ -300,8 +347,7 @@ impl<R: Running, const REVERSE: bool> Scan<'_, R, REVERSE> {
             while i < self.end {
                 state = R::join(state, self.state(i));
                 if STORE {
-                    let result = R::close(R::join(self.before, state), last);
-                    self.line.to.at(Line::<R, REVERSE>::low(i, 1)).write(result);
+                    self.store(i, [R::join(self.before, state)], last);
                 }
                 i += 1;
             }
@@ -331,22 +377,24 @@ impl<R: Running, const REVERSE: bool> Job for Whole<'_, R, REVERSE> {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Debug;
+
     use super::*;
 
     /// All results of a line, which are the same bits if threads share them, in the order in which they are met.
-    fn results<R: Running<Result: PartialEq + std::fmt::Debug>, const REVERSE: bool>(
+    fn results<R: Running<To = Shared<T>>, T: Copy + Default + PartialEq + Debug, const REVERSE: bool>(
         isa: Isa,
         x: &[R::Item],
-    ) -> Vec<R::Result> {
+    ) -> Vec<T> {
         let n = x.len();
-        let mut out = [vec![R::Result::default(); n], vec![R::Result::default(); n]];
+        let mut out = [vec![T::default(); n], vec![T::default(); n]];
         let first = if REVERSE { n - 1 } else { 0 };
         let [alone, shared] = &mut out;
         // SAFETY: all have so many elements from the first on.
         unsafe {
             let from = x.as_ptr().add(first);
-            Line::<R, REVERSE>::new(from, alone.as_mut_ptr().add(first), n).alone(isa);
-            Line::<R, REVERSE>::new(from, shared.as_mut_ptr().add(first), n).shared(isa);
+            Line::<R, REVERSE>::new(from, Shared(alone.as_mut_ptr().add(first)), n).alone(isa);
+            Line::<R, REVERSE>::new(from, Shared(shared.as_mut_ptr().add(first)), n).shared(isa);
         }
         assert_eq!(alone, shared, "{n} elements, {isa:?}");
         let [mut alone, _] = out;
@@ -358,13 +406,13 @@ mod tests {
 
     fn check<const REVERSE: bool>(isa: Isa, x: &[f32]) {
         let n = x.len();
-        let sums = results::<Sum, REVERSE>(isa, x);
-        let greatest = results::<Extreme<false>, REVERSE>(isa, x);
-        let least = results::<Extreme<true>, REVERSE>(isa, x);
+        let sums = results::<Sum, _, REVERSE>(isa, x);
+        let greatest = results::<Extreme<false>, _, REVERSE>(isa, x);
+        let least = results::<Extreme<true>, _, REVERSE>(isa, x);
         let whole: Vec<i64> = x.iter().map(|&x| (f64::from(x) * 1e18) as i64).collect();
         let narrow: Vec<i32> = whole.iter().map(|&x| x as i32).collect();
-        let whole_sums = results::<Integers<i64>, REVERSE>(isa, &whole);
-        let narrow_sums = results::<Integers<i32>, REVERSE>(isa, &narrow);
+        let whole_sums = results::<Integers<i64>, _, REVERSE>(isa, &whole);
+        let narrow_sums = results::<Integers<i32>, _, REVERSE>(isa, &narrow);
         let place = |i: usize| if REVERSE { n - 1 - i } else { i };
         let (mut whole_sum, mut narrow_sum) = (0i64, 0i32);
         let (mut sum, mut most, mut few) = (0.0, place(0), place(0));
@@ -399,20 +447,20 @@ mod tests {
     fn the_sign_of_zero_and_what_is_not_finite_pass_as_in_single_additions() {
         for isa in Isa::available() {
             let mut x = vec![-0.0f32; 40];
-            let sums = results::<Sum, false>(isa, &x);
+            let sums = results::<Sum, _, false>(isa, &x);
             assert!(sums.iter().all(|y| y.to_bits() == (-0f32).to_bits()));
             (x[11], x[29]) = (f32::INFINITY, f32::NEG_INFINITY);
-            let sums = results::<Extreme<false>, false>(isa, &x);
+            let sums = results::<Extreme<false>, _, false>(isa, &x);
             assert!((0..40).all(|i| sums[i] == if i < 11 { i as i32 } else { 11 }));
             let mut out = vec![0f32; 40];
             // SAFETY: both have forty elements.
-            unsafe { Line::<Sum, false>::new(x.as_ptr(), out.as_mut_ptr(), 40) }.alone(isa);
+            unsafe { Line::<Sum, false>::new(x.as_ptr(), Shared(out.as_mut_ptr()), 40) }.alone(isa);
             assert!(out[..11].iter().all(|&y| y == 0.0));
             assert!(out[11..29].iter().all(|&y| y == f32::INFINITY));
             assert!(out[29..].iter().all(|y| y.is_nan()));
             x[20] = f32::NAN;
             for places in
-                [results::<Extreme<false>, false>(isa, &x), results::<Extreme<true>, false>(isa, &x)]
+                [results::<Extreme<false>, _, false>(isa, &x), results::<Extreme<true>, _, false>(isa, &x)]
             {
                 assert!(places[20..].iter().all(|&place| place == 20), "a NaN stays");
             }

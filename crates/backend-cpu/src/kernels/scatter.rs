@@ -277,10 +277,11 @@ fn add_by_parts<T: Copy + Send + Sync>(
     let all = Shared(sums.as_mut_ptr());
     pass.go_by_parts(parts, |number, part, first| {
         let sums = Shared(all.at((number * LANES * size) as isize));
-        part.along_one_line(|j, from, picked| {
+        // By value, as what is written could change what is referred to.
+        part.along_one_line::<LANES>(move |lane, from, picked| {
             // SAFETY: the index is within the axis, of whose length each of the part's own sums are; the source's span was checked.
             unsafe {
-                let to = sums.at((j % LANES * size + picked) as isize);
+                let to = sums.at((lane * size + picked) as isize);
                 to.write(add(to.read(), src.at(first + from).read()));
             }
         })

@@ -394,7 +394,8 @@ pub(crate) unsafe fn copy<T: Copy + Default + Send + Sync>(
     let inner = match dims.len() {
         0 => 0,
         1 => 1,
-        n if src_strides[n - 1] == 1 && dst_strides[n - 1] == 1 && dims[n - 1] > SHORT_ROW => 1,
+        // Rows that are copied, or filled with one element.
+        n if matches!(src_strides[n - 1], 0 | 1) && dst_strides[n - 1] == 1 && dims[n - 1] > SHORT_ROW => 1,
         _ => 2,
     };
     let outer = dims.len() - inner;

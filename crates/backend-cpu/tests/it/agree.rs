@@ -102,6 +102,53 @@ fn outputs_may_overwrite_their_inputs() -> Result<()> {
     Ok(())
 }
 
+/// Elements of several tensors by turns: more and fewer rows than are written at once, of one element, of rows that are seen again, of columns.
+#[test]
+fn tensors_stacked_along_a_last_axis() {
+    for columns in 2..=5usize {
+        for (rows, length) in [(1, 31), (1, 32), (1, 64), (3, 63), (2, 65), (5, 200), (3, 20_001)] {
+            for dtype in [DType::F32, DType::F64, DType::F16, DType::I32] {
+                agree(&format!("{columns} of {rows} x {length} in {dtype}"), 0.0, |d| {
+                    let shape = [rows, length];
+                    let parts = (0..columns).map(|c| {
+                        let x = match c {
+                            0 => floats(&shape, 1, d)?,
+                            1 => floats(&[length], 2, d)?.expand(shape)?,
+                            2 => floats(&[length, rows], 3, d)?.t()?,
+                            3 => floats(&[rows, 1], 4, d)?.expand(shape)?,
+                            _ => floats(&[rows, 2 * length], 5, d)?.slice_step(1, .., 2)?.flip(0)?,
+                        };
+                        (x * 100.0).to_dtype(dtype)
+                    });
+                    let parts = parts.collect::<Result<Vec<_>>>()?;
+                    parts.iter().try_for_each(|part| part.eval().map(drop))?;
+                    Tensor::stack(&parts, -1)
+                });
+            }
+        }
+    }
+    // Columns that are not alike, and one that fills the output alone.
+    agree("two and one", 0.0, |d| Tensor::concat(&[floats(&[100, 2], 1, d)?, floats(&[100, 1], 2, d)?], 1));
+    agree("all of one", 0.0, |d| {
+        let one = floats(&[1], 1, d)?.expand([300])?;
+        Tensor::stack(&[&one, &one, &floats(&[300], 2, d)?], 1)
+    });
+}
+
+#[test]
+fn rows_that_are_filled_with_one_element() {
+    for (rows, columns) in [(1, 300), (7, 257), (3, 256), (400, 900)] {
+        agree(&format!("a block of {rows} x {columns}"), 0.0, |d| {
+            let x = floats(&[rows, columns], 1, d)?;
+            Tensor::block_diag(&[&x, &floats(&[columns], 2, d)?, &floats(&[1, 1], 3, d)?])
+        });
+        agree(&format!("columns beside {rows} x {columns}"), 0.0, |d| {
+            let column = floats(&[rows, 1], 1, d)?.expand([rows, columns])?;
+            Tensor::concat(&[&column, &floats(&[rows, columns], 2, d)?, &column], 1)
+        });
+    }
+}
+
 #[test]
 fn reductions_over_every_axis() {
     for shape in [

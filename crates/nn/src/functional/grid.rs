@@ -1,28 +1,12 @@
 //! Images read at places that a grid names: spatial transformers.
 
-use tensor_core::{DType, Error, Result, Shape, Tensor, autocast};
+use std::sync::Arc;
 
-/// How [`grid_sample`] reads between pixels.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum GridMode {
-    /// From the 2ᴰ pixels around, by their nearness: bilinear, or trilinear for volumes. PyTorch's default.
-    #[default]
-    Bilinear,
-    /// The nearest pixel, halves to the even one.
-    Nearest,
-}
+use autograd::{Function, apply, func::vjp, is_grad_enabled};
+use tensor_core::{DType, Error, GridSample, Result, Shape, Tensor, autocast};
+pub use tensor_core::{GridMode, GridPadding};
 
-/// What [`grid_sample`] reads beyond the edges.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum GridPadding {
-    /// 0. PyTorch's default.
-    #[default]
-    Zeros,
-    /// The nearest pixel of the edge.
-    Border,
-    /// What lies as far inside the edge, again and again.
-    Reflection,
-}
+const OP: &str = "grid_sample";
 
 /// How [`grid_sample`] reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -110,13 +94,12 @@ fn affine_grid_by(theta: &Tensor, size: &Shape, align_corners: bool) -> Result<T
 /// ```
 #[track_caller]
 pub fn grid_sample(input: &Tensor, grid: &Tensor, options: GridSampleOptions) -> Result<Tensor> {
-    const OP: &str = "grid_sample";
     let cast = autocast::cast(OP, [input, grid], [])?;
     let ([input, grid], []) = cast.tensors();
     let bad = |why: &str| {
         Error::invalid(OP, format!("an input {} and a grid {}: {why}", input.shape(), grid.shape()))
     };
-    let &[n, channels, ref pixels @ ..] = input.dims() else { return Err(bad("the input is [N, C, H, W]")) };
+    let &[n, _, ref pixels @ ..] = input.dims() else { return Err(bad("the input is [N, C, H, W]")) };
     let d = pixels.len();
     let fits = (2..=3).contains(&d) && grid.rank() == d + 2 && grid.dims()[0] == n && grid.dims()[d + 1] == d;
     if !fits {
@@ -131,69 +114,162 @@ pub fn grid_sample(input: &Tensor, grid: &Tensor, options: GridSampleOptions) ->
     if area == 0 || area > i32::MAX as usize {
         return Err(bad("an image has at least one pixel, and no more than i32 indices reach"));
     }
-    let shape: Vec<usize> = [n, channels].iter().chain(&grid.dims()[1..=d]).copied().collect();
-    let count: usize = grid.dims()[1..=d].iter().product();
     // Halves are too coarse for places.
-    let grid = grid.to_dtype(grid.dtype().compute())?.reshape([n, count, d])?;
-    let mut at = Vec::with_capacity(d);
-    for (axis, &size) in pixels.iter().enumerate() {
-        at.push(place(&grid.select(2, d - 1 - axis)?, size, options)?);
+    let compute = input.dtype().compute();
+    let given = [input.to_dtype(compute)?, grid.to_dtype(compute)?];
+    let sampled = Sampled { options, axes: d };
+    match sampled.by_kernel(&given)? {
+        Some(found) => found,
+        None => sampled.composed(input, &given[1])?,
     }
-    let flat = input.reshape([n, channels, area])?;
-    let read = |corner: &[Tensor]| -> Result<Tensor> {
-        // The pixel, and 0 where there is none.
-        let mut index: Option<Tensor> = None;
-        let mut inside: Option<Tensor> = None;
-        for (x, &size) in corner.iter().zip(pixels) {
-            let within = x.ge_scalar(0.0).bitwise_and(&x.le_scalar((size - 1) as f64))?;
-            let whole = x.clamp(0.0, (size - 1) as f64).to_dtype(DType::I32)?;
-            index = Some(match index {
-                Some(index) => index.mul_scalar(size as i64).add(&whole)?,
-                None => whole,
-            });
-            inside = Some(match inside {
-                Some(inside) => inside.bitwise_and(&within)?,
-                None => within,
-            });
+    .to_dtype(input.dtype())
+}
+
+/// What [`grid_sample`] computes.
+#[derive(Clone, Copy, Debug)]
+struct Sampled {
+    options: GridSampleOptions,
+    axes: usize,
+}
+
+impl Sampled {
+    fn kernel(self) -> Arc<GridSample> {
+        let GridSampleOptions { mode, padding, align_corners } = self.options;
+        Arc::new(GridSample { axes: self.axes, mode, padding, align_corners })
+    }
+
+    /// In one pass, where the device has a kernel.
+    #[track_caller]
+    fn by_kernel(self, given: &[Tensor; 2]) -> Result<Option<Tensor>> {
+        let detached = given.each_ref().map(Tensor::detach);
+        if !Tensor::has_custom_kernel(self.kernel(), &detached.each_ref())? {
+            return Ok(None);
         }
-        let (Some(index), Some(inside)) = (index, inside) else { return Err(bad("no axes")) };
-        let all = [n, channels, count];
-        let found = flat.gather(2, &index.unsqueeze(1)?.expand(all)?)?;
-        inside.unsqueeze(1)?.where_cond(&found, &Tensor::full((), 0.0, (flat.dtype(), &flat.device()))?)
-    };
-    let out = match options.mode {
-        GridMode::Nearest => {
-            let nearest: Vec<Tensor> = at.iter().map(|x| x.detach().round()).collect();
-            read(&nearest)?
+        if is_grad_enabled() && given.iter().any(Tensor::is_tracked) {
+            return apply(self, given).map(Some);
         }
-        GridMode::Bilinear => {
-            let floors: Vec<Tensor> = at.iter().map(|x| x.detach().floor()).collect();
-            let mut sum: Option<Tensor> = None;
-            for corner in 0..1usize << d {
-                let mut weight: Option<Tensor> = None;
-                let mut pixel = Vec::with_capacity(d);
-                for (axis, (x, floor)) in at.iter().zip(&floors).enumerate() {
-                    let upper = corner >> axis & 1 == 1;
-                    let share = x.sub(floor)?;
-                    let share = if upper { share } else { share.neg().add_scalar(1.0) };
-                    pixel.push(if upper { floor.add_scalar(1.0) } else { floor.clone() });
-                    weight = Some(match weight {
-                        Some(weight) => weight.mul(&share)?,
-                        None => share,
-                    });
-                }
-                let Some(weight) = weight else { return Err(bad("no axes")) };
-                let part = read(&pixel)?.mul(&weight.unsqueeze(1)?)?;
-                sum = Some(match sum {
-                    Some(sum) => sum.add(&part)?,
-                    None => part,
+        self.forward(&detached.each_ref()).map(Some)
+    }
+
+    /// Of other operations. The grid is of a dtype that computes.
+    #[track_caller]
+    fn composed(self, input: &Tensor, grid: &Tensor) -> Result<Tensor> {
+        let options = self.options;
+        let (n, channels, pixels) = (input.dims()[0], input.dims()[1], &input.dims()[2..]);
+        let (d, area) = (self.axes, pixels.iter().product::<usize>());
+        let shape: Vec<usize> = [n, channels].iter().chain(&grid.dims()[1..=d]).copied().collect();
+        let count: usize = grid.dims()[1..=d].iter().product();
+        let grid = grid.reshape([n, count, d])?;
+        let mut at = Vec::with_capacity(d);
+        for (axis, &size) in pixels.iter().enumerate() {
+            at.push(place(&grid.select(2, d - 1 - axis)?, size, options)?);
+        }
+        let flat = input.reshape([n, channels, area])?;
+        let read = |corner: &[Tensor]| -> Result<Tensor> {
+            // The pixel, and 0 where there is none.
+            let mut index: Option<Tensor> = None;
+            let mut inside: Option<Tensor> = None;
+            for (x, &size) in corner.iter().zip(pixels) {
+                let within = x.ge_scalar(0.0).bitwise_and(&x.le_scalar((size - 1) as f64))?;
+                let whole = x.clamp(0.0, (size - 1) as f64).to_dtype(DType::I32)?;
+                index = Some(match index {
+                    Some(index) => index.mul_scalar(size as i64).add(&whole)?,
+                    None => whole,
+                });
+                inside = Some(match inside {
+                    Some(inside) => inside.bitwise_and(&within)?,
+                    None => within,
                 });
             }
-            let Some(sum) = sum else { return Err(bad("no axes")) };
-            sum.to_dtype(input.dtype())?
-        }
-    };
-    out.reshape(shape)
+            let (Some(index), Some(inside)) = (index, inside) else {
+                return Err(Error::invalid(OP, "no axes"));
+            };
+            let all = [n, channels, count];
+            let found = flat.gather(2, &index.unsqueeze(1)?.expand(all)?)?;
+            inside.unsqueeze(1)?.where_cond(&found, &Tensor::full((), 0.0, (flat.dtype(), &flat.device()))?)
+        };
+        let out = match options.mode {
+            GridMode::Nearest => {
+                let nearest: Vec<Tensor> = at.iter().map(|x| x.detach().round()).collect();
+                read(&nearest)?
+            }
+            GridMode::Bilinear => {
+                let floors: Vec<Tensor> = at.iter().map(|x| x.detach().floor()).collect();
+                let mut sum: Option<Tensor> = None;
+                for corner in 0..1usize << d {
+                    let mut weight: Option<Tensor> = None;
+                    let mut pixel = Vec::with_capacity(d);
+                    for (axis, (x, floor)) in at.iter().zip(&floors).enumerate() {
+                        let upper = corner >> axis & 1 == 1;
+                        let share = x.sub(floor)?;
+                        let share = if upper { share } else { share.neg().add_scalar(1.0) };
+                        pixel.push(if upper { floor.add_scalar(1.0) } else { floor.clone() });
+                        weight = Some(match weight {
+                            Some(weight) => weight.mul(&share)?,
+                            None => share,
+                        });
+                    }
+                    let Some(weight) = weight else { return Err(Error::invalid(OP, "no axes")) };
+                    let part = read(&pixel)?.mul(&weight.unsqueeze(1)?)?;
+                    sum = Some(match sum {
+                        Some(sum) => sum.add(&part)?,
+                        None => part,
+                    });
+                }
+                let Some(sum) = sum else { return Err(Error::invalid(OP, "no axes")) };
+                sum
+            }
+        };
+        out.reshape(shape)
+    }
+}
+
+impl Function for Sampled {
+    type Output = Tensor;
+
+    fn name(&self) -> &'static str {
+        "GridSample"
+    }
+
+    #[track_caller]
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        Ok(Tensor::custom_kernel(self.kernel(), inputs)?.swap_remove(0))
+    }
+
+    /// That of the composition. What nobody asks for of it is not computed.
+    #[track_caller]
+    fn backward(&self, inputs: &[Tensor], _: &Tensor, gradient: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        // The gradient of each input by itself, though one may be made of the other.
+        let apart = |input: &Tensor| match is_grad_enabled() {
+            true => apply(Itself, &[input]),
+            false => Ok(input.detach()),
+        };
+        let inputs = inputs.iter().map(apart).collect::<Result<Vec<_>>>()?;
+        let (_, found) = vjp(|x| self.composed(&x[0], &x[1]), &inputs, gradient)?;
+        Ok(found.into_iter().map(Some).collect())
+    }
+}
+
+/// The identity, as a tensor of its own.
+#[derive(Debug)]
+struct Itself;
+
+impl Function for Itself {
+    type Output = Tensor;
+
+    fn name(&self) -> &'static str {
+        "Itself"
+    }
+
+    #[track_caller]
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        Ok(inputs[0].detach())
+    }
+
+    #[track_caller]
+    fn backward(&self, _: &[Tensor], _: &Tensor, gradient: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        Ok(vec![Some(gradient.clone())])
+    }
 }
 
 /// Where −1 to 1 lies along an axis of `size` pixels, counted from the centre of the first.

@@ -3,6 +3,7 @@
 
 use crate::common::{VIEWS, agree, assert_close, device, has, numbers, of, refused, tensor};
 use proptest::prelude::*;
+use taper::autograd::TensorGrad;
 use taper::tensor_core::CumulativeOp;
 use taper::{DType, ErrorKind, Result, Tensor};
 
@@ -129,6 +130,41 @@ fn special_values_pass() -> Result<()> {
     }
     let far = of(&[-1e4, 0.0, 1e4, 1e4], &[4], DType::F32, &device())?.logcumsumexp(0)?.to_f64_vec()?;
     assert_close(&far, &[-1e4, 0.0, 1e4, 1e4 + 2f64.ln()], (1e-6, 0.0), "far apart");
+    Ok(())
+}
+
+/// By whatever way a device finds them: in rows and columns, short and long, with and without a gradient.
+#[test]
+fn extremes_are_the_elements_at_their_places() -> Result<()> {
+    let d = device();
+    let special = [-0.0, 0.0, -0.0, -f32::INFINITY, 7.0, f32::INFINITY, f32::from_bits(0xffc1_2345)];
+    for (shape, axis) in
+        [(vec![7], 0), (vec![5, 70], 1), (vec![70, 5], 0), (vec![3, 131], 1), (vec![300_001], 0)]
+    {
+        let n: usize = shape.iter().product();
+        if refused(4 * n, || Tensor::zeros(shape.as_slice(), &d)?.cumsum(axis)?.to_vec::<f32>()) {
+            continue;
+        }
+        for (from, to) in [(0, 3), (0, 6), (0, 7)] {
+            let some = &special[from..to];
+            let mut values: Vec<f32> = numbers(n, 3).iter().map(|x| (x * 8.0).round() as f32 / 4.0).collect();
+            for i in 0..n.div_ceil(13) {
+                values[i * 13 % n] = some[i % some.len()];
+            }
+            let x = Tensor::from_slice(&values, shape.as_slice(), &d)?;
+            let what = format!("{shape:?} with {some:?}");
+            let bits = |t: &Tensor| Ok(t.to_vec::<f32>()?.iter().map(|x| x.to_bits()).collect::<Vec<u32>>());
+            for (op, least) in [(CumulativeOp::ArgMax, false), (CumulativeOp::ArgMin, true)] {
+                let (found, places) = if least { x.cummin(axis)? } else { x.cummax(axis)? };
+                let wanted = x.cumulative(op, axis, false)?;
+                assert!(places.to_vec::<i64>()? == wanted.to_vec::<i64>()?, "{what}: places");
+                assert!(bits(&found)? == bits(&x.gather(axis, &wanted)?)?, "{what}: elements");
+                let tracked = x.detach().requires_grad();
+                let with_gradient = if least { tracked.cummin(axis)? } else { tracked.cummax(axis)? };
+                assert!(bits(&with_gradient.0)? == bits(&found)?, "{what}: with a gradient");
+            }
+        }
+    }
     Ok(())
 }
 

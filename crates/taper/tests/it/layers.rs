@@ -12,7 +12,7 @@ use taper::nn::functional::{
 use taper::nn::{self, Module, functional as f};
 use taper::{DType, Generator, Result, Tensor};
 
-use crate::common::{assert_close, device, needs, of};
+use crate::common::{assert_close, device, has, needs, of};
 use crate::networks::{Case, Network, check_in, made, of_function, of_layer, of_module, refused};
 
 fn check(group: &str, build: impl Fn(&Case, &Generator) -> Network) {
@@ -507,6 +507,28 @@ fn long_bags_are_exact_and_a_bad_index_is_named() {
             let said = found.unwrap_err().to_string();
             assert!(said.contains(&format!("index {bad}")), "{said}");
         }
+    }
+    // So many that threads share them: the first index that is bad is the one that is named.
+    let many: Vec<i32> = (0..9000)
+        .map(|i| {
+            if i == 8000 {
+                9
+            } else if i == 8990 {
+                -3
+            } else {
+                i % 7
+            }
+        })
+        .collect();
+    let wide = Tensor::ones([7, 32], &device).unwrap();
+    for dtype in [DType::I32, DType::I64].into_iter().filter(|&dtype| has(&device, dtype)) {
+        let many = Tensor::from_slice(&many, [900, 10], &device).unwrap().to_dtype(dtype).unwrap();
+        let sum = BagOptions { mode: BagMode::Sum, ..Default::default() };
+        let found = f::embedding_bag(&many, &wide, sum).and_then(|t| t.to_f64_vec());
+        let said = found.unwrap_err().to_string();
+        assert!(said.contains("index 9") || device.name() != "cpu", "{said}");
+        let found = f::embedding_bag(&many.narrow(0, 0, 800).unwrap(), &wide, sum).unwrap().to_f64_vec();
+        assert!(found.unwrap().iter().all(|&sum| sum == 10.0));
     }
     let odd = Tensor::new([[1.0f32, f32::NAN], [2.0, 0.0]], &device).unwrap();
     let all = Tensor::new([[0i32, 1]], &device).unwrap();

@@ -23,6 +23,7 @@ mod formulas;
 mod func;
 mod fusion;
 mod gradients;
+mod grid;
 mod halves_and_floors;
 mod ieee;
 mod interface;

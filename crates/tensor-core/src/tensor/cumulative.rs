@@ -1,7 +1,9 @@
 //! Cumulative operations along an axis: running sums, products and extremes.
 
+use std::sync::Arc;
+
 use super::Tensor;
-use crate::{Axis, CumulativeOp, DType, Op, ReduceOp, Result};
+use crate::{Axis, CumulativeOp, DType, Op, ReduceOp, Result, RunningExtreme, is_grad_enabled};
 
 impl Tensor {
     /// A cumulative operation along one axis: element i is made of the elements 0..=i, or with `reverse` of i and all after it.
@@ -89,8 +91,7 @@ impl Tensor {
 
     #[track_caller]
     fn cummax_by(&self, axis: Axis) -> Result<(Tensor, Tensor)> {
-        let indices = self.cumulative_by(CumulativeOp::ArgMax, axis, false)?;
-        Ok((self.gather(axis, &indices)?, indices.as_index()))
+        self.running_extreme(axis, false)
     }
 
     /// The least so far along an axis, and its index, i64 (i32 on a device without): the last among equals. A NaN stays.
@@ -104,7 +105,28 @@ impl Tensor {
 
     #[track_caller]
     fn cummin_by(&self, axis: Axis) -> Result<(Tensor, Tensor)> {
-        let indices = self.cumulative_by(CumulativeOp::ArgMin, axis, false)?;
+        self.running_extreme(axis, true)
+    }
+
+    /// The greatest so far, or the least, and where it is: in one pass where the device has a kernel for that and no gradient is wanted,
+    /// else read by the indices.
+    #[track_caller]
+    fn running_extreme(&self, axis: Axis, least: bool) -> Result<(Tensor, Tensor)> {
+        let op = if least { CumulativeOp::ArgMin } else { CumulativeOp::ArgMax };
+        let place = self.shape().axis(axis, op.name())?;
+        let kernel = Arc::new(RunningExtreme { least });
+        let wanted = is_grad_enabled() && self.is_tracked();
+        if place + 1 == self.rank() && !wanted {
+            self.check_indices(op.name(), place)?;
+            let x = self.detach();
+            if Tensor::has_custom_kernel(kernel.clone(), &[&x])? {
+                let mut found = Tensor::custom_kernel(kernel, &[&x])?.into_iter();
+                if let (Some(extremes), Some(places)) = (found.next(), found.next()) {
+                    return Ok((extremes, places));
+                }
+            }
+        }
+        let indices = self.cumulative_by(op, axis, false)?;
         Ok((self.gather(axis, &indices)?, indices.as_index()))
     }
 }

@@ -1,0 +1,433 @@
+//! Pictures read at the places of a grid. The corners around some places, and their weights, are found side by side; then a few channels
+//! at a time are read at them. The steps and their order are those of the composition in `nn`, so that both give the same bits.
+#![allow(unsafe_code)]
+
+use std::{
+    cmp::min,
+    ops::{Div, Neg, Range},
+};
+
+use tensor_core::{GridMode, GridPadding, GridSample, Launch, Result};
+
+use super::custom::{Native, for_float};
+use crate::{
+    CpuBackend,
+    memory::{buffer::Bound, strided::Shared},
+    simd::{
+        isa::{Isa, Job, Sets},
+        vector::Float,
+    },
+    threads,
+};
+
+/// Places whose corners are found at once.
+const PLACES: usize = 64;
+/// Channels that are read at each of these places before the next ones. Planes are often a power of two apart, and so in one set of the first-level
+/// cache, which has room for a line of so many.
+const CHANNELS: usize = 8;
+/// Corners that are worth a thread.
+const GRAIN: usize = 1 << 15;
+
+impl Native for GridSample {
+    fn run(&self, backend: &CpuBackend, launch: &Launch<'_>) -> Result<()> {
+        for_float!(self, launch, typed(backend, *self, launch))
+    }
+}
+
+/// A number that may be a place.
+trait Place: Float + Div<Output = Self> + Neg<Output = Self> {
+    fn floor(self) -> Self;
+    /// Halves to the even number.
+    fn round(self) -> Self;
+    /// A whole number as i32.
+    ///
+    /// # Safety
+    /// It is from 0 to below 2³¹.
+    unsafe fn whole(self) -> i32;
+    /// The greatest number that is no greater than an i32.
+    fn at_most(whole: i32) -> Self;
+    /// Weighted sums of pixels in planes that lie `area` apart: of `upper` and the pixel after it, and of `lower` and the pixel after it. The
+    /// weights are in the order of [`Corners`].
+    ///
+    /// # Safety
+    /// The four planes have these pixels.
+    #[inline(always)]
+    unsafe fn four_planes(
+        upper: *const Self,
+        lower: *const Self,
+        area: usize,
+        weights: [Self; 4],
+    ) -> [Self; 4] {
+        let mut sums = [Self::ZERO; 4];
+        for (plane, sum) in sums.iter_mut().enumerate() {
+            let (upper, lower) = (upper.wrapping_add(plane * area), lower.wrapping_add(plane * area));
+            // SAFETY: the caller's promise.
+            let (left, right) =
+                unsafe { ([upper.read(), lower.read()], [upper.add(1).read(), lower.add(1).read()]) };
+            *sum =
+                left[0] * weights[0] + left[1] * weights[1] + right[0] * weights[2] + right[1] * weights[3];
+        }
+        sums
+    }
+}
+
+macro_rules! place {
+    ($t:ty $(, $four_planes:item)?) => {
+        impl Place for $t {
+            #[inline(always)]
+            fn floor(self) -> $t {
+                self.floor()
+            }
+            #[inline(always)]
+            fn round(self) -> $t {
+                self.round_ties_even()
+            }
+            #[inline(always)]
+            unsafe fn whole(self) -> i32 {
+                // SAFETY: the caller's promise. A conversion that saturates would not be one instruction for several numbers.
+                unsafe { self.to_int_unchecked() }
+            }
+            fn at_most(whole: i32) -> $t {
+                let nearest = whole as $t;
+                if f64::from(nearest) > f64::from(whole) { nearest.next_down() } else { nearest }
+            }
+            $($four_planes)?
+        }
+    };
+}
+#[cfg(not(target_arch = "x86_64"))]
+place!(f32);
+#[cfg(target_arch = "x86_64")]
+place!(
+    f32,
+    /// Neighbours are read together, which makes half as many reads.
+    #[inline(always)]
+    unsafe fn four_planes(upper: *const f32, lower: *const f32, area: usize, weights: [f32; 4]) -> [f32; 4] {
+        use std::arch::x86_64::{
+            _mm_add_ps, _mm_castpd_ps, _mm_load_sd, _mm_loadh_pd, _mm_movehl_ps, _mm_movelh_ps, _mm_mul_ps,
+            _mm_setr_ps, _mm_storeu_ps, _mm_unpackhi_ps, _mm_unpacklo_ps,
+        };
+        // SAFETY: the caller's promise, and every x86-64 processor has these instructions.
+        unsafe {
+            let weights = _mm_setr_ps(weights[0], weights[2], weights[1], weights[3]);
+            // No closure, which might be compiled by itself, for another instruction set.
+            macro_rules! products {
+                ($plane:literal) => {{
+                    let (upper, lower) =
+                        (upper.wrapping_add($plane * area), lower.wrapping_add($plane * area));
+                    let pixels = _mm_loadh_pd(_mm_load_sd(upper.cast()), lower.cast());
+                    _mm_mul_ps(_mm_castpd_ps(pixels), weights)
+                }};
+            }
+            // Of each plane the first and the second pixel above, and those below.
+            let (a, b, c, d) = (products!(0), products!(1), products!(2), products!(3));
+            let [above, others_above] = [_mm_unpacklo_ps(a, b), _mm_unpacklo_ps(c, d)];
+            let [below, others_below] = [_mm_unpackhi_ps(a, b), _mm_unpackhi_ps(c, d)];
+            let firsts = _mm_add_ps(_mm_movelh_ps(above, others_above), _mm_movelh_ps(below, others_below));
+            let three = _mm_add_ps(firsts, _mm_movehl_ps(others_above, above));
+            let all = _mm_add_ps(three, _mm_movehl_ps(others_below, below));
+            let mut sums = [0.0; 4];
+            _mm_storeu_ps(sums.as_mut_ptr(), all);
+            sums
+        }
+    }
+);
+place!(f64);
+
+fn typed<T: Place>(backend: &CpuBackend, of: GridSample, launch: &Launch<'_>) -> Result<()> {
+    let shape = |k: usize| launch.kernel.operands[k].layout.shape().dims();
+    let (lead, picture) = shape(0).split_at(shape(0).len() - 1 - of.axes);
+    let places: usize = shape(1)[lead.len()..][..of.axes].iter().product();
+    let (batch, channels, pixels) = (lead.iter().product::<usize>(), picture[0], &picture[1..]);
+    if batch * channels * places == 0 {
+        return Ok(());
+    }
+    let bound = Bound::of_launch(&backend.pool, launch)?;
+    let sampler = Sampler::<T> {
+        isa: backend.isa,
+        of,
+        axes: pixels.iter().map(|&size| Axis::new(size, of.align_corners)).collect(),
+        channels,
+        area: pixels.iter().product(),
+        adjacent: pixels[of.axes - 1] <= 1 << 24,
+        places,
+        pictures: bound.inputs[0].at::<T>(0),
+        grid: bound.inputs[1].at::<T>(0),
+        out: Shared(bound.outputs[0].at::<T>(0)),
+    };
+    let some = |range: Range<usize>| match (of.axes, of.mode) {
+        (2, GridMode::Bilinear) => sampler.range::<2, 4>(range),
+        (2, GridMode::Nearest) => sampler.range::<2, 1>(range),
+        (_, GridMode::Bilinear) => sampler.range::<3, 8>(range),
+        (_, GridMode::Nearest) => sampler.range::<3, 1>(range),
+    };
+    match threads::worth((batch * places * channels) << of.axes, GRAIN) {
+        1 => some(0..batch * places),
+        _ => threads::share_ranges(batch * places, PLACES, some),
+    }
+    Ok(())
+}
+
+/// An axis of pixels.
+struct Axis<T> {
+    size: i32,
+    /// The number of the last pixel: rounded, and no greater.
+    last: T,
+    top: T,
+    /// The place of x is (x + 1) · `scale` − `before`.
+    scale: T,
+    before: T,
+    /// Where reflections begin, and how far it is to the other mirror.
+    low: T,
+    span: T,
+}
+
+impl<T: Place> Axis<T> {
+    fn new(size: usize, align_corners: bool) -> Axis<T> {
+        let n = size as f64;
+        let (scale, before, low, span) =
+            if align_corners { ((n - 1.0) / 2.0, 0.0, 0.0, n - 1.0) } else { (n / 2.0, 0.5, -0.5, n) };
+        let [last, scale, before, low, span] = [n - 1.0, scale, before, low, span].map(T::rounded);
+        let size = size as i32;
+        Axis { size, last, top: T::at_most(size - 1), scale, before, low, span }
+    }
+
+    #[inline(always)]
+    fn clamped(&self, x: T) -> T {
+        let x = if x < T::ZERO { T::ZERO } else { x };
+        if x > self.last { self.last } else { x }
+    }
+
+    /// The places of some numbers of the grid, in pixels.
+    #[inline(always)]
+    fn place(&self, padding: GridPadding, at: &mut [T; PLACES]) {
+        for x in at.iter_mut() {
+            *x = (*x + T::ONE) * self.scale - self.before;
+        }
+        match padding {
+            GridPadding::Zeros => {}
+            GridPadding::Border => at.iter_mut().for_each(|x| *x = self.clamped(*x)),
+            GridPadding::Reflection if self.span == T::ZERO => {
+                at.iter_mut().for_each(|x| *x = *x * T::ZERO);
+            }
+            GridPadding::Reflection => {
+                for x in at.iter_mut() {
+                    let far = (*x - self.low).abs();
+                    let turns = (far / self.span).floor();
+                    let rest = far - turns * self.span;
+                    let odd = turns - (turns * T::HALF).floor() * (T::ONE + T::ONE);
+                    let inside = if odd == T::ZERO { rest } else { self.span - rest };
+                    *x = self.clamped(inside + self.low);
+                }
+            }
+        }
+    }
+}
+
+struct Sampler<T> {
+    isa: Isa,
+    of: GridSample,
+    axes: Vec<Axis<T>>,
+    channels: usize,
+    /// Pixels of a channel.
+    area: usize,
+    /// Whether the corners along the last axis are neighbours in memory: whether each pixel's number and the next one are numbers that `T` has.
+    adjacent: bool,
+    /// Places of the grid for each picture.
+    places: usize,
+    pictures: *const T,
+    grid: *const T,
+    out: Shared<T>,
+}
+
+// SAFETY: inputs are read alone, and threads write places apart.
+unsafe impl<T: Sync> Sync for Sampler<T> {}
+
+impl<T: Place> Sampler<T> {
+    /// The results at some places, counted over all pictures.
+    fn range<const D: usize, const K: usize>(&self, range: Range<usize>) {
+        self.isa.narrow().run(Places::<'_, T, D, K> { of: self, range });
+    }
+}
+
+/// Some places of pictures with `D` axes, each of which reads `K` pixels: one, or all corners around it.
+struct Places<'a, T, const D: usize, const K: usize> {
+    of: &'a Sampler<T>,
+    range: Range<usize>,
+}
+
+/// The pixels that some places read.
+struct Corners<T, const K: usize> {
+    /// Within a channel, also where none is read.
+    offsets: [[i32; PLACES]; K],
+    weights: [[T; PLACES]; K],
+    /// A bit for each of them that lies within the picture.
+    inside: [u32; PLACES],
+}
+
+/// Along one axis, the pixels on both sides of some places.
+#[derive(Clone, Copy)]
+struct Sides<T> {
+    /// The nearest within the picture.
+    pixels: [[i32; PLACES]; 2],
+    weights: [[T; PLACES]; 2],
+    /// 1 of those that lie outside.
+    outside: [[u32; PLACES]; 2],
+}
+
+impl<T: Place> Sides<T> {
+    #[inline(always)]
+    fn new() -> Sides<T> {
+        Sides { pixels: [[0; PLACES]; 2], weights: [[T::ONE; PLACES]; 2], outside: [[0; PLACES]; 2] }
+    }
+
+    #[inline(always)]
+    fn set(&mut self, side: usize, of: &Axis<T>, at: &[T; PLACES], weights: &[T; PLACES]) {
+        self.weights[side] = *weights;
+        for (p, &x) in at.iter().enumerate() {
+            self.outside[side][p] = u32::from(!((x >= T::ZERO) & (x <= of.last)));
+            // Of NaN the first.
+            let x = if x > T::ZERO { x } else { T::ZERO };
+            let x = if x < of.top { x } else { of.top };
+            // SAFETY: it is from 0 to the number of the last pixel, an i32.
+            self.pixels[side][p] = unsafe { x.whole() };
+        }
+    }
+}
+
+impl<T: Place, const D: usize, const K: usize> Job for Places<'_, T, D, K> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let places = self.of.places;
+        let mut first = self.range.start;
+        while first < self.range.end {
+            let (picture, place) = (first / places, first % places);
+            let count = min(min(PLACES, places - place), self.range.end - first);
+            let corners = self.corners(first, count);
+            for channel in (0..self.of.channels).step_by(CHANNELS) {
+                let channels = channel..min(channel + CHANNELS, self.of.channels);
+                self.read(&corners, picture, channels, place, count);
+            }
+            first += count;
+        }
+    }
+}
+
+impl<T: Place, const D: usize, const K: usize> Places<'_, T, D, K> {
+    /// The corners of `count` places from `first` on.
+    #[inline(always)]
+    fn corners(&self, first: usize, count: usize) -> Corners<T, K> {
+        // SAFETY: the launch checked that the grid has so many places of `D` numbers.
+        let grid = unsafe { std::slice::from_raw_parts(self.of.grid.add(first * D), count * D) };
+        let mut sides = [Sides::<T>::new(); D];
+        for (axis, sides) in sides.iter_mut().enumerate() {
+            let mut at = [T::ZERO; PLACES];
+            // x comes first in the grid, and is the last axis.
+            at.iter_mut().zip(grid.chunks_exact(D)).for_each(|(at, numbers)| *at = numbers[D - 1 - axis]);
+            let of = &self.of.axes[axis];
+            of.place(self.of.of.padding, &mut at);
+            if K == 1 {
+                at.iter_mut().for_each(|x| *x = x.round());
+                sides.set(0, of, &at, &[T::ONE; PLACES]);
+            } else {
+                let (mut upper, mut near, mut far) = (at, at, at);
+                for p in 0..PLACES {
+                    let pixel = at[p].floor();
+                    let share = at[p] - pixel;
+                    (at[p], upper[p]) = (pixel, pixel + T::ONE);
+                    (near[p], far[p]) = (T::ONE - share, share);
+                }
+                sides.set(0, of, &at, &near);
+                sides.set(1, of, &upper, &far);
+            }
+        }
+        let mut found = Corners {
+            offsets: [[0; PLACES]; K],
+            weights: [[T::ONE; PLACES]; K],
+            inside: [(1 << K) - 1; PLACES],
+        };
+        for corner in 0..K {
+            let (offsets, weights) = (&mut found.offsets[corner], &mut found.weights[corner]);
+            for (axis, sides) in sides.iter().enumerate() {
+                let (side, size) = (corner >> axis & 1, self.of.axes[axis].size);
+                for p in 0..PLACES {
+                    offsets[p] = offsets[p] * size + sides.pixels[side][p];
+                    weights[p] = weights[p] * sides.weights[side][p];
+                    found.inside[p] &= !(sides.outside[side][p] << corner);
+                }
+            }
+        }
+        found
+    }
+
+    /// The results of some channels of a picture at some places.
+    #[inline(always)]
+    fn read(
+        &self,
+        corners: &Corners<T, K>,
+        picture: usize,
+        channels: Range<usize>,
+        place: usize,
+        count: usize,
+    ) {
+        let Sampler { area, places, .. } = *self.of;
+        let plane = picture * self.of.channels + channels.start;
+        let (pictures, results) =
+            (self.of.pictures.wrapping_add(plane * area), self.of.out.0.wrapping_add(plane * places + place));
+        // A number that the compiler knows not to be exceeded.
+        for p in 0..count.min(PLACES) {
+            let (mut offsets, mut weights) = ([0usize; K], [T::ZERO; K]);
+            for k in 0..K {
+                (offsets[k], weights[k]) = (corners.offsets[k][p] as usize, corners.weights[k][p]);
+            }
+            let inside = corners.inside[p];
+            macro_rules! channels {
+                ($channels:expr, $inside:expr) => {
+                    let first = $channels.start - channels.start;
+                    let mut pixels = pictures.wrapping_add(first * area);
+                    let mut out = results.wrapping_add(first * places + p);
+                    for _ in $channels {
+                        let mut sum = T::ZERO;
+                        for k in 0..K {
+                            // SAFETY: the launch checked that the picture has so many channels of `area` pixels, and an offset is below that.
+                            let pixel = if $inside >> k & 1 == 1 { unsafe { pixels.add(offsets[k]).read() } } else { T::ZERO };
+                            sum = match (K, k) {
+                                (1, _) => pixel,
+                                (_, 0) => pixel * weights[0],
+                                _ => sum + pixel * weights[k],
+                            };
+                        }
+                        // SAFETY: as above of the output's places; these are this task's alone.
+                        unsafe { out.write(sum) };
+                        (pixels, out) = (pixels.wrapping_add(area), out.wrapping_add(places));
+                    }
+                };
+            }
+            if inside != (1 << K) - 1 {
+                channels!(channels.clone(), inside);
+                continue;
+            }
+            // Most places lie within the picture.
+            let mut rest = channels.clone();
+            if D == 2 && K == 4 && self.of.adjacent {
+                let (upper, lower) = (offsets[0], offsets[1 % K]);
+                let weights = [weights[0], weights[1 % K], weights[2 % K], weights[3 % K]];
+                let (mut pixels, mut out) = (pictures, results.wrapping_add(p));
+                while rest.len() >= 4 {
+                    // SAFETY: as above; the pixels after these are corners too.
+                    unsafe {
+                        let sums = T::four_planes(pixels.add(upper), pixels.add(lower), area, weights);
+                        for (c, &sum) in sums.iter().enumerate() {
+                            out.add(c * places).write(sum);
+                        }
+                    }
+                    rest.start += 4;
+                    (pixels, out) = (pixels.wrapping_add(4 * area), out.wrapping_add(4 * places));
+                }
+            }
+            channels!(rest, (1u32 << K) - 1);
+        }
+    }
+}

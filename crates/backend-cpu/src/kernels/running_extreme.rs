@@ -1,0 +1,208 @@
+//! Greatest and least elements so far, with their places, in one pass along rows: what [`super::cumulative`] finds by place alone.
+#![allow(unsafe_code)]
+
+use tensor_core::{DType, Launch, Result, RunningExtreme};
+
+use super::{
+    custom::Native,
+    running::{Extreme, LONG, Line, Running, close},
+};
+use crate::{
+    CpuBackend,
+    memory::{buffer::Bound, strided::Shared},
+    simd::isa::Isa,
+    threads,
+};
+
+/// Elements that are worth a thread.
+const GRAIN: usize = 1 << 16;
+
+/// The greatest element, or the least, and its place, both as [`Extreme`] finds them.
+pub(super) struct ExtremeAndPlace<const LEAST: bool>;
+
+impl<const LEAST: bool> Running for ExtremeAndPlace<LEAST> {
+    type Item = f32;
+    type State = i64;
+    type To = (Shared<f32>, Shared<i64>);
+    const NOTHING: i64 = Extreme::<LEAST>::NOTHING;
+
+    #[inline(always)]
+    fn open(x: f32, position: usize) -> i64 {
+        Extreme::<LEAST>::open(x, position)
+    }
+
+    #[inline(always)]
+    fn join(earlier: i64, later: i64) -> i64 {
+        Extreme::<LEAST>::join(earlier, later)
+    }
+
+    /// An element is what its key was made of, but for 0, whose sign the key lacks, and NaN: those are read.
+    #[inline(always)]
+    unsafe fn store<const N: usize>(
+        line: Shared<f32>,
+        (extremes, places): Self::To,
+        at: isize,
+        states: [i64; N],
+        last: Option<usize>,
+    ) {
+        const SIGN: u32 = 1 << 31;
+        let (mut found, mut lost) = ([0f32; N], false);
+        for (found, state) in found.iter_mut().zip(states) {
+            let key = (state >> 32) as u32 ^ SIGN;
+            let own = if LEAST { !key } else { key };
+            lost |= (own == SIGN) | (key == u32::MAX);
+            *found = f32::from_bits(if own & SIGN == 0 { !own } else { own ^ SIGN });
+        }
+        if lost {
+            for (found, state) in found.iter_mut().zip(states) {
+                let position = state as i32 as isize;
+                // SAFETY: the place is that of an element of the line, which is walked backwards if `last` says so.
+                *found = unsafe { line.at(if last.is_some() { -position } else { position }).read() };
+            }
+        }
+        let place = |state: i64| {
+            let position = i64::from(state as i32);
+            last.map_or(position, |last| last as i64 - position)
+        };
+        // SAFETY: the caller's promise.
+        unsafe {
+            extremes.at(at).cast::<[f32; N]>().write_unaligned(found);
+            close(places, at, states, place);
+        }
+    }
+
+    fn to_bits(state: i64) -> u64 {
+        state as u64
+    }
+
+    fn from_bits(bits: u64) -> i64 {
+        bits as i64
+    }
+}
+
+impl Native for RunningExtreme {
+    fn supports(dtype: DType) -> bool {
+        dtype == DType::F32
+    }
+
+    fn run(&self, backend: &CpuBackend, launch: &Launch<'_>) -> Result<()> {
+        let shape = launch.kernel.operands[0].layout.shape();
+        let Some(&length) = shape.last().filter(|_| shape.numel() > 0) else { return Ok(()) };
+        let bound = Bound::of_launch(&backend.pool, launch)?;
+        let rows = Rows {
+            length,
+            count: shape.numel() / length,
+            from: Shared(bound.inputs[0].at::<f32>(0)),
+            to: (Shared(bound.outputs[0].at::<f32>(0)), Shared(bound.outputs[1].at::<i64>(0))),
+        };
+        match self.least {
+            true => rows.go::<ExtremeAndPlace<true>>(backend.isa),
+            false => rows.go::<ExtremeAndPlace<false>>(backend.isa),
+        }
+        Ok(())
+    }
+}
+
+/// Where elements lie, and where the extremes and their places go.
+struct Rows {
+    length: usize,
+    count: usize,
+    from: Shared<f32>,
+    to: (Shared<f32>, Shared<i64>),
+}
+
+impl Rows {
+    fn go<R: Running<Item = f32, To = (Shared<f32>, Shared<i64>)>>(&self, isa: Isa) {
+        let line = |row: usize| {
+            let at = (row * self.length) as isize;
+            let to = (Shared(self.to.0.at(at)), Shared(self.to.1.at(at)));
+            // SAFETY: the launch checked that all have so many rows, the outputs apart from the input, and a row is one task's.
+            unsafe { Line::<R, false>::new(self.from.at(at), to, self.length) }
+        };
+        if self.length >= LONG && self.count < threads::available() {
+            (0..self.count).for_each(|row| line(row).shared(isa));
+        } else if self.length * self.count < 2 * GRAIN {
+            (0..self.count).for_each(|row| line(row).alone(isa));
+        } else {
+            threads::share_ranges(self.count, 1, |rows| rows.for_each(|row| line(row).alone(isa)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The places alone, in the order in which they are met.
+    fn places<R: Running<Item = f32, To = Shared<i32>>, const REVERSE: bool>(
+        isa: Isa,
+        x: &[f32],
+    ) -> Vec<i32> {
+        let mut found = vec![0i32; x.len()];
+        let first = if REVERSE { x.len() - 1 } else { 0 };
+        // SAFETY: both have so many elements from the first on.
+        unsafe {
+            let to = Shared(found.as_mut_ptr().add(first));
+            Line::<R, REVERSE>::new(x.as_ptr().add(first), to, x.len()).alone(isa);
+        }
+        if REVERSE {
+            found.reverse();
+        }
+        found
+    }
+
+    /// The elements that a line's extremes are, which are the same bits if threads share them, with their places, in the order in which they are met.
+    fn elements<const LEAST: bool, const REVERSE: bool>(isa: Isa, x: &[f32]) -> Vec<(u32, i64)> {
+        let n = x.len();
+        let first = if REVERSE { n - 1 } else { 0 };
+        let mut all = [false, true].map(|is_shared| {
+            let (mut extremes, mut places) = (vec![0f32; n], vec![0i64; n]);
+            // SAFETY: all have so many elements from the first on.
+            unsafe {
+                let to = (Shared(extremes.as_mut_ptr().add(first)), Shared(places.as_mut_ptr().add(first)));
+                let line = Line::<ExtremeAndPlace<LEAST>, REVERSE>::new(x.as_ptr().add(first), to, n);
+                if is_shared { line.shared(isa) } else { line.alone(isa) }
+            }
+            extremes.iter().map(|x| x.to_bits()).zip(places).collect::<Vec<_>>()
+        });
+        assert_eq!(all[0], all[1], "{n} elements, {isa:?}");
+        if REVERSE {
+            all[0].reverse();
+        }
+        all[0].clone()
+    }
+
+    /// An extreme is the very element at its place, which [`Extreme`] finds too.
+    fn check_elements<const REVERSE: bool>(isa: Isa, x: &[f32]) {
+        let both = [
+            (elements::<false, REVERSE>(isa, x), places::<Extreme<false>, REVERSE>(isa, x)),
+            (elements::<true, REVERSE>(isa, x), places::<Extreme<true>, REVERSE>(isa, x)),
+        ];
+        for (found, places) in both {
+            let wanted = places.iter().map(|&place| (x[place as usize].to_bits(), i64::from(place)));
+            assert!(wanted.eq(found), "{} elements, {isa:?}", x.len());
+        }
+    }
+
+    #[test]
+    fn extremes_are_the_elements_at_their_places() {
+        for isa in Isa::available() {
+            for n in [1, 5, 8, 9, 100, (1 << 15) + 3, 3 * (1 << 15) + 13] {
+                // Negative and positive, with zeros of both signs.
+                let number = |i: usize| (i * 7919 % 1009) as f32 / 8.0 - 60.0;
+                let mut x: Vec<f32> =
+                    (0..n).map(|i| if i % 7 == 0 { 0.0f32.copysign(number(i)) } else { number(i) }).collect();
+                check_elements::<false>(isa, &x);
+                check_elements::<true>(isa, &x);
+                let low: Vec<f32> = x.iter().map(|x| -x.abs()).collect();
+                check_elements::<false>(isa, &low);
+                (x[n / 3], x[n / 4]) = (f32::INFINITY, f32::NEG_INFINITY);
+                check_elements::<false>(isa, &x);
+                // Of another NaN than the usual one, the bits stay.
+                x[n / 2] = f32::from_bits(0xffc1_2345);
+                check_elements::<false>(isa, &x);
+                check_elements::<true>(isa, &x);
+            }
+        }
+    }
+}
