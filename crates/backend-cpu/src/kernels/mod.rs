@@ -1,8 +1,7 @@
 //! One file for each body of [`tensor_core::kernel::Body`] but the map, which lives with its engine in `elementwise`. Uses every other
 //! room. Of each other, they use `index` (what [`gather`] and [`scatter`] share), `accumulator` (what [`reduce`] and [`rows`]
-//! and [`contract`]'s micro-kernels.
-//! share), `few_terms` (a form of [`reduce`]), `row_fold` (the folds of [`rows`]), `running` (one of [`cumulative`]) and [`contract`]'s micro-kernels.
-//! share), `few_terms` (a form of [`reduce`]), `running` (one of [`cumulative`] and of `running_extreme`), `interleave` (one of [`copy`])
+//! share), `few_terms` (a form of [`reduce`]), `row_fold` (the folds of [`rows`]), `running` (one of [`cumulative`] and of
+//! `running_extreme`), `interleave` (one of [`copy`]) and [`contract`]'s micro-kernels.
 
 mod accumulator;
 pub(crate) mod arg_reduce;
