@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tensor_core::{CustomOp, Error, Recorder, Recording, Result, Tensor, eval_pending, is_grad_enabled};
 
-use crate::{Function, Outputs, apply, tape};
+use crate::{Outputs, apart::apart, tape};
 
 const OP: &str = "checkpoint";
 
@@ -94,15 +94,9 @@ impl CustomOp for Checkpointed {
             // Whoever looks meets a failure there.
             let _ = eval_pending();
         }
-        // The gradient is that of each input by itself, whatever it was made of.
-        let apart = |input: &Tensor| -> Result<Tensor> {
-            match (input.is_tracked(), create_graph) {
-                (true, true) => apply(Same, &[input]),
-                (true, false) => input.detach().into_cell(true),
-                (false, _) => Ok(input.clone()),
-            }
-        };
-        let inputs = inputs.iter().map(apart).collect::<Result<Vec<_>>>()?;
+        let own =
+            |input: &Tensor| if input.is_tracked() { apart(input, create_graph) } else { Ok(input.clone()) };
+        let inputs = inputs.iter().map(own).collect::<Result<Vec<_>>>()?;
         let outputs = crate::enable_grad(|| self.recording.build(&inputs));
         let seeds: Vec<(Tensor, Tensor)> = outputs
             .into_iter()
@@ -123,27 +117,5 @@ impl CustomOp for Checkpointed {
             let _ = eval_pending();
         }
         Ok(all)
-    }
-}
-
-/// The identity.
-#[derive(Debug)]
-struct Same;
-
-impl Function for Same {
-    type Output = Tensor;
-
-    fn name(&self) -> &'static str {
-        "Same"
-    }
-
-    #[track_caller]
-    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        Ok(inputs[0].detach())
-    }
-
-    #[track_caller]
-    fn backward(&self, _: &[Tensor], _: &Tensor, gradient: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        Ok(vec![Some(gradient.clone())])
     }
 }

@@ -6,6 +6,7 @@
 //! it; [`func`] has Jacobians, Hessians and `vmap`. One rule per operation:
 //! `rules/`.
 
+mod apart;
 mod checkpoint;
 pub mod func;
 mod function;

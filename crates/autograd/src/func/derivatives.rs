@@ -3,19 +3,15 @@
 use tensor_core::{Error, ErrorKind, Result, Shape, Tensor, is_grad_enabled};
 
 use super::vmap::map;
-use crate::{enable_grad, no_grad, tape};
+use crate::{apart::apart, enable_grad, no_grad, tape};
 
-/// A function's inputs as tensors to differentiate in, and whether what is found is recorded: if the caller's own inputs are.
+/// A function's inputs as tensors to differentiate in, each by itself, and whether what is found is recorded: if the caller's own inputs are.
 fn leaves(op: &'static str, inputs: &[Tensor]) -> Result<(Vec<Tensor>, bool)> {
     let recorded = is_grad_enabled() && inputs.iter().any(Tensor::is_tracked);
-    let leaf = |x: &Tensor| match x.is_tracked() {
-        true => Ok(x.clone()),
-        false => x.detach().into_cell(true),
-    };
     if inputs.is_empty() {
         return Err(Error::invalid(op, "no inputs: there is nothing to differentiate in"));
     }
-    Ok((inputs.iter().map(leaf).collect::<Result<_>>()?, recorded))
+    Ok((inputs.iter().map(|x| apart(x, recorded)).collect::<Result<_>>()?, recorded))
 }
 
 fn unless(recorded: bool, y: Tensor) -> Tensor {

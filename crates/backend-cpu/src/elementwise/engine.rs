@@ -11,6 +11,7 @@ use tensor_core::{
 
 use crate::{
     elementwise::{
+        compare,
         lower::{Access, Code, Lowered, Src, Step, operands},
         table::{self, Uniform},
     },
@@ -378,11 +379,11 @@ impl<'a> Evaluator<'a> {
                     };
                     table::binary(isa, op, step.from, find(a), find(b), number, out, n)?;
                 }
-                Code::Compare(op, a, b) => table::compare(isa, op, step.from, find(a), find(b), out, n),
+                Code::Compare(op, a, b) => compare::compare(isa, op, step.from, find(a), find(b), out, n),
                 Code::Select(c, a, b) => {
-                    table::select(isa, step.to, find_as(c, DType::Bool), find(a), find(b), out, n)
+                    compare::select(isa, step.to, find_as(c, DType::Bool), find(a), find(b), out, n)
                 }
-                Code::Choose(op, operands) => table::choose(isa, op, operands.map(find), out, n),
+                Code::Choose(op, operands) => compare::choose(isa, op, operands.map(find), out, n),
                 Code::Cast(a) => table::cast(isa, step.from, step.to, find(a), out, n),
                 Code::Arange { start, step: by } => self.arange(step.to, start, by, out, pos, n)?,
                 Code::Random { kind, seed, offset } => {

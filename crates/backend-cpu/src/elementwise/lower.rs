@@ -246,8 +246,11 @@ pub(crate) fn operands(code: &Code) -> SmallVec<[Src; 4]> {
     }
 }
 
-/// A test of numbers that are computed in f32: how they are compared, and which.
-fn test_of(program: &Program, i: usize) -> Option<(CompareOp, Reg, Reg)> {
+/// How two registers are compared, and which.
+type Test = (CompareOp, Reg, Reg);
+
+/// A test of numbers that are computed in f32.
+fn test_of(program: &Program, i: usize) -> Option<Test> {
     let (op, x, y) = match program.instrs[i] {
         Instr::Compare(op, x, y) => (op, x, y),
         // NaN alone is not itself.
@@ -259,7 +262,7 @@ fn test_of(program: &Program, i: usize) -> Option<(CompareOp, Reg, Reg)> {
 
 /// Which instructions are tests that selections of f32 ask for and nothing else. They are a part of those steps: the truth values would take
 /// more time to write and read than to find.
-fn chosen_tests(program: &Program) -> Vec<bool> {
+fn chosen_tests(program: &Program) -> Vec<Option<Test>> {
     // Uses, less those as the condition of such a selection.
     let mut others = vec![0usize; program.instrs.len()];
     program.outputs.iter().for_each(|&o| others[o as usize] += 1);
@@ -271,14 +274,14 @@ fn chosen_tests(program: &Program) -> Vec<bool> {
             others[c as usize] -= 1;
         }
     }
-    (0..others.len()).map(|i| others[i] == 0 && test_of(program, i).is_some()).collect()
+    (0..others.len()).map(|i| if others[i] == 0 { test_of(program, i) } else { None }).collect()
 }
 
 struct Lowering<'a> {
     program: &'a Program,
     place: Vec<Src>,
     /// See [`chosen_tests`].
-    chosen: Vec<bool>,
+    chosen: Vec<Option<Test>>,
     last_use: Vec<usize>,
     /// What each step costs a position, in additions.
     costs: Vec<u32>,
@@ -292,7 +295,7 @@ impl Lowering<'_> {
     fn reads(&self, i: usize) -> SmallVec<[Reg; 4]> {
         let instr = &self.program.instrs[i];
         match *instr {
-            Instr::Select(c, a, b) if self.chosen[c as usize] => match test_of(self.program, c as usize) {
+            Instr::Select(c, a, b) => match self.chosen[c as usize] {
                 Some((_, x, y)) => SmallVec::from_slice(&[x, y, a, b]),
                 None => SmallVec::from_slice(&[c, a, b]),
             },
@@ -303,7 +306,7 @@ impl Lowering<'_> {
     /// The last instruction whose step reads each.
     fn last_uses(&self) -> Vec<usize> {
         let mut last = vec![0; self.program.instrs.len()];
-        for i in (0..last.len()).filter(|&i| !self.chosen[i]) {
+        for i in (0..last.len()).filter(|&i| self.chosen[i].is_none()) {
             self.reads(i).iter().for_each(|&r| last[r as usize] = i);
         }
         // Results live to the end of the block.
@@ -312,7 +315,7 @@ impl Lowering<'_> {
     }
 
     fn step(&mut self, i: usize) -> Result<()> {
-        if self.chosen[i] {
+        if self.chosen[i].is_some() {
             return Ok(());
         }
         let program = self.program;
@@ -334,12 +337,10 @@ impl Lowering<'_> {
             Instr::Powi(n, a) => (Code::Powi(n, at(a)), dtype_of(a)),
             Instr::Binary(op, a, b) => (Code::Binary(op, at(a), at(b)), dtype_of(a)),
             Instr::Compare(op, a, b) => (Code::Compare(op, at(a), at(b)), dtype_of(a)),
-            Instr::Select(c, a, b) => {
-                match test_of(program, c as usize).filter(|_| self.chosen[c as usize]) {
-                    Some((op, x, y)) => (Code::Choose(op, [at(x), at(y), at(a), at(b)]), to),
-                    None => (Code::Select(at(c), at(a), at(b)), to),
-                }
-            }
+            Instr::Select(c, a, b) => match self.chosen[c as usize] {
+                Some((op, x, y)) => (Code::Choose(op, [at(x), at(y), at(a), at(b)]), to),
+                None => (Code::Select(at(c), at(a), at(b)), to),
+            },
             Instr::Cast(a) => (Code::Cast(at(a)), dtype_of(a)),
             Instr::Fold(..) => {
                 return Err(Error::invalid("launch", "a fold stands in a program that is not of rows"));

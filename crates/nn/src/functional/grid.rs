@@ -239,36 +239,8 @@ impl Function for Sampled {
     /// That of the composition. What nobody asks for of it is not computed.
     #[track_caller]
     fn backward(&self, inputs: &[Tensor], _: &Tensor, gradient: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        // The gradient of each input by itself, though one may be made of the other.
-        let apart = |input: &Tensor| match is_grad_enabled() {
-            true => apply(Itself, &[input]),
-            false => Ok(input.detach()),
-        };
-        let inputs = inputs.iter().map(apart).collect::<Result<Vec<_>>>()?;
-        let (_, found) = vjp(|x| self.composed(&x[0], &x[1]), &inputs, gradient)?;
+        let (_, found) = vjp(|x| self.composed(&x[0], &x[1]), inputs, gradient)?;
         Ok(found.into_iter().map(Some).collect())
-    }
-}
-
-/// The identity, as a tensor of its own.
-#[derive(Debug)]
-struct Itself;
-
-impl Function for Itself {
-    type Output = Tensor;
-
-    fn name(&self) -> &'static str {
-        "Itself"
-    }
-
-    #[track_caller]
-    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        Ok(inputs[0].detach())
-    }
-
-    #[track_caller]
-    fn backward(&self, _: &[Tensor], _: &Tensor, gradient: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        Ok(vec![Some(gradient.clone())])
     }
 }
 

@@ -60,6 +60,25 @@ fn hessians_and_their_products() {
     assert_eq!(product[1].to_vec::<f32>().unwrap(), [-15.0]);
 }
 
+/// What one input was made of changes nothing: each derivative is that with the others held. An input that is given twice is two.
+#[test]
+fn an_input_that_is_made_of_another_is_one_by_itself() {
+    let on = &device();
+    let x = tensor(&[2.0, 3.0], &[2], on).requires_grad();
+    let y = x.mul_scalar(5.0);
+    let f = |x: &[Tensor]| x[0].powi(2).mul(&x[1]);
+    let v = tensor(&[1.0, 1.0], &[2], on);
+    let (_, g) = vjp(f, &[x.clone(), y], &v).unwrap();
+    assert_eq!(g[0].to_vec::<f32>().unwrap(), [40.0, 90.0], "2xy");
+    assert_eq!(g[1].to_vec::<f32>().unwrap(), [4.0, 9.0], "x²");
+    // d/dx of x² where x² was found as ∂f/∂y, and of 2x·5x.
+    g[0].add(&g[1]).unwrap().sum().backward().unwrap();
+    assert_eq!(x.grad().unwrap().to_vec::<f32>().unwrap(), [44.0, 66.0], "20x + 2x");
+    let j = jacobian(|x| x[0].powi(2).mul(&x[1]), &[x.clone(), x]).unwrap();
+    assert_eq!(j[0].to_vec::<f32>().unwrap(), [8.0, 0.0, 0.0, 18.0]);
+    assert_eq!(j[1].to_vec::<f32>().unwrap(), [4.0, 0.0, 0.0, 9.0]);
+}
+
 #[test]
 fn what_is_found_of_tracked_inputs_can_be_differentiated() {
     let on = &device();
