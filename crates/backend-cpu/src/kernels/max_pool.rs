@@ -64,6 +64,7 @@ fn typed<T: Number>(backend: &CpuBackend, of: MaxPool, launch: &Launch<'_>) -> R
             .map(|c| c * of.dilation[2])
             .map(|along| (along % stride * phase(&of) + along / stride, along as i32))
             .collect(),
+        lanes: std::array::from_fn(|l| l as i32),
         maxima: Shared(bound.outputs[0].at::<T>(0)),
         places: Shared(bound.outputs[1].at::<i32>(0)),
     };
@@ -88,6 +89,8 @@ struct Pool<T> {
     firsts: Vec<i32>,
     /// How far from a window's first element those of each of its columns lie, in a row in order and in the row.
     columns: Vec<(usize, i32)>,
+    /// 0, 1, … in memory: of constants the compiler makes an instruction for each.
+    lanes: [i32; LANES],
     maxima: Shared<T>,
     places: Shared<i32>,
 }
@@ -284,42 +287,54 @@ impl<T: Number> Job for LongWindow<'_, T> {
     fn run(self) -> (T, i32) {
         let LongWindow { pool, lines, along } = self;
         let first = lines.first().map_or(0, |&(_, place)| place) + along.start as i32;
-        let mut best = [T::LEAST; LANES];
-        let mut place = [first; LANES];
-        for &(begin, line) in lines {
-            let mut at = along.start;
-            while at < along.end {
-                let n = LANES.min(along.end - at);
-                // SAFETY: the caller of `rows` gives all elements of the row.
-                let from = unsafe { pool.planes.add(begin + at) };
-                let mut values = [T::LEAST; LANES];
-                if n == LANES {
-                    // SAFETY: as above.
-                    values = unsafe { from.cast::<[T; LANES]>().read_unaligned() };
-                } else {
-                    for l in 0..n {
-                        // SAFETY: as above.
-                        values[l] = unsafe { from.add(l).read() };
-                    }
-                }
-                let here = line + at as i32;
+        // One set of lanes for whole registers of a row and one for what is left of it: each waits for its own comparisons alone.
+        let (mut best, mut place) = ([T::LEAST; LANES], [first; LANES]);
+        let (mut best_left, mut place_left) = (best, place);
+        let lane = pool.lanes;
+        // A register of elements, the first of which is at place `here`.
+        macro_rules! go_through {
+            ($values:expr, $here:expr, $best:ident, $place:ident) => {
                 for l in 0..LANES {
-                    let taken = comes_first(values[l], best[l]);
-                    best[l] = if taken { values[l] } else { best[l] };
-                    place[l] = if taken { here.wrapping_add(l as i32) } else { place[l] };
+                    let taken = comes_first($values[l], $best[l]);
+                    $best[l] = if taken { $values[l] } else { $best[l] };
+                    $place[l] = if taken { lane[l].wrapping_add($here) } else { $place[l] };
                 }
-                at += n;
+            };
+        }
+        let whole = along.len() / LANES;
+        for &(begin, line) in lines {
+            let start = line + along.start as i32;
+            // SAFETY: the caller of `rows` gives all elements of the row.
+            let row = unsafe { std::slice::from_raw_parts(pool.planes.add(begin + along.start), along.len()) };
+            for turn in 0..whole {
+                let values = &row[turn * LANES..][..LANES];
+                go_through!(values, start + (turn * LANES) as i32, best, place);
+            }
+            if row.len().is_multiple_of(LANES) {
+                continue;
+            }
+            if let Some(values) = row.last_chunk::<LANES>() {
+                // It is read along with elements before it, which changes nothing: the first of equal ones counts.
+                go_through!(values, start + (row.len() - LANES) as i32, best_left, place_left);
+            } else {
+                let mut values = [T::LEAST; LANES];
+                values[..row.len()].copy_from_slice(row);
+                go_through!(values, start, best_left, place_left);
             }
         }
-        let mut found = (best[0], place[0]);
-        for l in 1..LANES {
-            let equal = !comes_first(best[l], found.0) & !comes_first(found.0, best[l]);
-            if comes_first(best[l], found.0) | (equal & (place[l] < found.1)) {
-                found = (best[l], place[l]);
-            }
-        }
-        found
+        // By a call of its own: the loop above keeps its lanes in registers as long as nothing else is done with them here.
+        first_of(&[best, best_left], &[place, place_left])
     }
+}
+
+/// The greatest of some values, with its place; of equal ones the first.
+#[inline(never)]
+fn first_of<T: Number>(values: &[[T; LANES]; 2], places: &[[i32; LANES]; 2]) -> (T, i32) {
+    let (values, places) = (values.as_flattened(), places.as_flattened());
+    let greatest = values.iter().fold(T::LEAST, |best, &value| if comes_first(value, best) { value } else { best });
+    let is_it = |value: &T| !comes_first(greatest, *value);
+    let place = values.iter().zip(places).filter(|(value, _)| is_it(value)).map(|(_, &place)| place).min();
+    (greatest, place.unwrap_or(places[0]))
 }
 
 /// Whether a value is greater than the greatest so far: NaN is, of all but NaN.
