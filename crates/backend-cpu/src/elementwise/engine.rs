@@ -13,7 +13,8 @@ use crate::{
     elementwise::{
         compare,
         lower::{Access, Code, Lowered, Src, Step, operands},
-        table::{self, Uniform},
+        pair,
+        table::{self, Uniform, takes_number},
     },
     memory::buffer::Memory,
     simd::{
@@ -181,6 +182,11 @@ impl<'a> Evaluator<'a> {
 
     fn is_number(&self, src: Src) -> bool {
         matches!(src, Src::Input(k) if k < 64 && self.numbers >> k & 1 == 1)
+    }
+
+    /// Whether an operand is a scalar: a register of nothing but it.
+    fn is_scalar(&self, src: Src) -> bool {
+        matches!(src, Src::Reg(r) if (r as usize) < self.program.scalars.len())
     }
 
     fn place(&self, src: Src) -> *const u8 {
@@ -372,7 +378,8 @@ impl<'a> Evaluator<'a> {
                 Code::Unary(op, a) => table::unary(isa, op, step.from, find(a), out, n)?,
                 Code::Powi(p, a) => table::powi(isa, p, step.from, find(a), out, n)?,
                 Code::Binary(op, a, b) => {
-                    let number = match (self.is_number(a), self.is_number(b)) {
+                    let one = |src| self.is_number(src) || takes_number(op, step.from) && self.is_scalar(src);
+                    let number = match (one(a), one(b)) {
                         (true, _) => Uniform::Left,
                         (false, true) => Uniform::Right,
                         (false, false) => Uniform::Neither,
@@ -384,6 +391,10 @@ impl<'a> Evaluator<'a> {
                     compare::select(isa, step.to, find_as(c, DType::Bool), find(a), find(b), out, n)
                 }
                 Code::Choose(op, operands) => compare::choose(isa, op, operands.map(find), out, n),
+                Code::Pair(first, second, operands) => {
+                    let numbers = operands.map(|src| self.is_number(src) || self.is_scalar(src));
+                    pair::pair(isa, (first, second), operands.map(find), numbers, out, n);
+                }
                 Code::Cast(a) => table::cast(isa, step.from, step.to, find(a), out, n),
                 Code::Arange { start, step: by } => self.arange(step.to, start, by, out, pos, n)?,
                 Code::Random { kind, seed, offset } => {

@@ -8,6 +8,7 @@ use tensor_core::{
 
 use crate::elementwise::{
     engine::{FAR, SHORT_RUN},
+    pair::{Second, is_first},
     table::takes_number,
 };
 
@@ -38,6 +39,8 @@ pub(crate) enum Code {
     Select(Src, Src, Src),
     /// A comparison of the first two, and a selection between the last two that alone asked for it.
     Choose(CompareOp, [Src; 4]),
+    /// An operation of the first two, and another of what it gives and the third that alone asked for it.
+    Pair(BinaryOp, Second, [Src; 3]),
     Cast(Src),
 }
 
@@ -151,7 +154,7 @@ pub(crate) fn lower(program: &Program, shape: &[usize], layouts: &[Layout]) -> R
     let mut lowering = Lowering {
         program,
         place: vec![Src::Reg(0); program.instrs.len()],
-        chosen: chosen_tests(program),
+        part: parts(program),
         last_use: Vec::new(),
         free: Vec::new(),
         registers: scalars + inputs.len(),
@@ -178,7 +181,7 @@ pub(crate) fn lower(program: &Program, shape: &[usize], layouts: &[Layout]) -> R
         }
     }
     for step in &lowering.steps {
-        // One of two operands may be a number.
+        // One of two operands may be a number, and any of a pair.
         let taken = match step.code {
             Code::Binary(op, Src::Input(a), Src::Input(b)) if takes_number(op, step.from) => {
                 if inputs[b as usize].number { Some(b) } else { Some(a) }.filter(|_| a != b)
@@ -188,6 +191,7 @@ pub(crate) fn lower(program: &Program, shape: &[usize], layouts: &[Layout]) -> R
             {
                 Some(k)
             }
+            Code::Pair(..) => continue,
             Code::Binary(..)
             | Code::Arange { .. }
             | Code::Random { .. }
@@ -243,47 +247,72 @@ pub(crate) fn operands(code: &Code) -> SmallVec<[Src; 4]> {
         Code::Binary(_, a, b) | Code::Compare(_, a, b) => SmallVec::from_slice(&[a, b]),
         Code::Select(c, a, b) => SmallVec::from_slice(&[c, a, b]),
         Code::Choose(_, operands) => SmallVec::from_slice(&operands),
+        Code::Pair(_, _, operands) => SmallVec::from_slice(&operands),
     }
 }
 
-/// How two registers are compared, and which.
-type Test = (CompareOp, Reg, Reg);
+/// What of an instruction is a part of the step of another, the only one that asks for it.
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    /// Registers that are compared, for selections between others: the truth values would take more time to write and read than to find.
+    Test(CompareOp, Reg, Reg),
+    /// The first operation of a pair.
+    First(BinaryOp, Reg, Reg),
+}
 
 /// A test of numbers that are computed in f32.
-fn test_of(program: &Program, i: usize) -> Option<Test> {
+fn test_of(program: &Program, i: usize) -> Option<Part> {
     let (op, x, y) = match program.instrs[i] {
         Instr::Compare(op, x, y) => (op, x, y),
         // NaN alone is not itself.
         Instr::Unary(UnaryOp::IsNan, x) => (CompareOp::Ne, x, x),
         _ => return None,
     };
-    (program.dtypes[x as usize].compute() == DType::F32).then_some((op, x, y))
+    (program.dtypes[x as usize].compute() == DType::F32).then_some(Part::Test(op, x, y))
 }
 
-/// Which instructions are tests that selections of f32 ask for and nothing else. They are a part of those steps: the truth values would take
-/// more time to write and read than to find.
-fn chosen_tests(program: &Program) -> Vec<Option<Test>> {
-    // Uses, less those as the condition of such a selection.
-    let mut others = vec![0usize; program.instrs.len()];
-    program.outputs.iter().for_each(|&o| others[o as usize] += 1);
+/// Which instructions are a part of another's step.
+fn parts(program: &Program) -> Vec<Option<Part>> {
+    // Uses, and those as the condition of a selection of f32.
+    let (mut uses, mut conditions) = (vec![0usize; program.instrs.len()], vec![0usize; program.instrs.len()]);
+    program.outputs.iter().for_each(|&o| uses[o as usize] += 1);
     for (instr, dtype) in program.instrs.iter().zip(&program.dtypes) {
-        instr.operands().iter().for_each(|&r| others[r as usize] += 1);
+        instr.operands().iter().for_each(|&r| uses[r as usize] += 1);
         if let Instr::Select(c, ..) = *instr
             && dtype.compute() == DType::F32
         {
-            others[c as usize] -= 1;
+            conditions[c as usize] += 1;
         }
     }
-    (0..others.len()).map(|i| if others[i] == 0 { test_of(program, i) } else { None }).collect()
+    let tests = (0..uses.len()).map(|i| if uses[i] == conditions[i] { test_of(program, i) } else { None });
+    let mut parts: Vec<Option<Part>> = tests.collect();
+    // Pairs, from the first instruction on: what has a part is none.
+    let mut whole = vec![false; uses.len()];
+    for (i, instr) in program.instrs.iter().enumerate() {
+        let Instr::Binary(op, x, y) = *instr else { continue };
+        for (r, left) in [(x, true), (y, false)] {
+            if let Instr::Binary(first, a, b) = program.instrs[r as usize]
+                && Second::of(op, program.dtypes[i], left).is_some()
+                && is_first(first, program.dtypes[r as usize])
+                && uses[r as usize] == 1
+                && !whole[r as usize]
+            {
+                parts[r as usize] = Some(Part::First(first, a, b));
+                whole[i] = true;
+                break;
+            }
+        }
+    }
+    parts
 }
 
 struct Lowering<'a> {
     program: &'a Program,
     place: Vec<Src>,
-    /// See [`chosen_tests`].
-    chosen: Vec<Option<Test>>,
+    /// See [`parts`].
+    part: Vec<Option<Part>>,
     last_use: Vec<usize>,
-    /// What each step costs a position, in additions.
+    /// What each step costs a position, in additions; a pair takes no longer than one of its two.
     costs: Vec<u32>,
     free: Vec<u16>,
     registers: usize,
@@ -291,13 +320,25 @@ struct Lowering<'a> {
 }
 
 impl Lowering<'_> {
+    /// The first operation of the pair whose second is instruction `i`: what it computes of which, the operand beside it, and whether it is on the left.
+    fn first_of(&self, i: usize) -> Option<(BinaryOp, [Reg; 3], bool)> {
+        let Instr::Binary(_, x, y) = self.program.instrs[i] else { return None };
+        [(x, y, true), (y, x, false)].into_iter().find_map(|(r, other, left)| match self.part[r as usize] {
+            Some(Part::First(op, a, b)) => Some((op, [a, b, other], left)),
+            _ => None,
+        })
+    }
+
     /// What the step of instruction `i` reads: for a selection, what its test compares.
     fn reads(&self, i: usize) -> SmallVec<[Reg; 4]> {
         let instr = &self.program.instrs[i];
+        if let Some((_, all, _)) = self.first_of(i) {
+            return SmallVec::from_slice(&all);
+        }
         match *instr {
-            Instr::Select(c, a, b) => match self.chosen[c as usize] {
-                Some((_, x, y)) => SmallVec::from_slice(&[x, y, a, b]),
-                None => SmallVec::from_slice(&[c, a, b]),
+            Instr::Select(c, a, b) => match self.part[c as usize] {
+                Some(Part::Test(_, x, y)) => SmallVec::from_slice(&[x, y, a, b]),
+                _ => SmallVec::from_slice(&[c, a, b]),
             },
             _ => SmallVec::from_slice(&instr.operands()),
         }
@@ -306,7 +347,7 @@ impl Lowering<'_> {
     /// The last instruction whose step reads each.
     fn last_uses(&self) -> Vec<usize> {
         let mut last = vec![0; self.program.instrs.len()];
-        for i in (0..last.len()).filter(|&i| self.chosen[i].is_none()) {
+        for i in (0..last.len()).filter(|&i| self.part[i].is_none()) {
             self.reads(i).iter().for_each(|&r| last[r as usize] = i);
         }
         // Results live to the end of the block.
@@ -315,7 +356,7 @@ impl Lowering<'_> {
     }
 
     fn step(&mut self, i: usize) -> Result<()> {
-        if self.chosen[i].is_some() {
+        if self.part[i].is_some() {
             return Ok(());
         }
         let program = self.program;
@@ -335,11 +376,16 @@ impl Lowering<'_> {
             Instr::Random { kind, seed, offset } => (Code::Random { kind, seed, offset }, to),
             Instr::Unary(op, a) => (Code::Unary(op, at(a)), dtype_of(a)),
             Instr::Powi(n, a) => (Code::Powi(n, at(a)), dtype_of(a)),
-            Instr::Binary(op, a, b) => (Code::Binary(op, at(a), at(b)), dtype_of(a)),
+            Instr::Binary(op, a, b) => {
+                let pair = self.first_of(i).and_then(|(first, all, left)| {
+                    Some(Code::Pair(first, Second::of(op, to, left)?, all.map(at)))
+                });
+                (pair.unwrap_or(Code::Binary(op, at(a), at(b))), dtype_of(a))
+            }
             Instr::Compare(op, a, b) => (Code::Compare(op, at(a), at(b)), dtype_of(a)),
-            Instr::Select(c, a, b) => match self.chosen[c as usize] {
-                Some((op, x, y)) => (Code::Choose(op, [at(x), at(y), at(a), at(b)]), to),
-                None => (Code::Select(at(c), at(a), at(b)), to),
+            Instr::Select(c, a, b) => match self.part[c as usize] {
+                Some(Part::Test(op, x, y)) => (Code::Choose(op, [at(x), at(y), at(a), at(b)]), to),
+                _ => (Code::Select(at(c), at(a), at(b)), to),
             },
             Instr::Cast(a) => (Code::Cast(at(a)), dtype_of(a)),
             Instr::Fold(..) => {

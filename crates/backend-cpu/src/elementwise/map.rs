@@ -114,6 +114,7 @@ fn run_direct(isa: Isa, program: &Lowered, bound: &Bound<'_>) -> Result<()> {
                 | Code::Compare(..)
                 | Code::Select(..)
                 | Code::Choose(..)
+                | Code::Pair(..)
                 | Code::Cast(_) => {}
             }
         }

@@ -305,7 +305,8 @@ impl<T: Number> Job for LongWindow<'_, T> {
         for &(begin, line) in lines {
             let start = line + along.start as i32;
             // SAFETY: the caller of `rows` gives all elements of the row.
-            let row = unsafe { std::slice::from_raw_parts(pool.planes.add(begin + along.start), along.len()) };
+            let row =
+                unsafe { std::slice::from_raw_parts(pool.planes.add(begin + along.start), along.len()) };
             for turn in 0..whole {
                 let values = &row[turn * LANES..][..LANES];
                 go_through!(values, start + (turn * LANES) as i32, best, place);
@@ -331,7 +332,8 @@ impl<T: Number> Job for LongWindow<'_, T> {
 #[inline(never)]
 fn first_of<T: Number>(values: &[[T; LANES]; 2], places: &[[i32; LANES]; 2]) -> (T, i32) {
     let (values, places) = (values.as_flattened(), places.as_flattened());
-    let greatest = values.iter().fold(T::LEAST, |best, &value| if comes_first(value, best) { value } else { best });
+    let greatest =
+        values.iter().fold(T::LEAST, |best, &value| if comes_first(value, best) { value } else { best });
     let is_it = |value: &T| !comes_first(greatest, *value);
     let place = values.iter().zip(places).filter(|(value, _)| is_it(value)).map(|(_, &place)| place).min();
     (greatest, place.unwrap_or(places[0]))
