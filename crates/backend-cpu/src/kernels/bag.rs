@@ -190,34 +190,20 @@ impl<T: Float> Bags<'_, T> {
     unsafe fn strip(&self, bag: usize, first: usize, width: usize, count: usize) {
         let mut sums = [T::ZERO; STRIP];
         let mut wide = [0f64; STRIP];
-        let mut join = |sums: &mut [T; STRIP]| {
-            wide.iter_mut().zip(sums).for_each(|(wide, sum)| *wide += std::mem::take(sum).into());
-        };
-        let length = self.bounds[bag + 1] - self.bounds[bag];
-        for (k, at) in self.counted(bag).enumerate() {
-            if k > 0 && k % GROUP == 0 {
-                join(&mut sums);
-            }
-            if let Some(&index) = self.indices.get(at + AHEAD) {
-                let row = self.table.wrapping_add(index as usize * self.features + first);
-                for line in (0..width).step_by(LINE / size_of::<T>()) {
-                    prefetch::<true, _>(row.wrapping_add(line));
+        let positions = self.bounds[bag]..self.bounds[bag + 1];
+        let long = positions.len() > GROUP;
+        for start in positions.clone().step_by(GROUP) {
+            let group = start..positions.end.min(start + GROUP);
+            // SAFETY: the caller's promise.
+            unsafe {
+                match (self.weights, width) {
+                    (None, STRIP) => self.add_whole(group, first, &mut sums),
+                    _ => self.add_some(group, first, &mut sums[..width]),
                 }
             }
-            // SAFETY: the caller's promise; the table is no output.
-            let (row, weight) = unsafe {
-                let row = self.table.add(self.indices[at] as usize * self.features + first);
-                (std::slice::from_raw_parts(row, width), self.weights.map(|weights| weights.add(at).read()))
-            };
-            match (weight, <&[T; STRIP]>::try_from(row)) {
-                (None, Ok(row)) => sums.iter_mut().zip(row).for_each(|(sum, &x)| *sum = *sum + x),
-                (None, Err(_)) => sums.iter_mut().zip(row).for_each(|(sum, &x)| *sum = *sum + x),
-                (Some(w), _) => sums.iter_mut().zip(row).for_each(|(sum, &x)| *sum = *sum + x * w),
+            if long {
+                wide.iter_mut().zip(&mut sums).for_each(|(wide, sum)| *wide += std::mem::take(sum).into());
             }
-        }
-        let long = length > GROUP;
-        if long {
-            join(&mut sums);
         }
         // SAFETY: the output has the bag's row, which is this call's alone.
         let out =
@@ -230,6 +216,66 @@ impl<T: Float> Bags<'_, T> {
         for ((out, sum), wide) in out.iter_mut().zip(sums).zip(wide) {
             let sum = if long { wide } else { sum.into() };
             *out = T::rounded(sum / by);
+        }
+    }
+
+    /// Asks for the strip from feature `first` on, `width` wide, of the row that is added `AHEAD` positions after position `at`.
+    #[inline(always)]
+    fn ask(&self, at: usize, first: usize, width: usize) {
+        if let Some(&index) = self.indices.get(at + AHEAD) {
+            let row = self.table.wrapping_add(index as usize * self.features + first);
+            for line in (0..width).step_by(LINE / size_of::<T>()) {
+                prefetch::<true, _>(row.wrapping_add(line));
+            }
+        }
+    }
+
+    /// Adds a whole strip of the rows at some positions, without weights.
+    ///
+    /// # Safety
+    /// As [`Bags::strip`].
+    #[inline(always)]
+    unsafe fn add_whole(&self, positions: Range<usize>, first: usize, sums: &mut [T; STRIP]) {
+        let (padding, features, table) =
+            (self.of.padding.map_or(-1, |row| row as i64), self.features, self.table);
+        // A copy, which stays in registers.
+        let mut totals = *sums;
+        for (at, &index) in positions.clone().zip(&self.indices[positions]) {
+            self.ask(at, first, STRIP);
+            if index == padding {
+                continue;
+            }
+            // SAFETY: the caller's promise; the table is no output.
+            let row = unsafe { &*table.add(index as usize * features + first).cast::<[T; STRIP]>() };
+            for (total, &x) in totals.iter_mut().zip(row) {
+                *total = *total + x;
+            }
+        }
+        *sums = totals;
+    }
+
+    /// As [`Bags::add_whole`], of a strip as wide as there are sums, with weights if there are any.
+    ///
+    /// # Safety
+    /// As [`Bags::strip`].
+    #[inline(always)]
+    unsafe fn add_some(&self, positions: Range<usize>, first: usize, sums: &mut [T]) {
+        let padding = self.of.padding.map_or(-1, |row| row as i64);
+        for (at, &index) in positions.clone().zip(&self.indices[positions]) {
+            self.ask(at, first, sums.len());
+            if index == padding {
+                continue;
+            }
+            // SAFETY: the caller's promise; the table is no output.
+            let (row, weight) = unsafe {
+                let row = self.table.add(index as usize * self.features + first);
+                let weight = self.weights.map(|weights| weights.add(at).read());
+                (std::slice::from_raw_parts(row, sums.len()), weight)
+            };
+            match weight {
+                None => sums.iter_mut().zip(row).for_each(|(sum, &x)| *sum = *sum + x),
+                Some(w) => sums.iter_mut().zip(row).for_each(|(sum, &x)| *sum = *sum + x * w),
+            }
         }
     }
 
