@@ -4,8 +4,8 @@
 //! - *columns*: a long kept axis innermost, whole blocks of neighbouring results accumulated row by row, so that memory is
 //!   read in order.
 //!
-//! An input reduced as it lies, with no prologue, is read in place without the engine. Few terms that lie apart, as in pooling, are read
-//! in place too: see `few_terms`.
+//! An input reduced as it lies, with no prologue, is read in place without the engine, and so is one of which a long sum takes squares or leaves
+//! out NaN: see `row_fold`. Few terms that lie apart, as in pooling, are read in place too: see `few_terms`.
 //!
 //! Pieces are cut by the shape alone, and joined in order, so that results are the same bits on any number of threads. Floats
 //! are accumulated some 32 at a time in their own precision, and these sums joined in f64.
@@ -19,6 +19,7 @@ use tensor_core::{DType, Kernel, Launch, Layout, ReduceOp, Result, kernel::Progr
 use super::{
     accumulator::{Accumulator, RowBlock},
     few_terms::FewTerms,
+    row_fold::{RowFold, Term},
 };
 use crate::{
     elementwise::{
@@ -55,6 +56,8 @@ struct Reduction {
     count: usize,
     /// Whether results are accumulated a block at a time.
     by_columns: bool,
+    /// What the fold's own loop computes, in place of the engine.
+    term: Option<Term>,
     /// The reduction in another form, if that is better.
     few_terms: Option<FewTerms>,
 }
@@ -79,8 +82,14 @@ fn prepare(kernel: &Kernel, op: ReduceOp, program: &Program) -> Result<Reduction
     let layouts: Vec<Layout> = kernel.operands.iter().map(|operand| operand.layout.permute(&order)).collect();
     let results: usize = (0..shape.rank()).filter(|a| !reduced(a)).map(|a| shape[a]).product();
     let columns = if by_columns { columns } else { 1 };
+    let lowered = lower(program, &ordered, &layouts)?;
+    let fold = RowFold { op, dtype: program.output_dtype(0), row: 0 };
+    let in_order = |access: &Access| access.contiguous || lowered.lies_in_rows(access);
+    let term = Term::of(&lowered, 0, &fold, in_order, |_| false);
+    let term = term.filter(|term| !by_columns && count > BLOCK / 2 && !matches!(term, Term::Element(_)));
     Ok(Reduction {
-        program: lower(program, &ordered, &layouts)?,
+        program: lowered,
+        term,
         outer: results / columns.max(1),
         columns,
         count,
@@ -112,8 +121,27 @@ pub(crate) fn run(
         return Ok(());
     }
     let task = Reducer { isa, op, dtype, reduction, inputs: &bound.inputs, launch };
-    if dtype.is_float() { task.run::<f64>(bound.outputs[0]) } else { task.run::<i64>(bound.outputs[0]) }
+    let Some(term) = reduction.term else {
+        // SAFETY: a block holds as many elements as are folded of it.
+        let floats = |data, n| unsafe { f64::fold(isa, op, dtype, data, n) };
+        // SAFETY: as above.
+        let integers = |data, n| unsafe { i64::fold(isa, op, dtype, data, n) };
+        return match dtype.is_float() {
+            true => task.run::<f64>(bound.outputs[0], &floats),
+            false => task.run::<i64>(bound.outputs[0], &integers),
+        };
+    };
+    let of_term = |data, n| {
+        // Without means: those are a row kernel's.
+        let lie = term.lie(data, std::ptr::null(), launch.scalars);
+        // SAFETY: as above.
+        unsafe { lie.sum(isa, dtype, 0, n) }
+    };
+    task.run::<f64>(bound.outputs[0], &of_term)
 }
+
+/// The fold of so many elements of a block.
+type Fold<'a, W> = &'a (dyn Fn(*const u8, usize) -> W + Sync);
 
 /// Where the elements to be reduced come from.
 enum Blocks<'a, 'b> {
@@ -168,7 +196,7 @@ struct Reducer<'a> {
 }
 
 impl Reducer<'_> {
-    fn run<W: Accumulator>(&self, out: Memory) -> Result<()> {
+    fn run<W: Accumulator>(&self, out: Memory, fold: Fold<'_, W>) -> Result<()> {
         let r = self.reduction;
         let results = r.outer * r.columns;
         if results == 0 {
@@ -186,7 +214,7 @@ impl Reducer<'_> {
         } else {
             pieces = r.count.div_ceil(PIECE);
             partials = vec![W::identity(self.op); results * pieces];
-            self.rows(&mut partials, pieces)?;
+            self.rows(&mut partials, pieces, fold)?;
         }
         if pieces > 1 {
             // The pieces of one result lie `columns` apart.
@@ -206,10 +234,19 @@ impl Reducer<'_> {
         Ok(())
     }
 
-    /// The input's first element if it is reduced as it lies in memory.
+    /// The input that is reduced as it lies in memory.
+    fn input(&self) -> Option<u16> {
+        match (self.reduction.term, self.reduction.program.outputs.first()) {
+            (Some(term), _) => Some(term.input()),
+            (None, Some(&(Src::Input(k), _))) => Some(k),
+            (None, _) => None,
+        }
+    }
+
+    /// Its first element, if all are in order.
     fn in_place(&self) -> Option<*const u8> {
         let program = &self.reduction.program;
-        let Some(&(Src::Input(k), _)) = program.outputs.first() else { return None };
+        let k = self.input()?;
         let access = &program.inputs[k as usize];
         (access.contiguous && access.dtype == access.dtype.compute())
             .then(|| self.inputs[k as usize].at::<u8>(access.offset).cast_const())
@@ -222,7 +259,7 @@ impl Reducer<'_> {
         let program = &self.reduction.program;
         if !self.reduction.by_columns
             && self.reduction.count > BLOCK / 2
-            && let [(Src::Input(k), _)] = program.outputs[..]
+            && let Some(k) = self.input()
             && let Some(access) = program.inputs.get(k as usize)
             && program.lies_in_rows(access)
         {
@@ -240,7 +277,7 @@ impl Reducer<'_> {
             && threads::available() > 1
     }
 
-    fn rows<W: Accumulator>(&self, partials: &mut [W], pieces: usize) -> Result<()> {
+    fn rows<W: Accumulator>(&self, partials: &mut [W], pieces: usize, fold: Fold<'_, W>) -> Result<()> {
         let count = self.reduction.count;
         let some = |first: usize, chunk: &mut [W]| {
             self.read(|blocks| {
@@ -252,8 +289,7 @@ impl Reducer<'_> {
                         let data = blocks.block(pos, n, pos + n)?;
                         for (j, result) in results.iter_mut().enumerate() {
                             let row = data.wrapping_add(j * count * self.dtype.compute().size());
-                            // SAFETY: the block holds these rows.
-                            *result = unsafe { W::fold(self.isa, self.op, self.dtype, row, count) };
+                            *result = fold(row, count);
                         }
                     }
                     return Ok(());
@@ -265,9 +301,7 @@ impl Reducer<'_> {
                     while pos < end {
                         let n = blocks.block_len(pos, end);
                         let data = blocks.block(pos, n, pos + n)?;
-                        // SAFETY: the block holds n elements.
-                        let folded = unsafe { W::fold(self.isa, self.op, self.dtype, data, n) };
-                        *result = W::join(self.op, *result, folded);
+                        *result = W::join(self.op, *result, fold(data, n));
                         pos += n;
                     }
                 }

@@ -1,13 +1,12 @@
 //! The folds of a row kernel: a reduction along one row under way, and the few terms that a fold's own loop computes of what lies in memory,
-//! such as the squares of deviations from a mean, so that they are neither stored nor read again.
+//! such as the squares of deviations from a mean, so that they are neither stored nor read again. Reductions take these terms too.
 #![allow(unsafe_code)]
 
-use smallvec::SmallVec;
-use tensor_core::{BinaryOp, DType, ReduceOp};
+use tensor_core::{BinaryOp, CompareOp, DType, ReduceOp, Scalar};
 
 use super::accumulator::Accumulator;
 use crate::{
-    elementwise::lower::{Code, Lowered, Src},
+    elementwise::lower::{Access, Code, Lowered, Src},
     memory::buffer::Memory,
     simd::{isa::Isa, loops::fold},
 };
@@ -28,6 +27,8 @@ pub(super) enum Term {
     Square(u16),
     /// The squares of their differences from another input, which is one number a row.
     SquaredDifference(u16, u16),
+    /// Those that are numbers, and a scalar in the place of NaN.
+    Numbers(u16, u16),
 }
 
 /// Where the terms of a row lie.
@@ -35,21 +36,23 @@ pub(super) enum Lie {
     Elements(*const u8),
     Squares(*const u8),
     SquaredDifferences(*const u8, *const u8),
+    Numbers(*const u8, Scalar),
 }
 
 impl Term {
-    /// The terms of a pass's fold, the `f`th of its results, if they are among those.
+    /// The terms of a pass's fold, the `f`th of its results, if they are among those. `in_order` says which inputs a row of them may be read of.
     pub(super) fn of(
         program: &Lowered,
         f: usize,
         fold: &RowFold,
+        in_order: impl Fn(&Access) -> bool,
         is_row_value: impl Fn(u16) -> bool,
     ) -> Option<Term> {
         let (src, dtype) = program.outputs[f];
         let lies = |src: Src| match src {
             Src::Input(k) => {
                 let access = &program.inputs[k as usize];
-                (access.contiguous && access.dtype == dtype && dtype == dtype.compute()).then_some(k)
+                (in_order(access) && access.dtype == dtype && dtype == dtype.compute()).then_some(k)
             }
             Src::Reg(_) => None,
         };
@@ -63,10 +66,20 @@ impl Term {
         }
         let is_sum = matches!(fold.op, ReduceOp::Sum | ReduceOp::Mean) && fold.dtype == dtype;
         let step = made(src).filter(|step| is_sum && step.to == dtype && step.from == dtype)?;
-        let Code::Powi(2, base) = step.code else { return None };
         if !matches!(dtype, DType::F32 | DType::F64) {
             return None;
         }
+        let base = match step.code {
+            Code::Powi(2, base) => base,
+            // x = x ? x : a scalar, and x ≠ x ? a scalar : x.
+            Code::Choose(CompareOp::Eq, [x, same, x1, Src::Reg(r)])
+            | Code::Choose(CompareOp::Ne, [x, same, Src::Reg(r), x1])
+                if x == same && x == x1 && (r as usize) < program.scalars.len() =>
+            {
+                return lies(x).map(|k| Term::Numbers(k, r));
+            }
+            _ => return None,
+        };
         if let Some(k) = lies(base) {
             return Some(Term::Square(k));
         }
@@ -80,11 +93,18 @@ impl Term {
         lies(x).filter(|_| is_row).map(|k| Term::SquaredDifference(k, mean))
     }
 
+    /// The input whose elements they are made of.
+    pub(super) fn input(self) -> u16 {
+        let (Term::Element(k) | Term::Square(k) | Term::SquaredDifference(k, _) | Term::Numbers(k, _)) = self;
+        k
+    }
+
     /// Where those of row `row` lie, whose first element is number `first`.
     pub(super) fn at(
         self,
         program: &Lowered,
-        inputs: &SmallVec<[Memory; 4]>,
+        inputs: &[Memory],
+        scalars: &[Scalar],
         row: usize,
         first: usize,
     ) -> Lie {
@@ -95,13 +115,59 @@ impl Term {
                 .wrapping_add((access.offset + at) * access.dtype.size())
                 .cast_const()
         };
+        let mean = match self {
+            Term::SquaredDifference(_, mean) => element(mean, row),
+            Term::Element(_) | Term::Square(_) | Term::Numbers(..) => std::ptr::null(),
+        };
+        self.lie(element(self.input(), first), mean, scalars)
+    }
+
+    /// Terms of the elements at `data`; `mean` is what squared differences are from.
+    pub(super) fn lie(self, data: *const u8, mean: *const u8, scalars: &[Scalar]) -> Lie {
         match self {
-            Term::Element(k) => Lie::Elements(element(k, first)),
-            Term::Square(k) => Lie::Squares(element(k, first)),
-            Term::SquaredDifference(k, mean) => {
-                Lie::SquaredDifferences(element(k, first), element(mean, row))
-            }
+            Term::Element(_) => Lie::Elements(data),
+            Term::Square(_) => Lie::Squares(data),
+            Term::SquaredDifference(..) => Lie::SquaredDifferences(data, mean),
+            Term::Numbers(_, other) => Lie::Numbers(data, scalars[other as usize]),
         }
+    }
+}
+
+impl Lie {
+    /// The sum of `n` terms of a row, from number `start` on.
+    ///
+    /// # Safety
+    /// They lie in memory, and are of `dtype`: f32 or f64, or another float's elements as they are computed with.
+    pub(super) unsafe fn sum(&self, isa: Isa, dtype: DType, start: usize, n: usize) -> f64 {
+        macro_rules! go {
+            ($sets:expr, $t:ty) => {{
+                let from = |data: &*const u8| data.cast::<$t>().wrapping_add(start);
+                macro_rules! sum {
+                    ($data:expr, $add:expr) => {
+                        // SAFETY: the caller's promise.
+                        f64::from(unsafe { fold(isa, $sets, from($data), n, 0.0 as $t, $add, |a, b| a + b) })
+                    };
+                }
+                match self {
+                    Lie::Elements(data) => sum!(data, |a: $t, v: $t| a + v),
+                    Lie::Squares(data) => sum!(data, |a: $t, v: $t| a + v * v),
+                    Lie::SquaredDifferences(data, mean) => {
+                        // SAFETY: each row of the tile has a mean.
+                        let mean = unsafe { mean.cast::<$t>().read() };
+                        let add = |a: $t, v: $t| {
+                            let difference = v - mean;
+                            a + difference * difference
+                        };
+                        sum!(data, add)
+                    }
+                    Lie::Numbers(data, other) => {
+                        let other = other.as_f64() as $t;
+                        sum!(data, |a: $t, v: $t| a + if v.is_nan() { other } else { v })
+                    }
+                }
+            }};
+        }
+        if dtype == DType::F64 { go!(isa.narrow(), f64) } else { go!(isa, f32) }
     }
 }
 
@@ -143,33 +209,13 @@ impl Total {
     /// # Safety
     /// They lie in memory.
     pub(super) unsafe fn add_terms(&mut self, isa: Isa, of: &RowFold, lie: &Lie, start: usize, n: usize) {
-        let from = |data: &*const u8| data.wrapping_add(start * of.dtype.compute().size());
-        // x − 0 is x, but for the sign of a zero, which its square has not.
-        macro_rules! squares {
-            ($sets:expr, $t:ty, $data:expr, $mean:expr) => {{
-                // SAFETY: each row of the tile has a mean.
-                let mean = $mean.map_or(0.0, |mean: &*const u8| unsafe { mean.cast::<$t>().read() });
-                let add = |a: $t, v: $t| {
-                    let difference = v - mean;
-                    a + difference * difference
-                };
-                // SAFETY: the caller's promise.
-                f64::from(unsafe { fold(isa, $sets, $data.cast::<$t>(), n, 0.0 as $t, add, |a, b| a + b) })
-            }};
-        }
-        let (data, mean) = match lie {
+        if let Lie::Elements(data) = lie {
             // SAFETY: the caller's promise.
-            Lie::Elements(data) => return unsafe { self.add(isa, of, from(data), n) },
-            Lie::Squares(data) => (from(data), None),
-            Lie::SquaredDifferences(data, mean) => (from(data), Some(mean)),
-        };
-        let sum = if of.dtype == DType::F64 {
-            squares!(isa.narrow(), f64, data, mean)
-        } else {
-            squares!(isa, f32, data, mean)
-        };
+            return unsafe { self.add(isa, of, data.wrapping_add(start * of.dtype.compute().size()), n) };
+        }
         if let Total::Float(total) = self {
-            *total += sum;
+            // SAFETY: the caller's promise.
+            *total += unsafe { lie.sum(isa, of.dtype, start, n) };
         }
     }
 

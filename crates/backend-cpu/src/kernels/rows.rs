@@ -19,7 +19,7 @@ use super::row_fold::{RowFold, Term, Total};
 use crate::{
     elementwise::{
         engine::{BLOCK, Evaluator, FAR, Stream, with_scratch, words},
-        lower::{Lowered, lower},
+        lower::{Access, Lowered, lower},
         map::PARALLEL,
     },
     memory::{
@@ -376,7 +376,9 @@ impl Compiler<'_> {
         let is_row_value = |k: u16| matches!(draft.inputs[k as usize], Source::Row(_));
         let terms = match outputs.is_empty() {
             true => {
-                folds.iter().enumerate().map(|(f, fold)| Term::of(&program, f, fold, is_row_value)).collect()
+                let in_order = |access: &Access| access.contiguous;
+                let term = |(f, fold)| Term::of(&program, f, fold, in_order, is_row_value);
+                folds.iter().enumerate().map(term).collect()
             }
             false => None,
         };
@@ -588,8 +590,9 @@ impl RowRunner<'_> {
         }
         if let Some(terms) = &pass.terms {
             for row in from..to {
-                let terms =
-                    terms.iter().map(|term| term.at(&pass.program, &evaluator.inputs, row, row * length));
+                let at =
+                    |term: &Term| term.at(&pass.program, &evaluator.inputs, self.scalars, row, row * length);
+                let terms = terms.iter().map(at);
                 for (fold, lie) in pass.folds.iter().zip(terms) {
                     let mut total = Total::start(fold);
                     blocks(0, length, |start, n| {
