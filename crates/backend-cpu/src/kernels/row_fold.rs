@@ -140,7 +140,7 @@ impl Lie {
     /// They lie in memory, and are of `dtype`: f32 or f64, or another float's elements as they are computed with.
     pub(super) unsafe fn sum(&self, isa: Isa, dtype: DType, start: usize, n: usize) -> f64 {
         macro_rules! go {
-            ($sets:expr, $t:ty) => {{
+            ($sets:expr, $t:ty, $bits:ty) => {{
                 let from = |data: &*const u8| data.cast::<$t>().wrapping_add(start);
                 macro_rules! sum {
                     ($data:expr, $add:expr) => {
@@ -161,13 +161,18 @@ impl Lie {
                         sum!(data, add)
                     }
                     Lie::Numbers(data, other) => {
-                        let other = other.as_f64() as $t;
-                        sum!(data, |a: $t, v: $t| a + if v.is_nan() { other } else { v })
+                        // By masks: of a choice the compiler makes a load, and keeps the sums in memory.
+                        let other = (other.as_f64() as $t).to_bits();
+                        let add = |a: $t, v: $t| {
+                            let mask = <$bits>::from(!v.is_nan()).wrapping_neg();
+                            a + <$t>::from_bits(v.to_bits() & mask | other & !mask)
+                        };
+                        sum!(data, add)
                     }
                 }
             }};
         }
-        if dtype == DType::F64 { go!(isa.narrow(), f64) } else { go!(isa, f32) }
+        if dtype == DType::F64 { go!(isa.narrow(), f64, u64) } else { go!(isa, f32, u32) }
     }
 }
 
