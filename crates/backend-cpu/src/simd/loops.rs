@@ -158,6 +158,8 @@ struct Fold<const N: usize, T, A, F, G> {
 /// run, which would spend its time on joining them.
 const LANES: usize = 64;
 const FEW: usize = 8;
+/// Those that fill a register.
+const REGISTER: usize = 16;
 
 impl<const N: usize, T: Copy, A: Copy, F: Fn(A, T) -> A, G: Fn(A, A) -> A> Job for Fold<N, T, A, F, G> {
     type Output = A;
@@ -172,10 +174,24 @@ impl<const N: usize, T: Copy, A: Copy, F: Fn(A, T) -> A, G: Fn(A, A) -> A> Job f
                 lanes[j] = (self.f)(lanes[j], chunk[j]);
             }
         }
-        for (j, i) in (whole * N..self.n).enumerate() {
-            // SAFETY: i < n.
-            lanes[j % N] = (self.f)(lanes[j % N], unsafe { self.data.add(i).read() });
+        // Less than a turn: whole registers of it, and the rest by itself.
+        let left = self.n - whole * N;
+        for k in 0..N / REGISTER {
+            if left >= (k + 1) * REGISTER {
+                // SAFETY: these are among the n elements.
+                let chunk: [T; REGISTER] =
+                    unsafe { self.data.add(whole * N + k * REGISTER).cast::<[T; REGISTER]>().read() };
+                for j in 0..REGISTER {
+                    lanes[k * REGISTER + j] = (self.f)(lanes[k * REGISTER + j], chunk[j]);
+                }
+            }
         }
+        let mut rest = self.start;
+        for i in self.n - left % REGISTER.min(N)..self.n {
+            // SAFETY: i < n.
+            rest = (self.f)(rest, unsafe { self.data.add(i).read() });
+        }
+        lanes[0] = (self.join)(lanes[0], rest);
         // Halves onto halves: pairwise.
         let mut width = N / 2;
         while width > 0 {
