@@ -418,3 +418,51 @@ impl Lowering<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The steps of a program of six inputs of f32, which are registers 0 to 5, and of operations on registers.
+    fn steps(operations: &[Instr], outputs: &[Reg]) -> Vec<Code> {
+        let mut program =
+            Program { inputs: vec![DType::F32; 6], outputs: outputs.to_vec(), ..Program::default() };
+        program.instrs.extend((0..6).map(Instr::Load));
+        program.instrs.extend_from_slice(operations);
+        program.dtypes = vec![DType::F32; program.instrs.len()];
+        let layouts = vec![Layout::contiguous([8]); 6];
+        lower(&program, &[8], &layouts).unwrap().steps.iter().map(|step| step.code).collect()
+    }
+
+    #[test]
+    fn an_operation_that_one_other_asks_for_is_a_part_of_its_step() {
+        use BinaryOp::{Add, Div, Mul, Sub};
+        use Src::{Input, Reg};
+        let b = Instr::Binary;
+        // (x·y + z)·w − v: the third begins a pair anew.
+        let chain = [b(Mul, 0, 1), b(Add, 6, 2), b(Mul, 7, 3), b(Sub, 4, 8)];
+        assert!(matches!(
+            steps(&chain, &[9])[..],
+            [
+                Code::Pair(Mul, Second::Add, [Input(0), Input(1), Input(2)]),
+                Code::Pair(Mul, Second::SubFrom, [Reg(_), Input(3), Input(4)]),
+            ]
+        ));
+        // What two ask for is whole, and so are what is an output too, what is squared, and what is neither sum, difference nor product.
+        let twice = [b(Mul, 0, 1), b(Add, 6, 2), b(Sub, 6, 3), b(Add, 7, 8)];
+        assert!(matches!(
+            steps(&twice, &[9])[..],
+            [Code::Binary(Mul, ..), Code::Binary(Sub, ..), Code::Pair(Add, Second::Add, _)]
+        ));
+        let [product, sum] = [b(Mul, 0, 1), b(Add, 6, 2)];
+        assert!(matches!(
+            steps(&[product, sum], &[6, 7])[..],
+            [Code::Binary(Mul, ..), Code::Binary(Add, ..)]
+        ));
+        assert!(matches!(steps(&[product, b(Mul, 6, 6)], &[7])[..], [Code::Binary(..), Code::Binary(..)]));
+        assert!(matches!(
+            steps(&[product, b(Div, 6, 2)], &[7])[..],
+            [Code::Binary(..), Code::Binary(Div, ..)]
+        ));
+    }
+}

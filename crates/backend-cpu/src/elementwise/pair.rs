@@ -77,15 +77,17 @@ pub(crate) unsafe fn pair(
         };
     }
     macro_rules! go {
-        ($first:expr, $second:expr, $numbers:expr) => {
-            match () {
-                #[cfg(target_arch = "x86_64")]
-                () if isa.is_avx512() => on!(F32x16, $first, $second, $numbers),
-                #[cfg(target_arch = "x86_64")]
-                () if isa.is_avx2() => on!(F32x8, $first, $second, $numbers),
-                () => on!(F32x4, $first, $second, $numbers),
+        ($first:expr, $second:expr, $numbers:expr) => {{
+            #[cfg(target_arch = "x86_64")]
+            if isa.is_avx512() {
+                return on!(F32x16, $first, $second, $numbers);
             }
-        };
+            #[cfg(target_arch = "x86_64")]
+            if isa.is_avx2() {
+                return on!(F32x8, $first, $second, $numbers);
+            }
+            on!(F32x4, $first, $second, $numbers)
+        }};
     }
     macro_rules! second {
         ($first:expr, $numbers:expr) => {
