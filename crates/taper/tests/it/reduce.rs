@@ -60,6 +60,54 @@ fn long_reductions_are_accurate() -> Result<()> {
     Ok(())
 }
 
+/// Sums of squares and of what is not NaN, which long rows have loops of their own for, as f64 on the host gives them: of rows in order, of rows that
+/// lie apart, of all.
+#[test]
+fn long_sums_of_squares_and_without_nan() -> Result<()> {
+    let d = device();
+    let shape = [4, 3, 1037];
+    let values: Vec<f64> =
+        (0..shape.iter().product()).map(|i| (i * 7919 % 1009) as f64 / 250.0 - 2.0).collect();
+    let holes: Vec<f64> =
+        values.iter().enumerate().map(|(i, &v)| if i % 5 == 3 { f64::NAN } else { v }).collect();
+    for dtype in [DType::F32, DType::F64, DType::F16].into_iter().filter(|&dtype| has(&d, dtype)) {
+        let (x, gaps) = (of(&values, &shape, dtype, &d)?, of(&holes, &shape, dtype, &d)?);
+        for axes in [vec![2], vec![0, 2], vec![0, 1, 2]] {
+            let expected = |f: &dyn Fn(f64) -> f64, of: &[f64]| -> Vec<f64> {
+                let size = |axis: usize| if axes.contains(&axis) { 1 } else { shape[axis] };
+                let mut sums = vec![0.0; size(0) * size(1)];
+                for (i, &v) in of.iter().enumerate() {
+                    let (row, column) =
+                        (i / (shape[1] * shape[2]) % size(0), i / shape[2] % shape[1] % size(1));
+                    sums[row * size(1) + column] += f(v);
+                }
+                sums
+            };
+            let close = |what: &str, found: Tensor, expected: Vec<f64>| -> Result<()> {
+                let found = found.to_dtype(DType::F32)?.to_vec::<f32>()?;
+                assert_eq!(found.len(), expected.len(), "{what} over {axes:?}");
+                for (found, expected) in found.iter().zip(&expected) {
+                    let bound = if dtype == DType::F16 { 5e-3 } else { 2e-5 } * expected.abs().max(20.0);
+                    let apart = (f64::from(*found) - expected).abs();
+                    assert!(apart <= bound, "{what} of {dtype} over {axes:?}: {found}, not {expected}");
+                }
+                Ok(())
+            };
+            let squares = expected(&|v| v * v, &values);
+            close("squares", x.powi(2).sum_axis(axes.clone(), false)?, squares.clone())?;
+            let count = values.len() as f64 / squares.len() as f64;
+            let means = squares.iter().map(|sum| sum / count).collect();
+            close("mean squares", x.powi(2).mean_axis(axes.clone(), false)?, means)?;
+            let whole = expected(&|v| if v.is_nan() { 0.0 } else { v }, &holes);
+            close("numbers", gaps.nansum(axes.clone(), false)?, whole)?;
+            let seven = Tensor::full((), 7.0, (dtype, &d))?;
+            let filled = gaps.isnan().where_cond(&seven, &gaps)?.sum_axis(axes.clone(), false)?;
+            close("7 for NaN", filled, expected(&|v| if v.is_nan() { 7.0 } else { v }, &holes))?;
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn extremes_pass_nan_and_the_first_among_equals_wins() {
     let values = [1.0, 5.0, 5.0, -2.0, f64::NAN, 7.0, 3.0, 3.0, 3.0];
