@@ -72,8 +72,8 @@ fn affine_grid_by(theta: &Tensor, size: &Shape, align_corners: bool) -> Result<T
 }
 
 /// The input `[N, C, …]` of two or three axes of pixels, read at the places of a grid `[N, …, D]`: `[N, C, …]` with the grid's sizes. A
-/// place is (x, y) or (x, y, z), x along the last axis of the input, from −1 at its start to 1 at its end. Gradients flow to both.
-/// `torch.nn.functional.grid_sample`, but for its bicubic mode.
+/// place is (x, y) or (x, y, z), x along the last axis of the input, from −1 at its start to 1 at its end. Gradients flow to both, but to the
+/// grid not from the nearest pixel. `torch.nn.functional.grid_sample`, but for its bicubic mode.
 ///
 /// Jaderberg, Simonyan, Zisserman, Kavukcuoglu: Spatial transformer networks (2015).
 ///
@@ -138,6 +138,11 @@ impl Sampled {
         Arc::new(GridSample { axes: self.axes, mode, padding, align_corners })
     }
 
+    /// Whether there is a gradient in the grid: the nearest pixel stays one as the place moves.
+    fn follows_grid(self) -> bool {
+        self.options.mode != GridMode::Nearest
+    }
+
     /// In one pass, where the device has a kernel.
     #[track_caller]
     fn by_kernel(self, given: &[Tensor; 2]) -> Result<Option<Tensor>> {
@@ -145,7 +150,8 @@ impl Sampled {
         if !Tensor::has_custom_kernel(self.kernel(), &detached.each_ref())? {
             return Ok(None);
         }
-        if is_grad_enabled() && given.iter().any(Tensor::is_tracked) {
+        let [input, grid] = given;
+        if is_grad_enabled() && (input.is_tracked() || self.follows_grid() && grid.is_tracked()) {
             return apply(self, given).map(Some);
         }
         self.forward(&detached.each_ref()).map(Some)
@@ -240,7 +246,8 @@ impl Function for Sampled {
     #[track_caller]
     fn backward(&self, inputs: &[Tensor], _: &Tensor, gradient: &Tensor) -> Result<Vec<Option<Tensor>>> {
         let (_, found) = vjp(|x| self.composed(&x[0], &x[1]), inputs, gradient)?;
-        Ok(found.into_iter().map(Some).collect())
+        let found = found.into_iter().zip([true, self.follows_grid()]);
+        Ok(found.map(|(gradient, follows)| follows.then_some(gradient)).collect())
     }
 }
 

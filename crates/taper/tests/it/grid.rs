@@ -125,3 +125,20 @@ fn agree_exactly(found: &Tensor, wanted: &Tensor) -> Result<()> {
     assert_eq!(found.detach().to_vec::<f32>()?, wanted.to_vec::<f32>()?);
     Ok(())
 }
+
+/// The nearest pixel stays one as its place moves: a grid has no gradient from it, on no device, and makes nothing tracked.
+#[test]
+fn the_nearest_pixel_has_no_gradient_in_its_place() -> Result<()> {
+    let d = device();
+    let options = GridSampleOptions { mode: GridMode::Nearest, ..Default::default() };
+    let places = grid(&[1, 3, 3, 2], DType::F32, &d)?.requires_grad();
+    let image = tensor(&[1, 2, 4, 4], 1, DType::F32, &d)?;
+    assert!(!grid_sample(&image, &places, options)?.is_tracked());
+    let image = image.requires_grad();
+    grid_sample(&image, &places, options)?.sum().backward()?;
+    assert!(image.grad().is_some() && places.grad().is_none());
+    let between = GridSampleOptions { mode: GridMode::Bilinear, ..options };
+    grid_sample(&image, &places, between)?.sum().backward()?;
+    assert!(places.grad().is_some());
+    Ok(())
+}
