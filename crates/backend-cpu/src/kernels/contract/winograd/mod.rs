@@ -375,9 +375,13 @@ mod tests {
 
     /// Both forms, as compiled for each instruction set, are their definitions.
     fn check<T: HasMicroKernels>(number: impl Fn(f64) -> T + Copy, epsilon: f64) {
-        for (images, rows, channels, height, width) in
-            [(4, 33, 35, 5, 13), (2, 32, 32, 56, 30), (50, 34, 32, 2, 7)]
-        {
+        for (images, rows, channels, height, width) in [
+            (4, 33, 35, 5, 13),
+            (2, 32, 32, 56, 30),
+            (50, 34, 32, 2, 7),
+            (8, 32, 33, 10, 8),
+            (5, 33, 32, 6, 16),
+        ] {
             let tiles = Tiles { images, rows, channels, height, width };
             let [down, across] = [height + 2, width + 2].map(|size| size as isize);
             let weight = numbers(rows * channels * TAPS, 1, number);

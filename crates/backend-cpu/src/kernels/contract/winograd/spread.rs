@@ -22,30 +22,32 @@ impl<T: Float> Spread<T> {
     /// Notes numbers, some of them twice.
     #[inline(always)]
     pub(super) fn note(&mut self, numbers: &[T]) {
-        let (mut greatest, mut sum) = (self.greatest, self.sum);
         let (chunks, rest) = numbers.as_chunks::<LANES>();
         let mut short = [T::ZERO; LANES];
         let last = match numbers.last_chunk::<LANES>() {
-            _ if rest.is_empty() => None,
-            Some(last) => {
-                self.count += LANES;
-                Some(last)
-            }
+            Some(last) => last,
             None => {
-                self.count += rest.len();
                 short[..rest.len()].copy_from_slice(rest);
-                Some(&short)
+                &short
             }
         };
-        self.count += chunks.len() * LANES;
-        for chunk in chunks.iter().chain(last) {
+        let more = usize::from(!rest.is_empty());
+        let (mut greatest, mut sum) = (self.greatest, self.sum);
+        let mut i = 0;
+        while i < chunks.len() + more {
+            let chunk = if i < chunks.len() { &chunks[i] } else { last };
             for l in 0..LANES {
                 let x = chunk[l].abs();
                 greatest[l] = if x > greatest[l] { x } else { greatest[l] };
                 sum[l] = sum[l] + x;
             }
+            i += 1;
         }
         (self.greatest, self.sum) = (greatest, sum);
+        self.count += match chunks.len() {
+            0 => rest.len(),
+            n => (n + more) * LANES,
+        };
     }
 
     /// Whether all are finite, and none is much larger than the mean.

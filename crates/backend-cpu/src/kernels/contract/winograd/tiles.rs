@@ -8,9 +8,11 @@ use super::{super::gemm::WIDEST, POINTS};
 
 /// Numbers of transformed tiles and products of a block that stay in the second-level cache.
 const BLOCK: usize = 1 << 17;
+/// Threads that blocks are cut for.
+const SHARED: usize = 4;
 /// Tiles of a block from which micro-kernels are full.
 const FULL: usize = 48;
-/// Channels on either side, and channels times tiles in a row, from which transforms cost less than multiplications that are saved.
+/// Channels on either side, and channels times tiles that are transformed at once, from which transforms cost less than multiplications that are saved.
 const CHANNELS: usize = 32;
 const WORTH: usize = 384;
 /// Tiles of all images, from which that pays for the weight's transform too.
@@ -38,8 +40,9 @@ impl Tiles {
     /// Whether transforms cost less than multiplications that are saved.
     pub(super) fn pay(&self) -> bool {
         let channels = self.rows.min(self.channels);
+        let along = if self.together(WIDEST) > 1 { WIDEST } else { self.across() };
         let tiles = self.images * self.down() * self.across();
-        channels >= CHANNELS && channels * self.across() >= WORTH && tiles >= TILES && self.height > 1
+        channels >= CHANNELS && channels * along >= WORTH && tiles >= TILES && self.height > 1
     }
 
     /// Tiles along a row, and rows of tiles.
@@ -51,12 +54,17 @@ impl Tiles {
         self.height.div_ceil(2)
     }
 
-    /// Rows of tiles of a block: as many as stay at hand, by which registers are full.
+    /// Rows of tiles of a block: as many as stay at hand, by which registers are full, and by which a few threads have alike to do.
     pub(super) fn block(&self) -> usize {
-        let tiles = (BLOCK / ((POINTS + 1) * self.channels.max(self.rows))).max(FULL);
-        let most = (tiles / self.across()).clamp(1, self.images * self.down());
-        let registers = |rows: usize| (rows * self.across()).div_ceil(WIDEST);
-        (1..=most).min_by(|&a, &b| (registers(a) * b).cmp(&(registers(b) * a)).then(b.cmp(&a))).unwrap_or(1)
+        let tiles = (BLOCK / (POINTS * self.channels.max(self.rows))).max(FULL);
+        let all = self.images * self.down();
+        let most = (tiles / self.across()).clamp(1, all);
+        // Registers of tiles in turn where so many share, and one more for what a block takes besides.
+        let cost = |rows: usize| {
+            let blocks = all.div_ceil(rows).next_multiple_of(SHARED);
+            blocks * ((rows * self.across()).div_ceil(WIDEST) + 1)
+        };
+        (1..=most).min_by_key(|&rows| (cost(rows), most - rows)).unwrap_or(1)
     }
 
     /// The blocks of all images.
@@ -90,9 +98,26 @@ impl Tiles {
         (self.block() * self.across()).next_multiple_of(WIDEST)
     }
 
-    /// Room for every second row that the tiles of a block have, transformed along itself: a number for each tile, and registers past the last.
+    /// Room for every second row that the tiles of a block have, transformed along itself: a number for each tile, for those of the row under each
+    /// piece, and registers past the last.
     pub(super) fn line(&self) -> usize {
-        (self.block() + 1) * self.across() + 2 * WIDEST
+        let pieces = self.block().div_ceil(self.down()) + 1;
+        (self.block() + pieces) * self.across() + 2 * WIDEST
+    }
+
+    /// Where the `nth` piece of a block begins in such a line.
+    pub(super) fn place(&self, piece: &Piece, nth: usize) -> usize {
+        piece.column + nth * self.across()
+    }
+
+    /// How many rows of tiles a register of this width is full of, where they are 2 or 4 and no tile is a part of one: then so many are transformed at
+    /// once. Otherwise 1.
+    pub(super) fn together(&self, width: usize) -> usize {
+        let whole = self.width.is_multiple_of(2) && self.height.is_multiple_of(2);
+        match width / self.across() {
+            n @ (2 | 4) if whole && n * self.across() == width => n,
+            _ => 1,
+        }
     }
 
     /// Numbers from a point's matrix of so many rows to the next one's. Those of all points are visited together, and should not meet in one

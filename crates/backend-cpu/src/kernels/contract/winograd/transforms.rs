@@ -42,6 +42,17 @@ unsafe fn some<V: Vector>(from: *const V::Number, left: usize, at: usize) -> V {
     }
 }
 
+/// A register of what lies side by side from `first` on, and in its upper half from `second` on.
+///
+/// # Safety
+/// Half a register can be read from each.
+#[inline(always)]
+unsafe fn halves<V: Vector>(first: *const V::Number, second: *const V::Number) -> V {
+    let half = V::WIDTH / 2;
+    // SAFETY: the caller's promise.
+    unsafe { V::load_first(first, half).load_rest(second.wrapping_sub(half), half, V::WIDTH) }
+}
+
 /// The four numbers that four elements in a row become, or two of a gradient. The last of four is that of F(2, 3), the negative of F(3, 2)'s: sums of
 /// products with a gradient's subtract it.
 #[inline(always)]
@@ -63,25 +74,74 @@ impl<V: Vector<Number: Float>, const GRADIENT: bool> Job for ForwardIn<'_, V, GR
         let ForwardIn(Forward { of, from, strides, pieces, spread, lines, to, slot }, channels) = self;
         let (across, room, padded) = (of.across(), of.line(), of.padded());
         let more = if GRADIENT { 0 } else { 2 };
+        let together = of.together(V::WIDTH);
         let zero = V::splat(V::Number::ZERO);
         let mut channel = 0;
         while channel < channels {
-            let mut piece = 0;
-            while piece < pieces.len() {
-                let Piece { image, tiles, column } = &pieces[piece];
+            let mut nth = 0;
+            while nth < pieces.len() {
+                let Piece { image, tiles, .. } = &pieces[nth];
                 let first = *image as isize * strides[0] + channel as isize * strides[1];
+                let first = from.wrapping_offset(first + 2 * tiles.start as isize * strides[2]);
+                // Under the last row of an image there is none, and what is formed of it is no result.
+                let rows = (2 * tiles.len() + more).min(of.height + more - 2 * tiles.start);
+                if strides[2] == (of.width + more) as isize {
+                    // SAFETY: the caller gives the elements of these rows, which follow each other.
+                    spread.note(unsafe { std::slice::from_raw_parts(first, rows * (of.width + more)) });
+                } else {
+                    let mut r = 0;
+                    while r < rows {
+                        let row = first.wrapping_offset(r as isize * strides[2]);
+                        // SAFETY: as above, of one row.
+                        spread.note(unsafe { std::slice::from_raw_parts(row, of.width + more) });
+                        r += 1;
+                    }
+                }
+                let place = of.place(&pieces[nth], nth);
                 let mut r = 0;
                 while r < 2 * tiles.len() + more {
-                    let place = r % 2 * SIDE * room + r / 2 * across;
-                    let line = lines[place..][..(SIDE - 1) * room + across + WIDEST].as_mut_ptr();
-                    let y = 2 * tiles.start + r;
-                    // Under the last row there is none: of an image, what is formed of it is no result.
-                    let (row, end) = match y < of.height + more {
-                        true => (from.wrapping_offset(first + y as isize * strides[2]), of.width + more),
-                        false => (from, 0),
+                    let line = lines[r % 2 * SIDE * room + place + r / 2 * across..]
+                        [..(SIDE - 1) * room + across.next_multiple_of(WIDEST)]
+                        .as_mut_ptr();
+                    if together > 1 {
+                        // Rows of one parity, of which a register holds as many, the last again where there are no more.
+                        let row = |k: usize| {
+                            let row = if r + 2 * k < rows { r + 2 * k } else { rows - 2 + r % 2 };
+                            first.wrapping_offset(row as isize * strides[2])
+                        };
+                        // SAFETY: the caller gives the elements, and a row of tiles is a part of a register; the line was sliced to this reach.
+                        unsafe {
+                            let (d0, d1, d2, d3);
+                            if together == 2 {
+                                [d0, d1] = V::load(row(0)).unzip(V::load(row(1)));
+                                [d2, d3] = match GRADIENT {
+                                    true => [zero, zero],
+                                    false => V::load(row(0).add(2)).unzip(V::load(row(1).add(2))),
+                                };
+                            } else {
+                                let (a, b, c, d) = (row(0), row(1), row(2), row(3));
+                                [d0, d1] = halves::<V>(a, b).unzip(halves(c, d));
+                                [d2, d3] = match GRADIENT {
+                                    true => [zero, zero],
+                                    false => {
+                                        halves::<V>(a.add(2), b.add(2)).unzip(halves(c.add(2), d.add(2)))
+                                    }
+                                };
+                            }
+                            let [p0, p1, p2, p3] = points::<V, GRADIENT>([d0, d1, d2, d3]);
+                            p0.store_first(line, V::WIDTH);
+                            p1.store_first(line.add(room), V::WIDTH);
+                            p2.store_first(line.add(2 * room), V::WIDTH);
+                            p3.store_first(line.add(3 * room), V::WIDTH);
+                        }
+                        // After the even rows of this group come its odd ones, and then the next group.
+                        r += if r % 2 == 0 { 1 } else { 2 * together - 1 };
+                        continue;
+                    }
+                    let (row, end) = match r < rows {
+                        true => (first.wrapping_offset(r as isize * strides[2]), of.width + more),
+                        false => (first, 0),
                     };
-                    // SAFETY: the caller gives the elements, and a row has so many.
-                    spread.note(unsafe { std::slice::from_raw_parts(row, end) });
                     let mut t = 0;
                     while t < across {
                         // Elements from the first tile's on: those of a register of tiles, and two more. What is past the row's end is 0, and what
@@ -90,11 +150,20 @@ impl<V: Vector<Number: Float>, const GRADIENT: bool> Job for ForwardIn<'_, V, GR
                         // SAFETY: as above; the line was sliced to this reach.
                         unsafe {
                             let row = row.wrapping_add(2 * t);
-                            let [d0, d1] = some::<V>(row, left, 0).unzip(some(row, left, V::WIDTH));
-                            let [d2, d3] = match GRADIENT {
-                                true => [zero, zero],
-                                false => some::<V>(row, left, 2).unzip(some(row, left, 2 + V::WIDTH)),
-                            };
+                            let (a, b, mut c, mut d);
+                            (c, d) = (zero, zero);
+                            if left >= 2 * V::WIDTH + more {
+                                (a, b) = (V::load(row), V::load(row.add(V::WIDTH)));
+                                if !GRADIENT {
+                                    (c, d) = (V::load(row.add(2)), V::load(row.add(2 + V::WIDTH)));
+                                }
+                            } else {
+                                (a, b) = (some(row, left, 0), some(row, left, V::WIDTH));
+                                if !GRADIENT {
+                                    (c, d) = (some(row, left, 2), some(row, left, 2 + V::WIDTH));
+                                }
+                            }
+                            let ([d0, d1], [d2, d3]) = (a.unzip(b), c.unzip(d));
                             let [p0, p1, p2, p3] = points::<V, GRADIENT>([d0, d1, d2, d3]);
                             let line = line.add(t);
                             p0.store_first(line, V::WIDTH);
@@ -106,14 +175,20 @@ impl<V: Vector<Number: Float>, const GRADIENT: bool> Job for ForwardIn<'_, V, GR
                     }
                     r += 1;
                 }
-                // A tile's third and fourth row are the first and second of the tile below it. What is written past the last tile is written again with
-                // the next piece or channel, or is read by nobody.
-                let n = (tiles.len() * across).next_multiple_of(WIDEST);
-                let first = channel * padded + column;
+                nth += 1;
+            }
+            // A tile's third and fourth row are the first and second of the tile below it. What is written past the last tile is written again with
+            // the next piece or channel, or is read by nobody. Lines that were written just now are not read at once, as a processor waits for
+            // two stores that it needs parts of.
+            let mut nth = 0;
+            while nth < pieces.len() {
+                let place = of.place(&pieces[nth], nth);
+                let n = (pieces[nth].tiles.len() * across).next_multiple_of(WIDEST);
+                let first = channel * padded + pieces[nth].column;
                 let mut j = 0;
                 while j < SIDE {
-                    let even = lines[j * room..][..across + n].as_ptr();
-                    let odd = lines[(SIDE + j) * room..][..across + n].as_ptr();
+                    let even = lines[j * room + place..][..across + n].as_ptr();
+                    let odd = lines[(SIDE + j) * room + place..][..across + n].as_ptr();
                     let to = to[j * slot + first..][..(SIDE - 1) * SIDE * slot + n].as_mut_ptr();
                     let mut t = 0;
                     while t < n {
@@ -135,7 +210,7 @@ impl<V: Vector<Number: Float>, const GRADIENT: bool> Job for ForwardIn<'_, V, GR
                     }
                     j += 1;
                 }
-                piece += 1;
+                nth += 1;
             }
             channel += 1;
         }
@@ -164,7 +239,7 @@ impl<V: Vector<Number: Float>> Job for BackIn<'_, V> {
     #[inline(always)]
     fn run(self) -> bool {
         let Back { of, products, slot, to, out, row, pieces } = self.0;
-        let (across, width) = (of.across(), of.width);
+        let (across, width, together) = (of.across(), of.width, of.together(V::WIDTH));
         let zero = V::splat(V::Number::ZERO);
         // Sums of all results times 0, which is no number if one of them is not finite.
         let mut zeros = [zero; 8];
@@ -175,13 +250,15 @@ impl<V: Vector<Number: Float>> Job for BackIn<'_, V> {
             let mut tile = tiles.start;
             while tile < tiles.end {
                 let place = column + (tile - tiles.start) * across;
-                let points = products[place..][..(POINTS - 1) * slot + across].as_ptr();
+                // Rows of tiles of a register.
+                let rows = together.min(tiles.end - tile);
+                let points = products[place..][..(POINTS - 1) * slot + rows * across].as_ptr();
                 let two = 2 * tile + 1 < of.height;
                 // Of the results this is one row, and the next if there is one.
                 let upper = to.wrapping_add((row * of.height + 2 * tile) * width);
                 let mut t = 0;
                 while t < across {
-                    let n = V::WIDTH.min(across - t);
+                    let n = V::WIDTH.min(rows * across - t);
                     let (mut s, mut d) = ([zero; SIDE], [zero; SIDE]);
                     for j in 0..SIDE {
                         // SAFETY: the products at all points were sliced to this reach.
@@ -200,23 +277,34 @@ impl<V: Vector<Number: Float>> Job for BackIn<'_, V> {
                     let lines = if two { 2 } else { 1 };
                     for line in 0..lines {
                         let (left, right) = (results[2 * line], results[2 * line + 1]);
-                        let [first, second] = left.zip(right);
+                        let zipped = left.zip(right);
+                        zeros[2 * line] = mul_add(left, zero, zeros[2 * line]);
+                        zeros[2 * line + 1] = mul_add(right, zero, zeros[2 * line + 1]);
+                        let to = upper.wrapping_add(line * width);
+                        if together > 1 {
+                            // One row of tiles, or two, of each of the two registers; rows of results lie two apart.
+                            for k in 0..together.min(rows) {
+                                let (half, to) = (2 * k / together, to.wrapping_add(2 * k * width));
+                                let from = 2 * k % together / 2 * width;
+                                // SAFETY: the caller gives room for this row, which is from here on in the register.
+                                unsafe { zipped[half].store_rest(to.wrapping_sub(from), from, from + width) };
+                            }
+                            continue;
+                        }
                         // Columns of these tiles: the last may have one.
                         let columns = (2 * n).min(width - 2 * t);
                         // SAFETY: as above, of so many columns.
                         unsafe {
-                            let to = upper.add(line * width + 2 * t);
-                            first.store_first(to, columns.min(V::WIDTH));
+                            let to = to.add(2 * t);
+                            zipped[0].store_first(to, columns.min(V::WIDTH));
                             if columns > V::WIDTH {
-                                second.store_first(to.add(V::WIDTH), columns - V::WIDTH);
+                                zipped[1].store_first(to.add(V::WIDTH), columns - V::WIDTH);
                             }
                         }
-                        zeros[2 * line] = mul_add(left, zero, zeros[2 * line]);
-                        zeros[2 * line + 1] = mul_add(right, zero, zeros[2 * line + 1]);
                     }
                     t += V::WIDTH;
                 }
-                tile += 1;
+                tile += together;
             }
             piece += 1;
         }
