@@ -27,33 +27,59 @@ pub(super) struct Forward<'a, T> {
     pub(super) slot: usize,
 }
 
-struct ForwardIn<'a, V: Vector, const GRADIENT: bool>(Forward<'a, V::Number>, usize);
+struct ForwardIn<'a, V: Vector, const GRADIENT: bool> {
+    job: Forward<'a, V::Number>,
+    channels: usize,
+    /// [`Tiles::line`], [`Tiles::padded`] and [`Tiles::together`], which it takes time to find.
+    room: usize,
+    padded: usize,
+    together: usize,
+}
 
-/// A register of the elements from `at` on, of which there are `left` after `from`, and zeros.
+/// The elements at even places from `at` on, a register of them, and those at odd places, of which there are `left` after `from`, and zeros; or, where
+/// a `whole` pair of registers can be read, without asking.
 ///
 /// # Safety
 /// So many can be read.
 #[inline(always)]
-unsafe fn some<V: Vector>(from: *const V::Number, left: usize, at: usize) -> V {
-    match left.saturating_sub(at).min(V::WIDTH) {
-        0 => V::splat(V::Number::ZERO),
-        // SAFETY: the caller's promise.
-        n => unsafe { V::load_first(from.add(at), n) },
+unsafe fn some<V: Vector>(from: *const V::Number, whole: bool, left: usize, at: usize) -> [V; 2] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if whole {
+            return V::load(from.add(at)).unzip(V::load(from.add(at + V::WIDTH)));
+        }
+        let (mut first, mut second) = (V::splat(V::Number::ZERO), V::splat(V::Number::ZERO));
+        if left > at {
+            first = V::load_first(from.add(at), V::WIDTH.min(left - at));
+        }
+        if left > at + V::WIDTH {
+            second = V::load_first(from.add(at + V::WIDTH), V::WIDTH.min(left - at - V::WIDTH));
+        }
+        first.unzip(second)
     }
 }
 
-/// A register of what lies side by side from `first` on, and in its upper half from `second` on.
+/// The elements at even places from `at` on, and those at odd places, of two rows that fill a register each, or of four that fill a half.
 ///
 /// # Safety
-/// Half a register can be read from each.
+/// So many can be read.
 #[inline(always)]
-unsafe fn halves<V: Vector>(first: *const V::Number, second: *const V::Number) -> V {
-    let half = V::WIDTH / 2;
+unsafe fn pair<V: Vector>(rows: [*const V::Number; SIDE], together: usize, at: usize) -> [V; 2] {
     // SAFETY: the caller's promise.
-    unsafe { V::load_first(first, half).load_rest(second.wrapping_sub(half), half, V::WIDTH) }
+    unsafe {
+        if together == 2 {
+            return V::load(rows[0].add(at)).unzip(V::load(rows[1].add(at)));
+        }
+        let half = V::WIDTH / 2;
+        let first = V::load_first(rows[0].add(at), half);
+        let second = V::load_first(rows[2].add(at), half);
+        let first = first.load_rest(rows[1].add(at).wrapping_sub(half), half, V::WIDTH);
+        let second = second.load_rest(rows[3].add(at).wrapping_sub(half), half, V::WIDTH);
+        first.unzip(second)
+    }
 }
 
-/// The four numbers that four elements in a row become, or two of a gradient. The last of four is that of F(2, 3), the negative of F(3, 2)'s: sums of
+/// The four numbers that four elements in a row become, or the first two of a gradient. The last of four is that of F(2, 3), the negative of F(3, 2)'s: sums of
 /// products with a gradient's subtract it.
 #[inline(always)]
 fn points<V: Vector<Number: Float>, const GRADIENT: bool>(d: [V; SIDE]) -> [V; SIDE] {
@@ -66,153 +92,151 @@ fn points<V: Vector<Number: Float>, const GRADIENT: bool>(d: [V; SIDE]) -> [V; S
     }
 }
 
+/// Writes the [`points`] of four elements, so far apart.
+///
+/// # Safety
+/// A register can be written at each of the four places.
+#[inline(always)]
+unsafe fn write_points<V: Vector<Number: Float>, const GRADIENT: bool>(
+    d: [V; SIDE],
+    to: *mut V::Number,
+    apart: usize,
+) {
+    let [p0, p1, p2, p3] = points::<V, GRADIENT>(d);
+    // SAFETY: the caller's promise.
+    unsafe {
+        p0.store_first(to, V::WIDTH);
+        p1.store_first(to.add(apart), V::WIDTH);
+        p2.store_first(to.add(2 * apart), V::WIDTH);
+        p3.store_first(to.add(3 * apart), V::WIDTH);
+    }
+}
+
 impl<V: Vector<Number: Float>, const GRADIENT: bool> Job for ForwardIn<'_, V, GRADIENT> {
     type Output = ();
     // Loops, not closures, which are compiled by themselves.
     #[inline(always)]
-    fn run(self) {
-        let ForwardIn(Forward { of, from, strides, pieces, spread, lines, to, slot }, channels) = self;
-        let (across, room, padded) = (of.across(), of.line(), of.padded());
-        let more = if GRADIENT { 0 } else { 2 };
-        let together = of.together(V::WIDTH);
-        let zero = V::splat(V::Number::ZERO);
+    fn run(mut self) {
         let mut channel = 0;
-        while channel < channels {
+        while channel < self.channels {
+            // A processor waits for a register that lies in two stores of a moment ago: so the rows of all pieces come before the columns of any.
             let mut nth = 0;
-            while nth < pieces.len() {
-                let Piece { image, tiles, .. } = &pieces[nth];
-                let first = *image as isize * strides[0] + channel as isize * strides[1];
-                let first = from.wrapping_offset(first + 2 * tiles.start as isize * strides[2]);
-                // Under the last row of an image there is none, and what is formed of it is no result.
-                let rows = (2 * tiles.len() + more).min(of.height + more - 2 * tiles.start);
-                if strides[2] == (of.width + more) as isize {
-                    // SAFETY: the caller gives the elements of these rows, which follow each other.
-                    spread.note(unsafe { std::slice::from_raw_parts(first, rows * (of.width + more)) });
-                } else {
-                    let mut r = 0;
-                    while r < rows {
-                        let row = first.wrapping_offset(r as isize * strides[2]);
-                        // SAFETY: as above, of one row.
-                        spread.note(unsafe { std::slice::from_raw_parts(row, of.width + more) });
-                        r += 1;
-                    }
-                }
-                let place = of.place(&pieces[nth], nth);
-                let mut r = 0;
-                while r < 2 * tiles.len() + more {
-                    let line = lines[r % 2 * SIDE * room + place + r / 2 * across..]
-                        [..(SIDE - 1) * room + across.next_multiple_of(WIDEST)]
-                        .as_mut_ptr();
-                    if together > 1 {
-                        // Rows of one parity, of which a register holds as many, the last again where there are no more.
-                        let row = |k: usize| {
-                            let row = if r + 2 * k < rows { r + 2 * k } else { rows - 2 + r % 2 };
-                            first.wrapping_offset(row as isize * strides[2])
-                        };
-                        // SAFETY: the caller gives the elements, and a row of tiles is a part of a register; the line was sliced to this reach.
-                        unsafe {
-                            let (d0, d1, d2, d3);
-                            if together == 2 {
-                                [d0, d1] = V::load(row(0)).unzip(V::load(row(1)));
-                                [d2, d3] = match GRADIENT {
-                                    true => [zero, zero],
-                                    false => V::load(row(0).add(2)).unzip(V::load(row(1).add(2))),
-                                };
-                            } else {
-                                let (a, b, c, d) = (row(0), row(1), row(2), row(3));
-                                [d0, d1] = halves::<V>(a, b).unzip(halves(c, d));
-                                [d2, d3] = match GRADIENT {
-                                    true => [zero, zero],
-                                    false => {
-                                        halves::<V>(a.add(2), b.add(2)).unzip(halves(c.add(2), d.add(2)))
-                                    }
-                                };
-                            }
-                            let [p0, p1, p2, p3] = points::<V, GRADIENT>([d0, d1, d2, d3]);
-                            p0.store_first(line, V::WIDTH);
-                            p1.store_first(line.add(room), V::WIDTH);
-                            p2.store_first(line.add(2 * room), V::WIDTH);
-                            p3.store_first(line.add(3 * room), V::WIDTH);
-                        }
-                        // After the even rows of this group come its odd ones, and then the next group.
-                        r += if r % 2 == 0 { 1 } else { 2 * together - 1 };
-                        continue;
-                    }
-                    let (row, end) = match r < rows {
-                        true => (first.wrapping_offset(r as isize * strides[2]), of.width + more),
-                        false => (first, 0),
-                    };
-                    let mut t = 0;
-                    while t < across {
-                        // Elements from the first tile's on: those of a register of tiles, and two more. What is past the row's end is 0, and what
-                        // is written past the last tile is written again with the next row.
-                        let left = end.saturating_sub(2 * t);
-                        // SAFETY: as above; the line was sliced to this reach.
-                        unsafe {
-                            let row = row.wrapping_add(2 * t);
-                            let (a, b, mut c, mut d);
-                            (c, d) = (zero, zero);
-                            if left >= 2 * V::WIDTH + more {
-                                (a, b) = (V::load(row), V::load(row.add(V::WIDTH)));
-                                if !GRADIENT {
-                                    (c, d) = (V::load(row.add(2)), V::load(row.add(2 + V::WIDTH)));
-                                }
-                            } else {
-                                (a, b) = (some(row, left, 0), some(row, left, V::WIDTH));
-                                if !GRADIENT {
-                                    (c, d) = (some(row, left, 2), some(row, left, 2 + V::WIDTH));
-                                }
-                            }
-                            let ([d0, d1], [d2, d3]) = (a.unzip(b), c.unzip(d));
-                            let [p0, p1, p2, p3] = points::<V, GRADIENT>([d0, d1, d2, d3]);
-                            let line = line.add(t);
-                            p0.store_first(line, V::WIDTH);
-                            p1.store_first(line.add(room), V::WIDTH);
-                            p2.store_first(line.add(2 * room), V::WIDTH);
-                            p3.store_first(line.add(3 * room), V::WIDTH);
-                        }
-                        t += V::WIDTH;
-                    }
-                    r += 1;
-                }
+            while nth < self.job.pieces.len() {
+                self.rows(channel, nth);
                 nth += 1;
             }
-            // A tile's third and fourth row are the first and second of the tile below it. What is written past the last tile is written again with
-            // the next piece or channel, or is read by nobody. Lines that were written just now are not read at once, as a processor waits for
-            // two stores that it needs parts of.
             let mut nth = 0;
-            while nth < pieces.len() {
-                let place = of.place(&pieces[nth], nth);
-                let n = (pieces[nth].tiles.len() * across).next_multiple_of(WIDEST);
-                let first = channel * padded + pieces[nth].column;
-                let mut j = 0;
-                while j < SIDE {
-                    let even = lines[j * room + place..][..across + n].as_ptr();
-                    let odd = lines[(SIDE + j) * room + place..][..across + n].as_ptr();
-                    let to = to[j * slot + first..][..(SIDE - 1) * SIDE * slot + n].as_mut_ptr();
-                    let mut t = 0;
-                    while t < n {
-                        // SAFETY: all were sliced to this reach.
-                        unsafe {
-                            let (d0, d1) = (V::load(even.add(t)), V::load(odd.add(t)));
-                            let [d2, d3] = match GRADIENT {
-                                true => [zero, zero],
-                                false => [V::load(even.add(across + t)), V::load(odd.add(across + t))],
-                            };
-                            let [p0, p1, p2, p3] = points::<V, GRADIENT>([d0, d1, d2, d3]);
-                            let to = to.add(t);
-                            p0.store_first(to, V::WIDTH);
-                            p1.store_first(to.add(SIDE * slot), V::WIDTH);
-                            p2.store_first(to.add(2 * SIDE * slot), V::WIDTH);
-                            p3.store_first(to.add(3 * SIDE * slot), V::WIDTH);
-                        }
-                        t += V::WIDTH;
-                    }
-                    j += 1;
-                }
+            while nth < self.job.pieces.len() {
+                self.columns(channel, nth);
                 nth += 1;
             }
             channel += 1;
+        }
+    }
+}
+
+impl<V: Vector<Number: Float>, const GRADIENT: bool> ForwardIn<'_, V, GRADIENT> {
+    /// Elements of a row past those of its tiles, and rows of an image past those of its tiles.
+    const MORE: usize = if GRADIENT { 0 } else { 2 };
+
+    /// Notes the rows of a piece, and transforms each along itself.
+    #[inline(always)]
+    fn rows(&mut self, channel: usize, nth: usize) {
+        let Forward { of, from, strides, pieces, spread, lines, .. } = &mut self.job;
+        let (across, room, together) = (of.across(), self.room, self.together);
+        let piece = &pieces[nth];
+        let Piece { image, tiles, .. } = piece;
+        let first = *image as isize * strides[0] + channel as isize * strides[1];
+        let first = from.wrapping_offset(first + 2 * tiles.start as isize * strides[2]);
+        let length = of.width + Self::MORE;
+        // Under the last row of an image there is none, and what is formed of it is no result.
+        let rows = (2 * tiles.len() + Self::MORE).min(of.height + Self::MORE - 2 * tiles.start);
+        let (lists, numbers) =
+            if strides[2] == length as isize { (1, rows * length) } else { (rows, length) };
+        let mut list = 0;
+        while list < lists {
+            let row = first.wrapping_offset(list as isize * strides[2]);
+            // SAFETY: the caller gives the elements of a row, or of all where they follow each other.
+            spread.note(unsafe { std::slice::from_raw_parts(row, numbers) });
+            list += 1;
+        }
+        let place = of.place(piece, nth);
+        let mut r = 0;
+        while r < 2 * tiles.len() + Self::MORE {
+            // What is written past the last tile is written again with the next row or piece.
+            let line = &mut lines[r % 2 * SIDE * room + place + r / 2 * across..];
+            let line = line[..(SIDE - 1) * room + across.next_multiple_of(WIDEST)].as_mut_ptr();
+            if together > 1 {
+                let mut group = [first; SIDE];
+                let mut k = 0;
+                while k < SIDE {
+                    // Rows of one parity, the last again where there are no more.
+                    let row = if r + 2 * k < rows { r + 2 * k } else { rows - 2 + r % 2 };
+                    group[k] = first.wrapping_offset(row as isize * strides[2]);
+                    k += 1;
+                }
+                // SAFETY: the caller gives the elements, of which a row of tiles has a part of a register; the line was sliced to this reach.
+                unsafe {
+                    let [d0, d1] = pair::<V>(group, together, 0);
+                    let [d2, d3] = if GRADIENT { [d0, d1] } else { pair::<V>(group, together, 2) };
+                    write_points::<V, GRADIENT>([d0, d1, d2, d3], line, room);
+                }
+                // After the even rows of this group come its odd ones, and then the next group.
+                r += if r % 2 == 0 { 1 } else { 2 * together - 1 };
+                continue;
+            }
+            let (row, end) = match r < rows {
+                true => (first.wrapping_offset(r as isize * strides[2]), length),
+                false => (first, 0),
+            };
+            let mut t = 0;
+            while t < across {
+                // Elements from the first tile's on: those of a register of tiles, and two more. What is past the row's end is 0.
+                let left = end.saturating_sub(2 * t);
+                // SAFETY: as above.
+                unsafe {
+                    let row = row.wrapping_add(2 * t);
+                    let whole = left >= 2 * V::WIDTH + Self::MORE;
+                    let [d0, d1] = some::<V>(row, whole, left, 0);
+                    let [d2, d3] = if GRADIENT { [d0, d1] } else { some::<V>(row, whole, left, 2) };
+                    write_points::<V, GRADIENT>([d0, d1, d2, d3], line.add(t), room);
+                }
+                t += V::WIDTH;
+            }
+            r += 1;
+        }
+    }
+
+    /// Transforms the rows of a piece down the columns of their tiles.
+    #[inline(always)]
+    fn columns(&mut self, channel: usize, nth: usize) {
+        let Forward { of, pieces, lines, to, slot, .. } = &mut self.job;
+        let (across, room, padded) = (of.across(), self.room, self.padded);
+        let piece = &pieces[nth];
+        let place = of.place(piece, nth);
+        // A tile's third and fourth row are the first and second of the tile below it. What is written past the last tile is written again with
+        // the next piece or channel, or is read by nobody.
+        let n = (piece.tiles.len() * across).next_multiple_of(WIDEST);
+        let first = channel * padded + piece.column;
+        let mut j = 0;
+        while j < SIDE {
+            let even = lines[j * room + place..][..across + n].as_ptr();
+            let odd = lines[(SIDE + j) * room + place..][..across + n].as_ptr();
+            let to = to[j * *slot + first..][..(SIDE - 1) * SIDE * *slot + n].as_mut_ptr();
+            let mut t = 0;
+            while t < n {
+                // SAFETY: all were sliced to this reach.
+                unsafe {
+                    let (d0, d1) = (V::load(even.add(t)), V::load(odd.add(t)));
+                    let [d2, d3] = match GRADIENT {
+                        true => [d0, d1],
+                        false => [V::load(even.add(across + t)), V::load(odd.add(across + t))],
+                    };
+                    write_points::<V, GRADIENT>([d0, d1, d2, d3], to.add(t), SIDE * *slot);
+                }
+                t += V::WIDTH;
+            }
+            j += 1;
         }
     }
 }
@@ -396,11 +420,12 @@ impl<T: Float> Transforms<T> {
 /// # Safety
 /// The processor has the register's instruction set, and the elements of so many channels can be read.
 unsafe fn forward<V: Vector<Number: Float>, const GRADIENT: bool>(
-    of: Forward<'_, V::Number>,
+    job: Forward<'_, V::Number>,
     channels: usize,
 ) {
+    let (room, padded, together) = (job.of.line(), job.of.padded(), job.of.together(V::WIDTH));
     // SAFETY: the caller's promise.
-    unsafe { V::run(ForwardIn::<V, GRADIENT>(of, channels)) }
+    unsafe { V::run(ForwardIn::<V, GRADIENT> { job, channels, room, padded, together }) }
 }
 
 /// # Safety
