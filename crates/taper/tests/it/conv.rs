@@ -383,7 +383,8 @@ fn larger_convolutions_and_their_gradients_agree_with_the_reference() {
 /// Windows of 3 x 3 whose products a backend may save: whole tiles and halves, padding, a bias and what follows it, the gradients.
 #[test]
 fn convolutions_of_three_by_three_and_their_gradients_agree_with_the_reference() {
-    for (x, k, padding) in [([11, 32, 3, 23], 32, 1), ([11, 33, 5, 26], 34, 0)] {
+    let small = [([20, 32, 8, 8], 33, 1), ([5, 33, 18, 18], 32, 0)];
+    for (x, k, padding) in [([11, 32, 3, 23], 32, 1), ([11, 33, 5, 26], 34, 0)].into_iter().chain(small) {
         for result in 0..3 {
             agree_within(
                 &format!("{k} of {x:?}, padding {padding}: result {result}"),
@@ -408,8 +409,15 @@ fn convolutions_of_three_by_three_and_their_gradients_agree_with_the_reference()
 /// What is not finite, or much larger than the rest, reaches the results that see it and no other.
 #[test]
 fn infinities_stay_within_their_windows() {
+    infinities_stay_within([4, 20]);
+    // Of which two rows, or four, are transformed together.
+    infinities_stay_within([6, 18]);
+    infinities_stay_within([20, 10]);
+}
+
+fn infinities_stay_within([images, size]: [usize; 2]) {
     let device = device();
-    let (images, c, k, size) = (4, 48, 48, 20);
+    let (c, k) = (48, 48);
     let out = size - 2;
     let at = |i: usize| ((i * 7919) % 31) as f32 / 31.0 - 0.5;
     let numbers = |n: usize, first: usize| -> Vec<f32> {
@@ -441,8 +449,8 @@ fn infinities_stay_within_their_windows() {
     for (value, channel, row, column) in [
         (f32::INFINITY, 3, 7, 9),
         (f32::NAN, 0, 0, 0),
-        (f32::NEG_INFINITY, 31, 19, 19),
-        (3e37, 5, 12, 4),
+        (f32::NEG_INFINITY, 31, size - 1, size - 1),
+        (3e37, 5, size * 2 / 3, 4),
         (-1e9, 1, 5, 5),
     ] {
         let mut x = plain.clone();
