@@ -79,8 +79,8 @@ unsafe fn pair<V: Vector>(rows: [*const V::Number; SIDE], together: usize, at: u
     }
 }
 
-/// The four numbers that four elements in a row become, or the first two of a gradient. The last of four is that of F(2, 3), the negative of F(3, 2)'s: sums of
-/// products with a gradient's subtract it.
+/// The four numbers that four elements in a row become, or the first two of a gradient. The last of four is that of F(2, 3), the negative of
+/// F(3, 2)'s: sums of products with a gradient's subtract it.
 #[inline(always)]
 fn points<V: Vector<Number: Float>, const GRADIENT: bool>(d: [V; SIDE]) -> [V; SIDE] {
     if GRADIENT {
@@ -307,7 +307,7 @@ impl<V: Vector<Number: Float>> Job for BackIn<'_, V> {
                         let to = upper.wrapping_add(line * width);
                         if together > 1 {
                             // One row of tiles, or two, of each of the two registers; rows of results lie two apart.
-                            for k in 0..together.min(rows) {
+                            for k in 0..rows {
                                 let (half, to) = (2 * k / together, to.wrapping_add(2 * k * width));
                                 let from = 2 * k % together / 2 * width;
                                 // SAFETY: the caller gives room for this row, which is from here on in the register.
