@@ -16,7 +16,7 @@ use crate::{
     minimise::{Failure, minimise_with},
     modes::{self, Plan},
     oracle::unit,
-    program::{Action, DRAWS, Program},
+    program::{Action, DRAWS, Program, Step},
     rng::Rng,
 };
 
@@ -26,8 +26,6 @@ struct Derivatives {
     first: Vec<Option<Vec<f64>>>,
     slope: f64,
     second: Vec<Option<Vec<f64>>>,
-    /// How often the divisor of each remainder goes into what it divides. Where that changes, the remainder jumps.
-    turns: Vec<Vec<f64>>,
 }
 
 /// The derivatives of one random program.
@@ -149,11 +147,11 @@ fn agree_with_differences(
     plan: &Plan,
     device: &Device,
 ) -> std::result::Result<(), String> {
-    let at = |h: f64| -> Option<Derivatives> {
+    let moved = |h: f64| {
         let mut rng = Rng::new(3, 3);
-        let program = with_leaves(program, |v, _| v + h * (rng.unit() - 0.5));
-        derivatives(&program, plan, device).ok().flatten()
+        with_leaves(program, |v, _| v + h * (rng.unit() - 0.5))
     };
+    let at = |h: f64| derivatives(&moved(h), plan, device).ok().flatten();
     const H: f64 = 1e-3;
     let (Some(here), Some(up), Some(down), Some(near_up), Some(near_down)) =
         (at(0.0), at(H), at(-H), at(H / 2.0), at(-H / 2.0))
@@ -161,7 +159,8 @@ fn agree_with_differences(
         return Ok(());
     };
     // By a small divisor there are many jumps within a step, each too low to be seen in the values.
-    if [&up, &down, &near_up, &near_down].iter().any(|d| d.turns != here.turns) {
+    let [unmoved, moved @ ..] = [0.0, H, -H, H / 2.0, -H / 2.0].map(|h| turns(&moved(h), plan, device).ok());
+    if moved.iter().any(|turns| *turns != unmoved) {
         return Ok(());
     }
     for second in [false, true] {
@@ -198,8 +197,35 @@ fn agree_with_differences(
     Ok(())
 }
 
-/// `None` where nothing that is read depends on a leaf.
-fn derivatives(program: &Program, plan: &Plan, device: &Device) -> Result<Option<Derivatives>> {
+/// How often the divisor of each remainder of floats goes into what it divides, by its bits. Where that changes, the remainder jumps.
+fn turns(program: &Program, plan: &Plan, device: &Device) -> Result<Vec<Vec<u64>>> {
+    let is_remainder = |step: &Step| {
+        matches!(
+            step.action,
+            Action::Binary(BinaryOp::Remainder) | Action::BinaryScalar(BinaryOp::Remainder, _)
+        )
+    };
+    if !program.steps.iter().any(is_remainder) {
+        return Ok(Vec::new());
+    }
+    let (made, _) = forward(program, plan, device)?;
+    let mut turns = Vec::new();
+    for (step, result) in program.steps.iter().zip(&made) {
+        if !is_remainder(step) || !result.dtype().is_float() {
+            continue;
+        }
+        let of = |place: usize| &made[step.inputs[place]];
+        let quotient = match step.action {
+            Action::BinaryScalar(_, divisor) => of(0).div_scalar(divisor),
+            _ => of(0).div(of(1))?,
+        };
+        turns.push(quotient.floor().to_f64_vec()?.into_iter().map(f64::to_bits).collect());
+    }
+    Ok(turns)
+}
+
+/// The results of all steps, and the leaves of floats among them.
+fn forward(program: &Program, plan: &Plan, device: &Device) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
     let rng = taper::Generator::seed(DRAWS, device);
     let mut made: Vec<Tensor> = Vec::new();
     let mut leaves = Vec::new();
@@ -215,6 +241,12 @@ fn derivatives(program: &Program, plan: &Plan, device: &Device) -> Result<Option
         }
         made.push(t);
     }
+    Ok((made, leaves))
+}
+
+/// `None` where nothing that is read depends on a leaf.
+fn derivatives(program: &Program, plan: &Plan, device: &Device) -> Result<Option<Derivatives>> {
+    let (made, leaves) = forward(program, plan, device)?;
     let weighted = |t: &Tensor, by: usize| -> Result<Tensor> {
         let weights: Vec<Scalar> =
             (0..t.numel()).map(|i| Scalar::Float(((i * 5 + by) % 7) as f64 / 4.0 - 0.75)).collect();
@@ -246,18 +278,7 @@ fn derivatives(program: &Program, plan: &Plan, device: &Device) -> Result<Option
     };
     // What does not change with the leaves has its part in no difference.
     let slope = slope.map_or(Ok(0.0), |s| s.to_f64_vec().map(|v| v[0]))?;
-    let mut turns = Vec::new();
-    for step in &program.steps {
-        let of = |place: usize| &made[step.inputs[place]];
-        let quotient = match step.action {
-            Action::Binary(BinaryOp::Remainder) => of(0).div(of(1))?,
-            Action::BinaryScalar(BinaryOp::Remainder, s) => of(0).div_scalar(s),
-            _ => continue,
-        };
-        turns.push(quotient.floor().to_f64_vec()?);
-    }
     let value = Derivatives {
-        turns,
         loss: loss.to_f64_vec()?[0],
         second: numbers(&second)?,
         first: numbers(&first)?,
@@ -350,7 +371,6 @@ fn in_f64(program: &Program) -> Program {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::program::Step;
 
     /// By 1.6e-5 a step passes hundreds of jumps; what is between them slopes by hundreds.
     #[test]

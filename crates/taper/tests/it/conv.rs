@@ -383,8 +383,12 @@ fn larger_convolutions_and_their_gradients_agree_with_the_reference() {
 /// Windows of 3 x 3 whose products a backend may save: whole tiles and halves, padding, a bias and what follows it, the gradients.
 #[test]
 fn convolutions_of_three_by_three_and_their_gradients_agree_with_the_reference() {
-    let small = [([20, 32, 8, 8], 33, 1), ([5, 33, 18, 18], 32, 0)];
-    for (x, k, padding) in [([11, 32, 3, 23], 32, 1), ([11, 33, 5, 26], 34, 0)].into_iter().chain(small) {
+    for (x, k, padding) in [
+        ([11, 32, 3, 23], 32, 1),
+        ([11, 33, 5, 26], 34, 0),
+        ([20, 32, 8, 8], 33, 1),
+        ([5, 33, 18, 18], 32, 0),
+    ] {
         for result in 0..3 {
             agree_within(
                 &format!("{k} of {x:?}, padding {padding}: result {result}"),

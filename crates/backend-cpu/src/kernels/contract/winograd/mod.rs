@@ -66,32 +66,33 @@ impl Winograd {
         let windows = |[y, x]: [&Loop; 2], [i, j]: [&Loop; 2]| {
             [i.size, j.size] == [3, 3] && x.rhs == 1 && j.rhs == 1 && i.rhs == y.rhs
         };
-        let tiles = |row: &Loop, c: &Loop, [y, x]: [&Loop; 2], images: &[Loop]| Tiles {
-            images: images.first().map_or(1, |axis| axis.size),
-            rows: row.size,
-            channels: c.size,
-            height: y.size,
-            width: x.size,
+        let tiles = |row: &Loop, c: &Loop, [y, x]: [&Loop; 2], images: &[Loop]| {
+            let images = images.first().map_or(1, |axis| axis.size);
+            Tiles::new(images, [row.size, c.size], [y.size, x.size])
         };
         let along = |images: &[Loop], stride: fn(&Loop) -> isize| images.first().map_or(0, stride);
         match (&m[..], &n[..], &k[..]) {
-            ([row], [y, x], [c, i, j]) if batch.len() <= 1 && along(batch, |axis| axis.lhs) == 0 => {
+            ([row], [y, x], [c, i, j])
+                if windows([y, x], [i, j]) && batch.len() <= 1 && along(batch, |axis| axis.lhs) == 0 =>
+            {
                 let of = Convolution {
                     tiles: tiles(row, c, [y, x], batch),
                     weight: [row.lhs, c.lhs, i.lhs, j.lhs],
                     image: [along(batch, |axis| axis.rhs), c.rhs, y.rhs],
                     out: along(batch, |axis| axis.out),
                 };
-                (windows([y, x], [i, j]) && of.tiles.pay()).then_some(Winograd::Convolution(of))
+                of.tiles.pay().then_some(Winograd::Convolution(of))
             }
-            ([row], [c, i, j], [images @ .., y, x]) if batch.is_empty() && images.len() <= 1 => {
+            ([row], [c, i, j], [images @ .., y, x])
+                if windows([y, x], [i, j]) && batch.is_empty() && images.len() <= 1 =>
+            {
                 let of = Gradient {
                     tiles: tiles(row, c, [y, x], images),
                     image: [along(images, |axis| axis.rhs), c.rhs, y.rhs],
                     gradient: [along(images, |axis| axis.lhs), row.lhs, y.lhs],
                 };
                 let pays = x.lhs == 1 && of.tiles.pay() && of.parts() >= FEWEST_PARTS;
-                (windows([y, x], [i, j]) && pays).then_some(Winograd::Gradient(of))
+                pays.then_some(Winograd::Gradient(of))
             }
             _ => None,
         }
@@ -382,7 +383,7 @@ mod tests {
             (8, 32, 33, 10, 8),
             (5, 33, 32, 6, 16),
         ] {
-            let tiles = Tiles { images, rows, channels, height, width };
+            let tiles = Tiles::new(images, [rows, channels], [height, width]);
             let [down, across] = [height + 2, width + 2].map(|size| size as isize);
             let weight = numbers(rows * channels * TAPS, 1, number);
             let image = numbers(images * channels * (height + 2) * (width + 2), 2, number);

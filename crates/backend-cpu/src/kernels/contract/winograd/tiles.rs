@@ -26,6 +26,8 @@ pub(super) struct Tiles {
     pub(super) channels: usize,
     pub(super) height: usize,
     pub(super) width: usize,
+    /// Rows of tiles of a block.
+    block: usize,
 }
 
 /// Rows of tiles of an image, and the column of a block's matrices where they begin.
@@ -37,6 +39,13 @@ pub(super) struct Piece {
 }
 
 impl Tiles {
+    /// Of so many images and rows of the weight, which has so many channels, and results so high and wide.
+    pub(super) fn new(images: usize, [rows, channels]: [usize; 2], [height, width]: [usize; 2]) -> Tiles {
+        let tiles = Tiles { images, rows, channels, height, width, block: 1 };
+        let is_empty = images * height * width == 0;
+        Tiles { block: if is_empty { 1 } else { tiles.best_block() }, ..tiles }
+    }
+
     /// Whether transforms cost less than multiplications that are saved.
     pub(super) fn pay(&self) -> bool {
         let channels = self.rows.min(self.channels);
@@ -55,7 +64,7 @@ impl Tiles {
     }
 
     /// Rows of tiles of a block: as many as stay at hand, by which registers are full, and by which a few threads have alike to do.
-    pub(super) fn block(&self) -> usize {
+    fn best_block(&self) -> usize {
         let tiles = (BLOCK / (POINTS * self.channels.max(self.rows))).max(FULL);
         let all = self.images * self.down();
         let most = (tiles / self.across()).clamp(1, all);
@@ -69,14 +78,14 @@ impl Tiles {
 
     /// The blocks of all images.
     pub(super) fn blocks(&self) -> usize {
-        (self.images * self.down()).div_ceil(self.block())
+        (self.images * self.down()).div_ceil(self.block)
     }
 
     /// What of which images a block has.
     pub(super) fn pieces(&self, block: usize) -> Pieces {
-        let (down, mut row) = (self.down(), block * self.block());
+        let (down, mut row) = (self.down(), block * self.block);
         let (mut pieces, mut column, end) = (Pieces::new(), 0, self.images * down);
-        let end = end.min(row + self.block());
+        let end = end.min(row + self.block);
         while row < end {
             let first = row % down;
             let tiles = first..down.min(first + end - row);
@@ -95,14 +104,14 @@ impl Tiles {
 
     /// Columns of a block's matrices: so many tiles, in whole registers.
     pub(super) fn padded(&self) -> usize {
-        (self.block() * self.across()).next_multiple_of(WIDEST)
+        (self.block * self.across()).next_multiple_of(WIDEST)
     }
 
     /// Room for every second row that the tiles of a block have, transformed along itself: a number for each tile, for those of the row under each
     /// piece, and registers past the last.
     pub(super) fn line(&self) -> usize {
-        let pieces = self.block().div_ceil(self.down()) + 1;
-        (self.block() + pieces) * self.across() + 2 * WIDEST
+        let pieces = self.block.div_ceil(self.down()) + 1;
+        (self.block + pieces) * self.across() + 2 * WIDEST
     }
 
     /// Where the `nth` piece of a block begins in such a line.
@@ -114,8 +123,8 @@ impl Tiles {
     /// once. Otherwise 1.
     pub(super) fn together(&self, width: usize) -> usize {
         let whole = self.width.is_multiple_of(2) && self.height.is_multiple_of(2);
-        match width / self.across() {
-            n @ (2 | 4) if whole && n * self.across() == width => n,
+        match width.checked_div(self.across()) {
+            Some(n @ (2 | 4)) if whole && n * self.across() == width => n,
             _ => 1,
         }
     }

@@ -30,22 +30,21 @@ pub(super) struct Forward<'a, T> {
 struct ForwardIn<'a, V: Vector, const GRADIENT: bool> {
     job: Forward<'a, V::Number>,
     channels: usize,
-    /// [`Tiles::line`], [`Tiles::padded`] and [`Tiles::together`], which it takes time to find.
+    /// [`Tiles::line`], [`Tiles::padded`] and [`Tiles::together`], found once.
     room: usize,
     padded: usize,
     together: usize,
 }
 
-/// The elements at even places from `at` on, a register of them, and those at odd places, of which there are `left` after `from`, and zeros; or, where
-/// a `whole` pair of registers can be read, without asking.
+/// The elements at even places from `at` on, a register of them, and those at odd places, of which there are `left` after `from`, and zeros.
 ///
 /// # Safety
 /// So many can be read.
 #[inline(always)]
-unsafe fn some<V: Vector>(from: *const V::Number, whole: bool, left: usize, at: usize) -> [V; 2] {
+unsafe fn some<V: Vector>(from: *const V::Number, left: usize, at: usize) -> [V; 2] {
     // SAFETY: the caller's promise.
     unsafe {
-        if whole {
+        if left >= at + 2 * V::WIDTH {
             return V::load(from.add(at)).unzip(V::load(from.add(at + V::WIDTH)));
         }
         let (mut first, mut second) = (V::splat(V::Number::ZERO), V::splat(V::Number::ZERO));
@@ -196,9 +195,8 @@ impl<V: Vector<Number: Float>, const GRADIENT: bool> ForwardIn<'_, V, GRADIENT> 
                 // SAFETY: as above.
                 unsafe {
                     let row = row.wrapping_add(2 * t);
-                    let whole = left >= 2 * V::WIDTH + Self::MORE;
-                    let [d0, d1] = some::<V>(row, whole, left, 0);
-                    let [d2, d3] = if GRADIENT { [d0, d1] } else { some::<V>(row, whole, left, 2) };
+                    let [d0, d1] = some::<V>(row, left, 0);
+                    let [d2, d3] = if GRADIENT { [d0, d1] } else { some::<V>(row, left, 2) };
                     write_points::<V, GRADIENT>([d0, d1, d2, d3], line.add(t), room);
                 }
                 t += V::WIDTH;
