@@ -1,5 +1,14 @@
 // Integers of 32 bits: arithmetic wraps, a division by zero gives 0, conversions from floats saturate.
 
+// As opaque_f32, for integers: a compiler that reasons about the range of converted numbers may be wrong.
+fn opaque_i32(x: i32) -> i32 {
+    return bitcast<i32>(bitcast<u32>(x) ^ (params.first_workgroup >> 31u));
+}
+
+fn opaque_u32(x: u32) -> u32 {
+    return x ^ (params.first_workgroup >> 31u);
+}
+
 // The 64-bit product of two words: x is the low half, y the high half.
 fn mul_wide(a: u32, b: u32) -> vec2<u32> {
     let a0 = a & 0xffffu;

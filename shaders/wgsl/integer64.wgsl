@@ -8,6 +8,16 @@ fn i64_from_words(low: u32, high: u32) -> i64 {
     return bitcast<i64>(u64_from_words(low, high));
 }
 
+// As opaque_f32, for integers: a compiler that reasons about the range of converted numbers may be wrong.
+fn opaque_i64(x: i64) -> i64 {
+    return bitcast<i64>(bitcast<u64>(x) ^ u64(params.first_workgroup >> 31u));
+}
+
+// By words: Mesa 22.3 takes `i64(x) < literal` for false, whatever x is.
+fn i64_from_i32(x: i32) -> i64 {
+    return i64_from_words(bitcast<u32>(x), bitcast<u32>(x >> 31u));
+}
+
 fn i64_from_u32(x: u32) -> i64 {
     return bitcast<i64>(u64(x));
 }

@@ -168,8 +168,7 @@ pub(crate) fn cast(from: DType, to: DType, x: &str) -> String {
         DType::F16 | DType::BF16 | DType::F32 if source == "f32" => rounded(x.into()),
         DType::F16 | DType::BF16 | DType::F32 => rounded(format!("f32({x})")),
         _ if from.is_float() => format!("{}_from_{source}({x})", to.name()),
-        DType::I64 if source == "u32" => format!("i64_from_u32({x})"),
-        DType::I64 => format!("i64({x})"),
+        DType::I64 => format!("i64_from_{source}({x})"),
         DType::U8 => format!("({} & 255u)", cast(from, DType::U32, x)),
         DType::U32 => match source {
             "i64" => format!("u32_from_i64({x})"),
@@ -363,15 +362,17 @@ pub(crate) fn statement(
 
 /// The same value, of which a compiler knows nothing: see `opaque_f32`.
 pub(crate) fn opaque(dtype: DType, x: &str) -> String {
-    if dtype.is_float() { format!("opaque_{}({x})", suffix(dtype)) } else { x.into() }
+    if dtype == DType::Bool { x.into() } else { format!("opaque_{}({x})", suffix(dtype)) }
 }
 
-/// Whether instruction `n` makes a float that another instruction computes with. Compilers of WGSL may take such chains apart
-/// as if there were neither NaN nor infinity nor rounding, and do: (x + y) - x would be y. What only sums of a reduction take in
-/// need not be opaque, as no compiler knows what is in a sum.
+/// Whether instruction `n` makes a float, or converts to an integer, that another instruction computes with. Compilers of WGSL may
+/// take chains of floats apart as if there were neither NaN nor infinity nor rounding, and do: (x + y) - x would be y. They also
+/// reason about the range of converted integers, and may be wrong: Mesa 22.3 takes `i64(x) < 0` for false if x is an i32. What only
+/// sums of a reduction take in need not be opaque, as no compiler knows what is in a sum.
 fn is_opaque(program: &Program, n: usize) -> bool {
     let computed = match program.instrs[n] {
         Instr::Load(_) | Instr::Scalar(_) => false,
+        Instr::Cast(_) => program.dtypes[n] != DType::Bool,
         _ => program.dtypes[n].is_float(),
     };
     let takes = |instr: &Instr| match instr {

@@ -1,5 +1,7 @@
-//! IEEE arithmetic in fused kernels: compilers of shaders are free to simplify x - x, (x + y) - x or x / x as if there were no NaN,
-//! no infinity and no rounding. Some hundred small expressions over special values against plain arithmetic of f32, bit by bit.
+//! Arithmetic in fused kernels. Compilers of shaders are free to simplify x - x, (x + y) - x or x / x as if there were no NaN,
+//! no infinity and no rounding: some hundred small expressions over special values against plain arithmetic of f32, bit by bit.
+//! They fold comparisons and divisions of converted integers, not always rightly: as many expressions of integers and conversions
+//! against the plain reference, evaluated step by step.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::type_complexity)]
 
 use crate::common::{device, has};
@@ -263,5 +265,170 @@ fn rows_compute_what_is_written() -> Result<()> {
         let y = x.amax(1, true)?.add(&x.mul_scalar(0.0))?.add_scalar(3.0).sub(&x)?;
         assert_eq!(y.to_vec::<f32>()?, vec![0.0; length]);
     }
+    Ok(())
+}
+
+/// A step of an expression of integers.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Cast(DType),
+    Unary(UnaryOp),
+    /// With a number, which is a parameter of the kernel.
+    Number(BinaryOp, i64),
+    /// With the second operand, which is cast to the same dtype.
+    Second(BinaryOp),
+    Compare(CompareOp, i64),
+    CompareSecond(CompareOp),
+}
+
+impl Step {
+    /// This step of `x`, or none where the dtype has no such operation.
+    fn apply(self, x: &Tensor, second: &Tensor) -> Option<Tensor> {
+        let is_bool = x.dtype() == DType::Bool;
+        match self {
+            Step::Cast(dtype) => x.to_dtype(dtype).ok(),
+            Step::Unary(_) | Step::Number(..) if is_bool => None,
+            Step::Unary(op) => Some(x.unary(op)),
+            Step::Number(op, n) => x.binary(op, &x.full_like(n)).ok(),
+            Step::Second(op) => x.binary(op, &second.to_dtype(x.dtype()).ok()?).ok(),
+            Step::Compare(op, n) => Some(x.compare_scalar(op, n)),
+            Step::CompareSecond(op) => x.compare(op, &second.to_dtype(x.dtype()).ok()?).ok(),
+        }
+    }
+}
+
+/// Values of a dtype at which conversions and divisions differ.
+fn whole_numbers(dtype: DType) -> Vec<f64> {
+    let all = [
+        -9223372036854775808.0,
+        -4294967297.0,
+        -2147483648.0,
+        -65536.0,
+        -255.0,
+        -5.0,
+        -3.0,
+        -1.0,
+        0.0,
+        1.0,
+        2.0,
+        7.0,
+        31.0,
+        127.0,
+        128.0,
+        255.0,
+        256.0,
+        65535.0,
+        2147483520.0,
+        2147483648.0,
+        4294966784.0,
+        1099511627776.0,
+        4611686018427387904.0,
+    ];
+    let (low, high) = match dtype {
+        DType::Bool => (0.0, 1.0),
+        DType::U8 => (0.0, 255.0),
+        DType::U32 => (0.0, 4294967295.0),
+        DType::I32 => (-2147483648.0, 2147483647.0),
+        DType::F16 | DType::BF16 => (-256.0, 256.0),
+        DType::I64 | DType::F32 | DType::F64 => (f64::MIN, f64::MAX),
+    };
+    all.into_iter().filter(|v| (low..=high).contains(v)).collect()
+}
+
+#[test]
+fn integers_and_conversions_compute_what_is_written() -> Result<()> {
+    use BinaryOp as B;
+    use CompareOp as C;
+    use UnaryOp as U;
+    let (d, reference) = (device(), crate::common::reference_device());
+    let all = [DType::Bool, DType::U8, DType::U32, DType::I32, DType::I64, DType::F16, DType::F32, DType::F64];
+    let dtypes: Vec<DType> = all.into_iter().filter(|&dtype| has(&d, dtype)).collect();
+    let mut steps: Vec<Step> = [U::Neg, U::Abs, U::Sign, U::Relu, U::Not].map(Step::Unary).into();
+    let mut binary = vec![B::Add, B::Sub, B::Mul, B::FloorDiv, B::Remainder, B::Pow, B::Maximum, B::Minimum];
+    binary.extend([B::And, B::Or, B::Xor, B::LeftShift, B::RightShift, B::Gcd]);
+    for &op in &binary {
+        steps.extend([Step::Number(op, 3), Step::Second(op)]);
+    }
+    for op in [C::Eq, C::Lt, C::Ge] {
+        steps.extend([Step::Compare(op, 0), Step::Compare(op, 2), Step::CompareSecond(op)]);
+    }
+    let is_float = |dtype: DType| dtype.is_float();
+    let (mut count, mut wrong) = (0, Vec::new());
+    for &from in &dtypes {
+        let values = whole_numbers(from);
+        let pairs: Vec<(f64, f64)> =
+            values.iter().flat_map(|&x| values.iter().map(move |&y| (x, y))).collect();
+        let side = |f: fn(&(f64, f64)) -> f64, device: &taper::Device| {
+            let values: Vec<f64> = pairs.iter().map(f).collect();
+            taper_testing::of(&values, &[pairs.len()], from, device)
+        };
+        let operands = (side(|p| p.0, &d)?, side(|p| p.1, &d)?);
+        let plain = (side(|p| p.0, &reference)?, side(|p| p.1, &reference)?);
+        let mut expressions: Vec<Vec<Step>> = Vec::new();
+        for &to in &dtypes {
+            // Floats are the other test's; here they are converted.
+            if is_float(to) {
+                continue;
+            }
+            let begin = if from == to { vec![] } else { vec![Step::Cast(to)] };
+            for &step in &steps {
+                expressions.push(begin.iter().copied().chain([step]).collect());
+            }
+            // A step between two conversions, and what is found out about its result.
+            for &between in &dtypes {
+                for last in [Step::Unary(U::Abs), Step::Unary(U::Sign), Step::Compare(C::Lt, 0)] {
+                    expressions.push(vec![
+                        Step::Cast(to),
+                        Step::Second(B::Sub),
+                        Step::Cast(between),
+                        last,
+                    ]);
+                }
+                if !is_float(between) {
+                    expressions.push(vec![Step::Cast(to), Step::Cast(between), Step::Second(B::FloorDiv)]);
+                }
+                expressions.push(vec![Step::Cast(to), Step::Compare(C::Lt, 0), Step::Cast(between)]);
+            }
+        }
+        if !is_float(from) {
+            for &op in &binary {
+                for &outer in &binary {
+                    expressions.push(vec![Step::Second(op), Step::Second(outer)]);
+                }
+                expressions.push(vec![Step::Second(op), Step::Compare(C::Lt, 0)]);
+                expressions.push(vec![Step::Second(op), Step::Unary(U::Sign), Step::Second(B::Mul)]);
+            }
+        }
+        for some in expressions.chunks(8) {
+            let mut tensors = Vec::new();
+            for steps in some {
+                let fused =
+                    steps.iter().try_fold(operands.0.clone(), |x, step| step.apply(&x, &operands.1));
+                tensors.push(fused);
+            }
+            eval_pending()?;
+            for (steps, tensor) in some.iter().zip(tensors) {
+                let Some(tensor) = tensor else { continue };
+                let mut expected = plain.0.clone();
+                for step in steps {
+                    let Some(next) = step.apply(&expected, &plain.1) else {
+                        panic!("{steps:?} of {from} is refused by the reference alone");
+                    };
+                    next.eval()?;
+                    expected = next;
+                }
+                count += 1;
+                assert_eq!(tensor.dtype(), expected.dtype(), "{steps:?} of {from}");
+                let (found, expected) =
+                    (taper_testing::to_scalars(&tensor)?, taper_testing::to_scalars(&expected)?);
+                let differs = pairs.iter().zip(found.iter().zip(&expected)).find(|(_, (f, e))| f != e);
+                if let Some((pair, (found, expected))) = differs {
+                    wrong.push(format!("{steps:?} of {from} {pair:?} is {found:?}, expected {expected:?}"));
+                }
+            }
+        }
+    }
+    assert!(count > 600, "{count}");
+    assert!(wrong.is_empty(), "{} of {count} differ on {d}:\n{}", wrong.len(), wrong.join("\n"));
     Ok(())
 }
