@@ -107,10 +107,15 @@ pub fn linear(input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<
     // Leading axes are made one, so that there is one matrix product, and one for each gradient.
     let wide = lead.len() > 1;
     let rows = if wide { input.reshape([lead.iter().product(), features])? } else { input.clone() };
-    let mut out = rows.matmul(&weight.t()?)?;
-    if let Some(bias) = bias {
-        out = out.add(bias)?;
-    }
+    let mut out = match bias {
+        // Half types are rounded once.
+        Some(bias) if bias.dtype() == input.dtype() => {
+            let sums = rows.matmul_wide(&weight.t()?)?;
+            sums.add(&bias.to_dtype(sums.dtype())?)?.to_dtype(input.dtype())?
+        }
+        Some(bias) => rows.matmul(&weight.t()?)?.add(bias)?,
+        None => rows.matmul(&weight.t()?)?,
+    };
     if wide {
         let shape: Vec<usize> = lead.iter().copied().chain([outputs]).collect();
         out = out.reshape(shape)?;

@@ -189,7 +189,7 @@ impl Bench {
         }
     }
 
-    /// f32 gradients of the device against those of the reference in f64.
+    /// Gradients of the device in f32 and half types against those of the reference in f64.
     ///
     /// # Errors
     /// What is wrong.
@@ -197,13 +197,28 @@ impl Bench {
         if row.order == 0 {
             return Ok(());
         }
-        let gradients = |device: &Device, dtype| {
-            gradients(row, row.given(device, DType::F32, dtype, Placement::Contiguous)?)
-        };
-        let found = gradients(&self.device, DType::F32).map_err(in_words("gradients"))?;
-        let expected =
-            gradients(self.oracle(row), DType::F64).map_err(in_words("gradients of the reference"))?;
-        close(row, "gradient", &found, &expected)
+        let claimed = row.dtypes_on(&self.device);
+        for dtype in [DType::F32, DType::F16, DType::BF16] {
+            let is_half = dtype != DType::F32;
+            if is_half && (row.stepwise || !claimed.contains(&dtype)) {
+                continue;
+            }
+            let gradients = |device: &Device, held| {
+                gradients(row, row.given(device, dtype, held, Placement::Contiguous)?)
+            };
+            let what = |of: &str| format!("gradients{of} in {dtype}");
+            let found = gradients(&self.device, dtype).map_err(in_words(&what("")))?;
+            let expected = gradients(self.oracle(row), DType::F64);
+            let expected = expected.map_err(in_words(&what(" of the reference")))?;
+            let (rtol, atol) = if is_half { tolerance(dtype) } else { (1e-4, 1e-5) };
+            let within = (rtol * row.loose, atol * row.loose);
+            for (k, (found, expected)) in found.iter().zip(&expected).enumerate() {
+                if let Some(difference) = difference(found, expected, within) {
+                    return Err(format!("{dtype} gradient in input {k}: {difference}"));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// First and second derivatives against differences, in f64, as often as the row can be differentiated. The device needs f64.

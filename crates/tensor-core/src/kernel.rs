@@ -74,6 +74,23 @@ impl Instr {
         }
     }
 
+    /// The instruction with `f` of each register that it reads. A fold stays as it is: its operand belongs to a pass of its own.
+    pub fn map_operands(self, mut f: impl FnMut(Reg) -> Reg) -> Instr {
+        match self {
+            Instr::Unary(op, a) => Instr::Unary(op, f(a)),
+            Instr::Powi(n, a) => Instr::Powi(n, f(a)),
+            Instr::Cast(a) => Instr::Cast(f(a)),
+            Instr::Binary(op, a, b) => Instr::Binary(op, f(a), f(b)),
+            Instr::Compare(op, a, b) => Instr::Compare(op, f(a), f(b)),
+            Instr::Select(c, a, b) => Instr::Select(f(c), f(a), f(b)),
+            Instr::Load(_)
+            | Instr::Scalar(_)
+            | Instr::Arange { .. }
+            | Instr::Random { .. }
+            | Instr::Fold(..) => self,
+        }
+    }
+
     /// The registers that the instruction reads.
     pub fn operands(&self) -> SmallVec<[Reg; 3]> {
         match *self {
@@ -96,8 +113,10 @@ pub(crate) const POWI_COST: u32 = 2;
 
 /// A straight-line elementwise program: what a fused kernel computes at each position.
 ///
-/// Instruction `i` makes register `i`, of dtype `dtypes[i]`. `f16` and `bf16` registers are computed in f32 and
-/// rounded to their own dtype when stored, and may be kept wider in between.
+/// Instruction `i` makes register `i`, of dtype `dtypes[i]`. A register of `f16` or `bf16` holds a number of that type: such numbers are
+/// loaded, chosen, negated and so on as they are, but computed in f32 and made by a [`Instr::Cast`], which rounds. A backend may hold
+/// them in f32, so that a cast from a half type to f32 costs nothing. A register that an instruction other than these makes in a half
+/// type need not be rounded before it is stored.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Program {
     /// The instructions, in order of evaluation.

@@ -556,16 +556,10 @@ impl Op {
         use UnaryOp as U;
         let (inputs, results) = match self {
             Op::Unary(op) => match op {
-                U::Exp
-                | U::Expm1
-                | U::Sqrt
-                | U::Rsqrt
-                | U::Reciprocal
-                | U::Tan
-                | U::Tanh
-                | U::Sigmoid
-                | U::Relu => (0, 1),
-                U::Abs | U::Log | U::Log1p | U::Sin | U::Cos | U::Erf => (1, 0),
+                U::Exp | U::Sqrt | U::Rsqrt | U::Reciprocal | U::Tan | U::Relu => (0, 1),
+                U::Abs | U::Expm1 | U::Log | U::Log1p | U::Sin | U::Cos | U::Tanh | U::Sigmoid | U::Erf => {
+                    (1, 0)
+                }
                 U::Neg
                 | U::Sign
                 | U::Floor
@@ -624,6 +618,36 @@ impl Op {
 }
 
 impl UnaryOp {
+    /// Whether the result of a half type may be a number that this type does not have.
+    pub(crate) const fn rounds(self) -> bool {
+        match self {
+            UnaryOp::Neg
+            | UnaryOp::Abs
+            | UnaryOp::Sign
+            | UnaryOp::Relu
+            | UnaryOp::Floor
+            | UnaryOp::Ceil
+            | UnaryOp::Round
+            | UnaryOp::Trunc
+            | UnaryOp::Not
+            | UnaryOp::IsNan
+            | UnaryOp::IsInf => false,
+            UnaryOp::Sqrt
+            | UnaryOp::Rsqrt
+            | UnaryOp::Reciprocal
+            | UnaryOp::Exp
+            | UnaryOp::Expm1
+            | UnaryOp::Log
+            | UnaryOp::Log1p
+            | UnaryOp::Sin
+            | UnaryOp::Cos
+            | UnaryOp::Tan
+            | UnaryOp::Tanh
+            | UnaryOp::Sigmoid
+            | UnaryOp::Erf => true,
+        }
+    }
+
     /// What computing it again costs, in additions.
     pub(crate) const fn cost(self) -> u32 {
         match self {
@@ -654,6 +678,28 @@ impl UnaryOp {
 }
 
 impl BinaryOp {
+    /// Whether the result of a half type may be a number that this type does not have.
+    pub(crate) const fn rounds(self) -> bool {
+        match self {
+            BinaryOp::Maximum
+            | BinaryOp::Minimum
+            | BinaryOp::And
+            | BinaryOp::Or
+            | BinaryOp::Xor
+            | BinaryOp::LeftShift
+            | BinaryOp::RightShift
+            | BinaryOp::Gcd => false,
+            BinaryOp::Add
+            | BinaryOp::Sub
+            | BinaryOp::Mul
+            | BinaryOp::Div
+            | BinaryOp::FloorDiv
+            | BinaryOp::Remainder
+            | BinaryOp::Pow
+            | BinaryOp::Atan2 => true,
+        }
+    }
+
     /// Whether it is of the bits of integers, or of integers as such: floats have no such operation, and no gradient passes.
     pub const fn is_integral(self) -> bool {
         matches!(self, BinaryOp::And | BinaryOp::Or | BinaryOp::Xor) || self.is_of_numbers()
@@ -696,6 +742,16 @@ impl BinaryOp {
             | BinaryOp::RightShift => 1,
             BinaryOp::Div => 2,
             BinaryOp::FloorDiv | BinaryOp::Remainder | BinaryOp::Pow | BinaryOp::Atan2 | BinaryOp::Gcd => 6,
+        }
+    }
+}
+
+impl ReduceOp {
+    /// Whether the result of a half type may be a number that this type does not have.
+    pub(crate) const fn rounds(self) -> bool {
+        match self {
+            ReduceOp::Sum | ReduceOp::Mean | ReduceOp::Prod => true,
+            ReduceOp::Max | ReduceOp::Min | ReduceOp::Any | ReduceOp::All => false,
         }
     }
 }

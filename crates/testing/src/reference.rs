@@ -560,7 +560,8 @@ fn instruction(
                 r(b)
             }
         }
-        Instr::Cast(a) => r(a),
+        // To a half type it rounds.
+        Instr::Cast(a) => r(a).cast(dtype),
         other => panic!("an instruction this backend does not know: {other:?}"),
     };
     value.cast(dtype.compute())

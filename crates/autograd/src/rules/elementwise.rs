@@ -12,7 +12,8 @@ pub(super) fn unary(op: UnaryOp, x: &Tensor, y: &Tensor, g: &Tensor) -> Result<T
         U::Neg => Ok(g.neg()),
         U::Abs => g.mul(&x.sign()),
         U::Exp => g.mul(y),
-        U::Expm1 => g.mul(&(y + 1.0)),
+        // By the input, also below: the result of a saturated function does not tell how far it is from its limit.
+        U::Expm1 => g.mul(&x.exp()),
         U::Log => g.div(x),
         U::Log1p => g.div(&(x + 1.0)),
         U::Sqrt => g.div(&(y * 2.0)),
@@ -21,8 +22,12 @@ pub(super) fn unary(op: UnaryOp, x: &Tensor, y: &Tensor, g: &Tensor) -> Result<T
         U::Sin => g.mul(&x.cos()),
         U::Cos => g.mul(&-x.sin()),
         U::Tan => g.mul(&(y.powi(2) + 1.0)),
-        U::Tanh => g.mul(&(1.0 - y.powi(2))),
-        U::Sigmoid => g.mul(&(y * &(1.0 - y))),
+        // 1 − tanh² x = 4·σ(2x)·σ(−2x).
+        U::Tanh => {
+            let twice = x * 2.0;
+            g.mul(&(twice.sigmoid().mul(&twice.neg().sigmoid())? * 4.0))
+        }
+        U::Sigmoid => g.mul(&x.sigmoid().mul(&x.neg().sigmoid())?),
         // NaN passes its gradient on, as in PyTorch.
         U::Relu => g.masked_fill(&y.le_scalar(0.0), 0.0),
         U::Erf => g.mul(&((-x.powi(2)).exp() * FRAC_2_SQRT_PI)),
@@ -45,8 +50,15 @@ pub(super) fn formula(formula: Formula, x: &Tensor, y: &Tensor, g: &Tensor) -> R
         F::Atan => g.div(&(x.powi(2) + 1.0)),
         F::Sinh => g.mul(&x.cosh()),
         F::Cosh => g.mul(&x.sinh()),
-        F::Asinh => g.mul(&(x.powi(2) + 1.0).rsqrt()),
-        F::Acosh => g.mul(&(x - 1.0).mul(&(x + 1.0))?.rsqrt()),
+        // 1 / √(x² + 1); far from 0, where the square may be infinite, |t| / √(1 + t²) with t = 1/x.
+        F::Asinh => {
+            let far = x.abs().gt_scalar(1.0);
+            let inverse = x.masked_fill(&far.logical_not(), 1.0)?.reciprocal();
+            let near = x.masked_fill(&far, 0.0)?;
+            let beyond = inverse.abs().mul(&(inverse.powi(2) + 1.0).rsqrt())?;
+            g.mul(&far.where_cond(&beyond, &(near.powi(2) + 1.0).rsqrt())?)
+        }
+        F::Acosh => g.mul(&(x - 1.0).rsqrt())?.mul(&(x + 1.0).rsqrt()),
         F::Atanh => g.div(&below_one()?),
         F::Exp2 => g.mul(&(y * LN_2)),
         F::Log2 => g.div(&(x * LN_2)),
@@ -132,11 +144,14 @@ pub(super) fn binary(op: BinaryOp, step: &Step<'_>) -> Gradients {
         ),
         B::Maximum => (step.when(0, || winner(CompareOp::Lt))?, step.when(1, || winner(CompareOp::Gt))?),
         B::Minimum => (step.when(0, || winner(CompareOp::Gt))?, step.when(1, || winner(CompareOp::Lt))?),
+        // b / (a² + b²) and −a / (a² + b²), where the squares may be out of range: 0 at the origin, where there is no angle.
         B::Atan2 => {
-            let square = a.powi(2).add(&b.powi(2))?;
+            let length = a.hypot(b)?;
+            let origin = length.eq_scalar(0.0);
+            let length = length.masked_fill(&origin, 1.0)?;
             (
-                step.when(0, || g.mul(b)?.div(&square))?,
-                step.when(1, || g.mul(a)?.div(&square).map(|d| d.neg()))?,
+                step.when(0, || g.mul(&b.div(&length)?)?.div(&length))?,
+                step.when(1, || g.mul(&a.div(&length)?)?.div(&length).map(|d| d.neg()))?,
             )
         }
         B::And | B::Or | B::Xor | B::LeftShift | B::RightShift | B::Gcd => {

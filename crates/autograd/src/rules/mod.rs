@@ -9,8 +9,8 @@ mod reduce;
 use std::any::Any;
 
 use tensor_core::{
-    BinaryOp, CustomKernel, DType, Error, ErrorKind, Fourier, Op, Result, ScatterOp, Shape, Subscripts,
-    Tensor, UnaryOp,
+    BinaryOp, CustomKernel, DType, Error, ErrorKind, Fourier, Op, ReduceOp, Result, ScatterOp, Shape,
+    Subscripts, Tensor, UnaryOp,
 };
 
 /// One operation on the tape, met from behind.
@@ -46,8 +46,65 @@ impl Step<'_> {
 
 /// The gradients with respect to each input. Those of broadcast inputs may still have the output's shape.
 pub(crate) fn gradients(step: &Step<'_>) -> Gradients {
+    if is_computed_wide(step.node) { in_f32(step) } else { rule(step.node.op(), step) }
+}
+
+/// Whether the rule of an operation of a half type takes several steps, which are computed in f32 and rounded once.
+fn is_computed_wide(node: &Tensor) -> bool {
+    use BinaryOp as B;
+    let is_half = node.dtype() != node.dtype().compute();
+    is_half
+        && match node.op() {
+            Op::Unary(op) => !matches!(op, UnaryOp::Neg | UnaryOp::Relu | UnaryOp::Abs),
+            Op::Powi(_) | Op::Formula(_) | Op::Cumulative { .. } => true,
+            Op::Binary(op) => !matches!(op, B::Add | B::Sub | B::Maximum | B::Minimum),
+            Op::Reduce { op, .. } => *op != ReduceOp::Sum,
+            Op::Leaf
+            | Op::Full(_)
+            | Op::Arange(_)
+            | Op::Random { .. }
+            | Op::Compare(_)
+            | Op::Where
+            | Op::Cast
+            | Op::Reshape
+            | Op::Permute(_)
+            | Op::Expand
+            | Op::Slice { .. }
+            | Op::Unfold { .. }
+            | Op::Concat { .. }
+            | Op::Pad(_)
+            | Op::ArgReduce { .. }
+            | Op::Sort { .. }
+            | Op::Contract(_)
+            | Op::Gather { .. }
+            | Op::Scatter { .. }
+            | Op::Contiguous
+            | Op::ToDevice
+            | Op::Custom(_)
+            | Op::CustomKernel(_)
+            | Op::TupleElement { .. } => false,
+        }
+}
+
+/// A rule on everything cast to f32. A broadcast input's gradient is summed before it is rounded.
+fn in_f32(step: &Step<'_>) -> Gradients {
+    let wide = |t: &Tensor| t.to_dtype(t.dtype().compute());
+    let inputs = step.inputs.iter().map(wide).collect::<Result<Vec<_>>>()?;
+    let node = wide(step.node)?;
+    let found = rule(
+        step.node.op(),
+        &Step { node: &node, inputs: &inputs, gradient: &wide(step.gradient)?, needs: step.needs },
+    )?;
+    let rounded = |(found, input): (Option<Tensor>, &Tensor)| {
+        found.map(|found| sum_to(&found, input.shape())?.to_dtype(input.dtype())).transpose()
+    };
+    found.into_iter().zip(step.inputs).map(rounded).collect()
+}
+
+/// The rule of an operation, which is the node's, or that of the node that this one is cast from.
+fn rule(op: &Op, step: &Step<'_>) -> Gradients {
     let (g, inputs) = (step.gradient, step.inputs);
-    match step.node.op() {
+    match op {
         Op::Unary(op) => elementwise::unary(*op, &inputs[0], step.node, g).map(|d| vec![Some(d)]),
         Op::Powi(n) => elementwise::powi(*n, &inputs[0], g).map(|d| vec![Some(d)]),
         Op::Formula(formula) => {
@@ -294,9 +351,11 @@ pub(crate) fn factors(
     g: &Tensor,
 ) -> (Tensor, Tensor, Subscripts) {
     let Subscripts { lhs, rhs, out } = subscripts.clone();
+    // That of sums that were not rounded is f32.
+    let g = g.to_dtype(operands[0].dtype()).unwrap_or_else(|_| g.clone());
     match k {
-        0 => (g.clone(), operands[1].clone(), Subscripts { lhs: out, rhs, out: lhs }),
-        _ => (operands[0].clone(), g.clone(), Subscripts { lhs, rhs: out, out: rhs }),
+        0 => (g, operands[1].clone(), Subscripts { lhs: out, rhs, out: lhs }),
+        _ => (operands[0].clone(), g, Subscripts { lhs, rhs: out, out: rhs }),
     }
 }
 

@@ -126,7 +126,18 @@ impl Lowered {
     }
 }
 
-pub(crate) fn lower(program: &Program, shape: &[usize], layouts: &[Layout]) -> Result<Lowered> {
+/// Steps of a program over an index space. `is_stored` says of which results nothing but the memory of their dtype sees: storing rounds,
+/// so that a cast to a half type need not.
+pub(crate) fn lower(
+    program: &Program,
+    shape: &[usize],
+    layouts: &[Layout],
+    is_stored: impl Fn(usize) -> bool,
+) -> Result<Lowered> {
+    let output_dtypes: SmallVec<[DType; 4]> =
+        (0..program.outputs.len()).map(|o| program.output_dtype(o)).collect();
+    let without = without_idle_casts(program, is_stored);
+    let program = without.as_ref().unwrap_or(program);
     let strides: SmallVec<[&[isize]; 4]> = layouts.iter().map(Layout::strides).collect();
     // The flat position itself takes part, so that merging never reorders the space.
     let collapsed = collapse(shape, &strides);
@@ -153,6 +164,7 @@ pub(crate) fn lower(program: &Program, shape: &[usize], layouts: &[Layout]) -> R
     let scalars = program.scalars.len();
     let mut lowering = Lowering {
         program,
+        output_dtypes: &output_dtypes,
         place: vec![Src::Reg(0); program.instrs.len()],
         part: parts(program),
         last_use: Vec::new(),
@@ -173,7 +185,7 @@ pub(crate) fn lower(program: &Program, shape: &[usize], layouts: &[Layout]) -> R
         }
     }
     let outputs: Vec<(Src, DType)> =
-        program.outputs.iter().map(|&o| (lowering.place[o as usize], program.dtypes[o as usize])).collect();
+        program.outputs.iter().zip(&output_dtypes).map(|(&o, &d)| (lowering.place[o as usize], d)).collect();
     for (src, _) in &outputs {
         if let Src::Input(k) = src {
             inputs[*k as usize].last_use = usize::MAX;
@@ -251,6 +263,42 @@ pub(crate) fn operands(code: &Code) -> SmallVec<[Src; 4]> {
     }
 }
 
+/// The program without casts that change nothing here: from a half type to f32, in which it is computed, and to a half type where the
+/// result is only stored. None where there are none. An unread scalar stands in their places.
+fn without_idle_casts(program: &Program, is_stored: impl Fn(usize) -> bool) -> Option<Program> {
+    let is_half = |dtype: DType| dtype != dtype.compute();
+    if !program.dtypes.iter().copied().any(is_half) {
+        return None;
+    }
+    let is_output = |i: usize| program.outputs.contains(&(i as Reg));
+    // What is read from memory is written there as it is.
+    let is_given = |r: Reg| matches!(program.instrs[r as usize], Instr::Load(_) | Instr::Scalar(_));
+    // Readers that see a register's rounding.
+    let mut seen = vec![false; program.instrs.len()];
+    program.instrs.iter().flat_map(Instr::operands).for_each(|r| seen[r as usize] = true);
+    for (o, &r) in program.outputs.iter().enumerate() {
+        seen[r as usize] |= !is_stored(o);
+    }
+    let mut root: Vec<Reg> = (0..program.instrs.len() as Reg).collect();
+    let mut without = program.clone();
+    for i in 0..program.instrs.len() {
+        let mut instr = program.instrs[i];
+        if let Instr::Cast(a) = instr {
+            let (from, to) = (program.dtypes[a as usize], program.dtypes[i]);
+            let is_same = is_half(from) && to == from.compute();
+            let is_rounded_where_stored = is_half(to) && from.compute() == to.compute() && !seen[i];
+            let is_copy = is_output(i) && is_given(root[a as usize]);
+            if (is_same || is_rounded_where_stored) && !is_copy {
+                root[i] = root[a as usize];
+                instr = Instr::Scalar(0);
+            }
+        }
+        without.instrs[i] = instr.map_operands(|r| root[r as usize]);
+    }
+    without.outputs.iter_mut().for_each(|r| *r = root[*r as usize]);
+    Some(without)
+}
+
 /// What of an instruction is a part of the step of another, the only one that asks for it.
 #[derive(Clone, Copy, Debug)]
 enum Part {
@@ -308,6 +356,7 @@ fn parts(program: &Program) -> Vec<Option<Part>> {
 
 struct Lowering<'a> {
     program: &'a Program,
+    output_dtypes: &'a [DType],
     place: Vec<Src>,
     /// See [`parts`].
     part: Vec<Option<Part>>,
@@ -380,7 +429,7 @@ impl Lowering<'_> {
                 let pair = self.first_of(i).and_then(|(first, all, left)| {
                     Some(Code::Pair(first, Second::of(op, to, left)?, all.map(at)))
                 });
-                (pair.unwrap_or(Code::Binary(op, at(a), at(b))), dtype_of(a))
+                (pair.unwrap_or(Code::Binary(op, at(a), at(b))), to)
             }
             Instr::Compare(op, a, b) => (Code::Compare(op, at(a), at(b)), dtype_of(a)),
             Instr::Select(c, a, b) => match self.part[c as usize] {
@@ -409,8 +458,8 @@ impl Lowering<'_> {
         let output = program
             .outputs
             .iter()
-            .position(|&o| o as usize == i)
-            .filter(|_| to.compute() == to)
+            .zip(self.output_dtypes)
+            .position(|(&o, &stored)| o as usize == i && stored == to && to.compute() == to)
             .map(|o| o as u16);
         self.place[i] = Src::Reg(dst);
         self.costs.push(program.instrs[i].cost());
@@ -431,7 +480,7 @@ mod tests {
         program.instrs.extend_from_slice(operations);
         program.dtypes = vec![DType::F32; program.instrs.len()];
         let layouts = vec![Layout::contiguous([8]); 6];
-        lower(&program, &[8], &layouts).unwrap().steps.iter().map(|step| step.code).collect()
+        lower(&program, &[8], &layouts, |_| true).unwrap().steps.iter().map(|step| step.code).collect()
     }
 
     #[test]

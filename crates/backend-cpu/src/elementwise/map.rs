@@ -45,7 +45,7 @@ pub(crate) fn check_inputs(
 
 pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, program: &Program, launch: &Launch<'_>) -> Result<()> {
     let kernel = launch.kernel;
-    let program = compiled(launch, || lower(program, &kernel.space, &kernel.layouts()))?;
+    let program = compiled(launch, || lower(program, &kernel.space, &kernel.layouts(), |_| true))?;
     let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
     check_inputs("map", program, &bound.inputs, launch.scalars.len())?;
     bound.require("map", program.inputs.len(), program.outputs.len())?;

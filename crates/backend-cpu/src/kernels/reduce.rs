@@ -82,7 +82,7 @@ fn prepare(kernel: &Kernel, op: ReduceOp, program: &Program) -> Result<Reduction
     let layouts: Vec<Layout> = kernel.operands.iter().map(|operand| operand.layout.permute(&order)).collect();
     let results: usize = (0..shape.rank()).filter(|a| !reduced(a)).map(|a| shape[a]).product();
     let columns = if by_columns { columns } else { 1 };
-    let lowered = lower(program, &ordered, &layouts)?;
+    let lowered = lower(program, &ordered, &layouts, |_| false)?;
     let fold = RowFold { op, dtype: program.output_dtype(0), row: 0 };
     let in_order = |access: &Access| access.contiguous || lowered.lies_in_rows(access);
     let term = Term::of(&lowered, 0, &fold, in_order, |_| false);

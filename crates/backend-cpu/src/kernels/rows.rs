@@ -288,7 +288,7 @@ impl Compiler<'_> {
                 draft.load(Source::Row(row), Layout::contiguous(self.rows.clone()), dtype.compute(), dtype)
             }
             instr => {
-                let instr = map_operands(instr, |a| self.emit_row(draft, a, phase));
+                let instr = instr.map_operands(|a| self.emit_row(draft, a, phase));
                 draft.push(instr, dtype)
             }
         };
@@ -347,7 +347,7 @@ impl Compiler<'_> {
                 draft.load(Source::Saved(saved), Layout::contiguous(shape.clone()), dtype.compute(), dtype)
             }
             instr => {
-                let instr = map_operands(instr, |a| self.emit_full(draft, a, phase));
+                let instr = instr.map_operands(|a| self.emit_full(draft, a, phase));
                 draft.push(instr, dtype)
             }
         };
@@ -366,7 +366,9 @@ impl Compiler<'_> {
         draft.program.scalars = self.code.program.scalars.clone();
         draft.program.outputs = regs;
         let shape = if by_row { &self.rows } else { &self.kernel.space };
-        let mut program = lower(&draft.program, shape, &draft.layouts)?;
+        // What stays in the tile is seen by other passes.
+        let is_stored = |o: usize| matches!(outputs.get(o), Some(Destination::Output(_)));
+        let mut program = lower(&draft.program, shape, &draft.layouts, is_stored)?;
         for (out, to) in program.outputs.iter_mut().zip(&outputs) {
             // What stays in the tile keeps the width it was computed in.
             if !matches!(to, Destination::Output(_)) {
@@ -409,21 +411,6 @@ impl Draft {
         self.program.inputs.push(stored);
         let slot = (self.inputs.len() - 1) as u16;
         self.push(Instr::Load(slot), dtype)
-    }
-}
-
-fn map_operands(instr: Instr, mut f: impl FnMut(Reg) -> Reg) -> Instr {
-    match instr {
-        Instr::Unary(op, a) => Instr::Unary(op, f(a)),
-        Instr::Powi(n, a) => Instr::Powi(n, f(a)),
-        Instr::Cast(a) => Instr::Cast(f(a)),
-        Instr::Binary(op, a, b) => Instr::Binary(op, f(a), f(b)),
-        Instr::Compare(op, a, b) => Instr::Compare(op, f(a), f(b)),
-        Instr::Select(c, a, b) => Instr::Select(f(c), f(a), f(b)),
-        // A fold is read from its row's value.
-        Instr::Load(_) | Instr::Scalar(_) | Instr::Arange { .. } | Instr::Random { .. } | Instr::Fold(..) => {
-            instr
-        }
     }
 }
 

@@ -372,7 +372,11 @@ pub(crate) fn opaque(dtype: DType, x: &str) -> String {
 fn is_opaque(program: &Program, n: usize) -> bool {
     let computed = match program.instrs[n] {
         Instr::Load(_) | Instr::Scalar(_) => false,
-        Instr::Cast(_) => program.dtypes[n] != DType::Bool,
+        // A half type is f32 already.
+        Instr::Cast(x) => {
+            let (from, to) = (program.dtypes[x as usize], program.dtypes[n]);
+            to != DType::Bool && from.compute() != to
+        }
         _ => program.dtypes[n].is_float(),
     };
     let takes = |instr: &Instr| match instr {
@@ -453,7 +457,14 @@ pub(crate) fn function(
         .iter()
         .map(|&reg| {
             let (x, dtype) = (format!("r{reg}"), program.dtypes[reg as usize]);
-            if raw { (x, value(dtype)) } else { (store(dtype, &x), storage_type(dtype)) }
+            let is_rounded = dtype.is_float() && matches!(program.instrs[reg as usize], Instr::Cast(_));
+            if raw {
+                (x, value(dtype))
+            } else if is_rounded {
+                (x, storage_type(dtype))
+            } else {
+                (store(dtype, &x), storage_type(dtype))
+            }
         })
         .collect();
     let mut out = Code::default();

@@ -264,6 +264,7 @@ impl Call {
         if let Some(kept) = self.weighting.kept(&weights)? {
             weights = weights.mul(&kept)?;
         }
+        let weights = weights.to_dtype(self.value.dtype())?;
         Ok((weights.matmul(&self.value)?, weights))
     }
 
@@ -336,10 +337,15 @@ struct Draws {
 }
 
 impl Weighting {
-    /// Scores `[…, L, S]` of queries from `start` on with the keys from the first on, those that are not seen −∞.
+    /// Scores `[…, L, S]` of queries from `start` on with the keys from the first on, those that are not seen −∞; of half types in f32.
     #[track_caller]
     fn scores(&self, query: &Tensor, key: &Tensor, mask: Option<&Tensor>, start: usize) -> Result<Tensor> {
-        let mut scores = query.mul_scalar(self.scale).matmul(&key.transpose(-2, -1)?)?;
+        let keys = key.transpose(-2, -1)?;
+        let dtype = query.dtype();
+        let mut scores = match dtype == dtype.compute() {
+            true => query.mul_scalar(self.scale).matmul(&keys)?,
+            false => query.matmul_wide(&keys)?.mul_scalar(self.scale),
+        };
         if let Some(first) = self.causal {
             let (rows, keys) = (query.dims()[query.rank() - 2], key.dims()[key.rank() - 2]);
             let unseen = causal_mask(first + start, rows, keys, &query.device())?.logical_not();
@@ -349,12 +355,12 @@ impl Weighting {
             Some(mask) if mask.dtype() == DType::Bool => {
                 scores.masked_fill(&mask.logical_not(), f64::NEG_INFINITY)
             }
-            Some(mask) => scores.add(mask),
+            Some(mask) => scores.add(&mask.to_dtype(scores.dtype())?),
             None => Ok(scores),
         }
     }
 
-    /// All weights before dropout.
+    /// All weights before dropout; of half types in f32.
     #[track_caller]
     fn weights(&self, query: &Tensor, key: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
         let scores = self.scores(query, key, mask, 0)?;

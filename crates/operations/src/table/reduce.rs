@@ -113,16 +113,16 @@ pub(super) fn statistics() -> Vec<Row> {
     use Interpolation::{Higher, Linear, Lower, Midpoint, Nearest};
     const Q: [f64; 3] = [0.1, 0.5, 0.8];
     vec![
-        one("var_axis", "torch.var(x, 1, correction=1)", |x| x.var_axis(1, 1.0, false)).stepwise().bad(|x| x[0].var_axis(2, 1.0, false)),
-        one("var_axis", "torch.var(x, (0, 2), correction=0)", |x| x.var_axis([0, 2], 0.0, false)).shapes(DEEP).stepwise(),
-        one("std_axis", "torch.std(x, 1, correction=1, keepdim=True)", |x| x.std_axis(1, 1.0, true)).stepwise()
+        one("var_axis", "torch.var(x, 1, correction=1)", |x| x.var_axis(1, 1.0, false)).bad(|x| x[0].var_axis(2, 1.0, false)),
+        one("var_axis", "torch.var(x, (0, 2), correction=0)", |x| x.var_axis([0, 2], 0.0, false)).shapes(DEEP),
+        one("std_axis", "torch.std(x, 1, correction=1, keepdim=True)", |x| x.std_axis(1, 1.0, true))
             .bad(|x| x[0].std_axis(2, 1.0, false)),
-        one("var_mean", "torch.var_mean(x, (0, 2), correction=1)", |x| x.var_mean([0, 2], 1.0, false)).shapes(DEEP).stepwise()
+        one("var_mean", "torch.var_mean(x, (0, 2), correction=1)", |x| x.var_mean([0, 2], 1.0, false)).shapes(DEEP)
             .bad(|x| x[0].var_mean(3, 1.0, false)),
-        one("std_mean", "torch.std_mean(x, correction=0)", |x| x.std_mean(.., 0.0, false)).stepwise().bad(|x| x[0].std_mean(2, 1.0, false)),
-        one("cov", "torch.cov(x)", |x| x.cov(1.0)).stepwise().bad(|x| x[0].unsqueeze(0)?.cov(1.0)),
-        one("cov", "torch.cov(x, correction=0)", |x| x.cov(0.0)).shapes([&[7]]).stepwise(),
-        one("corrcoef", "torch.corrcoef(x)", Tensor::corrcoef).stepwise().no_ties().bad(|x| x[0].unsqueeze(0)?.corrcoef()),
+        one("std_mean", "torch.std_mean(x, correction=0)", |x| x.std_mean(.., 0.0, false)).bad(|x| x[0].std_mean(2, 1.0, false)),
+        one("cov", "torch.cov(x)", |x| x.cov(1.0)).bad(|x| x[0].unsqueeze(0)?.cov(1.0)),
+        one("cov", "torch.cov(x, correction=0)", |x| x.cov(0.0)).shapes([&[7]]),
+        one("corrcoef", "torch.corrcoef(x)", Tensor::corrcoef).no_ties().bad(|x| x[0].unsqueeze(0)?.corrcoef()),
         one("median", "torch.median(x)", Tensor::median).of(Numbers).bad(|x| x[0].narrow(0, 0, 0)?.median()),
         one("median_axis", "torch.median(x, 1)", |x| x.median_axis(1, false)).of(Numbers).no_ties().bad(|x| x[0].median_axis(2, false)),
         one("median_axis", "torch.median(x, 0, keepdim=True)", |x| x.median_axis(0, true)).no_ties(),
@@ -155,12 +155,12 @@ pub(super) fn statistics() -> Vec<Row> {
         one("diff", "torch.diff(x)", |x| x.diff(1, -1)).of(All).bad(|x| x[0].diff(1, 2)),
         one("diff", "torch.diff(x, n=2, dim=0)", |x| x.diff(2, 0)).of(Numbers),
         one("diff", "torch.diff(x, n=5, dim=0)", |x| x.diff(5, 0)).order(0),
-        one("trapezoid", "torch.trapezoid(x, dx=0.5, dim=0)", |x| x.trapezoid(0.5, 0)).stepwise().bad(|x| x[0].trapezoid(0.5, 2)),
-        two("trapezoid_at", "torch.trapezoid(x, y)", |x, y| x.trapezoid_at(y, -1)).stepwise().bad(|x| x[0].trapezoid_at(&x[1].narrow(0, 0, 3)?, -1)),
-        two("trapezoid_at", "torch.trapezoid(x, y)", |x, y| x.trapezoid_at(y, -1)).shapes([&[3, 4], &[3, 4]]).stepwise(),
-        one("cumulative_trapezoid", "torch.cumulative_trapezoid(x, dx=0.5, dim=0)", |x| x.cumulative_trapezoid(0.5, 0)).stepwise()
+        one("trapezoid", "torch.trapezoid(x, dx=0.5, dim=0)", |x| x.trapezoid(0.5, 0)).bad(|x| x[0].trapezoid(0.5, 2)),
+        two("trapezoid_at", "torch.trapezoid(x, y)", |x, y| x.trapezoid_at(y, -1)).bad(|x| x[0].trapezoid_at(&x[1].narrow(0, 0, 3)?, -1)),
+        two("trapezoid_at", "torch.trapezoid(x, y)", |x, y| x.trapezoid_at(y, -1)).shapes([&[3, 4], &[3, 4]]),
+        one("cumulative_trapezoid", "torch.cumulative_trapezoid(x, dx=0.5, dim=0)", |x| x.cumulative_trapezoid(0.5, 0))
             .bad(|x| x[0].cumulative_trapezoid(0.5, 2)),
-        two("cumulative_trapezoid_at", "torch.cumulative_trapezoid(x, y)", |x, y| x.cumulative_trapezoid_at(y, -1)).stepwise()
+        two("cumulative_trapezoid_at", "torch.cumulative_trapezoid(x, y)", |x, y| x.cumulative_trapezoid_at(y, -1))
             .bad(|x| x[0].cumulative_trapezoid_at(&x[1].narrow(0, 0, 3)?, -1)),
         two("isin", "torch.isin(x, y)", |x, y| x.isin(y)).of(All).exactly(0, &REPEATED).exactly(1, &[1.0, 5.0, 3.0, -0.0]).order(0),
         one("unique", "torch.unique(x)", Tensor::unique).by_value().of(All).exactly(0, &REPEATED).order(0),

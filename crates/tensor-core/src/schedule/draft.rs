@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     DType, Error, Layout, Op, Result, Shape, Strides, Subscripts,
-    kernel::{Instr, Kernel, Operand},
+    kernel::{Instr, Kernel, Operand, Program},
 };
 
 /// A kernel with its inputs and outputs named by items.
@@ -46,9 +46,10 @@ pub(super) fn write_kernels(
             let row_axes = group.row_axes.unwrap_or(0);
             let size = parts.size(analysis);
             let mut builder = Box::new(Builder::new(analysis, g as u32, group.shape.clone(), row_axes, size));
-            let regs: Vec<_> = group.roots.iter().map(|&i| builder.value(i, analysis.shape(i))).collect();
             // What an epilogue reads of its contraction is at hand.
             let product = epilogues.product(g).map(|p| groups[p].roots[0]);
+            builder.sums = product;
+            let regs: Vec<_> = group.roots.iter().map(|&i| builder.value(i, analysis.shape(i))).collect();
             for &source in builder.sources.iter().filter(|&&source| Some(source) != product) {
                 needed[source as usize] = true;
             }
@@ -120,7 +121,10 @@ fn with_epilogue(product: Draft, map: Fused, mut results: SmallVec<[u32; 2]>, ke
     }
     program.inputs[..=own].rotate_right(1);
     if keeps && let Some(at) = program.instrs.iter().position(|instr| *instr == Instr::Load(0)) {
-        program.outputs.push(at as u16);
+        // Sums of a half type are cast to f32 after their load, and where they are not wanted so, rounded after that.
+        let is_half = program.dtypes[at] != program.dtypes[at].compute();
+        let casts = if !is_half { 0 } else if kernel.body.program().is_some() { 1 } else { 2 };
+        program.outputs.push((at + casts) as u16);
         results.push(origin);
     }
     let sums = kernel.outputs[0].shape.clone();
@@ -130,7 +134,7 @@ fn with_epilogue(product: Draft, map: Fused, mut results: SmallVec<[u32; 2]>, ke
     let (others, layouts): (SmallVec<[u32; 4]>, SmallVec<[Layout; 4]>) = over.unzip();
     sources.extend(others);
     scalars.extend(more);
-    let kernel = Box::new(kernel.with_epilogue(program, layouts));
+    let kernel = Box::new(kernel.without_epilogue().with_epilogue(program, layouts));
     Draft { kernel, sources, scalars, results, origin }
 }
 
@@ -164,6 +168,17 @@ fn contraction(subscripts: &Subscripts, stored: &Layout, dtype: DType, lhs: &Lay
     Kernel::contract(dtype, wide(&left.1, lhs), wide(&right.1, rhs), &reduced)
 }
 
+/// The epilogue that gives the sums in another dtype.
+fn cast_of_sums(sums: DType, dtype: DType) -> Program {
+    Program {
+        instrs: vec![Instr::Load(0), Instr::Cast(0)],
+        dtypes: vec![sums, dtype],
+        inputs: vec![sums],
+        scalars: Vec::new(),
+        outputs: vec![1],
+    }
+}
+
 /// The kernel of an item that is no map; of a tuple, the kernels in order.
 fn opaque(analysis: &Analysis<'_>, g: u32, i: u32) -> Result<SmallVec<[Draft; 1]>> {
     let item = &analysis.items[i as usize];
@@ -190,7 +205,10 @@ fn opaque(analysis: &Analysis<'_>, g: u32, i: u32) -> Result<SmallVec<[Draft; 1]
         Op::Sort { axis, descending } => return Ok(sort(analysis, i, *axis, *descending)),
         Op::Contract(subscripts) => {
             let (lhs, rhs) = (read(0), read(1));
-            contraction(subscripts, &analysis.place(i).1, dtype, &lhs.layout, &rhs.layout)
+            let stored = analysis.place(i).1;
+            let kernel = contraction(subscripts, &stored, lhs.dtype, &lhs.layout, &rhs.layout);
+            // Sums of half types that are wanted in f32: an epilogue casts them before they are rounded.
+            if dtype == lhs.dtype { kernel } else { kernel.with_epilogue(cast_of_sums(lhs.dtype, dtype), []) }
         }
         Op::CustomKernel(custom) => {
             let operands: SmallVec<[Operand; 4]> = (0..item.inputs.len()).map(&mut read).collect();

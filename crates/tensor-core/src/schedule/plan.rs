@@ -16,7 +16,7 @@ use super::{
     kernels::Kernels,
 };
 use crate::{
-    Layout, Limits, Op, Result, Shape, custom,
+    DType, Layout, Limits, Op, Result, Shape, custom,
     kernel::{POWI_COST, RANDOM_COST},
     node::View,
 };
@@ -45,8 +45,8 @@ const SEVERAL: u32 = u32::MAX - 1;
 /// What the planner knows of each item.
 pub(crate) struct Analysis<'a> {
     pub(crate) items: &'a [Item],
-    /// Whether an item is a formula, which takes many instructions.
-    has_formulas: bool,
+    /// Whether an item takes several instructions: a formula, or what is computed in f32 and rounded to a half type.
+    has_several: bool,
     /// The `full` node that an item repeats, if it does.
     pub(crate) constant: Vec<Option<u32>>,
     class: Vec<Class>,
@@ -114,6 +114,11 @@ impl Analysis<'_> {
         self.is_reduction(i) || (self.class[i as usize] == Class::Elementwise && self.shape(i) != space)
     }
 
+    /// The dtype of a contraction's factors.
+    pub(super) fn factors_dtype(&self, i: u32) -> DType {
+        self.items[self.items[i as usize].inputs[0] as usize].node.dtype
+    }
+
     pub(super) fn shape(&self, i: u32) -> &Shape {
         &self.items[i as usize].node.shape
     }
@@ -136,7 +141,7 @@ fn classify(items: &[Item]) -> Analysis<'_> {
     let mut constant = vec![None; n];
     let mut class = Vec::with_capacity(n);
     let mut positional = vec![false; n];
-    let mut has_formulas = false;
+    let mut has_several = false;
     for (i, item) in items.iter().enumerate() {
         let op = &item.node.op;
         class.push(if item.value.is_some() {
@@ -150,7 +155,7 @@ fn classify(items: &[Item]) -> Analysis<'_> {
             constant[i] = constant[item.inputs[0] as usize];
             if constant[i].is_some() { Class::Constant } else { Class::View }
         } else if op.is_elementwise() {
-            has_formulas |= matches!(op, Op::Formula(_));
+            has_several |= instrs(item) > 1;
             positional[i] = op.is_positional() || item.inputs.iter().any(|&j| positional[j as usize]);
             Class::Elementwise
         } else {
@@ -162,12 +167,20 @@ fn classify(items: &[Item]) -> Analysis<'_> {
         constant,
         class,
         positional,
-        has_formulas,
+        has_several,
         materialised: vec![false; n],
         single: vec![false; n],
         kernel: vec![NONE; n],
         places: vec![None; n],
     }
+}
+
+/// At least as many instructions as an elementwise item takes, its operands apart.
+fn instrs(item: &Item) -> usize {
+    // Two operands as f32, and the result rounded.
+    let around = if item.node.dtype == item.node.dtype.compute() { 0 } else { 3 };
+    let own = if let Op::Formula(formula) = &item.node.op { formula.instrs() } else { 1 };
+    own + around
 }
 
 /// What computing an elementwise operation again costs, in additions: as much as its instruction.
@@ -327,14 +340,10 @@ impl Parts {
     pub(super) fn size(&self, analysis: &Analysis<'_>) -> usize {
         // Two for an arange or random draw's scalars would be exact; they are rare.
         let plain = self.members.len() + self.loads.len();
-        if !analysis.has_formulas {
+        if !analysis.has_several {
             return plain;
         }
-        let formulas = self.members.iter().map(|&i| match &analysis.items[i as usize].node.op {
-            Op::Formula(formula) => formula.instrs(),
-            _ => 0,
-        });
-        plain + formulas.sum::<usize>()
+        self.loads.len() + self.members.iter().map(|&i| instrs(&analysis.items[i as usize])).sum::<usize>()
     }
 
     /// Whether a value in it depends on its flat position: such an expression means something else over another space.

@@ -57,6 +57,8 @@ pub(crate) struct Builder<'a> {
     shape: Shape,
     /// How many axes make a row, in a row kernel; 0 in any other.
     row_axes: usize,
+    /// The contraction that this is the epilogue of: its sums are not rounded yet.
+    pub(super) sums: Option<u32>,
     program: Program,
     /// The item whose buffer each input reads.
     pub(crate) sources: SmallVec<[u32; 4]>,
@@ -85,6 +87,7 @@ impl<'a> Builder<'a> {
             kernel,
             shape,
             row_axes,
+            sums: None,
             program,
             sources: SmallVec::new(),
             layouts: SmallVec::new(),
@@ -127,12 +130,15 @@ impl<'a> Builder<'a> {
         let dtype = item.node.dtype;
         let input = |k: usize| item.inputs[k];
         let over = &item.node.shape;
+        // Half types are computed in f32 and rounded at once, so that it makes no difference whether a result is stored.
+        let rounds = self.rounds(item);
+        let wide = if rounds { dtype.compute() } else { dtype };
         let instr = match &item.node.op {
             // A copy into row-major order.
             Op::Reshape | Op::Contiguous => return self.load(input(0), analysis.shape(input(0))),
             Op::Arange(_) => {
-                let start = self.slot(i, Part::Start, dtype);
-                let step = self.slot(i, Part::Step, dtype);
+                let start = self.slot(i, Part::Start, wide);
+                let step = self.slot(i, Part::Step, wide);
                 Instr::Arange { start, step }
             }
             Op::Random { kind, .. } => {
@@ -140,13 +146,16 @@ impl<'a> Builder<'a> {
                 let offset = self.slot(i, Part::Offset, DType::I64);
                 Instr::Random { kind: *kind, seed, offset }
             }
-            Op::Unary(op) => Instr::Unary(*op, self.value(input(0), over)),
-            Op::Powi(n) => Instr::Powi(*n, self.value(input(0), over)),
+            Op::Unary(op) => Instr::Unary(*op, self.operand(input(0), over, rounds)),
+            Op::Powi(n) => Instr::Powi(*n, self.operand(input(0), over, rounds)),
             Op::Formula(formula) => {
                 let x = self.value(input(0), over);
                 return formula.write(&mut FormulaOf { builder: self, item: i }, x, dtype);
             }
-            Op::Binary(op) => Instr::Binary(*op, self.value(input(0), over), self.value(input(1), over)),
+            Op::Binary(op) => {
+                let (lhs, rhs) = (self.operand(input(0), over, rounds), self.operand(input(1), over, rounds));
+                Instr::Binary(*op, lhs, rhs)
+            }
             Op::Compare(op) => Instr::Compare(*op, self.value(input(0), over), self.value(input(1), over)),
             Op::Where if let Some(extreme) = self.extreme(item) => return self.value(extreme, over),
             Op::Where => {
@@ -154,7 +163,9 @@ impl<'a> Builder<'a> {
                 Instr::Select(condition, self.value(input(1), over), self.value(input(2), over))
             }
             Op::Cast => Instr::Cast(self.value(input(0), over)),
-            Op::Reduce { op, .. } => Instr::Fold(*op, self.value(input(0), analysis.shape(input(0)))),
+            Op::Reduce { op, .. } => {
+                Instr::Fold(*op, self.operand(input(0), analysis.shape(input(0)), rounds))
+            }
             // No expressions: their values are loaded.
             Op::Leaf
             | Op::Full(_)
@@ -175,7 +186,54 @@ impl<'a> Builder<'a> {
             | Op::CustomKernel(_)
             | Op::TupleElement { .. } => return self.load(i, over),
         };
-        self.emit(instr, dtype)
+        let reg = self.emit(instr, wide);
+        if rounds { self.emit(Instr::Cast(reg), dtype) } else { reg }
+    }
+
+    /// Whether an item is of a half type, and its instruction makes numbers that have to be rounded to it.
+    fn rounds(&self, item: &Item) -> bool {
+        let dtype = item.node.dtype;
+        let mixed = || item.inputs.iter().any(|&j| self.analysis.items[j as usize].node.dtype != dtype);
+        dtype != dtype.compute()
+            && match &item.node.op {
+                Op::Unary(op) => op.rounds(),
+                Op::Powi(_) | Op::Arange(_) | Op::Random { .. } => true,
+                // A number beside a half tensor is f32.
+                Op::Binary(op) => op.rounds() || mixed(),
+                Op::Reduce { op, .. } => op.rounds(),
+                // They round by themselves, take elements as they are, or are no expressions.
+                Op::Formula(_)
+                | Op::Compare(_)
+                | Op::Where
+                | Op::Cast
+                | Op::Leaf
+                | Op::Full(_)
+                | Op::Reshape
+                | Op::Permute(_)
+                | Op::Expand
+                | Op::Slice { .. }
+                | Op::Unfold { .. }
+                | Op::Concat { .. }
+                | Op::Pad(_)
+                | Op::ArgReduce { .. }
+                | Op::Cumulative { .. }
+                | Op::Sort { .. }
+                | Op::Contract(_)
+                | Op::Gather { .. }
+                | Op::Scatter { .. }
+                | Op::Contiguous
+                | Op::ToDevice
+                | Op::Custom(_)
+                | Op::CustomKernel(_)
+                | Op::TupleElement { .. } => false,
+            }
+    }
+
+    /// The register of an item's value as an operand of an instruction, of one that computes half types in f32 if it `rounds`.
+    fn operand(&mut self, i: u32, over: &Shape, rounds: bool) -> Reg {
+        let reg = self.value(i, over);
+        let dtype = self.program.dtypes[reg as usize];
+        if rounds && dtype != dtype.compute() { self.emit(Instr::Cast(reg), dtype.compute()) } else { reg }
     }
 
     /// The one of two operands that a choice comes down to, as that of [`Tensor::clamp`](crate::Tensor::clamp): x where x > y, and the greater of x
@@ -203,14 +261,22 @@ impl<'a> Builder<'a> {
         let (source, layout) = self.analysis.place(i);
         let layout = over_space(&layout, over, &self.shape, self.row_axes);
         let dtype = self.analysis.items[i as usize].node.dtype;
+        let is_sum = self.sums == Some(source);
+        // A contraction's sums are of its factors' dtype, and not rounded yet.
+        let held = if is_sum { self.analysis.factors_dtype(source) } else { dtype };
         let known = self.sources.iter().zip(&self.layouts).position(|(s, l)| *s == source && *l == layout);
         let slot = known.unwrap_or_else(|| {
             self.sources.push(source);
             self.layouts.push(layout);
-            self.program.inputs.push(dtype);
+            self.program.inputs.push(held);
             self.sources.len() - 1
         });
-        self.emit(Instr::Load(slot as u16), dtype)
+        let loaded = self.emit(Instr::Load(slot as u16), held);
+        if !is_sum || held == held.compute() {
+            return loaded;
+        }
+        let wide = self.emit(Instr::Cast(loaded), held.compute());
+        if dtype == held.compute() { wide } else { self.emit(Instr::Cast(wide), dtype) }
     }
 
     fn scalar(&mut self, item: u32, part: Part, dtype: DType) -> Reg {

@@ -1,8 +1,11 @@
 //! Activation functions: compositions of elementwise operations, written so that no branch that is not taken overflows, since its gradient
-//! would be NaN then. Integers and bools are cast to the default dtype first.
+//! would be NaN then. Integers and bools are cast to the default dtype first; half types are computed in f32 and rounded once.
 
 use super::Tensor;
-use crate::{Axis, BinaryOp, Error, Op, Result, autocast};
+use crate::{
+    Axis, BinaryOp, Error, Op, Result, autocast,
+    origin::{here, with_location},
+};
 
 impl Tensor {
     /// An operation with a tensor of this one's shape and dtype.
@@ -19,31 +22,41 @@ impl Tensor {
         Tensor::build(Op::Where, self.shape().clone(), a.dtype(), &[self, a, b])
     }
 
+    /// What `f` makes of this tensor by several operations: of integers and bools in the default dtype, of half types in f32, rounded once.
+    /// Autocast is off in it.
+    #[track_caller]
+    pub(super) fn composed(&self, f: impl FnOnce(&Tensor) -> Tensor) -> Tensor {
+        let (user, x) = (here(), self.floating());
+        let dtype = x.dtype();
+        let _one = autocast::as_one();
+        with_location(user, || f(&x.cast_unchecked(dtype.compute())).cast_unchecked(dtype))
+    }
+
     /// x · sigmoid(x), also called swish. `torch.nn.functional.silu`.
     #[track_caller]
     #[doc(alias = "swish")]
     pub fn silu(&self) -> Tensor {
-        let x = self.floating();
-        x.with_same(BinaryOp::Mul, &x.sigmoid())
+        self.composed(|x| x.with_same(BinaryOp::Mul, &x.sigmoid()))
     }
 
     /// x · Φ(x) with Φ the standard normal distribution function, by the error function (PyTorch's default form).
     #[track_caller]
     pub fn gelu(&self) -> Tensor {
-        let x = self.floating();
-        let phi = x.mul_scalar(std::f64::consts::FRAC_1_SQRT_2).erf().add_scalar(1.0).mul_scalar(0.5);
-        x.with_same(BinaryOp::Mul, &phi)
+        self.composed(|x| {
+            let phi = x.mul_scalar(std::f64::consts::FRAC_1_SQRT_2).erf().add_scalar(1.0).mul_scalar(0.5);
+            x.with_same(BinaryOp::Mul, &phi)
+        })
     }
 
     /// x/2 · (1 + tanh(√(2/π) · (x + 0.044715·x³))), which is near [`Tensor::gelu`]. `gelu(approximate="tanh")` of PyTorch.
     #[track_caller]
     pub fn gelu_tanh(&self) -> Tensor {
-        let _one = autocast::as_one();
-        let x = self.floating();
-        let cubic = x.powi(2).mul_scalar(0.044715).add_scalar(1.0).with_same(BinaryOp::Mul, &x);
-        let root = (2.0 / std::f64::consts::PI).sqrt();
-        let share = cubic.mul_scalar(root).tanh().add_scalar(1.0).mul_scalar(0.5);
-        x.with_same(BinaryOp::Mul, &share)
+        self.composed(|x| {
+            let cubic = x.powi(2).mul_scalar(0.044715).add_scalar(1.0).with_same(BinaryOp::Mul, x);
+            let root = (2.0 / std::f64::consts::PI).sqrt();
+            let share = cubic.mul_scalar(root).tanh().add_scalar(1.0).mul_scalar(0.5);
+            x.with_same(BinaryOp::Mul, &share)
+        })
     }
 
     /// ln(1 + e^(β·x)) / β; x itself where β·x is above `threshold`. PyTorch's defaults are 1 and 20. With an infinite threshold it is exact
@@ -53,25 +66,25 @@ impl Tensor {
         if let Some(wide) = autocast::widened("softplus", self) {
             return wide.softplus(beta, threshold);
         }
-        let x = self.floating();
-        let z = if beta == 1.0 { x.clone() } else { x.mul_scalar(beta) };
-        // max(z, 0) + ln(1 + e^−|z|), written so that its derivative is sigmoid(z) also at 0.
-        let positive = z.gt_scalar(0.0);
-        let folded = positive.choose(&z.neg(), &z);
-        let rising = positive.choose(&z, &z.constant(0.0.into()));
-        let mut out = rising.with_same(BinaryOp::Add, &folded.exp().log1p());
-        if beta != 1.0 {
-            out = out.div_scalar(beta);
-        }
-        if threshold == f64::INFINITY { out } else { z.gt_scalar(threshold).choose(&x, &out) }
+        self.composed(|x| {
+            let z = if beta == 1.0 { x.clone() } else { x.mul_scalar(beta) };
+            // max(z, 0) + ln(1 + e^−|z|), written so that its derivative is sigmoid(z) also at 0.
+            let positive = z.gt_scalar(0.0);
+            let folded = positive.choose(&z.neg(), &z);
+            let rising = positive.choose(&z, &z.constant(0.0.into()));
+            let mut out = rising.with_same(BinaryOp::Add, &folded.exp().log1p());
+            if beta != 1.0 {
+                out = out.div_scalar(beta);
+            }
+            if threshold == f64::INFINITY { out } else { z.gt_scalar(threshold).choose(x, &out) }
+        })
     }
 
     /// ln sigmoid(x) = −ln(1 + e⁻ˣ). `torch.nn.functional.logsigmoid`.
     #[track_caller]
     #[doc(alias = "log_sigmoid")]
     pub fn logsigmoid(&self) -> Tensor {
-        let _one = autocast::as_one();
-        self.floating().neg().softplus(1.0, f64::INFINITY).neg()
+        self.composed(|x| x.neg().softplus(1.0, f64::INFINITY).neg())
     }
 
     /// x above 0 and α·(eˣ − 1) elsewhere; PyTorch's default α is 1. `torch.nn.functional.elu`.
@@ -92,18 +105,18 @@ impl Tensor {
     pub fn selu(&self) -> Tensor {
         const ALPHA: f64 = 1.673_263_242_354_377_2;
         const SCALE: f64 = 1.050_700_987_355_480_5;
-        self.elu(ALPHA).mul_scalar(SCALE)
+        self.composed(|x| x.elu(ALPHA).mul_scalar(SCALE))
     }
 
     /// x above 0 and factor·(e^(rate·x) − 1) elsewhere.
     #[track_caller]
     fn exponential_below(&self, factor: f64, rate: f64) -> Tensor {
-        let _one = autocast::as_one();
-        let x = self.floating();
-        let positive = x.gt_scalar(0.0);
-        let below = positive.choose(&x.constant(0.0.into()), &x);
-        let below = if rate == 1.0 { below } else { below.mul_scalar(rate) };
-        positive.choose(&x, &below.expm1().mul_scalar(factor))
+        self.composed(|x| {
+            let positive = x.gt_scalar(0.0);
+            let below = positive.choose(&x.constant(0.0.into()), x);
+            let below = if rate == 1.0 { below } else { below.mul_scalar(rate) };
+            positive.choose(x, &below.expm1().mul_scalar(factor))
+        })
     }
 
     /// x above 0 and slope·x elsewhere; PyTorch's default slope is 0.01. `torch.nn.functional.leaky_relu`.
@@ -128,36 +141,31 @@ impl Tensor {
     /// (x + 3) / 6 held within [0, 1]. `torch.nn.functional.hardsigmoid`.
     #[track_caller]
     pub fn hardsigmoid(&self) -> Tensor {
-        self.floating().add_scalar(3.0).relu6().mul_scalar(1.0 / 6.0)
+        self.composed(|x| x.add_scalar(3.0).relu6().mul_scalar(1.0 / 6.0))
     }
 
     /// x · hardsigmoid(x). `torch.nn.functional.hardswish`.
     #[track_caller]
     pub fn hardswish(&self) -> Tensor {
-        let x = self.floating();
-        x.with_same(BinaryOp::Mul, &x.hardsigmoid())
+        self.composed(|x| x.with_same(BinaryOp::Mul, &x.hardsigmoid()))
     }
 
     /// x · tanh(ln(1 + eˣ)). `torch.nn.functional.mish`.
     #[track_caller]
     pub fn mish(&self) -> Tensor {
-        let _one = autocast::as_one();
-        let x = self.floating();
-        x.with_same(BinaryOp::Mul, &x.softplus(1.0, f64::INFINITY).tanh())
+        self.composed(|x| x.with_same(BinaryOp::Mul, &x.softplus(1.0, f64::INFINITY).tanh()))
     }
 
     /// x / (1 + |x|). `torch.nn.functional.softsign`.
     #[track_caller]
     pub fn softsign(&self) -> Tensor {
-        let x = self.floating();
-        x.with_same(BinaryOp::Div, &x.abs().add_scalar(1.0))
+        self.composed(|x| x.with_same(BinaryOp::Div, &x.abs().add_scalar(1.0)))
     }
 
     /// x − tanh x. `torch.nn.functional.tanhshrink`.
     #[track_caller]
     pub fn tanhshrink(&self) -> Tensor {
-        let x = self.floating();
-        x.with_same(BinaryOp::Sub, &x.tanh())
+        self.composed(|x| x.with_same(BinaryOp::Sub, &x.tanh()))
     }
 
     /// 0 within [−λ, λ] and x elsewhere; PyTorch's default λ is ½. `torch.nn.functional.hardshrink`.
@@ -170,10 +178,12 @@ impl Tensor {
     /// x − λ above λ, x + λ below −λ and 0 between; PyTorch's default λ is ½. A negative λ is taken as 0. `torch.nn.functional.softshrink`.
     #[track_caller]
     pub fn softshrink(&self, lambda: f64) -> Tensor {
-        let (x, lambda) = (self.floating(), lambda.max(0.0));
-        // Of |x| alone the sign would be 0 at 0, which lies within.
-        let shrunk = x.with_same(BinaryOp::Sub, &x.sign().mul_scalar(lambda));
-        x.within(lambda).choose(&x.constant(0.0.into()), &shrunk)
+        let lambda = lambda.max(0.0);
+        self.composed(|x| {
+            // The sign of 0 is 0, but 0 is within.
+            let shrunk = x.with_same(BinaryOp::Sub, &x.sign().mul_scalar(lambda));
+            x.within(lambda).choose(&x.constant(0.0.into()), &shrunk)
+        })
     }
 
     /// Whether x lies within [−λ, λ]; NaN does not.
@@ -218,8 +228,9 @@ impl Tensor {
             let message = format!("axis {axis} of {} has the odd size {size} and no halves", self.shape());
             return Err(Error::invalid(OP, message));
         }
-        let (value, gate) = (self.narrow(axis, 0, size / 2)?, self.narrow(axis, size / 2, size / 2)?);
-        Ok(value.with_same(BinaryOp::Mul, &gate.sigmoid()))
+        let wide = self.cast_unchecked(self.dtype().compute());
+        let (value, gate) = (wide.narrow(axis, 0, size / 2)?, wide.narrow(axis, size / 2, size / 2)?);
+        Ok(value.with_same(BinaryOp::Mul, &gate.sigmoid()).cast_unchecked(self.dtype()))
     }
 
     /// x above 0 and weight·x elsewhere, for a `weight` of one number or of one for each channel (axis 1). `torch.nn.functional.prelu`.

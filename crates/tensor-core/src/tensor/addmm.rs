@@ -12,7 +12,7 @@ struct Form {
 }
 
 impl Form {
-    /// β·`sum` + α·`product` of the factors, the sum broadcast to the product.
+    /// β·`sum` + α·`product` of the factors, the sum broadcast to the product, which is wide.
     #[track_caller]
     fn apply(
         self,
@@ -44,9 +44,11 @@ impl Form {
                 return Err(Error::invalid(self.op, message));
             }
         }
+        // Half types are computed in f32 and rounded once.
+        let (dtype, wide) = (a.dtype(), a.dtype().compute());
         let scaled = |t: Tensor, scalar: Scalar| match scalar.as_f64() {
             1.0 => t,
-            _ => t.mul_scalar(scalar.cast(t.dtype())),
+            _ => t.mul_scalar(scalar.cast(wide)),
         };
         let product = scaled(product(a, b)?, alpha);
         let fits =
@@ -61,9 +63,9 @@ impl Form {
         }
         // As in BLAS: what is not to count is not looked at, so that its NaN does not show.
         if beta.as_f64() == 0.0 {
-            return Ok(product);
+            return product.to_dtype(dtype);
         }
-        scaled(sum.clone(), beta).add(&product)
+        scaled(sum.cast_unchecked(wide), beta).add(&product)?.to_dtype(dtype)
     }
 }
 
@@ -89,27 +91,31 @@ macro_rules! forms {
 
 forms! {
     /// β·self + α·(mat1 · mat2) for matrices `[m, k]` and `[k, n]`. `torch.addmm`.
-    addmm(mat1, mat2) = ([2, 2], "two matrices, [m, k] and [k, n]"), |a, b| a.matmul(b);
+    addmm(mat1, mat2) = ([2, 2], "two matrices, [m, k] and [k, n]"), |a, b| a.matmul_wide(b);
     /// β·self + α·(mat · vec) for a matrix `[m, k]` and a vector `[k]`. `torch.addmv`.
-    addmv(mat, vec) = ([2, 1], "a matrix [m, k] and a vector [k]"), |a, b| a.matmul(b);
+    addmv(mat, vec) = ([2, 1], "a matrix [m, k] and a vector [k]"), |a, b| a.matmul_wide(b);
     /// β·self + α·(vec1 ⊗ vec2) for vectors `[m]` and `[n]`: their [`Tensor::outer`] product. `torch.addr`.
-    addr(vec1, vec2) = ([1, 1], "two vectors, [m] and [n]"), |a, b| a.outer(b);
+    addr(vec1, vec2) = ([1, 1], "two vectors, [m] and [n]"), |a, b| {
+        let wide = a.dtype().compute();
+        a.cast_unchecked(wide).outer(&b.cast_unchecked(wide))
+    };
     /// β·self + α·(batch1 · batch2) for batches of matrices `[b, m, k]` and `[b, k, n]`. `torch.baddbmm`.
     baddbmm(batch1, batch2) = ([3, 3], "two batches of matrices, [b, m, k] and [b, k, n]"), of_batches;
     /// β·self + α·Σ (batch1 · batch2) over a batch of matrices `[b, m, k]` and `[b, k, n]`: `[m, n]`. `torch.addbmm`.
     addbmm(batch1, batch2) = ([3, 3], "two batches of matrices, [b, m, k] and [b, k, n]"), |a, b| {
-        of_batches(a, b)?.sum_axis(0, false)?.to_dtype(a.dtype())
+        let products = of_batches(a, b)?;
+        products.sum_axis(0, false)?.to_dtype(products.dtype())
     };
 }
 
-/// A batch of products, without broadcasting.
+/// A batch of products, without broadcasting; of half types in f32.
 #[track_caller]
 fn of_batches(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     if a.dims()[0] != b.dims()[0] {
         let message = format!("batches of {} and of {} matrices", a.dims()[0], b.dims()[0]);
         return Err(Error::invalid("bmm", message));
     }
-    a.matmul(b)
+    a.matmul_wide(b)
 }
 
 impl Tensor {

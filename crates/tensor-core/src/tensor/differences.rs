@@ -57,7 +57,11 @@ impl Tensor {
     #[doc(alias = "trapz")]
     pub fn trapezoid(&self, dx: f64, axis: impl Into<Axis>) -> Result<Tensor> {
         const OP: &str = "trapezoid";
-        let (x, axis) = (self.floating(), axis.into());
+        let axis = axis.into();
+        if let Some(wide) = self.half_as_f32() {
+            return Ok(wide.trapezoid(dx, axis)?.cast_unchecked(self.dtype()));
+        }
+        let x = self.floating();
         let at = self.shape().axis(axis, OP)?;
         let n = self.dims()[at];
         if n < 2 {
@@ -78,7 +82,7 @@ impl Tensor {
     #[doc(alias("trapezoid", "trapz"))]
     pub fn trapezoid_at(&self, x: &Tensor, axis: impl Into<Axis>) -> Result<Tensor> {
         let (areas, axis) = self.areas("trapezoid_at", Points::At(x), axis.into())?;
-        areas.sum_axis(axis, false)
+        Ok(areas.sum_axis(axis, false)?.cast_unchecked(self.dtype_with(x)))
     }
 
     /// The integral along an axis up to each value but the first: as [`Tensor::trapezoid`], one element fewer than values. `torch.cumulative_trapezoid`.
@@ -88,7 +92,7 @@ impl Tensor {
     #[track_caller]
     pub fn cumulative_trapezoid(&self, dx: f64, axis: impl Into<Axis>) -> Result<Tensor> {
         let (areas, axis) = self.areas("cumulative_trapezoid", Points::Apart(dx), axis.into())?;
-        areas.cumsum(axis)
+        Ok(areas.cumsum(axis)?.cast_unchecked(self.floating_dtype()))
     }
 
     /// The integral along an axis up to each value but the first: as [`Tensor::trapezoid_at`]. `torch.cumulative_trapezoid`.
@@ -99,14 +103,20 @@ impl Tensor {
     #[doc(alias = "cumulative_trapezoid")]
     pub fn cumulative_trapezoid_at(&self, x: &Tensor, axis: impl Into<Axis>) -> Result<Tensor> {
         let (areas, axis) = self.areas("cumulative_trapezoid_at", Points::At(x), axis.into())?;
-        areas.cumsum(axis)
+        Ok(areas.cumsum(axis)?.cast_unchecked(self.dtype_with(x)))
     }
 
-    /// The area between each two neighbours, and the axis they lie along.
+    /// The dtype of what is made of this tensor at points `x`.
+    fn dtype_with(&self, x: &Tensor) -> DType {
+        self.floating_dtype().promote(x.dtype())
+    }
+
+    /// The area between each two neighbours, of half types in f32, and the axis they lie along.
     #[track_caller]
     fn areas(&self, op: &'static str, points: Points<'_>, axis: Axis) -> Result<(Tensor, usize)> {
         let axis = self.shape().axis(axis, op)?;
-        let (low, high) = self.floating().neighbours(axis)?;
+        let floating = self.floating_dtype();
+        let (low, high) = self.cast_unchecked(floating.compute()).neighbours(axis)?;
         let mean = low.add(&high)?.mul_scalar(0.5);
         let widths = match points {
             Points::Apart(dx) => return Ok((mean.mul_scalar(Scalar::Float(dx)), axis)),

@@ -64,8 +64,16 @@ impl Tensor {
         if lhs.dtype() == dtype && rhs.dtype() == dtype {
             return Ok(Tensor::build(Op::Binary(op), shape, dtype, &[lhs, rhs]));
         }
-        let (a, b) = (lhs.cast_if(dtype)?, rhs.cast_if(dtype)?);
+        let (a, b) = (lhs.operand_in(dtype)?, rhs.operand_in(dtype)?);
         Ok(Tensor::build(Op::Binary(op), shape, dtype, &[&a, &b]))
+    }
+
+    /// This tensor as an operand of arithmetic in `dtype`. A number beside a half tensor, 0-d and wider, is f32, in which the two are
+    /// computed: 70000 · 0.5 is a number of f16, though 70000 is none.
+    #[track_caller]
+    fn operand_in(&self, dtype: DType) -> Result<Tensor> {
+        let is_number = self.rank() == 0 && self.dtype().promote(dtype) == self.dtype();
+        self.cast_if(if is_number { dtype.compute() } else { dtype })
     }
 
     /// `self op scalar`, or `scalar op self` when `flipped`. Bools meet an integer as i64 (i32 on a device without), integers a
@@ -104,7 +112,8 @@ impl Tensor {
             }
         }
         let this = self.cast_unchecked(dtype);
-        let constant = this.constant(scalar);
+        // Half types are computed in f32, and so is a number beside them.
+        let constant = this.constant_of(scalar, dtype.compute());
         let inputs = if flipped { [&constant, &this] } else { [&this, &constant] };
         Tensor::build(Op::Binary(op), self.shape().clone(), dtype, &inputs)
     }
@@ -199,13 +208,19 @@ impl Tensor {
     /// `x * 0.5` makes one.
     #[track_caller]
     pub(super) fn constant(&self, value: Scalar) -> Tensor {
+        self.constant_of(value, self.dtype())
+    }
+
+    /// As [`Tensor::constant`], of another dtype.
+    #[track_caller]
+    pub(super) fn constant_of(&self, value: Scalar, dtype: DType) -> Tensor {
         const KEPT: usize = 8;
         type Kept = (DType, Scalar, Weak<Node>);
         thread_local! {
             static RECENT: RefCell<(usize, [Kept; KEPT])> =
                 const { RefCell::new((0, [const { (DType::Bool, Scalar::Int(0), Weak::new()) }; KEPT])) };
         }
-        let (value, dtype) = (value.cast(self.dtype()), self.dtype());
+        let value = value.cast(dtype);
         let device = self.device();
         RECENT.with_borrow_mut(|(next, kept)| {
             for (d, v, node) in kept.iter() {
@@ -232,10 +247,23 @@ impl Tensor {
         }
     }
 
+    /// A tensor of a half type in f32: functions that are made of several operations compute all of them in f32, and round once.
+    /// `None` for any other dtype.
+    #[track_caller]
+    pub(crate) fn half_as_f32(&self) -> Option<Tensor> {
+        let wide = self.dtype().compute();
+        (wide != self.dtype()).then(|| self.cast_unchecked(wide))
+    }
+
     /// This tensor, or a cast to the default dtype if it is of integers or bools.
     #[track_caller]
     pub(super) fn floating(&self) -> Tensor {
-        if self.dtype().is_float() { self.clone() } else { self.cast_unchecked(self.device().float_dtype()) }
+        self.cast_unchecked(self.floating_dtype())
+    }
+
+    /// The dtype of [`Tensor::floating`].
+    pub(super) fn floating_dtype(&self) -> DType {
+        if self.dtype().is_float() { self.dtype() } else { self.device().float_dtype() }
     }
 
     #[track_caller]

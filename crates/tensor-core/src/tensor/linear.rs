@@ -15,6 +15,22 @@ impl Tensor {
     #[track_caller]
     #[doc(alias("mm", "bmm", "mv", "dot", "@"))]
     pub fn matmul(&self, rhs: &Tensor) -> Result<Tensor> {
+        self.product(rhs, false)
+    }
+
+    /// [`Tensor::matmul`] for what computes with the product before it rounds: of half types, the sums in f32. Under autocast too, the
+    /// result is f32.
+    ///
+    /// # Errors
+    /// As [`Tensor::matmul`].
+    #[doc(hidden)]
+    #[track_caller]
+    pub fn matmul_wide(&self, rhs: &Tensor) -> Result<Tensor> {
+        self.product(rhs, true)
+    }
+
+    #[track_caller]
+    fn product(&self, rhs: &Tensor, wide: bool) -> Result<Tensor> {
         const OP: &str = "matmul";
         Tensor::same_device(OP, &[self, rhs])?;
         let cast = autocast::cast(OP, [self, rhs], [])?;
@@ -53,12 +69,12 @@ impl Tensor {
             return Err(misfit(format!("leading axes {lead_l:?} and {lead_r:?} do not broadcast")).here());
         };
         // The operands as the product reads them: all of the batch, whatever they were broadcast from.
-        let wide =
+        let whole =
             |rows: usize, columns: usize| batch.iter().copied().chain([rows, columns]).collect::<Shape>();
-        wide(m, k).checked(OP)?;
-        wide(k, n).checked(OP)?;
-        let shape = wide(m, n).checked(OP)?;
-        let out = contract(&lhs, &rhs_matrix, &shape);
+        whole(m, k).checked(OP)?;
+        whole(k, n).checked(OP)?;
+        let shape = whole(m, n).checked(OP)?;
+        let out = contract(&lhs, &rhs_matrix, &shape, wide);
         let mut dropped: SmallVec<[usize; 5]> = SmallVec::new();
         if row {
             dropped.push(shape.rank() - 2);
@@ -108,6 +124,21 @@ impl Tensor {
     /// Labels that [`Subscripts`] does not allow or that have two sizes, bool tensors, two dtypes, or two devices.
     #[track_caller]
     pub fn contract(&self, rhs: &Tensor, subscripts: Subscripts) -> Result<Tensor> {
+        self.contract_by(rhs, subscripts, false)
+    }
+
+    /// [`Tensor::contract`] as [`Tensor::matmul_wide`] is to [`Tensor::matmul`].
+    ///
+    /// # Errors
+    /// As [`Tensor::contract`].
+    #[doc(hidden)]
+    #[track_caller]
+    pub fn contract_wide(&self, rhs: &Tensor, subscripts: Subscripts) -> Result<Tensor> {
+        self.contract_by(rhs, subscripts, true)
+    }
+
+    #[track_caller]
+    fn contract_by(&self, rhs: &Tensor, subscripts: Subscripts, wide: bool) -> Result<Tensor> {
         const OP: &str = "einsum";
         Tensor::same_device(OP, &[self, rhs])?;
         let cast = autocast::cast(OP, [self, rhs], [])?;
@@ -149,8 +180,21 @@ impl Tensor {
             l.or(r).unwrap_or(1)
         });
         let shape = sizes.collect::<Shape>().checked(OP)?;
-        Ok(Tensor::build(Op::Contract(Box::new(subscripts)), shape, this.dtype(), &[this, rhs]))
+        Ok(contraction(this, rhs, subscripts, shape, wide))
     }
+}
+
+/// The node of a contraction. A `wide` one of half types has its sums as they are, in f32: a kernel's epilogue hands them on unrounded. A
+/// device without epilogues computes it of factors in f32.
+#[track_caller]
+fn contraction(lhs: &Tensor, rhs: &Tensor, subscripts: Subscripts, shape: Shape, wide: bool) -> Tensor {
+    let dtype = lhs.dtype();
+    let result = if wide { dtype.compute() } else { dtype };
+    let op = Op::Contract(Box::new(subscripts));
+    if result != dtype && lhs.device().info().limits.max_epilogue == 0 {
+        return Tensor::build(op, shape, result, &[&lhs.cast_unchecked(result), &rhs.cast_unchecked(result)]);
+    }
+    Tensor::build(op, shape, result, &[lhs, rhs])
 }
 
 /// Factors of one dtype, which is not bool.
@@ -172,7 +216,7 @@ pub(super) fn check_factors(op: &'static str, lhs: &Tensor, rhs: &Tensor) -> Res
 
 /// The contraction of `[lead…, m, k]` and `[lead…, k, n]`, whose leading axes broadcast to those of `shape`.
 #[track_caller]
-fn contract(lhs: &Tensor, rhs: &Tensor, shape: &Shape) -> Tensor {
+fn contract(lhs: &Tensor, rhs: &Tensor, shape: &Shape, wide: bool) -> Tensor {
     let batch = &shape[..shape.rank() - 2];
     let spread = |t: &Tensor| {
         let (lead, matrix) = split(t);
@@ -184,7 +228,7 @@ fn contract(lhs: &Tensor, rhs: &Tensor, shape: &Shape) -> Tensor {
     };
     let (lhs, rhs) = (spread(lhs), spread(rhs));
     let subscripts = Subscripts::matmul(lhs.rank() - 2, rhs.rank() - 2);
-    Tensor::build(Op::Contract(Box::new(subscripts)), shape.clone(), lhs.dtype(), &[&lhs, &rhs])
+    contraction(&lhs, &rhs, subscripts, shape.clone(), wide)
 }
 
 fn split(t: &Tensor) -> (&[usize], &[usize]) {

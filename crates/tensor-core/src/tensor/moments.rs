@@ -71,6 +71,10 @@ impl Tensor {
     ) -> Result<(Tensor, Tensor)> {
         let resolved = self.shape().axes(&axes, op)?;
         let n: usize = resolved.iter().map(|&a| self.dims()[a]).product();
+        if let Some(wide) = self.half_as_f32() {
+            let (variance, mean) = wide.moments(op, axes, correction, keepdim)?;
+            return Ok((variance.cast_unchecked(self.dtype()), mean.cast_unchecked(self.dtype())));
+        }
         let mean = self.mean_axis(axes.clone(), true)?;
         let squares = self.sub(&mean)?.powi(2).sum_axis(axes, keepdim)?;
         let variance = squares.div_scalar((n as f64 - correction).max(0.0));
@@ -85,17 +89,18 @@ impl Tensor {
     /// More than two axes.
     #[track_caller]
     pub fn cov(&self, correction: f64) -> Result<Tensor> {
-        let covariances = self.covariances("cov", correction)?;
+        let covariances = self.covariances("cov", correction)?.cast_unchecked(self.floating_dtype());
         if self.rank() == 2 { Ok(covariances) } else { covariances.reshape(()) }
     }
 
+    /// Covariances, of half types in f32.
     #[track_caller]
     fn covariances(&self, op: &'static str, correction: f64) -> Result<Tensor> {
         if self.rank() > 2 {
             let message = format!("rows of observations [n, m] are needed, not shape {}", self.shape());
             return Err(Error::invalid(op, message));
         }
-        let x = self.floating();
+        let x = self.cast_unchecked(self.floating_dtype().compute());
         let rows = if x.rank() == 2 { x } else { x.reshape([1, -1])? };
         let centred = rows.sub(&rows.mean_axis(1, true)?)?;
         let m = rows.dims()[1] as f64;
@@ -112,6 +117,7 @@ impl Tensor {
         let covariances = self.covariances("corrcoef", 1.0)?;
         let deviations = covariances.diagonal(0, 0, 1)?.sqrt();
         let correlations = covariances.div(&deviations.unsqueeze(1)?)?.div(&deviations)?.clamp(-1.0, 1.0);
+        let correlations = correlations.cast_unchecked(self.floating_dtype());
         if self.rank() == 2 { Ok(correlations) } else { correlations.reshape(()) }
     }
 }

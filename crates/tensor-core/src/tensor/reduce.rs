@@ -343,6 +343,9 @@ impl Tensor {
         if let Some(wide) = autocast::widened("softmax", self) {
             return wide.softmax_by(axis);
         }
+        if let Some(wide) = self.half_as_f32() {
+            return Ok(wide.softmax_by(axis)?.cast_unchecked(self.dtype()));
+        }
         let Some(shifted) = self.shifted("softmax", axis)? else { return Ok(self.clone()) };
         let exp = shifted.exp();
         // One division a row.
@@ -363,6 +366,9 @@ impl Tensor {
         if let Some(wide) = autocast::widened("log_softmax", self) {
             return wide.log_softmax_by(axis);
         }
+        if let Some(wide) = self.half_as_f32() {
+            return Ok(wide.log_softmax_by(axis)?.cast_unchecked(self.dtype()));
+        }
         let Some(shifted) = self.shifted("log_softmax", axis)? else { return Ok(self.clone()) };
         shifted.sub(&shifted.exp().sum_axis(axis, true)?.log())
     }
@@ -377,6 +383,9 @@ impl Tensor {
     fn logsumexp_by(&self, axes: Axes, keepdim: bool) -> Result<Tensor> {
         if let Some(wide) = autocast::widened("logsumexp", self) {
             return wide.logsumexp_by(axes, keepdim);
+        }
+        if let Some(wide) = self.half_as_f32() {
+            return Ok(wide.logsumexp_by(axes, keepdim)?.cast_unchecked(self.dtype()));
         }
         if self.shape().axes(&axes, "logsumexp")?.iter().any(|&a| self.dims()[a] == 0) {
             // Nothing is greatest, and nothing can overflow.

@@ -26,9 +26,26 @@ impl Tensor {
     /// bools give the default dtype.
     #[track_caller]
     pub(super) fn real_pair(&self, op: &'static str, rhs: Operand) -> Result<(Tensor, Tensor, DType)> {
-        let (a, b) = self.pair(op, rhs)?;
-        let dtype = if a.dtype().is_float() { a.dtype() } else { self.device().float_dtype() };
-        Ok((a.cast_unchecked(dtype.compute()), b.cast_unchecked(dtype.compute()), dtype))
+        let (given, promoted) = match rhs {
+            Operand::Tensor(rhs) => {
+                Tensor::same_device(op, &[self, &rhs])?;
+                self.shape().broadcast(rhs.shape(), op)?;
+                let dtype = promoted(self, &rhs);
+                (rhs, dtype)
+            }
+            Operand::Scalar(scalar) => {
+                let dtype = self.promoted_with(scalar);
+                let wide = if dtype.is_float() { dtype.compute() } else { dtype };
+                (self.constant_of(scalar, wide), dtype)
+            }
+        };
+        let dtype = if promoted.is_float() { promoted } else { self.device().float_dtype() };
+        // Integers meet in their promoted dtype first.
+        let wide = |x: &Tensor| match promoted.is_float() {
+            true => x.cast_unchecked(dtype.compute()),
+            false => x.cast_unchecked(promoted).cast_unchecked(dtype.compute()),
+        };
+        Ok((wide(self), wide(&given), dtype))
     }
 
     /// Whether the sign bit is set: of negative numbers and of −0. Of a NaN it is false. Gives bool. `torch.signbit`.
