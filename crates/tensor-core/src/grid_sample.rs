@@ -38,6 +38,8 @@ pub enum GridPadding {
 /// The result has the pictures' channels and the grid's sizes. The place along an axis of n pixels is (x + 1) · n / 2 − 1/2, or with
 /// `align_corners` (x + 1) · (n − 1) / 2, in pixels from the centre of the first; then comes the padding. Where a device has no such
 /// kernel ([`crate::Tensor::has_custom_kernel`]), the caller composes it of other operations.
+///
+/// A NaN in the grid is read as −1, and so is an infinity that would be reflected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GridSample {
     /// Axes of pixels: 2 or 3.
@@ -48,6 +50,12 @@ pub struct GridSample {
     pub padding: GridPadding,
     /// Whether −1 and 1 are the centres of the first and the last pixel, and not the outer edges of them.
     pub align_corners: bool,
+}
+
+impl GridSample {
+    /// The greatest magnitude of a number of the grid that is told from greater ones, and of a place that is reflected without an exact
+    /// remainder. Pictures end at 3 or nearer.
+    pub const FARTHEST: f64 = (1 << 20) as f64;
 }
 
 impl CustomKernel for GridSample {

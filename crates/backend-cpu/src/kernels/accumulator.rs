@@ -67,9 +67,10 @@ macro_rules! lesser {
 
 pub(super) use {greater, lesser};
 
-/// Whether floats are accumulated in f32 within a group.
+/// Whether floats are accumulated in f32 within a group. Means are not, so that the mean of equal numbers is that number, and numbers whose
+/// sum is out of range have a mean.
 fn is_narrow(op: ReduceOp, dtype: DType) -> bool {
-    dtype != DType::F64 && op != ReduceOp::Prod
+    dtype != DType::F64 && !matches!(op, ReduceOp::Prod | ReduceOp::Mean)
 }
 
 impl Accumulator for f64 {
@@ -131,6 +132,12 @@ impl Accumulator for f64 {
                 }
             });
         }
+        if op == ReduceOp::Mean && dtype != DType::F64 {
+            // SAFETY: the caller's promise.
+            return unsafe {
+                fold(isa, isa, data.cast::<f32>(), n, 0.0f64, |a, v| a + f64::from(v), |a, b| a + b)
+            };
+        }
         if dtype == DType::F64 { go!(f64, isa.narrow()) } else { go!(f32, isa) }
     }
 
@@ -160,9 +167,10 @@ impl Accumulator for f64 {
             }
             // Products leave the range of f32 too easily.
             (false, ReduceOp::Prod) => go!(few, f32, sums, |a, v| a * f64::from(v)),
+            (false, ReduceOp::Mean) => go!(isa, f32, sums, |a, v| a + f64::from(v)),
             (false, ReduceOp::Max) => go!(isa, f32, narrow, |a, v| greater!(a, v)),
             (false, ReduceOp::Min) => go!(isa, f32, narrow, |a, v| lesser!(a, v)),
-            (false, ReduceOp::Sum | ReduceOp::Mean | ReduceOp::Any | ReduceOp::All) => {
+            (false, ReduceOp::Sum | ReduceOp::Any | ReduceOp::All) => {
                 go!(isa, f32, narrow, |a, v| a + v)
             }
         }

@@ -4,7 +4,7 @@
 
 use std::{
     cmp::min,
-    ops::{Div, Neg, Range},
+    ops::{Div, Neg, Range, Rem},
 };
 
 use tensor_core::{GridMode, GridPadding, GridSample, Launch, Result};
@@ -35,7 +35,7 @@ impl Native for GridSample {
 }
 
 /// A number that may be a place.
-trait Place: Float + Div<Output = Self> + Neg<Output = Self> {
+trait Place: Float + Div<Output = Self> + Neg<Output = Self> + Rem<Output = Self> {
     fn floor(self) -> Self;
     /// Halves to the even number.
     fn round(self) -> Self;
@@ -180,6 +180,8 @@ struct Axis<T> {
     /// Where reflections begin, and how far it is to the other mirror.
     low: T,
     span: T,
+    /// See [`GridSample::FARTHEST`].
+    farthest: T,
 }
 
 impl<T: Place> Axis<T> {
@@ -189,7 +191,8 @@ impl<T: Place> Axis<T> {
             if align_corners { ((n - 1.0) / 2.0, 0.0, 0.0, n - 1.0) } else { (n / 2.0, 0.5, -0.5, n) };
         let [last, scale, before, low, span] = [n - 1.0, scale, before, low, span].map(T::rounded);
         let size = size as i32;
-        Axis { size, last, top: T::at_most(size - 1), scale, before, low, span }
+        let farthest = T::rounded(GridSample::FARTHEST);
+        Axis { size, last, top: T::at_most(size - 1), scale, before, low, span, farthest }
     }
 
     #[inline(always)]
@@ -198,10 +201,31 @@ impl<T: Place> Axis<T> {
         if x > self.last { self.last } else { x }
     }
 
+    /// A number of the grid, with −1 for NaN, and for infinities where they would be reflected.
+    #[inline(always)]
+    fn readable(&self, padding: GridPadding, x: T) -> T {
+        match padding {
+            GridPadding::Zeros | GridPadding::Border => {
+                let x = if x.is_nan() { -T::ONE } else { x };
+                let x = if x < -self.farthest { -self.farthest } else { x };
+                if x > self.farthest { self.farthest } else { x }
+            }
+            // An infinity less itself is NaN.
+            GridPadding::Reflection => {
+                if (x - x).is_nan() {
+                    -T::ONE
+                } else {
+                    x
+                }
+            }
+        }
+    }
+
     /// The places of some numbers of the grid, in pixels.
     #[inline(always)]
     fn place(&self, padding: GridPadding, at: &mut [T; PLACES]) {
         for x in at.iter_mut() {
+            *x = self.readable(padding, *x);
             *x = (*x + T::ONE) * self.scale - self.before;
         }
         match padding {
@@ -214,7 +238,8 @@ impl<T: Place> Axis<T> {
                 for x in at.iter_mut() {
                     let far = (*x - self.low).abs();
                     let turns = (far / self.span).floor();
-                    let rest = far - turns * self.span;
+                    let near = far - turns * self.span;
+                    let rest = if far > self.farthest { far % self.span } else { near };
                     let odd = turns - (turns * T::HALF).floor() * (T::ONE + T::ONE);
                     let inside = if odd == T::ZERO { rest } else { self.span - rest };
                     *x = self.clamped(inside + self.low);

@@ -242,16 +242,18 @@ impl Bags {
             let full = counts.to_dtype(DType::I32)?.sum_axis(1, true)?.gt_scalar(0);
             return full.where_cond(&found.gather(1, &greatest)?.squeeze(1)?, &zeros);
         }
-        let mut found = found;
+        // Half types are added and divided in f32.
+        let wide = dtype.compute();
+        let (mut found, zeros) = (found.to_dtype(wide)?, zeros.to_dtype(wide)?);
         if let Some(weights) = per_sample_weights {
-            found = found.mul(&weights.unsqueeze(-1)?)?;
+            found = found.mul(&weights.to_dtype(wide)?.unsqueeze(-1)?)?;
         }
         if let Some(counts) = &counts {
             found = counts.unsqueeze(-1)?.where_cond(&found, &zeros)?;
         }
         let counts = match counts {
-            Some(counts) => counts.to_dtype(dtype)?,
-            None => Tensor::ones(indices.shape().clone(), (dtype, &device))?,
+            Some(counts) => counts.to_dtype(wide)?,
+            None => Tensor::ones(indices.shape().clone(), (wide, &device))?,
         };
         let (sums, counts) = match bags {
             _ if table => (found.sum_axis(1, false)?, counts.sum_axis(1, false)?),
@@ -263,15 +265,15 @@ impl Bags {
                     false => (found.narrow(0, 0, owners.numel())?, counts.narrow(0, 0, owners.numel())?),
                 };
                 (
-                    Tensor::zeros([bags.len(), features], (dtype, &device))?.index_add(0, &owners, &found)?,
-                    Tensor::zeros([bags.len()], (dtype, &device))?.index_add(0, &owners, &counts)?,
+                    Tensor::zeros([bags.len(), features], (wide, &device))?.index_add(0, &owners, &found)?,
+                    Tensor::zeros([bags.len()], (wide, &device))?.index_add(0, &owners, &counts)?,
                 )
             }
             None => (found.sum_axis(1, false)?, counts.sum_axis(1, false)?),
         };
         match mode {
-            BagMode::Mean => sums.div(&counts.maximum_scalar(1.0).unsqueeze(1)?),
-            BagMode::Sum | BagMode::Max => Ok(sums),
+            BagMode::Mean => sums.div(&counts.maximum_scalar(1.0).unsqueeze(1)?)?.to_dtype(dtype),
+            BagMode::Sum | BagMode::Max => sums.to_dtype(dtype),
         }
     }
 }

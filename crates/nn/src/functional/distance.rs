@@ -34,7 +34,8 @@ pub fn normalize(input: &Tensor, p: f64, axis: isize, eps: f64) -> Result<Tensor
     const OP: &str = "normalize";
     check_float(OP, &[input])?;
     let axis = input.shape().axis(axis, OP)?;
-    input.div(&norm(OP, input, p, axis)?.maximum_scalar(eps))
+    let wide = input.to_dtype(input.dtype().compute())?;
+    wide.div(&norm(OP, &wide, p, axis)?.maximum_scalar(eps))?.to_dtype(input.dtype())
 }
 
 /// x·y / (max(‖x‖, eps) · max(‖y‖, eps)) along an axis, which goes. The tensors broadcast. PyTorch's defaults are axis 1 and eps = 1e-8.
@@ -50,9 +51,10 @@ pub fn cosine_similarity(x1: &Tensor, x2: &Tensor, axis: isize, eps: f64) -> Res
     check_float(OP, &[x1, x2])?;
     let shape = x1.shape().broadcast(x2.shape(), OP)?;
     let axis = shape.axis(axis, OP)?;
-    let (x1, x2) = (x1.expand(&shape)?, x2.expand(&shape)?);
+    let dtype = x1.dtype().promote(x2.dtype());
+    let wide = |x: &Tensor| x.to_dtype(dtype.compute())?.expand(&shape);
     let unit = |x: &Tensor| x.div(&norm(OP, x, 2.0, axis)?.maximum_scalar(eps));
-    unit(&x1)?.mul(&unit(&x2)?)?.sum_axis(axis, false)
+    unit(&wide(x1)?)?.mul(&unit(&wide(x2)?)?)?.sum_axis(axis, false)?.to_dtype(dtype)
 }
 
 /// ‖x − y + eps‖ₚ along the last axis, which goes. The tensors broadcast. PyTorch's defaults are p = 2 and eps = 1e-6.
@@ -64,9 +66,11 @@ pub fn cosine_similarity(x1: &Tensor, x2: &Tensor, axis: isize, eps: f64) -> Res
 pub fn pairwise_distance(x1: &Tensor, x2: &Tensor, p: f64, eps: f64) -> Result<Tensor> {
     const OP: &str = "pairwise_distance";
     check_float(OP, &[x1, x2])?;
-    let difference = x1.sub(x2)?.add_scalar(eps);
+    let dtype = x1.dtype().promote(x2.dtype());
+    let wide = |x: &Tensor| x.to_dtype(dtype.compute());
+    let difference = wide(x1)?.sub(&wide(x2)?)?.add_scalar(eps);
     let axis = difference.shape().axis(-1, OP)?;
-    norm(OP, &difference, p, axis)?.squeeze(axis)
+    norm(OP, &difference, p, axis)?.squeeze(axis)?.to_dtype(dtype)
 }
 
 /// From so many points on, Euclidean distances are computed from products, as PyTorch does.
@@ -118,6 +122,24 @@ pub fn cdist(x1: &Tensor, x2: &Tensor, p: f64) -> Result<Tensor> {
     if m == 0 {
         return x1.unsqueeze(-2)?.sub(&x2.unsqueeze(-3)?)?.sum_axis(-1, false);
     }
+    let dtype = x1.dtype();
+    if dtype != dtype.compute() && dtype == x2.dtype() {
+        let wide = [x1, x2].map(|x| x.to_dtype(dtype.compute()));
+        let [x1, x2] = wide;
+        return cdist(&x1?, &x2?, p)?.to_dtype(dtype);
+    }
+    if p > 1.0 && p.is_finite() && rows > 0 && columns > 0 {
+        let scale = x1.detach().abs().max()?.maximum(&x2.detach().abs().max()?)?.scale_of_squares();
+        return distances(&x1.mul(&scale)?, &x2.mul(&scale)?, p)?.div(&scale);
+    }
+    distances(x1, x2, p)
+}
+
+/// [`cdist`] of points that fit each other, whose powers are in range.
+#[track_caller]
+fn distances(x1: &Tensor, x2: &Tensor, p: f64) -> Result<Tensor> {
+    const OP: &str = "cdist";
+    let (rows, columns) = (x1.dims()[x1.rank() - 2], x2.dims()[x2.rank() - 2]);
     if p == 2.0 && rows.max(columns) > BY_PRODUCTS {
         let squares = |x: &Tensor| x.powi(2).sum_axis(-1, true);
         let products = x1.matmul(&x2.transpose(-1, -2)?)?.mul_scalar(-2.0);
@@ -231,9 +253,25 @@ pub fn pdist(input: &Tensor, p: f64) -> Result<Tensor> {
     let ([input], []) = cast.tensors();
     check_float(OP, &[input])?;
     check_power(OP, p)?;
-    let &[_, m] = input.dims() else {
+    let &[n, m] = input.dims() else {
         return Err(Error::invalid(OP, format!("shape {}: points are rows of a matrix", input.shape())));
     };
+    let dtype = input.dtype();
+    if dtype != dtype.compute() {
+        return pdist(&input.to_dtype(dtype.compute())?, p)?.to_dtype(dtype);
+    }
+    if p > 1.0 && p.is_finite() && n * m > 0 {
+        let scale = input.detach().abs().max()?.scale_of_squares();
+        return of_all_pairs(&input.mul(&scale)?, p)?.div(&scale);
+    }
+    of_all_pairs(input, p)
+}
+
+/// [`pdist`] of points whose powers are in range.
+#[track_caller]
+fn of_all_pairs(input: &Tensor, p: f64) -> Result<Tensor> {
+    const OP: &str = "pdist";
+    let m = input.dims()[1];
     if m > 0
         && let Some(found) = by_kernel(p, std::slice::from_ref(input))?
     {

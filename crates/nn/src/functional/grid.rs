@@ -255,6 +255,13 @@ impl Function for Sampled {
 #[track_caller]
 fn place(x: &Tensor, size: usize, options: GridSampleOptions) -> Result<Tensor> {
     let n = size as f64;
+    // A NaN is read as −1, as PyTorch has it, and where places are reflected, infinity too. Beyond, all places past the edge are alike.
+    let x = match options.padding {
+        GridPadding::Zeros | GridPadding::Border => {
+            x.masked_fill(&x.isnan(), -1.0)?.clamp(-GridSample::FARTHEST, GridSample::FARTHEST)
+        }
+        GridPadding::Reflection => x.masked_fill(&x.isfinite().logical_not(), -1.0)?,
+    };
     let x = match options.align_corners {
         true => x.add_scalar(1.0).mul_scalar((n - 1.0) / 2.0),
         false => x.add_scalar(1.0).mul_scalar(n / 2.0).sub_scalar(0.5),
@@ -269,7 +276,9 @@ fn place(x: &Tensor, size: usize, options: GridSampleOptions) -> Result<Tensor> 
             }
             let far = x.sub_scalar(low).abs();
             let turns = far.detach().div_scalar(span).floor();
-            let rest = far.sub(&turns.mul_scalar(span))?;
+            let near = far.sub(&turns.mul_scalar(span))?;
+            // Far out, the product is not exact.
+            let rest = far.gt_scalar(GridSample::FARTHEST).where_cond(&far.remainder_scalar(span), &near)?;
             let back = turns.remainder_scalar(2.0).ne_scalar(0.0);
             let inside = back.where_cond(&rest.neg().add_scalar(span), &rest)?.add_scalar(low);
             Ok(inside.clamp(0.0, n - 1.0))

@@ -1,6 +1,6 @@
 //! Images of another size: each element a weighted sum of a few neighbours along each axis, one axis after the other.
 
-use tensor_core::{DType, Error, Result, Subscripts, Tensor, autocast};
+use tensor_core::{DType, Error, Result, Tensor, autocast};
 
 use super::{adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d};
 
@@ -244,7 +244,10 @@ pub(crate) fn interpolate_by(
             // First what makes the input smallest, so that the other axes have least to do.
             let mut order: Vec<usize> = (0..lines.len()).collect();
             order.sort_by(|&a, &b| lines[a].growth().total_cmp(&lines[b].growth()));
-            order.into_iter().try_fold(input.clone(), |x, axis| lines[axis].weigh(&x, axis + 2, mode))
+            // Half types are weighed in f32, and rounded once.
+            let wide = input.to_dtype(input.dtype().compute())?;
+            let out = order.into_iter().try_fold(wide, |x, axis| lines[axis].weigh(&x, axis + 2, mode))?;
+            out.to_dtype(input.dtype())
         }
     }
 }
@@ -325,8 +328,7 @@ impl Line {
         vec![(at(first), 1.0 - t), (at(first + 1.0), t)]
     }
 
-    /// Makes each output the weighted sum of its elements: one product of the axis with a matrix of weights, or, of an axis so long that the
-    /// matrix would be mostly zeros, rows taken by index and weighed.
+    /// Makes each output the weighted sum of its elements, taken by index: what is not finite stays with the outputs that it is a part of.
     #[track_caller]
     fn weigh(&self, x: &Tensor, axis: usize, mode: InterpolateMode) -> Result<Tensor> {
         // A scale factor that keeps the size moves places all the same; PyTorch heeds it for cubic weights alone.
@@ -335,58 +337,24 @@ impl Line {
             return Ok(x.clone());
         }
         let taps: Vec<Taps> = (0..self.wanted).map(|i| self.taps(i, mode)).collect();
-        let (n, wanted) = (self.n, self.wanted);
         let count = taps.first().map_or(1, Vec::len);
-        if n > LONG * count {
-            let mut shape = vec![1; x.rank()];
-            shape[axis] = wanted;
-            let mut sum: Option<Tensor> = None;
-            for k in 0..count {
-                let places: Vec<i32> = taps.iter().map(|taps| taps[k].0 as i32).collect();
-                let weights: Vec<f64> = taps.iter().map(|taps| taps[k].1).collect();
-                let weights = Tensor::new(weights, (x.dtype(), &x.device()))?.reshape(shape.as_slice())?;
-                let part =
-                    x.index_select(axis, &Tensor::new(places, (DType::I32, &x.device()))?)?.mul(&weights)?;
-                sum = Some(match sum {
-                    Some(sum) => sum.add(&part)?,
-                    None => part,
-                });
-            }
-            return Ok(sum.unwrap_or_else(|| x.clone()));
+        let mut shape = vec![1; x.rank()];
+        shape[axis] = self.wanted;
+        let mut sum: Option<Tensor> = None;
+        for k in 0..count {
+            let places: Vec<i32> = taps.iter().map(|taps| taps[k].0 as i32).collect();
+            let weights: Vec<f64> = taps.iter().map(|taps| taps[k].1).collect();
+            let weights = Tensor::new(weights, (x.dtype(), &x.device()))?.reshape(shape.as_slice())?;
+            let part =
+                x.index_select(axis, &Tensor::new(places, (DType::I32, &x.device()))?)?.mul(&weights)?;
+            sum = Some(match sum {
+                Some(sum) => sum.add(&part)?,
+                None => part,
+            });
         }
-        let mut weights = vec![0.0f64; n * wanted];
-        for (i, taps) in taps.iter().enumerate() {
-            taps.iter().for_each(|&(at, weight)| weights[i * n + at] += weight);
-        }
-        let weights = Tensor::new(weights, (x.dtype(), &x.device()))?.reshape([wanted, n])?;
-        let labels: Vec<u8> = (0..x.rank() as u8).collect();
-        let mut out = labels.clone();
-        out[axis] = x.rank() as u8;
-        let of_weights = [x.rank() as u8, axis as u8].into_iter().collect();
-        match axis + 1 == x.rank() {
-            true => x.contract(
-                &weights,
-                Subscripts {
-                    lhs: labels.into_iter().collect(),
-                    rhs: of_weights,
-                    out: out.into_iter().collect(),
-                },
-            ),
-            false => weights.contract(
-                x,
-                Subscripts {
-                    lhs: of_weights,
-                    rhs: labels.into_iter().collect(),
-                    out: out.into_iter().collect(),
-                },
-            ),
-        }
+        Ok(sum.unwrap_or_else(|| x.clone()))
     }
 }
-
-/// Up to so many elements of an axis for each that an output needs, a product with a matrix costs no more than taking rows by index: an
-/// estimate, of some 10¹⁰ multiplications and 10⁹ elements taken a second.
-const LONG: usize = 64;
 
 /// The constant of the cubic convolution.
 const A: f64 = -0.75;

@@ -125,11 +125,12 @@ pub(crate) fn lp_pool<const D: usize>(
     }
     let size: usize = window.iter().product();
     let whole = p.fract() == 0.0 && p.abs() <= 64.0;
-    let powers = if whole { input.powi(p as i32) } else { input.powf(p) };
+    let wide = input.to_dtype(input.dtype().compute())?;
+    let powers = if whole { wide.powi(p as i32) } else { wide.powf(p) };
     let sums = avg_pool(op, &powers, window, options)?.mul_scalar(size as f64);
     // A root's derivative at 0 may be infinite: zeros take another way.
     let zero = sums.eq_scalar(0.0);
-    sums.masked_fill(&zero, 1.0)?.powf(1.0 / p).masked_fill(&zero, 0.0)
+    sums.masked_fill(&zero, 1.0)?.powf(1.0 / p).masked_fill(&zero, 0.0)?.to_dtype(input.dtype())
 }
 
 /// How [`max_unpool2d`] finds the size of its output.
@@ -310,7 +311,9 @@ pub(crate) fn avg_pool<const D: usize>(
     }
     let (x, pool) = Pool::of(op, input, window, options)?;
     let axes: Vec<usize> = (2..2 + D).collect();
-    let sum = pool.windows(&x, 0.0)?.sum_axis(axes.as_slice(), false)?;
+    // Half types are added and divided in f32.
+    let windows = pool.windows(&x, 0.0)?.to_dtype(x.dtype().compute())?;
+    let sum = windows.sum_axis(axes.as_slice(), false)?;
     // Each window's elements that count, along each axis.
     let mut out = sum;
     for axis in 0..D {
@@ -326,6 +329,7 @@ pub(crate) fn avg_pool<const D: usize>(
             }
         };
     }
+    let out = out.to_dtype(input.dtype())?;
     out.reshape(pool.unbatched(input, &out))
 }
 

@@ -95,20 +95,41 @@ pub(crate) fn adaptive_avg_pool<const D: usize>(
     input: &Tensor,
     Window(size): Window<D>,
 ) -> Result<Tensor> {
-    let (mut x, window) = in_bins(check(op, input, size)?, size, |x, axis, bins| {
-        // The means of an axis are one product with a matrix of shares.
-        let (n, count) = (x.dims()[axis], bins.len());
-        let mut shares = vec![0.0f64; n * count];
-        for (i, &(start, end)) in bins.iter().enumerate() {
-            (start..end).for_each(|at| shares[at * count + i] = 1.0 / (end - start) as f64);
-        }
-        let shares = Tensor::new(shares, (x.dtype(), &x.device()))?.reshape([n, count])?;
-        Ok((x.transpose(axis, -1)?.matmul(&shares)?.transpose(axis, -1)?, 1))
-    })?;
+    let x = check(op, input, size)?.to_dtype(input.dtype().compute())?;
+    let (mut x, window) = in_bins(x, size, |x, axis, bins| Ok((means_of_bins(x, axis, bins)?, 1)))?;
     if window != [1; D] {
         x = avg_pool(op, &x, window, PoolOptions::default())?;
     }
+    let x = x.to_dtype(input.dtype())?;
     if input.rank() == D + 1 { x.squeeze(0) } else { Ok(x) }
+}
+
+/// Bins up to which each is a slice of its own; more are laid side by side.
+const BINS_AS_SLICES: usize = 8;
+
+/// The mean of each bin of an axis, made of its own elements alone: what is not finite stays in the bins that it lies in.
+#[track_caller]
+fn means_of_bins(x: &Tensor, axis: usize, bins: &[(usize, usize)]) -> Result<Tensor> {
+    if bins.len() <= BINS_AS_SLICES {
+        let mean = |&(start, end): &(usize, usize)| x.narrow(axis, start, end - start)?.mean_axis(axis, true);
+        return Tensor::concat(&bins.iter().map(mean).collect::<Result<Vec<_>>>()?, axis);
+    }
+    let (places, longest) = side_by_side(bins);
+    let device = x.device();
+    let (mut laid, mut along) = (x.dims().to_vec(), vec![1; x.rank() + 1]);
+    laid[axis] = bins.len();
+    laid.insert(axis + 1, longest);
+    let found =
+        x.index_select(axis, &Tensor::new(places, (DType::I32, &device))?)?.reshape(laid.as_slice())?;
+    let lengths: Vec<i32> = bins.iter().map(|(start, end)| (end - start) as i32).collect();
+    along[axis] = bins.len();
+    let lengths = Tensor::new(lengths, (DType::I32, &device))?.reshape(along.as_slice())?;
+    (along[axis], along[axis + 1]) = (1, longest);
+    let turns = Tensor::arange(0, longest, 1, (DType::I32, &device))?.reshape(along.as_slice())?;
+    let zero = Tensor::zeros((), (x.dtype(), &device))?;
+    let sums = turns.lt(&lengths)?.where_cond(&found, &zero)?.sum_axis(axis + 1, false)?;
+    let lengths = lengths.squeeze(axis + 1)?.to_dtype(x.dtype())?;
+    sums.div(&lengths)
 }
 
 /// Of bins of several sizes, the elements of each laid side by side, the shorter ones with their last element again.

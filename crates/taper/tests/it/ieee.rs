@@ -341,7 +341,8 @@ fn integers_and_conversions_compute_what_is_written() -> Result<()> {
     use CompareOp as C;
     use UnaryOp as U;
     let (d, reference) = (device(), crate::common::reference_device());
-    let all = [DType::Bool, DType::U8, DType::U32, DType::I32, DType::I64, DType::F16, DType::F32, DType::F64];
+    let all =
+        [DType::Bool, DType::U8, DType::U32, DType::I32, DType::I64, DType::F16, DType::F32, DType::F64];
     let dtypes: Vec<DType> = all.into_iter().filter(|&dtype| has(&d, dtype)).collect();
     let mut steps: Vec<Step> = [U::Neg, U::Abs, U::Sign, U::Relu, U::Not].map(Step::Unary).into();
     let mut binary = vec![B::Add, B::Sub, B::Mul, B::FloorDiv, B::Remainder, B::Pow, B::Maximum, B::Minimum];
@@ -377,12 +378,7 @@ fn integers_and_conversions_compute_what_is_written() -> Result<()> {
             // A step between two conversions, and what is found out about its result.
             for &between in &dtypes {
                 for last in [Step::Unary(U::Abs), Step::Unary(U::Sign), Step::Compare(C::Lt, 0)] {
-                    expressions.push(vec![
-                        Step::Cast(to),
-                        Step::Second(B::Sub),
-                        Step::Cast(between),
-                        last,
-                    ]);
+                    expressions.push(vec![Step::Cast(to), Step::Second(B::Sub), Step::Cast(between), last]);
                 }
                 if !is_float(between) {
                     expressions.push(vec![Step::Cast(to), Step::Cast(between), Step::Second(B::FloorDiv)]);
@@ -402,8 +398,7 @@ fn integers_and_conversions_compute_what_is_written() -> Result<()> {
         for some in expressions.chunks(8) {
             let mut tensors = Vec::new();
             for steps in some {
-                let fused =
-                    steps.iter().try_fold(operands.0.clone(), |x, step| step.apply(&x, &operands.1));
+                let fused = steps.iter().try_fold(operands.0.clone(), |x, step| step.apply(&x, &operands.1));
                 tensors.push(fused);
             }
             eval_pending()?;

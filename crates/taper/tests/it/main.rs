@@ -45,6 +45,7 @@ mod pointwise;
 #[cfg(feature = "distributions")]
 mod probability;
 mod pytorch;
+mod range;
 mod recurrent;
 mod reduce;
 mod resume;

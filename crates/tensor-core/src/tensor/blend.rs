@@ -29,18 +29,33 @@ impl Tensor {
         const OP: &str = "lerp";
         let (a, b, dtype) = self.real_pair(OP, end.into())?;
         let span = b.sub(&a)?;
-        // From the nearer end.
-        let mixed = match weight {
-            Operand::Scalar(weight) if weight.as_f64().abs() < 0.5 => a.add(&span.mul_scalar(weight))?,
-            Operand::Scalar(weight) => b.sub(&span.mul_scalar(1.0 - weight.as_f64()))?,
+        // From the nearer end. Where the distance is out of range, a share of each end: an end that has none does not count.
+        let (mixed, shares) = match weight {
+            Operand::Scalar(weight) => {
+                let w = weight.as_f64();
+                let mixed = match w.abs() < 0.5 {
+                    true => a.add(&span.mul_scalar(weight))?,
+                    false => b.sub(&span.mul_scalar(1.0 - w))?,
+                };
+                let shares = match (w == 0.0, w == 1.0) {
+                    (true, _) => a.add(&b.zeros_like())?,
+                    (_, true) => b.add(&a.zeros_like())?,
+                    _ => a.mul_scalar(1.0 - w).add(&b.mul_scalar(w))?,
+                };
+                (mixed, shares)
+            }
             Operand::Tensor(weight) => {
                 let (span, weight, _) = span.real_pair(OP, weight.into())?;
+                let rest = weight.neg().add_scalar(1);
                 let from_a = a.add(&span.mul(&weight)?)?;
-                let from_b = b.sub(&span.mul(&weight.neg().add_scalar(1))?)?;
-                weight.abs().lt_scalar(0.5).where_cond(&from_a, &from_b)?
+                let from_b = b.sub(&span.mul(&rest)?)?;
+                let of_a = a.mul(&rest)?.masked_fill(&rest.eq_scalar(0), 0.0)?;
+                let of_b = b.mul(&weight)?.masked_fill(&weight.eq_scalar(0), 0.0)?;
+                (weight.abs().lt_scalar(0.5).where_cond(&from_a, &from_b)?, of_a.add(&of_b)?)
             }
         };
-        mixed.to_dtype(dtype)
+        let is_far = span.isinf().bitwise_or(&a.isinf())?;
+        is_far.where_cond(&shares, &mixed)?.to_dtype(dtype)
     }
 
     /// x + `value` · a · b, broadcast. `torch.addcmul`.

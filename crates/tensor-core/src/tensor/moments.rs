@@ -15,14 +15,15 @@ impl Tensor {
         Ok(self.moments("var", axes.into(), correction, keepdim)?.0)
     }
 
-    /// The standard deviation along `axes` (`..` for all): the root of [`Tensor::var_axis`].
+    /// The standard deviation along `axes` (`..` for all): the root of [`Tensor::var_axis`], also where that leaves the range of the dtype.
+    /// Its gradient where all elements are equal is 0.
     ///
     /// # Errors
     /// No such axis.
     #[track_caller]
     #[doc(alias = "std")]
     pub fn std_axis(&self, axes: impl Into<Axes>, correction: f64, keepdim: bool) -> Result<Tensor> {
-        Ok(self.moments("std", axes.into(), correction, keepdim)?.0.sqrt())
+        self.deviation("std", axes.into(), correction, keepdim)
     }
 
     /// The variance and the mean along `axes` (`..` for all): [`Tensor::var_axis`] and [`Tensor::mean_axis`]. `torch.var_mean`.
@@ -57,8 +58,20 @@ impl Tensor {
         correction: f64,
         keepdim: bool,
     ) -> Result<(Tensor, Tensor)> {
-        let (variance, mean) = self.moments("std_mean", axes.into(), correction, keepdim)?;
-        Ok((variance.sqrt(), mean))
+        let axes = axes.into();
+        let std = self.deviation("std_mean", axes.clone(), correction, keepdim)?;
+        Ok((std, self.mean_axis(axes, keepdim)?))
+    }
+
+    #[track_caller]
+    fn deviation(&self, op: &'static str, axes: Axes, correction: f64, keepdim: bool) -> Result<Tensor> {
+        let resolved = self.shape().axes(&axes, op)?;
+        let n: usize = resolved.iter().map(|&a| self.dims()[a]).product();
+        let floating = self.floating_dtype();
+        let wide = self.cast_unchecked(floating.compute());
+        let centred = wide.sub(&wide.mean_axis(axes.clone(), true)?)?;
+        let divisor = (n as f64 - correction).max(0.0);
+        Ok(centred.root_of_squares(axes, keepdim, divisor)?.cast_unchecked(floating))
     }
 
     #[track_caller]

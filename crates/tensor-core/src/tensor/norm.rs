@@ -1,7 +1,34 @@
-//! Norms of vectors: over any axes, of differences, and held below a bound.
+//! Norms of vectors: over any axes, of differences, and held below a bound. Powers are taken of numbers that are scaled, where they would
+//! leave the range of their dtype.
 
 use super::Tensor;
-use crate::{Axes, Axis, Result, autocast};
+use crate::{Axes, Axis, DType, Result, autocast};
+
+/// Where squares are scaled: magnitudes from `large` on by `down`, those below `small` by `up`. Between them, sums of 2²⁵ squares are in
+/// range; scaled ones are too.
+struct Range {
+    large: f64,
+    down: f64,
+    small: f64,
+    up: f64,
+}
+
+impl Range {
+    fn of(dtype: DType) -> Range {
+        let two = |n: i32| 2f64.powi(n);
+        match dtype {
+            DType::F64 => Range { large: two(400), down: two(-600), small: two(-400), up: two(700) },
+            DType::F16
+            | DType::BF16
+            | DType::F32
+            | DType::Bool
+            | DType::U8
+            | DType::U32
+            | DType::I32
+            | DType::I64 => Range { large: two(50), down: two(-77), small: two(-50), up: two(100) },
+        }
+    }
+}
 
 impl Tensor {
     /// The p-norm along `axes` (`..` for all), which stay with size 1 if `keepdim`: (Σ|x|ᵖ)^(1/p). ∞ gives the greatest |x|, −∞ the least, 0 how
@@ -42,16 +69,82 @@ impl Tensor {
         } else if p == 1.0 {
             x.abs().sum_axis(axes, keepdim)?
         } else if p == 2.0 {
-            x.powi(2).sum_axis(axes, keepdim)?.root(2.0)
-        } else if p < 0.0 {
-            x.abs().powf(p).sum_axis(axes, keepdim)?.powf(1.0 / p)
+            x.root_of_squares(axes, keepdim, 1.0)?
         } else {
-            // A zero adds nothing, and its derivative is 0 although |x|ᵖ has none there for p < 1.
-            let zero = x.eq_scalar(0.0);
-            let powers = x.masked_fill(&zero, 1.0)?.abs().powf(p).masked_fill(&zero, 0.0)?;
-            powers.sum_axis(axes, keepdim)?.root(p)
+            let (scaled, scale) = x.near_one(axes.clone())?;
+            // A zero adds nothing, and its derivative is 0 although |x|ᵖ has none there for p < 1. Below 0, one zero makes the norm 0.
+            let zero = scaled.eq_scalar(0.0);
+            let powers = scaled.masked_fill(&zero, 1.0)?.abs().powf(p);
+            let (powers, vanishes) = match p < 0.0 {
+                false => (powers.masked_fill(&zero, 0.0)?, None),
+                true => (powers, Some(zero.any_axis(axes.clone(), keepdim)?)),
+            };
+            let root = powers.sum_axis(axes, keepdim)?.root(p);
+            let norm = root.div(&scale.reshape_unchecked(root.shape().clone()))?;
+            match vanishes {
+                None => norm,
+                Some(vanishes) => norm.masked_fill(&vanishes, 0.0)?,
+            }
         };
         norm.to_dtype(self.dtype())
+    }
+
+    /// √(Σx² / `divisor`) along axes, also where the squares leave the range of the dtype, f32 or f64. Its gradient at 0 is 0.
+    ///
+    /// The greatest magnitude is found first, and x scaled by a power of two where that is out of bounds; all other results have the bits
+    /// that they would have without.
+    #[track_caller]
+    pub(super) fn root_of_squares(&self, axes: Axes, keepdim: bool, divisor: f64) -> Result<Tensor> {
+        if self.numel() == 0 {
+            return Ok(self.powi(2).sum_axis(axes, keepdim)?.div_scalar(divisor).root(2.0));
+        }
+        let scale = self.detach().abs().amax(axes.clone(), true)?.scale_of_squares();
+        let squares = self.mul(&scale)?.powi(2).sum_axis(axes, keepdim)?;
+        let squares = if divisor == 1.0 { squares } else { squares.div_scalar(divisor) };
+        let root = squares.root(2.0);
+        root.div(&scale.reshape_unchecked(root.shape().clone()))
+    }
+
+    /// For each greatest magnitude, the power of two by which numbers are multiplied before they are squared: 1 between bounds, and where
+    /// there is no finite one.
+    #[doc(hidden)]
+    #[track_caller]
+    pub fn scale_of_squares(&self) -> Tensor {
+        let Range { large, down, small, up } = Range::of(self.dtype());
+        let one = self.constant(1.0.into());
+        let (is_large, is_small) = (self.ge_scalar(large), self.lt_scalar(small));
+        let scale = is_small.choose(&self.constant(up.into()), &one);
+        let scale = is_large.choose(&self.constant(down.into()), &scale);
+        // Zeros and infinities stay what they are.
+        let plain = self.eq_scalar(0.0).logical_or_same(&self.isinf());
+        plain.choose(&one, &scale)
+    }
+
+    /// This tensor scaled along axes by powers of two that bring its greatest magnitude near 1, and these powers, with the axes kept: for
+    /// powers other than squares.
+    #[track_caller]
+    fn near_one(&self, axes: Axes) -> Result<(Tensor, Tensor)> {
+        if self.numel() == 0 {
+            return Ok((
+                self.clone(),
+                self.constant(1.0.into())
+                    .expand(self.shape().reduced(&self.shape().axes(&axes, "norm")?, true))?,
+            ));
+        }
+        let greatest = self.detach().abs().amax(axes, true)?;
+        let plain = greatest.eq_scalar(0.0).logical_or_same(&greatest.isfinite().logical_not());
+        let exponent = plain.choose(&greatest.constant(1.0.into()), &greatest).log2().floor();
+        // In two steps, as the inverse of a denormal number is out of range.
+        let half = exponent.mul_scalar(-0.5).floor();
+        let rest = exponent.neg().sub(&half)?;
+        let (a, b) = (half.exp2(), rest.exp2());
+        Ok((self.mul(&a)?.mul(&b)?, a.mul(&b)?))
+    }
+
+    /// Whether either of two bool tensors of one shape is true.
+    #[track_caller]
+    fn logical_or_same(&self, rhs: &Tensor) -> Tensor {
+        self.with_same(crate::BinaryOp::Or, rhs)
     }
 
     /// x^(1/p) of numbers that are not negative, with the gradient 0 at 0.

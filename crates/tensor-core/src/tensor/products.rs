@@ -1,6 +1,6 @@
 //! Products of vectors and blocks: Kronecker's, the cross product, dot products along an axis.
 
-use super::{Tensor, shape_misfit};
+use super::{Tensor, elementwise::promoted, shape_misfit};
 use crate::{Axis, Error, Result, Shape, autocast};
 
 /// Lines of fewer elements are not worth a loop of their own, where the rest of each factor has as many elements as this or more.
@@ -66,13 +66,17 @@ impl Tensor {
             let hint = format!("vectors along axis {axis} have three elements each");
             return Err(shape_misfit(OP, self.shape(), rhs.shape(), hint));
         }
-        let (a, b) = (self.expand_unchecked(shape.clone()), rhs.expand_unchecked(shape));
+        let dtype = promoted(self, rhs);
+        let half = dtype != dtype.compute();
+        let wide = |t: &Tensor| if half { t.cast_unchecked(dtype.compute()) } else { t.clone() };
+        let (a, b) = (wide(self).expand_unchecked(shape.clone()), wide(rhs).expand_unchecked(shape));
         let mut parts = Vec::with_capacity(3);
         for (i, j) in [(1, 2), (2, 0), (0, 1)] {
             let at = |t: &Tensor, k: usize| t.slice_unchecked(axis, k, 1, 1);
             parts.push(at(&a, i).mul(&at(&b, j))?.sub(&at(&a, j).mul(&at(&b, i))?)?);
         }
-        Tensor::concat(&parts, axis)
+        let product = Tensor::concat(&parts, axis)?;
+        Ok(if half { product.cast_unchecked(dtype) } else { product })
     }
 
     /// Σ a·b along an axis, which goes. The tensors broadcast; the result is in their promoted dtype. `torch.linalg.vecdot`, whose

@@ -97,6 +97,12 @@ impl Tensor {
         if index.numel() == 0 {
             return Ok(self.clone());
         }
+        // A mean's sum and a product's parts may be out of the range of a half type.
+        if let (R::Mean | R::Prod, Some(wide)) = (reduce, self.half_as_f32()) {
+            let src = src.cast_unchecked(wide.dtype());
+            let found = wide.scatter_reduce_by(op, axis.into(), &index, &src, reduce, include_self)?;
+            return Ok(found.cast_unchecked(self.dtype()));
+        }
         let region = region(self, axis, &index);
         let (base, src) = (self.corner(&region), src.corner(index.shape()));
         // What was there where it counts, and what changes nothing elsewhere.

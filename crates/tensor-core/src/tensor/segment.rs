@@ -33,6 +33,9 @@ impl Tensor {
     fn segments(&self, reduce: ScatterReduce, lengths: &[usize], axis: Axis) -> Result<Tensor> {
         const OP: &str = "segment_reduce";
         self.require_float(OP)?;
+        if let (ScatterReduce::Mean, Some(wide)) = (reduce, self.half_as_f32()) {
+            return Ok(wide.segments(reduce, lengths, axis)?.cast_unchecked(self.dtype()));
+        }
         let axis = self.shape().axis(axis, OP)?;
         let n = self.dims()[axis];
         let sum = lengths.iter().try_fold(0usize, |sum, &length| sum.checked_add(length));
