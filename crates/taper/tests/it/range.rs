@@ -354,3 +354,41 @@ fn reading_halves_changes_nothing() -> Result<()> {
     }
     Ok(())
 }
+
+/// One number everywhere is one element, whatever view of it is read and by whom.
+#[test]
+fn views_of_a_constant_take_no_memory() -> Result<()> {
+    if taper_testing::run_alone(views_of_a_constant_take_no_memory) {
+        return Ok(());
+    }
+    let d = device();
+    const MANY: usize = 50_000_000;
+    let one = || Tensor::ones([1], &d);
+    let index = Tensor::new([1i32, 5, 3], &d)?;
+    type Reader<'a> = (&'a str, Box<dyn Fn() -> Result<f64> + 'a>);
+    let readers: Vec<Reader<'_>> = vec![
+        ("sum", Box::new(|| Ok(one()?.expand([MANY])?.sum().to_f64_vec()?[0]))),
+        ("mean", Box::new(|| Ok(one()?.expand([MANY])?.mean().to_f64_vec()?[0] * MANY as f64))),
+        ("a slice", Box::new(|| Ok(Tensor::ones([MANY], &d)?.narrow(0, 7, 10)?.to_f64_vec()?[3] * MANY as f64))),
+        ("a held view", Box::new(|| {
+            let held = one()?.expand([MANY])?;
+            let slice = held.reshape([MANY / 10, 10])?.narrow(0, 3, 2)?;
+            Ok(slice.sum().to_f64_vec()?[0] / 20.0 * MANY as f64)
+        })),
+        ("gather", Box::new(|| {
+            let taken = Tensor::ones([MANY], &d)?.gather(0, &index)?;
+            Ok(taken.sum().to_f64_vec()?[0] / 3.0 * MANY as f64)
+        })),
+        ("maximum", Box::new(|| Ok(one()?.expand([MANY])?.max()?.to_f64_vec()?[0] * MANY as f64))),
+        ("argmax", Box::new(|| Ok(Tensor::ones([MANY], &d)?.narrow(0, 0, 100)?.argmax()?.to_f64_vec()?[0] + MANY as f64))),
+    ];
+    d.empty_cache();
+    for (what, read) in readers {
+        d.reset_peak();
+        let before = d.memory().peak;
+        assert_eq!(read()?, MANY as f64, "{what}");
+        let taken = d.memory().peak - before;
+        assert!(taken < 1 << 20, "{what} took {taken} bytes");
+    }
+    Ok(())
+}

@@ -43,6 +43,8 @@ pub(crate) struct Collector {
     edges: Vec<u32>,
     let_go: Vec<bool>,
     asked: Vec<bool>,
+    /// Whether each item is a number that waits, or a view of one.
+    constant: Vec<bool>,
 }
 
 thread_local! {
@@ -217,7 +219,16 @@ impl Collector {
     /// From the consumers down: who must keep a value, and who is gone afterwards.
     fn decide_what_stays(&mut self) {
         let n = self.items.len();
-        let (edges, let_go, asked) = (&mut self.edges, &mut self.let_go, &mut self.asked);
+        let (edges, let_go, asked, constant) =
+            (&mut self.edges, &mut self.let_go, &mut self.asked, &mut self.constant);
+        // Numbers that wait, and views of them: what somebody holds of them takes no memory until it is asked for.
+        constant.clear();
+        for item in &self.items {
+            let op = &item.node.op;
+            let is_constant = matches!(op, Op::Full(_))
+                || op.is_view() && item.inputs.first().is_some_and(|&j| constant[j as usize]);
+            constant.push(is_constant && item.value.is_none());
+        }
         edges.clear();
         edges.resize(n, 0);
         // Whether every reader of a node lets go of it, and whether a gradient rule will ask for it.
@@ -263,7 +274,7 @@ impl Collector {
                 _ => keeps_inputs && !dies && saved.results & 1 == 1,
             };
             let wanted = held || asked[i] || read_later;
-            let stored_nowhere = matches!(item.node.op, Op::Full(_)) || item.node.op.is_tuple();
+            let stored_nowhere = constant[i] || item.node.op.is_tuple();
             let store = item.store || (wanted && !stored_nowhere);
             let lets_go = dies || (store && !keeps_inputs);
             for (k, &input) in item.inputs.iter().enumerate() {
