@@ -42,8 +42,6 @@ pub struct Known {
     pub values: Vec<Scalar>,
     /// How far each element may be off; empty for nothing at all.
     pub within: Vec<f64>,
-    /// Whether it is exact where every step is evaluated before the next is built: half types are then rounded at each.
-    pub exact_if_eager: bool,
     /// The sign of a zero is certain.
     signed: bool,
     copy: Tensor,
@@ -75,10 +73,8 @@ pub struct Oracle {
 /// How a step rounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Rounds {
-    /// Not at all.
+    /// Not at all, or as every device does: a step whose numbers f32 holds exactly is rounded to its half type once.
     Never,
-    /// To the half type that stores it, and only there.
-    WhenStored,
     /// Relative to the result.
     Relative,
     /// Relative to the greatest number in it.
@@ -139,11 +135,6 @@ impl Oracle {
         let copy = self.leaf(&values, &shape, dtype)?;
         let rounds = rounding(action, &inputs, dtype, &values);
         let floats = || values.iter().map(|v| v.as_f64());
-        // What a kernel keeps in f32 and what it stores in a half type may lie on two sides of a jump.
-        let wider = |k: &&Known| !k.is_exact() && k.dtype != k.dtype.compute();
-        if (!dtype.is_float() || jumps(action)) && inputs.iter().any(wider) {
-            return Err(Unfit::Unstable("a half type before a jump"));
-        }
         if dtype.is_float() {
             let tiny = smallest_normal(dtype);
             let below = floats().any(|v| v != 0.0 && v.abs() < tiny);
@@ -169,17 +160,14 @@ impl Oracle {
             if rounds != Rounds::Never && inputs.iter().any(large) {
                 return Err(Unfit::Unstable("integers beyond what a float holds"));
             }
-            // Kernels that fuse keep half types in f32, where there is room for what is too large for them.
             let finite = |k: &Known| k.values.iter().all(|v| v.as_f64().is_finite());
             // Products with the sine of 0, which a transform of powers of two leaves out, and a sum over all does not.
             if is_transform(action) && !inputs.iter().all(|k| finite(k)) {
                 return Err(Unfit::Unstable("a transform of what is not finite"));
             }
-            if dtype != dtype.compute()
-                && rounds != Rounds::Never
-                && floats().any(|v| !v.is_finite())
-                && (inputs.iter().all(|k| finite(k)) || finite_if_wide(&inputs, &values, run))
-            {
+            // What rounds to the greatest number or to infinity.
+            let overflows = || floats().any(|v| !v.is_finite()) && inputs.iter().all(|k| finite(k));
+            if dtype != dtype.compute() && rounds != Rounds::Never && overflows() {
                 return Err(Unfit::Unstable("a number beyond a half type"));
             }
             if intermediates_overflow(action, &inputs) {
@@ -188,18 +176,7 @@ impl Oracle {
         }
         let signed = action.is_source() || action.moves() && inputs[0].signed;
         let inherits = inputs.iter().all(|k| k.is_exact());
-        let eager = inputs.iter().all(|k| k.exact_if_eager);
-        let exact_if_eager = eager && matches!(rounds, Rounds::Never | Rounds::WhenStored);
-        let mut known = Known {
-            shape,
-            dtype,
-            within: Vec::new(),
-            exact_if_eager,
-            signed,
-            samples: Vec::new(),
-            copy,
-            values,
-        };
+        let mut known = Known { shape, dtype, within: Vec::new(), signed, samples: Vec::new(), copy, values };
         if inherits && rounds == Rounds::Never {
             return Ok(known);
         }
@@ -215,9 +192,7 @@ impl Oracle {
                     let t = k.samples.get(sample).unwrap_or(&k.copy);
                     // An exponent that is exact stays: a base below 0 has no power that is not integral.
                     let held = matches!(action, Action::Binary(BinaryOp::Pow)) && i == 1;
-                    // What a kernel kept in f32 and what it stored in a half type may both be read.
-                    let half = !k.is_exact() && k.dtype != k.dtype.compute();
-                    if (half || matches!(rounds, Rounds::Relative | Rounds::ToGreatest)) && !held {
+                    if matches!(rounds, Rounds::Relative | Rounds::ToGreatest) && !held {
                         self.moved(t, 0.0, None, sample, &mut rng)
                     } else {
                         Ok(t.clone())
@@ -263,7 +238,6 @@ impl Oracle {
         } else {
             // No sample changed it.
             known.samples.clear();
-            known.exact_if_eager = true;
         }
         Ok(known)
     }
@@ -348,19 +322,6 @@ fn signed_zero_shows(action: &Action) -> bool {
     }
 }
 
-/// Whether an element that is not finite would be if the operands were not held in half types.
-fn finite_if_wide(
-    inputs: &[&Known],
-    values: &[Scalar],
-    run: impl Fn(&[&Tensor]) -> Result<Tensor, Unfit>,
-) -> bool {
-    let widened = |k: &&Known| k.copy.to_dtype(if k.dtype.is_float() { k.dtype.compute() } else { k.dtype });
-    let Ok(wide) = inputs.iter().map(widened).collect::<taper::Result<Vec<_>>>() else { return false };
-    let Ok(result) = run(&wide.iter().collect::<Vec<_>>()) else { return false };
-    let finite = |v: &Scalar| v.as_f64().is_finite();
-    to_scalars(&result).is_ok_and(|wide| wide.iter().zip(values).any(|(wide, v)| finite(wide) && !finite(v)))
-}
-
 /// Whether the second operand is an exponent.
 fn is_power(action: &Action) -> bool {
     match action {
@@ -374,20 +335,6 @@ fn is_power(action: &Action) -> bool {
 fn is_transform(action: &Action) -> bool {
     match action {
         Action::Row { row, .. } => table::row(*row).is_some_and(|row| row.name.starts_with("fft::")),
-        _ => false,
-    }
-}
-
-/// Whether a small change of an operand may change the result by a whole step.
-fn jumps(action: &Action) -> bool {
-    use UnaryOp as U;
-    match action {
-        Action::Unary(op) => matches!(op, U::Floor | U::Ceil | U::Round | U::Trunc | U::Sign),
-        Action::Binary(op) | Action::BinaryScalar(op, _) | Action::ScalarBinary(op, _) => {
-            matches!(op, BinaryOp::FloorDiv | BinaryOp::Remainder)
-        }
-        // Whatever it is made of.
-        Action::Row { .. } => true,
         _ => false,
     }
 }
@@ -443,18 +390,10 @@ fn intermediates_overflow(action: &Action, inputs: &[&Known]) -> bool {
 /// How a step rounds, if its inputs are exact.
 fn rounding(action: &Action, inputs: &[&Known], dtype: DType, values: &[Scalar]) -> Rounds {
     use Action as A;
-    use Rounds::{Never, Relative, ToGreatest, WhenStored};
+    use Rounds::{Never, Relative, ToGreatest};
     let grid = |i: usize| Grid::of(&inputs[i].values);
-    // Arithmetic on grids: exact where it fits the dtype, and where it is a half type, where it fits f32.
-    let on = |grid: Grid| {
-        if grid.fits(dtype) {
-            Never
-        } else if grid.fits(dtype.compute()) {
-            WhenStored
-        } else {
-            Relative
-        }
-    };
+    // Arithmetic on grids: exact where it fits the dtype, or where that is a half type f32, and rounded once.
+    let on = |grid: Grid| if grid.fits(dtype.compute()) { Never } else { Relative };
     // Inputs cast to the result's dtype lose nothing.
     let promotes = |which: &[usize]| {
         which.iter().all(|&i| {
@@ -462,7 +401,7 @@ fn rounding(action: &Action, inputs: &[&Known], dtype: DType, values: &[Scalar])
         })
     };
     let common = |a: DType, b: DType| a.promote(b);
-    let scalar = |s: &Scalar| Grid::of(&[s.cast(dtype)]);
+    let scalar = |s: &Scalar| Grid::of(&[s.cast(dtype.compute())]);
     let integral = !dtype.is_float();
     let arithmetic = |op: BinaryOp, a: Grid, b: Grid| match op {
         BinaryOp::Add | BinaryOp::Sub => on(a.plus(b)),
@@ -487,13 +426,7 @@ fn rounding(action: &Action, inputs: &[&Known], dtype: DType, values: &[Scalar])
             on(Grid::of(&[start]).plus(Grid::of(&[step]).sum(*n)))
         }
         A::Draw { kind: Draw::Normal, .. } => ToGreatest,
-        A::Draw { kind: Draw::Uniform, dtype, .. } => {
-            if *dtype == dtype.compute() {
-                Never
-            } else {
-                WhenStored
-            }
-        }
+        A::Draw { kind: Draw::Uniform, .. } => Never,
         A::Draw { kind: Draw::Integers(..), .. } => on(Grid::of(values)),
         A::Dropout => on(grid(0).sum(2)),
         A::Unary(op) => match op {
@@ -535,18 +468,7 @@ fn rounding(action: &Action, inputs: &[&Known], dtype: DType, values: &[Scalar])
             let to = s.promote_with(inputs[0].dtype, &inputs[0].copy.device());
             if inputs[0].dtype == to || grid(0).fits(to) { Never } else { Relative }
         }
-        A::Where => {
-            if promotes(&[1, 2]) {
-                Never
-            } else {
-                WhenStored
-            }
-        }
-        A::MaskedFill(_) => Never,
-        A::Concat(_) => {
-            let all: Vec<usize> = (0..inputs.len()).collect();
-            if promotes(&all) { Never } else { WhenStored }
-        }
+        A::Where | A::MaskedFill(_) | A::Concat(_) => Never,
         A::Cast(to) => {
             let same = || {
                 inputs[0]
@@ -559,7 +481,7 @@ fn rounding(action: &Action, inputs: &[&Known], dtype: DType, values: &[Scalar])
                 (_, to) if !to.is_float() => Never,
                 _ if same() => Never,
                 (DType::F64, DType::F16 | DType::BF16) => Relative,
-                (DType::F32 | DType::F16 | DType::BF16, _) | (DType::F64, DType::F32) => WhenStored,
+                (DType::F32 | DType::F16 | DType::BF16, _) | (DType::F64, DType::F32) => Never,
                 _ => Relative,
             }
         }
@@ -626,9 +548,8 @@ impl Rounds {
     fn max_of(self, other: Rounds) -> Rounds {
         let rank = |r: Rounds| match r {
             Rounds::Never => 0,
-            Rounds::WhenStored => 1,
-            Rounds::Relative => 2,
-            Rounds::ToGreatest => 3,
+            Rounds::Relative => 1,
+            Rounds::ToGreatest => 2,
         };
         if rank(self) >= rank(other) { self } else { other }
     }

@@ -276,8 +276,8 @@ fn choose_materialised(analysis: &mut Analysis<'_>) {
             match analysis.class[j] {
                 Class::Elementwise => analysis.materialised[j] |= !takes_expressions,
                 Class::Constant if (is_part || analysis.class[i] == Class::Opaque) && !takes_expressions => {
-                    // What only copies it makes as many as it needs; other kernels want elements side by side.
-                    let copied = matches!(op, Op::Concat { .. } | Op::Scatter { .. });
+                    // What only copies or picks elements reads one as often as it needs; other kernels want them side by side.
+                    let copied = matches!(op, Op::Concat { .. } | Op::Scatter { .. } | Op::Gather { .. });
                     analysis.single[j] = copied && (analysis.single[j] || !analysis.materialised[j]);
                     analysis.materialised[j] = true;
                 }
