@@ -48,6 +48,7 @@ mod pytorch;
 mod recurrent;
 mod reduce;
 mod resume;
+mod scalars;
 mod settings;
 mod several_results;
 mod shapes;

@@ -7,7 +7,7 @@ use taper::DType;
 use taper_operations::{
     Bench, Row,
     check::Verdict,
-    fixtures::{Answers, key},
+    fixtures::{Answers, IntegerFile, key},
     rows,
 };
 
@@ -43,6 +43,13 @@ fn gradients_agree_with_the_reference() {
 fn pytorch_gives_the_same() {
     let answers = Answers::of(crate::pytorch::fixture("operations"));
     hold(|bench, row| bench.torch(row, answers.get(&key(row))));
+}
+
+/// Integers and bools too, of rows that are for floats as well: what PyTorch takes is taken, and gives its dtype.
+#[test]
+fn integers_and_bools_are_pytorchs() {
+    let answers = crate::pytorch::fixture::<IntegerFile>("operations_integers").answers();
+    hold(|bench, row| bench.integers(row, &answers));
 }
 
 #[test]
