@@ -23,7 +23,7 @@ pub const DIFFERENT: &[(&str, &[(&str, &[DType])])] = &[
     (
         "layers and what they are made of take floats: an integer is cast by the user",
         &[
-            ("functional::pairwise_distance", ALL),
+            ("functional::pairwise_distance", INTEGERS),
             ("functional::interpolate", &[U8]),
             ("functional::local_response_norm", &[I64]),
             ("functional::lp_pool1d", &[I64, Bool]),
@@ -40,14 +40,14 @@ pub const DIFFERENT: &[(&str, &[(&str, &[DType])])] = &[
     (
         "linear algebra takes floats; the expressions of these rows add a matrix of floats to the input",
         &[
-            ("linalg::cholesky", ALL),
+            ("linalg::cholesky", INTEGERS),
             ("linalg::cholesky_inverse", ALL),
             ("linalg::det", ALL),
             ("linalg::slogdet", ALL),
-            ("linalg::logdet", ALL),
-            ("linalg::matrix_sqrth", ALL),
-            ("linalg::eigh", ALL),
-            ("linalg::eigvalsh", ALL),
+            ("linalg::logdet", INTEGERS),
+            ("linalg::matrix_sqrth", INTEGERS),
+            ("linalg::eigh", INTEGERS),
+            ("linalg::eigvalsh", INTEGERS),
             ("linalg::lu", ALL),
             ("linalg::cond", ALL),
             ("linalg::tensorinv", ALL),
