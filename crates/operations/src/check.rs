@@ -359,7 +359,8 @@ impl Bench {
 }
 
 impl Bench {
-    /// What PyTorch gives for integers and bools, values and dtypes, wherever it takes them; what it refuses may be anything.
+    /// The results are PyTorch's for integers and bools, values and dtypes, wherever it takes them; what it
+    /// refuses may be anything.
     ///
     /// # Errors
     /// What is wrong.

@@ -1,12 +1,16 @@
-//! Where results of integers and bools differ from PyTorch's on purpose. docs/guide/from-pytorch.md says the same to users.
+//! Where results of integers and bools differ from PyTorch's on purpose. docs/guide/from-pytorch.md says
+//! the same to users.
 
 use taper::DType::{self, Bool, I32, I64, U8};
 
 const INTEGERS: &[DType] = &[I64, I32, U8];
 const ALL: &[DType] = &[I64, I32, U8, Bool];
 
-/// A reason, and the rows that it is of: names, and the dtypes that differ.
-pub const DIFFERENT: &[(&str, &[(&str, &[DType])])] = &[
+/// A reason, and the rows it holds for: names, and the dtypes that differ.
+pub type Difference = (&'static str, &'static [(&'static str, &'static [DType])]);
+
+/// All differences.
+pub const DIFFERENT: &[Difference] = &[
     (
         "whether any or all are true is bool, of u8 too",
         &[("any", &[U8]), ("all", &[U8]), ("any_axis", &[U8]), ("all_axis", &[U8])],

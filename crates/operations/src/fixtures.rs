@@ -152,8 +152,8 @@ pub fn torch_name(dtype: DType) -> &'static str {
 /// The dtypes other than floats that PyTorch is asked about for every row with inputs.
 pub const INTEGERS: [DType; 4] = [DType::I64, DType::I32, DType::U8, DType::Bool];
 
-/// What tells the answer to a row in one of [`INTEGERS`] from others; nothing where the row has no inputs of numbers, or one of them does
-/// not fit the dtype.
+/// The name of the answer to a row in one of [`INTEGERS`]; nothing where the row has no inputs of numbers,
+/// or one of them does not fit the dtype.
 pub fn integer_key(row: &Row, dtype: DType) -> Option<String> {
     if row.torch.is_empty() || !row.inputs.iter().any(crate::row::Input::is_number) {
         return None;

@@ -125,7 +125,7 @@ fn absent(out: &mut String) {
         .filter_map(|line| line.split_once('\t'))
         .filter(|(name, _)| !present.contains(&last(name)))
         .collect();
-    // What the suite tests and the modules do not show.
+    // The suite tests more than the modules show.
     let known: BTreeSet<String> = public.iter().map(|(name, _)| last(name)).collect();
     let tested = untested().into_iter().filter(|(name, _)| !known.contains(&last(name)));
     let missing: Vec<(&str, &str)> = public.iter().copied().chain(tested).collect();

@@ -81,7 +81,8 @@ pub enum Formula {
         /// Whether it is of order 1.
         first: bool,
     },
-    /// The modified Bessel function of the second kind K of order 0 or 1, times eˣ if `scaled`; ∞ at 0, NaN below.
+    /// The modified Bessel function of the second kind K of order 0 or 1, times eˣ if `scaled`; ∞ at 0, NaN
+    /// below.
     BesselK {
         /// Whether it is of order 1.
         first: bool,
@@ -361,8 +362,9 @@ fn erfinv(x: Value<'_>) -> Value<'_> {
     a.gt(0.85).choose(tail, middle) * (1.0 / SQRT_2)
 }
 
-/// The quantile of the normal distribution by M. J. Wichura's three rational functions (Applied Statistics algorithm 241, 1988): by the
-/// share less ½, for up to 0.425 of it, and beyond, without a sign, by √(−ln p) of the lesser share p on a side.
+/// The quantile of the normal distribution by M. J. Wichura's three rational functions (Applied Statistics
+/// algorithm 241, 1988): by the share less ½, for up to 0.425 of it, and beyond, without a sign, by √(−ln
+/// p) of the lesser share p on a side.
 fn normal_quantile<'w>(q: Value<'w>, depth: Value<'w>) -> (Value<'w>, Value<'w>) {
     const A: [f64; 8] = [
         3.3871328727963666080e0,
@@ -525,8 +527,8 @@ fn digamma(x: Value<'_>) -> Value<'_> {
     reflected.choose(whole.choose(pole, mirrored), of_v)
 }
 
-/// (−1)ⁿ⁺¹·n!·ζ(n + 1, x). Below 0 the sum over 1/(x + k)ⁿ⁺¹ is that over all whole k less that over negative ones; the former depends on
-/// the distance to the nearest whole number alone.
+/// (−1)ⁿ⁺¹·n!·ζ(n + 1, x). Below 0 the sum over 1/(x + k)ⁿ⁺¹ is that over all whole k less that over
+/// negative ones; the former depends on the distance to the nearest whole number alone.
 fn polygamma(x: Value<'_>, n: i32) -> Value<'_> {
     let reflected = x.lt(0.0);
     let zeta = hurwitz(reflected.choose(1.0 - x, x), n);

@@ -124,8 +124,8 @@ impl Shape {
         }
     }
 
-    /// Axes meant by `axes`, resolved, in ascending order. None given means every one. A repeated axis is an error. Axis 0 or −1 of a
-    /// scalar is none, as in PyTorch.
+    /// Axes meant by `axes`, resolved, in ascending order. None given means every one. A repeated axis is
+    /// an error. Axis 0 or −1 of a scalar is none, as in PyTorch.
     #[track_caller]
     pub fn axes(&self, axes: &Axes, op: &'static str) -> Result<SmallVec<[usize; 5]>> {
         let mut out = self.axes_in_order(axes, op)?;

@@ -17,7 +17,8 @@ pub enum PadMode {
 }
 
 /// The input with so many elements put before and after along each of its last axes: `padding` has one pair for each of them, in the order
-/// of the axes. A negative number takes so many elements away there. `torch.nn.functional.pad`, whose list begins with the last axis.
+/// of the axes. A negative number takes elements away there. `torch.nn.functional.pad`, whose list begins
+/// with the last axis.
 ///
 /// ```
 /// use nn::functional::{PadMode, pad};
@@ -29,7 +30,8 @@ pub enum PadMode {
 /// ```
 ///
 /// # Errors
-/// More pairs than axes; more elements taken away than there are, or put there than there are to mirror (all but one) or to take from the other end.
+/// More pairs than axes; more elements taken away than there are, or put there than there are to mirror
+/// (all but one) or to take from the other end.
 #[track_caller]
 pub fn pad<I: Int>(input: &Tensor, padding: &[(I, I)], mode: PadMode) -> Result<Tensor> {
     const OP: &str = "pad";

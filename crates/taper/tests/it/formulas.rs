@@ -126,7 +126,8 @@ fn values_are_those_of_the_functions() {
     }
 }
 
-/// How many units in the last place a function may be off. Where J, Y and Ai cross 0 nothing holds relative to the value.
+/// How many units in the last place a function may be off. Where J, Y and Ai cross 0 nothing holds relative
+/// to the value.
 const ACCURATE: &[(Formula, f64)] = &[
     (Formula::Erfcx, 8.0),
     (Formula::Ndtr, 8.0),
@@ -278,7 +279,8 @@ fn first_and_second_derivatives() {
     }
 }
 
-/// Those of the normal distribution and of Bessel are right to the last digits over their whole range, beside values of mpmath.
+/// Functions of the normal distribution and of Bessel are right to the last digits over their whole range,
+/// beside values of mpmath.
 #[test]
 fn special_functions_to_the_last_digits() {
     let d = device();

@@ -46,7 +46,8 @@ fn pytorch_gives_the_same() {
     hold(|bench, row| bench.torch(row, answers.get(&key(row))));
 }
 
-/// Integers and bools too, of rows that are for floats as well: what PyTorch takes is taken, and gives its dtype.
+/// Integers and bools too, of rows that are for floats as well: what PyTorch takes is taken, and gives its
+/// dtype.
 #[test]
 fn integers_and_bools_are_pytorchs() {
     let answers = crate::pytorch::fixture::<IntegerFile>("operations_integers").answers();

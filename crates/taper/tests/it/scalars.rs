@@ -1,4 +1,5 @@
-//! 0-d tensors where a function takes an axis: 0 and −1 name the one that a line of one element has, as in PyTorch; others are refused.
+//! 0-d tensors where a function takes an axis: 0 and −1 name the one that a line of one element has, as in
+//! PyTorch; others are refused.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::device;

@@ -251,8 +251,8 @@ pub fn ifftn(x: &Tensor, axes: impl Into<Axes>, norm: Norm) -> Result<Tensor> {
     at_caller(|| several("ifftn", x, &axes, norm, true))
 }
 
-/// [`fftn`] of so many numbers along each axis: it is cut to that length first, or filled up with zeros. With `..` for the axes they are the
-/// last ones, one for each size. `torch.fft.fftn(s=…)`.
+/// [`fftn`] of `sizes[i]` numbers along axis i: it is cut to that length first, or filled up with zeros.
+/// With `..` for the axes they are the last ones, one for each size. `torch.fft.fftn(s=…)`.
 ///
 /// # Errors
 /// As [`fftn`]; another number of sizes than of axes.
@@ -262,7 +262,7 @@ pub fn fftn_sized(x: &Tensor, sizes: &[usize], axes: impl Into<Axes>, norm: Norm
     at_caller(|| several_sized("fftn_sized", x, sizes, &axes, norm, false))
 }
 
-/// [`ifftn`] of so many numbers along each axis, as [`fftn_sized`]. `torch.fft.ifftn(s=…)`.
+/// [`ifftn`] of `sizes[i]` numbers along axis i, as [`fftn_sized`]. `torch.fft.ifftn(s=…)`.
 ///
 /// # Errors
 /// As [`fftn_sized`].
@@ -272,7 +272,7 @@ pub fn ifftn_sized(x: &Tensor, sizes: &[usize], axes: impl Into<Axes>, norm: Nor
     at_caller(|| several_sized("ifftn_sized", x, sizes, &axes, norm, true))
 }
 
-/// [`rfftn`] of so many numbers along each axis, as [`fftn_sized`]. `torch.fft.rfftn(s=…)`.
+/// [`rfftn`] of `sizes[i]` numbers along axis i, as [`fftn_sized`]. `torch.fft.rfftn(s=…)`.
 ///
 /// # Errors
 /// As [`rfftn`]; another number of sizes than of axes.
@@ -288,7 +288,8 @@ pub fn rfftn_sized(x: &Tensor, sizes: &[usize], axes: impl Into<Axes>, norm: Nor
     })
 }
 
-/// [`irfftn`] of so many numbers along each axis, as [`fftn_sized`]: along the last axis so many real ones are given. `torch.fft.irfftn(s=…)`.
+/// [`irfftn`] of `sizes[i]` numbers along axis i, as [`fftn_sized`]: the last size is the number of real
+/// results. `torch.fft.irfftn(s=…)`.
 ///
 /// # Errors
 /// As [`irfftn`]; another number of sizes than of axes.
@@ -340,7 +341,7 @@ fn axes_for(
     Ok(axes)
 }
 
-/// The tensor with so many numbers along each of several axes.
+/// The tensor cut or filled up to a size along each of several axes.
 fn all_sized(x: &Tensor, axes: &[usize], sizes: &[usize]) -> Result<Tensor> {
     axes.iter().zip(sizes).try_fold(x.clone(), |x, (&axis, &size)| sized(&x, axis, size))
 }

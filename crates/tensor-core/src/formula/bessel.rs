@@ -1,8 +1,9 @@
 //! Bessel functions of orders 0 and 1, and Airy's function.
 //!
-//! The rational functions are those of S. L. Moshier's Cephes library, the greatest power first. (PyTorch leaves out their leading 1s,
-//! and is off by 1e-7 and more for it.) The polynomials were made by interpolation at Chebyshev's points in 60 digits. The sine and cosine
-//! of x less a part of a turn are written by those of x, which rounds no argument.
+//! The rational functions are those of S. L. Moshier's Cephes library, the greatest power first. (PyTorch
+//! leaves out their leading 1s, and is off by 1e-7 and more for it.) The polynomials were made by
+//! interpolation at Chebyshev's points in 60 digits. The sine and cosine of x less a part of a turn are
+//! written by those of x, which rounds no argument.
 #![allow(clippy::excessive_precision)] // Coefficients stand as they were published or fitted.
 
 use super::Value;
@@ -21,7 +22,8 @@ fn falling<'w>(x: Value<'w>, coefficients: &[f64]) -> Value<'w> {
     terms.fold(x.number(first), |sum, &c| sum * x + c)
 }
 
-/// Hankel's form for large x, of order 0 or 1: both amplitudes, the sum and the difference of the sine and cosine of x, and 1/√(πx).
+/// Hankel's form for large x, of order 0 or 1: both amplitudes, the sum and the difference of the sine and
+/// cosine of x, and 1/√(πx).
 struct Far<'w> {
     p: Value<'w>,
     q: Value<'w>,
@@ -82,7 +84,8 @@ pub(super) fn y(x: Value<'_>, first: bool) -> Value<'_> {
     x.eq(0.0).choose(x.number(f64::NEG_INFINITY), value)
 }
 
-/// K₀ or K₁, times eˣ if `scaled`: ∞ at 0, NaN below. Up to 2 by their series, beyond e⁻ˣ/√x times a polynomial in 4/x − 1.
+/// K₀ or K₁, times eˣ if `scaled`: ∞ at 0, NaN below. Up to 2 by their series, beyond e⁻ˣ/√x times a
+/// polynomial in 4/x − 1.
 pub(super) fn k(x: Value<'_>, first: bool, scaled: bool) -> Value<'_> {
     const MIDDLE: f64 = 2.0;
     let quarter = x * x * 0.25;

@@ -1,11 +1,13 @@
-//! The normal distribution's function, its logarithm and its inverse, and the scaled complementary error function they are made of.
+//! The normal distribution's function, its logarithm and its inverse, and the scaled complementary error
+//! function they are made of.
 #![allow(clippy::excessive_precision)] // Coefficients stand as they were published or fitted.
 
 use std::f64::consts::FRAC_1_SQRT_2;
 
 use super::{Value, normal_quantile};
 
-/// e^(a²)·erfc a for a ≥ ½: a polynomial in (a − 3.75) / (a + 3.75), made by interpolation at Chebyshev's points in 60 digits, over 1 + 2a.
+/// e^(a²)·erfc a for a ≥ ½: a polynomial in (a − 3.75) / (a + 3.75), made by interpolation at Chebyshev's
+/// points in 60 digits, over 1 + 2a.
 fn scaled_tail(a: Value<'_>) -> Value<'_> {
     const MIDDLE: f64 = 3.75;
     // The quotient is 1 to the last bit there, and NaN at infinity.

@@ -1,5 +1,6 @@
 //! Activation functions: compositions of elementwise operations, written so that no branch that is not taken overflows, since its gradient
-//! would be NaN then. Integers and bools are cast to the default dtype first, unless a function says otherwise.
+//! would be NaN then. Integers and bools are cast to the default dtype first, unless a function says
+//! otherwise.
 
 use super::Tensor;
 use crate::{Axis, BinaryOp, Error, Op, Result, autocast};
@@ -113,8 +114,8 @@ impl Tensor {
         x.gt_scalar(0.0).choose(&x, &x.mul_scalar(negative_slope))
     }
 
-    /// x held within [low, high]; PyTorch's default bounds are −1 and 1. The gradient at a bound is 0. Integers stay integers, of bounds
-    /// without what is behind the point. `torch.nn.functional.hardtanh`.
+    /// x held within [low, high]; PyTorch's default bounds are −1 and 1. The gradient at a bound is 0.
+    /// Integers stay integers, of bounds without what is behind the point. `torch.nn.functional.hardtanh`.
     #[track_caller]
     pub fn hardtanh(&self, low: f64, high: f64) -> Tensor {
         if self.dtype().is_int() {
@@ -187,8 +188,8 @@ impl Tensor {
         Tensor::build(Op::Binary(BinaryOp::And), self.shape().clone(), crate::DType::Bool, &[&above, &below])
     }
 
-    /// x above `threshold` and `value` elsewhere. Integers stay integers, of a threshold and a value without what is behind the point.
-    /// `torch.nn.functional.threshold`.
+    /// x above `threshold` and `value` elsewhere. Integers stay integers, of a threshold and a value
+    /// without what is behind the point. `torch.nn.functional.threshold`.
     #[track_caller]
     pub fn threshold(&self, threshold: f64, value: f64) -> Tensor {
         if self.dtype().is_int() {

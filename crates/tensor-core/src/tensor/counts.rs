@@ -104,8 +104,9 @@ impl Tensor {
         Ok((sorted.index_select(0, &places)?.movedim(0, axis)?, inverse.as_index(), counts))
     }
 
-    /// The slices of an axis without those that equal the one before; for each slice of this tensor the place of its equal there, `[n]`; and how
-    /// many equal each in a row. Indices and counts are i64 (i32 on a device without). `torch.unique_consecutive(dim=…)`.
+    /// The slices of an axis without those that equal the one before; for each slice of this tensor the
+    /// place of its equal there, `[n]`; and how many equal each in a row. Indices and counts are i64 (i32
+    /// on a device without). `torch.unique_consecutive(dim=…)`.
     ///
     /// How many there are is read on the host, as for [`Tensor::unique`].
     ///
@@ -159,8 +160,9 @@ impl Tensor {
         Ok(self.binned("bincount", &self.one_for_each()?, length.into())?.as_index())
     }
 
-    /// The sum of the `weights` `[n]` of each of the numbers 0, 1, … among integers `[n]`: `[length]`, of the weights' dtype; f64 (the default
-    /// dtype on a device without) where these are integers or bools. As [`Tensor::bincount`]. `torch.bincount(weights=…)`.
+    /// The sum of the `weights` `[n]` of each of the numbers 0, 1, … among integers `[n]`: `[length]`, of
+    /// the weights' dtype; f64 (the default dtype on a device without) where these are integers or bools.
+    /// As [`Tensor::bincount`]. `torch.bincount(weights=…)`.
     ///
     /// # Errors
     /// Those of [`Tensor::bincount`], weights of another shape, or two devices.

@@ -40,12 +40,14 @@ impl Tensor {
         Ok(x)
     }
 
-    /// The derivative along each of `axes` (`..` for all) of a function that has these values at points `spacing` apart, one number for all
-    /// axes or one for each: the mean slope to both neighbours, of second order; at both ends one-sided, of order `edge_order`, 1 or 2. A
-    /// tensor of this shape for each axis. PyTorch's defaults are 1 and 1. Integers and bools give the default dtype. `torch.gradient`.
+    /// The derivative along each of `axes` (`..` for all) of a function that has these values at points
+    /// `spacing` apart, one number for all axes or one for each: the mean slope to both neighbours, of
+    /// second order; at both ends one-sided, of order `edge_order`, 1 or 2. A tensor of this shape for each
+    /// axis. PyTorch's defaults are 1 and 1. Integers and bools give the default dtype. `torch.gradient`.
     ///
     /// # Errors
-    /// No such axis, another number of spacings, an `edge_order` that is not 1 or 2, or not more elements along an axis than that.
+    /// No such axis, another number of spacings, an `edge_order` that is not 1 or 2, or not more elements
+    /// along an axis than that.
     ///
     /// ```
     /// # fn f(x: &tensor_core::Tensor) -> tensor_core::Result<()> {
@@ -69,7 +71,7 @@ impl Tensor {
             let part = |first: usize, len: usize| x.narrow(axis, first, len);
             let n = x.dims()[axis];
             let inner = part(2, n - 2)?.sub(&part(0, n - 2)?)?.div_scalar(2.0 * h);
-            // Of the three points next to an end, from there on.
+            // The three points next to an end, from there on.
             let end = |points: [usize; 3], h: f64| -> Result<Tensor> {
                 let [a, b, c] = points;
                 if edge_order == 1 {
@@ -85,11 +87,11 @@ impl Tensor {
         Ok(slopes)
     }
 
-    /// [`Tensor::gradient`] of a function with values at the points `coordinates`, a vector for each axis. `torch.gradient(spacing=…)` with
-    /// tensors.
+    /// [`Tensor::gradient`] of a function with values at the points `coordinates`, a vector for each axis.
+    /// `torch.gradient(spacing=…)` with tensors.
     ///
     /// # Errors
-    /// Those of [`Tensor::gradient`]; coordinates that are not as many as an axis has elements, two devices.
+    /// As [`Tensor::gradient`]; coordinates that are not as many as an axis has elements, two devices.
     #[track_caller]
     #[doc(alias = "gradient")]
     pub fn gradient_at<T: AsRef<Tensor>>(

@@ -73,8 +73,9 @@ impl Tensor {
     /// `"bij,bjk->bik"` is a batch of matrix products, `"ii"` a trace, `"i,j->ij"` an outer product, `"...ij->...ji"` a transpose.
     /// Without `->` the result has the ellipsis's axes and then, in the order of the alphabet (capitals first), the names that come
     /// once. A name that comes twice in one operand takes its diagonal. Axes of size 1 broadcast. Operands are multiplied from left
-    /// to right, each pair as one contraction. Products of integers are summed in their dtype, one operand as [`Tensor::sum_axis`] has it.
-    /// Of several bool operands the result says whether any product is true.
+    /// to right, each pair as one contraction. Products of integers are summed in their dtype, one operand
+    /// as [`Tensor::sum_axis`] has it. With several bool operands the result says whether any product is
+    /// true.
     ///
     /// # Errors
     /// An equation with other signs than letters, `,`, `->`, `...` and spaces; another number of operands or axes than it names; a

@@ -252,8 +252,8 @@ impl Tensor {
         Tensor::build(Op::Cast, self.shape().clone(), dtype, &[self])
     }
 
-    /// xⁿ by repeated multiplication; for n < 0, of 1/x (integers are cast to the default dtype then). Bools give i64 (i32 on a device
-    /// without).
+    /// xⁿ by repeated multiplication; for n < 0, of 1/x (integers are cast to the default dtype then).
+    /// Bools give i64 (i32 on a device without).
     #[track_caller]
     #[doc(alias = "pow")]
     pub fn powi(&self, n: i32) -> Tensor {
@@ -279,8 +279,8 @@ impl Tensor {
         Tensor::build(Op::Formula(formula), x.shape().clone(), x.dtype(), &[&x])
     }
 
-    /// The `n`-th derivative of [`Tensor::digamma`], and digamma itself for 0: (−1)ⁿ⁺¹·n!·Σ 1/(x + k)ⁿ⁺¹ over k ≥ 0. ∞, or −∞
-    /// for even n, at 0, −1, −2 … `torch.polygamma`.
+    /// The `n`-th derivative of [`Tensor::digamma`], and digamma itself for 0: (−1)ⁿ⁺¹·n!·Σ 1/(x + k)ⁿ⁺¹
+    /// over k ≥ 0. ∞, or −∞ for even n, at 0, −1, −2 … `torch.polygamma`.
     #[track_caller]
     pub fn polygamma(&self, n: u8) -> Tensor {
         self.formula(if n == 0 { Formula::Digamma } else { Formula::Polygamma(n) })

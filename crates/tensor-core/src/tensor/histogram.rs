@@ -6,21 +6,24 @@ use crate::{DType, Error, Result, Scalar, Shape};
 /// The intervals of a histogram along one line. Each holds its lower bound, the last its upper bound too.
 #[derive(Clone, Copy, Debug)]
 pub enum Bins<'a> {
-    /// So many of equal width between the least and the greatest element; between half below and half above where these are equal, and
-    /// between 0 and 1 where there are none.
+    /// This number of intervals of equal width between the least and the greatest element; between half
+    /// below and half above where these are equal, and between 0 and 1 where there are none.
     Count(usize),
-    /// So many of equal width between two bounds, the lower first; between half below and half above where they are equal.
+    /// This number of intervals of equal width between two bounds, the lower first; between half below and
+    /// half above where they are equal.
     Between(usize, f64, f64),
-    /// Those between neighbours of these ascending numbers `[n + 1]`.
+    /// Intervals between neighbours of these ascending numbers `[n + 1]`.
     Edges(&'a Tensor),
 }
 
-/// What a histogram counts: [`Tensor::histogram_with`], [`Tensor::histogramdd`]. The default counts each element once.
+/// The counting of [`Tensor::histogram_with`] and [`Tensor::histogramdd`]. The default counts each element
+/// once.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HistogramOptions<'a> {
-    /// What each element, or each point, counts for; of the input's dtype.
+    /// The weight of each element, or of each point; of the input's dtype.
     pub weight: Option<&'a Tensor>,
-    /// Whether each number is divided by the sum of all, and by the size of its interval: the integral is 1 then.
+    /// Whether each number is divided by the sum of all, and by the size of its interval: the integral is 1
+    /// then.
     pub density: bool,
 }
 
@@ -29,20 +32,21 @@ struct Line {
     /// `[bins + 1]`.
     edges: Tensor,
     bins: usize,
-    /// The interval of each element, i32, and whether it lies in any.
+    /// The interval of each element, i32, and whether it is in any.
     part: Tensor,
     inside: Tensor,
 }
 
 impl Tensor {
-    /// How many elements lie in each of `bins` parts of equal width between `low` and `high`, the last of which holds `high` too: `[bins]`, of
-    /// this dtype. What lies outside is not counted, nor is NaN. Where both are 0, they are the least and the greatest element, as in PyTorch; where
-    /// they are equal then, the parts lie between one less and one more. `torch.histc`.
+    /// How many elements lie in each of `bins` parts of equal width between `low` and `high`, the last of
+    /// which holds `high` too: `[bins]`, of this dtype. Elements outside are not counted, nor is NaN. Where
+    /// both are 0, they are the least and the greatest element, as in PyTorch; where they are equal then,
+    /// the parts lie between one less and one more. `torch.histc`.
     ///
     /// # Errors
-    /// No bins, bounds that are not finite or the wrong way round, or a dtype that is not floating-point. Elements that are infinite or NaN
-    /// where they are the bounds: these are read on the host to see it, except where nothing can be read, under `vmap` and in a browser;
-    /// the counts have no meaning there.
+    /// No bins, bounds that are not finite or the wrong way round, or a dtype that is not floating-point.
+    /// Elements that are infinite or NaN where they are the bounds: these are read on the host to see it,
+    /// except where nothing can be read, under `vmap` and in a browser; the counts have no meaning there.
     #[track_caller]
     pub fn histc(&self, bins: usize, low: f64, high: f64) -> Result<Tensor> {
         const OP: &str = "histc";
@@ -53,12 +57,13 @@ impl Tensor {
         counts(OP, self, &[line], HistogramOptions::default())
     }
 
-    /// [`Tensor::histc`], and the bounds of its parts, `[bins + 1]`; where the least and the greatest element are equal, the parts lie between half
-    /// below and half above, and between 0 and 1 where there are none. `torch.histogram`; [`Tensor::histogram_with`] has weights, densities and
-    /// bounds of any kind.
+    /// [`Tensor::histc`], and the bounds of its parts, `[bins + 1]`; where the least and the greatest
+    /// element are equal, the parts lie between half below and half above, and between 0 and 1 where there
+    /// are none. `torch.histogram`; [`Tensor::histogram_with`] has weights, densities and bounds of any
+    /// kind.
     ///
     /// # Errors
-    /// Those of [`Tensor::histc`].
+    /// As [`Tensor::histc`].
     #[track_caller]
     pub fn histogram(&self, bins: usize, low: f64, high: f64) -> Result<(Tensor, Tensor)> {
         let bounds =
@@ -66,12 +71,13 @@ impl Tensor {
         self.one_line("histogram", bounds, HistogramOptions::default())
     }
 
-    /// How many elements lie in each of the intervals that `bins` names, or the sum of their weights, `[n]`, and the bounds of these, `[n + 1]`,
-    /// both of this dtype. What lies outside is not counted. `torch.histogram`.
+    /// How many elements lie in each of the intervals that `bins` names, or the sum of their weights,
+    /// `[n]`, and the bounds of these, `[n + 1]`, both of this dtype. Elements outside are not counted.
+    /// `torch.histogram`.
     ///
     /// # Errors
-    /// Those of [`Tensor::histc`]; edges or weights of another dtype or device, edges that are not one axis of two or more, weights of another
-    /// shape.
+    /// As [`Tensor::histc`]; edges or weights of another dtype or device, edges that are not one axis of
+    /// two or more, weights of another shape.
     ///
     /// ```
     /// # use tensor_core::{Bins, HistogramOptions, Tensor};
@@ -100,12 +106,14 @@ impl Tensor {
         Ok((counts(op, self, &[line], options)?, edges))
     }
 
-    /// How many of the points `[…, d]` lie in each box of a grid in d dimensions, `bins` naming the intervals along each: `[n₁, …, n_d]`, and
-    /// the bounds of the intervals along each, `[nᵢ + 1]`. What lies outside is not counted. Weights have the shape of the points, without
-    /// the last axis. `torch.histogramdd`.
+    /// How many of the points `[…, d]` lie in each box of a grid in d dimensions, `bins` naming the
+    /// intervals along each: `[n₁, …, n_d]`, and the bounds of the intervals along each, `[nᵢ + 1]`.
+    /// Elements outside are not counted. Weights have the shape of the points, without the last axis.
+    /// `torch.histogramdd`.
     ///
     /// # Errors
-    /// Points without axes, another number of `bins` than coordinates, more boxes than i32 reaches; else as [`Tensor::histogram_with`].
+    /// Points without axes, another number of `bins` than coordinates, more boxes than i32 reaches; else as
+    /// [`Tensor::histogram_with`].
     #[track_caller]
     pub fn histogramdd(
         &self,
@@ -132,7 +140,8 @@ impl Tensor {
         Ok((histogram, edges))
     }
 
-    /// The intervals along a line of elements, with `half` added on both sides where they would have no width.
+    /// The intervals along a line of elements, with `half` added on both sides where they would have no
+    /// width.
     #[track_caller]
     fn line_of(&self, op: &'static str, bins: Bins<'_>, half: f64) -> Result<Line> {
         let x = self.detach().cast_unchecked(self.dtype().compute());
@@ -244,7 +253,7 @@ fn counts(
         place = place.mul_scalar(line.bins as i64).add(&line.part)?;
         inside = inside.bitwise_and(&line.inside)?;
     }
-    // One part more for what lies outside.
+    // One part more for elements outside.
     let place = inside.where_cond(&place, &place.constant(Scalar::Int(boxes as i64)))?;
     let wide = points.dtype().compute();
     let sums = match options.weight {

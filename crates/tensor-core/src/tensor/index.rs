@@ -389,8 +389,9 @@ impl Tensor {
         host_index(&coordinates, Shape::from([places.len(), rank]), &self.device())
     }
 
-    /// The first `size` places of [`Tensor::nonzero`], and `fill` where there are fewer: `[size, rank]`, i64 (i32 on a device without). The shape
-    /// does not depend on the elements, so that nothing is read on the host. PyTorch's default `fill` is −1. `torch.nonzero_static`.
+    /// The first `size` places of [`Tensor::nonzero`], and `fill` where there are fewer: `[size, rank]`,
+    /// i64 (i32 on a device without). The shape does not depend on the elements, so that nothing is read on
+    /// the host. PyTorch's default `fill` is −1. `torch.nonzero_static`.
     ///
     /// # Errors
     /// More elements than i32 reaches, or a shape past what a tensor can have.
@@ -423,12 +424,12 @@ impl Tensor {
         coordinates.masked_fill(&absent.unsqueeze(1)?, fill)
     }
 
-    /// The coordinates in a tensor of `shape` of elements that these integers number row by row: a tensor of this shape for each axis,
-    /// outermost first, i64 (i32 on a device without). `torch.unravel_index`.
+    /// The coordinates in a tensor of `shape` of elements that these integers number row by row: a tensor
+    /// of this shape for each axis, outermost first, i64 (i32 on a device without). `torch.unravel_index`.
     ///
     /// # Errors
-    /// A dtype that is not an integer, a shape without elements or past what a tensor can have. Numbers outside the shape are not looked
-    /// for.
+    /// A dtype that is not an integer, a shape without elements or past what a tensor can have. Numbers
+    /// outside the shape are not looked for.
     ///
     /// ```
     /// # fn f(x: &tensor_core::Tensor) -> tensor_core::Result<()> {
@@ -586,10 +587,10 @@ impl Tensor {
         Ok(at.unsigned_abs())
     }
 
-    /// This index into `size` elements with numbers that count from the end, where negative, counted from the start. Of other integers
-    /// than the signed ones it is the index itself.
+    /// This index into `size` elements with numbers that count from the end, where negative, counted from
+    /// the start. Of other integers than the signed ones it is the index itself.
     #[track_caller]
-    pub(super) fn from_end(&self, size: usize) -> Result<Tensor> {
+    pub(super) fn counted_from_start(&self, size: usize) -> Result<Tensor> {
         if !matches!(self.dtype(), DType::I32 | DType::I64) {
             return Ok(self.clone());
         }
@@ -877,7 +878,7 @@ fn flat_index(
     let mut flat: Option<Tensor> = None;
     let mut stride = total;
     for (Gathered { index, within, .. }, &size) in gathered.into_iter().zip(sizes) {
-        let mut index = if within { index } else { index.from_end(size)? }.cast_unchecked(dtype);
+        let mut index = if within { index } else { index.counted_from_start(size)? }.cast_unchecked(dtype);
         if !within && !alone {
             // Of several axes made one, a number outside its own axis could still be inside the whole.
             let shape = index.shape().clone();

@@ -7,9 +7,9 @@ impl Tensor {
     /// `out[i][j][k] = self[i][index[i][j][k]][k]` for axis 1 of 3; the result has the index's shape. `torch.gather`.
     ///
     /// # Errors
-    /// Another number of axes (a scalar counts as a line of one element), an index larger than this tensor off the axis, an index dtype
-    /// that is not an integer, or two devices. An index outside the axis, also a negative one, is [`ErrorKind::IndexOutOfRange`] when the
-    /// result is computed.
+    /// Another number of axes (a scalar counts as a line of one element), an index larger than this tensor
+    /// off the axis, an index dtype that is not an integer, or two devices. An index outside the axis, also
+    /// a negative one, is [`ErrorKind::IndexOutOfRange`] when the result is computed.
     #[track_caller]
     pub fn gather(&self, axis: impl Into<Axis>, index: &Tensor) -> Result<Tensor> {
         self.gather_by(axis.into(), index)
@@ -28,8 +28,9 @@ impl Tensor {
 
     /// A copy of this tensor with `self[i][index[i][j][k]][k] += src[i][j][k]` for axis 1 of 3. `torch.scatter_add`.
     ///
-    /// Repeated indices add up in order of position, so that results repeat bit by bit. Of bools, the result is true where one that goes
-    /// there is. The source may be larger than the index, which then names places for the first of its elements along each axis.
+    /// Repeated indices add up in order of position, so that results repeat bit by bit. Of bools, the
+    /// result is true where one that goes there is. The source may be larger than the index, which then
+    /// names places for the first of its elements along each axis.
     ///
     /// # Errors
     /// Shapes, dtypes and devices that do not fit. An index outside the axis shows when the result is computed.
@@ -78,8 +79,9 @@ impl Tensor {
         Ok(Tensor::build(Op::Scatter { op, axis }, this.shape().clone(), this.dtype(), &[this, &index, src]))
     }
 
-    /// As [`Tensor::gather`], where the tensor and the index broadcast off the axis, and negative numbers count from the end of the axis.
-    /// `torch.take_along_dim`, whose indices `argsort` and `argmax_axis(…, true)` give.
+    /// As [`Tensor::gather`], where the tensor and the index broadcast off the axis, and negative numbers
+    /// count from the end of the axis. `torch.take_along_dim`, whose indices `argsort` and `argmax_axis(…,
+    /// true)` give.
     ///
     /// # Errors
     /// Another number of axes, sizes that do not broadcast, an index that is not of integers, two devices. An index outside the axis
@@ -101,7 +103,7 @@ impl Tensor {
             let sizes = both.iter().enumerate().map(|(a, &d)| if a == axis { t.dims()[axis] } else { d });
             t.expand_unchecked(sizes.collect())
         };
-        let index = index_dtype(OP, index)?.from_end(self.dims()[axis])?;
+        let index = index_dtype(OP, index)?.counted_from_start(self.dims()[axis])?;
         spread(self).gather(axis, &spread(&index))
     }
 
@@ -117,11 +119,12 @@ impl Tensor {
         self.flatten_all().at(OP, vec![super::Index::Tensor(index)])
     }
 
-    /// The slices of an axis that a 1-D index (or a 0-d one, of one number) names, in its order. `torch.index_select`.
+    /// The slices of an axis that a 1-D index (or a 0-d one, of one number) names, in its order.
+    /// `torch.index_select`.
     ///
     /// # Errors
-    /// An index of more axes or not of an integer dtype, another than one number for a scalar. An index outside the axis shows when the
-    /// result is computed.
+    /// An index of more axes or not of an integer dtype, another than one number for a scalar. An index
+    /// outside the axis shows when the result is computed.
     #[track_caller]
     #[doc(alias = "embedding")]
     pub fn index_select(&self, axis: impl Into<Axis>, index: &Tensor) -> Result<Tensor> {

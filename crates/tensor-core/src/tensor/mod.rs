@@ -160,7 +160,8 @@ impl Tensor {
         Ok(self.shape()[self.shape().axis(axis, "dim")?])
     }
 
-    /// A 0-d tensor as a line of one element, for a function along an axis of which a scalar has one in PyTorch; others as they are.
+    /// A 0-d tensor as a line of one element, for a function along an axis of which a scalar has one in
+    /// PyTorch; others as they are.
     #[track_caller]
     fn as_line(&self) -> Tensor {
         if self.rank() == 0 { self.reshape_unchecked([1].into()) } else { self.clone() }

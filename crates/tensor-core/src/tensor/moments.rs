@@ -78,8 +78,9 @@ impl Tensor {
         Ok((variance, mean))
     }
 
-    /// The covariances `[n, n]` of n variables, each a row of `[n, m]` observations: Σ(x − mean x)(y − mean y) / (m − correction). Of one row,
-    /// `[m]` or `[1, m]`, its variance, 0-d. `correction` 1 is unbiased, PyTorch's default. Integers and bools give the default dtype. `torch.cov`.
+    /// The covariances `[n, n]` of n variables, each a row of `[n, m]` observations: Σ(x − mean x)(y − mean
+    /// y) / (m − correction). Of one row, `[m]` or `[1, m]`, its variance, 0-d. `correction` 1 is unbiased,
+    /// PyTorch's default. Integers and bools give the default dtype. `torch.cov`.
     ///
     /// # Errors
     /// More than two axes.
@@ -88,13 +89,14 @@ impl Tensor {
         Ok(self.covariances("cov", correction)?.of_one_row())
     }
 
-    /// [`Tensor::cov`] of observations `[m]` that count several times: by whole numbers `frequencies` (integers), and by `weights` of their
-    /// own. With the products w of both, Σ w·(x − mean x)(y − mean y) over Σ w − correction, or with weights over
-    /// Σ w − correction · Σ w·weights / Σ w, at least 0. `torch.cov(fweights=…, aweights=…)`.
+    /// [`Tensor::cov`] of observations `[m]` that count several times: by whole numbers `frequencies`
+    /// (integers), and by `weights` of their own. With the products w of both, Σ w·(x − mean x)(y − mean y)
+    /// over Σ w − correction, or with weights over Σ w − correction · Σ w·weights / Σ w, at least 0.
+    /// `torch.cov(fweights=…, aweights=…)`.
     ///
     /// # Errors
-    /// More than two axes; frequencies or weights that are not `[m]`, frequencies that are not integers, two devices. Negative numbers are
-    /// not looked for.
+    /// More than two axes; frequencies or weights that are not `[m]`, frequencies that are not integers,
+    /// two devices. Negative numbers are not looked for.
     #[track_caller]
     #[doc(alias = "cov")]
     pub fn cov_weighted(

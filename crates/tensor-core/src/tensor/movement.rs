@@ -521,7 +521,8 @@ impl Tensor {
         (0..n.max(1)).step_by(size).map(|start| self.narrow(at, start, size.min(n - start))).collect()
     }
 
-    /// Padded with `value`: `padding[i]` elements before and after along axis `i`. A negative number takes so many elements away there.
+    /// Padded with `value`: `padding[i]` elements before and after along axis `i`. A negative number takes
+    /// elements away there.
     ///
     /// # Errors
     /// Not one pair for each axis, or more elements taken away than there are.
@@ -534,7 +535,8 @@ impl Tensor {
         cut.pad_by(&padding, value.into())
     }
 
-    /// This tensor without what negative numbers of a padding of the axes from `first` on take away, and what is left to be added.
+    /// This tensor without what negative numbers of a padding of the axes from `first` on take away, and
+    /// what is left to be added.
     ///
     /// # Errors
     /// More elements taken away than there are.
@@ -545,7 +547,7 @@ impl Tensor {
         op: &'static str,
         first: usize,
         padding: &[(isize, isize)],
-    ) -> Result<(Tensor, SmallVec<[(usize, usize); 5]>)> {
+    ) -> Result<(Tensor, Vec<(usize, usize)>)> {
         let mut cut = self.clone();
         for (axis, &(before, after)) in (first..self.rank()).zip(padding) {
             let (lost, tail) = (before.min(0).unsigned_abs(), after.min(0).unsigned_abs());

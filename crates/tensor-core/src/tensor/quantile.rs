@@ -256,12 +256,14 @@ impl Tensor {
         self.ranked("nanquantiles", q, axes.into(), interpolation, keepdim, true)
     }
 
-    /// [`Tensor::quantiles`] for the numbers of a tensor `q`, 0-d or `[m]`: `[m, …]`, without the first axis for a 0-d one. Where it is between
-    /// two elements (linearly), gradients flow to q as well. `torch.quantile` with a tensor.
+    /// [`Tensor::quantiles`] for the numbers of a tensor `q`, 0-d or `[m]`: `[m, …]`, without the first
+    /// axis for a 0-d one. Where it is between two elements (linearly), gradients flow to q as well.
+    /// `torch.quantile` with a tensor.
     ///
     /// # Errors
-    /// Those of [`Tensor::quantiles`]; a q of more axes, of another dtype or device. A number of q outside 0 to 1 is
-    /// [`crate::ErrorKind::IndexOutOfRange`] when the result is computed, if its place is outside the elements.
+    /// As [`Tensor::quantiles`]; a q of more axes, of another dtype or device. A number of q outside 0 to 1
+    /// is [`crate::ErrorKind::IndexOutOfRange`] when the result is computed, if its place is outside the
+    /// elements.
     #[track_caller]
     #[doc(alias = "quantile")]
     pub fn quantiles_at(
@@ -314,7 +316,8 @@ impl Tensor {
         Ok(value.movedim(-1, 0)?.reshape_unchecked(shape))
     }
 
-    /// The axes, and this tensor with them last and made one, of which it has some elements; and which axis that is.
+    /// The axes, and this tensor with them last and made one, of which it has some elements; and which axis
+    /// that is.
     #[track_caller]
     fn lines_along(&self, op: &'static str, axes: &Axes) -> Result<(Vec<usize>, Tensor, usize)> {
         let axes = self.shape().axes(axes, op)?;

@@ -374,8 +374,8 @@ impl Tensor {
         shifted.sub(&shifted.exp().sum_axis(axis, true)?.log())
     }
 
-    /// ln Σeˣ along `axes`, computed from x − max x; −∞ over nothing. The axes stay with size 1 if `keepdim`. Integers and bools give the
-    /// default dtype.
+    /// ln Σeˣ along `axes`, computed from x − max x; −∞ over nothing. The axes stay with size 1 if
+    /// `keepdim`. Integers and bools give the default dtype.
     #[track_caller]
     pub fn logsumexp(&self, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
         self.logsumexp_by(axes.into(), keepdim)

@@ -167,12 +167,13 @@ impl Tensor {
         self.scatter_with(ScatterOp::Replace, axis, &index, src)
     }
 
-    /// A copy of this tensor with `value`, a number or a 0-d tensor, in the slices of an axis that a 1-D index names; negative numbers
-    /// count from the end. Gradients flow to the rest of this tensor and to the value. `torch.index_fill`.
+    /// A copy of this tensor with `value`, a number or a 0-d tensor, in the slices of an axis that a 1-D
+    /// index names; negative numbers count from the end. Gradients flow to the rest of this tensor and to
+    /// the value. `torch.index_fill`.
     ///
     /// # Errors
-    /// No such axis, an index that is not of integers along one axis, a value with axes, two devices. An index outside the axis shows
-    /// when the result is computed.
+    /// No such axis, an index that is not of integers along one axis, a value with axes, two devices. An
+    /// index outside the axis shows when the result is computed.
     #[track_caller]
     #[doc(alias = "index_fill_")]
     pub fn index_fill(
@@ -203,7 +204,7 @@ impl Tensor {
                 return Err(Error::invalid(OP, message));
             }
         };
-        let index = line_index(OP, index)?.from_end(self.dims()[axis])?;
+        let index = line_index(OP, index)?.counted_from_start(self.dims()[axis])?;
         if index.numel() == 0 {
             return Ok(self.clone());
         }
@@ -236,8 +237,8 @@ impl Tensor {
         self.scatter_reduce_by(OP, Axis(axis as isize), &index, src, reduce, include_self)
     }
 
-    /// This tensor with the elements where the bool `mask` is true replaced by those of `source` in their order. The tensor and the mask
-    /// broadcast. `torch.masked_scatter`.
+    /// This tensor with the elements where the bool `mask` is true replaced by those of `source` in their
+    /// order. The tensor and the mask broadcast. `torch.masked_scatter`.
     ///
     /// # Errors
     /// A mask that is not bool or does not broadcast, another dtype, two devices. A source with fewer elements than are replaced is

@@ -1,5 +1,5 @@
-//! Special functions: those of the normal distribution, Bessel's and Airy's, Hurwitz' zeta, and polynomials that are orthogonal.
-//! Names are those of `torch.special`. Integers and bools give the default dtype.
+//! Special functions: those of the normal distribution, Bessel's and Airy's, Hurwitz' zeta, and polynomials
+//! that are orthogonal. Names are those of `torch.special`. Integers and bools give the default dtype.
 
 use super::{Operand, Tensor};
 use crate::{Formula, Result, Scalar};
@@ -27,25 +27,31 @@ formulas! {
     bessel_j0 = Formula::BesselJ { first: false };
     /// J₁(x), the Bessel function of the first kind of order 1. `torch.special.bessel_j1`.
     bessel_j1 = Formula::BesselJ { first: true };
-    /// Y₀(x), the Bessel function of the second kind of order 0: −∞ at 0, NaN below. `torch.special.bessel_y0`.
+    /// Y₀(x), the Bessel function of the second kind of order 0: −∞ at 0, NaN below.
+    /// `torch.special.bessel_y0`.
     bessel_y0 = Formula::BesselY { first: false };
-    /// Y₁(x), the Bessel function of the second kind of order 1: −∞ at 0, NaN below. `torch.special.bessel_y1`.
+    /// Y₁(x), the Bessel function of the second kind of order 1: −∞ at 0, NaN below.
+    /// `torch.special.bessel_y1`.
     bessel_y1 = Formula::BesselY { first: true };
-    /// K₀(x), the modified Bessel function of the second kind of order 0: ∞ at 0, NaN below. `torch.special.modified_bessel_k0`.
+    /// K₀(x), the modified Bessel function of the second kind of order 0: ∞ at 0, NaN below.
+    /// `torch.special.modified_bessel_k0`.
     modified_bessel_k0 = Formula::BesselK { first: false, scaled: false };
-    /// K₁(x), the modified Bessel function of the second kind of order 1: ∞ at 0, NaN below. `torch.special.modified_bessel_k1`.
+    /// K₁(x), the modified Bessel function of the second kind of order 1: ∞ at 0, NaN below.
+    /// `torch.special.modified_bessel_k1`.
     modified_bessel_k1 = Formula::BesselK { first: true, scaled: false };
     /// eˣ·K₀(x), which does not vanish for large x. `torch.special.scaled_modified_bessel_k0`.
     scaled_modified_bessel_k0 = Formula::BesselK { first: false, scaled: true };
     /// eˣ·K₁(x), which does not vanish for large x. `torch.special.scaled_modified_bessel_k1`.
     scaled_modified_bessel_k1 = Formula::BesselK { first: true, scaled: true };
-    /// Ai(x), Airy's function, the solution of y″ = x·y that vanishes for large x. It has no gradient, as in PyTorch. `torch.special.airy_ai`.
+    /// Ai(x), Airy's function, the solution of y″ = x·y that vanishes for large x. It has no gradient, as
+    /// in PyTorch. `torch.special.airy_ai`.
     airy_ai = Formula::AiryAi;
 }
 
 impl Tensor {
-    /// Σ over k ≥ 0 of 1/(q + k)ˢ, Hurwitz' zeta function of this s and q, broadcast: ∞ at s = 1 and at q = 0, NaN for s below 1 and for q
-    /// below 0. Ten terms and the formula of Euler and Maclaurin. `torch.special.zeta`, which takes negative q as well.
+    /// Σ over k ≥ 0 of 1/(q + k)ˢ, Hurwitz' zeta function of this s and q, broadcast: ∞ at s = 1 and at q =
+    /// 0, NaN for s below 1 and for q below 0. Ten terms and the formula of Euler and Maclaurin.
+    /// `torch.special.zeta`, which takes negative q as well.
     ///
     /// # Errors
     /// Shapes that do not broadcast, or two devices.
@@ -128,7 +134,8 @@ impl Tensor {
         out.cast_unchecked(this.dtype())
     }
 
-    /// sin x / x, the spherical Bessel function of order 0: 1 at 0, and 0 at infinity. `torch.special.spherical_bessel_j0`.
+    /// sin x / x, the spherical Bessel function of order 0: 1 at 0, and 0 at infinity.
+    /// `torch.special.spherical_bessel_j0`.
     #[track_caller]
     pub fn spherical_bessel_j0(&self) -> Tensor {
         use crate::BinaryOp::{Div, Mul};
@@ -141,7 +148,7 @@ impl Tensor {
         const TERMS: u32 = 7;
         let coefficient = |k: u32| {
             let factorial: f64 = (2..=2 * k + 1).map(f64::from).product();
-            if k % 2 == 0 { 1.0 / factorial } else { -1.0 / factorial }
+            if k.is_multiple_of(2) { 1.0 / factorial } else { -1.0 / factorial }
         };
         let mut series = square.full_like(coefficient(TERMS));
         for k in (0..TERMS).rev() {
@@ -193,7 +200,8 @@ macro_rules! polynomials {
 }
 
 polynomials! {
-    /// Tₙ(x), Chebyshev's polynomial of the first kind: cos(n·arccos x) within ±1. `torch.special.chebyshev_polynomial_t`.
+    /// Tₙ(x), Chebyshev's polynomial of the first kind: cos(n·arccos x) within ±1.
+    /// `torch.special.chebyshev_polynomial_t`.
     chebyshev_polynomial_t = (1.0, 0.0), |_| [2.0, 0.0, 1.0];
     /// Uₙ(x), Chebyshev's polynomial of the second kind. `torch.special.chebyshev_polynomial_u`.
     chebyshev_polynomial_u = (2.0, 0.0), |_| [2.0, 0.0, 1.0];

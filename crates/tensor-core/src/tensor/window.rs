@@ -220,8 +220,9 @@ fn window_of_places(
 }
 
 impl Tensor {
-    /// The cosine window of `n` elements, half a wave: sin(π·(i + ½) / m) with m = n + 1 if `periodic`, else n. Of the default dtype (f32)
-    /// unless `options` says otherwise. `torch.signal.windows.cosine`, whose `sym` is not `periodic`.
+    /// The cosine window of `n` elements, half a wave: sin(π·(i + ½) / m) with m = n + 1 if `periodic`,
+    /// else n. Of the default dtype (f32) unless `options` says otherwise. `torch.signal.windows.cosine`,
+    /// whose `sym` is not `periodic`.
     ///
     /// # Errors
     /// A dtype that is not floating-point.
@@ -231,11 +232,13 @@ impl Tensor {
         window_of_places("cosine_window", n, options.into(), |i| ((i + 0.5) * waves).sin())
     }
 
-    /// The exponential window of `n` elements: e^(−|i − c| / τ) around `center` c, the middle if it is not told, (n − 1) / 2, or n / 2 if
-    /// `periodic`. PyTorch's default is τ = 1. `torch.signal.windows.exponential`.
+    /// The exponential window of `n` elements: e^(−|i − c| / τ) around `center` c, the middle if it is not
+    /// told, (n − 1) / 2, or n / 2 if `periodic`. PyTorch's default is τ = 1.
+    /// `torch.signal.windows.exponential`.
     ///
     /// # Errors
-    /// A τ that is not above 0, a center of a window that is not periodic, a dtype that is not floating-point.
+    /// A τ that is not above 0, a center of a window that is not periodic, a dtype that is not
+    /// floating-point.
     #[track_caller]
     pub fn exponential_window(
         n: usize,
@@ -258,8 +261,8 @@ impl Tensor {
         window_of_places(OP, n, options.into(), |i| (-(i - center).abs() / tau).exp())
     }
 
-    /// The Gaussian window of `n` elements: e^(−(i − c)² / 2σ²) around the middle c, (n − 1) / 2, or n / 2 if `periodic`. PyTorch's default is
-    /// σ = 1. `torch.signal.windows.gaussian`.
+    /// The Gaussian window of `n` elements: e^(−(i − c)² / 2σ²) around the middle c, (n − 1) / 2, or n / 2
+    /// if `periodic`. PyTorch's default is σ = 1. `torch.signal.windows.gaussian`.
     ///
     /// # Errors
     /// A σ that is not above 0, a dtype that is not floating-point.
@@ -278,8 +281,8 @@ impl Tensor {
         window_of_places(OP, n, options.into(), |i| (-((i - center) / std).powi(2) / 2.0).exp())
     }
 
-    /// A window of `n` elements that is a sum of cosines, a₀ − a₁·cos(2πt) + a₂·cos(4πt) − …, with t as in [`Tensor::hann_window`].
-    /// `torch.signal.windows.general_cosine`.
+    /// A window of `n` elements that is a sum of cosines, a₀ − a₁·cos(2πt) + a₂·cos(4πt) − …, with t as in
+    /// [`Tensor::hann_window`]. `torch.signal.windows.general_cosine`.
     ///
     /// # Errors
     /// No coefficients, a dtype that is not floating-point.
@@ -306,8 +309,8 @@ impl Tensor {
         cosine_window(OP, n, periodic, options.into(), sum)
     }
 
-    /// Nuttall's window of `n` elements, a sum of four cosines with low side lobes: [`Tensor::general_cosine_window`].
-    /// `torch.signal.windows.nuttall`.
+    /// Nuttall's window of `n` elements, a sum of four cosines with low side lobes:
+    /// [`Tensor::general_cosine_window`]. `torch.signal.windows.nuttall`.
     ///
     /// # Errors
     /// A dtype that is not floating-point.
