@@ -1073,20 +1073,8 @@ def operations():
     the results, and the gradients in floating-point inputs of the sum of results times ((37 i mod 64) - 31.5) / 32, null where there
     is none. Numbers have twelve digits.
     """
-    import subprocess
-
-    command = ["cargo", "xtask", "operations", "--questions"]
-    root = FIXTURES.parent.parent.parent.parent
-    text = subprocess.run(command, check=True, cwd=root, stdout=subprocess.PIPE).stdout
-    rows = json.loads(text)
-
-    def short(x):
-        x = number(x)
-        return float(f"{x:.12g}") if isinstance(x, float) else x
-
-    def array(t):
-        return {"shape": list(t.shape), "data": [short(x) for x in t.detach().reshape(-1).tolist()]}
-
+    rows = questions("--questions")
+    array = short_array
     cases, wrong = [], []
     for row in rows:
         dtypes = {"float64": torch.float64, "int64": torch.int64, "bool": torch.bool}
@@ -1114,6 +1102,44 @@ def operations():
     if wrong:
         sys.exit("\n".join(wrong))
     write("operations", cases)
+    integer_operations()
+
+
+def questions(kind):
+    """What `cargo xtask operations` prints with this option."""
+    import subprocess
+
+    root = FIXTURES.parent.parent.parent.parent
+    text = subprocess.run(["cargo", "xtask", "operations", kind], check=True, cwd=root, stdout=subprocess.PIPE).stdout
+    return json.loads(text)
+
+
+def short_array(t):
+    def short(x):
+        x = number(x)
+        return float(f"{x:.12g}") if isinstance(x, float) else x
+
+    return {"shape": list(t.shape), "data": [short(x) for x in t.detach().reshape(-1).tolist()]}
+
+
+def integer_operations():
+    """What PyTorch gives for every row of the table with int64, int32, uint8 and bool inputs: for each that it takes, the row's key and
+    the results with their dtypes."""
+    import warnings
+
+    cases = []
+    for row in questions("--integer-questions"):
+        inputs = [torch.tensor([float(v) for v in i["data"]], dtype=torch.float64).to(getattr(torch, i["dtype"])).reshape(i["shape"]) for i in row["inputs"]]
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                out = eval(row["torch"], dict(zip("xyzw", inputs), torch=torch, F=F, math=math))
+            out = list(out) if isinstance(out, (tuple, list)) else [out]
+            arrays = [{**short_array(t), "dtype": str(t.dtype).removeprefix("torch.")} for t in out]
+        except Exception:
+            continue
+        cases.append([row["key"], arrays])
+    write("operations_integers", cases)
 
 
 def distributions():
@@ -1268,7 +1294,8 @@ NO_OPERATION = (
 
 
 def names():
-    """crates/operations/torch.tsv: PyTorch's operations of dense real tensors, with the reason where one is absent on purpose.
+    """crates/operations/torch.tsv: PyTorch's operations of dense real tensors, with the reason where one is absent on purpose; and tested.tsv:
+    the operations that PyTorch's own suite tests.
 
     A line is a name, a tab and the reason, which is kept. Forms in place, with a storage, of sparse, complex or quantized tensors are
     left out.
@@ -1286,6 +1313,19 @@ def names():
     path = FIXTURES.parent.parent.parent / "operations/torch.tsv"
     old = dict(line.split("\t") for line in path.read_text().splitlines()) if path.exists() else {}
     lines = [f"{full}\t{old.get(full, '')}" for full in sorted(found.values())]
+    path.write_text("\n".join(lines) + "\n")
+    print(f"{path.name}: {len(lines)} names")
+
+    # The operations that PyTorch tests itself, each with a line, with reasons that are kept as well. Its test's framework is not needed.
+    import types
+    import unittest
+
+    sys.modules.setdefault("expecttest", types.SimpleNamespace(TestCase=unittest.TestCase))
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    path = path.parent / "tested.tsv"
+    old = dict(line.split("\t") for line in path.read_text().splitlines()) if path.exists() else {}
+    lines = [f"{name}\t{old.get(name, '')}" for name in sorted({op.name for op in op_db})]
     path.write_text("\n".join(lines) + "\n")
     print(f"{path.name}: {len(lines)} names")
 

@@ -14,6 +14,9 @@ pub(crate) struct Args {
     /// Print what PyTorch is asked instead, as JSON: scripts/torch_fixtures.py reads it
     #[arg(long)]
     questions: bool,
+    /// Print what PyTorch is asked of integers and bools instead, as JSON
+    #[arg(long, conflicts_with = "questions")]
+    integer_questions: bool,
     /// Hold the rows whose name contains this to everything instead, and say what is wrong
     #[arg(long, value_name = "NAME", conflicts_with = "questions")]
     check: Option<String>,
@@ -26,6 +29,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let program = build_tool("taper-operations")?;
     if args.questions {
         print!("{}", output(Command::new(program).arg("questions"))?);
+        return Ok(());
+    }
+    if args.integer_questions {
+        print!("{}", output(Command::new(program).arg("integer-questions"))?);
         return Ok(());
     }
     if let Some(name) = &args.check {

@@ -409,6 +409,9 @@ fn alpha_dropout_by(
 #[track_caller]
 pub fn gumbel_softmax(logits: &Tensor, tau: f64, hard: bool, axis: isize, rng: &Generator) -> Result<Tensor> {
     const OP: &str = "gumbel_softmax";
+    if logits.rank() == 0 {
+        return gumbel_softmax(&logits.unsqueeze(0)?, tau, hard, axis, rng)?.squeeze(0);
+    }
     let at = logits.shape().axis(axis, OP)?;
     if !(tau.is_finite() && tau > 0.0) {
         return Err(Error::invalid(OP, format!("tau {tau}: give a finite one above 0")));

@@ -1,6 +1,6 @@
 //! What a row is held to. Each check gives what is wrong, in words.
 
-use std::cell::OnceCell;
+use std::{cell::OnceCell, collections::HashMap};
 
 use taper::{
     DType, Device, Error, ErrorKind, Result, Tensor,
@@ -14,7 +14,8 @@ use taper::{
 use taper_testing::{LAYOUTS, Layout, difference, reference_with, tolerance};
 
 use crate::{
-    fixtures::Answer,
+    different::differs,
+    fixtures::{Answer, Array, INTEGERS, integer_key, torch_name},
     row::{Given, Input, Placement, Row, Values},
 };
 
@@ -372,6 +373,65 @@ impl Bench {
     }
 }
 
+impl Bench {
+    /// The results are PyTorch's for integers and bools, values and dtypes, wherever it takes them; what it
+    /// refuses may be anything.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn integers(&self, row: &Row, answers: &HashMap<String, Vec<Array>>) -> Verdict {
+        let mut wrong = Vec::new();
+        for dtype in INTEGERS.into_iter().filter(|&dtype| self.device.supports(dtype)) {
+            if differs(row.name, dtype) {
+                continue;
+            }
+            if let Err(message) = self.integers_of(row, dtype, answers) {
+                wrong.push(format!("{dtype}: {message}"));
+            }
+        }
+        if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
+    }
+
+    /// [`Bench::integers`] in one dtype, also where a difference is [listed](crate::different).
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn integers_of(&self, row: &Row, dtype: DType, answers: &HashMap<String, Vec<Array>>) -> Verdict {
+        match integer_key(row, dtype).and_then(|key| answers.get(&key)) {
+            Some(answer) => self.integers_in(row, dtype, answer),
+            None => Ok(()),
+        }
+    }
+
+    fn integers_in(&self, row: &Row, dtype: DType, answer: &[Array]) -> Verdict {
+        let given = row.given(&self.device, dtype, dtype, Placement::Contiguous);
+        let outputs = given.and_then(|given| row.run(&given)).map_err(in_words("PyTorch takes it"))?;
+        if outputs.len() != answer.len() {
+            return Err(format!("{} results, PyTorch's has {}", outputs.len(), answer.len()));
+        }
+        for (k, (output, expected)) in outputs.iter().zip(answer).enumerate() {
+            // Devices without 64 bits have the dtype beside it.
+            let named = DType::ALL.into_iter().find(|&dtype| torch_name(dtype) == expected.dtype);
+            let here = match named {
+                Some(DType::I64) if !self.device.supports(DType::I64) => Some(DType::I32),
+                Some(DType::F64) if !self.device.supports(DType::F64) => Some(DType::F32),
+                other => other,
+            };
+            if (Some(output.dtype()), output.dims()) != (here, &expected.shape[..]) {
+                let (shape, dtype) = (output.shape(), output.dtype());
+                let (other, sizes) = (&expected.dtype, &expected.shape);
+                return Err(format!("result {k} is {shape} of {dtype}, PyTorch's is {sizes:?} of {other}"));
+            }
+            let found = output.to_f64_vec().map_err(in_words("outputs"))?;
+            let within = within(row, DType::F32, output.dtype());
+            if let Some(difference) = difference(&found, &expected.numbers(), within) {
+                return Err(format!("PyTorch's result {k}: {difference}"));
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Two slices of each input: the second with its elements in the opposite order, where any would do.
 fn slices(row: &Row, dtype: DType, device: &Device) -> Result<Vec<Tensor>> {
     let given = row.given(device, dtype, dtype, Placement::Contiguous)?;
@@ -438,8 +498,7 @@ fn numbers_of(row: &Row, given: Given) -> (impl Fn(&[Tensor]) -> Result<Tensor>,
 
 /// The inputs that gradients are taken in.
 fn leaves(row: &Row) -> Vec<usize> {
-    let is_leaf = |k: &usize| matches!(row.inputs[*k].values, Values::Between(..) | Values::Exactly(_));
-    (0..row.inputs.len()).filter(is_leaf).collect()
+    (0..row.inputs.len()).filter(|&k| row.inputs[k].is_number()).collect()
 }
 
 /// The gradients of what a row gives.

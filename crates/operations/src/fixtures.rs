@@ -13,6 +13,9 @@ use crate::row::Row;
 pub struct Array {
     /// Its sizes.
     pub shape: Vec<usize>,
+    /// PyTorch's dtype, where the answer names it.
+    #[serde(default)]
+    pub dtype: String,
     data: Vec<Value>,
 }
 
@@ -79,7 +82,11 @@ fn asked(row: &Row) -> DType {
 
 /// A number that changes with the inputs, their dtypes and their shapes (FNV-1a).
 pub fn digest(row: &Row) -> String {
-    let dtype = asked(row);
+    digest_in(row, asked(row))
+}
+
+/// The [`digest`] of the row's inputs in `dtype`.
+fn digest_in(row: &Row, dtype: DType) -> String {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     let mut add = |n: u64| {
         for byte in n.to_le_bytes() {
@@ -104,21 +111,77 @@ fn word(number: f64) -> Value {
 pub fn questions(rows: &[Row]) -> Value {
     let question = |row: &Row| {
         let dtype = asked(row);
-        let inputs: Vec<Value> = row
-            .inputs
-            .iter()
-            .zip(row.elements(dtype))
-            .map(|(input, data)| {
-                let kind = match input.dtype(dtype) {
-                    DType::Bool => "bool",
-                    t if t.is_float() => "float64",
-                    _ => "int64",
-                };
-                let data: Vec<Value> = data.into_iter().map(word).collect();
-                json!({"shape": input.shape, "data": data, "dtype": kind})
-            })
-            .collect();
+        let inputs = inputs_in(row, dtype);
         json!({"name": row.name, "torch": row.torch, "inputs": inputs, "digest": digest(row), "order": row.order})
     };
     rows.iter().filter(|row| !row.torch.is_empty()).map(question).collect()
+}
+
+/// The row's inputs as PyTorch gets them. Indices are i64 there.
+fn inputs_in(row: &Row, dtype: DType) -> Vec<Value> {
+    let inputs = row.inputs.iter().zip(row.elements(dtype));
+    let inputs = inputs.map(|(input, data)| {
+        let kind = match input.dtype(dtype) {
+            DType::Bool => "bool",
+            t if t.is_float() => "float64",
+            DType::I32 if dtype == DType::I32 && input.is_number() => "int32",
+            DType::U8 => "uint8",
+            _ => "int64",
+        };
+        let data: Vec<Value> = data.into_iter().map(word).collect();
+        json!({"shape": input.shape, "data": data, "dtype": kind})
+    });
+    inputs.collect()
+}
+
+/// PyTorch's name of a dtype.
+pub fn torch_name(dtype: DType) -> &'static str {
+    match dtype {
+        DType::Bool => "bool",
+        DType::U8 => "uint8",
+        DType::U32 => "uint32",
+        DType::I32 => "int32",
+        DType::I64 => "int64",
+        DType::F16 => "float16",
+        DType::BF16 => "bfloat16",
+        DType::F32 => "float32",
+        DType::F64 => "float64",
+    }
+}
+
+/// The dtypes other than floats that PyTorch is asked about for every row with inputs.
+pub const INTEGERS: [DType; 4] = [DType::I64, DType::I32, DType::U8, DType::Bool];
+
+/// The name of the answer to a row in one of [`INTEGERS`]; nothing where the row has no inputs of numbers,
+/// or one of them does not fit the dtype.
+pub fn integer_key(row: &Row, dtype: DType) -> Option<String> {
+    if row.torch.is_empty() || !row.inputs.iter().any(crate::row::Input::is_number) {
+        return None;
+    }
+    let limit = if dtype == DType::U8 { 255.0 } else { 2f64.powi(31) - 1.0 };
+    let numbers = row.inputs.iter().zip(row.elements(dtype)).filter(|(input, _)| input.is_number());
+    let fit = numbers.flat_map(|(_, elements)| elements).all(|v| v.abs() <= limit);
+    fit.then(|| format!("{} {} {} {dtype}", row.name, row.torch, digest_in(row, dtype)))
+}
+
+/// The rows as PyTorch is asked about them in [`INTEGERS`].
+pub fn integer_questions(rows: &[Row]) -> Value {
+    let question = |row: &Row, dtype: DType| {
+        let key = integer_key(row, dtype)?;
+        Some(json!({"key": key, "torch": row.torch, "inputs": inputs_in(row, dtype)}))
+    };
+    rows.iter().flat_map(|row| INTEGERS.into_iter().filter_map(move |dtype| question(row, dtype))).collect()
+}
+
+/// PyTorch's results of rows with integers and bools by [`integer_key`]; what it refuses has none.
+#[derive(Debug, Deserialize)]
+pub struct IntegerFile {
+    cases: Vec<(String, Vec<Array>)>,
+}
+
+impl IntegerFile {
+    /// The results by [`integer_key`].
+    pub fn answers(self) -> HashMap<String, Vec<Array>> {
+        self.cases.into_iter().collect()
+    }
 }

@@ -6,12 +6,14 @@
 //! | [`table`] | the rows: open this to add an operation |
 //! | [`row`] | what a row can say |
 //! | [`check`] | what a row is held to |
+//! | [`different`] | where integers differ from PyTorch's on purpose |
 //! | [`fixtures`] | what PyTorch is asked, and its answers |
 //! | [`public`] | the library's public functions, read from its sources: each has a row |
 //! | [`mod@page`] | docs/operations.md |
 #![allow(clippy::unwrap_used, clippy::panic)] // tools of tests: to fail is to panic
 
 pub mod check;
+pub mod different;
 pub mod fixtures;
 pub mod page;
 pub mod public;

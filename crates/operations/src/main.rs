@@ -1,4 +1,5 @@
-//! What `cargo xtask operations` runs: `questions` for the script of fixtures, `page` for docs/operations.md, `check NAME [DEVICE]` for the
+//! What `cargo xtask operations` runs: `questions` and `integer-questions` for the script of fixtures,
+//! `page` for docs/operations.md, `check NAME [DEVICE]` for the
 //! rows whose name contains NAME, or one of several names with commas between.
 
 use std::process::ExitCode;
@@ -6,7 +7,7 @@ use std::process::ExitCode;
 use taper_operations::{
     Bench, Row,
     check::Verdict,
-    fixtures::{Answers, key},
+    fixtures::{Answers, IntegerFile, integer_questions, key},
     page, questions, rows,
 };
 
@@ -14,11 +15,12 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["questions"] => println!("{}", questions(&rows())),
+        ["integer-questions"] => println!("{}", integer_questions(&rows())),
         ["page"] => print!("{}", page()),
         ["check", name] => return check(name, "cpu"),
         ["check", name, device] => return check(name, device),
         _ => {
-            eprintln!("error: say questions, page, or check NAME [DEVICE]");
+            eprintln!("error: say questions, integer-questions, page, or check NAME [DEVICE]");
             return ExitCode::FAILURE;
         }
     }
@@ -27,14 +29,14 @@ fn main() -> ExitCode {
 
 /// Holds the rows of a name to everything, and says what is wrong.
 fn check(name: &str, device: &str) -> ExitCode {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../taper/tests/fixtures/operations.json");
-    let answers = std::fs::read_to_string(path).map_err(|e| e.to_string());
-    let answers =
-        answers.and_then(|text| Ok(Answers::of(serde_json::from_str(&text).map_err(|e| e.to_string())?)));
-    let (answers, bench) = match (answers, taper::device(device)) {
-        (Ok(answers), Ok(device)) => (answers, Bench::new(device)),
-        (Err(e), _) => return said(&format!("{path}: {e}")),
-        (_, Err(e)) => return said(&e.to_string()),
+    let (answers, integers) =
+        match (read("operations").map(Answers::of), read::<IntegerFile>("operations_integers")) {
+            (Ok(answers), Ok(integers)) => (answers, integers.answers()),
+            (Err(e), _) | (_, Err(e)) => return said(&e),
+        };
+    let bench = match taper::device(device) {
+        Ok(device) => Bench::new(device),
+        Err(e) => return said(&e.to_string()),
     };
     type Check<'a> = (&'a str, Box<dyn Fn(&Row) -> Verdict + 'a>);
     let mut checks: Vec<Check<'_>> = vec![
@@ -45,6 +47,7 @@ fn check(name: &str, device: &str) -> ExitCode {
         ("Jacobian", Box::new(|row| bench.jacobians(row))),
         ("bad input", Box::new(|row| bench.bad_input(row))),
         ("PyTorch", Box::new(|row| bench.torch(row, answers.get(&key(row))))),
+        ("integers", Box::new(|row| bench.integers(row, &integers))),
     ];
     if device == "cpu" {
         checks.push(("derivatives", Box::new(|row| bench.derivatives(row))));
@@ -63,6 +66,13 @@ fn check(name: &str, device: &str) -> ExitCode {
         println!("{what}: {} rows, {:.1} s", rows.len(), start.elapsed().as_secs_f64());
     }
     if rows.is_empty() || wrong > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// A file of PyTorch's answers.
+fn read<T: serde::de::DeserializeOwned>(name: &str) -> Result<T, String> {
+    let path = format!("{}/../taper/tests/fixtures/{name}.json", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
+    serde_json::from_str(&text).map_err(|e| format!("{path}: {e}"))
 }
 
 fn said(message: &str) -> ExitCode {

@@ -11,6 +11,9 @@ use crate::{Row, sections};
 /// it is written. `scripts/torch_fixtures.py names` writes the names and keeps the reasons.
 const TORCH: &str = include_str!("../torch.tsv");
 
+/// The operations that PyTorch's own suite tests, in such lines: a name that no row has needs a reason.
+const TESTED: &str = include_str!("../tested.tsv");
+
 /// What PyTorch calls a row's operation: the first function or method of its expression.
 pub fn torch_name(row: &Row) -> String {
     // Complex numbers have a last axis of 2 here.
@@ -89,24 +92,49 @@ pub fn page() -> String {
     out
 }
 
+/// The last word of a name.
+fn last(name: &str) -> String {
+    name.rsplit('.').next().unwrap_or_default().to_string()
+}
+
+/// The last words of the names of all rows, here and in PyTorch.
+fn present() -> BTreeSet<String> {
+    let sections = sections();
+    let rows = sections.iter().flat_map(|(_, rows)| rows);
+    let words = rows.flat_map(|row| {
+        // Windows have the word in their names here, and a module for it in PyTorch.
+        let here = last(&row.name.replace("::", "."));
+        let bare = here.strip_suffix("_window").unwrap_or(&here).to_string();
+        [last(&torch_name(row)), here.clone(), bare]
+    });
+    words.collect()
+}
+
+/// The operations that PyTorch's own suite tests and no row computes, each with what the page says of it.
+pub fn untested() -> Vec<(&'static str, &'static str)> {
+    let present = present();
+    let lines = TESTED.lines().filter_map(|line| line.split_once('\t'));
+    lines.filter(|(name, _)| !present.contains(&last(name))).collect()
+}
+
 /// The operations of PyTorch that no row computes.
 fn absent(out: &mut String) {
-    let last = |name: &str| name.rsplit('.').next().unwrap_or_default().to_string();
-    let present: BTreeSet<String> = sections()
-        .iter()
-        .flat_map(|(_, rows)| rows)
-        .flat_map(|row| [last(&torch_name(row)), last(&row.name.replace("::", "."))])
-        .collect();
-    let missing: Vec<(&str, &str)> = TORCH
+    let present = present();
+    let public: Vec<(&str, &str)> = TORCH
         .lines()
         .filter_map(|line| line.split_once('\t'))
         .filter(|(name, _)| !present.contains(&last(name)))
         .collect();
+    // The suite tests more than the modules show.
+    let known: BTreeSet<String> = public.iter().map(|(name, _)| last(name)).collect();
+    let tested = untested().into_iter().filter(|(name, _)| !known.contains(&last(name)));
+    let missing: Vec<(&str, &str)> = public.iter().copied().chain(tested).collect();
     let _ = write!(
         out,
         "\n## PyTorch's operations without a line above\n\nOf {} names for dense real tensors in `torch`, `torch.Tensor`, \
-         `torch.nn.functional`, `torch.linalg` and `torch.fft`\n(`crates/operations/torch.tsv`; forms in place are left out).\n\nWritten otherwise:\n\n",
-        TORCH.lines().count()
+         `torch.nn.functional`, `torch.linalg` and `torch.fft`\n(`crates/operations/torch.tsv`; forms in place are left out), and {} that PyTorch's own suite tests\n(`crates/operations/tested.tsv`; names without `torch.` are the suite's).\n\nWritten otherwise:\n\n",
+        TORCH.lines().count(),
+        TESTED.lines().count()
     );
     for (name, reason) in &missing {
         if let Some(other) = reason.strip_prefix("= ") {

@@ -65,6 +65,7 @@ pub const NO_OPERATIONS: &[(&str, &[&str])] = &[
         &["unary", "binary", "compare", "compare_scalar", "reduce", "arg_reduce", "contract"],
     ),
     ("the adjoint of windows, which gradients of unfold and windows take", &["pad_between"]),
+    ("a part of pad, which functional::pad takes: hidden", &["cut_by"]),
     (
         "recorded operations built again, for what maps over an axis: hidden",
         &["formula", "contiguous_copy", "scatter_with"],

@@ -81,6 +81,14 @@ pub struct Input {
 }
 
 impl Input {
+    /// Whether its elements are numbers of the row's dtype: neither indices nor a mask.
+    pub fn is_number(&self) -> bool {
+        match self.values {
+            Values::Between(..) | Values::Exactly(_) => true,
+            Values::Index(_) | Values::Mask => false,
+        }
+    }
+
     /// The dtype where the row is tried in `dtype`.
     pub fn dtype(&self, dtype: DType) -> DType {
         match self.values {
@@ -447,9 +455,13 @@ impl Row {
     /// # Errors
     /// Not as many tensors as inputs; the operation's.
     pub fn of_tensors(&self, x: &[&Tensor]) -> Result<Vec<Tensor>> {
-        let free = |input: &Input| matches!(input.values, Values::Between(..) | Values::Exactly(_));
-        let first =
-            self.inputs.iter().zip(x).find(|(input, _)| free(input)).map(|(_, t)| *t).or(x.first().copied());
+        let first = self
+            .inputs
+            .iter()
+            .zip(x)
+            .find(|(input, _)| input.is_number())
+            .map(|(_, t)| *t)
+            .or(x.first().copied());
         let (Some(first), true) = (first, x.len() == self.inputs.len()) else {
             let message = format!("takes {} tensors, got {}", self.inputs.len(), x.len());
             return Err(taper::Error::invalid(self.name, message));

@@ -11,6 +11,9 @@ use std::{
     ops,
 };
 
+mod bessel;
+mod normal;
+
 use crate::{
     BinaryOp, CompareOp, DType, UnaryOp,
     kernel::{Instr, Reg},
@@ -51,7 +54,7 @@ pub enum Formula {
     Lgamma,
     /// The derivative of ln Γ; ∓∞ at ±0, NaN at −1, −2 …
     Digamma,
-    /// The n-th derivative of digamma, n ≥ 1, for x > 0; of the first for negative x, too, and else NaN there.
+    /// The n-th derivative of digamma, n ≥ 1; ±∞ at 0, −1, −2 …
     Polygamma(u8),
     /// The modified Bessel function of the first kind of order 0 or 1, times e^(−|x|) if `scaled`.
     Bessel {
@@ -60,10 +63,38 @@ pub enum Formula {
         /// Whether it is scaled.
         scaled: bool,
     },
+    /// e^(x²)·erfc x.
+    Erfcx,
+    /// Φ(x), the share of a standard normal distribution below x.
+    Ndtr,
+    /// ln Φ(x).
+    LogNdtr,
+    /// The inverse of Φ; ∓∞ at 0 and 1, NaN beyond.
+    Ndtri,
+    /// The Bessel function of the first kind J of order 0 or 1.
+    BesselJ {
+        /// Whether it is of order 1.
+        first: bool,
+    },
+    /// The Bessel function of the second kind Y of order 0 or 1; −∞ at 0, NaN below.
+    BesselY {
+        /// Whether it is of order 1.
+        first: bool,
+    },
+    /// The modified Bessel function of the second kind K of order 0 or 1, times eˣ if `scaled`; ∞ at 0, NaN
+    /// below.
+    BesselK {
+        /// Whether it is of order 1.
+        first: bool,
+        /// Whether it is scaled.
+        scaled: bool,
+    },
+    /// Airy's function Ai.
+    AiryAi,
 }
 
 impl Formula {
-    /// Every one of them, of the derivatives of digamma the first two.
+    /// Every one of them, of the derivatives of digamma the first three.
     pub const ALL: &'static [Formula] = &[
         Formula::Asin,
         Formula::Acos,
@@ -83,10 +114,24 @@ impl Formula {
         Formula::Digamma,
         Formula::Polygamma(1),
         Formula::Polygamma(2),
+        Formula::Polygamma(3),
         Formula::Bessel { first: false, scaled: false },
         Formula::Bessel { first: true, scaled: false },
         Formula::Bessel { first: false, scaled: true },
         Formula::Bessel { first: true, scaled: true },
+        Formula::Erfcx,
+        Formula::Ndtr,
+        Formula::LogNdtr,
+        Formula::Ndtri,
+        Formula::BesselJ { first: false },
+        Formula::BesselJ { first: true },
+        Formula::BesselY { first: false },
+        Formula::BesselY { first: true },
+        Formula::BesselK { first: false, scaled: false },
+        Formula::BesselK { first: true, scaled: false },
+        Formula::BesselK { first: false, scaled: true },
+        Formula::BesselK { first: true, scaled: true },
+        Formula::AiryAi,
     ];
 
     /// The method's name.
@@ -113,6 +158,19 @@ impl Formula {
             Formula::Bessel { first: true, scaled: false } => "i1",
             Formula::Bessel { first: false, scaled: true } => "i0e",
             Formula::Bessel { first: true, scaled: true } => "i1e",
+            Formula::Erfcx => "erfcx",
+            Formula::Ndtr => "ndtr",
+            Formula::LogNdtr => "log_ndtr",
+            Formula::Ndtri => "ndtri",
+            Formula::BesselJ { first: false } => "bessel_j0",
+            Formula::BesselJ { first: true } => "bessel_j1",
+            Formula::BesselY { first: false } => "bessel_y0",
+            Formula::BesselY { first: true } => "bessel_y1",
+            Formula::BesselK { first: false, scaled: false } => "modified_bessel_k0",
+            Formula::BesselK { first: true, scaled: false } => "modified_bessel_k1",
+            Formula::BesselK { first: false, scaled: true } => "scaled_modified_bessel_k0",
+            Formula::BesselK { first: true, scaled: true } => "scaled_modified_bessel_k1",
+            Formula::AiryAi => "airy_ai",
         }
     }
 
@@ -136,6 +194,14 @@ impl Formula {
             Formula::Digamma => 14,
             Formula::Sinc => 15,
             Formula::Bessel { first, scaled } => 16 + first as u64 + 2 * scaled as u64,
+            Formula::Erfcx => 32,
+            Formula::Ndtr => 33,
+            Formula::LogNdtr => 34,
+            Formula::Ndtri => 35,
+            Formula::BesselJ { first } => 36 + first as u64,
+            Formula::BesselY { first } => 38 + first as u64,
+            Formula::BesselK { first, scaled } => 40 + first as u64 + 2 * scaled as u64,
+            Formula::AiryAi => 44,
             Formula::Polygamma(n) => 256 + n as u64,
         }
     }
@@ -143,9 +209,11 @@ impl Formula {
     /// What the gradient's rule reads: bits of the inputs and of the results.
     pub(crate) const fn saved(self) -> (u32, u32) {
         match self {
-            Formula::Exp2 | Formula::Erfinv => (0, 1),
+            Formula::Exp2 | Formula::Erfinv | Formula::Ndtri => (0, 1),
             // The scaled functions are in their own derivatives.
-            Formula::Bessel { scaled: true, .. } => (1, 1),
+            Formula::Bessel { scaled: true, .. } | Formula::Erfcx | Formula::BesselK { scaled: true, .. } => {
+                (1, 1)
+            }
             Formula::Asin
             | Formula::Acos
             | Formula::Atan
@@ -161,7 +229,13 @@ impl Formula {
             | Formula::Lgamma
             | Formula::Digamma
             | Formula::Polygamma(_)
-            | Formula::Bessel { scaled: false, .. } => (1, 0),
+            | Formula::Bessel { scaled: false, .. }
+            | Formula::Ndtr
+            | Formula::LogNdtr
+            | Formula::BesselJ { .. }
+            | Formula::BesselY { .. }
+            | Formula::BesselK { scaled: false, .. }
+            | Formula::AiryAi => (1, 0),
         }
     }
 
@@ -172,9 +246,15 @@ impl Formula {
             Formula::Asin | Formula::Acos | Formula::Log2 | Formula::Log10 | Formula::Sinc => 20,
             Formula::Sinh | Formula::Cosh | Formula::Asinh | Formula::Acosh | Formula::Atanh => 32,
             Formula::Erfc => 80,
-            Formula::Digamma | Formula::Polygamma(_) => 100,
+            Formula::Digamma | Formula::Polygamma(0 | 1) => 100,
+            Formula::Polygamma(_) => 250,
             Formula::Bessel { .. } => 130,
             Formula::Erfinv | Formula::Lgamma => 150,
+            Formula::Erfcx | Formula::Ndtri => 120,
+            Formula::Ndtr => 140,
+            Formula::LogNdtr | Formula::BesselK { .. } => 230,
+            Formula::BesselJ { .. } => 190,
+            Formula::BesselY { .. } | Formula::AiryAi => 260,
         }
     }
 
@@ -223,6 +303,14 @@ impl Formula {
             Formula::Digamma => digamma(x),
             Formula::Polygamma(n) => polygamma(x, i32::from(n.max(1))),
             Formula::Bessel { first, scaled } => bessel(x, first, scaled),
+            Formula::Erfcx => normal::erfcx(x),
+            Formula::Ndtr => normal::ndtr(x),
+            Formula::LogNdtr => normal::log_ndtr(x),
+            Formula::Ndtri => normal::ndtri(x),
+            Formula::BesselJ { first } => bessel::j(x, first),
+            Formula::BesselY { first } => bessel::y(x, first),
+            Formula::BesselK { first, scaled } => bessel::k(x, first, scaled),
+            Formula::AiryAi => bessel::airy(x),
         }
     }
 }
@@ -265,9 +353,19 @@ fn erfc(x: Value<'_>) -> Value<'_> {
     x.abs().ge(0.5).choose(far, 1.0 - x.erf())
 }
 
-/// The quantile of the normal distribution by M. J. Wichura's three rational functions (Applied Statistics algorithm 241, 1988), at
-/// (1 + x) / 2 and over √2.
+/// The quantile of the normal distribution at (1 + x) / 2, over √2.
 fn erfinv(x: Value<'_>) -> Value<'_> {
+    let a = x.abs();
+    let (middle, tail) = normal_quantile(x * 0.5, (-((1.0 - a) * 0.5).log()).sqrt());
+    let tail = a.eq(1.0).choose(x.number(f64::INFINITY), tail);
+    let tail = x.lt(0.0).choose(-tail, tail);
+    a.gt(0.85).choose(tail, middle) * (1.0 / SQRT_2)
+}
+
+/// The quantile of the normal distribution by M. J. Wichura's three rational functions (Applied Statistics
+/// algorithm 241, 1988): by the share less ½, for up to 0.425 of it, and beyond, without a sign, by √(−ln
+/// p) of the lesser share p on a side.
+fn normal_quantile<'w>(q: Value<'w>, depth: Value<'w>) -> (Value<'w>, Value<'w>) {
     const A: [f64; 8] = [
         3.3871328727963666080e0,
         1.3314166789178437745e2,
@@ -328,18 +426,13 @@ fn erfinv(x: Value<'_>) -> Value<'_> {
         1.42151175831644588870e-7,
         2.04426310338993978564e-15,
     ];
-    let q = x * 0.5;
     let r = 0.180625 - q * q;
     let middle = q * (r.polynomial(&A) / r.polynomial(&B));
-    let a = x.abs();
-    let depth = (-((1.0 - a) * 0.5).log()).sqrt();
     let (near, far) = (depth - 1.6, depth - 5.0);
     let tail = depth
         .gt(5.0)
         .choose(far.polynomial(&E) / far.polynomial(&F), near.polynomial(&C) / near.polynomial(&D));
-    let tail = a.eq(1.0).choose(x.number(f64::INFINITY), tail);
-    let tail = x.lt(0.0).choose(-tail, tail);
-    a.gt(0.85).choose(tail, middle) * (1.0 / SQRT_2)
+    (middle, tail)
 }
 
 /// Stirling's series from 8 on; below, the argument is moved to [3/2, 5/2), where ln Γ(2 + y) is y times a rational function (made by
@@ -434,8 +527,29 @@ fn digamma(x: Value<'_>) -> Value<'_> {
     reflected.choose(whole.choose(pole, mirrored), of_v)
 }
 
-/// (−1)ⁿ⁺¹·n!·ζ(n + 1, x), with Hurwitz' zeta by ten terms and the formula of Euler and Maclaurin.
+/// (−1)ⁿ⁺¹·n!·ζ(n + 1, x). Below 0 the sum over 1/(x + k)ⁿ⁺¹ is that over all whole k less that over
+/// negative ones; the former depends on the distance to the nearest whole number alone.
 fn polygamma(x: Value<'_>, n: i32) -> Value<'_> {
+    let reflected = x.lt(0.0);
+    let zeta = hurwitz(reflected.choose(1.0 - x, x), n);
+    let factorial: f64 = (1..=n).map(f64::from).product();
+    let sign = if n % 2 == 1 { 1.0 } else { -1.0 };
+    if n == 1 {
+        return reflected.choose((x.number(PI) / x.sin_pi()).powi(2) - zeta, zeta);
+    }
+    let nearest = x.round();
+    let apart = x - nearest;
+    // The sums over numbers below 0, whose odd powers are negative.
+    let (above, mirrored) = (hurwitz(apart + 1.0, n), hurwitz(1.0 - apart, n));
+    let around = apart.powi(-n - 1) + if n % 2 == 1 { above + mirrored } else { above - mirrored };
+    let below = if n % 2 == 1 { around - zeta } else { around + zeta };
+    let of_x = reflected.choose(below, zeta);
+    let poles = x.le(0.0).choose(nearest, x.number(f64::NAN));
+    x.eq_value(poles).choose(x.number(f64::INFINITY), of_x) * (sign * factorial)
+}
+
+/// Hurwitz' zeta function ζ(n + 1, v) for v ≥ 0 by ten terms and the formula of Euler and Maclaurin.
+fn hurwitz(v: Value<'_>, n: i32) -> Value<'_> {
     // B₂ₖ / (2k)!
     const B: [f64; 8] = [
         1.0 / 12.0,
@@ -448,8 +562,6 @@ fn polygamma(x: Value<'_>, n: i32) -> Value<'_> {
         -3617.0 / 10_670_622_842_880_000.0,
     ];
     const TERMS: i32 = 10;
-    let reflected = x.lt(0.0);
-    let v = if n == 1 { reflected.choose(1.0 - x, x) } else { x };
     let mut zeta = v.powi(-n - 1);
     for j in 1..TERMS {
         zeta = zeta + (v + f64::from(j)).powi(-n - 1);
@@ -468,15 +580,7 @@ fn polygamma(x: Value<'_>, n: i32) -> Value<'_> {
     let inverse = v.number(1.0) / w;
     let series = (inverse * inverse).polynomial(&coefficients) * inverse;
     let last = w.powi(-n);
-    let zeta = zeta + last * (1.0 / f64::from(n)) + last * inverse * 0.5 + last * inverse * series;
-    let factorial: f64 = (1..=n).map(f64::from).product();
-    let sign = if n % 2 == 1 { 1.0 } else { -1.0 };
-    let of_v = zeta * (sign * factorial);
-    if n == 1 {
-        reflected.choose((x.number(PI) / x.sin_pi()).powi(2) - of_v, of_v)
-    } else {
-        reflected.choose(x.number(f64::NAN), of_v)
-    }
+    zeta + last * (1.0 / f64::from(n)) + last * inverse * 0.5 + last * inverse * series
 }
 
 /// Iₙ for n of 0 and 1, times e^(−|x|) if `scaled`. Up to 8 the power series (x/2)ⁿ·Σ (x²/4)ᵏ / (k!·(k + n)!), whose terms are all positive;
@@ -620,6 +724,10 @@ impl<'w> Value<'w> {
         self.compare(CompareOp::Gt, self.number(bound))
     }
 
+    fn le(self, bound: f64) -> Condition<'w> {
+        self.compare(CompareOp::Le, self.number(bound))
+    }
+
     fn ge(self, bound: f64) -> Condition<'w> {
         self.compare(CompareOp::Ge, self.number(bound))
     }
@@ -658,6 +766,10 @@ impl<'w> Value<'w> {
 
     fn sin(self) -> Value<'w> {
         self.unary(UnaryOp::Sin)
+    }
+
+    fn cos(self) -> Value<'w> {
+        self.unary(UnaryOp::Cos)
     }
 
     fn tan(self) -> Value<'w> {

@@ -94,8 +94,9 @@ pub use schedule::explain::{PlanReport, PlannedCopy, PlannedKernel, PlannedOpera
 pub use shape::{Axes, Axis, Dims, Int, MAX_ELEMENTS, Shape};
 pub use state::{State, StateReader, StateValue, Stateful};
 pub use tensor::{
-    Ellipsis, Generator, Index, Indices, Interpolation, MeshIndexing, Nested, NewAxis, Number, Operand,
-    ScatterReduce, Span, Step, Tensor, TensorOptions, eval_all, eval_each, eval_pending,
+    Bins, Ellipsis, Generator, HistogramOptions, Index, Indices, Interpolation, MeshIndexing, Nested,
+    NewAxis, Number, Operand, ScatterReduce, Span, Step, Tensor, TensorOptions, eval_all, eval_each,
+    eval_pending,
 };
 #[doc(hidden)] // for `optim`
 pub use tensor::{WeakTensor, build_only, eval_in_place};

@@ -124,7 +124,8 @@ impl Shape {
         }
     }
 
-    /// Axes meant by `axes`, resolved, in ascending order. None given means every one. A repeated axis is an error.
+    /// Axes meant by `axes`, resolved, in ascending order. None given means every one. A repeated axis is
+    /// an error. Axis 0 or −1 of a scalar is none, as in PyTorch.
     #[track_caller]
     pub fn axes(&self, axes: &Axes, op: &'static str) -> Result<SmallVec<[usize; 5]>> {
         let mut out = self.axes_in_order(axes, op)?;
@@ -136,6 +137,10 @@ impl Shape {
     #[track_caller]
     pub(crate) fn axes_in_order(&self, axes: &Axes, op: &'static str) -> Result<SmallVec<[usize; 5]>> {
         let Some(list) = &axes.0 else { return Ok((0..self.rank()).collect()) };
+        // A scalar is as a line of one element, whose axis goes.
+        if self.rank() == 0 && matches!(list[..], [0 | -1]) {
+            return Ok(SmallVec::new());
+        }
         let mut out: SmallVec<[usize; 5]> = SmallVec::new();
         for &axis in list {
             let resolved = self.axis(axis, op)?;

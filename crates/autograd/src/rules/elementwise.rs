@@ -1,10 +1,13 @@
 //! Gradients of elementwise operations: one table of derivatives. x is the input, y the output, g the gradient of y.
 
-use std::f64::consts::{FRAC_2_SQRT_PI, LN_2, LN_10, PI};
+use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, LN_2, LN_10, PI};
 
 use tensor_core::{BinaryOp, CompareOp, Error, ErrorKind, Formula, Result, Tensor, UnaryOp};
 
 use super::{Gradients, Step};
+
+/// √(2π).
+const ROOT_OF_TURN: f64 = 2.506_628_274_631_000_5;
 
 pub(super) fn unary(op: UnaryOp, x: &Tensor, y: &Tensor, g: &Tensor) -> Result<Tensor> {
     use UnaryOp as U;
@@ -92,6 +95,33 @@ pub(super) fn formula(formula: Formula, x: &Tensor, y: &Tensor, g: &Tensor) -> R
             let slope = nonzero.i0e().sub(&y.mul(&x.sign().add(&nonzero.reciprocal())?)?)?;
             g.mul(&slope.masked_fill(&zero, 0.5)?)
         }
+        F::Erfcx => g.mul(&x.mul(y)?.mul_scalar(2.0).sub_scalar(FRAC_2_SQRT_PI)),
+        F::Ndtr => g.mul(&((x.powi(2) * -0.5).exp() * ROOT_OF_TURN.recip())),
+        // φ(x) / Φ(x), without 0 / 0.
+        F::LogNdtr => g.div(&(x * -FRAC_1_SQRT_2).erfcx().mul_scalar(PI.sqrt() * FRAC_1_SQRT_2)),
+        F::Ndtri => g.mul(&((y.powi(2) * 0.5).exp() * ROOT_OF_TURN)),
+        F::BesselJ { first: false } => g.mul(&-x.bessel_j1()),
+        // J₀ − J₁/x, and ½ at 0.
+        F::BesselJ { first: true } => {
+            let zero = x.eq_scalar(0.0);
+            let nonzero = x.masked_fill(&zero, 1.0)?;
+            let slope = nonzero.bessel_j0().sub(&nonzero.bessel_j1().div(&nonzero)?)?;
+            g.mul(&slope.masked_fill(&zero, 0.5)?)
+        }
+        F::BesselY { first: false } => g.mul(&-x.bessel_y1()),
+        F::BesselY { first: true } => g.mul(&x.bessel_y0().sub(&x.bessel_y1().div(x)?)?),
+        F::BesselK { first: false, scaled: false } => g.mul(&-x.modified_bessel_k1()),
+        F::BesselK { first: true, scaled: false } => {
+            g.mul(&x.modified_bessel_k0().add(&x.modified_bessel_k1().div(x)?)?.neg())
+        }
+        F::BesselK { first: false, scaled: true } => g.mul(&y.sub(&x.scaled_modified_bessel_k1())?),
+        F::BesselK { first: true, scaled: true } => {
+            g.mul(&y.sub(&x.scaled_modified_bessel_k0())?.sub(&y.div(x)?)?)
+        }
+        F::AiryAi => Err(Error::new(ErrorKind::Autograd {
+            op: "backward",
+            message: "the derivative of airy_ai is not computed, so it has no gradient".into(),
+        })),
         F::Polygamma(n) => match n.checked_add(1) {
             Some(next) => g.mul(&x.polygamma(next)),
             None => Err(Error::new(ErrorKind::Autograd {

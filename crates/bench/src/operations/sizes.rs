@@ -199,7 +199,9 @@ pub(super) const LEFT_OUT: &[(&str, &[&str])] = &[
         "a size is part of the row",
         &[
             "functional::affine_grid", "functional::layer_norm", "functional::rms_norm", "functional::fold",
-            "functional::interpolate_nearest", "fft::ifft", "fft::irfftn", "fft::fftfreq", "fft::rfftfreq",
+            "functional::interpolate_nearest", "fft::ifft", "fft::irfftn", "fft::fftfreq", "fft::rfftfreq", "fft::fftn_sized",
+            "fft::ifftn_sized", "fft::rfftn_sized", "fft::irfftn_sized", "cov_weighted", "quantiles_at", "gradient_at", "unravel_index",
+            "nonzero_static", "histogram_with", "histogramdd", "unique_consecutive_along",
         ],
     ),
     (

@@ -33,6 +33,10 @@ fn check_float(op: &'static str, tensors: &[&Tensor]) -> Result<()> {
 pub fn normalize(input: &Tensor, p: f64, axis: isize, eps: f64) -> Result<Tensor> {
     const OP: &str = "normalize";
     check_float(OP, &[input])?;
+    if input.rank() == 0 {
+        // A line of one element.
+        return normalize(&input.unsqueeze(0)?, p, axis, eps)?.squeeze(0);
+    }
     let axis = input.shape().axis(axis, OP)?;
     let wide = input.to_dtype(input.dtype().compute())?;
     wide.div(&norm(OP, &wide, p, axis)?.maximum_scalar(eps))?.to_dtype(input.dtype())
@@ -50,6 +54,9 @@ pub fn cosine_similarity(x1: &Tensor, x2: &Tensor, axis: isize, eps: f64) -> Res
     let ([x1, x2], []) = cast.tensors();
     check_float(OP, &[x1, x2])?;
     let shape = x1.shape().broadcast(x2.shape(), OP)?;
+    if shape.rank() == 0 {
+        return cosine_similarity(&x1.unsqueeze(0)?, &x2.unsqueeze(0)?, axis, eps);
+    }
     let axis = shape.axis(axis, OP)?;
     let dtype = x1.dtype().promote(x2.dtype());
     let wide = |x: &Tensor| x.to_dtype(dtype.compute())?.expand(&shape);

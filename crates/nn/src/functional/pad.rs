@@ -1,7 +1,7 @@
 //! Padding with elements of the input or with a constant.
 
 use autograd::{Function, apply};
-use tensor_core::{Error, Result, Tensor, is_grad_enabled};
+use tensor_core::{Error, Int, Result, Tensor, is_grad_enabled};
 
 /// What an input is padded with. The `mode` of `torch.nn.functional.pad`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -17,7 +17,8 @@ pub enum PadMode {
 }
 
 /// The input with so many elements put before and after along each of its last axes: `padding` has one pair for each of them, in the order
-/// of the axes. `torch.nn.functional.pad`, whose list begins with the last axis.
+/// of the axes. A negative number takes elements away there. `torch.nn.functional.pad`, whose list begins
+/// with the last axis.
 ///
 /// ```
 /// use nn::functional::{PadMode, pad};
@@ -29,10 +30,18 @@ pub enum PadMode {
 /// ```
 ///
 /// # Errors
-/// More pairs than axes; more elements than there are to mirror (all but one) or to take from the other end.
+/// More pairs than axes; more elements taken away than there are, or put there than there are to mirror
+/// (all but one) or to take from the other end.
 #[track_caller]
-pub fn pad(input: &Tensor, padding: &[(usize, usize)], mode: PadMode) -> Result<Tensor> {
-    pad_by("pad", input, padding, mode)
+pub fn pad<I: Int>(input: &Tensor, padding: &[(I, I)], mode: PadMode) -> Result<Tensor> {
+    const OP: &str = "pad";
+    let Some(first) = input.rank().checked_sub(padding.len()) else {
+        let message = format!("{} pairs for an input of shape {}", padding.len(), input.shape());
+        return Err(Error::invalid(OP, message));
+    };
+    let pairs: Vec<(isize, isize)> = padding.iter().map(|(a, b)| (a.as_isize(), b.as_isize())).collect();
+    let (cut, padding) = input.cut_by(OP, first, &pairs)?;
+    pad_by(OP, &cut, &padding, mode)
 }
 
 #[track_caller]

@@ -34,6 +34,41 @@ pub(super) fn rows() -> Vec<Row> {
             Tensor::kaiser_window(6, false, 30.0, o)
         })
         .of(DTypes::Floats),
+        make("cosine_window", "torch.signal.windows.cosine(7)", |o| Tensor::cosine_window(7, false, o))
+            .of(DTypes::Floats),
+        make("cosine_window", "torch.signal.windows.cosine(6, sym=False)", |o| {
+            Tensor::cosine_window(6, true, o)
+        })
+        .of(DTypes::Floats),
+        make("exponential_window", "torch.signal.windows.exponential(7, tau=2.5)", |o| {
+            Tensor::exponential_window(7, false, None, 2.5, o)
+        })
+        .of(DTypes::Floats)
+        .bad(|_| Tensor::exponential_window(7, false, Some(1.0), 2.5, &taper::cpu())),
+        make(
+            "exponential_window",
+            "torch.signal.windows.exponential(6, center=1.0, tau=2.5, sym=False)",
+            |o| Tensor::exponential_window(6, true, Some(1.0), 2.5, o),
+        )
+        .of(DTypes::Floats),
+        make("gaussian_window", "torch.signal.windows.gaussian(7, std=1.5)", |o| {
+            Tensor::gaussian_window(7, false, 1.5, o)
+        })
+        .of(DTypes::Floats)
+        .bad(|_| Tensor::gaussian_window(7, false, 0.0, &taper::cpu())),
+        make("gaussian_window", "torch.signal.windows.gaussian(6, std=2.0, sym=False)", |o| {
+            Tensor::gaussian_window(6, true, 2.0, o)
+        })
+        .of(DTypes::Floats),
+        make("general_cosine_window", "torch.signal.windows.general_cosine(7, a=[0.5, 0.25, 0.125])", |o| {
+            Tensor::general_cosine_window(7, false, &[0.5, 0.25, 0.125], o)
+        })
+        .of(DTypes::Floats)
+        .bad(|_| Tensor::general_cosine_window(7, false, &[], &taper::cpu())),
+        make("nuttall_window", "torch.signal.windows.nuttall(8, sym=False)", |o| {
+            Tensor::nuttall_window(8, true, o)
+        })
+        .of(DTypes::Floats),
         make("eye", "torch.eye(3)", |o| Tensor::eye(3, o)),
         one("zeros_like", "torch.zeros_like(x)", Tensor::zeros_like).of(DTypes::All).order(0).pointwise(),
         one("ones_like", "torch.ones_like(x)", Tensor::ones_like).of(DTypes::All).order(0).pointwise(),

@@ -35,6 +35,14 @@ pub(super) fn rows() -> Vec<Row> {
             .bad(|x| fft::rfftn(&x[0], [0, 0], Backward)),
         one("fft::irfftn", "torch.fft.irfftn(torch.view_as_complex(x), s=(3, 5), dim=(0, 1))", |x| fft::irfftn(x, Some(5), [0, 1], Backward))
             .shapes([&[3, 3, 2]]).bad(|x| fft::irfftn(&x[0], None, [2], Backward)),
+        one("fft::fftn_sized", "torch.view_as_real(torch.fft.fftn(torch.view_as_complex(x), s=(5, 2)))", |x| fft::fftn_sized(x, &[5, 2], .., Backward))
+            .shapes([&[2, 3, 4, 2]]).bad(|x| fft::fftn_sized(&x[0], &[5, 2, 1], [0, 1], Backward)),
+        one("fft::ifftn_sized", "torch.view_as_real(torch.fft.ifftn(torch.view_as_complex(x), s=(5, 2), dim=(1, 0), norm='ortho'))",
+            |x| fft::ifftn_sized(x, &[5, 2], [1, 0], Ortho)).shapes([&[3, 4, 2]]).bad(|x| fft::ifftn_sized(&x[0], &[5, 0], [0, 1], Backward)),
+        one("fft::rfftn_sized", "torch.view_as_real(torch.fft.rfftn(x, s=(5, 2)))", |x| fft::rfftn_sized(x, &[5, 2], .., Backward)).shapes([&[3, 4]])
+            .bad(|x| fft::rfftn_sized(&x[0], &[5], [0, 1], Backward)),
+        one("fft::irfftn_sized", "torch.fft.irfftn(torch.view_as_complex(x), s=(4, 5), dim=(0, 1))", |x| fft::irfftn_sized(x, &[4, 5], [0, 1], Backward))
+            .shapes([&[3, 4, 2]]).bad(|x| fft::irfftn_sized(&x[0], &[5], [0, 1], Backward)),
         one("fft::hfft", "torch.fft.hfft(torch.view_as_complex(x))", |x| fft::hfft(x, None, -1, Backward)).shapes([&[2, 4, 2]])
             .bad(|x| fft::hfft(&x[0].narrow(-1, 0, 1)?, None, -1, Backward)),
         one("fft::hfft", "torch.fft.hfft(torch.view_as_complex(x), n=7, dim=0, norm='forward')", |x| fft::hfft(x, Some(7), 0, Forward))
@@ -56,6 +64,11 @@ pub(super) fn rows() -> Vec<Row> {
         two("fft::stft", "torch.view_as_real(torch.stft(x, 6, hop_length=2, window=y, center=False, onesided=False, return_complex=True))",
             |x, y| fft::stft(x, 6, &StftOptions { hop_length: Some(2), window: Some(y), center: false, onesided: false, ..Default::default() }))
             .shapes([&[13], &[6]]).bad(|x| fft::stft(&x[0], 0, &Default::default())),
+        one("fft::stft", "torch.view_as_real(torch.stft(x, 8, pad_mode='replicate', window=torch.ones(8), return_complex=True))",
+            |x| fft::stft(x, 8, &StftOptions { padding: StftPadding::Replicate, ..Default::default() })).shapes([&[2, 13]]),
+        one("fft::stft", "torch.view_as_real(torch.stft(x, 8, pad_mode='circular', window=torch.ones(8), return_complex=True))",
+            |x| fft::stft(x, 8, &StftOptions { padding: StftPadding::Circular, ..Default::default() })).shapes([&[2, 13]])
+            .bad(|x| fft::stft(&x[0].narrow(1, 0, 3)?, 8, &StftOptions { padding: StftPadding::Circular, ..Default::default() })),
         one("fft::istft", "torch.istft(torch.view_as_complex(x), 8, window=torch.ones(8))", |x| fft::istft(x, 8, None, &Default::default()))
             .shapes([&[2, 5, 4, 2]]).bad(|x| fft::istft(&x[0], 6, None, &Default::default())),
         two("fft::istft", "torch.istft(torch.view_as_complex(x), 7, hop_length=3, win_length=5, window=y + 3, normalized=True, length=14)",

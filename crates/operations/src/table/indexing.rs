@@ -34,6 +34,24 @@ pub(super) fn rows() -> Vec<Row> {
             .bad(|x| x[0].one_hot(4)),
         two("take", "torch.take(x, y.long())", |x, y| x.take(y)).shapes([&[3, 4], &[2, 3]]).index(1, &[0, 11, -1, 5, 5, -12]).of(All)
             .bad(|x| x[0].take(&x[1].add_scalar(12))),
+        two("take_along_dim", "torch.take_along_dim(x, y.long(), 1)", |x, y| x.take_along_dim(y, 1)).shapes([&[3, 4], &[3, 2]]).index(1, &[-1, 0, -4, 2, 1, -2]).of(All)
+            .bad(|x| x[0].take_along_dim(&x[1].sub_scalar(1), 1)),
+        one("nonzero_static", "torch.nonzero_static(x, size=5)", |x| x.nonzero_static(5, -1)).of(All).exactly(0, &[0.0, 1.0, -0.0, 2.0, 3.0]).order(0),
+        one("nonzero_static", "torch.nonzero_static(x, size=20, fill_value=7)", |x| x.nonzero_static(20, 7)).shapes([&[2, 3, 2]]).exactly(0, &[0.0, 1.0, 2.0]).order(0)
+            .bad(|x| x[0].nonzero_static(usize::MAX, 7)),
+        one("unravel_index", "torch.unravel_index(x.long(), (2, 3, 4))", |x| x.unravel_index([2, 3, 4])).index(0, &[0, 23, 4, 11, 12, 7]).shapes([&[2, 3]]).order(0)
+            .bad(|x| x[0].unravel_index([2, 0])),
+        three("scatter_add", "torch.scatter_add(x, 0, y.long(), z.detach())", |x, y, z| x.scatter_add(0, y, z))
+            .shapes([&[3, 4], &[1, 2], &[2, 3]]).index(1, &[2, 0]).of(All).bad(|x| x[0].scatter_add(0, &x[1], &x[2].narrow(1, 0, 1)?)),
+        three("scatter_reduce", "torch.scatter_reduce(x, 0, y.long(), z.detach(), 'sum')", |x, y, z| x.scatter_reduce(0, y, z, ScatterReduce::Sum, true))
+            .shapes([&[3, 4], &[1, 2], &[2, 3]]).index(1, &[2, 0]).of(All),
+        three("scatter_reduce", "torch.scatter_reduce(x.detach(), 0, y.long(), z.detach(), 'prod')", |x, y, z| x.scatter_reduce(0, y, z, ScatterReduce::Prod, true))
+            .shapes([&[3, 4], &[2, 2], &[2, 3]]).index(1, &[2, 0, 1, 0]).of(All),
+        two("index_fill", "torch.index_fill(x, 1, y, -1)", |x, y| x.index_fill(1, y, -1)).shapes([&[2, 4], &[3]]).index(1, &[-1, 0, -2]).of(Numbers),
+        three("index_fill", "torch.index_fill(x, 1, y, z.reshape(()))", |x, y, z| x.index_fill(1, y, z.reshape(())?)).shapes([&[2, 4], &[3], &[1]]).index(1, &[2, 0, 3]).of(All)
+            .bad(|x| x[0].index_fill(1, &x[1], &x[2])),
+        three("masked_scatter", "torch.masked_scatter(x, y, z)", |x, y, z| x.masked_scatter(y, z)).shapes([&[3, 1], &[1, 4], &[2, 6]]).mask(1).of(All)
+            .bad(|x| x[0].masked_scatter(&x[1].narrow(1, 0, 3)?.expand([2, 3])?, &x[2])),
         two("take_along_dim", "torch.take_along_dim(x, y.long(), 1)", |x, y| x.take_along_dim(y, 1)).shapes([&[3, 4], &[1, 2]]).index(1, &[3, 1]).of(All)
             .bad(|x| x[0].take_along_dim(&x[1].flatten_all(), 1)),
         three("scatter", "torch.scatter(x, 1, y.long(), z[:2])", |x, y, z| x.scatter(1, y, z)).shapes([&[3, 4], &[2, 3], &[3, 3]])

@@ -19,6 +19,7 @@ mod nn;
 mod pointwise;
 mod products;
 mod reduce;
+mod special;
 
 use crate::row::Row;
 
@@ -30,6 +31,7 @@ pub fn sections() -> Vec<Section> {
     vec![
         ("Making tensors", create::rows()),
         ("Element by element", [pointwise::rows(), pointwise::more()].into_iter().flatten().collect()),
+        ("Special functions", special::rows()),
         ("Comparisons, bits, choices", pointwise::choices()),
         ("Activations", pointwise::activations()),
         ("Shapes and parts", movement::rows()),

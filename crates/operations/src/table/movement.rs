@@ -34,6 +34,7 @@ pub(super) fn rows() -> Vec<Row> {
             .bad(|x| Tensor::stack(&[&x[0], &x[1].t()?], 0)),
         one("split", "torch.split(x, 3, 1)", |x| x.split(3, 1)).bad(|x| x[0].split(0, 1)),
         one("pad", "F.pad(x, (2, 0, 1, 1), value=5)", |x| x.pad(&[(1, 1), (2, 0)], 5)).bad(|x| x[0].pad(&[(1, 1)], 5)),
+        one("pad", "F.pad(x, (-1, 2, 1, -2), value=5)", |x| x.pad(&[(1, -2), (-1, 2)], 5)).bad(|x| x[0].pad(&[(-2, -2), (0, 0)], 5)),
         one("tril", "torch.tril(x, 1)", |x| x.tril(1)).bad(|x| x[0].select(0, 0)?.tril(0)),
         one("triu", "torch.triu(x, -1)", |x| x.triu(-1)).bad(|x| x[0].select(0, 0)?.triu(0)),
         one("i", "x[..., ::2, None, 1]", |x| x.i((Ellipsis, Step(.., 2), NewAxis, 1))).shapes(DEEP).bad(|x| x[0].i((0, 0, 0, 0))),

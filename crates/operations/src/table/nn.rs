@@ -97,6 +97,9 @@ pub(super) fn rows() -> Vec<Row> {
             .bad(|x| f::pad(&x[0], &[(4, 0), (0, 0)], PadMode::Reflect)),
         one("functional::pad", "F.pad(x, (2, 1, 1, 0), mode='replicate')", |x| f::pad(x, &[(1, 0), (2, 1)], PadMode::Replicate)).shapes([IMAGE]),
         one("functional::pad", "F.pad(x, (2, 1, 1, 0), mode='circular')", |x| f::pad(x, &[(1, 0), (2, 1)], PadMode::Circular)).shapes([IMAGE]),
+        one("functional::pad", "F.pad(x, (-1, 2, 1, -1), mode='replicate')", |x| f::pad(x, &[(1, -1), (-1, 2)], PadMode::Replicate)).shapes([IMAGE])
+            .bad(|x| f::pad(&x[0], &[(-9, 1), (0, 0)], PadMode::Replicate)),
+        one("functional::pad", "F.pad(x, (-1, 2), value=3)", |x| f::pad(x, &[(-1, 2)], PadMode::Constant(3.0))).shapes([IMAGE]),
         one("functional::pixel_shuffle", "F.pixel_shuffle(x, 2)", |x| f::pixel_shuffle(x, 2)).shapes([&[1, 4, 2, 3]])
             .bad(|x| f::pixel_shuffle(&x[0], 3)),
         one("functional::pixel_unshuffle", "F.pixel_unshuffle(x, 2)", |x| f::pixel_unshuffle(x, 2)).shapes([&[1, 1, 4, 2]])

@@ -7,6 +7,10 @@ use crate::row::{DTypes, Row, Values, one, three, two};
 /// Where a function of numbers can go wrong.
 const ENDS: [f64; 9] = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.0, 1.0, -1.0, 2.5, -7.0];
 
+/// Dividends and divisors whose remainders and quotients are zeros of either sign.
+const SIGNED: [f64; 8] = [-1.0, 1.0, -1.0, 1.0, 0.0, -0.0, 0.0, -0.0];
+const DIVISORS: [f64; 8] = [1.0, 1.0, -1.0, -1.0, 2.0, 2.0, -2.0, -2.0];
+
 /// Of one tensor.
 fn unary<T: crate::row::Outputs + 'static>(
     name: &'static str,
@@ -81,6 +85,7 @@ pub(super) fn rows() -> Vec<Row> {
         unary("digamma", "torch.digamma(x)", Tensor::digamma).over(0.3, 4.0),
         unary("polygamma", "", |x| x.polygamma(1)).over(0.3, 4.0).note("torch.polygamma(1, x) is within 10⁻⁹ of it"),
         unary("polygamma", "torch.polygamma(2, x)", |x| x.polygamma(2)).over(0.3, 4.0),
+        unary("polygamma", "", |x| x.polygamma(2)).over(-3.75, -3.3),
         unary("floor", "torch.floor(x)", Tensor::floor).of(Numbers),
         unary("ceil", "torch.ceil(x)", Tensor::ceil).of(Numbers),
         unary("round", "torch.round(x)", Tensor::round).of(Numbers),
@@ -97,6 +102,12 @@ pub(super) fn rows() -> Vec<Row> {
             .bad(|x| x[0].div(&x[1].narrow(0, 0, 3)?)),
         binary("floor_divide", "torch.floor_divide(x, y)", |x, y| x.floor_divide(y)).of(Numbers).over(0.3, 2.0).order(0),
         binary("remainder", "torch.remainder(x, y)", |x, y| x.remainder(y)).of(Numbers).over(0.3, 2.0).stepwise(),
+        two("remainder", "(lambda r: (r, 1 / r))(torch.remainder(x, y))", |x, y| x.remainder(y).map(|r| (r.clone(), r.reciprocal()))).shapes([&[8], &[8]])
+            .exactly(0, &SIGNED).exactly(1, &DIVISORS).order(0).note("a zero has the sign of the dividend, as in PyTorch"),
+        two("fmod", "(lambda r: (r, 1 / r))(torch.fmod(x, y))", |x, y| x.fmod(y).map(|r| (r.clone(), r.reciprocal()))).shapes([&[8], &[8]])
+            .exactly(0, &SIGNED).exactly(1, &DIVISORS).order(0),
+        two("floor_divide", "(lambda r: (r, 1 / r))(torch.floor_divide(x, y))", |x, y| x.floor_divide(y).map(|r| (r.clone(), r.reciprocal())))
+            .shapes([&[8], &[8]]).exactly(0, &SIGNED).exactly(1, &DIVISORS).order(0),
         binary("pow", "torch.pow(x, y)", |x, y| x.pow(y)).over(0.3, 2.0),
         binary("pow", "torch.pow(x, y)", |x, y| x.pow(y)).of(Ints).over(0.0, 1.0),
         binary("maximum", "torch.maximum(x, y)", |x, y| x.maximum(y)).of(Numbers),

@@ -2,7 +2,10 @@
 
 use taper::Tensor;
 
-use crate::row::{DTypes::Numbers, Row, three, two};
+use crate::row::{
+    DTypes::{All, Numbers},
+    Row, one, three, two,
+};
 
 #[rustfmt::skip] // a line a row
 pub(super) fn rows() -> Vec<Row> {
@@ -18,6 +21,9 @@ pub(super) fn rows() -> Vec<Row> {
         two("einsum", "torch.einsum('bij,bjk->bik', x, y)", |x, y| Tensor::einsum("bij,bjk->bik", &[x, y]))
             .shapes([&[2, 3, 2], &[2, 2, 3]]).of(Numbers).bad(|x| Tensor::einsum("bij,bik->bjk", &[&x[0], &x[1]])),
         two("einsum", "torch.einsum('ij,j->ji', x, y)", |x, y| Tensor::einsum("ij,j->ji", &[x, y])).of(Numbers),
+        one("einsum", "torch.einsum('ij->i', x)", |x| Tensor::einsum("ij->i", &[x])).of(All),
+        one("einsum", "torch.einsum('ij->', x)", |x| Tensor::einsum("ij->", &[x])).of(All),
+        one("einsum", "torch.einsum('ij->ji', x)", |x| Tensor::einsum("ij->ji", &[x])).of(All),
         three("einsum", "torch.einsum('ij,jk,ki->', x, y, z)", |x, y, z| Tensor::einsum("ij,jk,ki->", &[x, y, z]))
             .shapes([&[2, 3], &[3, 2], &[2, 2]]).of(Numbers),
         two("dot", "torch.dot(x, y)", |x, y| x.dot(y)).shapes([&[4], &[4]]).of(Numbers).bad(|x| x[0].dot(&x[1].narrow(0, 0, 3)?)),

@@ -1,10 +1,10 @@
 //! Reductions, and what goes along an axis.
 
-use taper::{Interpolation, Tensor, tensor_core::CumulativeOp};
+use taper::{Bins, HistogramOptions, Interpolation, Tensor, tensor_core::CumulativeOp};
 
 use crate::row::{
     DTypes::{self, All, Bool, Ints, Numbers},
-    Row, one, two,
+    Row, one, three, two,
 };
 
 const DEEP: [&[usize]; 1] = [&[2, 3, 4]];
@@ -107,6 +107,11 @@ pub(super) fn along() -> Vec<Row> {
     ]
 }
 
+/// Weights of four observations.
+fn weights(x: &Tensor) -> taper::Result<Tensor> {
+    Tensor::new([0.5f32, 1.0, 2.0, 0.25], &x.device())?.to_dtype(x.dtype())
+}
+
 /// Moments, ranks, counts.
 #[rustfmt::skip]
 pub(super) fn statistics() -> Vec<Row> {
@@ -122,6 +127,14 @@ pub(super) fn statistics() -> Vec<Row> {
         one("std_mean", "torch.std_mean(x, correction=0)", |x| x.std_mean(.., 0.0, false)).bad(|x| x[0].std_mean(2, 1.0, false)),
         one("cov", "torch.cov(x)", |x| x.cov(1.0)).bad(|x| x[0].unsqueeze(0)?.cov(1.0)),
         one("cov", "torch.cov(x, correction=0)", |x| x.cov(0.0)).shapes([&[7]]),
+        one("cov", "torch.cov(x)", |x| x.cov(1.0)).shapes([&[1, 5]]),
+        one("corrcoef", "torch.corrcoef(x)", Tensor::corrcoef).shapes([&[1, 5]]).order(0).no_ties(),
+        two("cov_weighted", "torch.cov(x, fweights=y)", |x, y| x.cov_weighted(1.0, Some(y), None)).index(1, &[1, 3, 0, 2])
+            .bad(|x| x[0].cov_weighted(1.0, Some(&x[0]), None)),
+        two("cov_weighted", "torch.cov(x, fweights=y, aweights=torch.tensor([0.5, 1.0, 2.0, 0.25]).to(x))", |x, y| x.cov_weighted(1.0, Some(y), Some(&weights(x)?)))
+            .index(1, &[1, 3, 2, 2]).bad(|x| x[0].cov_weighted(1.0, Some(&x[1].narrow(0, 0, 3)?), None)),
+        one("cov_weighted", "torch.cov(x, correction=0, aweights=torch.tensor([0.5, 1.0, 2.0, 0.25]).to(x))", |x| x.cov_weighted(0.0, None, Some(&weights(x)?)))
+            .shapes([&[4]]),
         one("corrcoef", "torch.corrcoef(x)", Tensor::corrcoef).no_ties().bad(|x| x[0].unsqueeze(0)?.corrcoef()),
         one("median", "torch.median(x)", Tensor::median).of(Numbers).bad(|x| x[0].narrow(0, 0, 0)?.median()),
         one("median_axis", "torch.median(x, 1)", |x| x.median_axis(1, false)).of(Numbers).no_ties().bad(|x| x[0].median_axis(2, false)),
@@ -152,6 +165,18 @@ pub(super) fn statistics() -> Vec<Row> {
             |x| x.nanquantiles(&Q, 1, Nearest, false)).exactly(0, &WITH_NAN).order(0).bad(|x| x[0].nanquantiles(&[], 1, Linear, true)),
         one("nanquantiles", "torch.nanquantile(x, torch.tensor([0.1, 0.5, 0.8]), dim=1, interpolation='midpoint')",
             |x| x.nanquantiles(&Q, 1, Midpoint, false)),
+        two("quantiles_at", "torch.quantile(x, y, dim=1)", |x, y| x.quantiles_at(y, 1, Linear, false)).shapes([&[3, 5], &[3]]).exactly(1, &[0.1, 0.55, 0.8])
+            .bad(|x| x[0].quantiles_at(&x[0], 1, Linear, false)),
+        two("quantiles_at", "torch.quantile(x, y.reshape(()), keepdim=True)", |x, y| x.quantiles_at(&y.reshape(())?, .., Linear, true)).shapes([&[3, 5], &[1]]).exactly(1, &[0.3])
+            .bad(|x| x[0].quantiles_at(&x[1].add_scalar(2.0), 1, Linear, false)),
+        two("quantiles_at", "torch.quantile(x, y, dim=0, interpolation='higher')", |x, y| x.quantiles_at(y, 0, Higher, false)).shapes([&[4, 2], &[2]]).exactly(1, &[0.1, 0.8]),
+        one("gradient", "torch.gradient(x, spacing=0.5, dim=1)", |x| x.gradient(&[0.5], 1, 1)).bad(|x| x[0].gradient(&[1.0], 1, 3)),
+        one("gradient", "torch.gradient(x, spacing=[2.0, 0.5], edge_order=2)", |x| x.gradient(&[2.0, 0.5], .., 2)).bad(|x| x[0].gradient(&[1.0, 2.0], 0, 1)),
+        one("gradient", "torch.gradient(x, dim=0)", |x| x.gradient(&[1.0], 0, 1)).shapes([&[2, 3]]),
+        two("gradient_at", "torch.gradient(x, spacing=(y,), dim=1)", |x, y| x.gradient_at(&[y], 1, 1)).shapes([&[3, 4], &[4]])
+            .exactly(1, &[-1.0, 0.5, 1.0, 3.0]).bad(|x| x[0].gradient_at(&[&x[1]], 0, 1)),
+        two("gradient_at", "torch.gradient(x, spacing=(y,), dim=1, edge_order=2)", |x, y| x.gradient_at(&[y], 1, 2)).shapes([&[3, 4], &[4]])
+            .exactly(1, &[-1.0, 0.5, 1.0, 3.0]),
         one("diff", "torch.diff(x)", |x| x.diff(1, -1)).of(All).bad(|x| x[0].diff(1, 2)),
         one("diff", "torch.diff(x, n=2, dim=0)", |x| x.diff(2, 0)).of(Numbers),
         one("diff", "torch.diff(x, n=5, dim=0)", |x| x.diff(5, 0)).order(0),
@@ -170,6 +195,10 @@ pub(super) fn statistics() -> Vec<Row> {
             .shapes([&[6, 2]]).exactly(0, &[1.0, 2.0, 0.0, 3.0, 1.0, 2.0, 1.0, 0.0, 0.0, 3.0, 0.0, 3.0]).bad(|x| x[0].unique_along(2)),
         one("unique_along", "torch.unique(x, dim=1, return_inverse=True, return_counts=True)", |x| x.unique_along(1)).by_value().order(0)
             .shapes([&[2, 3, 2]]).exactly(0, &[1.0, 2.0, 0.0, 3.0, 1.0, 2.0, 1.0, 0.0, 0.0, 3.0, 1.0, 0.0]),
+        one("unique_along", "torch.unique(x, dim=2, return_inverse=True, return_counts=True)", |x| x.unique_along(2)).by_value().of(All).order(0)
+            .shapes([&[2, 2, 4]]).exactly(0, &[0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0]),
+        one("unique_consecutive_along", "torch.unique_consecutive(x, dim=1, return_inverse=True, return_counts=True)", |x| x.unique_consecutive_along(1))
+            .by_value().of(All).order(0).shapes([&[2, 5]]).exactly(0, &[1.0, 1.0, 0.0, 0.0, 1.0, 2.0, 2.0, 0.0, 1.0, 2.0]).bad(|x| x[0].unique_consecutive_along(2)),
         one("unique_consecutive", "torch.unique_consecutive(x)", Tensor::unique_consecutive).by_value().of(All).exactly(0, &REPEATED).order(0),
         one("unique_consecutive_all", "torch.unique_consecutive(x, return_inverse=True, return_counts=True)", Tensor::unique_consecutive_all).by_value()
             .of(All).exactly(0, &REPEATED).order(0),
@@ -185,5 +214,29 @@ pub(super) fn statistics() -> Vec<Row> {
         one("histc", "torch.histc(x, 3)", |x| x.histc(3, 0.0, 0.0)).exactly(0, &[2.0]).order(0),
         one("histogram", "torch.histogram(x, 5, range=(-1.5, 1.5))", |x| x.histogram(5, -1.5, 1.5)).shapes([&[5, 8]]).order(0)
             .bad(|x| x[0].histogram(0, -1.0, 1.0)),
+        one("histogram", "torch.histogram(x, 4)", |x| x.histogram(4, 0.0, 0.0)).shapes([&[3]]).exactly(0, &[2.0]).order(0)
+            .bad(|x| x[0].masked_fill(&x[0].gt_scalar(0.0), f64::INFINITY)?.add_scalar(f64::INFINITY).histogram(4, 0.0, 0.0)),
+        one("histogram", "torch.histogram(x, 4)", |x| x.histogram(4, 0.0, 0.0)).shapes([&[0]]).order(0),
+        one("histc", "torch.histc(x, 4)", |x| x.histc(4, 0.0, 0.0)).shapes([&[0]]).order(0).bad(|x| Tensor::new([1.0f32, f32::NAN], &x[0].device())?.histc(4, 0.0, 0.0)),
+        one("histc", "torch.histc(x, 4, 0, 2)", |x| x.histc(4, 0.0, 2.0)).shapes([&[4]]).exactly(0, &[f64::INFINITY, f64::NAN, 1.0, f64::NEG_INFINITY]).order(0)
+            .bad(|x| Tensor::new([1.0f32, f32::INFINITY], &x[0].device())?.histc(4, 0.0, 0.0)),
+        one("histogram_with", "torch.histogram(x, 5, range=(-1.5, 1.5), density=True)",
+            |x| x.histogram_with(Bins::Between(5, -1.5, 1.5), HistogramOptions { density: true, ..Default::default() })).shapes([&[5, 8]]).order(0)
+            .bad(|x| x[0].histogram_with(Bins::Between(5, 1.5, -1.5), HistogramOptions::default())),
+        three("histogram_with", "torch.histogram(x, y, weight=z)", |x, y, z| x.histogram_with(Bins::Edges(y), HistogramOptions { weight: Some(z), density: false }))
+            .shapes([&[12], &[4], &[12]]).exactly(1, &[-1.5, -0.25, 1.0, 1.75]).order(0)
+            .bad(|x| x[0].histogram_with(Bins::Edges(&x[1].narrow(0, 0, 1)?), HistogramOptions::default())),
+        three("histogram_with", "torch.histogram(x, y, weight=z, density=True)", |x, y, z| x.histogram_with(Bins::Edges(y), HistogramOptions { weight: Some(z), density: true }))
+            .shapes([&[12], &[4], &[12]]).exactly(0, &[-1.5, 1.75, 2.0, 0.0, -0.25, 1.0]).exactly(1, &[-1.5, -0.25, 1.0, 1.75]).exactly(2, &[1.0, 2.0, 0.5]).order(0),
+        one("histogramdd", "(lambda r: (r[0], *r[1]))(torch.histogramdd(x, [3, 2], range=[-1.0, 1.0, -1.5, 2.0]))", |x| {
+            let (counts, edges) = x.histogramdd(&[Bins::Between(3, -1.0, 1.0), Bins::Between(2, -1.5, 2.0)], HistogramOptions::default())?;
+            taper::Result::Ok(std::iter::once(counts).chain(edges).collect::<Vec<_>>())
+        }).shapes([&[10, 2]]).order(0).bad(|x| x[0].histogramdd(&[Bins::Count(3)], HistogramOptions::default()).map(|r| r.0)),
+        three("histogramdd", "(lambda r: (r[0], *r[1]))(torch.histogramdd(x, [y, torch.tensor([-1.0, 0.5, 2.0]).to(x)], weight=z, density=True))", |x, y, z| {
+            let other = Tensor::new([-1.0f32, 0.5, 2.0], &x.device())?.to_dtype(x.dtype())?;
+            let bins = [Bins::Edges(y), Bins::Edges(&other)];
+            let (counts, edges) = x.histogramdd(&bins, HistogramOptions { weight: Some(z), density: true })?;
+            taper::Result::Ok(std::iter::once(counts).chain(edges).collect::<Vec<_>>())
+        }).shapes([&[12, 2], &[4], &[12]]).exactly(1, &[-1.5, -0.25, 1.0, 1.75]).exactly(2, &[1.0, 2.0, 0.5]).order(0),
     ]
 }

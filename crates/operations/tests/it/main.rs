@@ -40,6 +40,23 @@ fn the_page_is_current() {
     assert!(written == page(), "docs/operations.md is not what the table says: run `cargo xtask operations`");
 }
 
+/// Whatever PyTorch's own suite tests has a row, or the page says how else it is written or why it is absent.
+#[test]
+fn the_page_names_all_that_pytorch_tests() {
+    let page = page();
+    let absent = page::untested();
+    assert!(absent.len() > 20, "{absent:?}");
+    let silent: Vec<&str> = absent
+        .iter()
+        .filter(|(name, reason)| {
+            let word = name.rsplit('.').next().unwrap_or_default();
+            reason.is_empty() || !(page.contains(&format!("{word}`")))
+        })
+        .map(|(name, _)| *name)
+        .collect();
+    assert!(silent.is_empty(), "no row and no reason in crates/operations/tested.tsv: {silent:?}");
+}
+
 /// Each check finds a row that is wrong in what it looks at.
 #[test]
 fn wrong_rows_are_found() {

@@ -54,7 +54,7 @@ fn sizes_that_overflow_are_errors_where_they_are_written() {
     let big = "too many elements";
     let (large, few) = (usize::MAX, f(&[4]));
     says(f(&[100_000]).pad(&[(large - 99_999, 100_002)], 0.0), &["pad", big]);
-    says(f(&[2, 0]).pad(&[(1 << 40, 0), (1 << 40, 0)], 0.0), &["pad", big]);
+    says(f(&[2, 0]).pad(&[(1usize << 40, 0), (1 << 40, 0)], 0.0), &["pad", big]);
     says(one.expand([(1usize << 40) + 1, 1 << 24]), &["expand", big]);
     says(one.expand([huge, huge]), &["expand", big]);
     says(f(&[1, 0]).expand([large >> 1, 0]), &["expand", big]);

@@ -49,6 +49,7 @@ mod range;
 mod recurrent;
 mod reduce;
 mod resume;
+mod scalars;
 mod settings;
 mod several_results;
 mod shapes;

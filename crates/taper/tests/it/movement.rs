@@ -192,7 +192,11 @@ fn reduced_by_index_as_pytorch_does() -> Result<()> {
         }
     }
     let truth = x.gt_scalar(0);
-    refused(truth.scatter_reduce(0, &index, &src.gt_scalar(0), Sum, true), &["scatter_reduce", "bools"]);
+    refused(truth.scatter_reduce(0, &index, &src.gt_scalar(0), Mean, true), &["scatter_reduce", "bools"]);
+    for (reduce, expected) in [(Sum, [true, true, true]), (Prod, [false, false, true])] {
+        let out = truth.scatter_reduce(0, &index, &src.gt_scalar(0), reduce, true)?;
+        assert_eq!(out.to_vec::<bool>()?, expected, "{reduce:?}");
+    }
     let any = truth.scatter_reduce(0, &index, &src.gt_scalar(0), Amax, false)?;
     assert_eq!(any.to_vec::<bool>()?, [true, true, true]);
     // Many for one place, against sums of halves.

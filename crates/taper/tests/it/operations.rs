@@ -7,7 +7,8 @@ use taper::DType;
 use taper_operations::{
     Bench, Row,
     check::Verdict,
-    fixtures::{Answers, key},
+    different::DIFFERENT,
+    fixtures::{Answers, IntegerFile, key},
     rows,
 };
 
@@ -43,6 +44,32 @@ fn gradients_agree_with_the_reference() {
 fn pytorch_gives_the_same() {
     let answers = Answers::of(crate::pytorch::fixture("operations"));
     hold(|bench, row| bench.torch(row, answers.get(&key(row))));
+}
+
+/// Integers and bools too, of rows that are for floats as well: what PyTorch takes is taken, and gives its
+/// dtype.
+#[test]
+fn integers_and_bools_are_pytorchs() {
+    let answers = crate::pytorch::fixture::<IntegerFile>("operations_integers").answers();
+    hold(|bench, row| bench.integers(row, &answers));
+}
+
+/// A difference from PyTorch that is listed is still one.
+#[test]
+fn listed_differences_differ() {
+    if device().name() != "cpu" {
+        return;
+    }
+    let answers = crate::pytorch::fixture::<IntegerFile>("operations_integers").answers();
+    let (bench, rows) = (Bench::new(device()), rows());
+    for &(name, dtypes) in DIFFERENT.iter().flat_map(|(_, listed)| listed.iter()) {
+        let named: Vec<&Row> = rows.iter().filter(|row| row.name == name).collect();
+        assert!(!named.is_empty(), "no row is called {name}");
+        for &dtype in dtypes {
+            let differs = named.iter().any(|row| bench.integers_of(row, dtype, &answers).is_err());
+            assert!(differs, "{name} of {dtype} is listed in crates/operations/src/different.rs, and agrees");
+        }
+    }
 }
 
 #[test]

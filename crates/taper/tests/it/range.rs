@@ -369,18 +369,32 @@ fn views_of_a_constant_take_no_memory() -> Result<()> {
     let readers: Vec<Reader<'_>> = vec![
         ("sum", Box::new(|| Ok(one()?.expand([MANY])?.sum().to_f64_vec()?[0]))),
         ("mean", Box::new(|| Ok(one()?.expand([MANY])?.mean().to_f64_vec()?[0] * MANY as f64))),
-        ("a slice", Box::new(|| Ok(Tensor::ones([MANY], &d)?.narrow(0, 7, 10)?.to_f64_vec()?[3] * MANY as f64))),
-        ("a held view", Box::new(|| {
-            let held = one()?.expand([MANY])?;
-            let slice = held.reshape([MANY / 10, 10])?.narrow(0, 3, 2)?;
-            Ok(slice.sum().to_f64_vec()?[0] / 20.0 * MANY as f64)
-        })),
-        ("gather", Box::new(|| {
-            let taken = Tensor::ones([MANY], &d)?.gather(0, &index)?;
-            Ok(taken.sum().to_f64_vec()?[0] / 3.0 * MANY as f64)
-        })),
+        (
+            "a slice",
+            Box::new(|| Ok(Tensor::ones([MANY], &d)?.narrow(0, 7, 10)?.to_f64_vec()?[3] * MANY as f64)),
+        ),
+        (
+            "a held view",
+            Box::new(|| {
+                let held = one()?.expand([MANY])?;
+                let slice = held.reshape([MANY / 10, 10])?.narrow(0, 3, 2)?;
+                Ok(slice.sum().to_f64_vec()?[0] / 20.0 * MANY as f64)
+            }),
+        ),
+        (
+            "gather",
+            Box::new(|| {
+                let taken = Tensor::ones([MANY], &d)?.gather(0, &index)?;
+                Ok(taken.sum().to_f64_vec()?[0] / 3.0 * MANY as f64)
+            }),
+        ),
         ("maximum", Box::new(|| Ok(one()?.expand([MANY])?.max()?.to_f64_vec()?[0] * MANY as f64))),
-        ("argmax", Box::new(|| Ok(Tensor::ones([MANY], &d)?.narrow(0, 0, 100)?.argmax()?.to_f64_vec()?[0] + MANY as f64))),
+        (
+            "argmax",
+            Box::new(|| {
+                Ok(Tensor::ones([MANY], &d)?.narrow(0, 0, 100)?.argmax()?.to_f64_vec()?[0] + MANY as f64)
+            }),
+        ),
     ];
     d.empty_cache();
     for (what, read) in readers {

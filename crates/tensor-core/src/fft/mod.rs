@@ -251,6 +251,101 @@ pub fn ifftn(x: &Tensor, axes: impl Into<Axes>, norm: Norm) -> Result<Tensor> {
     at_caller(|| several("ifftn", x, &axes, norm, true))
 }
 
+/// [`fftn`] of `sizes[i]` numbers along axis i: it is cut to that length first, or filled up with zeros.
+/// With `..` for the axes they are the last ones, one for each size. `torch.fft.fftn(s=…)`.
+///
+/// # Errors
+/// As [`fftn`]; another number of sizes than of axes.
+#[track_caller]
+pub fn fftn_sized(x: &Tensor, sizes: &[usize], axes: impl Into<Axes>, norm: Norm) -> Result<Tensor> {
+    let axes = axes.into();
+    at_caller(|| several_sized("fftn_sized", x, sizes, &axes, norm, false))
+}
+
+/// [`ifftn`] of `sizes[i]` numbers along axis i, as [`fftn_sized`]. `torch.fft.ifftn(s=…)`.
+///
+/// # Errors
+/// As [`fftn_sized`].
+#[track_caller]
+pub fn ifftn_sized(x: &Tensor, sizes: &[usize], axes: impl Into<Axes>, norm: Norm) -> Result<Tensor> {
+    let axes = axes.into();
+    at_caller(|| several_sized("ifftn_sized", x, sizes, &axes, norm, true))
+}
+
+/// [`rfftn`] of `sizes[i]` numbers along axis i, as [`fftn_sized`]. `torch.fft.rfftn(s=…)`.
+///
+/// # Errors
+/// As [`rfftn`]; another number of sizes than of axes.
+#[track_caller]
+pub fn rfftn_sized(x: &Tensor, sizes: &[usize], axes: impl Into<Axes>, norm: Norm) -> Result<Tensor> {
+    const OP: &str = "rfftn_sized";
+    let axes = axes.into();
+    at_caller(|| {
+        let axes = axes_for(OP, x, real_rank(OP, x)?, sizes, &axes)?;
+        let x = all_sized(x, &axes, sizes)?;
+        let Some((&last, others)) = axes.split_last() else { return Ok(x) };
+        wide(&x, |x| along_each(OP, &half(OP, x, None, Axis(last as isize), norm)?, others, norm, false))
+    })
+}
+
+/// [`irfftn`] of `sizes[i]` numbers along axis i, as [`fftn_sized`]: the last size is the number of real
+/// results. `torch.fft.irfftn(s=…)`.
+///
+/// # Errors
+/// As [`irfftn`]; another number of sizes than of axes.
+#[track_caller]
+pub fn irfftn_sized(x: &Tensor, sizes: &[usize], axes: impl Into<Axes>, norm: Norm) -> Result<Tensor> {
+    const OP: &str = "irfftn_sized";
+    let axes = axes.into();
+    at_caller(|| {
+        let axes = axes_for(OP, x, complex_rank(OP, x)?, sizes, &axes)?;
+        let (Some((&last, others)), Some((&n, rest))) = (axes.split_last(), sizes.split_last()) else {
+            return Ok(x.clone());
+        };
+        let x = all_sized(x, others, rest)?;
+        wide(&x, |x| whole(OP, &along_each(OP, x, others, norm, true)?, Some(n), Axis(last as isize), norm))
+    })
+}
+
+fn several_sized(
+    op: &'static str,
+    x: &Tensor,
+    sizes: &[usize],
+    axes: &Axes,
+    norm: Norm,
+    inverse: bool,
+) -> Result<Tensor> {
+    let axes = axes_for(op, x, complex_rank(op, x)?, sizes, axes)?;
+    wide(&all_sized(x, &axes, sizes)?, |x| along_each(op, x, &axes, norm, inverse))
+}
+
+/// An axis for each size.
+fn axes_for(
+    op: &'static str,
+    x: &Tensor,
+    rank: usize,
+    sizes: &[usize],
+    axes: &Axes,
+) -> Result<SmallVec<[usize; 5]>> {
+    let axes = match (axes.given(), rank.checked_sub(sizes.len())) {
+        (None, Some(first)) => numbered(op, x, rank, &(first..rank).collect::<Vec<_>>().into())?,
+        _ => numbered(op, x, rank, axes)?,
+    };
+    if axes.len() != sizes.len() {
+        let message = format!("{} sizes for {} axes: give one for each", sizes.len(), axes.len());
+        return Err(Error::invalid(op, message));
+    }
+    if sizes.contains(&0) {
+        return Err(Error::invalid(op, "a transform of no numbers; at least 1 is needed"));
+    }
+    Ok(axes)
+}
+
+/// The tensor cut or filled up to a size along each of several axes.
+fn all_sized(x: &Tensor, axes: &[usize], sizes: &[usize]) -> Result<Tensor> {
+    axes.iter().zip(sizes).try_fold(x.clone(), |x, (&axis, &size)| sized(&x, axis, size))
+}
+
 /// Axes of numbers, in the order in which they were named.
 #[track_caller]
 fn numbered(op: &'static str, x: &Tensor, rank: usize, axes: &Axes) -> Result<SmallVec<[usize; 5]>> {

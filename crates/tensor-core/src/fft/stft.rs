@@ -11,6 +11,10 @@ pub enum StftPadding {
     Reflect,
     /// Zeros.
     Zeros,
+    /// The number at the end, again and again.
+    Replicate,
+    /// The numbers at the other end, as if the signal went around.
+    Circular,
 }
 
 /// How [`stft`] and [`istft`] cut a signal. PyTorch's defaults.
@@ -83,6 +87,19 @@ fn padded(op: &'static str, x: &Tensor, count: usize, how: StftPadding) -> Resul
             let mut padding = vec![(0, 0); x.rank()];
             padding[x.rank() - 1] = (count, count);
             x.pad(&padding, 0.0)
+        }
+        StftPadding::Replicate if n > 0 => {
+            let mut shape = x.dims().to_vec();
+            shape[x.rank() - 1] = count;
+            let (left, right) = (x.narrow(-1, 0, 1)?, x.narrow(-1, n - 1, 1)?);
+            Tensor::concat(&[&left.expand(shape.as_slice())?, x, &right.expand(shape.as_slice())?], -1)
+        }
+        StftPadding::Circular if count <= n => {
+            Tensor::concat(&[&x.narrow(-1, n - count, count)?, x, &x.narrow(-1, 0, count)?], -1)
+        }
+        StftPadding::Replicate | StftPadding::Circular => {
+            let message = format!("a signal of {n} numbers has none to pad it by {count}: pad with zeros");
+            Err(Error::invalid(op, message))
         }
         StftPadding::Reflect if count == 0 => Ok(x.clone()),
         StftPadding::Reflect if count >= n => {

@@ -1,5 +1,6 @@
 //! Activation functions: compositions of elementwise operations, written so that no branch that is not taken overflows, since its gradient
-//! would be NaN then. Integers and bools are cast to the default dtype first; half types are computed in f32 and rounded once.
+//! would be NaN then. Integers and bools are cast to the default dtype first, unless a function says otherwise; half types are computed in f32
+//! and rounded once.
 
 use super::Tensor;
 use crate::{
@@ -126,13 +127,17 @@ impl Tensor {
         x.gt_scalar(0.0).choose(&x, &x.mul_scalar(negative_slope))
     }
 
-    /// x held within [low, high]; PyTorch's default bounds are −1 and 1. The gradient at a bound is 0. `torch.nn.functional.hardtanh`.
+    /// x held within [low, high]; PyTorch's default bounds are −1 and 1. The gradient at a bound is 0.
+    /// Integers stay integers, of bounds without what is behind the point. `torch.nn.functional.hardtanh`.
     #[track_caller]
     pub fn hardtanh(&self, low: f64, high: f64) -> Tensor {
+        if self.dtype().is_int() {
+            return self.clamp(low as i64, high as i64);
+        }
         self.floating().clamp(low, high)
     }
 
-    /// x held within [0, 6]. `torch.nn.functional.relu6`.
+    /// x held within [0, 6]; integers stay integers. `torch.nn.functional.relu6`.
     #[track_caller]
     pub fn relu6(&self) -> Tensor {
         self.hardtanh(0.0, 6.0)
@@ -193,9 +198,13 @@ impl Tensor {
         Tensor::build(Op::Binary(BinaryOp::And), self.shape().clone(), crate::DType::Bool, &[&above, &below])
     }
 
-    /// x above `threshold` and `value` elsewhere. `torch.nn.functional.threshold`.
+    /// x above `threshold` and `value` elsewhere. Integers stay integers, of a threshold and a value
+    /// without what is behind the point. `torch.nn.functional.threshold`.
     #[track_caller]
     pub fn threshold(&self, threshold: f64, value: f64) -> Tensor {
+        if self.dtype().is_int() {
+            return self.le_scalar(threshold as i64).choose(&self.constant((value as i64).into()), self);
+        }
         let x = self.floating();
         x.le_scalar(threshold).choose(&x.constant(value.into()), &x)
     }

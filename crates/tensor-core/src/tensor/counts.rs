@@ -1,7 +1,7 @@
 //! Distinct elements, and how many elements there are of each kind.
 
 use super::Tensor;
-use crate::{Axis, CompareOp, DType, Error, Result, Scalar};
+use crate::{Axis, CompareOp, DType, Error, Result};
 
 impl Tensor {
     /// The distinct elements, ascending, in one axis. NaN equals nothing. `torch.unique`.
@@ -88,7 +88,7 @@ impl Tensor {
         const OP: &str = "unique_along";
         let axis = self.shape().axis(axis, OP)?;
         self.check_indices(OP, axis)?;
-        let front = self.detach().transpose(axis, 0)?;
+        let front = self.detach().movedim(axis, 0)?;
         let n = front.dims()[0];
         let rows = front.reshape_unchecked([n, front.numel().checked_div(n).unwrap_or(0)].into());
         // Stable sorts from the last column to the first: those before are decided among equals.
@@ -99,11 +99,38 @@ impl Tensor {
         }
         let sorted = front.index_select(0, &order)?;
         let lines = rows.index_select(0, &order)?;
-        let changes =
-            lines.slice(0, 1..)?.compare(CompareOp::Ne, &lines.narrow(0, 0, n.saturating_sub(1))?)?;
-        let (places, run, counts) = groups(&changes.any_axis(1, false)?, n)?;
+        let (places, run, counts) = lines.row_groups()?;
         let inverse = run.zeros_like().scatter_add(0, &order, &run)?;
-        Ok((sorted.index_select(0, &places)?.transpose(axis, 0)?, inverse.as_index(), counts))
+        Ok((sorted.index_select(0, &places)?.movedim(0, axis)?, inverse.as_index(), counts))
+    }
+
+    /// The slices of an axis without those that equal the one before; for each slice of this tensor the
+    /// place of its equal there, `[n]`; and how many equal each in a row. Indices and counts are i64 (i32
+    /// on a device without). `torch.unique_consecutive(dim=…)`.
+    ///
+    /// How many there are is read on the host, as for [`Tensor::unique`].
+    ///
+    /// # Errors
+    /// No such axis, one longer than i32 reaches, or whatever the device reports.
+    #[track_caller]
+    #[doc(alias = "unique_consecutive")]
+    pub fn unique_consecutive_along(&self, axis: impl Into<Axis>) -> Result<(Tensor, Tensor, Tensor)> {
+        const OP: &str = "unique_consecutive_along";
+        let axis = self.shape().axis(axis, OP)?;
+        self.check_indices(OP, axis)?;
+        let front = self.detach().movedim(axis, 0)?;
+        let n = front.dims()[0];
+        let rows = front.reshape_unchecked([n, front.numel().checked_div(n).unwrap_or(0)].into());
+        let (places, run, counts) = rows.row_groups()?;
+        Ok((front.index_select(0, &places)?.movedim(0, axis)?, run.as_index(), counts))
+    }
+
+    /// [`groups`] of equal rows that are neighbours.
+    #[track_caller]
+    fn row_groups(&self) -> Result<(Tensor, Tensor, Tensor)> {
+        let n = self.dims()[0];
+        let changes = self.slice(0, 1..)?.compare(CompareOp::Ne, &self.narrow(0, 0, n.saturating_sub(1))?)?;
+        groups(&changes.any_axis(1, false)?, n)
     }
 
     /// The first of each run of equal neighbours in one axis, the number of the run of each element (i32), and how long the runs are.
@@ -133,15 +160,22 @@ impl Tensor {
         Ok(self.binned("bincount", &self.one_for_each()?, length.into())?.as_index())
     }
 
-    /// The sum of the `weights` `[n]` of each of the numbers 0, 1, … among integers `[n]`: `[length]`, of the weights' dtype. As
-    /// [`Tensor::bincount`]. `torch.bincount(weights=…)`.
+    /// The sum of the `weights` `[n]` of each of the numbers 0, 1, … among integers `[n]`: `[length]`, of
+    /// the weights' dtype; f64 (the default dtype on a device without) where these are integers or bools.
+    /// As [`Tensor::bincount`]. `torch.bincount(weights=…)`.
     ///
     /// # Errors
     /// Those of [`Tensor::bincount`], weights of another shape, or two devices.
     #[track_caller]
     #[doc(alias = "bincount")]
     pub fn bincount_weighted(&self, weights: &Tensor, length: impl Into<Option<usize>>) -> Result<Tensor> {
-        self.binned("bincount_weighted", weights, length.into())
+        let device = self.device();
+        let dtype = match weights.dtype() {
+            dtype if dtype.is_float() => dtype,
+            _ if device.supports(DType::F64) => DType::F64,
+            _ => device.float_dtype(),
+        };
+        self.binned("bincount_weighted", &weights.cast_unchecked(dtype), length.into())
     }
 
     /// 1 (i32) in this shape: one element in memory, where a computed one would be written out for a kernel that reads it as an operand.
@@ -171,75 +205,6 @@ impl Tensor {
             return Err(Error::invalid(op, "negative numbers have no place among the counts"));
         }
         Tensor::zeros([length], (weights.dtype(), &self.device()))?.scatter_add(0, self, weights)
-    }
-
-    /// How many elements lie in each of `bins` parts of equal width between `low` and `high`, the last of which holds `high` too: `[bins]`, of
-    /// this dtype. What lies outside is not counted. Where both are 0, they are the least and the greatest element, as in PyTorch; where they are
-    /// equal then, the parts lie between one less and one more. `torch.histc`.
-    ///
-    /// # Errors
-    /// No bins, bounds that are not finite or the wrong way round, or a dtype that is not floating-point.
-    #[track_caller]
-    pub fn histc(&self, bins: usize, low: f64, high: f64) -> Result<Tensor> {
-        Ok(self.counted("histc", bins, low, high)?.0)
-    }
-
-    /// [`Tensor::histc`], and the bounds of its parts, `[bins + 1]`. `torch.histogram`.
-    ///
-    /// # Errors
-    /// Those of [`Tensor::histc`].
-    #[track_caller]
-    pub fn histogram(&self, bins: usize, low: f64, high: f64) -> Result<(Tensor, Tensor)> {
-        self.counted("histogram", bins, low, high)
-    }
-
-    #[track_caller]
-    fn counted(&self, op: &'static str, bins: usize, low: f64, high: f64) -> Result<(Tensor, Tensor)> {
-        self.require_float(op)?;
-        let wrong = |why: String| Err(Error::invalid(op, why));
-        if bins == 0 || bins >= i32::MAX as usize {
-            return wrong(format!("{bins} bins: give at least one, and fewer than 2^31 - 1"))
-                .map_err(Error::here);
-        }
-        if !(low.is_finite() && high.is_finite() && low <= high) {
-            return wrong(format!("from {low} to {high}: give finite bounds, the lower first"))
-                .map_err(Error::here);
-        }
-        let x = self.detach().flatten_all();
-        let x = x.cast_unchecked(x.dtype().compute());
-        let (least, greatest) = if low == 0.0 && high == 0.0 && x.numel() > 0 {
-            (x.min()?, x.max()?)
-        } else {
-            let number = |v: f64| x.constant(Scalar::Float(v));
-            (number(low), number(high))
-        };
-        // A width of 0 is made 2.
-        let half = least.eq(&greatest)?.cast_unchecked(x.dtype());
-        let (least, greatest) = (least.sub(&half)?, greatest.add(&half)?);
-        // The bounds by linspace's formula: from both ends, so that both are exact.
-        let width = greatest.sub(&least)?;
-        let step = width.div_scalar(bins as f64);
-        let bound = |places: &Tensor| -> Result<Tensor> {
-            let (place, rest) = (places.cast_unchecked(x.dtype()), places.neg().add_scalar(bins as i64));
-            let from_low = least.add(&place.mul(&step)?)?;
-            let from_high = greatest.sub(&rest.cast_unchecked(x.dtype()).mul(&step)?)?;
-            places.lt_scalar((bins / 2 + 1) as i64).where_cond(&from_low, &from_high)
-        };
-        let bounds = bound(&Tensor::arange(0i64, bins as i64 + 1, 1i64, (DType::I32, &self.device()))?)?;
-        // Near the right part by a quotient, and then by its bounds.
-        let guess = x.sub(&least)?.div(&width)?.mul_scalar(bins as f64).floor();
-        let guess =
-            guess.nan_to_num(0.0, None, None).clamp(0.0, bins as f64 - 1.0).cast_unchecked(DType::I32);
-        let below = x.lt(&bound(&guess)?)?.cast_unchecked(DType::I32);
-        let above = x.ge(&bound(&guess.add_scalar(1))?)?.cast_unchecked(DType::I32);
-        let part = guess.sub(&below)?.add(&above)?.clamp(0, bins as i64 - 1);
-        // One part more for what lies outside.
-        let inside = x.ge(&least)?.bitwise_and(&x.le(&greatest)?)?;
-        let part = inside.where_cond(&part, &part.constant(Scalar::Int(bins as i64)))?;
-        let counts = Tensor::zeros([bins + 1], (DType::I32, &self.device()))?;
-        let counts = counts.scatter_add(0, &part, &part.one_for_each()?)?;
-        let counts = counts.narrow(0, 0, bins)?;
-        Ok((counts.to_dtype(self.dtype())?, bounds.to_dtype(self.dtype())?))
     }
 }
 

@@ -26,6 +26,9 @@ impl Tensor {
     /// As the operation gives it: indices are i32.
     #[track_caller]
     fn cumulative_by(&self, op: CumulativeOp, axis: Axis, reverse: bool) -> Result<Tensor> {
+        if self.rank() == 0 {
+            return Ok(self.as_line().cumulative_by(op, axis, reverse)?.as_scalar());
+        }
         let axis = self.shape().axis(axis, op.name())?;
         let (this, dtype) = match op {
             CumulativeOp::ArgMax | CumulativeOp::ArgMin => {
@@ -112,6 +115,10 @@ impl Tensor {
     /// else read by the indices.
     #[track_caller]
     fn running_extreme(&self, axis: Axis, least: bool) -> Result<(Tensor, Tensor)> {
+        if self.rank() == 0 {
+            let (extremes, places) = self.as_line().running_extreme(axis, least)?;
+            return Ok((extremes.as_scalar(), places.as_scalar()));
+        }
         let op = if least { CumulativeOp::ArgMin } else { CumulativeOp::ArgMax };
         let place = self.shape().axis(axis, op.name())?;
         let kernel = Arc::new(RunningExtreme { least });

@@ -1,7 +1,7 @@
 //! Differences between neighbours along an axis, and integrals by the trapezoidal rule.
 
 use super::Tensor;
-use crate::{Axis, CompareOp, DType, Error, Result, Scalar, Shape};
+use crate::{Axes, Axis, CompareOp, DType, Error, Result, Scalar, Shape};
 
 /// Where the points of a function lie along an axis.
 enum Points<'a> {
@@ -38,6 +38,128 @@ impl Tensor {
             };
         }
         Ok(x)
+    }
+
+    /// The derivative along each of `axes` (`..` for all) of a function that has these values at points
+    /// `spacing` apart, one number for all axes or one for each: the mean slope to both neighbours, of
+    /// second order; at both ends one-sided, of order `edge_order`, 1 or 2. A tensor of this shape for each
+    /// axis. PyTorch's defaults are 1 and 1. Integers and bools give the default dtype. `torch.gradient`.
+    ///
+    /// # Errors
+    /// No such axis, another number of spacings, an `edge_order` that is not 1 or 2, or not more elements
+    /// along an axis than that.
+    ///
+    /// ```
+    /// # fn f(x: &tensor_core::Tensor) -> tensor_core::Result<()> {
+    /// let slopes = x.gradient(&[1.0], 0, 1)?; // of [1, 2, 4, 8]: [1, 1.5, 3, 4]
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn gradient(&self, spacing: &[f64], axes: impl Into<Axes>, edge_order: usize) -> Result<Vec<Tensor>> {
+        const OP: &str = "gradient";
+        let axes = self.sloped(OP, axes.into(), edge_order)?;
+        if spacing.len() != 1 && spacing.len() != axes.len() {
+            let message =
+                format!("{} spacings for {} axes: give one, or one for each", spacing.len(), axes.len());
+            return Err(Error::invalid(OP, message));
+        }
+        let x = self.floating();
+        let mut slopes = Vec::with_capacity(axes.len());
+        for (k, &axis) in axes.iter().enumerate() {
+            let h = spacing[if spacing.len() == 1 { 0 } else { k }];
+            let part = |first: usize, len: usize| x.narrow(axis, first, len);
+            let n = x.dims()[axis];
+            let inner = part(2, n - 2)?.sub(&part(0, n - 2)?)?.div_scalar(2.0 * h);
+            // The three points next to an end, from there on.
+            let end = |points: [usize; 3], h: f64| -> Result<Tensor> {
+                let [a, b, c] = points;
+                if edge_order == 1 {
+                    return Ok(part(b, 1)?.sub(&part(a, 1)?)?.div_scalar(h));
+                }
+                let near = part(a, 1)?.mul_scalar(-1.5).add(&part(b, 1)?.mul_scalar(2.0))?;
+                Ok(near.sub(&part(c, 1)?.mul_scalar(0.5))?.div_scalar(h))
+            };
+            let (third, third_last) = (2.min(n - 1), n.saturating_sub(3));
+            let (first, last) = (end([0, 1, third], h)?, end([n - 1, n - 2, third_last], -h)?);
+            slopes.push(Tensor::concat(&[first, inner, last], axis)?);
+        }
+        Ok(slopes)
+    }
+
+    /// [`Tensor::gradient`] of a function with values at the points `coordinates`, a vector for each axis.
+    /// `torch.gradient(spacing=…)` with tensors.
+    ///
+    /// # Errors
+    /// As [`Tensor::gradient`]; coordinates that are not as many as an axis has elements, two devices.
+    #[track_caller]
+    #[doc(alias = "gradient")]
+    pub fn gradient_at<T: AsRef<Tensor>>(
+        &self,
+        coordinates: &[T],
+        axes: impl Into<Axes>,
+        edge_order: usize,
+    ) -> Result<Vec<Tensor>> {
+        self.gradient_at_by(&super::movement::references(coordinates), axes.into(), edge_order)
+    }
+
+    #[track_caller]
+    fn gradient_at_by(&self, coordinates: &[&Tensor], axes: Axes, edge_order: usize) -> Result<Vec<Tensor>> {
+        const OP: &str = "gradient_at";
+        let axes = self.sloped(OP, axes, edge_order)?;
+        if coordinates.len() != axes.len() {
+            let message =
+                format!("{} coordinates for {} axes: give one for each", coordinates.len(), axes.len());
+            return Err(Error::invalid(OP, message));
+        }
+        let x = self.floating();
+        let mut slopes = Vec::with_capacity(axes.len());
+        for (&axis, &points) in axes.iter().zip(coordinates) {
+            Tensor::same_device(OP, &[self, points])?;
+            let n = x.dims()[axis];
+            if points.dims() != [n] {
+                let message = format!("coordinates of shape {} for axis {axis}: give [{n}]", points.shape());
+                return Err(Error::invalid(OP, message));
+            }
+            let steps = points.cast_unchecked(x.dtype()).diff(1, 0)?;
+            let line: Shape = (0..x.rank()).map(|a| if a == axis { n - 1 } else { 1 }).collect();
+            let steps = steps.reshape_unchecked(line);
+            // The slopes of each step, and of three points the one in the middle or at an end.
+            let rises = x.diff(1, axis)?.div(&steps)?;
+            let of = |t: &Tensor, first: usize, len: usize| t.narrow(axis, first, len);
+            let (low, high) = (of(&steps, 0, n - 2)?, of(&steps, 1, n - 2)?);
+            let (rising, falling) = (of(&rises, 0, n - 2)?, of(&rises, 1, n - 2)?);
+            let inner = rising.mul(&high)?.add(&falling.mul(&low)?)?.div(&low.add(&high)?)?;
+            let end = |near: usize, far: usize| -> Result<Tensor> {
+                let slope = of(&rises, near, 1)?;
+                if edge_order == 1 {
+                    return Ok(slope);
+                }
+                let both = of(&steps, near, 1)?.add(&of(&steps, far, 1)?)?;
+                let bend = slope.sub(&of(&rises, far, 1)?)?.div(&both)?;
+                slope.add(&bend.mul(&of(&steps, near, 1)?)?)
+            };
+            let (second, second_last) = (1.min(n - 2), n.saturating_sub(3));
+            slopes.push(Tensor::concat(&[end(0, second)?, inner, end(n - 2, second_last)?], axis)?);
+        }
+        Ok(slopes)
+    }
+
+    /// The axes that slopes are taken along, in the order in which they are named.
+    #[track_caller]
+    fn sloped(&self, op: &'static str, axes: Axes, edge_order: usize) -> Result<Vec<usize>> {
+        if edge_order != 1 && edge_order != 2 {
+            return Err(Error::invalid(op, format!("an edge of order {edge_order}: give 1 or 2")));
+        }
+        let axes = self.shape().axes_in_order(&axes, op)?;
+        if let Some(axis) = axes.iter().find(|&&axis| self.dims()[axis] <= edge_order) {
+            let message = format!(
+                "axis {axis} of {} has not more than {edge_order} elements, which an edge of that order takes",
+                self.shape()
+            );
+            return Err(Error::invalid(op, message));
+        }
+        Ok(axes.to_vec())
     }
 
     /// All elements along an axis but the last, and all but the first.
@@ -133,6 +255,7 @@ impl Tensor {
                 return Err(Error::invalid(op, message));
             }
         };
-        Ok((mean.mul(&widths.diff(1, axis)?)?, axis))
+        // Differences of unsigned integers would wrap.
+        Ok((mean.mul(&widths.floating().diff(1, axis)?)?, axis))
     }
 }

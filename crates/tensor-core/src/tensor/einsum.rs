@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::Tensor;
-use crate::{Axes, Error, Result, Shape, Subscripts, autocast};
+use crate::{Axes, DType, Error, Result, Shape, Subscripts, autocast};
 
 /// An axis's name: a letter, or past them an axis of the ellipsis, counted from the last.
 type Label = u8;
@@ -73,11 +73,13 @@ impl Tensor {
     /// `"bij,bjk->bik"` is a batch of matrix products, `"ii"` a trace, `"i,j->ij"` an outer product, `"...ij->...ji"` a transpose.
     /// Without `->` the result has the ellipsis's axes and then, in the order of the alphabet (capitals first), the names that come
     /// once. A name that comes twice in one operand takes its diagonal. Axes of size 1 broadcast. Operands are multiplied from left
-    /// to right, each pair as one contraction.
+    /// to right, each pair as one contraction. Products of integers are summed in their dtype, one operand
+    /// as [`Tensor::sum_axis`] has it. With several bool operands the result says whether any product is
+    /// true.
     ///
     /// # Errors
     /// An equation with other signs than letters, `,`, `->`, `...` and spaces; another number of operands or axes than it names; a
-    /// result's name that no operand has, or twice; sizes of one name that differ; several dtypes or devices; bool tensors.
+    /// result's name that no operand has, or twice; sizes of one name that differ; several dtypes or devices.
     ///
     /// ```
     /// # use tensor_core::{Device, Tensor, Result};
@@ -96,6 +98,10 @@ impl Tensor {
         Tensor::same_device(OP, &operands)?;
         if let Some((operands, _as_one)) = autocast::cast_all(OP, &operands)? {
             return Tensor::einsum(equation, &operands);
+        }
+        if operands.len() > 1 && operands.iter().all(|t| t.dtype() == DType::Bool) {
+            let numbers: Vec<Tensor> = operands.iter().map(|t| t.cast_unchecked(DType::I32)).collect();
+            return Ok(Tensor::einsum(equation, &numbers)?.ne_scalar(0));
         }
         for other in &operands[1..] {
             super::linear::check_factors(OP, first, other)?;
@@ -156,7 +162,11 @@ impl Tensor {
             };
             product = product.times(next, kept)?;
         }
+        let dtype = product.tensor.dtype();
         product.sum_out(|label| out.contains(&label))?;
+        if operands.len() > 1 {
+            product.tensor = product.tensor.cast_if(dtype)?;
+        }
         let order = out.iter().filter_map(|label| product.labels.iter().position(|l| l == label));
         product.tensor.permute(order.collect::<SmallVec<[usize; 8]>>().as_slice())
     }
@@ -314,13 +324,13 @@ impl Factor {
         (1..self.labels.len()).find_map(|second| earlier(second).map(|first| (first, second)))
     }
 
-    /// Sums over the axes whose names are not `kept`.
+    /// Sums over the axes whose names are not `kept`, of integers in the dtype of sums.
     #[track_caller]
     fn sum_out(&mut self, kept: impl Fn(Label) -> bool) -> Result<()> {
         let axes: SmallVec<[usize; 5]> =
             (0..self.labels.len()).filter(|&axis| !kept(self.labels[axis])).collect();
         if !axes.is_empty() {
-            self.tensor = self.tensor.sum_axis(axes.as_slice(), false)?.to_dtype(self.tensor.dtype())?;
+            self.tensor = self.tensor.sum_axis(axes.as_slice(), false)?;
             self.labels.retain(|label| kept(*label));
         }
         Ok(())
@@ -329,9 +339,10 @@ impl Factor {
     /// The product with another factor, summed over the names that are not `kept`.
     #[track_caller]
     fn times(mut self, mut rhs: Factor, kept: impl Fn(Label) -> bool) -> Result<Factor> {
-        let (left, right) = (self.labels.clone(), rhs.labels.clone());
+        let (left, right, dtype) = (self.labels.clone(), rhs.labels.clone(), self.tensor.dtype());
         self.sum_out(|label| kept(label) || right.contains(&label))?;
         rhs.sum_out(|label| kept(label) || left.contains(&label))?;
+        (self.tensor, rhs.tensor) = (self.tensor.cast_if(dtype)?, rhs.tensor.cast_if(dtype)?);
         let shared = |label: &Label| rhs.labels.contains(label);
         // What both have comes first: a batch of products.
         let batch = self.labels.iter().copied().filter(|label| shared(label) && kept(*label));

@@ -24,6 +24,7 @@ impl Tensor {
         }
         let dtype = self.dtype();
         let keeps = match op {
+            U::Sign if dtype == DType::Bool => return self.clone(),
             U::Neg | U::Abs | U::Sign | U::Relu => dtype != DType::Bool,
             U::Floor | U::Ceil | U::Round | U::Trunc if !dtype.is_float() => return self.clone(),
             U::Not if dtype.is_float() => {
@@ -280,6 +281,7 @@ impl Tensor {
     }
 
     /// xⁿ by repeated multiplication; for n < 0, of 1/x (integers are cast to the default dtype then).
+    /// Bools give i64 (i32 on a device without).
     #[track_caller]
     #[doc(alias = "pow")]
     pub fn powi(&self, n: i32) -> Tensor {
@@ -287,8 +289,8 @@ impl Tensor {
             return wide.powi(n);
         }
         let this = match self.dtype() {
-            DType::Bool => self.floating(),
             d if n < 0 && !d.is_float() => self.floating(),
+            DType::Bool => self.cast_unchecked(self.device().int_dtype()),
             _ => self.clone(),
         };
         Tensor::build(Op::Powi(n), this.shape().clone(), this.dtype(), &[&this])
@@ -305,8 +307,8 @@ impl Tensor {
         Tensor::build(Op::Formula(formula), x.shape().clone(), x.dtype(), &[&x])
     }
 
-    /// The `n`-th derivative of [`Tensor::digamma`], and digamma itself for 0: (−1)ⁿ⁺¹·n!·Σ 1/(x + k)ⁿ⁺¹ over k ≥ 0. NaN for negative x
-    /// where n is above 1. `torch.polygamma`.
+    /// The `n`-th derivative of [`Tensor::digamma`], and digamma itself for 0: (−1)ⁿ⁺¹·n!·Σ 1/(x + k)ⁿ⁺¹
+    /// over k ≥ 0. ∞, or −∞ for even n, at 0, −1, −2 … `torch.polygamma`.
     #[track_caller]
     pub fn polygamma(&self, n: u8) -> Tensor {
         self.formula(if n == 0 { Formula::Digamma } else { Formula::Polygamma(n) })

@@ -389,6 +389,79 @@ impl Tensor {
         host_index(&coordinates, Shape::from([places.len(), rank]), &self.device())
     }
 
+    /// The first `size` places of [`Tensor::nonzero`], and `fill` where there are fewer: `[size, rank]`,
+    /// i64 (i32 on a device without). The shape does not depend on the elements, so that nothing is read on
+    /// the host. PyTorch's default `fill` is −1. `torch.nonzero_static`.
+    ///
+    /// # Errors
+    /// More elements than i32 reaches, or a shape past what a tensor can have.
+    #[track_caller]
+    pub fn nonzero_static(&self, size: usize, fill: i64) -> Result<Tensor> {
+        const OP: &str = "nonzero_static";
+        let mask = self.cast_unchecked(DType::Bool).detach().flatten_all();
+        mask.check_indices(OP, 0)?;
+        let device = self.device();
+        let shape = Shape::from([size, self.rank()]).checked(OP)?;
+        super::create::check(OP, &shape, device.int_dtype(), &device)?;
+        let none = Tensor::full([size.saturating_add(1)], -1i64, (DType::I32, &device))?;
+        // Each true element by its turn; all others, and those that are too many, to one place more.
+        let places = if mask.numel() == 0 {
+            none
+        } else {
+            let turn = mask.running_count().sub_scalar(1);
+            let counts = mask.bitwise_and(&turn.lt_scalar(size as i64))?;
+            let target = counts.where_cond(&turn, &turn.constant(Scalar::Int(size as i64)))?;
+            let numbers = Tensor::arange(0i64, mask.numel() as i64, 1i64, (DType::I32, &device))?;
+            none.scatter_with(ScatterOp::Replace, 0, &target, &numbers)?
+        };
+        let places = places.narrow(0, 0, size)?;
+        if self.rank() == 0 {
+            return Tensor::zeros(shape, (device.int_dtype(), &device));
+        }
+        let absent = places.lt_scalar(0);
+        let coordinates = places.maximum_scalar(0).coordinates_in(self.shape())?;
+        let coordinates = Tensor::stack(&coordinates, 1)?.as_index();
+        coordinates.masked_fill(&absent.unsqueeze(1)?, fill)
+    }
+
+    /// The coordinates in a tensor of `shape` of elements that these integers number row by row: a tensor
+    /// of this shape for each axis, outermost first, i64 (i32 on a device without). `torch.unravel_index`.
+    ///
+    /// # Errors
+    /// A dtype that is not an integer, a shape without elements or past what a tensor can have. Numbers
+    /// outside the shape are not looked for.
+    ///
+    /// ```
+    /// # fn f(x: &tensor_core::Tensor) -> tensor_core::Result<()> {
+    /// let coordinates = x.unravel_index([2, 3])?; // of [4, 2]: [1, 0] and [1, 2]
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn unravel_index(&self, shape: impl Into<Shape>) -> Result<Vec<Tensor>> {
+        const OP: &str = "unravel_index";
+        let shape = shape.into().checked(OP)?;
+        let index = super::indexing::index_dtype(OP, self)?.as_index();
+        if shape.numel() == 0 {
+            return Err(Error::invalid(OP, format!("shape {shape} has no elements to number")));
+        }
+        index.coordinates_in(&shape)
+    }
+
+    /// The coordinates of flat places in a shape.
+    #[track_caller]
+    fn coordinates_in(&self, shape: &Shape) -> Result<Vec<Tensor>> {
+        let mut rest = self.clone();
+        let mut coordinates = Vec::with_capacity(shape.rank());
+        for &size in shape.iter().rev() {
+            let size = size.max(1) as i64;
+            coordinates.push(rest.remainder_scalar(size));
+            rest = rest.floor_divide_scalar(size);
+        }
+        coordinates.reverse();
+        Ok(coordinates)
+    }
+
     /// The elements where the bool `mask`, broadcast with this tensor, is true, in one axis. `torch.masked_select`. How many there are is
     /// found as for [`Tensor::nonzero`].
     ///
@@ -512,6 +585,19 @@ impl Tensor {
             return Err(Error::new(ErrorKind::IndexOutOfRange { op, index: index as i64, axis, size }));
         }
         Ok(at.unsigned_abs())
+    }
+
+    /// This index into `size` elements with numbers that count from the end, where negative, counted from
+    /// the start. Of other integers than the signed ones it is the index itself.
+    #[track_caller]
+    pub(super) fn counted_from_start(&self, size: usize) -> Result<Tensor> {
+        if !matches!(self.dtype(), DType::I32 | DType::I64) {
+            return Ok(self.clone());
+        }
+        // Only what a whole turn mends is turned: an error then names the number as it was given.
+        let index = self.cast_unchecked(self.device().int_dtype());
+        let beyond = index.lt_scalar(0).bitwise_and(&index.ge_scalar(-(size as i64)))?;
+        beyond.where_cond(&index.add_scalar(size as i64), &index)
     }
 
     /// The elements that index tensors name along axes of this view.
@@ -792,13 +878,7 @@ fn flat_index(
     let mut flat: Option<Tensor> = None;
     let mut stride = total;
     for (Gathered { index, within, .. }, &size) in gathered.into_iter().zip(sizes) {
-        let signed = matches!(index.dtype(), DType::I32 | DType::I64);
-        let mut index = index.cast_unchecked(dtype);
-        if !within && signed {
-            // Only what a whole turn mends is turned: an error then names the number as it was given.
-            let beyond = index.lt_scalar(0).bitwise_and(&index.ge_scalar(-(size as i64)))?;
-            index = beyond.where_cond(&index.add_scalar(size as i64), &index)?;
-        }
+        let mut index = if within { index } else { index.counted_from_start(size)? }.cast_unchecked(dtype);
         if !within && !alone {
             // Of several axes made one, a number outside its own axis could still be inside the whole.
             let shape = index.shape().clone();

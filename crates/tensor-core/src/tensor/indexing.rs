@@ -7,8 +7,9 @@ impl Tensor {
     /// `out[i][j][k] = self[i][index[i][j][k]][k]` for axis 1 of 3; the result has the index's shape. `torch.gather`.
     ///
     /// # Errors
-    /// Another number of axes, an index larger than this tensor off the axis, an index dtype that is not an integer, or two
-    /// devices. An index outside the axis is [`ErrorKind::IndexOutOfRange`] when the result is computed.
+    /// Another number of axes (a scalar counts as a line of one element), an index larger than this tensor
+    /// off the axis, an index dtype that is not an integer, or two devices. An index outside the axis, also
+    /// a negative one, is [`ErrorKind::IndexOutOfRange`] when the result is computed.
     #[track_caller]
     pub fn gather(&self, axis: impl Into<Axis>, index: &Tensor) -> Result<Tensor> {
         self.gather_by(axis.into(), index)
@@ -16,6 +17,10 @@ impl Tensor {
 
     #[track_caller]
     fn gather_by(&self, axis: Axis, index: &Tensor) -> Result<Tensor> {
+        if are_lines(self, index) {
+            let line = self.as_line().gather_by(axis, &index.as_line())?;
+            return Ok(line.reshape_unchecked(index.shape().clone()));
+        }
         let axis = check_index(self, "gather", axis, index, self.shape())?;
         let index = index_dtype("gather", index)?;
         Ok(Tensor::build(Op::Gather { axis }, index.shape().clone(), self.dtype(), &[self, &index]))
@@ -23,7 +28,9 @@ impl Tensor {
 
     /// A copy of this tensor with `self[i][index[i][j][k]][k] += src[i][j][k]` for axis 1 of 3. `torch.scatter_add`.
     ///
-    /// Repeated indices add up in order of position, so that results repeat bit by bit.
+    /// Repeated indices add up in order of position, so that results repeat bit by bit. Of bools, the
+    /// result is true where one that goes there is. The source may be larger than the index, which then
+    /// names places for the first of its elements along each axis.
     ///
     /// # Errors
     /// Shapes, dtypes and devices that do not fit. An index outside the axis shows when the result is computed.
@@ -55,30 +62,26 @@ impl Tensor {
         let name = op.name();
         let cast = autocast::cast(name, [self, src], [])?;
         let ([this, src], []) = cast.tensors();
+        if are_lines(self, index) {
+            let line = this.as_line().scatter_with_by(op, axis, &index.as_line(), &src.as_line())?;
+            return Ok(line.reshape_unchecked(self.shape().clone()));
+        }
         let axis = check_index(self, name, axis, index, self.shape())?;
-        Tensor::same_device(name, &[self, src])?;
-        if src.shape() != index.shape() {
-            return Err(Error::new(ErrorKind::ShapeMismatch {
-                op: name,
-                lhs: index.shape().clone(),
-                rhs: src.shape().clone(),
-                hint: "index and source must have one shape".into(),
-            }));
-        }
-        if src.dtype() != this.dtype() {
-            return Err(Error::new(ErrorKind::DTypeMismatch {
-                op: name,
-                lhs: this.dtype(),
-                rhs: src.dtype(),
-                hint: format!("cast the source with .to_dtype(DType::{:?})?", this.dtype()),
-            }));
-        }
+        super::scatter::source(name, this, index, src)?;
         let index = index_dtype(name, index)?;
+        let src = &src.corner(index.shape());
+        if this.dtype() == DType::Bool {
+            // As numbers, of which every device has scatters. One that is true makes a sum true.
+            let op = if op == ScatterOp::Add { ScatterOp::Max } else { op };
+            let (this, src) = (this.cast_unchecked(DType::I32), src.cast_unchecked(DType::I32));
+            return Ok(this.scatter_with_by(op, Axis(axis as isize), &index, &src)?.ne_scalar(0));
+        }
         Ok(Tensor::build(Op::Scatter { op, axis }, this.shape().clone(), this.dtype(), &[this, &index, src]))
     }
 
-    /// As [`Tensor::gather`], where the tensor and the index broadcast off the axis. `torch.take_along_dim`, whose indices `argsort` and
-    /// `argmax_axis(…, true)` give.
+    /// As [`Tensor::gather`], where the tensor and the index broadcast off the axis, and negative numbers
+    /// count from the end of the axis. `torch.take_along_dim`, whose indices `argsort` and `argmax_axis(…,
+    /// true)` give.
     ///
     /// # Errors
     /// Another number of axes, sizes that do not broadcast, an index that is not of integers, two devices. An index outside the axis
@@ -100,7 +103,8 @@ impl Tensor {
             let sizes = both.iter().enumerate().map(|(a, &d)| if a == axis { t.dims()[axis] } else { d });
             t.expand_unchecked(sizes.collect())
         };
-        spread(self).gather(axis, &spread(index))
+        let index = index_dtype(OP, index)?.counted_from_start(self.dims()[axis])?;
+        spread(self).gather(axis, &spread(&index))
     }
 
     /// The elements of this tensor, read row by row, that an integer index of any shape names; negative numbers count from the end. The
@@ -115,10 +119,12 @@ impl Tensor {
         self.flatten_all().at(OP, vec![super::Index::Tensor(index)])
     }
 
-    /// The slices of an axis that a 1-D index names, in its order. `torch.index_select`.
+    /// The slices of an axis that a 1-D index (or a 0-d one, of one number) names, in its order.
+    /// `torch.index_select`.
     ///
     /// # Errors
-    /// An index that is not 1-D or not of an integer dtype. An index outside the axis shows when the result is computed.
+    /// An index of more axes or not of an integer dtype, another than one number for a scalar. An index
+    /// outside the axis shows when the result is computed.
     #[track_caller]
     #[doc(alias = "embedding")]
     pub fn index_select(&self, axis: impl Into<Axis>, index: &Tensor) -> Result<Tensor> {
@@ -127,6 +133,14 @@ impl Tensor {
 
     #[track_caller]
     fn index_select_by(&self, axis: Axis, index: &Tensor) -> Result<Tensor> {
+        if self.rank() == 0 {
+            let line = self.as_line().index_select_by(axis, index)?;
+            return if line.numel() == 1 {
+                Ok(line.as_scalar())
+            } else {
+                Err(one_of_scalar("index_select", index))
+            };
+        }
         let (index, _) = self.spread_index("index_select", axis, index)?;
         self.gather(axis, &index)
     }
@@ -140,6 +154,10 @@ impl Tensor {
 
     #[track_caller]
     fn index_add_by(&self, axis: Axis, index: &Tensor, src: &Tensor) -> Result<Tensor> {
+        if self.rank() == 0 {
+            same_part("index_add", src, self.shape(), self.dtype())?;
+            return Ok(self.as_line().index_add_by(axis, index, &src.as_line())?.as_scalar());
+        }
         let (index, _) = self.spread_index("index_add", axis, index)?;
         self.scatter_add(axis, &index, src)
     }
@@ -190,6 +208,7 @@ impl Tensor {
         index: &Tensor,
     ) -> Result<(Tensor, usize)> {
         let axis = self.shape().axis(axis, op)?;
+        let index = &index.as_line();
         if index.rank() != 1 {
             return Err(Error::invalid(
                 op,
@@ -201,6 +220,18 @@ impl Tensor {
             self.dims().iter().enumerate().map(|(i, &d)| if i == axis { index.numel() } else { d }).collect();
         Ok((index.reshape_unchecked(line).expand_unchecked(full.checked(op)?), axis))
     }
+}
+
+/// Whether a tensor or its index is 0-d and both have one axis at most, so that PyTorch takes them for lines.
+pub(super) fn are_lines(tensor: &Tensor, index: &Tensor) -> bool {
+    let (a, b) = (tensor.rank(), index.rank());
+    a.min(b) == 0 && a.max(b) <= 1
+}
+
+/// The error of an index into a scalar that has not one number.
+#[track_caller]
+fn one_of_scalar(op: &'static str, index: &Tensor) -> Error {
+    Error::invalid(op, format!("an index of shape {} into a scalar: give one number", index.shape()))
 }
 
 /// An index of as many axes as `limit`, and off the axis no larger.

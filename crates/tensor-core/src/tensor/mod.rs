@@ -16,6 +16,7 @@ mod display;
 mod distributions;
 mod einsum;
 mod elementwise;
+mod histogram;
 mod index;
 mod indexing;
 mod linear;
@@ -40,6 +41,7 @@ mod search;
 mod segment;
 mod signs;
 mod sort;
+mod special;
 mod window;
 
 use std::{
@@ -52,6 +54,7 @@ use std::{
 pub use cell::WeakTensor;
 pub use combine::MeshIndexing;
 pub use create::TensorOptions;
+pub use histogram::{Bins, HistogramOptions};
 pub use index::{Ellipsis, Index, Indices, NewAxis, Operand, Span, Step};
 pub use nested::Nested;
 pub use operators::Number;
@@ -155,6 +158,19 @@ impl Tensor {
     #[doc(alias = "size")]
     pub fn dim(&self, axis: impl Into<Axis>) -> Result<usize> {
         Ok(self.shape()[self.shape().axis(axis, "dim")?])
+    }
+
+    /// A 0-d tensor as a line of one element, for a function along an axis of which a scalar has one in
+    /// PyTorch; others as they are.
+    #[track_caller]
+    fn as_line(&self) -> Tensor {
+        if self.rank() == 0 { self.reshape_unchecked([1].into()) } else { self.clone() }
+    }
+
+    /// A line of one element as a 0-d tensor again.
+    #[track_caller]
+    fn as_scalar(&self) -> Tensor {
+        self.reshape_unchecked(Shape::scalar())
     }
 
     /// The type of the elements.

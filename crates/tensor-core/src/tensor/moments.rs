@@ -95,42 +95,114 @@ impl Tensor {
         Ok((variance, mean))
     }
 
-    /// The covariances `[n, n]` of n variables, each a row of `[n, m]` observations: Σ(x − mean x)(y − mean y) / (m − correction). Of one row
-    /// `[m]`, its variance, 0-d. `correction` 1 is unbiased, PyTorch's default. Integers and bools give the default dtype. `torch.cov`.
+    /// The covariances `[n, n]` of n variables, each a row of `[n, m]` observations: Σ(x − mean x)(y − mean
+    /// y) / (m − correction). Of one row, `[m]` or `[1, m]`, its variance, 0-d. `correction` 1 is unbiased,
+    /// PyTorch's default. Integers and bools give the default dtype. `torch.cov`.
     ///
     /// # Errors
     /// More than two axes.
     #[track_caller]
     pub fn cov(&self, correction: f64) -> Result<Tensor> {
-        let covariances = self.covariances("cov", correction)?.cast_unchecked(self.floating_dtype());
-        if self.rank() == 2 { Ok(covariances) } else { covariances.reshape(()) }
+        Ok(self.covariances("cov", correction)?.of_one_row().cast_unchecked(self.floating_dtype()))
     }
 
-    /// Covariances, of half types in f32.
+    /// [`Tensor::cov`] of observations `[m]` that count several times: by whole numbers `frequencies`
+    /// (integers), and by `weights` of their own. With the products w of both, Σ w·(x − mean x)(y − mean y)
+    /// over Σ w − correction, or with weights over Σ w − correction · Σ w·weights / Σ w, at least 0.
+    /// `torch.cov(fweights=…, aweights=…)`.
+    ///
+    /// # Errors
+    /// More than two axes; frequencies or weights that are not `[m]`, frequencies that are not integers,
+    /// two devices. Negative numbers are not looked for.
     #[track_caller]
-    fn covariances(&self, op: &'static str, correction: f64) -> Result<Tensor> {
+    #[doc(alias = "cov")]
+    pub fn cov_weighted(
+        &self,
+        correction: f64,
+        frequencies: Option<&Tensor>,
+        weights: Option<&Tensor>,
+    ) -> Result<Tensor> {
+        const OP: &str = "cov_weighted";
+        let rows = self.observations(OP)?;
+        let m = rows.dims()[1];
+        for given in [frequencies, weights].into_iter().flatten() {
+            Tensor::same_device(OP, &[self, given])?;
+            if given.dims() != [m] {
+                let message = format!("weights of shape {} for {m} observations: give [{m}]", given.shape());
+                return Err(Error::invalid(OP, message));
+            }
+        }
+        if let Some(given) = frequencies.filter(|given| !given.dtype().is_int()) {
+            let message = format!("frequencies of {}: give integers, or weights", given.dtype());
+            return Err(Error::invalid(OP, message));
+        }
+        let counts = frequencies.map(|given| given.cast_unchecked(rows.dtype()));
+        let weights = weights.map(|given| given.cast_unchecked(rows.dtype()));
+        let both = match (&counts, &weights) {
+            (None, None) => return self.cov(correction),
+            (Some(counts), None) => counts.clone(),
+            (None, Some(weights)) => weights.clone(),
+            (Some(counts), Some(weights)) => counts.mul(weights)?,
+        };
+        let total = both.sum();
+        let centred = rows.sub(&rows.mul(&both)?.sum_axis(1, true)?.div(&total)?)?;
+        let lost = match &weights {
+            Some(weights) if correction != 0.0 => {
+                both.mul(weights)?.sum().div(&total)?.mul_scalar(correction)
+            }
+            _ => total.full_like(correction),
+        };
+        let divisor = total.sub(&lost)?.maximum_scalar(0.0);
+        Ok(centred
+            .matmul(&centred.mul(&both)?.t()?)?
+            .div(&divisor)?
+            .of_one_row()
+            .cast_unchecked(self.floating_dtype()))
+    }
+
+    /// Rows of observations `[n, m]` of a floating-point dtype, half types in f32.
+    #[track_caller]
+    fn observations(&self, op: &'static str) -> Result<Tensor> {
         if self.rank() > 2 {
             let message = format!("rows of observations [n, m] are needed, not shape {}", self.shape());
             return Err(Error::invalid(op, message));
         }
         let x = self.cast_unchecked(self.floating_dtype().compute());
-        let rows = if x.rank() == 2 { x } else { x.reshape([1, -1])? };
+        if x.rank() == 2 { Ok(x) } else { x.reshape([1, -1]) }
+    }
+
+    /// Covariances, of half types in f32.
+    #[track_caller]
+    fn covariances(&self, op: &'static str, correction: f64) -> Result<Tensor> {
+        let rows = self.observations(op)?;
         let centred = rows.sub(&rows.mean_axis(1, true)?)?;
         let m = rows.dims()[1] as f64;
         Ok(centred.matmul(&centred.t()?)?.div_scalar((m - correction).max(0.0)))
     }
 
     /// Pearson's correlations `[n, n]` of n variables, each a row of `[n, m]` observations: their covariances over the deviations of both,
-    /// held within [−1, 1]. Of one row `[m]`, 0-d. NaN of a row that is constant. `torch.corrcoef`.
+    /// held within [−1, 1]. Of one row 0-d. NaN of a row that is constant. `torch.corrcoef`.
     ///
     /// # Errors
     /// More than two axes.
     #[track_caller]
     pub fn corrcoef(&self) -> Result<Tensor> {
-        let covariances = self.covariances("corrcoef", 1.0)?;
-        let deviations = covariances.diagonal(0, 0, 1)?.sqrt();
-        let correlations = covariances.div(&deviations.unsqueeze(1)?)?.div(&deviations)?.clamp(-1.0, 1.0);
-        let correlations = correlations.cast_unchecked(self.floating_dtype());
-        if self.rank() == 2 { Ok(correlations) } else { correlations.reshape(()) }
+        let rows = self.observations("corrcoef")?;
+        let centred = rows.sub(&rows.mean_axis(1, true)?)?;
+        // A row's scale changes nothing, and keeps its squares in range.
+        let scaled = match centred.numel() {
+            0 => centred,
+            _ => centred.mul(&centred.detach().abs().amax(1, true)?.scale_of_squares())?,
+        };
+        let products = scaled.matmul(&scaled.t()?)?;
+        let lengths = products.diagonal(0, 0, 1)?.sqrt();
+        let correlations = products.div(&lengths.unsqueeze(1)?)?.div(&lengths)?.clamp(-1.0, 1.0);
+        Ok(correlations.of_one_row().cast_unchecked(self.floating_dtype()))
+    }
+
+    /// A matrix of one element as that element, 0-d; others as they are.
+    #[track_caller]
+    fn of_one_row(&self) -> Tensor {
+        if self.numel() == 1 { self.as_scalar() } else { self.clone() }
     }
 }

@@ -113,6 +113,9 @@ impl Tensor {
 
     #[track_caller]
     fn transpose_by(&self, a: Axis, b: Axis) -> Result<Tensor> {
+        if self.rank() == 0 {
+            return Ok(self.as_line().transpose_by(a, b)?.as_scalar());
+        }
         let (a, b) = (self.shape().axis(a, "transpose")?, self.shape().axis(b, "transpose")?);
         let mut order: SmallVec<[usize; 5]> = (0..self.rank()).collect();
         order.swap(a, b);
@@ -257,6 +260,9 @@ impl Tensor {
     #[track_caller]
     fn windows_by(&self, axis: Axis, size: usize, step: usize, dilation: usize) -> Result<Tensor> {
         const OP: &str = "unfold";
+        if self.rank() == 0 {
+            return self.as_line().windows_by(axis, size, step, dilation)?.select(0, 0);
+        }
         let axis = self.shape().axis(axis, OP)?;
         let n = self.dims()[axis];
         if step == 0 || dilation == 0 {
@@ -515,14 +521,48 @@ impl Tensor {
         (0..n.max(1)).step_by(size).map(|start| self.narrow(at, start, size.min(n - start))).collect()
     }
 
-    /// Padded with `value`: `padding[i]` elements before and after along axis `i`.
+    /// Padded with `value`: `padding[i]` elements before and after along axis `i`. A negative number takes
+    /// elements away there.
     ///
     /// # Errors
-    /// Not one pair for each axis.
+    /// Not one pair for each axis, or more elements taken away than there are.
     #[track_caller]
     #[doc(alias = "constant_pad_nd")]
-    pub fn pad(&self, padding: &[(usize, usize)], value: impl Into<Scalar>) -> Result<Tensor> {
-        self.pad_by(padding, value.into())
+    pub fn pad<I: Int>(&self, padding: &[(I, I)], value: impl Into<Scalar>) -> Result<Tensor> {
+        let padding: SmallVec<[(isize, isize); 5]> =
+            padding.iter().map(|(before, after)| (before.as_isize(), after.as_isize())).collect();
+        let (cut, padding) = self.cut_by("pad", 0, &padding)?;
+        cut.pad_by(&padding, value.into())
+    }
+
+    /// This tensor without what negative numbers of a padding of the axes from `first` on take away, and
+    /// what is left to be added.
+    ///
+    /// # Errors
+    /// More elements taken away than there are.
+    #[doc(hidden)]
+    #[track_caller]
+    pub fn cut_by(
+        &self,
+        op: &'static str,
+        first: usize,
+        padding: &[(isize, isize)],
+    ) -> Result<(Tensor, Vec<(usize, usize)>)> {
+        let mut cut = self.clone();
+        for (axis, &(before, after)) in (first..self.rank()).zip(padding) {
+            let (lost, tail) = (before.min(0).unsigned_abs(), after.min(0).unsigned_abs());
+            if lost == 0 && tail == 0 {
+                continue;
+            }
+            let Some(left) = self.dims()[axis].checked_sub(lost.saturating_add(tail)) else {
+                let message =
+                    format!("{lost} and {tail} elements taken away from axis {axis} of {}", self.shape());
+                return Err(Error::invalid(op, message));
+            };
+            cut = cut.slice_unchecked(axis, lost, left, 1);
+        }
+        let rest = padding.iter().map(|&(before, after)| (before.max(0) as usize, after.max(0) as usize));
+        Ok((cut, rest.collect()))
     }
 
     #[track_caller]

@@ -88,13 +88,14 @@ impl Tensor {
     pub fn vecdot(&self, rhs: &Tensor, axis: impl Into<Axis>) -> Result<Tensor> {
         const OP: &str = "vecdot";
         let shape = self.shape().broadcast(rhs.shape(), OP)?;
-        let axis = shape.axis(axis, OP)?;
+        let axis: Axis = axis.into();
+        let axes = shape.axes(&axis.into(), OP)?;
         let cast = autocast::cast(OP, [self, rhs], [])?;
         let ([lhs, rhs], []) = cast.tensors();
         let products = lhs.mul(rhs)?;
         if !products.dtype().is_float() && !products.dtype().is_int() {
             return Err(Error::invalid(OP, "bools have no sums; cast with .to_dtype(DType::I32)?"));
         }
-        products.sum_axis(axis, false)?.to_dtype(products.dtype())
+        products.sum_axis(axes.to_vec(), false)?.to_dtype(products.dtype())
     }
 }

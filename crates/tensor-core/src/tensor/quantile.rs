@@ -95,6 +95,9 @@ impl Tensor {
         keepdim: bool,
         skip_nan: bool,
     ) -> Result<(Tensor, Tensor)> {
+        if self.rank() == 0 {
+            return self.as_line().median_by(op, axis, false, skip_nan);
+        }
         let (axis, n) = self.some_along(op, axis)?;
         let middle = (n - 1) / 2;
         let place = if !self.dtype().is_float() {
@@ -125,6 +128,9 @@ impl Tensor {
     #[track_caller]
     fn kthvalue_by(&self, k: usize, axis: Axis, keepdim: bool) -> Result<(Tensor, Tensor)> {
         const OP: &str = "kthvalue";
+        if self.rank() == 0 {
+            return self.as_line().kthvalue_by(k, axis, false);
+        }
         let (axis, n) = self.some_along(OP, axis)?;
         if k == 0 || k > n {
             let message = format!(
@@ -149,6 +155,9 @@ impl Tensor {
 
     #[track_caller]
     fn mode_by(&self, axis: Axis, keepdim: bool) -> Result<(Tensor, Tensor)> {
+        if self.rank() == 0 {
+            return self.as_line().mode_by(axis, false);
+        }
         let (axis, n) = self.some_along("mode", axis)?;
         let (sorted, order) = self.detach().order(axis, n, false);
         // How far each element is from the first of its equals, in order: the first greatest distance ends the longest run.
@@ -247,6 +256,81 @@ impl Tensor {
         self.ranked("nanquantiles", q, axes.into(), interpolation, keepdim, true)
     }
 
+    /// [`Tensor::quantiles`] for the numbers of a tensor `q`, 0-d or `[m]`: `[m, …]`, without the first
+    /// axis for a 0-d one. Where it is between two elements (linearly), gradients flow to q as well.
+    /// `torch.quantile` with a tensor.
+    ///
+    /// # Errors
+    /// As [`Tensor::quantiles`]; a q of more axes, of another dtype or device. A number of q outside 0 to 1
+    /// is [`crate::ErrorKind::IndexOutOfRange`] when the result is computed, if its place is outside the
+    /// elements.
+    #[track_caller]
+    #[doc(alias = "quantile")]
+    pub fn quantiles_at(
+        &self,
+        q: &Tensor,
+        axes: impl Into<Axes>,
+        interpolation: Interpolation,
+        keepdim: bool,
+    ) -> Result<Tensor> {
+        self.quantiles_at_by(q, axes.into(), interpolation, keepdim)
+    }
+
+    #[track_caller]
+    fn quantiles_at_by(
+        &self,
+        q: &Tensor,
+        axes: Axes,
+        interpolation: Interpolation,
+        keepdim: bool,
+    ) -> Result<Tensor> {
+        const OP: &str = "quantiles_at";
+        Tensor::same_device(OP, &[self, q])?;
+        self.require_float(OP)?;
+        if q.rank() > 1 || q.dtype() != self.dtype() || q.numel() == 0 {
+            let (found, dtype) = (q.shape(), q.dtype());
+            let message =
+                format!("quantiles {found} of {dtype}: give one axis of {}, or a number", self.dtype());
+            return Err(Error::invalid(OP, message));
+        }
+        let (axes, lines, last) = self.lines_along(OP, &axes)?;
+        let n = lines.dims()[last];
+        let sorted = lines.order(last, n, false).0;
+        let wide = self.dtype().compute();
+        let rank = q.as_line().cast_unchecked(wide).mul_scalar((n - 1) as f64);
+        let m = rank.numel();
+        let line: Shape = (0..=last).map(|axis| if axis == last { m } else { 1 }).collect();
+        let spread: Shape = lines.dims()[..last].iter().copied().chain([m]).collect();
+        let rank = rank.reshape_unchecked(line);
+        let at = |rank: Tensor| {
+            let index = rank.detach().cast_unchecked(DType::I32).expand_unchecked(spread.clone());
+            sorted.gather(last, &index)
+        };
+        let (below, above) = (rank.floor().detach(), rank.ceil().detach());
+        let weight = rank.sub(&below)?.cast_unchecked(self.dtype());
+        let value = interpolation.between(at, [below, rank.round(), above], weight)?;
+        let value = value.masked_fill(&lines.isnan().any_axis(last, true)?, f64::NAN)?;
+        let one: Shape = self.shape().reduced(&axes, keepdim);
+        let lead = (q.rank() == 1).then_some(m);
+        let shape: Shape = lead.into_iter().chain(one.iter().copied()).collect();
+        Ok(value.movedim(-1, 0)?.reshape_unchecked(shape))
+    }
+
+    /// The axes, and this tensor with them last and made one, of which it has some elements; and which axis
+    /// that is.
+    #[track_caller]
+    fn lines_along(&self, op: &'static str, axes: &Axes) -> Result<(Vec<usize>, Tensor, usize)> {
+        let axes = self.shape().axes(axes, op)?;
+        let kept = (0..self.rank()).filter(|axis| !axes.contains(axis));
+        let order: Vec<usize> = kept.chain(axes.iter().copied()).collect();
+        let mut lines = self.shape().reduced(&axes, false).to_vec();
+        let (last, n) = (lines.len(), axes.iter().map(|&a| self.dims()[a]).product());
+        lines.push(n);
+        let lines = self.permute(order)?.reshape_unchecked(lines.into());
+        lines.some_along(op, last.into())?;
+        Ok((axes.to_vec(), lines, last))
+    }
+
     #[track_caller]
     fn ranked(
         &self,
@@ -258,21 +342,14 @@ impl Tensor {
         skip_nan: bool,
     ) -> Result<Tensor> {
         self.require_float(op)?;
-        let axes = self.shape().axes(&axes, op)?;
         if q.is_empty() {
             return Err(Error::invalid(op, "no quantiles: give at least one"));
         }
         if let Some(wrong) = q.iter().find(|q| !(0.0..=1.0).contains(*q)) {
             return Err(Error::invalid(op, format!("the quantile {wrong}: give numbers from 0 to 1")));
         }
-        // The axes last, and made one.
-        let kept = (0..self.rank()).filter(|axis| !axes.contains(axis));
-        let order: Vec<usize> = kept.chain(axes.iter().copied()).collect();
-        let mut lines = self.shape().reduced(&axes, false).to_vec();
-        let (last, n) = (lines.len(), axes.iter().map(|&a| self.dims()[a]).product());
-        lines.push(n);
-        let lines = self.permute(order)?.reshape_unchecked(lines.into());
-        lines.some_along(op, last.into())?;
+        let (axes, lines, last) = self.lines_along(op, &axes)?;
+        let n = lines.dims()[last];
         let sorted = lines.order(last, n, false).0;
         let nan = lines.isnan();
         let wide = self.dtype().compute();

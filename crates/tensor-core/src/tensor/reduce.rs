@@ -245,6 +245,10 @@ impl Tensor {
 
     #[track_caller]
     fn extreme_by(&self, op: ArgReduceOp, axis: Axis, keepdim: bool) -> Result<(Tensor, Tensor)> {
+        if self.rank() == 0 {
+            let (value, index) = self.as_line().extreme_by(op, axis, true)?;
+            return Ok((value.as_scalar(), index.as_scalar()));
+        }
         let index = self.arg_reduce_by(op, axis, true)?;
         let value = self.gather(axis, &index)?;
         if keepdim { Ok((value, index)) } else { Ok((value.squeeze(axis)?, index.squeeze(axis)?)) }
@@ -275,6 +279,9 @@ impl Tensor {
 
     #[track_caller]
     fn arg_reduce_by(&self, op: ArgReduceOp, axis: Axis, keepdim: bool) -> Result<Tensor> {
+        if self.rank() == 0 {
+            return Ok(self.as_line().arg_reduce_by(op, axis, true)?.as_scalar());
+        }
         let axis = self.shape().axis(axis, op.name())?;
         if self.dims()[axis] == 0 {
             return Err(Error::invalid(
@@ -373,7 +380,8 @@ impl Tensor {
         shifted.sub(&shifted.exp().sum_axis(axis, true)?.log())
     }
 
-    /// ln Σeˣ along `axes`, computed from x − max x; −∞ over nothing. The axes stay with size 1 if `keepdim`.
+    /// ln Σeˣ along `axes`, computed from x − max x; −∞ over nothing. The axes stay with size 1 if
+    /// `keepdim`. Integers and bools give the default dtype.
     #[track_caller]
     pub fn logsumexp(&self, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
         self.logsumexp_by(axes.into(), keepdim)
@@ -386,6 +394,9 @@ impl Tensor {
         }
         if let Some(wide) = self.half_as_f32() {
             return Ok(wide.logsumexp_by(axes, keepdim)?.cast_unchecked(self.dtype()));
+        }
+        if !self.dtype().is_float() {
+            return self.floating().logsumexp_by(axes, keepdim);
         }
         if self.shape().axes(&axes, "logsumexp")?.iter().any(|&a| self.dims()[a] == 0) {
             // Nothing is greatest, and nothing can overflow.
@@ -402,7 +413,7 @@ impl Tensor {
     /// x − max x along an axis, where the greatest carries no gradient: it cancels. `None` when there is nothing.
     #[track_caller]
     fn shifted(&self, op: &'static str, axis: Axis) -> Result<Option<Tensor>> {
-        self.shape().axis(axis, op)?;
+        self.shape().axes(&axis.into(), op)?;
         self.require_float(op)?;
         if self.numel() == 0 {
             return Ok(None);

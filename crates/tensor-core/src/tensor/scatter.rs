@@ -4,7 +4,7 @@
 use super::{
     Span, Tensor,
     index::{Index, Operand},
-    indexing::{check_index, index_dtype, same_part},
+    indexing::{are_lines, check_index, index_dtype, same_part},
 };
 use crate::{Axis, DType, Error, Int, Op, Result, Scalar, ScatterOp, Shape, grad_mode::is_grad_enabled};
 
@@ -41,6 +41,14 @@ impl Tensor {
     #[track_caller]
     fn scatter_by(&self, axis: Axis, index: &Tensor, src: Operand) -> Result<Tensor> {
         const OP: &str = "scatter";
+        if are_lines(self, index) {
+            let src = match src {
+                Operand::Tensor(src) => src.as_line().into(),
+                number @ Operand::Scalar(_) => number,
+            };
+            let line = self.as_line().scatter_by(axis, &index.as_line(), src)?;
+            return Ok(line.reshape_unchecked(self.shape().clone()));
+        }
         let axis = check_index(self, OP, axis, index, self.shape())?;
         let index = index_dtype(OP, index)?;
         let src = match src {
@@ -61,8 +69,10 @@ impl Tensor {
     ///
     /// Gradients of the greatest and least are shared among equals, as in PyTorch. Sums are added in order of position.
     ///
+    /// Sums of bools are true where one is, products where all are.
+    ///
     /// # Errors
-    /// As [`Tensor::scatter`]; sums, products and means of bools.
+    /// As [`Tensor::scatter`]; means of bools.
     #[track_caller]
     #[doc(alias = "scatter_reduce_")]
     pub fn scatter_reduce(
@@ -87,13 +97,23 @@ impl Tensor {
         include_self: bool,
     ) -> Result<Tensor> {
         use ScatterReduce as R;
+        if are_lines(self, index) {
+            let (index, src) = (index.as_line(), src.as_line());
+            let line = self.as_line().scatter_reduce_by(op, axis, &index, &src, reduce, include_self)?;
+            return Ok(line.reshape_unchecked(self.shape().clone()));
+        }
         let axis = check_index(self, op, axis, index, self.shape())?;
         let index = index_dtype(op, index)?;
         source(op, self, &index, src)?;
-        if self.dtype() == DType::Bool && matches!(reduce, R::Sum | R::Prod | R::Mean) {
-            let hint = "bools have no sums; cast with .to_dtype(DType::I32)?, or take Amax or Amin";
-            return Err(Error::invalid(op, hint));
-        }
+        let reduce = match (self.dtype(), reduce) {
+            (DType::Bool, R::Mean) => {
+                let hint = "bools have no means; cast with .to_dtype(DType::I32)?, or take Amax or Amin";
+                return Err(Error::invalid(op, hint));
+            }
+            (DType::Bool, R::Sum) => R::Amax,
+            (DType::Bool, R::Prod) => R::Amin,
+            (_, reduce) => reduce,
+        };
         if index.numel() == 0 {
             return Ok(self.clone());
         }
@@ -138,6 +158,9 @@ impl Tensor {
     pub fn index_copy(&self, axis: impl Into<Axis>, index: &Tensor, src: &Tensor) -> Result<Tensor> {
         const OP: &str = "index_copy";
         Tensor::same_device(OP, &[self, index, src])?;
+        if self.rank() == 0 {
+            return Ok(self.as_line().index_copy(axis, index, &src.as_line())?.as_scalar());
+        }
         let axis = self.shape().axis(axis, OP)?;
         let index = line_index(OP, index)?;
         let sizes = self.dims().iter().enumerate();
@@ -150,28 +173,49 @@ impl Tensor {
         self.scatter_with(ScatterOp::Replace, axis, &index, src)
     }
 
-    /// A copy of this tensor with `value` in the slices of an axis that a 1-D index names. `torch.index_fill`.
+    /// A copy of this tensor with `value`, a number or a 0-d tensor, in the slices of an axis that a 1-D
+    /// index names; negative numbers count from the end. Gradients flow to the rest of this tensor and to
+    /// the value. `torch.index_fill`.
     ///
     /// # Errors
-    /// No such axis, an index that is not of integers along one axis, two devices. An index outside the axis shows when the result is
-    /// computed.
+    /// No such axis, an index that is not of integers along one axis, a value with axes, two devices. An
+    /// index outside the axis shows when the result is computed.
     #[track_caller]
     #[doc(alias = "index_fill_")]
     pub fn index_fill(
         &self,
         axis: impl Into<Axis>,
         index: &Tensor,
-        value: impl Into<Scalar>,
+        value: impl Into<Operand>,
     ) -> Result<Tensor> {
+        self.index_fill_by(axis.into(), index, value.into())
+    }
+
+    #[track_caller]
+    fn index_fill_by(&self, axis: Axis, index: &Tensor, value: Operand) -> Result<Tensor> {
         const OP: &str = "index_fill";
         Tensor::same_device(OP, &[self, index])?;
+        if self.rank() == 0 {
+            return Ok(self.as_line().index_fill_by(axis, index, value)?.as_scalar());
+        }
         let axis = self.shape().axis(axis, OP)?;
-        let index = line_index(OP, index)?;
+        let value = match value {
+            Operand::Scalar(number) => self.constant(number),
+            Operand::Tensor(value) if value.rank() == 0 => {
+                Tensor::same_device(OP, &[self, &value])?;
+                value.cast_unchecked(self.dtype())
+            }
+            Operand::Tensor(value) => {
+                let message = format!("a value of shape {}: give a number or a 0-d tensor", value.shape());
+                return Err(Error::invalid(OP, message));
+            }
+        };
+        let index = line_index(OP, index)?.counted_from_start(self.dims()[axis])?;
         if index.numel() == 0 {
             return Ok(self.clone());
         }
         let hits = hits(0, &index, &[self.dims()[axis]].into())?;
-        self.masked_fill(&self.along(axis, &hits.gt_scalar(0)), value)
+        self.along(axis, &hits.gt_scalar(0)).where_cond(&value, self)
     }
 
     /// As [`Tensor::scatter_reduce`], for the slices of an axis that a 1-D index names: `src` has one for each of its numbers.
@@ -190,12 +234,17 @@ impl Tensor {
         include_self: bool,
     ) -> Result<Tensor> {
         const OP: &str = "index_reduce";
+        if self.rank() == 0 {
+            same_part(OP, src, self.shape(), self.dtype())?;
+            let line = self.as_line().index_reduce(axis, index, &src.as_line(), reduce, include_self)?;
+            return Ok(line.as_scalar());
+        }
         let (index, axis) = self.spread_index(OP, axis.into(), index)?;
         self.scatter_reduce_by(OP, Axis(axis as isize), &index, src, reduce, include_self)
     }
 
-    /// This tensor with the elements where the bool `mask`, broadcast to it, is true replaced by those of `source` in their order.
-    /// `torch.masked_scatter`.
+    /// This tensor with the elements where the bool `mask` is true replaced by those of `source` in their
+    /// order. The tensor and the mask broadcast. `torch.masked_scatter`.
     ///
     /// # Errors
     /// A mask that is not bool or does not broadcast, another dtype, two devices. A source with fewer elements than are replaced is
@@ -206,20 +255,21 @@ impl Tensor {
         const OP: &str = "masked_scatter";
         Tensor::same_device(OP, &[self, mask, source])?;
         super::index::require_bool(OP, mask)?;
-        super::index::must_broadcast(OP, mask, self.shape())?;
         if source.dtype() != self.dtype() {
             let hint = format!("cast the source with .to_dtype(DType::{:?})?", self.dtype());
             return Err(super::dtype_misfit(OP, self.dtype(), source.dtype(), hint));
         }
-        let mask = mask.expand_unchecked(self.shape().clone()).flatten_all();
-        if self.numel() == 0 {
-            return Ok(self.clone());
+        let shape = self.shape().broadcast(mask.shape(), OP)?;
+        let this = self.expand_unchecked(shape.clone());
+        let mask = mask.expand_unchecked(shape.clone()).flatten_all();
+        if this.numel() == 0 {
+            return Ok(this);
         }
         if source.numel() == 0 {
             if mask.any().item::<bool>()? {
                 return Err(Error::invalid(OP, "the source has no elements, and the mask asks for some"));
             }
-            return Ok(self.clone());
+            return Ok(this);
         }
         let turn = match mask.numel() <= i32::MAX as usize {
             true => mask.running_count(),
@@ -227,8 +277,8 @@ impl Tensor {
         };
         let turn = turn.sub_scalar(1);
         let taken = source.flatten_all().gather(0, &mask.where_cond(&turn, &turn.full_like(0))?)?;
-        let out = mask.where_cond(&taken, &self.flatten_all())?;
-        Ok(out.reshape_unchecked(self.shape().clone()))
+        let out = mask.where_cond(&taken, &this.flatten_all())?;
+        Ok(out.reshape_unchecked(shape))
     }
 
     /// This tensor with the part that [`Tensor::select`] gives replaced by `src`, which has its shape. `torch.select_scatter`.
@@ -274,7 +324,7 @@ impl Tensor {
 
     /// The elements before `sizes` along each axis.
     #[track_caller]
-    fn corner(&self, sizes: &Shape) -> Tensor {
+    pub(super) fn corner(&self, sizes: &Shape) -> Tensor {
         let mut out = self.clone();
         for (axis, &size) in sizes.iter().enumerate() {
             if size != out.dims()[axis] {
@@ -310,7 +360,7 @@ fn region(tensor: &Tensor, axis: usize, index: &Tensor) -> Shape {
 
 /// A source of the tensor's dtype, and no smaller than the index.
 #[track_caller]
-fn source(op: &'static str, tensor: &Tensor, index: &Tensor, src: &Tensor) -> Result<()> {
+pub(super) fn source(op: &'static str, tensor: &Tensor, index: &Tensor, src: &Tensor) -> Result<()> {
     Tensor::same_device(op, &[tensor, src])?;
     if src.rank() != index.rank() || src.dims().iter().zip(index.dims()).any(|(s, i)| s < i) {
         let hint = "the source has as many axes as the index, and is no smaller along each";
@@ -326,6 +376,7 @@ fn source(op: &'static str, tensor: &Tensor, index: &Tensor, src: &Tensor) -> Re
 /// An index of integers along one axis.
 #[track_caller]
 fn line_index(op: &'static str, index: &Tensor) -> Result<Tensor> {
+    let index = &index.as_line();
     if index.rank() != 1 {
         let message = format!("the index must have one axis, not shape {}", index.shape());
         return Err(Error::invalid(op, message));

@@ -52,6 +52,11 @@ impl Tensor {
     #[track_caller]
     fn topk_by(&self, k: usize, axis: Axis, largest: bool) -> Result<(Tensor, Tensor)> {
         const OP: &str = "topk";
+        if self.rank() == 0 {
+            let (values, indices) = self.as_line().topk_by(k, axis, largest)?;
+            // None of a scalar's elements is a line of none.
+            return Ok(if k == 0 { (values, indices) } else { (values.as_scalar(), indices.as_scalar()) });
+        }
         let at = self.shape().axis(axis, OP)?;
         if k > self.dims()[at] {
             return Err(Error::invalid(
@@ -69,6 +74,10 @@ impl Tensor {
 
     #[track_caller]
     fn whole_order(&self, op: &'static str, axis: Axis, descending: bool) -> Result<(Tensor, Tensor)> {
+        if self.rank() == 0 {
+            let (values, indices) = self.as_line().whole_order(op, axis, descending)?;
+            return Ok((values.as_scalar(), indices.as_scalar()));
+        }
         let axis = self.shape().axis(axis, op)?;
         self.first_of_order(op, axis, self.dims()[axis], descending)
     }

@@ -1,6 +1,6 @@
 //! Windows of signal processing, computed on the host in f64 and rounded once.
 
-use std::f64::consts::TAU;
+use std::f64::consts::{PI, TAU};
 
 use super::{Tensor, create::TensorOptions};
 use crate::{Error, Result};
@@ -201,6 +201,123 @@ impl Tensor {
             let x = beta * (1.0 - (2.0 * t - 1.0).powi(2)).max(0.0).sqrt();
             i0e(x) / greatest * (x - beta).exp()
         })
+    }
+}
+
+/// `at` of each place.
+#[track_caller]
+fn window_of_places(
+    op: &'static str,
+    n: usize,
+    options: TensorOptions,
+    at: impl Fn(f64) -> f64 + Sync,
+) -> Result<Tensor> {
+    let fill = |first: usize, values: &mut [f64]| {
+        let first = first as f64;
+        (0u32..).zip(values).for_each(|(i, value)| *value = at(first + f64::from(i)));
+    };
+    Tensor::from_blocks(op, n, fill, options)
+}
+
+impl Tensor {
+    /// The cosine window of `n` elements, half a wave: sin(π·(i + ½) / m) with m = n + 1 if `periodic`,
+    /// else n. Of the default dtype (f32) unless `options` says otherwise. `torch.signal.windows.cosine`,
+    /// whose `sym` is not `periodic`.
+    ///
+    /// # Errors
+    /// A dtype that is not floating-point.
+    #[track_caller]
+    pub fn cosine_window(n: usize, periodic: bool, options: impl Into<TensorOptions>) -> Result<Tensor> {
+        let waves = PI / (n as f64 + if periodic { 1.0 } else { 0.0 });
+        window_of_places("cosine_window", n, options.into(), |i| ((i + 0.5) * waves).sin())
+    }
+
+    /// The exponential window of `n` elements: e^(−|i − c| / τ) around `center` c, the middle if it is not
+    /// told, (n − 1) / 2, or n / 2 if `periodic`. PyTorch's default is τ = 1.
+    /// `torch.signal.windows.exponential`.
+    ///
+    /// # Errors
+    /// A τ that is not above 0, a center of a window that is not periodic, a dtype that is not
+    /// floating-point.
+    #[track_caller]
+    pub fn exponential_window(
+        n: usize,
+        periodic: bool,
+        center: Option<f64>,
+        tau: f64,
+        options: impl Into<TensorOptions>,
+    ) -> Result<Tensor> {
+        const OP: &str = "exponential_window";
+        if tau.is_nan() || tau <= 0.0 {
+            return Err(Error::invalid(OP, format!("tau {tau}: give one above 0")));
+        }
+        if !periodic && center.is_some() {
+            return Err(Error::invalid(
+                OP,
+                "a window that is not periodic is around its middle: give no center",
+            ));
+        }
+        let center = center.unwrap_or(end(n, periodic) as f64 / 2.0);
+        window_of_places(OP, n, options.into(), |i| (-(i - center).abs() / tau).exp())
+    }
+
+    /// The Gaussian window of `n` elements: e^(−(i − c)² / 2σ²) around the middle c, (n − 1) / 2, or n / 2
+    /// if `periodic`. PyTorch's default is σ = 1. `torch.signal.windows.gaussian`.
+    ///
+    /// # Errors
+    /// A σ that is not above 0, a dtype that is not floating-point.
+    #[track_caller]
+    pub fn gaussian_window(
+        n: usize,
+        periodic: bool,
+        std: f64,
+        options: impl Into<TensorOptions>,
+    ) -> Result<Tensor> {
+        const OP: &str = "gaussian_window";
+        if std.is_nan() || std <= 0.0 {
+            return Err(Error::invalid(OP, format!("a deviation of {std}: give one above 0")));
+        }
+        let center = end(n, periodic) as f64 / 2.0;
+        window_of_places(OP, n, options.into(), |i| (-((i - center) / std).powi(2) / 2.0).exp())
+    }
+
+    /// A window of `n` elements that is a sum of cosines, a₀ − a₁·cos(2πt) + a₂·cos(4πt) − …, with t as in
+    /// [`Tensor::hann_window`]. `torch.signal.windows.general_cosine`.
+    ///
+    /// # Errors
+    /// No coefficients, a dtype that is not floating-point.
+    #[track_caller]
+    pub fn general_cosine_window(
+        n: usize,
+        periodic: bool,
+        coefficients: &[f64],
+        options: impl Into<TensorOptions>,
+    ) -> Result<Tensor> {
+        const OP: &str = "general_cosine_window";
+        if coefficients.is_empty() {
+            return Err(Error::invalid(OP, "no coefficients: give at least one"));
+        }
+        // Clenshaw's sum of cos kα by cos α.
+        let sum = |cos: f64| {
+            let (mut now, mut before) = (0.0, 0.0);
+            for (k, a) in coefficients.iter().enumerate().skip(1).rev() {
+                let signed = if k % 2 == 0 { *a } else { -a };
+                (now, before) = (signed + 2.0 * cos * now - before, now);
+            }
+            coefficients[0] + cos * now - before
+        };
+        cosine_window(OP, n, periodic, options.into(), sum)
+    }
+
+    /// Nuttall's window of `n` elements, a sum of four cosines with low side lobes:
+    /// [`Tensor::general_cosine_window`]. `torch.signal.windows.nuttall`.
+    ///
+    /// # Errors
+    /// A dtype that is not floating-point.
+    #[track_caller]
+    pub fn nuttall_window(n: usize, periodic: bool, options: impl Into<TensorOptions>) -> Result<Tensor> {
+        const COEFFICIENTS: [f64; 4] = [0.3635819, 0.4891775, 0.1365995, 0.0106411];
+        Tensor::general_cosine_window(n, periodic, &COEFFICIENTS, options)
     }
 }
 
