@@ -27,6 +27,7 @@ mod facts;
 pub mod fft;
 #[doc(hidden)] // for `data` and `nn`
 pub mod file;
+mod write_file;
 mod formula;
 mod fourier;
 mod grad_mode;

@@ -196,14 +196,12 @@ impl Tensor {
     #[track_caller]
     fn counted(&self, op: &'static str, bins: usize, low: f64, high: f64) -> Result<(Tensor, Tensor)> {
         self.require_float(op)?;
-        let wrong = |why: String| Err(Error::invalid(op, why));
+        let wrong = |why: String| Error::invalid(op, why);
         if bins == 0 || bins >= i32::MAX as usize {
-            return wrong(format!("{bins} bins: give at least one, and fewer than 2^31 - 1"))
-                .map_err(Error::here);
+            return Err(wrong(format!("{bins} bins: give at least one, and fewer than 2^31 - 1")).here());
         }
         if !(low.is_finite() && high.is_finite() && low <= high) {
-            return wrong(format!("from {low} to {high}: give finite bounds, the lower first"))
-                .map_err(Error::here);
+            return Err(wrong(format!("from {low} to {high}: give finite bounds, the lower first")).here());
         }
         let x = self.detach().flatten_all();
         let x = x.cast_unchecked(x.dtype().compute());
