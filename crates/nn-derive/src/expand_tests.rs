@@ -104,7 +104,10 @@ fn fields_go_by_their_names_their_positions_or_what_they_say() {
 fn constants_are_visited_as_such() {
     let text = expanded(parse_quote! { struct A { #[module(constant)] table: Tensor } }).unwrap();
     assert!(text.contains(":: nn :: Visitor :: constant (visitor , \"table\" , & self . table)"), "{text}");
-    assert!(text.contains(":: nn :: VisitorMut :: constant (visitor , \"table\" , & mut self . table)"), "{text}");
+    assert!(
+        text.contains(":: nn :: VisitorMut :: constant (visitor , \"table\" , & mut self . table)"),
+        "{text}"
+    );
     fails_with(parse_quote! { struct A { #[module(skip, constant)] b: Tensor } }, "not both");
 }
 

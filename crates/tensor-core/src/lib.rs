@@ -27,7 +27,6 @@ mod facts;
 pub mod fft;
 #[doc(hidden)] // for `data` and `nn`
 pub mod file;
-mod write_file;
 mod formula;
 mod fourier;
 mod grad_mode;
@@ -58,6 +57,7 @@ mod state;
 mod tensor;
 mod ticket;
 mod watch;
+mod write_file;
 
 pub use self::autocast::{autocast, autocast_dtype, no_autocast};
 pub use attention::{Attention, AttentionPass};

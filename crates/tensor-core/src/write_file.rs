@@ -168,7 +168,8 @@ mod tests {
     use super::*;
 
     fn temporary(folder: &Path) -> Vec<String> {
-        let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let names =
+            fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
         names.filter(|name| name.starts_with(PREFIX)).collect()
     }
 
@@ -197,11 +198,15 @@ mod tests {
         assert_eq!(temporary(&folder).len(), 64 + 1);
         drop(alive);
         // One that is written while others are.
-        let outer = write_whole(&folder.join("b"), |error| error, |file| {
-            write("a", "second")?;
-            assert_eq!(temporary(&folder).len(), 1 + 1);
-            file.write_all(b"outer")
-        });
+        let outer = write_whole(
+            &folder.join("b"),
+            |error| error,
+            |file| {
+                write("a", "second")?;
+                assert_eq!(temporary(&folder).len(), 1 + 1);
+                file.write_all(b"outer")
+            },
+        );
         outer.unwrap();
         assert_eq!(temporary(&folder), [".taper-notes"]);
         assert_eq!(fs::read_to_string(folder.join("a")).unwrap(), "second");

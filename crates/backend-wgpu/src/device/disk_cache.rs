@@ -90,10 +90,14 @@ impl Kept {
         if let Some(dir) = self.path.parent() {
             std::fs::create_dir_all(dir)?;
         }
-        write_whole(&self.path, |error| error, |file| {
-            file.write_all(self.header(data).as_bytes())?;
-            file.write_all(data)
-        })
+        write_whole(
+            &self.path,
+            |error| error,
+            |file| {
+                file.write_all(self.header(data).as_bytes())?;
+                file.write_all(data)
+            },
+        )
     }
 }
 

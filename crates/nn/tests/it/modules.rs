@@ -110,7 +110,10 @@ fn freezing_changes_no_kind_and_no_count() {
     let held = (Tensor::ones([2], &device).unwrap().requires_grad(), net.mean.clone());
     held.freeze().unwrap();
     let copy = held.deep_copy().unwrap();
-    assert_eq!((names(copy.named_parameters()), names(copy.named_buffers())), (vec!["0".into()], vec!["1".into()]));
+    assert_eq!(
+        (names(copy.named_parameters()), names(copy.named_buffers())),
+        (vec!["0".into()], vec!["1".into()])
+    );
     assert!(copy.trainable_parameters().is_empty());
     copy.unfreeze().unwrap();
     assert_eq!(copy.trainable_parameters().len(), 1);

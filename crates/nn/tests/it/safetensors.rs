@@ -358,7 +358,8 @@ fn a_save_that_was_killed_leaves_nothing_after_the_next() {
     };
     let folder = tempfile::tempdir().unwrap();
     let left = || {
-        let names = std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+        let names =
+            std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
         names.filter(|name| name.ends_with(".tmp")).count()
     };
     let start = Instant::now();
@@ -375,7 +376,8 @@ fn a_save_that_was_killed_leaves_nothing_after_the_next() {
     }
     assert!(left() > 0, "no process was killed while it wrote");
     let path = folder.path().join("other.safetensors");
-    save_safetensors(&path, &Linear::new(2, 2, &Generator::seed(0, &device())).unwrap().state_dict()).unwrap();
+    save_safetensors(&path, &Linear::new(2, 2, &Generator::seed(0, &device())).unwrap().state_dict())
+        .unwrap();
     assert_eq!(left(), 0);
     assert!(load_safetensors(&path, &device()).is_ok());
 }

@@ -248,7 +248,13 @@ fn what_is_known_when_an_object_is_made_is_told_then() {
 fn a_metric_below_0_has_plateaus_too() {
     let reduced_after = |maximize: bool, threshold_mode: ThresholdMode, metrics: &[f64]| {
         let mut sgd = Sgd::new([parameter()], SgdConfig { lr: 1.0, ..Default::default() });
-        let config = ReduceLrOnPlateauConfig { maximize, threshold_mode, patience: 1, threshold: 0.1, ..Default::default() };
+        let config = ReduceLrOnPlateauConfig {
+            maximize,
+            threshold_mode,
+            patience: 1,
+            threshold: 0.1,
+            ..Default::default()
+        };
         let mut plateau = ReduceLrOnPlateau::new(config).unwrap();
         metrics.iter().position(|&metric| {
             plateau.step(metric, &mut sgd);

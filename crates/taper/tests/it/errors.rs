@@ -235,7 +235,8 @@ fn bad_training_settings_change_nothing() -> Result<()> {
 #[test]
 fn no_error_is_made_by_a_function_that_is_handed_on() {
     let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let mut folders: Vec<_> = std::fs::read_dir(crates).unwrap().map(|entry| entry.unwrap().path().join("src")).collect();
+    let mut folders: Vec<_> =
+        std::fs::read_dir(crates).unwrap().map(|entry| entry.unwrap().path().join("src")).collect();
     let mut files = 0;
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).into_iter().flatten() {
@@ -247,8 +248,17 @@ fn no_error_is_made_by_a_function_that_is_handed_on() {
             let Ok(text) = std::fs::read_to_string(&path) else { continue };
             let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
             for line in code {
-                let handed_on = ["map_err(Error::", "map_err(tensor_core::Error::", "error| error.here())", "e| e.here())"];
-                assert!(!handed_on.iter().any(|what| line.contains(what)), "{}: {line}: use Error::here_in", path.display());
+                let handed_on = [
+                    "map_err(Error::",
+                    "map_err(tensor_core::Error::",
+                    "error| error.here())",
+                    "e| e.here())",
+                ];
+                assert!(
+                    !handed_on.iter().any(|what| line.contains(what)),
+                    "{}: {line}: use Error::here_in",
+                    path.display()
+                );
             }
             files += 1;
         }

@@ -842,8 +842,12 @@ fn losses_and_distances_are_pytorchs() {
                 let weight: Vec<f64> = serde_json::from_value(case.args["pos_weight"].clone()).unwrap();
                 let weight = of(&weight, &[3], DType::F32, rng.device()).unwrap();
                 of_function(move |x| {
-                    nn::BceWithLogitsLoss { reduction, pos_weight: Some(weight.clone()) }
-                        .forward(&x[0], &x[1])
+                    nn::BceWithLogitsLoss {
+                        reduction,
+                        pos_weight: Some(weight.clone()),
+                        ..Default::default()
+                    }
+                    .forward(&x[0], &x[1])
                 })
             }
             "kl_div" => of_function(move |x| {

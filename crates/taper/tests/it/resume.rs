@@ -231,7 +231,22 @@ fn a_checkpoint_takes_any_name_once() -> Result<()> {
     assert!(Checkpoint::load(&path, &d).unwrap_err().to_string().contains("load_safetensors"));
 
     // Names that mean something to the format, and those that could be taken for one another.
-    let names = ["rng", "rng.model", "model", "model.drop", "", "%", "%rng", "%2E", "a.b", "a%2Eb", "a%b", "50%", "taper", "line\nbreak"];
+    let names = [
+        "rng",
+        "rng.model",
+        "model",
+        "model.drop",
+        "",
+        "%",
+        "%rng",
+        "%2E",
+        "a.b",
+        "a%2Eb",
+        "a%b",
+        "50%",
+        "taper",
+        "line\nbreak",
+    ];
     let build = |seed: u64| -> Result<Vec<(Linear, Dropout, Generator)>> {
         let one = |k: u64| {
             let rng = Generator::seed(100 * seed + k, &d);
@@ -240,7 +255,8 @@ fn a_checkpoint_takes_any_name_once() -> Result<()> {
         (0..names.len() as u64).map(one).collect()
     };
     let (first, mut second) = (build(1)?, build(2)?);
-    let mut saved = Checkpoint::new().text("format", "mine").text("taper.version", "mine too").value("format", &7);
+    let mut saved =
+        Checkpoint::new().text("format", "mine").text("taper.version", "mine too").value("format", &7);
     for ((linear, drop, rng), name) in first.iter().zip(names) {
         saved = saved.module(&format!("m{name}"), &(linear.clone(), drop.clone())).part(name, rng);
     }

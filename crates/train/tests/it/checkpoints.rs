@@ -60,7 +60,8 @@ fn the_last_and_the_best_are_kept() {
 
 /// The files of a folder and the folders in it, without the lock.
 fn names(folder: &std::path::Path) -> Vec<String> {
-    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let entries =
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut names: Vec<String> = entries.filter(|name| name != ".lock").collect();
     names.sort_unstable();
     names
