@@ -26,7 +26,7 @@ const VERSION: &str = "1";
 const CHECKSUM: &str = "taper.crc32";
 /// What stands before the names of values in JSON.
 const VALUES: &str = "taper.value.";
-/// What stands before the names of texts that the format uses itself.
+/// The prefix of texts whose names the format uses itself.
 const TEXTS: &str = "taper.text.";
 
 /// The state of a training: modules with their streams of random numbers, optimizers, schedulers, loaders, generators, and
@@ -267,7 +267,7 @@ impl Checkpoint {
     }
 }
 
-/// What stands before a part's entries: its name, in which a dot, which ends it, is written as `%2E`. It is never [`STREAMS`], nor that of
+/// The prefix of a part's entries: its name, in which a dot, which ends it, is written as `%2E`. It is never [`STREAMS`], nor that of
 /// another name.
 fn part_key(name: &str) -> String {
     if name.is_empty() || name == STREAMS {

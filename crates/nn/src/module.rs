@@ -312,7 +312,7 @@ pub trait Module {
             }
             let value = entry.tensor.detach();
             value.eval()?;
-            // What is frozen stays so, and a parameter.
+            // A frozen parameter stays frozen, and a parameter.
             let cell = value.into_cell(entry.tensor.is_parameter())?;
             cell.set_requires_grad(entry.tensor.is_tracked())?;
             replacements.insert(entry.tensor.id(), cell);

@@ -49,7 +49,7 @@ impl Default for AsgdConfig {
 #[doc(alias = "ASGD")]
 pub type Asgd = ParamGroups<AsgdConfig>;
 
-/// What [`Asgd`] keeps of a parameter.
+/// The state that [`Asgd`] keeps of a parameter.
 #[derive(Clone, Debug)]
 pub struct AsgdState {
     step: u64,

@@ -71,7 +71,7 @@ fn scale_to_norm(parameters: &[&Tensor], max_norm: f64) -> Result<Tensor> {
     })
 }
 
-/// What gradients are multiplied by before they are squared, so that squares neither overflow nor vanish: one sum is made with each, in
+/// The scales that gradients are multiplied by before they are squared, so that squares neither overflow nor vanish: one sum is made with each, in
 /// one pass over the gradients, and the one in whose range the norm is counts.
 #[derive(Clone, Copy, Debug)]
 struct Scales {

@@ -45,7 +45,7 @@ impl Default for RpropConfig {
 /// Riedmiller, Braun: A direct adaptive method for faster backpropagation learning (1993).
 pub type Rprop = ParamGroups<RpropConfig>;
 
-/// What [`Rprop`] keeps of a parameter.
+/// The state that [`Rprop`] keeps of a parameter.
 #[derive(Clone, Debug, Default)]
 pub struct RpropState {
     step: u64,
@@ -102,7 +102,7 @@ impl UpdateRule for RpropConfig {
         let RpropConfig { lr, etas: (minus, plus), step_sizes: (least, greatest), maximize } = *self;
         let grad = descent(grad, maximize, parameter, 0.0)?;
         state.step = state.step.saturating_add(1);
-        // Of signs, whose product neither overflows nor vanishes.
+        // The product of signs neither overflows nor vanishes.
         let turn = grad.sign().mul(&or_zeros(&state.prev, &grad).sign())?;
         let (stays, turns) = (turn.gt_scalar(0.0), turn.lt_scalar(0.0));
         let size = state.step_size.clone().unwrap_or_else(|| grad.full_like(lr));

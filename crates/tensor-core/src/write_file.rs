@@ -180,12 +180,12 @@ mod tests {
         let write = |name: &str, text: &str| {
             write_whole(&folder.join(name), |error| error, |file| file.write_all(text.as_bytes()))
         };
-        // Of killed processes, one of them with this process's number.
+        // Files of killed processes, one of them with this process's number.
         for name in [".taper-1-0.tmp".to_string(), format!(".taper-{}-0.tmp", std::process::id())] {
             fs::write(folder.join(name), "half").unwrap();
         }
         fs::write(folder.join(".taper-notes"), "stays").unwrap();
-        // Of a process that lives, which has this one's number in another container.
+        // Files of a process that lives, which has this one's number in another container.
         let names = (0..64).map(|k| folder.join(format!(".taper-{}-{k}.tmp", std::process::id())));
         let alive: Vec<File> = names
             .map(|path| {

@@ -242,8 +242,8 @@ pub(crate) fn interpolate_by(
             _ => wrong(format!("shape {} has too many axes", input.shape())),
         },
         InterpolateMode::Nearest | InterpolateMode::NearestExact => {
-            if count == 2 {
-                // Of images PyTorch takes a size that stays or doubles for its own factor.
+            if count == 2 && mode == InterpolateMode::Nearest {
+                // For images, PyTorch takes a size that stays or doubles for its own factor, unless the mode is exact.
                 for line in lines.iter_mut().filter(|line| line.wanted == line.n || line.wanted == 2 * line.n)
                 {
                     line.scale = None;

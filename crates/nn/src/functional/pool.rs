@@ -20,7 +20,7 @@ pub struct PoolOptions<const D: usize> {
     pub ceil_mode: bool,
     /// Of means: whether padding counts as elements. It does by default.
     pub count_include_pad: bool,
-    /// Of means: what sums are divided by, in place of the number of elements. `None` by default.
+    /// For means: the number that sums are divided by, in place of the number of elements. `None` by default.
     pub divisor_override: Option<usize>,
 }
 
@@ -343,7 +343,7 @@ pub(crate) fn avg_pool<const D: usize>(
     out.reshape(pool.unbatched(input, &out))
 }
 
-/// Sums alone are divided.
+/// An error for a divisor where no sum is divided.
 #[track_caller]
 fn check_no_divisor<const D: usize>(op: &'static str, options: PoolOptions<D>) -> Result<()> {
     if options.divisor_override.is_none() {

@@ -463,7 +463,7 @@ impl MultiheadAttention {
     }
 }
 
-/// What [`multi_head_attention_forward`] may have otherwise than usual; PyTorch's arguments with PyTorch's defaults.
+/// The options of [`multi_head_attention_forward`]; PyTorch's arguments with PyTorch's defaults.
 #[derive(Clone, Copy, Debug)]
 pub struct MultiHeadAttentionOptions<'a> {
     /// `[3E]`: what is added to queries, keys and values when they are projected. None by default.
@@ -477,7 +477,7 @@ pub struct MultiHeadAttentionOptions<'a> {
     /// The probability with which a weight is dropped, with the generator that the stream is taken from. None by default: PyTorch's
     /// `training=False`.
     pub dropout: Option<(f64, &'a Generator)>,
-    /// What is not seen.
+    /// The masks of keys that are not seen.
     pub masks: AttentionMasks<'a>,
     /// Whether the weights are wanted. They are by default; without them, memory is linear in the lengths.
     pub need_weights: bool,

@@ -338,7 +338,7 @@ fn a_buffer_is_filled_in_pieces_and_a_failure_leaves_none() {
 /// Tells a process of this program that it is the one to be killed, and where it writes.
 const WRITER: &str = "SAFETENSORS_WRITER";
 
-/// What the process below runs; by itself it has nothing to do.
+/// The process below runs this; by itself it has nothing to do.
 #[test]
 fn writer() {
     let Some(folder) = std::env::var_os(WRITER) else { return };

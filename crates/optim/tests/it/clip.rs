@@ -94,7 +94,7 @@ fn gradients_at_the_ends_of_the_range_are_clipped_by_their_norm() {
         near(&norm, 5.0 * size);
         // 10⁻⁶ is added to the norm, as PyTorch does.
         let factor = (size / (5.0 * size + 1e-6)).min(1.0);
-        // What is below the dtype's least normal number may be 0.
+        // A number below the dtype's least normal one may be 0.
         if size * factor > 1e-36 || (dtype == DType::F64 && size * factor > 1e-306) {
             near(&pair[0].grad().unwrap(), 3.0 * size * factor);
             near(&pair[1].grad().unwrap(), 4.0 * size * factor);
@@ -104,7 +104,7 @@ fn gradients_at_the_ends_of_the_range_are_clipped_by_their_norm() {
     let x = with_grad(&[3e38, 3e38, 3e38, 3e38], &device);
     assert!(clip_grad_norm(std::slice::from_ref(&x), 1.0).unwrap().to_f64_vec().unwrap()[0].is_infinite());
     assert_close(&x.grad().unwrap(), &[0.5; 4]);
-    // What is not finite stays so.
+    // Infinities and NaN stay.
     let x = with_grad(&[f32::INFINITY, 1.0], &device);
     clip_grad_norm(std::slice::from_ref(&x), 1.0).unwrap();
     let clipped = x.grad().unwrap().to_f64_vec().unwrap();

@@ -414,7 +414,7 @@ fn bad_gradients_lead_to_no_scale_of_0() -> Result<()> {
     Ok(())
 }
 
-/// What a layer or function of several inputs is computed of, all in f32.
+/// The inputs of a layer or function of several inputs, all in f32.
 type Inputs = Vec<Tensor>;
 
 /// Every layer, loss and function of several floating-point inputs: which of them get the half type where they come from a product, and the
@@ -670,7 +670,7 @@ fn layers_of_several_inputs_run_whatever_their_inputs_came_from() -> Result<()> 
             let what = format!("{name} with input {lowered} (from 1 on) in bf16");
             let result = autocast(DType::BF16, || f(&given));
             let result = result.unwrap_or_else(|error| panic!("{what}: {error}"));
-            // What PyTorch gives the widest of f32 and a half type is f32.
+            // The widest of f32 and a half type is f32.
             assert_eq!(result.dtype(), dtype, "{what}");
             assert_close(&result.to_f64_vec()?, &expected, (4e-2, 4e-2), &what);
             result.sum().backward()?;

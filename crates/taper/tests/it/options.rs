@@ -122,7 +122,7 @@ fn binary_losses_are_weighed_and_know_probabilities() -> Result<()> {
             .is_err()
     );
 
-    // What is no probability has no loss, and no gradient.
+    // A number that is no probability has no loss, and no gradient.
     let each = BceLoss { reduction: Reduction::None, ..Default::default() };
     let p = leaf(&[0.5, 0.5, 0.5, 1.5, -0.5, f64::NAN, 0.0, 1.0, 0.5], &[9]);
     let y = Tensor::new([2.0f32, -1.0, f32::NAN, 1.0, 0.0, 1.0, 0.0, 1.0, 1.0], &d)?;
@@ -209,12 +209,12 @@ fn a_dropout_of_all_gives_zeros() -> Result<()> {
     let x = leaf(&[1.0, -2.0, 3.0, 4.0], &[1, 2, 2]);
     let zeros = [0.0; 4];
     let all = |training: bool| -> Result<Vec<Tensor>> {
-        let x4 = x.unsqueeze(-1)?;
+        let (image, solid) = (x.unsqueeze(-1)?, x.unsqueeze(-1)?.unsqueeze(-1)?);
         Ok(vec![
             F::dropout(&x, 1.0, training, &rng)?,
             F::dropout1d(&x, 1.0, training, &rng)?,
-            F::dropout2d(&x4, 1.0, training, &rng)?,
-            F::dropout3d(&x4.unsqueeze(-1)?, 1.0, training, &rng)?,
+            F::dropout2d(&image, 1.0, training, &rng)?,
+            F::dropout3d(&solid, 1.0, training, &rng)?,
             F::alpha_dropout(&x, 1.0, training, &rng)?,
             F::feature_alpha_dropout(&x, 1.0, training, &rng)?,
         ])
@@ -259,6 +259,9 @@ fn the_nearest_by_a_factor_that_keeps_a_size() -> Result<()> {
         let rows = F::interpolate(&image, [1.2, 2.1], options)?;
         assert_eq!(of(rows.select(2, 1)?)?, [3.0, 3.0, 4.0, 4.0, 5.0, 5.0]);
     }
+    let tall = counting(&[1, 1, 8, 1]);
+    assert_eq!(of(F::interpolate(&tall, [1.09, 1.0], nearest)?)?, of(tall.clone())?);
+    assert_eq!(of(F::interpolate(&tall, [1.09, 1.0], exact)?)?, [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 5.0, 6.0]);
     assert_eq!(of(F::interpolate(&solid, 1.2, nearest)?.i((0, 0, .., 0, 0))?)?, [0.0, 0.0, 9.0]);
     Ok(())
 }
