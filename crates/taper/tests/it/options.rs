@@ -381,3 +381,25 @@ fn multi_head_attention_is_a_function_of_its_parameters() -> Result<()> {
     assert!(multi_head_attention_forward(&q, &k, &k, 2, &joint(24)?, &out, short).is_err());
     Ok(())
 }
+
+/// Squares of such gradients overflow or vanish; their norm does neither.
+#[test]
+fn gradients_of_any_size_are_clipped_by_their_norm() -> Result<()> {
+    let pair = [leaf(&[0.0], &[1]), leaf(&[0.0, 0.0], &[2])];
+    for size in [1e-30, 1e-12, 1.0, 1e12, 1e20, 1e36] {
+        let of = |v: f64| Tensor::new(vec![(v * size) as f32], &device());
+        pair[0].set_grad(Some(of(3.0)?));
+        pair[1].set_grad(Some(Tensor::concat(&[of(4.0)?, of(0.0)?], 0)?));
+        let norm = taper::optim::clip_grad_norm(&pair, 2.5 * size)?;
+        let near = |found: f64, wanted: f64| {
+            assert!((found / wanted - 1.0).abs() < 1e-5, "{found:e} for {wanted:e}")
+        };
+        near(norm.to_f64_vec()?[0], 5.0 * size);
+        let factor = (2.5 * size / (5.0 * size + 1e-6)).min(1.0);
+        if 3.0 * size * factor > 1e-35 {
+            near(pair[0].grad().unwrap().to_f64_vec()?[0], 3.0 * size * factor);
+            near(pair[1].grad().unwrap().to_f64_vec()?[0], 4.0 * size * factor);
+        }
+    }
+    Ok(())
+}
