@@ -545,7 +545,7 @@ fn of_several_inputs(rng: &Generator) -> Result<Vec<(&'static str, Inputs, DType
         "layer_norm",
         vec![row()?, x(&[6], 2)?, x(&[6], 3)?],
         wide,
-        Box::new(|x| F::layer_norm(&x[0], &[6], Some(&x[1]), Some(&x[2]), 1e-5)),
+        Box::new(|x| F::layer_norm(&x[0], [6], Some(&x[1]), Some(&x[2]), 1e-5)),
     );
     one("mse_loss", pair()?, wide, Box::new(|x| F::mse_loss(&x[0], &x[1])));
     one("l1_loss", pair()?, wide, Box::new(|x| F::l1_loss(&x[0], &x[1])));

@@ -225,7 +225,8 @@ fn a_dropout_of_all_gives_zeros() -> Result<()> {
     for y in all(false)? {
         gives("none dropped", &[&x], y, &[1.0, -2.0, 3.0, 4.0], &[&[1.0, 2.0, 3.0, 4.0]]);
     }
-    let layers: [Box<dyn Fn(&Tensor) -> Result<Tensor>>; 4] = {
+    type Forward = Box<dyn Fn(&Tensor) -> Result<Tensor>>;
+    let layers: [Forward; 4] = {
         let (a, b) = (Dropout::new(1.0, &rng)?, Dropout2d::new(1.0, &rng)?);
         let (c, d) = (AlphaDropout::new(1.0, &rng)?, FeatureAlphaDropout::new(1.0, &rng)?);
         [
