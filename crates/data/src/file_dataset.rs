@@ -10,7 +10,7 @@ use std::{
 };
 
 use tensor_core::{
-    DType, Device, Result, Shape, Tensor,
+    DType, Device, Error, Result, Shape, Tensor,
     file::{OpenFile, file_error},
 };
 
@@ -249,7 +249,8 @@ impl<T: Columns> FileDataset<T> {
         paths: impl IntoIterator<Item = impl AsRef<Path>>,
         device: &Device,
     ) -> Result<FileDataset<T>> {
-        let files = paths.into_iter().map(RowFile::open).collect::<Result<Vec<_>>>()?;
+        let files: Result<Vec<_>> = paths.into_iter().map(|path| RowFile::open(path)).collect();
+        let files = Error::here_in(files)?;
         let len = files.first().map_or(0, RowFile::rows);
         if let Some(other) = files.iter().find(|file| file.rows != len) {
             let message =

@@ -111,7 +111,7 @@ fn start_each(comm: &Communicator, rows: &[Tensor], op: ReduceOp) -> Result<Vec<
         };
         rows.iter().map(start).collect()
     };
-    thread::scope(|scope| {
+    let done = thread::scope(|scope| {
         let name = || thread::Builder::new().name("taper-buckets".into());
         let (computed, works) = match rows {
             // Nothing travels before all is computed.
@@ -135,8 +135,8 @@ fn start_each(comm: &Communicator, rows: &[Tensor], op: ReduceOp) -> Result<Vec<
         // What this rank failed with, not that it failed.
         computed?;
         works.into_iter().collect()
-    })
-    .map_err(Error::here)
+    });
+    Error::here_in(done)
 }
 
 /// Tells the others that this rank cannot make the next call.

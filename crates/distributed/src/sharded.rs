@@ -81,7 +81,7 @@ impl<O: Optimizer> ShardedOptimizer<O> {
     /// The optimizer that `build` makes of this rank's share of the parameters, which all ranks give in the same order.
     ///
     /// # Errors
-    /// Fewer parameters than ranks; an optimizer of other parameters than those of the share.
+    /// Fewer parameters than ranks; an optimizer of other parameters than those of the share, or whose settings make no sense.
     #[track_caller]
     pub fn new(
         parameters: Vec<Tensor>,
@@ -100,6 +100,7 @@ impl<O: Optimizer> ShardedOptimizer<O> {
         }
         let share = &shares[comm.rank()];
         let own = build(share.iter().map(|&k| parameters[k].clone()).collect());
+        own.check()?;
         let place = |p: &Tensor| share.iter().copied().find(|&k| parameters[k].id() == p.id());
         let places: Option<Vec<usize>> = own.parameters().iter().map(place).collect();
         let Some(places) = places.filter(|places| places.len() == share.len()) else {

@@ -10,7 +10,7 @@ use crate::{Communicator, communicator::ended, engine::Answer};
 #[track_caller]
 pub(crate) fn answered(answer: &Receiver<Result<Answer>>) -> Result<Answer> {
     match answer.recv() {
-        Ok(answer) => answer.map_err(Error::here),
+        Ok(answer) => Error::here_in(answer),
         Err(_) => Err(ended()),
     }
 }

@@ -9,7 +9,7 @@ pub(crate) fn crate_path(attributes: &[Attribute]) -> syn::Result<Option<Path>> 
         attribute.parse_nested_meta(|meta| {
             if !meta.path.is_ident("crate") {
                 return Err(meta.error(
-                    "a type takes #[module(crate = \"path\")] only; `skip` and `rename` belong to fields",
+                    "a type takes #[module(crate = \"path\")] only; `skip`, `constant` and `rename` belong to fields",
                 ));
             }
             if path.is_some() {
@@ -27,6 +27,8 @@ pub(crate) fn crate_path(attributes: &[Attribute]) -> syn::Result<Option<Path>> 
 pub(crate) struct FieldAttributes {
     /// `#[module(skip)]`.
     pub(crate) skip: bool,
+    /// `#[module(constant)]`.
+    pub(crate) constant: bool,
     /// `#[module(rename = "name")]`.
     pub(crate) rename: Option<LitStr>,
 }
@@ -38,6 +40,8 @@ impl FieldAttributes {
             attribute.parse_nested_meta(|meta| {
                 if meta.path.is_ident("skip") {
                     found.skip = true;
+                } else if meta.path.is_ident("constant") {
+                    found.constant = true;
                 } else if meta.path.is_ident("rename") {
                     if found.rename.is_some() {
                         return Err(meta.error("`rename` is given twice"));
@@ -46,12 +50,17 @@ impl FieldAttributes {
                     check_name(&name)?;
                     found.rename = Some(name);
                 } else {
-                    return Err(meta.error("a field takes #[module(skip)] or #[module(rename = \"name\")]"));
+                    return Err(meta.error(
+                        "a field takes #[module(skip)], #[module(constant)] or #[module(rename = \"name\")]",
+                    ));
                 }
                 if found.skip && found.rename.is_some() {
                     return Err(
                         meta.error("a skipped field has no name to change: `skip` or `rename`, not both")
                     );
+                }
+                if found.skip && found.constant {
+                    return Err(meta.error("a skipped field holds nothing: `skip` or `constant`, not both"));
                 }
                 Ok(())
             })?;

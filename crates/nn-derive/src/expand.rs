@@ -108,6 +108,8 @@ struct Visit<'a> {
     member: Member,
     name: LitStr,
     ty: &'a Type,
+    /// Whether its tensors are constants.
+    constant: bool,
 }
 
 impl Visit<'_> {
@@ -124,11 +126,12 @@ impl Visit<'_> {
     /// The visit of a borrowed field. An error of it points at the field's type.
     fn call(&self, home: &Path, access: Access, field: TokenStream, visitor: &Ident) -> TokenStream {
         let Visit { name, ty, .. } = self;
+        let method = if self.constant { quote!(constant) } else { quote!(field) };
         let kind = match access {
             Access::Shared => quote!(Visitor),
             Access::Exclusive => quote!(VisitorMut),
         };
-        quote_spanned! {ty.span()=> #home::#kind::field(#visitor, #name, #field); }
+        quote_spanned! {ty.span()=> #home::#kind::#method(#visitor, #name, #field); }
     }
 }
 
@@ -139,7 +142,7 @@ fn visited(fields: &Fields, variant: bool) -> syn::Result<Vec<Visit<'_>>> {
     let mut visits = Vec::new();
     let mut taken = HashMap::new();
     for (position, field) in fields.iter().enumerate() {
-        let FieldAttributes { skip, rename } = FieldAttributes::parse(&field.attrs)?;
+        let FieldAttributes { skip, constant, rename } = FieldAttributes::parse(&field.attrs)?;
         if skip || is_function(&field.ty) {
             continue;
         }
@@ -151,7 +154,7 @@ fn visited(fields: &Fields, variant: bool) -> syn::Result<Vec<Visit<'_>>> {
                 format!("fields `{other}` and `{own_name}` both go by the name \"{}\"", name.value());
             return Err(syn::Error::new(name.span(), message));
         }
-        visits.push(Visit { member, name, ty: &field.ty });
+        visits.push(Visit { member, name, ty: &field.ty, constant });
     }
     Ok(visits)
 }

@@ -101,6 +101,17 @@ fn fields_go_by_their_names_their_positions_or_what_they_say() {
 }
 
 #[test]
+fn constants_are_visited_as_such() {
+    let text = expanded(parse_quote! { struct A { #[module(constant)] table: Tensor } }).unwrap();
+    assert!(text.contains(":: nn :: Visitor :: constant (visitor , \"table\" , & self . table)"), "{text}");
+    assert!(
+        text.contains(":: nn :: VisitorMut :: constant (visitor , \"table\" , & mut self . table)"),
+        "{text}"
+    );
+    fails_with(parse_quote! { struct A { #[module(skip, constant)] b: Tensor } }, "not both");
+}
+
+#[test]
 fn two_fields_of_one_name_are_refused() {
     fails_with(
         parse_quote! { struct A { weight: Tensor, #[module(rename = "weight")] w: Tensor } },
@@ -122,7 +133,7 @@ fn unions_are_refused() {
 
 #[test]
 fn attributes_that_mean_nothing_are_refused() {
-    let field = "a field takes #[module(skip)] or #[module(rename = \"name\")]";
+    let field = "a field takes #[module(skip)], #[module(constant)] or #[module(rename = \"name\")]";
     fails_with(parse_quote! { struct A { #[module(ignore)] b: Tensor } }, field);
     fails_with(parse_quote! { struct A { #[module(crate = "nn")] b: Tensor } }, field);
     fails_with(

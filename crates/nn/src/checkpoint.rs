@@ -1,6 +1,7 @@
 //! [`Checkpoint`]: a whole training in one file, to go on from as if it had not stopped.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, HashMap},
     path::Path,
 };
@@ -25,6 +26,8 @@ const VERSION: &str = "1";
 const CHECKSUM: &str = "taper.crc32";
 /// What stands before the names of values in JSON.
 const VALUES: &str = "taper.value.";
+/// The prefix of texts whose names the format uses itself.
+const TEXTS: &str = "taper.text.";
 
 /// The state of a training: modules with their streams of random numbers, optimizers, schedulers, loaders, generators, and
 /// what else is worth a note. Training that goes on from it gives the same bits as training that was not stopped.
@@ -60,6 +63,9 @@ const VALUES: &str = "taper.value.";
 /// written whole or not at all (see [`crate::save_safetensors`]): a training that is killed while it saves keeps the
 /// checkpoint before. A checksum of its content tells a damaged file when it is loaded. Gradients are not saved; save between `step`
 /// and the next `backward`.
+///
+/// Any name will do for a part, a text or a value; a part is given once. In the file a dot or line break in the name of a part is written `%2E` or
+/// `%0A`, and a part `rng` is `%rng`, since `rng` stands before the streams of modules.
 #[derive(Clone, Debug, Default)]
 pub struct Checkpoint {
     state: State,
@@ -79,35 +85,32 @@ impl Checkpoint {
     /// With a module's parameters, buffers and streams of random numbers.
     #[must_use]
     pub fn module(mut self, name: &str, module: &(impl Module + ?Sized)) -> Checkpoint {
-        self.claim(name);
-        self.state.extend_under(name, tensors(module.state_dict()));
-        self.state.extend_under(&format!("{STREAMS}.{name}"), module.rng_state());
+        let key = self.claim(name);
+        self.state.extend_under(&format!("{STREAMS}.{key}"), module.rng_state());
+        self.state.extend_under(&key, tensors(module.state_dict()));
         self
     }
 
     /// With the state of an optimizer, a scheduler, a loader, a generator, or anything else that is [`Stateful`].
     #[must_use]
     pub fn part(mut self, name: &str, part: &(impl Stateful + ?Sized)) -> Checkpoint {
-        self.claim(name);
-        self.state.extend_under(name, part.state_dict());
+        let key = self.claim(name);
+        self.state.extend_under(&key, part.state_dict());
         self
     }
 
     /// With a number, such as the epoch.
     #[must_use]
     pub fn number(mut self, name: &str, value: impl Into<Scalar>) -> Checkpoint {
-        self.claim(name);
-        self.state.insert(name, StateValue::Number(value.into()));
+        let key = self.claim(name);
+        self.state.insert(key, StateValue::Number(value.into()));
         self
     }
 
     /// With a text, such as the settings of the run.
     #[must_use]
     pub fn text(mut self, name: &str, text: impl Into<String>) -> Checkpoint {
-        if name.starts_with("taper.") || name == "format" {
-            self.problem.get_or_insert(format!("the name \"{name}\" is kept for the format itself"));
-        }
-        self.text.insert(name.into(), text.into());
+        self.text.insert(text_key(name).into_owned(), text.into());
         self
     }
 
@@ -139,23 +142,20 @@ impl Checkpoint {
         self
     }
 
-    /// A name that nobody took, and that does not look like a path.
-    fn claim(&mut self, name: &str) {
-        let problem = if name.is_empty() || name.contains(['.', '\n']) || name == STREAMS {
-            format!("the name \"{name}\": a part has one that is not empty, not \"rng\", and without dots")
-        } else if self.parts.iter().any(|part| part == name) {
-            format!("the name \"{name}\" is given twice")
+    /// Takes a name for a part. Gives what stands before its entries in the file.
+    fn claim(&mut self, name: &str) -> String {
+        if self.parts.iter().any(|part| part == name) {
+            self.problem.get_or_insert(format!("the name \"{name}\" is given twice"));
         } else {
             self.parts.push(name.to_string());
-            return;
-        };
-        self.problem.get_or_insert(problem);
+        }
+        part_key(name)
     }
 
     /// Writes all of it to a file, whole or not at all.
     ///
     /// # Errors
-    /// Two parts of one name, or a name with a dot; a value that cannot be computed; whatever the file system reports.
+    /// A name that is given twice, or a value that has no form in JSON; a tensor that cannot be computed; whatever the file system reports.
     #[track_caller]
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
@@ -238,12 +238,12 @@ impl Checkpoint {
 
     /// A number by its name.
     pub fn get_number(&self, name: &str) -> Option<Scalar> {
-        self.state.number(name)
+        self.state.number(&part_key(name)).or_else(|| self.state.number(name))
     }
 
     /// A text by its name.
     pub fn get_text(&self, name: &str) -> Option<&str> {
-        self.text.get(name).map(String::as_str)
+        self.text.get(&*text_key(name)).map(String::as_str)
     }
 
     /// A value of the user's own by its name; `None` if there is none.
@@ -264,6 +264,34 @@ impl Checkpoint {
     #[must_use = "nothing is restored before .finish()?"]
     pub fn restore(&self) -> Restore<'_> {
         Restore { checkpoint: self, targets: Vec::new() }
+    }
+}
+
+/// The prefix of a part's entries: its name, in which a dot, which ends it, is written as `%2E`. It is never [`STREAMS`], nor that of
+/// another name.
+fn part_key(name: &str) -> String {
+    if name.is_empty() || name == STREAMS {
+        return format!("%{name}");
+    }
+    let mut key = String::with_capacity(name.len());
+    for (at, c) in name.char_indices() {
+        let escape = |code: &str| name[at + 1..].starts_with(code);
+        match c {
+            '.' => key += "%2E",
+            '\n' => key += "%0A",
+            // Where it would be taken for one of these.
+            '%' if at == 0 || ["2E", "0A", "25"].iter().any(|code| escape(code)) => key += "%25",
+            _ => key.push(c),
+        }
+    }
+    key
+}
+
+/// The name that a text has in the file: its own, unless the format uses that itself.
+fn text_key(name: &str) -> Cow<'_, str> {
+    match name == "format" || name.starts_with("taper.") {
+        true => format!("{TEXTS}{name}").into(),
+        false => name.into(),
     }
 }
 
@@ -369,7 +397,8 @@ impl<'a> Restore<'a> {
         let state = &self.checkpoint.state;
         let mut undo: Vec<Undo<'_>> = Vec::new();
         for (name, target) in self.targets {
-            let part = state.under(&name);
+            let key = part_key(&name);
+            let part = state.under(&key);
             let done = match target {
                 Target::Module(module) => {
                     let (dict, streams) = module.take();
@@ -377,7 +406,7 @@ impl<'a> Restore<'a> {
                         StateValue::Tensor(tensor) => Some((name, tensor)),
                         StateValue::Number(_) => None,
                     });
-                    let path = format!("{STREAMS}.{name}");
+                    let path = format!("{STREAMS}.{key}");
                     match module.load_dict(&tensors.collect()) {
                         Ok(()) => {
                             let loaded = module.load_streams(&state.under(&path));

@@ -40,7 +40,9 @@ use crate::{Module, Role, Visitor, VisitorMut};
 /// | field | |
 /// |---|---|
 /// | a layer, a struct or enum that derives [`Module`], `dyn Layer`, `dyn Module` | its parts, under the field's name |
-/// | [`Tensor`], [`Parameter`] | itself |
+/// | [`Parameter`] | itself: a parameter |
+/// | [`Tensor`] | itself: a parameter if it is a cell that wants gradients (or did before it was frozen), a buffer if it is another cell |
+/// | a [`Tensor`] that is no cell | neither trained nor saved, which [`Module::parameters`] warns of, unless the field is `#[module(constant)]` |
 /// | [`Training`](crate::Training), [`Generator`] | set by `train` and `eval`; saved by [`Module::rng_state`] |
 /// | `Box`, `Rc`, `Arc` of a module; `Option`, `RefCell`, `Mutex`, `RwLock` | what is in them, under the field's name |
 /// | `Vec`, `VecDeque`, arrays, slices, tuples | what is in them, under its position |
@@ -84,7 +86,8 @@ impl<M: Module + ?Sized> Field for M {
     }
 }
 
-/// A parameter where it is a cell that wants gradients, a buffer where it is another cell, otherwise a constant.
+/// A parameter where it is a cell that wants gradients or wanted them before it was frozen, a buffer where it is another cell, otherwise
+/// a constant.
 impl Field for Tensor {
     fn visit_field(&self, visitor: &mut Visitor) {
         visitor.tensor(self, Role::of(self));

@@ -17,7 +17,7 @@ mod resize;
 use tensor_core::{DType, Error, ErrorKind, Generator, Result, Shape, Tensor, autocast, default_dtype};
 
 pub use attention::{AttentionOptions, rotary_embedding, scaled_dot_product_attention, sinusoidal_positions};
-pub(crate) use attention::{Request, attention, attention_with_weights, causal_mask};
+pub(crate) use attention::{Request, attention, attention_with_weights, causal_mask, is_mask};
 pub(crate) use bag::renormalize;
 pub use bag::{BagMode, BagOptions, embedding_bag};
 pub use conv::{
@@ -48,6 +48,7 @@ pub use resize::{
     pixel_unshuffle,
 };
 
+pub use crate::layers::{MultiHeadAttentionOptions, multi_head_attention_forward};
 pub use crate::loss::{
     binary_cross_entropy, binary_cross_entropy_with_logits, cross_entropy, huber_loss, kl_div, l1_loss,
     mse_loss, nll_loss, smooth_l1_loss,
@@ -62,7 +63,8 @@ pub(crate) const fn by_dims<const D: usize>(names: [&'static str; 3]) -> &'stati
     }
 }
 
-/// y = x · Wᵀ + b, from `[…, in]` to `[…, out]`, for `weight` `[out, in]` and `bias` `[out]`. `torch.nn.functional.linear`.
+/// y = x · Wᵀ + b, from `[…, in]` to `[…, out]`, for `weight` `[out, in]` and `bias` `[out]`; or to `[…]`, for a vector `[in]` and a bias of one
+/// number, 0-d. `torch.nn.functional.linear`.
 ///
 /// ```
 /// use nn::functional::linear;
@@ -76,9 +78,12 @@ pub(crate) const fn by_dims<const D: usize>(names: [&'static str; 3]) -> &'stati
 /// ```
 ///
 /// # Errors
-/// A weight that is no matrix, a last axis or bias of another size, another dtype, or another device.
+/// A weight that is neither a matrix nor a vector, a last axis or bias of another size, another dtype, or another device.
 #[track_caller]
 pub fn linear(input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+    if weight.rank() == 1 {
+        return linear_of_vector(input, weight, bias);
+    }
     let &[outputs, inputs] = weight.dims() else {
         let message = format!("the weight has the shape [out, in], not {}", weight.shape());
         return Err(Error::invalid("linear", message));
@@ -121,6 +126,24 @@ pub fn linear(input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<
         out = out.reshape(shape)?;
     }
     Ok(out)
+}
+
+/// [`linear`] with one output, which has no axis.
+#[track_caller]
+fn linear_of_vector(input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+    if let Some(bias) = bias
+        && bias.rank() > 0
+    {
+        return Err(Error::new(ErrorKind::ShapeMismatch {
+            op: "linear",
+            lhs: weight.shape().clone(),
+            rhs: bias.shape().clone(),
+            hint: "a weight that is a vector takes a bias of one number, 0-d".into(),
+        }));
+    }
+    let row = weight.unsqueeze(0)?;
+    let bias = bias.map(|bias| bias.unsqueeze(0)).transpose()?;
+    linear(input, &row, bias.as_ref())?.squeeze(-1)
 }
 
 /// The sum of x₁ᵢ · Wₒᵢⱼ · x₂ⱼ over i and j, plus bₒ: `[…, in1]` and `[…, in2]` with a weight `[out, in1, in2]` and a bias `[out]` give
@@ -237,10 +260,11 @@ pub fn embedding_with_padding(indices: &Tensor, weight: &Tensor, padding_idx: us
 }
 
 /// While `training`, each element of the input is set to 0 with probability `p` and the others are scaled by 1 / (1 − p);
-/// else the input itself. The numbers are drawn from `rng`, whatever the input's device. `torch.nn.functional.dropout`.
+/// else the input itself. With a `p` of 1 all elements are 0. The numbers are drawn from `rng`, whatever the input's device.
+/// `torch.nn.functional.dropout`.
 ///
 /// # Errors
-/// A `p` outside [0, 1), or a device that cannot draw so many numbers.
+/// A `p` outside [0, 1], or a device that cannot draw so many numbers.
 #[track_caller]
 pub fn dropout(input: &Tensor, p: f64, training: bool, rng: &Generator) -> Result<Tensor> {
     dropout_by("dropout", input, input.shape().clone(), p, training, rng)
@@ -249,10 +273,10 @@ pub fn dropout(input: &Tensor, p: f64, training: bool, rng: &Generator) -> Resul
 /// Of dropping.
 #[track_caller]
 pub(crate) fn check_probability(op: &'static str, p: f64) -> Result<()> {
-    if (0.0..1.0).contains(&p) {
+    if (0.0..=1.0).contains(&p) {
         return Ok(());
     }
-    Err(Error::invalid(op, format!("dropout with probability {p}: give one of at least 0 and below 1")))
+    Err(Error::invalid(op, format!("dropout with probability {p}: give one from 0 to 1")))
 }
 
 /// Drops what one number of a mask of shape `drawn`, which broadcasts to the input's, stands for.
@@ -269,8 +293,12 @@ fn dropout_by(
     if !training || p == 0.0 {
         return Ok(input.clone());
     }
-    let kept = Tensor::rand(drawn, &rng.on(&input.device()))?.ge_scalar(p);
     let dtype = if input.dtype().is_float() { input.dtype() } else { DType::F32 };
+    if p == 1.0 {
+        // All are dropped, and 1 / (1 − p) is no number. Infinities and NaN become NaN, as PyTorch's do.
+        return input.mul(&Tensor::zeros((), (dtype, &input.device()))?);
+    }
+    let kept = Tensor::rand(drawn, &rng.on(&input.device()))?.ge_scalar(p);
     input.mul(&kept.to_dtype(dtype)?.mul_scalar(1.0 / (1.0 - p)))
 }
 
@@ -328,7 +356,7 @@ macro_rules! channel_dropouts {
         /// While `training`, whole channels are set to 0 with probability `p` and the others are scaled by 1 / (1 − p).
         ///
         /// # Errors
-        /// A `p` outside [0, 1), another number of axes, or a device that cannot draw so many numbers.
+        /// A `p` outside [0, 1], another number of axes, or a device that cannot draw so many numbers.
         #[track_caller]
         pub fn $name(input: &Tensor, p: f64, training: bool, rng: &Generator) -> Result<Tensor> {
             channel_dropout::<$d>(input, p, training, rng)
@@ -352,7 +380,7 @@ channel_dropouts! {
 /// Klambauer, Unterthiner, Mayr, Hochreiter: Self-normalizing neural networks (2017).
 ///
 /// # Errors
-/// A `p` outside [0, 1), a dtype that is not floating-point, or a device that cannot draw so many numbers.
+/// A `p` outside [0, 1], a dtype that is not floating-point, or a device that cannot draw so many numbers.
 #[track_caller]
 pub fn alpha_dropout(input: &Tensor, p: f64, training: bool, rng: &Generator) -> Result<Tensor> {
     alpha_dropout_by("alpha_dropout", input, input.shape().clone(), p, training, rng)
@@ -391,6 +419,10 @@ fn alpha_dropout_by(
     }
     if !training || p == 0.0 {
         return Ok(input.clone());
+    }
+    if p == 1.0 {
+        // All elements are one number, whose variance is 0.
+        return Ok(input.mul_scalar(0.0));
     }
     let scale = 1.0 / ((1.0 - p) * (1.0 + p * DROPPED * DROPPED)).sqrt();
     let kept = Tensor::rand(drawn, &rng.on(&input.device()))?.ge_scalar(p);

@@ -30,7 +30,6 @@ mod safetensors;
 mod summary;
 mod training;
 mod visitor;
-mod write_file;
 
 pub use checkpoint::{Checkpoint, Restore};
 pub use field::{Field, Parameter};

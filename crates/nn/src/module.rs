@@ -1,7 +1,10 @@
 //! [`Module`]: anything that holds parameters. Two methods say what it holds (the derive macro writes them);
 //! the rest follows: lists, state dicts, moving between devices, training and evaluation.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    sync::{Mutex, PoisonError},
+};
 
 use tensor_core::{
     DType, Device, Error, ErrorKind, Result, State, Stateful, Tensor, eval_all, set_grad_enabled,
@@ -43,8 +46,10 @@ pub struct Unmatched {
 /// }
 /// ```
 ///
-/// A [`Tensor`] in a field is a parameter where it is a cell that wants gradients, and a buffer where it is another cell.
-/// One that stays a parameter while it is frozen is a [`crate::Parameter`], or is shown by [`Visitor::parameter`].
+/// A parameter in a field is a [`crate::Parameter`]. A [`Tensor`] is one too where it is a cell that wants gradients, or wanted them before
+/// it was frozen, and a buffer where it is another cell, made by `.into_cell(false)?`. One that is no cell is neither trained nor saved:
+/// [`Module::parameters`] warns of it on the standard error stream, once for each name, unless the field says `#[module(constant)]`
+/// ([`Visitor::constant`]).
 ///
 /// Lists and maps of modules are modules: `Vec<Linear>` for `torch.nn.ModuleList`, `BTreeMap<String, Box<dyn Layer>>` and `HashMap` for
 /// `torch.nn.ModuleDict`, `Vec<Parameter>` for `torch.nn.ParameterList`. What they hold is named by place or key: `layers.0.weight`.
@@ -66,13 +71,49 @@ pub trait Module {
     /// Shows every tensor to the visitor, to be replaced.
     fn visit_mut(&mut self, visitor: &mut VisitorMut);
 
-    /// The parameters, for an optimizer. One that is used in several places is listed once.
+    /// The parameters, for an optimizer. One that is used in several places is listed once. Frozen ones are among them, as in PyTorch:
+    /// see [`Module::trainable_parameters`].
     fn parameters(&self) -> Vec<Tensor> {
+        warn_of_undeclared::<Self>(&self.undeclared_tensors());
         distinct(self.entries_of(Role::Parameter)).into_iter().map(|e| e.tensor).collect()
+    }
+
+    /// The parameters that want gradients: those that are not frozen. PyTorch's `[p for p in model.parameters() if p.requires_grad]`.
+    fn trainable_parameters(&self) -> Vec<Tensor> {
+        let mut parameters = self.parameters();
+        parameters.retain(Tensor::is_tracked);
+        parameters
+    }
+
+    /// The names of tensors that are neither parameters nor buffers, and of which the module does not say that they are constants: they
+    /// move with the module, but are neither trained nor saved, which is probably a mistake. [`Module::parameters`] warns of them.
+    ///
+    /// ```
+    /// use nn::{Module, Parameter};
+    /// use tensor_core::Tensor;
+    ///
+    /// #[derive(Module)]
+    /// struct Net {
+    ///     weight: Parameter,
+    ///     forgotten: Tensor,
+    ///     #[module(constant)]
+    ///     table: Tensor,
+    /// }
+    ///
+    /// # fn main() -> tensor_core::Result<()> {
+    /// let device = backend_cpu::cpu();
+    /// let tensor = || Tensor::ones(2, &device);
+    /// let net = Net { weight: Parameter::new(tensor()?)?, forgotten: tensor()?, table: tensor()? };
+    /// assert_eq!(net.undeclared_tensors(), ["forgotten"]);
+    /// # Ok(()) }
+    /// ```
+    fn undeclared_tensors(&self) -> Vec<String> {
+        entries(self).into_iter().filter(|entry| !entry.declared).map(|entry| entry.name).collect()
     }
 
     /// The parameters with their names. One that is used in several places has the first of its names.
     fn named_parameters(&self) -> Vec<(String, Tensor)> {
+        warn_of_undeclared::<Self>(&self.undeclared_tensors());
         distinct(self.entries_of(Role::Parameter)).into_iter().map(|e| (e.name, e.tensor)).collect()
     }
 
@@ -86,7 +127,7 @@ pub trait Module {
         distinct(self.entries_of(Role::Buffer)).into_iter().map(|e| (e.name, e.tensor)).collect()
     }
 
-    /// How many numbers the parameters hold together.
+    /// How many numbers the parameters hold together, frozen ones among them.
     fn num_parameters(&self) -> usize {
         distinct(self.entries_of(Role::Parameter)).iter().map(|e| e.tensor.numel()).sum()
     }
@@ -182,8 +223,7 @@ pub trait Module {
         self.entries_of(Role::Parameter).iter().for_each(|e| e.tensor.set_grad(None));
     }
 
-    /// Sets whether the parameters want gradients: `false` freezes them, and they stay parameters where the module says
-    /// so (its layers and [`crate::Parameter`]s do).
+    /// Sets whether the parameters want gradients: `false` freezes them, and they stay parameters.
     ///
     /// # Errors
     /// Gradients asked for parameters of an integer dtype.
@@ -272,7 +312,10 @@ pub trait Module {
             }
             let value = entry.tensor.detach();
             value.eval()?;
-            replacements.insert(entry.tensor.id(), value.into_cell(entry.tensor.is_tracked())?);
+            // A frozen parameter stays frozen, and a parameter.
+            let cell = value.into_cell(entry.tensor.is_parameter())?;
+            cell.set_requires_grad(entry.tensor.is_tracked())?;
+            replacements.insert(entry.tensor.id(), cell);
         }
         copy.visit_mut(&mut VisitorMut::new(replacements));
         Ok(copy)
@@ -295,6 +338,20 @@ fn entries<M: Module + ?Sized>(module: &M) -> Vec<Entry> {
     let mut visitor = Visitor::new();
     module.visit(&mut visitor);
     visitor.entries()
+}
+
+/// Says on the standard error stream which tensors of a module are neither trained nor saved, once for each type and name.
+fn warn_of_undeclared<M: ?Sized>(names: &[String]) {
+    static SAID: Mutex<BTreeSet<(&str, String)>> = Mutex::new(BTreeSet::new());
+    for name in names {
+        let module = std::any::type_name::<M>();
+        if SAID.lock().unwrap_or_else(PoisonError::into_inner).insert((module, name.clone())) {
+            eprintln!(
+                "taper: {module}: the tensor \"{name}\" is neither a parameter nor a buffer, and so neither trained nor saved. Make it \
+                 nn::Parameter::new(tensor)?, a buffer by .into_cell(false)?, or mark its field #[module(constant)]"
+            );
+        }
+    }
 }
 
 fn generators<M: Module + ?Sized>(module: &M) -> Vec<(String, tensor_core::Generator)> {

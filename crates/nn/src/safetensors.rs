@@ -13,10 +13,10 @@ use ::safetensors::{
 };
 use tensor_core::{
     DType, Device, Element, Error, Result, Scalar, Shape, Tensor, eval_all,
-    file::{OpenFile, file_error},
+    file::{OpenFile, file_error, write_whole},
 };
 
-use crate::{StateDict, write_file::write_whole};
+use crate::StateDict;
 
 /// Writes a state dict as a safetensors file, whole or not at all: it is written beside `path` first and then renamed, so
 /// that a failure leaves an older file as it was.
@@ -251,7 +251,7 @@ impl SafetensorsFile {
             }
             _ => return Ok(None),
         };
-        made.map(Some).map_err(|error| error.here())
+        Error::here_in(made).map(Some)
     }
 
     /// Hands over the names, shapes and sizes in bytes of all tensors, in the order of their names, each with its bytes after it, piece by
@@ -459,7 +459,7 @@ pub(crate) fn evaluate(parts: &mut [Part<'_>]) -> Result<()> {
         Elements::Tensor(tensor) => Some(tensor),
         Elements::Number(_) => None,
     });
-    eval_all(&tensors.collect::<Vec<_>>()).map_err(|error| error.here())?;
+    Error::here_in(eval_all(&tensors.collect::<Vec<_>>()))?;
     for part in parts {
         if let Elements::Tensor(tensor) = &mut part.elements {
             *tensor = tensor.contiguous()?;
@@ -500,7 +500,7 @@ pub(crate) fn write(
         return Err(file_error(path, message));
     }
     let failed = |e: io::Error| file_error(path, format!("cannot be written: {e}"));
-    write_whole(path, failed, |file| {
+    let written = write_whole(path, failed, |file| {
         // Small tensors are written together; large pieces go past the buffer.
         let mut file = BufWriter::with_capacity(PIECE / 4, file);
         file.write_all(&length.to_le_bytes()).map_err(failed)?;
@@ -509,8 +509,8 @@ pub(crate) fn write(
             part.read(&mut |bytes| file.write_all(bytes).map_err(failed))?;
         }
         file.flush().map_err(failed)
-    })
-    .map_err(|error| error.here())
+    });
+    Error::here_in(written)
 }
 
 fn file_dtype(dtype: DType) -> Dtype {

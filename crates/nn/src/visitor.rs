@@ -20,10 +20,10 @@ pub enum Role {
 }
 
 impl Role {
-    /// The role of a tensor that nobody described: a cell that wants gradients is a parameter, another cell is a buffer,
-    /// and what is no cell is a constant.
+    /// The role of a tensor that nobody described: a cell that wants gradients, or wanted them before it was frozen, is a parameter,
+    /// another cell is a buffer, and what is no cell is a constant.
     pub fn of(tensor: &Tensor) -> Role {
-        match (tensor.is_cell(), tensor.is_tracked()) {
+        match (tensor.is_cell(), tensor.is_parameter()) {
             (true, true) => Role::Parameter,
             (true, false) => Role::Buffer,
             (false, _) => Role::Constant,
@@ -42,6 +42,8 @@ pub struct Entry {
     pub role: Role,
     /// Whether it lies behind a pointer that others may hold as well, so that only a cell can be changed.
     pub shared: bool,
+    /// Whether its module says what it is. A tensor that is no cell, and that nobody called a constant, is probably a mistake.
+    pub declared: bool,
 }
 
 /// A field that was visited: where it is in memory, and its path.
@@ -64,6 +66,8 @@ pub struct Visitor {
     path: String,
     /// Whether the field lies behind a shared pointer.
     shared: bool,
+    /// Whether the field is said to hold constants.
+    constant: bool,
     entries: Vec<Entry>,
     /// The tensor of each name.
     names: HashMap<String, u64>,
@@ -134,6 +138,14 @@ impl Visitor {
         self.child(name, |visitor| visitor.tensor(tensor, Role::Buffer));
     }
 
+    /// Visits a field whose tensors are constants, neither trained nor saved, as `#[module(constant)]` does: a table of positions that
+    /// is computed anew each time. They move with the module. Cells in it keep their roles.
+    pub fn constant(&mut self, name: &str, field: &(impl Field + ?Sized)) {
+        let before = std::mem::replace(&mut self.constant, true);
+        self.field(name, field);
+        self.constant = before;
+    }
+
     /// Notes a tensor under the path as it is. What is no cell is a constant, whatever role is given.
     ///
     /// Two tensors of one name, as the keys of a map can make them, are told apart by `#2`, `#3` … after the name: none is
@@ -147,7 +159,8 @@ impl Visitor {
             count += 1;
             name = format!("{}#{count}", self.path);
         }
-        self.entries.push(Entry { name, tensor: tensor.clone(), role, shared: self.shared });
+        let declared = self.constant || role != Role::Constant;
+        self.entries.push(Entry { name, tensor: tensor.clone(), role, shared: self.shared, declared });
     }
 
     /// Notes a stream of random numbers, whose position is part of what training depends on.
@@ -200,6 +213,11 @@ impl VisitorMut {
     /// Visits a field under its name: `visitor.field("fc1", &mut self.fc1)`.
     pub fn field(&mut self, _name: &str, field: &mut (impl Field + ?Sized)) {
         field.visit_field_mut(self);
+    }
+
+    /// Visits a field of constants, see [`Visitor::constant`].
+    pub fn constant(&mut self, name: &str, field: &mut (impl Field + ?Sized)) {
+        self.field(name, field);
     }
 
     /// Shows a parameter.

@@ -32,7 +32,7 @@ impl From<GradNorm> for Tensor {
 /// Scales the gradients of `parameters` together so that their norm √Σg² is at most `max_norm`, and returns the norm that
 /// they had, 0-d. `torch.nn.utils.clip_grad_norm_`.
 ///
-/// The factor is max_norm / (norm + 10⁻⁶), where that is below 1. Parameters without a gradient are passed over; those on
+/// Squares are summed in a scale in which they neither overflow nor vanish: gradients of 10²⁰ are scaled, where PyTorch makes them 0. The factor is max_norm / (norm + 10⁻⁶), where that is below 1. Parameters without a gradient are passed over; those on
 /// other devices than the first are counted and scaled as well.
 ///
 /// # Errors
@@ -53,25 +53,91 @@ fn scale_to_norm(parameters: &[&Tensor], max_norm: f64) -> Result<Tensor> {
     let device = first.device();
     no_grad(|| {
         let mut dtype = DType::F32;
-        let mut squares = Vec::new();
+        let mut sums: [Vec<Tensor>; 3] = Default::default();
         for grad in parameters.iter().filter_map(|parameter| parameter.grad()) {
             // Half precision is summed in f32: its squares overflow at 256.
             dtype = dtype.promote(grad.dtype().compute());
             let grad = grad.to_dtype(grad.dtype().compute())?;
-            squares.push(grad.powi(2).sum().to(&device)?);
+            for (sums, scale) in sums.iter_mut().zip(Scales::of(grad.dtype()).all()) {
+                let scaled = if scale == 1.0 { grad.clone() } else { grad.mul_scalar(scale) };
+                sums.push(scaled.powi(2).sum().to(&device)?);
+            }
         }
-        if squares.is_empty() {
+        if sums[0].is_empty() {
             return Tensor::zeros((), (dtype, &device));
         }
-        let norm = Tensor::stack(&squares, 0)?.sum().sqrt();
+        let [plain, great, small] = sums.map(|sums| -> Result<Tensor> { Ok(Tensor::stack(&sums, 0)?.sum()) });
+        Norm::new(&plain?, &great?, &small?)?.scale(parameters, max_norm)
+    })
+}
+
+/// The scales that gradients are multiplied by before they are squared, so that squares neither overflow nor vanish: one sum is made with each, in
+/// one pass over the gradients, and the one in whose range the norm is counts.
+#[derive(Clone, Copy, Debug)]
+struct Scales {
+    /// For a sum of plain squares that overflows.
+    great: f64,
+    /// For a sum of plain squares below `least`, to which some squares were too small to add.
+    small: f64,
+    least: f64,
+}
+
+impl Scales {
+    fn of(dtype: DType) -> Scales {
+        // Powers of two, which round nothing. f32 goes from 2^-149 to 2^128, f64 from 2^-1074 to 2^1024.
+        let two = |exponent: i32| 2f64.powi(exponent);
+        match dtype {
+            DType::F64 => Scales { great: two(-600), small: two(600), least: two(-900) },
+            _ => Scales { great: two(-80), small: two(100), least: two(-100) },
+        }
+    }
+
+    fn all(self) -> [f64; 3] {
+        [1.0, self.great, self.small]
+    }
+}
+
+/// The norm of all gradients, in the scale in which it is neither 0 nor infinite.
+struct Norm {
+    /// Whether plain squares overflow: a bool, 0-d.
+    is_great: Tensor,
+    /// √Σ(g · scale)², where that is so with the scale for great gradients.
+    great: Tensor,
+    /// √Σg².
+    norm: Tensor,
+    scales: Scales,
+}
+
+impl Norm {
+    /// The norm of sums of squares, in all scales.
+    fn new(plain: &Tensor, great: &Tensor, small: &Tensor) -> Result<Norm> {
+        let scales = Scales::of(plain.dtype());
+        let is_great = plain.isinf();
+        let great = great.sqrt();
+        let least = small.sqrt().mul_scalar(1.0 / scales.small);
+        let norm = plain.lt_scalar(scales.least).where_cond(&least, &plain.sqrt())?;
+        let norm = is_great.where_cond(&great.mul_scalar(1.0 / scales.great), &norm)?;
+        Ok(Norm { is_great, great, norm, scales })
+    }
+
+    /// Scales the gradients so that the norm is at most `max_norm`; gives it as it was.
+    fn scale(self, parameters: &[&Tensor], max_norm: f64) -> Result<Tensor> {
+        let Norm { is_great, great, norm, scales } = self;
+        let one = norm.ones_like();
         let factor = norm.add_scalar(1e-6).reciprocal().mul_scalar(max_norm).minimum_scalar(1.0);
+        // In two steps, as the whole factor may be too small for the dtype.
+        let first = is_great.where_cond(&one.full_like(scales.great), &one)?;
+        let second = great.reciprocal().mul_scalar(max_norm).minimum_scalar(1.0 / scales.great);
+        let second = is_great.where_cond(&second, &factor)?;
         for parameter in parameters {
             let Some(grad) = parameter.grad() else { continue };
-            let factor = factor.to(&grad.device())?.to_dtype(grad.dtype())?;
-            parameter.set_grad(Some(grad.mul(&factor)?));
+            let wide = grad.dtype().compute();
+            let on = |factor: &Tensor| factor.to(&grad.device())?.to_dtype(wide);
+            let scaled = grad.to_dtype(wide)?.mul(&on(&first)?)?.mul(&on(&second)?)?;
+            parameter.set_grad(Some(scaled.to_dtype(grad.dtype())?));
         }
         Ok(norm)
-    })
+    }
 }
 
 /// Holds every element of the gradients of `parameters` within [−limit, limit]. `torch.nn.utils.clip_grad_value_`.

@@ -120,8 +120,8 @@ impl<C> ParamGroup<C> {
 
 /// An optimizer: groups of parameters, the settings `C` of each, which say what the update is, and what is kept of each parameter.
 ///
-/// Making one does not fail: what is wrong with the settings or the parameters, [`Optimizer::step`] says before it changes
-/// anything. Parameters without a gradient are passed over. They may be on several devices.
+/// Making one does not fail: what is wrong with the settings or the parameters, [`Optimizer::checked`] says at once, and
+/// [`Optimizer::step`] before it changes anything. Parameters without a gradient are passed over. They may be on several devices.
 ///
 /// Gradients are computed first, and then all parameters' new values together: those of one shape and device share kernels, as many
 /// as the device takes results in one. New values and states go where the old ones are, if that takes no memory at all: so it is for
@@ -180,17 +180,17 @@ impl<C: UpdateRule> ParamGroups<C> {
         &mut self.groups
     }
 
-    /// Errors for settings and parameters that make no sense.
-    fn check(&mut self) -> Result<()> {
-        self.groups.iter().try_for_each(|group| group.config.check())?;
-        if self.parameters_checked {
-            return Ok(());
-        }
+    /// Errors for settings that make no sense.
+    fn check_settings(&self) -> Result<()> {
+        self.groups.iter().try_for_each(|group| group.config.check())
+    }
+
+    /// Errors for parameters that make no sense.
+    fn check_all_parameters(&self) -> Result<()> {
         check_parameters(C::NAME, self.groups.iter().map(|group| group.parameters.as_slice()))?;
         for group in &self.groups {
             group.parameters.iter().try_for_each(|parameter| group.config.check_parameter(parameter))?;
         }
-        self.parameters_checked = true;
         Ok(())
     }
 
@@ -338,14 +338,16 @@ pub(crate) fn check_grad(op: &'static str, parameter: &Tensor, grad: &Tensor) ->
 impl<C: UpdateRule> Optimizer for ParamGroups<C> {
     #[track_caller]
     fn step(&mut self) -> Result<()> {
-        if let Err(error) = self.check() {
-            return Err(error.here());
+        Error::here_in(self.check_settings())?;
+        if !self.parameters_checked {
+            Error::here_in(self.check_all_parameters())?;
+            self.parameters_checked = true;
         }
         // What can fail for what the user wrote fails here, before anything changes.
-        let grads = self.grads().map_err(Error::here)?;
+        let grads = Error::here_in(self.grads())?;
         compute(&grads)?;
         drop(grads);
-        let mut updates = build_only(|| no_grad(|| self.updates())).map_err(Error::here)?;
+        let mut updates = Error::here_in(build_only(|| no_grad(|| self.updates())))?;
         let mut made: Vec<Tensor> = Vec::new();
         for Update { value, state, .. } in &mut updates {
             made.push(value.clone());
@@ -364,6 +366,12 @@ impl<C: UpdateRule> Optimizer for ParamGroups<C> {
         // It takes memory: all at once, and before any parameter changes, so that a failure changes none.
         eval_all(&made.iter().collect::<Vec<_>>())?;
         self.replace(&updates).map(|_| ())
+    }
+
+    #[track_caller]
+    fn check(&self) -> Result<()> {
+        Error::here_in(self.check_settings())?;
+        Error::here_in(self.check_all_parameters())
     }
 
     fn parameters(&self) -> Vec<Tensor> {

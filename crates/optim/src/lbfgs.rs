@@ -163,7 +163,8 @@ pub struct Lbfgs {
 }
 
 impl Lbfgs {
-    /// An optimizer of these parameters. What is wrong with them or the settings, [`Lbfgs::step`] says.
+    /// An optimizer of these parameters. What is wrong with them or the settings, [`Optimizer::checked`] says at once, and [`Lbfgs::step`]
+    /// before it changes anything.
     pub fn new(parameters: impl IntoIterator<Item = Tensor>, config: LbfgsConfig) -> Lbfgs {
         let parameters = parameters.into_iter().collect();
         Lbfgs { config, parameters, memory: Memory::default(), parameters_checked: false }
@@ -177,9 +178,7 @@ impl Lbfgs {
     /// gradient, or a failure to compute. No parameter has changed then, and nothing that is kept.
     #[track_caller]
     pub fn step(&mut self, mut closure: impl FnMut() -> Result<Tensor>) -> Result<f64> {
-        if let Err(error) = self.check() {
-            return Err(error.here());
-        }
+        Error::here_in(self.check_once())?;
         let before = self.values();
         let mut memory = match no_grad(|| self.memory.on(&self.parameters[0].device())) {
             Ok(memory) => memory,
@@ -199,12 +198,17 @@ impl Lbfgs {
         }
     }
 
-    fn check(&mut self) -> Result<()> {
+    /// The check of a step, which looks at the identity of the parameters once.
+    fn check_once(&mut self) -> Result<()> {
         self.config.check()?;
         if !self.parameters_checked {
             check_parameters(OP, std::iter::once(self.parameters.as_slice()))?;
             self.parameters_checked = true;
         }
+        self.check_places()
+    }
+
+    fn check_places(&self) -> Result<()> {
         // They may have moved since.
         let first = &self.parameters[0];
         for parameter in &self.parameters {
@@ -398,6 +402,13 @@ impl Optimizer for Lbfgs {
         let message =
             "a step evaluates the function several times: call Lbfgs::step with a closure that computes it";
         Err(Error::invalid(OP, message))
+    }
+
+    #[track_caller]
+    fn check(&self) -> Result<()> {
+        Error::here_in(self.config.check())?;
+        Error::here_in(check_parameters(OP, std::iter::once(self.parameters.as_slice())))?;
+        Error::here_in(self.check_places())
     }
 
     fn parameters(&self) -> Vec<Tensor> {

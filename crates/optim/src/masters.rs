@@ -3,7 +3,7 @@
 use std::fmt;
 
 use autograd::no_grad;
-use tensor_core::{Device, Result, State, Stateful, Tensor, eval_all};
+use tensor_core::{Device, Error, Result, State, Stateful, Tensor, eval_all};
 
 use crate::{
     Optimizer,
@@ -68,7 +68,7 @@ impl<O: Optimizer> MasterWeights<O> {
     /// dtype in that. Each is with its parameter.
     ///
     /// # Errors
-    /// No parameters, one given twice or that is none; no memory.
+    /// No parameters, one given twice or that is none; an optimizer whose settings make no sense; no memory.
     #[track_caller]
     pub fn new(
         parameters: impl IntoIterator<Item = Tensor>,
@@ -109,13 +109,14 @@ impl<O: Optimizer> MasterWeights<O> {
         device: Option<Device>,
         build: impl FnOnce(Vec<Tensor>) -> O,
     ) -> Result<MasterWeights<O>> {
-        check_parameters(OP, [parameters.as_slice()].into_iter())?;
+        Error::here_in(check_parameters(OP, [parameters.as_slice()].into_iter()))?;
         let mut masters = Vec::with_capacity(parameters.len());
         for parameter in &parameters {
             masters.push(master_of(parameter, device.as_ref())?.into_cell(true)?);
         }
         let given = parameters.iter().map(value_of).collect();
         let optimizer = build(masters.clone());
+        optimizer.check()?;
         Ok(MasterWeights { optimizer, parameters, masters, device, given })
     }
 
@@ -210,7 +211,7 @@ impl<O: Optimizer> Optimizer for MasterWeights<O> {
             }
             Ok(gradients)
         });
-        let gradients = gradients.map_err(tensor_core::Error::here)?;
+        let gradients = Error::here_in(gradients)?;
         let mut moved = Vec::new();
         for (k, (master, gradient)) in self.masters.iter().zip(gradients).enumerate() {
             if gradient.is_some() {
@@ -222,7 +223,12 @@ impl<O: Optimizer> Optimizer for MasterWeights<O> {
         // The copies of the gradients are of no more use.
         self.masters.iter().for_each(|master| master.set_grad(None));
         stepped?;
-        no_grad(|| self.give(&moved)).map_err(tensor_core::Error::here)
+        Error::here_in(no_grad(|| self.give(&moved)))
+    }
+
+    #[track_caller]
+    fn check(&self) -> Result<()> {
+        self.optimizer.check()
     }
 
     fn parameters(&self) -> Vec<Tensor> {
@@ -286,6 +292,6 @@ impl<O: Optimizer> Stateful for MasterWeights<O> {
             self.masters[*k].assign(value)?;
         }
         let which: Vec<usize> = values.into_iter().map(|(k, _)| k).collect();
-        no_grad(|| self.give(&which)).map_err(tensor_core::Error::here)
+        Error::here_in(no_grad(|| self.give(&which)))
     }
 }

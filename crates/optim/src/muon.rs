@@ -190,7 +190,7 @@ impl MuonConfig {
     /// Newton's and Schulz's iteration on a matrix of no more rows than columns: its singular values come to lie around 1.
     fn orthogonal(&self, matrix: &Tensor) -> Result<Tensor> {
         let (a, b, c) = self.ns_coefficients;
-        let norm = matrix.powi(2).sum().sqrt().maximum_scalar(self.eps);
+        let norm = matrix.vector_norm(2, .., false)?.maximum_scalar(self.eps);
         let mut x = matrix.div(&norm)?;
         for _ in 0..self.ns_steps {
             let gram = x.matmul(&x.t()?)?;

@@ -17,6 +17,30 @@ pub trait Optimizer: Stateful {
     #[track_caller]
     fn step(&mut self) -> Result<()>;
 
+    /// Whether the settings and the parameters make sense, which [`Optimizer::step`] asks before it changes anything. [`Optimizer::checked`]
+    /// asks when the optimizer is made.
+    ///
+    /// # Errors
+    /// What does not, and what to give.
+    #[track_caller]
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// The optimizer itself, if its settings and parameters make sense: `Sgd::new(model.parameters(), config).checked()?` fails where the
+    /// optimizer is made, as PyTorch's does, and not at its first step.
+    ///
+    /// # Errors
+    /// Those of [`Optimizer::check`].
+    #[track_caller]
+    fn checked(self) -> Result<Self>
+    where
+        Self: Sized,
+    {
+        self.check()?;
+        Ok(self)
+    }
+
     /// The parameters of all groups, in order.
     fn parameters(&self) -> Vec<Tensor>;
 

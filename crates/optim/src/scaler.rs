@@ -6,6 +6,8 @@ use tensor_core::{DType, Error, Result, State, Stateful, Tensor};
 use crate::{Optimizer, saved::count};
 
 const OP: &str = "GradScaler";
+/// The least scale that bad gradients lead to: 2⁻²⁴, the least number of f16. Gradients that overflow there do so at any scale.
+const MIN_SCALE: f32 = 1.0 / (1 << 24) as f32;
 
 /// What a [`GradScaler`] may have otherwise than usual; PyTorch's arguments with PyTorch's defaults.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -14,7 +16,7 @@ pub struct GradScalerConfig {
     pub init_scale: f64,
     /// What the scale is multiplied by after `growth_interval` steps in a row whose gradients were finite. 2 by default.
     pub growth_factor: f64,
-    /// What the scale is multiplied by after a step whose gradients were not. ½ by default.
+    /// What the scale is multiplied by after a step whose gradients were not, down to 2⁻²⁴. ½ by default.
     pub backoff_factor: f64,
     /// 2,000 by default.
     pub growth_interval: u64,
@@ -80,16 +82,16 @@ impl GradScaler {
     /// A scaler that has seen no step.
     ///
     /// # Errors
-    /// A scale that is not above 0 and finite in f32, a growth factor that is not above 1, a backoff factor that is not between 0 and 1, an interval
+    /// A scale that is not from 2⁻¹²⁶ on and finite in f32, a growth factor that is not above 1, a backoff factor that is not between 0 and 1, an interval
     /// of 0.
     #[track_caller]
     pub fn new(config: GradScalerConfig) -> Result<GradScaler> {
         let GradScalerConfig { init_scale, growth_factor, backoff_factor, growth_interval, enabled } = config;
         let scale = init_scale as f32;
-        let fits = scale > 0.0 && scale.is_finite();
+        let fits = is_scale(scale);
         let wrong = match check_factors(growth_factor, backoff_factor, growth_interval) {
             Ok(()) if fits => None,
-            Ok(()) => Some(format!("init_scale {init_scale}: give a number above 0 that f32 holds")),
+            Ok(()) => Some(format!("init_scale {init_scale}: give a number from 2^-126 on that f32 holds")),
             Err(message) => Some(message),
         };
         if let Some(message) = wrong.filter(|_| enabled) {
@@ -192,7 +194,8 @@ impl GradScaler {
     }
 
     /// Sets the scale for the next step by what was found in this one: less after gradients that were not finite, more after
-    /// `growth_interval` steps without.
+    /// `growth_interval` steps without. It does not go below 2⁻²⁴, unless a lesser one was given. (PyTorch's comes to 0, where all gradients
+    /// are NaN, after some 165 bad steps.) A scale that has come to 2⁻²⁴ says that the loss itself is not finite.
     ///
     /// # Errors
     /// No step and no unscaling since the last update.
@@ -212,7 +215,9 @@ impl GradScaler {
         }
         let times = |factor: f64| (f64::from(self.scale) * factor) as f32;
         if found {
-            (self.scale, self.growth_tracker) = (times(self.config.backoff_factor), 0);
+            // One that was given below the least stays.
+            self.scale = times(self.config.backoff_factor).max(MIN_SCALE.min(self.scale));
+            self.growth_tracker = 0;
         } else if self.growth_tracker + 1 < self.config.growth_interval {
             self.growth_tracker += 1;
         } else {
@@ -228,12 +233,12 @@ impl GradScaler {
     /// Sets the scale by hand, in place of [`GradScaler::update`]: `update(new_scale)`.
     ///
     /// # Errors
-    /// A scale that is not above 0 and finite in f32; nothing has changed then.
+    /// A scale that is not from 2⁻¹²⁶ on and finite in f32; nothing has changed then.
     #[track_caller]
     pub fn set_scale(&mut self, scale: f64) -> Result<()> {
         let new = scale as f32;
-        if !(new > 0.0 && new.is_finite()) {
-            let message = format!("a scale of {scale}: give a number above 0 that f32 holds");
+        if !is_scale(new) {
+            let message = format!("a scale of {scale}: give a number from 2^-126 on that f32 holds");
             return Err(Error::invalid(OP, message).here());
         }
         self.scale = new;
@@ -255,6 +260,11 @@ impl GradScaler {
     pub fn config(&self) -> GradScalerConfig {
         self.config
     }
+}
+
+/// Whether a scale and its inverse are numbers above 0 that f32 holds.
+fn is_scale(scale: f32) -> bool {
+    (f32::MIN_POSITIVE..=f32::MAX).contains(&scale)
 }
 
 /// What is wrong with factors and an interval.
@@ -295,8 +305,8 @@ impl Stateful for GradScaler {
         let [interval, tracker] = ["growth_interval", "_growth_tracker"].map(|name| count(&mut reader, name));
         reader.finish()?;
         let wrong = |message: String| Err(Error::invalid(OP, format!("load_state_dict: {message}")));
-        if !(scale > 0.0 && (scale as f32).is_finite()) {
-            return wrong(format!("scale {scale}: a number above 0 that f32 holds is needed"));
+        if !is_scale(scale as f32) {
+            return wrong(format!("scale {scale}: a number from 2^-126 on that f32 holds is needed"));
         }
         check_factors(growth, backoff, interval).or_else(wrong)?;
         self.config = GradScalerConfig {

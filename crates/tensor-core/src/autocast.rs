@@ -90,8 +90,8 @@ pub fn rule(op: &str) -> Option<Rule> {
         | "smooth_l1_loss"
         | "soft_margin_loss"
         | "triplet_margin_loss" => Rule::Wide,
-        "addcdiv" | "addcmul" | "atan2" | "bilinear" | "cross" | "dot" | "grid_sample" | "scatter_add"
-        | "tensordot" => Rule::Widest,
+        "addcdiv" | "addcmul" | "atan2" | "bilinear" | "cross" | "dot" | "grid_sample" | "index_put"
+        | "scatter_add" | "tensordot" => Rule::Widest,
         _ => return None,
     })
 }

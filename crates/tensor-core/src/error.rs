@@ -70,6 +70,20 @@ impl Error {
         self.met_at(here())
     }
 
+    /// [`Error::here`] of a result's error. Not `map_err(Error::here)`, nor a closure: the standard library would be the caller of the first,
+    /// and the closure's own line that of the second.
+    ///
+    /// # Errors
+    /// The result's.
+    #[doc(hidden)]
+    #[track_caller]
+    pub fn here_in<T>(result: Result<T>) -> Result<T> {
+        match result {
+            Ok(value) => Ok(value),
+            Err(error) => Err(error.here()),
+        }
+    }
+
     /// As [`Error::here`], for a line that was kept: a future's errors are made while it is polled.
     pub(crate) fn met_at(mut self, location: &'static Location<'static>) -> Error {
         if self.0.location.is_none() {

@@ -10,6 +10,7 @@ use std::{
     time::SystemTime,
 };
 
+pub use crate::write_file::{sweep, write_whole};
 use crate::{Error, ErrorKind, Result};
 
 /// An open file that must not change while it is read.

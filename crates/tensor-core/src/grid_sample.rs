@@ -15,6 +15,9 @@ pub enum GridMode {
     Bilinear,
     /// The nearest pixel, halves to the even one.
     Nearest,
+    /// From the 16 pixels around, by cubic convolution with the constant a = −¾. Of images alone. Padding is of each pixel, not of the
+    /// place.
+    Bicubic,
 }
 
 /// What `grid_sample` reads beyond the edges.
@@ -95,7 +98,11 @@ impl CustomKernel for GridSample {
     }
 
     fn implement(&self, request: &mut Request<'_>) {
-        request.provide(|_| *self);
+        // Sixteen pixels have no kernel; the caller composes them.
+        match self.mode {
+            GridMode::Bilinear | GridMode::Nearest => request.provide(|_| *self),
+            GridMode::Bicubic => {}
+        }
     }
 
     fn is_batched(&self) -> bool {

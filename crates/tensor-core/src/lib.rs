@@ -57,6 +57,7 @@ mod state;
 mod tensor;
 mod ticket;
 mod watch;
+mod write_file;
 
 pub use self::autocast::{autocast, autocast_dtype, no_autocast};
 pub use attention::{Attention, AttentionPass};

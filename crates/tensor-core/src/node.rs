@@ -147,6 +147,8 @@ impl Tuple {
 pub(crate) struct Variable {
     pub(crate) current: Mutex<Tensor>,
     pub(crate) requires_grad: AtomicBool,
+    /// Whether gradients are or were wanted: a parameter stays one while it is frozen.
+    pub(crate) parameter: AtomicBool,
     pub(crate) grad: Mutex<Option<Tensor>>,
 }
 

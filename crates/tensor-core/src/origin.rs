@@ -35,9 +35,18 @@ pub(crate) fn here() -> &'static Location<'static> {
     }
 }
 
-/// The line, unless it lies in one of the library's own crates: a user can do nothing with such a line.
+/// The line, unless it lies in one of the library's own crates or in the standard library, which called a function that it was handed: a
+/// user can do nothing with such a line.
 pub(crate) fn outside(location: &'static Location<'static>) -> Option<&'static Location<'static>> {
-    (!is_ours(location.file(), file!())).then_some(location)
+    let file = location.file();
+    (!is_ours(file, file!()) && !is_standard(file)).then_some(location)
+}
+
+/// Whether `file` is a source of the standard library.
+fn is_standard(file: &str) -> bool {
+    let file = file.replace('\\', "/");
+    file.starts_with("/rustc/")
+        || ["core", "alloc", "std"].iter().any(|name| file.contains(&format!("/library/{name}/src/")))
 }
 
 /// Whether `file` is a source of the library, `this` being the path of this file: the crates lie beside each other, in a
@@ -74,7 +83,22 @@ fn is_ours(file: &str, this: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::is_ours;
+    use super::{is_ours, is_standard, outside};
+
+    #[test]
+    fn a_line_of_the_standard_library_is_nobodys() {
+        // A function that is handed on is called from there.
+        let unit = [()].first().copied();
+        let handed_on = unit.map(tracked).unwrap_or(std::panic::Location::caller());
+        assert!(is_standard(handed_on.file()), "{handed_on}");
+        assert!(outside(handed_on).is_none());
+        assert!(!is_standard("src/main.rs") && !is_standard("/home/me/library/src/main.rs"));
+    }
+
+    #[track_caller]
+    fn tracked((): ()) -> &'static std::panic::Location<'static> {
+        std::panic::Location::caller()
+    }
 
     #[test]
     fn the_library_s_own_lines_are_known() {

@@ -1,6 +1,7 @@
 //! [`Checkpoints`]: the checkpoints of one training in a folder, of which the last and the best are kept.
 //!
-//! A file's name tells its step and its metric, so that no index can fall behind the files: `step-0000000120.loss=0.25.safetensors`.
+//! A file's name tells its step and its metric, so that no index can fall behind the files: `step-0000000120.loss=0.25.safetensors`. What
+//! else than letters, digits, `_` and `-` is in a metric's name is written there as in an address: `val%2Floss`.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -9,7 +10,7 @@ use std::{
 };
 
 use nn::Checkpoint;
-use tensor_core::{Device, Error, ErrorKind, Result, Scalar};
+use tensor_core::{Device, Error, ErrorKind, Result, Scalar, file::sweep};
 
 const OP: &str = "Checkpoints";
 const PREFIX: &str = "step-";
@@ -50,7 +51,7 @@ impl Goal {
 /// # let folder = folder.path().join("run");
 /// let device = backend_cpu::cpu();
 /// let model = Linear::new(4, 2, &Generator::seed(0, &device))?;
-/// let mut checkpoints = Checkpoints::new(&folder).keep_last(2).keep_best("loss");
+/// let mut checkpoints = Checkpoints::create(&folder)?.keep_last(2).keep_best("loss");
 /// for (step, loss) in [(10, 0.5), (20, 0.1), (30, 0.4), (40, 0.3)] {
 ///     checkpoints.save(step, &Checkpoint::new().module("model", &model).number("loss", loss))?;
 /// }
@@ -59,7 +60,7 @@ impl Goal {
 ///
 /// // Later, in another process:
 /// # drop(checkpoints);
-/// let mut checkpoints = Checkpoints::new(&folder).keep_last(2).keep_best("loss");
+/// let mut checkpoints = Checkpoints::resume(&folder)?.keep_last(2).keep_best("loss");
 /// if let Some(latest) = checkpoints.latest(&device)? {
 ///     latest.checkpoint.restore().module("model", &model).finish()?;
 ///     assert_eq!(latest.step, 40);
@@ -67,14 +68,21 @@ impl Goal {
 /// # Ok(()) }
 /// ```
 ///
-/// One training at a time writes to a folder: the first save locks it until the value is dropped or the process ends, however it
-/// ends. Others may read.
+/// One training at a time writes to a folder, which is locked until the value is dropped or the process ends, however it ends:
+/// [`Checkpoints::create`] and [`Checkpoints::resume`] do so before the training, so that a folder that will not do is told then. Others may
+/// read, by [`Checkpoints::new`].
+///
+/// No save fails for what is in the folder. A training that did not ask for [`Checkpoints::latest`] and comes to a step that is there
+/// already is another training: the first save moves what is there to a folder `earlier-1` within. One that goes back, as from the best
+/// checkpoint, moves those of later steps there.
 #[derive(Debug)]
 pub struct Checkpoints {
     folder: PathBuf,
     keep_last: Option<usize>,
     best: Option<(String, Goal)>,
     lock: Option<File>,
+    /// Whether the training goes on from what is in the folder: it has read the latest of them, or saved one.
+    goes_on: bool,
     /// What [`Checkpoints::latest`] could not read.
     damaged: Vec<PathBuf>,
 }
@@ -104,10 +112,41 @@ pub struct LoadedStep {
 }
 
 impl Checkpoints {
-    /// Those in `folder`, which the first save makes. All are kept unless [`Checkpoints::keep_last`] says otherwise.
+    /// Those in `folder`, to be read. It may be written to as well: the first save makes and locks it. All are kept unless
+    /// [`Checkpoints::keep_last`] says otherwise.
     pub fn new(folder: impl AsRef<Path>) -> Checkpoints {
         let folder = folder.as_ref().to_path_buf();
-        Checkpoints { folder, keep_last: None, best: None, lock: None, damaged: Vec::new() }
+        Checkpoints { folder, keep_last: None, best: None, lock: None, goes_on: false, damaged: Vec::new() }
+    }
+
+    /// The folder of a new training, which is made and locked.
+    ///
+    /// # Errors
+    /// A folder with checkpoints in it; `File` for one that another training writes to, or that cannot be made or written to.
+    #[track_caller]
+    pub fn create(folder: impl AsRef<Path>) -> Result<Checkpoints> {
+        let checkpoints = Checkpoints::resume(folder)?;
+        if let Some(last) = checkpoints.list()?.last() {
+            let message = format!(
+                "{} holds checkpoints up to step {}: go on from them with Checkpoints::resume, or give a folder of its own",
+                checkpoints.folder.display(),
+                last.step
+            );
+            return Err(Error::invalid(OP, message));
+        }
+        Ok(checkpoints)
+    }
+
+    /// The folder of a training that goes on from its latest checkpoint, or begins where there is none. It is made, if it is not there,
+    /// and locked.
+    ///
+    /// # Errors
+    /// `File` for a folder that another training writes to, or that cannot be made or written to.
+    #[track_caller]
+    pub fn resume(folder: impl AsRef<Path>) -> Result<Checkpoints> {
+        let mut checkpoints = Checkpoints::new(folder);
+        checkpoints.claim()?;
+        Ok(checkpoints)
     }
 
     /// Keeps the last `count` of them, and at least one.
@@ -138,30 +177,62 @@ impl Checkpoints {
     /// Writes a checkpoint after `step` steps, whole or not at all, and then removes those that are not to be kept. Gives its path.
     ///
     /// # Errors
-    /// A folder that another training writes to; one that holds a later step, as where a training begins anew in the folder of another;
-    /// a checkpoint without the metric; what [`Checkpoint::save`] reports, such as a full disk. The files from before are all there
-    /// then.
+    /// A folder that another training writes to, unless it was locked before; what [`Checkpoint::save`] reports, such as a full disk: the
+    /// files from before are all there then. A checkpoint without the metric, which is written all the same, without one.
     #[track_caller]
     pub fn save(&mut self, step: u64, checkpoint: &Checkpoint) -> Result<PathBuf> {
-        let path = self.folder.join(self.file_name(step, checkpoint)?);
+        let (name, is_missing) = self.file_name(step, checkpoint);
+        let path = self.folder.join(name);
         self.claim()?;
-        if let Some(later) =
-            self.list()?.iter().find(|saved| saved.step > step && !self.damaged.contains(&saved.path))
-        {
-            let message = format!(
-                "step {step} comes after step {} in {}; go on from `latest`, or give a folder of its own",
-                later.step,
-                self.folder.display()
-            );
-            return Err(Error::invalid(OP, message));
-        }
+        self.move_aside(step)?;
         checkpoint.save(&path)?;
+        self.goes_on = true;
         for old in self.not_kept(&path)? {
             fs::remove_file(&old)
                 .map_err(|error| failed(&old, "is not to be kept, and cannot be removed", &error))?;
         }
         self.damaged.clear();
-        Ok(path)
+        match &self.best {
+            Some((metric, _)) if is_missing => {
+                let message = format!(
+                    "keep_best(\"{metric}\"): the checkpoint of step {step} has no such number, and is saved without; give \
+                     .number(\"{metric}\", …)"
+                );
+                Err(Error::invalid(OP, message))
+            }
+            Some(_) | None => Ok(path),
+        }
+    }
+
+    /// Moves those to a folder of their own that this training, which comes to `step`, does not go on from.
+    #[track_caller]
+    fn move_aside(&self, step: u64) -> Result<()> {
+        let mut others = self.list()?;
+        others.retain(|saved| !self.damaged.contains(&saved.path));
+        match self.goes_on {
+            true => others.retain(|saved| saved.step > step),
+            // Those before may be this training's, which was restored in another way.
+            false if others.last().is_none_or(|last| last.step < step) => others.clear(),
+            false => {}
+        }
+        if others.is_empty() {
+            return Ok(());
+        }
+        let names = (1..).map(|n: u64| self.folder.join(format!("earlier-{n}")));
+        for aside in names {
+            match fs::create_dir(&aside) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+                Err(error) => return Err(failed(&aside, "cannot be made", &error)),
+            }
+            for saved in &others {
+                let name = saved.path.file_name().unwrap_or_default();
+                fs::rename(&saved.path, aside.join(name))
+                    .map_err(|error| failed(&saved.path, "cannot be moved", &error))?;
+            }
+            break;
+        }
+        Ok(())
     }
 
     /// Those in the folder, by their steps. None where there is no folder.
@@ -196,7 +267,7 @@ impl Checkpoints {
         for saved in self.list()?.into_iter().rev() {
             match Checkpoint::load(&saved.path, device) {
                 Ok(checkpoint) => {
-                    self.damaged = damaged;
+                    (self.damaged, self.goes_on) = (damaged, true);
                     return Ok(Some(LoadedStep {
                         step: saved.step,
                         path: saved.path,
@@ -226,24 +297,16 @@ impl Checkpoints {
         Ok(Some(LoadedStep { step: best.step, path: best.path.clone(), checkpoint, passed_over: Vec::new() }))
     }
 
-    /// The name that a checkpoint has as a file.
-    #[track_caller]
-    fn file_name(&self, step: u64, checkpoint: &Checkpoint) -> Result<String> {
-        let Some((metric, _)) = &self.best else { return Ok(format!("{PREFIX}{step:010}{SUFFIX}")) };
-        let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-        if metric.is_empty() || !metric.chars().all(plain) {
-            let message = format!(
-                "metric \"{metric}\": a name of letters, digits, _ and - can be a part of a file's name"
-            );
-            return Err(Error::invalid(OP, message));
+    /// The name that a checkpoint has as a file, and whether it lacks the metric.
+    fn file_name(&self, step: u64, checkpoint: &Checkpoint) -> (String, bool) {
+        let without = || format!("{PREFIX}{step:010}{SUFFIX}");
+        let Some((metric, _)) = &self.best else { return (without(), false) };
+        match checkpoint.get_number(metric).map(Scalar::as_f64) {
+            Some(value) => {
+                (format!("{PREFIX}{step:010}.{}={value:?}{SUFFIX}", metric_in_file(metric)), false)
+            }
+            None => (without(), true),
         }
-        let Some(value) = checkpoint.get_number(metric).map(Scalar::as_f64) else {
-            let message = format!(
-                "keep_best(\"{metric}\"): the checkpoint has no such number; give .number(\"{metric}\", …)"
-            );
-            return Err(Error::invalid(OP, message));
-        };
-        Ok(format!("{PREFIX}{step:010}.{metric}={value:?}{SUFFIX}"))
     }
 
     /// Makes the folder, keeps other trainings out of it, and removes what a killed one left half written.
@@ -267,14 +330,7 @@ impl Checkpoints {
             // Not every file system has locks.
             Err(TryLockError::Error(_)) => {}
         }
-        let unreadable = |error: io::Error| failed(&self.folder, "cannot be read", &error);
-        for entry in fs::read_dir(&self.folder).map_err(unreadable)? {
-            let path = entry.map_err(unreadable)?.path();
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            if name.starts_with(".taper-") && name.ends_with(".tmp") {
-                fs::remove_file(&path).map_err(|error| failed(&path, "cannot be removed", &error))?;
-            }
-        }
+        sweep(&self.folder);
         self.lock = Some(lock);
         Ok(())
     }
@@ -323,11 +379,40 @@ fn parse(path: &Path) -> Option<SavedStep> {
     let (step, metric) = match name.split_once('.') {
         Some((step, metric)) => {
             let (name, value) = metric.split_once('=')?;
-            (step, Some((name.to_string(), value.parse().ok()?)))
+            (step, Some((metric_of_file(name)?, value.parse().ok()?)))
         }
         None => (name, None),
     };
     Some(SavedStep { step: step.parse().ok()?, metric, path: path.to_path_buf() })
+}
+
+/// A metric's name as a part of a file's name: other bytes than letters, digits, `_` and `-` as `%2F`.
+fn metric_in_file(metric: &str) -> String {
+    let mut name = String::with_capacity(metric.len());
+    for byte in metric.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-' => name.push(char::from(byte)),
+            _ => name += &format!("%{byte:02X}"),
+        }
+    }
+    name
+}
+
+/// The metric whose name [`metric_in_file`] wrote.
+fn metric_of_file(name: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(name.len());
+    let mut rest = name;
+    while let Some(c) = rest.chars().next() {
+        if c == '%' {
+            bytes.push(u8::from_str_radix(rest.get(1..3)?, 16).ok()?);
+            rest = &rest[3..];
+        } else {
+            let (own, after) = rest.split_at(c.len_utf8());
+            bytes.extend_from_slice(own.as_bytes());
+            rest = after;
+        }
+    }
+    String::from_utf8(bytes).ok()
 }
 
 #[track_caller]

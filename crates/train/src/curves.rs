@@ -1,6 +1,10 @@
 //! [`Curves`]: losses and metrics over steps, as a picture.
 
-use std::{ops::Range, path::Path};
+use std::{
+    io::{self, Write},
+    ops::Range,
+    path::Path,
+};
 
 use plotters::{
     coord::{
@@ -12,7 +16,10 @@ use plotters::{
         Palette, Palette99, PathElement, SVGBackend, SeriesLabelPosition, WHITE,
     },
 };
-use tensor_core::{Error, ErrorKind, Result};
+use tensor_core::{
+    Error, Result,
+    file::{file_error, write_whole},
+};
 
 use crate::raster::png;
 
@@ -209,7 +216,7 @@ fn undrawn(error: &dyn std::error::Error) -> Error {
 
 #[track_caller]
 fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    std::fs::write(path, bytes).map_err(|error| {
-        Error::new(ErrorKind::File { path: path.into(), message: format!("cannot be written: {error}") })
-    })
+    let failed = |error: io::Error| file_error(path, format!("cannot be written: {error}"));
+    let written = write_whole(path, failed, |file| file.write_all(bytes).map_err(failed));
+    Error::here_in(written)
 }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use serde_json::{Map, Value};
-use tensor_core::{Error, ErrorKind, Result};
+use tensor_core::{Error, ErrorKind, Result, file::write_whole};
 
 const OP: &str = "RunLog";
 
@@ -147,11 +147,9 @@ impl RunLog {
     /// Writes beside the file and renames, so that a failure leaves it as it was.
     #[track_caller]
     fn replace(path: &Path, columns: Option<&[&str]>, text: &str) -> Result<RunLog> {
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(".tmp");
-        let written = fs::write(&beside, text).and_then(|()| fs::rename(&beside, path));
-        let opened = written.and_then(|()| OpenOptions::new().append(true).open(path));
-        let file = opened.map_err(|error| failed(path, error))?;
+        let failed = |error: io::Error| failed(path, error);
+        Error::here_in(write_whole(path, failed, |file| file.write_all(text.as_bytes()).map_err(failed)))?;
+        let file = OpenOptions::new().append(true).open(path).map_err(failed)?;
         Ok(RunLog { path: path.to_path_buf(), file, columns: owned(columns) })
     }
 }

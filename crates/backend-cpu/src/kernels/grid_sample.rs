@@ -7,7 +7,7 @@ use std::{
     ops::{Div, Neg, Range, Rem},
 };
 
-use tensor_core::{GridMode, GridPadding, GridSample, Launch, Result};
+use tensor_core::{GridMode, GridPadding, GridSample, Launch, Result, custom::unsupported};
 
 use super::custom::{Native, for_float};
 use crate::{
@@ -155,11 +155,17 @@ fn typed<T: Place>(backend: &CpuBackend, of: GridSample, launch: &Launch<'_>) ->
         grid: bound.inputs[1].at::<T>(0),
         out: Shared(bound.outputs[0].at::<T>(0)),
     };
-    let some = |range: Range<usize>| match (of.axes, of.mode) {
-        (2, GridMode::Bilinear) => sampler.range::<2, 4>(range),
-        (2, GridMode::Nearest) => sampler.range::<2, 1>(range),
-        (_, GridMode::Bilinear) => sampler.range::<3, 8>(range),
-        (_, GridMode::Nearest) => sampler.range::<3, 1>(range),
+    // Those that the kernel offers are the only ones to come here.
+    let is_nearest = match of.mode {
+        GridMode::Bilinear => false,
+        GridMode::Nearest => true,
+        GridMode::Bicubic => return Err(unsupported(&of, launch.kernel, "cpu")),
+    };
+    let some = |range: Range<usize>| match (of.axes, is_nearest) {
+        (2, false) => sampler.range::<2, 4>(range),
+        (2, true) => sampler.range::<2, 1>(range),
+        (_, false) => sampler.range::<3, 8>(range),
+        (_, true) => sampler.range::<3, 1>(range),
     };
     match threads::worth((batch * places * channels) << of.axes, GRAIN) {
         1 => some(0..batch * places),

@@ -4,13 +4,13 @@
 #![allow(unsafe_code)]
 
 use std::{
+    io::Write,
     path::{Path, PathBuf},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex},
     time::Duration,
 };
+
+use tensor_core::file::write_whole;
 
 use crate::{
     device::faults::{Faults, lock, scoped},
@@ -87,18 +87,17 @@ impl Kept {
 
     /// Writes a file beside the old one and puts it in its place, so that no reader ever sees half of it.
     pub(crate) fn write(&self, data: &[u8]) -> std::io::Result<()> {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
         if let Some(dir) = self.path.parent() {
             std::fs::create_dir_all(dir)?;
         }
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let temporary = self.path.with_extension(format!("{}-{number}.tmp", std::process::id()));
-        let written = std::fs::write(&temporary, [self.header(data).as_bytes(), data].concat())
-            .and_then(|()| std::fs::rename(&temporary, &self.path));
-        if written.is_err() {
-            let _ = std::fs::remove_file(&temporary);
-        }
-        written
+        write_whole(
+            &self.path,
+            |error| error,
+            |file| {
+                file.write_all(self.header(data).as_bytes())?;
+                file.write_all(data)
+            },
+        )
     }
 }
 

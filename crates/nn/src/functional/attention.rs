@@ -13,7 +13,7 @@ const OP: &str = "scaled_dot_product_attention";
 /// What [`scaled_dot_product_attention`] may have otherwise than usual.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AttentionOptions<'a> {
-    /// Broadcast to `[…, L, S]`: bool, true where a query sees a key, or numbers that are added to the scores.
+    /// Broadcast to `[…, L, S]`: bool, true where a query sees a key, or numbers that are added to the scores, of the query's dtype or f32.
     pub mask: Option<&'a Tensor>,
     /// Whether query i sees keys 0 to i alone.
     pub is_causal: bool,
@@ -75,6 +75,13 @@ pub(crate) struct Request<'a> {
     pub(crate) dropout: Option<(f64, &'a Generator)>,
 }
 
+impl<'a> Request<'a> {
+    /// The request without dropout where that drops all, so that results are its results times 0: there is no 1 / (1 − p).
+    fn without_dropout(self) -> Option<Request<'a>> {
+        self.dropout.filter(|(p, _)| *p == 1.0).map(|_| Request { dropout: None, ..self })
+    }
+}
+
 /// Queries so few that their scores take no more memory than keys and values: products with one row or few have kernels of their own.
 const FEW_QUERIES: usize = 8;
 
@@ -86,6 +93,9 @@ pub(crate) fn attention(
     value: &Tensor,
     request: Request<'_>,
 ) -> Result<Tensor> {
+    if let Some(kept) = request.without_dropout() {
+        return Ok(attention(query, key, value, kept)?.mul_scalar(0.0));
+    }
     let cast = autocast::cast(OP, [query, key, value], [])?;
     let ([query, key, value], []) = cast.tensors();
     let mask = autocast::like(request.mask, query);
@@ -110,6 +120,10 @@ pub(crate) fn attention_with_weights(
     value: &Tensor,
     request: Request<'_>,
 ) -> Result<(Tensor, Tensor)> {
+    if let Some(kept) = request.without_dropout() {
+        let (out, weights) = attention_with_weights(query, key, value, kept)?;
+        return Ok((out.mul_scalar(0.0), weights.mul_scalar(0.0)));
+    }
     let cast = autocast::cast(OP, [query, key, value], [])?;
     let ([query, key, value], []) = cast.tensors();
     let mask = autocast::like(request.mask, query);
@@ -178,9 +192,9 @@ impl Call {
                     mask.shape(),
                 ));
             }
-            if mask.dtype() != DType::Bool && mask.dtype() != query.dtype() {
+            if !is_mask(mask, query.dtype()) {
                 return wrong(format!(
-                    "a mask of {}: give one of bool, true where a query sees a key, or of the scores' {}",
+                    "a mask of {}: give one of bool, true where a query sees a key, or of the scores' {} or f32",
                     mask.dtype(),
                     query.dtype()
                 ));
@@ -202,7 +216,11 @@ impl Call {
             causal: causal.filter(|first| first.saturating_add(1) < keys),
             draws,
         };
-        let (query, key, value, mask) = (query.clone(), key.clone(), value.clone(), mask.cloned());
+        let mask = mask.map(|mask| match mask.dtype() {
+            DType::Bool => Ok(mask.clone()),
+            _ => mask.to_dtype(query.dtype()),
+        });
+        let (query, key, value, mask) = (query.clone(), key.clone(), value.clone(), mask.transpose()?);
         let Some((heads, group)) = heads else {
             return Ok(Call { query, key, value, mask, weighting, heads: None });
         };
@@ -290,6 +308,15 @@ impl Call {
         }
         Ok(at_caller(|| autograd::apply(function, &inputs))?.0)
     }
+}
+
+/// Whether a mask is one of scores of this dtype: a bool, or numbers to add, of f32 or of that dtype. Autocast casts those of others.
+pub(crate) fn is_mask(mask: &Tensor, scores: DType) -> bool {
+    let dtype = mask.dtype();
+    dtype == DType::Bool
+        || dtype == DType::F32
+        || dtype == scores
+        || (autocast::is_within() && dtype.is_float())
 }
 
 /// How many heads of keys there are, and how many of queries share each.

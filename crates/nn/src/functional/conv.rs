@@ -31,6 +31,19 @@ pub enum ConvPadding<const D: usize> {
     Each([(usize, usize); D]),
 }
 
+impl<const D: usize> ConvPadding<D> {
+    /// How much goes before and after each axis, for windows of `kernel` elements that are `dilation` apart.
+    pub(crate) fn sides(self, kernel: [usize; D], dilation: [usize; D]) -> [(usize, usize); D] {
+        match self {
+            ConvPadding::Each(sides) => sides,
+            ConvPadding::Same => std::array::from_fn(|axis| {
+                let all = dilation[axis].saturating_mul(kernel[axis].saturating_sub(1));
+                (all / 2, all - all / 2)
+            }),
+        }
+    }
+}
+
 impl<const D: usize> Default for ConvPadding<D> {
     fn default() -> ConvPadding<D> {
         ConvPadding::Each([(0, 0); D])
@@ -304,11 +317,8 @@ pub(crate) fn convolution<const D: usize>(
     }
     let kernel: [usize; D] = std::array::from_fn(|axis| weight.dims()[2 + axis]);
     let padding = match padding {
-        ConvPadding::Each(padding) => padding,
-        ConvPadding::Same if stride == [1; D] => std::array::from_fn(|axis| {
-            let all = dilation[axis].saturating_mul(kernel[axis] - 1);
-            (all / 2, all - all / 2)
-        }),
+        ConvPadding::Each(_) => padding.sides(kernel, dilation),
+        ConvPadding::Same if stride == [1; D] => padding.sides(kernel, dilation),
         ConvPadding::Same => {
             return wrong(format!(
                 "Same padding keeps the size for a stride of 1, not {stride:?}; give the padding"

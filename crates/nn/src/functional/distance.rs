@@ -8,8 +8,8 @@ use tensor_core::{Distances, Error, Measure, Result, Shape, Tensor, autocast, is
 /// (Σ|x|ᵖ)^(1/p) along an axis that stays with size 1. Its gradient at 0 is 0.
 #[track_caller]
 fn norm(op: &'static str, x: &Tensor, p: f64, axis: usize) -> Result<Tensor> {
-    if p.is_nan() || p <= 0.0 {
-        return Err(Error::invalid(op, format!("the norm of power {p}: give a p above 0")));
+    if p.is_nan() {
+        return Err(Error::invalid(op, "the norm of power NaN: give a number"));
     }
     x.vector_norm(p, axis, true)
 }
@@ -28,7 +28,7 @@ fn check_float(op: &'static str, tensors: &[&Tensor]) -> Result<()> {
 /// x / max(‖x‖ₚ, eps) along an axis. PyTorch's defaults are p = 2, axis 1 and eps = 1e-12. `torch.nn.functional.normalize`.
 ///
 /// # Errors
-/// No such axis, a p that is not above 0, or a dtype that is not floating-point.
+/// No such axis, a p of NaN, nothing along the axis for a p of ±∞ or below 0, or a dtype that is not floating-point.
 #[track_caller]
 pub fn normalize(input: &Tensor, p: f64, axis: isize, eps: f64) -> Result<Tensor> {
     const OP: &str = "normalize";

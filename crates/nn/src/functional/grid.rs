@@ -73,12 +73,13 @@ fn affine_grid_by(theta: &Tensor, size: &Shape, align_corners: bool) -> Result<T
 
 /// The input `[N, C, …]` of two or three axes of pixels, read at the places of a grid `[N, …, D]`: `[N, C, …]` with the grid's sizes. A
 /// place is (x, y) or (x, y, z), x along the last axis of the input, from −1 at its start to 1 at its end. Gradients flow to both, but to the
-/// grid not from the nearest pixel. `torch.nn.functional.grid_sample`, but for its bicubic mode.
+/// grid not from the nearest pixel. `torch.nn.functional.grid_sample`.
 ///
 /// Jaderberg, Simonyan, Zisserman, Kavukcuoglu: Spatial transformer networks (2015).
 ///
 /// # Errors
-/// Shapes that do not fit, two dtypes, one that is not floating-point, two devices, an input without pixels.
+/// Shapes that do not fit, two dtypes, one that is not floating-point, two devices, an input without pixels, volumes for
+/// [`GridMode::Bicubic`].
 ///
 /// ```
 /// use nn::functional::{GridSampleOptions, affine_grid, grid_sample};
@@ -109,6 +110,9 @@ pub fn grid_sample(input: &Tensor, grid: &Tensor, options: GridSampleOptions) ->
         let message =
             format!("an input of {} and a grid of {}: give floats of one dtype", input.dtype(), grid.dtype());
         return Err(Error::invalid(OP, message));
+    }
+    if options.mode == GridMode::Bicubic && d != 2 {
+        return Err(bad("cubic convolution is for images [N, C, H, W]"));
     }
     let area = pixels.iter().fold(1usize, |area, &size| area.saturating_mul(size));
     if area == 0 || area > i32::MAX as usize {
@@ -168,7 +172,9 @@ impl Sampled {
         let grid = grid.reshape([n, count, d])?;
         let mut at = Vec::with_capacity(d);
         for (axis, &size) in pixels.iter().enumerate() {
-            at.push(place(&grid.select(2, d - 1 - axis)?, size, options)?);
+            let x = in_pixels(&grid.select(2, d - 1 - axis)?, size, options)?;
+            // Cubic convolution pads each of its pixels.
+            at.push(if options.mode == GridMode::Bicubic { x } else { within_edges(x, size, options)? });
         }
         let flat = input.reshape([n, channels, area])?;
         let read = |corner: &[Tensor]| -> Result<Tensor> {
@@ -225,6 +231,32 @@ impl Sampled {
                 let Some(sum) = sum else { return Err(Error::invalid(OP, "no axes")) };
                 sum
             }
+            GridMode::Bicubic => {
+                // The pixels of each axis, and their weights.
+                let mut taps: Vec<Vec<(Tensor, Tensor)>> = Vec::with_capacity(d);
+                for (x, &size) in at.iter().zip(pixels) {
+                    let floor = x.detach().floor();
+                    let t = x.sub(&floor)?;
+                    let of_axis = (0..4).map(|k| {
+                        let pixel = floor.add_scalar(k as f64 - 1.0);
+                        Ok((within_edges(pixel, size, options)?, cubic(&t, k)?))
+                    });
+                    taps.push(of_axis.collect::<Result<_>>()?);
+                }
+                let mut sum: Option<Tensor> = None;
+                for (row, of_row) in &taps[0] {
+                    for (column, of_column) in &taps[1] {
+                        let weight = of_row.mul(of_column)?.unsqueeze(1)?;
+                        let part = read(&[row.clone(), column.clone()])?.mul(&weight)?;
+                        sum = Some(match sum {
+                            Some(sum) => sum.add(&part)?,
+                            None => part,
+                        });
+                    }
+                }
+                let Some(sum) = sum else { return Err(Error::invalid(OP, "no axes")) };
+                sum
+            }
         };
         out.reshape(shape)
     }
@@ -251,9 +283,30 @@ impl Function for Sampled {
     }
 }
 
+/// The weight of tap `k` of four in cubic convolution, for a place that lies `t` after the second of them. Keys (1981).
+#[track_caller]
+fn cubic(t: &Tensor, k: usize) -> Result<Tensor> {
+    const A: f64 = -0.75;
+    // The distance of the tap from the place.
+    let x = match k {
+        0 => t.add_scalar(1.0),
+        1 => t.clone(),
+        2 => t.neg().add_scalar(1.0),
+        _ => t.neg().add_scalar(2.0),
+    };
+    match k {
+        // ((a + 2)·x − (a + 3))·x² + 1 up to a distance of 1.
+        1 | 2 => Ok(x.mul_scalar(A + 2.0).sub_scalar(A + 3.0).mul(&x)?.mul(&x)?.add_scalar(1.0)),
+        // ((a·x − 5a)·x + 8a)·x − 4a up to 2.
+        _ => {
+            Ok(x.mul_scalar(A).sub_scalar(5.0 * A).mul(&x)?.add_scalar(8.0 * A).mul(&x)?.sub_scalar(4.0 * A))
+        }
+    }
+}
+
 /// Where −1 to 1 lies along an axis of `size` pixels, counted from the centre of the first.
 #[track_caller]
-fn place(x: &Tensor, size: usize, options: GridSampleOptions) -> Result<Tensor> {
+fn in_pixels(x: &Tensor, size: usize, options: GridSampleOptions) -> Result<Tensor> {
     let n = size as f64;
     // A NaN is read as −1, as PyTorch has it, and where places are reflected, infinity too. Beyond, all places past the edge are alike.
     let x = match options.padding {
@@ -262,10 +315,16 @@ fn place(x: &Tensor, size: usize, options: GridSampleOptions) -> Result<Tensor> 
         }
         GridPadding::Reflection => x.masked_fill(&x.isfinite().logical_not(), -1.0)?,
     };
-    let x = match options.align_corners {
+    Ok(match options.align_corners {
         true => x.add_scalar(1.0).mul_scalar((n - 1.0) / 2.0),
         false => x.add_scalar(1.0).mul_scalar(n / 2.0).sub_scalar(0.5),
-    };
+    })
+}
+
+/// A place along an axis of `size` pixels as the padding has it.
+#[track_caller]
+fn within_edges(x: Tensor, size: usize, options: GridSampleOptions) -> Result<Tensor> {
+    let n = size as f64;
     match options.padding {
         GridPadding::Zeros => Ok(x),
         GridPadding::Border => Ok(x.clamp(0.0, n - 1.0)),

@@ -125,6 +125,10 @@ pub struct InterpolateOptions {
     pub align_corners: bool,
     /// Whether places are computed from the sizes, and not from the scale factor that was given. Off by default.
     pub recompute_scale_factor: bool,
+    /// Whether an axis that becomes smaller is smoothed, as Pillow does: each output is a mean over as many elements as fall to it, weighed by
+    /// the mode's kernel, of which the cubic one has the constant a = −½ here. Of [`InterpolateMode::Bilinear`] and
+    /// [`InterpolateMode::Bicubic`]. Off by default.
+    pub antialias: bool,
 }
 
 /// `[N, C, …]` at another size of the axes after C. `torch.nn.functional.interpolate`.
@@ -141,7 +145,7 @@ pub struct InterpolateOptions {
 ///
 /// # Errors
 /// Neither one size or factor nor one for each axis after C, another number of axes than the mode is for, a size of 0 or a factor that
-/// gives one, an axis without elements, `align_corners` of a mode that does not weigh, `recompute_scale_factor` without a factor, and,
+/// gives one, an axis without elements, `align_corners` of a mode that does not weigh, `antialias` of another mode than the two, `recompute_scale_factor` without a factor, and,
 /// but for the nearest, a dtype that is not floating-point.
 #[track_caller]
 pub fn interpolate(input: &Tensor, to: impl Into<Resize>, options: InterpolateOptions) -> Result<Tensor> {
@@ -165,7 +169,7 @@ pub(crate) fn interpolate_by(
     to: &Resize,
     options: InterpolateOptions,
 ) -> Result<Tensor> {
-    let InterpolateOptions { mode, align_corners, recompute_scale_factor } = options;
+    let InterpolateOptions { mode, align_corners, recompute_scale_factor, antialias } = options;
     let cast = autocast::cast("interpolate", [input], [])?;
     let ([input], []) = cast.tensors();
     let wrong = |message: String| Err(Error::invalid(op, message).here());
@@ -181,6 +185,9 @@ pub(crate) fn interpolate_by(
     }
     if align_corners && !mode.weighs() {
         return wrong(format!("mode {:?} has no align_corners: leave it off", mode.name()));
+    }
+    if antialias && !matches!(mode, InterpolateMode::Bilinear | InterpolateMode::Bicubic) {
+        return wrong(format!("mode {:?} has no antialias: leave it off", mode.name()));
     }
     if mode.weighs() && !input.dtype().is_float() {
         return wrong(format!("an input of {}; cast it with .to_dtype(DType::F32)?", input.dtype()));
@@ -225,7 +232,7 @@ pub(crate) fn interpolate_by(
                 input.shape()
             ));
         }
-        lines.push(Line { n, wanted, scale, align_corners });
+        lines.push(Line { n, wanted, scale, align_corners, antialias });
     }
     match mode {
         InterpolateMode::Area => match *lines.as_slice() {
@@ -235,6 +242,13 @@ pub(crate) fn interpolate_by(
             _ => wrong(format!("shape {} has too many axes", input.shape())),
         },
         InterpolateMode::Nearest | InterpolateMode::NearestExact => {
+            if count == 2 && mode == InterpolateMode::Nearest {
+                // For images, PyTorch takes a size that stays or doubles for its own factor, unless the mode is exact.
+                for line in lines.iter_mut().filter(|line| line.wanted == line.n || line.wanted == 2 * line.n)
+                {
+                    line.scale = None;
+                }
+            }
             lines.iter().enumerate().try_fold(input.clone(), |x, (axis, line)| line.pick(&x, axis + 2, mode))
         }
         InterpolateMode::Linear
@@ -260,6 +274,7 @@ struct Line {
     /// The scale factor, where places follow from it and not from the sizes.
     scale: Option<f64>,
     align_corners: bool,
+    antialias: bool,
 }
 
 /// The elements that an output is the weighted sum of.
@@ -310,7 +325,44 @@ impl Line {
         (i as f64 + 0.5) * ratio - 0.5
     }
 
+    /// The elements of output `i`, of all outputs as many, and their weights: those of a kernel that is as much wider as the axis becomes
+    /// smaller.
+    fn smoothed_taps(&self, i: usize, mode: InterpolateMode) -> Taps {
+        let ratio = match (self.align_corners, self.scale) {
+            (true, _) if self.wanted == 1 => 0.0,
+            (true, _) => (self.n - 1) as f64 / (self.wanted - 1) as f64,
+            (false, Some(scale)) => 1.0 / scale,
+            (false, None) => self.n as f64 / self.wanted as f64,
+        };
+        let width = ratio.max(1.0);
+        let cubic = mode == InterpolateMode::Bicubic;
+        let support = if cubic { 2.0 * width } else { width };
+        let kernel = |x: f64| {
+            const A: f64 = -0.5;
+            let x = x.abs();
+            match cubic {
+                false => (1.0 - x).max(0.0),
+                true if x < 1.0 => ((A + 2.0) * x - (A + 3.0)) * x * x + 1.0,
+                true if x < 2.0 => (((x - 5.0) * x + 8.0) * x - 4.0) * A,
+                true => 0.0,
+            }
+        };
+        let center = ratio * (i as f64 + 0.5);
+        // Towards zero, as PyTorch rounds.
+        let first = (center - support + 0.5).max(0.0) as usize;
+        let end = ((center + support + 0.5) as usize).min(self.n);
+        let weights: Vec<f64> = (first..end).map(|at| kernel((at as f64 - center + 0.5) / width)).collect();
+        let sum: f64 = weights.iter().sum();
+        let count = (2.0 * support).ceil() as usize + 2;
+        let taps = (first..end).zip(weights.into_iter().map(|w| if sum == 0.0 { w } else { w / sum }));
+        let spare = std::iter::repeat((first.min(self.n - 1), 0.0));
+        taps.chain(spare).take(count.max(end.saturating_sub(first))).collect()
+    }
+
     fn taps(&self, i: usize, mode: InterpolateMode) -> Taps {
+        if self.antialias {
+            return self.smoothed_taps(i, mode);
+        }
         let last = (self.n - 1) as f64;
         let at = |place: f64| place.clamp(0.0, last) as usize;
         if mode == InterpolateMode::Bicubic {
@@ -332,7 +384,10 @@ impl Line {
     #[track_caller]
     fn weigh(&self, x: &Tensor, axis: usize, mode: InterpolateMode) -> Result<Tensor> {
         // A scale factor that keeps the size moves places all the same; PyTorch heeds it for cubic weights alone.
-        let moved = self.scale.is_some() && !self.align_corners && mode == InterpolateMode::Bicubic;
+        let moved = self.scale.is_some()
+            && !self.align_corners
+            && !self.antialias
+            && mode == InterpolateMode::Bicubic;
         if self.wanted == self.n && !moved {
             return Ok(x.clone());
         }

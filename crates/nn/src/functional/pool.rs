@@ -20,6 +20,8 @@ pub struct PoolOptions<const D: usize> {
     pub ceil_mode: bool,
     /// Of means: whether padding counts as elements. It does by default.
     pub count_include_pad: bool,
+    /// For means: the number that sums are divided by, in place of the number of elements. `None` by default.
+    pub divisor_override: Option<usize>,
 }
 
 impl<const D: usize> Default for PoolOptions<D> {
@@ -30,6 +32,7 @@ impl<const D: usize> Default for PoolOptions<D> {
             dilation: [1; D],
             ceil_mode: false,
             count_include_pad: true,
+            divisor_override: None,
         }
     }
 }
@@ -40,7 +43,8 @@ macro_rules! pools {
         ///
         /// # Errors
         /// An input with neither one nor two more axes than the window, no floating-point dtype, a window, stride or dilation of 0, padding
-        /// of more than half a window, a window larger than the padded input.
+        /// of more than half a window, a window that no place of the padded input has room for: without `ceil_mode` one larger than it, with it
+        /// one that is larger by a stride or more. A `divisor_override` of 0, or of maxima.
         #[track_caller]
         pub fn $name(input: &Tensor, window: [usize; $d], options: PoolOptions<$d>) -> Result<Tensor> {
             $general(stringify!($name), input, window, options)
@@ -78,6 +82,7 @@ pub fn max_pool_with_indices<const D: usize>(
     options: PoolOptions<D>,
 ) -> Result<(Tensor, Tensor)> {
     const OP: &str = "max_pool";
+    check_no_divisor(OP, options)?;
     let (x, pool) = Pool::of(OP, input, window, options)?;
     let (maxima, indices) = apply(Maxima(pool), &[&x])?;
     let indices = indices.to_dtype(x.device().int_dtype())?;
@@ -123,6 +128,7 @@ pub(crate) fn lp_pool<const D: usize>(
     if options.padding != [0; D] {
         return Err(Error::invalid(op, "windows of norms have no padding; pad the input first"));
     }
+    check_no_divisor(op, options)?;
     let size: usize = window.iter().product();
     let whole = p.fract() == 0.0 && p.abs() <= 64.0;
     let wide = input.to_dtype(input.dtype().compute())?;
@@ -289,6 +295,7 @@ pub(crate) fn max_pool<const D: usize>(
     window: [usize; D],
     options: PoolOptions<D>,
 ) -> Result<Tensor> {
+    check_no_divisor(op, options)?;
     let (x, pool) = Pool::of(op, input, window, options)?;
     let out = if x.is_tracked() && tensor_core::is_grad_enabled() {
         apply(Maxima(pool), &[&x])?.0
@@ -309,11 +316,18 @@ pub(crate) fn avg_pool<const D: usize>(
     if options.dilation != [1; D] {
         return Err(Error::invalid(op, "windows of means have no dilation").here());
     }
+    if options.divisor_override == Some(0) {
+        return Err(Error::invalid(op, "divisor_override 0: give at least 1").here());
+    }
     let (x, pool) = Pool::of(op, input, window, options)?;
     let axes: Vec<usize> = (2..2 + D).collect();
     // Half types are added and divided in f32.
     let windows = pool.windows(&x, 0.0)?.to_dtype(x.dtype().compute())?;
     let sum = windows.sum_axis(axes.as_slice(), false)?;
+    if let Some(divisor) = options.divisor_override {
+        let out = sum.mul_scalar(1.0 / divisor as f64).to_dtype(input.dtype())?;
+        return out.reshape(pool.unbatched(input, &out));
+    }
     // Each window's elements that count, along each axis.
     let mut out = sum;
     for axis in 0..D {
@@ -331,6 +345,15 @@ pub(crate) fn avg_pool<const D: usize>(
     }
     let out = out.to_dtype(input.dtype())?;
     out.reshape(pool.unbatched(input, &out))
+}
+
+/// An error for a divisor where no sum is divided.
+#[track_caller]
+fn check_no_divisor<const D: usize>(op: &'static str, options: PoolOptions<D>) -> Result<()> {
+    if options.divisor_override.is_none() {
+        return Ok(());
+    }
+    Err(Error::invalid(op, "divisor_override is for the windows of means").here())
 }
 
 /// Windows that are known to fit the input `[N, C, …]`.
@@ -378,16 +401,19 @@ impl<const D: usize> Pool<D> {
                 ));
             }
             let room = size + 2 * pad;
-            if reach > room {
+            // A window larger than the input is its last one.
+            let is_last = ceil_mode && size > 0 && reach.saturating_sub(room) < step;
+            if reach > room && !is_last {
                 return wrong(format!(
                     "a window that reaches over {reach}; axis {} of the padded input {} has {room}",
                     2 + axis,
                     x.shape()
                 ));
             }
-            let mut count = (room - reach) / step + 1;
+            let left = room.saturating_sub(reach);
+            let mut count = left / step + 1;
             // One more that reaches past the end, if it begins before the right padding does.
-            if ceil_mode && !(room - reach).is_multiple_of(step) && count * step < size + pad {
+            if ceil_mode && !left.is_multiple_of(step) && count * step < size + pad {
                 count += 1;
             }
             outputs[axis] = count;

@@ -7,7 +7,7 @@ use tensor_core::{DType, Error, Generator, Result, Scalar, Tensor, default_dtype
 use super::{Dropout, Linear, LinearConfig, linear::parameter, record};
 use crate::{
     Module, Training, Visitor, VisitorMut,
-    functional::{Request, attention, attention_with_weights, causal_mask, linear},
+    functional::{Request, attention, attention_with_weights, causal_mask, is_mask, linear},
     init,
 };
 
@@ -134,7 +134,7 @@ impl MultiheadAttention {
     /// With dropout, without biases, with the batch first, or of another dtype.
     ///
     /// # Errors
-    /// Heads that do not divide the features, a `kdim` or `vdim` of 0, a dropout outside [0, 1), a dtype that is not floating-point or that
+    /// Heads that do not divide the features, a `kdim` or `vdim` of 0, a dropout outside [0, 1], a dtype that is not floating-point or that
     /// the device lacks, no memory.
     #[track_caller]
     pub fn with_config(
@@ -417,11 +417,11 @@ impl MultiheadAttention {
             let message = format!("{what} of shape {} and {}: {wanted}", mask.shape(), mask.dtype());
             Err(Error::invalid(OP, message).here())
         };
-        let fits = |mask: &Tensor| mask.dtype() == DType::Bool || mask.dtype() == like.dtype();
+        let fits = |mask: &Tensor| is_mask(mask, like.dtype());
         let mut parts: Vec<Tensor> = Vec::new();
         if let Some(mask) = masks.key_padding_mask {
             if !(mask.dims() == [batch, keys] || (batch == 1 && mask.dims() == [keys])) || !fits(mask) {
-                let wanted = format!("give one of [{batch}, {keys}], of bool or {}", like.dtype());
+                let wanted = format!("give one of [{batch}, {keys}], of bool, {} or f32", like.dtype());
                 return wrong("a key_padding_mask", mask, wanted);
             }
             parts.push(mask.reshape([batch, 1, 1, keys])?);
@@ -430,7 +430,7 @@ impl MultiheadAttention {
             let whole = [batch * self.heads, rows, keys];
             if !(mask.dims() == [rows, keys] || mask.dims() == whole) || !fits(mask) {
                 let wanted =
-                    format!("give one of [{rows}, {keys}] or {whole:?}, of bool or {}", like.dtype());
+                    format!("give one of [{rows}, {keys}] or {whole:?}, of bool, {} or f32", like.dtype());
                 return wrong("an attn_mask", mask, wanted);
             }
             parts.push(match mask.rank() {
@@ -452,7 +452,7 @@ impl MultiheadAttention {
         for part in parts {
             let numbers = match part.dtype() {
                 DType::Bool => part.where_cond(&zero.full_like(f64::NEG_INFINITY), &zero)?,
-                _ => part,
+                _ => part.to_dtype(like.dtype())?,
             };
             sum = Some(match sum {
                 Some(sum) => sum.add(&numbers)?,
@@ -460,6 +460,123 @@ impl MultiheadAttention {
             });
         }
         Ok(sum)
+    }
+}
+
+/// The options of [`multi_head_attention_forward`]; PyTorch's arguments with PyTorch's defaults.
+#[derive(Clone, Copy, Debug)]
+pub struct MultiHeadAttentionOptions<'a> {
+    /// `[3E]`: what is added to queries, keys and values when they are projected. None by default.
+    pub in_proj_bias: Option<&'a Tensor>,
+    /// `[E]`: what is added to the output. None by default.
+    pub out_proj_bias: Option<&'a Tensor>,
+    /// `[1, 1, E]` each: one more key and value. None by default.
+    pub bias_kv: Option<(&'a Tensor, &'a Tensor)>,
+    /// Whether one more key and value of zeros follow. Off by default.
+    pub add_zero_attn: bool,
+    /// The probability with which a weight is dropped, with the generator that the stream is taken from. None by default: PyTorch's
+    /// `training=False`.
+    pub dropout: Option<(f64, &'a Generator)>,
+    /// The masks of keys that are not seen.
+    pub masks: AttentionMasks<'a>,
+    /// Whether the weights are wanted. They are by default; without them, memory is linear in the lengths.
+    pub need_weights: bool,
+    /// Whether the weights are the mean over the heads. They are by default.
+    pub average_attn_weights: bool,
+}
+
+impl Default for MultiHeadAttentionOptions<'_> {
+    fn default() -> Self {
+        MultiHeadAttentionOptions {
+            in_proj_bias: None,
+            out_proj_bias: None,
+            bias_kv: None,
+            add_zero_attn: false,
+            dropout: None,
+            masks: AttentionMasks::default(),
+            need_weights: true,
+            average_attn_weights: true,
+        }
+    }
+}
+
+/// [`MultiheadAttention`] as a function of its parameters: queries `[L, N, E]` or `[L, E]`, keys and values `[S, N, …]` or `[S, …]`, the
+/// projections into the heads and the one out of them, `[E, E]`. Gives `[L, N, E]` and, if they are wanted, the weights, `[N, L, S]` or of each head
+/// `[N, heads, L, S]`. `torch.nn.functional.multi_head_attention_forward`.
+///
+/// ```
+/// use nn::{InProjection, functional::{MultiHeadAttentionOptions, multi_head_attention_forward}};
+/// use tensor_core::{Generator, Tensor};
+/// # fn main() -> tensor_core::Result<()> {
+/// let rng = Generator::seed(0, &backend_cpu::cpu());
+/// let x = Tensor::randn([5, 3, 8], &rng)?;
+/// let in_proj = InProjection::Joint(Tensor::randn([24, 8], &rng)?);
+/// let out_proj = Tensor::randn([8, 8], &rng)?;
+/// let (y, weights) = multi_head_attention_forward(&x, &x, &x, 2, &in_proj, &out_proj, MultiHeadAttentionOptions::default())?;
+/// assert_eq!((y.dims(), weights.unwrap().dims()), (&[5, 3, 8][..], &[3, 5, 5][..]));
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+/// Heads that do not divide the features, parameters of other shapes, a dropout outside [0, 1], and what [`MultiheadAttention::forward`]
+/// reports.
+#[track_caller]
+pub fn multi_head_attention_forward(
+    query: &Tensor,
+    key: &Tensor,
+    value: &Tensor,
+    num_heads: usize,
+    in_proj: &InProjection,
+    out_proj: &Tensor,
+    options: MultiHeadAttentionOptions<'_>,
+) -> Result<(Tensor, Option<Tensor>)> {
+    let MultiHeadAttentionOptions { in_proj_bias, out_proj_bias, bias_kv, dropout, masks, .. } = options;
+    let wrong = |message: String| Err(Error::invalid(OP, message));
+    let &[width, features] = out_proj.dims() else {
+        return wrong(format!("out_proj has the shape [E, E], not {}", out_proj.shape()));
+    };
+    if num_heads == 0 || width == 0 || width != features || !width.is_multiple_of(num_heads) {
+        return wrong(format!(
+            "{num_heads} heads do not divide the features of an out_proj {}",
+            out_proj.shape()
+        ));
+    }
+    let rows: &[(&Tensor, usize)] = match in_proj {
+        InProjection::Joint(weight) => &[(weight, 3 * width)],
+        InProjection::Separate([of_q, of_k, of_v]) => &[(of_q, width), (of_k, width), (of_v, width)],
+    };
+    if let Some((weight, rows)) =
+        rows.iter().find(|(weight, rows)| weight.rank() != 2 || weight.dims()[0] != *rows)
+    {
+        return wrong(format!("in_proj {}: a weight of {rows} rows is needed", weight.shape()));
+    }
+    let (of_key, of_value) = bias_kv.unzip();
+    let vectors =
+        [(in_proj_bias, vec![3 * width]), (of_key, vec![1, 1, width]), (of_value, vec![1, 1, width])];
+    for (given, wanted) in vectors {
+        if let Some(given) = given.filter(|given| given.dims() != wanted) {
+            return wrong(format!("a bias {}: one of {wanted:?} is needed", given.shape()));
+        }
+    }
+    let (p, rng) = match dropout {
+        Some((p, rng)) => (p, rng.clone()),
+        None => (0.0, Generator::seed(0, &query.device())),
+    };
+    let layer = MultiheadAttention {
+        in_proj: in_proj.clone(),
+        in_proj_bias: in_proj_bias.cloned(),
+        bias_kv: of_key.cloned().zip(of_value.cloned()),
+        out_proj: Linear { weight: out_proj.clone(), bias: out_proj_bias.cloned() },
+        heads: num_heads,
+        batch_first: false,
+        zero_attn: options.add_zero_attn,
+        dropout: Dropout::new(p, &rng)?,
+        training: Training::default(),
+    };
+    match (options.need_weights, options.average_attn_weights) {
+        (false, _) => Ok((layer.forward(query, key, value, masks)?, None)),
+        (true, true) => layer.forward_with_weights(query, key, value, masks).map(|(y, w)| (y, Some(w))),
+        (true, false) => layer.forward_with_head_weights(query, key, value, masks).map(|(y, w)| (y, Some(w))),
     }
 }
 

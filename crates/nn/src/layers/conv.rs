@@ -7,7 +7,8 @@ use tensor_core::{DType, Error, Generator, Result, Tensor, default_dtype};
 use super::{layer, linear::parameter, record, weight_and_bias};
 use crate::{
     functional::{
-        ConvOptions, ConvPadding, ConvTransposeOptions, Window, by_dims, convolution, transposed_convolution,
+        ConvOptions, ConvPadding, ConvTransposeOptions, PadMode, Window, by_dims, convolution, pad_by,
+        transposed_convolution,
     },
     init::{self, Fan, Nonlinearity},
 };
@@ -17,8 +18,11 @@ use crate::{
 pub struct ConvConfig<const D: usize> {
     /// Distance from window to window. 1 by default.
     pub stride: [usize; D],
-    /// Zeros round the input. None by default; `1.into()` for one on all sides.
+    /// Elements round the input. None by default; `1.into()` for one on all sides.
     pub padding: ConvPadding<D>,
+    /// The kind of these elements: zeros by default, [`PadMode::Constant`] of 0. [`PadMode::Reflect`] takes fewer than an
+    /// axis of the input has, [`PadMode::Circular`] no more, [`PadMode::Replicate`] any number.
+    pub padding_mode: PadMode,
     /// Distance between the elements of a window. 1 by default.
     pub dilation: [usize; D],
     /// Into how many groups channels are cut. 1 by default.
@@ -32,7 +36,8 @@ pub struct ConvConfig<const D: usize> {
 impl<const D: usize> Default for ConvConfig<D> {
     fn default() -> ConvConfig<D> {
         let ConvOptions { stride, padding, dilation, groups } = ConvOptions::default();
-        ConvConfig { stride, padding, dilation, groups, bias: true, dtype: default_dtype() }
+        let (padding_mode, dtype) = (PadMode::Constant(0.0), default_dtype());
+        ConvConfig { stride, padding, padding_mode, dilation, groups, bias: true, dtype }
     }
 }
 
@@ -60,6 +65,7 @@ pub struct Conv<const D: usize> {
     /// `[out]`, unless the layer has none.
     pub bias: Option<Tensor>,
     options: ConvOptions<D>,
+    padding_mode: PadMode,
 }
 
 /// A convolution of `[N, in, L]`. `torch.nn.Conv1d`.
@@ -89,7 +95,7 @@ impl<const D: usize> Conv<D> {
     ///
     /// # Errors
     /// No channels, an empty kernel, a stride, dilation or groups of 0, groups that do not divide the channels, `Same` padding with a
-    /// stride, a dtype that is not floating-point or that the device lacks, no memory.
+    /// stride, padding by NaN, a dtype that is not floating-point or that the device lacks, no memory.
     #[track_caller]
     pub fn with_config(
         in_channels: usize,
@@ -98,7 +104,7 @@ impl<const D: usize> Conv<D> {
         config: ConvConfig<D>,
         rng: &Generator,
     ) -> Result<Conv<D>> {
-        let ConvConfig { stride, padding, dilation, groups, bias, dtype } = config;
+        let ConvConfig { stride, padding, padding_mode, dilation, groups, bias, dtype } = config;
         let op = by_dims::<D>(["Conv1d", "Conv2d", "Conv3d"]);
         let kernel = kernel.into().0;
         check(op, [in_channels, out_channels, groups], [kernel, stride, dilation])?;
@@ -107,19 +113,33 @@ impl<const D: usize> Conv<D> {
                 format!("Same padding keeps the size for a stride of 1, not {stride:?}; give the padding");
             return Err(Error::invalid(op, message).here());
         }
+        if let PadMode::Constant(value) = padding_mode
+            && value.is_nan()
+        {
+            return Err(Error::invalid(op, "padding by NaN: give a number").here());
+        }
         let (weight, bias) =
             parameters([out_channels, in_channels / groups], kernel, out_channels, bias, dtype, rng)?;
-        Ok(Conv { weight, bias, options: ConvOptions { stride, padding, dilation, groups } })
+        Ok(Conv { weight, bias, options: ConvOptions { stride, padding, dilation, groups }, padding_mode })
     }
 
     /// The output for an input `[N, in, …]` or `[in, …]`.
     ///
     /// # Errors
-    /// As [`crate::functional::conv2d`].
+    /// As [`crate::functional::conv2d`], and an input that is too small for its padding mode.
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
         let op = by_dims::<D>(["conv1d", "conv2d", "conv3d"]);
-        record(self, convolution(op, input, &self.weight, self.bias.as_ref(), self.options))
+        let convolved = |input: &Tensor, options| {
+            record(self, convolution(op, input, &self.weight, self.bias.as_ref(), options))
+        };
+        if self.padding_mode == PadMode::Constant(0.0) {
+            return convolved(input, self.options);
+        }
+        let kernel = std::array::from_fn(|axis| self.weight.dims().get(2 + axis).copied().unwrap_or(1));
+        let sides = self.options.padding.sides(kernel, self.options.dilation);
+        let options = ConvOptions { padding: ConvPadding::default(), ..self.options };
+        convolved(&pad_by(op, input, &sides, self.padding_mode)?, options)
     }
 }
 
@@ -280,6 +300,7 @@ struct Description<'a, const D: usize> {
     dilation: [usize; D],
     groups: usize,
     bias: bool,
+    padding_mode: PadMode,
 }
 
 impl<const D: usize> Description<'_, D> {
@@ -304,6 +325,13 @@ impl<const D: usize> Description<'_, D> {
         if !self.bias {
             f.write_str(", bias=False")?;
         }
+        match self.padding_mode {
+            PadMode::Constant(0.0) => {}
+            PadMode::Constant(value) => write!(f, ", padding_mode=constant({value})")?,
+            PadMode::Reflect => f.write_str(", padding_mode=reflect")?,
+            PadMode::Replicate => f.write_str(", padding_mode=replicate")?,
+            PadMode::Circular => f.write_str(", padding_mode=circular")?,
+        }
         f.write_str(")")
     }
 }
@@ -319,8 +347,17 @@ impl<const D: usize> fmt::Debug for Conv<D> {
         };
         let channels = [self.weight.dims()[1] * groups, self.weight.dims()[0]];
         let (weight, bias) = (&self.weight, self.bias.is_some());
-        Description { weight, channels, stride, padding, dilation, groups, bias }
-            .write(&format!("Conv{D}d"), f)
+        Description {
+            weight,
+            channels,
+            stride,
+            padding,
+            dilation,
+            groups,
+            bias,
+            padding_mode: self.padding_mode,
+        }
+        .write(&format!("Conv{D}d"), f)
     }
 }
 
@@ -334,7 +371,9 @@ impl<const D: usize> fmt::Debug for ConvTranspose<D> {
         };
         let channels = [self.weight.dims()[0], self.weight.dims()[1] * groups];
         let (weight, bias) = (&self.weight, self.bias.is_some());
-        let description = Description { weight, channels, stride, padding, dilation, groups, bias };
+        let padding_mode = PadMode::Constant(0.0);
+        let description =
+            Description { weight, channels, stride, padding, dilation, groups, bias, padding_mode };
         description.write(&format!("ConvTranspose{D}d"), f)
     }
 }

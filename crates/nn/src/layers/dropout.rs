@@ -27,7 +27,7 @@ impl Dropout {
     /// Drops with probability `p`.
     ///
     /// # Errors
-    /// A `p` outside [0, 1).
+    /// A `p` outside [0, 1].
     #[track_caller]
     pub fn new(p: f64, rng: &Generator) -> Result<Dropout> {
         functional::check_probability("Dropout", p)?;
@@ -81,7 +81,7 @@ impl<const D: usize> ChannelDropout<D> {
     /// Drops with probability `p`.
     ///
     /// # Errors
-    /// A `p` outside [0, 1).
+    /// A `p` outside [0, 1].
     #[track_caller]
     pub fn new(p: f64, rng: &Generator) -> Result<ChannelDropout<D>> {
         Ok(ChannelDropout(Dropout::new(p, rng)?))
@@ -134,7 +134,7 @@ macro_rules! alpha_dropouts {
             /// Drops with probability `p`.
             ///
             /// # Errors
-            /// A `p` outside [0, 1).
+            /// A `p` outside [0, 1].
             #[track_caller]
             pub fn new(p: f64, rng: &Generator) -> Result<$name> {
                 Ok($name(Dropout::new(p, rng)?))

@@ -24,7 +24,8 @@ pub use activation::{
     Softshrink, Softsign, Tanh, Tanhshrink, Threshold,
 };
 pub use attention::{
-    AttentionMasks, InProjection, KeyValueCache, MultiheadAttention, MultiheadAttentionConfig,
+    AttentionMasks, InProjection, KeyValueCache, MultiHeadAttentionOptions, MultiheadAttention,
+    MultiheadAttentionConfig, multi_head_attention_forward,
 };
 pub(crate) use call::{Call, record, recorded};
 pub use checkpointed::Checkpointed;

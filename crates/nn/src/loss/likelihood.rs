@@ -73,7 +73,8 @@ impl Default for GaussianNllLoss {
 }
 
 impl GaussianNllLoss {
-    /// The loss of `input` against `target`, of one shape, with variances of that shape, of it with a last size of 1, or without its last axis.
+    /// The loss of `input` against `target`, which broadcast, with variances of the input's shape, of it with sizes of 1, or of it without the
+    /// last axis.
     ///
     /// # Errors
     /// Shapes that do not fit, an eps that is not above 0, dtypes that are not floating-point, or several devices.
@@ -82,7 +83,9 @@ impl GaussianNllLoss {
         const OP: &str = "gaussian_nll_loss";
         let cast = autocast::cast(OP, [input, target, variance], [])?;
         let ([input, target, variance], []) = cast.tensors();
-        check_pair(OP, input, target)?;
+        for tensor in [input, target] {
+            check_pair(OP, tensor, tensor)?;
+        }
         if !self.eps.is_finite() || self.eps <= 0.0 {
             return Err(Error::invalid(OP, format!("eps {}: give one above 0", self.eps)));
         }
@@ -90,13 +93,18 @@ impl GaussianNllLoss {
         let variance = match variance.dims() {
             dims if dims == input.dims() => variance.clone(),
             dims if input.rank() > 0 && dims == lead => variance.unsqueeze(-1)?,
-            [most @ .., 1] if input.rank() > 0 && most == lead => variance.clone(),
+            dims if dims.len() == input.rank()
+                && dims.iter().zip(input.dims()).all(|(own, size)| own == size || *own == 1) =>
+            {
+                variance.clone()
+            }
             _ => {
                 return Err(Error::new(ErrorKind::ShapeMismatch {
                     op: OP,
                     lhs: input.shape().clone(),
                     rhs: variance.shape().clone(),
-                    hint: "variances have the input's shape, or its with a last size of 1".into(),
+                    hint: "variances have the input's shape, it with sizes of 1, or it without the last axis"
+                        .into(),
                 }));
             }
         };

@@ -18,6 +18,7 @@ struct Net {
     shift: Option<Tensor>,
     absent: Option<Tensor>,
     mean: Tensor,
+    #[module(constant)]
     constant: Tensor,
     name: &'static str,
     training: Training,
@@ -93,6 +94,67 @@ fn frozen_parameters_stay_parameters() {
     assert!(net.fc1.weight.grad().is_none() && net.layers[0].weight.grad().is_some());
     net.zero_grad();
     assert!(net.layers[0].weight.grad().is_none());
+}
+
+#[test]
+fn freezing_changes_no_kind_and_no_count() {
+    let device = device();
+    let net = net(&device);
+    let (count, saved) = (net.num_parameters(), net.state_dict().into_keys().collect::<Vec<_>>());
+    net.freeze().unwrap();
+    assert_eq!(names(net.named_parameters()), PARAMETERS);
+    assert_eq!((net.num_parameters(), names(net.named_buffers())), (count, vec!["mean".to_string()]));
+    assert_eq!(net.state_dict().into_keys().collect::<Vec<_>>(), saved);
+    assert!(net.trainable_parameters().is_empty());
+    // A copy of what is frozen is frozen, and of the same kinds.
+    let held = (Tensor::ones([2], &device).unwrap().requires_grad(), net.mean.clone());
+    held.freeze().unwrap();
+    let copy = held.deep_copy().unwrap();
+    assert_eq!(
+        (names(copy.named_parameters()), names(copy.named_buffers())),
+        (vec!["0".into()], vec!["1".into()])
+    );
+    assert!(copy.trainable_parameters().is_empty());
+    copy.unfreeze().unwrap();
+    assert_eq!(copy.trainable_parameters().len(), 1);
+    net.unfreeze().unwrap();
+    assert_eq!(net.trainable_parameters().len(), PARAMETERS.len());
+    assert!(!net.mean.is_tracked() && !net.constant.is_tracked());
+    net.shift.as_ref().unwrap().sum().backward().unwrap();
+    assert!(net.shift.as_ref().unwrap().grad().is_some());
+}
+
+#[test]
+fn a_cell_is_a_parameter_from_when_it_wants_gradients_to_when_it_is_made_a_buffer() {
+    let device = device();
+    let cell = Tensor::ones([2], &device).unwrap().into_cell(false).unwrap();
+    assert!(!cell.is_parameter());
+    cell.set_requires_grad(true).unwrap();
+    cell.set_requires_grad(false).unwrap();
+    assert!(cell.is_parameter());
+    let cell = cell.into_cell(false).unwrap();
+    assert!(!cell.is_parameter() && !Tensor::ones([2], &device).unwrap().is_parameter());
+}
+
+#[test]
+fn tensors_that_are_neither_trained_nor_saved_are_named() {
+    #[derive(Module)]
+    struct Forgetful {
+        body: Linear,
+        inner: (Tensor, Vec<Tensor>),
+        #[module(constant)]
+        table: Option<Tensor>,
+    }
+    let device = device();
+    let plain = || Tensor::ones([2], &device).unwrap();
+    let cell = plain().into_cell(true).unwrap();
+    let rng = Generator::seed(0, &device);
+    // A layer that was made by hand of a tensor that is no cell is named too.
+    let body = Linear { bias: Some(plain()), ..Linear::new(2, 2, &rng).unwrap() };
+    let net = Forgetful { body, inner: (plain(), vec![cell, plain()]), table: Some(plain()) };
+    assert_eq!(net.undeclared_tensors(), ["body.bias", "inner.0", "inner.1.1"]);
+    assert_eq!(names(net.named_parameters()), ["body.weight", "inner.1.0"]);
+    assert!(net.state_dict().keys().eq(["body.weight", "inner.1.0"]));
 }
 
 #[test]

@@ -334,3 +334,50 @@ fn a_buffer_is_filled_in_pieces_and_a_failure_leaves_none() {
     assert!(stopped.unwrap_err().to_string().contains("full") && pieces == 1);
     assert!(cpu.download_with(&buffer, 0, 2_500_001, &mut |_| Ok(())).is_err());
 }
+
+/// Tells a process of this program that it is the one to be killed, and where it writes.
+const WRITER: &str = "SAFETENSORS_WRITER";
+
+/// The process below runs this; by itself it has nothing to do.
+#[test]
+fn writer() {
+    let Some(folder) = std::env::var_os(WRITER) else { return };
+    let path = std::path::Path::new(&folder).join("model.safetensors");
+    let dict = StateDict::from([("x".to_string(), Tensor::zeros([1 << 20], &device()).unwrap())]);
+    loop {
+        save_safetensors(&path, &dict).unwrap();
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_save_that_was_killed_leaves_nothing_after_the_next() {
+    use std::{
+        process::{Command, Stdio},
+        time::{Duration, Instant},
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let left = || {
+        let names =
+            std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.ends_with(".tmp")).count()
+    };
+    let start = Instant::now();
+    // Until one was killed while it wrote.
+    while left() == 0 && start.elapsed() < Duration::from_secs(60) {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "safetensors::writer"]).env(WRITER, folder.path()).stdout(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        while left() == 0 && start.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    assert!(left() > 0, "no process was killed while it wrote");
+    let path = folder.path().join("other.safetensors");
+    save_safetensors(&path, &Linear::new(2, 2, &Generator::seed(0, &device())).unwrap().state_dict())
+        .unwrap();
+    assert_eq!(left(), 0);
+    assert!(load_safetensors(&path, &device()).is_ok());
+}

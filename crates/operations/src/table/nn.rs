@@ -1,9 +1,12 @@
 //! `nn::functional`.
 
-use taper::nn::functional::{
-    self as f, AttentionOptions, BagMode, BagOptions, ConvOptions, ConvTransposeOptions, FoldOptions,
-    GridMode, GridPadding, GridSampleOptions, InterpolateMode, InterpolateOptions, PadMode, PoolOptions,
-    UnpoolOptions,
+use taper::{
+    Tensor,
+    nn::functional::{
+        self as f, AttentionOptions, BagMode, BagOptions, ConvOptions, ConvTransposeOptions, FoldOptions,
+        GridMode, GridPadding, GridSampleOptions, InterpolateMode, InterpolateOptions, PadMode, PoolOptions,
+        UnpoolOptions,
+    },
 };
 
 use crate::row::{DTypes::F32F64, Row, four, make, one, three, two};
@@ -16,6 +19,9 @@ pub(super) fn rows() -> Vec<Row> {
     vec![
         three("functional::linear", "F.linear(x, y, z)", |x, y, z| f::linear(x, y, Some(z))).shapes([&[2, 4], &[3, 4], &[3]])
             .bad(|x| f::linear(&x[0], &x[1].t()?, None)),
+        two("functional::linear", "F.linear(x, y)", |x, y| f::linear(x, y, None)).shapes([&[2, 3, 4], &[4]])
+            .bad(|x| f::linear(&x[0], &x[1], Some(&x[1]))),
+        two("functional::linear", "F.linear(x, y)", |x, y| f::linear(x, y, None)).shapes([&[4], &[3, 4]]),
         two("functional::embedding", "F.embedding(x, y)", f::embedding).shapes([&[2, 3], &[5, 2]]).index(0, &[4, 0, 1, 4, 2, 2])
             .bad(|x| f::embedding(&x[1], &x[1])),
         two("functional::embedding_with_padding", "F.embedding(x, y, padding_idx=2)", |x, y| f::embedding_with_padding(x, y, 2))
@@ -76,6 +82,14 @@ pub(super) fn rows() -> Vec<Row> {
             GridSampleOptions { mode: GridMode::Nearest, padding: GridPadding::Border, align_corners: false })).shapes([IMAGE, &[1, 3, 2, 2]]),
         two("functional::grid_sample", "F.grid_sample(x, y, padding_mode='border', align_corners=True)", |x, y| f::grid_sample(x, y,
             GridSampleOptions { padding: GridPadding::Border, align_corners: true, ..Default::default() })).shapes([SOLID, &[1, 2, 1, 2, 3]]),
+        two("functional::grid_sample", "F.grid_sample(x, y, 'bicubic', align_corners=False)", |x, y| f::grid_sample(x, y,
+            GridSampleOptions { mode: GridMode::Bicubic, ..Default::default() })).shapes([IMAGE, &[1, 3, 2, 2]]).loose(4.0)
+            .bad(|x| f::grid_sample(&x[0].unsqueeze(2)?, &Tensor::zeros([1, 1, 1, 1, 3], (x[1].dtype(), &x[1].device()))?,
+                GridSampleOptions { mode: GridMode::Bicubic, ..Default::default() })),
+        two("functional::grid_sample", "F.grid_sample(x, y, 'bicubic', 'border', align_corners=True)", |x, y| f::grid_sample(x, y,
+            GridSampleOptions { mode: GridMode::Bicubic, padding: GridPadding::Border, align_corners: true })).shapes([IMAGE, &[1, 3, 2, 2]]).loose(4.0),
+        two("functional::grid_sample", "F.grid_sample(x, y, 'bicubic', 'reflection', align_corners=False)", |x, y| f::grid_sample(x, y,
+            GridSampleOptions { mode: GridMode::Bicubic, padding: GridPadding::Reflection, ..Default::default() })).shapes([IMAGE, &[1, 3, 2, 2]]).loose(4.0),
         one("functional::affine_grid", "F.affine_grid(x, (2, 1, 3, 4), align_corners=False)", |x| f::affine_grid(x, [2, 1, 3, 4], false))
             .shapes([&[2, 2, 3]]).bad(|x| f::affine_grid(&x[0], [2, 1, 3], false)),
         one("functional::affine_grid", "F.affine_grid(x, (1, 1, 2, 1, 3), align_corners=True)", |x| f::affine_grid(x, [1, 1, 2, 1, 3], true))
@@ -123,6 +137,16 @@ pub(super) fn rows() -> Vec<Row> {
             mode: InterpolateMode::Bicubic, ..Default::default() })).shapes([IMAGE]),
         one("functional::interpolate", "F.interpolate(x, (2, 4, 5), mode='trilinear')", |x| f::interpolate(x, [2, 4, 5], InterpolateOptions {
             mode: InterpolateMode::Trilinear, ..Default::default() })).shapes([SOLID]),
+        one("functional::interpolate", "F.interpolate(x, (2, 3), mode='bilinear', antialias=True)", |x| f::interpolate(x, [2, 3], InterpolateOptions {
+            mode: InterpolateMode::Bilinear, antialias: true, ..Default::default() })).shapes([IMAGE])
+            .bad(|x| f::interpolate(&x[0], [2, 3], InterpolateOptions { antialias: true, ..Default::default() })),
+        one("functional::interpolate", "F.interpolate(x, scale_factor=(0.4, 0.55), mode='bilinear', antialias=True)", |x| f::interpolate(x, [0.4, 0.55],
+            InterpolateOptions { mode: InterpolateMode::Bilinear, antialias: true, ..Default::default() })).shapes([&[1, 2, 7, 9]]),
+        one("functional::interpolate", "F.interpolate(x, (3, 8), mode='bicubic', antialias=True)", |x| f::interpolate(x, [3, 8], InterpolateOptions {
+            mode: InterpolateMode::Bicubic, antialias: true, ..Default::default() })).shapes([&[1, 2, 7, 5]]),
+        one("functional::interpolate", "F.interpolate(x, (4, 3), mode='bicubic', align_corners=True, antialias=True)", |x| f::interpolate(x, [4, 3],
+            InterpolateOptions { mode: InterpolateMode::Bicubic, antialias: true, align_corners: true, ..Default::default() })).shapes([&[1, 2, 7, 5]]),
+        one("functional::interpolate", "F.interpolate(x, scale_factor=(1.2, 2.2))", |x| f::interpolate(x, [1.2, 2.2], InterpolateOptions::default())).shapes([IMAGE]),
         one("functional::local_response_norm", "F.local_response_norm(x, 3)", |x| f::local_response_norm(x, 3, 1e-4, 0.75, 1.0))
             .shapes([&[2, 5, 3]]).bad(|x| f::local_response_norm(&x[0], 0, 1e-4, 0.75, 1.0)),
         one("functional::lp_pool1d", "F.lp_pool1d(x, 2, 2)", |x| f::lp_pool1d(x, 2.0, [2], PoolOptions::default())).shapes([LINE]),
@@ -154,6 +178,13 @@ pub(super) fn rows() -> Vec<Row> {
             |x, y| f::fractional_max_pool_with_indices(x, [2; 3], [2; 3], y)).shapes([&[1, 2, 4, 4, 5], &[1, 2, 3]]).exactly(1, &[0.1, 0.9, 0.3, 0.4, 0.6, 0.2])
             .bad(|x| f::fractional_max_pool_with_indices(&x[0], [2; 3], [2; 3], &x[0])),
         one("functional::avg_pool1d", "F.avg_pool1d(x, 2)", |x| f::avg_pool1d(x, [2], PoolOptions::default())).shapes([LINE]),
+        one("functional::avg_pool2d", "F.avg_pool2d(x, 2, stride=1, padding=1, divisor_override=3)",
+            |x| f::avg_pool2d(x, [2, 2], PoolOptions { stride: Some([1, 1]), padding: [1, 1], divisor_override: Some(3), ..Default::default() })).shapes([IMAGE])
+            .bad(|x| f::avg_pool2d(&x[0], [2, 2], PoolOptions { divisor_override: Some(0), ..Default::default() })),
+        one("functional::avg_pool2d", "F.avg_pool2d(x, (6, 7), stride=(3, 3), ceil_mode=True)",
+            |x| f::avg_pool2d(x, [6, 7], PoolOptions { stride: Some([3, 3]), ceil_mode: true, ..Default::default() })).shapes([IMAGE]),
+        one("functional::max_pool2d", "F.max_pool2d(x, (6, 7), stride=(3, 3), ceil_mode=True)",
+            |x| f::max_pool2d(x, [6, 7], PoolOptions { stride: Some([3, 3]), ceil_mode: true, ..Default::default() })).shapes([IMAGE]),
         one("functional::avg_pool2d", "F.avg_pool2d(x, 2, stride=1, padding=1, count_include_pad=False)",
             |x| f::avg_pool2d(x, [2, 2], PoolOptions { stride: Some([1, 1]), padding: [1, 1], count_include_pad: false, ..Default::default() }))
             .shapes([IMAGE]).bad(|x| f::avg_pool2d(&x[0], [2, 2], PoolOptions { dilation: [2, 2], ..Default::default() })),

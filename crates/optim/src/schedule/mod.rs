@@ -124,7 +124,7 @@ impl<S: LrSchedule> LrScheduler<S> {
     /// of several kinds go in boxes, `Box<dyn LrSchedule>`.
     ///
     /// # Errors
-    /// Not as many schedules as groups.
+    /// Not as many schedules as groups; a schedule of the momentum for an optimizer without.
     #[track_caller]
     pub fn per_group(
         schedules: impl IntoIterator<Item = S>,
@@ -136,7 +136,28 @@ impl<S: LrSchedule> LrScheduler<S> {
             let message = format!("{} schedules for {groups} groups: give one for each", schedules.len());
             return Err(Error::invalid("LrScheduler", message));
         }
-        Ok(LrScheduler::start(schedules, optimizer))
+        let scheduler = LrScheduler::start(schedules, optimizer);
+        scheduler.check_momentum(0, optimizer)?;
+        Ok(scheduler)
+    }
+
+    /// The scheduler itself, if it fits the optimizer: what [`LrScheduler::step`] would fail with otherwise.
+    ///
+    /// # Errors
+    /// A schedule of the momentum for an optimizer without.
+    #[track_caller]
+    pub fn checked(self, optimizer: &(impl Optimizer + ?Sized)) -> Result<LrScheduler<S>> {
+        self.check_momentum(0, optimizer)?;
+        Ok(self)
+    }
+
+    #[track_caller]
+    fn check_momentum(&self, step: u64, optimizer: &(impl Optimizer + ?Sized)) -> Result<()> {
+        if self.momenta(step).is_some() && optimizer.momenta().is_none() {
+            let message = "the schedule sets the momentum, which this optimizer has not; switch that off in the schedule";
+            return Err(Error::invalid("LrScheduler", message));
+        }
+        Ok(())
     }
 
     fn start(schedules: Vec<S>, optimizer: &mut (impl Optimizer + ?Sized)) -> LrScheduler<S> {
@@ -155,10 +176,7 @@ impl<S: LrSchedule> LrScheduler<S> {
     #[track_caller]
     pub fn step(&mut self, optimizer: &mut (impl Optimizer + ?Sized)) -> Result<()> {
         let step = self.step.saturating_add(1);
-        if self.momenta(step).is_some() && optimizer.momenta().is_none() {
-            let message = "the schedule sets the momentum, which this optimizer has not; switch that off in the schedule";
-            return Err(Error::invalid("LrScheduler", message));
-        }
+        self.check_momentum(step, optimizer)?;
         for schedule in &self.schedules {
             if let Err(error) = schedule.check(step) {
                 return Err(error.here());

@@ -8,7 +8,8 @@ use crate::Optimizer;
 /// What [`ReduceLrOnPlateau`] takes for an improvement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ThresholdMode {
-    /// A share of the best so far. The default.
+    /// A share of the magnitude of the best so far. The default. (PyTorch's takes a share of the best itself, so that of a metric below 0 no
+    /// change is an improvement.)
     #[default]
     Rel,
     /// A number.
@@ -154,13 +155,14 @@ impl ReduceLrOnPlateau {
     }
 
     fn is_better(&self, metric: f64) -> bool {
-        let ReduceLrOnPlateauConfig { threshold, .. } = self.config;
-        match (self.config.maximize, self.config.threshold_mode) {
-            (false, ThresholdMode::Rel) => metric < self.best * (1.0 - threshold),
-            (false, ThresholdMode::Abs) => metric < self.best - threshold,
-            (true, ThresholdMode::Rel) => metric > self.best * (1.0 + threshold),
-            (true, ThresholdMode::Abs) => metric > self.best + threshold,
-        }
+        let ReduceLrOnPlateauConfig { threshold, threshold_mode, maximize, .. } = self.config;
+        let least = match threshold_mode {
+            // Any number is better than none.
+            _ if self.best.is_infinite() => 0.0,
+            ThresholdMode::Rel => self.best.abs() * threshold,
+            ThresholdMode::Abs => threshold,
+        };
+        if maximize { metric > self.best + least } else { metric < self.best - least }
     }
 }
 

@@ -223,3 +223,60 @@ fn momenta_are_found_by_their_names() {
     assert_eq!(momenta(&RAdam::new([parameter()], RAdamConfig::default())), Some(vec![0.9]));
     assert_eq!(momenta(&Adadelta::new([parameter()], AdadeltaConfig::default())), None);
 }
+
+/// An optimizer or a scheduler that makes no sense is told where it is made.
+#[test]
+fn what_is_known_when_an_object_is_made_is_told_then() {
+    let bad = SgdConfig { lr: -1.0, ..Default::default() };
+    says(Sgd::new([parameter()], bad).checked().map(drop), "lr -1");
+    says(Sgd::new([], SgdConfig::default()).checked().map(drop), "no parameters");
+    let plain = parameter().detach();
+    says(Sgd::new([plain], SgdConfig::default()).checked().map(drop), "no parameter");
+    says(Muon::new([parameter()], MuonConfig::default()).checked().map(drop), "only matrices");
+    says(Lbfgs::new([], LbfgsConfig::default()).checked().map(drop), "no parameters");
+    says(MasterWeights::new([parameter()], |masters| Sgd::new(masters, bad)).map(drop), "lr -1");
+    let mut good = Sgd::new([parameter()], SgdConfig::default()).checked().unwrap();
+    let mut adagrad = Adagrad::new([parameter()], AdagradConfig::default());
+    let cyclic = || CyclicLr::new(CyclicConfig { base_lr: 0.1, max_lr: 1.0, ..Default::default() }).unwrap();
+    says(LrScheduler::new(cyclic(), &mut adagrad).checked(&adagrad).map(drop), "momentum");
+    says(LrScheduler::per_group([cyclic()], &mut adagrad).map(drop), "momentum");
+    assert!(LrScheduler::new(cyclic(), &mut good).checked(&good).is_ok());
+}
+
+/// A relative threshold is a share of the best metric's magnitude, whatever its sign.
+#[test]
+fn a_metric_below_0_has_plateaus_too() {
+    let reduced_after = |maximize: bool, threshold_mode: ThresholdMode, metrics: &[f64]| {
+        let mut sgd = Sgd::new([parameter()], SgdConfig { lr: 1.0, ..Default::default() });
+        let config = ReduceLrOnPlateauConfig {
+            maximize,
+            threshold_mode,
+            patience: 1,
+            threshold: 0.1,
+            ..Default::default()
+        };
+        let mut plateau = ReduceLrOnPlateau::new(config).unwrap();
+        metrics.iter().position(|&metric| {
+            plateau.step(metric, &mut sgd);
+            sgd.learning_rates() != [1.0]
+        })
+    };
+    use ThresholdMode::{Abs, Rel};
+    for (sign, maximize) in [(1.0, false), (-1.0, true)] {
+        let after = |mode, metrics: &[f64]| {
+            reduced_after(maximize, mode, &metrics.iter().map(|m| sign * m).collect::<Vec<_>>())
+        };
+        // No change, and a change of less than a tenth, are no improvements.
+        assert_eq!(after(Rel, &[-1.0, -1.0, -1.0]), Some(2));
+        assert_eq!(after(Rel, &[-1.0, -1.05, -1.09]), Some(2));
+        assert_eq!(after(Rel, &[1.0, 0.95, 0.91]), Some(2));
+        assert_eq!(after(Rel, &[-1.0, -1.2, -1.4, -1.6]), None);
+        assert_eq!(after(Rel, &[1.0, 0.8, 0.6, -0.5, -0.6]), None);
+        // From 0 any number is an improvement, and from infinity any finite one.
+        assert_eq!(after(Rel, &[0.0, -1e-9, -2e-9, -3e-9]), None);
+        assert_eq!(after(Rel, &[f64::INFINITY, 5.0, 5.0, 5.0]), Some(3));
+        assert_eq!(after(Abs, &[-1.0, -1.05, -1.05]), Some(2));
+        assert_eq!(after(Abs, &[f64::INFINITY, 5.0, 4.0, 3.0]), None);
+        assert_eq!(after(Rel, &[f64::NAN, f64::NAN]), Some(1));
+    }
+}

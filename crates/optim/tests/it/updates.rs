@@ -42,6 +42,8 @@ macro_rules! with_each {
         $f(RmsPropConfig { lr: 0.1, centered: true, momentum: 0.5, ..Default::default() } $(, $argument)*);
         $f(AdagradConfig { lr: 0.1, lr_decay: 0.1, ..Default::default() } $(, $argument)*);
         $f(AdadeltaConfig { lr: 0.1, ..Default::default() } $(, $argument)*);
+        $f(AsgdConfig { lr: 0.1, lambd: 0.1, t0: 3.0, ..Default::default() } $(, $argument)*);
+        $f(RpropConfig { lr: 0.1, etas: (0.4, 1.3), ..Default::default() } $(, $argument)*);
         $f(LionConfig { lr: 0.1, betas, ..Default::default() } $(, $argument)*);
         $f(MuonConfig { lr: 0.1, ns_steps: 3, ..Default::default() } $(, $argument)*);
     };
@@ -236,6 +238,11 @@ fn settings_that_make_no_sense_are_errors_and_change_nothing() {
         AdagradConfig { initial_accumulator_value: -1.0, ..Default::default() },
         "initial_accumulator_value -1",
     );
+    refuses(AsgdConfig { lambd: -1.0, ..Default::default() }, "lambd -1");
+    refuses(AsgdConfig { t0: f64::NAN, ..Default::default() }, "t0 NaN");
+    refuses(RpropConfig { etas: (1.0, 1.2), ..Default::default() }, "etas 1, 1.2");
+    refuses(RpropConfig { etas: (0.5, 1.0), ..Default::default() }, "etas 0.5, 1");
+    refuses(RpropConfig { step_sizes: (2.0, 1.0), ..Default::default() }, "step_sizes 2, 1");
     refuses(AdadeltaConfig { rho: 1.1, ..Default::default() }, "rho 1.1");
     refuses(LionConfig { betas: (0.9, 1.0), ..Default::default() }, "betas.1 1");
     refuses(MuonConfig { ns_steps: 100, ..Default::default() }, "ns_steps 100");

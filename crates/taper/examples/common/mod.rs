@@ -110,7 +110,8 @@ impl Saving {
         let Some(folder) = &self.checkpoint else {
             return Ok((Saver { checkpoints: None, interrupt: None }, None));
         };
-        let mut checkpoints = Checkpoints::new(folder).keep_last(2);
+        let checkpoints = if self.resume { Checkpoints::resume(folder) } else { Checkpoints::create(folder) };
+        let mut checkpoints = checkpoints?.keep_last(2);
         let latest = if self.resume { checkpoints.latest(device)? } else { None };
         match &latest {
             Some(latest) => {

@@ -52,8 +52,6 @@ fn ours(name: &str) -> Option<&str> {
         | "linalg_multi_dot" | "norm" | "frobenius_norm" | "nuclear_norm" | "linalg_matrix_norm" => {
             return None;
         }
-        // Taper's takes tensors of one dtype.
-        "index_put" => return None,
         name if name.starts_with('_') => return None,
         name => name,
     })
@@ -381,6 +379,303 @@ fn misuse_of_the_scaler_is_an_error() -> Result<()> {
         let sgd = Sgd::new([half.clone()], SgdConfig::default());
         scaler.scale(&half.sum()).backward()?;
         assert!(said(scaler.unscale(&sgd).unwrap_err()).contains("keep the parameters in f32"));
+    }
+    Ok(())
+}
+
+#[test]
+fn bad_gradients_lead_to_no_scale_of_0() -> Result<()> {
+    let d = device();
+    let w = Tensor::new([1.0f32], &d)?.requires_grad();
+    let mut sgd = Sgd::new([w.clone()], SgdConfig { lr: 0.5, ..Default::default() });
+    let mut scaler = GradScaler::new(GradScalerConfig::default())?;
+    for _ in 0..200 {
+        w.set_grad(Some(Tensor::new([f32::INFINITY], &d)?));
+        assert!(!scaler.step(&mut sgd)?);
+        scaler.update()?;
+    }
+    assert_eq!((scaler.get_scale(), w.item::<f32>()?), (2f64.powi(-24), 1.0));
+    // It goes on from there.
+    sgd.zero_grad();
+    scaler.scale(&w.sum()).backward()?;
+    assert!(scaler.step(&mut sgd)?);
+    assert_eq!(w.item::<f32>()?, 0.5);
+    // Scales of which gradients cannot be freed are refused.
+    for scale in [0.0, -1.0, 1e-40, 1e-46, f64::INFINITY, f64::NAN] {
+        assert!(scaler.set_scale(scale).is_err());
+        assert!(GradScaler::new(GradScalerConfig { init_scale: scale, ..Default::default() }).is_err());
+    }
+    // One that is given below the least stays.
+    scaler.set_scale(2f64.powi(-100))?;
+    w.set_grad(Some(Tensor::new([f32::NAN], &d)?));
+    assert!(!scaler.step(&mut sgd)?);
+    scaler.update()?;
+    assert_eq!(scaler.get_scale(), 2f64.powi(-100));
+    Ok(())
+}
+
+/// The inputs of a layer or function of several inputs, all in f32.
+type Inputs = Vec<Tensor>;
+
+/// Every layer, loss and function of several floating-point inputs: which of them get the half type where they come from a product, and the
+/// dtype that PyTorch's autocast for CUDA gives.
+fn of_several_inputs(rng: &Generator) -> Result<Vec<(&'static str, Inputs, DType, Of)>> {
+    use taper::nn::{self, AttentionMasks, Reduction};
+    let d = rng.device();
+    let x = |shape: &[usize], seed: u64| tensor(shape, seed, DType::F32, d);
+    let unit = |shape: &[usize], seed: u64| Ok::<_, taper::Error>(x(shape, seed)?.sigmoid());
+    let row = || x(&[4, 6], 1);
+    let pair = || Ok::<_, taper::Error>(vec![row()?, x(&[4, 6], 2)?]);
+    let sequence = |seed: u64| x(&[5, 2, 8], seed);
+    // As generate_square_subsequent_mask makes it.
+    let causal = Tensor::full([5, 5], f64::NEG_INFINITY, d)?.triu(1)?;
+    let padding = x(&[2, 5], 7)?;
+    let labels = Tensor::new([0i32, 5, 2, 1], d)?;
+    let signs = Tensor::new([1.0f32, -1.0, -1.0, 1.0], d)?;
+    let (half, wide) = (DType::BF16, DType::F32);
+    let attention = nn::MultiheadAttention::new(8, 2, rng)?;
+    let attention_with_weights = attention.clone();
+    let extra = nn::MultiheadAttentionConfig { add_bias_kv: true, add_zero_attn: true, ..Default::default() };
+    let attention_with_keys = nn::MultiheadAttention::with_config(8, 2, extra, rng)?;
+    let no_drop = nn::TransformerConfig { dropout: 0.0, dim_feedforward: 16, ..Default::default() };
+    let encoder = nn::TransformerEncoderLayer::with_config(8, 2, no_drop, rng)?;
+    let decoder = nn::TransformerDecoderLayer::with_config(8, 2, no_drop, rng)?;
+    let (lstm, gru, rnn) = (nn::Lstm::new(8, 8, rng)?, nn::Gru::new(8, 8, rng)?, nn::Rnn::new(8, 8, rng)?);
+    let cell = nn::LstmCell::new(8, 8, rng)?;
+    let bilinear = nn::Bilinear::new(6, 6, 3, rng)?;
+    fn masks<'a>(attn: &'a Tensor, padding: &'a Tensor) -> AttentionMasks<'a> {
+        AttentionMasks { attn_mask: Some(attn), key_padding_mask: Some(padding), ..Default::default() }
+    }
+    let mut all: Vec<(&'static str, Inputs, DType, Of)> = Vec::new();
+    let mut one = |name, inputs: Inputs, dtype, f: Of| all.push((name, inputs, dtype, f));
+    let (seq, memory, state) = (sequence(3)?, sequence(4)?, x(&[1, 2, 8], 5)?);
+    one(
+        "MultiheadAttention",
+        vec![seq.clone(), causal.clone(), padding.clone()],
+        half,
+        Box::new(move |x| attention.forward(&x[0], &x[0], &x[0], masks(&x[1], &x[2]))),
+    );
+    one(
+        "MultiheadAttention with weights",
+        vec![seq.clone(), memory.clone(), causal.clone()],
+        half,
+        Box::new(move |x| {
+            let masks = AttentionMasks { attn_mask: Some(&x[2]), ..Default::default() };
+            Ok(attention_with_weights.forward_with_weights(&x[0], &x[1], &x[1], masks)?.0)
+        }),
+    );
+    one(
+        "MultiheadAttention with keys of its own",
+        vec![seq.clone(), causal.clone()],
+        half,
+        Box::new(move |x| {
+            attention_with_keys.forward(
+                &x[0],
+                &x[0],
+                &x[0],
+                AttentionMasks { attn_mask: Some(&x[1]), ..Default::default() },
+            )
+        }),
+    );
+    one(
+        "scaled_dot_product_attention",
+        vec![seq.clone(), memory.clone(), x(&[2, 2], 8)?],
+        half,
+        Box::new(|x| {
+            F::scaled_dot_product_attention(
+                &x[0],
+                &x[1],
+                &x[1],
+                F::AttentionOptions { mask: Some(&x[2]), ..Default::default() },
+            )
+        }),
+    );
+    one(
+        "TransformerEncoderLayer",
+        vec![seq.clone(), causal.clone(), padding.clone()],
+        wide,
+        Box::new(move |x| encoder.forward_masked(&x[0], masks(&x[1], &x[2]))),
+    );
+    one(
+        "TransformerDecoderLayer",
+        vec![seq.clone(), memory.clone(), causal.clone(), padding.clone()],
+        wide,
+        Box::new(move |x| decoder.forward(&x[0], &x[1], masks(&x[2], &x[3]), masks(&x[2], &x[3]))),
+    );
+    one(
+        "LSTM",
+        vec![seq.clone(), state.clone(), state.clone()],
+        half,
+        Box::new(move |x| Ok(lstm.forward(&x[0], Some((&x[1], &x[2])))?.0)),
+    );
+    one(
+        "GRU",
+        vec![seq.clone(), state.clone()],
+        half,
+        Box::new(move |x| Ok(gru.forward(&x[0], Some(&x[1]))?.0)),
+    );
+    one(
+        "RNN",
+        vec![seq.clone(), state.clone()],
+        half,
+        Box::new(move |x| Ok(rnn.forward(&x[0], Some(&x[1]))?.0)),
+    );
+    one(
+        "LSTMCell",
+        vec![x(&[2, 8], 6)?, x(&[2, 8], 7)?, x(&[2, 8], 8)?],
+        half,
+        Box::new(move |x| Ok(cell.forward(&x[0], Some((&x[1], &x[2])))?.0)),
+    );
+    one("Bilinear", pair()?, wide, Box::new(move |x| bilinear.forward(&x[0], &x[1])));
+    one(
+        "linear",
+        vec![row()?, x(&[3, 6], 2)?, x(&[3], 3)?],
+        half,
+        Box::new(|x| F::linear(&x[0], &x[1], Some(&x[2]))),
+    );
+    one("cosine_similarity", pair()?, wide, Box::new(|x| F::cosine_similarity(&x[0], &x[1], 1, 1e-8)));
+    one("cdist", pair()?, wide, Box::new(|x| F::cdist(&x[0], &x[1], 2.0)));
+    one(
+        "grid_sample",
+        vec![x(&[1, 2, 4, 4], 1)?, x(&[1, 3, 3, 2], 2)?],
+        wide,
+        Box::new(|x| F::grid_sample(&x[0], &x[1], Default::default())),
+    );
+    one(
+        "layer_norm",
+        vec![row()?, x(&[6], 2)?, x(&[6], 3)?],
+        wide,
+        Box::new(|x| F::layer_norm(&x[0], [6], Some(&x[1]), Some(&x[2]), 1e-5)),
+    );
+    one("mse_loss", pair()?, wide, Box::new(|x| F::mse_loss(&x[0], &x[1])));
+    one("l1_loss", pair()?, wide, Box::new(|x| F::l1_loss(&x[0], &x[1])));
+    one("smooth_l1_loss", pair()?, wide, Box::new(|x| F::smooth_l1_loss(&x[0], &x[1])));
+    one("huber_loss", pair()?, wide, Box::new(|x| F::huber_loss(&x[0], &x[1])));
+    one("kl_div", pair()?, wide, Box::new(|x| F::kl_div(&x[0], &x[1])));
+    one(
+        "binary_cross_entropy",
+        vec![unit(&[4, 6], 1)?, unit(&[4, 6], 2)?, unit(&[6], 3)?],
+        wide,
+        Box::new(|x| nn::BceLoss { weight: Some(x[2].clone()), ..Default::default() }.forward(&x[0], &x[1])),
+    );
+    one(
+        "BCEWithLogitsLoss",
+        vec![row()?, unit(&[4, 6], 2)?, unit(&[6], 3)?, unit(&[6], 4)?],
+        wide,
+        Box::new(|x| {
+            let loss = nn::BceWithLogitsLoss {
+                reduction: Reduction::Mean,
+                pos_weight: Some(x[2].clone()),
+                weight: Some(x[3].clone()),
+            };
+            loss.forward(&x[0], &x[1])
+        }),
+    );
+    let of_labels = labels.clone();
+    one(
+        "CrossEntropyLoss",
+        vec![row()?, unit(&[6], 3)?],
+        wide,
+        Box::new(move |x| {
+            nn::CrossEntropyLoss { weight: Some(x[1].clone()), ..Default::default() }
+                .forward(&x[0], &of_labels)
+        }),
+    );
+    let of_labels = labels.clone();
+    one(
+        "NLLLoss",
+        vec![row()?, unit(&[6], 3)?],
+        wide,
+        Box::new(move |x| {
+            nn::NllLoss { weight: Some(x[1].clone()), ..Default::default() }.forward(&x[0], &of_labels)
+        }),
+    );
+    one(
+        "MultiMarginLoss",
+        vec![row()?, unit(&[6], 3)?],
+        wide,
+        Box::new(move |x| {
+            nn::MultiMarginLoss { weight: Some(x[1].clone()), ..Default::default() }.forward(&x[0], &labels)
+        }),
+    );
+    one("PoissonNLLLoss", pair()?, wide, Box::new(|x| nn::PoissonNllLoss::default().forward(&x[0], &x[1])));
+    one(
+        "GaussianNLLLoss",
+        vec![row()?, x(&[4, 6], 2)?, unit(&[4, 1], 3)?],
+        wide,
+        Box::new(|x| nn::GaussianNllLoss::default().forward(&x[0], &x[1], &x[2])),
+    );
+    let of_signs = signs.clone();
+    one(
+        "MarginRankingLoss",
+        vec![x(&[4], 1)?, x(&[4], 2)?],
+        wide,
+        Box::new(move |x| nn::MarginRankingLoss::default().forward(&x[0], &x[1], &of_signs)),
+    );
+    one(
+        "CosineEmbeddingLoss",
+        pair()?,
+        wide,
+        Box::new(move |x| nn::CosineEmbeddingLoss::default().forward(&x[0], &x[1], &signs)),
+    );
+    one(
+        "TripletMarginLoss",
+        vec![row()?, x(&[4, 6], 2)?, x(&[4, 6], 3)?],
+        wide,
+        Box::new(|x| nn::TripletMarginLoss::default().forward(&x[0], &x[1], &x[2])),
+    );
+    one(
+        "index_put",
+        vec![row()?, x(&[2, 6], 2)?],
+        wide,
+        Box::new(|x| x[0].index_put(&Tensor::new([1i32, 3], &x[0].device())?, &x[1], false)),
+    );
+    one(
+        "scatter_add",
+        pair()?,
+        wide,
+        Box::new(|x| {
+            let index = Tensor::zeros([4, 6], (DType::I32, &x[0].device()))?;
+            x[0].scatter_add(0, &index, &x[1])
+        }),
+    );
+    one(
+        "addcmul",
+        vec![row()?, x(&[4, 6], 2)?, x(&[4, 6], 3)?],
+        wide,
+        Box::new(|x| x[0].addcmul(&x[1], &x[2], 0.5)),
+    );
+    one("concat", pair()?, wide, Box::new(|x| Tensor::concat(&[&x[0], &x[1]], 0)));
+    Ok(all)
+}
+
+type Of = Box<dyn Fn(&[Tensor]) -> Result<Tensor>>;
+
+/// Each with all inputs in f32, and with each input in turn in the half type, as a product before it gives one: never an error, of PyTorch's
+/// dtype, near the result without autocast, and with gradients for what wants them.
+#[test]
+fn layers_of_several_inputs_run_whatever_their_inputs_came_from() -> Result<()> {
+    let d = device();
+    if !needs(&d, DType::BF16) {
+        return Ok(());
+    }
+    for (name, inputs, dtype, f) in of_several_inputs(&Generator::seed(4, &d))? {
+        let expected = f(&inputs)?.to_f64_vec()?;
+        for lowered in 0..=inputs.len() {
+            let of = |(k, x): (usize, &Tensor)| {
+                if k + 1 == lowered { x.to_dtype(DType::BF16) } else { Ok(x.clone()) }
+            };
+            let given = inputs.iter().enumerate().map(of).collect::<Result<Vec<_>>>()?;
+            let given: Vec<Tensor> = given.iter().map(|x| x.detach().requires_grad()).collect();
+            let what = format!("{name} with input {lowered} (from 1 on) in bf16");
+            let result = autocast(DType::BF16, || f(&given));
+            let result = result.unwrap_or_else(|error| panic!("{what}: {error}"));
+            // The widest of f32 and a half type is f32.
+            assert_eq!(result.dtype(), dtype, "{what}");
+            assert_close(&result.to_f64_vec()?, &expected, (4e-2, 4e-2), &what);
+            result.sum().backward()?;
+            assert!(given[0].grad().is_some(), "{what}");
+        }
     }
     Ok(())
 }

@@ -230,3 +230,52 @@ fn bad_training_settings_change_nothing() -> Result<()> {
     says(cross_entropy(&logits, &f(&[4])), &["class labels are integers", "to_dtype(DType::I32)"]);
     Ok(())
 }
+
+/// A function that learns its caller's line, handed to the standard library, learns a line there.
+#[test]
+fn no_error_is_made_by_a_function_that_is_handed_on() {
+    let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut folders: Vec<_> =
+        std::fs::read_dir(crates).unwrap().map(|entry| entry.unwrap().path().join("src")).collect();
+    let mut files = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let Ok(text) = std::fs::read_to_string(&path) else { continue };
+            let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+            for line in code {
+                let handed_on = [
+                    "map_err(Error::",
+                    "map_err(tensor_core::Error::",
+                    "error| error.here())",
+                    "e| e.here())",
+                ];
+                assert!(
+                    !handed_on.iter().any(|what| line.contains(what)),
+                    "{}: {line}: use Error::here_in",
+                    path.display()
+                );
+            }
+            files += 1;
+        }
+    }
+    assert!(files > 100);
+}
+
+#[test]
+fn errors_of_optimizers_name_the_line_of_the_step() {
+    let w = f(&[2, 3]).requires_grad();
+    w.set_grad(Some(f(&[3, 2])));
+    let mut sgd = Sgd::new([w.clone()], SgdConfig { lr: 0.1, ..Default::default() });
+    says(sgd.step(), &["[2, 3]", "[3, 2]"]);
+    let build = |masters| Sgd::new(masters, SgdConfig { lr: 0.1, ..Default::default() });
+    let mut masters = taper::optim::MasterWeights::new([w.clone()], build).unwrap();
+    says(masters.step(), &["[2, 3]", "[3, 2]"]);
+    says(taper::optim::MasterWeights::new([], build), &["no parameters"]);
+    says(f(&[3]).histc(0, 0.0, 1.0), &["0 bins"]);
+    says(f(&[3]).histc(3, 1.0, 0.0), &["finite bounds"]);
+}

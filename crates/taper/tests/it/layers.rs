@@ -48,6 +48,7 @@ fn images_are_resized_as_pytorch_does() {
             mode: mode(case.args["mode"].as_str().unwrap()),
             align_corners: case.flag("align_corners", false),
             recompute_scale_factor: case.flag("recompute", false),
+            ..Default::default()
         };
         let to = match case.args.get("size") {
             Some(size) => Resize::Size(list(size)),

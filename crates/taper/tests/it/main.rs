@@ -40,6 +40,7 @@ mod numerics;
 mod offload;
 mod operations;
 mod optimizers;
+mod options;
 mod parallel;
 mod pointwise;
 #[cfg(feature = "distributions")]

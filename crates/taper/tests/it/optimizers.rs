@@ -119,6 +119,8 @@ fn optimizers_step_as_pytorchs() -> Result<()> {
                 "RMSprop" => follow::<RmsPropConfig>(&runs, case, dtype, within)?,
                 "Adagrad" => follow::<AdagradConfig>(&runs, case, dtype, within)?,
                 "Adadelta" => follow::<AdadeltaConfig>(&runs, case, dtype, within)?,
+                "ASGD" => follow::<AsgdConfig>(&runs, case, dtype, within)?,
+                "Rprop" => follow::<RpropConfig>(&runs, case, dtype, within)?,
                 "Lion" => follow::<LionConfig>(&runs, case, dtype, within)?,
                 "Muon" => follow::<MuonConfig>(&runs, case, dtype, within)?,
                 // Its iteration rounds to 8 bits; 25 steps of 0.05 add up.

@@ -20,15 +20,17 @@ impl Tensor {
     /// A cell that holds this tensor's value, which [`Tensor::assign`] can replace for all its handles at once.
     ///
     /// With `requires_grad` it is a leaf of the graph: gradients accumulate in it. Without, it is a buffer, such as a
-    /// running mean. A cell given is returned as it is, with the flag set as asked.
+    /// running mean. A cell given is returned as it is, with the flag set as asked: one that was a parameter is a buffer from then on
+    /// if no gradients are asked for. To freeze a parameter, use [`Tensor::set_requires_grad`].
     ///
     /// # Errors
     /// `requires_grad` of a dtype that is not floating-point.
     #[track_caller]
     #[doc(alias("Parameter", "register_buffer"))]
     pub fn into_cell(self, requires_grad: bool) -> Result<Tensor> {
-        if self.0.variable().is_some() {
+        if let Some(variable) = self.0.variable() {
             self.set_requires_grad(requires_grad)?;
+            variable.parameter.store(requires_grad, Ordering::Relaxed);
             return Ok(self);
         }
         if requires_grad && !self.dtype().is_float() {
@@ -49,6 +51,7 @@ impl Tensor {
         outer.extra = Some(Box::new(Extra::Variable(Variable {
             current: Mutex::new(current.clone()),
             requires_grad: AtomicBool::new(requires_grad),
+            parameter: AtomicBool::new(requires_grad),
             grad: Mutex::new(None),
         })));
         let outer = Tensor::first(outer);
@@ -60,6 +63,13 @@ impl Tensor {
     #[must_use]
     pub fn is_cell(&self) -> bool {
         self.0.variable().is_some()
+    }
+
+    /// Whether this tensor is a cell that wants gradients or wanted them once: a parameter, also while it is frozen. A cell that
+    /// never wanted any is a buffer.
+    #[must_use]
+    pub fn is_parameter(&self) -> bool {
+        self.0.variable().is_some_and(|variable| variable.parameter.load(Ordering::Relaxed))
     }
 
     /// Replaces the value of this cell, for every handle on it. Graphs built before keep the old value. The gradient stays.
@@ -118,7 +128,8 @@ impl Tensor {
         }
     }
 
-    /// Turns the wish for gradients of a cell on or off (to freeze a parameter). Graphs built before are not touched.
+    /// Turns the wish for gradients of a cell on or off (to freeze a parameter). Graphs built before are not touched. A cell that
+    /// wanted gradients once stays a parameter ([`Tensor::is_parameter`]).
     ///
     /// # Errors
     /// Not a cell, or on for a dtype that is not floating-point.
@@ -133,6 +144,9 @@ impl Tensor {
         };
         if requires_grad && !self.dtype().is_float() {
             return Err(not_float(self));
+        }
+        if requires_grad {
+            variable.parameter.store(true, Ordering::Relaxed);
         }
         if variable.requires_grad.swap(requires_grad, Ordering::Relaxed) != requires_grad {
             let current = lock(&variable.current).clone();

@@ -116,7 +116,7 @@ impl Tensor {
             // The range of integers is noted, for which all of them are looked at.
             DType::Bool | DType::U8 | DType::U32 | DType::I32 | DType::I64 => {
                 let mut bytes = vec![0; numel * dtype.size()];
-                fill(0, &mut bytes).map_err(|error| error.here())?;
+                Error::here_in(fill(0, &mut bytes))?;
                 Tensor::from_bytes_of(dtype, &bytes, shape, device)
             }
         }
@@ -132,7 +132,7 @@ impl Tensor {
         fill: &Fill<'_>,
     ) -> Result<Tensor> {
         let numel = shape.numel();
-        let value = Value::upload_with(device, dtype, numel, bounds, fill).map_err(|error| error.here())?;
+        let value = Error::here_in(Value::upload_with(device, dtype, numel, bounds, fill))?;
         pending::note_bytes(numel * dtype.size());
         Ok(Tensor::ready(Op::Leaf, shape, dtype, device.clone(), value))
     }

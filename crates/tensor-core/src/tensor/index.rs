@@ -10,8 +10,8 @@ use smallvec::SmallVec;
 
 use super::{Tensor, autograd_misuse, dtype_misfit, shape_misfit};
 use crate::{
-    Axis, DType, Device, Error, ErrorKind, Int, Nonzero, Result, Scalar, ScatterOp, Shape, is_grad_enabled,
-    set_grad_enabled,
+    Axis, DType, Device, Error, ErrorKind, Int, Nonzero, Result, Scalar, ScatterOp, Shape, autocast,
+    is_grad_enabled, set_grad_enabled,
 };
 
 /// A range of one axis: any Rust range of any integers. Negative bounds count from the end, and bounds past an end are held to it, as
@@ -307,7 +307,15 @@ impl Tensor {
         value: impl Into<Operand>,
         accumulate: bool,
     ) -> Result<Tensor> {
-        self.put("index_put", index.into_parts(), value.into(), accumulate)
+        const OP: &str = "index_put";
+        match value.into() {
+            Operand::Tensor(value) => {
+                let cast = autocast::cast(OP, [self, &value], [])?;
+                let ([this, value], []) = cast.tensors();
+                this.put(OP, index.into_parts(), Operand::Tensor(value.clone()), accumulate)
+            }
+            scalar @ Operand::Scalar(_) => self.put(OP, index.into_parts(), scalar, accumulate),
+        }
     }
 
     /// Replaces the part of this cell that `index` names (see [`Tensor::i`]) by `value`: Python's `x[index] = value`.

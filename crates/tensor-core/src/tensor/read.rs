@@ -160,7 +160,7 @@ impl Tensor {
         // Nothing is handed over that is not certain to be right.
         value.facts.settle(backend)?;
         let read = backend.download_with(&value.storage, value.offset(), self.numel(), take);
-        read.map_err(|error| error.here())
+        Error::here_in(read)
     }
 
     /// The elements in row-major order, as [`Tensor::to_vec`] gives them, without blocking the thread while the device works.

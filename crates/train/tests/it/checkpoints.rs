@@ -58,28 +58,86 @@ fn the_last_and_the_best_are_kept() {
     assert_eq!((steps(&one), fs::read_dir(&folder).unwrap().count()), (vec![6], 4));
 }
 
+/// The files of a folder and the folders in it, without the lock.
+fn names(folder: &std::path::Path) -> Vec<String> {
+    let entries =
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = entries.filter(|name| name != ".lock").collect();
+    names.sort_unstable();
+    names
+}
+
 #[test]
-fn what_is_refused_says_why() {
+fn a_folder_that_will_not_do_is_told_before_the_training() {
     let folder = tempfile::tempdir().unwrap();
-    let mut first = Checkpoints::new(folder.path()).keep_best("loss");
-    let message = first.save(1, &Checkpoint::new()).unwrap_err().to_string();
-    assert!(message.contains(".number(\"loss\""), "{message}");
-    let message =
-        Checkpoints::new(folder.path()).keep_best("a/b").save(1, &with(1.0)).unwrap_err().to_string();
-    assert!(message.contains("a/b"), "{message}");
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    let mut first = Checkpoints::create(folder.path().join("run")).unwrap();
     first.save(10, &with(1.0)).unwrap();
-    // A second training in the same folder.
-    let message = Checkpoints::new(folder.path()).save(11, &with(1.0)).unwrap_err().to_string();
-    assert!(message.contains("another training"), "{message}");
-    // One that begins anew.
-    let message = first.save(3, &with(1.0)).unwrap_err().to_string();
-    assert!(message.contains("step 3 comes after step 10"), "{message}");
+    // A second training in the same folder, at once or at its first save.
+    for message in [
+        Checkpoints::create(first.folder()).unwrap_err().to_string(),
+        Checkpoints::resume(first.folder()).unwrap_err().to_string(),
+        Checkpoints::new(first.folder()).save(11, &with(1.0)).unwrap_err().to_string(),
+    ] {
+        assert!(message.contains("another training"), "{message}");
+    }
+    let run = first.folder().to_path_buf();
     drop(first);
-    Checkpoints::new(folder.path()).save(11, &with(1.0)).unwrap();
+    let message = Checkpoints::create(&run).unwrap_err().to_string();
+    assert!(message.contains("checkpoints up to step 10"), "{message}");
+    let mut resumed = Checkpoints::resume(&run).unwrap();
+    assert_eq!(resumed.latest(&backend_cpu::cpu()).unwrap().unwrap().step, 10);
+    resumed.save(11, &with(1.0)).unwrap();
+    assert_eq!(steps(&resumed), [10, 11]);
     let file = folder.path().join("file");
     fs::write(&file, "").unwrap();
     assert!(Checkpoints::new(&file).list().is_err() && Checkpoints::new(&file).save(1, &with(1.0)).is_err());
+    assert!(Checkpoints::create(&file).is_err() && Checkpoints::resume(&file).is_err());
+}
+
+#[test]
+fn a_training_without_its_metric_is_saved_all_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut checkpoints = Checkpoints::new(folder.path()).keep_best("loss");
+    let message = checkpoints.save(1, &Checkpoint::new().number("epoch", 3)).unwrap_err().to_string();
+    assert!(message.contains(".number(\"loss\""), "{message}");
+    let latest = checkpoints.latest(&backend_cpu::cpu()).unwrap().unwrap();
+    assert_eq!((latest.step, latest.checkpoint.get_number("epoch").unwrap().as_i64()), (1, 3));
+    // Any name is one of a metric.
+    for metric in ["val/loss", "a.b=c", "%", "größe", ""] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut checkpoints = Checkpoints::new(folder.path()).keep_last(1).keep_best(metric);
+        for (step, loss) in [(1, 2.0), (2, 1.0), (3, 3.0), (4, 4.0)] {
+            checkpoints.save(step, &Checkpoint::new().number(metric, loss)).unwrap();
+        }
+        assert_eq!(steps(&checkpoints), [2, 4], "{metric:?}");
+        assert_eq!(checkpoints.list().unwrap()[0].metric, Some((metric.to_string(), 1.0)));
+    }
+}
+
+#[test]
+fn a_training_in_the_folder_of_another_loses_neither() {
+    let folder = tempfile::tempdir().unwrap();
+    let device = backend_cpu::cpu();
+    let run = |steps: &[u64]| {
+        let mut checkpoints = Checkpoints::new(folder.path()).keep_last(5);
+        steps.iter().for_each(|&step| drop(checkpoints.save(step, &with(step as f64)).unwrap()));
+    };
+    run(&[10, 20, 30]);
+    run(&[20, 40]);
+    let file = |step: u64| format!("step-{step:010}.safetensors");
+    assert_eq!(names(folder.path()), ["earlier-1".to_string(), file(20), file(40)]);
+    assert_eq!(names(&folder.path().join("earlier-1")), [file(10), file(20), file(30)]);
+    // One that comes to later steps only may have been restored in another way.
+    run(&[50]);
+    assert_eq!(steps(&Checkpoints::new(folder.path())), [20, 40, 50]);
+    // One that goes back leaves what it goes on from.
+    let mut back = Checkpoints::new(folder.path());
+    assert_eq!(back.latest(&device).unwrap().unwrap().step, 50);
+    back.save(45, &with(0.0)).unwrap();
+    assert_eq!(steps(&back), [20, 40, 45]);
+    assert_eq!(names(&folder.path().join("earlier-2")), [file(50)]);
+    back.save(60, &with(0.0)).unwrap();
+    assert_eq!(steps(&back), [20, 40, 45, 60]);
 }
 
 /// Everything that a training has, to be compared.

@@ -1,0 +1,117 @@
+//! Resilient backpropagation, update for update as PyTorch computes it.
+
+use tensor_core::{Error, Result, Tensor};
+
+use crate::{
+    ParamGroups, ParamState, Part, Setting, UpdateRule,
+    rules::{descent, not_negative, or_zeros},
+};
+
+/// The settings of [`Rprop`], PyTorch's with PyTorch's defaults.
+///
+/// [`Optimizer::step`](crate::Optimizer::step) checks them: a number that is negative, NaN or infinite is an error there, and
+/// so are η that are not below and above 1, and step sizes out of order.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RpropConfig {
+    /// The size of the first step of each element. 0.01 by default.
+    pub lr: f64,
+    /// η₋ and η₊: what a size is multiplied by where the gradient's sign has changed, and where it has not. (0.5, 1.2) by default.
+    pub etas: (f64, f64),
+    /// The least and the greatest size. (10⁻⁶, 50) by default.
+    pub step_sizes: (f64, f64),
+    /// Climbs in place of descending. Off by default.
+    pub maximize: bool,
+}
+
+impl Default for RpropConfig {
+    fn default() -> RpropConfig {
+        RpropConfig { lr: 0.01, etas: (0.5, 1.2), step_sizes: (1e-6, 50.0), maximize: false }
+    }
+}
+
+/// Steps against the gradient's sign, with a size of each element's own, which grows while the sign stays. For gradients of the whole
+/// data, not of batches. `torch.optim.Rprop`.
+///
+/// For each element θ with gradient g, with the last gradient p of 0 and the size Δ = lr at first:
+///
+/// ```text
+/// g ← −g                    if maximize
+/// Δ ← min(η₊·Δ, Δmax)       if g·p > 0
+/// Δ ← max(η₋·Δ, Δmin), g ← 0   if g·p < 0
+/// θ ← θ − Δ·sign(g)
+/// p ← g
+/// ```
+///
+/// Riedmiller, Braun: A direct adaptive method for faster backpropagation learning (1993).
+pub type Rprop = ParamGroups<RpropConfig>;
+
+/// The state that [`Rprop`] keeps of a parameter.
+#[derive(Clone, Debug, Default)]
+pub struct RpropState {
+    step: u64,
+    prev: Option<Tensor>,
+    step_size: Option<Tensor>,
+}
+
+impl ParamState for RpropState {
+    fn parts(&mut self) -> Vec<(&'static str, Part<'_>)> {
+        vec![
+            ("step", Part::Count(&mut self.step)),
+            ("prev", Part::Tensor(&mut self.prev)),
+            ("step_size", Part::Tensor(&mut self.step_size)),
+        ]
+    }
+}
+
+impl UpdateRule for RpropConfig {
+    const NAME: &'static str = "Rprop";
+    type State = RpropState;
+
+    fn check(&self) -> Result<()> {
+        let RpropConfig { lr, etas: (minus, plus), step_sizes: (least, greatest), .. } = *self;
+        let sizes = [("step_sizes.0", least), ("step_sizes.1", greatest)];
+        not_negative(Self::NAME, [("lr", lr)])?;
+        not_negative(Self::NAME, sizes)?;
+        if !(minus > 0.0 && minus < 1.0 && plus > 1.0 && plus.is_finite()) {
+            let message = format!("etas {minus}, {plus}: give one between 0 and 1, and one above 1");
+            return Err(Error::invalid(Self::NAME, message));
+        }
+        if least > greatest {
+            let message = format!("step_sizes {least}, {greatest}: give the least first");
+            return Err(Error::invalid(Self::NAME, message));
+        }
+        Ok(())
+    }
+
+    fn lr(&mut self) -> &mut f64 {
+        &mut self.lr
+    }
+
+    fn settings(&mut self) -> Vec<(&'static str, Setting<'_>)> {
+        vec![
+            ("lr", Setting::Float(&mut self.lr)),
+            ("etas.0", Setting::Float(&mut self.etas.0)),
+            ("etas.1", Setting::Float(&mut self.etas.1)),
+            ("step_sizes.0", Setting::Float(&mut self.step_sizes.0)),
+            ("step_sizes.1", Setting::Float(&mut self.step_sizes.1)),
+            ("maximize", Setting::Bool(&mut self.maximize)),
+        ]
+    }
+
+    fn update(&self, parameter: &Tensor, grad: &Tensor, state: &mut RpropState) -> Result<Tensor> {
+        let RpropConfig { lr, etas: (minus, plus), step_sizes: (least, greatest), maximize } = *self;
+        let grad = descent(grad, maximize, parameter, 0.0)?;
+        state.step = state.step.saturating_add(1);
+        // The product of signs neither overflows nor vanishes.
+        let turn = grad.sign().mul(&or_zeros(&state.prev, &grad).sign())?;
+        let (stays, turns) = (turn.gt_scalar(0.0), turn.lt_scalar(0.0));
+        let size = state.step_size.clone().unwrap_or_else(|| grad.full_like(lr));
+        let factor = stays.where_cond(&size.full_like(plus), &size.full_like(1.0))?;
+        let factor = turns.where_cond(&size.full_like(minus), &factor)?;
+        let size = size.mul(&factor)?.clamp(least, greatest);
+        let grad = turns.where_cond(&grad.zeros_like(), &grad)?;
+        let next = parameter.sub(&grad.sign().mul(&size)?)?;
+        (state.prev, state.step_size) = (Some(grad), Some(size));
+        Ok(next)
+    }
+}
