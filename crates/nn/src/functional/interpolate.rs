@@ -393,15 +393,28 @@ impl Line {
         }
         let taps: Vec<Taps> = (0..self.wanted).map(|i| self.taps(i, mode)).collect();
         let count = taps.first().map_or(1, Vec::len);
+        let device = x.device();
+        if count > SEPARATE_TAPS {
+            // All of them side by side; a window near an edge has fewer.
+            let places: Vec<i32> = taps.iter().flatten().map(|tap| tap.0 as i32).collect();
+            let weights: Vec<f64> = taps.iter().flatten().map(|tap| tap.1).collect();
+            let (mut laid, mut along) = (x.dims().to_vec(), vec![1; x.rank() + 1]);
+            laid[axis] = self.wanted;
+            laid.insert(axis + 1, count);
+            (along[axis], along[axis + 1]) = (self.wanted, count);
+            let weights = Tensor::new(weights, (x.dtype(), &device))?.reshape(along.as_slice())?;
+            let found = x.index_select(axis, &Tensor::new(places, (DType::I32, &device))?)?;
+            let parts = found.reshape(laid.as_slice())?.mul(&weights)?;
+            return parts.masked_fill(&weights.eq_scalar(0.0), 0.0)?.sum_axis(axis + 1, false);
+        }
         let mut shape = vec![1; x.rank()];
         shape[axis] = self.wanted;
         let mut sum: Option<Tensor> = None;
         for k in 0..count {
             let places: Vec<i32> = taps.iter().map(|taps| taps[k].0 as i32).collect();
             let weights: Vec<f64> = taps.iter().map(|taps| taps[k].1).collect();
-            let weights = Tensor::new(weights, (x.dtype(), &x.device()))?.reshape(shape.as_slice())?;
-            let part =
-                x.index_select(axis, &Tensor::new(places, (DType::I32, &x.device()))?)?.mul(&weights)?;
+            let weights = Tensor::new(weights, (x.dtype(), &device))?.reshape(shape.as_slice())?;
+            let part = x.index_select(axis, &Tensor::new(places, (DType::I32, &device))?)?.mul(&weights)?;
             sum = Some(match sum {
                 Some(sum) => sum.add(&part)?,
                 None => part,
@@ -410,6 +423,9 @@ impl Line {
         Ok(sum.unwrap_or_else(|| x.clone()))
     }
 }
+
+/// Elements of an output up to which each is taken by a kernel of its own.
+const SEPARATE_TAPS: usize = 4;
 
 /// The constant of the cubic convolution.
 const A: f64 = -0.75;
