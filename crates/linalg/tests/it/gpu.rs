@@ -9,7 +9,7 @@ use tensor_core::{DType, Device, ErrorKind, Result, Tensor};
 use crate::numbers;
 
 /// The GPU, if there is one; `TAPER_REQUIRE_WGPU=1` makes its absence a failure.
-fn gpu() -> Option<&'static Device> {
+pub(crate) fn gpu() -> Option<&'static Device> {
     static GPU: OnceLock<Option<Device>> = OnceLock::new();
     let open = || match backend_wgpu::wgpu(0) {
         Ok(device) => Some(device),
