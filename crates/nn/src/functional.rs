@@ -264,7 +264,7 @@ fn dropout_by(
     if !training || p == 0.0 {
         return Ok(input.clone());
     }
-    let kept = Tensor::rand(drawn, &rng.on(&input.device()))?.ge_scalar(p);
+    let kept = Tensor::rand_dtype(drawn, DType::F32, &rng.on(&input.device()))?.ge_scalar(p);
     let dtype = if input.dtype().is_float() { input.dtype() } else { DType::F32 };
     input.mul(&kept.to_dtype(dtype)?.mul_scalar(1.0 / (1.0 - p)))
 }
@@ -388,7 +388,7 @@ fn alpha_dropout_by(
         return Ok(input.clone());
     }
     let scale = 1.0 / ((1.0 - p) * (1.0 + p * DROPPED * DROPPED)).sqrt();
-    let kept = Tensor::rand(drawn, &rng.on(&input.device()))?.ge_scalar(p);
+    let kept = Tensor::rand_dtype(drawn, DType::F32, &rng.on(&input.device()))?.ge_scalar(p);
     let dropped = Tensor::full((), DROPPED, (input.dtype(), &input.device()))?;
     Ok(kept.where_cond(input, &dropped)?.mul_scalar(scale).add_scalar(-scale * p * DROPPED))
 }
