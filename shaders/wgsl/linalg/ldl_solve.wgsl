@@ -9,7 +9,7 @@ fn kernel(workgroup_index: u32, local_index: u32) {
     let right = params.right;
     let b = index / right;
     let base = b * n * right + index % right;
-    let of = b * n * n;
+    let matrix = b * n * n;
     var k = 0u;
     while (k < n) {
         let place = pivots[b * n + k];
@@ -22,18 +22,18 @@ fn kernel(workgroup_index: u32, local_index: u32) {
         let first = x[base + k * right];
         let second = x[base + last * right];
         for (var i = k + width; i < n; i++) {
-            var sum = ld[of + i * n + k] * first;
+            var sum = ld[matrix + i * n + k] * first;
             if (width == 2u) {
-                sum += ld[of + i * n + k + 1u] * second;
+                sum += ld[matrix + i * n + k + 1u] * second;
             }
             x[base + i * right] -= sum;
         }
         if (width == 1u) {
-            x[base + k * right] = first / ld[of + k * n + k];
+            x[base + k * right] = first / ld[matrix + k * n + k];
         } else {
-            let across = ld[of + last * n + k];
-            let upper = ld[of + k * n + k] / across;
-            let lower = ld[of + last * n + last] / across;
+            let across = ld[matrix + last * n + k];
+            let upper = ld[matrix + k * n + k] / across;
+            let lower = ld[matrix + last * n + last] / across;
             let rest = upper * lower - T(1);
             x[base + k * right] = (lower * (first / across) - second / across) / rest;
             x[base + last * right] = (upper * (second / across) - first / across) / rest;
@@ -47,7 +47,7 @@ fn kernel(workgroup_index: u32, local_index: u32) {
         for (var c = k - width; c < k; c++) {
             var sum = x[base + c * right];
             for (var i = k; i < n; i++) {
-                sum -= ld[of + i * n + c] * x[base + i * right];
+                sum -= ld[matrix + i * n + c] * x[base + i * right];
             }
             x[base + c * right] = sum;
         }

@@ -416,7 +416,7 @@ fn packed_reflections_and_symmetric_factors() -> Result<()> {
             let size = x.abs().max()?.item_f64()?.max(1.0);
             close(&a.matmul(&x)?.div_scalar(size * 10.0), &b.div_scalar(size * 10.0), "A·X");
             // The same pivots as on the CPU.
-            let here = a.cpu()?;
+            let here = a.to(&crate::cpu())?;
             assert_eq!(pivots.to_vec::<i32>()?, linalg::ldl_factor(&here)?.1.to_vec::<i32>()?);
         }
         Ok(())

@@ -733,8 +733,12 @@ fn holds_table(what: &str, table: &[(f64, f64)], f: impl Fn(&Tensor) -> Result<T
             continue;
         }
         let (rounding, least) = if dtype == DType::F64 { (f64::EPSILON, 0.0) } else { (1.2e-7, 2e-38) };
-        // Functions of a GPU are some units off themselves.
-        let units = if d.to_string().starts_with("cpu") { 6.0 } else { 40.0 };
+        // Functions of a GPU are some units off themselves, and erfc in f64 is within 3e-14 everywhere.
+        let units = match (what, dtype) {
+            ("Normal.cdf", DType::F64) => 150.0,
+            _ if d.to_string().starts_with("cpu") => 6.0,
+            _ => 40.0,
+        };
         let fits =
             |x: &(f64, f64)| dtype == DType::F64 || (f64::from(x.0 as f32) == x.0 && x.1.abs() > least);
         let (given, expected): (Vec<f64>, Vec<f64>) = table.iter().copied().filter(fits).unzip();
