@@ -1,5 +1,7 @@
 //! The distribution function of standard normal numbers and its inverse, with the digits of small shares in both tails.
 
+#![allow(clippy::excessive_precision)] // coefficients as they are published
+
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, PI, SQRT_2};
 
 use autograd::{Function, apply};
