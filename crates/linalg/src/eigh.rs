@@ -127,9 +127,12 @@ pub fn symmetric_function(
     Ok(apply(Symmetric { upper: uplo == Uplo::Upper, f: Box::new(f) }, &[a])?.0)
 }
 
+/// A function of each of the eigenvalues by itself.
+type Pointwise = dyn Fn(&Tensor) -> Result<Tensor> + Send + Sync;
+
 struct Symmetric {
     upper: bool,
-    f: Box<dyn Fn(&Tensor) -> Result<Tensor> + Send + Sync>,
+    f: Box<Pointwise>,
 }
 
 impl std::fmt::Debug for Symmetric {
