@@ -10,12 +10,13 @@ fn mt(a: &Tensor) -> Result<Tensor> {
     a.transpose(-2, -1)
 }
 
-fn devices() -> impl Iterator<Item = (Device, DType)> {
-    [Some(cpu()), gpu().cloned()].into_iter().flatten().flat_map(|device| {
-        [DType::F32, DType::F64]
-            .into_iter()
-            .filter_map(move |dtype| device.supports(dtype).then(|| (device.clone(), dtype)))
-    })
+fn devices() -> Vec<(Device, DType)> {
+    let mut all = Vec::new();
+    for device in [Some(cpu()), gpu().cloned()].into_iter().flatten() {
+        let dtypes = [DType::F32, DType::F64].into_iter().filter(|&dtype| device.supports(dtype));
+        all.extend(dtypes.map(|dtype| (device.clone(), dtype)));
+    }
+    all
 }
 
 #[track_caller]
