@@ -791,14 +791,12 @@ fn quantiles_have_their_ends_and_gradients() -> Result<()> {
     }
     let q = Tensor::from_slice(&[1e-3f64, 0.07, 0.2, 0.3, 0.6, 0.95, 0.9999], [7], &d)?;
     let x = Tensor::from_slice(&[-4.0f64, -1.5, -0.3, 0.2, 0.7, 2.5, 5.0], [7], &d)?;
-    for parameters in [[q.mul_scalar(3.0), q.add_scalar(1.0)]] {
-        let [loc, scale] = parameters;
-        let all = [q.clone(), loc.clone(), scale.clone()];
-        gradcheck(|t| Normal::new(&t[1], &t[2])?.icdf(&t[0]), &all)?;
-        gradcheck(|t| Laplace::new(&t[1], &t[2])?.icdf(&t[0]), &all)?;
-        gradgradcheck(|t| Normal::new(&t[1], &t[2])?.icdf(&t[0]), &all)?;
-        gradcheck(|t| Normal::new(&t[1], &t[2])?.cdf(&t[0]), &[x.clone(), loc, scale])?;
-    }
+    let (loc, scale) = (q.mul_scalar(3.0), q.add_scalar(1.0));
+    let all = [q.clone(), loc.clone(), scale.clone()];
+    gradcheck(|t| Normal::new(&t[1], &t[2])?.icdf(&t[0]), &all)?;
+    gradcheck(|t| Laplace::new(&t[1], &t[2])?.icdf(&t[0]), &all)?;
+    gradgradcheck(|t| Normal::new(&t[1], &t[2])?.icdf(&t[0]), &all)?;
+    gradcheck(|t| Normal::new(&t[1], &t[2])?.cdf(&t[0]), &[x.clone(), loc, scale])?;
     Ok(())
 }
 
