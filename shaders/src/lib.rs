@@ -49,6 +49,10 @@ pub mod linalg {
     pub const EACH: &str = include_str!("../wgsl/linalg/each.wgsl");
     /// LU with partial pivoting of a panel of columns.
     pub const LU_PANEL: &str = include_str!("../wgsl/linalg/lu_panel.wgsl");
+    /// LDLᵀ of symmetric matrices.
+    pub const LDL: &str = include_str!("../wgsl/linalg/ldl.wgsl");
+    /// Systems by the factors of LDLᵀ.
+    pub const LDL_SOLVE: &str = include_str!("../wgsl/linalg/ldl_solve.wgsl");
     /// A triangular system of one block.
     pub const TRIANGLE: &str = include_str!("../wgsl/linalg/triangle.wgsl");
     /// What a block leaves of the rest: a product subtracted.

@@ -69,13 +69,17 @@ impl Distribution for Bernoulli {
     fn log_prob(&self, value: &Tensor) -> Result<Tensor> {
         at_caller(|| {
             let [x, logits] = over_one("Bernoulli.log_prob", [value.clone(), self.logits.clone()])?;
-            Ok(x * &logits - softplus(&logits))
+            // −ln p = ln(1 + e^−l) and −ln(1 − p) = ln(1 + e^l), each with its own digits.
+            Ok((&x - 1.0) * softplus(&logits) - &x * softplus(&logits.neg()))
         })
     }
 
     #[track_caller]
     fn entropy(&self) -> Result<Tensor> {
-        at_caller(|| Ok(softplus(&self.logits) - &self.logits * &self.probs))
+        at_caller(|| {
+            let rest = if self.by_logits { self.logits.neg().sigmoid() } else { 1.0 - &self.probs };
+            Ok(&self.probs * softplus(&self.logits.neg()) + rest * softplus(&self.logits))
+        })
     }
 
     fn mean(&self) -> Result<Tensor> {

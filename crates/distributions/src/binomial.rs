@@ -82,7 +82,9 @@ impl Distribution for Binomial {
             let inside = k.ge_scalar(0).bitwise_and(&k.le(&n)?)?;
             let k = where_else(&inside, &k, 0.0)?;
             let ways = (&n + 1.0).lgamma() - (&k + 1.0).lgamma() - (&n - &k + 1.0).lgamma();
-            where_else(&inside, &(ways + k * &logits - n * softplus(&logits)), f64::NEG_INFINITY)
+            let rest = where_else(&inside, &(&n - &k), 0.0)?;
+            let chance = &k * softplus(&logits.neg()) + rest * softplus(&logits);
+            where_else(&inside, &(ways - chance), f64::NEG_INFINITY)
         })
     }
 

@@ -4,7 +4,7 @@ use tensor_core::{DType, Error, ErrorKind, Generator, Result, Shape, Tensor, at_
 
 use crate::{
     Distribution,
-    parameters::{epsilon, hold, join, one_device, require_float},
+    parameters::{epsilon, greatest, hold, join, one_device, require_float},
 };
 
 const OP: &str = "Categorical";
@@ -120,7 +120,7 @@ impl Distribution for Categorical {
     fn entropy(&self) -> Result<Tensor> {
         at_caller(|| {
             // 0 times a finite number, where a probability is 0.
-            let logs = self.logits.maximum_scalar(least(self.logits.dtype()));
+            let logs = self.logits.maximum_scalar(-greatest(self.logits.dtype()));
             (&self.probs * logs).sum_axis(-1, false).map(|sum| sum.neg())
         })
     }
@@ -149,15 +149,5 @@ impl Distribution for Categorical {
         hold(OP, "probs", "finite and at least 0", &fair)?;
         let sums = self.given.sum_axis(-1, false)?;
         hold(OP, "the sums of probs", "above 0", &sums.gt_scalar(0.0))
-    }
-}
-
-/// The least finite number.
-fn least(dtype: DType) -> f64 {
-    match dtype {
-        DType::F64 => f64::MIN,
-        DType::F16 => -65504.0,
-        DType::BF16 => -3.389_531_389_251_535_5e38,
-        DType::F32 | DType::I64 | DType::I32 | DType::U32 | DType::U8 | DType::Bool => f64::from(f32::MIN),
     }
 }

@@ -4,7 +4,7 @@ use tensor_core::{Generator, Result, Shape, Tensor, at_caller, set_grad_enabled}
 
 use crate::{
     Cumulative, Distribution, Reparameterized,
-    parameters::{hold_positive, over_draws, over_one, settle, uniform_noise, where_else},
+    parameters::{greatest, hold_positive, over_draws, over_one, settle, uniform_noise, where_else, wide},
 };
 
 /// Waiting times: the density λ·e^(−λx) from 0 on, for a `rate` λ above 0. `torch.distributions.Exponential`.
@@ -78,7 +78,9 @@ impl Reparameterized for Exponential {
     #[track_caller]
     fn draw_reparameterized(&self, shape: Shape, rng: &Generator) -> Result<Tensor> {
         at_caller(|| {
-            uniform_noise(&self.rate, &shape, rng)?.neg().log1p().neg().div(&over_draws(&self.rate, &shape)?)
+            let wait = uniform_noise(&self.rate, &shape, rng)?.neg().log1p().neg();
+            let wait = wait.div(&wide(&over_draws(&self.rate, &shape)?)?)?;
+            wait.minimum_scalar(greatest(self.rate.dtype())).to_dtype(self.rate.dtype())
         })
     }
 }

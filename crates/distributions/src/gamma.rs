@@ -1,11 +1,14 @@
 //! Gamma numbers, and the shares that are made of them. They are drawn by rejection, and gradients flow through `gamma_gradient`.
 
-use tensor_core::{DType, Error, Generator, Operand, Result, Shape, Tensor, at_caller, set_grad_enabled};
+use tensor_core::{Error, Generator, Operand, Result, Shape, Tensor, at_caller, set_grad_enabled};
 
 use crate::{
     Distribution, Reparameterized,
     gamma_gradient::log_draws,
-    parameters::{beside, hold_positive, over_draws, over_one, require_float, settle, where_else},
+    parameters::{
+        above_zero_in, beside, epsilon, hold_positive, least_normal, over_draws, over_one, require_float,
+        settle, where_else, wide,
+    },
 };
 
 /// Gamma numbers: the density βᵅ·x^(α−1)·e^(−βx) / Γ(α) from 0 on, for a `concentration` α and a `rate` β above 0.
@@ -98,10 +101,8 @@ impl Reparameterized for Gamma {
     fn draw_reparameterized(&self, shape: Shape, rng: &Generator) -> Result<Tensor> {
         at_caller(|| {
             let log = logs(&self.concentration, &shape, rng)?;
-            let least =
-                if log.dtype() == DType::F64 { f64::MIN_POSITIVE } else { f64::from(f32::MIN_POSITIVE) };
-            let draws = log.exp().maximum_scalar(least).to_dtype(self.rate.dtype())?;
-            draws.div(&over_draws(&self.rate, &shape)?)
+            let draws = log.exp().div(&wide(&over_draws(&self.rate, &shape)?)?)?;
+            above_zero_in(&draws, self.rate.dtype())
         })
     }
 }
@@ -207,7 +208,8 @@ impl Reparameterized for Beta {
         at_caller(|| {
             let ones = logs(&self.concentration1, &shape, rng)?;
             let odds = ones.sub(&logs(&self.concentration0, &shape, rng)?)?;
-            odds.sigmoid().to_dtype(self.concentration1.dtype())
+            let dtype = self.concentration1.dtype();
+            odds.sigmoid().clamp(least_normal(dtype), 1.0 - epsilon(dtype) * 0.5).to_dtype(dtype)
         })
     }
 }
@@ -302,7 +304,9 @@ impl Reparameterized for Dirichlet {
     #[track_caller]
     fn draw_reparameterized(&self, shape: Shape, rng: &Generator) -> Result<Tensor> {
         at_caller(|| {
-            logs(&self.concentration, &shape, rng)?.softmax(-1)?.to_dtype(self.concentration.dtype())
+            let dtype = self.concentration.dtype();
+            let shares = logs(&self.concentration, &shape, rng)?.softmax(-1)?;
+            shares.maximum_scalar(least_normal(dtype)).to_dtype(dtype)
         })
     }
 }

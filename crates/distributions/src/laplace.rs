@@ -4,7 +4,10 @@ use tensor_core::{Generator, Operand, Result, Shape, Tensor, at_caller, set_grad
 
 use crate::{
     Cumulative, Distribution, Reparameterized,
-    parameters::{beside, epsilon, hold_finite, hold_positive, over_draws, over_one, settle, uniform_noise},
+    parameters::{
+        beside, epsilon, hold_finite, hold_positive, over_draws, over_one, settle, uniform_noise, where_else,
+        wide,
+    },
 };
 
 /// Laplace's distribution: the density e^(−|x − μ|/b) / 2b, for a mean μ (`loc`) and a `scale` b above 0. `torch.distributions.Laplace`.
@@ -89,7 +92,8 @@ impl Reparameterized for Laplace {
             let noise = uniform_noise(&self.loc, &shape, rng)? * 2.0 - 1.0;
             let noise = noise.maximum_scalar(epsilon(noise.dtype()) - 1.0);
             let step = noise.sign() * noise.abs().neg().log1p();
-            over_draws(&self.loc, &shape)?.sub(&step.mul(&over_draws(&self.scale, &shape)?)?)
+            let (loc, scale) = (over_draws(&self.loc, &shape)?, over_draws(&self.scale, &shape)?);
+            wide(&loc)?.sub(&step.mul(&wide(&scale)?)?)?.to_dtype(self.loc.dtype())
         })
     }
 }
@@ -110,8 +114,14 @@ impl Cumulative for Laplace {
     fn icdf(&self, probability: &Tensor) -> Result<Tensor> {
         at_caller(|| {
             let [q, loc, scale] = self.with("Laplace.icdf", probability)?;
-            let middle = q - 0.5;
-            let step = middle.sign() * (middle.abs() * -2.0).log1p();
+            // By the share of the nearer tail, whose logarithm keeps the digits of small ones; in the middle by its distance from ½.
+            let below = q.lt_scalar(0.5);
+            let share = below.where_cond(&q, &(1.0 - &q))?;
+            let far = share.lt_scalar(0.25);
+            let of_far = (where_else(&far, &share, 0.25)? * 2.0).log();
+            let of_near = ((where_else(&far.logical_not(), &share, 0.5)? - 0.5) * 2.0).log1p();
+            let log = far.where_cond(&of_far, &of_near)?;
+            let step = below.where_cond(&log.neg(), &log)?;
             Ok(loc - scale * step)
         })
     }

@@ -73,6 +73,7 @@ mod multivariate_normal;
 mod normal;
 mod parameters;
 mod poisson;
+mod standard_normal;
 mod uniform;
 
 pub use bernoulli::Bernoulli;

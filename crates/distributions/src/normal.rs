@@ -1,14 +1,16 @@
 //! Normal numbers, and numbers whose logarithm is normal.
 
-use std::f64::consts::{PI, SQRT_2};
+use std::f64::consts::PI;
 
 use tensor_core::{Generator, Operand, Result, Shape, Tensor, at_caller, set_grad_enabled};
 
 use crate::{
     Cumulative, Distribution, Reparameterized,
     parameters::{
-        beside, hold_finite, hold_positive, normal_noise, over_draws, over_one, settle, where_else,
+        above_zero_in, beside, hold_finite, hold_positive, normal_noise, over_draws, over_one, settle,
+        where_else, wide,
     },
+    standard_normal,
 };
 
 /// Normal numbers: the density e^(−(x − μ)²/2σ²) / √(2πσ²), for a mean μ (`loc`) and a deviation σ (`scale`) above 0.
@@ -56,14 +58,16 @@ impl Normal {
     #[track_caller]
     fn share_below(&self, op: &'static str, value: &Tensor) -> Result<Tensor> {
         let [x, loc, scale] = over_one(op, [value.clone(), self.loc.clone(), self.scale.clone()])?;
-        // By the complement, so that small shares keep their digits.
-        Ok(((loc - x) / (scale * SQRT_2)).erfc() * 0.5)
+        let dtype = x.dtype().promote(loc.dtype());
+        let z = (wide(&x)? - wide(&loc)?) / wide(&scale)?;
+        standard_normal::share_below(&z)?.to_dtype(dtype)
     }
 
     #[track_caller]
     fn quantile(&self, op: &'static str, share: &Tensor) -> Result<Tensor> {
         let [q, loc, scale] = over_one(op, [share.clone(), self.loc.clone(), self.scale.clone()])?;
-        Ok((q * 2.0 - 1.0).erfinv() * SQRT_2 * scale + loc)
+        let dtype = q.dtype().promote(loc.dtype());
+        (standard_normal::quantile(&wide(&q)?)? * wide(&scale)? + wide(&loc)?).to_dtype(dtype)
     }
 }
 
@@ -159,7 +163,7 @@ impl Distribution for LogNormal {
 
     #[track_caller]
     fn draw(&self, shape: Shape, rng: &Generator) -> Result<Tensor> {
-        Ok(self.log.draw(shape, rng)?.exp())
+        at_caller(|| set_grad_enabled(false, || self.draw_reparameterized(shape, rng)))
     }
 
     #[track_caller]
@@ -203,7 +207,10 @@ impl Distribution for LogNormal {
 impl Reparameterized for LogNormal {
     #[track_caller]
     fn draw_reparameterized(&self, shape: Shape, rng: &Generator) -> Result<Tensor> {
-        Ok(self.log.draw_reparameterized(shape, rng)?.exp())
+        at_caller(|| {
+            let log = self.log.draw_reparameterized(shape, rng)?;
+            above_zero_in(&wide(&log)?.exp(), log.dtype())
+        })
     }
 }
 

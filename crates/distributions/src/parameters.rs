@@ -78,10 +78,45 @@ pub(crate) fn normal_noise(parameter: &Tensor, shape: &Shape, rng: &Generator) -
     Tensor::randn_dtype(join(shape, parameter.shape()), parameter.dtype(), &rng.on(&parameter.device()))
 }
 
-/// Uniform numbers of [0, 1), so many for each element of a parameter.
+/// Uniform numbers of [0, 1), so many for each element of a parameter, of the dtype that it is computed in: what is made of them is rounded
+/// to a half type, not they.
 #[track_caller]
 pub(crate) fn uniform_noise(parameter: &Tensor, shape: &Shape, rng: &Generator) -> Result<Tensor> {
-    Tensor::rand_dtype(join(shape, parameter.shape()), parameter.dtype(), &rng.on(&parameter.device()))
+    let dtype = parameter.dtype().compute();
+    Tensor::rand_dtype(join(shape, parameter.shape()), dtype, &rng.on(&parameter.device()))
+}
+
+/// In the dtype that it is computed in.
+#[track_caller]
+pub(crate) fn wide(t: &Tensor) -> Result<Tensor> {
+    t.to_dtype(t.dtype().compute())
+}
+
+/// The least normal number of a floating-point dtype.
+pub(crate) fn least_normal(dtype: DType) -> f64 {
+    match dtype {
+        DType::F64 => f64::MIN_POSITIVE,
+        DType::F16 => 2f64.powi(-14),
+        DType::BF16 | DType::F32 | DType::I64 | DType::I32 | DType::U32 | DType::U8 | DType::Bool => {
+            f64::from(f32::MIN_POSITIVE)
+        }
+    }
+}
+
+/// The greatest finite number of a floating-point dtype.
+pub(crate) fn greatest(dtype: DType) -> f64 {
+    match dtype {
+        DType::F64 => f64::MAX,
+        DType::F16 => 65504.0,
+        DType::BF16 => 3.389_531_389_251_535_5e38,
+        DType::F32 | DType::I64 | DType::I32 | DType::U32 | DType::U8 | DType::Bool => f64::from(f32::MAX),
+    }
+}
+
+/// Draws above 0 in a dtype that they are rounded to: none becomes 0 or infinite.
+#[track_caller]
+pub(crate) fn above_zero_in(draws: &Tensor, dtype: DType) -> Result<Tensor> {
+    draws.clamp(least_normal(dtype), greatest(dtype)).to_dtype(dtype)
 }
 
 /// The distance from 1 to the next number of the dtype.

@@ -4,7 +4,10 @@ use tensor_core::{Generator, Operand, Result, Shape, Tensor, at_caller, set_grad
 
 use crate::{
     Cumulative, Distribution, Reparameterized,
-    parameters::{beside, hold, hold_finite, over_draws, over_one, settle, uniform_noise, where_else},
+    parameters::{
+        beside, epsilon, hold, hold_finite, least_normal, over_draws, over_one, settle, uniform_noise,
+        where_else, wide,
+    },
 };
 
 /// Uniform numbers of [low, high). `torch.distributions.Uniform`.
@@ -68,7 +71,7 @@ impl Distribution for Uniform {
 
     #[track_caller]
     fn mean(&self) -> Result<Tensor> {
-        at_caller(|| Ok((&self.low + &self.high) * 0.5))
+        at_caller(|| Ok(&self.low * 0.5 + &self.high * 0.5))
     }
 
     #[track_caller]
@@ -89,8 +92,22 @@ impl Reparameterized for Uniform {
     #[track_caller]
     fn draw_reparameterized(&self, shape: Shape, rng: &Generator) -> Result<Tensor> {
         at_caller(|| {
+            let dtype = self.low.dtype();
             let noise = uniform_noise(&self.low, &shape, rng)?;
-            noise.mul(&over_draws(&self.width(), &shape)?)?.add(&over_draws(&self.low, &shape)?)
+            let (low, high) =
+                (wide(&over_draws(&self.low, &shape)?)?, wide(&over_draws(&self.high, &shape)?)?);
+            let width = &high - &low;
+            // Where the width is no number, by half of it twice.
+            let half = &high * 0.5 - &low * 0.5;
+            let twice = (&low + &noise * &half) + &noise * &half;
+            let drawn = width.isfinite().where_cond(&(&noise * &width + &low), &twice)?;
+            // Sums are rounded, also to what is no longer within the bounds. A little more than half a step below `high` is the number below it.
+            let half_step = epsilon(dtype) * 0.5;
+            let step = (high.detach().abs() * (half_step * (1.0 + epsilon(dtype))))
+                .maximum_scalar(least_normal(dtype));
+            let held = drawn.detach().minimum(&(high.detach() - step))?.maximum(&low.detach())?;
+            let moved = held.sub(&drawn.detach())?.detach();
+            drawn.add(&moved)?.to_dtype(dtype)
         })
     }
 }

@@ -4,7 +4,7 @@ use autograd::Function;
 use tensor_core::{Result, Tensor, at_caller};
 
 use crate::{
-    matrix::{mt, sizes},
+    matrix::{balance_matrix, mt, sizes, times_power_of_two},
     routine::{Routine, apply},
     solve::inv,
     svd::svd,
@@ -55,14 +55,24 @@ fn by_singular_values(a: &Tensor) -> Result<Tensor> {
     let (n, _) = sizes(a);
     let finite = as_matrix(&a.isfinite().all_axis([-2, -1], false)?)?;
     let (u, s, vh) = svd(&finite.where_cond(a, &a.zeros_like())?, true)?;
+    // Mantissas round 1 and exponents of the singular values, so that products neither overflow nor vanish.
+    let (fraction, exponent) = s.frexp()?;
+    let low = fraction.lt_scalar(std::f64::consts::FRAC_1_SQRT_2);
+    let fraction = low.where_cond(&fraction.mul_scalar(2.0), &fraction)?;
+    let exponent = exponent.to_dtype(s.dtype())?.sub(&low.to_dtype(s.dtype())?)?;
     // Products before and after each, so that none is divided by.
     let one = s.narrow(-1, 0, n.min(1))?.ones_like();
     let rest = n.saturating_sub(1);
-    let before = Tensor::concat(&[one.clone(), s.narrow(-1, 0, rest)?], -1)?.cumprod(-1)?;
-    let after = Tensor::concat(&[one, s.flip([-1])?.narrow(-1, 0, rest)?], -1)?.cumprod(-1)?.flip([-1])?;
+    let before = Tensor::concat(&[one.clone(), fraction.narrow(-1, 0, rest)?], -1)?.cumprod(-1)?;
+    let after =
+        Tensor::concat(&[one, fraction.flip([-1])?.narrow(-1, 0, rest)?], -1)?.cumprod(-1)?.flip([-1])?;
+    let others = exponent.sum_axis(-1, true)?.sub(&exponent)?;
+    // Sums of them are formed with the greatest near 1.
+    let shift = if n == 0 { others.clone() } else { others.amax(-1, true)? };
+    let products = times_power_of_two(&before.mul(&after)?, &others.sub(&shift)?)?;
     let sign = Routine::Det.run_one(&[&u])?.mul(&Routine::Det.run_one(&[&vh])?)?.sign();
-    let scaled = u.mul(&before.mul(&after)?.mul(&sign.unsqueeze(-1)?)?.unsqueeze(-2)?)?;
-    let found = scaled.matmul(&vh)?;
+    let scaled = u.mul(&products.mul(&sign.unsqueeze(-1)?)?.unsqueeze(-2)?)?;
+    let found = times_power_of_two(&scaled.matmul(&vh)?, &shift.unsqueeze(-1)?)?;
     finite.where_cond(&found, &found.full_like(f64::NAN))
 }
 
@@ -88,9 +98,17 @@ impl Function for Cofactor {
     /// C = det A · A⁻ᵀ, so that it is A⁻ᵀ·(⟨g, C⟩ − gᵀ·C) for invertible A.
     #[track_caller]
     fn backward(&self, inputs: &[Tensor], c: &Tensor, g: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        let it = mt(&inv(&inputs[0])?)?;
-        let inner = as_matrix(&g.mul(c)?.sum_axis([-2, -1], false)?)?;
-        Ok(vec![Some(it.mul(&inner)?.sub(&c.matmul(&mt(g)?)?.matmul(&it)?)?)])
+        if c.numel() == 0 {
+            return Ok(vec![Some(c.zeros_like())]);
+        }
+        // Of the matrix times k: its cofactors are C·kⁿ⁻¹, and the result is in proportion to kⁿ⁻².
+        let k = balance_matrix(&inputs[0])?;
+        let near = inputs[0].mul(&k)?;
+        let (it, c) = (mt(&inv(&near)?)?, apply(Cofactor, &[&near])?);
+        let inner = as_matrix(&g.mul(&c)?.sum_axis([-2, -1], false)?)?;
+        let found = it.mul(&inner)?.sub(&c.matmul(&mt(g)?)?.matmul(&it)?)?;
+        let power = k.log2().round().mul_scalar(2.0 - sizes(&c).0 as f64);
+        Ok(vec![Some(times_power_of_two(&found, &power)?)])
     }
 }
 

@@ -1,11 +1,11 @@
 //! Eigenvalues and eigenvectors of symmetric matrices.
 
-use autograd::Function;
-use tensor_core::{Result, Tensor};
+use autograd::{Function, TensorGrad};
+use tensor_core::{Result, Tensor, set_grad_enabled};
 
 use crate::{
     det::exactly,
-    matrix::{differences, mt, product, skew, sum_of, symmetric},
+    matrix::{balance, differences, epsilon, greatest, mt, over_pairs, product, skew, sum_of, symmetric},
     routine::{Routine, apply},
 };
 
@@ -23,7 +23,9 @@ pub enum Uplo {
 /// `torch.linalg.eigh`.
 ///
 /// Only the triangle `uplo` is read, and the gradient is that of a symmetric matrix. Eigenvectors are known up to their sign, so only
-/// what does not depend on it has a meaningful gradient; that has infinities where eigenvalues are equal.
+/// what does not depend on it has a meaningful gradient. Where eigenvalues are equal, functions of L alone have theirs, and so has a
+/// function of Q alone that does not tell the vectors of equal ones apart, as a projection on the space that they span. It has infinities
+/// or NaN for one that does, and for one of L and Q together: how Q·f(L)·Qᵀ moves there, [`symmetric_function`] knows.
 ///
 /// # Errors
 /// Matrices that are not square, or not of f32 or f64. When it is computed: elements that are not finite.
@@ -63,7 +65,6 @@ impl Function for Eigh {
         Ok(results.into())
     }
 
-    /// Q·(diag gL + skew(Qᵀ·gQ) / 2E)·Qᵀ, with Eᵢⱼ = λⱼ − λᵢ.
     #[track_caller]
     fn backward(
         &self,
@@ -71,13 +72,161 @@ impl Function for Eigh {
         (values, q): &(Tensor, Tensor),
         (g_values, g_q): &(Option<Tensor>, Option<Tensor>),
     ) -> Result<Vec<Option<Tensor>>> {
-        let of_q = match g_q {
-            Some(g) => Some(skew(&mt(q)?.matmul(g)?)?.div(&differences(values)?)?.mul_scalar(0.5)),
-            None => None,
+        Ok(vec![gradient(values, q, g_values.as_ref(), g_q.as_ref())?])
+    }
+}
+
+/// The gradient of A by those of its eigenvalues and eigenvectors: Q·(diag gL + skew(Qᵀ·gQ) / 2E)·Qᵀ, with Eᵢⱼ = λⱼ − λᵢ.
+#[track_caller]
+fn gradient(
+    values: &Tensor,
+    q: &Tensor,
+    g_values: Option<&Tensor>,
+    g_q: Option<&Tensor>,
+) -> Result<Option<Tensor>> {
+    if values.numel() == 0 {
+        return Ok(Some(q.zeros_like()));
+    }
+    let of_q = match g_q {
+        Some(g) => {
+            let scale = balance(&values.abs().amax(-1, true)?)?;
+            let inner = mt(q)?.matmul(g)?;
+            let gaps = differences(&values.mul(&scale)?)?;
+            let pairs = over_pairs(&skew(&inner)?, &gaps, &greatest(&inner)?, g_values.is_some())?;
+            Some(pairs.mul(&scale.unsqueeze(-1)?.mul_scalar(0.5))?)
+        }
+        None => None,
+    };
+    let of_values = g_values.map(|g| g.diag_embed(0, -2, -1)).transpose()?;
+    let inner = sum_of([of_q, of_values])?;
+    inner.map(|inner| product(q, &inner, &mt(q)?)).transpose()
+}
+
+/// f(A) = Q·f(L)·Qᵀ of symmetric matrices `[…, n, n]`, for a function f that works on each of the eigenvalues `[…, n]` by itself: its inverse,
+/// logarithm, any power. One triangle of A is read. `scipy.linalg.funm` of symmetric matrices.
+///
+/// The gradient is symmetric, and right where eigenvalues are equal as well, where that of [`eigh`]'s results has no meaning: between two
+/// eigenvalues it goes by (f(λⱼ) − f(λᵢ)) / (λⱼ − λᵢ), and by the derivative of f where they are near each other (Daleckii and Krein, 1965).
+/// Second derivatives are those of [`eigh`].
+///
+/// # Errors
+/// Matrices that are not square, or not of f32 or f64; those of f. When it is computed: elements that are not finite.
+///
+/// ```
+/// let a = tensor_core::Tensor::new([[2.0f64, 1.0], [1.0, 2.0]], &backend_cpu::cpu())?;
+/// let inverse = linalg::symmetric_function(&a, linalg::Uplo::Lower, |x| Ok(x.reciprocal()))?;
+/// assert!(inverse.allclose(&linalg::inv(&a)?, 1e-12, 0.0)?);
+/// # Ok::<(), tensor_core::Error>(())
+/// ```
+#[track_caller]
+pub fn symmetric_function(
+    a: &Tensor,
+    uplo: Uplo,
+    f: impl Fn(&Tensor) -> Result<Tensor> + Send + Sync + 'static,
+) -> Result<Tensor> {
+    Ok(apply(Symmetric { upper: uplo == Uplo::Upper, f: Box::new(f) }, &[a])?.0)
+}
+
+/// A function of each of the eigenvalues by itself.
+type Pointwise = dyn Fn(&Tensor) -> Result<Tensor> + Send + Sync;
+
+struct Symmetric {
+    upper: bool,
+    f: Box<Pointwise>,
+}
+
+impl std::fmt::Debug for Symmetric {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Symmetric").field("upper", &self.upper).finish_non_exhaustive()
+    }
+}
+
+/// Places and weights of Gauss's rule of five points on [−1, 1].
+const GAUSS: [(f64, f64); 5] = [
+    (0.0, 0.568_888_888_888_888_9),
+    (0.538_469_310_105_683_1, 0.478_628_670_499_366_5),
+    (-0.538_469_310_105_683_1, 0.478_628_670_499_366_5),
+    (0.906_179_845_938_664, 0.236_926_885_056_189_1),
+    (-0.906_179_845_938_664, 0.236_926_885_056_189_1),
+];
+
+/// Eigenvalues whose distance is this share of them, or less, have the mean of the derivative in place of a quotient of differences.
+const NEAR_SHARE: f64 = 0.1;
+
+impl Symmetric {
+    /// f′, with a graph where one is recorded.
+    #[track_caller]
+    fn derivative(&self, t: &Tensor) -> Result<Tensor> {
+        let is_recorded = tensor_core::is_grad_enabled() && t.is_tracked();
+        let t = if is_recorded { t.clone() } else { t.detach().requires_grad() };
+        let y = set_grad_enabled(true, || Ok::<_, tensor_core::Error>((self.f)(&t)?.sum()))?;
+        if !y.is_tracked() {
+            return Ok(t.zeros_like());
+        }
+        let found = autograd::grad(&[y], &[&t], is_recorded)?.pop().flatten();
+        Ok(found.unwrap_or_else(|| t.zeros_like()))
+    }
+
+    /// (f(λⱼ) − f(λᵢ)) / (λⱼ − λᵢ), and the mean of f′ between the two where they are near each other.
+    #[track_caller]
+    fn divided_differences(&self, values: &Tensor) -> Result<Tensor> {
+        let gaps = differences(values)?;
+        let sizes = values.detach().abs();
+        let both = sizes.unsqueeze(-2)?.maximum(&sizes.unsqueeze(-1)?)?.mul_scalar(NEAR_SHARE);
+        let least = sizes.amax(-1, true)?.unsqueeze(-1)?.mul_scalar(epsilon(values).sqrt());
+        let is_near = gaps.detach().abs().le(&both.maximum(&least)?)?;
+        let half = is_near.where_cond(&gaps.mul_scalar(0.5), &gaps.zeros_like())?;
+        let middle = values.unsqueeze(-1)?.add(&half)?;
+        let mut mean = None;
+        for (place, weight) in GAUSS {
+            let term = self.derivative(&middle.add(&half.mul_scalar(place))?)?.mul_scalar(weight * 0.5);
+            mean = sum_of([mean, Some(term)])?;
+        }
+        let quotient =
+            differences(&(self.f)(values)?)?.div(&is_near.where_cond(&gaps.ones_like(), &gaps)?)?;
+        match mean {
+            Some(mean) => is_near.where_cond(&mean, &quotient),
+            None => Ok(quotient),
+        }
+    }
+}
+
+type Three<T> = (T, T, T);
+
+impl Function for Symmetric {
+    /// f(A), and what it is made of.
+    type Output = Three<Tensor>;
+
+    fn name(&self) -> &'static str {
+        "LinalgSymmetricFunction"
+    }
+
+    #[track_caller]
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Three<Tensor>> {
+        let [values, q]: [Tensor; 2] = exactly(Routine::Eigh { upper: self.upper }.run(inputs)?)?;
+        let found = q.mul(&(self.f)(&values)?.unsqueeze(-2)?)?.matmul(&mt(&q)?)?;
+        Ok((found, values, q))
+    }
+
+    #[track_caller]
+    fn backward(
+        &self,
+        _: &[Tensor],
+        (_, values, q): &Three<Tensor>,
+        (g, g_values, g_q): &Three<Option<Tensor>>,
+    ) -> Result<Vec<Option<Tensor>>> {
+        let parts = if g_values.is_some() || g_q.is_some() {
+            gradient(values, q, g_values.as_ref(), g_q.as_ref())?
+        } else {
+            None
         };
-        let of_values = g_values.as_ref().map(|g| g.diag_embed(0, -2, -1)).transpose()?;
-        let inner = sum_of([of_q, of_values])?;
-        Ok(vec![inner.map(|inner| product(q, &inner, &mt(q)?)).transpose()?])
+        let Some(g) = g else { return Ok(vec![parts]) };
+        if values.numel() == 0 {
+            return Ok(vec![Some(g.zeros_like())]);
+        }
+        let inner = product(&mt(q)?, &symmetric(g)?, q)?.mul(&self.divided_differences(values)?)?;
+        let whole = product(q, &inner, &mt(q)?)?;
+        Ok(vec![sum_of([Some(whole), parts])?])
     }
 }
 

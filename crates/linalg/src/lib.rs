@@ -22,7 +22,7 @@
 //! |---|---|
 //! | `routine`, `factor` | the kernels: what is computed of one matrix, by products of the backend or by faer |
 //! | `gpu` | the same of all matrices of a batch, in WGSL: panels and tiles, and Jacobi rotations |
-//! | `cholesky`, `eigh`, `lu`, `qr`, `svd`, `lowrank` | factorizations |
+//! | `cholesky`, `eigh`, `ldl`, `lu`, `qr`, `svd`, `lowrank` | factorizations |
 //! | `solve`, `det`, `pinv` | what is made of them |
 //! | `norm` | norms and condition numbers |
 //! | `exp` | exponentials, and products of several matrices |
@@ -34,6 +34,7 @@ mod exp;
 mod factor;
 #[cfg(feature = "wgpu")]
 mod gpu;
+mod ldl;
 mod lowrank;
 mod lu;
 mod matrix;
@@ -46,12 +47,13 @@ mod svd;
 
 pub use cholesky::{cholesky, cholesky_inverse, cholesky_solve};
 pub use det::{det, logdet, slogdet};
-pub use eigh::{Uplo, eigh, eigvalsh, matrix_sqrth};
+pub use eigh::{Uplo, eigh, eigvalsh, matrix_sqrth, symmetric_function};
 pub use exp::{matrix_exp, multi_dot};
+pub use ldl::{ldl_factor, ldl_solve};
 pub use lowrank::{pca_lowrank, svd_lowrank};
 pub use lu::{lu, lu_solve};
 pub use norm::{MatrixNorm, cond, matrix_norm};
 pub use pinv::{Lstsq, Tolerance, lstsq, matrix_rank, pinv};
-pub use qr::{QrMode, householder_product, qr};
+pub use qr::{QrMode, geqrf, householder_product, ormqr, qr};
 pub use solve::{inv, matrix_power, solve, solve_triangular, tensorinv, tensorsolve};
-pub use svd::{svd, svdvals};
+pub use svd::{polar, svd, svdvals};

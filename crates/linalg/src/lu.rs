@@ -20,30 +20,35 @@ pub fn lu(a: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
     apply(Lu, &[a])
 }
 
-/// X with A·X = B of A's factors P, L and U ([`lu`]), for square A, which many systems may share; with `transposed`, with Aᵀ·X = B.
-/// B is `[…, n, r]`, and the batch axes broadcast. `torch.linalg.lu_solve`, which takes L and U in one matrix, and its `adjoint`.
+/// X with A·X = B, or X·A = B if not `left`, of A's factors P, L and U ([`lu`]), for square A, which many systems may share; with `adjoint`, of
+/// Aᵀ in A's place. B is `[…, n, r]` (`[…, r, n]` if not `left`), and the batch axes broadcast. `torch.linalg.lu_solve`, which takes L and U in
+/// one matrix.
 ///
 /// # Errors
 /// Factors that are not square, sizes that do not fit, two dtypes or other ones than f32 and f64.
 #[track_caller]
-pub fn lu_solve(p: &Tensor, l: &Tensor, u: &Tensor, b: &Tensor, transposed: bool) -> Result<Tensor> {
+pub fn lu_solve(p: &Tensor, l: &Tensor, u: &Tensor, b: &Tensor, left: bool, adjoint: bool) -> Result<Tensor> {
     const OP: &str = "linalg.lu_solve";
     at_caller(|| {
         for factor in [p, l, u] {
             check_matrix(OP, factor.shape(), factor.dtype())?;
             check_square(OP, factor.shape())?;
         }
+        check_matrix(OP, b.shape(), b.dtype())?;
+        // X·A = B is Aᵀ·Xᵀ = Bᵀ.
+        let given = if left { b.clone() } else { mt(b)? };
         for factor in [p, l, u] {
-            let _ = fitting(OP, factor, b)?;
+            let _ = fitting(OP, factor, &given)?;
         }
-        if transposed {
+        let found = if adjoint == left {
             // Aᵀ = Uᵀ·Lᵀ·Pᵀ.
-            let inner = solve_triangular(&mt(u)?, b, false, true, false)?;
-            p.matmul(&solve_triangular(&mt(l)?, &inner, true, true, true)?)
+            let inner = solve_triangular(&mt(u)?, &given, false, true, false)?;
+            p.matmul(&solve_triangular(&mt(l)?, &inner, true, true, true)?)?
         } else {
-            let inner = solve_triangular(l, &mt(p)?.matmul(b)?, false, true, true)?;
-            solve_triangular(u, &inner, true, true, false)
-        }
+            let inner = solve_triangular(l, &mt(p)?.matmul(&given)?, false, true, true)?;
+            solve_triangular(u, &inner, true, true, false)?
+        };
+        if left { Ok(found) } else { mt(&found) }
     })
 }
 

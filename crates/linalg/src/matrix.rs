@@ -41,10 +41,63 @@ pub(crate) fn skew(x: &Tensor) -> Result<Tensor> {
     x.sub(&mt(x)?)
 }
 
-/// Eᵢⱼ = xⱼ − xᵢ of `[…, n]`, and 1 on the diagonal.
+/// Eᵢⱼ = xⱼ − xᵢ of `[…, n]`.
 #[track_caller]
 pub(crate) fn differences(x: &Tensor) -> Result<Tensor> {
-    with_ones(&x.unsqueeze(-2)?.sub(&x.unsqueeze(-1)?)?)
+    x.unsqueeze(-2)?.sub(&x.unsqueeze(-1)?)
+}
+
+/// The distance from 1 to the next number of the dtype that matrices are of.
+pub(crate) fn epsilon(a: &Tensor) -> f64 {
+    if a.dtype() == DType::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) }
+}
+
+/// Powers of two that bring these magnitudes near 1, so that squares of what they bound stay within the range of numbers; 1 for 0 and for
+/// what is not finite. They are constants for gradients.
+#[track_caller]
+pub(crate) fn balance(most: &Tensor) -> Result<Tensor> {
+    // Both the power and its reciprocal are normal numbers.
+    let limit = if most.dtype() == DType::F64 { 1022.0 } else { 126.0 };
+    let most = most.detach();
+    let regular = most.gt_scalar(0.0).bitwise_and(&most.isfinite())?;
+    let most = regular.where_cond(&most, &most.ones_like())?;
+    Ok(most.log2().floor().clamp(-limit, limit).neg().exp2())
+}
+
+/// [`balance`] of the greatest magnitude of each matrix, `[…, 1, 1]`.
+#[track_caller]
+pub(crate) fn balance_matrix(a: &Tensor) -> Result<Tensor> {
+    balance(&greatest(a)?)
+}
+
+/// x·2ⁿ for whole n, by two powers that are numbers where the result is one.
+#[track_caller]
+pub(crate) fn times_power_of_two(x: &Tensor, n: &Tensor) -> Result<Tensor> {
+    let half = n.mul_scalar(0.5).floor();
+    x.mul(&half.exp2())?.mul(&n.sub(&half)?.exp2())
+}
+
+/// What a gradient has for pairs of vectors: X/E, and 1 in place of E's diagonal, where X is 0.
+///
+/// X is known up to the rounding of numbers of magnitude `size` `[…, 1, 1]`, and E up to that of numbers near 1. Where both are 0 within that,
+/// a function that does not tell the vectors of the pair apart has 0, which is what pairs of its derivative cancel to. With `by_values` the
+/// values that E is made of have a gradient as well, and so there may be a share that X and E do not show: X/E is what it is.
+#[track_caller]
+pub(crate) fn over_pairs(x: &Tensor, e: &Tensor, size: &Tensor, by_values: bool) -> Result<Tensor> {
+    let e = with_ones(e)?;
+    if by_values {
+        return x.div(&e);
+    }
+    let rounding = sizes(x).0 as f64 * epsilon(x);
+    let is_small = x.detach().abs().le(&size.detach().mul_scalar(8.0 * rounding))?;
+    let cancels = e.detach().abs().le_scalar(4.0 * rounding).bitwise_and(&is_small)?;
+    cancels.where_cond(&x.zeros_like(), x)?.div(&cancels.where_cond(&e.ones_like(), &e)?)
+}
+
+/// The greatest magnitude of each matrix, `[…, 1, 1]`.
+#[track_caller]
+pub(crate) fn greatest(x: &Tensor) -> Result<Tensor> {
+    x.detach().abs().amax([-2, -1], true)
 }
 
 /// The sum of those that are there.

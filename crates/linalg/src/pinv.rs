@@ -1,11 +1,11 @@
 //! The pseudo-inverse, and what is made of it: least squares and the rank.
 
 use autograd::{Function, no_grad};
-use tensor_core::{DType, Error, ErrorKind, Result, Tensor, at_caller};
+use tensor_core::{Error, ErrorKind, Result, Tensor, at_caller};
 
 use crate::{
     eigh::{Uplo, eigh, eigvalsh},
-    matrix::{mt, sizes},
+    matrix::{balance, balance_matrix, epsilon, mt, sizes},
     qr::{QrMode, qr},
     routine::{Routine, apply, check_matrix, check_square},
     svd::{svd, svdvals},
@@ -33,8 +33,7 @@ impl Tolerance {
     fn of(self, a: &Tensor) -> (f64, f64) {
         let (m, n) = sizes(a);
         let atol = self.atol.unwrap_or(0.0);
-        let epsilon = if a.dtype() == DType::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) };
-        (atol, self.rtol.unwrap_or(if atol > 0.0 { 0.0 } else { m.max(n) as f64 * epsilon }))
+        (atol, self.rtol.unwrap_or(if atol > 0.0 { 0.0 } else { m.max(n) as f64 * epsilon(a) }))
     }
 
     /// Where singular values (magnitudes of eigenvalues) of matrices like `a` count.
@@ -44,8 +43,11 @@ impl Tolerance {
         if s.dim(-1)? == 0 {
             return Ok(s.gt_scalar(0.0));
         }
-        let least = s.amax(-1, true)?.mul_scalar(rtol).maximum_scalar(atol);
-        s.gt(&least)
+        let greatest = s.amax(-1, true)?;
+        // A share of small numbers may be none itself, so they are lifted; great ones stay, as what is small beside them would vanish.
+        let scale = balance(&greatest)?.maximum_scalar(1.0);
+        let least = greatest.mul(&scale)?.mul_scalar(rtol).maximum(&scale.mul_scalar(atol))?;
+        s.mul(&scale)?.gt(&least)
     }
 }
 
@@ -137,13 +139,19 @@ impl Function for Pinv {
     /// Of matrices of constant rank (Golub and Pereyra 1973): −A⁺ᵀ·g·A⁺ᵀ + (1 − A·A⁺)·gᵀ·A⁺·A⁺ᵀ + A⁺ᵀ·A⁺·gᵀ·(1 − A⁺·A).
     #[track_caller]
     fn backward(&self, inputs: &[Tensor], p: &Tensor, g: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        let (a, pt, gt) = (&inputs[0], mt(p)?, mt(g)?);
+        if p.numel() == 0 {
+            return Ok(vec![Some(inputs[0].zeros_like())]);
+        }
+        // Of the matrix times k, whose pseudo-inverse is A⁺/k: what is multiplied below stays within the range of numbers.
+        let k = balance_matrix(&inputs[0])?;
+        let (a, p) = (&inputs[0].mul(&k)?, &p.div(&k)?);
+        let (pt, gt) = (mt(p)?, mt(g)?);
         let direct = pt.matmul(g)?.matmul(&pt)?;
         let right = gt.matmul(p)?.matmul(&pt)?;
         let right = right.sub(&a.matmul(&p.matmul(&right)?)?)?;
         let left = pt.matmul(&p.matmul(&gt)?)?;
         let left = left.sub(&left.matmul(p)?.matmul(a)?)?;
-        Ok(vec![Some(right.add(&left)?.sub(&direct)?)])
+        Ok(vec![Some(right.add(&left)?.sub(&direct)?.mul(&k)?.mul(&k)?)])
     }
 }
 

@@ -65,6 +65,65 @@ pub fn householder_product(a: &Tensor, tau: &Tensor) -> Result<Tensor> {
     })
 }
 
+/// R and the reflections of the QR factorization of A `[…, m, n]` as LAPACK has them: R in the upper triangle of the first result, the vectors
+/// of the reflections below it without their ones, and their factors τ `[…, min(m, n)]`, for [`householder_product`] and [`ormqr`].
+/// `torch.geqrf`. No gradient flows back, nor does it in PyTorch: use [`qr`].
+///
+/// # Errors
+/// Fewer than two axes, or another dtype than f32 and f64.
+#[track_caller]
+pub fn geqrf(a: &Tensor) -> Result<(Tensor, Tensor)> {
+    let results: [Tensor; 2] = exactly(Routine::Geqrf.run(&[&a.detach()])?)?;
+    Ok(results.into())
+}
+
+/// Q·C, or C·Q if not `left`, with Qᵀ in Q's place if `transpose`, for the whole Q `[…, m, m]` = H₁·H₂·…·Hₖ of the reflections that lie in the
+/// columns of A `[…, m, k′]` and their factors τ `[…, k]`, k ≤ k′ and m, as [`geqrf`] gives them. C is `[…, m, r]` (`[…, r, m]` if not `left`).
+/// `torch.ormqr`.
+///
+/// One product a reflection, on every device.
+///
+/// # Errors
+/// Fewer than two axes, sizes that do not fit, batch axes that differ, two dtypes or other ones than f32 and f64.
+#[track_caller]
+pub fn ormqr(a: &Tensor, tau: &Tensor, c: &Tensor, left: bool, transpose: bool) -> Result<Tensor> {
+    const OP: &str = "linalg.ormqr";
+    at_caller(|| {
+        let (batch, m, n) = check_matrix(OP, a.shape(), a.dtype())?;
+        let (of_c, rows, columns) = check_matrix(OP, c.shape(), c.dtype())?;
+        let fits = match tau.dims() {
+            [lead @ .., k] => lead == batch && *k <= n && *k <= m && tau.dtype() == a.dtype(),
+            [] => false,
+        };
+        if !fits {
+            let hint =
+                "give [..., m, n], and [..., k] with k up to m and n, of one batch and dtype".to_string();
+            let (lhs, rhs) = (a.shape().clone(), tau.shape().clone());
+            return Err(Error::new(ErrorKind::ShapeMismatch { op: OP, lhs, rhs, hint }));
+        }
+        if of_c != batch || c.dtype() != a.dtype() || m != if left { rows } else { columns } {
+            let which = if left { "rows" } else { "columns" };
+            let hint =
+                format!("the matrix must have {m} {which}, and the batch and dtype of the reflections");
+            let (lhs, rhs) = (a.shape().clone(), c.shape().clone());
+            return Err(Error::new(ErrorKind::ShapeMismatch { op: OP, lhs, rhs, hint }));
+        }
+        let k = tau.dims()[tau.rank() - 1];
+        let ones = Tensor::eye(m, (a.dtype(), &a.device()))?.narrow(-1, 0, k)?;
+        let vectors = a.narrow(-1, 0, k)?.tril(-1)?.add(&ones)?;
+        // C·Q is (Qᵀ·Cᵀ)ᵀ, and Qᵀ = Hₖ·…·H₁.
+        let given = if left { c.clone() } else { mt(c)? };
+        let is_reversed = transpose == left;
+        let found = (0..k).try_fold(given, |c, step| {
+            let i = if is_reversed { step } else { k - 1 - step };
+            let v = vectors.narrow(-1, i, 1)?;
+            let scaled = v.mul(&tau.narrow(-1, i, 1)?.unsqueeze(-1)?)?;
+            c.sub(&scaled.matmul(&mt(&v)?.matmul(&c)?)?)
+        })?;
+        if left { Ok(found) } else { mt(&found) }
+    })
+}
+
 #[derive(Debug)]
 struct Qr {
     complete: bool,

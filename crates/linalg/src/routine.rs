@@ -33,6 +33,12 @@ pub(crate) enum Routine {
     Cofactor,
     /// `[m, n]` → Q `[m, k]`, R `[k, n]`, with k = min(m, n), or m where it is `complete`.
     Qr { complete: bool },
+    /// `[m, n]` → R and reflections `[m, n]`, τ `[k]`.
+    Geqrf,
+    /// `[n, n]` → LD `[n, n]`, pivots `[n]`; reads the lower triangle.
+    Ldl,
+    /// LD `[n, n]`, pivots `[n]`, `[n, r]` → `[n, r]`.
+    LdlSolve,
     /// `[m, n]` → U `[m, k]`, S `[k]`, Vᵀ `[k, n]`; where it is `full`, U is `[m, m]` and Vᵀ `[n, n]`.
     Svd { full: bool },
     /// `[m, n]` → `[k]`.
@@ -79,11 +85,14 @@ impl Routine {
             | Routine::Det
             | Routine::Slogdet
             | Routine::Cofactor
+            | Routine::Ldl
+            | Routine::LdlSolve
             | Routine::Eigh { .. }
             | Routine::Eigvalsh { .. } => true,
             Routine::Lu
             | Routine::Pinv { .. }
             | Routine::Qr { .. }
+            | Routine::Geqrf
             | Routine::Svd { .. }
             | Routine::Svdvals => false,
         }
@@ -103,6 +112,9 @@ impl CustomKernel for Routine {
             Routine::Slogdet => "linalg.slogdet",
             Routine::Cofactor => "linalg.det backward",
             Routine::Qr { .. } => "linalg.qr",
+            Routine::Geqrf => "linalg.geqrf",
+            Routine::Ldl => "linalg.ldl_factor",
+            Routine::LdlSolve => "linalg.ldl_solve",
             Routine::Svd { .. } => "linalg.svd",
             Routine::Svdvals => "linalg.svdvals",
             Routine::Eigh { .. } => "linalg.eigh",
@@ -130,6 +142,9 @@ impl CustomKernel for Routine {
                 let k = if complete { m } else { k };
                 vec![of(&[m, k]), of(&[k, n])]
             }
+            Routine::Geqrf => vec![of(&[m, n]), of(&[k])],
+            Routine::Ldl => vec![of(&[n, n]), of(&[n])],
+            Routine::LdlSolve => vec![inputs[2].clone()],
             Routine::Svd { full: true } => vec![of(&[m, m]), of(&[k]), of(&[n, n])],
             Routine::Svd { full: false } => vec![of(&[m, k]), of(&[k]), of(&[k, n])],
             Routine::Svdvals => vec![of(&[k])],
@@ -156,6 +171,9 @@ impl CustomKernel for Routine {
             Routine::Svdvals => (10, 0),
             Routine::Eigh { upper } => (11, u64::from(upper)),
             Routine::Eigvalsh { upper } => (12, u64::from(upper)),
+            Routine::Geqrf => (14, 0),
+            Routine::Ldl => (15, 0),
+            Routine::LdlSolve => (16, 0),
         };
         vec![which, flags]
     }
@@ -196,7 +214,10 @@ impl CustomKernel for Routine {
             | Routine::Det
             | Routine::Slogdet
             | Routine::Cofactor
-            | Routine::Qr { .. } => false,
+            | Routine::Qr { .. }
+            | Routine::Geqrf
+            | Routine::Ldl
+            | Routine::LdlSolve => false,
         }
     }
 
@@ -224,7 +245,10 @@ impl CustomKernel for Routine {
             | Routine::Det
             | Routine::Slogdet
             | Routine::Cofactor
+            | Routine::Ldl
+            | Routine::LdlSolve
             | Routine::Qr { .. }
+            | Routine::Geqrf
             | Routine::Svd { .. }
             | Routine::Svdvals
             | Routine::Eigh { .. }
@@ -415,6 +439,9 @@ fn one<T: Real>(
         (Routine::Slogdet, [sign, log]) => factor::slogdet(a, sign, log),
         (Routine::Cofactor, [c]) => factor::cofactor(a, c),
         (Routine::Qr { complete }, [q, r]) => factor::qr(a, q, r, complete),
+        (Routine::Ldl, [ld, pivots]) => factor::ldl(a, ld, pivots),
+        (Routine::LdlSolve, [x]) => factor::ldl_solve(a, inputs[1], inputs[2], x),
+        (Routine::Geqrf, [packed, tau]) => factor::geqrf(a, packed, tau),
         (Routine::Svd { full }, [u, s, vh]) => factor::svd(a, u, s, vh, full),
         (Routine::Svdvals, [s]) => factor::svdvals(a, s),
         (Routine::Eigh { upper }, [values, vectors]) => factor::eigh(a, upper, values, vectors),
@@ -429,7 +456,10 @@ fn one<T: Real>(
             | Routine::Det
             | Routine::Slogdet
             | Routine::Cofactor
+            | Routine::Ldl
+            | Routine::LdlSolve
             | Routine::Qr { .. }
+            | Routine::Geqrf
             | Routine::Svd { .. }
             | Routine::Svdvals
             | Routine::Eigh { .. }

@@ -1,19 +1,22 @@
 //! The singular value decomposition.
 
 use autograd::Function;
-use tensor_core::{Result, Tensor};
+use tensor_core::{Result, Tensor, at_caller};
 
 use crate::{
     det::exactly,
-    matrix::{differences, mt, product, sizes, skew, sum_of},
+    matrix::{balance, differences, greatest, mt, over_pairs, product, sizes, skew, sum_of, symmetric},
     routine::{Routine, apply},
 };
 
 /// U, S and Vᵀ with A = U·diag(S)·Vᵀ, for A `[…, m, n]` and k = min(m, n): S `[…, k]` is descending and not negative, U `[…, m, k]` and
 /// Vᵀ `[…, k, n]` have orthonormal columns and rows; with `full_matrices` U is `[…, m, m]` and Vᵀ `[…, n, n]`. `torch.linalg.svd`.
 ///
-/// Pairs of singular vectors are known up to their sign, so only what does not depend on it has a meaningful gradient. That of U and V has
-/// infinities where singular values are equal, or 0 in a matrix that is not square; gradients of what `full_matrices` adds are left out.
+/// Pairs of singular vectors are known up to their sign, so only what does not depend on it has a meaningful gradient. Where singular values
+/// are equal, that of a function of U and V that does not tell their vectors apart, as the U·Vᵀ nearest to A, is what it is; it has infinities
+/// or NaN for one that does, and for one of U, V and S together, as also where singular values are 0 in a matrix that is not square.
+/// Functions of S alone have their gradient everywhere but that the sign of a singular value of 0 is not known. Gradients of what
+/// `full_matrices` adds are left out.
 ///
 /// # Errors
 /// Fewer than two axes, or another dtype than f32 and f64. When it is computed: elements that are not finite.
@@ -33,6 +36,25 @@ pub fn svdvals(a: &Tensor) -> Result<Tensor> {
         return Ok(svd(a, false)?.1);
     }
     Routine::Svdvals.run_one(&[a])
+}
+
+/// U and P with A = U·P, or A = P·U if `left`, for A `[…, m, n]`: U `[…, m, n]` has orthonormal columns, or rows if it is wide, and P `[…, n, n]`
+/// (`[…, m, m]` if `left`) is symmetric without a negative eigenvalue. Of square matrices U is the nearest rotation or reflection.
+/// `scipy.linalg.polar`.
+///
+/// The gradient is right where singular values are equal as well; it has infinities where two of them, or one of a matrix that is not square, are 0.
+///
+/// # Errors
+/// As [`svd`].
+#[track_caller]
+pub fn polar(a: &Tensor, left: bool) -> Result<(Tensor, Tensor)> {
+    at_caller(|| {
+        let (u, _, vh) = svd(a, false)?;
+        let u = u.matmul(&vh)?;
+        // P = Uᵀ·A, or A·Uᵀ: of U's vectors alone, whose gradient is known where singular values are equal.
+        let p = if left { a.matmul(&mt(&u)?)? } else { mt(&u)?.matmul(a)? };
+        Ok((u, symmetric(&p)?))
+    })
 }
 
 #[derive(Debug)]
@@ -55,8 +77,11 @@ impl Function for Svd {
         Ok(results.into())
     }
 
-    /// U·((skew(Uᵀ·gU)·S + S·skew(Vᵀ·gV)) / E + diag gS)·Vᵀ with Eᵢⱼ = sⱼ² − sᵢ², and what of gU and gV is outside the spaces that
-    /// U and V span: (1 − U·Uᵀ)·gU·S⁻¹·Vᵀ + U·S⁻¹·gVᵀ·(1 − V·Vᵀ).
+    /// U·(skew pairs + diag gS)·Vᵀ, where the pair of i and j has (X·sⱼ + Y·sᵢ) / (sⱼ² − sᵢ²) with X = skew(Uᵀ·gU) and Y = skew(Vᵀ·gV), and
+    /// what of gU and gV is outside the spaces that U and V span: (1 − U·Uᵀ)·gU·S⁻¹·Vᵀ + U·S⁻¹·gVᵀ·(1 − V·Vᵀ).
+    ///
+    /// A pair is written as ½·((X + Y) / (sⱼ − sᵢ) + (X − Y) / (sⱼ + sᵢ)): where singular values are equal, X + Y cancels for a function
+    /// that does not tell their vectors apart.
     #[track_caller]
     fn backward(
         &self,
@@ -71,12 +96,35 @@ impl Function for Svd {
         let (u, vh) = (columns(u)?, rows(vh)?);
         let g_u = g_u.as_ref().map(columns).transpose()?;
         let g_vh = g_vh.as_ref().map(rows).transpose()?;
-        let (across, down) = (s.unsqueeze(-2)?, s.unsqueeze(-1)?);
-        let e = differences(&s.mul(s)?)?;
-        let of_u = g_u.as_ref().map(|g| skew(&mt(&u)?.matmul(g)?)?.mul(&across)?.div(&e)).transpose()?;
-        let of_v = g_vh.as_ref().map(|g| skew(&vh.matmul(&mt(g)?)?)?.mul(&down)?.div(&e)).transpose()?;
+        if k == 0 {
+            return Ok(vec![Some(inputs[0].zeros_like())]);
+        }
+        // Of singular values near 1, so that their products with each other stay within the range of numbers.
+        let scale = balance(&s.amax(-1, true)?)?;
+        let near = s.mul(&scale)?;
+        let across = s.unsqueeze(-2)?;
+        let inner_u = g_u.as_ref().map(|g| mt(&u)?.matmul(g)).transpose()?;
+        let inner_v = g_vh.as_ref().map(|g| vh.matmul(&mt(g)?)).transpose()?;
+        let mut of_pairs = None;
+        let sizes = [&inner_u, &inner_v].map(|inner| inner.as_ref().map(greatest).transpose());
+        let [size_u, size_v] = sizes;
+        if let Some(size) = sum_of([size_u?, size_v?])? {
+            let x = inner_u.as_ref().map(skew).transpose()?;
+            let y = inner_v.as_ref().map(skew).transpose()?;
+            let minus_y = y.as_ref().map(Tensor::neg);
+            let by_values = g_s.is_some();
+            let apart = sum_of([x.clone(), y])?
+                .map(|sum| over_pairs(&sum, &differences(&near)?, &size, by_values))
+                .transpose()?;
+            let sums = near.unsqueeze(-2)?.add(&near.unsqueeze(-1)?)?;
+            let together = sum_of([x, minus_y])?
+                .map(|difference| over_pairs(&difference, &sums, &size, by_values))
+                .transpose()?;
+            let half = scale.unsqueeze(-1)?.mul_scalar(0.5);
+            of_pairs = sum_of([apart, together])?.map(|pairs| pairs.mul(&half)).transpose()?;
+        }
         let of_s = g_s.as_ref().map(|g| g.diag_embed(0, -2, -1)).transpose()?;
-        let inner = sum_of([of_u, of_v, of_s])?.map(|inner| product(&u, &inner, &vh)).transpose()?;
+        let inner = sum_of([of_pairs, of_s])?.map(|inner| product(&u, &inner, &vh)).transpose()?;
         let beyond = |basis: &Tensor, g: &Tensor| g.sub(&basis.matmul(&mt(basis)?.matmul(g)?)?);
         let beyond_u = match &g_u {
             Some(g) if m > k => Some(beyond(&u, g)?.div(&across)?.matmul(&vh)?),

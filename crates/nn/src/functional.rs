@@ -298,7 +298,7 @@ fn dropout_by(
         // All are dropped, and 1 / (1 − p) is no number. Infinities and NaN become NaN, as PyTorch's do.
         return input.mul(&Tensor::zeros((), (dtype, &input.device()))?);
     }
-    let kept = Tensor::rand(drawn, &rng.on(&input.device()))?.ge_scalar(p);
+    let kept = Tensor::rand_dtype(drawn, DType::F32, &rng.on(&input.device()))?.ge_scalar(p);
     input.mul(&kept.to_dtype(dtype)?.mul_scalar(1.0 / (1.0 - p)))
 }
 
@@ -425,7 +425,7 @@ fn alpha_dropout_by(
         return Ok(input.mul_scalar(0.0));
     }
     let scale = 1.0 / ((1.0 - p) * (1.0 + p * DROPPED * DROPPED)).sqrt();
-    let kept = Tensor::rand(drawn, &rng.on(&input.device()))?.ge_scalar(p);
+    let kept = Tensor::rand_dtype(drawn, DType::F32, &rng.on(&input.device()))?.ge_scalar(p);
     let dropped = Tensor::full((), DROPPED, (input.dtype(), &input.device()))?;
     Ok(kept.where_cond(input, &dropped)?.mul_scalar(scale).add_scalar(-scale * p * DROPPED))
 }

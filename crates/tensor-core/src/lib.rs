@@ -80,7 +80,7 @@ pub use memory_log::{LiveBuffer, live_buffers, record_memory};
 pub use nonzero::Nonzero;
 pub use op::{
     ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, CustomOp, Op, OpAxes, Padding, Progression, RandomKind,
-    ReduceOp, Saved, ScatterOp, Subscripts, UnaryOp,
+    ReduceOp, Refusal, Saved, ScatterOp, Subscripts, UnaryOp,
 };
 pub use origin::{at_caller, with_location};
 pub use philox::{philox, philox_words};

@@ -219,7 +219,8 @@ names! {
     /// Counter-based random numbers (Philox4x32-10, Salmon et al. 2011). Element `i` of a draw uses the block with
     /// key = the generator's seed and counter = [lo, hi, 0, 0] of `offset + i`, whose words are w0..w3.
     pub enum RandomKind {
-        /// Uniform on [0, 1): `(w0 >> 8)·2⁻²⁴` in f32, `((w0·2³² + w1) >> 11)·2⁻⁵³` in f64.
+        /// Uniform on [0, 1): `(w0 >> 8)·2⁻²⁴` in f32, `((w0·2³² + w1) >> 11)·2⁻⁵³` in f64. A draw of a half type is that of f32 cut to the
+        /// bits that the type holds, `(w0 >> 21)·2⁻¹¹` in f16 and `(w0 >> 24)·2⁻⁸` in bf16, so that none is rounded to 1.
         Uniform => "rand",
         /// Standard normal by Box and Muller: √(−2 ln u₁)·cos(2π u₂), with u₁ = ((w0 >> 8) + 1)·2⁻²⁴ and
         /// u₂ = (w1 >> 8)·2⁻²⁴ in f32; in f64, u₁ = (((w0·2³² + w1) >> 11) + 1)·2⁻⁵³ and u₂ likewise of w2, w3 without the + 1.
@@ -231,6 +232,15 @@ names! {
 
 /// The axes of an operation: two in place, more elsewhere, so that nodes stay small.
 pub type OpAxes = SmallVec<[usize; 2]>;
+
+/// An operation that values are bad for, and what is wrong with them: the error of a check on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The operation, as a user wrote it.
+    pub op: &'static str,
+    /// What is wrong.
+    pub message: &'static str,
+}
 
 /// What [`Op::Arange`] counts by.
 #[derive(Clone, Debug)]
@@ -389,6 +399,8 @@ pub enum Op {
     Gather {
         /// The axis indexed.
         axis: usize,
+        /// What an index outside the axis means, where it is no index of a user's.
+        refusal: Option<Refusal>,
     },
     /// `out = base; out[i][index[i][j][k]][k] = op(out[i][index[i][j][k]][k], src[i][j][k])` (for axis 1 of 3): inputs base, index, src.
     /// Repeated indices go in ascending order of j, so that results repeat bit by bit.

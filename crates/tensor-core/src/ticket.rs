@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::{
-    CustomKernel, DType, Error, ErrorKind, Kernel, Result, Shape,
+    CustomKernel, DType, Error, ErrorKind, Kernel, Refusal, Result, Shape,
     custom::specs,
     kernel::{Body, IndexOperand},
 };
@@ -39,6 +39,8 @@ pub struct Ticket {
 enum Check {
     /// The kernel's indices run over an axis of this size.
     Indices { kernel: &'static str, axis: usize, size: usize },
+    /// An index is out of range where values are bad for an operation.
+    Values(Refusal),
     /// The kernel knows what its codes mean, of inputs of these shapes and dtypes.
     Custom(Arc<dyn CustomKernel>, Vec<(Shape, DType)>),
 }
@@ -68,6 +70,14 @@ impl Ticket {
             state: AtomicU8::new(PASSED),
             found: AtomicI64::new(0),
         })
+    }
+
+    /// With this for an error in place of one about an index.
+    pub(crate) fn refusing(mut self, refusal: Option<Refusal>) -> Ticket {
+        if let Some(refusal) = refusal {
+            self.check = Check::Values(refusal);
+        }
+        self
     }
 
     /// Says that the check is still to come.
@@ -116,6 +126,9 @@ impl Ticket {
         let error = match &self.check {
             &Check::Indices { kernel: op, axis, size } => {
                 Error::new(ErrorKind::IndexOutOfRange { op, index: found, axis, size })
+            }
+            Check::Values(refusal) => {
+                return Error::invalid(refusal.op, refusal.message).computing(refusal.op, self.location);
             }
             Check::Custom(custom, inputs) => custom.failure(inputs, found as u32, (found >> 32) as u32),
         };

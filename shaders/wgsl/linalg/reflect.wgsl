@@ -19,9 +19,28 @@ fn kernel(workgroup_index: u32, local_index: u32) {
     triangle[local_index] = T(0);
     for (var k = 0u; k < params.width; k++) {
         let j = params.start + k;
+        // The greatest magnitude of the column, so that no square leaves the range of numbers, however small the column is beside others.
+        var most = T(0);
+        for (var r = j + local_index; r < params.rows; r += 256u) {
+            most = max(most, abs(w[base + r * ld + j]));
+        }
+        shares[local_index] = most;
+        workgroupBarrier();
+        if (local_index < 16u) {
+            for (var s = local_index; s < 256u; s += 16u) {
+                most = max(most, shares[s]);
+            }
+            shares[local_index] = most;
+        }
+        workgroupBarrier();
+        for (var s = 0u; s < 16u; s++) {
+            most = max(most, shares[s]);
+        }
+        most = select(T(1), most, most > T(0));
+        workgroupBarrier();
         var sum = T(0);
         for (var r = j + 1u + local_index; r < params.rows; r += 256u) {
-            let x = w[base + r * ld + j];
+            let x = w[base + r * ld + j] / most;
             sum += x * x;
         }
         shares[local_index] = sum;
@@ -41,17 +60,17 @@ fn kernel(workgroup_index: u32, local_index: u32) {
         let alpha = w[base + j * ld + j];
         var beta = alpha;
         var tau = T(0);
-        var scale = T(0);
+        var divisor = T(0);
         if (is_nan(sum) || sum > T(0)) {
-            let length = sqrt(alpha * alpha + sum);
+            let length = most * sqrt(alpha / most * (alpha / most) + sum);
             beta = select(length, -length, alpha >= T(0));
             tau = (beta - alpha) / beta;
-            scale = T(1) / (alpha - beta);
+            divisor = alpha - beta;
         }
         storageBarrier();
         workgroupBarrier();
         for (var r = j + 1u + local_index; r < params.rows; r += 256u) {
-            w[base + r * ld + j] *= scale;
+            w[base + r * ld + j] = select(w[base + r * ld + j] / divisor, T(0), divisor == T(0));
         }
         if (local_index == 0u) {
             w[base + j * ld + j] = beta;

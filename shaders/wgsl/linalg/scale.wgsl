@@ -1,5 +1,5 @@
-// A power of two that brings the greatest magnitude of each matrix to between ½ and 1, and its reciprocal; both are 1 where an element is
-// not finite, and then the matrix's code is 1. A workgroup has a matrix.
+// A power of two that brings the greatest magnitude of each matrix to between ½ and 4, and its reciprocal, both normal numbers; both are 1
+// where an element is not finite, and then the matrix's code is 1. A workgroup has a matrix.
 // params: batch, rows.
 var<workgroup> shares: array<T, 64>;
 
@@ -22,7 +22,7 @@ fn kernel(workgroup_index: u32, local_index: u32) {
         most = select(max(most, shares[i]), T(-1), shares[i] < T(0) || most < T(0));
     }
     var scale = T(1);
-    for (var i = 0u; i < DOUBLINGS && most * scale > T(1); i++) {
+    for (var i = 0u; i < DOUBLINGS && most * scale > T(4); i++) {
         scale *= T(0.5);
     }
     for (var i = 0u; i < DOUBLINGS && most > T(0) && most * scale < T(0.5); i++) {

@@ -86,7 +86,7 @@ pub(super) fn one(node: &Tensor, operands: &[Operand], n: usize) -> Result<Tenso
             x.tensor.cumulative(*op, *axis as isize + 1, *reverse)?
         }
         (Op::Contract(subscripts), [a, b]) => contract(subscripts, a, b)?,
-        (Op::Gather { axis }, [x, index]) => x.whole(n)?.gather(*axis as isize + 1, &index.whole(n)?)?,
+        (Op::Gather { axis, .. }, [x, index]) => x.whole(n)?.gather(*axis as isize + 1, &index.whole(n)?)?,
         (Op::Scatter { op, axis }, [base, index, src]) => {
             base.whole(n)?.scatter_with(*op, *axis as isize + 1, &index.whole(n)?, &src.whole(n)?)?
         }

@@ -123,7 +123,9 @@ fn rule(op: &Op, step: &Step<'_>) -> Gradients {
         Op::Reduce { op, axes, .. } => reduce::reduce(*op, axes, step),
         Op::Cumulative { op, axis, reverse } => cumulative::cumulative(*op, *axis, *reverse, step),
         Op::Contract(subscripts) => contract(subscripts, step),
-        Op::Gather { axis } => Ok(vec![step.when(0, || gathered(*axis, &inputs[0], &inputs[1], g))?, None]),
+        Op::Gather { axis, .. } => {
+            Ok(vec![step.when(0, || gathered(*axis, &inputs[0], &inputs[1], g))?, None])
+        }
         Op::Scatter { op: ScatterOp::Add, axis } => {
             let axis = *axis as isize;
             Ok(vec![Some(g.clone()), None, step.when(2, || g.gather(axis, &inputs[1]))?])

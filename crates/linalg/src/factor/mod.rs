@@ -5,11 +5,13 @@
 //! thread that asks for them.
 
 mod cholesky;
+mod ldl;
 mod loops;
 mod lu;
 mod panel;
 mod pinv;
 mod qr;
+mod scale;
 mod small;
 mod triangular;
 
@@ -19,7 +21,12 @@ use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
 use tensor_core::Element;
 
 pub(crate) use self::pinv::pinv;
-use self::{lu::Lu, qr::Qr, triangular::Triangle};
+use self::{
+    lu::Lu,
+    qr::Qr,
+    scale::{Product, Scaled},
+    triangular::Triangle,
+};
 use crate::routine::{Fault, Outcome};
 
 /// The element types that there are kernels for.
@@ -44,6 +51,8 @@ pub(crate) trait Real:
     const ROUNDING: f64;
     /// Sums of squares from here on have lost nothing to underflow.
     const SAFE: Self;
+    /// The greatest k for which 2ᵏ and 2⁻ᵏ are both normal numbers.
+    const MOST_EXPONENT: i32;
     fn finite(self) -> bool;
     fn magnitude(self) -> Self;
     fn root(self) -> Self;
@@ -58,6 +67,7 @@ macro_rules! real {
             const LEAST: $t = $t::MIN_POSITIVE;
             const ROUNDING: f64 = $t::EPSILON as f64;
             const SAFE: $t = $t::MIN_POSITIVE / $t::EPSILON / $t::EPSILON;
+            const MOST_EXPONENT: i32 = $t::MAX_EXP - 2;
             #[inline(always)]
             fn finite(self) -> bool { self.is_finite() }
             #[inline(always)]
@@ -180,7 +190,8 @@ fn sign<T: Real>(lu: &Lu<T>) -> T {
 
 pub(crate) fn det<T: Real>(a: ArrayView2<'_, T>, det: &mut [T]) -> Outcome {
     let found = Lu::upper(a);
-    det[0] = found.pivots().fold(sign(&found), |product, pivot| product * pivot);
+    let product = found.pivots().fold(Product::of(sign(&found)), Product::times);
+    det[0] = product.value();
     Ok(())
 }
 
@@ -207,22 +218,33 @@ pub(crate) fn cofactor<T: Real>(a: ArrayView2<'_, T>, c: &mut [T]) -> Outcome {
         c.fill(T::of(f64::NAN));
         return Ok(());
     }
-    let found = solvers::Svd::new(to_faer(&a)).map_err(|_| Fault::NotConverged)?;
+    let a = Scaled::new(a);
+    let found = solvers::Svd::new(to_faer(&a.view())).map_err(|_| Fault::NotConverged)?;
     let array = |q: MatRef<'_, T>| Array2::from_shape_fn((n, n), |(i, j)| q[(i, j)]);
-    let (mut u, v, s) = (array(found.U()), array(found.V()), found.S().column_vector());
+    let (mut u, v) = (array(found.U()), array(found.V()));
     let orientation = |q: ArrayView2<'_, T>| {
         let lu = Lu::upper(q);
         lu.pivots().fold(sign(&lu), |product, pivot| if pivot < T::default() { -product } else { product })
     };
     let sign = orientation(u.view()) * orientation(v.view());
+    let s: Vec<Product> =
+        found.S().column_vector().iter().map(|&s| Product::of(s).raised(-a.exponent())).collect();
     // Products before and after each, so that none is divided by.
-    let (mut before, mut after) = (vec![sign; n], vec![T::ONE; n]);
+    let (mut before, mut after) = (vec![Product::of(sign); n], vec![Product::of(T::ONE); n]);
     for i in 1..n {
-        before[i] = before[i - 1] * s[i - 1];
-        after[n - 1 - i] = after[n - i] * s[n - i];
+        before[i] = before[i - 1].and(s[i - 1]);
+        after[n - 1 - i] = after[n - i].and(s[n - i]);
     }
-    u.indexed_iter_mut().for_each(|((_, j), u)| *u *= before[j] * after[j]);
+    let products: Vec<Product> =
+        before.iter().zip(&after).map(|(&before, &after)| before.and(after)).collect();
+    // Sums of them are formed with the greatest near 1.
+    let shift = products.iter().filter_map(Product::exponent).max().unwrap_or(0);
+    let factors: Vec<T> = products.iter().map(|product| product.raised(-shift).value()).collect();
+    u.indexed_iter_mut().for_each(|((_, j), u)| *u *= factors[j]);
     T::gemm(Update::Set, u.view(), v.t(), view_mut(c, n, n)?);
+    for c in c.iter_mut() {
+        *c = Product::of(*c).raised(shift).value();
+    }
     Ok(())
 }
 
@@ -235,6 +257,31 @@ pub(crate) fn qr<T: Real>(a: ArrayView2<'_, T>, q: &mut [T], r: &mut [T], comple
     Ok(())
 }
 
+pub(crate) fn ldl<T: Real>(a: ArrayView2<'_, T>, ld: &mut [T], pivots: &mut [T]) -> Outcome {
+    let n = a.nrows();
+    let mut ld = view_mut(ld, n, n)?;
+    for (i, (mut to, from)) in ld.rows_mut().into_iter().zip(a.rows()).enumerate() {
+        to.slice_mut(s![..=i]).assign(&from.slice(s![..=i]));
+        to.slice_mut(s![i + 1..]).fill(T::default());
+    }
+    ldl::factor(&mut ld, pivots);
+    Ok(())
+}
+
+pub(crate) fn ldl_solve<T: Real>(ld: ArrayView2<'_, T>, pivots: &[T], b: &[T], x: &mut [T]) -> Outcome {
+    let n = ld.nrows();
+    x.copy_from_slice(b);
+    ldl::solve(&ld, pivots, view_mut(x, n, columns(b, n))?)
+}
+
+pub(crate) fn geqrf<T: Real>(a: ArrayView2<'_, T>, packed: &mut [T], tau: &mut [T]) -> Outcome {
+    let (m, n) = a.dim();
+    let found = Qr::new(a);
+    found.write_r(view_mut(packed, m, n)?);
+    found.write_reflections(view_mut(packed, m, n)?, tau);
+    Ok(())
+}
+
 pub(crate) fn svd<T: Real>(
     a: ArrayView2<'_, T>,
     u: &mut [T],
@@ -243,18 +290,24 @@ pub(crate) fn svd<T: Real>(
     full: bool,
 ) -> Outcome {
     check_finite(&a)?;
-    let found = if full { solvers::Svd::new(to_faer(&a)) } else { solvers::Svd::new_thin(to_faer(&a)) };
+    let a = Scaled::new(a);
+    let matrix = a.view();
+    let given = to_faer(&matrix);
+    let found = if full { solvers::Svd::new(given) } else { solvers::Svd::new_thin(given) };
     let found = found.map_err(|_| Fault::NotConverged)?;
     write(found.U(), u);
     write(found.V().transpose(), vh);
     write(found.S().column_vector().as_mat(), s);
+    a.restore(s);
     Ok(())
 }
 
 pub(crate) fn svdvals<T: Real>(a: ArrayView2<'_, T>, s: &mut [T]) -> Outcome {
     check_finite(&a)?;
-    let values = to_faer(&a).singular_values().map_err(|_| Fault::NotConverged)?;
+    let a = Scaled::new(a);
+    let values = to_faer(&a.view()).singular_values().map_err(|_| Fault::NotConverged)?;
     s.copy_from_slice(&values);
+    a.restore(s);
     Ok(())
 }
 
@@ -265,8 +318,7 @@ fn side(upper: bool) -> Side {
 /// # Errors
 /// Elements of the triangle that is read that are not finite.
 fn check_triangle<T: Real>(a: &ArrayView2<'_, T>, upper: bool) -> Outcome {
-    let read = |i: usize| if upper { a.slice(s![i, i..]) } else { a.slice(s![i, ..=i]) };
-    let finite = (0..a.nrows()).all(|i| read(i).iter().all(|x| x.finite()));
+    let finite = scale::triangle(a, upper).all(|row| row.iter().all(|x| x.finite()));
     if finite { Ok(()) } else { check_finite(a) }
 }
 
@@ -277,15 +329,20 @@ pub(crate) fn eigh<T: Real>(
     vectors: &mut [T],
 ) -> Outcome {
     check_triangle(&a, upper)?;
-    let found = solvers::SelfAdjointEigen::new(to_faer(&a), side(upper)).map_err(|_| Fault::NotConverged)?;
+    let a = Scaled::of_triangle(a, upper);
+    let found =
+        solvers::SelfAdjointEigen::new(to_faer(&a.view()), side(upper)).map_err(|_| Fault::NotConverged)?;
     write(found.S().column_vector().as_mat(), values);
+    a.restore(values);
     write(found.U(), vectors);
     Ok(())
 }
 
 pub(crate) fn eigvalsh<T: Real>(a: ArrayView2<'_, T>, upper: bool, values: &mut [T]) -> Outcome {
     check_triangle(&a, upper)?;
-    let found = to_faer(&a).self_adjoint_eigenvalues(side(upper)).map_err(|_| Fault::NotConverged)?;
+    let a = Scaled::of_triangle(a, upper);
+    let found = to_faer(&a.view()).self_adjoint_eigenvalues(side(upper)).map_err(|_| Fault::NotConverged)?;
     values.copy_from_slice(&found);
+    a.restore(values);
     Ok(())
 }

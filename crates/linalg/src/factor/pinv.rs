@@ -12,6 +12,7 @@ use super::{
     lu::{LOWER, Lu, UPPER},
     panel,
     qr::Qr,
+    scale::Scaled,
     to_faer,
     triangular::{self, Triangle},
     view_mut, write,
@@ -26,6 +27,15 @@ const SQUARINGS: usize = 3;
 /// Singular values up to max(`atol`, `rtol`·σ₁) count as 0.
 pub(crate) fn pinv<T: Real>(a: ArrayView2<'_, T>, x: &mut [T], atol: f64, rtol: f64) -> Outcome {
     check_finite(&a)?;
+    let a = Scaled::new(a);
+    scaled(a.view(), x, atol * a.factor().wide(), rtol)?;
+    // (k·A)⁺ is A⁺/k.
+    loops::scale(x, a.factor());
+    Ok(())
+}
+
+/// [`pinv`] of a matrix whose greatest magnitude is near 1.
+fn scaled<T: Real>(a: ArrayView2<'_, T>, x: &mut [T], atol: f64, rtol: f64) -> Outcome {
     let (m, n) = a.dim();
     if m >= n {
         return tall(a, view_mut(x, n, m)?, atol, rtol);

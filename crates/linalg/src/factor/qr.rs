@@ -94,6 +94,17 @@ impl<T: Real> Qr<T> {
         }
     }
 
+    /// The vectors of the reflections below the diagonal, without their ones, and their factors.
+    pub(super) fn write_reflections(&self, mut packed: ArrayViewMut2<'_, T>, tau: &mut [T]) {
+        for (i, panel) in self.panels.iter().enumerate() {
+            let first = i * PANEL;
+            for (j, (vector, &factor)) in panel.columns.rows().into_iter().zip(panel.t.diag()).enumerate() {
+                packed.slice_mut(s![first + j + 1.., first + j]).assign(&vector.slice(s![j + 1..]));
+                tau[first + j] = factor;
+            }
+        }
+    }
+
     /// The first columns of Q into what is zero. Reflections leave alone what is above and to the left of them.
     pub(super) fn write_q(&self, q: ArrayViewMut2<'_, T>) {
         dense::share(blocks(q, 0, &mut ()), |mut block| {

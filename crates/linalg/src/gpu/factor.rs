@@ -305,3 +305,30 @@ fn determinant(p: Program, n: usize, keep: &str, outputs: &[&str]) -> WgslProgra
     let buffers: Vec<&str> = ["w", "swaps"].iter().chain(outputs).copied().collect();
     p.stage(kernel, &buffers).finish(None)
 }
+
+pub(super) fn ldl(p: Program, n: usize) -> WgslProgram {
+    let p = p.each(("ld", Numbers), [n, n], &["a"], LOWER_OF_A);
+    let kernel = p
+        .kernel(&["\nconst BUNCH_KAUFMAN = T(0.64038820320220756872);\n", wgsl::LDL], &[("size", n)])
+        .outputs(&["w", "pivots"])
+        .workgroups(64, p.batch)
+        .work(n * n * n);
+    p.stage(kernel, &["ld", "pivots"]).finish(None)
+}
+
+pub(super) fn ldl_solve(p: Program, n: usize, right: usize) -> WgslProgram {
+    let p = p.each(
+        ("x", Numbers),
+        [n, right],
+        &["given"],
+        "return given[(b * params.rows + r) * params.columns + c];",
+    );
+    let total = p.batch * right;
+    let kernel = p
+        .kernel(&[wgsl::LDL_SOLVE], &[("size", n), ("right", right), ("total", total)])
+        .inputs(&["ld", "pivots"])
+        .outputs(&["x"])
+        .workgroups(64, total.div_ceil(64))
+        .work(n * n * 2);
+    p.stage(kernel, &["ld", "pivots", "x"]).finish(None)
+}

@@ -45,6 +45,12 @@ pub(crate) fn program(routine: Routine, kernel: &Kernel) -> Option<WgslProgram> 
         // The functions that ask for them have another way.
         Routine::Cofactor | Routine::Pinv { .. } => return None,
         Routine::Qr { complete } => reflections::qr(of(&["a"], &["q", "r"]), m, n, complete),
+        Routine::Ldl => factor::ldl(of(&["a"], &["ld", "pivots"]), n),
+        Routine::LdlSolve => {
+            let right = kernel.operands.get(2)?.layout.shape().dims().last().copied()?;
+            factor::ldl_solve(of(&["ld", "pivots", "given"], &["x"]), n, right)
+        }
+        Routine::Geqrf => reflections::geqrf(of(&["a"], &["packed", "tau"]), m, n),
         Routine::Svd { full } => jacobi::svd(of(&["a"], &["u", "s", "vh"]), m, n, Some(full)),
         Routine::Svdvals => jacobi::svd(of(&["a"], &["s"]), m, n, None),
         Routine::Eigh { upper } => jacobi::eigh(of(&["a"], &["values", "vectors"]), n, upper, true),

@@ -134,14 +134,35 @@ pub(super) fn orthogonal(p: Program, w: &str, q: &str, [m, n]: [usize; 2], colum
 pub(super) fn qr(p: Program, m: usize, n: usize, complete: bool) -> WgslProgram {
     let k = m.min(n);
     let columns = if complete { m } else { k };
-    let p = scale_buffers(p, m)
-        .temporary("w", Numbers, m * n)
-        .temporary("factors", Numbers, factors(k))
-        .each(("w", Numbers), [m, n], &["a"], "return a[(b * params.rows + r) * params.columns + c];");
-    let p = reflected(scaled(p, "w", m, n), "w", m, n);
-    let upper = format!(
-        "if (r > c) {{ return T(0); }} return w[(b * {m}u + r) * params.columns + c] * scales[2u * b + 1u];"
+    let p = p.temporary("w", Numbers, m * n).temporary("factors", Numbers, factors(k)).each(
+        ("w", Numbers),
+        [m, n],
+        &["a"],
+        "return a[(b * params.rows + r) * params.columns + c];",
     );
-    let p = p.each(("r", Numbers), [columns, n], &["w", "scales"], &upper);
+    // No scale for the whole: each column has its own where its length is taken.
+    let p = reflected(p, "w", m, n);
+    let upper = format!("if (r > c) {{ return T(0); }} return w[(b * {m}u + r) * params.columns + c];");
+    let p = p.each(("r", Numbers), [columns, n], &["w"], &upper);
     orthogonal(p, "w", "q", [m, n], columns).finish(None)
+}
+
+pub(super) fn geqrf(p: Program, m: usize, n: usize) -> WgslProgram {
+    let k = m.min(n);
+    let p = p.temporary("w", Numbers, m * n).temporary("factors", Numbers, factors(k)).each(
+        ("w", Numbers),
+        [m, n],
+        &["a"],
+        "return a[(b * params.rows + r) * params.columns + c];",
+    );
+    let p = reflected(p, "w", m, n).each(
+        ("packed", Numbers),
+        [m, n],
+        &["w"],
+        "return w[(b * params.rows + r) * params.columns + c];",
+    );
+    let panels = k.div_ceil(BLOCK);
+    let factor =
+        format!("return factors[(b * {panels}u + c / BLOCK) * BLOCK * BLOCK + c % BLOCK * (BLOCK + 1u)];");
+    p.each(("tau", Numbers), [1, k], &["factors"], &factor).finish(None)
 }

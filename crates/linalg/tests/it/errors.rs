@@ -35,14 +35,14 @@ fn shapes_and_dtypes_that_do_not_fit() -> Result<()> {
     for result in [
         linalg::cholesky_solve(&wide, &wide, false),
         linalg::cholesky_inverse(&wide, false),
-        linalg::lu_solve(&square, &wide, &square, &wide, false),
+        linalg::lu_solve(&square, &wide, &square, &wide, true, false),
         linalg::logdet(&wide),
         linalg::matrix_sqrth(&wide),
     ] {
         said(result, &["linalg.", "[2, 3]", "not square", "errors.rs"]);
     }
     said(linalg::cholesky_solve(&wide, &square, false), &["linalg.cholesky_solve", "3 rows"]);
-    said(linalg::lu_solve(&square, &square, &square, &wide, true), &["linalg.lu_solve", "3 rows"]);
+    said(linalg::lu_solve(&square, &square, &square, &wide, true, true), &["linalg.lu_solve", "3 rows"]);
     said(
         linalg::householder_product(&wide, &vector),
         &["linalg.householder_product", "[2, 3]", "[3]", "n up to m"],

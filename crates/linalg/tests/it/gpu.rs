@@ -9,7 +9,7 @@ use tensor_core::{DType, Device, ErrorKind, Result, Tensor};
 use crate::numbers;
 
 /// The GPU, if there is one; `TAPER_REQUIRE_WGPU=1` makes its absence a failure.
-fn gpu() -> Option<&'static Device> {
+pub(crate) fn gpu() -> Option<&'static Device> {
     static GPU: OnceLock<Option<Device>> = OnceLock::new();
     let open = || match backend_wgpu::wgpu(0) {
         Ok(device) => Some(device),
@@ -391,4 +391,34 @@ fn rotations_converge_for_odd_spectra() -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[test]
+fn packed_reflections_and_symmetric_factors() -> Result<()> {
+    each(&[&[2, 33, 17], &[5, 20], &[3, 40, 40]], |a| {
+        limit_of(a);
+        let (m, n) = (a.dims()[a.rank() - 2], a.dims()[a.rank() - 1]);
+        let (packed, tau) = linalg::geqrf(a)?;
+        let (q, r) = linalg::qr(a, QrMode::Complete)?;
+        close(&packed.triu(0)?, &r, "R");
+        close(&linalg::ormqr(&packed, &tau, a, true, true)?, &r, "Qᵀ·A");
+        close(&linalg::ormqr(&packed, &tau, &mt(a)?, false, false)?, &mt(&r)?, "Aᵀ·Q");
+        assert_eq!(q.dims()[q.rank() - 1], m);
+        if m != n {
+            return Ok(());
+        }
+        let whole = a.add(&mt(a)?)?;
+        for a in [whole.sub(&whole.mul(&eye(n, &whole)?)?)?, whole] {
+            let (ld, pivots) = linalg::ldl_factor(&a)?;
+            assert_eq!(ld.dims(), a.dims());
+            let b = a.narrow(-1, 0, 3)?;
+            let x = linalg::ldl_solve(&ld, &pivots, &b)?;
+            let size = x.abs().max()?.item_f64()?.max(1.0);
+            close(&a.matmul(&x)?.div_scalar(size * 10.0), &b.div_scalar(size * 10.0), "A·X");
+            // The same pivots as on the CPU.
+            let here = a.to(&crate::cpu())?;
+            assert_eq!(pivots.to_vec::<i32>()?, linalg::ldl_factor(&here)?.1.to_vec::<i32>()?);
+        }
+        Ok(())
+    })
 }

@@ -5,6 +5,8 @@ mod blocks;
 mod errors;
 mod gpu;
 mod gradients;
+mod repeated;
+mod scales;
 mod second;
 mod torch;
 mod values;

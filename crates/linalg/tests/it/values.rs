@@ -74,6 +74,88 @@ fn lu_multiplies_to_its_matrix() -> Result<()> {
 }
 
 #[test]
+fn packed_reflections_are_those_of_qr() -> Result<()> {
+    each(|a| {
+        let (m, n) = (a.dims()[a.rank() - 2], a.dims()[a.rank() - 1]);
+        let (packed, tau) = linalg::geqrf(a)?;
+        let (q, r) = linalg::qr(a, QrMode::Reduced)?;
+        close(&packed.narrow(-2, 0, m.min(n))?.triu(0)?, &r, "R");
+        if m >= n {
+            close(&linalg::householder_product(&packed, &tau)?, &q, "Q");
+        }
+        // A whole Q, from each side.
+        let (whole, _) = linalg::qr(a, QrMode::Complete)?;
+        let dims: Vec<usize> = a.dims()[..a.rank() - 1].iter().copied().chain([2]).collect();
+        let c = numbers(&dims, 9, a.dtype());
+        close(&linalg::ormqr(&packed, &tau, &c, true, false)?, &whole.matmul(&c)?, "Q·C");
+        close(&linalg::ormqr(&packed, &tau, &c, true, true)?, &mt(&whole)?.matmul(&c)?, "Qᵀ·C");
+        close(&linalg::ormqr(&packed, &tau, &mt(&c)?, false, false)?, &mt(&c)?.matmul(&whole)?, "C·Q");
+        close(&linalg::ormqr(&packed, &tau, &mt(&c)?, false, true)?, &mt(&c)?.matmul(&mt(&whole)?)?, "C·Qᵀ");
+        Ok(())
+    })
+}
+
+#[test]
+fn symmetric_systems_by_their_factors() -> Result<()> {
+    each_square(|a| {
+        // Of numbers, and with zeros on the diagonal, so that pivots are blocks of two.
+        let whole = symmetric(a)?;
+        let n = a.dims()[a.rank() - 1];
+        let hollow = whole.sub(&whole.mul(&eye_like(a, n))?)?;
+        for a in [whole, hollow] {
+            if n == 1 {
+                continue;
+            }
+            let (ld, pivots) = linalg::ldl_factor(&a)?;
+            assert_eq!((pivots.dims(), pivots.dtype()), (&a.dims()[..a.rank() - 1], DType::I32));
+            let dims: Vec<usize> = a.dims()[..a.rank() - 1].iter().copied().chain([3]).collect();
+            let b = numbers(&dims, 9, a.dtype());
+            let x = linalg::ldl_solve(&ld, &pivots, &b)?;
+            if n > 0 && a.numel() > 0 {
+                let size = x.abs().max()?.item_f64()?.max(1.0);
+                close(&a.matmul(&x)?.div_scalar(size), &b.div_scalar(size), "A·X");
+            }
+            // The other triangle is not read.
+            let strange = a.tril(0)?.add(&a.full_like(f64::NAN).triu(1)?)?;
+            let masked = a.ones_like().tril(0)?.gt_scalar(0.0).where_cond(&a, &strange)?;
+            close(&linalg::ldl_factor(&masked)?.0, &ld, "the lower triangle");
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn the_gradient_of_a_system_by_factors() -> Result<()> {
+    let a = symmetric(&random(&[2, 4, 4], 3))?;
+    let (ld, pivots) = linalg::ldl_factor(&a)?;
+    let found = |x: &[Tensor]| linalg::ldl_solve(&ld, &pivots, &x[0]);
+    autograd::gradcheck(found, &[random(&[2, 4, 2], 5)])?;
+    let wrong = pivots.add_scalar(7);
+    assert!(linalg::ldl_solve(&ld, &wrong, &random(&[2, 4, 2], 5))?.eval().is_err());
+    Ok(())
+}
+
+#[test]
+fn polar_factors_multiply_to_their_matrix() -> Result<()> {
+    each(|a| {
+        for left in [false, true] {
+            let (u, p) = linalg::polar(a, left)?;
+            let product = if left { p.matmul(&u)? } else { u.matmul(&p)? };
+            close(&product, a, "the product");
+            close(&mt(&p)?, &p, "P");
+            let k = a.dims()[a.rank() - 2].min(a.dims()[a.rank() - 1]);
+            let gram = if a.dims()[a.rank() - 2] >= k && a.dims()[a.rank() - 1] == k {
+                mt(&u)?.matmul(&u)?
+            } else {
+                u.matmul(&mt(&u)?)?
+            };
+            close(&gram, &eye_like(a, k), "U");
+        }
+        Ok(())
+    })
+}
+
+#[test]
 fn qr_has_orthonormal_columns() -> Result<()> {
     each(|a| {
         let (m, n) = (a.dims()[a.rank() - 2], a.dims()[a.rank() - 1]);
@@ -343,9 +425,13 @@ fn of_factors_that_are_given() -> Result<()> {
         }
         let square = random(&[2, n, n], 3).add(&eye.mul_scalar(4.0))?;
         let (p, l, u) = linalg::lu(&square)?;
-        close(&square.matmul(&linalg::lu_solve(&p, &l, &u, &b, false)?)?, &b, "lu_solve");
+        close(&square.matmul(&linalg::lu_solve(&p, &l, &u, &b, true, false)?)?, &b, "lu_solve");
         let transposed = square.transpose(-2, -1)?;
-        close(&transposed.matmul(&linalg::lu_solve(&p, &l, &u, &b, true)?)?, &b, "lu_solve, transposed");
+        close(
+            &transposed.matmul(&linalg::lu_solve(&p, &l, &u, &b, true, true)?)?,
+            &b,
+            "lu_solve, transposed",
+        );
         let root = linalg::matrix_sqrth(&a)?;
         close(&root.matmul(&root)?, &a, "matrix_sqrth");
     }

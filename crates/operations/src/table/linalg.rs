@@ -46,10 +46,14 @@ pub(super) fn rows() -> Vec<Row> {
             .bad(|x| l::eigvalsh(&x[0].narrow(-1, 0, 2)?, Uplo::Lower)),
         one("linalg::lu", "torch.linalg.lu(x + 3 * torch.eye(3))", |x| l::lu(&regular(x)?)).shapes([SQUARE]),
         two("linalg::lu_solve", "torch.linalg.lu_solve(*torch.linalg.lu_factor(x + 3 * torch.eye(3)), y)",
-            |x, y| { let (p, lower, u) = l::lu(&regular(x)?)?; l::lu_solve(&p, &lower, &u, y, false) }).shapes([SQUARE, &[2, 3, 2]])
-            .bad(|x| l::lu_solve(&x[0], &x[0], &x[0], &x[1].narrow(1, 0, 2)?, false)),
+            |x, y| { let (p, lower, u) = l::lu(&regular(x)?)?; l::lu_solve(&p, &lower, &u, y, true, false) }).shapes([SQUARE, &[2, 3, 2]])
+            .bad(|x| l::lu_solve(&x[0], &x[0], &x[0], &x[1].narrow(1, 0, 2)?, true, false)),
         two("linalg::lu_solve", "torch.linalg.lu_solve(*torch.linalg.lu_factor(x + 3 * torch.eye(3)), y, adjoint=True)",
-            |x, y| { let (p, lower, u) = l::lu(&regular(x)?)?; l::lu_solve(&p, &lower, &u, y, true) }).shapes([SQUARE, &[2, 3, 2]]),
+            |x, y| { let (p, lower, u) = l::lu(&regular(x)?)?; l::lu_solve(&p, &lower, &u, y, true, true) }).shapes([SQUARE, &[2, 3, 2]]),
+        two("linalg::lu_solve", "torch.linalg.lu_solve(*torch.linalg.lu_factor(x + 3 * torch.eye(3)), y, left=False)",
+            |x, y| { let (p, lower, u) = l::lu(&regular(x)?)?; l::lu_solve(&p, &lower, &u, y, false, false) }).shapes([SQUARE, &[2, 2, 3]]),
+        two("linalg::lu_solve", "torch.linalg.lu_solve(*torch.linalg.lu_factor(x + 3 * torch.eye(3)), y, left=False, adjoint=True)",
+            |x, y| { let (p, lower, u) = l::lu(&regular(x)?)?; l::lu_solve(&p, &lower, &u, y, false, true) }).shapes([SQUARE, &[2, 2, 3]]),
         one("linalg::matrix_norm", "torch.linalg.matrix_norm(x)", |x| l::matrix_norm(x, MatrixNorm::Frobenius, false)).shapes([SQUARE])
             .bad(|x| l::matrix_norm(&x[0].select(0, 0)?.select(0, 0)?, MatrixNorm::Frobenius, false)),
         one("linalg::matrix_norm", "torch.linalg.matrix_norm(x, 'nuc', keepdim=True)", |x| l::matrix_norm(x, MatrixNorm::Nuclear, true)).shapes([WIDE]),
@@ -63,6 +67,23 @@ pub(super) fn rows() -> Vec<Row> {
             |x| l::qr(x, QrMode::Reduced).map(|(q, r)| (q.abs(), r.abs()))).shapes([&[4, 3]]).no_ties(),
         two("linalg::householder_product", "torch.linalg.householder_product(x, y)", l::householder_product).shapes([&[2, 4, 3], &[2, 2]])
             .bad(|x| l::householder_product(&x[0], &x[1].narrow(0, 0, 1)?)),
+        one("linalg::geqrf", "torch.geqrf(x)", l::geqrf).shapes([&[4, 3]]).no_ties().order(0).bad(|x| l::geqrf(&x[0].select(0, 0)?)),
+        three("linalg::ormqr", "torch.ormqr(x, y, z)", |x, y, z| l::ormqr(x, y, z, true, false)).shapes([&[2, 4, 3], &[2, 3], &[2, 4, 2]])
+            .bad(|x| l::ormqr(&x[0], &x[1], &x[2].narrow(1, 0, 3)?, true, false)),
+        three("linalg::ormqr", "torch.ormqr(x, y, z, left=False, transpose=True)", |x, y, z| l::ormqr(x, y, z, false, true))
+            .shapes([&[2, 4, 3], &[2, 3], &[2, 2, 4]]),
+        one("linalg::ldl_factor", "torch.linalg.ldl_factor(x + x.mT)", |x| l::ldl_factor(&x.add(&x.transpose(-1, -2)?)?)).shapes([SQUARE]).no_ties().order(0)
+            .bad(|x| l::ldl_factor(&x[0].narrow(-1, 0, 2)?)),
+        two("linalg::ldl_solve", "torch.linalg.ldl_solve(*torch.linalg.ldl_factor(x + x.mT), y)",
+            |x, y| { let (ld, pivots) = l::ldl_factor(&x.add(&x.transpose(-1, -2)?)?)?; l::ldl_solve(&ld, &pivots, y) }).shapes([SQUARE, &[2, 3, 2]]).no_ties().order(0)
+            .bad(|x| l::ldl_solve(&x[0], &x[1], &x[1])),
+        one("linalg::polar", "(lambda u, s, v: (u @ v, v.mT @ s.diag_embed() @ v))(*torch.linalg.svd(x, full_matrices=False))", |x| l::polar(x, false))
+            .shapes([&[4, 3]]).no_ties().loose(4.0).bad(|x| l::polar(&x[0].select(0, 0)?, false)),
+        one("linalg::polar", "(lambda u, s, v: (u @ v, u @ s.diag_embed() @ u.mT))(*torch.linalg.svd(x, full_matrices=False))", |x| l::polar(x, true))
+            .shapes([WIDE]).no_ties().loose(4.0),
+        one("linalg::symmetric_function", "(lambda e, q: q @ e.exp().diag_embed() @ q.mT)(*torch.linalg.eigh(x + x.mT))",
+            |x| l::symmetric_function(&x.add(&x.transpose(-1, -2)?)?, Uplo::Lower, |values| Ok(values.exp()))).shapes([SQUARE]).loose(8.0)
+            .bad(|x| l::symmetric_function(&x[0].narrow(-1, 0, 2)?, Uplo::Lower, |values| Ok(values.exp()))),
         two("linalg::tensorsolve", "torch.linalg.tensorsolve(x + torch.eye(6).reshape(2, 3, 6), y)",
             |x, y| l::tensorsolve(&x.add(&Tensor::eye(6, (x.dtype(), &x.device()))?.reshape([2, 3, 6])?)?, y)).shapes([&[2, 3, 6], &[2, 3]]).loose(8.0)
             .bad(|x| l::tensorsolve(&x[0], &x[1].t()?)),
@@ -93,7 +114,7 @@ pub(super) fn rows() -> Vec<Row> {
     // Sums and products, which the plain reference has as well.
     let composed = |row: &Row| {
         ["torch.linalg.matrix_norm(x)", "torch.linalg.matrix_norm(x, 1)"].contains(&row.torch)
-            || ["linalg::matrix_exp", "linalg::multi_dot", "linalg::householder_product"].contains(&row.name)
+            || ["linalg::matrix_exp", "linalg::multi_dot", "linalg::householder_product", "linalg::ormqr"].contains(&row.name)
     };
     rows.into_iter().map(|row| if composed(&row) { row.of(DTypes::F32F64) } else { row.by_cpu() }).collect()
 }

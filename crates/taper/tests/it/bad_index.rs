@@ -361,3 +361,35 @@ fn indices_that_are_computed_from_known_ones_are_used_as_they_are() -> Result<()
     assert!(x.index_select(0, &large)?.eval().is_err());
     Ok(())
 }
+
+#[test]
+fn probabilities_that_cannot_be_are_refused_where_they_are_asked_for() -> Result<()> {
+    let d = device();
+    let rng = Generator::seed(4, &d);
+    for bad in [-0.25f32, 1.5, f32::NAN, f32::INFINITY] {
+        let probs = Tensor::new([0.5, 1.0, bad, 0.0], &d)?;
+        // A value that only the device knows, and one that is the host's.
+        for probs in [probs.clone(), probs.unsqueeze(0)?.sum_axis(0, false)?] {
+            let drawn = probs.bernoulli(&rng)?;
+            let after = drawn.mul_scalar(2.0);
+            for tensor in [&drawn, &after, &drawn] {
+                let error = tensor.eval().unwrap_err();
+                let text = error.to_string();
+                assert!(matches!(error.kind(), ErrorKind::Invalid { .. }), "{text}");
+                assert!(text.contains("bernoulli: a probability is outside [0, 1]"), "{text}");
+                assert!(text.contains("bad_index.rs:"), "{text}");
+            }
+            assert!(drawn.to_vec::<f32>().is_err());
+            // Others have nothing to do with it.
+            assert_eq!(probs.zeros_like().bernoulli(&rng)?.to_vec::<f32>()?, [0.0; 4]);
+            assert_eq!(probs.ones_like().bernoulli(&rng)?.to_vec::<f32>()?, [1.0; 4]);
+        }
+    }
+    // The stream is what it was, and no elements are no bad ones.
+    let half = Tensor::full([100], 0.5, &d)?;
+    let drawn = half.bernoulli(&Generator::seed(9, &d))?.to_vec::<f32>()?;
+    let below = Tensor::rand([100], &Generator::seed(9, &d))?.lt_scalar(0.5).to_dtype(DType::F32)?;
+    assert_eq!(drawn, below.to_vec::<f32>()?);
+    assert_eq!(Tensor::zeros([0, 3], &d)?.bernoulli(&rng)?.dims(), [0, 3]);
+    Ok(())
+}

@@ -656,3 +656,272 @@ fn bad_input_is_refused() -> Result<()> {
     refused(Categorical::from_probs(&t(&[-1.0, 1.5])?)?.sample((), &rng), &["multinomial", "negative"]);
     Ok(())
 }
+
+/// Inputs, numbers of f32 where they are numbers of it, and what mpmath 1.3 gives in 60 digits.
+const NORMAL_QUANTILES: &[(f64, f64)] = &[
+    (1.0000000031710769e-30, -11.464024688169063),
+    (1.000000013351432e-10, -6.361340900353645),
+    (9.999999747378752e-06, -4.264890799563287),
+    (0.0010000000474974513, -3.090232292061434),
+    (0.019999999552965164, -2.0537489198646206),
+    (0.07490000128746033, -1.4402382584236055),
+    (0.07509999722242355, -1.4388254123544413),
+    (0.20000000298023224, -0.84162122292778),
+    (0.4999000132083893, -0.00025062972156495795),
+    (0.5000001192092896, 2.9881337578666663e-07),
+    (0.699999988079071, 0.5244004784222137),
+    (0.9300000071525574, 1.475791081449959),
+    (0.9990000128746033, 3.0902361298491052),
+    (0.9999990463256836, 4.7630010342678135),
+    (1e-300, -37.0470962993612),
+    (1e-100, -21.273453560965326),
+    (2.2250738585072014e-308, -37.5193793471445),
+    (0.9999999999999998, 8.125890664701906),
+];
+/// As the above.
+const NORMAL_SHARES: &[(f64, f64)] = &[
+    (-12.5, 3.732564298877713e-36),
+    (-10.300000190734863, 3.52305809356425e-25),
+    (-7.699999809265137, 6.803321695788547e-15),
+    (-5.5, 1.8989562465887718e-08),
+    (-3.299999952316284, 0.0004834242245222714),
+    (-1.100000023841858, 0.13566605575238208),
+    (-0.30000001192092896, 0.3820885732645503),
+    (0.4000000059604645, 0.6554217438053852),
+    (2.200000047683716, 0.9860965541780617),
+    (6.0, 0.9999999990134123),
+    (-37.1, 1.4047119663106221e-301),
+    (-26.3, 9.588564685098316e-153),
+    (-18.77, 6.644274068154905e-79),
+];
+/// As the above.
+const LAPLACE_QUANTILES: &[(f64, f64)] = &[
+    (1.0000000031710769e-30, -68.38440560609035),
+    (1.000000013351432e-10, -22.332703736029078),
+    (9.999999747378752e-06, -10.819778309672408),
+    (0.0010000000474974513, -6.214608050924742),
+    (0.019999999552965164, -3.218875847219943),
+    (0.07490000128746033, -1.8984541907099617),
+    (0.07509999722242355, -1.8957875766371426),
+    (0.20000000298023224, -0.916290716972994),
+    (0.4999000132083893, -0.00019999358060443875),
+    (0.5000001192092896, 2.3841860752327643e-07),
+    (0.699999988079071, 0.5108255840295616),
+    (0.9300000071525574, 1.966112958552229),
+    (0.9990000128746033, 6.2146209731083415),
+    (0.9999990463256836, 13.16979643063896),
+    (1e-300, -690.0823807176538),
+    (1e-100, -229.56536211884463),
+    (2.2250738585072014e-308, -707.7032713517042),
+    (0.9999999999999998, 35.35050620855721),
+];
+/// ln(1 / (1 + e⁻ˣ)), as the above.
+const LOG_SIGMOID: &[(f64, f64)] = &[
+    (-60.0, -60.0),
+    (-20.0, -20.000000002061153),
+    (-3.0, -3.048587351573742),
+    (0.5, -0.4740769841801067),
+    (17.0, -4.139937633089748e-08),
+    (40.0, -4.248354255291589e-18),
+];
+
+/// Holds f to the results of a table, within some units in the last place of each, in every dtype of f32 and f64 that the device has.
+fn holds_table(what: &str, table: &[(f64, f64)], f: impl Fn(&Tensor) -> Result<Tensor>) -> Result<()> {
+    let d = device();
+    for dtype in [DType::F32, DType::F64] {
+        if !has(&d, dtype) {
+            continue;
+        }
+        let (rounding, least) = if dtype == DType::F64 { (f64::EPSILON, 0.0) } else { (1.2e-7, 2e-38) };
+        // Functions of a GPU are some units off themselves, and erfc in f64 is within 3e-14 everywhere.
+        let units = match (what, dtype) {
+            ("Normal.cdf", DType::F64) => 150.0,
+            _ if d.to_string().starts_with("cpu") => 6.0,
+            _ => 40.0,
+        };
+        let fits =
+            |x: &(f64, f64)| dtype == DType::F64 || (f64::from(x.0 as f32) == x.0 && x.1.abs() > least);
+        let (given, expected): (Vec<f64>, Vec<f64>) = table.iter().copied().filter(fits).unzip();
+        let found = f(&Tensor::from_slice(&given, [given.len()], &taper::cpu())?.to_dtype(dtype)?.to(&d)?)?
+            .to_f64_vec()?;
+        for ((x, found), expected) in given.iter().zip(found).zip(expected) {
+            let off = ((found - expected) / expected).abs() / rounding;
+            assert!(off <= units, "{what} at {x} in {dtype}: {found:e} is not {expected:e}, by {off} units");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn tails_keep_their_digits() -> Result<()> {
+    let zero = |like: &Tensor| like.zeros_like();
+    holds_table("Normal.icdf", NORMAL_QUANTILES, |q| Normal::new(&zero(q), 1.0)?.icdf(q))?;
+    holds_table("Normal.cdf", NORMAL_SHARES, |z| Normal::new(&zero(z), 1.0)?.cdf(z))?;
+    holds_table("Laplace.icdf", LAPLACE_QUANTILES, |q| Laplace::new(&zero(q), 1.0)?.icdf(q))?;
+    let laplace: Vec<(f64, f64)> =
+        [-80.0, -30.5, -2.0, -0.25].iter().map(|&x: &f64| (x, 0.5 * x.exp())).collect();
+    holds_table("Laplace.cdf", &laplace, |x| Laplace::new(&zero(x), 1.0)?.cdf(x))?;
+    let bernoulli = |x: &Tensor| Bernoulli::from_logits(x)?.log_prob(&x.ones_like());
+    holds_table("Bernoulli.log_prob", LOG_SIGMOID, bernoulli)?;
+    holds_table("Bernoulli.log_prob of 0", LOG_SIGMOID, |x| {
+        Bernoulli::from_logits(&x.neg())?.log_prob(&x.zeros_like())
+    })?;
+    let all: Vec<(f64, f64)> = LOG_SIGMOID.iter().map(|&(x, y)| (x, 4.0 * y)).collect();
+    holds_table("Binomial.log_prob", &all, |x| Binomial::from_logits(4.0, x)?.log_prob(&x.full_like(4.0)))?;
+    let small = |f: fn(f64) -> f64| -> Vec<(f64, f64)> {
+        [1e-30f32, 1e-10, 0.3].iter().map(|&x| (f64::from(x), f(f64::from(x)))).collect()
+    };
+    let one = |x: &Tensor| Exponential::new(&x.ones_like());
+    holds_table("Exponential.cdf", &small(|x| -(-x).exp_m1()), |x| one(x)?.cdf(x))?;
+    holds_table("Exponential.icdf", &small(|x| -(-x).ln_1p()), |x| one(x)?.icdf(x))
+}
+
+#[test]
+fn quantiles_have_their_ends_and_gradients() -> Result<()> {
+    let d = device();
+    let ends = Tensor::new([0.0f32, 1.0, -0.1, 1.1, f32::NAN, 0.5], &d)?;
+    let zero = ends.zeros_like();
+    for found in [Normal::new(&zero, 2.0)?.icdf(&ends)?, Laplace::new(&zero, 2.0)?.icdf(&ends)?] {
+        let found = found.to_vec::<f32>()?;
+        assert_eq!([found[0], found[1], found[5]], [f32::NEG_INFINITY, f32::INFINITY, 0.0]);
+        assert!(found[2..5].iter().all(|x| x.is_nan()), "{found:?}");
+    }
+    if !has(&d, DType::F64) {
+        return Ok(());
+    }
+    let q = Tensor::from_slice(&[1e-3f64, 0.07, 0.2, 0.3, 0.6, 0.95, 0.9999], [7], &d)?;
+    let x = Tensor::from_slice(&[-4.0f64, -1.5, -0.3, 0.2, 0.7, 2.5, 5.0], [7], &d)?;
+    let (loc, scale) = (q.mul_scalar(3.0), q.add_scalar(1.0));
+    let all = [q.clone(), loc.clone(), scale.clone()];
+    gradcheck(|t| Normal::new(&t[1], &t[2])?.icdf(&t[0]), &all)?;
+    gradcheck(|t| Laplace::new(&t[1], &t[2])?.icdf(&t[0]), &all)?;
+    gradgradcheck(|t| Normal::new(&t[1], &t[2])?.icdf(&t[0]), &all)?;
+    gradcheck(|t| Normal::new(&t[1], &t[2])?.cdf(&t[0]), &[x.clone(), loc, scale])?;
+    Ok(())
+}
+
+#[test]
+fn draws_stay_within_their_ends() -> Result<()> {
+    let d = device();
+    const MANY: usize = 1 << 17;
+    let all = |t: Tensor| t.all().item::<bool>();
+    for dtype in [DType::F32, DType::F64, DType::F16, DType::BF16] {
+        if !has(&d, dtype) {
+            continue;
+        }
+        let rng = Generator::seed(5, &d);
+        let draw = |of: &dyn Distribution| of.draw(Shape::from([MANY]), &rng);
+        let number = |x: f64| Tensor::full((), x, (dtype, &d));
+        let unit = Tensor::rand_dtype([MANY], dtype, &rng)?;
+        assert!(all(unit.lt_scalar(1.0).bitwise_and(&unit.ge_scalar(0.0))?)?, "rand in {dtype}");
+        assert!(all(Tensor::randn_dtype([MANY], dtype, &rng)?.isfinite())?, "randn in {dtype}");
+        for rate in [1.0, 1e-3, 100.0] {
+            let waits = draw(&Exponential::new(&number(rate)?)?)?;
+            assert!(all(waits.isfinite().bitwise_and(&waits.ge_scalar(0.0))?)?, "Exponential in {dtype}");
+        }
+        let laplace = draw(&Laplace::new(&number(0.5)?, 2.0)?)?;
+        assert!(all(laplace.isfinite())?, "Laplace in {dtype}");
+        assert_eq!(laplace.dtype(), dtype);
+        for concentration in [0.02, 1.0, 30.0] {
+            let shape = number(concentration)?;
+            let gamma = draw(&Gamma::new(&shape, 0.5)?)?;
+            let beta = draw(&Beta::new(&shape, 0.03)?)?;
+            let shares = Dirichlet::new(&shape.expand([2])?)?.draw(Shape::from([MANY / 2]), &rng)?;
+            let of_tensor = shape.expand([MANY])?;
+            let plain = of_tensor.standard_gamma(&rng)?;
+            let plain_beta = of_tensor.beta(&number(0.03)?, &rng)?;
+            let plain_shares = shape.expand([MANY / 2, 2])?.dirichlet(&rng)?;
+            for (what, draws) in [
+                ("Gamma", &gamma),
+                ("standard_gamma", &plain),
+                ("Dirichlet", &shares),
+                ("dirichlet", &plain_shares),
+            ] {
+                assert!(all(draws.gt_scalar(0.0).bitwise_and(&draws.isfinite())?)?, "{what} in {dtype}");
+            }
+            for (what, draws) in [("Beta", &beta), ("beta", &plain_beta)] {
+                let inside = draws.gt_scalar(0.0).bitwise_and(&draws.lt_scalar(1.0))?;
+                assert!(all(inside)?, "{what} in {dtype}");
+            }
+        }
+        for (low, high) in [(1.0, 1.00001), (-3.0, 0.0), (0.1, 0.3), (-2.0, -1.0), (100.0, 101.0)] {
+            let (low, high) = (number(low)?, number(high)?);
+            if all(low.eq(&high)?)? {
+                continue;
+            }
+            let draws = draw(&Uniform::new(&low, &high)?)?;
+            assert!(
+                all(draws.ge(&low)?.bitwise_and(&draws.lt(&high)?)?)?,
+                "Uniform of {low} and {high} in {dtype}"
+            );
+        }
+        let ends = number(f64::from(f32::MAX))?;
+        if all(ends.isfinite())? && dtype == DType::F32 {
+            let draws = draw(&Uniform::new(&ends.neg(), &ends)?)?;
+            assert!(all(draws.isfinite())?);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn draws_of_the_default_dtype_stay_within_their_ends() -> Result<()> {
+    if taper_testing::run_alone(draws_of_the_default_dtype_stay_within_their_ends) {
+        return Ok(());
+    }
+    let d = device();
+    const MANY: usize = 1 << 17;
+    let all = |t: Tensor| t.all().item::<bool>();
+    for dtype in [DType::F32, DType::F64, DType::F16, DType::BF16] {
+        if !has(&d, dtype) {
+            continue;
+        }
+        taper::set_default_dtype(dtype)?;
+        let rng = Generator::seed(6, &d);
+        for (low, high) in [(1.0, 1.00001), (0.1, 0.3), (-1.0, 0.0), (-2.5, 7.0), (-3e38, 3e38)] {
+            let draws = Tensor::uniform([MANY], low, high, &rng)?;
+            assert_eq!(draws.dtype(), dtype);
+            let wide = draws.to_f64_vec()?;
+            let (least, most) = wide.iter().fold((f64::MAX, f64::MIN), |(l, m), &x| (l.min(x), m.max(x)));
+            // f16 has neither 1.00001 nor 3e38, and bf16 not the first of them.
+            let has_none = dtype != DType::F64 && dtype != DType::F32 && (high == 1.00001 || high == 3e38);
+            assert!(
+                has_none || (least >= low && most < high),
+                "uniform({low}, {high}) in {dtype}: {least} to {most}"
+            );
+        }
+        for rate in [1.0, 300.0, 1e-3] {
+            let waits = Tensor::exponential([MANY], rate, &rng)?;
+            assert!(all(waits.gt_scalar(0.0).bitwise_and(&waits.isfinite())?)?, "exponential in {dtype}");
+        }
+        let log_normal = Tensor::log_normal([MANY], 0.0, 4.0, &rng)?;
+        assert!(
+            all(log_normal.gt_scalar(0.0).bitwise_and(&log_normal.isfinite())?)?,
+            "log_normal in {dtype}"
+        );
+        assert!(all(Tensor::cauchy([MANY], 0.0, 1.0, &rng)?.isfinite())?, "cauchy in {dtype}");
+        let trials = Tensor::geometric([MANY], 0.25, &rng)?;
+        assert!(all(trials.ge_scalar(1.0).bitwise_and(&trials.isfinite())?)?, "geometric in {dtype}");
+        let cut = Tensor::truncated_normal([MANY], 0.0, 1.0, -0.5, 4.0, &rng)?;
+        assert!(all(cut.ge_scalar(-0.5).bitwise_and(&cut.le_scalar(4.0))?)?, "truncated_normal in {dtype}");
+    }
+    Ok(())
+}
+
+#[test]
+fn streams_are_what_they_were() -> Result<()> {
+    // The first numbers of a seed, in each dtype: those of f32 cut to the bits of a half type.
+    let d = device();
+    let draw = |dtype| Tensor::rand_dtype([64], dtype, &Generator::seed(3, &d))?.to_f64_vec();
+    let wide = draw(DType::F32)?;
+    for (dtype, steps) in [(DType::F16, 2048.0), (DType::BF16, 256.0)] {
+        if has(&d, dtype) {
+            let expected: Vec<f64> = wide.iter().map(|x| (x * steps).floor() / steps).collect();
+            assert_eq!(draw(dtype)?, expected);
+        }
+    }
+    let rng = Generator::seed(3, &d);
+    let uniform = Tensor::uniform([64], 0.0, 1.0, &rng)?.to_f64_vec()?;
+    assert_eq!(uniform, wide);
+    Ok(())
+}

@@ -399,7 +399,7 @@ pub(super) fn write_op(key: &mut Vec<u64>, op: &Op, rest: u64) {
             word(26, 0);
             key.extend([*axis as u64, *step as u64, *dilation as u64]);
         }
-        Op::Gather { axis } => {
+        Op::Gather { axis, .. } => {
             word(19, 0);
             key.push(*axis as u64);
         }

@@ -226,7 +226,7 @@ fn opaque(analysis: &Analysis<'_>, g: u32, i: u32) -> Result<SmallVec<[Draft; 1]
             let kernel = Box::new(Kernel::custom(custom.clone(), operands, &specs));
             return Ok(SmallVec::from_iter([Draft { kernel, sources, scalars, results, origin: i }]));
         }
-        Op::Gather { axis } => Kernel::gather(*axis, read(0), read(1)),
+        Op::Gather { axis, .. } => Kernel::gather(*axis, read(0), read(1)),
         Op::Scatter { op, axis } => Kernel::scatter(*op, *axis, read(0), read(1), read(2)),
         Op::Pad(padding) => {
             scalars.push(ScalarRef { item: i, part: Part::Value, dtype });

@@ -12,7 +12,7 @@ use super::{
     program::{Part, ScalarRef},
 };
 use crate::{
-    Backend, Error, Launch, Op, Result, Scalar, Storage, Ticket,
+    Backend, Error, ErrorKind, Launch, Op, Refusal, Result, Scalar, Storage, Ticket,
     facts::{Facts, Tickets},
     kernel::Body,
     node::{Node, Value},
@@ -56,7 +56,18 @@ pub(crate) fn execute(
 
 /// The error, with the operation and the line it belongs to.
 pub(super) fn blame(node: &Node, error: Error) -> Error {
-    error.computing(node.op.name(), node.location)
+    let error = match refusal(node) {
+        Some(refusal) if matches!(error.kind(), ErrorKind::IndexOutOfRange { .. }) => {
+            Error::invalid(refusal.op, refusal.message)
+        }
+        _ => error,
+    };
+    error.computing(refusal(node).map_or(node.op.name(), |refusal| refusal.op), node.location)
+}
+
+/// What an index that is out of range means, where it is no user's.
+fn refusal(node: &Node) -> Option<Refusal> {
+    if let Op::Gather { refusal, .. } = &node.op { *refusal } else { None }
 }
 
 /// Allocates a kernel's outputs and launches it on behalf of `node`. `facts` are those of the inputs.
@@ -69,7 +80,8 @@ pub(super) fn launch(
     backend: &dyn Backend,
 ) -> Result<SmallVec<[Content; 2]>> {
     let kernel = &step.shared.kernel;
-    let ticket = match Ticket::new(kernel, node.op.name(), node.location) {
+    let ticket = Ticket::new(kernel, node.op.name(), node.location);
+    let ticket = match ticket.map(|ticket| ticket.refusing(refusal(node))) {
         Some(ticket) if !step.empty => {
             let bad = |index| ticket.error(index);
             let certain = kernel.index_operand().is_some()

@@ -1,7 +1,7 @@
 //! Draws from distributions beyond uniform and normal ones. Each is a transform of uniform and normal numbers of the stream, so that one
 //! seed gives one stream on every device; where a device rounds a logarithm otherwise, a number may differ in its last bits.
 
-use super::{Generator, Tensor};
+use super::{Generator, Tensor, signs::greatest};
 use crate::{ArgReduceOp, DType, Error, Result, Shape, default_dtype};
 
 /// How often a gamma draw is tried. The chance that all fail is below 10⁻¹⁰.
@@ -32,7 +32,34 @@ fn above_zero(op: &'static str, name: &str, number: f64) -> Result<()> {
     Err(Error::invalid(op, format!("{name} {number}: give a finite number above 0")))
 }
 
-/// Uniform on (0, 1).
+/// The least normal number of a floating-point dtype. PyTorch's `finfo.tiny`.
+fn least_normal(dtype: DType) -> f64 {
+    match dtype {
+        DType::F64 => f64::MIN_POSITIVE,
+        DType::F16 => half::f16::MIN_POSITIVE.to_f64(),
+        _ => f64::from(f32::MIN_POSITIVE),
+    }
+}
+
+/// The number below 1 of a floating-point dtype.
+fn below_one(dtype: DType) -> f64 {
+    let digits = match dtype {
+        DType::F64 => 53,
+        DType::F16 => 11,
+        DType::BF16 => 8,
+        _ => 24,
+    };
+    1.0 - 2f64.powi(-digits)
+}
+
+/// Draws above 0 in a dtype that they are rounded to: none becomes 0 or infinite.
+#[track_caller]
+fn above_zero_in(draws: &Tensor, dtype: DType) -> Result<Tensor> {
+    let most = greatest(dtype).unwrap_or(f64::MAX);
+    draws.clamp(least_normal(dtype), most).to_dtype(dtype)
+}
+
+/// Uniform on (0, 1), of f32 or f64.
 #[track_caller]
 fn open_uniform(shape: Shape, dtype: DType, rng: &Generator) -> Result<Tensor> {
     // 0, which is drawn, becomes half of the least other number.
@@ -50,7 +77,9 @@ impl Tensor {
     #[doc(alias = "exponential_")]
     pub fn exponential(shape: impl Into<Shape>, rate: f64, rng: &Generator) -> Result<Tensor> {
         above_zero("exponential", "rate", rate)?;
-        Ok(open_uniform(shape.into(), default_dtype(), rng)?.log().div_scalar(-rate))
+        let dtype = default_dtype();
+        let waits = open_uniform(shape.into(), dtype.compute(), rng)?.log().div_scalar(-rate);
+        above_zero_in(&waits, dtype)
     }
 
     /// Numbers whose logarithm is normal with this mean and deviation. Of the default dtype (f32). `torch.Tensor.log_normal_`, whose
@@ -64,7 +93,9 @@ impl Tensor {
         const OP: &str = "log_normal";
         finite(OP, &[("mean", mean)])?;
         above_zero(OP, "deviation", std)?;
-        Ok(Tensor::randn(shape, rng)?.mul_scalar(std).add_scalar(mean).exp())
+        let dtype = default_dtype();
+        let log = Tensor::randn_dtype(shape, dtype.compute(), rng)?.mul_scalar(std).add_scalar(mean);
+        above_zero_in(&log.exp(), dtype)
     }
 
     /// Cauchy numbers with the density σ / (π·((x − median)² + σ²)): median + σ·tan(π(u − ½)) of a uniform u. Of the default dtype (f32).
@@ -78,8 +109,16 @@ impl Tensor {
         const OP: &str = "cauchy";
         finite(OP, &[("median", median)])?;
         above_zero(OP, "sigma", sigma)?;
-        let angle = Tensor::rand(shape, rng)?.sub_scalar(0.5).mul_scalar(std::f64::consts::PI);
-        Ok(angle.tan().mul_scalar(sigma).add_scalar(median))
+        let dtype = default_dtype();
+        let uniform = open_uniform(shape.into(), dtype.compute(), rng)?;
+        let found = uniform
+            .sub_scalar(0.5)
+            .mul_scalar(std::f64::consts::PI)
+            .tan()
+            .mul_scalar(sigma)
+            .add_scalar(median);
+        let most = greatest(dtype).unwrap_or(f64::MAX);
+        found.clamp(-most, most).to_dtype(dtype)
     }
 
     /// How many trials, each of which succeeds with probability `p`, the first success takes: k ≥ 1 with probability (1 − p)^(k−1)·p. Of
@@ -94,8 +133,10 @@ impl Tensor {
             let message = format!("probability {p}: give one above 0 and not above 1");
             return Err(Error::invalid("geometric", message));
         }
-        let uniform = open_uniform(shape.into(), default_dtype(), rng)?;
-        Ok(uniform.log().div_scalar((-p).ln_1p()).floor().add_scalar(1.0))
+        let dtype = default_dtype();
+        let uniform = open_uniform(shape.into(), dtype.compute(), rng)?;
+        let trials = uniform.log().div_scalar((-p).ln_1p()).floor().add_scalar(1.0);
+        trials.minimum_scalar(greatest(dtype).unwrap_or(f64::MAX)).to_dtype(dtype)
     }
 
     /// Normal numbers with this mean and deviation, of those within [low, high]: by the inverse of the distribution's function. Of the
@@ -127,13 +168,14 @@ impl Tensor {
                 ),
             ));
         }
-        let uniform = Tensor::rand(shape, rng)?;
+        let dtype = default_dtype();
+        let uniform = Tensor::rand_dtype(shape, dtype.compute(), rng)?;
         // 2Φ(x) − 1 = erf(x / √2).
         let root = std::f64::consts::SQRT_2;
         let edge = |x: f64| Tensor::full((), x / root, (uniform.dtype(), rng.device())).map(|t| t.erf());
         let (from, to) = (edge(a)?, edge(b)?);
         let share = uniform.mul(&to.sub(&from)?)?.add(&from)?;
-        Ok(share.erfinv().mul_scalar(std * root).add_scalar(mean).clamp(low, high))
+        share.erfinv().mul_scalar(std * root).add_scalar(mean).clamp(low, high).to_dtype(dtype)
     }
 
     /// Poisson numbers: k with probability λᵏ·e^(−λ) / k!, for each rate λ of this tensor, of its dtype. `torch.poisson`. No gradient flows
@@ -243,9 +285,7 @@ impl Tensor {
     #[doc(alias = "_standard_gamma")]
     pub fn standard_gamma(&self, rng: &Generator) -> Result<Tensor> {
         self.require_float("standard_gamma")?;
-        let log = log_gamma(self, rng)?;
-        let least = if log.dtype() == DType::F64 { f64::MIN_POSITIVE } else { f64::from(f32::MIN_POSITIVE) };
-        log.exp().maximum_scalar(least).to_dtype(self.dtype())
+        above_zero_in(&log_gamma(self, rng)?.exp(), self.dtype())
     }
 
     /// The logarithms of [`Tensor::standard_gamma`]'s numbers, which tell small ones apart that are 0 themselves.
@@ -258,7 +298,7 @@ impl Tensor {
         log_gamma(self, rng)?.to_dtype(self.dtype())
     }
 
-    /// Beta numbers with the density x^(a−1)·(1 − x)^(b−1) / B(a, b) between 0 and 1, for each a of this tensor and b of the other, which
+    /// Beta numbers with the density x^(a−1)·(1 − x)^(b−1) / B(a, b) between 0 and 1, and neither, for each a of this tensor and b of the other, which
     /// broadcast; of the promoted dtype. No gradient flows back. `torch.distributions.Beta`.
     ///
     /// From two gamma numbers; an a or b that is not above 0 gives NaN.
@@ -273,7 +313,8 @@ impl Tensor {
         let both = Tensor::broadcast_tensors(&[self, b])?;
         let dtype = self.dtype().promote(b.dtype());
         let log = |t: &Tensor| log_gamma(&t.to_dtype(dtype)?, rng);
-        log(&both[0])?.sub(&log(&both[1])?)?.sigmoid().to_dtype(dtype)
+        let share = log(&both[0])?.sub(&log(&both[1])?)?.sigmoid();
+        share.clamp(least_normal(dtype), below_one(dtype)).to_dtype(dtype)
     }
 
     /// Dirichlet numbers for concentrations `[…, k]`, of their dtype: k numbers above 0 that add up to 1, with a density in proportion to
@@ -291,7 +332,8 @@ impl Tensor {
         if self.rank() == 0 {
             return Err(Error::invalid(OP, "a scalar has no axis of concentrations; use .unsqueeze(0)?"));
         }
-        log_gamma(self, rng)?.softmax(-1)?.to_dtype(self.dtype())
+        let shares = log_gamma(self, rng)?.softmax(-1)?;
+        shares.maximum_scalar(least_normal(self.dtype())).to_dtype(self.dtype())
     }
 }
 

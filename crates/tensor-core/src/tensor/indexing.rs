@@ -23,7 +23,12 @@ impl Tensor {
         }
         let axis = check_index(self, "gather", axis, index, self.shape())?;
         let index = index_dtype("gather", index)?;
-        Ok(Tensor::build(Op::Gather { axis }, index.shape().clone(), self.dtype(), &[self, &index]))
+        Ok(Tensor::build(
+            Op::Gather { axis, refusal: None },
+            index.shape().clone(),
+            self.dtype(),
+            &[self, &index],
+        ))
     }
 
     /// A copy of this tensor with `self[i][index[i][j][k]][k] += src[i][j][k]` for axis 1 of 3. `torch.scatter_add`.

@@ -121,6 +121,33 @@ fn below(bound: u64, mut next: impl FnMut() -> u64) -> u64 {
     }
 }
 
+/// The least number of a floating-point dtype that is at least `low`, and the greatest below `high`.
+fn within(low: f64, high: f64, dtype: DType) -> (f64, f64) {
+    let cast = |x: f64| match dtype {
+        DType::F16 => half::f16::from_f64(x).to_f64(),
+        DType::BF16 => half::bf16::from_f64(x).to_f64(),
+        DType::F64 => x,
+        _ => f64::from(x as f32),
+    };
+    // Halves go by the bits, which count up from 0 on both sides of it.
+    let next = |bits: u16, is_up: bool| match bits & 0x7fff {
+        0 => 1 | u16::from(!is_up) << 15,
+        _ if (bits >> 15 == 0) == is_up => bits + 1,
+        _ => bits - 1,
+    };
+    let step = |x: f64, is_up: bool| match (dtype, is_up) {
+        (DType::F16, _) => half::f16::from_bits(next(half::f16::from_f64(x).to_bits(), is_up)).to_f64(),
+        (DType::BF16, _) => half::bf16::from_bits(next(half::bf16::from_f64(x).to_bits(), is_up)).to_f64(),
+        (DType::F64, true) => x.next_up(),
+        (DType::F64, false) => x.next_down(),
+        (_, true) => f64::from((x as f32).next_up()),
+        (_, false) => f64::from((x as f32).next_down()),
+    };
+    let least = if cast(low) < low { step(cast(low), true) } else { cast(low) };
+    let most = if cast(high) >= high { step(cast(high), false) } else { cast(high) };
+    (least, most)
+}
+
 impl Stateful for Generator {
     fn state_dict(&self) -> State {
         let stream = lock(&self.stream);
@@ -151,7 +178,18 @@ impl Tensor {
     fn draw_float(kind: RandomKind, shape: Shape, dtype: DType, rng: &Generator) -> Result<Tensor> {
         match dtype {
             DType::F32 | DType::F64 => Tensor::draw(kind, shape, dtype, rng),
-            DType::F16 | DType::BF16 => Tensor::draw(kind, shape, DType::F32, rng)?.to_dtype(dtype),
+            DType::F16 | DType::BF16 => {
+                let drawn = Tensor::draw(kind, shape, DType::F32, rng)?;
+                let drawn = match kind {
+                    // Rounded, a number below 1 would become 1.
+                    RandomKind::Uniform => {
+                        let steps = if dtype == DType::F16 { 2f64.powi(11) } else { 2f64.powi(8) };
+                        drawn.mul_scalar(steps).floor().mul_scalar(1.0 / steps)
+                    }
+                    RandomKind::Normal | RandomKind::Bits => drawn,
+                };
+                drawn.to_dtype(dtype)
+            }
             other => {
                 Err(Error::invalid(kind.name(), format!("a floating-point dtype is needed, not {other}")))
             }
@@ -170,7 +208,8 @@ impl Tensor {
         Tensor::draw_float(RandomKind::Normal, shape.into(), default_dtype(), rng)
     }
 
-    /// Uniform numbers on [0, 1) of a floating-point dtype.
+    /// Uniform numbers on [0, 1) of a floating-point dtype: multiples of 2⁻²⁴ in f32, 2⁻⁵³ in f64, 2⁻¹¹ in f16 and 2⁻⁸ in bf16, as PyTorch's
+    /// on a CPU.
     #[track_caller]
     #[doc(alias = "rand")]
     pub fn rand_dtype(shape: impl Into<Shape>, dtype: DType, rng: &Generator) -> Result<Tensor> {
@@ -184,7 +223,8 @@ impl Tensor {
         Tensor::draw_float(RandomKind::Normal, shape.into(), dtype, rng)
     }
 
-    /// Uniform numbers on [low, high), of the default dtype (f32).
+    /// Uniform numbers on [low, high), of the default dtype (f32). None is below `low`, and none reaches `high`, but where both are equal or the
+    /// dtype has no number between them.
     ///
     /// # Errors
     /// Bounds out of order, or not finite in f32.
@@ -202,14 +242,19 @@ impl Tensor {
                 format!("from {low} to {high}: give bounds in order that are finite in f32"),
             ));
         }
-        let unit = Tensor::rand(shape, rng)?;
+        let dtype = default_dtype();
+        let unit = Tensor::rand_dtype(shape, dtype.compute(), rng)?;
         let width = high - low;
-        if width <= f64::from(f32::MAX) {
-            return Ok(unit.mul_scalar(width).add_scalar(low));
-        }
-        // The width passes f32 where the numbers do not: from the middle, by half of it.
-        let half = high / 2.0 - low / 2.0;
-        Ok(unit.mul_scalar(2.0).sub_scalar(1.0).mul_scalar(half).add_scalar(low / 2.0 + high / 2.0))
+        let drawn = if width <= f64::from(f32::MAX) {
+            unit.mul_scalar(width).add_scalar(low)
+        } else {
+            // The width passes f32 where the numbers do not: from the middle, by half of it.
+            let half = high / 2.0 - low / 2.0;
+            unit.mul_scalar(2.0).sub_scalar(1.0).mul_scalar(half).add_scalar(low / 2.0 + high / 2.0)
+        };
+        // Sums are rounded, also to what is no longer within the bounds.
+        let (least, most) = within(low, high, dtype);
+        drawn.minimum_scalar(most).maximum_scalar(least).to_dtype(dtype)
     }
 
     /// Integers of [low, high), each equally likely up to 2⁻³² · (high − low), i64 (i32 on a device without).

@@ -1,23 +1,38 @@
 //! Draws by probabilities that a tensor holds.
 
 use super::{Generator, Tensor};
-use crate::{DType, Error, Result, Shape};
+use crate::{DType, Error, Op, Refusal, Result, Shape};
 
 impl Tensor {
     /// 1 with the probability that each element is, and 0 otherwise, of this tensor's dtype. `torch.bernoulli`. No gradient flows back.
     ///
-    /// A probability of 0 or less never gives 1, nor does NaN; one of 1 or more always does. Numbers are drawn from `rng`, whatever the
-    /// device.
+    /// A probability of 0 never gives 1, and one of 1 always does. Numbers are drawn from `rng`, whatever the device.
     ///
     /// # Errors
-    /// A dtype that is not floating-point, or a device that cannot draw so many numbers.
+    /// A dtype that is not floating-point, or a device that cannot draw so many numbers. When the result is computed, and on a GPU when
+    /// what depends on it is read: a probability outside [0, 1], or NaN.
     #[track_caller]
     #[doc(alias = "bernoulli_")]
     pub fn bernoulli(&self, rng: &Generator) -> Result<Tensor> {
-        self.require_float("bernoulli")?;
+        const OP: &str = "bernoulli";
+        self.require_float(OP)?;
         let dtype = self.dtype().compute();
+        let probs = self.detach().to_dtype(dtype)?;
+        let fair = probs.ge_scalar(0.0).bitwise_and(&probs.le_scalar(1.0))?;
+        let message = "a probability is outside [0, 1] or NaN";
+        let zero = fair.zero_if_all(self.dtype(), Refusal { op: OP, message })?;
         let draws = Tensor::rand_dtype(self.shape().clone(), dtype, &rng.on(&self.device()))?;
-        draws.lt(&self.detach().to_dtype(dtype)?)?.to_dtype(self.dtype())
+        draws.lt(&probs)?.to_dtype(self.dtype())?.add(&zero)
+    }
+
+    /// 0 of a dtype `[]` if all elements of a bool tensor hold, and otherwise, when it is computed, an error: on a GPU of all that depends
+    /// on it.
+    #[track_caller]
+    fn zero_if_all(&self, dtype: DType, refusal: Refusal) -> Result<Tensor> {
+        let is_bad = self.all().logical_not().to_dtype(DType::I32)?.reshape([1])?;
+        let zero = Tensor::zeros([1], (dtype, &self.device()))?;
+        let op = Op::Gather { axis: 0, refusal: Some(refusal) };
+        Tensor::build(op, is_bad.shape().clone(), dtype, &[&zero, &is_bad]).reshape(Shape::scalar())
     }
 
     /// `num_samples` places along the last axis, each drawn with the probability that its weight has in the sum of its row: of weights
