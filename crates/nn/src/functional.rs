@@ -426,8 +426,11 @@ fn alpha_dropout_by(
     }
     let scale = 1.0 / ((1.0 - p) * (1.0 + p * DROPPED * DROPPED)).sqrt();
     let kept = Tensor::rand_dtype(drawn, DType::F32, &rng.on(&input.device()))?.ge_scalar(p);
-    let dropped = Tensor::full((), DROPPED, (input.dtype(), &input.device()))?;
-    Ok(kept.where_cond(input, &dropped)?.mul_scalar(scale).add_scalar(-scale * p * DROPPED))
+    // Half types are rounded once.
+    let wide = input.to_dtype(input.dtype().compute())?;
+    let dropped = Tensor::full((), DROPPED, (wide.dtype(), &input.device()))?;
+    let out = kept.where_cond(&wide, &dropped)?.mul_scalar(scale).add_scalar(-scale * p * DROPPED);
+    out.to_dtype(input.dtype())
 }
 
 /// Softmax of (logits + g) / τ along an axis, for numbers g of Gumbel's distribution, −ln(−ln u): a draw of one class by its

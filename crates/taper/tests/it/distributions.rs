@@ -308,7 +308,8 @@ fn alpha_dropout_keeps_mean_and_variance() -> Result<()> {
     layer.eval();
     assert!(layer.forward(&x)?.equal(&x)?);
     assert_eq!(format!("{layer:?}"), "AlphaDropout(p=0.3)");
-    refused(f::alpha_dropout(&x, 1.0, true, &rng), &["alpha_dropout", "probability 1"]);
+    assert_eq!(f::alpha_dropout(&x, 1.0, true, &rng)?.abs().max()?.item::<f32>()?, 0.0);
+    refused(f::alpha_dropout(&x, 1.5, true, &rng), &["alpha_dropout", "probability 1.5"]);
     refused(f::feature_alpha_dropout(&x, 0.5, true, &rng), &["feature_alpha_dropout", "[N, C"]);
     Ok(())
 }
