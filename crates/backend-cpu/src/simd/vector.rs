@@ -78,6 +78,8 @@ pub(crate) trait Float:
     const ZERO: Self;
     const HALF: Self;
     const ONE: Self;
+    /// From 1 to the next number.
+    const EPSILON: Self;
     fn abs(self) -> Self;
     fn is_nan(self) -> bool;
     /// The nearest number of this type.
@@ -106,6 +108,7 @@ macro_rules! float {
             const ZERO: $t = 0.0;
             const HALF: $t = 0.5;
             const ONE: $t = 1.0;
+            const EPSILON: $t = <$t>::EPSILON;
 
             #[inline(always)]
             fn abs(self) -> $t {

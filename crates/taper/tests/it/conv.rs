@@ -410,6 +410,150 @@ fn convolutions_of_three_by_three_and_their_gradients_agree_with_the_reference()
     }
 }
 
+/// A convolution of [n, c, h, h] with [k, c, 3, 3] and a padding of 1.
+#[derive(Clone, Copy)]
+struct Windows {
+    n: usize,
+    c: usize,
+    k: usize,
+    h: usize,
+}
+
+impl Windows {
+    /// The terms of one result, of the gradient by the input at one element, or of that by the weight; each is a place in two of the image, the
+    /// weight and the gradient of the results.
+    fn terms(self, which: usize, at: usize) -> Vec<[usize; 2]> {
+        let Windows { n, c, k, h } = self;
+        let image = |b: usize, channel: usize, y: usize, x: usize, [i, j]: [usize; 2]| {
+            let (y, x) = ((y + i).checked_sub(1)?, (x + j).checked_sub(1)?);
+            (y < h && x < h).then_some(((b * c + channel) * h + y) * h + x)
+        };
+        let taps = || (0..9).map(|tap| [tap / 3, tap % 3]);
+        let mut terms = Vec::new();
+        match which {
+            0 => {
+                let [b, row, y, x] = [at / (k * h * h), at / (h * h) % k, at / h % h, at % h];
+                for channel in 0..c {
+                    for (tap, ij) in taps().enumerate() {
+                        let from = image(b, channel, y, x, ij);
+                        terms.extend(from.map(|from| [from, (row * c + channel) * 9 + tap]));
+                    }
+                }
+            }
+            1 => {
+                let [b, channel, y, x] = [at / (c * h * h), at / (h * h) % c, at / h % h, at % h];
+                for row in 0..k {
+                    for (tap, [i, j]) in taps().enumerate() {
+                        // The result of which this element is at that tap.
+                        let (y, x) = ((y + 1).checked_sub(i), (x + 1).checked_sub(j));
+                        if let (Some(y), Some(x)) = (y.filter(|y| *y < h), x.filter(|x| *x < h)) {
+                            terms.push([((b * k + row) * h + y) * h + x, (row * c + channel) * 9 + tap]);
+                        }
+                    }
+                }
+            }
+            _ => {
+                let [row, channel, tap] = [at / (c * 9), at / 9 % c, at % 9];
+                for place in 0..n * h * h {
+                    let [b, y, x] = [place / (h * h), place / h % h, place % h];
+                    let from = image(b, channel, y, x, [tap / 3, tap % 3]);
+                    terms.extend(from.map(|from| [from, ((b * k + row) * h + y) * h + x]));
+                }
+            }
+        }
+        terms
+    }
+
+    /// Results and gradients are right to a thousandth of the sum of the magnitudes of their own terms, and 0 where all of these are.
+    fn check(self, what: &str, x: &[f32], w: &[f32], ahead: &[f32]) {
+        let Windows { n, c, k, h } = self;
+        let device = device();
+        let shaped =
+            |of: &[f32], shape: [usize; 4]| Tensor::new(of, &device).unwrap().reshape(shape).unwrap();
+        let (image, weight) =
+            (shaped(x, [n, c, h, h]).requires_grad(), shaped(w, [k, c, 3, 3]).requires_grad());
+        let y =
+            conv2d(&image, &weight, None, ConvOptions { padding: 1.into(), ..Default::default() }).unwrap();
+        y.backward_with(&shaped(ahead, [n, k, h, h])).unwrap();
+        let found = [y.detach(), image.grad().unwrap(), weight.grad().unwrap()];
+        for (which, (found, of)) in found.iter().zip([[x, w], [ahead, w], [x, ahead]]).enumerate() {
+            let found = found.to_vec::<f32>().unwrap();
+            for at in (0..found.len()).step_by(if which < 2 { 23 } else { 61 }) {
+                let products = self.terms(which, at).into_iter();
+                let products = products.map(|[i, j]| f64::from(of[0][i]) * f64::from(of[1][j]));
+                let (sum, size) = products.fold((0.0, 0.0), |(sum, size), x| (sum + x, size + x.abs()));
+                let error = (f64::from(found[at]) - sum).abs();
+                assert!(
+                    error <= 1e-3 * size,
+                    "{what}: result {which}: {at} is {}, not {sum}, of terms of {size}",
+                    found[at]
+                );
+            }
+        }
+    }
+}
+
+/// A backend that saves products mixes elements with taps that they are not multiplied by: what is small, or zero, beside what is great keeps its
+/// own accuracy.
+#[test]
+fn convolutions_are_right_relative_to_their_own_terms() {
+    let size = |n: usize| taper_testing::numbers(n, n as u64).into_iter().map(|x| x as f32 / 2.0);
+    for (n, h) in [(4, 16), (16, 8), (2, 24)] {
+        let of = Windows { n, c: 32, k: 32, h };
+        // By the row and the column of a place, its channel, and a number between −1 and 1.
+        type Made = fn(usize, usize, usize, f32) -> f32;
+        let images: [(&str, Made); 12] = [
+            ("numbers", |_, _, _, x| x),
+            ("half zeros", |_, _, _, x| x.max(0.0)),
+            ("1 to 1.6 beside 1e-6, by columns", |_, j, _, x| if j < 5 { 1.3 + 0.3 * x } else { 1e-6 * x }),
+            ("1 to 1.6 beside 1e-6, by rows", |i, _, _, x| if i % 3 == 1 { 1.3 + 0.3 * x } else { 1e-6 * x }),
+            ("1 to 1.6 beside 1e-6, by turns", |i, j, _, x| match (i + j) % 2 {
+                0 => 1.3 + 0.3 * x,
+                _ => 1e-6 * x,
+            }),
+            ("1 to 1.6 beside 1e-3, by fours", |i, j, _, x| match (i / 4 + j / 4) % 2 {
+                0 => 1.3 + 0.3 * x,
+                _ => 1e-3 * x,
+            }),
+            ("zeros beside ones", |i, j, _, _| if i > 4 && j < 6 { 1.0 } else { 0.0 }),
+            ("one large element", |i, j, c, x| if (i, j, c) == (3, 4, 5) { 1e6 } else { x }),
+            ("large borders", |i, j, _, x| if i == 0 || j == 0 { 1e5 * x } else { x }),
+            ("channels of all sizes", |_, _, c, x| x * 10f32.powi(-(c as i32 % 9))),
+            ("few elements", |i, j, c, x| if (i * 7 + j * 5 + c * 3) % 19 == 0 { x } else { 0.0 }),
+            ("small numbers", |_, _, _, x| 1e-25 * x),
+        ];
+        let weights: [(&str, Made); 10] = [
+            // By the tap twice, its window, and a number.
+            ("numbers", |_, _, _, x| x),
+            ("one tap by rows", |tap, _, window, x| if tap == window / 32 % 9 { x } else { 0.0 }),
+            ("the first tap", |tap, _, _, x| if tap == 0 { x } else { 0.0 }),
+            ("the last tap and hundredths", |tap, _, _, x| if tap == 8 { 1.0 } else { 1e-2 * x }),
+            ("the middle tap and thousandths", |tap, _, _, x| if tap == 4 { 1.0 } else { 1e-3 }),
+            ("a corner and hundredths", |tap, _, _, x| if tap == 2 { 1.0 + x / 4.0 } else { 0.02 }),
+            ("half the taps", |tap, _, window, x| if (tap * 5 + window * 3) % 7 < 3 { 0.0 } else { x }),
+            ("rows without taps", |_, _, window, x| if window / 32 % 4 == 1 { 0.0 } else { x }),
+            ("one tap in some channels", |tap, _, window, x| match window % 3 {
+                0 if tap != 6 => 0.0,
+                _ => x,
+            }),
+            ("channels of all sizes", |_, _, window, x| x * 10f32.powi(window as i32 % 32 % 9 - 8)),
+        ];
+        let made = |by: Made| -> Vec<f32> {
+            let places = size(n * 32 * h * h).enumerate();
+            places.map(|(i, x)| by(i / h % h, i % h, i / (h * h) % 32, x)).collect()
+        };
+        let ahead = [made(images[1].1), made(images[6].1), made(images[2].1)];
+        for (nth, (image, by)) in images.into_iter().enumerate() {
+            let image_values = made(by);
+            for (weight, by) in weights {
+                let values: Vec<f32> =
+                    size(32 * 32 * 9).enumerate().map(|(i, x)| by(i % 9, i % 9, i / 9, x)).collect();
+                of.check(&format!("{weight} of {image}, {h}"), &image_values, &values, &ahead[nth % 3]);
+            }
+        }
+    }
+}
+
 /// What is not finite, or much larger than the rest, reaches the results that see it and no other.
 #[test]
 fn infinities_stay_within_their_windows() {

@@ -18,13 +18,7 @@ mod thin;
 mod windows;
 mod winograd;
 
-use std::{
-    ops::Range,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::{ops::Range, sync::Arc};
 
 use half::slice::HalfFloatSliceExt;
 use tensor_core::{
@@ -40,7 +34,7 @@ use self::{
     gemm::{Product, Steps, Strided, WIDEST},
     gemv::Matrix,
     micro_kernel::{HasMicroKernels, Update},
-    winograd::{Convolution, Gradient, Winograd},
+    winograd::Convolution,
 };
 use crate::{
     memory::{
@@ -90,7 +84,7 @@ struct Matrices {
     /// Of more, over windows: registers of terms, if those lie side by side in both operands.
     along: Option<dots::Terms>,
     /// Of windows of 3 x 3 whose results are formed from fewer products.
-    winograd: Option<Winograd>,
+    winograd: Option<Convolution>,
 }
 
 /// [`Steps`] that are owned.
@@ -129,7 +123,7 @@ fn offset(loops: &[Loop], mut i: usize, stride: impl Fn(&Loop) -> isize) -> isiz
 impl Matrices {
     /// With registers of `width`, 0 where there are none.
     fn of(contraction: Contraction, width: usize) -> Matrices {
-        let winograd = Winograd::of(&contraction).filter(|_| width > 0);
+        let winograd = Convolution::of(&contraction).filter(|_| width > 0);
         let Contraction { swapped, batch, m, n, k } = contraction;
         let lhs = [Distances::of(&m, |axis| axis.lhs), Distances::of(&k, |axis| axis.lhs)];
         let rhs = [Distances::of(&k, |axis| axis.rhs), Distances::of(&n, |axis| axis.rhs)];
@@ -234,7 +228,7 @@ pub(crate) fn run(isa: Isa, bf16: Bf16, pool: &Arc<Pool>, launch: &Launch<'_>) -
             false => (operand(0), operand(1)),
             true => (operand(1), operand(0)),
         };
-        let of = Parts { isa, pool, of: matrices, lhs, rhs, sums, epilogue };
+        let of = Parts { isa, of: matrices, lhs, rhs, sums, epilogue };
         match dtype {
             DType::F32 => float::<f32>(&of)?,
             DType::F64 => float::<f64>(&of)?,
@@ -283,7 +277,6 @@ fn width(isa: Isa, dtype: DType) -> usize {
 #[derive(Clone, Copy)]
 struct Parts<'a> {
     isa: Isa,
-    pool: &'a Arc<Pool>,
     of: &'a Matrices,
     lhs: Source<'a>,
     rhs: Source<'a>,
@@ -351,8 +344,7 @@ impl<T> Form<T> {
 fn float<T: HasMicroKernels>(parts: &Parts<'_>) -> Result<()> {
     let Parts { isa, of, lhs, rhs, sums, .. } = *parts;
     let filtered = match &of.winograd {
-        Some(Winograd::Convolution(convolution)) => filtered::<T>(parts, convolution)?,
-        Some(Winograd::Gradient(gradient)) => weight_gradient::<T>(parts, gradient)?,
+        Some(convolution) => filtered::<T>(parts, convolution)?,
         None => false,
     };
     if filtered {
@@ -415,7 +407,7 @@ fn float<T: HasMicroKernels>(parts: &Parts<'_>) -> Result<()> {
     .run(parts)
 }
 
-/// As [`float`], of windows by [`Winograd::Convolution`]: threads share blocks of images. Gives whether it is done.
+/// As [`float`], of windows by [`Convolution`]: threads share blocks of images. Gives whether it is done.
 fn filtered<T: HasMicroKernels>(parts: &Parts<'_>, convolution: &Convolution) -> Result<bool> {
     let Parts { isa, of, lhs, rhs, sums, epilogue, .. } = *parts;
     let (m, n) = (of.m, of.n);
@@ -439,43 +431,6 @@ fn filtered<T: HasMicroKernels>(parts: &Parts<'_>, convolution: &Convolution) ->
         }
         Ok(())
     })?;
-    Ok(true)
-}
-
-/// As [`float`], of the gradient of a weight by [`Winograd::Gradient`]: threads share parts of the sums. Gives whether it is done.
-fn weight_gradient<T: HasMicroKernels>(parts: &Parts<'_>, gradient: &Gradient) -> Result<bool> {
-    let Parts { isa, pool, of, lhs, rhs, sums, epilogue } = *parts;
-    // SAFETY: `run` checked both layouts and the output against their buffers.
-    let placed = || unsafe { product::<T>(of, lhs, rhs, sums, 0) };
-    let (count, size) = (gradient.parts(), gradient.sums());
-    let buffer = CpuBuffer::new(pool, sums.dtype, count * size)?;
-    let apart = buffer.memory();
-    let good = AtomicBool::new(true);
-    share_if_worth(of, count, |part| {
-        // SAFETY: as above; each part has room of its own in the buffer, which is of the result's dtype.
-        let fine = unsafe {
-            let (product, to) = (placed(), apart.at::<T>(0).wrapping_add(part * size));
-            gradient.run(isa, product.a.at, product.b.at, to, part)?
-        };
-        good.fetch_and(fine, Ordering::Relaxed);
-        Ok(())
-    })?;
-    if good.load(Ordering::Relaxed) {
-        share_if_worth(of, of.m, |row| {
-            // SAFETY: all parts were written, every one of them by somebody who has returned; rows of the output are apart.
-            let finite = unsafe {
-                let all = std::slice::from_raw_parts(apart.at::<T>(0).cast_const(), count * size);
-                gradient.row(isa, all, placed().to, row)
-            };
-            good.fetch_and(finite, Ordering::Relaxed);
-            Ok(())
-        })?;
-    }
-    if !good.load(Ordering::Relaxed) {
-        return Ok(false);
-    }
-    let Some(epilogue) = epilogue else { return Ok(true) };
-    epilogue.run(0..of.m * of.n)?;
     Ok(true)
 }
 
@@ -765,10 +720,8 @@ mod tests {
         let source = |memory| Source { memory, layout: &layout };
         let (lhs, rhs) = (memory(&mut left, DType::I32), memory(&mut right, DType::I32));
         let to = memory(&mut out, DType::I32);
-        let pool = &Arc::new(Pool::new(None));
         let of = |isa, lhs, rhs, sums| Parts {
             isa,
-            pool,
             of: &matrices,
             lhs: source(lhs),
             rhs: source(rhs),

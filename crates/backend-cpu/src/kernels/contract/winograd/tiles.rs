@@ -107,6 +107,16 @@ impl Tiles {
         (self.block * self.across()).next_multiple_of(WIDEST)
     }
 
+    /// Rows of results that a block has at most.
+    pub(super) fn most_rows(&self) -> usize {
+        2 * self.block
+    }
+
+    /// Numbers from a row of a block's results to the next, and a register past the last: so many columns has each channel of what bounds them.
+    pub(super) fn results(&self) -> usize {
+        (self.most_rows() * self.width).next_multiple_of(WIDEST) + WIDEST
+    }
+
     /// Room for every second row that the tiles of a block have, transformed along itself: a number for each tile, for those of the row under each
     /// piece, and registers past the last.
     pub(super) fn line(&self) -> usize {

@@ -1,10 +1,9 @@
-//! The transforms over registers: a lane is a tile, or a channel of a weight's gradient.
+//! The transforms over registers: a lane is a tile.
 #![allow(unsafe_code)]
 
 use super::{
     super::{gemm::WIDEST, micro_kernel::mul_add},
-    POINTS, SIDE, TAPS,
-    spread::Spread,
+    POINTS, SIDE,
     tiles::{Piece, Tiles},
 };
 use crate::simd::{
@@ -12,14 +11,13 @@ use crate::simd::{
     vector::{Float, Vector},
 };
 
-/// Transforms rows of tiles of all channels: Bᵀ·d·B of each, tiles of 4 x 4 elements that overlap; or G·g·Gᵀ of a gradient's, 2 x 2 elements.
+/// Transforms rows of tiles of all channels: Bᵀ·d·B of each, tiles of 4 x 4 elements that overlap.
 pub(super) struct Forward<'a, T> {
     pub(super) of: &'a Tiles,
     pub(super) from: *const T,
     /// Along images, channels and rows.
     pub(super) strides: [isize; 3],
     pub(super) pieces: &'a [Piece],
-    pub(super) spread: &'a mut Spread<T>,
     /// [`Tiles::line`] of the even rows, four times, and of the odd ones.
     pub(super) lines: &'a mut [T],
     /// 16 matrices of channels and tiles, and how far they lie from each other.
@@ -27,7 +25,7 @@ pub(super) struct Forward<'a, T> {
     pub(super) slot: usize,
 }
 
-struct ForwardIn<'a, V: Vector, const GRADIENT: bool> {
+struct ForwardIn<'a, V: Vector> {
     job: Forward<'a, V::Number>,
     channels: usize,
     /// [`Tiles::line`], [`Tiles::padded`] and [`Tiles::together`], found once.
@@ -78,17 +76,10 @@ unsafe fn pair<V: Vector>(rows: [*const V::Number; SIDE], together: usize, at: u
     }
 }
 
-/// The four numbers that four elements in a row become, or the first two of a gradient. The last of four is that of F(2, 3), the negative of
-/// F(3, 2)'s: sums of products with a gradient's subtract it.
+/// The four numbers that four elements in a row become.
 #[inline(always)]
-fn points<V: Vector<Number: Float>, const GRADIENT: bool>(d: [V; SIDE]) -> [V; SIDE] {
-    if GRADIENT {
-        let half = V::splat(V::Number::HALF);
-        let (first, second) = (d[0] * half, d[1] * half);
-        [d[0], first + second, first - second, d[1]]
-    } else {
-        [d[0] - d[2], d[1] + d[2], d[2] - d[1], d[1] - d[3]]
-    }
+fn points<V: Vector<Number: Float>>(d: [V; SIDE]) -> [V; SIDE] {
+    [d[0] - d[2], d[1] + d[2], d[2] - d[1], d[1] - d[3]]
 }
 
 /// Writes the [`points`] of four elements, so far apart.
@@ -96,12 +87,8 @@ fn points<V: Vector<Number: Float>, const GRADIENT: bool>(d: [V; SIDE]) -> [V; S
 /// # Safety
 /// A register can be written at each of the four places.
 #[inline(always)]
-unsafe fn write_points<V: Vector<Number: Float>, const GRADIENT: bool>(
-    d: [V; SIDE],
-    to: *mut V::Number,
-    apart: usize,
-) {
-    let [p0, p1, p2, p3] = points::<V, GRADIENT>(d);
+unsafe fn write_points<V: Vector<Number: Float>>(d: [V; SIDE], to: *mut V::Number, apart: usize) {
+    let [p0, p1, p2, p3] = points::<V>(d);
     // SAFETY: the caller's promise.
     unsafe {
         p0.store_first(to, V::WIDTH);
@@ -111,7 +98,7 @@ unsafe fn write_points<V: Vector<Number: Float>, const GRADIENT: bool>(
     }
 }
 
-impl<V: Vector<Number: Float>, const GRADIENT: bool> Job for ForwardIn<'_, V, GRADIENT> {
+impl<V: Vector<Number: Float>> Job for ForwardIn<'_, V> {
     type Output = ();
     // Loops, not closures, which are compiled by themselves.
     #[inline(always)]
@@ -134,14 +121,14 @@ impl<V: Vector<Number: Float>, const GRADIENT: bool> Job for ForwardIn<'_, V, GR
     }
 }
 
-impl<V: Vector<Number: Float>, const GRADIENT: bool> ForwardIn<'_, V, GRADIENT> {
+impl<V: Vector<Number: Float>> ForwardIn<'_, V> {
     /// Elements of a row past those of its tiles, and rows of an image past those of its tiles.
-    const MORE: usize = if GRADIENT { 0 } else { 2 };
+    const MORE: usize = 2;
 
-    /// Notes the rows of a piece, and transforms each along itself.
+    /// Transforms the rows of a piece, each along itself.
     #[inline(always)]
     fn rows(&mut self, channel: usize, nth: usize) {
-        let Forward { of, from, strides, pieces, spread, lines, .. } = &mut self.job;
+        let Forward { of, from, strides, pieces, lines, .. } = &mut self.job;
         let (across, room, together) = (of.across(), self.room, self.together);
         let piece = &pieces[nth];
         let Piece { image, tiles, .. } = piece;
@@ -150,15 +137,6 @@ impl<V: Vector<Number: Float>, const GRADIENT: bool> ForwardIn<'_, V, GRADIENT> 
         let length = of.width + Self::MORE;
         // Under the last row of an image there is none, and what is formed of it is no result.
         let rows = (2 * tiles.len() + Self::MORE).min(of.height + Self::MORE - 2 * tiles.start);
-        let (lists, numbers) =
-            if strides[2] == length as isize { (1, rows * length) } else { (rows, length) };
-        let mut list = 0;
-        while list < lists {
-            let row = first.wrapping_offset(list as isize * strides[2]);
-            // SAFETY: the caller gives the elements of a row, or of all where they follow each other.
-            spread.note(unsafe { std::slice::from_raw_parts(row, numbers) });
-            list += 1;
-        }
         let place = of.place(piece, nth);
         let mut r = 0;
         while r < 2 * tiles.len() + Self::MORE {
@@ -177,8 +155,8 @@ impl<V: Vector<Number: Float>, const GRADIENT: bool> ForwardIn<'_, V, GRADIENT> 
                 // SAFETY: the caller gives the elements, of which a row of tiles has a part of a register; the line was sliced to this reach.
                 unsafe {
                     let [d0, d1] = pair::<V>(group, together, 0);
-                    let [d2, d3] = if GRADIENT { [d0, d1] } else { pair::<V>(group, together, 2) };
-                    write_points::<V, GRADIENT>([d0, d1, d2, d3], line, room);
+                    let [d2, d3] = pair::<V>(group, together, 2);
+                    write_points::<V>([d0, d1, d2, d3], line, room);
                 }
                 // After the even rows of this group come its odd ones, and then the next group.
                 r += if r % 2 == 0 { 1 } else { 2 * together - 1 };
@@ -196,8 +174,8 @@ impl<V: Vector<Number: Float>, const GRADIENT: bool> ForwardIn<'_, V, GRADIENT> 
                 unsafe {
                     let row = row.wrapping_add(2 * t);
                     let [d0, d1] = some::<V>(row, left, 0);
-                    let [d2, d3] = if GRADIENT { [d0, d1] } else { some::<V>(row, left, 2) };
-                    write_points::<V, GRADIENT>([d0, d1, d2, d3], line.add(t), room);
+                    let [d2, d3] = some::<V>(row, left, 2);
+                    write_points::<V>([d0, d1, d2, d3], line.add(t), room);
                 }
                 t += V::WIDTH;
             }
@@ -226,11 +204,8 @@ impl<V: Vector<Number: Float>, const GRADIENT: bool> ForwardIn<'_, V, GRADIENT> 
                 // SAFETY: all were sliced to this reach.
                 unsafe {
                     let (d0, d1) = (V::load(even.add(t)), V::load(odd.add(t)));
-                    let [d2, d3] = match GRADIENT {
-                        true => [d0, d1],
-                        false => [V::load(even.add(across + t)), V::load(odd.add(across + t))],
-                    };
-                    write_points::<V, GRADIENT>([d0, d1, d2, d3], to.add(t), SIDE * *slot);
+                    let (d2, d3) = (V::load(even.add(across + t)), V::load(odd.add(across + t)));
+                    write_points::<V>([d0, d1, d2, d3], to.add(t), SIDE * *slot);
                 }
                 t += V::WIDTH;
             }
@@ -334,96 +309,25 @@ impl<V: Vector<Number: Float>> Job for BackIn<'_, V> {
     }
 }
 
-/// Transforms the sums of one row of a weight's gradient back: Aᵀ·m·A of each channel's, which are added from all parts. Gives whether all results
-/// are finite.
-pub(super) struct Weights<'a, T> {
-    /// The row's sums at the first point, of the first part; those at the next one, and after 16 those of the next part, are `size` further.
-    pub(super) sums: &'a [T],
-    pub(super) size: usize,
-    pub(super) to: &'a mut [T],
-}
-
-struct WeightsIn<'a, V: Vector>(Weights<'a, V::Number>);
-
-impl<V: Vector<Number: Float>> Job for WeightsIn<'_, V> {
-    type Output = bool;
-    // As above.
-    #[allow(clippy::needless_range_loop)]
-    #[inline(always)]
-    fn run(self) -> bool {
-        let Weights { sums, size, to } = self.0;
-        let (channels, zero) = (to.len() / TAPS, V::splat(V::Number::ZERO));
-        let mut zeros = [zero; 8];
-        let mut c = 0;
-        while c < channels {
-            let n = V::WIDTH.min(channels - c);
-            let mut m = [zero; POINTS];
-            let mut first = c;
-            while first < sums.len() {
-                let part = sums[first..][..(POINTS - 1) * size + n].as_ptr();
-                for p in 0..POINTS {
-                    // SAFETY: the sums were sliced to this reach.
-                    m[p] = m[p] + unsafe { V::load_first(part.add(p * size), n) };
-                }
-                first += POINTS * size;
-            }
-            // The sums of the first three, the difference of the two in the middle, the sums of these without the last.
-            let mut lines = [[zero; SIDE]; 3];
-            for j in 0..SIDE {
-                let (both, last) = (m[SIDE + j] + m[2 * SIDE + j], m[3 * SIDE + j]);
-                lines[0][j] = m[j] + both;
-                lines[1][j] = m[SIDE + j] - m[2 * SIDE + j];
-                lines[2][j] = both - last;
-            }
-            for i in 0..3 {
-                let [p0, p1, p2, p3] = lines[i];
-                let both = p1 + p2;
-                let results = [p0 + both, p1 - p2, both - p3];
-                for j in 0..3 {
-                    zeros[j] = mul_add(results[j], zero, zeros[j]);
-                    let mut lanes = [V::Number::ZERO; WIDEST];
-                    // SAFETY: a register has room.
-                    unsafe { results[j].store_first(lanes.as_mut_ptr(), V::WIDTH) };
-                    for l in 0..n {
-                        to[(c + l) * TAPS + i * 3 + j] = lanes[l];
-                    }
-                }
-            }
-            c += V::WIDTH;
-        }
-        V::totals(zeros).iter().all(|sum| *sum == V::Number::ZERO)
-    }
-}
-
-/// The transforms of a kind of register: of so many channels of images, and of gradients, and back to images and to weights.
+/// The transforms of a kind of register: of the channels of images, whose number is given, and back to images.
 #[derive(Clone, Copy)]
 pub(crate) struct Transforms<T> {
     pub(super) images: unsafe fn(Forward<'_, T>, usize),
-    pub(super) gradients: unsafe fn(Forward<'_, T>, usize),
     pub(super) back: unsafe fn(Back<'_, T>) -> bool,
-    pub(super) weights: unsafe fn(Weights<'_, T>) -> bool,
 }
 
 impl<T: Float> Transforms<T> {
     pub(crate) const fn of<V: Vector<Number = T>>() -> Transforms<T> {
-        Transforms {
-            images: forward::<V, false>,
-            gradients: forward::<V, true>,
-            back: back::<V>,
-            weights: weights::<V>,
-        }
+        Transforms { images: forward::<V>, back: back::<V> }
     }
 }
 
 /// # Safety
 /// The processor has the register's instruction set, and the elements of so many channels can be read.
-unsafe fn forward<V: Vector<Number: Float>, const GRADIENT: bool>(
-    job: Forward<'_, V::Number>,
-    channels: usize,
-) {
+unsafe fn forward<V: Vector<Number: Float>>(job: Forward<'_, V::Number>, channels: usize) {
     let (room, padded, together) = (job.of.line(), job.of.padded(), job.of.together(V::WIDTH));
     // SAFETY: the caller's promise.
-    unsafe { V::run(ForwardIn::<V, GRADIENT> { job, channels, room, padded, together }) }
+    unsafe { V::run(ForwardIn::<V> { job, channels, room, padded, together }) }
 }
 
 /// # Safety
@@ -431,11 +335,4 @@ unsafe fn forward<V: Vector<Number: Float>, const GRADIENT: bool>(
 unsafe fn back<V: Vector<Number: Float>>(of: Back<'_, V::Number>) -> bool {
     // SAFETY: the caller's promise.
     unsafe { V::run(BackIn::<V>(of)) }
-}
-
-/// # Safety
-/// The processor has the register's instruction set.
-unsafe fn weights<V: Vector<Number: Float>>(of: Weights<'_, V::Number>) -> bool {
-    // SAFETY: the caller's promise.
-    unsafe { V::run(WeightsIn::<V>(of)) }
 }
