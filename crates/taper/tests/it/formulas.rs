@@ -34,6 +34,9 @@ const KNOWN: &[Known] = &[
     (Formula::Bessel { first: true, scaled: false }, &[(-30.0, -768532038938.95700), (-8.5, -641.61990254006676), (-3.0, -3.9533702174026094), (-0.25, -0.12597910894546793), (0.0, 0.0), (0.0009765625, 0.00048828130820766323), (0.5, 0.25789430539089632), (1.0, 0.56515910399248503), (2.5, 2.5167162452886984), (7.75, 315.85248092400340), (8.0, 399.87313678256010), (8.25, 506.43383830764547), (20.5, 69170831.679184373), (60.0, 5.8447515883904683e+24)]),
     (Formula::Bessel { first: false, scaled: true }, &[(-30.0, 0.073145946482237294), (-8.5, 0.13900184305484760), (-3.0, 0.24300035416182540), (-0.25, 0.79101716213971936), (0.0, 1.0000000000000000), (0.0009765625, 0.99902415236785197), (0.5, 0.64503527044915007), (1.0, 0.46575960759364044), (2.5, 0.27004644161220274), (7.75, 0.14581227430891431), (8.0, 0.14343178185685031), (8.25, 0.14116455063299350), (20.5, 0.088664429015745248), (60.0, 0.051611549173609841), (1000.0, 0.012617240455891257)]),
     (Formula::Bessel { first: true, scaled: true }, &[(-30.0, -0.071916330598647555), (-8.5, -0.13054935509459586), (-3.0, -0.19682671329730085), (-0.25, -0.098112628697368247), (0.0, 0.0), (0.0009765625, 0.00048780470374751536), (0.5, 0.15642080318487170), (1.0, 0.20791041534970845), (2.5, 0.20658464953126655), (7.75, 0.13605110008033911), (8.0, 0.13414249329269818), (8.25, 0.13231017396500142), (20.5, 0.086474113494087246), (60.0, 0.051179630189028718), (1000.0, 0.012610930256928629)]),
+    (Formula::Tanhshrink, &[(-40.0, -39.0), (-3.0, -2.0049452463132695), (-1.0, -0.23840584404423511), (-0.0009765625, -3.1044073978141592e-10), (0.0, 0.0), (0.25, 0.0050813375962908707), (0.75, 0.11485104761271268), (1.5, 0.59485174635513356), (2.5, 1.5133857018485697), (1000.0, 999.0)]),
+    (Formula::Softsign, &[(-40.0, -0.97560975609756098), (-3.0, -0.75), (-1.0, -0.5), (-0.0009765625, -0.00097560975609756098), (0.0, 0.0), (0.25, 0.2), (0.75, 0.42857142857142857), (1.5, 0.6), (2.5, 0.71428571428571429), (1000.0, 0.999000999000999)]),
+    (Formula::Logit, &[(0.0009765625, -6.9304947659516265), (0.25, -1.0986122886681097), (0.4375, -0.25131442828090608), (0.5, 0.0), (0.5009765625, 0.0039062549670651), (0.75, 1.0986122886681097), (0.9375, 2.7080502011022101), (0.9990234375, 6.9304947659516265)]),
 ];
 
 fn apply(formula: Formula, x: &Tensor) -> Tensor {
@@ -59,6 +62,9 @@ fn apply(formula: Formula, x: &Tensor) -> Tensor {
         Formula::Bessel { first: true, scaled: false } => x.i1(),
         Formula::Bessel { first: false, scaled: true } => x.i0e(),
         Formula::Bessel { first: true, scaled: true } => x.i1e(),
+        Formula::Tanhshrink => x.tanhshrink(),
+        Formula::Softsign => x.softsign(),
+        Formula::Logit => x.logit(None),
     }
 }
 
@@ -146,6 +152,9 @@ fn ends_poles_and_nan() {
         (Formula::Bessel { first: true, scaled: false }, &[(INF, INF), (-INF, -INF), (-1000.0, -INF)]),
         (Formula::Bessel { first: false, scaled: true }, &[(INF, 0.0), (-INF, 0.0)]),
         (Formula::Bessel { first: true, scaled: true }, &[(INF, 0.0), (-INF, 0.0)]),
+        (Formula::Tanhshrink, &[(INF, INF), (-INF, -INF)]),
+        (Formula::Softsign, &[(1e38, 1.0), (-1e38, -1.0)]),
+        (Formula::Logit, &[(0.0, -INF), (1.0, INF), (1.5, NAN), (-0.5, NAN), (INF, NAN)]),
     ] {
         for &dtype in &dtypes {
             let (x, y): (Vec<f64>, Vec<f64>) = pairs.iter().copied().chain([(NAN, NAN)]).unzip();
@@ -157,7 +166,7 @@ fn ends_poles_and_nan() {
     // The zeros of odd functions keep their signs.
     let zero = of(&[-0.0], &[1], DType::F32, &d).unwrap();
     for formula in
-        [Formula::Asin, Formula::Atan, Formula::Sinh, Formula::Asinh, Formula::Atanh, Formula::Erfinv]
+        [Formula::Asin, Formula::Atan, Formula::Sinh, Formula::Asinh, Formula::Atanh, Formula::Erfinv, Formula::Tanhshrink]
     {
         let found = apply(formula, &zero).to_f64_vec().unwrap();
         assert!(found[0] == 0.0 && found[0].is_sign_negative(), "{}", formula.name());
@@ -185,7 +194,10 @@ fn inside(formula: Formula, dtype: DType, d: &Device) -> Tensor {
         | Formula::Exp2
         | Formula::Sinc
         | Formula::Erfc
-        | Formula::Bessel { .. } => x * 0.7 + 0.05,
+        | Formula::Bessel { .. }
+        | Formula::Tanhshrink
+        | Formula::Softsign => x * 0.7 + 0.05,
+        Formula::Logit => x.sigmoid(),
     }
     .detach()
 }
