@@ -60,6 +60,10 @@ names! {
         Relu => "relu",
         /// The error function, 2/√π ∫₀ˣ e^(−t²) dt.
         Erf => "erf",
+        /// The standard normal distribution function Φ(x), accurate where it is small.
+        Ndtr => "ndtr",
+        /// e^(−x²/2).
+        Gaussian => "gaussian",
         /// The greatest integer ≤ x.
         Floor => "floor",
         /// The least integer ≥ x.
@@ -569,9 +573,17 @@ impl Op {
         let (inputs, results) = match self {
             Op::Unary(op) => match op {
                 U::Exp | U::Sqrt | U::Rsqrt | U::Reciprocal | U::Tan | U::Relu => (0, 1),
-                U::Abs | U::Expm1 | U::Log | U::Log1p | U::Sin | U::Cos | U::Tanh | U::Sigmoid | U::Erf => {
-                    (1, 0)
-                }
+                U::Abs
+                | U::Expm1
+                | U::Log
+                | U::Log1p
+                | U::Sin
+                | U::Cos
+                | U::Tanh
+                | U::Sigmoid
+                | U::Erf
+                | U::Ndtr => (1, 0),
+                U::Gaussian => (1, 1),
                 U::Neg
                 | U::Sign
                 | U::Floor
@@ -656,7 +668,9 @@ impl UnaryOp {
             | UnaryOp::Tan
             | UnaryOp::Tanh
             | UnaryOp::Sigmoid
-            | UnaryOp::Erf => true,
+            | UnaryOp::Erf
+            | UnaryOp::Ndtr
+            | UnaryOp::Gaussian => true,
         }
     }
 
@@ -684,7 +698,9 @@ impl UnaryOp {
             | UnaryOp::Tan
             | UnaryOp::Tanh
             | UnaryOp::Sigmoid
-            | UnaryOp::Erf => 6,
+            | UnaryOp::Erf
+            | UnaryOp::Ndtr
+            | UnaryOp::Gaussian => 6,
         }
     }
 }

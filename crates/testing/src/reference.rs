@@ -636,6 +636,8 @@ fn unary(op: UnaryOp, value: Scalar, dtype: DType) -> Scalar {
             }
         }
         U::Erf => erf(x),
+        U::Ndtr => ndtr(x),
+        U::Gaussian => gaussian(x),
         U::Floor => x.floor(),
         U::Ceil => x.ceil(),
         U::Round => x.round_ties_even(),
@@ -666,6 +668,27 @@ fn erf(x: f64) -> f64 {
         tail = f64::from(n) / 2.0 / (a + tail);
     }
     (1.0 - (-a * a).exp() / (std::f64::consts::PI.sqrt() * (a + tail))).copysign(x)
+}
+
+/// e^(−x²/2), with x² in two parts.
+fn gaussian(x: f64) -> f64 {
+    let a = if x.abs() > 40.0 { 40.0 } else { x.abs() };
+    let high = (a * 1048576.0).floor() / 1048576.0;
+    (-0.5 * high * high).exp() * (-0.5 * (a - high) * (a + high)).exp()
+}
+
+/// The normal distribution function: the error function near 0, the continued fraction of Mills' ratio beyond.
+fn ndtr(x: f64) -> f64 {
+    if x.is_nan() || x.abs() < 1.5 {
+        return 0.5 + 0.5 * erf(x * std::f64::consts::FRAC_1_SQRT_2);
+    }
+    let a = if x.abs() > 40.0 { 40.0 } else { x.abs() };
+    let mut tail = 0.0;
+    for n in (1..400).rev() {
+        tail = f64::from(n) / (a + tail);
+    }
+    let beyond = gaussian(a) / ((2.0 * std::f64::consts::PI).sqrt() * (a + tail));
+    if x > 0.0 { 1.0 - beyond } else { beyond }
 }
 
 /// Python's floor division, as PyTorch computes it.

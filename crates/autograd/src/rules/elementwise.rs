@@ -6,8 +6,9 @@ use tensor_core::{BinaryOp, CompareOp, Error, ErrorKind, Formula, Result, Tensor
 
 use super::{Gradients, Step};
 
-/// √(2π).
+/// √(2π) and 1 / √(2π).
 const ROOT_OF_TURN: f64 = 2.506_628_274_631_000_5;
+const FRAC_1_SQRT_2PI: f64 = 0.398_942_280_401_432_68;
 
 pub(super) fn unary(op: UnaryOp, x: &Tensor, y: &Tensor, g: &Tensor) -> Result<Tensor> {
     use UnaryOp as U;
@@ -33,7 +34,10 @@ pub(super) fn unary(op: UnaryOp, x: &Tensor, y: &Tensor, g: &Tensor) -> Result<T
         U::Sigmoid => g.mul(&x.sigmoid().mul(&x.neg().sigmoid())?),
         // NaN passes its gradient on, as in PyTorch.
         U::Relu => g.masked_fill(&y.le_scalar(0.0), 0.0),
-        U::Erf => g.mul(&((-x.powi(2)).exp() * FRAC_2_SQRT_PI)),
+        // e^(−x²) is a square, whose exponent is exact to the last bit.
+        U::Erf => g.mul(&(x.unary(U::Gaussian).powi(2) * FRAC_2_SQRT_PI)),
+        U::Ndtr => g.mul(&(x.unary(U::Gaussian) * FRAC_1_SQRT_2PI)),
+        U::Gaussian => g.mul(&x.mul(y)?.neg()),
         // Steps: flat wherever they have a derivative at all.
         U::Sign | U::Floor | U::Ceil | U::Round | U::Trunc => Ok(g.zeros_like()),
         U::Not | U::IsNan | U::IsInf => Err(Error::new(ErrorKind::Autograd {
@@ -76,7 +80,7 @@ pub(super) fn formula(formula: Formula, x: &Tensor, y: &Tensor, g: &Tensor) -> R
             let far = (&nonzero * PI).cos().sub(&nonzero.sinc())?.div(&nonzero)?;
             g.mul(&small.where_cond(&series, &far)?)
         }
-        F::Erfc => g.mul(&((-x.powi(2)).exp() * -FRAC_2_SQRT_PI)),
+        F::Erfc => g.mul(&(x.unary(UnaryOp::Gaussian).powi(2) * -FRAC_2_SQRT_PI)),
         F::Erfinv => g.mul(&(y.powi(2).exp() * FRAC_2_SQRT_PI.recip())),
         F::Lgamma => g.mul(&x.digamma()),
         F::Digamma => g.mul(&x.polygamma(1)),
@@ -96,7 +100,6 @@ pub(super) fn formula(formula: Formula, x: &Tensor, y: &Tensor, g: &Tensor) -> R
             g.mul(&slope.masked_fill(&zero, 0.5)?)
         }
         F::Erfcx => g.mul(&x.mul(y)?.mul_scalar(2.0).sub_scalar(FRAC_2_SQRT_PI)),
-        F::Ndtr => g.mul(&((x.powi(2) * -0.5).exp() * ROOT_OF_TURN.recip())),
         // φ(x) / Φ(x), without 0 / 0.
         F::LogNdtr => g.div(&(x * -FRAC_1_SQRT_2).erfcx().mul_scalar(PI.sqrt() * FRAC_1_SQRT_2)),
         F::Ndtri => g.mul(&((y.powi(2) * 0.5).exp() * ROOT_OF_TURN)),
@@ -122,6 +125,9 @@ pub(super) fn formula(formula: Formula, x: &Tensor, y: &Tensor, g: &Tensor) -> R
             op: "backward",
             message: "the derivative of airy_ai is not computed, so it has no gradient".into(),
         })),
+        F::Tanhshrink => g.mul(&x.tanh().powi(2)),
+        F::Softsign => g.mul(&(x.abs() + 1.0).powi(-2)),
+        F::Logit => g.div(&x.mul(&(1.0 - x))?),
         F::Polygamma(n) => match n.checked_add(1) {
             Some(next) => g.mul(&x.polygamma(next)),
             None => Err(Error::new(ErrorKind::Autograd {

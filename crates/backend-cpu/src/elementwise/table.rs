@@ -160,6 +160,8 @@ pub(crate) unsafe fn unary(
                 U::Tanh => real!(tanh),
                 U::Sigmoid => real!(sigmoid),
                 U::Erf => real!(erf),
+                U::Ndtr => real!(ndtr),
+                U::Gaussian => real!(gaussian),
                 U::Sin => angle!(sin, f64::sin),
                 U::Cos => angle!(cos, f64::cos),
                 U::Tan => {
@@ -187,6 +189,8 @@ pub(crate) unsafe fn unary(
                     if v < 0.0 { e / (1.0 + e) } else { 1.0 / (1.0 + e) }
                 }),
                 U::Erf => go!(Plain, f64, f64, |v| libm::erf(v)),
+                U::Ndtr => go!(Plain, f64, f64, |v| math::ndtr_f64(v)),
+                U::Gaussian => go!(Plain, f64, f64, |v| math::gaussian_f64(v)),
                 U::Sin => go!(Plain, f64, f64, |v| v.sin()),
                 U::Cos => go!(Plain, f64, f64, |v| v.cos()),
                 U::Tan => go!(Plain, f64, f64, |v| v.tan()),

@@ -66,7 +66,9 @@ pub(crate) fn unary(op: UnaryOp, dtype: DType, x: &str) -> Option<String> {
             | U::Tanh
             | U::Sigmoid
             | U::Relu
-            | U::Erf => format!("{}_{t}({x})", op.name()),
+            | U::Erf
+            | U::Ndtr
+            | U::Gaussian => format!("{}_{t}({x})", op.name()),
         });
     }
     let signed = matches!(dtype, DType::I32 | DType::I64);

@@ -56,5 +56,6 @@ mod several_results;
 mod shapes;
 mod shared_leaves;
 mod sort;
+mod tails;
 mod third_party;
 mod transfers;

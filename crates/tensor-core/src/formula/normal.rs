@@ -34,20 +34,11 @@ pub(super) fn erfcx(x: Value<'_>) -> Value<'_> {
     a.ge(0.5).choose(far, (x * x).exp() * (1.0 - x.erf()))
 }
 
-/// Φ(x), the share of a standard normal distribution below x.
-pub(super) fn ndtr(x: Value<'_>) -> Value<'_> {
-    let y = x * FRAC_1_SQRT_2;
-    let a = x.abs();
-    let tail = exp_of_square(a, -0.5) * scaled_tail(y.abs()) * 0.5;
-    let far = x.lt(0.0).choose(tail, 1.0 - tail);
-    y.abs().ge(0.5).choose(far, y.erf() * 0.5 + 0.5)
-}
-
 /// ln Φ(x).
 pub(super) fn log_ndtr(x: Value<'_>) -> Value<'_> {
     let y = -x * FRAC_1_SQRT_2;
     let below = (scaled_tail(y) * 0.5).log() - x * x * 0.5;
-    x.lt(-1.0).choose(below, (-ndtr(-x)).log1p())
+    x.lt(-1.0).choose(below, (-(-x).ndtr()).log1p())
 }
 
 /// The inverse of Φ: ∓∞ at 0 and 1, NaN beyond.

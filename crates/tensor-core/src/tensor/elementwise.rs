@@ -441,6 +441,8 @@ unary! {
     relu => Relu;
     /// The error function.
     erf => Erf;
+    /// Φ(x) = ½·erfc(−x/√2), the share of a standard normal distribution below x. `torch.special.ndtr`.
+    ndtr => Ndtr;
     /// The greatest integer ≤ x.
     floor => Floor;
     /// The least integer ≥ x.

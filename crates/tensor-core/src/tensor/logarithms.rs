@@ -5,7 +5,7 @@
 use std::f64::consts::{LN_2, PI};
 
 use super::{Operand, Tensor};
-use crate::{DType, Error, Result, Scalar};
+use crate::{DType, Error, Formula, Result, Scalar};
 
 impl Tensor {
     /// √(a² + b²), broadcast, without overflow between; ∞ if either is infinite. Integers and bools give the default dtype. `torch.hypot`.
@@ -108,7 +108,7 @@ impl Tensor {
             Some(eps) => wide.clamp(eps, 1.0 - eps),
             None => wide,
         };
-        x.log().with_same(crate::BinaryOp::Sub, &x.neg().log1p()).cast_unchecked(this.dtype())
+        x.formula(Formula::Logit).cast_unchecked(this.dtype())
     }
 
     /// x · π/180. `torch.deg2rad`.

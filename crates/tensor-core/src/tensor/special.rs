@@ -17,8 +17,6 @@ macro_rules! formulas {
 formulas! {
     /// e^(x²)·erfc x, which does not vanish for large x as [`Tensor::erfc`] does. `torch.special.erfcx`.
     erfcx = Formula::Erfcx;
-    /// Φ(x) = ½·erfc(−x/√2), the share of a standard normal distribution below x. `torch.special.ndtr`.
-    ndtr = Formula::Ndtr;
     /// ln Φ(x), also where [`Tensor::ndtr`] is 0. `torch.special.log_ndtr`.
     log_ndtr = Formula::LogNdtr;
     /// The inverse of [`Tensor::ndtr`]: ∓∞ at 0 and 1, NaN beyond. `torch.special.ndtri`.
