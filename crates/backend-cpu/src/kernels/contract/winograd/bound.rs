@@ -1,13 +1,16 @@
-//! Bounds of the error of results that are formed by Winograd's filtering, relative to the sums S of the magnitudes of their own terms.
+//! A bound of the error of results that Winograd's filtering forms, relative to the sum S of the magnitudes of
+//! their own terms.
 //!
-//! A result is formed of the elements of its own window x alone, but of products of each of them with other taps of the weight w too, which cancel. All
-//! magnitudes that are added on its way are at most Σ_c L(w_c)·B(x_c): B is the sum of the window's magnitudes, and L, by the transforms'
-//! coefficients, the weight's sum of magnitudes, with the row and the column of a corner, and the corner itself, once more, at most of all
-//! four corners. Sums of one tap and one element reach this bound. S is at least Σ_c m(w_c)·B(x_c), where m is the least magnitude of a tap.
+//! A result is formed of the elements x of its own window alone, but multiplies them with other taps of the weight w
+//! too, and those products cancel. The magnitudes that are added on the way are at most Σ_c L(w_c)·B(x_c). B is the
+//! sum of the window's magnitudes. L follows from the transforms' coefficients: the sum of the weight's magnitudes,
+//! with the row and the column of a corner, and the corner itself, once more; the corner is the one that makes it
+//! greatest. One tap and one element at opposite corners reach this bound. S is at least Σ_c m(w_c)·B(x_c), where
+//! m is the least magnitude of a tap.
 //!
-//! So the error is at most [`ERROR`]·S where Σ_c (m − τ·L)·B is positive, with τ = [`roundings`]·u / [`ERROR`] and u the unit of rounding.
-//! That is a product of a matrix of the weight and one of the images, a quarter as dear as the 16 of the filtering; as B is not negative, the least
-//! coefficients of a few rows of the weight stand for all of them.
+//! So the error is at most [`ERROR`]·S if Σ_c (m − τ·L)·B is positive, with τ = [`roundings`]·u / [`ERROR`] and u
+//! the unit of rounding. This sum is a product of two matrices, as large as four of the 16 of the filtering. As B is
+//! not negative, the least coefficients of a few rows of the weight stand for all of them, which makes it smaller.
 
 use super::{
     super::gemm::WIDEST,
@@ -22,7 +25,7 @@ const ERROR: f64 = 1e-3;
 pub(super) const ROWS_TOGETHER: usize = 2;
 /// Channels whose products are summed at most before the sum is added to those of other channels, which bounds the roundings.
 pub(super) const SUMMED_CHANNELS: usize = 64;
-/// Numbers below this may lose bits by underflow, of f32.
+/// A sum of f32 products below this may have lost bits by underflow. The same bound serves f64.
 const FLOOR: f64 = 1.0 / (1u128 << 116) as f64;
 
 /// How many parts the channels are cut into.
@@ -30,24 +33,26 @@ pub(super) fn parts(channels: usize) -> usize {
     channels.div_ceil(SUMMED_CHANNELS)
 }
 
-/// The units of rounding, of the magnitudes that are added, by which a result may be wrong.
+/// The error of a result at most, in units of rounding of the magnitudes that are added.
 ///
-/// If all roundings were as great as they can be, and went the same way, it would be ten for the transforms, one for each channel of a part, and one for
-/// each part. A unit is that of a sum's power of two, and a sum grows, so that sums of equal terms that are always rounded the same way have 0.36 for
-/// each channel on average. A search for the worst (equal products in all channels, whose last bits are varied to make the error of one result greater)
-/// comes to 0.22 for each channel and no more for the transforms: 7.7 of 32 channels and 14.5 of 64. Random numbers have less than one.
+/// If each rounding were as great as it can be, and all went the same way, this would be ten for the transforms, one
+/// for each channel of a part, and one for each part. That cannot be: a rounding is relative to the power of two below
+/// a partial sum, and partial sums grow, so that sums of equal terms that are always rounded the same way have 0.36
+/// for each channel on average. What stands here is near that, and above what a search for the worst case finds
+/// (equal products in all channels, whose last bits are varied by hill climbing): 7.7 of 32 channels, 14.5 of 64 and
+/// 24.8 of 128 in one part, so 0.22 for each channel. Random numbers have less than one.
 fn roundings(channels: usize) -> f64 {
     let parts = parts(channels);
     3.0 + channels.div_ceil(parts) as f64 / 3.0 + parts as f64
 }
 
-/// What the coefficients of windows depend on besides their weights.
+/// Makes the coefficients m − τ·L of windows, by their number of channels.
 pub(super) struct Coefficients {
     scale: f64,
 }
 
 impl Coefficients {
-    /// Of weights of so many channels.
+    /// The coefficients for sums over this number of channels.
     pub(super) fn new<T: Float>(channels: usize) -> Coefficients {
         let unit = T::EPSILON.into() / 2.0;
         Coefficients { scale: roundings(channels) * unit / ERROR }
@@ -68,14 +73,14 @@ impl Coefficients {
     }
 }
 
-/// Sums of the magnitudes of windows of 3 x 3 elements, of all channels: of each result of a block.
+/// Sums the magnitudes of the window of 3 x 3 elements of each result of a block, in all channels.
 pub(super) struct Boxes<'a, T> {
     pub(super) of: &'a Tiles,
     pub(super) from: *const T,
     /// Along images, channels and rows; the elements of a row lie side by side.
     pub(super) strides: [isize; 3],
     pub(super) pieces: &'a [Piece],
-    /// Room for the sums of three rows each, of a piece: [`Boxes::room`].
+    /// Room for the sums of a piece's columns of three elements: [`Boxes::room`].
     pub(super) columns: &'a mut [T],
     /// A row of [`Tiles::results`] for each channel.
     pub(super) to: &'a mut [T],
@@ -108,7 +113,8 @@ impl<T: Float> Job for Boxes<'_, T> {
                 for list in 0..lists {
                     let row = |r: usize| {
                         let row = first.wrapping_offset((list + r) as isize * strides[2]);
-                        // SAFETY: the caller gives the elements of a row, or of all where they follow each other, and of the two rows below.
+                        // SAFETY: the caller gives the rows of the images, two more than there are rows of results; where they
+                        // follow each other, all are one list.
                         unsafe { std::slice::from_raw_parts(row, numbers) }
                     };
                     let (upper, middle, lower) = (row(0), row(1), row(2));
@@ -120,7 +126,7 @@ impl<T: Float> Job for Boxes<'_, T> {
                 for r in 0..rows {
                     let mut x = 0;
                     while x < width {
-                        // What is written past the row's end is written again with the next row, or is read by nobody.
+                        // The next row overwrites what is written past the row's end; after the last row nothing reads it.
                         let sums = &columns[r * length + x..][..WIDEST + 2];
                         let to = &mut to[at + x..][..WIDEST];
                         for l in 0..WIDEST {

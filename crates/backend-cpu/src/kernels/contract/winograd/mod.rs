@@ -4,9 +4,10 @@
 //!
 //! Lavin and Gray: Fast algorithms for convolutional neural networks (2016).
 //!
-//! A transformed window mixes elements with taps that they are not multiplied by in a result, and a large one leaves its rounding in results whose own
-//! terms are small. So a block of tiles is formed by its definition where the error is not [bounded](bound) relative to each result's terms, and so
-//! is one with a result that is not finite: an infinity stays where it belongs, and nothing overflows that need not.
+//! A transformed window mixes elements with taps that they are not multiplied by in a result, and a large one leaves
+//! its rounding in results whose own terms are small. So a block of tiles is formed by its definition where the error
+//! is not [bounded](bound) relative to each result's terms, and so is one with a result that is not finite: an
+//! infinity stays where it belongs, and nothing overflows that need not.
 #![allow(unsafe_code)]
 
 mod bound;
@@ -92,14 +93,15 @@ impl Convolution {
         pieces.map(move |piece| (piece.image, row(piece.tiles.start)..row(piece.tiles.end)))
     }
 
-    /// Numbers from a row of the transformed weight to the next: all 16 points of it, the coefficients of its bound, and a line, lest rows that are
-    /// read together meet in one set of a cache.
+    /// Numbers from a row of the transformed weight to the next: all 16 points of it, the coefficients of its bound,
+    /// and a line, lest rows that are read together meet in one set of a cache.
     fn weight_row(&self) -> usize {
         (POINTS + 1) * self.tiles.channels + WIDEST
     }
 
-    /// The transformed weight: a row of channels for each of the 16 points, and one of [`Coefficients`], one row of the result after the other. The least
-    /// coefficients of rows that have them together stand in the first one. `None` if no result can have a bound.
+    /// The transformed weight: a row of channels for each of the 16 points, and one of [`Coefficients`], one row of the
+    /// result after the other. The first of [`ROWS_TOGETHER`] rows has the least coefficients of all of them. `None` if
+    /// some row cannot have a bound, whatever the images.
     ///
     /// # Safety
     /// All elements of the weight can be read.
@@ -223,7 +225,8 @@ impl Convolution {
         })
     }
 
-    /// Whether the error of all results of a block is [bounded](bound). What is not a number may pass.
+    /// Whether the error of all results of a block is [bounded](bound). An infinite image may pass, and then has results
+    /// that are not finite.
     ///
     /// # Errors
     /// As [`Convolution::run`].
@@ -301,7 +304,8 @@ mod tests {
             Case { of, weight: rows * channels * TAPS, image: images * channels * (height + 2) * (width + 2) }
         }
 
-        /// The results, which are 0 in blocks that are not good, and which blocks are. No block is where the weight has no transform.
+        /// The results, which are 0 in blocks that are not good, and which blocks are good. No block is good if the weight
+        /// has no transform.
         fn run<T: HasMicroKernels>(&self, isa: Isa, weight: &[T], image: &[T]) -> (Vec<T>, Vec<bool>) {
             let Tiles { images, rows, height, width, .. } = self.of.tiles;
             assert_eq!([weight.len(), image.len()], [self.weight, self.image]);
@@ -380,8 +384,8 @@ mod tests {
         uniform.chunks(8).map(|some| some.iter().sum()).collect()
     }
 
-    /// The bound costs nothing where there is nothing to fear: normal weights, and images that are normal, or of which half is zeros or nine
-    /// tenths are, within a border of zeros or without one.
+    /// Normal weights pass the bound, with images that are normal, or half zeros as after a relu, within a border of
+    /// zeros or without one. With nine tenths of zeros most blocks do.
     #[test]
     fn ordinary_numbers_are_formed_by_fewer_products() {
         let isa = Isa::available()[0];
@@ -417,8 +421,8 @@ mod tests {
         }
     }
 
-    /// Numbers whose products are the same in all channels, so that all roundings go the same way, with a tap and an element that are greater than the
-    /// others: of all blocks that are good, no result is wrong by more than the bound. Greater ones are not good, and some are good.
+    /// Products are the same in all channels, so that all roundings go the same way, and one tap and one element are
+    /// greater than the others. No result of a good block is wrong by more than the bound.
     #[test]
     fn roundings_that_go_the_same_way_stay_within_the_bound() {
         let isa = Isa::available()[0];
@@ -463,7 +467,7 @@ mod tests {
         assert!(worst < 1e-3, "{worst}");
     }
 
-    /// Weights of one tap, or of which some rows are zeros, and images with areas that are zeros or that no result can be told apart in.
+    /// Weights of one tap, weights with a row of zeros, images of zeros, and numbers that underflow or are not finite.
     #[test]
     fn what_has_no_bound_is_not_formed_so() {
         let isa = Isa::available()[0];
