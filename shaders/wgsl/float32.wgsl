@@ -243,7 +243,8 @@ fn erf_f32(x: f32) -> f32 {
     return select(r, -r, x < 0.0);
 }
 
-// e^(-a²/2) over 2^k for a in 0..14.43, with k beside it. The square of the leading bits is exact; the rest is a small exponent.
+// e^(-a²/2) over 2^k for a in 0..14.43, with k beside it. The square of the leading bits is exact; the rest
+// is a small exponent.
 fn gaussian_parts_f32(a: f32) -> vec2<f32> {
     let high = head_f32(a);
     let square = -0.5 * (high * high);

@@ -81,7 +81,8 @@ impl<O: Optimizer> ShardedOptimizer<O> {
     /// The optimizer that `build` makes of this rank's share of the parameters, which all ranks give in the same order.
     ///
     /// # Errors
-    /// Fewer parameters than ranks; an optimizer of other parameters than those of the share, or whose settings make no sense.
+    /// Fewer parameters than ranks; an optimizer of other parameters than those of the share, or whose
+    /// settings make no sense.
     #[track_caller]
     pub fn new(
         parameters: Vec<Tensor>,

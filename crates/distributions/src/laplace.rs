@@ -114,7 +114,8 @@ impl Cumulative for Laplace {
     fn icdf(&self, probability: &Tensor) -> Result<Tensor> {
         at_caller(|| {
             let [q, loc, scale] = self.with("Laplace.icdf", probability)?;
-            // By the share of the nearer tail, whose logarithm keeps the digits of small ones; in the middle by its distance from ½.
+            // By the share of the nearer tail, whose logarithm keeps the digits of small ones; in the middle
+            // by its distance from ½.
             let below = q.lt_scalar(0.5);
             let share = below.where_cond(&q, &(1.0 - &q))?;
             let far = share.lt_scalar(0.25);

@@ -1,4 +1,5 @@
-//! The distribution function of standard normal numbers and its inverse, with the digits of small shares in both tails.
+//! The distribution function of standard normal numbers and its inverse, with the digits of small shares in
+//! both tails.
 
 #![allow(clippy::excessive_precision)] // coefficients as they are published
 
@@ -29,7 +30,8 @@ impl Function for ShareBelow {
         "NormalCdf"
     }
 
-    /// ½·erfc(−z/√2), where what rounding takes from −z/√2 is made up for: in a tail it would be z² times as much of the result.
+    /// ½·erfc(−z/√2), where what rounding takes from −z/√2 is made up for: in a tail it would be z² times as
+    /// much of the result.
     #[track_caller]
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         // Beyond, all dtypes have 0 or 1.
@@ -81,7 +83,8 @@ fn polynomial(x: &Tensor, coefficients: &[f64; 8]) -> Result<Tensor> {
     first.iter().rev().try_fold(start, |sum, &c| Ok(sum.mul(x)?.add_scalar(c)))
 }
 
-/// Of the rational functions of M. J. Wichura (Applied Statistics algorithm 241, 1988) those of the tails, by √(−ln q) less 1.6 and less 5.
+/// Of the rational functions of M. J. Wichura (Applied Statistics algorithm 241, 1988) those of the tails, by
+/// √(−ln q) less 1.6 and less 5.
 const NEAR: [[f64; 8]; 2] = [
     [
         1.42343711074968357734e0,

@@ -101,7 +101,8 @@ impl Reparameterized for Uniform {
             let half = &high * 0.5 - &low * 0.5;
             let twice = (&low + &noise * &half) + &noise * &half;
             let drawn = width.isfinite().where_cond(&(&noise * &width + &low), &twice)?;
-            // Sums are rounded, also to what is no longer within the bounds. A little more than half a step below `high` is the number below it.
+            // Sums are rounded, also to what is no longer within the bounds. A little more than half a step
+            // below `high` is the number below it.
             let half_step = epsilon(dtype) * 0.5;
             let step = (high.detach().abs() * (half_step * (1.0 + epsilon(dtype))))
                 .maximum_scalar(least_normal(dtype));

@@ -73,7 +73,8 @@ pub struct Oracle {
 /// How a step rounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Rounds {
-    /// Not at all, or as every device does: a step whose numbers f32 holds exactly is rounded to its half type once.
+    /// Not at all, or as every device does: a step whose numbers f32 holds exactly is rounded to its half
+    /// type once.
     Never,
     /// Relative to the result.
     Relative,

@@ -23,9 +23,10 @@ pub enum Uplo {
 /// `torch.linalg.eigh`.
 ///
 /// Only the triangle `uplo` is read, and the gradient is that of a symmetric matrix. Eigenvectors are known up to their sign, so only
-/// what does not depend on it has a meaningful gradient. Where eigenvalues are equal, functions of L alone have theirs, and so has a
-/// function of Q alone that does not tell the vectors of equal ones apart, as a projection on the space that they span. It has infinities
-/// or NaN for one that does, and for one of L and Q together: how Q·f(L)·Qᵀ moves there, [`symmetric_function`] knows.
+/// what does not depend on it has a meaningful gradient. Where eigenvalues are equal, functions of L alone
+/// have theirs, and so has a function of Q alone that does not tell the vectors of equal ones apart, as a
+/// projection on the space that they span. It has infinities or NaN for one that does, and for one of L and Q
+/// together: how Q·f(L)·Qᵀ moves there, [`symmetric_function`] knows.
 ///
 /// # Errors
 /// Matrices that are not square, or not of f32 or f64. When it is computed: elements that are not finite.
@@ -76,7 +77,8 @@ impl Function for Eigh {
     }
 }
 
-/// The gradient of A by those of its eigenvalues and eigenvectors: Q·(diag gL + skew(Qᵀ·gQ) / 2E)·Qᵀ, with Eᵢⱼ = λⱼ − λᵢ.
+/// The gradient of A by those of its eigenvalues and eigenvectors: Q·(diag gL + skew(Qᵀ·gQ) / 2E)·Qᵀ, with
+/// Eᵢⱼ = λⱼ − λᵢ.
 #[track_caller]
 fn gradient(
     values: &Tensor,
@@ -102,15 +104,17 @@ fn gradient(
     inner.map(|inner| product(q, &inner, &mt(q)?)).transpose()
 }
 
-/// f(A) = Q·f(L)·Qᵀ of symmetric matrices `[…, n, n]`, for a function f that works on each of the eigenvalues `[…, n]` by itself: its inverse,
-/// logarithm, any power. One triangle of A is read. `scipy.linalg.funm` of symmetric matrices.
+/// f(A) = Q·f(L)·Qᵀ of symmetric matrices `[…, n, n]`, for a function f that works on each of the eigenvalues
+/// `[…, n]` by itself: its inverse, logarithm, any power. One triangle of A is read. `scipy.linalg.funm` of
+/// symmetric matrices.
 ///
-/// The gradient is symmetric, and right where eigenvalues are equal as well, where that of [`eigh`]'s results has no meaning: between two
-/// eigenvalues it goes by (f(λⱼ) − f(λᵢ)) / (λⱼ − λᵢ), and by the derivative of f where they are near each other (Daleckii and Krein, 1965).
-/// Second derivatives are those of [`eigh`].
+/// The gradient is symmetric, and right where eigenvalues are equal as well, where that of [`eigh`]'s results
+/// has no meaning: between two eigenvalues it goes by (f(λⱼ) − f(λᵢ)) / (λⱼ − λᵢ), and by the derivative of f
+/// where they are near each other (Daleckii and Krein, 1965). Second derivatives are those of [`eigh`].
 ///
 /// # Errors
-/// Matrices that are not square, or not of f32 or f64; those of f. When it is computed: elements that are not finite.
+/// Matrices that are not square, or not of f32 or f64; those of f. When it is computed: elements that are not
+/// finite.
 ///
 /// ```
 /// let a = tensor_core::Tensor::new([[2.0f64, 1.0], [1.0, 2.0]], &backend_cpu::cpu())?;
@@ -150,7 +154,8 @@ const GAUSS: [(f64, f64); 5] = [
     (-0.906_179_845_938_664, 0.236_926_885_056_189_1),
 ];
 
-/// Eigenvalues whose distance is this share of them, or less, have the mean of the derivative in place of a quotient of differences.
+/// Eigenvalues whose distance is this share of them, or less, have the mean of the derivative in place of a
+/// quotient of differences.
 const NEAR_SHARE: f64 = 0.1;
 
 impl Symmetric {

@@ -9,12 +9,14 @@ use crate::{
     solve::fitting,
 };
 
-/// L and D in one matrix `[…, n, n]`, and pivots `[…, n]` of i32, with A = P·L·D·Lᵀ·Pᵀ, of symmetric matrices `[…, n, n]` that need not be
-/// definite, by the pivots of Bunch and Kaufman, for [`ldl_solve`]. `torch.linalg.ldl_factor`.
+/// L and D in one matrix `[…, n, n]`, and pivots `[…, n]` of i32, with A = P·L·D·Lᵀ·Pᵀ, of symmetric matrices
+/// `[…, n, n]` that need not be definite, by the pivots of Bunch and Kaufman, for [`ldl_solve`].
+/// `torch.linalg.ldl_factor`.
 ///
-/// Only the lower triangle of A is read. D has blocks of one or two rows on the diagonal, and L, whose ones are left out, is below them. A pivot
-/// is the row, counted from 1, that the row changed places with; it is negative, and the same for both, where two rows are a block. No gradient
-/// flows back, nor does it in PyTorch: use [`solve`](crate::solve).
+/// Only the lower triangle of A is read. D has blocks of one or two rows on the diagonal, and L, whose ones
+/// are left out, is below them. A pivot is the row, counted from 1, that the row changed places with; it is
+/// negative, and the same for both, where two rows are a block. No gradient flows back, nor does it in
+/// PyTorch: use [`solve`](crate::solve).
 ///
 /// # Errors
 /// Matrices that are not square, or not of f32 or f64.
@@ -26,13 +28,15 @@ pub fn ldl_factor(a: &Tensor) -> Result<(Tensor, Tensor)> {
     })
 }
 
-/// X with A·X = B for B `[…, n, r]`, of A's factors and pivots ([`ldl_factor`]). The batch axes broadcast. `torch.linalg.ldl_solve`.
+/// X with A·X = B for B `[…, n, r]`, of A's factors and pivots ([`ldl_factor`]). The batch axes broadcast.
+/// `torch.linalg.ldl_solve`.
 ///
-/// The gradient is that of B, which PyTorch does not have; none flows back to the factors. A singular A gives infinities and NaN.
+/// The gradient is that of B, which PyTorch does not have; none flows back to the factors. A singular A gives
+/// infinities and NaN.
 ///
 /// # Errors
-/// Factors that are not square, pivots of another shape or that are no integers, sizes that do not fit, two dtypes or other ones than f32 and
-/// f64. On a CPU, when it is computed, pivots that name no row.
+/// Factors that are not square, pivots of another shape or that are no integers, sizes that do not fit, two
+/// dtypes or other ones than f32 and f64. On a CPU, when it is computed, pivots that name no row.
 ///
 /// ```
 /// use tensor_core::Tensor;

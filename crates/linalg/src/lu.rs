@@ -20,9 +20,9 @@ pub fn lu(a: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
     apply(Lu, &[a])
 }
 
-/// X with A·X = B, or X·A = B if not `left`, of A's factors P, L and U ([`lu`]), for square A, which many systems may share; with `adjoint`, of
-/// Aᵀ in A's place. B is `[…, n, r]` (`[…, r, n]` if not `left`), and the batch axes broadcast. `torch.linalg.lu_solve`, which takes L and U in
-/// one matrix.
+/// X with A·X = B, or X·A = B if not `left`, of A's factors P, L and U ([`lu`]), for square A, which many
+/// systems may share; with `adjoint`, of Aᵀ in A's place. B is `[…, n, r]` (`[…, r, n]` if not `left`), and
+/// the batch axes broadcast. `torch.linalg.lu_solve`, which takes L and U in one matrix.
 ///
 /// # Errors
 /// Factors that are not square, sizes that do not fit, two dtypes or other ones than f32 and f64.

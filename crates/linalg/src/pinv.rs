@@ -44,7 +44,8 @@ impl Tolerance {
             return Ok(s.gt_scalar(0.0));
         }
         let greatest = s.amax(-1, true)?;
-        // A share of small numbers may be none itself, so they are lifted; great ones stay, as what is small beside them would vanish.
+        // A share of small numbers may be none itself, so they are lifted; great ones stay, as what is small
+        // beside them would vanish.
         let scale = balance(&greatest)?.maximum_scalar(1.0);
         let least = greatest.mul(&scale)?.mul_scalar(rtol).maximum(&scale.mul_scalar(atol))?;
         s.mul(&scale)?.gt(&least)
@@ -142,7 +143,8 @@ impl Function for Pinv {
         if p.numel() == 0 {
             return Ok(vec![Some(inputs[0].zeros_like())]);
         }
-        // Of the matrix times k, whose pseudo-inverse is A⁺/k: what is multiplied below stays within the range of numbers.
+        // Of the matrix times k, whose pseudo-inverse is A⁺/k: what is multiplied below stays within the
+        // range of numbers.
         let k = balance_matrix(&inputs[0])?;
         let (a, p) = (&inputs[0].mul(&k)?, &p.div(&k)?);
         let (pt, gt) = (mt(p)?, mt(g)?);

@@ -65,9 +65,10 @@ pub fn householder_product(a: &Tensor, tau: &Tensor) -> Result<Tensor> {
     })
 }
 
-/// R and the reflections of the QR factorization of A `[…, m, n]` as LAPACK has them: R in the upper triangle of the first result, the vectors
-/// of the reflections below it without their ones, and their factors τ `[…, min(m, n)]`, for [`householder_product`] and [`ormqr`].
-/// `torch.geqrf`. No gradient flows back, nor does it in PyTorch: use [`qr`].
+/// R and the reflections of the QR factorization of A `[…, m, n]` as LAPACK has them: R in the upper triangle
+/// of the first result, the vectors of the reflections below it without their ones, and their factors τ `[…,
+/// min(m, n)]`, for [`householder_product`] and [`ormqr`]. `torch.geqrf`. No gradient flows back, nor does it
+/// in PyTorch: use [`qr`].
 ///
 /// # Errors
 /// Fewer than two axes, or another dtype than f32 and f64.
@@ -77,14 +78,15 @@ pub fn geqrf(a: &Tensor) -> Result<(Tensor, Tensor)> {
     Ok(results.into())
 }
 
-/// Q·C, or C·Q if not `left`, with Qᵀ in Q's place if `transpose`, for the whole Q `[…, m, m]` = H₁·H₂·…·Hₖ of the reflections that lie in the
-/// columns of A `[…, m, k′]` and their factors τ `[…, k]`, k ≤ k′ and m, as [`geqrf`] gives them. C is `[…, m, r]` (`[…, r, m]` if not `left`).
-/// `torch.ormqr`.
+/// Q·C, or C·Q if not `left`, with Qᵀ in Q's place if `transpose`, for the whole Q `[…, m, m]` = H₁·H₂·…·Hₖ
+/// of the reflections that lie in the columns of A `[…, m, k′]` and their factors τ `[…, k]`, k ≤ k′ and m,
+/// as [`geqrf`] gives them. C is `[…, m, r]` (`[…, r, m]` if not `left`). `torch.ormqr`.
 ///
 /// One product a reflection, on every device.
 ///
 /// # Errors
-/// Fewer than two axes, sizes that do not fit, batch axes that differ, two dtypes or other ones than f32 and f64.
+/// Fewer than two axes, sizes that do not fit, batch axes that differ, two dtypes or other ones than f32 and
+/// f64.
 #[track_caller]
 pub fn ormqr(a: &Tensor, tau: &Tensor, c: &Tensor, left: bool, transpose: bool) -> Result<Tensor> {
     const OP: &str = "linalg.ormqr";

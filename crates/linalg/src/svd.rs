@@ -12,11 +12,12 @@ use crate::{
 /// U, S and Vᵀ with A = U·diag(S)·Vᵀ, for A `[…, m, n]` and k = min(m, n): S `[…, k]` is descending and not negative, U `[…, m, k]` and
 /// Vᵀ `[…, k, n]` have orthonormal columns and rows; with `full_matrices` U is `[…, m, m]` and Vᵀ `[…, n, n]`. `torch.linalg.svd`.
 ///
-/// Pairs of singular vectors are known up to their sign, so only what does not depend on it has a meaningful gradient. Where singular values
-/// are equal, that of a function of U and V that does not tell their vectors apart, as the U·Vᵀ nearest to A, is what it is; it has infinities
-/// or NaN for one that does, and for one of U, V and S together, as also where singular values are 0 in a matrix that is not square.
-/// Functions of S alone have their gradient everywhere but that the sign of a singular value of 0 is not known. Gradients of what
-/// `full_matrices` adds are left out.
+/// Pairs of singular vectors are known up to their sign, so only what does not depend on it has a meaningful
+/// gradient. Where singular values are equal, that of a function of U and V that does not tell their vectors
+/// apart, as the U·Vᵀ nearest to A, is what it is; it has infinities or NaN for one that does, and for one of
+/// U, V and S together, as also where singular values are 0 in a matrix that is not square. Functions of S
+/// alone have their gradient everywhere but that the sign of a singular value of 0 is not known. Gradients of
+/// what `full_matrices` adds are left out.
 ///
 /// # Errors
 /// Fewer than two axes, or another dtype than f32 and f64. When it is computed: elements that are not finite.
@@ -38,11 +39,12 @@ pub fn svdvals(a: &Tensor) -> Result<Tensor> {
     Routine::Svdvals.run_one(&[a])
 }
 
-/// U and P with A = U·P, or A = P·U if `left`, for A `[…, m, n]`: U `[…, m, n]` has orthonormal columns, or rows if it is wide, and P `[…, n, n]`
-/// (`[…, m, m]` if `left`) is symmetric without a negative eigenvalue. Of square matrices U is the nearest rotation or reflection.
-/// `scipy.linalg.polar`.
+/// U and P with A = U·P, or A = P·U if `left`, for A `[…, m, n]`: U `[…, m, n]` has orthonormal columns, or
+/// rows if it is wide, and P `[…, n, n]` (`[…, m, m]` if `left`) is symmetric without a negative eigenvalue.
+/// Of square matrices U is the nearest rotation or reflection. `scipy.linalg.polar`.
 ///
-/// The gradient is right where singular values are equal as well; it has infinities where two of them, or one of a matrix that is not square, are 0.
+/// The gradient is right where singular values are equal as well; it has infinities where two of them, or one
+/// of a matrix that is not square, are 0.
 ///
 /// # Errors
 /// As [`svd`].
@@ -77,11 +79,12 @@ impl Function for Svd {
         Ok(results.into())
     }
 
-    /// U·(skew pairs + diag gS)·Vᵀ, where the pair of i and j has (X·sⱼ + Y·sᵢ) / (sⱼ² − sᵢ²) with X = skew(Uᵀ·gU) and Y = skew(Vᵀ·gV), and
-    /// what of gU and gV is outside the spaces that U and V span: (1 − U·Uᵀ)·gU·S⁻¹·Vᵀ + U·S⁻¹·gVᵀ·(1 − V·Vᵀ).
+    /// U·(skew pairs + diag gS)·Vᵀ, where the pair of i and j has (X·sⱼ + Y·sᵢ) / (sⱼ² − sᵢ²) with X =
+    /// skew(Uᵀ·gU) and Y = skew(Vᵀ·gV), and what of gU and gV is outside the spaces that U and V span: (1 −
+    /// U·Uᵀ)·gU·S⁻¹·Vᵀ + U·S⁻¹·gVᵀ·(1 − V·Vᵀ).
     ///
-    /// A pair is written as ½·((X + Y) / (sⱼ − sᵢ) + (X − Y) / (sⱼ + sᵢ)): where singular values are equal, X + Y cancels for a function
-    /// that does not tell their vectors apart.
+    /// A pair is written as ½·((X + Y) / (sⱼ − sᵢ) + (X − Y) / (sⱼ + sᵢ)): where singular values are equal, X
+    /// + Y cancels for a function that does not tell their vectors apart.
     #[track_caller]
     fn backward(
         &self,

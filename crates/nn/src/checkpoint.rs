@@ -64,8 +64,9 @@ const TEXTS: &str = "taper.text.";
 /// checkpoint before. A checksum of its content tells a damaged file when it is loaded. Gradients are not saved; save between `step`
 /// and the next `backward`.
 ///
-/// Any name will do for a part, a text or a value; a part is given once. In the file a dot or line break in the name of a part is written `%2E` or
-/// `%0A`, and a part `rng` is `%rng`, since `rng` stands before the streams of modules.
+/// Any name will do for a part, a text or a value; a part is given once. In the file a dot or line break in
+/// the name of a part is written `%2E` or `%0A`, and a part `rng` is `%rng`, since `rng` stands before the
+/// streams of modules.
 #[derive(Clone, Debug, Default)]
 pub struct Checkpoint {
     state: State,
@@ -155,7 +156,8 @@ impl Checkpoint {
     /// Writes all of it to a file, whole or not at all.
     ///
     /// # Errors
-    /// A name that is given twice, or a value that has no form in JSON; a tensor that cannot be computed; whatever the file system reports.
+    /// A name that is given twice, or a value that has no form in JSON; a tensor that cannot be computed;
+    /// whatever the file system reports.
     #[track_caller]
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
@@ -267,8 +269,8 @@ impl Checkpoint {
     }
 }
 
-/// The prefix of a part's entries: its name, in which a dot, which ends it, is written as `%2E`. It is never [`STREAMS`], nor that of
-/// another name.
+/// The prefix of a part's entries: its name, in which a dot, which ends it, is written as `%2E`. It is never
+/// [`STREAMS`], nor that of another name.
 fn part_key(name: &str) -> String {
     if name.is_empty() || name == STREAMS {
         return format!("%{name}");

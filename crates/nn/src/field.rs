@@ -86,8 +86,8 @@ impl<M: Module + ?Sized> Field for M {
     }
 }
 
-/// A parameter where it is a cell that wants gradients or wanted them before it was frozen, a buffer where it is another cell, otherwise
-/// a constant.
+/// A parameter where it is a cell that wants gradients or wanted them before it was frozen, a buffer where it
+/// is another cell, otherwise a constant.
 impl Field for Tensor {
     fn visit_field(&self, visitor: &mut Visitor) {
         visitor.tensor(self, Role::of(self));

@@ -63,8 +63,8 @@ pub(crate) const fn by_dims<const D: usize>(names: [&'static str; 3]) -> &'stati
     }
 }
 
-/// y = x · Wᵀ + b, from `[…, in]` to `[…, out]`, for `weight` `[out, in]` and `bias` `[out]`; or to `[…]`, for a vector `[in]` and a bias of one
-/// number, 0-d. `torch.nn.functional.linear`.
+/// y = x · Wᵀ + b, from `[…, in]` to `[…, out]`, for `weight` `[out, in]` and `bias` `[out]`; or to `[…]`,
+/// for a vector `[in]` and a bias of one number, 0-d. `torch.nn.functional.linear`.
 ///
 /// ```
 /// use nn::functional::linear;
@@ -78,7 +78,8 @@ pub(crate) const fn by_dims<const D: usize>(names: [&'static str; 3]) -> &'stati
 /// ```
 ///
 /// # Errors
-/// A weight that is neither a matrix nor a vector, a last axis or bias of another size, another dtype, or another device.
+/// A weight that is neither a matrix nor a vector, a last axis or bias of another size, another dtype, or
+/// another device.
 #[track_caller]
 pub fn linear(input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
     if weight.rank() == 1 {
@@ -260,8 +261,8 @@ pub fn embedding_with_padding(indices: &Tensor, weight: &Tensor, padding_idx: us
 }
 
 /// While `training`, each element of the input is set to 0 with probability `p` and the others are scaled by 1 / (1 − p);
-/// else the input itself. With a `p` of 1 all elements are 0. The numbers are drawn from `rng`, whatever the input's device.
-/// `torch.nn.functional.dropout`.
+/// else the input itself. With a `p` of 1 all elements are 0. The numbers are drawn from `rng`, whatever the
+/// input's device. `torch.nn.functional.dropout`.
 ///
 /// # Errors
 /// A `p` outside [0, 1], or a device that cannot draw so many numbers.

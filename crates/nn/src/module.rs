@@ -46,9 +46,10 @@ pub struct Unmatched {
 /// }
 /// ```
 ///
-/// A parameter in a field is a [`crate::Parameter`]. A [`Tensor`] is one too where it is a cell that wants gradients, or wanted them before
-/// it was frozen, and a buffer where it is another cell, made by `.into_cell(false)?`. One that is no cell is neither trained nor saved:
-/// [`Module::parameters`] warns of it on the standard error stream, once for each name, unless the field says `#[module(constant)]`
+/// A parameter in a field is a [`crate::Parameter`]. A [`Tensor`] is one too where it is a cell that wants
+/// gradients, or wanted them before it was frozen, and a buffer where it is another cell, made by
+/// `.into_cell(false)?`. One that is no cell is neither trained nor saved: [`Module::parameters`] warns of it
+/// on the standard error stream, once for each name, unless the field says `#[module(constant)]`
 /// ([`Visitor::constant`]).
 ///
 /// Lists and maps of modules are modules: `Vec<Linear>` for `torch.nn.ModuleList`, `BTreeMap<String, Box<dyn Layer>>` and `HashMap` for
@@ -71,22 +72,24 @@ pub trait Module {
     /// Shows every tensor to the visitor, to be replaced.
     fn visit_mut(&mut self, visitor: &mut VisitorMut);
 
-    /// The parameters, for an optimizer. One that is used in several places is listed once. Frozen ones are among them, as in PyTorch:
-    /// see [`Module::trainable_parameters`].
+    /// The parameters, for an optimizer. One that is used in several places is listed once. Frozen ones are
+    /// among them, as in PyTorch: see [`Module::trainable_parameters`].
     fn parameters(&self) -> Vec<Tensor> {
         warn_of_undeclared::<Self>(&self.undeclared_tensors());
         distinct(self.entries_of(Role::Parameter)).into_iter().map(|e| e.tensor).collect()
     }
 
-    /// The parameters that want gradients: those that are not frozen. PyTorch's `[p for p in model.parameters() if p.requires_grad]`.
+    /// The parameters that want gradients: those that are not frozen. PyTorch's `[p for p in
+    /// model.parameters() if p.requires_grad]`.
     fn trainable_parameters(&self) -> Vec<Tensor> {
         let mut parameters = self.parameters();
         parameters.retain(Tensor::is_tracked);
         parameters
     }
 
-    /// The names of tensors that are neither parameters nor buffers, and of which the module does not say that they are constants: they
-    /// move with the module, but are neither trained nor saved, which is probably a mistake. [`Module::parameters`] warns of them.
+    /// The names of tensors that are neither parameters nor buffers, and of which the module does not say
+    /// that they are constants: they move with the module, but are neither trained nor saved, which is
+    /// probably a mistake. [`Module::parameters`] warns of them.
     ///
     /// ```
     /// use nn::{Module, Parameter};
@@ -340,7 +343,8 @@ fn entries<M: Module + ?Sized>(module: &M) -> Vec<Entry> {
     visitor.entries()
 }
 
-/// Says on the standard error stream which tensors of a module are neither trained nor saved, once for each type and name.
+/// Says on the standard error stream which tensors of a module are neither trained nor saved, once for each
+/// type and name.
 fn warn_of_undeclared<M: ?Sized>(names: &[String]) {
     static SAID: Mutex<BTreeSet<(&str, String)>> = Mutex::new(BTreeSet::new());
     for name in names {

@@ -20,8 +20,8 @@ pub enum Role {
 }
 
 impl Role {
-    /// The role of a tensor that nobody described: a cell that wants gradients, or wanted them before it was frozen, is a parameter,
-    /// another cell is a buffer, and what is no cell is a constant.
+    /// The role of a tensor that nobody described: a cell that wants gradients, or wanted them before it was
+    /// frozen, is a parameter, another cell is a buffer, and what is no cell is a constant.
     pub fn of(tensor: &Tensor) -> Role {
         match (tensor.is_cell(), tensor.is_parameter()) {
             (true, true) => Role::Parameter,
@@ -42,7 +42,8 @@ pub struct Entry {
     pub role: Role,
     /// Whether it lies behind a pointer that others may hold as well, so that only a cell can be changed.
     pub shared: bool,
-    /// Whether its module says what it is. A tensor that is no cell, and that nobody called a constant, is probably a mistake.
+    /// Whether its module says what it is. A tensor that is no cell, and that nobody called a constant, is
+    /// probably a mistake.
     pub declared: bool,
 }
 
@@ -138,8 +139,9 @@ impl Visitor {
         self.child(name, |visitor| visitor.tensor(tensor, Role::Buffer));
     }
 
-    /// Visits a field whose tensors are constants, neither trained nor saved, as `#[module(constant)]` does: a table of positions that
-    /// is computed anew each time. They move with the module. Cells in it keep their roles.
+    /// Visits a field whose tensors are constants, neither trained nor saved, as `#[module(constant)]` does:
+    /// a table of positions that is computed anew each time. They move with the module. Cells in it keep
+    /// their roles.
     pub fn constant(&mut self, name: &str, field: &(impl Field + ?Sized)) {
         let before = std::mem::replace(&mut self.constant, true);
         self.field(name, field);

@@ -9,7 +9,8 @@ use crate::{
 
 /// The settings of [`Asgd`], PyTorch's with PyTorch's defaults.
 ///
-/// [`Optimizer::step`](crate::Optimizer::step) checks them: a number that is negative, NaN or infinite is an error there.
+/// [`Optimizer::step`](crate::Optimizer::step) checks them: a number that is negative, NaN or infinite is an
+/// error there.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AsgdConfig {
     /// The learning rate of the first step. 0.01 by default.
@@ -32,7 +33,8 @@ impl Default for AsgdConfig {
     }
 }
 
-/// Gradient descent whose rate decays, with the mean of the parameters since a step beside them. `torch.optim.ASGD`.
+/// Gradient descent whose rate decays, with the mean of the parameters since a step beside them.
+/// `torch.optim.ASGD`.
 ///
 /// For a parameter θ with gradient g at its step t, counted from 1, with η = lr and μ = 1 at first:
 ///
@@ -45,7 +47,8 @@ impl Default for AsgdConfig {
 /// μ ← 1 / max(1, t − t0)
 /// ```
 ///
-/// The mean a is `state.0.ax` of the state dict. Polyak, Juditsky: Acceleration of stochastic approximation by averaging (1992).
+/// The mean a is `state.0.ax` of the state dict. Polyak, Juditsky: Acceleration of stochastic approximation
+/// by averaging (1992).
 #[doc(alias = "ASGD")]
 pub type Asgd = ParamGroups<AsgdConfig>;
 
@@ -109,7 +112,8 @@ impl UpdateRule for AsgdConfig {
         let eta = if state.step == 0 { lr } else { state.eta };
         state.step = state.step.saturating_add(1);
         let next = shrunk(parameter, eta, lambd).sub(&grad.mul_scalar(eta))?;
-        // A tensor of its own also where it has the parameter's value: each is written in the place of its last value.
+        // A tensor of its own also where it has the parameter's value: each is written in the place of its
+        // last value.
         state.ax = Some(lerp(&or_zeros(&state.ax, &next), &next, state.mu)?);
         let step = state.step as f64;
         state.eta = lr / (1.0 + lambd * lr * step).powf(alpha);

@@ -32,7 +32,9 @@ impl From<GradNorm> for Tensor {
 /// Scales the gradients of `parameters` together so that their norm √Σg² is at most `max_norm`, and returns the norm that
 /// they had, 0-d. `torch.nn.utils.clip_grad_norm_`.
 ///
-/// Squares are summed in a scale in which they neither overflow nor vanish: gradients of 10²⁰ are scaled, where PyTorch makes them 0. The factor is max_norm / (norm + 10⁻⁶), where that is below 1. Parameters without a gradient are passed over; those on
+/// Squares are summed in a scale in which they neither overflow nor vanish: gradients of 10²⁰ are scaled,
+/// where PyTorch makes them 0. The factor is max_norm / (norm + 10⁻⁶), where that is below 1. Parameters
+/// without a gradient are passed over; those on
 /// other devices than the first are counted and scaled as well.
 ///
 /// # Errors
@@ -71,8 +73,9 @@ fn scale_to_norm(parameters: &[&Tensor], max_norm: f64) -> Result<Tensor> {
     })
 }
 
-/// The scales that gradients are multiplied by before they are squared, so that squares neither overflow nor vanish: one sum is made with each, in
-/// one pass over the gradients, and the one in whose range the norm is counts.
+/// The scales that gradients are multiplied by before they are squared, so that squares neither overflow nor
+/// vanish: one sum is made with each, in one pass over the gradients, and the one in whose range the norm is
+/// counts.
 #[derive(Clone, Copy, Debug)]
 struct Scales {
     /// For a sum of plain squares that overflows.

@@ -120,8 +120,9 @@ impl<C> ParamGroup<C> {
 
 /// An optimizer: groups of parameters, the settings `C` of each, which say what the update is, and what is kept of each parameter.
 ///
-/// Making one does not fail: what is wrong with the settings or the parameters, [`Optimizer::checked`] says at once, and
-/// [`Optimizer::step`] before it changes anything. Parameters without a gradient are passed over. They may be on several devices.
+/// Making one does not fail: what is wrong with the settings or the parameters, [`Optimizer::checked`] says
+/// at once, and [`Optimizer::step`] before it changes anything. Parameters without a gradient are passed
+/// over. They may be on several devices.
 ///
 /// Gradients are computed first, and then all parameters' new values together: those of one shape and device share kernels, as many
 /// as the device takes results in one. New values and states go where the old ones are, if that takes no memory at all: so it is for

@@ -163,8 +163,8 @@ pub struct Lbfgs {
 }
 
 impl Lbfgs {
-    /// An optimizer of these parameters. What is wrong with them or the settings, [`Optimizer::checked`] says at once, and [`Lbfgs::step`]
-    /// before it changes anything.
+    /// An optimizer of these parameters. What is wrong with them or the settings, [`Optimizer::checked`] says
+    /// at once, and [`Lbfgs::step`] before it changes anything.
     pub fn new(parameters: impl IntoIterator<Item = Tensor>, config: LbfgsConfig) -> Lbfgs {
         let parameters = parameters.into_iter().collect();
         Lbfgs { config, parameters, memory: Memory::default(), parameters_checked: false }

@@ -17,8 +17,8 @@ pub trait Optimizer: Stateful {
     #[track_caller]
     fn step(&mut self) -> Result<()>;
 
-    /// Whether the settings and the parameters make sense, which [`Optimizer::step`] asks before it changes anything. [`Optimizer::checked`]
-    /// asks when the optimizer is made.
+    /// Whether the settings and the parameters make sense, which [`Optimizer::step`] asks before it changes
+    /// anything. [`Optimizer::checked`] asks when the optimizer is made.
     ///
     /// # Errors
     /// What does not, and what to give.
@@ -27,8 +27,8 @@ pub trait Optimizer: Stateful {
         Ok(())
     }
 
-    /// The optimizer itself, if its settings and parameters make sense: `Sgd::new(model.parameters(), config).checked()?` fails where the
-    /// optimizer is made, as PyTorch's does, and not at its first step.
+    /// The optimizer itself, if its settings and parameters make sense: `Sgd::new(model.parameters(),
+    /// config).checked()?` fails where the optimizer is made, as PyTorch's does, and not at its first step.
     ///
     /// # Errors
     /// Those of [`Optimizer::check`].

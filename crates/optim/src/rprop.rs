@@ -9,13 +9,14 @@ use crate::{
 
 /// The settings of [`Rprop`], PyTorch's with PyTorch's defaults.
 ///
-/// [`Optimizer::step`](crate::Optimizer::step) checks them: a number that is negative, NaN or infinite is an error there, and
-/// so are η that are not below and above 1, and step sizes out of order.
+/// [`Optimizer::step`](crate::Optimizer::step) checks them: a number that is negative, NaN or infinite is an
+/// error there, and so are η that are not below and above 1, and step sizes out of order.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RpropConfig {
     /// The size of the first step of each element. 0.01 by default.
     pub lr: f64,
-    /// η₋ and η₊: what a size is multiplied by where the gradient's sign has changed, and where it has not. (0.5, 1.2) by default.
+    /// η₋ and η₊: what a size is multiplied by where the gradient's sign has changed, and where it has not.
+    /// (0.5, 1.2) by default.
     pub etas: (f64, f64),
     /// The least and the greatest size. (10⁻⁶, 50) by default.
     pub step_sizes: (f64, f64),
@@ -29,8 +30,8 @@ impl Default for RpropConfig {
     }
 }
 
-/// Steps against the gradient's sign, with a size of each element's own, which grows while the sign stays. For gradients of the whole
-/// data, not of batches. `torch.optim.Rprop`.
+/// Steps against the gradient's sign, with a size of each element's own, which grows while the sign stays.
+/// For gradients of the whole data, not of batches. `torch.optim.Rprop`.
 ///
 /// For each element θ with gradient g, with the last gradient p of 0 and the size Δ = lr at first:
 ///

@@ -6,7 +6,8 @@ use tensor_core::{DType, Error, Result, State, Stateful, Tensor};
 use crate::{Optimizer, saved::count};
 
 const OP: &str = "GradScaler";
-/// The least scale that bad gradients lead to: 2⁻²⁴, the least number of f16. Gradients that overflow there do so at any scale.
+/// The least scale that bad gradients lead to: 2⁻²⁴, the least number of f16. Gradients that overflow there
+/// do so at any scale.
 const MIN_SCALE: f32 = 1.0 / (1 << 24) as f32;
 
 /// What a [`GradScaler`] may have otherwise than usual; PyTorch's arguments with PyTorch's defaults.
@@ -82,7 +83,8 @@ impl GradScaler {
     /// A scaler that has seen no step.
     ///
     /// # Errors
-    /// A scale that is not from 2⁻¹²⁶ on and finite in f32, a growth factor that is not above 1, a backoff factor that is not between 0 and 1, an interval
+    /// A scale that is not from 2⁻¹²⁶ on and finite in f32, a growth factor that is not above 1, a backoff
+    /// factor that is not between 0 and 1, an interval
     /// of 0.
     #[track_caller]
     pub fn new(config: GradScalerConfig) -> Result<GradScaler> {
@@ -194,8 +196,9 @@ impl GradScaler {
     }
 
     /// Sets the scale for the next step by what was found in this one: less after gradients that were not finite, more after
-    /// `growth_interval` steps without. It does not go below 2⁻²⁴, unless a lesser one was given. (PyTorch's comes to 0, where all gradients
-    /// are NaN, after some 165 bad steps.) A scale that has come to 2⁻²⁴ says that the loss itself is not finite.
+    /// `growth_interval` steps without. It does not go below 2⁻²⁴, unless a lesser one was given. (PyTorch's
+    /// comes to 0, where all gradients are NaN, after some 165 bad steps.) A scale that has come to 2⁻²⁴ says
+    /// that the loss itself is not finite.
     ///
     /// # Errors
     /// No step and no unscaling since the last update.

@@ -70,8 +70,8 @@ impl Error {
         self.met_at(here())
     }
 
-    /// [`Error::here`] of a result's error. Not `map_err(Error::here)`, nor a closure: the standard library would be the caller of the first,
-    /// and the closure's own line that of the second.
+    /// [`Error::here`] of a result's error. Not `map_err(Error::here)`, nor a closure: the standard library
+    /// would be the caller of the first, and the closure's own line that of the second.
     ///
     /// # Errors
     /// The result's.

@@ -15,8 +15,8 @@ pub enum GridMode {
     Bilinear,
     /// The nearest pixel, halves to the even one.
     Nearest,
-    /// From the 16 pixels around, by cubic convolution with the constant a = −¾. Of images alone. Padding is of each pixel, not of the
-    /// place.
+    /// From the 16 pixels around, by cubic convolution with the constant a = −¾. Of images alone. Padding is
+    /// of each pixel, not of the place.
     Bicubic,
 }
 
@@ -56,8 +56,8 @@ pub struct GridSample {
 }
 
 impl GridSample {
-    /// The greatest magnitude of a number of the grid that is told from greater ones, and of a place that is reflected without an exact
-    /// remainder. Pictures end at 3 or nearer.
+    /// The greatest magnitude of a number of the grid that is told from greater ones, and of a place that is
+    /// reflected without an exact remainder. Pictures end at 3 or nearer.
     pub const FARTHEST: f64 = (1 << 20) as f64;
 }
 

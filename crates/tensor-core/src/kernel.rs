@@ -74,7 +74,8 @@ impl Instr {
         }
     }
 
-    /// The instruction with `f` of each register that it reads. A fold stays as it is: its operand belongs to a pass of its own.
+    /// The instruction with `f` of each register that it reads. A fold stays as it is: its operand belongs to
+    /// a pass of its own.
     pub fn map_operands(self, mut f: impl FnMut(Reg) -> Reg) -> Instr {
         match self {
             Instr::Unary(op, a) => Instr::Unary(op, f(a)),
@@ -113,10 +114,11 @@ pub(crate) const POWI_COST: u32 = 2;
 
 /// A straight-line elementwise program: what a fused kernel computes at each position.
 ///
-/// Instruction `i` makes register `i`, of dtype `dtypes[i]`. A register of `f16` or `bf16` holds a number of that type: such numbers are
-/// loaded, chosen, negated and so on as they are, but computed in f32 and made by a [`Instr::Cast`], which rounds. A backend may hold
-/// them in f32, so that a cast from a half type to f32 costs nothing. A register that an instruction other than these makes in a half
-/// type need not be rounded before it is stored.
+/// Instruction `i` makes register `i`, of dtype `dtypes[i]`. A register of `f16` or `bf16` holds a number of
+/// that type: such numbers are loaded, chosen, negated and so on as they are, but computed in f32 and made by
+/// a [`Instr::Cast`], which rounds. A backend may hold them in f32, so that a cast from a half type to f32
+/// costs nothing. A register that an instruction other than these makes in a half type need not be rounded
+/// before it is stored.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Program {
     /// The instructions, in order of evaluation.

@@ -223,8 +223,9 @@ names! {
     /// Counter-based random numbers (Philox4x32-10, Salmon et al. 2011). Element `i` of a draw uses the block with
     /// key = the generator's seed and counter = [lo, hi, 0, 0] of `offset + i`, whose words are w0..w3.
     pub enum RandomKind {
-        /// Uniform on [0, 1): `(w0 >> 8)·2⁻²⁴` in f32, `((w0·2³² + w1) >> 11)·2⁻⁵³` in f64. A draw of a half type is that of f32 cut to the
-        /// bits that the type holds, `(w0 >> 21)·2⁻¹¹` in f16 and `(w0 >> 24)·2⁻⁸` in bf16, so that none is rounded to 1.
+        /// Uniform on [0, 1): `(w0 >> 8)·2⁻²⁴` in f32, `((w0·2³² + w1) >> 11)·2⁻⁵³` in f64. A draw of a half
+        /// type is that of f32 cut to the bits that the type holds, `(w0 >> 21)·2⁻¹¹` in f16 and `(w0 >>
+        /// 24)·2⁻⁸` in bf16, so that none is rounded to 1.
         Uniform => "rand",
         /// Standard normal by Box and Muller: √(−2 ln u₁)·cos(2π u₂), with u₁ = ((w0 >> 8) + 1)·2⁻²⁴ and
         /// u₂ = (w1 >> 8)·2⁻²⁴ in f32; in f64, u₁ = (((w0·2³² + w1) >> 11) + 1)·2⁻⁵³ and u₂ likewise of w2, w3 without the + 1.

@@ -35,8 +35,8 @@ pub(crate) fn here() -> &'static Location<'static> {
     }
 }
 
-/// The line, unless it lies in one of the library's own crates or in the standard library, which called a function that it was handed: a
-/// user can do nothing with such a line.
+/// The line, unless it lies in one of the library's own crates or in the standard library, which called a
+/// function that it was handed: a user can do nothing with such a line.
 pub(crate) fn outside(location: &'static Location<'static>) -> Option<&'static Location<'static>> {
     let file = location.file();
     (!is_ours(file, file!()) && !is_standard(file)).then_some(location)

@@ -1,5 +1,5 @@
-//! Writing a file whole or not at all. A process that is killed leaves a file under a name of its own beside it, which the next one that
-//! writes in the folder removes: it is locked as long as its writer lives.
+//! Writing a file whole or not at all. A process that is killed leaves a file under a name of its own beside
+//! it, which the next one that writes in the folder removes: it is locked as long as its writer lives.
 
 use std::{
     fs::{self, File, OpenOptions, Permissions, TryLockError},
@@ -12,12 +12,12 @@ use std::{
 const PREFIX: &str = ".taper-";
 const SUFFIX: &str = ".tmp";
 
-/// Writes beside `path` what `content` writes, and renames; what was there stays until the new file is whole. `failed` makes an error of one
-/// of the file system.
+/// Writes beside `path` what `content` writes, and renames; what was there stays until the new file is whole.
+/// `failed` makes an error of one of the file system.
 ///
-/// A link is followed, and stays: the file that it leads to is replaced. An older file's permissions stay, and where they
-/// forbid writing it is not replaced. A device or a pipe is not replaced but written to. What killed processes left in the folder is
-/// removed.
+/// A link is followed, and stays: the file that it leads to is replaced. An older file's permissions stay,
+/// and where they forbid writing it is not replaced. A device or a pipe is not replaced but written to. What
+/// killed processes left in the folder is removed.
 ///
 /// # Errors
 /// What `content` or the file system reports. The file is as it was then.
@@ -73,7 +73,8 @@ fn replace<E>(
             file.set_permissions(permissions).map_err(&failed)?;
         }
         file.sync_all().map_err(&failed)?;
-        // Elsewhere an open file cannot be renamed. Here its lock keeps others from sweeping it until it has its name.
+        // Elsewhere an open file cannot be renamed. Here its lock keeps others from sweeping it until it has
+        // its name.
         #[cfg(not(unix))]
         drop(file);
         fs::rename(&beside, target).map_err(&failed)
@@ -82,13 +83,15 @@ fn replace<E>(
         // The first failure is the one to report.
         let _ = fs::remove_file(&beside);
     } else if cfg!(unix) {
-        // The new name lasts through a power cut once the folder is on disk; not every file system can be asked for that.
+        // The new name lasts through a power cut once the folder is on disk; not every file system can be
+        // asked for that.
         let _ = File::open(folder_of(target)).and_then(|folder| folder.sync_all());
     }
     written
 }
 
-/// A new file beside `target` that this process has locked, and its path. It is private where the permissions come later.
+/// A new file beside `target` that this process has locked, and its path. It is private where the permissions
+/// come later.
 fn create(target: &Path, private: bool) -> io::Result<(File, PathBuf)> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let mut options = OpenOptions::new();
@@ -119,8 +122,8 @@ fn create(target: &Path, private: bool) -> io::Result<(File, PathBuf)> {
     }
 }
 
-/// Removes the files that killed processes left half written in a folder: those that no process has locked. What cannot be removed
-/// stays.
+/// Removes the files that killed processes left half written in a folder: those that no process has locked.
+/// What cannot be removed stays.
 pub fn sweep(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
@@ -145,7 +148,8 @@ fn is_old_enough(_: &fs::DirEntry) -> bool {
     true
 }
 
-/// Elsewhere a file is unlocked for a moment before it gets its name, so that only one of an hour ago is known to have no writer.
+/// Elsewhere a file is unlocked for a moment before it gets its name, so that only one of an hour ago is
+/// known to have no writer.
 #[cfg(not(unix))]
 fn is_old_enough(entry: &fs::DirEntry) -> bool {
     let modified = entry.metadata().and_then(|metadata| metadata.modified());

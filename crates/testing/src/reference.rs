@@ -677,7 +677,8 @@ fn gaussian(x: f64) -> f64 {
     (-0.5 * high * high).exp() * (-0.5 * (a - high) * (a + high)).exp()
 }
 
-/// The normal distribution function: the error function near 0, the continued fraction of Mills' ratio beyond.
+/// The normal distribution function: the error function near 0, the continued fraction of Mills' ratio
+/// beyond.
 fn ndtr(x: f64) -> f64 {
     if x.is_nan() || x.abs() < 1.5 {
         return 0.5 + 0.5 * erf(x * std::f64::consts::FRAC_1_SQRT_2);

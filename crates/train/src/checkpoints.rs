@@ -1,7 +1,8 @@
 //! [`Checkpoints`]: the checkpoints of one training in a folder, of which the last and the best are kept.
 //!
-//! A file's name tells its step and its metric, so that no index can fall behind the files: `step-0000000120.loss=0.25.safetensors`. What
-//! else than letters, digits, `_` and `-` is in a metric's name is written there as in an address: `val%2Floss`.
+//! A file's name tells its step and its metric, so that no index can fall behind the files:
+//! `step-0000000120.loss=0.25.safetensors`. What else than letters, digits, `_` and `-` is in a metric's name
+//! is written there as in an address: `val%2Floss`.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -68,13 +69,13 @@ impl Goal {
 /// # Ok(()) }
 /// ```
 ///
-/// One training at a time writes to a folder, which is locked until the value is dropped or the process ends, however it ends:
-/// [`Checkpoints::create`] and [`Checkpoints::resume`] do so before the training, so that a folder that will not do is told then. Others may
-/// read, by [`Checkpoints::new`].
+/// One training at a time writes to a folder, which is locked until the value is dropped or the process ends,
+/// however it ends: [`Checkpoints::create`] and [`Checkpoints::resume`] do so before the training, so that a
+/// folder that will not do is told then. Others may read, by [`Checkpoints::new`].
 ///
-/// No save fails for what is in the folder. A training that did not ask for [`Checkpoints::latest`] and comes to a step that is there
-/// already is another training: the first save moves what is there to a folder `earlier-1` within. One that goes back, as from the best
-/// checkpoint, moves those of later steps there.
+/// No save fails for what is in the folder. A training that did not ask for [`Checkpoints::latest`] and comes
+/// to a step that is there already is another training: the first save moves what is there to a folder
+/// `earlier-1` within. One that goes back, as from the best checkpoint, moves those of later steps there.
 #[derive(Debug)]
 pub struct Checkpoints {
     folder: PathBuf,
@@ -112,8 +113,8 @@ pub struct LoadedStep {
 }
 
 impl Checkpoints {
-    /// Those in `folder`, to be read. It may be written to as well: the first save makes and locks it. All are kept unless
-    /// [`Checkpoints::keep_last`] says otherwise.
+    /// Those in `folder`, to be read. It may be written to as well: the first save makes and locks it. All
+    /// are kept unless [`Checkpoints::keep_last`] says otherwise.
     pub fn new(folder: impl AsRef<Path>) -> Checkpoints {
         let folder = folder.as_ref().to_path_buf();
         Checkpoints { folder, keep_last: None, best: None, lock: None, goes_on: false, damaged: Vec::new() }
@@ -122,7 +123,8 @@ impl Checkpoints {
     /// The folder of a new training, which is made and locked.
     ///
     /// # Errors
-    /// A folder with checkpoints in it; `File` for one that another training writes to, or that cannot be made or written to.
+    /// A folder with checkpoints in it; `File` for one that another training writes to, or that cannot be
+    /// made or written to.
     #[track_caller]
     pub fn create(folder: impl AsRef<Path>) -> Result<Checkpoints> {
         let checkpoints = Checkpoints::resume(folder)?;
@@ -137,8 +139,8 @@ impl Checkpoints {
         Ok(checkpoints)
     }
 
-    /// The folder of a training that goes on from its latest checkpoint, or begins where there is none. It is made, if it is not there,
-    /// and locked.
+    /// The folder of a training that goes on from its latest checkpoint, or begins where there is none. It is
+    /// made, if it is not there, and locked.
     ///
     /// # Errors
     /// `File` for a folder that another training writes to, or that cannot be made or written to.
@@ -177,8 +179,9 @@ impl Checkpoints {
     /// Writes a checkpoint after `step` steps, whole or not at all, and then removes those that are not to be kept. Gives its path.
     ///
     /// # Errors
-    /// A folder that another training writes to, unless it was locked before; what [`Checkpoint::save`] reports, such as a full disk: the
-    /// files from before are all there then. A checkpoint without the metric, which is written all the same, without one.
+    /// A folder that another training writes to, unless it was locked before; what [`Checkpoint::save`]
+    /// reports, such as a full disk: the files from before are all there then. A checkpoint without the
+    /// metric, which is written all the same, without one.
     #[track_caller]
     pub fn save(&mut self, step: u64, checkpoint: &Checkpoint) -> Result<PathBuf> {
         let (name, is_missing) = self.file_name(step, checkpoint);

@@ -1,7 +1,7 @@
-// The LDLᵀ factorization of each symmetric matrix of w, of which the lower triangle is read, in place, by the pivots of Bunch and Kaufman: a
-// workgroup has a matrix. L is below D, whose blocks of one or two rows are on the diagonal; pivots[b][k] is the row, counted from 1, that
-// row k changed places with, and its negative for both rows of a block of two, of which the second did.
-// params: batch, size.
+// The LDLᵀ factorization of each symmetric matrix of w, of which the lower triangle is read, in place, by the
+// pivots of Bunch and Kaufman: a workgroup has a matrix. L is below D, whose blocks of one or two rows are on
+// the diagonal; pivots[b][k] is the row, counted from 1, that row k changed places with, and its negative for
+// both rows of a block of two, of which the second did. params: batch, size.
 var<workgroup> plan: vec2<u32>;
 
 fn element(b: u32, i: u32, j: u32) -> u32 {
@@ -14,7 +14,8 @@ fn exchange(first: u32, second: u32) {
     w[second] = kept;
 }
 
-// The row that row k, or the second of a block from k on, changes places with, and how many rows the block has.
+// The row that row k, or the second of a block from k on, changes places with, and how many rows the block
+// has.
 fn choose(b: u32, k: u32) -> vec2<u32> {
     let n = params.size;
     let own = abs(w[element(b, k, k)]);

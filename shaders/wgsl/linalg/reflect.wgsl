@@ -19,7 +19,8 @@ fn kernel(workgroup_index: u32, local_index: u32) {
     triangle[local_index] = T(0);
     for (var k = 0u; k < params.width; k++) {
         let j = params.start + k;
-        // The greatest magnitude of the column, so that no square leaves the range of numbers, however small the column is beside others.
+        // The greatest magnitude of the column, so that no square leaves the range of numbers, however small
+        // the column is beside others.
         var most = T(0);
         for (var r = j + local_index; r < params.rows; r += 256u) {
             most = max(most, abs(w[base + r * ld + j]));

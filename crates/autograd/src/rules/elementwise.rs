@@ -16,7 +16,8 @@ pub(super) fn unary(op: UnaryOp, x: &Tensor, y: &Tensor, g: &Tensor) -> Result<T
         U::Neg => Ok(g.neg()),
         U::Abs => g.mul(&x.sign()),
         U::Exp => g.mul(y),
-        // By the input, also below: the result of a saturated function does not tell how far it is from its limit.
+        // By the input, also below: the result of a saturated function does not tell how far it is from its
+        // limit.
         U::Expm1 => g.mul(&x.exp()),
         U::Log => g.div(x),
         U::Log1p => g.div(&(x + 1.0)),
@@ -180,7 +181,8 @@ pub(super) fn binary(op: BinaryOp, step: &Step<'_>) -> Gradients {
         ),
         B::Maximum => (step.when(0, || winner(CompareOp::Lt))?, step.when(1, || winner(CompareOp::Gt))?),
         B::Minimum => (step.when(0, || winner(CompareOp::Gt))?, step.when(1, || winner(CompareOp::Lt))?),
-        // b / (a² + b²) and −a / (a² + b²), where the squares may be out of range: 0 at the origin, where there is no angle.
+        // b / (a² + b²) and −a / (a² + b²), where the squares may be out of range: 0 at the origin, where
+        // there is no angle.
         B::Atan2 => {
             let length = a.hypot(b)?;
             let origin = length.eq_scalar(0.0);

@@ -49,7 +49,8 @@ pub(crate) fn gradients(step: &Step<'_>) -> Gradients {
     if is_computed_wide(step.node) { in_f32(step) } else { rule(step.node.op(), step) }
 }
 
-/// Whether the rule of an operation of a half type takes several steps, which are computed in f32 and rounded once.
+/// Whether the rule of an operation of a half type takes several steps, which are computed in f32 and rounded
+/// once.
 fn is_computed_wide(node: &Tensor) -> bool {
     use BinaryOp as B;
     let is_half = node.dtype() != node.dtype().compute();

@@ -126,8 +126,8 @@ impl Lowered {
     }
 }
 
-/// Steps of a program over an index space. `is_stored` says of which results nothing but the memory of their dtype sees: storing rounds,
-/// so that a cast to a half type need not.
+/// Steps of a program over an index space. `is_stored` says of which results nothing but the memory of their
+/// dtype sees: storing rounds, so that a cast to a half type need not.
 pub(crate) fn lower(
     program: &Program,
     shape: &[usize],
@@ -263,8 +263,9 @@ pub(crate) fn operands(code: &Code) -> SmallVec<[Src; 4]> {
     }
 }
 
-/// The program without casts that change nothing here: from a half type to f32, in which it is computed, and to a half type where the
-/// result is only stored. None where there are none. An unread scalar stands in their places.
+/// The program without casts that change nothing here: from a half type to f32, in which it is computed, and
+/// to a half type where the result is only stored. None where there are none. An unread scalar stands in
+/// their places.
 fn without_idle_casts(program: &Program, is_stored: impl Fn(usize) -> bool) -> Option<Program> {
     let is_half = |dtype: DType| dtype != dtype.compute();
     if !program.dtypes.iter().copied().any(is_half) {

@@ -67,8 +67,8 @@ macro_rules! lesser {
 
 pub(super) use {greater, lesser};
 
-/// Whether floats are accumulated in f32 within a group. Means are not, so that the mean of equal numbers is that number, and numbers whose
-/// sum is out of range have a mean.
+/// Whether floats are accumulated in f32 within a group. Means are not, so that the mean of equal numbers is
+/// that number, and numbers whose sum is out of range have a mean.
 fn is_narrow(op: ReduceOp, dtype: DType) -> bool {
     dtype != DType::F64 && !matches!(op, ReduceOp::Prod | ReduceOp::Mean)
 }

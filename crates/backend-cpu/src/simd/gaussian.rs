@@ -1,5 +1,5 @@
-//! e^(−x²/2) and the integral of the normal density, accurate in their tails: x² is taken in two parts, as one rounding of it
-//! would be of the exponent. See `math` for the exponential function.
+//! e^(−x²/2) and the integral of the normal density, accurate in their tails: x² is taken in two parts, as
+//! one rounding of it would be of the exponent. See `math` for the exponential function.
 
 use super::{
     math::{Reduced, exp_reduced_parts, polynomial},
@@ -38,7 +38,8 @@ pub(crate) fn gaussian<const FUSED: bool>(x: f32) -> f32 {
 }
 
 /// The standard normal distribution function. Below 0 it is e^(−x²/2) / (|x| + 0.797) times a polynomial in (|x| − 2) / (|x| + 2) that
-/// varies little (by interpolation in 40 digits, within 8·10⁻⁹), so that its last addition rounds all that counts; above, one minus that.
+/// varies little (by interpolation in 40 digits, within 8·10⁻⁹), so that its last addition rounds all that
+/// counts; above, one minus that.
 #[inline(always)]
 pub(crate) fn ndtr<const FUSED: bool>(x: f32) -> f32 {
     let a = magnitude(x);

@@ -2,8 +2,9 @@
 //!
 //! The common ones are computed in f32, twice as many to a register: an argument is reduced to a short interval with constants
 //! in two or three parts, so that the reduction is exact or nearly so, and a polynomial does the rest (most are those of the
-//! Cephes library). The others are computed in f64 and rounded once. All are within 2 units in the last place (the normal distribution function
-//! within 3), as the test at the end says. Special values fall out of the arithmetic or of a final selection.
+//! Cephes library). The others are computed in f64 and rounded once. All are within 2 units in the last place
+//! (the normal distribution function within 3), as the test at the end says. Special values fall out of the
+//! arithmetic or of a final selection.
 //!
 //! `FUSED` functions multiply and add in one step, for instruction sets that can: a third fewer operations, and other last bits.
 

@@ -367,10 +367,11 @@ pub(crate) fn opaque(dtype: DType, x: &str) -> String {
     if dtype == DType::Bool { x.into() } else { format!("opaque_{}({x})", suffix(dtype)) }
 }
 
-/// Whether instruction `n` makes a float, or converts to an integer, that another instruction computes with. Compilers of WGSL may
-/// take chains of floats apart as if there were neither NaN nor infinity nor rounding, and do: (x + y) - x would be y. They also
-/// reason about the range of converted integers, and may be wrong: Mesa 22.3 takes `i64(x) < 0` for false if x is an i32. What only
-/// sums of a reduction take in need not be opaque, as no compiler knows what is in a sum.
+/// Whether instruction `n` makes a float, or converts to an integer, that another instruction computes with.
+/// Compilers of WGSL may take chains of floats apart as if there were neither NaN nor infinity nor rounding,
+/// and do: (x + y) - x would be y. They also reason about the range of converted integers, and may be wrong:
+/// Mesa 22.3 takes `i64(x) < 0` for false if x is an i32. What only sums of a reduction take in need not be
+/// opaque, as no compiler knows what is in a sum.
 fn is_opaque(program: &Program, n: usize) -> bool {
     let computed = match program.instrs[n] {
         Instr::Load(_) | Instr::Scalar(_) => false,

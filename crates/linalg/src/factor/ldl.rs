@@ -1,12 +1,13 @@
-//! LDLᵀ of symmetric matrices that need not be definite, by the pivots of Bunch and Kaufman (1977), column by column as LAPACK's `sytf2`. Only
-//! the lower triangle is read.
+//! LDLᵀ of symmetric matrices that need not be definite, by the pivots of Bunch and Kaufman (1977), column by
+//! column as LAPACK's `sytf2`. Only the lower triangle is read.
 
 use ndarray::{ArrayViewMut2, s};
 
 use super::Real;
 use crate::routine::{Fault, Outcome};
 
-/// How many rows the block on the diagonal from row k on has, and the row that its last one changes places with.
+/// How many rows the block on the diagonal from row k on has, and the row that its last one changes places
+/// with.
 fn choose<T: Real>(a: &ArrayViewMut2<'_, T>, k: usize) -> (usize, usize) {
     // (1 + √17) / 8, which bounds how elements grow.
     let share = T::of((1.0 + 17f64.sqrt()) / 8.0);
@@ -47,8 +48,8 @@ fn exchange<T: Real>(a: &mut ArrayViewMut2<'_, T>, k: usize, i: usize, j: usize)
     }
 }
 
-/// L below D, in place of A's lower triangle. `pivots[k]` is the row, counted from 1, that row k changed places with, and its negative for both
-/// rows of a block of two, of which the second did.
+/// L below D, in place of A's lower triangle. `pivots[k]` is the row, counted from 1, that row k changed
+/// places with, and its negative for both rows of a block of two, of which the second did.
 pub(super) fn factor<T: Real>(a: &mut ArrayViewMut2<'_, T>, pivots: &mut [T]) {
     let n = a.nrows();
     let mut k = 0;

@@ -1,5 +1,5 @@
-//! Powers of two that matrices are multiplied by, so that squares of their elements stay within the range of numbers, and products of
-//! numbers that may leave it on the way.
+//! Powers of two that matrices are multiplied by, so that squares of their elements stay within the range of
+//! numbers, and products of numbers that may leave it on the way.
 
 use std::borrow::Cow;
 
@@ -8,8 +8,8 @@ use ndarray::{ArrayView1, ArrayView2, s};
 
 use super::{Real, loops};
 
-/// A matrix times a power of two that brings its greatest magnitude near 1: the matrix itself where that is near enough, where it is 0, and
-/// where it is not finite.
+/// A matrix times a power of two that brings its greatest magnitude near 1: the matrix itself where that is
+/// near enough, where it is 0, and where it is not finite.
 pub(super) struct Scaled<'a, T: Real> {
     elements: Cow<'a, [T]>,
     size: (usize, usize),
@@ -35,8 +35,8 @@ impl<T: Real> Job for Greatest<'_, T> {
     }
 }
 
-/// The exponent of the power of two that brings a magnitude near 1; 0 for one that is near enough: products of several such numbers, and of
-/// what rounding leaves of them, are normal numbers.
+/// The exponent of the power of two that brings a magnitude near 1; 0 for one that is near enough: products
+/// of several such numbers, and of what rounding leaves of them, are normal numbers.
 fn exponent_for<T: Real>(most: T) -> i32 {
     if most == T::default() || !most.finite() {
         return 0;
@@ -99,8 +99,8 @@ impl<'a, T: Real> Scaled<'a, T> {
     }
 }
 
-/// A number as a mantissa from ½ to 1 and an exponent of 2, so that products neither overflow nor vanish. 0, infinities and NaN are
-/// mantissas themselves.
+/// A number as a mantissa from ½ to 1 and an exponent of 2, so that products neither overflow nor vanish. 0,
+/// infinities and NaN are mantissas themselves.
 #[derive(Clone, Copy)]
 pub(super) struct Product {
     mantissa: f64,

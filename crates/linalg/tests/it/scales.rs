@@ -1,4 +1,5 @@
-//! Matrices at the ends of the range of numbers: results and gradients of k·A are those of A times a power of k, for powers of two k.
+//! Matrices at the ends of the range of numbers: results and gradients of k·A are those of A times a power of
+//! k, for powers of two k.
 
 use autograd::{TensorGrad, grad_of};
 use linalg::{MatrixNorm, QrMode, Tolerance, Uplo};
@@ -138,7 +139,8 @@ fn gradients_are_in_proportion() -> Result<()> {
             };
             let expected = gradient(&a, 0)?;
             for k in exponents(dtype) {
-                // The gradient is in proportion to k to the power less 1: the weight takes it to where it is a number.
+                // The gradient is in proportion to k to the power less 1: the weight takes it to where it is
+                // a number.
                 let by = if power == -1 { k } else { 0 };
                 let whole = k * (power - 1) + by;
                 let found = gradient(&power_of_two(&a, k), by)?;

@@ -13,7 +13,8 @@ const OP: &str = "scaled_dot_product_attention";
 /// What [`scaled_dot_product_attention`] may have otherwise than usual.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AttentionOptions<'a> {
-    /// Broadcast to `[…, L, S]`: bool, true where a query sees a key, or numbers that are added to the scores, of the query's dtype or f32.
+    /// Broadcast to `[…, L, S]`: bool, true where a query sees a key, or numbers that are added to the
+    /// scores, of the query's dtype or f32.
     pub mask: Option<&'a Tensor>,
     /// Whether query i sees keys 0 to i alone.
     pub is_causal: bool,
@@ -76,7 +77,8 @@ pub(crate) struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// The request without dropout where that drops all, so that results are its results times 0: there is no 1 / (1 − p).
+    /// The request without dropout where that drops all, so that results are its results times 0: there is no
+    /// 1 / (1 − p).
     fn without_dropout(self) -> Option<Request<'a>> {
         self.dropout.filter(|(p, _)| *p == 1.0).map(|_| Request { dropout: None, ..self })
     }
@@ -310,7 +312,8 @@ impl Call {
     }
 }
 
-/// Whether a mask is one of scores of this dtype: a bool, or numbers to add, of f32 or of that dtype. Autocast casts those of others.
+/// Whether a mask is one of scores of this dtype: a bool, or numbers to add, of f32 or of that dtype.
+/// Autocast casts those of others.
 pub(crate) fn is_mask(mask: &Tensor, scores: DType) -> bool {
     let dtype = mask.dtype();
     dtype == DType::Bool
@@ -364,7 +367,8 @@ struct Draws {
 }
 
 impl Weighting {
-    /// Scores `[…, L, S]` of queries from `start` on with the keys from the first on, those that are not seen −∞; of half types in f32.
+    /// Scores `[…, L, S]` of queries from `start` on with the keys from the first on, those that are not seen
+    /// −∞; of half types in f32.
     #[track_caller]
     fn scores(&self, query: &Tensor, key: &Tensor, mask: Option<&Tensor>, start: usize) -> Result<Tensor> {
         let keys = key.transpose(-2, -1)?;

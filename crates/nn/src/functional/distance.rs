@@ -28,7 +28,8 @@ fn check_float(op: &'static str, tensors: &[&Tensor]) -> Result<()> {
 /// x / max(‖x‖ₚ, eps) along an axis. PyTorch's defaults are p = 2, axis 1 and eps = 1e-12. `torch.nn.functional.normalize`.
 ///
 /// # Errors
-/// No such axis, a p of NaN, nothing along the axis for a p of ±∞ or below 0, or a dtype that is not floating-point.
+/// No such axis, a p of NaN, nothing along the axis for a p of ±∞ or below 0, or a dtype that is not
+/// floating-point.
 #[track_caller]
 pub fn normalize(input: &Tensor, p: f64, axis: isize, eps: f64) -> Result<Tensor> {
     const OP: &str = "normalize";

@@ -78,8 +78,8 @@ fn affine_grid_by(theta: &Tensor, size: &Shape, align_corners: bool) -> Result<T
 /// Jaderberg, Simonyan, Zisserman, Kavukcuoglu: Spatial transformer networks (2015).
 ///
 /// # Errors
-/// Shapes that do not fit, two dtypes, one that is not floating-point, two devices, an input without pixels, volumes for
-/// [`GridMode::Bicubic`].
+/// Shapes that do not fit, two dtypes, one that is not floating-point, two devices, an input without pixels,
+/// volumes for [`GridMode::Bicubic`].
 ///
 /// ```
 /// use nn::functional::{GridSampleOptions, affine_grid, grid_sample};
@@ -283,7 +283,8 @@ impl Function for Sampled {
     }
 }
 
-/// The weight of tap `k` of four in cubic convolution, for a place that lies `t` after the second of them. Keys (1981).
+/// The weight of tap `k` of four in cubic convolution, for a place that lies `t` after the second of them.
+/// Keys (1981).
 #[track_caller]
 fn cubic(t: &Tensor, k: usize) -> Result<Tensor> {
     const A: f64 = -0.75;
@@ -308,7 +309,8 @@ fn cubic(t: &Tensor, k: usize) -> Result<Tensor> {
 #[track_caller]
 fn in_pixels(x: &Tensor, size: usize, options: GridSampleOptions) -> Result<Tensor> {
     let n = size as f64;
-    // A NaN is read as −1, as PyTorch has it, and where places are reflected, infinity too. Beyond, all places past the edge are alike.
+    // A NaN is read as −1, as PyTorch has it, and where places are reflected, infinity too. Beyond, all
+    // places past the edge are alike.
     let x = match options.padding {
         GridPadding::Zeros | GridPadding::Border => {
             x.masked_fill(&x.isnan(), -1.0)?.clamp(-GridSample::FARTHEST, GridSample::FARTHEST)

@@ -125,9 +125,9 @@ pub struct InterpolateOptions {
     pub align_corners: bool,
     /// Whether places are computed from the sizes, and not from the scale factor that was given. Off by default.
     pub recompute_scale_factor: bool,
-    /// Whether an axis that becomes smaller is smoothed, as Pillow does: each output is a mean over as many elements as fall to it, weighed by
-    /// the mode's kernel, of which the cubic one has the constant a = −½ here. Of [`InterpolateMode::Bilinear`] and
-    /// [`InterpolateMode::Bicubic`]. Off by default.
+    /// Whether an axis that becomes smaller is smoothed, as Pillow does: each output is a mean over as many
+    /// elements as fall to it, weighed by the mode's kernel, of which the cubic one has the constant a = −½
+    /// here. Of [`InterpolateMode::Bilinear`] and [`InterpolateMode::Bicubic`]. Off by default.
     pub antialias: bool,
 }
 
@@ -145,7 +145,8 @@ pub struct InterpolateOptions {
 ///
 /// # Errors
 /// Neither one size or factor nor one for each axis after C, another number of axes than the mode is for, a size of 0 or a factor that
-/// gives one, an axis without elements, `align_corners` of a mode that does not weigh, `antialias` of another mode than the two, `recompute_scale_factor` without a factor, and,
+/// gives one, an axis without elements, `align_corners` of a mode that does not weigh, `antialias` of another
+/// mode than the two, `recompute_scale_factor` without a factor, and,
 /// but for the nearest, a dtype that is not floating-point.
 #[track_caller]
 pub fn interpolate(input: &Tensor, to: impl Into<Resize>, options: InterpolateOptions) -> Result<Tensor> {
@@ -243,7 +244,8 @@ pub(crate) fn interpolate_by(
         },
         InterpolateMode::Nearest | InterpolateMode::NearestExact => {
             if count == 2 && mode == InterpolateMode::Nearest {
-                // For images, PyTorch takes a size that stays or doubles for its own factor, unless the mode is exact.
+                // For images, PyTorch takes a size that stays or doubles for its own factor, unless the mode
+                // is exact.
                 for line in lines.iter_mut().filter(|line| line.wanted == line.n || line.wanted == 2 * line.n)
                 {
                     line.scale = None;
@@ -325,8 +327,8 @@ impl Line {
         (i as f64 + 0.5) * ratio - 0.5
     }
 
-    /// The elements of output `i`, of all outputs as many, and their weights: those of a kernel that is as much wider as the axis becomes
-    /// smaller.
+    /// The elements of output `i`, of all outputs as many, and their weights: those of a kernel that is as
+    /// much wider as the axis becomes smaller.
     fn smoothed_taps(&self, i: usize, mode: InterpolateMode) -> Taps {
         let ratio = match (self.align_corners, self.scale) {
             (true, _) if self.wanted == 1 => 0.0,
@@ -380,7 +382,8 @@ impl Line {
         vec![(at(first), 1.0 - t), (at(first + 1.0), t)]
     }
 
-    /// Makes each output the weighted sum of its elements, taken by index: what is not finite stays with the outputs that it is a part of.
+    /// Makes each output the weighted sum of its elements, taken by index: what is not finite stays with the
+    /// outputs that it is a part of.
     #[track_caller]
     fn weigh(&self, x: &Tensor, axis: usize, mode: InterpolateMode) -> Result<Tensor> {
         // A scale factor that keeps the size moves places all the same; PyTorch heeds it for cubic weights alone.

@@ -43,8 +43,9 @@ macro_rules! pools {
         ///
         /// # Errors
         /// An input with neither one nor two more axes than the window, no floating-point dtype, a window, stride or dilation of 0, padding
-        /// of more than half a window, a window that no place of the padded input has room for: without `ceil_mode` one larger than it, with it
-        /// one that is larger by a stride or more. A `divisor_override` of 0, or of maxima.
+        /// of more than half a window, a window that no place of the padded input has room for: without
+        /// `ceil_mode` one larger than it, with it one that is larger by a stride or more. A
+        /// `divisor_override` of 0, or of maxima.
         #[track_caller]
         pub fn $name(input: &Tensor, window: [usize; $d], options: PoolOptions<$d>) -> Result<Tensor> {
             $general(stringify!($name), input, window, options)

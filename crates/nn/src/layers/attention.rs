@@ -134,7 +134,8 @@ impl MultiheadAttention {
     /// With dropout, without biases, with the batch first, or of another dtype.
     ///
     /// # Errors
-    /// Heads that do not divide the features, a `kdim` or `vdim` of 0, a dropout outside [0, 1], a dtype that is not floating-point or that
+    /// Heads that do not divide the features, a `kdim` or `vdim` of 0, a dropout outside [0, 1], a dtype that
+    /// is not floating-point or that
     /// the device lacks, no memory.
     #[track_caller]
     pub fn with_config(
@@ -474,8 +475,8 @@ pub struct MultiHeadAttentionOptions<'a> {
     pub bias_kv: Option<(&'a Tensor, &'a Tensor)>,
     /// Whether one more key and value of zeros follow. Off by default.
     pub add_zero_attn: bool,
-    /// The probability with which a weight is dropped, with the generator that the stream is taken from. None by default: PyTorch's
-    /// `training=False`.
+    /// The probability with which a weight is dropped, with the generator that the stream is taken from. None
+    /// by default: PyTorch's `training=False`.
     pub dropout: Option<(f64, &'a Generator)>,
     /// The masks of keys that are not seen.
     pub masks: AttentionMasks<'a>,
@@ -500,9 +501,10 @@ impl Default for MultiHeadAttentionOptions<'_> {
     }
 }
 
-/// [`MultiheadAttention`] as a function of its parameters: queries `[L, N, E]` or `[L, E]`, keys and values `[S, N, …]` or `[S, …]`, the
-/// projections into the heads and the one out of them, `[E, E]`. Gives `[L, N, E]` and, if they are wanted, the weights, `[N, L, S]` or of each head
-/// `[N, heads, L, S]`. `torch.nn.functional.multi_head_attention_forward`.
+/// [`MultiheadAttention`] as a function of its parameters: queries `[L, N, E]` or `[L, E]`, keys and values
+/// `[S, N, …]` or `[S, …]`, the projections into the heads and the one out of them, `[E, E]`. Gives `[L, N,
+/// E]` and, if they are wanted, the weights, `[N, L, S]` or of each head `[N, heads, L, S]`.
+/// `torch.nn.functional.multi_head_attention_forward`.
 ///
 /// ```
 /// use nn::{InProjection, functional::{MultiHeadAttentionOptions, multi_head_attention_forward}};
@@ -512,14 +514,15 @@ impl Default for MultiHeadAttentionOptions<'_> {
 /// let x = Tensor::randn([5, 3, 8], &rng)?;
 /// let in_proj = InProjection::Joint(Tensor::randn([24, 8], &rng)?);
 /// let out_proj = Tensor::randn([8, 8], &rng)?;
-/// let (y, weights) = multi_head_attention_forward(&x, &x, &x, 2, &in_proj, &out_proj, MultiHeadAttentionOptions::default())?;
-/// assert_eq!((y.dims(), weights.unwrap().dims()), (&[5, 3, 8][..], &[3, 5, 5][..]));
+/// let (y, weights) = multi_head_attention_forward(&x, &x, &x, 2, &in_proj, &out_proj,
+/// MultiHeadAttentionOptions::default())?; assert_eq!((y.dims(), weights.unwrap().dims()), (&[5, 3, 8][..],
+/// &[3, 5, 5][..]));
 /// # Ok(()) }
 /// ```
 ///
 /// # Errors
-/// Heads that do not divide the features, parameters of other shapes, a dropout outside [0, 1], and what [`MultiheadAttention::forward`]
-/// reports.
+/// Heads that do not divide the features, parameters of other shapes, a dropout outside [0, 1], and what
+/// [`MultiheadAttention::forward`] reports.
 #[track_caller]
 pub fn multi_head_attention_forward(
     query: &Tensor,

@@ -20,8 +20,8 @@ pub struct ConvConfig<const D: usize> {
     pub stride: [usize; D],
     /// Elements round the input. None by default; `1.into()` for one on all sides.
     pub padding: ConvPadding<D>,
-    /// The kind of these elements: zeros by default, [`PadMode::Constant`] of 0. [`PadMode::Reflect`] takes fewer than an
-    /// axis of the input has, [`PadMode::Circular`] no more, [`PadMode::Replicate`] any number.
+    /// The kind of these elements: zeros by default, [`PadMode::Constant`] of 0. [`PadMode::Reflect`] takes
+    /// fewer than an axis of the input has, [`PadMode::Circular`] no more, [`PadMode::Replicate`] any number.
     pub padding_mode: PadMode,
     /// Distance between the elements of a window. 1 by default.
     pub dilation: [usize; D],

@@ -428,7 +428,8 @@ macro_rules! recurrent {
             /// With several layers, in both directions, with dropout, without biases, or of another dtype.
             ///
             /// # Errors
-            /// No features, state or layers, a dropout outside [0, 1], a dtype that is not floating-point or that the device lacks, no memory.
+            /// No features, state or layers, a dropout outside [0, 1], a dtype that is not floating-point or
+            /// that the device lacks, no memory.
             #[track_caller]
             pub fn with_config(
                 input_size: usize,

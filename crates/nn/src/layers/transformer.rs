@@ -142,7 +142,8 @@ impl TransformerEncoderLayer {
     /// Otherwise than usual.
     ///
     /// # Errors
-    /// Heads that do not divide the features, no features, a dropout outside [0, 1], a dtype that is not floating-point or that the device
+    /// Heads that do not divide the features, no features, a dropout outside [0, 1], a dtype that is not
+    /// floating-point or that the device
     /// lacks, no memory.
     #[track_caller]
     pub fn with_config(

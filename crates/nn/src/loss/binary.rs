@@ -5,9 +5,11 @@ use tensor_core::{Result, Tensor, autocast};
 
 use super::{Reduction, check_pair};
 
-/// v · (−w · y · ln σ(x) − (1 − y) · ln(1 − σ(x))) for logits x, targets y in [0, 1], and weights. `torch.nn.BCEWithLogitsLoss`.
+/// v · (−w · y · ln σ(x) − (1 − y) · ln(1 − σ(x))) for logits x, targets y in [0, 1], and weights.
+/// `torch.nn.BCEWithLogitsLoss`.
 ///
-/// With softplus(z) = ln(1 + eᶻ) the sum is computed as w · y · softplus(−x) + (1 − y) · softplus(x), which neither overflows nor
+/// With softplus(z) = ln(1 + eᶻ) the sum is computed as w · y · softplus(−x) + (1 − y) · softplus(x), which
+/// neither overflows nor
 /// loses small values.
 #[derive(Clone, Debug, Default)]
 pub struct BceWithLogitsLoss {
@@ -15,7 +17,8 @@ pub struct BceWithLogitsLoss {
     pub reduction: Reduction,
     /// w, the weight of positive targets, broadcast to the logits; 1 by default.
     pub pos_weight: Option<Tensor>,
-    /// v, a weight of each element, broadcast to the logits; 1 by default. The mean divides by the number of elements all the same.
+    /// v, a weight of each element, broadcast to the logits; 1 by default. The mean divides by the number of
+    /// elements all the same.
     pub weight: Option<Tensor>,
 }
 
@@ -59,8 +62,9 @@ pub fn binary_cross_entropy_with_logits(logits: &Tensor, targets: &Tensor) -> Re
 
 /// −y · ln p − (1 − y) · ln(1 − p) for probabilities p and targets y in [0, 1]; logarithms are held to −100. `torch.nn.BCELoss`.
 ///
-/// [`BceWithLogitsLoss`] is more accurate where there are logits. A p or y outside [0, 1] is no probability: its loss and gradient are NaN.
-/// (PyTorch's is an error, for which it reads all of them on the host, and on GPUs ends the process.)
+/// [`BceWithLogitsLoss`] is more accurate where there are logits. A p or y outside [0, 1] is no probability:
+/// its loss and gradient are NaN. (PyTorch's is an error, for which it reads all of them on the host, and on
+/// GPUs ends the process.)
 #[derive(Clone, Debug, Default)]
 pub struct BceLoss {
     /// What is returned: the mean by default.

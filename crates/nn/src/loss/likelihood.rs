@@ -73,8 +73,8 @@ impl Default for GaussianNllLoss {
 }
 
 impl GaussianNllLoss {
-    /// The loss of `input` against `target`, which broadcast, with variances of the input's shape, of it with sizes of 1, or of it without the
-    /// last axis.
+    /// The loss of `input` against `target`, which broadcast, with variances of the input's shape, of it with
+    /// sizes of 1, or of it without the last axis.
     ///
     /// # Errors
     /// Shapes that do not fit, an eps that is not above 0, dtypes that are not floating-point, or several devices.

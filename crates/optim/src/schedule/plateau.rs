@@ -8,8 +8,8 @@ use crate::Optimizer;
 /// What [`ReduceLrOnPlateau`] takes for an improvement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ThresholdMode {
-    /// A share of the magnitude of the best so far. The default. (PyTorch's takes a share of the best itself, so that of a metric below 0 no
-    /// change is an improvement.)
+    /// A share of the magnitude of the best so far. The default. (PyTorch's takes a share of the best itself,
+    /// so that of a metric below 0 no change is an improvement.)
     #[default]
     Rel,
     /// A number.

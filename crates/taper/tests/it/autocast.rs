@@ -417,8 +417,8 @@ fn bad_gradients_lead_to_no_scale_of_0() -> Result<()> {
 /// The inputs of a layer or function of several inputs, all in f32.
 type Inputs = Vec<Tensor>;
 
-/// Every layer, loss and function of several floating-point inputs: which of them get the half type where they come from a product, and the
-/// dtype that PyTorch's autocast for CUDA gives.
+/// Every layer, loss and function of several floating-point inputs: which of them get the half type where
+/// they come from a product, and the dtype that PyTorch's autocast for CUDA gives.
 fn of_several_inputs(rng: &Generator) -> Result<Vec<(&'static str, Inputs, DType, Of)>> {
     use taper::nn::{self, AttentionMasks, Reduction};
     let d = rng.device();
@@ -651,8 +651,9 @@ fn of_several_inputs(rng: &Generator) -> Result<Vec<(&'static str, Inputs, DType
 
 type Of = Box<dyn Fn(&[Tensor]) -> Result<Tensor>>;
 
-/// Each with all inputs in f32, and with each input in turn in the half type, as a product before it gives one: never an error, of PyTorch's
-/// dtype, near the result without autocast, and with gradients for what wants them.
+/// Each with all inputs in f32, and with each input in turn in the half type, as a product before it gives
+/// one: never an error, of PyTorch's dtype, near the result without autocast, and with gradients for what
+/// wants them.
 #[test]
 fn layers_of_several_inputs_run_whatever_their_inputs_came_from() -> Result<()> {
     let d = device();

@@ -420,8 +420,8 @@ struct Windows {
 }
 
 impl Windows {
-    /// The terms of one result, of the gradient by the input at one element, or of that by the weight; each is a place in two of the image, the
-    /// weight and the gradient of the results.
+    /// The terms of one result, of the gradient by the input at one element, or of that by the weight; each
+    /// is a place in two of the image, the weight and the gradient of the results.
     fn terms(self, which: usize, at: usize) -> Vec<[usize; 2]> {
         let Windows { n, c, k, h } = self;
         let image = |b: usize, channel: usize, y: usize, x: usize, [i, j]: [usize; 2]| {
@@ -464,7 +464,8 @@ impl Windows {
         terms
     }
 
-    /// Results and gradients are right to a thousandth of the sum of the magnitudes of their own terms, and 0 where all of these are.
+    /// Results and gradients are right to a thousandth of the sum of the magnitudes of their own terms, and 0
+    /// where all of these are.
     fn check(self, what: &str, x: &[f32], w: &[f32], ahead: &[f32]) {
         let Windows { n, c, k, h } = self;
         let device = device();
@@ -493,8 +494,8 @@ impl Windows {
     }
 }
 
-/// A backend that saves products mixes elements with taps that they are not multiplied by: what is small, or zero, beside what is great keeps its
-/// own accuracy.
+/// A backend that saves products mixes elements with taps that they are not multiplied by: what is small, or
+/// zero, beside what is great keeps its own accuracy.
 #[test]
 fn convolutions_are_right_relative_to_their_own_terms() {
     let size = |n: usize| taper_testing::numbers(n, n as u64).into_iter().map(|x| x as f32 / 2.0);

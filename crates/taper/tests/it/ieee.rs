@@ -1,7 +1,8 @@
-//! Arithmetic in fused kernels. Compilers of shaders are free to simplify x - x, (x + y) - x or x / x as if there were no NaN,
-//! no infinity and no rounding: some hundred small expressions over special values against plain arithmetic of f32, bit by bit.
-//! They fold comparisons and divisions of converted integers, not always rightly: as many expressions of integers and conversions
-//! against the plain reference, evaluated step by step.
+//! Arithmetic in fused kernels. Compilers of shaders are free to simplify x - x, (x + y) - x or x / x as if
+//! there were no NaN, no infinity and no rounding: some hundred small expressions over special values against
+//! plain arithmetic of f32, bit by bit. They fold comparisons and divisions of converted integers, not always
+//! rightly: as many expressions of integers and conversions against the plain reference, evaluated step by
+//! step.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::type_complexity)]
 
 use crate::common::{device, has};

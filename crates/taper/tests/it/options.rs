@@ -1,4 +1,5 @@
-//! Options and edges of layers and losses, with PyTorch's numbers and gradients: what PyTorch answers is answered.
+//! Options and edges of layers and losses, with PyTorch's numbers and gradients: what PyTorch answers is
+//! answered.
 #![allow(clippy::unwrap_used)]
 
 use crate::common::{assert_close, device};
@@ -245,7 +246,8 @@ fn a_dropout_of_all_gives_zeros() -> Result<()> {
     Ok(())
 }
 
-/// PyTorch's kernel for images takes a size that stays, or doubles, for its own factor; those for lines and volumes do not.
+/// PyTorch's kernel for images takes a size that stays, or doubles, for its own factor; those for lines and
+/// volumes do not.
 #[test]
 fn the_nearest_by_a_factor_that_keeps_a_size() -> Result<()> {
     let nearest = InterpolateOptions::default();

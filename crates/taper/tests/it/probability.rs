@@ -725,7 +725,8 @@ const LOG_SIGMOID: &[(f64, f64)] = &[
     (40.0, -4.248354255291589e-18),
 ];
 
-/// Holds f to the results of a table, within some units in the last place of each, in every dtype of f32 and f64 that the device has.
+/// Holds f to the results of a table, within some units in the last place of each, in every dtype of f32 and
+/// f64 that the device has.
 fn holds_table(what: &str, table: &[(f64, f64)], f: impl Fn(&Tensor) -> Result<Tensor>) -> Result<()> {
     let d = device();
     for dtype in [DType::F32, DType::F64] {

@@ -1,5 +1,5 @@
-//! Right to the ends of the range: magnitudes whose squares are none, tails of saturated functions, infinities, and what is not finite
-//! beside what is.
+//! Right to the ends of the range: magnitudes whose squares are none, tails of saturated functions,
+//! infinities, and what is not finite beside what is.
 #![allow(clippy::unwrap_used)]
 
 use crate::common::{device, has};
@@ -214,7 +214,8 @@ fn what_is_not_finite_stays_where_it_is() -> Result<()> {
     image[17] = f32::NAN;
     let image = Tensor::from_vec(image, [1, 1, 7, 7], &d)?;
     let nan = |t: Tensor| -> Result<usize> { Ok(t.to_vec::<f32>()?.iter().filter(|v| v.is_nan()).count()) };
-    // Row 2, column 3: in the first of three bins of rows (0 to 2) and the second (2 to 4), and the second of columns (2 to 4).
+    // Row 2, column 3: in the first of three bins of rows (0 to 2) and the second (2 to 4), and the second of
+    // columns (2 to 4).
     assert_eq!(nan(f::adaptive_avg_pool2d(&image, [3, 3])?)?, 2);
     let line = Tensor::from_vec(
         (0..100).map(|i| if i == 50 { f32::INFINITY } else { 1.0 }).collect(),
@@ -232,7 +233,8 @@ fn what_is_not_finite_stays_where_it_is() -> Result<()> {
     Ok(())
 }
 
-/// PyTorch's results, but that it gives NaN for what is no number in the mode `Zeros`, where its documentation says −1.
+/// PyTorch's results, but that it gives NaN for what is no number in the mode `Zeros`, where its
+/// documentation says −1.
 #[test]
 fn places_of_a_grid_that_are_nowhere() -> Result<()> {
     let d = device();

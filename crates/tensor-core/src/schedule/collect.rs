@@ -221,7 +221,8 @@ impl Collector {
         let n = self.items.len();
         let (edges, let_go, asked, constant) =
             (&mut self.edges, &mut self.let_go, &mut self.asked, &mut self.constant);
-        // Numbers that wait, and views of them: what somebody holds of them takes no memory until it is asked for.
+        // Numbers that wait, and views of them: what somebody holds of them takes no memory until it is asked
+        // for.
         constant.clear();
         for item in &self.items {
             let op = &item.node.op;

@@ -121,7 +121,8 @@ fn with_epilogue(product: Draft, map: Fused, mut results: SmallVec<[u32; 2]>, ke
     }
     program.inputs[..=own].rotate_right(1);
     if keeps && let Some(at) = program.instrs.iter().position(|instr| *instr == Instr::Load(0)) {
-        // Sums of a half type are cast to f32 after their load, and where they are not wanted so, rounded after that.
+        // Sums of a half type are cast to f32 after their load, and where they are not wanted so, rounded
+        // after that.
         let is_half = program.dtypes[at] != program.dtypes[at].compute();
         let casts = if !is_half {
             0

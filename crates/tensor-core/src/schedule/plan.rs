@@ -45,7 +45,8 @@ const SEVERAL: u32 = u32::MAX - 1;
 /// What the planner knows of each item.
 pub(crate) struct Analysis<'a> {
     pub(crate) items: &'a [Item],
-    /// Whether an item takes several instructions: a formula, or what is computed in f32 and rounded to a half type.
+    /// Whether an item takes several instructions: a formula, or what is computed in f32 and rounded to a
+    /// half type.
     has_several: bool,
     /// The `full` node that an item repeats, if it does.
     pub(crate) constant: Vec<Option<u32>>,
@@ -276,7 +277,8 @@ fn choose_materialised(analysis: &mut Analysis<'_>) {
             match analysis.class[j] {
                 Class::Elementwise => analysis.materialised[j] |= !takes_expressions,
                 Class::Constant if (is_part || analysis.class[i] == Class::Opaque) && !takes_expressions => {
-                    // What only copies or picks elements reads one as often as it needs; other kernels want them side by side.
+                    // What only copies or picks elements reads one as often as it needs; other kernels want
+                    // them side by side.
                     let copied = matches!(op, Op::Concat { .. } | Op::Scatter { .. } | Op::Gather { .. });
                     analysis.single[j] = copied && (analysis.single[j] || !analysis.materialised[j]);
                     analysis.materialised[j] = true;

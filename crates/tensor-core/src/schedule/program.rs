@@ -130,7 +130,8 @@ impl<'a> Builder<'a> {
         let dtype = item.node.dtype;
         let input = |k: usize| item.inputs[k];
         let over = &item.node.shape;
-        // Half types are computed in f32 and rounded at once, so that it makes no difference whether a result is stored.
+        // Half types are computed in f32 and rounded at once, so that it makes no difference whether a result
+        // is stored.
         let rounds = self.rounds(item);
         let wide = if rounds { dtype.compute() } else { dtype };
         let instr = match &item.node.op {
@@ -229,7 +230,8 @@ impl<'a> Builder<'a> {
             }
     }
 
-    /// The register of an item's value as an operand of an instruction, of one that computes half types in f32 if it `rounds`.
+    /// The register of an item's value as an operand of an instruction, of one that computes half types in
+    /// f32 if it `rounds`.
     fn operand(&mut self, i: u32, over: &Shape, rounds: bool) -> Reg {
         let reg = self.value(i, over);
         let dtype = self.program.dtypes[reg as usize];

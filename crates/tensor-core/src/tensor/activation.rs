@@ -1,6 +1,6 @@
 //! Activation functions: compositions of elementwise operations, written so that no branch that is not taken overflows, since its gradient
-//! would be NaN then. Integers and bools are cast to the default dtype first, unless a function says otherwise; half types are computed in f32
-//! and rounded once.
+//! would be NaN then. Integers and bools are cast to the default dtype first, unless a function says
+//! otherwise; half types are computed in f32 and rounded once.
 
 use super::Tensor;
 use crate::{
@@ -23,8 +23,8 @@ impl Tensor {
         Tensor::build(Op::Where, self.shape().clone(), a.dtype(), &[self, a, b])
     }
 
-    /// What `f` makes of this tensor by several operations: of integers and bools in the default dtype, of half types in f32, rounded once.
-    /// Autocast is off in it.
+    /// What `f` makes of this tensor by several operations: of integers and bools in the default dtype, of
+    /// half types in f32, rounded once. Autocast is off in it.
     #[track_caller]
     pub(super) fn composed(&self, f: impl FnOnce(&Tensor) -> Tensor) -> Tensor {
         let (user, x) = (here(), self.floating());
@@ -40,15 +40,16 @@ impl Tensor {
         self.composed(|x| x.with_same(BinaryOp::Mul, &x.sigmoid()))
     }
 
-    /// x · Φ(x) with Φ the standard normal distribution function (PyTorch's default form). It and its derivatives are accurate also where
-    /// Φ is small, to 4 units in the last place (of their greatest term, where terms of a derivative cancel).
-    /// `torch.nn.functional.gelu`.
+    /// x · Φ(x) with Φ the standard normal distribution function (PyTorch's default form). It and its
+    /// derivatives are accurate also where Φ is small, to 4 units in the last place (of their greatest term,
+    /// where terms of a derivative cancel). `torch.nn.functional.gelu`.
     #[track_caller]
     pub fn gelu(&self) -> Tensor {
         self.composed(|x| x.with_same(BinaryOp::Mul, &x.unary(UnaryOp::Ndtr)))
     }
 
-    /// x/2 · (1 + tanh u) = x · sigmoid(2u) for u = √(2/π) · (x + 0.044715·x³), which is near [`Tensor::gelu`]. Below 0 its relative error
+    /// x/2 · (1 + tanh u) = x · sigmoid(2u) for u = √(2/π) · (x + 0.044715·x³), which is near
+    /// [`Tensor::gelu`]. Below 0 its relative error
     /// grows with |u|, by up to 4 units in the last place for each unit. `gelu(approximate="tanh")` of PyTorch.
     #[track_caller]
     pub fn gelu_tanh(&self) -> Tensor {

@@ -29,7 +29,8 @@ impl Tensor {
         const OP: &str = "lerp";
         let (a, b, dtype) = self.real_pair(OP, end.into())?;
         let span = b.sub(&a)?;
-        // From the nearer end. Where the distance is out of range, a share of each end: an end that has none does not count.
+        // From the nearer end. Where the distance is out of range, a share of each end: an end that has none
+        // does not count.
         let (mixed, shares) = match weight {
             Operand::Scalar(weight) => {
                 let w = weight.as_f64();

@@ -20,8 +20,9 @@ impl Tensor {
     /// A cell that holds this tensor's value, which [`Tensor::assign`] can replace for all its handles at once.
     ///
     /// With `requires_grad` it is a leaf of the graph: gradients accumulate in it. Without, it is a buffer, such as a
-    /// running mean. A cell given is returned as it is, with the flag set as asked: one that was a parameter is a buffer from then on
-    /// if no gradients are asked for. To freeze a parameter, use [`Tensor::set_requires_grad`].
+    /// running mean. A cell given is returned as it is, with the flag set as asked: one that was a parameter
+    /// is a buffer from then on if no gradients are asked for. To freeze a parameter, use
+    /// [`Tensor::set_requires_grad`].
     ///
     /// # Errors
     /// `requires_grad` of a dtype that is not floating-point.
@@ -65,8 +66,8 @@ impl Tensor {
         self.0.variable().is_some()
     }
 
-    /// Whether this tensor is a cell that wants gradients or wanted them once: a parameter, also while it is frozen. A cell that
-    /// never wanted any is a buffer.
+    /// Whether this tensor is a cell that wants gradients or wanted them once: a parameter, also while it is
+    /// frozen. A cell that never wanted any is a buffer.
     #[must_use]
     pub fn is_parameter(&self) -> bool {
         self.0.variable().is_some_and(|variable| variable.parameter.load(Ordering::Relaxed))
@@ -128,8 +129,8 @@ impl Tensor {
         }
     }
 
-    /// Turns the wish for gradients of a cell on or off (to freeze a parameter). Graphs built before are not touched. A cell that
-    /// wanted gradients once stays a parameter ([`Tensor::is_parameter`]).
+    /// Turns the wish for gradients of a cell on or off (to freeze a parameter). Graphs built before are not
+    /// touched. A cell that wanted gradients once stays a parameter ([`Tensor::is_parameter`]).
     ///
     /// # Errors
     /// Not a cell, or on for a dtype that is not floating-point.

@@ -298,7 +298,8 @@ impl Tensor {
         log_gamma(self, rng)?.to_dtype(self.dtype())
     }
 
-    /// Beta numbers with the density x^(a−1)·(1 − x)^(b−1) / B(a, b) between 0 and 1, and neither, for each a of this tensor and b of the other, which
+    /// Beta numbers with the density x^(a−1)·(1 − x)^(b−1) / B(a, b) between 0 and 1, and neither, for each a
+    /// of this tensor and b of the other, which
     /// broadcast; of the promoted dtype. No gradient flows back. `torch.distributions.Beta`.
     ///
     /// From two gamma numbers; an a or b that is not above 0 gives NaN.

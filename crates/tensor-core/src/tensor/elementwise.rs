@@ -69,8 +69,8 @@ impl Tensor {
         Ok(Tensor::build(Op::Binary(op), shape, dtype, &[&a, &b]))
     }
 
-    /// This tensor as an operand of arithmetic in `dtype`. A number beside a half tensor, 0-d and wider, is f32, in which the two are
-    /// computed: 70000 · 0.5 is a number of f16, though 70000 is none.
+    /// This tensor as an operand of arithmetic in `dtype`. A number beside a half tensor, 0-d and wider, is
+    /// f32, in which the two are computed: 70000 · 0.5 is a number of f16, though 70000 is none.
     #[track_caller]
     fn operand_in(&self, dtype: DType) -> Result<Tensor> {
         let is_number = self.rank() == 0 && self.dtype().promote(dtype) == self.dtype();
@@ -248,8 +248,8 @@ impl Tensor {
         }
     }
 
-    /// A tensor of a half type in f32: functions that are made of several operations compute all of them in f32, and round once.
-    /// `None` for any other dtype.
+    /// A tensor of a half type in f32: functions that are made of several operations compute all of them in
+    /// f32, and round once. `None` for any other dtype.
     #[track_caller]
     pub(crate) fn half_as_f32(&self) -> Option<Tensor> {
         let wide = self.dtype().compute();

@@ -18,8 +18,8 @@ impl Tensor {
         self.product(rhs, false)
     }
 
-    /// [`Tensor::matmul`] for what computes with the product before it rounds: of half types, the sums in f32. Under autocast too, the
-    /// result is f32.
+    /// [`Tensor::matmul`] for what computes with the product before it rounds: of half types, the sums in
+    /// f32. Under autocast too, the result is f32.
     ///
     /// # Errors
     /// As [`Tensor::matmul`].
@@ -184,8 +184,8 @@ impl Tensor {
     }
 }
 
-/// The node of a contraction. A `wide` one of half types has its sums as they are, in f32: a kernel's epilogue hands them on unrounded. A
-/// device without epilogues computes it of factors in f32.
+/// The node of a contraction. A `wide` one of half types has its sums as they are, in f32: a kernel's
+/// epilogue hands them on unrounded. A device without epilogues computes it of factors in f32.
 #[track_caller]
 fn contraction(lhs: &Tensor, rhs: &Tensor, subscripts: Subscripts, shape: Shape, wide: bool) -> Tensor {
     let dtype = lhs.dtype();

@@ -15,8 +15,8 @@ impl Tensor {
         Ok(self.moments("var", axes.into(), correction, keepdim)?.0)
     }
 
-    /// The standard deviation along `axes` (`..` for all): the root of [`Tensor::var_axis`], also where that leaves the range of the dtype.
-    /// Its gradient where all elements are equal is 0.
+    /// The standard deviation along `axes` (`..` for all): the root of [`Tensor::var_axis`], also where that
+    /// leaves the range of the dtype. Its gradient where all elements are equal is 0.
     ///
     /// # Errors
     /// No such axis.

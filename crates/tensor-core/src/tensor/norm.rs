@@ -1,11 +1,11 @@
-//! Norms of vectors: over any axes, of differences, and held below a bound. Powers are taken of numbers that are scaled, where they would
-//! leave the range of their dtype.
+//! Norms of vectors: over any axes, of differences, and held below a bound. Powers are taken of numbers that
+//! are scaled, where they would leave the range of their dtype.
 
 use super::Tensor;
 use crate::{Axes, Axis, DType, Result, autocast};
 
-/// Where squares are scaled: magnitudes from `large` on by `down`, those below `small` by `up`. Between them, sums of 2²⁵ squares are in
-/// range; scaled ones are too.
+/// Where squares are scaled: magnitudes from `large` on by `down`, those below `small` by `up`. Between them,
+/// sums of 2²⁵ squares are in range; scaled ones are too.
 struct Range {
     large: f64,
     down: f64,
@@ -89,10 +89,11 @@ impl Tensor {
         norm.to_dtype(self.dtype())
     }
 
-    /// √(Σx² / `divisor`) along axes, also where the squares leave the range of the dtype, f32 or f64. Its gradient at 0 is 0.
+    /// √(Σx² / `divisor`) along axes, also where the squares leave the range of the dtype, f32 or f64. Its
+    /// gradient at 0 is 0.
     ///
-    /// The greatest magnitude is found first, and x scaled by a power of two where that is out of bounds; all other results have the bits
-    /// that they would have without.
+    /// The greatest magnitude is found first, and x scaled by a power of two where that is out of bounds; all
+    /// other results have the bits that they would have without.
     #[track_caller]
     pub(super) fn root_of_squares(&self, axes: Axes, keepdim: bool, divisor: f64) -> Result<Tensor> {
         if self.numel() == 0 {
@@ -105,8 +106,8 @@ impl Tensor {
         root.div(&scale.reshape_unchecked(root.shape().clone()))
     }
 
-    /// For each greatest magnitude, the power of two by which numbers are multiplied before they are squared: 1 between bounds, and where
-    /// there is no finite one.
+    /// For each greatest magnitude, the power of two by which numbers are multiplied before they are squared:
+    /// 1 between bounds, and where there is no finite one.
     #[doc(hidden)]
     #[track_caller]
     pub fn scale_of_squares(&self) -> Tensor {
@@ -120,8 +121,8 @@ impl Tensor {
         plain.choose(&one, &scale)
     }
 
-    /// This tensor scaled along axes by powers of two that bring its greatest magnitude near 1, and these powers, with the axes kept: for
-    /// powers other than squares.
+    /// This tensor scaled along axes by powers of two that bring its greatest magnitude near 1, and these
+    /// powers, with the axes kept: for powers other than squares.
     #[track_caller]
     fn near_one(&self, axes: Axes) -> Result<(Tensor, Tensor)> {
         if self.numel() == 0 {

@@ -208,8 +208,8 @@ impl Tensor {
         Tensor::draw_float(RandomKind::Normal, shape.into(), default_dtype(), rng)
     }
 
-    /// Uniform numbers on [0, 1) of a floating-point dtype: multiples of 2⁻²⁴ in f32, 2⁻⁵³ in f64, 2⁻¹¹ in f16 and 2⁻⁸ in bf16, as PyTorch's
-    /// on a CPU.
+    /// Uniform numbers on [0, 1) of a floating-point dtype: multiples of 2⁻²⁴ in f32, 2⁻⁵³ in f64, 2⁻¹¹ in
+    /// f16 and 2⁻⁸ in bf16, as PyTorch's on a CPU.
     #[track_caller]
     #[doc(alias = "rand")]
     pub fn rand_dtype(shape: impl Into<Shape>, dtype: DType, rng: &Generator) -> Result<Tensor> {
@@ -223,8 +223,8 @@ impl Tensor {
         Tensor::draw_float(RandomKind::Normal, shape.into(), dtype, rng)
     }
 
-    /// Uniform numbers on [low, high), of the default dtype (f32). None is below `low`, and none reaches `high`, but where both are equal or the
-    /// dtype has no number between them.
+    /// Uniform numbers on [low, high), of the default dtype (f32). None is below `low`, and none reaches
+    /// `high`, but where both are equal or the dtype has no number between them.
     ///
     /// # Errors
     /// Bounds out of order, or not finite in f32.

@@ -6,11 +6,12 @@ use crate::{DType, Error, Op, Refusal, Result, Shape};
 impl Tensor {
     /// 1 with the probability that each element is, and 0 otherwise, of this tensor's dtype. `torch.bernoulli`. No gradient flows back.
     ///
-    /// A probability of 0 never gives 1, and one of 1 always does. Numbers are drawn from `rng`, whatever the device.
+    /// A probability of 0 never gives 1, and one of 1 always does. Numbers are drawn from `rng`, whatever the
+    /// device.
     ///
     /// # Errors
-    /// A dtype that is not floating-point, or a device that cannot draw so many numbers. When the result is computed, and on a GPU when
-    /// what depends on it is read: a probability outside [0, 1], or NaN.
+    /// A dtype that is not floating-point, or a device that cannot draw so many numbers. When the result is
+    /// computed, and on a GPU when what depends on it is read: a probability outside [0, 1], or NaN.
     #[track_caller]
     #[doc(alias = "bernoulli_")]
     pub fn bernoulli(&self, rng: &Generator) -> Result<Tensor> {
@@ -25,8 +26,8 @@ impl Tensor {
         draws.lt(&probs)?.to_dtype(self.dtype())?.add(&zero)
     }
 
-    /// 0 of a dtype `[]` if all elements of a bool tensor hold, and otherwise, when it is computed, an error: on a GPU of all that depends
-    /// on it.
+    /// 0 of a dtype `[]` if all elements of a bool tensor hold, and otherwise, when it is computed, an error:
+    /// on a GPU of all that depends on it.
     #[track_caller]
     fn zero_if_all(&self, dtype: DType, refusal: Refusal) -> Result<Tensor> {
         let is_bad = self.all().logical_not().to_dtype(DType::I32)?.reshape([1])?;

@@ -1,16 +1,17 @@
-//! A bound of the error of results that Winograd's filtering forms, relative to the sum S of the magnitudes of
-//! their own terms.
+//! A bound of the error of results that Winograd's filtering forms, relative to the sum S of the magnitudes
+//! of their own terms.
 //!
-//! A result is formed of the elements x of its own window alone, but multiplies them with other taps of the weight w
-//! too, and those products cancel. The magnitudes that are added on the way are at most Σ_c L(w_c)·B(x_c). B is the
-//! sum of the window's magnitudes. L follows from the transforms' coefficients: the sum of the weight's magnitudes,
-//! with the row and the column of a corner, and the corner itself, once more; the corner is the one that makes it
-//! greatest. One tap and one element at opposite corners reach this bound. S is at least Σ_c m(w_c)·B(x_c), where
-//! m is the least magnitude of a tap.
+//! A result is formed of the elements x of its own window alone, but multiplies them with other taps of the
+//! weight w too, and those products cancel. The magnitudes that are added on the way are at most Σ_c
+//! L(w_c)·B(x_c). B is the sum of the window's magnitudes. L follows from the transforms' coefficients: the
+//! sum of the weight's magnitudes, with the row and the column of a corner, and the corner itself, once more;
+//! the corner is the one that makes it greatest. One tap and one element at opposite corners reach this
+//! bound. S is at least Σ_c m(w_c)·B(x_c), where m is the least magnitude of a tap.
 //!
-//! So the error is at most [`ERROR`]·S if Σ_c (m − τ·L)·B is positive, with τ = [`roundings`]·u / [`ERROR`] and u
-//! the unit of rounding. This sum is a product of two matrices, as large as four of the 16 of the filtering. As B is
-//! not negative, the least coefficients of a few rows of the weight stand for all of them, which makes it smaller.
+//! So the error is at most [`ERROR`]·S if Σ_c (m − τ·L)·B is positive, with τ = [`roundings`]·u / [`ERROR`]
+//! and u the unit of rounding. This sum is a product of two matrices, as large as four of the 16 of the
+//! filtering. As B is not negative, the least coefficients of a few rows of the weight stand for all of them,
+//! which makes it smaller.
 
 use super::{
     super::gemm::WIDEST,
@@ -23,7 +24,8 @@ use crate::simd::{isa::Job, vector::Float};
 const ERROR: f64 = 1e-3;
 /// Rows of the weight that have one row of coefficients.
 pub(super) const ROWS_TOGETHER: usize = 2;
-/// Channels whose products are summed at most before the sum is added to those of other channels, which bounds the roundings.
+/// Channels whose products are summed at most before the sum is added to those of other channels, which
+/// bounds the roundings.
 pub(super) const SUMMED_CHANNELS: usize = 64;
 /// A sum of f32 products below this may have lost bits by underflow. The same bound serves f64.
 const FLOOR: f64 = 1.0 / (1u128 << 116) as f64;
@@ -35,11 +37,12 @@ pub(super) fn parts(channels: usize) -> usize {
 
 /// The error of a result at most, in units of rounding of the magnitudes that are added.
 ///
-/// If each rounding were as great as it can be, and all went the same way, this would be ten for the transforms, one
-/// for each channel of a part, and one for each part. That cannot be: a rounding is relative to the power of two below
-/// a partial sum, and partial sums grow, so that sums of equal terms that are always rounded the same way have 0.36
-/// for each channel on average. What stands here is near that, and above what a search for the worst case finds
-/// (equal products in all channels, whose last bits are varied by hill climbing): 7.7 of 32 channels, 14.5 of 64 and
+/// If each rounding were as great as it can be, and all went the same way, this would be ten for the
+/// transforms, one for each channel of a part, and one for each part. That cannot be: a rounding is relative
+/// to the power of two below a partial sum, and partial sums grow, so that sums of equal terms that are
+/// always rounded the same way have 0.36 for each channel on average. What stands here is near that, and
+/// above what a search for the worst case finds (equal products in all channels, whose last bits are varied
+/// by hill climbing): 7.7 of 32 channels, 14.5 of 64 and
 /// 24.8 of 128 in one part, so 0.22 for each channel. Random numbers have less than one.
 fn roundings(channels: usize) -> f64 {
     let parts = parts(channels);
@@ -113,8 +116,8 @@ impl<T: Float> Job for Boxes<'_, T> {
                 for list in 0..lists {
                     let row = |r: usize| {
                         let row = first.wrapping_offset((list + r) as isize * strides[2]);
-                        // SAFETY: the caller gives the rows of the images, two more than there are rows of results; where they
-                        // follow each other, all are one list.
+                        // SAFETY: the caller gives the rows of the images, two more than there are rows of
+                        // results; where they follow each other, all are one list.
                         unsafe { std::slice::from_raw_parts(row, numbers) }
                     };
                     let (upper, middle, lower) = (row(0), row(1), row(2));
@@ -126,7 +129,8 @@ impl<T: Float> Job for Boxes<'_, T> {
                 for r in 0..rows {
                     let mut x = 0;
                     while x < width {
-                        // The next row overwrites what is written past the row's end; after the last row nothing reads it.
+                        // The next row overwrites what is written past the row's end; after the last row
+                        // nothing reads it.
                         let sums = &columns[r * length + x..][..WIDEST + 2];
                         let to = &mut to[at + x..][..WIDEST];
                         for l in 0..WIDEST {

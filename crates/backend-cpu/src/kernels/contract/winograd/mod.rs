@@ -4,10 +4,10 @@
 //!
 //! Lavin and Gray: Fast algorithms for convolutional neural networks (2016).
 //!
-//! A transformed window mixes elements with taps that they are not multiplied by in a result, and a large one leaves
-//! its rounding in results whose own terms are small. So a block of tiles is formed by its definition where the error
-//! is not [bounded](bound) relative to each result's terms, and so is one with a result that is not finite: an
-//! infinity stays where it belongs, and nothing overflows that need not.
+//! A transformed window mixes elements with taps that they are not multiplied by in a result, and a large one
+//! leaves its rounding in results whose own terms are small. So a block of tiles is formed by its definition
+//! where the error is not [bounded](bound) relative to each result's terms, and so is one with a result that
+//! is not finite: an infinity stays where it belongs, and nothing overflows that need not.
 #![allow(unsafe_code)]
 
 mod bound;
@@ -49,7 +49,8 @@ const TAPS: usize = 9;
 /// Windows of a weight whose transforms are worth a thread.
 const GRAIN: usize = 1 << 9;
 
-/// A convolution that is formed so. The strides of `out[b][k][y][x] = Σ weight[k][c][i][j] · image[b][c][y + i][x + j]`.
+/// A convolution that is formed so. The strides of `out[b][k][y][x] = Σ weight[k][c][i][j] · image[b][c][y +
+/// i][x + j]`.
 pub(super) struct Convolution {
     tiles: Tiles,
     /// The weight's strides, along k, c, i and j.
@@ -93,15 +94,15 @@ impl Convolution {
         pieces.map(move |piece| (piece.image, row(piece.tiles.start)..row(piece.tiles.end)))
     }
 
-    /// Numbers from a row of the transformed weight to the next: all 16 points of it, the coefficients of its bound,
-    /// and a line, lest rows that are read together meet in one set of a cache.
+    /// Numbers from a row of the transformed weight to the next: all 16 points of it, the coefficients of its
+    /// bound, and a line, lest rows that are read together meet in one set of a cache.
     fn weight_row(&self) -> usize {
         (POINTS + 1) * self.tiles.channels + WIDEST
     }
 
-    /// The transformed weight: a row of channels for each of the 16 points, and one of [`Coefficients`], one row of the
-    /// result after the other. The first of [`ROWS_TOGETHER`] rows has the least coefficients of all of them. `None` if
-    /// some row cannot have a bound, whatever the images.
+    /// The transformed weight: a row of channels for each of the 16 points, and one of [`Coefficients`], one
+    /// row of the result after the other. The first of [`ROWS_TOGETHER`] rows has the least coefficients of
+    /// all of them. `None` if some row cannot have a bound, whatever the images.
     ///
     /// # Safety
     /// All elements of the weight can be read.
@@ -211,7 +212,8 @@ impl Convolution {
                         update: Update::adds(part > 0),
                         prepared: None,
                     };
-                    // SAFETY: both operands and the result are parts of the scratch and of the weight, apart, and of these sizes.
+                    // SAFETY: both operands and the result are parts of the scratch and of the weight, apart,
+                    // and of these sizes.
                     unsafe { product.run(isa, 0..rows, 0..n, None)? };
                 }
             }
@@ -225,8 +227,8 @@ impl Convolution {
         })
     }
 
-    /// Whether the error of all results of a block is [bounded](bound). An infinite image may pass, and then has results
-    /// that are not finite.
+    /// Whether the error of all results of a block is [bounded](bound). An infinite image may pass, and then
+    /// has results that are not finite.
     ///
     /// # Errors
     /// As [`Convolution::run`].
@@ -259,7 +261,8 @@ impl Convolution {
             update: Update::Set,
             prepared: None,
         };
-        // SAFETY: both operands and the result are parts of the scratch and of the weight, apart, and of these sizes.
+        // SAFETY: both operands and the result are parts of the scratch and of the weight, apart, and of
+        // these sizes.
         unsafe { product.run(isa, 0..rows, 0..n, None)? };
         let mut rows = sums.chunks(of.results()).take(rows);
         Ok(rows.all(|sums| isa.run(ArePositive(&sums[..n]))))
@@ -285,7 +288,8 @@ fn with_numbers<T: Float, R>(numbers: usize, f: impl FnOnce(&mut [T]) -> R) -> R
 mod tests {
     use super::{super::gemm::tests::numbers, *};
 
-    /// A convolution of images that lie one after the other, and numbers of its weight and its images, borders included.
+    /// A convolution of images that lie one after the other, and numbers of its weight and its images,
+    /// borders included.
     struct Case {
         of: Convolution,
         weight: usize,
@@ -304,8 +308,8 @@ mod tests {
             Case { of, weight: rows * channels * TAPS, image: images * channels * (height + 2) * (width + 2) }
         }
 
-        /// The results, which are 0 in blocks that are not good, and which blocks are good. No block is good if the weight
-        /// has no transform.
+        /// The results, which are 0 in blocks that are not good, and which blocks are good. No block is good
+        /// if the weight has no transform.
         fn run<T: HasMicroKernels>(&self, isa: Isa, weight: &[T], image: &[T]) -> (Vec<T>, Vec<bool>) {
             let Tiles { images, rows, height, width, .. } = self.of.tiles;
             assert_eq!([weight.len(), image.len()], [self.weight, self.image]);
@@ -384,8 +388,8 @@ mod tests {
         uniform.chunks(8).map(|some| some.iter().sum()).collect()
     }
 
-    /// Normal weights pass the bound, with images that are normal, or half zeros as after a relu, within a border of
-    /// zeros or without one. With nine tenths of zeros most blocks do.
+    /// Normal weights pass the bound, with images that are normal, or half zeros as after a relu, within a
+    /// border of zeros or without one. With nine tenths of zeros most blocks do.
     #[test]
     fn ordinary_numbers_are_formed_by_fewer_products() {
         let isa = Isa::available()[0];
@@ -421,8 +425,8 @@ mod tests {
         }
     }
 
-    /// Products are the same in all channels, so that all roundings go the same way, and one tap and one element are
-    /// greater than the others. No result of a good block is wrong by more than the bound.
+    /// Products are the same in all channels, so that all roundings go the same way, and one tap and one
+    /// element are greater than the others. No result of a good block is wrong by more than the bound.
     #[test]
     fn roundings_that_go_the_same_way_stay_within_the_bound() {
         let isa = Isa::available()[0];
@@ -467,7 +471,8 @@ mod tests {
         assert!(worst < 1e-3, "{worst}");
     }
 
-    /// Weights of one tap, weights with a row of zeros, images of zeros, and numbers that underflow or are not finite.
+    /// Weights of one tap, weights with a row of zeros, images of zeros, and numbers that underflow or are
+    /// not finite.
     #[test]
     fn what_has_no_bound_is_not_formed_so() {
         let isa = Isa::available()[0];

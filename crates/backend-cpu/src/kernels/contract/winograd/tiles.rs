@@ -112,7 +112,8 @@ impl Tiles {
         2 * self.block
     }
 
-    /// Numbers from a row of a block's results to the next: all of them, in whole registers, and a register past the last.
+    /// Numbers from a row of a block's results to the next: all of them, in whole registers, and a register
+    /// past the last.
     pub(super) fn results(&self) -> usize {
         (self.most_rows() * self.width).next_multiple_of(WIDEST) + WIDEST
     }

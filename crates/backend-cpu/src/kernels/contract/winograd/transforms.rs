@@ -309,7 +309,8 @@ impl<V: Vector<Number: Float>> Job for BackIn<'_, V> {
     }
 }
 
-/// The transforms of a kind of register: of the channels of images, whose number is given, and back to images.
+/// The transforms of a kind of register: of the channels of images, whose number is given, and back to
+/// images.
 #[derive(Clone, Copy)]
 pub(crate) struct Transforms<T> {
     pub(super) images: unsafe fn(Forward<'_, T>, usize),
