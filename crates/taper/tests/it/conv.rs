@@ -528,7 +528,7 @@ fn convolutions_are_right_relative_to_their_own_terms() {
             ("one tap by rows", |tap, _, window, x| if tap == window / 32 % 9 { x } else { 0.0 }),
             ("the first tap", |tap, _, _, x| if tap == 0 { x } else { 0.0 }),
             ("the last tap and hundredths", |tap, _, _, x| if tap == 8 { 1.0 } else { 1e-2 * x }),
-            ("the middle tap and thousandths", |tap, _, _, x| if tap == 4 { 1.0 } else { 1e-3 }),
+            ("the middle tap and thousandths", |tap, _, _, _| if tap == 4 { 1.0 } else { 1e-3 }),
             ("a corner and hundredths", |tap, _, _, x| if tap == 2 { 1.0 + x / 4.0 } else { 0.02 }),
             ("half the taps", |tap, _, window, x| if (tap * 5 + window * 3) % 7 < 3 { 0.0 } else { x }),
             ("rows without taps", |_, _, window, x| if window / 32 % 4 == 1 { 0.0 } else { x }),
