@@ -187,9 +187,12 @@ impl Formula {
     pub(crate) const fn instrs(self) -> usize {
         match self {
             Formula::Atan | Formula::Exp2 | Formula::Softsign => 5,
-            Formula::Asin | Formula::Acos | Formula::Log2 | Formula::Log10 | Formula::Sinc | Formula::Logit => {
-                20
-            }
+            Formula::Asin
+            | Formula::Acos
+            | Formula::Log2
+            | Formula::Log10
+            | Formula::Sinc
+            | Formula::Logit => 20,
             Formula::Sinh | Formula::Cosh | Formula::Asinh | Formula::Acosh | Formula::Atanh => 32,
             Formula::Tanhshrink => 50,
             Formula::Erfc => 80,

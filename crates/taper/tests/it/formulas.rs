@@ -165,9 +165,15 @@ fn ends_poles_and_nan() {
     }
     // The zeros of odd functions keep their signs.
     let zero = of(&[-0.0], &[1], DType::F32, &d).unwrap();
-    for formula in
-        [Formula::Asin, Formula::Atan, Formula::Sinh, Formula::Asinh, Formula::Atanh, Formula::Erfinv, Formula::Tanhshrink]
-    {
+    for formula in [
+        Formula::Asin,
+        Formula::Atan,
+        Formula::Sinh,
+        Formula::Asinh,
+        Formula::Atanh,
+        Formula::Erfinv,
+        Formula::Tanhshrink,
+    ] {
         let found = apply(formula, &zero).to_f64_vec().unwrap();
         assert!(found[0] == 0.0 && found[0].is_sign_negative(), "{}", formula.name());
     }
