@@ -7,7 +7,7 @@ use tensor_core::{BinaryOp, CompareOp, Error, ErrorKind, Formula, Result, Tensor
 use super::{Gradients, Step};
 
 /// 1 / √(2π).
-const FRAC_1_SQRT_2PI: f64 = 0.398_942_280_401_432_68;
+const FRAC_1_SQRT_2PI: f64 = 0.398_942_280_401_432_7;
 
 pub(super) fn unary(op: UnaryOp, x: &Tensor, y: &Tensor, g: &Tensor) -> Result<Tensor> {
     use UnaryOp as U;
