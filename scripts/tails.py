@@ -91,7 +91,7 @@ FUNCTIONS = {
     "celu": elu(one / 2, two),
     "selu": elu(ALPHA, one, SCALE),
     "sigmoid": lambda x: (s(x), [s(x) * s(-x)], [s(x) * s(-x) ** 2, -s(x) ** 2 * s(-x)]),
-    "tanh": lambda x: (mp.tanh(x), [sech2(x)], [-2 * mp.tanh(x) * sech2(x)]),
+    "tanh": lambda x: (mp.tanh(x), [sech2(x)], [8 * s(2 * x) * s(-2 * x) ** 2, -8 * s(2 * x) ** 2 * s(-2 * x)]),
     "expm1": lambda x: (mp.expm1(x), [mp.exp(x)], [mp.exp(x)]),
     "erf": lambda x: (mp.erf(x), [root_pi * mp.exp(-x * x)], [-2 * x * root_pi * mp.exp(-x * x)]),
     "erfc": lambda x: (mp.erfc(x), [-root_pi * mp.exp(-x * x)], [2 * x * root_pi * mp.exp(-x * x)]),

@@ -583,8 +583,8 @@ impl Op {
                 | U::Tanh
                 | U::Sigmoid
                 | U::Erf
-                | U::Ndtr => (1, 0),
-                U::Gaussian => (1, 1),
+                | U::Ndtr
+                | U::Gaussian => (1, 0),
                 U::Neg
                 | U::Sign
                 | U::Floor

@@ -8,7 +8,7 @@ use super::{Gradients, Step};
 
 /// √(2π) and 1 / √(2π).
 const ROOT_OF_TURN: f64 = 2.506_628_274_631_000_5;
-const FRAC_1_SQRT_2PI: f64 = 0.398_942_280_401_432_68;
+const FRAC_1_SQRT_2PI: f64 = 0.398_942_280_401_432_7;
 
 pub(super) fn unary(op: UnaryOp, x: &Tensor, y: &Tensor, g: &Tensor) -> Result<Tensor> {
     use UnaryOp as U;
@@ -38,7 +38,7 @@ pub(super) fn unary(op: UnaryOp, x: &Tensor, y: &Tensor, g: &Tensor) -> Result<T
         // e^(−x²) is a square, whose exponent is exact to the last bit.
         U::Erf => g.mul(&(x.unary(U::Gaussian).powi(2) * FRAC_2_SQRT_PI)),
         U::Ndtr => g.mul(&(x.unary(U::Gaussian) * FRAC_1_SQRT_2PI)),
-        U::Gaussian => g.mul(&x.mul(y)?.neg()),
+        U::Gaussian => g.mul(&x.mul(&x.unary(U::Gaussian))?.neg()),
         // Steps: flat wherever they have a derivative at all.
         U::Sign | U::Floor | U::Ceil | U::Round | U::Trunc => Ok(g.zeros_like()),
         U::Not | U::IsNan | U::IsInf => Err(Error::new(ErrorKind::Autograd {

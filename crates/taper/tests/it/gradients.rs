@@ -227,6 +227,8 @@ fn second_derivatives() {
         UnaryOp::Sigmoid,
         UnaryOp::Sin,
         UnaryOp::Erf,
+        UnaryOp::Ndtr,
+        UnaryOp::Gaussian,
     ] {
         check(op.name(), &|x| Ok(x[0].unary(op)), &[at(&[4], 1)]);
     }
