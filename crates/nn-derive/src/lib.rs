@@ -38,7 +38,7 @@ mod to_device;
 ///
 /// - `#[module(skip)]` on a field: passed over.
 /// - `#[module(constant)]` on a field: its tensors that are no cells are constants. They move with the
-/// module, and are neither trained nor
+///   module, and are neither trained nor
 ///   saved. Without it `Module::parameters` warns of them.
 /// - `#[module(rename = "weight")]` on a field: the name in paths and state dicts.
 /// - `#[module(crate = "path")]` on the type: where the crate `nn` is found, for a caller that knows it by neither

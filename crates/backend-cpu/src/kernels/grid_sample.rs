@@ -216,9 +216,9 @@ impl<T: Place> Axis<T> {
                 let x = if x < -self.farthest { -self.farthest } else { x };
                 if x > self.farthest { self.farthest } else { x }
             }
-            // An infinity less itself is NaN.
+            // Zero times an infinity is NaN.
             GridPadding::Reflection => {
-                if (x - x).is_nan() {
+                if (x * T::ZERO).is_nan() {
                     -T::ONE
                 } else {
                     x
