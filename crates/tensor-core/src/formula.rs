@@ -259,8 +259,8 @@ impl Formula {
     }
 }
 
-/// Up to 2 a convergent of Lambert's continued fraction, tanh x = x / (1 + x²/(3 + x²/(5 + …))), from which x is taken away: all terms are
-/// positive. It is within 1.1·10⁻⁸, or 1.1·10⁻¹⁸ in f64.
+/// Up to 2, a convergent of Lambert's continued fraction, tanh x = x / (1 + x²/(3 + x²/(5 + …))), from which x
+/// is taken away: all terms are positive. It is within 1.1·10⁻⁸, or 1.1·10⁻¹⁸ in f64.
 fn tanhshrink(x: Value<'_>) -> Value<'_> {
     const P: [f64; 3] = [0.333333333333333333, 0.0205128205128205128, 0.0001998001998001998];
     const Q: [f64; 4] = [1.0, 0.461538461538461538, 0.02331002331002331, 0.0002072002072002072];
