@@ -339,7 +339,7 @@ impl Formula {
     }
 }
 
-/// Up to 2 a convergent of Lambert's continued fraction, tanh x = x / (1 + x²/(3 + x²/(5 + …))), from which x
+/// Up to 2, a convergent of Lambert's continued fraction, tanh x = x / (1 + x²/(3 + x²/(5 + …))), from which x
 /// is taken away: all terms are positive. It is within 1.1·10⁻⁸, or 1.1·10⁻¹⁸ in f64.
 fn tanhshrink(x: Value<'_>) -> Value<'_> {
     const P: [f64; 3] = [0.333333333333333333, 0.0205128205128205128, 0.0001998001998001998];

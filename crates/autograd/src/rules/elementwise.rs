@@ -127,7 +127,7 @@ pub(super) fn formula(formula: Formula, x: &Tensor, y: &Tensor, g: &Tensor) -> R
             message: "the derivative of airy_ai is not computed, so it has no gradient".into(),
         })),
         F::Tanhshrink => g.mul(&x.tanh().powi(2)),
-        F::Softsign => g.mul(&(x.abs() + 1.0).powi(-2)),
+        F::Softsign => g.mul(&(x.abs() + 1.0).reciprocal().powi(2)),
         F::Logit => g.div(&x.mul(&(1.0 - x))?),
         F::Polygamma(n) => match n.checked_add(1) {
             Some(next) => g.mul(&x.polygamma(next)),

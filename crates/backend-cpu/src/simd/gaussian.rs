@@ -37,9 +37,9 @@ pub(crate) fn gaussian<const FUSED: bool>(x: f32) -> f32 {
     y.times_two_to(k, shifted)
 }
 
-/// The standard normal distribution function. Below 0 it is e^(−x²/2) / (|x| + 0.797) times a polynomial in (|x| − 2) / (|x| + 2) that
-/// varies little (by interpolation in 40 digits, within 8·10⁻⁹), so that its last addition rounds all that
-/// counts; above, one minus that.
+/// The standard normal distribution function. Below 0 it is e^(−x²/2) / (|x| + 0.797) times a polynomial
+/// in (|x| − 2) / (|x| + 2) that varies little (by interpolation in 40 digits, within 8·10⁻⁹), so that its
+/// last addition rounds all that counts; above, it is one minus that.
 #[inline(always)]
 pub(crate) fn ndtr<const FUSED: bool>(x: f32) -> f32 {
     let a = magnitude(x);

@@ -40,17 +40,17 @@ impl Tensor {
         self.composed(|x| x.with_same(BinaryOp::Mul, &x.sigmoid()))
     }
 
-    /// x · Φ(x) with Φ the standard normal distribution function (PyTorch's default form). It and its
-    /// derivatives are accurate also where Φ is small, to 4 units in the last place (of their greatest term,
-    /// where terms of a derivative cancel). `torch.nn.functional.gelu`.
+    /// x · Φ(x) with Φ the standard normal distribution function (PyTorch's default form). It and its first two
+    /// derivatives are within 4 units in the last place also where Φ is small; where terms of a derivative
+    /// cancel, these are units of the greatest term. `torch.nn.functional.gelu`.
     #[track_caller]
     pub fn gelu(&self) -> Tensor {
         self.composed(|x| x.with_same(BinaryOp::Mul, &x.unary(UnaryOp::Ndtr)))
     }
 
-    /// x/2 · (1 + tanh u) = x · sigmoid(2u) for u = √(2/π) · (x + 0.044715·x³), which is near
-    /// [`Tensor::gelu`]. Below 0 its relative error
-    /// grows with |u|, by up to 4 units in the last place for each unit. `gelu(approximate="tanh")` of PyTorch.
+    /// x/2 · (1 + tanh u) = x · sigmoid(2u) for u = √(2/π) · (x + 0.044715·x³), which is near [`Tensor::gelu`].
+    /// Below 0 its relative error grows with |u|, by up to 4 units in the last place for each unit of it.
+    /// `gelu(approximate="tanh")` of PyTorch.
     #[track_caller]
     pub fn gelu_tanh(&self) -> Tensor {
         self.composed(|x| {
